@@ -1,0 +1,133 @@
+package fsm
+
+import "slices"
+
+// Ack is one acknowledged offset of a callback.
+type Ack struct {
+	Path   string
+	Offset Offset
+}
+
+// Subscribe is one stream that a callback subscribes to, and the offset that counts as acknowledged: the tail it has
+// now, or Start if it does not exist yet (webhook spec, Dynamic Subscribe).
+type Subscribe struct {
+	Path string
+	From Offset
+}
+
+// Callback is a callback whose token and body were found well-formed (webhook spec, Callback API).
+type Callback struct {
+	// Consumer, Primary and Subscription are what the token and the URL name.
+	Consumer string
+	Primary  string
+	// Generation and TokenEpoch are the token's; TokenExpired is true if its time is up.
+	Generation   string
+	TokenEpoch   int64
+	TokenExpired bool
+
+	Epoch int64
+	// WakeID is empty if the callback does not claim.
+	WakeID      string
+	Acks        []Ack
+	Subscribe   []Subscribe
+	Unsubscribe []string
+	Done        bool
+
+	// Tails are tails that upstream was asked for because of this callback.
+	Tails map[string]Offset
+	// MaxStreams bounds how many streams one consumer may be subscribed to.
+	MaxStreams int
+}
+
+// CallbackResult is what became of a callback. Nothing of a refused one has taken effect.
+type CallbackResult struct {
+	// Code is empty if the callback succeeded.
+	Code Code
+	// Path is the stream whose ack lies beyond the tail, with CodeInvalidOffset, and empty with CodeInvalidRequest,
+	// which means that MaxStreams would be exceeded.
+	Path string
+	// Streams are the subscribed ones with their acked offsets, ordered as in Wake.
+	Streams []StreamTail
+	Effects
+}
+
+// Callback judges and processes a callback. exists is false if the store has no such consumer. The order of judgement is
+// fixed, the first failure answers; the order of processing is claim, acks, subscribe, unsubscribe, done.
+func (c Consumer) Callback(env Env, exists bool, cb Callback) (Consumer, CallbackResult) {
+	refuse := func(code Code, path string) (Consumer, CallbackResult) {
+		return c, CallbackResult{Code: code, Path: path}
+	}
+	if !exists || c.Generation != cb.Generation || !c.HiddenAt.IsZero() {
+		return refuse(CodeConsumerGone, "")
+	}
+	if cb.TokenExpired {
+		return refuse(CodeTokenExpired, "")
+	}
+	if cb.Epoch != c.Epoch || cb.TokenEpoch != c.Epoch {
+		return refuse(CodeStaleEpoch, "")
+	}
+	if cb.WakeID != "" && cb.WakeID != c.WakeID {
+		return refuse(CodeAlreadyClaimed, "")
+	}
+	before := c
+	c = c.clone()
+	for path, tail := range cb.Tails {
+		c.note(path, tail)
+	}
+	for _, a := range cb.Acks {
+		if l, ok := c.Links[a.Path]; ok && a.Offset.After(l.Acked) && a.Offset.After(l.Tail) {
+			c = before
+			return refuse(CodeInvalidOffset, a.Path)
+		}
+	}
+	links := len(c.Links)
+	for i, s := range cb.Subscribe {
+		if _, ok := c.Links[s.Path]; !ok && !slices.ContainsFunc(cb.Subscribe[:i], func(o Subscribe) bool { return o.Path == s.Path }) {
+			links++
+		}
+	}
+	if links > cb.MaxStreams && links > len(c.Links) {
+		c = before
+		return refuse(CodeInvalidRequest, "")
+	}
+
+	if cb.WakeID != "" && c.State == Waking {
+		c.goLive(env)
+		c.delivered()
+	} else if c.State == Live {
+		c.goLive(env)
+	}
+	for _, a := range cb.Acks {
+		c.ack(a.Path, a.Offset)
+	}
+	for _, s := range cb.Subscribe {
+		if _, ok := c.Links[s.Path]; !ok {
+			c.Links[s.Path] = Link{Acked: s.From, Tail: cb.Tails[s.Path]}
+		}
+	}
+	for _, p := range cb.Unsubscribe {
+		delete(c.Links, p)
+	}
+	if len(c.Links) == 0 {
+		return c, CallbackResult{Effects: Effects{Removed: true}}
+	}
+	res := CallbackResult{Streams: c.wakeNow().Streams}
+	switch {
+	case c.State == Idle:
+		res.Wake = c.settle(env)
+	case cb.Done:
+		res.Wake, res.Idled = c.rest(env), true
+	}
+	return c, res
+}
+
+// Triggered returns the paths of a wake's streams that have pending events (webhook spec, triggered_by).
+func (w Wake) Triggered() []string {
+	paths := []string{}
+	for _, s := range w.Streams {
+		if s.Tail.After(s.Acked) {
+			paths = append(paths, s.Path)
+		}
+	}
+	return paths
+}

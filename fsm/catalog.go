@@ -1,0 +1,192 @@
+package fsm
+
+import (
+	"slices"
+	"strings"
+	"sync"
+)
+
+// Catalog is the set of subscriptions as one replica knows it, with an index by pattern: the cost of Match depends on
+// the length of the path and on how many patterns match, not on how many there are. It is safe for concurrent use.
+type Catalog struct {
+	mu      sync.RWMutex
+	byID    map[string]*entry
+	root    node
+	version int64
+	loaded  bool
+	changed chan struct{}
+}
+
+type entry struct {
+	sub     Subscription
+	pattern Pattern
+}
+
+// node of the index: literal segments by name, and the wildcards apart.
+type node struct {
+	literal map[string]*node
+	one     *node // "*"
+	many    *node // "**"
+	here    []*entry
+}
+
+// NewCatalog returns an empty Catalog that is not Loaded.
+func NewCatalog() *Catalog {
+	return &Catalog{byID: map[string]*entry{}, changed: make(chan struct{})}
+}
+
+// Replace makes the catalog hold just these subscriptions, as of a version of the store's list. An older version than
+// the present one changes nothing.
+func (c *Catalog) Replace(subs []Subscription, version int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.loaded && version < c.version {
+		return
+	}
+	byID := make(map[string]*entry, len(subs))
+	var root node
+	for _, s := range subs {
+		p, err := ParsePattern(s.Pattern)
+		if err != nil {
+			continue // never stored: the API refuses it
+		}
+		e := &entry{sub: s, pattern: p}
+		byID[s.ID] = e
+		root.insert(p.segments, e)
+	}
+	c.byID, c.root, c.version, c.loaded = byID, root, version, true
+	close(c.changed)
+	c.changed = make(chan struct{})
+}
+
+// Loaded says whether the subscriptions were read at least once.
+func (c *Catalog) Loaded() bool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.loaded
+}
+
+// Version of the store's list that the catalog holds.
+func (c *Catalog) Version() int64 {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.version
+}
+
+// Changed returns a channel that is closed at the next Replace.
+func (c *Catalog) Changed() <-chan struct{} {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.changed
+}
+
+// Get returns the subscription of that ID.
+func (c *Catalog) Get(id string) (Subscription, bool) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if e, ok := c.byID[id]; ok {
+		return e.sub, true
+	}
+	return Subscription{}, false
+}
+
+// All returns every subscription, ordered by ID.
+func (c *Catalog) All() []Subscription {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	subs := make([]Subscription, 0, len(c.byID))
+	for _, e := range c.byID {
+		subs = append(subs, e.sub)
+	}
+	slices.SortFunc(subs, func(a, b Subscription) int { return strings.Compare(a.ID, b.ID) })
+	return subs
+}
+
+// Match returns the subscriptions whose pattern matches a canonical stream path, ordered by ID.
+func (c *Catalog) Match(path string) []Subscription {
+	segments, ok := pathSegments(path)
+	if !ok {
+		return nil
+	}
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	m := matching{found: map[*entry]struct{}{}}
+	m.walk(&c.root, segments)
+	if len(m.found) == 0 {
+		return nil
+	}
+	subs := make([]Subscription, 0, len(m.found))
+	for e := range m.found {
+		subs = append(subs, e.sub)
+	}
+	slices.SortFunc(subs, func(a, b Subscription) int { return strings.Compare(a.ID, b.ID) })
+	return subs
+}
+
+func (n *node) insert(segments []string, e *entry) {
+	for _, s := range segments {
+		var next **node
+		switch s {
+		case "*":
+			next = &n.one
+		case "**":
+			next = &n.many
+		default:
+			if n.literal == nil {
+				n.literal = map[string]*node{}
+			}
+			child := n.literal[s]
+			if child == nil {
+				child = &node{}
+				n.literal[s] = child
+			}
+			n = child
+			continue
+		}
+		if *next == nil {
+			*next = &node{}
+		}
+		n = *next
+	}
+	n.here = append(n.here, e)
+}
+
+// matching is one walk of a path through the index. Nodes below a "**" are visited once per rest of the path, so
+// patterns with many of them cost no more than the product of the lengths.
+type matching struct {
+	found   map[*entry]struct{}
+	visited map[visit]struct{}
+}
+
+type visit struct {
+	at   *node
+	left int
+}
+
+func (m *matching) walk(n *node, path []string) {
+	if n.many != nil {
+		for i := 0; i <= len(path); i++ {
+			v := visit{n.many, len(path) - i}
+			if _, seen := m.visited[v]; seen {
+				continue
+			}
+			if m.visited == nil {
+				m.visited = map[visit]struct{}{}
+			}
+			m.visited[v] = struct{}{}
+			m.walk(n.many, path[i:])
+		}
+	}
+	if len(path) == 0 {
+		for _, e := range n.here {
+			m.found[e] = struct{}{}
+		}
+		return
+	}
+	if n.one != nil && path[0] != "" {
+		m.walk(n.one, path[1:])
+	}
+	if child := n.literal[path[0]]; child != nil {
+		m.walk(child, path[1:])
+	}
+}

@@ -1,0 +1,10 @@
+// Package fsm is the domain of Reveille: subscriptions, consumer instances, wakes and callbacks, the glob patterns
+// that tie streams to subscriptions, the retry schedule, and every transition of a consumer as a pure function
+// (state + event → state + effects). It does no I/O and has no clock and no randomness of its own: what a
+// transition needs of them comes in an [Env].
+//
+// The transitions here are the readable specification. What runs in production are Lua scripts that do the same
+// inside Redis; a property test drives both with the same histories and demands the same result after every step.
+//
+// The other packages meet in the interfaces of this one and never import each other.
+package fsm

@@ -1,0 +1,74 @@
+package fsm
+
+import (
+	"errors"
+	"net/http"
+)
+
+// Code is the machine-readable cause of a refused request.
+type Code string
+
+// The codes of a refused callback (webhook spec, Error Responses).
+const (
+	CodeInvalidRequest Code = "INVALID_REQUEST"
+	CodeTokenExpired   Code = "TOKEN_EXPIRED"
+	CodeTokenInvalid   Code = "TOKEN_INVALID"
+	CodeAlreadyClaimed Code = "ALREADY_CLAIMED"
+	CodeInvalidOffset  Code = "INVALID_OFFSET"
+	CodeStaleEpoch     Code = "STALE_EPOCH"
+	CodeConsumerGone   Code = "CONSUMER_GONE"
+)
+
+// The codes of a refused subscription request, and those that any request may draw.
+const (
+	CodeInvalidSubscriptionID Code = "INVALID_SUBSCRIPTION_ID"
+	CodeInvalidPattern        Code = "INVALID_PATTERN"
+	CodeInvalidWebhook        Code = "INVALID_WEBHOOK"
+	CodeSubscriptionConflict  Code = "SUBSCRIPTION_CONFLICT"
+	CodeSubscriptionNotFound  Code = "SUBSCRIPTION_NOT_FOUND"
+	CodeBodyTooLarge          Code = "BODY_TOO_LARGE"
+	CodeNotFound              Code = "NOT_FOUND"
+	CodeMethodNotAllowed      Code = "METHOD_NOT_ALLOWED"
+	CodeUnavailable           Code = "UNAVAILABLE"
+	CodeUpstreamUnavailable   Code = "UPSTREAM_UNAVAILABLE"
+	CodeInternal              Code = "INTERNAL"
+)
+
+var statuses = map[Code]int{
+	CodeInvalidRequest:        http.StatusBadRequest,
+	CodeTokenExpired:          http.StatusUnauthorized,
+	CodeTokenInvalid:          http.StatusUnauthorized,
+	CodeAlreadyClaimed:        http.StatusConflict,
+	CodeInvalidOffset:         http.StatusConflict,
+	CodeStaleEpoch:            http.StatusConflict,
+	CodeConsumerGone:          http.StatusGone,
+	CodeInvalidSubscriptionID: http.StatusBadRequest,
+	CodeInvalidPattern:        http.StatusBadRequest,
+	CodeInvalidWebhook:        http.StatusBadRequest,
+	CodeSubscriptionConflict:  http.StatusConflict,
+	CodeSubscriptionNotFound:  http.StatusNotFound,
+	CodeBodyTooLarge:          http.StatusRequestEntityTooLarge,
+	CodeNotFound:              http.StatusNotFound,
+	CodeMethodNotAllowed:      http.StatusMethodNotAllowed,
+	CodeUnavailable:           http.StatusServiceUnavailable,
+	CodeUpstreamUnavailable:   http.StatusBadGateway,
+	CodeInternal:              http.StatusInternalServerError,
+}
+
+// Status is the HTTP status that goes with a code.
+func (c Code) Status() int {
+	if s, ok := statuses[c]; ok {
+		return s
+	}
+	return http.StatusInternalServerError
+}
+
+// Causes that a Store returns and its callers tell apart.
+var (
+	// ErrUnavailable: the store cannot be reached or cannot answer now; nothing is known of what it did.
+	ErrUnavailable = errors.New("the store is not available")
+	// ErrConflict: a subscription with that ID and another configuration exists.
+	ErrConflict = errors.New("a subscription with this id and another configuration exists")
+	// ErrNotFound: no such subscription or consumer.
+	ErrNotFound = errors.New("not found")
+)

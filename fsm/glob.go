@@ -1,0 +1,96 @@
+package fsm
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// ErrPattern is the cause of every error that ParsePattern returns.
+var ErrPattern = errors.New("not a pattern")
+
+// Pattern is a parsed glob pattern (webhook spec, Glob Patterns). The zero Pattern matches nothing.
+type Pattern struct {
+	text     string
+	segments []string
+}
+
+// ParsePattern reads a pattern as it stands in the raw path of a URL. "%2A" is the same as "*". It returns ErrPattern
+// if it is not absolute, is too long, has an empty, "." or ".." segment, or a "*" that is not a whole "*" or "**".
+func ParsePattern(raw string) (Pattern, error) {
+	canonical := strings.ReplaceAll(strings.ReplaceAll(raw, "%2A", "*"), "%2a", "*")
+	canonical = escapeInvalid(canonical)
+	switch {
+	case !strings.HasPrefix(canonical, "/"):
+		return Pattern{}, fmt.Errorf("%w: it must begin with \"/\"", ErrPattern)
+	case len(canonical) > MaxPathLen:
+		return Pattern{}, fmt.Errorf("%w: it is longer than %d bytes", ErrPattern, MaxPathLen)
+	case strings.ContainsAny(canonical, "?#"):
+		return Pattern{}, fmt.Errorf("%w: it must not hold \"?\" or \"#\"", ErrPattern)
+	}
+	segments := strings.Split(canonical[1:], "/")
+	for i, s := range segments {
+		switch {
+		case s == "":
+			return Pattern{}, fmt.Errorf("%w: segment %d is empty", ErrPattern, i+1)
+		case s == "*" || s == "**":
+		case strings.Contains(s, "*"):
+			return Pattern{}, fmt.Errorf("%w: segment %d (%q) mixes \"*\" with other characters: use \"*\" for one segment or \"**\" for any number", ErrPattern, i+1, s)
+		case isDots(s):
+			return Pattern{}, fmt.Errorf("%w: segment %d (%q) can be part of no stream path", ErrPattern, i+1, s)
+		}
+	}
+	return Pattern{text: canonical, segments: segments}, nil
+}
+
+func isDots(s string) bool {
+	d := strings.ReplaceAll(strings.ToLower(s), "%2e", ".")
+	return d == "." || d == ".."
+}
+
+// String is the canonical form.
+func (p Pattern) String() string { return p.text }
+
+// Literal says whether the pattern has no wildcard, and so names one stream.
+func (p Pattern) Literal() bool { return len(p.segments) > 0 && !strings.Contains(p.text, "*") }
+
+// Matches says whether the pattern matches a canonical stream path.
+func (p Pattern) Matches(path string) bool {
+	segments, ok := pathSegments(path)
+	return ok && len(p.segments) > 0 && matchSegments(p.segments, segments)
+}
+
+// pathSegments splits a stream path; ok is false for the names that no pattern matches: literal "*" (webhook spec, Glob
+// Patterns) and what is not absolute.
+func pathSegments(path string) ([]string, bool) {
+	if !strings.HasPrefix(path, "/") || strings.Contains(path, "*") || strings.Contains(path, "%2A") || strings.Contains(path, "%2a") {
+		return nil, false
+	}
+	return strings.Split(path[1:], "/"), true
+}
+
+// matchSegments is the classic two-pointer wildcard match: on a mismatch it returns to the last "**" and lets it take
+// one segment more, so its cost is bounded by the product of the two lengths.
+func matchSegments(pattern, path []string) bool {
+	pi, si := 0, 0
+	star, mark := -1, 0
+	for si < len(path) {
+		switch {
+		case pi < len(pattern) && pattern[pi] == "**":
+			star, mark = pi, si
+			pi++
+		case pi < len(pattern) && (pattern[pi] == path[si] || pattern[pi] == "*" && path[si] != ""):
+			pi++
+			si++
+		case star >= 0:
+			mark++
+			pi, si = star+1, mark
+		default:
+			return false
+		}
+	}
+	for pi < len(pattern) && pattern[pi] == "**" {
+		pi++
+	}
+	return pi == len(pattern)
+}

@@ -1,0 +1,35 @@
+package fsm
+
+import "time"
+
+// Jitter is a random draw that a transition may need, in millionths of whatever span it is applied to: 0 to 999,999.
+type Jitter uint32
+
+// JitterSpan is the exclusive upper end of a Jitter.
+const JitterSpan = 1_000_000
+
+// The retry schedule's constants (webhook spec, Retry Schedule).
+const (
+	retryBase       = 100 * time.Millisecond
+	retryCap        = 30 * time.Second
+	retryJitter     = time.Second
+	retrySlowAfter  = 10
+	retrySlow       = 60 * time.Second
+	retrySlowJitter = 5 * time.Second
+	// MaxRetryAfter bounds what a Retry-After header can ask for.
+	MaxRetryAfter = time.Hour
+	// StallLimit is how many wakes in a row may end in "done" with work pending and no acked offset moved before
+	// the next one waits for the retry schedule.
+	StallLimit = 3
+)
+
+// RetryDelay is how long to wait before retry n (from 1) of a delivery: min(2^n × 100 ms, 30 s) and up to 1 s for the
+// first ten, 60 s and up to 5 s from the eleventh on (webhook spec, Retry Schedule). Whole milliseconds.
+func RetryDelay(n int, j Jitter) time.Duration {
+	n = max(n, 1)
+	base, span := retrySlow, retrySlowJitter
+	if n <= retrySlowAfter {
+		base, span = min(retryBase<<n, retryCap), retryJitter
+	}
+	return (base + span*time.Duration(j)/JitterSpan).Truncate(time.Millisecond)
+}

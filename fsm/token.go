@@ -1,0 +1,92 @@
+package fsm
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+)
+
+// TokenTTL is how long a callback token is valid; one with less than TokenRefresh left is replaced in the answer to a
+// callback (webhook spec, Callback Tokens).
+const (
+	TokenTTL     = time.Hour
+	TokenRefresh = 15 * time.Minute
+	// MinTokenKey is the least length of a key in bytes.
+	MinTokenKey = 32
+)
+
+// ErrToken is the cause of an error about a token that is malformed or forged.
+var ErrToken = errors.New("the callback token is malformed or its signature is wrong")
+
+// Token is what a callback token says.
+type Token struct {
+	Consumer   string
+	Generation string
+	Epoch      int64
+	Expires    time.Time
+}
+
+// Tokens mints and reads callback tokens: JWTs signed with HMAC-SHA256. It is safe for concurrent use.
+type Tokens struct {
+	mint   []byte
+	verify jwt.VerificationKeySet
+	parser *jwt.Parser
+}
+
+type claims struct {
+	Generation string `json:"gen"`
+	Epoch      int64  `json:"epoch"`
+	jwt.RegisteredClaims
+}
+
+// NewTokens returns a Tokens that signs with the first key and accepts any of them. The error never holds a key.
+func NewTokens(keys ...string) (*Tokens, error) {
+	if len(keys) == 0 {
+		return nil, errors.New("no token key")
+	}
+	t := &Tokens{
+		// Claims are judged by the caller: an expired token of a consumer that is gone is answered with "gone".
+		parser: jwt.NewParser(jwt.WithValidMethods([]string{jwt.SigningMethodHS256.Alg()}), jwt.WithoutClaimsValidation()),
+	}
+	for i, k := range keys {
+		if len(k) < MinTokenKey {
+			return nil, fmt.Errorf("token key %d has %d bytes, at least %d are needed", i+1, len(k), MinTokenKey)
+		}
+		// A key of any length is brought to one block's, and the callback tokens' key is not the setting itself.
+		sum := sha256.Sum256([]byte("reveille callback token\x00" + k))
+		t.verify.Keys = append(t.verify.Keys, sum[:])
+		if i == 0 {
+			t.mint = sum[:]
+		}
+	}
+	return t, nil
+}
+
+// Mint returns a token for one wake of one consumer.
+func (t *Tokens) Mint(consumer, generation string, epoch int64, now time.Time) string {
+	s, err := jwt.NewWithClaims(jwt.SigningMethodHS256, claims{
+		Generation: generation, Epoch: epoch,
+		RegisteredClaims: jwt.RegisteredClaims{Subject: consumer, ExpiresAt: jwt.NewNumericDate(now.Add(TokenTTL))},
+	}).SignedString(t.mint)
+	if err != nil {
+		panic("reveille: signing with HMAC failed: " + err.Error()) // cannot happen: the key is a []byte
+	}
+	return s
+}
+
+// Parse returns what a token says, expired or not, or ErrToken.
+func (t *Tokens) Parse(token string) (Token, error) {
+	if len(token) > 8*MaxPathLen || strings.ContainsAny(token, "\r\n") {
+		return Token{}, ErrToken
+	}
+	var c claims
+	_, err := t.parser.ParseWithClaims(token, &c, func(*jwt.Token) (any, error) { return t.verify, nil })
+	if err != nil || c.ExpiresAt == nil || c.Subject == "" {
+		return Token{}, ErrToken
+	}
+	return Token{Consumer: c.Subject, Generation: c.Generation, Epoch: c.Epoch, Expires: c.ExpiresAt.Time}, nil
+}

@@ -1,0 +1,328 @@
+package fsm
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Timing is the set of times that transitions depend on.
+type Timing struct {
+	// Waking is how long a delivery attempt may stay without a 2xx or a claim (webhook spec, WAKING Timeout).
+	Waking time.Duration
+	// Liveness is how long a live consumer may stay without a callback (webhook spec, Liveness Timeout).
+	Liveness time.Duration
+	// GoneGrace is how long the primary stream must stay away before its consumers are removed.
+	GoneGrace time.Duration
+	// GCAfter is how long deliveries may fail without a break before the consumer is removed (webhook spec, Garbage
+	// Collection).
+	GCAfter time.Duration
+	// Park is how long an attempt that waits for a free slot is left alone before it is handed out again.
+	Park time.Duration
+}
+
+// Env is what a transition needs of the world.
+type Env struct {
+	Now time.Time
+	// WakeID is the ID of the new wake, should there be one.
+	WakeID string
+	Jitter Jitter
+	Timing Timing
+}
+
+// Effects is what a transition asks its caller to do.
+type Effects struct {
+	// Wake is a delivery attempt to make now.
+	Wake *Wake
+	// Removed is true if the consumer is gone from now on.
+	Removed bool
+	// Idled is true if the consumer has come to rest: its streams are of interest again.
+	Idled bool
+}
+
+// NewConsumer is the consumer that a subscription gets for a stream, before anything happened to it. epoch is the
+// highest that an earlier consumer of the same ID may have had.
+func NewConsumer(sub Subscription, primary string, acked Offset, epoch int64) Consumer {
+	return Consumer{
+		ID: ConsumerID(sub.ID, primary), Subscription: sub.ID, Generation: sub.Generation, Primary: primary,
+		State: Idle, Epoch: epoch, Links: map[string]Link{primary: {Acked: acked}},
+	}
+}
+
+func (c Consumer) clone() Consumer {
+	c.Links = maps.Clone(c.Links)
+	return c
+}
+
+// Pending says whether any subscribed stream has unprocessed events (webhook spec, Pending Work).
+func (c Consumer) Pending() bool {
+	for _, l := range c.Links {
+		if l.Pending() {
+			return true
+		}
+	}
+	return false
+}
+
+// Current says whether the reference is to the wake that the consumer is in, or was in last.
+func (c Consumer) Current(r WakeRef) bool { return c.Epoch == r.Epoch && c.WakeID == r.WakeID }
+
+func (c Consumer) wakeNow() *Wake {
+	w := &Wake{
+		Consumer: c.ID, Subscription: c.Subscription, Generation: c.Generation, Primary: c.Primary,
+		Epoch: c.Epoch, WakeID: c.WakeID, Attempt: c.Attempt,
+	}
+	for p, l := range c.Links {
+		w.Streams = append(w.Streams, StreamTail{Path: p, Acked: l.Acked, Tail: l.Tail})
+	}
+	slices.SortFunc(w.Streams, func(a, b StreamTail) int {
+		switch {
+		case a.Path == c.Primary:
+			return -1
+		case b.Path == c.Primary:
+			return 1
+		}
+		return strings.Compare(a.Path, b.Path)
+	})
+	return w
+}
+
+// settle is what every transition that leaves a consumer idle ends with: pending work wakes it (L1).
+func (c *Consumer) settle(env Env) *Wake {
+	if c.State != Idle {
+		return nil
+	}
+	c.Deadline = time.Time{}
+	if !c.HiddenAt.IsZero() {
+		c.Deadline = c.HiddenAt.Add(env.Timing.GoneGrace)
+		return nil
+	}
+	if !c.Pending() {
+		return nil
+	}
+	c.State, c.Epoch, c.WakeID = Waking, c.Epoch+1, env.WakeID
+	c.Moved, c.Attempt, c.Sent = false, 0, false
+	switch {
+	case c.Retired:
+		if c.FirstFailure.IsZero() {
+			c.FirstFailure = env.Now
+		}
+		c.Deadline = c.FirstFailure.Add(env.Timing.GCAfter)
+		return nil
+	case c.Stalled >= StallLimit:
+		c.Deadline = env.Now.Add(RetryDelay(c.Stalled-StallLimit+1, env.Jitter))
+		return nil
+	}
+	return c.handOut(env)
+}
+
+// handOut begins the next delivery attempt.
+func (c *Consumer) handOut(env Env) *Wake {
+	c.Attempt, c.Sent = c.Attempt+1, true
+	c.Deadline = env.Now.Add(env.Timing.Waking)
+	return c.wakeNow()
+}
+
+// rest takes a consumer that is done back to idle, counts whether it got anywhere, and wakes it again if work is
+// pending (L2, L3).
+func (c *Consumer) rest(env Env) *Wake {
+	switch {
+	case c.Moved || !c.Pending():
+		c.Stalled = 0
+	default:
+		c.Stalled++
+	}
+	c.State, c.Attempt, c.Sent = Idle, 0, false
+	return c.settle(env)
+}
+
+func (c *Consumer) ack(path string, to Offset) {
+	if l, ok := c.Links[path]; ok && to.After(l.Acked) {
+		l.Acked = to
+		c.Links[path] = l
+		c.Moved = true
+	}
+}
+
+func (c *Consumer) note(path string, tail Offset) {
+	if l, ok := c.Links[path]; ok && tail.After(l.Tail) {
+		l.Tail = tail
+		c.Links[path] = l
+	}
+}
+
+// delivered is what any 2xx and any claim prove: the endpoint takes wakes.
+func (c *Consumer) delivered() {
+	c.FirstFailure, c.Retired = time.Time{}, false
+}
+
+// goLive starts the liveness timeout.
+func (c *Consumer) goLive(env Env) {
+	c.State, c.Attempt, c.Sent = Live, 0, false
+	if c.HiddenAt.IsZero() {
+		c.Deadline = env.Now.Add(env.Timing.Liveness)
+	}
+}
+
+// Observe is: the tail of a stream is at least this. A tail behind the one noted is old news. The consumer's primary
+// stream being there at all ends its hiding.
+func (c Consumer) Observe(env Env, path string, tail Offset) (Consumer, Effects) {
+	c = c.clone()
+	c.note(path, tail)
+	if path == c.Primary && !c.HiddenAt.IsZero() {
+		c.show(env)
+	}
+	return c, Effects{Wake: c.settle(env)}
+}
+
+func (c *Consumer) show(env Env) {
+	c.HiddenAt = time.Time{}
+	switch c.State {
+	case Waking:
+		// What became of an attempt that was out meanwhile is not known; it is made again.
+		c.Sent, c.Deadline = false, env.Now
+	case Live:
+		c.Deadline = env.Now.Add(env.Timing.Liveness)
+	case Idle:
+	}
+}
+
+// Hide is: upstream says that the primary stream is gone. The consumer keeps its offsets for the grace.
+func (c Consumer) Hide(env Env) Consumer {
+	if c.HiddenAt.IsZero() {
+		c.HiddenAt = env.Now
+		c.Deadline = env.Now.Add(env.Timing.GoneGrace)
+	}
+	return c
+}
+
+// Restart is: a subscribed stream other than the primary was deleted and made anew, or deleted (tail is then empty). What was
+// acked meant the old stream, so the consumer starts over at Start; one that is at work on the old stream is fenced off by
+// a new wake. A primary stream that is made anew gets a new consumer instead.
+func (c Consumer) Restart(env Env, path string, tail Offset) (Consumer, Effects) {
+	c = c.clone()
+	if _, ok := c.Links[path]; !ok {
+		return c, Effects{}
+	}
+	c.Links[path] = Link{Acked: Start, Tail: tail}
+	if tail == "" {
+		return c, Effects{}
+	}
+	c.State, c.Attempt, c.Sent = Idle, 0, false
+	return c, Effects{Wake: c.settle(env), Idled: true}
+}
+
+// Due is: the deadline has passed (webhook spec, State Transitions and Failure Handling).
+func (c Consumer) Due(env Env) (Consumer, Effects) {
+	c = c.clone()
+	switch {
+	case !c.HiddenAt.IsZero():
+		return c, Effects{Removed: true}
+	case c.State == Waking && c.Sent:
+		return c.failed(env, 0, false)
+	case c.State == Waking && c.expired(env):
+		return c, Effects{Removed: true}
+	case c.State == Waking && c.Retired:
+		c.Deadline = c.FirstFailure.Add(env.Timing.GCAfter)
+		return c, Effects{}
+	case c.State == Waking:
+		return c, Effects{Wake: c.handOut(env)}
+	case c.State == Live:
+		c.State = Idle
+		return c, Effects{Wake: c.settle(env), Idled: true}
+	}
+	c.Deadline = time.Time{}
+	return c, Effects{}
+}
+
+func (c Consumer) expired(env Env) bool {
+	return !c.FirstFailure.IsZero() && !env.Now.Before(c.FirstFailure.Add(env.Timing.GCAfter))
+}
+
+// Fail is: a delivery attempt failed (webhook spec, Failure Handling). retryAfter is the least time that the endpoint
+// asked for; retired is true if it answered 410.
+func (c Consumer) Fail(env Env, r WakeRef, retryAfter time.Duration, retired bool) (Consumer, Effects) {
+	if !c.Current(r) || c.State != Waking || !c.Sent || c.Attempt != r.Attempt || !c.HiddenAt.IsZero() {
+		return c, Effects{}
+	}
+	return c.clone().failed(env, retryAfter, retired)
+}
+
+func (c Consumer) failed(env Env, retryAfter time.Duration, retired bool) (Consumer, Effects) {
+	if c.FirstFailure.IsZero() {
+		c.FirstFailure = env.Now
+	}
+	if c.expired(env) {
+		return c, Effects{Removed: true}
+	}
+	c.Sent = false
+	if retired {
+		c.Retired = true
+		c.Deadline = c.FirstFailure.Add(env.Timing.GCAfter)
+		return c, Effects{}
+	}
+	c.Deadline = env.Now.Add(max(RetryDelay(c.Attempt, env.Jitter), min(retryAfter, MaxRetryAfter)))
+	return c, Effects{}
+}
+
+// Park is: the attempt handed out waits for a free slot and was not begun.
+func (c Consumer) Park(env Env, r WakeRef) Consumer {
+	if !c.Current(r) || c.State != Waking || !c.Sent || c.Attempt != r.Attempt || !c.HiddenAt.IsZero() {
+		return c
+	}
+	c.Attempt, c.Sent = c.Attempt-1, false
+	c.Deadline = env.Now.Add(env.Timing.Park)
+	return c
+}
+
+// Begin is: a slot is free for the attempt that was parked. Without a Wake there is nothing to deliver any more, or
+// somebody else is at it.
+func (c Consumer) Begin(env Env, r WakeRef) (Consumer, Effects) {
+	if !c.Current(r) || c.State != Waking || c.Sent || c.Retired || !c.HiddenAt.IsZero() {
+		return c, Effects{}
+	}
+	c = c.clone()
+	return c, Effects{Wake: c.handOut(env)}
+}
+
+// Accept is: an attempt was answered 2xx without "done". It stops the retries whichever attempt it was of.
+func (c Consumer) Accept(env Env, r WakeRef) Consumer {
+	if !c.Current(r) {
+		return c
+	}
+	c.delivered()
+	if c.State == Waking {
+		c.goLive(env)
+	}
+	return c
+}
+
+// Finish is: an attempt was answered 2xx with "done" (webhook spec, Synchronous Done). Everything up to the tails that
+// the attempt was sent with is acked, and no more: what landed later has not been seen.
+func (c Consumer) Finish(env Env, r WakeRef, seen []StreamTail) (Consumer, Effects) {
+	if !c.Current(r) {
+		return c, Effects{}
+	}
+	c = c.clone()
+	c.delivered()
+	for _, s := range seen {
+		c.ack(s.Path, s.Tail)
+	}
+	if c.State == Idle {
+		return c, Effects{Wake: c.settle(env)}
+	}
+	return c, Effects{Wake: c.rest(env), Idled: true}
+}
+
+// Resume is: the subscription's endpoint takes deliveries again.
+func (c Consumer) Resume(env Env) Consumer {
+	if !c.Retired {
+		return c
+	}
+	c.delivered()
+	if c.State == Waking && c.HiddenAt.IsZero() {
+		c.Deadline = env.Now
+	}
+	return c
+}
