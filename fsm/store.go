@@ -111,9 +111,8 @@ type StreamStore interface {
 
 // DeliveryStore drives the deliveries.
 type DeliveryStore interface {
-	// Due acts on the deadlines of a partition that have passed, at most max of them, and returns how long it is until
-	// the next one; negative if there is none.
-	Due(ctx context.Context, partition, limit int) (Outcome, time.Duration, error)
+	// Due acts on the deadlines of a partition that have passed, at most limit of them, and returns how many there were.
+	Due(ctx context.Context, partition, limit int) (o Outcome, n int, err error)
 	// NextDue returns, for each partition, how long it is until its next deadline; negative if there is none.
 	NextDue(ctx context.Context) ([]time.Duration, error)
 	// Fail, Park, Begin, Accept and Finish are the transitions of the same name on Consumer.

@@ -76,16 +76,21 @@ func (c Consumer) wakeNow() *Wake {
 	for p, l := range c.Links {
 		w.Streams = append(w.Streams, StreamTail{Path: p, Acked: l.Acked, Tail: l.Tail})
 	}
-	slices.SortFunc(w.Streams, func(a, b StreamTail) int {
+	SortStreams(c.Primary, w.Streams)
+	return w
+}
+
+// SortStreams orders the streams of a consumer: the primary first, then the others by path.
+func SortStreams(primary string, streams []StreamTail) {
+	slices.SortFunc(streams, func(a, b StreamTail) int {
 		switch {
-		case a.Path == c.Primary:
+		case a.Path == primary:
 			return -1
-		case b.Path == c.Primary:
+		case b.Path == primary:
 			return 1
 		}
 		return strings.Compare(a.Path, b.Path)
 	})
-	return w
 }
 
 // settle is what every transition that leaves a consumer idle ends with: pending work wakes it (L1).

@@ -1,0 +1,90 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"reveille/fsm"
+)
+
+// Callback implements fsm.CallbackStore.
+func (s *Store) Callback(ctx context.Context, cb fsm.Callback) (fsm.CallbackReply, error) {
+	args := []any{
+		cb.Consumer, cb.Generation, cb.Epoch, cb.TokenEpoch, flag(cb.TokenExpired), cb.WakeID, flag(cb.Done), cb.MaxStreams,
+		len(cb.Tails),
+	}
+	for path, tail := range cb.Tails {
+		args = append(args, path, string(tail))
+	}
+	args = append(args, len(cb.Acks))
+	for _, a := range cb.Acks {
+		args = append(args, a.Path, string(a.Offset))
+	}
+	args = append(args, len(cb.Subscribe))
+	for _, sub := range cb.Subscribe {
+		args = append(args, sub.Path, string(sub.From))
+	}
+	args = append(args, len(cb.Unsubscribe))
+	for _, path := range cb.Unsubscribe {
+		args = append(args, path)
+	}
+	r, err := newReply(s.run(ctx, scriptCallback, s.PartitionOf(cb.Primary), args...))
+	if err != nil {
+		return fsm.CallbackReply{}, err
+	}
+	reply := fsm.CallbackReply{Code: fsm.Code(r.text()), Path: r.text(), Streams: r.streams(cb.Primary), Outcome: r.outcome()}
+	return reply, r.bad
+}
+
+// Consumer implements fsm.CallbackStore. One whose subscription was deleted is not found, even while it is yet to be
+// cleared away.
+func (s *Store) Consumer(ctx context.Context, id, primary string) (fsm.Consumer, error) {
+	prefix := s.keys.partition(s.PartitionOf(primary))
+	pipe := s.rdb.TxPipeline()
+	record, acked := pipe.HGetAll(ctx, prefix+"c:"+id), pipe.HGetAll(ctx, prefix+"l:"+id)
+	if _, err := pipe.Exec(ctx); wrap(err) != nil {
+		return fsm.Consumer{}, wrap(err)
+	}
+	h := record.Val()
+	if len(h) == 0 {
+		return fsm.Consumer{}, fsm.ErrNotFound
+	}
+	dead, err := s.rdb.ZScore(ctx, prefix+"dead", h["gen"]).Result()
+	if err = wrap(err); err != nil {
+		return fsm.Consumer{}, err
+	}
+	if dead > 0 {
+		return fsm.Consumer{}, fsm.ErrNotFound
+	}
+	var bad error
+	number := func(name string) int64 {
+		n, err := strconv.ParseInt(h[name], 10, 64)
+		if err != nil {
+			bad = fmt.Errorf("redis: consumer %s has %s=%q", id, name, h[name])
+		}
+		return n
+	}
+	at := func(name string) time.Time {
+		if n := number(name); n > 0 {
+			return time.UnixMilli(n)
+		}
+		return time.Time{}
+	}
+	c := fsm.Consumer{
+		ID: id, Subscription: h["sub"], Generation: h["gen"], Primary: h["primary"],
+		State: fsm.State(h["state"]), Epoch: number("epoch"), WakeID: h["wake"], Links: map[string]fsm.Link{},
+		Attempt: int(number("attempt")), Sent: number("sent") == 1, FirstFailure: at("failing"),
+		Retired: number("retired") == 1, Stalled: int(number("stalled")), Moved: number("moved") == 1,
+		HiddenAt: at("hidden"), Deadline: at("due"),
+	}
+	for path, offset := range acked.Val() {
+		tail, err := s.rdb.HGet(ctx, prefix+"s:"+path, "t").Result()
+		if err = wrap(err); err != nil {
+			return fsm.Consumer{}, err
+		}
+		c.Links[path] = fsm.Link{Acked: fsm.Offset(offset), Tail: fsm.Offset(tail)}
+	}
+	return c, bad
+}

@@ -1,0 +1,34 @@
+package redisstore
+
+import (
+	"hash/fnv"
+	"strconv"
+)
+
+// keys builds every key that Go code names. Those within a partition are named in lua/lib.lua.
+type keys struct {
+	prefix     string
+	partitions int
+}
+
+// partition is the prefix that all keys of a partition share, hash tag included.
+func (k keys) partition(p int) string { return k.prefix + ":{" + strconv.Itoa(p) + "}:" }
+
+func (k keys) partitionOf(path string) int {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(path))
+	return int(h.Sum32() % uint32(k.partitions)) //nolint:gosec // partitions is a small positive number
+}
+
+func (k keys) watched(p int) string { return k.partition(p) + "watched" }
+func (k keys) due(p int) string     { return k.partition(p) + "due" }
+func (k keys) known(p int) string   { return k.partition(p) + "known" }
+
+// The keys of what belongs to no partition share a hash tag of their own.
+func (k keys) global(name string) string { return k.prefix + ":{subs}:" + name }
+func (k keys) subscriptions() string     { return k.global("all") }
+func (k keys) version() string           { return k.global("version") }
+func (k keys) backfills() string         { return k.global("backfill") }
+func (k keys) dropping() string          { return k.global("dropping") }
+func (k keys) registry() string          { return k.global("registry") }
+func (k keys) meta() string              { return k.global("meta") }

@@ -1,0 +1,92 @@
+-- Judges a callback and, if nothing is wrong with it, processes it: claim, acks, subscribe, unsubscribe, done.
+-- ARGV[9] consumer  ARGV[10] generation  ARGV[11] epoch  ARGV[12] the token's epoch  ARGV[13] 1 if the token has expired
+-- ARGV[14] wake id or ""  ARGV[15] 1 if done  ARGV[16] the most streams a consumer may have
+-- then four lists, each a count and its items: tails (path, tail), acks (path, offset), subscribe (path, from),
+-- unsubscribe (path).
+-- Returns { code, path, streams, outcome }; code is "" if it succeeded, and path names the stream of an ack that lies
+-- beyond the tail. A refused callback has changed nothing. O(links of the consumer + items).
+local id, gen, epoch, token_epoch = ARGV[A], ARGV[A + 1], tonumber(ARGV[A + 2]), tonumber(ARGV[A + 3])
+local token_expired, wake, done, most = ARGV[A + 4] == '1', ARGV[A + 5], ARGV[A + 6] == '1', tonumber(ARGV[A + 7])
+local at = A + 8
+local function list(width)
+  local l = {}
+  local n = tonumber(ARGV[at])
+  at = at + 1
+  for _ = 1, n do
+    local item = {}
+    for j = 1, width do item[j] = ARGV[at + j - 1] end
+    at = at + width
+    l[#l + 1] = item
+  end
+  return l
+end
+local tails, acks, subscribe, unsubscribe = list(2), list(2), list(2), list(1)
+local function refuse(code, path) return { code, path or '', {}, outcome() } end
+
+local c = load(id)
+if not c or c.gen ~= gen or c.hidden > 0 or is_dead(c.gen) then return refuse('CONSUMER_GONE') end
+if token_expired then return refuse('TOKEN_EXPIRED') end
+if epoch ~= c.epoch or token_epoch ~= c.epoch then return refuse('STALE_EPOCH') end
+if wake ~= '' and wake ~= c.wake then return refuse('ALREADY_CLAIMED') end
+
+local asked = {}
+local count = 0
+for _, t in ipairs(tails) do asked[t[1]] = t[2] end
+for path, l in pairs(links(c)) do
+  count = count + 1
+  if asked[path] and after(asked[path], l.tail) then l.tail = asked[path] end
+end
+for _, a in ipairs(acks) do
+  local l = links(c)[a[1]]
+  if l and after(a[2], l.acked) and after(a[2], l.tail) then return refuse('INVALID_OFFSET', a[1]) end
+end
+local fresh, had = {}, count
+for _, s in ipairs(subscribe) do
+  if not links(c)[s[1]] and not fresh[s[1]] then
+    fresh[s[1]] = true
+    count = count + 1
+  end
+end
+if count > most and count > had then return refuse('INVALID_REQUEST') end
+
+for path in pairs(links(c)) do
+  if asked[path] then note_tail(path, asked[path]) end
+end
+if wake ~= '' and c.state == 'waking' then
+  go_live(c)
+  delivered(c)
+elseif c.state == 'live' then
+  go_live(c)
+end
+for _, a in ipairs(acks) do ack(c, a[1], a[2]) end
+for _, s in ipairs(subscribe) do
+  local path = s[1]
+  if not links(c)[path] then
+    watch(path, id)
+    note_tail(path, asked[path] or '')
+    redis.call('HSET', P .. 'l:' .. id, path, s[2])
+    links(c)[path] = { acked = s[2], tail = tail_of(path) }
+  end
+end
+for _, u in ipairs(unsubscribe) do
+  local path = u[1]
+  if links(c)[path] then
+    links(c)[path] = nil
+    redis.call('HDEL', P .. 'l:' .. id, path)
+    -- The primary stays watched: its deletion ends the consumer.
+    if path ~= c.primary then unwatch(path, id) end
+  end
+end
+if next(links(c)) == nil then
+  remove(c)
+  return { '', '', {}, outcome() }
+end
+local now_subscribed = streams(c)
+if c.state == 'idle' then
+  settle(c)
+elseif done then
+  came_idle(c)
+  rest(c)
+end
+save(c)
+return { '', '', now_subscribed, outcome() }

@@ -1,0 +1,31 @@
+-- Acts on deadlines that have passed.
+-- ARGV[9] how many consumers at most
+-- Returns { how many were due, outcome }. O(log n + consumers due).
+local ids = redis.call('ZRANGEBYSCORE', P .. 'due', '-inf', int(now), 'LIMIT', 0, tonumber(ARGV[A]))
+for _, id in ipairs(ids) do
+  local c = load(id)
+  if not c then
+    redis.call('ZREM', P .. 'due', id)
+  elseif is_dead(c.gen) or c.hidden > 0 then
+    remove(c)
+  elseif c.state == 'waking' and c.sent == 1 then
+    if failed(c, 0, false) then save(c) end
+  elseif c.state == 'waking' and expired(c) then
+    remove(c)
+  elseif c.state == 'waking' and c.retired == 1 then
+    c.due = c.failing + GC
+    save(c)
+  elseif c.state == 'waking' then
+    hand_out(c)
+    save(c)
+  elseif c.state == 'live' then
+    c.state = 'idle'
+    came_idle(c)
+    settle(c)
+    save(c)
+  else
+    c.due = 0
+    save(c)
+  end
+end
+return { #ids, outcome() }

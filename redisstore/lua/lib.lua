@@ -1,0 +1,245 @@
+-- What every script of a partition begins with: its arguments, the comparison of offsets, and a consumer's record with
+-- the steps that transitions are made of. The functions mirror fsm/transitions.go line by line where they share a name.
+--
+-- KEYS[1]  the partition's prefix, e.g. "rv:{17}:". All keys of the partition begin with it, so all share its hash slot.
+-- ARGV[1]  now in ms, or -1 for Redis's own clock
+-- ARGV[2]  waking timeout, ms      ARGV[3]  liveness timeout, ms    ARGV[4]  grace of a gone stream, ms
+-- ARGV[5]  removal after failures, ms                               ARGV[6]  parking time, ms
+-- ARGV[7]  nonce that wake ids are made from                        ARGV[8]  jitter, millionths
+-- ARGV[9…] the script's own
+--
+-- Keys below the prefix:
+--   c:<consumer>    hash    sub gen primary state epoch wake attempt sent failing retired stalled moved hidden due
+--   l:<consumer>    hash    stream path -> acked offset
+--   s:<path>        hash    t: the highest tail noted
+--   w:<path>        set     consumers that a stream concerns: linked to it, or it is their primary
+--   b:<sub>:<gen>   set     consumers of a subscription
+--   watched         zset    stream path -> when it came to be watched (a counter)
+--   due             zset    consumer -> deadline, ms
+--   dead            zset    generation of a deleted subscription -> when, ms
+--   known           hash    stream path -> ms it was first heard of, after a "?" while it is awaited
+--   meta            hash    seq: the counter of watched; floor: the highest epoch of any consumer removed
+local P = KEYS[1]
+local now = tonumber(ARGV[1])
+if now < 0 then
+  local t = redis.call('TIME')
+  now = tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000)
+end
+local WAKING, LIVENESS, GRACE = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local GC, PARK, NONCE, JITTER = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7], tonumber(ARGV[8])
+local A = 9
+
+-- What the script's caller is to do, see fsm.Outcome.
+local wakes, idle, removed = {}, {}, 0
+
+-- Whole numbers leave Lua as text: tostring() would write large ones as 1.79e+15.
+local function int(n) return string.format('%.0f', n) end
+
+-- after says whether offset a lies beyond b, byte by byte. Lua's own < follows the server's locale.
+local function after(a, b)
+  if a == '' or a == b or a == '-1' then return false end
+  if b == '' or b == '-1' then return true end
+  for i = 1, math.min(#a, #b) do
+    local x, y = string.byte(a, i), string.byte(b, i)
+    if x ~= y then return x > y end
+  end
+  return #a > #b
+end
+
+local function retry_delay(n)
+  if n < 1 then n = 1 end
+  local base, span = 60000, 5000
+  if n <= 10 then base, span = math.min(100 * 2 ^ n, 30000), 1000 end
+  return math.floor(base + span * JITTER / 1000000)
+end
+
+local function tail_of(path) return redis.call('HGET', P .. 's:' .. path, 't') or '' end
+
+-- note_tail raises the tail of a watched stream.
+local function note_tail(path, tail)
+  if tail ~= '' and after(tail, tail_of(path)) then redis.call('HSET', P .. 's:' .. path, 't', tail) end
+end
+
+local function watch(path, id)
+  redis.call('SADD', P .. 'w:' .. path, id)
+  if not redis.call('ZSCORE', P .. 'watched', path) then
+    redis.call('ZADD', P .. 'watched', redis.call('HINCRBY', P .. 'meta', 'seq', 1), path)
+  end
+end
+
+local function unwatch(path, id)
+  redis.call('SREM', P .. 'w:' .. path, id)
+  if redis.call('EXISTS', P .. 'w:' .. path) == 0 then
+    redis.call('DEL', P .. 's:' .. path)
+    redis.call('ZREM', P .. 'watched', path)
+  end
+end
+
+local function is_dead(gen) return redis.call('ZSCORE', P .. 'dead', gen) end
+
+-- load returns a consumer's record, or nil if there is none.
+local function load(id)
+  local raw = redis.call('HGETALL', P .. 'c:' .. id)
+  if #raw == 0 then return nil end
+  local c = { id = id }
+  for i = 1, #raw, 2 do c[raw[i]] = raw[i + 1] end
+  for _, f in ipairs({ 'epoch', 'attempt', 'sent', 'failing', 'retired', 'stalled', 'moved', 'hidden', 'due' }) do
+    c[f] = tonumber(c[f])
+  end
+  c.was_due = c.due
+  return c
+end
+
+-- links returns the consumer's links: path -> { acked, tail }. They are read once.
+local function links(c)
+  if not c.links then
+    c.links = {}
+    local raw = redis.call('HGETALL', P .. 'l:' .. c.id)
+    for i = 1, #raw, 2 do c.links[raw[i]] = { acked = raw[i + 1], tail = tail_of(raw[i]) } end
+  end
+  return c.links
+end
+
+local function save(c)
+  redis.call('HSET', P .. 'c:' .. c.id, 'state', c.state, 'epoch', int(c.epoch), 'wake', c.wake,
+    'attempt', int(c.attempt), 'sent', c.sent, 'failing', int(c.failing), 'retired', c.retired,
+    'stalled', int(c.stalled), 'moved', c.moved, 'hidden', int(c.hidden), 'due', int(c.due))
+  if c.due == c.was_due then return end
+  if c.due == 0 then
+    redis.call('ZREM', P .. 'due', c.id)
+  else
+    redis.call('ZADD', P .. 'due', int(c.due), c.id)
+  end
+end
+
+local function create(sub, gen, id, primary, acked)
+  local floor = tonumber(redis.call('HGET', P .. 'meta', 'floor') or '0')
+  local c = {
+    id = id, sub = sub, gen = gen, primary = primary, state = 'idle', epoch = floor, wake = '', attempt = 0, sent = 0,
+    failing = 0, retired = 0, stalled = 0, moved = 0, hidden = 0, due = 0, was_due = 0,
+  }
+  redis.call('HSET', P .. 'c:' .. id, 'sub', sub, 'gen', gen, 'primary', primary)
+  redis.call('HSET', P .. 'l:' .. id, primary, acked)
+  redis.call('SADD', P .. 'b:' .. sub .. ':' .. gen, id)
+  watch(primary, id)
+  return c
+end
+
+-- remove ends a consumer. Should one of the same id come again, its epochs go on above those of this one.
+local function remove(c)
+  for path in pairs(links(c)) do unwatch(path, c.id) end
+  unwatch(c.primary, c.id)
+  redis.call('DEL', P .. 'c:' .. c.id, P .. 'l:' .. c.id)
+  redis.call('ZREM', P .. 'due', c.id)
+  redis.call('SREM', P .. 'b:' .. c.sub .. ':' .. c.gen, c.id)
+  local floor = tonumber(redis.call('HGET', P .. 'meta', 'floor') or '0')
+  if c.epoch > floor then redis.call('HSET', P .. 'meta', 'floor', int(c.epoch)) end
+  removed = removed + 1
+end
+
+local function pending(c)
+  for _, l in pairs(links(c)) do
+    if after(l.tail, l.acked) then return true end
+  end
+  return false
+end
+
+-- streams is the flat list path, acked, tail, … of a consumer's links.
+local function streams(c)
+  local s = {}
+  for path, l in pairs(links(c)) do
+    s[#s + 1] = path
+    s[#s + 1] = l.acked
+    s[#s + 1] = l.tail
+  end
+  return s
+end
+
+local function hand_out(c)
+  c.attempt, c.sent, c.due = c.attempt + 1, 1, now + WAKING
+  wakes[#wakes + 1] = { c.id, c.sub, c.gen, c.primary, int(c.epoch), c.wake, int(c.attempt), streams(c) }
+end
+
+local function settle(c)
+  if c.state ~= 'idle' then return end
+  c.due = 0
+  if c.hidden > 0 then
+    c.due = c.hidden + GRACE
+    return
+  end
+  if not pending(c) then return end
+  c.state, c.epoch = 'waking', c.epoch + 1
+  c.wake = 'w_' .. string.sub(redis.sha1hex(NONCE .. c.id), 1, 20)
+  c.moved, c.attempt, c.sent = 0, 0, 0
+  if c.retired == 1 then
+    if c.failing == 0 then c.failing = now end
+    c.due = c.failing + GC
+  elseif c.stalled >= 3 then
+    c.due = now + retry_delay(c.stalled - 2)
+  else
+    hand_out(c)
+  end
+end
+
+local function rest(c)
+  if c.moved == 1 or not pending(c) then c.stalled = 0 else c.stalled = c.stalled + 1 end
+  c.state, c.attempt, c.sent = 'idle', 0, 0
+  settle(c)
+end
+
+-- came_idle notes the streams of a consumer that has come to rest.
+local function came_idle(c)
+  for path in pairs(links(c)) do idle[#idle + 1] = path end
+end
+
+local function ack(c, path, to)
+  local l = links(c)[path]
+  if l and after(to, l.acked) then
+    l.acked = to
+    redis.call('HSET', P .. 'l:' .. c.id, path, to)
+    c.moved = 1
+  end
+end
+
+local function delivered(c) c.failing, c.retired = 0, 0 end
+
+local function go_live(c)
+  c.state, c.attempt, c.sent = 'live', 0, 0
+  if c.hidden == 0 then c.due = now + LIVENESS end
+end
+
+local function show(c)
+  c.hidden = 0
+  if c.state == 'waking' then
+    c.sent, c.due = 0, now
+  elseif c.state == 'live' then
+    c.due = now + LIVENESS
+  end
+end
+
+local function expired(c) return c.failing > 0 and now >= c.failing + GC end
+
+-- failed books a failed attempt. It returns false if that was the end of the consumer.
+local function failed(c, retry_after, retired)
+  if c.failing == 0 then c.failing = now end
+  if expired(c) then
+    remove(c)
+    return false
+  end
+  c.sent = 0
+  if retired then
+    c.retired, c.due = 1, c.failing + GC
+  else
+    c.due = now + math.max(retry_delay(c.attempt), math.min(retry_after, 3600000))
+  end
+  return true
+end
+
+-- current loads the consumer that a reference names, or returns nil if it is not in that wake or is gone.
+local function current(id, epoch, wake)
+  local c = load(id)
+  if not c or c.epoch ~= tonumber(epoch) or c.wake ~= wake or is_dead(c.gen) then return nil end
+  return c
+end
+
+local function outcome() return { wakes, idle, removed } end

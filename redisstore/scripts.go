@@ -1,0 +1,227 @@
+package redisstore
+
+import (
+	"context"
+	"crypto/rand"
+	"embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	mrand "math/rand/v2"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"reveille/fsm"
+)
+
+//go:embed lua/*.lua
+var sources embed.FS
+
+func source(name string) string {
+	b, err := sources.ReadFile("lua/" + name + ".lua")
+	if err != nil {
+		panic("redisstore: " + err.Error()) // embedded at build time
+	}
+	return string(b)
+}
+
+// partitionScript is a script that works within a partition; they all begin with lib.lua.
+func partitionScript(name string) *redis.Script {
+	return redis.NewScript(source("lib") + source(name))
+}
+
+var (
+	scriptLink        = partitionScript("link")
+	scriptObserve     = partitionScript("observe")
+	scriptHide        = partitionScript("hide")
+	scriptRestart     = partitionScript("restart")
+	scriptDeleted     = partitionScript("deleted")
+	scriptDue         = partitionScript("due")
+	scriptFail        = partitionScript("fail")
+	scriptPark        = partitionScript("park")
+	scriptBegin       = partitionScript("begin")
+	scriptAccept      = partitionScript("accept")
+	scriptFinish      = partitionScript("finish")
+	scriptCallback    = partitionScript("callback")
+	scriptDrop        = partitionScript("drop")
+	scriptResume      = partitionScript("resume")
+	scriptNoteKnown   = partitionScript("note_known")
+	scriptForgetKnown = partitionScript("forget_known")
+
+	scriptCreateSubscription = redis.NewScript(source("create_subscription"))
+	scriptDeleteSubscription = redis.NewScript(source("delete_subscription"))
+	scriptListSubscriptions  = redis.NewScript(source("list_subscriptions"))
+	scriptSetBackfill        = redis.NewScript(source("set_backfill"))
+)
+
+// Draw is what a script gets of chance and time from its caller.
+type Draw struct {
+	// Now is the time to act at; zero for Redis's own clock.
+	Now time.Time
+	// Nonce is what wake IDs are made from.
+	Nonce string
+	// Jitter of retry delays.
+	Jitter fsm.Jitter
+}
+
+func randomDraw() Draw {
+	var b [12]byte
+	_, _ = rand.Read(b[:])
+	return Draw{Nonce: hex.EncodeToString(b[:]), Jitter: fsm.Jitter(mrand.Uint32N(fsm.JitterSpan))} //nolint:gosec // jitter is no secret
+}
+
+// run calls a script of a partition. It is sent by its hash, and whole if Redis does not have it (any more).
+func (s *Store) run(ctx context.Context, script *redis.Script, partition int, args ...any) (any, error) {
+	d := s.draw()
+	now := int64(-1)
+	if !d.Now.IsZero() {
+		now = d.Now.UnixMilli()
+	}
+	t := s.opts.Timing
+	argv := append(make([]any, 0, 8+len(args)),
+		now, t.Waking.Milliseconds(), t.Liveness.Milliseconds(), t.GoneGrace.Milliseconds(), t.GCAfter.Milliseconds(),
+		t.Park.Milliseconds(), d.Nonce, uint32(d.Jitter))
+	reply, err := script.Run(ctx, s.rdb, []string{s.keys.partition(partition)}, append(argv, args...)...).Result()
+	return reply, wrap(err)
+}
+
+// wrap tells errors of a Redis that cannot answer now from those of a broken invariant.
+func wrap(err error) error {
+	if err == nil || errors.Is(err, redis.Nil) {
+		return nil
+	}
+	var network net.Error
+	var reply redis.Error
+	switch {
+	case errors.As(err, &network), !errors.As(err, &reply):
+	case redis.IsLoadingError(err), redis.IsReadOnlyError(err), redis.IsClusterDownError(err), redis.IsTryAgainError(err),
+		redis.IsMasterDownError(err), redis.IsOOMError(err), redis.IsMaxClientsError(err), redis.IsAuthError(err),
+		redis.IsPermissionError(err):
+	default:
+		return fmt.Errorf("redis: %w", err)
+	}
+	return fmt.Errorf("%w: %w", fsm.ErrUnavailable, err)
+}
+
+// reply walks an array that a script returned. The first thing that is not as the script's head says makes it bad, and
+// everything read after that is zero.
+type reply struct {
+	items []any
+	bad   error
+}
+
+func newReply(v any, err error) (*reply, error) {
+	if err != nil {
+		return nil, err
+	}
+	items, ok := v.([]any)
+	if !ok {
+		return nil, fmt.Errorf("redis: a script returned %T, not a list", v)
+	}
+	return &reply{items: items}, nil
+}
+
+func (r *reply) next() any {
+	if len(r.items) == 0 {
+		r.fail("too few items")
+		return nil
+	}
+	v := r.items[0]
+	r.items = r.items[1:]
+	return v
+}
+
+func (r *reply) fail(what string) {
+	if r.bad == nil {
+		r.bad = fmt.Errorf("redis: a script's reply has %s", what)
+	}
+}
+
+func (r *reply) text() string {
+	s, ok := r.next().(string)
+	if !ok {
+		r.fail("no text where text belongs")
+	}
+	return s
+}
+
+func (r *reply) int() int64 {
+	switch v := r.next().(type) {
+	case int64:
+		return v
+	case string:
+		n, err := strconv.ParseInt(v, 10, 64)
+		if err != nil {
+			r.fail("no number where a number belongs")
+		}
+		return n
+	}
+	r.fail("no number where a number belongs")
+	return 0
+}
+
+func (r *reply) list() *reply {
+	items, ok := r.next().([]any)
+	if !ok {
+		r.fail("no list where a list belongs")
+	}
+	return &reply{items: items}
+}
+
+// within reads every item of a list with f.
+func (r *reply) within(f func(*reply)) {
+	l := r.list()
+	for len(l.items) > 0 && l.bad == nil {
+		f(l)
+	}
+	if l.bad != nil && r.bad == nil {
+		r.bad = l.bad
+	}
+}
+
+func (r *reply) streams(primary string) []fsm.StreamTail {
+	streams := []fsm.StreamTail{}
+	r.within(func(l *reply) {
+		streams = append(streams, fsm.StreamTail{Path: l.text(), Acked: fsm.Offset(l.text()), Tail: fsm.Offset(l.text())})
+	})
+	fsm.SortStreams(primary, streams)
+	return streams
+}
+
+// outcome reads { wakes, idle, removed }.
+func (r *reply) outcome() fsm.Outcome {
+	var o fsm.Outcome
+	l := r.list()
+	l.within(func(ws *reply) {
+		w := ws.list()
+		wake := fsm.Wake{
+			Consumer: w.text(), Subscription: w.text(), Generation: w.text(), Primary: w.text(),
+			Epoch: w.int(), WakeID: w.text(), Attempt: int(w.int()),
+		}
+		wake.Streams = w.streams(wake.Primary)
+		if w.bad != nil {
+			ws.bad = w.bad
+		}
+		o.Wakes = append(o.Wakes, wake)
+	})
+	l.within(func(paths *reply) { o.Idle = append(o.Idle, paths.text()) })
+	o.Removed = int(l.int())
+	if l.bad != nil && r.bad == nil {
+		r.bad = l.bad
+	}
+	return o
+}
+
+// runOutcome calls a script whose whole reply is an outcome.
+func (s *Store) runOutcome(ctx context.Context, script *redis.Script, partition int, args ...any) (fsm.Outcome, error) {
+	v, err := s.run(ctx, script, partition, args...)
+	if err != nil {
+		return fsm.Outcome{}, err
+	}
+	r := &reply{items: []any{v}}
+	o := r.outcome()
+	return o, r.bad
+}

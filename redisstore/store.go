@@ -1,0 +1,152 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/zap"
+
+	"reveille/fsm"
+)
+
+// DefaultPartitions is how many partitions a new database gets.
+const DefaultPartitions = 64
+
+// Options of a Store.
+type Options struct {
+	// Prefix of every key; "rv" by default.
+	Prefix string
+	// Partitions, from 1 to 4096; fixed by the first program that uses the database. DefaultPartitions by default.
+	Partitions int
+	Timing     fsm.Timing
+	Logger     *zap.Logger
+	// CatalogInterval is how often the list of subscriptions is checked for changes of other replicas; 1 s by default.
+	CatalogInterval time.Duration
+	// Draw replaces chance and time, in tests; nil for real ones.
+	Draw func() Draw
+}
+
+// Store keeps the state in Redis. It is safe for concurrent use.
+type Store struct {
+	rdb     redis.UniversalClient
+	keys    keys
+	opts    Options
+	draw    func() Draw
+	catalog *fsm.Catalog
+}
+
+var _ fsm.Store = (*Store)(nil)
+
+// New returns a Store on a client that stays the caller's to close.
+func New(rdb redis.UniversalClient, opts Options) *Store {
+	if opts.Prefix == "" {
+		opts.Prefix = "rv"
+	}
+	if opts.Partitions == 0 {
+		opts.Partitions = DefaultPartitions
+	}
+	if opts.CatalogInterval == 0 {
+		opts.CatalogInterval = time.Second
+	}
+	if opts.Logger == nil {
+		opts.Logger = zap.NewNop()
+	}
+	s := &Store{
+		rdb: rdb, opts: opts, draw: opts.Draw, catalog: fsm.NewCatalog(),
+		keys: keys{prefix: opts.Prefix, partitions: opts.Partitions},
+	}
+	if s.draw == nil {
+		s.draw = randomDraw
+	}
+	return s
+}
+
+// ErrIncompatible is the cause of an error about a Redis or a database that this program cannot work with.
+var ErrIncompatible = errors.New("redis cannot be used")
+
+// Check makes sure that Redis answers, is at least 6.2, and holds no data of another partition count. It writes the count to
+// a database that is used for the first time. Errors wrap fsm.ErrUnavailable or ErrIncompatible.
+func (s *Store) Check(ctx context.Context) error {
+	info, err := s.rdb.Info(ctx, "server").Result()
+	if err = wrap(err); err != nil {
+		return err
+	}
+	if v := field(info, "redis_version"); v != "" && !atLeast(v, 6, 2) {
+		return fmt.Errorf("%w: it is version %s, at least 6.2 is needed", ErrIncompatible, v)
+	}
+	if err := wrap(s.rdb.HSetNX(ctx, s.keys.meta(), "partitions", s.opts.Partitions).Err()); err != nil {
+		return err
+	}
+	there, err := s.rdb.HGet(ctx, s.keys.meta(), "partitions").Result()
+	if err = wrap(err); err != nil {
+		return err
+	}
+	if there != strconv.Itoa(s.opts.Partitions) {
+		return fmt.Errorf("%w: its database was set up with REVEILLE_PARTITIONS=%s, this program has %d; the number cannot change",
+			ErrIncompatible, there, s.opts.Partitions)
+	}
+	return nil
+}
+
+func field(info, name string) string {
+	for line := range strings.Lines(info) {
+		if v, ok := strings.CutPrefix(strings.TrimSpace(line), name+":"); ok {
+			return v
+		}
+	}
+	return ""
+}
+
+func atLeast(version string, major, minor int) bool {
+	a, rest, _ := strings.Cut(version, ".")
+	b, _, _ := strings.Cut(rest, ".")
+	x, errX := strconv.Atoi(a)
+	y, errY := strconv.Atoi(b)
+	return errX == nil && errY == nil && (x > major || x == major && y >= minor)
+}
+
+// Ping implements fsm.Store.
+func (s *Store) Ping(ctx context.Context) error { return wrap(s.rdb.Ping(ctx).Err()) }
+
+// Run keeps the catalog up to date and finishes deletions that were cut short, until ctx is done.
+func (s *Store) Run(ctx context.Context) error {
+	ticker := time.NewTicker(s.opts.CatalogInterval)
+	defer ticker.Stop()
+	failing, finished := false, false
+	for {
+		err := s.RefreshCatalog(ctx)
+		if err == nil && !finished {
+			err = s.finishDeletions(ctx)
+			finished = err == nil
+		}
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil && !failing:
+			failing = true
+			s.opts.Logger.Warn("redis does not answer; watching and delivering wait for it", zap.Error(err))
+		case err == nil && failing:
+			failing = false
+			s.opts.Logger.Info("redis answers again")
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+// now is the time by the store's clock.
+func (s *Store) now(ctx context.Context) (time.Time, error) {
+	if d := s.draw(); !d.Now.IsZero() {
+		return d.Now, nil
+	}
+	t, err := s.rdb.Time(ctx).Result()
+	return t.Truncate(time.Millisecond), wrap(err)
+}

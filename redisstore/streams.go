@@ -1,0 +1,169 @@
+package redisstore
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"reveille/fsm"
+)
+
+// Partitions implements fsm.StreamStore.
+func (s *Store) Partitions() int { return s.keys.partitions }
+
+// PartitionOf implements fsm.StreamStore.
+func (s *Store) PartitionOf(path string) int { return s.keys.partitionOf(path) }
+
+// Link implements fsm.StreamStore.
+func (s *Store) Link(ctx context.Context, sub fsm.Subscription, path string, acked, tail fsm.Offset) (fsm.Outcome, error) {
+	return s.runOutcome(ctx, scriptLink, s.PartitionOf(path),
+		sub.ID, sub.Generation, fsm.ConsumerID(sub.ID, path), path, string(acked), string(tail))
+}
+
+// Observe implements fsm.StreamStore.
+func (s *Store) Observe(ctx context.Context, partition int, path string, tail fsm.Offset) (fsm.Observation, error) {
+	o := fsm.Observation{Busy: true}
+	for cursor := "0"; ; {
+		r, err := newReply(s.run(ctx, scriptObserve, partition, path, string(tail), cursor))
+		if err != nil {
+			return o, err
+		}
+		o.Watched = r.int() == 1
+		o.Busy = r.int() == 1 && o.Busy
+		o.Tail = fsm.Offset(r.text())
+		cursor = r.text()
+		o.Add(r.outcome())
+		if r.bad != nil {
+			return o, r.bad
+		}
+		if cursor == "0" {
+			return o, nil
+		}
+	}
+}
+
+// Hide implements fsm.StreamStore.
+func (s *Store) Hide(ctx context.Context, path string) (found bool, err error) {
+	for cursor := "0"; ; {
+		r, err := newReply(s.run(ctx, scriptHide, s.PartitionOf(path), path, cursor))
+		if err != nil {
+			return found, err
+		}
+		found = r.int() == 1 || found
+		cursor = r.text()
+		if r.bad != nil {
+			return found, r.bad
+		}
+		if cursor == "0" {
+			return found, nil
+		}
+	}
+}
+
+// Restart implements fsm.StreamStore.
+func (s *Store) Restart(ctx context.Context, partition int, path string, was, tail fsm.Offset) (fsm.Outcome, error) {
+	return s.runOutcome(ctx, scriptRestart, partition, path, string(was), string(tail))
+}
+
+// Deleted implements fsm.StreamStore.
+func (s *Store) Deleted(ctx context.Context, partition int, path string) (fsm.Outcome, error) {
+	return s.runOutcome(ctx, scriptDeleted, partition, path)
+}
+
+// watchedBatch is how many watched streams are read at a time.
+const watchedBatch = 1000
+
+// WatchedSince implements fsm.StreamStore.
+func (s *Store) WatchedSince(ctx context.Context, partition int, seq int64) ([]fsm.Watched, error) {
+	found, err := s.rdb.ZRangeByScoreWithScores(ctx, s.keys.watched(partition), &redis.ZRangeBy{
+		Min: "(" + strconv.FormatInt(seq, 10), Max: "+inf", Count: watchedBatch,
+	}).Result()
+	if err = wrap(err); err != nil || len(found) == 0 {
+		return nil, err
+	}
+	watched := make([]fsm.Watched, len(found))
+	tails := make([]*redis.StringCmd, len(found))
+	pipe := s.rdb.Pipeline()
+	for i, z := range found {
+		path, _ := z.Member.(string)
+		watched[i] = fsm.Watched{Path: path, Seq: int64(z.Score)}
+		tails[i] = pipe.HGet(ctx, s.keys.partition(partition)+"s:"+path, "t")
+	}
+	if _, err := pipe.Exec(ctx); wrap(err) != nil {
+		return nil, wrap(err)
+	}
+	for i, t := range tails {
+		watched[i].Tail = fsm.Offset(t.Val())
+	}
+	return watched, nil
+}
+
+// NoteKnown implements fsm.StreamStore. The version is read after the stream was noted: a subscription that the version
+// does not have yet is backfilled later, and will find the stream.
+func (s *Store) NoteKnown(ctx context.Context, path string, awaited bool) (version int64, err error) {
+	if _, err := s.run(ctx, scriptNoteKnown, s.PartitionOf(path), path, flag(awaited)); err != nil {
+		return 0, err
+	}
+	return s.version(ctx)
+}
+
+// Known implements fsm.StreamStore.
+func (s *Store) Known(ctx context.Context, path string) (fsm.Known, bool, error) {
+	v, err := s.rdb.HGet(ctx, s.keys.known(s.PartitionOf(path)), path).Result()
+	if err = wrap(err); err != nil || v == "" {
+		return fsm.Known{}, false, err
+	}
+	return decodeKnown(path, v), true, nil
+}
+
+// ForgetKnown implements fsm.StreamStore.
+func (s *Store) ForgetKnown(ctx context.Context, path string, onlyAwaited bool) error {
+	_, err := s.run(ctx, scriptForgetKnown, s.PartitionOf(path), path, flag(onlyAwaited))
+	return err
+}
+
+// ScanKnown implements fsm.StreamStore.
+func (s *Store) ScanKnown(ctx context.Context, partition int, cursor uint64) ([]fsm.Known, uint64, error) {
+	pairs, next, err := s.rdb.HScan(ctx, s.keys.known(partition), cursor, "", 500).Result()
+	if err = wrap(err); err != nil {
+		return nil, 0, err
+	}
+	known := make([]fsm.Known, 0, len(pairs)/2)
+	for i := 0; i+1 < len(pairs); i += 2 {
+		known = append(known, decodeKnown(pairs[i], pairs[i+1]))
+	}
+	return known, next, nil
+}
+
+func decodeKnown(path, v string) fsm.Known {
+	text, awaited := strings.CutPrefix(v, "?")
+	ms, _ := strconv.ParseInt(text, 10, 64) // only note_known.lua writes it
+	return fsm.Known{Path: path, At: time.UnixMilli(ms), Awaited: awaited}
+}
+
+func flag(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// RegistryOffset implements fsm.StreamStore.
+func (s *Store) RegistryOffset(ctx context.Context) (fsm.Offset, error) {
+	v, err := s.rdb.Get(ctx, s.keys.registry()).Result()
+	if err = wrap(err); err != nil {
+		return "", err
+	}
+	if v == "" {
+		return fsm.Start, nil
+	}
+	return fsm.Offset(v), nil
+}
+
+// SetRegistryOffset implements fsm.StreamStore.
+func (s *Store) SetRegistryOffset(ctx context.Context, o fsm.Offset) error {
+	return wrap(s.rdb.Set(ctx, s.keys.registry(), string(o), 0).Err())
+}
