@@ -1,0 +1,86 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/labstack/echo/v4"
+	"go.uber.org/zap"
+
+	"reveille/fsm"
+)
+
+// refusal is the error of a request that is answered with a code.
+type refusal struct {
+	code    fsm.Code
+	message string
+}
+
+func (r *refusal) Error() string { return string(r.code) + ": " + r.message }
+
+func refuse(code fsm.Code, format string, args ...any) error {
+	return &refusal{code: code, message: fmt.Sprintf(format, args...)}
+}
+
+// refusalFor finds the answer to any error that a handler came upon. What it does not know is logged and answered
+// without its text, which is nobody's business outside.
+func (s *Service) refusalFor(err error) *refusal {
+	var r *refusal
+	var he *echo.HTTPError
+	switch {
+	case errors.As(err, &r):
+		return r
+	case errors.Is(err, fsm.ErrConflict):
+		return &refusal{fsm.CodeSubscriptionConflict, fsm.ErrConflict.Error()}
+	case errors.Is(err, fsm.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
+		s.log.Warn("a request was answered with 503", zap.Error(err))
+		return &refusal{fsm.CodeUnavailable, "the request cannot be processed now, try again"}
+	case errors.Is(err, context.Canceled):
+		return &refusal{fsm.CodeUnavailable, "the client went away"}
+	case errors.As(err, &he) && he.Code == http.StatusNotFound:
+		return &refusal{fsm.CodeNotFound, "there is nothing at this path"}
+	case errors.As(err, &he) && he.Code == http.StatusMethodNotAllowed:
+		return &refusal{fsm.CodeMethodNotAllowed, "this path does not have that method"}
+	}
+	s.log.Error("a request failed", zap.Error(err))
+	return &refusal{fsm.CodeInternal, "the request failed for a reason that was logged"}
+}
+
+// errorBody is the "error" of an answer (webhook spec, Error Responses).
+type errorBody struct {
+	Code    fsm.Code `json:"code"`
+	Message string   `json:"message"`
+}
+
+// answerError is echo's error handler.
+func (s *Service) answerError(err error, c echo.Context) {
+	if c.Response().Committed {
+		return
+	}
+	writeRefusal(c.Response(), s.refusalFor(err))
+}
+
+func writeRefusal(w http.ResponseWriter, r *refusal) {
+	markRefused(w, r.code)
+	writeJSON(w, r.code.Status(), map[string]errorBody{"error": {r.code, r.message}})
+}
+
+// markRefused sets the headers that go with a code.
+func markRefused(w http.ResponseWriter, code fsm.Code) {
+	if code == fsm.CodeUnavailable {
+		w.Header().Set("Retry-After", "1")
+	}
+}
+
+// writeJSON answers. An answer of Reveille's own is true for the moment only, so none may be kept.
+func writeJSON(w http.ResponseWriter, status int, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(body) // fails only if the client is gone
+}

@@ -1,0 +1,94 @@
+package httpapi
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"time"
+	"unicode/utf8"
+
+	"github.com/labstack/echo/v4"
+
+	"reveille/fsm"
+)
+
+// limitBody starts the time that a request's body has. It is called before anything is judged, because the server reads
+// what is left of the body of a refused request too. The deadline is the kernel's, so it goes by the real clock.
+func (s *Service) limitBody(c echo.Context) {
+	// The error says that the writer is no connection, and then there is nothing that could trickle.
+	_ = http.NewResponseController(c.Response().Writer).SetReadDeadline(time.Now().Add(s.cfg.BodyTimeout))
+}
+
+// readObject reads a request's body: one JSON object of at most MaxBody bytes.
+func (s *Service) readObject(c echo.Context) (object, error) {
+	w, r := c.Response().Writer, c.Request()
+	tooLarge := refuse(fsm.CodeBodyTooLarge, "the body is larger than %d bytes", MaxBody)
+	if r.ContentLength > MaxBody {
+		return nil, tooLarge
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBody))
+	var mbe *http.MaxBytesError
+	switch {
+	case errors.As(err, &mbe):
+		return nil, tooLarge
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		w.Header().Set("Connection", "close")
+		return nil, refuse(fsm.CodeInvalidRequest, "the body did not arrive within %v", s.cfg.BodyTimeout)
+	case err != nil:
+		return nil, refuse(fsm.CodeInvalidRequest, "the body ended early or is malformed")
+	}
+	// From here on the connection is only read to notice that the client goes away.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
+	return parseObject(body)
+}
+
+// object is a JSON object, field by field. Names match to the letter, unlike those of a Go struct; of a name that comes
+// twice the last counts.
+type object map[string]json.RawMessage
+
+func parseObject(body []byte) (object, error) {
+	switch {
+	case !utf8.Valid(body) || !json.Valid(body):
+		return nil, refuse(fsm.CodeInvalidRequest, "the body is not JSON")
+	case bytes.TrimLeft(body, " \t\r\n")[0] != '{':
+		return nil, refuse(fsm.CodeInvalidRequest, "the body is not a JSON object")
+	}
+	var o object
+	if err := json.Unmarshal(body, &o); err != nil {
+		return nil, refuse(fsm.CodeInvalidRequest, "the body is not a JSON object")
+	}
+	return o, nil
+}
+
+// value decodes one JSON value of a body. null is of no type.
+func value[T any](raw json.RawMessage, name, want string) (T, error) {
+	var v T
+	if isNull(raw) || json.Unmarshal(raw, &v) != nil {
+		return v, refuse(fsm.CodeInvalidRequest, "%s must be %s", name, want)
+	}
+	return v, nil
+}
+
+// optional decodes a field that may be absent or null: ok is then false.
+func optional[T any](o object, name, want string) (v T, ok bool, err error) {
+	raw, found := o[name]
+	if !found || isNull(raw) {
+		return v, false, nil
+	}
+	v, err = value[T](raw, name, want)
+	return v, err == nil, err
+}
+
+// required decodes a field that must be there.
+func required[T any](o object, name, want string) (T, error) {
+	v, ok, err := optional[T](o, name, want)
+	if err == nil && !ok {
+		err = refuse(fsm.CodeInvalidRequest, "%s is missing: it must be %s", name, want)
+	}
+	return v, err
+}
+
+func isNull(raw json.RawMessage) bool { return string(raw) == "null" }

@@ -1,0 +1,188 @@
+package httpapi
+
+import (
+	"context"
+	"crypto/subtle"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/labstack/echo/v4"
+	"go.uber.org/zap"
+
+	"reveille/fsm"
+)
+
+// callbackTimeout bounds the work on one callback once its body is there.
+const callbackTimeout = 20 * time.Second
+
+// callbackBody is the answer to a callback (webhook spec, Success Response and Error Responses).
+type callbackBody struct {
+	OK    bool       `json:"ok"`
+	Error *errorBody `json:"error,omitempty"`
+	Token string     `json:"token,omitempty"`
+	// Streams is nil in an error, and never in a success.
+	Streams []streamBody `json:"streams,omitzero"`
+}
+
+type streamBody struct {
+	Path   string `json:"path"`
+	Offset string `json:"offset"`
+}
+
+// bearer is a callback's token and what it says.
+type bearer struct {
+	fsm.Token
+	text string
+}
+
+// callback answers POST /callback/{consumer_id} (webhook spec, Callback API). A callback is judged in a fixed order and
+// the first failure answers: token, body, consumer gone, token expired, epoch, wake ID, offsets. The last five are the
+// store's to judge, in one step with what follows from them.
+func (s *Service) callback(c echo.Context, id string) error {
+	s.limitBody(c)
+	b, primary, err := s.authorize(c.Request(), id)
+	if err != nil {
+		return s.refuseCallback(c, id, bearer{}, err)
+	}
+	req, err := s.readCallback(c)
+	if err != nil {
+		return s.refuseCallback(c, id, bearer{}, err)
+	}
+	// A callback that has arrived is processed, even if its sender hangs up: wakes that come of it must be delivered.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Request().Context()), callbackTimeout)
+	defer cancel()
+	reply, err := s.process(ctx, b, primary, req)
+	if err != nil {
+		return s.refuseCallback(c, id, b, err)
+	}
+	s.follow(primary, req, reply.Outcome)
+	streams := make([]streamBody, 0, len(reply.Streams))
+	for _, st := range reply.Streams {
+		streams = append(streams, streamBody{Path: st.Path, Offset: st.Acked.Value()})
+	}
+	writeJSON(c.Response(), http.StatusOK, callbackBody{OK: true, Token: s.nextToken(b), Streams: streams})
+	return nil
+}
+
+// authorize reads the bearer token and checks that it is for the consumer of the path.
+func (s *Service) authorize(r *http.Request, id string) (b bearer, primary string, err error) {
+	header := r.Header.Values("Authorization")
+	if len(header) != 1 {
+		return b, "", refuse(fsm.CodeTokenInvalid, "one Authorization header with the bearer token of the last answer is needed")
+	}
+	scheme, text, _ := strings.Cut(header[0], " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return b, "", refuse(fsm.CodeTokenInvalid, "the Authorization header holds no bearer token")
+	}
+	b.text = strings.TrimSpace(text)
+	if b.Token, err = s.cfg.Tokens.Parse(b.text); err != nil {
+		return b, "", refuse(fsm.CodeTokenInvalid, "%v", fsm.ErrToken)
+	}
+	_, primary, ok := fsm.ParseConsumerID(id)
+	if !ok || subtle.ConstantTimeCompare([]byte(b.Consumer), []byte(id)) != 1 {
+		return b, "", refuse(fsm.CodeTokenInvalid, "the token is not for the consumer that the path names")
+	}
+	return b, primary, nil
+}
+
+// process brings what upstream says to the callback and has the store judge it.
+func (s *Service) process(ctx context.Context, b bearer, primary string, req callbackRequest) (fsm.CallbackReply, error) {
+	cb := fsm.Callback{
+		Consumer: b.Consumer, Primary: primary,
+		Generation: b.Generation, TokenEpoch: b.Epoch, TokenExpired: !s.cfg.Clock().Before(b.Expires),
+		Epoch: req.epoch, WakeID: req.wakeID, Unsubscribe: req.unsubscribe, Done: req.done,
+		Tails: map[string]fsm.Offset{}, MaxStreams: s.cfg.MaxStreamsPerConsumer,
+	}
+	for _, a := range req.acks {
+		cb.Acks = append(cb.Acks, fsm.Ack{Path: a.path, Offset: a.offset})
+	}
+	if err := s.lookAtPrimary(ctx, &cb); err != nil {
+		return fsm.CallbackReply{}, err
+	}
+	s.lookAtSubscribed(ctx, &cb, req)
+
+	asked := map[string]bool{}
+	for {
+		reply, err := s.cfg.Store.Callback(ctx, cb)
+		switch {
+		case err != nil:
+			return reply, err
+		case reply.Code == "":
+			return reply, nil
+		case reply.Code != fsm.CodeInvalidOffset || req.malformed(reply.Path) != nil || asked[reply.Path]:
+			return reply, s.refusalOf(cb, req, reply)
+		}
+		asked[reply.Path] = true
+		if err := s.lookAgain(ctx, &cb, reply.Path); err != nil {
+			return reply, err
+		}
+	}
+}
+
+// refusalOf puts the store's judgement into words.
+func (s *Service) refusalOf(cb fsm.Callback, req callbackRequest, reply fsm.CallbackReply) error {
+	switch reply.Code {
+	case fsm.CodeConsumerGone:
+		return gone(cb.Consumer)
+	case fsm.CodeTokenExpired:
+		return refuse(reply.Code, "the token has expired: repeat the callback with the one in this answer")
+	case fsm.CodeStaleEpoch:
+		return refuse(reply.Code, "epoch %d is not the consumer's current one: stop, another wake has begun", cb.Epoch)
+	case fsm.CodeAlreadyClaimed:
+		return refuse(reply.Code, "wake_id %q is not that of the consumer's current wake: stop", cb.WakeID)
+	case fsm.CodeInvalidRequest:
+		return refuse(reply.Code, "subscribe: a consumer can be subscribed to at most %d streams", cb.MaxStreams)
+	case fsm.CodeInvalidOffset:
+		if err := req.malformed(reply.Path); err != nil {
+			return refuse(reply.Code, "acks: the offset for %q: %v", reply.Path, err)
+		}
+		tail, ok := cb.Tails[reply.Path]
+		if !ok {
+			return refuse(reply.Code, "acks: the offset for %q lies beyond its end: there is no such stream", reply.Path)
+		}
+		return refuse(reply.Code, "acks: the offset for %q lies beyond the stream's tail %q", reply.Path, tail.Value())
+	}
+	return refuse(reply.Code, "the callback was refused")
+}
+
+func gone(consumer string) error {
+	return refuse(fsm.CodeConsumerGone, "consumer %q no longer exists", consumer)
+}
+
+// follow does what a callback that succeeded has set off.
+func (s *Service) follow(primary string, req callbackRequest, out fsm.Outcome) {
+	if len(out.Wakes) > 0 {
+		s.cfg.Deliverer.Deliver(out.Wakes)
+	}
+	if len(out.Idle) > 0 {
+		s.cfg.Streams.Idle(out.Idle)
+	}
+	if linked := req.linked(); len(linked) > 0 {
+		s.cfg.Streams.Watch(primary, linked)
+	}
+}
+
+// nextToken is the presented token, or a fresh one of the same wake if its time is nearly up (webhook spec, Callback
+// Tokens). It is never for a newer epoch, so a worker of an earlier wake cannot trade up.
+func (s *Service) nextToken(b bearer) string {
+	if now := s.cfg.Clock(); b.Expires.Sub(now) < fsm.TokenRefresh {
+		return s.cfg.Tokens.Mint(b.Consumer, b.Generation, b.Epoch, now)
+	}
+	return b.text
+}
+
+// refuseCallback answers a callback that failed. The refusals of a token that is the consumer's own carry one to go on
+// with.
+func (s *Service) refuseCallback(c echo.Context, consumer string, b bearer, err error) error {
+	r := s.refusalFor(err)
+	body := callbackBody{Error: &errorBody{r.code, r.message}}
+	switch r.code {
+	case fsm.CodeTokenExpired, fsm.CodeStaleEpoch, fsm.CodeAlreadyClaimed, fsm.CodeInvalidOffset:
+		body.Token = s.nextToken(b)
+	}
+	s.log.Debug("callback refused", zap.String("consumer", consumer), zap.String("code", string(r.code)))
+	markRefused(c.Response(), r.code)
+	writeJSON(c.Response(), r.code.Status(), body)
+	return nil
+}

@@ -1,0 +1,146 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/labstack/echo/v4"
+
+	"reveille/fsm"
+)
+
+// beyondAny stands for an ack that is no offset: it sorts after every offset, so that the store refuses it like one
+// beyond the tail, and in the same place of the order of judgement.
+const beyondAny fsm.Offset = "\x7f"
+
+// callbackRequest is the body of a callback, well-formed (webhook spec, Fields). Paths are canonical.
+type callbackRequest struct {
+	epoch  int64
+	wakeID string
+	acks   []ack
+	// subscribe names no stream twice.
+	subscribe   []string
+	unsubscribe []string
+	done        bool
+}
+
+// ack is one of "acks". If the offset is none, err says why, and offset is beyondAny.
+type ack struct {
+	path   string
+	offset fsm.Offset
+	err    error
+}
+
+// malformed returns why an ack for a stream is no offset, or nil.
+func (req callbackRequest) malformed(path string) error {
+	for _, a := range req.acks {
+		if a.path == path && a.err != nil {
+			return a.err
+		}
+	}
+	return nil
+}
+
+// linked are the streams that the consumer is subscribed to afterwards because of this callback.
+func (req callbackRequest) linked() []string {
+	dropped := make(map[string]bool, len(req.unsubscribe))
+	for _, p := range req.unsubscribe {
+		dropped[p] = true
+	}
+	return slices.DeleteFunc(slices.Clone(req.subscribe), func(p string) bool { return dropped[p] })
+}
+
+// readCallback reads a callback's body. Its error is CodeBodyTooLarge or CodeInvalidRequest and names the field.
+func (s *Service) readCallback(c echo.Context) (req callbackRequest, err error) {
+	o, err := s.readObject(c)
+	if err != nil {
+		return req, err
+	}
+	if req.epoch, err = required[int64](o, "epoch", "an integer"); err != nil {
+		return req, err
+	}
+	var claims bool
+	if req.wakeID, claims, err = optional[string](o, "wake_id", "a string"); err != nil {
+		return req, err
+	}
+	if claims && req.wakeID == "" {
+		return req, refuse(fsm.CodeInvalidRequest, "wake_id is empty: leave it out or give the one of the wake")
+	}
+	if req.acks, err = s.readAcks(o); err != nil {
+		return req, err
+	}
+	if req.subscribe, err = readPaths(o, "subscribe"); err != nil {
+		return req, err
+	}
+	if len(req.subscribe) > s.cfg.MaxStreamsPerConsumer {
+		return req, refuse(fsm.CodeInvalidRequest, "subscribe: a consumer can be subscribed to at most %d streams",
+			s.cfg.MaxStreamsPerConsumer)
+	}
+	if req.unsubscribe, err = readPaths(o, "unsubscribe"); err != nil {
+		return req, err
+	}
+	req.done, _, err = optional[bool](o, "done", "true or false")
+	return req, err
+}
+
+func (s *Service) readAcks(o object) ([]ack, error) {
+	list, _, err := optional[[]json.RawMessage](o, "acks", "an array")
+	if err != nil {
+		return nil, err
+	}
+	acks := make([]ack, 0, len(list))
+	for i, raw := range list {
+		name := fmt.Sprintf("acks[%d]", i)
+		fields, err := value[object](raw, name, `an object with "path" and "offset"`)
+		if err != nil {
+			return nil, err
+		}
+		path, err := readPath(fields["path"], name+".path")
+		if err != nil {
+			return nil, err
+		}
+		text, err := value[string](fields["offset"], name+".offset", "a string")
+		if err != nil {
+			return nil, err
+		}
+		a := ack{path: path}
+		if a.offset, a.err = s.cfg.Upstream.ParseOffset(text); a.err != nil {
+			a.offset = beyondAny
+		}
+		acks = append(acks, a)
+	}
+	return acks, nil
+}
+
+// readPaths reads an array of stream paths, each of them once.
+func readPaths(o object, name string) ([]string, error) {
+	list, _, err := optional[[]json.RawMessage](o, name, "an array of stream paths")
+	if err != nil {
+		return nil, err
+	}
+	paths, seen := make([]string, 0, len(list)), make(map[string]bool, len(list))
+	for i, raw := range list {
+		path, err := readPath(raw, fmt.Sprintf("%s[%d]", name, i))
+		if err != nil {
+			return nil, err
+		}
+		if !seen[path] {
+			seen[path] = true
+			paths = append(paths, path)
+		}
+	}
+	return paths, nil
+}
+
+func readPath(raw json.RawMessage, name string) (string, error) {
+	text, err := value[string](raw, name, "a stream path")
+	if err != nil {
+		return "", err
+	}
+	path, err := fsm.CanonicalPath(text)
+	if err != nil {
+		return "", refuse(fsm.CodeInvalidRequest, "%s: %v", name, err)
+	}
+	return path, nil
+}

@@ -1,0 +1,106 @@
+package httpapi
+
+import (
+	"context"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"reveille/fsm"
+)
+
+const (
+	// lookLimit is how many streams one callback asks upstream for at a time.
+	lookLimit = 16
+	// lookTimeout bounds how long a callback asks for the streams that it subscribes to.
+	lookTimeout = 5 * time.Second
+)
+
+// ask is Head or HeadAnew of fsm.Upstream.
+type ask = func(ctx context.Context, path string) (fsm.StreamInfo, error)
+
+// look asks upstream for a stream. ok is false if upstream could not be asked.
+func (s *Service) look(ctx context.Context, ask ask, path string) (info fsm.StreamInfo, ok bool) {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.HeadTimeout)
+	defer cancel()
+	info, err := ask(ctx, path)
+	return info, err == nil
+}
+
+// lookAtPrimary notices that a consumer's primary stream was deleted although nobody said so (webhook spec, S7). It
+// returns CodeConsumerGone if so. A "gone" that may be from before this callback is asked for anew; if upstream cannot be
+// asked the callback proceeds.
+func (s *Service) lookAtPrimary(ctx context.Context, cb *fsm.Callback) error {
+	info, ok := s.look(ctx, s.cfg.Upstream.Head, cb.Primary)
+	if ok && !info.Exists {
+		if info, ok = s.look(ctx, s.cfg.Upstream.HeadAnew, cb.Primary); ok && !info.Exists {
+			return s.hide(ctx, cb)
+		}
+	}
+	if ok {
+		cb.Tails[cb.Primary] = info.Tail
+	}
+	return nil
+}
+
+// hide keeps a consumer from sight whose primary stream is gone, and says so.
+func (s *Service) hide(ctx context.Context, cb *fsm.Callback) error {
+	if _, err := s.cfg.Store.Hide(ctx, cb.Primary); err != nil {
+		return err
+	}
+	return gone(cb.Consumer)
+}
+
+// lookAtSubscribed finds where the streams that a callback subscribes to end: they are subscribed to from there on
+// (webhook spec, Dynamic Subscribe). One that upstream cannot be asked for counts from its start, so that no event is
+// lost.
+func (s *Service) lookAtSubscribed(ctx context.Context, cb *fsm.Callback, req callbackRequest) {
+	wanted := map[string]bool{}
+	for _, path := range req.linked() {
+		wanted[path] = true
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	tails := make([]fsm.Offset, len(req.subscribe))
+	var g errgroup.Group
+	g.SetLimit(lookLimit)
+	for i, path := range req.subscribe {
+		if tail, known := cb.Tails[path]; known {
+			tails[i] = tail
+			continue
+		}
+		if !wanted[path] {
+			continue // unsubscribed from in the same breath
+		}
+		g.Go(func() error {
+			if info, ok := s.look(ctx, s.cfg.Upstream.Head, path); ok && info.Exists {
+				tails[i] = info.Tail
+			}
+			return nil
+		})
+	}
+	_ = g.Wait() // no part returns an error
+	for i, path := range req.subscribe {
+		sub := fsm.Subscribe{Path: path, From: fsm.Start}
+		if tails[i] != "" {
+			sub.From, cb.Tails[path] = tails[i], tails[i]
+		}
+		cb.Subscribe = append(cb.Subscribe, sub)
+	}
+}
+
+// lookAgain asks for the tail of a stream that an ack lies beyond, as far as was known. It returns CodeUnavailable if
+// upstream cannot be asked, because the ack may well be right.
+func (s *Service) lookAgain(ctx context.Context, cb *fsm.Callback, path string) error {
+	info, ok := s.look(ctx, s.cfg.Upstream.HeadAnew, path)
+	switch {
+	case !ok:
+		return refuse(fsm.CodeUnavailable, "acks: the offset for %q lies beyond the tail that is known, and the stream server "+
+			"cannot be asked for it now", path)
+	case info.Exists:
+		cb.Tails[path] = info.Tail
+	case path == cb.Primary:
+		return s.hide(ctx, cb)
+	}
+	return nil
+}

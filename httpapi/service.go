@@ -1,0 +1,157 @@
+// Package httpapi is what Reveille answers over HTTP. The API port has the subscription API, the callbacks of woken
+// workers and, if it is wanted, a gateway to the stream server; the operator port has health, readiness and the
+// operator's requests.
+//
+// Requests are told apart by the raw path, percent-encoding included, because a consumer ID holds "%2F" and a stream
+// path is what stands in the URL (webhook spec, Consumer Instance).
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/labstack/echo/v4"
+	"go.uber.org/zap"
+
+	"reveille/fsm"
+)
+
+// Bounds on what a client may send.
+const (
+	// MaxBody is the size of a body of a subscription, a callback or an operator's request, in bytes.
+	MaxBody = 1 << 20
+	// MaxHeader is the size of a request's header, in bytes.
+	MaxHeader = 64 << 10
+)
+
+// The defaults of Config, and the time-outs of the servers.
+const (
+	DefaultMaxStreams  = 1000
+	DefaultBodyTimeout = 15 * time.Second
+	DefaultHeadTimeout = time.Second
+
+	readHeaderTimeout = 10 * time.Second
+	idleTimeout       = 2 * time.Minute
+	adminReadTimeout  = 30 * time.Second
+	adminWriteTimeout = 2 * time.Minute
+)
+
+// Config is what a Service needs of the rest of the program.
+type Config struct {
+	Store     fsm.Store
+	Upstream  fsm.Upstream
+	Streams   fsm.Streams
+	Deliverer fsm.Deliverer
+	Targets   fsm.Targets
+	Tokens    *fsm.Tokens
+	// Ready returns nil once the program can do its work, or the reason why not. It is asked by /readyz.
+	Ready func(context.Context) error
+	// Logger gets no token, no secret and no URL of a webhook.
+	Logger *zap.Logger
+
+	// Gateway has requests that are not for Reveille go to the stream server; without it they are answered 404.
+	Gateway bool
+	// UpstreamURL is the stream root: the gateway's path "/a" is "{root}/a" there. Its user, query and fragment are not
+	// used. Required with Gateway.
+	UpstreamURL *url.URL
+	// RegistryPath is the canonical path of the registry stream. Writes to it and below it are not writes of a stream
+	// that a subscription could be for. May be empty.
+	RegistryPath string
+
+	// MaxStreamsPerConsumer bounds how many streams a consumer may be subscribed to. 0 is DefaultMaxStreams.
+	MaxStreamsPerConsumer int
+	// BodyTimeout is how long the body of a subscription or a callback may take to arrive. 0 is DefaultBodyTimeout.
+	BodyTimeout time.Duration
+	// HeadTimeout is how long a callback waits for one answer of upstream before it goes on without. 0 is
+	// DefaultHeadTimeout.
+	HeadTimeout time.Duration
+	// Clock judges the expiry of tokens. nil is time.Now.
+	Clock func() time.Time
+	// Version of the program, for /api/v1/version.
+	Version string
+}
+
+// Service answers both ports. It is safe for concurrent use and has no goroutine of its own.
+type Service struct {
+	cfg     Config
+	log     *zap.Logger
+	gateway *gateway
+	api     *echo.Echo
+	admin   *echo.Echo
+}
+
+// New returns a Service, or an error that names the field of the Config that is missing or out of bounds.
+func New(cfg Config) (*Service, error) {
+	missing := map[string]bool{
+		"Store": cfg.Store == nil, "Upstream": cfg.Upstream == nil, "Streams": cfg.Streams == nil,
+		"Deliverer": cfg.Deliverer == nil, "Targets": cfg.Targets == nil, "Tokens": cfg.Tokens == nil,
+		"Ready": cfg.Ready == nil, "Logger": cfg.Logger == nil, "UpstreamURL": cfg.Gateway && cfg.UpstreamURL == nil,
+	}
+	for field, is := range missing {
+		if is {
+			return nil, fmt.Errorf("httpapi: Config.%s is missing", field)
+		}
+	}
+	if cfg.MaxStreamsPerConsumer < 0 || cfg.BodyTimeout < 0 || cfg.HeadTimeout < 0 {
+		return nil, errors.New("httpapi: MaxStreamsPerConsumer, BodyTimeout and HeadTimeout of Config cannot be negative")
+	}
+	if cfg.MaxStreamsPerConsumer == 0 {
+		cfg.MaxStreamsPerConsumer = DefaultMaxStreams
+	}
+	if cfg.BodyTimeout == 0 {
+		cfg.BodyTimeout = DefaultBodyTimeout
+	}
+	if cfg.HeadTimeout == 0 {
+		cfg.HeadTimeout = DefaultHeadTimeout
+	}
+	if cfg.Clock == nil {
+		cfg.Clock = time.Now
+	}
+	s := &Service{cfg: cfg, log: cfg.Logger}
+	if cfg.Gateway {
+		s.gateway = newGateway(cfg)
+	}
+	s.api, s.admin = s.newAPI(), s.newAdmin()
+	return s, nil
+}
+
+// API is the handler of the API port. It must see requests as they came: no prefix stripped, no path cleaned.
+func (s *Service) API() http.Handler { return s.api }
+
+// Admin is the handler of the operator port.
+func (s *Service) Admin() http.Handler { return s.admin }
+
+// APIServer returns the server of the API port, not started. It has no WriteTimeout and no ReadTimeout, because reads
+// that wait for events and long uploads pass through it; the bodies that Reveille itself reads have Config.BodyTimeout.
+func (s *Service) APIServer(addr string) *http.Server {
+	return &http.Server{
+		Addr: addr, Handler: s.API(), ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout,
+		MaxHeaderBytes: MaxHeader, ErrorLog: zap.NewStdLog(s.log),
+	}
+}
+
+// AdminServer returns the server of the operator port, not started.
+func (s *Service) AdminServer(addr string) *http.Server {
+	return &http.Server{
+		Addr: addr, Handler: s.Admin(), ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: adminReadTimeout,
+		WriteTimeout: adminWriteTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: MaxHeader, ErrorLog: zap.NewStdLog(s.log),
+	}
+}
+
+// Close lets go of the idle connections to upstream. It is called after the servers were shut down.
+func (s *Service) Close() {
+	if s.gateway != nil {
+		s.gateway.transport.CloseIdleConnections()
+	}
+}
+
+func (s *Service) newEcho() *echo.Echo {
+	e := echo.New()
+	e.HideBanner, e.HidePort = true, true
+	e.HTTPErrorHandler = s.answerError
+	return e
+}

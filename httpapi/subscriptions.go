@@ -1,0 +1,207 @@
+package httpapi
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/hex"
+	"net/http"
+	"net/url"
+
+	"github.com/labstack/echo/v4"
+	"go.uber.org/zap"
+
+	"reveille/fsm"
+)
+
+const (
+	maxDescription = 4096
+	maxWebhook     = 2048
+	// allPattern stands for every subscription (webhook spec, List All and Get by ID).
+	allPattern = "/**"
+)
+
+// subscriptionBody is a subscription as it is answered (webhook spec, Subscription HTTP API).
+type subscriptionBody struct {
+	ID          string        `json:"subscription_id"`
+	Pattern     string        `json:"pattern"`
+	Webhook     string        `json:"webhook"`
+	Secret      string        `json:"webhook_secret,omitempty"`
+	Description string        `json:"description,omitempty"`
+	Backfill    *backfillBody `json:"backfill,omitempty"`
+}
+
+type backfillBody struct {
+	Done  int `json:"done"`
+	Total int `json:"total"`
+}
+
+func bodyOf(sub fsm.Subscription) subscriptionBody {
+	return subscriptionBody{ID: sub.ID, Pattern: sub.Pattern, Webhook: sub.Webhook, Description: sub.Description}
+}
+
+// createSubscription answers PUT /{pattern}?subscription=ID (webhook spec, Create).
+func (s *Service) createSubscription(c echo.Context, path string) error {
+	s.limitBody(c)
+	ctx := c.Request().Context()
+	id, pattern, err := target(c.Request(), path)
+	if err != nil {
+		return err
+	}
+	sub := fsm.Subscription{ID: id, Pattern: pattern}
+	if err := s.readSubscription(c, &sub); err != nil {
+		return err
+	}
+	if err := s.cfg.Targets.CheckTarget(ctx, sub.Webhook); err != nil {
+		return refuse(fsm.CodeInvalidWebhook, "webhook: %v", err)
+	}
+	sub.Secret = "whsec_" + base64.RawURLEncoding.EncodeToString(random(32))
+	sub.Generation = hex.EncodeToString(random(16))
+	sub.CreatedAt = s.cfg.Clock()
+	stored, created, err := s.cfg.Store.CreateSubscription(ctx, sub)
+	if err != nil {
+		return err
+	}
+	body := bodyOf(stored)
+	if !created {
+		writeJSON(c.Response(), http.StatusOK, body)
+		return nil
+	}
+	s.log.Info("subscription created", zap.String("subscription", id), zap.String("pattern", pattern))
+	// The subscription is there whether or not the client waits for the answer.
+	s.cfg.Streams.Subscribed(context.WithoutCancel(ctx), stored)
+	body.Secret = stored.Secret
+	writeJSON(c.Response(), http.StatusCreated, body)
+	return nil
+}
+
+// readSubscription reads the body of a PUT.
+func (s *Service) readSubscription(c echo.Context, sub *fsm.Subscription) error {
+	o, err := s.readObject(c)
+	if err != nil {
+		return err
+	}
+	if sub.Webhook, err = required[string](o, "webhook", "a URL"); err != nil {
+		return err
+	}
+	if sub.Description, _, err = optional[string](o, "description", "a string"); err != nil {
+		return err
+	}
+	switch {
+	case sub.Webhook == "":
+		return refuse(fsm.CodeInvalidRequest, "webhook is empty: it must be a URL")
+	case len(sub.Webhook) > maxWebhook:
+		return refuse(fsm.CodeInvalidRequest, "webhook is longer than %d bytes", maxWebhook)
+	case len(sub.Description) > maxDescription:
+		return refuse(fsm.CodeInvalidRequest, "description is longer than %d bytes", maxDescription)
+	}
+	return nil
+}
+
+// getSubscription answers GET /{pattern}?subscription=ID (webhook spec, Get by ID).
+func (s *Service) getSubscription(c echo.Context, path string) error {
+	s.limitBody(c)
+	ctx := c.Request().Context()
+	sub, found, err := s.find(c.Request(), path)
+	if err != nil {
+		return err
+	}
+	if !found {
+		return refuse(fsm.CodeSubscriptionNotFound, "there is no subscription with this id")
+	}
+	body := bodyOf(sub)
+	backfills, err := s.cfg.Store.Backfills(ctx)
+	if err != nil {
+		return err
+	}
+	if b, ok := backfills[sub.ID]; ok {
+		body.Backfill = &backfillBody{Done: b.Done, Total: b.Total}
+	}
+	writeJSON(c.Response(), http.StatusOK, body)
+	return nil
+}
+
+// listSubscriptions answers GET /{pattern}?subscriptions (webhook spec, List by Pattern and List All).
+func (s *Service) listSubscriptions(c echo.Context, path string) error {
+	s.limitBody(c)
+	pattern, err := parsePattern(path)
+	if err != nil {
+		return err
+	}
+	if err := s.cfg.Store.RefreshCatalog(c.Request().Context()); err != nil {
+		return err
+	}
+	list := []subscriptionBody{}
+	for _, sub := range s.cfg.Store.Catalog().All() {
+		if pattern == allPattern || pattern == sub.Pattern {
+			list = append(list, bodyOf(sub))
+		}
+	}
+	writeJSON(c.Response(), http.StatusOK, map[string][]subscriptionBody{"subscriptions": list})
+	return nil
+}
+
+// deleteSubscription answers DELETE /{pattern}?subscription=ID (webhook spec, Delete). One that is not there is what the
+// client wants.
+func (s *Service) deleteSubscription(c echo.Context, path string) error {
+	s.limitBody(c)
+	sub, found, err := s.find(c.Request(), path)
+	if err != nil {
+		return err
+	}
+	if found {
+		if err := s.cfg.Store.DeleteSubscription(c.Request().Context(), sub.ID); err != nil {
+			return err
+		}
+		s.log.Info("subscription deleted", zap.String("subscription", sub.ID))
+	}
+	c.Response().Header().Set("Cache-Control", "no-store")
+	return c.NoContent(http.StatusNoContent)
+}
+
+// find returns the subscription that a request names by ID, whichever replica created it. Under a pattern that is
+// neither its own nor "/**" the request is refused.
+func (s *Service) find(r *http.Request, path string) (sub fsm.Subscription, found bool, err error) {
+	id, pattern, err := target(r, path)
+	if err != nil {
+		return sub, false, err
+	}
+	if err := s.cfg.Store.RefreshCatalog(r.Context()); err != nil {
+		return sub, false, err
+	}
+	sub, found = s.cfg.Store.Catalog().Get(id)
+	if found && pattern != allPattern && pattern != sub.Pattern {
+		return sub, false, refuse(fsm.CodeSubscriptionNotFound, "the subscription with this id has another pattern")
+	}
+	return sub, found, nil
+}
+
+// target returns the subscription ID and the canonical pattern that a request names.
+func target(r *http.Request, path string) (id, pattern string, err error) {
+	values := queryValues(r.URL.RawQuery, "subscription")
+	if len(values) != 1 {
+		return "", "", refuse(fsm.CodeInvalidSubscriptionID, "subscription is given %d times in the query", len(values))
+	}
+	if id, err = url.QueryUnescape(values[0]); err != nil {
+		return "", "", refuse(fsm.CodeInvalidSubscriptionID, "subscription is malformed in the query")
+	}
+	if err := fsm.ValidateSubscriptionID(id); err != nil {
+		return "", "", refuse(fsm.CodeInvalidSubscriptionID, "subscription: %v", err)
+	}
+	pattern, err = parsePattern(path)
+	return id, pattern, err
+}
+
+func parsePattern(path string) (string, error) {
+	p, err := fsm.ParsePattern(path)
+	if err != nil {
+		return "", refuse(fsm.CodeInvalidPattern, "%v", err)
+	}
+	return p.String(), nil
+}
+
+func random(n int) []byte {
+	b := make([]byte, n)
+	_, _ = rand.Read(b) // never fails: it would end the program
+	return b
+}
