@@ -1,0 +1,123 @@
+package harness
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"testing"
+)
+
+// Root returns the top folder of the project: the nearest one above the working directory that has a go.mod.
+func Root() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir, nil
+		}
+		parent := filepath.Dir(dir)
+		if parent == dir {
+			return "", errors.New("no go.mod in this folder or above it")
+		}
+		dir = parent
+	}
+}
+
+// toolsDir is where built things live that are not for keeping.
+func toolsDir(root string) (string, error) {
+	dir := filepath.Join(root, ".tools", "test")
+	return dir, os.MkdirAll(dir, 0o750)
+}
+
+// NodeModules installs what the lock file in a folder below the project's top names, unless that has been done. Test
+// binaries that need it at the same time wait for each other. installing is called before anything is downloaded.
+func NodeModules(ctx context.Context, folder string, installing func()) error {
+	root, err := Root()
+	if err != nil {
+		return err
+	}
+	tools, err := toolsDir(root)
+	if err != nil {
+		return err
+	}
+	lock, err := waitLock(filepath.Join(tools, filepath.Base(folder)+".lock"))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = lock.Close() }()
+
+	dir := filepath.Join(root, folder)
+	stamp := filepath.Join(dir, "node_modules", ".installed-lock.json")
+	want, err := os.ReadFile(filepath.Join(dir, "package-lock.json")) //nolint:gosec // a path of our own making
+	if err != nil {
+		return err
+	}
+	if have, err := os.ReadFile(stamp); err == nil && bytes.Equal(have, want) { //nolint:gosec // likewise
+		return nil
+	}
+	if _, err := exec.LookPath("npm"); err != nil {
+		return errors.New("npm is not installed: Node 20 or later is needed for the reference server")
+	}
+	installing()
+	cmd := exec.CommandContext(ctx, "npm", "ci")
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("npm ci in %s: %w\n%s", folder, err, out)
+	}
+	return os.WriteFile(stamp, want, 0o600)
+}
+
+// nodeModules is NodeModules for a test.
+func nodeModules(t testing.TB, folder string) string {
+	t.Helper()
+	root, err := Root()
+	if err == nil {
+		err = NodeModules(t.Context(), folder, func() { t.Logf("npm ci in %s", folder) })
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(root, folder)
+}
+
+// BuildReveille builds ./cmd/reveille and returns the path of the binary. It is built with the race detector if the
+// caller was. Where nothing has changed since the last time, it costs a fraction of a second.
+func BuildReveille(ctx context.Context) (string, error) {
+	root, err := Root()
+	if err != nil {
+		return "", err
+	}
+	tools, err := toolsDir(root)
+	if err != nil {
+		return "", err
+	}
+	lock, err := waitLock(filepath.Join(tools, "build.lock"))
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = lock.Close() }()
+	// Without version control's state in it, the binary changes only if the code does.
+	bin, args := filepath.Join(tools, "reveille"), []string{"build", "-buildvcs=false"}
+	if builtWithRace() {
+		bin, args = bin+"-race", append(args, "-race")
+	}
+	cmd := exec.CommandContext(ctx, "go", append(args, "-o", bin, "./cmd/reveille")...) //nolint:gosec // our own arguments
+	cmd.Dir = root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("go build ./cmd/reveille: %w\n%s", err, out)
+	}
+	return bin, nil
+}
+
+func builtWithRace() bool {
+	info, ok := debug.ReadBuildInfo()
+	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
+}

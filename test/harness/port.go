@@ -1,0 +1,90 @@
+package harness
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+)
+
+// The ports that FreePort draws from lie below the range from which kernels take the ports of outgoing connections, so
+// nothing takes one between its being drawn and its being listened on.
+const (
+	firstPort = 20000
+	lastPort  = 31999
+)
+
+// FreePort returns a TCP port on 127.0.0.1 that nothing listens on and that no other test, of this or of another test
+// binary, is given before this one ends. So a server can be told its port, and be started on it again.
+func FreePort(t testing.TB) int {
+	t.Helper()
+	dir := filepath.Join(os.TempDir(), fmt.Sprintf("reveille-test-ports-%d", os.Getuid()))
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatalf("free port: %v", err)
+	}
+	for range 200 {
+		port := firstPort + rand.IntN(lastPort-firstPort+1) //nolint:gosec // no secret
+		lock, err := tryLock(filepath.Join(dir, strconv.Itoa(port)))
+		if err != nil {
+			t.Fatalf("free port: %v", err)
+		}
+		if lock == nil {
+			continue
+		}
+		if !canListen(port) {
+			_ = lock.Close()
+			continue
+		}
+		t.Cleanup(func() { _ = lock.Close() })
+		return port
+	}
+	t.Fatalf("free port: none found from %d to %d", firstPort, lastPort)
+	return 0
+}
+
+func canListen(port int) bool {
+	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", loopback(port))
+	if err != nil {
+		return false
+	}
+	return l.Close() == nil
+}
+
+func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
+
+// tryLock takes an exclusive lock on a file that is made if need be; nil if somebody else has it. Closing the file, or
+// the end of this process, gives it back.
+func tryLock(path string) (*os.File, error) {
+	return flock(path, syscall.LOCK_EX|syscall.LOCK_NB)
+}
+
+// waitLock is tryLock that waits for its turn.
+func waitLock(path string) (*os.File, error) {
+	return flock(path, syscall.LOCK_EX)
+}
+
+func flock(path string, how int) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600) //nolint:gosec // a path of our own making
+	if err != nil {
+		return nil, err
+	}
+	for {
+		err = syscall.Flock(int(f.Fd()), how)
+		if err == nil {
+			return f, nil
+		}
+		if err == syscall.EINTR { //nolint:errorlint // an Errno, never wrapped
+			continue
+		}
+		_ = f.Close()
+		if err == syscall.EWOULDBLOCK { //nolint:errorlint // an Errno, never wrapped
+			return nil, nil
+		}
+		return nil, fmt.Errorf("lock %s: %w", path, err)
+	}
+}

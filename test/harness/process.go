@@ -1,0 +1,138 @@
+package harness
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const (
+	// startTimeout bounds how long a process may take until it is ready, on a machine that is busy with other tests.
+	startTimeout = 30 * time.Second
+	// stopTimeout is how long a process may take to end after SIGTERM. Reveille promises 30 s.
+	stopTimeout = 35 * time.Second
+	// maxLog bounds what is kept of a process's output in bytes.
+	maxLog = 1 << 20
+)
+
+// Process is one run of a program, from Start to its end.
+type Process struct {
+	name   string
+	cmd    *exec.Cmd
+	stdin  io.WriteCloser
+	output *Output
+	done   chan struct{}
+	err    error // of Wait; set before done is closed
+}
+
+// Start runs a command; name is what messages call it. Its output goes to out.
+func Start(name string, out *Output, cmd *exec.Cmd) (*Process, error) {
+	cmd.Stdout, cmd.Stderr = out, out
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", name, err)
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", name, err)
+	}
+	guard.add(cmd.Process.Pid)
+	p := &Process{name: name, cmd: cmd, stdin: stdin, output: out, done: make(chan struct{})}
+	go func() {
+		p.err = cmd.Wait()
+		guard.remove(cmd.Process.Pid)
+		close(p.done)
+	}()
+	return p, nil
+}
+
+// Pid of the process.
+func (p *Process) Pid() int { return p.cmd.Process.Pid }
+
+// Done is closed when the process has ended.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
+// Err returns how the process ended, as [exec.Cmd.Wait] does. It waits for the end.
+func (p *Process) Err() error {
+	<-p.done
+	return p.err
+}
+
+// Log returns what the process wrote to standard output and standard error, and what earlier runs of the same server
+// did.
+func (p *Process) Log() string { return p.output.String() }
+
+// Signal sends a signal. A process that has ended is no error.
+func (p *Process) Signal(s os.Signal) { _ = p.cmd.Process.Signal(s) }
+
+// Pause stops the process as it stands (SIGSTOP): its connections stay open and nothing is answered.
+func (p *Process) Pause() { p.Signal(syscall.SIGSTOP) }
+
+// Resume lets a paused process go on.
+func (p *Process) Resume() { p.Signal(syscall.SIGCONT) }
+
+// Kill ends the process without warning (SIGKILL) and waits until it is gone.
+func (p *Process) Kill() {
+	p.Signal(syscall.SIGKILL)
+	<-p.done
+}
+
+// Stop asks the process to end (SIGTERM) and waits for it. The error is the process's own, or says that it had to be
+// killed.
+func (p *Process) Stop() error {
+	p.Signal(syscall.SIGTERM)
+	p.Resume()
+	select {
+	case <-p.done:
+		return p.err
+	case <-time.After(stopTimeout):
+		p.Kill()
+		return fmt.Errorf("%s did not end within %s of SIGTERM and was killed", p.name, stopTimeout)
+	}
+}
+
+// Output collects what a process writes, the last MiB of it. It is safe for concurrent use.
+type Output struct {
+	// Tee gets everything as well, if set.
+	Tee io.Writer
+
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+// testOutput returns an Output that is shown when the test fails.
+func testOutput(t testing.TB, name string) *Output {
+	o := &Output{}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("output of %s:\n%s", name, o.String())
+		}
+	})
+	return o
+}
+
+// Write never fails.
+func (o *Output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.buf.Write(p)
+	if over := o.buf.Len() - maxLog; over > 0 {
+		o.buf.Next(over)
+	}
+	if o.Tee != nil {
+		_, _ = o.Tee.Write(p)
+	}
+	return len(p), nil
+}
+
+// String returns what was collected.
+func (o *Output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.String()
+}

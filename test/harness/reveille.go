@@ -1,0 +1,124 @@
+package harness
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TokenKey is the REVEILLE_TOKEN_KEY of every Reveille that a test starts, so that several are replicas of one.
+const TokenKey = "a key for tests, of at least thirty-two bytes"
+
+// Reveille is a running Reveille of a test's own.
+type Reveille struct {
+	*Process
+	// URL is the origin of the API port, Admin that of the operator port.
+	URL   string
+	Admin string
+
+	t   testing.TB
+	bin string
+	env []string
+}
+
+// StartReveille starts Reveille and waits until it is ready. settings are environment variables; they go on top of those
+// that every test needs (ports, public URL, token key, webhooks to this machine allowed). REVEILLE_UPSTREAM_URL and
+// REVEILLE_REDIS_URL are the caller's to set. The test fails if the race detector finds something in the process.
+func StartReveille(t testing.TB, settings map[string]string) *Reveille {
+	t.Helper()
+	r := NewReveille(t, settings)
+	r.Start()
+	return r
+}
+
+// NewReveille prepares a Reveille and does not start it, for tests that start it under conditions of their own.
+func NewReveille(t testing.TB, settings map[string]string) *Reveille {
+	t.Helper()
+	bin, err := BuildReveille(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	api, admin := loopback(FreePort(t)), loopback(FreePort(t))
+	r := &Reveille{URL: "http://" + api, Admin: "http://" + admin, t: t, bin: bin}
+	env := map[string]string{
+		"REVEILLE_LISTEN_ADDR":             api,
+		"REVEILLE_ADMIN_ADDR":              admin,
+		"REVEILLE_PUBLIC_URL":              r.URL,
+		"REVEILLE_TOKEN_KEY":               TokenKey,
+		"REVEILLE_ALLOW_INSECURE_WEBHOOKS": "true",
+		"REVEILLE_LOG_LEVEL":               "debug",
+	}
+	maps.Copy(env, settings)
+	r.env = Environ(env)
+	return r
+}
+
+// Environ returns this process's environment with all settings of Reveille replaced by the given ones.
+func Environ(settings map[string]string) []string {
+	env := slices.DeleteFunc(os.Environ(), func(kv string) bool { return strings.HasPrefix(kv, "REVEILLE_") })
+	for k, v := range settings {
+		env = append(env, k+"="+v)
+	}
+	return env
+}
+
+// Start starts the process, again after a Kill or a Stop, and waits until it is ready.
+func (r *Reveille) Start() {
+	r.t.Helper()
+	r.Launch()
+	ready(r.t, r.Process, r.Ready)
+}
+
+// Launch starts the process and does not wait until it is ready.
+func (r *Reveille) Launch() {
+	r.t.Helper()
+	var out *Output
+	if r.Process == nil {
+		out = testOutput(r.t, "Reveille at "+r.URL)
+		r.t.Cleanup(func() {
+			r.Kill()
+			if strings.Contains(r.Log(), "DATA RACE") {
+				r.t.Error("the race detector found something in Reveille")
+			}
+		})
+	} else {
+		<-r.Done()
+		out = r.output
+	}
+	cmd := exec.Command(r.bin) //nolint:gosec,noctx // ended by Process
+	cmd.Env = r.env
+	p, err := Start("Reveille", out, cmd)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.Process = p
+}
+
+// Ready returns nil if the process says that it is ready.
+func (r *Reveille) Ready(ctx context.Context) error { return CheckReady(ctx, r.Admin) }
+
+// CheckReady asks the operator port of a Reveille whether it is ready.
+func CheckReady(ctx context.Context, admin string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, admin+"/readyz", nil)
+	if err != nil {
+		return err
+	}
+	res, err := oneShot.Do(req)
+	if err != nil {
+		return err
+	}
+	_ = res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		return fmt.Errorf("GET /readyz: %s", res.Status)
+	}
+	return nil
+}
+
+// oneShot is a client that leaves no connection behind and ignores the proxies of the environment.
+var oneShot = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}

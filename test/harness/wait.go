@@ -1,0 +1,59 @@
+package harness
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// pollEvery is how often a condition is looked at. It costs little and adds nothing that matters to a test's time.
+const pollEvery = 5 * time.Millisecond
+
+// Wait is the time that Eventually allows where a test has no reason to name another: far more than anything takes, so
+// that a slow machine fails no test.
+const Wait = 20 * time.Second
+
+// Eventually waits until cond returns nil and fails the test if that takes longer than within. cond's last error says
+// what was missing.
+func Eventually(t testing.TB, within time.Duration, what string, cond func() error) {
+	t.Helper()
+	if err := poll(within, cond); err != nil {
+		t.Fatalf("%s: not within %s: %v", what, within, err)
+	}
+}
+
+// Never fails the test if cond returns nil at any moment of a span: for what must not happen, which no signal can tell.
+func Never(t testing.TB, during time.Duration, what string, cond func() error) {
+	t.Helper()
+	if poll(during, cond) == nil {
+		t.Fatalf("%s: it happened", what)
+	}
+}
+
+func poll(within time.Duration, cond func() error) error {
+	deadline := time.NewTimer(within)
+	defer deadline.Stop()
+	tick := time.NewTicker(pollEvery)
+	defer tick.Stop()
+	for {
+		err := cond()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-deadline.C:
+			return err
+		case <-tick.C:
+		}
+	}
+}
+
+// True turns a condition into one for Eventually; the message is that of a condition that is not met.
+func True(cond func() bool, format string, args ...any) func() error {
+	return func() error {
+		if cond() {
+			return nil
+		}
+		return fmt.Errorf(format, args...)
+	}
+}

@@ -1,0 +1,200 @@
+package harness
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// StreamOffset is a stream and an offset in it, as wakes, acks and answers to callbacks hold them.
+type StreamOffset struct {
+	Path   string `json:"path"`
+	Offset string `json:"offset"`
+}
+
+// Payload is the body of a wake-up notification (webhook spec, Payload Fields).
+type Payload struct {
+	ConsumerID    string         `json:"consumer_id"`
+	Epoch         int64          `json:"epoch"`
+	WakeID        string         `json:"wake_id"`
+	PrimaryStream string         `json:"primary_stream"`
+	Streams       []StreamOffset `json:"streams"`
+	TriggeredBy   []string       `json:"triggered_by"`
+	Callback      string         `json:"callback"`
+	Token         string         `json:"token"`
+}
+
+// Subscription is the ID of the subscription that the wake belongs to.
+func (p Payload) Subscription() string {
+	id, _, _ := strings.Cut(p.ConsumerID, ":")
+	return id
+}
+
+// Offset returns the offset that the wake names for a stream, and "" if it does not name the stream.
+func (p Payload) Offset(path string) string {
+	for _, s := range p.Streams {
+		if s.Path == path {
+			return s.Offset
+		}
+	}
+	return ""
+}
+
+// Wake is one request that a worker got.
+type Wake struct {
+	Payload
+	// Path of the request, as it stood in its URL.
+	Path   string
+	Header http.Header
+	Body   []byte
+	At     time.Time
+}
+
+// Worker is a webhook endpoint that records the wakes it gets and answers them as the test says. Every wake must be well
+// formed and, for subscriptions whose secret it was told, rightly signed; if not, the test fails at its end.
+type Worker struct {
+	// URL is what a subscription takes as its webhook. Whatever stands behind it reaches the worker too.
+	URL string
+
+	t      testing.TB
+	server *httptest.Server
+
+	mu      sync.Mutex
+	answer  func(w http.ResponseWriter, r *http.Request, wake Wake)
+	secrets map[string][]string
+	wakes   []Wake
+}
+
+// NewWorker starts a worker that answers 200 with an empty body until it is told otherwise.
+func NewWorker(t testing.TB) *Worker {
+	w := &Worker{t: t, secrets: map[string][]string{}}
+	w.answer = func(http.ResponseWriter, *http.Request, Wake) {}
+	w.server = httptest.NewServer(http.HandlerFunc(w.serve))
+	w.URL = w.server.URL
+	t.Cleanup(func() {
+		// Requests that hang because the test wants them to are cut, then waited for.
+		w.server.CloseClientConnections()
+		w.server.Close()
+		w.checkSignatures()
+	})
+	return w
+}
+
+// Answer sets what the worker does with the wakes that come from now on. The function runs on the request's goroutine;
+// the request's context ends when Reveille gives up or the test does.
+func (w *Worker) Answer(f func(w http.ResponseWriter, r *http.Request, wake Wake)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.answer = f
+}
+
+// AnswerDone has the worker answer that it is done.
+func (w *Worker) AnswerDone() {
+	w.Answer(func(rw http.ResponseWriter, _ *http.Request, _ Wake) {
+		rw.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(rw, `{"done":true}`)
+	})
+}
+
+// AnswerStatus has the worker answer with a status and an empty body.
+func (w *Worker) AnswerStatus(status int) {
+	w.Answer(func(rw http.ResponseWriter, _ *http.Request, _ Wake) { rw.WriteHeader(status) })
+}
+
+// Trust tells the worker the secret of a subscription. A subscription that was made anew under its old ID has several.
+func (w *Worker) Trust(subscription, secret string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.secrets[subscription] = append(w.secrets[subscription], secret)
+}
+
+// Wakes returns the wakes so far, in the order of their arrival.
+func (w *Worker) Wakes() []Wake {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return append([]Wake(nil), w.wakes...)
+}
+
+// Wake waits for the nth wake, counted from 1, and returns it.
+func (w *Worker) Wake(n int) Wake {
+	w.t.Helper()
+	Eventually(w.t, Wait, fmt.Sprintf("wake %d", n), func() error {
+		if got := len(w.Wakes()); got < n {
+			return fmt.Errorf("there were %d", got)
+		}
+		return nil
+	})
+	return w.Wakes()[n-1]
+}
+
+func (w *Worker) serve(rw http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return // Reveille died on the way, as tests have it do
+	}
+	wake := Wake{Path: r.URL.EscapedPath(), Header: r.Header, Body: body, At: time.Now()}
+	if err := json.Unmarshal(body, &wake.Payload); err != nil {
+		w.t.Errorf("the worker got a wake that is not JSON: %v: %q", err, body)
+	}
+	if r.Method != http.MethodPost || r.Header.Get("Content-Type") != "application/json" {
+		w.t.Errorf("the worker got %s with Content-Type %q, want POST with application/json", r.Method, r.Header.Get("Content-Type"))
+	}
+	w.mu.Lock()
+	w.wakes = append(w.wakes, wake)
+	answer := w.answer
+	w.mu.Unlock()
+	answer(rw, r, wake)
+}
+
+// checkSignatures runs at the end, because a wake may overtake the answer that has the secret.
+func (w *Worker) checkSignatures() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, wake := range w.wakes {
+		secrets := w.secrets[wake.Subscription()]
+		err := errors.New("no secret")
+		for _, s := range secrets {
+			if err = VerifySignature(s, wake.Header.Get("Webhook-Signature"), wake.Body, wake.At); err == nil {
+				break
+			}
+		}
+		if len(secrets) > 0 && err != nil {
+			w.t.Errorf("wake %s of %s, epoch %d: %v", wake.WakeID, wake.ConsumerID, wake.Epoch, err)
+		}
+	}
+}
+
+// VerifySignature checks a Webhook-Signature header (webhook spec, Webhook Signature Verification).
+func VerifySignature(secret, header string, body []byte, now time.Time) error {
+	stamp, signature, found := strings.Cut(header, ",")
+	stamp, hasTime := strings.CutPrefix(stamp, "t=")
+	signature, hasSum := strings.CutPrefix(signature, "sha256=")
+	if !found || !hasTime || !hasSum {
+		return fmt.Errorf("Webhook-Signature is %q, want t=…,sha256=…", header) //nolint:staticcheck // a header's name
+	}
+	seconds, err := strconv.ParseInt(stamp, 10, 64)
+	if err != nil {
+		return fmt.Errorf("Webhook-Signature has the time %q", stamp) //nolint:staticcheck // a header's name
+	}
+	if age := now.Sub(time.Unix(seconds, 0)); age.Abs() > 5*time.Minute {
+		return fmt.Errorf("the wake was signed %s ago, more than 5 minutes", age)
+	}
+	mac := hmac.New(sha256.New, []byte(secret))
+	_, _ = fmt.Fprintf(mac, "%s.%s", stamp, body)
+	got, err := hex.DecodeString(signature)
+	if err != nil || !hmac.Equal(got, mac.Sum(nil)) {
+		return errors.New("the signature is wrong")
+	}
+	return nil
+}
