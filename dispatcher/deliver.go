@@ -1,0 +1,233 @@
+package dispatcher
+
+import (
+	"context"
+
+	"go.uber.org/zap"
+
+	"reveille/fsm"
+)
+
+// Deliver makes delivery attempts: at once where a slot is free, otherwise when one is. It does not block. After a stop
+// it does nothing; the deadlines of the attempts bring them back.
+func (d *Dispatcher) Deliver(wakes []fsm.Wake) {
+	if len(wakes) == 0 {
+		return
+	}
+	catalog := d.cfg.Store.Catalog()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.stopped {
+		return
+	}
+	for _, w := range wakes {
+		if sub, ok := subscriptionOf(catalog, w); ok {
+			d.place(sub, w)
+			continue
+		}
+		if len(d.strangers) >= d.cfg.MaxQueued {
+			d.drop()
+			continue
+		}
+		d.strangers = append(d.strangers, w)
+		signal(d.strangersReady)
+	}
+}
+
+func subscriptionOf(c *fsm.Catalog, w fsm.Wake) (fsm.Subscription, bool) {
+	sub, ok := c.Get(w.Subscription)
+	return sub, ok && sub.Generation == w.Generation
+}
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default: // whoever is to be woken will be anyway
+	}
+}
+
+// place sends a wake or puts it in line. d.mu is held.
+func (d *Dispatcher) place(sub fsm.Subscription, w fsm.Wake) {
+	now := d.cfg.Clock()
+	l := d.slots.lane(laneKey{sub.ID, sub.Generation})
+	if l.queue.Len() == 0 && d.slots.mayStart(l, now) {
+		d.start(d.slots.take(l, now), sub, w)
+		return
+	}
+	it := d.slots.enqueue(l, w)
+	if it == nil {
+		d.drop()
+		return
+	}
+	d.parkLater(it)
+	d.pump()
+}
+
+// drop leaves a wake to its deadline. d.mu is held.
+func (d *Dispatcher) drop() {
+	if count, log := d.dropped.happened(d.cfg.Clock()); log {
+		d.log.Warn("too many wakes are waiting; the newest are left to their deadlines", zap.Int("wakes", count))
+	}
+}
+
+// pump gives the free slots to those whose turn it is. d.mu is held.
+func (d *Dispatcher) pump() {
+	for {
+		it, sl, ok := d.slots.next(d.cfg.Clock())
+		if !ok {
+			return
+		}
+		if it.park != nil {
+			d.toPark.Remove(it.park)
+			it.park = nil
+		}
+		if it.wake == nil {
+			d.attempts.Go(func() { d.begin(sl, it.ref) })
+			continue
+		}
+		sub, ok := subscriptionOf(d.cfg.Store.Catalog(), *it.wake)
+		if !ok { // deleted while it waited, and its consumers with it
+			d.slots.release(sl)
+			continue
+		}
+		d.start(sl, sub, *it.wake)
+	}
+}
+
+// start makes an attempt with a slot that was taken for it. d.mu is held.
+func (d *Dispatcher) start(sl slot, sub fsm.Subscription, w fsm.Wake) {
+	d.attempts.Go(func() { d.attempt(sl, sub, w) })
+}
+
+// release gives a slot back and hands it on.
+func (d *Dispatcher) release(sl slot) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.slots.release(sl)
+	d.pump()
+}
+
+// begin asks the store what there is to deliver of a wake that was parked, and delivers it.
+func (d *Dispatcher) begin(sl slot, ref fsm.WakeRef) {
+	ctx, cancel := context.WithTimeout(d.reports, reportTimeout)
+	out, err := d.cfg.Store.Begin(ctx, ref)
+	cancel()
+	if err != nil {
+		d.outage.failed(err)
+	}
+	// One wake is what Begin hands out; anything else takes the common way.
+	if err == nil && len(out.Wakes) == 1 && d.requests.Err() == nil {
+		w := out.Wakes[0]
+		if sub, ok := subscriptionOf(d.cfg.Store.Catalog(), w); ok {
+			out.Wakes = nil
+			d.follow(out)
+			d.attempt(sl, sub, w)
+			return
+		}
+	}
+	d.release(sl)
+	d.follow(out)
+}
+
+// follow does what a transition asks for.
+func (d *Dispatcher) follow(out fsm.Outcome) {
+	d.Deliver(out.Wakes)
+	if len(out.Idle) > 0 {
+		d.cfg.Streams.Idle(out.Idle)
+	}
+}
+
+// parkLater has the store told that a wake waits. d.mu is held.
+func (d *Dispatcher) parkLater(it *item) {
+	switch {
+	case it.parking:
+		it.again = true
+	case it.park == nil:
+		it.park = d.toPark.PushBack(it)
+		signal(d.parkReady)
+	}
+}
+
+// runParker tells the store of wakes that wait. An attempt that it could not be told of stays in line; the store then
+// does not hand it out at its turn, and its deadline brings it back.
+func (d *Dispatcher) runParker(ctx context.Context) {
+	for {
+		it, ref, ok := d.nextToPark()
+		if !ok {
+			select {
+			case <-ctx.Done():
+				return
+			case <-d.parkReady:
+			}
+			continue
+		}
+		call, cancel := context.WithTimeout(ctx, reportTimeout)
+		err := d.cfg.Store.Park(call, ref)
+		cancel()
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			d.outage.failed(err)
+		}
+		d.parked(it)
+	}
+}
+
+func (d *Dispatcher) nextToPark() (*item, fsm.WakeRef, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	e := d.toPark.Front()
+	if e == nil {
+		return nil, fsm.WakeRef{}, false
+	}
+	it := d.toPark.Remove(e).(*item)
+	it.park, it.parking = nil, true
+	return it, it.ref, true
+}
+
+func (d *Dispatcher) parked(it *item) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	it.parking = false
+	switch {
+	case d.stopped:
+		return
+	case it.again:
+		it.again = false
+		d.parkLater(it)
+	default:
+		it.wake = nil
+	}
+	d.pump()
+}
+
+// runStrangers looks again for the subscriptions of wakes that the catalog did not know. One that is still missing then
+// was deleted, and its consumers with it.
+func (d *Dispatcher) runStrangers(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-d.strangersReady:
+		}
+		d.mu.Lock()
+		wakes := d.strangers
+		d.strangers = nil
+		d.mu.Unlock()
+		call, cancel := context.WithTimeout(ctx, reportTimeout)
+		err := d.cfg.Store.RefreshCatalog(call)
+		cancel()
+		if err != nil && ctx.Err() == nil {
+			d.outage.failed(err)
+		}
+		catalog := d.cfg.Store.Catalog()
+		d.mu.Lock()
+		for _, w := range wakes {
+			if sub, ok := subscriptionOf(catalog, w); ok && !d.stopped {
+				d.place(sub, w)
+			}
+		}
+		d.mu.Unlock()
+	}
+}

@@ -1,0 +1,255 @@
+package dispatcher
+
+import (
+	"container/list"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"reveille/fsm"
+)
+
+// Store is what the dispatcher uses of fsm.Store.
+type Store interface {
+	fsm.DeliveryStore
+	Catalog() *fsm.Catalog
+	RefreshCatalog(ctx context.Context) error
+}
+
+// Streams is what the dispatcher uses of fsm.Streams.
+type Streams interface {
+	Idle(paths []string)
+}
+
+// Config of a Dispatcher. Store, Streams, Tokens and PublicURL are required; a zero in any other field is its default.
+type Config struct {
+	Store   Store
+	Streams Streams
+	Tokens  *fsm.Tokens
+	// PublicURL is what callback URLs begin with.
+	PublicURL string
+	// UserAgent of the requests; default "Reveille".
+	UserAgent string
+	Logger    *zap.Logger
+	// Clock dates signatures and tokens; default time.Now.
+	Clock func() time.Time
+
+	// RequestTimeout bounds one request, its answer's body included (webhook spec, Webhook Request Timeout); default 30 s.
+	RequestTimeout time.Duration
+	// MaxInFlight bounds the requests in flight; default 1024.
+	MaxInFlight int
+	// MaxInFlightPerSubscription bounds those of one subscription and must be less than MaxInFlight; default 64.
+	MaxInFlightPerSubscription int
+	// MaxQueued bounds the wakes that wait for a slot; one beyond it is left to its deadline. Default 100,000.
+	MaxQueued int
+	// DueInterval is how often deadlines are looked at when none is known to be sooner; default 200 ms.
+	DueInterval time.Duration
+	// ShutdownGrace is how long requests in flight may go on after Run's context ended; default 20 s. The results of
+	// those that end then are reported within another reportGrace.
+	ShutdownGrace time.Duration
+
+	// AllowInsecure allows http: and targets on this machine and in private networks.
+	AllowInsecure bool
+	// AllowCIDRs are ranges that wakes may be sent to although they are not public. A cloud metadata address is allowed
+	// only by a prefix of just that address.
+	AllowCIDRs []netip.Prefix
+	// ProxyFromEnvironment uses HTTP_PROXY, HTTPS_PROXY and NO_PROXY, which are ignored otherwise. A proxy resolves
+	// names by itself: what a target's name means there cannot be judged here.
+	ProxyFromEnvironment bool
+
+	// For tests: the resolver of host names, and where proxies are known from.
+	resolver *net.Resolver
+	proxy    func(*http.Request) (*url.URL, error)
+}
+
+const (
+	// reportTimeout bounds how long the result of one attempt is offered to a store that is not available.
+	reportTimeout = 10 * time.Second
+	// reportGrace bounds it when the program stops.
+	reportGrace = 5 * time.Second
+	// parkers is how many calls to Park may be under way at once.
+	parkers = 8
+	// forgetEvery is how often what is known of deleted subscriptions is dropped.
+	forgetEvery = time.Minute
+)
+
+func (c *Config) setDefaults() error {
+	switch {
+	case c.Store == nil, c.Streams == nil, c.Tokens == nil:
+		return errors.New("dispatcher: Store, Streams and Tokens are required")
+	case c.PublicURL == "":
+		return errors.New("dispatcher: PublicURL is required")
+	}
+	c.PublicURL = strings.TrimRight(c.PublicURL, "/")
+	setDefault(&c.UserAgent, "Reveille")
+	setDefault(&c.RequestTimeout, 30*time.Second)
+	setDefault(&c.MaxInFlight, 1024)
+	setDefault(&c.MaxInFlightPerSubscription, 64)
+	setDefault(&c.MaxQueued, 100_000)
+	setDefault(&c.DueInterval, 200*time.Millisecond)
+	setDefault(&c.ShutdownGrace, 20*time.Second)
+	if c.Logger == nil {
+		c.Logger = zap.NewNop()
+	}
+	if c.Clock == nil {
+		c.Clock = time.Now
+	}
+	if c.resolver == nil {
+		c.resolver = net.DefaultResolver
+	}
+	if c.proxy == nil {
+		c.proxy = http.ProxyFromEnvironment
+	}
+	for _, n := range []struct {
+		name  string
+		value int64
+	}{
+		{"RequestTimeout", int64(c.RequestTimeout)},
+		{"MaxInFlightPerSubscription", int64(c.MaxInFlightPerSubscription)},
+		{"MaxQueued", int64(c.MaxQueued)},
+		{"DueInterval", int64(c.DueInterval)},
+		{"ShutdownGrace", int64(c.ShutdownGrace)},
+	} {
+		if n.value < 0 {
+			return fmt.Errorf("dispatcher: %s must not be negative", n.name)
+		}
+	}
+	if c.MaxInFlightPerSubscription >= c.MaxInFlight {
+		return fmt.Errorf("dispatcher: MaxInFlightPerSubscription (%d) must be less than MaxInFlight (%d)",
+			c.MaxInFlightPerSubscription, c.MaxInFlight)
+	}
+	return nil
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// Dispatcher delivers wakes. It is safe for concurrent use.
+type Dispatcher struct {
+	cfg    Config
+	log    *zap.Logger
+	guard  *guard
+	sender *sender
+	outage *outage
+
+	// requests is the context of every request, reports that of every call to the store about one. Both outlive the
+	// context of Run for a bounded time.
+	requests, reports             context.Context
+	cancelRequests, cancelReports context.CancelFunc
+	// attempts counts the goroutines that hold slots.
+	attempts sync.WaitGroup
+
+	// parkReady and strangersReady wake those that work through toPark and strangers.
+	parkReady, strangersReady chan struct{}
+
+	mu      sync.Mutex
+	stopped bool
+	slots   *slots
+	toPark  list.List
+	// strangers are wakes of subscriptions that the catalog does not hold.
+	strangers []fsm.Wake
+	// dropped is what was logged of wakes beyond MaxQueued, unreported of results that the store did not take.
+	dropped, unreported trouble
+}
+
+var (
+	_ fsm.Deliverer = (*Dispatcher)(nil)
+	_ fsm.Targets   = (*Dispatcher)(nil)
+)
+
+// New returns a Dispatcher, or an error that names the field of the Config that is wrong. Its Run must be called.
+func New(cfg Config) (*Dispatcher, error) {
+	if err := cfg.setDefaults(); err != nil {
+		return nil, err
+	}
+	d := &Dispatcher{
+		cfg:            cfg,
+		log:            cfg.Logger,
+		guard:          newGuard(cfg.AllowInsecure, cfg.AllowCIDRs, cfg.resolver),
+		outage:         &outage{log: cfg.Logger, now: cfg.Clock},
+		parkReady:      make(chan struct{}, parkers),
+		strangersReady: make(chan struct{}, 1),
+		slots:          newSlots(cfg.MaxInFlight, cfg.MaxInFlightPerSubscription, cfg.MaxQueued),
+	}
+	d.sender = newSender(cfg, d.guard)
+	d.requests, d.cancelRequests = context.WithCancel(context.Background())
+	d.reports, d.cancelReports = context.WithCancel(context.Background())
+	return d, nil
+}
+
+// CheckTarget returns an error that says why wakes may not be sent to a URL, in one sentence that begins with
+// "webhook" (webhook spec, SSRF Prevention). It may ask the resolver, for 2 s at most.
+func (d *Dispatcher) CheckTarget(ctx context.Context, url string) error {
+	return d.guard.checkTarget(ctx, url)
+}
+
+// Run acts on deadlines and works through what waits, until its context ends. Then no new work is taken, what waits is
+// left to its deadlines, and requests in flight get ShutdownGrace to end and to be reported. It returns nil.
+func (d *Dispatcher) Run(ctx context.Context) error {
+	var workers sync.WaitGroup
+	workers.Go(func() { d.runTimers(ctx) })
+	workers.Go(func() { d.runStrangers(ctx) })
+	workers.Go(func() { d.runForget(ctx) })
+	for range parkers {
+		workers.Go(func() { d.runParker(ctx) })
+	}
+	<-ctx.Done()
+	d.stop()
+	workers.Wait()
+	d.drain()
+	d.sender.close()
+	return nil
+}
+
+func (d *Dispatcher) stop() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.stopped = true
+	d.slots.clear()
+	d.toPark.Init()
+	d.strangers = nil
+}
+
+// drain waits for the attempts in flight: first for their requests, then for what is to be reported of them.
+func (d *Dispatcher) drain() {
+	grace := time.AfterFunc(d.cfg.ShutdownGrace, d.cancelRequests)
+	last := time.AfterFunc(d.cfg.ShutdownGrace+reportGrace, d.cancelReports)
+	d.attempts.Wait()
+	grace.Stop()
+	last.Stop()
+	d.cancelRequests()
+	d.cancelReports()
+}
+
+// runForget drops what is kept of subscriptions that are gone.
+func (d *Dispatcher) runForget(ctx context.Context) {
+	tick := time.NewTicker(forgetEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		catalog := d.cfg.Store.Catalog()
+		d.mu.Lock()
+		d.slots.forget(func(k laneKey) bool {
+			sub, ok := catalog.Get(k.id)
+			return ok && sub.Generation == k.generation
+		})
+		d.mu.Unlock()
+	}
+}

@@ -1,0 +1,128 @@
+package dispatcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"syscall"
+
+	"code.dny.dev/ssrf"
+)
+
+// errProhibited is the cause of an error about an address that wakes may not be sent to.
+var errProhibited = errors.New("prohibited address")
+
+// insecurePrefixes are what AllowInsecure opens: this machine and private networks, and nothing that is link-local.
+var insecurePrefixes = []netip.Prefix{
+	netip.MustParsePrefix("127.0.0.0/8"),
+	netip.MustParsePrefix("10.0.0.0/8"),
+	netip.MustParsePrefix("172.16.0.0/12"),
+	netip.MustParsePrefix("192.168.0.0/16"),
+	netip.MustParsePrefix("100.64.0.0/10"),
+	netip.MustParsePrefix("::1/128"),
+	netip.MustParsePrefix("fc00::/7"),
+}
+
+// metadataAddrs answer with the credentials of the machine. Some lie in ranges that are private or even public, so they
+// are refused one by one, whatever is allowed around them.
+var metadataAddrs = []netip.Addr{
+	netip.MustParseAddr("169.254.169.254"), // AWS, Google, Azure, Oracle, OpenStack and others
+	netip.MustParseAddr("169.254.170.2"),   // AWS ECS task credentials
+	netip.MustParseAddr("169.254.170.23"),  // AWS EKS pod identity
+	netip.MustParseAddr("fd00:ec2::254"),   // AWS
+	netip.MustParseAddr("fd00:ec2::23"),    // AWS EKS pod identity
+	netip.MustParseAddr("fd20:ce::254"),    // Google
+	netip.MustParseAddr("168.63.129.16"),   // Azure's wire server
+	netip.MustParseAddr("100.100.100.200"), // Alibaba
+	netip.MustParseAddr("169.254.0.23"),    // Tencent
+	netip.MustParseAddr("169.254.42.42"),   // Scaleway
+	netip.MustParseAddr("fd00:42::42"),     // Scaleway
+}
+
+// guard decides which addresses wakes may be sent to (webhook spec, SSRF Prevention). It is safe for concurrent use.
+type guard struct {
+	allowInsecure bool
+	// named are the single addresses among the allowed prefixes: only such a one opens a metadata address.
+	named    []netip.Addr
+	guardian *ssrf.Guardian
+	resolver *net.Resolver
+}
+
+func newGuard(allowInsecure bool, allow []netip.Prefix, resolver *net.Resolver) *guard {
+	g := &guard{allowInsecure: allowInsecure, resolver: resolver}
+	var v4, v6 []netip.Prefix
+	add := func(p netip.Prefix) {
+		if p.Addr().Is4() {
+			v4 = append(v4, p)
+		} else {
+			v6 = append(v6, p)
+		}
+	}
+	for _, p := range allow {
+		if p.Addr().Is4In6() && p.Bits() >= 96 {
+			p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
+		}
+		add(p)
+		if p.IsSingleIP() {
+			g.named = append(g.named, p.Addr())
+		}
+	}
+	if allowInsecure {
+		for _, p := range insecurePrefixes {
+			add(p)
+		}
+	}
+	g.guardian = ssrf.New(ssrf.WithAnyPort(), ssrf.WithAllowedV4Prefixes(v4...), ssrf.WithAllowedV6Prefixes(v6...))
+	return g
+}
+
+// judge returns an error that wraps errProhibited if wakes may not be sent to an address.
+func (g *guard) judge(ip netip.Addr) error {
+	ip = carried(ip.WithZone(""))
+	if slices.Contains(metadataAddrs, ip) && !slices.Contains(g.named, ip) {
+		return fmt.Errorf("%w: %s is a cloud metadata address", errProhibited, ip)
+	}
+	if g.guardian.SafeAddr(ip) != nil {
+		return fmt.Errorf("%w: %s is %s", errProhibited, ip, kind(ip))
+	}
+	return nil
+}
+
+// carried returns the IPv4 address that packets to an IPv6 one end up at: it may be IPv4-mapped, or go through NAT64
+// (RFC 6052). 6to4 and Teredo, which carry one as well, are refused as they are.
+func carried(ip netip.Addr) netip.Addr {
+	ip = ip.Unmap()
+	if ssrf.IPv6NAT64Prefix.Contains(ip) {
+		b := ip.As16()
+		return netip.AddrFrom4([4]byte(b[12:]))
+	}
+	return ip
+}
+
+func kind(ip netip.Addr) string {
+	switch {
+	case ip.IsUnspecified():
+		return "the unspecified address"
+	case ip.IsLoopback():
+		return "a loopback address"
+	case ip.IsPrivate():
+		return "a private address"
+	case ip.IsLinkLocalUnicast():
+		return "a link-local address"
+	case ip.IsMulticast():
+		return "a multicast address"
+	}
+	return "in a range that is not for public use"
+}
+
+// control is for net.Dialer: it judges each address that is really dialled, whatever a name resolved to before.
+func (g *guard) control(_ context.Context, _, address string, _ syscall.RawConn) error {
+	ap, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return fmt.Errorf("%w: cannot be read", errProhibited)
+	}
+	return g.judge(ap.Addr())
+}

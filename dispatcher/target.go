@@ -1,0 +1,190 @@
+package dispatcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/net/idna"
+)
+
+const (
+	// maxTargetLen bounds a webhook URL in bytes.
+	maxTargetLen = 4096
+	// resolveTimeout bounds how long the creation of a subscription waits for the name of its webhook.
+	resolveTimeout = 2 * time.Second
+)
+
+// metadataNames lead to metadata addresses where they resolve at all. A creator of subscriptions need not learn whether
+// they do.
+var metadataNames = map[string]bool{
+	"metadata":                   true,
+	"metadata.google.internal":   true,
+	"metadata.goog":              true,
+	"metadata.azure.internal":    true,
+	"metadata.tencentyun.com":    true,
+	"instance-data":              true,
+	"instance-data.ec2.internal": true,
+}
+
+// target is a webhook URL that reads as one. Either addr is valid or name is not empty.
+type target struct {
+	url  *url.URL
+	addr netip.Addr
+	name string
+}
+
+// checkTarget judges a webhook URL, and what its host's name resolves to at this moment. A name that does not resolve is
+// no error, since the address is judged when it is dialled, too.
+func (g *guard) checkTarget(ctx context.Context, raw string) error {
+	t, err := g.parseTarget(raw)
+	if err != nil || t.addr.IsValid() {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
+	defer cancel()
+	addrs, err := g.resolver.LookupNetIP(ctx, "ip", t.name)
+	if err != nil {
+		return nil //nolint:nilerr // see above
+	}
+	for _, a := range addrs {
+		if g.judge(a) != nil {
+			// The address stays out of it: the answer must not tell what names mean inside this network.
+			return fmt.Errorf("webhook host %q resolves to an address that wakes may not be sent to", t.name)
+		}
+	}
+	return nil
+}
+
+// parseTarget judges all of a webhook URL that can be judged without asking anybody. Its errors are one sentence that
+// begins with "webhook".
+func (g *guard) parseTarget(raw string) (target, error) {
+	switch {
+	case raw == "":
+		return target{}, errors.New("webhook is missing")
+	case len(raw) > maxTargetLen:
+		return target{}, fmt.Errorf("webhook is longer than %d bytes", maxTargetLen)
+	}
+	u, err := url.Parse(raw)
+	if err != nil {
+		// The cause of url.Error, since the error itself repeats the URL with all that is in it.
+		var cause *url.Error
+		if errors.As(err, &cause) {
+			err = cause.Err
+		}
+		return target{}, fmt.Errorf("webhook is not a URL: %w", err)
+	}
+	switch {
+	case u.Scheme == "" || u.Opaque != "":
+		return target{}, errors.New("webhook must be an absolute URL such as https://example.com/hook")
+	case u.Scheme == "http" && !g.allowInsecure:
+		return target{}, errors.New("webhook must use https, not http (only REVEILLE_ALLOW_INSECURE_WEBHOOKS=true allows it)")
+	case u.Scheme != "https" && u.Scheme != "http":
+		return target{}, fmt.Errorf("webhook must use https, not %q", u.Scheme)
+	case u.User != nil:
+		return target{}, errors.New("webhook must not carry a user name or a password")
+	case u.Hostname() == "":
+		return target{}, errors.New("webhook has no host")
+	case strings.Contains(raw, "#"):
+		return target{}, errors.New("webhook must not have a fragment (\"#\" and what follows)")
+	}
+	if p := u.Port(); p != "" {
+		if n, err := strconv.ParseUint(p, 10, 16); err != nil || n == 0 {
+			return target{}, fmt.Errorf("webhook port %q is not a number from 1 to 65535", p)
+		}
+	}
+	t, err := g.parseHost(u)
+	if err != nil {
+		return target{}, fmt.Errorf("webhook host %q %w", u.Hostname(), err)
+	}
+	return t, nil
+}
+
+// parseHost judges the host of a webhook in every notation that somebody might read as an address. Its errors continue
+// a sentence that began with the host.
+func (g *guard) parseHost(u *url.URL) (target, error) {
+	host := u.Hostname()
+	if strings.HasPrefix(u.Host, "[") {
+		ip, err := netip.ParseAddr(host)
+		switch {
+		case err != nil || !ip.Is6():
+			return target{}, errors.New("is not an IPv6 address")
+		case ip.Zone() != "":
+			return target{}, errors.New("must not have a zone")
+		}
+		return target{url: u, addr: ip}, g.judgeLiteral(ip)
+	}
+	if ip, err := netip.ParseAddr(host); err == nil && ip.Is4() {
+		return target{url: u, addr: ip}, g.judgeLiteral(ip)
+	}
+	name, err := asciiName(host)
+	if err != nil {
+		return target{}, err
+	}
+	switch {
+	case endsInNumber(name):
+		return target{}, errors.New("is neither a name nor an IPv4 address of four plain decimal numbers")
+	case metadataNames[name]:
+		return target{}, errors.New("is a cloud metadata service")
+	case name == "localhost" || strings.HasSuffix(name, ".localhost"):
+		if err := g.judge(netip.AddrFrom4([4]byte{127, 0, 0, 1})); err != nil {
+			return target{}, errors.New("is this machine itself, which wakes may not be sent to")
+		}
+	}
+	return target{url: u, name: name}, nil
+}
+
+func (g *guard) judgeLiteral(ip netip.Addr) error {
+	if err := g.judge(ip); err != nil {
+		return fmt.Errorf("is not allowed: %w", err)
+	}
+	return nil
+}
+
+// asciiName returns a host name as it goes to the resolver, in lower case and without the dot at its end. Names beyond
+// ASCII are mapped as net/http maps them, so digits and dots in disguise come out as what they are.
+func asciiName(host string) (string, error) {
+	name := host
+	for i := range len(host) {
+		if host[i] >= 0x80 {
+			var err error
+			if name, err = idna.Lookup.ToASCII(host); err != nil {
+				return "", errors.New("is not a valid host name")
+			}
+			break
+		}
+	}
+	name = strings.ToLower(strings.TrimSuffix(name, "."))
+	if len(name) > 253 {
+		return "", errors.New("is longer than 253 characters")
+	}
+	for label := range strings.SplitSeq(name, ".") {
+		if label == "" || len(label) > 63 {
+			return "", errors.New("is not a valid host name: between dots there are 1 to 63 characters")
+		}
+		for i := range len(label) {
+			switch c := label[i]; {
+			case 'a' <= c && c <= 'z', '0' <= c && c <= '9', c == '-', c == '_':
+			default:
+				return "", fmt.Errorf("is not a valid host name: %q is not allowed in it", c)
+			}
+		}
+	}
+	return name, nil
+}
+
+// endsInNumber is the URL standard's "ends in a number" check: such a host is an IPv4 address to some resolvers,
+// decimal (2130706433), hexadecimal (0x7f000001), octal (0177.0.0.1) or short (127.1).
+func endsInNumber(name string) bool {
+	last := name[strings.LastIndexByte(name, '.')+1:]
+	digits := "0123456789"
+	if hex, ok := strings.CutPrefix(last, "0x"); ok {
+		last, digits = hex, "0123456789abcdef"
+	}
+	return strings.Trim(last, digits) == ""
+}
