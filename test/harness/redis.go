@@ -53,7 +53,7 @@ func (r *Redis) Restart() {
 
 // Client returns a client that is closed with the test.
 func (r *Redis) Client() *redis.Client {
-	c := redis.NewClient(&redis.Options{Addr: r.Addr})
+	c := redis.NewClient(&redis.Options{Addr: r.Addr, ContextTimeoutEnabled: true})
 	r.t.Cleanup(func() { _ = c.Close() })
 	return c
 }
