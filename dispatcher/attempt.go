@@ -99,9 +99,7 @@ func (d *Dispatcher) acceptEarly(w fsm.Wake) earlyAccept {
 		defer close(e.done)
 		ctx, cancel := context.WithTimeout(d.reports, reportTimeout)
 		defer cancel()
-		if err := d.cfg.Store.Accept(ctx, w.Ref()); err != nil {
-			d.outage.failed(err) // the whole answer is reported again
-		}
+		d.noteStore(d.cfg.Store.Accept(ctx, w.Ref())) // on an error, the report of the whole answer comes again
 	})
 	return e
 }
@@ -124,7 +122,7 @@ func (d *Dispatcher) report(w fsm.Wake, a answer) fsm.Outcome {
 			return out
 		}
 		if errors.Is(err, fsm.ErrUnavailable) {
-			d.outage.failed(err)
+			d.noteStore(err)
 			if sleep(ctx, pause) {
 				continue
 			}
@@ -148,13 +146,29 @@ func (d *Dispatcher) tell(ctx context.Context, w fsm.Wake, a answer) (fsm.Outcom
 }
 
 func (d *Dispatcher) giveUp(w fsm.Wake, err error) {
-	d.mu.Lock()
-	count, log := d.unreported.happened(d.cfg.Clock())
-	d.mu.Unlock()
-	if log {
+	if count, log := d.happened(&d.unreported); log {
 		d.log.Error("the result of a delivery attempt was not stored; its deadline decides", zap.Int("attempts", count),
 			zap.String("consumer", w.Consumer), zap.Int64("epoch", w.Epoch), zap.String("wake_id", w.WakeID), zap.Error(err))
 	}
+}
+
+// noteStore logs that the store did not do what it was asked for, unless it is this program that stops.
+func (d *Dispatcher) noteStore(err error) {
+	switch {
+	case err == nil || d.reports.Err() != nil:
+	case errors.Is(err, fsm.ErrUnavailable):
+		d.outage.failed(err)
+	default:
+		if count, log := d.happened(&d.broken); log {
+			d.log.Error("the store failed", zap.Int("failures", count), zap.Error(err))
+		}
+	}
+}
+
+func (d *Dispatcher) happened(t *trouble) (count int, log bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return t.happened(d.cfg.Clock())
 }
 
 // noteResult remembers how a subscription's endpoint does, and logs its first failure, a summary now and then, and that

@@ -112,9 +112,7 @@ func (d *Dispatcher) begin(sl slot, ref fsm.WakeRef) {
 	ctx, cancel := context.WithTimeout(d.reports, reportTimeout)
 	out, err := d.cfg.Store.Begin(ctx, ref)
 	cancel()
-	if err != nil {
-		d.outage.failed(err)
-	}
+	d.noteStore(err)
 	// One wake is what Begin hands out; anything else takes the common way.
 	if err == nil && len(out.Wakes) == 1 && d.requests.Err() == nil {
 		w := out.Wakes[0]
@@ -167,9 +165,7 @@ func (d *Dispatcher) runParker(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if err != nil {
-			d.outage.failed(err)
-		}
+		d.noteStore(err)
 		d.parked(it)
 	}
 }
@@ -218,9 +214,10 @@ func (d *Dispatcher) runStrangers(ctx context.Context) {
 		call, cancel := context.WithTimeout(ctx, reportTimeout)
 		err := d.cfg.Store.RefreshCatalog(call)
 		cancel()
-		if err != nil && ctx.Err() == nil {
-			d.outage.failed(err)
+		if ctx.Err() != nil {
+			return
 		}
+		d.noteStore(err)
 		catalog := d.cfg.Store.Catalog()
 		d.mu.Lock()
 		for _, w := range wakes {

@@ -161,8 +161,9 @@ type Dispatcher struct {
 	toPark  list.List
 	// strangers are wakes of subscriptions that the catalog does not hold.
 	strangers []fsm.Wake
-	// dropped is what was logged of wakes beyond MaxQueued, unreported of results that the store did not take.
-	dropped, unreported trouble
+	// dropped is what was logged of wakes beyond MaxQueued, unreported of results that the store did not take, broken of
+	// errors of the store other than an outage.
+	dropped, unreported, broken trouble
 }
 
 var (
