@@ -11,8 +11,10 @@ for _, id in ipairs(ids) do
   local c = load(id)
   if c and not is_dead(c.gen) then
     if c.primary == path then
+      local epoch = c.epoch
       remove(c)
       c = create(c.sub, c.gen, id, path, '-1')
+      c.epoch = epoch
       redis.call('HSET', P .. 's:' .. path, 't', tail)
       settle(c)
       save(c)
