@@ -57,7 +57,7 @@ func newGateway(cfg Config) *gateway {
 	}
 	g.proxy = &httputil.ReverseProxy{
 		Rewrite: g.rewrite, ModifyResponse: g.answered, ErrorHandler: g.failed, Transport: g.transport,
-		FlushInterval: -1, BufferPool: &bufferPool{}, ErrorLog: zap.NewStdLog(cfg.Logger),
+		FlushInterval: -1, BufferPool: &bufferPool{}, ErrorLog: warnings(cfg.Logger),
 	}
 	return g
 }

@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log"
 	"net/http"
 	"net/url"
 	"time"
@@ -130,7 +131,7 @@ func (s *Service) Admin() http.Handler { return s.admin }
 func (s *Service) APIServer(addr string) *http.Server {
 	return &http.Server{
 		Addr: addr, Handler: s.API(), ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout,
-		MaxHeaderBytes: MaxHeader, ErrorLog: zap.NewStdLog(s.log),
+		MaxHeaderBytes: MaxHeader, ErrorLog: warnings(s.log),
 	}
 }
 
@@ -138,8 +139,17 @@ func (s *Service) APIServer(addr string) *http.Server {
 func (s *Service) AdminServer(addr string) *http.Server {
 	return &http.Server{
 		Addr: addr, Handler: s.Admin(), ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: adminReadTimeout,
-		WriteTimeout: adminWriteTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: MaxHeader, ErrorLog: zap.NewStdLog(s.log),
+		WriteTimeout: adminWriteTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: MaxHeader, ErrorLog: warnings(s.log),
 	}
+}
+
+// warnings is for those who can only write to a logger of the standard library, and have nothing good to say.
+func warnings(l *zap.Logger) *log.Logger {
+	std, err := zap.NewStdLogAt(l, zap.WarnLevel)
+	if err != nil {
+		panic("reveille: " + err.Error()) // cannot happen: the level is one that zap has
+	}
+	return std
 }
 
 // Close lets go of the idle connections to upstream. It is called after the servers were shut down.

@@ -1,0 +1,102 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"reveille/fsm"
+)
+
+func TestHealthAndReadiness(t *testing.T) {
+	h := newHarness(t, func(c *Config) { c.Version = "1.2.3" })
+	h.store.fail(fsm.ErrUnavailable)
+	if a := h.admin("GET", "/healthz", ""); a.status != 200 {
+		t.Fatal(a.text)
+	}
+	h.want(h.admin("GET", "/readyz", ""), 503, fsm.CodeUnavailable, "not ready: redis: the store is not available")
+	h.store.fail(nil)
+	if a := h.admin("GET", "/readyz", ""); a.status != 200 {
+		t.Fatal(a.text)
+	}
+	if a := h.admin("GET", "/api/v1/version", ""); strings.TrimSpace(a.text) != `{"version":"1.2.3"}` {
+		t.Fatal(a.text)
+	}
+	h.want(h.admin("GET", "/nothing", ""), 404, fsm.CodeNotFound, "")
+	h.want(h.admin("PATCH", "/api/v1/streams", ""), 405, fsm.CodeMethodNotAllowed, "")
+}
+
+func TestOperatorNamesStreams(t *testing.T) {
+	many := func(n int) string {
+		paths := make([]string, n)
+		for i := range paths {
+			paths[i] = fmt.Sprintf("/s/%d", i)
+		}
+		list, _ := json.Marshal(paths)
+		return `{"streams":` + string(list) + `}`
+	}
+	for _, method := range []string{"POST", "DELETE"} {
+		h := newHarness(t, nil)
+		for body, says := range map[string]string{
+			``: "not JSON", `[]`: "not a JSON object", `{}`: "streams is missing", `{"streams":"/a"}`: "streams must",
+			`{"streams":["/a",1]}`: "streams[1] must", `{"streams":["/a","b"]}`: "streams[1]: not a stream path",
+			`{"streams":["/a","/b?c"]}`: "streams[1]", many(MaxNamed + 1): "at most 10000",
+		} {
+			h.want(h.admin(method, "/api/v1/streams", body), 400, fsm.CodeInvalidRequest, says)
+		}
+		h.want(h.admin(method, "/api/v1/streams", strings.Repeat(" ", MaxBody+1)), 413, fsm.CodeBodyTooLarge, "")
+		h.wantCalls()
+		if a := h.admin(method, "/api/v1/streams", `{"streams":["/a","/b c","/b%20c"]}`); strings.TrimSpace(a.text) != `{"streams":2}` {
+			t.Fatal(a.text)
+		}
+		h.wantCalls(map[string]string{"POST": "name [/a /b%20c]", "DELETE": "forget [/a /b%20c]"}[method])
+		if a := h.admin(method, "/api/v1/streams", many(MaxNamed)); a.status != 200 {
+			t.Fatal(a.text)
+		}
+		h.rec.err = fmt.Errorf("name: %w", fsm.ErrUnavailable)
+		h.want(h.admin(method, "/api/v1/streams", `{"streams":["/a"]}`), 503, fsm.CodeUnavailable, "")
+	}
+}
+
+func TestOperatorResumesASubscription(t *testing.T) {
+	h := newHarness(t, nil)
+	h.want(h.admin("POST", "/api/v1/subscriptions/a/resume", ""), 404, fsm.CodeSubscriptionNotFound, "")
+	h.want(h.admin("POST", "/api/v1/subscriptions/a:b/resume", ""), 400, fsm.CodeInvalidSubscriptionID, "':'")
+	h.store.subs["a"] = fsm.Subscription{ID: "a", Pattern: "/a"}
+	if a := h.admin("POST", "/api/v1/subscriptions/a/resume", ""); a.status != 200 || strings.Join(h.store.resumed, " ") != "a" {
+		t.Fatal(a.text)
+	}
+	h.store.fail(fsm.ErrUnavailable)
+	h.want(h.admin("POST", "/api/v1/subscriptions/a/resume", ""), 503, fsm.CodeUnavailable, "")
+}
+
+func TestConfigIsChecked(t *testing.T) {
+	whole := newHarness(t, nil).svc.cfg
+	for field, spoil := range map[string]func(*Config){
+		"Store": func(c *Config) { c.Store = nil }, "Upstream": func(c *Config) { c.Upstream = nil },
+		"Streams": func(c *Config) { c.Streams = nil }, "Deliverer": func(c *Config) { c.Deliverer = nil },
+		"Targets": func(c *Config) { c.Targets = nil }, "Tokens": func(c *Config) { c.Tokens = nil },
+		"Ready": func(c *Config) { c.Ready = nil }, "Logger": func(c *Config) { c.Logger = nil },
+		"UpstreamURL": func(c *Config) { c.Gateway = true }, "BodyTimeout": func(c *Config) { c.BodyTimeout = -1 },
+	} {
+		cfg := whole
+		spoil(&cfg)
+		if _, err := New(cfg); err == nil || !strings.Contains(err.Error(), field) {
+			t.Fatalf("%s: %v", field, err)
+		}
+	}
+}
+
+func TestErrorsAreAnswered(t *testing.T) {
+	h := newHarness(t, nil)
+	for want, err := range map[fsm.Code]error{
+		fsm.CodeUnavailable: context.DeadlineExceeded, fsm.CodeSubscriptionConflict: fsm.ErrConflict, fsm.CodeInternal: errors.New("boom"),
+	} {
+		if got := h.svc.refusalFor(err).code; got != want {
+			t.Fatalf("%v: got %s, want %s", err, got, want)
+		}
+	}
+}

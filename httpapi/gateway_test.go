@@ -1,0 +1,399 @@
+package httpapi
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httptrace"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+)
+
+// behind puts the gateway of a harness in front of a handler and starts both.
+func behind(t *testing.T, base string, upstream http.HandlerFunc) (h *harness, root string, client *http.Client) {
+	srv := httptest.NewServer(upstream)
+	t.Cleanup(srv.Close)
+	h = newHarness(t, func(c *Config) {
+		c.Gateway, c.UpstreamURL, c.RegistryPath = true, mustURL(t, srv.URL+base), "/__registry__"
+	})
+	root, client = h.server()
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return h, root, client
+}
+
+// raw sends bytes as they are and returns the answer.
+func raw(t *testing.T, root, request string) *http.Response {
+	t.Helper()
+	conn, err := net.Dial("tcp", strings.TrimPrefix(root, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	if _, err := io.WriteString(conn, request); err != nil {
+		t.Fatal(err)
+	}
+	res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res
+}
+
+func TestGatewayKeepsPathAndQueryToTheByte(t *testing.T) {
+	got := make(chan string, 1)
+	for base, prefix := range map[string]string{"": "", "/": "", "/v1/stream": "/v1/stream", "/v%201/": "/v%201"} {
+		_, root, _ := behind(t, base, func(_ http.ResponseWriter, r *http.Request) { got <- r.RequestURI })
+		for _, target := range []string{
+			"/", "/a", "/a/", "/a%2Fb%2fc", "/a%20b+c", "/a/../b/./c", "/a//b", "//a/b", "/%E2%82%AC", "/\u20ac%2Fx", `/a|b^c"d%2F`, "/a:b;c,d=e@f",
+			"/~a_(b)!*'$&", "/a?", "/a?offset=-1&live=long-poll&cursor=x", "/a?q=%2F;b&&=&%zz&\u20ac", "/a%2A?x=1?y=2", `//a"b`,
+		} {
+			res := raw(t, root, "GET "+target+" HTTP/1.1\r\nHost: public.example\r\nConnection: close\r\n\r\n")
+			_ = res.Body.Close()
+			if res.StatusCode != 200 {
+				t.Fatalf("%s: got %d", target, res.StatusCode)
+			}
+			uri := <-got
+			if i := strings.Index(uri, "://"); i >= 0 { // the absolute form names the host as well
+				uri = uri[i+3:]
+				uri = uri[strings.Index(uri, "/"):]
+			}
+			if uri != prefix+target {
+				t.Errorf("base %q: upstream got %q for %q", base, uri, target)
+			}
+		}
+	}
+}
+
+func TestGatewayHeaders(t *testing.T) {
+	seen := make(chan *http.Request, 1)
+	_, root, client := behind(t, "", func(w http.ResponseWriter, r *http.Request) {
+		seen <- r
+		w.Header()["Date"] = nil
+		w.Header().Set("Location", "http://"+r.Host+"/x")
+		w.Header().Set("X-Custom", "kept")
+		w.WriteHeader(http.StatusFound)
+	})
+	send := func(header map[string]string) (*http.Request, *http.Response) {
+		r, _ := http.NewRequest(http.MethodGet, root+"/a", nil)
+		r.Host = "public.example"
+		for k, v := range header {
+			r.Header.Set(k, v)
+		}
+		res, err := client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = res.Body.Close()
+		return <-seen, res
+	}
+	r, res := send(map[string]string{"User-Agent": "", "Accept-Encoding": "identity", "Authorization": "Bearer of the client"})
+	for name, want := range map[string]string{
+		"X-Forwarded-For": "127.0.0.1", "X-Forwarded-Host": "public.example", "X-Forwarded-Proto": "http", "User-Agent": "",
+		"Accept-Encoding": "identity", "Authorization": "Bearer of the client", "Connection": "",
+	} {
+		if got := r.Header.Get(name); got != want {
+			t.Errorf("upstream got %s %q, want %q", name, got, want)
+		}
+	}
+	if r.Host != "public.example" {
+		t.Errorf("upstream got Host %q", r.Host)
+	}
+	if res.StatusCode != 302 || res.Header.Get("Location") != "http://public.example/x" || res.Header.Get("X-Custom") != "kept" {
+		t.Errorf("the redirect came as %d %v", res.StatusCode, res.Header)
+	}
+	if res.Header.Get("Cache-Control") != "" {
+		t.Error("an answer of upstream was given a Cache-Control")
+	}
+	r, _ = send(map[string]string{
+		"X-Forwarded-For": "10.1.1.1", "X-Forwarded-Proto": "https", "X-Forwarded-Host": "front.example", "Forwarded": "for=10.1.1.1", "User-Agent": "me/1",
+	})
+	for name, want := range map[string]string{
+		"X-Forwarded-For": "10.1.1.1, 127.0.0.1", "X-Forwarded-Host": "front.example", "X-Forwarded-Proto": "https",
+		"Forwarded": "for=10.1.1.1", "User-Agent": "me/1",
+	} {
+		if got := r.Header.Get(name); got != want {
+			t.Errorf("behind a proxy upstream got %s %q, want %q", name, got, want)
+		}
+	}
+}
+
+func TestGatewayPassesEachChunkAtOnceAndACancelledReadOn(t *testing.T) {
+	next, gone := make(chan string), make(chan struct{})
+	_, root, client := behind(t, "", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		w.WriteHeader(http.StatusOK)
+		_ = http.NewResponseController(w).Flush()
+		for {
+			select {
+			case text := <-next:
+				_, _ = io.WriteString(w, text)
+				_ = http.NewResponseController(w).Flush()
+			case <-r.Context().Done():
+				close(gone)
+				return
+			}
+		}
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	r, _ := http.NewRequestWithContext(ctx, http.MethodGet, root+"/a?live=sse", nil)
+	res, err := client.Do(r) // the header comes before the first event
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	lines := bufio.NewReader(res.Body)
+	for i := range 3 {
+		want := fmt.Sprintf("data: %d\n", i)
+		next <- want
+		if got, err := lines.ReadString('\n'); got != want || err != nil { // before the next one is sent
+			t.Fatalf("got %q, %v", got, err)
+		}
+	}
+	cancel()
+	select {
+	case <-gone:
+	case <-time.After(5 * time.Second):
+		t.Fatal("upstream was not told that the client went away")
+	}
+}
+
+func TestGatewayStreamsBodiesBothWays(t *testing.T) {
+	const size = 20 << 20
+	firstSeen := make(chan struct{})
+	_, root, client := behind(t, "", func(w http.ResponseWriter, r *http.Request) {
+		first := make([]byte, 5)
+		_, _ = io.ReadFull(r.Body, first)
+		close(firstSeen)
+		rest, _ := io.ReadAll(r.Body)
+		w.Header().Set("Trailer", "X-Sum")
+		_, _ = w.Write(append(first, rest...))
+		w.Header().Set("X-Sum", fmt.Sprint(len(first)+len(rest))+" "+r.Trailer.Get("X-Up"))
+	})
+	payload := make([]byte, size)
+	_, _ = rand.Read(payload)
+	in, out := io.Pipe()
+	go func() {
+		_, _ = out.Write(payload[:5])
+		<-firstSeen // upstream reads before the client has sent all
+		_, _ = out.Write(payload[5:])
+		_ = out.Close()
+	}()
+	r, _ := http.NewRequest(http.MethodPatch, root+"/big", in)
+	r.Trailer = http.Header{"X-Up": {"came"}}
+	res, err := client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	got, err := io.ReadAll(res.Body)
+	if err != nil || !bytes.Equal(got, payload) {
+		t.Fatalf("%d bytes came back of %d, %v", len(got), size, err)
+	}
+	if sum := res.Trailer.Get("X-Sum"); sum != fmt.Sprint(size)+" came" {
+		t.Fatalf("trailers: %q", sum)
+	}
+}
+
+func TestGatewayExpectContinue(t *testing.T) {
+	for name, status := range map[string]int{"the body is asked for by upstream": 200, "upstream refuses before the body": 413} {
+		t.Run(name, func(t *testing.T) {
+			_, root, client := behind(t, "", func(w http.ResponseWriter, r *http.Request) {
+				if status == 200 {
+					_, _ = io.Copy(io.Discard, r.Body)
+				}
+				w.WriteHeader(status)
+			})
+			client.Transport.(*http.Transport).ExpectContinueTimeout = time.Minute
+			asked, sent := false, false
+			ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{Got100Continue: func() { asked = true }})
+			body := readerFunc(func([]byte) (int, error) { sent = true; return 0, io.EOF })
+			r, _ := http.NewRequestWithContext(ctx, http.MethodPost, root+"/a", body)
+			r.ContentLength = -1
+			r.Header.Set("Expect", "100-continue")
+			res, err := client.Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = res.Body.Close()
+			if want := status == 200; res.StatusCode != status || asked != want || sent != want {
+				t.Fatalf("got %d, asked %v, sent %v", res.StatusCode, asked, sent)
+			}
+		})
+	}
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(b []byte) (int, error) { return f(b) }
+
+func TestGatewayTellsDiscoveryOfWrites(t *testing.T) {
+	var h *harness
+	h, root, client := behind(t, "/base", func(w http.ResponseWriter, r *http.Request) {
+		h.rec.note("upstream %s %s", r.Method, r.URL.EscapedPath())
+		if tail := r.Header.Get("Test-Tail"); tail != "" {
+			w.Header().Set("Stream-Next-Offset", tail)
+		}
+		var status int
+		_, _ = fmt.Sscan(r.Header.Get("Test-Status"), &status)
+		w.WriteHeader(status)
+	})
+	for _, c := range []struct {
+		name, method, path, tail string
+		status                   int
+		want                     []string
+	}{
+		{"PUT that creates", "PUT", "/a%2Fb", "0_0", 201, []string{"before /a%2Fb", "upstream PUT /base/a%2Fb", `written /a%2Fb "0_0" true`}},
+		{"PUT of one that is there", "PUT", "/a", "0_5", 200, []string{"before /a", "upstream PUT /base/a", `written /a "0_5" false`}},
+		{"POST", "POST", "/a", "0_9", 204, []string{"before /a", "upstream POST /base/a", `written /a "0_9" false`}},
+		{"POST whose answer names no tail", "POST", "/a", "", 200, []string{"before /a", "upstream POST /base/a", `written /a "" false`}},
+		{"POST that is refused", "POST", "/a", "", 409, []string{"before /a", "upstream POST /base/a", "refused /a"}},
+		{"POST that is redirected", "POST", "/a", "", 307, []string{"before /a", "upstream POST /base/a", "refused /a"}},
+		{"POST to a path with dots", "POST", "/x/../a", "7", 200, []string{"before /a", "upstream POST /base/x/../a", `written /a "7" false`}},
+		{"DELETE", "DELETE", "/a", "", 204, []string{"upstream DELETE /base/a", "deleted /a"}},
+		{"DELETE of one that is not there", "DELETE", "/a", "", 404, []string{"upstream DELETE /base/a"}},
+		{"GET", "GET", "/a", "0_9", 200, []string{"upstream GET /base/a"}},
+		{"HEAD", "HEAD", "/a", "0_9", 200, []string{"upstream HEAD /base/a"}},
+		{"OPTIONS", "OPTIONS", "/a", "", 204, []string{"upstream OPTIONS /base/a"}},
+		{"POST to the registry stream", "POST", "/__registry__", "1", 200, []string{"upstream POST /base/__registry__"}},
+		{"PUT below the registry stream", "PUT", "/__registry__/x", "1", 201, []string{"upstream PUT /base/__registry__/x"}},
+		{"PUT of one named like it", "PUT", "/__registry__x", "1", 201, []string{"before /__registry__x", "upstream PUT /base/__registry__x", `written /__registry__x "1" true`}},
+		{"PUT of a path that is too long to be one", "PUT", "/" + strings.Repeat("x", 2048), "1", 201, []string{"upstream PUT /base/" + strings.Repeat("x", 2048)}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h.rec.calls = nil
+			r, _ := http.NewRequest(c.method, root+c.path, nil)
+			r.Header.Set("Test-Status", fmt.Sprint(c.status))
+			r.Header.Set("Test-Tail", c.tail)
+			res, err := client.Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = res.Body.Close()
+			if got := h.rec.noted(); res.StatusCode != c.status || !slices.Equal(got, c.want) {
+				t.Fatalf("got %d and calls %q, want %q", res.StatusCode, got, c.want)
+			}
+		})
+	}
+	t.Run("a deletion that cannot be noted is answered all the same", func(t *testing.T) {
+		h.rec.err = errors.New("redis is away")
+		r, _ := http.NewRequest(http.MethodDelete, root+"/a", nil)
+		r.Header.Set("Test-Status", "204")
+		res, err := client.Do(r)
+		if err != nil || res.StatusCode != 204 {
+			t.Fatal(res, err)
+		}
+		if h.logs.FilterField(zap.String("stream", "/a")).Len() != 1 {
+			t.Fatal("nothing was logged")
+		}
+	})
+}
+
+func TestGatewayUpstreamDown(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := listener.Addr().String()
+	_ = listener.Close() // nobody listens there now
+	h := newHarness(t, func(c *Config) { c.Gateway, c.UpstreamURL = true, mustURL(t, "http://user:hunter2@"+addr) })
+	h.secret("hunter2")
+	root, client := h.server()
+	for _, method := range []string{http.MethodGet, http.MethodPost} {
+		r, _ := http.NewRequest(method, root+"/a", strings.NewReader("x"))
+		res, err := client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.want(h.read(res), 502, "UPSTREAM_UNAVAILABLE", "stream server")
+	}
+	h.wantCalls("before /a", "refused /a")
+}
+
+func TestGatewayClientThatGoesAwayFromAWriteIsNoError(t *testing.T) {
+	arrived := make(chan struct{})
+	h, root, client := behind(t, "", func(_ http.ResponseWriter, r *http.Request) {
+		close(arrived)
+		<-r.Context().Done()
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	r, _ := http.NewRequestWithContext(ctx, http.MethodPost, root+"/a", nil)
+	go func() {
+		<-arrived
+		cancel()
+	}()
+	if _, err := client.Do(r); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	for call := range h.rec.told { // what became of the write is for discovery to find out
+		if call == "refused /a" {
+			break
+		}
+	}
+	for _, e := range h.logs.All() {
+		if e.Level > zapcore.DebugLevel {
+			t.Fatalf("logged: %s %v", e.Message, e.ContextMap())
+		}
+	}
+}
+
+func TestABodyThatTricklesInIsEnded(t *testing.T) {
+	h := woken(t, func(c *Config) { c.BodyTimeout = 100 * time.Millisecond })
+	root, client := h.server()
+	token := h.token(consumerID, epoch, 0)
+	trickle := func(method, target, auth string) *http.Response {
+		return raw(t, root, method+" "+target+" HTTP/1.1\r\nHost: x\r\nAuthorization: "+auth+"\r\nContent-Length: 100\r\n\r\n{\"epoch\"")
+	}
+	for _, c := range []struct{ method, target string }{{"POST", "/callback/" + consumerID}, {"PUT", "/a?subscription=a"}} {
+		res := trickle(c.method, c.target, "Bearer "+token)
+		if !res.Close {
+			t.Fatal("the connection is kept")
+		}
+		h.want(h.read(res), 400, "INVALID_REQUEST", "did not arrive within 100ms")
+	}
+	// One that is refused before its body is read is ended as well.
+	h.want(h.read(trickle("POST", "/callback/"+consumerID, "none")), 401, "TOKEN_INVALID", "")
+
+	// The limit is for the body only: what comes after it may take longer.
+	h.svc.cfg.HeadTimeout = 300 * time.Millisecond
+	h.up.broken[primary] = true
+	r, _ := http.NewRequest(http.MethodPost, root+"/callback/"+consumerID, strings.NewReader(`{"epoch":7}`))
+	r.Header.Set("Authorization", "Bearer "+token)
+	res, err := client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a := h.read(res); a.status != 200 {
+		t.Fatal(a.text)
+	}
+}
+
+func TestABodyWithoutALengthIsLimitedToo(t *testing.T) {
+	h := woken(t, nil)
+	root, client := h.server()
+	body := io.MultiReader(strings.NewReader(`{"epoch":7,"x":"`), io.LimitReader(readerFunc(func(b []byte) (int, error) {
+		for i := range b {
+			b[i] = 'x'
+		}
+		return len(b), nil
+	}), MaxBody))
+	r, _ := http.NewRequest(http.MethodPost, root+"/callback/"+consumerID, body)
+	r.Header.Set("Authorization", "Bearer "+h.token(consumerID, epoch, 0))
+	res, err := client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.want(h.read(res), 413, "BODY_TOO_LARGE", "")
+}

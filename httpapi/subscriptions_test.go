@@ -1,0 +1,206 @@
+package httpapi
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+
+	"reveille/fsm"
+)
+
+const hook = `{"webhook":"https://w.example/hook","description":"d"}`
+
+func TestSubscriptionLifeCycle(t *testing.T) {
+	h := newHarness(t, nil)
+	h.rec.onSubscribed = func(sub fsm.Subscription) { h.secret(sub.Secret) }
+	target := "/agents/*?subscription=agent-handler"
+
+	a := h.api(http.MethodPut, target, hook)
+	secret, _ := a.body["webhook_secret"].(string)
+	if a.status != 201 || !regexp.MustCompile(`^whsec_[A-Za-z0-9_-]{43}$`).MatchString(secret) {
+		t.Fatalf("got %d %s", a.status, a.text)
+	}
+	shown := `{"subscription_id":"agent-handler","pattern":"/agents/*","webhook":"https://w.example/hook",`
+	if want := shown + `"webhook_secret":"` + secret + `","description":"d"}`; strings.TrimSpace(a.text) != want {
+		t.Fatalf("got %s, want %s", a.text, want)
+	}
+	if g := h.store.subs["agent-handler"].Generation; !regexp.MustCompile(`^[0-9a-f]{32}$`).MatchString(g) {
+		t.Fatalf("generation %q", g)
+	}
+	h.wantCalls("subscribed agent-handler /agents/*") // before the answer
+
+	shown += `"description":"d"}`
+	if a = h.api(http.MethodPut, "/agents/%2A?subscription=agent-handler", hook); a.status != 200 || strings.TrimSpace(a.text) != shown {
+		t.Fatalf("the same again: got %d %s", a.status, a.text)
+	}
+	h.wantCalls("subscribed agent-handler /agents/*")
+	for _, c := range []struct{ target, body string }{
+		{"/other/*?subscription=agent-handler", hook},
+		{target, `{"webhook":"https://w.example/other","description":"d"}`},
+		{target, `{"webhook":"https://w.example/hook"}`},
+	} {
+		h.want(h.api(http.MethodPut, c.target, c.body), 409, fsm.CodeSubscriptionConflict, "another configuration")
+	}
+
+	for _, pattern := range []string{"/agents/*", "/agents/%2a", "/**", "/%2A%2A"} {
+		if a = h.api(http.MethodGet, pattern+"?subscription=agent-handler", ""); a.status != 200 || strings.TrimSpace(a.text) != shown {
+			t.Fatalf("GET under %s: %d %s", pattern, a.status, a.text)
+		}
+	}
+	for _, method := range []string{http.MethodGet, http.MethodDelete} {
+		h.want(h.api(method, "/other/*?subscription=agent-handler", ""), 404, fsm.CodeSubscriptionNotFound, "another pattern")
+	}
+	h.want(h.api(http.MethodGet, "/**?subscription=nobody", ""), 404, fsm.CodeSubscriptionNotFound, "")
+
+	for range 2 { // the second finds nothing, which is what was wanted
+		if a = h.api(http.MethodDelete, target, ""); a.status != 204 || a.text != "" || a.header.Get("Cache-Control") != "no-store" {
+			t.Fatalf("got %d %s", a.status, a.text)
+		}
+	}
+	h.want(h.api(http.MethodGet, target, ""), 404, fsm.CodeSubscriptionNotFound, "")
+	if a = h.api(http.MethodPut, target, `{"webhook":"https://w.example/hook","description":null}`); a.status != 201 || strings.Contains(a.text, "description") {
+		t.Fatalf("without a description: %d %s", a.status, a.text)
+	}
+	if a.body["webhook_secret"] == secret {
+		t.Fatal("a secret was handed out twice")
+	}
+	if a = h.api(http.MethodDelete, "/**?subscription=agent-handler", ""); a.status != 204 {
+		t.Fatalf("DELETE under /**: %d", a.status)
+	}
+}
+
+func TestSubscriptionPatternIsTheRawPath(t *testing.T) {
+	for target, want := range map[string]string{
+		"/a%2Fb/%2A": "/a%2Fb/*", "/caf\u00e9/**": "/caf%C3%A9/**", "/a%20b": "/a%20b", "/a.b/..c": "/a.b/..c", `/a"%2F`: "/a%22%2F",
+	} {
+		h := newHarness(t, nil)
+		a := h.api(http.MethodPut, target+"?subscription=a", hook)
+		if secret, ok := a.body["webhook_secret"].(string); ok {
+			h.secret(secret)
+		}
+		if a.status != 201 || a.body["pattern"] != want {
+			t.Fatalf("%s: got %d %s, want the pattern %s", target, a.status, a.text, want)
+		}
+	}
+}
+
+func TestSubscriptionLists(t *testing.T) {
+	h := newHarness(t, nil)
+	if a := h.api(http.MethodGet, "/**?subscriptions", ""); strings.TrimSpace(a.text) != `{"subscriptions":[]}` {
+		t.Fatal(a.text)
+	}
+	for id, pattern := range map[string]string{"a": "/a/*", "b": "/a/*", "c": "/**", "d": "/a/x", "e": "/a%20b/*"} {
+		h.store.subs[id] = fsm.Subscription{ID: id, Pattern: pattern, Webhook: "https://w.example/" + id, Secret: h.secret("whsec_of_" + id)}
+	}
+	for target, want := range map[string]string{
+		"/**?subscriptions": "a b c d e", "/a/*?subscriptions": "a b", "/a/%2A?subscriptions=": "a b", "/a/x?subscriptions": "d",
+		"/a%20b/*?x&subscriptions=1": "e", "/nothing/**?subscriptions": "",
+	} {
+		a := h.api(http.MethodGet, target, "")
+		var ids []string
+		for _, s := range a.body["subscriptions"].([]any) {
+			ids = append(ids, s.(map[string]any)["subscription_id"].(string))
+		}
+		if a.status != 200 || strings.Join(ids, " ") != want || strings.Contains(a.text, "whsec") {
+			t.Fatalf("%s: got %d %s, want %s", target, a.status, a.text, want)
+		}
+	}
+}
+
+func TestSubscriptionShowsItsBackfillWhileItIsUnderWay(t *testing.T) {
+	h := newHarness(t, nil)
+	h.store.subs["a"] = fsm.Subscription{ID: "a", Pattern: "/a/*", Webhook: "https://w.example/"}
+	h.store.backfills["a"] = fsm.Backfill{Done: 3, Total: 10}
+	if a := h.api(http.MethodGet, "/**?subscription=a", ""); !strings.Contains(a.text, `"backfill":{"done":3,"total":10}`) {
+		t.Fatal(a.text)
+	}
+	delete(h.store.backfills, "a")
+	if a := h.api(http.MethodGet, "/**?subscription=a", ""); strings.Contains(a.text, "backfill") {
+		t.Fatal(a.text)
+	}
+}
+
+func TestSubscriptionErrorsNameTheCauseAndChangeNothing(t *testing.T) {
+	long := strings.Repeat("x", 4097)
+	for _, c := range []struct {
+		name, method, target, body string
+		status                     int
+		code                       fsm.Code
+		says                       string
+	}{
+		{"an empty id", "PUT", "/a?subscription=", hook, 400, fsm.CodeInvalidSubscriptionID, "1 to 128"},
+		{"an id without a value", "GET", "/a?subscription", "", 400, fsm.CodeInvalidSubscriptionID, "1 to 128"},
+		{"a long id", "PUT", "/a?subscription=" + long[:129], hook, 400, fsm.CodeInvalidSubscriptionID, "1 to 128"},
+		{"an id with a colon", "PUT", "/a?subscription=a:b", hook, 400, fsm.CodeInvalidSubscriptionID, "':'"},
+		{"an id with an encoded slash", "DELETE", "/a?subscription=a%2Fb", "", 400, fsm.CodeInvalidSubscriptionID, "'/'"},
+		{"an id that is malformed in the query", "PUT", "/a?subscription=%zz", hook, 400, fsm.CodeInvalidSubscriptionID, "malformed"},
+		{"an id given twice", "PUT", "/a?subscription=a&subscription=b", hook, 400, fsm.CodeInvalidSubscriptionID, "2 times"},
+		{"an empty segment", "PUT", "/a//b?subscription=a", hook, 400, fsm.CodeInvalidPattern, "segment 2"},
+		{"three stars", "PUT", "/a/***?subscription=a", hook, 400, fsm.CodeInvalidPattern, "segment 2"},
+		{"a star within a segment", "GET", "/a*b?subscription=a", "", 400, fsm.CodeInvalidPattern, "segment 1"},
+		{"a star within a segment, encoded", "GET", "/a%2Ab?subscriptions", "", 400, fsm.CodeInvalidPattern, "segment 1"},
+		{"a dot segment", "DELETE", "/a/../b?subscription=a", "", 400, fsm.CodeInvalidPattern, "segment 2"},
+		{"no body", "PUT", "/a?subscription=a", "", 400, fsm.CodeInvalidRequest, "not JSON"},
+		{"a body cut short", "PUT", "/a?subscription=a", hook[:20], 400, fsm.CodeInvalidRequest, "not JSON"},
+		{"garbage after the body", "PUT", "/a?subscription=a", hook + "}", 400, fsm.CodeInvalidRequest, "not JSON"},
+		{"a body that is a list", "PUT", "/a?subscription=a", "[" + hook + "]", 400, fsm.CodeInvalidRequest, "not a JSON object"},
+		{"no webhook", "PUT", "/a?subscription=a", `{"Webhook":"https://w.example"}`, 400, fsm.CodeInvalidRequest, "webhook is missing"},
+		{"a null webhook", "PUT", "/a?subscription=a", `{"webhook":null}`, 400, fsm.CodeInvalidRequest, "webhook is missing"},
+		{"an empty webhook", "PUT", "/a?subscription=a", `{"webhook":""}`, 400, fsm.CodeInvalidRequest, "webhook is empty"},
+		{"a webhook that is a number", "PUT", "/a?subscription=a", `{"webhook":1}`, 400, fsm.CodeInvalidRequest, "webhook must be"},
+		{"a long webhook", "PUT", "/a?subscription=a", `{"webhook":"https://w.example/` + long + `"}`, 400, fsm.CodeInvalidRequest, "webhook is longer"},
+		{"a description that is a list", "PUT", "/a?subscription=a", `{"webhook":"https://w.example/","description":[]}`, 400, fsm.CodeInvalidRequest, "description must be"},
+		{"a long description", "PUT", "/a?subscription=a", `{"webhook":"https://w.example/","description":"` + long + `"}`, 400, fsm.CodeInvalidRequest, "description is longer"},
+		{"a large body", "PUT", "/a?subscription=a", `{"webhook":"https://w.example/","x":"` + strings.Repeat("x", MaxBody) + `"}`, 413, fsm.CodeBodyTooLarge, "1048576"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := newHarness(t, nil)
+			h.want(h.api(c.method, c.target, c.body), c.status, c.code, c.says)
+			if len(h.store.subs) > 0 {
+				t.Fatal("a refused request created a subscription")
+			}
+			h.wantCalls()
+		})
+	}
+	t.Run("a webhook that is not allowed", func(t *testing.T) {
+		h := newHarness(t, nil)
+		h.rec.refuse = errors.New("10.0.0.1 is a private address")
+		h.want(h.api("PUT", "/a?subscription=a", hook), 400, fsm.CodeInvalidWebhook, "webhook: 10.0.0.1 is a private address")
+		if len(h.store.subs) > 0 {
+			t.Fatal("a refused request created a subscription")
+		}
+	})
+	t.Run("the largest body that is allowed", func(t *testing.T) {
+		h := newHarness(t, nil)
+		body := `{"webhook":"https://w.example/","x":""}`
+		body = strings.Replace(body, `""`, `"`+strings.Repeat("x", MaxBody-len(body))+`"`, 1)
+		if a := h.api("PUT", "/a?subscription=a", body); a.status != 201 {
+			t.Fatal(a.text)
+		}
+	})
+	for _, r := range []struct{ method, target, body string }{
+		{"PUT", "/a?subscription=a", hook}, {"GET", "/a?subscription=a", ""}, {"GET", "/a?subscriptions", ""}, {"DELETE", "/a?subscription=a", ""},
+	} {
+		t.Run("a store that is away: "+r.method+" "+r.target, func(t *testing.T) {
+			h := newHarness(t, nil)
+			h.store.fail(fmt.Errorf("dial: %w", fsm.ErrUnavailable))
+			h.want(h.api(r.method, r.target, r.body), 503, fsm.CodeUnavailable, "try again")
+		})
+	}
+}
+
+func TestWithoutAGatewayTheRestIsNotFound(t *testing.T) {
+	h := newHarness(t, nil)
+	for _, r := range [][2]string{
+		{"GET", "/a"}, {"PUT", "/a"}, {"POST", "/a?subscription=a"}, {"HEAD", "/a?subscription=a"}, {"OPTIONS", "/"}, {"PURGE", "/x"},
+		{"PUT", "/a?subscriptions"}, {"GET", "/a?Subscription=a"}, {"GET", "/a?x=subscription"},
+	} {
+		if a := h.api(r[0], r[1], ""); a.status != 404 {
+			t.Fatalf("%v: got %d %s", r, a.status, a.text)
+		}
+	}
+	h.want(h.api("GET", "/a", ""), 404, fsm.CodeNotFound, "")
+}
