@@ -70,7 +70,8 @@ func (s *RefServer) Restart() {
 func (s *RefServer) start(out *Output) {
 	s.t.Helper()
 	before := len(out.String())
-	p, err := StartRefServerProcess(s.dir, out, s.args...)
+	cmd := exec.Command("node", append([]string{filepath.Join(s.dir, "server.mjs")}, s.args...)...) //nolint:gosec,noctx // ended by Process
+	p, err := Start("the reference server", out, cmd)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -81,11 +82,31 @@ func (s *RefServer) start(out *Output) {
 	})
 }
 
-// StartRefServerProcess starts the reference server that is installed in dir. It listens once its output has an
-// [AnnouncedURL].
-func StartRefServerProcess(dir string, out *Output, args ...string) (*Process, error) {
-	cmd := exec.Command("node", append([]string{filepath.Join(dir, "server.mjs")}, args...)...) //nolint:gosec,noctx // ended by Process
-	return Start("the reference server", out, cmd)
+// NodeScript is a running Node script of a test's own.
+type NodeScript struct {
+	*Process
+	// URL that the script said it listens on.
+	URL string
+}
+
+// StartNodeScript installs what a folder's lock file names, runs a script of it with settings on top of the environment,
+// and waits until it has an [AnnouncedURL].
+func StartNodeScript(t testing.TB, folder, script string, settings map[string]string) *NodeScript {
+	t.Helper()
+	out := testOutput(t, script)
+	cmd := exec.Command("node", filepath.Join(nodeModules(t, folder), script)) //nolint:gosec,noctx // ended by Process
+	cmd.Env = Environ(settings)
+	p, err := Start(script, out, cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Kill)
+	s := &NodeScript{Process: p}
+	ready(t, p, func(context.Context) (err error) {
+		s.URL, err = AnnouncedURL(out.String())
+		return err
+	})
+	return s
 }
 
 // AnnouncedURL returns the URL of the first line of JSON in what a server wrote: {"url": "..."} is how those written for

@@ -190,11 +190,21 @@ func VerifySignature(secret, header string, body []byte, now time.Time) error {
 	if age := now.Sub(time.Unix(seconds, 0)); age.Abs() > 5*time.Minute {
 		return fmt.Errorf("the wake was signed %s ago, more than 5 minutes", age)
 	}
-	mac := hmac.New(sha256.New, []byte(secret))
-	_, _ = fmt.Fprintf(mac, "%s.%s", stamp, body)
 	got, err := hex.DecodeString(signature)
-	if err != nil || !hmac.Equal(got, mac.Sum(nil)) {
+	if err != nil || !hmac.Equal(got, sum(secret, stamp, body)) {
 		return errors.New("the signature is wrong")
 	}
 	return nil
+}
+
+// Sign returns the Webhook-Signature header for a body that is sent at a time.
+func Sign(secret string, at time.Time, body []byte) string {
+	stamp := strconv.FormatInt(at.Unix(), 10)
+	return "t=" + stamp + ",sha256=" + hex.EncodeToString(sum(secret, stamp, body))
+}
+
+func sum(secret, stamp string, body []byte) []byte {
+	mac := hmac.New(sha256.New, []byte(secret))
+	_, _ = fmt.Fprintf(mac, "%s.%s", stamp, body)
+	return mac.Sum(nil)
 }

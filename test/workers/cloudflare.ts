@@ -1,0 +1,114 @@
+// A Cloudflare Worker that Reveille wakes. It answers at once and works on after the answer: it claims the wake, reads
+// the streams from where it left off, processes each message, acknowledges, and says done.
+
+export interface Env {
+  WEBHOOK_SECRET: string // what the creation of the subscription returned as webhook_secret
+  STREAMS_URL: string // the root of the stream server: the stream /agents/task-1 is at {STREAMS_URL}/agents/task-1
+}
+
+interface StreamOffset {
+  path: string
+  offset: string // last processed, inclusive; "-1" if nothing was
+}
+
+interface Wake {
+  consumer_id: string
+  epoch: number
+  wake_id: string
+  streams: StreamOffset[]
+  callback: string
+  token: string
+}
+
+// Your code goes here. A message may come twice (after a crash between processing and acknowledging), so make this
+// idempotent: write under a key that is derived from the message, for example.
+async function processMessage(path: string, message: unknown, _env: Env): Promise<void> {
+  console.log(`processed ${path} ${JSON.stringify(message)}`)
+}
+
+export default {
+  async fetch(request: Request, env: Env, ctx: ExecutionContext): Promise<Response> {
+    if (request.method !== "POST") return new Response("POST only\n", { status: 405 })
+    const body = await request.text()
+    if (!(await isSigned(request.headers.get("Webhook-Signature"), body, env.WEBHOOK_SECRET))) {
+      return new Response("bad signature\n", { status: 401 })
+    }
+    ctx.waitUntil(work(JSON.parse(body) as Wake, env))
+    return new Response(null, { status: 202 })
+  },
+}
+
+// The platform allows 30 s after the answer. What is not acknowledged by then comes again with another wake.
+async function work(wake: Wake, env: Env): Promise<void> {
+  const callbacks = new Callbacks(wake)
+  // The first callback claims the wake. Its answer has the present offsets, which may be beyond those of the wake.
+  const streams = await callbacks.send({ wake_id: wake.wake_id })
+  if (!streams) return
+  for (const { path, offset } of streams) {
+    for await (const batch of read(env.STREAMS_URL + path, offset)) {
+      for (const message of batch.messages) await processMessage(path, message, env)
+      // What is acknowledged is not done again after a crash. Every callback, even an empty one, gives 45 more seconds.
+      if (!(await callbacks.send({ acks: [{ path, offset: batch.next }] }))) return
+    }
+  }
+  // If more has arrived meanwhile, this wakes the worker again at once.
+  await callbacks.send({ done: true })
+}
+
+// read yields what a stream of JSON messages holds beyond an offset, batch by batch, up to its tail.
+async function* read(url: string, offset: string): AsyncGenerator<{ messages: unknown[]; next: string }> {
+  for (;;) {
+    const response = await fetch(`${url}?offset=${encodeURIComponent(offset)}`)
+    if (response.status === 404 || response.status === 410) return // the stream is gone, or is not there yet
+    if (!response.ok) throw new Error(`GET ${url}: ${response.status}`)
+    const next = response.headers.get("Stream-Next-Offset") ?? offset
+    yield { messages: (await response.json()) as unknown[], next }
+    if (response.headers.get("Stream-Up-To-Date") === "true" || next === offset) return
+    offset = next
+  }
+}
+
+// Callbacks sends the callbacks of one wake, each with the token that the answer to the one before it held.
+class Callbacks {
+  private token: string
+
+  constructor(private readonly wake: Wake) {
+    this.token = wake.token
+  }
+
+  // Returns the streams with their offsets, or undefined if this wake is not ours any more: then stop, without a word.
+  async send(fields: object): Promise<StreamOffset[] | undefined> {
+    for (let attempt = 1; ; attempt++) {
+      const response = await fetch(this.wake.callback, {
+        method: "POST",
+        headers: { "Content-Type": "application/json", Authorization: `Bearer ${this.token}` },
+        body: JSON.stringify({ epoch: this.wake.epoch, ...fields }),
+      })
+      const answer = (await response.json()) as {
+        token?: string
+        streams?: StreamOffset[]
+        error?: { code: string; message: string }
+      }
+      if (answer.token) this.token = answer.token
+      if (response.ok) return answer.streams ?? []
+      // 409: another instance is at work, or the wake is over. 410: the stream or the subscription was deleted.
+      if (response.status === 409 || response.status === 410) return undefined
+      // The token is good for an hour. The answer to an expired one holds a new one: the same callback again.
+      if (answer.error?.code === "TOKEN_EXPIRED" && attempt === 1) continue
+      // Anything else ends this run. Reveille wakes us again, from what was acknowledged, after 45 s without a callback.
+      throw new Error(`callback: ${response.status} ${answer.error?.code} ${answer.error?.message}`)
+    }
+  }
+}
+
+// isSigned checks "t=<unix time>,sha256=<hex>": an HMAC of "<unix time>.<body>", not older than five minutes.
+async function isSigned(header: string | null, body: string, secret: string): Promise<boolean> {
+  const match = /^t=(\d+),sha256=([0-9a-f]{64})$/.exec(header ?? "")
+  if (!match) return false
+  const [, time, hex] = match
+  if (Math.abs(Date.now() / 1000 - Number(time)) > 300) return false
+  const encode = (text: string) => new TextEncoder().encode(text)
+  const key = await crypto.subtle.importKey("raw", encode(secret), { name: "HMAC", hash: "SHA-256" }, false, ["verify"])
+  const signature = Uint8Array.from(hex.match(/../g)!, (byte) => parseInt(byte, 16))
+  return crypto.subtle.verify("HMAC", key, signature, encode(`${time}.${body}`)) // takes the same time for any signature
+}

@@ -1,0 +1,250 @@
+// Package workers runs the example workers for real.
+package workers
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"reveille/test/harness"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const folder = "test/workers"
+
+var examples = []struct{ name, host string }{
+	{"Cloudflare Workers", "host-cloudflare.mjs"},
+	{"AWS Lambda", "host-lambda.mjs"},
+}
+
+// quiet is how long nothing must happen for a consumer to count as at rest.
+const quiet = 500 * time.Millisecond
+
+func TestExampleWorkersProcessEveryEventAndComeToRest(t *testing.T) {
+	for _, example := range examples {
+		t.Run(example.name, func(t *testing.T) {
+			server := harness.StartRefServer(t, harness.RefOptions{})
+			redis := harness.StartRedis(t)
+			reveille := harness.StartReveille(t, map[string]string{
+				"REVEILLE_UPSTREAM_URL": server.StreamRoot,
+				"REVEILLE_REDIS_URL":    redis.URL,
+			})
+			streams, api := harness.NewClient(t, server.StreamRoot), harness.NewClient(t, reveille.URL)
+
+			// The recorder stands in front of the example and shows what Reveille sends to it.
+			recorder := harness.NewWorker(t)
+			sub := api.Subscribe("/agents/*", "example", recorder)
+			host := startHost(t, example.host, sub.Secret, server.StreamRoot)
+			recorder.Answer(forwardTo(t, host.URL))
+
+			api.Create("/agents/task-1")
+			var tail string
+			for n := 1; n <= 3; n++ {
+				tail = streams.Append("/agents/task-1", fmt.Sprintf(`{"n":%d}`, n))
+			}
+			awaitProcessed(t, host, 1, 2, 3)
+			settled := awaitRest(t, recorder)
+
+			streams.Append("/agents/task-1", `{"n":4}`)
+			awaitProcessed(t, host, 1, 2, 3, 4)
+			if wake := recorder.Wake(settled + 1); wake.Offset("/agents/task-1") != tail {
+				t.Errorf("at rest the acked offset was %q, want the tail %q", wake.Offset("/agents/task-1"), tail)
+			}
+			awaitRest(t, recorder)
+			if got := processed(host); got[len(got)-1] != 4 || slices.Index(got, 4) != len(got)-1 {
+				t.Errorf("processed %v, want event 4 once, at the end", got)
+			}
+		})
+	}
+}
+
+func TestExampleWorkersRefuseWakesThatAreNotSigned(t *testing.T) {
+	body := []byte(`{"consumer_id":"s:%2Fa","epoch":1,"wake_id":"w_1","streams":[],"callback":"http://127.0.0.1:1/","token":"t"}`)
+	now := time.Now()
+	cases := []struct {
+		name, signature string
+	}{
+		{"no signature", ""},
+		{"a signature by another secret", harness.Sign("whsec_other", now, body)},
+		{"a signature of another body", harness.Sign("whsec_test", now, []byte(`{}`))},
+		{"a signature that is six minutes old", harness.Sign("whsec_test", now.Add(-6*time.Minute), body)},
+		{"a signature from six minutes ahead", harness.Sign("whsec_test", now.Add(6*time.Minute), body)},
+		{"a signature that is cut short", harness.Sign("whsec_test", now, body)[:40]},
+	}
+	for _, example := range examples {
+		t.Run(example.name, func(t *testing.T) {
+			host := startHost(t, example.host, "whsec_test", "http://127.0.0.1:1")
+			c := harness.NewClient(t, host.URL)
+			for _, tc := range cases {
+				res := c.Do(http.MethodPost, "/", string(body), "Webhook-Signature", tc.signature)
+				if res.Status != http.StatusUnauthorized {
+					t.Errorf("%s: status %d, want 401", tc.name, res.Status)
+				}
+			}
+		})
+	}
+}
+
+func TestCloudflareExampleObeysTheCallbackErrors(t *testing.T) {
+	const success = `{"ok":true,"token":"t-next","streams":[]}`
+	refused := func(code, token string) string {
+		return fmt.Sprintf(`{"ok":false,"error":{"code":%q,"message":"…"},"token":%q}`, code, token)
+	}
+	type answer struct {
+		status int
+		body   string
+	}
+	cases := []struct {
+		name    string
+		answers []answer
+		want    []string // the tokens of the callbacks that it sends
+	}{
+		{"each callback has the newest token", []answer{{200, success}, {200, success}}, []string{"t-first", "t-next"}},
+		{
+			"an expired token is replaced by the one of the answer and the callback sent again",
+			[]answer{{401, refused("TOKEN_EXPIRED", "t-fresh")}, {200, success}, {200, success}},
+			[]string{"t-first", "t-fresh", "t-next"},
+		},
+		{"a stale epoch ends the work", []answer{{409, refused("STALE_EPOCH", "t-x")}}, []string{"t-first"}},
+		{"a wake that is another's ends the work", []answer{{409, refused("ALREADY_CLAIMED", "t-x")}}, []string{"t-first"}},
+		{"a consumer that is gone ends the work", []answer{{410, refused("CONSUMER_GONE", "")}}, []string{"t-first"}},
+		{"a forged token is not tried again", []answer{{401, refused("TOKEN_INVALID", "")}}, []string{"t-first"}},
+	}
+	host := startHost(t, "host-cloudflare.mjs", "whsec_test", "http://127.0.0.1:1")
+	c := harness.NewClient(t, host.URL)
+	for _, tc := range cases {
+		t.Run(tc.name, func(t *testing.T) {
+			var mu sync.Mutex
+			var tokens []string
+			callbacks := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				mu.Lock()
+				defer mu.Unlock()
+				tokens = append(tokens, strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "))
+				if len(tokens) > len(tc.answers) {
+					w.WriteHeader(http.StatusTeapot)
+					return
+				}
+				a := tc.answers[len(tokens)-1]
+				w.WriteHeader(a.status)
+				_, _ = io.WriteString(w, a.body)
+			}))
+			defer callbacks.Close()
+			defer callbacks.CloseClientConnections()
+			sent := func() []string {
+				mu.Lock()
+				defer mu.Unlock()
+				return slices.Clone(tokens)
+			}
+
+			body, err := json.Marshal(harness.Payload{
+				ConsumerID: "s:%2Fa", Epoch: 1, WakeID: "w_1", Callback: callbacks.URL, Token: "t-first",
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			res := c.Do(http.MethodPost, "/", string(body), "Webhook-Signature", harness.Sign("whsec_test", time.Now(), body))
+			if res.Status != http.StatusAccepted {
+				t.Errorf("status %d, want 202", res.Status)
+			}
+			harness.Eventually(t, harness.Wait, "the callbacks", harness.True(
+				func() bool { return len(sent()) >= len(tc.want) }, "too few callbacks"))
+			harness.Never(t, quiet/2, "another callback", harness.True(
+				func() bool { return len(sent()) > len(tc.want) }, "no more callbacks"))
+			if got := sent(); !slices.Equal(got, tc.want) {
+				t.Errorf("callbacks with the tokens %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestExampleWorkersPassTheTypeChecker(t *testing.T) {
+	if err := harness.NodeModules(t.Context(), folder, func() { t.Logf("npm ci in %s", folder) }); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "npm", "run", "--silent", "typecheck")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+func startHost(t *testing.T, script, secret, streams string) *harness.NodeScript {
+	t.Helper()
+	return harness.StartNodeScript(t, folder, script, map[string]string{
+		"WEBHOOK_SECRET": secret, "STREAMS_URL": streams, "TMPDIR": filepath.Clean(t.TempDir()),
+	})
+}
+
+// forwardTo has a recorder send its wakes on as they are and answer what the example answers.
+func forwardTo(t *testing.T, url string) func(http.ResponseWriter, *http.Request, harness.Wake) {
+	c := harness.NewClient(t, url)
+	return func(w http.ResponseWriter, r *http.Request, wake harness.Wake) {
+		res, err := c.Try(r.Context(), http.MethodPost, "/", string(wake.Body),
+			"Content-Type", "application/json", "Webhook-Signature", wake.Header.Get("Webhook-Signature"))
+		if err != nil {
+			w.WriteHeader(http.StatusBadGateway)
+			return
+		}
+		w.Header().Set("Content-Type", res.Header.Get("Content-Type"))
+		w.WriteHeader(res.Status)
+		_, _ = io.WriteString(w, res.Body)
+	}
+}
+
+// processed returns the events that an example says it processed, in order, repeats included.
+func processed(host *harness.NodeScript) []int {
+	var events []int
+	for line := range strings.Lines(host.Log()) {
+		_, message, found := strings.Cut(line, "processed /agents/task-1 ")
+		var event struct{ N int }
+		if found && json.Unmarshal([]byte(message), &event) == nil {
+			events = append(events, event.N)
+		}
+	}
+	return events
+}
+
+// awaitProcessed waits until an example has processed each of the events, and fails if it took them out of order.
+// At least once is what is promised: an event that lands while a synchronous worker runs comes twice.
+func awaitProcessed(t *testing.T, host *harness.NodeScript, want ...int) {
+	t.Helper()
+	harness.Eventually(t, harness.Wait, fmt.Sprintf("events %v are processed", want), func() error {
+		var first []int
+		for _, n := range processed(host) {
+			if !slices.Contains(first, n) {
+				first = append(first, n)
+			}
+		}
+		if !slices.Equal(first, want) {
+			return fmt.Errorf("processed %v", processed(host))
+		}
+		return nil
+	})
+}
+
+// awaitRest waits until no more wakes come, and returns how many there were.
+func awaitRest(t *testing.T, recorder *harness.Worker) int {
+	t.Helper()
+	harness.Eventually(t, harness.Wait, "the consumer comes to rest", func() error {
+		before := len(recorder.Wakes())
+		settled := time.NewTimer(quiet)
+		defer settled.Stop()
+		<-settled.C
+		if after := len(recorder.Wakes()); after > before {
+			return fmt.Errorf("%d more wakes", after-before)
+		}
+		return nil
+	})
+	return len(recorder.Wakes())
+}
