@@ -26,10 +26,8 @@ type memStore struct {
 	subs      []fsm.Subscription
 	calls     map[string]int
 	failed    []failCall
-	// err, if set, is asked before each call.
+	// err, if set, is asked before each call, with the lock held.
 	err func(op string) error
-	// hold, if set, is called before each call, without the lock.
-	hold func(op string)
 	// stale makes the catalog lack what addSubscription adds until it is refreshed.
 	stale bool
 }
@@ -105,20 +103,15 @@ func (s *memStore) outcome(c fsm.Consumer, eff fsm.Effects) fsm.Outcome {
 	return out
 }
 
+// begin returns with the lock held, unless it returns an error.
 func (s *memStore) begin(ctx context.Context, op string) error {
-	s.mu.Lock()
-	hold, fail := s.hold, s.err
-	s.mu.Unlock()
-	if hold != nil {
-		hold(op)
-	}
 	if ctx.Err() != nil {
 		return errors.Join(fsm.ErrUnavailable, ctx.Err())
 	}
 	s.mu.Lock()
 	s.calls[op]++
-	if fail != nil {
-		if err := fail(op); err != nil {
+	if s.err != nil {
+		if err := s.err(op); err != nil {
 			s.signal()
 			s.mu.Unlock()
 			return err

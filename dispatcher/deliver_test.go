@@ -1,0 +1,465 @@
+package dispatcher
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+
+	"reveille/fsm"
+)
+
+const tokenKey = "a key for tests, at least thirty-two bytes long"
+
+// idles collects what Streams.Idle is told.
+type idles struct {
+	mu    sync.Mutex
+	paths []string
+}
+
+func (i *idles) Idle(paths []string) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.paths = append(i.paths, paths...)
+}
+
+func (i *idles) all() []string {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return slices.Clone(i.paths)
+}
+
+type fixture struct {
+	*Dispatcher
+	store *memStore
+	idle  *idles
+	logs  *observer.ObservedLogs
+	stop  func()
+}
+
+// start runs a Dispatcher on a memStore until the test ends or stop is called.
+func start(t *testing.T, store *memStore, change func(*Config)) *fixture {
+	t.Helper()
+	core, logs := observer.New(zapcore.DebugLevel)
+	tokens, err := fsm.NewTokens(tokenKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &fixture{store: store, idle: &idles{}, logs: logs}
+	cfg := Config{
+		Store: store, Streams: f.idle, Tokens: tokens, PublicURL: "http://reveille.test/", Logger: zap.New(core),
+		AllowInsecure: true, UserAgent: "Reveille/test", DueInterval: 20 * time.Millisecond,
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	if f.Dispatcher, err = New(cfg); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- f.Run(ctx) }()
+	f.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("Run returned %v", err)
+		}
+	})
+	t.Cleanup(f.stop)
+	return f
+}
+
+func endpoint(t *testing.T, h http.HandlerFunc) string {
+	t.Helper()
+	srv := httptest.NewServer(h)
+	t.Cleanup(func() {
+		srv.CloseClientConnections()
+		srv.Close()
+	})
+	return srv.URL
+}
+
+// hanging is an endpoint that answers nothing until the request ends or the test is over.
+func hanging(t *testing.T, hit func()) string {
+	t.Helper()
+	release := make(chan struct{})
+	u := endpoint(t, func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		hit()
+		select {
+		case <-r.Context().Done():
+		case <-release:
+		}
+	})
+	t.Cleanup(func() { close(release) })
+	return u
+}
+
+func TestAttempt(t *testing.T) {
+	type request struct {
+		method, path string
+		header       http.Header
+		body         []byte
+		cookies      int
+	}
+	got := make(chan request, 1)
+	hook := endpoint(t, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		got <- request{r.Method, r.URL.String(), r.Header, body, len(r.Cookies())}
+		_, _ = io.WriteString(w, `{"done":true}`)
+	})
+	f := start(t, newMemStore(), nil)
+	sub := f.store.addSubscription("s", hook+"/hook?key=1")
+	f.Deliver(f.store.event(sub, "/s/1", "0005"))
+	f.store.untilCalls(t, "Finish", 1)
+
+	r := <-got
+	if r.method != "POST" || r.path != "/hook?key=1" {
+		t.Errorf("got %s %s", r.method, r.path)
+	}
+	for name, want := range map[string]string{"Content-Type": "application/json", "User-Agent": "Reveille/test"} {
+		if v := r.header.Get(name); v != want {
+			t.Errorf("%s: got %q, want %q", name, v, want)
+		}
+	}
+	for _, name := range []string{"Idempotency-Key", "Accept-Encoding"} {
+		if v, there := r.header[name]; there {
+			t.Errorf("%s: %q was sent", name, v)
+		}
+	}
+	if err := Verify(sub.Secret, r.header.Get(SignatureHeader), r.body, time.Now(), SignatureTolerance); err != nil {
+		t.Error(err)
+	}
+	var p payload
+	if err := json.Unmarshal(r.body, &p); err != nil {
+		t.Fatal(err)
+	}
+	token, err := f.cfg.Tokens.Parse(p.Token)
+	if err != nil || token.Consumer != "s:%2Fs%2F1" || token.Epoch != 1 || token.Generation != "g-s" {
+		t.Errorf("token: %+v, %v", token, err)
+	}
+	if p.Callback != "http://reveille.test/callback/s:%2Fs%2F1" || p.Epoch != 1 || p.Streams[0].Offset != "-1" {
+		t.Errorf("payload: %+v", p)
+	}
+	c := f.store.consumer("s:%2Fs%2F1")
+	if c.State != fsm.Idle || c.Links["/s/1"].Acked != "0005" {
+		t.Errorf("consumer: %+v", c)
+	}
+	f.stop()
+	if got := f.idle.all(); !slices.Equal(got, []string{"/s/1"}) {
+		t.Errorf("idle: %v", got)
+	}
+}
+
+// Each way an endpoint can behave, over a real connection, and what the store is told of it.
+func TestEndpoints(t *testing.T) {
+	away := endpoint(t, func(http.ResponseWriter, *http.Request) { t.Error("a redirect was followed") })
+	abort := func(http.ResponseWriter) { panic(http.ErrAbortHandler) }
+	drip := func(w http.ResponseWriter, r *http.Request, parts ...string) {
+		for _, p := range parts {
+			_, _ = io.WriteString(w, p)
+			_ = http.NewResponseController(w).Flush()
+			select {
+			case <-time.After(time.Millisecond):
+			case <-r.Context().Done():
+				return
+			}
+		}
+	}
+	slowly := func(s string) []string {
+		var parts []string
+		for _, c := range s {
+			parts = append(parts, string(c))
+		}
+		return parts
+	}
+	for _, tc := range []struct {
+		name    string
+		handler http.HandlerFunc
+		call    string
+		fail    failCall
+	}{
+		{name: "a plain 2xx is accepted", call: "Accept", handler: func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusNoContent)
+		}},
+		{name: "a done that comes byte by byte is done", call: "Finish", handler: func(w http.ResponseWriter, r *http.Request) {
+			drip(w, r, slowly(`{"done":true}`)...)
+		}},
+		{name: "an answer of 10 MB is accepted without reading it", call: "Accept", handler: func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = w.Write(append([]byte(`{"done":true}`), bytes.Repeat([]byte(" "), 10<<20)...))
+		}},
+		{name: "invalid JSON is accepted", call: "Accept", handler: func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, `{"done":tru`)
+		}},
+		{name: "a 2xx that never ends is accepted at the timeout", call: "Accept", handler: func(w http.ResponseWriter, r *http.Request) {
+			drip(w, r, `{"done":`)
+			<-r.Context().Done()
+		}},
+		{name: "a 2xx cut in its body is accepted", call: "Accept", handler: func(w http.ResponseWriter, r *http.Request) {
+			drip(w, r, `{"done":true`)
+			abort(w)
+		}},
+		{name: "no answer until the timeout failed", call: "Fail", handler: func(_ http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			<-r.Context().Done()
+		}},
+		{name: "a closed connection failed", call: "Fail", handler: func(w http.ResponseWriter, _ *http.Request) { abort(w) }},
+		{name: "a redirect is not followed and failed", call: "Fail", handler: func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Location", away)
+			w.WriteHeader(http.StatusTemporaryRedirect)
+		}},
+		{name: "a redirect to a metadata address is not followed and failed", call: "Fail", handler: func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Location", "http://169.254.169.254/latest/meta-data/")
+			w.WriteHeader(http.StatusFound)
+		}},
+		{name: "429 is not retried before its Retry-After", call: "Fail", fail: failCall{retryAfter: 17 * time.Second},
+			handler: func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Retry-After", "17")
+				w.WriteHeader(http.StatusTooManyRequests)
+			}},
+		{name: "410 retires", call: "Fail", fail: failCall{retired: true}, handler: func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusGone)
+		}},
+		{name: "500 with an endless body failed at once", call: "Fail", handler: func(w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(http.StatusInternalServerError)
+			drip(w, r, "x")
+			<-r.Context().Done()
+		}},
+		{name: "headers beyond the limit failed", call: "Fail", handler: func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("X-Long", string(bytes.Repeat([]byte("x"), 2*maxHeaderBytes)))
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			f := start(t, newMemStore(), func(c *Config) { c.RequestTimeout = 2 * time.Second })
+			sub := f.store.addSubscription("s", endpoint(t, tc.handler))
+			wakes := f.store.event(sub, "/s/1", "0005")
+			f.Deliver(wakes)
+			f.store.untilCalls(t, tc.call, 1)
+			f.store.mu.Lock()
+			defer f.store.mu.Unlock()
+			if tc.call == "Fail" {
+				tc.fail.ref = wakes[0].Ref()
+				if f.store.failed[0] != tc.fail {
+					t.Errorf("got %+v, want %+v", f.store.failed[0], tc.fail)
+				}
+			} else if f.store.calls["Fail"] > 0 {
+				t.Error("it failed as well")
+			}
+		})
+	}
+}
+
+func TestTwoHundredWithASlowBodyIsToldAtOnce(t *testing.T) {
+	finish := make(chan struct{})
+	f := start(t, newMemStore(), nil)
+	sub := f.store.addSubscription("s", endpoint(t, func(w http.ResponseWriter, _ *http.Request) {
+		_ = http.NewResponseController(w).Flush()
+		<-finish
+		_, _ = io.WriteString(w, `{"done":true}`)
+	}))
+	f.Deliver(f.store.event(sub, "/s/1", "0005"))
+	f.store.untilCalls(t, "Accept", 1)
+	if c := f.store.consumer("s:%2Fs%2F1"); c.State != fsm.Live {
+		t.Errorf("the consumer is %s", c.State)
+	}
+	close(finish)
+	f.store.untilCalls(t, "Finish", 1)
+	if c := f.store.consumer("s:%2Fs%2F1"); c.State != fsm.Idle {
+		t.Errorf("the consumer is %s", c.State)
+	}
+}
+
+// What lands while a worker is at it wakes it again at once (sync done acks what the attempt was sent with).
+func TestDoneAcksTheSnapshotAndWakesAgain(t *testing.T) {
+	f := start(t, newMemStore(), nil)
+	var sub fsm.Subscription
+	bodies := make(chan payload, 2)
+	sub = f.store.addSubscription("s", endpoint(t, func(w http.ResponseWriter, r *http.Request) {
+		var p payload
+		_ = json.NewDecoder(r.Body).Decode(&p)
+		if p.Epoch == 1 {
+			f.Deliver(f.store.event(sub, "/s/1", "0009"))
+		}
+		bodies <- p
+		_, _ = io.WriteString(w, `{"done":true}`)
+	}))
+	f.Deliver(f.store.event(sub, "/s/1", "0005"))
+	f.store.untilCalls(t, "Finish", 2)
+	first, second := <-bodies, <-bodies
+	if first.Streams[0].Offset != "-1" || second.Streams[0].Offset != "0005" || second.Epoch != 2 || second.WakeID == first.WakeID {
+		t.Errorf("got %+v and %+v", first, second)
+	}
+	if c := f.store.consumer("s:%2Fs%2F1"); c.State != fsm.Idle || c.Links["/s/1"].Acked != "0009" {
+		t.Errorf("consumer: %+v", c)
+	}
+}
+
+// Thirty subscriptions hang and have more to deliver than there are slots; a healthy one notices nothing.
+func TestHangingEndpointsTakeNothingFromOthers(t *testing.T) {
+	f := start(t, newMemStore(), func(c *Config) {
+		c.MaxInFlight, c.MaxInFlightPerSubscription = 128, 16
+		c.ShutdownGrace = time.Millisecond
+	})
+	hang := hanging(t, func() {})
+	for i := range 30 {
+		sub := f.store.addSubscription(fmt.Sprintf("hang%d", i), hang)
+		for n := range 20 {
+			f.Deliver(f.store.event(sub, fmt.Sprintf("/hang%d/%d", i, n), "0001"))
+		}
+	}
+	healthy := f.store.addSubscription("ok", endpoint(t, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"done":true}`)
+	}))
+	begun := time.Now()
+	for n := range 50 {
+		f.Deliver(f.store.event(healthy, fmt.Sprintf("/ok/%d", n), "0001"))
+		f.store.untilCalls(t, "Finish", n+1)
+	}
+	if took := time.Since(begun); took > 5*time.Second {
+		t.Errorf("fifty deliveries of a healthy endpoint took %v", took)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.slots.inFlight >= 128 {
+		t.Error("the hanging ones hold every slot")
+	}
+}
+
+func TestWakesWaitForASlot(t *testing.T) {
+	let := make(chan struct{})
+	bodies := make(chan payload, 10)
+	f := start(t, newMemStore(), func(c *Config) { c.MaxInFlight, c.MaxInFlightPerSubscription = 2, 1 })
+	sub := f.store.addSubscription("s", endpoint(t, func(w http.ResponseWriter, r *http.Request) {
+		var p payload
+		_ = json.NewDecoder(r.Body).Decode(&p)
+		bodies <- p
+		<-let
+		_, _ = io.WriteString(w, `{"done":true}`)
+	}))
+	f.Deliver(f.store.event(sub, "/s/0", "0001"))
+	<-bodies
+	second := f.store.event(sub, "/s/1", "0001")
+	f.Deliver(second)
+	f.Deliver(f.store.event(sub, "/s/2", "0001"))
+	f.store.untilCalls(t, "Park", 2)
+	f.Deliver(second) // its deadline brought it back
+	f.store.untilCalls(t, "Park", 3)
+	// While they wait, one gets more to do and the other is claimed by somebody else.
+	f.store.event(sub, "/s/1", "0007")
+	f.store.mu.Lock()
+	c := f.store.consumers["s:%2Fs%2F2"]
+	c.State, c.Sent, c.Deadline = fsm.Live, false, time.Time{}
+	f.store.consumers[c.ID] = c
+	f.store.mu.Unlock()
+	close(let)
+	f.store.untilCalls(t, "Begin", 2)
+	f.store.untilCalls(t, "Finish", 2)
+	f.stop()
+	close(bodies)
+	var rest []string
+	for p := range bodies {
+		rest = append(rest, p.PrimaryStream)
+	}
+	if !slices.Equal(rest, []string{"/s/1"}) {
+		t.Errorf("delivered after waiting: %v", rest)
+	}
+	// The wake that waited was sent with the tail of the moment it went out.
+	if c := f.store.consumer("s:%2Fs%2F1"); c.Links["/s/1"].Acked != "0007" {
+		t.Errorf("consumer: %+v", c)
+	}
+}
+
+func TestWakesBeyondTheLineAreLeftToTheirDeadline(t *testing.T) {
+	hit := make(chan struct{}, 1)
+	f := start(t, newMemStore(), func(c *Config) {
+		c.MaxInFlight, c.MaxInFlightPerSubscription, c.MaxQueued, c.ShutdownGrace = 2, 1, 1, time.Millisecond
+	})
+	sub := f.store.addSubscription("s", hanging(t, func() { hit <- struct{}{} }))
+	for n := range 5 {
+		f.Deliver(f.store.event(sub, fmt.Sprintf("/s/%d", n), "0001"))
+	}
+	<-hit
+	f.store.untilCalls(t, "Park", 1)
+	f.stop()
+	if got := f.store.called("Park"); got != 1 {
+		t.Errorf("%d were parked", got)
+	}
+	if n := f.logs.FilterMessageSnippet("too many wakes").Len(); n != 1 {
+		t.Errorf("logged %d times", n)
+	}
+}
+
+func TestWakesOfUnknownSubscriptions(t *testing.T) {
+	done := func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"done":true}`) }
+	store := newMemStore()
+	store.stale = true
+	f := start(t, store, nil)
+	sub := f.store.addSubscription("s", endpoint(t, done))
+	f.Deliver(f.store.event(sub, "/s/1", "0001"))
+	f.store.untilCalls(t, "Finish", 1)
+	if n := f.store.called("RefreshCatalog"); n != 1 {
+		t.Errorf("the catalog was refreshed %d times", n)
+	}
+	old := sub
+	old.Generation = "g-earlier"
+	f.Deliver(f.store.event(old, "/s/2", "0001"))
+	f.store.untilCalls(t, "RefreshCatalog", 2)
+	f.Deliver(f.store.event(sub, "/s/3", "0001"))
+	f.store.untilCalls(t, "Finish", 2)
+	f.stop()
+	if n := f.store.called("Finish") + f.store.called("Accept") + f.store.called("Fail"); n != 2 {
+		t.Errorf("%d attempts, want 2", n)
+	}
+}
+
+func TestResultsWaitForTheStore(t *testing.T) {
+	store, outages := newMemStore(), 2
+	store.err = func(op string) error {
+		if op == "Finish" && outages > 0 {
+			outages--
+			return fmt.Errorf("connection refused: %w", fsm.ErrUnavailable)
+		}
+		return nil
+	}
+	f := start(t, store, nil)
+	sub := f.store.addSubscription("s", endpoint(t, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"done":true}`)
+	}))
+	f.Deliver(f.store.event(sub, "/s/1", "0005"))
+	f.store.untilCalls(t, "Finish", 3)
+	f.store.until(t, "the consumer is idle", func() bool { return f.store.consumers["s:%2Fs%2F1"].State == fsm.Idle })
+}
+
+func TestResultsThatTheStoreRefusesAreGivenUp(t *testing.T) {
+	store := newMemStore()
+	store.err = func(op string) error {
+		if op == "Accept" {
+			return errors.New("an unknown reply")
+		}
+		return nil
+	}
+	f := start(t, store, nil)
+	sub := f.store.addSubscription("s", endpoint(t, func(http.ResponseWriter, *http.Request) {}))
+	f.Deliver(f.store.event(sub, "/s/1", "0005"))
+	f.store.untilCalls(t, "Accept", 1)
+	f.stop()
+	if n := f.store.called("Accept"); n != 1 {
+		t.Errorf("reported %d times", n)
+	}
+	if f.logs.FilterMessageSnippet("was not stored").Len() != 1 {
+		t.Error("it was not logged")
+	}
+}

@@ -1,0 +1,278 @@
+package dispatcher
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/zap"
+
+	"reveille/fsm"
+)
+
+func TestConfig(t *testing.T) {
+	tokens, err := fsm.NewTokens(tokenKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := Config{Store: newMemStore(), Streams: &idles{}, Tokens: tokens, PublicURL: "https://reveille.test"}
+	if _, err := New(good); err != nil {
+		t.Fatalf("the defaults are refused: %v", err)
+	}
+	for _, tc := range []struct {
+		name   string
+		change func(*Config)
+		want   string
+	}{
+		{"a store is required", func(c *Config) { c.Store = nil }, "Store"},
+		{"a public URL is required", func(c *Config) { c.PublicURL = "" }, "PublicURL"},
+		{"the limit of a subscription is below the one in all", func(c *Config) { c.MaxInFlight = 64 }, "MaxInFlightPerSubscription (64)"},
+		{"limits are positive", func(c *Config) { c.MaxQueued = -1 }, "MaxQueued"},
+		{"times are positive", func(c *Config) { c.RequestTimeout = -time.Second }, "RequestTimeout"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := good
+			tc.change(&c)
+			if _, err := New(c); err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("got %v, want an error about %s", err, tc.want)
+			}
+		})
+	}
+}
+
+func TestStopLetsRequestsInFlightEnd(t *testing.T) {
+	arrived, finish := make(chan struct{}), make(chan struct{})
+	var hits atomic.Int32
+	f := start(t, newMemStore(), func(c *Config) { c.MaxInFlight, c.MaxInFlightPerSubscription = 2, 1 })
+	sub := f.store.addSubscription("s", endpoint(t, func(w http.ResponseWriter, r *http.Request) {
+		hits.Add(1)
+		_, _ = io.Copy(io.Discard, r.Body)
+		arrived <- struct{}{}
+		<-finish
+		_, _ = io.WriteString(w, `{"done":true}`)
+	}))
+	f.Deliver(f.store.event(sub, "/s/1", "0005"))
+	<-arrived
+	f.Deliver(f.store.event(sub, "/s/2", "0005"))
+	f.store.untilCalls(t, "Park", 1)
+	f.store.event(sub, "/s/1", "0009") // the first will be woken again when it is done
+
+	stopped := make(chan struct{})
+	go func() { f.stop(); close(stopped) }()
+	for f.accepting() {
+		time.Sleep(time.Millisecond)
+	}
+	f.Deliver(f.store.event(sub, "/s/3", "0005"))
+	close(finish)
+	<-stopped
+	if got := hits.Load(); got != 1 {
+		t.Errorf("%d requests, want the one in flight", got)
+	}
+	if n := f.store.called("Finish"); n != 1 {
+		t.Errorf("its result was reported %d times", n)
+	}
+	if c := f.store.consumer("s:%2Fs%2F2"); c.State != fsm.Waking || c.Deadline.IsZero() {
+		t.Errorf("the wake that waited has no deadline: %+v", c)
+	}
+	if c := f.store.consumer("s:%2Fs%2F1"); c.Epoch != 2 || c.Deadline.IsZero() {
+		t.Errorf("the next wake of the first has no deadline: %+v", c)
+	}
+}
+
+func (f *fixture) accepting() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return !f.stopped
+}
+
+func TestStopCancelsRequestsAfterTheGrace(t *testing.T) {
+	hit := make(chan struct{}, 1)
+	f := start(t, newMemStore(), func(c *Config) { c.ShutdownGrace = 10 * time.Millisecond })
+	sub := f.store.addSubscription("s", hanging(t, func() { hit <- struct{}{} }))
+	f.Deliver(f.store.event(sub, "/s/1", "0005"))
+	<-hit
+	f.stop()
+	if n := f.store.called("Fail") + f.store.called("Accept") + f.store.called("Finish"); n != 0 {
+		t.Errorf("%d results were reported of a request that this program cancelled", n)
+	}
+	if n := f.logs.FilterMessageSnippet("failed").Len(); n != 0 {
+		t.Errorf("it was logged as a failure")
+	}
+}
+
+func TestDeadlines(t *testing.T) {
+	t.Run("a deadline is met when it is due, not at the next interval", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			store := newMemStore()
+			f := start(t, store, func(c *Config) { c.DueInterval = time.Minute })
+			time.Sleep(55 * time.Second)
+			store.event(fsm.Subscription{ID: "s", Generation: "deleted"}, "/s/1", "0001") // due in 10 s; nobody delivers it
+			time.Sleep(store.timing.Waking - time.Millisecond)
+			synctest.Wait()
+			if n := store.called("Due"); n != 0 {
+				t.Error("the deadline was met before it was due")
+			}
+			time.Sleep(time.Millisecond)
+			synctest.Wait()
+			if n := store.called("Due"); n != 1 {
+				t.Errorf("Due was called %d times when the deadline had come", n)
+			}
+			f.stop()
+		})
+	})
+	t.Run("full batches are followed by the next at once", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			store := newMemStore()
+			sub := fsm.Subscription{ID: "s", Generation: "deleted"}
+			for n := range 3*dueBatch + 1 {
+				store.event(sub, fmt.Sprintf("/s/%d", n), "0001")
+			}
+			time.Sleep(store.timing.Waking)
+			f := start(t, store, nil)
+			time.Sleep(f.cfg.DueInterval)
+			synctest.Wait()
+			if n := store.called("Due"); n != 4 {
+				t.Errorf("Due was called %d times, want 4", n)
+			}
+			f.stop()
+		})
+	})
+	t.Run("a store that is down is asked less and less often, and named once", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			var down atomic.Bool
+			down.Store(true)
+			store := newMemStore()
+			store.err = func(string) error {
+				if down.Load() {
+					return fsm.ErrUnavailable
+				}
+				return nil
+			}
+			f := start(t, store, nil)
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			if n := store.called("NextDue"); n < 10 || n > 25 {
+				t.Errorf("it was asked %d times in a minute", n)
+			}
+			down.Store(false)
+			time.Sleep(dueBackoffMax + time.Second)
+			synctest.Wait()
+			if n := store.called("NextDue"); n < 40 {
+				t.Errorf("after it came back it was asked %d times in all", n)
+			}
+			f.stop()
+			if a, b := f.logs.FilterMessageSnippet("does not answer").Len(), f.logs.FilterMessageSnippet("answers again").Len(); a != 1 || b != 1 {
+				t.Errorf("its outage was logged %d times, its end %d times", a, b)
+			}
+		})
+	})
+	t.Run("an attempt without an answer is made again by its deadline, with the same wake", func(t *testing.T) {
+		store := newMemStore()
+		store.timing.Waking = 30 * time.Millisecond
+		bodies := make(chan int, 2)
+		f := start(t, store, func(c *Config) { c.ShutdownGrace = time.Millisecond })
+		sub := store.addSubscription("s", hanging(t, func() {
+			select {
+			case bodies <- 1:
+			default:
+			}
+		}))
+		f.Deliver(store.event(sub, "/s/1", "0001"))
+		<-bodies
+		<-bodies
+		if c := store.consumer("s:%2Fs%2F1"); c.Epoch != 1 || c.Attempt < 2 {
+			t.Errorf("consumer: %+v", c)
+		}
+	})
+}
+
+func TestFailuresDoNotFloodTheLog(t *testing.T) {
+	var tr trouble
+	now := noon
+	type line struct {
+		at    string
+		count int
+	}
+	var lines []line
+	for range 890 { // a failure every 100 ms for 89 s
+		if count, log := tr.happened(now); log {
+			lines = append(lines, line{now.Sub(noon).String(), count})
+		}
+		now = now.Add(100 * time.Millisecond)
+	}
+	if got, want := fmt.Sprint(lines), "[{0s 1} {30s 300} {1m0s 300}]"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if !tr.over() || tr.over() {
+		t.Error("a recovery is worth one line")
+	}
+	if _, log := tr.happened(now); log || tr.over() {
+		t.Error("an endpoint that comes and goes is logged each time")
+	}
+}
+
+// Whatever happens to a wake, the log holds no secret, no token and nothing of the URL but the host.
+func TestSecretsStayOutOfTheLog(t *testing.T) {
+	echo := func(w http.ResponseWriter, r *http.Request) { // an answer that is not HTTP and repeats the request
+		body, _ := io.ReadAll(r.Body)
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		_, _ = fmt.Fprintf(conn, "%s %s %s\r\n\r\n", r.URL, body, r.Header.Get(SignatureHeader))
+		_ = conn.Close()
+	}
+	store := newMemStore()
+	f := start(t, store, nil)
+	hooks := []string{
+		endpoint(t, echo),
+		endpoint(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) }),
+		endpoint(t, func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "/again?key=hunter2", http.StatusFound)
+		}),
+		endpoint(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"done":true}`) }),
+		"http://127.0.0.1:1",
+		"http://169.254.169.254",
+		"ftp://files.test",
+	}
+	for i, h := range hooks {
+		sub := store.addSubscription(fmt.Sprintf("s%d", i), h+"/path-hunter2?key=hunter2")
+		f.Deliver(store.event(sub, fmt.Sprintf("/s%d/1", i), "0005"))
+	}
+	store.until(t, "all were reported", func() bool { return store.calls["Fail"]+store.calls["Finish"] >= len(hooks) })
+	f.stop()
+	if f.logs.Len() < 2*len(hooks)-1 {
+		t.Errorf("only %d lines were logged", f.logs.Len())
+	}
+	for _, e := range f.logs.All() {
+		line := fmt.Sprint(e.Message, e.ContextMap())
+		for _, secret := range []string{"whsec_", "_secret", "hunter2", "eyJ", "sha256", tokenKey} {
+			if strings.Contains(line, secret) {
+				t.Errorf("the log holds %q: %s", secret, line)
+			}
+		}
+	}
+}
+
+func TestRunEndsWithItsContext(t *testing.T) {
+	tokens, err := fsm.NewTokens(tokenKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := New(Config{Store: newMemStore(), Streams: &idles{}, Tokens: tokens, PublicURL: "https://r.test", Logger: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := d.Run(ctx); err != nil {
+		t.Errorf("Run returned %v", err)
+	}
+}
