@@ -1,0 +1,241 @@
+package tailer
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"reveille/fsm"
+)
+
+const (
+	// awaitWidth is how many awaited streams are asked for at a time; awaitedMax is how many are kept in memory. The others
+	// are found in the store again when there is room.
+	awaitWidth = 32
+	awaitedMax = 100_000
+)
+
+// awaited is the set of streams that somebody waits for and upstream did not have when last asked: they were
+// about to be written to, or a setting, an operator or a literal pattern names them. They are asked for until they exist.
+type awaited struct {
+	t *Tailer
+
+	mu     sync.Mutex
+	byPath map[string]*awaitedStream
+}
+
+type awaitedStream struct {
+	// writes is how many writes are on their way upstream.
+	writes int
+	named  bool
+	asking bool
+	delay  growing
+	due    time.Time
+}
+
+func newAwaited(t *Tailer) *awaited { return &awaited{t: t, byPath: map[string]*awaitedStream{}} }
+
+// entry returns the entry of a path; nil if it is new and there is no room.
+func (a *awaited) entry(path string) *awaitedStream {
+	s := a.byPath[path]
+	if s == nil && len(a.byPath) < awaitedMax {
+		s = &awaitedStream{delay: growing{least: a.t.cfg.AwaitMin, most: max(a.t.cfg.Check, a.t.cfg.AwaitMin)}}
+		s.due = time.Now().Add(jitter(s.delay.next()))
+		a.byPath[path] = s
+	}
+	return s
+}
+
+func (a *awaited) add(path string, named bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if s := a.entry(path); s != nil {
+		s.named = s.named || named
+	}
+}
+
+// writing is: a write to the stream goes upstream.
+func (a *awaited) writing(path string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if s := a.entry(path); s != nil {
+		s.writes++
+	}
+}
+
+// written is: a write has succeeded.
+func (a *awaited) written(path string) { a.refused(path) }
+
+// refused is: a write did not succeed. It says whether the stream was awaited because of writes alone, and none is left.
+func (a *awaited) refused(path string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s := a.byPath[path]
+	if s == nil || s.writes == 0 {
+		return false
+	}
+	s.writes--
+	return s.writes == 0 && !s.named
+}
+
+func (a *awaited) writtenTo(path string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s := a.byPath[path]
+	return s != nil && s.writes > 0
+}
+
+func (a *awaited) isNamed(path string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s := a.byPath[path]
+	return s != nil && s.named
+}
+
+func (a *awaited) remove(path string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.byPath, path)
+}
+
+// due returns the streams that are to be asked for now, and marks them.
+func (a *awaited) due(now time.Time) []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var paths []string
+	for path, s := range a.byPath {
+		if !s.asking && !now.Before(s.due) && len(a.t.store.Catalog().Match(path)) > 0 {
+			s.asking = true
+			paths = append(paths, path)
+		}
+	}
+	return paths
+}
+
+// Run asks for the awaited streams, and reads from the store which ones others have noted.
+func (a *awaited) Run(ctx context.Context) error {
+	var asking sync.WaitGroup
+	defer asking.Wait()
+	asking.Go(func() { a.readNoted(ctx) })
+	width := make(chan struct{}, awaitWidth)
+	for sleep(ctx, a.t.cfg.AwaitMin/4) {
+		for _, path := range a.due(time.Now()) {
+			asking.Go(func() {
+				select {
+				case width <- struct{}{}:
+					a.ask(ctx, path)
+					<-width
+				case <-ctx.Done():
+				}
+			})
+		}
+	}
+	return nil
+}
+
+// ask looks whether an awaited stream exists by now. Nobody has seen it before, so its consumers begin at Start.
+func (a *awaited) ask(ctx context.Context, path string) {
+	info, err := a.t.look(ctx, path)
+	if err == nil && info.Exists {
+		if err = a.t.adopt(ctx, path, info.Tail, nil, fromStart); err == nil {
+			a.remove(path)
+			return
+		}
+		a.t.log.Warn("an awaited stream could not be linked", zap.String("stream", path), zap.Error(err))
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if s := a.byPath[path]; s != nil {
+		s.asking = false
+		s.due = time.Now().Add(jitter(s.delay.next()))
+	}
+}
+
+// readNoted takes over what is awaited by the store's account: what was noted before a crash, or through another replica, and the
+// streams that settings and literal patterns name.
+func (a *awaited) readNoted(ctx context.Context) {
+	named := false
+	for ctx.Err() == nil {
+		began, changed := time.Now(), a.t.store.Catalog().Changed()
+		if !named {
+			err := a.t.Name(ctx, a.t.cfg.Names)
+			named = err == nil
+			a.warn(ctx, err)
+		}
+		a.warn(ctx, a.readLiterals(ctx))
+		a.warn(ctx, a.readKnown(ctx))
+		// What it costs stays below a hundredth of the time; a new subscription brings it forward, within bounds.
+		took := time.Since(began)
+		if sleep(ctx, max(a.t.cfg.Resync/10, 10*took)) {
+			sleepOr(ctx, max(a.t.cfg.Resync, 100*took), changed)
+		}
+	}
+}
+
+func (a *awaited) warn(ctx context.Context, err error) {
+	if err != nil && ctx.Err() == nil {
+		a.t.log.Warn("the awaited streams could not be read; they are asked for again", zap.Error(err))
+	}
+}
+
+// readLiterals awaits the streams that literal patterns name and nobody knows. A backfill that is under way has that for its task.
+func (a *awaited) readLiterals(ctx context.Context) error {
+	var under map[string]fsm.Backfill
+	for _, sub := range a.t.store.Catalog().All() {
+		path := literal(sub)
+		if path == "" || !a.t.tracked(path) {
+			continue
+		}
+		known, found, err := a.t.store.Known(ctx, path)
+		switch {
+		case err != nil:
+			return err
+		case found && known.Awaited:
+			a.add(path, true)
+			continue
+		case found:
+			continue
+		}
+		if under == nil {
+			if under, err = a.t.store.Backfills(ctx); err != nil {
+				return err
+			}
+		}
+		if _, ok := under[sub.ID]; ok {
+			continue
+		}
+		if err := a.t.await(ctx, path, true); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *awaited) readKnown(ctx context.Context) error {
+	return a.t.scanKnown(ctx, func(k fsm.Known) {
+		if k.Awaited && a.t.tracked(k.Path) && len(a.t.store.Catalog().Match(k.Path)) > 0 {
+			a.add(k.Path, false)
+		}
+	})
+}
+
+// scanKnown calls f for each stream that the store remembers, at least once.
+func (t *Tailer) scanKnown(ctx context.Context, f func(fsm.Known)) error {
+	for partition := range t.store.Partitions() {
+		for cursor := uint64(0); ; {
+			list, next, err := t.store.ScanKnown(ctx, partition, cursor)
+			if err != nil {
+				return err
+			}
+			for _, k := range list {
+				f(k)
+			}
+			if cursor = next; cursor == 0 {
+				break
+			}
+		}
+	}
+	return nil
+}

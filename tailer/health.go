@@ -1,0 +1,100 @@
+package tailer
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+// downAfter is on how many different streams upstream must fail, with no success between, to count as down. A broken
+// stream alone never does.
+const downAfter = 3
+
+// health knows whether the upstream as a whole is down. While it is, one probe at a time goes through and everybody else
+// waits; when it is back, those who waited go on spread over a while, so that their return is no storm.
+type health struct {
+	log    *zap.Logger
+	spread time.Duration
+	delay  growing
+
+	mu      sync.Mutex
+	failing map[string]struct{}
+	down    bool
+	up      chan struct{} // closed at the end of a down time
+	turn    chan struct{} // holds the right to probe while down
+	pause   time.Duration // before the next probe
+}
+
+func newHealth(cfg Config) *health {
+	return &health{
+		log: cfg.Logger, spread: cfg.Spread, failing: map[string]struct{}{},
+		delay: growing{least: cfg.BackoffMin, most: min(cfg.BackoffMax, cfg.Check)},
+	}
+}
+
+// enter waits until a request may go upstream. It returns a function that must be called with the request's error.
+func (h *health) enter(ctx context.Context, path string) (done func(error), err error) {
+	h.mu.Lock()
+	down, up, turn, pause := h.down, h.up, h.turn, h.pause
+	h.mu.Unlock()
+	// What a cancelled request says is about its caller, not about upstream.
+	report := func(err error) {
+		if ctx.Err() == nil {
+			h.report(path, err)
+		}
+	}
+	if !down {
+		return report, nil
+	}
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-up:
+		if !sleep(ctx, rand.N(h.spread+1)) {
+			return nil, ctx.Err()
+		}
+		return report, nil
+	case <-turn:
+	}
+	giveBack := func() { turn <- struct{}{} }
+	if !sleep(ctx, jitter(pause)) {
+		giveBack()
+		return nil, ctx.Err()
+	}
+	return func(err error) {
+		report(err)
+		giveBack()
+	}, nil
+}
+
+// report notes how a request for a stream went.
+func (h *health) report(path string, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !isDown(err) {
+		clear(h.failing)
+		if h.down {
+			h.log.Info("upstream answers again")
+			h.down = false
+			close(h.up)
+		}
+		return
+	}
+	if h.down {
+		h.pause = h.delay.next()
+		return
+	}
+	h.failing[path] = struct{}{}
+	if len(h.failing) < downAfter {
+		return
+	}
+	h.log.Warn("upstream is down: one probe at a time asks for it", zap.Error(err))
+	clear(h.failing)
+	h.down, h.up, h.turn = true, make(chan struct{}), make(chan struct{}, 1)
+	h.turn <- struct{}{}
+	h.delay.reset()
+	h.pause = h.delay.next()
+}

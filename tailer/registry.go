@@ -1,0 +1,309 @@
+package tailer
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	"reveille/fsm"
+)
+
+const (
+	// registryElementMax bounds one message of the registry stream in bytes.
+	registryElementMax = 64 << 10
+	// registryBodyTime bounds how long the body of one answer may take.
+	registryBodyTime = 30 * time.Second
+	// registrySkew is by how much the clock that stamps the registry's messages may be off.
+	registrySkew = 5 * time.Second
+)
+
+// registry reads the stream in which a server keeps which streams it has (protocol, Registry stream).
+type registry struct {
+	t *Tailer
+	// loading is true while the registry is read for the first time ever: it then tells of streams that were there before their
+	// subscriptions.
+	loading bool
+}
+
+// change is one message of the registry stream.
+type change struct {
+	Type  string `json:"type"`
+	Key   string `json:"key"`
+	Value struct {
+		Path      string  `json:"path"`
+		CreatedAt float64 `json:"createdAt"`
+	} `json:"value"`
+	Headers struct {
+		Operation string `json:"operation"`
+	} `json:"headers"`
+}
+
+// Run reads the registry until the context ends.
+func (r *registry) Run(ctx context.Context) error {
+	if r.t.cfg.Registry == "" {
+		return nil
+	}
+	var offset fsm.Offset
+	err := r.t.insist(ctx, "registry", r.t.cfg.Registry, func() (err error) {
+		offset, err = r.t.store.RegistryOffset(ctx)
+		return err
+	})
+	if err != nil {
+		return nil
+	}
+	if offset == "" {
+		offset = fsm.Start
+	}
+	r.loading = offset == fsm.Start
+	missing := growing{least: r.t.cfg.AwaitMin, most: max(r.t.cfg.Check, r.t.cfg.AwaitMin)}
+	failures := growing{least: r.t.cfg.BackoffMin, most: max(r.t.cfg.Check, r.t.cfg.BackoffMin)}
+	cursor := ""
+	for ctx.Err() == nil {
+		info, err := r.t.look(ctx, r.t.cfg.Registry)
+		if err == nil && info.Exists && offset.After(info.Tail) {
+			info, err = r.t.HeadAnew(ctx, r.t.cfg.Registry)
+			if err == nil && info.Exists && offset.After(info.Tail) {
+				r.t.log.Info("the registry stream was made anew; it is read from its start", zap.String("was", string(offset)))
+				offset = fsm.Start
+			}
+		}
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err == nil && !info.Exists:
+			sleep(ctx, jitter(missing.next()))
+			continue
+		case err == nil:
+			missing.reset()
+			live := ""
+			if offset == info.Tail {
+				live, r.loading = "long-poll", false
+			}
+			began, was := time.Now(), offset
+			offset, cursor, err = r.read(ctx, offset, live, cursor)
+			if err == nil && offset == was && time.Since(began) < r.t.cfg.PaceMin {
+				err = errSpinning
+			}
+		}
+		if err == nil || ctx.Err() != nil {
+			failures.reset()
+			continue
+		}
+		r.t.log.Warn("the registry stream could not be read; it is read again", zap.Error(err))
+		sleep(ctx, jitter(failures.next()))
+	}
+	return nil
+}
+
+// read makes one request, deals with its messages and returns the offset to go on from.
+func (r *registry) read(ctx context.Context, offset fsm.Offset, live, cursor string) (fsm.Offset, string, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	res, done, err := r.request(ctx, offset, live, cursor)
+	if err != nil || res == nil {
+		return offset, "", err
+	}
+	defer done()
+	defer res.Body.Close()
+	e, err := headerEvent(res.Header)
+	if err != nil || e.offset == "" || e.offset == offset {
+		return offset, e.cursor, err
+	}
+	if !e.offset.After(offset) {
+		return offset, "", answerError{"its next offset lies behind the one that was asked for"}
+	}
+	if res.StatusCode == http.StatusOK {
+		stop := time.AfterFunc(registryBodyTime, cancel)
+		err = r.messages(ctx, res.Body)
+		stop.Stop()
+		var bad badMessage
+		switch {
+		case errors.As(err, &bad):
+			r.t.log.Warn("the registry stream holds something else than messages in JSON; the rest of it up to the next offset is skipped",
+				zap.String("offset", string(offset)), zap.String("next_offset", string(e.offset)), zap.Error(err))
+		case err != nil:
+			return offset, "", err
+		}
+	}
+	err = r.t.insist(ctx, "registry", r.t.cfg.Registry, func() error { return r.t.store.SetRegistryOffset(ctx, e.offset) })
+	if err != nil {
+		return offset, "", err
+	}
+	return e.offset, e.cursor, nil
+}
+
+// request returns an answer to a read; none (nil) if a HEAD has shown that the silent request missed something.
+func (r *registry) request(ctx context.Context, offset fsm.Offset, live, cursor string) (*http.Response, context.CancelFunc, error) {
+	type answer struct {
+		res    *http.Response
+		cancel context.CancelFunc
+		err    error
+	}
+	reqCtx, cancel := context.WithCancel(ctx)
+	answers := make(chan answer, 1)
+	go func() {
+		res, done, err := r.t.get(reqCtx, r.t.cfg.Registry, offset, live, cursor)
+		answers <- answer{res, done, err}
+	}()
+	abandon := func() {
+		cancel()
+		if a := <-answers; a.err == nil {
+			a.cancel()
+			a.res.Body.Close()
+		}
+	}
+	silence := time.NewTimer(r.t.cfg.Silence)
+	defer silence.Stop()
+	for {
+		select {
+		case a := <-answers:
+			if a.err != nil {
+				cancel()
+				return nil, nil, a.err
+			}
+			return a.res, func() { a.cancel(); cancel() }, nil
+		case <-silence.C:
+			abandon()
+			return nil, nil, nil
+		case <-time.After(jitter(r.t.cfg.Check)):
+			info, err := r.t.look(ctx, r.t.cfg.Registry)
+			if err == nil && (!info.Exists || info.Tail != offset) && live != "" {
+				abandon()
+				return nil, nil, nil
+			}
+		}
+	}
+}
+
+// badMessage is what cannot be read as messages.
+type badMessage struct{ cause error }
+
+func (e badMessage) Error() string { return e.cause.Error() }
+
+// messages deals with a JSON array of messages, one by one.
+func (r *registry) messages(ctx context.Context, body io.Reader) error {
+	in := &allowance{in: body, left: registryElementMax}
+	d := json.NewDecoder(in)
+	if token, err := d.Token(); err != nil || token != json.Delim('[') {
+		return in.cause(fmt.Errorf("it is not an array: %w", orElse(err)))
+	}
+	for d.More() {
+		in.left = registryElementMax
+		var raw json.RawMessage
+		if err := d.Decode(&raw); err != nil {
+			return in.cause(err)
+		}
+		var c change
+		if err := json.Unmarshal(raw, &c); err != nil {
+			r.t.log.Warn("a message of the registry stream has another form; it is skipped", zap.Error(err))
+			continue
+		}
+		if err := r.change(ctx, c); err != nil {
+			return err
+		}
+	}
+	in.left = registryElementMax
+	if _, err := d.Token(); err != nil {
+		return in.cause(err)
+	}
+	return nil
+}
+
+var errNotArray = errors.New("it begins with something else")
+
+func orElse(err error) error {
+	if err == nil {
+		return errNotArray
+	}
+	return err
+}
+
+// allowance is a reader that gives no more than left bytes until that is set anew.
+type allowance struct {
+	in   io.Reader
+	left int
+	err  error
+}
+
+var errElementSize = fmt.Errorf("a message is longer than %d bytes", registryElementMax)
+
+func (a *allowance) Read(p []byte) (int, error) {
+	if a.left <= 0 {
+		return 0, errElementSize
+	}
+	n, err := a.in.Read(p[:min(len(p), a.left)])
+	a.left -= n
+	if err != nil && err != io.EOF {
+		a.err = err
+	}
+	return n, err
+}
+
+// cause tells a body that could not be received, which is asked for again, from one that is no good.
+func (a *allowance) cause(err error) error {
+	if a.err != nil {
+		return fmt.Errorf("GET: %w", a.err)
+	}
+	return badMessage{err}
+}
+
+// change deals with one message. An error means that it is to be dealt with again.
+func (r *registry) change(ctx context.Context, c change) error {
+	name := c.Value.Path
+	if name == "" {
+		name = c.Key
+	}
+	path, err := fsm.CanonicalPath("/" + strings.TrimPrefix(name, "/"))
+	if err != nil || name == "" || !r.t.tracked(path) {
+		return nil
+	}
+	switch c.Headers.Operation {
+	case "insert", "upsert":
+		return r.created(ctx, path, time.UnixMilli(int64(c.Value.CreatedAt)))
+	case "delete":
+		// A deletion that a client made through here was dealt with then; the stream may be there again by now.
+		if n, ok := r.t.deletes.Get(path); ok {
+			if r.t.deletes.Remove(path); n > 1 {
+				r.t.deletes.Add(path, n-1)
+			}
+			return nil
+		}
+		return r.t.deleted(ctx, path)
+	}
+	return nil
+}
+
+func (r *registry) created(ctx context.Context, path string, at time.Time) error {
+	if l, ok := r.t.linked.Get(path); ok && l.version >= r.t.store.Catalog().Version() {
+		return nil
+	}
+	already, err := r.t.linkedTo(ctx, path)
+	if err != nil {
+		return err
+	}
+	info, err := r.t.look(ctx, path)
+	if err != nil || !info.Exists {
+		return err
+	}
+	from := fromStart
+	if r.loading {
+		from = func(sub fsm.Subscription) fsm.Offset {
+			if at.Before(sub.CreatedAt.Add(-registrySkew)) {
+				return info.Tail
+			}
+			return fsm.Start
+		}
+	}
+	if err := r.t.adopt(ctx, path, info.Tail, already, from); err != nil {
+		return err
+	}
+	r.t.awaited.remove(path)
+	return nil
+}

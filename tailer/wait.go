@@ -1,0 +1,62 @@
+package tailer
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+// sleep waits for d and says whether the context is still alive.
+func sleep(ctx context.Context, d time.Duration) bool { return sleepOr(ctx, d, nil) }
+
+// sleepOr is sleep that a signal on cut ends early.
+func sleepOr(ctx context.Context, d time.Duration, cut <-chan struct{}) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	case <-cut:
+	}
+	return ctx.Err() == nil
+}
+
+// jitter is a duration between three quarters of d and five quarters.
+func jitter(d time.Duration) time.Duration {
+	if d <= 0 {
+		return 0
+	}
+	return d*3/4 + rand.N(d/2+1)
+}
+
+// growing is a delay that grows by half each time, between two bounds.
+type growing struct{ least, most, now time.Duration }
+
+func (g *growing) next() time.Duration {
+	g.now = min(max(g.now*3/2, g.least), g.most)
+	return g.now
+}
+
+func (g *growing) reset() { g.now = 0 }
+
+// insist repeats a call of the store until it succeeds; the error is the context's. While the store is away there is
+// nothing better to do with what was seen than to hold on to it.
+func (t *Tailer) insist(ctx context.Context, what, path string, call func() error) error {
+	delay := growing{least: 50 * time.Millisecond, most: 2 * time.Second}
+	for failed := false; ; failed = true {
+		err := call()
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case !failed:
+			t.log.Warn("the store did not take what was seen; it is told again", zap.String("what", what), zap.String("stream", path), zap.Error(err))
+		}
+		if !sleep(ctx, jitter(delay.next())) {
+			return ctx.Err()
+		}
+	}
+}

@@ -1,0 +1,363 @@
+package tailer
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"reveille/fsm"
+)
+
+// watch is the loop that watches one stream, for all the partitions whose consumers are subscribed to it.
+type watch struct {
+	t    *Tailer
+	path string
+	// poke asks the loop to look at its stream now: a consumer came to rest, a partition was added or dropped.
+	poke chan struct{}
+	// displaced tells it that its live slot went to another stream.
+	displaced chan struct{}
+
+	mu sync.Mutex
+	// generation counts the calls that wanted the stream watched. An end that was decided on before one of them is void.
+	generation int64
+	// rests counts the consumers that came to rest. What an observation said about busyness before one of them is void.
+	rests int64
+	// doubts counts the calls of distrust. What an observation begun before one of them told the store is not relied on.
+	doubts int64
+	parts  map[int]*part
+	// pausing is true while the loop waits because everybody is busy; it looks with HEAD when that is over.
+	pausing bool
+	// away is true while upstream says that there is no such stream.
+	away bool
+}
+
+// part is what this process knows of a stream in one partition.
+type part struct {
+	generation int64
+	// tail is the highest that the store was told; empty if it has to be told again.
+	tail fsm.Offset
+	// busy is true if the last observation said that further events would wake nobody.
+	busy bool
+}
+
+// stamp is the state that an observation was begun in.
+type stamp struct{ generation, rests, doubts int64 }
+
+func newWatch(t *Tailer, path string) *watch {
+	return &watch{t: t, path: path, poke: make(chan struct{}, 1), displaced: make(chan struct{}, 1), parts: map[int]*part{}}
+}
+
+// add has the stream watched in a partition.
+func (w *watch) add(partition int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.generation++
+	p := w.parts[partition]
+	if p == nil {
+		p = &part{}
+		w.parts[partition] = p
+	}
+	p.generation++
+	if p.tail == "" {
+		signal(w.poke)
+	}
+}
+
+// drop ends the watching in a partition unless somebody asked for it since the stamp.
+func (w *watch) drop(partition int, generation int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if p := w.parts[partition]; p != nil && p.generation == generation {
+		delete(w.parts, partition)
+		signal(w.poke)
+	}
+}
+
+func (w *watch) stamp(partition int) stamp {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s := stamp{rests: w.rests, doubts: w.doubts}
+	if p := w.parts[partition]; p != nil {
+		s.generation = p.generation
+	}
+	return s
+}
+
+// seen takes in what the store made of a tail.
+func (w *watch) seen(partition int, s stamp, tail fsm.Offset, obs fsm.Observation) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p := w.parts[partition]
+	switch {
+	case p == nil:
+	case !obs.Watched && p.generation == s.generation:
+		delete(w.parts, partition)
+	default:
+		if tail.After(p.tail) && w.doubts == s.doubts {
+			p.tail = tail
+		}
+		p.busy = obs.Busy && len(obs.Wakes) == 0 && w.rests == s.rests
+	}
+}
+
+// distrust makes the next look tell the store the tail again, in one partition or (-1) in all.
+func (w *watch) distrust(partition int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.doubts++
+	for n, p := range w.parts {
+		if n == partition || partition < 0 {
+			p.tail, p.busy = "", false
+		}
+	}
+}
+
+// rested is: a consumer of the stream came to rest.
+func (w *watch) rested() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.rests++
+	for _, p := range w.parts {
+		p.busy = false
+	}
+	signal(w.poke)
+}
+
+// partitions returns those that watch the stream, with the tail each was told.
+func (w *watch) partitions() map[int]fsm.Offset {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	m := make(map[int]fsm.Offset, len(w.parts))
+	for n, p := range w.parts {
+		m[n] = p.tail
+	}
+	return m
+}
+
+func (w *watch) asked() int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.generation
+}
+
+func (w *watch) busy() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, p := range w.parts {
+		if !p.busy {
+			return false
+		}
+	}
+	return len(w.parts) > 0
+}
+
+// run watches until nobody is subscribed to the stream any more, or it is closed and at its end.
+func (w *watch) run(ctx context.Context) {
+	cfg := &w.t.cfg
+	defer w.t.slots.give(w)
+	failures := growing{least: cfg.BackoffMin, most: cfg.BackoffMax}
+	pace := growing{least: cfg.PaceMin, most: cfg.PaceMax}
+	quiet := growing{least: cfg.TTLFast, most: cfg.Check}
+	var at position
+	failed := false
+	for ctx.Err() == nil {
+		asked := w.asked()
+		info, err := w.head(ctx)
+		if err == nil && info.Exists {
+			info, err = w.note(ctx, info)
+		}
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			w.t.log.Debug("a stream could not be looked at", zap.String("stream", w.path), zap.Error(err))
+			sleep(ctx, jitter(failures.next()))
+			continue
+		case !info.Exists:
+			if w.gone(ctx) {
+				return
+			}
+			at = position{}
+			continue
+		}
+		if !failed {
+			failures.reset()
+		}
+		// A closed stream at its end has nothing to show any more.
+		if w.t.watches.endUnwatched(w) || info.Closed && w.t.watches.end(w, asked) {
+			return
+		}
+		moved := at.moved || at.offset != "" && at.offset != info.Tail
+		at.offset, at.moved = info.Tail, false
+		switch {
+		case moved && w.pause(ctx, &pace):
+			continue
+		case info.TTL:
+			// A read would keep the stream alive.
+			w.t.slots.give(w)
+			if moved {
+				quiet.reset()
+			}
+			sleepOr(ctx, jitter(quiet.next()), w.poke)
+			continue
+		case !w.t.slots.take(w, moved):
+			sleepOr(ctx, jitter(cfg.Check), w.poke)
+			w.t.sweep.wait(ctx)
+			continue
+		case failed:
+			// HEAD works: it bounds what a request that always fails can cost.
+			sleep(ctx, min(jitter(failures.next()), cfg.Check))
+		}
+		err = w.follow(ctx, &at, &pace, &failures)
+		failed = err != nil
+		if failed && ctx.Err() == nil {
+			w.t.log.Debug("a live request failed", zap.String("stream", w.path), zap.Error(err))
+		}
+	}
+}
+
+// head is a HEAD in its turn among all the loops'.
+func (w *watch) head(ctx context.Context) (fsm.StreamInfo, error) { return w.t.look(ctx, w.path) }
+
+// pause waits while everybody is busy, a little longer each time, and says whether it did. A consumer that comes to
+// rest ends it. The caller looks with HEAD after it.
+func (w *watch) pause(ctx context.Context, pace *growing) bool {
+	clearSignal(w.poke)
+	if !w.busy() {
+		pace.reset()
+		return false
+	}
+	w.setPausing(true)
+	sleepOr(ctx, pace.next(), w.poke)
+	w.setPausing(false)
+	return true
+}
+
+func (w *watch) setPausing(v bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	// A consumer that came to rest since the decision to pause has left a poke, which ends the pause at once.
+	w.pausing = v
+}
+
+// note tells the store the tail that a HEAD showed, in each partition that does not know it yet. It returns what is true
+// of the stream in the end: a tail behind one that was seen before is asked for again, and if it stays behind, the
+// stream is a new one under an old name and its consumers start over.
+func (w *watch) note(ctx context.Context, info fsm.StreamInfo) (fsm.StreamInfo, error) {
+	behind := map[int]fsm.Offset{}
+	for partition, told := range w.partitions() {
+		if told == info.Tail {
+			continue
+		}
+		obs, err := w.observe(ctx, partition, info.Tail)
+		if err != nil {
+			return info, err
+		}
+		if obs.Watched && obs.Tail.After(info.Tail) {
+			behind[partition] = obs.Tail
+		}
+	}
+	if len(behind) == 0 {
+		return info, nil
+	}
+	// Every tail in behind was noted before this HEAD, so a tail behind it cannot be old news.
+	info, err := w.t.HeadAnew(ctx, w.path)
+	if err != nil || !info.Exists {
+		return info, err
+	}
+	for partition, was := range behind {
+		if !was.After(info.Tail) {
+			if _, err := w.observe(ctx, partition, info.Tail); err != nil {
+				return info, err
+			}
+			continue
+		}
+		if err := w.t.restart(ctx, w, partition, was, info.Tail); err != nil {
+			return info, err
+		}
+	}
+	return info, nil
+}
+
+// noteAhead tells the store a position that a live request showed, where it lies beyond what the store was told.
+func (w *watch) noteAhead(ctx context.Context, offset fsm.Offset) error {
+	for partition, told := range w.partitions() {
+		if !offset.After(told) {
+			continue
+		}
+		if _, err := w.observe(ctx, partition, offset); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *watch) observe(ctx context.Context, partition int, tail fsm.Offset) (obs fsm.Observation, err error) {
+	err = w.t.insist(ctx, "tail", w.path, func() error {
+		s := w.stamp(partition)
+		if obs, err = w.t.store.Observe(ctx, partition, w.path, tail); err == nil {
+			w.seen(partition, s, tail, obs)
+			w.t.settle(obs.Outcome)
+		}
+		return err
+	})
+	return obs, err
+}
+
+// gone is: a HEAD found no such stream. If another confirms it, the consumers are hidden and the stream is asked for until it is
+// back (false) or nobody is subscribed to it any more (true).
+func (w *watch) gone(ctx context.Context) (over bool) {
+	asked := w.asked()
+	info, err := w.t.HeadAnew(ctx, w.path)
+	if err != nil || info.Exists {
+		return false
+	}
+	w.setAway(true)
+	defer w.setAway(false)
+	cfg := &w.t.cfg
+	delay := growing{least: min(max(cfg.GoneGrace/30, time.Millisecond), cfg.Check), most: cfg.Check}
+	for {
+		// Whoever linked a consumer since the HEAD knew better.
+		if w.asked() == asked && w.hide(ctx) != nil {
+			return false
+		}
+		w.distrust(-1)
+		if w.t.watches.endUnwatched(w) {
+			w.t.lost(ctx, w.path)
+			return true
+		}
+		if !sleepOr(ctx, jitter(delay.next()), w.poke) {
+			return false
+		}
+		for asked = w.asked(); ; {
+			if info, err = w.head(ctx); err == nil || !sleep(ctx, jitter(delay.next())) {
+				break
+			}
+		}
+		if err != nil || info.Exists {
+			return false
+		}
+	}
+}
+
+func (w *watch) setAway(v bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.away = v
+}
+
+// hide hides the consumers whose primary stream this is; only its home partition has any.
+func (w *watch) hide(ctx context.Context) error {
+	if _, ok := w.partitions()[w.t.store.PartitionOf(w.path)]; !ok {
+		return nil
+	}
+	return w.t.insist(ctx, "gone", w.path, func() error {
+		_, err := w.t.store.Hide(ctx, w.path)
+		return err
+	})
+}
+
+var errSpinning = errors.New("upstream answers live requests at once without anything new")

@@ -1,0 +1,187 @@
+package tailer
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+// watches is the set of loops, one a stream, kept in step with what the store says is watched.
+type watches struct {
+	t *Tailer
+
+	mu sync.Mutex
+	// ctx and wg are those of the running Tailer; ctx is nil before and after.
+	ctx    context.Context
+	wg     sync.WaitGroup
+	byPath map[string]*watch
+}
+
+func newWatches(t *Tailer) *watches { return &watches{t: t, byPath: map[string]*watch{}} }
+
+// partitions are those whose streams this replica watches.
+func (ws *watches) partitions() []int {
+	all := make([]int, ws.t.store.Partitions())
+	for i := range all {
+		all[i] = i
+	}
+	return all
+}
+
+// Run keeps the loops in step with the store and owns them.
+func (ws *watches) Run(ctx context.Context) error {
+	loops, cancel := context.WithCancel(ctx)
+	ws.mu.Lock()
+	ws.ctx = loops
+	ws.mu.Unlock()
+	defer func() {
+		ws.mu.Lock()
+		ws.ctx = nil
+		ws.mu.Unlock()
+		cancel()
+		ws.wg.Wait()
+		ws.mu.Lock()
+		clear(ws.byPath)
+		ws.mu.Unlock()
+	}()
+	// seqs is how far each partition's list of watched streams was read.
+	seqs := map[int]int64{}
+	var whole time.Time
+	for ctx.Err() == nil {
+		now := time.Now()
+		var err error
+		if now.Before(whole) {
+			err = ws.readNew(ctx, seqs)
+		} else if err = ws.readAll(ctx, seqs); err == nil {
+			// What it costs stays below a hundredth of the time.
+			whole = time.Now().Add(max(ws.t.cfg.Resync, 100*time.Since(now)))
+		}
+		if err != nil && ctx.Err() == nil {
+			ws.t.log.Warn("the watched streams could not be read; they are asked for again", zap.Error(err))
+		}
+		sleep(ctx, ws.t.cfg.WatchEvery)
+	}
+	return nil
+}
+
+func (ws *watches) readNew(ctx context.Context, seqs map[int]int64) error {
+	for _, partition := range ws.partitions() {
+		list, err := ws.t.store.WatchedSince(ctx, partition, seqs[partition])
+		if err != nil {
+			return err
+		}
+		for _, entry := range list {
+			ws.watch(partition, entry.Path)
+			seqs[partition] = entry.Seq
+		}
+	}
+	return nil
+}
+
+// readAll compares the loops with the whole list: what is missing is begun, what nobody is subscribed to any more is
+// dropped, and what the store has forgotten (it lost its last second) it is told again.
+func (ws *watches) readAll(ctx context.Context, seqs map[int]int64) error {
+	for _, partition := range ws.partitions() {
+		before := ws.generations(partition)
+		list, err := ws.t.store.WatchedSince(ctx, partition, 0)
+		if err != nil {
+			return err
+		}
+		seqs[partition] = 0
+		for _, entry := range list {
+			seqs[partition] = entry.Seq
+			w := ws.find(entry.Path)
+			if w == nil {
+				ws.watch(partition, entry.Path)
+				continue
+			}
+			told, watched := w.partitions()[partition]
+			switch {
+			case !watched:
+				ws.watch(partition, entry.Path)
+			case told.After(entry.Tail):
+				w.distrust(partition)
+				signal(w.poke)
+			}
+			delete(before, w)
+		}
+		for w, generation := range before {
+			w.drop(partition, generation)
+		}
+	}
+	return nil
+}
+
+// generations returns the loops that watch for a partition.
+func (ws *watches) generations(partition int) map[*watch]int64 {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	m := map[*watch]int64{}
+	for _, w := range ws.byPath {
+		w.mu.Lock()
+		if p := w.parts[partition]; p != nil {
+			m[w] = p.generation
+		}
+		w.mu.Unlock()
+	}
+	return m
+}
+
+// watch has a stream watched in a partition. Before and after Run it does nothing: the store knows what is watched.
+func (ws *watches) watch(partition int, path string) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if ws.ctx == nil {
+		return
+	}
+	w := ws.byPath[path]
+	if w == nil {
+		w = newWatch(ws.t, path)
+		w.add(partition)
+		ws.byPath[path] = w
+		ctx := ws.ctx
+		ws.wg.Go(func() { w.run(ctx) })
+		return
+	}
+	w.add(partition)
+}
+
+func (ws *watches) find(path string) *watch {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	return ws.byPath[path]
+}
+
+func (ws *watches) all() []*watch {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	list := make([]*watch, 0, len(ws.byPath))
+	for _, w := range ws.byPath {
+		list = append(list, w)
+	}
+	return list
+}
+
+// end takes a loop out of the set unless it was asked for since the count in asked.
+func (ws *watches) end(w *watch, asked int64) bool {
+	return ws.endIf(w, func() bool { return w.generation == asked })
+}
+
+// endUnwatched takes a loop out of the set if no partition watches its stream.
+func (ws *watches) endUnwatched(w *watch) bool {
+	return ws.endIf(w, func() bool { return len(w.parts) == 0 })
+}
+
+func (ws *watches) endIf(w *watch, over func() bool) bool {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !over() {
+		return false
+	}
+	delete(ws.byPath, w.path)
+	return true
+}

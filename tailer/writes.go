@@ -1,0 +1,131 @@
+package tailer
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"reveille/fsm"
+)
+
+const (
+	// writeWorkers take in writes at the same time; writesMax is how many streams may wait for one.
+	writeWorkers = 64
+	writesMax    = 16_384
+	// writeTries is how often the store is told of a write before the loops have to find it.
+	writeTries = 4
+)
+
+// write is what the gateway saw of one or more writes to a stream.
+type write struct {
+	tail    fsm.Offset
+	created bool
+	refused bool
+}
+
+// writes is the queue between the gateway, which must not wait, and the store. Writes to one stream that wait together
+// become one: tails only go up.
+//
+// A write that cannot be queued, or that the store does not take, is not lost: a stream with a loop is seen by it, and
+// one that nobody had heard of was noted as awaited before its write went upstream.
+type writes struct {
+	t     *Tailer
+	ready chan string
+
+	mu      sync.Mutex
+	waiting map[string]write
+}
+
+func newWrites(t *Tailer) *writes {
+	return &writes{t: t, ready: make(chan string, writesMax), waiting: map[string]write{}}
+}
+
+// add queues a write. It does not block.
+func (ws *writes) add(path string, wr write) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	was, ok := ws.waiting[path]
+	if !ok && len(ws.ready) == cap(ws.ready) {
+		ws.t.fallBack(path)
+		return
+	}
+	if was.tail.After(wr.tail) {
+		wr.tail = was.tail
+	}
+	wr.created = wr.created || was.created
+	wr.refused = wr.refused || was.refused
+	ws.waiting[path] = wr
+	if !ok {
+		ws.ready <- path
+	}
+}
+
+func (ws *writes) take(path string) (write, bool) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	wr, ok := ws.waiting[path]
+	delete(ws.waiting, path)
+	return wr, ok
+}
+
+// drop forgets what waits for a stream that is gone.
+func (ws *writes) drop(path string) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if _, ok := ws.waiting[path]; ok {
+		ws.waiting[path] = write{}
+	}
+}
+
+// Run takes in writes until the context ends.
+func (ws *writes) Run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	for range writeWorkers {
+		wg.Go(func() {
+			for {
+				select {
+				case <-ctx.Done():
+					return
+				case path := <-ws.ready:
+					if wr, ok := ws.take(path); ok {
+						ws.do(ctx, path, wr)
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return nil
+}
+
+func (ws *writes) do(ctx context.Context, path string, wr write) {
+	delay := growing{least: 20 * time.Millisecond, most: 200 * time.Millisecond}
+	var err error
+	for range writeTries {
+		err = nil
+		if wr.tail != "" {
+			err = ws.t.wrote(ctx, path, wr)
+		}
+		if err == nil && wr.refused {
+			err = ws.t.unwrite(ctx, path)
+		}
+		if err == nil || !sleep(ctx, jitter(delay.next())) {
+			return
+		}
+	}
+	ws.t.log.Warn("a write could not be taken in; its stream is looked at instead", zap.String("stream", path), zap.Error(err))
+	ws.t.fallBack(path)
+}
+
+// fallBack is for a write that is not taken in: the loop of its stream looks, or the stream is asked for until it is linked.
+func (t *Tailer) fallBack(path string) {
+	if w := t.watches.find(path); w != nil {
+		w.distrust(-1)
+		signal(w.poke)
+	}
+	if !t.linked.Contains(path) && len(t.store.Catalog().Match(path)) > 0 {
+		t.awaited.add(path, false)
+	}
+}
