@@ -55,8 +55,6 @@ func (d *Dispatcher) post(sub fsm.Subscription, w fsm.Wake) (a answer, host stri
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("User-Agent", d.cfg.UserAgent)
 	req.Header.Set(SignatureHeader, Sign(sub.Secret, now, body))
-	// Not sent: an empty one tells net/http that the request may be repeated when an idle connection turns out closed.
-	req.Header["Idempotency-Key"] = []string{}
 
 	resp, err := d.sender.send(ctx, req)
 	if err != nil {

@@ -28,6 +28,8 @@ type memStore struct {
 	failed    []failCall
 	// err, if set, is asked before each call, with the lock held.
 	err func(op string) error
+	// hold, if set, is called before each call, without the lock.
+	hold func(op string)
 	// stale makes the catalog lack what addSubscription adds until it is refreshed.
 	stale bool
 }
@@ -71,6 +73,14 @@ func (s *memStore) addSubscription(id, webhook string) fsm.Subscription {
 	return sub
 }
 
+func (s *memStore) deleteSubscription(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.subs = slices.DeleteFunc(slices.Clone(s.subs), func(sub fsm.Subscription) bool { return sub.ID == id })
+	s.version++
+	s.catalog.Replace(s.subs, s.version)
+}
+
 // event makes a stream of a subscription longer and returns the wakes that come of it.
 func (s *memStore) event(sub fsm.Subscription, path string, tail fsm.Offset) []fsm.Wake {
 	s.mu.Lock()
@@ -105,6 +115,9 @@ func (s *memStore) outcome(c fsm.Consumer, eff fsm.Effects) fsm.Outcome {
 
 // begin returns with the lock held, unless it returns an error.
 func (s *memStore) begin(ctx context.Context, op string) error {
+	if s.hold != nil {
+		s.hold(op)
+	}
 	if ctx.Err() != nil {
 		return errors.Join(fsm.ErrUnavailable, ctx.Err())
 	}
