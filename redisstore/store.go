@@ -73,8 +73,11 @@ var ErrIncompatible = errors.New("redis cannot be used")
 // a database that is used for the first time. Errors wrap fsm.ErrUnavailable or ErrIncompatible.
 func (s *Store) Check(ctx context.Context) error {
 	info, err := s.rdb.Info(ctx, "server").Result()
-	if err = wrap(err); err != nil {
-		return err
+	switch {
+	case redis.IsAuthError(err):
+		return fmt.Errorf("%w: it refuses the user or the password", ErrIncompatible)
+	case err != nil:
+		return wrap(err)
 	}
 	if v := field(info, "redis_version"); v != "" && !atLeast(v, 6, 2) {
 		return fmt.Errorf("%w: it is version %s, at least 6.2 is needed", ErrIncompatible, v)

@@ -1,0 +1,240 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"golang.org/x/sync/errgroup"
+
+	"reveille/dispatcher"
+	"reveille/fsm"
+	"reveille/httpapi"
+	"reveille/redisstore"
+	"reveille/tailer"
+)
+
+// The parts stop one after the other, all within 30 s: watching at once, deliveries in flight within deliveryGrace, then the
+// ports within portGrace, so that workers can call back until the end.
+const (
+	deliveryGrace = 15 * time.Second
+	portGrace     = 5 * time.Second
+	// redisRetry is how often a start without Redis asks for it.
+	redisRetry = 500 * time.Millisecond
+	// parkTime is how long a wake that waits for a free slot is left alone before another replica may take it.
+	parkTime = 30 * time.Second
+)
+
+// lateStreams breaks the ring: the dispatcher tells the tailer of consumers that came to rest, and the tailer gives the
+// dispatcher wakes.
+type lateStreams struct{ t atomic.Pointer[tailer.Tailer] }
+
+func (l *lateStreams) Idle(paths []string) {
+	if t := l.t.Load(); t != nil {
+		t.Idle(paths)
+	}
+}
+
+func serve(ctx context.Context, s settings, warnings []string) error {
+	log, err := newLogger(s.LogLevel)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = log.Sync() }()
+	for _, w := range warnings {
+		log.Warn(w)
+	}
+	rdb, closeRedis, err := redisstore.Connect(s.RedisURL)
+	if err != nil {
+		return fmt.Errorf("%s_REDIS_URL=(hidden): %w", prefix, err)
+	}
+	defer func() { _ = closeRedis() }()
+	p, err := assemble(s, rdb, log)
+	if err != nil {
+		return err
+	}
+	apiPort, err := listen(ctx, "LISTEN_ADDR", s.ListenAddr)
+	if err != nil {
+		return err
+	}
+	adminPort, err := listen(ctx, "ADMIN_ADDR", s.AdminAddr)
+	if err != nil {
+		return errors.Join(err, apiPort.Close())
+	}
+	return p.run(ctx, apiPort, adminPort)
+}
+
+func listen(ctx context.Context, name, addr string) (net.Listener, error) {
+	ln, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
+	if err != nil {
+		return nil, &settingError{name: prefix + "_" + name, value: addr, expected: "an address to listen on (" + err.Error() + ")"}
+	}
+	return ln, nil
+}
+
+// program is the parts and what they tell each other through /readyz.
+type program struct {
+	log        *zap.Logger
+	store      *redisstore.Store
+	tailer     *tailer.Tailer
+	dispatcher *dispatcher.Dispatcher
+	api        *httpapi.Service
+	// checked is true once Redis was found fit; stopping once the program was told to stop.
+	checked, stopping atomic.Bool
+}
+
+func assemble(s settings, rdb redis.UniversalClient, log *zap.Logger) (*program, error) {
+	p := &program{log: log}
+	p.store = redisstore.New(rdb, redisstore.Options{
+		Partitions: s.Partitions, Logger: log.Named("redis"),
+		Timing: fsm.Timing{
+			Waking: s.WakingTimeout, Liveness: s.LivenessTimeout, GoneGrace: s.StreamGoneGrace, GCAfter: s.GCAfter, Park: parkTime,
+		},
+	})
+	streams := &lateStreams{}
+	var err error
+	p.dispatcher, err = dispatcher.New(dispatcher.Config{
+		Store: p.store, Streams: streams, Tokens: s.tokens, PublicURL: s.PublicURL, UserAgent: "Reveille/" + programVersion(),
+		Logger: log.Named("dispatcher"), RequestTimeout: s.WebhookTimeout, MaxInFlight: s.MaxInFlight,
+		MaxInFlightPerSubscription: s.MaxInFlightPerSubscription, MaxQueued: s.MaxQueuedWakes, ShutdownGrace: deliveryGrace,
+		AllowInsecure: s.AllowInsecureWebhooks, AllowCIDRs: s.WebhookAllowCIDRs, ProxyFromEnvironment: s.WebhookProxyFromEnv,
+	})
+	if err != nil {
+		return nil, err
+	}
+	p.tailer, err = tailer.New(tailer.Config{
+		UpstreamURL: s.upstream, Headers: http.Header(s.UpstreamHeaders), Store: p.store, Deliverer: p.dispatcher,
+		Logger: log.Named("tailer"), Mode: s.TailMode, Check: s.TailCheck, MaxLive: s.TailMaxLive, SweepRate: s.TailSweepRate,
+		GoneGrace: s.StreamGoneGrace, Registry: s.RegistryStream, Names: s.Streams,
+	})
+	if err != nil {
+		return nil, err
+	}
+	streams.t.Store(p.tailer)
+	p.api, err = httpapi.New(httpapi.Config{
+		Store: p.store, Upstream: p.tailer, Streams: p.tailer, Deliverer: p.dispatcher, Targets: p.dispatcher, Tokens: s.tokens,
+		UpstreamURL: s.upstream, Gateway: s.Gateway, RegistryPath: s.RegistryStream,
+		MaxStreamsPerConsumer: s.MaxStreamsPerConsumer, Logger: log.Named("api"), Version: programVersion(), Ready: p.ready,
+	})
+	return p, err
+}
+
+// ready is what /readyz asks.
+func (p *program) ready(ctx context.Context) error {
+	switch {
+	case p.stopping.Load():
+		return errors.New("the program is stopping")
+	case !p.checked.Load():
+		return errors.New("redis has not answered yet")
+	case !p.store.Catalog().Loaded():
+		return errors.New("the subscriptions were not read yet")
+	}
+	return p.store.Ping(ctx)
+}
+
+// run starts the parts and stops them in order once ctx is done or one of them has failed.
+func (p *program) run(ctx context.Context, apiPort, adminPort net.Listener) error {
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	// What outlives ctx, because deliveries in flight still need it.
+	background := context.WithoutCancel(ctx)
+	ports, closePorts := context.WithCancel(background)
+	defer closePorts()
+	state, closeState := context.WithCancel(background)
+	defer closeState()
+
+	var work, rest errgroup.Group
+	start := func(g *errgroup.Group, ctx context.Context, part func(context.Context) error) {
+		g.Go(func() error {
+			defer end()
+			return part(ctx)
+		})
+	}
+	// The operator port answers from the start; the others wait until Redis was found fit.
+	start(&rest, ports, func(ctx context.Context) error { return servePort(ctx, p.api.AdminServer(adminPort.Addr().String()), adminPort) })
+	err := p.check(ctx)
+	if err == nil && ctx.Err() == nil {
+		p.checked.Store(true)
+		start(&rest, state, p.store.Run)
+		start(&rest, ports, func(ctx context.Context) error { return servePort(ctx, p.api.APIServer(apiPort.Addr().String()), apiPort) })
+		start(&work, ctx, p.dispatcher.Run)
+		start(&work, ctx, p.tailer.Run)
+		p.log.Info("started", zap.String("version", programVersion()), zap.String("api", apiPort.Addr().String()),
+			zap.String("operator", adminPort.Addr().String()))
+		<-ctx.Done()
+		p.log.Info("stopping: no new work is taken, requests in flight may end")
+	}
+	p.stopping.Store(true)
+	end()
+	err = errors.Join(err, work.Wait())
+	closePorts()
+	closeState()
+	err = errors.Join(err, rest.Wait(), ignoreClosed(apiPort.Close()))
+	p.log.Info("stopped")
+	return err
+}
+
+// check waits for Redis and returns an error if it is not fit.
+func (p *program) check(ctx context.Context) error {
+	for said := false; ; {
+		err := p.store.Check(ctx)
+		if err == nil || ctx.Err() != nil {
+			return nil
+		}
+		if !errors.Is(err, fsm.ErrUnavailable) {
+			return fmt.Errorf("%s_REDIS_URL=(hidden): %w", prefix, err)
+		}
+		if !said {
+			said = true
+			p.log.Warn("redis does not answer; the start waits for it", zap.Error(err))
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(redisRetry):
+		}
+	}
+}
+
+// servePort serves until ctx is done, then lets requests end for portGrace.
+func servePort(ctx context.Context, server *http.Server, ln net.Listener) error {
+	stopped := make(chan error, 1)
+	go func() {
+		<-ctx.Done()
+		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), portGrace)
+		defer cancel()
+		err := server.Shutdown(grace)
+		if errors.Is(err, context.DeadlineExceeded) {
+			// Long-polls and event streams through the gateway have no end of their own; their clients reconnect.
+			err = server.Close()
+		}
+		stopped <- err
+	}()
+	if err := server.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve %s: %w", ln.Addr(), err)
+	}
+	return <-stopped
+}
+
+func ignoreClosed(err error) error {
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+func newLogger(level zapcore.Level) (*zap.Logger, error) {
+	c := zap.NewProductionConfig()
+	c.Level = zap.NewAtomicLevelAt(level)
+	c.EncoderConfig.EncodeTime = zapcore.RFC3339NanoTimeEncoder
+	c.EncoderConfig.TimeKey = "time"
+	c.Sampling = nil
+	c.DisableStacktrace = true
+	return c.Build()
+}

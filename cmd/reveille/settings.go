@@ -1,0 +1,279 @@
+package main
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/kelseyhightower/envconfig"
+	"go.uber.org/zap/zapcore"
+
+	"reveille/fsm"
+	"reveille/redisstore"
+)
+
+const prefix = "REVEILLE"
+
+// settings are read from the environment; each is REVEILLE_ and the name in its envconfig tag. The desc tags are what
+// --help prints.
+type settings struct {
+	UpstreamURL     string        `envconfig:"UPSTREAM_URL" desc:"required; root of the stream server: the stream /a is {root}/a"`
+	UpstreamHeaders headers       `envconfig:"UPSTREAM_HEADERS" secret:"true" desc:"Name=value,… sent with Reveille's own requests to the stream server"`
+	RedisURL        string        `envconfig:"REDIS_URL" secret:"true" desc:"required; redis://…, rediss://…, or embedded: in this process and forgotten with it, for trying out"`
+	Partitions      int           `envconfig:"PARTITIONS" default:"64" desc:"partitions of the state, 1 to 4096; cannot change once the database is in use"`
+	PublicURL       string        `envconfig:"PUBLIC_URL" default:"http://localhost:8080" desc:"what callback URLs begin with: where workers reach the API port"`
+	TokenKey        []string      `envconfig:"TOKEN_KEY" secret:"true" desc:"required unless Redis is embedded; signs callback tokens, at least 32 bytes; an older key that is still accepted may follow a comma"`
+	ListenAddr      string        `envconfig:"LISTEN_ADDR" default:":8080" desc:"address of the API port: subscriptions, callbacks, gateway"`
+	AdminAddr       string        `envconfig:"ADMIN_ADDR" default:":9090" desc:"address of the operator port: health, readiness, /api/v1"`
+	Gateway         bool          `envconfig:"GATEWAY" default:"true" desc:"pass every other request on the API port to the stream server"`
+	Streams         []string      `envconfig:"STREAMS" desc:"/path,… of streams that exist or will"`
+	RegistryStream  string        `envconfig:"REGISTRY_STREAM" desc:"path of the stream server's registry stream, e.g. /__registry__"`
+	TailMode        string        `envconfig:"TAIL_MODE" default:"long-poll" desc:"how streams are watched: long-poll or sse"`
+	TailCheck       time.Duration `envconfig:"TAIL_CHECK" default:"5s" desc:"how long a stream may be silent before it is looked at with HEAD"`
+	TailMaxLive     int           `envconfig:"TAIL_MAX_LIVE" default:"10000" desc:"most streams with an open request; the longest silent ones beyond are looked at with HEAD"`
+	TailSweepRate   int           `envconfig:"TAIL_SWEEP_RATE" default:"500" desc:"most HEAD requests in a second for the streams beyond"`
+	StreamGoneGrace time.Duration `envconfig:"STREAM_GONE_GRACE" default:"30s" desc:"how long a stream must answer 404 before its consumers are removed"`
+
+	AllowInsecureWebhooks bool           `envconfig:"ALLOW_INSECURE_WEBHOOKS" default:"false" desc:"allow http: webhooks and targets on this machine and in private networks"`
+	WebhookAllowCIDRs     []netip.Prefix `envconfig:"WEBHOOK_ALLOW_CIDRS" desc:"private ranges that webhooks may be in, e.g. 10.1.0.0/16,fd00:1::/64"`
+	WebhookProxyFromEnv   bool           `envconfig:"WEBHOOK_PROXY_FROM_ENV" default:"false" desc:"send webhooks through HTTP_PROXY / HTTPS_PROXY"`
+	WebhookTimeout        time.Duration  `envconfig:"WEBHOOK_TIMEOUT" default:"30s" desc:"how long a webhook request may stay open"`
+	WakingTimeout         time.Duration  `envconfig:"WAKING_TIMEOUT" default:"10s" desc:"how long a wake may go without a 2xx or a claim before it is sent again"`
+	LivenessTimeout       time.Duration  `envconfig:"LIVENESS_TIMEOUT" default:"45s" desc:"how long a woken consumer may go without a callback before it counts as asleep"`
+	GCAfter               time.Duration  `envconfig:"GC_AFTER" default:"72h" desc:"how long deliveries may fail without a break before the consumer is removed"`
+
+	MaxInFlight                int `envconfig:"MAX_IN_FLIGHT" default:"1024" desc:"most webhook requests open at once"`
+	MaxInFlightPerSubscription int `envconfig:"MAX_IN_FLIGHT_PER_SUBSCRIPTION" default:"64" desc:"most webhook requests of one subscription open at once"`
+	MaxQueuedWakes             int `envconfig:"MAX_QUEUED_WAKES" default:"100000" desc:"most wakes that wait for one of those in memory; others wait in Redis"`
+	MaxStreamsPerConsumer      int `envconfig:"MAX_STREAMS_PER_CONSUMER" default:"1000" desc:"most streams that one consumer may be subscribed to"`
+
+	LogLevel zapcore.Level `envconfig:"LOG_LEVEL" default:"info" desc:"debug, info, warn or error"`
+
+	upstream *url.URL
+	tokens   *fsm.Tokens
+}
+
+// headers is a setting of the form Name=value,….
+type headers http.Header
+
+// Decode implements envconfig.Decoder.
+func (h *headers) Decode(text string) error {
+	*h = headers{}
+	for pair := range strings.SplitSeq(text, ",") {
+		if strings.TrimSpace(pair) == "" {
+			continue
+		}
+		name, value, ok := strings.Cut(pair, "=")
+		name = strings.TrimSpace(name)
+		if !ok || name == "" || strings.ContainsAny(name, " \t:\"(),/;<=>?@[]{}\\") || strings.ContainsAny(value, "\r\n\x00") {
+			return errors.New("not Name=value")
+		}
+		http.Header(*h).Add(name, strings.TrimSpace(value))
+	}
+	return nil
+}
+
+// settingError is what is wrong with one setting, on one line.
+type settingError struct {
+	name, value, expected string
+	secret                bool
+}
+
+func (e *settingError) Error() string {
+	value := fmt.Sprintf("%q", e.value)
+	switch {
+	case e.value == "":
+		return fmt.Sprintf("%s is not set: expected %s", e.name, e.expected)
+	case e.secret:
+		value = "(hidden)"
+	}
+	return fmt.Sprintf("%s=%s: expected %s", e.name, value, e.expected)
+}
+
+// load reads and checks the settings. warnings are about variables that look like settings and are none.
+func load() (s settings, warnings []string, err error) {
+	if err := envconfig.Process(prefix, &s); err != nil {
+		var parse *envconfig.ParseError
+		if errors.As(err, &parse) {
+			return s, nil, &settingError{name: parse.KeyName, value: parse.Value, expected: expected(parse.TypeName), secret: secret(parse.KeyName)}
+		}
+		return s, nil, err
+	}
+	return s, unknown(), s.check()
+}
+
+// expected puts the type of a setting in words.
+func expected(typeName string) string {
+	switch {
+	case strings.HasSuffix(typeName, "Duration"):
+		return "a duration such as 30s, 5m or 72h"
+	case strings.HasPrefix(typeName, "int"):
+		return "a whole number"
+	case typeName == "bool":
+		return "true or false"
+	case strings.Contains(typeName, "Prefix"):
+		return "address ranges such as 10.1.0.0/16, separated by commas"
+	case strings.HasSuffix(typeName, "Level"):
+		return "debug, info, warn or error"
+	case strings.HasSuffix(typeName, "headers"):
+		return "Name=value pairs, separated by commas"
+	}
+	return "a " + typeName
+}
+
+func fields() []reflect.StructField {
+	return slices.DeleteFunc(reflect.VisibleFields(reflect.TypeFor[settings]()), func(f reflect.StructField) bool { return !f.IsExported() })
+}
+
+func fullName(f reflect.StructField) string { return prefix + "_" + f.Tag.Get("envconfig") }
+
+func secret(name string) bool {
+	return slices.ContainsFunc(fields(), func(f reflect.StructField) bool { return fullName(f) == name && f.Tag.Get("secret") == "true" })
+}
+
+// unknown lists variables that begin like settings. Kubernetes sets REVEILLE_SERVICE_… and REVEILLE_PORT… for a Service of
+// that name.
+func unknown() (warnings []string) {
+	for _, kv := range os.Environ() {
+		name, _, _ := strings.Cut(kv, "=")
+		known := slices.ContainsFunc(fields(), func(f reflect.StructField) bool { return fullName(f) == name })
+		if rest, ok := strings.CutPrefix(name, prefix+"_"); ok && !known &&
+			!strings.HasPrefix(rest, "SERVICE_") && rest != "PORT" && !strings.HasPrefix(rest, "PORT_") {
+			warnings = append(warnings, name+" is not a setting; it has no effect (reveille --help lists them)")
+		}
+	}
+	slices.Sort(warnings)
+	return warnings
+}
+
+func (s *settings) check() (err error) {
+	wrong := func(name, value, expected string) error {
+		return &settingError{name: prefix + "_" + name, value: value, expected: expected, secret: secret(prefix + "_" + name)}
+	}
+	if s.upstream, err = origin(s.UpstreamURL, true); err != nil {
+		return wrong("UPSTREAM_URL", redact(s.UpstreamURL), err.Error())
+	}
+	if s.RedisURL == "" {
+		return wrong("REDIS_URL", "", "redis://[user:password@]host:port[/database], rediss://… for TLS, or \"embedded\" to try it out")
+	}
+	if _, err = origin(s.PublicURL, true); err != nil {
+		return wrong("PUBLIC_URL", redact(s.PublicURL), err.Error())
+	}
+	s.PublicURL = strings.TrimRight(s.PublicURL, "/")
+	if len(s.TokenKey) == 0 && s.RedisURL == redisstore.Embedded {
+		var key [fsm.MinTokenKey]byte
+		_, _ = rand.Read(key[:])
+		s.TokenKey = []string{hex.EncodeToString(key[:])}
+	}
+	if s.tokens, err = fsm.NewTokens(s.TokenKey...); err != nil {
+		return wrong("TOKEN_KEY", strings.Join(s.TokenKey, ","), "a random text of at least 32 bytes, the same for all replicas; an older key may follow a comma")
+	}
+	for name, addr := range map[string]string{"LISTEN_ADDR": s.ListenAddr, "ADMIN_ADDR": s.AdminAddr} {
+		if _, _, err := net.SplitHostPort(addr); err != nil {
+			return wrong(name, addr, "host:port or :port")
+		}
+	}
+	for i, p := range s.Streams {
+		if s.Streams[i], err = fsm.CanonicalPath(strings.TrimSpace(p)); err != nil {
+			return wrong("STREAMS", p, "paths that begin with \"/\", separated by commas")
+		}
+	}
+	if s.RegistryStream != "" {
+		if s.RegistryStream, err = fsm.CanonicalPath(s.RegistryStream); err != nil {
+			return wrong("REGISTRY_STREAM", s.RegistryStream, "a path that begins with \"/\"")
+		}
+	}
+	if s.TailMode != "long-poll" && s.TailMode != "sse" {
+		return wrong("TAIL_MODE", s.TailMode, "long-poll or sse")
+	}
+	for _, d := range []struct {
+		name  string
+		value time.Duration
+		least time.Duration
+	}{
+		{"TAIL_CHECK", s.TailCheck, 10 * time.Millisecond}, {"STREAM_GONE_GRACE", s.StreamGoneGrace, 100 * time.Millisecond},
+		{"WEBHOOK_TIMEOUT", s.WebhookTimeout, 10 * time.Millisecond}, {"WAKING_TIMEOUT", s.WakingTimeout, 10 * time.Millisecond},
+		{"LIVENESS_TIMEOUT", s.LivenessTimeout, 10 * time.Millisecond}, {"GC_AFTER", s.GCAfter, time.Second},
+	} {
+		if d.value < d.least {
+			return wrong(d.name, d.value.String(), "a duration of at least "+d.least.String())
+		}
+	}
+	for _, n := range []struct {
+		name               string
+		value, least, most int
+	}{
+		{"PARTITIONS", s.Partitions, 1, 4096}, {"TAIL_MAX_LIVE", s.TailMaxLive, 1, 1_000_000},
+		{"TAIL_SWEEP_RATE", s.TailSweepRate, 1, 100_000}, {"MAX_IN_FLIGHT", s.MaxInFlight, 2, 100_000},
+		{"MAX_IN_FLIGHT_PER_SUBSCRIPTION", s.MaxInFlightPerSubscription, 1, s.MaxInFlight - 1},
+		{"MAX_QUEUED_WAKES", s.MaxQueuedWakes, 1, 10_000_000}, {"MAX_STREAMS_PER_CONSUMER", s.MaxStreamsPerConsumer, 1, 100_000},
+	} {
+		if n.value < n.least || n.value > n.most {
+			return wrong(n.name, fmt.Sprint(n.value), fmt.Sprintf("a whole number from %d to %d", n.least, n.most))
+		}
+	}
+	return nil
+}
+
+// origin parses the URL of a server. It may have a path and nothing after it.
+func origin(text string, path bool) (*url.URL, error) {
+	expected := errors.New("a URL such as http://streams:4437 or https://streams.example.com/v1/stream")
+	u, err := url.Parse(text)
+	switch {
+	case err != nil, u.Host == "", u.Scheme != "http" && u.Scheme != "https", !path && strings.Trim(u.Path, "/") != "":
+		return nil, expected
+	case u.User != nil:
+		return nil, errors.New("a URL without user and password (REVEILLE_UPSTREAM_HEADERS can carry an Authorization)")
+	case u.RawQuery != "" || u.Fragment != "" || u.ForceQuery:
+		return nil, errors.New("a URL without a query or fragment")
+	}
+	return u, nil
+}
+
+// redact is a URL as it may be shown: without user and password.
+func redact(text string) string {
+	if at := strings.LastIndex(text, "@"); at >= 0 {
+		return "…" + text[at:]
+	}
+	return text
+}
+
+const about = `Reveille wakes workers: it watches the streams of a Durable Streams server and POSTs a signed webhook when one of them
+gets an event.
+
+Usage: reveille            run, set up by the environment
+       reveille --help     print this
+       reveille --version  print the version
+
+Settings:
+`
+
+// usage prints the settings from the tags of the struct, so that none can be missing.
+func usage(w io.Writer) error {
+	if _, err := io.WriteString(w, about); err != nil {
+		return err
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, f := range fields() {
+		def := f.Tag.Get("default")
+		if def == "" {
+			def = "-"
+		}
+		if _, err := fmt.Fprintf(t, "  %s\t%s\t%s\n", fullName(f), def, f.Tag.Get("desc")); err != nil {
+			return err
+		}
+	}
+	return t.Flush()
+}
