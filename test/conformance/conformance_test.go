@@ -96,12 +96,12 @@ func runSuite(ctx context.Context, dir, url, report string) (map[string]result, 
 	ctx, cancel := context.WithTimeout(ctx, suiteTimeout)
 	defer cancel()
 	vitest := filepath.Join(dir, "node_modules", "vitest", "vitest.mjs")
-	cmd := exec.CommandContext(ctx, "node", vitest, "run", "--reporter=json", "--outputFile="+report, "suite.test.mjs") //nolint:gosec // our own arguments
+	cmd := exec.CommandContext(ctx, "node", vitest, "run", "--reporter=json", "--outputFile="+report, "suite.test.mjs")
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(),
 		"CONFORMANCE_URL="+url, "LONG_POLL_MS="+strconv.FormatInt(longPoll.Milliseconds(), 10))
 	output, runErr := cmd.CombinedOutput() // not 0 if a test fails, which is not for vitest to judge
-	text, err := os.ReadFile(report)       //nolint:gosec // a file of this test's own
+	text, err := os.ReadFile(report)
 	if err != nil {
 		return nil, fmt.Errorf("vitest against %s left no report: %w (%w)\n%s", url, err, runErr, output)
 	}

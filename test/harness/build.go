@@ -56,11 +56,11 @@ func NodeModules(ctx context.Context, folder string, installing func()) error {
 
 	dir := filepath.Join(root, folder)
 	stamp := filepath.Join(dir, "node_modules", ".installed-lock.json")
-	want, err := os.ReadFile(filepath.Join(dir, "package-lock.json")) //nolint:gosec // a path of our own making
+	want, err := os.ReadFile(filepath.Join(dir, "package-lock.json"))
 	if err != nil {
 		return err
 	}
-	if have, err := os.ReadFile(stamp); err == nil && bytes.Equal(have, want) { //nolint:gosec // likewise
+	if have, err := os.ReadFile(stamp); err == nil && bytes.Equal(have, want) {
 		return nil
 	}
 	if _, err := exec.LookPath("npm"); err != nil {
@@ -109,7 +109,7 @@ func BuildReveille(ctx context.Context) (string, error) {
 	if builtWithRace() {
 		bin, args = bin+"-race", append(args, "-race")
 	}
-	cmd := exec.CommandContext(ctx, "go", append(args, "-o", bin, "./cmd/reveille")...) //nolint:gosec // our own arguments
+	cmd := exec.CommandContext(ctx, "go", append(args, "-o", bin, "./cmd/reveille")...)
 	cmd.Dir = root
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("go build ./cmd/reveille: %w\n%s", err, out)

@@ -5,13 +5,13 @@ import (
 	"io"
 	"os/exec"
 	"sync"
+	"syscall"
 )
 
 // guardScript reads "+ PID" and "- PID" lines and, when its input ends, kills what is left. Its input ends when the
-// test binary does, even if that was killed or ran into its time limit and did no cleanup of its own. The signals that a terminal sends to
-// all processes at once do not concern it.
+// test binary does, even if that was killed or ran into its time limit and did no cleanup of its own. A signal to all
+// processes of a group passes it by.
 const guardScript = `
-trap '' INT TERM HUP
 pids=
 while read -r op pid; do
 	case $op in
@@ -36,7 +36,8 @@ func (g *orphanGuard) remove(pid int) { g.tell("-", pid) }
 
 func (g *orphanGuard) tell(op string, pid int) {
 	g.once.Do(func() {
-		cmd := exec.Command("sh", "-c", guardScript) //nolint:noctx // lives as long as this process
+		cmd := exec.Command("sh", "-c", guardScript)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 		in, err := cmd.StdinPipe()
 		if err == nil {
 			err = cmd.Start()

@@ -21,7 +21,7 @@ const orphanMode = "REVEILLE_HARNESS_ORPHAN"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(orphanMode) != "" {
-		p, err := Start("sleep", &Output{}, exec.Command("sleep", "60")) //nolint:noctx // outlives this process, that is the point
+		p, err := Start("sleep", &Output{}, exec.Command("sleep", "60"))
 		if err != nil {
 			panic(err)
 		}
@@ -167,7 +167,7 @@ func TestNoProcessOutlivesAKilledTestBinary(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), self) //nolint:gosec // this very binary
+	cmd := exec.CommandContext(t.Context(), self)
 	cmd.Env = append(os.Environ(), orphanMode+"=1")
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -185,7 +185,7 @@ func TestNoProcessOutlivesAKilledTestBinary(t *testing.T) {
 	_ = cmd.Wait()
 	Eventually(t, Wait, "the orphan is killed", func() error {
 		if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) && !isZombie(pid) {
-			return fmt.Errorf("process %d is still there (%v)", pid, err)
+			return fmt.Errorf("process %d is still there (%w)", pid, err)
 		}
 		return nil
 	})
@@ -193,6 +193,6 @@ func TestNoProcessOutlivesAKilledTestBinary(t *testing.T) {
 
 // isZombie says whether a process has ended and nobody has taken note: there may be no init process to do so here.
 func isZombie(pid int) bool {
-	state, err := exec.Command("ps", "-o", "stat=", "-p", fmt.Sprint(pid)).Output() //nolint:gosec,noctx // a number
+	state, err := exec.Command("ps", "-o", "stat=", "-p", fmt.Sprint(pid)).Output()
 	return err == nil && strings.HasPrefix(strings.TrimSpace(string(state)), "Z")
 }

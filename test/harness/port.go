@@ -2,6 +2,7 @@ package harness
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -23,28 +24,35 @@ const (
 // binary, is given before this one ends. So a server can be told its port, and be started on it again.
 func FreePort(t testing.TB) int {
 	t.Helper()
+	port, release, err := ReservePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(release)
+	return port
+}
+
+// ReservePort is FreePort for a port that is kept until it is released.
+func ReservePort() (port int, release func(), err error) {
 	dir := filepath.Join(os.TempDir(), fmt.Sprintf("reveille-test-ports-%d", os.Getuid()))
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		t.Fatalf("free port: %v", err)
+		return 0, nil, fmt.Errorf("free port: %w", err)
 	}
 	for range 200 {
-		port := firstPort + rand.IntN(lastPort-firstPort+1) //nolint:gosec // no secret
+		port := firstPort + rand.IntN(lastPort-firstPort+1)
 		lock, err := tryLock(filepath.Join(dir, strconv.Itoa(port)))
 		if err != nil {
-			t.Fatalf("free port: %v", err)
+			return 0, nil, fmt.Errorf("free port: %w", err)
 		}
 		if lock == nil {
 			continue
 		}
-		if !canListen(port) {
-			_ = lock.Close()
-			continue
+		if canListen(port) {
+			return port, func() { _ = lock.Close() }, nil
 		}
-		t.Cleanup(func() { _ = lock.Close() })
-		return port
+		_ = lock.Close()
 	}
-	t.Fatalf("free port: none found from %d to %d", firstPort, lastPort)
-	return 0
+	return 0, nil, fmt.Errorf("free port: none found from %d to %d", firstPort, lastPort)
 }
 
 func canListen(port int) bool {
@@ -69,7 +77,7 @@ func waitLock(path string) (*os.File, error) {
 }
 
 func flock(path string, how int) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600) //nolint:gosec // a path of our own making
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -78,11 +86,11 @@ func flock(path string, how int) (*os.File, error) {
 		if err == nil {
 			return f, nil
 		}
-		if err == syscall.EINTR { //nolint:errorlint // an Errno, never wrapped
+		if errors.Is(err, syscall.EINTR) {
 			continue
 		}
 		_ = f.Close()
-		if err == syscall.EWOULDBLOCK { //nolint:errorlint // an Errno, never wrapped
+		if errors.Is(err, syscall.EWOULDBLOCK) {
 			return nil, nil
 		}
 		return nil, fmt.Errorf("lock %s: %w", path, err)

@@ -31,9 +31,11 @@ type Process struct {
 	err    error // of Wait; set before done is closed
 }
 
-// Start runs a command; name is what messages call it. Its output goes to out.
+// Start runs a command; name is what messages call it. Its output goes to out. Signals that a terminal sends to all
+// processes at once pass it by: it is for its owner to end it.
 func Start(name string, out *Output, cmd *exec.Cmd) (*Process, error) {
 	cmd.Stdout, cmd.Stderr = out, out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)

@@ -48,7 +48,7 @@ func StartRedis(t testing.TB, args ...string) *Redis {
 func (r *Redis) Restart() {
 	r.t.Helper()
 	<-r.Done()
-	r.start(r.Process.output)
+	r.start(r.output)
 }
 
 // Client returns a client that is closed with the test.
@@ -60,7 +60,7 @@ func (r *Redis) Client() *redis.Client {
 
 func (r *Redis) start(out *Output) {
 	r.t.Helper()
-	cmd := exec.Command("redis-server", r.args...) //nolint:gosec,noctx // our own arguments; ended by Process
+	cmd := exec.Command("redis-server", r.args...)
 	p, err := Start("redis-server", out, cmd)
 	if err != nil {
 		r.t.Fatal(err)
@@ -86,7 +86,7 @@ func (r *Redis) start(out *Output) {
 func ready(t testing.TB, p *Process, check func(ctx context.Context) error) {
 	t.Helper()
 	var ended bool
-	err := poll(startTimeout, func() error {
+	err := Poll(startTimeout, func() error {
 		select {
 		case <-p.Done():
 			ended = true

@@ -70,7 +70,7 @@ func (s *RefServer) Restart() {
 func (s *RefServer) start(out *Output) {
 	s.t.Helper()
 	before := len(out.String())
-	cmd := exec.Command("node", append([]string{filepath.Join(s.dir, "server.mjs")}, s.args...)...) //nolint:gosec,noctx // ended by Process
+	cmd := exec.Command("node", append([]string{filepath.Join(s.dir, "server.mjs")}, s.args...)...)
 	p, err := Start("the reference server", out, cmd)
 	if err != nil {
 		s.t.Fatal(err)
@@ -94,7 +94,7 @@ type NodeScript struct {
 func StartNodeScript(t testing.TB, folder, script string, settings map[string]string) *NodeScript {
 	t.Helper()
 	out := testOutput(t, script)
-	cmd := exec.Command("node", filepath.Join(nodeModules(t, folder), script)) //nolint:gosec,noctx // ended by Process
+	cmd := exec.Command("node", filepath.Join(nodeModules(t, folder), script))
 	cmd.Env = Environ(settings)
 	p, err := Start(script, out, cmd)
 	if err != nil {

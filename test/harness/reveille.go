@@ -91,7 +91,7 @@ func (r *Reveille) Launch() {
 		<-r.Done()
 		out = r.output
 	}
-	cmd := exec.Command(r.bin) //nolint:gosec,noctx // ended by Process
+	cmd := exec.Command(r.bin)
 	cmd.Env = r.env
 	p, err := Start("Reveille", out, cmd)
 	if err != nil {

@@ -17,7 +17,7 @@ const Wait = 20 * time.Second
 // what was missing.
 func Eventually(t testing.TB, within time.Duration, what string, cond func() error) {
 	t.Helper()
-	if err := poll(within, cond); err != nil {
+	if err := Poll(within, cond); err != nil {
 		t.Fatalf("%s: not within %s: %v", what, within, err)
 	}
 }
@@ -25,12 +25,13 @@ func Eventually(t testing.TB, within time.Duration, what string, cond func() err
 // Never fails the test if cond returns nil at any moment of a span: for what must not happen, which no signal can tell.
 func Never(t testing.TB, during time.Duration, what string, cond func() error) {
 	t.Helper()
-	if poll(during, cond) == nil {
+	if Poll(during, cond) == nil {
 		t.Fatalf("%s: it happened", what)
 	}
 }
 
-func poll(within time.Duration, cond func() error) error {
+// Poll waits until cond returns nil. If that takes longer than within, it returns cond's last error.
+func Poll(within time.Duration, cond func() error) error {
 	deadline := time.NewTimer(within)
 	defer deadline.Stop()
 	tick := time.NewTicker(pollEvery)

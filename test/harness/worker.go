@@ -181,11 +181,11 @@ func VerifySignature(secret, header string, body []byte, now time.Time) error {
 	stamp, hasTime := strings.CutPrefix(stamp, "t=")
 	signature, hasSum := strings.CutPrefix(signature, "sha256=")
 	if !found || !hasTime || !hasSum {
-		return fmt.Errorf("Webhook-Signature is %q, want t=…,sha256=…", header) //nolint:staticcheck // a header's name
+		return fmt.Errorf("Webhook-Signature is %q, want t=…,sha256=…", header)
 	}
 	seconds, err := strconv.ParseInt(stamp, 10, 64)
 	if err != nil {
-		return fmt.Errorf("Webhook-Signature has the time %q", stamp) //nolint:staticcheck // a header's name
+		return fmt.Errorf("Webhook-Signature has the time %q", stamp)
 	}
 	if age := now.Sub(time.Unix(seconds, 0)); age.Abs() > 5*time.Minute {
 		return fmt.Errorf("the wake was signed %s ago, more than 5 minutes", age)

@@ -1,0 +1,31 @@
+# "make" or "make help" lists the targets.
+GOLANGCI_VERSION := v2.15.0
+GOLANGCI := .tools/golangci-lint-$(GOLANGCI_VERSION)
+# Twice what the tests take on two busy cores.
+TEST_TIMEOUT ?= 10m
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test build lint deps
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: ## see a worker being woken, on this machine (needs Go and Node 20; Ctrl-C ends it)
+	@go run ./test/demo
+
+test: deps ## run every test with the race detector (installs redis-server and a C compiler if need be)
+	go test -race -count=1 -timeout $(TEST_TIMEOUT) ./...
+
+build: ## build ./reveille
+	go build -o reveille ./cmd/reveille
+
+lint: $(GOLANGCI) ## check the format and look for mistakes
+	$(GOLANGCI) run ./...
+
+deps:
+	@.ci/install-deps
+
+# The linter is built from its own module, so its dependencies are not ours.
+$(GOLANGCI):
+	GOBIN=$(CURDIR)/.tools GOFLAGS= go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
+	mv .tools/golangci-lint $@

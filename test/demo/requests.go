@@ -1,0 +1,137 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"time"
+
+	"reveille/test/harness"
+)
+
+// client ignores the proxies of the environment: everything is on this machine.
+var client = &http.Client{Transport: &http.Transport{}, Timeout: 20 * time.Second}
+
+// request sends JSON, or nothing if body is nil, and reads the answer, which must have one of the statuses.
+func request(ctx context.Context, method, url, token string, body any, want ...int) (http.Header, []byte, error) {
+	var reader io.Reader
+	if body != nil {
+		text, err := json.Marshal(body)
+		if err != nil {
+			return nil, nil, err
+		}
+		reader = bytes.NewReader(text)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, url, reader)
+	if err != nil {
+		return nil, nil, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	res, err := client.Do(req)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { _ = res.Body.Close() }()
+	answer, err := io.ReadAll(res.Body)
+	if err != nil {
+		return nil, nil, err
+	}
+	if !slices.Contains(want, res.StatusCode) {
+		return nil, nil, fmt.Errorf("%s %s was answered %s: %s", method, url, res.Status, answer)
+	}
+	return res.Header, answer, nil
+}
+
+// createStream creates the demo's stream through the gateway.
+func createStream(ctx context.Context, gateway string) error {
+	_, _, err := request(ctx, http.MethodPut, gateway+stream, "", nil, http.StatusCreated)
+	return err
+}
+
+// subscribe creates the subscription and returns its secret, once the streams that are there have their consumers.
+func subscribe(ctx context.Context, api, webhook string) (secret string, err error) {
+	body := map[string]string{"webhook": webhook, "description": "what make demo shows"}
+	_, answer, err := request(ctx, http.MethodPut, api+pattern+"?subscription="+subscription, "", body, http.StatusCreated)
+	if err != nil {
+		return "", err
+	}
+	var created harness.Subscription
+	if err := json.Unmarshal(answer, &created); err != nil {
+		return "", err
+	}
+	return created.Secret, harness.Poll(startWithin, func() error {
+		_, answer, err := request(ctx, http.MethodGet, api+pattern+"?subscription="+subscription, "", nil, http.StatusOK)
+		if err != nil {
+			return err
+		}
+		var now harness.Subscription
+		if err := json.Unmarshal(answer, &now); err != nil {
+			return err
+		}
+		if now.Backfill != nil {
+			return fmt.Errorf("the subscription has %d of %d streams", now.Backfill.Done, now.Backfill.Total)
+		}
+		return nil
+	})
+}
+
+// write appends an event every second, until ctx ends.
+func write(ctx context.Context, server string, say *console) error {
+	tick := time.NewTicker(appendEvery)
+	defer tick.Stop()
+	for n := 1; ; n++ {
+		event := map[string]int{"n": n}
+		say.line("writer", `appends {"n":%d} to %s, straight to the stream server, behind Reveille's back`, n, stream)
+		if _, _, err := request(ctx, http.MethodPost, server+stream, "", event, http.StatusOK, http.StatusNoContent); err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// read returns the messages of a stream from an offset to its tail, and the offset read to.
+func read(ctx context.Context, url, offset string) (messages []json.RawMessage, next string, err error) {
+	for {
+		header, body, err := request(ctx, http.MethodGet, url+"?offset="+offset, "", nil, http.StatusOK)
+		if err != nil {
+			return nil, "", err
+		}
+		var batch []json.RawMessage
+		if err := json.Unmarshal(body, &batch); err != nil {
+			return nil, "", fmt.Errorf("GET %s: %w", url, err)
+		}
+		messages, next = append(messages, batch...), header.Get("Stream-Next-Offset")
+		if header.Get("Stream-Up-To-Date") == "true" || next == offset {
+			return messages, next, nil
+		}
+		offset = next
+	}
+}
+
+// callback reports to Reveille and returns the streams with their offsets. A demo is shorter than the hour that a token
+// is good for.
+func callback(ctx context.Context, wake harness.Payload, cb harness.Callback) ([]harness.StreamOffset, error) {
+	_, answer, err := request(ctx, http.MethodPost, wake.Callback, wake.Token, cb, http.StatusOK)
+	if err != nil {
+		return nil, err
+	}
+	var said harness.CallbackAnswer
+	if err := json.Unmarshal(answer, &said); err != nil {
+		return nil, err
+	}
+	return said.Streams, nil
+}
