@@ -82,7 +82,7 @@ func TestGatewayConformsAsTheServerBehindItDoes(t *testing.T) {
 			t.Errorf("passes straight against the server, %q through the gateway: %s\n%s", g.Status, name, g.FailureMessages)
 		}
 	}
-	t.Logf("%d tests pass straight against the server, %d were run through the gateway", passed, len(got))
+	t.Logf("%d tests pass straight against the server", passed)
 	if passed < minTests {
 		t.Errorf("only %d tests pass straight against the server, want at least %d", passed, minTests)
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 // TokenKey is the REVEILLE_TOKEN_KEY of every Reveille that a test starts, so that several are replicas of one.
-const TokenKey = "a key for tests, of at least thirty-two bytes"
+const TokenKey = "a key for tests of at least thirty-two bytes"
 
 // Reveille is a running Reveille of a test's own.
 type Reveille struct {
