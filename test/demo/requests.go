@@ -88,7 +88,10 @@ func write(ctx context.Context, server string, say *console) error {
 	defer tick.Stop()
 	for n := 1; ; n++ {
 		event := map[string]int{"n": n}
-		say.line("writer", `appends {"n":%d} to %s, straight to the stream server, behind Reveille's back`, n, stream)
+		if n == 1 {
+			say.line("writer", "appends straight to the stream server, behind Reveille's back")
+		}
+		say.line("writer", `appends {"n":%d} to %s`, n, stream)
 		if _, _, err := request(ctx, http.MethodPost, server+stream, "", event, http.StatusOK, http.StatusNoContent); err != nil {
 			if ctx.Err() != nil {
 				return nil
