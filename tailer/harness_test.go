@@ -1,0 +1,158 @@
+package tailer
+
+import (
+	"context"
+	"net/url"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/zap/zaptest"
+
+	"reveille/fsm"
+)
+
+// rig is a running Tailer between a store and a server.
+type rig struct {
+	*Tailer
+	t     *testing.T
+	store *memory
+	up    *upstream
+
+	mu    sync.Mutex
+	wakes []fsm.Wake
+	stop  func()
+}
+
+// Deliver is fsm.Deliverer's.
+func (r *rig) Deliver(wakes []fsm.Wake) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.wakes = append(r.wakes, wakes...)
+}
+
+func (r *rig) woken(path string) []fsm.Wake {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var list []fsm.Wake
+	for _, w := range r.wakes {
+		if w.Primary == path {
+			list = append(list, w)
+		}
+	}
+	return list
+}
+
+// newRig makes a Tailer with short times that does not run yet.
+func newRig(t *testing.T, change ...func(*Config)) *rig {
+	t.Helper()
+	r := &rig{t: t, store: newMemory(), up: newUpstream(t)}
+	r.build(change...)
+	return r
+}
+
+func (r *rig) build(change ...func(*Config)) {
+	r.t.Helper()
+	root, err := url.Parse(r.up.URL)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	cfg := Config{
+		UpstreamURL: root, Store: r.store, Deliverer: r, Logger: zaptest.NewLogger(r.t),
+		Check: 200 * time.Millisecond, GoneGrace: 300 * time.Millisecond, HeadTimeout: 500 * time.Millisecond,
+		PaceMin: 5 * time.Millisecond, PaceMax: 50 * time.Millisecond, BackoffMin: 5 * time.Millisecond, BackoffMax: 100 * time.Millisecond,
+		TTLFast: 10 * time.Millisecond, Spread: 50 * time.Millisecond, WatchEvery: 20 * time.Millisecond, Resync: 50 * time.Millisecond,
+		AwaitMin: 20 * time.Millisecond,
+	}
+	for _, f := range change {
+		f(&cfg)
+	}
+	if r.Tailer, err = New(cfg); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// start runs the Tailer until the test is over or stop is called.
+func (r *rig) start() *rig {
+	r.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(ctx) }()
+	var once sync.Once
+	r.stop = func() {
+		once.Do(func() {
+			cancel()
+			if err := <-ended; err != nil {
+				r.t.Errorf("Run: %v", err)
+			}
+		})
+	}
+	r.t.Cleanup(r.stop)
+	r.until("the tailer runs", func() bool {
+		r.backfills.mu.Lock()
+		defer r.backfills.mu.Unlock()
+		r.watches.mu.Lock()
+		defer r.watches.mu.Unlock()
+		return r.backfills.ctx != nil && r.watches.ctx != nil
+	})
+	return r
+}
+
+// subscribe creates a subscription the way the API does.
+func (r *rig) subscribe(id, pattern string) fsm.Subscription {
+	r.t.Helper()
+	sub, _, err := r.store.CreateSubscription(r.t.Context(), fsm.Subscription{ID: id, Pattern: pattern})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.Subscribed(r.t.Context(), sub)
+	return sub
+}
+
+// until waits for a condition.
+func (r *rig) until(what string, ok func() bool) {
+	r.t.Helper()
+	for deadline := time.Now().Add(8 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			r.t.Fatalf("it did not come about that %s", what)
+		}
+	}
+}
+
+// wake waits for the nth wake of a stream's consumer and returns it.
+func (r *rig) wake(path string, n int) fsm.Wake {
+	r.t.Helper()
+	r.until("a consumer is woken", func() bool { return len(r.woken(path)) >= n })
+	return r.woken(path)[n-1]
+}
+
+// put creates a stream through the gateway.
+func (r *rig) put(path string, events ...string) {
+	r.BeforeWrite(r.t.Context(), path)
+	r.Written(path, r.up.create(path, events...), true)
+}
+
+// post appends through the gateway.
+func (r *rig) post(path string, events ...string) {
+	r.BeforeWrite(r.t.Context(), path)
+	r.Written(path, r.up.append(path, events...), false)
+}
+
+// done is a worker that has read everything and says so.
+func (r *rig) done(w fsm.Wake) {
+	r.settle(r.store.finish(w))
+}
+
+// idle creates a stream with one consumer that is idle at its tail, and waits until it is watched live.
+func (r *rig) idle(path string) {
+	r.t.Helper()
+	r.subscribe("s", "/**")
+	r.put(path)
+	r.done(r.wake(path, 1))
+	r.watchedLive(path)
+}
+
+func (r *rig) watchedLive(path string) {
+	r.t.Helper()
+	r.until("the stream is watched live", func() bool { return r.up.waiters(path) == 1 })
+}
