@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -222,15 +223,17 @@ func TestEndpoints(t *testing.T) {
 			w.Header().Set("Location", "http://169.254.169.254/latest/meta-data/")
 			w.WriteHeader(http.StatusFound)
 		}},
-		{name: "429 is not retried before its Retry-After", call: "Fail", fail: failCall{retryAfter: 17 * time.Second},
+		{
+			name: "429 is not retried before its Retry-After", call: "Fail", fail: failCall{retryAfter: 17 * time.Second},
 			handler: func(w http.ResponseWriter, _ *http.Request) {
 				w.Header().Set("Retry-After", "17")
 				w.WriteHeader(http.StatusTooManyRequests)
-			}},
+			},
+		},
 		{name: "410 retires", call: "Fail", fail: failCall{retired: true}, handler: func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(http.StatusGone)
 		}},
-		{name: "500 with an endless body failed at once", call: "Fail", handler: func(w http.ResponseWriter, r *http.Request) {
+		{name: "500 with an endless body failed", call: "Fail", handler: func(w http.ResponseWriter, r *http.Request) {
 			w.WriteHeader(http.StatusInternalServerError)
 			drip(w, r, "x")
 			<-r.Context().Done()
@@ -382,10 +385,12 @@ func TestWakesWaitForASlot(t *testing.T) {
 
 // While the store is slow to note that wakes wait, a slot that comes free is used for what is at hand.
 func TestWakesThatWaitAndAreNotParkedYetGoOutAsTheyAre(t *testing.T) {
-	let, parking, unpark := make(chan struct{}), make(chan struct{}, parkers), make(chan struct{})
+	let, parking, unpark := make(chan struct{}), make(chan struct{}, 2*parkers), make(chan struct{})
+	var parks atomic.Int32
 	store := newMemStore()
 	store.hold = func(op string) {
 		if op == "Park" {
+			parks.Add(1)
 			parking <- struct{}{}
 			<-unpark
 		}
@@ -431,9 +436,13 @@ func TestWakesThatWaitAndAreNotParkedYetGoOutAsTheyAre(t *testing.T) {
 	if n := store.called("Begin"); n != 0 {
 		t.Errorf("Begin was called %d times", n)
 	}
+	f.Deliver(store.event(hang, "/hang/last", "0001"))
 	close(unpark)
-	store.untilCalls(t, "Park", parkers+1) // those that are at it, and the first once more
+	store.untilCalls(t, "Park", parkers+2) // those that are at it, the first once more, and the last
 	f.stop()
+	if n := parks.Load(); n != parkers+2 {
+		t.Errorf("Park was called %d times, so for wakes that were sent", n)
+	}
 	if len(hit) > 0 {
 		t.Errorf("%s was sent although its subscription is gone", <-hit)
 	}
