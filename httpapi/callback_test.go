@@ -102,7 +102,9 @@ func TestCallbackIsJudgedInOrderAndTheFirstFailureAnswers(t *testing.T) {
 		{"ack beyond the tail", func(a *attempt) { a.offset = "201" }, 409, fsm.CodeInvalidOffset, `"200"`, true},
 	}
 	for i, first := range faults {
-		t.Run(first.name+" alone", func(t *testing.T) { judge(t, faults[i].spoil, nil, first.status, first.code, first.says, first.token) })
+		t.Run(first.name+" alone", func(t *testing.T) {
+			judge(t, first.spoil, nil, first.status, first.code, first.says, first.token)
+		})
 		for _, second := range faults[i+1:] {
 			t.Run(first.name+" before "+second.name, func(t *testing.T) {
 				judge(t, first.spoil, second.spoil, first.status, first.code, first.says, first.token)
@@ -144,7 +146,8 @@ func judge(t *testing.T, first, second func(*attempt), status int, code fsm.Code
 	}
 	if has {
 		parsed, err := h.tokens.Parse(text)
-		if err != nil || parsed.Epoch != epoch || parsed.Consumer != consumerID || parsed.Generation != generation || !parsed.Expires.After(h.clock()) {
+		if err != nil || parsed.Epoch != epoch || parsed.Consumer != consumerID ||
+			parsed.Generation != generation || !parsed.Expires.After(h.clock()) {
 			t.Fatalf("the answer's token says %+v, %v", parsed, err)
 		}
 	}
@@ -198,12 +201,15 @@ func TestCallbackBodyErrorsNameTheField(t *testing.T) {
 		`{"epoch":7,"wake_id":7}`: "wake_id must", `{"epoch":7,"wake_id":""}`: "wake_id is empty",
 		`{"epoch":7,"done":1}`: "done must", `{"epoch":7,"acks":{}}`: "acks must", `{"epoch":7,"acks":[null]}`: "acks[0] must",
 		`{"epoch":7,"acks":["/a"]}`: "acks[0] must", `{"epoch":7,"acks":[{"offset":"1"}]}`: "acks[0].path must",
-		`{"epoch":7,"acks":[{"path":"/a"}]}`: "acks[0].offset must", `{"epoch":7,"acks":[{"path":"/a","offset":5}]}`: "acks[0].offset must",
+		`{"epoch":7,"acks":[{"path":"/a"}]}`:                                        "acks[0].offset must",
+		`{"epoch":7,"acks":[{"path":"/a","offset":5}]}`:                             "acks[0].offset must",
 		`{"epoch":7,"acks":[{"path":"/a","offset":"5"},{"path":"a","offset":"5"}]}`: "acks[1].path: not a stream path",
-		`{"epoch":7,"subscribe":"/a"}`:                                              "subscribe must", `{"epoch":7,"subscribe":["/a",7]}`: "subscribe[1] must",
-		`{"epoch":7,"subscribe":["/a?b"]}`: "subscribe[0]: not a stream path", `{"epoch":7,"unsubscribe":[null]}`: "unsubscribe[0] must",
-		`{"epoch":7,"unsubscribe":["x"]}`:               "unsubscribe[0]: not",
-		`{"epoch":7,"subscribe":["/a","/b","/c","/d"]}`: "subscribe: a consumer can be subscribed to at most 3 streams",
+		`{"epoch":7,"subscribe":"/a"}`:                                              "subscribe must",
+		`{"epoch":7,"subscribe":["/a",7]}`:                                          "subscribe[1] must",
+		`{"epoch":7,"subscribe":["/a?b"]}`:                                          "subscribe[0]: not a stream path",
+		`{"epoch":7,"unsubscribe":[null]}`:                                          "unsubscribe[0] must",
+		`{"epoch":7,"unsubscribe":["x"]}`:                                           "unsubscribe[0]: not",
+		`{"epoch":7,"subscribe":["/a","/b","/c","/d"]}`:                             "subscribe: a consumer can be subscribed to at most 3 streams",
 	} {
 		a := h.callback(token, body)
 		h.want(a, 400, fsm.CodeInvalidRequest, says)
@@ -239,7 +245,8 @@ func TestCallbackSucceeds(t *testing.T) {
 		t.Fatal("the answer may be kept")
 	}
 	c, _ := h.store.consumer(consumerID)
-	if c.State != fsm.Live || c.Links["/tools/x"] != (fsm.Link{Acked: "42", Tail: "42"}) || c.Links["/lazy"] != (fsm.Link{Acked: fsm.Start}) {
+	if c.State != fsm.Live || c.Links["/tools/x"] != (fsm.Link{Acked: "42", Tail: "42"}) ||
+		c.Links["/lazy"] != (fsm.Link{Acked: fsm.Start}) {
 		t.Fatalf("consumer is %+v", c)
 	}
 	h.wantCalls("watch /agents/task-1 [/tools/x /lazy]")
@@ -392,7 +399,8 @@ func TestCallbackAsksForATailThatAnAckLiesBeyond(t *testing.T) {
 	})
 	t.Run("but not for one that is no offset", func(t *testing.T) {
 		h := second(t)
-		h.want(h.callback(h.token(consumerID, epoch, 0), `{"epoch":7,"acks":[{"path":"/b","offset":"now"}]}`), 409, fsm.CodeInvalidOffset, "now")
+		h.want(h.callback(h.token(consumerID, epoch, 0), `{"epoch":7,"acks":[{"path":"/b","offset":"now"}]}`),
+			409, fsm.CodeInvalidOffset, "now")
 		if got := h.up.asked(); !slices.Equal(got, []string{primary}) {
 			t.Fatalf("asked %q", got)
 		}
@@ -438,7 +446,8 @@ func TestCallbackSubscribesManyStreams(t *testing.T) {
 func TestCallbackPathIsRaw(t *testing.T) {
 	h := woken(t, nil)
 	token := h.token(consumerID, epoch, 0)
-	for _, target := range []string{"/callback/my-sub:/agents/task-1", "/callback/", "/callback", "/callback/a/b", "/callback%2F" + consumerID} {
+	for _, target := range []string{"/callback/my-sub:/agents/task-1", "/callback/", "/callback", "/callback/a/b",
+		"/callback%2F" + consumerID} {
 		h.want(h.api(http.MethodPost, target, `{"epoch":7}`, "Authorization", "Bearer "+token), 404, fsm.CodeNotFound, "")
 	}
 	for _, method := range []string{"GET", "PUT", "DELETE", "HEAD", "PURGE", "OPTIONS"} {

@@ -148,7 +148,7 @@ func (h *harness) admin(method, target, body string) answer {
 
 func (h *harness) read(res *http.Response) answer {
 	h.t.Helper()
-	defer res.Body.Close()
+	defer func() { _ = res.Body.Close() }()
 	text, err := io.ReadAll(res.Body)
 	if err != nil {
 		h.t.Fatal(err)
@@ -179,6 +179,22 @@ func (h *harness) wantCalls(want ...string) {
 	h.t.Helper()
 	if got := h.rec.noted(); !slices.Equal(got, want) {
 		h.t.Fatalf("got calls %q, want %q", got, want)
+	}
+}
+
+// await waits until a call was made.
+func (h *harness) await(call string) {
+	h.t.Helper()
+	limit := time.After(10 * time.Second)
+	for {
+		select {
+		case got := <-h.rec.told:
+			if got == call {
+				return
+			}
+		case <-limit:
+			h.t.Fatalf("there was no call %q, only %q", call, h.rec.noted())
+		}
 	}
 }
 

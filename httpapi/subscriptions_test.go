@@ -61,7 +61,8 @@ func TestSubscriptionLifeCycle(t *testing.T) {
 		}
 	}
 	h.want(h.api(http.MethodGet, target, ""), 404, fsm.CodeSubscriptionNotFound, "")
-	if a = h.api(http.MethodPut, target, `{"webhook":"https://w.example/hook","description":null}`); a.status != 201 || strings.Contains(a.text, "description") {
+	a = h.api(http.MethodPut, target, `{"webhook":"https://w.example/hook","description":null}`)
+	if a.status != 201 || strings.Contains(a.text, "description") {
 		t.Fatalf("without a description: %d %s", a.status, a.text)
 	}
 	if a.body["webhook_secret"] == secret {
@@ -147,14 +148,20 @@ func TestSubscriptionErrorsNameTheCauseAndChangeNothing(t *testing.T) {
 		{"a body cut short", "PUT", "/a?subscription=a", hook[:20], 400, fsm.CodeInvalidRequest, "not JSON"},
 		{"garbage after the body", "PUT", "/a?subscription=a", hook + "}", 400, fsm.CodeInvalidRequest, "not JSON"},
 		{"a body that is a list", "PUT", "/a?subscription=a", "[" + hook + "]", 400, fsm.CodeInvalidRequest, "not a JSON object"},
-		{"no webhook", "PUT", "/a?subscription=a", `{"Webhook":"https://w.example"}`, 400, fsm.CodeInvalidRequest, "webhook is missing"},
-		{"a null webhook", "PUT", "/a?subscription=a", `{"webhook":null}`, 400, fsm.CodeInvalidRequest, "webhook is missing"},
+		{"no webhook", "PUT", "/a?subscription=a", `{"Webhook":"https://w.example"}`,
+			400, fsm.CodeInvalidRequest, "webhook is missing"},
+		{"a null webhook", "PUT", "/a?subscription=a", `{"webhook":null}`,
+			400, fsm.CodeInvalidRequest, "webhook is missing"},
 		{"an empty webhook", "PUT", "/a?subscription=a", `{"webhook":""}`, 400, fsm.CodeInvalidRequest, "webhook is empty"},
 		{"a webhook that is a number", "PUT", "/a?subscription=a", `{"webhook":1}`, 400, fsm.CodeInvalidRequest, "webhook must be"},
-		{"a long webhook", "PUT", "/a?subscription=a", `{"webhook":"https://w.example/` + long + `"}`, 400, fsm.CodeInvalidRequest, "webhook is longer"},
-		{"a description that is a list", "PUT", "/a?subscription=a", `{"webhook":"https://w.example/","description":[]}`, 400, fsm.CodeInvalidRequest, "description must be"},
-		{"a long description", "PUT", "/a?subscription=a", `{"webhook":"https://w.example/","description":"` + long + `"}`, 400, fsm.CodeInvalidRequest, "description is longer"},
-		{"a large body", "PUT", "/a?subscription=a", `{"webhook":"https://w.example/","x":"` + strings.Repeat("x", MaxBody) + `"}`, 413, fsm.CodeBodyTooLarge, "1048576"},
+		{"a long webhook", "PUT", "/a?subscription=a", `{"webhook":"https://w.example/` + long + `"}`,
+			400, fsm.CodeInvalidRequest, "webhook is longer"},
+		{"a description that is a list", "PUT", "/a?subscription=a", `{"webhook":"https://w.example/","description":[]}`,
+			400, fsm.CodeInvalidRequest, "description must be"},
+		{"a long description", "PUT", "/a?subscription=a", `{"webhook":"https://w.example/","description":"` + long + `"}`,
+			400, fsm.CodeInvalidRequest, "description is longer"},
+		{"a large body", "PUT", "/a?subscription=a", `{"webhook":"https://w.example/","x":"` + strings.Repeat("x", MaxBody) + `"}`,
+			413, fsm.CodeBodyTooLarge, "1048576"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := newHarness(t, nil)
@@ -182,7 +189,8 @@ func TestSubscriptionErrorsNameTheCauseAndChangeNothing(t *testing.T) {
 		}
 	})
 	for _, r := range []struct{ method, target, body string }{
-		{"PUT", "/a?subscription=a", hook}, {"GET", "/a?subscription=a", ""}, {"GET", "/a?subscriptions", ""}, {"DELETE", "/a?subscription=a", ""},
+		{"PUT", "/a?subscription=a", hook}, {"GET", "/a?subscription=a", ""}, {"GET", "/a?subscriptions", ""},
+		{"DELETE", "/a?subscription=a", ""},
 	} {
 		t.Run("a store that is away: "+r.method+" "+r.target, func(t *testing.T) {
 			h := newHarness(t, nil)
