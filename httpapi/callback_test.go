@@ -446,8 +446,10 @@ func TestCallbackSubscribesManyStreams(t *testing.T) {
 func TestCallbackPathIsRaw(t *testing.T) {
 	h := woken(t, nil)
 	token := h.token(consumerID, epoch, 0)
-	for _, target := range []string{"/callback/my-sub:/agents/task-1", "/callback/", "/callback", "/callback/a/b",
-		"/callback%2F" + consumerID} {
+	for _, target := range []string{
+		"/callback/my-sub:/agents/task-1", "/callback/", "/callback", "/callback/a/b",
+		"/callback%2F" + consumerID,
+	} {
 		h.want(h.api(http.MethodPost, target, `{"epoch":7}`, "Authorization", "Bearer "+token), 404, fsm.CodeNotFound, "")
 	}
 	for _, method := range []string{"GET", "PUT", "DELETE", "HEAD", "PURGE", "OPTIONS"} {

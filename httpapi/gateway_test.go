@@ -263,15 +263,19 @@ func TestGatewayTellsDiscoveryOfWrites(t *testing.T) {
 		status                   int
 		want                     []string
 	}{
-		{"PUT that creates", "PUT", "/a%2Fb", "0_0", 201,
-			[]string{"before /a%2Fb", "upstream PUT /base/a%2Fb", `written /a%2Fb "0_0" true`}},
+		{
+			"PUT that creates", "PUT", "/a%2Fb", "0_0", 201,
+			[]string{"before /a%2Fb", "upstream PUT /base/a%2Fb", `written /a%2Fb "0_0" true`},
+		},
 		{"PUT of one that is there", "PUT", "/a", "0_5", 200, []string{"before /a", "upstream PUT /base/a", `written /a "0_5" false`}},
 		{"POST", "POST", "/a", "0_9", 204, []string{"before /a", "upstream POST /base/a", `written /a "0_9" false`}},
 		{"POST whose answer names no tail", "POST", "/a", "", 200, []string{"before /a", "upstream POST /base/a", `written /a "" false`}},
 		{"POST that is refused", "POST", "/a", "", 409, []string{"before /a", "upstream POST /base/a", "refused /a"}},
 		{"POST that is redirected", "POST", "/a", "", 307, []string{"before /a", "upstream POST /base/a", "refused /a"}},
-		{"POST to a path with dots", "POST", "/x/../a", "7", 200,
-			[]string{"before /a", "upstream POST /base/x/../a", `written /a "7" false`}},
+		{
+			"POST to a path with dots", "POST", "/x/../a", "7", 200,
+			[]string{"before /a", "upstream POST /base/x/../a", `written /a "7" false`},
+		},
 		{"DELETE", "DELETE", "/a", "", 204, []string{"upstream DELETE /base/a", "deleted /a"}},
 		{"DELETE of one that is not there", "DELETE", "/a", "", 404, []string{"upstream DELETE /base/a"}},
 		{"GET", "GET", "/a", "0_9", 200, []string{"upstream GET /base/a"}},
@@ -279,10 +283,14 @@ func TestGatewayTellsDiscoveryOfWrites(t *testing.T) {
 		{"OPTIONS", "OPTIONS", "/a", "", 204, []string{"upstream OPTIONS /base/a"}},
 		{"POST to the registry stream", "POST", "/__registry__", "1", 200, []string{"upstream POST /base/__registry__"}},
 		{"PUT below the registry stream", "PUT", "/__registry__/x", "1", 201, []string{"upstream PUT /base/__registry__/x"}},
-		{"PUT of one named like it", "PUT", "/__registry__x", "1", 201,
-			[]string{"before /__registry__x", "upstream PUT /base/__registry__x", `written /__registry__x "1" true`}},
-		{"PUT of a path that is too long to be one", "PUT", "/" + strings.Repeat("x", 2048), "1", 201,
-			[]string{"upstream PUT /base/" + strings.Repeat("x", 2048)}},
+		{
+			"PUT of one named like it", "PUT", "/__registry__x", "1", 201,
+			[]string{"before /__registry__x", "upstream PUT /base/__registry__x", `written /__registry__x "1" true`},
+		},
+		{
+			"PUT of a path that is too long to be one", "PUT", "/" + strings.Repeat("x", 2048), "1", 201,
+			[]string{"upstream PUT /base/" + strings.Repeat("x", 2048)},
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h.rec.calls = nil

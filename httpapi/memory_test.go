@@ -253,14 +253,17 @@ func (r *recorder) Deleted(_ context.Context, path string) error {
 	r.note("deleted %s", path)
 	return r.err
 }
+
 func (r *recorder) Name(_ context.Context, paths []string) error {
 	r.note("name %v", paths)
 	return r.err
 }
+
 func (r *recorder) Forget(_ context.Context, paths []string) error {
 	r.note("forget %v", paths)
 	return r.err
 }
+
 func (r *recorder) Subscribed(_ context.Context, sub fsm.Subscription) {
 	r.note("subscribed %s %s", sub.ID, sub.Pattern)
 	if r.onSubscribed != nil {

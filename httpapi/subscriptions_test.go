@@ -148,20 +148,32 @@ func TestSubscriptionErrorsNameTheCauseAndChangeNothing(t *testing.T) {
 		{"a body cut short", "PUT", "/a?subscription=a", hook[:20], 400, fsm.CodeInvalidRequest, "not JSON"},
 		{"garbage after the body", "PUT", "/a?subscription=a", hook + "}", 400, fsm.CodeInvalidRequest, "not JSON"},
 		{"a body that is a list", "PUT", "/a?subscription=a", "[" + hook + "]", 400, fsm.CodeInvalidRequest, "not a JSON object"},
-		{"no webhook", "PUT", "/a?subscription=a", `{"Webhook":"https://w.example"}`,
-			400, fsm.CodeInvalidRequest, "webhook is missing"},
-		{"a null webhook", "PUT", "/a?subscription=a", `{"webhook":null}`,
-			400, fsm.CodeInvalidRequest, "webhook is missing"},
+		{
+			"no webhook", "PUT", "/a?subscription=a", `{"Webhook":"https://w.example"}`,
+			400, fsm.CodeInvalidRequest, "webhook is missing",
+		},
+		{
+			"a null webhook", "PUT", "/a?subscription=a", `{"webhook":null}`,
+			400, fsm.CodeInvalidRequest, "webhook is missing",
+		},
 		{"an empty webhook", "PUT", "/a?subscription=a", `{"webhook":""}`, 400, fsm.CodeInvalidRequest, "webhook is empty"},
 		{"a webhook that is a number", "PUT", "/a?subscription=a", `{"webhook":1}`, 400, fsm.CodeInvalidRequest, "webhook must be"},
-		{"a long webhook", "PUT", "/a?subscription=a", `{"webhook":"https://w.example/` + long + `"}`,
-			400, fsm.CodeInvalidRequest, "webhook is longer"},
-		{"a description that is a list", "PUT", "/a?subscription=a", `{"webhook":"https://w.example/","description":[]}`,
-			400, fsm.CodeInvalidRequest, "description must be"},
-		{"a long description", "PUT", "/a?subscription=a", `{"webhook":"https://w.example/","description":"` + long + `"}`,
-			400, fsm.CodeInvalidRequest, "description is longer"},
-		{"a large body", "PUT", "/a?subscription=a", `{"webhook":"https://w.example/","x":"` + strings.Repeat("x", MaxBody) + `"}`,
-			413, fsm.CodeBodyTooLarge, "1048576"},
+		{
+			"a long webhook", "PUT", "/a?subscription=a", `{"webhook":"https://w.example/` + long + `"}`,
+			400, fsm.CodeInvalidRequest, "webhook is longer",
+		},
+		{
+			"a description that is a list", "PUT", "/a?subscription=a", `{"webhook":"https://w.example/","description":[]}`,
+			400, fsm.CodeInvalidRequest, "description must be",
+		},
+		{
+			"a long description", "PUT", "/a?subscription=a", `{"webhook":"https://w.example/","description":"` + long + `"}`,
+			400, fsm.CodeInvalidRequest, "description is longer",
+		},
+		{
+			"a large body", "PUT", "/a?subscription=a", `{"webhook":"https://w.example/","x":"` + strings.Repeat("x", MaxBody) + `"}`,
+			413, fsm.CodeBodyTooLarge, "1048576",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := newHarness(t, nil)
@@ -189,7 +201,9 @@ func TestSubscriptionErrorsNameTheCauseAndChangeNothing(t *testing.T) {
 		}
 	})
 	for _, r := range []struct{ method, target, body string }{
-		{"PUT", "/a?subscription=a", hook}, {"GET", "/a?subscription=a", ""}, {"GET", "/a?subscriptions", ""},
+		{"PUT", "/a?subscription=a", hook},
+		{"GET", "/a?subscription=a", ""},
+		{"GET", "/a?subscriptions", ""},
 		{"DELETE", "/a?subscription=a", ""},
 	} {
 		t.Run("a store that is away: "+r.method+" "+r.target, func(t *testing.T) {
@@ -203,8 +217,15 @@ func TestSubscriptionErrorsNameTheCauseAndChangeNothing(t *testing.T) {
 func TestWithoutAGatewayTheRestIsNotFound(t *testing.T) {
 	h := newHarness(t, nil)
 	for _, r := range [][2]string{
-		{"GET", "/a"}, {"PUT", "/a"}, {"POST", "/a?subscription=a"}, {"HEAD", "/a?subscription=a"}, {"OPTIONS", "/"}, {"PURGE", "/x"},
-		{"PUT", "/a?subscriptions"}, {"GET", "/a?Subscription=a"}, {"GET", "/a?x=subscription"},
+		{"GET", "/a"},
+		{"PUT", "/a"},
+		{"POST", "/a?subscription=a"},
+		{"HEAD", "/a?subscription=a"},
+		{"OPTIONS", "/"},
+		{"PURGE", "/x"},
+		{"PUT", "/a?subscriptions"},
+		{"GET", "/a?Subscription=a"},
+		{"GET", "/a?x=subscription"},
 	} {
 		if a := h.api(r[0], r[1], ""); a.status != 404 {
 			t.Fatalf("%v: got %d %s", r, a.status, a.text)
