@@ -1,0 +1,248 @@
+package fsm
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+	"pgregory.net/rapid"
+)
+
+func TestRetrySchedule(t *testing.T) {
+	for _, tt := range []struct {
+		retry  int
+		jitter Jitter
+		want   time.Duration
+	}{
+		{1, 0, 200 * time.Millisecond},
+		{2, 0, 400 * time.Millisecond},
+		{8, 0, 25600 * time.Millisecond},
+		{9, 0, 30 * time.Second},
+		{10, 0, 30 * time.Second},
+		{10, 999_999, 30*time.Second + 999*time.Millisecond},
+		{1, 500_000, 700 * time.Millisecond},
+		{11, 0, 60 * time.Second},
+		{11, 999_999, 64*time.Second + 999*time.Millisecond},
+		{100_000, 0, 60 * time.Second},
+	} {
+		if got := RetryDelay(tt.retry, tt.jitter); got != tt.want {
+			t.Errorf("retry %d with jitter %d: %v, want %v", tt.retry, tt.jitter, got, tt.want)
+		}
+	}
+}
+
+func TestGlobPatterns(t *testing.T) {
+	for _, tt := range []struct {
+		pattern string
+		yes, no []string
+	}{
+		{"/agents/*", []string{"/agents/task-1", "/agents/a%2Fb"}, []string{"/agents/foo/bar", "/agents", "/agents/", "/x/task-1"}},
+		{"/agents/**", []string{"/agents/task-1", "/agents/foo/bar/baz", "/agents", "/agents/x/"}, []string{"/other/path", "/agent"}},
+		{"/agents/*/inbox", []string{"/agents/worker-1/inbox"}, []string{"/agents/worker-1/outbox", "/agents/inbox", "/agents/a/b/inbox"}},
+		{"/**", []string{"/", "/a", "/a/b/c"}, nil},
+		{"/**/inbox", []string{"/inbox", "/a/inbox", "/a/b/inbox"}, []string{"/a/inbox/b"}},
+		{"/a/**/b/**/c", []string{"/a/b/c", "/a/x/b/y/z/c", "/a/b/b/c"}, []string{"/a/c", "/a/b", "/b/c"}},
+		{"/agents/%2A", []string{"/agents/task-1"}, []string{"/agents/a/b"}},
+		{"/agents/%2a%2A", []string{"/agents/a/b"}, nil},
+		{"/exact", []string{"/exact"}, []string{"/exac", "/exact/", "/Exact"}},
+		{"/a%20b/*", []string{"/a%20b/c"}, []string{"/a b/c"}},
+		{"/*", nil, []string{"/*", "/%2A", "/%2a"}},
+	} {
+		p, err := ParsePattern(tt.pattern)
+		if err != nil {
+			t.Fatalf("%s: %v", tt.pattern, err)
+		}
+		for _, path := range tt.yes {
+			if !p.Matches(path) {
+				t.Errorf("%s does not match %s", tt.pattern, path)
+			}
+		}
+		for _, path := range tt.no {
+			if p.Matches(path) {
+				t.Errorf("%s matches %s", tt.pattern, path)
+			}
+		}
+	}
+	for _, bad := range []string{
+		"", "agents/*", "/", "/agents/", "//a", "/a//b", "/***", "/a*b", "/a%2Ab", "/a/*b", "/./a", "/a/..", "/a/%2e%2E", "/a?b", "/a#b",
+		"/" + strings.Repeat("x", MaxPathLen),
+	} {
+		if p, err := ParsePattern(bad); !errors.Is(err, ErrPattern) {
+			t.Errorf("%q was taken as the pattern %q (%v)", bad, p, err)
+		}
+	}
+}
+
+// TestCatalogFindsWhatThePatternsMatch holds the index against the patterns one by one.
+func TestCatalogFindsWhatThePatternsMatch(t *testing.T) {
+	segment := rapid.SampledFrom([]string{"a", "b", "c", "*", "**"})
+	rapid.Check(t, func(t *rapid.T) {
+		catalog := NewCatalog()
+		var subs []Subscription
+		for i := range rapid.IntRange(0, 8).Draw(t, "subscriptions") {
+			pattern := "/" + strings.Join(rapid.SliceOfN(segment, 1, 6).Draw(t, "pattern"), "/")
+			subs = append(subs, Subscription{ID: fmt.Sprint(i), Pattern: pattern})
+		}
+		catalog.Replace(subs, 1)
+		path := "/" + strings.Join(rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "c", ""}), 0, 7).Draw(t, "path"), "/")
+		var want, got []string
+		for _, s := range subs {
+			if p, err := ParsePattern(s.Pattern); err == nil && p.Matches(path) {
+				want = append(want, s.ID)
+			}
+		}
+		for _, s := range catalog.Match(path) {
+			got = append(got, s.ID)
+		}
+		if !slices.Equal(got, want) {
+			t.Fatalf("%s: the index finds %v, the patterns %v of %+v", path, got, want, subs)
+		}
+	})
+}
+
+func TestCatalog(t *testing.T) {
+	c := NewCatalog()
+	if c.Loaded() || len(c.All()) != 0 {
+		t.Fatal("a new catalog is loaded")
+	}
+	changed := c.Changed()
+	c.Replace([]Subscription{{ID: "b", Pattern: "/x"}, {ID: "a", Pattern: "/**"}}, 5)
+	select {
+	case <-changed:
+	default:
+		t.Error("a change was not announced")
+	}
+	if all := c.All(); len(all) != 2 || all[0].ID != "a" {
+		t.Errorf("all: %+v", all)
+	}
+	c.Replace(nil, 4)
+	if _, ok := c.Get("b"); !ok || c.Version() != 5 {
+		t.Error("an older list replaced a newer one")
+	}
+}
+
+func TestOffsets(t *testing.T) {
+	order := []Offset{Start, "0000000000000000_0000000000000000", "0000000000000000_0000000000000013", "A", "Z", "a", "a 9", "b"}
+	for i, a := range order {
+		for j, b := range order {
+			if a.After(b) != (i > j) {
+				t.Errorf("%q after %q: %v", a, b, a.After(b))
+			}
+		}
+		if Offset("").After(a) || !a.After("") && a != Start {
+			t.Errorf("unknown against %q", a)
+		}
+	}
+	if o := KeyedOffset("000000000013", "13::IY03"); o.Value() != "13::IY03" || !o.After(KeyedOffset("000000000009", "9::IY03")) {
+		t.Errorf("keyed offset %q", o)
+	}
+	for _, good := range []string{"-1", "0", "0000000000000000_0000000000000013", "13::IY03", strings.Repeat("x", MaxOffsetLen)} {
+		if o, err := ParseOffset(good); err != nil || o.Value() != good {
+			t.Errorf("%q: %v", good, err)
+		}
+	}
+	for _, bad := range []string{"", "now", "a b", "a,b", "a&b", "a=b", "a?b", "a/b", "é", "a\n", strings.Repeat("x", MaxOffsetLen+1)} {
+		if _, err := ParseOffset(bad); !errors.Is(err, ErrOffset) {
+			t.Errorf("%q was taken as an offset", bad)
+		}
+	}
+}
+
+func TestCanonicalPath(t *testing.T) {
+	for _, tt := range []struct{ in, want string }{
+		{"/a/b", "/a/b"},
+		{"/a%2Fb/%c3%BC", "/a%2Fb/%c3%BC"},
+		{"/a b", "/a%20b"},
+		{"/ü", "/%C3%BC"},
+		{`/a"<>{}`, "/a%22%3C%3E%7B%7D"},
+		{`/a\b`, "/a/b"},
+		{"/a/./b/../c", "/a/c"},
+		{"/a/%2e%2E/b", "/b"},
+		{"/../..", "/"},
+		{"/a/..", "/"},
+		{"/a/.", "/a/"},
+		{"/a.b/...", "/a.b/..."},
+		{"/a//b/", "/a//b/"},
+	} {
+		got, err := CanonicalPath(tt.in)
+		if err != nil || got != tt.want {
+			t.Errorf("%q: %q (%v), want %q", tt.in, got, err, tt.want)
+		}
+		if again, err := CanonicalPath(got); err != nil || again != got {
+			t.Errorf("%q is not canonical: %q", got, again)
+		}
+	}
+	for _, bad := range []string{"", "a", "/a?b", "/a#b", "/a\x00", "/" + strings.Repeat("ü", MaxPathLen/2)} {
+		if got, err := CanonicalPath(bad); !errors.Is(err, ErrPath) {
+			t.Errorf("%q was taken as the path %q", bad, got)
+		}
+	}
+}
+
+func TestConsumerID(t *testing.T) {
+	for _, tt := range []struct{ path, id string }{
+		{"/agents/task-123", "my-sub:%2Fagents%2Ftask-123"},
+		{"/a%2Fb", "my-sub:%2Fa%252Fb"},
+		{"/a_b.c!~*'()", "my-sub:%2Fa_b.c!~*'()"},
+		{"/a:b@c", "my-sub:%2Fa%3Ab%40c"},
+	} {
+		if got := ConsumerID("my-sub", tt.path); got != tt.id {
+			t.Errorf("%s: %s, want %s", tt.path, got, tt.id)
+		}
+		if sub, path, ok := ParseConsumerID(tt.id); !ok || sub != "my-sub" || path != tt.path {
+			t.Errorf("%s reads as %q %q %v", tt.id, sub, path, ok)
+		}
+	}
+	for _, bad := range []string{"", "x", "x:", "x:a", "x:%2", "x:%2f", "x:/a", ":%2Fa", "a b:%2Fa", "x:%2Fa%41"} {
+		if _, path, ok := ParseConsumerID(bad); ok {
+			t.Errorf("%q was taken as the id of a consumer of %q", bad, path)
+		}
+	}
+}
+
+func TestTokens(t *testing.T) {
+	key, old := strings.Repeat("k", MinTokenKey), strings.Repeat("o", MinTokenKey)
+	tokens, err := NewTokens(key, old)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now().Truncate(time.Second)
+	minted := tokens.Mint("s:%2Fa", "g1", 7, now)
+	if got, err := tokens.Parse(minted); err != nil || got != (Token{"s:%2Fa", "g1", 7, now.Add(TokenTTL)}) {
+		t.Errorf("parsed %+v, %v", got, err)
+	}
+	before, _ := NewTokens(old)
+	if _, err := tokens.Parse(before.Mint("s:%2Fa", "g1", 7, now)); err != nil {
+		t.Errorf("a token of the older key was refused: %v", err)
+	}
+	if _, err := before.Parse(minted); !errors.Is(err, ErrToken) {
+		t.Error("a token of another key was accepted")
+	}
+	if got, err := tokens.Parse(tokens.Mint("s:%2Fa", "g1", 7, now.Add(-2*TokenTTL))); err != nil || got.Expires.After(now) {
+		t.Errorf("an expired token: %+v, %v; its expiry is the caller's to judge", got, err)
+	}
+	unsigned, err := jwt.NewWithClaims(jwt.SigningMethodNone, jwt.MapClaims{"sub": "s:%2Fa", "exp": now.Add(time.Hour).Unix()}).
+		SignedString(jwt.UnsafeAllowNoneSignatureType)
+	if err != nil {
+		t.Fatal(err)
+	}
+	flipped := []byte(minted)
+	flipped[len(flipped)/2] ^= 1
+	for name, bad := range map[string]string{
+		"empty": "", "cut short": minted[:len(minted)-5], "a part": strings.Split(minted, ".")[1], "changed": string(flipped),
+		"unsigned": unsigned, "huge": strings.Repeat("a", 1<<20), "with a line break": minted[:10] + "\n" + minted[10:],
+	} {
+		if _, err := tokens.Parse(bad); !errors.Is(err, ErrToken) {
+			t.Errorf("a token that is %s was accepted", name)
+		}
+	}
+	for _, short := range []string{"", strings.Repeat("secret", 5)} {
+		if _, err := NewTokens(key, short); err == nil || (short != "" && strings.Contains(err.Error(), short)) {
+			t.Errorf("a key of %d bytes: %v", len(short), err)
+		}
+	}
+}

@@ -1,0 +1,303 @@
+package fsm
+
+import (
+	"testing"
+	"time"
+)
+
+var timing = Timing{
+	Waking: 10 * time.Second, Liveness: 45 * time.Second, GoneGrace: 30 * time.Second, GCAfter: 72 * time.Hour, Park: 30 * time.Second,
+}
+
+var t0 = time.UnixMilli(1_790_000_000_000)
+
+func at(after time.Duration) Env { return Env{Now: t0.Add(after), WakeID: "w_new", Timing: timing} }
+
+func idle(acked, tail Offset) Consumer {
+	c := NewConsumer(Subscription{ID: "sub", Generation: "g"}, "/a", acked, 6)
+	c.WakeID = "w_old"
+	c.Links["/a"] = Link{Acked: acked, Tail: tail}
+	return c
+}
+
+// waking has attempt 1 of epoch 7 out.
+func waking(acked, tail Offset) Consumer {
+	c, _ := idle(acked, tail).Observe(Env{Now: t0, WakeID: "w_7", Timing: timing}, "/a", tail)
+	return c
+}
+
+func live(acked, tail Offset) Consumer {
+	c := waking(acked, tail)
+	return c.Accept(at(0), ref(c))
+}
+
+func ref(c Consumer) WakeRef {
+	return WakeRef{Consumer: c.ID, Primary: c.Primary, Epoch: c.Epoch, WakeID: c.WakeID, Attempt: max(c.Attempt, 1)}
+}
+
+func callback(c Consumer, f func(*Callback)) Callback {
+	cb := Callback{Consumer: c.ID, Primary: c.Primary, Generation: c.Generation, Epoch: c.Epoch, TokenEpoch: c.Epoch, MaxStreams: 10}
+	f(&cb)
+	return cb
+}
+
+// TestTransitionTable holds each row of the webhook spec's State Transitions, and what goes with it.
+func TestTransitionTable(t *testing.T) {
+	done := func(acks ...Ack) func(*Callback) {
+		return func(cb *Callback) { cb.Done, cb.Acks = true, acks }
+	}
+	call := func(c Consumer, e Env, f func(*Callback)) (Consumer, Effects) {
+		c, r := c.Callback(e, true, callback(c, f))
+		if r.Code != "" {
+			t.Fatalf("callback refused: %s", r.Code)
+		}
+		return c, r.Effects
+	}
+	type result struct {
+		state    State
+		epoch    int64
+		wakeID   string
+		acked    Offset
+		deadline time.Duration // after t0; 0: none
+		wake     bool
+		removed  bool
+	}
+	for _, tt := range []struct {
+		name string
+		run  func() (Consumer, Effects)
+		want result
+	}{
+		{"IDLE → WAKING when pending work appears: epoch++, new wake_id, a delivery", func() (Consumer, Effects) {
+			return idle("10", "10").Observe(at(0), "/a", "11")
+		}, result{Waking, 7, "w_new", "10", timing.Waking, true, false}},
+		{"IDLE stays IDLE when the tail is one that was acked", func() (Consumer, Effects) {
+			return idle("10", "10").Observe(at(0), "/a", "10")
+		}, result{Idle, 6, "w_old", "10", 0, false, false}},
+		{"IDLE → WAKING for a new, empty stream: its tail sorts after -1", func() (Consumer, Effects) {
+			return idle(Start, "").Observe(at(0), "/a", "0000")
+		}, result{Waking, 7, "w_new", Start, timing.Waking, true, false}},
+		{"WAKING → LIVE on a 2xx: the liveness timeout starts", func() (Consumer, Effects) {
+			c := waking("10", "11")
+			return c.Accept(at(time.Second), ref(c)), Effects{}
+		}, result{Live, 7, "w_7", "10", time.Second + timing.Liveness, false, false}},
+		{"WAKING → LIVE on a claim", func() (Consumer, Effects) {
+			return call(waking("10", "11"), at(time.Second), func(cb *Callback) { cb.WakeID = "w_7" })
+		}, result{Live, 7, "w_7", "10", time.Second + timing.Liveness, false, false}},
+		{"WAKING stays WAKING on a callback that does not claim", func() (Consumer, Effects) {
+			return call(waking("10", "11"), at(time.Second), func(*Callback) {})
+		}, result{Waking, 7, "w_7", "10", timing.Waking, false, false}},
+		{"WAKING → IDLE on a synchronous done: acked to the tail", func() (Consumer, Effects) {
+			c := waking("10", "11")
+			return c.Finish(at(time.Second), ref(c), c.wakeNow().Streams)
+		}, result{Idle, 7, "w_7", "11", 0, false, false}},
+		{"WAKING → WAKING on a synchronous done with an event since the delivery: not acked, woken again", func() (Consumer, Effects) {
+			c := waking("10", "11")
+			seen := c.wakeNow().Streams
+			c, _ = c.Observe(at(time.Second), "/a", "12")
+			return c.Finish(at(2*time.Second), ref(c), seen)
+		}, result{Waking, 8, "w_new", "11", 2*time.Second + timing.Waking, true, false}},
+		{"WAKING → WAKING after 10 s without a 2xx or a claim: the retry is scheduled", func() (Consumer, Effects) {
+			return waking("10", "11").Due(at(timing.Waking))
+		}, result{Waking, 7, "w_7", "10", timing.Waking + 200*time.Millisecond, false, false}},
+		{"WAKING: the retry reuses epoch and wake_id", func() (Consumer, Effects) {
+			c, _ := waking("10", "11").Due(at(timing.Waking))
+			return c.Due(at(timing.Waking + time.Second))
+		}, result{Waking, 7, "w_7", "10", 2*timing.Waking + time.Second, true, false}},
+		{"WAKING → LIVE on a late 2xx of the first attempt", func() (Consumer, Effects) {
+			c := waking("10", "11")
+			r := ref(c)
+			c, _ = c.Due(at(timing.Waking))
+			c, _ = c.Due(at(timing.Waking + time.Second))
+			return c.Accept(at(20*time.Second), r), Effects{}
+		}, result{Live, 7, "w_7", "10", 20*time.Second + timing.Liveness, false, false}},
+		{"LIVE → IDLE on done with nothing pending", func() (Consumer, Effects) {
+			return call(live("10", "11"), at(time.Second), done(Ack{"/a", "11"}))
+		}, result{Idle, 7, "w_7", "11", 0, false, false}},
+		{"LIVE → WAKING on done with work pending: epoch++, new wake_id", func() (Consumer, Effects) {
+			return call(live("10", "12"), at(time.Second), done(Ack{"/a", "11"}))
+		}, result{Waking, 8, "w_new", "11", time.Second + timing.Waking, true, false}},
+		{"LIVE → IDLE after 45 s without a callback", func() (Consumer, Effects) {
+			c, _ := call(live("10", "11"), at(0), func(cb *Callback) { cb.Acks = []Ack{{"/a", "11"}} })
+			return c.Due(at(timing.Liveness))
+		}, result{Idle, 7, "w_7", "11", 0, false, false}},
+		{"LIVE → IDLE → WAKING after 45 s without a callback and work pending", func() (Consumer, Effects) {
+			return live("10", "11").Due(at(timing.Liveness))
+		}, result{Waking, 8, "w_new", "10", timing.Liveness + timing.Waking, true, false}},
+		{"LIVE: any callback starts the 45 s anew", func() (Consumer, Effects) {
+			return call(live("10", "11"), at(40*time.Second), func(*Callback) {})
+		}, result{Live, 7, "w_7", "10", 40*time.Second + timing.Liveness, false, false}},
+		{"LIVE stays LIVE when more events arrive: no further wake", func() (Consumer, Effects) {
+			return live("10", "11").Observe(at(time.Second), "/a", "12")
+		}, result{Live, 7, "w_7", "10", timing.Liveness, false, false}},
+		{"LIVE → Removed when unsubscribed from all", func() (Consumer, Effects) {
+			return call(live("10", "11"), at(time.Second), func(cb *Callback) { cb.Unsubscribe = []string{"/a"} })
+		}, result{Live, 7, "w_7", "", time.Second + timing.Liveness, false, true}},
+		{"hidden → Removed once the primary stream stayed away for the grace", func() (Consumer, Effects) {
+			return idle("10", "10").Hide(at(0)).Due(at(timing.GoneGrace))
+		}, result{Idle, 6, "w_old", "10", timing.GoneGrace, false, true}},
+		{"hidden carries on when the primary stream is back", func() (Consumer, Effects) {
+			return idle("10", "10").Hide(at(0)).Observe(at(time.Second), "/a", "11")
+		}, result{Waking, 7, "w_new", "10", time.Second + timing.Waking, true, false}},
+		{"WAKING → Removed after 3 days of failures", func() (Consumer, Effects) {
+			c := waking("10", "11")
+			c.FirstFailure = t0.Add(-timing.GCAfter)
+			return c.Fail(at(0), ref(c), 0, false)
+		}, result{Waking, 7, "w_7", "10", timing.Waking, false, true}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c, e := tt.run()
+			got := result{state: c.State, epoch: c.Epoch, wakeID: c.WakeID, acked: c.Links["/a"].Acked, wake: e.Wake != nil, removed: e.Removed}
+			if !c.Deadline.IsZero() {
+				got.deadline = c.Deadline.Sub(t0)
+			}
+			if got != tt.want {
+				t.Errorf("got  %+v\nwant %+v", got, tt.want)
+			}
+			if e.Wake != nil && (e.Wake.Epoch != c.Epoch || e.Wake.WakeID != c.WakeID) {
+				t.Errorf("the wake handed out is %+v", e.Wake)
+			}
+		})
+	}
+}
+
+func TestFailures(t *testing.T) {
+	c := waking("10", "11")
+	first := ref(c)
+	t.Run("the first failed attempt starts the failure clock, the next leaves it", func(t *testing.T) {
+		c, _ := c.Fail(at(time.Second), first, 0, false)
+		c, e := c.Due(at(2 * time.Second))
+		c, _ = c.Fail(at(3*time.Second), e.Wake.Ref(), 0, false)
+		if !c.FirstFailure.Equal(t0.Add(time.Second)) {
+			t.Errorf("first failure %v", c.FirstFailure)
+		}
+		if want := t0.Add(3*time.Second + 400*time.Millisecond); !c.Deadline.Equal(want) {
+			t.Errorf("second retry at %v, want %v", c.Deadline, want)
+		}
+		if c := c.Accept(at(4*time.Second), first); !c.FirstFailure.IsZero() {
+			t.Error("a 2xx left the failure clock running")
+		}
+	})
+	t.Run("a failure of an attempt that is no longer the one out changes nothing", func(t *testing.T) {
+		c, _ := c.Due(at(timing.Waking))
+		c, _ = c.Due(at(timing.Waking + time.Second))
+		for _, stale := range []WakeRef{
+			first,
+			{Epoch: 6, WakeID: c.WakeID, Attempt: c.Attempt},
+			{Epoch: c.Epoch, WakeID: "w_old", Attempt: c.Attempt},
+		} {
+			if after, e := c.Fail(at(12*time.Second), stale, 0, false); after.Deadline != c.Deadline || e.Wake != nil || !after.Sent {
+				t.Errorf("failure of %+v was booked", stale)
+			}
+		}
+	})
+	t.Run("Retry-After is a lower bound, an hour the most", func(t *testing.T) {
+		for _, tt := range []struct{ asked, want time.Duration }{
+			{0, 200 * time.Millisecond}, {time.Minute, time.Minute}, {24 * time.Hour, time.Hour},
+		} {
+			if c, _ := c.Fail(at(0), first, tt.asked, false); c.Deadline.Sub(t0) != tt.want {
+				t.Errorf("asked for %v: next attempt after %v", tt.asked, c.Deadline.Sub(t0))
+			}
+		}
+	})
+	t.Run("410 ends deliveries until the subscription is resumed", func(t *testing.T) {
+		c, _ := c.Fail(at(0), first, 0, true)
+		if after, e := c.Due(at(time.Hour)); e.Wake != nil || !after.Retired {
+			t.Error("delivered to a retired endpoint")
+		}
+		c = c.Resume(at(time.Hour))
+		if _, e := c.Due(at(time.Hour)); e.Wake == nil || e.Wake.WakeID != "w_7" {
+			t.Error("not delivered after it was resumed")
+		}
+	})
+	t.Run("a parked attempt counts for nothing", func(t *testing.T) {
+		parked := c.Park(at(0), first)
+		if parked.Attempt != 0 || parked.Sent || !parked.FirstFailure.IsZero() {
+			t.Errorf("parked: %+v", parked)
+		}
+		begun, e := parked.Begin(at(time.Minute), first)
+		if e.Wake == nil || e.Wake.Attempt != 1 || !begun.Sent {
+			t.Errorf("begun: %+v", begun)
+		}
+		if _, e := begun.Begin(at(time.Minute), first); e.Wake != nil {
+			t.Error("begun twice")
+		}
+	})
+}
+
+// TestDoneWithoutProgress holds that such a consumer does not spin.
+func TestDoneWithoutProgress(t *testing.T) {
+	c := live("10", "12")
+	var delays []time.Duration
+	for i := range 5 {
+		env := at(time.Duration(i) * time.Minute)
+		var r CallbackResult
+		c, r = c.Callback(env, true, callback(c, func(cb *Callback) { cb.Done = true }))
+		if r.Wake == nil {
+			delays = append(delays, c.Deadline.Sub(env.Now))
+			var e Effects
+			if c, e = c.Due(at(time.Duration(i)*time.Minute + 30*time.Second)); e.Wake == nil {
+				t.Fatal("never woken again")
+			}
+		} else {
+			delays = append(delays, 0)
+		}
+		c = c.Accept(env, ref(c))
+	}
+	want := []time.Duration{0, 0, 200 * time.Millisecond, 400 * time.Millisecond, 800 * time.Millisecond}
+	for i := range want {
+		if delays[i] != want[i] {
+			t.Fatalf("delays %v, want %v", delays, want)
+		}
+	}
+	c, r := c.Callback(at(time.Hour), true, callback(c, func(cb *Callback) { cb.Done, cb.Acks = true, []Ack{{"/a", "11"}} }))
+	if r.Wake == nil || c.Stalled != 0 {
+		t.Error("an offset that moved did not end the waiting")
+	}
+}
+
+func TestCallbackOrder(t *testing.T) {
+	c := live("10", "12")
+	for _, tt := range []struct {
+		name   string
+		exists bool
+		twist  func(*Callback)
+		want   Code
+	}{
+		{"a consumer that is gone, before an expired token", false, func(cb *Callback) { cb.TokenExpired = true }, CodeConsumerGone},
+		{"another generation's token is a consumer that is gone", true, func(cb *Callback) { cb.Generation = "old" }, CodeConsumerGone},
+		{"an expired token, before a stale epoch", true, func(cb *Callback) { cb.TokenExpired = true; cb.Epoch-- }, CodeTokenExpired},
+		{"a stale epoch, before another wake_id", true, func(cb *Callback) { cb.Epoch--; cb.WakeID = "w_x" }, CodeStaleEpoch},
+		{"an epoch from the future", true, func(cb *Callback) { cb.Epoch++ }, CodeStaleEpoch},
+		{"an old token with the new epoch", true, func(cb *Callback) { cb.TokenEpoch-- }, CodeStaleEpoch},
+		{"another wake_id, before an offset beyond the tail", true, func(cb *Callback) { cb.WakeID = "w_x"; cb.Acks = []Ack{{"/a", "99"}} }, CodeAlreadyClaimed},
+		{"an offset beyond the tail, before too many streams", true, func(cb *Callback) {
+			cb.Acks, cb.Subscribe, cb.MaxStreams = []Ack{{"/a", "99"}}, []Subscribe{{"/b", Start}}, 1
+		}, CodeInvalidOffset},
+		{"too many streams", true, func(cb *Callback) { cb.Subscribe, cb.MaxStreams = []Subscribe{{"/b", Start}}, 1 }, CodeInvalidRequest},
+		{"one good and one bad ack", true, func(cb *Callback) { cb.Acks = []Ack{{"/a", "11"}, {"/a", "99"}} }, CodeInvalidOffset},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			after, r := c.Callback(at(time.Second), tt.exists, callback(c, tt.twist))
+			if r.Code != tt.want {
+				t.Errorf("answered %q, want %q", r.Code, tt.want)
+			}
+			if after.Deadline != c.Deadline || after.Links["/a"] != c.Links["/a"] || len(after.Links) != 1 {
+				t.Errorf("a refused callback changed the consumer: %+v", after)
+			}
+		})
+	}
+	t.Run("acks below the recorded offset and for other streams are ignored", func(t *testing.T) {
+		after, r := c.Callback(at(0), true, callback(c, func(cb *Callback) { cb.Acks = []Ack{{"/a", "09"}, {"/z", "99"}} }))
+		if r.Code != "" || after.Links["/a"].Acked != "10" {
+			t.Errorf("%q, acked %s", r.Code, after.Links["/a"].Acked)
+		}
+	})
+	t.Run("a final callback can be repeated", func(t *testing.T) {
+		final := callback(c, func(cb *Callback) { cb.WakeID, cb.Done, cb.Acks = "w_7", true, []Ack{{"/a", "12"}} })
+		once, _ := c.Callback(at(0), true, final)
+		twice, r := once.Callback(at(time.Second), true, final)
+		if r.Code != "" || r.Wake != nil || twice.State != Idle || twice.Epoch != 7 {
+			t.Errorf("%q, %+v", r.Code, twice)
+		}
+	})
+}
