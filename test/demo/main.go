@@ -96,12 +96,6 @@ func run(ctx context.Context, say *console) (err error) {
 	webhook := "http://" + listener.Addr().String()
 	say.line("worker", "listens on %s and sleeps", webhook)
 
-	// The stream is made through Reveille, which so learns of it, before there is a subscription: a consumer of an existing
-	// stream is woken by what comes after.
-	if err := createStream(ctx, reveille.url); err != nil {
-		return errors.Join(err, listener.Close())
-	}
-	say.line("writer", "created the stream %s, through Reveille, which so learns that there is one", stream)
 	secret, err := subscribe(ctx, reveille.url, webhook)
 	if err != nil {
 		return errors.Join(err, listener.Close())
@@ -124,7 +118,7 @@ func run(ctx context.Context, say *console) (err error) {
 		<-ctx.Done()
 		return web.Close()
 	})
-	group.Go(func() error { return write(ctx, serverURL, say) })
+	group.Go(func() error { return write(ctx, reveille.url, serverURL, say) })
 	group.Go(func() error { return w.watch(ctx) })
 	for _, p := range []*harness.Process{server, reveille.Process} {
 		group.Go(func() error {

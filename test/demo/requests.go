@@ -49,13 +49,7 @@ func request(ctx context.Context, method, url, token string, body any, want ...i
 	return res.Header, answer, nil
 }
 
-// createStream creates the demo's stream through the gateway.
-func createStream(ctx context.Context, gateway string) error {
-	_, _, err := request(ctx, http.MethodPut, gateway+stream, "", nil, http.StatusCreated)
-	return err
-}
-
-// subscribe creates the subscription and returns its secret, once the streams that are there have their consumers.
+// subscribe creates the subscription and returns its secret.
 func subscribe(ctx context.Context, api, webhook string) (secret string, err error) {
 	body := map[string]string{"webhook": webhook, "description": "what make demo shows"}
 	_, answer, err := request(ctx, http.MethodPut, api+pattern+"?subscription="+subscription, "", body, http.StatusCreated)
@@ -66,36 +60,30 @@ func subscribe(ctx context.Context, api, webhook string) (secret string, err err
 	if err := json.Unmarshal(answer, &created); err != nil {
 		return "", err
 	}
-	return created.Secret, harness.Poll(startWithin, func() error {
-		_, answer, err := request(ctx, http.MethodGet, api+pattern+"?subscription="+subscription, "", nil, http.StatusOK)
-		if err != nil {
-			return err
-		}
-		var now harness.Subscription
-		if err := json.Unmarshal(answer, &now); err != nil {
-			return err
-		}
-		if now.Backfill != nil {
-			return fmt.Errorf("the subscription has %d of %d streams", now.Backfill.Done, now.Backfill.Total)
-		}
-		return nil
-	})
+	return created.Secret, nil
 }
 
-// write appends an event every second, until ctx ends.
-func write(ctx context.Context, server string, say *console) error {
+// write creates the stream through the gateway and then appends an event every second straight at the server, until ctx
+// ends.
+func write(ctx context.Context, gateway, server string, say *console) error {
 	tick := time.NewTicker(appendEvery)
 	defer tick.Stop()
 	for n := 1; ; n++ {
-		event := map[string]int{"n": n}
-		if n == 1 {
-			say.line("writer", "appends straight to the stream server, behind Reveille's back")
+		method, url := http.MethodPost, server+stream
+		switch n {
+		case 1:
+			method, url = http.MethodPut, gateway+stream
+			say.line("writer", `creates %s with {"n":1} in it, through Reveille, which so learns that there is such a stream`, stream)
+		case 2:
+			say.line("writer", `appends {"n":2}, this and the next straight to the stream server, behind Reveille's back`)
+		default:
+			say.line("writer", `appends {"n":%d}`, n)
 		}
-		say.line("writer", `appends {"n":%d} to %s`, n, stream)
-		if _, _, err := request(ctx, http.MethodPost, server+stream, "", event, http.StatusOK, http.StatusNoContent); err != nil {
-			if ctx.Err() != nil {
-				return nil
-			}
+		_, _, err := request(ctx, method, url, "", map[string]int{"n": n}, http.StatusOK, http.StatusCreated, http.StatusNoContent)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
 			return err
 		}
 		select {
