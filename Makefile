@@ -11,7 +11,8 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: ## see a worker being woken, on this machine (needs Go and Node 20; Ctrl-C ends it)
-	@go run ./test/demo
+	@go build -o .tools/demo ./test/demo
+	@exec .tools/demo
 
 test: deps ## run every test with the race detector (installs redis-server and a C compiler if need be)
 	go test -race -count=1 -timeout $(TEST_TIMEOUT) ./...
