@@ -1,7 +1,7 @@
 # "make" or "make help" lists the targets.
 GOLANGCI_VERSION := v2.15.0
 GOLANGCI := .tools/golangci-lint-$(GOLANGCI_VERSION)
-# Twice what the tests take on two busy cores.
+# Bounds the tests of one package.
 TEST_TIMEOUT ?= 10m
 
 .DEFAULT_GOAL := help
