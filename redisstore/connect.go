@@ -1,12 +1,14 @@
 package redisstore
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/url"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
+	"go.uber.org/zap"
 )
 
 // Embedded is the URL of a Redis that runs inside this process, forgets everything when it ends and serves no replica but
@@ -40,5 +42,20 @@ func options(o *redis.Options) *redis.Options {
 	o.ContextTimeoutEnabled = true
 	o.ClientName = "reveille"
 	o.DisableIdentity = true
+	// A Redis that is away is said so at once: whoever calls waits and tries again by rules of its own. The one retry is
+	// for a connection that broke while it was idle.
+	o.DialerRetries, o.MaxRetries = 1, 1
 	return o
+}
+
+// LogTo has the client's own remarks, which are about single connections, written to a log at debug level.
+func LogTo(log *zap.Logger) { redis.SetLogger(clientLog{log}) }
+
+type clientLog struct{ log *zap.Logger }
+
+// Printf implements the client's logging interface.
+func (l clientLog) Printf(_ context.Context, format string, v ...any) {
+	if e := l.log.Check(zap.DebugLevel, "redis client"); e != nil {
+		e.Write(zap.String("remark", fmt.Sprintf(format, v...)))
+	}
 }

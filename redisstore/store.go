@@ -23,8 +23,10 @@ type Options struct {
 	Prefix string
 	// Partitions, from 1 to 4096; fixed by the first program that uses the database. DefaultPartitions by default.
 	Partitions int
-	Timing     fsm.Timing
-	Logger     *zap.Logger
+	// Embedded says that the Redis is the one inside this process, whose version is its own affair.
+	Embedded bool
+	Timing   fsm.Timing
+	Logger   *zap.Logger
 	// CatalogInterval is how often the list of subscriptions is checked for changes of other replicas; 1 s by default.
 	CatalogInterval time.Duration
 	// Draw replaces chance and time, in tests; nil for real ones.
@@ -72,15 +74,8 @@ var ErrIncompatible = errors.New("redis cannot be used")
 // Check makes sure that Redis answers, is at least 6.2, and holds no data of another partition count. It writes the count to
 // a database that is used for the first time. Errors wrap fsm.ErrUnavailable or ErrIncompatible.
 func (s *Store) Check(ctx context.Context) error {
-	info, err := s.rdb.Info(ctx, "server").Result()
-	switch {
-	case redis.IsAuthError(err):
-		return fmt.Errorf("%w: it refuses the user or the password", ErrIncompatible)
-	case err != nil:
-		return wrap(err)
-	}
-	if v := field(info, "redis_version"); v != "" && !atLeast(v, 6, 2) {
-		return fmt.Errorf("%w: it is version %s, at least 6.2 is needed", ErrIncompatible, v)
+	if err := s.checkServer(ctx); err != nil {
+		return err
 	}
 	if err := wrap(s.rdb.HSetNX(ctx, s.keys.meta(), "partitions", s.opts.Partitions).Err()); err != nil {
 		return err
@@ -92,6 +87,23 @@ func (s *Store) Check(ctx context.Context) error {
 	if there != strconv.Itoa(s.opts.Partitions) {
 		return fmt.Errorf("%w: its database was set up with REVEILLE_PARTITIONS=%s, this program has %d; the number cannot change",
 			ErrIncompatible, there, s.opts.Partitions)
+	}
+	return nil
+}
+
+func (s *Store) checkServer(ctx context.Context) error {
+	if s.opts.Embedded {
+		return s.Ping(ctx)
+	}
+	info, err := s.rdb.Info(ctx, "server").Result()
+	switch {
+	case redis.IsAuthError(err):
+		return fmt.Errorf("%w: it refuses the user or the password", ErrIncompatible)
+	case err != nil:
+		return wrap(err)
+	}
+	if v := field(info, "redis_version"); !atLeast(v, 6, 2) {
+		return fmt.Errorf("%w: it is version %s, at least 6.2 is needed", ErrIncompatible, v)
 	}
 	return nil
 }

@@ -28,8 +28,9 @@ const (
 	portGrace     = 5 * time.Second
 	// redisRetry is how often a start without Redis asks for it.
 	redisRetry = 500 * time.Millisecond
-	// parkTime is how long a wake that waits for a free slot is left alone before another replica may take it.
-	parkTime = 30 * time.Second
+	// parkTime is how long a wake that waits for a free slot is left alone before another replica may take it: well over the
+	// time that a request may stay open.
+	parkTime = time.Minute
 )
 
 // lateStreams breaks the ring: the dispatcher tells the tailer of consumers that came to rest, and the tailer gives the
@@ -51,6 +52,7 @@ func serve(ctx context.Context, s settings, warnings []string) error {
 	for _, w := range warnings {
 		log.Warn(w)
 	}
+	redisstore.LogTo(log.Named("redis"))
 	rdb, closeRedis, err := redisstore.Connect(s.RedisURL)
 	if err != nil {
 		return fmt.Errorf("%s_REDIS_URL=(hidden): %w", prefix, err)
@@ -93,7 +95,7 @@ type program struct {
 func assemble(s settings, rdb redis.UniversalClient, log *zap.Logger) (*program, error) {
 	p := &program{log: log}
 	p.store = redisstore.New(rdb, redisstore.Options{
-		Partitions: s.Partitions, Logger: log.Named("redis"),
+		Partitions: s.Partitions, Embedded: s.RedisURL == redisstore.Embedded, Logger: log.Named("redis"),
 		Timing: fsm.Timing{
 			Waking: s.WakingTimeout, Liveness: s.LivenessTimeout, GoneGrace: s.StreamGoneGrace, GCAfter: s.GCAfter, Park: parkTime,
 		},
@@ -158,12 +160,16 @@ func (p *program) run(ctx context.Context, apiPort, adminPort net.Listener) erro
 		})
 	}
 	// The operator port answers from the start; the others wait until Redis was found fit.
-	start(&rest, ports, func(ctx context.Context) error { return servePort(ctx, p.api.AdminServer(adminPort.Addr().String()), adminPort) })
+	start(&rest, ports, func(ctx context.Context) error {
+		return servePort(ctx, p.api.AdminServer(adminPort.Addr().String()), adminPort)
+	})
 	err := p.check(ctx)
 	if err == nil && ctx.Err() == nil {
 		p.checked.Store(true)
 		start(&rest, state, p.store.Run)
-		start(&rest, ports, func(ctx context.Context) error { return servePort(ctx, p.api.APIServer(apiPort.Addr().String()), apiPort) })
+		start(&rest, ports, func(ctx context.Context) error {
+			return servePort(ctx, p.api.APIServer(apiPort.Addr().String()), apiPort)
+		})
 		start(&work, ctx, p.dispatcher.Run)
 		start(&work, ctx, p.tailer.Run)
 		p.log.Info("started", zap.String("version", programVersion()), zap.String("api", apiPort.Addr().String()),
@@ -177,6 +183,7 @@ func (p *program) run(ctx context.Context, apiPort, adminPort net.Listener) erro
 	closePorts()
 	closeState()
 	err = errors.Join(err, rest.Wait(), ignoreClosed(apiPort.Close()))
+	p.api.Close()
 	p.log.Info("stopped")
 	return err
 }

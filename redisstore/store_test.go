@@ -1,0 +1,443 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"reveille/fsm"
+	"reveille/redisstore"
+	"reveille/test/harness"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var timing = fsm.Timing{
+	Waking: 10 * time.Second, Liveness: 45 * time.Second, GoneGrace: 30 * time.Second, GCAfter: 72 * time.Hour, Park: time.Minute,
+}
+
+// world is a store whose time is the test's.
+type world struct {
+	*redisstore.Store
+	rdb redis.UniversalClient
+	mu  sync.Mutex
+	now time.Time
+	n   int
+}
+
+func open(t *testing.T, url string, partitions int) *world {
+	t.Helper()
+	rdb, closeRedis, err := redisstore.Connect(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = closeRedis() })
+	w := &world{rdb: rdb, now: time.UnixMilli(1_790_000_000_000)}
+	w.Store = redisstore.New(rdb, redisstore.Options{Partitions: partitions, Embedded: url == redisstore.Embedded, Timing: timing, Draw: func() redisstore.Draw {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.n++
+		return redisstore.Draw{Now: w.now, Nonce: fmt.Sprint("n", w.n)}
+	}})
+	return w
+}
+
+func (w *world) later(d time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.now = w.now.Add(d)
+}
+
+func must[T any](t *testing.T) func(T, error) T {
+	return func(v T, err error) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+func subscription(id string) fsm.Subscription {
+	return fsm.Subscription{ID: id, Generation: "g-" + id, Pattern: "/**", Webhook: "https://example.com/hook", Secret: "whsec_x"}
+}
+
+// TestLifeOnEveryKindOfRedis runs one consumer's life on a real server and on the embedded one.
+func TestLifeOnEveryKindOfRedis(t *testing.T) {
+	for name, url := range map[string]func(*testing.T) string{
+		"redis-server": func(t *testing.T) string { return harness.StartRedis(t).URL },
+		"embedded":     func(*testing.T) string { return redisstore.Embedded },
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx := t.Context()
+			w := open(t, url(t), 8)
+			if err := w.Check(ctx); err != nil {
+				t.Fatal(err)
+			}
+			sub, created, err := w.CreateSubscription(ctx, subscription("s"))
+			if err != nil || !created {
+				t.Fatal(created, err)
+			}
+			home := w.PartitionOf("/a")
+			linked := must[fsm.Outcome](t)(w.Link(ctx, sub, "/a", "1", "1"))
+			if len(linked.Wakes) != 0 {
+				t.Fatalf("an existing stream woke: %+v", linked)
+			}
+			seen := must[fsm.Observation](t)(w.Observe(ctx, home, "/a", "2"))
+			if len(seen.Wakes) != 1 || !seen.Watched || !seen.Busy || seen.Tail != "2" {
+				t.Fatalf("observed %+v", seen)
+			}
+			wake := seen.Wakes[0]
+			if wake.Epoch != 1 || wake.Attempt != 1 || len(wake.Streams) != 1 || wake.Streams[0] != (fsm.StreamTail{Path: "/a", Acked: "1", Tail: "2"}) {
+				t.Fatalf("wake %+v", wake)
+			}
+			failed := must[fsm.Outcome](t)(w.Fail(ctx, wake.Ref(), time.Minute, false))
+			if len(failed.Wakes) != 0 {
+				t.Fatalf("failed %+v", failed)
+			}
+			if next := must[[]time.Duration](t)(w.NextDue(ctx)); next[home] != time.Minute || next[(home+1)%8] >= 0 {
+				t.Fatalf("next due %v", next)
+			}
+			w.later(time.Minute)
+			due, n, err := w.Due(ctx, home, 10)
+			if err != nil || n != 1 || len(due.Wakes) != 1 || due.Wakes[0].WakeID != wake.WakeID || due.Wakes[0].Attempt != 2 {
+				t.Fatalf("due %+v, %d, %v", due, n, err)
+			}
+			reply := must[fsm.CallbackReply](t)(w.Callback(ctx, fsm.Callback{
+				Consumer: wake.Consumer, Primary: "/a", Generation: sub.Generation, Epoch: 1, TokenEpoch: 1, WakeID: wake.WakeID,
+				Acks: []fsm.Ack{{Path: "/a", Offset: "2"}}, Subscribe: []fsm.Subscribe{{Path: "/b", From: "7"}},
+				Tails: map[string]fsm.Offset{"/b": "7"}, Done: true, MaxStreams: 10,
+			}))
+			if reply.Code != "" || len(reply.Wakes) != 0 || len(reply.Idle) != 2 || len(reply.Streams) != 2 {
+				t.Fatalf("callback %+v", reply)
+			}
+			if other := must[fsm.Observation](t)(w.Observe(ctx, home, "/b", "8")); len(other.Wakes) != 1 || other.Wakes[0].Epoch != 2 {
+				t.Fatalf("the second stream: %+v", other)
+			}
+			if err := w.DeleteSubscription(ctx, "s"); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := w.Consumer(ctx, wake.Consumer, "/a"); !errors.Is(err, fsm.ErrNotFound) {
+				t.Fatalf("after the deletion: %v", err)
+			}
+			if keys := leftovers(t, w); len(keys) > 0 {
+				t.Errorf("left behind: %v", keys)
+			}
+		})
+	}
+}
+
+// leftovers are the keys that a store without subscriptions and streams need not have.
+func leftovers(t *testing.T, w *world) (left []string) {
+	for _, key := range must[[]string](t)(w.rdb.Keys(t.Context(), "*").Result()) {
+		if !strings.HasPrefix(key, "rv:{") {
+			t.Errorf("key %q has no hash tag", key)
+		}
+		name := key[strings.Index(key, "}:")+2:]
+		if strings.Contains(name, ":") || name == "due" || name == "watched" {
+			left = append(left, key)
+		}
+	}
+	return left
+}
+
+func TestScriptsSurviveAFlush(t *testing.T) {
+	w := open(t, harness.StartRedis(t).URL, 1)
+	ctx := t.Context()
+	must[fsm.Outcome](t)(w.Link(ctx, subscription("s"), "/a", fsm.Start, ""))
+	if err := w.rdb.ScriptFlush(ctx).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if seen := must[fsm.Observation](t)(w.Observe(ctx, 0, "/a", "0")); len(seen.Wakes) != 1 {
+		t.Fatalf("observed %+v", seen)
+	}
+}
+
+func TestCheck(t *testing.T) {
+	server := harness.StartRedis(t)
+	first := open(t, server.URL, 8)
+	if err := first.Check(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := open(t, server.URL, 8).Check(t.Context()); err != nil {
+		t.Errorf("the same partition count again: %v", err)
+	}
+	err := open(t, server.URL, 16).Check(t.Context())
+	if !errors.Is(err, redisstore.ErrIncompatible) || !strings.Contains(err.Error(), "REVEILLE_PARTITIONS=8") {
+		t.Errorf("another partition count: %v", err)
+	}
+	if err := first.rdb.ConfigSet(t.Context(), "requirepass", "s3cret").Err(); err != nil {
+		t.Fatal(err)
+	}
+	err = open(t, strings.Replace(server.URL, "redis://", "redis://:wrong@", 1), 8).Check(t.Context())
+	if !errors.Is(err, redisstore.ErrIncompatible) || strings.Contains(err.Error(), "wrong") && !strings.Contains(err.Error(), "refuses") {
+		t.Errorf("a wrong password: %v", err)
+	}
+}
+
+func TestConnectNamesWhatIsWrong(t *testing.T) {
+	for _, bad := range []string{"", "localhost:6379", "http://localhost", "redis://", "redis://u:pass@h:6379/x", "redis://h?nonsense=1", "::"} {
+		_, _, err := redisstore.Connect(bad)
+		if err == nil || strings.Contains(err.Error(), "pass@") {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+}
+
+func TestARedisThatIsGoneIsUnavailable(t *testing.T) {
+	server := harness.StartRedis(t)
+	w := open(t, server.URL, 1)
+	must[fsm.Outcome](t)(w.Link(t.Context(), subscription("s"), "/a", fsm.Start, "0"))
+	server.Kill()
+	for name, call := range map[string]func(context.Context) error{
+		"observe":     func(ctx context.Context) error { _, err := w.Observe(ctx, 0, "/a", "1"); return err },
+		"callback":    func(ctx context.Context) error { _, err := w.Callback(ctx, fsm.Callback{Primary: "/a"}); return err },
+		"next due":    func(ctx context.Context) error { _, err := w.NextDue(ctx); return err },
+		"create":      func(ctx context.Context) error { _, _, err := w.CreateSubscription(ctx, subscription("x")); return err },
+		"watched":     func(ctx context.Context) error { _, err := w.WatchedSince(ctx, 0, 0); return err },
+		"consumer":    func(ctx context.Context) error { _, err := w.Consumer(ctx, "s:%2Fa", "/a"); return err },
+		"check":       w.Check,
+		"ping":        w.Ping,
+		"a cancelled": func(ctx context.Context) error { c, cancel := context.WithCancel(ctx); cancel(); return w.Ping(c) },
+	} {
+		if err := call(t.Context()); !errors.Is(err, fsm.ErrUnavailable) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestConcurrentObservationsWakeOnce holds that a check and the change that follows from it are one.
+func TestConcurrentObservationsWakeOnce(t *testing.T) {
+	w := open(t, harness.StartRedis(t).URL, 1)
+	ctx := t.Context()
+	must[fsm.Outcome](t)(w.Link(ctx, subscription("s"), "/a", "00", "00"))
+	for round := range 20 {
+		tail := fsm.Offset(fmt.Sprintf("%02d", round+1))
+		wakes := make(chan fsm.Wake, 64)
+		var wg sync.WaitGroup
+		for range 16 {
+			wg.Go(func() {
+				seen, err := w.Observe(ctx, 0, "/a", tail)
+				if err != nil {
+					t.Error(err)
+				}
+				for _, wake := range seen.Wakes {
+					wakes <- wake
+				}
+			})
+		}
+		wg.Wait()
+		if len(wakes) != 1 {
+			t.Fatalf("round %d: %d wakes", round, len(wakes))
+		}
+		wake := <-wakes
+		if wake.Epoch != int64(round+1) {
+			t.Fatalf("round %d: epoch %d", round, wake.Epoch)
+		}
+		must[fsm.Outcome](t)(w.Finish(ctx, wake.Ref(), wake.Streams))
+	}
+}
+
+func TestAStreamWithManyConsumers(t *testing.T) {
+	w := open(t, harness.StartRedis(t).URL, 1)
+	ctx := t.Context()
+	const n = 500
+	for i := range n {
+		must[fsm.Outcome](t)(w.Link(ctx, subscription(fmt.Sprint("s", i)), "/a", "0", "0"))
+	}
+	seen := must[fsm.Observation](t)(w.Observe(ctx, 0, "/a", "1"))
+	ids := map[string]bool{}
+	for _, wake := range seen.Wakes {
+		ids[wake.WakeID] = true
+	}
+	if len(ids) != n || !seen.Busy {
+		t.Errorf("%d of %d woken, busy %v", len(ids), n, seen.Busy)
+	}
+	if found := must[bool](t)(w.Hide(ctx, "/a")); !found {
+		t.Error("none to hide")
+	}
+	w.later(timing.GoneGrace)
+	for total := 0; total < n; {
+		o, due, err := w.Due(ctx, 0, 100)
+		if err != nil || due == 0 || o.Removed != due {
+			t.Fatalf("after %d: %d due, %d removed, %v", total, due, o.Removed, err)
+		}
+		total += due
+	}
+	if left := must[[]fsm.Watched](t)(w.WatchedSince(ctx, 0, 0)); len(left) > 0 {
+		t.Errorf("still watched: %+v", left)
+	}
+}
+
+func TestSubscriptions(t *testing.T) {
+	server := harness.StartRedis(t)
+	w, other := open(t, server.URL, 4), open(t, server.URL, 4)
+	ctx := t.Context()
+	sub, created, err := w.CreateSubscription(ctx, subscription("s"))
+	if err != nil || !created || !sub.CreatedAt.Equal(w.now) {
+		t.Fatalf("%+v %v %v", sub, created, err)
+	}
+	again := subscription("s")
+	again.Generation, again.Secret = "g-2", "whsec_2"
+	if stored, created, err := w.CreateSubscription(ctx, again); err != nil || created || stored != sub {
+		t.Errorf("the same again: %+v %v %v", stored, created, err)
+	}
+	again.Webhook = "https://example.com/other"
+	if _, _, err := w.CreateSubscription(ctx, again); !errors.Is(err, fsm.ErrConflict) {
+		t.Errorf("another configuration: %v", err)
+	}
+	if err := other.RefreshCatalog(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if got, ok := other.Catalog().Get("s"); !ok || got != sub {
+		t.Errorf("another replica sees %+v", got)
+	}
+	if err := w.SetBackfill(ctx, sub, fsm.Backfill{Done: 3, Total: 9}); err != nil {
+		t.Fatal(err)
+	}
+	if under := must[map[string]fsm.Backfill](t)(other.Backfills(ctx)); under["s"] != (fsm.Backfill{Done: 3, Total: 9}) {
+		t.Errorf("backfills %v", under)
+	}
+	stale := sub
+	stale.Generation = "g-0"
+	if err := w.EndBackfill(ctx, stale); err != nil {
+		t.Fatal(err)
+	}
+	if under := must[map[string]fsm.Backfill](t)(w.Backfills(ctx)); len(under) != 1 {
+		t.Error("an older subscription of the same id ended the backfill")
+	}
+	if err := w.EndBackfill(ctx, sub); err != nil {
+		t.Fatal(err)
+	}
+	if under := must[map[string]fsm.Backfill](t)(w.Backfills(ctx)); len(under) != 0 {
+		t.Errorf("backfills %v", under)
+	}
+	if err := w.DeleteSubscription(ctx, "unknown"); err != nil {
+		t.Errorf("unknown id: %v", err)
+	}
+	if err := w.ResumeSubscription(ctx, "unknown"); !errors.Is(err, fsm.ErrNotFound) {
+		t.Errorf("unknown id: %v", err)
+	}
+}
+
+// TestADeletionThatWasCutShortIsFinished holds that a crash between its steps leaves no consumer behind.
+func TestADeletionThatWasCutShortIsFinished(t *testing.T) {
+	server := harness.StartRedis(t)
+	w := open(t, server.URL, 4)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	sub, _, err := w.CreateSubscription(ctx, subscription("s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 20 {
+		must[fsm.Outcome](t)(w.Link(ctx, sub, fmt.Sprint("/a", i), "0", "0"))
+	}
+	// As if the replica had died right after the subscription was taken off the list.
+	for _, change := range []error{
+		w.rdb.HDel(ctx, "rv:{subs}:all", "s").Err(), w.rdb.HSet(ctx, "rv:{subs}:dropping", sub.Generation, "s").Err(),
+		w.rdb.Incr(ctx, "rv:{subs}:version").Err(),
+	} {
+		if change != nil {
+			t.Fatal(change)
+		}
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- open(t, server.URL, 4).Run(ctx) }()
+	harness.Eventually(t, 10*time.Second, "the deletion is finished", func() error {
+		if keys := leftovers(t, w); len(keys) > 0 {
+			return fmt.Errorf("left: %v", keys)
+		}
+		return nil
+	})
+	// A replica that had not heard of it yet must not bring a consumer back.
+	if o := must[fsm.Outcome](t)(w.Link(t.Context(), sub, "/late", fsm.Start, "0")); len(o.Wakes) > 0 {
+		t.Error("a deleted subscription got a consumer")
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestEpochsGoOnAfterRemoval holds S1 for an id that is used again.
+func TestEpochsGoOnAfterRemoval(t *testing.T) {
+	w := open(t, harness.StartRedis(t).URL, 1)
+	ctx := t.Context()
+	sub := subscription("s")
+	last := int64(0)
+	for i := range 3 {
+		o := must[fsm.Outcome](t)(w.Link(ctx, sub, "/a", fsm.Start, "0"))
+		if len(o.Wakes) != 1 || o.Wakes[0].Epoch <= last {
+			t.Fatalf("life %d: %+v after epoch %d", i, o.Wakes, last)
+		}
+		last = o.Wakes[0].Epoch
+		must[fsm.Outcome](t)(w.Deleted(ctx, 0, "/a"))
+	}
+}
+
+func TestKnownStreams(t *testing.T) {
+	w := open(t, harness.StartRedis(t).URL, 1)
+	ctx := t.Context()
+	note := func(path string, awaited bool) { must[int64](t)(w.NoteKnown(ctx, path, awaited)) }
+	known := func(path string) (fsm.Known, bool) {
+		k, ok, err := w.Known(ctx, path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return k, ok
+	}
+	start := w.now
+	note("/a", true)
+	w.later(time.Second)
+	note("/a", true)
+	if k, ok := known("/a"); !ok || !k.Awaited || !k.At.Equal(start) {
+		t.Errorf("awaited: %+v %v", k, ok)
+	}
+	note("/a", false)
+	note("/a", true)
+	w.later(time.Second)
+	note("/a", false)
+	if k, _ := known("/a"); k.Awaited || !k.At.Equal(start.Add(time.Second)) {
+		t.Errorf("present: %+v", k)
+	}
+	if err := w.ForgetKnown(ctx, "/a", true); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := known("/a"); !ok {
+		t.Error("a present stream was forgotten as an awaited one")
+	}
+	for i := range 1500 {
+		note(fmt.Sprint("/many/", i), i%2 == 0)
+	}
+	seen := map[string]bool{}
+	for cursor, first := uint64(0), true; first || cursor != 0; first = false {
+		page, next, err := w.ScanKnown(ctx, 0, cursor)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, k := range page {
+			seen[k.Path] = true
+		}
+		cursor = next
+	}
+	if len(seen) != 1501 {
+		t.Errorf("%d streams scanned", len(seen))
+	}
+	if o := must[fsm.Offset](t)(w.RegistryOffset(ctx)); o != fsm.Start {
+		t.Errorf("registry at %q", o)
+	}
+	if err := w.SetRegistryOffset(ctx, "12"); err != nil {
+		t.Fatal(err)
+	}
+	if o := must[fsm.Offset](t)(w.RegistryOffset(ctx)); o != "12" {
+		t.Errorf("registry at %q", o)
+	}
+}
