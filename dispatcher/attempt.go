@@ -44,7 +44,7 @@ func (d *Dispatcher) post(sub fsm.Subscription, w fsm.Wake) (a answer, host stri
 	ctx, cancel := context.WithTimeout(d.requests, d.cfg.RequestTimeout)
 	defer cancel()
 	now := d.cfg.Clock()
-	body, err := encodePayload(w, d.cfg.PublicURL, d.cfg.Tokens.Mint(w.Consumer, w.Generation, w.Epoch, now))
+	body, err := EncodePayload(w, d.cfg.PublicURL, d.cfg.Tokens.Mint(w.Consumer, w.Generation, w.Epoch, now))
 	if err != nil {
 		return judgeError(err), ""
 	}

@@ -25,9 +25,9 @@ type payloadStream struct {
 	Offset string `json:"offset"`
 }
 
-// encodePayload returns the body of one attempt. publicURL has no slash at its end. A consumer ID is percent-encoded
+// EncodePayload returns the body of one attempt. publicURL has no slash at its end. A consumer ID is percent-encoded
 // already and goes into the callback URL as it stands.
-func encodePayload(w fsm.Wake, publicURL, token string) ([]byte, error) {
+func EncodePayload(w fsm.Wake, publicURL, token string) ([]byte, error) {
 	p := payload{
 		ConsumerID:    w.Consumer,
 		Epoch:         w.Epoch,

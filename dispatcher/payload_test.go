@@ -47,7 +47,7 @@ func TestPayload(t *testing.T) {
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got, err := encodePayload(tc.wake, "https://streams.example.com", "TOKEN")
+			got, err := EncodePayload(tc.wake, "https://streams.example.com", "TOKEN")
 			if err != nil {
 				t.Fatal(err)
 			}

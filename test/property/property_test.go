@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
 
+	"reveille/dispatcher"
 	"reveille/fsm"
 	"reveille/redisstore"
 	"reveille/test/harness"
@@ -46,6 +47,7 @@ var (
 	paths     = []string{"/a", "/b", "/c"}
 )
 
+const secret = "whsec_test"
 
 // history is one run: the real store, the specification, and what was seen so far.
 type history struct {
@@ -109,7 +111,9 @@ func (h *history) subscription(id string) fsm.Subscription {
 	return fsm.Subscription{ID: id, Generation: fmt.Sprintf("g%d", h.made)}
 }
 
-func (h *history) pick(label string, from []string) string { return rapid.SampledFrom(from).Draw(h.t, label) }
+func (h *history) pick(label string, from []string) string {
+	return rapid.SampledFrom(from).Draw(h.t, label)
+}
 
 func (h *history) offset(label string) fsm.Offset { return rapid.SampledFrom(offsets).Draw(h.t, label) }
 
@@ -167,6 +171,13 @@ func (h *history) outcome(what string, got, want fsm.Outcome) {
 		// A retry goes on until somebody claims the wake, even if all was acked without claiming meanwhile.
 		if retried := what == "due" || what == "begin"; !retried && len(wake.Triggered()) == 0 {
 			h.t.Fatalf("wake %s was handed out with nothing pending: %+v", key, wake)
+		}
+		token := h.tokens.Mint(wake.Consumer, wake.Generation, wake.Epoch, h.w.now)
+		body, err := dispatcher.EncodePayload(wake, "http://reveille.test", token)
+		h.must(err)
+		header := dispatcher.Sign(secret, h.w.now, body)
+		if err := dispatcher.Verify(secret, header, body, h.w.now, dispatcher.SignatureTolerance); err != nil {
+			h.t.Fatalf("S8: %v", err)
 		}
 	}
 }
