@@ -17,7 +17,7 @@ func (k keys) partition(p int) string { return k.prefix + ":{" + strconv.Itoa(p)
 func (k keys) partitionOf(path string) int {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(path))
-	return int(h.Sum32() % uint32(k.partitions)) //nolint:gosec // partitions is a small positive number
+	return int(h.Sum32() % uint32(k.partitions))
 }
 
 func (k keys) watched(p int) string { return k.partition(p) + "watched" }

@@ -203,9 +203,12 @@ func (s *settings) check() (err error) {
 		value time.Duration
 		least time.Duration
 	}{
-		{"TAIL_CHECK", s.TailCheck, 10 * time.Millisecond}, {"STREAM_GONE_GRACE", s.StreamGoneGrace, 100 * time.Millisecond},
-		{"WEBHOOK_TIMEOUT", s.WebhookTimeout, 10 * time.Millisecond}, {"WAKING_TIMEOUT", s.WakingTimeout, 10 * time.Millisecond},
-		{"LIVENESS_TIMEOUT", s.LivenessTimeout, 10 * time.Millisecond}, {"GC_AFTER", s.GCAfter, time.Second},
+		{"TAIL_CHECK", s.TailCheck, 10 * time.Millisecond},
+		{"STREAM_GONE_GRACE", s.StreamGoneGrace, 100 * time.Millisecond},
+		{"WEBHOOK_TIMEOUT", s.WebhookTimeout, 10 * time.Millisecond},
+		{"WAKING_TIMEOUT", s.WakingTimeout, 10 * time.Millisecond},
+		{"LIVENESS_TIMEOUT", s.LivenessTimeout, 10 * time.Millisecond},
+		{"GC_AFTER", s.GCAfter, time.Second},
 	} {
 		if d.value < d.least {
 			return wrong(d.name, d.value.String(), "a duration of at least "+d.least.String())
@@ -215,10 +218,13 @@ func (s *settings) check() (err error) {
 		name               string
 		value, least, most int
 	}{
-		{"PARTITIONS", s.Partitions, 1, 4096}, {"TAIL_MAX_LIVE", s.TailMaxLive, 1, 1_000_000},
-		{"TAIL_SWEEP_RATE", s.TailSweepRate, 1, 100_000}, {"MAX_IN_FLIGHT", s.MaxInFlight, 2, 100_000},
+		{"PARTITIONS", s.Partitions, 1, 4096},
+		{"TAIL_MAX_LIVE", s.TailMaxLive, 1, 1_000_000},
+		{"TAIL_SWEEP_RATE", s.TailSweepRate, 1, 100_000},
+		{"MAX_IN_FLIGHT", s.MaxInFlight, 2, 100_000},
 		{"MAX_IN_FLIGHT_PER_SUBSCRIPTION", s.MaxInFlightPerSubscription, 1, s.MaxInFlight - 1},
-		{"MAX_QUEUED_WAKES", s.MaxQueuedWakes, 1, 10_000_000}, {"MAX_STREAMS_PER_CONSUMER", s.MaxStreamsPerConsumer, 1, 100_000},
+		{"MAX_QUEUED_WAKES", s.MaxQueuedWakes, 1, 10_000_000},
+		{"MAX_STREAMS_PER_CONSUMER", s.MaxStreamsPerConsumer, 1, 100_000},
 	} {
 		if n.value < n.least || n.value > n.most {
 			return wrong(n.name, fmt.Sprint(n.value), fmt.Sprintf("a whole number from %d to %d", n.least, n.most))

@@ -1,7 +1,7 @@
 package property
 
 import (
-	"crypto/sha1" //nolint:gosec // names wakes, protects nothing
+	"crypto/sha1"
 	"encoding/hex"
 	"slices"
 	"time"
@@ -23,7 +23,7 @@ type world struct {
 }
 
 func (w *world) env(id string) fsm.Env {
-	sum := sha1.Sum([]byte(w.nonce + id)) //nolint:gosec // names wakes, protects nothing
+	sum := sha1.Sum([]byte(w.nonce + id))
 	return fsm.Env{Now: w.now, WakeID: "w_" + hex.EncodeToString(sum[:])[:20], Jitter: w.jitter, Timing: w.timing}
 }
 
