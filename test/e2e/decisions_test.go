@@ -1,0 +1,259 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"sync"
+	"testing"
+	"time"
+
+	"reveille/fsm"
+	"reveille/redisstore"
+	"reveille/test/harness"
+)
+
+// beyond is an offset that lies behind every tail of these tests.
+const beyond = "9999999999999999_9999999999999999"
+
+// trial is what the test of one rule has to itself in an env that it may share: a worker, a subscription and a stream.
+type trial struct {
+	env
+	worker *harness.Worker
+	sub    harness.Subscription
+	admin  *harness.Client
+	// path is the stream, which nobody has made yet; folder has it and whatever else the subscription's pattern matches.
+	folder, path string
+}
+
+// trial subscribes a worker to a folder of its own. The stream is not there yet.
+func (e *env) trial(t *testing.T) *trial {
+	t.Helper()
+	// The names of rules are sentences, and those of subscriptions have an end.
+	id := name(t)
+	id = id[:min(len(id), 60)]
+	s := &trial{env: *e, worker: harness.NewWorker(t), admin: harness.NewClient(t, e.rev.Admin), folder: "/" + id}
+	s.t, s.path = t, s.folder+"/stream"
+	s.streams, s.gateway = harness.NewClient(t, e.streams.Root), harness.NewClient(t, e.gateway.Root)
+	s.sub = s.gateway.Subscribe(s.folder+"/*", id, s.worker)
+	// The worker ends with the rule; nothing that others could trip over is left behind.
+	t.Cleanup(func() { s.gateway.DeleteSubscription("/**", s.sub.ID) })
+	return s
+}
+
+// begin makes the stream with one event in it, unseen by Reveille, and then tells Reveille of it: it leads to one wake, at -1,
+// that knows the event. It returns the tail.
+func (s *trial) begin() string {
+	s.t.Helper()
+	s.streams.Create(s.path)
+	tail := s.streams.Append(s.path, `"first"`)
+	s.name(s.path)
+	return tail
+}
+
+// beginIdle is begin for a worker that is done with the event, and answers further wakes with an empty 200.
+func (s *trial) beginIdle() (harness.Wake, string) {
+	s.t.Helper()
+	s.worker.AnswerDone()
+	tail := s.begin()
+	w := s.worker.Wake(1)
+	s.untilState(fsm.Idle)
+	s.worker.AnswerStatus(http.StatusOK)
+	return w, tail
+}
+
+// name tells the operator port of a stream.
+func (s *trial) name(path string) {
+	s.t.Helper()
+	body, _ := json.Marshal(map[string][]string{"streams": {path}})
+	if res := s.admin.Do(http.MethodPost, "/api/v1/streams", string(body), "Content-Type", "application/json"); res.Status != http.StatusOK {
+		s.t.Fatalf("POST /api/v1/streams: status %d: %s", res.Status, res.Body)
+	}
+}
+
+// consumer is the state of the stream's consumer, for what the wire does not show.
+func (s *trial) consumer() (fsm.Consumer, error) {
+	store := redisstore.New(s.redis.Client(), redisstore.Options{})
+	ctx, cancel := context.WithTimeout(context.Background(), soon)
+	defer cancel()
+	return store.Consumer(ctx, fsm.ConsumerID(s.sub.ID, s.path), s.path)
+}
+
+// until waits for a state of the consumer and returns it.
+func (s *trial) until(what string, cond func(fsm.Consumer) bool) (c fsm.Consumer) {
+	s.t.Helper()
+	harness.Eventually(s.t, soon, what, func() (err error) {
+		if c, err = s.consumer(); err == nil && !cond(c) {
+			err = errors.New("the consumer is " + string(c.State))
+		}
+		return err
+	})
+	return c
+}
+
+func (s *trial) untilState(state fsm.State) fsm.Consumer {
+	s.t.Helper()
+	return s.until("consumer "+string(state), func(c fsm.Consumer) bool { return c.State == state })
+}
+
+// untilTail waits until Reveille knows a tail of the stream.
+func (s *trial) untilTail(tail string) {
+	s.t.Helper()
+	s.until("tail "+tail+" noted", func(c fsm.Consumer) bool { return string(c.Links[s.path].Tail) == tail })
+}
+
+// noWake makes sure that there is no nth wake for a while.
+func (s *trial) noWake(n int, during time.Duration) {
+	s.t.Helper()
+	harness.Never(s.t, during, "a wake too many", harness.True(func() bool { return len(s.worker.Wakes()) >= n }, "none"))
+}
+
+// ok sends a callback that must succeed and returns the offsets of its answer by stream.
+func (s *trial) ok(w harness.Wake, cb harness.Callback) map[string]string {
+	s.t.Helper()
+	a := s.gateway.Callback(w, cb)
+	if a.Status != http.StatusOK || !a.OK {
+		s.t.Fatalf("callback %+v: status %d: %s", cb, a.Status, a.Body)
+	}
+	return offsetsOf(a)
+}
+
+// refused sends a callback that must be refused.
+func (s *trial) refused(w harness.Wake, cb harness.Callback, status int, code fsm.Code) harness.CallbackAnswer {
+	s.t.Helper()
+	a := s.gateway.Callback(w, cb)
+	s.mustRefuse(a, status, code)
+	return a
+}
+
+func (s *trial) mustRefuse(a harness.CallbackAnswer, status int, code fsm.Code) {
+	s.t.Helper()
+	if a.Status != status || a.OK || a.Error.Code != string(code) || a.Error.Message == "" {
+		s.t.Errorf("the answer is %d %s, want %d with code %s", a.Status, a.Body, status, code)
+	}
+}
+
+func (s *trial) ack(offset string) harness.StreamOffset {
+	return harness.StreamOffset{Path: s.path, Offset: offset}
+}
+
+// woken checks the wake's place among the others: its epoch, and the offset that it begins at.
+func (s *trial) woken(w harness.Wake, epoch int64, offset string) {
+	s.t.Helper()
+	if w.Epoch != epoch || w.Offset(s.path) != offset {
+		s.t.Errorf("the wake has epoch %d and the offset %q, want epoch %d and %q", w.Epoch, w.Offset(s.path), epoch, offset)
+	}
+}
+
+func (s *trial) sameCycle(a, b harness.Wake) {
+	s.t.Helper()
+	if a.Epoch != b.Epoch || a.WakeID != b.WakeID {
+		s.t.Errorf("the wakes are of different cycles: %s and %s", a, b)
+	}
+}
+
+func offsetsOf(a harness.CallbackAnswer) map[string]string {
+	m := map[string]string{}
+	for _, st := range a.Streams {
+		m[st.Path] = st.Offset
+	}
+	return m
+}
+
+func answerDone(w http.ResponseWriter) { _, _ = io.WriteString(w, `{"done":true}`) }
+
+// gate is what a worker waits at before it answers: until the test opens it, or the request is given up.
+type gate chan struct{}
+
+func (g gate) wait(r *http.Request) {
+	select {
+	case <-g:
+	case <-r.Context().Done():
+	}
+}
+
+// hop is a proxy between Reveille and the stream server that can be told to misbehave.
+type hop struct {
+	mu        sync.Mutex
+	intercept func(w http.ResponseWriter, r *http.Request) bool
+	alter     func(*http.Response)
+}
+
+// before puts the hop in front of the stream server at a URL and returns the hop's own.
+func (h *hop) before(t *testing.T) func(string) string {
+	return func(upstream string) string {
+		target, err := url.Parse(upstream)
+		if err != nil {
+			t.Fatal(err)
+		}
+		proxy := &httputil.ReverseProxy{
+			Rewrite: func(p *httputil.ProxyRequest) { p.SetURL(target) }, FlushInterval: -1,
+			ErrorLog:     log.New(io.Discard, "", 0),
+			ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) },
+			ModifyResponse: func(res *http.Response) error {
+				if alter := h.altering(); alter != nil {
+					alter(res)
+				}
+				return nil
+			},
+		}
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if intercept := h.intercepting(); intercept == nil || !intercept(w, r) {
+				proxy.ServeHTTP(w, r)
+			}
+		}))
+		t.Cleanup(func() {
+			server.CloseClientConnections()
+			server.Close()
+		})
+		return server.URL
+	}
+}
+
+func (h *hop) intercepting() func(http.ResponseWriter, *http.Request) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.intercept
+}
+
+func (h *hop) altering() func(*http.Response) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.alter
+}
+
+// do has requests go to a function first; it returns true if it has answered. nil ends that.
+func (h *hop) do(intercept func(w http.ResponseWriter, r *http.Request) bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.intercept = intercept
+}
+
+// change has answers go through a function. nil ends that.
+func (h *hop) change(alter func(*http.Response)) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.alter = alter
+}
+
+// answer has every request answered with a status.
+func (h *hop) answer(status int) {
+	h.do(func(w http.ResponseWriter, _ *http.Request) bool { w.WriteHeader(status); return true })
+}
+
+// holdReads lets the requests that watch streams hang, so that Reveille learns of events in other ways only.
+func (h *hop) holdReads() {
+	h.do(func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.Method == http.MethodGet {
+			<-r.Context().Done()
+			return true
+		}
+		return false
+	})
+}
