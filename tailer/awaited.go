@@ -157,26 +157,21 @@ func (a *awaited) ask(ctx context.Context, path string) {
 // streams that settings and literal patterns name.
 func (a *awaited) readNoted(ctx context.Context) {
 	named := false
+	naming := complaint{log: a.t.log, what: "making the streams of the settings known"}
+	literals := complaint{log: a.t.log, what: "reading which streams the literal patterns name"}
+	reading := complaint{log: a.t.log, what: "reading which streams are awaited"}
 	for ctx.Err() == nil {
 		began, changed := time.Now(), a.t.store.Catalog().Changed()
 		if !named {
-			err := a.t.Name(ctx, a.t.cfg.Names)
-			named = err == nil
-			a.warn(ctx, err)
+			named = naming.about(ctx, a.t.Name(ctx, a.t.cfg.Names)) == nil
 		}
-		a.warn(ctx, a.readLiterals(ctx))
-		a.warn(ctx, a.readKnown(ctx))
+		_ = literals.about(ctx, a.readLiterals(ctx))
+		_ = reading.about(ctx, a.readKnown(ctx))
 		// What it costs stays below a hundredth of the time; a new subscription brings it forward, within bounds.
 		took := time.Since(began)
 		if sleep(ctx, max(a.t.cfg.Resync/10, 10*took)) {
 			sleepOr(ctx, max(a.t.cfg.Resync, 100*took), changed)
 		}
-	}
-}
-
-func (a *awaited) warn(ctx context.Context, err error) {
-	if err != nil && ctx.Err() == nil {
-		a.t.log.Warn("the awaited streams could not be read; they are asked for again", zap.Error(err))
 	}
 }
 

@@ -102,10 +102,10 @@ func (bs *backfills) Run(ctx context.Context) error {
 		bs.wg.Wait()
 	}()
 	var before map[string]fsm.Backfill
+	reading := complaint{log: bs.t.log, what: "reading which backfills are unfinished"}
 	for first := true; ctx.Err() == nil; {
 		under, err := bs.t.store.Backfills(ctx)
-		if err != nil {
-			bs.t.awaited.warn(ctx, err)
+		if reading.about(ctx, err) != nil {
 			sleep(ctx, jitter(bs.t.cfg.WatchEvery))
 			continue
 		}
@@ -209,7 +209,7 @@ func (b *backfill) link(ctx context.Context, known fsm.Known) error {
 		return nil
 	}
 	acked := info.Tail
-	after := known.At.After(b.sub.CreatedAt) || known.Awaited && known.At.Equal(b.sub.CreatedAt)
+	after := !known.At.IsZero() && !known.At.Before(b.sub.CreatedAt)
 	if after || known.Awaited && b.answered.Load() {
 		acked = fsm.Start
 	}

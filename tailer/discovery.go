@@ -49,7 +49,8 @@ func (t *Tailer) prepare(ctx context.Context, path string, l linked, ok bool) er
 	subs := t.store.Catalog().Match(path)
 	if !ok {
 		if len(subs) == 0 {
-			return nil // nobody can miss it: it is noted when the write has succeeded
+			// Nobody is to be linked. The note says since when it was written to, should somebody subscribe meanwhile.
+			return t.noteWriting(ctx, path)
 		}
 		known, found, err := t.store.Known(ctx, path)
 		if err != nil {
@@ -81,11 +82,18 @@ func (t *Tailer) prepareUnknown(ctx context.Context, path string, awaited bool) 
 			return t.adopt(ctx, path, info.Tail, nil, at(info.Tail))
 		}
 	}
+	return t.noteWriting(ctx, path)
+}
+
+// noteWriting has the store remember a stream until the write that is on its way has been taken in. When it returns, the
+// subscriptions that were made before the write are all known here.
+func (t *Tailer) noteWriting(ctx context.Context, path string) error {
 	t.awaited.writing(path)
-	if _, err := t.store.NoteKnown(ctx, path, true); err != nil {
+	version, err := t.store.NoteKnown(ctx, path, true)
+	if err != nil || version <= t.store.Catalog().Version() {
 		return err
 	}
-	return nil
+	return t.store.RefreshCatalog(ctx)
 }
 
 // Written is fsm.Streams'.
@@ -94,7 +102,11 @@ func (t *Tailer) Written(path string, tail fsm.Offset, created bool) {
 		return
 	}
 	t.awaited.written(path)
-	t.writes.add(path, write{tail: tail, created: created})
+	l, ok := t.linked.Get(path)
+	if !ok || created || l.version < t.store.Catalog().Version() {
+		l.subs = keysOf(t.store.Catalog().Match(path))
+	}
+	t.writes.add(path, write{tail: tail, created: created, first: tail, subs: l.subs})
 }
 
 // wrote takes in a successful write. For a stream that is known and linked it is one call of the store in each partition that
@@ -104,17 +116,28 @@ func (t *Tailer) wrote(ctx context.Context, path string, wr write) error {
 	if ok && !wr.created && l.version >= t.store.Catalog().Version() {
 		return t.observeWritten(ctx, path, wr.tail, l)
 	}
-	already := l.subs
+	known, found, err := t.store.Known(ctx, path)
+	if err != nil {
+		return err
+	}
+	var already []subscriptionKey
 	switch {
 	case wr.created:
-		already = nil
-	case !ok:
-		var err error
-		if already, err = t.linkedTo(ctx, path); err != nil {
+	case ok:
+		already = l.subs
+	case found && !known.Awaited:
+		if already, err = t.finished(ctx, t.store.Catalog().Match(path)); err != nil {
 			return err
 		}
 	}
-	if err := t.adopt(ctx, path, wr.tail, already, fromStart); err != nil {
+	// A subscription that was made after the write had succeeded begins where that write ended.
+	from := func(sub fsm.Subscription) fsm.Offset {
+		if found && sub.CreatedAt.After(known.At) && !slices.Contains(wr.subs, keyOf(sub)) {
+			return wr.first
+		}
+		return fsm.Start
+	}
+	if err := t.adopt(ctx, path, wr.tail, already, from); err != nil {
 		return err
 	}
 	t.awaited.remove(path)
@@ -148,11 +171,11 @@ func (t *Tailer) observeWritten(ctx context.Context, path string, tail fsm.Offse
 		}
 		s := w.stamp(partition)
 		obs, err := t.store.Observe(ctx, partition, path, tail)
+		t.settle(obs.Outcome)
 		if err != nil {
 			return err
 		}
 		w.seen(partition, s, tail, obs)
-		t.settle(obs.Outcome)
 	}
 	return nil
 }
@@ -161,10 +184,10 @@ func (t *Tailer) observeWritten(ctx context.Context, path string, tail fsm.Offse
 // was forgotten through another replica, and the next write finds it as a new one.
 func (t *Tailer) observeUnwatched(ctx context.Context, home int, path string, tail fsm.Offset) error {
 	obs, err := t.store.Observe(ctx, home, path, tail)
+	t.settle(obs.Outcome)
 	if err != nil {
 		return err
 	}
-	t.settle(obs.Outcome)
 	if obs.Watched {
 		t.watches.watch(home, path)
 		return nil
@@ -192,11 +215,11 @@ func (t *Tailer) observeCreated(ctx context.Context, path string, tail fsm.Offse
 	for partition := range partitions {
 		s := w.stamp(partition)
 		obs, err := t.store.Observe(ctx, partition, path, tail)
+		t.settle(obs.Outcome)
 		if err != nil {
 			return err
 		}
 		w.seen(partition, s, tail, obs)
-		t.settle(obs.Outcome)
 		if !obs.Watched || !obs.Tail.After(tail) {
 			continue
 		}
@@ -406,23 +429,36 @@ func (t *Tailer) remove(ctx context.Context, path string) error {
 
 // lost is for a stream that stayed away until nobody was subscribed to it any more: should it come back, it is a new one.
 func (t *Tailer) lost(ctx context.Context, path string) {
-	if t.watches.find(path) != nil {
+	t.linked.Remove(path)
+	if t.watches.find(path) != nil || t.awaited.writtenTo(path) {
 		return
 	}
-	t.linked.Remove(path)
 	err := t.insist(ctx, "lost", path, func() error { return t.store.ForgetKnown(ctx, path, false) })
 	if err == nil && t.isNamed(path) {
 		_ = t.insist(ctx, "lost", path, func() error { return t.await(ctx, path, false) })
 	}
 }
 
+// returned is for a stream that was away and is back. If that took so long that its consumers were removed, it is a new one.
+func (t *Tailer) returned(ctx context.Context, path string, tail fsm.Offset) error {
+	if !t.tracked(path) {
+		return nil
+	}
+	return t.insist(ctx, "returned", path, func() error {
+		known, found, err := t.store.Known(ctx, path)
+		if err != nil || found && !known.Awaited {
+			return err
+		}
+		t.linked.Remove(path)
+		return t.adopt(ctx, path, tail, nil, fromStart)
+	})
+}
+
 // await remembers a stream that does not exist yet and asks for it until it does.
 func (t *Tailer) await(ctx context.Context, path string, named bool) error {
 	t.awaited.add(path, named)
-	if _, err := t.store.NoteKnown(ctx, path, true); err != nil {
-		return err
-	}
-	return nil
+	_, err := t.store.NoteKnown(ctx, path, true)
+	return err
 }
 
 // Name is fsm.Streams'. An upstream that cannot be asked counts as one that does not have the streams yet.

@@ -54,8 +54,8 @@ func (w *watch) follow(ctx context.Context, at *position, pace, failures *growin
 // request makes one live request. While it is silent the stream is looked at with HEAD every Check: an answer that
 // got lost on the way must not cost a wake.
 func (w *watch) request(ctx context.Context, at *position) (then next, err error) {
-	var headers sync.WaitGroup
-	defer headers.Wait()
+	var looks sync.WaitGroup
+	defer looks.Wait()
 	outer := ctx
 	ctx, cancel := context.WithCancel(ctx)
 	events := make(chan event)
@@ -106,7 +106,7 @@ func (w *watch) request(ctx context.Context, at *position) (then next, err error
 				return look, nil
 			}
 		case <-check.C:
-			headers.Go(func() {
+			looks.Go(func() {
 				info, err := w.head(ctx)
 				heads <- headed{info, err}
 			})

@@ -38,7 +38,7 @@ func newHealth(cfg Config) *health {
 // enter waits until a request may go upstream. It returns a function that must be called with the request's error.
 func (h *health) enter(ctx context.Context, path string) (done func(error), err error) {
 	h.mu.Lock()
-	down, up, turn, pause := h.down, h.up, h.turn, h.pause
+	down, up, turn := h.down, h.up, h.turn
 	h.mu.Unlock()
 	// What a cancelled request says is about its caller, not about upstream.
 	report := func(err error) {
@@ -60,6 +60,9 @@ func (h *health) enter(ctx context.Context, path string) (done func(error), err 
 	case <-turn:
 	}
 	giveBack := func() { turn <- struct{}{} }
+	h.mu.Lock()
+	pause := h.pause
+	h.mu.Unlock()
 	if !sleep(ctx, jitter(pause)) {
 		giveBack()
 		return nil, ctx.Err()

@@ -284,6 +284,9 @@ func (r *registry) created(ctx context.Context, path string, at time.Time) error
 	if l, ok := r.t.linked.Get(path); ok && l.version >= r.t.store.Catalog().Version() {
 		return nil
 	}
+	if r.t.awaited.writtenTo(path) || r.t.writes.has(path) {
+		return nil // the gateway saw it made and knows more of when that was
+	}
 	already, err := r.t.linkedTo(ctx, path)
 	if err != nil {
 		return err

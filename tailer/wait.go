@@ -60,3 +60,24 @@ func (t *Tailer) insist(ctx context.Context, what, path string, call func() erro
 		}
 	}
 }
+
+// complaint logs that something fails when it begins to, and that it works again, not each time between.
+type complaint struct {
+	log     *zap.Logger
+	what    string
+	failing bool
+}
+
+// about takes in how it went and passes the error on.
+func (c *complaint) about(ctx context.Context, err error) error {
+	switch {
+	case ctx.Err() != nil:
+	case err != nil && !c.failing:
+		c.log.Warn(c.what+" failed; it is tried again", zap.Error(err))
+		c.failing = true
+	case err == nil && c.failing:
+		c.log.Info(c.what + " works again")
+		c.failing = false
+	}
+	return err
+}

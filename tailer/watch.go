@@ -162,10 +162,14 @@ func (w *watch) run(ctx context.Context) {
 	pace := growing{least: cfg.PaceMin, most: cfg.PaceMax}
 	quiet := growing{least: cfg.TTLFast, most: cfg.Check}
 	var at position
-	failed := false
+	failed, wasGone := false, false
 	for ctx.Err() == nil {
 		asked := w.asked()
 		info, err := w.head(ctx)
+		if err == nil && info.Exists && wasGone {
+			err = w.t.returned(ctx, w.path, info.Tail)
+			wasGone = err != nil
+		}
 		if err == nil && info.Exists {
 			info, err = w.note(ctx, info)
 		}
@@ -180,7 +184,7 @@ func (w *watch) run(ctx context.Context) {
 			if w.gone(ctx) {
 				return
 			}
-			at = position{}
+			at, wasGone = position{}, true
 			continue
 		}
 		if !failed {
@@ -225,22 +229,33 @@ func (w *watch) head(ctx context.Context) (fsm.StreamInfo, error) { return w.t.l
 // pause waits while everybody is busy, a little longer each time, and says whether it did. A consumer that comes to
 // rest ends it. The caller looks with HEAD after it.
 func (w *watch) pause(ctx context.Context, pace *growing) bool {
-	clearSignal(w.poke)
-	if !w.busy() {
+	if !w.beginPause() {
 		pace.reset()
 		return false
 	}
-	w.setPausing(true)
 	sleepOr(ctx, pace.next(), w.poke)
-	w.setPausing(false)
+	w.mu.Lock()
+	w.pausing = false
+	w.mu.Unlock()
 	return true
 }
 
-func (w *watch) setPausing(v bool) {
+// beginPause decides in one step with what would end the pause: a poke from before it has no more to say if everybody is busy,
+// one from after it is heeded.
+func (w *watch) beginPause() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	// A consumer that came to rest since the decision to pause has left a poke, which ends the pause at once.
-	w.pausing = v
+	for _, p := range w.parts {
+		if !p.busy {
+			return false
+		}
+	}
+	if len(w.parts) == 0 {
+		return false
+	}
+	clearSignal(w.poke)
+	w.pausing = true
+	return true
 }
 
 // note tells the store the tail that a HEAD showed, in each partition that does not know it yet. It returns what is true
@@ -298,9 +313,10 @@ func (w *watch) noteAhead(ctx context.Context, offset fsm.Offset) error {
 func (w *watch) observe(ctx context.Context, partition int, tail fsm.Offset) (obs fsm.Observation, err error) {
 	err = w.t.insist(ctx, "tail", w.path, func() error {
 		s := w.stamp(partition)
-		if obs, err = w.t.store.Observe(ctx, partition, w.path, tail); err == nil {
+		obs, err = w.t.store.Observe(ctx, partition, w.path, tail)
+		w.t.settle(obs.Outcome) // an error may have come after some were woken
+		if err == nil {
 			w.seen(partition, s, tail, obs)
-			w.t.settle(obs.Outcome)
 		}
 		return err
 	})

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"go.uber.org/zap"
+	"reveille/fsm"
 )
 
 // watches is the set of loops, one a stream, kept in step with what the store says is watched.
@@ -49,6 +49,7 @@ func (ws *watches) Run(ctx context.Context) error {
 	// seqs is how far each partition's list of watched streams was read.
 	seqs := map[int]int64{}
 	var whole time.Time
+	reading := complaint{log: ws.t.log, what: "reading which streams are watched"}
 	for ctx.Err() == nil {
 		now := time.Now()
 		var err error
@@ -58,9 +59,7 @@ func (ws *watches) Run(ctx context.Context) error {
 			// What it costs stays below a hundredth of the time.
 			whole = time.Now().Add(max(ws.t.cfg.Resync, 100*time.Since(now)))
 		}
-		if err != nil && ctx.Err() == nil {
-			ws.t.log.Warn("the watched streams could not be read; they are asked for again", zap.Error(err))
-		}
+		_ = reading.about(ctx, err)
 		sleep(ctx, ws.t.cfg.WatchEvery)
 	}
 	return nil
@@ -68,16 +67,26 @@ func (ws *watches) Run(ctx context.Context) error {
 
 func (ws *watches) readNew(ctx context.Context, seqs map[int]int64) error {
 	for _, partition := range ws.partitions() {
-		list, err := ws.t.store.WatchedSince(ctx, partition, seqs[partition])
+		err := ws.read(ctx, partition, seqs, func(entry fsm.Watched) { ws.watch(partition, entry.Path) })
 		if err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// read calls f for each stream that came to be watched in a partition since the one it last was called for.
+func (ws *watches) read(ctx context.Context, partition int, seqs map[int]int64, f func(fsm.Watched)) error {
+	for {
+		list, err := ws.t.store.WatchedSince(ctx, partition, seqs[partition])
+		if err != nil || len(list) == 0 {
+			return err
+		}
 		for _, entry := range list {
-			ws.watch(partition, entry.Path)
+			f(entry)
 			seqs[partition] = entry.Seq
 		}
 	}
-	return nil
 }
 
 // readAll compares the loops with the whole list: what is missing is begun, what nobody is subscribed to any more is
@@ -85,17 +94,12 @@ func (ws *watches) readNew(ctx context.Context, seqs map[int]int64) error {
 func (ws *watches) readAll(ctx context.Context, seqs map[int]int64) error {
 	for _, partition := range ws.partitions() {
 		before := ws.generations(partition)
-		list, err := ws.t.store.WatchedSince(ctx, partition, 0)
-		if err != nil {
-			return err
-		}
 		seqs[partition] = 0
-		for _, entry := range list {
-			seqs[partition] = entry.Seq
+		err := ws.read(ctx, partition, seqs, func(entry fsm.Watched) {
 			w := ws.find(entry.Path)
 			if w == nil {
 				ws.watch(partition, entry.Path)
-				continue
+				return
 			}
 			told, watched := w.partitions()[partition]
 			switch {
@@ -106,6 +110,9 @@ func (ws *watches) readAll(ctx context.Context, seqs map[int]int64) error {
 				signal(w.poke)
 			}
 			delete(before, w)
+		})
+		if err != nil {
+			return err
 		}
 		for w, generation := range before {
 			w.drop(partition, generation)

@@ -23,6 +23,9 @@ type write struct {
 	tail    fsm.Offset
 	created bool
 	refused bool
+	// first is the tail after the first of the writes, and subs are the subscriptions that matched when that had succeeded.
+	first fsm.Offset
+	subs  []subscriptionKey
 }
 
 // writes is the queue between the gateway, which must not wait, and the store. Writes to one stream that wait together
@@ -56,6 +59,9 @@ func (ws *writes) add(path string, wr write) {
 	}
 	wr.created = wr.created || was.created
 	wr.refused = wr.refused || was.refused
+	if was.first != "" {
+		wr.first, wr.subs = was.first, was.subs
+	}
 	ws.waiting[path] = wr
 	if !ok {
 		ws.ready <- path
@@ -68,6 +74,13 @@ func (ws *writes) take(path string) (write, bool) {
 	wr, ok := ws.waiting[path]
 	delete(ws.waiting, path)
 	return wr, ok
+}
+
+func (ws *writes) has(path string) bool {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	_, ok := ws.waiting[path]
+	return ok
 }
 
 // drop forgets what waits for a stream that is gone.

@@ -1,0 +1,473 @@
+package tailer
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"reveille/fsm"
+)
+
+func (r *rig) acked(sub, path string) fsm.Offset {
+	c, _ := r.store.consumer(sub, path)
+	return c.Links[path].Acked
+}
+
+func (r *rig) linkedNow(sub, path string) bool {
+	_, ok := r.store.consumer(sub, path)
+	return ok
+}
+
+func TestD2ANewStreamWakesItsConsumerOnceBeforeTheFirstEvent(t *testing.T) {
+	r := newRig(t).start()
+	r.subscribe("s", "/**")
+	r.put("/a")
+	if w := r.wake("/a", 1); w.Streams[0].Acked != fsm.Start || w.Streams[0].Tail != offsetOf(0) {
+		t.Errorf("woken with %+v", w.Streams[0])
+	}
+}
+
+func TestD12AStreamFirstHeardOfThroughAnAppendIsLinkedAtTheTailBeforeIt(t *testing.T) {
+	r := newRig(t).start()
+	r.subscribe("s", "/**")
+	before := r.up.create("/a", "old", "older")
+	r.post("/a", "new")
+	if w := r.wake("/a", 1); w.Streams[0].Acked != before || w.Streams[0].Tail != offsetOf(3) {
+		t.Errorf("woken with %+v", w.Streams[0])
+	}
+}
+
+func TestAWriteToALinkedStreamIsOneCallOfTheStore(t *testing.T) {
+	quiet := func(c *Config) { c.WatchEvery, c.Resync = time.Hour, time.Hour }
+	r := newRig(t, quiet).start()
+	r.subscribe("s", "/**")
+	r.put("/a")
+	r.done(r.wake("/a", 1))
+	r.watchedLive("/a")
+	r.up.set(func() { r.up.deaf = true })
+	r.until("the store is at rest", func() bool {
+		n := r.store.total()
+		time.Sleep(30 * time.Millisecond)
+		return r.store.total() == n
+	})
+	calls, observed := r.store.total(), r.store.count("Observe")
+	r.post("/a", "1")
+	r.wake("/a", 2)
+	if all, n := r.store.total()-calls, r.store.count("Observe")-observed; all != 1 || n != 1 {
+		t.Errorf("%d calls of the store, %d of them Observe", all, n)
+	}
+}
+
+func TestPathsNoPatternCanMatchAreNotTracked(t *testing.T) {
+	r := newRig(t, func(c *Config) { c.Registry = "/__registry__" }).start()
+	r.subscribe("s", "/**")
+	for _, path := range []string{"/a*b", "/%2A", "/__registry__"} {
+		r.BeforeWrite(t.Context(), path)
+		r.Written(path, offsetOf(1), true)
+		r.Refused(path)
+		if err := r.Deleted(t.Context(), path); err != nil {
+			t.Error(err)
+		}
+		if err := r.Name(t.Context(), []string{path}); err != nil {
+			t.Error(err)
+		}
+		if known, awaited := r.store.knows(path); known || awaited || len(r.watches.all()) != 0 {
+			t.Errorf("%s is tracked", path)
+		}
+	}
+}
+
+func TestACrashAfterTheWriteLosesNoEvent(t *testing.T) {
+	for name, before := range map[string][]string{"of a new stream": nil, "of a stream nobody had heard of": {"old"}} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t).start()
+			r.subscribe("s", "/**")
+			if before != nil {
+				r.up.create("/a", before...)
+			}
+			r.BeforeWrite(t.Context(), "/a")
+			r.stop()
+			if before == nil {
+				r.up.create("/a", "event")
+			} else {
+				r.up.append("/a", "event")
+			}
+			r.build()
+			r.start()
+			if w := r.wake("/a", 1); w.Streams[0].Tail != offsetOf(len(before)+1) {
+				t.Errorf("woken with %+v", w.Streams[0])
+			}
+		})
+	}
+}
+
+func TestARefusedWriteIsForgotten(t *testing.T) {
+	r := newRig(t).start()
+	r.subscribe("s", "/a/*")
+	r.subscribe("literal", "/lit")
+	for _, path := range []string{"/a/1", "/lit"} {
+		r.BeforeWrite(t.Context(), path)
+		if _, awaited := r.store.knows(path); !awaited {
+			t.Fatalf("%s is not awaited", path)
+		}
+		r.Refused(path)
+	}
+	r.until("it is forgotten", func() bool { _, awaited := r.store.knows("/a/1"); return !awaited })
+	if _, awaited := r.store.knows("/lit"); !awaited {
+		t.Error("a stream that a literal pattern names was forgotten")
+	}
+}
+
+func TestAWriteThatOnlySeemedRefusedCounts(t *testing.T) {
+	r := newRig(t).start()
+	r.subscribe("s", "/**")
+	r.BeforeWrite(t.Context(), "/a")
+	r.up.create("/a", "1")
+	r.Refused("/a")
+	r.wake("/a", 1)
+}
+
+func TestAnUpstreamThatCannotBeAskedBeforeTheWriteCostsNoWake(t *testing.T) {
+	r := newRig(t).start()
+	r.subscribe("s", "/**")
+	r.up.create("/a", "old")
+	r.up.setFault(func(w http.ResponseWriter, _ *http.Request) bool { w.WriteHeader(500); return true })
+	r.BeforeWrite(t.Context(), "/a")
+	if _, awaited := r.store.knows("/a"); !awaited {
+		t.Error("it is not awaited")
+	}
+	r.up.setFault(nil)
+	r.Written("/a", r.up.append("/a", "new"), false)
+	r.wake("/a", 1)
+}
+
+func TestASubscriptionMadeAtTheSameMomentMissesNoStream(t *testing.T) {
+	// This replica has not heard of it. It is made right before the nth note of the stream in the store: the first comes before the
+	// write, the second after.
+	for n, want := range map[int32]fsm.Offset{1: fsm.Start, 2: offsetOf(1)} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			r := newRig(t)
+			r.store.stale = true
+			var notes atomic.Int32
+			r.store.before = func(method string) {
+				if method == "NoteKnown" && notes.Add(1) == n {
+					if _, _, err := r.store.CreateSubscription(t.Context(), fsm.Subscription{ID: "s", Pattern: "/**"}); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+			r.start()
+			r.put("/a", "1")
+			r.until("it is linked", func() bool { return r.linkedNow("s", "/a") })
+			if got := r.acked("s", "/a"); got != want {
+				t.Errorf("it begins at %s, want %s", got, want)
+			}
+			r.post("/a", "2")
+			r.wake("/a", 1)
+		})
+	}
+}
+
+func TestAnExistingStreamIsNotWokenByTheSubscriptionThatFollowsItsWrite(t *testing.T) {
+	for i := range 20 {
+		r := newRig(t).start()
+		r.put("/a", "1")
+		r.subscribe("s", "/**")
+		r.until("the stream has its consumer", func() bool { return r.linkedNow("s", "/a") })
+		if got := r.acked("s", "/a"); got != offsetOf(1) {
+			t.Fatalf("try %d: it begins at %s", i, got)
+		}
+		r.post("/a", "2")
+		r.wake("/a", 1)
+		r.stop()
+	}
+}
+
+func TestAStreamIsLinkedBeforeAWriteToASubscriptionThatIsBeingBackfilled(t *testing.T) {
+	r := newRig(t).start()
+	r.put("/a", "1")
+	r.until("it is known", func() bool { known, _ := r.store.knows("/a"); return known })
+	sub, _, err := r.store.CreateSubscription(t.Context(), fsm.Subscription{ID: "s", Pattern: "/**"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The backfill has not come to it when it is written to.
+	r.post("/a", "2")
+	if w := r.wake("/a", 1); w.Streams[0].Acked != offsetOf(1) {
+		t.Errorf("woken with %+v", w.Streams[0])
+	}
+	r.Subscribed(t.Context(), sub)
+	if got := r.acked("s", "/a"); got != offsetOf(1) {
+		t.Errorf("the backfill moved it to %s", got)
+	}
+}
+
+func TestADeletedStreamIsForgottenAndMayComeBack(t *testing.T) {
+	r := newRig(t).start()
+	r.idle("/a")
+	r.post("/a", "1")
+	r.done(r.wake("/a", 2))
+	r.up.remove("/a")
+	if err := r.Deleted(t.Context(), "/a"); err != nil {
+		t.Fatal(err)
+	}
+	if known, awaited := r.store.knows("/a"); r.linkedNow("s", "/a") || known || awaited {
+		t.Error("it is still known")
+	}
+	r.put("/a", "1")
+	if w := r.wake("/a", 3); w.Streams[0].Acked != fsm.Start {
+		t.Errorf("woken with %+v", w.Streams[0])
+	}
+}
+
+func TestAStreamDeletedAndMadeAnewUnseenStartsOver(t *testing.T) {
+	r := newRig(t).start()
+	r.idle("/a")
+	r.up.append("/a", "1", "2", "3")
+	r.done(r.wake("/a", 2))
+	r.put("/a", "x")
+	if w := r.wake("/a", 3); w.Streams[0].Acked != fsm.Start || w.Streams[0].Tail != offsetOf(1) {
+		t.Errorf("woken with %+v", w.Streams[0])
+	}
+}
+
+func TestNamedStreams(t *testing.T) {
+	r := newRig(t, func(c *Config) { c.Names = []string{"/set/here", "/set/later"} })
+	r.up.create("/set/here", "1")
+	if _, _, err := r.store.CreateSubscription(t.Context(), fsm.Subscription{ID: "s", Pattern: "/**"}); err != nil {
+		t.Fatal(err)
+	}
+	r.start()
+	r.wake("/set/here", 1)
+	r.up.create("/api/here", "1")
+	if err := r.Name(t.Context(), []string{"/api/here", "/api/later"}); err != nil {
+		t.Fatal(err)
+	}
+	r.wake("/api/here", 1)
+	for _, path := range []string{"/set/later", "/api/later"} {
+		r.up.create(path)
+		if w := r.wake(path, 1); w.Streams[0].Acked != fsm.Start {
+			t.Errorf("woken with %+v", w.Streams[0])
+		}
+	}
+	if err := r.Forget(t.Context(), []string{"/api/here"}); err != nil {
+		t.Fatal(err)
+	}
+	if known, _ := r.store.knows("/api/here"); known || r.linkedNow("s", "/api/here") {
+		t.Error("it was not forgotten")
+	}
+}
+
+func TestALiteralPatternNamesItself(t *testing.T) {
+	t.Run("a stream that exists begins at its tail", func(t *testing.T) {
+		r := newRig(t).start()
+		r.up.create("/a", "1")
+		r.subscribe("s", "/a")
+		if got := r.acked("s", "/a"); got != offsetOf(1) {
+			t.Errorf("it begins at %s", got)
+		}
+		r.watchedLive("/a")
+		r.up.append("/a", "2")
+		r.wake("/a", 1)
+	})
+	t.Run("a missing one is awaited and begins at Start", func(t *testing.T) {
+		r := newRig(t).start()
+		r.subscribe("s", "/a")
+		r.up.create("/a", "1")
+		if w := r.wake("/a", 1); w.Streams[0].Acked != fsm.Start {
+			t.Errorf("woken with %+v", w.Streams[0])
+		}
+	})
+	t.Run("made through a replica that died", func(t *testing.T) {
+		r := newRig(t).start()
+		if _, _, err := r.store.CreateSubscription(t.Context(), fsm.Subscription{ID: "s", Pattern: "/a"}); err != nil {
+			t.Fatal(err)
+		}
+		r.until("it is awaited", func() bool { _, awaited := r.store.knows("/a"); return awaited })
+		r.up.create("/a", "1")
+		r.wake("/a", 1)
+	})
+	t.Run("again after a deletion", func(t *testing.T) {
+		r := newRig(t).start()
+		r.subscribe("s", "/a")
+		r.put("/a")
+		r.wake("/a", 1)
+		r.up.remove("/a")
+		if err := r.Deleted(t.Context(), "/a"); err != nil {
+			t.Fatal(err)
+		}
+		r.up.create("/a", "1")
+		r.wake("/a", 2)
+	})
+}
+
+func TestAWriteIsTakenInWhenTheStoreIsBack(t *testing.T) {
+	r := newRig(t).start()
+	r.subscribe("s", "/**")
+	r.BeforeWrite(t.Context(), "/a")
+	r.store.setDown(true)
+	known := r.store.count("Known")
+	r.Written("/a", r.up.create("/a", "1"), true)
+	r.until("the store was told in vain", func() bool { return r.store.count("Known") >= known+writeTries })
+	r.store.setDown(false)
+	r.wake("/a", 1)
+}
+
+func TestExistingStreams(t *testing.T) {
+	r := newRig(t).start()
+	const streams = 50
+	path := func(i int) string { return fmt.Sprintf("/a/%d", i) }
+	for i := range streams {
+		r.put(path(i), "1")
+	}
+	r.until("they are known", func() bool { k, _ := r.store.knows(path(streams - 1)); return k && len(r.writes.ready) == 0 })
+	r.subscribe("s", "/a/*")
+	for i := range streams {
+		r.until("it is linked", func() bool { return r.linkedNow("s", path(i)) })
+		if got := r.acked("s", path(i)); got != offsetOf(1) {
+			t.Errorf("%s begins at %s", path(i), got)
+		}
+	}
+	r.mu.Lock()
+	if len(r.wakes) != 0 {
+		t.Errorf("%d wakes", len(r.wakes))
+	}
+	r.mu.Unlock()
+	r.until("the backfill is over", func() bool { b, _ := r.store.Backfills(t.Context()); return len(b) == 0 })
+	r.up.append(path(7), "2")
+	r.wake(path(7), 1)
+}
+
+func TestABackfill(t *testing.T) {
+	hang := func(r *rig, path string) {
+		r.up.setFault(func(w http.ResponseWriter, req *http.Request) bool {
+			if req.URL.Path != path {
+				return false
+			}
+			w.WriteHeader(500)
+			return true
+		})
+	}
+	prepare := func(t *testing.T) *rig {
+		r := newRig(t, func(c *Config) { c.BackfillWait = 50 * time.Millisecond }).start()
+		for _, path := range []string{"/a/1", "/a/2", "/a/3"} {
+			r.put(path, "1")
+			r.until("it is known", func() bool { k, _ := r.store.knows(path); return k })
+		}
+		hang(r, "/a/2")
+		return r
+	}
+	t.Run("goes on in the background and shows its progress", func(t *testing.T) {
+		r := prepare(t)
+		r.subscribe("s", "/a/*")
+		r.until("two of three are done", func() bool {
+			b, _ := r.store.Backfills(t.Context())
+			return b["s"] == fsm.Backfill{Done: 2, Total: 3}
+		})
+		r.up.setFault(nil)
+		r.until("it is over", func() bool { b, _ := r.store.Backfills(t.Context()); return len(b) == 0 })
+		if got := r.acked("s", "/a/2"); got != offsetOf(1) {
+			t.Errorf("it begins at %s", got)
+		}
+	})
+	t.Run("survives a restart", func(t *testing.T) {
+		r := prepare(t)
+		r.subscribe("s", "/a/*")
+		r.stop()
+		r.up.setFault(nil)
+		r.build()
+		r.start()
+		r.until("it is over", func() bool { b, _ := r.store.Backfills(t.Context()); return len(b) == 0 })
+		if !r.linkedNow("s", "/a/2") {
+			t.Error("a stream was left out")
+		}
+	})
+	t.Run("ends with its subscription", func(t *testing.T) {
+		r := prepare(t)
+		r.subscribe("s", "/a/*")
+		if err := r.store.DeleteSubscription(t.Context(), "s"); err != nil {
+			t.Fatal(err)
+		}
+		r.until("nothing runs", func() bool {
+			r.backfills.mu.Lock()
+			defer r.backfills.mu.Unlock()
+			return len(r.backfills.running) == 0
+		})
+		if r.linkedNow("s", "/a/1") {
+			t.Error("it has a consumer")
+		}
+	})
+	t.Run("wakes for a stream that appeared after the answer", func(t *testing.T) {
+		r := newRig(t, func(c *Config) { c.BackfillWait = time.Millisecond }).start()
+		if err := r.Name(t.Context(), []string{"/a/2"}); err != nil {
+			t.Fatal(err)
+		}
+		hang(r, "/a/2")
+		r.subscribe("s", "/a/*")
+		r.up.create("/a/2", "1")
+		r.up.setFault(nil)
+		if w := r.wake("/a/2", 1); w.Streams[0].Acked != fsm.Start {
+			t.Errorf("woken with %+v", w.Streams[0])
+		}
+	})
+}
+
+func TestAQueueThatIsFullLosesNoWrite(t *testing.T) {
+	r := newRig(t)
+	r.writes.ready = make(chan string) // no room at all
+	r.start()
+	r.subscribe("s", "/**")
+	r.put("/a", "1")
+	r.wake("/a", 1)
+}
+
+func TestWritesToOneStreamThatWaitTogetherBecomeOne(t *testing.T) {
+	r := newRig(t)
+	r.Written("/a", offsetOf(1), true)
+	r.Written("/a", offsetOf(3), false)
+	r.Written("/a", offsetOf(2), false)
+	wr, _ := r.writes.take("/a")
+	if wr.tail != offsetOf(3) || !wr.created || wr.first != offsetOf(1) || len(r.writes.ready) != 1 {
+		t.Errorf("got %+v", wr)
+	}
+}
+
+func TestAConsumerThatUnsubscribedIsNotBroughtBack(t *testing.T) {
+	r := newRig(t).start()
+	r.idle("/a")
+	r.store.remove(fsm.ConsumerID("s", "/a"))
+	r.post("/a", "1")
+	r.put("/b")
+	r.wake("/b", 1)
+	if r.linkedNow("s", "/a") {
+		t.Error("it is back")
+	}
+	r.subscribe("other", "/**")
+	r.post("/a", "2")
+	r.until("the new subscription has its consumer", func() bool { return r.linkedNow("other", "/a") })
+	if r.linkedNow("s", "/a") {
+		t.Error("it is back")
+	}
+}
+
+func TestABadConfigurationIsRefused(t *testing.T) {
+	r := newRig(t)
+	for name, change := range map[string]func(*Config){
+		"no upstream": func(c *Config) { c.UpstreamURL = nil },
+		"mode":        func(c *Config) { c.Mode = "smoke" },
+		"names":       func(c *Config) { c.Names = []string{"a"} },
+		"registry":    func(c *Config) { c.Registry = "a" },
+		"max live":    func(c *Config) { c.MaxLive = -1 },
+		"store":       func(c *Config) { c.Store = nil },
+	} {
+		cfg := r.cfg
+		cfg.Names = slices.Clone(cfg.Names)
+		change(&cfg)
+		if _, err := New(cfg); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}

@@ -1,0 +1,153 @@
+package tailer
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"reveille/fsm"
+)
+
+const registryPath = "/__registry__"
+
+func message(operation, path string, at time.Time) string {
+	m := map[string]any{"type": "stream", "key": path, "headers": map[string]string{"operation": operation}}
+	if operation != "delete" {
+		m["value"] = map[string]any{"path": path, "contentType": "text/plain", "createdAt": at.UnixMilli()}
+	}
+	b, err := json.Marshal(m)
+	if err != nil {
+		panic(err)
+	}
+	return string(b)
+}
+
+func withRegistry(c *Config) { c.Registry = registryPath }
+
+func (r *rig) registryRead() {
+	r.t.Helper()
+	r.until("the registry is read", func() bool { return r.up.waiters(registryPath) == 1 })
+}
+
+func TestTheRegistryTellsOfNewStreams(t *testing.T) {
+	for _, operation := range []string{"insert", "upsert"} {
+		r := newRig(t, withRegistry)
+		r.up.create(registryPath)
+		r.start()
+		r.subscribe("s", "/**")
+		r.registryRead()
+		r.up.create("/a/1", "1")
+		r.up.append(registryPath, message(operation, "a/1", time.Now()))
+		if w := r.wake("/a/1", 1); w.Streams[0].Acked != fsm.Start {
+			t.Errorf("woken with %+v", w.Streams[0])
+		}
+		r.until("how far it was read is stored", func() bool { o, _ := r.store.RegistryOffset(t.Context()); return o == offsetOf(1) })
+		r.stop()
+	}
+}
+
+func TestTheRegistryTellsOfDeletedStreams(t *testing.T) {
+	r := newRig(t, withRegistry)
+	r.up.create(registryPath)
+	r.start()
+	r.registryRead()
+	r.idle("/a")
+	r.up.remove("/a")
+	r.up.append(registryPath, message("delete", "a", time.Time{}))
+	r.until("the consumer is gone", func() bool { return !r.linkedNow("s", "/a") })
+}
+
+func TestADeletionSeenByTheGatewayIsNotRepeatedForTheRegistry(t *testing.T) {
+	r := newRig(t, withRegistry)
+	r.up.create(registryPath)
+	r.start()
+	r.registryRead()
+	r.idle("/a")
+	r.up.remove("/a")
+	if err := r.Deleted(t.Context(), "/a"); err != nil {
+		t.Fatal(err)
+	}
+	r.put("/a", "1")
+	r.wake("/a", 2)
+	r.up.append(registryPath, message("delete", "a", time.Time{}), message("insert", "a", time.Now()))
+	r.until("the registry is read", func() bool { o, _ := r.store.RegistryOffset(t.Context()); return o == offsetOf(2) })
+	if n := len(r.woken("/a")); n != 2 {
+		t.Errorf("%d wakes", n)
+	}
+}
+
+func TestTheFirstLoadOfTheRegistryFindsExistingStreams(t *testing.T) {
+	r := newRig(t, withRegistry)
+	if _, _, err := r.store.CreateSubscription(t.Context(), fsm.Subscription{ID: "s", Pattern: "/**"}); err != nil {
+		t.Fatal(err)
+	}
+	r.up.create("/old", "1")
+	r.up.create("/new", "1")
+	r.up.create(registryPath, message("insert", "old", time.Now().Add(-time.Hour)),
+		message("insert", "gone", time.Now().Add(-time.Hour)), message("insert", "new", time.Now()))
+	r.start()
+	r.wake("/new", 1)
+	if got := r.acked("s", "/old"); got != offsetOf(1) || len(r.woken("/old")) != 0 {
+		t.Errorf("an existing stream begins at %s", got)
+	}
+	if known, awaited := r.store.knows("/gone"); known || awaited {
+		t.Error("a stream that is gone is known")
+	}
+}
+
+func TestARegistryMessageThatIsNotJSONIsSkipped(t *testing.T) {
+	for name, bad := range map[string]string{
+		"not JSON":            "{nonsense",
+		"another shape":       `{"headers":7}`,
+		"no object":           `"text"`,
+		"no path":             `{"type":"stream","headers":{"operation":"insert"}}`,
+		"no path of a stream": message("insert", "a?b", time.Now()),
+		"too long":            fmt.Sprintf(`"%0*d"`, 2*registryElementMax, 0),
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, withRegistry)
+			r.up.create(registryPath)
+			r.start()
+			r.subscribe("s", "/**")
+			r.registryRead()
+			r.up.append(registryPath, bad)
+			r.until("reading goes on", func() bool { o, _ := r.store.RegistryOffset(t.Context()); return o == offsetOf(1) })
+			r.up.create("/a", "1")
+			r.up.append(registryPath, message("insert", "a", time.Now()))
+			r.wake("/a", 1)
+		})
+	}
+}
+
+func TestARegistryThatComesLaterIsRead(t *testing.T) {
+	r := newRig(t, withRegistry).start()
+	r.subscribe("s", "/**")
+	r.until("it is asked for", func() bool { return r.up.count(r.up.heads, registryPath) > 1 })
+	r.up.create("/a", "1")
+	r.up.create(registryPath, message("insert", "a", time.Now()))
+	r.wake("/a", 1)
+}
+
+func TestARegistryThatWasMadeAnewIsReadFromItsStart(t *testing.T) {
+	r := newRig(t, withRegistry)
+	r.up.create(registryPath, message("insert", "x", time.Now()), message("insert", "y", time.Now()))
+	r.start()
+	r.subscribe("s", "/**")
+	r.registryRead()
+	r.up.create("/a", "1")
+	r.up.create(registryPath, message("insert", "a", time.Now()))
+	r.wake("/a", 1)
+}
+
+func TestAnAnswerAboutTheRegistryThatIsLostIsMadeUpFor(t *testing.T) {
+	r := newRig(t, withRegistry)
+	r.up.create(registryPath)
+	r.start()
+	r.subscribe("s", "/**")
+	r.registryRead()
+	r.up.set(func() { r.up.deaf = true })
+	r.up.create("/a", "1")
+	r.up.append(registryPath, message("insert", "a", time.Now()))
+	r.wake("/a", 1)
+}
