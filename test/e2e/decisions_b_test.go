@@ -90,3 +90,106 @@ func TestDecisionsOnCallbacks(t *testing.T) {
 		}, "it has not come"))
 	})
 }
+
+// In these, nothing but the callback itself can tell Reveille what became of a stream: its reads hang.
+func TestDecisionsOnWhatACallbackSees(t *testing.T) {
+	t.Parallel()
+	h := &hop{}
+	e := start(t, options{upstream: h.before(t), settings: map[string]string{
+		"REVEILLE_WAKING_TIMEOUT": "30s", "REVEILLE_LIVENESS_TIMEOUT": "60s", "REVEILLE_TAIL_CHECK": "10m",
+	}})
+	h.holdReads()
+
+	t.Run("D6: an ack below the recorded offset changes nothing and is no error", func(t *testing.T) {
+		s := e.trial(t)
+		first := s.begin()
+		w := s.worker.Wake(1)
+		second := s.streams.Append(s.path, `"second"`)
+		for _, offset := range []string{second, first, "-1", second} {
+			if got := s.ok(w, w.Claim(false, s.ack(offset))); got[s.path] != second {
+				t.Errorf("after an ack of %q the offset is %q, want %q", offset, got[s.path], second)
+			}
+		}
+	})
+
+	t.Run("D6: an ack for a path that the consumer is not subscribed to is ignored", func(t *testing.T) {
+		s := e.trial(t)
+		tail := s.begin()
+		w := s.worker.Wake(1)
+		got := s.ok(w, w.Claim(false, s.ack(tail), harness.StreamOffset{Path: s.path + "-other", Offset: beyond}))
+		if len(got) != 1 || got[s.path] != tail {
+			t.Errorf("the streams are %v, want the one at %q", got, tail)
+		}
+	})
+
+	t.Run("D6: an ack beyond the tail that is known but not beyond upstream's is right", func(t *testing.T) {
+		s := e.trial(t)
+		s.begin()
+		other := s.folder + "-other/stream"
+		s.streams.Create(other)
+		w := s.worker.Wake(1)
+		s.ok(w, harness.Callback{Epoch: w.Epoch, WakeID: w.WakeID, Subscribe: []string{other}})
+		want := map[string]string{s.path: s.streams.Append(s.path, `"new"`), other: s.streams.Append(other, `"new"`)}
+		if c, err := s.consumer(); err != nil || string(c.Links[other].Tail) == want[other] {
+			t.Fatalf("Reveille knows the new tail already (%v): the test shows nothing", err)
+		}
+		got := s.ok(w, w.Claim(true, s.ack(want[s.path]), harness.StreamOffset{Path: other, Offset: want[other]}))
+		if got[s.path] != want[s.path] || got[other] != want[other] {
+			t.Errorf("the streams are %v, want %v", got, want)
+		}
+		s.noWake(2, quiet)
+	})
+
+	t.Run("D6: an ack beyond upstream's tail is refused, for any of the streams", func(t *testing.T) {
+		s := e.trial(t)
+		tail := s.begin()
+		other := s.folder + "-other/stream"
+		otherTail := s.streams.Create(other)
+		w := s.worker.Wake(1)
+		s.ok(w, harness.Callback{Epoch: w.Epoch, WakeID: w.WakeID, Subscribe: []string{other}})
+		for _, path := range []string{s.path, other} {
+			a := s.refused(w, w.Claim(true, harness.StreamOffset{Path: path, Offset: beyond}), http.StatusConflict, fsm.CodeInvalidOffset)
+			if !strings.Contains(a.Error.Message, path) {
+				t.Errorf("the message %q does not name the stream %s", a.Error.Message, path)
+			}
+		}
+		got := s.ok(w, w.Claim(true, s.ack(tail)))
+		if got[s.path] != tail || got[other] != otherTail {
+			t.Errorf("the streams are %v, want %q and %q", got, tail, otherTail)
+		}
+	})
+
+	t.Run("D7: in IDLE a late callback of the current epoch may still ack", func(t *testing.T) {
+		s := e.trial(t)
+		w, tail := s.beginIdle()
+		late := s.streams.Append(s.path, `"read by the worker before it went"`)
+		if got := s.ok(w, harness.Callback{Epoch: w.Epoch, Acks: []harness.StreamOffset{s.ack(late)}}); got[s.path] != late {
+			t.Errorf("the offset is %q, want %q (it was %q)", got[s.path], late, tail)
+		}
+		s.noWake(2, quiet)
+		s.gateway.Append(s.path, `"next"`)
+		s.woken(s.worker.Wake(2), 2, late)
+	})
+
+	t.Run("D8: a callback finds the primary stream deleted even if nobody told Reveille", func(t *testing.T) {
+		s := e.trial(t)
+		tail := s.begin()
+		w := s.worker.Wake(1)
+		s.ok(w, w.Claim(false))
+		s.streams.DeleteStream(s.path)
+		s.refused(w, w.Claim(true, s.ack(tail)), http.StatusGone, fsm.CodeConsumerGone)
+	})
+
+	t.Run("D8: if upstream cannot be asked the callback proceeds", func(t *testing.T) {
+		s := e.trial(t)
+		tail := s.begin()
+		w := s.worker.Wake(1)
+		defer h.holdReads()
+		h.answer(http.StatusServiceUnavailable)
+		s.ok(w, w.Claim(false))
+		h.do(func(_ http.ResponseWriter, r *http.Request) bool { <-r.Context().Done(); return true })
+		if got := s.ok(w, w.Claim(true, s.ack(tail))); got[s.path] != tail {
+			t.Errorf("the offset is %q, want %q", got[s.path], tail)
+		}
+	})
+}
