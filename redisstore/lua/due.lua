@@ -6,7 +6,11 @@ for _, id in ipairs(ids) do
   local c = load(id)
   if not c then
     redis.call('ZREM', P .. 'due', id)
-  elseif is_dead(c.gen) or c.hidden > 0 then
+  elseif is_dead(c.gen) then
+    remove(c)
+  elseif c.hidden > 0 then
+    -- Should the stream come back, it is a new one: discovery must not take it for linked.
+    redis.call('HDEL', P .. 'known', c.primary)
     remove(c)
   elseif c.state == 'waking' and c.sent == 1 then
     if failed(c, 0, false) then save(c) end
