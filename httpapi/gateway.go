@@ -159,6 +159,9 @@ func (g *gateway) answered(res *http.Response) error {
 			tail = ""
 		}
 		g.streams.Written(ex.path, tail, r.Method == http.MethodPut && res.StatusCode == http.StatusCreated)
+	case isWrite(r.Method):
+		ex.settled = true
+		g.streams.Refused(ex.path)
 	case r.Method == http.MethodDelete && ok:
 		// The stream is deleted whether or not the client waits for the answer.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), deletedTimeout)

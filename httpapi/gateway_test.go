@@ -293,7 +293,7 @@ func TestGatewayTellsDiscoveryOfWrites(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			h.rec.calls = nil
+			h.rec.forget()
 			r, _ := http.NewRequest(c.method, root+c.path, nil)
 			r.Header.Set("Test-Status", fmt.Sprint(c.status))
 			r.Header.Set("Test-Tail", c.tail)
