@@ -244,6 +244,12 @@ func (r *recorder) noted() []string {
 	return slices.Clone(r.calls)
 }
 
+func (r *recorder) forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.calls = nil
+}
+
 func (r *recorder) BeforeWrite(_ context.Context, path string) { r.note("before %s", path) }
 func (r *recorder) Written(path string, tail fsm.Offset, created bool) {
 	r.note("written %s %q %v", path, tail, created)
@@ -272,6 +278,7 @@ func (r *recorder) Subscribed(_ context.Context, sub fsm.Subscription) {
 }
 func (r *recorder) Watch(primary string, paths []string) { r.note("watch %s %v", primary, paths) }
 func (r *recorder) Idle(paths []string)                  { r.note("idle %v", paths) }
+func (r *recorder) Gone(path string)                     { r.note("gone %s", path) }
 func (r *recorder) Deliver(wakes []fsm.Wake) {
 	for _, w := range wakes {
 		r.note("deliver %s %d", w.Consumer, w.Epoch)
