@@ -221,9 +221,11 @@ func (c *client) poll(ctx context.Context, path string, from fsm.Offset, cursor 
 	return nil
 }
 
-// get sends a read. live is "long-poll", "sse" or empty for a catch-up read. The caller closes the body and calls the returned cancel.
-// The error is errGone, a statusError, or what the connection died of.
-func (c *client) get(ctx context.Context, path string, from fsm.Offset, live, cursor string) (*http.Response, context.CancelFunc, error) {
+// get sends a read. live is "long-poll", "sse" or empty for a catch-up read. The caller closes the body and calls the
+// returned cancel. The error is errGone, a statusError, or what the connection died of.
+func (c *client) get(
+	ctx context.Context, path string, from fsm.Offset, live, cursor string,
+) (*http.Response, context.CancelFunc, error) {
 	query := "offset=" + url.QueryEscape(from.Value())
 	if live != "" {
 		query += "&live=" + live

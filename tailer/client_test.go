@@ -131,7 +131,7 @@ func gate() (http.HandlerFunc, chan struct{}, *atomic.Int32) {
 	var n atomic.Int32
 	open := make(chan struct{})
 	return func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set(headerNextOffset, string(rune('0'+n.Add(1))))
+		w.Header().Set(headerNextOffset, string('0'+n.Add(1)))
 		select {
 		case <-open:
 		case <-r.Context().Done():

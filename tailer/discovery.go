@@ -180,8 +180,8 @@ func (t *Tailer) observeWritten(ctx context.Context, path string, tail fsm.Offse
 	return nil
 }
 
-// observeUnwatched is observeWritten for a stream without a loop. If the store watches it, it gets one; if the store does not know it, it
-// was forgotten through another replica, and the next write finds it as a new one.
+// observeUnwatched is observeWritten for a stream without a loop. If the store watches it, it gets one; if the store does
+// not know it, it was forgotten through another replica and is a new one now.
 func (t *Tailer) observeUnwatched(ctx context.Context, home int, path string, tail fsm.Offset) error {
 	obs, err := t.store.Observe(ctx, home, path, tail)
 	t.settle(obs.Outcome)
@@ -200,8 +200,8 @@ func (t *Tailer) observeUnwatched(ctx context.Context, home int, path string, ta
 	return t.adopt(ctx, path, tail, nil, fromStart)
 }
 
-// observeCreated is for a stream that upstream has just made. If consumers of an older one of the same name are there, the tail that
-// was noted lies beyond: it is confirmed and they start over.
+// observeCreated is for a stream that upstream has just made. If consumers of an older one of the same name are there, the
+// tail that was noted lies beyond: it is confirmed and they start over.
 func (t *Tailer) observeCreated(ctx context.Context, path string, tail fsm.Offset) error {
 	partitions := map[int]fsm.Offset{t.store.PartitionOf(path): ""}
 	w := t.watches.find(path)
@@ -260,7 +260,9 @@ func at(tail fsm.Offset) func(fsm.Subscription) fsm.Offset {
 // adopt links a stream that exists to every matching subscription but those it is linked to already, remembers it, and has it
 // watched. from is the offset that a subscription's consumer begins with. A subscription that is made at the same moment
 // either finds the stream known, in its backfill, or is found here.
-func (t *Tailer) adopt(ctx context.Context, path string, tail fsm.Offset, already []subscriptionKey, from func(fsm.Subscription) fsm.Offset) error {
+func (t *Tailer) adopt(
+	ctx context.Context, path string, tail fsm.Offset, already []subscriptionKey, from func(fsm.Subscription) fsm.Offset,
+) error {
 	catalog := t.store.Catalog()
 	done := slices.Clone(already)
 	link := func() (version int64, err error) {

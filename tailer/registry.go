@@ -126,7 +126,7 @@ func (r *registry) read(ctx context.Context, offset fsm.Offset, live, cursor str
 		var bad badMessage
 		switch {
 		case errors.As(err, &bad):
-			r.t.log.Warn("the registry stream holds something else than messages in JSON; the rest of it up to the next offset is skipped",
+			r.t.log.Warn("the registry stream holds something else than messages in JSON; it is skipped up to the next offset",
 				zap.String("offset", string(offset)), zap.String("next_offset", string(e.offset)), zap.Error(err))
 		case err != nil:
 			return offset, "", err
@@ -149,7 +149,7 @@ func (r *registry) request(ctx context.Context, offset fsm.Offset, live, cursor 
 	reqCtx, cancel := context.WithCancel(ctx)
 	answers := make(chan answer, 1)
 	go func() {
-		res, done, err := r.t.get(reqCtx, r.t.cfg.Registry, offset, live, cursor)
+		res, done, err := r.t.get(reqCtx, r.t.cfg.Registry, offset, live, cursor) //nolint:bodyclose // whoever receives the answer closes it
 		answers <- answer{res, done, err}
 	}()
 	abandon := func() {

@@ -88,8 +88,7 @@ type frames struct {
 
 func newFrames(r io.Reader) *frames { return &frames{in: bufio.NewReader(r)} }
 
-// control returns the data of the next control event; it is valid until the next call. An event that the end of the input cuts short
-// was never sent: io.EOF.
+// control returns the data of the next control event. An event that the end of the input cuts short was never sent: io.EOF.
 func (f *frames) control() ([]byte, error) {
 	var name string
 	var data []byte
@@ -135,7 +134,8 @@ func (f *frames) control() ([]byte, error) {
 	}
 }
 
-// readLine puts the next line, at most limit bytes of it, into f.line; long says that there was more. Lines end with LF, CR or both.
+// readLine puts the next line, at most limit bytes of it, into f.line; long says that there was more. Lines end with LF, CR
+// or both.
 func (f *frames) readLine(limit int) (long bool, err error) {
 	f.line = f.line[:0]
 	for {

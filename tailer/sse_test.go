@@ -1,6 +1,7 @@
 package tailer
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -34,7 +35,7 @@ func TestOnlyControlEventsAreKept(t *testing.T) {
 						t.Fatalf("got %q, %v, want %q", got, err, want)
 					}
 				}
-				if got, err := f.control(); err != c.err {
+				if got, err := f.control(); !errors.Is(err, c.err) {
 					t.Errorf("got %q, %v, want %v", got, err, c.err)
 				}
 				if cap(f.line) > 2*controlLimit {

@@ -40,7 +40,10 @@ type stream struct {
 }
 
 func newUpstream(t *testing.T) *upstream {
-	u := &upstream{streams: map[string]*stream{}, heads: map[string]int{}, gets: map[string]int{}, waiting: map[string]int{}, hold: 20 * time.Second}
+	u := &upstream{
+		streams: map[string]*stream{}, heads: map[string]int{}, gets: map[string]int{}, waiting: map[string]int{},
+		hold: 20 * time.Second,
+	}
 	u.Server = httptest.NewServer(u)
 	t.Cleanup(func() {
 		u.CloseClientConnections()

@@ -53,7 +53,8 @@ func (t *Tailer) insist(ctx context.Context, what, path string, call func() erro
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case !failed:
-			t.log.Warn("the store did not take what was seen; it is told again", zap.String("what", what), zap.String("stream", path), zap.Error(err))
+			t.log.Warn("the store did not take what was seen; it is told again",
+				zap.String("what", what), zap.String("stream", path), zap.Error(err))
 		}
 		if !sleep(ctx, jitter(delay.next())) {
 			return ctx.Err()

@@ -248,6 +248,29 @@ func TestAClosedStreamAtItsEndIsNotWatchedAnyMore(t *testing.T) {
 	})
 }
 
+func TestAStreamThatWasAwayForACallbackAloneIsShownAgain(t *testing.T) {
+	hide := func(r *rig) {
+		t.Helper()
+		if found, err := r.store.Hide(t.Context(), "/a"); err != nil || !found {
+			t.Fatalf("hide: %v, %v", found, err)
+		}
+		r.Gone("/a")
+		r.until("the consumer is shown", func() bool { c, ok := r.store.consumer("s", "/a"); return ok && c.HiddenAt.IsZero() })
+	}
+	t.Run("by the loop that missed it", func(t *testing.T) {
+		r := newRig(t, func(c *Config) { c.Check, c.Resync = time.Hour, time.Hour }).start()
+		r.idle("/a")
+		hide(r)
+	})
+	t.Run("by a new loop if the stream is closed", func(t *testing.T) {
+		r := newRig(t, func(c *Config) { c.Check, c.Resync = time.Hour, time.Hour }).start()
+		r.idle("/a")
+		r.up.change("/a", func(s *stream) { s.closed = true })
+		r.until("the loop is over", func() bool { return r.watches.find("/a") == nil })
+		hide(r)
+	})
+}
+
 func TestABusyStreamIsPacedAndSkippedAhead(t *testing.T) {
 	modes(t, func(t *testing.T, mode func(*Config)) {
 		r := newRig(t, mode).start()
