@@ -183,6 +183,9 @@ type Streams interface {
 	Watch(primary string, paths []string)
 	// Idle says that consumers of these streams have come to rest. It does not block.
 	Idle(paths []string)
+	// Gone says that consumers were hidden because upstream had no such stream a moment ago. The stream is looked at, and
+	// they are shown again should it be there. It does not block.
+	Gone(path string)
 }
 
 // Deliverer makes delivery attempts. Deliver does not block.

@@ -45,8 +45,12 @@ func (s *Service) lookAtPrimary(ctx context.Context, cb *fsm.Callback) error {
 
 // hide keeps a consumer from sight whose primary stream is gone, and says so.
 func (s *Service) hide(ctx context.Context, cb *fsm.Callback) error {
-	if _, err := s.cfg.Store.Hide(ctx, cb.Primary); err != nil {
+	found, err := s.cfg.Store.Hide(ctx, cb.Primary)
+	if err != nil {
 		return err
+	}
+	if found {
+		s.cfg.Streams.Gone(cb.Primary)
 	}
 	return gone(cb.Consumer)
 }

@@ -334,6 +334,9 @@ func TestCallbackLooksAtThePrimaryStream(t *testing.T) {
 		if !slices.Equal(h.store.hidden, []string{primary}) || !slices.Equal(h.up.asked(), []string{primary, "anew " + primary}) {
 			t.Fatalf("hidden %q, asked %q", h.store.hidden, h.up.asked())
 		}
+		if got := h.rec.noted(); !slices.Equal(got, []string{"gone " + primary}) {
+			t.Fatalf("told %q, want that the stream is looked at until it is back", got)
+		}
 	})
 	t.Run("gone comes before an expired token", func(t *testing.T) {
 		h := woken(t, nil)
