@@ -35,14 +35,11 @@ func NewCatalog() *Catalog {
 	return &Catalog{byID: map[string]*entry{}, changed: make(chan struct{})}
 }
 
-// Replace makes the catalog hold just these subscriptions, as of a version of the store's list. An older version than
-// the present one changes nothing.
+// Replace makes the catalog hold just these subscriptions, as of a version of the store's list. Versions go up, unless the
+// store has lost its latest changes: whoever calls this sees to it that lists come in the order in which they were read.
 func (c *Catalog) Replace(subs []Subscription, version int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.loaded && version < c.version {
-		return
-	}
 	byID := make(map[string]*entry, len(subs))
 	var root node
 	for _, s := range subs {

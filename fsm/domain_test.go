@@ -119,9 +119,9 @@ func TestCatalog(t *testing.T) {
 	if all := c.All(); len(all) != 2 || all[0].ID != "a" {
 		t.Errorf("all: %+v", all)
 	}
-	c.Replace(nil, 4)
-	if _, ok := c.Get("b"); !ok || c.Version() != 5 {
-		t.Error("an older list replaced a newer one")
+	c.Replace([]Subscription{{ID: "b", Pattern: "/x"}}, 4)
+	if _, ok := c.Get("a"); ok || c.Version() != 4 {
+		t.Error("a store that lost its latest changes is not followed")
 	}
 }
 

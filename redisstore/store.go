@@ -40,6 +40,8 @@ type Store struct {
 	opts    Options
 	draw    func() Draw
 	catalog *fsm.Catalog
+	// refreshing holds one item while the catalog is read anew.
+	refreshing chan struct{}
 }
 
 var _ fsm.Store = (*Store)(nil)
@@ -60,7 +62,7 @@ func New(rdb redis.UniversalClient, opts Options) *Store {
 	}
 	s := &Store{
 		rdb: rdb, opts: opts, draw: opts.Draw, catalog: fsm.NewCatalog(),
-		keys: keys{prefix: opts.Prefix, partitions: opts.Partitions},
+		keys: keys{prefix: opts.Prefix, partitions: opts.Partitions}, refreshing: make(chan struct{}, 1),
 	}
 	if s.draw == nil {
 		s.draw = randomDraw

@@ -151,6 +151,13 @@ func (s *Store) ResumeSubscription(ctx context.Context, id string) error {
 
 // RefreshCatalog implements fsm.SubscriptionStore.
 func (s *Store) RefreshCatalog(ctx context.Context) error {
+	// One at a time, so that a list that was read earlier never replaces a later one.
+	select {
+	case s.refreshing <- struct{}{}:
+		defer func() { <-s.refreshing }()
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", fsm.ErrUnavailable, ctx.Err())
+	}
 	if s.catalog.Loaded() {
 		version, err := s.version(ctx)
 		if err != nil || version == s.catalog.Version() {
