@@ -183,10 +183,14 @@ type hop struct {
 	mu        sync.Mutex
 	intercept func(w http.ResponseWriter, r *http.Request) bool
 	alter     func(*http.Response)
+	// cut ends the requests that are under way.
+	cut context.CancelFunc
+	now context.Context
 }
 
 // before puts the hop in front of the stream server at a URL and returns the hop's own.
 func (h *hop) before(t *testing.T) func(string) string {
+	h.do(nil)
 	return func(upstream string) string {
 		target, err := url.Parse(upstream)
 		if err != nil {
@@ -204,7 +208,11 @@ func (h *hop) before(t *testing.T) func(string) string {
 			},
 		}
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if intercept := h.intercepting(); intercept == nil || !intercept(w, r) {
+			intercept, now := h.intercepting()
+			ctx, cancel := context.WithCancel(r.Context())
+			defer cancel()
+			defer context.AfterFunc(now, cancel)()
+			if r = r.WithContext(ctx); intercept == nil || !intercept(w, r) {
 				proxy.ServeHTTP(w, r)
 			}
 		}))
@@ -216,10 +224,10 @@ func (h *hop) before(t *testing.T) func(string) string {
 	}
 }
 
-func (h *hop) intercepting() func(http.ResponseWriter, *http.Request) bool {
+func (h *hop) intercepting() (func(http.ResponseWriter, *http.Request) bool, context.Context) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.intercept
+	return h.intercept, h.now
 }
 
 func (h *hop) altering() func(*http.Response) {
@@ -228,10 +236,15 @@ func (h *hop) altering() func(*http.Response) {
 	return h.alter
 }
 
-// do has requests go to a function first; it returns true if it has answered. nil ends that.
+// do cuts the requests that are under way and has those that follow go to a function first; it returns true if it has answered.
+// nil ends that.
 func (h *hop) do(intercept func(w http.ResponseWriter, r *http.Request) bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.cut != nil {
+		h.cut()
+	}
+	h.now, h.cut = context.WithCancel(context.Background())
 	h.intercept = intercept
 }
 
