@@ -172,7 +172,7 @@ func (r *registry) request(ctx context.Context, offset fsm.Offset, live, cursor 
 		case <-silence.C:
 			abandon()
 			return nil, nil, nil
-		case <-time.After(jitter(r.t.cfg.Check)):
+		case <-time.After(within(r.t.cfg.Check)):
 			info, err := r.t.look(ctx, r.t.cfg.Registry)
 			if err == nil && (!info.Exists || info.Tail != offset) && live != "" {
 				abandon()

@@ -31,6 +31,14 @@ func jitter(d time.Duration) time.Duration {
 	return d*3/4 + rand.N(d/2+1)
 }
 
+// within is a duration between three quarters of d and d, for what must not take longer than d.
+func within(d time.Duration) time.Duration {
+	if d <= 0 {
+		return 0
+	}
+	return d*3/4 + rand.N(d/4+1)
+}
+
 // growing is a delay that grows by half each time, between two bounds.
 type growing struct{ least, most, now time.Duration }
 

@@ -205,10 +205,10 @@ func (w *watch) run(ctx context.Context) {
 			if moved {
 				quiet.reset()
 			}
-			sleepOr(ctx, jitter(quiet.next()), w.poke)
+			sleepOr(ctx, within(quiet.next()), w.poke)
 			continue
 		case !w.t.slots.take(w, moved):
-			sleepOr(ctx, jitter(cfg.Check), w.poke)
+			sleepOr(ctx, within(cfg.Check), w.poke)
 			w.t.sweep.wait(ctx)
 			continue
 		case failed:
