@@ -37,7 +37,9 @@ func (e *env) followUnanswered(pattern string) *following {
 }
 
 // storeOf reads what Reveille keeps in a Redis.
-func storeOf(r *harness.Redis) *redisstore.Store { return redisstore.New(r.Client(), redisstore.Options{}) }
+func storeOf(r *harness.Redis) *redisstore.Store {
+	return redisstore.New(r.Client(), redisstore.Options{})
+}
 
 // consumer of a stream.
 func (f *following) consumer(path string) (fsm.Consumer, error) {

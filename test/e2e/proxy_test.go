@@ -1,0 +1,217 @@
+package e2e
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"sync"
+	"testing"
+	"time"
+
+	"reveille/test/harness"
+)
+
+// seen is a request that reached a proxy.
+type seen struct {
+	method, path, query string
+	at                  time.Time
+}
+
+// fault deals with a request in place of the stream server, which forward passes it on to.
+type fault func(w http.ResponseWriter, r *http.Request, forward http.Handler)
+
+// status answers every request with a status.
+func status(code int) fault {
+	return func(w http.ResponseWriter, _ *http.Request, _ http.Handler) { w.WriteHeader(code) }
+}
+
+// hang never answers.
+func hang(_ http.ResponseWriter, r *http.Request, _ http.Handler) { <-r.Context().Done() }
+
+// loseAnswers passes requests on and keeps live ones open that are answered with data.
+func loseAnswers(w http.ResponseWriter, r *http.Request, forward http.Handler) {
+	if !r.URL.Query().Has("live") {
+		forward.ServeHTTP(w, r)
+		return
+	}
+	answer := httptest.NewRecorder()
+	forward.ServeHTTP(answer, r)
+	<-r.Context().Done()
+}
+
+// proxy stands between Reveille and the stream server, counts what goes by and misbehaves as a test says.
+type proxy struct {
+	// URL is what Reveille takes for the stream root.
+	URL string
+
+	t       *testing.T
+	addr    string
+	forward *httputil.ReverseProxy
+
+	mu     sync.Mutex
+	server *http.Server
+	fault  fault
+	log    []seen
+	// live is how many live requests are open, by path; open is their sum, most the highest that it was.
+	live       map[string]int
+	open, most int
+}
+
+// newProxy starts a proxy for a stream root.
+func newProxy(t *testing.T, root string) *proxy {
+	t.Helper()
+	target, err := url.Parse(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := target.Path
+	target.Path = ""
+	p := &proxy{
+		t: t, addr: fmt.Sprintf("127.0.0.1:%d", harness.FreePort(t)), live: map[string]int{},
+		forward: &httputil.ReverseProxy{
+			Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(target) },
+			Transport:     &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 1000},
+			FlushInterval: -1,
+			ErrorHandler:  func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) },
+		},
+	}
+	p.URL = "http://" + p.addr + path
+	p.listen()
+	t.Cleanup(func() {
+		p.refuse()
+		p.forward.Transport.(*http.Transport).CloseIdleConnections()
+	})
+	return p
+}
+
+// listen takes connections, again after refuse.
+func (p *proxy) listen() {
+	p.t.Helper()
+	var ln net.Listener
+	harness.Eventually(p.t, soon, "the proxy listens", func() (err error) {
+		ln, err = net.Listen("tcp", p.addr)
+		return err
+	})
+	server := &http.Server{Handler: p}
+	p.mu.Lock()
+	p.server = server
+	p.mu.Unlock()
+	go func() { _ = server.Serve(ln) }()
+}
+
+// refuse cuts all connections and takes no more.
+func (p *proxy) refuse() {
+	p.mu.Lock()
+	server := p.server
+	p.mu.Unlock()
+	_ = server.Close()
+}
+
+// setFault has requests that come from now on go to f; nil lets them through.
+func (p *proxy) setFault(f fault) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.fault = f
+}
+
+// breakDown is setFault that also cuts the requests that are open.
+func (p *proxy) breakDown(f fault) {
+	p.t.Helper()
+	p.setFault(f)
+	p.refuse()
+	p.listen()
+}
+
+// ServeHTTP passes a request on, or has the fault deal with it.
+func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	live := r.URL.Query().Has("live")
+	p.mu.Lock()
+	p.log = append(p.log, seen{method: r.Method, path: r.URL.EscapedPath(), query: r.URL.RawQuery, at: time.Now()})
+	if live {
+		p.live[r.URL.EscapedPath()]++
+		p.open++
+		p.most = max(p.most, p.open)
+	}
+	fault := p.fault
+	p.mu.Unlock()
+	if live {
+		defer func() {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.live[r.URL.EscapedPath()]--
+			p.open--
+		}()
+	}
+	if fault != nil {
+		fault(w, r, p.forward)
+		return
+	}
+	p.forward.ServeHTTP(w, r)
+}
+
+// requests for a stream so far.
+func (p *proxy) requests(path string) []seen {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var list []seen
+	for _, r := range p.log {
+		if r.path == path {
+			list = append(list, r)
+		}
+	}
+	return list
+}
+
+// count returns how many requests there were of a kind.
+func (p *proxy) count(of func(seen) bool) (n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, r := range p.log {
+		if of(r) {
+			n++
+		}
+	}
+	return n
+}
+
+// waiting is how many live requests for a stream are open.
+func (p *proxy) waiting(path string) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.live[path]
+}
+
+// mostWaiting is how many live requests were open at once.
+func (p *proxy) mostWaiting() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.most
+}
+
+// quietFor is how long ago the last request for a stream came.
+func (p *proxy) quietFor(path string) time.Duration {
+	all := p.requests(path)
+	if len(all) == 0 {
+		return 0
+	}
+	return time.Since(all[len(all)-1].at)
+}
+
+// busiest is the most requests that came within any span of time, since a moment.
+func (p *proxy) busiest(since time.Time, span time.Duration) (most int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	first := 0
+	for i, r := range p.log {
+		for p.log[first].at.Before(since) && first < i || r.at.Sub(p.log[first].at) > span {
+			first++
+		}
+		if !r.at.Before(since) {
+			most = max(most, i-first+1)
+		}
+	}
+	return most
+}

@@ -1,0 +1,397 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"reveille/fsm"
+	"reveille/test/harness"
+)
+
+// behindProxy starts an env with a proxy in front of its stream server.
+func behindProxy(t *testing.T, o options) (*env, *proxy) {
+	t.Helper()
+	var p *proxy
+	o.upstream = func(url string) string { p = newProxy(t, url); return p.URL }
+	return start(t, o), p
+}
+
+func TestAnUpstreamThatMissesAWaiterStillLeadsToAWakeWithinSixSeconds(t *testing.T) {
+	t.Parallel()
+	const streams = 20
+	e, p := behindProxy(t, options{settings: map[string]string{"REVEILLE_TAIL_CHECK": "5s"}})
+	root := "/" + name(t)
+	f := e.follow(root + "/*")
+	p.setFault(loseAnswers)
+	paths := make([]string, streams)
+	for n := range paths {
+		paths[n] = fmt.Sprintf("%s/%d", root, n)
+		f.idle(paths[n], e.gateway.Create(paths[n]))
+	}
+	for _, path := range paths {
+		p.liveAt(path)
+	}
+	appended := map[string]time.Time{}
+	for _, path := range paths {
+		e.streams.Append(path, `{"lost":"on the way"}`)
+		appended[path] = time.Now()
+	}
+	for _, path := range paths {
+		if took := f.wake(path, 2).At.Sub(appended[path]); took > 6*time.Second {
+			t.Errorf("%s was woken for %s after the event", path, took)
+		}
+	}
+}
+
+func TestA404ForEverythingForATimeRemovesNobody(t *testing.T) {
+	t.Parallel()
+	// The times stand to each other as the ten seconds do to the default of thirty.
+	const grace, outage = 6 * time.Second, 2 * time.Second
+	e, p := behindProxy(t, options{settings: map[string]string{
+		"REVEILLE_STREAM_GONE_GRACE": grace.String(), "REVEILLE_LIVENESS_TIMEOUT": "1m",
+	}})
+	root := "/" + name(t)
+	f := e.follow(root + "/idle/*")
+	at := map[string]string{}
+	for n := range 5 {
+		path := fmt.Sprintf("%s/idle/%d", root, n)
+		at[path] = f.wakesOnAppend(path, e.gateway.Create(path))
+	}
+	g := e.followUnanswered(root + "/live")
+	e.gateway.Create(root + "/live")
+	live := g.wake(root+"/live", 1)
+	if a := e.gateway.Callback(live, live.Claim(false)); a.Status != http.StatusOK {
+		t.Fatalf("claim: %d %s", a.Status, a.Body)
+	}
+	epochs := map[string]int64{}
+	for path := range at {
+		list := f.wakes(path)
+		epochs[path] = list[len(list)-1].Epoch
+	}
+
+	p.breakDown(status(http.StatusNotFound))
+	for path := range at {
+		e.streams.Append(path, `{"during":"the outage"}`)
+		harness.Eventually(t, soon, "the consumer is hidden", func() error {
+			c, err := f.consumer(path)
+			if err == nil && c.HiddenAt.IsZero() {
+				err = errors.New("it is not")
+			}
+			return err
+		})
+	}
+	if a := e.gateway.Callback(live, harness.Callback{Epoch: live.Epoch}); a.Status != http.StatusGone {
+		t.Errorf("callback while the stream seems to be gone: %d, want 410", a.Status)
+	}
+	harness.Never(t, outage, "a consumer is removed", func() error {
+		for path := range at {
+			if _, err := f.consumer(path); errors.Is(err, fsm.ErrNotFound) {
+				return nil
+			}
+		}
+		return errors.New("all are there")
+	})
+	p.setFault(nil)
+
+	for path, acked := range at {
+		w := f.wake(path, int(epochs[path])+1)
+		if w.Offset(path) != acked || w.Epoch != epochs[path]+1 {
+			t.Errorf("%s: woken at %s in epoch %d, want %s and %d", path, w.Offset(path), w.Epoch, acked, epochs[path]+1)
+		}
+		f.wakesOnAppend(path, e.streams.Tail(path))
+	}
+	harness.Eventually(t, soon, "the live consumer carries on", func() error {
+		if a := e.gateway.Callback(live, harness.Callback{Epoch: live.Epoch}); a.Status != http.StatusOK {
+			return fmt.Errorf("callback: %d %s", a.Status, a.Body)
+		}
+		return nil
+	})
+}
+
+func TestBadUpstreams(t *testing.T) {
+	t.Parallel()
+	for mode := range tailModes {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			badUpstreams(t, mode)
+		})
+	}
+}
+
+func badUpstreams(t *testing.T, mode string) {
+	e, p := behindProxy(t, options{settings: map[string]string{"REVEILLE_LIVENESS_TIMEOUT": "1m", "REVEILLE_TAIL_MODE": mode}})
+	for _, c := range []struct {
+		name string
+		down func()
+		up   func()
+	}{
+		{"it answers 500", func() { p.breakDown(status(500)) }, func() { p.setFault(nil) }},
+		{"it answers 503 with a long Retry-After", func() {
+			p.breakDown(func(w http.ResponseWriter, _ *http.Request, _ http.Handler) {
+				w.Header().Set("Retry-After", "3600")
+				w.WriteHeader(http.StatusServiceUnavailable)
+			})
+		}, func() { p.setFault(nil) }},
+		{"it redirects", func() {
+			p.breakDown(func(w http.ResponseWriter, _ *http.Request, _ http.Handler) {
+				w.Header().Set("Location", "http://127.0.0.1:1/")
+				w.WriteHeader(http.StatusFound)
+			})
+		}, func() { p.setFault(nil) }},
+		{"it takes connections and never answers", func() { p.breakDown(hang) }, func() { p.setFault(nil) }},
+		{"it refuses connections", p.refuse, p.listen},
+		{"it answers 200 without an offset", func() { p.breakDown(status(200)) }, func() { p.setFault(nil) }},
+		{"it answers with offsets that are none", func() {
+			p.breakDown(func(w http.ResponseWriter, _ *http.Request, _ http.Handler) {
+				w.Header().Set("Stream-Next-Offset", "-1")
+				w.Header().Set("Stream-Up-To-Date", "true")
+				w.WriteHeader(http.StatusOK)
+			})
+		}, func() { p.setFault(nil) }},
+	} {
+		t.Run(c.name+": callbacks work meanwhile, and wakes resume when it is back", func(t *testing.T) {
+			root := "/" + name(t)
+			f := e.follow(root + "/idle")
+			at := f.wakesOnAppend(root+"/idle", e.gateway.Create(root+"/idle"))
+			n := len(f.wakes(root + "/idle"))
+			g := e.followUnanswered(root + "/live")
+			tail := e.gateway.Create(root + "/live")
+			live := g.wake(root+"/live", 1)
+
+			c.down()
+			e.streams.Append(root+"/idle", `{"while":"it is down"}`)
+			a := e.gateway.Callback(live, live.Claim(false, harness.StreamOffset{Path: root + "/live", Offset: tail}))
+			if a.Status != http.StatusOK || len(a.Streams) != 1 || a.Streams[0].Offset != tail {
+				t.Errorf("callback while upstream is down: %d %s, want 200 with the ack", a.Status, a.Body)
+			}
+			f.never(root+"/idle", n)
+			c.up()
+
+			w := f.wake(root+"/idle", n+1)
+			if w.Offset(root+"/idle") != at {
+				t.Errorf("woken at %s, want %s", w.Offset(root+"/idle"), at)
+			}
+			f.wakesOnAppend(root+"/idle", e.streams.Tail(root+"/idle"))
+			if a := e.gateway.Callback(live, live.Claim(true)); a.Status != http.StatusOK {
+				t.Errorf("done when upstream is back: %d %s", a.Status, a.Body)
+			}
+			g.wakesOnAppendUnanswered(root + "/live")
+		})
+	}
+}
+
+// wakesOnAppendUnanswered is wakesOnAppend for a worker that does not answer done.
+func (f *following) wakesOnAppendUnanswered(path string) {
+	f.t.Helper()
+	n := len(f.wakes(path))
+	f.streams.Append(path, `{"behind":"its back"}`)
+	f.wake(path, n+1)
+}
+
+func TestOneBrokenStreamSlowsNoOther(t *testing.T) {
+	t.Parallel()
+	e, p := behindProxy(t, options{})
+	root := "/" + name(t)
+	f := e.follow(root + "/*")
+	f.idle(root+"/broken", e.gateway.Create(root+"/broken"))
+	at := e.gateway.Create(root + "/fine")
+	f.idle(root+"/fine", at)
+	p.breakDown(func(w http.ResponseWriter, r *http.Request, forward http.Handler) {
+		if strings.HasSuffix(r.URL.Path, "/broken") {
+			w.WriteHeader(http.StatusInternalServerError)
+			return
+		}
+		forward.ServeHTTP(w, r)
+	})
+	n := len(f.wakes(root + "/broken"))
+	e.streams.Append(root+"/broken", `{"while":"broken"}`)
+	for range 3 {
+		at = f.wakesOnAppend(root+"/fine", at)
+	}
+	f.never(root+"/broken", n)
+	p.setFault(nil)
+	f.wake(root+"/broken", n+1)
+}
+
+func TestAnUpstreamThatReturnsIsNotStormed(t *testing.T) {
+	t.Parallel()
+	const streams = 50
+	e, p := behindProxy(t, options{settings: map[string]string{"REVEILLE_TAIL_CHECK": "5s"}})
+	root := "/" + name(t)
+	f := e.follow(root + "/*")
+	at := map[string]string{}
+	for n := range streams {
+		path := fmt.Sprintf("%s/%d", root, n)
+		at[path] = e.gateway.Create(path)
+	}
+	for path, tail := range at {
+		f.idle(path, tail)
+		p.liveAt(path)
+	}
+	p.breakDown(status(http.StatusServiceUnavailable))
+	total := func() int { return p.count(func(seen) bool { return true }) }
+	// Once it counts as down, one probe at a time asks for it, with the few tries that a HEAD has.
+	harness.Eventually(t, soon, "upstream counts as down", func() error {
+		if !strings.Contains(e.rev.Log(), "upstream is down") {
+			return errors.New("it does not yet")
+		}
+		return nil
+	})
+	var settled time.Time
+	harness.Eventually(t, soon, "the requests under way are over", func() error {
+		before := total()
+		if err := harness.Poll(quiet, harness.True(func() bool { return total() > before+8 }, "few requests")); err == nil {
+			return errors.New("many requests")
+		}
+		settled = time.Now()
+		return nil
+	})
+	harness.Never(t, 2*time.Second, "it is asked by many", harness.True(func() bool { return p.busiest(settled, time.Second) > 20 }, "few ask"))
+	for path := range at {
+		at[path] = e.streams.Append(path, `{"while":"down"}`)
+	}
+	back := time.Now()
+	p.setFault(nil)
+	for path, tail := range at {
+		f.idle(path, tail)
+		p.liveAt(path)
+	}
+	// Each stream is looked at with HEAD and then has a live request; deliveries make none. They come spread over a second.
+	if most := p.busiest(back, time.Second); most > 5*streams {
+		t.Errorf("%d requests in a second for %d streams", most, streams)
+	}
+	if most := p.busiest(back, 100*time.Millisecond); most > 2*streams {
+		t.Errorf("%d requests within 100 ms for %d streams: they are not spread", most, streams)
+	}
+}
+
+func TestAStreamServerThatIsStartedAgainWithItsData(t *testing.T) {
+	t.Parallel()
+	e := start(t, options{ref: harness.RefOptions{DataDir: t.TempDir()}})
+	path := "/" + name(t) + "/a"
+	f := e.follow(path)
+	at := f.wakesOnAppend(path, e.gateway.Create(path))
+	if err := e.ref.Stop(); err != nil {
+		t.Fatalf("stop the stream server: %v", err)
+	}
+	if res := e.gateway.Do(http.MethodHead, path, ""); res.Status != http.StatusBadGateway {
+		t.Errorf("the gateway answers %d while the stream server is down, want 502", res.Status)
+	}
+	e.ref.Restart()
+	f.wakesOnAppend(path, at)
+}
+
+func TestARegistryStreamWithJunkInIt(t *testing.T) {
+	t.Parallel()
+	const registry = "/changes"
+	insert := func(path string) string {
+		return fmt.Sprintf(`{"type":"stream","key":%q,"value":{"path":%q,"contentType":"application/json","createdAt":%d},"headers":{"operation":"insert"}}`,
+			strings.TrimPrefix(path, "/"), strings.TrimPrefix(path, "/"), time.Now().UnixMilli())
+	}
+	for _, c := range []struct {
+		name, contentType string
+		junk              []string
+		// message is how a change is written to a stream of that type.
+		message string
+	}{
+		{"JSON of other shapes", "application/json", []string{
+			`7`, `null`, `"text"`, `[[]]`, `{}`, `{"type":7}`, `{"headers":"insert"}`, `{"key":"","headers":{"operation":"insert"}}`,
+			`{"type":"stream","key":"no/such/stream","value":{},"headers":{"operation":"insert"}}`,
+			`{"type":"stream","key":"a","headers":{"operation":"upside-down"}}`,
+			`{"type":"stream","key":"` + strings.Repeat("x", 5000) + `","headers":{"operation":"insert"}}`,
+			`{"type":"stream","key":"../%2F..//","headers":{"operation":"insert"}}`,
+		}, "%s"},
+		{"text that is not JSON", "text/plain", []string{"this is no JSON at all", "{{{{", `[{"type":`, "\x00\xff"}, "[%s]"},
+	} {
+		t.Run(c.name+": later messages still work", func(t *testing.T) {
+			t.Parallel()
+			e := start(t, options{settings: map[string]string{"REVEILLE_REGISTRY_STREAM": registry}})
+			root := "/" + name(t)
+			f := e.follow(root + "/*")
+			write := func(method, body string) {
+				t.Helper()
+				if res := e.streams.Do(method, registry, body, "Content-Type", c.contentType); res.Status/100 != 2 {
+					t.Fatalf("%s %s: %d %s", method, registry, res.Status, res.Body)
+				}
+			}
+			write(http.MethodPut, "")
+			paths := []string{}
+			for n, junk := range c.junk {
+				write(http.MethodPost, junk)
+				path := fmt.Sprintf("%s/%d", root, n)
+				at := e.streams.Create(path)
+				paths = append(paths, path)
+				// The junk was read by itself if the registry is read up to its end before the next message comes.
+				readUpTo(t, e, e.streams.Tail(registry))
+				write(http.MethodPost, fmt.Sprintf(c.message, insert(path)))
+				f.idle(path, at)
+			}
+			for _, path := range paths {
+				f.wakesOnAppend(path, e.streams.Tail(path))
+			}
+		})
+	}
+}
+
+// readUpTo waits until Reveille has read its registry stream up to an offset.
+func readUpTo(t *testing.T, e *env, offset string) {
+	t.Helper()
+	store := storeOf(e.redis)
+	harness.Eventually(t, soon, "the registry is read", func() error {
+		got, err := store.RegistryOffset(t.Context())
+		if err == nil && string(got) != offset {
+			err = fmt.Errorf("up to %s, want %s", got, offset)
+		}
+		return err
+	})
+}
+
+func TestSSEThatIsCutInTheMiddleOfAFrame(t *testing.T) {
+	t.Parallel()
+	e, p := behindProxy(t, options{settings: map[string]string{"REVEILLE_TAIL_MODE": "sse"}})
+	path := "/" + name(t) + "/a"
+	f := e.follow(path)
+	at := f.wakesOnAppend(path, e.gateway.Create(path))
+	for _, half := range []string{
+		"event: control\ndata: {\"streamNextOff",
+		"event: control\ndata: {\"streamNextOffset\":\"zzzz\"}", // never ended, so never sent
+		"event: data\ndata: [{\"n\":1}]\n\nevent: con",
+		": comment",
+		"",
+	} {
+		t.Run(fmt.Sprintf("after %q", half), func(t *testing.T) {
+			var cuts atomic.Int64
+			var once sync.Once
+			third := make(chan struct{})
+			p.breakDown(func(w http.ResponseWriter, r *http.Request, forward http.Handler) {
+				if r.URL.Query().Get("live") != "sse" || cuts.Add(1) > 3 {
+					forward.ServeHTTP(w, r)
+					return
+				}
+				w.Header().Set("Content-Type", "text/event-stream")
+				w.WriteHeader(http.StatusOK)
+				_, _ = io.WriteString(w, half)
+				_ = http.NewResponseController(w).Flush()
+				if cuts.Load() == 3 {
+					once.Do(func() { close(third) })
+				}
+				panic(http.ErrAbortHandler)
+			})
+			select {
+			case <-third:
+			case <-time.After(soon):
+				t.Fatal("it did not connect again")
+			}
+			at = f.wakesOnAppend(path, at)
+		})
+	}
+	p.setFault(nil)
+	f.wakesOnAppend(path, at)
+}
