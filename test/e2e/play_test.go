@@ -184,18 +184,9 @@ func (s *play) callback(w harness.Wake, cb harness.Callback) harness.CallbackAns
 // refused sends a callback that must be refused with a code.
 func (s *play) refused(w harness.Wake, cb harness.Callback, code fsm.Code) harness.CallbackAnswer {
 	s.t.Helper()
-	body, err := json.Marshal(cb)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return s.refusedRaw(w.Callback, w.Token, string(body), code)
-}
-
-func (s *play) refusedRaw(url, token, body string, code fsm.Code) harness.CallbackAnswer {
-	s.t.Helper()
-	a := s.gateway.RawCallback(url, token, body)
+	a := s.gateway.Callback(w, cb)
 	if a.Status != code.Status() || a.OK || a.Error.Code != string(code) || a.Error.Message == "" {
-		s.t.Errorf("callback with %.200s: %d %s, want %d %s and a message", body, a.Status, a.Body, code.Status(), code)
+		s.t.Errorf("callback %+v: %d %s, want %d %s and a message", cb, a.Status, a.Body, code.Status(), code)
 	}
 	return a
 }
@@ -219,14 +210,16 @@ func (s *play) wantPayload(w harness.Wake, epoch int64, streams []harness.Stream
 	if err := json.Unmarshal(w.Body, &fields); err != nil {
 		s.t.Fatal(err)
 	}
+	decoded := func(name, text string) (v any) {
+		if err := json.Unmarshal([]byte(text), &v); err != nil {
+			s.t.Errorf("%s is %q: %v", name, text, err)
+		}
+		return v
+	}
 	is := func(name string, want any) {
 		s.t.Helper()
-		text, err := json.Marshal(want)
-		if err != nil {
-			s.t.Fatal(err)
-		}
-		if got := string(fields[name]); got != string(text) {
-			s.t.Errorf("%s is %s, want %s", name, got, text)
+		if got := string(fields[name]); !reflect.DeepEqual(decoded(name, got), decoded(name, jsonOf(s.t, want))) {
+			s.t.Errorf("%s is %s, want %s", name, got, jsonOf(s.t, want))
 		}
 		delete(fields, name)
 	}
