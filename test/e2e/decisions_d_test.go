@@ -21,8 +21,8 @@ func (s *trial) answers(list ...http.HandlerFunc) {
 	})
 }
 
-// status is an answer with a status and a header or none.
-func status(code int, header ...string) http.HandlerFunc {
+// withStatus is an answer with a status and a header or none.
+func withStatus(code int, header ...string) http.HandlerFunc {
 	return func(rw http.ResponseWriter, _ *http.Request) {
 		if len(header) == 2 {
 			rw.Header().Set(header[0], header[1])
@@ -31,7 +31,7 @@ func status(code int, header ...string) http.HandlerFunc {
 	}
 }
 
-func text(body string) http.HandlerFunc {
+func withText(body string) http.HandlerFunc {
 	return func(rw http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(rw, body) }
 }
 
@@ -44,9 +44,9 @@ func TestDecisionsOnAnswers(t *testing.T) {
 		elsewhere := harness.NewWorker(t)
 		var redirects []http.HandlerFunc
 		for _, code := range []int{301, 302, 303, 307, 308} {
-			redirects = append(redirects, status(code, "Location", elsewhere.URL))
+			redirects = append(redirects, withStatus(code, "Location", elsewhere.URL))
 		}
-		s.answers(redirects[0], redirects[3], status(http.StatusOK))
+		s.answers(redirects[0], redirects[3], withStatus(http.StatusOK))
 		s.begin()
 		first := s.worker.Wake(1)
 		s.sameCycle(first, s.worker.Wake(2))
@@ -80,7 +80,7 @@ func TestDecisionsOnAnswers(t *testing.T) {
 			t.Run(fmt.Sprint(tc.code, " ", tc.header), func(t *testing.T) {
 				t.Parallel() // they wait, and need nothing of each other
 				s := e.trial(t)
-				s.answers(status(tc.code, "Retry-After", tc.header), status(http.StatusOK))
+				s.answers(withStatus(tc.code, "Retry-After", tc.header), withStatus(http.StatusOK))
 				s.begin()
 				first, second := s.worker.Wake(1), s.worker.Wake(2)
 				s.sameCycle(first, second)
@@ -94,21 +94,21 @@ func TestDecisionsOnAnswers(t *testing.T) {
 
 	t.Run("D10: Retry-After is waited for at most 1 h, and other statuses have none", func(t *testing.T) {
 		s := e.trial(t)
-		s.answers(status(http.StatusServiceUnavailable, "Retry-After", "86400"))
+		s.answers(withStatus(http.StatusServiceUnavailable, "Retry-After", "86400"))
 		s.begin()
 		c := s.until("failure noted", func(c fsm.Consumer) bool { return !c.FirstFailure.IsZero() })
 		if wait := c.Deadline.Sub(c.FirstFailure); wait != time.Hour {
 			t.Errorf("the next attempt is due after %s, want 1h", wait)
 		}
 		s = e.trial(t)
-		s.answers(status(http.StatusInternalServerError, "Retry-After", "86400"), status(http.StatusOK))
+		s.answers(withStatus(http.StatusInternalServerError, "Retry-After", "86400"), withStatus(http.StatusOK))
 		s.begin()
 		s.sameCycle(s.worker.Wake(1), s.worker.Wake(2))
 	})
 
 	t.Run("D10: 410 retires the deliveries until the subscription is resumed", func(t *testing.T) {
 		s := e.trial(t)
-		s.answers(status(http.StatusGone), status(http.StatusOK))
+		s.answers(withStatus(http.StatusGone), withStatus(http.StatusOK))
 		tail := s.begin()
 		first := s.worker.Wake(1)
 		s.until("retired", func(c fsm.Consumer) bool { return c.Retired })
@@ -132,7 +132,7 @@ func TestDecisionsOnAnswers(t *testing.T) {
 			"", "OK, thanks", `{"done":true`, `{"done":true} and more`, `{"done":"true"}`, `{"done":1}`, `{"done":false}`, `{"Done":true}`, `[true]`, "null",
 		} {
 			s := e.trial(t)
-			s.answers(text(body))
+			s.answers(withText(body))
 			tail := s.begin()
 			w := s.worker.Wake(1)
 			if c := s.untilState(fsm.Live); c.Links[s.path].Acked != fsm.Start {
@@ -149,13 +149,13 @@ func TestDecisionsOnAnswers(t *testing.T) {
 			return head + strings.Repeat("x", size-len(head)-len(foot)) + foot
 		}
 		s := e.trial(t)
-		s.answers(text(padded(limit)))
+		s.answers(withText(padded(limit)))
 		s.begin()
 		s.worker.Wake(1)
 		s.untilState(fsm.Idle)
 
 		s = e.trial(t)
-		s.answers(text(padded(limit + 1)))
+		s.answers(withText(padded(limit + 1)))
 		s.begin()
 		s.worker.Wake(1)
 		s.untilState(fsm.Live)
@@ -190,7 +190,7 @@ func TestDecisionsOnAnswers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.answers(status(http.StatusServiceUnavailable, "Retry-After", "2"), status(http.StatusOK))
+		s.answers(withStatus(http.StatusServiceUnavailable, "Retry-After", "2"), withStatus(http.StatusOK))
 		tail := s.begin()
 		first := s.worker.Wake(1)
 		other := s.folder + "-other/stream"
@@ -218,8 +218,8 @@ func TestDecisionsOnAnswers(t *testing.T) {
 		name   string
 		answer http.HandlerFunc
 	}{
-		{"done", text(`{"done":true}`)}, {"2xx", status(http.StatusOK)}, {"failure", status(http.StatusInternalServerError)},
-		{"410", status(http.StatusGone)},
+		{"done", withText(`{"done":true}`)}, {"2xx", withStatus(http.StatusOK)}, {"failure", withStatus(http.StatusInternalServerError)},
+		{"410", withStatus(http.StatusGone)},
 	} {
 		t.Run("D13: a "+late.name+" that answers an older wake changes nothing in the current one", func(t *testing.T) {
 			s, g := e.trial(t), make(gate)

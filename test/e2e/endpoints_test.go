@@ -13,8 +13,8 @@ import (
 	"reveille/test/harness"
 )
 
-// raw answers with bytes of its own making, one every so often, and closes the connection.
-func raw(answer string, every time.Duration) http.HandlerFunc {
+// withRaw answers with bytes of its own making, one every so often, and closes the connection.
+func withRaw(answer string, every time.Duration) http.HandlerFunc {
 	return func(rw http.ResponseWriter, _ *http.Request) {
 		conn, _, err := rw.(http.Hijacker).Hijack()
 		if err != nil {
@@ -60,24 +60,24 @@ func TestEndpointsThatMisbehave(t *testing.T) {
 					time.Sleep(250 * time.Millisecond) // the pace of the endpoint
 				}
 			}, false, fsm.Idle},
-		{"an endpoint whose header comes byte by byte is woken again by the waking timeout", raw(ok+strings.Repeat("X: y\r\n", 30)+"\r\n", 20*time.Millisecond), true, ""},
-		{"an answer of 10 MB is a plain 2xx", text(strings.Repeat("x", 10<<20)), false, fsm.Live},
-		{"an answer of 10 MB that would be a done is a plain 2xx", text(`{"done":true,"pad":"` + strings.Repeat("x", 10<<20) + `"}`), false, fsm.Live},
+		{"an endpoint whose header comes byte by byte is woken again by the waking timeout", withRaw(ok+strings.Repeat("X: y\r\n", 30)+"\r\n", 20*time.Millisecond), true, ""},
+		{"an answer of 10 MB is a plain 2xx", withText(strings.Repeat("x", 10<<20)), false, fsm.Live},
+		{"an answer of 10 MB that would be a done is a plain 2xx", withText(`{"done":true,"pad":"` + strings.Repeat("x", 10<<20) + `"}`), false, fsm.Live},
 		{"a failure with 10 MB is a failure", func(rw http.ResponseWriter, _ *http.Request) {
 			rw.WriteHeader(http.StatusBadGateway)
 			_, _ = rw.Write(make([]byte, 10<<20))
 		}, true, ""},
-		{"an answer of invalid JSON is a plain 2xx", text(`{"done":true,}`), false, fsm.Live},
-		{"an endpoint that closes the connection at once has failed", raw("", 0), true, ""},
-		{"an endpoint that closes the connection in its header has failed", raw(ok[:20], 0), true, ""},
-		{"an endpoint that closes the connection in the body of a 2xx has taken the wake", raw(ok+"Content-Length: 100\r\n\r\n{\"done\":true}", 0), false, fsm.Live},
-		{"an endpoint that does not speak HTTP has failed", raw("220 mail.example.com ESMTP\r\n", 0), true, ""},
-		{"an endpoint that redirects to a private address has failed", status(http.StatusTemporaryRedirect, "Location", elsewhere.URL), true, ""},
+		{"an answer of invalid JSON is a plain 2xx", withText(`{"done":true,}`), false, fsm.Live},
+		{"an endpoint that closes the connection at once has failed", withRaw("", 0), true, ""},
+		{"an endpoint that closes the connection in its header has failed", withRaw(ok[:20], 0), true, ""},
+		{"an endpoint that closes the connection in the body of a 2xx has taken the wake", withRaw(ok+"Content-Length: 100\r\n\r\n{\"done\":true}", 0), false, fsm.Live},
+		{"an endpoint that does not speak HTTP has failed", withRaw("220 mail.example.com ESMTP\r\n", 0), true, ""},
+		{"an endpoint that redirects to a private address has failed", withStatus(http.StatusTemporaryRedirect, "Location", elsewhere.URL), true, ""},
 		{"an endpoint that hangs is woken again by the waking timeout", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, true, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := e.trial(t)
-			s.answers(tc.answer, status(http.StatusNoContent))
+			s.answers(tc.answer, withStatus(http.StatusNoContent))
 			tail := s.begin()
 			first := s.worker.Wake(1)
 			before := len(healthy.worker.Wakes())
