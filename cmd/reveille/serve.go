@@ -141,6 +141,21 @@ func (p *program) ready(ctx context.Context) error {
 	return p.store.Ping(ctx)
 }
 
+// gate answers 503 until Redis was found fit: a client must not wait for that, and a database that was set up otherwise
+// must not be written to.
+func (p *program) gate(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if p.checked.Load() {
+			next.ServeHTTP(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Retry-After", "1")
+		w.WriteHeader(fsm.CodeUnavailable.Status())
+		_, _ = fmt.Fprintf(w, `{"error":{"code":%q,"message":"the program has just started and waits for redis, try again"}}`+"\n", fsm.CodeUnavailable)
+	})
+}
+
 // run starts the parts and stops them in order once ctx is done or one of them has failed.
 func (p *program) run(ctx context.Context, apiPort, adminPort net.Listener) error {
 	ctx, end := context.WithCancel(ctx)
@@ -159,7 +174,10 @@ func (p *program) run(ctx context.Context, apiPort, adminPort net.Listener) erro
 			return part(ctx)
 		})
 	}
-	// The operator port answers from the start; the others wait until Redis was found fit.
+	// The ports answer from the start, the API with 503; the other parts wait until Redis was found fit.
+	api := p.api.APIServer(apiPort.Addr().String())
+	api.Handler = p.gate(api.Handler)
+	start(&rest, ports, func(ctx context.Context) error { return servePort(ctx, api, apiPort) })
 	start(&rest, ports, func(ctx context.Context) error {
 		return servePort(ctx, p.api.AdminServer(adminPort.Addr().String()), adminPort)
 	})
@@ -167,9 +185,6 @@ func (p *program) run(ctx context.Context, apiPort, adminPort net.Listener) erro
 	if err == nil && ctx.Err() == nil {
 		p.checked.Store(true)
 		start(&rest, state, p.store.Run)
-		start(&rest, ports, func(ctx context.Context) error {
-			return servePort(ctx, p.api.APIServer(apiPort.Addr().String()), apiPort)
-		})
 		start(&work, ctx, p.dispatcher.Run)
 		start(&work, ctx, p.tailer.Run)
 		p.log.Info("started", zap.String("version", programVersion()), zap.String("api", apiPort.Addr().String()),
@@ -182,7 +197,7 @@ func (p *program) run(ctx context.Context, apiPort, adminPort net.Listener) erro
 	err = errors.Join(err, work.Wait())
 	closePorts()
 	closeState()
-	err = errors.Join(err, rest.Wait(), ignoreClosed(apiPort.Close()))
+	err = errors.Join(err, rest.Wait())
 	p.api.Close()
 	p.log.Info("stopped")
 	return err
@@ -227,13 +242,6 @@ func servePort(ctx context.Context, server *http.Server, ln net.Listener) error 
 		return fmt.Errorf("serve %s: %w", ln.Addr(), err)
 	}
 	return <-stopped
-}
-
-func ignoreClosed(err error) error {
-	if errors.Is(err, net.ErrClosed) {
-		return nil
-	}
-	return err
 }
 
 func newLogger(level zapcore.Level) (*zap.Logger, error) {
