@@ -191,9 +191,11 @@ func (s *settings) check() (err error) {
 		}
 	}
 	if s.RegistryStream != "" {
-		if s.RegistryStream, err = fsm.CanonicalPath(s.RegistryStream); err != nil {
+		path, err := fsm.CanonicalPath(s.RegistryStream)
+		if err != nil {
 			return wrong("REGISTRY_STREAM", s.RegistryStream, "a path that begins with \"/\"")
 		}
+		s.RegistryStream = path
 	}
 	if s.TailMode != "long-poll" && s.TailMode != "sse" {
 		return wrong("TAIL_MODE", s.TailMode, "long-poll or sse")
@@ -248,10 +250,13 @@ func origin(text string, path bool) (*url.URL, error) {
 	return u, nil
 }
 
-// redact is a URL as it may be shown: without user and password.
+// redact is a URL as it may be shown: without user and password, and without a query, which may hold a key.
 func redact(text string) string {
 	if at := strings.LastIndex(text, "@"); at >= 0 {
-		return "…" + text[at:]
+		text = "…" + text[at:]
+	}
+	if before, _, found := strings.Cut(text, "?"); found {
+		text = before + "?…"
 	}
 	return text
 }
