@@ -1,0 +1,257 @@
+package main
+
+import (
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/zap/zapcore"
+
+	"reveille/fsm"
+)
+
+const testKey = "a key for tests of at least thirty-two bytes"
+
+// environ replaces the settings of the environment, for the time of the test.
+func environ(t *testing.T, settings map[string]string) {
+	t.Helper()
+	for _, kv := range os.Environ() {
+		if name, value, _ := strings.Cut(kv, "="); strings.HasPrefix(name, prefix+"_") {
+			t.Setenv(name, value) // so that it is put back
+			if err := os.Unsetenv(name); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for name, value := range settings {
+		t.Setenv(prefix+"_"+name, value)
+	}
+}
+
+// enough are the settings that have no default, with others on top.
+func enough(more ...string) map[string]string {
+	s := map[string]string{"UPSTREAM_URL": "http://streams:4437", "REDIS_URL": "redis://localhost:6379", "TOKEN_KEY": testKey}
+	for i := 0; i+1 < len(more); i += 2 {
+		s[more[i]] = more[i+1]
+	}
+	return s
+}
+
+func TestSettingsHaveTheDocumentedDefaults(t *testing.T) {
+	environ(t, enough())
+	s, warnings, err := load()
+	if err != nil || len(warnings) > 0 {
+		t.Fatalf("%v, %v", err, warnings)
+	}
+	for _, c := range []struct {
+		name      string
+		got, want any
+	}{
+		{"PUBLIC_URL", s.PublicURL, "http://localhost:8080"},
+		{"LISTEN_ADDR", s.ListenAddr, ":8080"},
+		{"ADMIN_ADDR", s.AdminAddr, ":9090"},
+		{"GATEWAY", s.Gateway, true},
+		{"PARTITIONS", s.Partitions, 64},
+		{"TAIL_MODE", s.TailMode, "long-poll"},
+		{"TAIL_CHECK", s.TailCheck, 5 * time.Second},
+		{"TAIL_MAX_LIVE", s.TailMaxLive, 10_000},
+		{"STREAM_GONE_GRACE", s.StreamGoneGrace, 30 * time.Second},
+		{"ALLOW_INSECURE_WEBHOOKS", s.AllowInsecureWebhooks, false},
+		{"WEBHOOK_ALLOW_CIDRS", len(s.WebhookAllowCIDRs), 0},
+		{"WEBHOOK_PROXY_FROM_ENV", s.WebhookProxyFromEnv, false},
+		{"WEBHOOK_TIMEOUT", s.WebhookTimeout, 30 * time.Second},
+		{"WAKING_TIMEOUT", s.WakingTimeout, 10 * time.Second},
+		{"LIVENESS_TIMEOUT", s.LivenessTimeout, 45 * time.Second},
+		{"GC_AFTER", s.GCAfter, 72 * time.Hour},
+		{"LOG_LEVEL", s.LogLevel, zapcore.InfoLevel},
+	} {
+		if c.got != c.want {
+			t.Errorf("%s is %v by default, want %v", c.name, c.got, c.want)
+		}
+	}
+}
+
+func TestSettingsAreRead(t *testing.T) {
+	environ(t, enough(
+		"UPSTREAM_URL", "https://streams.example.com/v1/stream", "UPSTREAM_HEADERS", "Authorization=Bearer a=b, X-One = 1,,X-One=2",
+		"PUBLIC_URL", "https://wake.example.com/", "TOKEN_KEY", testKey+","+testKey+" older", "GATEWAY", "false",
+		"STREAMS", "/a, /b%2Fc", "REGISTRY_STREAM", "/__registry__", "TAIL_MODE", "sse", "TAIL_CHECK", "1500ms",
+		"WEBHOOK_ALLOW_CIDRS", "10.1.0.0/16,fd00:1::/64", "LOG_LEVEL", "debug",
+	))
+	s, warnings, err := load()
+	if err != nil || len(warnings) > 0 {
+		t.Fatalf("%v, %v", err, warnings)
+	}
+	if s.upstream.String() != "https://streams.example.com/v1/stream" || s.PublicURL != "https://wake.example.com" {
+		t.Errorf("upstream %s, public %s", s.upstream, s.PublicURL)
+	}
+	if got := s.UpstreamHeaders; !slices.Equal(got["Authorization"], []string{"Bearer a=b"}) || !slices.Equal(got["X-One"], []string{"1", "2"}) {
+		t.Errorf("headers %v", got)
+	}
+	if !slices.Equal(s.Streams, []string{"/a", "/b%2Fc"}) || s.RegistryStream != "/__registry__" {
+		t.Errorf("streams %v, registry %s", s.Streams, s.RegistryStream)
+	}
+	want := []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("fd00:1::/64")}
+	if !slices.Equal(s.WebhookAllowCIDRs, want) {
+		t.Errorf("ranges %v", s.WebhookAllowCIDRs)
+	}
+	if s.Gateway || s.TailMode != "sse" || s.TailCheck != 1500*time.Millisecond || s.LogLevel != zapcore.DebugLevel {
+		t.Errorf("settings %+v", s)
+	}
+	t.Run("a token of the older key is still accepted", func(t *testing.T) {
+		older, err := fsm.NewTokens(testKey + " older")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.tokens.Parse(older.Mint("c", "g", 1, time.Now())); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestTheTokenKeyIsDrawnForAnEmbeddedRedisAlone(t *testing.T) {
+	environ(t, map[string]string{"UPSTREAM_URL": "http://streams:4437", "REDIS_URL": "embedded"})
+	one, _, err := load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	two, _, err := load()
+	if err != nil || one.TokenKey[0] == two.TokenKey[0] || len(one.TokenKey[0]) < fsm.MinTokenKey {
+		t.Errorf("%v: the keys drawn are not fit", err)
+	}
+}
+
+func TestAWrongSettingIsOneLineThatNamesItItsValueAndWhatWasExpected(t *testing.T) {
+	for _, c := range []struct {
+		setting, value, expected string
+	}{
+		{"UPSTREAM_URL", "", "http://streams:4437"},
+		{"UPSTREAM_URL", "streams:4437", "http://"},
+		{"UPSTREAM_URL", "/v1/stream", "http://"},
+		{"UPSTREAM_URL", "ftp://streams", "http://"},
+		{"UPSTREAM_URL", "http://", "http://"},
+		{"UPSTREAM_URL", "http://streams:4437?…", "without a query"},
+		{"UPSTREAM_URL", "http://streams:4437#a", "without a query or fragment"},
+		{"REDIS_URL", "", "redis://"},
+		{"PUBLIC_URL", "wake.example.com", "http"},
+		{"PUBLIC_URL", "https://wake.example.com/?…", "without a query"},
+		{"TOKEN_KEY", "", "at least 32 bytes"},
+		{"LISTEN_ADDR", "8080", "host:port"},
+		{"ADMIN_ADDR", "localhost", "host:port"},
+		{"GATEWAY", "maybe", "true or false"},
+		{"ALLOW_INSECURE_WEBHOOKS", "si", "true or false"},
+		{"WEBHOOK_PROXY_FROM_ENV", "2", "true or false"},
+		{"WEBHOOK_ALLOW_CIDRS", "10.0.0.0/33", "10.1.0.0/16"},
+		{"WEBHOOK_ALLOW_CIDRS", "10.0.0.1", "10.1.0.0/16"},
+		{"STREAMS", "a", "begin with \"/\""},
+		{"REGISTRY_STREAM", "__registry__", "begins with \"/\""},
+		{"TAIL_MODE", "websocket", "long-poll or sse"},
+		{"TAIL_CHECK", "5", "a duration such as 30s"},
+		{"TAIL_CHECK", "0s", "at least"},
+		{"TAIL_CHECK", "-5s", "at least"},
+		{"STREAM_GONE_GRACE", "soon", "a duration such as 30s"},
+		{"STREAM_GONE_GRACE", "1ms", "at least"},
+		{"WEBHOOK_TIMEOUT", "thirty", "a duration"},
+		{"WAKING_TIMEOUT", "0s", "at least"},
+		{"LIVENESS_TIMEOUT", "45", "a duration"},
+		{"GC_AFTER", "3d", "a duration such as 30s, 5m or 72h"},
+		{"GC_AFTER", "0s", "at least"},
+		{"PARTITIONS", "many", "a whole number"},
+		{"PARTITIONS", "0", "from 1 to 4096"},
+		{"PARTITIONS", "4097", "from 1 to 4096"},
+		{"TAIL_MAX_LIVE", "0", "from 1"},
+		{"TAIL_SWEEP_RATE", "1.5", "a whole number"},
+		{"MAX_IN_FLIGHT", "1", "from 2"},
+		{"MAX_IN_FLIGHT_PER_SUBSCRIPTION", "1024", "from 1 to 1023"},
+		{"MAX_QUEUED_WAKES", "-1", "from 1"},
+		{"MAX_STREAMS_PER_CONSUMER", "0", "from 1"},
+		{"LOG_LEVEL", "loud", "debug, info, warn or error"},
+	} {
+		t.Run(c.setting+"="+c.value, func(t *testing.T) {
+			environ(t, enough(c.setting, c.value))
+			line := problem(t)
+			value := c.value
+			if value == "" {
+				value = "is not set"
+			}
+			for _, want := range []string{prefix + "_" + c.setting, value, c.expected} {
+				if !strings.Contains(line, want) {
+					t.Errorf("%q does not hold %q", line, want)
+				}
+			}
+		})
+	}
+}
+
+// problem is the line that load complains with.
+func problem(t *testing.T) string {
+	t.Helper()
+	_, _, err := load()
+	if err == nil {
+		t.Fatal("it is accepted")
+	}
+	if strings.ContainsAny(err.Error(), "\r\n") {
+		t.Errorf("%q is more than one line", err)
+	}
+	return err.Error()
+}
+
+func TestTheValueOfASecretSettingIsNotShown(t *testing.T) {
+	for _, c := range []struct{ setting, value string }{
+		{"TOKEN_KEY", "hunter2"},
+		{"TOKEN_KEY", testKey + ",hunter2"},
+		{"UPSTREAM_HEADERS", "Authorization: hunter2"},
+		{"UPSTREAM_HEADERS", "X=hunter2\r\nY: 1"},
+		{"UPSTREAM_URL", "http://user:hunter2@streams:4437"},
+		{"UPSTREAM_URL", "user:hunter2@streams"},
+		{"UPSTREAM_URL", "http://user:hunter2@[streams"},
+		{"UPSTREAM_URL", "http://streams:4437?key=hunter2"},
+		{"UPSTREAM_URL", "http://user:hunter2?@streams:4437"},
+		{"PUBLIC_URL", "https://user:hunter2@wake.example.com"},
+	} {
+		t.Run(c.setting+"="+c.value, func(t *testing.T) {
+			environ(t, enough(c.setting, c.value))
+			line := problem(t)
+			if strings.Contains(line, "hunter2") {
+				t.Errorf("%q shows a secret", line)
+			}
+			if !strings.Contains(line, prefix+"_"+c.setting) || !strings.Contains(line, "expected") {
+				t.Errorf("%q does not name the setting and what was expected", line)
+			}
+		})
+	}
+}
+
+func TestVariablesThatLookLikeSettingsAreWarnedAbout(t *testing.T) {
+	environ(t, enough(
+		"UPSTREAM_ULR", "http://typo", "TAILMODE", "sse",
+		// What Kubernetes sets in every pod beside a Service that is called reveille.
+		"SERVICE_HOST", "10.0.0.1", "SERVICE_PORT", "8080", "SERVICE_PORT_HTTP", "8080", "PORT", "tcp://10.0.0.1:8080",
+		"PORT_8080_TCP", "tcp://10.0.0.1:8080", "PORT_8080_TCP_ADDR", "10.0.0.1", "PORT_8080_TCP_PORT", "8080", "PORT_8080_TCP_PROTO", "tcp",
+	))
+	_, warnings, err := load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(warnings) != 2 || !strings.Contains(warnings[0], "REVEILLE_TAILMODE") || !strings.Contains(warnings[1], "REVEILLE_UPSTREAM_ULR") {
+		t.Errorf("warnings %q, want one for each of the two", warnings)
+	}
+	if strings.Contains(strings.Join(warnings, ""), "typo") {
+		t.Errorf("a warning shows a value, which may be a secret: %q", warnings)
+	}
+}
+
+func TestHelpListsEverySetting(t *testing.T) {
+	var out strings.Builder
+	if status := run([]string{"--help"}, &out, os.Stderr); status != 0 {
+		t.Errorf("exit status %d", status)
+	}
+	for _, f := range fields() {
+		if !strings.Contains(out.String(), fullName(f)+" ") || f.Tag.Get("desc") == "" {
+			t.Errorf("%s is not listed with what it is for", fullName(f))
+		}
+	}
+}
