@@ -21,20 +21,41 @@ type globRow struct {
 
 // globRows has the rows of the spec's table of patterns, then its rules (webhook spec, Glob Patterns).
 var globRows = []globRow{
-	{"/agents/* matches /agents/task-1 and not /agents/foo/bar", "/agents/*",
-		[]string{"/agents/task-1"}, []string{"/agents/foo/bar", "/agents"}},
-	{"/agents/** matches /agents/task-1 and /agents/foo/bar/baz and not /other/path", "/agents/**",
-		[]string{"/agents/task-1", "/agents/foo/bar/baz"}, []string{"/other/path", "/agentsx/y"}},
-	{"/agents/*/inbox matches /agents/worker-1/inbox and not /agents/worker-1/outbox", "/agents/*/inbox",
-		[]string{"/agents/worker-1/inbox"}, []string{"/agents/worker-1/outbox", "/agents/inbox", "/agents/a/b/inbox"}},
-	{"* matches exactly one path segment", "/a/*/*",
-		[]string{"/a/x/y", "/a/x%2Fy/z"}, []string{"/a/x", "/a/x/y/z", "/a/x%2Fy"}},
-	{"** matches zero or more path segments", "/a/**/z",
-		[]string{"/a/z", "/a/x/z", "/a/x/y/z", "/a/z/z"}, []string{"/a/z/x", "/a", "/z"}},
-	{"** at the end matches zero segments too", "/a/b/**",
-		[]string{"/a/b", "/a/b/c"}, []string{"/a", "/a/bc"}},
-	{"literal segments match exactly", "/a/Task-1",
-		[]string{"/a/Task-1"}, []string{"/a/task-1", "/a/Task-10", "/a/Task-1/x", "/a/Task-1/"}},
+	{
+		"/agents/* matches /agents/task-1 and not /agents/foo/bar", "/agents/*",
+		[]string{"/agents/task-1"},
+		[]string{"/agents/foo/bar", "/agents"},
+	},
+	{
+		"/agents/** matches /agents/task-1 and /agents/foo/bar/baz and not /other/path", "/agents/**",
+		[]string{"/agents/task-1", "/agents/foo/bar/baz"},
+		[]string{"/other/path", "/agentsx/y"},
+	},
+	{
+		"/agents/*/inbox matches /agents/worker-1/inbox and not /agents/worker-1/outbox", "/agents/*/inbox",
+		[]string{"/agents/worker-1/inbox"},
+		[]string{"/agents/worker-1/outbox", "/agents/inbox", "/agents/a/b/inbox"},
+	},
+	{
+		"* matches exactly one path segment", "/a/*/*",
+		[]string{"/a/x/y", "/a/x%2Fy/z"},
+		[]string{"/a/x", "/a/x/y/z", "/a/x%2Fy"},
+	},
+	{
+		"** matches zero or more path segments", "/a/**/z",
+		[]string{"/a/z", "/a/x/z", "/a/x/y/z", "/a/z/z"},
+		[]string{"/a/z/x", "/a", "/z"},
+	},
+	{
+		"** at the end matches zero segments too", "/a/b/**",
+		[]string{"/a/b", "/a/b/c"},
+		[]string{"/a", "/a/bc"},
+	},
+	{
+		"literal segments match exactly", "/a/Task-1",
+		[]string{"/a/Task-1"},
+		[]string{"/a/task-1", "/a/Task-10", "/a/Task-1/x", "/a/Task-1/"},
+	},
 	{"%2A is the same as *", "/a/%2A/c", []string{"/a/b/c"}, []string{"/a/c", "/a/b/b/c"}},
 	{"%2a%2A is the same as **", "/a/%2a%2A", []string{"/a/b", "/a/b/c"}, []string{"/b"}},
 	{"streams named * are not supported", "/a/*", []string{"/a/b"}, []string{"/a/%2A", "/a/%2a"}},

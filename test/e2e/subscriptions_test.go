@@ -187,8 +187,15 @@ func TestSubscriptionAPI(t *testing.T) {
 	t.Run("a malformed body is refused, and the field is named", func(t *testing.T) {
 		before := shown(t, "/**")
 		for _, tt := range []struct{ body, says string }{
-			{"", "JSON"}, {"{", "JSON"}, {"[]", "object"}, {`"x"`, "object"}, {"{}", "webhook"},
-			{`{"webhook":null}`, "webhook"}, {`{"webhook":""}`, "webhook"}, {`{"webhook":7}`, "webhook"}, {`{"webhook":["http://x"]}`, "webhook"},
+			{"", "JSON"},
+			{"{", "JSON"},
+			{"[]", "object"},
+			{`"x"`, "object"},
+			{"{}", "webhook"},
+			{`{"webhook":null}`, "webhook"},
+			{`{"webhook":""}`, "webhook"},
+			{`{"webhook":7}`, "webhook"},
+			{`{"webhook":["http://x"]}`, "webhook"},
 			{`{"webhook":"` + s.worker.URL + `","description":7}`, "description"},
 			{`{"webhook":"` + s.worker.URL + `","description":"` + strings.Repeat("x", 5000) + `"}`, "description"},
 			{`{"webhook":"` + s.worker.URL + "/" + strings.Repeat("x", 3000) + `"}`, "webhook"},
