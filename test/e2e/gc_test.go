@@ -170,7 +170,7 @@ func TestGarbageCollection(t *testing.T) {
 // TestFailureClock is the row "3 days continuous webhook failure", with days that are seconds.
 func TestFailureClock(t *testing.T) {
 	t.Parallel()
-	const gcAfter = 2 * time.Second
+	const gcAfter = 3 * time.Second
 	e := start(t, options{settings: map[string]string{
 		"REVEILLE_GC_AFTER": gcAfter.String(), "REVEILLE_WEBHOOK_TIMEOUT": "300ms", "REVEILLE_WAKING_TIMEOUT": "10s", "REVEILLE_LIVENESS_TIMEOUT": "60s",
 	}})

@@ -119,7 +119,7 @@ func TestTimeouts(t *testing.T) {
 	t.Parallel()
 
 	t.Run("without a 2xx and without a claim the webhook is retried with the same wake_id, a fresh token and the offsets of now", func(t *testing.T) {
-		e := start(t, options{settings: map[string]string{"REVEILLE_WAKING_TIMEOUT": "1500ms", "REVEILLE_LIVENESS_TIMEOUT": "60s"}})
+		e := start(t, options{settings: map[string]string{"REVEILLE_WAKING_TIMEOUT": "2500ms", "REVEILLE_LIVENESS_TIMEOUT": "60s"}})
 		s := e.idle(t)
 		s.hold()
 		first := s.append()
@@ -135,7 +135,7 @@ func TestTimeouts(t *testing.T) {
 		if !s.parseToken(second.Token).Expires.After(s.parseToken(wake.Token).Expires) {
 			t.Error("the retry has the token of the first attempt")
 		}
-		if waited := second.At.Sub(wake.At); waited < 1500*time.Millisecond {
+		if waited := second.At.Sub(wake.At); waited < 2500*time.Millisecond {
 			t.Errorf("the retry came after %s already", waited)
 		}
 		s.callback(second, second.Claim(false))
@@ -144,7 +144,7 @@ func TestTimeouts(t *testing.T) {
 		}
 	})
 
-	e := start(t, options{settings: map[string]string{"REVEILLE_WAKING_TIMEOUT": "30s", "REVEILLE_LIVENESS_TIMEOUT": "2s"}})
+	e := start(t, options{settings: map[string]string{"REVEILLE_WAKING_TIMEOUT": "30s", "REVEILLE_LIVENESS_TIMEOUT": "3s"}})
 	t.Run("LIVE to IDLE: no callback for the liveness timeout, and no further wake without pending work", func(t *testing.T) {
 		s, wake := e.live(t)
 		s.callback(wake, wake.Claim(false, s.ack(s.consumer().Links[s.path].Tail.Value())))
@@ -171,15 +171,15 @@ func TestTimeouts(t *testing.T) {
 	t.Run("callbacks keep a consumer alive for as long as they come", func(t *testing.T) {
 		s, wake := e.live(t)
 		began := time.Now()
-		harness.Eventually(t, soon, "twice the liveness timeout has passed", func() error {
+		harness.Eventually(t, soon, "half as long again as the liveness timeout has passed", func() error {
 			s.callback(wake, harness.Callback{Epoch: wake.Epoch})
-			return harness.True(func() bool { return time.Since(began) > 4*time.Second }, "not yet")()
+			return harness.True(func() bool { return time.Since(began) > 4500*time.Millisecond }, "not yet")()
 		})
 		if n := len(s.worker.Wakes()); n != 1 {
 			t.Errorf("there were %d wakes", n)
 		}
 		ended := time.Now()
-		if second := s.worker.Wake(2); second.At.Sub(ended) < time.Second {
+		if second := s.worker.Wake(2); second.At.Sub(ended) < 2*time.Second {
 			t.Errorf("it was given up %s after its last callback", second.At.Sub(ended))
 		}
 	})
