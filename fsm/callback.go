@@ -57,7 +57,8 @@ func (c Consumer) Callback(env Env, exists bool, cb Callback) (Consumer, Callbac
 	refuse := func(code Code, path string) (Consumer, CallbackResult) {
 		return c, CallbackResult{Code: code, Path: path}
 	}
-	if !exists || c.Generation != cb.Generation || !c.HiddenAt.IsZero() {
+	// One that was never woken has given nobody a token: the callback is of an earlier consumer of the same ID.
+	if !exists || c.Generation != cb.Generation || !c.HiddenAt.IsZero() || c.WakeID == "" {
 		return refuse(CodeConsumerGone, "")
 	}
 	if cb.TokenExpired {

@@ -286,6 +286,14 @@ func TestCallbackOrder(t *testing.T) {
 			}
 		})
 	}
+	t.Run("a callback of an earlier consumer of the same id and epoch is one of a consumer that is gone", func(t *testing.T) {
+		sub := Subscription{ID: c.Subscription, Generation: c.Generation}
+		anew := NewConsumer(sub, "/a", "12", c.Epoch)
+		after, r := anew.Callback(at(0), true, callback(c, func(cb *Callback) { cb.Unsubscribe = []string{"/a"} }))
+		if r.Code != CodeConsumerGone || r.Removed || len(after.Links) != 1 {
+			t.Errorf("%q, %+v", r.Code, after)
+		}
+	})
 	t.Run("acks below the recorded offset and for other streams are ignored", func(t *testing.T) {
 		after, r := c.Callback(at(0), true, callback(c, func(cb *Callback) { cb.Acks = []Ack{{"/a", "09"}, {"/z", "99"}} }))
 		if r.Code != "" || after.Links["/a"].Acked != "10" {

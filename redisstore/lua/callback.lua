@@ -24,7 +24,8 @@ local tails, acks, subscribe, unsubscribe = list(2), list(2), list(2), list(1)
 local function refuse(code, path) return { code, path or '', {}, outcome() } end
 
 local c = load(id)
-if not c or c.gen ~= gen or c.hidden > 0 or is_dead(c.gen) then return refuse('CONSUMER_GONE') end
+-- One that was never woken has given nobody a token: the callback is of an earlier consumer of the same id.
+if not c or c.gen ~= gen or c.hidden > 0 or c.wake == '' or is_dead(c.gen) then return refuse('CONSUMER_GONE') end
 if token_expired then return refuse('TOKEN_EXPIRED') end
 if epoch ~= c.epoch or token_epoch ~= c.epoch then return refuse('STALE_EPOCH') end
 if wake ~= '' and wake ~= c.wake then return refuse('ALREADY_CLAIMED') end

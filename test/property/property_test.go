@@ -387,7 +387,8 @@ func (h *history) callback() {
 
 // judged checks the invariants that are about what a callback is answered.
 func (h *history) judged(cb fsm.Callback, before fsm.Consumer, alive bool, got fsm.CallbackReply) {
-	visible := alive && before.HiddenAt.IsZero() && before.Generation == cb.Generation
+	// A consumer that was never woken has given nobody a token, so the callback is of an earlier one of the same ID.
+	visible := alive && before.HiddenAt.IsZero() && before.Generation == cb.Generation && before.WakeID != ""
 	switch {
 	case !visible && got.Code != fsm.CodeConsumerGone:
 		h.t.Fatalf("S7: the consumer is gone, the callback got %q", got.Code)
@@ -452,6 +453,9 @@ func (h *history) sound(c fsm.Consumer) {
 		}
 		h.acked[key] = l.Acked
 		settled = settled && !h.unsettled[path]
+		if l.Acked.After(l.Tail) {
+			h.t.Fatalf("L1: %s was acked up to %s, beyond the tail %q: what comes until then would wake nobody", key, l.Acked, l.Tail)
+		}
 	}
 	switch {
 	case settled && c.State == fsm.Idle && c.HiddenAt.IsZero() && c.Pending():
