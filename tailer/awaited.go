@@ -41,7 +41,7 @@ func newAwaited(t *Tailer) *awaited { return &awaited{t: t, byPath: map[string]*
 func (a *awaited) entry(path string) *awaitedStream {
 	s := a.byPath[path]
 	if s == nil && len(a.byPath) < awaitedMax {
-		s = &awaitedStream{delay: growing{least: a.t.cfg.AwaitMin, most: max(a.t.cfg.Check, a.t.cfg.AwaitMin)}}
+		s = &awaitedStream{delay: growing{least: a.t.cfg.AwaitMin, most: a.t.cfg.Check}}
 		s.due = time.Now().Add(jitter(s.delay.next()))
 		a.byPath[path] = s
 	}

@@ -135,7 +135,7 @@ func (b *backfill) run(ctx context.Context) {
 	total := len(streams)
 	stop := b.tellProgress(ctx, &done, total)
 	defer stop()
-	delay := growing{least: b.t.cfg.BackoffMin, most: b.t.cfg.BackoffMax}
+	delay := growing{least: b.t.cfg.BackoffMin, most: b.t.cfg.Check}
 	for len(streams) > 0 && !b.deleted(ctx) {
 		// What cannot be asked for now is asked for again after the others.
 		var mu sync.Mutex

@@ -75,7 +75,7 @@ func (w *watch) request(ctx context.Context, at *position) (then next, err error
 		err  error
 	}
 	heads := make(chan headed, 1)
-	check := time.NewTimer(within(w.t.cfg.Check))
+	check := time.NewTimer(jitter(w.t.cfg.Check))
 	defer check.Stop()
 	silence := time.NewTimer(w.t.cfg.Silence)
 	defer silence.Stop()
@@ -114,7 +114,7 @@ func (w *watch) request(ctx context.Context, at *position) (then next, err error
 			if h.err == nil && w.elsewhere(h.info, at.offset) {
 				return look, nil
 			}
-			check.Reset(within(w.t.cfg.Check))
+			check.Reset(jitter(w.t.cfg.Check))
 		case <-w.poke:
 			if w.untold() {
 				return look, nil

@@ -60,7 +60,7 @@ func (r *rig) build(change ...func(*Config)) {
 	cfg := Config{
 		UpstreamURL: root, Store: r.store, Deliverer: r, Logger: zaptest.NewLogger(r.t),
 		Check: 200 * time.Millisecond, GoneGrace: 300 * time.Millisecond, HeadTimeout: 500 * time.Millisecond,
-		PaceMin: 5 * time.Millisecond, PaceMax: 50 * time.Millisecond, BackoffMin: 5 * time.Millisecond, BackoffMax: 100 * time.Millisecond,
+		PaceMin: 5 * time.Millisecond, PaceMax: 50 * time.Millisecond, BackoffMin: 5 * time.Millisecond,
 		TTLFast: 10 * time.Millisecond, Spread: 50 * time.Millisecond, WatchEvery: 20 * time.Millisecond, Resync: 50 * time.Millisecond,
 		AwaitMin: 20 * time.Millisecond,
 	}

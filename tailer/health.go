@@ -31,7 +31,7 @@ type health struct {
 func newHealth(cfg Config) *health {
 	return &health{
 		log: cfg.Logger, spread: cfg.Spread, failing: map[string]struct{}{},
-		delay: growing{least: cfg.BackoffMin, most: min(cfg.BackoffMax, cfg.Check)},
+		delay: growing{least: cfg.BackoffMin, most: cfg.Check},
 	}
 }
 

@@ -62,8 +62,8 @@ func (r *registry) Run(ctx context.Context) error {
 		offset = fsm.Start
 	}
 	r.loading = offset == fsm.Start
-	missing := growing{least: r.t.cfg.AwaitMin, most: max(r.t.cfg.Check, r.t.cfg.AwaitMin)}
-	failures := growing{least: r.t.cfg.BackoffMin, most: max(r.t.cfg.Check, r.t.cfg.BackoffMin)}
+	missing := growing{least: r.t.cfg.AwaitMin, most: r.t.cfg.Check}
+	failures := growing{least: r.t.cfg.BackoffMin, most: r.t.cfg.Check}
 	cursor := ""
 	for ctx.Err() == nil {
 		info, err := r.t.look(ctx, r.t.cfg.Registry)
@@ -172,7 +172,7 @@ func (r *registry) request(ctx context.Context, offset fsm.Offset, live, cursor 
 		case <-silence.C:
 			abandon()
 			return nil, nil, nil
-		case <-time.After(within(r.t.cfg.Check)):
+		case <-time.After(jitter(r.t.cfg.Check)):
 			info, err := r.t.look(ctx, r.t.cfg.Registry)
 			if err == nil && (!info.Exists || info.Tail != offset) && live != "" {
 				abandon()

@@ -58,8 +58,8 @@ type Config struct {
 	Silence     time.Duration
 	// PaceMin and PaceMax bound the pause between two looks at a stream whose consumers are all busy (50 ms, 1 s).
 	PaceMin, PaceMax time.Duration
-	// BackoffMin and BackoffMax bound the delay after a failure on a stream (100 ms, 30 s).
-	BackoffMin, BackoffMax time.Duration
+	// BackoffMin is the delay after a first failure on a stream (100 ms); it grows up to Check.
+	BackoffMin time.Duration
 	// TTLFast is how soon a stream with a time to live is looked at again after an event (250 ms).
 	TTLFast time.Duration
 	// Spread is how long the return of an upstream that was down is spread over (1 s).
@@ -78,7 +78,7 @@ func (c *Config) setDefaults() {
 	for d, def := range map[*time.Duration]time.Duration{
 		&c.Check: 5 * time.Second, &c.GoneGrace: 30 * time.Second, &c.HeadTimeout: 3 * time.Second, &c.Silence: 70 * time.Second,
 		&c.PaceMin: 50 * time.Millisecond, &c.PaceMax: time.Second, &c.BackoffMin: 100 * time.Millisecond,
-		&c.BackoffMax: 30 * time.Second, &c.TTLFast: 250 * time.Millisecond, &c.Spread: time.Second, &c.WatchEvery: time.Second,
+		&c.TTLFast: 250 * time.Millisecond, &c.Spread: time.Second, &c.WatchEvery: time.Second,
 		&c.Resync: 10 * time.Second, &c.AwaitMin: time.Second, &c.BackfillWait: 250 * time.Millisecond,
 	} {
 		if *d == 0 {

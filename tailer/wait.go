@@ -23,16 +23,8 @@ func sleepOr(ctx context.Context, d time.Duration, cut <-chan struct{}) bool {
 	return ctx.Err() == nil
 }
 
-// jitter is a duration between three quarters of d and five quarters.
+// jitter is a duration between three quarters of d and d: what waits for it waits no longer than a setting says.
 func jitter(d time.Duration) time.Duration {
-	if d <= 0 {
-		return 0
-	}
-	return d*3/4 + rand.N(d/2+1)
-}
-
-// within is a duration between three quarters of d and d, for what must not take longer than d.
-func within(d time.Duration) time.Duration {
 	if d <= 0 {
 		return 0
 	}

@@ -158,7 +158,7 @@ func (w *watch) busy() bool {
 func (w *watch) run(ctx context.Context) {
 	cfg := &w.t.cfg
 	defer w.t.slots.give(w)
-	failures := growing{least: cfg.BackoffMin, most: cfg.BackoffMax}
+	failures := growing{least: cfg.BackoffMin, most: cfg.Check}
 	pace := growing{least: cfg.PaceMin, most: cfg.PaceMax}
 	quiet := growing{least: cfg.TTLFast, most: cfg.Check}
 	var at position
@@ -205,15 +205,15 @@ func (w *watch) run(ctx context.Context) {
 			if moved {
 				quiet.reset()
 			}
-			sleepOr(ctx, within(quiet.next()), w.poke)
+			sleepOr(ctx, jitter(quiet.next()), w.poke)
 			continue
 		case !w.t.slots.take(w, moved):
-			sleepOr(ctx, within(cfg.Check), w.poke)
+			sleepOr(ctx, jitter(cfg.Check), w.poke)
 			w.t.sweep.wait(ctx)
 			continue
 		case failed:
 			// HEAD works: it bounds what a request that always fails can cost.
-			sleep(ctx, min(jitter(failures.next()), cfg.Check))
+			sleep(ctx, jitter(failures.next()))
 		}
 		err = w.follow(ctx, &at, &pace, &failures)
 		failed = err != nil
