@@ -304,7 +304,8 @@ func (c Consumer) Accept(env Env, r WakeRef) Consumer {
 }
 
 // Finish is: an attempt was answered 2xx with "done" (webhook spec, Synchronous Done). Everything up to the tails that
-// the attempt was sent with is acked, and no more: what landed later has not been seen.
+// the attempt was sent with is acked, and no more: what landed later has not been seen. A tail beyond the one noted is that
+// of a stream that was deleted since.
 func (c Consumer) Finish(env Env, r WakeRef, seen []StreamTail) (Consumer, Effects) {
 	if !c.Current(r) {
 		return c, Effects{}
@@ -312,7 +313,9 @@ func (c Consumer) Finish(env Env, r WakeRef, seen []StreamTail) (Consumer, Effec
 	c = c.clone()
 	c.delivered()
 	for _, s := range seen {
-		c.ack(s.Path, s.Tail)
+		if !s.Tail.After(c.Links[s.Path].Tail) {
+			c.ack(s.Path, s.Tail)
+		}
 	}
 	if c.State == Idle {
 		return c, Effects{Wake: c.settle(env)}

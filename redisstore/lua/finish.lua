@@ -1,11 +1,15 @@
--- An attempt was answered 2xx with "done": acks up to the tails that the attempt was sent with, and no more.
+-- An attempt was answered 2xx with "done": acks up to the tails that the attempt was sent with, and no more. A tail beyond
+-- the one noted is that of a stream that was deleted since.
 -- ARGV[9] consumer  ARGV[10] epoch  ARGV[11] wake id  ARGV[12] n  then n times path, tail
 -- Returns the outcome. O(links of the consumer).
 local c = current(ARGV[A], ARGV[A + 1], ARGV[A + 2])
 if c then
   delivered(c)
   local n = tonumber(ARGV[A + 3])
-  for i = 0, n - 1 do ack(c, ARGV[A + 4 + 2 * i], ARGV[A + 5 + 2 * i]) end
+  for i = 0, n - 1 do
+    local l, seen = links(c)[ARGV[A + 4 + 2 * i]], ARGV[A + 5 + 2 * i]
+    if l and not after(seen, l.tail) then ack(c, ARGV[A + 4 + 2 * i], seen) end
+  end
   if c.state == 'idle' then
     settle(c)
   else
