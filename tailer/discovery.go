@@ -410,8 +410,7 @@ func (t *Tailer) remove(ctx context.Context, path string) error {
 		return err
 	}
 	partitions := map[int]fsm.Offset{}
-	w := t.watches.find(path)
-	if w != nil {
+	if w, _ := t.watches.get(path); w != nil {
 		partitions = w.partitions()
 	}
 	partitions[t.store.PartitionOf(path)] = ""
@@ -422,10 +421,7 @@ func (t *Tailer) remove(ctx context.Context, path string) error {
 		}
 		t.settle(o)
 	}
-	if w != nil {
-		w.distrust(-1)
-		signal(w.poke)
-	}
+	t.watches.doubt(path)
 	return nil
 }
 

@@ -160,6 +160,17 @@ func (m *memory) subscribe(id, path string, acked fsm.Offset) {
 	m.rewatch()
 }
 
+// forget has the store come back from a copy from before the events of a stream.
+func (m *memory) forget(path, sub string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	id := fsm.ConsumerID(sub, path)
+	c := m.consumers[id]
+	c.Links = map[string]fsm.Link{path: {Acked: offsetOf(0), Tail: offsetOf(0)}}
+	m.consumers[id] = c
+	m.noted[noteKey(m.PartitionOf(path), path)] = offsetOf(0)
+}
+
 func (m *memory) remove(id string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

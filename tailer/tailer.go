@@ -271,10 +271,6 @@ func (t *Tailer) Idle(paths []string) {
 // Gone is fsm.Streams'. The stream's loop may have missed that it was away, and a closed one has none: only a loop that tells the
 // store the tail again shows the consumers.
 func (t *Tailer) Gone(path string) {
-	home := t.store.PartitionOf(path)
-	t.watches.watch(home, path)
-	if w := t.watches.find(path); w != nil {
-		w.distrust(home)
-		signal(w.poke)
-	}
+	t.watches.watch(t.store.PartitionOf(path), path)
+	t.watches.doubt(path)
 }

@@ -191,7 +191,7 @@ func (w *watch) run(ctx context.Context) {
 			failures.reset()
 		}
 		// A closed stream at its end has nothing to show any more.
-		if w.t.watches.endUnwatched(w) || info.Closed && w.t.watches.end(w, asked) {
+		if w.t.watches.endUnwatched(w) || info.Closed && w.t.watches.endClosed(w, asked) {
 			return
 		}
 		moved := at.moved || at.offset != "" && at.offset != info.Tail

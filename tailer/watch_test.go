@@ -359,14 +359,7 @@ func TestAStoreThatForgotATailIsToldAgain(t *testing.T) {
 	r.up.append("/a", "1")
 	r.done(r.wake("/a", 2))
 	r.watchedLive("/a")
-	// It comes back from a copy that is a second old.
-	r.store.mu.Lock()
-	id := fsm.ConsumerID("s", "/a")
-	c := r.store.consumers[id]
-	c.Links = map[string]fsm.Link{"/a": {Acked: offsetOf(0), Tail: offsetOf(0)}}
-	r.store.consumers[id] = c
-	r.store.noted[noteKey(r.store.PartitionOf("/a"), "/a")] = offsetOf(0)
-	r.store.mu.Unlock()
+	r.store.forget("/a", "s")
 	r.wake("/a", 3)
 }
 

@@ -2,6 +2,7 @@ package tailer
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"time"
 
@@ -17,9 +18,13 @@ type watches struct {
 	ctx    context.Context
 	wg     sync.WaitGroup
 	byPath map[string]*watch
+	// closed holds what is left of the loops whose streams are closed and at their end: which partitions were told of that.
+	closed map[string]*watch
 }
 
-func newWatches(t *Tailer) *watches { return &watches{t: t, byPath: map[string]*watch{}} }
+func newWatches(t *Tailer) *watches {
+	return &watches{t: t, byPath: map[string]*watch{}, closed: map[string]*watch{}}
+}
 
 // partitions are those whose streams this replica watches.
 func (ws *watches) partitions() []int {
@@ -44,6 +49,7 @@ func (ws *watches) Run(ctx context.Context) error {
 		ws.wg.Wait()
 		ws.mu.Lock()
 		clear(ws.byPath)
+		clear(ws.closed)
 		ws.mu.Unlock()
 	}()
 	// seqs is how far each partition's list of watched streams was read.
@@ -96,14 +102,14 @@ func (ws *watches) readAll(ctx context.Context, seqs map[int]int64) error {
 		before := ws.generations(partition)
 		seqs[partition] = 0
 		err := ws.read(ctx, partition, seqs, func(entry fsm.Watched) {
-			w := ws.find(entry.Path)
+			w, runs := ws.get(entry.Path)
 			if w == nil {
 				ws.watch(partition, entry.Path)
 				return
 			}
 			told, watched := w.partitions()[partition]
 			switch {
-			case !watched:
+			case !watched, !runs && (told == "" || told != entry.Tail):
 				ws.watch(partition, entry.Path)
 			case told.After(entry.Tail):
 				w.distrust(partition)
@@ -118,20 +124,25 @@ func (ws *watches) readAll(ctx context.Context, seqs map[int]int64) error {
 			w.drop(partition, generation)
 		}
 	}
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	maps.DeleteFunc(ws.closed, func(_ string, w *watch) bool { return w.empty() })
 	return nil
 }
 
-// generations returns the loops that watch for a partition.
+// generations returns the loops, those that have ended at a closed stream too, that watch for a partition.
 func (ws *watches) generations(partition int) map[*watch]int64 {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	m := map[*watch]int64{}
-	for _, w := range ws.byPath {
-		w.mu.Lock()
-		if p := w.parts[partition]; p != nil {
-			m[w] = p.generation
+	for _, set := range []map[string]*watch{ws.byPath, ws.closed} {
+		for _, w := range set {
+			w.mu.Lock()
+			if p := w.parts[partition]; p != nil {
+				m[w] = p.generation
+			}
+			w.mu.Unlock()
 		}
-		w.mu.Unlock()
 	}
 	return m
 }
@@ -146,19 +157,35 @@ func (ws *watches) watch(partition int, path string) {
 	w := ws.byPath[path]
 	if w == nil {
 		w = newWatch(ws.t, path)
-		w.add(partition)
+		if was := ws.closed[path]; was != nil {
+			for partition := range was.partitions() {
+				w.add(partition)
+			}
+			delete(ws.closed, path)
+		}
 		ws.byPath[path] = w
 		ctx := ws.ctx
 		ws.wg.Go(func() { w.run(ctx) })
-		return
 	}
 	w.add(partition)
 }
 
+// find returns the loop of a stream, or nil.
 func (ws *watches) find(path string) *watch {
+	if w, runs := ws.get(path); runs {
+		return w
+	}
+	return nil
+}
+
+// get returns the loop of a stream, or what is left of one that has ended because the stream is closed, or nil.
+func (ws *watches) get(path string) (w *watch, runs bool) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	return ws.byPath[path]
+	if w := ws.byPath[path]; w != nil {
+		return w, true
+	}
+	return ws.closed[path], false
 }
 
 func (ws *watches) all() []*watch {
@@ -171,22 +198,36 @@ func (ws *watches) all() []*watch {
 	return list
 }
 
-// end takes a loop out of the set unless it was asked for since the count in asked.
-func (ws *watches) end(w *watch, asked int64) bool {
-	return ws.endIf(w, func() bool { return w.generation == asked })
+// doubt has a stream looked at now and the store told its tail again, if it has a loop or had one until it was closed.
+func (ws *watches) doubt(path string) {
+	w, runs := ws.get(path)
+	switch {
+	case runs:
+		w.distrust(-1)
+		signal(w.poke)
+	case w != nil:
+		ws.watch(ws.t.store.PartitionOf(path), path)
+	}
+}
+
+// endClosed takes the loop of a closed stream out of the set unless it was asked for since the count in asked. The stream is
+// looked at again when somebody asks for it, or when a partition turns out to know another tail than it was told.
+func (ws *watches) endClosed(w *watch, asked int64) bool {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if w.asked() != asked {
+		return false
+	}
+	delete(ws.byPath, w.path)
+	ws.closed[w.path] = w
+	return true
 }
 
 // endUnwatched takes a loop out of the set if no partition watches its stream.
 func (ws *watches) endUnwatched(w *watch) bool {
-	return ws.endIf(w, func() bool { return len(w.parts) == 0 })
-}
-
-func (ws *watches) endIf(w *watch, over func() bool) bool {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if !over() {
+	if !w.empty() {
 		return false
 	}
 	delete(ws.byPath, w.path)

@@ -134,10 +134,7 @@ func (ws *writes) do(ctx context.Context, path string, wr write) {
 
 // fallBack is for a write that is not taken in: the loop of its stream looks, or the stream is asked for until it is linked.
 func (t *Tailer) fallBack(path string) {
-	if w := t.watches.find(path); w != nil {
-		w.distrust(-1)
-		signal(w.poke)
-	}
+	t.watches.doubt(path)
 	if !t.linked.Contains(path) && len(t.store.Catalog().Match(path)) > 0 {
 		t.awaited.add(path, false)
 	}
