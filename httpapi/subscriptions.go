@@ -142,25 +142,26 @@ func (s *Service) listSubscriptions(c echo.Context, path string) error {
 }
 
 // deleteSubscription answers DELETE /{pattern}?subscription=ID (webhook spec, Delete). One that is not there is what the
-// client wants.
+// client wants, but the store is asked all the same: an earlier request may have been cut short before all of the
+// consumers were gone.
 func (s *Service) deleteSubscription(c echo.Context, path string) error {
 	s.limitBody(c)
 	sub, found, err := s.find(c.Request(), path)
 	if err != nil {
 		return err
 	}
+	if err := s.cfg.Store.DeleteSubscription(c.Request().Context(), sub.ID); err != nil {
+		return err
+	}
 	if found {
-		if err := s.cfg.Store.DeleteSubscription(c.Request().Context(), sub.ID); err != nil {
-			return err
-		}
 		s.log.Info("subscription deleted", zap.String("subscription", sub.ID))
 	}
 	c.Response().Header().Set("Cache-Control", "no-store")
 	return c.NoContent(http.StatusNoContent)
 }
 
-// find returns the subscription that a request names by ID, whichever replica created it. Under a pattern that is
-// neither its own nor "/**" the request is refused.
+// find returns the subscription that a request names by ID, whichever replica created it, or nothing but the ID if there is
+// none. Under a pattern that is neither its own nor "/**" the request is refused.
 func (s *Service) find(r *http.Request, path string) (sub fsm.Subscription, found bool, err error) {
 	id, pattern, err := target(r, path)
 	if err != nil {
@@ -169,11 +170,13 @@ func (s *Service) find(r *http.Request, path string) (sub fsm.Subscription, foun
 	if err := s.cfg.Store.RefreshCatalog(r.Context()); err != nil {
 		return sub, false, err
 	}
-	sub, found = s.cfg.Store.Catalog().Get(id)
-	if found && pattern != allPattern && pattern != sub.Pattern {
+	if sub, found = s.cfg.Store.Catalog().Get(id); !found {
+		return fsm.Subscription{ID: id}, false, nil
+	}
+	if pattern != allPattern && pattern != sub.Pattern {
 		return sub, false, refuse(fsm.CodeSubscriptionNotFound, "the subscription with this id has another pattern")
 	}
-	return sub, found, nil
+	return sub, true, nil
 }
 
 // target returns the subscription ID and the canonical pattern that a request names.

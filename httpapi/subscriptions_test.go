@@ -73,6 +73,17 @@ func TestSubscriptionLifeCycle(t *testing.T) {
 	}
 }
 
+func TestSubscriptionDeletedAgainLeavesNoConsumerOfACutShortDeletion(t *testing.T) {
+	h := newHarness(t, nil)
+	h.store.consumers["cut:%2Fa"] = fsm.Consumer{Subscription: "cut"} // off the list already
+	if a := h.api(http.MethodDelete, "/agents/*?subscription=cut", ""); a.status != 204 {
+		t.Fatalf("got %d %s", a.status, a.text)
+	}
+	if len(h.store.consumers) > 0 {
+		t.Error("the answer says deleted, and a consumer is left")
+	}
+}
+
 func TestSubscriptionPatternIsTheRawPath(t *testing.T) {
 	for target, want := range map[string]string{
 		"/a%2Fb/%2A": "/a%2Fb/*", "/caf\u00e9/**": "/caf%C3%A9/**", "/a%20b": "/a%20b", "/a.b/..c": "/a.b/..c", `/a"%2F`: "/a%22%2F",

@@ -134,12 +134,11 @@ func (s *Store) Ping(ctx context.Context) error { return wrap(s.rdb.Ping(ctx).Er
 func (s *Store) Run(ctx context.Context) error {
 	ticker := time.NewTicker(s.opts.CatalogInterval)
 	defer ticker.Stop()
-	failing, finished := false, false
+	failing := false
 	for {
 		err := s.RefreshCatalog(ctx)
-		if err == nil && !finished {
+		if err == nil {
 			err = s.finishDeletions(ctx)
-			finished = err == nil
 		}
 		switch {
 		case ctx.Err() != nil:
