@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -324,6 +326,109 @@ func TestSubscriptions(t *testing.T) {
 	}
 	if err := w.ResumeSubscription(ctx, "unknown"); !errors.Is(err, fsm.ErrNotFound) {
 		t.Errorf("unknown id: %v", err)
+	}
+}
+
+// severed is a client that loses its Redis, or its Redis's answers.
+type severed struct {
+	// left is how many more commands are let through; negative for any number.
+	left atomic.Int32
+	// twice has each command sent again, as the client does by itself when an answer got lost.
+	twice atomic.Bool
+}
+
+func (h *severed) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h *severed) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		switch left := h.left.Load(); {
+		case left == 0:
+			cmd.SetErr(io.EOF)
+			return io.EOF
+		case left > 0:
+			h.left.Add(-1)
+		}
+		if h.twice.Load() {
+			_ = next(ctx, cmd)
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (h *severed) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func sever(w *world) *severed {
+	h := &severed{}
+	h.left.Store(-1)
+	w.rdb.AddHook(h)
+	return h
+}
+
+// TestTheSecretOfAStoredSubscriptionIsNotLost holds that its creator is told it whenever there is an answer.
+func TestTheSecretOfAStoredSubscriptionIsNotLost(t *testing.T) {
+	w := open(t, harness.StartRedis(t).URL, 4)
+	ctx := t.Context()
+	if _, _, err := w.CreateSubscription(ctx, subscription("first")); err != nil { // the scripts are loaded by this
+		t.Fatal(err)
+	}
+	h := sever(w)
+	h.twice.Store(true)
+	if _, created, err := w.CreateSubscription(ctx, subscription("twice")); err != nil || !created {
+		t.Errorf("sent again because the answer got lost: created %v, %v", created, err)
+	}
+	h.twice.Store(false)
+	h.left.Store(1)
+	if sub, created, err := w.CreateSubscription(ctx, subscription("cut")); err != nil || !created || sub.Secret == "" {
+		t.Errorf("stored right before Redis went away: created %v, %v", created, err)
+	}
+}
+
+// TestADeletionThatRedisCutShortIsFinished holds that it needs no restart and no second request.
+func TestADeletionThatRedisCutShortIsFinished(t *testing.T) {
+	server := harness.StartRedis(t)
+	w := open(t, server.URL, 4)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	if err := w.DeleteSubscription(ctx, "none"); err != nil { // the scripts are loaded by this
+		t.Fatal(err)
+	}
+	sub, _, err := w.CreateSubscription(ctx, subscription("s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	wake := must[fsm.Outcome](t)(w.Link(ctx, sub, "/a", fsm.Start, "0")).Wakes[0]
+	ended := make(chan error, 1)
+	other := open(t, server.URL, 4)
+	go func() { ended <- other.Run(ctx) }()
+	harness.Eventually(t, 10*time.Second, "the other replica has looked once", func() error {
+		if !other.Catalog().Loaded() {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+	h := sever(w)
+	h.left.Store(1) // the subscription is off the list, and nothing else is done
+	if err := w.DeleteSubscription(ctx, "s"); !errors.Is(err, fsm.ErrUnavailable) {
+		t.Fatalf("cut short, but: %v", err)
+	}
+	h.left.Store(-1)
+	harness.Eventually(t, 10*time.Second, "the consumers are removed", func() error {
+		if keys := leftovers(t, w); len(keys) > 0 {
+			return fmt.Errorf("left: %v", keys)
+		}
+		return nil
+	})
+	reply := must[fsm.CallbackReply](t)(w.Callback(ctx, fsm.Callback{
+		Consumer: wake.Consumer, Primary: "/a", Generation: sub.Generation, Epoch: 1, TokenEpoch: 1, MaxStreams: 1,
+	}))
+	if reply.Code != fsm.CodeConsumerGone {
+		t.Errorf("a callback was answered %q", reply.Code)
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }
 

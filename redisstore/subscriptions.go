@@ -58,13 +58,18 @@ func (s *Store) CreateSubscription(ctx context.Context, sub fsm.Subscription) (f
 	if err = wrap(err); err != nil {
 		return fsm.Subscription{}, false, err
 	}
-	if there == "" {
-		return sub, true, s.RefreshCatalog(ctx)
+	stored := sub
+	if there != "" {
+		if stored, err = decodeSubscription(there); err != nil {
+			return fsm.Subscription{}, false, err
+		}
 	}
-	stored, err := decodeSubscription(there)
 	switch {
-	case err != nil:
-		return fsm.Subscription{}, false, err
+	case stored.Generation == sub.Generation:
+		// It is new, even if it was there: the client sends a script again whose reply got lost. An error would cost the
+		// caller the secret for good, while Run reads the list again anyway.
+		_ = s.RefreshCatalog(ctx)
+		return stored, true, nil
 	case stored.SameConfig(sub):
 		return stored, false, nil
 	}
