@@ -30,9 +30,12 @@ type awaitedStream struct {
 	// writes is how many writes are on their way upstream.
 	writes int
 	named  bool
-	asking bool
-	delay  growing
-	due    time.Time
+	// doubtful is true if it may never come to be, for the write that was to make it did not succeed as far as anybody knows:
+	// once upstream says that there is no such stream, it is forgotten.
+	doubtful bool
+	asking   bool
+	delay    growing
+	due      time.Time
 }
 
 func newAwaited(t *Tailer) *awaited { return &awaited{t: t, byPath: map[string]*awaitedStream{}} }
@@ -66,18 +69,29 @@ func (a *awaited) writing(path string) {
 }
 
 // written is: a write has succeeded.
-func (a *awaited) written(path string) { a.refused(path) }
+func (a *awaited) written(path string) { a.ended(path, false) }
 
-// refused is: a write did not succeed. It says whether the stream was awaited because of writes alone, and none is left.
-func (a *awaited) refused(path string) bool {
+// refused is: a write did not succeed.
+func (a *awaited) refused(path string) { a.ended(path, true) }
+
+func (a *awaited) ended(path string, refused bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	s := a.byPath[path]
 	if s == nil || s.writes == 0 {
-		return false
+		return
 	}
 	s.writes--
-	return s.writes == 0 && !s.named
+	s.doubtful = s.doubtful || refused
+}
+
+// isDoubtful says whether nobody waits for a stream but for a write that did not succeed.
+func (a *awaited) isDoubtful(path string) bool {
+	a.mu.Lock()
+	s := a.byPath[path]
+	doubtful := s != nil && s.doubtful && s.writes == 0
+	a.mu.Unlock()
+	return doubtful && !a.t.isNamed(path)
 }
 
 func (a *awaited) writtenTo(path string) bool {
@@ -106,7 +120,7 @@ func (a *awaited) due(now time.Time) []string {
 	defer a.mu.Unlock()
 	var paths []string
 	for path, s := range a.byPath {
-		if !s.asking && !now.Before(s.due) && len(a.t.store.Catalog().Match(path)) > 0 {
+		if !s.asking && !now.Before(s.due) && (s.doubtful || len(a.t.store.Catalog().Match(path)) > 0) {
 			s.asking = true
 			paths = append(paths, path)
 		}
@@ -135,15 +149,15 @@ func (a *awaited) Run(ctx context.Context) error {
 	return nil
 }
 
-// ask looks whether an awaited stream exists by now. Nobody has seen it before, so its consumers begin at Start.
+// ask looks whether an awaited stream exists by now, or ever will.
 func (a *awaited) ask(ctx context.Context, path string) {
-	info, err := a.t.look(ctx, path)
-	if err == nil && info.Exists {
-		if err = a.t.adopt(ctx, path, info.Tail, nil, fromStart); err == nil {
-			a.remove(path)
-			return
-		}
-		a.t.log.Warn("an awaited stream could not be linked", zap.String("stream", path), zap.Error(err))
+	over, err := a.isOver(ctx, path)
+	switch {
+	case over:
+		a.remove(path)
+		return
+	case err != nil:
+		a.t.log.Debug("an awaited stream could not be dealt with", zap.String("stream", path), zap.Error(err))
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -151,6 +165,27 @@ func (a *awaited) ask(ctx context.Context, path string) {
 		s.asking = false
 		s.due = time.Now().Add(jitter(s.delay.next()))
 	}
+}
+
+// isOver says whether there is nothing to wait for any more: the stream exists and is linked, or it is forgotten. Nobody has seen
+// it before, so its consumers begin at Start.
+func (a *awaited) isOver(ctx context.Context, path string) (bool, error) {
+	info, err := a.t.look(ctx, path)
+	if err == nil && !info.Exists && a.isDoubtful(path) {
+		// What that answer was shared with may have asked before the write was over.
+		info, err = a.t.HeadAnew(ctx, path)
+	}
+	switch {
+	case err != nil:
+		return false, err
+	case info.Exists:
+		err = a.t.adopt(ctx, path, info.Tail, nil, fromStart)
+		return err == nil, err
+	case a.isDoubtful(path):
+		err = a.t.store.ForgetKnown(ctx, path, true)
+		return err == nil, err
+	}
+	return false, nil
 }
 
 // readNoted takes over what is awaited by the store's account: what was noted before a crash, or through another replica, and the

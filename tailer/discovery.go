@@ -98,7 +98,11 @@ func (t *Tailer) noteWriting(ctx context.Context, path string) error {
 
 // Written is fsm.Streams'.
 func (t *Tailer) Written(path string, tail fsm.Offset, created bool) {
-	if !t.tracked(path) || tail == "" {
+	switch {
+	case !t.tracked(path):
+		return
+	case tail == "": // against the protocol; upstream is asked
+		t.Refused(path)
 		return
 	}
 	t.awaited.written(path)
@@ -337,29 +341,11 @@ func containsAll(keys []subscriptionKey, subs []fsm.Subscription) bool {
 	return !slices.ContainsFunc(subs, func(s fsm.Subscription) bool { return !slices.Contains(keys, keyOf(s)) })
 }
 
-// Refused is fsm.Streams'.
+// Refused is fsm.Streams'. The write may have succeeded all the same, only nobody knows: if the stream is there, its event counts.
 func (t *Tailer) Refused(path string) {
-	if t.tracked(path) && t.awaited.refused(path) {
-		t.writes.add(path, write{refused: true})
+	if t.tracked(path) {
+		t.awaited.refused(path)
 	}
-}
-
-// unwrite is for a write that did not succeed as far as anybody knows. If the stream is there all the same, its event counts.
-func (t *Tailer) unwrite(ctx context.Context, path string) error {
-	info, err := t.HeadAnew(ctx, path)
-	switch {
-	case err != nil:
-		return nil // it stays awaited
-	case info.Exists:
-		return t.adopt(ctx, path, info.Tail, nil, fromStart)
-	case t.awaited.writtenTo(path) || t.isNamed(path):
-		return nil
-	}
-	if err := t.store.ForgetKnown(ctx, path, true); err != nil {
-		return err
-	}
-	t.awaited.remove(path)
-	return nil
 }
 
 // isNamed says whether a stream is waited for whatever becomes of it: a setting or a literal pattern names it.

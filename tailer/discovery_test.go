@@ -429,7 +429,7 @@ func TestWritesToOneStreamThatWaitTogetherBecomeOne(t *testing.T) {
 	r.Written("/a", offsetOf(1), true)
 	r.Written("/a", offsetOf(3), false)
 	r.Written("/a", offsetOf(2), false)
-	wr, _ := r.writes.take("/a")
+	wr := r.writes.take("/a")
 	if wr.tail != offsetOf(3) || !wr.created || wr.first != offsetOf(1) || len(r.writes.ready) != 1 {
 		t.Errorf("got %+v", wr)
 	}

@@ -17,3 +17,37 @@ func TestAfterALongOutageAStreamIsLookedAtWithinTheCheck(t *testing.T) {
 	r.up.append("/a", "1")
 	r.wake("/a", 2)
 }
+
+func TestARefusedWriteIsForgottenOnceUpstreamCanBeAsked(t *testing.T) {
+	for name, pattern := range map[string]string{"somebody is subscribed": "/**", "nobody is": "/other"} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t).start()
+			r.subscribe("s", pattern)
+			r.up.setFault(answer(http.StatusInternalServerError))
+			r.BeforeWrite(t.Context(), "/a")
+			heads := r.up.count(r.up.heads, "/a")
+			r.Refused("/a")
+			r.until("upstream was asked", func() bool { return r.up.count(r.up.heads, "/a") >= heads+4 })
+			r.up.setFault(nil)
+			r.until("it is forgotten", func() bool { _, awaited := r.store.knows("/a"); return !awaited })
+			r.until("nothing is kept of it", func() bool {
+				r.awaited.mu.Lock()
+				defer r.awaited.mu.Unlock()
+				return r.awaited.byPath["/a"] == nil
+			})
+		})
+	}
+}
+
+func TestAWriteWhoseAnswerHasNoOffsetCounts(t *testing.T) {
+	r := newRig(t).start()
+	r.subscribe("s", "/other")
+	r.BeforeWrite(t.Context(), "/a")
+	r.up.create("/a", "1")
+	r.Written("/a", "", true)
+	r.until("it is known", func() bool { known, _ := r.store.knows("/a"); return known })
+}
+
+func answer(status int) func(http.ResponseWriter, *http.Request) bool {
+	return func(w http.ResponseWriter, _ *http.Request) bool { w.WriteHeader(status); return true }
+}

@@ -22,7 +22,6 @@ const (
 type write struct {
 	tail    fsm.Offset
 	created bool
-	refused bool
 	// first is the tail after the first of the writes, and subs are the subscriptions that matched when that had succeeded.
 	first fsm.Offset
 	subs  []subscriptionKey
@@ -58,7 +57,6 @@ func (ws *writes) add(path string, wr write) {
 		wr.tail = was.tail
 	}
 	wr.created = wr.created || was.created
-	wr.refused = wr.refused || was.refused
 	if was.first != "" {
 		wr.first, wr.subs = was.first, was.subs
 	}
@@ -68,12 +66,13 @@ func (ws *writes) add(path string, wr write) {
 	}
 }
 
-func (ws *writes) take(path string) (write, bool) {
+// take returns what waits for a stream; its tail is empty if it was dropped.
+func (ws *writes) take(path string) write {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	wr, ok := ws.waiting[path]
+	wr := ws.waiting[path]
 	delete(ws.waiting, path)
-	return wr, ok
+	return wr
 }
 
 func (ws *writes) has(path string) bool {
@@ -83,7 +82,7 @@ func (ws *writes) has(path string) bool {
 	return ok
 }
 
-// drop forgets what waits for a stream that is gone.
+// drop forgets what waits for a stream that is gone. Its path stays in the queue.
 func (ws *writes) drop(path string) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -102,7 +101,7 @@ func (ws *writes) Run(ctx context.Context) error {
 				case <-ctx.Done():
 					return
 				case path := <-ws.ready:
-					if wr, ok := ws.take(path); ok {
+					if wr := ws.take(path); wr.tail != "" {
 						ws.do(ctx, path, wr)
 					}
 				}
@@ -117,14 +116,7 @@ func (ws *writes) do(ctx context.Context, path string, wr write) {
 	delay := growing{least: 20 * time.Millisecond, most: 200 * time.Millisecond}
 	var err error
 	for range writeTries {
-		err = nil
-		if wr.tail != "" {
-			err = ws.t.wrote(ctx, path, wr)
-		}
-		if err == nil && wr.refused {
-			err = ws.t.unwrite(ctx, path)
-		}
-		if err == nil || !sleep(ctx, jitter(delay.next())) {
+		if err = ws.t.wrote(ctx, path, wr); err == nil || !sleep(ctx, jitter(delay.next())) {
 			return
 		}
 	}
