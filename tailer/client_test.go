@@ -139,6 +139,17 @@ func gate() (http.HandlerFunc, chan struct{}, *atomic.Int32) {
 	}, open, &n
 }
 
+// waiting is a context that tells when somebody begins to wait for it.
+type waiting struct {
+	context.Context
+	begun chan<- struct{}
+}
+
+func (w waiting) Done() <-chan struct{} {
+	w.begun <- struct{}{}
+	return w.Context.Done()
+}
+
 func TestEqualConcurrentHEADsAreOneRequest(t *testing.T) {
 	h, open, n := gate()
 	c := testClient(t, h, "", nil)
@@ -149,12 +160,16 @@ func TestEqualConcurrentHEADsAreOneRequest(t *testing.T) {
 	for n.Load() == 0 {
 		time.Sleep(time.Millisecond)
 	}
+	begun := make(chan struct{})
 	for range 10 {
 		wg.Go(func() {
-			if info, err := c.Head(t.Context(), "/a"); err != nil || info.Tail != "1" {
+			if info, err := c.Head(waiting{t.Context(), begun}, "/a"); err != nil || info.Tail != "1" {
 				t.Errorf("got %+v, %v", info, err)
 			}
 		})
+	}
+	for range 10 {
+		<-begun
 	}
 	// The one that began it leaves: the others' answer must not go with it.
 	cancel()
