@@ -99,7 +99,8 @@ func wrap(err error) error {
 	case errors.As(err, &network), !errors.As(err, &reply):
 	case redis.IsLoadingError(err), redis.IsReadOnlyError(err), redis.IsClusterDownError(err), redis.IsTryAgainError(err),
 		redis.IsMasterDownError(err), redis.IsOOMError(err), redis.IsMaxClientsError(err), redis.IsAuthError(err),
-		redis.IsPermissionError(err):
+		redis.IsPermissionError(err), redis.IsNoReplicasError(err),
+		redis.HasErrorPrefix(err, "MISCONF "), redis.HasErrorPrefix(err, "BUSY "): // its snapshots fail; somebody's script runs on
 	default:
 		return fmt.Errorf("redis: %w", err)
 	}

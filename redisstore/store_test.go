@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -216,6 +218,72 @@ func TestARedisThatIsGoneIsUnavailable(t *testing.T) {
 }
 
 // TestConcurrentObservationsWakeOnce holds that a check and the change that follows from it are one.
+// TestARedisThatTakesNoWritesIsUnavailable holds that its refusals are told from broken invariants.
+func TestARedisThatTakesNoWritesIsUnavailable(t *testing.T) {
+	w := open(t, harness.StartRedis(t, "--dbfilename", "taken").URL, 1)
+	ctx := t.Context()
+	set := func(name, value string) {
+		t.Helper()
+		if err := w.rdb.ConfigSet(ctx, name, value).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tt := range []struct {
+		name         string
+		begin, after func()
+	}{
+		{"too few replicas", func() { set("min-replicas-to-write", "1") }, func() { set("min-replicas-to-write", "0") }},
+		{"a snapshot that cannot be written", func() {
+			dir := w.rdb.ConfigGet(ctx, "dir").Val()["dir"]
+			if err := os.Mkdir(filepath.Join(dir, "taken"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			set("save", "3600 1")
+			if err := w.rdb.BgSave(ctx).Err(); err != nil {
+				t.Fatal(err)
+			}
+			harness.Eventually(t, 10*time.Second, "the snapshot has failed", func() error {
+				if info := w.rdb.Info(ctx, "persistence").Val(); !strings.Contains(info, "rdb_last_bgsave_status:err") {
+					return errors.New(info)
+				}
+				return nil
+			})
+		}, func() { set("stop-writes-on-bgsave-error", "no") }},
+		{"the memory is full", func() { set("maxmemory", "1") }, func() { set("maxmemory", "0") }},
+		{"somebody's script goes on and on", func() {
+			set("busy-reply-threshold", "1")
+			long := redis.NewClient(&redis.Options{Addr: w.rdb.(*redis.Client).Options().Addr, ReadTimeout: -1})
+			t.Cleanup(func() { _ = long.Close() })
+			go long.Eval(ctx, "while true do end", nil)
+			harness.Eventually(t, 10*time.Second, "redis is busy", func() error {
+				if err := w.rdb.Ping(ctx).Err(); err == nil {
+					return errors.New("not yet")
+				}
+				return nil
+			})
+		}, func() {
+			if err := w.rdb.ScriptKill(ctx).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			tt.begin()
+			if _, err := w.Link(ctx, subscription("s"), "/a", fsm.Start, "0"); !errors.Is(err, fsm.ErrUnavailable) {
+				t.Errorf("got %v", err)
+			}
+			if _, _, err := w.CreateSubscription(ctx, subscription("s")); !errors.Is(err, fsm.ErrUnavailable) {
+				t.Errorf("got %v", err)
+			}
+			tt.after()
+			harness.Eventually(t, 10*time.Second, "redis takes writes again", func() error { return w.Ping(ctx) })
+		})
+	}
+	if o := must[fsm.Outcome](t)(w.Link(ctx, subscription("s"), "/a", fsm.Start, "0")); len(o.Wakes) != 1 {
+		t.Errorf("afterwards: %+v", o)
+	}
+}
+
 func TestConcurrentObservationsWakeOnce(t *testing.T) {
 	w := open(t, harness.StartRedis(t).URL, 1)
 	ctx := t.Context()
