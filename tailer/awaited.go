@@ -30,7 +30,7 @@ type awaitedStream struct {
 	// writes is how many writes are on their way upstream.
 	writes int
 	named  bool
-	// doubtful is true if it may never come to be, for the write that was to make it did not succeed as far as anybody knows:
+	// doubtful is true if it may never come to be (the write that was to make it did not succeed as far as anybody knows):
 	// once upstream says that there is no such stream, it is forgotten.
 	doubtful bool
 	asking   bool
@@ -56,6 +56,15 @@ func (a *awaited) add(path string, named bool) {
 	defer a.mu.Unlock()
 	if s := a.entry(path); s != nil {
 		s.named = s.named || named
+	}
+}
+
+// doubt adds a stream that may not exist.
+func (a *awaited) doubt(path string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if s := a.entry(path); s != nil {
+		s.doubtful = true
 	}
 }
 
@@ -85,7 +94,7 @@ func (a *awaited) ended(path string, refused bool) {
 	s.doubtful = s.doubtful || refused
 }
 
-// isDoubtful says whether nobody waits for a stream but for a write that did not succeed.
+// isDoubtful says whether a stream is to be forgotten if upstream does not have it.
 func (a *awaited) isDoubtful(path string) bool {
 	a.mu.Lock()
 	s := a.byPath[path]

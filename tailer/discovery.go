@@ -445,6 +445,12 @@ func (t *Tailer) await(ctx context.Context, path string, named bool) error {
 	return err
 }
 
+// awaitDoubtfully is await for a stream that is forgotten if it turns out not to exist.
+func (t *Tailer) awaitDoubtfully(ctx context.Context, path string) error {
+	t.awaited.doubt(path)
+	return t.await(ctx, path, false)
+}
+
 // Name is fsm.Streams'. An upstream that cannot be asked counts as one that does not have the streams yet.
 func (t *Tailer) Name(ctx context.Context, paths []string) error {
 	g, ctx := errgroup.WithContext(ctx)

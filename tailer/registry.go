@@ -30,6 +30,9 @@ type registry struct {
 	// loading is true while the registry is read for the first time ever: it then tells of streams that were there before their
 	// subscriptions.
 	loading bool
+	// dealt is how many messages behind the offset to read from were dealt with: should the rest have to be read again, a
+	// deletion among them must not hit the stream that was made after it.
+	dealt int
 }
 
 // change is one message of the registry stream.
@@ -71,7 +74,7 @@ func (r *registry) Run(ctx context.Context) error {
 			info, err = r.t.HeadAnew(ctx, r.t.cfg.Registry)
 			if err == nil && info.Exists && offset.After(info.Tail) {
 				r.t.log.Info("the registry stream was made anew; it is read from its start", zap.String("was", string(offset)))
-				offset = fsm.Start
+				offset, r.dealt = fsm.Start, 0
 			}
 		}
 		switch {
@@ -136,6 +139,7 @@ func (r *registry) read(ctx context.Context, offset fsm.Offset, live, cursor str
 	if err != nil {
 		return offset, "", err
 	}
+	r.dealt = 0
 	return e.offset, e.cursor, nil
 }
 
@@ -194,20 +198,22 @@ func (r *registry) messages(ctx context.Context, body io.Reader) error {
 	if token, err := d.Token(); err != nil || token != json.Delim('[') {
 		return in.cause(fmt.Errorf("it is not an array: %w", orElse(err)))
 	}
-	for d.More() {
+	for n := 0; d.More(); n++ {
 		in.left = registryElementMax
 		var raw json.RawMessage
 		if err := d.Decode(&raw); err != nil {
 			return in.cause(err)
 		}
+		if n < r.dealt {
+			continue
+		}
 		var c change
 		if err := json.Unmarshal(raw, &c); err != nil {
 			r.t.log.Warn("a message of the registry stream has another form; it is skipped", zap.Error(err))
-			continue
-		}
-		if err := r.change(ctx, c); err != nil {
+		} else if err := r.change(ctx, c); err != nil {
 			return err
 		}
+		r.dealt = n + 1
 	}
 	in.left = registryElementMax
 	if _, err := d.Token(); err != nil {
@@ -292,8 +298,14 @@ func (r *registry) created(ctx context.Context, path string, at time.Time) error
 		return err
 	}
 	info, err := r.t.look(ctx, path)
-	if err != nil || !info.Exists {
-		return err
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err != nil:
+		// A stream that cannot be asked for must not hold up those behind it.
+		return r.t.awaitDoubtfully(ctx, path)
+	case !info.Exists:
+		return nil
 	}
 	from := fromStart
 	if r.loading {

@@ -3,6 +3,8 @@ package tailer
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -150,4 +152,48 @@ func TestAnAnswerAboutTheRegistryThatIsLostIsMadeUpFor(t *testing.T) {
 	r.up.create("/a", "1")
 	r.up.append(registryPath, message("insert", "a", time.Now()))
 	r.wake("/a", 1)
+}
+
+func TestABrokenStreamDoesNotHoldUpTheRegistry(t *testing.T) {
+	r := newRig(t, withRegistry)
+	r.up.create(registryPath)
+	r.start()
+	r.subscribe("s", "/**")
+	r.registryRead()
+	r.up.setFault(func(w http.ResponseWriter, req *http.Request) bool {
+		if req.URL.Path != "/broken" {
+			return false
+		}
+		w.WriteHeader(http.StatusInternalServerError)
+		return true
+	})
+	r.up.create("/broken", "1")
+	r.up.create("/a", "1")
+	r.up.append(registryPath, message("insert", "broken", time.Now()), message("insert", "a", time.Now()))
+	r.wake("/a", 1)
+	r.up.setFault(nil)
+	r.wake("/broken", 1)
+}
+
+func TestAMessageThatWasDealtWithIsNotDealtWithAgain(t *testing.T) {
+	r := newRig(t, withRegistry)
+	r.up.create(registryPath)
+	r.start()
+	r.registryRead()
+	r.idle("/a")
+	r.up.create("/a", "1")
+	r.up.create("/b", "1")
+	// The deletion of /a and its return are dealt with; the store fails for the message after them.
+	var broken atomic.Bool
+	r.store.setBefore(func(method string) {
+		if method == "Link" && len(r.woken("/a")) == 2 && broken.CompareAndSwap(false, true) {
+			r.store.setDown(true)
+			time.AfterFunc(20*time.Millisecond, func() { r.store.setDown(false) })
+		}
+	})
+	r.up.append(registryPath, message("delete", "a", time.Time{}), message("insert", "a", time.Now()), message("insert", "b", time.Now()))
+	r.wake("/b", 1)
+	if !broken.Load() || len(r.woken("/a")) != 2 {
+		t.Errorf("%d wakes", len(r.woken("/a")))
+	}
 }

@@ -54,9 +54,18 @@ func (m *memory) env() fsm.Env {
 	}}
 }
 
+func (m *memory) setBefore(f func(method string)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.before = f
+}
+
 func (m *memory) enter(method string) (func(), error) {
-	if m.before != nil {
-		m.before(method)
+	m.mu.Lock()
+	before := m.before
+	m.mu.Unlock()
+	if before != nil {
+		before(method)
 	}
 	m.mu.Lock()
 	m.calls[method]++
