@@ -353,4 +353,19 @@ func TestExistingStreams(t *testing.T) {
 		s.wantStreams(a, at(paths[1], next))
 		s.noWakeAfter(1)
 	})
+
+	t.Run("an event that was answered right before the subscription was made counts as handled too", func(t *testing.T) {
+		for range 20 {
+			s := e.empty(t)
+			s.gateway.Create(s.path)
+			for range 3 {
+				s.tail = s.append()
+			}
+			s.subscribe(s.folder + "/*")
+			c := s.await("its consumer is there", func(fsm.Consumer) bool { return true })
+			if acked := c.Links[s.path].Acked.Value(); c.State != fsm.Idle || acked != s.tail {
+				t.Errorf("the consumer is %s and begins at %s, want idle at %s", c.State, acked, s.tail)
+			}
+		}
+	})
 }
