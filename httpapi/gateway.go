@@ -83,11 +83,12 @@ func isWrite(method string) bool { return method == http.MethodPut || method == 
 // serve passes one request. w must be the server's own writer: a wrapper may take the informational answers (1xx) that
 // pass through for the final one.
 func (g *gateway) serve(w http.ResponseWriter, r *http.Request, path string) {
-	if !strings.HasPrefix(path, "/") {
+	root := strings.TrimSuffix(g.root.EscapedPath(), "/")
+	if !strings.HasPrefix(path, "/") || root != "" && climbs(path) {
 		writeRefusal(w, &refusal{fsm.CodeNotFound, "there is nothing at this path"})
 		return
 	}
-	ex := &exchange{target: strings.TrimSuffix(g.root.EscapedPath(), "/") + path, path: g.observed(path)}
+	ex := &exchange{target: root + path, path: g.observed(path)}
 	if ex.path != "" && isWrite(r.Method) {
 		g.streams.BeforeWrite(r.Context(), ex.path)
 		defer func() {
@@ -97,6 +98,26 @@ func (g *gateway) serve(w http.ResponseWriter, r *http.Request, path string) {
 		}()
 	}
 	g.proxy.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), exchangeKey{}, ex)))
+}
+
+// climbs says whether a path would lead out of the stream root by "..", however upstream reads encoded dots and slashes,
+// backslashes and empty segments: what else is at its host is not for the clients of the gateway.
+func climbs(path string) bool {
+	for _, p := range []string{path, unescaped(path)} {
+		depth := 0
+		for segment := range strings.SplitSeq(strings.ReplaceAll(p, `\`, "/"), "/") {
+			switch strings.ReplaceAll(strings.ToLower(segment), "%2e", ".") {
+			case "", ".":
+			case "..":
+				if depth--; depth < 0 {
+					return true
+				}
+			default:
+				depth++
+			}
+		}
+	}
+	return false
 }
 
 // observed is the canonical path of the stream that a request is for; empty if no subscription can be for it.

@@ -63,7 +63,7 @@ func TestGatewayKeepsPathAndQueryToTheByte(t *testing.T) {
 		_, root, _ := behind(t, base, func(_ http.ResponseWriter, r *http.Request) { got <- r.RequestURI })
 		for _, target := range []string{
 			"/", "/a", "/a/", "/a%2Fb%2fc", "/a%20b+c", "/a/../b/./c", "/a//b", "//a/b", "/%E2%82%AC", "/\u20ac%2Fx", `/a|b^c"d%2F`,
-			"/a:b;c,d=e@f",
+			"/a:b;c,d=e@f", "/a/b%2F../..c/.../d",
 			"/~a_(b)!*'$&", "/a?", "/a?offset=-1&live=long-poll&cursor=x", "/a?q=%2F;b&&=&%zz&\u20ac", "/a%2A?x=1?y=2", `//a"b`,
 		} {
 			res := raw(t, root, "GET "+target+" HTTP/1.1\r\nHost: public.example\r\nConnection: close\r\n\r\n")
@@ -420,4 +420,18 @@ func TestABodyWithoutALengthIsLimitedToo(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.want(h.read(res), 413, "BODY_TOO_LARGE", "")
+}
+
+func TestGatewayDoesNotLeaveTheStreamRoot(t *testing.T) {
+	_, root, _ := behind(t, "/v1/stream", func(_ http.ResponseWriter, r *http.Request) { t.Errorf("%s went upstream", r.RequestURI) })
+	for _, target := range []string{
+		"/..", "/../admin", "/a/../../admin", "/%2e%2E/admin", "/.%2e/admin", `/..\admin`, `/a\..\..\admin`, "/./../b", "/a//../../b",
+		"/..%2fadmin", "/a/..%2F..%5cadmin", "/a%2Fb/../../admin", "/../v1/stream/a",
+	} {
+		res := raw(t, root, "GET "+target+" HTTP/1.1\r\nHost: public.example\r\nConnection: close\r\n\r\n")
+		_ = res.Body.Close()
+		if res.StatusCode != 404 {
+			t.Errorf("%s got %d", target, res.StatusCode)
+		}
+	}
 }
