@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"testing"
 	"time"
@@ -21,7 +22,7 @@ func TestDecisionsOnDone(t *testing.T) {
 		s := e.trial(t)
 		appended := make(chan string, 1)
 		s.worker.Answer(func(rw http.ResponseWriter, _ *http.Request, w harness.Wake) {
-			if w.Epoch == 1 {
+			if s.cycle(w) == 1 {
 				tail := s.gateway.Append(s.path, `"meanwhile"`)
 				// Reveille knows of the event before it gets the answer: the tail at the time of the answer includes it.
 				s.untilTail(tail)
@@ -176,7 +177,7 @@ func TestDecisionsOnClocks(t *testing.T) {
 		s.untilTail(s.gateway.Append(s.path, `"meanwhile"`))
 		s.sameCycle(first, s.worker.Wake(2))
 		close(g)
-		s.until("next cycle", func(c fsm.Consumer) bool { return c.Epoch == 2 && string(c.Links[s.path].Acked) == tail })
+		s.until("next cycle", func(c fsm.Consumer) bool { return s.cycleOf(c.Epoch) == 2 && string(c.Links[s.path].Acked) == tail })
 	})
 
 	t.Run("D3: a claim by callback stops the retries while the request is still open", func(t *testing.T) {
@@ -237,6 +238,7 @@ func TestDecisionsOnJudgement(t *testing.T) {
 		_, first := s.beginIdle()
 		s.gateway.Append(s.path, `"second"`)
 		w := s.worker.Wake(2)
+		now, stale := w.Epoch, w.Epoch-1
 		s.ok(w, w.Claim(false))
 		gone.begin()
 		deleted := gone.worker.Wake(1)
@@ -254,23 +256,23 @@ func TestDecisionsOnJudgement(t *testing.T) {
 			code                   fsm.Code
 		}{
 			{"no token, body not JSON", w.Callback, "", "{", 401, fsm.CodeTokenInvalid},
-			{"token cut short, consumer gone", deleted.Callback, deleted.Token[:len(deleted.Token)-4], body(1, "", first), 401, fsm.CodeTokenInvalid},
+			{"token cut short, consumer gone", deleted.Callback, deleted.Token[:len(deleted.Token)-4], body(now, "", first), 401, fsm.CodeTokenInvalid},
 			{"forged token, epoch missing", w.Callback, forged, "{}", 401, fsm.CodeTokenInvalid},
 			{"token of another consumer, body not JSON", w.Callback, deleted.Token, "nonsense", 401, fsm.CodeTokenInvalid},
-			{"token of another consumer that has expired", w.Callback, expired(deleted), body(2, "", first), 401, fsm.CodeTokenInvalid},
+			{"token of another consumer that has expired", w.Callback, expired(deleted), body(now, "", first), 401, fsm.CodeTokenInvalid},
 			{"body not JSON, consumer gone", deleted.Callback, deleted.Token, "{", 400, fsm.CodeInvalidRequest},
 			{"epoch missing, token expired", w.Callback, expired(w), `{"wake_id":"w_other"}`, 400, fsm.CodeInvalidRequest},
-			{"a field of the wrong type, epoch stale", w.Callback, w.Token, `{"epoch":1,"done":"yes"}`, 400, fsm.CodeInvalidRequest},
-			{"consumer gone, token expired", deleted.Callback, expired(deleted), `{"epoch":1}`, 410, fsm.CodeConsumerGone},
-			{"consumer gone, epoch wrong", deleted.Callback, deleted.Token, `{"epoch":7}`, 410, fsm.CodeConsumerGone},
-			{"token expired, epoch stale", w.Callback, expired(w), body(1, "w_other", beyond), 401, fsm.CodeTokenExpired},
-			{"epoch stale, wake_id wrong", w.Callback, w.Token, body(1, "w_other", first), 409, fsm.CodeStaleEpoch},
-			{"epoch stale, ack beyond the tail", w.Callback, w.Token, body(1, w.WakeID, beyond), 409, fsm.CodeStaleEpoch},
-			{"epoch of the future, wake_id wrong", w.Callback, w.Token, body(3, "w_other", first), 409, fsm.CodeStaleEpoch},
-			{"wake_id wrong, ack no offset", w.Callback, w.Token, body(2, "w_other", "now"), 409, fsm.CodeAlreadyClaimed},
-			{"wake_id wrong, ack beyond the tail", w.Callback, w.Token, body(2, "w_other", beyond), 409, fsm.CodeAlreadyClaimed},
-			{"ack no offset", w.Callback, w.Token, body(2, w.WakeID, "a,b"), 409, fsm.CodeInvalidOffset},
-			{"ack beyond the tail", w.Callback, w.Token, body(2, w.WakeID, beyond), 409, fsm.CodeInvalidOffset},
+			{"a field of the wrong type, epoch stale", w.Callback, w.Token, fmt.Sprintf(`{"epoch":%d,"done":"yes"}`, stale), 400, fsm.CodeInvalidRequest},
+			{"consumer gone, token expired", deleted.Callback, expired(deleted), body(deleted.Epoch, "", first), 410, fsm.CodeConsumerGone},
+			{"consumer gone, epoch wrong", deleted.Callback, deleted.Token, body(deleted.Epoch+7, "", first), 410, fsm.CodeConsumerGone},
+			{"token expired, epoch stale", w.Callback, expired(w), body(stale, "w_other", beyond), 401, fsm.CodeTokenExpired},
+			{"epoch stale, wake_id wrong", w.Callback, w.Token, body(stale, "w_other", first), 409, fsm.CodeStaleEpoch},
+			{"epoch stale, ack beyond the tail", w.Callback, w.Token, body(stale, w.WakeID, beyond), 409, fsm.CodeStaleEpoch},
+			{"epoch of the future, wake_id wrong", w.Callback, w.Token, body(now+1, "w_other", first), 409, fsm.CodeStaleEpoch},
+			{"wake_id wrong, ack no offset", w.Callback, w.Token, body(now, "w_other", "now"), 409, fsm.CodeAlreadyClaimed},
+			{"wake_id wrong, ack beyond the tail", w.Callback, w.Token, body(now, "w_other", beyond), 409, fsm.CodeAlreadyClaimed},
+			{"ack no offset", w.Callback, w.Token, body(now, w.WakeID, "a,b"), 409, fsm.CodeInvalidOffset},
+			{"ack beyond the tail", w.Callback, w.Token, body(now, w.WakeID, beyond), 409, fsm.CodeInvalidOffset},
 		} {
 			a := s.gateway.RawCallback(tc.url, tc.token, tc.body)
 			if a.Status != tc.status || a.Error.Code != string(tc.code) || a.OK || a.Error.Message == "" {

@@ -86,7 +86,7 @@ func TestDecisionsOnCallbacks(t *testing.T) {
 		s.gateway.Append(s.path, `"next"`)
 		harness.Eventually(t, soon, "the next wake", harness.True(func() bool {
 			wakes := s.worker.Wakes()
-			return wakes[len(wakes)-1].Epoch == 2
+			return s.cycle(wakes[len(wakes)-1]) == 2
 		}, "it has not come"))
 	})
 }
@@ -129,6 +129,8 @@ func TestDecisionsOnWhatACallbackSees(t *testing.T) {
 		s.streams.Create(other)
 		w := s.worker.Wake(1)
 		s.ok(w, harness.Callback{Epoch: w.Epoch, WakeID: w.WakeID, Subscribe: []string{other}})
+		h.untilHeld(t, s.path)
+		h.untilHeld(t, other)
 		want := map[string]string{s.path: s.streams.Append(s.path, `"new"`), other: s.streams.Append(other, `"new"`)}
 		if c, err := s.consumer(); err != nil || string(c.Links[other].Tail) == want[other] {
 			t.Fatalf("Reveille knows the new tail already (%v): the test shows nothing", err)
@@ -162,6 +164,7 @@ func TestDecisionsOnWhatACallbackSees(t *testing.T) {
 	t.Run("D7: in IDLE a late callback of the current epoch may still ack", func(t *testing.T) {
 		s := e.trial(t)
 		w, tail := s.beginIdle()
+		h.untilHeld(t, s.path)
 		late := s.streams.Append(s.path, `"read by the worker before it went"`)
 		if got := s.ok(w, harness.Callback{Epoch: w.Epoch, Acks: []harness.StreamOffset{s.ack(late)}}); got[s.path] != late {
 			t.Errorf("the offset is %q, want %q (it was %q)", got[s.path], late, tail)
@@ -176,6 +179,7 @@ func TestDecisionsOnWhatACallbackSees(t *testing.T) {
 		tail := s.begin()
 		w := s.worker.Wake(1)
 		s.ok(w, w.Claim(false))
+		h.untilHeld(t, s.path)
 		s.streams.DeleteStream(s.path)
 		s.refused(w, w.Claim(true, s.ack(tail)), http.StatusGone, fsm.CodeConsumerGone)
 	})

@@ -113,7 +113,7 @@ func TestDecisionsOnAnswers(t *testing.T) {
 		first := s.worker.Wake(1)
 		s.until("retired", func(c fsm.Consumer) bool { return c.Retired })
 		s.gateway.Append(s.path, `"more"`)
-		s.ok(first, harness.Callback{Epoch: 1, Acks: []harness.StreamOffset{s.ack(tail)}})
+		s.ok(first, harness.Callback{Epoch: first.Epoch, Acks: []harness.StreamOffset{s.ack(tail)}})
 		s.noWake(2, 1500*time.Millisecond) // the schedule's first retry would be at most 1.2 s away
 		if res := s.admin.Do(http.MethodPost, "/api/v1/subscriptions/"+s.sub.ID+"/resume", ""); res.Status != http.StatusOK {
 			t.Fatalf("resume: status %d: %s", res.Status, res.Body)
@@ -195,7 +195,7 @@ func TestDecisionsOnAnswers(t *testing.T) {
 		first := s.worker.Wake(1)
 		other := s.folder + "-other/stream"
 		otherTail := s.streams.Create(other)
-		s.ok(first, harness.Callback{Epoch: 1, Acks: []harness.StreamOffset{s.ack(tail)}, Subscribe: []string{other}})
+		s.ok(first, harness.Callback{Epoch: first.Epoch, Acks: []harness.StreamOffset{s.ack(tail)}, Subscribe: []string{other}})
 		s.untilTail(s.gateway.Append(s.path, `"more"`))
 		second := s.worker.Wake(2)
 		s.sameCycle(first, second)
@@ -225,10 +225,10 @@ func TestDecisionsOnAnswers(t *testing.T) {
 			s, g := e.trial(t), make(gate)
 			answered := make(chan struct{})
 			s.worker.Answer(func(rw http.ResponseWriter, r *http.Request, w harness.Wake) {
-				if w.Epoch == 1 {
+				if s.cycle(w) == 1 {
+					defer close(answered)
 					g.wait(r)
 					late.answer(rw, r)
-					defer close(answered)
 					return
 				}
 				<-r.Context().Done() // the current wake stays WAKING
@@ -267,10 +267,10 @@ func TestDecisionsOnLoopsWithoutProgress(t *testing.T) {
 		const moves = 7
 		s.worker.Answer(func(_ http.ResponseWriter, _ *http.Request, w harness.Wake) {
 			cb := w.Claim(true)
-			if w.Epoch == moves {
+			if s.cycle(w) == moves {
 				cb.Acks = []harness.StreamOffset{s.ack(half)}
 			}
-			if w.Epoch <= moves+2 {
+			if s.cycle(w) <= moves+2 {
 				s.gateway.Callback(w, cb)
 			}
 		})
@@ -297,8 +297,8 @@ func TestDecisionsOnLoopsWithoutProgress(t *testing.T) {
 		s.woken(wakes[moves], moves+1, half)
 		within := 0
 		for i, w := range wakes {
-			if w.Epoch != int64(i+1) {
-				t.Errorf("wake %d has epoch %d: each is a cycle of its own", i+1, w.Epoch)
+			if s.cycle(w) != int64(i+1) {
+				t.Errorf("wake %d is of cycle %d: each is a cycle of its own", i+1, s.cycle(w))
 			}
 			if w.At.Sub(first.At) < 2*time.Second {
 				within++

@@ -143,11 +143,17 @@ func (s *trial) ack(offset string) harness.StreamOffset {
 	return harness.StreamOffset{Path: s.path, Offset: offset}
 }
 
-// woken checks the wake's place among the others: its epoch, and the offset that it begins at.
-func (s *trial) woken(w harness.Wake, epoch int64, offset string) {
+// cycle counts a wake's cycle from 1. Epochs need not begin at 1: those of a new consumer lie above all that a removed one of
+// its ID may have had.
+func (s *trial) cycle(w harness.Wake) int64 { return s.cycleOf(w.Epoch) }
+
+func (s *trial) cycleOf(epoch int64) int64 { return epoch - s.worker.Wakes()[0].Epoch + 1 }
+
+// woken checks which cycle a wake is of, and the offset that it begins at.
+func (s *trial) woken(w harness.Wake, cycle int64, offset string) {
 	s.t.Helper()
-	if w.Epoch != epoch || w.Offset(s.path) != offset {
-		s.t.Errorf("the wake has epoch %d and the offset %q, want epoch %d and %q", w.Epoch, w.Offset(s.path), epoch, offset)
+	if s.cycle(w) != cycle || w.Offset(s.path) != offset {
+		s.t.Errorf("the wake is of cycle %d with the offset %q, want cycle %d and %q", s.cycle(w), w.Offset(s.path), cycle, offset)
 	}
 }
 
@@ -183,6 +189,8 @@ type hop struct {
 	mu        sync.Mutex
 	intercept func(w http.ResponseWriter, r *http.Request) bool
 	alter     func(*http.Response)
+	// held are the streams whose reads hang.
+	held map[string]bool
 	// cut ends the requests that are under way.
 	cut context.CancelFunc
 	now context.Context
@@ -263,10 +271,30 @@ func (h *hop) answer(status int) {
 // holdReads lets the requests that watch streams hang, so that Reveille learns of events in other ways only.
 func (h *hop) holdReads() {
 	h.do(func(_ http.ResponseWriter, r *http.Request) bool {
-		if r.Method == http.MethodGet {
-			<-r.Context().Done()
-			return true
+		if r.Method != http.MethodGet {
+			return false
 		}
-		return false
+		h.hold(r.URL.Path)
+		<-r.Context().Done()
+		return true
 	})
+}
+
+func (h *hop) hold(path string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.held == nil {
+		h.held = map[string]bool{}
+	}
+	h.held[path] = true
+}
+
+// untilHeld waits until Reveille reads a stream, and so has looked at it for the last time before the long check.
+func (h *hop) untilHeld(t *testing.T, path string) {
+	t.Helper()
+	harness.Eventually(t, soon, "read of "+path, harness.True(func() bool {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return h.held[path]
+	}, "there was none"))
 }
