@@ -2,6 +2,7 @@ package tailer
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -40,8 +41,12 @@ type backfill struct {
 	// answered is true once the subscription's creator may have been told of it: a stream that is found to exist
 	// only after that may have appeared after the subscription.
 	answered atomic.Bool
-	over     chan struct{}
+	// began is when this process began it.
+	began time.Time
+	over  chan struct{}
 }
+
+var errAway = errors.New("upstream says that it has no such stream")
 
 // Subscribed is fsm.Streams'. What is left when it returns goes on in Run, and in the next one if that ends.
 func (t *Tailer) Subscribed(ctx context.Context, sub fsm.Subscription) {
@@ -69,7 +74,7 @@ func (bs *backfills) begin(sub fsm.Subscription, answered bool) *backfill {
 	if b := bs.running[keyOf(sub)]; b != nil {
 		return b
 	}
-	b := &backfill{t: bs.t, sub: sub, over: make(chan struct{})}
+	b := &backfill{t: bs.t, sub: sub, began: time.Now(), over: make(chan struct{})}
 	b.answered.Store(answered)
 	bs.running[keyOf(sub)] = b
 	ctx := bs.ctx
@@ -203,9 +208,14 @@ func (b *backfill) link(ctx context.Context, known fsm.Known) error {
 		return err
 	}
 	if !info.Exists {
-		if known.Awaited {
+		switch {
+		case known.Awaited:
 			return b.t.await(ctx, known.Path, literal(b.sub) == known.Path)
+		case time.Since(b.began) < b.t.cfg.GoneGrace:
+			// A proxy in front of a server that is down says so of every stream.
+			return errAway
 		}
+		b.t.lost(ctx, known.Path)
 		return nil
 	}
 	acked := info.Tail

@@ -51,3 +51,29 @@ func TestAWriteWhoseAnswerHasNoOffsetCounts(t *testing.T) {
 func answer(status int) func(http.ResponseWriter, *http.Request) bool {
 	return func(w http.ResponseWriter, _ *http.Request) bool { w.WriteHeader(status); return true }
 }
+
+func TestAStreamThatSeemsGoneDuringABackfillIsLinkedAllTheSame(t *testing.T) {
+	r := newRig(t, func(c *Config) { c.GoneGrace, c.BackfillWait = time.Minute, 10*time.Millisecond }).start()
+	r.put("/a", "1")
+	r.until("it is known", func() bool { known, _ := r.store.knows("/a"); return known })
+	r.up.setFault(answer(http.StatusNotFound))
+	heads := r.up.count(r.up.heads, "/a")
+	r.subscribe("s", "/**")
+	r.until("it was asked for", func() bool { return r.up.count(r.up.heads, "/a") > heads })
+	r.up.setFault(nil)
+	r.until("it is linked", func() bool { return r.linkedNow("s", "/a") })
+	r.up.append("/a", "2")
+	r.wake("/a", 1)
+}
+
+func TestAStreamThatStaysAwayIsForgottenByABackfill(t *testing.T) {
+	r := newRig(t, func(c *Config) { c.GoneGrace = 50 * time.Millisecond }).start()
+	r.put("/a", "1")
+	r.until("it is known", func() bool { known, _ := r.store.knows("/a"); return known })
+	r.up.remove("/a")
+	r.subscribe("s", "/**")
+	r.until("the backfill is over", func() bool { b, _ := r.store.Backfills(t.Context()); return len(b) == 0 })
+	if known, awaited := r.store.knows("/a"); known || awaited {
+		t.Error("it is still known")
+	}
+}
