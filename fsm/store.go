@@ -195,6 +195,7 @@ type Deliverer interface {
 
 // Targets judges webhook URLs.
 type Targets interface {
-	// CheckTarget returns an error that says why wakes may not be sent to a URL (webhook spec, SSRF Prevention).
+	// CheckTarget returns an error that says why wakes may not be sent to a URL, in a sentence that begins with "webhook"
+	// (webhook spec, SSRF Prevention).
 	CheckTarget(ctx context.Context, url string) error
 }

@@ -53,7 +53,7 @@ func (s *Service) createSubscription(c echo.Context, path string) error {
 		return err
 	}
 	if err := s.cfg.Targets.CheckTarget(ctx, sub.Webhook); err != nil {
-		return refuse(fsm.CodeInvalidWebhook, "webhook: %v", err)
+		return refuse(fsm.CodeInvalidWebhook, "%v", err) // it names the field
 	}
 	sub.Secret = "whsec_" + base64.RawURLEncoding.EncodeToString(random(32))
 	sub.Generation = hex.EncodeToString(random(16))

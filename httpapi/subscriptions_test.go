@@ -197,8 +197,12 @@ func TestSubscriptionErrorsNameTheCauseAndChangeNothing(t *testing.T) {
 	}
 	t.Run("a webhook that is not allowed", func(t *testing.T) {
 		h := newHarness(t, nil)
-		h.rec.refuse = errors.New("10.0.0.1 is a private address")
-		h.want(h.api("PUT", "/a?subscription=a", hook), 400, fsm.CodeInvalidWebhook, "webhook: 10.0.0.1 is a private address")
+		h.rec.refuse = errors.New("webhook host \"10.0.0.1\" is a private address")
+		a := h.api("PUT", "/a?subscription=a", hook)
+		h.want(a, 400, fsm.CodeInvalidWebhook, `webhook host "10.0.0.1" is a private address`)
+		if strings.Contains(a.text, "webhook: webhook") {
+			t.Errorf("the field is named twice: %s", a.text)
+		}
 		if len(h.store.subs) > 0 {
 			t.Fatal("a refused request created a subscription")
 		}
