@@ -110,7 +110,7 @@ func (t *Tailer) Written(path string, tail fsm.Offset, created bool) {
 	if !ok || created || l.version < t.store.Catalog().Version() {
 		l.subs = keysOf(t.store.Catalog().Match(path))
 	}
-	t.writes.add(path, write{tail: tail, created: created, first: tail, subs: l.subs})
+	t.writes.add(path, write{tail: tail, created: created}, l.subs)
 }
 
 // wrote takes in a successful write. For a stream that is known and linked it is one call of the store in each partition that
@@ -134,10 +134,12 @@ func (t *Tailer) wrote(ctx context.Context, path string, wr write) error {
 			return err
 		}
 	}
-	// A subscription that was made after the write had succeeded begins where that write ended.
+	// A subscription that was made after writes had succeeded begins where the last of them ended.
 	from := func(sub fsm.Subscription) fsm.Offset {
-		if found && sub.CreatedAt.After(known.At) && !slices.Contains(wr.subs, keyOf(sub)) {
-			return wr.first
+		if found && sub.CreatedAt.After(known.At) {
+			if end := t.writes.endBefore(path, keyOf(sub)); end != "" {
+				return end
+			}
 		}
 		return fsm.Start
 	}

@@ -430,8 +430,41 @@ func TestWritesToOneStreamThatWaitTogetherBecomeOne(t *testing.T) {
 	r.Written("/a", offsetOf(3), false)
 	r.Written("/a", offsetOf(2), false)
 	wr := r.writes.take("/a")
-	if wr.tail != offsetOf(3) || !wr.created || wr.first != offsetOf(1) || len(r.writes.ready) != 1 {
+	if wr.tail != offsetOf(3) || !wr.created || len(r.writes.ready) != 1 {
 		t.Errorf("got %+v", wr)
+	}
+}
+
+func TestASubscriptionThatFollowsSeveralWritesBeginsAfterTheLast(t *testing.T) {
+	for name, between := range map[string]func(r *rig) []write{
+		"that wait together":             func(*rig) []write { return nil },
+		"of which one is being taken in": func(r *rig) []write { return []write{r.writes.take("/a")} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			create := func(id string) {
+				if _, _, err := r.store.CreateSubscription(t.Context(), fsm.Subscription{ID: id, Pattern: "/**"}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			r.put("/a")
+			taken := between(r)
+			r.post("/a", "1")
+			create("middle")
+			r.post("/a", "2")
+			r.post("/a", "3")
+			create("last")
+			for _, wr := range append(taken, r.writes.take("/a")) {
+				r.writes.do(t.Context(), "/a", wr)
+				r.writes.done("/a")
+			}
+			if middle, last := r.acked("middle", "/a"), r.acked("last", "/a"); middle != offsetOf(1) || last != offsetOf(3) {
+				t.Errorf("they begin at %s and %s, want %s and %s", middle, last, offsetOf(1), offsetOf(3))
+			}
+			if len(r.writes.ends) != 0 {
+				t.Errorf("%d streams are kept in mind", len(r.writes.ends))
+			}
+		})
 	}
 }
 

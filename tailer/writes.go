@@ -2,6 +2,7 @@ package tailer
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,9 +23,19 @@ const (
 type write struct {
 	tail    fsm.Offset
 	created bool
-	// first is the tail after the first of the writes, and subs are the subscriptions that matched when that had succeeded.
-	first fsm.Offset
-	subs  []subscriptionKey
+}
+
+// writeEnd is where a write ended, and the subscriptions that matched when it had succeeded.
+type writeEnd struct {
+	tail fsm.Offset
+	subs []subscriptionKey
+}
+
+// writeEnds are those of the writes to one stream that have not been taken in: open of them wait or are being taken in. Of
+// the writes that the same subscriptions matched, only the highest is kept.
+type writeEnds struct {
+	open int
+	list []writeEnd
 }
 
 // writes is the queue between the gateway, which must not wait, and the store. Writes to one stream that wait together
@@ -38,14 +49,15 @@ type writes struct {
 
 	mu      sync.Mutex
 	waiting map[string]write
+	ends    map[string]*writeEnds
 }
 
 func newWrites(t *Tailer) *writes {
-	return &writes{t: t, ready: make(chan string, writesMax), waiting: map[string]write{}}
+	return &writes{t: t, ready: make(chan string, writesMax), waiting: map[string]write{}, ends: map[string]*writeEnds{}}
 }
 
-// add queues a write. It does not block.
-func (ws *writes) add(path string, wr write) {
+// add queues a write; subs are the subscriptions that match now that it has succeeded. It does not block.
+func (ws *writes) add(path string, wr write, subs []subscriptionKey) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	was, ok := ws.waiting[path]
@@ -53,20 +65,62 @@ func (ws *writes) add(path string, wr write) {
 		ws.t.fallBack(path)
 		return
 	}
+	e := ws.ends[path]
+	if e == nil {
+		e = &writeEnds{}
+		ws.ends[path] = e
+	}
+	e.add(wr.tail, subs)
 	if was.tail.After(wr.tail) {
 		wr.tail = was.tail
 	}
 	wr.created = wr.created || was.created
-	if was.first != "" {
-		wr.first, wr.subs = was.first, was.subs
-	}
 	ws.waiting[path] = wr
 	if !ok {
+		e.open++
 		ws.ready <- path
 	}
 }
 
-// take returns what waits for a stream; its tail is empty if it was dropped.
+func (e *writeEnds) add(tail fsm.Offset, subs []subscriptionKey) {
+	for i, end := range e.list {
+		if slices.Equal(end.subs, subs) {
+			if tail.After(end.tail) {
+				e.list[i].tail = tail
+			}
+			return
+		}
+	}
+	e.list = append(e.list, writeEnd{tail, subs})
+}
+
+// endBefore is where the last write ended that had succeeded before a subscription was made; empty if there is none, as far as
+// the writes go that have not been taken in.
+func (ws *writes) endBefore(path string, sub subscriptionKey) (last fsm.Offset) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if e := ws.ends[path]; e != nil {
+		for _, end := range e.list {
+			if end.tail.After(last) && !slices.Contains(end.subs, sub) {
+				last = end.tail
+			}
+		}
+	}
+	return last
+}
+
+// done ends what take began.
+func (ws *writes) done(path string) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if e := ws.ends[path]; e.open > 1 {
+		e.open--
+	} else {
+		delete(ws.ends, path)
+	}
+}
+
+// take returns what waits for a stream; its tail is empty if it was dropped. done must follow.
 func (ws *writes) take(path string) write {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -89,6 +143,9 @@ func (ws *writes) drop(path string) {
 	if _, ok := ws.waiting[path]; ok {
 		ws.waiting[path] = write{}
 	}
+	if e := ws.ends[path]; e != nil {
+		e.list = nil
+	}
 }
 
 // Run takes in writes until the context ends.
@@ -104,6 +161,7 @@ func (ws *writes) Run(ctx context.Context) error {
 					if wr := ws.take(path); wr.tail != "" {
 						ws.do(ctx, path, wr)
 					}
+					ws.done(path)
 				}
 			}
 		})
