@@ -2,6 +2,7 @@ package tailer
 
 import (
 	"net/http"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -76,4 +77,34 @@ func TestAStreamThatStaysAwayIsForgottenByABackfill(t *testing.T) {
 	if known, awaited := r.store.knows("/a"); known || awaited {
 		t.Error("it is still known")
 	}
+}
+
+func TestAnUpstreamThatContradictsItselfIsNotStormed(t *testing.T) {
+	r := newRig(t).start()
+	r.idle("/a")
+	// Every other answer comes from a server that does not have the stream. The first one is that of a check.
+	var n atomic.Int32
+	away := func(n int32) bool { return n == 1 || n%2 == 0 }
+	r.up.setFault(func(w http.ResponseWriter, req *http.Request) bool {
+		if req.Method == http.MethodHead && away(n.Add(1)) {
+			w.WriteHeader(http.StatusNotFound)
+			return true
+		}
+		return false
+	})
+	began := r.up.count(r.up.heads, "/a")
+	time.Sleep(500 * time.Millisecond) // what is counted is a rate
+	if heads := r.up.count(r.up.heads, "/a") - began; heads > 60 {
+		t.Errorf("%d HEADs in half a second", heads)
+	}
+}
+
+func TestAStreamThatIsAwayHoldsNoLiveSlot(t *testing.T) {
+	r := newRig(t, func(c *Config) { c.MaxLive = 1 }).start()
+	r.idle("/a")
+	r.up.remove("/a")
+	r.until("the consumer is hidden", func() bool { c, _ := r.store.consumer("s", "/a"); return !c.HiddenAt.IsZero() })
+	r.put("/b")
+	r.done(r.wake("/b", 1))
+	r.watchedLive("/b")
 }

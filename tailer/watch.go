@@ -181,7 +181,13 @@ func (w *watch) run(ctx context.Context) {
 			sleep(ctx, jitter(failures.next()))
 			continue
 		case !info.Exists:
-			if w.gone(ctx) {
+			w.t.slots.give(w)
+			if info, err = w.t.HeadAnew(ctx, w.path); err != nil || info.Exists {
+				// One that contradicts itself is not asked at full speed.
+				sleep(ctx, jitter(failures.next()))
+				continue
+			}
+			if w.gone(ctx, asked) {
 				return
 			}
 			at, wasGone = position{}, true
@@ -323,14 +329,9 @@ func (w *watch) observe(ctx context.Context, partition int, tail fsm.Offset) (ob
 	return obs, err
 }
 
-// gone is: a HEAD found no such stream. If another confirms it, the consumers are hidden and the stream is asked for until it is
-// back (false) or nobody is subscribed to it any more (true).
-func (w *watch) gone(ctx context.Context) (over bool) {
-	asked := w.asked()
-	info, err := w.t.HeadAnew(ctx, w.path)
-	if err != nil || info.Exists {
-		return false
-	}
+// gone is: two HEADs since the count in asked found no such stream. The consumers are hidden and the stream is asked for until it
+// is back (false) or nobody is subscribed to it any more (true).
+func (w *watch) gone(ctx context.Context, asked int64) (over bool) {
 	w.setAway(true)
 	defer w.setAway(false)
 	cfg := &w.t.cfg
@@ -348,6 +349,8 @@ func (w *watch) gone(ctx context.Context) (over bool) {
 		if !sleepOr(ctx, jitter(delay.next()), w.poke) {
 			return false
 		}
+		var info fsm.StreamInfo
+		var err error
 		for asked = w.asked(); ; {
 			if info, err = w.head(ctx); err == nil || !sleep(ctx, jitter(delay.next())) {
 				break
