@@ -5,6 +5,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"reveille/fsm"
 )
 
 func TestAfterALongOutageAStreamIsLookedAtWithinTheCheck(t *testing.T) {
@@ -107,4 +109,17 @@ func TestAStreamThatIsAwayHoldsNoLiveSlot(t *testing.T) {
 	r.put("/b")
 	r.done(r.wake("/b", 1))
 	r.watchedLive("/b")
+}
+
+func TestATailToldWhileNobodyWasSubscribedIsToldAgain(t *testing.T) {
+	r := newRig(t)
+	w := newWatch(r.Tailer, "/a")
+	w.add(0)
+	s := w.stamp(0)
+	// The store had nobody for the tail, and somebody subscribes at an older one before its answer is here.
+	w.add(0)
+	w.seen(0, s, offsetOf(2), fsm.Observation{Busy: true})
+	if !w.untold() || w.busy() {
+		t.Error("what was told to nobody counts as told")
+	}
 }

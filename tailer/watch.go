@@ -95,6 +95,10 @@ func (w *watch) seen(partition int, s stamp, tail fsm.Offset, obs fsm.Observatio
 	case p == nil:
 	case !obs.Watched && p.generation == s.generation:
 		delete(w.parts, partition)
+	case !obs.Watched:
+		// Somebody subscribed since: the store noted for them what they knew, which may be less.
+		p.tail, p.busy = "", false
+		signal(w.poke)
 	default:
 		if tail.After(p.tail) && w.doubts == s.doubts {
 			p.tail = tail
