@@ -135,7 +135,9 @@ func TestTailing(t *testing.T) {
 // leftAlone waits until a stream has no live request any more and fails the test if it gets another.
 func leftAlone(t *testing.T, p *proxy, path string) {
 	t.Helper()
-	harness.Eventually(t, soon, path+" is not watched", harness.True(func() bool { return p.waiting(path) == 0 }, "it is"))
+	harness.Eventually(t, soon, path+" is not watched", harness.True(func() bool {
+		return p.waiting(path) == 0 && p.quietFor(path) > quiet
+	}, "it is"))
 	reads := func() int { return p.count(func(r seen) bool { return r.path == path && r.method == http.MethodGet }) }
 	n := reads()
 	harness.Never(t, quiet, path+" is watched again", harness.True(func() bool { return reads() > n }, "not yet"))
