@@ -165,7 +165,7 @@ func (m *matching) walk(n *node, path []string) {
 		for i := 0; i <= len(path); i++ {
 			v := visit{n.many, len(path) - i}
 			if _, seen := m.visited[v]; seen {
-				continue
+				break // and so was, or will be, every shorter rest
 			}
 			if m.visited == nil {
 				m.visited = map[visit]struct{}{}

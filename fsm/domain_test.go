@@ -246,3 +246,19 @@ func TestTokens(t *testing.T) {
 		}
 	}
 }
+
+// TestMatchIsNotCubic holds that no pattern that a client can make up keeps the others' streams waiting.
+func TestMatchIsNotCubic(t *testing.T) {
+	path := strings.Repeat("/a", 1023)
+	for pattern, want := range map[string]int{strings.Repeat("/**", 680): 1, strings.Repeat("/**/a", 400) + "/b": 0} {
+		c := NewCatalog()
+		c.Replace([]Subscription{{ID: "x", Pattern: pattern}}, 1)
+		began := time.Now()
+		if got := c.Match(path); len(got) != want {
+			t.Errorf("%.20s… matches %d times", pattern, len(got))
+		}
+		if took := time.Since(began); took > 5*time.Second { // a tenth of a second where nothing else runs
+			t.Errorf("%.20s… took %v", pattern, took)
+		}
+	}
+}
