@@ -34,7 +34,7 @@ func (t *Tailer) BeforeWrite(ctx context.Context, path string) {
 		return
 	}
 	l, ok := t.linked.Get(path)
-	if ok && l.version >= t.store.Catalog().Version() {
+	if ok && l.version == t.store.Catalog().Version() {
 		return
 	}
 	if err := t.prepare(ctx, path, l, ok); err != nil {
@@ -107,7 +107,7 @@ func (t *Tailer) Written(path string, tail fsm.Offset, created bool) {
 	}
 	t.awaited.written(path)
 	l, ok := t.linked.Get(path)
-	if !ok || created || l.version < t.store.Catalog().Version() {
+	if !ok || created || l.version != t.store.Catalog().Version() {
 		l.subs = keysOf(t.store.Catalog().Match(path))
 	}
 	t.writes.add(path, write{tail: tail, created: created}, l.subs)
@@ -117,7 +117,7 @@ func (t *Tailer) Written(path string, tail fsm.Offset, created bool) {
 // watches it, mostly one in all.
 func (t *Tailer) wrote(ctx context.Context, path string, wr write) error {
 	l, ok := t.linked.Get(path)
-	if ok && !wr.created && l.version >= t.store.Catalog().Version() {
+	if ok && !wr.created && l.version == t.store.Catalog().Version() {
 		return t.observeWritten(ctx, path, wr.tail, l)
 	}
 	known, found, err := t.store.Known(ctx, path)
@@ -157,18 +157,18 @@ func (t *Tailer) wrote(ctx context.Context, path string, wr write) error {
 // observeWritten tells the store a tail in the home partition and in those whose consumers are known to watch the stream.
 func (t *Tailer) observeWritten(ctx context.Context, path string, tail fsm.Offset, l linked) error {
 	home := t.store.PartitionOf(path)
+	partitions := map[int]fsm.Offset{}
 	w := t.watches.find(path)
-	if w == nil {
-		if len(l.subs) == 0 {
-			return nil
-		}
-		return t.observeUnwatched(ctx, home, path, tail)
-	}
-	if w.looksAfterPause() {
+	switch {
+	case w == nil:
+		w = newWatch(t, path)
+	case w.looksAfterPause():
 		return nil
+	default:
+		partitions = w.partitions()
 	}
-	partitions := w.partitions()
-	if _, ok := partitions[home]; !ok && len(l.subs) > 0 {
+	_, watched := partitions[home]
+	if !watched && len(l.subs) > 0 {
 		partitions[home] = ""
 	}
 	for partition, told := range partitions {
@@ -182,22 +182,23 @@ func (t *Tailer) observeWritten(ctx context.Context, path string, tail fsm.Offse
 			return err
 		}
 		w.seen(partition, s, tail, obs)
+		switch {
+		case partition != home:
+		case !obs.Watched:
+			err = t.wroteUnwatched(ctx, path, tail)
+		case !watched:
+			t.watches.watch(home, path)
+		}
+		if err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-// observeUnwatched is observeWritten for a stream without a loop. If the store watches it, it gets one; if the store does
-// not know it, it was forgotten through another replica and is a new one now.
-func (t *Tailer) observeUnwatched(ctx context.Context, home int, path string, tail fsm.Offset) error {
-	obs, err := t.store.Observe(ctx, home, path, tail)
-	t.settle(obs.Outcome)
-	if err != nil {
-		return err
-	}
-	if obs.Watched {
-		t.watches.watch(home, path)
-		return nil
-	}
+// wroteUnwatched is for a write to a stream that nobody in its home partition is subscribed to. If the store does not know it
+// either, it was forgotten through another replica, or the store has lost its latest changes: it is a new one now.
+func (t *Tailer) wroteUnwatched(ctx context.Context, path string, tail fsm.Offset) error {
 	known, found, err := t.store.Known(ctx, path)
 	if err != nil || found && !known.Awaited {
 		return err

@@ -123,3 +123,34 @@ func TestATailToldWhileNobodyWasSubscribedIsToldAgain(t *testing.T) {
 		t.Error("what was told to nobody counts as told")
 	}
 }
+
+func TestAWriteToAStreamThatTheStoreHasLostCounts(t *testing.T) {
+	r := newRig(t, func(c *Config) { c.Resync, c.Check = time.Hour, time.Hour }).start()
+	r.up.set(func() { r.up.deaf = true })
+	r.idle("/a")
+	// The store comes back from a copy from before the stream was made.
+	r.store.remove(fsm.ConsumerID("s", "/a"))
+	if err := r.store.ForgetKnown(t.Context(), "/a", false); err != nil {
+		t.Fatal(err)
+	}
+	r.post("/a", "1")
+	r.wake("/a", 2)
+}
+
+func TestAListOfSubscriptionsThatWentBackIsLookedAtAnew(t *testing.T) {
+	r := newRig(t).start()
+	r.subscribe("other", "/other")
+	r.subscribe("another", "/other")
+	r.put("/a")
+	r.until("it is remembered", func() bool { return r.linked.Contains("/a") })
+	// The store comes back from a copy from before the subscriptions and the stream.
+	r.store.mu.Lock()
+	clear(r.store.subs)
+	clear(r.store.known)
+	r.store.version = 0
+	r.store.replace()
+	r.store.mu.Unlock()
+	r.subscribe("s", "/**")
+	r.post("/a", "1")
+	r.wake("/a", 1)
+}

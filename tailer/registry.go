@@ -287,7 +287,7 @@ func (r *registry) change(ctx context.Context, c change) error {
 }
 
 func (r *registry) created(ctx context.Context, path string, at time.Time) error {
-	if l, ok := r.t.linked.Get(path); ok && l.version >= r.t.store.Catalog().Version() {
+	if l, ok := r.t.linked.Get(path); ok && l.version == r.t.store.Catalog().Version() {
 		return nil
 	}
 	if r.t.awaited.writtenTo(path) || r.t.writes.has(path) {
