@@ -19,6 +19,7 @@ import (
 
 	"github.com/kelseyhightower/envconfig"
 	"go.uber.org/zap/zapcore"
+	"golang.org/x/net/http/httpguts"
 
 	"reveille/fsm"
 	"reveille/redisstore"
@@ -77,7 +78,7 @@ func (h *headers) Decode(text string) error {
 		}
 		name, value, ok := strings.Cut(pair, "=")
 		name = strings.TrimSpace(name)
-		if !ok || name == "" || strings.ContainsAny(name, " \t:\"(),/;<=>?@[]{}\\") || strings.ContainsAny(value, "\r\n\x00") {
+		if !ok || !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(value) {
 			return errors.New("not Name=value")
 		}
 		http.Header(*h).Add(name, strings.TrimSpace(value))

@@ -205,6 +205,8 @@ func TestTheValueOfASecretSettingIsNotShown(t *testing.T) {
 		{"TOKEN_KEY", testKey + ",hunter2"},
 		{"UPSTREAM_HEADERS", "Authorization: hunter2"},
 		{"UPSTREAM_HEADERS", "X=hunter2\r\nY: 1"},
+		{"UPSTREAM_HEADERS", "X=hunter2\x7f"},
+		{"UPSTREAM_HEADERS", "Schl\u00fcssel=hunter2"},
 		{"UPSTREAM_URL", "http://user:hunter2@streams:4437"},
 		{"UPSTREAM_URL", "user:hunter2@streams"},
 		{"UPSTREAM_URL", "http://user:hunter2@[streams"},
