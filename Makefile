@@ -3,6 +3,8 @@ GOLANGCI_VERSION := v2.15.0
 GOLANGCI := .tools/golangci-lint-$(GOLANGCI_VERSION)
 # Bounds the tests of one package.
 TEST_TIMEOUT ?= 10m
+# The end-to-end tests mostly wait for one another's servers, so more of them than there are cores go on at once.
+TEST_PARALLEL ?= 6
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test build lint deps
@@ -15,7 +17,7 @@ demo: ## see a worker being woken, on this machine (needs Go and Node 20; Ctrl-C
 	@exec .tools/demo
 
 test: deps ## run every test with the race detector (installs redis-server and a C compiler if need be)
-	go test -race -count=1 -timeout $(TEST_TIMEOUT) ./...
+	go test -race -count=1 -parallel $(TEST_PARALLEL) -timeout $(TEST_TIMEOUT) ./...
 
 build: ## build ./reveille
 	go build -o reveille ./cmd/reveille
