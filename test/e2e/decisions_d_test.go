@@ -218,7 +218,9 @@ func TestDecisionsOnAnswers(t *testing.T) {
 		name   string
 		answer http.HandlerFunc
 	}{
-		{"done", withText(`{"done":true}`)}, {"2xx", withStatus(http.StatusOK)}, {"failure", withStatus(http.StatusInternalServerError)},
+		{"done", withText(`{"done":true}`)},
+		{"2xx", withStatus(http.StatusOK)},
+		{"failure", withStatus(http.StatusInternalServerError)},
 		{"410", withStatus(http.StatusGone)},
 	} {
 		t.Run("D13: a "+late.name+" that answers an older wake changes nothing in the current one", func(t *testing.T) {

@@ -20,7 +20,7 @@ func withRaw(answer string, every time.Duration) http.HandlerFunc {
 		if err != nil {
 			return
 		}
-		defer conn.Close()
+		defer func() { _ = conn.Close() }()
 		if every == 0 {
 			_, _ = conn.Write([]byte(answer))
 			return
@@ -52,14 +52,16 @@ func TestEndpointsThatMisbehave(t *testing.T) {
 		retried bool
 		state   fsm.State
 	}{
-		{"an endpoint that answers done byte by byte, slower than the waking timeout, is not woken again meanwhile, and is done",
+		{
+			"an endpoint that answers done byte by byte, slower than the waking timeout, is not woken again meanwhile, and is done",
 			func(rw http.ResponseWriter, _ *http.Request) {
 				for _, b := range []byte(`{"done":true}`) {
 					_, _ = rw.Write([]byte{b})
 					_ = http.NewResponseController(rw).Flush()
 					time.Sleep(250 * time.Millisecond) // the pace of the endpoint
 				}
-			}, false, fsm.Idle},
+			}, false, fsm.Idle,
+		},
 		{"an endpoint whose header comes byte by byte is woken again by the waking timeout", withRaw(ok+strings.Repeat("X: y\r\n", 30)+"\r\n", 20*time.Millisecond), true, ""},
 		{"an answer of 10 MB is a plain 2xx", withText(strings.Repeat("x", 10<<20)), false, fsm.Live},
 		{"an answer of 10 MB that would be a done is a plain 2xx", withText(`{"done":true,"pad":"` + strings.Repeat("x", 10<<20) + `"}`), false, fsm.Live},
