@@ -303,7 +303,8 @@ func (r *registry) created(ctx context.Context, path string, at time.Time) error
 		return ctx.Err()
 	case err != nil:
 		// A stream that cannot be asked for must not hold up those behind it.
-		return r.t.awaitDoubtfully(ctx, path)
+		r.t.awaited.doubt(path)
+		return r.t.await(ctx, path, false)
 	case !info.Exists:
 		return nil
 	}

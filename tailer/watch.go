@@ -268,6 +268,17 @@ func (w *watch) beginPause() bool {
 	return true
 }
 
+// looksAfterPause says whether the loop is in a pause, after which it looks at the stream. The write was over before this is
+// asked, so that look will see it. A loop whose stream is away is told to look now.
+func (w *watch) looksAfterPause() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.away {
+		signal(w.poke)
+	}
+	return w.pausing
+}
+
 // note tells the store the tail that a HEAD showed, in each partition that does not know it yet. It returns what is true
 // of the stream in the end: a tail behind one that was seen before is asked for again, and if it stays behind, the
 // stream is a new one under an old name and its consumers start over.

@@ -1,0 +1,162 @@
+package tailer
+
+import (
+	"context"
+
+	"reveille/fsm"
+)
+
+// Written is fsm.Streams'.
+func (t *Tailer) Written(path string, tail fsm.Offset, created bool) {
+	switch {
+	case !t.tracked(path):
+		return
+	case tail == "": // against the protocol; upstream is asked
+		t.Refused(path)
+		return
+	}
+	t.awaited.written(path)
+	l, ok := t.linked.Get(path)
+	if !ok || created || l.version != t.store.Catalog().Version() {
+		l.subs = keysOf(t.store.Catalog().Match(path))
+	}
+	t.writes.add(path, write{tail: tail, created: created}, l.subs)
+}
+
+// wrote takes in a successful write. For a stream that is known and linked it is one call of the store in each partition that
+// watches it, mostly one in all.
+func (t *Tailer) wrote(ctx context.Context, path string, wr write) error {
+	l, ok := t.linked.Get(path)
+	if ok && !wr.created && l.version == t.store.Catalog().Version() {
+		return t.observeWritten(ctx, path, wr.tail, l)
+	}
+	known, found, err := t.store.Known(ctx, path)
+	if err != nil {
+		return err
+	}
+	var already []subscriptionKey
+	switch {
+	case wr.created:
+	case ok:
+		already = l.subs
+	case found && !known.Awaited:
+		if already, err = t.finished(ctx, t.store.Catalog().Match(path)); err != nil {
+			return err
+		}
+	}
+	// A subscription that was made after writes had succeeded begins where the last of them ended.
+	from := func(sub fsm.Subscription) fsm.Offset {
+		if found && sub.CreatedAt.After(known.At) {
+			if end := t.writes.endBefore(path, keyOf(sub)); end != "" {
+				return end
+			}
+		}
+		return fsm.Start
+	}
+	if err := t.adopt(ctx, path, wr.tail, already, from); err != nil {
+		return err
+	}
+	t.awaited.remove(path)
+	l, _ = t.linked.Get(path)
+	if wr.created {
+		return t.observeCreated(ctx, path, wr.tail)
+	}
+	return t.observeWritten(ctx, path, wr.tail, l)
+}
+
+// observeWritten tells the store a tail in the home partition and in those whose consumers are known to watch the stream.
+func (t *Tailer) observeWritten(ctx context.Context, path string, tail fsm.Offset, l linked) error {
+	home := t.store.PartitionOf(path)
+	partitions := map[int]fsm.Offset{}
+	w := t.watches.find(path)
+	switch {
+	case w == nil:
+		w = newWatch(t, path)
+	case w.looksAfterPause():
+		return nil
+	default:
+		partitions = w.partitions()
+	}
+	_, watched := partitions[home]
+	if !watched && len(l.subs) > 0 {
+		partitions[home] = ""
+	}
+	for partition, told := range partitions {
+		if !tail.After(told) {
+			continue
+		}
+		s := w.stamp(partition)
+		obs, err := t.store.Observe(ctx, partition, path, tail)
+		t.settle(obs.Outcome)
+		if err != nil {
+			return err
+		}
+		w.seen(partition, s, tail, obs)
+		switch {
+		case partition != home:
+		case !obs.Watched:
+			err = t.wroteUnwatched(ctx, path, tail)
+		case !watched:
+			t.watches.watch(home, path)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// wroteUnwatched is for a write to a stream that nobody in its home partition is subscribed to. If the store does not know it
+// either, it was forgotten through another replica, or the store has lost its latest changes: it is a new one now.
+func (t *Tailer) wroteUnwatched(ctx context.Context, path string, tail fsm.Offset) error {
+	known, found, err := t.store.Known(ctx, path)
+	if err != nil || found && !known.Awaited {
+		return err
+	}
+	t.linked.Remove(path)
+	return t.adopt(ctx, path, tail, nil, fromStart)
+}
+
+// observeCreated is for a stream that upstream has just made. If consumers of an older one of the same name are there, the
+// tail that was noted lies beyond: it is confirmed and they start over.
+func (t *Tailer) observeCreated(ctx context.Context, path string, tail fsm.Offset) error {
+	partitions := map[int]fsm.Offset{t.store.PartitionOf(path): ""}
+	w := t.watches.find(path)
+	if w != nil {
+		for partition := range w.partitions() {
+			partitions[partition] = ""
+		}
+	} else {
+		w = newWatch(t, path)
+	}
+	for partition := range partitions {
+		s := w.stamp(partition)
+		obs, err := t.store.Observe(ctx, partition, path, tail)
+		t.settle(obs.Outcome)
+		if err != nil {
+			return err
+		}
+		w.seen(partition, s, tail, obs)
+		if !obs.Watched || !obs.Tail.After(tail) {
+			continue
+		}
+		info, err := t.HeadAnew(ctx, path)
+		if err != nil {
+			return err
+		}
+		if info.Exists && obs.Tail.After(info.Tail) {
+			if err := t.restart(ctx, w, partition, obs.Tail, info.Tail); err != nil {
+				return err
+			}
+		}
+	}
+	signal(w.poke) // it may believe its stream away
+	return nil
+}
+
+// Refused is fsm.Streams'. The write may have succeeded all the same, only nobody knows: if the stream is there, its event counts.
+func (t *Tailer) Refused(path string) {
+	if t.tracked(path) {
+		t.awaited.refused(path)
+	}
+}
