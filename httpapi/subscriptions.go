@@ -57,7 +57,6 @@ func (s *Service) createSubscription(c echo.Context, path string) error {
 	}
 	sub.Secret = "whsec_" + base64.RawURLEncoding.EncodeToString(random(32))
 	sub.Generation = hex.EncodeToString(random(16))
-	sub.CreatedAt = s.cfg.Clock()
 	stored, created, err := s.cfg.Store.CreateSubscription(ctx, sub)
 	if err != nil {
 		return err

@@ -5,14 +5,14 @@ import (
 	"strconv"
 )
 
+// keyPrefix begins every key.
+const keyPrefix = "rv"
+
 // keys builds every key that Go code names. Those within a partition are named in lua/lib.lua.
-type keys struct {
-	prefix     string
-	partitions int
-}
+type keys struct{ partitions int }
 
 // partition is the prefix that all keys of a partition share, hash tag included.
-func (k keys) partition(p int) string { return k.prefix + ":{" + strconv.Itoa(p) + "}:" }
+func (k keys) partition(p int) string { return keyPrefix + ":{" + strconv.Itoa(p) + "}:" }
 
 func (k keys) partitionOf(path string) int {
 	h := fnv.New32a()
@@ -25,7 +25,7 @@ func (k keys) due(p int) string     { return k.partition(p) + "due" }
 func (k keys) known(p int) string   { return k.partition(p) + "known" }
 
 // The keys of what belongs to no partition share a hash tag of their own.
-func (k keys) global(name string) string { return k.prefix + ":{subs}:" + name }
+func (k keys) global(name string) string { return keyPrefix + ":{subs}:" + name }
 func (k keys) subscriptions() string     { return k.global("all") }
 func (k keys) version() string           { return k.global("version") }
 func (k keys) backfills() string         { return k.global("backfill") }

@@ -17,18 +17,17 @@ import (
 // DefaultPartitions is how many partitions a new database gets.
 const DefaultPartitions = 64
 
+// catalogInterval is how often the list of subscriptions is checked for changes of other replicas.
+const catalogInterval = time.Second
+
 // Options of a Store.
 type Options struct {
-	// Prefix of every key; "rv" by default.
-	Prefix string
 	// Partitions, from 1 to 4096; fixed by the first program that uses the database. DefaultPartitions by default.
 	Partitions int
 	// Embedded says that the Redis is the one inside this process, whose version is its own affair.
 	Embedded bool
 	Timing   fsm.Timing
 	Logger   *zap.Logger
-	// CatalogInterval is how often the list of subscriptions is checked for changes of other replicas; 1 s by default.
-	CatalogInterval time.Duration
 	// Draw replaces chance and time, in tests; nil for real ones.
 	Draw func() Draw
 }
@@ -48,21 +47,15 @@ var _ fsm.Store = (*Store)(nil)
 
 // New returns a Store on a client that stays the caller's to close.
 func New(rdb redis.UniversalClient, opts Options) *Store {
-	if opts.Prefix == "" {
-		opts.Prefix = "rv"
-	}
 	if opts.Partitions == 0 {
 		opts.Partitions = DefaultPartitions
-	}
-	if opts.CatalogInterval == 0 {
-		opts.CatalogInterval = time.Second
 	}
 	if opts.Logger == nil {
 		opts.Logger = zap.NewNop()
 	}
 	s := &Store{
 		rdb: rdb, opts: opts, draw: opts.Draw, catalog: fsm.NewCatalog(),
-		keys: keys{prefix: opts.Prefix, partitions: opts.Partitions}, refreshing: make(chan struct{}, 1),
+		keys: keys{partitions: opts.Partitions}, refreshing: make(chan struct{}, 1),
 	}
 	if s.draw == nil {
 		s.draw = randomDraw
@@ -132,7 +125,7 @@ func (s *Store) Ping(ctx context.Context) error { return wrap(s.rdb.Ping(ctx).Er
 
 // Run keeps the catalog up to date and finishes deletions that were cut short, until ctx is done.
 func (s *Store) Run(ctx context.Context) error {
-	ticker := time.NewTicker(s.opts.CatalogInterval)
+	ticker := time.NewTicker(catalogInterval)
 	defer ticker.Stop()
 	failing := false
 	for {

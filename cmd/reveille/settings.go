@@ -163,13 +163,13 @@ func (s *settings) check() (err error) {
 	wrong := func(name, value, expected string) error {
 		return &settingError{name: prefix + "_" + name, value: value, expected: expected, secret: secret(prefix + "_" + name)}
 	}
-	if s.upstream, err = origin(s.UpstreamURL, true); err != nil {
+	if s.upstream, err = origin(s.UpstreamURL); err != nil {
 		return wrong("UPSTREAM_URL", redact(s.UpstreamURL), err.Error())
 	}
 	if s.RedisURL == "" {
 		return wrong("REDIS_URL", "", "redis://[user:password@]host:port[/database], rediss://… for TLS, or \"embedded\" to try it out")
 	}
-	if _, err = origin(s.PublicURL, true); err != nil {
+	if _, err = origin(s.PublicURL); err != nil {
 		return wrong("PUBLIC_URL", redact(s.PublicURL), err.Error())
 	}
 	s.PublicURL = strings.TrimRight(s.PublicURL, "/")
@@ -237,11 +237,11 @@ func (s *settings) check() (err error) {
 }
 
 // origin parses the URL of a server. It may have a path and nothing after it.
-func origin(text string, path bool) (*url.URL, error) {
+func origin(text string) (*url.URL, error) {
 	expected := errors.New("a URL such as http://streams:4437 or https://streams.example.com/v1/stream")
 	u, err := url.Parse(text)
 	switch {
-	case err != nil, u.Host == "", u.Scheme != "http" && u.Scheme != "https", !path && strings.Trim(u.Path, "/") != "":
+	case err != nil, u.Host == "", u.Scheme != "http" && u.Scheme != "https":
 		return nil, expected
 	case u.User != nil:
 		return nil, errors.New("a URL without user and password (REVEILLE_UPSTREAM_HEADERS can carry an Authorization)")
