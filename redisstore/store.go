@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -17,7 +18,8 @@ import (
 // DefaultPartitions is how many partitions a new database gets.
 const DefaultPartitions = 64
 
-// catalogInterval is how often the list of subscriptions is checked for changes of other replicas.
+// catalogInterval is how often the list of subscriptions is checked for changes of other replicas, and for deletions that
+// somebody has left unfinished.
 const catalogInterval = time.Second
 
 // Options of a Store.
@@ -125,27 +127,34 @@ func (s *Store) Ping(ctx context.Context) error { return wrap(s.rdb.Ping(ctx).Er
 
 // Run keeps the catalog up to date and finishes deletions that were cut short, until ctx is done.
 func (s *Store) Run(ctx context.Context) error {
+	var loops sync.WaitGroup
+	// Apart from each other: the consumers of a large subscription take a while to remove.
+	loops.Go(func() { s.repeat(ctx, s.finishDeletions, "consumers of deleted subscriptions wait to be removed") })
+	loops.Go(func() { s.repeat(ctx, s.RefreshCatalog, "watching and delivering wait for it") })
+	loops.Wait()
+	return nil
+}
+
+// repeat calls do every catalogInterval until ctx is done, and logs once when it begins to fail and once when it works again.
+func (s *Store) repeat(ctx context.Context, do func(context.Context) error, meanwhile string) {
 	ticker := time.NewTicker(catalogInterval)
 	defer ticker.Stop()
 	failing := false
 	for {
-		err := s.RefreshCatalog(ctx)
-		if err == nil {
-			err = s.finishDeletions(ctx)
-		}
+		err := do(ctx)
 		switch {
 		case ctx.Err() != nil:
-			return nil
+			return
 		case err != nil && !failing:
 			failing = true
-			s.opts.Logger.Warn("redis does not answer; watching and delivering wait for it", zap.Error(err))
+			s.opts.Logger.Warn("redis does not answer; "+meanwhile, zap.Error(err))
 		case err == nil && failing:
 			failing = false
 			s.opts.Logger.Info("redis answers again")
 		}
 		select {
 		case <-ctx.Done():
-			return nil
+			return
 		case <-ticker.C:
 		}
 	}

@@ -500,6 +500,44 @@ func TestADeletionThatRedisCutShortIsFinished(t *testing.T) {
 	}
 }
 
+// TestADeletionDoesNotWaitForALargerOne holds that callbacks find the consumers gone at once.
+func TestADeletionDoesNotWaitForALargerOne(t *testing.T) {
+	w := open(t, harness.StartRedis(t).URL, 1)
+	ctx := t.Context()
+	var last fsm.Wake
+	for _, id := range []string{"big1", "big2", "big3", "big4", "small"} {
+		sub, _, err := w.CreateSubscription(ctx, subscription(id))
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := 500
+		if id == "small" {
+			n = 1
+		}
+		for i := range n {
+			last = must[fsm.Outcome](t)(w.Link(ctx, sub, fmt.Sprint("/a", i), fsm.Start, "0")).Wakes[0]
+		}
+		if id == "small" {
+			continue
+		}
+		if err := w.rdb.HSet(ctx, "rv:{subs}:dropping", sub.Generation, id).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h := sever(w)
+	h.left.Store(13) // to take it off the list, and to tell one partition of five subscriptions
+	if err := w.DeleteSubscription(ctx, "small"); !errors.Is(err, fsm.ErrUnavailable) {
+		t.Fatalf("cut short, but: %v", err)
+	}
+	h.left.Store(-1)
+	reply := must[fsm.CallbackReply](t)(w.Callback(ctx, fsm.Callback{
+		Consumer: last.Consumer, Primary: last.Primary, Generation: last.Generation, Epoch: 1, TokenEpoch: 1, MaxStreams: 1,
+	}))
+	if reply.Code != fsm.CodeConsumerGone {
+		t.Errorf("a callback was answered %q", reply.Code)
+	}
+}
+
 // TestADeletionThatWasCutShortIsFinished holds that a crash between its steps leaves no consumer behind.
 func TestADeletionThatWasCutShortIsFinished(t *testing.T) {
 	server := harness.StartRedis(t)

@@ -96,17 +96,19 @@ func (s *Store) finishDeletions(ctx context.Context) error {
 	if err = wrap(err); err != nil {
 		return err
 	}
+	// First every partition is told of all of them, so that callbacks find the consumers gone at once; then they are cleared
+	// away.
 	for generation, id := range dropping {
-		// First every partition is told, so that callbacks find the consumers gone at once; then they are cleared away.
-		left := make([]int64, s.keys.partitions)
-		for p := range left {
-			if left[p], err = s.drop(ctx, p, id, generation); err != nil {
+		for p := range s.keys.partitions {
+			if _, err := s.drop(ctx, p, id, generation); err != nil {
 				return err
 			}
 		}
-		for p := range left {
-			for left[p] > 0 {
-				if left[p], err = s.drop(ctx, p, id, generation); err != nil {
+	}
+	for generation, id := range dropping {
+		for p := range s.keys.partitions {
+			for left := int64(1); left > 0; {
+				if left, err = s.drop(ctx, p, id, generation); err != nil {
 					return err
 				}
 			}
