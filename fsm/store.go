@@ -83,9 +83,9 @@ type StreamStore interface {
 	Link(ctx context.Context, sub Subscription, path string, acked, tail Offset) (Outcome, error)
 	// Observe notes that a stream's tail is at least this, in one partition, and wakes whom that concerns.
 	Observe(ctx context.Context, partition int, path string, tail Offset) (Observation, error)
-	// Hide keeps the consumers whose primary stream upstream says is gone from sight, until it is observed again or the
-	// grace is over. It reports whether there are any.
-	Hide(ctx context.Context, path string) (found bool, err error)
+	// Hide keeps the consumers whose primary stream upstream says is gone from sight, until it is observed again. Those for
+	// which that has been so for the grace are removed. It reports whether there were any.
+	Hide(ctx context.Context, path string, a Absence) (found bool, err error)
 	// Restart is for a stream whose tail moved back from was to tail: a new one under an old name. It does nothing if the tail
 	// noted is no longer was. Consumers of the old one are replaced by new ones at Start.
 	Restart(ctx context.Context, partition int, path string, was, tail Offset) (Outcome, error)

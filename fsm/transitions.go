@@ -193,13 +193,29 @@ func (c *Consumer) show(env Env) {
 	}
 }
 
-// Hide is: upstream says that the primary stream is gone. The consumer keeps its offsets for the grace.
-func (c Consumer) Hide(env Env) Consumer {
-	if c.HiddenAt.IsZero() {
+// Absence is what is known of a stream that upstream said is gone.
+type Absence int
+
+const (
+	// Missing is the word of somebody who asked once.
+	Missing Absence = iota
+	// MissingAnew is the first word of somebody who goes on asking; what upstream had before is not known.
+	MissingAnew
+	// MissingStill is a further word of one who has had no other answer since MissingAnew.
+	MissingStill
+)
+
+// Hide is: upstream says that the primary stream is gone. The consumer keeps its offsets until upstream has said so for all
+// of the grace, without a time in between when it could not be asked and may well have had the stream.
+func (c Consumer) Hide(env Env, a Absence) (Consumer, Effects) {
+	switch {
+	case c.HiddenAt.IsZero(), a == MissingAnew:
 		c.HiddenAt = env.Now
 		c.Deadline = env.Now.Add(env.Timing.GoneGrace)
+	case a == MissingStill && !env.Now.Before(c.HiddenAt.Add(env.Timing.GoneGrace)):
+		return c, Effects{Removed: true}
 	}
-	return c
+	return c, Effects{}
 }
 
 // Restart is: a subscribed stream other than the primary was deleted and made anew, or deleted (tail is then empty). What was
@@ -223,7 +239,9 @@ func (c Consumer) Due(env Env) (Consumer, Effects) {
 	c = c.clone()
 	switch {
 	case !c.HiddenAt.IsZero():
-		return c, Effects{Removed: true}
+		// Only upstream's word ends it (Hide): nobody may have been able to ask.
+		c.Deadline = env.Now.Add(env.Timing.GoneGrace)
+		return c, Effects{}
 	case c.State == Waking && c.Sent:
 		return c.failed(env, 0, false)
 	case c.State == Waking && c.expired(env):

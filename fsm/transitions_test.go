@@ -133,10 +133,20 @@ func TestTransitionTable(t *testing.T) {
 			return call(live("10", "11"), at(time.Second), func(cb *Callback) { cb.Unsubscribe = []string{"/a"} })
 		}, result{Live, 7, "w_7", "", time.Second + timing.Liveness, false, true}},
 		{"hidden → Removed once the primary stream stayed away for the grace", func() (Consumer, Effects) {
-			return idle("10", "10").Hide(at(0)).Due(at(timing.GoneGrace))
+			c, _ := idle("10", "10").Hide(at(0), Missing)
+			return c.Hide(at(timing.GoneGrace), MissingStill)
 		}, result{Idle, 6, "w_old", "10", timing.GoneGrace, false, true}},
+		{"hidden stays hidden while nobody could ask for the primary stream", func() (Consumer, Effects) {
+			c, _ := idle("10", "10").Hide(at(0), Missing)
+			return c.Due(at(timing.GoneGrace))
+		}, result{Idle, 6, "w_old", "10", 2 * timing.GoneGrace, false, false}},
+		{"hidden for a new grace if upstream could not be asked in between", func() (Consumer, Effects) {
+			c, _ := idle("10", "10").Hide(at(0), Missing)
+			return c.Hide(at(time.Hour), MissingAnew)
+		}, result{Idle, 6, "w_old", "10", time.Hour + timing.GoneGrace, false, false}},
 		{"hidden carries on when the primary stream is back", func() (Consumer, Effects) {
-			return idle("10", "10").Hide(at(0)).Observe(at(time.Second), "/a", "11")
+			c, _ := idle("10", "10").Hide(at(0), Missing)
+			return c.Observe(at(time.Second), "/a", "11")
 		}, result{Waking, 7, "w_new", "10", time.Second + timing.Waking, true, false}},
 		{"WAKING → Removed after 3 days of failures", func() (Consumer, Effects) {
 			c := waking("10", "11")

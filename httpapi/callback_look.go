@@ -45,7 +45,7 @@ func (s *Service) lookAtPrimary(ctx context.Context, cb *fsm.Callback) error {
 
 // hide keeps a consumer from sight whose primary stream is gone, and says so.
 func (s *Service) hide(ctx context.Context, cb *fsm.Callback) error {
-	found, err := s.cfg.Store.Hide(ctx, cb.Primary)
+	found, err := s.cfg.Store.Hide(ctx, cb.Primary, fsm.Missing)
 	if err != nil {
 		return err
 	}

@@ -111,7 +111,7 @@ func (m *memory) Backfills(context.Context) (map[string]fsm.Backfill, error) {
 	return m.backfills, m.err
 }
 
-func (m *memory) Hide(_ context.Context, path string) (bool, error) {
+func (m *memory) Hide(_ context.Context, path string, a fsm.Absence) (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.err != nil {
@@ -121,7 +121,10 @@ func (m *memory) Hide(_ context.Context, path string) (bool, error) {
 	found := false
 	for id, c := range m.consumers {
 		if c.Primary == path {
-			m.consumers[id], found = c.Hide(m.env()), true
+			c, e := c.Hide(m.env(), a)
+			if m.consumers[id], found = c, true; e.Removed {
+				delete(m.consumers, id)
+			}
 		}
 	}
 	return found, nil

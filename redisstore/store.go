@@ -166,5 +166,5 @@ func (s *Store) now(ctx context.Context) (time.Time, error) {
 		return d.Now, nil
 	}
 	t, err := s.rdb.Time(ctx).Result()
-	return t.Truncate(time.Millisecond), wrap(err)
+	return t, wrap(err)
 }

@@ -46,9 +46,9 @@ func (s *Store) Observe(ctx context.Context, partition int, path string, tail fs
 }
 
 // Hide implements fsm.StreamStore.
-func (s *Store) Hide(ctx context.Context, path string) (found bool, err error) {
+func (s *Store) Hide(ctx context.Context, path string, a fsm.Absence) (found bool, err error) {
 	for cursor := "0"; ; {
-		r, err := newReply(s.run(ctx, scriptHide, s.PartitionOf(path), path, cursor))
+		r, err := newReply(s.run(ctx, scriptHide, s.PartitionOf(path), path, cursor, int(a)))
 		if err != nil {
 			return found, err
 		}
@@ -140,8 +140,8 @@ func (s *Store) ScanKnown(ctx context.Context, partition int, cursor uint64) ([]
 
 func decodeKnown(path, v string) fsm.Known {
 	text, awaited := strings.CutPrefix(v, "?")
-	ms, _ := strconv.ParseInt(text, 10, 64) // only note_known.lua writes it
-	return fsm.Known{Path: path, At: time.UnixMilli(ms), Awaited: awaited}
+	micros, _ := strconv.ParseInt(text, 10, 64) // only note_known.lua writes it
+	return fsm.Known{Path: path, At: time.UnixMicro(micros), Awaited: awaited}
 }
 
 func flag(b bool) int {

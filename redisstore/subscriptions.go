@@ -21,7 +21,7 @@ type record struct {
 	Webhook     string `json:"webhook"`
 	Secret      string `json:"secret"`
 	Description string `json:"description,omitempty"`
-	CreatedAt   int64  `json:"created_at"` // ms
+	CreatedAt   int64  `json:"created_at"` // microseconds
 }
 
 func decodeSubscription(s string) (fsm.Subscription, error) {
@@ -32,7 +32,7 @@ func decodeSubscription(s string) (fsm.Subscription, error) {
 	}
 	return fsm.Subscription{
 		ID: r.ID, Generation: r.Generation, Pattern: r.Pattern, Webhook: r.Webhook, Secret: r.Secret,
-		Description: r.Description, CreatedAt: time.UnixMilli(r.CreatedAt),
+		Description: r.Description, CreatedAt: time.UnixMicro(r.CreatedAt),
 	}, nil
 }
 
@@ -48,7 +48,7 @@ func (s *Store) CreateSubscription(ctx context.Context, sub fsm.Subscription) (f
 	sub.CreatedAt = now
 	text, err := json.Marshal(record{
 		ID: sub.ID, Generation: sub.Generation, Pattern: sub.Pattern, Webhook: sub.Webhook, Secret: sub.Secret,
-		Description: sub.Description, CreatedAt: now.UnixMilli(),
+		Description: sub.Description, CreatedAt: now.UnixMicro(),
 	})
 	if err != nil {
 		return fsm.Subscription{}, false, fmt.Errorf("store subscription %s: %w", sub.ID, err)

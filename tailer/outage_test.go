@@ -101,6 +101,35 @@ func TestAnUpstreamThatContradictsItselfIsNotStormed(t *testing.T) {
 	}
 }
 
+func TestTheGraceIsOverOnlyAfterUpstreamSaidGoneForAllOfIt(t *testing.T) {
+	const grace = 300 * time.Millisecond
+	r := newRig(t)
+	r.store.grace = grace
+	r.start().idle("/a")
+	answer := func(status int) {
+		r.up.set(func() {
+			r.up.fault = func(w http.ResponseWriter, _ *http.Request) bool { w.WriteHeader(status); return true }
+		})
+	}
+	answer(http.StatusNotFound)
+	r.until("the consumer is hidden", func() bool { c, _ := r.store.consumer("s", "/a"); return !c.HiddenAt.IsZero() })
+	first, _ := r.store.consumer("s", "/a")
+	answer(http.StatusBadGateway)
+	asked := r.up.count(r.up.heads, "/a")
+	r.until("the grace would be over", func() bool {
+		return time.Since(first.HiddenAt) > 2*grace && r.up.count(r.up.heads, "/a") > asked+2
+	})
+	answer(http.StatusNotFound)
+	r.until("it is said again that the stream is gone", func() bool {
+		c, ok := r.store.consumer("s", "/a")
+		if !ok {
+			t.Fatal("removed by a word after an outage")
+		}
+		return c.HiddenAt.After(first.HiddenAt)
+	})
+	r.until("the consumer is removed", func() bool { _, ok := r.store.consumer("s", "/a"); return !ok })
+}
+
 func TestAStreamThatIsAwayHoldsNoLiveSlot(t *testing.T) {
 	r := newRig(t, func(c *Config) { c.MaxLive = 1 }).start()
 	r.idle("/a")

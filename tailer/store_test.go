@@ -16,6 +16,7 @@ const testPartitions = 4
 
 // memory is a Store in memory, built on fsm's transitions.
 type memory struct {
+	grace   time.Duration
 	catalog *fsm.Catalog
 
 	mu        sync.Mutex
@@ -41,7 +42,7 @@ func newMemory() *memory {
 	m := &memory{
 		catalog: fsm.NewCatalog(), subs: map[string]fsm.Subscription{}, consumers: map[string]fsm.Consumer{},
 		noted: map[[2]string]fsm.Offset{}, watched: map[int]map[string]int64{}, known: map[string]fsm.Known{},
-		backfills: map[string]fsm.Backfill{}, registry: fsm.Start, calls: map[string]int{},
+		backfills: map[string]fsm.Backfill{}, registry: fsm.Start, calls: map[string]int{}, grace: time.Minute,
 	}
 	m.catalog.Replace(nil, 0)
 	return m
@@ -50,7 +51,7 @@ func newMemory() *memory {
 func (m *memory) env() fsm.Env {
 	m.wakeID++
 	return fsm.Env{Now: time.Now(), WakeID: fmt.Sprintf("w_%d", m.wakeID), Timing: fsm.Timing{
-		Waking: time.Minute, Liveness: time.Minute, GoneGrace: time.Minute, GCAfter: time.Hour, Park: time.Second,
+		Waking: time.Minute, Liveness: time.Minute, GoneGrace: m.grace, GCAfter: time.Hour, Park: time.Second,
 	}}
 }
 
@@ -334,15 +335,17 @@ func (m *memory) Observe(_ context.Context, partition int, path string, tail fsm
 	return obs, nil
 }
 
-func (m *memory) Hide(_ context.Context, path string) (found bool, err error) {
+func (m *memory) Hide(_ context.Context, path string, a fsm.Absence) (found bool, err error) {
 	done, err := m.enter("Hide")
 	if err != nil {
 		return false, err
 	}
 	defer done()
-	for id, c := range m.consumers {
+	for _, c := range m.consumers {
 		if c.Primary == path {
-			m.consumers[id], found = c.Hide(m.env()), true
+			c, e := c.Hide(m.env(), a)
+			m.apply(&fsm.Outcome{}, c, e)
+			found = true
 		}
 	}
 	return found, nil

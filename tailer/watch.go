@@ -351,9 +351,9 @@ func (w *watch) gone(ctx context.Context, asked int64) (over bool) {
 	defer w.setAway(false)
 	cfg := &w.t.cfg
 	delay := growing{least: min(max(cfg.GoneGrace/30, time.Millisecond), cfg.Check), most: cfg.Check}
-	for {
+	for absence := fsm.MissingAnew; ; absence = fsm.MissingStill {
 		// Whoever linked a consumer since the HEAD knew better.
-		if w.asked() == asked && w.hide(ctx) != nil {
+		if w.asked() == asked && w.hide(ctx, absence) != nil {
 			return false
 		}
 		w.distrust(-1)
@@ -364,14 +364,9 @@ func (w *watch) gone(ctx context.Context, asked int64) (over bool) {
 		if !sleepOr(ctx, jitter(delay.next()), w.poke) {
 			return false
 		}
-		var info fsm.StreamInfo
-		var err error
-		for asked = w.asked(); ; {
-			if info, err = w.head(ctx); err == nil || !sleep(ctx, jitter(delay.next())) {
-				break
-			}
-		}
-		if err != nil || info.Exists {
+		asked = w.asked()
+		// An upstream that cannot be asked may have the stream: if it says "gone" again, that counts from then on.
+		if info, err := w.head(ctx); err != nil || info.Exists {
 			return false
 		}
 	}
@@ -384,12 +379,12 @@ func (w *watch) setAway(v bool) {
 }
 
 // hide hides the consumers whose primary stream this is; only its home partition has any.
-func (w *watch) hide(ctx context.Context) error {
+func (w *watch) hide(ctx context.Context, a fsm.Absence) error {
 	if _, ok := w.partitions()[w.t.store.PartitionOf(w.path)]; !ok {
 		return nil
 	}
 	return w.t.insist(ctx, "gone", w.path, func() error {
-		_, err := w.t.store.Hide(ctx, w.path)
+		_, err := w.t.store.Hide(ctx, w.path, a)
 		return err
 	})
 }

@@ -251,7 +251,7 @@ func TestAClosedStreamAtItsEndIsNotWatchedAnyMore(t *testing.T) {
 func TestAStreamThatWasAwayForACallbackAloneIsShownAgain(t *testing.T) {
 	hide := func(r *rig) {
 		t.Helper()
-		if found, err := r.store.Hide(t.Context(), "/a"); err != nil || !found {
+		if found, err := r.store.Hide(t.Context(), "/a", fsm.Missing); err != nil || !found {
 			t.Fatalf("hide: %v, %v", found, err)
 		}
 		r.Gone("/a")

@@ -9,9 +9,9 @@ for _, id in ipairs(ids) do
   elseif is_dead(c.gen) then
     remove(c)
   elseif c.hidden > 0 then
-    -- Should the stream come back, it is a new one: discovery must not take it for linked.
-    redis.call('HDEL', P .. 'known', c.primary)
-    remove(c)
+    -- Only upstream's word ends it (hide.lua): nobody may have been able to ask.
+    c.due = now + GRACE
+    save(c)
   elseif c.state == 'waking' and c.sent == 1 then
     if failed(c, 0, false) then save(c) end
   elseif c.state == 'waking' and expired(c) then

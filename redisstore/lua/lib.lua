@@ -17,13 +17,15 @@
 --   watched         zset    stream path -> when it came to be watched (a counter)
 --   due             zset    consumer -> deadline, ms
 --   dead            zset    generation of a deleted subscription -> when, ms
---   known           hash    stream path -> ms it was first heard of, after a "?" while it is awaited
+--   known           hash    stream path -> when it was first heard of, microseconds, after a "?" while it is awaited
 --   meta            hash    seq: the counter of watched; floor: the highest epoch of any consumer removed
 local P = KEYS[1]
 local now = tonumber(ARGV[1])
+local micros = now * 1000
 if now < 0 then
   local t = redis.call('TIME')
-  now = tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000)
+  micros = tonumber(t[1]) * 1000000 + tonumber(t[2])
+  now = math.floor(micros / 1000)
 end
 local WAKING, LIVENESS, GRACE = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local GC, PARK, NONCE, JITTER = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7], tonumber(ARGV[8])

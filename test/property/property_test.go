@@ -211,9 +211,10 @@ func (h *history) observe() {
 
 func (h *history) hide() {
 	path := h.pick("path", paths)
-	got, err := h.store.Hide(h.ctx, path)
+	a := rapid.SampledFrom([]fsm.Absence{fsm.Missing, fsm.MissingAnew, fsm.MissingStill, fsm.MissingStill}).Draw(h.t, "absence")
+	got, err := h.store.Hide(h.ctx, path, a)
 	h.must(err)
-	h.same("hide", got, h.w.hide(path))
+	h.same("hide", got, h.w.hide(path, a))
 }
 
 func (h *history) restart() {

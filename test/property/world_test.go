@@ -149,11 +149,12 @@ func (w *world) observe(path string, tail fsm.Offset) (o fsm.Observation) {
 	return o
 }
 
-func (w *world) hide(path string) (found bool) {
+func (w *world) hide(path string, a fsm.Absence) (found bool) {
 	for _, id := range w.ids() {
 		if c := w.consumers[id]; c.Primary == path {
 			found = true
-			w.consumers[id] = c.Hide(w.env(id))
+			c, e := c.Hide(w.env(id), a)
+			w.put(c, e, &fsm.Outcome{})
 		}
 	}
 	return found
