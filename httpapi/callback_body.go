@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/labstack/echo/v4"
 
@@ -133,12 +134,16 @@ func readPaths(o object, name string) ([]string, error) {
 	return paths, nil
 }
 
+var notInPath = strings.NewReplacer("?", "%3F", "#", "%23", "\x00", "%00")
+
 func readPath(raw json.RawMessage, name string) (string, error) {
 	text, err := value[string](raw, name, "a stream path")
 	if err != nil {
 		return "", err
 	}
-	path, err := fsm.CanonicalPath(text)
+	// Any text names a stream (webhook spec, Dynamic Subscribe: "No validation of stream paths"): what has no place in a
+	// path is percent-encoded, and only a size that cannot be is refused.
+	path, err := fsm.CanonicalPath("/" + notInPath.Replace(strings.TrimPrefix(text, "/")))
 	if err != nil {
 		return "", refuse(fsm.CodeInvalidRequest, "%s: %v", name, err)
 	}

@@ -201,15 +201,14 @@ func TestCallbackBodyErrorsNameTheField(t *testing.T) {
 		`{"epoch":7,"wake_id":7}`: "wake_id must", `{"epoch":7,"wake_id":""}`: "wake_id is empty",
 		`{"epoch":7,"done":1}`: "done must", `{"epoch":7,"acks":{}}`: "acks must", `{"epoch":7,"acks":[null]}`: "acks[0] must",
 		`{"epoch":7,"acks":["/a"]}`: "acks[0] must", `{"epoch":7,"acks":[{"offset":"1"}]}`: "acks[0].path must",
-		`{"epoch":7,"acks":[{"path":"/a"}]}`:                                        "acks[0].offset must",
-		`{"epoch":7,"acks":[{"path":"/a","offset":5}]}`:                             "acks[0].offset must",
-		`{"epoch":7,"acks":[{"path":"/a","offset":"5"},{"path":"a","offset":"5"}]}`: "acks[1].path: not a stream path",
-		`{"epoch":7,"subscribe":"/a"}`:                                              "subscribe must",
-		`{"epoch":7,"subscribe":["/a",7]}`:                                          "subscribe[1] must",
-		`{"epoch":7,"subscribe":["/a?b"]}`:                                          "subscribe[0]: not a stream path",
-		`{"epoch":7,"unsubscribe":[null]}`:                                          "unsubscribe[0] must",
-		`{"epoch":7,"unsubscribe":["x"]}`:                                           "unsubscribe[0]: not",
-		`{"epoch":7,"subscribe":["/a","/b","/c","/d"]}`:                             "subscribe: a consumer can be subscribed to at most 3 streams",
+		`{"epoch":7,"acks":[{"path":"/a"}]}`:                             "acks[0].offset must",
+		`{"epoch":7,"acks":[{"path":"/a","offset":5}]}`:                  "acks[0].offset must",
+		`{"epoch":7,"subscribe":"/a"}`:                                   "subscribe must",
+		`{"epoch":7,"subscribe":["/a",7]}`:                               "subscribe[1] must",
+		`{"epoch":7,"subscribe":["/` + strings.Repeat("x", 2048) + `"]}`: "subscribe[0]: not a stream path",
+		`{"epoch":7,"unsubscribe":[null]}`:                               "unsubscribe[0] must",
+		`{"epoch":7,"unsubscribe":["x"]}`:                                "unsubscribe[0]: not",
+		`{"epoch":7,"subscribe":["/a","/b","/c","/d"]}`:                  "subscribe: a consumer can be subscribed to at most 3 streams",
 	} {
 		a := h.callback(token, body)
 		h.want(a, 400, fsm.CodeInvalidRequest, says)
@@ -252,6 +251,16 @@ func TestCallbackSucceeds(t *testing.T) {
 	h.wantCalls("watch /agents/task-1 [/tools/x /lazy]")
 	if got := h.up.asked(); got[0] != primary || len(got) != 3 || !slices.Contains(got, "/lazy") || !slices.Contains(got, "/tools/x") {
 		t.Fatalf("asked upstream %q", got)
+	}
+}
+
+func TestCallbackSubscribesToAnyPath(t *testing.T) {
+	h := woken(t, nil)
+	a := h.callback(h.token(consumerID, epoch, 0), `{"epoch":7,"subscribe":["tools/x","/q?offset=1#y","/ü v","/a/../b"]}`)
+	for _, path := range []string{"/tools/x", "/q%3Foffset=1%23y", "/%C3%BC%20v", "/b"} {
+		if a.status != 200 || !strings.Contains(a.text, `{"path":"`+path+`","offset":"-1"}`) {
+			t.Errorf("%s is not among the streams: %d %s", path, a.status, a.text)
+		}
 	}
 }
 

@@ -188,7 +188,7 @@ func TestCallbackBadInput(t *testing.T) {
 			{epoch + `,"subscribe":{}}`, "subscribe"},
 			{epoch + `,"subscribe":[1]}`, "subscribe[0]"},
 			{epoch + `,"subscribe":["/x",null]}`, "subscribe[1]"},
-			{epoch + `,"subscribe":["/x?offset=1"]}`, "subscribe[0]"},
+			{epoch + `,"subscribe":["/` + strings.Repeat("x", 2048) + `"]}`, "subscribe[0]"},
 			{epoch + `,"unsubscribe":"` + s.path + `"}`, "unsubscribe"},
 			{epoch + `,"unsubscribe":[["` + s.path + `"]]}`, "unsubscribe[0]"},
 			{epoch + `,"done":"true"}`, "done"},
