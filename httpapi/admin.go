@@ -63,7 +63,7 @@ func (s *Service) nameStreams(c echo.Context, do func(context.Context, []string)
 	if len(list) > MaxNamed {
 		return refuse(fsm.CodeInvalidRequest, "streams: at most %d can be named at a time", MaxNamed)
 	}
-	paths, err := readPaths(o, "streams")
+	paths, err := readPaths(o, "streams", fsm.CanonicalPath)
 	if err != nil {
 		return err
 	}

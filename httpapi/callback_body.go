@@ -71,14 +71,14 @@ func (s *Service) readCallback(c echo.Context) (req callbackRequest, err error) 
 	if req.acks, err = s.readAcks(o); err != nil {
 		return req, err
 	}
-	if req.subscribe, err = readPaths(o, "subscribe"); err != nil {
+	if req.subscribe, err = readPaths(o, "subscribe", anyPath); err != nil {
 		return req, err
 	}
 	if len(req.subscribe) > s.cfg.MaxStreamsPerConsumer {
 		return req, refuse(fsm.CodeInvalidRequest, "subscribe: a consumer can be subscribed to at most %d streams",
 			s.cfg.MaxStreamsPerConsumer)
 	}
-	if req.unsubscribe, err = readPaths(o, "unsubscribe"); err != nil {
+	if req.unsubscribe, err = readPaths(o, "unsubscribe", anyPath); err != nil {
 		return req, err
 	}
 	req.done, _, err = optional[bool](o, "done", "true or false")
@@ -97,7 +97,7 @@ func (s *Service) readAcks(o object) ([]ack, error) {
 		if err != nil {
 			return nil, err
 		}
-		path, err := readPath(fields["path"], name+".path")
+		path, err := readPath(fields["path"], name+".path", anyPath)
 		if err != nil {
 			return nil, err
 		}
@@ -114,15 +114,15 @@ func (s *Service) readAcks(o object) ([]ack, error) {
 	return acks, nil
 }
 
-// readPaths reads an array of stream paths, each of them once.
-func readPaths(o object, name string) ([]string, error) {
+// readPaths reads an array of stream paths, each of them once. canonical brings a path to the form it is compared in.
+func readPaths(o object, name string, canonical func(string) (string, error)) ([]string, error) {
 	list, _, err := optional[[]json.RawMessage](o, name, "an array of stream paths")
 	if err != nil {
 		return nil, err
 	}
 	paths, seen := make([]string, 0, len(list)), make(map[string]bool, len(list))
 	for i, raw := range list {
-		path, err := readPath(raw, fmt.Sprintf("%s[%d]", name, i))
+		path, err := readPath(raw, fmt.Sprintf("%s[%d]", name, i), canonical)
 		if err != nil {
 			return nil, err
 		}
@@ -134,18 +134,22 @@ func readPaths(o object, name string) ([]string, error) {
 	return paths, nil
 }
 
-var notInPath = strings.NewReplacer("?", "%3F", "#", "%23", "\x00", "%00")
-
-func readPath(raw json.RawMessage, name string) (string, error) {
+func readPath(raw json.RawMessage, name string, canonical func(string) (string, error)) (string, error) {
 	text, err := value[string](raw, name, "a stream path")
 	if err != nil {
 		return "", err
 	}
-	// Any text names a stream (webhook spec, Dynamic Subscribe: "No validation of stream paths"): what has no place in a
-	// path is percent-encoded, and only a size that cannot be is refused.
-	path, err := fsm.CanonicalPath("/" + notInPath.Replace(strings.TrimPrefix(text, "/")))
+	path, err := canonical(text)
 	if err != nil {
 		return "", refuse(fsm.CodeInvalidRequest, "%s: %v", name, err)
 	}
 	return path, nil
+}
+
+var notInPath = strings.NewReplacer("?", "%3F", "#", "%23", "\x00", "%00")
+
+// anyPath takes any text for a stream path (webhook spec, Dynamic Subscribe: "No validation of stream paths"): what has no
+// place in one is percent-encoded, and only a size that cannot be is refused.
+func anyPath(text string) (string, error) {
+	return fsm.CanonicalPath("/" + notInPath.Replace(strings.TrimPrefix(text, "/")))
 }

@@ -86,7 +86,7 @@ func (f *following) gone(path string) {
 	f.t.Helper()
 	harness.Eventually(f.t, soon, "the consumer of "+path+" is removed", func() error {
 		if _, err := f.consumer(path); !errors.Is(err, fsm.ErrNotFound) {
-			return fmt.Errorf("looking for it: %v, want %v", err, fsm.ErrNotFound)
+			return fmt.Errorf("looking for it: %w, want %w", err, fsm.ErrNotFound)
 		}
 		return nil
 	})

@@ -153,10 +153,16 @@ func TestTheProgramRefusesToStart(t *testing.T) {
 		want     []string
 	}{
 		{"on a Redis with another number of partitions", map[string]string{"REVEILLE_PARTITIONS": "32"}, []string{"REVEILLE_PARTITIONS=64", "32"}},
-		{"when the API port is in use", map[string]string{"REVEILLE_LISTEN_ADDR": strings.TrimPrefix(e.rev.URL, "http://")},
-			[]string{"REVEILLE_LISTEN_ADDR", strings.TrimPrefix(e.rev.URL, "http://"), "in use"}},
-		{"when the operator port is in use", map[string]string{"REVEILLE_ADMIN_ADDR": strings.TrimPrefix(e.rev.Admin, "http://")},
-			[]string{"REVEILLE_ADMIN_ADDR", strings.TrimPrefix(e.rev.Admin, "http://"), "in use"}},
+		{
+			"when the API port is in use",
+			map[string]string{"REVEILLE_LISTEN_ADDR": strings.TrimPrefix(e.rev.URL, "http://")},
+			[]string{"REVEILLE_LISTEN_ADDR", strings.TrimPrefix(e.rev.URL, "http://"), "in use"},
+		},
+		{
+			"when the operator port is in use",
+			map[string]string{"REVEILLE_ADMIN_ADDR": strings.TrimPrefix(e.rev.Admin, "http://")},
+			[]string{"REVEILLE_ADMIN_ADDR", strings.TrimPrefix(e.rev.Admin, "http://"), "in use"},
+		},
 		{"with a Redis URL that is none", map[string]string{"REVEILLE_REDIS_URL": "http://user:hunter2@localhost"}, []string{"REVEILLE_REDIS_URL"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
