@@ -85,8 +85,11 @@ func (f *following) idle(path, at string) {
 func (f *following) gone(path string) {
 	f.t.Helper()
 	harness.Eventually(f.t, soon, "the consumer of "+path+" is removed", func() error {
-		if _, err := f.consumer(path); !errors.Is(err, fsm.ErrNotFound) {
-			return fmt.Errorf("looking for it: %w, want %w", err, fsm.ErrNotFound)
+		switch _, err := f.consumer(path); {
+		case err == nil:
+			return errors.New("it is still there")
+		case !errors.Is(err, fsm.ErrNotFound):
+			return err
 		}
 		return nil
 	})
