@@ -141,6 +141,12 @@ func (w *watch) partitions() map[int]fsm.Offset {
 	return m
 }
 
+// untoldOf says whether a partition, as far as this process knows, was not told a tail that the store has noted in it.
+func (w *watch) untoldOf(partition int, tail fsm.Offset) bool {
+	told, watched := w.partitions()[partition]
+	return !watched || told == "" || told != tail
+}
+
 func (w *watch) asked() int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -200,9 +206,15 @@ func (w *watch) run(ctx context.Context) {
 		if !failed {
 			failures.reset()
 		}
-		// A closed stream at its end has nothing to show any more.
-		if w.t.watches.endUnwatched(w) || info.Closed && w.t.watches.endClosed(w, asked) {
+		if w.t.watches.endUnwatched(w) {
 			return
+		}
+		if info.Closed {
+			// It is at its end and has nothing to show any more, but to whoever asked for it meanwhile.
+			if w.t.watches.endClosed(w, asked) {
+				return
+			}
+			continue
 		}
 		moved := at.moved || at.offset != "" && at.offset != info.Tail
 		at.offset, at.moved = info.Tail, false

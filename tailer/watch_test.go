@@ -245,6 +245,13 @@ func TestAClosedStreamAtItsEndIsNotWatchedAnyMore(t *testing.T) {
 			t.Errorf("woken with %+v", w.Streams[0])
 		}
 		r.until("the loop is over", func() bool { return r.watches.find("/a") == nil })
+		// The store still lists it as watched.
+		if err := r.watches.readNew(t.Context(), map[int]int64{}); err != nil {
+			t.Fatal(err)
+		}
+		if r.watches.find("/a") != nil {
+			t.Error("watched again")
+		}
 	})
 }
 

@@ -73,7 +73,11 @@ func (ws *watches) Run(ctx context.Context) error {
 
 func (ws *watches) readNew(ctx context.Context, seqs map[int]int64) error {
 	for _, partition := range ws.partitions() {
-		err := ws.read(ctx, partition, seqs, func(entry fsm.Watched) { ws.watch(partition, entry.Path) })
+		err := ws.read(ctx, partition, seqs, func(entry fsm.Watched) {
+			if w, runs := ws.get(entry.Path); w == nil || runs || w.untoldOf(partition, entry.Tail) {
+				ws.watch(partition, entry.Path)
+			}
+		})
 		if err != nil {
 			return err
 		}
@@ -109,7 +113,7 @@ func (ws *watches) readAll(ctx context.Context, seqs map[int]int64) error {
 			}
 			told, watched := w.partitions()[partition]
 			switch {
-			case !watched, !runs && (told == "" || told != entry.Tail):
+			case !watched, !runs && w.untoldOf(partition, entry.Tail):
 				ws.watch(partition, entry.Path)
 			case told.After(entry.Tail):
 				w.distrust(partition)
@@ -154,8 +158,8 @@ func (ws *watches) watch(partition int, path string) {
 	if ws.ctx == nil {
 		return
 	}
-	w := ws.byPath[path]
-	if w == nil {
+	w, runs := ws.byPath[path]
+	if !runs {
 		w = newWatch(ws.t, path)
 		if was := ws.closed[path]; was != nil {
 			for partition := range was.partitions() {
@@ -164,10 +168,12 @@ func (ws *watches) watch(partition int, path string) {
 			delete(ws.closed, path)
 		}
 		ws.byPath[path] = w
+	}
+	w.add(partition)
+	if !runs {
 		ctx := ws.ctx
 		ws.wg.Go(func() { w.run(ctx) })
 	}
-	w.add(partition)
 }
 
 // find returns the loop of a stream, or nil.
