@@ -78,6 +78,8 @@ func TestLifeOnEveryKindOfRedis(t *testing.T) {
 	for name, url := range map[string]func(*testing.T) string{
 		"redis-server": func(t *testing.T) string { return harness.StartRedis(t).URL },
 		"embedded":     func(*testing.T) string { return redisstore.Embedded },
+		"cluster":      func(t *testing.T) string { url, _ := harness.StartRedisCluster(t, 3); return url },
+		"sentinel":     func(t *testing.T) string { return harness.StartRedisSentinel(t) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx := t.Context()
@@ -140,7 +142,24 @@ func TestLifeOnEveryKindOfRedis(t *testing.T) {
 
 // leftovers are the keys that a store without subscriptions and streams need not have.
 func leftovers(t *testing.T, w *world) (left []string) {
-	for _, key := range must[[]string](t)(w.rdb.Keys(t.Context(), "*").Result()) {
+	var all []string
+	keys := func(ctx context.Context, c *redis.Client) error {
+		found, err := c.Keys(ctx, "*").Result()
+		all = append(all, found...)
+		return err
+	}
+	switch c := w.rdb.(type) {
+	case *redis.Client:
+		must[any](t)(nil, keys(t.Context(), c))
+	case *redis.ClusterClient:
+		var mu sync.Mutex
+		must[any](t)(nil, c.ForEachMaster(t.Context(), func(ctx context.Context, c *redis.Client) error {
+			mu.Lock()
+			defer mu.Unlock()
+			return keys(ctx, c)
+		}))
+	}
+	for _, key := range all {
 		if !strings.HasPrefix(key, "rv:{") {
 			t.Errorf("key %q has no hash tag", key)
 		}
@@ -187,7 +206,11 @@ func TestCheck(t *testing.T) {
 }
 
 func TestConnectNamesWhatIsWrong(t *testing.T) {
-	for _, bad := range []string{"", "localhost:6379", "http://localhost", "redis://", "redis://u:pass@h:6379/x", "redis://h?nonsense=1", "::"} {
+	for _, bad := range []string{
+		"", "localhost:6379", "http://localhost", "redis://", "redis://u:pass@h:6379/x", "redis://h?nonsense=1", "::",
+		"redis+cluster://", "redis+cluster://h:1/3", "redis+cluster://h:1,,h:2", "redis+cluster://u:pass@%zz@h", "redis+sentinel://h:1",
+		"redis+sentinel:///name", "redis+other://h:1", "rediss+://",
+	} {
 		_, _, err := redisstore.Connect(bad)
 		if err == nil || strings.Contains(err.Error(), "pass@") {
 			t.Errorf("%q: %v", bad, err)

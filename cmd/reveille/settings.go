@@ -32,7 +32,7 @@ const prefix = "REVEILLE"
 type settings struct {
 	UpstreamURL     string        `envconfig:"UPSTREAM_URL" desc:"required; root of the stream server: the stream /a is {root}/a"`
 	UpstreamHeaders headers       `envconfig:"UPSTREAM_HEADERS" secret:"true" desc:"Name=value,… sent with Reveille's own requests to the stream server"`
-	RedisURL        string        `envconfig:"REDIS_URL" secret:"true" desc:"required; redis://…, rediss://…, or embedded: in this process and forgotten with it, for trying out"`
+	RedisURL        string        `envconfig:"REDIS_URL" secret:"true" desc:"required; redis://…, redis+cluster://h1,h2, redis+sentinel://h1,h2/name (rediss for TLS), or embedded: in this process and forgotten with it, for trying out"`
 	Partitions      int           `envconfig:"PARTITIONS" default:"64" desc:"partitions of the state, 1 to 4096; cannot change once the database is in use"`
 	PublicURL       string        `envconfig:"PUBLIC_URL" default:"http://localhost:8080" desc:"what callback URLs begin with: where workers reach the API port"`
 	TokenKey        []string      `envconfig:"TOKEN_KEY" secret:"true" desc:"required unless Redis is embedded; signs callback tokens, at least 32 bytes; an older key that is still accepted may follow a comma"`
@@ -167,7 +167,7 @@ func (s *settings) check() (err error) {
 		return wrong("UPSTREAM_URL", redact(s.UpstreamURL), err.Error())
 	}
 	if s.RedisURL == "" {
-		return wrong("REDIS_URL", "", "redis://[user:password@]host:port[/database], rediss://… for TLS, or \"embedded\" to try it out")
+		return wrong("REDIS_URL", "", "redis://[user:password@]host:port[/database], redis+cluster://…, redis+sentinel://…/name, rediss for TLS, or \"embedded\" to try it out")
 	}
 	if _, err = origin(s.PublicURL); err != nil {
 		return wrong("PUBLIC_URL", redact(s.PublicURL), err.Error())

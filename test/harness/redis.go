@@ -58,10 +58,13 @@ func (r *Redis) Client() *redis.Client {
 	return c
 }
 
+func redisCommand(args ...string) *exec.Cmd {
+	return exec.Command("redis-server", args...) // ended by Process
+}
+
 func (r *Redis) start(out *Output) {
 	r.t.Helper()
-	cmd := exec.Command("redis-server", r.args...)
-	p, err := Start("redis-server", out, cmd)
+	p, err := Start("redis-server", out, redisCommand(r.args...))
 	if err != nil {
 		r.t.Fatal(err)
 	}
