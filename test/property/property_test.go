@@ -7,8 +7,10 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -29,6 +31,10 @@ func TestMain(m *testing.M) {
 	flag.Parse()
 	if f := flag.Lookup("rapid.checks"); f.Value.String() == f.DefValue {
 		_ = f.Value.Set(histories)
+	}
+	// Drawn here rather than by rapid, so that it can be printed whatever the outcome.
+	if f := flag.Lookup("rapid.seed"); f.Value.String() == f.DefValue {
+		_ = f.Value.Set(strconv.FormatUint(rand.Uint64()|1, 10))
 	}
 	os.Exit(m.Run())
 }
@@ -72,7 +78,7 @@ type history struct {
 // TestScriptsDoWhatTheTransitionsSay is the property test of the state machine.
 func TestScriptsDoWhatTheTransitionsSay(t *testing.T) {
 	rdb := harness.StartRedis(t).Client()
-	t.Logf("%s histories; a failure prints the seed that repeats it (-rapid.seed)", flag.Lookup("rapid.checks").Value)
+	t.Logf("%s histories; -rapid.seed=%s repeats them", flag.Lookup("rapid.checks").Value, flag.Lookup("rapid.seed").Value)
 	tokens, err := fsm.NewTokens(strings.Repeat("k", fsm.MinTokenKey))
 	if err != nil {
 		t.Fatal(err)
