@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
@@ -202,6 +203,35 @@ func TestCheck(t *testing.T) {
 	err = open(t, strings.Replace(server.URL, "redis://", "redis://:wrong@", 1), 8).Check(t.Context())
 	if !errors.Is(err, redisstore.ErrIncompatible) || strings.Contains(err.Error(), "wrong") && !strings.Contains(err.Error(), "refuses") {
 		t.Errorf("a wrong password: %v", err)
+	}
+}
+
+// TestCheckRefusesAnOldRedis has a server that says it is old: the real one cannot be made to.
+func TestCheckRefusesAnOldRedis(t *testing.T) {
+	for version, fit := range map[string]bool{
+		"5.0.14": false, "6.0.16": false, "6.1.9": false, "6.2.0": true, "7.0.15": true, "10.0.0": true, "": false, "x.y": false,
+	} {
+		t.Run("version "+version, func(t *testing.T) {
+			old, err := server.NewServer("127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer old.Close()
+			for cmd, answer := range map[string]func(*server.Peer){
+				"INFO":   func(c *server.Peer) { c.WriteBulk("# Server\r\nredis_version:" + version + "\r\n") },
+				"CLIENT": func(c *server.Peer) { c.WriteOK() },
+				"HSETNX": func(c *server.Peer) { c.WriteInt(1) },
+				"HGET":   func(c *server.Peer) { c.WriteBulk("8") },
+			} {
+				if err := old.Register(cmd, func(c *server.Peer, _ string, _ []string) { answer(c) }); err != nil {
+					t.Fatal(err)
+				}
+			}
+			err = open(t, "redis://"+old.Addr().String(), 8).Check(t.Context())
+			if fit != (err == nil) || !fit && (!errors.Is(err, redisstore.ErrIncompatible) || !strings.Contains(err.Error(), "6.2")) {
+				t.Errorf("version %q: %v", version, err)
+			}
+		})
 	}
 }
 

@@ -74,7 +74,7 @@ func TestPathsNoPatternCanMatchAreNotTracked(t *testing.T) {
 		if err := r.Name(t.Context(), []string{path}); err != nil {
 			t.Error(err)
 		}
-		if known, awaited := r.store.knows(path); known || awaited || len(r.watches.all()) != 0 {
+		if known, awaited := r.store.knows(path); known || awaited || r.loops() != 0 {
 			t.Errorf("%s is tracked", path)
 		}
 	}

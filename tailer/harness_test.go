@@ -156,3 +156,10 @@ func (r *rig) watchedLive(path string) {
 	r.t.Helper()
 	r.until("the stream is watched live", func() bool { return r.up.waiters(path) == 1 })
 }
+
+// loops is how many streams are watched.
+func (r *rig) loops() int {
+	r.watches.mu.Lock()
+	defer r.watches.mu.Unlock()
+	return len(r.watches.byPath)
+}

@@ -194,16 +194,6 @@ func (ws *watches) get(path string) (w *watch, runs bool) {
 	return ws.closed[path], false
 }
 
-func (ws *watches) all() []*watch {
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	list := make([]*watch, 0, len(ws.byPath))
-	for _, w := range ws.byPath {
-		list = append(list, w)
-	}
-	return list
-}
-
 // doubt has a stream looked at now and the store told its tail again, if it has a loop or had one until it was closed.
 func (ws *watches) doubt(path string) {
 	w, runs := ws.get(path)
