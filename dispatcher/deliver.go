@@ -8,21 +8,32 @@ import (
 	"reveille/fsm"
 )
 
-// Deliver makes delivery attempts: at once where a slot is free, otherwise when one is. It does not block. After a stop
-// it does nothing; the deadlines of the attempts bring them back.
+// Deliver makes delivery attempts: at once where a slot is free, otherwise when one is. It does not block. After a stop it hands
+// them back to the store, for another replica, and takes the time of that.
 func (d *Dispatcher) Deliver(wakes []fsm.Wake) {
 	if len(wakes) == 0 {
 		return
 	}
+	if !d.place(wakes) {
+		refs := make([]fsm.WakeRef, len(wakes))
+		for i, w := range wakes {
+			refs[i] = w.Ref()
+		}
+		d.handBack(refs)
+	}
+}
+
+// place has attempts made, unless the program stops.
+func (d *Dispatcher) place(wakes []fsm.Wake) bool {
 	catalog := d.cfg.Store.Catalog()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.stopped {
-		return
+		return false
 	}
 	for _, w := range wakes {
 		if sub, ok := subscriptionOf(catalog, w); ok {
-			d.place(sub, w)
+			d.placeOne(sub, w)
 			continue
 		}
 		if len(d.strangers) >= d.cfg.MaxQueued {
@@ -32,6 +43,7 @@ func (d *Dispatcher) Deliver(wakes []fsm.Wake) {
 		d.strangers = append(d.strangers, w)
 		signal(d.strangersReady)
 	}
+	return true
 }
 
 func subscriptionOf(c *fsm.Catalog, w fsm.Wake) (fsm.Subscription, bool) {
@@ -46,8 +58,8 @@ func signal(c chan struct{}) {
 	}
 }
 
-// place sends a wake or puts it in line. d.mu is held.
-func (d *Dispatcher) place(sub fsm.Subscription, w fsm.Wake) {
+// placeOne sends a wake or puts it in line. d.mu is held.
+func (d *Dispatcher) placeOne(sub fsm.Subscription, w fsm.Wake) {
 	now := d.cfg.Clock()
 	l := d.slots.lane(laneKey{sub.ID, sub.Generation})
 	if l.queue.Len() == 0 && d.slots.mayStart(l, now) {
@@ -133,6 +145,9 @@ func (d *Dispatcher) follow(out fsm.Outcome) {
 	if len(out.Idle) > 0 {
 		d.cfg.Streams.Idle(out.Idle)
 	}
+	for _, path := range out.Hidden {
+		d.cfg.Streams.Gone(path)
+	}
 }
 
 // parkLater has the store told that a wake waits. d.mu is held.
@@ -160,7 +175,7 @@ func (d *Dispatcher) runParker(ctx context.Context) {
 			continue
 		}
 		call, cancel := context.WithTimeout(ctx, reportTimeout)
-		err := d.cfg.Store.Park(call, ref)
+		err := d.cfg.Store.Park(call, ref, parkTime)
 		cancel()
 		if ctx.Err() != nil {
 			return
@@ -222,7 +237,7 @@ func (d *Dispatcher) runStrangers(ctx context.Context) {
 		d.mu.Lock()
 		for _, w := range wakes {
 			if sub, ok := subscriptionOf(catalog, w); ok && !d.stopped {
-				d.place(sub, w)
+				d.placeOne(sub, w)
 			}
 		}
 		d.mu.Unlock()

@@ -31,6 +31,8 @@ type idles struct {
 	paths []string
 }
 
+func (i *idles) Gone(string) {}
+
 func (i *idles) Idle(paths []string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -460,8 +462,8 @@ func TestWakesBeyondTheLineAreLeftToTheirDeadline(t *testing.T) {
 	<-hit
 	f.store.untilCalls(t, "Park", 1)
 	f.stop()
-	if got := f.store.called("Park"); got != 1 {
-		t.Errorf("%d were parked", got)
+	if parked, back := f.store.called("Park"), f.store.called("HandBack"); parked != 1 || back != 1 {
+		t.Errorf("%d were parked and %d handed back when it stopped", parked, back)
 	}
 	if n := f.logs.FilterMessageSnippet("too many wakes").Len(); n != 1 {
 		t.Errorf("logged %d times", n)

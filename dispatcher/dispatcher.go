@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
 
 	"reveille/fsm"
 )
@@ -21,6 +22,7 @@ import (
 // Store is what the dispatcher uses of fsm.Store.
 type Store interface {
 	fsm.DeliveryStore
+	Ownership() *fsm.Ownership
 	Catalog() *fsm.Catalog
 	RefreshCatalog(ctx context.Context) error
 }
@@ -28,6 +30,7 @@ type Store interface {
 // Streams is what the dispatcher uses of fsm.Streams.
 type Streams interface {
 	Idle(paths []string)
+	Gone(path string)
 }
 
 // Config of a Dispatcher. Store, Streams, Tokens and PublicURL are required; a zero in any other field is its default.
@@ -78,6 +81,11 @@ const (
 	reportGrace = 5 * time.Second
 	// parkers is how many calls to Park may be under way at once.
 	parkers = 8
+	// parkTime is how long a wake that waits for a free slot is left alone before another replica may take it: well over the
+	// time that a request may stay open.
+	parkTime = time.Minute
+	// handBackTime bounds how long a program that stops takes to hand back the wakes that wait.
+	handBackTime = 5 * time.Second
 	// forgetEvery is how often what is known of deleted subscriptions is dropped.
 	forgetEvery = time.Minute
 )
@@ -198,7 +206,7 @@ func (d *Dispatcher) CheckTarget(ctx context.Context, url string) error {
 }
 
 // Run acts on deadlines and works through what waits, until its context ends. Then no new work is taken, what waits is
-// left to its deadlines, and requests in flight get ShutdownGrace to end and to be reported. It returns nil.
+// handed back to the store, and requests in flight get ShutdownGrace to end and to be reported. It returns nil.
 func (d *Dispatcher) Run(ctx context.Context) error {
 	var workers sync.WaitGroup
 	workers.Go(func() { d.runTimers(ctx) })
@@ -208,20 +216,44 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 		workers.Go(func() { d.runParker(ctx) })
 	}
 	<-ctx.Done()
-	d.stop()
+	waiting := d.stop()
 	workers.Wait()
+	d.handBack(waiting)
 	d.drain()
 	d.sender.close()
 	return nil
 }
 
-func (d *Dispatcher) stop() {
+// stop has no new attempts begin, and returns those that wait.
+func (d *Dispatcher) stop() (waiting []fsm.WakeRef) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.stopped = true
-	d.slots.clear()
+	for _, w := range d.strangers {
+		waiting = append(waiting, w.Ref())
+	}
+	waiting = append(waiting, d.slots.clear()...)
 	d.toPark.Init()
 	d.strangers = nil
+	return waiting
+}
+
+// handBack tells the store that attempts will not be made here: whoever owns their partitions makes them at once. Those that it
+// could not be told of wait for their deadlines.
+func (d *Dispatcher) handBack(waiting []fsm.WakeRef) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.reports), handBackTime)
+	defer cancel()
+	var calls errgroup.Group
+	calls.SetLimit(parkers)
+	for _, ref := range waiting {
+		calls.Go(func() error {
+			if ctx.Err() == nil {
+				d.noteStore(d.cfg.Store.Park(ctx, ref, 0))
+			}
+			return nil
+		})
+	}
+	_ = calls.Wait()
 }
 
 // drain waits for the attempts in flight: first for their requests, then for what is to be reported of them.

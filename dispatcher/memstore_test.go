@@ -46,7 +46,6 @@ func newMemStore() *memStore {
 		consumers: map[string]fsm.Consumer{}, calls: map[string]int{},
 		timing: fsm.Timing{
 			Waking: 10 * time.Second, Liveness: 45 * time.Second, GoneGrace: 30 * time.Second, GCAfter: 72 * time.Hour,
-			Park: time.Minute,
 		},
 	}
 	s.catalog.Replace(nil, 0)
@@ -162,9 +161,13 @@ func (s *memStore) Fail(ctx context.Context, r fsm.WakeRef, retryAfter time.Dura
 	})
 }
 
-func (s *memStore) Park(ctx context.Context, r fsm.WakeRef) error {
-	_, err := s.transit(ctx, "Park", r, func(c fsm.Consumer, env fsm.Env) (fsm.Consumer, fsm.Effects) {
-		return c.Park(env, r), fsm.Effects{}
+func (s *memStore) Park(ctx context.Context, r fsm.WakeRef, wait time.Duration) error {
+	name := "Park"
+	if wait == 0 {
+		name = "HandBack"
+	}
+	_, err := s.transit(ctx, name, r, func(c fsm.Consumer, env fsm.Env) (fsm.Consumer, fsm.Effects) {
+		return c.Park(env, r, wait), fsm.Effects{}
 	})
 	return err
 }
@@ -208,7 +211,7 @@ func (s *memStore) Due(ctx context.Context, _, limit int) (fsm.Outcome, int, err
 	return out, n, nil
 }
 
-func (s *memStore) NextDue(ctx context.Context) ([]time.Duration, error) {
+func (s *memStore) NextDue(ctx context.Context, _ []int) ([]time.Duration, error) {
 	if err := s.begin(ctx, "NextDue"); err != nil {
 		return nil, err
 	}
@@ -224,6 +227,8 @@ func (s *memStore) NextDue(ctx context.Context) ([]time.Duration, error) {
 	}
 	return []time.Duration{next}, nil
 }
+
+func (s *memStore) Ownership() *fsm.Ownership { return fsm.NewOwnership(1, 0) }
 
 func (s *memStore) Catalog() *fsm.Catalog { return s.catalog }
 

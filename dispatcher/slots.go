@@ -192,13 +192,17 @@ func (s *slots) forget(keep func(laneKey) bool) {
 	}
 }
 
-// clear drops all that waits.
-func (s *slots) clear() {
+// clear empties the lanes and returns what was in them.
+func (s *slots) clear() (waiting []fsm.WakeRef) {
 	for e := s.waiting.Front(); e != nil; e = e.Next() {
 		l := e.Value.(*lane)
+		for q := l.queue.Front(); q != nil; q = q.Next() {
+			waiting = append(waiting, q.Value.(*item).ref)
+		}
 		l.queue.Init()
 		l.turn = nil
 	}
 	s.waiting.Init()
 	clear(s.queued)
+	return waiting
 }

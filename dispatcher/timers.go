@@ -16,7 +16,7 @@ const (
 	// dueErrors is how many partitions may fail before one look gives up: the others would fail as well.
 	dueErrors = 3
 	// dueBackoffMax is the longest pause while the store is not available.
-	dueBackoffMax = 5 * time.Second
+	dueBackoffMax = time.Second
 )
 
 // runTimers acts on deadlines: retries, the waking timeout, the liveness timeout and removals are all of that kind.
@@ -38,25 +38,25 @@ func (d *Dispatcher) runTimers(ctx context.Context) {
 	}
 }
 
-// tick acts on every deadline that has passed and returns how long to wait until the next look.
+// tick acts on every deadline of the owned partitions that has passed and returns how long to wait until the next look.
 func (d *Dispatcher) tick(ctx context.Context, first int) (time.Duration, error) {
-	next, err := d.cfg.Store.NextDue(ctx)
-	if err != nil {
-		return 0, err
+	owned := d.cfg.Store.Ownership().Partitions()
+	next, failure := d.cfg.Store.NextDue(ctx, owned)
+	if next == nil && failure != nil {
+		return 0, failure
 	}
 	pause := d.cfg.DueInterval
 	var due []int
 	for i := range next {
-		p := (first + i) % len(next)
+		at := (first + i) % len(next)
 		switch {
-		case next[p] == 0:
-			due = append(due, p)
-		case next[p] > 0:
-			pause = min(pause, next[p])
+		case next[at] == 0:
+			due = append(due, owned[at])
+		case next[at] > 0:
+			pause = min(pause, next[at])
 		}
 	}
 	errs := 0
-	var failure error
 	for range dueRounds {
 		if len(due) == 0 {
 			break

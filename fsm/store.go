@@ -11,6 +11,8 @@ type Outcome struct {
 	Wakes []Wake
 	// Idle are the streams of consumers that have come to rest.
 	Idle []string
+	// Hidden are the primary streams of consumers that have been hidden for a while: whether they are back is to be looked at.
+	Hidden []string
 	// Removed counts consumers that are gone from now on.
 	Removed int
 }
@@ -19,6 +21,7 @@ type Outcome struct {
 func (o *Outcome) Add(p Outcome) {
 	o.Wakes = append(o.Wakes, p.Wakes...)
 	o.Idle = append(o.Idle, p.Idle...)
+	o.Hidden = append(o.Hidden, p.Hidden...)
 	o.Removed += p.Removed
 }
 
@@ -106,18 +109,20 @@ type StreamStore interface {
 
 	// RegistryOffset is how far the registry stream was read; Start before the first time.
 	RegistryOffset(ctx context.Context) (Offset, error)
-	SetRegistryOffset(ctx context.Context, o Offset) error
+	// MoveRegistryOffset moves it on, and does nothing if it is not at from (any more).
+	MoveRegistryOffset(ctx context.Context, from, to Offset) (moved bool, err error)
 }
 
 // DeliveryStore drives the deliveries.
 type DeliveryStore interface {
 	// Due acts on the deadlines of a partition that have passed, at most limit of them, and returns how many there were.
 	Due(ctx context.Context, partition, limit int) (o Outcome, n int, err error)
-	// NextDue returns, for each partition, how long it is until its next deadline; negative if there is none.
-	NextDue(ctx context.Context) ([]time.Duration, error)
+	// NextDue returns, for each of the partitions, how long it is until its next deadline; negative if there is none, or if the
+	// partition could not be asked for. The error is that of one such partition; the others' deadlines are good.
+	NextDue(ctx context.Context, partitions []int) ([]time.Duration, error)
 	// Fail, Park, Begin, Accept and Finish are the transitions of the same name on Consumer.
 	Fail(ctx context.Context, r WakeRef, retryAfter time.Duration, retired bool) (Outcome, error)
-	Park(ctx context.Context, r WakeRef) error
+	Park(ctx context.Context, r WakeRef, wait time.Duration) error
 	Begin(ctx context.Context, r WakeRef) (Outcome, error)
 	Accept(ctx context.Context, r WakeRef) error
 	Finish(ctx context.Context, r WakeRef, seen []StreamTail) (Outcome, error)
@@ -139,12 +144,46 @@ type CallbackReply struct {
 	Outcome
 }
 
+// ReplicaStore shares the work out among the replicas.
+type ReplicaStore interface {
+	// Ownership is what this replica works for.
+	Ownership() *Ownership
+	// Hint tells the other replicas something. It does not block, and a hint may get lost.
+	Hint(h Hint)
+}
+
+// Hint is something that replicas tell each other so that it is acted on at once. Each of them would find it out by itself
+// within seconds.
+type Hint struct {
+	Kind HintKind
+	// Partition that a HintWatch is about.
+	Partition int
+	// Path of the stream.
+	Path string
+}
+
+// HintKind is what a hint is about.
+type HintKind string
+
+// The kinds of hints. All are for whoever watches the stream.
+const (
+	// HintWatch is: consumers of a partition are subscribed to the stream now.
+	HintWatch HintKind = "watch"
+	// HintIdle is: a consumer of the stream has come to rest.
+	HintIdle HintKind = "idle"
+	// HintGone is: the stream's consumers were hidden, because upstream had no such stream a moment ago.
+	HintGone HintKind = "gone"
+	// HintDeleted is: a client has deleted the stream.
+	HintDeleted HintKind = "deleted"
+)
+
 // Store is all of the state. Every method may return an error that wraps ErrUnavailable.
 type Store interface {
 	SubscriptionStore
 	StreamStore
 	DeliveryStore
 	CallbackStore
+	ReplicaStore
 	// Ping returns nil if the store answers.
 	Ping(ctx context.Context) error
 }

@@ -18,8 +18,6 @@ type Timing struct {
 	// GCAfter is how long deliveries may fail without a break before the consumer is removed (webhook spec, Garbage
 	// Collection).
 	GCAfter time.Duration
-	// Park is how long an attempt that waits for a free slot is left alone before it is handed out again.
-	Park time.Duration
 }
 
 // Env is what a transition needs of the world.
@@ -27,6 +25,8 @@ type Env struct {
 	Now time.Time
 	// WakeID is the ID of the new wake, should there be one.
 	WakeID string
+	// Base is what the epoch of a new wake lies above (Fence).
+	Base   int64
 	Jitter Jitter
 	Timing Timing
 }
@@ -39,6 +39,8 @@ type Effects struct {
 	Removed bool
 	// Idled is true if the consumer has come to rest: its streams are of interest again.
 	Idled bool
+	// Hidden is true if the consumer has been hidden for a while: whether its primary stream is back is to be looked at.
+	Hidden bool
 }
 
 // NewConsumer is the consumer that a subscription gets for a stream, before anything happened to it. epoch is the
@@ -106,7 +108,7 @@ func (c *Consumer) settle(env Env) *Wake {
 	if !c.Pending() {
 		return nil
 	}
-	c.State, c.Epoch, c.WakeID = Waking, c.Epoch+1, env.WakeID
+	c.State, c.Epoch, c.WakeID = Waking, max(c.Epoch, env.Base)+1, env.WakeID
 	c.Moved, c.Attempt, c.Sent = false, 0, false
 	switch {
 	case c.Retired:
@@ -241,7 +243,7 @@ func (c Consumer) Due(env Env) (Consumer, Effects) {
 	case !c.HiddenAt.IsZero():
 		// Only upstream's word ends it (Hide): nobody may have been able to ask.
 		c.Deadline = env.Now.Add(env.Timing.GoneGrace)
-		return c, Effects{}
+		return c, Effects{Hidden: true}
 	case c.State == Waking && c.Sent:
 		return c.failed(env, 0, false)
 	case c.State == Waking && c.expired(env):
@@ -289,13 +291,19 @@ func (c Consumer) failed(env Env, retryAfter time.Duration, retired bool) (Consu
 	return c, Effects{}
 }
 
-// Park is: the attempt handed out waits for a free slot and was not begun.
-func (c Consumer) Park(env Env, r WakeRef) Consumer {
-	if !c.Current(r) || c.State != Waking || !c.Sent || c.Attempt != r.Attempt || !c.HiddenAt.IsZero() {
+// Park is: the attempt handed out was not begun and is not to be for this long, unless somebody begins it. Parked again, it waits
+// from then on.
+func (c Consumer) Park(env Env, r WakeRef, wait time.Duration) Consumer {
+	if !c.Current(r) || c.State != Waking || !c.HiddenAt.IsZero() {
 		return c
 	}
-	c.Attempt, c.Sent = c.Attempt-1, false
-	c.Deadline = env.Now.Add(env.Timing.Park)
+	switch {
+	case c.Sent && c.Attempt == r.Attempt:
+		c.Attempt, c.Sent = c.Attempt-1, false
+	case c.Sent || c.Retired || c.Attempt != r.Attempt-1:
+		return c
+	}
+	c.Deadline = env.Now.Add(wait)
 	return c
 }
 

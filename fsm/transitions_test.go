@@ -6,7 +6,7 @@ import (
 )
 
 var timing = Timing{
-	Waking: 10 * time.Second, Liveness: 45 * time.Second, GoneGrace: 30 * time.Second, GCAfter: 72 * time.Hour, Park: 30 * time.Second,
+	Waking: 10 * time.Second, Liveness: 45 * time.Second, GoneGrace: 30 * time.Second, GCAfter: 72 * time.Hour,
 }
 
 var t0 = time.UnixMilli(1_790_000_000_000)
@@ -233,9 +233,12 @@ func TestFailures(t *testing.T) {
 		}
 	})
 	t.Run("a parked attempt counts for nothing", func(t *testing.T) {
-		parked := c.Park(at(0), first)
-		if parked.Attempt != 0 || parked.Sent || !parked.FirstFailure.IsZero() {
+		parked := c.Park(at(0), first, time.Minute)
+		if parked.Attempt != 0 || parked.Sent || !parked.FirstFailure.IsZero() || !parked.Deadline.Equal(at(time.Minute).Now) {
 			t.Errorf("parked: %+v", parked)
+		}
+		if again := parked.Park(at(time.Second), first, 0); !again.Deadline.Equal(at(time.Second).Now) || again.Attempt != 0 {
+			t.Errorf("parked again for no time: %+v", again)
 		}
 		begun, e := parked.Begin(at(time.Minute), first)
 		if e.Wake == nil || e.Wake.Attempt != 1 || !begun.Sent {
@@ -243,6 +246,10 @@ func TestFailures(t *testing.T) {
 		}
 		if _, e := begun.Begin(at(time.Minute), first); e.Wake != nil {
 			t.Error("begun twice")
+		}
+		failed, _ := begun.Fail(at(time.Minute), begun.wakeNow().Ref(), 0, false)
+		if again := failed.Park(at(2*time.Minute), first, 0); !again.Deadline.Equal(failed.Deadline) {
+			t.Errorf("an attempt that was made and failed was parked: %+v", again)
 		}
 	})
 }

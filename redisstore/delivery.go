@@ -4,8 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"reveille/fsm"
 )
 
@@ -21,27 +19,28 @@ func (s *Store) Due(ctx context.Context, partition, limit int) (fsm.Outcome, int
 }
 
 // NextDue implements fsm.DeliveryStore.
-func (s *Store) NextDue(ctx context.Context) ([]time.Duration, error) {
-	now, err := s.now(ctx)
-	if err != nil {
-		return nil, err
-	}
-	first := make([]*redis.ZSliceCmd, s.keys.partitions)
-	pipe := s.rdb.Pipeline()
-	for p := range first {
-		first[p] = pipe.ZRangeWithScores(ctx, s.keys.due(p), 0, 0)
-	}
-	if _, err := pipe.Exec(ctx); wrap(err) != nil {
-		return nil, wrap(err)
-	}
-	next := make([]time.Duration, len(first))
-	for p, cmd := range first {
-		next[p] = -1
-		if z := cmd.Val(); len(z) > 0 {
-			next[p] = max(0, time.UnixMilli(int64(z[0].Score)).Sub(now))
+func (s *Store) NextDue(ctx context.Context, partitions []int) ([]time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	now := s.draw().millis()
+	replies := s.pipeline(ctx, scriptNextDue, len(partitions), func(i int) ([]string, []any) {
+		return []string{s.keys.due(partitions[i])}, []any{now}
+	})
+	next := make([]time.Duration, len(partitions))
+	var failure error
+	for i, r := range replies {
+		millis := r.int()
+		switch {
+		case r.bad != nil:
+			failure = r.bad
+			next[i] = -1
+		case millis < 0:
+			next[i] = -1
+		default:
+			next[i] = time.Duration(millis) * time.Millisecond
 		}
 	}
-	return next, nil
+	return next, failure
 }
 
 // Fail implements fsm.DeliveryStore.
@@ -51,8 +50,8 @@ func (s *Store) Fail(ctx context.Context, r fsm.WakeRef, retryAfter time.Duratio
 }
 
 // Park implements fsm.DeliveryStore.
-func (s *Store) Park(ctx context.Context, r fsm.WakeRef) error {
-	_, err := s.runOutcome(ctx, scriptPark, s.PartitionOf(r.Primary), r.Consumer, r.Epoch, r.WakeID, r.Attempt)
+func (s *Store) Park(ctx context.Context, r fsm.WakeRef, wait time.Duration) error {
+	_, err := s.runOutcome(ctx, scriptPark, s.PartitionOf(r.Primary), r.Consumer, r.Epoch, r.WakeID, r.Attempt, wait.Milliseconds())
 	return err
 }
 

@@ -32,3 +32,7 @@ func (k keys) backfills() string         { return k.global("backfill") }
 func (k keys) dropping() string          { return k.global("dropping") }
 func (k keys) registry() string          { return k.global("registry") }
 func (k keys) meta() string              { return k.global("meta") }
+func (k keys) replicas() string          { return k.global("replicas") }
+
+// hints is the channel that replicas tell each other things on.
+func (k keys) hints() string { return k.global("hints") }

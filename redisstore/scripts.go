@@ -50,11 +50,15 @@ var (
 	scriptResume      = partitionScript("resume")
 	scriptNoteKnown   = partitionScript("note_known")
 	scriptForgetKnown = partitionScript("forget_known")
+	scriptLease       = partitionScript("lease")
 
 	scriptCreateSubscription = redis.NewScript(source("create_subscription"))
 	scriptDeleteSubscription = redis.NewScript(source("delete_subscription"))
 	scriptListSubscriptions  = redis.NewScript(source("list_subscriptions"))
 	scriptSetBackfill        = redis.NewScript(source("set_backfill"))
+	scriptNextDue            = redis.NewScript(source("next_due"))
+	scriptRoll               = redis.NewScript(source("roll"))
+	scriptMoveRegistry       = redis.NewScript(source("move_registry"))
 )
 
 // Draw is what a script gets of chance and time from its caller.
@@ -65,6 +69,8 @@ type Draw struct {
 	Nonce string
 	// Jitter of retry delays.
 	Jitter fsm.Jitter
+	// Life of the server; empty to have the server asked.
+	Life string
 }
 
 func randomDraw() Draw {
@@ -75,17 +81,53 @@ func randomDraw() Draw {
 
 // run calls a script of a partition. It is sent by its hash, and whole if Redis does not have it (any more).
 func (s *Store) run(ctx context.Context, script *redis.Script, partition int, args ...any) (any, error) {
-	d := s.draw()
-	now := int64(-1)
-	if !d.Now.IsZero() {
-		now = d.Now.UnixMilli()
-	}
-	t := s.opts.Timing
-	argv := append(make([]any, 0, 8+len(args)),
-		now, t.Waking.Milliseconds(), t.Liveness.Milliseconds(), t.GoneGrace.Milliseconds(), t.GCAfter.Milliseconds(),
-		t.Park.Milliseconds(), d.Nonce, uint32(d.Jitter))
-	reply, err := script.Run(ctx, s.rdb, []string{s.keys.partition(partition)}, append(argv, args...)...).Result()
+	reply, err := script.Run(ctx, s.rdb, s.keysOf(partition), s.arguments(args...)...).Result()
 	return reply, wrap(err)
+}
+
+// keysOf are the keys that every script of a partition declares.
+func (s *Store) keysOf(partition int) []string { return []string{s.keys.partition(partition)} }
+
+// arguments are those that every script of a partition begins with (lua/lib.lua), and its own.
+func (s *Store) arguments(own ...any) []any {
+	d, t := s.draw(), s.opts.Timing
+	if s.opts.Embedded && d.Life == "" {
+		d.Life = Embedded // it has no run_id, and loses nothing that it does not lose whole
+	}
+	return append([]any{
+		d.millis(), t.Waking.Milliseconds(), t.Liveness.Milliseconds(), t.GoneGrace.Milliseconds(), t.GCAfter.Milliseconds(),
+		d.Life, d.Nonce, uint32(d.Jitter),
+	}, own...)
+}
+
+// millis is what scripts take for the time to act at.
+func (d Draw) millis() int64 {
+	if d.Now.IsZero() {
+		return -1
+	}
+	return d.Now.UnixMilli()
+}
+
+// pipeline calls a script n times in one go, with the keys and arguments that each call is for. A call that failed has its
+// error in its reply.
+func (s *Store) pipeline(ctx context.Context, script *redis.Script, n int, call func(i int) (keys []string, args []any)) []*reply {
+	pipe := s.rdb.Pipeline()
+	cmds := make([]*redis.Cmd, n)
+	for i := range cmds {
+		keys, args := call(i)
+		cmds[i] = script.EvalSha(ctx, pipe, keys, args...)
+	}
+	_, _ = pipe.Exec(ctx) // each call has its own error
+	replies := make([]*reply, n)
+	for i, cmd := range cmds {
+		v, err := cmd.Result()
+		if redis.HasErrorPrefix(err, "NOSCRIPT") {
+			keys, args := call(i)
+			v, err = script.Run(ctx, s.rdb, keys, args...).Result()
+		}
+		replies[i] = &reply{items: []any{v}, bad: wrap(err)}
+	}
+	return replies
 }
 
 // wrap tells errors of a Redis that cannot answer now from those of a broken invariant.
@@ -192,7 +234,7 @@ func (r *reply) streams(primary string) []fsm.StreamTail {
 	return streams
 }
 
-// outcome reads { wakes, idle, removed }.
+// outcome reads { wakes, idle, hidden, removed }.
 func (r *reply) outcome() fsm.Outcome {
 	var o fsm.Outcome
 	l := r.list()
@@ -209,6 +251,7 @@ func (r *reply) outcome() fsm.Outcome {
 		o.Wakes = append(o.Wakes, wake)
 	})
 	l.within(func(paths *reply) { o.Idle = append(o.Idle, paths.text()) })
+	l.within(func(paths *reply) { o.Hidden = append(o.Hidden, paths.text()) })
 	o.Removed = int(l.int())
 	if l.bad != nil && r.bad == nil {
 		r.bad = l.bad

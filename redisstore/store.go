@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -18,9 +19,8 @@ import (
 // DefaultPartitions is how many partitions a new database gets.
 const DefaultPartitions = 64
 
-// catalogInterval is how often the list of subscriptions is checked for changes of other replicas, and for deletions that
-// somebody has left unfinished.
-const catalogInterval = time.Second
+// DefaultPoll is how often the list of subscriptions is checked for changes that no hint told of.
+const DefaultPoll = time.Second
 
 // Options of a Store.
 type Options struct {
@@ -30,6 +30,16 @@ type Options struct {
 	Embedded bool
 	Timing   fsm.Timing
 	Logger   *zap.Logger
+	// Poll is how often the list of subscriptions is checked for changes of other replicas that no hint told of, and for
+	// deletions that somebody has left unfinished; DefaultPoll by default.
+	Poll time.Duration
+	// Lease is how long a replica that died keeps its partitions from the others; DefaultLease by default.
+	Lease time.Duration
+	// ReplicaID names this replica among those that share the database. One that is started again under its name goes on with
+	// the leases it had; two that have the same by mistake do the same work twice. Drawn by chance by default.
+	ReplicaID string
+	// Hinted is called with the hints of other replicas, from when Run is called. It must not block. May be nil.
+	Hinted func(fsm.Hint)
 	// Draw replaces chance and time, in tests; nil for real ones.
 	Draw func() Draw
 }
@@ -41,8 +51,14 @@ type Store struct {
 	opts    Options
 	draw    func() Draw
 	catalog *fsm.Catalog
-	// refreshing holds one item while the catalog is read anew.
-	refreshing chan struct{}
+	// refreshing holds one item while the catalog is read anew; refreshNow asks Run for it.
+	refreshing, refreshNow chan struct{}
+
+	ownership *fsm.Ownership
+	replicas  *replicas
+	hints     *hints
+	// alone is true while there is no other replica that hints could be for.
+	alone atomic.Bool
 }
 
 var _ fsm.Store = (*Store)(nil)
@@ -55,10 +71,22 @@ func New(rdb redis.UniversalClient, opts Options) *Store {
 	if opts.Logger == nil {
 		opts.Logger = zap.NewNop()
 	}
+	if opts.Lease == 0 {
+		opts.Lease = DefaultLease
+	}
+	if opts.Poll == 0 {
+		opts.Poll = DefaultPoll
+	}
+	if opts.ReplicaID == "" {
+		opts.ReplicaID = randomDraw().Nonce
+	}
 	s := &Store{
 		rdb: rdb, opts: opts, draw: opts.Draw, catalog: fsm.NewCatalog(),
-		keys: keys{partitions: opts.Partitions}, refreshing: make(chan struct{}, 1),
+		keys: keys{partitions: opts.Partitions}, refreshing: make(chan struct{}, 1), refreshNow: make(chan struct{}, 1),
+		ownership: fsm.NewOwnership(opts.Partitions),
 	}
+	s.replicas, s.hints = newReplicas(s, opts.ReplicaID), newHints(s, randomDraw().Nonce)
+	s.alone.Store(true)
 	if s.draw == nil {
 		s.draw = randomDraw
 	}
@@ -125,19 +153,36 @@ func atLeast(version string, major, minor int) bool {
 // Ping implements fsm.Store.
 func (s *Store) Ping(ctx context.Context) error { return wrap(s.rdb.Ping(ctx).Err()) }
 
-// Run keeps the catalog up to date and finishes deletions that were cut short, until ctx is done.
+// Run takes part in sharing out the partitions, keeps the catalog up to date and finishes deletions that were cut short, until
+// ctx is done. Resign should come before that.
 func (s *Store) Run(ctx context.Context) error {
 	var loops sync.WaitGroup
 	// Apart from each other: the consumers of a large subscription take a while to remove.
-	loops.Go(func() { s.repeat(ctx, s.finishDeletions, "consumers of deleted subscriptions wait to be removed") })
-	loops.Go(func() { s.repeat(ctx, s.RefreshCatalog, "watching and delivering wait for it") })
+	loops.Go(func() {
+		s.repeat(ctx, s.opts.Poll, nil, s.finishDeletions, "consumers of deleted subscriptions wait to be removed")
+	})
+	loops.Go(func() {
+		s.repeat(ctx, s.opts.Poll, s.refreshNow, s.RefreshCatalog, "watching and delivering wait for it")
+	})
+	loops.Go(func() { s.replicas.run(ctx) })
+	loops.Go(func() { s.hints.send(ctx) })
+	loops.Go(func() { s.hints.receive(ctx) })
 	loops.Wait()
 	return nil
 }
 
-// repeat calls do every catalogInterval until ctx is done, and logs once when it begins to fail and once when it works again.
-func (s *Store) repeat(ctx context.Context, do func(context.Context) error, meanwhile string) {
-	ticker := time.NewTicker(catalogInterval)
+// Resign gives this replica's partitions to the others at once, and for good. Without it they wait until its leases run out.
+func (s *Store) Resign(ctx context.Context) error { return s.replicas.resign(ctx) }
+
+// Ownership implements fsm.ReplicaStore.
+func (s *Store) Ownership() *fsm.Ownership { return s.ownership }
+
+// repeat calls do at an interval, and when it is asked for, until ctx is done, and logs once when it begins to fail and once when it
+// works again.
+func (s *Store) repeat(
+	ctx context.Context, interval time.Duration, now <-chan struct{}, do func(context.Context) error, meanwhile string,
+) {
+	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	failing := false
 	for {
@@ -156,7 +201,16 @@ func (s *Store) repeat(ctx context.Context, do func(context.Context) error, mean
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
+		case <-now:
 		}
+	}
+}
+
+// signal leaves word on a channel that holds one; a word that is there already is enough.
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
 	}
 }
 

@@ -25,7 +25,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var timing = fsm.Timing{
-	Waking: 10 * time.Second, Liveness: 45 * time.Second, GoneGrace: 30 * time.Second, GCAfter: 72 * time.Hour, Park: time.Minute,
+	Waking: 10 * time.Second, Liveness: 45 * time.Second, GoneGrace: 30 * time.Second, GCAfter: 72 * time.Hour,
 }
 
 // world is a store whose time is the test's.
@@ -109,7 +109,7 @@ func TestLifeOnEveryKindOfRedis(t *testing.T) {
 			if len(failed.Wakes) != 0 {
 				t.Fatalf("failed %+v", failed)
 			}
-			if next := must[[]time.Duration](t)(w.NextDue(ctx)); next[home] != time.Minute || next[(home+1)%8] >= 0 {
+			if next := must[[]time.Duration](t)(w.NextDue(ctx, []int{home, (home + 1) % 8})); next[0] != time.Minute || next[1] >= 0 {
 				t.Fatalf("next due %v", next)
 			}
 			w.later(time.Minute)
@@ -256,7 +256,7 @@ func TestARedisThatIsGoneIsUnavailable(t *testing.T) {
 	for name, call := range map[string]func(context.Context) error{
 		"observe":     func(ctx context.Context) error { _, err := w.Observe(ctx, 0, "/a", "1"); return err },
 		"callback":    func(ctx context.Context) error { _, err := w.Callback(ctx, fsm.Callback{Primary: "/a"}); return err },
-		"next due":    func(ctx context.Context) error { _, err := w.NextDue(ctx); return err },
+		"next due":    func(ctx context.Context) error { _, err := w.NextDue(ctx, []int{0}); return err },
 		"create":      func(ctx context.Context) error { _, _, err := w.CreateSubscription(ctx, subscription("x")); return err },
 		"watched":     func(ctx context.Context) error { _, err := w.WatchedSince(ctx, 0, 0); return err },
 		"consumer":    func(ctx context.Context) error { _, err := w.Consumer(ctx, "s:%2Fa", "/a"); return err },
@@ -719,8 +719,13 @@ func TestKnownStreams(t *testing.T) {
 	if o := must[fsm.Offset](t)(w.RegistryOffset(ctx)); o != fsm.Start {
 		t.Errorf("registry at %q", o)
 	}
-	if err := w.SetRegistryOffset(ctx, "12"); err != nil {
-		t.Fatal(err)
+	for _, move := range []struct {
+		from, to fsm.Offset
+		want     bool
+	}{{"11", "12", false}, {fsm.Start, "12", true}, {fsm.Start, "13", false}} {
+		if moved := must[bool](t)(w.MoveRegistryOffset(ctx, move.from, move.to)); moved != move.want {
+			t.Errorf("the registry's offset from %q to %q: moved %v", move.from, move.to, moved)
+		}
 	}
 	if o := must[fsm.Offset](t)(w.RegistryOffset(ctx)); o != "12" {
 		t.Errorf("registry at %q", o)

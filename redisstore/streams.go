@@ -163,7 +163,8 @@ func (s *Store) RegistryOffset(ctx context.Context) (fsm.Offset, error) {
 	return fsm.Offset(v), nil
 }
 
-// SetRegistryOffset implements fsm.StreamStore.
-func (s *Store) SetRegistryOffset(ctx context.Context, o fsm.Offset) error {
-	return wrap(s.rdb.Set(ctx, s.keys.registry(), string(o), 0).Err())
+// MoveRegistryOffset implements fsm.StreamStore.
+func (s *Store) MoveRegistryOffset(ctx context.Context, from, to fsm.Offset) (moved bool, err error) {
+	n, err := scriptMoveRegistry.Run(ctx, s.rdb, []string{s.keys.registry()}, string(from), string(to)).Int()
+	return n == 1, wrap(err)
 }

@@ -69,6 +69,7 @@ func (s *Store) CreateSubscription(ctx context.Context, sub fsm.Subscription) (f
 		// It is new, even if it was there: the client sends a script again whose reply got lost. An error would cost the
 		// caller the secret for good, while Run reads the list again anyway.
 		_ = s.RefreshCatalog(ctx)
+		s.hints.tellSubscriptions()
 		return stored, true, nil
 	case stored.SameConfig(sub):
 		return stored, false, nil
@@ -84,6 +85,7 @@ func (s *Store) DeleteSubscription(ctx context.Context, id string) error {
 	if err = wrap(err); err != nil {
 		return err
 	}
+	s.hints.tellSubscriptions()
 	if err := s.RefreshCatalog(ctx); err != nil {
 		return err
 	}

@@ -205,7 +205,7 @@ func (a *awaited) readNoted(ctx context.Context) {
 	literals := complaint{log: a.t.log, what: "reading which streams the literal patterns name"}
 	reading := complaint{log: a.t.log, what: "reading which streams are awaited"}
 	for ctx.Err() == nil {
-		began, changed := time.Now(), a.t.store.Catalog().Changed()
+		began, changed, owned := time.Now(), a.t.store.Catalog().Changed(), a.t.store.Ownership().Changed()
 		if !named {
 			named = naming.about(ctx, a.t.Name(ctx, a.t.cfg.Names)) == nil
 		}
@@ -214,7 +214,7 @@ func (a *awaited) readNoted(ctx context.Context) {
 		// What it costs stays below a hundredth of the time; a new subscription brings it forward, within bounds.
 		took := time.Since(began)
 		if sleep(ctx, max(a.t.cfg.Resync/10, 10*took)) {
-			sleepOr(ctx, max(a.t.cfg.Resync, 100*took), changed)
+			sleepOrEither(ctx, max(a.t.cfg.Resync, 100*took), changed, owned)
 		}
 	}
 }
@@ -224,7 +224,7 @@ func (a *awaited) readLiterals(ctx context.Context) error {
 	var under map[string]fsm.Backfill
 	for _, sub := range a.t.store.Catalog().All() {
 		path := literal(sub)
-		if path == "" || !a.t.tracked(path) {
+		if path == "" || !a.t.tracked(path) || !a.t.store.Ownership().Owns(a.t.store.PartitionOf(path)) {
 			continue
 		}
 		known, found, err := a.t.store.Known(ctx, path)
@@ -253,16 +253,16 @@ func (a *awaited) readLiterals(ctx context.Context) error {
 }
 
 func (a *awaited) readKnown(ctx context.Context) error {
-	return a.t.scanKnown(ctx, func(k fsm.Known) {
+	return a.t.scanKnown(ctx, a.t.store.Ownership().Partitions(), func(k fsm.Known) {
 		if k.Awaited && a.t.tracked(k.Path) && len(a.t.store.Catalog().Match(k.Path)) > 0 {
 			a.add(k.Path, false)
 		}
 	})
 }
 
-// scanKnown calls f for each stream that the store remembers, at least once.
-func (t *Tailer) scanKnown(ctx context.Context, f func(fsm.Known)) error {
-	for partition := range t.store.Partitions() {
+// scanKnown calls f for each stream that the store remembers in some partitions, at least once.
+func (t *Tailer) scanKnown(ctx context.Context, partitions []int, f func(fsm.Known)) error {
+	for _, partition := range partitions {
 		for cursor := uint64(0); ; {
 			list, next, err := t.store.ScanKnown(ctx, partition, cursor)
 			if err != nil {

@@ -94,8 +94,8 @@ func (bs *backfills) isRunning(sub fsm.Subscription) bool {
 	return bs.running[keyOf(sub)] != nil
 }
 
-// Run owns the backfills. It takes up those that were left unfinished: all of them at the start, later those that have made no
-// progress from one look to the next, because the replica that was at them has died.
+// Run owns the backfills. It takes up those that were left unfinished, each replica its share: all of them at the start, later those
+// that have made no progress from one look to the next, because the replica that was at them has died.
 func (bs *backfills) Run(ctx context.Context) error {
 	bs.mu.Lock()
 	bs.ctx = ctx
@@ -108,7 +108,9 @@ func (bs *backfills) Run(ctx context.Context) error {
 	}()
 	var before map[string]fsm.Backfill
 	reading := complaint{log: bs.t.log, what: "reading which backfills are unfinished"}
+	ownership := bs.t.store.Ownership()
 	for first := true; ctx.Err() == nil; {
+		changed := ownership.Changed()
 		under, err := bs.t.store.Backfills(ctx)
 		if reading.about(ctx, err) != nil {
 			sleep(ctx, jitter(bs.t.cfg.WatchEvery))
@@ -117,11 +119,16 @@ func (bs *backfills) Run(ctx context.Context) error {
 		for id, progress := range under {
 			sub, ok := bs.t.store.Catalog().Get(id)
 			was, seen := before[id]
-			if ok && !bs.isRunning(sub) && (first || seen && was == progress) {
+			if ok && ownership.Owns(bs.t.store.PartitionOf(id)) && !bs.isRunning(sub) && (first || seen && was == progress) {
 				bs.begin(sub, true)
 			}
 		}
-		before, first = under, false
+		before = under
+		if first && len(ownership.Partitions()) == 0 {
+			sleepOr(ctx, bs.t.cfg.WatchEvery, changed)
+			continue
+		}
+		first = false
 		sleep(ctx, bs.t.cfg.Resync)
 	}
 	return nil
@@ -180,7 +187,7 @@ func (b *backfill) streams(ctx context.Context) ([]fsm.Known, error) {
 		return nil, nil // never stored
 	}
 	found := map[string]fsm.Known{}
-	err = b.t.scanKnown(ctx, func(k fsm.Known) {
+	err = b.t.scanKnown(ctx, fsm.AllPartitions(b.t.store.Partitions()), func(k fsm.Known) {
 		if pattern.Matches(k.Path) && b.t.tracked(k.Path) {
 			found[k.Path] = k
 		}

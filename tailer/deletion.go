@@ -3,6 +3,7 @@ package tailer
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"reveille/fsm"
 )
@@ -12,10 +13,8 @@ func (t *Tailer) Deleted(ctx context.Context, path string) error {
 	if !t.tracked(path) {
 		return nil
 	}
-	if t.cfg.Registry != "" {
-		n, _ := t.deletes.Get(path)
-		t.deletes.Add(path, n+1)
-	}
+	t.noteDelete(path)
+	t.store.Hint(fsm.Hint{Kind: fsm.HintDeleted, Path: path})
 	return t.deleted(ctx, path)
 }
 
@@ -89,3 +88,58 @@ func (t *Tailer) returned(ctx context.Context, path string, tail fsm.Offset) err
 		return t.adopt(ctx, path, tail, nil, fromStart)
 	})
 }
+
+// forgotten is for a watched stream that a store which has lost its latest changes does not list: if it does not know the stream
+// either, that was among the changes, and the stream is linked anew should it exist.
+func (t *Tailer) forgotten(ctx context.Context, path string, partition int) error {
+	if partition != t.store.PartitionOf(path) || !t.tracked(path) {
+		return nil
+	}
+	_, found, err := t.store.Known(ctx, path)
+	if err != nil || found {
+		return err
+	}
+	t.linked.Remove(path)
+	t.awaited.doubt(path)
+	return t.await(ctx, path, false)
+}
+
+// deletedElsewhere is for a deletion that a client made through another replica.
+func (t *Tailer) deletedElsewhere(path string) {
+	t.linked.Remove(path)
+	t.noteDelete(path)
+	t.watches.doubt(path)
+}
+
+// noteDelete remembers a deletion that is dealt with, until the registry tells of it.
+func (t *Tailer) noteDelete(path string) {
+	if t.cfg.Registry == "" {
+		return
+	}
+	d, _ := t.deletes.Get(path)
+	if time.Since(d.last) > deletesKept {
+		d.n = 0
+	}
+	t.deletes.Add(path, deletes{n: d.n + 1, last: time.Now()})
+}
+
+// tookDelete says whether a deletion that the registry tells of was dealt with when it was made.
+func (t *Tailer) tookDelete(path string) bool {
+	d, ok := t.deletes.Get(path)
+	if !ok {
+		return false
+	}
+	if t.deletes.Remove(path); d.n > 1 {
+		t.deletes.Add(path, deletes{n: d.n - 1, last: d.last})
+	}
+	return time.Since(d.last) <= deletesKept
+}
+
+// deletes counts the deletions of a stream that are dealt with.
+type deletes struct {
+	n    int
+	last time.Time
+}
+
+// deletesKept is how long they are remembered: the registry tells of them sooner, or another replica reads it.
+const deletesKept = time.Minute

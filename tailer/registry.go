@@ -48,23 +48,36 @@ type change struct {
 	} `json:"headers"`
 }
 
-// Run reads the registry until the context ends.
+// errMovedOn says that somebody else has read on, or that the store has lost how far this one had read.
+var errMovedOn = errors.New("the store has another offset of the registry stream than it was read from")
+
+// Run reads the registry until the context ends, while its partition is this replica's.
 func (r *registry) Run(ctx context.Context) error {
 	if r.t.cfg.Registry == "" {
 		return nil
 	}
+	r.t.whileOwned(ctx, r.t.store.PartitionOf(r.t.cfg.Registry), func(ctx context.Context) {
+		for ctx.Err() == nil {
+			r.follow(ctx)
+		}
+	})
+	return nil
+}
+
+// follow reads on from where the store says, until the context ends or that is no longer true.
+func (r *registry) follow(ctx context.Context) {
 	var offset fsm.Offset
 	err := r.t.insist(ctx, "registry", r.t.cfg.Registry, func() (err error) {
 		offset, err = r.t.store.RegistryOffset(ctx)
 		return err
 	})
 	if err != nil {
-		return nil
+		return
 	}
 	if offset == "" {
 		offset = fsm.Start
 	}
-	r.loading = offset == fsm.Start
+	r.loading, r.dealt = offset == fsm.Start, 0
 	missing := growing{least: r.t.cfg.AwaitMin, most: r.t.cfg.Check}
 	failures := growing{least: r.t.cfg.BackoffMin, most: r.t.cfg.Check}
 	cursor := ""
@@ -74,12 +87,13 @@ func (r *registry) Run(ctx context.Context) error {
 			info, err = r.t.HeadAnew(ctx, r.t.cfg.Registry)
 			if err == nil && info.Exists && offset.After(info.Tail) {
 				r.t.log.Info("the registry stream was made anew; it is read from its start", zap.String("was", string(offset)))
+				err = r.move(ctx, offset, fsm.Start)
 				offset, r.dealt = fsm.Start, 0
 			}
 		}
 		switch {
-		case ctx.Err() != nil:
-			return nil
+		case ctx.Err() != nil || errors.Is(err, errMovedOn):
+			return
 		case err == nil && !info.Exists:
 			sleep(ctx, jitter(missing.next()))
 			continue
@@ -95,14 +109,29 @@ func (r *registry) Run(ctx context.Context) error {
 				err = errSpinning
 			}
 		}
-		if err == nil || ctx.Err() != nil {
+		switch {
+		case errors.Is(err, errMovedOn):
+			return
+		case err == nil || ctx.Err() != nil:
 			failures.reset()
 			continue
 		}
 		r.t.log.Warn("the registry stream could not be read; it is read again", zap.Error(err))
 		sleep(ctx, jitter(failures.next()))
 	}
-	return nil
+}
+
+// move tells the store how far the registry was read.
+func (r *registry) move(ctx context.Context, from, to fsm.Offset) error {
+	var moved bool
+	err := r.t.insist(ctx, "registry", r.t.cfg.Registry, func() (err error) {
+		moved, err = r.t.store.MoveRegistryOffset(ctx, from, to)
+		return err
+	})
+	if err == nil && !moved {
+		err = errMovedOn
+	}
+	return err
 }
 
 // read makes one request, deals with its messages and returns the offset to go on from.
@@ -135,8 +164,7 @@ func (r *registry) read(ctx context.Context, offset fsm.Offset, live, cursor str
 			return offset, "", err
 		}
 	}
-	err = r.t.insist(ctx, "registry", r.t.cfg.Registry, func() error { return r.t.store.SetRegistryOffset(ctx, e.offset) })
-	if err != nil {
+	if err := r.move(ctx, offset, e.offset); err != nil {
 		return offset, "", err
 	}
 	r.dealt = 0
@@ -275,10 +303,7 @@ func (r *registry) change(ctx context.Context, c change) error {
 		return r.created(ctx, path, time.UnixMilli(int64(c.Value.CreatedAt)))
 	case "delete":
 		// A deletion that a client made through here was dealt with then; the stream may be there again by now.
-		if n, ok := r.t.deletes.Get(path); ok {
-			if r.t.deletes.Remove(path); n > 1 {
-				r.t.deletes.Add(path, n-1)
-			}
+		if r.t.tookDelete(path) {
 			return nil
 		}
 		return r.t.deleted(ctx, path)

@@ -18,8 +18,11 @@ const testPartitions = 4
 type memory struct {
 	grace   time.Duration
 	catalog *fsm.Catalog
+	// ownership is that of the replica under test; hints are those it sent to others.
+	ownership *fsm.Ownership
 
 	mu        sync.Mutex
+	hints     []fsm.Hint
 	version   int64
 	subs      map[string]fsm.Subscription
 	consumers map[string]fsm.Consumer
@@ -40,7 +43,7 @@ type memory struct {
 
 func newMemory() *memory {
 	m := &memory{
-		catalog: fsm.NewCatalog(), subs: map[string]fsm.Subscription{}, consumers: map[string]fsm.Consumer{},
+		catalog: fsm.NewCatalog(), ownership: fsm.NewOwnership(testPartitions, fsm.AllPartitions(testPartitions)...), subs: map[string]fsm.Subscription{}, consumers: map[string]fsm.Consumer{},
 		noted: map[[2]string]fsm.Offset{}, watched: map[int]map[string]int64{}, known: map[string]fsm.Known{},
 		backfills: map[string]fsm.Backfill{}, registry: fsm.Start, calls: map[string]int{}, grace: time.Minute,
 	}
@@ -51,7 +54,7 @@ func newMemory() *memory {
 func (m *memory) env() fsm.Env {
 	m.wakeID++
 	return fsm.Env{Now: time.Now(), WakeID: fmt.Sprintf("w_%d", m.wakeID), Timing: fsm.Timing{
-		Waking: time.Minute, Liveness: time.Minute, GoneGrace: m.grace, GCAfter: time.Hour, Park: time.Second,
+		Waking: time.Minute, Liveness: time.Minute, GoneGrace: m.grace, GCAfter: time.Hour,
 	}}
 }
 
@@ -477,12 +480,26 @@ func (m *memory) RegistryOffset(context.Context) (fsm.Offset, error) {
 	return m.registry, nil
 }
 
-func (m *memory) SetRegistryOffset(_ context.Context, o fsm.Offset) error {
-	done, err := m.enter("SetRegistryOffset")
+func (m *memory) MoveRegistryOffset(_ context.Context, from, to fsm.Offset) (bool, error) {
+	done, err := m.enter("MoveRegistryOffset")
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer done()
-	m.registry = o
-	return nil
+	if from == fsm.Start && m.registry == "" {
+		m.registry = fsm.Start
+	}
+	if m.registry != from {
+		return false, nil
+	}
+	m.registry = to
+	return true, nil
+}
+
+func (m *memory) Ownership() *fsm.Ownership { return m.ownership }
+
+func (m *memory) Hint(h fsm.Hint) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.hints = append(m.hints, h)
 }

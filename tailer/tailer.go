@@ -27,6 +27,7 @@ const (
 type Store interface {
 	fsm.StreamStore
 	fsm.SubscriptionStore
+	fsm.ReplicaStore
 }
 
 // Config of a Tailer. A zero duration or number means its default.
@@ -140,7 +141,7 @@ type Tailer struct {
 	watches *watches
 
 	linked    *lru.Cache[string, linked]
-	deletes   *lru.Cache[string, int]
+	deletes   *lru.Cache[string, deletes]
 	any       fsm.Pattern
 	writes    *writes
 	awaited   *awaited
@@ -169,7 +170,7 @@ func New(cfg Config) (*Tailer, error) {
 	if t.linked, err = lru.New[string, linked](linkedMax); err != nil {
 		return nil, fmt.Errorf("tailer: %w", err)
 	}
-	if t.deletes, err = lru.New[string, int](deletesMax); err != nil {
+	if t.deletes, err = lru.New[string, deletes](deletesMax); err != nil {
 		return nil, fmt.Errorf("tailer: %w", err)
 	}
 	if t.any, err = fsm.ParsePattern("/**"); err != nil {
@@ -262,8 +263,12 @@ func (t *Tailer) Watch(primary string, paths []string) {
 // Idle is fsm.Streams'.
 func (t *Tailer) Idle(paths []string) {
 	for _, path := range paths {
-		if w := t.watches.find(path); w != nil {
+		w := t.watches.find(path)
+		if w != nil {
 			w.rested()
+		}
+		if w == nil || !t.store.Ownership().Owns(t.store.PartitionOf(path)) {
+			t.store.Hint(fsm.Hint{Kind: fsm.HintIdle, Path: path})
 		}
 	}
 }
@@ -271,6 +276,34 @@ func (t *Tailer) Idle(paths []string) {
 // Gone is fsm.Streams'. The stream's loop may have missed that it was away, and a closed one has none: only a loop that tells the
 // store the tail again shows the consumers.
 func (t *Tailer) Gone(path string) {
-	t.watches.watch(t.store.PartitionOf(path), path)
+	home := t.store.PartitionOf(path)
+	if !t.store.Ownership().Owns(home) {
+		t.store.Hint(fsm.Hint{Kind: fsm.HintGone, Path: path})
+		return
+	}
+	t.watches.watch(home, path)
 	t.watches.doubt(path)
+}
+
+// Hinted is to be called with the hints of other replicas. What is not this replica's to do is left to the one that it is for.
+func (t *Tailer) Hinted(h fsm.Hint) {
+	if path, err := fsm.CanonicalPath(h.Path); err != nil || path != h.Path {
+		return
+	}
+	switch h.Kind {
+	case fsm.HintWatch:
+		if t.store.Ownership().Owns(h.Partition) {
+			t.watches.watch(h.Partition, h.Path)
+		}
+	case fsm.HintIdle:
+		if w := t.watches.find(h.Path); w != nil {
+			w.rested()
+		}
+	case fsm.HintGone:
+		if t.store.Ownership().Owns(t.store.PartitionOf(h.Path)) {
+			t.Gone(h.Path)
+		}
+	case fsm.HintDeleted:
+		t.deletedElsewhere(h.Path)
+	}
 }

@@ -13,12 +13,18 @@ func sleep(ctx context.Context, d time.Duration) bool { return sleepOr(ctx, d, n
 
 // sleepOr is sleep that a signal on cut ends early.
 func sleepOr(ctx context.Context, d time.Duration, cut <-chan struct{}) bool {
+	return sleepOrEither(ctx, d, cut, nil)
+}
+
+// sleepOrEither is sleepOr with two signals.
+func sleepOrEither(ctx context.Context, d time.Duration, one, other <-chan struct{}) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 	case <-timer.C:
-	case <-cut:
+	case <-one:
+	case <-other:
 	}
 	return ctx.Err() == nil
 }

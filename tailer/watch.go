@@ -32,6 +32,8 @@ type watch struct {
 	pausing bool
 	// away is true while upstream says that there is no such stream.
 	away bool
+	// disowned is true if another replica watches for the last partition that was dropped.
+	disowned bool
 }
 
 // part is what this process knows of a stream in one partition.
@@ -60,6 +62,7 @@ func (w *watch) add(partition int) {
 		p = &part{}
 		w.parts[partition] = p
 	}
+	w.disowned = false
 	p.generation++
 	if p.tail == "" {
 		signal(w.poke)
@@ -74,6 +77,21 @@ func (w *watch) drop(partition int, generation int64) {
 		delete(w.parts, partition)
 		signal(w.poke)
 	}
+}
+
+// disown ends the watching for a partition that another replica watches for from now on.
+func (w *watch) disown(partition int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.parts, partition)
+	w.disowned = true
+	signal(w.poke)
+}
+
+func (w *watch) isDisowned() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.disowned
 }
 
 func (w *watch) stamp(partition int) stamp {
@@ -370,7 +388,9 @@ func (w *watch) gone(ctx context.Context, asked int64) (over bool) {
 		}
 		w.distrust(-1)
 		if w.t.watches.endUnwatched(w) {
-			w.t.lost(ctx, w.path)
+			if !w.isDisowned() {
+				w.t.lost(ctx, w.path)
+			}
 			return true
 		}
 		if !sleepOr(ctx, jitter(delay.next()), w.poke) {

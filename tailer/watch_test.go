@@ -246,7 +246,7 @@ func TestAClosedStreamAtItsEndIsNotWatchedAnyMore(t *testing.T) {
 		}
 		r.until("the loop is over", func() bool { return r.watches.find("/a") == nil })
 		// The store still lists it as watched.
-		if err := r.watches.readNew(t.Context(), map[int]int64{}); err != nil {
+		if err := r.watches.readNew(t.Context(), r.store.PartitionOf("/a"), &reading{}); err != nil {
 			t.Fatal(err)
 		}
 		if r.watches.find("/a") != nil {

@@ -26,15 +26,6 @@ func newWatches(t *Tailer) *watches {
 	return &watches{t: t, byPath: map[string]*watch{}, closed: map[string]*watch{}}
 }
 
-// partitions are those whose streams this replica watches.
-func (ws *watches) partitions() []int {
-	all := make([]int, ws.t.store.Partitions())
-	for i := range all {
-		all[i] = i
-	}
-	return all
-}
-
 // Run keeps the loops in step with the store and owns them.
 func (ws *watches) Run(ctx context.Context) error {
 	loops, cancel := context.WithCancel(ctx)
@@ -52,85 +43,138 @@ func (ws *watches) Run(ctx context.Context) error {
 		clear(ws.closed)
 		ws.mu.Unlock()
 	}()
-	// seqs is how far each partition's list of watched streams was read.
-	seqs := map[int]int64{}
+	ownership := ws.t.store.Ownership()
+	read := map[int]*reading{}
 	var whole time.Time
-	reading := complaint{log: ws.t.log, what: "reading which streams are watched"}
+	complain := complaint{log: ws.t.log, what: "reading which streams are watched"}
 	for ctx.Err() == nil {
-		now := time.Now()
-		var err error
-		if now.Before(whole) {
-			err = ws.readNew(ctx, seqs)
-		} else if err = ws.readAll(ctx, seqs); err == nil {
+		now, changed := time.Now(), ownership.Changed()
+		ws.disown(read)
+		err := ws.readOwned(ctx, read, !now.Before(whole))
+		if err == nil && !now.Before(whole) {
 			// What it costs stays below a hundredth of the time.
 			whole = time.Now().Add(max(ws.t.cfg.Resync, 100*time.Since(now)))
 		}
-		_ = reading.about(ctx, err)
-		sleep(ctx, ws.t.cfg.WatchEvery)
+		_ = complain.about(ctx, err)
+		sleepOr(ctx, ws.t.cfg.WatchEvery, changed)
 	}
 	return nil
 }
 
-func (ws *watches) readNew(ctx context.Context, seqs map[int]int64) error {
-	for _, partition := range ws.partitions() {
-		err := ws.read(ctx, partition, seqs, func(entry fsm.Watched) {
-			if w, runs := ws.get(entry.Path); w == nil || runs || w.untoldOf(partition, entry.Tail) {
-				ws.watch(partition, entry.Path)
+// reading is how far the list of a partition's watched streams was read.
+type reading struct {
+	seq int64
+	// whole is true once all of it was, and doubts is how often the store was in doubt by then.
+	whole  bool
+	doubts int64
+	// missing are the loops whose streams were not on the list when all of it was read last, with their generations.
+	missing map[*watch]int64
+}
+
+// disown ends the watching for partitions that are another replica's now.
+func (ws *watches) disown(read map[int]*reading) {
+	ownership := ws.t.store.Ownership()
+	for partition := range read {
+		if !ownership.Owns(partition) {
+			delete(read, partition)
+			for w := range ws.generations(partition) {
+				w.disown(partition)
 			}
-		})
-		if err != nil {
-			return err
 		}
 	}
-	return nil
+}
+
+// readOwned reads the lists of the owned partitions: what is new in them, or all if that is asked for, if they were not read yet,
+// or if the store is in doubt. A partition that cannot be read does not keep the others from it.
+func (ws *watches) readOwned(ctx context.Context, read map[int]*reading, all bool) error {
+	ownership := ws.t.store.Ownership()
+	var failure error
+	for _, partition := range ownership.Partitions() {
+		r := read[partition]
+		if r == nil {
+			r = &reading{}
+			read[partition] = r
+		}
+		var err error
+		if doubts := ownership.Doubts(partition); all || !r.whole || doubts != r.doubts {
+			if err = ws.readAll(ctx, partition, r, r.whole && doubts != r.doubts); err == nil {
+				r.whole, r.doubts = true, doubts
+			}
+		} else {
+			err = ws.readNew(ctx, partition, r)
+		}
+		if err != nil {
+			failure = err
+		}
+	}
+	if all {
+		ws.mu.Lock()
+		defer ws.mu.Unlock()
+		maps.DeleteFunc(ws.closed, func(_ string, w *watch) bool { return w.empty() })
+	}
+	return failure
+}
+
+func (ws *watches) readNew(ctx context.Context, partition int, r *reading) error {
+	return ws.read(ctx, partition, r, func(entry fsm.Watched) {
+		if w, runs := ws.get(entry.Path); w == nil || runs || w.untoldOf(partition, entry.Tail) {
+			ws.watch(partition, entry.Path)
+		}
+	})
 }
 
 // read calls f for each stream that came to be watched in a partition since the one it last was called for.
-func (ws *watches) read(ctx context.Context, partition int, seqs map[int]int64, f func(fsm.Watched)) error {
+func (ws *watches) read(ctx context.Context, partition int, r *reading, f func(fsm.Watched)) error {
 	for {
-		list, err := ws.t.store.WatchedSince(ctx, partition, seqs[partition])
+		list, err := ws.t.store.WatchedSince(ctx, partition, r.seq)
 		if err != nil || len(list) == 0 {
 			return err
 		}
 		for _, entry := range list {
 			f(entry)
-			seqs[partition] = entry.Seq
+			r.seq = entry.Seq
 		}
 	}
 }
 
-// readAll compares the loops with the whole list: what is missing is begun, what nobody is subscribed to any more is
-// dropped, and what the store has forgotten (it lost its last second) it is told again.
-func (ws *watches) readAll(ctx context.Context, seqs map[int]int64) error {
-	for _, partition := range ws.partitions() {
-		before := ws.generations(partition)
-		seqs[partition] = 0
-		err := ws.read(ctx, partition, seqs, func(entry fsm.Watched) {
-			w, runs := ws.get(entry.Path)
-			if w == nil {
-				ws.watch(partition, entry.Path)
-				return
-			}
-			told, watched := w.partitions()[partition]
-			switch {
-			case !watched, !runs && w.untoldOf(partition, entry.Tail):
-				ws.watch(partition, entry.Path)
-			case told.After(entry.Tail):
-				w.distrust(partition)
-				signal(w.poke)
-			}
-			delete(before, w)
-		})
-		if err != nil {
-			return err
+// readAll compares the loops with a partition's whole list: what is missing is begun, what nobody is subscribed to any more is
+// dropped, and what the store has forgotten it is told again. lost says that it may have lost its latest changes.
+func (ws *watches) readAll(ctx context.Context, partition int, r *reading, lost bool) error {
+	before := ws.generations(partition)
+	r.seq = 0
+	err := ws.read(ctx, partition, r, func(entry fsm.Watched) {
+		w, runs := ws.get(entry.Path)
+		if w == nil {
+			ws.watch(partition, entry.Path)
+			return
 		}
-		for w, generation := range before {
-			w.drop(partition, generation)
+		told, watched := w.partitions()[partition]
+		switch {
+		case !watched, !runs && w.untoldOf(partition, entry.Tail):
+			ws.watch(partition, entry.Path)
+		case told.After(entry.Tail):
+			w.distrust(partition)
+			signal(w.poke)
 		}
+		delete(before, w)
+	})
+	if err != nil {
+		return err
 	}
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	maps.DeleteFunc(ws.closed, func(_ string, w *watch) bool { return w.empty() })
+	missing := map[*watch]int64{}
+	for w, generation := range before {
+		if lost {
+			if err := ws.t.forgotten(ctx, w.path, partition); err != nil {
+				return err
+			}
+		} else if r.missing[w] != generation {
+			// That the store has lost something may not have been noticed yet. It will have been the next time.
+			missing[w] = generation
+			continue
+		}
+		w.drop(partition, generation)
+	}
+	r.missing = missing
 	return nil
 }
 
@@ -151,8 +195,13 @@ func (ws *watches) generations(partition int) map[*watch]int64 {
 	return m
 }
 
-// watch has a stream watched in a partition. Before and after Run it does nothing: the store knows what is watched.
+// watch has a stream watched in a partition, by whoever owns that. Before and after Run it does nothing: the store knows what is
+// watched.
 func (ws *watches) watch(partition int, path string) {
+	if !ws.t.store.Ownership().Owns(partition) {
+		ws.t.store.Hint(fsm.Hint{Kind: fsm.HintWatch, Partition: partition, Path: path})
+		return
+	}
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	if ws.ctx == nil {
@@ -194,7 +243,7 @@ func (ws *watches) get(path string) (w *watch, runs bool) {
 	return ws.closed[path], false
 }
 
-// doubt has a stream looked at now and the store told its tail again, if it has a loop or had one until it was closed.
+// doubt has a stream looked at now and the store told its tail again, if it has a loop here or had one until it was closed.
 func (ws *watches) doubt(path string) {
 	w, runs := ws.get(path)
 	switch {

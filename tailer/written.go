@@ -96,7 +96,7 @@ func (t *Tailer) observeWritten(ctx context.Context, path string, tail fsm.Offse
 		case partition != home:
 		case !obs.Watched:
 			err = t.wroteUnwatched(ctx, path, tail)
-		case !watched:
+		case !watched && t.store.Ownership().Owns(home):
 			t.watches.watch(home, path)
 		}
 		if err != nil {

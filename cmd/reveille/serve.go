@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
+	"os"
 	"sync/atomic"
 	"time"
 
@@ -28,18 +30,29 @@ const (
 	portGrace     = 5 * time.Second
 	// redisRetry is how often a start without Redis asks for it.
 	redisRetry = 500 * time.Millisecond
-	// parkTime is how long a wake that waits for a free slot is left alone before another replica may take it: well over the
-	// time that a request may stay open.
-	parkTime = time.Minute
+	// resignTime bounds what a stop takes to give the partitions to the other replicas.
+	resignTime = 2 * time.Second
 )
 
-// lateStreams breaks the ring: the dispatcher tells the tailer of consumers that came to rest, and the tailer gives the
-// dispatcher wakes.
+// lateStreams breaks the ring: the dispatcher tells the tailer of consumers that came to rest or are hidden, and the store of what
+// other replicas have said, while the tailer gives the dispatcher wakes and uses the store.
 type lateStreams struct{ t atomic.Pointer[tailer.Tailer] }
 
 func (l *lateStreams) Idle(paths []string) {
 	if t := l.t.Load(); t != nil {
 		t.Idle(paths)
+	}
+}
+
+func (l *lateStreams) Gone(path string) {
+	if t := l.t.Load(); t != nil {
+		t.Gone(path)
+	}
+}
+
+func (l *lateStreams) Hinted(h fsm.Hint) {
+	if t := l.t.Load(); t != nil {
+		t.Hinted(h)
 	}
 }
 
@@ -94,13 +107,14 @@ type program struct {
 
 func assemble(s settings, rdb redis.UniversalClient, log *zap.Logger) (*program, error) {
 	p := &program{log: log}
+	streams := &lateStreams{}
 	p.store = redisstore.New(rdb, redisstore.Options{
 		Partitions: s.Partitions, Embedded: s.RedisURL == redisstore.Embedded, Logger: log.Named("redis"),
+		ReplicaID: replicaID(s.ListenAddr), Hinted: streams.Hinted,
 		Timing: fsm.Timing{
-			Waking: s.WakingTimeout, Liveness: s.LivenessTimeout, GoneGrace: s.StreamGoneGrace, GCAfter: s.GCAfter, Park: parkTime,
+			Waking: s.WakingTimeout, Liveness: s.LivenessTimeout, GoneGrace: s.StreamGoneGrace, GCAfter: s.GCAfter,
 		},
 	})
-	streams := &lateStreams{}
 	var err error
 	p.dispatcher, err = dispatcher.New(dispatcher.Config{
 		Store: p.store, Streams: streams, Tokens: s.tokens, PublicURL: s.PublicURL, UserAgent: "Reveille/" + programVersion(),
@@ -191,6 +205,7 @@ func (p *program) run(ctx context.Context, apiPort, adminPort net.Listener) erro
 			zap.String("operator", adminPort.Addr().String()))
 		<-ctx.Done()
 		p.log.Info("stopping: no new work is taken, requests in flight may end")
+		p.resign(background)
 	}
 	p.stopping.Store(true)
 	end()
@@ -201,6 +216,25 @@ func (p *program) run(ctx context.Context, apiPort, adminPort net.Listener) erro
 	p.api.Close()
 	p.log.Info("stopped")
 	return err
+}
+
+// resign gives the partitions to the other replicas, which then take over at once.
+func (p *program) resign(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, resignTime)
+	defer cancel()
+	if err := p.store.Resign(ctx); err != nil {
+		p.log.Warn("the partitions could not be given to other replicas; they take them when the leases run out", zap.Error(err))
+	}
+}
+
+// replicaID is the same after a crash and a restart, and no other running program's: the host's name, in Kubernetes that of the
+// pod, and the address of the API port.
+func replicaID(listenAddr string) string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = rand.Text()
+	}
+	return host + "/" + listenAddr
 }
 
 // check waits for Redis and returns an error if it is not fit.

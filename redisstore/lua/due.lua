@@ -12,6 +12,7 @@ for _, id in ipairs(ids) do
     -- Only upstream's word ends it (hide.lua): nobody may have been able to ask.
     c.due = now + GRACE
     save(c)
+    hidden[#hidden + 1] = c.primary
   elseif c.state == 'waking' and c.sent == 1 then
     if failed(c, 0, false) then save(c) end
   elseif c.state == 'waking' and expired(c) then

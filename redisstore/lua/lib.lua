@@ -4,7 +4,8 @@
 -- KEYS[1]  the partition's prefix, e.g. "rv:{17}:". All keys of the partition begin with it, so all share its hash slot.
 -- ARGV[1]  now in ms, or -1 for Redis's own clock
 -- ARGV[2]  waking timeout, ms      ARGV[3]  liveness timeout, ms    ARGV[4]  grace of a gone stream, ms
--- ARGV[5]  removal after failures, ms                               ARGV[6]  parking time, ms
+-- ARGV[5]  removal after failures, ms
+-- ARGV[6]  the server's life, or "" to ask the server itself
 -- ARGV[7]  nonce that wake ids are made from                        ARGV[8]  jitter, millionths
 -- ARGV[9…] the script's own
 --
@@ -18,7 +19,9 @@
 --   due             zset    consumer -> deadline, ms
 --   dead            zset    generation of a deleted subscription -> when, ms
 --   known           hash    stream path -> when it was first heard of, microseconds, after a "?" while it is awaited
---   meta            hash    seq: the counter of watched; floor: the highest epoch of any consumer removed
+--   meta            hash    seq: the counter of watched; floor: the highest epoch of any consumer removed;
+--                           life, base: see fence
+--   lease           string  the replica that owns the partition
 local P = KEYS[1]
 local now = tonumber(ARGV[1])
 local micros = now * 1000
@@ -28,11 +31,11 @@ if now < 0 then
   now = math.floor(micros / 1000)
 end
 local WAKING, LIVENESS, GRACE = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
-local GC, PARK, NONCE, JITTER = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7], tonumber(ARGV[8])
+local GC, LIFE, NONCE, JITTER = tonumber(ARGV[5]), ARGV[6], ARGV[7], tonumber(ARGV[8])
 local A = 9
 
 -- What the script's caller is to do, see fsm.Outcome.
-local wakes, idle, removed = {}, {}, 0
+local wakes, idle, hidden, removed = {}, {}, {}, 0
 
 -- Whole numbers leave Lua as text: tostring() would write large ones as 1.79e+15.
 local function int(n) return string.format('%.0f', n) end
@@ -53,6 +56,19 @@ local function retry_delay(n)
   local base, span = 60000, 5000
   if n <= 10 then base, span = math.min(100 * 2 ^ n, 30000), 1000 end
   return math.floor(base + span * JITTER / 1000000)
+end
+
+-- fence returns what new epochs lie above (fsm.Fence). A server that was restarted or promoted has another run_id than the
+-- one whose wakes it may have lost.
+local function fence()
+  local meta = redis.call('HMGET', P .. 'meta', 'life', 'base')
+  local life, base = LIFE, tonumber(meta[2] or '0')
+  if life == '' then life = string.match(redis.call('INFO', 'server'), 'run_id:(%w+)') end
+  if life ~= meta[1] then
+    if meta[1] then base = math.max(base, now * 1024) end
+    redis.call('HSET', P .. 'meta', 'life', life, 'base', int(base))
+  end
+  return base
 end
 
 local function tail_of(path) return redis.call('HGET', P .. 's:' .. path, 't') or '' end
@@ -170,7 +186,7 @@ local function settle(c)
     return
   end
   if not pending(c) then return end
-  c.state, c.epoch = 'waking', c.epoch + 1
+  c.state, c.epoch = 'waking', math.max(c.epoch, fence()) + 1
   c.wake = 'w_' .. string.sub(redis.sha1hex(NONCE .. c.id), 1, 20)
   c.moved, c.attempt, c.sent = 0, 0, 0
   if c.retired == 1 then
@@ -244,4 +260,4 @@ local function current(id, epoch, wake)
   return c
 end
 
-local function outcome() return { wakes, idle, removed } end
+local function outcome() return { wakes, idle, hidden, removed } end

@@ -1,9 +1,13 @@
--- The attempt handed out waits for a free slot and was not begun.
--- ARGV[9] consumer  ARGV[10] epoch  ARGV[11] wake id  ARGV[12] attempt
--- Returns the outcome; nothing happens unless this very attempt is out. O(1).
+-- The attempt handed out was not begun and waits, unless somebody begins it; or, parked already, waits from now on.
+-- ARGV[9] consumer  ARGV[10] epoch  ARGV[11] wake id  ARGV[12] attempt  ARGV[13] how long, ms
+-- Returns the outcome; nothing happens unless this very attempt is out or parked. O(1).
 local c = current(ARGV[A], ARGV[A + 1], ARGV[A + 2])
-if c and c.state == 'waking' and c.sent == 1 and c.attempt == tonumber(ARGV[A + 3]) and c.hidden == 0 then
-  c.attempt, c.sent, c.due = c.attempt - 1, 0, now + PARK
-  save(c)
+local attempt = tonumber(ARGV[A + 3])
+if c and c.state == 'waking' and c.hidden == 0 then
+  local out = c.sent == 1 and c.attempt == attempt
+  if out or c.sent == 0 and c.retired == 0 and c.attempt == attempt - 1 then
+    c.attempt, c.sent, c.due = attempt - 1, 0, now + tonumber(ARGV[A + 4])
+    save(c)
+  end
 end
 return outcome()

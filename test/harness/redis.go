@@ -43,6 +43,16 @@ func StartRedis(t testing.TB, args ...string) *Redis {
 	return r
 }
 
+// Dir is where the server keeps its files.
+func (r *Redis) Dir() string {
+	for i := len(r.args) - 2; i >= 0; i-- {
+		if r.args[i] == "--dir" {
+			return r.args[i+1]
+		}
+	}
+	return ""
+}
+
 // Restart starts the server again on the same port, after a Kill or a Stop. Unless it was started with persistence, it
 // is empty.
 func (r *Redis) Restart() {

@@ -20,11 +20,16 @@ type world struct {
 	tails map[string]fsm.Offset
 	floor int64
 	dead  map[string]bool
+	// life is the store's, fence what the partition has on record.
+	life  string
+	fence fsm.Fence
 }
 
 func (w *world) env(id string) fsm.Env {
 	sum := sha1.Sum([]byte(w.nonce + id))
-	return fsm.Env{Now: w.now, WakeID: "w_" + hex.EncodeToString(sum[:])[:20], Jitter: w.jitter, Timing: w.timing}
+	return fsm.Env{
+		Now: w.now, WakeID: "w_" + hex.EncodeToString(sum[:])[:20], Base: w.fence.In(w.life, w.now).Base, Jitter: w.jitter, Timing: w.timing,
+	}
 }
 
 func (w *world) ids() []string {
@@ -61,9 +66,15 @@ func (w *world) put(c fsm.Consumer, e fsm.Effects, o *fsm.Outcome) {
 			o.Idle = append(o.Idle, path)
 		}
 	}
+	if e.Hidden {
+		o.Hidden = append(o.Hidden, c.Primary)
+	}
 	if e.Removed {
 		w.remove(c, o)
 		return
+	}
+	if c.Epoch > w.consumers[c.ID].Epoch {
+		w.fence = w.fence.In(w.life, w.now)
 	}
 	w.consumers[c.ID] = c
 }

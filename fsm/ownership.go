@@ -1,0 +1,90 @@
+package fsm
+
+import (
+	"slices"
+	"sync"
+)
+
+// Ownership is the set of partitions that this replica works for: it watches their streams and acts on their deadlines. The
+// store keeps it up to date. Two replicas may own a partition at once for a moment, which does no harm. It is safe for
+// concurrent use.
+type Ownership struct {
+	mu         sync.RWMutex
+	partitions []int
+	owns       []bool
+	changed    chan struct{}
+	// doubts counts for each partition how often the store may have lost its latest changes.
+	doubts []int64
+}
+
+// NewOwnership returns the Ownership of a replica that owns these of n partitions.
+func NewOwnership(n int, partitions ...int) *Ownership {
+	o := &Ownership{owns: make([]bool, n), doubts: make([]int64, n), changed: make(chan struct{})}
+	o.Replace(partitions)
+	return o
+}
+
+// AllPartitions returns the numbers of n partitions.
+func AllPartitions(n int) []int {
+	all := make([]int, n)
+	for i := range all {
+		all[i] = i
+	}
+	return all
+}
+
+// Replace makes it just these partitions, in ascending order.
+func (o *Ownership) Replace(partitions []int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if slices.Equal(o.partitions, partitions) {
+		return
+	}
+	owns := make([]bool, len(o.owns))
+	for _, p := range partitions {
+		owns[p] = true
+	}
+	o.partitions, o.owns = slices.Clone(partitions), owns
+	o.change()
+}
+
+func (o *Ownership) change() {
+	close(o.changed)
+	o.changed = make(chan struct{})
+}
+
+// Doubt says that the store may have lost its latest changes to a partition: what it was told must be told again.
+func (o *Ownership) Doubt(partition int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.doubts[partition]++
+	o.change()
+}
+
+// Doubts counts the calls of Doubt for a partition.
+func (o *Ownership) Doubts(partition int) int64 {
+	o.mu.RLock()
+	defer o.mu.RUnlock()
+	return o.doubts[partition]
+}
+
+// Owns says whether this replica owns a partition.
+func (o *Ownership) Owns(partition int) bool {
+	o.mu.RLock()
+	defer o.mu.RUnlock()
+	return o.owns[partition]
+}
+
+// Partitions returns the partitions that this replica owns, in ascending order. The caller must not change the list.
+func (o *Ownership) Partitions() []int {
+	o.mu.RLock()
+	defer o.mu.RUnlock()
+	return o.partitions
+}
+
+// Changed returns a channel that is closed at the next change of what is owned, or doubt.
+func (o *Ownership) Changed() <-chan struct{} {
+	o.mu.RLock()
+	defer o.mu.RUnlock()
+	return o.changed
+}

@@ -1,0 +1,148 @@
+package redisstore
+
+import (
+	"context"
+	"strconv"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/zap"
+
+	"reveille/fsm"
+)
+
+const (
+	// hintsMax is how many hints may wait to be sent; those beyond are dropped, and found out in other ways.
+	hintsMax = 4096
+	// hintBatch is how many go in one message.
+	hintBatch = 256
+)
+
+// The hints that the store itself acts on.
+const (
+	hintSubscriptions fsm.HintKind = "subscriptions"
+	hintReplicas      fsm.HintKind = "replicas"
+)
+
+// hints sends and receives what replicas tell each other, by Redis's pub/sub. A message is the sender's ID on the first line and a
+// hint on each of the others: kind, partition, path.
+type hints struct {
+	s *Store
+	// id is no other sender's.
+	id      string
+	waiting chan fsm.Hint
+}
+
+func newHints(s *Store, id string) *hints {
+	return &hints{s: s, id: id, waiting: make(chan fsm.Hint, hintsMax)}
+}
+
+// Hint implements fsm.ReplicaStore.
+func (s *Store) Hint(h fsm.Hint) { s.hints.tell(h) }
+
+func (h *hints) tell(hint fsm.Hint) {
+	if h.s.alone.Load() && hint.Kind != hintReplicas {
+		return
+	}
+	select {
+	case h.waiting <- hint:
+	default:
+	}
+}
+
+func (h *hints) tellReplicas()      { h.tell(fsm.Hint{Kind: hintReplicas}) }
+func (h *hints) tellSubscriptions() { h.tell(fsm.Hint{Kind: hintSubscriptions}) }
+
+// send sends hints until ctx is done.
+func (h *hints) send(ctx context.Context) {
+	for {
+		select {
+		case hint := <-h.waiting:
+			h.publish(ctx, hint)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// publish sends a hint, and those that wait, in one message.
+func (h *hints) publish(ctx context.Context, hint fsm.Hint) {
+	var message strings.Builder
+	message.WriteString(h.id)
+	list := append(make([]fsm.Hint, 0, hintBatch), hint)
+	for more := true; more && len(list) < hintBatch; {
+		select {
+		case hint := <-h.waiting:
+			list = append(list, hint)
+		default:
+			more = false
+		}
+	}
+	for _, hint := range list {
+		message.WriteString("\n" + string(hint.Kind) + " " + strconv.Itoa(hint.Partition) + " " + hint.Path)
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	if err := h.s.rdb.Publish(ctx, h.s.keys.hints(), message.String()).Err(); err != nil {
+		h.s.opts.Logger.Debug("hints to other replicas were not sent; they find out by themselves", zap.Error(err))
+	}
+}
+
+// receive acts on the others' hints until ctx is done. The client subscribes again by itself when its connection breaks; what was
+// said until then is found out at once.
+func (h *hints) receive(ctx context.Context) {
+	sub := h.s.rdb.Subscribe(ctx, h.s.keys.hints())
+	defer func() { _ = sub.Close() }()
+	messages := sub.ChannelWithSubscriptions()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case m, open := <-messages:
+			switch m := m.(type) {
+			case *redis.Subscription:
+				h.act(fsm.Hint{Kind: hintReplicas})
+				h.act(fsm.Hint{Kind: hintSubscriptions})
+			case *redis.Message:
+				for _, hint := range h.parse(m.Payload) {
+					h.act(hint)
+				}
+			}
+			if !open {
+				return
+			}
+		}
+	}
+}
+
+// parse returns the hints of another replica's message. What it cannot read, a later version may have sent.
+func (h *hints) parse(message string) (list []fsm.Hint) {
+	sender, rest, _ := strings.Cut(message, "\n")
+	if sender == h.id {
+		return nil
+	}
+	for line := range strings.SplitSeq(rest, "\n") {
+		fields := strings.SplitN(line, " ", 3)
+		if len(fields) != 3 {
+			continue
+		}
+		partition, err := strconv.Atoi(fields[1])
+		if err == nil && partition >= 0 && partition < h.s.keys.partitions {
+			list = append(list, fsm.Hint{Kind: fsm.HintKind(fields[0]), Partition: partition, Path: fields[2]})
+		}
+	}
+	return list
+}
+
+func (h *hints) act(hint fsm.Hint) {
+	switch hint.Kind {
+	case hintReplicas:
+		h.s.replicas.soon()
+	case hintSubscriptions:
+		signal(h.s.refreshNow)
+	default:
+		if h.s.opts.Hinted != nil {
+			h.s.opts.Hinted(hint)
+		}
+	}
+}

@@ -1,0 +1,13 @@
+-- Takes, keeps or gives back the lease of a partition. Whoever takes it also sets the partition's fence, so that a life of the
+-- server is on record before its first wake.
+-- ARGV[9] replica  ARGV[10] how long the lease is for, ms; 0 to give it back
+-- Returns { 1 if the replica has it now, base of the epochs }. O(1).
+local replica, ttl = ARGV[A], tonumber(ARGV[A + 1])
+local owner = redis.call('GET', P .. 'lease')
+if owner and owner ~= replica then return { 0, 0 } end
+if ttl == 0 then
+  redis.call('DEL', P .. 'lease')
+  return { 0, 0 }
+end
+redis.call('SET', P .. 'lease', replica, 'PX', ttl)
+return { 1, int(fence()) }

@@ -1,0 +1,197 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+	"go.uber.org/zap"
+
+	"reveille/fsm"
+)
+
+const (
+	// DefaultLease is how long a replica counts as alive and owns its partitions after it last said so. A dead one is replaced
+	// after that and one more beat.
+	DefaultLease = 6 * time.Second
+	// beats is how many heartbeats a lease lasts for.
+	beats = 6
+	// callTime bounds one call for all partitions: those whose Redis answers must not wait for one that does not.
+	callTime = 2 * time.Second
+)
+
+// replicas keeps this replica on the roll and its share of the partitions leased. The partitions are spread by rendezvous
+// hashing: when one replica comes or goes, only its own share moves.
+//
+// A lease does not fence anything: each transition does that by itself. It only keeps two replicas from doing the same work, so
+// one that cannot reach Redis goes on with what it has.
+type replicas struct {
+	s  *Store
+	id string
+	// beatNow asks for a beat at once.
+	beatNow chan struct{}
+
+	// mu is held during a beat and while the replica resigns.
+	mu       sync.Mutex
+	resigned bool
+	live     []string
+	owned    map[int]bool
+	// bases are those of the owned partitions' epochs: one that rises says that Redis may have lost its latest changes.
+	bases map[int]int64
+}
+
+func newReplicas(s *Store, id string) *replicas {
+	return &replicas{s: s, id: id, beatNow: make(chan struct{}, 1), owned: map[int]bool{}, bases: map[int]int64{}}
+}
+
+// run beats until ctx is done.
+func (r *replicas) run(ctx context.Context) {
+	r.s.repeat(ctx, r.s.opts.Lease/beats, r.beatNow, r.beat, "partitions stay with the replicas that have them")
+}
+
+// soon has the next beat come at once.
+func (r *replicas) soon() { signal(r.beatNow) }
+
+// beat is one heartbeat.
+func (r *replicas) beat(ctx context.Context) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.resigned {
+		return nil
+	}
+	live, err := r.s.rollCall(ctx, r.id, r.s.opts.Lease)
+	if err == nil {
+		r.noteLive(live)
+	} else if r.live == nil {
+		return err
+	}
+	// Those whose replica has not given them back yet are asked for too.
+	var ask, release []int
+	for p := range r.s.keys.partitions {
+		switch {
+		case responsible(r.live, p) == r.id:
+			ask = append(ask, p)
+		case r.owned[p]:
+			release = append(release, p)
+		}
+	}
+	if leaseErr := r.lease(ctx, ask, r.s.opts.Lease); err == nil {
+		err = leaseErr
+	}
+	if leaseErr := r.lease(ctx, release, 0); err == nil {
+		err = leaseErr
+	}
+	r.publish()
+	if len(release) > 0 {
+		r.s.hints.tellReplicas()
+	}
+	return err
+}
+
+func (r *replicas) noteLive(live []string) {
+	slices.Sort(live)
+	if slices.Equal(live, r.live) {
+		return
+	}
+	if r.live == nil {
+		r.s.hints.tellReplicas() // so that the others make room
+	}
+	r.live = live
+	r.s.alone.Store(len(live) == 1)
+	r.s.opts.Logger.Info("the replicas are others now", zap.String("this", r.id), zap.Strings("replicas", live))
+}
+
+// lease takes leases or, for no time, gives them back. A partition that could not be asked for stays as it is.
+func (r *replicas) lease(ctx context.Context, partitions []int, ttl time.Duration) error {
+	for i, res := range r.s.leases(ctx, r.id, partitions, ttl) {
+		p := partitions[i]
+		switch {
+		case res.err != nil:
+			return res.err
+		case !res.granted:
+			delete(r.owned, p)
+			delete(r.bases, p)
+		default:
+			if was, had := r.bases[p]; had && res.base > was {
+				r.s.opts.Logger.Warn("redis was restarted or has failed over and may have lost its latest changes; the epochs jump",
+					zap.Int("partition", p))
+				r.s.ownership.Doubt(p)
+			}
+			r.owned[p], r.bases[p] = true, res.base
+		}
+	}
+	return nil
+}
+
+func (r *replicas) publish() {
+	owned := make([]int, 0, len(r.owned))
+	for p := range r.owned {
+		owned = append(owned, p)
+	}
+	slices.Sort(owned)
+	r.s.ownership.Replace(owned)
+}
+
+// resign gives everything back, for good: the others take over at once.
+func (r *replicas) resign(ctx context.Context) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.resigned {
+		return nil
+	}
+	r.resigned = true
+	owned := slices.Clone(r.s.ownership.Partitions())
+	clear(r.owned)
+	r.publish()
+	_, err := r.s.rollCall(ctx, r.id, 0)
+	if leaseErr := r.lease(ctx, owned, 0); err == nil {
+		err = leaseErr
+	}
+	r.s.hints.publish(ctx, fsm.Hint{Kind: hintReplicas})
+	return err
+}
+
+// responsible is the replica that a partition falls to.
+func responsible(live []string, partition int) (id string) {
+	var most uint64
+	for _, replica := range live {
+		if weight := xxhash.Sum64String(strconv.Itoa(partition) + " " + replica); id == "" || weight > most {
+			id, most = replica, weight
+		}
+	}
+	return id
+}
+
+// rollCall says that a replica is alive for so long (0: not any more) and returns all that are.
+func (s *Store) rollCall(ctx context.Context, id string, ttl time.Duration) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	live, err := scriptRoll.Run(ctx, s.rdb, []string{s.keys.replicas()}, id, ttl.Milliseconds()).StringSlice()
+	return live, wrap(err)
+}
+
+type leaseResult struct {
+	granted bool
+	base    int64
+	err     error
+}
+
+// leases asks for the leases of partitions, or gives them back if ttl is 0.
+func (s *Store) leases(ctx context.Context, id string, partitions []int, ttl time.Duration) []leaseResult {
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	replies := s.pipeline(ctx, scriptLease, len(partitions), func(i int) ([]string, []any) {
+		return s.keysOf(partitions[i]), s.arguments(id, ttl.Milliseconds())
+	})
+	results := make([]leaseResult, len(partitions))
+	for i, r := range replies {
+		l := r.list()
+		results[i] = leaseResult{granted: l.int() == 1, base: l.int()}
+		results[i].err = errors.Join(r.bad, l.bad)
+	}
+	return results
+}

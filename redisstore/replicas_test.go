@@ -1,0 +1,200 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"reveille/fsm"
+	"reveille/redisstore"
+	"reveille/test/harness"
+)
+
+const replicaPartitions = 32
+
+// replica is a store that runs, as one of several on the same Redis.
+type replica struct {
+	*redisstore.Store
+	die func()
+
+	mu    sync.Mutex
+	hints []fsm.Hint
+}
+
+func startReplica(t *testing.T, url string, opts redisstore.Options) *replica {
+	t.Helper()
+	rdb, closeRedis, err := redisstore.Connect(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &replica{}
+	opts.Partitions, opts.Timing = replicaPartitions, timing
+	opts.Hinted = func(h fsm.Hint) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.hints = append(r.hints, h)
+	}
+	r.Store = redisstore.New(rdb, opts)
+	ctx, cancel := context.WithCancel(context.Background())
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		_ = r.Run(ctx)
+	}()
+	r.die = sync.OnceFunc(func() {
+		cancel()
+		<-over
+		_ = closeRedis()
+	})
+	t.Cleanup(r.die)
+	return r
+}
+
+func (r *replica) heard() []fsm.Hint {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.hints)
+}
+
+// shared says whether each partition is owned by just one of the replicas, and each replica owns some.
+func shared(replicas ...*replica) func() error {
+	return func() error {
+		owners := make([]int, replicaPartitions)
+		for i, r := range replicas {
+			owned := r.Ownership().Partitions()
+			if len(owned) == 0 {
+				return fmt.Errorf("replica %d owns nothing", i)
+			}
+			for _, p := range owned {
+				owners[p]++
+			}
+		}
+		for p, n := range owners {
+			if n != 1 {
+				return fmt.Errorf("partition %d has %d owners", p, n)
+			}
+		}
+		return nil
+	}
+}
+
+func TestEachPartitionHasOneOwnerAmongTheLiveReplicas(t *testing.T) {
+	redis := harness.StartRedis(t)
+	lasting := redisstore.Options{Lease: time.Hour}
+	one := startReplica(t, redis.URL, lasting)
+	harness.Eventually(t, harness.Wait, "the only replica owns all", shared(one))
+	two := startReplica(t, redis.URL, lasting)
+	harness.Eventually(t, harness.Wait, "the second has its share although the first one's leases last for an hour", shared(one, two))
+	three := startReplica(t, redis.URL, lasting)
+	harness.Eventually(t, harness.Wait, "and the third", shared(one, two, three))
+
+	if err := two.Resign(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if left := two.Ownership().Partitions(); len(left) > 0 {
+		t.Errorf("one that has resigned owns %v", left)
+	}
+	harness.Eventually(t, harness.Wait, "the others have taken over from one that resigned", shared(one, three))
+	four := startReplica(t, redis.URL, lasting)
+	harness.Eventually(t, harness.Wait, "one that comes later has its share", shared(one, three, four))
+	if left := two.Ownership().Partitions(); len(left) > 0 {
+		t.Errorf("one that has resigned owns %v again", left)
+	}
+}
+
+func TestTheShareOfADeadReplicaGoesToTheOthers(t *testing.T) {
+	redis := harness.StartRedis(t)
+	brief := redisstore.Options{Lease: 600 * time.Millisecond}
+	one, two := startReplica(t, redis.URL, brief), startReplica(t, redis.URL, brief)
+	harness.Eventually(t, harness.Wait, "they share", shared(one, two))
+	two.die()
+	harness.Eventually(t, harness.Wait, "the one that lives has all", shared(one))
+}
+
+func TestAReplicaThatCannotReachRedisGoesOnWithWhatItHas(t *testing.T) {
+	redis := harness.StartRedis(t)
+	one := startReplica(t, redis.URL, redisstore.Options{Lease: 300 * time.Millisecond})
+	harness.Eventually(t, harness.Wait, "it owns all", shared(one))
+	redis.Kill()
+	harness.Eventually(t, harness.Wait, "the outage is felt", func() error {
+		if err := one.Ping(t.Context()); errors.Is(err, fsm.ErrUnavailable) {
+			return nil
+		}
+		return errors.New("redis answers")
+	})
+	harness.Never(t, time.Second, "partitions given up", func() error {
+		if len(one.Ownership().Partitions()) < replicaPartitions {
+			return nil
+		}
+		return errors.New("none")
+	})
+	redis.Restart()
+	two := startReplica(t, redis.URL, redisstore.Options{Lease: 300 * time.Millisecond})
+	harness.Eventually(t, harness.Wait, "they share when it is back, empty", shared(one, two))
+}
+
+func TestHintsReachTheOtherReplicasAndNotTheirSender(t *testing.T) {
+	redis := harness.StartRedis(t)
+	opts := redisstore.Options{Lease: time.Hour, Poll: time.Hour}
+	c := redis.Client()
+	one, two := startReplica(t, redis.URL, opts), startReplica(t, redis.URL, opts)
+	harness.Eventually(t, harness.Wait, "they share", shared(one, two))
+	harness.Eventually(t, harness.Wait, "both listen", func() error {
+		n, err := c.PubSubNumSub(t.Context(), "rv:{subs}:hints").Result()
+		if err == nil && n["rv:{subs}:hints"] != 2 {
+			err = fmt.Errorf("%v do", n)
+		}
+		return err
+	})
+	sent := []fsm.Hint{
+		{Kind: fsm.HintWatch, Partition: 7, Path: "/a%20b/c"}, {Kind: fsm.HintIdle, Path: "/a"},
+		{Kind: fsm.HintGone, Path: "/a"}, {Kind: fsm.HintDeleted, Path: "/a b"},
+	}
+	for _, h := range sent {
+		one.Hint(h)
+	}
+	harness.Eventually(t, harness.Wait, "the other has heard them", func() error {
+		if got := two.heard(); !slices.Equal(got, sent) {
+			return fmt.Errorf("it heard %+v", got)
+		}
+		return nil
+	})
+	if got := one.heard(); len(got) > 0 {
+		t.Errorf("the sender heard %+v", got)
+	}
+	t.Run("a subscription is known to the others without their asking", func(t *testing.T) {
+		if _, _, err := one.CreateSubscription(t.Context(), subscription("s")); err != nil {
+			t.Fatal(err)
+		}
+		has := func(want bool) func() error {
+			return func() error {
+				if _, ok := two.Catalog().Get("s"); ok != want {
+					return fmt.Errorf("found: %v", ok)
+				}
+				return nil
+			}
+		}
+		harness.Eventually(t, harness.Wait, "made", has(true))
+		if err := one.DeleteSubscription(t.Context(), "s"); err != nil {
+			t.Fatal(err)
+		}
+		harness.Eventually(t, harness.Wait, "deleted", has(false))
+	})
+	t.Run("what cannot be read is passed over", func(t *testing.T) {
+		for _, message := range []string{"", "x", "x\n", "x\nwatch 99 /a", "x\nwatch -1 /a", "x\nwatch seven /a", "x\nwatch\n\nidle 0 /last"} {
+			if err := c.Publish(t.Context(), "rv:{subs}:hints", message).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		harness.Eventually(t, harness.Wait, "the last is heard", func() error {
+			if got := two.heard(); len(got) != len(sent)+1 || got[len(sent)].Path != "/last" {
+				return fmt.Errorf("heard %+v", got)
+			}
+			return nil
+		})
+	})
+}
