@@ -175,6 +175,8 @@ const (
 	HintGone HintKind = "gone"
 	// HintDeleted is: a client has deleted the stream.
 	HintDeleted HintKind = "deleted"
+	// HintWritten is: a client has created or appended to the stream through a replica that stops and does not take it in.
+	HintWritten HintKind = "written"
 )
 
 // Store is all of the state. Every method may return an error that wraps ErrUnavailable.

@@ -188,7 +188,10 @@ func (a *awaited) isOver(ctx context.Context, path string) (bool, error) {
 	case err != nil:
 		return false, err
 	case info.Exists:
-		err = a.t.adopt(ctx, path, info.Tail, nil, fromStart)
+		already, err := a.t.linkedTo(ctx, path)
+		if err == nil {
+			err = a.t.adopt(ctx, path, info.Tail, already, fromStart)
+		}
 		return err == nil, err
 	case a.isDoubtful(path):
 		err = a.t.store.ForgetKnown(ctx, path, true)

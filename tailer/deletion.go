@@ -89,10 +89,10 @@ func (t *Tailer) returned(ctx context.Context, path string, tail fsm.Offset) err
 	})
 }
 
-// forgotten is for a watched stream that a store which has lost its latest changes does not list: if it does not know the stream
-// either, that was among the changes, and the stream is linked anew should it exist.
-func (t *Tailer) forgotten(ctx context.Context, path string, partition int) error {
-	if partition != t.store.PartitionOf(path) || !t.tracked(path) {
+// forgotten is for a stream that the store should know, unless it has lost its latest changes: then the stream is linked anew should
+// it exist.
+func (t *Tailer) forgotten(ctx context.Context, path string) error {
+	if !t.tracked(path) {
 		return nil
 	}
 	_, found, err := t.store.Known(ctx, path)

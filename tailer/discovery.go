@@ -145,6 +145,7 @@ func (t *Tailer) adopt(
 	}
 	t.linked.Add(path, linked{version, done})
 	if len(done) > 0 {
+		t.confirms.add(path)
 		t.watches.watch(t.store.PartitionOf(path), path)
 	}
 	return nil

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -71,6 +72,9 @@ type Config struct {
 	Resync     time.Duration
 	// AwaitMin is how soon a stream that does not exist yet is asked for again at first (1 s).
 	AwaitMin time.Duration
+	// Confirm is how long after a stream was linked the store is asked whether it still knows that (5 s): longer than it takes
+	// until a change is on disk and at the replicas.
+	Confirm time.Duration
 	// BackfillWait is how long Subscribed waits for the backfill to end (250 ms).
 	BackfillWait time.Duration
 }
@@ -81,6 +85,7 @@ func (c *Config) setDefaults() {
 		&c.PaceMin: 50 * time.Millisecond, &c.PaceMax: time.Second, &c.BackoffMin: 100 * time.Millisecond,
 		&c.TTLFast: 250 * time.Millisecond, &c.Spread: time.Second, &c.WatchEvery: time.Second,
 		&c.Resync: 10 * time.Second, &c.AwaitMin: time.Second, &c.BackfillWait: 250 * time.Millisecond,
+		&c.Confirm: 5 * time.Second,
 	} {
 		if *d == 0 {
 			*d = def
@@ -147,6 +152,9 @@ type Tailer struct {
 	awaited   *awaited
 	backfills *backfills
 	registry  *registry
+	confirms  *confirms
+	// ended is true once Run takes in no more.
+	ended atomic.Bool
 }
 
 const (
@@ -177,18 +185,21 @@ func New(cfg Config) (*Tailer, error) {
 		return nil, fmt.Errorf("tailer: %w", err)
 	}
 	t.watches, t.writes, t.awaited = newWatches(t), newWrites(t), newAwaited(t)
-	t.backfills, t.registry = newBackfills(t), &registry{t: t}
+	t.backfills, t.registry, t.confirms = newBackfills(t), &registry{t: t}, &confirms{t: t}
 	return t, nil
 }
 
 // Run discovers and watches until the context ends, which is no error.
 func (t *Tailer) Run(ctx context.Context) error {
 	defer t.client.close()
+	defer context.AfterFunc(ctx, func() { t.ended.Store(true) })()
 	if !t.waitLoaded(ctx) {
 		return nil
 	}
 	g, ctx := errgroup.WithContext(ctx)
-	for _, run := range []func(context.Context) error{t.watches.Run, t.writes.Run, t.awaited.Run, t.backfills.Run, t.registry.Run} {
+	for _, run := range []func(context.Context) error{
+		t.watches.Run, t.writes.Run, t.awaited.Run, t.backfills.Run, t.registry.Run, t.confirms.Run,
+	} {
 		g.Go(func() error { return run(ctx) })
 	}
 	return g.Wait()
@@ -305,5 +316,9 @@ func (t *Tailer) Hinted(h fsm.Hint) {
 		}
 	case fsm.HintDeleted:
 		t.deletedElsewhere(h.Path)
+	case fsm.HintWritten:
+		if t.store.Ownership().Owns(t.store.PartitionOf(h.Path)) {
+			t.fallBack(h.Path)
+		}
 	}
 }

@@ -163,11 +163,11 @@ func (ws *watches) readAll(ctx context.Context, partition int, r *reading, lost 
 	}
 	missing := map[*watch]int64{}
 	for w, generation := range before {
-		if lost {
-			if err := ws.t.forgotten(ctx, w.path, partition); err != nil {
+		if lost && partition == ws.t.store.PartitionOf(w.path) {
+			if err := ws.t.forgotten(ctx, w.path); err != nil {
 				return err
 			}
-		} else if r.missing[w] != generation {
+		} else if !lost && r.missing[w] != generation {
 			// That the store has lost something may not have been noticed yet. It will have been the next time.
 			missing[w] = generation
 			continue

@@ -148,7 +148,7 @@ func (ws *writes) drop(path string) {
 	}
 }
 
-// Run takes in writes until the context ends.
+// Run takes in writes until the context ends, and leaves those that wait then to the owners of their partitions.
 func (ws *writes) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for range writeWorkers {
@@ -167,14 +167,25 @@ func (ws *writes) Run(ctx context.Context) error {
 		})
 	}
 	wg.Wait()
-	return nil
+	for {
+		select {
+		case path := <-ws.ready:
+			ws.t.store.Hint(fsm.Hint{Kind: fsm.HintWritten, Path: path})
+		default:
+			return nil
+		}
+	}
 }
 
 func (ws *writes) do(ctx context.Context, path string, wr write) {
 	delay := growing{least: 20 * time.Millisecond, most: 200 * time.Millisecond}
 	var err error
 	for range writeTries {
-		if err = ws.t.wrote(ctx, path, wr); err == nil || !sleep(ctx, jitter(delay.next())) {
+		if err = ws.t.wrote(ctx, path, wr); err == nil {
+			return
+		}
+		if !sleep(ctx, jitter(delay.next())) {
+			ws.t.store.Hint(fsm.Hint{Kind: fsm.HintWritten, Path: path})
 			return
 		}
 	}

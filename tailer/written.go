@@ -11,6 +11,9 @@ func (t *Tailer) Written(path string, tail fsm.Offset, created bool) {
 	switch {
 	case !t.tracked(path):
 		return
+	case t.ended.Load():
+		t.store.Hint(fsm.Hint{Kind: fsm.HintWritten, Path: path})
+		return
 	case tail == "": // against the protocol; upstream is asked
 		t.Refused(path)
 		return

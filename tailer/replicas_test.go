@@ -1,0 +1,170 @@
+package tailer
+
+import (
+	"net/http"
+	"slices"
+	"testing"
+	"time"
+
+	"reveille/fsm"
+)
+
+// own makes the replica under test the owner of just these partitions.
+func (m *memory) own(partitions ...int) { m.ownership.Replace(partitions) }
+
+func (m *memory) ownAll() { m.own(fsm.AllPartitions(testPartitions)...) }
+
+// forgetStream loses everything about a stream, as a store does that comes back without its latest changes.
+func (m *memory) forgetStream(path string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for id, c := range m.consumers {
+		if c.Primary == path {
+			delete(m.consumers, id)
+		}
+	}
+	delete(m.known, path)
+	delete(m.noted, noteKey(m.PartitionOf(path), path))
+	m.rewatch()
+}
+
+func (m *memory) hinted(h fsm.Hint) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Contains(m.hints, h)
+}
+
+func TestOnlyTheOwnerOfAPartitionWatchesItsStreams(t *testing.T) {
+	r := newRig(t)
+	r.store.own()
+	r.start()
+	r.subscribe("s", "/**")
+	r.put("/a")
+	r.done(r.wake("/a", 1))
+	home := r.store.PartitionOf("/a")
+	r.until("its owner is told to watch it", func() bool {
+		return r.store.hinted(fsm.Hint{Kind: fsm.HintWatch, Partition: home, Path: "/a"})
+	})
+	if n := r.up.waiters("/a"); n != 0 || r.loops() != 0 {
+		t.Fatalf("it is watched here: %d requests, %d loops", n, r.loops())
+	}
+
+	r.store.own(home)
+	r.watchedLive("/a")
+	r.up.append("/a", "behind its back")
+	r.done(r.wake("/a", 2))
+
+	r.store.own()
+	r.until("the watching ends with the ownership", func() bool { return r.loops() == 0 && r.up.waiters("/a") == 0 })
+	r.up.append("/a", "while another owns it")
+	r.store.own(home)
+	r.wake("/a", 3)
+}
+
+func TestAnOwnerThatChangesWhileAStreamIsAwayForgetsNothing(t *testing.T) {
+	r := newRig(t).start()
+	r.idle("/a")
+	r.up.setFault(answer(http.StatusNotFound))
+	r.up.CloseClientConnections()
+	r.until("its consumer is hidden", func() bool { c, _ := r.store.consumer("s", "/a"); return !c.HiddenAt.IsZero() })
+	r.store.own()
+	r.until("the loop has ended", func() bool { return r.loops() == 0 })
+	if _, found, err := r.store.Known(t.Context(), "/a"); err != nil || !found {
+		t.Fatalf("the stream is known: %v, %v", found, err)
+	}
+	r.store.ownAll()
+	r.up.setFault(nil)
+	r.until("its consumer is shown", func() bool { c, ok := r.store.consumer("s", "/a"); return ok && c.HiddenAt.IsZero() })
+	r.up.append("/a", "after it is back")
+	r.wake("/a", 2)
+}
+
+func TestHintsOfOtherReplicasAreActedOnAtOnce(t *testing.T) {
+	never := func(c *Config) { c.WatchEvery, c.Resync, c.Check = time.Hour, time.Hour, time.Hour }
+	t.Run("a stream to watch", func(t *testing.T) {
+		r := newRig(t, never).start()
+		sub := r.subscribe("s", "/**")
+		tail := r.up.create("/a")
+		// As another replica does it.
+		if _, err := r.store.Link(t.Context(), sub, "/a", tail, tail); err != nil {
+			t.Fatal(err)
+		}
+		r.Hinted(fsm.Hint{Kind: fsm.HintWatch, Partition: r.store.PartitionOf("/a"), Path: "/a"})
+		r.watchedLive("/a")
+	})
+	t.Run("a stream that was written to through a replica that stops", func(t *testing.T) {
+		r := newRig(t).start()
+		r.subscribe("s", "/**")
+		r.up.create("/a", "first")
+		r.Hinted(fsm.Hint{Kind: fsm.HintWritten, Path: "/a"})
+		r.wake("/a", 1)
+	})
+	t.Run("a consumer that came to rest ends the pause of its stream", func(t *testing.T) {
+		r := newRig(t, never, func(c *Config) { c.PaceMin, c.PaceMax = time.Hour, time.Hour }).start()
+		r.idle("/a")
+		r.up.append("/a", "wakes")
+		w := r.wake("/a", 2)
+		r.up.append("/a", "while it is awake")
+		r.until("everybody is busy", func() bool { return r.watches.find("/a").looksAfterPause() })
+		r.up.append("/a", "in the pause")
+		for wakes := []fsm.Wake{w}; len(wakes) > 0; { // at another replica
+			wakes = r.store.finish(wakes[0]).Wakes
+		}
+		r.Hinted(fsm.Hint{Kind: fsm.HintIdle, Path: "/a"})
+		r.wake("/a", 3)
+	})
+	t.Run("what is no stream's path is nothing", func(t *testing.T) {
+		r := newRig(t).start()
+		for _, kind := range []fsm.HintKind{fsm.HintWatch, fsm.HintGone, fsm.HintDeleted, fsm.HintWritten, fsm.HintIdle, "another"} {
+			for _, path := range []string{"", "a", "/a b"} {
+				r.Hinted(fsm.Hint{Kind: kind, Path: path})
+			}
+		}
+		if r.loops() != 0 {
+			t.Error("something is watched")
+		}
+	})
+}
+
+func TestAStreamThatTheStoreHasLostIsLinkedAnew(t *testing.T) {
+	t.Run("once the store may have lost its latest changes", func(t *testing.T) {
+		r := newRig(t).start()
+		r.idle("/a")
+		r.store.forgetStream("/a")
+		r.store.ownership.Doubt(r.store.PartitionOf("/a"))
+		r.wake("/a", 2)
+	})
+	t.Run("by the replica that linked it, though another owns it", func(t *testing.T) {
+		r := newRig(t, func(c *Config) { c.Confirm = 100 * time.Millisecond })
+		r.store.own()
+		r.start()
+		r.subscribe("s", "/**")
+		r.put("/a")
+		r.wake("/a", 1)
+		r.store.forgetStream("/a")
+		r.wake("/a", 2)
+	})
+	t.Run("not when it was deleted", func(t *testing.T) {
+		r := newRig(t, func(c *Config) { c.Confirm = 50 * time.Millisecond }).start()
+		r.idle("/a")
+		if err := r.Forget(t.Context(), []string{"/a"}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(4 * r.cfg.Confirm) // nothing tells of what does not happen
+		if got := len(r.woken("/a")); got != 1 {
+			t.Errorf("%d wakes", got)
+		}
+	})
+}
+
+func TestAWriteThroughATailerThatHasEndedIsLeftToTheOthers(t *testing.T) {
+	r := newRig(t).start()
+	r.subscribe("s", "/**")
+	r.BeforeWrite(t.Context(), "/a")
+	tail := r.up.create("/a", "first")
+	r.stop()
+	r.Written("/a", tail, true)
+	if !r.store.hinted(fsm.Hint{Kind: fsm.HintWritten, Path: "/a"}) {
+		t.Error("nobody was told")
+	}
+}

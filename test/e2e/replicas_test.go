@@ -1,0 +1,248 @@
+package e2e
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"reveille/test/harness"
+)
+
+// fleet is an env with several replicas, each of which reaches the stream server through a proxy of its own.
+type fleet struct {
+	*env
+	replicas []*harness.Reveille
+	proxies  []*proxy
+	gateways []*harness.Client
+}
+
+func startFleet(t *testing.T, n int, settings map[string]string) *fleet {
+	t.Helper()
+	f := &fleet{env: &env{t: t, redis: harness.StartRedis(t), ref: harness.StartRefServer(t, harness.RefOptions{})}}
+	f.streams = harness.NewClient(t, f.ref.StreamRoot)
+	for range n {
+		p := newProxy(t, f.ref.StreamRoot)
+		own := map[string]string{"REVEILLE_UPSTREAM_URL": p.URL, "REVEILLE_REDIS_URL": f.redis.URL}
+		maps.Copy(own, fast)
+		maps.Copy(own, settings)
+		r := harness.StartReveille(t, own)
+		f.replicas, f.proxies, f.gateways = append(f.replicas, r), append(f.proxies, p), append(f.gateways, harness.NewClient(t, r.URL))
+	}
+	f.rev, f.gateway = f.replicas[0], f.gateways[0]
+	return f
+}
+
+// leases returns how many partitions each replica has the lease of.
+func (f *fleet) leases() (map[string]int, error) {
+	count := map[string]int{}
+	c := f.redis.Client()
+	for p := range 64 {
+		owner, err := c.Get(f.t.Context(), fmt.Sprintf("rv:{%d}:lease", p)).Result()
+		switch {
+		case err == redis.Nil:
+			count[""]++
+		case err != nil:
+			return nil, err
+		default:
+			count[owner[strings.LastIndex(owner, "/")+1:]]++
+		}
+	}
+	return count, nil
+}
+
+// share waits until just these replicas have all the leases.
+func (f *fleet) share(replicas ...int) {
+	f.t.Helper()
+	harness.Eventually(f.t, soon, "the partitions are shared", func() error {
+		count, err := f.leases()
+		if err != nil {
+			return err
+		}
+		for _, i := range replicas {
+			if count[strings.TrimPrefix(f.replicas[i].URL, "http://")] == 0 {
+				return fmt.Errorf("replica %d has none: %v", i, count)
+			}
+		}
+		if len(count) != len(replicas) {
+			return fmt.Errorf("they are %v", count)
+		}
+		return nil
+	})
+}
+
+// create makes streams through the replicas' gateways in turn and waits until their consumers are at rest.
+func (f *fleet) create(w *following, folder string, n int) (tails map[string]string) {
+	f.t.Helper()
+	tails = map[string]string{}
+	for i := range n {
+		path := fmt.Sprintf("%s/%d", folder, i)
+		tails[path] = f.gateways[i%len(f.gateways)].Create(path)
+	}
+	for path, tail := range tails {
+		w.idle(path, tail)
+	}
+	return tails
+}
+
+func TestReplicasShareTheWorkAndServeAnyCall(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, 3, nil)
+	f.share(0, 1, 2)
+	w := f.follow("/shared/*")
+	tails := f.create(w, "/shared", 24)
+	t.Run("each stream is watched by one replica, and each replica watches some", func(t *testing.T) {
+		harness.Eventually(t, soon, "one live request a stream", func() error {
+			some := make([]int, len(f.proxies))
+			for path := range tails {
+				n := 0
+				for i, p := range f.proxies {
+					n += p.waiting(path)
+					some[i] += p.waiting(path)
+				}
+				if n != 1 {
+					return fmt.Errorf("%s has %d", path, n)
+				}
+			}
+			for i, n := range some {
+				if n == 0 {
+					return fmt.Errorf("replica %d has none", i)
+				}
+			}
+			return nil
+		})
+	})
+	t.Run("events behind the gateways' back wake", func(t *testing.T) {
+		for path, tail := range tails {
+			tails[path] = w.wakesOnAppend(path, tail)
+		}
+	})
+	t.Run("a callback may go to any replica", func(t *testing.T) {
+		held := f.followUnanswered("/held/*")
+		for i := range 6 {
+			path := fmt.Sprintf("/held/%d", i)
+			f.gateways[i%3].Create(path)
+			tail := f.streams.Append(path, `1`)
+			wake := held.wake(path, 1)
+			url := strings.Replace(wake.Callback, f.rev.URL, f.replicas[(i+1)%3].URL, 1)
+			body := fmt.Sprintf(`{"epoch":%d,"wake_id":%q,"acks":[{"path":%q,"offset":%q}],"done":true}`, wake.Epoch, wake.WakeID, path, tail)
+			if a := f.gateway.RawCallback(url, wake.Token, body); a.Status != http.StatusOK {
+				t.Fatalf("%d %s", a.Status, a.Body)
+			}
+			held.idle(path, tail)
+		}
+	})
+	t.Run("a subscription made at one replica is known at the others", func(t *testing.T) {
+		late := harness.NewWorker(t)
+		late.AnswerDone()
+		f.gateways[1].Subscribe("/late/*", "late", late)
+		for i, g := range f.gateways {
+			harness.Eventually(t, soon, "it is listed", func() error {
+				if _, ok := g.Subscription("late"); !ok {
+					return fmt.Errorf("not by replica %d", i)
+				}
+				return nil
+			})
+		}
+		f.gateways[2].Create("/late/1")
+		f.gateways[0].Append("/late/1", `1`)
+		late.Wake(1)
+	})
+	t.Run("a stream deleted through one replica is gone for all", func(t *testing.T) {
+		for i, path := range []string{"/shared/0", "/shared/1", "/shared/2"} {
+			f.gateways[(i+1)%3].DeleteStream(path)
+			w.gone(path)
+			before := len(w.wakes(path))
+			f.gateways[(i+2)%3].Create(path)
+			f.streams.Append(path, `"anew"`)
+			w.wake(path, before+1)
+		}
+	})
+}
+
+func TestAReplicaThatDiesIsReplaced(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, 3, nil)
+	f.share(0, 1, 2)
+	w := f.follow("/mortal/*")
+	tails := f.create(w, "/mortal", 24)
+	f.replicas[2].Kill()
+	for path := range tails {
+		tails[path] = f.streams.Append(path, `"while nobody watches"`)
+	}
+	for path, tail := range tails {
+		w.idle(path, tail)
+	}
+	f.share(0, 1)
+	f.replicas[2].Start()
+	f.share(0, 1, 2)
+	for path, tail := range tails {
+		w.wakesOnAppend(path, tail)
+	}
+}
+
+func TestAReplicaThatStopsHandsOverWhatItHasAtOnce(t *testing.T) {
+	t.Parallel()
+	// One request at a time for each subscription: the other wakes wait in line.
+	f := startFleet(t, 2, map[string]string{"REVEILLE_MAX_IN_FLIGHT": "2", "REVEILLE_MAX_IN_FLIGHT_PER_SUBSCRIPTION": "1", "REVEILLE_WAKING_TIMEOUT": "60s"})
+	f.share(0, 1)
+	w := f.followUnanswered("/line/*")
+	begun := make(chan struct{}, 1)
+	w.worker.Answer(func(_ http.ResponseWriter, r *http.Request, _ harness.Wake) {
+		begun <- struct{}{}
+		<-r.Context().Done()
+	})
+	// The wakes are made by the replica whose gateway the streams are created through.
+	tails := map[string]string{}
+	for i := range 6 {
+		path := fmt.Sprintf("/line/%d", i)
+		tails[path] = f.gateways[1].Create(path)
+		if i == 0 {
+			<-begun
+		}
+	}
+	harness.Eventually(t, soon, "all of them are woken and wait", func() error {
+		for path := range tails {
+			if c, err := w.consumer(path); err != nil || c.Epoch == 0 {
+				return fmt.Errorf("%s: epoch %d (%w)", path, c.Epoch, err)
+			}
+		}
+		return nil
+	})
+	w.worker.AnswerDone()
+	stopped := make(chan error, 1)
+	go func() { stopped <- f.replicas[1].Stop() }()
+	for path, tail := range tails {
+		if path != "/line/0" {
+			w.idle(path, tail)
+		}
+	}
+	f.share(0)
+	if err := <-stopped; err != nil {
+		t.Errorf("it stopped with %v", err)
+	}
+}
+
+func TestAReplicaThatWasFrozenDoesNoHarm(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, 3, nil)
+	f.share(0, 1, 2)
+	w := f.follow("/frozen/*")
+	tails := f.create(w, "/frozen", 24)
+	f.replicas[2].Pause()
+	for path := range tails {
+		tails[path] = f.streams.Append(path, `"while it is frozen"`)
+	}
+	for path, tail := range tails {
+		w.idle(path, tail)
+	}
+	f.share(0, 1)
+	f.replicas[2].Resume()
+	f.share(0, 1, 2)
+	for path, tail := range tails {
+		w.wakesOnAppend(path, tail)
+	}
+}
