@@ -106,12 +106,12 @@ func (r *replicas) noteLive(live []string) {
 }
 
 // lease takes leases or, for no time, gives them back. A partition that could not be asked for stays as it is.
-func (r *replicas) lease(ctx context.Context, partitions []int, ttl time.Duration) error {
+func (r *replicas) lease(ctx context.Context, partitions []int, ttl time.Duration) (failure error) {
 	for i, res := range r.s.leases(ctx, r.id, partitions, ttl) {
 		p := partitions[i]
 		switch {
 		case res.err != nil:
-			return res.err
+			failure = res.err
 		case !res.granted:
 			delete(r.owned, p)
 			delete(r.bases, p)
@@ -124,7 +124,7 @@ func (r *replicas) lease(ctx context.Context, partitions []int, ttl time.Duratio
 			r.owned[p], r.bases[p] = true, res.base
 		}
 	}
-	return nil
+	return failure
 }
 
 func (r *replicas) publish() {
