@@ -3,10 +3,12 @@ package redisstore
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
@@ -21,9 +23,42 @@ const Embedded = "embedded"
 const forms = "expected redis://[user:password@]host:port[/database], redis+cluster://[user:password@]host:port,host:port,…, " +
 	"redis+sentinel://[user:password@]host:port,…/mastername, each with rediss for TLS, or \"embedded\""
 
+// How long a Redis that does not answer keeps a caller waiting. Whoever calls tries again by rules of its own, so it is better
+// to say soon that Redis is away than to wait for it in here.
+const (
+	dialTimeout = 2 * time.Second
+	// readTimeout is also what a node that hangs costs a request for all of them.
+	readTimeout = 3 * time.Second
+	// callTimeout bounds a whole call, with its redirections and repetitions.
+	callTimeout = 5 * time.Second
+	// topologyAge is how old the list of a cluster's nodes gets. The client renews it by itself only when a node that answers
+	// points to another: of a node that is dead, and was replaced, it would hear nothing.
+	topologyAge = time.Second
+	// redirects, with pauses that grow from firstPause to longestPause, outlast the migration of a small slot.
+	redirects    = 6
+	firstPause   = 10 * time.Millisecond
+	longestPause = 200 * time.Millisecond
+)
+
+// Encrypted says whether a Redis URL asks for TLS.
+func Encrypted(rawURL string) bool {
+	scheme, _, _ := strings.Cut(rawURL, "://")
+	transport, _, _ := strings.Cut(scheme, "+")
+	return transport == "rediss"
+}
+
 // Connect returns a client for a Redis URL (one server, a cluster, sentinels, or Embedded) and a function that closes it.
-// It does not wait for Redis to answer. Errors never hold the URL: it may have a password.
-func Connect(rawURL string) (redis.UniversalClient, func() error, error) {
+// Certificates of encrypted connections are checked against ca, or the system's authorities if it is nil. It does not wait
+// for Redis to answer. Errors never hold the URL: it may have a password.
+func Connect(rawURL string, ca *x509.CertPool) (redis.UniversalClient, func() error, error) {
+	client, closeClient, err := connect(rawURL, ca)
+	if err == nil {
+		client.AddHook(bounded{})
+	}
+	return client, closeClient, err
+}
+
+func connect(rawURL string, ca *x509.CertPool) (redis.UniversalClient, func() error, error) {
 	if rawURL == Embedded {
 		server := miniredis.NewMiniRedis()
 		if err := server.Start(); err != nil {
@@ -38,13 +73,13 @@ func Connect(rawURL string) (redis.UniversalClient, func() error, error) {
 	switch transport {
 	case "redis":
 	case "rediss":
-		encrypted = &tls.Config{MinVersion: tls.VersionTLS12}
+		encrypted = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: ca}
 	default:
 		return nil, nil, errors.New(forms)
 	}
 	switch kind {
 	case "":
-		return connectServer(rawURL)
+		return connectServer(rawURL, ca)
 	case "cluster":
 		m, err := parseMembers(rest)
 		if err != nil || m.name != "" {
@@ -53,6 +88,8 @@ func Connect(rawURL string) (redis.UniversalClient, func() error, error) {
 		client := redis.NewClusterClient(&redis.ClusterOptions{
 			Addrs: m.addrs, Username: m.user, Password: m.password, TLSConfig: encrypted,
 			ContextTimeoutEnabled: true, ClientName: clientName, DisableIdentity: true, DialerRetries: 1,
+			DialTimeout: dialTimeout, ReadTimeout: readTimeout, ClusterStateReloadInterval: topologyAge,
+			MaxRedirects: redirects, MinRetryBackoff: firstPause, MaxRetryBackoff: longestPause,
 		})
 		return client, client.Close, nil
 	case "sentinel":
@@ -63,13 +100,14 @@ func Connect(rawURL string) (redis.UniversalClient, func() error, error) {
 		client := redis.NewFailoverClient(&redis.FailoverOptions{
 			MasterName: m.name, SentinelAddrs: m.addrs, Username: m.user, Password: m.password, TLSConfig: encrypted,
 			ContextTimeoutEnabled: true, ClientName: clientName, DisableIdentity: true, DialerRetries: 1,
+			DialTimeout: dialTimeout, ReadTimeout: readTimeout, MaxRetries: 1,
 		})
 		return client, client.Close, nil
 	}
 	return nil, nil, errors.New(forms)
 }
 
-func connectServer(rawURL string) (redis.UniversalClient, func() error, error) {
+func connectServer(rawURL string, ca *x509.CertPool) (redis.UniversalClient, func() error, error) {
 	if u, err := url.Parse(rawURL); err != nil || u.Host == "" {
 		return nil, nil, errors.New(forms)
 	}
@@ -77,8 +115,35 @@ func connectServer(rawURL string) (redis.UniversalClient, func() error, error) {
 	if err != nil {
 		return nil, nil, errors.New(forms + "; the database is not a number, or an option after \"?\" is unknown")
 	}
+	if opts.TLSConfig != nil {
+		opts.TLSConfig.RootCAs = ca
+	}
 	client := redis.NewClient(options(opts))
 	return client, client.Close, nil
+}
+
+// bounded ends each call after callTimeout.
+type bounded struct{}
+
+// DialHook implements redis.Hook.
+func (bounded) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+// ProcessHook implements redis.Hook.
+func (bounded) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		ctx, cancel := context.WithTimeout(ctx, callTimeout)
+		defer cancel()
+		return next(ctx, cmd)
+	}
+}
+
+// ProcessPipelineHook implements redis.Hook.
+func (bounded) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		ctx, cancel := context.WithTimeout(ctx, callTimeout)
+		defer cancel()
+		return next(ctx, cmds)
+	}
 }
 
 // members are the servers that a URL lists. net/url cannot read them: it knows one host.
@@ -120,6 +185,7 @@ func options(o *redis.Options) *redis.Options {
 	// A Redis that is away is said so at once: whoever calls waits and tries again by rules of its own. The one retry is
 	// for a connection that broke while it was idle.
 	o.DialerRetries, o.MaxRetries = 1, 1
+	o.DialTimeout, o.ReadTimeout = dialTimeout, readTimeout
 	return o
 }
 

@@ -20,8 +20,6 @@ func (s *Store) Due(ctx context.Context, partition, limit int) (fsm.Outcome, int
 
 // NextDue implements fsm.DeliveryStore.
 func (s *Store) NextDue(ctx context.Context, partitions []int) ([]time.Duration, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTime)
-	defer cancel()
 	now := s.draw().millis()
 	replies := s.pipeline(ctx, scriptNextDue, len(partitions), func(i int) ([]string, []any) {
 		return []string{s.keys.due(partitions[i])}, []any{now}

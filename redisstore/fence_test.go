@@ -32,7 +32,7 @@ func TestNoEpochComesTwiceWhateverRedisHasLost(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()
 			r := harness.StartRedis(t, "--dir", dir)
-			rdb, closeRedis, err := redisstore.Connect(r.URL)
+			rdb, closeRedis, err := redisstore.Connect(r.URL, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

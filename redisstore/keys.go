@@ -14,6 +14,11 @@ type keys struct{ partitions int }
 // partition is the prefix that all keys of a partition share, hash tag included.
 func (k keys) partition(p int) string { return keyPrefix + ":{" + strconv.Itoa(p) + "}:" }
 
+// guard is what every script of a partition declares as its keys: the prefix and a second name, neither of which is ever
+// stored. While the partition's slot moves to another node, the old one has neither and points to the new one, which answers
+// TRYAGAIN to a script with several keys of which it lacks some. So no script ever runs on a half of a partition.
+func (k keys) guard(p int) []string { return []string{k.partition(p), k.partition(p) + "~"} }
+
 func (k keys) partitionOf(path string) int {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(path))

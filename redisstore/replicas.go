@@ -182,10 +182,8 @@ type leaseResult struct {
 
 // leases asks for the leases of partitions, or gives them back if ttl is 0.
 func (s *Store) leases(ctx context.Context, id string, partitions []int, ttl time.Duration) []leaseResult {
-	ctx, cancel := context.WithTimeout(ctx, callTime)
-	defer cancel()
 	replies := s.pipeline(ctx, scriptLease, len(partitions), func(i int) ([]string, []any) {
-		return s.keysOf(partitions[i]), s.arguments(id, ttl.Milliseconds())
+		return s.keys.guard(partitions[i]), s.arguments(id, ttl.Milliseconds())
 	})
 	results := make([]leaseResult, len(partitions))
 	for i, r := range replies {

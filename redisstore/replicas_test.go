@@ -27,7 +27,7 @@ type replica struct {
 
 func startReplica(t *testing.T, url string, opts redisstore.Options) *replica {
 	t.Helper()
-	rdb, closeRedis, err := redisstore.Connect(url)
+	rdb, closeRedis, err := redisstore.Connect(url, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,10 +5,8 @@ import (
 	"crypto/rand"
 	"embed"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	mrand "math/rand/v2"
-	"net"
 	"strconv"
 	"time"
 
@@ -81,12 +79,9 @@ func randomDraw() Draw {
 
 // run calls a script of a partition. It is sent by its hash, and whole if Redis does not have it (any more).
 func (s *Store) run(ctx context.Context, script *redis.Script, partition int, args ...any) (any, error) {
-	reply, err := script.Run(ctx, s.rdb, s.keysOf(partition), s.arguments(args...)...).Result()
+	reply, err := script.Run(ctx, s.rdb, s.keys.guard(partition), s.arguments(args...)...).Result()
 	return reply, wrap(err)
 }
-
-// keysOf are the keys that every script of a partition declares.
-func (s *Store) keysOf(partition int) []string { return []string{s.keys.partition(partition)} }
 
 // arguments are those that every script of a partition begins with (lua/lib.lua), and its own.
 func (s *Store) arguments(own ...any) []any {
@@ -108,8 +103,8 @@ func (d Draw) millis() int64 {
 	return d.Now.UnixMilli()
 }
 
-// pipeline calls a script n times in one go, with the keys and arguments that each call is for. A call that failed has its
-// error in its reply.
+// pipeline calls a script n times in one go, with the keys and arguments that each call is for, and gives up on those that were
+// not answered after callTime. A call that failed has its error in its reply.
 func (s *Store) pipeline(ctx context.Context, script *redis.Script, n int, call func(i int) (keys []string, args []any)) []*reply {
 	pipe := s.rdb.Pipeline()
 	cmds := make([]*redis.Cmd, n)
@@ -117,10 +112,15 @@ func (s *Store) pipeline(ctx context.Context, script *redis.Script, n int, call 
 		keys, args := call(i)
 		cmds[i] = script.EvalSha(ctx, pipe, keys, args...)
 	}
-	_, _ = pipe.Exec(ctx) // each call has its own error
+	limited, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	_, _ = pipe.Exec(limited) // each call has its own error
 	replies := make([]*reply, n)
 	for i, cmd := range cmds {
 		v, err := cmd.Result()
+		if v != nil {
+			err = nil // while one node of a cluster fails, the client puts that down to the others' answers as well
+		}
 		if redis.HasErrorPrefix(err, "NOSCRIPT") {
 			keys, args := call(i)
 			v, err = script.Run(ctx, s.rdb, keys, args...).Result()
@@ -128,25 +128,6 @@ func (s *Store) pipeline(ctx context.Context, script *redis.Script, n int, call 
 		replies[i] = &reply{items: []any{v}, bad: wrap(err)}
 	}
 	return replies
-}
-
-// wrap tells errors of a Redis that cannot answer now from those of a broken invariant.
-func wrap(err error) error {
-	if err == nil || errors.Is(err, redis.Nil) {
-		return nil
-	}
-	var network net.Error
-	var reply redis.Error
-	switch {
-	case errors.As(err, &network), !errors.As(err, &reply):
-	case redis.IsLoadingError(err), redis.IsReadOnlyError(err), redis.IsClusterDownError(err), redis.IsTryAgainError(err),
-		redis.IsMasterDownError(err), redis.IsOOMError(err), redis.IsMaxClientsError(err), redis.IsAuthError(err),
-		redis.IsPermissionError(err), redis.IsNoReplicasError(err),
-		redis.HasErrorPrefix(err, "MISCONF "), redis.HasErrorPrefix(err, "BUSY "): // its snapshots fail; somebody's script runs on
-	default:
-		return fmt.Errorf("redis: %w", err)
-	}
-	return fmt.Errorf("%w: %w", fsm.ErrUnavailable, err)
 }
 
 // reply walks an array that a script returned. The first thing that is not as the script's head says makes it bad, and

@@ -2,10 +2,6 @@ package redisstore
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -28,6 +24,8 @@ type Options struct {
 	Partitions int
 	// Embedded says that the Redis is the one inside this process, whose version is its own affair.
 	Embedded bool
+	// Upstream is the root URL of the stream server, without user and password; a database is used with one only. "" for any.
+	Upstream string
 	Timing   fsm.Timing
 	Logger   *zap.Logger
 	// Poll is how often the list of subscriptions is checked for changes of other replicas that no hint told of, and for
@@ -91,63 +89,6 @@ func New(rdb redis.UniversalClient, opts Options) *Store {
 		s.draw = randomDraw
 	}
 	return s
-}
-
-// ErrIncompatible is the cause of an error about a Redis or a database that this program cannot work with.
-var ErrIncompatible = errors.New("redis cannot be used")
-
-// Check makes sure that Redis answers, is at least 6.2, and holds no data of another partition count. It writes the count to
-// a database that is used for the first time. Errors wrap fsm.ErrUnavailable or ErrIncompatible.
-func (s *Store) Check(ctx context.Context) error {
-	if err := s.checkServer(ctx); err != nil {
-		return err
-	}
-	if err := wrap(s.rdb.HSetNX(ctx, s.keys.meta(), "partitions", s.opts.Partitions).Err()); err != nil {
-		return err
-	}
-	there, err := s.rdb.HGet(ctx, s.keys.meta(), "partitions").Result()
-	if err = wrap(err); err != nil {
-		return err
-	}
-	if there != strconv.Itoa(s.opts.Partitions) {
-		return fmt.Errorf("%w: its database was set up with REVEILLE_PARTITIONS=%s, this program has %d; the number cannot change",
-			ErrIncompatible, there, s.opts.Partitions)
-	}
-	return nil
-}
-
-func (s *Store) checkServer(ctx context.Context) error {
-	if s.opts.Embedded {
-		return s.Ping(ctx)
-	}
-	info, err := s.rdb.Info(ctx, "server").Result()
-	switch {
-	case redis.IsAuthError(err):
-		return fmt.Errorf("%w: it refuses the user or the password", ErrIncompatible)
-	case err != nil:
-		return wrap(err)
-	}
-	if v := field(info, "redis_version"); !atLeast(v, 6, 2) {
-		return fmt.Errorf("%w: it is version %s, at least 6.2 is needed", ErrIncompatible, v)
-	}
-	return nil
-}
-
-func field(info, name string) string {
-	for line := range strings.Lines(info) {
-		if v, ok := strings.CutPrefix(strings.TrimSpace(line), name+":"); ok {
-			return v
-		}
-	}
-	return ""
-}
-
-func atLeast(version string, major, minor int) bool {
-	a, rest, _ := strings.Cut(version, ".")
-	b, _, _ := strings.Cut(rest, ".")
-	x, errX := strconv.Atoi(a)
-	y, errY := strconv.Atoi(b)
-	return errX == nil && errY == nil && (x > major || x == major && y >= minor)
 }
 
 // Ping implements fsm.Store.

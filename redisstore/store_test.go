@@ -2,6 +2,7 @@ package redisstore_test
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -16,13 +17,17 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
+	"go.uber.org/zap"
 
 	"reveille/fsm"
 	"reveille/redisstore"
 	"reveille/test/harness"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	redisstore.LogTo(zap.NewNop())
+	goleak.VerifyTestMain(m)
+}
 
 var timing = fsm.Timing{
 	Waking: 10 * time.Second, Liveness: 45 * time.Second, GoneGrace: 30 * time.Second, GCAfter: 72 * time.Hour,
@@ -39,18 +44,25 @@ type world struct {
 
 func open(t *testing.T, url string, partitions int) *world {
 	t.Helper()
-	rdb, closeRedis, err := redisstore.Connect(url)
+	return openWith(t, url, nil, redisstore.Options{Partitions: partitions, Embedded: url == redisstore.Embedded})
+}
+
+func openWith(t *testing.T, url string, ca *x509.CertPool, o redisstore.Options) *world {
+	t.Helper()
+	rdb, closeRedis, err := redisstore.Connect(url, ca)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = closeRedis() })
 	w := &world{rdb: rdb, now: time.UnixMilli(1_790_000_000_000)}
-	w.Store = redisstore.New(rdb, redisstore.Options{Partitions: partitions, Embedded: url == redisstore.Embedded, Timing: timing, Draw: func() redisstore.Draw {
+	o.Timing = timing
+	o.Draw = func() redisstore.Draw {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.n++
 		return redisstore.Draw{Now: w.now, Nonce: fmt.Sprint("n", w.n)}
-	}})
+	}
+	w.Store = redisstore.New(rdb, o)
 	return w
 }
 
@@ -79,8 +91,8 @@ func TestLifeOnEveryKindOfRedis(t *testing.T) {
 	for name, url := range map[string]func(*testing.T) string{
 		"redis-server": func(t *testing.T) string { return harness.StartRedis(t).URL },
 		"embedded":     func(*testing.T) string { return redisstore.Embedded },
-		"cluster":      func(t *testing.T) string { url, _ := harness.StartRedisCluster(t, 3); return url },
-		"sentinel":     func(t *testing.T) string { return harness.StartRedisSentinel(t) },
+		"cluster":      func(t *testing.T) string { return harness.StartRedisCluster(t, 3, 1).URL },
+		"sentinel":     func(t *testing.T) string { return harness.StartRedisSentinel(t).URL },
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx := t.Context()
@@ -241,7 +253,7 @@ func TestConnectNamesWhatIsWrong(t *testing.T) {
 		"redis+cluster://", "redis+cluster://h:1/3", "redis+cluster://h:1,,h:2", "redis+cluster://u:pass@%zz@h", "redis+sentinel://h:1",
 		"redis+sentinel:///name", "redis+other://h:1", "rediss+://",
 	} {
-		_, _, err := redisstore.Connect(bad)
+		_, _, err := redisstore.Connect(bad, nil)
 		if err == nil || strings.Contains(err.Error(), "pass@") {
 			t.Errorf("%q: %v", bad, err)
 		}

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -66,7 +68,7 @@ func serve(ctx context.Context, s settings, warnings []string) error {
 		log.Warn(w)
 	}
 	redisstore.LogTo(log.Named("redis"))
-	rdb, closeRedis, err := redisstore.Connect(s.RedisURL)
+	rdb, closeRedis, err := redisstore.Connect(s.RedisURL, s.redisCA)
 	if err != nil {
 		return fmt.Errorf("%s_REDIS_URL=(hidden): %w", prefix, err)
 	}
@@ -103,13 +105,15 @@ type program struct {
 	api        *httpapi.Service
 	// checked is true once Redis was found fit; stopping once the program was told to stop.
 	checked, stopping atomic.Bool
+	// unfit is why Redis was not found fit when it was last asked.
+	unfit atomic.Pointer[error]
 }
 
 func assemble(s settings, rdb redis.UniversalClient, log *zap.Logger) (*program, error) {
 	p := &program{log: log}
 	streams := &lateStreams{}
 	p.store = redisstore.New(rdb, redisstore.Options{
-		Partitions: s.Partitions, Embedded: s.RedisURL == redisstore.Embedded, Logger: log.Named("redis"),
+		Partitions: s.Partitions, Embedded: s.RedisURL == redisstore.Embedded, Upstream: identity(s.upstream), Logger: log.Named("redis"),
 		ReplicaID: replicaID(s.ListenAddr), Hinted: streams.Hinted,
 		Timing: fsm.Timing{
 			Waking: s.WakingTimeout, Liveness: s.LivenessTimeout, GoneGrace: s.StreamGoneGrace, GCAfter: s.GCAfter,
@@ -142,12 +146,20 @@ func assemble(s settings, rdb redis.UniversalClient, log *zap.Logger) (*program,
 	return p, err
 }
 
+// identity is the upstream as its database remembers it.
+func identity(u *url.URL) string {
+	return u.Scheme + "://" + strings.ToLower(u.Host) + strings.TrimRight(u.EscapedPath(), "/")
+}
+
 // ready is what /readyz asks.
 func (p *program) ready(ctx context.Context) error {
 	switch {
 	case p.stopping.Load():
 		return errors.New("the program is stopping")
 	case !p.checked.Load():
+		if err := p.unfit.Load(); err != nil {
+			return fmt.Errorf("the start waits for redis: %w", *err)
+		}
 		return errors.New("redis has not answered yet")
 	case !p.store.Catalog().Loaded():
 		return errors.New("the subscriptions were not read yet")
@@ -244,6 +256,7 @@ func (p *program) check(ctx context.Context) error {
 		if err == nil || ctx.Err() != nil {
 			return nil
 		}
+		p.unfit.Store(&err)
 		if !errors.Is(err, fsm.ErrUnavailable) {
 			return fmt.Errorf("%s_REDIS_URL=(hidden): %w", prefix, err)
 		}

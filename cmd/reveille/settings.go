@@ -2,6 +2,7 @@ package main
 
 import (
 	"crypto/rand"
+	"crypto/x509"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -33,6 +34,7 @@ type settings struct {
 	UpstreamURL     string        `envconfig:"UPSTREAM_URL" desc:"required; root of the stream server: the stream /a is {root}/a"`
 	UpstreamHeaders headers       `envconfig:"UPSTREAM_HEADERS" secret:"true" desc:"Name=value,… sent with Reveille's own requests to the stream server"`
 	RedisURL        string        `envconfig:"REDIS_URL" secret:"true" desc:"required; redis://…, redis+cluster://h1,h2, redis+sentinel://h1,h2/name (rediss for TLS), or embedded: in this process and forgotten with it, for trying out"`
+	RedisCAFile     string        `envconfig:"REDIS_CA_FILE" desc:"PEM file of the authorities that may sign the certificates of a rediss server; the system's by default"`
 	Partitions      int           `envconfig:"PARTITIONS" default:"64" desc:"partitions of the state, 1 to 4096; cannot change once the database is in use"`
 	PublicURL       string        `envconfig:"PUBLIC_URL" default:"http://localhost:8080" desc:"what callback URLs begin with: where workers reach the API port"`
 	TokenKey        []string      `envconfig:"TOKEN_KEY" secret:"true" desc:"required unless Redis is embedded; signs callback tokens, at least 32 bytes; an older key that is still accepted may follow a comma"`
@@ -63,6 +65,7 @@ type settings struct {
 	LogLevel zapcore.Level `envconfig:"LOG_LEVEL" default:"info" desc:"debug, info, warn or error"`
 
 	upstream *url.URL
+	redisCA  *x509.CertPool
 	tokens   *fsm.Tokens
 }
 
@@ -169,6 +172,15 @@ func (s *settings) check() (err error) {
 	if s.RedisURL == "" {
 		return wrong("REDIS_URL", "", "redis://[user:password@]host:port[/database], redis+cluster://…, redis+sentinel://…/name, rediss for TLS, or \"embedded\" to try it out")
 	}
+	if s.RedisCAFile != "" {
+		var expected error
+		if s.redisCA, expected = authorities(s.RedisCAFile); expected == nil && !redisstore.Encrypted(s.RedisURL) {
+			expected = errors.New("none unless REVEILLE_REDIS_URL begins with rediss")
+		}
+		if expected != nil {
+			return wrong("REDIS_CA_FILE", s.RedisCAFile, expected.Error())
+		}
+	}
 	if _, err = origin(s.PublicURL); err != nil {
 		return wrong("PUBLIC_URL", redact(s.PublicURL), err.Error())
 	}
@@ -234,6 +246,19 @@ func (s *settings) check() (err error) {
 		}
 	}
 	return nil
+}
+
+// authorities reads certificates. The error says what was expected of the file.
+func authorities(file string) (*x509.CertPool, error) {
+	text, err := os.ReadFile(file) //nolint:gosec // the operator names it
+	if err != nil {
+		return nil, fmt.Errorf("a PEM file that can be read (%w)", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(text) {
+		return nil, errors.New("a PEM file with a certificate")
+	}
+	return pool, nil
 }
 
 // origin parses the URL of a server. It may have a path and nothing after it.

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"reveille/fsm"
+	"reveille/test/harness"
 )
 
 const testKey = "a key for tests of at least thirty-two bytes"
@@ -112,6 +113,35 @@ func TestSettingsAreRead(t *testing.T) {
 	})
 }
 
+func TestAnAuthorityForRedisIsReadAndNeedsAnEncryptedConnection(t *testing.T) {
+	ca := harness.NewCA(t)
+	for _, url := range []string{"rediss://h:6379", "rediss+cluster://h:6379", "rediss+sentinel://h:26379/main"} {
+		environ(t, enough("REDIS_URL", url, "REDIS_CA_FILE", ca.File))
+		if s, _, err := load(); err != nil || !s.redisCA.Equal(ca.Pool) {
+			t.Errorf("%s: %v", url, err)
+		}
+	}
+	for _, url := range []string{"redis://h:6379", "redis+cluster://h:6379", "embedded"} {
+		environ(t, enough("REDIS_URL", url, "REDIS_CA_FILE", ca.File))
+		if line := problem(t); !strings.Contains(line, "REVEILLE_REDIS_CA_FILE") || !strings.Contains(line, "rediss") {
+			t.Errorf("%s: %q", url, line)
+		}
+	}
+}
+
+func TestADatabaseKnowsItsUpstreamByWhatNamesIt(t *testing.T) {
+	for text, want := range map[string]string{
+		"http://Streams:4437": "http://streams:4437", "http://streams:4437/": "http://streams:4437",
+		"https://streams.example.com/v1/Stream/": "https://streams.example.com/v1/Stream",
+	} {
+		environ(t, enough("UPSTREAM_URL", text))
+		s, _, err := load()
+		if err != nil || identity(s.upstream) != want {
+			t.Errorf("%s: %s, %v, want %s", text, identity(s.upstream), err, want)
+		}
+	}
+}
+
 func TestTheTokenKeyIsDrawnForAnEmbeddedRedisAlone(t *testing.T) {
 	environ(t, map[string]string{"UPSTREAM_URL": "http://streams:4437", "REDIS_URL": "embedded"})
 	one, _, err := load()
@@ -136,6 +166,8 @@ func TestAWrongSettingIsOneLineThatNamesItItsValueAndWhatWasExpected(t *testing.
 		{"UPSTREAM_URL", "http://streams:4437?…", "without a query"},
 		{"UPSTREAM_URL", "http://streams:4437#a", "without a query or fragment"},
 		{"REDIS_URL", "", "redis://"},
+		{"REDIS_CA_FILE", "/nonexistent/ca.pem", "a PEM file that can be read"},
+		{"REDIS_CA_FILE", "settings_test.go", "a PEM file with a certificate"},
 		{"PUBLIC_URL", "wake.example.com", "http"},
 		{"PUBLIC_URL", "https://wake.example.com/?…", "without a query"},
 		{"TOKEN_KEY", "", "at least 32 bytes"},

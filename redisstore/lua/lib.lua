@@ -2,6 +2,7 @@
 -- the steps that transitions are made of. The functions mirror fsm/transitions.go line by line where they share a name.
 --
 -- KEYS[1]  the partition's prefix, e.g. "rv:{17}:". All keys of the partition begin with it, so all share its hash slot.
+-- KEYS[2]  never stored either; with it a cluster keeps scripts from a partition that is being moved (keys.go)
 -- ARGV[1]  now in ms, or -1 for Redis's own clock
 -- ARGV[2]  waking timeout, ms      ARGV[3]  liveness timeout, ms    ARGV[4]  grace of a gone stream, ms
 -- ARGV[5]  removal after failures, ms

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -19,27 +20,42 @@ type Redis struct {
 	// Addr is host:port; URL is what REVEILLE_REDIS_URL takes.
 	Addr string
 	URL  string
+	// TLSAddr is host:port for encrypted connections, if the server was started with the arguments of a CA.
+	TLSAddr string
 
 	t    testing.TB
 	args []string
+	dir  string
+	// id and bus are the node's ID and the port of its bus, in a cluster.
+	id  string
+	bus int
 }
 
 // StartRedis starts redis-server with the arguments that a test adds to the usual ones.
 func StartRedis(t testing.TB, args ...string) *Redis {
 	t.Helper()
+	r := newRedis(t, args...)
+	r.launch()
+	r.await()
+	return r
+}
+
+// newRedis prepares a server and does not start it.
+func newRedis(t testing.TB, args ...string) *Redis {
+	t.Helper()
 	if _, err := exec.LookPath("redis-server"); err != nil {
 		t.Fatal("redis-server is not installed: run .ci/install-deps")
 	}
 	port := FreePort(t)
-	r := &Redis{
-		Addr: loopback(port), URL: "redis://" + loopback(port), t: t,
-		args: append([]string{
-			"--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--dir", t.TempDir(), "--appendonly", "no", "--save", "",
-		}, args...),
+	r := &Redis{Addr: loopback(port), URL: "redis://" + loopback(port), t: t, dir: t.TempDir()}
+	r.args = append([]string{
+		"--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--dir", r.dir, "--appendonly", "no", "--save", "",
+	}, args...)
+	if slices.Contains(args, "--tls-cert-file") {
+		encrypted := FreePort(t)
+		r.TLSAddr = loopback(encrypted)
+		r.args = append(r.args, "--tls-port", strconv.Itoa(encrypted))
 	}
-	out := testOutput(t, "redis-server on "+r.Addr)
-	r.start(out)
-	t.Cleanup(func() { r.Kill() })
 	return r
 }
 
@@ -57,8 +73,8 @@ func (r *Redis) Dir() string {
 // is empty.
 func (r *Redis) Restart() {
 	r.t.Helper()
-	<-r.Done()
-	r.start(r.output)
+	r.launch()
+	r.await()
 }
 
 // Client returns a client that is closed with the test.
@@ -72,23 +88,37 @@ func redisCommand(args ...string) *exec.Cmd {
 	return exec.Command("redis-server", args...) // ended by Process
 }
 
-func (r *Redis) start(out *Output) {
+// launch starts the process, again after its end.
+func (r *Redis) launch() {
 	r.t.Helper()
+	var out *Output
+	if r.Process == nil {
+		out = testOutput(r.t, "redis-server on "+r.Addr)
+		r.t.Cleanup(func() { r.Kill() })
+	} else {
+		<-r.Done()
+		out = r.output
+	}
 	p, err := Start("redis-server", out, redisCommand(r.args...))
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	r.Process = p
+}
+
+// await waits until the server answers.
+func (r *Redis) await() {
+	r.t.Helper()
 	c := redis.NewClient(&redis.Options{Addr: r.Addr, MaxRetries: -1})
 	defer func() { _ = c.Close() }()
-	ready(r.t, p, func(ctx context.Context) error {
+	ready(r.t, r.Process, func(ctx context.Context) error {
 		info, err := c.Info(ctx, "server", "persistence").Result()
 		switch {
 		case err != nil:
 			return err
 		case strings.Contains(info, "loading:1"):
 			return errors.New("it is still loading")
-		case !strings.Contains(info, fmt.Sprintf("process_id:%d\r", p.Pid())):
+		case !strings.Contains(info, fmt.Sprintf("process_id:%d\r", r.Pid())):
 			return errors.New("another server answers on its port")
 		}
 		return nil

@@ -1,0 +1,120 @@
+package redisstore
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// ErrIncompatible is the cause of an error about a Redis or a database that this program cannot work with.
+var ErrIncompatible = errors.New("redis cannot be used")
+
+// Check makes sure that Redis answers, is what its URL says and at least 6.2, and holds no data of another partition count or
+// another upstream. It writes both to a database that is used for the first time. Errors wrap fsm.ErrUnavailable or
+// ErrIncompatible.
+func (s *Store) Check(ctx context.Context) error {
+	if err := s.checkServer(ctx); err != nil {
+		return err
+	}
+	partitions, err := s.settle(ctx, "partitions", strconv.Itoa(s.opts.Partitions))
+	if err != nil {
+		return err
+	}
+	if partitions != strconv.Itoa(s.opts.Partitions) {
+		return fmt.Errorf("%w: its database was set up with REVEILLE_PARTITIONS=%s, this program has %d; the number cannot change",
+			ErrIncompatible, partitions, s.opts.Partitions)
+	}
+	if s.opts.Upstream == "" {
+		return nil
+	}
+	upstream, err := s.settle(ctx, "upstream", s.opts.Upstream)
+	if err != nil {
+		return err
+	}
+	if upstream != s.opts.Upstream {
+		return fmt.Errorf("%w: its database was set up for the stream server %s, this program has REVEILLE_UPSTREAM_URL=%s; "+
+			"use another database or, if that is the same server under a new name, tell it so: redis-cli HSET '%s' upstream '%s'",
+			ErrIncompatible, upstream, s.opts.Upstream, s.keys.meta(), s.opts.Upstream)
+	}
+	return nil
+}
+
+// settle returns what a database was set up with; the first program that uses it decides.
+func (s *Store) settle(ctx context.Context, field, value string) (string, error) {
+	if err := s.rdb.HSetNX(ctx, s.keys.meta(), field, value).Err(); err != nil {
+		return "", refused(err)
+	}
+	there, err := s.rdb.HGet(ctx, s.keys.meta(), field).Result()
+	return there, refused(err)
+}
+
+func (s *Store) checkServer(ctx context.Context) error {
+	if s.opts.Embedded {
+		return s.Ping(ctx)
+	}
+	info, err := s.rdb.Info(ctx, "server").Result()
+	if err != nil {
+		return refused(err)
+	}
+	if v := field(info, "redis_version"); !atLeast(v, 6, 2) {
+		return fmt.Errorf("%w: it is version %s, at least 6.2 is needed", ErrIncompatible, v)
+	}
+	if _, cluster := s.rdb.(*redis.ClusterClient); cluster {
+		return nil
+	}
+	switch field(info, "redis_mode") {
+	case "cluster":
+		return fmt.Errorf("%w: it is a node of a cluster; expected redis+cluster://host:port,…", ErrIncompatible)
+	case "sentinel":
+		return fmt.Errorf("%w: it is a sentinel; expected redis+sentinel://host:port,…/mastername", ErrIncompatible)
+	}
+	return nil
+}
+
+// refused is wrap for a start: what only another URL or other rights can cure is not waited for.
+func refused(err error) error {
+	var network net.Error
+	var reply redis.Error
+	var untrusted *tls.CertificateVerificationError
+	switch {
+	case errors.As(err, &untrusted):
+		return fmt.Errorf("%w: REVEILLE_REDIS_CA_FILE, or the system, does not know its certificate: %s", ErrIncompatible, oneLine(untrusted.Error()))
+	case err == nil, errors.As(err, &network), !errors.As(err, &reply):
+	case redis.IsAuthError(err):
+		return fmt.Errorf("%w: it refuses the user or the password", ErrIncompatible)
+	case redis.IsPermissionError(err):
+		return fmt.Errorf("%w: the user may not do enough: %s", ErrIncompatible, oneLine(reply.Error()))
+	case strings.Contains(reply.Error(), "cluster support disabled"), strings.Contains(strings.ToLower(reply.Error()), "unknown command 'cluster'"):
+		return fmt.Errorf("%w: it is not a cluster; expected redis://host:port", ErrIncompatible)
+	case strings.Contains(strings.ToLower(reply.Error()), "unknown command 'sentinel'"):
+		return fmt.Errorf("%w: it is not a sentinel; expected redis://host:port", ErrIncompatible)
+	case errors.Is(err, redis.Nil):
+		return fmt.Errorf("%w: the sentinels know no master of that name", ErrIncompatible)
+	}
+	return wrap(err)
+}
+
+func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
+
+func field(info, name string) string {
+	for line := range strings.Lines(info) {
+		if v, ok := strings.CutPrefix(strings.TrimSpace(line), name+":"); ok {
+			return v
+		}
+	}
+	return ""
+}
+
+func atLeast(version string, major, minor int) bool {
+	a, rest, _ := strings.Cut(version, ".")
+	b, _, _ := strings.Cut(rest, ".")
+	x, errX := strconv.Atoi(a)
+	y, errY := strconv.Atoi(b)
+	return errX == nil && errY == nil && (x > major || x == major && y >= minor)
+}

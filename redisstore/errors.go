@@ -1,0 +1,63 @@
+package redisstore
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"regexp"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"reveille/fsm"
+)
+
+// passing are the codes of answers that have to do with the state a Redis is in and not with what it was asked.
+var passing = map[string]bool{
+	"LOADING": true, "BUSY": true, "OOM": true, "MISCONF": true, "NOREPLICAS": true, // it starts; a script runs on; no room; cannot save
+	"READONLY": true, "MASTERDOWN": true, // a failover
+	"CLUSTERDOWN": true, "TRYAGAIN": true, "MOVED": true, "ASK": true, // a failover or a migration that outlasted the redirections
+	"NOAUTH": true, "WRONGPASS": true, "NOPERM": true, // the operator changes users
+	"EXECABORT": true, // any of these, of a transaction
+}
+
+// passingTexts are answers of that kind that have no code.
+var passingTexts = []string{
+	"max number of clients reached",
+	// A node lost its slots while a script was running, which takes one that runs for seconds.
+	"Script attempted to access a non local key", "while the cluster is down",
+}
+
+// inScript finds the code of what a command was refused with in a script. Redis before 7 answers, for example,
+// "ERR Error running script (call to f_…): @user_script:12: -READONLY You can't write against a read only replica."
+var inScript = regexp.MustCompile(`^ERR Error running script .*user_script: ?\d+: -([A-Z]+) `)
+
+// wrap tells errors of a Redis that cannot answer now from those of a broken invariant.
+func wrap(err error) error {
+	if err == nil || err == redis.Nil { //nolint:errorlint // wrapped, it is from sentinels that know no such master
+		return nil
+	}
+	var network net.Error
+	var reply redis.Error
+	switch {
+	case errors.As(err, &network), !errors.As(err, &reply), errors.Is(err, redis.Nil), passes(reply.Error()):
+		return fmt.Errorf("%w: %w", fsm.ErrUnavailable, err)
+	}
+	return fmt.Errorf("redis: %w", err)
+}
+
+func passes(answer string) bool {
+	code, _, _ := strings.Cut(answer, " ")
+	if m := inScript.FindStringSubmatch(answer); m != nil {
+		code = m[1]
+	}
+	if passing[code] {
+		return true
+	}
+	for _, text := range passingTexts {
+		if strings.Contains(answer, text) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,217 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"reveille/fsm"
+	"reveille/test/harness"
+)
+
+// TestFailoversAreRiddenOut holds that calls made during one either are answered right or say that the store is not
+// available, and that all is well afterwards without a restart of ours.
+func TestFailoversAreRiddenOut(t *testing.T) {
+	t.Parallel()
+	const path = "/a"
+	type kind struct {
+		url string
+		// replicated waits until the replica has everything, after which no failover can lose anything.
+		replicated func(t *testing.T)
+		// faults, in the order they happen; each ends with another master.
+		faults []func(t *testing.T)
+		names  []string
+	}
+	wait := func(t *testing.T, master *harness.Redis) {
+		t.Helper()
+		harness.Eventually(t, harness.Wait, "the replica has everything", harness.True(func() bool {
+			return master.Client().Wait(t.Context(), 1, time.Second).Val() == 1
+		}, "it has not"))
+	}
+	for name, start := range map[string]func(*testing.T) kind{
+		"cluster": func(t *testing.T) kind {
+			c := harness.StartRedisCluster(t, 3, 1)
+			slot := c.Slot("rv:{0}:")
+			return kind{
+				url:        c.URL,
+				replicated: func(t *testing.T) { wait(t, c.Master(slot)) },
+				names:      []string{"by hand", "the master is killed", "the master hangs"},
+				faults: []func(*testing.T){
+					func(*testing.T) { c.Failover(slot) },
+					func(*testing.T) {
+						was := c.Master(slot)
+						was.Kill()
+						c.AwaitWhole()
+						was.Restart()
+						c.AwaitWhole()
+					},
+					func(*testing.T) {
+						was := c.Master(slot)
+						other := c.Replica(slot)
+						was.Pause()
+						harness.Eventually(t, harness.Wait, "the replica takes over", harness.True(func() bool { return isMaster(t, other) }, "not yet"))
+						was.Resume()
+						c.AwaitWhole()
+					},
+				},
+			}
+		},
+		"sentinel": func(t *testing.T) kind {
+			s := harness.StartRedisSentinel(t)
+			return kind{
+				url:        s.URL,
+				replicated: func(t *testing.T) { wait(t, s.Master()) },
+				names:      []string{"by hand", "the master is killed"},
+				faults: []func(*testing.T){
+					func(*testing.T) { s.Failover(); s.AwaitWhole() },
+					func(*testing.T) {
+						was := s.Master()
+						was.Kill()
+						s.AwaitMasterOtherThan(was)
+						was.Restart()
+						s.AwaitWhole()
+					},
+				},
+			}
+		},
+		"one address": func(t *testing.T) kind {
+			server, other := harness.StartRedis(t), harness.StartRedis(t)
+			follow := func(t *testing.T, host, port string) {
+				if err := server.Client().Do(t.Context(), "REPLICAOF", host, port).Err(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			return kind{
+				url:        server.URL,
+				replicated: func(*testing.T) {},
+				names:      []string{"it is demoted and promoted again"},
+				faults: []func(*testing.T){func(t *testing.T) {
+					// The other has a copy, so that the demoted one keeps its data.
+					host, port, _ := strings.Cut(server.Addr, ":")
+					if err := other.Client().Do(t.Context(), "REPLICAOF", host, port).Err(); err != nil {
+						t.Fatal(err)
+					}
+					wait(t, server)
+					if err := other.Client().Do(t.Context(), "REPLICAOF", "NO", "ONE").Err(); err != nil {
+						t.Fatal(err)
+					}
+					_, port, _ = strings.Cut(other.Addr, ":")
+					follow(t, host, port)
+					w := open(t, server.URL, 1)
+					if _, err := w.Link(t.Context(), subscription("late"), "/late", "0", "0"); !errors.Is(err, fsm.ErrUnavailable) {
+						t.Errorf("a write to a replica: %v", err)
+					}
+					follow(t, "NO", "ONE")
+				}},
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			k := start(t)
+			w := open(t, k.url, 1)
+			sub := subscription("s")
+			calls := riding{t, new(atomic.Int64), new(atomic.Int64)}
+			calls.out("link", func() error { _, err := w.Link(t.Context(), sub, path, "000000", "000000"); return err })
+			n, epoch := 0, int64(0)
+			for i, fault := range k.faults {
+				t.Run(k.names[i], func(t *testing.T) {
+					calls := riding{t, new(atomic.Int64), new(atomic.Int64)}
+					if n++; !calls.round(w, sub, path, n, &epoch) {
+						return
+					}
+					k.replicated(t)
+					ctx, stop := context.WithCancel(t.Context())
+					read := make(chan struct{})
+					go func() {
+						defer close(read)
+						for ctx.Err() == nil {
+							c, err := w.Consumer(ctx, fsm.ConsumerID(sub.ID, path), path)
+							switch {
+							case errors.Is(err, fsm.ErrUnavailable):
+								calls.turned.Add(1)
+							case err != nil || c.Epoch != epoch || c.State != fsm.Idle:
+								t.Errorf("while it goes on the consumer is %+v, %v", c, err)
+								return
+							default:
+								calls.done.Add(1)
+							}
+						}
+					}()
+					fault(t)
+					stop()
+					<-read
+					for range 3 {
+						if n++; !calls.round(w, sub, path, n, &epoch) {
+							return
+						}
+					}
+					t.Logf("%d calls turned away, %d answered", calls.turned.Load(), calls.done.Load())
+				})
+			}
+		})
+	}
+}
+
+// TestANodeThatHangsDoesNotHoldUpTheOthers holds that calls for other nodes are answered while one for it waits.
+func TestANodeThatHangsDoesNotHoldUpTheOthers(t *testing.T) {
+	t.Parallel()
+	c := harness.StartRedisCluster(t, 3, 0, "--cluster-require-full-coverage", "no")
+	w := open(t, c.URL, 8)
+	sub := subscription("s")
+	home := func(p int) *harness.Redis { return c.Master(c.Slot("rv:{" + string(rune('0'+p)) + "}:")) }
+	paths := map[int]string{}
+	for n := 0; len(paths) < 8; n++ {
+		path := "/s" + string(rune('a'+n%26)) + string(rune('a'+n/26))
+		if p := w.PartitionOf(path); paths[p] == "" {
+			paths[p] = path
+			must[fsm.Outcome](t)(w.Link(t.Context(), sub, path, fsm.Start, "0"))
+		}
+	}
+	hung := home(0)
+	hung.Pause()
+	waiting := make(chan error, 1)
+	go func() { _, err := w.Observe(t.Context(), 0, paths[0], "1"); waiting <- err }()
+	for p := range 8 {
+		if home := home(p); home == hung {
+			continue
+		}
+		if _, err := w.Observe(t.Context(), p, paths[p], "1"); err != nil {
+			t.Errorf("partition %d: %v", p, err)
+		}
+	}
+	select {
+	case err := <-waiting:
+		t.Errorf("the call for the node that hangs was answered before the others: %v", err)
+	default:
+	}
+	next, err := w.NextDue(t.Context(), []int{0, 1, 2, 3, 4, 5, 6, 7})
+	if !errors.Is(err, fsm.ErrUnavailable) {
+		t.Errorf("a node hangs, but: %v", err)
+	}
+	for p, d := range next {
+		switch home := home(p); {
+		case home == hung && d >= 0:
+			t.Errorf("partition %d of the node that hangs has a deadline in %s", p, d)
+		case home != hung && d != timing.Waking:
+			t.Errorf("partition %d has its deadline in %s, want %s", p, d, timing.Waking)
+		}
+	}
+	if err := <-waiting; !errors.Is(err, fsm.ErrUnavailable) {
+		t.Errorf("the call for the node that hangs: %v", err)
+	}
+	hung.Resume()
+	harness.Eventually(t, harness.Wait, "it is back", func() error { _, err := w.Observe(t.Context(), 0, paths[0], "1"); return err })
+}
+
+func isMaster(t *testing.T, r *harness.Redis) bool {
+	c := redis.NewClient(&redis.Options{Addr: r.Addr})
+	defer func() { _ = c.Close() }()
+	role, err := c.Do(t.Context(), "ROLE").Slice()
+	return err == nil && len(role) > 0 && role[0] == "master"
+}

@@ -1,0 +1,84 @@
+package harness
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// CA is a certificate authority of a test's own, with one certificate for servers on 127.0.0.1.
+type CA struct {
+	// File holds the authority's certificate, as REVEILLE_REDIS_CA_FILE takes it; Pool is the same.
+	File string
+	Pool *x509.CertPool
+
+	cert, key string
+}
+
+// NewCA makes an authority.
+func NewCA(t testing.TB) *CA {
+	t.Helper()
+	dir := t.TempDir()
+	now := time.Now()
+	root := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "an authority for a test"}, NotBefore: now.Add(-time.Hour),
+		NotAfter: now.Add(time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	leaf := &x509.Certificate{
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "a server of a test"}, NotBefore: root.NotBefore,
+		NotAfter: root.NotAfter, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}, // nodes are each other's clients
+	}
+	rootKey, leafKey := newKey(t), newKey(t)
+	ca := &CA{Pool: x509.NewCertPool()}
+	sign := func(name string, cert *x509.Certificate, key *ecdsa.PrivateKey) string {
+		der, err := x509.CreateCertificate(rand.Reader, cert, root, key.Public(), rootKey)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return writePEM(t, filepath.Join(dir, name), "CERTIFICATE", der)
+	}
+	ca.File, ca.cert = sign("ca.crt", root, rootKey), sign("server.crt", leaf, leafKey)
+	der, err := x509.MarshalECPrivateKey(leafKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca.key = writePEM(t, filepath.Join(dir, "server.key"), "EC PRIVATE KEY", der)
+	text, err := os.ReadFile(ca.File)
+	if err != nil || !ca.Pool.AppendCertsFromPEM(text) {
+		t.Fatal(err)
+	}
+	return ca
+}
+
+func newKey(t testing.TB) *ecdsa.PrivateKey {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+func writePEM(t testing.TB, file, kind string, der []byte) string {
+	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// RedisArgs has a redis-server, a cluster or sentinels speak TLS, among each other as well.
+func (ca *CA) RedisArgs() []string {
+	return []string{
+		"--tls-cert-file", ca.cert, "--tls-key-file", ca.key, "--tls-ca-cert-file", ca.File, "--tls-auth-clients", "no",
+		"--tls-replication", "yes", "--tls-cluster", "yes",
+	}
+}
