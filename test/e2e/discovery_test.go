@@ -37,7 +37,7 @@ func (e *env) followUnanswered(pattern string) *following {
 }
 
 // storeOf reads what Reveille keeps in a Redis.
-func storeOf(r *harness.Redis) *redisstore.Store {
+func storeOf(r *database) *redisstore.Store {
 	return redisstore.New(r.Client(), redisstore.Options{})
 }
 

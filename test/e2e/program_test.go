@@ -16,12 +16,12 @@ import (
 )
 
 // durableRedis starts a Redis that forgets nothing over a restart.
-func durableRedis(t *testing.T) *harness.Redis {
-	return harness.StartRedis(t, "--appendonly", "yes", "--appendfsync", "always")
+func durableRedis(t *testing.T) *database {
+	return ownRedis(t, "--appendonly", "yes", "--appendfsync", "always")
 }
 
 // with is start on a Redis of the test's own.
-func with(t *testing.T, r *harness.Redis, settings map[string]string) *env {
+func with(t *testing.T, r *database, settings map[string]string) *env {
 	t.Helper()
 	e := &env{t: t, redis: r, ref: harness.StartRefServer(t, harness.RefOptions{})}
 	e.streams = harness.NewClient(t, e.ref.StreamRoot)
@@ -108,7 +108,7 @@ func TestTheProgramsArguments(t *testing.T) {
 			t.Errorf("exit status %d", status)
 		}
 		for _, want := range []string{
-			"UPSTREAM_URL", "UPSTREAM_HEADERS", "REDIS_URL", "PARTITIONS", "PUBLIC_URL", "TOKEN_KEY", "LISTEN_ADDR", "ADMIN_ADDR", "GATEWAY",
+			"UPSTREAM_URL", "UPSTREAM_HEADERS", "REDIS_URL", "REDIS_CA_FILE", "PARTITIONS", "PUBLIC_URL", "TOKEN_KEY", "LISTEN_ADDR", "ADMIN_ADDR", "GATEWAY",
 			"STREAMS", "REGISTRY_STREAM", "TAIL_MODE", "TAIL_CHECK", "TAIL_MAX_LIVE", "TAIL_SWEEP_RATE", "STREAM_GONE_GRACE",
 			"ALLOW_INSECURE_WEBHOOKS", "WEBHOOK_ALLOW_CIDRS", "WEBHOOK_PROXY_FROM_ENV", "WEBHOOK_TIMEOUT", "WAKING_TIMEOUT",
 			"LIVENESS_TIMEOUT", "GC_AFTER", "MAX_IN_FLIGHT", "MAX_IN_FLIGHT_PER_SUBSCRIPTION", "MAX_QUEUED_WAKES",
@@ -163,6 +163,22 @@ func TestTheProgramRefusesToStart(t *testing.T) {
 			map[string]string{"REVEILLE_ADMIN_ADDR": strings.TrimPrefix(e.rev.Admin, "http://")},
 			[]string{"REVEILLE_ADMIN_ADDR", strings.TrimPrefix(e.rev.Admin, "http://"), "in use"},
 		},
+		{
+			"on a Redis that was set up for another stream server",
+			map[string]string{"REVEILLE_UPSTREAM_URL": "http://127.0.0.1:1/v1/stream"},
+			[]string{"REVEILLE_UPSTREAM_URL=http://127.0.0.1:1/v1/stream", e.ref.StreamRoot, "redis-cli HSET"},
+		},
+		{"with a wrong password for Redis", map[string]string{"REVEILLE_REDIS_URL": e.redis.as("nobody:hunter2")}, []string{"REVEILLE_REDIS_URL", "password"}},
+		{
+			"with a URL for another kind of Redis",
+			map[string]string{"REVEILLE_REDIS_URL": "redis+sentinel://" + e.redis.servers[0].Addr + "/main"},
+			[]string{"REVEILLE_REDIS_URL", "not a sentinel"},
+		},
+		{
+			"with an authority for Redis that cannot be read",
+			map[string]string{"REVEILLE_REDIS_URL": "rediss://127.0.0.1:1", "REVEILLE_REDIS_CA_FILE": "/nonexistent/ca.pem"},
+			[]string{"REVEILLE_REDIS_CA_FILE", "/nonexistent/ca.pem"},
+		},
 		{"with a Redis URL that is none", map[string]string{"REVEILLE_REDIS_URL": "http://user:hunter2@localhost"}, []string{"REVEILLE_REDIS_URL"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -201,7 +217,7 @@ func TestTheProgramStartsWithoutRedis(t *testing.T) {
 	}
 	e.rev.Launch()
 	harness.Eventually(t, soon, "it says that it lives and is not ready", func() error {
-		return errors.Join(get(e.rev.Admin+"/healthz", 200, ""), get(e.rev.Admin+"/readyz", 503, "redis"))
+		return errors.Join(get(e.rev.Admin+"/healthz", 200, ""), get(e.rev.Admin+"/readyz", 503, "the start waits for redis: "))
 	})
 	if err := get(e.rev.URL+"/**?subscriptions", 503, "UNAVAILABLE"); err != nil {
 		t.Errorf("the API: %v", err)
@@ -213,6 +229,39 @@ func TestTheProgramStartsWithoutRedis(t *testing.T) {
 	f.wakesOnAppend(path, e.streams.Tail(path))
 	if at == e.streams.Tail(path) {
 		t.Error("nothing was appended")
+	}
+}
+
+// TestAPasswordThatChangesWhileTheProgramRuns holds that it says so, and goes on once it is let in again.
+func TestAPasswordThatChangesWhileTheProgramRuns(t *testing.T) {
+	t.Parallel()
+	redis := ownRedis(t)
+	allow := func(password string) {
+		t.Helper()
+		for _, server := range redis.servers {
+			if err := server.Client().Do(t.Context(), "ACL", "SETUSER", "reveille", "reset", "on", ">"+password, "~rv:*", "&*", "+@all").Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	allow("first")
+	e := with(t, redis, map[string]string{"REVEILLE_REDIS_URL": redis.as("reveille:first")})
+	path := "/" + name(t) + "/a"
+	f := e.follow(path)
+	at := f.wakesOnAppend(path, e.gateway.Create(path))
+	allow("second")
+	for _, server := range redis.servers {
+		if err := server.Client().ClientKillByFilter(t.Context(), "USER", "reveille").Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	harness.Eventually(t, soon, "it says why it is not ready", func() error { return get(e.rev.Admin+"/readyz", 503, "WRONGPASS") })
+	tail := e.streams.Append(path, `{"while":"locked out"}`)
+	allow("first")
+	harness.Eventually(t, soon, "it is ready", func() error { return get(e.rev.Admin+"/readyz", 200, "") })
+	f.idle(path, tail)
+	if n := len(f.wakes(path)); n < 3 || at == tail {
+		t.Errorf("%d wakes, want one for the event while it was locked out", n)
 	}
 }
 
@@ -278,20 +327,22 @@ func TestScriptFlushChangesNothing(t *testing.T) {
 	path := "/" + name(t) + "/a"
 	f := e.follow(path)
 	at := f.wakesOnAppend(path, e.gateway.Create(path))
-	redis := e.redis.Client()
-	for range 3 {
-		if err := redis.ScriptFlush(t.Context()).Err(); err != nil {
-			t.Fatal(err)
+	flush := func() {
+		for _, server := range e.redis.servers {
+			if err := server.Client().ScriptFlush(t.Context()).Err(); err != nil {
+				t.Fatal(err)
+			}
 		}
+	}
+	for range 3 {
+		flush()
 		at = f.wakesOnAppend(path, at)
 	}
 	f.worker.Answer(func(http.ResponseWriter, *http.Request, harness.Wake) {})
 	n := len(f.wakes(path))
 	tail := e.gateway.Append(path, `{}`)
 	w := f.wake(path, n+1)
-	if err := redis.ScriptFlush(t.Context()).Err(); err != nil {
-		t.Fatal(err)
-	}
+	flush()
 	if a := e.gateway.Callback(w, w.Claim(true, harness.StreamOffset{Path: path, Offset: tail})); a.Status != http.StatusOK {
 		t.Errorf("callback after SCRIPT FLUSH: %d %s", a.Status, a.Body)
 	}

@@ -174,17 +174,19 @@ func TestTheLogHoldsNoSecrets(t *testing.T) {
 		password, upstreamAuth, upstreamKey = "redis-passw0rd-of-this-test", "Bearer upstream-s3cret-of-this-test", "api-key-of-this-test"
 		clientAuth, webhookKey, webhookPass = "client-s3cret-of-this-test", "hook-k3y-of-this-test", "hook-passw0rd-of-this-test"
 	)
-	redis := harness.StartRedis(t)
+	redis := ownRedis(t)
 	ref := harness.StartRefServer(t, harness.RefOptions{})
 	allow := func() {
-		if err := redis.Client().Do(t.Context(), "ACL", "SETUSER", "reveille", "on", ">"+password, "~*", "&*", "+@all").Err(); err != nil {
-			t.Fatal(err)
+		for _, server := range redis.servers {
+			if err := server.Client().Do(t.Context(), "ACL", "SETUSER", "reveille", "on", ">"+password, "~*", "&*", "+@all").Err(); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	allow()
 	e := &env{t: t, redis: redis, ref: ref}
 	e.rev = harness.StartReveille(t, map[string]string{
-		"REVEILLE_UPSTREAM_URL": ref.StreamRoot, "REVEILLE_REDIS_URL": "redis://reveille:" + password + "@" + redis.Addr,
+		"REVEILLE_UPSTREAM_URL": ref.StreamRoot, "REVEILLE_REDIS_URL": redis.as("reveille:" + password),
 		"REVEILLE_UPSTREAM_HEADERS": "Authorization=" + upstreamAuth + ",X-Api-Key=" + upstreamKey,
 		"REVEILLE_LOG_LEVEL":        "debug", "REVEILLE_WAKING_TIMEOUT": "1s", "REVEILLE_LIVENESS_TIMEOUT": "1s", "REVEILLE_TAIL_CHECK": "200ms",
 	})
@@ -259,7 +261,7 @@ func TestTheLogHoldsNoSecrets(t *testing.T) {
 	})
 	t.Run("a start that Redis refuses logs no password", func(t *testing.T) {
 		r := harness.NewReveille(t, map[string]string{
-			"REVEILLE_UPSTREAM_URL": ref.StreamRoot, "REVEILLE_REDIS_URL": "redis://reveille:wrong-" + password + "@" + redis.Addr,
+			"REVEILLE_UPSTREAM_URL": ref.StreamRoot, "REVEILLE_REDIS_URL": redis.as("reveille:wrong-" + password),
 		})
 		r.Launch()
 		ended(t, r)
@@ -267,7 +269,7 @@ func TestTheLogHoldsNoSecrets(t *testing.T) {
 	})
 	t.Run("settings that are wrong are named without what they keep secret", func(t *testing.T) {
 		for name, value := range map[string]string{
-			"REVEILLE_REDIS_URL": "rediss//reveille:" + password + "@" + redis.Addr, "REVEILLE_UPSTREAM_URL": "http://user:" + password + "@127.0.0.1:1",
+			"REVEILLE_REDIS_URL": strings.Replace(redis.as("reveille:"+password), "://", "//", 1), "REVEILLE_UPSTREAM_URL": "http://user:" + password + "@127.0.0.1:1",
 			"REVEILLE_UPSTREAM_HEADERS": upstreamAuth, "REVEILLE_TOKEN_KEY": upstreamKey, "REVEILLE_PUBLIC_URL": "http://user:" + password + "@127.0.0.1:1",
 		} {
 			settings := map[string]string{"REVEILLE_UPSTREAM_URL": ref.StreamRoot, "REVEILLE_REDIS_URL": redis.URL}

@@ -22,7 +22,7 @@ const quiet = 400 * time.Millisecond
 // env is a stream server, a Redis and a Reveille, all of a test's own.
 type env struct {
 	t     *testing.T
-	redis *harness.Redis
+	redis *database
 	ref   *harness.RefServer
 	rev   *harness.Reveille
 	// streams writes straight to the stream server, behind Reveille's back; gateway writes through Reveille.
@@ -49,7 +49,7 @@ var fast = map[string]string{
 
 func start(t *testing.T, o options) *env {
 	t.Helper()
-	e := &env{t: t, redis: harness.StartRedis(t), ref: harness.StartRefServer(t, o.ref)}
+	e := &env{t: t, redis: startRedis(t), ref: harness.StartRefServer(t, o.ref)}
 	upstream := e.ref.StreamRoot
 	if o.upstream != nil {
 		upstream = o.upstream(upstream)

@@ -1,0 +1,123 @@
+package e2e
+
+import (
+	"fmt"
+	"hash/fnv"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"reveille/fsm"
+	"reveille/redisstore"
+	"reveille/test/harness"
+)
+
+// TestNoWakeIsLostWhileACluster holds what is said of a cluster in the README, under traffic.
+func TestNoWakeIsLostWhileACluster(t *testing.T) {
+	t.Parallel()
+	if kindOfRedis != "cluster" {
+		t.Skip("it needs a cluster: REVEILLE_TEST_REDIS=cluster")
+	}
+	e := with(t, ownRedis(t), nil)
+	cluster := e.redis.cluster
+	root := "/" + name(t)
+	f := e.follow(root + "/*")
+	var paths []string
+	for i := range 6 {
+		paths = append(paths, fmt.Sprint(root, "/", i))
+		e.gateway.Create(paths[i])
+	}
+	slotOf := func(path string) int {
+		h := fnv.New32a()
+		_, _ = h.Write([]byte(path))
+		return cluster.Slot(fmt.Sprintf("rv:{%d}:", h.Sum32()%redisstore.DefaultPartitions))
+	}
+	other := func(than *harness.Redis) *harness.Redis {
+		for _, slot := range []int{0, 8000, 16000} {
+			if m := cluster.Master(slot); m != than {
+				return m
+			}
+		}
+		t.Fatal("there is only one master")
+		return nil
+	}
+	for _, c := range []struct {
+		name  string
+		fault func(t *testing.T, traffic func())
+	}{
+		{"moves a partition, key by key", func(t *testing.T, traffic func()) {
+			for _, path := range paths[:2] {
+				slot := slotOf(path)
+				from := cluster.Master(slot)
+				to := other(from)
+				cluster.BeginMigration(slot, from, to)
+				for traffic(); cluster.MigrateKey(slot, from, to); {
+					traffic()
+				}
+				cluster.EndMigration(slot, from, to)
+			}
+		}},
+		{"moves the subscriptions, key by key", func(t *testing.T, traffic func()) {
+			slot := cluster.Slot("rv:{subs}:")
+			from := cluster.Master(slot)
+			to := other(from)
+			cluster.BeginMigration(slot, from, to)
+			for traffic(); cluster.MigrateKey(slot, from, to); {
+				traffic()
+			}
+			cluster.EndMigration(slot, from, to)
+		}},
+		{"hands every master's slots to its replica", func(t *testing.T, traffic func()) {
+			for _, slot := range []int{0, 8000, 16000} {
+				traffic()
+				cluster.Failover(slot)
+			}
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			stop := make(chan struct{})
+			written := make(chan struct{}, 1)
+			var writer sync.WaitGroup
+			writer.Go(func() {
+				// Faster than a person reads, slower than a busy machine can bear.
+				tick := time.NewTicker(20 * time.Millisecond)
+				defer tick.Stop()
+				for ; ; <-tick.C {
+					for i, path := range paths {
+						client := []*harness.Client{e.streams, e.gateway}[i%2]
+						if _, err := client.Try(t.Context(), http.MethodPost, path, `{}`, "Content-Type", "application/json"); err != nil {
+							t.Errorf("append: %v", err)
+							return
+						}
+					}
+					select {
+					case written <- struct{}{}:
+					case <-stop:
+						return
+					default:
+					}
+				}
+			})
+			// traffic waits until every stream got an event that was appended after the call.
+			traffic := func() {
+				for range 3 {
+					<-written
+				}
+			}
+			c.fault(t, traffic)
+			traffic()
+			close(stop)
+			writer.Wait()
+			for _, path := range paths {
+				f.idle(path, e.streams.Tail(path))
+				assertEpochs(t, f, path)
+			}
+		})
+	}
+	at := e.streams.Tail(paths[0])
+	f.wakesOnAppend(paths[0], at)
+	if c, err := f.consumer(paths[0]); err != nil || c.State != fsm.Idle {
+		t.Errorf("afterwards the consumer is %+v, %v", c, err)
+	}
+}
