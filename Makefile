@@ -18,6 +18,7 @@ demo: ## see a worker being woken, on this machine (needs Go and Node 20; Ctrl-C
 
 test: deps ## run every test with the race detector (installs redis-server and a C compiler if need be)
 	go test -race -count=1 -parallel $(TEST_PARALLEL) -timeout $(TEST_TIMEOUT) ./...
+	REVEILLE_TEST_REDIS=cluster go test -race -count=1 -parallel $(TEST_PARALLEL) -timeout $(TEST_TIMEOUT) ./test/e2e
 
 build: ## build ./reveille
 	go build -o reveille ./cmd/reveille
