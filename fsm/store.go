@@ -104,8 +104,8 @@ type StreamStore interface {
 	Known(ctx context.Context, path string) (Known, bool, error)
 	// ForgetKnown forgets a stream; if onlyAwaited, only one that is still awaited.
 	ForgetKnown(ctx context.Context, path string, onlyAwaited bool) error
-	// ScanKnown walks the remembered streams of a partition, each at least once. It begins and ends with cursor 0.
-	ScanKnown(ctx context.Context, partition int, cursor uint64) ([]Known, uint64, error)
+	// ScanKnown walks the remembered streams of a partition, each at least once. It begins and ends with cursor "0".
+	ScanKnown(ctx context.Context, partition int, cursor string) ([]Known, string, error)
 
 	// RegistryOffset is how far the registry stream was read; Start before the first time.
 	RegistryOffset(ctx context.Context) (Offset, error)

@@ -3,6 +3,7 @@ package redisstore_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -214,4 +215,79 @@ func isMaster(t *testing.T, r *harness.Redis) bool {
 	defer func() { _ = c.Close() }()
 	role, err := c.Do(t.Context(), "ROLE").Slice()
 	return err == nil && len(role) > 0 && role[0] == "master"
+}
+
+// afterCalls has something happen before the nth command from now on.
+type afterCalls struct {
+	left atomic.Int32
+	do   func()
+}
+
+func (*afterCalls) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h *afterCalls) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if h.left.Add(-1) == 0 {
+			h.do()
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (*afterCalls) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// TestAWalkInBatchesMissesNothingWhenAnotherServerTakesOver holds that none relies on the order in which the first one kept things.
+func TestAWalkInBatchesMissesNothingWhenAnotherServerTakesOver(t *testing.T) {
+	t.Parallel()
+	c := harness.StartRedisCluster(t, 3, 1)
+	slot := c.Slot("rv:{0}:")
+	w := open(t, c.URL, 1)
+	ctx := t.Context()
+	h := &afterCalls{do: func() { c.Failover(slot) }}
+	w.rdb.AddHook(h)
+	const n = 600
+	for i := range n {
+		must[fsm.Outcome](t)(w.Link(ctx, subscription(fmt.Sprint("s", i)), "/a", "0", "0"))
+		must[int64](t)(w.NoteKnown(ctx, fmt.Sprint("/known/", i), false))
+	}
+	rideOut := func(what string, call func() error) {
+		t.Helper()
+		riding{t, new(atomic.Int64), new(atomic.Int64)}.out(what, call)
+	}
+	t.Run("the consumers of a stream", func(t *testing.T) {
+		h.left.Store(4)
+		woken := map[string]bool{}
+		rideOut("observe", func() error {
+			seen, err := w.Observe(ctx, 0, "/a", "1")
+			for _, wake := range seen.Wakes {
+				woken[wake.Consumer] = true
+			}
+			return err
+		})
+		if len(woken) != n || h.left.Load() >= 0 {
+			t.Errorf("%d of %d consumers were woken; the failover was in %d calls", len(woken), n, h.left.Load())
+		}
+	})
+	t.Run("the known streams", func(t *testing.T) {
+		h.left.Store(2)
+		seen := map[string]bool{}
+		for cursor, first := "0", true; first || cursor != "0"; first = false {
+			rideOut("scan", func() error {
+				page, next, err := w.ScanKnown(ctx, 0, cursor)
+				if err != nil {
+					return err
+				}
+				for _, k := range page {
+					seen[k.Path] = true
+				}
+				cursor = next
+				return nil
+			})
+		}
+		if len(seen) != n || h.left.Load() > 0 {
+			t.Errorf("%d of %d streams were seen; the failover was in %d calls", len(seen), n, h.left.Load())
+		}
+	})
 }

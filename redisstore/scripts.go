@@ -48,6 +48,7 @@ var (
 	scriptResume      = partitionScript("resume")
 	scriptNoteKnown   = partitionScript("note_known")
 	scriptForgetKnown = partitionScript("forget_known")
+	scriptScanKnown   = partitionScript("scan_known")
 	scriptLease       = partitionScript("lease")
 
 	scriptCreateSubscription = redis.NewScript(source("create_subscription"))

@@ -715,7 +715,7 @@ func TestKnownStreams(t *testing.T) {
 		note(fmt.Sprint("/many/", i), i%2 == 0)
 	}
 	seen := map[string]bool{}
-	for cursor, first := uint64(0), true; first || cursor != 0; first = false {
+	for cursor, first := "0", true; first || cursor != "0"; first = false {
 		page, next, err := w.ScanKnown(ctx, 0, cursor)
 		if err != nil {
 			t.Fatal(err)

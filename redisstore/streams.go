@@ -125,17 +125,19 @@ func (s *Store) ForgetKnown(ctx context.Context, path string, onlyAwaited bool) 
 	return err
 }
 
+// scanBatch is about how many remembered streams are read at a time.
+const scanBatch = 500
+
 // ScanKnown implements fsm.StreamStore.
-func (s *Store) ScanKnown(ctx context.Context, partition int, cursor uint64) ([]fsm.Known, uint64, error) {
-	pairs, next, err := s.rdb.HScan(ctx, s.keys.known(partition), cursor, "", 500).Result()
-	if err = wrap(err); err != nil {
-		return nil, 0, err
+func (s *Store) ScanKnown(ctx context.Context, partition int, cursor string) ([]fsm.Known, string, error) {
+	r, err := newReply(s.run(ctx, scriptScanKnown, partition, cursor, scanBatch))
+	if err != nil {
+		return nil, "", err
 	}
-	known := make([]fsm.Known, 0, len(pairs)/2)
-	for i := 0; i+1 < len(pairs); i += 2 {
-		known = append(known, decodeKnown(pairs[i], pairs[i+1]))
-	}
-	return known, next, nil
+	next := r.text()
+	var known []fsm.Known
+	r.within(func(l *reply) { known = append(known, decodeKnown(l.text(), l.text())) })
+	return known, next, r.bad
 }
 
 func decodeKnown(path, v string) fsm.Known {

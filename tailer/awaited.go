@@ -266,7 +266,7 @@ func (a *awaited) readKnown(ctx context.Context) error {
 // scanKnown calls f for each stream that the store remembers in some partitions, at least once.
 func (t *Tailer) scanKnown(ctx context.Context, partitions []int, f func(fsm.Known)) error {
 	for _, partition := range partitions {
-		for cursor := uint64(0); ; {
+		for cursor := "0"; ; {
 			list, next, err := t.store.ScanKnown(ctx, partition, cursor)
 			if err != nil {
 				return err
@@ -274,7 +274,7 @@ func (t *Tailer) scanKnown(ctx context.Context, partitions []int, f func(fsm.Kno
 			for _, k := range list {
 				f(k)
 			}
-			if cursor = next; cursor == 0 {
+			if cursor = next; cursor == "0" {
 				break
 			}
 		}

@@ -456,10 +456,10 @@ func (m *memory) ForgetKnown(_ context.Context, path string, onlyAwaited bool) e
 	return nil
 }
 
-func (m *memory) ScanKnown(_ context.Context, partition int, _ uint64) ([]fsm.Known, uint64, error) {
+func (m *memory) ScanKnown(_ context.Context, partition int, _ string) ([]fsm.Known, string, error) {
 	done, err := m.enter("ScanKnown")
 	if err != nil {
-		return nil, 0, err
+		return nil, "", err
 	}
 	defer done()
 	var list []fsm.Known
@@ -468,7 +468,7 @@ func (m *memory) ScanKnown(_ context.Context, partition int, _ uint64) ([]fsm.Kn
 			list = append(list, k)
 		}
 	}
-	return list, 0, nil
+	return list, "0", nil
 }
 
 func (m *memory) RegistryOffset(context.Context) (fsm.Offset, error) {

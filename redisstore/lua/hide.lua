@@ -3,7 +3,7 @@
 -- ARGV[9] path  ARGV[10] cursor  ARGV[11] what is known: 0 once missing, 1 missing anew, 2 missing still (fsm.Absence)
 -- Returns { found 0|1, next cursor }. O(batch).
 local path, absence = ARGV[A], ARGV[A + 2]
-local scan = redis.call('SSCAN', P .. 'w:' .. path, ARGV[A + 1], 'COUNT', 50)
+local scan = batch('SSCAN', P .. 'w:' .. path, ARGV[A + 1], 50)
 local found = 0
 for _, id in ipairs(scan[2]) do
   local c = load(id)

@@ -59,15 +59,29 @@ local function retry_delay(n)
   return math.floor(base + span * JITTER / 1000000)
 end
 
--- fence returns what new epochs lie above (fsm.Fence). A server that was restarted or promoted has another run_id than the
--- one whose wakes it may have lost.
+-- life is the server's run_id: one that was restarted or promoted has another.
+local function life()
+  if LIFE == '' then LIFE = string.match(redis.call('INFO', 'server'), 'run_id:(%w+)') end
+  return LIFE
+end
+
+-- batch takes some more of a set or a hash, with SSCAN or HSCAN. A cursor means nothing to another server than the one that it
+-- is from, so it carries the server's life; on another the walk begins again.
+local function batch(scan, key, cursor, count)
+  local at, from = string.match(cursor, '^(%d+)@(.+)$')
+  if not from or from ~= life() then at = '0' end
+  local found = redis.call(scan, key, at, 'COUNT', count)
+  if found[1] ~= '0' then found[1] = found[1] .. '@' .. life() end
+  return found
+end
+
+-- fence returns what new epochs lie above (fsm.Fence). Another life may have lost wakes of the one before.
 local function fence()
   local meta = redis.call('HMGET', P .. 'meta', 'life', 'base')
-  local life, base = LIFE, tonumber(meta[2] or '0')
-  if life == '' then life = string.match(redis.call('INFO', 'server'), 'run_id:(%w+)') end
-  if life ~= meta[1] then
+  local base = tonumber(meta[2] or '0')
+  if life() ~= meta[1] then
     if meta[1] then base = math.max(base, now * 1024) end
-    redis.call('HSET', P .. 'meta', 'life', life, 'base', int(base))
+    redis.call('HSET', P .. 'meta', 'life', life(), 'base', int(base))
   end
   return base
 end

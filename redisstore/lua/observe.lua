@@ -5,7 +5,7 @@
 local path, tail, cursor = ARGV[A], ARGV[A + 1], ARGV[A + 2]
 if redis.call('EXISTS', P .. 'w:' .. path) == 0 then return { 0, 1, '', '0', outcome() } end
 note_tail(path, tail)
-local scan = redis.call('SSCAN', P .. 'w:' .. path, cursor, 'COUNT', 50)
+local scan = batch('SSCAN', P .. 'w:' .. path, cursor, 50)
 local busy = 1
 for _, id in ipairs(scan[2]) do
   local c = load(id)

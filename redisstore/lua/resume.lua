@@ -2,7 +2,7 @@
 -- returned cursor until it is "0".
 -- ARGV[9] subscription  ARGV[10] generation  ARGV[11] cursor
 -- Returns the next cursor. O(batch).
-local scan = redis.call('SSCAN', P .. 'b:' .. ARGV[A] .. ':' .. ARGV[A + 1], ARGV[A + 2], 'COUNT', 50)
+local scan = batch('SSCAN', P .. 'b:' .. ARGV[A] .. ':' .. ARGV[A + 1], ARGV[A + 2], 50)
 for _, id in ipairs(scan[2]) do
   local c = load(id)
   if c and c.retired == 1 then

@@ -22,7 +22,7 @@ type fleet struct {
 
 func startFleet(t *testing.T, n int, settings map[string]string) *fleet {
 	t.Helper()
-	f := &fleet{env: &env{t: t, redis: harness.StartRedis(t), ref: harness.StartRefServer(t, harness.RefOptions{})}}
+	f := &fleet{env: &env{t: t, redis: startRedis(t), ref: harness.StartRefServer(t, harness.RefOptions{})}}
 	f.streams = harness.NewClient(t, f.ref.StreamRoot)
 	for range n {
 		p := newProxy(t, f.ref.StreamRoot)

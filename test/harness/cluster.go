@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -249,11 +250,19 @@ func (c *RedisCluster) serving(slot int) (master, replica *Redis) {
 // Failover has a replica take over from the master of a slot, which loses nothing, and waits until all have noticed.
 func (c *RedisCluster) Failover(slot int) {
 	c.t.Helper()
-	replica := c.Replica(slot)
-	if err := replica.Client().ClusterFailover(c.t.Context()).Err(); err != nil {
-		c.t.Fatal(err)
-	}
-	Eventually(c.t, startTimeout, "the replica is the master", True(func() bool { return c.Master(slot) == replica }, "it is not"))
+	var replica *Redis
+	Eventually(c.t, startTimeout, "there is a replica", True(func() bool { replica = c.Replica(slot); return replica != nil }, "there is none"))
+	admin := replica.Client()
+	Eventually(c.t, startTimeout, "the replica is the master", func() error {
+		if c.Master(slot) == replica {
+			return nil
+		}
+		if err := admin.ClusterFailover(c.t.Context()).Err(); err != nil {
+			return err
+		}
+		// The others may not vote yet, after an election that they have just held. It gives up after 5 s then.
+		return Poll(6*time.Second, True(func() bool { return c.Master(slot) == replica }, "it is not"))
+	})
 	c.AwaitWhole()
 }
 
