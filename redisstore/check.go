@@ -38,7 +38,7 @@ func (s *Store) Check(ctx context.Context) error {
 		return err
 	}
 	if upstream != s.opts.Upstream {
-		return fmt.Errorf("%w: its database was set up for the stream server %s, this program has REVEILLE_UPSTREAM_URL=%s; "+
+		return fmt.Errorf("%w: its database was set up for the stream server %s, this program has %s (REVEILLE_UPSTREAM_NAME or REVEILLE_UPSTREAM_URL); "+
 			"use another database or, if that is the same server under a new name, tell it so: redis-cli HSET '%s' upstream '%s'",
 			ErrIncompatible, upstream, s.opts.Upstream, s.keys.meta(), s.opts.Upstream)
 	}

@@ -24,7 +24,7 @@ type Options struct {
 	Partitions int
 	// Embedded says that the Redis is the one inside this process, whose version is its own affair.
 	Embedded bool
-	// Upstream is the root URL of the stream server, without user and password; a database is used with one only. "" for any.
+	// Upstream is a name of the stream server that is no secret; a database is used with one only. "" for any.
 	Upstream string
 	Timing   fsm.Timing
 	Logger   *zap.Logger

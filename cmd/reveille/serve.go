@@ -7,9 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"net/url"
 	"os"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -113,7 +111,7 @@ func assemble(s settings, rdb redis.UniversalClient, log *zap.Logger) (*program,
 	p := &program{log: log}
 	streams := &lateStreams{}
 	p.store = redisstore.New(rdb, redisstore.Options{
-		Partitions: s.Partitions, Embedded: s.RedisURL == redisstore.Embedded, Upstream: identity(s.upstream), Logger: log.Named("redis"),
+		Partitions: s.Partitions, Embedded: s.RedisURL == redisstore.Embedded, Upstream: s.UpstreamName, Logger: log.Named("redis"),
 		ReplicaID: replicaID(s.ListenAddr), Hinted: streams.Hinted,
 		Timing: fsm.Timing{
 			Waking: s.WakingTimeout, Liveness: s.LivenessTimeout, GoneGrace: s.StreamGoneGrace, GCAfter: s.GCAfter,
@@ -144,11 +142,6 @@ func assemble(s settings, rdb redis.UniversalClient, log *zap.Logger) (*program,
 		MaxStreamsPerConsumer: s.MaxStreamsPerConsumer, Logger: log.Named("api"), Version: programVersion(), Ready: p.ready,
 	})
 	return p, err
-}
-
-// identity is the upstream as its database remembers it.
-func identity(u *url.URL) string {
-	return u.Scheme + "://" + strings.ToLower(u.Host) + strings.TrimRight(u.EscapedPath(), "/")
 }
 
 // ready is what /readyz asks.

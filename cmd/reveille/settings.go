@@ -33,6 +33,7 @@ const prefix = "REVEILLE"
 type settings struct {
 	UpstreamURL     string        `envconfig:"UPSTREAM_URL" desc:"required; root of the stream server: the stream /a is {root}/a"`
 	UpstreamHeaders headers       `envconfig:"UPSTREAM_HEADERS" secret:"true" desc:"Name=value,… sent with Reveille's own requests to the stream server"`
+	UpstreamName    string        `envconfig:"UPSTREAM_NAME" desc:"what the database takes the stream server for, if replicas reach it by several URLs or its URL has changed; its URL by default"`
 	RedisURL        string        `envconfig:"REDIS_URL" secret:"true" desc:"required; redis://…, redis+cluster://h1,h2, redis+sentinel://h1,h2/name (rediss for TLS), or embedded: in this process and forgotten with it, for trying out"`
 	RedisCAFile     string        `envconfig:"REDIS_CA_FILE" desc:"PEM file of the authorities that may sign the certificates of a rediss server; the system's by default"`
 	Partitions      int           `envconfig:"PARTITIONS" default:"64" desc:"partitions of the state, 1 to 4096; cannot change once the database is in use"`
@@ -169,6 +170,12 @@ func (s *settings) check() (err error) {
 	if s.upstream, err = origin(s.UpstreamURL); err != nil {
 		return wrong("UPSTREAM_URL", redact(s.UpstreamURL), err.Error())
 	}
+	if s.UpstreamName == "" {
+		s.UpstreamName = identity(s.upstream)
+	}
+	if strings.ContainsFunc(s.UpstreamName, func(r rune) bool { return r <= ' ' || r == '\'' || r == 0x7f }) {
+		return wrong("UPSTREAM_NAME", s.UpstreamName, "a name without spaces and quotes")
+	}
 	if s.RedisURL == "" {
 		return wrong("REDIS_URL", "", "redis://[user:password@]host:port[/database], redis+cluster://…, redis+sentinel://…/name, rediss for TLS, or \"embedded\" to try it out")
 	}
@@ -246,6 +253,11 @@ func (s *settings) check() (err error) {
 		}
 	}
 	return nil
+}
+
+// identity is a URL without what does not tell one server from another.
+func identity(u *url.URL) string {
+	return u.Scheme + "://" + strings.ToLower(u.Host) + strings.ReplaceAll(strings.TrimRight(u.EscapedPath(), "/"), "'", "%27")
 }
 
 // authorities reads certificates. The error says what was expected of the file.

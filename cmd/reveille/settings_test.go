@@ -136,9 +136,13 @@ func TestADatabaseKnowsItsUpstreamByWhatNamesIt(t *testing.T) {
 	} {
 		environ(t, enough("UPSTREAM_URL", text))
 		s, _, err := load()
-		if err != nil || identity(s.upstream) != want {
-			t.Errorf("%s: %s, %v, want %s", text, identity(s.upstream), err, want)
+		if err != nil || s.UpstreamName != want {
+			t.Errorf("%s: %s, %v, want %s", text, s.UpstreamName, err, want)
 		}
+	}
+	environ(t, enough("UPSTREAM_NAME", "main"))
+	if s, _, err := load(); err != nil || s.UpstreamName != "main" {
+		t.Errorf("%s, %v, want the name it was given", s.UpstreamName, err)
 	}
 }
 
@@ -165,6 +169,8 @@ func TestAWrongSettingIsOneLineThatNamesItItsValueAndWhatWasExpected(t *testing.
 		{"UPSTREAM_URL", "http://", "http://"},
 		{"UPSTREAM_URL", "http://streams:4437?…", "without a query"},
 		{"UPSTREAM_URL", "http://streams:4437#a", "without a query or fragment"},
+		{"UPSTREAM_NAME", "two words", "without spaces"},
+		{"UPSTREAM_NAME", "o'clock", "without spaces and quotes"},
 		{"REDIS_URL", "", "redis://"},
 		{"REDIS_CA_FILE", "/nonexistent/ca.pem", "a PEM file that can be read"},
 		{"REDIS_CA_FILE", "settings_test.go", "a PEM file with a certificate"},

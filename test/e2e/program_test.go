@@ -108,7 +108,7 @@ func TestTheProgramsArguments(t *testing.T) {
 			t.Errorf("exit status %d", status)
 		}
 		for _, want := range []string{
-			"UPSTREAM_URL", "UPSTREAM_HEADERS", "REDIS_URL", "REDIS_CA_FILE", "PARTITIONS", "PUBLIC_URL", "TOKEN_KEY", "LISTEN_ADDR", "ADMIN_ADDR", "GATEWAY",
+			"UPSTREAM_URL", "UPSTREAM_HEADERS", "UPSTREAM_NAME", "REDIS_URL", "REDIS_CA_FILE", "PARTITIONS", "PUBLIC_URL", "TOKEN_KEY", "LISTEN_ADDR", "ADMIN_ADDR", "GATEWAY",
 			"STREAMS", "REGISTRY_STREAM", "TAIL_MODE", "TAIL_CHECK", "TAIL_MAX_LIVE", "TAIL_SWEEP_RATE", "STREAM_GONE_GRACE",
 			"ALLOW_INSECURE_WEBHOOKS", "WEBHOOK_ALLOW_CIDRS", "WEBHOOK_PROXY_FROM_ENV", "WEBHOOK_TIMEOUT", "WAKING_TIMEOUT",
 			"LIVENESS_TIMEOUT", "GC_AFTER", "MAX_IN_FLIGHT", "MAX_IN_FLIGHT_PER_SUBSCRIPTION", "MAX_QUEUED_WAKES",
@@ -166,7 +166,7 @@ func TestTheProgramRefusesToStart(t *testing.T) {
 		{
 			"on a Redis that was set up for another stream server",
 			map[string]string{"REVEILLE_UPSTREAM_URL": "http://127.0.0.1:1/v1/stream"},
-			[]string{"REVEILLE_UPSTREAM_URL=http://127.0.0.1:1/v1/stream", e.ref.StreamRoot, "redis-cli HSET"},
+			[]string{"REVEILLE_UPSTREAM_URL", "http://127.0.0.1:1/v1/stream", e.ref.StreamRoot, "redis-cli HSET"},
 		},
 		{"with a wrong password for Redis", map[string]string{"REVEILLE_REDIS_URL": e.redis.as("nobody:hunter2")}, []string{"REVEILLE_REDIS_URL", "password"}},
 		{

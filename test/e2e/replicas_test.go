@@ -26,7 +26,7 @@ func startFleet(t *testing.T, n int, settings map[string]string) *fleet {
 	f.streams = harness.NewClient(t, f.ref.StreamRoot)
 	for range n {
 		p := newProxy(t, f.ref.StreamRoot)
-		own := map[string]string{"REVEILLE_UPSTREAM_URL": p.URL, "REVEILLE_REDIS_URL": f.redis.URL}
+		own := map[string]string{"REVEILLE_UPSTREAM_URL": p.URL, "REVEILLE_UPSTREAM_NAME": "the-one-behind", "REVEILLE_REDIS_URL": f.redis.URL}
 		maps.Copy(own, fast)
 		maps.Copy(own, settings)
 		r := harness.StartReveille(t, own)
