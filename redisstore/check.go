@@ -65,6 +65,13 @@ func (s *Store) checkServer(ctx context.Context) error {
 	if v := field(info, "redis_version"); !atLeast(v, 6, 2) {
 		return fmt.Errorf("%w: it is version %s, at least 6.2 is needed", ErrIncompatible, v)
 	}
+	life, err := scriptLife.Run(ctx, s.rdb, nil).Text()
+	switch {
+	case err != nil:
+		return refused(err)
+	case life == "":
+		return fmt.Errorf("%w: its INFO has no run_id, by which a restart would be noticed", ErrIncompatible)
+	}
 	if _, cluster := s.rdb.(*redis.ClusterClient); cluster {
 		return nil
 	}

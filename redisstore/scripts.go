@@ -56,6 +56,7 @@ var (
 	scriptListSubscriptions  = redis.NewScript(source("list_subscriptions"))
 	scriptSetBackfill        = redis.NewScript(source("set_backfill"))
 	scriptNextDue            = redis.NewScript(source("next_due"))
+	scriptLife               = redis.NewScript(source("life"))
 	scriptRoll               = redis.NewScript(source("roll"))
 	scriptMoveRegistry       = redis.NewScript(source("move_registry"))
 )

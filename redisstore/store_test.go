@@ -230,10 +230,11 @@ func TestCheckRefusesAnOldRedis(t *testing.T) {
 			}
 			defer old.Close()
 			for cmd, answer := range map[string]func(*server.Peer){
-				"INFO":   func(c *server.Peer) { c.WriteBulk("# Server\r\nredis_version:" + version + "\r\n") },
-				"CLIENT": func(c *server.Peer) { c.WriteOK() },
-				"HSETNX": func(c *server.Peer) { c.WriteInt(1) },
-				"HGET":   func(c *server.Peer) { c.WriteBulk("8") },
+				"INFO":    func(c *server.Peer) { c.WriteBulk("# Server\r\nredis_version:" + version + "\r\n") },
+				"EVALSHA": func(c *server.Peer) { c.WriteBulk("its run_id") },
+				"CLIENT":  func(c *server.Peer) { c.WriteOK() },
+				"HSETNX":  func(c *server.Peer) { c.WriteInt(1) },
+				"HGET":    func(c *server.Peer) { c.WriteBulk("8") },
 			} {
 				if err := old.Register(cmd, func(c *server.Peer, _ string, _ []string) { answer(c) }); err != nil {
 					t.Fatal(err)
@@ -244,6 +245,27 @@ func TestCheckRefusesAnOldRedis(t *testing.T) {
 				t.Errorf("version %q: %v", version, err)
 			}
 		})
+	}
+}
+
+func TestCheckRefusesARedisWhoseRestartsCannotBeNoticed(t *testing.T) {
+	anonymous, err := server.NewServer("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer anonymous.Close()
+	for cmd, answer := range map[string]func(*server.Peer){
+		"INFO":    func(c *server.Peer) { c.WriteBulk("# Server\r\nredis_version:7.0.0\r\n") },
+		"EVALSHA": func(c *server.Peer) { c.WriteBulk("") },
+		"CLIENT":  func(c *server.Peer) { c.WriteOK() },
+	} {
+		if err := anonymous.Register(cmd, func(c *server.Peer, _ string, _ []string) { answer(c) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err = open(t, "redis://"+anonymous.Addr().String(), 8).Check(t.Context())
+	if !errors.Is(err, redisstore.ErrIncompatible) || !strings.Contains(err.Error(), "run_id") {
+		t.Errorf("%v", err)
 	}
 }
 
