@@ -151,8 +151,10 @@ func TestHintsReachTheOtherReplicasAndNotTheirSender(t *testing.T) {
 		return err
 	})
 	sent := []fsm.Hint{
-		{Kind: fsm.HintWatch, Partition: 7, Path: "/a%20b/c"}, {Kind: fsm.HintIdle, Path: "/a"},
-		{Kind: fsm.HintGone, Path: "/a"}, {Kind: fsm.HintDeleted, Path: "/a b"},
+		{Kind: fsm.HintWatch, Partition: 7, Path: "/a%20b/c"},
+		{Kind: fsm.HintIdle, Path: "/a"},
+		{Kind: fsm.HintGone, Path: "/a"},
+		{Kind: fsm.HintDeleted, Path: "/a b"},
 	}
 	for _, h := range sent {
 		one.Hint(h)

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -43,7 +44,7 @@ func (f *fleet) leases() (map[string]int, error) {
 	for p := range 64 {
 		owner, err := c.Get(f.t.Context(), fmt.Sprintf("rv:{%d}:lease", p)).Result()
 		switch {
-		case err == redis.Nil:
+		case errors.Is(err, redis.Nil):
 			count[""]++
 		case err != nil:
 			return nil, err
