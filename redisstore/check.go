@@ -65,21 +65,19 @@ func (s *Store) checkServer(ctx context.Context) error {
 	if v := field(info, "redis_version"); !atLeast(v, 6, 2) {
 		return fmt.Errorf("%w: it is version %s, at least 6.2 is needed", ErrIncompatible, v)
 	}
+	_, cluster := s.rdb.(*redis.ClusterClient)
+	switch mode := field(info, "redis_mode"); {
+	case mode == "sentinel":
+		return fmt.Errorf("%w: it is a sentinel; expected redis+sentinel://host:port,…/mastername", ErrIncompatible)
+	case mode == "cluster" && !cluster:
+		return fmt.Errorf("%w: it is a node of a cluster; expected redis+cluster://host:port,…", ErrIncompatible)
+	}
 	life, err := scriptLife.Run(ctx, s.rdb, nil).Text()
 	switch {
 	case err != nil:
 		return refused(err)
 	case life == "":
 		return fmt.Errorf("%w: its INFO has no run_id, by which a restart would be noticed", ErrIncompatible)
-	}
-	if _, cluster := s.rdb.(*redis.ClusterClient); cluster {
-		return nil
-	}
-	switch field(info, "redis_mode") {
-	case "cluster":
-		return fmt.Errorf("%w: it is a node of a cluster; expected redis+cluster://host:port,…", ErrIncompatible)
-	case "sentinel":
-		return fmt.Errorf("%w: it is a sentinel; expected redis+sentinel://host:port,…/mastername", ErrIncompatible)
 	}
 	return nil
 }
