@@ -176,7 +176,7 @@ func (d *Dispatcher) noteResult(l *lane, sub fsm.Subscription, w fsm.Wake, host 
 		return
 	}
 	d.mu.Lock()
-	l.failing = !a.ok()
+	d.slots.ended(l, a.ok())
 	var (
 		count int
 		log   bool

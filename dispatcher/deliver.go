@@ -62,8 +62,8 @@ func signal(c chan struct{}) {
 func (d *Dispatcher) placeOne(sub fsm.Subscription, w fsm.Wake) {
 	now := d.cfg.Clock()
 	l := d.slots.lane(laneKey{sub.ID, sub.Generation})
-	if l.queue.Len() == 0 && d.slots.mayStart(l, now) {
-		d.start(d.slots.take(l, now), sub, w)
+	if size := sizeOf(w); l.queue.Len() == 0 && d.slots.mayStart(l, size, now) {
+		d.start(d.slots.take(l, size, now), sub, w)
 		return
 	}
 	it := d.slots.enqueue(l, w)

@@ -79,6 +79,8 @@ const (
 	reportTimeout = 10 * time.Second
 	// reportGrace bounds it when the program stops.
 	reportGrace = 5 * time.Second
+	// maxInFlightBytes bounds what the wakes in flight take of the memory: a wake can name a thousand streams.
+	maxInFlightBytes = 256 << 20
 	// parkers is how many calls to Park may be under way at once.
 	parkers = 8
 	// parkTime is how long a wake that waits for a free slot is left alone before another replica may take it: well over the
@@ -191,7 +193,7 @@ func New(cfg Config) (*Dispatcher, error) {
 		outage:         &outage{log: cfg.Logger, now: cfg.Clock},
 		parkReady:      make(chan struct{}, parkers),
 		strangersReady: make(chan struct{}, 1),
-		slots:          newSlots(cfg.MaxInFlight, cfg.MaxInFlightPerSubscription, cfg.MaxQueued),
+		slots:          newSlots(cfg.MaxInFlight, cfg.MaxInFlightPerSubscription, cfg.MaxQueued, maxInFlightBytes),
 	}
 	d.sender = newSender(cfg, d.guard)
 	d.requests, d.cancelRequests = context.WithCancel(context.Background())

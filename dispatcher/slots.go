@@ -20,21 +20,29 @@ const slowAfter = 5 * time.Second
 //  3. from then on a subscription may hold at most its share of what is free: free slots divided by the subscriptions
 //     that hold any, itself included, and at least one. What hanging subscriptions can take so gets less with each;
 //  4. the last eighth is only for subscriptions whose last attempt did not fail and that have none out for longer than
-//     slowAfter.
+//     slowAfter, and the last quarter of that only for those whose last attempt succeeded: new ones that hang, however many at once,
+//     cannot take it;
+//  5. what is in flight has no more than maxBytes, and the last parts of those are kept in the same way.
 //
 // Wakes that get none wait in line, first in first out within a subscription, and subscriptions take turns.
 type slots struct {
 	total    int
 	perLane  int
 	maxQueue int
+	maxBytes int
 
 	inFlight int
+	// bytes is the sum of the sizes of what is in flight.
+	bytes int
 	// active counts the lanes that hold slots.
 	active int
 	lanes  map[laneKey]*lane
-	// waiting are the lanes with a queue, in the order of their turns.
-	waiting list.List
-	queued  map[wakeKey]*item
+	// waiting are the lanes with a queue, by their standing, in the order of their turns. The standings take turns as well, so
+	// that many that fail do not keep a new one waiting for long.
+	waiting [standings]list.List
+	// first is the standing whose turn it is.
+	first  standing
+	queued map[wakeKey]*item
 }
 
 // laneKey is a subscription of one generation: one that was deleted and made anew starts afresh.
@@ -44,15 +52,24 @@ type laneKey struct{ id, generation string }
 type lane struct {
 	key laneKey
 	// started are the times at which the attempts that hold slots began, the oldest first.
-	started list.List
-	// failing is true if the last attempt that ended failed.
-	failing bool
-	queue   list.List
+	started  list.List
+	standing standing
+	queue    list.List
 	// turn is the lane's place in waiting; nil without a queue.
 	turn *list.Element
 	// trouble is what was logged of the endpoint.
 	trouble trouble
 }
+
+// standing is how a lane's last attempt ended.
+type standing int
+
+const (
+	unknown standing = iota // none has
+	failing
+	proven
+	standings
+)
 
 // wakeKey is a wake cycle, whichever attempt of it.
 type wakeKey struct {
@@ -68,6 +85,7 @@ type item struct {
 	key  wakeKey
 	lane *lane
 	ref  fsm.WakeRef
+	size int
 	// wake is set until the store was told that the attempt waits: such a one can go out as it is. Afterwards the store
 	// is asked for what there is to deliver.
 	wake *fsm.Wake
@@ -81,11 +99,24 @@ type item struct {
 type slot struct {
 	lane *lane
 	at   *list.Element
+	size int
 }
 
-func newSlots(total, perLane, maxQueue int) *slots {
+// keptWake is the size, in bytes, beyond which a wake that waits is not kept in memory: the store has it.
+const keptWake = 4 << 10
+
+// sizeOf is about what a wake costs in memory while its request is in flight, in bytes: itself and its payload.
+func sizeOf(w fsm.Wake) int {
+	size := 2 << 10
+	for _, s := range w.Streams {
+		size += 2*(len(s.Path)+len(s.Acked)) + len(s.Tail) + 100
+	}
+	return size
+}
+
+func newSlots(total, perLane, maxQueue, maxBytes int) *slots {
 	return &slots{
-		total: total, perLane: perLane, maxQueue: maxQueue,
+		total: total, perLane: perLane, maxQueue: maxQueue, maxBytes: maxBytes,
 		lanes: map[laneKey]*lane{}, queued: map[wakeKey]*item{},
 	}
 }
@@ -99,15 +130,20 @@ func (s *slots) lane(k laneKey) *lane {
 	return l
 }
 
-// mayStart applies the rules above.
-func (s *slots) mayStart(l *lane, now time.Time) bool {
+// mayStart applies the rules above to an attempt of a size.
+func (s *slots) mayStart(l *lane, size int, now time.Time) bool {
 	held, free := l.started.Len(), s.total-s.inFlight
+	bytes := s.maxBytes - s.bytes - s.counted(size)
+	standing := l.standing
+	if l.hangs(now) {
+		standing = failing
+	}
 	switch {
-	case free <= 0 || held >= s.perLane:
+	case free <= 0 || held >= s.perLane || bytes < standing.kept(s.maxBytes):
 		return false
 	case 2*s.inFlight < s.total:
 		return true
-	case free <= s.total/8 && l.suspect(now):
+	case free <= standing.kept(s.total):
 		return false
 	}
 	active := s.active
@@ -117,28 +153,59 @@ func (s *slots) mayStart(l *lane, now time.Time) bool {
 	return held < max(1, free/active)
 }
 
-func (l *lane) suspect(now time.Time) bool {
-	if l.failing {
-		return true
+// kept is how much of a whole is kept for those of a better standing.
+func (s standing) kept(whole int) int {
+	switch s {
+	case failing:
+		return whole / 8
+	case unknown:
+		return whole / 32
+	default:
+		return 0
 	}
+}
+
+// hangs says whether a lane has had an attempt out for long.
+func (l *lane) hangs(now time.Time) bool {
 	oldest := l.started.Front()
 	return oldest != nil && now.Sub(oldest.Value.(time.Time)) > slowAfter
 }
 
-func (s *slots) take(l *lane, now time.Time) slot {
+// counted is what a size counts for: settings may allow wakes that would never fit otherwise.
+func (s *slots) counted(size int) int { return min(size, s.maxBytes/16) }
+
+func (s *slots) take(l *lane, size int, now time.Time) slot {
 	if l.started.Len() == 0 {
 		s.active++
 	}
 	s.inFlight++
-	return slot{lane: l, at: l.started.PushBack(now)}
+	s.bytes += s.counted(size)
+	return slot{lane: l, at: l.started.PushBack(now), size: size}
 }
 
 func (s *slots) release(sl slot) {
 	sl.lane.started.Remove(sl.at)
 	s.inFlight--
+	s.bytes -= s.counted(sl.size)
 	if sl.lane.started.Len() == 0 {
 		s.active--
 	}
+}
+
+// ended notes how an attempt of a lane went.
+func (s *slots) ended(l *lane, ok bool) {
+	now := failing
+	if ok {
+		now = proven
+	}
+	if l.standing == now {
+		return
+	}
+	if l.turn != nil {
+		s.waiting[l.standing].Remove(l.turn)
+		l.turn = s.waiting[now].PushBack(l)
+	}
+	l.standing = now
 }
 
 // enqueue puts a wake in its lane's line, or renews what is there of it already. It returns nil if the line is full.
@@ -152,36 +219,48 @@ func (s *slots) enqueue(l *lane, w fsm.Wake) *item {
 		s.queued[it.key] = it
 		it.place = l.queue.PushBack(it)
 		if l.turn == nil {
-			l.turn = s.waiting.PushBack(l)
+			l.turn = s.waiting[l.standing].PushBack(l)
 		}
 	}
-	it.ref, it.wake = w.Ref(), &w
+	it.ref, it.size = w.Ref(), sizeOf(w)
+	if it.wake = &w; it.size > keptWake {
+		it.wake = nil
+	}
 	return it
 }
 
 // next takes the wake whose turn it is, and a slot for it. ok is false if no waiting subscription may have one now.
 func (s *slots) next(now time.Time) (it *item, sl slot, ok bool) {
-	for range s.waiting.Len() {
-		if s.inFlight >= s.total {
-			break
+	s.first = (s.first + 1) % standings
+	for i := range standings {
+		standing := (s.first + i) % standings
+		ring := &s.waiting[standing]
+		for range ring.Len() {
+			// Where they may have nothing they are not looked through: they can be very many.
+			if free := s.total - s.inFlight; free <= 0 || 2*s.inFlight >= s.total && free <= standing.kept(s.total) {
+				break
+			}
+			turn := ring.Front()
+			l := turn.Value.(*lane)
+			ring.MoveToBack(turn)
+			it := l.queue.Front().Value.(*item)
+			if it.untold() || !s.mayStart(l, it.size, now) {
+				continue
+			}
+			l.queue.Remove(it.place)
+			delete(s.queued, it.key)
+			if l.queue.Len() == 0 {
+				ring.Remove(turn)
+				l.turn = nil
+			}
+			return it, s.take(l, it.size, now), true
 		}
-		turn := s.waiting.Front()
-		l := turn.Value.(*lane)
-		s.waiting.MoveToBack(turn)
-		it := l.queue.Front().Value.(*item)
-		if it.parking || !s.mayStart(l, now) {
-			continue
-		}
-		l.queue.Remove(it.place)
-		delete(s.queued, it.key)
-		if l.queue.Len() == 0 {
-			s.waiting.Remove(turn)
-			l.turn = nil
-		}
-		return it, s.take(l, now), true
 	}
 	return nil, slot{}, false
 }
+
+// untold says whether the store must be told that an item waits before it can be asked what there is to deliver.
+func (it *item) untold() bool { return it.parking || it.wake == nil && it.park != nil }
 
 // forget drops what is known of the lanes that hold nothing and that keep says no to.
 func (s *slots) forget(keep func(laneKey) bool) {
@@ -194,15 +273,17 @@ func (s *slots) forget(keep func(laneKey) bool) {
 
 // clear empties the lanes and returns what was in them.
 func (s *slots) clear() (waiting []fsm.WakeRef) {
-	for e := s.waiting.Front(); e != nil; e = e.Next() {
-		l := e.Value.(*lane)
-		for q := l.queue.Front(); q != nil; q = q.Next() {
-			waiting = append(waiting, q.Value.(*item).ref)
+	for i := range s.waiting {
+		for e := s.waiting[i].Front(); e != nil; e = e.Next() {
+			l := e.Value.(*lane)
+			for q := l.queue.Front(); q != nil; q = q.Next() {
+				waiting = append(waiting, q.Value.(*item).ref)
+			}
+			l.queue.Init()
+			l.turn = nil
 		}
-		l.queue.Init()
-		l.turn = nil
+		s.waiting[i].Init()
 	}
-	s.waiting.Init()
 	clear(s.queued)
 	return waiting
 }

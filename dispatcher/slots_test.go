@@ -1,6 +1,7 @@
 package dispatcher
 
 import (
+	"container/list"
 	"fmt"
 	"testing"
 	"time"
@@ -14,8 +15,8 @@ func named(s *slots, id string) *lane { return s.lane(laneKey{id: id}) }
 
 // fill takes slots for a subscription until it gets no more.
 func fill(s *slots, l *lane, now time.Time) (taken []slot) {
-	for s.mayStart(l, now) {
-		taken = append(taken, s.take(l, now))
+	for s.mayStart(l, 0, now) {
+		taken = append(taken, s.take(l, 0, now))
 	}
 	return taken
 }
@@ -33,41 +34,54 @@ func TestSlots(t *testing.T) {
 			fill(s, named(s, "a"), noon)
 			fill(s, named(s, "b"), noon)
 		}, 8},
-		{"hanging subscriptions, however many, leave something", func(s *slots) {
+		{"hanging subscriptions, however many, leave something for one that works", func(s *slots) {
+			for i := range 100 {
+				fill(s, named(s, fmt.Sprint(i)), noon)
+			}
+			s.ended(named(s, "it"), true)
+		}, 1},
+		{"hanging subscriptions leave something for a new one", func(s *slots) {
 			for i := range 12 {
 				fill(s, named(s, fmt.Sprint(i)), noon)
 			}
 		}, 1},
 		{"the last eighth is not for one that failed", func(s *slots) {
-			for i := range 12 {
+			for i := range 100 {
 				fill(s, named(s, fmt.Sprint(i)), noon)
 			}
-			named(s, "it").failing = true
+			s.ended(named(s, "it"), false)
+		}, 0},
+		{"the last part of it is not for one that nothing is known of", func(s *slots) {
+			for i := range 100 {
+				fill(s, named(s, fmt.Sprint(i)), noon)
+			}
 		}, 0},
 		{"before the last eighth one that failed has its share", func(s *slots) {
 			fill(s, named(s, "a"), noon)
 			fill(s, named(s, "b"), noon)
-			named(s, "it").failing = true
+			s.ended(named(s, "it"), false)
 		}, 8},
 		{"the last eighth is not for one that hangs", func(s *slots) {
-			s.take(named(s, "it"), noon.Add(-slowAfter-time.Second))
-			for i := range 12 {
+			s.take(named(s, "it"), 0, noon.Add(-slowAfter-time.Second))
+			s.ended(named(s, "it"), true)
+			for i := range 100 {
 				fill(s, named(s, fmt.Sprint(i)), noon)
 			}
 		}, 0},
 		{"a subscription gets one although others use more than their share", func(s *slots) {
 			for i := range 63 {
-				s.take(named(s, fmt.Sprint(i)), noon)
+				s.take(named(s, fmt.Sprint(i)), 0, noon)
 			}
+			s.ended(named(s, "it"), true)
 		}, 1},
 		{"in all there are no more than the limit", func(s *slots) {
 			for i := range 64 {
-				s.take(named(s, fmt.Sprint(i)), noon)
+				s.take(named(s, fmt.Sprint(i)), 0, noon)
 			}
 		}, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			s := newSlots(64, 16, 10)
+			s := newSlots(64, 16, 10, 1<<20)
 			tc.before(s)
 			if got := len(fill(s, named(s, "it"), noon)); got != tc.want {
 				t.Errorf("got %d slots, want %d", got, tc.want)
@@ -77,7 +91,7 @@ func TestSlots(t *testing.T) {
 }
 
 func TestSlotsComeBack(t *testing.T) {
-	s := newSlots(8, 4, 10)
+	s := newSlots(8, 4, 10, 1<<20)
 	for range 3 {
 		for _, sl := range fill(s, named(s, "a"), noon) {
 			s.release(sl)
@@ -89,11 +103,11 @@ func TestSlotsComeBack(t *testing.T) {
 }
 
 func TestLine(t *testing.T) {
-	s := newSlots(2, 1, 5)
+	s := newSlots(2, 1, 5, 1<<20)
 	wake := func(id string, n int) fsm.Wake {
 		return fsm.Wake{Consumer: fmt.Sprintf("%s:%d", id, n), Epoch: 1, WakeID: "w"}
 	}
-	x, y := s.take(named(s, "x"), noon), s.take(named(s, "y"), noon)
+	x, y := s.take(named(s, "x"), 0, noon), s.take(named(s, "y"), 0, noon)
 	for n := range 3 {
 		s.enqueue(named(s, "a"), wake("a", n))
 	}
@@ -126,11 +140,78 @@ func TestLine(t *testing.T) {
 	if want := "[a:0 b:0 a:1 b:1 a:2]"; fmt.Sprint(order) != want {
 		t.Errorf("got %v, want %s", order, want)
 	}
-	if len(s.queued) != 0 || s.waiting.Len() != 0 {
-		t.Errorf("%d are left in line, %d lanes have turns", len(s.queued), s.waiting.Len())
+	if len(s.queued) != 0 || s.waiting[unknown].Len() != 0 {
+		t.Errorf("%d are left in line, %d lanes have turns", len(s.queued), s.waiting[unknown].Len())
 	}
 	s.forget(func(k laneKey) bool { return k.id == "a" })
 	if len(s.lanes) != 1 {
 		t.Errorf("lanes of deleted subscriptions are kept: %d", len(s.lanes))
 	}
+}
+
+func TestTheSizeOfWhatIsInFlightIsBounded(t *testing.T) {
+	const most = 64 << 10
+	s := newSlots(1000, 500, 10, most)
+	var taken []slot
+	big := most / 32
+	for s.mayStart(named(s, "a"), big, noon) {
+		taken = append(taken, s.take(named(s, "a"), big, noon))
+	}
+	if len(taken) != 31 {
+		t.Errorf("one that nothing is known of holds %d, want all but one of 32", len(taken))
+	}
+	s.ended(named(s, "b"), true)
+	for s.mayStart(named(s, "b"), big, noon) {
+		taken = append(taken, s.take(named(s, "b"), big, noon))
+	}
+	if len(taken) != 32 || s.bytes != most {
+		t.Errorf("%d are in flight with %d bytes, want 32 with %d", len(taken), s.bytes, most)
+	}
+	for _, sl := range taken {
+		s.release(sl)
+	}
+	if s.bytes != 0 || !s.mayStart(named(s, "a"), 100*most, noon) {
+		t.Errorf("%d bytes are counted with nothing in flight; one that is too large for any bound must go out all the same", s.bytes)
+	}
+}
+
+func TestALargeWakeThatWaitsIsNotKeptInMemory(t *testing.T) {
+	s := newSlots(2, 1, 5, 1<<20)
+	w := fsm.Wake{Consumer: "a:1", Epoch: 1, WakeID: "w"}
+	if it := s.enqueue(named(s, "a"), w); it.wake == nil {
+		t.Error("a small one is not kept")
+	}
+	for i := range 1000 {
+		w.Streams = append(w.Streams, fsm.StreamTail{Path: fmt.Sprintf("/a/%d", i), Acked: "1", Tail: "2"})
+	}
+	it := s.enqueue(named(s, "a"), w)
+	if it.wake != nil {
+		t.Error("a large one is kept")
+	}
+	it.park = &list.Element{}
+	if _, _, ok := s.next(noon); ok {
+		t.Error("it is begun before the store knows that it waits")
+	}
+	it.park = nil
+	if got, _, ok := s.next(noon); !ok || got != it {
+		t.Error("it is not begun after")
+	}
+}
+
+func TestStandingsTakeTurns(t *testing.T) {
+	s := newSlots(64, 1, 1000, 1<<20)
+	for n := range 500 {
+		l := named(s, fmt.Sprint("failing-", n))
+		s.enqueue(l, fsm.Wake{Consumer: l.key.id})
+		s.ended(l, false)
+	}
+	s.enqueue(named(s, "new"), fsm.Wake{Consumer: "new"})
+	for n := range standings {
+		if it, _, ok := s.next(noon); ok && it.key.consumer == "new" {
+			return
+		} else if !ok {
+			t.Fatalf("nothing at turn %d", n)
+		}
+	}
+	t.Error("a new subscription waits behind those that fail")
 }
