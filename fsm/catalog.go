@@ -11,6 +11,7 @@ import (
 type Catalog struct {
 	mu      sync.RWMutex
 	byID    map[string]*entry
+	all     []Subscription // by ID; never changed in place
 	root    node
 	version int64
 	loaded  bool
@@ -51,7 +52,12 @@ func (c *Catalog) Replace(subs []Subscription, version int64) {
 		byID[s.ID] = e
 		root.insert(p.segments, e)
 	}
-	c.byID, c.root, c.version, c.loaded = byID, root, version, true
+	all := make([]Subscription, 0, len(byID))
+	for _, e := range byID {
+		all = append(all, e.sub)
+	}
+	slices.SortFunc(all, func(a, b Subscription) int { return strings.Compare(a.ID, b.ID) })
+	c.byID, c.all, c.root, c.version, c.loaded = byID, all, root, version, true
 	close(c.changed)
 	c.changed = make(chan struct{})
 }
@@ -87,16 +93,11 @@ func (c *Catalog) Get(id string) (Subscription, bool) {
 	return Subscription{}, false
 }
 
-// All returns every subscription, ordered by ID.
+// All returns every subscription, ordered by ID. The caller must not change the list.
 func (c *Catalog) All() []Subscription {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	subs := make([]Subscription, 0, len(c.byID))
-	for _, e := range c.byID {
-		subs = append(subs, e.sub)
-	}
-	slices.SortFunc(subs, func(a, b Subscription) int { return strings.Compare(a.ID, b.ID) })
-	return subs
+	return c.all
 }
 
 // Match returns the subscriptions whose pattern matches a canonical stream path, ordered by ID.

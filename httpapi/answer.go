@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 
 	"github.com/labstack/echo/v4"
@@ -77,10 +78,18 @@ func markRefused(w http.ResponseWriter, code fsm.Code) {
 
 // writeJSON answers. An answer of Reveille's own is true for the moment only, so none may be kept.
 func writeJSON(w http.ResponseWriter, status int, body any) {
+	answerHeader(w, status)
+	_ = encode(w, body) // fails only if the client is gone
+}
+
+func answerHeader(w http.ResponseWriter, status int) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
+}
+
+func encode(w io.Writer, body any) error {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
-	_ = enc.Encode(body) // fails only if the client is gone
+	return enc.Encode(body)
 }

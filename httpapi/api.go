@@ -22,6 +22,9 @@ func (s *Service) newAPI() *echo.Echo {
 // route decides whom a request is for.
 func (s *Service) route(c echo.Context) error {
 	r, path := c.Request(), rawPath(c.Request())
+	if r.ContentLength == 0 {
+		arrived(r.Context())
+	}
 	if byID, many := queryHas(r.URL.RawQuery, "subscription"), queryHas(r.URL.RawQuery, "subscriptions"); byID || many {
 		switch {
 		case byID && r.Method == http.MethodPut:

@@ -40,6 +40,7 @@ func (s *Service) readObject(c echo.Context) (object, error) {
 	case err != nil:
 		return nil, refuse(fsm.CodeInvalidRequest, "the body ended early or is malformed")
 	}
+	arrived(r.Context())
 	// From here on the connection is only read to notice that the client goes away.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 	return parseObject(body)

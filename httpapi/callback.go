@@ -132,7 +132,7 @@ func (s *Service) refusalOf(cb fsm.Callback, req callbackRequest, reply fsm.Call
 	case fsm.CodeAlreadyClaimed:
 		return refuse(reply.Code, "wake_id %q is not that of the consumer's current wake: stop", cb.WakeID)
 	case fsm.CodeInvalidRequest:
-		return refuse(reply.Code, "subscribe: a consumer can be subscribed to at most %d streams", cb.MaxStreams)
+		return refuse(reply.Code, tooManyStreams, cb.MaxStreams)
 	case fsm.CodeInvalidOffset:
 		if err := req.malformed(reply.Path); err != nil {
 			return refuse(reply.Code, "acks: the offset for %q: %v", reply.Path, err)

@@ -15,6 +15,9 @@ import (
 // beyond the tail, and in the same place of the order of judgement.
 const beyondAny fsm.Offset = "\x7f"
 
+// tooManyStreams says what the bound is and where it comes from.
+const tooManyStreams = "subscribe: a consumer can be subscribed to at most %d streams (REVEILLE_MAX_STREAMS_PER_CONSUMER)"
+
 // callbackRequest is the body of a callback, well-formed (webhook spec, Fields). Paths are canonical.
 type callbackRequest struct {
 	epoch  int64
@@ -75,7 +78,7 @@ func (s *Service) readCallback(c echo.Context) (req callbackRequest, err error) 
 		return req, err
 	}
 	if len(req.subscribe) > s.cfg.MaxStreamsPerConsumer {
-		return req, refuse(fsm.CodeInvalidRequest, "subscribe: a consumer can be subscribed to at most %d streams",
+		return req, refuse(fsm.CodeInvalidRequest, tooManyStreams,
 			s.cfg.MaxStreamsPerConsumer)
 	}
 	if req.unsubscribe, err = readPaths(o, "unsubscribe", anyPath); err != nil {

@@ -201,7 +201,7 @@ func (h *harness) await(call string) {
 // server starts the API port for real.
 func (h *harness) server() (root string, client *http.Client) {
 	srv := httptest.NewUnstartedServer(nil)
-	srv.Config = h.svc.APIServer("")
+	srv.Config, srv.Listener = h.svc.APIServer(""), h.svc.Listen(srv.Listener)
 	srv.Start()
 	h.t.Cleanup(srv.Close)
 	return srv.URL, srv.Client()

@@ -33,6 +33,7 @@ const (
 const (
 	DefaultMaxStreams  = 1000
 	DefaultBodyTimeout = 15 * time.Second
+	DefaultMaxConns    = 10_000
 	DefaultHeadTimeout = time.Second
 
 	readHeaderTimeout = 10 * time.Second
@@ -65,6 +66,8 @@ type Config struct {
 
 	// MaxStreamsPerConsumer bounds how many streams a consumer may be subscribed to. 0 is DefaultMaxStreams.
 	MaxStreamsPerConsumer int
+	// MaxConnections bounds the connections of the API port. 0 is DefaultMaxConns.
+	MaxConnections int
 	// BodyTimeout is how long the body of a subscription or a callback may take to arrive. 0 is DefaultBodyTimeout.
 	BodyTimeout time.Duration
 	// HeadTimeout is how long a callback waits for one answer of upstream before it goes on without. 0 is
@@ -97,11 +100,14 @@ func New(cfg Config) (*Service, error) {
 			return nil, fmt.Errorf("httpapi: Config.%s is missing", field)
 		}
 	}
-	if cfg.MaxStreamsPerConsumer < 0 || cfg.BodyTimeout < 0 || cfg.HeadTimeout < 0 {
-		return nil, errors.New("httpapi: MaxStreamsPerConsumer, BodyTimeout and HeadTimeout of Config cannot be negative")
+	if cfg.MaxStreamsPerConsumer < 0 || cfg.MaxConnections < 0 || cfg.BodyTimeout < 0 || cfg.HeadTimeout < 0 {
+		return nil, errors.New("httpapi: MaxStreamsPerConsumer, MaxConnections, BodyTimeout and HeadTimeout of Config cannot be negative")
 	}
 	if cfg.MaxStreamsPerConsumer == 0 {
 		cfg.MaxStreamsPerConsumer = DefaultMaxStreams
+	}
+	if cfg.MaxConnections == 0 {
+		cfg.MaxConnections = DefaultMaxConns
 	}
 	if cfg.BodyTimeout == 0 {
 		cfg.BodyTimeout = DefaultBodyTimeout
@@ -126,12 +132,13 @@ func (s *Service) API() http.Handler { return s.api }
 // Admin is the handler of the operator port.
 func (s *Service) Admin() http.Handler { return s.admin }
 
-// APIServer returns the server of the API port, not started. It has no WriteTimeout and no ReadTimeout, because reads
-// that wait for events and long uploads pass through it; the bodies that Reveille itself reads have Config.BodyTimeout.
+// APIServer returns the server of the API port, not started; it is to serve a listener of Listen. It has no WriteTimeout and no
+// ReadTimeout, because reads that wait for events and long uploads pass through it; the bodies that Reveille itself reads
+// have Config.BodyTimeout, and each piece of an answer has writeTimeout.
 func (s *Service) APIServer(addr string) *http.Server {
 	return &http.Server{
 		Addr: addr, Handler: s.API(), ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout,
-		MaxHeaderBytes: MaxHeader, ErrorLog: warnings(s.log),
+		MaxHeaderBytes: MaxHeader, ErrorLog: warnings(s.log), ConnContext: keepConn, ConnState: noteState,
 	}
 }
 

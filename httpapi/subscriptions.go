@@ -5,6 +5,8 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"encoding/hex"
+	"io"
+	"iter"
 	"net/http"
 	"net/url"
 
@@ -130,14 +132,30 @@ func (s *Service) listSubscriptions(c echo.Context, path string) error {
 	if err := s.cfg.Store.RefreshCatalog(c.Request().Context()); err != nil {
 		return err
 	}
-	list := []subscriptionBody{}
-	for _, sub := range s.cfg.Store.Catalog().All() {
-		if pattern == allPattern || pattern == sub.Pattern {
-			list = append(list, bodyOf(sub))
+	writeList(c.Response(), func(yield func(subscriptionBody) bool) {
+		for _, sub := range s.cfg.Store.Catalog().All() {
+			if (pattern == allPattern || pattern == sub.Pattern) && !yield(bodyOf(sub)) {
+				return
+			}
 		}
-	}
-	writeJSON(c.Response(), http.StatusOK, map[string][]subscriptionBody{"subscriptions": list})
+	})
 	return nil
+}
+
+// writeList answers with a list of any length, of which only one entry at a time is in memory: a client may be slow to read it.
+func writeList(w http.ResponseWriter, list iter.Seq[subscriptionBody]) {
+	answerHeader(w, http.StatusOK)
+	between := `{"subscriptions":[`
+	for body := range list {
+		if _, err := io.WriteString(w, between); err != nil || encode(w, body) != nil {
+			return // the client is gone
+		}
+		between = ","
+	}
+	if between != "," {
+		_, _ = io.WriteString(w, between)
+	}
+	_, _ = io.WriteString(w, "]}\n")
 }
 
 // deleteSubscription answers DELETE /{pattern}?subscription=ID (webhook spec, Delete). One that is not there is what the

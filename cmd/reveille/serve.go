@@ -139,7 +139,7 @@ func assemble(s settings, rdb redis.UniversalClient, log *zap.Logger) (*program,
 	p.api, err = httpapi.New(httpapi.Config{
 		Store: p.store, Upstream: p.tailer, Streams: p.tailer, Deliverer: p.dispatcher, Targets: p.dispatcher, Tokens: s.tokens,
 		UpstreamURL: s.upstream, Gateway: s.Gateway, RegistryPath: s.RegistryStream,
-		MaxStreamsPerConsumer: s.MaxStreamsPerConsumer, Logger: log.Named("api"), Version: programVersion(), Ready: p.ready,
+		MaxStreamsPerConsumer: s.MaxStreamsPerConsumer, MaxConnections: s.MaxConnections, Logger: log.Named("api"), Version: programVersion(), Ready: p.ready,
 	})
 	return p, err
 }
@@ -196,7 +196,7 @@ func (p *program) run(ctx context.Context, apiPort, adminPort net.Listener) erro
 	// The ports answer from the start, the API with 503; the other parts wait until Redis was found fit.
 	api := p.api.APIServer(apiPort.Addr().String())
 	api.Handler = p.gate(api.Handler)
-	start(&rest, ports, func(ctx context.Context) error { return servePort(ctx, api, apiPort) })
+	start(&rest, ports, func(ctx context.Context) error { return servePort(ctx, api, p.api.Listen(apiPort)) })
 	start(&rest, ports, func(ctx context.Context) error {
 		return servePort(ctx, p.api.AdminServer(adminPort.Addr().String()), adminPort)
 	})

@@ -62,6 +62,7 @@ type settings struct {
 	MaxInFlightPerSubscription int `envconfig:"MAX_IN_FLIGHT_PER_SUBSCRIPTION" default:"64" desc:"most webhook requests of one subscription open at once"`
 	MaxQueuedWakes             int `envconfig:"MAX_QUEUED_WAKES" default:"100000" desc:"most wakes that wait for one of those in memory; others wait in Redis"`
 	MaxStreamsPerConsumer      int `envconfig:"MAX_STREAMS_PER_CONSUMER" default:"1000" desc:"most streams that one consumer may be subscribed to"`
+	MaxConnections             int `envconfig:"MAX_CONNECTIONS" default:"10000" desc:"most connections to the API port; one beyond takes the place of the one that has waited longest for a request"`
 
 	LogLevel zapcore.Level `envconfig:"LOG_LEVEL" default:"info" desc:"debug, info, warn or error"`
 
@@ -247,6 +248,7 @@ func (s *settings) check() (err error) {
 		{"MAX_IN_FLIGHT_PER_SUBSCRIPTION", s.MaxInFlightPerSubscription, 1, s.MaxInFlight - 1},
 		{"MAX_QUEUED_WAKES", s.MaxQueuedWakes, 1, 10_000_000},
 		{"MAX_STREAMS_PER_CONSUMER", s.MaxStreamsPerConsumer, 1, 100_000},
+		{"MAX_CONNECTIONS", s.MaxConnections, 1, 1_000_000},
 	} {
 		if n.value < n.least || n.value > n.most {
 			return wrong(n.name, fmt.Sprint(n.value), fmt.Sprintf("a whole number from %d to %d", n.least, n.most))

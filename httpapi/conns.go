@@ -1,0 +1,167 @@
+package httpapi
+
+import (
+	"container/list"
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+const (
+	// writeTimeout is how long a client may take for writeChunk bytes of an answer, however long the whole takes.
+	writeTimeout = time.Minute
+	writeChunk   = 64 << 10
+)
+
+// conns are the connections of the API port. Each costs memory and a file, so there are no more than max: one beyond takes
+// the place of the one that has waited longest for a request to be complete, so that clients which are slow, however many,
+// keep out none that is not. Only if every connection has a request that is complete does the oldest of those go.
+type conns struct {
+	max          int
+	writeTimeout time.Duration
+	log          *zap.Logger
+
+	mu sync.Mutex
+	// waiting are those that are idle, or whose request is on its way; working those whose request is there. The first of each
+	// has been so for longest.
+	waiting, working list.List
+	// crowded is when the log was last told that there are too many.
+	crowded time.Time
+}
+
+// conn is one of them.
+type conn struct {
+	net.Conn
+	all *conns
+	// in is the list that it is in, at its place there; nil once it is closed.
+	in *list.List
+	at *list.Element
+}
+
+type connKey struct{}
+
+// listener adds what it accepts to the connections.
+type listener struct {
+	net.Listener
+	conns *conns
+}
+
+// Listen returns a listener for the APIServer that bounds its connections. Without it there is no bound.
+func (s *Service) Listen(ln net.Listener) net.Listener {
+	return &listener{ln, &conns{max: s.cfg.MaxConnections, writeTimeout: writeTimeout, log: s.log}}
+}
+
+// Accept takes a connection, and closes another if there are too many.
+func (l *listener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return l.conns.add(c), nil
+}
+
+func (cs *conns) add(nc net.Conn) *conn {
+	c := &conn{Conn: nc, all: cs}
+	cs.mu.Lock()
+	var victim *conn
+	if cs.waiting.Len()+cs.working.Len() >= cs.max {
+		from := &cs.waiting
+		if from.Len() == 0 {
+			from = &cs.working
+		}
+		victim = from.Front().Value.(*conn)
+		victim.leave()
+	}
+	c.enter(&cs.waiting)
+	say := victim != nil && time.Since(cs.crowded) > time.Minute
+	if say {
+		cs.crowded = time.Now()
+	}
+	cs.mu.Unlock()
+	if victim != nil {
+		_ = victim.Conn.Close()
+	}
+	if say {
+		cs.log.Warn("too many connections; those that have waited longest for a request are closed", zap.Int("limit", cs.max))
+	}
+	return c
+}
+
+// enter puts the connection at the end of a list. all.mu is held.
+func (c *conn) enter(l *list.List) { c.in, c.at = l, l.PushBack(c) }
+
+// leave takes it out of its list. all.mu is held.
+func (c *conn) leave() {
+	if c.in != nil {
+		c.in.Remove(c.at)
+		c.in = nil
+	}
+}
+
+// move puts it in another list, unless it is closed.
+func (c *conn) move(l *list.List) {
+	c.all.mu.Lock()
+	defer c.all.mu.Unlock()
+	if c.in != nil && c.in != l {
+		c.leave()
+		c.enter(l)
+	}
+}
+
+// Close closes the connection and makes room for another.
+func (c *conn) Close() error {
+	c.all.mu.Lock()
+	c.leave()
+	c.all.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// CloseWrite tells the client that nothing more comes, so that it reads an answer that ends the connection.
+func (c *conn) CloseWrite() error {
+	if tcp, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return tcp.CloseWrite()
+	}
+	return errors.ErrUnsupported
+}
+
+// Write writes in pieces, each of which has its own time: a client that does not read is let go, one that reads for long is not.
+func (c *conn) Write(p []byte) (written int, err error) {
+	for {
+		piece := p[written:min(len(p), written+writeChunk)]
+		if err := c.SetWriteDeadline(time.Now().Add(c.all.writeTimeout)); err != nil {
+			return written, err
+		}
+		n, err := c.Conn.Write(piece)
+		written += n
+		if err != nil || written == len(p) {
+			return written, err
+		}
+	}
+}
+
+// keepConn is a server's ConnContext.
+func keepConn(ctx context.Context, nc net.Conn) context.Context {
+	if c, ok := nc.(*conn); ok {
+		return context.WithValue(ctx, connKey{}, c)
+	}
+	return ctx
+}
+
+// noteState is a server's ConnState: after an answer a connection waits for the next request.
+func noteState(nc net.Conn, state http.ConnState) {
+	if c, ok := nc.(*conn); ok && state == http.StateIdle {
+		c.move(&c.all.waiting)
+	}
+}
+
+// arrived says that a request is complete.
+func arrived(ctx context.Context) {
+	if c, ok := ctx.Value(connKey{}).(*conn); ok {
+		c.move(&c.all.working)
+	}
+}
