@@ -79,6 +79,7 @@ func (w *watch) request(ctx context.Context, at *position) (then next, err error
 	defer check.Stop()
 	silence := time.NewTimer(w.t.cfg.Silence)
 	defer silence.Stop()
+	failed := false
 	for {
 		select {
 		case <-outer.Done():
@@ -111,9 +112,14 @@ func (w *watch) request(ctx context.Context, at *position) (then next, err error
 				heads <- headed{info, err}
 			})
 		case h := <-heads:
-			if h.err == nil && w.elsewhere(h.info, at.offset) {
+			switch {
+			case h.err == nil && w.elsewhere(h.info, at.offset):
 				return look, nil
+			case h.err == nil && failed:
+				// What cost that HEAD may have cost this request its connection, only nobody has said so.
+				return again, nil
 			}
+			failed = failed || isDown(h.err)
 			check.Reset(jitter(w.t.cfg.Check))
 		case <-w.poke:
 			if w.untold() {

@@ -35,8 +35,9 @@ func newHealth(cfg Config) *health {
 	}
 }
 
-// enter waits until a request may go upstream. It returns a function that must be called with the request's error.
-func (h *health) enter(ctx context.Context, path string) (done func(error), err error) {
+// enter waits until a request may go upstream. It returns a function that must be called with the request's error, and whether
+// the request is the probe that asks for an upstream that is down.
+func (h *health) enter(ctx context.Context, path string) (done func(error), probes bool, err error) {
 	h.mu.Lock()
 	down, up, turn := h.down, h.up, h.turn
 	h.mu.Unlock()
@@ -47,16 +48,16 @@ func (h *health) enter(ctx context.Context, path string) (done func(error), err 
 		}
 	}
 	if !down {
-		return report, nil
+		return report, false, nil
 	}
 	select {
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return nil, false, ctx.Err()
 	case <-up:
 		if !sleep(ctx, rand.N(h.spread+1)) {
-			return nil, ctx.Err()
+			return nil, false, ctx.Err()
 		}
-		return report, nil
+		return report, false, nil
 	case <-turn:
 	}
 	giveBack := func() { turn <- struct{}{} }
@@ -65,12 +66,18 @@ func (h *health) enter(ctx context.Context, path string) (done func(error), err 
 	h.mu.Unlock()
 	if !sleep(ctx, jitter(pause)) {
 		giveBack()
-		return nil, ctx.Err()
+		return nil, false, ctx.Err()
 	}
 	return func(err error) {
 		report(err)
 		giveBack()
-	}, nil
+	}, true, nil
+}
+
+func (h *health) isDown() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.down
 }
 
 // report notes how a request for a stream went.

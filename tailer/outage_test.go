@@ -1,7 +1,10 @@
 package tailer
 
 import (
+	"context"
+	"fmt"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -182,4 +185,48 @@ func TestAListOfSubscriptionsThatWentBackIsLookedAtAnew(t *testing.T) {
 	r.subscribe("s", "/**")
 	r.post("/a", "1")
 	r.wake("/a", 1)
+}
+
+func TestALiveRequestThatOutlivedAnOutageIsMadeAnew(t *testing.T) {
+	r := newRig(t).start()
+	r.idle("/a")
+	gets, heads := r.up.count(r.up.gets, "/a"), r.up.count(r.up.heads, "/a")
+	r.up.setFault(func(w http.ResponseWriter, req *http.Request) bool {
+		if req.Method == http.MethodHead {
+			w.WriteHeader(http.StatusBadGateway)
+			return true
+		}
+		return false
+	})
+	r.until("HEADs have failed", func() bool { return r.up.count(r.up.heads, "/a") > heads+4 })
+	if n := r.up.count(r.up.gets, "/a"); n != gets {
+		t.Errorf("%d reads while upstream failed", n-gets)
+	}
+	r.up.setFault(nil)
+	r.until("the live request is made anew", func() bool { return r.up.count(r.up.gets, "/a") > gets })
+	r.watchedLive("/a")
+}
+
+// However many streams wait for their turn when upstream goes down, those that are under way then are the last.
+func TestThoseThatWaitedForTheirTurnDoNotAskAnUpstreamThatIsDown(t *testing.T) {
+	r := newRig(t, func(c *Config) { c.HeadTimeout, c.BackoffMin, c.Check = 100*time.Millisecond, time.Minute, time.Minute })
+	var asked atomic.Int32
+	r.up.setFault(func(_ http.ResponseWriter, req *http.Request) bool {
+		asked.Add(1)
+		<-req.Context().Done()
+		return true
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	var looks sync.WaitGroup
+	for n := range 3 * looksMax {
+		looks.Go(func() { _, _ = r.look(ctx, fmt.Sprint("/", n)) })
+	}
+	r.until("upstream counts as down", r.health.isDown)
+	r.until("those under way are over", func() bool { return len(r.looking) == 0 })
+	if n := asked.Load(); n > looksMax+looksMax/2 {
+		t.Errorf("%d streams were asked for, want about %d", n, looksMax)
+	}
+	cancel()
+	looks.Wait()
+	r.client.close()
 }

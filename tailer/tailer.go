@@ -226,20 +226,26 @@ func (t *Tailer) live(ctx context.Context, path string, from fsm.Offset, cursor 
 
 // look is a HEAD by one of the tailer's own loops: it waits while upstream is down, and for its turn among the others.
 func (t *Tailer) look(ctx context.Context, path string) (fsm.StreamInfo, error) {
-	done, err := t.health.enter(ctx, path)
-	if err != nil {
-		return fsm.StreamInfo{}, err
+	for {
+		done, probes, err := t.health.enter(ctx, path)
+		if err != nil {
+			return fsm.StreamInfo{}, err
+		}
+		select {
+		case t.looking <- struct{}{}:
+		case <-ctx.Done():
+			done(ctx.Err())
+			return fsm.StreamInfo{}, ctx.Err()
+		}
+		if !probes && t.health.isDown() { // it came down while this one waited for its turn
+			<-t.looking
+			continue
+		}
+		info, err := t.Head(ctx, path)
+		<-t.looking
+		done(err)
+		return info, err
 	}
-	select {
-	case t.looking <- struct{}{}:
-	case <-ctx.Done():
-		done(ctx.Err())
-		return fsm.StreamInfo{}, ctx.Err()
-	}
-	info, err := t.Head(ctx, path)
-	<-t.looking
-	done(err)
-	return info, err
 }
 
 // settle does what a transition in the store asked for.
