@@ -230,3 +230,39 @@ func TestThoseThatWaitedForTheirTurnDoNotAskAnUpstreamThatIsDown(t *testing.T) {
 	looks.Wait()
 	r.client.close()
 }
+
+func TestAStreamMadeAnewThroughTheGatewayStartsOverThoughItIsAsLongAsTheOldOne(t *testing.T) {
+	for name, merged := range map[string]bool{"and its appends come after": false, "and its appends come with it": true} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, func(c *Config) { c.Check = time.Hour }).start()
+			r.up.set(func() { r.up.deaf = true })
+			r.idle("/a")
+			r.post("/a", "1", "2")
+			r.done(r.wake("/a", 2))
+			r.until("it is at rest", func() bool {
+				c, _ := r.store.consumer("s", "/a")
+				return c.State == fsm.Idle && c.Links["/a"].Acked == offsetOf(2)
+			})
+			old := len(r.woken("/a"))
+			r.up.remove("/a")
+			r.BeforeWrite(t.Context(), "/a")
+			r.up.create("/a", "1", "2")
+			if merged {
+				r.writes.mu.Lock()
+				r.writes.waiting["/a"] = write{}
+				r.writes.mu.Unlock()
+			}
+			r.Written("/a", offsetOf(0), true)
+			if merged {
+				r.Written("/a", offsetOf(2), false)
+				r.writes.mu.Lock()
+				r.writes.ends["/a"].open++
+				r.writes.mu.Unlock()
+				r.writes.ready <- "/a"
+			}
+			if w := r.wake("/a", old+1); w.Streams[0].Acked != fsm.Start {
+				t.Errorf("woken at %q", w.Streams[0].Acked)
+			}
+		})
+	}
+}

@@ -41,6 +41,8 @@ type part struct {
 	generation int64
 	// tail is the highest that the store was told; empty if it has to be told again.
 	tail fsm.Offset
+	// noted is the tail that the store had noted when it was last told one.
+	noted fsm.Offset
 	// busy is true if the last observation said that further events would wake nobody.
 	busy bool
 }
@@ -121,6 +123,7 @@ func (w *watch) seen(partition int, s stamp, tail fsm.Offset, obs fsm.Observatio
 		if tail.After(p.tail) && w.doubts == s.doubts {
 			p.tail = tail
 		}
+		p.noted = obs.Tail
 		p.busy = obs.Busy && len(obs.Wakes) == 0 && w.rests == s.rests
 	}
 }
@@ -155,6 +158,19 @@ func (w *watch) partitions() map[int]fsm.Offset {
 	m := make(map[int]fsm.Offset, len(w.parts))
 	for n, p := range w.parts {
 		m[n] = p.tail
+	}
+	return m
+}
+
+// notedBeyond returns the tails beyond one that the store has noted in the partitions, as far as this process knows.
+func (w *watch) notedBeyond(tail fsm.Offset) map[int]fsm.Offset {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	m := map[int]fsm.Offset{}
+	for n, p := range w.parts {
+		if p.noted.After(tail) {
+			m[n] = p.noted
+		}
 	}
 	return m
 }

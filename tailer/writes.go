@@ -23,6 +23,8 @@ const (
 type write struct {
 	tail    fsm.Offset
 	created bool
+	// replaced are the tails, by partition, that the store had noted of an older stream of the same name when this one was created.
+	replaced map[int]fsm.Offset
 }
 
 // writeEnd is where a write ended, and the subscriptions that matched when it had succeeded.
@@ -74,7 +76,9 @@ func (ws *writes) add(path string, wr write, subs []subscriptionKey) {
 	if was.tail.After(wr.tail) {
 		wr.tail = was.tail
 	}
-	wr.created = wr.created || was.created
+	if wr.created = wr.created || was.created; wr.replaced == nil {
+		wr.replaced = was.replaced
+	}
 	ws.waiting[path] = wr
 	if !ok {
 		e.open++

@@ -23,7 +23,11 @@ func (t *Tailer) Written(path string, tail fsm.Offset, created bool) {
 	if !ok || created || l.version != t.store.Catalog().Version() {
 		l.subs = keysOf(t.store.Catalog().Match(path))
 	}
-	t.writes.add(path, write{tail: tail, created: created}, l.subs)
+	wr := write{tail: tail, created: created}
+	if w := t.watches.find(path); w != nil && created {
+		wr.replaced = w.notedBeyond(tail)
+	}
+	t.writes.add(path, wr, l.subs)
 }
 
 // wrote takes in a successful write. For a stream that is known and linked it is one call of the store in each partition that
@@ -62,7 +66,7 @@ func (t *Tailer) wrote(ctx context.Context, path string, wr write) error {
 	t.awaited.remove(path)
 	l, _ = t.linked.Get(path)
 	if wr.created {
-		return t.observeCreated(ctx, path, wr.tail)
+		return t.observeCreated(ctx, path, wr)
 	}
 	return t.observeWritten(ctx, path, wr.tail, l)
 }
@@ -120,10 +124,10 @@ func (t *Tailer) wroteUnwatched(ctx context.Context, path string, tail fsm.Offse
 	return t.adopt(ctx, path, tail, nil, fromStart)
 }
 
-// observeCreated is for a stream that upstream has just made. If consumers of an older one of the same name are there, the
-// tail that was noted lies beyond: it is confirmed and they start over.
-func (t *Tailer) observeCreated(ctx context.Context, path string, tail fsm.Offset) error {
-	partitions := map[int]fsm.Offset{t.store.PartitionOf(path): ""}
+// observeCreated is for a stream that upstream has just made. Consumers of an older one of the same name start over: those whose
+// stream was known to end beyond the new one's beginning, and those for whom the tail that was noted lies beyond the new one's.
+func (t *Tailer) observeCreated(ctx context.Context, path string, wr write) error {
+	tail, partitions := wr.tail, map[int]fsm.Offset{t.store.PartitionOf(path): ""}
 	w := t.watches.find(path)
 	if w != nil {
 		for partition := range w.partitions() {
@@ -131,6 +135,19 @@ func (t *Tailer) observeCreated(ctx context.Context, path string, tail fsm.Offse
 		}
 	} else {
 		w = newWatch(t, path)
+	}
+	for partition, was := range wr.replaced {
+		// The new one may have grown as far by now.
+		info, err := t.HeadAnew(ctx, path)
+		if err != nil {
+			return err
+		}
+		if !info.Exists {
+			break
+		}
+		if err := t.restart(ctx, w, partition, was, info.Tail); err != nil {
+			return err
+		}
 	}
 	for partition := range partitions {
 		s := w.stamp(partition)
