@@ -90,7 +90,12 @@ func nodeModules(t testing.TB, folder string) string {
 
 // BuildReveille builds ./cmd/reveille and returns the path of the binary. It is built with the race detector if the
 // caller was. Where nothing has changed since the last time, it costs a fraction of a second.
-func BuildReveille(ctx context.Context) (string, error) {
+func BuildReveille(ctx context.Context) (string, error) { return buildReveille(ctx, builtWithRace()) }
+
+// BuildPlainReveille is BuildReveille without the race detector, which multiplies memory and time: for tests that measure them.
+func BuildPlainReveille(ctx context.Context) (string, error) { return buildReveille(ctx, false) }
+
+func buildReveille(ctx context.Context, race bool) (string, error) {
 	root, err := Root()
 	if err != nil {
 		return "", err
@@ -106,7 +111,7 @@ func BuildReveille(ctx context.Context) (string, error) {
 	defer func() { _ = lock.Close() }()
 	// Without version control's state in it, the binary changes only if the code does.
 	bin, args := filepath.Join(tools, "reveille"), []string{"build", "-buildvcs=false"}
-	if builtWithRace() {
+	if race {
 		bin, args = bin+"-race", append(args, "-race")
 	}
 	cmd := exec.CommandContext(ctx, "go", append(args, "-o", bin, "./cmd/reveille")...)

@@ -40,7 +40,18 @@ func StartReveille(t testing.TB, settings map[string]string) *Reveille {
 // NewReveille prepares a Reveille and does not start it, for tests that start it under conditions of their own.
 func NewReveille(t testing.TB, settings map[string]string) *Reveille {
 	t.Helper()
-	bin, err := BuildReveille(t.Context())
+	return newReveille(t, BuildReveille, settings)
+}
+
+// NewPlainReveille is NewReveille with a binary that was built without the race detector whatever the caller was built with.
+func NewPlainReveille(t testing.TB, settings map[string]string) *Reveille {
+	t.Helper()
+	return newReveille(t, BuildPlainReveille, settings)
+}
+
+func newReveille(t testing.TB, build func(context.Context) (string, error), settings map[string]string) *Reveille {
+	t.Helper()
+	bin, err := build(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
