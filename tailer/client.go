@@ -32,6 +32,8 @@ const (
 	headerLimit = 64 << 10
 	drainLimit  = 256 << 10
 	cursorLimit = 1 << 10
+	// liveBuffer is the size of either buffer of a live request's connection, in bytes.
+	liveBuffer = 1 << 10
 	// drainTime bounds how long such a body may take.
 	drainTime = 500 * time.Millisecond
 	dialTime  = 3 * time.Second
@@ -66,7 +68,10 @@ func newClient(cfg Config) *client {
 		headers: cfg.Headers.Clone(), headTimeout: cfg.HeadTimeout,
 	}
 	c.root.RawQuery, c.root.Fragment, c.root.RawFragment = "", "", ""
-	c.live = &http.Client{Transport: newTransport(), CheckRedirect: noRedirects}
+	live := newTransport()
+	// Ten thousand of them wait at a time, for an answer of which only the header is of use.
+	live.ReadBufferSize, live.WriteBufferSize = liveBuffer, liveBuffer
+	c.live = &http.Client{Transport: live, CheckRedirect: noRedirects}
 	c.heads = retryablehttp.NewClient()
 	c.heads.HTTPClient = &http.Client{Transport: newTransport(), CheckRedirect: noRedirects}
 	c.heads.Logger = nil
