@@ -7,7 +7,7 @@ TEST_TIMEOUT ?= 10m
 TEST_PARALLEL ?= 6
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test build lint deps
+.PHONY: help demo test attack build lint deps
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -22,6 +22,9 @@ test: deps ## run every test with the race detector (installs redis-server and a
 
 build: ## build ./reveille
 	go build -o reveille ./cmd/reveille
+
+attack: deps ## hold it against attacks with the full numbers and print what it cost (some 15 minutes; 20,000 open files must be allowed)
+	ATTACK=full go test -count=1 -v -timeout 40m ./test/attack
 
 lint: $(GOLANGCI) ## check the format and look for mistakes
 	$(GOLANGCI) run ./...

@@ -1,0 +1,293 @@
+package attack
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"reveille/test/harness"
+)
+
+// together calls f for 0 to n-1, several at a time.
+func together(n int, f func(i int)) {
+	const width = 16
+	var wg sync.WaitGroup
+	for w := range width {
+		wg.Go(func() {
+			for i := w; i < n; i += width {
+				f(i)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// subscribeMany makes n subscriptions, a hundred to a folder, with a webhook each.
+func (r *rig) subscribeMany(n int, webhook func(i int) string) {
+	r.t.Helper()
+	together(n, func(i int) {
+		r.must(http.MethodPut, fmt.Sprintf("/many/%d/*?subscription=many-%d", i/100, i), fmt.Sprintf(`{"webhook":%q}`, webhook(i)))
+	})
+}
+
+// wakeMany creates the stream of each folder, which wakes the consumer of each subscription.
+func (r *rig) wakeMany(n int) {
+	r.t.Helper()
+	together((n+99)/100, func(i int) { r.must(http.MethodPut, fmt.Sprintf("/many/%d/stream", i), "") })
+}
+
+// must makes a request, from any goroutine, that has to succeed.
+func (r *rig) must(method, path, body string) {
+	r.t.Helper()
+	res, err := r.gateway.Try(r.t.Context(), method, path, body, "Content-Type", "application/json")
+	if err != nil || res.Status/100 != 2 {
+		r.t.Errorf("%s %s: %d %v %s", method, path, res.Status, err, res.Body)
+	}
+}
+
+// prober is a subscription that a test uses the API port with, for all that it is for.
+type prober struct {
+	*rig
+	worker *harness.Worker
+	wakes  int
+}
+
+func newProber(r *rig) *prober {
+	r.t.Helper()
+	p := &prober{rig: r, worker: harness.NewWorker(r.t)}
+	r.gateway.Subscribe("/prober", "prober", p.worker)
+	p.finish(r.gateway.Create("/prober"))
+	return p
+}
+
+// use appends through the gateway, calls back for the wake, and makes and deletes a subscription.
+func (p *prober) use() {
+	p.t.Helper()
+	p.finish(p.gateway.Append("/prober", `{}`))
+	p.gateway.SubscribeURL("/elsewhere/*", "elsewhere", p.worker.URL)
+	p.gateway.DeleteSubscription("/elsewhere/*", "elsewhere")
+}
+
+func (p *prober) finish(tail string) {
+	p.t.Helper()
+	p.wakes++
+	w := p.worker.Wake(p.wakes)
+	if a := p.gateway.Callback(w, w.Claim(true, harness.StreamOffset{Path: "/prober", Offset: tail})); a.Status != http.StatusOK {
+		p.t.Errorf("callback: %d %s", a.Status, a.Body)
+	}
+}
+
+func TestEndpointsThatNeverAnswer(t *testing.T) {
+	n := size(600, 10_000)
+	settings := map[string]string{}
+	inFlight := 1024
+	if !full {
+		inFlight = 64
+		settings["REVEILLE_MAX_IN_FLIGHT"], settings["REVEILLE_MAX_IN_FLIGHT_PER_SUBSCRIPTION"] = "64", "8"
+	}
+	var hole *badServer
+	attack{
+		name:     fmt.Sprintf("%d endpoints that never answer", n),
+		settings: settings,
+		// A request in flight costs a connection and its buffers, some 20 KiB; a wake that waits less than 2 KiB.
+		peak: size(80, 250), files: inFlight + filesKept, lull: 2 * time.Minute, ratio: 2,
+		prepare: func(r *rig) {
+			hole = newBadServer(r.t, silent)
+			r.subscribeMany(n, func(i int) string { return fmt.Sprintf("%s/%d", hole.url, i) })
+		},
+		begin: func(r *rig) func() {
+			r.wakeMany(n)
+			harness.Eventually(r.t, harness.Wait, "they hold what they can get", harness.True(func() bool { return hole.open() >= inFlight*3/4 }, "not yet"))
+			return hole.close
+		},
+	}.run(t)
+}
+
+func TestAnswersOfUnlimitedSize(t *testing.T) {
+	n := size(100, 1_000)
+	var servers []*badServer
+	attack{
+		name: fmt.Sprintf("%d endpoints with answers without end", n),
+		// An answer is read up to 64 KiB, its header too.
+		peak: size(80, 200), files: size(100, 1000) + filesKept, lull: 2 * time.Minute, ratio: 2,
+		prepare: func(r *rig) {
+			for _, behave := range []behaviour{endlessBody, endlessHeader, endlessInformation, trickledBody, trickledHeader} {
+				servers = append(servers, newBadServer(r.t, behave))
+			}
+			r.subscribeMany(n, func(i int) string { return fmt.Sprintf("%s/%d", servers[i%len(servers)].url, i) })
+		},
+		begin: func(r *rig) func() {
+			r.wakeMany(n)
+			for _, s := range servers {
+				harness.Eventually(r.t, harness.Wait, "they answer", harness.True(func() bool { return s.seen() > 0 }, "not yet"))
+			}
+			return func() {
+				for _, s := range servers {
+					s.close()
+				}
+			}
+		},
+	}.run(t)
+}
+
+// liveConsumer is a consumer that is at work for as long as a test takes.
+func liveConsumer(r *rig) harness.Wake {
+	r.t.Helper()
+	worker := harness.NewWorker(r.t)
+	r.gateway.Subscribe("/live", "live", worker)
+	r.gateway.Create("/live")
+	w := worker.Wake(1)
+	if a := r.gateway.Callback(w, w.Claim(false)); a.Status != http.StatusOK {
+		r.t.Fatalf("claim: %d %s", a.Status, a.Body)
+	}
+	return w
+}
+
+func TestSlowClients(t *testing.T) {
+	n := size(600, 5_000)
+	a := slowAttack(n)
+	a.name = fmt.Sprintf("%d slow clients of the API port", n)
+	// A connection costs its buffers and goroutines, some 45 KiB; one through the gateway has another upstream.
+	a.peak, a.files = size(100, 400), n*3/2+filesKept
+	a.run(t)
+}
+
+func TestMoreSlowClientsThanConnections(t *testing.T) {
+	n := size(600, 5_000)
+	limit := n / 4
+	a := slowAttack(n)
+	a.name = fmt.Sprintf("%d slow clients for %d connections", n, limit)
+	a.settings["REVEILLE_MAX_CONNECTIONS"] = fmt.Sprint(limit)
+	a.peak, a.files, a.crowded = size(100, 300), limit*3/2+filesKept, true
+	a.after = func(r *rig) {
+		// A good client is closed out only if the others bring as many new connections as there may be before its request is there.
+		cut := 0
+		for range 100 {
+			harness.Eventually(r.t, harness.Wait, "a good client is served", func() error {
+				res, err := r.gateway.Try(r.t.Context(), http.MethodGet, "/**?subscriptions", "", "Connection", "close")
+				if err == nil && res.Status != http.StatusOK {
+					err = fmt.Errorf("status %d: %s", res.Status, res.Body)
+				}
+				if err != nil {
+					cut++
+				}
+				return err
+			})
+		}
+		if cut > 10 {
+			r.t.Errorf("%d of a hundred requests had to be made again", cut)
+		}
+	}
+	a.run(t)
+}
+
+func slowAttack(n int) attack {
+	var live harness.Wake
+	return attack{
+		lull: 2 * time.Minute, ratio: 2, settings: map[string]string{"REVEILLE_LIVENESS_TIMEOUT": "10m"},
+		prepare: func(r *rig) { live = liveConsumer(r) },
+		begin: func(r *rig) func() {
+			host := strings.TrimPrefix(r.rev.URL, "http://")
+			callback := strings.TrimPrefix(live.Callback, r.rev.URL)
+			authorized := "Authorization: Bearer " + live.Token + "\r\n"
+			body := "Content-Type: application/json\r\nContent-Length: 1000\r\n\r\n"
+			return slowClients(r.t, host, n, []slowClient{
+				{"header that stops", "POST " + callback + " HTTP/1.1\r\nHost: x\r\n", ""},
+				{"header that trickles", "POST " + callback + " HTTP/1.1\r\nHost: x\r\nX-Slow: ", "x"},
+				{"callback whose body does not come", "POST " + callback + " HTTP/1.1\r\nHost: x\r\n" + authorized + body, ""},
+				{"callback whose body trickles", "POST " + callback + " HTTP/1.1\r\nHost: x\r\n" + authorized + body, " "},
+				{"subscription whose body trickles", "PUT /live?subscription=slow HTTP/1.1\r\nHost: x\r\n" + body, " "},
+				{"append through the gateway whose body trickles", "POST /live HTTP/1.1\r\nHost: x\r\n" + body, " "},
+				{"answers that are not read", strings.Repeat("GET /**?subscriptions HTTP/1.1\r\nHost: x\r\n\r\n", 200), "G"},
+			})
+		},
+	}
+}
+
+func TestACallbackThatSubscribesToTooManyStreams(t *testing.T) {
+	const streams = 10_000
+	var live harness.Wake
+	attack{
+		name: fmt.Sprintf("callbacks that subscribe to %d streams", streams),
+		// The body of a callback is 1 MiB at most, and a few are read at a time here.
+		peak: 250, files: filesKept, lull: time.Minute, ratio: 2,
+		settings: map[string]string{"REVEILLE_LIVENESS_TIMEOUT": "10m"},
+		prepare:  func(r *rig) { live = liveConsumer(r) },
+		begin: func(r *rig) func() {
+			paths := make([]string, streams)
+			for n := range paths {
+				paths[n] = fmt.Sprintf("/too/many/%d", n)
+			}
+			many, err := json.Marshal(harness.Callback{Epoch: live.Epoch, Subscribe: paths})
+			if err != nil {
+				r.t.Fatal(err)
+			}
+			stop := make(chan struct{})
+			var wg sync.WaitGroup
+			for range 4 {
+				wg.Go(func() {
+					for {
+						a := r.gateway.RawCallback(live.Callback, live.Token, string(many))
+						if a.Status != http.StatusBadRequest || !strings.Contains(a.Error.Message, "at most 1000") ||
+							!strings.Contains(a.Error.Message, "REVEILLE_MAX_STREAMS_PER_CONSUMER") {
+							r.t.Errorf("%d %s, want 400 with the limit and its setting", a.Status, a.Body)
+						}
+						select {
+						case <-stop:
+							return
+						case <-time.After(20 * time.Millisecond):
+						}
+					}
+				})
+			}
+			return sync.OnceFunc(func() { close(stop); wg.Wait() })
+		},
+		after: func(r *rig) {
+			if a := r.gateway.RawCallback(live.Callback, live.Token, `{"epoch":1,"x":"`+strings.Repeat("x", 1<<20)+`"}`); a.Status != http.StatusRequestEntityTooLarge {
+				r.t.Errorf("a body beyond the limit: %d, want 413", a.Status)
+			}
+			a := r.gateway.Callback(live, harness.Callback{Epoch: live.Epoch})
+			if a.Status != http.StatusOK || len(a.Streams) != 1 {
+				r.t.Errorf("afterwards the consumer is subscribed to %d streams: %d %.200s", len(a.Streams), a.Status, a.Body)
+			}
+		},
+	}.run(t)
+}
+
+func TestAPatternThatMatchesVeryManyStreams(t *testing.T) {
+	n := size(2_000, 50_000)
+	attack{
+		name: fmt.Sprintf("a subscription to %d streams", n),
+		// A watched stream costs a goroutine; one with a live request, of which there are 10,000 at most, a connection more.
+		peak: size(200, 1500), files: min(n, 10_000) + 1000, lull: 10 * time.Minute, ratio: 2,
+		prepare: func(r *rig) {
+			together(n, func(i int) { r.must(http.MethodPut, fmt.Sprintf("/very/%d", i), "") })
+		},
+		begin: func(r *rig) func() {
+			worker := harness.NewWorker(r.t)
+			worker.AnswerDone()
+			began := time.Now()
+			r.gateway.Subscribe("/very/*", "very", worker)
+			if took := time.Since(began); full && took > 2*time.Second {
+				r.t.Errorf("the 201 came after %s", took)
+			}
+			sub, _ := r.gateway.Subscription("very")
+			if sub.Backfill == nil && full {
+				r.t.Error("the answer does not show that the backfill goes on")
+			}
+			return func() { r.gateway.DeleteSubscription("/very/*", "very") }
+		},
+		after: func(r *rig) {
+			harness.Eventually(r.t, time.Duration(size(60, 600))*time.Second, "the backfill is over", func() error {
+				if sub, ok := r.gateway.Subscription("very"); ok && sub.Backfill != nil {
+					return fmt.Errorf("%d of %d are done", sub.Backfill.Done, sub.Backfill.Total)
+				}
+				return nil
+			})
+		},
+	}.run(t)
+}
