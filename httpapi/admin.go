@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"math"
 	"net/http"
 	"time"
 
@@ -63,7 +64,7 @@ func (s *Service) nameStreams(c echo.Context, do func(context.Context, []string)
 	if len(list) > MaxNamed {
 		return refuse(fsm.CodeInvalidRequest, "streams: at most %d can be named at a time", MaxNamed)
 	}
-	paths, err := readPaths(o, "streams", fsm.CanonicalPath)
+	paths, err := readPaths(o, "streams", fsm.CanonicalPath, math.MaxInt)
 	if err != nil {
 		return err
 	}

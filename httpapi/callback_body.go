@@ -3,6 +3,7 @@ package httpapi
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -74,14 +75,10 @@ func (s *Service) readCallback(c echo.Context) (req callbackRequest, err error) 
 	if req.acks, err = s.readAcks(o); err != nil {
 		return req, err
 	}
-	if req.subscribe, err = readPaths(o, "subscribe", anyPath); err != nil {
+	if req.subscribe, err = readPaths(o, "subscribe", anyPath, s.cfg.MaxStreamsPerConsumer); err != nil {
 		return req, err
 	}
-	if len(req.subscribe) > s.cfg.MaxStreamsPerConsumer {
-		return req, refuse(fsm.CodeInvalidRequest, tooManyStreams,
-			s.cfg.MaxStreamsPerConsumer)
-	}
-	if req.unsubscribe, err = readPaths(o, "unsubscribe", anyPath); err != nil {
+	if req.unsubscribe, err = readPaths(o, "unsubscribe", anyPath, math.MaxInt); err != nil {
 		return req, err
 	}
 	req.done, _, err = optional[bool](o, "done", "true or false")
@@ -117,19 +114,23 @@ func (s *Service) readAcks(o object) ([]ack, error) {
 	return acks, nil
 }
 
-// readPaths reads an array of stream paths, each of them once. canonical brings a path to the form it is compared in.
-func readPaths(o object, name string, canonical func(string) (string, error)) ([]string, error) {
+// readPaths reads an array of stream paths, each of them once, and no more than most. canonical brings a path to the form it is
+// compared in.
+func readPaths(o object, name string, canonical func(string) (string, error), most int) ([]string, error) {
 	list, _, err := optional[[]json.RawMessage](o, name, "an array of stream paths")
 	if err != nil {
 		return nil, err
 	}
-	paths, seen := make([]string, 0, len(list)), make(map[string]bool, len(list))
+	paths, seen := make([]string, 0, min(len(list), most)), make(map[string]bool, min(len(list), most))
 	for i, raw := range list {
 		path, err := readPath(raw, fmt.Sprintf("%s[%d]", name, i), canonical)
 		if err != nil {
 			return nil, err
 		}
 		if !seen[path] {
+			if len(paths) == most {
+				return nil, refuse(fsm.CodeInvalidRequest, tooManyStreams, most)
+			}
 			seen[path] = true
 			paths = append(paths, path)
 		}

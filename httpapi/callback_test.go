@@ -207,7 +207,7 @@ func TestCallbackBodyErrorsNameTheField(t *testing.T) {
 		`{"epoch":7,"subscribe":["/a",7]}`:                               "subscribe[1] must",
 		`{"epoch":7,"subscribe":["/` + strings.Repeat("x", 2048) + `"]}`: "subscribe[0]: not a stream path",
 		`{"epoch":7,"unsubscribe":[null]}`:                               "unsubscribe[0] must",
-		`{"epoch":7,"subscribe":["/a","/b","/c","/d"]}`:                  "subscribe: a consumer can be subscribed to at most 3 streams",
+		`{"epoch":7,"subscribe":["/a","/b","/c","/d"]}`:                  "subscribe: a consumer can be subscribed to at most 3 streams (REVEILLE_MAX_STREAMS_PER_CONSUMER)",
 	} {
 		a := h.callback(token, body)
 		h.want(a, 400, fsm.CodeInvalidRequest, says)
