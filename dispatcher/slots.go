@@ -208,11 +208,12 @@ func (s *slots) ended(l *lane, ok bool) {
 	l.standing = now
 }
 
-// enqueue puts a wake in its lane's line, or renews what is there of it already. It returns nil if the line is full.
+// enqueue puts a wake in its lane's line, or renews what is there of it already. It returns nil if there is no room.
 func (s *slots) enqueue(l *lane, w fsm.Wake) *item {
 	it := s.queued[keyOf(w)]
 	if it == nil {
-		if len(s.queued) >= s.maxQueue {
+		// One subscription's line is no longer than the room that it leaves to others.
+		if free := s.maxQueue - len(s.queued); free <= 0 || l.queue.Len() > free {
 			return nil
 		}
 		it = &item{key: keyOf(w), lane: l}

@@ -215,3 +215,21 @@ func TestStandingsTakeTurns(t *testing.T) {
 	}
 	t.Error("a new subscription waits behind those that fail")
 }
+
+func TestALongLineLeavesRoomForOthers(t *testing.T) {
+	s := newSlots(2, 1, 1000, 1<<20)
+	lines := map[string]int{}
+	for _, id := range []string{"a", "b", "c"} {
+		for n := range 2000 {
+			if s.enqueue(named(s, id), fsm.Wake{Consumer: fmt.Sprintf("%s:%d", id, n)}) != nil {
+				lines[id]++
+			}
+		}
+	}
+	if lines["a"] < 490 || lines["a"] > 510 || lines["b"] < 200 || lines["c"] < 100 {
+		t.Errorf("the lines are %v", lines)
+	}
+	if s.enqueue(named(s, "d"), fsm.Wake{Consumer: "d:0"}) == nil {
+		t.Error("there is no room for a fourth")
+	}
+}
