@@ -26,6 +26,8 @@ type health struct {
 	up      chan struct{} // closed at the end of a down time
 	turn    chan struct{} // holds the right to probe while down
 	pause   time.Duration // before the next probe
+	// wavers counts the times that upstream has gone down, or has shown a stream again that it had said was gone.
+	wavers int64
 }
 
 func newHealth(cfg Config) *health {
@@ -74,6 +76,19 @@ func (h *health) enter(ctx context.Context, path string) (done func(error), prob
 	}, true, nil
 }
 
+// wavered is: upstream shows a stream again, the same one, that it had said was gone.
+func (h *health) wavered() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.wavers++
+}
+
+func (h *health) wavering() int64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.wavers
+}
+
 func (h *health) isDown() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -103,6 +118,7 @@ func (h *health) report(path string, err error) {
 	}
 	h.log.Warn("upstream is down: one probe at a time asks for it", zap.Error(err))
 	clear(h.failing)
+	h.wavers++
 	h.down, h.up, h.turn = true, make(chan struct{}), make(chan struct{}, 1)
 	h.turn <- struct{}{}
 	h.delay.reset()

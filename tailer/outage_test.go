@@ -266,3 +266,35 @@ func TestAStreamMadeAnewThroughTheGatewayStartsOverThoughItIsAsLongAsTheOldOne(t
 		})
 	}
 }
+
+func TestAStreamIsNotTakenForGoneForTheGraceWhileUpstreamShowsOthersAgain(t *testing.T) {
+	const grace = 300 * time.Millisecond
+	r := newRig(t)
+	r.store.grace = grace
+	r.start().idle("/a")
+	r.put("/b")
+	r.done(r.wake("/b", 1))
+	r.watchedLive("/b")
+	var b atomic.Bool // whether "/b" is shown
+	r.up.setFault(func(w http.ResponseWriter, req *http.Request) bool {
+		if req.URL.Path == "/b" && b.Load() {
+			return false
+		}
+		w.WriteHeader(http.StatusNotFound)
+		return true
+	})
+	r.up.CloseClientConnections()
+	hidden := func(path string) bool { c, _ := r.store.consumer("s", path); return !c.HiddenAt.IsZero() }
+	began := time.Now()
+	for time.Since(began) < 4*grace {
+		b.Store(false)
+		r.until("the other is away", func() bool { return hidden("/b") })
+		b.Store(true)
+		r.until("the other is back", func() bool { return !hidden("/b") })
+		r.up.CloseClientConnections()
+		if _, ok := r.store.consumer("s", "/a"); !ok {
+			t.Fatalf("removed after %s, although upstream goes back and forth", time.Since(began))
+		}
+	}
+	r.until("it is removed once upstream stays with it", func() bool { _, ok := r.store.consumer("s", "/a"); return !ok })
+}

@@ -162,6 +162,14 @@ func (w *watch) partitions() map[int]fsm.Offset {
 	return m
 }
 
+// carriesOn says whether a stream that is there again with a tail is, as far as this process knows, the one that it was.
+func (w *watch) carriesOn(tail fsm.Offset) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p := w.parts[w.t.store.PartitionOf(w.path)]
+	return p != nil && p.noted != "" && !p.noted.After(tail)
+}
+
 // notedBeyond returns the tails beyond one that the store has noted in the partitions, as far as this process knows.
 func (w *watch) notedBeyond(tail fsm.Offset) map[int]fsm.Offset {
 	w.mu.Lock()
@@ -211,6 +219,9 @@ func (w *watch) run(ctx context.Context) {
 		asked := w.asked()
 		info, err := w.head(ctx)
 		if err == nil && info.Exists && wasGone {
+			if w.carriesOn(info.Tail) {
+				w.t.health.wavered()
+			}
 			err = w.t.returned(ctx, w.path, info.Tail)
 			wasGone = err != nil
 		}
@@ -397,7 +408,12 @@ func (w *watch) gone(ctx context.Context, asked int64) (over bool) {
 	defer w.setAway(false)
 	cfg := &w.t.cfg
 	delay := growing{least: min(max(cfg.GoneGrace/30, time.Millisecond), cfg.Check), most: cfg.Check}
+	wavers := w.t.health.wavering()
 	for absence := fsm.MissingAnew; ; absence = fsm.MissingStill {
+		// Where upstream goes back and forth, this stream may have been there between two looks.
+		if now := w.t.health.wavering(); now != wavers {
+			absence, wavers = fsm.MissingAnew, now
+		}
 		// Whoever linked a consumer since the HEAD knew better.
 		if w.asked() == asked && w.hide(ctx, absence) != nil {
 			return false
