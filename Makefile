@@ -7,7 +7,7 @@ TEST_TIMEOUT ?= 10m
 TEST_PARALLEL ?= 6
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test attack build lint deps
+.PHONY: help demo test fault attack build lint deps
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -19,6 +19,13 @@ demo: ## see a worker being woken, on this machine (needs Go and Node 20; Ctrl-C
 test: deps ## run every test with the race detector (installs redis-server and a C compiler if need be)
 	go test -race -count=1 -parallel $(TEST_PARALLEL) -timeout $(TEST_TIMEOUT) ./...
 	REVEILLE_TEST_REDIS=cluster go test -race -count=1 -parallel $(TEST_PARALLEL) -timeout $(TEST_TIMEOUT) ./test/e2e
+
+# How long everything goes wrong at random, in minutes. FAULT_SCENARIO, a regular expression, picks scenarios; FAULT_SEED
+# draws the same faults again.
+FAULT_MINUTES ?= 1
+
+fault: deps ## kill, freeze and cut off replicas, Redis and the stream server, and show that nothing was lost (FAULT_MINUTES=1)
+	@FAULT_MINUTES=$(FAULT_MINUTES) go test -count=1 -v -timeout 0 -run '^TestFaults$$' ./test/fault
 
 build: ## build ./reveille
 	go build -o reveille ./cmd/reveille

@@ -55,6 +55,12 @@ func newReveille(t testing.TB, build func(context.Context) (string, error), sett
 	if err != nil {
 		t.Fatal(err)
 	}
+	return NewReveilleOf(t, bin, settings)
+}
+
+// NewReveilleOf is NewReveille for a binary that was built otherwise.
+func NewReveilleOf(t testing.TB, bin string, settings map[string]string) *Reveille {
+	t.Helper()
 	api, admin := loopback(FreePort(t)), loopback(FreePort(t))
 	r := &Reveille{URL: "http://" + api, Admin: "http://" + admin, t: t, bin: bin}
 	env := map[string]string{

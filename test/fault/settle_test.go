@@ -1,0 +1,123 @@
+package fault
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"reveille/fsm"
+)
+
+// settleTime is how long everything may take to come to rest once all works again: retries wait for up to 31 s.
+const settleTime = 75 * time.Second
+
+// settle waits until the checker has nothing to complain about that time may mend, or time is up, and returns its verdict.
+// Writers must have ended.
+func (w *world) settle(within time.Duration) verdict {
+	w.t.Helper()
+	began := time.Now()
+	for {
+		j := w.journal.copy()
+		// An append without an answer may take place after its writer has ended.
+		v := check(j, w.truth(j, w.finalStreams()))
+		if !mendable(v) || time.Since(began) > within || !w.pause(250*time.Millisecond) {
+			return v
+		}
+	}
+}
+
+func mendable(v verdict) bool {
+	for _, x := range v.Violations {
+		if x.Rule == ruleLost || x.Rule == ruleFinal || x.Rule == ruleGone && strings.HasSuffix(x.How, "does not exist") {
+			return true
+		}
+	}
+	return false
+}
+
+func (w *world) finalStreams() map[string]streamTruth {
+	w.t.Helper()
+	streams := map[string]streamTruth{}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, s := range w.streams {
+		events, tail := readAll(w.direct, s.path, "-1")
+		streams[s.path] = streamTruth{events, fsm.Offset(tail)}
+	}
+	return streams
+}
+
+// truth puts together what is left to know at the end: consumers, and which events those streams owe that were subscribed
+// to by callback.
+func (w *world) truth(j *journal, streams map[string]streamTruth) truth {
+	w.t.Helper()
+	t := truth{Streams: streams, Consumers: map[string]fsm.Consumer{}, Since: map[link][]string{}}
+	for path := range streams {
+		t.Expected = append(t.Expected, matching(path)...)
+	}
+	for _, id := range t.Expected {
+		c, err := w.store.Consumer(w.t.Context(), id, primaryOf(id))
+		switch {
+		case err == nil:
+			t.Consumers[id] = c
+		case !errors.Is(err, fsm.ErrNotFound):
+			w.t.Logf("consumer %s: %v", id, err)
+		}
+	}
+	for l, from := range furtherFrom(j) {
+		if s, there := streams[l.Path]; there && s.Tail != "" {
+			t.Since[l], _ = readAll(w.direct, l.Path, string(from))
+		}
+	}
+	return t
+}
+
+// furtherFrom returns the offset from which each stream that was subscribed to by callback has to be read: the lowest that
+// Reveille told. A subscription that Redis has lost counts from when it was made again.
+func furtherFrom(j *journal) map[link]fsm.Offset {
+	var lost time.Time
+	for _, m := range j.Marks {
+		if m.Kind == redisLost && m.From.After(lost) {
+			lost = m.From
+		}
+	}
+	from := map[link]fsm.Offset{}
+	tell := func(consumer string, offsets map[string]fsm.Offset, at time.Time) {
+		if at.Before(lost) {
+			return
+		}
+		for path, o := range offsets {
+			l := link{consumer, path}
+			if old, there := from[l]; path != primaryOf(consumer) && (!there || old.After(o)) {
+				from[l] = o
+			}
+		}
+	}
+	for _, a := range j.Arrivals {
+		tell(a.Consumer, a.Offsets, a.At)
+	}
+	for _, c := range j.Calls {
+		if t := c.accepted(); t != nil {
+			tell(c.Consumer, t.Offsets, t.Sent)
+		}
+	}
+	return from
+}
+
+// logs returns what the processes wrote, for looking at after a violation.
+func (w *world) logs() map[string]string {
+	logs := map[string]string{"stream server": w.ref.Log()}
+	for i, r := range w.replicas {
+		logs[w.named(i)] = r.Log()
+	}
+	if w.redis != nil {
+		logs["redis"] = w.redis.Log()
+	}
+	if w.cluster != nil {
+		for i, n := range w.cluster.Nodes {
+			logs[fmt.Sprintf("redis %d", i)] = n.Log()
+		}
+	}
+	return logs
+}
