@@ -16,11 +16,14 @@ type Fence struct {
 // can have wakes. At this rate the epochs stay below 2^53, the whole numbers that JSON and Lua keep exact, until the year 2248.
 const epochsPerMilli = 1024
 
+// lifeSpan is what a life counts as at least: the next one may have a clock that is behind.
+const lifeSpan = 1000 * epochsPerMilli
+
 // In returns the fence as it is for a wake in a life, at a time by the store's clock. The first life of a partition has no
 // earlier one and begins at 1.
 func (f Fence) In(life string, now time.Time) Fence {
 	if f.Life != "" && f.Life != life {
-		f.Base = max(f.Base, now.UnixMilli()*epochsPerMilli)
+		f.Base = max(f.Base+lifeSpan, now.UnixMilli()*epochsPerMilli)
 	}
 	f.Life = life
 	return f

@@ -80,7 +80,7 @@ local function fence()
   local meta = redis.call('HMGET', P .. 'meta', 'life', 'base')
   local base = tonumber(meta[2] or '0')
   if life() ~= meta[1] then
-    if meta[1] then base = math.max(base, now * 1024) end
+    if meta[1] then base = math.max(base + 1024000, now * 1024) end
     redis.call('HSET', P .. 'meta', 'life', life(), 'base', int(base))
   end
   return base
