@@ -108,8 +108,8 @@ func (c *Consumer) settle(env Env) *Wake {
 	if !c.Pending() {
 		return nil
 	}
-	c.State, c.Epoch, c.WakeID = Waking, max(c.Epoch, env.Base)+1, env.WakeID
-	c.Moved, c.Attempt, c.Sent = false, 0, false
+	c.State = Waking
+	c.begin(env)
 	switch {
 	case c.Retired:
 		if c.FirstFailure.IsZero() {
@@ -124,8 +124,18 @@ func (c *Consumer) settle(env Env) *Wake {
 	return c.handOut(env)
 }
 
-// handOut begins the next delivery attempt.
+// begin makes the wake a new one.
+func (c *Consumer) begin(env Env) {
+	c.Epoch, c.WakeID = max(c.Epoch, env.Base)+1, env.WakeID
+	c.Moved, c.Attempt, c.Sent = false, 0, false
+}
+
+// handOut begins the next delivery attempt. A wake of an earlier life of the store may have been over, and followed by others that
+// are lost: it becomes a new one.
 func (c *Consumer) handOut(env Env) *Wake {
+	if c.Epoch <= env.Base {
+		c.begin(env)
+	}
 	c.Attempt, c.Sent = c.Attempt+1, true
 	c.Deadline = env.Now.Add(env.Timing.Waking)
 	return c.wakeNow()

@@ -86,6 +86,39 @@ func TestNoEpochComesTwiceWhateverRedisHasLost(t *testing.T) {
 	}
 }
 
+// TestAWakeFromBeforeALossIsDeliveredUnderANewEpoch is about a wake that was over, and followed by others, by the time of the loss.
+func TestAWakeFromBeforeALossIsDeliveredUnderANewEpoch(t *testing.T) {
+	dir := t.TempDir()
+	r := harness.StartRedis(t, "--dir", dir)
+	rdb, closeRedis, err := redisstore.Connect(r.URL, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = closeRedis() }()
+	ctx := t.Context()
+	s := redisstore.New(rdb, redisstore.Options{Partitions: 1, Timing: timing})
+	must[fsm.Outcome](t)(s.Link(ctx, subscription("s"), "/a", "0", "0"))
+	first := must[fsm.Observation](t)(s.Observe(ctx, 0, "/a", "1")).Wakes[0]
+	if err := r.Client().Save(ctx).Err(); err != nil {
+		t.Fatal(err)
+	}
+	must[fsm.Outcome](t)(s.Finish(ctx, first.Ref(), first.Streams))
+	second := must[fsm.Observation](t)(s.Observe(ctx, 0, "/a", "2")).Wakes[0]
+	r.Kill()
+	r.Restart()
+	if err := s.Park(ctx, first.Ref(), 0); err != nil { // its deadline has come
+		t.Fatal(err)
+	}
+	o, _, err := s.Due(ctx, 0, 10)
+	if err != nil || len(o.Wakes) != 1 {
+		t.Fatalf("%+v, %v", o, err)
+	}
+	if w := o.Wakes[0]; w.Epoch <= second.Epoch || w.WakeID == first.WakeID || w.Attempt != 1 {
+		t.Errorf("epoch %d, wake %s, attempt %d came after epoch %d; wake %s was epoch %d", w.Epoch, w.WakeID, w.Attempt,
+			second.Epoch, first.WakeID, first.Epoch)
+	}
+}
+
 func restore(t *testing.T, r *harness.Redis, backup []byte) {
 	t.Helper()
 	if err := os.WriteFile(filepath.Join(r.Dir(), "dump.rdb"), backup, 0o600); err != nil {

@@ -188,7 +188,14 @@ local function streams(c)
   return s
 end
 
+local function begin(c)
+  c.epoch = math.max(c.epoch, fence()) + 1
+  c.wake = 'w_' .. string.sub(redis.sha1hex(NONCE .. c.id), 1, 20)
+  c.moved, c.attempt, c.sent = 0, 0, 0
+end
+
 local function hand_out(c)
+  if c.epoch <= fence() then begin(c) end
   c.attempt, c.sent, c.due = c.attempt + 1, 1, now + WAKING
   wakes[#wakes + 1] = { c.id, c.sub, c.gen, c.primary, int(c.epoch), c.wake, int(c.attempt), streams(c) }
 end
@@ -201,9 +208,8 @@ local function settle(c)
     return
   end
   if not pending(c) then return end
-  c.state, c.epoch = 'waking', math.max(c.epoch, fence()) + 1
-  c.wake = 'w_' .. string.sub(redis.sha1hex(NONCE .. c.id), 1, 20)
-  c.moved, c.attempt, c.sent = 0, 0, 0
+  c.state = 'waking'
+  begin(c)
   if c.retired == 1 then
     if c.failing == 0 then c.failing = now end
     c.due = c.failing + GC
