@@ -82,11 +82,12 @@ func (r *replicas) beat(ctx context.Context) error {
 	if leaseErr := r.lease(ctx, ask, r.s.opts.Lease); err == nil {
 		err = leaseErr
 	}
+	had := len(r.owned)
 	if leaseErr := r.lease(ctx, release, 0); err == nil {
 		err = leaseErr
 	}
 	r.publish()
-	if len(release) > 0 {
+	if len(r.owned) < had { // not for those that could not be given back: replicas must not keep each other busy
 		r.s.hints.tellReplicas()
 	}
 	return err

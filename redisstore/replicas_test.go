@@ -200,3 +200,37 @@ func TestHintsReachTheOtherReplicasAndNotTheirSender(t *testing.T) {
 		})
 	})
 }
+
+func TestReplicasThatCannotGiveTheirPartitionsBackDoNotKeepEachOtherBusy(t *testing.T) {
+	redis := harness.StartRedis(t)
+	c, lasting := redis.Client(), redisstore.Options{Lease: time.Hour}
+	one, two := startReplica(t, redis.URL, lasting), startReplica(t, redis.URL, lasting)
+	harness.Eventually(t, harness.Wait, "they share", shared(one, two))
+	for p := range replicaPartitions {
+		tx, key := c.TxPipeline(), fmt.Sprintf("rv:{%d}:lease", p)
+		tx.Del(t.Context(), key)
+		tx.HSet(t.Context(), key, "not", "a lease")
+		if _, err := tx.Exec(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sub := c.Subscribe(t.Context(), "rv:{subs}:hints")
+	defer func() { _ = sub.Close() }()
+	if _, err := sub.Receive(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	startReplica(t, redis.URL, lasting)
+	n := 0
+	harness.Never(t, time.Second, "that they go on telling each other", func() error {
+		for {
+			select {
+			case <-sub.Channel():
+				if n++; n > 20 {
+					return nil
+				}
+			default:
+				return fmt.Errorf("%d messages", n)
+			}
+		}
+	})
+}
