@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	goredis "github.com/redis/go-redis/v9"
+
 	"reveille/fsm"
 	"reveille/redisstore"
 	"reveille/test/harness"
@@ -233,4 +235,20 @@ func TestReplicasThatCannotGiveTheirPartitionsBackDoNotKeepEachOtherBusy(t *test
 			}
 		}
 	})
+}
+
+func TestADeadReplicaOfAServerWhoseClockWasAheadIsReplaced(t *testing.T) {
+	redis := harness.StartRedis(t)
+	c, ahead := redis.Client(), 10*time.Minute
+	// What a server has left behind whose clock was ahead, before a failover.
+	if err := c.ZAdd(t.Context(), "rv:{subs}:replicas", goredis.Z{Score: float64(time.Now().Add(ahead).UnixMilli()), Member: "dead"}).Err(); err != nil {
+		t.Fatal(err)
+	}
+	for p := range replicaPartitions {
+		if err := c.Set(t.Context(), fmt.Sprintf("rv:{%d}:lease", p), "dead", ahead).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	one := startReplica(t, redis.URL, redisstore.Options{Lease: 600 * time.Millisecond})
+	harness.Eventually(t, harness.Wait, "the one that lives has all", shared(one))
 }

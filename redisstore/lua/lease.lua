@@ -4,7 +4,11 @@
 -- Returns { 1 if the replica has it now, base of the epochs }. O(1).
 local replica, ttl = ARGV[A], tonumber(ARGV[A + 1])
 local owner = redis.call('GET', P .. 'lease')
-if owner and owner ~= replica then return { 0, 0 } end
+if owner and owner ~= replica then
+  -- One that lasts for longer than it can have been taken for is from a server whose clock was ahead.
+  if ttl > 0 and redis.call('PTTL', P .. 'lease') > ttl then redis.call('PEXPIRE', P .. 'lease', ttl) end
+  return { 0, 0 }
+end
 if ttl == 0 then
   redis.call('DEL', P .. 'lease')
   return { 0, 0 }
