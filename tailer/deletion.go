@@ -43,6 +43,7 @@ func (t *Tailer) remove(ctx context.Context, path string) error {
 	t.writes.drop(path)
 	t.awaited.remove(path)
 	t.linked.Remove(path)
+	t.removed.Add(path, time.Now())
 	if err := t.store.ForgetKnown(ctx, path, false); err != nil {
 		return err
 	}
@@ -90,9 +91,9 @@ func (t *Tailer) returned(ctx context.Context, path string, tail fsm.Offset) err
 }
 
 // forgotten is for a stream that the store should know, unless it has lost its latest changes: then the stream is linked anew should
-// it exist.
+// it exist. One that was removed a moment ago is rightly not known.
 func (t *Tailer) forgotten(ctx context.Context, path string) error {
-	if !t.tracked(path) {
+	if at, ok := t.removed.Get(path); !t.tracked(path) || ok && time.Since(at) < removedKept {
 		return nil
 	}
 	_, found, err := t.store.Known(ctx, path)
@@ -140,6 +141,9 @@ type deletes struct {
 	n    int
 	last time.Time
 }
+
+// removedKept is how long it is remembered that a stream was removed: longer than it takes until nothing tells of it any more.
+const removedKept = time.Minute
 
 // deletesKept is how long they are remembered: the registry tells of them sooner, or another replica reads it.
 const deletesKept = time.Minute

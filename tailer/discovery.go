@@ -144,6 +144,7 @@ func (t *Tailer) adopt(
 		}
 	}
 	t.linked.Add(path, linked{version, done})
+	t.removed.Remove(path)
 	if len(done) > 0 {
 		t.confirms.add(path)
 		t.watches.watch(t.store.PartitionOf(path), path)

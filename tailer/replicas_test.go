@@ -134,6 +134,37 @@ func TestAStreamThatTheStoreHasLostIsLinkedAnew(t *testing.T) {
 		r.store.ownership.Doubt(r.store.PartitionOf("/a"))
 		r.wake("/a", 2)
 	})
+	t.Run("although its loop has found nobody subscribed before that was noticed", func(t *testing.T) {
+		r := newRig(t, func(c *Config) { c.Confirm = time.Hour }).start()
+		r.idle("/a")
+		r.store.forgetStream("/a")
+		r.up.append("/a", "found before")
+		r.until("its loop has ended", func() bool { return r.loops() == 0 })
+		r.store.ownership.Doubt(r.store.PartitionOf("/a"))
+		r.wake("/a", 2)
+	})
+	t.Run("although its partition is another replica's by then", func(t *testing.T) {
+		r := newRig(t, func(c *Config) { c.Confirm = time.Hour }).start()
+		r.idle("/a")
+		r.store.forgetStream("/a")
+		r.store.own()
+		r.store.ownership.Doubt(r.store.PartitionOf("/a"))
+		r.wake("/a", 2)
+	})
+	t.Run("not when an operator has had it forgotten", func(t *testing.T) {
+		r := newRig(t, func(c *Config) { c.Confirm = 50 * time.Millisecond }).start()
+		r.idle("/a")
+		if err := r.Forget(t.Context(), []string{"/a"}); err != nil {
+			t.Fatal(err)
+		}
+		for range 4 {
+			r.store.ownership.Doubt(r.store.PartitionOf("/a"))
+			time.Sleep(r.cfg.Confirm) // nothing tells of what does not happen
+		}
+		if got := len(r.woken("/a")); got != 1 {
+			t.Errorf("%d wakes", got)
+		}
+	})
 	t.Run("by the replica that linked it, though another owns it", func(t *testing.T) {
 		r := newRig(t, func(c *Config) { c.Confirm = 100 * time.Millisecond })
 		r.store.own()

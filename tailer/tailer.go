@@ -147,6 +147,7 @@ type Tailer struct {
 
 	linked    *lru.Cache[string, linked]
 	deletes   *lru.Cache[string, deletes]
+	removed   *lru.Cache[string, time.Time]
 	any       fsm.Pattern
 	writes    *writes
 	awaited   *awaited
@@ -158,7 +159,7 @@ type Tailer struct {
 }
 
 const (
-	// linkedMax is how many streams are remembered as known and linked, deletesMax how many as just deleted by a client.
+	// linkedMax is how many streams are remembered as known and linked, deletesMax how many as just deleted or forgotten.
 	linkedMax, deletesMax = 100_000, 10_000
 	// looksMax is how many HEADs the loops have under way at a time.
 	looksMax = 256
@@ -179,6 +180,9 @@ func New(cfg Config) (*Tailer, error) {
 		return nil, fmt.Errorf("tailer: %w", err)
 	}
 	if t.deletes, err = lru.New[string, deletes](deletesMax); err != nil {
+		return nil, fmt.Errorf("tailer: %w", err)
+	}
+	if t.removed, err = lru.New[string, time.Time](deletesMax); err != nil {
 		return nil, fmt.Errorf("tailer: %w", err)
 	}
 	if t.any, err = fsm.ParsePattern("/**"); err != nil {

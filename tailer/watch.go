@@ -28,6 +28,8 @@ type watch struct {
 	// doubts counts the calls of distrust. What an observation begun before one of them told the store is not relied on.
 	doubts int64
 	parts  map[int]*part
+	// atHome is true once it has watched for the home partition of its stream.
+	atHome bool
 	// pausing is true while the loop waits because everybody is busy; it looks with HEAD when that is over.
 	pausing bool
 	// away is true while upstream says that there is no such stream.
@@ -64,6 +66,7 @@ func (w *watch) add(partition int) {
 		p = &part{}
 		w.parts[partition] = p
 	}
+	w.atHome = w.atHome || partition == w.t.store.PartitionOf(w.path)
 	w.disowned = false
 	p.generation++
 	if p.tail == "" {

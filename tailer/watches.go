@@ -20,10 +20,12 @@ type watches struct {
 	byPath map[string]*watch
 	// closed holds what is left of the loops whose streams are closed and at their end: which partitions were told of that.
 	closed map[string]*watch
+	// ended holds when loops ended that watched for the home partition of their stream.
+	ended map[string]time.Time
 }
 
 func newWatches(t *Tailer) *watches {
-	return &watches{t: t, byPath: map[string]*watch{}, closed: map[string]*watch{}}
+	return &watches{t: t, byPath: map[string]*watch{}, closed: map[string]*watch{}, ended: map[string]time.Time{}}
 }
 
 // Run keeps the loops in step with the store and owns them.
@@ -41,20 +43,25 @@ func (ws *watches) Run(ctx context.Context) error {
 		ws.mu.Lock()
 		clear(ws.byPath)
 		clear(ws.closed)
+		clear(ws.ended)
 		ws.mu.Unlock()
 	}()
 	ownership := ws.t.store.Ownership()
-	read := map[int]*reading{}
+	read, checked := map[int]*reading{}, map[int]int64{}
 	var whole, early time.Time
 	var version int64
 	complain := complaint{log: ws.t.log, what: "reading which streams are watched"}
 	for ctx.Err() == nil {
 		now, changed := time.Now(), ownership.Changed()
+		doubts := ws.doubts()
 		ws.disown(read)
 		// A subscription that is deleted leaves loops behind, which a reading of everything ends.
 		current := ws.t.store.Catalog().Version()
 		all := !now.Before(whole) || !now.Before(early) && (current != version || anyMissing(read))
 		err := ws.readOwned(ctx, read, all)
+		if recheckErr := ws.recheck(ctx, doubts, checked); err == nil {
+			err = recheckErr
+		}
 		if err == nil && all {
 			// What it costs stays below a hundredth of the time, and a tenth where there is reason for it.
 			took := time.Since(now)
@@ -125,7 +132,13 @@ func (ws *watches) readOwned(ctx context.Context, read map[int]*reading, all boo
 	if all {
 		ws.mu.Lock()
 		defer ws.mu.Unlock()
-		maps.DeleteFunc(ws.closed, func(_ string, w *watch) bool { return w.empty() })
+		maps.DeleteFunc(ws.closed, func(path string, w *watch) bool {
+			if w.empty() && w.hasLeftHome() {
+				ws.ended[path] = time.Now()
+			}
+			return w.empty()
+		})
+		ws.forgetEnded()
 	}
 	return failure
 }
@@ -291,5 +304,8 @@ func (ws *watches) endUnwatched(w *watch) bool {
 		return false
 	}
 	delete(ws.byPath, w.path)
+	if w.hasLeftHome() {
+		ws.ended[w.path] = time.Now()
+	}
 	return true
 }
