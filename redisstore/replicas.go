@@ -110,19 +110,21 @@ func (r *replicas) noteLive(live []string) {
 func (r *replicas) lease(ctx context.Context, partitions []int, ttl time.Duration) (failure error) {
 	for i, res := range r.s.leases(ctx, r.id, partitions, ttl) {
 		p := partitions[i]
-		switch {
-		case res.err != nil:
+		if res.err != nil {
 			failure = res.err
-		case !res.granted:
+			continue
+		}
+		// Whoever had it until now knows what Redis may have lost, even if another has it by now.
+		if was, had := r.bases[p]; had && res.base > was {
+			r.s.opts.Logger.Warn("redis was restarted or has failed over and may have lost its latest changes; the epochs jump",
+				zap.Int("partition", p))
+			r.s.ownership.Doubt(p)
+		}
+		if res.granted {
+			r.owned[p], r.bases[p] = true, res.base
+		} else {
 			delete(r.owned, p)
 			delete(r.bases, p)
-		default:
-			if was, had := r.bases[p]; had && res.base > was {
-				r.s.opts.Logger.Warn("redis was restarted or has failed over and may have lost its latest changes; the epochs jump",
-					zap.Int("partition", p))
-				r.s.ownership.Doubt(p)
-			}
-			r.owned[p], r.bases[p] = true, res.base
 		}
 	}
 	return failure

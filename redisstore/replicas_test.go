@@ -252,3 +252,32 @@ func TestADeadReplicaOfAServerWhoseClockWasAheadIsReplaced(t *testing.T) {
 	one := startReplica(t, redis.URL, redisstore.Options{Lease: 600 * time.Millisecond})
 	harness.Eventually(t, harness.Wait, "the one that lives has all", shared(one))
 }
+
+func TestWhoeverHadAPartitionDoubtsWhatRedisHasOfItAfterAnOutage(t *testing.T) {
+	redis := harness.StartRedis(t, "--dir", t.TempDir())
+	lasting := redisstore.Options{Lease: time.Hour}
+	one, two := startReplica(t, redis.URL, lasting), startReplica(t, redis.URL, lasting)
+	harness.Eventually(t, harness.Wait, "they share", shared(one, two))
+	// After an outage that outlasts the leases, whoever is back first takes them all.
+	for p := range replicaPartitions {
+		if err := redis.Client().Set(t.Context(), fmt.Sprintf("rv:{%d}:lease", p), "the first", time.Hour).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := redis.Client().Save(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	had := map[*replica][]int{one: one.Ownership().Partitions(), two: two.Ownership().Partitions()}
+	redis.Kill()
+	redis.Restart()
+	harness.Eventually(t, harness.Wait, "all is in doubt", func() error {
+		for r, partitions := range had {
+			for _, p := range partitions {
+				if r.Ownership().Doubts(p) == 0 {
+					return fmt.Errorf("partition %d is not", p)
+				}
+			}
+		}
+		return nil
+	})
+}
