@@ -173,8 +173,10 @@ const (
 	HintIdle HintKind = "idle"
 	// HintGone is: the stream's consumers were hidden, because upstream had no such stream a moment ago.
 	HintGone HintKind = "gone"
-	// HintDeleted is: a client has deleted the stream.
+	// HintDeleted is: a client has deleted the stream. The registry will tell of it, too.
 	HintDeleted HintKind = "deleted"
+	// HintRemoved is: the stream was deleted or is to be forgotten, and its consumers are removed.
+	HintRemoved HintKind = "removed"
 	// HintWritten is: a client has created or appended to the stream through a replica that stops and does not take it in.
 	HintWritten HintKind = "written"
 )

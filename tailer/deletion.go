@@ -60,6 +60,7 @@ func (t *Tailer) remove(ctx context.Context, path string) error {
 		t.settle(o)
 	}
 	t.watches.doubt(path)
+	t.store.Hint(fsm.Hint{Kind: fsm.HintRemoved, Path: path})
 	return nil
 }
 
@@ -105,10 +106,13 @@ func (t *Tailer) forgotten(ctx context.Context, path string) error {
 	return t.await(ctx, path, false)
 }
 
-// deletedElsewhere is for a deletion that a client made through another replica.
-func (t *Tailer) deletedElsewhere(path string) {
+// removedElsewhere is for a stream that another replica has removed.
+func (t *Tailer) removedElsewhere(path string) {
 	t.linked.Remove(path)
-	t.noteDelete(path)
+	t.removed.Add(path, time.Now())
+	if !t.awaited.writtenTo(path) {
+		t.awaited.remove(path)
+	}
 	t.watches.doubt(path)
 }
 

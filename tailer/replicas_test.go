@@ -115,7 +115,7 @@ func TestHintsOfOtherReplicasAreActedOnAtOnce(t *testing.T) {
 	})
 	t.Run("what is no stream's path is nothing", func(t *testing.T) {
 		r := newRig(t).start()
-		for _, kind := range []fsm.HintKind{fsm.HintWatch, fsm.HintGone, fsm.HintDeleted, fsm.HintWritten, fsm.HintIdle, "another"} {
+		for _, kind := range []fsm.HintKind{fsm.HintWatch, fsm.HintGone, fsm.HintDeleted, fsm.HintRemoved, fsm.HintWritten, fsm.HintIdle, "another"} {
 			for _, path := range []string{"", "a", "/a b"} {
 				r.Hinted(fsm.Hint{Kind: kind, Path: path})
 			}
@@ -161,6 +161,28 @@ func TestAStreamThatTheStoreHasLostIsLinkedAnew(t *testing.T) {
 			r.store.ownership.Doubt(r.store.PartitionOf("/a"))
 			time.Sleep(r.cfg.Confirm) // nothing tells of what does not happen
 		}
+		if got := len(r.woken("/a")); got != 1 {
+			t.Errorf("%d wakes", got)
+		}
+		if !r.store.hinted(fsm.Hint{Kind: fsm.HintRemoved, Path: "/a"}) {
+			t.Error("the others were not told")
+		}
+	})
+	t.Run("not when an operator has had it forgotten through another replica", func(t *testing.T) {
+		r := newRig(t, func(c *Config) { c.Confirm, c.Resync = 200*time.Millisecond, time.Hour }).start()
+		r.idle("/a")
+		r.awaited.add("/a", false)
+		home := r.store.PartitionOf("/a")
+		if err := r.store.ForgetKnown(t.Context(), "/a", false); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.store.Deleted(t.Context(), home, "/a"); err != nil {
+			t.Fatal(err)
+		}
+		r.Hinted(fsm.Hint{Kind: fsm.HintRemoved, Path: "/a"})
+		r.until("its loop has ended", func() bool { return r.loops() == 0 })
+		r.store.ownership.Doubt(home)
+		time.Sleep(2 * r.cfg.Confirm) // nothing tells of what does not happen
 		if got := len(r.woken("/a")); got != 1 {
 			t.Errorf("%d wakes", got)
 		}

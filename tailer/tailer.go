@@ -325,7 +325,9 @@ func (t *Tailer) Hinted(h fsm.Hint) {
 			t.Gone(h.Path)
 		}
 	case fsm.HintDeleted:
-		t.deletedElsewhere(h.Path)
+		t.noteDelete(h.Path)
+	case fsm.HintRemoved:
+		t.removedElsewhere(h.Path)
 	case fsm.HintWritten:
 		if t.store.Ownership().Owns(t.store.PartitionOf(h.Path)) {
 			t.fallBack(h.Path)
