@@ -30,6 +30,8 @@ type registry struct {
 	// loading is true while the registry is read for the first time ever: it then tells of streams that were there before their
 	// subscriptions.
 	loading bool
+	// from is the offset that is read from.
+	from fsm.Offset
 	// dealt is how many messages behind the offset to read from were dealt with: should the rest have to be read again, a
 	// deletion among them must not hit the stream that was made after it.
 	dealt int
@@ -152,6 +154,7 @@ func (r *registry) read(ctx context.Context, offset fsm.Offset, live, cursor str
 		return offset, "", answerError{"its next offset lies behind the one that was asked for"}
 	}
 	if res.StatusCode == http.StatusOK {
+		r.from = offset
 		stop := time.AfterFunc(registryBodyTime, cancel)
 		err = r.messages(ctx, res.Body)
 		stop.Stop()
@@ -306,9 +309,27 @@ func (r *registry) change(ctx context.Context, c change) error {
 		if r.t.tookDelete(path) {
 			return nil
 		}
-		return r.t.deleted(ctx, path)
+		return r.deleted(ctx, path)
 	}
 	return nil
+}
+
+// deleted is careful with old news: a replica that was slow, or stood still for a while, may read on although another has taken over
+// and has dealt with the deletion, and with the stream that was made anew after it.
+func (r *registry) deleted(ctx context.Context, path string) error {
+	at, err := r.t.store.RegistryOffset(ctx)
+	if err != nil {
+		return err
+	}
+	if at != r.from {
+		return errMovedOn
+	}
+	if err := r.t.deleted(ctx, path); err != nil {
+		return err
+	}
+	// Should the stream be there all the same, it is linked again.
+	r.t.awaited.doubt(path)
+	return r.t.await(ctx, path, false)
 }
 
 func (r *registry) created(ctx context.Context, path string, at time.Time) error {

@@ -60,6 +60,37 @@ func TestTheRegistryTellsOfDeletedStreams(t *testing.T) {
 	r.until("the consumer is gone", func() bool { return !r.linkedNow("s", "/a") })
 }
 
+func TestADeletionThatIsOldNewsCostsNoStreamItsConsumers(t *testing.T) {
+	t.Run("another replica has read on", func(t *testing.T) {
+		r := newRig(t, withRegistry)
+		r.up.create(registryPath)
+		r.start()
+		r.registryRead()
+		r.idle("/a")
+		// It was deleted and made anew, all of which the other has dealt with.
+		r.until("its start is read", func() bool { o, _ := r.store.RegistryOffset(t.Context()); return o == offsetOf(0) })
+		if moved, err := r.store.MoveRegistryOffset(t.Context(), offsetOf(0), offsetOf(1)); !moved || err != nil {
+			t.Fatal(moved, err)
+		}
+		r.up.append(registryPath, message("delete", "a", time.Time{}))
+		r.up.create("/b")
+		r.up.append(registryPath, message("insert", "b", time.Now()))
+		r.wake("/b", 1)
+		if !r.linkedNow("s", "/a") || r.store.count("Deleted") > 0 {
+			t.Error("it was dealt with again")
+		}
+	})
+	t.Run("and will not come to the message that it was made anew", func(t *testing.T) {
+		r := newRig(t, withRegistry)
+		r.up.create(registryPath)
+		r.start()
+		r.registryRead()
+		r.idle("/a")
+		r.up.append(registryPath, message("delete", "a", time.Time{}))
+		r.wake("/a", 2)
+	})
+}
+
 func TestADeletionSeenByTheGatewayIsNotRepeatedForTheRegistry(t *testing.T) {
 	r := newRig(t, withRegistry)
 	r.up.create(registryPath)
