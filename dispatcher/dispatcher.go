@@ -159,7 +159,7 @@ type Dispatcher struct {
 	// context of Run for a bounded time.
 	requests, reports             context.Context
 	cancelRequests, cancelReports context.CancelFunc
-	// attempts counts the goroutines that hold slots.
+	// attempts counts the goroutines that hold slots, and what hands back waiting wakes at a stop.
 	attempts sync.WaitGroup
 
 	// parkReady and strangersReady wake those that work through toPark and strangers.
@@ -220,7 +220,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	<-ctx.Done()
 	waiting := d.stop()
 	workers.Wait()
-	d.handBack(waiting)
+	d.attempts.Go(func() { d.handBack(waiting) })
 	d.drain()
 	d.sender.close()
 	return nil

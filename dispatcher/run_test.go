@@ -106,6 +106,37 @@ func TestStopCancelsRequestsAfterTheGrace(t *testing.T) {
 	}
 }
 
+func TestAStoreThatIsSlowToTakeWakesBackLengthensNoStop(t *testing.T) {
+	hit, cancelled := make(chan struct{}, 1), make(chan struct{})
+	store := newMemStore()
+	store.hold = func(op string) {
+		if op != "HandBack" {
+			return
+		}
+		select {
+		case <-cancelled:
+		case <-time.After(10 * time.Second):
+			t.Error("the grace of requests in flight does not begin before waiting wakes are handed back")
+		}
+	}
+	f := start(t, store, func(c *Config) {
+		c.MaxInFlight, c.MaxInFlightPerSubscription, c.ShutdownGrace = 2, 1, 10*time.Millisecond
+	})
+	sub := store.addSubscription("s", endpoint(t, func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		hit <- struct{}{}
+		<-r.Context().Done()
+		close(cancelled)
+	}))
+	f.Deliver(store.event(sub, "/s/1", "0001"))
+	<-hit
+	f.Deliver(store.event(sub, "/s/2", "0001"))
+	f.stop()
+	if n := store.called("HandBack"); n != 1 {
+		t.Errorf("%d wakes were handed back", n)
+	}
+}
+
 func TestDeadlines(t *testing.T) {
 	t.Run("a deadline is met when it is due, not at the next interval", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
