@@ -8,6 +8,7 @@ import (
 	"net"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -29,6 +30,9 @@ func (s *Store) Check(ctx context.Context) error {
 	if partitions != strconv.Itoa(s.opts.Partitions) {
 		return fmt.Errorf("%w: its database was set up with REVEILLE_PARTITIONS=%s, this program has %d; the number cannot change",
 			ErrIncompatible, partitions, s.opts.Partitions)
+	}
+	if err := s.readAge(ctx); err != nil {
+		return err
 	}
 	if s.opts.Upstream == "" {
 		return nil
@@ -52,6 +56,34 @@ func (s *Store) settle(ctx context.Context, field, value string) (string, error)
 	}
 	there, err := s.rdb.HGet(ctx, s.keys.meta(), field).Result()
 	return there, refused(err)
+}
+
+// settling is how old a database is before all of its partitions have a life on record for sure.
+const settling = 15 * time.Second
+
+// readAge reads since when the database is in use.
+func (s *Store) readAge(ctx context.Context) error {
+	now, err := s.now(ctx)
+	if err != nil {
+		return err
+	}
+	text, err := s.settle(ctx, "born", strconv.FormatInt(now.UnixMilli(), 10))
+	if err != nil {
+		return err
+	}
+	born, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return fmt.Errorf("redis: it is in use since %q", text)
+	}
+	from := time.Now().Add(settling - now.Sub(time.UnixMilli(born)))
+	s.lasting.Store(&from)
+	return nil
+}
+
+// isLasting says whether the database is in use for long enough that it has no new partitions.
+func (s *Store) isLasting() bool {
+	from := s.lasting.Load()
+	return from != nil && time.Now().After(*from)
 }
 
 func (s *Store) checkServer(ctx context.Context) error {

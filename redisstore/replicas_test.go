@@ -281,3 +281,39 @@ func TestWhoeverHadAPartitionDoubtsWhatRedisHasOfItAfterAnOutage(t *testing.T) {
 		return nil
 	})
 }
+
+func TestAPartitionThatCameBackEmptyIsInDoubtAndItsEpochsJump(t *testing.T) {
+	redis := harness.StartRedis(t)
+	c, ctx := redis.Client(), t.Context()
+	if err := c.HSet(ctx, "rv:{subs}:meta", "born", 1).Err(); err != nil {
+		t.Fatal(err)
+	}
+	one := startReplica(t, redis.URL, redisstore.Options{Lease: 300 * time.Millisecond})
+	if err := one.Check(ctx); err != nil {
+		t.Fatal(err)
+	}
+	harness.Eventually(t, harness.Wait, "it owns all", shared(one))
+	p := one.PartitionOf("/a")
+	wake := func() fsm.Wake {
+		o := must[fsm.Outcome](t)(one.Link(ctx, subscription("s"), "/a", "0", "1"))
+		if len(o.Wakes) != 1 {
+			t.Fatalf("%+v", o)
+		}
+		return o.Wakes[0]
+	}
+	before := wake()
+	// As does a node of a cluster that holds this partition and has no persistence.
+	keys := must[[]string](t)(c.Keys(ctx, fmt.Sprintf("rv:{%d}:*", p)).Result())
+	if err := c.Del(ctx, keys...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if after := wake(); after.Epoch <= before.Epoch {
+		t.Errorf("epoch %d after %d", after.Epoch, before.Epoch)
+	}
+	harness.Eventually(t, 5*time.Second, "it is in doubt", func() error {
+		if one.Ownership().Doubts(p) == 0 {
+			return errors.New("it is not")
+		}
+		return nil
+	})
+}

@@ -91,6 +91,9 @@ func (s *Store) arguments(own ...any) []any {
 	if s.opts.Embedded && d.Life == "" {
 		d.Life = Embedded // it has no run_id, and loses nothing that it does not lose whole
 	}
+	if d.Life == "" && s.isLasting() {
+		d.Life = "?"
+	}
 	return append([]any{
 		d.millis(), t.Waking.Milliseconds(), t.Liveness.Milliseconds(), t.GoneGrace.Milliseconds(), t.GCAfter.Milliseconds(),
 		d.Life, d.Nonce, uint32(d.Jitter),

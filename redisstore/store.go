@@ -55,6 +55,8 @@ type Store struct {
 	ownership *fsm.Ownership
 	replicas  *replicas
 	hints     *hints
+	// lasting is from when the database counts as one that is not new; nil while that is not known.
+	lasting atomic.Pointer[time.Time]
 	// alone is true while there is no other replica that hints could be for.
 	alone atomic.Bool
 }

@@ -6,7 +6,8 @@
 -- ARGV[1]  now in ms, or -1 for Redis's own clock
 -- ARGV[2]  waking timeout, ms      ARGV[3]  liveness timeout, ms    ARGV[4]  grace of a gone stream, ms
 -- ARGV[5]  removal after failures, ms
--- ARGV[6]  the server's life, or "" to ask the server itself
+-- ARGV[6]  the server's life, or "" to ask the server itself; or "?" to ask it in a database that is not new, in which a partition
+--          without a life on record has lost it
 -- ARGV[7]  nonce that wake ids are made from                        ARGV[8]  jitter, millionths
 -- ARGV[9…] the script's own
 --
@@ -33,6 +34,7 @@ if now < 0 then
 end
 local WAKING, LIVENESS, GRACE = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local GC, LIFE, NONCE, JITTER = tonumber(ARGV[5]), ARGV[6], ARGV[7], tonumber(ARGV[8])
+local LASTING = LIFE == '?'
 local A = 9
 
 -- What the script's caller is to do, see fsm.Outcome.
@@ -61,7 +63,7 @@ end
 
 -- life is the server's run_id: one that was restarted or promoted has another.
 local function life()
-  if LIFE == '' then LIFE = string.match(redis.call('INFO', 'server'), 'run_id:(%w+)') end
+  if LIFE == '' or LIFE == '?' then LIFE = string.match(redis.call('INFO', 'server'), 'run_id:(%w+)') end
   return LIFE
 end
 
@@ -80,7 +82,7 @@ local function fence()
   local meta = redis.call('HMGET', P .. 'meta', 'life', 'base')
   local base = tonumber(meta[2] or '0')
   if life() ~= meta[1] then
-    if meta[1] then base = math.max(base + 1024000, now * 1024) end
+    if meta[1] or LASTING then base = math.max(base + 1024000, now * 1024) end
     redis.call('HSET', P .. 'meta', 'life', life(), 'base', int(base))
   end
   return base
