@@ -27,6 +27,7 @@ local c = load(id)
 -- One that was never woken has given nobody a token: the callback is of an earlier consumer of the same id.
 if not c or c.gen ~= gen or c.hidden > 0 or c.wake == '' or is_dead(c.gen) then return refuse('CONSUMER_GONE') end
 if token_expired then return refuse('TOKEN_EXPIRED') end
+if repeated(c) then return { '', '', streams(c), outcome() } end
 if epoch ~= c.epoch or token_epoch ~= c.epoch then return refuse('STALE_EPOCH') end
 if wake ~= '' and wake ~= c.wake then return refuse('ALREADY_CLAIMED') end
 

@@ -3,7 +3,9 @@
 -- ARGV[9] consumer  ARGV[10] epoch  ARGV[11] wake id  ARGV[12] n  then n times path, tail
 -- Returns the outcome. O(links of the consumer).
 local c = current(ARGV[A], ARGV[A + 1], ARGV[A + 2])
-if c then
+if not c then
+  repeated(load(ARGV[A]))
+else
   delivered(c)
   local n = tonumber(ARGV[A + 3])
   for i = 0, n - 1 do

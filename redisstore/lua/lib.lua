@@ -190,16 +190,31 @@ local function streams(c)
   return s
 end
 
+-- new_wake_id is that of a wake that this call begins.
+local function new_wake_id(c) return 'w_' .. string.sub(redis.sha1hex(NONCE .. c.id), 1, 20) end
+
 local function begin(c)
   c.epoch = math.max(c.epoch, fence()) + 1
-  c.wake = 'w_' .. string.sub(redis.sha1hex(NONCE .. c.id), 1, 20)
+  c.wake = new_wake_id(c)
   c.moved, c.attempt, c.sent = 0, 0, 0
+end
+
+local function ask_for_attempt(c)
+  wakes[#wakes + 1] = { c.id, c.sub, c.gen, c.primary, int(c.epoch), c.wake, int(c.attempt), streams(c) }
 end
 
 local function hand_out(c)
   if c.epoch <= fence() then begin(c) end
   c.attempt, c.sent, c.due = c.attempt + 1, 1, now + WAKING
-  wakes[#wakes + 1] = { c.id, c.sub, c.gen, c.primary, int(c.epoch), c.wake, int(c.attempt), streams(c) }
+  ask_for_attempt(c)
+end
+
+-- repeated says whether the consumer's wake was begun by this very call: its reply was lost, and the client has sent it again. What
+-- the reply asked for is asked for again.
+local function repeated(c)
+  if not c or c.wake ~= new_wake_id(c) then return false end
+  if c.state == 'waking' and c.sent == 1 and c.attempt == 1 and c.hidden == 0 then ask_for_attempt(c) end
+  return true
 end
 
 local function settle(c)

@@ -11,7 +11,9 @@ if c and c.gen ~= gen then
 end
 if not c then c = create(sub, gen, id, path, acked) end
 note_tail(path, tail)
-if c.hidden > 0 then show(c) end
-settle(c)
-save(c)
+if not repeated(c) then
+  if c.hidden > 0 then show(c) end
+  settle(c)
+  save(c)
+end
 return outcome()

@@ -17,6 +17,8 @@ for _, id in ipairs(scan[2]) do
     elseif c.state == 'idle' and c.hidden == 0 then
       settle(c)
       if c.state ~= 'idle' then save(c) end
+    elseif c.state == 'waking' then
+      repeated(c)
     end
     if c.state == 'idle' and c.hidden == 0 and links(c)[path] then busy = 0 end
   end

@@ -1,0 +1,99 @@
+package redisstore_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"reveille/fsm"
+	"reveille/test/harness"
+)
+
+// deaf loses the reply to a script: the command is carried out twice, as it is by a client whose connection broke in between.
+type deaf struct{ on bool }
+
+func (*deaf) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (d *deaf) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if d.on {
+			_ = next(ctx, redis.NewCmd(ctx, cmd.Args()...))
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (*deaf) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func TestACallWhoseReplyWasLostIsAnsweredAsIfItWereTheFirst(t *testing.T) {
+	w := open(t, harness.StartRedis(t).URL, 1)
+	ctx := t.Context()
+	d := &deaf{}
+	w.rdb.AddHook(d)
+	sub := subscription("s")
+	n := 0
+	// waking is a consumer that was woken up to an offset, and a stream that has grown since.
+	waking := func(t *testing.T) fsm.Wake {
+		t.Helper()
+		n++
+		path := fmt.Sprint("/", n)
+		d.on = false
+		o := must[fsm.Outcome](t)(w.Link(ctx, sub, path, fsm.Start, "1"))
+		must[fsm.Observation](t)(w.Observe(ctx, 0, path, "2"))
+		d.on = true
+		return o.Wakes[0]
+	}
+	first := func(t *testing.T, wakes []fsm.Wake, epoch int64) fsm.Wake {
+		t.Helper()
+		if len(wakes) != 1 || wakes[0].Epoch != epoch || wakes[0].Attempt != 1 {
+			t.Fatalf("handed out %+v, want the first attempt of epoch %d", wakes, epoch)
+		}
+		return wakes[0]
+	}
+	t.Run("link", func(t *testing.T) {
+		d.on = true
+		first(t, must[fsm.Outcome](t)(w.Link(ctx, sub, "/new", fsm.Start, "1")).Wakes, 1)
+	})
+	t.Run("observe", func(t *testing.T) {
+		d.on = false
+		must[fsm.Outcome](t)(w.Link(ctx, sub, "/seen", "1", "1"))
+		d.on = true
+		wake := first(t, must[fsm.Observation](t)(w.Observe(ctx, 0, "/seen", "2")).Wakes, 1)
+		if again := must[fsm.Observation](t)(w.Observe(ctx, 0, "/seen", "3")); len(again.Wakes) != 0 {
+			t.Errorf("another observation handed out %+v, which is under way as %+v", again.Wakes, wake)
+		}
+	})
+	t.Run("synchronous done", func(t *testing.T) {
+		wake := waking(t)
+		first(t, must[fsm.Outcome](t)(w.Finish(ctx, wake.Ref(), wake.Streams)).Wakes, 2)
+	})
+	callback := func(wake fsm.Wake) fsm.Callback {
+		return fsm.Callback{
+			Consumer: wake.Consumer, Primary: wake.Primary, Generation: wake.Generation, Epoch: wake.Epoch, TokenEpoch: wake.Epoch,
+			WakeID: wake.WakeID, Acks: []fsm.Ack{{Path: wake.Primary, Offset: "1"}}, Done: true, MaxStreams: 10,
+		}
+	}
+	t.Run("callback that is done with work pending", func(t *testing.T) {
+		wake := waking(t)
+		reply := must[fsm.CallbackReply](t)(w.Callback(ctx, callback(wake)))
+		if reply.Code != "" || len(reply.Streams) != 1 || reply.Streams[0].Acked != "1" {
+			t.Fatalf("replied %+v", reply)
+		}
+		first(t, reply.Wakes, 2)
+		if late := must[fsm.CallbackReply](t)(w.Callback(ctx, callback(wake))); late.Code != fsm.CodeStaleEpoch {
+			t.Errorf("the same from the worker, after the next wake: %+v", late)
+		}
+	})
+	t.Run("callback that is done with nothing pending", func(t *testing.T) {
+		wake := waking(t)
+		cb := callback(wake)
+		cb.Acks[0].Offset = "2"
+		if reply := must[fsm.CallbackReply](t)(w.Callback(ctx, cb)); reply.Code != "" || len(reply.Wakes) != 0 {
+			t.Errorf("replied %+v", reply)
+		}
+	})
+}
