@@ -12,7 +12,11 @@ import (
 )
 
 // deaf loses the reply to a script: the command is carried out twice, as it is by a client whose connection broke in between.
-type deaf struct{ on bool }
+type deaf struct {
+	on bool
+	// between, if set, is what happens before it is carried out again.
+	between func()
+}
 
 func (*deaf) DialHook(next redis.DialHook) redis.DialHook { return next }
 
@@ -20,6 +24,9 @@ func (d *deaf) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if d.on {
 			_ = next(ctx, redis.NewCmd(ctx, cmd.Args()...))
+			if d.between != nil {
+				d.between()
+			}
 		}
 		return next(ctx, cmd)
 	}
@@ -86,6 +93,20 @@ func TestACallWhoseReplyWasLostIsAnsweredAsIfItWereTheFirst(t *testing.T) {
 		first(t, reply.Wakes, 2)
 		if late := must[fsm.CallbackReply](t)(w.Callback(ctx, callback(wake))); late.Code != fsm.CodeStaleEpoch {
 			t.Errorf("the same from the worker, after the next wake: %+v", late)
+		}
+	})
+	t.Run("callback that is done, after which another event began the next wake", func(t *testing.T) {
+		wake := waking(t)
+		cb := callback(wake)
+		cb.Acks[0].Offset = "2"
+		d.on, d.between = true, func() {
+			d.on = false
+			first(t, must[fsm.Observation](t)(w.Observe(ctx, 0, wake.Primary, "3")).Wakes, 2)
+		}
+		reply := must[fsm.CallbackReply](t)(w.Callback(ctx, cb))
+		d.between = nil
+		if reply.Code != "" || len(reply.Wakes) != 0 || reply.Streams[0].Acked != "2" {
+			t.Errorf("replied %+v", reply)
 		}
 	})
 	t.Run("callback that is done with nothing pending", func(t *testing.T) {

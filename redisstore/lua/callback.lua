@@ -83,6 +83,7 @@ if next(links(c)) == nil then
   remove(c)
   return { '', '', {}, outcome() }
 end
+redis.call('HSET', P .. 'c:' .. id, 'by', NONCE)
 local now_subscribed = streams(c)
 if c.state == 'idle' then
   settle(c)

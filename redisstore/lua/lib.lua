@@ -12,7 +12,8 @@
 -- ARGV[9…] the script's own
 --
 -- Keys below the prefix:
---   c:<consumer>    hash    sub gen primary state epoch wake attempt sent failing retired stalled moved hidden due
+--   c:<consumer>    hash    sub gen primary state epoch wake attempt sent failing retired stalled moved hidden due;
+--                           by: the nonce of the last callback that succeeded
 --   l:<consumer>    hash    stream path -> acked offset
 --   s:<path>        hash    t: the highest tail noted
 --   w:<path>        set     consumers that a stream concerns: linked to it, or it is their primary
@@ -209,10 +210,11 @@ local function hand_out(c)
   ask_for_attempt(c)
 end
 
--- repeated says whether the consumer's wake was begun by this very call: its reply was lost, and the client has sent it again. What
--- the reply asked for is asked for again.
+-- repeated says whether this very call was carried out before: it began the consumer's wake, or was the last callback to succeed. Its
+-- reply was lost, and the client has sent it again. What the reply asked for is asked for again.
 local function repeated(c)
-  if not c or c.wake ~= new_wake_id(c) then return false end
+  if not c then return false end
+  if c.wake ~= new_wake_id(c) then return c.by == NONCE end
   if c.state == 'waking' and c.sent == 1 and c.attempt == 1 and c.hidden == 0 then ask_for_attempt(c) end
   return true
 end
