@@ -35,6 +35,10 @@ type replicas struct {
 	// beatNow asks for a beat at once.
 	beatNow chan struct{}
 
+	// resigning is done once the replica resigns, which ends a beat that is under way.
+	resigning     context.Context
+	beginToResign context.CancelFunc
+
 	// mu is held during a beat and while the replica resigns.
 	mu       sync.Mutex
 	resigned bool
@@ -45,7 +49,9 @@ type replicas struct {
 }
 
 func newReplicas(s *Store, id string) *replicas {
-	return &replicas{s: s, id: id, beatNow: make(chan struct{}, 1), owned: map[int]bool{}, bases: map[int]int64{}}
+	r := &replicas{s: s, id: id, beatNow: make(chan struct{}, 1), owned: map[int]bool{}, bases: map[int]int64{}}
+	r.resigning, r.beginToResign = context.WithCancel(context.Background())
+	return r
 }
 
 // run beats until ctx is done.
@@ -63,6 +69,9 @@ func (r *replicas) beat(ctx context.Context) error {
 	if r.resigned {
 		return nil
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(r.resigning, cancel)()
 	live, err := r.s.rollCall(ctx, r.id, r.s.opts.Lease)
 	if err == nil {
 		r.noteLive(live)
@@ -141,6 +150,7 @@ func (r *replicas) publish() {
 
 // resign gives everything back, for good: the others take over at once.
 func (r *replicas) resign(ctx context.Context) error {
+	r.beginToResign()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.resigned {

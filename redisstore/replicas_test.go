@@ -108,6 +108,30 @@ func TestEachPartitionHasOneOwnerAmongTheLiveReplicas(t *testing.T) {
 	}
 }
 
+func TestAReplicaResignsWithoutWaitingForAHeartbeatThatHangs(t *testing.T) {
+	redis := harness.StartRedis(t)
+	one := startReplica(t, redis.URL, redisstore.Options{Lease: 60 * time.Millisecond})
+	harness.Eventually(t, harness.Wait, "it owns all", shared(one))
+	redis.Pause()
+	t.Cleanup(redis.Resume)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if one.Ping(ctx) == nil {
+		t.Fatal("redis answers")
+	}
+	resigned := make(chan struct{})
+	go func() {
+		defer close(resigned)
+		_ = one.Resign(ctx)
+	}()
+	select {
+	case <-resigned:
+	case <-time.After(4 * time.Second): // a call that hangs ends after 2 s, and a heartbeat has several
+		t.Error("it waits")
+		<-resigned
+	}
+}
+
 func TestTheShareOfADeadReplicaGoesToTheOthers(t *testing.T) {
 	redis := harness.StartRedis(t)
 	brief := redisstore.Options{Lease: 600 * time.Millisecond}
