@@ -64,6 +64,7 @@ type history struct {
 	subs  []fsm.Subscription
 	made  int // generations
 	lives int // restarts of the store
+	calls int
 	// refs are the delivery attempts handed out so far, in order.
 	refs []fsm.Wake
 	// epochs and wakeIDs are what S1 and S2 are checked by; acked what S4 is.
@@ -124,7 +125,7 @@ func (h *history) pick(label string, from []string) string {
 func (h *history) offset(label string) fsm.Offset { return rapid.SampledFrom(offsets).Draw(h.t, label) }
 
 func (h *history) step() {
-	h.w.nonce = fmt.Sprintf("n%d-%d", len(h.refs), rapid.IntRange(0, 1<<30).Draw(h.t, "nonce"))
+	h.newNonce()
 	h.w.jitter = fsm.Jitter(rapid.IntRange(0, fsm.JitterSpan-1).Draw(h.t, "jitter"))
 	kinds := map[string]func(){
 		"observe": h.observe, "link": h.link, "due": h.due, "callback": h.callback, "answer": h.answer, "later": h.later,
@@ -137,6 +138,12 @@ func (h *history) step() {
 	})
 	kinds[kind]()
 	h.agree(kind)
+}
+
+// newNonce draws one that no other call had: with the same nonce, a call is the same one, sent again.
+func (h *history) newNonce() {
+	h.calls++
+	h.w.nonce = fmt.Sprintf("n%d-%d", h.calls, rapid.IntRange(0, 1<<30).Draw(h.t, "nonce"))
 }
 
 func (h *history) must(err error) {
@@ -503,6 +510,7 @@ func (h *history) forgetUnlinked() {
 func (h *history) converges() {
 	for _, path := range paths {
 		if tail := h.w.tails[path]; tail != "" {
+			h.newNonce()
 			got, err := h.store.Observe(h.ctx, 0, path, tail)
 			h.must(err)
 			h.outcome("last look", got.Outcome, h.w.observe(path, tail).Outcome)
@@ -510,7 +518,7 @@ func (h *history) converges() {
 		}
 	}
 	for range 60 {
-		h.w.nonce = fmt.Sprintf("end%d", len(h.refs))
+		h.newNonce()
 		h.resume()
 		from := len(h.refs)
 		h.due()
