@@ -25,7 +25,7 @@ test: deps ## run every test with the race detector (installs redis-server and a
 FAULT_MINUTES ?= 1
 
 fault: deps ## kill, freeze and cut off replicas, Redis and the stream server, and show that nothing was lost (FAULT_MINUTES=1)
-	@FAULT_MINUTES=$(FAULT_MINUTES) go test -count=1 -v -timeout 0 -run '^TestFaults$$' ./test/fault
+	@FAULT_MINUTES=$(FAULT_MINUTES) go test -count=1 -v -timeout $$((2 * $(FAULT_MINUTES) + 45))m -run '^TestFaults$$' ./test/fault
 
 build: ## build ./reveille
 	go build -o reveille ./cmd/reveille
