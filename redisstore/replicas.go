@@ -20,6 +20,8 @@ const (
 	DefaultLease = 6 * time.Second
 	// beats is how many heartbeats a lease lasts for.
 	beats = 6
+	// clockTolerance is by how much the clocks of a replica and of Redis may differ until that is said.
+	clockTolerance = 30 * time.Second
 	// callTime bounds one call for all partitions: those whose Redis answers must not wait for one that does not.
 	callTime = 2 * time.Second
 )
@@ -46,6 +48,8 @@ type replicas struct {
 	owned    map[int]bool
 	// bases are those of the owned partitions' epochs: one that rises says that Redis may have lost its latest changes.
 	bases map[int]int64
+	// wrongTime is true while the clocks differ by more than clockTolerance.
+	wrongTime bool
 }
 
 func newReplicas(s *Store, id string) *replicas {
@@ -72,9 +76,11 @@ func (r *replicas) beat(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(r.resigning, cancel)()
-	live, err := r.s.rollCall(ctx, r.id, r.s.opts.Lease)
+	began := time.Now()
+	live, now, err := r.s.rollCall(ctx, r.id, r.s.opts.Lease)
 	if err == nil {
 		r.noteLive(live)
+		r.noteTime(now, began)
 	} else if r.live == nil {
 		return err
 	}
@@ -113,6 +119,23 @@ func (r *replicas) noteLive(live []string) {
 	r.live = live
 	r.s.alone.Store(len(live) == 1)
 	r.s.opts.Logger.Info("the replicas are others now", zap.String("this", r.id), zap.Strings("replicas", live))
+}
+
+// noteTime compares the server's time with this replica's, at which it was asked for.
+func (r *replicas) noteTime(now, asked time.Time) {
+	off := now.Sub(asked)
+	if late := time.Since(asked); off > 0 {
+		off = max(0, off-late) // it took that long at most until the server looked at its clock
+	}
+	if wrong := off.Abs() > clockTolerance; wrong != r.wrongTime {
+		r.wrongTime = wrong
+		if wrong {
+			r.s.opts.Logger.Warn("the clock of this replica and that of redis differ; workers refuse wakes that are signed by a clock that is "+
+				"off by more than five minutes", zap.Duration("redis_is_ahead_by", off))
+		} else {
+			r.s.opts.Logger.Info("the clock of this replica and that of redis agree again")
+		}
+	}
 }
 
 // lease takes leases or, for no time, gives them back. A partition that could not be asked for stays as it is.
@@ -160,7 +183,7 @@ func (r *replicas) resign(ctx context.Context) error {
 	owned := slices.Clone(r.s.ownership.Partitions())
 	clear(r.owned)
 	r.publish()
-	_, err := r.s.rollCall(ctx, r.id, 0)
+	_, _, err := r.s.rollCall(ctx, r.id, 0)
 	if leaseErr := r.lease(ctx, owned, 0); err == nil {
 		err = leaseErr
 	}
@@ -179,12 +202,17 @@ func responsible(live []string, partition int) (id string) {
 	return id
 }
 
-// rollCall says that a replica is alive for so long (0: not any more) and returns all that are.
-func (s *Store) rollCall(ctx context.Context, id string, ttl time.Duration) ([]string, error) {
+// rollCall says that a replica is alive for so long (0: not any more) and returns all that are, and the server's time.
+func (s *Store) rollCall(ctx context.Context, id string, ttl time.Duration) (live []string, now time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
-	live, err := scriptRoll.Run(ctx, s.rdb, []string{s.keys.replicas()}, id, ttl.Milliseconds()).StringSlice()
-	return live, wrap(err)
+	r, err := newReply(scriptRoll.Run(ctx, s.rdb, []string{s.keys.replicas()}, id, ttl.Milliseconds()).Result())
+	if err = wrap(err); err != nil {
+		return nil, now, err
+	}
+	now = time.UnixMilli(r.int())
+	r.within(func(l *reply) { live = append(live, l.text()) })
+	return live, now, r.bad
 }
 
 type leaseResult struct {

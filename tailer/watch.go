@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"time"
 
 	"go.uber.org/zap"
 
@@ -165,14 +164,6 @@ func (w *watch) partitions() map[int]fsm.Offset {
 	return m
 }
 
-// carriesOn says whether a stream that is there again with a tail is, as far as this process knows, the one that it was.
-func (w *watch) carriesOn(tail fsm.Offset) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	p := w.parts[w.t.store.PartitionOf(w.path)]
-	return p != nil && p.noted != "" && !p.noted.After(tail)
-}
-
 // notedBeyond returns the tails beyond one that the store has noted in the partitions, as far as this process knows.
 func (w *watch) notedBeyond(tail fsm.Offset) map[int]fsm.Offset {
 	w.mu.Lock()
@@ -296,49 +287,6 @@ func (w *watch) run(ctx context.Context) {
 // head is a HEAD in its turn among all the loops'.
 func (w *watch) head(ctx context.Context) (fsm.StreamInfo, error) { return w.t.look(ctx, w.path) }
 
-// pause waits while everybody is busy, a little longer each time, and says whether it did. A consumer that comes to
-// rest ends it. The caller looks with HEAD after it.
-func (w *watch) pause(ctx context.Context, pace *growing) bool {
-	if !w.beginPause() {
-		pace.reset()
-		return false
-	}
-	sleepOr(ctx, pace.next(), w.poke)
-	w.mu.Lock()
-	w.pausing = false
-	w.mu.Unlock()
-	return true
-}
-
-// beginPause decides in one step with what would end the pause: a poke from before it has no more to say if everybody is busy,
-// one from after it is heeded.
-func (w *watch) beginPause() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, p := range w.parts {
-		if !p.busy {
-			return false
-		}
-	}
-	if len(w.parts) == 0 {
-		return false
-	}
-	clearSignal(w.poke)
-	w.pausing = true
-	return true
-}
-
-// looksAfterPause says whether the loop is in a pause, after which it looks at the stream. The write was over before this is
-// asked, so that look will see it. A loop whose stream is away is told to look now.
-func (w *watch) looksAfterPause() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.away {
-		signal(w.poke)
-	}
-	return w.pausing
-}
-
 // note tells the store the tail that a HEAD showed, in each partition that does not know it yet. It returns what is true
 // of the stream in the end: a tail behind one that was seen before is asked for again, and if it stays behind, the
 // stream is a new one under an old name and its consumers start over.
@@ -402,58 +350,6 @@ func (w *watch) observe(ctx context.Context, partition int, tail fsm.Offset) (ob
 		return err
 	})
 	return obs, err
-}
-
-// gone is: two HEADs since the count in asked found no such stream. The consumers are hidden and the stream is asked for until it
-// is back (false) or nobody is subscribed to it any more (true).
-func (w *watch) gone(ctx context.Context, asked int64) (over bool) {
-	w.setAway(true)
-	defer w.setAway(false)
-	cfg := &w.t.cfg
-	delay := growing{least: min(max(cfg.GoneGrace/30, time.Millisecond), cfg.Check), most: cfg.Check}
-	wavers := w.t.health.wavering()
-	for absence := fsm.MissingAnew; ; absence = fsm.MissingStill {
-		// Where upstream goes back and forth, this stream may have been there between two looks.
-		if now := w.t.health.wavering(); now != wavers {
-			absence, wavers = fsm.MissingAnew, now
-		}
-		// Whoever linked a consumer since the HEAD knew better.
-		if w.asked() == asked && w.hide(ctx, absence) != nil {
-			return false
-		}
-		w.distrust(-1)
-		if w.t.watches.endUnwatched(w) {
-			if !w.isDisowned() {
-				w.t.lost(ctx, w.path)
-			}
-			return true
-		}
-		if !sleepOr(ctx, jitter(delay.next()), w.poke) {
-			return false
-		}
-		asked = w.asked()
-		// An upstream that cannot be asked may have the stream: if it says "gone" again, that counts from then on.
-		if info, err := w.head(ctx); err != nil || info.Exists {
-			return false
-		}
-	}
-}
-
-func (w *watch) setAway(v bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.away = v
-}
-
-// hide hides the consumers whose primary stream this is; only its home partition has any.
-func (w *watch) hide(ctx context.Context, a fsm.Absence) error {
-	if _, ok := w.partitions()[w.t.store.PartitionOf(w.path)]; !ok {
-		return nil
-	}
-	return w.t.insist(ctx, "gone", w.path, func() error {
-		_, err := w.t.store.Hide(ctx, w.path, a)
-		return err
-	})
 }
 
 var errSpinning = errors.New("upstream answers live requests at once without anything new")

@@ -2,7 +2,7 @@
 -- clock was ahead.
 -- KEYS[1] zset replica -> until when it counts as alive, ms
 -- ARGV[1] replica  ARGV[2] how long it counts as alive from now on, ms; 0 to leave
--- Returns the replicas that are alive. O(replicas).
+-- Returns { the server's time in ms, { the replicas that are alive } }. O(replicas).
 local t = redis.call('TIME')
 local now, ttl = tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000), tonumber(ARGV[2])
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('%.0f', now))
@@ -15,4 +15,4 @@ else
     redis.call('ZADD', KEYS[1], till, replica)
   end
 end
-return redis.call('ZRANGE', KEYS[1], 0, -1)
+return { now, redis.call('ZRANGE', KEYS[1], 0, -1) }
