@@ -94,6 +94,8 @@ type StreamStore interface {
 	Restart(ctx context.Context, partition int, path string, was, tail Offset) (Outcome, error)
 	// Deleted removes the consumers whose primary stream was deleted, and has the others start over should it be made anew.
 	Deleted(ctx context.Context, partition int, path string) (Outcome, error)
+	// WatchedIn returns the partitions whose consumers a stream concerns.
+	WatchedIn(ctx context.Context, path string) ([]int, error)
 	// WatchedSince returns the streams of a partition that came to be watched after seq, in order.
 	WatchedSince(ctx context.Context, partition int, seq int64) ([]Watched, error)
 

@@ -73,6 +73,25 @@ func (s *Store) Deleted(ctx context.Context, partition int, path string) (fsm.Ou
 	return s.runOutcome(ctx, scriptDeleted, partition, path)
 }
 
+// WatchedIn implements fsm.StreamStore.
+func (s *Store) WatchedIn(ctx context.Context, path string) ([]int, error) {
+	watched := make([]*redis.IntCmd, s.keys.partitions)
+	pipe := s.rdb.Pipeline()
+	for p := range watched {
+		watched[p] = pipe.Exists(ctx, s.keys.partition(p)+"w:"+path)
+	}
+	if _, err := pipe.Exec(ctx); wrap(err) != nil {
+		return nil, wrap(err)
+	}
+	var partitions []int
+	for p, cmd := range watched {
+		if cmd.Val() > 0 {
+			partitions = append(partitions, p)
+		}
+	}
+	return partitions, nil
+}
+
 // watchedBatch is how many watched streams are read at a time.
 const watchedBatch = 1000
 

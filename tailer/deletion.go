@@ -47,12 +47,12 @@ func (t *Tailer) remove(ctx context.Context, path string) error {
 	if err := t.store.ForgetKnown(ctx, path, false); err != nil {
 		return err
 	}
-	partitions := map[int]fsm.Offset{}
-	if w, _ := t.watches.get(path); w != nil {
-		partitions = w.partitions()
+	// Whichever replica watches it there: a stream that is made anew must not be taken for the old one.
+	partitions, err := t.store.WatchedIn(ctx, path)
+	if err != nil {
+		return err
 	}
-	partitions[t.store.PartitionOf(path)] = ""
-	for partition := range partitions {
+	for _, partition := range partitions {
 		o, err := t.store.Deleted(ctx, partition, path)
 		if err != nil {
 			return err

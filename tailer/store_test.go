@@ -380,6 +380,23 @@ func (m *memory) Restart(_ context.Context, partition int, path string, was, tai
 	return o, nil
 }
 
+func (m *memory) WatchedIn(_ context.Context, path string) (partitions []int, err error) {
+	done, err := m.enter("WatchedIn")
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	for p := range testPartitions {
+		if slices.ContainsFunc(slices.Collect(maps.Values(m.consumers)), func(c fsm.Consumer) bool {
+			_, linked := c.Links[path]
+			return m.PartitionOf(c.Primary) == p && (linked || c.Primary == path)
+		}) {
+			partitions = append(partitions, p)
+		}
+	}
+	return partitions, nil
+}
+
 func (m *memory) Deleted(_ context.Context, partition int, path string) (o fsm.Outcome, err error) {
 	done, err := m.enter("Deleted")
 	if err != nil {

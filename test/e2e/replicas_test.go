@@ -164,6 +164,49 @@ func TestReplicasShareTheWorkAndServeAnyCall(t *testing.T) {
 	})
 }
 
+func TestAFurtherStreamDeletedThroughAnyReplicaStartsOverForAll(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, 3, nil)
+	f.share(0, 1, 2)
+	w := f.followUnanswered("/first/*")
+	const further = "/further/stream"
+	f.gateway.Create(further)
+	tail := f.gateway.Append(further, `"old"`)
+	var primaries []string
+	for i := range 12 { // in partitions of all replicas
+		path := fmt.Sprintf("/first/%d", i)
+		primaries = append(primaries, path)
+		f.gateway.Create(path)
+		wake := w.wake(path, 1)
+		a := f.gateway.Callback(wake, harness.Callback{Epoch: wake.Epoch, WakeID: wake.WakeID, Subscribe: []string{further}, Done: false})
+		if a.Status != http.StatusOK {
+			t.Fatalf("%d %s", a.Status, a.Body)
+		}
+		acks := append([]harness.StreamOffset(nil), a.Streams...)
+		for n := range acks {
+			if acks[n].Path == further {
+				acks[n].Offset = tail
+			} else {
+				acks[n].Offset = f.streams.Tail(path)
+			}
+		}
+		if a := f.gateway.Callback(wake, wake.Claim(true, acks...)); a.Status != http.StatusOK {
+			t.Fatalf("%d %s", a.Status, a.Body)
+		}
+	}
+	f.gateways[1].DeleteStream(further)
+	f.gateways[2].Create(further)
+	// As long as the old one was: only the deletion tells them apart.
+	if again := f.streams.Append(further, `"new"`); again != tail {
+		t.Fatalf("the new stream ends at %s, the old one at %s", again, tail)
+	}
+	for _, path := range primaries {
+		if got := w.wake(path, 2).Offset(further); got != "-1" {
+			t.Errorf("the consumer of %s was woken for %s after %s, want -1", path, further, got)
+		}
+	}
+}
+
 func TestAReplicaThatDiesIsReplaced(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, 3, nil)
