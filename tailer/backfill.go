@@ -18,6 +18,8 @@ const (
 	// is told.
 	backfillWidth = 32
 	progressEvery = 200 * time.Millisecond
+	// literalPatience is by how much longer Subscribed waits for a literal pattern.
+	literalPatience = 8
 )
 
 // backfills gives new subscriptions the consumers of the streams that were there before them (webhook spec, Existing Streams).
@@ -54,7 +56,12 @@ func (t *Tailer) Subscribed(ctx context.Context, sub fsm.Subscription) {
 	if b == nil {
 		return
 	}
-	timer := time.NewTimer(t.cfg.BackfillWait)
+	wait := t.cfg.BackfillWait
+	if literal(sub) != "" {
+		// It is one HEAD, and whether the stream was there before the subscription is known only if that comes first.
+		wait *= literalPatience
+	}
+	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {
 	case <-b.over:
@@ -180,31 +187,36 @@ func (b *backfill) run(ctx context.Context) {
 	_ = b.t.insist(ctx, "backfill", b.sub.Pattern, func() error { return b.t.store.EndBackfill(ctx, b.sub) })
 }
 
-// streams returns the known streams that match, and the one that a literal pattern names.
+// streams returns the known streams that match, or the one that a literal pattern names.
 func (b *backfill) streams(ctx context.Context) ([]fsm.Known, error) {
 	pattern, err := fsm.ParsePattern(b.sub.Pattern)
 	if err != nil {
 		return nil, nil // never stored
 	}
-	found := map[string]fsm.Known{}
+	if path := literal(b.sub); path != "" {
+		return b.named(ctx, path)
+	}
+	var list []fsm.Known
+	seen := map[string]bool{}
 	err = b.t.scanKnown(ctx, fsm.AllPartitions(b.t.store.Partitions()), func(k fsm.Known) {
-		if pattern.Matches(k.Path) && b.t.tracked(k.Path) {
-			found[k.Path] = k
+		if !seen[k.Path] && pattern.Matches(k.Path) && b.t.tracked(k.Path) {
+			seen[k.Path] = true
+			list = append(list, k)
 		}
 	})
-	if err != nil {
-		return nil, err
+	return list, err
+}
+
+// named returns the one stream that a literal pattern names.
+func (b *backfill) named(ctx context.Context, path string) ([]fsm.Known, error) {
+	if !b.t.tracked(path) {
+		return nil, nil
 	}
-	if path := literal(b.sub); path != "" && b.t.tracked(path) {
-		if _, ok := found[path]; !ok {
-			found[path] = fsm.Known{Path: path, Awaited: true}
-		}
+	known, found, err := b.t.store.Known(ctx, path)
+	if !found {
+		known = fsm.Known{Path: path, Awaited: true}
 	}
-	list := make([]fsm.Known, 0, len(found))
-	for _, k := range found {
-		list = append(list, k)
-	}
-	return list, nil
+	return []fsm.Known{known}, err
 }
 
 // link gives one stream its consumer. One that was there before the subscription begins at the tail it has now; one that
