@@ -28,6 +28,15 @@ func (m *memory) forgetStream(path string) {
 	m.rewatch()
 }
 
+// fallBack has a consumer's ack lost.
+func (m *memory) fallBack(sub, path string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c := m.consumers[fsm.ConsumerID(sub, path)]
+	c.Links = map[string]fsm.Link{path: {Acked: fsm.Start, Tail: c.Links[path].Tail}}
+	m.consumers[c.ID] = c
+}
+
 func (m *memory) hinted(h fsm.Hint) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -186,6 +195,16 @@ func TestAStreamThatTheStoreHasLostIsLinkedAnew(t *testing.T) {
 		if got := len(r.woken("/a")); got != 1 {
 			t.Errorf("%d wakes", got)
 		}
+	})
+	t.Run("and what it was told of a stream that it still knows is told again", func(t *testing.T) {
+		r := newRig(t, func(c *Config) { c.Check, c.Resync = time.Hour, time.Hour }).start()
+		r.idle("/a")
+		r.up.append("/a", "seen and acked")
+		r.done(r.wake("/a", 2))
+		// The consumer has fallen back, while somebody else has noted the tail anew: an ack beyond it asks upstream, and wakes nobody.
+		r.store.fallBack("s", "/a")
+		r.store.ownership.Doubt(r.store.PartitionOf("/a"))
+		r.wake("/a", 3)
 	})
 	t.Run("by the replica that linked it, though another owns it", func(t *testing.T) {
 		r := newRig(t, func(c *Config) { c.Confirm = 100 * time.Millisecond })

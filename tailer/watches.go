@@ -166,7 +166,8 @@ func (ws *watches) read(ctx context.Context, partition int, r *reading, f func(f
 }
 
 // readAll compares the loops with a partition's whole list: what is missing is begun, what nobody is subscribed to any more is
-// dropped, and what the store has forgotten it is told again. lost says that it may have lost its latest changes.
+// dropped, and what the store has forgotten it is told again. lost says that it may have lost its latest changes: then it is told
+// everything, for a tail that it has may have been noted since, without all whom that concerns.
 func (ws *watches) readAll(ctx context.Context, partition int, r *reading, lost bool) error {
 	before := ws.generations(partition)
 	r.seq = 0
@@ -178,9 +179,9 @@ func (ws *watches) readAll(ctx context.Context, partition int, r *reading, lost 
 		}
 		told, watched := w.partitions()[partition]
 		switch {
-		case !watched, !runs && w.untoldOf(partition, entry.Tail):
+		case !watched, !runs && (lost || w.untoldOf(partition, entry.Tail)):
 			ws.watch(partition, entry.Path)
-		case told.After(entry.Tail):
+		case lost, told.After(entry.Tail):
 			w.distrust(partition)
 			signal(w.poke)
 		}

@@ -23,7 +23,7 @@ func TestTheCheckerCatchesBrokenBuilds(t *testing.T) {
 				"redisstore/lua/finish.lua", "if l and not after(seen, l.tail) then ack(c, ARGV[A + 4 + 2 * i], seen) end",
 				"if l then ack(c, ARGV[A + 4 + 2 * i], l.tail) end",
 			},
-			// On a busy machine few of its requests have an event come in the middle.
+			// On a busy machine few requests have an event come in the middle, and few workers come back too late.
 			faults: func(w *world, span time.Duration) { misbehave(behaviour{linger: 2 * time.Second})(w, 4*span) }, want: ruleLost,
 		},
 		{
@@ -55,7 +55,7 @@ func TestTheCheckerCatchesBrokenBuilds(t *testing.T) {
 				"redisstore/lua/callback.lua", "if epoch ~= c.epoch or token_epoch ~= c.epoch then return refuse('STALE_EPOCH') end",
 				"",
 			},
-			faults: misbehave(behaviour{stall: 0.5}), want: ruleZombie,
+			faults: func(w *world, span time.Duration) { misbehave(behaviour{stall: 0.5})(w, 4*span) }, want: ruleZombie,
 		},
 		{
 			name: "a wake takes back what was acknowledged",
