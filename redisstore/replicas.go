@@ -140,6 +140,7 @@ func (r *replicas) noteTime(now, asked time.Time) {
 
 // lease takes leases or, for no time, gives them back. A partition that could not be asked for stays as it is.
 func (r *replicas) lease(ctx context.Context, partitions []int, ttl time.Duration) (failure error) {
+	var doubtful []int
 	for i, res := range r.s.leases(ctx, r.id, partitions, ttl) {
 		p := partitions[i]
 		if res.err != nil {
@@ -148,8 +149,7 @@ func (r *replicas) lease(ctx context.Context, partitions []int, ttl time.Duratio
 		}
 		// Whoever had it until now knows what Redis may have lost, even if another has it by now.
 		if was, had := r.bases[p]; had && res.base > was {
-			r.s.opts.Logger.Warn("redis was restarted or has failed over and may have lost its latest changes; the epochs jump",
-				zap.Int("partition", p))
+			doubtful = append(doubtful, p)
 			r.s.ownership.Doubt(p)
 		}
 		if res.granted {
@@ -158,6 +158,10 @@ func (r *replicas) lease(ctx context.Context, partitions []int, ttl time.Duratio
 			delete(r.owned, p)
 			delete(r.bases, p)
 		}
+	}
+	if len(doubtful) > 0 {
+		r.s.opts.Logger.Warn("redis was restarted or has failed over and may have lost its latest changes; the epochs jump",
+			zap.Ints("partitions", doubtful))
 	}
 	return failure
 }

@@ -74,12 +74,12 @@ func (w *world) truth(j *journal, streams map[string]streamTruth) truth {
 }
 
 // furtherFrom returns the offset from which each stream that was subscribed to by callback has to be read: the lowest that
-// Reveille told. A subscription that Redis has lost counts from when it was made again.
+// Reveille told. One that Redis has lost counts from when it was made again: what was told before Redis was back may be of that.
 func furtherFrom(j *journal) map[link]fsm.Offset {
 	var lost time.Time
 	for _, m := range j.Marks {
-		if m.Kind == redisLost && m.From.After(lost) {
-			lost = m.From
+		if m.Kind == redisLost && m.To.After(lost) {
+			lost = m.To
 		}
 	}
 	from := map[link]fsm.Offset{}
