@@ -187,7 +187,11 @@ func (c *Consumer) goLive(env Env) {
 func (c Consumer) Observe(env Env, path string, tail Offset) (Consumer, Effects) {
 	c = c.clone()
 	c.note(path, tail)
-	if path == c.Primary && !c.HiddenAt.IsZero() {
+	switch {
+	case c.HiddenAt.IsZero():
+	case path != c.Primary:
+		return c, Effects{}
+	default:
 		c.show(env)
 	}
 	return c, Effects{Wake: c.settle(env)}
