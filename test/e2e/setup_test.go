@@ -14,7 +14,7 @@ import (
 )
 
 // soon is how long something may take that should happen at once; it is generous because the machine may be busy.
-const soon = 15 * time.Second
+const soon = 30 * time.Second
 
 // quiet is how long nothing must happen for a test to believe that nothing will.
 const quiet = 400 * time.Millisecond

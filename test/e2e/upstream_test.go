@@ -269,7 +269,7 @@ func notStormed(t *testing.T, down, up func(p *proxy)) {
 	var settled time.Time
 	harness.Eventually(t, soon, "the requests under way are over", func() error {
 		before := total()
-		if err := harness.Poll(time.Second, harness.True(func() bool { return total() > before+20 }, "few requests")); err == nil {
+		if err := harness.Poll(4*time.Second, harness.True(func() bool { return total() > before+20 }, "few requests")); err == nil {
 			return errors.New("many requests")
 		}
 		settled = time.Now()

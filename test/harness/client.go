@@ -27,7 +27,8 @@ type Client struct {
 
 // NewClient returns a client for a stream root. It closes its connections at the end of the test.
 func NewClient(t testing.TB, root string) *Client {
-	transport := &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 100}
+	// Node closes a connection that was idle for 5 s, and a POST that is sent at that moment fails.
+	transport := &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 100, IdleConnTimeout: 2 * time.Second}
 	t.Cleanup(transport.CloseIdleConnections)
 	return &Client{
 		Root: root, t: t,
