@@ -226,6 +226,23 @@ func (c *client) poll(ctx context.Context, path string, from fsm.Offset, cursor 
 	return nil
 }
 
+// readOn returns where a read from an offset leads to: the offset itself if nothing lies beyond it.
+func (c *client) readOn(ctx context.Context, path string, from fsm.Offset) (fsm.Offset, error) {
+	ctx, done := context.WithTimeout(ctx, c.headTimeout)
+	defer done()
+	res, cancel, err := c.get(ctx, path, from, "", "")
+	if err != nil {
+		return "", err
+	}
+	defer cancel()
+	defer res.Body.Close()
+	next, err := headerOffset(res.Header)
+	if err == nil && next == "" {
+		next = from
+	}
+	return next, err
+}
+
 // get sends a read. live is "long-poll", "sse" or empty for a catch-up read. The caller closes the body and calls the
 // returned cancel. The error is errGone, a statusError, or what the connection died of.
 func (c *client) get(

@@ -288,8 +288,8 @@ func (w *watch) run(ctx context.Context) {
 func (w *watch) head(ctx context.Context) (fsm.StreamInfo, error) { return w.t.look(ctx, w.path) }
 
 // note tells the store the tail that a HEAD showed, in each partition that does not know it yet. It returns what is true
-// of the stream in the end: a tail behind one that was seen before is asked for again, and if it stays behind, the
-// stream is a new one under an old name and its consumers start over.
+// of the stream in the end: a tail behind one that was seen before is asked for again, and if it stays behind and nothing can be
+// read beyond it, the stream is a new one under an old name and its consumers start over.
 func (w *watch) note(ctx context.Context, info fsm.StreamInfo) (fsm.StreamInfo, error) {
 	behind := map[int]fsm.Offset{}
 	for partition, told := range w.partitions() {
@@ -309,6 +309,13 @@ func (w *watch) note(ctx context.Context, info fsm.StreamInfo) (fsm.StreamInfo, 
 	}
 	// Every tail in behind was noted before this HEAD, so a tail behind it cannot be old news.
 	info, err := w.t.HeadAnew(ctx, w.path)
+	if err == nil && info.Exists && !info.TTL {
+		// A server may have more to read than its HEAD says: one that was interrupted in an append, say. Its stream is the same one.
+		var end fsm.Offset
+		if end, err = w.t.readOn(ctx, w.path, info.Tail); end.After(info.Tail) {
+			info.Tail = end
+		}
+	}
 	if err != nil || !info.Exists {
 		return info, err
 	}

@@ -182,6 +182,34 @@ func TestADeletedStreamHidesItsConsumersAtOnce(t *testing.T) {
 	})
 }
 
+func TestAStreamOfWhichMoreCanBeReadThanItsHeadSaysIsTheSame(t *testing.T) {
+	modes(t, func(t *testing.T, mode func(*Config)) {
+		r := newRig(t, mode).start()
+		r.idle("/a")
+		r.up.append("/a", "1", "2")
+		w := r.wake("/a", 2)
+		r.until("the tail is noted", func() bool { c, _ := r.store.consumer("s", "/a"); return c.Links["/a"].Tail == offsetOf(2) })
+		r.up.setFault(func(w http.ResponseWriter, r *http.Request) bool {
+			if r.Method != http.MethodHead {
+				return false
+			}
+			w.Header().Set(headerNextOffset, string(offsetOf(1)))
+			return true
+		})
+		heads := r.up.count(r.up.heads, "/a")
+		r.until("HEAD has said so again and again", func() bool { return r.up.count(r.up.heads, "/a") > heads+6 })
+		r.done(w)
+		if c, _ := r.store.consumer("s", "/a"); c.Links["/a"].Acked == fsm.Start || c.Epoch != w.Epoch && len(r.woken("/a")) > 3 {
+			t.Errorf("the consumer has started over: %+v", c)
+		}
+		if n := r.store.count("Restart"); n != 0 {
+			t.Errorf("it was taken for a new stream %d times", n)
+		}
+		r.up.append("/a", "3")
+		r.until("what comes next is seen", func() bool { c, _ := r.store.consumer("s", "/a"); return c.Links["/a"].Tail == offsetOf(3) })
+	})
+}
+
 func TestATailThatMovedBackIsANewStreamUnderAnOldName(t *testing.T) {
 	r := newRig(t).start()
 	r.idle("/a")
