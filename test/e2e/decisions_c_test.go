@@ -184,7 +184,7 @@ func TestDecisionsOnTheFailureClock(t *testing.T) {
 
 func TestDecisionsOnTheFailureClockOverARestart(t *testing.T) {
 	t.Parallel()
-	const gcAfter = 6 * time.Second
+	const gcAfter = 15 * time.Second
 	e := start(t, options{settings: map[string]string{"REVEILLE_GC_AFTER": gcAfter.String()}})
 	t.Run("D9: the failure clock survives a restart, and when its time is up the consumer is removed", func(t *testing.T) {
 		s := e.trial(t)

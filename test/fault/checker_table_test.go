@@ -237,6 +237,11 @@ func TestTheCheckerFindsEachViolation(t *testing.T) {
 			byTheBook(s)
 			s.call(two, "2", false, string(fsm.CodeInvalidOffset))
 		}},
+		{name: "an offset that was read and lies beyond the end that the stream server itself tells", tell: func(s *story) {
+			byTheBook(s)
+			s.call(two, "2", false, string(fsm.CodeInvalidOffset))
+			s.contradicted("/jobs/1")
+		}},
 		{name: "a token that is refused", want: []string{ruleRefused}, tell: func(s *story) {
 			byTheBook(s)
 			s.call(two, "", false, string(fsm.CodeTokenInvalid))

@@ -268,11 +268,24 @@ func (c *checker) refusals() {
 				if !c.marked(maybeGone, t.Sent, t.Answered) && !c.lostBetween(t.Sent, t.Answered) {
 					c.violate(ruleGone, "%v: a callback sent at %s was told so", k.wakeRef, stamp(t.Sent))
 				}
+			case fsm.CodeInvalidOffset:
+				if !c.contradicted(k.Acks) {
+					c.violate(ruleRefused, "%v: %s", k.wakeRef, t.Code)
+				}
 			default:
 				c.violate(ruleRefused, "%v: %s", k.wakeRef, t.Code)
 			}
 		}
 	}
+}
+
+func (c *checker) contradicted(acks map[string]fsm.Offset) bool {
+	for path := range acks {
+		if c.j.Contradicted[path] {
+			return true
+		}
+	}
+	return false
 }
 
 // final checks how the consumers stand in the end.

@@ -1,6 +1,7 @@
 package fault
 
 import (
+	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -18,6 +19,10 @@ type journal struct {
 	Dones    []syncDone
 	Appends  []written
 	Marks    []mark
+	// Contradicted are the streams that can be read to an offset beyond the one that the stream server's own HEAD says is the
+	// tail, as a worker saw it past all links: the reference server does so after an append that was interrupted, until it is
+	// restarted. An ack of what was read is then rightly refused.
+	Contradicted map[string]bool
 }
 
 // wakeRef names a wake.
@@ -140,6 +145,15 @@ func (j *journal) mark(kind markKind, from, to time.Time) {
 }
 
 // began notes a callback before its first try is sent.
+func (j *journal) contradicted(path string) {
+	j.note(func(j *journal) {
+		if j.Contradicted == nil {
+			j.Contradicted = map[string]bool{}
+		}
+		j.Contradicted[path] = true
+	})
+}
+
 func (j *journal) began(c *call) { j.note(func(j *journal) { j.Calls = append(j.Calls, c) }) }
 
 // tried notes a try. It is noted as soon as it is sent, with what became of it unknown, and settled later.
@@ -163,7 +177,7 @@ func (j *journal) copy() *journal {
 	c := &journal{
 		Arrivals: append([]arrival(nil), j.Arrivals...), Reads: append([]reading(nil), j.Reads...),
 		Dones: append([]syncDone(nil), j.Dones...), Appends: append([]written(nil), j.Appends...),
-		Marks: append([]mark(nil), j.Marks...),
+		Marks: append([]mark(nil), j.Marks...), Contradicted: maps.Clone(j.Contradicted),
 	}
 	for _, k := range j.Calls {
 		d := *k

@@ -287,6 +287,19 @@ func (t *task) work(b behaviour) {
 	t.call(final)
 }
 
+// compare notes which streams end, as the stream server itself says, before what was read of them.
+func (w *world) compare(acks []harness.StreamOffset) {
+	for _, ack := range acks {
+		res, err := w.direct.Try(w.ctx, http.MethodHead, ack.Path, "")
+		if err != nil || res.Status != http.StatusOK {
+			continue
+		}
+		if fsm.Offset(ack.Offset).After(fsm.Offset(res.Header.Get("Stream-Next-Offset"))) {
+			w.journal.contradicted(ack.Path)
+		}
+	}
+}
+
 // call sends a callback until it has a definite answer, and says whether that was a success.
 func (t *task) call(cb harness.Callback) bool {
 	w := t.k.w
@@ -310,6 +323,9 @@ func (t *task) call(cb harness.Callback) bool {
 			}
 			return true
 		default:
+			if fsm.Code(a.Error.Code) == fsm.CodeInvalidOffset {
+				w.compare(cb.Acks)
+			}
 			settle(a.Error.Code, nil)
 			if fsm.Code(a.Error.Code) != fsm.CodeTokenExpired {
 				return false
