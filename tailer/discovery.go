@@ -106,6 +106,10 @@ func at(tail fsm.Offset) func(fsm.Subscription) fsm.Offset {
 func (t *Tailer) adopt(
 	ctx context.Context, path string, tail fsm.Offset, already []subscriptionKey, from func(fsm.Subscription) fsm.Offset,
 ) error {
+	if t.watches.find(path) != nil {
+		// Its loop may be about to hide the stream's consumers for a 404 from before: what it has seen is void from here on.
+		t.watches.watch(t.store.PartitionOf(path), path)
+	}
 	catalog := t.store.Catalog()
 	done := slices.Clone(already)
 	link := func() (version int64, err error) {
