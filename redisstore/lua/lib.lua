@@ -79,13 +79,16 @@ local function batch(scan, key, cursor, count)
 end
 
 -- fence returns what new epochs lie above (fsm.Fence). Another life may have lost wakes of the one before.
+local fenced
 local function fence()
+  if fenced then return fenced end
   local meta = redis.call('HMGET', P .. 'meta', 'life', 'base')
   local base = tonumber(meta[2] or '0')
   if life() ~= meta[1] then
     if meta[1] or LASTING then base = math.max(base + 1024000, now * 1024) end
     redis.call('HSET', P .. 'meta', 'life', life(), 'base', int(base))
   end
+  fenced = base
   return base
 end
 
