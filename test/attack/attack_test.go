@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -89,47 +90,43 @@ func TestEndpointsThatNeverAnswer(t *testing.T) {
 		inFlight = 64
 		settings["REVEILLE_MAX_IN_FLIGHT"], settings["REVEILLE_MAX_IN_FLIGHT_PER_SUBSCRIPTION"] = "64", "8"
 	}
-	var hole *badServer
+	var bad *attacker
 	attack{
 		name:     fmt.Sprintf("%d endpoints that never answer", n),
 		settings: settings,
 		// A request in flight costs a connection and its buffers, some 20 KiB; a wake that waits less than 2 KiB.
 		peak: size(80, 250), files: inFlight + filesKept, lull: 2 * time.Minute, ratio: 2,
 		prepare: func(r *rig) {
-			hole = newBadServer(r.t, silent)
-			r.subscribeMany(n, func(i int) string { return fmt.Sprintf("%s/%d", hole.url, i) })
+			bad = startAttacker(r.t, order{Behaviours: []string{"silent"}})
+			hole := bad.account().Endpoints[0].URL
+			r.subscribeMany(n, func(i int) string { return fmt.Sprintf("%s/%d", hole, i) })
 		},
 		begin: func(r *rig) func() {
 			r.wakeMany(n)
-			harness.Eventually(r.t, harness.Wait, "they hold what they can get", harness.True(func() bool { return hole.open() >= inFlight*3/4 }, "not yet"))
-			return hole.close
+			harness.Eventually(r.t, harness.Wait, "they hold what they can get", harness.True(func() bool { return bad.account().Endpoints[0].Open >= inFlight*3/4 }, "not yet"))
+			return bad.end
 		},
 	}.run(t)
 }
 
 func TestAnswersOfUnlimitedSize(t *testing.T) {
 	n := size(100, 1_000)
-	var servers []*badServer
+	var bad *attacker
 	attack{
 		name: fmt.Sprintf("%d endpoints with answers without end", n),
 		// An answer is read up to 64 KiB, its header too.
 		peak: size(80, 200), files: size(100, 1000) + filesKept, lull: 2 * time.Minute, ratio: 2,
 		prepare: func(r *rig) {
-			for _, behave := range []behaviour{endlessBody, endlessHeader, endlessInformation, trickledBody, trickledHeader} {
-				servers = append(servers, newBadServer(r.t, behave))
-			}
-			r.subscribeMany(n, func(i int) string { return fmt.Sprintf("%s/%d", servers[i%len(servers)].url, i) })
+			bad = startAttacker(r.t, order{Behaviours: endless})
+			endpoints := bad.account().Endpoints
+			r.subscribeMany(n, func(i int) string { return fmt.Sprintf("%s/%d", endpoints[i%len(endpoints)].URL, i) })
 		},
 		begin: func(r *rig) func() {
 			r.wakeMany(n)
-			for _, s := range servers {
-				harness.Eventually(r.t, harness.Wait, "they answer", harness.True(func() bool { return s.seen() > 0 }, "not yet"))
-			}
-			return func() {
-				for _, s := range servers {
-					s.close()
-				}
-			}
+			harness.Eventually(r.t, harness.Wait, "they answer", harness.True(func() bool {
+				return !slices.ContainsFunc(bad.account().Endpoints, func(e endpoint) bool { return e.Seen == 0 })
+			}, "not yet"))
+			return bad.end
 		},
 	}.run(t)
 }
@@ -195,7 +192,7 @@ func slowAttack(n int) attack {
 			callback := strings.TrimPrefix(live.Callback, r.rev.URL)
 			authorized := "Authorization: Bearer " + live.Token + "\r\n"
 			body := "Content-Type: application/json\r\nContent-Length: 1000\r\n\r\n"
-			return slowClients(r.t, host, n, []slowClient{
+			bad := startAttacker(r.t, order{Host: host, Clients: n, Kinds: []slowClient{
 				{"header that stops", "POST " + callback + " HTTP/1.1\r\nHost: x\r\n", ""},
 				{"header that trickles", "POST " + callback + " HTTP/1.1\r\nHost: x\r\nX-Slow: ", "x"},
 				{"callback whose body does not come", "POST " + callback + " HTTP/1.1\r\nHost: x\r\n" + authorized + body, ""},
@@ -203,7 +200,9 @@ func slowAttack(n int) attack {
 				{"subscription whose body trickles", "PUT /live?subscription=slow HTTP/1.1\r\nHost: x\r\n" + body, " "},
 				{"append through the gateway whose body trickles", "POST /live HTTP/1.1\r\nHost: x\r\n" + body, " "},
 				{"answers that are not read", strings.Repeat("GET /**?subscriptions HTTP/1.1\r\nHost: x\r\n\r\n", 200), "G"},
-			})
+			}})
+			harness.Eventually(r.t, harness.Wait, "the slow clients are there", harness.True(func() bool { return bad.account().Begun >= int64(n) }, "not yet"))
+			return bad.end
 		},
 	}
 }

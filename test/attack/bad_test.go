@@ -8,10 +8,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"testing"
 	"time"
-
-	"reveille/test/harness"
 )
 
 // behaviour deals with one request on a connection, until that is closed.
@@ -19,25 +16,20 @@ type behaviour func(c net.Conn)
 
 // badServer is an endpoint that does not behave.
 type badServer struct {
-	url string
-
-	listener net.Listener
+	url      string
 	requests atomic.Int64
-	wg       sync.WaitGroup
 
-	mu     sync.Mutex
-	conns  map[net.Conn]struct{}
-	closed bool
+	mu    sync.Mutex
+	conns map[net.Conn]struct{}
 }
 
-func newBadServer(t *testing.T, behave behaviour) *badServer {
-	t.Helper()
+func newBadServer(behave behaviour) (*badServer, error) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
-	s := &badServer{url: "http://" + ln.Addr().String(), listener: ln, conns: map[net.Conn]struct{}{}}
-	s.wg.Go(func() {
+	s := &badServer{url: "http://" + ln.Addr().String(), conns: map[net.Conn]struct{}{}}
+	go func() {
 		for {
 			c, err := ln.Accept()
 			if err != nil {
@@ -45,20 +37,15 @@ func newBadServer(t *testing.T, behave behaviour) *badServer {
 			}
 			s.serve(c, behave)
 		}
-	})
-	t.Cleanup(s.close)
-	return s
+	}()
+	return s, nil
 }
 
 func (s *badServer) serve(c net.Conn, behave behaviour) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
-		_ = c.Close()
-		return
-	}
 	s.conns[c] = struct{}{}
-	s.wg.Go(func() {
+	go func() {
 		if r, err := http.ReadRequest(bufio.NewReader(c)); err == nil {
 			_, _ = io.Copy(io.Discard, r.Body)
 			s.requests.Add(1)
@@ -68,29 +55,24 @@ func (s *badServer) serve(c net.Conn, behave behaviour) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		delete(s.conns, c)
-	})
+	}()
 }
 
-// open is how many connections are open, seen how many requests have come.
+// open is how many connections are open.
 func (s *badServer) open() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.conns)
 }
 
-func (s *badServer) seen() int64 { return s.requests.Load() }
-
-// close cuts all connections and takes no more.
-func (s *badServer) close() {
-	s.mu.Lock()
-	s.closed = true
-	for c := range s.conns {
-		_ = c.Close()
+// behaviours by name; endless are those whose answers have no end.
+var (
+	behaviours = map[string]behaviour{
+		"silent": silent, "endless body": endlessBody, "endless header": endlessHeader, "endless information": endlessInformation,
+		"trickled body": trickledBody, "trickled header": trickledHeader,
 	}
-	s.mu.Unlock()
-	_ = s.listener.Close()
-	s.wg.Wait()
-}
+	endless = []string{"endless body", "endless header", "endless information", "trickled body", "trickled header"}
+)
 
 // silent never answers.
 func silent(c net.Conn) { _, _ = io.Copy(io.Discard, c) }
@@ -128,36 +110,26 @@ func trickledBody(c net.Conn)   { trickle(c, ok+"\r\n", "x") }
 func trickledHeader(c net.Conn) { trickle(c, ok+"X-Slow: ", "x") }
 
 // slowClient sends the beginning of something and then a little more each second, if anything.
-type slowClient struct{ name, first, again string }
+type slowClient struct{ Name, First, Again string }
 
-// slowClients keeps n connections of slow clients open until the function that it returns is called: one that is closed is
-// replaced by another. It waits until they are there.
-func slowClients(t *testing.T, host string, n int, kinds []slowClient) (end func()) {
-	t.Helper()
-	stop := make(chan struct{})
-	var begun atomic.Int64
-	var wg sync.WaitGroup
+// startSlowClients keeps n connections of slow clients open for as long as the process lasts: one that is closed is replaced by
+// another. It returns the count of those that were made.
+func startSlowClients(host string, n int, kinds []slowClient) *atomic.Int64 {
+	begun := &atomic.Int64{}
 	for i := range n {
 		kind := kinds[i%len(kinds)]
-		wg.Go(func() {
+		go func() {
 			for {
-				slowly(host, kind, stop, &begun)
-				select {
-				case <-stop:
-					return
-				case <-time.After(time.Second):
-				}
+				slowly(host, kind, begun)
+				time.Sleep(time.Second)
 			}
-		})
+		}()
 	}
-	end = sync.OnceFunc(func() { close(stop); wg.Wait() })
-	t.Cleanup(end)
-	harness.Eventually(t, harness.Wait, "the slow clients are there", harness.True(func() bool { return begun.Load() >= int64(n) }, "not yet"))
-	return end
+	return begun
 }
 
 // slowly is one connection of a slow client.
-func slowly(host string, kind slowClient, stop <-chan struct{}, begun *atomic.Int64) {
+func slowly(host string, kind slowClient, begun *atomic.Int64) {
 	c, err := net.DialTimeout("tcp", host, 10*time.Second)
 	if err != nil {
 		return
@@ -165,10 +137,10 @@ func slowly(host string, kind slowClient, stop <-chan struct{}, begun *atomic.In
 	defer func() { _ = c.Close() }()
 	_ = c.(*net.TCPConn).SetReadBuffer(4 << 10)
 	_ = c.SetWriteDeadline(time.Now().Add(10 * time.Second))
-	_, _ = io.WriteString(c, kind.first)
+	_, _ = io.WriteString(c, kind.First)
 	begun.Add(1)
 	gone := make(chan struct{})
-	if !strings.HasPrefix(kind.name, "answers") { // that one reads nothing
+	if !strings.HasPrefix(kind.Name, "answers") { // that one reads nothing
 		go func() {
 			defer close(gone)
 			_, _ = io.Copy(io.Discard, c)
@@ -178,14 +150,12 @@ func slowly(host string, kind slowClient, stop <-chan struct{}, begun *atomic.In
 	defer tick.Stop()
 	for {
 		select {
-		case <-stop:
-			return
 		case <-gone:
 			return
 		case <-tick.C:
 		}
 		_ = c.SetWriteDeadline(time.Now().Add(10 * time.Second))
-		if _, err := io.WriteString(c, kind.again); err != nil {
+		if _, err := io.WriteString(c, kind.Again); err != nil {
 			return
 		}
 	}
