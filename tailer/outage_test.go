@@ -218,13 +218,14 @@ func TestThoseThatWaitedForTheirTurnDoNotAskAnUpstreamThatIsDown(t *testing.T) {
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	var looks sync.WaitGroup
-	for n := range 3 * looksMax {
+	bound := int32(r.room.bound)
+	for n := range 3 * roomMax {
 		looks.Go(func() { _, _ = r.look(ctx, fmt.Sprint("/", n)) })
 	}
 	r.until("upstream counts as down", r.health.isDown)
-	r.until("those under way are over", func() bool { return len(r.looking) == 0 })
-	if n := asked.Load(); n > looksMax+looksMax/2 {
-		t.Errorf("%d streams were asked for, want about %d", n, looksMax)
+	r.until("those under way are over", func() bool { return r.room.seats() == 0 })
+	if n := asked.Load(); n > 3*bound {
+		t.Errorf("%d streams were asked for, want about %d", n, bound)
 	}
 	cancel()
 	looks.Wait()

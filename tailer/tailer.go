@@ -142,7 +142,7 @@ type Tailer struct {
 	health  *health
 	slots   *slots
 	sweep   *rate
-	looking chan struct{}
+	room    *room
 	watches *watches
 
 	linked    *lru.Cache[string, linked]
@@ -161,8 +161,6 @@ type Tailer struct {
 const (
 	// linkedMax is how many streams are remembered as known and linked, deletesMax how many as just deleted or forgotten.
 	linkedMax, deletesMax = 100_000, 10_000
-	// looksMax is how many HEADs the loops have under way at a time.
-	looksMax = 256
 )
 
 // New returns a Tailer that does nothing until Run; its fsm.Upstream methods work at once.
@@ -173,7 +171,7 @@ func New(cfg Config) (*Tailer, error) {
 	}
 	t := &Tailer{
 		client: newClient(cfg), cfg: cfg, log: cfg.Logger, store: cfg.Store, health: newHealth(cfg),
-		slots: newSlots(cfg.MaxLive), sweep: newRate(cfg.SweepRate), looking: make(chan struct{}, looksMax),
+		slots: newSlots(cfg.MaxLive), sweep: newRate(cfg.SweepRate), room: newRoom(),
 	}
 	var err error
 	if t.linked, err = lru.New[string, linked](linkedMax); err != nil {
@@ -235,18 +233,22 @@ func (t *Tailer) look(ctx context.Context, path string) (fsm.StreamInfo, error) 
 		if err != nil {
 			return fsm.StreamInfo{}, err
 		}
-		select {
-		case t.looking <- struct{}{}:
-		case <-ctx.Done():
-			done(ctx.Err())
-			return fsm.StreamInfo{}, ctx.Err()
+		leave, err := t.room.enter(ctx)
+		if err != nil {
+			done(err)
+			return fsm.StreamInfo{}, err
 		}
+		began := time.Now()
 		if !probes && t.health.isDown() { // it came down while this one waited for its turn
-			<-t.looking
+			leave(noAnswer)
 			continue
 		}
 		info, err := t.Head(ctx, path)
-		<-t.looking
+		if err == nil {
+			leave(time.Since(began))
+		} else {
+			leave(noAnswer)
+		}
 		done(err)
 		return info, err
 	}

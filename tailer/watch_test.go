@@ -462,7 +462,7 @@ func TestAnUpstreamThatIsDownIsAskedByOneProbeAtATime(t *testing.T) {
 	r.up.CloseClientConnections()
 	r.until("upstream counts as down", func() bool { r.health.mu.Lock(); defer r.health.mu.Unlock(); return r.health.down })
 	// Those that were on their way at that moment come to an end; from then on there is one at a time.
-	r.until("only one asks", func() bool { return len(r.looking) <= 1 })
+	r.until("only one asks", func() bool { return r.room.seats() <= 1 })
 	var now, most, all atomic.Int32
 	r.up.setFault(func(_ http.ResponseWriter, req *http.Request) bool {
 		most.Store(max(most.Load(), now.Add(1)))

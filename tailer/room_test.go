@@ -1,0 +1,115 @@
+package tailer
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// seats is how many are taken.
+func (r *room) seats() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.taken
+}
+
+// crowd has n looks at a server that answers width of them at a time, each in d, and returns the most that stood in line there.
+func crowd(t *testing.T, r *room, n, width int, d time.Duration) (most int) {
+	t.Helper()
+	var mu sync.Mutex
+	under := 0
+	server := make(chan struct{}, width)
+	var g sync.WaitGroup
+	for range n {
+		g.Go(func() {
+			leave, err := r.enter(t.Context())
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			began := time.Now()
+			mu.Lock()
+			under++
+			most = max(most, under)
+			mu.Unlock()
+			server <- struct{}{}
+			time.Sleep(d)
+			<-server
+			mu.Lock()
+			under--
+			mu.Unlock()
+			leave(time.Since(began))
+		})
+	}
+	g.Wait()
+	return most
+}
+
+func TestRoomIsWhatUpstreamAnswersWithoutALine(t *testing.T) {
+	for _, c := range []struct {
+		name        string
+		width       int
+		each        time.Duration
+		least, most int
+	}{
+		{"a server with one thread", 1, time.Millisecond, 2, 20},
+		{"a server that is far away and wide", 1000, 20 * time.Millisecond, 100, roomMax},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRoom()
+				crowd(t, r, 10_000, c.width, c.each)
+				if most := crowd(t, r, 1_000, c.width, c.each); most < c.least || most > c.most {
+					t.Errorf("%d at a time, want %d to %d", most, c.least, c.most)
+				}
+				if r.taken != 0 || r.waiting.Len() != 0 {
+					t.Errorf("%d seats are taken, %d wait", r.taken, r.waiting.Len())
+				}
+			})
+		})
+	}
+}
+
+func TestOnesThatHangMakeRoomForOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRoom()
+		r.bound = roomMin
+		for range roomMin {
+			if _, err := r.enter(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		began := time.Now()
+		leave, err := r.enter(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took != seatTime {
+			t.Errorf("it waited %s, want %s", took, seatTime)
+		}
+		leave(time.Millisecond)
+	})
+}
+
+func TestOneThatGivesUpWaitingTakesNoSeat(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRoom()
+		r.bound = 1
+		leave, err := r.enter(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), seatTime/2)
+		defer cancel()
+		if _, err := r.enter(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("%v, want the context's error", err)
+		}
+		leave(time.Millisecond)
+		if r.taken != 0 || r.waiting.Len() != 0 {
+			t.Errorf("%d seats are taken, %d wait", r.taken, r.waiting.Len())
+		}
+	})
+}
