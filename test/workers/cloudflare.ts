@@ -33,14 +33,14 @@ export default {
     if (!(await isSigned(request.headers.get("Webhook-Signature"), body, env.WEBHOOK_SECRET))) {
       return new Response("bad signature\n", { status: 401 })
     }
-    ctx.waitUntil(work(JSON.parse(body) as Wake, env))
+    ctx.waitUntil(work(JSON.parse(body) as Wake, env, request.headers.get("traceparent")))
     return new Response(null, { status: 202 })
   },
 }
 
 // The platform allows 30 s after the answer. What is not acknowledged by then comes again with another wake.
-async function work(wake: Wake, env: Env): Promise<void> {
-  const callbacks = new Callbacks(wake)
+async function work(wake: Wake, env: Env, traceparent: string | null): Promise<void> {
+  const callbacks = new Callbacks(wake, traceparent)
   // The first callback claims the wake. Its answer has the present offsets, which may be beyond those of the wake.
   const streams = await callbacks.send({ wake_id: wake.wake_id })
   if (!streams) return
@@ -71,9 +71,11 @@ async function* read(url: string, offset: string): AsyncGenerator<{ messages: un
 // Callbacks sends the callbacks of one wake, each with the token that the answer to the one before it held.
 class Callbacks {
   private token: string
+  private readonly trace: Record<string, string>
 
-  constructor(private readonly wake: Wake) {
+  constructor(private readonly wake: Wake, traceparent: string | null) {
     this.token = wake.token
+    this.trace = traceparent ? { traceparent } : {} // shows the callbacks in the trace of the wake
   }
 
   // Returns the streams with their offsets, or undefined if this wake is not ours any more: then stop, without a word.
@@ -81,9 +83,15 @@ class Callbacks {
     for (let attempt = 1; ; attempt++) {
       const response = await fetch(this.wake.callback, {
         method: "POST",
-        headers: { "Content-Type": "application/json", Authorization: `Bearer ${this.token}` },
+        headers: { "Content-Type": "application/json", Authorization: `Bearer ${this.token}`, ...this.trace },
         body: JSON.stringify({ epoch: this.wake.epoch, ...fields }),
       })
+      // It cannot be taken now. Every callback may be repeated: it has the same effect once.
+      if (response.status === 503 && attempt <= 5) {
+        await response.body?.cancel()
+        await new Promise((go) => setTimeout(go, 1000 * Number(response.headers.get("Retry-After") ?? 1)))
+        continue
+      }
       const answer = (await response.json()) as {
         token?: string
         streams?: StreamOffset[]
@@ -92,9 +100,10 @@ class Callbacks {
       if (answer.token) this.token = answer.token
       if (response.ok) return answer.streams ?? []
       // 409: another instance is at work, or the wake is over. 410: the stream or the subscription was deleted.
-      if (response.status === 409 || response.status === 410) return undefined
+      const over = ["STALE_EPOCH", "ALREADY_CLAIMED", "CONSUMER_GONE"]
+      if (over.includes(answer.error?.code ?? "")) return undefined
       // The token is good for an hour. The answer to an expired one holds a new one: the same callback again.
-      if (answer.error?.code === "TOKEN_EXPIRED" && attempt === 1) continue
+      if (answer.error?.code === "TOKEN_EXPIRED" && attempt <= 5) continue
       // Anything else ends this run. Reveille wakes us again, from what was acknowledged, after 45 s without a callback.
       throw new Error(`callback: ${response.status} ${answer.error?.code} ${answer.error?.message}`)
     }

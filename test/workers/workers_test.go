@@ -6,12 +6,10 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -24,10 +22,19 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const folder = "test/workers"
 
-var examples = []struct{ name, host string }{
-	{"Cloudflare Workers", "host-cloudflare.mjs"},
-	{"AWS Lambda", "host-lambda.mjs"},
+// starter starts an example for the subscription of a secret and a stream server.
+type starter func(t *testing.T, secret, streams string) *harness.NodeScript
+
+type example struct {
+	name  string
+	start starter
 }
+
+var (
+	// callers use the callback API.
+	callers  = []example{{"Cloudflare Workers", script("host-cloudflare.mjs")}, {"Go", startGoWorker}}
+	examples = append(slices.Clone(callers), example{"AWS Lambda", script("host-lambda.mjs")})
+)
 
 // quiet is how long nothing must happen for a consumer to count as at rest.
 const quiet = 500 * time.Millisecond
@@ -46,7 +53,7 @@ func TestExampleWorkersProcessEveryEventAndComeToRest(t *testing.T) {
 			// The recorder stands in front of the example and shows what Reveille sends to it.
 			recorder := harness.NewWorker(t)
 			sub := api.Subscribe("/agents/*", "example", recorder)
-			host := startHost(t, example.host, sub.Secret, server.StreamRoot)
+			host := example.start(t, sub.Secret, server.StreamRoot)
 			recorder.Answer(forwardTo(t, host.URL))
 
 			api.Create("/agents/task-1")
@@ -85,7 +92,7 @@ func TestExampleWorkersRefuseWakesThatAreNotSigned(t *testing.T) {
 	}
 	for _, example := range examples {
 		t.Run(example.name, func(t *testing.T) {
-			host := startHost(t, example.host, "whsec_test", "http://127.0.0.1:1")
+			host := example.start(t, "whsec_test", "http://127.0.0.1:1")
 			c := harness.NewClient(t, host.URL)
 			for _, tc := range cases {
 				res := c.Do(http.MethodPost, "/", string(body), "Webhook-Signature", tc.signature)
@@ -97,73 +104,59 @@ func TestExampleWorkersRefuseWakesThatAreNotSigned(t *testing.T) {
 	}
 }
 
-func TestCloudflareExampleObeysTheCallbackErrors(t *testing.T) {
+func TestExampleWorkersObeyTheCallbackErrors(t *testing.T) {
 	const success = `{"ok":true,"token":"t-next","streams":[]}`
 	refused := func(code, token string) string {
 		return fmt.Sprintf(`{"ok":false,"error":{"code":%q,"message":"…"},"token":%q}`, code, token)
 	}
-	type answer struct {
-		status int
-		body   string
-	}
 	cases := []struct {
 		name    string
-		answers []answer
+		answers []callbackAnswer
 		want    []string // the tokens of the callbacks that it sends
 	}{
-		{"each callback has the newest token", []answer{{200, success}, {200, success}}, []string{"t-first", "t-next"}},
+		{"each callback has the newest token", []callbackAnswer{{200, success}, {200, success}}, []string{"t-first", "t-next"}},
 		{
 			"an expired token is replaced by the one of the answer and the callback sent again",
-			[]answer{{401, refused("TOKEN_EXPIRED", "t-fresh")}, {200, success}, {200, success}},
+			[]callbackAnswer{{401, refused("TOKEN_EXPIRED", "t-fresh")}, {200, success}, {200, success}},
 			[]string{"t-first", "t-fresh", "t-next"},
 		},
-		{"a stale epoch ends the work", []answer{{409, refused("STALE_EPOCH", "t-x")}}, []string{"t-first"}},
-		{"a wake that is another's ends the work", []answer{{409, refused("ALREADY_CLAIMED", "t-x")}}, []string{"t-first"}},
-		{"a consumer that is gone ends the work", []answer{{410, refused("CONSUMER_GONE", "")}}, []string{"t-first"}},
-		{"a forged token is not tried again", []answer{{401, refused("TOKEN_INVALID", "")}}, []string{"t-first"}},
+		{
+			"a callback that cannot be taken now is sent again",
+			[]callbackAnswer{{503, refused("UNAVAILABLE", "")}, {200, success}, {200, success}},
+			[]string{"t-first", "t-first", "t-next"},
+		},
+		{"a stale epoch ends the work", []callbackAnswer{{409, refused("STALE_EPOCH", "t-x")}}, []string{"t-first"}},
+		{"a wake that is another's ends the work", []callbackAnswer{{409, refused("ALREADY_CLAIMED", "t-x")}}, []string{"t-first"}},
+		{"a consumer that is gone ends the work", []callbackAnswer{{410, refused("CONSUMER_GONE", "")}}, []string{"t-first"}},
+		{"a forged token is not tried again", []callbackAnswer{{401, refused("TOKEN_INVALID", "")}}, []string{"t-first"}},
 	}
-	host := startHost(t, "host-cloudflare.mjs", "whsec_test", "http://127.0.0.1:1")
-	c := harness.NewClient(t, host.URL)
-	for _, tc := range cases {
-		t.Run(tc.name, func(t *testing.T) {
-			var mu sync.Mutex
-			var tokens []string
-			callbacks := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				mu.Lock()
-				defer mu.Unlock()
-				tokens = append(tokens, strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "))
-				if len(tokens) > len(tc.answers) {
-					w.WriteHeader(http.StatusTeapot)
-					return
-				}
-				a := tc.answers[len(tokens)-1]
-				w.WriteHeader(a.status)
-				_, _ = io.WriteString(w, a.body)
-			}))
-			defer callbacks.Close()
-			defer callbacks.CloseClientConnections()
-			sent := func() []string {
-				mu.Lock()
-				defer mu.Unlock()
-				return slices.Clone(tokens)
-			}
-
-			body, err := json.Marshal(harness.Payload{
-				ConsumerID: "s:%2Fa", Epoch: 1, WakeID: "w_1", Callback: callbacks.URL, Token: "t-first",
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			res := c.Do(http.MethodPost, "/", string(body), "Webhook-Signature", harness.Sign("whsec_test", time.Now(), body))
-			if res.Status != http.StatusAccepted {
-				t.Errorf("status %d, want 202", res.Status)
-			}
-			harness.Eventually(t, harness.Wait, "the callbacks", harness.True(
-				func() bool { return len(sent()) >= len(tc.want) }, "too few callbacks"))
-			harness.Never(t, quiet/2, "another callback", harness.True(
-				func() bool { return len(sent()) > len(tc.want) }, "no more callbacks"))
-			if got := sent(); !slices.Equal(got, tc.want) {
-				t.Errorf("callbacks with the tokens %q, want %q", got, tc.want)
+	for _, example := range callers {
+		t.Run(example.name, func(t *testing.T) {
+			host := example.start(t, "whsec_test", "http://127.0.0.1:1")
+			c := harness.NewClient(t, host.URL)
+			for n, tc := range cases {
+				t.Run(tc.name, func(t *testing.T) {
+					t.Parallel() // so that the pauses before a repetition pass at the same time
+					callbacks := answerCallbacks(t, tc.answers)
+					body, err := json.Marshal(harness.Payload{
+						ConsumerID: fmt.Sprintf("s%d:%%2Fa", n), Epoch: 1, WakeID: "w_1", Callback: callbacks.url, Token: "t-first",
+					})
+					if err != nil {
+						t.Fatal(err)
+					}
+					res := c.Do(http.MethodPost, "/", string(body), "traceparent", traceparent,
+						"Webhook-Signature", harness.Sign("whsec_test", time.Now(), body))
+					if res.Status != http.StatusAccepted {
+						t.Errorf("status %d, want 202", res.Status)
+					}
+					harness.Eventually(t, harness.Wait, "the callbacks", harness.True(
+						func() bool { return len(callbacks.sent()) >= len(tc.want) }, "too few callbacks"))
+					harness.Never(t, quiet, "a callback too many", harness.True(
+						func() bool { return len(callbacks.sent()) > len(tc.want) }, "none"))
+					if got := callbacks.sent(); !slices.Equal(got, tc.want) {
+						t.Errorf("callbacks with the tokens %q, want %q", got, tc.want)
+					}
+				})
 			}
 		})
 	}
@@ -179,11 +172,14 @@ func TestExampleWorkersPassTheTypeChecker(t *testing.T) {
 	}
 }
 
-func startHost(t *testing.T, script, secret, streams string) *harness.NodeScript {
-	t.Helper()
-	return harness.StartNodeScript(t, folder, script, map[string]string{
-		"WEBHOOK_SECRET": secret, "STREAMS_URL": streams, "TMPDIR": filepath.Clean(t.TempDir()),
-	})
+// script starts an example by the script that stands for its platform.
+func script(name string) starter {
+	return func(t *testing.T, secret, streams string) *harness.NodeScript {
+		t.Helper()
+		return harness.StartNodeScript(t, folder, name, map[string]string{
+			"WEBHOOK_SECRET": secret, "STREAMS_URL": streams, "TMPDIR": filepath.Clean(t.TempDir()),
+		})
+	}
 }
 
 // forwardTo has a recorder send its wakes on as they are and answer what the example answers.
