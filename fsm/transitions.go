@@ -73,7 +73,7 @@ func (c Consumer) Current(r WakeRef) bool { return c.Epoch == r.Epoch && c.WakeI
 func (c Consumer) wakeNow() *Wake {
 	w := &Wake{
 		Consumer: c.ID, Subscription: c.Subscription, Generation: c.Generation, Primary: c.Primary,
-		Epoch: c.Epoch, WakeID: c.WakeID, Attempt: c.Attempt,
+		Epoch: c.Epoch, WakeID: c.WakeID, WokeAt: c.WokeAt, Attempt: c.Attempt,
 	}
 	for p, l := range c.Links {
 		w.Streams = append(w.Streams, StreamTail{Path: p, Acked: l.Acked, Tail: l.Tail})
@@ -126,7 +126,7 @@ func (c *Consumer) settle(env Env) *Wake {
 
 // begin makes the wake a new one.
 func (c *Consumer) begin(env Env) {
-	c.Epoch, c.WakeID = max(c.Epoch, env.Base)+1, env.WakeID
+	c.Epoch, c.WakeID, c.WokeAt = max(c.Epoch, env.Base)+1, env.WakeID, env.Now
 	c.Moved, c.Attempt, c.Sent = false, 0, false
 }
 

@@ -62,6 +62,8 @@ type Consumer struct {
 	Epoch int64
 	// WakeID of the current wake; kept while idle so that a repeated final callback still matches.
 	WakeID string
+	// WokeAt is when that wake began; zero if none has, or if a version that did not note it began it.
+	WokeAt time.Time
 	// Links by stream path.
 	Links map[string]Link
 
@@ -99,6 +101,8 @@ type Wake struct {
 	Primary      string
 	Epoch        int64
 	WakeID       string
+	// WokeAt is when the wake cycle began, by the store's clock; zero if that was not noted.
+	WokeAt time.Time
 	// Attempt counts from 1 within the wake cycle.
 	Attempt int
 	// Streams has the primary first if the consumer is still subscribed to it, then the others by path.

@@ -66,18 +66,16 @@ func (s *Store) Consumer(ctx context.Context, id, primary string) (fsm.Consumer,
 		}
 		return n
 	}
-	at := func(name string) time.Time {
-		if n := number(name); n > 0 {
-			return time.UnixMilli(n)
-		}
-		return time.Time{}
-	}
+	at := func(name string) time.Time { return moment(number(name)) }
 	c := fsm.Consumer{
 		ID: id, Subscription: h["sub"], Generation: h["gen"], Primary: h["primary"],
 		State: fsm.State(h["state"]), Epoch: number("epoch"), WakeID: h["wake"], Links: map[string]fsm.Link{},
 		Attempt: int(number("attempt")), Sent: number("sent") == 1, FirstFailure: at("failing"),
 		Retired: number("retired") == 1, Stalled: int(number("stalled")), Moved: number("moved") == 1,
 		HiddenAt: at("hidden"), Deadline: at("due"),
+	}
+	if h["woke"] != "" { // a version that did not note it may have made the record
+		c.WokeAt = at("woke")
 	}
 	for path, offset := range acked.Val() {
 		tail, err := s.rdb.HGet(ctx, prefix+"s:"+path, "t").Result()

@@ -220,6 +220,14 @@ func (r *reply) streams(primary string) []fsm.StreamTail {
 	return streams
 }
 
+// moment is the time of so many milliseconds; zero of none.
+func moment(millis int64) time.Time {
+	if millis <= 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(millis)
+}
+
 // outcome reads { wakes, idle, hidden, removed }.
 func (r *reply) outcome() fsm.Outcome {
 	var o fsm.Outcome
@@ -231,6 +239,9 @@ func (r *reply) outcome() fsm.Outcome {
 			Epoch: w.int(), WakeID: w.text(), Attempt: int(w.int()),
 		}
 		wake.Streams = w.streams(wake.Primary)
+		if len(w.items) > 0 { // a version that did not note it says nothing of it
+			wake.WokeAt = moment(w.int())
+		}
 		if w.bad != nil {
 			ws.bad = w.bad
 		}

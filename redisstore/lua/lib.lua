@@ -12,7 +12,7 @@
 -- ARGV[9…] the script's own
 --
 -- Keys below the prefix:
---   c:<consumer>    hash    sub gen primary state epoch wake attempt sent failing retired stalled moved hidden due;
+--   c:<consumer>    hash    sub gen primary state epoch wake woke attempt sent failing retired stalled moved hidden due;
 --                           by: the nonce of the last callback that succeeded
 --   l:<consumer>    hash    stream path -> acked offset
 --   s:<path>        hash    t: the highest tail noted
@@ -20,6 +20,8 @@
 --   b:<sub>:<gen>   set     consumers of a subscription
 --   watched         zset    stream path -> when it came to be watched (a counter)
 --   due             zset    consumer -> deadline, ms
+--   waiting         zset    consumer that is waking and not retired -> since when, ms
+--   retired, live   zset    consumer that is waking and retired, or live -> since when, ms
 --   dead            zset    generation of a deleted subscription -> when, ms
 --   known           hash    stream path -> when it was first heard of, microseconds, after a "?" while it is awaited
 --   meta            hash    seq: the counter of watched; floor: the highest epoch of any consumer removed;
@@ -116,6 +118,12 @@ end
 
 local function is_dead(gen) return redis.call('ZSCORE', P .. 'dead', gen) end
 
+-- place_of names the list that a consumer is on. Those that are idle are on none.
+local function place_of(c)
+  if c.state == 'waking' then return c.retired == 1 and 'retired' or 'waiting' end
+  return c.state == 'live' and 'live' or nil
+end
+
 -- load returns a consumer's record, or nil if there is none.
 local function load(id)
   local raw = redis.call('HGETALL', P .. 'c:' .. id)
@@ -125,7 +133,8 @@ local function load(id)
   for _, f in ipairs({ 'epoch', 'attempt', 'sent', 'failing', 'retired', 'stalled', 'moved', 'hidden', 'due' }) do
     c[f] = tonumber(c[f])
   end
-  c.was_due = c.due
+  c.woke = tonumber(c.woke or '0') -- a version that did not note it may have made the record
+  c.was_due, c.was_place = c.due, place_of(c)
   return c
 end
 
@@ -140,9 +149,17 @@ local function links(c)
 end
 
 local function save(c)
-  redis.call('HSET', P .. 'c:' .. c.id, 'state', c.state, 'epoch', int(c.epoch), 'wake', c.wake,
+  redis.call('HSET', P .. 'c:' .. c.id, 'state', c.state, 'epoch', int(c.epoch), 'wake', c.wake, 'woke', int(c.woke),
     'attempt', int(c.attempt), 'sent', c.sent, 'failing', int(c.failing), 'retired', c.retired,
     'stalled', int(c.stalled), 'moved', c.moved, 'hidden', int(c.hidden), 'due', int(c.due))
+  local place = place_of(c)
+  if c.was_place and c.was_place ~= place then redis.call('ZREM', P .. c.was_place, c.id) end
+  if place and (place ~= c.was_place or c.begun) then
+    redis.call('ZADD', P .. place, int(now), c.id)
+  elseif place == 'waiting' then
+    -- One that a version without these lists has woken waits from now on, as far as is known.
+    redis.call('ZADD', P .. place, 'NX', int(now), c.id)
+  end
   if c.due == c.was_due then return end
   if c.due == 0 then
     redis.call('ZREM', P .. 'due', c.id)
@@ -154,8 +171,8 @@ end
 local function create(sub, gen, id, primary, acked)
   local floor = tonumber(redis.call('HGET', P .. 'meta', 'floor') or '0')
   local c = {
-    id = id, sub = sub, gen = gen, primary = primary, state = 'idle', epoch = floor, wake = '', attempt = 0, sent = 0,
-    failing = 0, retired = 0, stalled = 0, moved = 0, hidden = 0, due = 0, was_due = 0,
+    id = id, sub = sub, gen = gen, primary = primary, state = 'idle', epoch = floor, wake = '', woke = 0, attempt = 0,
+    sent = 0, failing = 0, retired = 0, stalled = 0, moved = 0, hidden = 0, due = 0, was_due = 0,
   }
   redis.call('HSET', P .. 'c:' .. id, 'sub', sub, 'gen', gen, 'primary', primary)
   redis.call('HSET', P .. 'l:' .. id, primary, acked)
@@ -170,6 +187,7 @@ local function remove(c)
   unwatch(c.primary, c.id)
   redis.call('DEL', P .. 'c:' .. c.id, P .. 'l:' .. c.id)
   redis.call('ZREM', P .. 'due', c.id)
+  for _, place in ipairs({ 'waiting', 'retired', 'live' }) do redis.call('ZREM', P .. place, c.id) end
   redis.call('SREM', P .. 'b:' .. c.sub .. ':' .. c.gen, c.id)
   local floor = tonumber(redis.call('HGET', P .. 'meta', 'floor') or '0')
   if c.epoch > floor then redis.call('HSET', P .. 'meta', 'floor', int(c.epoch)) end
@@ -201,10 +219,11 @@ local function begin(c)
   c.epoch = math.max(c.epoch, fence()) + 1
   c.wake = new_wake_id(c)
   c.moved, c.attempt, c.sent = 0, 0, 0
+  c.woke = now
 end
 
 local function ask_for_attempt(c)
-  wakes[#wakes + 1] = { c.id, c.sub, c.gen, c.primary, int(c.epoch), c.wake, int(c.attempt), streams(c) }
+  wakes[#wakes + 1] = { c.id, c.sub, c.gen, c.primary, int(c.epoch), c.wake, int(c.attempt), streams(c), int(c.woke) }
 end
 
 local function hand_out(c)
@@ -230,7 +249,7 @@ local function settle(c)
     return
   end
   if not pending(c) then return end
-  c.state = 'waking'
+  c.state, c.begun = 'waking', true
   begin(c)
   if c.retired == 1 then
     if c.failing == 0 then c.failing = now end

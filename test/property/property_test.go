@@ -465,6 +465,38 @@ func (h *history) agree(kind string) {
 			h.sound(got)
 		}
 	}
+	h.listed(kind)
+}
+
+// listed checks that the lists of the consumers by state hold those that are in it, since a time that can be.
+func (h *history) listed(kind string) {
+	want := map[string][]string{"waiting": {}, "retired": {}, "live": {}}
+	for _, id := range h.w.ids() {
+		switch c := h.w.consumers[id]; {
+		case c.State == fsm.Live:
+			want["live"] = append(want["live"], id)
+		case c.State == fsm.Waking && c.Retired:
+			want["retired"] = append(want["retired"], id)
+		case c.State == fsm.Waking:
+			want["waiting"] = append(want["waiting"], id)
+		}
+	}
+	for list, ids := range want {
+		found, err := h.rdb.ZRangeWithScores(h.ctx, "rv:{0}:"+list, 0, -1).Result()
+		h.must(err)
+		got := []string{}
+		for _, z := range found {
+			id, _ := z.Member.(string)
+			got = append(got, id)
+			c, since := h.w.consumers[id], time.UnixMilli(int64(z.Score))
+			// A wake that another life of the store has made anew has waited for longer than that.
+			if since.After(h.w.now) || h.lives == 0 && since.Before(c.WokeAt) {
+				h.t.Fatalf("after %s: %s is %s since %s, woken at %s, now %s", kind, id, list, since, c.WokeAt, h.w.now)
+			}
+		}
+		slices.Sort(got)
+		h.same("after "+kind+": who is "+list, got, ids)
+	}
 }
 
 func (h *history) sound(c fsm.Consumer) {
