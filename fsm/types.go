@@ -107,6 +107,15 @@ type Wake struct {
 	Attempt int
 	// Streams has the primary first if the consumer is still subscribed to it, then the others by path.
 	Streams []StreamTail
+	// Seen is how this process came to know of the event that set the wake off. The store keeps nothing of it.
+	Seen Sighting
+}
+
+// Sighting is when and how a process saw an event; zero if it saw none.
+type Sighting struct {
+	At time.Time
+	// Gateway is true if the event passed through the gateway.
+	Gateway bool
 }
 
 // Ref names the delivery attempt in the transitions that follow from it. A transition whose Ref is not the current

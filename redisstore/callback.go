@@ -35,6 +35,7 @@ func (s *Store) Callback(ctx context.Context, cb fsm.Callback) (fsm.CallbackRepl
 		return fsm.CallbackReply{}, err
 	}
 	reply := fsm.CallbackReply{Code: fsm.Code(r.text()), Path: r.text(), Streams: r.streams(cb.Primary), Outcome: r.outcome()}
+	s.metrics.ended(scriptCallback, reply.Removed)
 	return reply, r.bad
 }
 

@@ -15,6 +15,9 @@ func (s *Store) Due(ctx context.Context, partition, limit int) (fsm.Outcome, int
 	}
 	n := r.int()
 	o := r.outcome()
+	dropped := int(r.int())
+	s.metrics.ended(scriptDue, o.Removed-dropped)
+	s.metrics.ended(scriptDrop, dropped)
 	return o, int(n), r.bad
 }
 

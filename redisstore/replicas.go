@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -40,6 +41,9 @@ type replicas struct {
 	// resigning is done once the replica resigns, which ends a beat that is under way.
 	resigning     context.Context
 	beginToResign context.CancelFunc
+
+	// count is how many replicas are alive.
+	count atomic.Int64
 
 	// mu is held during a beat and while the replica resigns.
 	mu       sync.Mutex
@@ -117,6 +121,7 @@ func (r *replicas) noteLive(live []string) {
 		r.s.hints.tellReplicas() // so that the others make room
 	}
 	r.live = live
+	r.count.Store(int64(len(live)))
 	r.s.alone.Store(len(live) == 1)
 	r.s.opts.Logger.Info("the replicas are others now", zap.String("this", r.id), zap.Strings("replicas", live))
 }
@@ -210,8 +215,8 @@ func responsible(live []string, partition int) (id string) {
 func (s *Store) rollCall(ctx context.Context, id string, ttl time.Duration) (live []string, now time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
-	r, err := newReply(scriptRoll.Run(ctx, s.rdb, []string{s.keys.replicas()}, id, ttl.Milliseconds()).Result())
-	if err = wrap(err); err != nil {
+	r, err := newReply(s.call(ctx, scriptRoll, []string{s.keys.replicas()}, id, ttl.Milliseconds()))
+	if err != nil {
 		return nil, now, err
 	}
 	now = time.UnixMilli(r.int())

@@ -26,10 +26,26 @@ func source(name string) string {
 	return string(b)
 }
 
-// partitionScript is a script that works within a partition; they all begin with lib.lua.
-func partitionScript(name string) *redis.Script {
-	return redis.NewScript(source("lib") + source(name))
+// script is a Lua script and the name of its file.
+type script struct {
+	*redis.Script
+	name string
 }
+
+// scripts are all of them.
+var scripts []*script
+
+func newScript(name, text string) *script {
+	s := &script{redis.NewScript(text), name}
+	scripts = append(scripts, s)
+	return s
+}
+
+// partitionScript is a script that works within a partition; they all begin with lib.lua.
+func partitionScript(name string) *script { return newScript(name, source("lib")+source(name)) }
+
+// globalScript is one that works on what belongs to no partition.
+func globalScript(name string) *script { return newScript(name, source(name)) }
 
 var (
 	scriptLink        = partitionScript("link")
@@ -50,15 +66,16 @@ var (
 	scriptForgetKnown = partitionScript("forget_known")
 	scriptScanKnown   = partitionScript("scan_known")
 	scriptLease       = partitionScript("lease")
+	scriptCensus      = partitionScript("census")
 
-	scriptCreateSubscription = redis.NewScript(source("create_subscription"))
-	scriptDeleteSubscription = redis.NewScript(source("delete_subscription"))
-	scriptListSubscriptions  = redis.NewScript(source("list_subscriptions"))
-	scriptSetBackfill        = redis.NewScript(source("set_backfill"))
-	scriptNextDue            = redis.NewScript(source("next_due"))
-	scriptLife               = redis.NewScript(source("life"))
-	scriptRoll               = redis.NewScript(source("roll"))
-	scriptMoveRegistry       = redis.NewScript(source("move_registry"))
+	scriptCreateSubscription = globalScript("create_subscription")
+	scriptDeleteSubscription = globalScript("delete_subscription")
+	scriptListSubscriptions  = globalScript("list_subscriptions")
+	scriptSetBackfill        = globalScript("set_backfill")
+	scriptNextDue            = globalScript("next_due")
+	scriptLife               = redis.NewScript(source("life")) // asked once, at the start
+	scriptRoll               = globalScript("roll")
+	scriptMoveRegistry       = globalScript("move_registry")
 )
 
 // Draw is what a script gets of chance and time from its caller.
@@ -80,9 +97,17 @@ func randomDraw() Draw {
 }
 
 // run calls a script of a partition. It is sent by its hash, and whole if Redis does not have it (any more).
-func (s *Store) run(ctx context.Context, script *redis.Script, partition int, args ...any) (any, error) {
-	reply, err := script.Run(ctx, s.rdb, s.keys.guard(partition), s.arguments(args...)...).Result()
-	return reply, wrap(err)
+func (s *Store) run(ctx context.Context, sc *script, partition int, args ...any) (any, error) {
+	return s.call(ctx, sc, s.keys.guard(partition), s.arguments(args...)...)
+}
+
+// call calls a script with these keys and arguments.
+func (s *Store) call(ctx context.Context, sc *script, keys []string, args ...any) (any, error) {
+	began := time.Now()
+	reply, err := sc.Run(ctx, s.rdb, keys, args...).Result()
+	err = wrap(err)
+	s.metrics.called(sc, began, err)
+	return reply, err
 }
 
 // arguments are those that every script of a partition begins with (lua/lib.lua), and its own.
@@ -110,17 +135,23 @@ func (d Draw) millis() int64 {
 
 // pipeline calls a script n times in one go, with the keys and arguments that each call is for, and gives up on those that were
 // not answered after callTime. A call that failed has its error in its reply.
-func (s *Store) pipeline(ctx context.Context, script *redis.Script, n int, call func(i int) (keys []string, args []any)) []*reply {
+func (s *Store) pipeline(ctx context.Context, sc *script, n int, call func(i int) (keys []string, args []any)) []*reply {
+	if n == 0 {
+		return nil
+	}
+	began := time.Now()
 	pipe := s.rdb.Pipeline()
 	cmds := make([]*redis.Cmd, n)
 	for i := range cmds {
 		keys, args := call(i)
-		cmds[i] = script.EvalSha(ctx, pipe, keys, args...)
+		cmds[i] = sc.EvalSha(ctx, pipe, keys, args...)
 	}
 	limited, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
 	_, _ = pipe.Exec(limited) // each call has its own error
 	replies := make([]*reply, n)
+	var failure error
+	defer func() { s.metrics.called(sc, began, failure) }()
 	for i, cmd := range cmds {
 		v, err := cmd.Result()
 		if v != nil {
@@ -128,9 +159,12 @@ func (s *Store) pipeline(ctx context.Context, script *redis.Script, n int, call 
 		}
 		if redis.HasErrorPrefix(err, "NOSCRIPT") {
 			keys, args := call(i)
-			v, err = script.Run(ctx, s.rdb, keys, args...).Result()
+			v, err = sc.Run(ctx, s.rdb, keys, args...).Result()
 		}
 		replies[i] = &reply{items: []any{v}, bad: wrap(err)}
+		if replies[i].bad != nil {
+			failure = replies[i].bad
+		}
 	}
 	return replies
 }
@@ -257,12 +291,13 @@ func (r *reply) outcome() fsm.Outcome {
 }
 
 // runOutcome calls a script whose whole reply is an outcome.
-func (s *Store) runOutcome(ctx context.Context, script *redis.Script, partition int, args ...any) (fsm.Outcome, error) {
-	v, err := s.run(ctx, script, partition, args...)
+func (s *Store) runOutcome(ctx context.Context, sc *script, partition int, args ...any) (fsm.Outcome, error) {
+	v, err := s.run(ctx, sc, partition, args...)
 	if err != nil {
 		return fsm.Outcome{}, err
 	}
 	r := &reply{items: []any{v}}
 	o := r.outcome()
+	s.metrics.ended(sc, o.Removed)
 	return o, r.bad
 }

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/zap"
 
@@ -28,6 +29,8 @@ type Options struct {
 	Upstream string
 	Timing   fsm.Timing
 	Logger   *zap.Logger
+	// Metrics is what the metrics are registered with; nil for nowhere.
+	Metrics prometheus.Registerer
 	// Poll is how often the list of subscriptions is checked for changes of other replicas that no hint told of, and for
 	// deletions that somebody has left unfinished; DefaultPoll by default.
 	Poll time.Duration
@@ -49,6 +52,7 @@ type Store struct {
 	opts    Options
 	draw    func() Draw
 	catalog *fsm.Catalog
+	metrics *metrics
 	// refreshing holds one item while the catalog is read anew; refreshNow asks Run for it.
 	refreshing, refreshNow chan struct{}
 
@@ -83,12 +87,15 @@ func New(rdb redis.UniversalClient, opts Options) *Store {
 	s := &Store{
 		rdb: rdb, opts: opts, draw: opts.Draw, catalog: fsm.NewCatalog(),
 		keys: keys{partitions: opts.Partitions}, refreshing: make(chan struct{}, 1), refreshNow: make(chan struct{}, 1),
-		ownership: fsm.NewOwnership(opts.Partitions),
+		ownership: fsm.NewOwnership(opts.Partitions), metrics: newMetrics(opts.Metrics),
 	}
 	s.replicas, s.hints = newReplicas(s, opts.ReplicaID), newHints(s, randomDraw().Nonce)
 	s.alone.Store(true)
 	if s.draw == nil {
 		s.draw = randomDraw
+	}
+	if opts.Metrics != nil {
+		opts.Metrics.MustRegister(newCensus(s))
 	}
 	return s
 }

@@ -54,6 +54,7 @@ func (s *Store) Hide(ctx context.Context, path string, a fsm.Absence) (found boo
 		}
 		found = r.int() == 1 || found
 		cursor = r.text()
+		s.metrics.ended(scriptHide, int(r.int()))
 		if r.bad != nil {
 			return found, r.bad
 		}
@@ -186,6 +187,6 @@ func (s *Store) RegistryOffset(ctx context.Context) (fsm.Offset, error) {
 
 // MoveRegistryOffset implements fsm.StreamStore.
 func (s *Store) MoveRegistryOffset(ctx context.Context, from, to fsm.Offset) (moved bool, err error) {
-	n, err := scriptMoveRegistry.Run(ctx, s.rdb, []string{s.keys.registry()}, string(from), string(to)).Int()
-	return n == 1, wrap(err)
+	n, err := s.call(ctx, scriptMoveRegistry, []string{s.keys.registry()}, string(from), string(to))
+	return n == int64(1), err
 }

@@ -53,9 +53,14 @@ func (s *Store) CreateSubscription(ctx context.Context, sub fsm.Subscription) (f
 	if err != nil {
 		return fsm.Subscription{}, false, fmt.Errorf("store subscription %s: %w", sub.ID, err)
 	}
-	there, err := scriptCreateSubscription.Run(ctx, s.rdb,
-		[]string{s.keys.subscriptions(), s.keys.version(), s.keys.backfills()}, sub.ID, text, sub.Generation).Text()
-	if err = wrap(err); err != nil {
+	v, err := s.call(ctx, scriptCreateSubscription,
+		[]string{s.keys.subscriptions(), s.keys.version(), s.keys.backfills()}, sub.ID, text, sub.Generation)
+	r := &reply{items: []any{v}}
+	there := r.text()
+	if err == nil {
+		err = r.bad
+	}
+	if err != nil {
 		return fsm.Subscription{}, false, err
 	}
 	stored := sub
@@ -80,9 +85,9 @@ func (s *Store) CreateSubscription(ctx context.Context, sub fsm.Subscription) (f
 // DeleteSubscription implements fsm.SubscriptionStore. It is in two steps, so that a crash in between cannot leave
 // consumers behind: the list remembers what is to be removed until all is.
 func (s *Store) DeleteSubscription(ctx context.Context, id string) error {
-	err := scriptDeleteSubscription.Run(ctx, s.rdb,
-		[]string{s.keys.subscriptions(), s.keys.version(), s.keys.backfills(), s.keys.dropping()}, id).Err()
-	if err = wrap(err); err != nil {
+	_, err := s.call(ctx, scriptDeleteSubscription,
+		[]string{s.keys.subscriptions(), s.keys.version(), s.keys.backfills(), s.keys.dropping()}, id)
+	if err != nil {
 		return err
 	}
 	s.hints.tellSubscriptions()
@@ -128,6 +133,7 @@ func (s *Store) drop(ctx context.Context, partition int, id, generation string) 
 		return 0, err
 	}
 	left = r.int()
+	s.metrics.ended(scriptDrop, r.outcome().Removed)
 	return left, r.bad
 }
 
@@ -173,8 +179,8 @@ func (s *Store) RefreshCatalog(ctx context.Context) error {
 			return err
 		}
 	}
-	r, err := newReply(scriptListSubscriptions.Run(ctx, s.rdb, []string{s.keys.subscriptions(), s.keys.version()}).Result())
-	if err = wrap(err); err != nil {
+	r, err := newReply(s.call(ctx, scriptListSubscriptions, []string{s.keys.subscriptions(), s.keys.version()}))
+	if err != nil {
 		return err
 	}
 	version := r.int()
@@ -234,5 +240,6 @@ func (s *Store) EndBackfill(ctx context.Context, sub fsm.Subscription) error {
 }
 
 func (s *Store) setBackfill(ctx context.Context, sub fsm.Subscription, text string) error {
-	return wrap(scriptSetBackfill.Run(ctx, s.rdb, []string{s.keys.backfills()}, sub.ID, sub.Generation, text).Err())
+	_, err := s.call(ctx, scriptSetBackfill, []string{s.keys.backfills()}, sub.ID, sub.Generation, text)
+	return err
 }

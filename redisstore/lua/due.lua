@@ -1,12 +1,14 @@
 -- Acts on deadlines that have passed.
 -- ARGV[9] how many consumers at most
--- Returns { how many were due, outcome }. O(log n + consumers due).
+-- Returns { how many were due, outcome, how many of those removed were of a deleted subscription }. O(log n + consumers due).
+local dropped = 0
 local ids = redis.call('ZRANGEBYSCORE', P .. 'due', '-inf', int(now), 'LIMIT', 0, tonumber(ARGV[A]))
 for _, id in ipairs(ids) do
   local c = load(id)
   if not c then
     redis.call('ZREM', P .. 'due', id)
   elseif is_dead(c.gen) then
+    dropped = dropped + 1
     remove(c)
   elseif c.hidden > 0 then
     -- Only upstream's word ends it (hide.lua): nobody may have been able to ask.
@@ -33,4 +35,4 @@ for _, id in ipairs(ids) do
     save(c)
   end
 end
-return { #ids, outcome() }
+return { #ids, outcome(), dropped }

@@ -1,0 +1,22 @@
+-- Counts a partition's consumers by state, for the metrics, and takes off the lists those that a version without them has moved on:
+-- they stay behind and so come to be the oldest.
+-- ARGV[9…] subscription, generation, … of those whose consumers are counted
+-- Returns { waiting, retired, live, all, streams known, how long the oldest of waiting has waited in ms or -1 if there is none }.
+-- O(subscriptions).
+local function count(list)
+  for _ = 1, 100 do
+    local oldest = redis.call('ZRANGE', P .. list, 0, 0)[1]
+    if not oldest then break end
+    local c = redis.call('HMGET', P .. 'c:' .. oldest, 'state', 'retired')
+    if place_of({ state = c[1], retired = tonumber(c[2] or '0') }) == list then break end
+    redis.call('ZREM', P .. list, oldest)
+  end
+  return redis.call('ZCARD', P .. list)
+end
+local waiting, retired, live = count('waiting'), count('retired'), count('live')
+local all = 0
+for i = A, #ARGV, 2 do all = all + redis.call('SCARD', P .. 'b:' .. ARGV[i] .. ':' .. ARGV[i + 1]) end
+local first = redis.call('ZRANGE', P .. 'waiting', 0, 0, 'WITHSCORES')
+local waited = -1
+if first[2] then waited = math.max(0, now - tonumber(first[2])) end
+return { waiting, retired, live, all, redis.call('HLEN', P .. 'known'), int(waited) }

@@ -1,0 +1,245 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"reveille/fsm"
+)
+
+// The causes of a consumer's end.
+const (
+	causeDeleted      = "stream_deleted"
+	causeGone         = "stream_gone"
+	causeRecreated    = "stream_recreated"
+	causeSubscription = "subscription_deleted"
+	causeFailing      = "failing"
+	causeUnsubscribed = "unsubscribed"
+)
+
+// causeOf is why the consumers that a script reports as removed are gone.
+var causeOf = map[string]string{
+	"deleted": causeDeleted, "hide": causeGone, "restart": causeRecreated, "link": causeSubscription, "drop": causeSubscription,
+	"fail": causeFailing, "due": causeFailing, "callback": causeUnsubscribed,
+}
+
+// metrics are what the store tells of itself.
+type metrics struct {
+	calls   map[string]*callMetrics
+	removed map[string]prometheus.Counter
+}
+
+// callMetrics are those of one script.
+type callMetrics struct {
+	duration             prometheus.Observer
+	unavailable, refused prometheus.Counter
+	removed              prometheus.Counter
+}
+
+func newMetrics(r prometheus.Registerer) *metrics {
+	f := promauto.With(r)
+	duration := f.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "reveille_redis_script_duration_seconds",
+		Help: "Time that calls of Redis took, the way there and back included, by the Lua script that was called. Calls for several partitions that " +
+			"are sent in one go (next_due, lease, census) count as one.",
+		Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5},
+	}, []string{"script"})
+	failures := f.NewCounterVec(prometheus.CounterOpts{
+		Name: "reveille_redis_script_errors_total",
+		Help: "Calls of Redis that failed, by script and kind (unavailable: it could not be reached or could not answer then; refused: anything else).",
+	}, []string{"script", "kind"})
+	removed := f.NewCounterVec(prometheus.CounterOpts{
+		Name: "reveille_consumers_removed_total",
+		Help: "Consumers that are gone, by cause (stream_deleted; stream_gone: it has answered 404 for the whole of the grace; stream_recreated: it was " +
+			"made anew under its name, a new consumer takes the place; subscription_deleted; failing: deliveries failed for too long; " +
+			"unsubscribed: from its last stream).",
+	}, []string{"cause"})
+	m := &metrics{calls: map[string]*callMetrics{}, removed: map[string]prometheus.Counter{}}
+	for _, cause := range causeOf {
+		m.removed[cause] = removed.WithLabelValues(cause)
+	}
+	for _, s := range scripts {
+		m.calls[s.name] = &callMetrics{
+			duration:    duration.WithLabelValues(s.name),
+			unavailable: failures.WithLabelValues(s.name, "unavailable"), refused: failures.WithLabelValues(s.name, "refused"),
+			removed: m.removed[causeOf[s.name]],
+		}
+	}
+	return m
+}
+
+// called counts a call that began at a time and ended with err.
+func (m *metrics) called(s *script, began time.Time, err error) {
+	c := m.calls[s.name]
+	c.duration.Observe(time.Since(began).Seconds())
+	switch {
+	case err == nil:
+	case errors.Is(err, fsm.ErrUnavailable):
+		c.unavailable.Inc()
+	default:
+		c.refused.Inc()
+	}
+}
+
+// ended counts consumers that a script has removed.
+func (m *metrics) ended(s *script, n int) {
+	if n > 0 {
+		m.calls[s.name].removed.Add(float64(n))
+	}
+}
+
+const (
+	// censusTime bounds what a scrape waits for Redis; censusAge is how old the figures may be. They get older if they cost more:
+	// counting takes no more than a hundredth of the time.
+	censusTime = 2 * time.Second
+	censusAge  = 3 * time.Second
+	// countMax is how many sets, one for each subscription in each owned partition, are counted at most.
+	countMax = 200_000
+)
+
+// figures are what the metrics tell of the owned partitions.
+type figures struct {
+	up                          bool
+	asked                       int
+	waiting, retired, live, all int64
+	known                       int64
+	// counted is false if there were too many subscriptions to count the consumers of.
+	counted bool
+	oldest  time.Duration
+}
+
+// census is the collector of what is counted in Redis when somebody asks.
+type census struct {
+	s *Store
+
+	consumers, oldest, known, up, subs, partitions, owned, replicas *prometheus.Desc
+
+	mu    sync.Mutex
+	last  figures
+	until time.Time
+	// of are the partitions and the version of the list of subscriptions that last is for.
+	of      string
+	version int64
+}
+
+func newCensus(s *Store) *census {
+	describe := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc(name, help, labels, nil)
+	}
+	return &census{
+		s: s,
+		consumers: describe("reveille_consumers", "Consumers in the partitions that this replica owns, by state (waking: a wake is to be delivered; retired: "+
+			"one is, but the endpoint answered 410 and the subscription was not resumed; live: at work; idle: none of these). The sum over the "+
+			"replicas is all of them. Idle is left out if there are more than 200,000 pairs of a subscription and an owned partition.", "state"),
+		oldest: describe("reveille_oldest_pending_wake_seconds", "How long the wake has been under way that has waited longest, among the consumers in state waking "+
+			"in the partitions that this replica owns: since Redis was told of the event, or since the end of the wake before if the consumer was busy, "+
+			"or since it was resumed. 0 without one. "+
+			"Retired consumers do not count: they wait for an operator, and would hide the others. The maximum over the replicas is the number to alert on."),
+		known: describe("reveille_streams_known", "Streams that discovery has come upon, in the partitions that this replica owns, those included that do not exist yet. "+
+			"The sum over the replicas is all of them."),
+		up:         describe("reveille_redis_up", "1 if Redis answered for all partitions that this replica owns when these metrics were collected, otherwise 0."),
+		subs:       describe("reveille_subscriptions", "Subscriptions, as this replica knows them: the same number on each."),
+		partitions: describe("reveille_partitions", "Partitions of the database: the same number on each replica."),
+		owned:      describe("reveille_partitions_owned", "Partitions whose streams this replica watches and whose deadlines it acts on."),
+		replicas:   describe("reveille_replicas", "Replicas that are alive, as this one last heard of Redis."),
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (c *census) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{c.consumers, c.oldest, c.known, c.up, c.subs, c.partitions, c.owned, c.replicas} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector. What Redis did not answer is left out rather than guessed.
+func (c *census) Collect(ch chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	gauge(c.subs, float64(len(c.s.catalog.All())))
+	gauge(c.partitions, float64(c.s.keys.partitions))
+	gauge(c.owned, float64(len(c.s.ownership.Partitions())))
+	gauge(c.replicas, float64(c.s.replicas.count.Load()))
+	f := c.figures()
+	up := 0.0
+	if f.up {
+		up = 1
+	}
+	gauge(c.up, up)
+	if !f.up && f.asked == 0 {
+		return
+	}
+	gauge(c.consumers, float64(f.waiting), "waking")
+	gauge(c.consumers, float64(f.retired), "retired")
+	gauge(c.consumers, float64(f.live), "live")
+	if f.counted {
+		gauge(c.consumers, float64(max(0, f.all-f.waiting-f.retired-f.live)), "idle")
+	}
+	gauge(c.known, float64(f.known))
+	gauge(c.oldest, f.oldest.Seconds())
+}
+
+// figures returns those of a moment ago, or counts anew. One scrape counts at a time; another waits for it.
+func (c *census) figures() figures {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	owned, began := c.s.ownership.Partitions(), time.Now()
+	if key := partitionKey(owned); began.After(c.until) || key != c.of || c.s.catalog.Version() != c.version {
+		c.of, c.version = key, c.s.catalog.Version()
+		c.last = c.s.count(owned)
+		took := time.Since(began)
+		c.until = began.Add(max(censusAge, 100*took))
+	}
+	return c.last
+}
+
+func partitionKey(partitions []int) string {
+	var b strings.Builder
+	for _, p := range partitions {
+		b.WriteRune(rune(p))
+	}
+	return b.String()
+}
+
+// count asks Redis for the figures of some partitions.
+func (s *Store) count(partitions []int) figures {
+	ctx, cancel := context.WithTimeout(context.Background(), censusTime)
+	defer cancel()
+	if len(partitions) == 0 {
+		return figures{up: s.Ping(ctx) == nil, counted: true}
+	}
+	subs := s.catalog.All()
+	f := figures{up: true, counted: len(subs)*len(partitions) <= countMax}
+	var of []any
+	if f.counted {
+		for _, sub := range subs {
+			of = append(of, sub.ID, sub.Generation)
+		}
+	}
+	args := s.arguments(of...)
+	for _, r := range s.pipeline(ctx, scriptCensus, len(partitions), func(i int) ([]string, []any) {
+		return s.keys.guard(partitions[i]), args
+	}) {
+		if r.bad != nil {
+			f.up = false
+			continue
+		}
+		l := r.list()
+		waiting, retired, live, all, known, waited := l.int(), l.int(), l.int(), l.int(), l.int(), l.int()
+		if l.bad != nil {
+			f.up = false
+			continue
+		}
+		f.asked++
+		f.waiting, f.retired, f.live, f.all, f.known = f.waiting+waiting, f.retired+retired, f.live+live, f.all+all, f.known+known
+		f.oldest = max(f.oldest, time.Duration(waited)*time.Millisecond)
+	}
+	return f
+}

@@ -1,0 +1,257 @@
+package redisstore_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"reveille/fsm"
+	"reveille/redisstore"
+	"reveille/test/harness"
+)
+
+// figures returns the values of a metric, of histograms the count, by the values of its labels.
+func figures(t *testing.T, r prometheus.Gatherer, name string) map[string]float64 {
+	t.Helper()
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]float64{}
+	for _, f := range families {
+		if f.GetName() != name {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			var labels []string
+			for _, l := range m.GetLabel() {
+				labels = append(labels, l.GetValue())
+			}
+			found[strings.Join(labels, " ")] = m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+		}
+	}
+	return found
+}
+
+// owning is a world that owns all of its partitions, with a registry of its metrics.
+func owning(t *testing.T, url string, partitions int) (*world, *prometheus.Registry) {
+	t.Helper()
+	r := prometheus.NewPedanticRegistry()
+	w := openWith(t, url, nil, redisstore.Options{Partitions: partitions, Metrics: r})
+	w.Ownership().Replace(fsm.AllPartitions(partitions))
+	return w, r
+}
+
+func TestTheFiguresOfTheOwnedPartitionsAreThoseOfTheDatabase(t *testing.T) {
+	t.Parallel()
+	for name, url := range map[string]func(*testing.T) string{
+		"redis-server": func(t *testing.T) string { return harness.StartRedis(t).URL },
+		"cluster":      func(t *testing.T) string { return harness.StartRedisCluster(t, 3, 0).URL },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, r := owning(t, url(t), 8)
+			ctx := t.Context()
+			want := func(step, metric string, want map[string]float64) {
+				t.Helper()
+				// The figures are those of a moment ago, unless the list of subscriptions or of partitions has changed.
+				w.Ownership().Replace(nil)
+				figures(t, r, metric)
+				w.Ownership().Replace(fsm.AllPartitions(8))
+				if got := figures(t, r, metric); !maps.Equal(got, want) {
+					t.Fatalf("%s: %s is %v, want %v", step, metric, got, want)
+				}
+			}
+			one := func(v float64) map[string]float64 { return map[string]float64{"": v} }
+			const consumers, oldest = "reveille_consumers", "reveille_oldest_pending_wake_seconds"
+			want("at the start", oldest, one(0))
+			sub, _, err := w.CreateSubscription(ctx, subscription("s"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var wakes []fsm.Wake
+			for i := range 7 {
+				path := fmt.Sprint("/", i)
+				if _, err := w.NoteKnown(ctx, path, i == 0); err != nil {
+					t.Fatal(err)
+				}
+				wakes = append(wakes, must[fsm.Outcome](t)(w.Link(ctx, sub, path, fsm.Start, "1")).Wakes...)
+				w.later(time.Second)
+			}
+			want("seven wakes", consumers, map[string]float64{"waking": 7, "retired": 0, "live": 0, "idle": 0})
+			want("seven wakes", oldest, one(7))
+			want("seven wakes", "reveille_streams_known", one(7))
+			want("seven wakes", "reveille_subscriptions", one(1))
+			want("seven wakes", "reveille_partitions", one(8))
+			want("seven wakes", "reveille_partitions_owned", one(8))
+			must[fsm.Outcome](t)(w.Fail(ctx, wakes[0].Ref(), 0, true))
+			must[fsm.Outcome](t)(w.Finish(ctx, wakes[1].Ref(), wakes[1].Streams))
+			if err := w.Accept(ctx, wakes[2].Ref()); err != nil {
+				t.Fatal(err)
+			}
+			must[fsm.Outcome](t)(w.Fail(ctx, wakes[3].Ref(), 0, false))
+			want("a 410, a done, a 2xx and a failure", consumers, map[string]float64{"waking": 4, "retired": 1, "live": 1, "idle": 1})
+			want("the first three wait no more", oldest, one(4))
+			if err := w.DeleteSubscription(ctx, "s"); err != nil {
+				t.Fatal(err)
+			}
+			want("the deletion", consumers, map[string]float64{"waking": 0, "retired": 0, "live": 0, "idle": 0})
+			want("the deletion", oldest, one(0))
+			want("the deletion", "reveille_redis_up", one(1))
+		})
+	}
+}
+
+// TestWhatAnOlderVersionMovedOnIsTakenOffTheLists is for an upgrade of one replica after the other, and for the way back.
+func TestWhatAnOlderVersionMovedOnIsTakenOffTheLists(t *testing.T) {
+	t.Parallel()
+	w, r := owning(t, harness.StartRedis(t).URL, 1)
+	ctx := t.Context()
+	sub, _, err := w.CreateSubscription(ctx, subscription("s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		must[fsm.Outcome](t)(w.Link(ctx, sub, fmt.Sprint("/", i), fsm.Start, "1"))
+		w.later(time.Second)
+	}
+	// The first came to rest and the second is gone, without the lists being told.
+	if err := w.rdb.HSet(ctx, "rv:{0}:c:"+fsm.ConsumerID("s", "/0"), "state", "idle").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.rdb.Del(ctx, "rv:{0}:c:"+fsm.ConsumerID("s", "/1")).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if got := figures(t, r, "reveille_oldest_pending_wake_seconds")[""]; got != 1 {
+		t.Errorf("the oldest has waited for %g s, want 1, which is the third", got)
+	}
+	if got := figures(t, r, "reveille_consumers")["waking"]; got != 1 {
+		t.Errorf("%g consumers are waking, want 1", got)
+	}
+}
+
+func TestConsumersThatAreGoneAreCountedByCause(t *testing.T) {
+	t.Parallel()
+	w, r := owning(t, harness.StartRedis(t).URL, 1)
+	ctx := t.Context()
+	sub, _, err := w.CreateSubscription(ctx, subscription("s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	link := func() fsm.Wake {
+		t.Helper()
+		n++
+		return must[fsm.Outcome](t)(w.Link(ctx, sub, fmt.Sprint("/", n), fsm.Start, "5")).Wakes[0]
+	}
+	must[fsm.Outcome](t)(w.Deleted(ctx, 0, link().Primary))
+	must[fsm.Outcome](t)(w.Restart(ctx, 0, link().Primary, "5", "2"))
+	gone := link().Primary
+	for _, a := range []fsm.Absence{fsm.MissingAnew, fsm.MissingStill} {
+		if _, err := w.Hide(ctx, gone, a); err != nil {
+			t.Fatal(err)
+		}
+		w.later(timing.GoneGrace)
+	}
+	left := link()
+	reply := must[fsm.CallbackReply](t)(w.Callback(ctx, fsm.Callback{
+		Consumer: left.Consumer, Primary: left.Primary, Generation: sub.Generation, Epoch: left.Epoch, TokenEpoch: left.Epoch,
+		WakeID: left.WakeID, Unsubscribe: []string{left.Primary}, MaxStreams: 10,
+	}))
+	if reply.Removed != 1 {
+		t.Fatalf("callback %+v", reply)
+	}
+	for range 2 {
+		failing := link()
+		must[fsm.Outcome](t)(w.Fail(ctx, failing.Ref(), 0, false))
+	}
+	w.later(timing.GCAfter)
+	if _, _, err := w.Due(ctx, 0, 100); err != nil {
+		t.Fatal(err)
+	}
+	link()
+	if err := w.DeleteSubscription(ctx, "s"); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]float64{
+		"stream_deleted": 1, "stream_recreated": 1, "stream_gone": 1, "unsubscribed": 1, "failing": 2,
+		"subscription_deleted": 2, // the one that took the place of the recreated, and the last
+	}
+	if got := figures(t, r, "reveille_consumers_removed_total"); !maps.Equal(got, want) {
+		t.Errorf("removed %v, want %v", got, want)
+	}
+}
+
+func TestCallsOfRedisAreTimedAndTheirFailuresCounted(t *testing.T) {
+	t.Parallel()
+	server := harness.StartRedis(t)
+	w, r := owning(t, server.URL, 4)
+	ctx := t.Context()
+	const path = "/a"
+	for range 3 {
+		if _, err := w.NoteKnown(ctx, path, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := w.NextDue(ctx, []int{0, 1, 2, 3}); err != nil {
+		t.Fatal(err)
+	}
+	took := figures(t, r, "reveille_redis_script_duration_seconds")
+	if took["note_known"] != 3 || took["next_due"] != 1 || took["link"] != 0 {
+		t.Errorf("timed %v", took)
+	}
+	// A key of another type is nothing that waiting could mend.
+	if err := w.rdb.Del(ctx, fmt.Sprintf("rv:{%d}:known", w.PartitionOf(path))).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.rdb.Set(ctx, fmt.Sprintf("rv:{%d}:known", w.PartitionOf(path)), "x", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.NoteKnown(ctx, path, false); err == nil {
+		t.Fatal("a key of another type is taken")
+	}
+	server.Kill()
+	if _, err := w.NoteKnown(ctx, path, false); err == nil {
+		t.Fatal("a server that is dead answers")
+	}
+	w.Ownership().Replace([]int{0, 1, 2}) // the figures of a moment ago are for four partitions
+	failed := figures(t, r, "reveille_redis_script_errors_total")
+	if failed["refused note_known"] != 1 || failed["unavailable note_known"] != 1 || failed["unavailable link"] != 0 {
+		t.Errorf("failed %v", failed)
+	}
+	if up := figures(t, r, "reveille_redis_up"); up[""] != 0 {
+		t.Errorf("a server that is dead is up: %v", up)
+	}
+	for _, name := range []string{"reveille_consumers", "reveille_oldest_pending_wake_seconds", "reveille_streams_known"} {
+		if got := figures(t, r, name); len(got) != 0 {
+			t.Errorf("%s is %v, which nobody can know", name, got)
+		}
+	}
+	if got := figures(t, r, "reveille_partitions_owned"); got[""] != 3 {
+		t.Errorf("%v partitions are owned, want 3", got)
+	}
+}
+
+func TestAScrapeDoesNotWaitLongForARedisThatHangs(t *testing.T) {
+	t.Parallel()
+	server := harness.StartRedis(t)
+	_, r := owning(t, server.URL, 4)
+	server.Pause()
+	defer server.Resume()
+	ctx, cancel := context.WithTimeout(t.Context(), harness.Wait)
+	defer cancel()
+	answered := make(chan map[string]float64, 1)
+	go func() { answered <- figures(t, r, "reveille_redis_up") }()
+	select {
+	case up := <-answered:
+		if up[""] != 0 {
+			t.Errorf("it is up: %v", up)
+		}
+	case <-ctx.Done():
+		t.Fatal("the scrape hangs")
+	}
+}
