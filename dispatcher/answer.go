@@ -35,6 +35,9 @@ const (
 	abandoned
 )
 
+// results is how many there are.
+const results = int(abandoned) + 1
+
 // answer is the judgement of one attempt.
 type answer struct {
 	result result
@@ -43,6 +46,9 @@ type answer struct {
 	// reason of a failure in a few words. It never repeats anything that the endpoint sent: that may be an echo of the
 	// request with its token.
 	reason string
+	// status of the answer, 0 without one; took is how long it was until that was known.
+	status int
+	took   time.Duration
 }
 
 func (a answer) ok() bool { return a.result == accepted || a.result == done }

@@ -27,6 +27,7 @@ const (
 // attempt makes one delivery attempt, reports its result and gives the slot back.
 func (d *Dispatcher) attempt(sl slot, sub fsm.Subscription, w fsm.Wake) {
 	begun := time.Now()
+	d.metrics.sends(w)
 	a, host := d.post(sub, w)
 	d.noteResult(sl.lane, sub, w, host, a)
 	if c := d.log.Check(zap.DebugLevel, "delivery attempt"); c != nil {
@@ -43,6 +44,12 @@ func (d *Dispatcher) attempt(sl slot, sub fsm.Subscription, w fsm.Wake) {
 func (d *Dispatcher) post(sub fsm.Subscription, w fsm.Wake) (a answer, host string) {
 	ctx, cancel := context.WithTimeout(d.requests, d.cfg.RequestTimeout)
 	defer cancel()
+	begun := time.Now()
+	defer func() {
+		if a.took == 0 {
+			a.took = time.Since(begun)
+		}
+	}()
 	now := d.cfg.Clock()
 	body, err := EncodePayload(w, d.cfg.PublicURL, d.cfg.Tokens.Mint(w.Consumer, w.Generation, w.Epoch, now))
 	if err != nil {
@@ -66,6 +73,7 @@ func (d *Dispatcher) post(sub fsm.Subscription, w fsm.Wake) (a answer, host stri
 	defer resp.Body.Close()
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
 		a := judgeAnswer(resp.StatusCode, resp.Header, nil, d.cfg.Clock())
+		a.status, a.took = resp.StatusCode, time.Since(begun)
 		defer time.AfterFunc(drainFor, cancel).Stop()
 		_, _ = io.CopyN(io.Discard, resp.Body, maxAnswer)
 		return a, req.URL.Host
@@ -73,7 +81,9 @@ func (d *Dispatcher) post(sub fsm.Subscription, w fsm.Wake) (a answer, host stri
 	early := d.acceptEarly(w)
 	said := readAnswer(resp.Body)
 	early.wait()
-	return judgeAnswer(resp.StatusCode, resp.Header, said, d.cfg.Clock()), req.URL.Host
+	a = judgeAnswer(resp.StatusCode, resp.Header, said, d.cfg.Clock())
+	a.status = resp.StatusCode
+	return a, req.URL.Host
 }
 
 // readAnswer returns a body that arrived completely and is not too long, otherwise nil.
@@ -144,6 +154,7 @@ func (d *Dispatcher) tell(ctx context.Context, w fsm.Wake, a answer) (fsm.Outcom
 }
 
 func (d *Dispatcher) giveUp(w fsm.Wake, err error) {
+	d.metrics.lost.Inc()
 	if count, log := d.happened(&d.unreported); log {
 		d.log.Error("the result of a delivery attempt was not stored; its deadline decides", zap.Int("attempts", count),
 			zap.String("consumer", w.Consumer), zap.Int64("epoch", w.Epoch), zap.String("wake_id", w.WakeID), zap.Error(err))
@@ -172,10 +183,12 @@ func (d *Dispatcher) happened(t *trouble) (count int, log bool) {
 // noteResult remembers how a subscription's endpoint does, and logs its first failure, a summary now and then, and that
 // it works again.
 func (d *Dispatcher) noteResult(l *lane, sub fsm.Subscription, w fsm.Wake, host string, a answer) {
+	d.mu.Lock()
+	d.metrics.ended(l.metrics, w, a)
 	if a.result == abandoned {
+		d.mu.Unlock()
 		return
 	}
-	d.mu.Lock()
 	d.slots.ended(l, a.ok())
 	var (
 		count int

@@ -77,6 +77,7 @@ func (d *Dispatcher) placeOne(sub fsm.Subscription, w fsm.Wake) {
 
 // drop leaves a wake to its deadline. d.mu is held.
 func (d *Dispatcher) drop() {
+	d.metrics.dropped.Inc()
 	if count, log := d.dropped.happened(d.cfg.Clock()); log {
 		d.log.Warn("too many wakes are waiting; the newest are left to their deadlines", zap.Int("wakes", count))
 	}
@@ -94,7 +95,7 @@ func (d *Dispatcher) pump() {
 			it.park = nil
 		}
 		if it.wake == nil {
-			d.attempts.Go(func() { d.begin(sl, it.ref) })
+			d.attempts.Go(func() { d.begin(sl, it.ref, it.seen) })
 			continue
 		}
 		sub, ok := subscriptionOf(d.cfg.Store.Catalog(), *it.wake)
@@ -120,7 +121,7 @@ func (d *Dispatcher) release(sl slot) {
 }
 
 // begin asks the store what there is to deliver of a wake that was parked, and delivers it.
-func (d *Dispatcher) begin(sl slot, ref fsm.WakeRef) {
+func (d *Dispatcher) begin(sl slot, ref fsm.WakeRef, seen fsm.Sighting) {
 	ctx, cancel := context.WithTimeout(d.reports, reportTimeout)
 	out, err := d.cfg.Store.Begin(ctx, ref)
 	cancel()
@@ -130,6 +131,7 @@ func (d *Dispatcher) begin(sl slot, ref fsm.WakeRef) {
 		w := out.Wakes[0]
 		if sub, ok := subscriptionOf(d.cfg.Store.Catalog(), w); ok {
 			out.Wakes = nil
+			w.Seen = seen
 			d.follow(out)
 			d.attempt(sl, sub, w)
 			return

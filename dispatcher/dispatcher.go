@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
@@ -43,6 +44,8 @@ type Config struct {
 	// UserAgent of the requests; default "Reveille".
 	UserAgent string
 	Logger    *zap.Logger
+	// Metrics is what the metrics are registered with; nil for nowhere.
+	Metrics prometheus.Registerer
 	// Clock dates signatures and tokens; default time.Now.
 	Clock func() time.Time
 
@@ -88,8 +91,9 @@ const (
 	parkTime = time.Minute
 	// handBackTime bounds how long a program that stops takes to hand back the wakes that wait.
 	handBackTime = 5 * time.Second
-	// forgetEvery is how often what is known of deleted subscriptions is dropped.
+	// forgetEvery is how often what is known of deleted subscriptions is dropped at least, forgetPause the least time in between.
 	forgetEvery = time.Minute
+	forgetPause = time.Second
 )
 
 func (c *Config) setDefaults() error {
@@ -149,11 +153,12 @@ func setDefault[T comparable](field *T, value T) {
 
 // Dispatcher delivers wakes. It is safe for concurrent use.
 type Dispatcher struct {
-	cfg    Config
-	log    *zap.Logger
-	guard  *guard
-	sender *sender
-	outage *outage
+	cfg     Config
+	log     *zap.Logger
+	guard   *guard
+	sender  *sender
+	outage  *outage
+	metrics *metrics
 
 	// requests is the context of every request, reports that of every call to the store about one. Both outlive the
 	// context of Run for a bounded time.
@@ -186,15 +191,18 @@ func New(cfg Config) (*Dispatcher, error) {
 	if err := cfg.setDefaults(); err != nil {
 		return nil, err
 	}
+	m := newMetrics(cfg.Metrics, maxLabels)
 	d := &Dispatcher{
 		cfg:            cfg,
+		metrics:        m,
 		log:            cfg.Logger,
 		guard:          newGuard(cfg.AllowInsecure, cfg.AllowCIDRs, cfg.resolver),
 		outage:         &outage{log: cfg.Logger, now: cfg.Clock},
 		parkReady:      make(chan struct{}, parkers),
 		strangersReady: make(chan struct{}, 1),
-		slots:          newSlots(cfg.MaxInFlight, cfg.MaxInFlightPerSubscription, cfg.MaxQueued, maxInFlightBytes),
+		slots:          newSlots(cfg.MaxInFlight, cfg.MaxInFlightPerSubscription, cfg.MaxQueued, maxInFlightBytes, m),
 	}
+	d.watch(cfg.Metrics)
 	d.sender = newSender(cfg, d.guard)
 	d.requests, d.cancelRequests = context.WithCancel(context.Background())
 	d.reports, d.cancelReports = context.WithCancel(context.Background())
@@ -273,18 +281,20 @@ func (d *Dispatcher) drain() {
 func (d *Dispatcher) runForget(ctx context.Context) {
 	tick := time.NewTicker(forgetEvery)
 	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		catalog := d.cfg.Store.Catalog()
+	catalog := d.cfg.Store.Catalog()
+	for sleep(ctx, forgetPause) {
+		changed := catalog.Changed()
 		d.mu.Lock()
 		d.slots.forget(func(k laneKey) bool {
 			sub, ok := catalog.Get(k.id)
 			return ok && sub.Generation == k.generation
 		})
 		d.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		case <-tick.C:
+		}
 	}
 }

@@ -43,6 +43,8 @@ type slots struct {
 	// first is the standing whose turn it is.
 	first  standing
 	queued map[wakeKey]*item
+
+	metrics *metrics
 }
 
 // laneKey is a subscription of one generation: one that was deleted and made anew starts afresh.
@@ -59,6 +61,7 @@ type lane struct {
 	turn *list.Element
 	// trouble is what was logged of the endpoint.
 	trouble trouble
+	metrics *laneMetrics
 }
 
 // standing is how a lane's last attempt ended.
@@ -91,8 +94,10 @@ type item struct {
 	wake *fsm.Wake
 	// parking is true while the store is being told; again is true if it must be told once more after that.
 	parking, again bool
-	place          *list.Element // in lane.queue
-	park           *list.Element // in the list of those to be parked; nil if not in it
+	// seen is that of the wake.
+	seen  fsm.Sighting
+	place *list.Element // in lane.queue
+	park  *list.Element // in the list of those to be parked; nil if not in it
 }
 
 // slot is one right to a request in flight.
@@ -114,9 +119,9 @@ func sizeOf(w fsm.Wake) int {
 	return size
 }
 
-func newSlots(total, perLane, maxQueue, maxBytes int) *slots {
+func newSlots(total, perLane, maxQueue, maxBytes int, m *metrics) *slots {
 	return &slots{
-		total: total, perLane: perLane, maxQueue: maxQueue, maxBytes: maxBytes,
+		total: total, perLane: perLane, maxQueue: maxQueue, maxBytes: maxBytes, metrics: m,
 		lanes: map[laneKey]*lane{}, queued: map[wakeKey]*item{},
 	}
 }
@@ -124,7 +129,7 @@ func newSlots(total, perLane, maxQueue, maxBytes int) *slots {
 func (s *slots) lane(k laneKey) *lane {
 	l := s.lanes[k]
 	if l == nil {
-		l = &lane{key: k}
+		l = &lane{key: k, metrics: s.metrics.of(k.id)}
 		s.lanes[k] = l
 	}
 	return l
@@ -224,6 +229,9 @@ func (s *slots) enqueue(l *lane, w fsm.Wake) *item {
 		}
 	}
 	it.ref, it.size = w.Ref(), sizeOf(w)
+	if !w.Seen.At.IsZero() {
+		it.seen = w.Seen
+	}
 	if it.wake = &w; it.size > keptWake {
 		it.wake = nil
 	}
@@ -268,6 +276,7 @@ func (s *slots) forget(keep func(laneKey) bool) {
 	for k, l := range s.lanes {
 		if l.started.Len() == 0 && l.queue.Len() == 0 && !keep(k) {
 			delete(s.lanes, k)
+			s.metrics.forget(l.metrics)
 		}
 	}
 }

@@ -81,7 +81,7 @@ func TestSlots(t *testing.T) {
 		}, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			s := newSlots(64, 16, 10, 1<<20)
+			s := newSlots(64, 16, 10, 1<<20, newMetrics(nil, 10))
 			tc.before(s)
 			if got := len(fill(s, named(s, "it"), noon)); got != tc.want {
 				t.Errorf("got %d slots, want %d", got, tc.want)
@@ -91,7 +91,7 @@ func TestSlots(t *testing.T) {
 }
 
 func TestSlotsComeBack(t *testing.T) {
-	s := newSlots(8, 4, 10, 1<<20)
+	s := newSlots(8, 4, 10, 1<<20, newMetrics(nil, 10))
 	for range 3 {
 		for _, sl := range fill(s, named(s, "a"), noon) {
 			s.release(sl)
@@ -103,7 +103,7 @@ func TestSlotsComeBack(t *testing.T) {
 }
 
 func TestLine(t *testing.T) {
-	s := newSlots(2, 1, 5, 1<<20)
+	s := newSlots(2, 1, 5, 1<<20, newMetrics(nil, 10))
 	wake := func(id string, n int) fsm.Wake {
 		return fsm.Wake{Consumer: fmt.Sprintf("%s:%d", id, n), Epoch: 1, WakeID: "w"}
 	}
@@ -151,7 +151,7 @@ func TestLine(t *testing.T) {
 
 func TestTheSizeOfWhatIsInFlightIsBounded(t *testing.T) {
 	const most = 64 << 10
-	s := newSlots(1000, 500, 10, most)
+	s := newSlots(1000, 500, 10, most, newMetrics(nil, 10))
 	var taken []slot
 	big := most / 32
 	for s.mayStart(named(s, "a"), big, noon) {
@@ -176,7 +176,7 @@ func TestTheSizeOfWhatIsInFlightIsBounded(t *testing.T) {
 }
 
 func TestALargeWakeThatWaitsIsNotKeptInMemory(t *testing.T) {
-	s := newSlots(2, 1, 5, 1<<20)
+	s := newSlots(2, 1, 5, 1<<20, newMetrics(nil, 10))
 	w := fsm.Wake{Consumer: "a:1", Epoch: 1, WakeID: "w"}
 	if it := s.enqueue(named(s, "a"), w); it.wake == nil {
 		t.Error("a small one is not kept")
@@ -199,7 +199,7 @@ func TestALargeWakeThatWaitsIsNotKeptInMemory(t *testing.T) {
 }
 
 func TestStandingsTakeTurns(t *testing.T) {
-	s := newSlots(64, 1, 1000, 1<<20)
+	s := newSlots(64, 1, 1000, 1<<20, newMetrics(nil, 10))
 	for n := range 500 {
 		l := named(s, fmt.Sprint("failing-", n))
 		s.enqueue(l, fsm.Wake{Consumer: l.key.id})
@@ -217,7 +217,7 @@ func TestStandingsTakeTurns(t *testing.T) {
 }
 
 func TestALongLineLeavesRoomForOthers(t *testing.T) {
-	s := newSlots(2, 1, 1000, 1<<20)
+	s := newSlots(2, 1, 1000, 1<<20, newMetrics(nil, 10))
 	lines := map[string]int{}
 	for _, id := range []string{"a", "b", "c"} {
 		for n := range 2000 {

@@ -29,6 +29,9 @@ func (s *Service) newAdmin() *echo.Echo {
 		return nil
 	})
 	e.GET("/readyz", s.ready)
+	if s.cfg.MetricsPage != nil {
+		e.GET("/metrics", echo.WrapHandler(s.cfg.MetricsPage))
+	}
 	e.GET("/api/v1/version", func(c echo.Context) error {
 		writeJSON(c.Response(), http.StatusOK, map[string]string{"version": s.cfg.Version})
 		return nil

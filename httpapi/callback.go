@@ -41,26 +41,28 @@ type bearer struct {
 // store's to judge, in one step with what follows from them.
 func (s *Service) callback(c echo.Context, id string) error {
 	s.limitBody(c)
+	began := time.Now()
 	b, primary, err := s.authorize(c.Request(), id)
 	if err != nil {
-		return s.refuseCallback(c, id, bearer{}, err)
+		return s.refuseCallback(c, began, id, bearer{}, err)
 	}
 	req, err := s.readCallback(c)
 	if err != nil {
-		return s.refuseCallback(c, id, bearer{}, err)
+		return s.refuseCallback(c, began, id, bearer{}, err)
 	}
 	// A callback that has arrived is processed, even if its sender hangs up: wakes that come of it must be delivered.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Request().Context()), callbackTimeout)
 	defer cancel()
 	reply, err := s.process(ctx, b, primary, req)
 	if err != nil {
-		return s.refuseCallback(c, id, b, err)
+		return s.refuseCallback(c, began, id, b, err)
 	}
 	s.follow(primary, req, reply.Outcome)
 	streams := make([]streamBody, 0, len(reply.Streams))
 	for _, st := range reply.Streams {
 		streams = append(streams, streamBody{Path: st.Path, Offset: st.Acked.Value()})
 	}
+	s.metrics.calledBack(began, codeOK)
 	writeJSON(c.Response(), http.StatusOK, callbackBody{OK: true, Token: s.nextToken(b), Streams: streams})
 	return nil
 }
@@ -174,7 +176,7 @@ func (s *Service) nextToken(b bearer) string {
 
 // refuseCallback answers a callback that failed. The refusals of a token that is the consumer's own carry one to go on
 // with.
-func (s *Service) refuseCallback(c echo.Context, consumer string, b bearer, err error) error {
+func (s *Service) refuseCallback(c echo.Context, began time.Time, consumer string, b bearer, err error) error {
 	r := s.refusalFor(err)
 	body := callbackBody{Error: &errorBody{r.code, r.message}}
 	switch r.code {
@@ -182,6 +184,7 @@ func (s *Service) refuseCallback(c echo.Context, consumer string, b bearer, err 
 		body.Token = s.nextToken(b)
 	}
 	s.log.Debug("callback refused", zap.String("consumer", consumer), zap.String("code", string(r.code)))
+	s.metrics.calledBack(began, r.code)
 	markRefused(c.Response(), r.code)
 	writeJSON(c.Response(), r.code.Status(), body)
 	return nil

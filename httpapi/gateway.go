@@ -36,14 +36,15 @@ type gateway struct {
 	streams   fsm.Streams
 	upstream  fsm.Upstream
 	log       *zap.Logger
+	metrics   *metrics
 	transport *http.Transport
 	proxy     *httputil.ReverseProxy
 }
 
-func newGateway(cfg Config) *gateway {
+func newGateway(cfg Config, m *metrics) *gateway {
 	g := &gateway{
 		root: cfg.UpstreamURL, registry: strings.TrimSuffix(cfg.RegistryPath, "/"),
-		streams: cfg.Streams, upstream: cfg.Upstream, log: cfg.Logger,
+		streams: cfg.Streams, upstream: cfg.Upstream, log: cfg.Logger, metrics: m,
 	}
 	dialer := &net.Dialer{Timeout: upstreamDialTimeout, KeepAlive: 30 * time.Second}
 	g.transport = &http.Transport{
@@ -70,6 +71,9 @@ type exchange struct {
 	path string
 	// settled is true once discovery knows what became of a write.
 	settled bool
+	// kind and began are for the metrics.
+	kind  string
+	began time.Time
 }
 
 type exchangeKey struct{}
@@ -88,7 +92,7 @@ func (g *gateway) serve(w http.ResponseWriter, r *http.Request, path string) {
 		writeRefusal(w, &refusal{fsm.CodeNotFound, "there is nothing at this path"})
 		return
 	}
-	ex := &exchange{target: root + path, path: g.observed(path)}
+	ex := &exchange{target: root + path, path: g.observed(path), kind: kindOf(r.Method, r.URL), began: time.Now()}
 	if ex.path != "" && isWrite(r.Method) {
 		g.streams.BeforeWrite(r.Context(), ex.path)
 		defer func() {
@@ -168,6 +172,7 @@ func unescaped(path string) string {
 func (g *gateway) answered(res *http.Response) error {
 	r := res.Request
 	ex := exchangeOf(r.Context())
+	g.metrics.passed(ex, res.StatusCode, "")
 	if ex.path == "" {
 		return nil
 	}
@@ -196,10 +201,13 @@ func (g *gateway) answered(res *http.Response) error {
 
 // failed answers a request that upstream gave no answer to.
 func (g *gateway) failed(w http.ResponseWriter, r *http.Request, err error) {
+	ex := exchangeOf(r.Context())
 	if r.Context().Err() != nil {
+		g.metrics.passed(ex, 0, "cancelled")
 		g.log.Debug("client went away", zap.String("method", r.Method))
 		return
 	}
+	g.metrics.passed(ex, 0, "none")
 	g.log.Warn("upstream gave no answer", zap.String("method", r.Method), zap.Error(err))
 	writeRefusal(w, &refusal{fsm.CodeUpstreamUnavailable, "the stream server cannot be reached"})
 }

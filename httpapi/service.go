@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/labstack/echo/v4"
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
 	"reveille/fsm"
@@ -54,6 +55,10 @@ type Config struct {
 	Ready func(context.Context) error
 	// Logger gets no token, no secret and no URL of a webhook.
 	Logger *zap.Logger
+	// Metrics is what the metrics are registered with; nil for nowhere. MetricsPage, if set, is what the operator port answers at
+	// /metrics.
+	Metrics     prometheus.Registerer
+	MetricsPage http.Handler
 
 	// Gateway has requests that are not for Reveille go to the stream server; without it they are answered 404.
 	Gateway bool
@@ -83,6 +88,7 @@ type Config struct {
 type Service struct {
 	cfg     Config
 	log     *zap.Logger
+	metrics *metrics
 	gateway *gateway
 	api     *echo.Echo
 	admin   *echo.Echo
@@ -118,9 +124,9 @@ func New(cfg Config) (*Service, error) {
 	if cfg.Clock == nil {
 		cfg.Clock = time.Now
 	}
-	s := &Service{cfg: cfg, log: cfg.Logger}
+	s := &Service{cfg: cfg, log: cfg.Logger, metrics: newMetrics(cfg.Metrics)}
 	if cfg.Gateway {
-		s.gateway = newGateway(cfg)
+		s.gateway = newGateway(cfg, s.metrics)
 	}
 	s.api, s.admin = s.newAPI(), s.newAdmin()
 	return s, nil

@@ -60,12 +60,13 @@ type client struct {
 	heads       *retryablehttp.Client
 	live        *http.Client
 	flights     singleflight.Group
+	metrics     *metrics
 }
 
 func newClient(cfg Config) *client {
 	c := &client{
 		root: *cfg.UpstreamURL, rootPath: strings.TrimSuffix(cfg.UpstreamURL.EscapedPath(), "/"),
-		headers: cfg.Headers.Clone(), headTimeout: cfg.HeadTimeout,
+		headers: cfg.Headers.Clone(), headTimeout: cfg.HeadTimeout, metrics: newMetrics(cfg.Metrics),
 	}
 	c.root.RawQuery, c.root.Fragment, c.root.RawFragment = "", "", ""
 	live := newTransport()
@@ -155,7 +156,7 @@ func (c *client) HeadAnew(ctx context.Context, path string) (fsm.StreamInfo, err
 	return c.Head(ctx, path)
 }
 
-func (c *client) head(ctx context.Context, path string) (fsm.StreamInfo, error) {
+func (c *client) head(ctx context.Context, path string) (info fsm.StreamInfo, err error) {
 	req, err := c.request(ctx, http.MethodHead, path, "")
 	if err != nil {
 		return fsm.StreamInfo{}, err
@@ -164,11 +165,14 @@ func (c *client) head(ctx context.Context, path string) (fsm.StreamInfo, error) 
 	if err != nil {
 		return fsm.StreamInfo{}, fmt.Errorf("upstream request: %w", err)
 	}
+	began, status := time.Now(), 0
+	defer func() { c.metrics.ended(kindHead, began, status, err) }()
 	res, err := c.heads.Do(retryable)
 	if err != nil {
 		return fsm.StreamInfo{}, fmt.Errorf("HEAD: %w", withoutURL(err))
 	}
 	defer res.Body.Close()
+	status = res.StatusCode
 	switch {
 	case res.StatusCode == http.StatusNotFound || res.StatusCode == http.StatusGone:
 		return fsm.StreamInfo{}, nil
@@ -201,7 +205,7 @@ type event struct {
 
 // poll makes one long-poll and sends what the answer's headers say on events, then lets the body go.
 func (c *client) poll(ctx context.Context, path string, from fsm.Offset, cursor string, events chan<- event) error {
-	res, cancel, err := c.get(ctx, path, from, "long-poll", cursor)
+	res, cancel, err := c.get(ctx, kindTail, path, from, "long-poll", cursor)
 	if err != nil {
 		return err
 	}
@@ -230,7 +234,7 @@ func (c *client) poll(ctx context.Context, path string, from fsm.Offset, cursor 
 func (c *client) readOn(ctx context.Context, path string, from fsm.Offset) (fsm.Offset, error) {
 	ctx, done := context.WithTimeout(ctx, c.headTimeout)
 	defer done()
-	res, cancel, err := c.get(ctx, path, from, "", "")
+	res, cancel, err := c.get(ctx, kindRead, path, from, "", "")
 	if err != nil {
 		return "", err
 	}
@@ -246,7 +250,7 @@ func (c *client) readOn(ctx context.Context, path string, from fsm.Offset) (fsm.
 // get sends a read. live is "long-poll", "sse" or empty for a catch-up read. The caller closes the body and calls the
 // returned cancel. The error is errGone, a statusError, or what the connection died of.
 func (c *client) get(
-	ctx context.Context, path string, from fsm.Offset, live, cursor string,
+	ctx context.Context, k kind, path string, from fsm.Offset, live, cursor string,
 ) (*http.Response, context.CancelFunc, error) {
 	query := "offset=" + url.QueryEscape(from.Value())
 	if live != "" {
@@ -261,11 +265,15 @@ func (c *client) get(
 		cancel()
 		return nil, nil, err
 	}
+	began := time.Now()
 	res, err := c.live.Do(req)
 	if err != nil {
 		cancel()
+		c.metrics.ended(k, began, 0, err)
 		return nil, nil, fmt.Errorf("GET: %w", withoutURL(err))
 	}
+	_, invalid := headerOffset(res.Header)
+	c.metrics.ended(k, began, res.StatusCode, invalid)
 	switch {
 	case res.StatusCode == http.StatusOK || res.StatusCode == http.StatusNoContent:
 		return res, cancel, nil

@@ -106,6 +106,14 @@ func at(tail fsm.Offset) func(fsm.Subscription) fsm.Offset {
 func (t *Tailer) adopt(
 	ctx context.Context, path string, tail fsm.Offset, already []subscriptionKey, from func(fsm.Subscription) fsm.Offset,
 ) error {
+	return t.adoptSeen(ctx, path, tail, already, from, fsm.Sighting{})
+}
+
+// adoptSeen is adopt after an event that was seen.
+func (t *Tailer) adoptSeen(
+	ctx context.Context, path string, tail fsm.Offset, already []subscriptionKey, from func(fsm.Subscription) fsm.Offset,
+	seen fsm.Sighting,
+) error {
 	if t.watches.find(path) != nil {
 		// Its loop may be about to hide the stream's consumers for a 404 from before: what it has seen is void from here on.
 		t.watches.watch(t.store.PartitionOf(path), path)
@@ -122,7 +130,7 @@ func (t *Tailer) adopt(
 			if err != nil {
 				return 0, err
 			}
-			t.settle(o)
+			t.settleSeen(o, seen)
 			done = append(done, keyOf(sub))
 		}
 		return version, nil

@@ -10,6 +10,7 @@ import (
 // gone is: two HEADs since the count in asked found no such stream. The consumers are hidden and the stream is asked for until it
 // is back (false) or nobody is subscribed to it any more (true).
 func (w *watch) gone(ctx context.Context, asked int64) (over bool) {
+	w.is(modeAway)
 	w.setAway(true)
 	defer w.setAway(false)
 	cfg := &w.t.cfg

@@ -23,7 +23,7 @@ const (
 // sse reads a stream by SSE and sends what each control event says on events. The data between them is let go. It returns
 // nil when the server ends the answer in good order.
 func (c *client) sse(ctx context.Context, path string, from fsm.Offset, cursor string, events chan<- event) error {
-	res, cancel, err := c.get(ctx, path, from, "sse", cursor)
+	res, cancel, err := c.get(ctx, kindTail, path, from, "sse", cursor)
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
@@ -40,6 +41,8 @@ type Config struct {
 	Store     Store
 	Deliverer fsm.Deliverer
 	Logger    *zap.Logger
+	// Metrics is what the metrics are registered with; nil for nowhere.
+	Metrics prometheus.Registerer
 	// Mode is ModeLongPoll (default) or ModeSSE.
 	Mode string
 	// Check is how long a live request may be silent before the stream is looked at with HEAD (5 s).
@@ -188,6 +191,7 @@ func New(cfg Config) (*Tailer, error) {
 	}
 	t.watches, t.writes, t.awaited = newWatches(t), newWrites(t), newAwaited(t)
 	t.backfills, t.registry, t.confirms = newBackfills(t), &registry{t: t}, &confirms{t: t}
+	t.show(cfg.Metrics)
 	return t, nil
 }
 
@@ -252,6 +256,14 @@ func (t *Tailer) look(ctx context.Context, path string) (fsm.StreamInfo, error) 
 		done(err)
 		return info, err
 	}
+}
+
+// settleSeen is settle after an event that was seen.
+func (t *Tailer) settleSeen(o fsm.Outcome, seen fsm.Sighting) {
+	for i := range o.Wakes {
+		o.Wakes[i].Seen = seen
+	}
+	t.settle(o)
 }
 
 // settle does what a transition in the store asked for.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -35,6 +36,9 @@ type watch struct {
 	away bool
 	// disowned is true if another replica watches for the last partition that was dropped.
 	disowned bool
+
+	// mode is the loop's own.
+	mode mode
 }
 
 // part is what this process knows of a stream in one partition.
@@ -204,6 +208,7 @@ func (w *watch) busy() bool {
 func (w *watch) run(ctx context.Context) {
 	cfg := &w.t.cfg
 	defer w.t.slots.give(w)
+	defer w.is(modeNone)
 	failures := growing{least: cfg.BackoffMin, most: cfg.Check}
 	pace := growing{least: cfg.PaceMin, most: cfg.PaceMax}
 	quiet := growing{least: cfg.TTLFast, most: cfg.Check}
@@ -226,6 +231,7 @@ func (w *watch) run(ctx context.Context) {
 		case ctx.Err() != nil:
 			return
 		case err != nil:
+			w.is(modeFailing)
 			w.t.log.Debug("a stream could not be looked at", zap.String("stream", w.path), zap.Error(err))
 			sleep(ctx, jitter(failures.next()))
 			continue
@@ -263,19 +269,23 @@ func (w *watch) run(ctx context.Context) {
 		case info.TTL:
 			// A read would keep the stream alive.
 			w.t.slots.give(w)
+			w.is(modeHeadOnly)
 			if moved {
 				quiet.reset()
 			}
 			sleepOr(ctx, jitter(quiet.next()), w.poke)
 			continue
 		case !w.t.slots.take(w, moved):
+			w.is(modeSweep)
 			sleepOr(ctx, jitter(cfg.Check), w.poke)
 			w.t.sweep.wait(ctx)
 			continue
 		case failed:
 			// HEAD works: it bounds what a request that always fails can cost.
+			w.is(modeFailing)
 			sleep(ctx, jitter(failures.next()))
 		}
+		w.is(modeLive)
 		err = w.follow(ctx, &at, &pace, &failures)
 		failed = err != nil
 		if failed && ctx.Err() == nil {
@@ -347,10 +357,11 @@ func (w *watch) noteAhead(ctx context.Context, offset fsm.Offset) error {
 }
 
 func (w *watch) observe(ctx context.Context, partition int, tail fsm.Offset) (obs fsm.Observation, err error) {
+	seen := fsm.Sighting{At: time.Now()}
 	err = w.t.insist(ctx, "tail", w.path, func() error {
 		s := w.stamp(partition)
 		obs, err = w.t.store.Observe(ctx, partition, w.path, tail)
-		w.t.settle(obs.Outcome) // an error may have come after some were woken
+		w.t.settleSeen(obs.Outcome, seen) // an error may have come after some were woken
 		if err == nil {
 			w.seen(partition, s, tail, obs)
 		}

@@ -25,6 +25,8 @@ type write struct {
 	created bool
 	// replaced are the tails, by partition, that the store had noted of an older stream of the same name when this one was created.
 	replaced map[int]fsm.Offset
+	// at is when the first of them had succeeded.
+	at time.Time
 }
 
 // writeEnd is where a write ended, and the subscriptions that matched when it had succeeded.
@@ -75,6 +77,9 @@ func (ws *writes) add(path string, wr write, subs []subscriptionKey) {
 	e.add(wr.tail, subs)
 	if was.tail.After(wr.tail) {
 		wr.tail = was.tail
+	}
+	if ok && !was.at.IsZero() {
+		wr.at = was.at
 	}
 	if wr.created = wr.created || was.created; wr.replaced == nil {
 		wr.replaced = was.replaced

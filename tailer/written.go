@@ -2,6 +2,7 @@ package tailer
 
 import (
 	"context"
+	"time"
 
 	"reveille/fsm"
 )
@@ -23,7 +24,7 @@ func (t *Tailer) Written(path string, tail fsm.Offset, created bool) {
 	if !ok || created || l.version != t.store.Catalog().Version() {
 		l.subs = keysOf(t.store.Catalog().Match(path))
 	}
-	wr := write{tail: tail, created: created}
+	wr := write{tail: tail, created: created, at: time.Now()}
 	if w := t.watches.find(path); w != nil && created {
 		wr.replaced = w.notedBeyond(tail)
 	}
@@ -35,7 +36,7 @@ func (t *Tailer) Written(path string, tail fsm.Offset, created bool) {
 func (t *Tailer) wrote(ctx context.Context, path string, wr write) error {
 	l, ok := t.linked.Get(path)
 	if ok && !wr.created && l.version == t.store.Catalog().Version() {
-		return t.observeWritten(ctx, path, wr.tail, l)
+		return t.observeWritten(ctx, path, wr, l)
 	}
 	known, found, err := t.store.Known(ctx, path)
 	if err != nil {
@@ -60,7 +61,7 @@ func (t *Tailer) wrote(ctx context.Context, path string, wr write) error {
 		}
 		return fsm.Start
 	}
-	if err := t.adopt(ctx, path, wr.tail, already, from); err != nil {
+	if err := t.adoptSeen(ctx, path, wr.tail, already, from, wr.sighting()); err != nil {
 		return err
 	}
 	t.awaited.remove(path)
@@ -68,12 +69,14 @@ func (t *Tailer) wrote(ctx context.Context, path string, wr write) error {
 	if wr.created {
 		return t.observeCreated(ctx, path, wr)
 	}
-	return t.observeWritten(ctx, path, wr.tail, l)
+	return t.observeWritten(ctx, path, wr, l)
 }
 
+func (wr write) sighting() fsm.Sighting { return fsm.Sighting{At: wr.at, Gateway: true} }
+
 // observeWritten tells the store a tail in the home partition and in those whose consumers are known to watch the stream.
-func (t *Tailer) observeWritten(ctx context.Context, path string, tail fsm.Offset, l linked) error {
-	home := t.store.PartitionOf(path)
+func (t *Tailer) observeWritten(ctx context.Context, path string, wr write, l linked) error {
+	home, tail := t.store.PartitionOf(path), wr.tail
 	partitions := map[int]fsm.Offset{}
 	w := t.watches.find(path)
 	switch {
@@ -94,7 +97,7 @@ func (t *Tailer) observeWritten(ctx context.Context, path string, tail fsm.Offse
 		}
 		s := w.stamp(partition)
 		obs, err := t.store.Observe(ctx, partition, path, tail)
-		t.settle(obs.Outcome)
+		t.settleSeen(obs.Outcome, wr.sighting())
 		if err != nil {
 			return err
 		}
@@ -152,7 +155,7 @@ func (t *Tailer) observeCreated(ctx context.Context, path string, wr write) erro
 	for partition := range partitions {
 		s := w.stamp(partition)
 		obs, err := t.store.Observe(ctx, partition, path, tail)
-		t.settle(obs.Outcome)
+		t.settleSeen(obs.Outcome, wr.sighting())
 		if err != nil {
 			return err
 		}

@@ -1,0 +1,89 @@
+package httpapi
+
+import (
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"reveille/fsm"
+)
+
+// codeOK is what a callback that succeeded counts as.
+const codeOK fsm.Code = "OK"
+
+// metrics are what the ports tell of themselves.
+type metrics struct {
+	callbacks        *prometheus.CounterVec
+	callbackDuration prometheus.Histogram
+	gateway          *prometheus.CounterVec
+	gatewayDuration  *prometheus.HistogramVec
+}
+
+func newMetrics(r prometheus.Registerer) *metrics {
+	f := promauto.With(r)
+	m := &metrics{
+		callbacks: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "reveille_callbacks_total",
+			Help: "Callbacks of workers that were answered, by code (OK, or that of the refusal).",
+		}, []string{"code"}),
+		callbackDuration: f.NewHistogram(prometheus.HistogramOpts{
+			Name:    "reveille_callback_duration_seconds",
+			Help:    "Time that callbacks took from the end of their header to the answer, the arrival of their body included.",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 20},
+		}),
+		gateway: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "reveille_gateway_requests_total",
+			Help: "Requests that passed through the gateway, by kind (read: GET and HEAD; live: a read that waits for events; write: PUT and POST; delete; " +
+				"other) and class of the stream server's status (none: it gave no answer; cancelled: the client did not wait for it).",
+		}, []string{"kind", "status"}),
+		gatewayDuration: f.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "reveille_gateway_duration_seconds",
+			Help: "Time from a request's arrival at the gateway to the header of the stream server's answer, by kind. It holds what the gateway does before " +
+				"a write; of kind live most is waiting for an event.",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
+		}, []string{"kind"}),
+	}
+	for _, code := range []fsm.Code{
+		codeOK, fsm.CodeInvalidRequest, fsm.CodeTokenExpired, fsm.CodeTokenInvalid, fsm.CodeAlreadyClaimed, fsm.CodeInvalidOffset,
+		fsm.CodeStaleEpoch, fsm.CodeConsumerGone, fsm.CodeUnavailable, fsm.CodeInternal,
+	} {
+		m.callbacks.WithLabelValues(string(code))
+	}
+	return m
+}
+
+// calledBack counts a callback.
+func (m *metrics) calledBack(began time.Time, code fsm.Code) {
+	m.callbacks.WithLabelValues(string(code)).Inc()
+	m.callbackDuration.Observe(time.Since(began).Seconds())
+}
+
+// passed counts a request that the stream server has answered, with a status, or not, for a reason.
+func (m *metrics) passed(ex *exchange, status int, reason string) {
+	if reason == "" {
+		reason = classes[min(max(status/100, 1), 5)]
+		m.gatewayDuration.WithLabelValues(ex.kind).Observe(time.Since(ex.began).Seconds())
+	}
+	m.gateway.WithLabelValues(ex.kind, reason).Inc()
+}
+
+var classes = [6]string{1: "1xx", 2: "2xx", 3: "3xx", 4: "4xx", 5: "5xx"}
+
+// kindOf is what a request through the gateway counts as.
+func kindOf(method string, u *url.URL) string {
+	switch method {
+	case http.MethodGet, http.MethodHead:
+		if method == http.MethodGet && queryHas(u.RawQuery, "live") {
+			return "live"
+		}
+		return "read"
+	case http.MethodPut, http.MethodPost:
+		return "write"
+	case http.MethodDelete:
+		return "delete"
+	}
+	return "other"
+}
