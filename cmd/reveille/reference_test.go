@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-var update = flag.Bool("update", false, "write SETTINGS.md anew")
+var update = flag.Bool("update", false, "write SETTINGS.md and METRICS.md anew")
 
 const reference = "SETTINGS.md"
 

@@ -71,7 +71,7 @@ func serve(ctx context.Context, s settings, warnings []string) error {
 		return fmt.Errorf("%s_REDIS_URL=(hidden): %w", prefix, err)
 	}
 	defer func() { _ = closeRedis() }()
-	p, err := assemble(s, rdb, log)
+	p, err := assemble(s, rdb, log, newRegistry())
 	if err != nil {
 		return err
 	}
@@ -107,12 +107,12 @@ type program struct {
 	unfit atomic.Pointer[error]
 }
 
-func assemble(s settings, rdb redis.UniversalClient, log *zap.Logger) (*program, error) {
+func assemble(s settings, rdb redis.UniversalClient, log *zap.Logger, metrics registry) (*program, error) {
 	p := &program{log: log}
 	streams := &lateStreams{}
 	p.store = redisstore.New(rdb, redisstore.Options{
 		Partitions: s.Partitions, Embedded: s.RedisURL == redisstore.Embedded, Upstream: s.UpstreamName, Logger: log.Named("redis"),
-		ReplicaID: replicaID(s.ListenAddr), Hinted: streams.Hinted,
+		ReplicaID: replicaID(s.ListenAddr), Hinted: streams.Hinted, Metrics: metrics,
 		Timing: fsm.Timing{
 			Waking: s.WakingTimeout, Liveness: s.LivenessTimeout, GoneGrace: s.StreamGoneGrace, GCAfter: s.GCAfter,
 		},
@@ -122,7 +122,7 @@ func assemble(s settings, rdb redis.UniversalClient, log *zap.Logger) (*program,
 		Store: p.store, Streams: streams, Tokens: s.tokens, PublicURL: s.PublicURL, UserAgent: "Reveille/" + programVersion(),
 		Logger: log.Named("dispatcher"), RequestTimeout: s.WebhookTimeout, MaxInFlight: s.MaxInFlight,
 		MaxInFlightPerSubscription: s.MaxInFlightPerSubscription, MaxQueued: s.MaxQueuedWakes, ShutdownGrace: deliveryGrace,
-		AllowInsecure: s.AllowInsecureWebhooks, AllowCIDRs: s.WebhookAllowCIDRs, ProxyFromEnvironment: s.WebhookProxyFromEnv,
+		Metrics: metrics, AllowInsecure: s.AllowInsecureWebhooks, AllowCIDRs: s.WebhookAllowCIDRs, ProxyFromEnvironment: s.WebhookProxyFromEnv,
 	})
 	if err != nil {
 		return nil, err
@@ -130,7 +130,7 @@ func assemble(s settings, rdb redis.UniversalClient, log *zap.Logger) (*program,
 	p.tailer, err = tailer.New(tailer.Config{
 		UpstreamURL: s.upstream, Headers: http.Header(s.UpstreamHeaders), Store: p.store, Deliverer: p.dispatcher,
 		Logger: log.Named("tailer"), Mode: s.TailMode, Check: s.TailCheck, MaxLive: s.TailMaxLive, SweepRate: s.TailSweepRate,
-		GoneGrace: s.StreamGoneGrace, Registry: s.RegistryStream, Names: s.Streams,
+		GoneGrace: s.StreamGoneGrace, Registry: s.RegistryStream, Names: s.Streams, Metrics: metrics,
 	})
 	if err != nil {
 		return nil, err
@@ -139,6 +139,7 @@ func assemble(s settings, rdb redis.UniversalClient, log *zap.Logger) (*program,
 	p.api, err = httpapi.New(httpapi.Config{
 		Store: p.store, Upstream: p.tailer, Streams: p.tailer, Deliverer: p.dispatcher, Targets: p.dispatcher, Tokens: s.tokens,
 		UpstreamURL: s.upstream, Gateway: s.Gateway, RegistryPath: s.RegistryStream,
+		Metrics: metrics, MetricsPage: scrapes(metrics, log.Named("metrics")),
 		MaxStreamsPerConsumer: s.MaxStreamsPerConsumer, MaxConnections: s.MaxConnections, Logger: log.Named("api"), Version: programVersion(), Ready: p.ready,
 	})
 	return p, err
