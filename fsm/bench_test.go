@@ -1,0 +1,71 @@
+package fsm
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// BenchmarkCatalogMatch is what each newly heard of stream costs, among subscriptions with distinct patterns of which one matches.
+func BenchmarkCatalogMatch(b *testing.B) {
+	for _, n := range []int{1, 100, 10_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			subs := make([]Subscription, n)
+			for i := range subs {
+				pattern := [...]string{"/x%d/*", "/*/x%d", "/**/x%d"}[i%3]
+				subs[i] = Subscription{ID: fmt.Sprint(i), Pattern: fmt.Sprintf(pattern, i)}
+			}
+			c := NewCatalog()
+			c.Replace(subs, 1)
+			for b.Loop() {
+				if len(c.Match("/x0/a-stream")) != 1 {
+					b.Fatal("no match")
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkCatalogReplace is what each change of a subscription costs every replica.
+func BenchmarkCatalogReplace(b *testing.B) {
+	for _, n := range []int{1, 100, 10_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			subs := make([]Subscription, n)
+			for i := range subs {
+				subs[i] = Subscription{ID: fmt.Sprint(i), Pattern: fmt.Sprintf("/x%d/*", i)}
+			}
+			c := NewCatalog()
+			for b.Loop() {
+				c.Replace(subs, 1)
+			}
+		})
+	}
+}
+
+func benchTokens(b *testing.B) *Tokens {
+	t, err := NewTokens(strings.Repeat("k", MinTokenKey))
+	if err != nil {
+		b.Fatal(err)
+	}
+	return t
+}
+
+const benchConsumer = "agent-handler:%2Fagents%2Ftask-123"
+
+func BenchmarkTokenMint(b *testing.B) {
+	t, now := benchTokens(b), time.Now()
+	for b.Loop() {
+		t.Mint(benchConsumer, "5f3d9a0b1c2e4f60", 7, now)
+	}
+}
+
+func BenchmarkTokenParse(b *testing.B) {
+	t := benchTokens(b)
+	token := t.Mint(benchConsumer, "5f3d9a0b1c2e4f60", 7, time.Now())
+	for b.Loop() {
+		if _, err := t.Parse(token); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
