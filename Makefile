@@ -7,7 +7,7 @@ TEST_TIMEOUT ?= 10m
 TEST_PARALLEL ?= 6
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fault attack build lint deps
+.PHONY: help demo test fault attack bench build lint deps
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,6 +32,12 @@ build: ## build ./reveille
 
 attack: deps ## hold it against attacks with the full numbers and print what it cost (some 15 minutes; 20,000 open files must be allowed)
 	ATTACK=full go test -count=1 -v -timeout 40m ./test/attack
+
+# full or quick. BENCH_ONLY, a regular expression, picks parts; BENCH_RESULTS=test/bench/RESULTS.md keeps what was measured.
+BENCH ?= full
+
+bench: deps ## measure how quick it is, beside the least that could do it (some 40 minutes; BENCH=quick takes three)
+	@BENCH=$(BENCH) go test -count=1 -v -timeout 120m -run '^TestBench$$' ./test/bench
 
 lint: $(GOLANGCI) ## check the format and look for mistakes
 	$(GOLANGCI) run ./...

@@ -96,6 +96,13 @@ func BuildReveille(ctx context.Context) (string, error) { return buildReveille(c
 func BuildPlainReveille(ctx context.Context) (string, error) { return buildReveille(ctx, false) }
 
 func buildReveille(ctx context.Context, race bool) (string, error) {
+	return build(ctx, "./cmd/reveille", race)
+}
+
+// BuildPlain builds another program of the project, such as ./test/bench/floor, as BuildPlainReveille does.
+func BuildPlain(ctx context.Context, folder string) (string, error) { return build(ctx, folder, false) }
+
+func build(ctx context.Context, folder string, race bool) (string, error) {
 	root, err := Root()
 	if err != nil {
 		return "", err
@@ -110,14 +117,14 @@ func buildReveille(ctx context.Context, race bool) (string, error) {
 	}
 	defer func() { _ = lock.Close() }()
 	// Without version control's state in it, the binary changes only if the code does.
-	bin, args := filepath.Join(tools, "reveille"), []string{"build", "-buildvcs=false"}
+	bin, args := filepath.Join(tools, filepath.Base(folder)), []string{"build", "-buildvcs=false"}
 	if race {
 		bin, args = bin+"-race", append(args, "-race")
 	}
-	cmd := exec.CommandContext(ctx, "go", append(args, "-o", bin, "./cmd/reveille")...)
+	cmd := exec.CommandContext(ctx, "go", append(args, "-o", bin, folder)...)
 	cmd.Dir = root
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("go build ./cmd/reveille: %w\n%s", err, out)
+		return "", fmt.Errorf("go build %s: %w\n%s", folder, err, out)
 	}
 	return bin, nil
 }
