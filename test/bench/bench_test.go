@@ -24,9 +24,9 @@ var parts = []struct {
 	{"wakes", 20 * time.Minute, wakes},
 	{"cycles", 10 * time.Minute, cycles},
 	{"round trips", 5 * time.Minute, roundTrips},
-	{"silent streams", 20 * time.Minute, silentStreams},
+	{"silent streams", 30 * time.Minute, silentStreams},
 	{"burst", 10 * time.Minute, burst},
-	{"subscriptions", 20 * time.Minute, subscriptions},
+	{"subscriptions", 30 * time.Minute, subscriptions},
 	{"replicas", 10 * time.Minute, replicas},
 	{"go benchmarks", 15 * time.Minute, goBenchmarks},
 }

@@ -6,7 +6,7 @@ import (
 )
 
 // watchTime bounds how long it takes until all streams of a part are watched.
-const watchTime = 5 * time.Minute
+const watchTime = 10 * time.Minute
 
 // watched makes n streams that a subscription's consumers watch and that stay silent, and returns their paths.
 func (b *bench) watched(w *world, n int, webhook string) []string {
