@@ -128,7 +128,7 @@ func reasonOf(err error) string {
 	case errors.Is(err, errTarget):
 		return "the webhook URL is not allowed any more"
 	case errors.Is(err, context.DeadlineExceeded):
-		return "no answer in time"
+		return fsm.ReasonTimeout
 	case errors.As(err, &dns):
 		return "the host name does not resolve"
 	case errors.As(err, &cert):

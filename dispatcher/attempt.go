@@ -150,7 +150,7 @@ func (d *Dispatcher) tell(ctx context.Context, w fsm.Wake, a answer) (fsm.Outcom
 		return fsm.Outcome{}, nil
 	case failed, retired:
 	}
-	return d.cfg.Store.Fail(ctx, w.Ref(), a.retryAfter, a.result == retired)
+	return d.cfg.Store.Fail(ctx, w.Ref(), fsm.Failure{RetryAfter: a.retryAfter, Retired: a.result == retired, Reason: a.reason})
 }
 
 func (d *Dispatcher) giveUp(w fsm.Wake, err error) {

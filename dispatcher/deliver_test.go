@@ -190,7 +190,7 @@ func TestEndpoints(t *testing.T) {
 		name    string
 		handler http.HandlerFunc
 		call    string
-		fail    failCall
+		fail    fsm.Failure
 	}{
 		{name: "a plain 2xx is accepted", call: "Accept", handler: func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(http.StatusNoContent)
@@ -212,35 +212,35 @@ func TestEndpoints(t *testing.T) {
 			drip(w, r, `{"done":true`)
 			abort(w)
 		}},
-		{name: "no answer until the timeout failed", call: "Fail", handler: func(_ http.ResponseWriter, r *http.Request) {
+		{name: "no answer until the timeout failed", call: "Fail", fail: fsm.Failure{Reason: fsm.ReasonTimeout}, handler: func(_ http.ResponseWriter, r *http.Request) {
 			_, _ = io.Copy(io.Discard, r.Body)
 			<-r.Context().Done()
 		}},
-		{name: "a closed connection failed", call: "Fail", handler: func(w http.ResponseWriter, _ *http.Request) { abort(w) }},
-		{name: "a redirect is not followed and failed", call: "Fail", handler: func(w http.ResponseWriter, _ *http.Request) {
+		{name: "a closed connection failed", call: "Fail", fail: fsm.Failure{Reason: "the connection was closed without an answer"}, handler: func(w http.ResponseWriter, _ *http.Request) { abort(w) }},
+		{name: "a redirect is not followed and failed", call: "Fail", fail: fsm.Failure{Reason: "status 307 (redirects are not followed)"}, handler: func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Location", away)
 			w.WriteHeader(http.StatusTemporaryRedirect)
 		}},
-		{name: "a redirect to a metadata address is not followed and failed", call: "Fail", handler: func(w http.ResponseWriter, _ *http.Request) {
+		{name: "a redirect to a metadata address is not followed and failed", call: "Fail", fail: fsm.Failure{Reason: "status 302 (redirects are not followed)"}, handler: func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Location", "http://169.254.169.254/latest/meta-data/")
 			w.WriteHeader(http.StatusFound)
 		}},
 		{
-			name: "429 is not retried before its Retry-After", call: "Fail", fail: failCall{retryAfter: 17 * time.Second},
+			name: "429 is not retried before its Retry-After", call: "Fail", fail: fsm.Failure{RetryAfter: 17 * time.Second, Reason: "status 429"},
 			handler: func(w http.ResponseWriter, _ *http.Request) {
 				w.Header().Set("Retry-After", "17")
 				w.WriteHeader(http.StatusTooManyRequests)
 			},
 		},
-		{name: "410 retires", call: "Fail", fail: failCall{retired: true}, handler: func(w http.ResponseWriter, _ *http.Request) {
+		{name: "410 retires", call: "Fail", fail: fsm.Failure{Retired: true, Reason: "status 410"}, handler: func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(http.StatusGone)
 		}},
-		{name: "500 with an endless body failed", call: "Fail", handler: func(w http.ResponseWriter, r *http.Request) {
+		{name: "500 with an endless body failed", call: "Fail", fail: fsm.Failure{Reason: "status 500"}, handler: func(w http.ResponseWriter, r *http.Request) {
 			w.WriteHeader(http.StatusInternalServerError)
 			drip(w, r, "x")
 			<-r.Context().Done()
 		}},
-		{name: "headers beyond the limit failed", call: "Fail", handler: func(w http.ResponseWriter, _ *http.Request) {
+		{name: "headers beyond the limit failed", call: "Fail", fail: fsm.Failure{Reason: "the request failed"}, handler: func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("X-Long", string(bytes.Repeat([]byte("x"), 2*maxHeaderBytes)))
 		}},
 	} {
@@ -254,9 +254,8 @@ func TestEndpoints(t *testing.T) {
 			f.store.mu.Lock()
 			defer f.store.mu.Unlock()
 			if tc.call == "Fail" {
-				tc.fail.ref = wakes[0].Ref()
-				if f.store.failed[0] != tc.fail {
-					t.Errorf("got %+v, want %+v", f.store.failed[0], tc.fail)
+				if want := (failCall{wakes[0].Ref(), tc.fail}); f.store.failed[0] != want {
+					t.Errorf("got %+v, want %+v", f.store.failed[0], want)
 				}
 			} else if f.store.calls["Fail"] > 0 {
 				t.Error("it failed as well")

@@ -35,9 +35,8 @@ type memStore struct {
 }
 
 type failCall struct {
-	ref        fsm.WakeRef
-	retryAfter time.Duration
-	retired    bool
+	ref     fsm.WakeRef
+	failure fsm.Failure
 }
 
 func newMemStore() *memStore {
@@ -154,10 +153,10 @@ func (s *memStore) transit(
 	return s.outcome(c, eff), nil
 }
 
-func (s *memStore) Fail(ctx context.Context, r fsm.WakeRef, retryAfter time.Duration, retired bool) (fsm.Outcome, error) {
+func (s *memStore) Fail(ctx context.Context, r fsm.WakeRef, f fsm.Failure) (fsm.Outcome, error) {
 	return s.transit(ctx, "Fail", r, func(c fsm.Consumer, env fsm.Env) (fsm.Consumer, fsm.Effects) {
-		s.failed = append(s.failed, failCall{r, retryAfter, retired})
-		return c.Fail(env, r, retryAfter, retired)
+		s.failed = append(s.failed, failCall{r, f})
+		return c.Fail(env, r, f)
 	})
 }
 

@@ -123,7 +123,7 @@ type DeliveryStore interface {
 	// partition could not be asked for. The error is that of one such partition; the others' deadlines are good.
 	NextDue(ctx context.Context, partitions []int) ([]time.Duration, error)
 	// Fail, Park, Begin, Accept and Finish are the transitions of the same name on Consumer.
-	Fail(ctx context.Context, r WakeRef, retryAfter time.Duration, retired bool) (Outcome, error)
+	Fail(ctx context.Context, r WakeRef, f Failure) (Outcome, error)
 	Park(ctx context.Context, r WakeRef, wait time.Duration) error
 	Begin(ctx context.Context, r WakeRef) (Outcome, error)
 	Accept(ctx context.Context, r WakeRef) error

@@ -171,7 +171,7 @@ func (c *Consumer) note(path string, tail Offset) {
 
 // delivered is what any 2xx and any claim prove: the endpoint takes wakes.
 func (c *Consumer) delivered() {
-	c.FirstFailure, c.Retired = time.Time{}, false
+	c.FirstFailure, c.Retired, c.LastError = time.Time{}, false, ""
 }
 
 // goLive starts the liveness timeout.
@@ -259,7 +259,7 @@ func (c Consumer) Due(env Env) (Consumer, Effects) {
 		c.Deadline = env.Now.Add(env.Timing.GoneGrace)
 		return c, Effects{Hidden: true}
 	case c.State == Waking && c.Sent:
-		return c.failed(env, 0, false)
+		return c.failed(env, Failure{Reason: ReasonTimeout})
 	case c.State == Waking && c.expired(env):
 		return c, Effects{Removed: true}
 	case c.State == Waking && c.Retired:
@@ -279,29 +279,28 @@ func (c Consumer) expired(env Env) bool {
 	return !c.FirstFailure.IsZero() && !env.Now.Before(c.FirstFailure.Add(env.Timing.GCAfter))
 }
 
-// Fail is: a delivery attempt failed (webhook spec, Failure Handling). retryAfter is the least time that the endpoint
-// asked for; retired is true if it answered 410.
-func (c Consumer) Fail(env Env, r WakeRef, retryAfter time.Duration, retired bool) (Consumer, Effects) {
+// Fail is: a delivery attempt failed (webhook spec, Failure Handling).
+func (c Consumer) Fail(env Env, r WakeRef, f Failure) (Consumer, Effects) {
 	if !c.Current(r) || c.State != Waking || !c.Sent || c.Attempt != r.Attempt || !c.HiddenAt.IsZero() {
 		return c, Effects{}
 	}
-	return c.clone().failed(env, retryAfter, retired)
+	return c.clone().failed(env, f)
 }
 
-func (c Consumer) failed(env Env, retryAfter time.Duration, retired bool) (Consumer, Effects) {
+func (c Consumer) failed(env Env, f Failure) (Consumer, Effects) {
 	if c.FirstFailure.IsZero() {
 		c.FirstFailure = env.Now
 	}
 	if c.expired(env) {
 		return c, Effects{Removed: true}
 	}
-	c.Sent = false
-	if retired {
+	c.Sent, c.LastError = false, f.Reason
+	if f.Retired {
 		c.Retired = true
 		c.Deadline = c.FirstFailure.Add(env.Timing.GCAfter)
 		return c, Effects{}
 	}
-	c.Deadline = env.Now.Add(max(RetryDelay(c.Attempt, env.Jitter), min(retryAfter, MaxRetryAfter)))
+	c.Deadline = env.Now.Add(max(RetryDelay(c.Attempt, env.Jitter), min(f.RetryAfter, MaxRetryAfter)))
 	return c, Effects{}
 }
 

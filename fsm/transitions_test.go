@@ -151,7 +151,7 @@ func TestTransitionTable(t *testing.T) {
 		{"WAKING → Removed after 3 days of failures", func() (Consumer, Effects) {
 			c := waking("10", "11")
 			c.FirstFailure = t0.Add(-timing.GCAfter)
-			return c.Fail(at(0), ref(c), 0, false)
+			return c.Fail(at(0), ref(c), Failure{})
 		}, result{Waking, 7, "w_7", "10", timing.Waking, false, true}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -174,9 +174,9 @@ func TestFailures(t *testing.T) {
 	c := waking("10", "11")
 	first := ref(c)
 	t.Run("the first failed attempt starts the failure clock, the next leaves it", func(t *testing.T) {
-		c, _ := c.Fail(at(time.Second), first, 0, false)
+		c, _ := c.Fail(at(time.Second), first, Failure{})
 		c, e := c.Due(at(2 * time.Second))
-		c, _ = c.Fail(at(3*time.Second), e.Wake.Ref(), 0, false)
+		c, _ = c.Fail(at(3*time.Second), e.Wake.Ref(), Failure{})
 		if !c.FirstFailure.Equal(t0.Add(time.Second)) {
 			t.Errorf("first failure %v", c.FirstFailure)
 		}
@@ -195,7 +195,7 @@ func TestFailures(t *testing.T) {
 			{Epoch: 6, WakeID: c.WakeID, Attempt: c.Attempt},
 			{Epoch: c.Epoch, WakeID: "w_old", Attempt: c.Attempt},
 		} {
-			if after, e := c.Fail(at(12*time.Second), stale, 0, false); after.Deadline != c.Deadline || e.Wake != nil || !after.Sent {
+			if after, e := c.Fail(at(12*time.Second), stale, Failure{}); after.Deadline != c.Deadline || e.Wake != nil || !after.Sent {
 				t.Errorf("failure of %+v was booked", stale)
 			}
 		}
@@ -204,13 +204,26 @@ func TestFailures(t *testing.T) {
 		for _, tt := range []struct{ asked, want time.Duration }{
 			{0, 200 * time.Millisecond}, {time.Minute, time.Minute}, {24 * time.Hour, time.Hour},
 		} {
-			if c, _ := c.Fail(at(0), first, tt.asked, false); c.Deadline.Sub(t0) != tt.want {
+			if c, _ := c.Fail(at(0), first, Failure{RetryAfter: tt.asked}); c.Deadline.Sub(t0) != tt.want {
 				t.Errorf("asked for %v: next attempt after %v", tt.asked, c.Deadline.Sub(t0))
 			}
 		}
 	})
+	t.Run("why the last attempt failed is kept until one succeeds", func(t *testing.T) {
+		c, _ := c.Fail(at(0), first, Failure{Reason: "status 503"})
+		if c.LastError != "status 503" {
+			t.Errorf("after a 503 it is %q", c.LastError)
+		}
+		c, e := c.Due(at(time.Second))
+		if c, _ := c.Due(at(11 * time.Second)); c.LastError != ReasonTimeout {
+			t.Errorf("after the waking timeout it is %q", c.LastError)
+		}
+		if c := c.Accept(at(time.Second), e.Wake.Ref()); c.LastError != "" {
+			t.Errorf("after a 2xx it is %q", c.LastError)
+		}
+	})
 	t.Run("410 ends deliveries until the subscription is resumed", func(t *testing.T) {
-		c, _ := c.Fail(at(0), first, 0, true)
+		c, _ := c.Fail(at(0), first, Failure{Retired: true})
 		if after, e := c.Due(at(time.Hour)); e.Wake != nil || !after.Retired {
 			t.Error("delivered to a retired endpoint")
 		}
@@ -247,7 +260,7 @@ func TestFailures(t *testing.T) {
 		if _, e := begun.Begin(at(time.Minute), first); e.Wake != nil {
 			t.Error("begun twice")
 		}
-		failed, _ := begun.Fail(at(time.Minute), begun.wakeNow().Ref(), 0, false)
+		failed, _ := begun.Fail(at(time.Minute), begun.wakeNow().Ref(), Failure{})
 		if again := failed.Park(at(2*time.Minute), first, 0); !again.Deadline.Equal(failed.Deadline) {
 			t.Errorf("an attempt that was made and failed was parked: %+v", again)
 		}

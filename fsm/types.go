@@ -73,6 +73,8 @@ type Consumer struct {
 	Sent bool
 	// FirstFailure is when the uninterrupted run of failed attempts began; zero without one.
 	FirstFailure time.Time
+	// LastError is why the last attempt failed, in a few words; empty without an uninterrupted run of failed attempts.
+	LastError string
 	// Retired is true when the endpoint answered 410: no delivery until the subscription is resumed.
 	Retired bool
 	// Stalled counts the wakes in a row that ended with work pending and no acked offset moved.
@@ -133,6 +135,22 @@ type WakeRef struct {
 	WakeID  string
 	Attempt int
 }
+
+// Failure is what a delivery attempt failed of.
+type Failure struct {
+	// RetryAfter is the least time that the endpoint asked for; at most MaxRetryAfter counts.
+	RetryAfter time.Duration
+	// Retired is true if the endpoint answered 410.
+	Retired bool
+	// Reason says it to an operator in at most MaxReason bytes, without a URL and without anything that the endpoint sent.
+	Reason string
+}
+
+// MaxReason bounds Failure.Reason in bytes.
+const MaxReason = 200
+
+// ReasonTimeout is the Reason of an attempt that was not answered in time.
+const ReasonTimeout = "no answer in time"
 
 // StreamInfo is what a HEAD of a stream says.
 type StreamInfo struct {

@@ -72,7 +72,7 @@ func (s *Store) Consumer(ctx context.Context, id, primary string) (fsm.Consumer,
 		ID: id, Subscription: h["sub"], Generation: h["gen"], Primary: h["primary"],
 		State: fsm.State(h["state"]), Epoch: number("epoch"), WakeID: h["wake"], Links: map[string]fsm.Link{},
 		Attempt: int(number("attempt")), Sent: number("sent") == 1, FirstFailure: at("failing"),
-		Retired: number("retired") == 1, Stalled: int(number("stalled")), Moved: number("moved") == 1,
+		LastError: h["error"], Retired: number("retired") == 1, Stalled: int(number("stalled")), Moved: number("moved") == 1,
 		HiddenAt: at("hidden"), Deadline: at("due"),
 	}
 	if h["woke"] != "" { // a version that did not note it may have made the record

@@ -45,9 +45,9 @@ func (s *Store) NextDue(ctx context.Context, partitions []int) ([]time.Duration,
 }
 
 // Fail implements fsm.DeliveryStore.
-func (s *Store) Fail(ctx context.Context, r fsm.WakeRef, retryAfter time.Duration, retired bool) (fsm.Outcome, error) {
-	return s.runOutcome(ctx, scriptFail, s.PartitionOf(r.Primary),
-		r.Consumer, r.Epoch, r.WakeID, r.Attempt, retryAfter.Milliseconds(), flag(retired))
+func (s *Store) Fail(ctx context.Context, r fsm.WakeRef, f fsm.Failure) (fsm.Outcome, error) {
+	return s.runOutcome(ctx, scriptFail, s.PartitionOf(r.Primary), r.Consumer, r.Epoch, r.WakeID, r.Attempt,
+		f.RetryAfter.Milliseconds(), flag(f.Retired), f.Reason[:min(len(f.Reason), fsm.MaxReason)])
 }
 
 // Park implements fsm.DeliveryStore.

@@ -88,12 +88,12 @@ func TestTheFiguresOfTheOwnedPartitionsAreThoseOfTheDatabase(t *testing.T) {
 			want("seven wakes", "reveille_subscriptions", one(1))
 			want("seven wakes", "reveille_partitions", one(8))
 			want("seven wakes", "reveille_partitions_owned", one(8))
-			must[fsm.Outcome](t)(w.Fail(ctx, wakes[0].Ref(), 0, true))
+			must[fsm.Outcome](t)(w.Fail(ctx, wakes[0].Ref(), fsm.Failure{Retired: true}))
 			must[fsm.Outcome](t)(w.Finish(ctx, wakes[1].Ref(), wakes[1].Streams))
 			if err := w.Accept(ctx, wakes[2].Ref()); err != nil {
 				t.Fatal(err)
 			}
-			must[fsm.Outcome](t)(w.Fail(ctx, wakes[3].Ref(), 0, false))
+			must[fsm.Outcome](t)(w.Fail(ctx, wakes[3].Ref(), fsm.Failure{}))
 			want("a 410, a done, a 2xx and a failure", consumers, map[string]float64{"waking": 4, "retired": 1, "live": 1, "idle": 1})
 			want("the first three wait no more", oldest, one(4))
 			if err := w.DeleteSubscription(ctx, "s"); err != nil {
@@ -167,7 +167,7 @@ func TestConsumersThatAreGoneAreCountedByCause(t *testing.T) {
 	}
 	for range 2 {
 		failing := link()
-		must[fsm.Outcome](t)(w.Fail(ctx, failing.Ref(), 0, false))
+		must[fsm.Outcome](t)(w.Fail(ctx, failing.Ref(), fsm.Failure{}))
 	}
 	w.later(timing.GCAfter)
 	if _, _, err := w.Due(ctx, 0, 100); err != nil {

@@ -117,9 +117,12 @@ func TestLifeOnEveryKindOfRedis(t *testing.T) {
 			if wake.Epoch != 1 || wake.Attempt != 1 || len(wake.Streams) != 1 || wake.Streams[0] != (fsm.StreamTail{Path: "/a", Acked: "1", Tail: "2"}) {
 				t.Fatalf("wake %+v", wake)
 			}
-			failed := must[fsm.Outcome](t)(w.Fail(ctx, wake.Ref(), time.Minute, false))
+			failed := must[fsm.Outcome](t)(w.Fail(ctx, wake.Ref(), fsm.Failure{RetryAfter: time.Minute, Reason: strings.Repeat("x", 300)}))
 			if len(failed.Wakes) != 0 {
 				t.Fatalf("failed %+v", failed)
+			}
+			if c := must[fsm.Consumer](t)(w.Consumer(ctx, wake.Consumer, "/a")); c.LastError != strings.Repeat("x", fsm.MaxReason) {
+				t.Fatalf("the reason is kept as %q", c.LastError)
 			}
 			if next := must[[]time.Duration](t)(w.NextDue(ctx, []int{home, (home + 1) % 8})); next[0] != time.Minute || next[1] >= 0 {
 				t.Fatalf("next due %v", next)

@@ -52,14 +52,14 @@ func TestAConsumerIsOnTheListOfItsStateSinceItCameToBeInIt(t *testing.T) {
 				t.Fatalf("the wake began at %s, want %s", wake.WokeAt, woke)
 			}
 			w.later(time.Second)
-			must[fsm.Outcome](t)(w.Fail(ctx, wake.Ref(), 0, false))
+			must[fsm.Outcome](t)(w.Fail(ctx, wake.Ref(), fsm.Failure{}))
 			w.later(time.Minute)
 			due, _, err := w.Due(ctx, 0, 10)
 			if err != nil || len(due.Wakes) != 1 || !due.Wakes[0].WokeAt.Equal(woke) {
 				t.Fatalf("due %+v, %v; want an attempt of the wake that began at %s", due, err, woke)
 			}
 			wants("a failure and a second attempt", "waiting", woke)
-			must[fsm.Outcome](t)(w.Fail(ctx, due.Wakes[0].Ref(), 0, true))
+			must[fsm.Outcome](t)(w.Fail(ctx, due.Wakes[0].Ref(), fsm.Failure{Retired: true}))
 			wants("a 410", "retired", w.now)
 			w.Catalog().Replace([]fsm.Subscription{sub}, 0)
 			w.later(time.Hour)
@@ -114,7 +114,7 @@ func TestAConsumerOfAVersionThatNotedLessGoesOn(t *testing.T) {
 	}
 	w.later(time.Second)
 	failed := w.now
-	must[fsm.Outcome](t)(w.Fail(ctx, wake.Ref(), 0, false))
+	must[fsm.Outcome](t)(w.Fail(ctx, wake.Ref(), fsm.Failure{}))
 	w.later(time.Minute)
 	due, _, err := w.Due(ctx, 0, 10)
 	if err != nil || len(due.Wakes) != 1 || !due.Wakes[0].WokeAt.IsZero() {

@@ -16,7 +16,7 @@ for _, id in ipairs(ids) do
     save(c)
     hidden[#hidden + 1] = c.primary
   elseif c.state == 'waking' and c.sent == 1 then
-    if failed(c, 0, false) then save(c) end
+    if failed(c, 0, false, 'no answer in time') then save(c) end
   elseif c.state == 'waking' and expired(c) then
     remove(c)
   elseif c.state == 'waking' and c.retired == 1 then

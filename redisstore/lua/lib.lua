@@ -13,7 +13,8 @@
 --
 -- Keys below the prefix:
 --   c:<consumer>    hash    sub gen primary state epoch wake woke attempt sent failing retired stalled moved hidden due;
---                           by: the nonce of the last callback that succeeded
+--                           by: the nonce of the last callback that succeeded; error: why the last attempt failed, while
+--                           failing is not 0
 --   l:<consumer>    hash    stream path -> acked offset
 --   s:<path>        hash    t: the highest tail noted
 --   w:<path>        set     consumers that a stream concerns: linked to it, or it is their primary
@@ -281,7 +282,11 @@ local function ack(c, path, to)
   end
 end
 
-local function delivered(c) c.failing, c.retired = 0, 0 end
+local function delivered(c)
+  c.failing, c.retired = 0, 0
+  if c.error then redis.call('HDEL', P .. 'c:' .. c.id, 'error') end
+  c.error = nil
+end
 
 local function go_live(c)
   c.state, c.attempt, c.sent = 'live', 0, 0
@@ -300,13 +305,14 @@ end
 local function expired(c) return c.failing > 0 and now >= c.failing + GC end
 
 -- failed books a failed attempt. It returns false if that was the end of the consumer.
-local function failed(c, retry_after, retired)
+local function failed(c, retry_after, retired, why)
   if c.failing == 0 then c.failing = now end
   if expired(c) then
     remove(c)
     return false
   end
-  c.sent = 0
+  c.sent, c.error = 0, why
+  redis.call('HSET', P .. 'c:' .. c.id, 'error', why)
   if retired then
     c.retired, c.due = 1, c.failing + GC
   else

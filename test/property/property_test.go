@@ -327,10 +327,11 @@ func (h *history) answer() {
 	switch kind := h.pick("answer", []string{"fail", "fail", "retired", "park", "begin", "accept", "finish", "finish"}); kind {
 	case "fail", "retired":
 		wait := rapid.SampledFrom([]time.Duration{0, 0, time.Minute, 5 * time.Hour}).Draw(h.t, "retry after")
-		got, err := h.store.Fail(h.ctx, r, wait, kind == "retired")
+		f := fsm.Failure{RetryAfter: wait, Retired: kind == "retired", Reason: h.pick("reason", []string{"status 503", "connection refused"})}
+		got, err := h.store.Fail(h.ctx, r, f)
 		h.must(err)
 		h.outcome(kind, got, h.w.transition(r.Consumer, func(c fsm.Consumer, e fsm.Env) (fsm.Consumer, fsm.Effects) {
-			return c.Fail(e, r, wait, kind == "retired")
+			return c.Fail(e, r, f)
 		}))
 	case "park":
 		wait := rapid.SampledFrom([]time.Duration{0, time.Minute}).Draw(h.t, "parked for")
