@@ -36,6 +36,10 @@ func (d *Dispatcher) attempt(sl slot, sub fsm.Subscription, w fsm.Wake) {
 			zap.Bool("done", a.result == done), zap.String("reason", a.reason), zap.Duration("took", time.Since(begun)))
 	}
 	out := d.report(w, a)
+	if out.Removed > 0 && !a.ok() {
+		d.noteRemoved("a consumer was removed: its deliveries have failed for too long", out.Removed,
+			zap.String("subscription", sub.ID), zap.String("consumer", w.Consumer), zap.Int64("epoch", w.Epoch), zap.String("wake_id", w.WakeID))
+	}
 	d.release(sl)
 	d.follow(out)
 }
@@ -155,9 +159,9 @@ func (d *Dispatcher) tell(ctx context.Context, w fsm.Wake, a answer) (fsm.Outcom
 
 func (d *Dispatcher) giveUp(w fsm.Wake, err error) {
 	d.metrics.lost.Inc()
-	if count, log := d.happened(&d.unreported); log {
-		d.log.Error("the result of a delivery attempt was not stored; its deadline decides", zap.Int("attempts", count),
-			zap.String("consumer", w.Consumer), zap.Int64("epoch", w.Epoch), zap.String("wake_id", w.WakeID), zap.Error(err))
+	if times, log := d.unreported.Happened(d.cfg.Clock()); log {
+		d.log.Error("the result of a delivery attempt was not stored; its deadline decides", zap.Int("times", times),
+			zap.String("subscription", w.Subscription), zap.String("consumer", w.Consumer), zap.Int64("epoch", w.Epoch), zap.String("wake_id", w.WakeID), zap.Error(err))
 	}
 }
 
@@ -168,16 +172,10 @@ func (d *Dispatcher) noteStore(err error) {
 	case errors.Is(err, fsm.ErrUnavailable):
 		d.outage.failed(err)
 	default:
-		if count, log := d.happened(&d.broken); log {
-			d.log.Error("the store failed", zap.Int("failures", count), zap.Error(err))
+		if times, log := d.broken.Happened(d.cfg.Clock()); log {
+			d.log.Error("redis refused a call", zap.Int("times", times), zap.Error(err))
 		}
 	}
-}
-
-func (d *Dispatcher) happened(t *trouble) (count int, log bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return t.happened(d.cfg.Clock())
 }
 
 // noteResult remembers how a subscription's endpoint does, and logs its first failure, a summary now and then, and that
@@ -190,24 +188,29 @@ func (d *Dispatcher) noteResult(l *lane, sub fsm.Subscription, w fsm.Wake, host 
 		return
 	}
 	d.slots.ended(l, a.ok())
-	var (
-		count int
-		log   bool
-	)
-	if a.ok() {
-		log = l.trouble.over()
-	} else {
-		count, log = l.trouble.happened(d.cfg.Clock())
-	}
 	d.mu.Unlock()
+	trouble, says := &l.trouble, "webhook delivery failed"
 	switch {
-	case !log:
 	case a.ok():
-		d.log.Info("webhook takes deliveries again", zap.String("subscription", sub.ID), zap.String("host", host))
-	default:
-		d.log.Warn("webhook delivery failed", zap.String("subscription", sub.ID), zap.String("host", host),
-			zap.String("reason", a.reason), zap.Int("failures", count), zap.String("consumer", w.Consumer),
+		wasFailing, wasRetired := l.trouble.Over(), l.retired.Over()
+		if wasFailing || wasRetired {
+			d.log.Info("webhook takes deliveries again", zap.String("subscription", sub.ID), zap.String("host", host))
+		}
+		return
+	case a.result == retired:
+		trouble, says = &l.retired, "webhook answered 410: its consumers are left alone until the subscription is resumed"
+	}
+	if times, log := trouble.Happened(d.cfg.Clock()); log {
+		d.log.Warn(says, zap.String("subscription", sub.ID), zap.String("host", host),
+			zap.String("reason", a.reason), zap.Int("times", times), zap.String("consumer", w.Consumer),
 			zap.Int64("epoch", w.Epoch), zap.String("wake_id", w.WakeID), zap.Int("attempt", w.Attempt))
+	}
+}
+
+// noteRemoved logs that consumers are gone, which nobody but an operator can bring back.
+func (d *Dispatcher) noteRemoved(says string, n int, of ...zap.Field) {
+	if times, log := d.removed.Happened(d.cfg.Clock()); log {
+		d.log.Warn(says, append(of, zap.Int("consumers", n), zap.Int("times", times))...)
 	}
 }
 

@@ -78,8 +78,8 @@ func (d *Dispatcher) placeOne(sub fsm.Subscription, w fsm.Wake) {
 // drop leaves a wake to its deadline. d.mu is held.
 func (d *Dispatcher) drop() {
 	d.metrics.dropped.Inc()
-	if count, log := d.dropped.happened(d.cfg.Clock()); log {
-		d.log.Warn("too many wakes are waiting; the newest are left to their deadlines", zap.Int("wakes", count))
+	if times, log := d.dropped.Happened(d.cfg.Clock()); log {
+		d.log.Warn("too many wakes are waiting; the newest are left to their deadlines", zap.Int("times", times))
 	}
 }
 

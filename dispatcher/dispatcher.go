@@ -177,8 +177,8 @@ type Dispatcher struct {
 	// strangers are wakes of subscriptions that the catalog does not hold.
 	strangers []fsm.Wake
 	// dropped is what was logged of wakes beyond MaxQueued, unreported of results that the store did not take, broken of
-	// errors of the store other than an outage.
-	dropped, unreported, broken trouble
+	// errors of the store other than an outage, removed of consumers that are gone because their deliveries failed.
+	dropped, unreported, broken, removed fsm.Trouble
 }
 
 var (

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"reveille/fsm"
+	"reveille/test/harness"
 )
 
 func TestConfig(t *testing.T) {
@@ -223,28 +224,39 @@ func TestDeadlines(t *testing.T) {
 	})
 }
 
-func TestFailuresDoNotFloodTheLog(t *testing.T) {
-	var tr trouble
-	now := noon
-	type line struct {
-		at    string
-		count int
-	}
-	var lines []line
-	for range 890 { // a failure every 100 ms for 89 s
-		if count, log := tr.happened(now); log {
-			lines = append(lines, line{now.Sub(noon).String(), count})
+func TestAConsumerThatIsRemovedBecauseItsDeliveriesFailIsLogged(t *testing.T) {
+	store := newMemStore()
+	store.timing.GCAfter = 0
+	f := start(t, store, nil)
+	sub := store.addSubscription("s", endpoint(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusInternalServerError)
+	}))
+	f.Deliver(store.event(sub, "/s/1", "0005"))
+	harness.Eventually(t, harness.Wait, "it is logged", func() error {
+		if lines := f.logs.FilterMessageSnippet("was removed").All(); len(lines) != 1 || lines[0].ContextMap()["consumer"] != "s:%2Fs%2F1" {
+			return fmt.Errorf("%v", lines)
 		}
-		now = now.Add(100 * time.Millisecond)
+		return nil
+	})
+}
+
+func TestAThousandFailuresOfOneEndpointAreOneLine(t *testing.T) {
+	f := start(t, newMemStore(), nil)
+	sub := f.store.addSubscription("s", endpoint(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusInternalServerError)
+	}))
+	for n := range 1000 {
+		f.Deliver(f.store.event(sub, fmt.Sprintf("/s/%d", n), "0005"))
 	}
-	if got, want := fmt.Sprint(lines), "[{0s 1} {30s 300} {1m0s 300}]"; got != want {
-		t.Errorf("got %s, want %s", got, want)
+	f.store.untilCalls(t, "Fail", 1000)
+	var lines []string
+	for _, e := range f.logs.All() {
+		if e.Level > zap.DebugLevel {
+			lines = append(lines, fmt.Sprint(e.Message, e.ContextMap()))
+		}
 	}
-	if !tr.over() || tr.over() {
-		t.Error("a recovery is worth one line")
-	}
-	if _, log := tr.happened(now); log || tr.over() {
-		t.Error("an endpoint that comes and goes is logged each time")
+	if len(lines) != 1 || !strings.Contains(lines[0], "webhook delivery failed") || !strings.Contains(lines[0], "status 500") {
+		t.Errorf("%d lines: %q", len(lines), lines)
 	}
 }
 

@@ -59,9 +59,9 @@ type lane struct {
 	queue    list.List
 	// turn is the lane's place in waiting; nil without a queue.
 	turn *list.Element
-	// trouble is what was logged of the endpoint.
-	trouble trouble
-	metrics *laneMetrics
+	// trouble is what was logged of the endpoint, retired of its being so.
+	trouble, retired fsm.Trouble
+	metrics          *laneMetrics
 }
 
 // standing is how a lane's last attempt ended.

@@ -71,6 +71,9 @@ func (d *Dispatcher) tick(ctx context.Context, first int) (time.Duration, error)
 				}
 				continue
 			}
+			if out.Removed > 0 {
+				d.noteRemoved("consumers were removed at their deadline: their deliveries have failed for too long, or their subscription is gone", out.Removed)
+			}
 			d.follow(out)
 			if n >= dueBatch {
 				still = append(still, p)

@@ -37,7 +37,9 @@ func (s *Service) refusalFor(err error) *refusal {
 	case errors.Is(err, fsm.ErrConflict):
 		return &refusal{fsm.CodeSubscriptionConflict, fsm.ErrConflict.Error()}
 	case errors.Is(err, fsm.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
-		s.log.Warn("a request was answered with 503", zap.Error(err))
+		if times, log := s.unavailable.Happened(s.cfg.Clock()); log {
+			s.log.Warn("requests are answered with 503", zap.Int("times", times), zap.Error(err))
+		}
 		return &refusal{fsm.CodeUnavailable, "the request cannot be processed now, try again"}
 	case errors.Is(err, context.Canceled):
 		return &refusal{fsm.CodeUnavailable, "the client went away"}
@@ -46,7 +48,9 @@ func (s *Service) refusalFor(err error) *refusal {
 	case errors.As(err, &he) && he.Code == http.StatusMethodNotAllowed:
 		return &refusal{fsm.CodeMethodNotAllowed, "this path does not have that method"}
 	}
-	s.log.Error("a request failed", zap.Error(err))
+	if times, log := s.broken.Happened(s.cfg.Clock()); log {
+		s.log.Error("requests failed", zap.Int("times", times), zap.Error(err))
+	}
 	return &refusal{fsm.CodeInternal, "the request failed for a reason that was logged"}
 }
 

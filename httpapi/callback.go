@@ -57,6 +57,9 @@ func (s *Service) callback(c echo.Context, id string) error {
 	if err != nil {
 		return s.refuseCallback(c, began, id, b, err)
 	}
+	if e := s.log.Check(zap.DebugLevel, "callback processed"); e != nil {
+		e.Write(zap.String("consumer", id), zap.Int64("epoch", req.epoch), zap.String("wake_id", req.wakeID), zap.Bool("done", req.done))
+	}
 	s.follow(primary, req, reply.Outcome)
 	streams := make([]streamBody, 0, len(reply.Streams))
 	for _, st := range reply.Streams {
@@ -183,7 +186,7 @@ func (s *Service) refuseCallback(c echo.Context, began time.Time, consumer strin
 	case fsm.CodeTokenExpired, fsm.CodeStaleEpoch, fsm.CodeAlreadyClaimed, fsm.CodeInvalidOffset:
 		body.Token = s.nextToken(b)
 	}
-	s.log.Debug("callback refused", zap.String("consumer", consumer), zap.String("code", string(r.code)))
+	s.log.Debug("callback refused", zap.String("consumer", consumer), zap.Int64("epoch", b.Epoch), zap.String("code", string(r.code)))
 	s.metrics.calledBack(began, r.code)
 	markRefused(c.Response(), r.code)
 	writeJSON(c.Response(), r.code.Status(), body)

@@ -39,6 +39,8 @@ type gateway struct {
 	metrics   *metrics
 	transport *http.Transport
 	proxy     *httputil.ReverseProxy
+	// unanswered is what was logged of requests that upstream gave no answer to, unnoted of deletions.
+	unanswered, unnoted fsm.Trouble
 }
 
 func newGateway(cfg Config, m *metrics) *gateway {
@@ -193,7 +195,10 @@ func (g *gateway) answered(res *http.Response) error {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), deletedTimeout)
 		defer cancel()
 		if err := g.streams.Deleted(ctx, ex.path); err != nil {
-			g.log.Warn("a deletion could not be noted, it will be found out later", zap.String("stream", ex.path), zap.Error(err))
+			if times, log := g.unnoted.Happened(time.Now()); log {
+				g.log.Warn("a deletion could not be noted, it will be found out later", zap.String("stream", ex.path),
+					zap.Int("times", times), zap.Error(err))
+			}
 		}
 	}
 	return nil
@@ -208,7 +213,9 @@ func (g *gateway) failed(w http.ResponseWriter, r *http.Request, err error) {
 		return
 	}
 	g.metrics.passed(ex, 0, "none")
-	g.log.Warn("upstream gave no answer", zap.String("method", r.Method), zap.Error(err))
+	if times, log := g.unanswered.Happened(time.Now()); log {
+		g.log.Warn("upstream gave no answer", zap.String("method", r.Method), zap.Int("times", times), zap.Error(err))
+	}
 	writeRefusal(w, &refusal{fsm.CodeUpstreamUnavailable, "the stream server cannot be reached"})
 }
 

@@ -7,6 +7,7 @@
 package httpapi
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -82,6 +83,8 @@ type Config struct {
 	Clock func() time.Time
 	// Version of the program, for /api/v1/version.
 	Version string
+	// LogLevel is what an operator may change at run time. The zero value is one that nothing follows.
+	LogLevel zap.AtomicLevel
 }
 
 // Service answers both ports. It is safe for concurrent use and has no goroutine of its own.
@@ -92,6 +95,8 @@ type Service struct {
 	gateway *gateway
 	api     *echo.Echo
 	admin   *echo.Echo
+	// unavailable and broken are what was logged of requests that were answered with 503 and 500.
+	unavailable, broken fsm.Trouble
 }
 
 // New returns a Service, or an error that names the field of the Config that is missing or out of bounds.
@@ -120,6 +125,9 @@ func New(cfg Config) (*Service, error) {
 	}
 	if cfg.HeadTimeout == 0 {
 		cfg.HeadTimeout = DefaultHeadTimeout
+	}
+	if cfg.LogLevel == (zap.AtomicLevel{}) {
+		cfg.LogLevel = zap.NewAtomicLevel()
 	}
 	if cfg.Clock == nil {
 		cfg.Clock = time.Now
@@ -157,12 +165,20 @@ func (s *Service) AdminServer(addr string) *http.Server {
 }
 
 // warnings is for those who can only write to a logger of the standard library, and have nothing good to say.
-func warnings(l *zap.Logger) *log.Logger {
-	std, err := zap.NewStdLogAt(l, zap.WarnLevel)
-	if err != nil {
-		panic("reveille: " + err.Error()) // cannot happen: the level is one that zap has
+func warnings(l *zap.Logger) *log.Logger { return log.New(&remarks{log: l}, "", 0) }
+
+// remarks logs lines, not each of many.
+type remarks struct {
+	log     *zap.Logger
+	trouble fsm.Trouble
+}
+
+// Write implements io.Writer.
+func (r *remarks) Write(line []byte) (int, error) {
+	if times, log := r.trouble.Happened(time.Now()); log {
+		r.log.Warn("connection trouble", zap.String("remark", string(bytes.TrimSpace(line))), zap.Int("times", times))
 	}
-	return std
+	return len(line), nil
 }
 
 // Close lets go of the idle connections to upstream. It is called after the servers were shut down.

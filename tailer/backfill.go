@@ -143,7 +143,7 @@ func (bs *backfills) Run(ctx context.Context) error {
 
 func (b *backfill) run(ctx context.Context) {
 	var streams []fsm.Known
-	err := b.t.insist(ctx, "backfill", b.sub.Pattern, func() (err error) {
+	err := b.t.insist(ctx, "backfill", zap.String("subscription", b.sub.ID), func() (err error) {
 		streams, err = b.streams(ctx)
 		return err
 	})
@@ -155,6 +155,7 @@ func (b *backfill) run(ctx context.Context) {
 	stop := b.tellProgress(ctx, &done, total)
 	defer stop()
 	delay := growing{least: b.t.cfg.BackoffMin, most: b.t.cfg.Check}
+	var unlinked fsm.Trouble
 	for len(streams) > 0 && !b.deleted(ctx) {
 		// What cannot be asked for now is asked for again after the others.
 		var mu sync.Mutex
@@ -178,13 +179,15 @@ func (b *backfill) run(ctx context.Context) {
 			return
 		}
 		if streams = left; err != nil {
-			b.t.log.Warn("existing streams could not be linked; they are tried again", zap.String("subscription", b.sub.ID),
-				zap.Int("left", len(left)), zap.Error(err))
+			if times, log := unlinked.Happened(time.Now()); log {
+				b.t.log.Warn("existing streams could not be linked; they are tried again", zap.String("subscription", b.sub.ID),
+					zap.Int("left", len(left)), zap.Int("times", times), zap.Error(err))
+			}
 			sleep(ctx, jitter(delay.next()))
 		}
 	}
 	stop()
-	_ = b.t.insist(ctx, "backfill", b.sub.Pattern, func() error { return b.t.store.EndBackfill(ctx, b.sub) })
+	_ = b.t.insist(ctx, "backfill", zap.String("subscription", b.sub.ID), func() error { return b.t.store.EndBackfill(ctx, b.sub) })
 }
 
 // streams returns the known streams that match, or the one that a literal pattern names.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"go.uber.org/zap"
 )
 
 const (
@@ -52,7 +54,7 @@ func (c *confirms) Run(ctx context.Context) error {
 	for sleep(ctx, min(confirmEvery, c.t.cfg.Confirm)) {
 		for _, path := range c.take(time.Now()) {
 			if c.t.linked.Contains(path) { // not deleted since
-				_ = c.t.insist(ctx, "confirm", path, func() error { return c.t.forgotten(ctx, path) })
+				_ = c.t.insist(ctx, "confirm", zap.String("stream", path), func() error { return c.t.forgotten(ctx, path) })
 			}
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"go.uber.org/zap"
+
 	"reveille/fsm"
 )
 
@@ -70,9 +72,9 @@ func (t *Tailer) lost(ctx context.Context, path string) {
 	if t.watches.find(path) != nil || t.awaited.writtenTo(path) {
 		return
 	}
-	err := t.insist(ctx, "lost", path, func() error { return t.store.ForgetKnown(ctx, path, false) })
+	err := t.insist(ctx, "lost", zap.String("stream", path), func() error { return t.store.ForgetKnown(ctx, path, false) })
 	if err == nil && t.isNamed(path) {
-		_ = t.insist(ctx, "lost", path, func() error { return t.await(ctx, path, false) })
+		_ = t.insist(ctx, "lost", zap.String("stream", path), func() error { return t.await(ctx, path, false) })
 	}
 }
 
@@ -81,7 +83,7 @@ func (t *Tailer) returned(ctx context.Context, path string, tail fsm.Offset) err
 	if !t.tracked(path) {
 		return nil
 	}
-	return t.insist(ctx, "returned", path, func() error {
+	return t.insist(ctx, "returned", zap.String("stream", path), func() error {
 		known, found, err := t.store.Known(ctx, path)
 		if err != nil || found && !known.Awaited {
 			return err

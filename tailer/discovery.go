@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -36,8 +37,10 @@ func (t *Tailer) BeforeWrite(ctx context.Context, path string) {
 		return
 	}
 	if err := t.prepare(ctx, path, l, ok); err != nil {
-		t.log.Warn("a stream could not be linked before it was written to; it is linked after",
-			zap.String("stream", path), zap.Error(err))
+		if times, log := t.unlinked.Happened(time.Now()); log {
+			t.log.Warn("a stream could not be linked before it was written to; it is linked after",
+				zap.String("stream", path), zap.Int("times", times), zap.Error(err))
+		}
 	}
 }
 

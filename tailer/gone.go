@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"go.uber.org/zap"
+
 	"reveille/fsm"
 )
 
@@ -54,7 +56,7 @@ func (w *watch) hide(ctx context.Context, a fsm.Absence) error {
 	if _, ok := w.partitions()[w.t.store.PartitionOf(w.path)]; !ok {
 		return nil
 	}
-	return w.t.insist(ctx, "gone", w.path, func() error {
+	return w.t.insist(ctx, "gone", zap.String("stream", w.path), func() error {
 		_, err := w.t.store.Hide(ctx, w.path, a)
 		return err
 	})

@@ -35,6 +35,8 @@ type registry struct {
 	// dealt is how many messages behind the offset to read from were dealt with: should the rest have to be read again, a
 	// deletion among them must not hit the stream that was made after it.
 	dealt int
+	// unread is what was logged of reads that failed, foreign of what is no messages, odd of messages of another form.
+	unread, foreign, odd fsm.Trouble
 }
 
 // change is one message of the registry stream.
@@ -69,7 +71,7 @@ func (r *registry) Run(ctx context.Context) error {
 // follow reads on from where the store says, until the context ends or that is no longer true.
 func (r *registry) follow(ctx context.Context) {
 	var offset fsm.Offset
-	err := r.t.insist(ctx, "registry", r.t.cfg.Registry, func() (err error) {
+	err := r.t.insist(ctx, "registry", zap.String("stream", r.t.cfg.Registry), func() (err error) {
 		offset, err = r.t.store.RegistryOffset(ctx)
 		return err
 	})
@@ -88,7 +90,7 @@ func (r *registry) follow(ctx context.Context) {
 		if err == nil && info.Exists && offset.After(info.Tail) {
 			info, err = r.t.HeadAnew(ctx, r.t.cfg.Registry)
 			if err == nil && info.Exists && offset.After(info.Tail) {
-				r.t.log.Info("the registry stream was made anew; it is read from its start", zap.String("was", string(offset)))
+				r.t.log.Info("the registry stream was made anew; it is read from its start", zap.String("was", offset.Value()))
 				err = r.move(ctx, offset, fsm.Start)
 				offset, r.dealt = fsm.Start, 0
 			}
@@ -116,9 +118,14 @@ func (r *registry) follow(ctx context.Context) {
 			return
 		case err == nil || ctx.Err() != nil:
 			failures.reset()
+			if err == nil && r.unread.Over() {
+				r.t.log.Info("the registry stream is read again")
+			}
 			continue
 		}
-		r.t.log.Warn("the registry stream could not be read; it is read again", zap.Error(err))
+		if times, log := r.unread.Happened(time.Now()); log {
+			r.t.log.Warn("the registry stream could not be read; it is read again", zap.Int("times", times), zap.Error(err))
+		}
 		sleep(ctx, jitter(failures.next()))
 	}
 }
@@ -126,7 +133,7 @@ func (r *registry) follow(ctx context.Context) {
 // move tells the store how far the registry was read.
 func (r *registry) move(ctx context.Context, from, to fsm.Offset) error {
 	var moved bool
-	err := r.t.insist(ctx, "registry", r.t.cfg.Registry, func() (err error) {
+	err := r.t.insist(ctx, "registry", zap.String("stream", r.t.cfg.Registry), func() (err error) {
 		moved, err = r.t.store.MoveRegistryOffset(ctx, from, to)
 		return err
 	})
@@ -161,8 +168,10 @@ func (r *registry) read(ctx context.Context, offset fsm.Offset, live, cursor str
 		var bad badMessage
 		switch {
 		case errors.As(err, &bad):
-			r.t.log.Warn("the registry stream holds something else than messages in JSON; it is skipped up to the next offset",
-				zap.String("offset", string(offset)), zap.String("next_offset", string(e.offset)), zap.Error(err))
+			if times, log := r.foreign.Happened(time.Now()); log {
+				r.t.log.Warn("the registry stream holds something else than messages in JSON; it is skipped up to the next offset",
+					zap.String("offset", offset.Value()), zap.String("next_offset", e.offset.Value()), zap.Int("times", times), zap.Error(err))
+			}
 		case err != nil:
 			return offset, "", err
 		}
@@ -240,7 +249,9 @@ func (r *registry) messages(ctx context.Context, body io.Reader) error {
 		}
 		var c change
 		if err := json.Unmarshal(raw, &c); err != nil {
-			r.t.log.Warn("a message of the registry stream has another form; it is skipped", zap.Error(err))
+			if times, log := r.odd.Happened(time.Now()); log {
+				r.t.log.Warn("a message of the registry stream has another form; it is skipped", zap.Int("times", times), zap.Error(err))
+			}
 		} else if err := r.change(ctx, c); err != nil {
 			return err
 		}

@@ -157,6 +157,9 @@ type Tailer struct {
 	backfills *backfills
 	registry  *registry
 	confirms  *confirms
+	// untold is what was logged of a store that did not take what was seen, unwritten of writes, unlinked of streams that were to be
+	// linked before a write, restarted of tails that moved back.
+	untold, unwritten, unlinked, restarted fsm.Trouble
 	// ended is true once Run takes in no more.
 	ended atomic.Bool
 }
@@ -276,9 +279,11 @@ func (t *Tailer) settle(o fsm.Outcome) {
 
 // restart is for a stream whose tail has moved back.
 func (t *Tailer) restart(ctx context.Context, w *watch, partition int, was, tail fsm.Offset) error {
-	t.log.Info("the tail moved back: a new stream under an old name", zap.String("stream", w.path),
-		zap.String("was", string(was)), zap.String("tail", string(tail)))
-	return t.insist(ctx, "restart", w.path, func() error {
+	if times, log := t.restarted.Happened(time.Now()); log {
+		t.log.Info("the tail moved back: a new stream under an old name", zap.String("stream", w.path),
+			zap.String("was", was.Value()), zap.String("tail", tail.Value()), zap.Int("times", times))
+	}
+	return t.insist(ctx, "restart", zap.String("stream", w.path), func() error {
 		o, err := t.store.Restart(ctx, partition, w.path, was, tail)
 		if err == nil {
 			w.distrust(partition)

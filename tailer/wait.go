@@ -48,8 +48,8 @@ func (g *growing) next() time.Duration {
 func (g *growing) reset() { g.now = 0 }
 
 // insist repeats a call of the store until it succeeds; the error is the context's. While the store is away there is
-// nothing better to do with what was seen than to hold on to it.
-func (t *Tailer) insist(ctx context.Context, what, path string, call func() error) error {
+// nothing better to do with what was seen than to hold on to it. what and of are for the log.
+func (t *Tailer) insist(ctx context.Context, what string, of zap.Field, call func() error) error {
 	delay := growing{least: 50 * time.Millisecond, most: 2 * time.Second}
 	for failed := false; ; failed = true {
 		err := call()
@@ -59,8 +59,9 @@ func (t *Tailer) insist(ctx context.Context, what, path string, call func() erro
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case !failed:
-			t.log.Warn("the store did not take what was seen; it is told again",
-				zap.String("what", what), zap.String("stream", path), zap.Error(err))
+			if times, log := t.untold.Happened(time.Now()); log {
+				t.log.Warn("redis did not take what was seen; it is told again", zap.String("what", what), of, zap.Int("times", times), zap.Error(err))
+			}
 		}
 		if !sleep(ctx, jitter(delay.next())) {
 			return ctx.Err()

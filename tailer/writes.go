@@ -198,7 +198,10 @@ func (ws *writes) do(ctx context.Context, path string, wr write) {
 			return
 		}
 	}
-	ws.t.log.Warn("a write could not be taken in; its stream is looked at instead", zap.String("stream", path), zap.Error(err))
+	if times, log := ws.t.unwritten.Happened(time.Now()); log {
+		ws.t.log.Warn("a write could not be taken in; its stream is looked at instead", zap.String("stream", path),
+			zap.Int("times", times), zap.Error(err))
+	}
 	ws.t.fallBack(path)
 }
 
