@@ -138,6 +138,15 @@ type CallbackStore interface {
 	Consumer(ctx context.Context, id, primary string) (Consumer, error)
 }
 
+// OperatorStore shows an operator what is there. No call costs the store more than a bounded time.
+type OperatorStore interface {
+	// CountConsumers returns how many consumers each of some subscriptions has in each partition.
+	CountConsumers(ctx context.Context, subs []Subscription) (byPartition [][]int, err error)
+	// ScanConsumers walks the consumers that a subscription has in a partition, each at least once and about count at a time,
+	// without their Links. It begins and ends with cursor "0".
+	ScanConsumers(ctx context.Context, sub Subscription, partition int, cursor string, count int) ([]Consumer, string, error)
+}
+
 // CallbackReply is a CallbackResult as the store returns it.
 type CallbackReply struct {
 	Code    Code
@@ -189,6 +198,7 @@ type Store interface {
 	StreamStore
 	DeliveryStore
 	CallbackStore
+	OperatorStore
 	ReplicaStore
 	// Ping returns nil if the store answers.
 	Ping(ctx context.Context) error

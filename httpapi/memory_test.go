@@ -25,6 +25,9 @@ type memory struct {
 	hidden    []string
 	resumed   []string
 	judged    int
+	known     []fsm.Known
+	scans     int
+	batch     int // of consumers; 3 by default
 	wakes     int
 }
 

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"reveille/fsm"
 )
 
@@ -59,7 +61,27 @@ func (s *Store) Consumer(ctx context.Context, id, primary string) (fsm.Consumer,
 	if dead > 0 {
 		return fsm.Consumer{}, fsm.ErrNotFound
 	}
-	var bad error
+	c, bad := decodeConsumer(id, h)
+	tails := make(map[string]*redis.StringCmd, len(acked.Val()))
+	pipe = s.rdb.Pipeline()
+	for path := range acked.Val() {
+		tails[path] = pipe.HGet(ctx, prefix+"s:"+path, "t")
+	}
+	if _, err := pipe.Exec(ctx); wrap(err) != nil {
+		return fsm.Consumer{}, wrap(err)
+	}
+	c.Links = make(map[string]fsm.Link, len(tails))
+	for path, offset := range acked.Val() {
+		if err := wrap(tails[path].Err()); err != nil {
+			return fsm.Consumer{}, err
+		}
+		c.Links[path] = fsm.Link{Acked: fsm.Offset(offset), Tail: fsm.Offset(tails[path].Val())}
+	}
+	return c, bad
+}
+
+// decodeConsumer reads a consumer's record, which has no links.
+func decodeConsumer(id string, h map[string]string) (c fsm.Consumer, bad error) {
 	number := func(name string) int64 {
 		n, err := strconv.ParseInt(h[name], 10, 64)
 		if err != nil {
@@ -68,7 +90,7 @@ func (s *Store) Consumer(ctx context.Context, id, primary string) (fsm.Consumer,
 		return n
 	}
 	at := func(name string) time.Time { return moment(number(name)) }
-	c := fsm.Consumer{
+	c = fsm.Consumer{
 		ID: id, Subscription: h["sub"], Generation: h["gen"], Primary: h["primary"],
 		State: fsm.State(h["state"]), Epoch: number("epoch"), WakeID: h["wake"], Links: map[string]fsm.Link{},
 		Attempt: int(number("attempt")), Sent: number("sent") == 1, FirstFailure: at("failing"),
@@ -77,13 +99,6 @@ func (s *Store) Consumer(ctx context.Context, id, primary string) (fsm.Consumer,
 	}
 	if h["woke"] != "" { // a version that did not note it may have made the record
 		c.WokeAt = at("woke")
-	}
-	for path, offset := range acked.Val() {
-		tail, err := s.rdb.HGet(ctx, prefix+"s:"+path, "t").Result()
-		if err = wrap(err); err != nil {
-			return fsm.Consumer{}, err
-		}
-		c.Links[path] = fsm.Link{Acked: fsm.Offset(offset), Tail: fsm.Offset(tail)}
 	}
 	return c, bad
 }

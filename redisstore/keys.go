@@ -3,6 +3,8 @@ package redisstore
 import (
 	"hash/fnv"
 	"strconv"
+
+	"reveille/fsm"
 )
 
 // keyPrefix begins every key.
@@ -23,6 +25,11 @@ func (k keys) partitionOf(path string) int {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(path))
 	return int(h.Sum32() % uint32(k.partitions))
+}
+
+// consumersOf is the set of a subscription's consumers in a partition.
+func (k keys) consumersOf(sub fsm.Subscription, p int) string {
+	return k.partition(p) + "b:" + sub.ID + ":" + sub.Generation
 }
 
 func (k keys) watched(p int) string { return k.partition(p) + "watched" }

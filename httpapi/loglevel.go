@@ -1,0 +1,51 @@
+package httpapi
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/labstack/echo/v4"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
+	"reveille/fsm"
+)
+
+// logLevels are those that an operator may choose.
+var logLevels = map[string]zapcore.Level{
+	"debug": zap.DebugLevel, "info": zap.InfoLevel, "warn": zap.WarnLevel, "error": zap.ErrorLevel,
+}
+
+type logLevelBody struct {
+	Level string `json:"level"`
+}
+
+func (s *Service) getLogLevel(c echo.Context) error {
+	writeJSON(c.Response(), http.StatusOK, logLevelBody{s.cfg.LogLevel.String()})
+	return nil
+}
+
+// setLogLevel changes the level of this replica, until it ends.
+func (s *Service) setLogLevel(c echo.Context) error {
+	s.limitBody(c)
+	o, err := s.readObject(c)
+	if err != nil {
+		return err
+	}
+	const want = "debug, info, warn or error"
+	text, err := required[string](o, "level", want)
+	if err != nil {
+		return err
+	}
+	level, ok := logLevels[strings.ToLower(text)]
+	if !ok {
+		return refuse(fsm.CodeInvalidRequest, "level must be %s", want)
+	}
+	was := s.cfg.LogLevel.Level()
+	// Whichever of the two levels shows more has the line: a log that ends without a word is no help.
+	s.cfg.LogLevel.SetLevel(min(was, level, zap.InfoLevel))
+	s.log.Info("log level changed", zap.Stringer("was", was), zap.Stringer("level", level))
+	s.cfg.LogLevel.SetLevel(level)
+	writeJSON(c.Response(), http.StatusOK, logLevelBody{level.String()})
+	return nil
+}

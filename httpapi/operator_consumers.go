@@ -1,0 +1,277 @@
+package httpapi
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"reveille/fsm"
+)
+
+// consumerPrefix is before the ID in the path of one consumer, which stands there as in a callback's URL.
+const consumerPrefix = "/api/v1/consumers/"
+
+// scanBatch is about how many consumers are looked at in one call of the store.
+const scanBatch = 200
+
+// What a consumer's endpoint or stream is like, beside its state.
+const (
+	conditionOK      = "ok"
+	conditionFailing = "failing"
+	conditionRetired = "retired"
+	conditionHidden  = "hidden"
+)
+
+// consumerStates are what a list of consumers can be narrowed to.
+var consumerStates = []string{
+	string(fsm.Idle), string(fsm.Waking), string(fsm.Live), conditionFailing, conditionRetired, conditionHidden,
+}
+
+// consumerBody is a consumer as an operator sees it.
+type consumerBody struct {
+	ID           string    `json:"consumer_id"`
+	Subscription string    `json:"subscription_id"`
+	Primary      string    `json:"primary_stream"`
+	Partition    int       `json:"partition"`
+	State        fsm.State `json:"state"`
+	// Condition is "failing" while deliveries fail, "retired" once the endpoint answered 410, "hidden" while the primary stream is gone
+	// upstream, otherwise "ok".
+	Condition string `json:"condition"`
+	Epoch     int64  `json:"epoch"`
+	WakeID    string `json:"wake_id,omitempty"`
+	// WokenAt is when that wake began.
+	WokenAt *time.Time `json:"woken_at,omitempty"`
+	Attempt int        `json:"attempt,omitempty"`
+	// WaitsFor is what happens at the deadline if nothing comes before: "answer" (the attempt counts as failed), "attempt" (the next one
+	// is made), "callback" (it counts as asleep), "stream" (it is looked for again), "removal".
+	WaitsFor     string     `json:"waits_for,omitempty"`
+	Deadline     *time.Time `json:"deadline,omitempty"`
+	FailingSince *time.Time `json:"failing_since,omitempty"`
+	LastError    string     `json:"last_error,omitempty"`
+	HiddenSince  *time.Time `json:"hidden_since,omitempty"`
+	// Streams are only in the answer about one consumer.
+	Streams []consumerStream `json:"streams,omitempty"`
+	AsOf    *time.Time       `json:"as_of,omitempty"`
+}
+
+type consumerStream struct {
+	Path    string `json:"path"`
+	Acked   string `json:"acked"`
+	Tail    string `json:"tail"`
+	Pending bool   `json:"pending"`
+}
+
+type consumersBody struct {
+	Consumers []consumerBody `json:"consumers"`
+	// Next is the cursor of the next page; empty at the end.
+	Next string    `json:"next,omitempty"`
+	AsOf time.Time `json:"as_of"`
+}
+
+func (s *Service) consumerBody(c fsm.Consumer) consumerBody {
+	return consumerBody{
+		ID: c.ID, Subscription: c.Subscription, Primary: c.Primary, Partition: s.cfg.Store.PartitionOf(c.Primary), State: c.State,
+		Condition: conditionOf(c), Epoch: c.Epoch, WakeID: c.WakeID, WokenAt: shown(c.WokeAt), Attempt: c.Attempt, WaitsFor: waitsFor(c), Deadline: shown(c.Deadline),
+		FailingSince: shown(c.FirstFailure), LastError: c.LastError, HiddenSince: shown(c.HiddenAt),
+	}
+}
+
+func shown(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
+}
+
+func conditionOf(c fsm.Consumer) string {
+	switch {
+	case !c.HiddenAt.IsZero():
+		return conditionHidden
+	case c.Retired:
+		return conditionRetired
+	case !c.FirstFailure.IsZero():
+		return conditionFailing
+	}
+	return conditionOK
+}
+
+func waitsFor(c fsm.Consumer) string {
+	switch {
+	case c.Deadline.IsZero():
+		return ""
+	case !c.HiddenAt.IsZero():
+		return "stream"
+	case c.State == fsm.Live:
+		return "callback"
+	case c.State == fsm.Waking && c.Sent:
+		return "answer"
+	case c.State == fsm.Waking && c.Retired:
+		return "removal"
+	case c.State == fsm.Waking:
+		return "attempt"
+	}
+	return ""
+}
+
+// showConsumers lists consumers, by subscription.
+func (s *Service) showConsumers(c echo.Context) error {
+	query := c.QueryParams()
+	p, err := s.readPage(query, "subscription", "state")
+	if err != nil {
+		return err
+	}
+	state := query.Get("state")
+	if state != "" && !slices.Contains(consumerStates, state) {
+		return refuse(fsm.CodeInvalidRequest, "state must be one of %s", strings.Join(consumerStates, ", "))
+	}
+	ctx, cancel := context.WithTimeout(c.Request().Context(), pageTimeout)
+	defer cancel()
+	subs, err := s.subscriptionsOf(ctx, query.Get("subscription"))
+	if err != nil {
+		return err
+	}
+	w := walk{s: s, ctx: ctx, at: p.from, wants: func(b consumerBody) bool {
+		return state == "" || state == string(b.State) || state == b.Condition
+	}, limit: p.limit}
+	body := consumersBody{Consumers: []consumerBody{}, AsOf: s.cfg.Clock().UTC()}
+	more, err := w.over(subs)
+	if err != nil {
+		return err
+	}
+	body.Consumers = append(body.Consumers, w.found...)
+	if more {
+		body.Next = w.at.String()
+	}
+	writeJSON(c.Response(), http.StatusOK, body)
+	return nil
+}
+
+// subscriptionsOf returns the subscription of an ID, or all if it is empty.
+func (s *Service) subscriptionsOf(ctx context.Context, id string) ([]fsm.Subscription, error) {
+	if id != "" {
+		if err := fsm.ValidateSubscriptionID(id); err != nil {
+			return nil, refuse(fsm.CodeInvalidSubscriptionID, "subscription: %v", err)
+		}
+	}
+	if err := s.cfg.Store.RefreshCatalog(ctx); err != nil {
+		return nil, err
+	}
+	if id == "" {
+		return s.cfg.Store.Catalog().All(), nil
+	}
+	sub, ok := s.cfg.Store.Catalog().Get(id)
+	if !ok {
+		return nil, refuse(fsm.CodeSubscriptionNotFound, "there is no subscription with this id")
+	}
+	return []fsm.Subscription{sub}, nil
+}
+
+// walk goes through consumers in the order of their subscriptions' IDs, from a place on.
+type walk struct {
+	s     *Service
+	ctx   context.Context // of the request
+	at    place
+	limit int
+	wants func(consumerBody) bool
+
+	found  []consumerBody
+	looked int
+	cost   int
+}
+
+// over walks until it has found as many as it may, or has cost too much. more says that it was not at the end, and at is where to go on.
+func (w *walk) over(subs []fsm.Subscription) (more bool, err error) {
+	for _, sub := range subs {
+		switch {
+		case sub.ID < w.at.Subscription:
+			continue
+		case sub.ID != w.at.Subscription || sub.Generation != w.at.Generation:
+			w.at = place{Subscription: sub.ID, Generation: sub.Generation, Scan: "0"}
+		}
+		if w.cost >= maxPageCost {
+			return true, nil
+		}
+		counts, err := w.s.cfg.Store.CountConsumers(w.ctx, []fsm.Subscription{sub})
+		if err != nil {
+			return false, err
+		}
+		w.cost += len(counts[0])
+		for ; w.at.Partition < len(counts[0]); w.at.Partition++ {
+			if counts[0][w.at.Partition] == 0 {
+				w.at.Scan, w.at.After = "0", ""
+				continue
+			}
+			if more, err := w.partition(sub); more || err != nil {
+				return more, err
+			}
+		}
+	}
+	return false, nil
+}
+
+func (w *walk) partition(sub fsm.Subscription) (more bool, err error) {
+	for {
+		if w.cost >= maxPageCost {
+			return true, nil
+		}
+		batch, next, err := w.s.cfg.Store.ScanConsumers(w.ctx, sub, w.at.Partition, w.at.Scan, scanBatch)
+		if err != nil {
+			return false, err
+		}
+		w.cost += len(batch) + 1
+		slices.SortFunc(batch, func(a, b fsm.Consumer) int { return cmp.Compare(a.ID, b.ID) })
+		for _, c := range batch {
+			if c.ID <= w.at.After {
+				continue
+			}
+			if len(w.found) == w.limit {
+				return true, nil
+			}
+			w.looked++
+			w.at.After = c.ID
+			if b := w.s.consumerBody(c); w.wants(b) {
+				w.found = append(w.found, b)
+			}
+		}
+		w.at.Scan, w.at.After = next, ""
+		if next == "0" {
+			return false, nil
+		}
+	}
+}
+
+// showConsumer shows one consumer.
+func (s *Service) showConsumer(c echo.Context) error {
+	id := strings.TrimPrefix(rawPath(c.Request()), consumerPrefix)
+	_, primary, ok := fsm.ParseConsumerID(id)
+	if !ok {
+		return refuse(fsm.CodeInvalidRequest, "the path does not end in a consumer's id, such as agent-handler:%%2Fagents%%2Ftask-1")
+	}
+	consumer, err := s.cfg.Store.Consumer(c.Request().Context(), id, primary)
+	if errors.Is(err, fsm.ErrNotFound) {
+		return refuse(fsm.CodeNotFound, "there is no consumer with this id")
+	} else if err != nil {
+		return err
+	}
+	body := s.consumerBody(consumer)
+	body.AsOf = shown(s.cfg.Clock())
+	streams := make([]fsm.StreamTail, 0, len(consumer.Links))
+	for path, l := range consumer.Links {
+		streams = append(streams, fsm.StreamTail{Path: path, Acked: l.Acked, Tail: l.Tail})
+	}
+	fsm.SortStreams(primary, streams)
+	for _, st := range streams {
+		body.Streams = append(body.Streams, consumerStream{
+			Path: st.Path, Acked: st.Acked.Value(), Tail: st.Tail.Value(), Pending: fsm.Link{Acked: st.Acked, Tail: st.Tail}.Pending(),
+		})
+	}
+	writeJSON(c.Response(), http.StatusOK, body)
+	return nil
+}

@@ -1,0 +1,148 @@
+package httpapi
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"math"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/labstack/echo/v4"
+	"go.uber.org/zap"
+
+	"reveille/fsm"
+)
+
+// MaxNamed bounds how many streams one operator's request may name.
+const MaxNamed = 10_000
+
+// knownStream is a stream that discovery came upon.
+type knownStream struct {
+	Path  string    `json:"path"`
+	Since time.Time `json:"known_since"`
+	// Awaited is true if upstream did not have it when last asked.
+	Awaited bool `json:"awaited,omitempty"`
+}
+
+// watchedStream is a stream that consumers of a partition are subscribed to. One that concerns several partitions is shown for each.
+type watchedStream struct {
+	Path      string `json:"path"`
+	Partition int    `json:"partition"`
+	Tail      string `json:"tail,omitempty"`
+}
+
+type streamsBody[T any] struct {
+	Streams []T `json:"streams"`
+	// Next is the cursor of the next page; empty at the end.
+	Next string `json:"next,omitempty"`
+}
+
+// showStreams lists the streams that are known or, with watched=true, those that somebody is subscribed to. The order is Redis's own.
+func (s *Service) showStreams(c echo.Context) error {
+	p, err := s.readPage(c.QueryParams(), "watched")
+	if err != nil {
+		return err
+	}
+	watched := false
+	if text := c.QueryParam("watched"); text != "" {
+		if watched, err = strconv.ParseBool(text); err != nil {
+			return refuse(fsm.CodeInvalidRequest, "watched must be true or false")
+		}
+	}
+	ctx, cancel := context.WithTimeout(c.Request().Context(), pageTimeout)
+	defer cancel()
+	if watched {
+		return answerStreams(ctx, c, s, p, s.someWatched)
+	}
+	return answerStreams(ctx, c, s, p, s.someKnown)
+}
+
+// answerStreams fills a page, partition by partition. some adds what one call of the store yields, and says whether the partition has
+// more.
+func answerStreams[T any](
+	ctx context.Context, c echo.Context, s *Service, p page, some func(context.Context, *place, *[]T, int) (bool, error),
+) error {
+	body := streamsBody[T]{Streams: []T{}}
+	at := p.from
+	for calls := 0; at.Partition < s.cfg.Store.Partitions(); calls++ {
+		if len(body.Streams) >= p.limit || calls >= maxPageCalls {
+			body.Next = at.String()
+			break
+		}
+		more, err := some(ctx, &at, &body.Streams, p.limit)
+		if err != nil {
+			return err
+		}
+		if !more {
+			at = place{Partition: at.Partition + 1, Scan: "0"}
+		}
+	}
+	writeJSON(c.Response(), http.StatusOK, body)
+	return nil
+}
+
+func (s *Service) someKnown(ctx context.Context, at *place, list *[]knownStream, limit int) (more bool, err error) {
+	known, next, err := s.cfg.Store.ScanKnown(ctx, at.Partition, at.Scan)
+	if err != nil {
+		return false, err
+	}
+	slices.SortFunc(known, func(a, b fsm.Known) int { return cmp.Compare(a.Path, b.Path) })
+	for _, k := range known {
+		if k.Path <= at.After {
+			continue
+		}
+		if len(*list) == limit {
+			return true, nil
+		}
+		at.After = k.Path
+		*list = append(*list, knownStream{Path: k.Path, Since: k.At.UTC(), Awaited: k.Awaited})
+	}
+	at.Scan, at.After = next, ""
+	return next != "0", nil
+}
+
+func (s *Service) someWatched(ctx context.Context, at *place, list *[]watchedStream, limit int) (more bool, err error) {
+	watched, err := s.cfg.Store.WatchedSince(ctx, at.Partition, at.Seq)
+	if err != nil {
+		return false, err
+	}
+	for _, w := range watched {
+		if len(*list) == limit {
+			return true, nil
+		}
+		at.Seq = w.Seq
+		*list = append(*list, watchedStream{Path: w.Path, Partition: at.Partition, Tail: w.Tail.Value()})
+	}
+	return len(watched) > 0, nil
+}
+
+// nameStreams reads {"streams":["/a",…]} and does the same to all of them, or nothing if one of them is wrong. done is how the log says it.
+func (s *Service) nameStreams(c echo.Context, done string, do func(context.Context, []string) error) error {
+	s.limitBody(c)
+	o, err := s.readObject(c)
+	if err != nil {
+		return err
+	}
+	list, err := required[[]json.RawMessage](o, "streams", "an array of stream paths")
+	if err != nil {
+		return err
+	}
+	if len(list) > MaxNamed {
+		return refuse(fsm.CodeInvalidRequest, "streams: at most %d can be named at a time", MaxNamed)
+	}
+	paths, err := readPaths(o, "streams", fsm.CanonicalPath, math.MaxInt)
+	if err != nil {
+		return err
+	}
+	if err := do(c.Request().Context(), paths); err != nil {
+		return err
+	}
+	if len(paths) > 0 {
+		s.log.Info(done, zap.Int("streams", len(paths)), zap.String("first", paths[0]))
+	}
+	writeJSON(c.Response(), http.StatusOK, map[string]int{"streams": len(paths)})
+	return nil
+}

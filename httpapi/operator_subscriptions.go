@@ -1,0 +1,193 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/labstack/echo/v4"
+	"go.uber.org/zap"
+
+	"reveille/fsm"
+)
+
+const (
+	// sampleCalls bounds how often the store is asked for consumers of one subscription in a list.
+	sampleCalls = 4
+	// maxCounted bounds how many sets of consumers one page counts.
+	maxCounted = 1 << 16
+	// conditionUnknown is that of a subscription of which some consumers were looked at, none of them in trouble, and not all.
+	conditionUnknown = "unknown"
+)
+
+// operatorSubscription is a subscription as an operator sees it. It has neither the secret nor the webhook's path and query, which may
+// hold a key.
+type operatorSubscription struct {
+	ID          string        `json:"subscription_id"`
+	Pattern     string        `json:"pattern"`
+	WebhookHost string        `json:"webhook_host"`
+	Description string        `json:"description,omitempty"`
+	CreatedAt   time.Time     `json:"created_at"`
+	Backfill    *backfillBody `json:"backfill,omitempty"`
+	Consumers   int           `json:"consumers"`
+	// Condition is the worst of the consumers that were looked at: "retired", "failing", "ok"; "unknown" if nothing is wrong with them
+	// and there are others.
+	Condition string `json:"condition"`
+	// LookedAt is how many consumers Condition and States are of.
+	LookedAt int `json:"looked_at"`
+	// States counts them by state, and those in trouble once more by condition; only in the answer about one subscription.
+	States map[string]int `json:"states,omitempty"`
+}
+
+type operatorSubscriptions struct {
+	Subscriptions []operatorSubscription `json:"subscriptions"`
+	// Next is the cursor of the next page; empty at the end.
+	Next string `json:"next,omitempty"`
+}
+
+func operatorSubscriptionOf(sub fsm.Subscription, backfills map[string]fsm.Backfill) operatorSubscription {
+	b := operatorSubscription{ID: sub.ID, Pattern: sub.Pattern, Description: sub.Description, CreatedAt: sub.CreatedAt.UTC()}
+	if u, err := url.Parse(sub.Webhook); err == nil {
+		b.WebhookHost = u.Host
+	}
+	if under, ok := backfills[sub.ID]; ok {
+		b.Backfill = &backfillBody{Done: under.Done, Total: under.Total}
+	}
+	return b
+}
+
+// judge counts a consumer in.
+func (b *operatorSubscription) judge(c consumerBody) {
+	b.LookedAt++
+	if b.States != nil {
+		b.States[string(c.State)]++
+		if c.Condition != conditionOK {
+			b.States[c.Condition]++
+		}
+	}
+	switch {
+	case c.Condition == conditionRetired, c.Condition == conditionFailing && b.Condition != conditionRetired:
+		b.Condition = c.Condition
+	}
+}
+
+func (b *operatorSubscription) conclude() {
+	switch {
+	case b.Condition != "":
+	case b.LookedAt < b.Consumers:
+		b.Condition = conditionUnknown
+	default:
+		b.Condition = conditionOK
+	}
+}
+
+// showSubscriptions lists subscriptions by ID, each with what a few of its consumers are like.
+func (s *Service) showSubscriptions(c echo.Context) error {
+	p, err := s.readPage(c.QueryParams())
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(c.Request().Context(), pageTimeout)
+	defer cancel()
+	all, err := s.subscriptionsOf(ctx, "")
+	if err != nil {
+		return err
+	}
+	for len(all) > 0 && all[0].ID <= p.from.After {
+		all = all[1:]
+	}
+	n := min(p.limit, max(1, maxCounted/s.cfg.Store.Partitions()), len(all))
+	backfills, err := s.cfg.Store.Backfills(ctx)
+	if err != nil {
+		return err
+	}
+	counts, err := s.cfg.Store.CountConsumers(ctx, all[:n])
+	if err != nil {
+		return err
+	}
+	body := operatorSubscriptions{Subscriptions: make([]operatorSubscription, n)}
+	for i, sub := range all[:n] {
+		b := operatorSubscriptionOf(sub, backfills)
+		if err := s.sample(ctx, sub, counts[i], &b); err != nil {
+			return err
+		}
+		body.Subscriptions[i] = b
+	}
+	if n < len(all) {
+		body.Next = place{After: all[n-1].ID}.String()
+	}
+	writeJSON(c.Response(), http.StatusOK, body)
+	return nil
+}
+
+// sample looks at some of a subscription's consumers.
+func (s *Service) sample(ctx context.Context, sub fsm.Subscription, counts []int, b *operatorSubscription) error {
+	calls := 0
+	for partition, n := range counts {
+		b.Consumers += n
+		if n == 0 || calls == sampleCalls {
+			continue
+		}
+		calls++
+		some, _, err := s.cfg.Store.ScanConsumers(ctx, sub, partition, "0", scanBatch/sampleCalls)
+		if err != nil {
+			return err
+		}
+		for _, c := range some {
+			b.judge(s.consumerBody(c))
+		}
+	}
+	b.conclude()
+	return nil
+}
+
+// showSubscription shows one subscription, and counts its consumers by state as far as one page may go.
+func (s *Service) showSubscription(c echo.Context) error {
+	ctx, cancel := context.WithTimeout(c.Request().Context(), pageTimeout)
+	defer cancel()
+	if c.Param("id") == "" {
+		return refuse(fsm.CodeInvalidSubscriptionID, "a subscription id has 1 to 128 characters")
+	}
+	subs, err := s.subscriptionsOf(ctx, c.Param("id"))
+	if err != nil {
+		return err
+	}
+	backfills, err := s.cfg.Store.Backfills(ctx)
+	if err != nil {
+		return err
+	}
+	counts, err := s.cfg.Store.CountConsumers(ctx, subs)
+	if err != nil {
+		return err
+	}
+	b := operatorSubscriptionOf(subs[0], backfills)
+	b.States = map[string]int{}
+	for _, n := range counts[0] {
+		b.Consumers += n
+	}
+	w := walk{s: s, ctx: ctx, limit: 1, wants: func(c consumerBody) bool { b.judge(c); return false }}
+	if _, err := w.over(subs); err != nil {
+		return err
+	}
+	b.conclude()
+	writeJSON(c.Response(), http.StatusOK, b)
+	return nil
+}
+
+// resume lets a subscription's endpoint be delivered to again that had answered 410.
+func (s *Service) resume(c echo.Context) error {
+	ctx, id := c.Request().Context(), c.Param("id")
+	if err := fsm.ValidateSubscriptionID(id); err != nil {
+		return refuse(fsm.CodeInvalidSubscriptionID, "%v", err)
+	}
+	if err := s.cfg.Store.ResumeSubscription(ctx, id); errors.Is(err, fsm.ErrNotFound) {
+		return refuse(fsm.CodeSubscriptionNotFound, "there is no subscription with this id")
+	} else if err != nil {
+		return err
+	}
+	s.log.Info("subscription resumed", zap.String("subscription", id))
+	writeJSON(c.Response(), http.StatusOK, map[string]string{"subscription_id": id})
+	return nil
+}

@@ -1,0 +1,306 @@
+package httpapi
+
+import (
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+
+	"reveille/fsm"
+)
+
+// subscribe stores a subscription with consumers of streams /<id>/0 to /<id>/<n-1>.
+func (h *harness) subscribe(id string, n int) fsm.Subscription {
+	sub := fsm.Subscription{
+		ID: id, Generation: "g-" + id, Pattern: "/" + id + "/*", Webhook: "https://user.example.com:8443/hook?key=" + h.secret("key-of-the-webhook"),
+		Secret: h.secret("whsec_" + id), Description: "of " + id, CreatedAt: h.clock(),
+	}
+	h.store.subs[id] = sub
+	for i := range n {
+		c := fsm.NewConsumer(sub, fmt.Sprintf("/%s/%d", id, i), fsm.Start, 0)
+		h.store.consumers[c.ID] = c
+	}
+	return sub
+}
+
+// change alters a consumer.
+func (h *harness) change(id string, f func(*fsm.Consumer)) {
+	c := h.store.consumers[id]
+	f(&c)
+	h.store.consumers[id] = c
+}
+
+func rowsOf(a answer, key string) (rows []map[string]any) {
+	all, _ := a.body[key].([]any)
+	for _, r := range all {
+		row, _ := r.(map[string]any)
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// pages reads a list to its end and returns the values of a field, and how long the pages were.
+func (h *harness) pages(path, key, field string) (values []string, lengths []int) {
+	h.t.Helper()
+	for next := ""; len(lengths) < 100; {
+		at := path
+		if next != "" {
+			at += "&cursor=" + url.QueryEscape(next)
+		}
+		a := h.admin("GET", at, "")
+		if a.status != 200 {
+			h.t.Fatalf("GET %s: %s", at, a.text)
+		}
+		for _, row := range rowsOf(a, key) {
+			values = append(values, fmt.Sprint(row[field]))
+		}
+		lengths = append(lengths, len(rowsOf(a, key)))
+		if next, _ = a.body["next"].(string); next == "" {
+			return values, lengths
+		}
+	}
+	h.t.Fatalf("%s has no end", path)
+	return nil, nil
+}
+
+func TestOperatorListsConsumersPageByPage(t *testing.T) {
+	h := newHarness(t, nil)
+	var want []string
+	for id, n := range map[string]int{"a": 25, "b": 0, "c": 13} {
+		h.subscribe(id, n)
+		for i := range n {
+			want = append(want, fsm.ConsumerID(id, fmt.Sprintf("/%s/%d", id, i)))
+		}
+	}
+	// One of an earlier subscription of the same ID is nobody's any more.
+	h.store.consumers["a:%2Fold"] = fsm.NewConsumer(fsm.Subscription{ID: "a", Generation: "old"}, "/old", fsm.Start, 0)
+	slices.Sort(want)
+	for _, limit := range []int{1, 2, 7, 38, 1000} {
+		got, lengths := h.pages(fmt.Sprintf("/api/v1/consumers?limit=%d", limit), "consumers", "consumer_id")
+		slices.Sort(got)
+		if !slices.Equal(got, want) {
+			t.Errorf("limit %d: got %q, want %q", limit, got, want)
+		}
+		if slices.Max(lengths) > limit {
+			t.Errorf("limit %d: pages of %v", limit, lengths)
+		}
+	}
+	got, _ := h.pages("/api/v1/consumers?limit=5&subscription=c", "consumers", "subscription_id")
+	if len(got) != 13 || slices.ContainsFunc(got, func(s string) bool { return s != "c" }) {
+		t.Errorf("those of one subscription: %q", got)
+	}
+}
+
+func TestAPageOfConsumersThatFindsNothingIsBounded(t *testing.T) {
+	h := newHarness(t, nil)
+	h.store.batch = 2000
+	h.subscribe("a", maxPageCost+maxPageCost/5)
+	a := h.admin("GET", "/api/v1/consumers?state=live", "")
+	if h.store.scans > maxPageCost/h.store.batch+memoryPartitions || a.body["next"] == nil || len(rowsOf(a, "consumers")) != 0 {
+		t.Errorf("%d calls of the store, and the answer is %s", h.store.scans, a.text)
+	}
+	if got, _ := h.pages("/api/v1/consumers?state=live", "consumers", "consumer_id"); len(got) != 0 {
+		t.Errorf("got %q", got)
+	}
+}
+
+// states sets up one consumer of each kind.
+func (h *harness) states() {
+	sub := h.subscribe("a", 6)
+	now, timing := h.clock(), fsm.Timing{Waking: 10 * time.Second, Liveness: 45 * time.Second, GoneGrace: 30 * time.Second, GCAfter: 72 * time.Hour}
+	env := fsm.Env{Now: now, WakeID: "w_1", Timing: timing}
+	wake := func(i int) (string, fsm.Consumer, fsm.WakeRef) {
+		id := fsm.ConsumerID(sub.ID, fmt.Sprintf("/a/%d", i))
+		c, e := h.store.consumers[id].Observe(env, fmt.Sprintf("/a/%d", i), "0007")
+		return id, c, e.Wake.Ref()
+	}
+	id, c, _ := wake(1)
+	h.store.consumers[id] = c
+	id, c, r := wake(2)
+	h.store.consumers[id] = c.Accept(env, r)
+	id, c, r = wake(3)
+	h.store.consumers[id], _ = c.Fail(env, r, fsm.Failure{Reason: "status 503"})
+	id, c, r = wake(4)
+	h.store.consumers[id], _ = c.Fail(env, r, fsm.Failure{Reason: "status 410", Retired: true})
+	h.change("a:%2Fa%2F5", func(c *fsm.Consumer) { *c, _ = c.Hide(env, fsm.MissingAnew) })
+}
+
+func TestOperatorSeesWhatConsumersAreLike(t *testing.T) {
+	h := newHarness(t, nil)
+	h.states()
+	at := func(d time.Duration) string { return h.clock().Add(d).Format(time.RFC3339) }
+	for _, c := range []struct {
+		n    int
+		want map[string]any
+	}{
+		{0, map[string]any{"state": "idle", "condition": "ok", "wake_id": nil, "deadline": nil, "waits_for": nil}},
+		{1, map[string]any{"state": "waking", "condition": "ok", "epoch": 1.0, "wake_id": "w_1", "attempt": 1.0, "deadline": at(10 * time.Second), "waits_for": "answer"}},
+		{2, map[string]any{"state": "live", "condition": "ok", "deadline": at(45 * time.Second), "waits_for": "callback"}},
+		{3, map[string]any{"state": "waking", "condition": "failing", "last_error": "status 503", "failing_since": at(0), "waits_for": "attempt"}},
+		{4, map[string]any{"state": "waking", "condition": "retired", "last_error": "status 410", "deadline": at(72 * time.Hour), "waits_for": "removal"}},
+		{5, map[string]any{"state": "idle", "condition": "hidden", "hidden_since": at(0), "waits_for": "stream", "deadline": at(30 * time.Second)}},
+	} {
+		a := h.admin("GET", fmt.Sprintf("/api/v1/consumers/a:%%2Fa%%2F%d", c.n), "")
+		c.want["consumer_id"], c.want["primary_stream"], c.want["subscription_id"] = fmt.Sprintf("a:%%2Fa%%2F%d", c.n), fmt.Sprintf("/a/%d", c.n), "a"
+		c.want["as_of"] = at(0)
+		for field, want := range c.want {
+			if a.body[field] != want {
+				t.Errorf("consumer %d: %s is %v, want %v: %s", c.n, field, a.body[field], want, a.text)
+			}
+		}
+		pending := c.n != 0 && c.n != 5
+		s := rowsOf(a, "streams")
+		if len(s) != 1 || s[0]["path"] != fmt.Sprintf("/a/%d", c.n) || s[0]["acked"] != "-1" || s[0]["pending"] != pending {
+			t.Errorf("consumer %d: streams %v", c.n, s)
+		}
+	}
+	for state, want := range map[string]string{"idle": "05", "waking": "134", "live": "2", "failing": "3", "retired": "4", "hidden": "5"} {
+		got := ""
+		for _, row := range rowsOf(h.admin("GET", "/api/v1/consumers?state="+state, ""), "consumers") {
+			path, _ := row["primary_stream"].(string)
+			got += strings.TrimPrefix(path, "/a/")
+		}
+		chars := []rune(got)
+		slices.Sort(chars)
+		if string(chars) != want {
+			t.Errorf("%s: got the consumers %s, want %s", state, string(chars), want)
+		}
+	}
+}
+
+func TestOperatorSeesSubscriptionsWithoutTheirSecrets(t *testing.T) {
+	h := newHarness(t, nil)
+	h.states()
+	h.subscribe("b", 5)
+	h.subscribe("c", 0)
+	h.subscribe("d", 2)
+	h.change("d:%2Fd%2F1", func(c *fsm.Consumer) { c.FirstFailure = h.clock() })
+	h.subscribe("many", 100)
+	h.store.backfills["b"] = fsm.Backfill{Done: 3, Total: 9}
+	a := h.admin("GET", "/api/v1/subscriptions", "")
+	for _, secret := range []string{"whsec_", "key-of-the-webhook", "/hook", "g-a"} {
+		if strings.Contains(a.text, secret) {
+			t.Errorf("the list shows %q", secret)
+		}
+	}
+	var got []string
+	for _, row := range rowsOf(a, "subscriptions") {
+		got = append(got, fmt.Sprintln(row["subscription_id"], row["pattern"], row["webhook_host"], row["consumers"], row["condition"]))
+	}
+	want := []string{
+		"a /a/* user.example.com:8443 6 retired\n", "b /b/* user.example.com:8443 5 ok\n", "c /c/* user.example.com:8443 0 ok\n",
+		"d /d/* user.example.com:8443 2 failing\n", "many /many/* user.example.com:8443 100 unknown\n",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if b, _ := rowsOf(a, "subscriptions")[1]["backfill"].(map[string]any); b["done"] != 3.0 || b["total"] != 9.0 {
+		t.Errorf("backfill %v", b)
+	}
+	if ids, lengths := h.pages("/api/v1/subscriptions?limit=2", "subscriptions", "subscription_id"); strings.Join(ids, " ") != "a b c d many" || fmt.Sprint(lengths) != "[2 2 1]" {
+		t.Errorf("by pages: %q, %v", ids, lengths)
+	}
+	one := h.admin("GET", "/api/v1/subscriptions/a", "")
+	if states := fmt.Sprint(one.body["states"]); states != "map[failing:1 hidden:1 idle:2 live:1 retired:1 waking:3]" || one.body["condition"] != "retired" {
+		t.Errorf("one of them: %s", one.text)
+	}
+	if one := h.admin("GET", "/api/v1/subscriptions/many", ""); one.body["condition"] != "ok" || one.body["looked_at"] != 100.0 {
+		t.Errorf("one of them: %s", one.text)
+	}
+}
+
+func TestOperatorListsStreams(t *testing.T) {
+	h := newHarness(t, nil)
+	var want []string
+	for i := range 40 {
+		k := fsm.Known{Path: fmt.Sprintf("/s/%02d", i), At: h.clock(), Awaited: i == 7}
+		h.store.known = append(h.store.known, k)
+		want = append(want, k.Path)
+	}
+	for _, kind := range []string{"", "&watched=true"} {
+		for _, limit := range []int{1, 5, 40} {
+			got, lengths := h.pages(fmt.Sprintf("/api/v1/streams?limit=%d%s", limit, kind), "streams", "path")
+			slices.Sort(got)
+			if !slices.Equal(got, want) || slices.Max(lengths) > limit {
+				t.Errorf("limit %d%s: got %q in pages of %v", limit, kind, got, lengths)
+			}
+		}
+	}
+	a := h.admin("GET", "/api/v1/streams", "")
+	if n := strings.Count(a.text, `"awaited":true`); n != 1 || !strings.Contains(a.text, `"known_since":"2026-01-02T03:04:05Z"`) {
+		t.Errorf("%d are awaited: %s", n, a.text)
+	}
+	if a := h.admin("GET", "/api/v1/streams?watched=1&limit=1", ""); !strings.Contains(a.text, `"tail":"0001"`) {
+		t.Errorf("watched: %s", a.text)
+	}
+}
+
+func TestOperatorsBadRequestsAreRefused(t *testing.T) {
+	h := newHarness(t, nil)
+	h.subscribe("a", 1)
+	for _, c := range []struct {
+		path   string
+		status int
+		code   fsm.Code
+		says   string
+	}{
+		{"consumers?limit=0", 400, fsm.CodeInvalidRequest, "limit must be a number from 1 to 1000"},
+		{"consumers?limit=1001", 400, fsm.CodeInvalidRequest, "limit"},
+		{"streams?limit=x", 400, fsm.CodeInvalidRequest, "limit"},
+		{"subscriptions?cursor=!", 400, fsm.CodeInvalidRequest, "cursor must be the next"},
+		{"consumers?cursor=e30x", 400, fsm.CodeInvalidRequest, "cursor"},
+		{"streams?cursor=" + place{Partition: memoryPartitions}.String(), 400, fsm.CodeInvalidRequest, "cursor"},
+		{"streams?cursor=" + place{Partition: -1}.String(), 400, fsm.CodeInvalidRequest, "cursor"},
+		{"consumers?state=asleep", 400, fsm.CodeInvalidRequest, "state must be one of idle, waking, live, failing"},
+		{"consumers?stat=live", 400, fsm.CodeInvalidRequest, `"stat" is no parameter`},
+		{"consumers?subscription=a:b", 400, fsm.CodeInvalidSubscriptionID, "':'"},
+		{"consumers?subscription=b", 404, fsm.CodeSubscriptionNotFound, ""},
+		{"streams?watched=maybe", 400, fsm.CodeInvalidRequest, "watched"},
+		{"subscriptions/b", 404, fsm.CodeSubscriptionNotFound, ""},
+		{"subscriptions/a:b", 400, fsm.CodeInvalidSubscriptionID, ""},
+		{"consumers/a", 400, fsm.CodeInvalidRequest, "consumer's id"},
+		{"consumers/a:/a/0", 400, fsm.CodeInvalidRequest, "consumer's id"},
+		{"consumers/a:%2Fother", 404, fsm.CodeNotFound, "no consumer"},
+	} {
+		h.want(h.admin("GET", "/api/v1/"+c.path, ""), c.status, c.code, c.says)
+	}
+	h.store.fail(fsm.ErrUnavailable)
+	for _, path := range []string{"consumers", "consumers/a:%2Fa%2F0", "subscriptions", "subscriptions/a", "streams", "streams?watched=true"} {
+		h.want(h.admin("GET", "/api/v1/"+path, ""), 503, fsm.CodeUnavailable, "")
+	}
+	if n := h.logs.FilterMessageSnippet("answered with 503").Len(); n != 1 {
+		t.Errorf("%d lines about the same outage, want one", n)
+	}
+}
+
+func TestLogLevelChangesAtRunTime(t *testing.T) {
+	level := zap.NewAtomicLevelAt(zap.WarnLevel)
+	h := newHarness(t, func(c *Config) { c.LogLevel = level })
+	shows := func(want string) {
+		t.Helper()
+		if a := h.admin("GET", "/api/v1/log-level", ""); strings.TrimSpace(a.text) != `{"level":"`+want+`"}` || level.String() != want {
+			t.Errorf("the level is %s, shown as %s, want %s", level, a.text, want)
+		}
+	}
+	shows("warn")
+	for _, to := range []string{"debug", "error", "info", "warn"} {
+		if a := h.admin("PUT", "/api/v1/log-level", `{"level":"`+to+`"}`); a.status != 200 || a.body["level"] != to {
+			t.Errorf("to %s: %s", to, a.text)
+		}
+		shows(to)
+	}
+	if n := h.logs.FilterMessage("log level changed").Len(); n != 4 {
+		t.Errorf("%d changes are logged, want 4", n)
+	}
+	for body, says := range map[string]string{
+		``: "not JSON", `{}`: "level is missing", `{"level":3}`: "level must be", `{"level":"loud"}`: "level must be debug, info, warn or error",
+		`{"level":"panic"}`: "level must be", `{"level":""}`: "level must be",
+	} {
+		h.want(h.admin("PUT", "/api/v1/log-level", body), 400, fsm.CodeInvalidRequest, says)
+	}
+	shows("warn")
+}

@@ -1,0 +1,77 @@
+package httpapi
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"net/url"
+	"strconv"
+	"time"
+
+	"reveille/fsm"
+)
+
+// The length of a page that an operator gets.
+const (
+	defaultPage = 100
+	maxPage     = 1000
+	// maxPageCost bounds the keys that one page may look at, so that a rare state cannot keep Redis busy: a page that has looked at
+	// so many ends, short or empty, with a cursor to go on from.
+	maxPageCost = 20_000
+	// maxPageCalls bounds the calls of the store for a page of streams, likewise.
+	maxPageCalls = 5_000
+	// pageTimeout bounds the time of one page.
+	pageTimeout = 20 * time.Second
+)
+
+// place is where a page begins: the last one's cursor says it.
+type place struct {
+	// Subscription and Generation of the consumers that are walked; a further one of the same ID is walked from its start.
+	Subscription string `json:"s,omitempty"`
+	Generation   string `json:"g,omitempty"`
+	Partition    int    `json:"p,omitempty"`
+	// Scan is the store's cursor of the batch, and After the last of the batch that was shown: they are in order.
+	Scan  string `json:"c,omitempty"`
+	After string `json:"a,omitempty"`
+	// Seq is the last watched stream that was shown.
+	Seq int64 `json:"q,omitempty"`
+}
+
+func (p place) String() string {
+	text, _ := json.Marshal(p) // a struct of texts and numbers cannot fail
+	return base64.RawURLEncoding.EncodeToString(text)
+}
+
+// page is what a list request asks for.
+type page struct {
+	limit int
+	from  place
+}
+
+// readPage reads limit and cursor. Other keys of the query must be among those known: a misspelt filter must not show everything.
+func (s *Service) readPage(query url.Values, known ...string) (p page, err error) {
+	allowed := map[string]bool{"limit": true, "cursor": true}
+	for _, k := range known {
+		allowed[k] = true
+	}
+	for k := range query {
+		if !allowed[k] {
+			return p, refuse(fsm.CodeInvalidRequest, "%q is no parameter of this list", k)
+		}
+	}
+	p.limit = defaultPage
+	if text := query.Get("limit"); text != "" {
+		if p.limit, err = strconv.Atoi(text); err != nil || p.limit < 1 || p.limit > maxPage {
+			return p, refuse(fsm.CodeInvalidRequest, "limit must be a number from 1 to %d", maxPage)
+		}
+	}
+	if text := query.Get("cursor"); text != "" {
+		raw, err := base64.RawURLEncoding.DecodeString(text)
+		if err != nil || json.Unmarshal(raw, &p.from) != nil || p.from.Partition < 0 || p.from.Partition >= s.cfg.Store.Partitions() {
+			return p, refuse(fsm.CodeInvalidRequest, "cursor must be the next of an earlier answer")
+		}
+	}
+	if p.from.Scan == "" {
+		p.from.Scan = "0"
+	}
+	return p, nil
+}
