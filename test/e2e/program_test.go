@@ -81,6 +81,11 @@ func exits(t *testing.T, settings map[string]string, args ...string) (status int
 	if err != nil && !errors.As(err, &exit) || ctx.Err() != nil {
 		t.Fatalf("it did not end by itself: %v\n%s%s", err, out.String(), errs.String())
 	}
+	secrets := harness.NewSecrets(settings)
+	_, _ = secrets.Write([]byte(out.String() + errs.String()))
+	for _, line := range secrets.Found() {
+		t.Errorf("Reveille wrote a secret, %s", line)
+	}
 	return cmd.ProcessState.ExitCode(), out.String(), errs.String()
 }
 

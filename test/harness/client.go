@@ -187,6 +187,9 @@ func (c *Client) Subscribe(pattern, id string, w *Worker) Subscription {
 // SubscribeURL creates a subscription for any webhook.
 func (c *Client) SubscribeURL(pattern, id, webhook string) Subscription {
 	c.t.Helper()
+	if _, query, found := strings.Cut(webhook, "?"); found {
+		webhookQueries.add(query)
+	}
 	body, err := json.Marshal(map[string]string{"webhook": webhook})
 	if err != nil {
 		c.t.Fatal(err)

@@ -22,14 +22,16 @@ type Reveille struct {
 	URL   string
 	Admin string
 
-	t   testing.TB
-	bin string
-	env []string
+	t       testing.TB
+	bin     string
+	env     []string
+	secrets *Secrets
 }
 
 // StartReveille starts Reveille and waits until it is ready. settings are environment variables; they go on top of those
 // that every test needs (ports, public URL, token key, webhooks to this machine allowed). REVEILLE_UPSTREAM_URL and
-// REVEILLE_REDIS_URL are the caller's to set. The test fails if the race detector finds something in the process.
+// REVEILLE_REDIS_URL are the caller's to set. The test fails if the race detector finds something in the process, or if the process
+// writes a secret, be it at debug level.
 func StartReveille(t testing.TB, settings map[string]string) *Reveille {
 	t.Helper()
 	r := NewReveille(t, settings)
@@ -72,7 +74,7 @@ func NewReveilleOf(t testing.TB, bin string, settings map[string]string) *Reveil
 		"REVEILLE_LOG_LEVEL":               "debug",
 	}
 	maps.Copy(env, settings)
-	r.env = Environ(env)
+	r.env, r.secrets = Environ(env), NewSecrets(env)
 	return r
 }
 
@@ -98,8 +100,12 @@ func (r *Reveille) Launch() {
 	var out *Output
 	if r.Process == nil {
 		out = testOutput(r.t, "Reveille at "+r.URL)
+		out.Tee = r.secrets
 		r.t.Cleanup(func() {
 			r.Kill()
+			for _, line := range r.secrets.Found() {
+				r.t.Errorf("Reveille wrote a secret, %s", line)
+			}
 			if strings.Contains(r.Log(), "DATA RACE") {
 				r.t.Error("the race detector found something in Reveille")
 			}

@@ -1,0 +1,141 @@
+package harness
+
+import (
+	"bytes"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// secretPatterns are secrets that can be told by their looks, whoever made them. A line without one of the hints has none, which is
+// much quicker to see.
+var secretPatterns = []struct {
+	what    string
+	hints   []string
+	pattern *regexp.Regexp
+}{
+	{"a token", []string{"eyJ"}, regexp.MustCompile(`eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]{8,}`)},
+	{"a webhook's secret", []string{"whsec_"}, regexp.MustCompile(`whsec_[\w-]{16,}`)},
+	{"a user's URL", []string{"://"}, regexp.MustCompile(`://[^/\s"@\[]*:[^/\s"@]+@`)},
+	{"an Authorization", []string{"earer ", "asic "}, regexp.MustCompile(`\b([Bb]earer|[Bb]asic) [\w.~+/=-]{12,}`)},
+	{"a webhook's signature", []string{"sha256="}, regexp.MustCompile(`sha256=[0-9a-f]{64}`)},
+	{
+		"a setting with its key",
+		[]string{"_TOKEN_KEY=", "_REDIS_URL=", "_UPSTREAM_HEADERS="},
+		regexp.MustCompile(`(TOKEN_KEY|REDIS_URL|UPSTREAM_HEADERS)=[^\s"(\\]`),
+	},
+}
+
+// leastSecret is how long a text is that is searched for as it stands: a test's password may be a common word.
+const leastSecret = 8
+
+// Secrets finds secrets in what a Reveille writes. It is an io.Writer that never fails, safe for concurrent use.
+type Secrets struct {
+	known map[string]string // text -> what it is
+
+	mu    sync.Mutex
+	line  []byte // the last one, which has not ended
+	found []string
+}
+
+// maxFound bounds how many secrets are reported, maxLine a line in bytes.
+const maxFound, maxLine = 5, 1 << 20
+
+// NewSecrets returns Secrets that know those in a program's settings, and all that have a form of their own.
+func NewSecrets(settings map[string]string) *Secrets {
+	s := &Secrets{known: map[string]string{}}
+	for key := range strings.SplitSeq(settings["REVEILLE_TOKEN_KEY"], ",") {
+		s.learn("a token key", key)
+	}
+	for pair := range strings.SplitSeq(settings["REVEILLE_UPSTREAM_HEADERS"], ",") {
+		_, value, _ := strings.Cut(pair, "=")
+		s.learn("a header for upstream", strings.TrimSpace(value))
+	}
+	if before, _, found := strings.Cut(settings["REVEILLE_REDIS_URL"], "@"); found {
+		_, password, _ := strings.Cut(before[strings.Index(before, "://")+len("://"):], ":")
+		s.learn("a password of Redis", password)
+	}
+	return s
+}
+
+func (s *Secrets) learn(what, text string) {
+	if len(text) >= leastSecret {
+		s.known[text] = what
+	}
+}
+
+// Write implements io.Writer.
+func (s *Secrets) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.line = append(s.line, p...)
+	for {
+		i := bytes.IndexByte(s.line, '\n')
+		if i < 0 && len(s.line) < maxLine {
+			return len(p), nil
+		}
+		if i < 0 {
+			i = len(s.line) - 1
+		}
+		s.look(string(s.line[:i+1]))
+		s.line = s.line[i+1:]
+	}
+}
+
+func (s *Secrets) look(line string) {
+	report := func(what string) {
+		if len(s.found) < maxFound {
+			s.found = append(s.found, fmt.Sprintf("%s: %s", what, strings.TrimSpace(line)))
+		}
+	}
+	for _, p := range secretPatterns {
+		if slices.ContainsFunc(p.hints, func(hint string) bool { return strings.Contains(line, hint) }) && p.pattern.MatchString(line) {
+			report(p.what)
+		}
+	}
+	for text, what := range s.known {
+		if strings.Contains(line, text) {
+			report(what)
+		}
+	}
+	for _, query := range webhookQueries.all() {
+		if strings.Contains(line, query) {
+			report("the query of a webhook")
+		}
+	}
+}
+
+// Found returns the lines with secrets so far, each with what is in it.
+func (s *Secrets) Found() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.line) > 0 {
+		s.look(string(s.line))
+		s.line = nil
+	}
+	return slices.Clone(s.found)
+}
+
+// webhookQueries are the queries of all webhooks that the tests of this process have subscribed with: they may hold keys.
+var webhookQueries texts
+
+type texts struct {
+	mu   sync.RWMutex
+	list []string
+}
+
+func (t *texts) add(text string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(text) >= leastSecret && !slices.Contains(t.list, text) {
+		t.list = append(t.list, text)
+	}
+}
+
+func (t *texts) all() []string {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.list
+}

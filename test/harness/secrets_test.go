@@ -1,0 +1,106 @@
+package harness
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const whole = "whsec_0123456789abcdefABCDEF-_0123456789"
+
+var secretSettings = map[string]string{
+	"REVEILLE_TOKEN_KEY": TokenKey + ",an older key of at least thirty-two bytes", "REVEILLE_UPSTREAM_HEADERS": "X-Api-Key=upstream-key,Other=short",
+	"REVEILLE_REDIS_URL": "redis://reveille:password-of-redis@127.0.0.1:6379",
+}
+
+func TestSecretsAreFoundInWhatAProgramWrites(t *testing.T) {
+	webhookQueries.add("planted=key-in-a-query")
+	for _, c := range []struct{ name, line, want string }{
+		{"a token key", `{"msg":"` + TokenKey + `"}`, "a token key"},
+		{"an older token key", `the key is an older key of at least thirty-two bytes`, "a token key"},
+		{"a webhook's secret", `{"secret":"` + whole + `"}`, "a webhook's secret"},
+		{"a callback's token", `{"token":"eyJhbGciOiJIUzI1NiIs.eyJjb25zdW1lciI6InMi.abcdefghijkl-_"}`, "a token"},
+		{"an Authorization", `Authorization: Bearer abcdefghijklmnop`, "an Authorization"},
+		{"a signature", `"t=1,sha256=0111810328deec840138711f28bf06ec7865d5978292ad6729cfbc017056ab7a"`, "a webhook's signature"},
+		{"a header for upstream", `{"headers":{"X-Api-Key":["upstream-key"]}}`, "a header for upstream"},
+		{"the password of Redis", `dial redis: AUTH password-of-redis`, "a password of Redis"},
+		{"a URL with a user", `GET http://user:hunter2@example.com/hook`, "a user's URL"},
+		{"a URL with a password only", `redis://:hunter2@127.0.0.1:6379`, "a user's URL"},
+		{"the query of a webhook", `POST http://127.0.0.1/hook?planted=key-in-a-query`, "the query of a webhook"},
+		{"a setting", `REVEILLE_REDIS_URL=redis://127.0.0.1`, "a setting with its key"},
+		{"what is no secret", `{"level":"info","time":"2026-01-02T03:04:05Z","msg":"webhook delivery failed","host":"127.0.0.1:80","wake_id":"w_05d8ac1a58638763ca95"}`, ""},
+		{"what a setting should be", `REVEILLE_REDIS_URL=(hidden): expected redis://[user:password@]host:port[/database]`, ""},
+		{"a short value of a setting", `short`, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := NewSecrets(secretSettings)
+			// It comes in pieces, between other lines.
+			text := "first\n" + c.line + "\nlast"
+			for i := 0; i < len(text); i += 7 {
+				_, _ = s.Write([]byte(text[i:min(i+7, len(text))]))
+			}
+			found := s.Found()
+			if c.want == "" && len(found) == 0 {
+				return
+			}
+			if len(found) != 1 || c.want == "" || !strings.HasPrefix(found[0], c.want+": ") || !strings.Contains(found[0], c.line) {
+				t.Errorf("found %q, want %q", found, c.want)
+			}
+		})
+	}
+	t.Run("a secret on a last line without an end", func(t *testing.T) {
+		s := NewSecrets(nil)
+		_, _ = s.Write([]byte("first\n" + whole))
+		if found := s.Found(); len(found) != 1 {
+			t.Errorf("found %q", found)
+		}
+	})
+}
+
+// verdict is a test that is judged by another.
+type verdict struct {
+	testing.TB
+	errors   []string
+	cleanups []func()
+}
+
+func (v *verdict) Errorf(format string, args ...any) {
+	v.errors = append(v.errors, fmt.Sprintf(format, args...))
+}
+func (v *verdict) Error(args ...any) { v.errors = append(v.errors, fmt.Sprint(args...)) }
+func (v *verdict) Cleanup(f func())  { v.cleanups = append(v.cleanups, f) }
+func (v *verdict) Failed() bool      { return false }
+func (*verdict) Helper()             {}
+
+// TestASecretInTheLogFailsTheTest plants one in a program that stands for Reveille.
+func TestASecretInTheLogFailsTheTest(t *testing.T) {
+	for what, c := range map[string]struct {
+		script string
+		fails  bool
+	}{
+		"early, with more behind it than is kept": {`echo "$REVEILLE_TOKEN_KEY" >&2; head -c 3000000 /dev/zero | tr '\0' '.'`, true},
+		"in its second run":                       {`[ -e "$0.ran" ] && echo ` + whole + `; touch "$0.ran"`, true},
+		"none":                                    {`echo started`, false},
+	} {
+		t.Run(what, func(t *testing.T) {
+			bin := filepath.Join(t.TempDir(), "program")
+			if err := os.WriteFile(bin, []byte("#!/bin/sh\n"+c.script+"\n"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			v := &verdict{TB: t}
+			r := NewReveilleOf(v, bin, nil)
+			for range 2 {
+				r.Launch()
+				<-r.Done()
+			}
+			for i := len(v.cleanups) - 1; i >= 0; i-- {
+				v.cleanups[i]()
+			}
+			if failed := strings.Contains(strings.Join(v.errors, "\n"), "wrote a secret"); failed != c.fails {
+				t.Errorf("errors %q, want one that says so: %t", v.errors, c.fails)
+			}
+		})
+	}
+}
