@@ -28,7 +28,7 @@ fault: deps ## kill, freeze and cut off replicas, Redis and the stream server, a
 	@FAULT_MINUTES=$(FAULT_MINUTES) go test -count=1 -v -timeout $$((2 * $(FAULT_MINUTES) + 45))m -run '^TestFaults$$' ./test/fault
 
 build: ## build ./reveille
-	go build -o reveille ./cmd/reveille
+	go build -buildvcs=auto -o reveille ./cmd/reveille
 
 attack: deps ## hold it against attacks with the full numbers and print what it cost (some 15 minutes; 20,000 open files must be allowed)
 	ATTACK=full go test -count=1 -v -timeout 40m ./test/attack

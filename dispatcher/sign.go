@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -29,24 +30,50 @@ func Sign(secret string, t time.Time, body []byte) string {
 // Verify checks a Webhook-Signature header against the raw bytes of a body, in constant time. The header's time may be
 // at most tolerance before or after now. The error is ErrSignature whatever is wrong.
 func Verify(secret, header string, body []byte, now time.Time, tolerance time.Duration) error {
+	if !Examine(secret, header, body, now, tolerance).OK() {
+		return ErrSignature
+	}
+	return nil
+}
+
+// Examination says which of the checks of Verify a signature passes, for people who look for the reason why one is refused. A receiver
+// of wakes tells nobody.
+type Examination struct {
+	// Form is what is wrong with the header's form; nil if nothing is. The other fields mean something only then.
+	Form error
+	// Time is the header's, as it stands there, and Age how long ago that was; negative if it is yet to come.
+	Time string
+	Age  time.Duration
+	// InTime says whether Age is within the tolerance, Right whether the HMAC is that of the body.
+	InTime, Right bool
+}
+
+// OK says whether all checks are passed.
+func (e Examination) OK() bool { return e.Form == nil && e.InTime && e.Right }
+
+// Examine is Verify in detail.
+func Examine(secret, header string, body []byte, now time.Time, tolerance time.Duration) (e Examination) {
 	stamp, rest, found := strings.Cut(header, ",")
 	unix, isTime := strings.CutPrefix(stamp, "t=")
 	mac, isMAC := strings.CutPrefix(rest, "sha256=")
 	if !found || !isTime || !isMAC {
-		return ErrSignature
+		e.Form = errors.New("it is not t=<unix seconds>,sha256=<hex>")
+		return e
 	}
 	got, err := hex.DecodeString(mac)
-	if err != nil {
-		return ErrSignature
+	if err != nil || len(got) != sha256.Size {
+		e.Form = fmt.Errorf("what follows sha256= is not %d hexadecimal digits", 2*sha256.Size)
+		return e
 	}
 	seconds, err := strconv.ParseInt(unix, 10, 64)
-	if err != nil || !hmac.Equal(got, signature(secret, unix, body)) {
-		return ErrSignature
+	if err != nil {
+		e.Form = errors.New("what follows t= is not a number of seconds")
+		return e
 	}
-	if now.Sub(time.Unix(seconds, 0)).Abs() > tolerance {
-		return ErrSignature
-	}
-	return nil
+	e.Time, e.Age = unix, now.Sub(time.Unix(seconds, 0))
+	e.InTime = e.Age.Abs() <= tolerance
+	e.Right = hmac.Equal(got, signature(secret, unix, body))
+	return e
 }
 
 func signature(secret, unix string, body []byte) []byte {

@@ -57,7 +57,8 @@ func (l *lateStreams) Hinted(h fsm.Hint) {
 }
 
 func serve(ctx context.Context, s settings, warnings []string) error {
-	log, err := newLogger(s.LogLevel)
+	level := zap.NewAtomicLevelAt(s.LogLevel)
+	log, err := newLogger(level)
 	if err != nil {
 		return err
 	}
@@ -71,7 +72,7 @@ func serve(ctx context.Context, s settings, warnings []string) error {
 		return fmt.Errorf("%s_REDIS_URL=(hidden): %w", prefix, err)
 	}
 	defer func() { _ = closeRedis() }()
-	p, err := assemble(s, rdb, log, newRegistry())
+	p, err := assemble(s, rdb, log, level, newRegistry())
 	if err != nil {
 		return err
 	}
@@ -107,7 +108,7 @@ type program struct {
 	unfit atomic.Pointer[error]
 }
 
-func assemble(s settings, rdb redis.UniversalClient, log *zap.Logger, metrics registry) (*program, error) {
+func assemble(s settings, rdb redis.UniversalClient, log *zap.Logger, level zap.AtomicLevel, metrics registry) (*program, error) {
 	p := &program{log: log}
 	streams := &lateStreams{}
 	p.store = redisstore.New(rdb, redisstore.Options{
@@ -141,6 +142,7 @@ func assemble(s settings, rdb redis.UniversalClient, log *zap.Logger, metrics re
 		UpstreamURL: s.upstream, Gateway: s.Gateway, RegistryPath: s.RegistryStream,
 		Metrics: metrics, MetricsPage: scrapes(metrics, log.Named("metrics")),
 		MaxStreamsPerConsumer: s.MaxStreamsPerConsumer, MaxConnections: s.MaxConnections, Logger: log.Named("api"), Version: programVersion(), Ready: p.ready,
+		LogLevel: level,
 	})
 	return p, err
 }
@@ -285,9 +287,9 @@ func servePort(ctx context.Context, server *http.Server, ln net.Listener) error 
 	return <-stopped
 }
 
-func newLogger(level zapcore.Level) (*zap.Logger, error) {
+func newLogger(level zap.AtomicLevel) (*zap.Logger, error) {
 	c := zap.NewProductionConfig()
-	c.Level = zap.NewAtomicLevelAt(level)
+	c.Level = level
 	c.EncoderConfig.EncodeTime = zapcore.RFC3339NanoTimeEncoder
 	c.EncoderConfig.TimeKey = "time"
 	c.Sampling = nil

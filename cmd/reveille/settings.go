@@ -91,6 +91,19 @@ func (h *headers) Decode(text string) error {
 	return nil
 }
 
+// adminAddr is where the operator's commands look for a running Reveille.
+func adminAddr() string {
+	if addr := os.Getenv(prefix + "_ADMIN_ADDR"); addr != "" {
+		return addr
+	}
+	return "http://localhost:9090"
+}
+
+// webhookSecret is the secret that reveille verify checks with. It is no setting of the program that runs.
+func webhookSecret() string { return os.Getenv(webhookSecretName) }
+
+const webhookSecretName = prefix + "_WEBHOOK_SECRET"
+
 // settingError is what is wrong with one setting, on one line.
 type settingError struct {
 	name, value, expected string
@@ -305,10 +318,9 @@ const about = `Reveille wakes workers: it watches the streams of a Durable Strea
 gets an event.
 
 Usage: reveille            run, set up by the environment
+       reveille COMMAND    ask one that runs, or check a signature
        reveille --help     print this
        reveille --version  print the version
-
-Settings:
 `
 
 // usage prints the settings from the tags of the struct, so that none can be missing.
@@ -316,6 +328,11 @@ func usage(w io.Writer) error {
 	if _, err := io.WriteString(w, about); err != nil {
 		return err
 	}
+	_, _ = io.WriteString(w, "\nCommands (reveille COMMAND --help says more; --json prints the answer as it is):\n")
+	if err := commandList(w); err != nil {
+		return err
+	}
+	_, _ = io.WriteString(w, "\nExit status of a command: "+exitStatuses+"\n\nSettings:\n")
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, f := range fields() {
 		def := f.Tag.Get("default")

@@ -287,7 +287,7 @@ func TestVariablesThatLookLikeSettingsAreWarnedAbout(t *testing.T) {
 
 func TestHelpListsEverySetting(t *testing.T) {
 	var out strings.Builder
-	if status := run([]string{"--help"}, &out, os.Stderr); status != 0 {
+	if status := run([]string{"--help"}, nil, &out, os.Stderr); status != 0 {
 		t.Errorf("exit status %d", status)
 	}
 	for _, f := range fields() {

@@ -2,7 +2,9 @@ package harness
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"os"
@@ -121,6 +123,24 @@ func (r *Reveille) Launch() {
 		r.t.Fatal(err)
 	}
 	r.Process = p
+}
+
+// Ask runs an operator's command of the same program against this one, and returns its exit status and what it wrote.
+func (r *Reveille) Ask(stdin string, args ...string) (status int, stdout, stderr string) {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, r.bin, args...)
+	cmd.Env, cmd.Stdin = Environ(map[string]string{"REVEILLE_ADMIN_ADDR": r.Admin}), strings.NewReader(stdin)
+	cmd.Env = append(cmd.Env, "GORACE=atexit_sleep_ms=0") // the race detector has a program wait for a second as it ends
+	var out, errs strings.Builder
+	cmd.Stdout, cmd.Stderr = io.MultiWriter(&out, r.secrets), io.MultiWriter(&errs, r.secrets)
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) || ctx.Err() != nil {
+		r.t.Fatalf("reveille %s did not end by itself: %v", strings.Join(args, " "), err)
+	}
+	return cmd.ProcessState.ExitCode(), out.String(), errs.String()
 }
 
 // Ready returns nil if the process says that it is ready.

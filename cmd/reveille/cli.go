@@ -1,0 +1,210 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// The exit statuses of the operator's commands.
+const (
+	exitOK     = 0
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+// cli is one run of an operator's command.
+type cli struct {
+	in  io.Reader
+	out io.Writer
+	now func() time.Time
+
+	addr string
+	json bool
+
+	subscription, state, cursor string
+	limit                       int
+	watched                     bool
+
+	secret, signature string
+	tolerance         time.Duration
+}
+
+// defaultLimit is how many lines a page of a list has at most.
+const defaultLimit = 100
+
+// command is one of the operator's.
+type command struct {
+	// name, args and does are for the list of commands; about is what --help adds.
+	name, args, does, about string
+	// least and most are how many arguments it takes beside the flags; most is negative if there is no bound.
+	least, most int
+	flags       func(*cli, *flag.FlagSet)
+	run         func(*cli, context.Context, []string) error
+}
+
+var commands = []command{
+	{
+		name: "subscriptions", args: "[ID]", does: "list subscriptions, or show one with its consumers counted by state", most: 1,
+		about: "CONDITION is that of the consumers that were looked at, a few of each subscription in the list: retired (the\n" +
+			"endpoint answered 410, see resume), failing, ok, or unknown (nothing is wrong with those, there are others).",
+		flags: pages, run: (*cli).subscriptions,
+	},
+	{
+		name: "consumers", does: "list consumers",
+		about: "STATE is idle, waking or live, and what is wrong: failing, retired or hidden (the primary stream is gone).",
+		flags: func(c *cli, f *flag.FlagSet) {
+			pages(c, f)
+			f.StringVar(&c.subscription, "subscription", "", "only those of this `ID`")
+			f.StringVar(&c.state, "state", "", "only those that are idle, waking, live, failing, retired or hidden")
+		},
+		run: (*cli).consumers,
+	},
+	{
+		name: "consumer", args: "ID | SUBSCRIPTION STREAM", does: "show one consumer with its streams", least: 1, most: 2,
+		flags: asks, run: (*cli).consumer,
+	},
+	{
+		name: "streams", args: "[name|forget STREAM…]", does: "list streams, make some known, or forget some and their consumers", most: -1,
+		flags: func(c *cli, f *flag.FlagSet) {
+			pages(c, f)
+			f.BoolVar(&c.watched, "watched", false, "list those that consumers are subscribed to, with the tail noted")
+		},
+		run: (*cli).streams,
+	},
+	{
+		name: "resume", args: "SUBSCRIPTION", does: "deliver again to an endpoint that answered 410", least: 1, most: 1,
+		flags: asks, run: (*cli).resume,
+	},
+	{
+		name: "log-level", args: "[debug|info|warn|error]", does: "show or change what one replica logs, until it ends", most: 1,
+		flags: asks, run: (*cli).logLevel,
+	},
+	{name: "version", does: "show the version of this program and of the one that runs", flags: asks, run: (*cli).versions},
+	{
+		name: "verify", does: "check the signature of a webhook whose body comes on standard input",
+		about: "It says which check fails: the form of the signature, its time, or the HMAC, and what the right one is computed over.\n" +
+			"A secret on a command line can be seen by everybody on the machine (ps): REVEILLE_WEBHOOK_SECRET is not.",
+		flags: func(c *cli, f *flag.FlagSet) {
+			f.StringVar(&c.secret, "secret", "", "the subscription's `webhook_secret`; REVEILLE_WEBHOOK_SECRET by default")
+			f.StringVar(&c.signature, "signature", "", "the Webhook-Signature header, `t=…,sha256=…`; required")
+			f.DurationVar(&c.tolerance, "tolerance", defaultTolerance, "how far the signature's time may be from now")
+		},
+		run: (*cli).verify,
+	},
+}
+
+// asks has the flags of every command that asks a running Reveille.
+func asks(c *cli, f *flag.FlagSet) {
+	f.StringVar(&c.addr, "addr", adminAddr(), "operator port of a running Reveille: `host:port` or URL; REVEILLE_ADMIN_ADDR by default")
+	f.BoolVar(&c.json, "json", false, "print the answer as it is")
+}
+
+// pages has the flags of the lists.
+func pages(c *cli, f *flag.FlagSet) {
+	asks(c, f)
+	f.IntVar(&c.limit, "limit", defaultLimit, "most lines of one page, up to 1000")
+	f.StringVar(&c.cursor, "cursor", "", "go on from where an earlier page ended")
+}
+
+// usageError is a command line that means nothing.
+type usageError struct{ text string }
+
+func (e usageError) Error() string { return e.text }
+
+// errRefused is the cause of a failure that has been told of already.
+var errRefused = errors.New("refused")
+
+// exit says what went wrong and returns the exit status.
+func (c *cli) exit(err error, stderr io.Writer) int {
+	var wrong usageError
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.As(err, &wrong):
+		_, _ = fmt.Fprintln(stderr, "reveille:", err)
+		return exitUsage
+	case !errors.Is(err, errRefused):
+		_, _ = fmt.Fprintln(stderr, "reveille:", err)
+	}
+	return exitFailed
+}
+
+func (c *cli) run(ctx context.Context, args []string) error {
+	switch args[0] {
+	case "-h", "-help", "--help", "help":
+		return usage(c.out)
+	case "-version", "--version":
+		_, err := fmt.Fprintln(c.out, "reveille", programVersion())
+		return err
+	}
+	for _, cmd := range commands {
+		if cmd.name == args[0] {
+			return c.do(ctx, cmd, args[1:])
+		}
+	}
+	return usageError{fmt.Sprintf("unknown argument %q; without one it runs, set up by environment variables; reveille --help lists both", args[0])}
+}
+
+func (c *cli) do(ctx context.Context, cmd command, args []string) error {
+	f := flag.NewFlagSet(cmd.name, flag.ContinueOnError)
+	f.SetOutput(io.Discard)
+	cmd.flags(c, f)
+	var rest []string
+	// Flags may stand behind arguments, too.
+	for len(args) > 0 {
+		if err := f.Parse(args); errors.Is(err, flag.ErrHelp) {
+			return c.help(cmd, f)
+		} else if err != nil {
+			return usageError{fmt.Sprintf("%s: %v; see reveille %s --help", cmd.name, err, cmd.name)}
+		}
+		args = f.Args()
+		if len(args) > 0 {
+			rest, args = append(rest, args[0]), args[1:]
+		}
+	}
+	if len(rest) < cmd.least || cmd.most >= 0 && len(rest) > cmd.most {
+		return usageError{strings.TrimSpace(fmt.Sprintf("usage: reveille %s [flags] %s", cmd.name, cmd.args))}
+	}
+	return cmd.run(c, ctx, rest)
+}
+
+// help describes one command.
+func (c *cli) help(cmd command, f *flag.FlagSet) error {
+	_, _ = fmt.Fprintf(c.out, "%s\n\nUsage: %s\n", cmd.does, strings.TrimSpace("reveille "+cmd.name+" [flags] "+cmd.args))
+	if cmd.about != "" {
+		_, _ = fmt.Fprintf(c.out, "\n%s\n", cmd.about)
+	}
+	_, _ = fmt.Fprintln(c.out, "\nFlags:")
+	t := c.table()
+	f.VisitAll(func(fl *flag.Flag) {
+		value, text := flag.UnquoteUsage(fl)
+		if fl.DefValue != "" && fl.DefValue != "false" && fl.Name != "addr" {
+			text += " (" + fl.DefValue + ")"
+		}
+		_, _ = fmt.Fprintf(t, "  --%s\t%s\n", strings.TrimSpace(fl.Name+" "+value), text)
+	})
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintln(c.out, "\nExit status: "+exitStatuses)
+	return err
+}
+
+const exitStatuses = "0 if it went well, 1 if the request failed or there is no such thing, 2 if the command line is wrong."
+
+// commandList is for the program's --help.
+func commandList(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, cmd := range commands {
+		_, _ = fmt.Fprintf(t, "  %s\t%s\n", strings.TrimSpace(cmd.name+" "+cmd.args), cmd.does)
+	}
+	return t.Flush()
+}
+
+func (c *cli) table() *tabwriter.Writer { return tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0) }

@@ -1,0 +1,349 @@
+package main
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"runtime/debug"
+	"strings"
+	"testing"
+	"time"
+
+	"reveille/dispatcher"
+)
+
+// operatorPort answers requests of the operator's API by what stands here for their method and target, and notes them.
+type operatorPort struct {
+	answers map[string]string
+	got     []string
+}
+
+func (o *operatorPort) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	request := strings.TrimSpace(r.Method + " " + r.RequestURI + " " + string(body))
+	o.got = append(o.got, request)
+	answer, ok := o.answers[request]
+	if !ok {
+		w.WriteHeader(http.StatusNotFound)
+		answer = `{"error":{"code":"NOT_FOUND","message":"there is nothing like it"}}`
+	}
+	_, _ = io.WriteString(w, answer)
+}
+
+// call runs the program with a command line and returns its exit status and what it wrote.
+func call(stdin string, args ...string) (status int, stdout, stderr string) {
+	var out, errs strings.Builder
+	status = run(args, strings.NewReader(stdin), &out, &errs)
+	return status, out.String(), errs.String()
+}
+
+const consumerAnswer = `{"consumer_id":"orders:%2Forders%2F17","subscription_id":"orders","primary_stream":"/orders/17","partition":23,
+"state":"waking","condition":"failing","epoch":7,"wake_id":"w_05d8ac1a58638763ca95","woken_at":"2026-11-21T15:03:58Z","attempt":12,"waits_for":"attempt",
+"deadline":"2026-11-21T15:20:31.5Z","failing_since":"2026-11-21T15:04:00Z","last_error":"status 503",
+"streams":[{"path":"/orders/17","acked":"0000000000000000_0000000000000026","tail":"0000000000000000_0000000000000052","pending":true},
+{"path":"/tools/17","acked":"-1","tail":"-1","pending":false}],"as_of":"2026-11-21T15:20:00Z"}
+`
+
+// TestCommands holds what each command asks for, shows and ends with.
+func TestCommands(t *testing.T) {
+	for _, c := range []struct {
+		name, args, request, answer, want string
+	}{
+		{
+			"subscriptions", "subscriptions", "GET /api/v1/subscriptions?limit=100",
+			`{"subscriptions":[{"subscription_id":"agent-handler","pattern":"/agents/*","webhook_host":"agents.example.com","consumers":1204,"condition":"failing"},
+			{"subscription_id":"b","pattern":"/**","webhook_host":"127.0.0.1:3000","consumers":0,"condition":"ok"}],"next":"abc"}`,
+			`
+SUBSCRIPTION   PATTERN    WEBHOOK             CONSUMERS  CONDITION
+agent-handler  /agents/*  agents.example.com  1204       failing
+b              /**        127.0.0.1:3000      0          ok
+
+There is more: reveille subscriptions --cursor abc
+`,
+		},
+		{"no subscriptions", "subscriptions --limit 5", "GET /api/v1/subscriptions?limit=5", `{"subscriptions":[]}`, `
+SUBSCRIPTION  PATTERN  WEBHOOK  CONSUMERS  CONDITION
+`},
+		{
+			"one subscription", "subscriptions agent-handler", "GET /api/v1/subscriptions/agent-handler",
+			`{"subscription_id":"agent-handler","pattern":"/agents/*","webhook_host":"agents.example.com","description":"wakes \u001b[31magents","created_at":"2026-11-20T10:00:00Z",
+			"backfill":{"done":3,"total":9},"consumers":30000,"condition":"retired","looked_at":20000,"states":{"idle":19000,"live":10,"waking":990,"retired":990}}`,
+			`
+subscription  agent-handler
+pattern       /agents/*
+webhook       agents.example.com
+description   wakes ?[31magents
+created       2026-11-20T10:00:00Z
+consumers     30000, of which 20000 were looked at
+states        19000 idle, 990 waking, 10 live, 990 retired
+condition     retired
+backfill      3 of 9
+`,
+		},
+		{
+			"consumers", "consumers --state failing --subscription orders --limit 2 --cursor xyz",
+			"GET /api/v1/consumers?cursor=xyz&limit=2&state=failing&subscription=orders",
+			`{"consumers":[{"subscription_id":"orders","primary_stream":"/orders/17","state":"waking","condition":"failing","epoch":7,"attempt":12,
+			"deadline":"2026-11-21T15:20:31.5Z","last_error":"status 503"},
+			{"subscription_id":"orders","primary_stream":"/orders/18","state":"idle","condition":"ok","epoch":1838351904357378}],"next":"more","as_of":"2026-11-21T15:20:00Z"}`,
+			`
+SUBSCRIPTION  STREAM      STATE            EPOCH             ATTEMPT  DEADLINE  LAST ERROR
+orders        /orders/17  waking, failing  7                 12       in 32s    status 503
+orders        /orders/18  idle             1838351904357378
+
+There is more: reveille consumers --subscription orders --state failing --limit 2 --cursor more
+`,
+		},
+		{
+			"consumers that all do well have no empty columns", "consumers", "GET /api/v1/consumers?limit=100",
+			`{"consumers":[{"subscription_id":"orders","primary_stream":"/orders/18","state":"live","condition":"ok","epoch":3,"deadline":"2026-11-21T15:20:03.25Z"}],"as_of":"2026-11-21T15:20:00Z"}`,
+			`
+SUBSCRIPTION  STREAM      STATE  EPOCH  DEADLINE
+orders        /orders/18  live   3      in 3.3s
+`,
+		},
+		{"one consumer", "consumer orders:%2Forders%2F17", "GET /api/v1/consumers/orders:%2Forders%2F17", consumerAnswer, `
+consumer       orders:%2Forders%2F17
+subscription   orders
+stream         /orders/17
+state          waking, failing
+failing since  2026-11-21T15:04:00Z, 16m0s ago
+last error     status 503
+epoch          7
+wake id        w_05d8ac1a58638763ca95
+woken          2026-11-21T15:03:58Z, 16m2s ago
+attempt        12
+deadline       in 32s (2026-11-21T15:20:31Z): the next attempt
+partition      23
+
+STREAM      ACKED                              TAIL                               PENDING
+/orders/17  0000000000000000_0000000000000026  0000000000000000_0000000000000052  yes
+/tools/17   -1                                 -1
+`},
+		{
+			"known streams", "streams", "GET /api/v1/streams?limit=100",
+			`{"streams":[{"path":"/a","known_since":"2026-11-20T10:00:00Z"},{"path":"/b","known_since":"2026-11-21T11:00:00Z","awaited":true}]}`, `
+STREAM  KNOWN SINCE
+/a      2026-11-20T10:00:00Z
+/b      2026-11-21T11:00:00Z  awaited: the stream server did not have it yet
+`,
+		},
+		{
+			"watched streams", "streams --watched", "GET /api/v1/streams?limit=100&watched=true",
+			`{"streams":[{"path":"/a","partition":3,"tail":"0001"},{"path":"/b","partition":9}],"next":"n"}`, `
+STREAM  TAIL  PARTITION
+/a      0001  3
+/b            9
+
+There is more: reveille streams --watched --cursor n
+`,
+		},
+		{"naming streams", "streams name /a /b", `POST /api/v1/streams {"streams":["/a","/b"]}`, `{"streams":2}`, `
+2 named
+`},
+		{"forgetting streams", "streams forget /a", `DELETE /api/v1/streams {"streams":["/a"]}`, `{"streams":1}`, `
+1 forgotten, with their consumers
+`},
+		{"resume", "resume orders", "POST /api/v1/subscriptions/orders/resume", `{"subscription_id":"orders"}`, `
+orders is delivered to again
+`},
+		{"the log level", "log-level", "GET /api/v1/log-level", `{"level":"info"}`, `
+info
+`},
+		{"another log level", "log-level debug", `PUT /api/v1/log-level {"level":"debug"}`, `{"level":"debug"}`, `
+debug
+`},
+		{"the versions", "version", "GET /api/v1/version", `{"version":"1.2.3"}`, `
+this program       ` + programVersion() + `
+the one that runs  1.2.3
+`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			port := &operatorPort{answers: map[string]string{c.request: c.answer}}
+			server := httptest.NewServer(port)
+			defer server.Close()
+			// A consumer can be named by its stream, flags may stand anywhere, and --json changes nothing of what is there.
+			lines := []string{c.args + " --addr " + server.URL, c.args + " --addr=" + strings.TrimPrefix(server.URL, "http://")}
+			if c.name == "one consumer" {
+				lines = append(lines, "consumer --addr "+server.URL+" orders /orders/17")
+			}
+			for _, line := range lines {
+				status, out, errs := call("", strings.Fields(line)...)
+				if status != 0 || errs != "" || "\n"+out != c.want {
+					t.Errorf("reveille %s: status %d, %q, asked for %q, printed\n%s\nwant%s", line, status, errs, port.got, out, c.want)
+				}
+			}
+			status, out, _ := call("", strings.Fields(c.args+" --json --addr "+server.URL)...)
+			if status != 0 || out != c.answer {
+				t.Errorf("--json: status %d, %q, want %q", status, out, c.answer)
+			}
+			port.answers = nil
+			status, out, errs := call("", strings.Fields(c.args+" --addr "+server.URL)...)
+			if status != 1 || out != "" || errs != "reveille: NOT_FOUND: there is nothing like it\n" {
+				t.Errorf("refused: status %d, %q, %q", status, out, errs)
+			}
+		})
+	}
+}
+
+func TestACommandWithoutAnAnswerFails(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusForbidden)
+		_, _ = io.WriteString(w, "<html>forbidden</html>")
+	}))
+	for _, c := range []struct{ addr, says string }{
+		{server.URL, "status 403 and is not Reveille's"},
+		{"127.0.0.1:1", "no answer from http://127.0.0.1:1 (--addr or REVEILLE_ADMIN_ADDR)"},
+	} {
+		status, out, errs := call("", "consumers", "--addr", c.addr)
+		if status != 1 || out != "" || !strings.Contains(errs, c.says) || strings.Count(errs, "\n") != 1 {
+			t.Errorf("%s: status %d, %q, %q", c.addr, status, out, errs)
+		}
+	}
+	server.Close()
+	odd := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") }))
+	defer odd.Close()
+	if status, _, errs := call("", "consumers", "--addr", odd.URL); status != 1 || !strings.Contains(errs, "is not Reveille's") {
+		t.Errorf("an answer of something else: status %d, %q", status, errs)
+	}
+}
+
+func TestWrongCommandLines(t *testing.T) {
+	for _, c := range []struct{ line, says string }{
+		{"--port=80", `unknown argument "--port=80"`},
+		{"consumer", "usage: reveille consumer [flags] ID | SUBSCRIPTION STREAM"},
+		{"consumer a b c", "usage:"},
+		{"consumer orders", "no consumer's id"},
+		{"consumer orders no-path", `stream "no-path"`},
+		{"consumers extra", "usage: reveille consumers [flags]"},
+		{"consumers --frob", "consumers: flag provided but not defined: -frob"},
+		{"consumers --limit many", "consumers: invalid value"},
+		{"subscriptions a b", "usage:"},
+		{"streams name", "usage: reveille streams"},
+		{"streams rename /a", "usage: reveille streams"},
+		{"resume", "usage:"},
+		{"log-level a b", "usage:"},
+		{"version x", "usage:"},
+		{"consumers --addr ftp://x", "expected host:port"},
+		{"consumers --addr localhost", "expected host:port"},
+		{"verify --signature t=1,sha256=ab", "--secret or REVEILLE_WEBHOOK_SECRET"},
+		{"verify --secret whsec_x", "--signature"},
+		{"verify --secret whsec_x --signature t=1 --tolerance -1s", "negative"},
+	} {
+		status, out, errs := call("", strings.Fields(c.line)...)
+		if status != 2 || out != "" || !strings.Contains(errs, c.says) || strings.Count(errs, "\n") != 1 {
+			t.Errorf("reveille %s: status %d, %q, %q; want 2 and %q on one line", c.line, status, out, errs, c.says)
+		}
+	}
+}
+
+func TestEachCommandHasHelp(t *testing.T) {
+	_, all, _ := call("", "--help")
+	for _, cmd := range commands {
+		status, out, errs := call("", cmd.name, "--help")
+		if status != 0 || errs != "" || !strings.Contains(out, "Usage: reveille "+cmd.name) || !strings.Contains(out, "Exit status: 0") {
+			t.Errorf("%s --help: status %d, %q, %q", cmd.name, status, out, errs)
+		}
+		if !strings.Contains(all, "  "+cmd.name) || !strings.Contains(all, cmd.does) {
+			t.Errorf("reveille --help does not list %s", cmd.name)
+		}
+		for line := range strings.Lines(out) {
+			if len([]rune(line)) > 121 {
+				t.Errorf("%s --help has a line of %d characters: %s", cmd.name, len([]rune(line)), line)
+			}
+		}
+	}
+	if _, out, _ := call("", "verify", "--help"); !strings.Contains(out, "(ps)") {
+		t.Error("verify does not say who can see a secret on a command line")
+	}
+}
+
+func TestTheOperatorPortIsFoundByTheSettingOfTheOneThatRuns(t *testing.T) {
+	for addr, want := range map[string]string{
+		"": "http://localhost:9090", ":9091": "http://localhost:9091", "0.0.0.0:9091": "http://localhost:9091", "[::]:1": "http://localhost:1",
+		"10.0.0.1:9090": "http://10.0.0.1:9090", "https://ops.example.com/reveille/": "https://ops.example.com/reveille",
+	} {
+		t.Setenv("REVEILLE_ADMIN_ADDR", addr)
+		if got, err := operatorURL(adminAddr()); err != nil || got != want {
+			t.Errorf("REVEILLE_ADMIN_ADDR=%s leads to %s (%v), want %s", addr, got, err, want)
+		}
+	}
+}
+
+func TestVerifySaysWhichCheckFails(t *testing.T) {
+	const secret, body = "whsec_0123456789abcdef", `{"epoch":7}`
+	now := time.Unix(1_790_000_000, 0)
+	signed := func(secret string, age time.Duration, body string) string {
+		return dispatcher.Sign(secret, now.Add(-age), []byte(body))
+	}
+	for _, c := range []struct {
+		name, signature, secret, body string
+		want                          []string
+		status                        int
+	}{
+		{"all is right", signed(secret, time.Minute, body), secret, body, []string{"form right", "time right: signed 1m0s ago", "HMAC right", "The signature is valid."}, 0},
+		{"with the header's name", "Webhook-Signature: " + signed(secret, 0, body), secret, body, []string{"The signature is valid."}, 0},
+		{"no signature", "sha256=ab", secret, body, []string{"form wrong: it is not t=<unix seconds>,sha256=<hex>", "The signature is not valid."}, 1},
+		{"not hex", "t=1,sha256=zz", secret, body, []string{"form wrong: what follows sha256= is not 64 hexadecimal digits"}, 1},
+		{"no time", "t=now,sha256=" + strings.Repeat("0", 64), secret, body, []string{"form wrong: what follows t="}, 1},
+		{"old", signed(secret, 6*time.Minute, body), secret, body, []string{"time wrong: signed 6m0s ago by this machine's clock, 5m0s may be between", "HMAC right"}, 1},
+		{"early", signed(secret, -6*time.Minute, body), secret, body, []string{"time wrong: signed in 6m0s"}, 1},
+		{
+			"another body", signed(secret, 0, `{"epoch": 7}`), secret, body,
+			[]string{"time right", "HMAC wrong", `the HMAC-SHA256 of "1790000000." and the 11 bytes of the body`, "the 22 bytes of the secret"},
+			1,
+		},
+		{"a line break too many", signed(secret, 0, body), secret, body + "\n", []string{"HMAC wrong", "hint: it is that of the body without the line break"}, 1},
+		{"a line break too few", signed(secret, 0, body+"\n"), secret, body, []string{"hint: it is that of the body with a line break"}, 1},
+		{"the secret without its prefix", signed(secret, 0, body), secret[6:], body, []string{"hint: it is that of the secret with whsec_"}, 1},
+		{"the secret with a space", signed(secret, 0, body), secret + " ", body, []string{"hint: it is that of the secret without the space"}, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for _, from := range []string{"flag", "environment"} {
+				var out, errs strings.Builder
+				program := &cli{in: strings.NewReader(c.body), out: &out, now: func() time.Time { return now }}
+				args := []string{"verify", "--signature", c.signature}
+				if from == "flag" {
+					t.Setenv(webhookSecretName, "")
+					args = append(args, "--secret", c.secret)
+				} else {
+					t.Setenv(webhookSecretName, c.secret)
+				}
+				status := program.exit(program.run(context.Background(), args), &errs)
+				text := strings.Join(strings.Fields(out.String()), " ")
+				for _, want := range c.want {
+					if !strings.Contains(text, want) {
+						t.Errorf("it does not say %q:\n%s", want, out.String())
+					}
+				}
+				if status != c.status || errs.String() != "" || strings.Contains(text, c.secret) {
+					t.Errorf("status %d, want %d; %q\n%s", status, c.status, errs.String(), out.String())
+				}
+			}
+		})
+	}
+}
+
+func TestVersionOfABuild(t *testing.T) {
+	const revision = "0123456789abcdef0123456789abcdef01234567"
+	for _, c := range []struct{ module, revision, modified, want string }{
+		{"(devel)", "", "", "dev"},
+		{"(devel)", revision, "false", "dev-0123456789ab"},
+		{"(devel)", revision, "true", "dev-0123456789ab-dirty"},
+		{"v0.0.0-20261121150405-0123456789ab", revision, "false", "dev-0123456789ab"},
+		{"v0.0.0-20261121150405-0123456789ab+dirty", revision, "true", "dev-0123456789ab-dirty"},
+		{"v1.2.4-0.20261121150405-0123456789ab", revision, "false", "dev-0123456789ab"},
+		{"v1.2.3", "", "", "v1.2.3"},
+		{"v1.2.3", revision, "false", "v1.2.3"},
+		{"v1.2.3+dirty", revision, "true", "dev-0123456789ab-dirty"},
+	} {
+		info := &debug.BuildInfo{Main: debug.Module{Version: c.module}}
+		if c.revision != "" {
+			info.Settings = []debug.BuildSetting{{Key: "vcs.revision", Value: c.revision}, {Key: "vcs.modified", Value: c.modified}}
+		}
+		if got := versionOf(info); got != c.want {
+			t.Errorf("%+v is %s, want %s", c, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"reveille/dispatcher"
+)
+
+const (
+	defaultTolerance = dispatcher.SignatureTolerance
+	// maxVerified bounds the body that a signature is checked of, in bytes.
+	maxVerified = 64 << 20
+)
+
+// verify checks a signature, and says which of the checks fails.
+func (c *cli) verify(_ context.Context, _ []string) error {
+	if c.secret == "" {
+		c.secret = webhookSecret()
+	}
+	switch {
+	case c.secret == "":
+		return usageError{"verify: --secret or " + webhookSecretName + " is needed: the webhook_secret that the subscription was created with"}
+	case c.signature == "":
+		return usageError{"verify: --signature is needed: the Webhook-Signature header of the request"}
+	case c.tolerance < 0:
+		return usageError{"verify: --tolerance cannot be negative"}
+	}
+	body, err := io.ReadAll(io.LimitReader(c.in, maxVerified+1))
+	if err != nil {
+		return fmt.Errorf("read the body from standard input: %w", err)
+	}
+	if len(body) > maxVerified {
+		return errors.New("the body on standard input is longer than 64 MiB")
+	}
+	header := strings.TrimSpace(c.signature)
+	if name, value, ok := strings.Cut(header, ":"); ok && strings.EqualFold(name, dispatcher.SignatureHeader) {
+		header = strings.TrimSpace(value)
+	}
+	e := dispatcher.Examine(c.secret, header, body, c.now(), c.tolerance)
+	if e.Form != nil {
+		return c.conclude(e, [][]string{{"form", "wrong: " + e.Form.Error()}})
+	}
+	at := "right: "
+	if !e.InTime {
+		at = "wrong: "
+	}
+	checks := [][]string{
+		{"form", "right"},
+		{"time", at + fmt.Sprintf("signed %s by this machine's clock, %s may be between", relative(c.now().Add(-e.Age), c.now()), c.tolerance)},
+	}
+	if e.Right {
+		return c.conclude(e, append(checks, []string{"HMAC", "right"}))
+	}
+	checks = append(checks,
+		[]string{"HMAC", "wrong: it is not of this body with this secret"},
+		[]string{"", fmt.Sprintf("expected: the HMAC-SHA256 of %q and the %d bytes of the body as they came,", e.Time+".", len(body))},
+		[]string{"", fmt.Sprintf("with the %d bytes of the secret as the key, its \"whsec_\" included", len(c.secret))})
+	if hint := c.hint(header, body); hint != "" {
+		checks = append(checks, []string{"", "hint: " + hint})
+	}
+	return c.conclude(e, checks)
+}
+
+func (c *cli) conclude(e dispatcher.Examination, checks [][]string) error {
+	if err := c.fields(checks); err != nil {
+		return err
+	}
+	if !e.OK() {
+		_, _ = fmt.Fprintln(c.out, "The signature is not valid.")
+		return errRefused
+	}
+	_, err := fmt.Fprintln(c.out, "The signature is valid.")
+	return err
+}
+
+// hint tries what mostly goes wrong.
+func (c *cli) hint(header string, body []byte) string {
+	fits := func(secret string, body []byte) bool {
+		return dispatcher.Examine(secret, header, body, time.Unix(0, 0), c.tolerance).Right
+	}
+	shorter := bytes.TrimRight(body, "\r\n")
+	switch {
+	case fits(c.secret, shorter):
+		return "it is that of the body without the line break at its end (echo adds one, printf %s does not)"
+	case fits(c.secret, append(bytes.Clone(body), '\n')):
+		return "it is that of the body with a line break at its end"
+	case fits(strings.TrimSpace(c.secret), body):
+		return "it is that of the secret without the space around it"
+	case fits("whsec_"+c.secret, body):
+		return "it is that of the secret with whsec_ before it"
+	}
+	return ""
+}
