@@ -154,6 +154,8 @@ func (n *node) insert(segments []string, e *entry) {
 type matching struct {
 	found   map[*entry]struct{}
 	visited map[visit]struct{}
+	// steps counts what that cost.
+	steps int
 }
 
 type visit struct {
@@ -164,6 +166,7 @@ type visit struct {
 func (m *matching) walk(n *node, path []string) {
 	if n.many != nil {
 		for i := 0; i <= len(path); i++ {
+			m.steps++
 			v := visit{n.many, len(path) - i}
 			if _, seen := m.visited[v]; seen {
 				break // and so was, or will be, every shorter rest
