@@ -7,7 +7,7 @@ TEST_TIMEOUT ?= 10m
 TEST_PARALLEL ?= 6
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fault attack bench build lint deps
+.PHONY: help demo test chart fault attack bench idle build lint deps
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -19,6 +19,12 @@ demo: ## see a worker being woken, on this machine (needs Go and Node 20; Ctrl-C
 test: deps ## run every test with the race detector (installs redis-server and a C compiler if need be)
 	go test -race -count=1 -parallel $(TEST_PARALLEL) -timeout $(TEST_TIMEOUT) ./...
 	REVEILLE_TEST_REDIS=cluster go test -race -count=1 -parallel $(TEST_PARALLEL) -timeout $(TEST_TIMEOUT) ./test/e2e
+	@$(MAKE) --no-print-directory chart
+
+# A module of its own, so that Helm's dependencies are not ours. Without the race detector: it would have all the types of Kubernetes
+# compiled once more.
+chart: ## render the Helm chart in every way and hold it against Kubernetes and the program
+	cd test/chart && go test -count=1 -timeout $(TEST_TIMEOUT) ./...
 
 # How long everything goes wrong at random, in minutes. FAULT_SCENARIO, a regular expression, picks scenarios; FAULT_SEED
 # draws the same faults again.
@@ -26,6 +32,9 @@ FAULT_MINUTES ?= 1
 
 fault: deps ## kill, freeze and cut off replicas, Redis and the stream server, and show that nothing was lost (FAULT_MINUTES=1)
 	@FAULT_MINUTES=$(FAULT_MINUTES) go test -count=1 -v -timeout $$((2 * $(FAULT_MINUTES) + 45))m -run '^TestFaults$$' ./test/fault
+
+idle: deps ## measure what an idle replica needs, with 0 and 10,000 watched streams (some 10 minutes; 20,000 open files must be allowed)
+	IDLE_STREAMS="0 10000" go test -count=1 -v -timeout 40m -run IdleReplica ./test/image
 
 build: ## build ./reveille
 	go build -buildvcs=auto -o reveille ./cmd/reveille
@@ -41,6 +50,7 @@ bench: deps ## measure how quick it is, beside the least that could do it (some 
 
 lint: $(GOLANGCI) ## check the format and look for mistakes
 	$(GOLANGCI) run ./...
+	cd test/chart && $(CURDIR)/$(GOLANGCI) run --config $(CURDIR)/.golangci.yml ./...
 
 deps:
 	@.ci/install-deps
