@@ -3,6 +3,7 @@ package chart
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -174,3 +175,6 @@ func (m *manifest) environment(t testing.TB, c core.Container) map[string]string
 	}
 	return env
 }
+
+// kindOf is the name of an object's Go type, which is that of its kind.
+func kindOf(o meta.Object) string { return reflect.TypeOf(o).Elem().Name() }

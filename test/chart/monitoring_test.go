@@ -18,6 +18,7 @@ import (
 type metric struct {
 	kind   string
 	labels []string
+	help   string
 }
 
 // metrics reads the program's list, which the program's own tests hold against what it exports.
@@ -28,8 +29,8 @@ func metrics(t testing.TB) map[string]metric {
 		t.Fatal(err)
 	}
 	list := map[string]metric{}
-	for _, m := range regexp.MustCompile("(?m)^\\| `(reveille_[a-z_]+)` \\| ([^|]*) \\| ([^|]*) \\|").FindAllStringSubmatch(string(text), -1) {
-		list[m[1]] = metric{m[2], strings.Split(m[3], ", ")}
+	for _, m := range regexp.MustCompile("(?m)^\\| `(reveille_[a-z_]+)` \\| ([^|]*) \\| ([^|]*) \\| (.*) \\|$").FindAllStringSubmatch(string(text), -1) {
+		list[m[1]] = metric{m[2], strings.Split(m[3], ", "), m[4]}
 	}
 	if len(list) < 10 {
 		t.Fatalf("METRICS.md lists %d metrics", len(list))
@@ -62,6 +63,11 @@ func checkQuery(t *testing.T, known map[string]metric, where, query string) {
 				if match.Name != "__name__" && !slices.Contains(everywhere, match.Name) && !slices.Contains(m.labels, match.Name) {
 					t.Errorf("%s: %s has no label %s", where, n.Name, match.Name)
 				}
+				for value := range strings.SplitSeq(match.Value, "|") {
+					if slices.Contains(m.labels, match.Name) && !said(known, match.Name, value) {
+						t.Errorf("%s: %s of %s is never %q", where, match.Name, n.Name, value)
+					}
+				}
 			}
 		case *parser.AggregateExpr:
 			for _, label := range n.Grouping {
@@ -86,6 +92,17 @@ func series(known map[string]metric, name string) (metric, bool) {
 		}
 	}
 	return metric{}, false
+}
+
+// said says whether a label may have a value: the help of its metric, or of another with that label, lists them.
+func said(known map[string]metric, label, value string) bool {
+	word := regexp.MustCompile(`\b` + regexp.QuoteMeta(value) + `\b`)
+	for _, m := range known {
+		if slices.Contains(m.labels, label) && word.MatchString(m.help) {
+			return true
+		}
+	}
+	return false
 }
 
 // within says whether a series below a node has a label.

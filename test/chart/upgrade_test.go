@@ -6,6 +6,8 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	core "k8s.io/api/core/v1"
@@ -13,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/version"
 )
 
-// cluster is an API server that knows of Secrets and has one or none.
+// cluster is an API server that knows the kinds, and has one Secret or nothing.
 func cluster(t testing.TB, secret *core.Secret) *httptest.Server {
 	t.Helper()
 	answer := func(w http.ResponseWriter, v any) {
@@ -27,29 +29,50 @@ func cluster(t testing.TB, secret *core.Secret) *httptest.Server {
 	mux.HandleFunc("GET /api", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, meta.APIVersions{TypeMeta: meta.TypeMeta{Kind: "APIVersions"}, Versions: []string{"v1"}})
 	})
-	mux.HandleFunc("GET /apis", func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, meta.APIGroupList{TypeMeta: meta.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}})
+	// Which kinds there are: those that the chart may make.
+	groups, resources := meta.APIGroupList{TypeMeta: meta.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}}, map[string][]meta.APIResource{}
+	for id := range types {
+		version, kind, _ := strings.Cut(id, " ")
+		if group, v, ok := strings.Cut(version, "/"); ok && resources[version] == nil {
+			served := meta.GroupVersionForDiscovery{GroupVersion: version, Version: v}
+			groups.Groups = append(groups.Groups, meta.APIGroup{Name: group, Versions: []meta.GroupVersionForDiscovery{served}, PreferredVersion: served})
+		}
+		resources[version] = append(resources[version], meta.APIResource{Name: strings.ToLower(kind) + "s", Kind: kind, Namespaced: true, Verbs: meta.Verbs{"get", "list"}})
+	}
+	mux.HandleFunc("GET /apis", func(w http.ResponseWriter, _ *http.Request) { answer(w, groups) })
+	for version, list := range resources {
+		path := "/apis/" + version
+		if !strings.Contains(version, "/") {
+			path = "/api/" + version
+		}
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
+			answer(w, meta.APIResourceList{TypeMeta: meta.TypeMeta{Kind: "APIResourceList"}, GroupVersion: version, APIResources: list})
+		})
+	}
+	// Where Helm keeps its releases: it has none.
+	mux.HandleFunc("GET /api/v1/namespaces/{namespace}/secrets", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, core.SecretList{TypeMeta: meta.TypeMeta{Kind: "SecretList", APIVersion: "v1"}})
 	})
-	mux.HandleFunc("GET /api/v1", func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, meta.APIResourceList{TypeMeta: meta.TypeMeta{Kind: "APIResourceList"}, GroupVersion: "v1", APIResources: []meta.APIResource{
-			{Name: "secrets", Kind: "Secret", Namespaced: true, Verbs: meta.Verbs{"get", "list"}},
-		}})
-	})
+	missing := func(w http.ResponseWriter) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusNotFound)
+		_ = json.NewEncoder(w).Encode(meta.Status{TypeMeta: meta.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Failure", Reason: meta.StatusReasonNotFound, Code: 404})
+	}
+	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { missing(w) })
 	mux.HandleFunc("GET /api/v1/namespaces/{namespace}/secrets/{name}", func(w http.ResponseWriter, r *http.Request) {
 		if secret != nil && r.PathValue("namespace") == namespace && r.PathValue("name") == secret.Name {
 			answer(w, secret)
 			return
 		}
-		w.WriteHeader(http.StatusNotFound)
-		answer(w, meta.Status{TypeMeta: meta.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Failure", Reason: meta.StatusReasonNotFound, Code: 404})
+		missing(w)
 	})
 	s := httptest.NewServer(mux)
 	t.Cleanup(s.Close)
 	return s
 }
 
-// againstCluster renders with an API server to ask.
-func againstCluster(t testing.TB, s *httptest.Server, values ...string) (string, error) {
+// againstCluster runs Helm with an API server to ask.
+func againstCluster(t testing.TB, s *httptest.Server, args []string, values ...string) (string, error) {
 	t.Helper()
 	config := filepath.Join(t.TempDir(), "kubeconfig")
 	text := `{apiVersion: v1, kind: Config, current-context: a, contexts: [{name: a, context: {cluster: a, user: a}}],
@@ -57,7 +80,7 @@ func againstCluster(t testing.TB, s *httptest.Server, values ...string) (string,
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	args := append([]string{"template", release, chartDir, "--namespace", namespace, "--kube-version", newest, "--dry-run=server"}, valuesFiles(t, values)...)
+	args = slices.Concat(args, []string{"--namespace", namespace}, valuesFiles(t, values))
 	out, diag, err := helm(t, []string{"KUBECONFIG=" + config}, args...)
 	if err != nil {
 		t.Log(diag)
@@ -68,9 +91,10 @@ func againstCluster(t testing.TB, s *httptest.Server, values ...string) (string,
 func TestTheTokenKeyIsMadeOnceAndKept(t *testing.T) {
 	t.Parallel()
 	const name = "wake-reveille-token-key"
+	ask := []string{"template", release, chartDir, "--kube-version", newest, "--dry-run=server"}
 	made := func(text string) *core.Secret { return named[*core.Secret](t, decode(t, text), name) }
 
-	text, err := againstCluster(t, cluster(t, nil), required)
+	text, err := againstCluster(t, cluster(t, nil), ask, required)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,13 +109,13 @@ func TestTheTokenKeyIsMadeOnceAndKept(t *testing.T) {
 	if first.Immutable == nil || !*first.Immutable {
 		t.Error("the key can be changed")
 	}
-	if text, err = againstCluster(t, cluster(t, nil), required); err != nil {
+	if text, err = againstCluster(t, cluster(t, nil), ask, required); err != nil {
 		t.Fatal(err)
 	}
 	if string(made(text).Data["token-key"]) == string(first.Data["token-key"]) {
 		t.Error("two installations have the same key")
 	}
-	if text, err = againstCluster(t, cluster(t, first), required); err != nil {
+	if text, err = againstCluster(t, cluster(t, first), ask, required); err != nil {
 		t.Fatal(err)
 	}
 	if string(made(text).Data["token-key"]) != string(first.Data["token-key"]) {
@@ -99,7 +123,7 @@ func TestTheTokenKeyIsMadeOnceAndKept(t *testing.T) {
 	}
 
 	delete(first.Data, "token-key")
-	if _, err = againstCluster(t, cluster(t, first), required); err == nil {
+	if _, err = againstCluster(t, cluster(t, first), ask, required); err == nil {
 		t.Error("a Secret without the key is taken for one with it")
 	}
 }

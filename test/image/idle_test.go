@@ -16,6 +16,9 @@ import (
 	"reveille/test/harness"
 )
 
+// enoughFor is how many streams the chart's requests are made for, as values.yaml says. Its limit is for any number.
+const enoughFor = 1000
+
 // TestAnIdleReplicaFitsIntoWhatTheChartRequests watches streams to which nothing is written. How many is in IDLE_STREAMS, such as
 // 0 10000; then it prints what the process needs, of which the chart's requests and README are made (make idle).
 func TestAnIdleReplicaFitsIntoWhatTheChartRequests(t *testing.T) {
@@ -70,8 +73,9 @@ func idle(t *testing.T, n int, watch time.Duration) {
 	time.Sleep(watch)
 	used, rss := processor(t, r.Pid())-before, resident(t, r.Pid())
 	t.Logf("%d watched streams: %d MiB, %.1f%% of a core", n, rss, 100*used.Seconds()/watch.Seconds())
-	if request := requested(t); rss > request {
-		t.Errorf("the chart requests %d MiB", request)
+	request, limit := requested(t)
+	if n <= enoughFor && rss > request || rss > limit {
+		t.Errorf("the chart requests %d MiB, and the limit is %d", request, limit)
 	}
 }
 
@@ -121,8 +125,8 @@ func resident(t *testing.T, pid int) int {
 	return number(t, string(text), `VmRSS:\s+(\d+) kB`) / 1024
 }
 
-// requested is the chart's request of memory, in MiB.
-func requested(t *testing.T) int {
+// requested is the chart's request of memory and its limit, in MiB.
+func requested(t *testing.T) (request, limit int) {
 	t.Helper()
 	root, err := harness.Root()
 	if err != nil {
@@ -132,7 +136,8 @@ func requested(t *testing.T) int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return number(t, string(text), `(?m)^resources:\n  requests:\n    cpu: \w+\n    memory: (\d+)Mi$`)
+	const resources = `(?m)^resources:\n  requests:\n    cpu: \w+\n`
+	return number(t, string(text), resources+`    memory: (\d+)Mi$`), number(t, string(text), resources+`    memory: \w+\n  limits:\n    memory: (\d+)Gi$`) * 1024
 }
 
 func number(t *testing.T, text, pattern string) int {
