@@ -48,14 +48,17 @@ type CallbackResult struct {
 	Path string
 	// Streams are the subscribed ones with their acked offsets, ordered as in Wake.
 	Streams []StreamTail
+	// WakeID is that of the wake that the callback is of, if its epoch is the current one.
+	WakeID string
 	Effects
 }
 
 // Callback judges and processes a callback. exists is false if the store has no such consumer. The order of judgement is
 // fixed, the first failure answers; the order of processing is claim, acks, subscribe, unsubscribe, done.
 func (c Consumer) Callback(env Env, exists bool, cb Callback) (Consumer, CallbackResult) {
+	wakeID := ""
 	refuse := func(code Code, path string) (Consumer, CallbackResult) {
-		return c, CallbackResult{Code: code, Path: path}
+		return c, CallbackResult{Code: code, Path: path, WakeID: wakeID}
 	}
 	// One that was never woken has given nobody a token: the callback is of an earlier consumer of the same ID.
 	if !exists || c.Generation != cb.Generation || !c.HiddenAt.IsZero() || c.WakeID == "" {
@@ -67,6 +70,7 @@ func (c Consumer) Callback(env Env, exists bool, cb Callback) (Consumer, Callbac
 	if cb.Epoch != c.Epoch || cb.TokenEpoch != c.Epoch {
 		return refuse(CodeStaleEpoch, "")
 	}
+	wakeID = c.WakeID
 	if cb.WakeID != "" && cb.WakeID != c.WakeID {
 		return refuse(CodeAlreadyClaimed, "")
 	}
@@ -110,13 +114,14 @@ func (c Consumer) Callback(env Env, exists bool, cb Callback) (Consumer, Callbac
 		delete(c.Links, p)
 	}
 	if len(c.Links) == 0 {
-		return c, CallbackResult{Effects: Effects{Removed: true}}
+		return c, CallbackResult{WakeID: wakeID, Effects: c.removed()}
 	}
-	res := CallbackResult{Streams: c.wakeNow().Streams}
+	res := CallbackResult{Streams: c.wakeNow().Streams, WakeID: wakeID}
 	switch {
 	case c.State == Idle:
 		res.Wake = c.settle(env)
 	case cb.Done:
+		res.Ended = c.Ended(EndDone)
 		res.Wake, res.Idled = c.rest(env), true
 	}
 	return c, res

@@ -15,6 +15,8 @@ type Outcome struct {
 	Hidden []string
 	// Removed counts consumers that are gone from now on.
 	Removed int
+	// Ended are wakes that are over, if that is of interest to anybody.
+	Ended []WakeEnd
 }
 
 // Add merges another outcome into o.
@@ -23,6 +25,7 @@ func (o *Outcome) Add(p Outcome) {
 	o.Idle = append(o.Idle, p.Idle...)
 	o.Hidden = append(o.Hidden, p.Hidden...)
 	o.Removed += p.Removed
+	o.Ended = append(o.Ended, p.Ended...)
 }
 
 // Observation is what a partition made of a stream's tail.
@@ -152,6 +155,8 @@ type CallbackReply struct {
 	Code    Code
 	Path    string
 	Streams []StreamTail
+	// WakeID is CallbackResult's, if it is of interest to anybody.
+	WakeID string
 	Outcome
 }
 

@@ -41,6 +41,8 @@ type Effects struct {
 	Idled bool
 	// Hidden is true if the consumer has been hidden for a while: whether its primary stream is back is to be looked at.
 	Hidden bool
+	// Ended is a wake that is over. Wake, if there is one, is then another.
+	Ended *WakeEnd
 }
 
 // NewConsumer is the consumer that a subscription gets for a stream, before anything happened to it. epoch is the
@@ -121,7 +123,7 @@ func (c *Consumer) settle(env Env) *Wake {
 		c.Deadline = env.Now.Add(RetryDelay(c.Stalled-StallLimit+1, env.Jitter))
 		return nil
 	}
-	return c.handOut(env)
+	return c.handOut(env).Wake
 }
 
 // begin makes the wake a new one.
@@ -132,14 +134,19 @@ func (c *Consumer) begin(env Env) {
 
 // handOut begins the next delivery attempt. A wake of an earlier life of the store may have been over, and followed by others that
 // are lost: it becomes a new one.
-func (c *Consumer) handOut(env Env) *Wake {
+func (c *Consumer) handOut(env Env) (e Effects) {
 	if c.Epoch <= env.Base {
+		e.Ended = c.Ended(EndLost)
 		c.begin(env)
 	}
 	c.Attempt, c.Sent = c.Attempt+1, true
 	c.Deadline = env.Now.Add(env.Timing.Waking)
-	return c.wakeNow()
+	e.Wake = c.wakeNow()
+	return e
 }
+
+// removed is what a transition ends with that removes the consumer.
+func (c Consumer) removed() Effects { return Effects{Removed: true, Ended: c.Ended(EndRemoved)} }
 
 // rest takes a consumer that is done back to idle, counts whether it got anywhere, and wakes it again if work is
 // pending (L2, L3).
@@ -229,7 +236,7 @@ func (c Consumer) Hide(env Env, a Absence) (Consumer, Effects) {
 		c.HiddenAt = env.Now
 		c.Deadline = env.Now.Add(env.Timing.GoneGrace)
 	case a == MissingStill && !env.Now.Before(c.HiddenAt.Add(env.Timing.GoneGrace)):
-		return c, Effects{Removed: true}
+		return c, c.removed()
 	}
 	return c, Effects{}
 }
@@ -246,8 +253,9 @@ func (c Consumer) Restart(env Env, path string, tail Offset) (Consumer, Effects)
 	if tail == "" {
 		return c, Effects{}
 	}
+	end := c.Ended(EndRestarted)
 	c.State, c.Attempt, c.Sent = Idle, 0, false
-	return c, Effects{Wake: c.settle(env), Idled: true}
+	return c, Effects{Wake: c.settle(env), Idled: true, Ended: end}
 }
 
 // Due is: the deadline has passed (webhook spec, State Transitions and Failure Handling).
@@ -261,15 +269,17 @@ func (c Consumer) Due(env Env) (Consumer, Effects) {
 	case c.State == Waking && c.Sent:
 		return c.failed(env, Failure{Reason: ReasonTimeout})
 	case c.State == Waking && c.expired(env):
-		return c, Effects{Removed: true}
+		return c, c.removed()
 	case c.State == Waking && c.Retired:
 		c.Deadline = c.FirstFailure.Add(env.Timing.GCAfter)
 		return c, Effects{}
 	case c.State == Waking:
-		return c, Effects{Wake: c.handOut(env)}
+		e := c.handOut(env)
+		return c, e
 	case c.State == Live:
+		end := c.Ended(EndSilent)
 		c.State = Idle
-		return c, Effects{Wake: c.settle(env), Idled: true}
+		return c, Effects{Wake: c.settle(env), Idled: true, Ended: end}
 	}
 	c.Deadline = time.Time{}
 	return c, Effects{}
@@ -292,7 +302,7 @@ func (c Consumer) failed(env Env, f Failure) (Consumer, Effects) {
 		c.FirstFailure = env.Now
 	}
 	if c.expired(env) {
-		return c, Effects{Removed: true}
+		return c, c.removed()
 	}
 	c.Sent, c.LastError = false, f.Reason
 	if f.Retired {
@@ -327,7 +337,8 @@ func (c Consumer) Begin(env Env, r WakeRef) (Consumer, Effects) {
 		return c, Effects{}
 	}
 	c = c.clone()
-	return c, Effects{Wake: c.handOut(env)}
+	e := c.handOut(env)
+	return c, e
 }
 
 // Accept is: an attempt was answered 2xx without "done". It stops the retries whichever attempt it was of.
@@ -359,7 +370,8 @@ func (c Consumer) Finish(env Env, r WakeRef, seen []StreamTail) (Consumer, Effec
 	if c.State == Idle {
 		return c, Effects{Wake: c.settle(env)}
 	}
-	return c, Effects{Wake: c.rest(env), Idled: true}
+	end := c.Ended(EndDone)
+	return c, Effects{Wake: c.rest(env), Idled: true, Ended: end}
 }
 
 // Resume is: the subscription's endpoint takes deliveries again.

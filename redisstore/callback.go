@@ -36,7 +36,7 @@ func (s *Store) Callback(ctx context.Context, cb fsm.Callback) (fsm.CallbackRepl
 	if err != nil {
 		return fsm.CallbackReply{}, err
 	}
-	reply := fsm.CallbackReply{Code: fsm.Code(r.text()), Path: r.text(), Streams: r.streams(cb.Primary), Outcome: r.outcome()}
+	reply := fsm.CallbackReply{Code: fsm.Code(r.text()), Path: r.text(), Streams: r.streams(cb.Primary), Outcome: r.outcome(), WakeID: r.text()}
 	s.metrics.ended(scriptCallback, reply.Removed)
 	return reply, r.bad
 }

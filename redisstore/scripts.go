@@ -111,7 +111,10 @@ func (s *Store) call(ctx context.Context, sc *script, keys []string, args ...any
 	return reply, err
 }
 
-// arguments are those that every script of a partition begins with (lua/lib.lua), and its own.
+// commonArguments is how many those are that every script of a partition has.
+const commonArguments = 9
+
+// arguments are those that every script of a partition begins and ends with (lua/lib.lua), and its own.
 func (s *Store) arguments(own ...any) []any {
 	d, t := s.draw(), s.opts.Timing
 	if s.opts.Embedded && d.Life == "" {
@@ -120,10 +123,13 @@ func (s *Store) arguments(own ...any) []any {
 	if d.Life == "" && s.isLasting() {
 		d.Life = "?"
 	}
-	return append([]any{
+	args := make([]any, 0, commonArguments+len(own))
+	args = append(args,
 		d.millis(), t.Waking.Milliseconds(), t.Liveness.Milliseconds(), t.GoneGrace.Milliseconds(), t.GCAfter.Milliseconds(),
 		d.Life, d.Nonce, uint32(d.Jitter),
-	}, own...)
+	)
+	args = append(args, own...)
+	return append(args, flag(s.opts.WakeEnded != nil))
 }
 
 // millis is what scripts take for the time to act at.
@@ -263,7 +269,7 @@ func moment(millis int64) time.Time {
 	return time.UnixMilli(millis)
 }
 
-// outcome reads { wakes, idle, hidden, removed }.
+// outcome reads { wakes, idle, hidden, removed }, and { ended } after that if the caller wants to know.
 func (r *reply) outcome() fsm.Outcome {
 	var o fsm.Outcome
 	l := r.list()
@@ -285,10 +291,25 @@ func (r *reply) outcome() fsm.Outcome {
 	l.within(func(paths *reply) { o.Idle = append(o.Idle, paths.text()) })
 	l.within(func(paths *reply) { o.Hidden = append(o.Hidden, paths.text()) })
 	o.Removed = int(l.int())
+	if len(l.items) > 0 {
+		l.within(func(ends *reply) { o.Ended = append(o.Ended, ends.wakeEnd()) })
+	}
 	if l.bad != nil && r.bad == nil {
 		r.bad = l.bad
 	}
 	return o
+}
+
+func (r *reply) wakeEnd() fsm.WakeEnd {
+	l := r.list()
+	e := fsm.WakeEnd{
+		Consumer: l.text(), Subscription: l.text(), Primary: l.text(), Epoch: l.int(), WakeID: l.text(), WokeAt: moment(l.int()),
+		Cause: fsm.EndCause(l.text()),
+	}
+	if l.bad != nil && r.bad == nil {
+		r.bad = l.bad
+	}
+	return e
 }
 
 // runOutcome calls a script whose whole reply is an outcome.

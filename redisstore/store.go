@@ -41,6 +41,9 @@ type Options struct {
 	ReplicaID string
 	// Hinted is called with the hints of other replicas, from when Run is called. It must not block. May be nil.
 	Hinted func(fsm.Hint)
+	// WakeEnded is told of wakes that are over because their consumers were removed without anybody who could follow the outcome.
+	// nil: of none, and no outcome tells of any.
+	WakeEnded func([]fsm.WakeEnd)
 	// Draw replaces chance and time, in tests; nil for real ones.
 	Draw func() Draw
 }

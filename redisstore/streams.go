@@ -54,13 +54,22 @@ func (s *Store) Hide(ctx context.Context, path string, a fsm.Absence) (found boo
 		}
 		found = r.int() == 1 || found
 		cursor = r.text()
-		s.metrics.ended(scriptHide, int(r.int()))
+		o := r.outcome()
+		s.metrics.ended(scriptHide, o.Removed)
+		s.noteEnded(o)
 		if r.bad != nil {
 			return found, r.bad
 		}
 		if cursor == "0" {
 			return found, nil
 		}
+	}
+}
+
+// noteEnded tells of the wakes of an outcome that nobody else gets.
+func (s *Store) noteEnded(o fsm.Outcome) {
+	if s.opts.WakeEnded != nil && len(o.Ended) > 0 {
+		s.opts.WakeEnded(o.Ended)
 	}
 }
 

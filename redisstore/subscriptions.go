@@ -133,7 +133,9 @@ func (s *Store) drop(ctx context.Context, partition int, id, generation string) 
 		return 0, err
 	}
 	left = r.int()
-	s.metrics.ended(scriptDrop, r.outcome().Removed)
+	o := r.outcome()
+	s.metrics.ended(scriptDrop, o.Removed)
+	s.noteEnded(o)
 	return left, r.bad
 }
 

@@ -3,8 +3,9 @@
 -- ARGV[14] wake id or ""  ARGV[15] 1 if done  ARGV[16] the most streams a consumer may have
 -- then four lists, each a count and its items: tails (path, tail), acks (path, offset), subscribe (path, from),
 -- unsubscribe (path).
--- Returns { code, path, streams, outcome }; code is "" if it succeeded, and path names the stream of an ack that lies
--- beyond the tail. A refused callback has changed nothing. O(links of the consumer + items).
+-- Returns { code, path, streams, outcome, wake id }; code is "" if it succeeded, and path names the stream of an ack that lies
+-- beyond the tail. The wake id is that of the wake that the callback is of, if that is known, and "" if the caller does not
+-- want to know. A refused callback has changed nothing. O(links of the consumer + items).
 local id, gen, epoch, token_epoch = ARGV[A], ARGV[A + 1], tonumber(ARGV[A + 2]), tonumber(ARGV[A + 3])
 local token_expired, wake, done, most = ARGV[A + 4] == '1', ARGV[A + 5], ARGV[A + 6] == '1', tonumber(ARGV[A + 7])
 local at = A + 8
@@ -21,14 +22,16 @@ local function list(width)
   return l
 end
 local tails, acks, subscribe, unsubscribe = list(2), list(2), list(2), list(1)
-local function refuse(code, path) return { code, path or '', {}, outcome() } end
+local of = ''
+local function refuse(code, path) return { code, path or '', {}, outcome(), of } end
 
 local c = load(id)
 -- One that was never woken has given nobody a token: the callback is of an earlier consumer of the same id.
 if not c or c.gen ~= gen or c.hidden > 0 or c.wake == '' or is_dead(c.gen) then return refuse('CONSUMER_GONE') end
 if token_expired then return refuse('TOKEN_EXPIRED') end
-if repeated(c) then return { '', '', streams(c), outcome() } end
+if repeated(c) then return { '', '', streams(c), outcome(), '' } end
 if epoch ~= c.epoch or token_epoch ~= c.epoch then return refuse('STALE_EPOCH') end
+if TRACED then of = c.wake end
 if wake ~= '' and wake ~= c.wake then return refuse('ALREADY_CLAIMED') end
 
 local asked = {}
@@ -81,7 +84,7 @@ for _, u in ipairs(unsubscribe) do
 end
 if next(links(c)) == nil then
   remove(c)
-  return { '', '', {}, outcome() }
+  return { '', '', {}, outcome(), of }
 end
 redis.call('HSET', P .. 'c:' .. id, 'by', NONCE)
 local now_subscribed = streams(c)
@@ -92,4 +95,4 @@ elseif done then
   rest(c)
 end
 save(c)
-return { '', '', now_subscribed, outcome() }
+return { '', '', now_subscribed, outcome(), of }

@@ -26,6 +26,7 @@ for _, id in ipairs(ids) do
     hand_out(c)
     save(c)
   elseif c.state == 'live' then
+    over(c, 'silent')
     c.state = 'idle'
     came_idle(c)
     settle(c)

@@ -10,6 +10,7 @@
 --          without a life on record has lost it
 -- ARGV[7]  nonce that wake ids are made from                        ARGV[8]  jitter, millionths
 -- ARGV[9…] the script's own
+-- and last, which is taken off: 1 if the caller wants to know which wakes are over
 --
 -- Keys below the prefix:
 --   c:<consumer>    hash    sub gen primary state epoch wake woke attempt sent failing retired stalled moved hidden due;
@@ -40,9 +41,10 @@ local WAKING, LIVENESS, GRACE = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(A
 local GC, LIFE, NONCE, JITTER = tonumber(ARGV[5]), ARGV[6], ARGV[7], tonumber(ARGV[8])
 local LASTING = LIFE == '?'
 local A = 9
+local TRACED = table.remove(ARGV) == '1'
 
 -- What the script's caller is to do, see fsm.Outcome.
-local wakes, idle, hidden, removed = {}, {}, {}, 0
+local wakes, idle, hidden, removed, ended = {}, {}, {}, 0, {}
 
 -- Whole numbers leave Lua as text: tostring() would write large ones as 1.79e+15.
 local function int(n) return string.format('%.0f', n) end
@@ -182,8 +184,16 @@ local function create(sub, gen, id, primary, acked)
   return c
 end
 
+-- over notes that the wake that a consumer is in is over (fsm.WakeEnd).
+local function over(c, cause)
+  if TRACED and c.state ~= 'idle' then
+    ended[#ended + 1] = { c.id, c.sub, c.primary, int(c.epoch), c.wake, int(c.woke), cause }
+  end
+end
+
 -- remove ends a consumer. Should one of the same id come again, its epochs go on above those of this one.
 local function remove(c)
+  over(c, 'removed')
   for path in pairs(links(c)) do unwatch(path, c.id) end
   unwatch(c.primary, c.id)
   redis.call('DEL', P .. 'c:' .. c.id, P .. 'l:' .. c.id)
@@ -228,7 +238,10 @@ local function ask_for_attempt(c)
 end
 
 local function hand_out(c)
-  if c.epoch <= fence() then begin(c) end
+  if c.epoch <= fence() then
+    over(c, 'lost')
+    begin(c)
+  end
   c.attempt, c.sent, c.due = c.attempt + 1, 1, now + WAKING
   ask_for_attempt(c)
 end
@@ -263,6 +276,7 @@ local function settle(c)
 end
 
 local function rest(c)
+  over(c, 'done')
   if c.moved == 1 or not pending(c) then c.stalled = 0 else c.stalled = c.stalled + 1 end
   c.state, c.attempt, c.sent = 'idle', 0, 0
   settle(c)
@@ -328,4 +342,8 @@ local function current(id, epoch, wake)
   return c
 end
 
-local function outcome() return { wakes, idle, hidden, removed } end
+local function outcome()
+  local o = { wakes, idle, hidden, removed }
+  if TRACED then o[5] = ended end
+  return o
+end

@@ -21,6 +21,7 @@ for _, id in ipairs(ids) do
     elseif links(c)[path] then
       links(c)[path] = { acked = '-1', tail = tail }
       redis.call('HSET', P .. 'l:' .. id, path, '-1')
+      over(c, 'restarted')
       c.state, c.attempt, c.sent = 'idle', 0, 0
       came_idle(c)
       settle(c)

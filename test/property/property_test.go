@@ -74,6 +74,9 @@ type history struct {
 	// unsettled are streams whose tail was raised by something that wakes only one consumer.
 	unsettled map[string]bool
 	tokens    *fsm.Tokens
+	// told are the ends of wakes that the store tells of by itself, over is what is known to be over.
+	told []fsm.WakeEnd
+	over map[string]bool
 }
 
 // TestScriptsDoWhatTheTransitionsSay is the property test of the state machine.
@@ -98,10 +101,14 @@ func TestScriptsDoWhatTheTransitionsSay(t *testing.T) {
 		h := &history{
 			t: rt, ctx: ctx, rdb: rdb, w: w, tokens: tokens,
 			epochs: map[string]int64{}, wakeIDs: map[string]string{}, acked: map[string]fsm.Offset{}, unsettled: map[string]bool{},
+			over: map[string]bool{},
 		}
-		h.store = redisstore.New(rdb, redisstore.Options{Partitions: 1, Timing: timing, Draw: func() redisstore.Draw {
-			return redisstore.Draw{Now: w.now, Nonce: w.nonce, Jitter: w.jitter, Life: w.life}
-		}})
+		h.store = redisstore.New(rdb, redisstore.Options{
+			Partitions: 1, Timing: timing, WakeEnded: func(ends []fsm.WakeEnd) { h.told = append(h.told, ends...) },
+			Draw: func() redisstore.Draw {
+				return redisstore.Draw{Now: w.now, Nonce: w.nonce, Jitter: w.jitter, Life: w.life}
+			},
+		})
 		for _, id := range []string{"one", "two"} {
 			h.subs = append(h.subs, h.subscription(id))
 		}
@@ -164,8 +171,10 @@ func (h *history) outcome(what string, got, want fsm.Outcome) {
 		slices.SortFunc(o.Wakes, func(a, b fsm.Wake) int { return strings.Compare(a.Consumer, b.Consumer) })
 		slices.Sort(o.Idle)
 		slices.Sort(o.Hidden)
+		slices.SortFunc(o.Ended, func(a, b fsm.WakeEnd) int { return strings.Compare(a.Consumer, b.Consumer) })
 	}
 	h.same(what, got, want)
+	h.ended(what, got.Ended)
 	for _, wake := range got.Wakes {
 		h.refs = append(h.refs, wake)
 		key := fmt.Sprintf("%s %d", wake.Consumer, wake.Epoch)
@@ -195,6 +204,23 @@ func (h *history) outcome(what string, got, want fsm.Outcome) {
 			h.t.Fatalf("S8: %v", err)
 		}
 	}
+}
+
+// ended holds that a wake is over once.
+func (h *history) ended(what string, ends []fsm.WakeEnd) {
+	for _, e := range ends {
+		key := fmt.Sprintf("%s %d", e.Consumer, e.Epoch)
+		if h.over[key] {
+			h.t.Fatalf("%s: wake %s is over a second time: %+v", what, key, e)
+		}
+		h.over[key] = true
+	}
+}
+
+// silently is for a transition whose outcome nobody gets: the store tells of the wakes that it ended.
+func (h *history) silently(what string, want fsm.Outcome) {
+	h.outcome(what, fsm.Outcome{Ended: h.told}, fsm.Outcome{Ended: want.Ended})
+	h.told = nil
 }
 
 func (h *history) later() {
@@ -235,7 +261,9 @@ func (h *history) hide() {
 	a := rapid.SampledFrom([]fsm.Absence{fsm.Missing, fsm.MissingAnew, fsm.MissingStill, fsm.MissingStill}).Draw(h.t, "absence")
 	got, err := h.store.Hide(h.ctx, path, a)
 	h.must(err)
-	h.same("hide", got, h.w.hide(path, a))
+	out, want := h.w.hide(path, a)
+	h.same("hide", got, want)
+	h.silently("hide", out)
 }
 
 func (h *history) restart() {
@@ -269,7 +297,7 @@ func (h *history) drop() {
 	sub := h.subs[i]
 	h.must(h.rdb.HSet(h.ctx, "rv:{subs}:dropping", sub.Generation, sub.ID).Err())
 	h.must(h.store.DeleteSubscription(h.ctx, sub.ID))
-	h.w.drop(sub)
+	h.silently("drop", h.w.drop(sub))
 	h.subs[i] = h.subscription(sub.ID)
 }
 
@@ -569,6 +597,11 @@ func (h *history) converges() {
 	for _, id := range h.w.ids() {
 		if c, alive := h.w.alive(id); alive && c.State != fsm.Idle {
 			h.t.Fatalf("L1: consumer %s never came to rest: %+v", id, c)
+		}
+	}
+	for _, wake := range h.refs {
+		if !h.over[fmt.Sprintf("%s %d", wake.Consumer, wake.Epoch)] {
+			h.t.Fatalf("nobody was told that a wake is over: %+v", wake)
 		}
 	}
 }

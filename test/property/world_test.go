@@ -69,8 +69,11 @@ func (w *world) put(c fsm.Consumer, e fsm.Effects, o *fsm.Outcome) {
 	if e.Hidden {
 		o.Hidden = append(o.Hidden, c.Primary)
 	}
+	if e.Ended != nil {
+		o.Ended = append(o.Ended, *e.Ended)
+	}
 	if e.Removed {
-		w.remove(c, o)
+		w.take(c, o)
 		return
 	}
 	if c.Epoch > w.consumers[c.ID].Epoch {
@@ -79,7 +82,15 @@ func (w *world) put(c fsm.Consumer, e fsm.Effects, o *fsm.Outcome) {
 	w.consumers[c.ID] = c
 }
 
+// remove is for a consumer that is removed without a transition of its own.
 func (w *world) remove(c fsm.Consumer, o *fsm.Outcome) {
+	if end := c.Ended(fsm.EndRemoved); end != nil {
+		o.Ended = append(o.Ended, *end)
+	}
+	w.take(c, o)
+}
+
+func (w *world) take(c fsm.Consumer, o *fsm.Outcome) {
 	w.floor = max(w.floor, c.Epoch)
 	delete(w.consumers, c.ID)
 	o.Removed++
@@ -160,15 +171,15 @@ func (w *world) observe(path string, tail fsm.Offset) (o fsm.Observation) {
 	return o
 }
 
-func (w *world) hide(path string, a fsm.Absence) (found bool) {
+func (w *world) hide(path string, a fsm.Absence) (o fsm.Outcome, found bool) {
 	for _, id := range w.ids() {
 		if c := w.consumers[id]; c.Primary == path {
 			found = true
 			c, e := c.Hide(w.env(id), a)
-			w.put(c, e, &fsm.Outcome{})
+			w.put(c, e, &o)
 		}
 	}
-	return found
+	return o, found
 }
 
 func (w *world) restart(path string, was, tail fsm.Offset) (o fsm.Outcome) {
@@ -252,7 +263,7 @@ func (w *world) callback(cb fsm.Callback) (r fsm.CallbackReply) {
 		}
 	}
 	after, res := c.Callback(w.env(cb.Consumer), alive, cb)
-	r = fsm.CallbackReply{Code: res.Code, Path: res.Path, Streams: res.Streams}
+	r = fsm.CallbackReply{Code: res.Code, Path: res.Path, Streams: res.Streams, WakeID: res.WakeID}
 	if r.Streams == nil {
 		r.Streams = []fsm.StreamTail{}
 	}
@@ -282,11 +293,12 @@ func (w *world) callback(cb fsm.Callback) (r fsm.CallbackReply) {
 	return r
 }
 
-func (w *world) drop(sub fsm.Subscription) {
+func (w *world) drop(sub fsm.Subscription) (o fsm.Outcome) {
 	w.dead[sub.Generation] = true
 	for _, id := range w.ids() {
 		if c := w.consumers[id]; c.Generation == sub.Generation {
-			w.remove(c, &fsm.Outcome{})
+			w.remove(c, &o)
 		}
 	}
+	return o
 }
