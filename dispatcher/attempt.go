@@ -28,7 +28,9 @@ const (
 func (d *Dispatcher) attempt(sl slot, sub fsm.Subscription, w fsm.Wake) {
 	begun := time.Now()
 	d.metrics.sends(w)
-	a, host := d.post(sub, w)
+	ctx := d.traces.begin(d.requests, w)
+	a, host := d.post(ctx, sub, w)
+	d.traces.end(ctx, w, host, a)
 	d.noteResult(sl.lane, sub, w, host, a)
 	if c := d.log.Check(zap.DebugLevel, "delivery attempt"); c != nil {
 		c.Write(zap.String("subscription", sub.ID), zap.String("consumer", w.Consumer), zap.Int64("epoch", w.Epoch),
@@ -45,8 +47,8 @@ func (d *Dispatcher) attempt(sl slot, sub fsm.Subscription, w fsm.Wake) {
 }
 
 // post sends a wake and judges what comes of it. Each attempt is built anew, with a token and a signature of this moment.
-func (d *Dispatcher) post(sub fsm.Subscription, w fsm.Wake) (a answer, host string) {
-	ctx, cancel := context.WithTimeout(d.requests, d.cfg.RequestTimeout)
+func (d *Dispatcher) post(ctx context.Context, sub fsm.Subscription, w fsm.Wake) (a answer, host string) {
+	ctx, cancel := context.WithTimeout(ctx, d.cfg.RequestTimeout)
 	defer cancel()
 	begun := time.Now()
 	defer func() {
@@ -66,6 +68,7 @@ func (d *Dispatcher) post(sub fsm.Subscription, w fsm.Wake) (a answer, host stri
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("User-Agent", d.cfg.UserAgent)
 	req.Header.Set(SignatureHeader, Sign(sub.Secret, now, body))
+	d.traces.send(ctx, req.Header)
 
 	resp, err := d.sender.send(ctx, req)
 	if err != nil {

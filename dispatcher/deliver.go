@@ -143,6 +143,7 @@ func (d *Dispatcher) begin(sl slot, ref fsm.WakeRef, seen fsm.Sighting) {
 
 // follow does what a transition asks for.
 func (d *Dispatcher) follow(out fsm.Outcome) {
+	d.traces.followed(out)
 	d.Deliver(out.Wakes)
 	if len(out.Idle) > 0 {
 		d.cfg.Streams.Idle(out.Idle)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
@@ -46,6 +47,9 @@ type Config struct {
 	Logger    *zap.Logger
 	// Metrics is what the metrics are registered with; nil for nowhere.
 	Metrics prometheus.Registerer
+	// Tracer gets the spans of delivery attempts, and WakeEnded is told of wakes that are over. nil: nobody is.
+	Tracer    trace.TracerProvider
+	WakeEnded func([]fsm.WakeEnd)
 	// Clock dates signatures and tokens; default time.Now.
 	Clock func() time.Time
 
@@ -159,6 +163,7 @@ type Dispatcher struct {
 	sender  *sender
 	outage  *outage
 	metrics *metrics
+	traces  *tracing
 
 	// requests is the context of every request, reports that of every call to the store about one. Both outlive the
 	// context of Run for a bounded time.
@@ -198,6 +203,7 @@ func New(cfg Config) (*Dispatcher, error) {
 		log:            cfg.Logger,
 		guard:          newGuard(cfg.AllowInsecure, cfg.AllowCIDRs, cfg.resolver),
 		outage:         &outage{log: cfg.Logger, now: cfg.Clock},
+		traces:         newTracing(cfg.Tracer, cfg.WakeEnded),
 		parkReady:      make(chan struct{}, parkers),
 		strangersReady: make(chan struct{}, 1),
 		slots:          newSlots(cfg.MaxInFlight, cfg.MaxInFlightPerSubscription, cfg.MaxQueued, maxInFlightBytes, m),

@@ -40,6 +40,7 @@ type bearer struct {
 // the first failure answers: token, body, consumer gone, token expired, epoch, wake ID, offsets. The last five are the
 // store's to judge, in one step with what follows from them.
 func (s *Service) callback(c echo.Context, id string) error {
+	begun := time.Now()
 	s.limitBody(c)
 	began := time.Now()
 	b, primary, err := s.authorize(c.Request(), id)
@@ -54,6 +55,7 @@ func (s *Service) callback(c echo.Context, id string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Request().Context()), callbackTimeout)
 	defer cancel()
 	reply, err := s.process(ctx, b, primary, req)
+	defer s.traces.answered(c, begun, b, req, reply, err)
 	if err != nil {
 		return s.refuseCallback(c, began, id, b, err)
 	}

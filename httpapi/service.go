@@ -18,6 +18,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
 
 	"reveille/fsm"
@@ -60,6 +61,9 @@ type Config struct {
 	// /metrics.
 	Metrics     prometheus.Registerer
 	MetricsPage http.Handler
+	// Tracer gets the spans of callbacks, and WakeEnded is told of wakes that are over. nil: nobody is.
+	Tracer    trace.TracerProvider
+	WakeEnded func([]fsm.WakeEnd)
 
 	// Gateway has requests that are not for Reveille go to the stream server; without it they are answered 404.
 	Gateway bool
@@ -93,6 +97,7 @@ type Service struct {
 	log     *zap.Logger
 	metrics *metrics
 	gateway *gateway
+	traces  *tracing
 	api     *echo.Echo
 	admin   *echo.Echo
 	// unavailable and broken are what was logged of requests that were answered with 503 and 500.
@@ -132,7 +137,7 @@ func New(cfg Config) (*Service, error) {
 	if cfg.Clock == nil {
 		cfg.Clock = time.Now
 	}
-	s := &Service{cfg: cfg, log: cfg.Logger, metrics: newMetrics(cfg.Metrics)}
+	s := &Service{cfg: cfg, log: cfg.Logger, metrics: newMetrics(cfg.Metrics), traces: newTracing(cfg.Tracer, cfg.WakeEnded)}
 	if cfg.Gateway {
 		s.gateway = newGateway(cfg, s.metrics)
 	}

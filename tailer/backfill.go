@@ -245,11 +245,12 @@ func (b *backfill) link(ctx context.Context, known fsm.Known) error {
 	if after || known.Awaited && b.answered.Load() {
 		acked = fsm.Start
 	}
+	s := telling(known.Path, info.Tail)
 	o, err := b.t.store.Link(ctx, b.sub, known.Path, acked, info.Tail)
 	if err != nil {
 		return err
 	}
-	b.t.settle(o)
+	b.t.settle(s, o)
 	if l, ok := b.t.linked.Get(known.Path); ok && !containsAll(l.subs, []fsm.Subscription{b.sub}) {
 		subs := append(append([]subscriptionKey(nil), l.subs...), keyOf(b.sub))
 		b.t.linked.Add(known.Path, linked{l.version, subs})

@@ -55,11 +55,12 @@ func (t *Tailer) remove(ctx context.Context, path string) error {
 		return err
 	}
 	for _, partition := range partitions {
+		s := telling(path, "")
 		o, err := t.store.Deleted(ctx, partition, path)
 		if err != nil {
 			return err
 		}
-		t.settle(o)
+		t.settle(s, o)
 	}
 	t.watches.doubt(path)
 	t.store.Hint(fsm.Hint{Kind: fsm.HintRemoved, Path: path})

@@ -129,11 +129,12 @@ func (t *Tailer) adoptSeen(
 			if slices.Contains(done, keyOf(sub)) {
 				continue
 			}
+			told := telling(path, tail)
 			o, err := t.store.Link(ctx, sub, path, from(sub), tail)
 			if err != nil {
 				return 0, err
 			}
-			t.settleSeen(o, seen)
+			t.settleSeen(told, o, seen)
 			done = append(done, keyOf(sub))
 		}
 		return version, nil

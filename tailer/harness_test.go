@@ -140,7 +140,7 @@ func (r *rig) post(path string, events ...string) {
 
 // done is a worker that has read everything and says so.
 func (r *rig) done(w fsm.Wake) {
-	r.settle(r.store.finish(w))
+	r.settle(sight{}, r.store.finish(w))
 }
 
 // idle creates a stream with one consumer that is idle at its tail, and waits until it is watched live.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
@@ -43,6 +44,9 @@ type Config struct {
 	Logger    *zap.Logger
 	// Metrics is what the metrics are registered with; nil for nowhere.
 	Metrics prometheus.Registerer
+	// Tracer gets the spans of observations that woke somebody, and WakeEnded is told of wakes that are over. nil: nobody is.
+	Tracer    trace.TracerProvider
+	WakeEnded func([]fsm.WakeEnd)
 	// Mode is ModeLongPoll (default) or ModeSSE.
 	Mode string
 	// Check is how long a live request may be silent before the stream is looked at with HEAD (5 s).
@@ -142,6 +146,7 @@ type Tailer struct {
 	log   *zap.Logger
 	store Store
 
+	traces  *tracing
 	health  *health
 	slots   *slots
 	sweep   *rate
@@ -177,7 +182,8 @@ func New(cfg Config) (*Tailer, error) {
 	}
 	t := &Tailer{
 		client: newClient(cfg), cfg: cfg, log: cfg.Logger, store: cfg.Store, health: newHealth(cfg),
-		slots: newSlots(cfg.MaxLive), sweep: newRate(cfg.SweepRate), room: newRoom(),
+		traces: newTracing(cfg.Tracer, cfg.WakeEnded),
+		slots:  newSlots(cfg.MaxLive), sweep: newRate(cfg.SweepRate), room: newRoom(),
 	}
 	var err error
 	if t.linked, err = lru.New[string, linked](linkedMax); err != nil {
@@ -262,15 +268,16 @@ func (t *Tailer) look(ctx context.Context, path string) (fsm.StreamInfo, error) 
 }
 
 // settleSeen is settle after an event that was seen.
-func (t *Tailer) settleSeen(o fsm.Outcome, seen fsm.Sighting) {
+func (t *Tailer) settleSeen(s sight, o fsm.Outcome, seen fsm.Sighting) {
 	for i := range o.Wakes {
 		o.Wakes[i].Seen = seen
 	}
-	t.settle(o)
+	t.settle(s, o)
 }
 
-// settle does what a transition in the store asked for.
-func (t *Tailer) settle(o fsm.Outcome) {
+// settle does what a transition in the store asked for that came of what it was told.
+func (t *Tailer) settle(s sight, o fsm.Outcome) {
+	t.traces.followed(s, o)
 	if len(o.Wakes) > 0 {
 		t.cfg.Deliverer.Deliver(o.Wakes)
 	}
@@ -284,10 +291,11 @@ func (t *Tailer) restart(ctx context.Context, w *watch, partition int, was, tail
 			zap.String("was", was.Value()), zap.String("tail", tail.Value()), zap.Int("times", times))
 	}
 	return t.insist(ctx, "restart", zap.String("stream", w.path), func() error {
+		s := telling(w.path, tail)
 		o, err := t.store.Restart(ctx, partition, w.path, was, tail)
 		if err == nil {
 			w.distrust(partition)
-			t.settle(o)
+			t.settle(s, o)
 		}
 		return err
 	})

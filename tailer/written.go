@@ -95,9 +95,9 @@ func (t *Tailer) observeWritten(ctx context.Context, path string, wr write, l li
 		if !tail.After(told) {
 			continue
 		}
-		s := w.stamp(partition)
+		s, told := w.stamp(partition), telling(path, tail)
 		obs, err := t.store.Observe(ctx, partition, path, tail)
-		t.settleSeen(obs.Outcome, wr.sighting())
+		t.settleSeen(told, obs.Outcome, wr.sighting())
 		if err != nil {
 			return err
 		}
@@ -153,9 +153,9 @@ func (t *Tailer) observeCreated(ctx context.Context, path string, wr write) erro
 		}
 	}
 	for partition := range partitions {
-		s := w.stamp(partition)
+		s, told := w.stamp(partition), telling(path, tail)
 		obs, err := t.store.Observe(ctx, partition, path, tail)
-		t.settleSeen(obs.Outcome, wr.sighting())
+		t.settleSeen(told, obs.Outcome, wr.sighting())
 		if err != nil {
 			return err
 		}

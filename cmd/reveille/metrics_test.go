@@ -49,7 +49,7 @@ func assembled(t *testing.T) *recorder {
 	t.Cleanup(func() { _ = closeRedis() })
 	r := &recorder{Registry: prometheus.NewRegistry()}
 	describeProgram(r)
-	if _, err := assemble(s, rdb, zap.NewNop(), zap.NewAtomicLevel(), r); err != nil {
+	if _, err := assemble(s, rdb, zap.NewNop(), zap.NewAtomicLevel(), r, &tracing{}); err != nil {
 		t.Fatal(err)
 	}
 	return r

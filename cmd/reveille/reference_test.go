@@ -83,6 +83,7 @@ This file is made from the program: change the descriptions there and run
 		}
 		left = rest
 	}
+	b.WriteString("\nTraces are set up by the [standard variables of OpenTelemetry](OPERATING.md#traces).\n")
 	for _, f := range left {
 		t.Errorf("%s belongs to none of the themes: name one in reference_test.go", fullName(f))
 	}

@@ -66,13 +66,18 @@ func serve(ctx context.Context, s settings, warnings []string) error {
 	for _, w := range warnings {
 		log.Warn(w)
 	}
+	traces, err := newTracing(ctx, s.otel, replicaID(s.ListenAddr), log.Named("traces"))
+	if err != nil {
+		return err
+	}
+	defer traces.stop(ctx)
 	redisstore.LogTo(log.Named("redis"))
 	rdb, closeRedis, err := redisstore.Connect(s.RedisURL, s.redisCA)
 	if err != nil {
 		return fmt.Errorf("%s_REDIS_URL=(hidden): %w", prefix, err)
 	}
 	defer func() { _ = closeRedis() }()
-	p, err := assemble(s, rdb, log, level, newRegistry())
+	p, err := assemble(s, rdb, log, level, newRegistry(), traces)
 	if err != nil {
 		return err
 	}
@@ -108,12 +113,15 @@ type program struct {
 	unfit atomic.Pointer[error]
 }
 
-func assemble(s settings, rdb redis.UniversalClient, log *zap.Logger, level zap.AtomicLevel, metrics registry) (*program, error) {
+func assemble(
+	s settings, rdb redis.UniversalClient, log *zap.Logger, level zap.AtomicLevel, metrics registry, traces *tracing,
+) (*program, error) {
 	p := &program{log: log}
+	tracer, wakeEnded := traces.forParts()
 	streams := &lateStreams{}
 	p.store = redisstore.New(rdb, redisstore.Options{
 		Partitions: s.Partitions, Embedded: s.RedisURL == redisstore.Embedded, Upstream: s.UpstreamName, Logger: log.Named("redis"),
-		ReplicaID: replicaID(s.ListenAddr), Hinted: streams.Hinted, Metrics: metrics,
+		ReplicaID: replicaID(s.ListenAddr), Hinted: streams.Hinted, Metrics: metrics, WakeEnded: wakeEnded,
 		Timing: fsm.Timing{
 			Waking: s.WakingTimeout, Liveness: s.LivenessTimeout, GoneGrace: s.StreamGoneGrace, GCAfter: s.GCAfter,
 		},
@@ -124,6 +132,7 @@ func assemble(s settings, rdb redis.UniversalClient, log *zap.Logger, level zap.
 		Logger: log.Named("dispatcher"), RequestTimeout: s.WebhookTimeout, MaxInFlight: s.MaxInFlight,
 		MaxInFlightPerSubscription: s.MaxInFlightPerSubscription, MaxQueued: s.MaxQueuedWakes, ShutdownGrace: deliveryGrace,
 		Metrics: metrics, AllowInsecure: s.AllowInsecureWebhooks, AllowCIDRs: s.WebhookAllowCIDRs, ProxyFromEnvironment: s.WebhookProxyFromEnv,
+		Tracer: tracer, WakeEnded: wakeEnded,
 	})
 	if err != nil {
 		return nil, err
@@ -132,6 +141,7 @@ func assemble(s settings, rdb redis.UniversalClient, log *zap.Logger, level zap.
 		UpstreamURL: s.upstream, Headers: http.Header(s.UpstreamHeaders), Store: p.store, Deliverer: p.dispatcher,
 		Logger: log.Named("tailer"), Mode: s.TailMode, Check: s.TailCheck, MaxLive: s.TailMaxLive, SweepRate: s.TailSweepRate,
 		GoneGrace: s.StreamGoneGrace, Registry: s.RegistryStream, Names: s.Streams, Metrics: metrics,
+		Tracer: tracer, WakeEnded: wakeEnded,
 	})
 	if err != nil {
 		return nil, err
@@ -142,7 +152,7 @@ func assemble(s settings, rdb redis.UniversalClient, log *zap.Logger, level zap.
 		UpstreamURL: s.upstream, Gateway: s.Gateway, RegistryPath: s.RegistryStream,
 		Metrics: metrics, MetricsPage: scrapes(metrics, log.Named("metrics")),
 		MaxStreamsPerConsumer: s.MaxStreamsPerConsumer, MaxConnections: s.MaxConnections, Logger: log.Named("api"), Version: programVersion(), Ready: p.ready,
-		LogLevel: level,
+		LogLevel: level, Tracer: tracer, WakeEnded: wakeEnded,
 	})
 	return p, err
 }

@@ -69,6 +69,7 @@ type settings struct {
 	upstream *url.URL
 	redisCA  *x509.CertPool
 	tokens   *fsm.Tokens
+	otel     otelSettings
 }
 
 // headers is a setting of the form Name=value,….
@@ -128,6 +129,9 @@ func load() (s settings, warnings []string, err error) {
 		if errors.As(err, &parse) {
 			return s, nil, &settingError{name: parse.KeyName, value: parse.Value, expected: expected(parse.TypeName), secret: secret(parse.KeyName)}
 		}
+		return s, nil, err
+	}
+	if s.otel, err = loadOTel(); err != nil {
 		return s, nil, err
 	}
 	return s, unknown(), s.check()
@@ -321,6 +325,8 @@ Usage: reveille            run, set up by the environment
        reveille COMMAND    ask one that runs, or check a signature
        reveille --help     print this
        reveille --version  print the version
+
+Traces are exported if the standard OTEL_EXPORTER_OTLP_ENDPOINT is set, as the other OTEL_* variables say.
 `
 
 // usage prints the settings from the tags of the struct, so that none can be missing.

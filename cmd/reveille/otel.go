@@ -1,0 +1,230 @@
+package main
+
+import (
+	"crypto/tls"
+	"errors"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/kelseyhightower/envconfig"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"golang.org/x/net/http/httpguts"
+)
+
+// otelSettings are the standard variables of OpenTelemetry that traces are set up by. The SDK reads most of them by itself, and
+// goes on without what it does not understand; they are read here as well so that a wrong one stops the start. Of an OTLP variable
+// there is one for traces only, which wins.
+type otelSettings struct {
+	Disabled     string `envconfig:"OTEL_SDK_DISABLED"`
+	Exporter     string `envconfig:"OTEL_TRACES_EXPORTER"`
+	Sampler      string `envconfig:"OTEL_TRACES_SAMPLER"`
+	SamplerArg   string `envconfig:"OTEL_TRACES_SAMPLER_ARG"`
+	Resource     string `envconfig:"OTEL_RESOURCE_ATTRIBUTES"`
+	ScheduleWait string `envconfig:"OTEL_BSP_SCHEDULE_DELAY"`
+	ExportTime   string `envconfig:"OTEL_BSP_EXPORT_TIMEOUT"`
+	MaxQueue     string `envconfig:"OTEL_BSP_MAX_QUEUE_SIZE"`
+	MaxBatch     string `envconfig:"OTEL_BSP_MAX_EXPORT_BATCH_SIZE"`
+
+	All    otlpSettings `envconfig:"OTEL_EXPORTER_OTLP"`
+	Traces otlpSettings `envconfig:"OTEL_EXPORTER_OTLP_TRACES"`
+
+	// on is true if there is something to trace for; the fields after it say how.
+	on      bool
+	grpc    bool
+	sampler sdktrace.Sampler
+	// secrets are what must never be logged: the headers' values.
+	secrets []string
+}
+
+// otlpSettings have no envconfig tags: with them, a variable of that name without the prefix would count, too.
+type otlpSettings struct {
+	Endpoint          string
+	Protocol          string
+	Headers           string
+	Timeout           string
+	Compression       string
+	Insecure          string
+	Certificate       string
+	ClientCertificate string `split_words:"true"`
+	ClientKey         string `split_words:"true"`
+}
+
+// loadOTel reads and checks the variables. Without an endpoint, or if they say so, nothing is traced, and what else they say does
+// not matter.
+func loadOTel() (o otelSettings, err error) {
+	if err := envconfig.Process("", &o); err != nil {
+		return o, err
+	}
+	wrong := func(name, value, expected string) error {
+		return &settingError{name: name, value: value, expected: expected}
+	}
+	switch strings.ToLower(o.Disabled) {
+	case "true":
+		return o, nil
+	case "", "false":
+	default:
+		return o, wrong("OTEL_SDK_DISABLED", o.Disabled, "true or false")
+	}
+	switch o.Exporter {
+	case "none":
+		return o, nil
+	case "", "otlp":
+	default:
+		return o, wrong("OTEL_TRACES_EXPORTER", o.Exporter, "otlp or none")
+	}
+	if o.All.Endpoint == "" && o.Traces.Endpoint == "" {
+		return o, nil
+	}
+	o.on = true
+	for prefix, s := range map[string]otlpSettings{"OTEL_EXPORTER_OTLP_": o.All, "OTEL_EXPORTER_OTLP_TRACES_": o.Traces} {
+		name, value, expected := s.wrong()
+		if expected != "" {
+			e := &settingError{name: prefix + name, value: value, expected: expected}
+			e.secret = name == "HEADERS"
+			return o, e
+		}
+		o.secrets = append(o.secrets, s.secrets()...)
+	}
+	o.grpc = o.protocol() == "grpc"
+	if o.sampler, err = o.parseSampler(); err != nil {
+		return o, err
+	}
+	for pair := range strings.SplitSeq(o.Resource, ",") {
+		if k, v, ok := strings.Cut(pair, "="); strings.TrimSpace(pair) != "" && (!ok || strings.TrimSpace(k) == "" || !escaped(v)) {
+			return o, wrong("OTEL_RESOURCE_ATTRIBUTES", o.Resource, "name=value pairs, separated by commas, percent-encoded where need be")
+		}
+	}
+	for name, value := range map[string]string{
+		"OTEL_BSP_SCHEDULE_DELAY": o.ScheduleWait, "OTEL_BSP_EXPORT_TIMEOUT": o.ExportTime,
+		"OTEL_BSP_MAX_QUEUE_SIZE": o.MaxQueue, "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": o.MaxBatch,
+	} {
+		if value != "" && !positive(value) {
+			return o, wrong(name, value, "a whole number of at least 1")
+		}
+	}
+	return o, nil
+}
+
+func (o otelSettings) protocol() string {
+	if o.Traces.Protocol != "" {
+		return o.Traces.Protocol
+	}
+	return o.All.Protocol
+}
+
+// wrong returns what is wrong with one of the variables, if any is; expected is then not empty.
+func (s otlpSettings) wrong() (name, value, expected string) {
+	if s.Endpoint != "" {
+		if expected := wrongEndpoint(s.Endpoint); expected != "" {
+			return "ENDPOINT", redact(s.Endpoint), expected
+		}
+	}
+	switch s.Protocol {
+	case "", "grpc", "http/protobuf", "http/json":
+	default:
+		return "PROTOCOL", s.Protocol, "http/protobuf, http/json or grpc"
+	}
+	for pair := range strings.SplitSeq(s.Headers, ",") {
+		if k, v, ok := strings.Cut(pair, "="); strings.TrimSpace(pair) != "" &&
+			(!ok || !httpguts.ValidHeaderFieldName(strings.TrimSpace(k)) || !escaped(v)) {
+			return "HEADERS", s.Headers, "name=value pairs, separated by commas, percent-encoded where need be"
+		}
+	}
+	if s.Timeout != "" && !positive(s.Timeout) {
+		return "TIMEOUT", s.Timeout, "a whole number of milliseconds"
+	}
+	if c := s.Compression; c != "" && c != "gzip" && c != "none" {
+		return "COMPRESSION", c, "gzip or none"
+	}
+	if i := strings.ToLower(s.Insecure); i != "" && i != "true" && i != "false" {
+		return "INSECURE", s.Insecure, "true or false"
+	}
+	if s.Certificate != "" {
+		if _, err := authorities(s.Certificate); err != nil {
+			return "CERTIFICATE", s.Certificate, err.Error()
+		}
+	}
+	if s.ClientCertificate != "" || s.ClientKey != "" {
+		if _, err := tls.LoadX509KeyPair(s.ClientCertificate, s.ClientKey); err != nil {
+			return "CLIENT_CERTIFICATE", s.ClientCertificate, "a PEM file with a certificate, and its key in the file that …_CLIENT_KEY names (" + err.Error() + ")"
+		}
+	}
+	return "", "", ""
+}
+
+func wrongEndpoint(text string) (expected string) {
+	u, err := url.Parse(text)
+	switch {
+	case err != nil, u.Host == "", u.Scheme != "http" && u.Scheme != "https":
+		return "a URL such as http://collector:4318"
+	case u.User != nil:
+		return "a URL without user and password (OTEL_EXPORTER_OTLP_HEADERS can carry an Authorization)"
+	case u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
+		return "a URL without a query or fragment (OTEL_EXPORTER_OTLP_HEADERS can carry a key)"
+	}
+	return ""
+}
+
+// secrets are the values of the headers, and the parts of them that may turn up alone, such as a token after "Bearer".
+func (s otlpSettings) secrets() (found []string) {
+	for pair := range strings.SplitSeq(s.Headers, ",") {
+		_, v, _ := strings.Cut(pair, "=")
+		v = strings.TrimSpace(v)
+		plain, _ := url.PathUnescape(v)
+		for _, text := range append([]string{v, plain}, strings.Fields(plain)...) {
+			if len(text) > 3 && !strings.EqualFold(text, "bearer") && !strings.EqualFold(text, "basic") {
+				found = append(found, text)
+			}
+		}
+	}
+	return found
+}
+
+// parseSampler returns the sampler for a wake's trace. A wake has no parent, so the parent-based ones are what they are based on.
+func (o otelSettings) parseSampler() (sdktrace.Sampler, error) {
+	switch strings.ToLower(o.Sampler) {
+	case "", "always_on", "parentbased_always_on":
+		return sdktrace.AlwaysSample(), nil
+	case "always_off", "parentbased_always_off":
+		return sdktrace.NeverSample(), nil
+	case "traceidratio", "parentbased_traceidratio":
+		if o.SamplerArg == "" {
+			return sdktrace.AlwaysSample(), nil
+		}
+		ratio, err := strconv.ParseFloat(o.SamplerArg, 64)
+		if err != nil || !(ratio >= 0 && ratio <= 1) {
+			return nil, &settingError{name: "OTEL_TRACES_SAMPLER_ARG", value: o.SamplerArg, expected: "a number from 0 to 1"}
+		}
+		return sdktrace.TraceIDRatioBased(ratio), nil
+	}
+	return nil, &settingError{
+		name: "OTEL_TRACES_SAMPLER", value: o.Sampler,
+		expected: "always_on, always_off, traceidratio, parentbased_always_on, parentbased_always_off or parentbased_traceidratio",
+	}
+}
+
+func escaped(v string) bool {
+	_, err := url.PathUnescape(v)
+	return err == nil
+}
+
+func positive(text string) bool {
+	n, err := strconv.Atoi(text)
+	return err == nil && n > 0
+}
+
+// errExporter is the cause of an error about an exporter that could not be made of the settings.
+var errExporter = errors.New("the OTLP exporter cannot be set up by the OTEL_EXPORTER_OTLP_… variables")
+
+// hide takes what must not be logged out of a text, and shortens it: a collector's answer may be a whole page.
+func (o otelSettings) hide(text string) string {
+	for _, s := range o.secrets {
+		text = strings.ReplaceAll(text, s, "(hidden)")
+	}
+	text = strings.Join(strings.Fields(text), " ")
+	if len(text) > maxExportError {
+		text = strings.ToValidUTF8(text[:maxExportError], "") + "…"
+	}
+	return text
+}

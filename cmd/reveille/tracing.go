@@ -1,0 +1,174 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+	"go.uber.org/zap"
+
+	"reveille/fsm"
+)
+
+const (
+	// flushTime bounds what a stop takes to export the spans that are left, and is what the other parts leave of the 30 s.
+	flushTime = 2 * time.Second
+	// exportErrorEvery is how often, at most, failed exports are logged, and maxExportError how much of one.
+	exportErrorEvery = time.Minute
+	maxExportError   = 300
+)
+
+// tracing exports the spans of all parts, and makes those of whole wakes. The zero one is off.
+type tracing struct {
+	log      *zap.Logger
+	provider *sdktrace.TracerProvider
+	tracer   trace.Tracer
+}
+
+// newTracing sets up the export. No call of it waits for the collector, and neither does a span.
+func newTracing(ctx context.Context, o otelSettings, replica string, log *zap.Logger) (*tracing, error) {
+	if !o.on {
+		return &tracing{log: log}, nil
+	}
+	// The SDK's own log could show headers, and what it would say was checked before.
+	otel.SetLogger(logr.Discard())
+	otel.SetErrorHandler(&exportErrors{log: log, hide: o.hide, now: time.Now})
+	var (
+		exporter *otlptrace.Exporter
+		err      error
+	)
+	if o.grpc {
+		exporter, err = otlptracegrpc.New(ctx)
+	} else {
+		exporter, err = otlptracehttp.New(ctx)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s", errExporter, o.hide(err.Error()))
+	}
+	res, err := resource.New(ctx, resource.WithTelemetrySDK(), resource.WithAttributes(
+		attribute.String("service.name", "reveille"), attribute.String("service.version", programVersion()),
+		attribute.String("service.instance.id", replica),
+	), resource.WithFromEnv())
+	if err != nil {
+		return nil, &settingError{name: "OTEL_RESOURCE_ATTRIBUTES", value: o.Resource, expected: "name=value pairs, separated by commas"}
+	}
+	t := &tracing{log: log, provider: sdktrace.NewTracerProvider(
+		sdktrace.WithBatcher(exporter), sdktrace.WithResource(res), sdktrace.WithIDGenerator(wakeIDs{}), sdktrace.WithSampler(wholeTraces{o.sampler}),
+	)}
+	t.tracer = t.provider.Tracer("reveille")
+	return t, nil
+}
+
+// forParts is what the parts make their spans with, and tell of wakes that are over; nil if nothing is traced.
+func (t *tracing) forParts() (trace.TracerProvider, func([]fsm.WakeEnd)) {
+	if t.provider == nil {
+		return nil, nil
+	}
+	return t.provider, t.wakesEnded
+}
+
+// wakesEnded makes the root spans of wakes that are over: from when they began, by the store's clock, until now.
+func (t *tracing) wakesEnded(ends []fsm.WakeEnd) {
+	now := time.Now()
+	for _, e := range ends {
+		begun := e.WokeAt
+		if begun.IsZero() || begun.After(now) {
+			begun = now
+		}
+		ctx := context.WithValue(context.Background(), rootOf{}, fsm.TraceOf(e.Consumer, e.WakeID))
+		_, span := t.tracer.Start(ctx, "wake", trace.WithTimestamp(begun), trace.WithAttributes(
+			attribute.String("reveille.subscription", e.Subscription),
+			attribute.String("reveille.consumer", e.Consumer),
+			attribute.String("reveille.stream", e.Primary),
+			attribute.String("reveille.wake_id", e.WakeID),
+			attribute.Int64("reveille.epoch", e.Epoch),
+			attribute.String("reveille.wake.end", string(e.Cause)),
+		))
+		if e.Cause == fsm.EndSilent {
+			span.SetStatus(codes.Error, "the worker was not heard of for the liveness timeout")
+		}
+		span.End(trace.WithTimestamp(now))
+	}
+}
+
+// stop exports what is left, for flushTime at most.
+func (t *tracing) stop(ctx context.Context) {
+	if t.provider == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTime)
+	defer cancel()
+	if err := t.provider.Shutdown(ctx); err != nil {
+		t.log.Warn("the last spans were not exported", zap.Error(err))
+	}
+}
+
+// rootOf is the key of a context that a root span is made with; its value is the fsm.Trace.
+type rootOf struct{}
+
+// wakeIDs gives the root span of a wake the IDs that every replica knows it by, and any other span random ones.
+type wakeIDs struct{}
+
+func (wakeIDs) NewIDs(ctx context.Context) (id trace.TraceID, root trace.SpanID) {
+	if t, ok := ctx.Value(rootOf{}).(fsm.Trace); ok {
+		return t.ID, t.Root
+	}
+	_, _ = rand.Read(id[:])
+	_, _ = rand.Read(root[:])
+	return id, root
+}
+
+func (wakeIDs) NewSpanID(context.Context, trace.TraceID) (id trace.SpanID) {
+	_, _ = rand.Read(id[:])
+	return id
+}
+
+// wholeTraces has every span of a trace sampled or none, whichever replica makes it: the decision is the one for the root.
+type wholeTraces struct{ root sdktrace.Sampler }
+
+func (s wholeTraces) ShouldSample(p sdktrace.SamplingParameters) sdktrace.SamplingResult {
+	state := trace.SpanContextFromContext(p.ParentContext).TraceState()
+	p.ParentContext = context.Background()
+	r := s.root.ShouldSample(p)
+	r.Tracestate = state
+	return r
+}
+
+func (s wholeTraces) Description() string { return s.root.Description() }
+
+// exportErrors logs what goes wrong with the export: the first time, and then a summary now and then.
+type exportErrors struct {
+	log  *zap.Logger
+	hide func(string) string
+	now  func() time.Time
+
+	mu     sync.Mutex
+	last   time.Time
+	silent int
+}
+
+// Handle implements otel.ErrorHandler.
+func (e *exportErrors) Handle(err error) {
+	if err == nil {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.silent++
+	if now := e.now(); e.last.IsZero() || now.Sub(e.last) >= exportErrorEvery {
+		e.log.Warn("traces are not exported", zap.Int("failures", e.silent), zap.String("error", e.hide(err.Error())))
+		e.last, e.silent = now, 0
+	}
+}

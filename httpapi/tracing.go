@@ -1,0 +1,100 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/labstack/echo/v4"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"reveille/fsm"
+)
+
+// tracing makes the spans of callbacks. A nil one, for a program that is not traced, does nothing and allocates nothing.
+type tracing struct {
+	tracer trace.Tracer
+	ended  func([]fsm.WakeEnd)
+}
+
+func newTracing(p trace.TracerProvider, ended func([]fsm.WakeEnd)) *tracing {
+	if p == nil {
+		return nil
+	}
+	if ended == nil {
+		ended = func([]fsm.WakeEnd) {}
+	}
+	return &tracing{p.Tracer("reveille/httpapi"), ended}
+}
+
+// answered makes the span of a callback after its answer, since its wake, and so its trace, is known only then; and it tells of
+// the wake's end last, which has the wake's span outlast the callback's. A callback whose wake is not known has no span: it is of
+// an earlier epoch, or the consumer's gone, and it does not name a wake.
+func (t *tracing) answered(c echo.Context, begun time.Time, b bearer, req callbackRequest, reply fsm.CallbackReply, err error) {
+	if t == nil {
+		return
+	}
+	if wake := reply.WakeID; wake != "" || req.wakeID != "" {
+		if wake == "" {
+			wake = req.wakeID
+		}
+		t.span(c, begun, b, req, wake, err)
+	}
+	if len(reply.Ended) > 0 {
+		t.ended(reply.Ended)
+	}
+}
+
+func (t *tracing) span(c echo.Context, begun time.Time, b bearer, req callbackRequest, wake string, err error) {
+	status := c.Response().Status
+	options := []trace.SpanStartOption{
+		trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(begun),
+		trace.WithAttributes(
+			attribute.String("reveille.consumer", b.Consumer),
+			attribute.String("reveille.wake_id", wake),
+			attribute.Int64("reveille.epoch", req.epoch),
+			attribute.Bool("reveille.callback.claim", req.wakeID != ""),
+			attribute.Int("reveille.callback.acks", len(req.acks)),
+			attribute.Bool("reveille.callback.done", req.done),
+			attribute.String("http.request.method", http.MethodPost),
+			attribute.Int("http.response.status_code", status),
+		),
+	}
+	ctx, link := parent(c.Request(), fsm.TraceOf(b.Consumer, wake))
+	if link.SpanContext.IsValid() {
+		options = append(options, trace.WithLinks(link))
+	}
+	_, span := t.tracer.Start(ctx, "callback", options...)
+	defer span.End()
+	if err == nil {
+		return
+	}
+	code := fsm.CodeInternal
+	if errors.Is(err, fsm.ErrUnavailable) || status == fsm.CodeUnavailable.Status() {
+		code = fsm.CodeUnavailable
+	}
+	var r *refusal
+	if errors.As(err, &r) {
+		code = r.code
+	}
+	span.SetAttributes(attribute.String("reveille.callback.code", string(code)), attribute.String("error.type", string(code)))
+	if status >= http.StatusInternalServerError { // what a worker did wrong is its own span's error
+		span.SetStatus(codes.Error, string(code))
+	}
+}
+
+// parent is the worker's span if the callback carries one of the wake's own trace, and otherwise the wake's root; a span of
+// another trace that the worker is in is linked to.
+func parent(r *http.Request, of fsm.Trace) (context.Context, trace.Link) {
+	ctx := propagation.TraceContext{}.Extract(context.Background(), propagation.HeaderCarrier(r.Header))
+	worker := trace.SpanContextFromContext(ctx)
+	if worker.IsValid() && worker.TraceID() == of.ID {
+		return ctx, trace.Link{}
+	}
+	root := trace.NewSpanContext(trace.SpanContextConfig{TraceID: of.ID, SpanID: of.Root, TraceFlags: trace.FlagsSampled})
+	return trace.ContextWithRemoteSpanContext(context.Background(), root), trace.Link{SpanContext: worker}
+}
