@@ -80,9 +80,9 @@ func NewReveilleOf(t testing.TB, bin string, settings map[string]string) *Reveil
 	return r
 }
 
-// Environ returns this process's environment with all settings of Reveille replaced by the given ones.
+// Environ returns this process's environment with all settings of Reveille and of OpenTelemetry replaced by the given ones.
 func Environ(settings map[string]string) []string {
-	env := slices.DeleteFunc(os.Environ(), func(kv string) bool { return strings.HasPrefix(kv, "REVEILLE_") })
+	env := slices.DeleteFunc(os.Environ(), func(kv string) bool { return strings.HasPrefix(kv, "REVEILLE_") || strings.HasPrefix(kv, "OTEL_") })
 	for k, v := range settings {
 		env = append(env, k+"="+v)
 	}
