@@ -71,7 +71,7 @@ This file is made from the program: change the descriptions there and run
 		fmt.Fprintf(&b, "\n## %s\n\n| setting | default | values | |\n| --- | --- | --- | --- |\n", theme.title)
 		rest := left[:0:0]
 		for _, f := range left {
-			name := f.Tag.Get("envconfig")
+			name := shortName(f)
 			if slices.Contains(theme.settings, name) || slices.ContainsFunc(theme.prefixes, func(p string) bool { return strings.HasPrefix(name, p) }) {
 				b.WriteString(row(t, f))
 			} else {
@@ -89,6 +89,9 @@ This file is made from the program: change the descriptions there and run
 	}
 	return b.String()
 }
+
+// shortName is that of a setting without REVEILLE_.
+func shortName(f reflect.StructField) string { return strings.TrimPrefix(fullName(f), prefix+"_") }
 
 func row(t *testing.T, f reflect.StructField) string {
 	t.Helper()
@@ -117,12 +120,12 @@ func values(t *testing.T, f reflect.StructField) string {
 		wrong = "0s"
 	case f.Type.Kind() == reflect.Int:
 		wrong = "-1"
-	case f.Tag.Get("envconfig") == "REDIS_URL": // judged by whoever connects
+	case shortName(f) == "REDIS_URL": // judged by whoever connects
 		wrong = ""
 	}
 	var expected string
 	t.Run(fullName(f), func(t *testing.T) { // so that the environment is put back
-		environ(t, enough(f.Tag.Get("envconfig"), wrong))
+		environ(t, enough(shortName(f), wrong))
 		_, _, err := load()
 		var e *settingError
 		if !errors.As(err, &e) || e.name != fullName(f) {

@@ -28,43 +28,43 @@ import (
 
 const prefix = "REVEILLE"
 
-// settings are read from the environment; each is REVEILLE_ and the name in its envconfig tag. The desc tags are what
-// --help prints.
+// settings are read from the environment, by the names in their envconfig tags. These are whole: envconfig takes a variable of
+// the name in the tag even if it is to put a prefix before it, and REDIS_URL or STREAMS may be somebody else's. The desc tags are what --help prints.
 type settings struct {
-	UpstreamURL     string        `envconfig:"UPSTREAM_URL" desc:"required; root of the stream server: the stream /a is {root}/a"`
-	UpstreamHeaders headers       `envconfig:"UPSTREAM_HEADERS" secret:"true" desc:"Name=value,… sent with Reveille's own requests to the stream server"`
-	UpstreamName    string        `envconfig:"UPSTREAM_NAME" desc:"what the database takes the stream server for, if replicas reach it by several URLs or its URL has changed; its URL by default"`
-	RedisURL        string        `envconfig:"REDIS_URL" secret:"true" desc:"required; redis://…, redis+cluster://h1,h2, redis+sentinel://h1,h2/name (rediss for TLS), or embedded: in this process and forgotten with it, for trying out"`
-	RedisCAFile     string        `envconfig:"REDIS_CA_FILE" desc:"PEM file of the authorities that may sign the certificates of a rediss server; the system's by default"`
-	Partitions      int           `envconfig:"PARTITIONS" default:"64" desc:"partitions of the state, 1 to 4096; cannot change once the database is in use"`
-	PublicURL       string        `envconfig:"PUBLIC_URL" default:"http://localhost:8080" desc:"what callback URLs begin with: where workers reach the API port"`
-	TokenKey        []string      `envconfig:"TOKEN_KEY" secret:"true" desc:"required unless Redis is embedded; signs callback tokens, at least 32 bytes; an older key that is still accepted may follow a comma"`
-	ListenAddr      string        `envconfig:"LISTEN_ADDR" default:":8080" desc:"address of the API port: subscriptions, callbacks, gateway"`
-	AdminAddr       string        `envconfig:"ADMIN_ADDR" default:":9090" desc:"address of the operator port: health, readiness, /api/v1"`
-	Gateway         bool          `envconfig:"GATEWAY" default:"true" desc:"pass every other request on the API port to the stream server"`
-	Streams         []string      `envconfig:"STREAMS" desc:"/path,… of streams that exist or will"`
-	RegistryStream  string        `envconfig:"REGISTRY_STREAM" desc:"path of the stream server's registry stream, e.g. /__registry__"`
-	TailMode        string        `envconfig:"TAIL_MODE" default:"long-poll" desc:"how streams are watched: long-poll or sse"`
-	TailCheck       time.Duration `envconfig:"TAIL_CHECK" default:"5s" desc:"how long a stream may be silent before it is looked at with HEAD"`
-	TailMaxLive     int           `envconfig:"TAIL_MAX_LIVE" default:"10000" desc:"most streams with an open request; the longest silent ones beyond are looked at with HEAD"`
-	TailSweepRate   int           `envconfig:"TAIL_SWEEP_RATE" default:"500" desc:"most HEAD requests in a second for the streams beyond"`
-	StreamGoneGrace time.Duration `envconfig:"STREAM_GONE_GRACE" default:"30s" desc:"how long a stream must answer 404 before its consumers are removed"`
+	UpstreamURL     string        `envconfig:"REVEILLE_UPSTREAM_URL" desc:"required; root of the stream server: the stream /a is {root}/a"`
+	UpstreamHeaders headers       `envconfig:"REVEILLE_UPSTREAM_HEADERS" secret:"true" desc:"Name=value,… sent with Reveille's own requests to the stream server"`
+	UpstreamName    string        `envconfig:"REVEILLE_UPSTREAM_NAME" desc:"what the database takes the stream server for, if replicas reach it by several URLs or its URL has changed; its URL by default"`
+	RedisURL        string        `envconfig:"REVEILLE_REDIS_URL" secret:"true" desc:"required; redis://…, redis+cluster://h1,h2, redis+sentinel://h1,h2/name (rediss for TLS), or embedded: in this process and forgotten with it, for trying out"`
+	RedisCAFile     string        `envconfig:"REVEILLE_REDIS_CA_FILE" desc:"PEM file of the authorities that may sign the certificates of a rediss server; the system's by default"`
+	Partitions      int           `envconfig:"REVEILLE_PARTITIONS" default:"64" desc:"partitions of the state, 1 to 4096; cannot change once the database is in use"`
+	PublicURL       string        `envconfig:"REVEILLE_PUBLIC_URL" default:"http://localhost:8080" desc:"what callback URLs begin with: where workers reach the API port"`
+	TokenKey        []string      `envconfig:"REVEILLE_TOKEN_KEY" secret:"true" desc:"required unless Redis is embedded; signs callback tokens, at least 32 bytes; an older key that is still accepted may follow a comma"`
+	ListenAddr      string        `envconfig:"REVEILLE_LISTEN_ADDR" default:":8080" desc:"address of the API port: subscriptions, callbacks, gateway"`
+	AdminAddr       string        `envconfig:"REVEILLE_ADMIN_ADDR" default:":9090" desc:"address of the operator port: health, readiness, /api/v1"`
+	Gateway         bool          `envconfig:"REVEILLE_GATEWAY" default:"true" desc:"pass every other request on the API port to the stream server"`
+	Streams         []string      `envconfig:"REVEILLE_STREAMS" desc:"/path,… of streams that exist or will"`
+	RegistryStream  string        `envconfig:"REVEILLE_REGISTRY_STREAM" desc:"path of the stream server's registry stream, e.g. /__registry__"`
+	TailMode        string        `envconfig:"REVEILLE_TAIL_MODE" default:"long-poll" desc:"how streams are watched: long-poll or sse"`
+	TailCheck       time.Duration `envconfig:"REVEILLE_TAIL_CHECK" default:"5s" desc:"how long a stream may be silent before it is looked at with HEAD"`
+	TailMaxLive     int           `envconfig:"REVEILLE_TAIL_MAX_LIVE" default:"10000" desc:"most streams with an open request; the longest silent ones beyond are looked at with HEAD"`
+	TailSweepRate   int           `envconfig:"REVEILLE_TAIL_SWEEP_RATE" default:"500" desc:"most HEAD requests in a second for the streams beyond"`
+	StreamGoneGrace time.Duration `envconfig:"REVEILLE_STREAM_GONE_GRACE" default:"30s" desc:"how long a stream must answer 404 before its consumers are removed"`
 
-	AllowInsecureWebhooks bool           `envconfig:"ALLOW_INSECURE_WEBHOOKS" default:"false" desc:"allow http: webhooks and targets on this machine and in private networks"`
-	WebhookAllowCIDRs     []netip.Prefix `envconfig:"WEBHOOK_ALLOW_CIDRS" desc:"private ranges that webhooks may be in, e.g. 10.1.0.0/16,fd00:1::/64"`
-	WebhookProxyFromEnv   bool           `envconfig:"WEBHOOK_PROXY_FROM_ENV" default:"false" desc:"send webhooks through HTTP_PROXY / HTTPS_PROXY"`
-	WebhookTimeout        time.Duration  `envconfig:"WEBHOOK_TIMEOUT" default:"30s" desc:"how long a webhook request may stay open"`
-	WakingTimeout         time.Duration  `envconfig:"WAKING_TIMEOUT" default:"10s" desc:"how long a wake may go without a 2xx or a claim before it is sent again"`
-	LivenessTimeout       time.Duration  `envconfig:"LIVENESS_TIMEOUT" default:"45s" desc:"how long a woken consumer may go without a callback before it counts as asleep"`
-	GCAfter               time.Duration  `envconfig:"GC_AFTER" default:"72h" desc:"how long deliveries may fail without a break before the consumer is removed"`
+	AllowInsecureWebhooks bool           `envconfig:"REVEILLE_ALLOW_INSECURE_WEBHOOKS" default:"false" desc:"allow http: webhooks and targets on this machine and in private networks"`
+	WebhookAllowCIDRs     []netip.Prefix `envconfig:"REVEILLE_WEBHOOK_ALLOW_CIDRS" desc:"private ranges that webhooks may be in, e.g. 10.1.0.0/16,fd00:1::/64"`
+	WebhookProxyFromEnv   bool           `envconfig:"REVEILLE_WEBHOOK_PROXY_FROM_ENV" default:"false" desc:"send webhooks through HTTP_PROXY / HTTPS_PROXY"`
+	WebhookTimeout        time.Duration  `envconfig:"REVEILLE_WEBHOOK_TIMEOUT" default:"30s" desc:"how long a webhook request may stay open"`
+	WakingTimeout         time.Duration  `envconfig:"REVEILLE_WAKING_TIMEOUT" default:"10s" desc:"how long a wake may go without a 2xx or a claim before it is sent again"`
+	LivenessTimeout       time.Duration  `envconfig:"REVEILLE_LIVENESS_TIMEOUT" default:"45s" desc:"how long a woken consumer may go without a callback before it counts as asleep"`
+	GCAfter               time.Duration  `envconfig:"REVEILLE_GC_AFTER" default:"72h" desc:"how long deliveries may fail without a break before the consumer is removed"`
 
-	MaxInFlight                int `envconfig:"MAX_IN_FLIGHT" default:"1024" desc:"most webhook requests open at once"`
-	MaxInFlightPerSubscription int `envconfig:"MAX_IN_FLIGHT_PER_SUBSCRIPTION" default:"64" desc:"most webhook requests of one subscription open at once"`
-	MaxQueuedWakes             int `envconfig:"MAX_QUEUED_WAKES" default:"100000" desc:"most wakes that wait for one of those in memory; others wait in Redis"`
-	MaxStreamsPerConsumer      int `envconfig:"MAX_STREAMS_PER_CONSUMER" default:"1000" desc:"most streams that one consumer may be subscribed to"`
-	MaxConnections             int `envconfig:"MAX_CONNECTIONS" default:"10000" desc:"most connections to the API port; one beyond takes the place of the one that has waited longest for a request"`
+	MaxInFlight                int `envconfig:"REVEILLE_MAX_IN_FLIGHT" default:"1024" desc:"most webhook requests open at once"`
+	MaxInFlightPerSubscription int `envconfig:"REVEILLE_MAX_IN_FLIGHT_PER_SUBSCRIPTION" default:"64" desc:"most webhook requests of one subscription open at once"`
+	MaxQueuedWakes             int `envconfig:"REVEILLE_MAX_QUEUED_WAKES" default:"100000" desc:"most wakes that wait for one of those in memory; others wait in Redis"`
+	MaxStreamsPerConsumer      int `envconfig:"REVEILLE_MAX_STREAMS_PER_CONSUMER" default:"1000" desc:"most streams that one consumer may be subscribed to"`
+	MaxConnections             int `envconfig:"REVEILLE_MAX_CONNECTIONS" default:"10000" desc:"most connections to the API port; one beyond takes the place of the one that has waited longest for a request"`
 
-	LogLevel zapcore.Level `envconfig:"LOG_LEVEL" default:"info" desc:"debug, info, warn or error"`
+	LogLevel zapcore.Level `envconfig:"REVEILLE_LOG_LEVEL" default:"info" desc:"debug, info, warn or error"`
 
 	upstream *url.URL
 	redisCA  *x509.CertPool
@@ -124,7 +124,7 @@ func (e *settingError) Error() string {
 
 // load reads and checks the settings. warnings are about variables that look like settings and are none.
 func load() (s settings, warnings []string, err error) {
-	if err := envconfig.Process(prefix, &s); err != nil {
+	if err := envconfig.Process("", &s); err != nil {
 		var parse *envconfig.ParseError
 		if errors.As(err, &parse) {
 			return s, nil, &settingError{name: parse.KeyName, value: parse.Value, expected: expected(parse.TypeName), secret: secret(parse.KeyName)}
@@ -160,7 +160,7 @@ func fields() []reflect.StructField {
 	return slices.DeleteFunc(reflect.VisibleFields(reflect.TypeFor[settings]()), func(f reflect.StructField) bool { return !f.IsExported() })
 }
 
-func fullName(f reflect.StructField) string { return prefix + "_" + f.Tag.Get("envconfig") }
+func fullName(f reflect.StructField) string { return f.Tag.Get("envconfig") }
 
 func secret(name string) bool {
 	return slices.ContainsFunc(fields(), func(f reflect.StructField) bool { return fullName(f) == name && f.Tag.Get("secret") == "true" })

@@ -296,3 +296,13 @@ func TestHelpListsEverySetting(t *testing.T) {
 		}
 	}
 }
+
+func TestVariablesWithoutThePrefixAreSomebodyElses(t *testing.T) {
+	environ(t, enough("PARTITIONS", "16"))
+	for _, f := range fields() {
+		t.Setenv(shortName(f), "no such value")
+	}
+	if s, _, err := load(); err != nil || s.Partitions != 16 || s.LogLevel.String() != "info" {
+		t.Errorf("%v: %d partitions, level %s", err, s.Partitions, s.LogLevel)
+	}
+}
