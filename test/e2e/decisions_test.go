@@ -42,6 +42,11 @@ func (e *env) trial(t *testing.T) *trial {
 	s.t, s.path = t, s.folder+"/stream"
 	s.streams, s.gateway = harness.NewClient(t, e.streams.Root), harness.NewClient(t, e.gateway.Root)
 	s.sub = s.gateway.Subscribe(s.folder+"/*", id, s.worker)
+	// A backfill that is slow would give the stream that is named next its consumer a second time, were it gone by then.
+	harness.Eventually(t, soon, "the backfill is over", harness.True(func() bool {
+		sub, ok := s.gateway.Subscription(id)
+		return ok && sub.Backfill == nil
+	}, "it goes on"))
 	// The worker ends with the rule; nothing that others could trip over is left behind, unless Reveille has ended as well.
 	t.Cleanup(func() { _, _ = s.gateway.Try(context.Background(), http.MethodDelete, "/**?subscription="+id, "") })
 	return s
