@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"strings"
 	"time"
@@ -81,7 +82,7 @@ func connect(rawURL string, ca *x509.CertPool) (redis.UniversalClient, func() er
 	case "":
 		return connectServer(rawURL, ca)
 	case "cluster":
-		m, err := parseMembers(rest)
+		m, err := parseMembers(rest, "6379")
 		if err != nil || m.name != "" {
 			return nil, nil, errors.New(forms + "; a cluster has no database number")
 		}
@@ -93,7 +94,7 @@ func connect(rawURL string, ca *x509.CertPool) (redis.UniversalClient, func() er
 		})
 		return client, client.Close, nil
 	case "sentinel":
-		m, err := parseMembers(rest)
+		m, err := parseMembers(rest, "26379")
 		if err != nil || m.name == "" {
 			return nil, nil, errors.New(forms + "; sentinels need the name of the master")
 		}
@@ -154,7 +155,8 @@ type members struct {
 	name string
 }
 
-func parseMembers(text string) (m members, err error) {
+// parseMembers gives hosts without a port the usual one.
+func parseMembers(text, usualPort string) (m members, err error) {
 	if at := strings.LastIndex(text, "@"); at >= 0 {
 		user, password, _ := strings.Cut(text[:at], ":")
 		if m.user, err = url.PathUnescape(user); err != nil {
@@ -170,6 +172,9 @@ func parseMembers(text string) (m members, err error) {
 	for addr := range strings.SplitSeq(hosts, ",") {
 		if addr == "" || strings.ContainsAny(addr, "?# ") {
 			return m, errors.New("not a host")
+		}
+		if _, _, err := net.SplitHostPort(addr); err != nil {
+			addr = net.JoinHostPort(strings.Trim(addr, "[]"), usualPort)
 		}
 		m.addrs = append(m.addrs, addr)
 	}
