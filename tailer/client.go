@@ -2,6 +2,7 @@ package tailer
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -341,4 +342,11 @@ func isDown(err error) bool {
 		return status.status >= 500
 	}
 	return true
+}
+
+// unconnected says whether there was no connection to ask by: nobody listens, the name leads nowhere, or the certificate is wrong.
+func unconnected(err error) bool {
+	var dial *net.OpError
+	var certificate *tls.CertificateVerificationError
+	return errors.As(err, &certificate) || errors.As(err, &dial) && dial.Op == "dial"
 }

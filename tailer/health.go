@@ -10,7 +10,8 @@ import (
 )
 
 // downAfter is on how many different streams upstream must fail, with no success between, to count as down. A broken
-// stream alone never does.
+// stream alone never does, but where no connection comes about, that is no stream's fault: as many attempts will do, so that
+// somebody with one stream is told too.
 const downAfter = 3
 
 // health knows whether the upstream as a whole is down. While it is, one probe at a time goes through and everybody else
@@ -22,6 +23,7 @@ type health struct {
 
 	mu      sync.Mutex
 	failing map[string]struct{}
+	refused int // connections that did not come about, with no success between
 	down    bool
 	up      chan struct{} // closed at the end of a down time
 	turn    chan struct{} // holds the right to probe while down
@@ -101,6 +103,7 @@ func (h *health) report(path string, err error) {
 	defer h.mu.Unlock()
 	if !isDown(err) {
 		clear(h.failing)
+		h.refused = 0
 		if h.down {
 			h.log.Info("upstream answers again")
 			h.down = false
@@ -113,11 +116,15 @@ func (h *health) report(path string, err error) {
 		return
 	}
 	h.failing[path] = struct{}{}
-	if len(h.failing) < downAfter {
+	if unconnected(err) {
+		h.refused++
+	}
+	if max(len(h.failing), h.refused) < downAfter {
 		return
 	}
 	h.log.Warn("upstream is down: one probe at a time asks for it", zap.Error(err))
 	clear(h.failing)
+	h.refused = 0
 	h.wavers++
 	h.down, h.up, h.turn = true, make(chan struct{}), make(chan struct{}, 1)
 	h.turn <- struct{}{}

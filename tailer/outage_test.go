@@ -3,6 +3,7 @@ package tailer
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -22,6 +23,25 @@ func TestAfterALongOutageAStreamIsLookedAtWithinTheCheck(t *testing.T) {
 	r.up.setFault(nil)
 	r.up.append("/a", "1")
 	r.wake("/a", 2)
+}
+
+func TestAnUpstreamThatNobodyCanConnectToIsDownForOneStreamToo(t *testing.T) {
+	r := newRig(t).start()
+	r.idle("/a")
+	addr := r.up.Listener.Addr().String()
+	_ = r.up.Listener.Close()
+	r.up.CloseClientConnections()
+	r.until("upstream counts as down", r.health.isDown)
+	again, err := new(net.ListenConfig).Listen(t.Context(), "tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	back := &http.Server{Handler: r.up, ReadHeaderTimeout: time.Minute}
+	go func() { _ = back.Serve(again) }()
+	t.Cleanup(func() { r.stop(); _ = back.Close() })
+	r.up.append("/a", "1")
+	r.wake("/a", 2)
+	r.until("upstream counts as up", func() bool { return !r.health.isDown() })
 }
 
 func TestARefusedWriteIsForgottenOnceUpstreamCanBeAsked(t *testing.T) {
