@@ -44,6 +44,9 @@ func (s *Service) route(c echo.Context) error {
 		}
 		return s.callback(c, id)
 	}
+	if err := s.mangled(r, path); err != nil {
+		return err
+	}
 	if s.gateway == nil {
 		return refuse(fsm.CodeNotFound, "there is nothing at this path")
 	}

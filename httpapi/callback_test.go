@@ -190,6 +190,31 @@ func TestCallbackTokenErrors(t *testing.T) {
 	h.want(h.api(http.MethodPost, "/callback/nobody", `{"epoch":7}`, "Authorization", "Bearer "+odd), 401, fsm.CodeTokenInvalid, "path")
 }
 
+func TestACallbackWhosePathWasDecodedDoesNotGoToTheStreamServer(t *testing.T) {
+	reached := make(chan string, 9)
+	h, root, _ := behind(t, "", func(_ http.ResponseWriter, r *http.Request) { reached <- r.RequestURI })
+	post := func(path, token string) int {
+		res := raw(t, root, "POST "+path+" HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nConnection: close\r\nAuthorization: Bearer "+token+"\r\n\r\n")
+		_ = res.Body.Close()
+		return res.StatusCode
+	}
+	token := h.token(consumerID, epoch, 0)
+	for _, path := range []string{"/callback/my-sub:/agents/task-1", "/callback/my-sub:%2Fagents/task-1"} {
+		if status := post(path, token); status != 404 || len(reached) > 0 {
+			t.Errorf("%s: %d, %d requests at the stream server", path, status, len(reached))
+		}
+	}
+	if n := h.logs.FilterMessageSnippet("callbacks come with a decoded path").Len(); n != 1 {
+		t.Errorf("%d lines in the log, want 1", n)
+	}
+	// A stream may have such a name.
+	for path, bearer := range map[string]string{"/callback/my-sub:/agents/task-1": "theirs", "/callback/my-sub:/agents/task-2": token} {
+		if status := post(path, bearer); status != 200 || <-reached != path {
+			t.Errorf("%s: %d", path, status)
+		}
+	}
+}
+
 func TestCallbackBodyErrorsNameTheField(t *testing.T) {
 	h := woken(t, func(c *Config) { c.MaxStreamsPerConsumer = 3 })
 	token := h.token(consumerID, epoch, 0)
@@ -463,6 +488,7 @@ func TestCallbackPathIsRaw(t *testing.T) {
 	} {
 		h.want(h.api(http.MethodPost, target, `{"epoch":7}`, "Authorization", "Bearer "+token), 404, fsm.CodeNotFound, "")
 	}
+	h.want(h.api(http.MethodPost, "/callback/my-sub:/agents/task-1", `{"epoch":7}`, "Authorization", "Bearer "+token), 404, fsm.CodeNotFound, "decoded")
 	for _, method := range []string{"GET", "PUT", "DELETE", "HEAD", "PURGE", "OPTIONS"} {
 		a := h.api(method, "/callback/"+consumerID, "")
 		if a.status != 405 || a.header.Get("Allow") != "POST" {

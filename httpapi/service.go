@@ -102,6 +102,8 @@ type Service struct {
 	admin   *echo.Echo
 	// unavailable and broken are what was logged of requests that were answered with 503 and 500.
 	unavailable, broken fsm.Trouble
+	// decoded is what was logged of callbacks with a decoded path.
+	decoded fsm.Trouble
 }
 
 // New returns a Service, or an error that names the field of the Config that is missing or out of bounds.
