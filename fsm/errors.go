@@ -66,7 +66,7 @@ func (c Code) Status() int {
 // Causes that a Store returns and its callers tell apart.
 var (
 	// ErrUnavailable: the store cannot be reached or cannot answer now; nothing is known of what it did.
-	ErrUnavailable = errors.New("the store is not available")
+	ErrUnavailable = errors.New("redis is not available")
 	// ErrConflict: a subscription with that ID and another configuration exists.
 	ErrConflict = errors.New("a subscription with this id and another configuration exists")
 	// ErrNotFound: no such subscription or consumer.

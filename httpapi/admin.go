@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"time"
 
@@ -15,6 +16,16 @@ const readyTimeout = 2 * time.Second
 // newAdmin has the operator port's routes. Nothing here asks who the client is: the port is not for the public.
 func (s *Service) newAdmin() *echo.Echo {
 	e := s.newEcho()
+	e.HTTPErrorHandler = func(err error, c echo.Context) {
+		if c.Response().Committed {
+			return
+		}
+		r := s.refusalFor(err)
+		if errors.Is(err, fsm.ErrUnavailable) { // an operator may know why
+			r = &refusal{fsm.CodeUnavailable, err.Error()}
+		}
+		writeRefusal(c.Response(), r)
+	}
 	e.GET("/healthz", func(c echo.Context) error {
 		writeJSON(c.Response(), http.StatusOK, map[string]string{"status": "ok"})
 		return nil

@@ -17,7 +17,7 @@ func TestHealthAndReadiness(t *testing.T) {
 	if a := h.admin("GET", "/healthz", ""); a.status != 200 {
 		t.Fatal(a.text)
 	}
-	h.want(h.admin("GET", "/readyz", ""), 503, fsm.CodeUnavailable, "not ready: redis: the store is not available")
+	h.want(h.admin("GET", "/readyz", ""), 503, fsm.CodeUnavailable, "not ready: redis: redis is not available")
 	h.store.fail(nil)
 	if a := h.admin("GET", "/readyz", ""); a.status != 200 {
 		t.Fatal(a.text)

@@ -270,7 +270,7 @@ func TestOperatorsBadRequestsAreRefused(t *testing.T) {
 	}
 	h.store.fail(fsm.ErrUnavailable)
 	for _, path := range []string{"consumers", "consumers/a:%2Fa%2F0", "subscriptions", "subscriptions/a", "streams", "streams?watched=true"} {
-		h.want(h.admin("GET", "/api/v1/"+path, ""), 503, fsm.CodeUnavailable, "")
+		h.want(h.admin("GET", "/api/v1/"+path, ""), 503, fsm.CodeUnavailable, "redis is not available")
 	}
 	if n := h.logs.FilterMessageSnippet("answered with 503").Len(); n != 1 {
 		t.Errorf("%d lines about the same outage, want one", n)
