@@ -52,7 +52,8 @@ var commands = []command{
 	{
 		name: "subscriptions", args: "[ID]", does: "list subscriptions, or show one with its consumers counted by state", most: 1,
 		about: "CONDITION is that of the consumers that were looked at, a few of each subscription in the list: retired (the\n" +
-			"endpoint answered 410, see resume), failing, ok, or unknown (nothing is wrong with those, there are others).",
+			"endpoint answered 410, see resume), failing or ok. \"ok in 4 of 7\": 4 were looked at and nothing is wrong with them;\n" +
+			"reveille subscriptions ID looks at more.",
 		flags: pages, run: (*cli).subscriptions,
 	},
 	{
@@ -196,7 +197,7 @@ func (c *cli) help(cmd command, f *flag.FlagSet) error {
 	return err
 }
 
-const exitStatuses = "0 if it went well, 1 if the request failed or there is no such thing, 2 if the command line is wrong."
+const exitStatuses = "0 if it went well, 1 if it failed, found nothing or the signature is wrong, 2 if the command line is wrong."
 
 // commandList is for the program's --help.
 func commandList(w io.Writer) error {

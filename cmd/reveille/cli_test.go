@@ -53,11 +53,13 @@ func TestCommands(t *testing.T) {
 		{
 			"subscriptions", "subscriptions", "GET /api/v1/subscriptions?limit=100",
 			`{"subscriptions":[{"subscription_id":"agent-handler","pattern":"/agents/*","webhook_host":"agents.example.com","consumers":1204,"condition":"failing"},
-			{"subscription_id":"b","pattern":"/**","webhook_host":"127.0.0.1:3000","consumers":0,"condition":"ok"}],"next":"abc"}`,
+			{"subscription_id":"b","pattern":"/**","webhook_host":"127.0.0.1:3000","consumers":0,"condition":"ok"},
+			{"subscription_id":"many","pattern":"/a/*","webhook_host":"127.0.0.1:3000","consumers":7,"condition":"unknown","looked_at":4}],"next":"abc"}`,
 			`
 SUBSCRIPTION   PATTERN    WEBHOOK             CONSUMERS  CONDITION
 agent-handler  /agents/*  agents.example.com  1204       failing
 b              /**        127.0.0.1:3000      0          ok
+many           /a/*       127.0.0.1:3000      7          ok in 4 of 7
 
 There is more: reveille subscriptions --cursor abc
 `,

@@ -300,7 +300,7 @@ func origin(text string) (*url.URL, error) {
 	case err != nil, u.Host == "", u.Scheme != "http" && u.Scheme != "https":
 		return nil, expected
 	case u.User != nil:
-		return nil, errors.New("a URL without user and password (REVEILLE_UPSTREAM_HEADERS can carry an Authorization)")
+		return nil, errors.New("a URL without user and password (for the stream server, REVEILLE_UPSTREAM_HEADERS can carry an Authorization)")
 	case u.RawQuery != "" || u.Fragment != "" || u.ForceQuery:
 		return nil, errors.New("a URL without a query or fragment")
 	}

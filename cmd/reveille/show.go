@@ -79,9 +79,17 @@ func (c *cli) subscriptions(ctx context.Context, args []string) error {
 	}
 	rows := [][]string{{"SUBSCRIPTION", "PATTERN", "WEBHOOK", "CONSUMERS", "CONDITION"}}
 	for _, s := range body.Subscriptions {
-		rows = append(rows, []string{s.ID, s.Pattern, s.WebhookHost, fmt.Sprint(s.Consumers), s.Condition})
+		rows = append(rows, []string{s.ID, s.Pattern, s.WebhookHost, fmt.Sprint(s.Consumers), conditionOf(s)})
 	}
 	return c.rows(rows, "subscriptions", body.Next)
+}
+
+// conditionOf does not leave an operator with "unknown": what was looked at is known.
+func conditionOf(s shownSubscription) string {
+	if s.Condition == "unknown" {
+		return fmt.Sprintf("ok in %d of %d", s.LookedAt, s.Consumers)
+	}
+	return s.Condition
 }
 
 func (c *cli) oneSubscription(ctx context.Context, id string) error {
@@ -107,7 +115,7 @@ func (c *cli) oneSubscription(ctx context.Context, id string) error {
 		{"created", stamp(s.CreatedAt)},
 		{"consumers", consumers},
 		{"states", strings.Join(states, ", ")},
-		{"condition", s.Condition},
+		{"condition", conditionOf(s)},
 	}
 	if s.Backfill != nil {
 		fields = append(fields, []string{"backfill", fmt.Sprintf("%d of %d", s.Backfill.Done, s.Backfill.Total)})
