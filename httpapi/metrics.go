@@ -27,7 +27,8 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	m := &metrics{
 		callbacks: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "reveille_callbacks_total",
-			Help: "Callbacks of workers that were answered, by code (OK, or that of the refusal).",
+			Help: "Callbacks of workers that were answered, by code (OK, or that of the refusal: INVALID_REQUEST, TOKEN_INVALID, TOKEN_EXPIRED, " +
+				"STALE_EPOCH, ALREADY_CLAIMED, INVALID_OFFSET, CONSUMER_GONE, BODY_TOO_LARGE, UNAVAILABLE, INTERNAL).",
 		}, []string{"code"}),
 		callbackDuration: f.NewHistogram(prometheus.HistogramOpts{
 			Name:    "reveille_callback_duration_seconds",

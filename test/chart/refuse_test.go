@@ -43,6 +43,8 @@ func TestWrongValuesAreRefusedWithALineThatNamesThem(t *testing.T) {
 		{"fewer replicas at most than at least", `{autoscaling: {enabled: true, minReplicas: 20}}`, "autoscaling.maxReplicas is less than"},
 		{"autoscaling of somebody else's pods", `{mode: sidecar, autoscaling: {enabled: true}}`, "autoscaling.enabled is for mode gateway"},
 		{"a network policy for somebody else's pods", `{mode: sidecar, networkPolicy: {enabled: true}}`, "networkPolicy.enabled is for mode gateway"},
+		{"autoscaling by a share of nothing", `{autoscaling: {enabled: true}, resources: {requests: {cpu: null}}}`, "autoscaling.enabled needs resources.requests.cpu"},
+		{"an alert to leave out that there is not", `{prometheusRule: {enabled: true, disabled: [ReveileDown]}}`, "prometheusRule.disabled names ReveileDown, which is none of the alerts ReveilleDown,"},
 		{"an alert after no time", `{prometheusRule: {oldestPendingWakeSeconds: 0}}`, "at '/prometheusRule/oldestPendingWakeSeconds': minimum"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

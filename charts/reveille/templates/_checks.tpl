@@ -74,6 +74,10 @@
 {{- fail "networkPolicy.enabled is for mode gateway: in mode sidecar it would cut off your own containers too" }}
 {{- end }}
 {{- end }}
+{{- $resources := $v.resources | default dict }}
+{{- if and $v.autoscaling.enabled (not (or (dig "requests" "cpu" "" $resources) (dig "limits" "cpu" "" $resources))) }}
+{{- fail "autoscaling.enabled needs resources.requests.cpu: the autoscaler aims at a share of it" }}
+{{- end }}
 {{- if and $v.autoscaling.enabled (lt (int $v.autoscaling.maxReplicas) (int $v.autoscaling.minReplicas)) }}
 {{- fail "autoscaling.maxReplicas is less than autoscaling.minReplicas" }}
 {{- end }}
