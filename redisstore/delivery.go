@@ -15,9 +15,10 @@ func (s *Store) Due(ctx context.Context, partition, limit int) (fsm.Outcome, int
 	}
 	n := r.int()
 	o := r.outcome()
-	dropped := int(r.int())
+	dropped, silent := int(r.int()), r.int()
 	s.metrics.ended(scriptDue, o.Removed-dropped)
 	s.metrics.ended(scriptDrop, dropped)
+	s.metrics.silent.Add(float64(silent))
 	return o, int(n), r.bad
 }
 

@@ -33,6 +33,7 @@ var causeOf = map[string]string{
 type metrics struct {
 	calls   map[string]*callMetrics
 	removed map[string]prometheus.Counter
+	silent  prometheus.Counter
 }
 
 // callMetrics are those of one script.
@@ -60,7 +61,11 @@ func newMetrics(r prometheus.Registerer) *metrics {
 			"made anew under its name, a new consumer takes the place; subscription_deleted; failing: deliveries failed for too long; " +
 			"unsubscribed: from its last stream).",
 	}, []string{"cause"})
-	m := &metrics{calls: map[string]*callMetrics{}, removed: map[string]prometheus.Counter{}}
+	m := &metrics{calls: map[string]*callMetrics{}, removed: map[string]prometheus.Counter{}, silent: f.NewCounter(prometheus.CounterOpts{
+		Name: "reveille_wakes_silent_total",
+		Help: "Wakes that a worker took and that ended because it was not heard of for REVEILLE_LIVENESS_TIMEOUT: it crashed, its callbacks " +
+			"do not arrive, or it did not say done.",
+	})}
 	for _, cause := range causeOf {
 		m.removed[cause] = removed.WithLabelValues(cause)
 	}

@@ -186,6 +186,34 @@ func TestConsumersThatAreGoneAreCountedByCause(t *testing.T) {
 	}
 }
 
+func TestWakesOfWorkersThatAreNotHeardOfAgainAreCounted(t *testing.T) {
+	t.Parallel()
+	w, r := owning(t, harness.StartRedis(t).URL, 1)
+	ctx := t.Context()
+	sub, _, err := w.CreateSubscription(ctx, subscription("s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, name := range []string{"/silent", "/silent-too", "/done", "/not-taken"} {
+		wake := must[fsm.Outcome](t)(w.Link(ctx, sub, name, fsm.Start, "5")).Wakes[0]
+		switch i {
+		case 0, 1:
+			if err := w.Accept(ctx, wake.Ref()); err != nil {
+				t.Fatal(err)
+			}
+		case 2:
+			must[fsm.Outcome](t)(w.Finish(ctx, wake.Ref(), wake.Streams))
+		}
+	}
+	w.later(timing.Liveness)
+	if _, _, err := w.Due(ctx, 0, 100); err != nil {
+		t.Fatal(err)
+	}
+	if got := figures(t, r, "reveille_wakes_silent_total")[""]; got != 2 {
+		t.Errorf("%g wakes, want 2", got)
+	}
+}
+
 func TestCallsOfRedisAreTimedAndTheirFailuresCounted(t *testing.T) {
 	t.Parallel()
 	server := harness.StartRedis(t)

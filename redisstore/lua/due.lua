@@ -1,7 +1,8 @@
 -- Acts on deadlines that have passed.
 -- ARGV[9] how many consumers at most
--- Returns { how many were due, outcome, how many of those removed were of a deleted subscription }. O(log n + consumers due).
-local dropped = 0
+-- Returns { how many were due, outcome, how many of those removed were of a deleted subscription, of how many the worker was not heard }.
+-- O(log n + consumers due).
+local dropped, silent = 0, 0
 local ids = redis.call('ZRANGEBYSCORE', P .. 'due', '-inf', int(now), 'LIMIT', 0, tonumber(ARGV[A]))
 for _, id in ipairs(ids) do
   local c = load(id)
@@ -27,6 +28,7 @@ for _, id in ipairs(ids) do
     save(c)
   elseif c.state == 'live' then
     over(c, 'silent')
+    silent = silent + 1
     c.state = 'idle'
     came_idle(c)
     settle(c)
@@ -36,4 +38,4 @@ for _, id in ipairs(ids) do
     save(c)
   end
 end
-return { #ids, outcome(), dropped }
+return { #ids, outcome(), dropped, silent }
