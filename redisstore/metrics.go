@@ -100,10 +100,11 @@ func (m *metrics) ended(s *script, n int) {
 }
 
 const (
-	// censusTime bounds what a scrape waits for Redis; censusAge is how old the figures may be. They get older if they cost more:
-	// counting takes no more than a hundredth of the time.
+	// censusTime bounds what a scrape waits for Redis; censusAge is how old the figures may be. They get older if they cost more, so
+	// that counting takes no more than a hundredth of the time, but never older than censusOld: alerts are made of them.
 	censusTime = 2 * time.Second
 	censusAge  = 3 * time.Second
+	censusOld  = 30 * time.Second
 	// countMax is how many sets, one for each subscription in each owned partition, are counted at most.
 	countMax = 200_000
 )
@@ -199,10 +200,18 @@ func (c *census) figures() figures {
 	if key := partitionKey(owned); began.After(c.until) || key != c.of || c.s.catalog.Version() != c.version {
 		c.of, c.version = key, c.s.catalog.Version()
 		c.last = c.s.count(owned)
-		took := time.Since(began)
-		c.until = began.Add(max(censusAge, 100*took))
+		c.until = time.Now().Add(lasts(c.last, time.Since(began)))
 	}
 	return c.last
+}
+
+// lasts is how long figures are good that took some time to count. Those that lack something were counted in vain, which says nothing
+// of what counting costs: they must not outlast the outage.
+func lasts(f figures, took time.Duration) time.Duration {
+	if !f.up {
+		return censusAge
+	}
+	return min(max(censusAge, 100*took), censusOld)
 }
 
 func partitionKey(partitions []int) string {

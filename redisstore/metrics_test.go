@@ -282,4 +282,11 @@ func TestAScrapeDoesNotWaitLongForARedisThatHangs(t *testing.T) {
 	case <-ctx.Done():
 		t.Fatal("the scrape hangs")
 	}
+	server.Resume()
+	harness.Eventually(t, harness.Wait, "the figures are of the time after the outage", func() error {
+		if up, oldest := figures(t, r, "reveille_redis_up"), figures(t, r, "reveille_oldest_pending_wake_seconds"); up[""] != 1 || len(oldest) != 1 {
+			return fmt.Errorf("up %v, oldest %v", up, oldest)
+		}
+		return nil
+	})
 }
