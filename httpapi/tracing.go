@@ -15,6 +15,10 @@ import (
 	"reveille/fsm"
 )
 
+// maxTracedWake is how long a wake ID may be, in bytes, for a span to tell of it: far more than those that Reveille makes are, and far
+// less than a body may hold. Spans wait in memory until they are exported.
+const maxTracedWake = 100
+
 // tracing makes the spans of callbacks. A nil one, for a program that is not traced, does nothing and allocates nothing.
 type tracing struct {
 	tracer trace.Tracer
@@ -38,10 +42,11 @@ func (t *tracing) answered(c echo.Context, begun time.Time, b bearer, req callba
 	if t == nil {
 		return
 	}
-	if wake := reply.WakeID; wake != "" || req.wakeID != "" {
-		if wake == "" {
-			wake = req.wakeID
-		}
+	wake := reply.WakeID
+	if wake == "" && len(req.wakeID) <= maxTracedWake {
+		wake = req.wakeID
+	}
+	if wake != "" {
 		t.span(c, begun, b, req, wake, err)
 	}
 	if len(reply.Ended) > 0 {
@@ -88,12 +93,12 @@ func (t *tracing) span(c echo.Context, begun time.Time, b bearer, req callbackRe
 }
 
 // parent is the worker's span if the callback carries one of the wake's own trace, and otherwise the wake's root; a span of
-// another trace that the worker is in is linked to.
+// another trace that the worker is in is linked to. Its tracestate is left out: nothing is done with it, and it can be long.
 func parent(r *http.Request, of fsm.Trace) (context.Context, trace.Link) {
 	ctx := propagation.TraceContext{}.Extract(context.Background(), propagation.HeaderCarrier(r.Header))
-	worker := trace.SpanContextFromContext(ctx)
+	worker := trace.SpanContextFromContext(ctx).WithTraceState(trace.TraceState{})
 	if worker.IsValid() && worker.TraceID() == of.ID {
-		return ctx, trace.Link{}
+		return trace.ContextWithRemoteSpanContext(context.Background(), worker), trace.Link{}
 	}
 	root := trace.NewSpanContext(trace.SpanContextConfig{TraceID: of.ID, SpanID: of.Root, TraceFlags: trace.FlagsSampled})
 	return trace.ContextWithRemoteSpanContext(context.Background(), root), trace.Link{SpanContext: worker}

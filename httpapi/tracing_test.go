@@ -1,12 +1,16 @@
 package httpapi
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/labstack/echo/v4"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
 
 	"reveille/fsm"
@@ -43,6 +47,49 @@ func TestACallbacksSpanHangsInTheWorkersIfThatIsOfTheSameTrace(t *testing.T) {
 				t.Errorf("it is linked to %v, want %q", link.SpanContext, c.link)
 			}
 		})
+	}
+}
+
+func TestASpanIsSmallWhateverAWorkerSends(t *testing.T) {
+	t.Parallel()
+	const most = 8 << 10
+	spans := tracetest.NewSpanRecorder()
+	traces := newTracing(sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)), nil)
+	var state []string
+	for i := range 32 {
+		state = append(state, fmt.Sprintf("k%d=%s", i, strings.Repeat("x", 256)))
+	}
+	of := fsm.TraceOf("s:%2Fa", "w_1")
+	for name, c := range map[string]struct {
+		wakeID, trace string
+		reply         fsm.CallbackReply
+	}{
+		"a long wake id":                              {wakeID: strings.Repeat("w", MaxBody/2), trace: "0af7651916cd43dd8448eb211c80319c"},
+		"a long wake id beside the right one":         {wakeID: strings.Repeat("w", MaxBody/2), trace: "0af7651916cd43dd8448eb211c80319c", reply: fsm.CallbackReply{WakeID: "w_1"}},
+		"a long tracestate":                           {wakeID: "w_1", trace: trace.TraceID(of.ID).String()},
+		"a long tracestate of another trace":          {wakeID: "w_1", trace: "0af7651916cd43dd8448eb211c80319c"},
+		"a wake id that Reveille could have made, ok": {wakeID: "w_0123456789abcdef0123", trace: "0af7651916cd43dd8448eb211c80319c"},
+	} {
+		spans.Reset()
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/callback/s:%2Fa", http.NoBody)
+		r.Header.Set("Traceparent", "00-"+c.trace+"-b7ad6b7169203331-01")
+		r.Header.Set("Tracestate", strings.Join(state, ","))
+		traces.answered(echo.New().NewContext(r, httptest.NewRecorder()), time.Now(), bearer{}, callbackRequest{wakeID: c.wakeID}, c.reply, nil)
+		if want := len(c.wakeID) <= maxTracedWake || c.reply.WakeID != ""; len(spans.Ended()) == 1 != want {
+			t.Errorf("%s: %d spans", name, len(spans.Ended()))
+		}
+		for _, s := range spans.Ended() {
+			size := len(s.SpanContext().TraceState().String()) + len(s.Parent().TraceState().String())
+			for _, a := range s.Attributes() {
+				size += len(a.Value.String())
+			}
+			for _, l := range s.Links() {
+				size += len(l.SpanContext.TraceState().String())
+			}
+			if size > most {
+				t.Errorf("%s: the span has %d bytes of what the worker sent", name, size)
+			}
+		}
 	}
 }
 
