@@ -3,6 +3,7 @@ package tailer
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -110,6 +111,62 @@ func TestOneThatGivesUpWaitingTakesNoSeat(t *testing.T) {
 		leave(time.Millisecond)
 		if r.taken != 0 || r.waiting.Len() != 0 {
 			t.Errorf("%d seats are taken, %d wait", r.taken, r.waiting.Len())
+		}
+	})
+}
+
+func TestStreamsThatAreAnsweredQuickerDoNotHoldUpTheOthers(t *testing.T) {
+	const quick, n = time.Millisecond, 5_000
+	for _, c := range []struct {
+		name   string
+		quickN int // of ten
+		slow   time.Duration
+		most   time.Duration
+	}{
+		{"one in ten", 1, 30 * time.Millisecond, 15 * time.Second},
+		{"half of them", 5, 30 * time.Millisecond, 15 * time.Second},
+		{"nine in ten", 9, 30 * time.Millisecond, 15 * time.Second},
+		{"one in ten, of a server far away", 1, 90 * time.Millisecond, 45 * time.Second},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRoom()
+				draw := rand.New(rand.NewPCG(1, 2))
+				began := time.Now()
+				var g sync.WaitGroup
+				for range n {
+					takes := c.slow
+					if draw.IntN(10) < c.quickN {
+						takes = quick
+					}
+					g.Go(func() {
+						leave, err := r.enter(t.Context())
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						time.Sleep(takes)
+						leave(takes)
+					})
+				}
+				g.Wait()
+				if took := time.Since(began); took > c.most {
+					t.Errorf("%d looks took %s, want at most %s", n, took, c.most)
+				}
+			})
+		})
+	}
+}
+
+func TestAnUpstreamThatBecomesSlowerIsAskedByManyAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRoom()
+		crowd(t, r, 5_000, 1000, time.Millisecond)
+		crowd(t, r, 2_000, 1000, 50*time.Millisecond)
+		began := time.Now()
+		crowd(t, r, 5_000, 1000, 50*time.Millisecond)
+		if took := time.Since(began); took > 10*time.Second {
+			t.Errorf("5000 looks took %s", took)
 		}
 	})
 }
