@@ -97,7 +97,10 @@ func decodeConsumer(id string, h map[string]string) (c fsm.Consumer, bad error) 
 		LastError: h["error"], Retired: number("retired") == 1, Stalled: int(number("stalled")), Moved: number("moved") == 1,
 		HiddenAt: at("hidden"), Deadline: at("due"),
 	}
-	if h["woke"] != "" { // a version that did not note it may have made the record
+	if c.FirstFailure.IsZero() {
+		c.LastError = "" // a version that does not know of it has ended the failures without clearing it
+	}
+	if h["woke"] != "" && h["listed"] == h["epoch"] { // a version that does not note it may have made the record, or begun the wake
 		c.WokeAt = at("woke")
 	}
 	return c, bad

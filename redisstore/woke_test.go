@@ -102,7 +102,7 @@ func TestAConsumerOfAVersionThatNotedLessGoesOn(t *testing.T) {
 	id := fsm.ConsumerID("s", "/a")
 	wake := must[fsm.Outcome](t)(w.Link(ctx, subscription("s"), "/a", fsm.Start, "1")).Wakes[0]
 	// What such a version would have written.
-	if err := w.rdb.HDel(ctx, "rv:{0}:c:"+id, "woke").Err(); err != nil {
+	if err := w.rdb.HDel(ctx, "rv:{0}:c:"+id, "woke", "listed").Err(); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.rdb.Del(ctx, "rv:{0}:waiting").Err(); err != nil {
@@ -126,5 +126,45 @@ func TestAConsumerOfAVersionThatNotedLessGoesOn(t *testing.T) {
 	must[fsm.Observation](t)(w.Observe(ctx, 0, "/a", "2"))
 	if next := must[fsm.Outcome](t)(w.Finish(ctx, due.Wakes[0].Ref(), due.Wakes[0].Streams)); !next.Wakes[0].WokeAt.Equal(w.now) {
 		t.Fatalf("the next wake began at %s, want %s", next.Wakes[0].WokeAt, w.now)
+	}
+}
+
+// TestAWakeOfAnOlderVersionIsNotTakenForTheOneBefore is for an upgrade of one replica after the other, and for one after a way back.
+func TestAWakeOfAnOlderVersionIsNotTakenForTheOneBefore(t *testing.T) {
+	t.Parallel()
+	w, r := owning(t, harness.StartRedis(t).URL, 1)
+	ctx := t.Context()
+	sub, _, err := w.CreateSubscription(ctx, subscription("s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := fsm.ConsumerID("s", "/a")
+	wake := must[fsm.Outcome](t)(w.Link(ctx, sub, "/a", fsm.Start, "1")).Wakes[0]
+	must[fsm.Outcome](t)(w.Fail(ctx, wake.Ref(), fsm.Failure{Reason: "status 500"}))
+	w.later(48 * time.Hour)
+	// What such a version would have written as the wake was delivered and another began.
+	if err := w.rdb.HSet(ctx, "rv:{0}:c:"+id, "epoch", wake.Epoch+1, "wake", "w_other", "failing", 0, "attempt", 0, "sent", 0,
+		"due", w.now.UnixMilli()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if c := must[fsm.Consumer](t)(w.Consumer(ctx, id, "/a")); !c.WokeAt.IsZero() || c.LastError != "" {
+		t.Errorf("consumer %+v, want one that is waking since nobody knows when and whose last attempt did not fail", c)
+	}
+	seen := w.now
+	if got := figures(t, r, "reveille_oldest_pending_wake_seconds")[""]; got != 0 {
+		t.Errorf("the oldest has waited for %g s, want 0: this version sees it for the first time", got)
+	}
+	w.later(time.Second)
+	due, _, err := w.Due(ctx, 0, 10)
+	if err != nil || len(due.Wakes) != 1 || !due.Wakes[0].WokeAt.IsZero() {
+		t.Fatalf("due %+v, %v, want an attempt of a wake that began nobody knows when", due, err)
+	}
+	if on := w.onLists(t, 0, id); !on["waiting"].Equal(seen) && !on["waiting"].Equal(w.now) {
+		t.Errorf("it is on %v, want it waiting since %s, when this version first saw it, or since it acted on it", on, seen)
+	}
+	began := w.now
+	must[fsm.Observation](t)(w.Observe(ctx, 0, "/a", "2"))
+	if next := must[fsm.Outcome](t)(w.Finish(ctx, due.Wakes[0].Ref(), due.Wakes[0].Streams)); len(next.Wakes) != 1 || !next.Wakes[0].WokeAt.Equal(began) {
+		t.Errorf("the next wake is %+v, want one that began at %s", next, began)
 	}
 }

@@ -1,5 +1,5 @@
 -- Counts a partition's consumers by state, for the metrics, and takes off the lists those that a version without them has moved on:
--- they stay behind and so come to be the oldest.
+-- they stay behind and so come to be the oldest. One that is there again by now waits from now on, as far as is known.
 -- ARGV[9…] subscription, generation, … of those whose consumers are counted
 -- Returns { waiting, retired, live, all, streams known, how long the oldest of waiting has waited in ms or -1 if there is none }.
 -- O(subscriptions).
@@ -7,9 +7,15 @@ local function count(list)
   for _ = 1, 100 do
     local oldest = redis.call('ZRANGE', P .. list, 0, 0)[1]
     if not oldest then break end
-    local c = redis.call('HMGET', P .. 'c:' .. oldest, 'state', 'retired')
-    if place_of({ state = c[1], retired = tonumber(c[2] or '0') }) == list then break end
-    redis.call('ZREM', P .. list, oldest)
+    local c = redis.call('HMGET', P .. 'c:' .. oldest, 'state', 'retired', 'epoch', 'listed')
+    if place_of({ state = c[1], retired = tonumber(c[2] or '0') }) ~= list then
+      redis.call('ZREM', P .. list, oldest)
+    elseif c[3] == c[4] then
+      break
+    else
+      redis.call('HSET', P .. 'c:' .. oldest, 'woke', '0', 'listed', c[3])
+      redis.call('ZADD', P .. list, int(now), oldest)
+    end
   end
   return redis.call('ZCARD', P .. list)
 end

@@ -13,9 +13,9 @@
 -- and last, which is taken off: 1 if the caller wants to know which wakes are over
 --
 -- Keys below the prefix:
---   c:<consumer>    hash    sub gen primary state epoch wake woke attempt sent failing retired stalled moved hidden due;
+--   c:<consumer>    hash    sub gen primary state epoch wake woke listed attempt sent failing retired stalled moved hidden due;
 --                           by: the nonce of the last callback that succeeded; error: why the last attempt failed, while
---                           failing is not 0
+--                           failing is not 0; listed: the epoch that woke and the lists below are of
 --   l:<consumer>    hash    stream path -> acked offset
 --   s:<path>        hash    t: the highest tail noted
 --   w:<path>        set     consumers that a stream concerns: linked to it, or it is their primary
@@ -136,7 +136,9 @@ local function load(id)
   for _, f in ipairs({ 'epoch', 'attempt', 'sent', 'failing', 'retired', 'stalled', 'moved', 'hidden', 'due' }) do
     c[f] = tonumber(c[f])
   end
-  c.woke = tonumber(c.woke or '0') -- a version that did not note it may have made the record
+  -- A version that does not note it may have made the record, or begun the wake: the lists are of one before then.
+  c.unlisted = tonumber(c.listed) ~= c.epoch
+  c.woke = not c.unlisted and tonumber(c.woke) or 0
   c.was_due, c.was_place = c.due, place_of(c)
   return c
 end
@@ -153,14 +155,14 @@ end
 
 local function save(c)
   redis.call('HSET', P .. 'c:' .. c.id, 'state', c.state, 'epoch', int(c.epoch), 'wake', c.wake, 'woke', int(c.woke),
-    'attempt', int(c.attempt), 'sent', c.sent, 'failing', int(c.failing), 'retired', c.retired,
+    'listed', int(c.epoch), 'attempt', int(c.attempt), 'sent', c.sent, 'failing', int(c.failing), 'retired', c.retired,
     'stalled', int(c.stalled), 'moved', c.moved, 'hidden', int(c.hidden), 'due', int(c.due))
   local place = place_of(c)
   if c.was_place and c.was_place ~= place then redis.call('ZREM', P .. c.was_place, c.id) end
-  if place and (place ~= c.was_place or c.begun) then
+  if place and (place ~= c.was_place or c.begun or c.unlisted) then
     redis.call('ZADD', P .. place, int(now), c.id)
   elseif place == 'waiting' then
-    -- One that a version without these lists has woken waits from now on, as far as is known.
+    -- One that a version without these lists has resumed waits from now on, as far as is known.
     redis.call('ZADD', P .. place, 'NX', int(now), c.id)
   end
   if c.due == c.was_due then return end
