@@ -240,6 +240,17 @@ func TestWrongCommandLines(t *testing.T) {
 	}
 }
 
+func TestNoCommandShowsThePasswordOfTheAddress(t *testing.T) {
+	for _, addr := range []string{"http://op:hunter2@127.0.0.1:1", "http://op:hunter2@127.0.0.1:1/%zz", "http://op:hunter2@[::1", "op:hunter2@127.0.0.1:1"} {
+		for _, args := range [][]string{{"consumers"}, {"consumer", "a\nb", "/x"}, {"consumer", "a b", "/x"}, {"resume", "a%zz"}, {"subscriptions", "\x7f"}} {
+			status, out, errs := call("", append(args, "--addr", addr)...)
+			if status == 0 || strings.Contains(out+errs, "hunter2") || strings.Count(errs, "\n") != 1 {
+				t.Errorf("%q --addr %s: status %d, %q, %q", args, addr, status, out, errs)
+			}
+		}
+	}
+}
+
 func TestEachCommandHasHelp(t *testing.T) {
 	_, all, _ := call("", "--help")
 	for _, cmd := range commands {

@@ -32,7 +32,7 @@ func operatorURL(addr string) (string, error) {
 	}
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
-		return "", usageError{fmt.Sprintf("--addr %q: expected host:port or http://host:port", addr)}
+		return "", usageError{fmt.Sprintf("--addr %q: expected host:port or http://host:port", redact(addr))}
 	}
 	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
 		host = "localhost"
@@ -59,17 +59,13 @@ func (c *cli) ask(ctx context.Context, method, path string, body, answer any) (p
 	}
 	req, err := http.NewRequestWithContext(ctx, method, root+path, sent)
 	if err != nil {
-		return false, err
+		return false, usageError{"what was given makes no URL: " + withoutURL(err).Error()}
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("User-Agent", "reveille/"+programVersion())
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
-		var cause *url.Error
-		if errors.As(err, &cause) {
-			err = cause.Err
-		}
-		return false, fmt.Errorf("no answer from %s (--addr or REVEILLE_ADMIN_ADDR): %w", redact(root), err)
+		return false, fmt.Errorf("no answer from %s (--addr or REVEILLE_ADMIN_ADDR): %w", redact(root), withoutURL(err))
 	}
 	defer res.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(res.Body, maxOperatorAnswer))
@@ -87,6 +83,15 @@ func (c *cli) ask(ctx context.Context, method, path string, body, answer any) (p
 		return false, fmt.Errorf("the answer of %s is not Reveille's: %w", redact(root), err)
 	}
 	return false, nil
+}
+
+// withoutURL takes the URL out of an error: it may hold a password.
+func withoutURL(err error) error {
+	var cause *url.Error
+	if errors.As(err, &cause) {
+		return cause.Err
+	}
+	return err
 }
 
 // refusalOf is the error of an answer that is no success.

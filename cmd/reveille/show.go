@@ -154,7 +154,8 @@ func (c *cli) consumer(ctx context.Context, args []string) error {
 			return usageError{fmt.Sprintf("stream %q: %v", args[1], err)}
 		}
 		id = fsm.ConsumerID(id, path)
-	} else if _, _, ok := fsm.ParseConsumerID(id); !ok {
+	}
+	if _, _, ok := fsm.ParseConsumerID(id); !ok {
 		return usageError{fmt.Sprintf("%q is no consumer's id: expected one such as agent-handler:%%2Fagents%%2Ftask-1, or SUBSCRIPTION STREAM", id)}
 	}
 	var s shownConsumer
