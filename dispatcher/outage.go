@@ -7,6 +7,10 @@ import (
 	"go.uber.org/zap"
 )
 
+// outagePause is how long, at least, lies between the lines about one outage and those about the next: a store that answers every other
+// call is not to fill the log.
+const outagePause = 30 * time.Second
+
 // outage logs once when the store stops answering and once when it answers again.
 type outage struct {
 	log *zap.Logger
@@ -14,22 +18,37 @@ type outage struct {
 
 	mu    sync.Mutex
 	since time.Time
+	// told is true if this outage was logged, last is when one was, and more is how many were not since then.
+	told bool
+	last time.Time
+	more int
 }
 
 func (o *outage) failed(err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	now := o.now()
 	if o.since.IsZero() {
-		o.since = o.now()
-		o.log.Error("redis does not answer; deliveries pause", zap.Error(err))
+		o.since = now
 	}
+	if o.told || !o.last.IsZero() && now.Sub(o.last) < outagePause {
+		return
+	}
+	o.told, o.last = true, now
+	o.log.Error("redis does not answer; deliveries pause", zap.Int("times", o.more+1), zap.Error(err))
+	o.more = 0
 }
 
 func (o *outage) over() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if !o.since.IsZero() {
+	switch {
+	case o.since.IsZero():
+		return
+	case o.told:
 		o.log.Info("redis answers again", zap.Duration("outage", o.now().Sub(o.since)))
-		o.since = time.Time{}
+	default:
+		o.more++
 	}
+	o.since, o.told = time.Time{}, false
 }
