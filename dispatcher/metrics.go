@@ -144,9 +144,15 @@ func (m *metrics) forget(l *laneMetrics) {
 		return
 	}
 	delete(m.labels, l.label)
-	of := prometheus.Labels{"subscription": l.label}
-	m.attempts.DeletePartialMatch(of)
-	m.duration.DeletePartialMatch(of)
+	m.duration.DeleteLabelValues(l.label)
+	// One by one: to look for them among all would hold up every delivery when many subscriptions are deleted at once.
+	for r := range l.attempts {
+		for class, counter := range l.attempts[r] {
+			if counter != nil {
+				m.attempts.DeleteLabelValues(l.label, outcomeNames[r], statusNames[class])
+			}
+		}
+	}
 }
 
 // ended counts an attempt.
