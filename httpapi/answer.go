@@ -36,13 +36,13 @@ func (s *Service) refusalFor(err error) *refusal {
 		return r
 	case errors.Is(err, fsm.ErrConflict):
 		return &refusal{fsm.CodeSubscriptionConflict, fsm.ErrConflict.Error()}
+	case errors.Is(err, context.Canceled): // the store calls that unavailable as well
+		return &refusal{fsm.CodeUnavailable, "the client went away"}
 	case errors.Is(err, fsm.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
 		if times, log := s.unavailable.Happened(s.cfg.Clock()); log {
 			s.log.Warn("requests are answered with 503", zap.Int("times", times), zap.Error(err))
 		}
 		return &refusal{fsm.CodeUnavailable, "the request cannot be processed now, try again"}
-	case errors.Is(err, context.Canceled):
-		return &refusal{fsm.CodeUnavailable, "the client went away"}
 	case errors.As(err, &he) && he.Code == http.StatusNotFound:
 		return &refusal{fsm.CodeNotFound, "there is nothing at this path"}
 	case errors.As(err, &he) && he.Code == http.StatusMethodNotAllowed:

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"context"
 	"fmt"
 	"net/url"
 	"slices"
@@ -267,6 +268,11 @@ func TestOperatorsBadRequestsAreRefused(t *testing.T) {
 		{"consumers/a:%2Fother", 404, fsm.CodeNotFound, "no consumer"},
 	} {
 		h.want(h.admin("GET", "/api/v1/"+c.path, ""), c.status, c.code, c.says)
+	}
+	h.store.fail(fmt.Errorf("%w: %w", fsm.ErrUnavailable, context.Canceled))
+	h.want(h.admin("GET", "/api/v1/streams", ""), 503, fsm.CodeUnavailable, "")
+	if n := h.logs.FilterMessageSnippet("answered with 503").Len(); n != 0 {
+		t.Error("a client that did not wait for its answer is logged as an outage")
 	}
 	h.store.fail(fsm.ErrUnavailable)
 	for _, path := range []string{"consumers", "consumers/a:%2Fa%2F0", "subscriptions", "subscriptions/a", "streams", "streams?watched=true"} {

@@ -84,7 +84,7 @@ func (m *metrics) called(s *script, began time.Time, err error) {
 	c := m.calls[s.name]
 	c.duration.Observe(time.Since(began).Seconds())
 	switch {
-	case err == nil:
+	case err == nil, errors.Is(err, context.Canceled): // whoever wanted to know does not any more
 	case errors.Is(err, fsm.ErrUnavailable):
 		c.unavailable.Inc()
 	default:

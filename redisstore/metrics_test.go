@@ -242,6 +242,11 @@ func TestCallsOfRedisAreTimedAndTheirFailuresCounted(t *testing.T) {
 	if _, err := w.NoteKnown(ctx, path, false); err == nil {
 		t.Fatal("a key of another type is taken")
 	}
+	gone, cancel := context.WithCancel(ctx)
+	cancel()
+	if _, err := w.NoteKnown(gone, path, false); err == nil {
+		t.Fatal("a caller that has gone is answered")
+	}
 	server.Kill()
 	if _, err := w.NoteKnown(ctx, path, false); err == nil {
 		t.Fatal("a server that is dead answers")
