@@ -3,6 +3,8 @@ package main
 import (
 	"crypto/tls"
 	"errors"
+	"fmt"
+	"math"
 	"net/url"
 	"strconv"
 	"strings"
@@ -95,12 +97,18 @@ func loadOTel() (o otelSettings, err error) {
 			return o, wrong("OTEL_RESOURCE_ATTRIBUTES", o.Resource, "name=value pairs, separated by commas, percent-encoded where need be")
 		}
 	}
-	for name, value := range map[string]string{
-		"OTEL_BSP_SCHEDULE_DELAY": o.ScheduleWait, "OTEL_BSP_EXPORT_TIMEOUT": o.ExportTime,
-		"OTEL_BSP_MAX_QUEUE_SIZE": o.MaxQueue, "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": o.MaxBatch,
+	// The SDK makes the queue as long as it is told to, at once.
+	for _, n := range []struct {
+		name, value string
+		most        int
+	}{
+		{"OTEL_BSP_SCHEDULE_DELAY", o.ScheduleWait, maxSpanWait},
+		{"OTEL_BSP_EXPORT_TIMEOUT", o.ExportTime, maxSpanWait},
+		{"OTEL_BSP_MAX_QUEUE_SIZE", o.MaxQueue, maxSpanQueue},
+		{"OTEL_BSP_MAX_EXPORT_BATCH_SIZE", o.MaxBatch, maxSpanQueue},
 	} {
-		if value != "" && !positive(value) {
-			return o, wrong(name, value, "a whole number of at least 1")
+		if n.value != "" && !upTo(n.value, n.most) {
+			return o, wrong(n.name, n.value, fmt.Sprintf("a whole number from 1 to %d", n.most))
 		}
 	}
 	return o, nil
@@ -209,9 +217,14 @@ func escaped(v string) bool {
 	return err == nil
 }
 
-func positive(text string) bool {
+// The most that the settings of the queue of spans may be: a day in milliseconds, and how many spans.
+const maxSpanWait, maxSpanQueue = 86_400_000, 1_000_000
+
+func positive(text string) bool { return upTo(text, math.MaxInt) }
+
+func upTo(text string, most int) bool {
 	n, err := strconv.Atoi(text)
-	return err == nil && n > 0
+	return err == nil && n > 0 && n <= most
 }
 
 // errExporter is the cause of an error about an exporter that could not be made of the settings.

@@ -94,6 +94,9 @@ func TestAWrongVariableOfOpenTelemetryIsNamedAndItsSecretsAreNot(t *testing.T) {
 		{"RESOURCE_ATTRIBUTES", "team", "name=value pairs"},
 		{"BSP_SCHEDULE_DELAY", "soon", "a whole number"},
 		{"BSP_MAX_QUEUE_SIZE", "0", "a whole number"},
+		{"BSP_MAX_QUEUE_SIZE", "9000000000000000000", "from 1 to 1000000"},
+		{"BSP_MAX_EXPORT_BATCH_SIZE", "2000000", "from 1 to 1000000"},
+		{"BSP_SCHEDULE_DELAY", "9000000000000000000", "from 1 to 86400000"},
 	} {
 		t.Run(c.name+"="+c.value, func(t *testing.T) {
 			otelEnviron(t, "EXPORTER_OTLP_ENDPOINT", "http://collector:4318")
