@@ -3,6 +3,7 @@ package fault
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"time"
 
@@ -16,7 +17,7 @@ const settleTime = 75 * time.Second
 // Writers must have ended.
 func (w *world) settle(within time.Duration) verdict {
 	w.t.Helper()
-	began := time.Now()
+	began, healed := time.Now(), false
 	for {
 		j := w.journal.copy()
 		// An append without an answer may take place after its writer has ended.
@@ -24,7 +25,34 @@ func (w *world) settle(within time.Duration) verdict {
 		if !mendable(v) || time.Since(began) > within || !w.pause(250*time.Millisecond) {
 			return v
 		}
+		if !healed && time.Since(began) > within/3 && w.hidesEvents(v) {
+			// It finds its count again at its start.
+			progress("  the stream server says of each stream in question that it ends before what can be read of it: it is restarted")
+			_ = w.ref.Stop()
+			w.ref.Restart()
+			healed, began = true, time.Now()
+		}
 	}
+}
+
+// hidesEvents says whether everything that time has not mended is about streams that the stream server itself says end before what can be
+// read of them, as the reference server does after an append that was cut off. Nobody is told of such an event before the next one.
+func (w *world) hidesEvents(v verdict) bool {
+	hidden := map[string]bool{}
+	for path, s := range w.finalStreams() {
+		res, err := w.direct.Try(w.ctx, http.MethodHead, path, "")
+		hidden[path] = err == nil && res.Status == http.StatusOK && s.Tail.After(fsm.Offset(res.Header.Get("Stream-Next-Offset")))
+	}
+	for _, x := range v.Violations {
+		about := false
+		for path, is := range hidden {
+			about = about || is && strings.Contains(x.How+" ", path+" ") || is && strings.Contains(x.How, path+",")
+		}
+		if !about {
+			return false
+		}
+	}
+	return true
 }
 
 func mendable(v verdict) bool {
