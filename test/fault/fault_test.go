@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -111,6 +112,7 @@ func play(t *testing.T, s scenario, seed uint64, span time.Duration) result {
 			r.Err = ""
 		}
 		if !r.ok() {
+			w.dump()
 			w.save(s.name, r)
 		}
 		w.stop()
@@ -150,6 +152,16 @@ func report(t *testing.T, results []result, seed uint64, form string, began time
 	}
 }
 
+// dump ends the replicas in a way that has them write what each of their goroutines is at, which their logs keep.
+func (w *world) dump() {
+	for _, r := range w.replicas {
+		r.Signal(syscall.SIGQUIT)
+	}
+	for _, r := range w.replicas {
+		<-r.Done()
+	}
+}
+
 // save keeps the journal and what the processes wrote of a scenario that went wrong.
 func (w *world) save(name string, r result) {
 	root, err := harness.Root()
@@ -166,7 +178,7 @@ func (w *world) save(name string, r result) {
 	}
 	j := w.journal.copy()
 	if text, err := json.MarshalIndent(map[string]any{
-		"Violations": r.Violations, "Arrivals": j.Arrivals, "Reads": j.Reads, "Calls": j.Calls, "Dones": j.Dones, "Appends": j.Appends,
+		"Heads": w.heads(), "Violations": r.Violations, "Arrivals": j.Arrivals, "Reads": j.Reads, "Calls": j.Calls, "Dones": j.Dones, "Appends": j.Appends,
 		"Marks": j.Marks,
 	}, "", " "); err == nil {
 		_ = os.WriteFile(filepath.Join(dir, "journal.json"), text, 0o600)
