@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/go-retryablehttp"
@@ -33,12 +34,15 @@ const (
 	headerLimit = 64 << 10
 	drainLimit  = 256 << 10
 	cursorLimit = 1 << 10
-	// liveBuffer is the size of either buffer of a live request's connection, in bytes.
-	liveBuffer = 1 << 10
 	// drainTime bounds how long such a body may take.
 	drainTime = 500 * time.Millisecond
 	dialTime  = 3 * time.Second
+	// pingAfter is how long a connection of HTTP/2 is silent before it is asked whether it is still there, pingTime how long it may take
+	// to say so: all that goes over it hangs if it is not.
+	pingAfter, pingTime = 10 * time.Second, 5 * time.Second
 )
+
+var dialer = &net.Dialer{Timeout: dialTime, KeepAlive: 15 * time.Second}
 
 // statusError is an answer of upstream that is neither success nor "no such stream".
 type statusError struct{ status int }
@@ -59,9 +63,11 @@ type client struct {
 	headers     http.Header
 	headTimeout time.Duration
 	heads       *retryablehttp.Client
-	live        *http.Client
+	reads       *http.Client
 	flights     singleflight.Group
 	metrics     *metrics
+	// http2 is true while upstream answers by HTTP/2: then live requests share connections.
+	http2 atomic.Bool
 }
 
 func newClient(cfg Config) *client {
@@ -70,12 +76,9 @@ func newClient(cfg Config) *client {
 		headers: cfg.Headers.Clone(), headTimeout: cfg.HeadTimeout, metrics: newMetrics(cfg.Metrics),
 	}
 	c.root.RawQuery, c.root.Fragment, c.root.RawFragment = "", "", ""
-	live := newTransport()
-	// Ten thousand of them wait at a time, for an answer of which only the header is of use.
-	live.ReadBufferSize, live.WriteBufferSize = liveBuffer, liveBuffer
-	c.live = &http.Client{Transport: live, CheckRedirect: noRedirects}
+	c.reads = &http.Client{Transport: newTransport(cfg), CheckRedirect: noRedirects}
 	c.heads = retryablehttp.NewClient()
-	c.heads.HTTPClient = &http.Client{Transport: newTransport(), CheckRedirect: noRedirects}
+	c.heads.HTTPClient = &http.Client{Transport: newTransport(cfg), CheckRedirect: noRedirects}
 	c.heads.Logger = nil
 	c.heads.RetryMax = 3
 	c.heads.RetryWaitMin, c.heads.RetryWaitMax = 50*time.Millisecond, 100*time.Millisecond
@@ -85,10 +88,17 @@ func newClient(cfg Config) *client {
 	return c
 }
 
-// newTransport is one without a limit of connections: each watched stream holds one.
-func newTransport() *http.Transport {
+// newTransport is one without a limit of connections.
+func newTransport(cfg Config) *http.Transport {
+	var protocols http.Protocols
+	protocols.SetHTTP1(!cfg.H2C)
+	protocols.SetHTTP2(true)
+	protocols.SetUnencryptedHTTP2(cfg.H2C)
 	return &http.Transport{
-		DialContext:            (&net.Dialer{Timeout: dialTime, KeepAlive: 15 * time.Second}).DialContext,
+		Protocols:              &protocols,
+		HTTP2:                  &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTime},
+		TLSClientConfig:        cfg.TLS.Clone(),
+		DialContext:            dialer.DialContext,
 		TLSHandshakeTimeout:    dialTime,
 		MaxIdleConnsPerHost:    4096,
 		IdleConnTimeout:        90 * time.Second,
@@ -100,7 +110,7 @@ func newTransport() *http.Transport {
 func noRedirects(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 func (c *client) close() {
-	c.live.CloseIdleConnections()
+	c.reads.CloseIdleConnections()
 	c.heads.HTTPClient.CloseIdleConnections()
 }
 
@@ -174,6 +184,9 @@ func (c *client) head(ctx context.Context, path string) (info fsm.StreamInfo, er
 	}
 	defer res.Body.Close()
 	status = res.StatusCode
+	if now := res.ProtoMajor == 2; c.http2.Load() != now {
+		c.http2.Store(now)
+	}
 	switch {
 	case res.StatusCode == http.StatusNotFound || res.StatusCode == http.StatusGone:
 		return fsm.StreamInfo{}, nil
@@ -204,9 +217,9 @@ type event struct {
 	closed   bool
 }
 
-// poll makes one long-poll and sends what the answer's headers say on events, then lets the body go.
-func (c *client) poll(ctx context.Context, path string, from fsm.Offset, cursor string, events chan<- event) error {
-	res, cancel, err := c.get(ctx, kindTail, path, from, "long-poll", cursor)
+// poll makes one long-poll, calls take with what the answer's headers say, then lets the body go.
+func (c *client) poll(ctx context.Context, l *line, path string, from fsm.Offset, cursor string, take func(event) error) error {
+	res, cancel, err := c.get(ctx, l, kindTail, path, from, "long-poll", cursor)
 	if err != nil {
 		return err
 	}
@@ -216,13 +229,8 @@ func (c *client) poll(ctx context.Context, path string, from fsm.Offset, cursor 
 	if err != nil {
 		return err
 	}
-	select {
-	case events <- e:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	if res.ContentLength > drainLimit {
-		return nil
+	if err := take(e); err != nil || res.ContentLength > drainLimit {
+		return err
 	}
 	stop := time.AfterFunc(drainTime, cancel)
 	defer stop.Stop()
@@ -235,7 +243,7 @@ func (c *client) poll(ctx context.Context, path string, from fsm.Offset, cursor 
 func (c *client) readOn(ctx context.Context, path string, from fsm.Offset) (fsm.Offset, error) {
 	ctx, done := context.WithTimeout(ctx, c.headTimeout)
 	defer done()
-	res, cancel, err := c.get(ctx, kindRead, path, from, "", "")
+	res, cancel, err := c.get(ctx, nil, kindRead, path, from, "", "")
 	if err != nil {
 		return "", err
 	}
@@ -248,10 +256,11 @@ func (c *client) readOn(ctx context.Context, path string, from fsm.Offset) (fsm.
 	return next, err
 }
 
-// get sends a read. live is "long-poll", "sse" or empty for a catch-up read. The caller closes the body and calls the
-// returned cancel. The error is errGone, a statusError, or what the connection died of.
+// get sends a read. live is "long-poll", "sse" or empty for a catch-up read. It goes by the line, if that is not nil and upstream does not
+// speak HTTP/2. The caller closes the body and calls the returned cancel after that. The error is errGone, a statusError, or what
+// the connection died of.
 func (c *client) get(
-	ctx context.Context, k kind, path string, from fsm.Offset, live, cursor string,
+	ctx context.Context, l *line, k kind, path string, from fsm.Offset, live, cursor string,
 ) (*http.Response, context.CancelFunc, error) {
 	query := "offset=" + url.QueryEscape(from.Value())
 	if live != "" {
@@ -266,8 +275,11 @@ func (c *client) get(
 		cancel()
 		return nil, nil, err
 	}
-	began := time.Now()
-	res, err := c.live.Do(req)
+	began, do := time.Now(), c.reads.Do
+	if l != nil && !c.http2.Load() {
+		do = l.do
+	}
+	res, err := do(req)
 	if err != nil {
 		cancel()
 		c.metrics.ended(k, began, 0, err)

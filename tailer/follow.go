@@ -2,7 +2,6 @@ package tailer
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"reveille/fsm"
@@ -54,84 +53,41 @@ func (w *watch) follow(ctx context.Context, at *position, pace, failures *growin
 // request makes one live request. While it is silent the stream is looked at with HEAD every Check: an answer that
 // got lost on the way must not cost a wake.
 func (w *watch) request(ctx context.Context, at *position) (then next, err error) {
-	var looks sync.WaitGroup
-	defer looks.Wait()
-	outer := ctx
-	ctx, cancel := context.WithCancel(ctx)
-	events := make(chan event)
-	var failure error
-	go func() {
-		defer close(events)
-		failure = w.t.live(ctx, w.path, at.offset, at.cursor, events)
-	}()
-	defer func() {
-		cancel()
-		for range events { // until it has ended
+	live := w.begin(ctx, at.offset)
+	defer live.end()
+	var untaken error
+	err = w.t.live(live.ctx, &w.line, w.path, at.offset, at.cursor, func(e event) error {
+		w.t.health.report(w.path, nil)
+		live.heard(e)
+		pausing, err := w.take(ctx, at, e)
+		if err != nil {
+			untaken = err
+			return err
 		}
-	}()
-
-	type headed struct {
-		info fsm.StreamInfo
-		err  error
-	}
-	heads := make(chan headed, 1)
-	check := time.NewTimer(jitter(w.t.cfg.Check))
-	defer check.Stop()
-	silence := time.NewTimer(w.t.cfg.Silence)
-	defer silence.Stop()
-	failed := false
-	for {
-		select {
-		case <-outer.Done():
-			return look, nil
-		case e, more := <-events:
-			if !more {
-				if failure != nil {
-					w.t.health.report(w.path, failure)
-				}
-				return then, failure
-			}
-			w.t.health.report(w.path, nil)
-			silence.Reset(w.t.cfg.Silence)
-			pausing, err := w.take(outer, at, e)
-			if err != nil {
-				return look, err
-			}
-			switch {
-			case at.moved && (e.closed || !e.upToDate) || w.empty():
-				then = look
-			case e.closed || e.offset != "" && e.offset != at.offset:
-				then = odd
-			}
-			if pausing && w.t.cfg.Mode == ModeSSE {
-				return look, nil
-			}
-		case <-check.C:
-			looks.Go(func() {
-				info, err := w.head(ctx)
-				heads <- headed{info, err}
-			})
-		case h := <-heads:
-			switch {
-			case h.err == nil && w.elsewhere(h.info, at.offset):
-				return look, nil
-			case h.err == nil && failed:
-				// What cost that HEAD may have cost this request its connection, only nobody has said so.
-				return again, nil
-			}
-			failed = failed || isDown(h.err)
-			check.Reset(jitter(w.t.cfg.Check))
-		case <-w.poke:
-			if w.untold() {
-				return look, nil
-			}
-		case <-w.displaced:
-			return look, nil
-		case <-silence.C:
-			// Longer than any server waits: the connection is dead, only nobody has said so.
-			return again, nil
+		switch {
+		case at.moved && (e.closed || !e.upToDate) || w.isEmpty():
+			then = look
+		case e.closed || e.offset != "" && e.offset != at.offset:
+			then = odd
 		}
+		if pausing && w.t.cfg.Mode == ModeSSE {
+			live.stop(look)
+			return live.ctx.Err()
+		}
+		return nil
+	})
+	stopped, why := live.why()
+	switch {
+	case untaken != nil:
+		return look, untaken
+	case ctx.Err() != nil:
+		return look, nil
+	case stopped:
+		return why, nil
+	case err != nil:
+		w.t.health.report(w.path, err)
 	}
+	return then, err
 }
 
 // take takes in what a live request showed: the store is told first. It says whether everybody is busy.
@@ -161,20 +117,4 @@ func (w *watch) elsewhere(info fsm.StreamInfo, offset fsm.Offset) bool {
 		}
 	}
 	return false
-}
-
-// untold says whether a look is due: a partition was added or is to be told again, or none is left.
-func (w *watch) untold() bool {
-	for _, told := range w.partitions() {
-		if told == "" {
-			return true
-		}
-	}
-	return w.empty()
-}
-
-func (w *watch) empty() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return len(w.parts) == 0
 }

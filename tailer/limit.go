@@ -37,9 +37,9 @@ func (s *slots) take(w *watch, active bool) bool {
 		silent := front.Value.(*watch)
 		s.order.Remove(front)
 		delete(s.at, silent)
-		signal(silent.displaced)
+		silent.displace(true)
 	}
-	clearSignal(w.displaced)
+	w.displace(false)
 	if active {
 		s.at[w] = s.order.PushBack(w)
 	} else {

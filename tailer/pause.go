@@ -40,7 +40,7 @@ func (w *watch) looksAfterPause() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.away {
-		signal(w.poke)
+		w.prod()
 	}
 	return w.pausing
 }

@@ -193,7 +193,7 @@ func (r *registry) request(ctx context.Context, offset fsm.Offset, live, cursor 
 	reqCtx, cancel := context.WithCancel(ctx)
 	answers := make(chan answer, 1)
 	go func() {
-		res, done, err := r.t.get(reqCtx, kindRegistry, r.t.cfg.Registry, offset, live, cursor) //nolint:bodyclose // whoever receives the answer closes it
+		res, done, err := r.t.get(reqCtx, nil, kindRegistry, r.t.cfg.Registry, offset, live, cursor) //nolint:bodyclose // whoever receives the answer closes it
 		answers <- answer{res, done, err}
 	}()
 	abandon := func() {

@@ -20,10 +20,10 @@ const (
 	fieldLimit   = 64
 )
 
-// sse reads a stream by SSE and sends what each control event says on events. The data between them is let go. It returns
+// sse reads a stream by SSE and calls take with what each control event says. The data between them is let go. It returns
 // nil when the server ends the answer in good order.
-func (c *client) sse(ctx context.Context, path string, from fsm.Offset, cursor string, events chan<- event) error {
-	res, cancel, err := c.get(ctx, kindTail, path, from, "sse", cursor)
+func (c *client) sse(ctx context.Context, l *line, path string, from fsm.Offset, cursor string, take func(event) error) error {
+	res, cancel, err := c.get(ctx, l, kindTail, path, from, "sse", cursor)
 	if err != nil {
 		return err
 	}
@@ -45,10 +45,8 @@ func (c *client) sse(ctx context.Context, path string, from fsm.Offset, cursor s
 		if err != nil {
 			return fmt.Errorf("GET: %w", err)
 		}
-		select {
-		case events <- e:
-		case <-ctx.Done():
-			return ctx.Err()
+		if err := take(e); err != nil {
+			return err
 		}
 	}
 }

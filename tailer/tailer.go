@@ -2,6 +2,7 @@ package tailer
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/http"
@@ -38,6 +39,9 @@ type Config struct {
 	// UpstreamURL is the stream root; it may carry a path. Required. Headers are sent with every request to it.
 	UpstreamURL *url.URL
 	Headers     http.Header
+	// TLS is for an https: upstream; nil to trust what the system does. H2C says that upstream speaks HTTP/2 without TLS. With TLS it is asked, and needs no setting.
+	TLS *tls.Config
+	H2C bool
 	// Store, Deliverer and Logger are required.
 	Store     Store
 	Deliverer fsm.Deliverer
@@ -231,12 +235,14 @@ func (t *Tailer) waitLoaded(ctx context.Context) bool {
 	return ctx.Err() == nil
 }
 
-// live makes one live request of the mode that is set.
-func (t *Tailer) live(ctx context.Context, path string, from fsm.Offset, cursor string, events chan<- event) error {
+// live makes one live request of the mode that is set and calls take with what it shows. An error of take ends it and is returned.
+func (t *Tailer) live(
+	ctx context.Context, l *line, path string, from fsm.Offset, cursor string, take func(event) error,
+) error {
 	if t.cfg.Mode == ModeSSE {
-		return t.sse(ctx, path, from, cursor, events)
+		return t.sse(ctx, l, path, from, cursor, take)
 	}
-	return t.poll(ctx, path, from, cursor, events)
+	return t.poll(ctx, l, path, from, cursor, take)
 }
 
 // look is a HEAD by one of the tailer's own loops: it waits while upstream is down, and for its turn among the others.

@@ -17,10 +17,14 @@ type watch struct {
 	path string
 	// poke asks the loop to look at its stream now: a consumer came to rest, a partition was added or dropped.
 	poke chan struct{}
-	// displaced tells it that its live slot went to another stream.
-	displaced chan struct{}
+	// line is the loop's own.
+	line line
 
 	mu sync.Mutex
+	// live is the live request under way, or nil.
+	live *live
+	// displaced is true if the loop's live slot went to another stream.
+	displaced bool
 	// generation counts the calls that wanted the stream watched. An end that was decided on before one of them is void.
 	generation int64
 	// rests counts the consumers that came to rest. What an observation said about busyness before one of them is void.
@@ -56,7 +60,47 @@ type part struct {
 type stamp struct{ generation, rests, doubts int64 }
 
 func newWatch(t *Tailer, path string) *watch {
-	return &watch{t: t, path: path, poke: make(chan struct{}, 1), displaced: make(chan struct{}, 1), parts: map[int]*part{}}
+	return &watch{t: t, path: path, line: line{tls: t.cfg.TLS}, poke: make(chan struct{}, 1), parts: map[int]*part{}}
+}
+
+// prod asks the loop to look at its stream now. A live request is stopped for it only if there is something to be told. w.mu is held.
+func (w *watch) prod() {
+	signal(w.poke)
+	if w.live != nil && w.untold() {
+		w.live.stop(look)
+	}
+}
+
+// prodded is prod.
+func (w *watch) prodded() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.prod()
+}
+
+// untold says whether a look is due: a partition was added or is to be told again, or none is left. w.mu is held.
+func (w *watch) untold() bool {
+	for _, p := range w.parts {
+		if p.tail == "" {
+			return true
+		}
+	}
+	return len(w.parts) == 0
+}
+
+func (w *watch) isEmpty() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.parts) == 0
+}
+
+// displace is: the loop's live slot went to another stream (true), or it has one again.
+func (w *watch) displace(is bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.displaced = is; is && w.live != nil {
+		w.live.stop(look)
+	}
 }
 
 // add has the stream watched in a partition.
@@ -73,7 +117,7 @@ func (w *watch) add(partition int) {
 	w.disowned = false
 	p.generation++
 	if p.tail == "" {
-		signal(w.poke)
+		w.prod()
 	}
 }
 
@@ -83,7 +127,7 @@ func (w *watch) drop(partition int, generation int64) {
 	defer w.mu.Unlock()
 	if p := w.parts[partition]; p != nil && p.generation == generation {
 		delete(w.parts, partition)
-		signal(w.poke)
+		w.prod()
 	}
 }
 
@@ -93,7 +137,7 @@ func (w *watch) disown(partition int) {
 	defer w.mu.Unlock()
 	delete(w.parts, partition)
 	w.disowned = true
-	signal(w.poke)
+	w.prod()
 }
 
 func (w *watch) isDisowned() bool {
@@ -124,7 +168,7 @@ func (w *watch) seen(partition int, s stamp, tail fsm.Offset, obs fsm.Observatio
 	case !obs.Watched:
 		// Somebody subscribed since: the store noted for them what they knew, which may be less.
 		p.tail, p.busy = "", false
-		signal(w.poke)
+		w.prod()
 	default:
 		if tail.After(p.tail) && w.doubts == s.doubts {
 			p.tail = tail
@@ -154,7 +198,7 @@ func (w *watch) rested() {
 	for _, p := range w.parts {
 		p.busy = false
 	}
-	signal(w.poke)
+	w.prod()
 }
 
 // partitions returns those that watch the stream, with the tail each was told.
@@ -207,7 +251,7 @@ func (w *watch) busy() bool {
 // run watches until nobody is subscribed to the stream any more, or it is closed and at its end.
 func (w *watch) run(ctx context.Context) {
 	cfg := &w.t.cfg
-	defer w.t.slots.give(w)
+	defer w.letGo()
 	defer w.is(modeNone)
 	failures := growing{least: cfg.BackoffMin, most: cfg.Check}
 	pace := growing{least: cfg.PaceMin, most: cfg.PaceMax}
@@ -236,7 +280,7 @@ func (w *watch) run(ctx context.Context) {
 			sleep(ctx, jitter(failures.next()))
 			continue
 		case !info.Exists:
-			w.t.slots.give(w)
+			w.letGo()
 			if info, err = w.t.HeadAnew(ctx, w.path); err != nil || info.Exists {
 				// One that contradicts itself is not asked at full speed.
 				sleep(ctx, jitter(failures.next()))
@@ -268,7 +312,7 @@ func (w *watch) run(ctx context.Context) {
 			continue
 		case info.TTL:
 			// A read would keep the stream alive.
-			w.t.slots.give(w)
+			w.letGo()
 			w.is(modeHeadOnly)
 			if moved {
 				quiet.reset()
@@ -276,6 +320,7 @@ func (w *watch) run(ctx context.Context) {
 			sleepOr(ctx, jitter(quiet.next()), w.poke)
 			continue
 		case !w.t.slots.take(w, moved):
+			w.line.hangUp()
 			w.is(modeSweep)
 			sleepOr(ctx, jitter(cfg.Check), w.poke)
 			w.t.sweep.wait(ctx)
@@ -292,6 +337,12 @@ func (w *watch) run(ctx context.Context) {
 			w.t.log.Debug("a live request failed", zap.String("stream", w.path), zap.Error(err))
 		}
 	}
+}
+
+// letGo gives up what a loop holds that makes live requests.
+func (w *watch) letGo() {
+	w.t.slots.give(w)
+	w.line.hangUp()
 }
 
 // head is a HEAD in its turn among all the loops'.

@@ -133,10 +133,10 @@ func (ws *watches) readOwned(ctx context.Context, read map[int]*reading, all boo
 		ws.mu.Lock()
 		defer ws.mu.Unlock()
 		maps.DeleteFunc(ws.closed, func(path string, w *watch) bool {
-			if w.empty() && w.hasLeftHome() {
+			if w.isEmpty() && w.hasLeftHome() {
 				ws.ended[path] = time.Now()
 			}
-			return w.empty()
+			return w.isEmpty()
 		})
 		ws.forgetEnded()
 	}
@@ -183,7 +183,7 @@ func (ws *watches) readAll(ctx context.Context, partition int, r *reading, lost 
 			ws.watch(partition, entry.Path)
 		case lost, told.After(entry.Tail):
 			w.distrust(partition)
-			signal(w.poke)
+			w.prodded()
 		}
 		delete(before, w)
 	})
@@ -278,7 +278,7 @@ func (ws *watches) doubt(path string) {
 	switch {
 	case runs:
 		w.distrust(-1)
-		signal(w.poke)
+		w.prodded()
 	case w != nil:
 		ws.watch(ws.t.store.PartitionOf(path), path)
 	}
@@ -301,7 +301,7 @@ func (ws *watches) endClosed(w *watch, asked int64) bool {
 func (ws *watches) endUnwatched(w *watch) bool {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	if !w.empty() {
+	if !w.isEmpty() {
 		return false
 	}
 	delete(ws.byPath, w.path)

@@ -173,7 +173,7 @@ func (t *Tailer) observeCreated(ctx context.Context, path string, wr write) erro
 			}
 		}
 	}
-	signal(w.poke) // it may believe its stream away
+	w.prodded() // it may believe its stream away
 	return nil
 }
 

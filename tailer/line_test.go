@@ -1,0 +1,273 @@
+package tailer
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// scripted is a server that writes an answer as it stands to each request, and then keeps the connection or closes it.
+type scripted struct {
+	net.Listener
+	connections, requests atomic.Int32
+}
+
+// newScripted calls answer with the number of the connection and that of the request on it, both from 1.
+func newScripted(t *testing.T, answer func(connection, request int) (text string, closes bool)) *scripted {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	s := &scripted{Listener: l}
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			n := int(s.connections.Add(1))
+			go func() {
+				defer func() { _ = conn.Close() }()
+				in := bufio.NewReader(conn)
+				for k := 1; ; k++ {
+					if _, err := http.ReadRequest(in); err != nil {
+						return
+					}
+					s.requests.Add(1)
+					text, closes := answer(n, k)
+					if _, err := io.WriteString(conn, text); err != nil || closes {
+						return
+					}
+				}
+			}()
+		}
+	}()
+	return s
+}
+
+func ask(ctx context.Context, l *line, root string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, root+"/a?offset=1", nil)
+	if err != nil {
+		return nil, err
+	}
+	return l.do(req)
+}
+
+// readLine asks and reads the whole answer.
+func readLine(t *testing.T, l *line, root string) (status int, body string) {
+	t.Helper()
+	res, err := ask(t.Context(), l, root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = res.Body.Close()
+	return res.StatusCode, string(text)
+}
+
+const fine = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+func TestALineKeepsItsConnectionWhileItCan(t *testing.T) {
+	for name, c := range map[string]struct {
+		answer func(connection, request int) (string, bool)
+		// connections is how many two requests need.
+		connections int32
+	}{
+		"an answer of known length": {func(int, int) (string, bool) { return fine, false }, 1},
+		"an answer in chunks": {func(int, int) (string, bool) {
+			return "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n", false
+		}, 1},
+		"an answer without a body": {func(int, int) (string, bool) { return "HTTP/1.1 204 No Content\r\n\r\n", false }, 1},
+		"an answer after others":   {func(int, int) (string, bool) { return "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" + fine, false }, 1},
+		"the server says it closes": {func(int, int) (string, bool) {
+			return "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok", true
+		}, 2},
+		"the answer ends by closing": {func(int, int) (string, bool) { return "HTTP/1.1 200 OK\r\n\r\nok", true }, 2},
+		"closed while it was idle":   {func(int, int) (string, bool) { return fine, true }, 2},
+		"more than was asked for":    {func(int, int) (string, bool) { return fine + "HTTP/1.1 200 OK\r\n", false }, 2},
+		"a 408 after a while": {func(n, k int) (string, bool) {
+			if n == 1 && k == 2 {
+				return "HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", true
+			}
+			return fine, false
+		}, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScripted(t, c.answer)
+			var l line
+			defer l.hangUp()
+			for range 2 {
+				if status, body := readLine(t, &l, "http://"+s.Addr().String()); status != 204 && (status != 200 || body != "ok") {
+					t.Errorf("got %d %q", status, body)
+				}
+			}
+			if n := s.connections.Load(); n != c.connections {
+				t.Errorf("%d connections, want %d", n, c.connections)
+			}
+		})
+	}
+}
+
+func TestALineGivesUpAnAnswerThatBreaksTheRules(t *testing.T) {
+	for name, answer := range map[string]string{
+		"not HTTP":                          "hello\r\n\r\n",
+		"cut off in its header":             "HTTP/1.1 200 OK\r\nContent-",
+		"a header that does not end":        "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", 2*headerLimit),
+		"many short lines of a header":      "HTTP/1.1 200 OK\r\n" + strings.Repeat("X: y\r\n", headerLimit/4),
+		"one 1xx after the other":           strings.Repeat("HTTP/1.1 100 Continue\r\n\r\n", 100),
+		"nothing, on a new connection":      "",
+		"a length that is no number":        "HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n",
+		"the same header, differently, too": "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScripted(t, func(int, int) (string, bool) { return answer, true })
+			var l line
+			if res, err := ask(t.Context(), &l, "http://"+s.Addr().String()); err == nil {
+				_ = res.Body.Close()
+				t.Error("it was taken for an answer")
+			}
+			if l.conn != nil {
+				t.Error("the connection is kept")
+			}
+			if n := s.requests.Load(); n != 1 {
+				t.Errorf("%d requests", n)
+			}
+		})
+	}
+}
+
+func TestALineWaitsNoLongerThanItsContext(t *testing.T) {
+	s := newScripted(t, func(_, request int) (string, bool) {
+		if request == 1 {
+			return fine, false
+		}
+		return "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nok", false // the rest never comes
+	})
+	root := "http://" + s.Addr().String()
+	var l line
+	readLine(t, &l, root)
+	ctx, cancel := context.WithCancel(t.Context())
+	res, err := ask(ctx, &l, root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if text, err := io.ReadAll(res.Body); err == nil {
+		t.Errorf("read %q", text)
+	}
+	_ = res.Body.Close()
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = silent.Close() }()
+	ctx, cancel = context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if _, err := ask(ctx, &l, "http://"+silent.Addr().String()); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v", err)
+	}
+	// The line is as good as new.
+	if _, body := readLine(t, &l, root); body != "ok" {
+		t.Errorf("got %q", body)
+	}
+	l.hangUp()
+}
+
+func TestALineGoesByTLSToTheServerItWasMeantFor(t *testing.T) {
+	srv := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Proto) }))
+	defer srv.Close()
+	trusted := srv.Client().Transport.(*http.Transport).TLSClientConfig
+	l := line{tls: trusted}
+	defer l.hangUp()
+	if _, body := readLine(t, &l, srv.URL); body != "HTTP/1.1" {
+		t.Errorf("got %q", body)
+	}
+	var stranger line
+	_, err := ask(t.Context(), &stranger, srv.URL)
+	if !unconnected(err) {
+		t.Errorf("a certificate that nobody vouches for: %v", err)
+	}
+}
+
+// serve2 has an upstream speak HTTP/2, by TLS or without, and notes what it was asked by.
+func serve2(t *testing.T, u *upstream, secure bool) (root *url.URL, trusted *tls.Config, connections, others *atomic.Int32) {
+	t.Helper()
+	connections, others = &atomic.Int32{}, &atomic.Int32{}
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ProtoMajor != 2 {
+			others.Add(1)
+		}
+		u.ServeHTTP(w, r)
+	}))
+	srv.Config.ConnState = func(_ net.Conn, s http.ConnState) {
+		if s == http.StateNew {
+			connections.Add(1)
+		}
+	}
+	if secure {
+		srv.EnableHTTP2 = true
+		srv.StartTLS()
+		trusted = srv.Client().Transport.(*http.Transport).TLSClientConfig.Clone()
+		trusted.NextProtos = nil
+	} else {
+		srv.Config.Protocols = new(http.Protocols)
+		srv.Config.Protocols.SetUnencryptedHTTP2(true)
+		srv.Start()
+	}
+	t.Cleanup(func() {
+		srv.CloseClientConnections()
+		srv.Close()
+	})
+	root, err := url.Parse(srv.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return root, trusted, connections, others
+}
+
+func TestAnUpstreamOfHTTP2IsWatchedByFewConnections(t *testing.T) {
+	for name, secure := range map[string]bool{"h2": true, "h2c": false} {
+		for _, mode := range []string{ModeLongPoll, ModeSSE} {
+			t.Run(name+" "+mode, func(t *testing.T) {
+				r := newRig(t)
+				root, trusted, connections, others := serve2(t, r.up, secure)
+				r.build(func(c *Config) { c.UpstreamURL, c.TLS, c.H2C, c.Mode = root, trusted, !secure, mode })
+				r.start()
+				r.subscribe("s", "/**")
+				paths := []string{"/a", "/b", "/c", "/d", "/e", "/f", "/g", "/h", "/i", "/j"}
+				for _, path := range paths {
+					r.put(path)
+					r.done(r.wake(path, 1))
+				}
+				for _, path := range paths {
+					r.watchedLive(path)
+				}
+				for _, path := range paths {
+					r.up.append(path, "1")
+					r.done(r.wake(path, 2))
+				}
+				if n := connections.Load(); n > 5 {
+					t.Errorf("%d connections for %d streams", n, len(paths))
+				}
+				if others.Load() > 0 {
+					t.Error("it was asked by another protocol")
+				}
+			})
+		}
+	}
+}
