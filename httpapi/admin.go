@@ -48,6 +48,9 @@ func (s *Service) newAdmin() *echo.Echo {
 	e.GET(consumerPrefix+"*", s.showConsumer)
 	e.GET("/api/v1/log-level", s.getLogLevel)
 	e.PUT("/api/v1/log-level", s.setLogLevel)
+	if s.cfg.Pprof {
+		s.addPprof(e)
+	}
 	return e
 }
 

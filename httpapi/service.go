@@ -89,6 +89,8 @@ type Config struct {
 	Version string
 	// LogLevel is what an operator may change at run time. The zero value is one that nothing follows.
 	LogLevel zap.AtomicLevel
+	// Pprof has the operator port answer with profiles of the program at /debug/pprof/.
+	Pprof bool
 }
 
 // Service answers both ports. It is safe for concurrent use and has no goroutine of its own.

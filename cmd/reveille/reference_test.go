@@ -29,7 +29,7 @@ var themes = []struct {
 	{"Where webhooks may go", []string{"ALLOW_INSECURE_WEBHOOKS", "WEBHOOK_ALLOW_CIDRS", "WEBHOOK_PROXY_FROM_ENV"}, nil},
 	{"Times", []string{"WEBHOOK_TIMEOUT", "WAKING_TIMEOUT", "LIVENESS_TIMEOUT", "GC_AFTER"}, nil},
 	{"Limits", nil, []string{"MAX_"}},
-	{"Logs, metrics and traces", nil, []string{"LOG_", "METRICS_", "TRACES_"}},
+	{"Logs, metrics, traces and profiles", []string{"PPROF"}, []string{"LOG_", "METRICS_", "TRACES_"}},
 }
 
 // TestTheReferenceOfTheSettingsIsUpToDate makes SETTINGS.md from the struct that the program reads, and from what the program says

@@ -152,7 +152,7 @@ func assemble(
 		UpstreamURL: s.upstream, Gateway: s.Gateway, RegistryPath: s.RegistryStream,
 		Metrics: metrics, MetricsPage: scrapes(metrics, log.Named("metrics")),
 		MaxStreamsPerConsumer: s.MaxStreamsPerConsumer, MaxConnections: s.MaxConnections, Logger: log.Named("api"), Version: programVersion(), Ready: p.ready,
-		LogLevel: level, Tracer: tracer, WakeEnded: wakeEnded,
+		LogLevel: level, Pprof: s.Pprof, Tracer: tracer, WakeEnded: wakeEnded,
 	})
 	return p, err
 }

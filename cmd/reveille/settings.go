@@ -65,6 +65,7 @@ type settings struct {
 	MaxConnections             int `envconfig:"REVEILLE_MAX_CONNECTIONS" default:"10000" desc:"most connections to the API port; one beyond takes the place of the one that has waited longest for a request"`
 
 	LogLevel zapcore.Level `envconfig:"REVEILLE_LOG_LEVEL" default:"info" desc:"debug, info, warn or error"`
+	Pprof    bool          `envconfig:"REVEILLE_PPROF" default:"false" desc:"answer with profiles of the program at /debug/pprof/ on the operator port"`
 
 	upstream *url.URL
 	redisCA  *x509.CertPool

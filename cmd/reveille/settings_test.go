@@ -68,6 +68,7 @@ func TestSettingsHaveTheDocumentedDefaults(t *testing.T) {
 		{"LIVENESS_TIMEOUT", s.LivenessTimeout, 45 * time.Second},
 		{"GC_AFTER", s.GCAfter, 72 * time.Hour},
 		{"LOG_LEVEL", s.LogLevel, zapcore.InfoLevel},
+		{"PPROF", s.Pprof, false},
 	} {
 		if c.got != c.want {
 			t.Errorf("%s is %v by default, want %v", c.name, c.got, c.want)
@@ -80,7 +81,7 @@ func TestSettingsAreRead(t *testing.T) {
 		"UPSTREAM_URL", "https://streams.example.com/v1/stream", "UPSTREAM_HEADERS", "Authorization=Bearer a=b, X-One = 1,,X-One=2",
 		"PUBLIC_URL", "https://wake.example.com/", "TOKEN_KEY", testKey+","+testKey+" older", "GATEWAY", "false",
 		"STREAMS", "/a, /b%2Fc", "REGISTRY_STREAM", "/__registry__", "TAIL_MODE", "sse", "TAIL_CHECK", "1500ms",
-		"WEBHOOK_ALLOW_CIDRS", "10.1.0.0/16,fd00:1::/64", "LOG_LEVEL", "debug",
+		"WEBHOOK_ALLOW_CIDRS", "10.1.0.0/16,fd00:1::/64", "LOG_LEVEL", "debug", "PPROF", "true",
 	))
 	s, warnings, err := load()
 	if err != nil || len(warnings) > 0 {
@@ -99,7 +100,7 @@ func TestSettingsAreRead(t *testing.T) {
 	if !slices.Equal(s.WebhookAllowCIDRs, want) {
 		t.Errorf("ranges %v", s.WebhookAllowCIDRs)
 	}
-	if s.Gateway || s.TailMode != "sse" || s.TailCheck != 1500*time.Millisecond || s.LogLevel != zapcore.DebugLevel {
+	if s.Gateway || s.TailMode != "sse" || s.TailCheck != 1500*time.Millisecond || s.LogLevel != zapcore.DebugLevel || !s.Pprof {
 		t.Errorf("settings %+v", s)
 	}
 	t.Run("a token of the older key is still accepted", func(t *testing.T) {
@@ -208,6 +209,7 @@ func TestAWrongSettingIsOneLineThatNamesItItsValueAndWhatWasExpected(t *testing.
 		{"MAX_STREAMS_PER_CONSUMER", "0", "from 1"},
 		{"MAX_CONNECTIONS", "0", "from 1"},
 		{"LOG_LEVEL", "loud", "debug, info, warn or error"},
+		{"PPROF", "on", "true or false"},
 	} {
 		t.Run(c.setting+"="+c.value, func(t *testing.T) {
 			environ(t, enough(c.setting, c.value))
