@@ -52,6 +52,8 @@ type part struct {
 	tail fsm.Offset
 	// noted is the tail that the store had noted when it was last told one.
 	noted fsm.Offset
+	// telling is the call under way that tells it one, or nil.
+	telling *tellingTail
 	// busy is true if the last observation said that further events would wake nobody.
 	busy bool
 }
@@ -396,11 +398,12 @@ func (w *watch) note(ctx context.Context, info fsm.StreamInfo) (fsm.StreamInfo, 
 
 // noteAhead tells the store a position that a live request showed, where it lies beyond what the store was told.
 func (w *watch) noteAhead(ctx context.Context, offset fsm.Offset) error {
-	for partition, told := range w.partitions() {
-		if !offset.After(told) {
-			continue
-		}
-		if _, err := w.observe(ctx, partition, offset); err != nil {
+	for partition := range w.partitions() {
+		err := w.tell(ctx, partition, offset, func() error {
+			_, err := w.observe(ctx, partition, offset)
+			return err
+		})
+		if err != nil {
 			return err
 		}
 	}

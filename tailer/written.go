@@ -91,24 +91,24 @@ func (t *Tailer) observeWritten(ctx context.Context, path string, wr write, l li
 	if !watched && len(l.subs) > 0 {
 		partitions[home] = ""
 	}
-	for partition, told := range partitions {
-		if !tail.After(told) {
-			continue
-		}
-		s, told := w.stamp(partition), telling(path, tail)
-		obs, err := t.store.Observe(ctx, partition, path, tail)
-		t.settleSeen(told, obs.Outcome, wr.sighting())
-		if err != nil {
-			return err
-		}
-		w.seen(partition, s, tail, obs)
-		switch {
-		case partition != home:
-		case !obs.Watched:
-			err = t.wroteUnwatched(ctx, path, tail)
-		case !watched && t.store.Ownership().Owns(home):
-			t.watches.watch(home, path)
-		}
+	for partition := range partitions {
+		err := w.tellOnce(partition, tail, func() error {
+			s, told := w.stamp(partition), telling(path, tail)
+			obs, err := t.store.Observe(ctx, partition, path, tail)
+			t.settleSeen(told, obs.Outcome, wr.sighting())
+			if err != nil {
+				return err
+			}
+			w.seen(partition, s, tail, obs)
+			switch {
+			case partition != home:
+			case !obs.Watched:
+				return t.wroteUnwatched(ctx, path, tail)
+			case !watched && t.store.Ownership().Owns(home):
+				t.watches.watch(home, path)
+			}
+			return nil
+		})
 		if err != nil {
 			return err
 		}

@@ -1,0 +1,49 @@
+package tailer
+
+import (
+	"sync/atomic"
+	"testing"
+)
+
+func TestAnEventThatTheGatewayAndALiveRequestSeeIsToldOnce(t *testing.T) {
+	r := newRig(t, func(c *Config) { c.Check = c.Silence }).start()
+	r.idle("/a")
+	var calls atomic.Int32
+	release := make(chan struct{})
+	r.store.setBefore(func(method string) {
+		if method == "Observe" {
+			calls.Add(1)
+			<-release
+		}
+	})
+	r.post("/a", "1")
+	r.until("both have seen it", func() bool { return r.up.waiters("/a") == 0 && calls.Load() > 0 })
+	close(release)
+	r.wake("/a", 2)
+	r.watchedLive("/a")
+	if n := calls.Load(); n != 1 {
+		t.Errorf("the store was told %d times", n)
+	}
+}
+
+func TestAnEventThatTheGatewayCouldNotTellIsToldByTheLoop(t *testing.T) {
+	r := newRig(t, func(c *Config) { c.Check = c.Silence }).start()
+	r.idle("/a")
+	w := r.watches.find("/a")
+	home := r.store.PartitionOf("/a")
+	tail := r.up.change("/a", func(s *stream) { s.events = append(s.events, "0") }) // the loop is at its call, or has made it
+	r.done(r.wake("/a", 2))
+	r.watchedLive("/a")
+	// The gateway's call is under way when the live request shows the next event, and fails after that.
+	end, _ := w.beginTelling(home, offsetOf(2))
+	if end == nil {
+		t.Fatalf("nothing to tell beyond %s", tail)
+	}
+	r.up.append("/a", "1")
+	r.until("the live request is answered", func() bool { return r.up.waiters("/a") == 0 })
+	if n := len(r.woken("/a")); n != 2 {
+		t.Fatalf("%d wakes before the call was over", n)
+	}
+	end()
+	r.wake("/a", 3)
+}
