@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/go-retryablehttp"
@@ -66,8 +65,8 @@ type client struct {
 	reads       *http.Client
 	flights     singleflight.Group
 	metrics     *metrics
-	// http2 is true while upstream answers by HTTP/2: then live requests share connections.
-	http2 atomic.Bool
+	// asked is what HEADs go by.
+	asked *transport
 }
 
 func newClient(cfg Config) *client {
@@ -78,7 +77,8 @@ func newClient(cfg Config) *client {
 	c.root.RawQuery, c.root.Fragment, c.root.RawFragment = "", "", ""
 	c.reads = &http.Client{Transport: newTransport(cfg), CheckRedirect: noRedirects}
 	c.heads = retryablehttp.NewClient()
-	c.heads.HTTPClient = &http.Client{Transport: newTransport(cfg), CheckRedirect: noRedirects}
+	c.asked = &transport{shared: newTransport(cfg), lines: lines{tls: cfg.TLS}}
+	c.heads.HTTPClient = &http.Client{Transport: c.asked, CheckRedirect: noRedirects}
 	c.heads.Logger = nil
 	c.heads.RetryMax = 3
 	c.heads.RetryWaitMin, c.heads.RetryWaitMax = 50*time.Millisecond, 100*time.Millisecond
@@ -184,9 +184,6 @@ func (c *client) head(ctx context.Context, path string) (info fsm.StreamInfo, er
 	}
 	defer res.Body.Close()
 	status = res.StatusCode
-	if now := res.ProtoMajor == 2; c.http2.Load() != now {
-		c.http2.Store(now)
-	}
 	switch {
 	case res.StatusCode == http.StatusNotFound || res.StatusCode == http.StatusGone:
 		return fsm.StreamInfo{}, nil
@@ -219,11 +216,10 @@ type event struct {
 
 // poll makes one long-poll, calls take with what the answer's headers say, then lets the body go.
 func (c *client) poll(ctx context.Context, l *line, path string, from fsm.Offset, cursor string, take func(event) error) error {
-	res, cancel, err := c.get(ctx, l, kindTail, path, from, "long-poll", cursor)
+	res, err := c.get(ctx, l, kindTail, path, from, "long-poll", cursor)
 	if err != nil {
 		return err
 	}
-	defer cancel()
 	defer res.Body.Close()
 	e, err := headerEvent(res.Header)
 	if err != nil {
@@ -232,7 +228,7 @@ func (c *client) poll(ctx context.Context, l *line, path string, from fsm.Offset
 	if err := take(e); err != nil || res.ContentLength > drainLimit {
 		return err
 	}
-	stop := time.AfterFunc(drainTime, cancel)
+	stop := time.AfterFunc(drainTime, res.abort)
 	defer stop.Stop()
 	// The data is of no use here. A body that does not end in time or size costs its connection and nothing else.
 	_, _ = io.CopyN(io.Discard, res.Body, drainLimit+1)
@@ -243,11 +239,10 @@ func (c *client) poll(ctx context.Context, l *line, path string, from fsm.Offset
 func (c *client) readOn(ctx context.Context, path string, from fsm.Offset) (fsm.Offset, error) {
 	ctx, done := context.WithTimeout(ctx, c.headTimeout)
 	defer done()
-	res, cancel, err := c.get(ctx, nil, kindRead, path, from, "", "")
+	res, err := c.get(ctx, nil, kindRead, path, from, "", "")
 	if err != nil {
 		return "", err
 	}
-	defer cancel()
 	defer res.Body.Close()
 	next, err := headerOffset(res.Header)
 	if err == nil && next == "" {
@@ -256,12 +251,18 @@ func (c *client) readOn(ctx context.Context, path string, from fsm.Offset) (fsm.
 	return next, err
 }
 
+// reply is an answer to a read.
+type reply struct {
+	*http.Response
+	// abort ends the reading of its body.
+	abort func()
+}
+
 // get sends a read. live is "long-poll", "sse" or empty for a catch-up read. It goes by the line, if that is not nil and upstream does not
-// speak HTTP/2. The caller closes the body and calls the returned cancel after that. The error is errGone, a statusError, or what
-// the connection died of.
+// speak HTTP/2. The caller closes the body. The error is errGone, a statusError, or what the connection died of.
 func (c *client) get(
 	ctx context.Context, l *line, k kind, path string, from fsm.Offset, live, cursor string,
-) (*http.Response, context.CancelFunc, error) {
+) (reply, error) {
 	query := "offset=" + url.QueryEscape(from.Value())
 	if live != "" {
 		query += "&live=" + live
@@ -269,35 +270,67 @@ func (c *client) get(
 	if cursor != "" {
 		query += "&cursor=" + url.QueryEscape(cursor)
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	req, err := c.request(ctx, http.MethodGet, path, query)
-	if err != nil {
-		cancel()
-		return nil, nil, err
+	began := time.Now()
+	var res reply
+	var err error
+	if l != nil && !c.asked.http2() {
+		res, err = c.getByLine(ctx, l, path, query)
+	} else {
+		res, err = c.getShared(ctx, path, query)
 	}
-	began, do := time.Now(), c.reads.Do
-	if l != nil && !c.http2.Load() {
-		do = l.do
-	}
-	res, err := do(req)
 	if err != nil {
-		cancel()
 		c.metrics.ended(k, began, 0, err)
-		return nil, nil, fmt.Errorf("GET: %w", withoutURL(err))
+		return reply{}, fmt.Errorf("GET: %w", withoutURL(err))
 	}
 	_, invalid := headerOffset(res.Header)
 	c.metrics.ended(k, began, res.StatusCode, invalid)
 	switch {
 	case res.StatusCode == http.StatusOK || res.StatusCode == http.StatusNoContent:
-		return res, cancel, nil
+		return res, nil
 	case res.StatusCode == http.StatusNotFound || res.StatusCode == http.StatusGone:
 		err = fmt.Errorf("GET: %w", errGone)
 	default:
 		err = fmt.Errorf("GET: %w", statusError{res.StatusCode})
 	}
-	cancel()
-	res.Body.Close()
-	return nil, nil, err
+
+	_ = res.Body.Close()
+	return reply{}, err
+}
+
+func (c *client) getByLine(ctx context.Context, l *line, path, query string) (reply, error) {
+	res, err := l.do(ctx, http.MethodGet, func() (*http.Request, error) { return c.request(ctx, http.MethodGet, path, query) }) //nolint:bodyclose // the caller does
+	if err != nil {
+		return reply{}, err
+	}
+	return reply{res, res.Body.(*lineBody).abort}, nil
+}
+
+// getShared is for connections that others use too.
+func (c *client) getShared(ctx context.Context, path, query string) (reply, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	req, err := c.request(ctx, http.MethodGet, path, query)
+	if err != nil {
+		cancel()
+		return reply{}, err
+	}
+	res, err := c.reads.Do(req) //nolint:bodyclose // the caller does
+	if err != nil {
+		cancel()
+		return reply{}, err
+	}
+	res.Body = &sharedBody{res.Body, cancel}
+	return reply{res, cancel}, nil
+}
+
+// sharedBody is a body whose end is that of its request.
+type sharedBody struct {
+	io.ReadCloser
+	cancel context.CancelFunc
+}
+
+func (b *sharedBody) Close() error {
+	defer b.cancel()
+	return b.ReadCloser.Close()
 }
 
 func headerEvent(h http.Header) (event, error) {

@@ -17,7 +17,9 @@ const downAfter = 3
 // health knows whether the upstream as a whole is down. While it is, one probe at a time goes through and everybody else
 // waits; when it is back, those who waited go on spread over a while, so that their return is no storm.
 type health struct {
-	log    *zap.Logger
+	log *zap.Logger
+	// back is called when upstream answers again.
+	back   func()
 	spread time.Duration
 	delay  growing
 
@@ -32,9 +34,9 @@ type health struct {
 	wavers int64
 }
 
-func newHealth(cfg Config) *health {
+func newHealth(cfg Config, back func()) *health {
 	return &health{
-		log: cfg.Logger, spread: cfg.Spread, failing: map[string]struct{}{},
+		log: cfg.Logger, back: back, spread: cfg.Spread, failing: map[string]struct{}{},
 		delay: growing{least: cfg.BackoffMin, most: cfg.Check},
 	}
 }
@@ -108,6 +110,7 @@ func (h *health) report(path string, err error) {
 			h.log.Info("upstream answers again")
 			h.down = false
 			close(h.up)
+			go h.back()
 		}
 		return
 	}

@@ -10,44 +10,48 @@ import (
 	"math"
 	"net"
 	"net/http"
-	"net/url"
 	"sync"
 	"time"
 )
-
-// lineBuffer is the size of a line's buffer in bytes. Tens of thousands of lines wait at a time, for an answer of which only the
-// header is of use.
-const lineBuffer = 1 << 10
 
 // informational is how many answers of 1xx may come before the one that counts.
 const informational = 5
 
 var errHeaders = fmt.Errorf("the header of the answer is longer than %d bytes", headerLimit)
 
-var errIdle = errors.New("the connection was closed because it was idle")
-
 // past is a deadline that ends what is under way.
 var past = time.Unix(1, 0)
 
-// writers are for the requests of all lines.
-var writers = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, lineBuffer) }}
+// writers and readers are for all lines: one that waits for its answer needs neither.
+var (
+	writers = sync.Pool{New: func() any { return bufio.NewWriter(nil) }}
+	readers = sync.Pool{New: func() any { return bufio.NewReader(nil) }}
+)
 
-// line is the connection by which the live requests for one stream go to an upstream that speaks HTTP/1.1, one after the other. It
-// is dialled when it is needed. http.Transport keeps two goroutines for each connection; here whoever asks waits for the answer
-// himself, which is what makes a silent stream cheap. Only one goroutine uses a line at a time.
+// line is a connection to an upstream that speaks HTTP/1.1, for requests without a body, one after the other. It is dialled when it is
+// needed. http.Transport keeps two goroutines and two buffers for each connection; here whoever asks waits for the answer himself,
+// with nothing but the connection, which is what makes a silent stream cheap. Only one goroutine uses a line at a time.
 type line struct {
 	// tls is nil or what its connections are made with, but the name of the server.
 	tls  *tls.Config
 	conn net.Conn
-	in   *bufio.Reader
+	// first is the first byte of an answer, if there is one that was not read yet.
+	first [1]byte
+	begun bool
 	// left is how many bytes of an answer may still come.
 	left int64
 }
 
-// Read is for the line's own buffer.
+// Read is for the buffer that an answer is read by.
 func (l *line) Read(p []byte) (int, error) {
 	if l.left <= 0 {
 		return 0, errHeaders
+	}
+	if l.begun && len(p) > 0 {
+		l.begun = false
+		p[0] = l.first[0]
+		l.left--
+		return 1, nil
 	}
 	n, err := l.conn.Read(p[:min(int64(len(p)), l.left)])
 	l.left -= int64(n)
@@ -61,61 +65,82 @@ func (l *line) hangUp() {
 	}
 }
 
-// do sends a request without a body and returns the answer, whose body must be closed before the next request. The body of an answer
-// that was read to its end leaves the line open. A connection that upstream closed while it was idle is replaced. When the
-// request's context ends so does what is under way.
-func (l *line) do(req *http.Request) (*http.Response, error) {
-	ctx := req.Context()
+// do sends a GET or HEAD, whose context must be ctx, and returns the answer, whose body must be closed before the next request. The body
+// of an answer that was read to its end leaves the line open. A connection that upstream closed while it was idle is replaced. When
+// the context ends so does what is under way. The request is made again for each try, so that nothing of it is kept while its answer
+// is waited for.
+func (l *line) do(ctx context.Context, method string, request func() (*http.Request, error)) (*http.Response, error) {
 	for {
 		idle := l.conn != nil
 		if !idle {
-			if err := l.dial(ctx, req.URL); err != nil {
+			if err := l.dial(ctx, request); err != nil {
 				return nil, orContext(ctx, err)
 			}
 		}
 		conn := l.conn
 		stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(past) })
-		begun, err := l.send(req)
-		var res *http.Response
-		if err == nil {
-			res, err = l.receive(req)
-		}
+		res, err := l.exchange(method, request, stop)
 		if err == nil && idle && res.StatusCode == http.StatusRequestTimeout {
-			begun, err = false, errIdle // some proxies say so of a connection that was idle for too long
+			// Some proxies say so of a connection that was idle for too long.
+			_ = res.Body.Close()
+			l.hangUp()
+			continue
 		}
 		if err == nil {
-			res.Body = &lineBody{Reader: res.Body, l: l, stop: stop, last: res.Close, ended: res.Body == http.NoBody}
-			l.left = math.MaxInt64
 			return res, nil
 		}
 		stop()
 		l.hangUp()
-		if ctx.Err() != nil || !idle || begun {
+		var unanswered noAnswerError
+		if ctx.Err() != nil || !idle || !errors.As(err, &unanswered) {
 			return nil, orContext(ctx, err)
 		}
 	}
 }
 
-// send says whether an answer has begun.
-func (l *line) send(req *http.Request) (begun bool, err error) {
+// noAnswerError is what went wrong before the first byte of an answer had come.
+type noAnswerError struct{ error }
+
+func (e noAnswerError) Unwrap() error { return e.error }
+
+func (l *line) exchange(method string, request func() (*http.Request, error), stop func() bool) (*http.Response, error) {
+	if err := l.send(request); err != nil {
+		return nil, noAnswerError{err}
+	}
+	if _, err := l.conn.Read(l.first[:]); err != nil {
+		return nil, noAnswerError{err}
+	}
+	l.begun, l.left = true, headerLimit
+	in := readers.Get().(*bufio.Reader)
+	in.Reset(l)
+	res, err := receive(in, &http.Request{Method: method})
+	if err != nil {
+		readers.Put(in)
+		return nil, err
+	}
+	l.left = math.MaxInt64
+	res.Body = &lineBody{body: res.Body, l: l, conn: l.conn, in: in, stop: stop, last: res.Close, ended: res.Body == http.NoBody}
+	return res, nil
+}
+
+func (l *line) send(request func() (*http.Request, error)) error {
+	req, err := request()
+	if err != nil {
+		return err
+	}
 	out := writers.Get().(*bufio.Writer)
 	defer writers.Put(out)
 	out.Reset(l.conn)
 	if err := req.Write(out); err != nil {
-		return false, err
+		return err
 	}
-	if err := out.Flush(); err != nil {
-		return false, err
-	}
-	l.left = headerLimit
-	_, err = l.in.Peek(1)
-	return err == nil, err
+	return out.Flush()
 }
 
-// receive reads the header of the answer.
-func (l *line) receive(req *http.Request) (*http.Response, error) {
+// receive reads the header of an answer to such a request.
+func receive(in *bufio.Reader, as *http.Request) (*http.Response, error) {
 	for range informational {
-		res, err := http.ReadResponse(l.in, req)
+		res, err := http.ReadResponse(in, as)
 		if err != nil || res.StatusCode >= 200 {
 			return res, err
 		}
@@ -123,7 +148,12 @@ func (l *line) receive(req *http.Request) (*http.Response, error) {
 	return nil, answerError{"it never comes to its status"}
 }
 
-func (l *line) dial(ctx context.Context, to *url.URL) error {
+func (l *line) dial(ctx context.Context, request func() (*http.Request, error)) error {
+	req, err := request()
+	if err != nil {
+		return err
+	}
+	to := req.URL
 	ctx, cancel := context.WithTimeout(ctx, dialTime)
 	defer cancel()
 	port := to.Port()
@@ -148,10 +178,6 @@ func (l *line) dial(ctx context.Context, to *url.URL) error {
 		conn = secure
 	}
 	l.conn = conn
-	if l.in == nil {
-		l.in = bufio.NewReaderSize(l, lineBuffer)
-	}
-	l.in.Reset(l)
 	return nil
 }
 
@@ -165,23 +191,38 @@ func orContext(ctx context.Context, err error) error {
 
 // lineBody is the body of an answer that came by a line.
 type lineBody struct {
-	io.Reader
+	body io.Reader
 	l    *line
+	conn net.Conn
+	in   *bufio.Reader
 	stop func() bool
+	// after is called when the body was closed, if it is not nil.
+	after func()
 	// last is true if no other request can follow on the connection, ended if the body was read to its end.
 	last, ended bool
 }
 
 func (b *lineBody) Read(p []byte) (int, error) {
-	n, err := b.Reader.Read(p)
+	n, err := b.body.Read(p)
 	b.ended = b.ended || errors.Is(err, io.EOF)
 	return n, err
 }
 
+// abort ends a Read that is under way, and all that follow.
+func (b *lineBody) abort() { _ = b.conn.SetDeadline(past) }
+
 // Close leaves the line ready for the next request, or hung up.
 func (b *lineBody) Close() error {
-	if !b.stop() || b.last || !b.ended || b.l.in.Buffered() > 0 {
+	if b.in == nil {
+		return nil
+	}
+	if !b.stop() || b.last || !b.ended || b.in.Buffered() > 0 {
 		b.l.hangUp()
+	}
+	readers.Put(b.in)
+	b.in = nil
+	if b.after != nil {
+		b.after()
 	}
 	return nil
 }

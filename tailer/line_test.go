@@ -58,11 +58,9 @@ func newScripted(t *testing.T, answer func(connection, request int) (text string
 }
 
 func ask(ctx context.Context, l *line, root string) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, root+"/a?offset=1", nil)
-	if err != nil {
-		return nil, err
-	}
-	return l.do(req)
+	return l.do(ctx, http.MethodGet, func() (*http.Request, error) {
+		return http.NewRequestWithContext(ctx, http.MethodGet, root+"/a?offset=1", nil)
+	})
 }
 
 // readLine asks and reads the whole answer.

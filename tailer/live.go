@@ -15,7 +15,7 @@ type live struct {
 	ctx context.Context
 	// cancel ends the request.
 	cancel context.CancelFunc
-	// looks are the HEADs under way and the timer that begins the next.
+	// looks are the HEAD under way and the timer that begins the next.
 	looks   sync.WaitGroup
 	silence *time.Timer
 
@@ -83,19 +83,57 @@ func (l *live) why() (stopped bool, reason next) {
 func (l *live) heard(e event) {
 	l.silence.Reset(l.w.t.cfg.Silence)
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	if e.offset.After(l.offset) {
+	moved := e.offset.After(l.offset)
+	if moved {
 		l.offset = e.offset
+	}
+	l.mu.Unlock()
+	if moved {
+		l.w.lookSoon()
 	}
 }
 
-// lookLater has the stream looked at after Check.
+// lookLater has the stream looked at after Check, or later the longer it has been silent.
 func (l *live) lookLater() {
+	after := l.w.lookAfter()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.over && !l.stopped {
 		l.looks.Add(1)
-		l.check = time.AfterFunc(jitter(l.w.t.cfg.Check), l.look)
+		l.check = time.AfterFunc(jitter(after), l.look)
+	}
+}
+
+// sooner has the stream looked at after Check at the latest.
+func (l *live) sooner() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.check.Stop() {
+		l.check.Reset(jitter(l.w.t.cfg.Check))
+	}
+}
+
+// calm is how much less often a stream is looked at that has been silent for long.
+const calm = 6
+
+// lookAfter is how long after a look that showed nothing new the next one is due: half of how long the stream has been silent, between
+// Check and calm times that.
+func (w *watch) lookAfter() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.quiet.IsZero() {
+		w.quiet = time.Now()
+	}
+	return min(max(time.Since(w.quiet)/2, w.t.cfg.Check), calm*w.t.cfg.Check)
+}
+
+// lookSoon is: the stream has shown an event, or an answer may have got lost on its way.
+func (w *watch) lookSoon() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.quiet = time.Now()
+	if w.live != nil {
+		w.live.sooner()
 	}
 }
 
@@ -106,6 +144,9 @@ func (l *live) look() {
 	offset, failed := l.offset, l.failed
 	l.failed = failed || isDown(err)
 	l.mu.Unlock()
+	if isDown(err) {
+		l.w.lookSoon()
+	}
 	switch {
 	case err == nil && l.w.elsewhere(info, offset):
 		l.stop(look)

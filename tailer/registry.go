@@ -147,11 +147,10 @@ func (r *registry) move(ctx context.Context, from, to fsm.Offset) error {
 func (r *registry) read(ctx context.Context, offset fsm.Offset, live, cursor string) (fsm.Offset, string, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	res, done, err := r.request(ctx, offset, live, cursor)
-	if err != nil || res == nil {
+	res, err := r.request(ctx, offset, live, cursor)
+	if err != nil || res.Response == nil {
 		return offset, "", err
 	}
-	defer done()
 	defer res.Body.Close()
 	e, err := headerEvent(res.Header)
 	if err != nil || e.offset == "" || e.offset == offset {
@@ -183,44 +182,43 @@ func (r *registry) read(ctx context.Context, offset fsm.Offset, live, cursor str
 	return e.offset, e.cursor, nil
 }
 
-// request returns an answer to a read; none (nil) if a HEAD has shown that the silent request missed something.
-func (r *registry) request(ctx context.Context, offset fsm.Offset, live, cursor string) (*http.Response, context.CancelFunc, error) {
-	type answer struct {
-		res    *http.Response
-		cancel context.CancelFunc
-		err    error
+// request returns an answer to a read; none if a HEAD has shown that the silent request missed something.
+func (r *registry) request(ctx context.Context, offset fsm.Offset, live, cursor string) (reply, error) {
+	type result struct {
+		reply
+		err error
 	}
 	reqCtx, cancel := context.WithCancel(ctx)
-	answers := make(chan answer, 1)
+	results := make(chan result, 1)
 	go func() {
-		res, done, err := r.t.get(reqCtx, nil, kindRegistry, r.t.cfg.Registry, offset, live, cursor) //nolint:bodyclose // whoever receives the answer closes it
-		answers <- answer{res, done, err}
+		res, err := r.t.get(reqCtx, nil, kindRegistry, r.t.cfg.Registry, offset, live, cursor)
+		results <- result{res, err}
 	}()
 	abandon := func() {
 		cancel()
-		if a := <-answers; a.err == nil {
-			a.cancel()
-			a.res.Body.Close()
+		if a := <-results; a.err == nil {
+			_ = a.Body.Close()
 		}
 	}
 	silence := time.NewTimer(r.t.cfg.Silence)
 	defer silence.Stop()
 	for {
 		select {
-		case a := <-answers:
+		case a := <-results:
 			if a.err != nil {
 				cancel()
-				return nil, nil, a.err
+				return reply{}, a.err
 			}
-			return a.res, func() { a.cancel(); cancel() }, nil
+			a.Body = &sharedBody{a.Body, cancel}
+			return a.reply, nil
 		case <-silence.C:
 			abandon()
-			return nil, nil, nil
+			return reply{}, nil
 		case <-time.After(jitter(r.t.cfg.Check)):
 			info, err := r.t.look(ctx, r.t.cfg.Registry)
 			if err == nil && (!info.Exists || info.Tail != offset) && live != "" {
 				abandon()
-				return nil, nil, nil
+				return reply{}, nil
 			}
 		}
 	}

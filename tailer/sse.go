@@ -23,11 +23,10 @@ const (
 // sse reads a stream by SSE and calls take with what each control event says. The data between them is let go. It returns
 // nil when the server ends the answer in good order.
 func (c *client) sse(ctx context.Context, l *line, path string, from fsm.Offset, cursor string, take func(event) error) error {
-	res, cancel, err := c.get(ctx, l, kindTail, path, from, "sse", cursor)
+	res, err := c.get(ctx, l, kindTail, path, from, "sse", cursor)
 	if err != nil {
 		return err
 	}
-	defer cancel()
 	defer res.Body.Close()
 	if kind, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type")); kind != "text/event-stream" {
 		return fmt.Errorf("GET: %w", answerError{"its content type is not text/event-stream"})

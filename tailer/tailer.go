@@ -185,7 +185,7 @@ func New(cfg Config) (*Tailer, error) {
 		return nil, err
 	}
 	t := &Tailer{
-		client: newClient(cfg), cfg: cfg, log: cfg.Logger, store: cfg.Store, health: newHealth(cfg),
+		client: newClient(cfg), cfg: cfg, log: cfg.Logger, store: cfg.Store,
 		traces: newTracing(cfg.Tracer, cfg.WakeEnded),
 		slots:  newSlots(cfg.MaxLive), sweep: newRate(cfg.SweepRate), room: newRoom(),
 	}
@@ -203,6 +203,7 @@ func New(cfg Config) (*Tailer, error) {
 		return nil, fmt.Errorf("tailer: %w", err)
 	}
 	t.watches, t.writes, t.awaited = newWatches(t), newWrites(t), newAwaited(t)
+	t.health = newHealth(cfg, t.watches.lookSoon)
 	t.backfills, t.registry, t.confirms = newBackfills(t), &registry{t: t}, &confirms{t: t}
 	t.show(cfg.Metrics)
 	return t, nil

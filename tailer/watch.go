@@ -23,6 +23,8 @@ type watch struct {
 	mu sync.Mutex
 	// live is the live request under way, or nil.
 	live *live
+	// quiet is since when the stream is silent.
+	quiet time.Time
 	// displaced is true if the loop's live slot went to another stream.
 	displaced bool
 	// generation counts the calls that wanted the stream watched. An end that was decided on before one of them is void.

@@ -3,6 +3,7 @@ package tailer
 import (
 	"context"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -270,6 +271,16 @@ func (ws *watches) get(path string) (w *watch, runs bool) {
 		return w, true
 	}
 	return ws.closed[path], false
+}
+
+// lookSoon has all streams looked at within Check: upstream was down, and answers to silent requests may have got lost meanwhile.
+func (ws *watches) lookSoon() {
+	ws.mu.Lock()
+	all := slices.Collect(maps.Values(ws.byPath))
+	ws.mu.Unlock()
+	for _, w := range all {
+		w.lookSoon()
+	}
 }
 
 // doubt has a stream looked at now and the store told its tail again, if it has a loop here or had one until it was closed.

@@ -45,7 +45,7 @@ type settings struct {
 	Streams         []string      `envconfig:"REVEILLE_STREAMS" desc:"/path,… of streams that exist or will"`
 	RegistryStream  string        `envconfig:"REVEILLE_REGISTRY_STREAM" desc:"path of the stream server's registry stream, e.g. /__registry__"`
 	TailMode        string        `envconfig:"REVEILLE_TAIL_MODE" default:"long-poll" desc:"how streams are watched: long-poll or sse"`
-	TailCheck       time.Duration `envconfig:"REVEILLE_TAIL_CHECK" default:"5s" desc:"how long a stream may be silent before it is looked at with HEAD"`
+	TailCheck       time.Duration `envconfig:"REVEILLE_TAIL_CHECK" default:"5s" desc:"how long a stream may be silent before it is looked at with HEAD; one that stays silent is looked at less often, at the latest after six times that"`
 	TailMaxLive     int           `envconfig:"REVEILLE_TAIL_MAX_LIVE" default:"10000" desc:"most streams with an open request; the longest silent ones beyond are looked at with HEAD"`
 	TailSweepRate   int           `envconfig:"REVEILLE_TAIL_SWEEP_RATE" default:"500" desc:"most HEAD requests in a second for the streams beyond"`
 	StreamGoneGrace time.Duration `envconfig:"REVEILLE_STREAM_GONE_GRACE" default:"30s" desc:"how long a stream must answer 404 before its consumers are removed"`
