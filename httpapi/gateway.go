@@ -48,9 +48,14 @@ func newGateway(cfg Config, m *metrics) *gateway {
 		root: cfg.UpstreamURL, registry: strings.TrimSuffix(cfg.RegistryPath, "/"),
 		streams: cfg.Streams, upstream: cfg.Upstream, log: cfg.Logger, metrics: m,
 	}
+	var protocols http.Protocols
+	protocols.SetHTTP1(!cfg.UpstreamH2C)
+	protocols.SetHTTP2(true)
+	protocols.SetUnencryptedHTTP2(cfg.UpstreamH2C)
 	dialer := &net.Dialer{Timeout: upstreamDialTimeout, KeepAlive: 30 * time.Second}
 	g.transport = &http.Transport{
 		Proxy:                 nil, // upstream is a setting; variables of the environment do not lead elsewhere
+		Protocols:             &protocols,
 		DialContext:           dialer.DialContext,
 		DisableCompression:    true,
 		MaxIdleConnsPerHost:   upstreamIdleConns,

@@ -70,6 +70,8 @@ type Config struct {
 	// UpstreamURL is the stream root: the gateway's path "/a" is "{root}/a" there. Its user, query and fragment are not
 	// used. Required with Gateway.
 	UpstreamURL *url.URL
+	// UpstreamH2C says that upstream speaks HTTP/2 without TLS.
+	UpstreamH2C bool
 	// RegistryPath is the canonical path of the registry stream. Writes to it and below it are not writes of a stream
 	// that a subscription could be for. May be empty.
 	RegistryPath string

@@ -138,7 +138,7 @@ func assemble(
 		return nil, err
 	}
 	p.tailer, err = tailer.New(tailer.Config{
-		UpstreamURL: s.upstream, Headers: http.Header(s.UpstreamHeaders), Store: p.store, Deliverer: p.dispatcher,
+		UpstreamURL: s.upstream, H2C: s.UpstreamH2C, Headers: http.Header(s.UpstreamHeaders), Store: p.store, Deliverer: p.dispatcher,
 		Logger: log.Named("tailer"), Mode: s.TailMode, Check: s.TailCheck, MaxLive: s.TailMaxLive, SweepRate: s.TailSweepRate,
 		GoneGrace: s.StreamGoneGrace, Registry: s.RegistryStream, Names: s.Streams, Metrics: metrics,
 		Tracer: tracer, WakeEnded: wakeEnded,
@@ -149,7 +149,7 @@ func assemble(
 	streams.t.Store(p.tailer)
 	p.api, err = httpapi.New(httpapi.Config{
 		Store: p.store, Upstream: p.tailer, Streams: p.tailer, Deliverer: p.dispatcher, Targets: p.dispatcher, Tokens: s.tokens,
-		UpstreamURL: s.upstream, Gateway: s.Gateway, RegistryPath: s.RegistryStream,
+		UpstreamURL: s.upstream, UpstreamH2C: s.UpstreamH2C, Gateway: s.Gateway, RegistryPath: s.RegistryStream,
 		Metrics: metrics, MetricsPage: scrapes(metrics, log.Named("metrics")),
 		MaxStreamsPerConsumer: s.MaxStreamsPerConsumer, MaxConnections: s.MaxConnections, Logger: log.Named("api"), Version: programVersion(), Ready: p.ready,
 		LogLevel: level, Pprof: s.Pprof, Tracer: tracer, WakeEnded: wakeEnded,

@@ -32,6 +32,7 @@ const prefix = "REVEILLE"
 // the name in the tag even if it is to put a prefix before it, and REDIS_URL or STREAMS may be somebody else's. The desc tags are what --help prints.
 type settings struct {
 	UpstreamURL     string        `envconfig:"REVEILLE_UPSTREAM_URL" desc:"required; root of the stream server: the stream /a is {root}/a"`
+	UpstreamH2C     bool          `envconfig:"REVEILLE_UPSTREAM_H2C" default:"false" desc:"speak HTTP/2 with an http: stream server; one of https: is asked by itself"`
 	UpstreamHeaders headers       `envconfig:"REVEILLE_UPSTREAM_HEADERS" secret:"true" desc:"Name=value,… sent with Reveille's own requests to the stream server"`
 	UpstreamName    string        `envconfig:"REVEILLE_UPSTREAM_NAME" desc:"what the database takes the stream server for, if replicas reach it by several URLs or its URL has changed; its URL by default"`
 	RedisURL        string        `envconfig:"REVEILLE_REDIS_URL" secret:"true" desc:"required; redis://…, redis+cluster://h1,h2, redis+sentinel://h1,h2/name (rediss for TLS), or embedded: in this process and forgotten with it, for trying out"`
@@ -188,6 +189,9 @@ func (s *settings) check() (err error) {
 	}
 	if s.upstream, err = origin(s.UpstreamURL); err != nil {
 		return wrong("UPSTREAM_URL", redact(s.UpstreamURL), err.Error())
+	}
+	if s.UpstreamH2C && s.upstream.Scheme != "http" {
+		return wrong("UPSTREAM_H2C", "true", "false: REVEILLE_UPSTREAM_URL is an https: URL, by which the stream server says itself whether it speaks HTTP/2")
 	}
 	if s.UpstreamName == "" {
 		s.UpstreamName = identity(s.upstream)

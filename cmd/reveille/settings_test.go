@@ -188,6 +188,7 @@ func TestAWrongSettingIsOneLineThatNamesItItsValueAndWhatWasExpected(t *testing.
 		{"STREAMS", "a", "begin with \"/\""},
 		{"REGISTRY_STREAM", "__registry__", "begins with \"/\""},
 		{"TAIL_MODE", "websocket", "long-poll or sse"},
+		{"UPSTREAM_H2C", "h2c", "true or false"},
 		{"TAIL_CHECK", "5", "a duration such as 30s"},
 		{"TAIL_CHECK", "0s", "at least"},
 		{"TAIL_CHECK", "-5s", "at least"},

@@ -8,6 +8,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,8 +17,8 @@ import (
 
 // seen is a request that reached a proxy.
 type seen struct {
-	method, path, query string
-	at                  time.Time
+	method, path, query, protocol string
+	at                            time.Time
 }
 
 // fault deals with a request in place of the stream server, which forward passes it on to.
@@ -58,10 +59,20 @@ type proxy struct {
 	// live is how many live requests are open, by path; open is their sum, most the highest that it was.
 	live       map[string]int
 	open, most int
+	// h2c has it speak HTTP/2 alone; connections counts those that were ever made to it.
+	h2c         bool
+	connections atomic.Int64
 }
 
 // newProxy starts a proxy for a stream root.
 func newProxy(t *testing.T, root string) *proxy {
+	t.Helper()
+	p := unstartedProxy(t, root)
+	p.listen()
+	return p
+}
+
+func unstartedProxy(t *testing.T, root string) *proxy {
 	t.Helper()
 	target, err := url.Parse(root)
 	if err != nil {
@@ -79,7 +90,6 @@ func newProxy(t *testing.T, root string) *proxy {
 		},
 	}
 	p.URL = "http://" + p.addr + path
-	p.listen()
 	t.Cleanup(func() {
 		p.refuse()
 		p.forward.Transport.(*http.Transport).CloseIdleConnections()
@@ -95,7 +105,13 @@ func (p *proxy) listen() {
 		ln, err = net.Listen("tcp", p.addr)
 		return err
 	})
-	server := &http.Server{Handler: p}
+	server := &http.Server{Handler: p, Protocols: new(http.Protocols), ConnState: func(_ net.Conn, s http.ConnState) {
+		if s == http.StateNew {
+			p.connections.Add(1)
+		}
+	}}
+	server.Protocols.SetHTTP1(!p.h2c)
+	server.Protocols.SetUnencryptedHTTP2(p.h2c)
 	p.mu.Lock()
 	p.server = server
 	p.mu.Unlock()
@@ -129,7 +145,7 @@ func (p *proxy) breakDown(f fault) {
 func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	live := r.URL.Query().Has("live")
 	p.mu.Lock()
-	p.log = append(p.log, seen{method: r.Method, path: r.URL.EscapedPath(), query: r.URL.RawQuery, at: time.Now()})
+	p.log = append(p.log, seen{method: r.Method, path: r.URL.EscapedPath(), query: r.URL.RawQuery, protocol: r.Proto, at: time.Now()})
 	if live {
 		p.live[r.URL.EscapedPath()]++
 		p.open++

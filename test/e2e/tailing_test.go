@@ -340,3 +340,43 @@ func TestTailingAStreamThatIsDeletedBehindItsBack(t *testing.T) {
 		})
 	}
 }
+
+func TestAStreamServerOfHTTP2TakesFewConnectionsForManyStreams(t *testing.T) {
+	t.Parallel()
+	for mode := range tailModes {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			var p *proxy
+			e := start(t, options{
+				upstream: func(url string) string {
+					p = unstartedProxy(t, url)
+					p.h2c = true
+					p.listen()
+					return p.URL
+				},
+				settings: map[string]string{"REVEILLE_UPSTREAM_H2C": "true", "REVEILLE_TAIL_MODE": mode, "REVEILLE_TAIL_CHECK": "10m"},
+			})
+			const streams = 30
+			root := "/" + name(t)
+			f := e.follow(root + "/*")
+			tails := map[string]string{}
+			for i := range streams {
+				path := fmt.Sprintf("%s/%d", root, i)
+				tails[path] = e.gateway.Create(path)
+			}
+			for path, tail := range tails {
+				f.idle(path, tail)
+				p.liveAt(path)
+			}
+			for path, tail := range tails {
+				f.wakesOnAppend(path, tail)
+			}
+			if n := p.connections.Load(); n > streams/3 {
+				t.Errorf("%d connections for %d streams", n, streams)
+			}
+			if n := p.count(func(r seen) bool { return r.protocol != "HTTP/2.0" }); n > 0 {
+				t.Errorf("%d requests by another protocol", n)
+			}
+		})
+	}
+}

@@ -47,7 +47,7 @@
   value: ":{{ .Values.ports.operator }}"
 {{- range $name, $value := .Values.settings }}
 {{- if not (kindIs "invalid" $value) }}
-- name: REVEILLE_{{ snakecase $name | upper }}
+- name: REVEILLE_{{ regexReplaceAll "[A-Z]" $name "_$0" | upper }}
   {{- if kindIs "slice" $value }}
   value: {{ join "," $value | quote }}
   {{- else if kindIs "float64" $value }}
