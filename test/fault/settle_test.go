@@ -36,7 +36,8 @@ func (w *world) settle(within time.Duration) verdict {
 }
 
 // hidesEvents says whether everything that time has not mended is about streams that the stream server itself says end before what can be
-// read of them, as the reference server does after an append that was cut off. Nobody is told of such an event before the next one.
+// read of them, as the reference server does after an append that it refused though it was written: with a data directory it keeps a
+// hundred files open, and fails appends to streams beyond. Nobody is told of such an event before the next one.
 func (w *world) hidesEvents(v verdict) bool {
 	hidden := map[string]bool{}
 	heads := w.heads()
