@@ -99,31 +99,37 @@ func (h *health) isDown() bool {
 	return h.down
 }
 
-// report notes how a request for a stream went.
+// report takes in how a request for a stream went.
 func (h *health) report(path string, err error) {
+	if h.note(path, err) {
+		h.back()
+	}
+}
+
+// note says whether upstream answers again.
+func (h *health) note(path string, err error) (back bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !isDown(err) {
 		clear(h.failing)
 		h.refused = 0
-		if h.down {
+		if back = h.down; back {
 			h.log.Info("upstream answers again")
 			h.down = false
 			close(h.up)
-			go h.back()
 		}
-		return
+		return back
 	}
 	if h.down {
 		h.pause = h.delay.next()
-		return
+		return false
 	}
 	h.failing[path] = struct{}{}
 	if unconnected(err) {
 		h.refused++
 	}
 	if max(len(h.failing), h.refused) < downAfter {
-		return
+		return false
 	}
 	h.log.Warn("upstream is down: one probe at a time asks for it", zap.Error(err))
 	clear(h.failing)
@@ -133,4 +139,5 @@ func (h *health) report(path string, err error) {
 	h.turn <- struct{}{}
 	h.delay.reset()
 	h.pause = h.delay.next()
+	return false
 }
