@@ -112,6 +112,11 @@ func parseRetryAfter(v string, now time.Time) time.Duration {
 	return min(max(at.Sub(now), 0), fsm.MaxRetryAfter)
 }
 
+// outOfFiles says whether a name was not looked up for want of files. The resolver keeps nothing of its error but the text.
+func outOfFiles(err *net.DNSError) bool {
+	return strings.HasSuffix(err.Err, syscall.EMFILE.Error()) || strings.HasSuffix(err.Err, syscall.ENFILE.Error())
+}
+
 // reasonOf names the kind of a network error without its text.
 func reasonOf(err error) string {
 	var (
@@ -123,6 +128,8 @@ func reasonOf(err error) string {
 		timeout net.Error
 	)
 	switch {
+	case errors.As(err, &dns) && outOfFiles(dns):
+		return syscall.EMFILE.Error()
 	case errors.Is(err, errProhibited):
 		return "the host leads to a prohibited address"
 	case errors.Is(err, errTarget):

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -84,6 +85,12 @@ func TestAnswersWithoutStatus(t *testing.T) {
 		{"a refused connection failed", &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, "connection refused"},
 		{"a cut connection failed", io.EOF, "the connection was closed without an answer"},
 		{"a name that does not resolve failed", &net.DNSError{Err: "no such host", Name: "x.invalid"}, "the host name does not resolve"},
+		{"no file for a connection failed", &net.OpError{Op: "dial", Err: os.NewSyscallError("socket", syscall.EMFILE)}, "too many open files"},
+		{
+			"no file to look a name up failed",
+			&net.DNSError{Err: (&net.OpError{Op: "dial", Net: "udp", Err: os.NewSyscallError("socket", syscall.EMFILE)}).Error(), Name: "x.test"},
+			"too many open files",
+		},
 		{"a prohibited address failed", &net.OpError{Op: "dial", Err: errProhibited}, "the host leads to a prohibited address"},
 		{"what the endpoint sent is not repeated", fmt.Errorf("malformed HTTP response %q", "eyJ.token"), "the request failed"},
 	} {

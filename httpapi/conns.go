@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"syscall"
 	"time"
 
 	"go.uber.org/zap"
@@ -16,6 +17,8 @@ const (
 	// writeTimeout is how long a client may take for writeChunk bytes of an answer, however long the whole takes.
 	writeTimeout = time.Minute
 	writeChunk   = 64 << 10
+	// acceptTries is how often a connection is accepted at once for which there is no file.
+	acceptTries = 8
 )
 
 // conns are the connections of the API port. Each costs memory and a file, so there are no more than max: one beyond takes
@@ -56,13 +59,18 @@ func (s *Service) Listen(ln net.Listener) net.Listener {
 	return &listener{ln, &conns{max: s.cfg.MaxConnections, writeTimeout: writeTimeout, log: s.log}}
 }
 
-// Accept takes a connection, and closes another if there are too many.
+// Accept takes a connection, and closes another if there are too many, or if the process has no file left for it. That one may be
+// taken by somebody else in the process, so it tries a few times; what remains is for the server to wait and try again.
 func (l *listener) Accept() (net.Conn, error) {
-	c, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
+	for tries := 1; ; tries++ {
+		c, err := l.Listener.Accept()
+		switch {
+		case err == nil:
+			return l.conns.add(c), nil
+		case !errors.Is(err, syscall.EMFILE) && !errors.Is(err, syscall.ENFILE), tries == acceptTries, !l.conns.makeRoom(err):
+			return nil, err
+		}
 	}
-	return l.conns.add(c), nil
 }
 
 func (cs *conns) add(nc net.Conn) *conn {
@@ -78,10 +86,7 @@ func (cs *conns) add(nc net.Conn) *conn {
 		victim.leave()
 	}
 	c.enter(&cs.waiting)
-	say := victim != nil && time.Since(cs.crowded) > time.Minute
-	if say {
-		cs.crowded = time.Now()
-	}
+	say := victim != nil && cs.mayComplain()
 	cs.mu.Unlock()
 	if victim != nil {
 		_ = victim.Conn.Close()
@@ -90,6 +95,34 @@ func (cs *conns) add(nc net.Conn) *conn {
 		cs.log.Warn("too many connections; those that have waited longest for a request are closed", zap.Int("limit", cs.max))
 	}
 	return c
+}
+
+// makeRoom closes the connection that has waited longest for a request, if one waits, and returns when its file is closed.
+func (cs *conns) makeRoom(because error) bool {
+	cs.mu.Lock()
+	first := cs.waiting.Front()
+	if first == nil {
+		cs.mu.Unlock()
+		return false
+	}
+	victim := first.Value.(*conn)
+	victim.leave()
+	say := cs.mayComplain()
+	cs.mu.Unlock()
+	_ = victim.Conn.Close()
+	if say {
+		cs.log.Warn("no file is left for a connection; those that have waited longest for a request are closed", zap.Error(because))
+	}
+	return true
+}
+
+// mayComplain says whether the log was not told of something like this for a while. mu is held.
+func (cs *conns) mayComplain() bool {
+	if time.Since(cs.crowded) <= time.Minute {
+		return false
+	}
+	cs.crowded = time.Now()
+	return true
 }
 
 // enter puts the connection at the end of a list. all.mu is held.

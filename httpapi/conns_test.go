@@ -10,6 +10,8 @@ import (
 	"net/http/httptest"
 	"os"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -149,4 +151,54 @@ func (cs *conns) count() int {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	return cs.waiting.Len() + cs.working.Len()
+}
+
+// short has no file for the next connections.
+type short struct {
+	net.Listener
+	missing atomic.Int32
+}
+
+func (s *short) Accept() (net.Conn, error) {
+	if s.missing.Add(-1) >= 0 {
+		return nil, &net.OpError{Op: "accept", Net: "tcp", Err: os.NewSyscallError("accept4", syscall.EMFILE)}
+	}
+	return s.Listener.Accept()
+}
+
+func TestAConnectionThatThereIsNoFileForTakesThePlaceOfOneThatWaits(t *testing.T) {
+	h := newHarness(t, nil)
+	inner, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = inner.Close() }()
+	without := &short{Listener: inner}
+	ln := h.svc.Listen(without)
+	waiting := make([]net.Conn, 3)
+	for i := range waiting {
+		waiting[i] = dial(t, "http://"+inner.Addr().String(), slowRequest)
+		if _, err := ln.Accept(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	without.missing.Store(2)
+	dial(t, "http://"+inner.Addr().String(), slowRequest)
+	newest, err := ln.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	isClosed(t, waiting[0])
+	isClosed(t, waiting[1])
+	isOpen(t, waiting[2])
+	if n := h.logs.FilterMessageSnippet("no file is left").Len(); n != 1 {
+		t.Errorf("logged %d times", n)
+	}
+
+	arrived(keepConn(t.Context(), newest)) // has a request, and does not give way
+	without.missing.Store(2)
+	if _, err := ln.Accept(); !errors.Is(err, syscall.EMFILE) {
+		t.Errorf("%v, want the error when nobody waits", err)
+	}
+	isClosed(t, waiting[2])
 }

@@ -66,6 +66,7 @@ func serve(ctx context.Context, s settings, warnings []string) error {
 	for _, w := range warnings {
 		log.Warn(w)
 	}
+	warnOfFiles(s, log)
 	traces, err := newTracing(ctx, s.otel, replicaID(s.ListenAddr), log.Named("traces"))
 	if err != nil {
 		return err

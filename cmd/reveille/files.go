@@ -1,0 +1,28 @@
+package main
+
+import "go.uber.org/zap"
+
+// otherFiles is a generous guess at what a replica has open besides what settings bound: connections to Redis and to the operator
+// port, HEAD requests, name look-ups.
+const otherFiles = 1000
+
+// filesNeeded is how many files a replica can come to have open at a time. A connection is one.
+func filesNeeded(s settings) uint64 {
+	// Webhook connections that are idle are kept, as many as may be in use. A stream server that speaks HTTP/2 needs fewer for the
+	// live requests; that is not known before it has answered.
+	n := s.TailMaxLive + s.MaxConnections + 2*s.MaxInFlight + otherFiles
+	if s.Gateway { // each request through it has a connection to the stream server
+		n += s.MaxConnections
+	}
+	return uint64(n)
+}
+
+// warnOfFiles says so if the process may not open as many files as it may need. Go has raised the soft limit to the hard one already.
+func warnOfFiles(s settings, log *zap.Logger) {
+	limit, known := filesLimit()
+	if need := filesNeeded(s); known && limit < need {
+		log.Warn("fewer files may be open than the settings can ask for, and connections fail when there are no more: raise the hard limit "+
+			"(ulimit -Hn, LimitNOFILE=), or lower REVEILLE_TAIL_MAX_LIVE and REVEILLE_MAX_CONNECTIONS",
+			zap.Uint64("limit", limit), zap.Uint64("may_need", need))
+	}
+}
