@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"context"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -71,6 +72,7 @@ func (d *Dispatcher) placeOne(sub fsm.Subscription, w fsm.Wake) {
 		d.drop()
 		return
 	}
+	it.since = time.Now()
 	d.parkLater(it)
 	d.pump()
 }
@@ -90,11 +92,10 @@ func (d *Dispatcher) pump() {
 		if !ok {
 			return
 		}
-		if it.park != nil {
-			d.toPark.Remove(it.park)
-			it.park = nil
-		}
-		if it.wake == nil {
+		d.parkNoMore(it)
+		if it.wake == nil || time.Since(it.since) > d.cfg.WakingTimeout/2 {
+			// What is at hand is good as long as its deadline has not passed, which a process that was frozen would not notice: then it
+			// may be out once more by now, and only the store knows.
 			d.attempts.Go(func() { d.begin(sl, it.ref, it.seen) })
 			continue
 		}
@@ -153,14 +154,39 @@ func (d *Dispatcher) follow(out fsm.Outcome) {
 	}
 }
 
-// parkLater has the store told that a wake waits. d.mu is held.
+// parkLater has the store told that a wake waits, if it waits for long: in a burst most do not, and go out as they are, without a word
+// to the store about their waiting. Until then the deadline that they were handed out with stands, so that they come back should this
+// process die. A retry is not kept for long without asking the store, because an answer to an earlier attempt may end the wake at any
+// time; nor is a wake that is not kept at all. d.mu is held.
 func (d *Dispatcher) parkLater(it *item) {
-	switch {
-	case it.parking:
+	if it.parking {
 		it.again = true
-	case it.park == nil:
-		it.park = d.toPark.PushBack(it)
+		return
+	}
+	urgent := it.wake == nil || it.ref.Attempt > 1
+	if it.park != nil {
+		if !urgent {
+			return
+		}
+		d.parkNoMore(it)
+	}
+	line, at := &d.toPark, it.since.Add(d.cfg.parkAfter)
+	if urgent {
+		line, at = &d.toParkNow, it.since
+	}
+	it.parkAt = at
+	it.park = line.PushBack(it)
+	if urgent || line.Len() == 1 { // otherwise somebody waits for the first one's time already
 		signal(d.parkReady)
+	}
+}
+
+// parkNoMore takes a wake off the lists of those to be parked. d.mu is held.
+func (d *Dispatcher) parkNoMore(it *item) {
+	if it.park != nil {
+		d.toParkNow.Remove(it.park) // nothing happens in the list that it is not in
+		d.toPark.Remove(it.park)
+		it.park = nil
 	}
 }
 
@@ -168,12 +194,17 @@ func (d *Dispatcher) parkLater(it *item) {
 // does not hand it out at its turn, and its deadline brings it back.
 func (d *Dispatcher) runParker(ctx context.Context) {
 	for {
-		it, ref, ok := d.nextToPark()
-		if !ok {
+		it, ref, wait := d.nextToPark()
+		if it == nil {
+			var later <-chan time.Time
+			if wait > 0 {
+				later = time.After(wait)
+			}
 			select {
 			case <-ctx.Done():
 				return
 			case <-d.parkReady:
+			case <-later:
 			}
 			continue
 		}
@@ -188,16 +219,27 @@ func (d *Dispatcher) runParker(ctx context.Context) {
 	}
 }
 
-func (d *Dispatcher) nextToPark() (*item, fsm.WakeRef, bool) {
+// nextToPark returns the item whose turn it is, or how long it is until it is somebody's; 0 if nobody waits.
+func (d *Dispatcher) nextToPark() (it *item, ref fsm.WakeRef, wait time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	e := d.toPark.Front()
+	e := d.toParkNow.Front()
 	if e == nil {
-		return nil, fsm.WakeRef{}, false
+		e = d.toPark.Front()
 	}
-	it := d.toPark.Remove(e).(*item)
-	it.park, it.parking = nil, true
-	return it, it.ref, true
+	if e == nil {
+		return nil, fsm.WakeRef{}, 0
+	}
+	it = e.Value.(*item)
+	if wait := time.Until(it.parkAt); wait > 0 {
+		return nil, fsm.WakeRef{}, wait
+	}
+	d.parkNoMore(it)
+	it.parking = true
+	if d.toParkNow.Len()+d.toPark.Len() > 0 {
+		signal(d.parkReady) // another may go on with the next
+	}
+	return it, it.ref, 0
 }
 
 func (d *Dispatcher) parked(it *item) {

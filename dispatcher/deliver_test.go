@@ -64,7 +64,7 @@ func start(t *testing.T, store *memStore, change func(*Config)) *fixture {
 	f := &fixture{store: store, idle: &idles{}, logs: logs}
 	cfg := Config{
 		Store: store, Streams: f.idle, Tokens: tokens, PublicURL: "http://reveille.test/", Logger: zap.New(core),
-		AllowInsecure: true, UserAgent: "Reveille/test", DueInterval: 20 * time.Millisecond,
+		AllowInsecure: true, UserAgent: "Reveille/test", DueInterval: 20 * time.Millisecond, parkAfter: 1, // at once
 	}
 	if change != nil {
 		change(&cfg)

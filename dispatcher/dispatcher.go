@@ -55,6 +55,8 @@ type Config struct {
 
 	// RequestTimeout bounds one request, its answer's body included (webhook spec, Webhook Request Timeout); default 30 s.
 	RequestTimeout time.Duration
+	// WakingTimeout is the store's (fsm.Timing): the deadline that an attempt is handed out with. Default 10 s.
+	WakingTimeout time.Duration
 	// MaxInFlight bounds the requests in flight; default 1024.
 	MaxInFlight int
 	// MaxInFlightPerSubscription bounds those of one subscription and must be less than MaxInFlight; default 64.
@@ -76,9 +78,10 @@ type Config struct {
 	// names by itself: what a target's name means there cannot be judged here.
 	ProxyFromEnvironment bool
 
-	// For tests: the resolver of host names, and where proxies are known from.
-	resolver *net.Resolver
-	proxy    func(*http.Request) (*url.URL, error)
+	// For tests: the resolver of host names, where proxies are known from, and how long a wake waits until the store is told.
+	resolver  *net.Resolver
+	proxy     func(*http.Request) (*url.URL, error)
+	parkAfter time.Duration
 }
 
 const (
@@ -90,6 +93,9 @@ const (
 	maxInFlightBytes = 256 << 20
 	// parkers is how many calls to Park may be under way at once.
 	parkers = 8
+	// parkAfter is how long a wake waits for a free slot before the store is told of it; less if the deadline that it was handed out with
+	// would be near.
+	parkAfter = time.Second
 	// parkTime is how long a wake that waits for a free slot is left alone before another replica may take it: well over the
 	// time that a request may stay open.
 	parkTime = time.Minute
@@ -110,6 +116,8 @@ func (c *Config) setDefaults() error {
 	c.PublicURL = strings.TrimRight(c.PublicURL, "/")
 	setDefault(&c.UserAgent, "Reveille")
 	setDefault(&c.RequestTimeout, 30*time.Second)
+	setDefault(&c.WakingTimeout, 10*time.Second)
+	setDefault(&c.parkAfter, min(parkAfter, c.WakingTimeout/4))
 	setDefault(&c.MaxInFlight, 1024)
 	setDefault(&c.MaxInFlightPerSubscription, 64)
 	setDefault(&c.MaxQueued, 100_000)
@@ -132,6 +140,7 @@ func (c *Config) setDefaults() error {
 		value int64
 	}{
 		{"RequestTimeout", int64(c.RequestTimeout)},
+		{"WakingTimeout", int64(c.WakingTimeout)},
 		{"MaxInFlightPerSubscription", int64(c.MaxInFlightPerSubscription)},
 		{"MaxQueued", int64(c.MaxQueued)},
 		{"DueInterval", int64(c.DueInterval)},
@@ -172,13 +181,15 @@ type Dispatcher struct {
 	// attempts counts the goroutines that hold slots, and what hands back waiting wakes at a stop.
 	attempts sync.WaitGroup
 
-	// parkReady and strangersReady wake those that work through toPark and strangers.
+	// parkReady and strangersReady wake those that work through toParkNow and toPark, and strangers.
 	parkReady, strangersReady chan struct{}
 
 	mu      sync.Mutex
 	stopped bool
 	slots   *slots
-	toPark  list.List
+	// toParkNow are wakes that the store is to be told of at once, toPark those that it is to be told of if they wait for long, in the
+	// order of their times.
+	toParkNow, toPark list.List
 	// strangers are wakes of subscriptions that the catalog does not hold.
 	strangers []fsm.Wake
 	// dropped is what was logged of wakes beyond MaxQueued, unreported of results that the store did not take, broken of
@@ -249,6 +260,7 @@ func (d *Dispatcher) stop() (waiting []fsm.WakeRef) {
 		waiting = append(waiting, w.Ref())
 	}
 	waiting = append(waiting, d.slots.clear()...)
+	d.toParkNow.Init()
 	d.toPark.Init()
 	d.strangers = nil
 	return waiting

@@ -95,9 +95,11 @@ type item struct {
 	// parking is true while the store is being told; again is true if it must be told once more after that.
 	parking, again bool
 	// seen is that of the wake.
-	seen  fsm.Sighting
-	place *list.Element // in lane.queue
-	park  *list.Element // in the list of those to be parked; nil if not in it
+	seen fsm.Sighting
+	// since is when the attempt was handed to this process; parkAt is when the store is to be told that it waits.
+	since, parkAt time.Time
+	place         *list.Element // in lane.queue
+	park          *list.Element // in one of the lists of those to be parked; nil if in none
 }
 
 // slot is one right to a request in flight.

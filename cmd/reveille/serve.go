@@ -130,7 +130,7 @@ func assemble(
 	var err error
 	p.dispatcher, err = dispatcher.New(dispatcher.Config{
 		Store: p.store, Streams: streams, Tokens: s.tokens, PublicURL: s.PublicURL, UserAgent: "Reveille/" + programVersion(),
-		Logger: log.Named("dispatcher"), RequestTimeout: s.WebhookTimeout, MaxInFlight: s.MaxInFlight,
+		Logger: log.Named("dispatcher"), RequestTimeout: s.WebhookTimeout, WakingTimeout: s.WakingTimeout, MaxInFlight: s.MaxInFlight,
 		MaxInFlightPerSubscription: s.MaxInFlightPerSubscription, MaxQueued: s.MaxQueuedWakes, ShutdownGrace: deliveryGrace,
 		Metrics: metrics, AllowInsecure: s.AllowInsecureWebhooks, AllowCIDRs: s.WebhookAllowCIDRs, ProxyFromEnvironment: s.WebhookProxyFromEnv,
 		Tracer: tracer, WakeEnded: wakeEnded,

@@ -1,0 +1,179 @@
+package dispatcher
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"reveille/fsm"
+)
+
+// never is longer than any test: no wake waits for so long.
+const never = time.Hour
+
+// gate is an endpoint that answers "done" once it is opened, and collects what it got.
+type gate struct {
+	url    string
+	opened chan struct{}
+
+	mu  sync.Mutex
+	got []string
+}
+
+func newGate(t *testing.T) *gate {
+	g := &gate{opened: make(chan struct{})}
+	g.url = endpoint(t, func(w http.ResponseWriter, r *http.Request) {
+		var p payload
+		_ = json.NewDecoder(r.Body).Decode(&p)
+		g.mu.Lock()
+		g.got = append(g.got, p.PrimaryStream)
+		g.mu.Unlock()
+		select {
+		case <-g.opened:
+		case <-r.Context().Done():
+		}
+		_, _ = io.WriteString(w, `{"done":true}`)
+	})
+	return g
+}
+
+func (g *gate) sorted() []string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Sorted(slices.Values(g.got))
+}
+
+func one(c *Config) {
+	c.MaxInFlight, c.MaxInFlightPerSubscription, c.ShutdownGrace = 2, 1, time.Millisecond
+}
+
+func TestABurstIsDeliveredWithoutTellingTheStoreThatItsWakesWait(t *testing.T) {
+	f := start(t, newMemStore(), func(c *Config) {
+		one(c)
+		c.WakingTimeout, c.parkAfter = never, never
+	})
+	g := newGate(t)
+	sub := f.store.addSubscription("s", g.url)
+	var want []string
+	for n := range 200 {
+		path := fmt.Sprintf("/s/%03d", n)
+		want = append(want, path)
+		f.Deliver(f.store.event(sub, path, "0001"))
+	}
+	close(g.opened)
+	f.store.untilCalls(t, "Finish", len(want))
+	if got := g.sorted(); !slices.Equal(got, want) {
+		t.Errorf("got %q, want each stream once", got)
+	}
+	if parked, begun := f.store.called("Park"), f.store.called("Begin"); parked+begun > 0 {
+		t.Errorf("the store was told of %d that wait and asked for %d", parked, begun)
+	}
+}
+
+func TestAWakeIsParkedOnceItHasWaitedForAQuarterOfItsDeadlineOrASecond(t *testing.T) {
+	for waking, want := range map[time.Duration]time.Duration{0: time.Second, time.Minute: time.Second, 2 * time.Second: 500 * time.Millisecond} {
+		c := Config{Store: newMemStore(), Streams: &idles{}, Tokens: &fsm.Tokens{}, PublicURL: "http://x", WakingTimeout: waking}
+		if err := c.setDefaults(); err != nil || c.parkAfter != want {
+			t.Errorf("with a waking timeout of %v it is parked after %v, want %v (%v)", waking, c.parkAfter, want, err)
+		}
+	}
+	f := start(t, newMemStore(), func(c *Config) {
+		one(c)
+		c.WakingTimeout, c.parkAfter = never, 50*time.Millisecond
+	})
+	g := newGate(t)
+	sub := f.store.addSubscription("s", g.url)
+	for n := range 4 {
+		f.Deliver(f.store.event(sub, fmt.Sprintf("/s/%d", n), "0001"))
+	}
+	f.store.untilCalls(t, "Park", 3)
+	close(g.opened)
+	f.store.untilCalls(t, "Begin", 3)
+	f.store.untilCalls(t, "Finish", 4)
+	if got := g.sorted(); !slices.Equal(got, []string{"/s/0", "/s/1", "/s/2", "/s/3"}) {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestRetriesAndLargeWakesAreParkedAtOnce(t *testing.T) {
+	f := start(t, newMemStore(), func(c *Config) {
+		one(c)
+		c.WakingTimeout, c.parkAfter = never, never
+	})
+	g := newGate(t)
+	sub := f.store.addSubscription("s", g.url)
+	f.Deliver(f.store.event(sub, "/s/0", "0001"))
+	first := f.store.event(sub, "/s/1", "0001")
+	f.Deliver(first)
+	large := f.store.event(sub, "/s/2", "0001")
+	for range keptWake {
+		large[0].Streams = append(large[0].Streams, fsm.StreamTail{Path: "/s/3", Acked: "0001", Tail: "0001"})
+	}
+	f.Deliver(large)
+	f.store.untilCalls(t, "Park", 1)
+	retry := slices.Clone(first)
+	retry[0].Attempt = 2
+	f.Deliver(retry) // takes the place of the first, which is not to be parked for long
+	f.store.untilCalls(t, "Park", 2)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if waiting := f.toPark.Len() + f.toParkNow.Len(); waiting != 0 {
+		t.Errorf("%d are to be parked still", waiting)
+	}
+}
+
+// A process that was frozen does not know that the deadline of what it has at hand has passed, and that it was sent by another.
+func TestAWakeThatMayHavePassedItsDeadlineUnparkedIsNotSentAsItIs(t *testing.T) {
+	var ahead atomic.Int64
+	store := newMemStore()
+	store.now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+	f := start(t, store, func(c *Config) {
+		one(c)
+		c.WakingTimeout, c.parkAfter = never, never
+	})
+	g := newGate(t)
+	sub := store.addSubscription("s", g.url)
+	f.Deliver(store.event(sub, "/s/0", "0001"))
+	f.Deliver(store.event(sub, "/s/1", "0001"))
+	f.mu.Lock()
+	for _, it := range f.slots.queued {
+		it.since = it.since.Add(-never)
+	}
+	f.mu.Unlock()
+	close(g.opened)
+	store.untilCalls(t, "Begin", 1)
+	if got := g.sorted(); !slices.Equal(got, []string{"/s/0"}) {
+		t.Errorf("sent %q while its deadline was to come, want it left to that", got)
+	}
+	ahead.Store(int64(20 * time.Second)) // beyond the deadline and the first pause of the schedule
+	store.until(t, "its deadline brought it back", func() bool { return store.consumers["s:%2Fs%2F1"].State == fsm.Idle })
+	if got := g.sorted(); !slices.Equal(got, []string{"/s/0", "/s/1"}) {
+		t.Errorf("got %q, want each once", got)
+	}
+}
+
+func TestWakesThatWaitUnparkedAreHandedBackAtAStop(t *testing.T) {
+	f := start(t, newMemStore(), func(c *Config) {
+		one(c)
+		c.WakingTimeout, c.parkAfter = never, never
+	})
+	sub := f.store.addSubscription("s", newGate(t).url)
+	for n := range 3 {
+		f.Deliver(f.store.event(sub, fmt.Sprintf("/s/%d", n), "0001"))
+	}
+	f.stop()
+	if parked, back := f.store.called("Park"), f.store.called("HandBack"); parked != 0 || back != 2 {
+		t.Errorf("%d were parked and %d handed back, want the two that waited", parked, back)
+	}
+	for n := 1; n < 3; n++ {
+		if c := f.store.consumer(fmt.Sprintf("s:%%2Fs%%2F%d", n)); c.Sent || c.Deadline.After(time.Now()) {
+			t.Errorf("another replica has to wait for it: %+v", c)
+		}
+	}
+}
