@@ -30,6 +30,10 @@ func (s *Service) look(ctx context.Context, ask ask, path string) (info fsm.Stre
 // lookAtPrimary notices that a consumer's primary stream was deleted although nobody said so (webhook spec, S7). It
 // returns CodeConsumerGone if so. A "gone" that may be from before this callback is asked for anew; if upstream cannot be
 // asked the callback proceeds.
+//
+// Every callback asks, a claim and a sign of life as well: each has to find the consumer gone once the stream is, and an answer from
+// before this callback, however young, is none to whether the stream was deleted since. Besides, a done has to see what is pending
+// (L2, L3), and an ack reaches beyond the tail that the store knows wherever the worker has read on.
 func (s *Service) lookAtPrimary(ctx context.Context, cb *fsm.Callback) error {
 	info, ok := s.look(ctx, s.cfg.Upstream.Head, cb.Primary)
 	if ok && !info.Exists {
