@@ -96,7 +96,7 @@ func (d *Dispatcher) pump() {
 		if it.wake == nil || time.Since(it.since) > d.cfg.WakingTimeout/2 {
 			// What is at hand is good as long as its deadline has not passed, which a process that was frozen would not notice: then it
 			// may be out once more by now, and only the store knows.
-			d.attempts.Go(func() { d.begin(sl, it.ref, it.seen) })
+			d.do(func() { d.begin(sl, it.ref, it.seen) })
 			continue
 		}
 		sub, ok := subscriptionOf(d.cfg.Store.Catalog(), *it.wake)
@@ -110,7 +110,7 @@ func (d *Dispatcher) pump() {
 
 // start makes an attempt with a slot that was taken for it. d.mu is held.
 func (d *Dispatcher) start(sl slot, sub fsm.Subscription, w fsm.Wake) {
-	d.attempts.Go(func() { d.attempt(sl, sub, w) })
+	d.do(func() { d.attempt(sl, sub, w) })
 }
 
 // release gives a slot back and hands it on.

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -178,8 +179,12 @@ type Dispatcher struct {
 	// context of Run for a bounded time.
 	requests, reports             context.Context
 	cancelRequests, cancelReports context.CancelFunc
-	// attempts counts the goroutines that hold slots, and what hands back waiting wakes at a stop.
+	// attempts counts those that hold slots, and what hands back waiting wakes at a stop.
 	attempts sync.WaitGroup
+	// hands are the goroutines that make attempts, spare is how many of them wait for work.
+	hands sync.WaitGroup
+	spare atomic.Int32
+	work  chan func()
 
 	// parkReady and strangersReady wake those that work through toParkNow and toPark, and strangers.
 	parkReady, strangersReady chan struct{}
@@ -217,6 +222,7 @@ func New(cfg Config) (*Dispatcher, error) {
 		traces:         newTracing(cfg.Tracer, cfg.WakeEnded),
 		parkReady:      make(chan struct{}, parkers),
 		strangersReady: make(chan struct{}, 1),
+		work:           make(chan func()),
 		slots:          newSlots(cfg.MaxInFlight, cfg.MaxInFlightPerSubscription, cfg.MaxQueued, maxInFlightBytes, m),
 	}
 	d.watch(cfg.Metrics)
@@ -293,6 +299,7 @@ func (d *Dispatcher) drain() {
 	last.Stop()
 	d.cancelRequests()
 	d.cancelReports()
+	d.hands.Wait()
 }
 
 // runForget drops what is kept of subscriptions that are gone.
