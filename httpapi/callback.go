@@ -109,7 +109,7 @@ func (s *Service) process(ctx context.Context, b bearer, primary string, req cal
 	}
 	s.lookAtSubscribed(ctx, &cb, req)
 
-	asked := map[string]bool{}
+	asked := map[string]time.Time{}
 	for {
 		reply, err := s.cfg.Store.Callback(ctx, cb)
 		switch {
@@ -117,15 +117,19 @@ func (s *Service) process(ctx context.Context, b bearer, primary string, req cal
 			return reply, err
 		case reply.Code == "":
 			return reply, nil
-		case reply.Code != fsm.CodeInvalidOffset || req.malformed(reply.Path) != nil || asked[reply.Path]:
+		case reply.Code != fsm.CodeInvalidOffset || req.malformed(reply.Path) != nil || s.young(asked[reply.Path]):
 			return reply, s.refusalOf(cb, req, reply)
 		}
-		asked[reply.Path] = true
+		asked[reply.Path] = s.cfg.Clock()
 		if err := s.lookAgain(ctx, &cb, reply.Path); err != nil {
 			return reply, err
 		}
 	}
 }
+
+// young says whether a HEAD that was asked for at a time still tells where a stream ends. After longer than it and the store may take, as
+// in a process that was frozen meanwhile, the stream may well have got longer.
+func (s *Service) young(asked time.Time) bool { return s.cfg.Clock().Sub(asked) <= 2*s.cfg.HeadTimeout }
 
 // refusalOf puts the store's judgement into words.
 func (s *Service) refusalOf(cb fsm.Callback, req callbackRequest, reply fsm.CallbackReply) error {

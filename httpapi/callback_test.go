@@ -415,6 +415,26 @@ func TestCallbackAsksForATailThatAnAckLiesBeyond(t *testing.T) {
 			t.Fatalf("asked %q", got)
 		}
 	})
+	t.Run("and once more if the answer is from long ago, as in a process that was frozen", func(t *testing.T) {
+		h := second(t)
+		h.up.streams["/b"] = fsm.StreamInfo{Exists: true, Tail: "8"}
+		h.up.answered = func(head string) {
+			if head == "anew /b" {
+				h.mu.Lock()
+				h.now = h.now.Add(time.Minute)
+				h.mu.Unlock()
+				h.up.mu.Lock()
+				h.up.streams["/b"], h.up.answered = fsm.StreamInfo{Exists: true, Tail: "9"}, nil
+				h.up.mu.Unlock()
+			}
+		}
+		if a := h.callback(h.token(consumerID, epoch, 0), body); a.status != 200 {
+			t.Fatal(a.text)
+		}
+		if got := h.up.asked(); !slices.Equal(got, []string{primary, "anew /b", "anew /b"}) {
+			t.Fatalf("asked %q", got)
+		}
+	})
 	t.Run("and refuses it if not, asking once", func(t *testing.T) {
 		h := second(t)
 		h.up.streams["/b"] = fsm.StreamInfo{Exists: true, Tail: "8"}

@@ -178,8 +178,10 @@ type upstream struct {
 	shared  map[string]fsm.StreamInfo
 	broken  map[string]bool
 	heads   []string
-	busy    int
-	most    int
+	// answered, if set, is called when an answer is on its way.
+	answered func(head string)
+	busy     int
+	most     int
 }
 
 func (u *upstream) head(ctx context.Context, path, log string, shared bool) (fsm.StreamInfo, error) {
@@ -192,7 +194,11 @@ func (u *upstream) head(ctx context.Context, path, log string, shared bool) (fsm
 	if s, ok := u.shared[path]; ok && shared {
 		info = s
 	}
+	answered := u.answered
 	u.mu.Unlock()
+	if answered != nil {
+		answered(log + path)
+	}
 	defer func() {
 		u.mu.Lock()
 		u.busy--
