@@ -6,11 +6,17 @@ import "go.uber.org/zap"
 // port, HEAD requests, name look-ups.
 const otherFiles = 1000
 
+// streamsPerConn is how many requests at a time a server allows, at the least, on a connection of HTTP/2 (RFC 9113, 6.5.2).
+const streamsPerConn = 100
+
 // filesNeeded is how many files a replica can come to have open at a time. A connection is one.
 func filesNeeded(s settings) uint64 {
-	// Webhook connections that are idle are kept, as many as may be in use. A stream server that speaks HTTP/2 needs fewer for the
-	// live requests; that is not known before it has answered.
-	n := s.TailMaxLive + s.MaxConnections + 2*s.MaxInFlight + otherFiles
+	live := s.TailMaxLive
+	if s.UpstreamH2C { // over TLS it is not known before the stream server has answered
+		live = live/streamsPerConn + 1
+	}
+	// Webhook connections that are idle are kept, as many as may be in use.
+	n := live + s.MaxConnections + 2*s.MaxInFlight + otherFiles
 	if s.Gateway { // each request through it has a connection to the stream server
 		n += s.MaxConnections
 	}

@@ -19,6 +19,7 @@ func TestAReplicaNeedsAFileForEachConnectionThatItsSettingsAllow(t *testing.T) {
 	}{
 		{"the defaults", enough(), 10_000 + 2*10_000 + 2*1024 + otherFiles},
 		{"no gateway", enough("GATEWAY", "false"), 10_000 + 10_000 + 2*1024 + otherFiles},
+		{"live requests that share connections", enough("UPSTREAM_H2C", "true"), 101 + 2*10_000 + 2*1024 + otherFiles},
 		{"few of everything", enough("TAIL_MAX_LIVE", "10", "MAX_CONNECTIONS", "20", "MAX_IN_FLIGHT", "100"), 10 + 40 + 200 + otherFiles},
 	} {
 		t.Run(c.name, func(t *testing.T) {
