@@ -4,8 +4,11 @@ import (
 	"context"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -283,4 +286,68 @@ func (r *benchRig) inScripts(b *testing.B) time.Duration {
 		b.Fatal(err)
 	}
 	return time.Duration(usec) * time.Microsecond
+}
+
+// BenchmarkConcurrentCalls is what a script call costs this program while so many others are under way: an observation that wakes a
+// consumer, and the end of its wake, by turns.
+func BenchmarkConcurrentCalls(b *testing.B) {
+	r := newBenchRig(b, false)
+	for _, callers := range []int{1, 2, 4, 16, 64, 256} {
+		b.Run(strconv.Itoa(callers), func(b *testing.B) {
+			b.ReportAllocs()
+			r.callers = callers
+			var left atomic.Int64
+			left.Store(int64(b.N))
+			times := make([][]time.Duration, callers)
+			spent, inRedis := cpuTime(b), r.redisTime(b)
+			var wg sync.WaitGroup
+			for i := range callers {
+				wg.Go(func() {
+					c, ctx := r.consumers[i], context.Background()
+					for left.Add(-2) >= -1 {
+						for _, call := range []func(*benchConsumer, context.Context) error{(*benchConsumer).observe, (*benchConsumer).finish} {
+							began := time.Now()
+							if err := call(c, ctx); err != nil {
+								b.Error(err)
+								return
+							}
+							times[i] = append(times[i], time.Since(began))
+						}
+					}
+				})
+			}
+			wg.Wait()
+			all := slices.Sorted(slices.Values(slices.Concat(times...)))
+			b.ReportMetric(float64((cpuTime(b)-spent).Nanoseconds())/1e3/float64(b.N), "cpu-µs/op")
+			b.ReportMetric(float64((r.redisTime(b)-inRedis).Nanoseconds())/1e3/float64(b.N), "redis-cpu-µs/op")
+			b.ReportMetric(float64(all[len(all)/2].Nanoseconds())/1e3, "p50-µs")
+		})
+	}
+}
+
+// cpuTime is what this process has used of the processors.
+func cpuTime(b *testing.B) time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+var redisCPUStat = regexp.MustCompile(`used_cpu_(?:sys|user):([0-9.]+)`)
+
+// redisTime is what Redis has used of the processors.
+func (r *benchRig) redisTime(b *testing.B) (spent time.Duration) {
+	info, err := r.stats.Info(context.Background(), "cpu").Result()
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, m := range redisCPUStat.FindAllStringSubmatch(info, -1) {
+		seconds, err := strconv.ParseFloat(m[1], 64)
+		if err != nil {
+			b.Fatal(err)
+		}
+		spent += time.Duration(seconds * float64(time.Second))
+	}
+	return spent
 }

@@ -105,7 +105,13 @@ func (s *Store) run(ctx context.Context, sc *script, partition int, args ...any)
 // call calls a script with these keys and arguments.
 func (s *Store) call(ctx context.Context, sc *script, keys []string, args ...any) (any, error) {
 	began := time.Now()
-	reply, err := sc.Run(ctx, s.rdb, keys, args...).Result()
+	var reply any
+	var err error
+	if s.sharing != nil {
+		reply, err = s.sharing.run(ctx, sc.Script, keys, args)
+	} else {
+		reply, err = sc.Run(ctx, s.rdb, keys, args...).Result()
+	}
 	err = wrap(err)
 	s.metrics.called(sc, began, err)
 	return reply, err

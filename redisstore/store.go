@@ -50,7 +50,9 @@ type Options struct {
 
 // Store keeps the state in Redis. It is safe for concurrent use.
 type Store struct {
-	rdb     redis.UniversalClient
+	rdb redis.UniversalClient
+	// sharing is nil where each call goes alone.
+	sharing *sharing
 	keys    keys
 	opts    Options
 	draw    func() Draw
@@ -88,7 +90,7 @@ func New(rdb redis.UniversalClient, opts Options) *Store {
 		opts.ReplicaID = randomDraw().Nonce
 	}
 	s := &Store{
-		rdb: rdb, opts: opts, draw: opts.Draw, catalog: fsm.NewCatalog(),
+		rdb: rdb, sharing: newSharing(rdb), opts: opts, draw: opts.Draw, catalog: fsm.NewCatalog(),
 		keys: keys{partitions: opts.Partitions}, refreshing: make(chan struct{}, 1), refreshNow: make(chan struct{}, 1),
 		ownership: fsm.NewOwnership(opts.Partitions), metrics: newMetrics(opts.Metrics),
 	}

@@ -1,0 +1,168 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	// sendersMax is how many requests are under way when further calls begin to wait, so as to go together.
+	sendersMax = 4
+	// shareMax is how many calls go together at most.
+	shareMax = 64
+	// shareWait is how long calls wait at most for the requests before them, which hang if they take that long.
+	shareWait = 20 * time.Millisecond
+)
+
+// sharing has script calls of many callers go to a server together: each request costs a connection, two system calls and changes of
+// goroutines. A call is sent at once, by its caller, unless sendersMax requests are under way; those that come then go with the next.
+//
+// Going together is a first try only. A call that was not answered then, or with an error that passes, is sent alone, with the same
+// arguments, as it would have been without others.
+type sharing struct {
+	client *redis.Client
+	// wait is shareWait, except in tests.
+	wait time.Duration
+
+	mu      sync.Mutex
+	senders int
+	waiting []*sharedCall
+	// late fires when those that wait have waited for too long.
+	late *time.Timer
+}
+
+// sharedCall is one that goes with others.
+type sharedCall struct {
+	cmd *redis.Cmd
+	// answered is closed when cmd has its answer or its error; until then it is not the caller's.
+	answered chan struct{}
+}
+
+// newSharing returns nil for a client of several servers: calls for one that is slow or dead must not hold up those for another.
+func newSharing(rdb redis.UniversalClient) *sharing {
+	client, ok := rdb.(*redis.Client)
+	if !ok {
+		return nil
+	}
+	h := &sharing{client: client, wait: shareWait}
+	h.late = time.AfterFunc(time.Hour, h.hurry)
+	h.late.Stop()
+	return h
+}
+
+// once is a command that the client does not send again by itself: those that went with it and were answered would be, too.
+type once struct{ *redis.Cmd }
+
+// NoRetry implements redis.Cmder.
+func (once) NoRetry() bool { return true }
+
+// run calls a script.
+func (h *sharing) run(ctx context.Context, sc *redis.Script, keys []string, args []any) (any, error) {
+	began := time.Now()
+	h.mu.Lock()
+	if h.senders < sendersMax {
+		h.senders++
+		h.mu.Unlock()
+		defer h.sent()
+		return sc.Run(ctx, h.client, keys, args...).Result()
+	}
+	c := &sharedCall{cmd: evalSha(ctx, sc, keys, args), answered: make(chan struct{})}
+	if h.waiting = append(h.waiting, c); len(h.waiting) == 1 {
+		h.late.Reset(h.wait)
+	}
+	h.mu.Unlock()
+	select {
+	case <-c.answered:
+	case <-ctx.Done():
+		h.forget(c)
+		return nil, ctx.Err()
+	}
+	v, err := c.cmd.Result()
+	var reply redis.Error
+	if err == nil || errors.As(err, &reply) && !passes(reply.Error()) && !redis.HasErrorPrefix(err, "NOSCRIPT") {
+		return v, err
+	}
+	ctx, cancel := context.WithDeadline(ctx, began.Add(callTimeout))
+	defer cancel()
+	return sc.Run(ctx, h.client, keys, args...).Result()
+}
+
+// forget has a call not made for which nobody waits, unless it is under way.
+func (h *sharing) forget(c *sharedCall) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.waiting = slices.DeleteFunc(h.waiting, func(w *sharedCall) bool { return w == c })
+}
+
+func evalSha(ctx context.Context, sc *redis.Script, keys []string, args []any) *redis.Cmd {
+	words := make([]any, 0, 3+len(keys)+len(args))
+	words = append(words, "evalsha", sc.Hash(), len(keys))
+	for _, k := range keys {
+		words = append(words, k)
+	}
+	return redis.NewCmd(ctx, append(words, args...)...)
+}
+
+// sent ends a request. If calls wait, the next one begins, apart from the caller, who does not wait for it.
+func (h *sharing) sent() {
+	if calls := h.next(); calls != nil {
+		go h.send(calls)
+	}
+}
+
+// next takes the calls for a request that follows on one that is over; nil if none wait.
+func (h *sharing) next() []*sharedCall {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	calls := h.take()
+	if calls == nil {
+		h.senders--
+	}
+	return calls
+}
+
+// hurry sends those that wait, whatever is under way.
+func (h *sharing) hurry() {
+	h.mu.Lock()
+	calls := h.take()
+	if calls != nil {
+		h.senders++
+	}
+	h.mu.Unlock()
+	h.send(calls)
+}
+
+// take returns calls that go together. h.mu is held.
+func (h *sharing) take() []*sharedCall {
+	n := min(len(h.waiting), shareMax)
+	calls := h.waiting[:n:n]
+	if h.waiting = h.waiting[n:]; len(h.waiting) > 0 {
+		h.late.Reset(h.wait)
+	} else {
+		h.waiting = nil
+		h.late.Stop()
+	}
+	if n == 0 {
+		return nil
+	}
+	return calls
+}
+
+// send makes requests until no calls wait. No caller's context ends it: the client bounds each request (bounded).
+func (h *sharing) send(calls []*sharedCall) {
+	for ctx := context.Background(); calls != nil; calls = h.next() {
+		pipe := h.client.Pipeline()
+		for _, c := range calls {
+			_ = pipe.Process(ctx, once{c.cmd})
+		}
+		_, _ = pipe.Exec(ctx) // each call has its own error
+		for _, c := range calls {
+			close(c.answered)
+		}
+	}
+}
