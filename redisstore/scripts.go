@@ -41,8 +41,8 @@ func newScript(name, text string) *script {
 	return s
 }
 
-// partitionScript is a script that works within a partition; they all begin with lib.lua.
-func partitionScript(name string) *script { return newScript(name, source("lib")+source(name)) }
+// partitionScript is a script that works within a partition; they all begin with what they use of lib.lua.
+func partitionScript(name string) *script { return newScript(name, withLibrary(source(name))) }
 
 // globalScript is one that works on what belongs to no partition.
 func globalScript(name string) *script { return newScript(name, source(name)) }

@@ -86,7 +86,7 @@ if next(links(c)) == nil then
   remove(c)
   return { '', '', {}, outcome(), of }
 end
-redis.call('HSET', P .. 'c:' .. id, 'by', NONCE)
+c.by = NONCE
 local now_subscribed = streams(c)
 if c.state == 'idle' then
   settle(c)

@@ -17,7 +17,7 @@ local function count(list)
       break
     else
       redis.call('HSET', P .. 'c:' .. oldest, 'woke', '0', 'listed', c[3])
-      redis.call('ZADD', P .. list, int(now), oldest)
+      redis.call('ZADD', P .. list, now, oldest)
     end
   end
   return redis.call('ZCARD', P .. list), since
@@ -28,4 +28,4 @@ local all = 0
 for i = A, #ARGV, 2 do all = all + redis.call('SCARD', P .. 'b:' .. ARGV[i] .. ':' .. ARGV[i + 1]) end
 -- With very many left behind it is not known yet, and theirs would be wrong.
 local waited = since and math.max(0, now - since) or -1
-return { waiting, retired, live, all, redis.call('HLEN', P .. 'known'), int(waited) }
+return { waiting, retired, live, all, redis.call('HLEN', P .. 'known'), waited }

@@ -4,8 +4,8 @@
 -- ARGV[9] subscription  ARGV[10] generation  ARGV[11] how many at most
 -- Returns { how many are left, outcome }. O(batch).
 local sub, gen = ARGV[A], ARGV[A + 1]
-redis.call('ZREMRANGEBYSCORE', P .. 'dead', '-inf', int(now - 86400000))
-redis.call('ZADD', P .. 'dead', int(now), gen)
+redis.call('ZREMRANGEBYSCORE', P .. 'dead', '-inf', now - 86400000)
+redis.call('ZADD', P .. 'dead', now, gen)
 local set = P .. 'b:' .. sub .. ':' .. gen
 for _, id in ipairs(redis.call('SRANDMEMBER', set, tonumber(ARGV[A + 2]))) do
   local c = load(id)

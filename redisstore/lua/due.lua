@@ -3,7 +3,7 @@
 -- Returns { how many were due, outcome, how many of those removed were of a deleted subscription, of how many the worker was not heard }.
 -- O(log n + consumers due).
 local dropped, silent = 0, 0
-local ids = redis.call('ZRANGEBYSCORE', P .. 'due', '-inf', int(now), 'LIMIT', 0, tonumber(ARGV[A]))
+local ids = redis.call('ZRANGEBYSCORE', P .. 'due', '-inf', now, 'LIMIT', 0, ARGV[A])
 for _, id in ipairs(ids) do
   local c = load(id)
   if not c then

@@ -7,11 +7,11 @@ local owner = redis.call('GET', P .. 'lease')
 if owner and owner ~= replica then
   -- One that lasts for longer than it can have been taken for is from a server whose clock was ahead.
   if ttl > 0 and redis.call('PTTL', P .. 'lease') > ttl then redis.call('PEXPIRE', P .. 'lease', ttl) end
-  return { 0, int(fence()) }
+  return { 0, fence() }
 end
 if ttl == 0 then
   redis.call('DEL', P .. 'lease')
-  return { 0, int(fence()) }
+  return { 0, fence() }
 end
 redis.call('SET', P .. 'lease', replica, 'PX', ttl)
-return { 1, int(fence()) }
+return { 1, fence() }

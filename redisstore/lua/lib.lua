@@ -1,4 +1,4 @@
--- What every script of a partition begins with: its arguments, the comparison of offsets, and a consumer's record with
+-- What every script of a partition begins with (library.go): its arguments, the comparison of offsets, and a consumer's record with
 -- the steps that transitions are made of. The functions mirror fsm/transitions.go line by line where they share a name.
 --
 -- KEYS[1]  the partition's prefix, e.g. "rv:{17}:". All keys of the partition begin with it, so all share its hash slot.
@@ -37,8 +37,9 @@ if now < 0 then
   micros = tonumber(t[1]) * 1000000 + tonumber(t[2])
   now = math.floor(micros / 1000)
 end
-local WAKING, LIVENESS, GRACE = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
-local GC, LIFE, NONCE, JITTER = tonumber(ARGV[5]), ARGV[6], ARGV[7], tonumber(ARGV[8])
+-- Arithmetic takes text for numbers; only few scripts need these.
+local WAKING, LIVENESS, GRACE = ARGV[2], ARGV[3], ARGV[4]
+local GC, LIFE, NONCE, JITTER = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
 local LASTING = LIFE == '?'
 local A = 9
 local TRACED = table.remove(ARGV) == '1'
@@ -46,18 +47,22 @@ local TRACED = table.remove(ARGV) == '1'
 -- What the script's caller is to do, see fsm.Outcome.
 local wakes, idle, hidden, removed, ended = {}, {}, {}, 0, {}
 
--- Whole numbers leave Lua as text: tostring() would write large ones as 1.79e+15.
+-- int writes a whole number where Lua makes text of it: tostring() would write large ones as 1.79e+15. Redis takes numbers as they are,
+-- in calls and in replies.
 local function int(n) return string.format('%.0f', n) end
 
--- after says whether offset a lies beyond b, byte by byte. Lua's own < follows the server's locale.
+-- after says whether offset a lies beyond b, byte by byte. Lua's own < follows the server's locale. What they begin with is mostly
+-- the same, and long.
 local function after(a, b)
   if a == '' or a == b or a == '-1' then return false end
   if b == '' or b == '-1' then return true end
-  for i = 1, math.min(#a, #b) do
-    local x, y = string.byte(a, i), string.byte(b, i)
+  local i = 1
+  while string.sub(a, i, i + 15) == string.sub(b, i, i + 15) do i = i + 16 end
+  while true do
+    local x, y = string.byte(a, i) or -1, string.byte(b, i) or -1
     if x ~= y then return x > y end
+    i = i + 1
   end
-  return #a > #b
 end
 
 local function retry_delay(n)
@@ -69,7 +74,11 @@ end
 
 -- life is the server's run_id: one that was restarted or promoted has another.
 local function life()
-  if LIFE == '' or LIFE == '?' then LIFE = string.match(redis.call('INFO', 'server'), 'run_id:(%w+)') end
+  if LIFE == '' or LIFE == '?' then
+    local info = redis.call('INFO', 'server')
+    local _, at = string.find(info, 'run_id:', 1, true) -- a pattern would be tried at every byte
+    LIFE = string.match(info, '^%w+', at + 1)
+  end
   return LIFE
 end
 
@@ -91,17 +100,27 @@ local function fence()
   local base = tonumber(meta[2] or '0')
   if life() ~= meta[1] then
     if meta[1] or LASTING then base = math.max(base + 1024000, now * 1024) end
-    redis.call('HSET', P .. 'meta', 'life', life(), 'base', int(base))
+    redis.call('HSET', P .. 'meta', 'life', life(), 'base', base)
   end
   fenced = base
   return base
 end
 
-local function tail_of(path) return redis.call('HGET', P .. 's:' .. path, 't') or '' end
+-- tails are those that were read or set.
+local tails = {}
+local function tail_of(path)
+  if not tails[path] then tails[path] = redis.call('HGET', P .. 's:' .. path, 't') or '' end
+  return tails[path]
+end
+
+local function set_tail(path, tail)
+  tails[path] = tail
+  redis.call('HSET', P .. 's:' .. path, 't', tail)
+end
 
 -- note_tail raises the tail of a watched stream.
 local function note_tail(path, tail)
-  if tail ~= '' and after(tail, tail_of(path)) then redis.call('HSET', P .. 's:' .. path, 't', tail) end
+  if tail ~= '' and after(tail, tail_of(path)) then set_tail(path, tail) end
 end
 
 local function watch(path, id)
@@ -114,6 +133,7 @@ end
 local function unwatch(path, id)
   redis.call('SREM', P .. 'w:' .. path, id)
   if redis.call('EXISTS', P .. 'w:' .. path) == 0 then
+    tails[path] = nil
     redis.call('DEL', P .. 's:' .. path)
     redis.call('ZREM', P .. 'watched', path)
   end
@@ -127,18 +147,25 @@ local function place_of(c)
   return c.state == 'live' and 'live' or nil
 end
 
--- load returns a consumer's record, or nil if there is none.
+-- RECORD are the fields of a consumer's record that scripts read; save writes those from the fourth to the last but one.
+local RECORD = {
+  'sub', 'gen', 'primary', 'state', 'wake', 'by',
+  'epoch', 'woke', 'listed', 'attempt', 'sent', 'failing', 'retired', 'stalled', 'moved', 'hidden', 'due', 'error',
+}
+
+-- load returns a consumer's record, or nil if there is none. Field was has it as it is stored, in the order of RECORD.
 local function load(id)
-  local raw = redis.call('HGETALL', P .. 'c:' .. id)
-  if #raw == 0 then return nil end
-  local c = { id = id }
-  for i = 1, #raw, 2 do c[raw[i]] = raw[i + 1] end
-  for _, f in ipairs({ 'epoch', 'attempt', 'sent', 'failing', 'retired', 'stalled', 'moved', 'hidden', 'due' }) do
-    c[f] = tonumber(c[f])
-  end
+  local r = redis.call('HMGET', P .. 'c:' .. id, unpack(RECORD))
+  if not r[1] then return nil end
+  for i = 7, 17 do r[i] = tonumber(r[i]) end
+  local c = {
+    id = id, was = r, sub = r[1], gen = r[2], primary = r[3], state = r[4], wake = r[5], by = r[6], epoch = r[7], woke = r[8],
+    listed = r[9], attempt = r[10], sent = r[11], failing = r[12], retired = r[13], stalled = r[14], moved = r[15], hidden = r[16],
+    due = r[17], error = r[18],
+  }
   -- A version that does not note it may have made the record, or begun the wake: the lists are of one before then.
-  c.unlisted = tonumber(c.listed) ~= c.epoch
-  c.woke = not c.unlisted and tonumber(c.woke) or 0
+  c.unlisted = c.listed ~= c.epoch
+  if c.unlisted or not c.woke then c.woke = 0 end
   c.was_due, c.was_place = c.due, place_of(c)
   return c
 end
@@ -154,22 +181,31 @@ local function links(c)
 end
 
 local function save(c)
-  redis.call('HSET', P .. 'c:' .. c.id, 'state', c.state, 'epoch', int(c.epoch), 'wake', c.wake, 'woke', int(c.woke),
-    'listed', int(c.epoch), 'attempt', int(c.attempt), 'sent', c.sent, 'failing', int(c.failing), 'retired', c.retired,
-    'stalled', int(c.stalled), 'moved', c.moved, 'hidden', int(c.hidden), 'due', int(c.due))
+  c.listed = c.epoch
+  local was, changes = c.was, { 'HSET', P .. 'c:' .. c.id }
+  for i = 4, 17 do
+    local field = RECORD[i]
+    local value = c[field]
+    if value ~= was[i] then
+      changes[#changes + 1] = field
+      changes[#changes + 1] = value
+      was[i] = value
+    end
+  end
+  if #changes > 2 then redis.call(unpack(changes)) end
   local place = place_of(c)
   if c.was_place and c.was_place ~= place then redis.call('ZREM', P .. c.was_place, c.id) end
   if place and (place ~= c.was_place or c.begun or c.unlisted) then
-    redis.call('ZADD', P .. place, int(now), c.id)
+    redis.call('ZADD', P .. place, now, c.id)
   elseif place == 'waiting' then
     -- One that a version without these lists has resumed waits from now on, as far as is known.
-    redis.call('ZADD', P .. place, 'NX', int(now), c.id)
+    redis.call('ZADD', P .. place, 'NX', now, c.id)
   end
   if c.due == c.was_due then return end
   if c.due == 0 then
     redis.call('ZREM', P .. 'due', c.id)
   else
-    redis.call('ZADD', P .. 'due', int(c.due), c.id)
+    redis.call('ZADD', P .. 'due', c.due, c.id)
   end
 end
 
@@ -177,7 +213,7 @@ local function create(sub, gen, id, primary, acked)
   local floor = tonumber(redis.call('HGET', P .. 'meta', 'floor') or '0')
   local c = {
     id = id, sub = sub, gen = gen, primary = primary, state = 'idle', epoch = floor, wake = '', woke = 0, attempt = 0,
-    sent = 0, failing = 0, retired = 0, stalled = 0, moved = 0, hidden = 0, due = 0, was_due = 0,
+    sent = 0, failing = 0, retired = 0, stalled = 0, moved = 0, hidden = 0, due = 0, was = {}, was_due = 0,
   }
   redis.call('HSET', P .. 'c:' .. id, 'sub', sub, 'gen', gen, 'primary', primary)
   redis.call('HSET', P .. 'l:' .. id, primary, acked)
@@ -189,7 +225,7 @@ end
 -- over notes that the wake that a consumer is in is over (fsm.WakeEnd).
 local function over(c, cause)
   if TRACED and c.state ~= 'idle' then
-    ended[#ended + 1] = { c.id, c.sub, c.primary, int(c.epoch), c.wake, int(c.woke), cause }
+    ended[#ended + 1] = { c.id, c.sub, c.primary, c.epoch, c.wake, c.woke, cause }
   end
 end
 
@@ -203,7 +239,7 @@ local function remove(c)
   for _, place in ipairs({ 'waiting', 'retired', 'live' }) do redis.call('ZREM', P .. place, c.id) end
   redis.call('SREM', P .. 'b:' .. c.sub .. ':' .. c.gen, c.id)
   local floor = tonumber(redis.call('HGET', P .. 'meta', 'floor') or '0')
-  if c.epoch > floor then redis.call('HSET', P .. 'meta', 'floor', int(c.epoch)) end
+  if c.epoch > floor then redis.call('HSET', P .. 'meta', 'floor', c.epoch) end
   removed = removed + 1
 end
 
@@ -236,7 +272,7 @@ local function begin(c)
 end
 
 local function ask_for_attempt(c)
-  wakes[#wakes + 1] = { c.id, c.sub, c.gen, c.primary, int(c.epoch), c.wake, int(c.attempt), streams(c), int(c.woke) }
+  wakes[#wakes + 1] = { c.id, c.sub, c.gen, c.primary, c.epoch, c.wake, c.attempt, streams(c), c.woke }
 end
 
 local function hand_out(c)

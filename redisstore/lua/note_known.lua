@@ -7,7 +7,7 @@ local known = redis.call('HGET', P .. 'known', path)
 if awaited and not known then
   redis.call('HSET', P .. 'known', path, '?' .. int(micros))
 elseif not awaited and (not known or string.sub(known, 1, 1) == '?') then
-  redis.call('HSET', P .. 'known', path, int(micros))
+  redis.call('HSET', P .. 'known', path, micros)
 else
   return 0
 end

@@ -6,7 +6,7 @@ local path, was, tail = ARGV[A], ARGV[A + 1], ARGV[A + 2]
 if tail_of(path) ~= was then return outcome() end
 local ids = redis.call('SMEMBERS', P .. 'w:' .. path)
 if #ids == 0 then return outcome() end
-redis.call('HSET', P .. 's:' .. path, 't', tail)
+set_tail(path, tail)
 for _, id in ipairs(ids) do
   local c = load(id)
   if c and not is_dead(c.gen) then
@@ -15,7 +15,7 @@ for _, id in ipairs(ids) do
       remove(c)
       c = create(c.sub, c.gen, id, path, '-1')
       c.epoch = epoch
-      redis.call('HSET', P .. 's:' .. path, 't', tail)
+      set_tail(path, tail)
       settle(c)
       save(c)
     elseif links(c)[path] then

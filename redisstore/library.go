@@ -1,0 +1,81 @@
+package redisstore
+
+import (
+	"regexp"
+	"strings"
+)
+
+// library is lua/lib.lua, from which each script gets what it uses: Redis makes every function anew for every call.
+var library = readLibrary(source("lib"))
+
+// libraryPart is a function of the library, or a line outside of functions, whose name is "".
+type libraryPart struct {
+	name, text string
+	// words are all that stand in it.
+	words []string
+}
+
+var (
+	functionHead = regexp.MustCompile(`^local function (\w+)`)
+	luaWord      = regexp.MustCompile(`[A-Za-z_]\w*`)
+)
+
+// readLibrary takes functions apart. They begin at the start of a line and end there, unless they are of one line.
+func readLibrary(text string) (parts []libraryPart) {
+	var function *libraryPart
+	for line := range strings.Lines(text) {
+		code, _, _ := strings.Cut(line, "--")
+		words := luaWord.FindAllString(code, -1)
+		if function == nil {
+			part := libraryPart{text: line, words: words}
+			if m := functionHead.FindStringSubmatch(line); m != nil {
+				part.name = m[1]
+			}
+			parts = append(parts, part)
+			if part.name != "" && !strings.HasSuffix(strings.TrimRight(line, "\n"), " end") {
+				function = &parts[len(parts)-1]
+			}
+			continue
+		}
+		function.text += line
+		function.words = append(function.words, words...)
+		if strings.TrimRight(line, "\n") == "end" {
+			function = nil
+		}
+	}
+	return parts
+}
+
+// withLibrary returns a script that begins with what it uses of the library. What it does not use leaves empty lines, so that errors
+// name the lines of lib.lua.
+func withLibrary(script string) string {
+	used := map[string]bool{}
+	words := luaWord.FindAllString(script, -1)
+	for _, part := range library {
+		if part.name == "" {
+			words = append(words, part.words...)
+		}
+	}
+	for len(words) > 0 {
+		word := words[0]
+		words = words[1:]
+		if used[word] {
+			continue
+		}
+		used[word] = true
+		for _, part := range library {
+			if part.name == word {
+				words = append(words, part.words...)
+			}
+		}
+	}
+	var text strings.Builder
+	for _, part := range library {
+		if part.name == "" || used[part.name] {
+			text.WriteString(part.text)
+		} else {
+			text.WriteString(strings.Repeat("\n", strings.Count(part.text, "\n")))
+		}
+	}
+	return text.String() + script
+}

@@ -1,0 +1,74 @@
+package redisstore
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"reveille/fsm"
+	"reveille/test/harness"
+)
+
+func TestAScriptHasWhatItUsesOfTheLibraryOnItsOwnLines(t *testing.T) {
+	whole := source("lib")
+	text := withLibrary("local c = current(ARGV[A])\nreturn outcome()\n")
+	if got, want := strings.Count(text, "\n"), strings.Count(whole, "\n")+2; got != want {
+		t.Errorf("it has %d lines, want %d", got, want)
+	}
+	for name, used := range map[string]bool{"current": true, "load": true, "place_of": true, "is_dead": true, "outcome": true, "save": false, "fence": false, "after": false} {
+		if strings.Contains(text, "local function "+name+"(") != used {
+			t.Errorf("%s is there: %v", name, !used)
+		}
+	}
+	lines := strings.Split(whole, "\n")
+	for i, line := range strings.Split(text, "\n")[:len(lines)-1] {
+		if line != "" && line != lines[i] {
+			t.Errorf("line %d is %q, not %q", i+1, line, lines[i])
+		}
+	}
+}
+
+func TestTheLibraryIsTakenApartAtItsFunctions(t *testing.T) {
+	var whole strings.Builder
+	functions := 0
+	for _, part := range readLibrary(source("lib")) {
+		whole.WriteString(part.text)
+		if n := strings.Count("\n"+part.text, "\nlocal function "); n > 1 || (n == 1) != (part.name != "") {
+			t.Errorf("%s has %d functions", part.name, n)
+		}
+		if part.name != "" {
+			functions++
+		}
+	}
+	if whole.String() != source("lib") || functions != strings.Count("\n"+source("lib"), "\nlocal function ") {
+		t.Errorf("%d functions", functions)
+	}
+}
+
+// TestOffsetsAreComparedByteByByte holds the script's comparison against that of fsm, about where its steps begin and end.
+func TestOffsetsAreComparedByteByByte(t *testing.T) {
+	client, closeClient, err := Connect(harness.StartRedis(t).URL, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = closeClient() }()
+	after := redis.NewScript(withLibrary("return after(ARGV[A], ARGV[A + 1]) and 1 or 0"))
+	offsets := []string{"", "-1", "-", "-0", "\x00", "\xff", "a", "B", "_"}
+	for _, n := range []int{1, 15, 16, 17, 31, 32, 33} {
+		for _, end := range []string{"", "0", "1", "\x00", "\x7f", "\xff", "_2", "2_"} {
+			offsets = append(offsets, strings.Repeat("0", n)+end)
+		}
+	}
+	for _, a := range offsets {
+		for _, b := range offsets {
+			got, err := after.Run(t.Context(), client, []string{"rv:{0}:", "rv:{0}:~"}, 1, 1, 1, 1, 1, "", "", 0, a, b, 0).Bool()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := fsm.Offset(a).After(fsm.Offset(b)); got != want {
+				t.Errorf("%q lies beyond %q: %v, want %v", a, b, got, want)
+			}
+		}
+	}
+}
