@@ -27,7 +27,24 @@ func BenchmarkCatalogMatch(b *testing.B) {
 	}
 }
 
-// BenchmarkCatalogReplace is what each change of a subscription costs every replica.
+// BenchmarkCatalogChange is what each change of a subscription costs every replica.
+func BenchmarkCatalogChange(b *testing.B) {
+	for _, n := range []int{1, 100, 10_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			subs := make([]Subscription, n)
+			for i := range subs {
+				subs[i] = Subscription{ID: fmt.Sprint(i), Pattern: fmt.Sprintf("/x%d/*", i)}
+			}
+			c := NewCatalog()
+			c.Replace(subs, 1)
+			for b.Loop() {
+				c.Change(subs[:1], nil, 1)
+			}
+		})
+	}
+}
+
+// BenchmarkCatalogReplace is what it costs where the changes are not known.
 func BenchmarkCatalogReplace(b *testing.B) {
 	for _, n := range []int{1, 100, 10_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {

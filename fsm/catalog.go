@@ -11,7 +11,8 @@ import (
 type Catalog struct {
 	mu      sync.RWMutex
 	byID    map[string]*entry
-	all     []Subscription // by ID; never changed in place
+	all     []Subscription      // by ID; never changed in place
+	stale   map[string]struct{} // the IDs that have changed since all was made
 	root    node
 	version int64
 	loaded  bool
@@ -41,7 +42,7 @@ func NewCatalog() *Catalog {
 func (c *Catalog) Replace(subs []Subscription, version int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	byID := make(map[string]*entry, len(subs))
+	entries := make(map[string]*entry, len(subs))
 	var root node
 	for _, s := range subs {
 		p, err := ParsePattern(s.Pattern)
@@ -49,18 +50,56 @@ func (c *Catalog) Replace(subs []Subscription, version int64) {
 			continue // never stored: the API refuses it
 		}
 		e := &entry{sub: s, pattern: p}
-		byID[s.ID] = e
+		entries[s.ID] = e
 		root.insert(p.segments, e)
 	}
-	all := make([]Subscription, 0, len(byID))
-	for _, e := range byID {
+	all := make([]Subscription, 0, len(entries))
+	for _, e := range entries {
 		all = append(all, e.sub)
 	}
-	slices.SortFunc(all, func(a, b Subscription) int { return strings.Compare(a.ID, b.ID) })
-	c.byID, c.all, c.root, c.version, c.loaded = byID, all, root, version, true
+	slices.SortFunc(all, byID)
+	c.byID, c.all, c.stale, c.root = entries, all, nil, root
+	c.became(version)
+}
+
+// Change brings the catalog to a later version of the store's list, in which just these subscriptions are new or others than before,
+// and those of some IDs are gone. It costs what they are, however many there are besides.
+func (c *Catalog) Change(subs []Subscription, gone []string, version int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stale == nil {
+		c.stale = map[string]struct{}{}
+	}
+	for _, id := range gone {
+		c.take(id)
+	}
+	for _, s := range subs {
+		c.take(s.ID)
+		if p, err := ParsePattern(s.Pattern); err == nil {
+			e := &entry{sub: s, pattern: p}
+			c.byID[s.ID] = e
+			c.root.insert(p.segments, e)
+		}
+	}
+	c.became(version)
+}
+
+// take removes a subscription.
+func (c *Catalog) take(id string) {
+	c.stale[id] = struct{}{}
+	if e, there := c.byID[id]; there {
+		delete(c.byID, id)
+		c.root.remove(e.pattern.segments, e)
+	}
+}
+
+func (c *Catalog) became(version int64) {
+	c.version, c.loaded = version, true
 	close(c.changed)
 	c.changed = make(chan struct{})
 }
+
+func byID(a, b Subscription) int { return strings.Compare(a.ID, b.ID) }
 
 // Loaded says whether the subscriptions were read at least once.
 func (c *Catalog) Loaded() bool {
@@ -76,7 +115,7 @@ func (c *Catalog) Version() int64 {
 	return c.version
 }
 
-// Changed returns a channel that is closed at the next Replace.
+// Changed returns a channel that is closed at the next Replace or Change.
 func (c *Catalog) Changed() <-chan struct{} {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -96,7 +135,31 @@ func (c *Catalog) Get(id string) (Subscription, bool) {
 // All returns every subscription, ordered by ID. The caller must not change the list.
 func (c *Catalog) All() []Subscription {
 	c.mu.RLock()
-	defer c.mu.RUnlock()
+	all, stale := c.all, len(c.stale)
+	c.mu.RUnlock()
+	if stale == 0 {
+		return all
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	changed := make([]Subscription, 0, len(c.stale))
+	for id := range c.stale {
+		if e, there := c.byID[id]; there {
+			changed = append(changed, e.sub)
+		}
+	}
+	slices.SortFunc(changed, byID)
+	all = make([]Subscription, 0, len(c.byID))
+	for _, s := range c.all {
+		if _, stale := c.stale[s.ID]; stale {
+			continue
+		}
+		for len(changed) > 0 && changed[0].ID < s.ID {
+			all, changed = append(all, changed[0]), changed[1:]
+		}
+		all = append(all, s)
+	}
+	c.all, c.stale = append(all, changed...), nil
 	return c.all
 }
 
@@ -117,7 +180,7 @@ func (c *Catalog) Match(path string) []Subscription {
 	for e := range m.found {
 		subs = append(subs, e.sub)
 	}
-	slices.SortFunc(subs, func(a, b Subscription) int { return strings.Compare(a.ID, b.ID) })
+	slices.SortFunc(subs, byID)
 	return subs
 }
 
@@ -147,6 +210,29 @@ func (n *node) insert(segments []string, e *entry) {
 		n = *next
 	}
 	n.here = append(n.here, e)
+}
+
+// remove takes an entry out, and the nodes that nothing needs any more. It returns whether the node is one of them.
+func (n *node) remove(segments []string, e *entry) (empty bool) {
+	if len(segments) == 0 {
+		n.here = slices.DeleteFunc(n.here, func(there *entry) bool { return there == e })
+	} else {
+		switch s, rest := segments[0], segments[1:]; s {
+		case "*":
+			if n.one.remove(rest, e) {
+				n.one = nil
+			}
+		case "**":
+			if n.many.remove(rest, e) {
+				n.many = nil
+			}
+		default:
+			if n.literal[s].remove(rest, e) {
+				delete(n.literal, s)
+			}
+		}
+	}
+	return len(n.here) == 0 && len(n.literal) == 0 && n.one == nil && n.many == nil
 }
 
 // matching is one walk of a path through the index. Nodes below a "**" are visited once per rest of the path, so

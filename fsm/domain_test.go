@@ -3,6 +3,8 @@ package fsm
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -102,6 +104,66 @@ func TestCatalogFindsWhatThePatternsMatch(t *testing.T) {
 			t.Fatalf("%s: the index finds %v, the patterns %v of %+v", path, got, want, subs)
 		}
 	})
+}
+
+// TestAChangedCatalogIsAsIfItWereReadWhole drives one catalog by its changes and holds it against others that are made anew.
+func TestAChangedCatalogIsAsIfItWereReadWhole(t *testing.T) {
+	id := rapid.SampledFrom([]string{"1", "2", "3", "4", "5"})
+	segment := rapid.SampledFrom([]string{"a", "b", "*", "**"})
+	rapid.Check(t, func(t *rapid.T) {
+		c := NewCatalog()
+		c.Replace(nil, 0)
+		subs := map[string]Subscription{}
+		for version := range rapid.Int64Range(1, 12).Draw(t, "versions") {
+			gone := rapid.SliceOfN(id, 0, 2).Draw(t, "gone")
+			for _, id := range gone {
+				delete(subs, id)
+			}
+			var made []Subscription
+			for _, id := range rapid.SliceOfNDistinct(id, 0, 3, rapid.ID[string]).Draw(t, "made") {
+				pattern := "/" + strings.Join(rapid.SliceOfN(segment, 1, 4).Draw(t, "pattern"), "/")
+				sub := Subscription{ID: id, Pattern: pattern, Generation: fmt.Sprint(version)}
+				subs[id] = sub
+				made = append(made, sub)
+			}
+			changed := c.Changed()
+			c.Change(made, gone, version)
+			select {
+			case <-changed:
+			default:
+				t.Fatal("a change was not announced")
+			}
+			if rapid.Bool().Draw(t, "look later") {
+				continue
+			}
+			whole := NewCatalog()
+			whole.Replace(slices.Collect(maps.Values(subs)), version)
+			if !slices.Equal(c.All(), whole.All()) || c.Version() != whole.Version() {
+				t.Fatalf("it holds %+v of version %d, not %+v of %d", c.All(), c.Version(), whole.All(), whole.Version())
+			}
+			for _, path := range []string{"/a", "/b", "/a/a", "/a/b", "/b/a", "/b/b", "/a/b/a", "/b/b/b/b"} {
+				if !slices.Equal(c.Match(path), whole.Match(path)) {
+					t.Fatalf("%s: it finds %+v, not %+v", path, c.Match(path), whole.Match(path))
+				}
+			}
+			if !reflect.DeepEqual(shape(&c.root), shape(&whole.root)) {
+				t.Fatalf("its index is %v, not %v", shape(&c.root), shape(&whole.root))
+			}
+		}
+	})
+}
+
+// shape is the nodes of an index.
+func shape(n *node) map[string]any {
+	if n == nil {
+		return nil
+	}
+	s := map[string]any{" entries": len(n.here)}
+	for name, child := range n.literal {
+		s[name] = shape(child)
+	}
+	s["*"], s["**"] = shape(n.one), shape(n.many)
+	return s
 }
 
 func TestCatalog(t *testing.T) {

@@ -40,6 +40,7 @@ func (k keys) known(p int) string   { return k.partition(p) + "known" }
 func (k keys) global(name string) string { return keyPrefix + ":{subs}:" + name }
 func (k keys) subscriptions() string     { return k.global("all") }
 func (k keys) version() string           { return k.global("version") }
+func (k keys) changes() string           { return k.global("changes") }
 func (k keys) backfills() string         { return k.global("backfill") }
 func (k keys) dropping() string          { return k.global("dropping") }
 func (k keys) registry() string          { return k.global("registry") }

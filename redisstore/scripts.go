@@ -47,6 +47,9 @@ func partitionScript(name string) *script { return newScript(name, withLibrary(s
 // globalScript is one that works on what belongs to no partition.
 func globalScript(name string) *script { return newScript(name, source(name)) }
 
+// listScript is a global one that changes the list of subscriptions.
+func listScript(name string) *script { return newScript(name, source("changed")+source(name)) }
+
 var (
 	scriptLink          = partitionScript("link")
 	scriptObserve       = partitionScript("observe")
@@ -69,8 +72,8 @@ var (
 	scriptLease         = partitionScript("lease")
 	scriptCensus        = partitionScript("census")
 
-	scriptCreateSubscription = globalScript("create_subscription")
-	scriptDeleteSubscription = globalScript("delete_subscription")
+	scriptCreateSubscription = listScript("create_subscription")
+	scriptDeleteSubscription = listScript("delete_subscription")
 	scriptListSubscriptions  = globalScript("list_subscriptions")
 	scriptSetBackfill        = globalScript("set_backfill")
 	scriptNextDue            = globalScript("next_due")

@@ -54,7 +54,7 @@ func (s *Store) CreateSubscription(ctx context.Context, sub fsm.Subscription) (f
 		return fsm.Subscription{}, false, fmt.Errorf("store subscription %s: %w", sub.ID, err)
 	}
 	v, err := s.call(ctx, scriptCreateSubscription,
-		[]string{s.keys.subscriptions(), s.keys.version(), s.keys.backfills()}, sub.ID, text, sub.Generation)
+		[]string{s.keys.subscriptions(), s.keys.version(), s.keys.backfills(), s.keys.changes()}, sub.ID, text, sub.Generation)
 	r := &reply{items: []any{v}}
 	there := r.text()
 	if err == nil {
@@ -86,7 +86,7 @@ func (s *Store) CreateSubscription(ctx context.Context, sub fsm.Subscription) (f
 // consumers behind: the list remembers what is to be removed until all is.
 func (s *Store) DeleteSubscription(ctx context.Context, id string) error {
 	_, err := s.call(ctx, scriptDeleteSubscription,
-		[]string{s.keys.subscriptions(), s.keys.version(), s.keys.backfills(), s.keys.dropping()}, id)
+		[]string{s.keys.subscriptions(), s.keys.version(), s.keys.backfills(), s.keys.changes(), s.keys.dropping()}, id)
 	if err != nil {
 		return err
 	}
@@ -175,33 +175,49 @@ func (s *Store) RefreshCatalog(ctx context.Context) error {
 	case <-ctx.Done():
 		return fmt.Errorf("%w: %w", fsm.ErrUnavailable, ctx.Err())
 	}
+	since := ""
 	if s.catalog.Loaded() {
 		version, err := s.version(ctx)
 		if err != nil || version == s.catalog.Version() {
 			return err
 		}
+		since = strconv.FormatInt(s.catalog.Version(), 10)
 	}
-	r, err := newReply(s.call(ctx, scriptListSubscriptions, []string{s.keys.subscriptions(), s.keys.version()}))
+	r, err := newReply(s.call(ctx, scriptListSubscriptions,
+		[]string{s.keys.subscriptions(), s.keys.version(), s.keys.changes()}, since))
 	if err != nil {
 		return err
 	}
-	version := r.int()
+	version, whole := r.int(), r.int() == 1
 	var subs []fsm.Subscription
+	var gone []string
 	var broken error
 	r.within(func(l *reply) {
-		sub, err := decodeSubscription(l.text())
+		id := ""
+		if !whole {
+			id = l.text()
+		}
+		text := l.text()
+		if text == "" {
+			gone = append(gone, id)
+			return
+		}
+		sub, err := decodeSubscription(text)
 		if err != nil {
 			broken = err
 		}
 		subs = append(subs, sub)
 	})
-	if r.bad != nil {
+	switch {
+	case r.bad != nil:
 		return r.bad
-	}
-	if broken != nil {
+	case broken != nil:
 		return broken
+	case whole:
+		s.catalog.Replace(subs, version)
+	default:
+		s.catalog.Change(subs, gone, version)
 	}
-	s.catalog.Replace(subs, version)
 	return nil
 }
 

@@ -1,0 +1,181 @@
+package redisstore_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"reveille/fsm"
+	"reveille/test/harness"
+)
+
+// TestARefreshReadsWhatHasChanged has one replica change the list of subscriptions and another follow. What the list holds that was
+// never noted as a change shows whether all of it was read.
+func TestARefreshReadsWhatHasChanged(t *testing.T) {
+	const all, version, changes = "rv:{subs}:all", "rv:{subs}:version", "rv:{subs}:changes"
+	unnoted := func(ctx context.Context, t *testing.T, rdb redis.UniversalClient, id string) {
+		t.Helper()
+		text := fmt.Sprintf(`{"id":%q,"generation":"g","pattern":"/**","webhook":"https://example.com/","created_at":1}`, id)
+		if err := rdb.HSet(ctx, all, id, text).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// older is what a replica does whose version keeps no changes.
+	older := func(ctx context.Context, t *testing.T, rdb redis.UniversalClient, id string) {
+		t.Helper()
+		unnoted(ctx, t, rdb, id)
+		if err := rdb.Incr(ctx, version).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	create := func(ctx context.Context, t *testing.T, w *world, ids ...string) {
+		t.Helper()
+		for _, id := range ids {
+			if _, created, err := w.CreateSubscription(ctx, subscription(id)); err != nil || !created {
+				t.Fatal(created, err)
+			}
+		}
+	}
+	remove := func(ctx context.Context, t *testing.T, w *world, id string) {
+		t.Helper()
+		if err := w.DeleteSubscription(ctx, id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	many := make([]string, 1001)
+	for i := range many {
+		many[i] = fmt.Sprintf("many-%04d", i)
+	}
+	for _, c := range []struct {
+		name   string
+		change func(context.Context, *testing.T, *world)
+		want   []string
+		// whole says that all must have been read.
+		whole bool
+	}{
+		{"one is created", func(ctx context.Context, t *testing.T, w *world) { create(ctx, t, w, "c") }, []string{"a", "b", "c"}, false},
+		{"one is deleted", func(ctx context.Context, t *testing.T, w *world) { remove(ctx, t, w, "a") }, []string{"b"}, false},
+		{"one is created and deleted", func(ctx context.Context, t *testing.T, w *world) {
+			create(ctx, t, w, "c")
+			remove(ctx, t, w, "c")
+		}, []string{"a", "b"}, false},
+		{"one is deleted and created", func(ctx context.Context, t *testing.T, w *world) {
+			remove(ctx, t, w, "b")
+			create(ctx, t, w, "b")
+		}, []string{"a", "b"}, false},
+		{
+			"an older replica has changed it", func(ctx context.Context, t *testing.T, w *world) { older(ctx, t, w.rdb, "c") },
+			[]string{"a", "b", "c"},
+			true,
+		},
+		{"an older replica has, then another", func(ctx context.Context, t *testing.T, w *world) {
+			older(ctx, t, w.rdb, "c")
+			create(ctx, t, w, "d")
+		}, []string{"a", "b", "c", "d"}, true},
+		{"one has, then an older replica", func(ctx context.Context, t *testing.T, w *world) {
+			create(ctx, t, w, "c")
+			older(ctx, t, w.rdb, "d")
+		}, []string{"a", "b", "c", "d"}, true},
+		{
+			"so much has changed that not all of it is kept", func(ctx context.Context, t *testing.T, w *world) { create(ctx, t, w, many...) },
+			append([]string{"a", "b"}, many...), true,
+		},
+		{"the latest change was lost", func(ctx context.Context, t *testing.T, w *world) {
+			noted := must[[]string](t)(w.rdb.ZRange(ctx, changes, 0, -1).Result())
+			last, before := noted[len(noted)-1], ""
+			if _, err := fmt.Sscan(noted[len(noted)-2], &before); err != nil {
+				t.Fatal(err)
+			}
+			if err := w.rdb.ZRem(ctx, changes, last).Err(); err != nil {
+				t.Fatal(err)
+			}
+			if err := w.rdb.HDel(ctx, all, "b").Err(); err != nil {
+				t.Fatal(err)
+			}
+			if err := w.rdb.Set(ctx, version, before, 0).Err(); err != nil {
+				t.Fatal(err)
+			}
+			create(ctx, t, w, "c")
+		}, []string{"a", "c"}, true},
+		{"all was lost", func(ctx context.Context, t *testing.T, w *world) {
+			if err := w.rdb.FlushAll(ctx).Err(); err != nil {
+				t.Fatal(err)
+			}
+			create(ctx, t, w, "c")
+		}, []string{"c"}, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			ctx := t.Context()
+			url := harness.StartRedis(t).URL
+			one, two := open(t, url, 1), open(t, url, 1)
+			create(ctx, t, one, "a", "b")
+			ids := func(w *world) (ids []string) {
+				t.Helper()
+				if err := w.RefreshCatalog(ctx); err != nil {
+					t.Fatal(err)
+				}
+				for _, sub := range w.Catalog().All() {
+					if got, _ := w.Catalog().Get(sub.ID); got != sub {
+						t.Errorf("%s is %+v by its ID, not %+v", sub.ID, got, sub)
+					}
+					ids = append(ids, sub.ID)
+				}
+				return ids
+			}
+			if got := ids(two); !slices.Equal(got, []string{"a", "b"}) {
+				t.Fatalf("it begins with %v", got)
+			}
+			c.change(ctx, t, one)
+			unnoted(ctx, t, one.rdb, "z")
+			want := c.want
+			if c.whole {
+				want = append(slices.Clone(want), "z")
+			}
+			if got := ids(two); !slices.Equal(got, want) {
+				t.Errorf("it has %v, want %v", got, want)
+			}
+			fresh := open(t, url, 1)
+			create(ctx, t, one, "last")
+			for _, w := range []*world{one, two, fresh} {
+				if _, there := w.Catalog().Get("last"); w == one && !there {
+					t.Error("whoever creates a subscription does not know it")
+				}
+				if got := ids(w); !slices.Contains(got, "last") {
+					t.Errorf("after one more it has %v", got)
+				}
+			}
+			if n := must[int64](t)(one.rdb.ZCard(ctx, changes).Result()); n > 1000 {
+				t.Errorf("%d changes are kept", n)
+			}
+		})
+	}
+}
+
+// BenchmarkCreateSubscription is what a subscription costs that comes to so many others, for the replica that it is made by.
+func BenchmarkCreateSubscription(b *testing.B) {
+	for _, n := range []int{10, 10_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			r := newBenchRig(b, false)
+			made := 0
+			create := func() {
+				if _, _, err := r.CreateSubscription(context.Background(), fsm.Subscription{
+					ID: fmt.Sprint("s", made), Generation: fmt.Sprint("g", made), Pattern: fmt.Sprintf("/x%d/*", made), Webhook: "https://example.com/", Secret: "whsec_x",
+				}); err != nil {
+					b.Fatal(err)
+				}
+				made++
+			}
+			for made < n {
+				create()
+			}
+			b.ReportAllocs()
+			b.ResetTimer()
+			for range b.N {
+				create()
+			}
+		})
+	}
+}
