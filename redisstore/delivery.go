@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"reveille/fsm"
@@ -22,27 +23,56 @@ func (s *Store) Due(ctx context.Context, partition, limit int) (fsm.Outcome, int
 	return o, int(n), r.bad
 }
 
-// NextDue implements fsm.DeliveryStore.
+// NextDue implements fsm.DeliveryStore. A single server is asked once for all; one that refuses that, because something is wrong with
+// a partition, is asked for each, as nodes of a cluster are.
 func (s *Store) NextDue(ctx context.Context, partitions []int) ([]time.Duration, error) {
 	now := s.draw().millis()
+	if s.sharing != nil && len(partitions) > 0 {
+		next, err := s.nextDueOfAll(ctx, partitions, now)
+		if err == nil || errors.Is(err, fsm.ErrUnavailable) {
+			return next, err
+		}
+	}
 	replies := s.pipeline(ctx, scriptNextDue, len(partitions), func(i int) ([]string, []any) {
 		return []string{s.keys.due(partitions[i])}, []any{now}
 	})
 	next := make([]time.Duration, len(partitions))
 	var failure error
 	for i, r := range replies {
-		millis := r.int()
-		switch {
-		case r.bad != nil:
-			failure = r.bad
+		l := r.list()
+		next[i] = untilDue(l)
+		if err := errors.Join(r.bad, l.bad); err != nil {
+			failure = err
 			next[i] = -1
-		case millis < 0:
-			next[i] = -1
-		default:
-			next[i] = time.Duration(millis) * time.Millisecond
 		}
 	}
 	return next, failure
+}
+
+func (s *Store) nextDueOfAll(ctx context.Context, partitions []int, now int64) ([]time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	keys := make([]string, len(partitions))
+	for i, p := range partitions {
+		keys[i] = s.keys.due(p)
+	}
+	r, err := newReply(s.call(ctx, scriptNextDue, keys, now))
+	if err != nil {
+		return nil, err
+	}
+	next := make([]time.Duration, len(partitions))
+	for i := range next {
+		next[i] = untilDue(r)
+	}
+	return next, r.bad
+}
+
+func untilDue(r *reply) time.Duration {
+	millis := r.int()
+	if millis < 0 {
+		return -1
+	}
+	return time.Duration(millis) * time.Millisecond
 }
 
 // Fail implements fsm.DeliveryStore.
