@@ -41,6 +41,15 @@ func newScript(name, text string) *script {
 	return s
 }
 
+// ScriptNames returns the names of the scripts by their hashes, which is how Redis tells of them in MONITOR and SLOWLOG.
+func ScriptNames() map[string]string {
+	names := map[string]string{}
+	for _, s := range scripts {
+		names[s.Hash()] = s.name
+	}
+	return names
+}
+
 // partitionScript is a script that works within a partition; they all begin with what they use of lib.lua.
 func partitionScript(name string) *script { return newScript(name, withLibrary(source(name))) }
 

@@ -3,18 +3,14 @@ package bench
 import (
 	"bufio"
 	"cmp"
-	"crypto/sha1"
-	"encoding/hex"
 	"net"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
-	"reveille/test/harness"
+	"reveille/redisstore"
 )
 
 // roundTrips counts what clients ask of Redis for a cycle. Redis's own statistics do not tell a client's command from one of a
@@ -28,7 +24,7 @@ func roundTrips(b *bench) {
 		callbacks bool
 	}{{"synchronous done", tailed, false}, {"synchronous done", gateway, false}, {"full", tailed, true}, {"full", gateway, true}} {
 		b.in(k.s, 1, func(w *world) {
-			names := scriptNames(w)
+			names := redisstore.ScriptNames()
 			var idle, busy tally
 			var end func() tally
 			began := time.Now()
@@ -170,26 +166,4 @@ func (w *world) reads() float64 {
 	}
 	w.t.Fatal("INFO has no total_reads_processed")
 	return 0
-}
-
-// scriptNames are those of Reveille's scripts by hash.
-func scriptNames(w *world) map[string]string {
-	w.t.Helper()
-	top, err := harness.Root()
-	w.check(err)
-	dir := filepath.Join(top, "redisstore", "lua")
-	lib, err := os.ReadFile(filepath.Join(dir, "lib.lua"))
-	w.check(err)
-	files, err := filepath.Glob(filepath.Join(dir, "*.lua"))
-	w.check(err)
-	names := map[string]string{}
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		w.check(err)
-		for _, source := range [][]byte{text, append(slices.Clip(lib), text...)} {
-			sum := sha1.Sum(source)
-			names[hex.EncodeToString(sum[:])] = strings.TrimSuffix(filepath.Base(file), ".lua")
-		}
-	}
-	return names
 }
