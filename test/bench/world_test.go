@@ -22,6 +22,8 @@ const (
 	// tailed is Reveille with writers that go to the stream server directly, gateway with writers that go through it.
 	tailed  system = "tailed"
 	gateway system = "gateway"
+	// tailedHTTP2 is tailed with a stream server that speaks HTTP/2.
+	tailedHTTP2 system = "tailed, HTTP/2"
 )
 
 var systems = []system{floor, tailed, gateway}
@@ -38,6 +40,7 @@ type world struct {
 	redis  *harness.Redis      // nil for the floor
 	revs   []*harness.Reveille // none for the floor
 	floor  *harness.Process
+	front  *front // of tailedHTTP2 alone
 	// api are the origins that take subscriptions and create streams, one a replica; write those that take appends.
 	api, write []string
 	http       *http.Client
@@ -55,14 +58,17 @@ func newWorld(ctx context.Context, t *testing.T, s system, replicas int) *world 
 		return w
 	}
 	w.redis = harness.StartRedis(t, "--appendonly", "yes", "--appendfsync", "everysec")
+	settings := map[string]string{"REVEILLE_UPSTREAM_URL": w.ref.StreamRoot, "REVEILLE_REDIS_URL": w.redis.URL, "REVEILLE_LOG_LEVEL": "error"}
+	if s == tailedHTTP2 {
+		w.front = newFront(t, w.ref.StreamRoot)
+		settings["REVEILLE_UPSTREAM_URL"], settings["REVEILLE_UPSTREAM_H2C"] = w.front.url, "true"
+	}
 	for range replicas {
-		rev := harness.NewPlainReveille(t, map[string]string{
-			"REVEILLE_UPSTREAM_URL": w.ref.StreamRoot, "REVEILLE_REDIS_URL": w.redis.URL, "REVEILLE_LOG_LEVEL": "error",
-		})
+		rev := harness.NewPlainReveille(t, settings)
 		rev.Start()
 		w.revs, w.api, w.write = append(w.revs, rev), append(w.api, rev.URL), append(w.write, rev.URL)
 	}
-	if s == tailed {
+	if s == tailed || s == tailedHTTP2 {
 		w.write = []string{w.ref.StreamRoot}
 	}
 	return w
