@@ -2,8 +2,10 @@ package tailer
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"sync"
+	"syscall"
 	"time"
 
 	"go.uber.org/zap"
@@ -108,6 +110,9 @@ func (h *health) report(path string, err error) {
 
 // note says whether upstream answers again.
 func (h *health) note(path string, err error) (back bool) {
+	if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
+		return false // there was no file for the connection, which says nothing of upstream
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !isDown(err) {

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -51,4 +53,14 @@ func TestAnAnswerThatWasLostWhileUpstreamWasDownIsFoundSoon(t *testing.T) {
 	}
 	r.health.report("/other", nil)
 	r.wake("/a", 2)
+}
+
+func TestAProcessWithoutFilesDoesNotTakeUpstreamForDown(t *testing.T) {
+	r := newRig(t)
+	for i := range 2 * downAfter {
+		r.health.report(fmt.Sprintf("/%d", i), fmt.Errorf("GET: %w", &net.OpError{Op: "dial", Err: os.NewSyscallError("socket", syscall.EMFILE)}))
+	}
+	if r.health.isDown() {
+		t.Error("it counts as down")
+	}
 }
