@@ -21,6 +21,9 @@ const (
 	upstreamIdle        = 4 * time.Second
 	upstreamIdleConns   = 1024
 	upstreamDialTimeout = 5 * time.Second
+	// upstreamPingAfter is how long a connection of HTTP/2 is silent before it is asked whether it is still there, upstreamPingTime how
+	// long it may take to say so: all requests go over one that is not, new ones too.
+	upstreamPingAfter, upstreamPingTime = 10 * time.Second, 5 * time.Second
 	// deletedTimeout bounds how long the answer to a DELETE waits for the consumers to be removed.
 	deletedTimeout = 5 * time.Second
 	copyBuffer     = 32 << 10
@@ -56,6 +59,7 @@ func newGateway(cfg Config, m *metrics) *gateway {
 	g.transport = &http.Transport{
 		Proxy:                 nil, // upstream is a setting; variables of the environment do not lead elsewhere
 		Protocols:             &protocols,
+		HTTP2:                 &http.HTTP2Config{SendPingTimeout: upstreamPingAfter, PingTimeout: upstreamPingTime},
 		DialContext:           dialer.DialContext,
 		DisableCompression:    true,
 		MaxIdleConnsPerHost:   upstreamIdleConns,

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/zap"
@@ -434,4 +435,35 @@ func TestGatewayDoesNotLeaveTheStreamRoot(t *testing.T) {
 			t.Errorf("%s got %d", target, res.StatusCode)
 		}
 	}
+}
+
+// overHTTP2 is a gateway whose connections to upstream, of HTTP/2, go where serve reads from.
+func overHTTP2(t *testing.T, serve func(net.Conn)) *gateway {
+	g := newGateway(Config{UpstreamURL: mustURL(t, "http://streams"), UpstreamH2C: true, Logger: zap.NewNop()}, newMetrics(nil))
+	g.transport.DialContext = func(context.Context, string, string) (net.Conn, error) {
+		conn, peer := net.Pipe()
+		t.Cleanup(func() { _, _ = conn.Close(), peer.Close() })
+		go serve(peer)
+		return conn, nil
+	}
+	return g
+}
+
+func TestARequestByADeadConnectionOfHTTP2Ends(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := overHTTP2(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://streams/a", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := g.transport.RoundTrip(req)
+		if err == nil {
+			_ = res.Body.Close()
+		}
+		if err == nil || ctx.Err() != nil {
+			t.Errorf("it hung: %v", err)
+		}
+	})
 }
