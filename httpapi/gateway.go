@@ -24,6 +24,8 @@ const (
 	// upstreamPingAfter is how long a connection of HTTP/2 is silent before it is asked whether it is still there, upstreamPingTime how
 	// long it may take to say so: all requests go over one that is not, new ones too.
 	upstreamPingAfter, upstreamPingTime = 10 * time.Second, 5 * time.Second
+	// upstreamAhead is how much of an answer by HTTP/2 is taken, in bytes, that its client has not read yet.
+	upstreamAhead = 64 << 10
 	// deletedTimeout bounds how long the answer to a DELETE waits for the consumers to be removed.
 	deletedTimeout = 5 * time.Second
 	copyBuffer     = 32 << 10
@@ -59,7 +61,7 @@ func newGateway(cfg Config, m *metrics) *gateway {
 	g.transport = &http.Transport{
 		Proxy:                 nil, // upstream is a setting; variables of the environment do not lead elsewhere
 		Protocols:             &protocols,
-		HTTP2:                 &http.HTTP2Config{SendPingTimeout: upstreamPingAfter, PingTimeout: upstreamPingTime},
+		HTTP2:                 &http.HTTP2Config{SendPingTimeout: upstreamPingAfter, PingTimeout: upstreamPingTime, MaxReceiveBufferPerStream: upstreamAhead},
 		DialContext:           dialer.DialContext,
 		DisableCompression:    true,
 		MaxIdleConnsPerHost:   upstreamIdleConns,

@@ -14,6 +14,7 @@ import (
 	"net/http/httptrace"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -467,3 +468,46 @@ func TestARequestByADeadConnectionOfHTTP2Ends(t *testing.T) {
 		}
 	})
 }
+
+func TestAClientThatDoesNotReadHoldsUpAnUpstreamOfHTTP2(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var sent atomic.Int64
+		srv := &http.Server{Protocols: new(http.Protocols), Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			for {
+				n, err := w.Write(make([]byte, 16<<10))
+				if sent.Add(int64(n)); err != nil || sent.Load() > 8<<20 {
+					return
+				}
+			}
+		})}
+		srv.Protocols.SetUnencryptedHTTP2(true)
+		g := overHTTP2(t, func(c net.Conn) { _ = srv.Serve(&oneConn{conn: c}) })
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://streams/a", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := g.transport.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = res.Body.Close() }()
+		synctest.Wait()
+		if n := sent.Load(); n > 256<<10 {
+			t.Errorf("%d bytes of an answer were taken that nobody reads", n)
+		}
+	})
+}
+
+// oneConn is a listener that has one connection.
+type oneConn struct{ conn net.Conn }
+
+func (l *oneConn) Accept() (net.Conn, error) {
+	c := l.conn
+	if l.conn = nil; c == nil {
+		return nil, net.ErrClosed
+	}
+	return c, nil
+}
+
+func (l *oneConn) Close() error   { return nil }
+func (l *oneConn) Addr() net.Addr { return &net.TCPAddr{} }
