@@ -39,6 +39,8 @@ const (
 	// pingAfter is how long a connection of HTTP/2 is silent before it is asked whether it is still there, pingTime how long it may take
 	// to say so: all that goes over it hangs if it is not.
 	pingAfter, pingTime = 10 * time.Second, 5 * time.Second
+	// aheadLimit is how much of an answer by HTTP/2 is taken, in bytes, that has not been read yet: what it shows goes to the store first.
+	aheadLimit = 64 << 10
 )
 
 var dialer = &net.Dialer{Timeout: dialTime, KeepAlive: 15 * time.Second}
@@ -96,7 +98,7 @@ func newTransport(cfg Config) *http.Transport {
 	protocols.SetUnencryptedHTTP2(cfg.H2C)
 	return &http.Transport{
 		Protocols:              &protocols,
-		HTTP2:                  &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTime},
+		HTTP2:                  &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTime, MaxReceiveBufferPerStream: aheadLimit},
 		TLSClientConfig:        cfg.TLS.Clone(),
 		DialContext:            dialer.DialContext,
 		TLSHandshakeTimeout:    dialTime,

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -269,3 +270,53 @@ func TestAnUpstreamOfHTTP2IsWatchedByFewConnections(t *testing.T) {
 		}
 	}
 }
+
+func TestAnAnswerByHTTP2ThatNobodyReadsYetIsHeldUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var sent atomic.Int64
+		srv := &http.Server{Protocols: new(http.Protocols), Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set(headerNextOffset, "2")
+			for sent.Load() < 8<<20 {
+				n, err := w.Write(make([]byte, 16<<10))
+				if sent.Add(int64(n)); err != nil {
+					return
+				}
+			}
+		})}
+		srv.Protocols.SetUnencryptedHTTP2(true)
+		c := newClient(Config{UpstreamURL: &url.URL{Scheme: "http", Host: "streams"}, H2C: true})
+		c.asked.protocol.Store(protocolHTTP2)
+		c.reads.Transport.(*http.Transport).DialContext = func(context.Context, string, string) (net.Conn, error) {
+			conn, peer := net.Pipe()
+			t.Cleanup(func() { _, _ = conn.Close(), peer.Close() })
+			conns := make(chan net.Conn, 1)
+			conns <- peer
+			close(conns)
+			go func() { _ = srv.Serve(given(conns)) }()
+			return conn, nil
+		}
+		err := c.poll(t.Context(), nil, "/a", "1", "", func(event) error {
+			synctest.Wait() // as long as the store does not take the event
+			if n := sent.Load(); n > 256<<10 {
+				t.Errorf("%d bytes were taken meanwhile", n)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// given is a listener for connections that are there already.
+type given <-chan net.Conn
+
+func (g given) Accept() (net.Conn, error) {
+	if c, ok := <-g; ok {
+		return c, nil
+	}
+	return nil, net.ErrClosed
+}
+
+func (given) Close() error   { return nil }
+func (given) Addr() net.Addr { return &net.TCPAddr{} }
