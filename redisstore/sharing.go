@@ -79,8 +79,11 @@ func (h *sharing) run(ctx context.Context, sc *redis.Script, keys []string, args
 	select {
 	case <-c.answered:
 	case <-ctx.Done():
-		h.forget(c)
-		return nil, ctx.Err()
+		if h.forget(c) || errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			return nil, ctx.Err()
+		}
+		// A call that goes alone is not broken off either: what it has changed is for its caller to follow.
+		<-c.answered
 	}
 	v, err := c.cmd.Result()
 	var reply redis.Error
@@ -93,10 +96,15 @@ func (h *sharing) run(ctx context.Context, sc *redis.Script, keys []string, args
 }
 
 // forget has a call not made for which nobody waits, unless it is under way.
-func (h *sharing) forget(c *sharedCall) {
+func (h *sharing) forget(c *sharedCall) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.waiting = slices.DeleteFunc(h.waiting, func(w *sharedCall) bool { return w == c })
+	at := slices.Index(h.waiting, c)
+	if at < 0 {
+		return false
+	}
+	h.waiting = slices.Delete(h.waiting, at, at+1)
+	return true
 }
 
 func evalSha(ctx context.Context, sc *redis.Script, keys []string, args []any) *redis.Cmd {

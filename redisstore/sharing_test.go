@@ -194,6 +194,39 @@ func TestACallThatIsGivenUpLeavesTheOthersAlone(t *testing.T) {
 	}
 }
 
+// What a call has changed is for its caller to follow: a wake that it hands out, say, which would wait for its deadline otherwise.
+func TestACallThatIsUnderWayIsAnsweredThoughItsCallerStops(t *testing.T) {
+	h, g := openSharing(t)
+	h.wait = time.Hour
+	under, release := make(chan struct{}), make(chan struct{})
+	g.spoil = func(send func() error, _ []redis.Cmder) error {
+		close(under)
+		<-release
+		return send()
+	}
+	h.fill(t, g)
+	ctx, cancel := context.WithCancel(t.Context())
+	call := h.echo(ctx, "a")
+	harness.Eventually(t, 10*time.Second, "it waits", harness.True(func() bool {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return len(h.waiting) == 1
+	}, "it does not"))
+	close(g.open)
+	<-under
+	cancel()
+	select {
+	case e := <-call:
+		t.Errorf("nobody waited for its answer: %v, %v", e.v, e.err)
+		close(release)
+	case <-time.After(50 * time.Millisecond):
+		close(release)
+		if e := <-call; e.err != nil || e.v != "a" {
+			t.Errorf("answered %v, %v", e.v, e.err)
+		}
+	}
+}
+
 func TestCallsDoNotWaitForRequestsThatHang(t *testing.T) {
 	h, g := openSharing(t)
 	first := h.fill(t, g)
