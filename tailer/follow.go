@@ -50,7 +50,7 @@ func (w *watch) follow(ctx context.Context, at *position, pace, failures *growin
 	}
 }
 
-// request makes one live request. While it is silent the stream is looked at with HEAD every Check: an answer that
+// request makes one live request. While it is silent the stream is looked at with HEAD now and then (lookAfter): an answer that
 // got lost on the way must not cost a wake.
 func (w *watch) request(ctx context.Context, at *position) (then next, err error) {
 	live := w.begin(ctx, at.offset)

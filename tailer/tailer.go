@@ -53,7 +53,7 @@ type Config struct {
 	WakeEnded func([]fsm.WakeEnd)
 	// Mode is ModeLongPoll (default) or ModeSSE.
 	Mode string
-	// Check is how long a live request may be silent before the stream is looked at with HEAD (5 s).
+	// Check is how long a live request may be silent before the stream is first looked at with HEAD (5 s).
 	Check time.Duration
 	// MaxLive bounds the live requests (10,000); SweepRate is how many streams beyond them are looked at in a second (500).
 	MaxLive   int
