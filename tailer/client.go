@@ -231,7 +231,11 @@ func (c *client) poll(ctx context.Context, l *line, path string, from fsm.Offset
 		return err
 	}
 	stop := time.AfterFunc(drainTime, res.abort)
-	defer stop.Stop()
+	defer func() {
+		if !stop.Stop() {
+			res.abort() // it is on its way, and must not come after the next request
+		}
+	}()
 	// The data is of no use here. A body that does not end in time or size costs its connection and nothing else.
 	_, _ = io.CopyN(io.Discard, res.Body, drainLimit+1)
 	return nil

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -200,6 +201,7 @@ type lineBody struct {
 	after func()
 	// last is true if no other request can follow on the connection, ended if the body was read to its end.
 	last, ended bool
+	aborted     atomic.Bool
 }
 
 func (b *lineBody) Read(p []byte) (int, error) {
@@ -209,14 +211,17 @@ func (b *lineBody) Read(p []byte) (int, error) {
 }
 
 // abort ends a Read that is under way, and all that follow.
-func (b *lineBody) abort() { _ = b.conn.SetDeadline(past) }
+func (b *lineBody) abort() {
+	b.aborted.Store(true)
+	_ = b.conn.SetDeadline(past)
+}
 
 // Close leaves the line ready for the next request, or hung up.
 func (b *lineBody) Close() error {
 	if b.in == nil {
 		return nil
 	}
-	if !b.stop() || b.last || !b.ended || b.in.Buffered() > 0 {
+	if !b.stop() || b.last || !b.ended || b.aborted.Load() || b.in.Buffered() > 0 {
 		b.l.hangUp()
 	}
 	readers.Put(b.in)

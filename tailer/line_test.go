@@ -203,6 +203,31 @@ func TestALineGoesByTLSToTheServerItWasMeantFor(t *testing.T) {
 	}
 }
 
+func TestLinesThatAreNotNeededAreHungUp(t *testing.T) {
+	s := newScripted(t, func(int, int) (string, bool) { return fine, false })
+	var ls lines
+	defer ls.close()
+	var taken []*line
+	for range linesKept + 1 {
+		l := ls.take()
+		readLine(t, l, "http://"+s.Addr().String())
+		taken = append(taken, l)
+	}
+	for _, l := range taken {
+		ls.give(l)
+	}
+	if taken[0].conn != nil || taken[1].conn == nil || len(ls.idle) != linesKept {
+		t.Errorf("%d are kept, and not those that were needed last", len(ls.idle))
+	}
+	ls.mu.Lock()
+	ls.idle[0].since = time.Now().Add(-lineIdle)
+	ls.mu.Unlock()
+	ls.expire()
+	if taken[1].conn != nil || len(ls.idle) != linesKept-1 {
+		t.Error("one that was not needed for long is kept")
+	}
+}
+
 // serve2 has an upstream speak HTTP/2, by TLS or without, and notes what it was asked by.
 func serve2(t *testing.T, u *upstream, secure bool) (root *url.URL, trusted *tls.Config, connections, others *atomic.Int32) {
 	t.Helper()

@@ -21,6 +21,8 @@ type lines struct {
 	mu sync.Mutex
 	// idle are those that wait, the one that has waited for the shortest time last.
 	idle []idleLine
+	// expiry is when the first of them has waited for too long.
+	expiry *time.Timer
 }
 
 type idleLine struct {
@@ -53,30 +55,54 @@ func (ls *lines) take() *line {
 	return l.line
 }
 
-// give takes a line back, and hangs those up that were not needed for long.
+// give takes a line back.
 func (ls *lines) give(l *line) {
-	now := time.Now()
+	if l.conn == nil {
+		return
+	}
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	ls.idle = append(ls.idle, idleLine{l, time.Now()})
+	if len(ls.idle) > linesKept {
+		ls.drop(1)
+	}
+	if ls.expiry == nil {
+		ls.expiry = time.AfterFunc(lineIdle, ls.expire)
+	}
+}
+
+// expire hangs those up that were not needed for long.
+func (ls *lines) expire() {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	old := 0
-	for old < len(ls.idle) && (now.Sub(ls.idle[old].since) > lineIdle || len(ls.idle)-old >= linesKept) {
-		ls.idle[old].hangUp()
+	for old < len(ls.idle) && time.Since(ls.idle[old].since) >= lineIdle {
 		old++
 	}
-	ls.idle = slices.Delete(ls.idle, 0, old)
-	if l.conn != nil {
-		ls.idle = append(ls.idle, idleLine{l, now})
+	ls.drop(old)
+	ls.expiry = nil
+	if len(ls.idle) > 0 {
+		ls.expiry = time.AfterFunc(lineIdle-time.Since(ls.idle[0].since), ls.expire)
 	}
+}
+
+// drop hangs up those that have waited longest. ls.mu is held.
+func (ls *lines) drop(n int) {
+	for _, l := range ls.idle[:n] {
+		l.hangUp()
+	}
+	ls.idle = slices.Delete(ls.idle, 0, n)
 }
 
 // close hangs up those that wait.
 func (ls *lines) close() {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	for _, l := range ls.idle {
-		l.hangUp()
+	ls.drop(len(ls.idle))
+	if ls.expiry != nil {
+		ls.expiry.Stop()
+		ls.expiry = nil
 	}
-	ls.idle = nil
 }
 
 // The protocols that upstream may speak.

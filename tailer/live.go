@@ -140,6 +140,9 @@ func (w *watch) lookSoon() {
 func (l *live) look() {
 	defer l.looks.Done()
 	info, err := l.w.head(l.ctx)
+	if l.ctx.Err() != nil {
+		return
+	}
 	l.mu.Lock()
 	offset, failed := l.offset, l.failed
 	l.failed = failed || isDown(err)

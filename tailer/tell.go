@@ -2,6 +2,7 @@ package tailer
 
 import (
 	"context"
+	"time"
 
 	"reveille/fsm"
 )
@@ -32,15 +33,23 @@ func (w *watch) tell(ctx context.Context, partition int, tail fsm.Offset, do fun
 	}
 }
 
-// tellOnce is tell for the gateway, which waits for nobody: a loop that is at it goes on until the store knows, and another writer that
-// fails has the loop look.
-func (w *watch) tellOnce(partition int, tail fsm.Offset, do func() error) error {
-	end, _ := w.beginTelling(partition, tail)
-	if end == nil {
+// tellPatience is how long the gateway waits for others that tell the store what it saw.
+const tellPatience = 100 * time.Millisecond
+
+// tellOnce is tell for the gateway, which others must not hold up: a loop that is at it goes on until the store knows, and another writer
+// that fails has the loop look.
+func (w *watch) tellOnce(ctx context.Context, partition int, tail fsm.Offset, do func() error) error {
+	limited, cancel := context.WithTimeout(ctx, tellPatience)
+	defer cancel()
+	begun := false
+	err := w.tell(limited, partition, tail, func() error {
+		begun = true
+		return do()
+	})
+	if !begun && ctx.Err() == nil {
 		return nil
 	}
-	defer end()
-	return do()
+	return err
 }
 
 // beginTelling returns what must be called when the store has been told; or what to wait for; or neither, if there is nothing to tell.

@@ -47,3 +47,34 @@ func TestAnEventThatTheGatewayCouldNotTellIsToldByTheLoop(t *testing.T) {
 	end()
 	r.wake("/a", 3)
 }
+
+func TestTheGatewayTellsWhatTheLoopHasFoundNobodyWatching(t *testing.T) {
+	r := newRig(t)
+	w := newWatch(r.Tailer, "/a")
+	w.add(0)
+	end, _ := w.beginTelling(0, offsetOf(1))
+	told := make(chan bool)
+	go func() {
+		begun := false
+		if err := w.tellOnce(t.Context(), 0, offsetOf(1), func() error { begun = true; return nil }); err != nil {
+			t.Error(err)
+		}
+		told <- begun
+	}()
+	w.disown(0) // as when the store says that nobody watches
+	end()
+	if !<-told {
+		t.Error("the write was left to a loop that is over")
+	}
+}
+
+func TestTheGatewayDoesNotWaitForALoopThatCannotTell(t *testing.T) {
+	r := newRig(t)
+	w := newWatch(r.Tailer, "/a")
+	w.add(0)
+	end, _ := w.beginTelling(0, offsetOf(1))
+	defer end()
+	if err := w.tellOnce(t.Context(), 0, offsetOf(1), func() error { t.Error("it was told twice"); return nil }); err != nil {
+		t.Error(err)
+	}
+}

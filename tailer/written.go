@@ -92,7 +92,7 @@ func (t *Tailer) observeWritten(ctx context.Context, path string, wr write, l li
 		partitions[home] = ""
 	}
 	for partition := range partitions {
-		err := w.tellOnce(partition, tail, func() error {
+		err := w.tellOnce(ctx, partition, tail, func() error {
 			s, told := w.stamp(partition), telling(path, tail)
 			obs, err := t.store.Observe(ctx, partition, path, tail)
 			t.settleSeen(told, obs.Outcome, wr.sighting())
