@@ -4,8 +4,84 @@ import (
 	"context"
 	"time"
 
+	"go.uber.org/zap"
+
 	"reveille/fsm"
 )
+
+// note tells the store the tail that a HEAD showed, in each partition that does not know it yet. It returns what is true
+// of the stream in the end: a tail behind one that was seen before is asked for again, and if it stays behind and nothing can be
+// read beyond it, the stream is a new one under an old name and its consumers start over.
+func (w *watch) note(ctx context.Context, info fsm.StreamInfo) (fsm.StreamInfo, error) {
+	behind := map[int]fsm.Offset{}
+	for partition, told := range w.partitions() {
+		if told == info.Tail {
+			continue
+		}
+		obs, err := w.observe(ctx, partition, info.Tail)
+		if err != nil {
+			return info, err
+		}
+		if obs.Watched && obs.Tail.After(info.Tail) {
+			behind[partition] = obs.Tail
+		}
+	}
+	if len(behind) == 0 {
+		return info, nil
+	}
+	// Every tail in behind was noted before this HEAD, so a tail behind it cannot be old news.
+	info, err := w.t.HeadAnew(ctx, w.path)
+	if err == nil && info.Exists && !info.TTL {
+		// A server may have more to read than its HEAD says: one that was interrupted in an append, say. Its stream is the same one.
+		var end fsm.Offset
+		if end, err = w.t.readOn(ctx, w.path, info.Tail); end.After(info.Tail) {
+			info.Tail = end
+		}
+	}
+	if err != nil || !info.Exists {
+		return info, err
+	}
+	for partition, was := range behind {
+		if !was.After(info.Tail) {
+			if _, err := w.observe(ctx, partition, info.Tail); err != nil {
+				return info, err
+			}
+			continue
+		}
+		if err := w.t.restart(ctx, w, partition, was, info.Tail); err != nil {
+			return info, err
+		}
+	}
+	return info, nil
+}
+
+// noteAhead tells the store a position that a live request showed, where it lies beyond what the store was told.
+func (w *watch) noteAhead(ctx context.Context, offset fsm.Offset) error {
+	for partition := range w.partitions() {
+		err := w.tell(ctx, partition, offset, func() error {
+			_, err := w.observe(ctx, partition, offset)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *watch) observe(ctx context.Context, partition int, tail fsm.Offset) (obs fsm.Observation, err error) {
+	seen := fsm.Sighting{At: time.Now()}
+	err = w.t.insist(ctx, "tail", zap.String("stream", w.path), func() error {
+		s, told := w.stamp(partition), telling(w.path, tail)
+		obs, err = w.t.store.Observe(ctx, partition, w.path, tail)
+		w.t.settleSeen(told, obs.Outcome, seen) // an error may have come after some were woken
+		if err == nil {
+			w.seen(partition, s, tail, obs)
+		}
+		return err
+	})
+	return obs, err
+}
 
 // tellingTail is a call of the store that tells it a tail.
 type tellingTail struct {
