@@ -103,8 +103,8 @@ type StreamStore interface {
 	WatchedSince(ctx context.Context, partition int, seq int64) ([]Watched, error)
 
 	// NoteKnown remembers a stream; awaited ones are turned into present ones, never back. It returns the version of
-	// the list of subscriptions at that moment.
-	NoteKnown(ctx context.Context, path string, awaited bool) (version int64, err error)
+	// the list of subscriptions at that moment, and whether that was news.
+	NoteKnown(ctx context.Context, path string, awaited bool) (version int64, news bool, err error)
 	// Known returns what is remembered of a stream.
 	Known(ctx context.Context, path string) (Known, bool, error)
 	// ForgetKnown forgets a stream; if onlyAwaited, only one that is still awaited.

@@ -36,7 +36,7 @@ func uses(t *testing.T, url string, ca *x509.CertPool) error {
 	w := openWith(t, url, ca, redisstore.Options{Partitions: 8})
 	err := w.Check(t.Context())
 	for i := 0; i < 20 && err == nil; i++ {
-		_, err = w.NoteKnown(t.Context(), strings.Repeat("/a", i+1), false)
+		_, _, err = w.NoteKnown(t.Context(), strings.Repeat("/a", i+1), false)
 	}
 	return err
 }

@@ -250,7 +250,9 @@ func TestAWalkInBatchesMissesNothingWhenAnotherServerTakesOver(t *testing.T) {
 	const n = 600
 	for i := range n {
 		must[fsm.Outcome](t)(w.Link(ctx, subscription(fmt.Sprint("s", i)), "/a", "0", "0"))
-		must[int64](t)(w.NoteKnown(ctx, fmt.Sprint("/known/", i), false))
+		if _, _, err := w.NoteKnown(ctx, fmt.Sprint("/known/", i), false); err != nil {
+			t.Fatal(err)
+		}
 	}
 	rideOut := func(what string, call func() error) {
 		t.Helper()

@@ -76,7 +76,7 @@ func TestTheFiguresOfTheOwnedPartitionsAreThoseOfTheDatabase(t *testing.T) {
 			var wakes []fsm.Wake
 			for i := range 7 {
 				path := fmt.Sprint("/", i)
-				if _, err := w.NoteKnown(ctx, path, i == 0); err != nil {
+				if _, _, err := w.NoteKnown(ctx, path, i == 0); err != nil {
 					t.Fatal(err)
 				}
 				wakes = append(wakes, must[fsm.Outcome](t)(w.Link(ctx, sub, path, fsm.Start, "1")).Wakes...)
@@ -224,7 +224,7 @@ func TestCallsOfRedisAreTimedAndTheirFailuresCounted(t *testing.T) {
 	ctx := t.Context()
 	const path = "/a"
 	for range 3 {
-		if _, err := w.NoteKnown(ctx, path, false); err != nil {
+		if _, _, err := w.NoteKnown(ctx, path, false); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -242,16 +242,16 @@ func TestCallsOfRedisAreTimedAndTheirFailuresCounted(t *testing.T) {
 	if err := w.rdb.Set(ctx, fmt.Sprintf("rv:{%d}:known", w.PartitionOf(path)), "x", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.NoteKnown(ctx, path, false); err == nil {
+	if _, _, err := w.NoteKnown(ctx, path, false); err == nil {
 		t.Fatal("a key of another type is taken")
 	}
 	gone, cancel := context.WithCancel(ctx)
 	cancel()
-	if _, err := w.NoteKnown(gone, path, false); err == nil {
+	if _, _, err := w.NoteKnown(gone, path, false); err == nil {
 		t.Fatal("a caller that has gone is answered")
 	}
 	server.Kill()
-	if _, err := w.NoteKnown(ctx, path, false); err == nil {
+	if _, _, err := w.NoteKnown(ctx, path, false); err == nil {
 		t.Fatal("a server that is dead answers")
 	}
 	w.Ownership().Replace([]int{0, 1, 2}) // the figures of a moment ago are for four partitions

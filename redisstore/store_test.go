@@ -708,7 +708,11 @@ func TestDoneAfterADeletionAcksNothingOfTheNewStream(t *testing.T) {
 func TestKnownStreams(t *testing.T) {
 	w := open(t, harness.StartRedis(t).URL, 1)
 	ctx := t.Context()
-	note := func(path string, awaited bool) { must[int64](t)(w.NoteKnown(ctx, path, awaited)) }
+	note := func(path string, awaited bool) {
+		if _, _, err := w.NoteKnown(ctx, path, awaited); err != nil {
+			t.Fatal(err)
+		}
+	}
 	known := func(path string) (fsm.Known, bool) {
 		k, ok, err := w.Known(ctx, path)
 		if err != nil {

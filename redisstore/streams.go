@@ -132,11 +132,13 @@ func (s *Store) WatchedSince(ctx context.Context, partition int, seq int64) ([]f
 
 // NoteKnown implements fsm.StreamStore. The version is read after the stream was noted: a subscription that the version
 // does not have yet is backfilled later, and will find the stream.
-func (s *Store) NoteKnown(ctx context.Context, path string, awaited bool) (version int64, err error) {
-	if _, err := s.run(ctx, scriptNoteKnown, s.PartitionOf(path), path, flag(awaited)); err != nil {
-		return 0, err
+func (s *Store) NoteKnown(ctx context.Context, path string, awaited bool) (version int64, news bool, err error) {
+	reply, err := s.run(ctx, scriptNoteKnown, s.PartitionOf(path), path, flag(awaited))
+	if err != nil {
+		return 0, false, err
 	}
-	return s.version(ctx)
+	version, err = s.version(ctx)
+	return version, reply == int64(1), err
 }
 
 // Known implements fsm.StreamStore.

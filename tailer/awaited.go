@@ -30,6 +30,9 @@ type awaitedStream struct {
 	// writes is how many writes are on their way upstream.
 	writes int
 	named  bool
+	// mine is true if a write through this replica was the first that the store heard of the stream. If another was, or somebody named
+	// it elsewhere, it is not for a write that is refused here to have it forgotten.
+	mine bool
 	// doubtful is true if it may never come to be (the write that was to make it did not succeed as far as anybody knows):
 	// once upstream says that there is no such stream, it is forgotten.
 	doubtful bool
@@ -77,6 +80,15 @@ func (a *awaited) writing(path string) {
 	}
 }
 
+// noted is: the store had not heard of the stream before a write that is on its way.
+func (a *awaited) noted(path string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if s := a.byPath[path]; s != nil {
+		s.mine = true
+	}
+}
+
 // written is: a write has succeeded.
 func (a *awaited) written(path string) { a.ended(path, false) }
 
@@ -91,7 +103,7 @@ func (a *awaited) ended(path string, refused bool) {
 		return
 	}
 	s.writes--
-	s.doubtful = s.doubtful || refused
+	s.doubtful = s.doubtful || refused && s.mine
 }
 
 // isDoubtful says whether a stream is to be forgotten if upstream does not have it.

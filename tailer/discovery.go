@@ -90,7 +90,10 @@ func (t *Tailer) prepareUnknown(ctx context.Context, path string, awaited bool) 
 // subscriptions that were made before the write are all known here.
 func (t *Tailer) noteWriting(ctx context.Context, path string) error {
 	t.awaited.writing(path)
-	version, err := t.store.NoteKnown(ctx, path, true)
+	version, news, err := t.store.NoteKnown(ctx, path, true)
+	if err == nil && news {
+		t.awaited.noted(path)
+	}
 	if err != nil || version <= t.store.Catalog().Version() {
 		return err
 	}
@@ -143,7 +146,7 @@ func (t *Tailer) adoptSeen(
 	if err != nil {
 		return err
 	}
-	noted, err := t.store.NoteKnown(ctx, path, false)
+	noted, _, err := t.store.NoteKnown(ctx, path, false)
 	if err != nil {
 		return err
 	}

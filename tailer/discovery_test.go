@@ -121,6 +121,25 @@ func TestARefusedWriteIsForgotten(t *testing.T) {
 	}
 }
 
+func TestARefusedWriteDoesNotForgetAStreamThatAnotherReplicaWasTold(t *testing.T) {
+	r := newRig(t).start()
+	r.subscribe("s", "/a/*")
+	if _, _, err := r.store.NoteKnown(t.Context(), "/a/1", true); err != nil { // as when it is named there
+		t.Fatal(err)
+	}
+	r.BeforeWrite(t.Context(), "/a/1")
+	r.Refused("/a/1")
+	looks := r.up.count(r.up.heads, "/a/1")
+	r.until("it is asked for", func() bool { return r.up.count(r.up.heads, "/a/1") > looks+3 })
+	if _, awaited := r.store.knows("/a/1"); !awaited {
+		t.Fatal("it was forgotten")
+	}
+	r.up.create("/a/1", "1")
+	if w := r.wake("/a/1", 1); w.Streams[0].Acked != fsm.Start {
+		t.Errorf("its first event is missed: woken with %+v", w.Streams[0])
+	}
+}
+
 func TestAWriteThatOnlySeemedRefusedCounts(t *testing.T) {
 	r := newRig(t).start()
 	r.subscribe("s", "/**")

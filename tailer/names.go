@@ -70,6 +70,6 @@ func literal(s fsm.Subscription) string {
 // await remembers a stream that does not exist yet and asks for it until it does.
 func (t *Tailer) await(ctx context.Context, path string, named bool) error {
 	t.awaited.add(path, named)
-	_, err := t.store.NoteKnown(ctx, path, true)
+	_, _, err := t.store.NoteKnown(ctx, path, true)
 	return err
 }

@@ -434,13 +434,14 @@ func (m *memory) WatchedSince(_ context.Context, partition int, seq int64) ([]fs
 	return list[:min(len(list), 2)], nil // in batches
 }
 
-func (m *memory) NoteKnown(_ context.Context, path string, awaited bool) (int64, error) {
+func (m *memory) NoteKnown(_ context.Context, path string, awaited bool) (version int64, news bool, err error) {
 	done, err := m.enter("NoteKnown")
 	if err != nil {
-		return 0, err
+		return 0, false, err
 	}
 	defer done()
 	k, ok := m.known[path]
+	news = !ok || k.Awaited && !awaited
 	switch {
 	case !ok:
 		m.known[path] = fsm.Known{Path: path, At: time.Now(), Awaited: awaited}
@@ -448,7 +449,7 @@ func (m *memory) NoteKnown(_ context.Context, path string, awaited bool) (int64,
 		k.Awaited = false
 		m.known[path] = k
 	}
-	return m.version, nil
+	return m.version, news, nil
 }
 
 func (m *memory) Known(_ context.Context, path string) (fsm.Known, bool, error) {

@@ -33,9 +33,16 @@ func (w *watch) note(ctx context.Context, info fsm.StreamInfo) (fsm.StreamInfo, 
 	info, err := w.t.HeadAnew(ctx, w.path)
 	if err == nil && info.Exists && !info.TTL {
 		// A server may have more to read than its HEAD says: one that was interrupted in an append, say. Its stream is the same one.
-		var end fsm.Offset
-		if end, err = w.t.readOn(ctx, w.path, info.Tail); end.After(info.Tail) {
-			info.Tail = end
+		// Some show that to nobody who is at the end by their HEAD, but to those behind it.
+		for _, from := range []fsm.Offset{info.Tail, fsm.Start} {
+			var end fsm.Offset
+			if end, err = w.t.readOn(ctx, w.path, from); err != nil {
+				break
+			}
+			if end.After(info.Tail) {
+				info.Tail = end
+				break
+			}
 		}
 	}
 	if err != nil || !info.Exists {

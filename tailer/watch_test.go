@@ -210,6 +210,33 @@ func TestAStreamOfWhichMoreCanBeReadThanItsHeadSaysIsTheSame(t *testing.T) {
 	})
 }
 
+func TestAStreamWhoseEndIsShownOnlyToThoseBehindItIsTheSame(t *testing.T) {
+	r := newRig(t).start()
+	r.idle("/a")
+	r.up.append("/a", "1", "2")
+	w := r.wake("/a", 2)
+	r.until("the tail is noted", func() bool { c, _ := r.store.consumer("s", "/a"); return c.Links["/a"].Tail == offsetOf(2) })
+	// As the reference server is after an append that it refused though it had written it.
+	r.up.setFault(func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method == http.MethodGet && r.URL.Query().Get("offset") < string(offsetOf(1)) {
+			return false
+		}
+		w.Header().Set(headerNextOffset, string(offsetOf(1)))
+		w.Header().Set(headerUpToDate, "true")
+		return true
+	})
+	r.up.CloseClientConnections()
+	heads := r.up.count(r.up.heads, "/a")
+	r.until("HEAD has said so again and again", func() bool { return r.up.count(r.up.heads, "/a") > heads+6 })
+	if n := r.store.count("Restart"); n != 0 {
+		t.Errorf("it was taken for a new stream %d times", n)
+	}
+	r.done(w)
+	r.up.setFault(nil)
+	r.up.append("/a", "3")
+	r.wake("/a", 3)
+}
+
 func TestATailThatMovedBackIsANewStreamUnderAnOldName(t *testing.T) {
 	r := newRig(t).start()
 	r.idle("/a")
