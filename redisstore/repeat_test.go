@@ -109,6 +109,32 @@ func TestACallWhoseReplyWasLostIsAnsweredAsIfItWereTheFirst(t *testing.T) {
 			t.Errorf("replied %+v", reply)
 		}
 	})
+	t.Run("callback that is done, after which the next wake was claimed and done", func(t *testing.T) {
+		wake := waking(t)
+		cb := callback(wake)
+		cb.Acks[0].Offset = "2"
+		d.on, d.between = true, func() {
+			d.on = false
+			next := first(t, must[fsm.Observation](t)(w.Observe(ctx, 0, wake.Primary, "3")).Wakes, 2)
+			claim := callback(next)
+			claim.Acks, claim.Done = nil, false
+			done := callback(next)
+			done.Acks[0].Offset, done.WakeID = "3", ""
+			for _, cb := range []fsm.Callback{claim, done} {
+				if reply := must[fsm.CallbackReply](t)(w.Callback(ctx, cb)); reply.Code != "" {
+					t.Errorf("the next wake: %+v", reply)
+				}
+			}
+		}
+		reply := must[fsm.CallbackReply](t)(w.Callback(ctx, cb))
+		d.between = nil
+		if reply.Code != "" || len(reply.Wakes) != 0 || reply.Streams[0].Acked != "3" {
+			t.Errorf("replied %+v", reply)
+		}
+		if late := must[fsm.CallbackReply](t)(w.Callback(ctx, cb)); late.Code != fsm.CodeStaleEpoch {
+			t.Errorf("the same from the worker: %+v", late)
+		}
+	})
 	t.Run("callback that is done with nothing pending", func(t *testing.T) {
 		wake := waking(t)
 		cb := callback(wake)

@@ -180,7 +180,11 @@ func leftovers(t *testing.T, w *world) (left []string) {
 			t.Errorf("key %q has no hash tag", key)
 		}
 		name := key[strings.Index(key, "}:")+2:]
-		if strings.Contains(name, ":") || name == "due" || name == "watched" {
+		if strings.HasPrefix(name, "n:") {
+			if ttl := must[time.Duration](t)(w.rdb.PTTL(t.Context(), key).Result()); ttl <= 0 {
+				t.Errorf("key %q stays for ever", key)
+			}
+		} else if strings.Contains(name, ":") || name == "due" || name == "watched" {
 			left = append(left, key)
 		}
 	}

@@ -29,6 +29,7 @@
 --   meta            hash    seq: the counter of watched; floor: the highest epoch of any consumer removed;
 --                           life, base: see fence
 --   lease           string  the replica that owns the partition
+--   n:<nonce>       string  the nonce of a callback that ended a wake, for as long as it may be sent again because its reply was lost
 local P = KEYS[1]
 local now = tonumber(ARGV[1])
 local micros = now * 1000

@@ -20,6 +20,9 @@ const (
 	// events and not ever fewer of them in each stream.
 	newStreamAfter, newStreamSlower = 300 * time.Millisecond, 10 * time.Millisecond
 	writeTimeout                    = 3 * time.Second
+	// maxStreams is how many streams there are at most: the reference server keeps a hundred files open, and of the appends to streams
+	// beyond it refuses some that it has written.
+	maxStreams = 96
 	// creationPatience bounds how long the creation of a stream is tried.
 	creationPatience = 60 * time.Second
 )
@@ -121,6 +124,10 @@ func (w *world) createNext() {
 	client := w.writerClient()
 	defer client.CloseIdleConnections()
 	w.mu.Lock()
+	if len(w.streams)+2 > maxStreams {
+		w.mu.Unlock()
+		return
+	}
 	n := w.rnd.IntN(1 << 30)
 	path := fmt.Sprintf(folders[w.rnd.IntN(len(folders))], n)
 	named := w.rnd.IntN(2) == 0
