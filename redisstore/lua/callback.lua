@@ -31,12 +31,11 @@ local c = load(id)
 -- One that was never woken has given nobody a token: the callback is of an earlier consumer of the same id.
 if not c or c.gen ~= gen or c.hidden > 0 or c.wake == '' or is_dead(c.gen) then return refuse('CONSUMER_GONE') end
 if token_expired then return refuse('TOKEN_EXPIRED') end
-if repeated(c) then return { '', '', streams(c), outcome(), '' } end
-if epoch ~= c.epoch or token_epoch ~= c.epoch then
-  -- A "done" whose reply was lost may be sent again when the wakes after its own have gone their way.
-  if redis.call('EXISTS', P .. 'n:' .. NONCE) == 1 then return { '', '', streams(c), outcome(), '' } end
-  return refuse('STALE_EPOCH')
+-- A "done" whose reply was lost may be sent again when the wakes after its own have gone their way.
+if repeated(c) or epoch ~= c.epoch and redis.call('EXISTS', P .. 'n:' .. NONCE) == 1 then
+  return { '', '', streams(c), outcome(), '' }
 end
+if epoch ~= c.epoch or token_epoch ~= c.epoch then return refuse('STALE_EPOCH') end
 if TRACED then of = c.wake end
 if wake ~= '' and wake ~= c.wake then return refuse('ALREADY_CLAIMED') end
 
