@@ -79,14 +79,19 @@ func (w *watch) noteAhead(ctx context.Context, offset fsm.Offset) error {
 func (w *watch) observe(ctx context.Context, partition int, tail fsm.Offset) (obs fsm.Observation, err error) {
 	seen := fsm.Sighting{At: time.Now()}
 	err = w.t.insist(ctx, "tail", zap.String("stream", w.path), func() error {
-		s, told := w.stamp(partition), telling(w.path, tail)
-		obs, err = w.t.store.Observe(ctx, partition, w.path, tail)
-		w.t.settleSeen(told, obs.Outcome, seen) // an error may have come after some were woken
-		if err == nil {
-			w.seen(partition, s, tail, obs)
-		}
+		obs, err = w.observeOnce(ctx, partition, tail, seen)
 		return err
 	})
+	return obs, err
+}
+
+func (w *watch) observeOnce(ctx context.Context, partition int, tail fsm.Offset, seen fsm.Sighting) (fsm.Observation, error) {
+	s, told := w.stamp(partition), telling(w.path, tail)
+	obs, err := w.t.store.Observe(ctx, partition, w.path, tail)
+	w.t.settleSeen(told, obs.Outcome, seen) // an error may have come after some were woken
+	if err == nil {
+		w.seen(partition, s, tail, obs)
+	}
 	return obs, err
 }
 

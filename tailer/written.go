@@ -93,13 +93,10 @@ func (t *Tailer) observeWritten(ctx context.Context, path string, wr write, l li
 	}
 	for partition := range partitions {
 		err := w.tellOnce(ctx, partition, tail, func() error {
-			s, told := w.stamp(partition), telling(path, tail)
-			obs, err := t.store.Observe(ctx, partition, path, tail)
-			t.settleSeen(told, obs.Outcome, wr.sighting())
+			obs, err := w.observeOnce(ctx, partition, tail, wr.sighting())
 			if err != nil {
 				return err
 			}
-			w.seen(partition, s, tail, obs)
 			switch {
 			case partition != home:
 			case !obs.Watched:
@@ -153,13 +150,10 @@ func (t *Tailer) observeCreated(ctx context.Context, path string, wr write) erro
 		}
 	}
 	for partition := range partitions {
-		s, told := w.stamp(partition), telling(path, tail)
-		obs, err := t.store.Observe(ctx, partition, path, tail)
-		t.settleSeen(told, obs.Outcome, wr.sighting())
+		obs, err := w.observeOnce(ctx, partition, tail, wr.sighting())
 		if err != nil {
 			return err
 		}
-		w.seen(partition, s, tail, obs)
 		if !obs.Watched || !obs.Tail.After(tail) {
 			continue
 		}
