@@ -112,6 +112,10 @@ type StreamStore interface {
 	// ScanKnown walks the remembered streams of a partition, each at least once. It begins and ends with cursor "0".
 	ScanKnown(ctx context.Context, partition int, cursor string) ([]Known, string, error)
 
+	// LostLately says whether the store may have lost its latest changes, those that made a stream known among them, less than so
+	// long ago. What it does not know then may be what it has lost.
+	LostLately(ctx context.Context, path string, within time.Duration) (bool, error)
+
 	// RegistryOffset is how far the registry stream was read; Start before the first time.
 	RegistryOffset(ctx context.Context) (Offset, error)
 	// MoveRegistryOffset moves it on, and does nothing if it is not at from (any more).

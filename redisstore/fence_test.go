@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"reveille/fsm"
 	"reveille/redisstore"
@@ -124,4 +125,35 @@ func restore(t *testing.T, r *harness.Redis, backup []byte) {
 	if err := os.WriteFile(filepath.Join(r.Dir(), "dump.rdb"), backup, 0o600); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// TestALossIsRememberedForAWhile is about what a store that has begun a new life says of what it does not know.
+func TestALossIsRememberedForAWhile(t *testing.T) {
+	r := harness.StartRedis(t, "--appendonly", "yes")
+	rdb, closeRedis, err := redisstore.Connect(r.URL, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = closeRedis() }()
+	ctx, now := t.Context(), time.Now()
+	s := redisstore.New(rdb, redisstore.Options{Partitions: 1, Timing: timing, Draw: func() redisstore.Draw {
+		return redisstore.Draw{Now: now, Nonce: "n"}
+	}})
+	const while = 30 * time.Second
+	expect := func(when string, want bool) {
+		t.Helper()
+		if lost := must[bool](t)(s.LostLately(ctx, "/a", while)); lost != want {
+			t.Errorf("%s: may it have lost something lately? %v", when, lost)
+		}
+	}
+	expect("in its first life", false)
+	now = now.Add(time.Hour)
+	expect("an hour into its first life", false)
+	r.Kill()
+	r.Restart()
+	expect("when it has come back", true)
+	now = now.Add(while - time.Second)
+	expect("nearly the while later", true)
+	now = now.Add(time.Second)
+	expect("the while later", false)
 }

@@ -156,6 +156,12 @@ func (s *Store) ForgetKnown(ctx context.Context, path string, onlyAwaited bool) 
 	return err
 }
 
+// LostLately implements fsm.StreamStore.
+func (s *Store) LostLately(ctx context.Context, path string, within time.Duration) (bool, error) {
+	reply, err := s.run(ctx, scriptLostLately, s.PartitionOf(path), within.Milliseconds())
+	return reply == int64(1), err
+}
+
 // scanBatch is about how many remembered streams are read at a time.
 const scanBatch = 500
 

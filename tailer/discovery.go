@@ -76,11 +76,26 @@ func (t *Tailer) prepare(ctx context.Context, path string, l linked, ok bool) er
 	return t.adopt(ctx, path, info.Tail, l.subs, at(info.Tail))
 }
 
+// lossMemory is how long after a loss the store may not know a stream that it has lost: longer than it takes until whoever linked it has
+// it linked anew (Confirm).
+const lossMemory = 30 * time.Second
+
+// prepareUnknown is for a stream that the store does not know, or only as one that is awaited. One that exists was there before anybody
+// told of it, and what is in it is nobody's; but a store that has lost something lately may have lost that the stream was known, and
+// what was written to it since is somebody's.
 func (t *Tailer) prepareUnknown(ctx context.Context, path string, awaited bool) error {
 	if !awaited {
 		info, err := t.Head(ctx, path)
 		if err == nil && info.Exists {
-			return t.adopt(ctx, path, info.Tail, nil, at(info.Tail))
+			lost, err := t.store.LostLately(ctx, path, lossMemory)
+			if err != nil {
+				return err
+			}
+			from := at(info.Tail)
+			if lost {
+				from = fromStart
+			}
+			return t.adopt(ctx, path, info.Tail, nil, from)
 		}
 	}
 	return t.noteWriting(ctx, path)

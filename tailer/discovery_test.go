@@ -40,6 +40,19 @@ func TestD12AStreamFirstHeardOfThroughAnAppendIsLinkedAtTheTailBeforeIt(t *testi
 	}
 }
 
+func TestAStreamThatTheStoreMayHaveLostLatelyIsLinkedFromItsStart(t *testing.T) {
+	r := newRig(t).start()
+	r.subscribe("s", "/**")
+	r.store.mu.Lock()
+	r.store.lost = true
+	r.store.mu.Unlock()
+	r.up.create("/a", "written through another replica, and acknowledged to its writer")
+	r.post("/a", "new")
+	if w := r.wake("/a", 1); w.Streams[0].Acked != fsm.Start {
+		t.Errorf("woken with %+v", w.Streams[0])
+	}
+}
+
 func TestAWriteToALinkedStreamIsOneCallOfTheStore(t *testing.T) {
 	quiet := func(c *Config) { c.WatchEvery, c.Resync = time.Hour, time.Hour }
 	r := newRig(t, quiet).start()

@@ -35,6 +35,8 @@ type memory struct {
 	wakeID    int
 	calls     map[string]int
 	down      bool
+	// lost says that changes may have been lost lately.
+	lost bool
 	// stale keeps the catalog from following changes until RefreshCatalog.
 	stale bool
 	// before is called at the beginning of every method.
@@ -460,6 +462,15 @@ func (m *memory) Known(_ context.Context, path string) (fsm.Known, bool, error) 
 	defer done()
 	k, ok := m.known[path]
 	return k, ok, nil
+}
+
+func (m *memory) LostLately(context.Context, string, time.Duration) (bool, error) {
+	done, err := m.enter("LostLately")
+	if err != nil {
+		return false, err
+	}
+	defer done()
+	return m.lost, nil
 }
 
 func (m *memory) ForgetKnown(_ context.Context, path string, onlyAwaited bool) error {

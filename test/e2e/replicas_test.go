@@ -290,3 +290,33 @@ func TestAReplicaThatWasFrozenDoesNoHarm(t *testing.T) {
 		w.wakesOnAppend(path, tail)
 	}
 }
+
+// TestWhatRedisHasLostOfAStreamLosesNoEvent is about a Redis that loses that a stream is known at all, together with the one replica
+// that could tell (README, what is guaranteed).
+func TestWhatRedisHasLostOfAStreamLosesNoEvent(t *testing.T) {
+	t.Parallel()
+	redis := ownRedis(t, "--appendonly", "yes", "--appendfsync", "always", "--auto-aof-rewrite-percentage", "0")
+	e := with(t, redis, nil)
+	other := harness.StartReveille(t, e.settings(nil))
+	w := e.follow("/lost/*")
+	w.idle("/lost/before", e.gateway.Create("/lost/before"))
+	var written []int64
+	for _, s := range redis.servers {
+		written = append(written, s.WrittenSoFar())
+	}
+	const path = "/lost/stream"
+	e.gateway.Create(path)
+	w.idle(path, e.gateway.Append(path, `"acknowledged"`))
+	e.rev.Kill()
+	redis.Kill()
+	for i, s := range redis.servers {
+		s.LoseSince(written[i])
+	}
+	redis.Restart()
+	n := len(w.wakes(path))
+	tail := harness.NewClient(t, other.URL).Append(path, `"the next"`)
+	if got := w.wake(path, n+1).Offset(path); got != "-1" {
+		t.Errorf("after Redis had lost that the stream was known, its next wake was from %s, want -1", got)
+	}
+	w.idle(path, tail)
+}

@@ -1,10 +1,6 @@
 package fault
 
-import (
-	"os"
-	"path/filepath"
-	"time"
-)
+import "time"
 
 // lossWindow is how much of its latest changes a Redis with appendfsync everysec may not have written yet when it is
 // killed: while the disk is slow it waits for up to two seconds.
@@ -36,12 +32,10 @@ func killRedis(w *world, span time.Duration) {
 func rewindRedis(w *world, span, lost time.Duration) {
 	w.pause(span / 3)
 	from := time.Now()
-	file, size := w.aofEnd()
+	written := w.redis.WrittenSoFar()
 	w.pause(lost)
 	w.redis.Kill()
-	if err := os.Truncate(file, size); err != nil {
-		w.t.Errorf("take away the end of what redis wrote: %v", err)
-	}
+	w.redis.LoseSince(written)
 	w.redis.Restart()
 	w.journal.mark(redisLost, from, time.Now())
 	w.pause(span / 3)
@@ -49,18 +43,4 @@ func rewindRedis(w *world, span, lost time.Duration) {
 
 func restoreBackup(w *world, span time.Duration) {
 	w.withoutCreations(func() { rewindRedis(w, span, span/2) })
-}
-
-// aofEnd returns the file that Redis appends its changes to, and how long it is now.
-func (w *world) aofEnd() (file string, size int64) {
-	w.t.Helper()
-	files, _ := filepath.Glob(filepath.Join(w.redis.Dir(), "appendonlydir", "*.incr.aof"))
-	if len(files) != 1 {
-		w.t.Fatalf("files that redis appends to: %v, want one", files)
-	}
-	info, err := os.Stat(files[0])
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return files[0], info.Size()
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -75,6 +77,33 @@ func (r *Redis) Restart() {
 	r.t.Helper()
 	r.launch()
 	r.await()
+}
+
+// LoseSince has a server that was killed lose what it appended to its file after WrittenSoFar returned this. It must not rewrite that file.
+func (r *Redis) LoseSince(written int64) {
+	r.t.Helper()
+	if err := os.Truncate(r.appendedTo(), written); err != nil {
+		r.t.Errorf("take away the end of what redis wrote: %v", err)
+	}
+}
+
+// WrittenSoFar is how long the file is that the server appends its changes to.
+func (r *Redis) WrittenSoFar() int64 {
+	r.t.Helper()
+	info, err := os.Stat(r.appendedTo())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return info.Size()
+}
+
+func (r *Redis) appendedTo() string {
+	r.t.Helper()
+	files, _ := filepath.Glob(filepath.Join(r.Dir(), "appendonlydir", "*.incr.aof"))
+	if len(files) != 1 {
+		r.t.Fatalf("files that redis appends to: %v, want one", files)
+	}
+	return files[0]
 }
 
 // Client returns a client that is closed with the test.
