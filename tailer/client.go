@@ -257,6 +257,21 @@ func (c *client) readOn(ctx context.Context, path string, from fsm.Offset) (fsm.
 	return next, err
 }
 
+// readsMax bounds the answers of readBeyond.
+const readsMax = 100
+
+// readBeyond returns where reading from an offset leads to, until that lies beyond a tail or nothing more comes.
+func (c *client) readBeyond(ctx context.Context, path string, from, tail fsm.Offset) (fsm.Offset, error) {
+	for range readsMax {
+		next, err := c.readOn(ctx, path, from)
+		if err != nil || !next.After(from) || next.After(tail) {
+			return next, err
+		}
+		from = next
+	}
+	return from, nil
+}
+
 // reply is an answer to a read.
 type reply struct {
 	*http.Response

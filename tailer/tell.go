@@ -36,7 +36,7 @@ func (w *watch) note(ctx context.Context, info fsm.StreamInfo) (fsm.StreamInfo, 
 		// Some show that to nobody who is at the end by their HEAD, but to those behind it.
 		for _, from := range []fsm.Offset{info.Tail, fsm.Start} {
 			var end fsm.Offset
-			if end, err = w.t.readOn(ctx, w.path, from); err != nil {
+			if end, err = w.t.readBeyond(ctx, w.path, from, info.Tail); err != nil {
 				break
 			}
 			if end.After(info.Tail) {

@@ -218,7 +218,12 @@ func TestAStreamWhoseEndIsShownOnlyToThoseBehindItIsTheSame(t *testing.T) {
 	r.until("the tail is noted", func() bool { c, _ := r.store.consumer("s", "/a"); return c.Links["/a"].Tail == offsetOf(2) })
 	// As the reference server is after an append that it refused though it had written it.
 	r.up.setFault(func(w http.ResponseWriter, r *http.Request) bool {
-		if r.Method == http.MethodGet && r.URL.Query().Get("offset") < string(offsetOf(1)) {
+		from := fsm.Offset(r.URL.Query().Get("offset"))
+		switch {
+		case r.Method == http.MethodGet && from == fsm.Start: // it does not give all of it at once
+			w.Header().Set(headerNextOffset, string(offsetOf(0)))
+			return true
+		case r.Method == http.MethodGet && offsetOf(1).After(from):
 			return false
 		}
 		w.Header().Set(headerNextOffset, string(offsetOf(1)))
