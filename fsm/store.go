@@ -15,6 +15,8 @@ type Outcome struct {
 	Hidden []string
 	// Removed counts consumers that are gone from now on.
 	Removed int
+	// Linked counts consumers that were made.
+	Linked int
 	// Ended are wakes that are over, if that is of interest to anybody.
 	Ended []WakeEnd
 }
@@ -25,6 +27,7 @@ func (o *Outcome) Add(p Outcome) {
 	o.Idle = append(o.Idle, p.Idle...)
 	o.Hidden = append(o.Hidden, p.Hidden...)
 	o.Removed += p.Removed
+	o.Linked += p.Linked
 	o.Ended = append(o.Ended, p.Ended...)
 }
 
@@ -112,9 +115,9 @@ type StreamStore interface {
 	// ScanKnown walks the remembered streams of a partition, each at least once. It begins and ends with cursor "0".
 	ScanKnown(ctx context.Context, partition int, cursor string) ([]Known, string, error)
 
-	// LostLately says whether the store may have lost its latest changes, those that made a stream known among them, less than so
-	// long ago. What it does not know then may be what it has lost.
-	LostLately(ctx context.Context, path string, within time.Duration) (bool, error)
+	// LostAgo says whether the store may ever have lost its latest changes to what it remembers of a stream and its consumers, and how
+	// long ago the last time was. What it does not know since may be what it has lost.
+	LostAgo(ctx context.Context, path string) (ago time.Duration, lost bool, err error)
 
 	// RegistryOffset is how far the registry stream was read; Start before the first time.
 	RegistryOffset(ctx context.Context) (Offset, error)

@@ -77,7 +77,7 @@ var (
 	scriptNoteKnown     = partitionScript("note_known")
 	scriptForgetKnown   = partitionScript("forget_known")
 	scriptScanKnown     = partitionScript("scan_known")
-	scriptLostLately    = partitionScript("lost_lately")
+	scriptLostAgo       = partitionScript("lost_ago")
 	scriptScanConsumers = partitionScript("scan_consumers")
 	scriptLease         = partitionScript("lease")
 	scriptCensus        = partitionScript("census")

@@ -19,8 +19,15 @@ func (s *Store) PartitionOf(path string) int { return s.keys.partitionOf(path) }
 
 // Link implements fsm.StreamStore.
 func (s *Store) Link(ctx context.Context, sub fsm.Subscription, path string, acked, tail fsm.Offset) (fsm.Outcome, error) {
-	return s.runOutcome(ctx, scriptLink, s.PartitionOf(path),
-		sub.ID, sub.Generation, fsm.ConsumerID(sub.ID, path), path, string(acked), string(tail))
+	r, err := newReply(s.run(ctx, scriptLink, s.PartitionOf(path),
+		sub.ID, sub.Generation, fsm.ConsumerID(sub.ID, path), path, string(acked), string(tail)))
+	if err != nil {
+		return fsm.Outcome{}, err
+	}
+	o := r.outcome()
+	o.Linked = int(r.int())
+	s.metrics.ended(scriptLink, o.Removed)
+	return o, r.bad
 }
 
 // Observe implements fsm.StreamStore.
@@ -156,10 +163,11 @@ func (s *Store) ForgetKnown(ctx context.Context, path string, onlyAwaited bool) 
 	return err
 }
 
-// LostLately implements fsm.StreamStore.
-func (s *Store) LostLately(ctx context.Context, path string, within time.Duration) (bool, error) {
-	reply, err := s.run(ctx, scriptLostLately, s.PartitionOf(path), within.Milliseconds())
-	return reply == int64(1), err
+// LostAgo implements fsm.StreamStore.
+func (s *Store) LostAgo(ctx context.Context, path string) (ago time.Duration, lost bool, err error) {
+	reply, err := s.run(ctx, scriptLostAgo, s.PartitionOf(path))
+	millis, _ := reply.(int64)
+	return time.Duration(max(0, millis)) * time.Millisecond, err == nil && millis >= 0, err
 }
 
 // scanBatch is about how many remembered streams are read at a time.

@@ -27,15 +27,18 @@ type awaited struct {
 }
 
 type awaitedStream struct {
-	// writes is how many writes are on their way upstream.
-	writes int
-	named  bool
+	// writes is how many writes are on their way upstream, of those that have begun.
+	writes, begun int
+	named         bool
 	// mine is true if a write through this replica was the first that the store heard of the stream. If another was, or somebody named
 	// it elsewhere, it is not for a write that is refused here to have it forgotten.
 	mine bool
-	// doubtful is true if it may never come to be (the write that was to make it did not succeed as far as anybody knows):
-	// once upstream says that there is no such stream, it is forgotten.
+	// passing is true if it is here for nothing but writes.
+	passing bool
+	// doubtful is true if it may never come to be (the write that was to make it did not succeed as far as anybody knows): once upstream
+	// says so after trusted, it is forgotten; or only here, if it is for others to have it forgotten.
 	doubtful bool
+	trusted  time.Time
 	asking   bool
 	delay    growing
 	due      time.Time
@@ -58,16 +61,19 @@ func (a *awaited) add(path string, named bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if s := a.entry(path); s != nil {
-		s.named = s.named || named
+		s.named, s.passing = s.named || named, false
 	}
 }
 
-// doubt adds a stream that may not exist.
-func (a *awaited) doubt(path string) {
+// doubt adds a stream that may not exist. For as long as the patience lasts upstream is not believed that it does not.
+func (a *awaited) doubt(path string, patience time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if s := a.entry(path); s != nil {
-		s.doubtful = true
+		s.mine, s.passing, s.doubtful = true, false, true
+		if until := time.Now().Add(patience); until.After(s.trusted) {
+			s.trusted = until
+		}
 	}
 }
 
@@ -75,8 +81,11 @@ func (a *awaited) doubt(path string) {
 func (a *awaited) writing(path string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	_, there := a.byPath[path]
 	if s := a.entry(path); s != nil {
 		s.writes++
+		s.begun++
+		s.passing = s.passing || !there
 	}
 }
 
@@ -103,16 +112,24 @@ func (a *awaited) ended(path string, refused bool) {
 		return
 	}
 	s.writes--
-	s.doubtful = s.doubtful || refused && s.mine
+	s.doubtful = s.doubtful || refused && (s.mine || s.passing)
 }
 
-// isDoubtful says whether a stream is to be forgotten if upstream does not have it.
-func (a *awaited) isDoubtful(path string) bool {
+// doubt says whether a stream is to be forgotten if upstream does not have it, whether by all or only here, and how many writes to it
+// had begun.
+type doubt struct {
+	is, mine bool
+	begun    int
+}
+
+func (a *awaited) doubtOf(path string) (d doubt) {
 	a.mu.Lock()
-	s := a.byPath[path]
-	doubtful := s != nil && s.doubtful && s.writes == 0
+	if s := a.byPath[path]; s != nil {
+		d = doubt{s.doubtful && s.writes == 0 && !time.Now().Before(s.trusted), s.mine, s.begun}
+	}
 	a.mu.Unlock()
-	return doubtful && !a.t.isNamed(path)
+	d.is = d.is && !a.t.isNamed(path)
+	return d
 }
 
 func (a *awaited) writtenTo(path string) bool {
@@ -175,7 +192,6 @@ func (a *awaited) ask(ctx context.Context, path string) {
 	over, err := a.isOver(ctx, path)
 	switch {
 	case over:
-		a.remove(path)
 		return
 	case err != nil:
 		a.t.log.Debug("an awaited stream could not be dealt with", zap.String("stream", path), zap.Error(err))
@@ -191,8 +207,9 @@ func (a *awaited) ask(ctx context.Context, path string) {
 // isOver says whether there is nothing to wait for any more: the stream exists and is linked, or it is forgotten. Nobody has seen
 // it before, so its consumers begin at Start.
 func (a *awaited) isOver(ctx context.Context, path string) (bool, error) {
+	doubt := a.doubtOf(path)
 	info, err := a.t.look(ctx, path)
-	if err == nil && !info.Exists && a.isDoubtful(path) {
+	if err == nil && !info.Exists && doubt.is {
 		// What that answer was shared with may have asked before the write was over.
 		info, err = a.t.HeadAnew(ctx, path)
 	}
@@ -204,12 +221,33 @@ func (a *awaited) isOver(ctx context.Context, path string) (bool, error) {
 		if err == nil {
 			err = a.t.adopt(ctx, path, info.Tail, already, fromStart)
 		}
+		if err == nil {
+			a.remove(path)
+		}
 		return err == nil, err
-	case a.isDoubtful(path):
-		err = a.t.store.ForgetKnown(ctx, path, true)
-		return err == nil, err
+	case !doubt.is || doubt != a.doubtOf(path):
+		return false, nil
+	case doubt.mine:
+		if err = a.t.store.ForgetKnown(ctx, path, true); err != nil {
+			return false, err
+		}
 	}
-	return false, nil
+	if a.removeUnlessWritten(path, doubt.begun) {
+		return true, nil
+	}
+	// A write that has begun meanwhile may have noted the stream before it was forgotten.
+	_, _, err = a.t.store.NoteKnown(ctx, path, true)
+	return false, err
+}
+
+func (a *awaited) removeUnlessWritten(path string, begun int) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if s := a.byPath[path]; s != nil && s.begun != begun {
+		return false
+	}
+	delete(a.byPath, path)
+	return true
 }
 
 // readNoted takes over what is awaited by the store's account: what was noted before a crash, or through another replica, and the

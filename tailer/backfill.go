@@ -126,7 +126,8 @@ func (bs *backfills) Run(ctx context.Context) error {
 		for id, progress := range under {
 			sub, ok := bs.t.store.Catalog().Get(id)
 			was, seen := before[id]
-			if ok && ownership.Owns(bs.t.store.PartitionOf(id)) && !bs.isRunning(sub) && (first || seen && was == progress) {
+			if ok && ownership.Owns(bs.t.store.PartitionOf(id)) && !bs.isRunning(sub) &&
+				(seen && was == progress || first && !bs.lostLately(ctx, id)) {
 				bs.begin(sub, true)
 			}
 		}
@@ -139,6 +140,13 @@ func (bs *backfills) Run(ctx context.Context) error {
 		sleep(ctx, bs.t.cfg.Resync)
 	}
 	return nil
+}
+
+// lostLately says whether the store may have lost just now that a backfill was over. Whoever made its links knows where they began and makes
+// them again (confirms), which must come first.
+func (bs *backfills) lostLately(ctx context.Context, id string) bool {
+	lost, err := bs.t.lostAt(ctx, id)
+	return err != nil || time.Since(lost) < lossSlack
 }
 
 func (b *backfill) run(ctx context.Context) {
@@ -250,7 +258,9 @@ func (b *backfill) link(ctx context.Context, known fsm.Known) error {
 	if err != nil {
 		return err
 	}
-	b.t.settle(s, o)
+	if b.t.settle(s, o); o.Linked > 0 {
+		b.t.confirms.add(confirm{path: known.Path, known: true, links: []madeLink{{keyOf(b.sub), acked}}, made: s.begun})
+	}
 	if l, ok := b.t.linked.Get(known.Path); ok && !containsAll(l.subs, []fsm.Subscription{b.sub}) {
 		subs := append(append([]subscriptionKey(nil), l.subs...), keyOf(b.sub))
 		b.t.linked.Add(known.Path, linked{l.version, subs})

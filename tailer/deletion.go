@@ -100,12 +100,13 @@ func (t *Tailer) forgotten(ctx context.Context, path string) error {
 	if at, ok := t.removed.Get(path); !t.tracked(path) || ok && time.Since(at) < removedKept {
 		return nil
 	}
-	_, found, err := t.store.Known(ctx, path)
-	if err != nil || found {
+	known, found, err := t.store.Known(ctx, path)
+	if err != nil || found && !known.Awaited {
 		return err
 	}
 	t.linked.Remove(path)
-	t.awaited.doubt(path)
+	// A proxy in front of a server that is down, as the store was, says of every stream that there is none.
+	t.awaited.doubt(path, t.cfg.GoneGrace)
 	return t.await(ctx, path, false)
 }
 

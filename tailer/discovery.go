@@ -48,22 +48,27 @@ func (t *Tailer) BeforeWrite(ctx context.Context, path string) {
 func (t *Tailer) prepare(ctx context.Context, path string, l linked, ok bool) error {
 	version := t.store.Catalog().Version()
 	subs := t.store.Catalog().Match(path)
-	if !ok {
-		if len(subs) == 0 {
-			// Nobody is to be linked. The note says since when it was written to, should somebody subscribe meanwhile.
-			return t.noteWriting(ctx, path)
+	switch {
+	case ok && containsAll(l.subs, subs):
+		return nil // what the store knows of it is looked at after the write
+	case !ok && len(subs) == 0:
+		// Nobody is to be linked. The note says since when it was written to, should somebody subscribe meanwhile.
+		return t.noteWriting(ctx, path)
+	}
+	known, found, err := t.store.Known(ctx, path)
+	if err != nil {
+		return err
+	}
+	if !found || known.Awaited {
+		if ok { // the store has lost it
+			t.awaited.doubt(path, t.cfg.GoneGrace)
+			t.linked.Remove(path)
 		}
-		known, found, err := t.store.Known(ctx, path)
-		if err != nil {
-			return err
-		}
-		if !found || known.Awaited {
-			return t.prepareUnknown(ctx, path, found)
-		}
-		// It is linked to every subscription but those whose backfill may not have come to it yet.
-		if l.subs, err = t.finished(ctx, subs); err != nil {
-			return err
-		}
+		return t.prepareUnknown(ctx, path, found)
+	}
+	// It is linked to every subscription but those whose backfill may not have come to it yet.
+	if l.subs, err = t.finished(ctx, subs); err != nil {
+		return err
 	}
 	if containsAll(l.subs, subs) {
 		t.linked.Add(path, linked{version, keysOf(subs)})
@@ -73,32 +78,38 @@ func (t *Tailer) prepare(ctx context.Context, path string, l linked, ok bool) er
 	if err != nil || !info.Exists {
 		return err
 	}
-	return t.adopt(ctx, path, info.Tail, l.subs, at(info.Tail))
+	return t.adoptBefore(ctx, path, info.Tail, l.subs, true)
 }
 
-// lossMemory is how long after a loss the store may not know a stream that it has lost: longer than it takes until whoever linked it has
-// it linked anew (Confirm).
-const lossMemory = 30 * time.Second
-
-// prepareUnknown is for a stream that the store does not know, or only as one that is awaited. One that exists was there before anybody
-// told of it, and what is in it is nobody's; but a store that has lost something lately may have lost that the stream was known, and
-// what was written to it since is somebody's.
 func (t *Tailer) prepareUnknown(ctx context.Context, path string, awaited bool) error {
 	if !awaited {
 		info, err := t.Head(ctx, path)
 		if err == nil && info.Exists {
-			lost, err := t.store.LostLately(ctx, path, lossMemory)
-			if err != nil {
-				return err
-			}
-			from := at(info.Tail)
-			if lost {
-				from = fromStart
-			}
-			return t.adopt(ctx, path, info.Tail, nil, from)
+			return t.adoptBefore(ctx, path, info.Tail, nil, false)
 		}
 	}
 	return t.noteWriting(ctx, path)
+}
+
+// lossMemory is how long after a loss the store may still lack what it has lost. Whoever made a stream known or linked it sees to that
+// again (confirms), once that replica can reach the store.
+const lossMemory = 10 * time.Minute
+
+// adoptBefore is adopt before a write. What is in the stream then was there before somebody was to be told of it, and is nobody's. But a
+// store that has lost something lately may have lost that the stream was known or, if it is known, that it was linked to a subscription
+// from before the loss; and what was written after that is somebody's.
+func (t *Tailer) adoptBefore(ctx context.Context, path string, tail fsm.Offset, already []subscriptionKey, known bool) error {
+	lost, err := t.lostAt(ctx, path)
+	if err != nil {
+		return err
+	}
+	lately := time.Since(lost) < lossMemory
+	return t.adopt(ctx, path, tail, already, func(sub fsm.Subscription) fsm.Offset {
+		if lately && (!known || sub.CreatedAt.Before(lost.Add(lossSlack))) {
+			return fsm.Start
+		}
+		return tail
+	})
 }
 
 // noteWriting has the store remember a stream until the write that is on its way has been taken in. When it returns, the
@@ -116,10 +127,6 @@ func (t *Tailer) noteWriting(ctx context.Context, path string) error {
 }
 
 func fromStart(fsm.Subscription) fsm.Offset { return fsm.Start }
-
-func at(tail fsm.Offset) func(fsm.Subscription) fsm.Offset {
-	return func(fsm.Subscription) fsm.Offset { return tail }
-}
 
 // adopt links a stream that exists to every matching subscription but those it is linked to already, remembers it, and has it
 // watched. from is the offset that a subscription's consumer begins with. A subscription that is made at the same moment
@@ -140,20 +147,23 @@ func (t *Tailer) adoptSeen(
 		t.watches.watch(t.store.PartitionOf(path), path)
 	}
 	catalog := t.store.Catalog()
-	done := slices.Clone(already)
+	done, made := slices.Clone(already), confirm{path: path, made: time.Now()}
 	link := func() (version int64, err error) {
 		version = catalog.Version()
 		for _, sub := range catalog.Match(path) {
 			if slices.Contains(done, keyOf(sub)) {
 				continue
 			}
-			told := telling(path, tail)
-			o, err := t.store.Link(ctx, sub, path, from(sub), tail)
+			told, acked := telling(path, tail), from(sub)
+			o, err := t.store.Link(ctx, sub, path, acked, tail)
 			if err != nil {
 				return 0, err
 			}
 			t.settleSeen(told, o, seen)
 			done = append(done, keyOf(sub))
+			if o.Linked > 0 {
+				made.links = append(made.links, madeLink{keyOf(sub), acked})
+			}
 		}
 		return version, nil
 	}
@@ -179,8 +189,8 @@ func (t *Tailer) adoptSeen(
 	}
 	t.linked.Add(path, linked{version, done})
 	t.removed.Remove(path)
+	t.confirms.add(made)
 	if len(done) > 0 {
-		t.confirms.add(path)
 		t.watches.watch(t.store.PartitionOf(path), path)
 	}
 	return nil

@@ -44,7 +44,7 @@ func TestAStreamThatTheStoreMayHaveLostLatelyIsLinkedFromItsStart(t *testing.T) 
 	r := newRig(t).start()
 	r.subscribe("s", "/**")
 	r.store.mu.Lock()
-	r.store.lost = true
+	r.store.lost = time.Now()
 	r.store.mu.Unlock()
 	r.up.create("/a", "written through another replica, and acknowledged to its writer")
 	r.post("/a", "new")
@@ -150,6 +150,25 @@ func TestARefusedWriteDoesNotForgetAStreamThatAnotherReplicaWasTold(t *testing.T
 	r.up.create("/a/1", "1")
 	if w := r.wake("/a/1", 1); w.Streams[0].Acked != fsm.Start {
 		t.Errorf("its first event is missed: woken with %+v", w.Streams[0])
+	}
+}
+
+func TestARefusedWriteLeavesNothingBehindHere(t *testing.T) {
+	r := newRig(t)
+	r.store.own()
+	r.start()
+	if _, _, err := r.store.NoteKnown(t.Context(), "/a", true); err != nil { // by a write through another replica
+		t.Fatal(err)
+	}
+	r.BeforeWrite(t.Context(), "/a")
+	r.Refused("/a")
+	r.until("it is awaited here no more", func() bool {
+		r.awaited.mu.Lock()
+		defer r.awaited.mu.Unlock()
+		return len(r.awaited.byPath) == 0
+	})
+	if _, awaited := r.store.knows("/a"); !awaited {
+		t.Error("it was forgotten, which is for the other replica to do")
 	}
 }
 

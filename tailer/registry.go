@@ -337,7 +337,7 @@ func (r *registry) deleted(ctx context.Context, path string) error {
 		return err
 	}
 	// Should the stream be there all the same, it is linked again.
-	r.t.awaited.doubt(path)
+	r.t.awaited.doubt(path, 0)
 	return r.t.await(ctx, path, false)
 }
 
@@ -358,7 +358,7 @@ func (r *registry) created(ctx context.Context, path string, at time.Time) error
 		return ctx.Err()
 	case err != nil:
 		// A stream that cannot be asked for must not hold up those behind it.
-		r.t.awaited.doubt(path)
+		r.t.awaited.doubt(path, 0)
 		return r.t.await(ctx, path, false)
 	case !info.Exists:
 		return nil

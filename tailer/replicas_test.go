@@ -25,6 +25,17 @@ func (m *memory) forgetStream(path string) {
 	}
 	delete(m.known, path)
 	delete(m.noted, noteKey(m.PartitionOf(path), path))
+	m.lost = time.Now()
+	m.rewatch()
+}
+
+// loseConsumer loses the consumer that a subscription has for a stream, and nothing else.
+func (m *memory) loseConsumer(sub, path string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.consumers, fsm.ConsumerID(sub, path))
+	delete(m.noted, noteKey(m.PartitionOf(path), path))
+	m.lost = time.Now()
 	m.rewatch()
 }
 
@@ -217,6 +228,53 @@ func TestAStreamThatTheStoreHasLostIsLinkedAnew(t *testing.T) {
 		r.store.forgetStream("/a")
 		r.wake("/a", 2)
 	})
+	t.Run("although a proxy says at first that there is no such stream", func(t *testing.T) {
+		r := newRig(t, func(c *Config) { c.GoneGrace = time.Minute }).start()
+		r.idle("/a")
+		r.store.forgetStream("/a")
+		r.up.setFault(answer(http.StatusNotFound))
+		heads := r.up.count(r.up.heads, "/a")
+		r.store.ownership.Doubt(r.store.PartitionOf("/a"))
+		r.until("that was asked again and again", func() bool { return r.up.count(r.up.heads, "/a") > heads+6 })
+		r.up.setFault(nil)
+		r.wake("/a", 2)
+	})
+	t.Run("though nobody was subscribed to it", func(t *testing.T) {
+		r := newRig(t, func(c *Config) { c.Confirm = 2 * time.Second }).start()
+		r.put("/a")
+		r.until("it is known", func() bool { known, _ := r.store.knows("/a"); return known })
+		r.store.forgetStream("/a")
+		r.until("it is known again", func() bool { known, _ := r.store.knows("/a"); return known })
+	})
+	t.Run("though it is remembered here and the list of subscriptions is another by now", func(t *testing.T) {
+		for when, write := range map[string]func(r *rig){
+			"before the write": func(r *rig) { r.post("/a", "1") },
+			"after it": func(r *rig) {
+				l, _ := r.linked.Get("/a")
+				r.linked.Add("/a", linked{r.store.Catalog().Version(), l.subs})
+				r.BeforeWrite(t.Context(), "/a")
+				r.linked.Add("/a", l)
+				r.Written("/a", r.up.append("/a", "1"), false)
+			},
+		} {
+			for _, pattern := range []string{"/b/*", "/*"} {
+				t.Run(when+" by "+pattern, func(t *testing.T) {
+					r := newRig(t, func(c *Config) { c.Confirm, c.Resync = time.Hour, time.Hour }).start()
+					r.idle("/a")
+					r.store.own()
+					r.until("nobody watches it", func() bool { return r.loops() == 0 })
+					r.store.forgetStream("/a")
+					r.subscribe("another", pattern)
+					write(r)
+					r.until("its consumer is woken from its start", func() bool {
+						return slices.ContainsFunc(r.woken("/a")[1:], func(w fsm.Wake) bool {
+							return w.Subscription == "s" && w.Streams[0].Acked == fsm.Start
+						})
+					})
+				})
+			}
+		}
+	})
 	t.Run("not when it was deleted", func(t *testing.T) {
 		r := newRig(t, func(c *Config) { c.Confirm = 50 * time.Millisecond }).start()
 		r.idle("/a")
@@ -226,6 +284,55 @@ func TestAStreamThatTheStoreHasLostIsLinkedAnew(t *testing.T) {
 		time.Sleep(4 * r.cfg.Confirm) // nothing tells of what does not happen
 		if got := len(r.woken("/a")); got != 1 {
 			t.Errorf("%d wakes", got)
+		}
+	})
+}
+
+func TestAConsumerThatTheStoreHasLostOfAStreamThatItKnowsMissesNothing(t *testing.T) {
+	linked := func(t *testing.T, change ...func(*Config)) *rig {
+		r := newRig(t, append(change, func(c *Config) { c.Confirm = 2 * time.Second })...).start()
+		r.put("/a", "before anybody subscribed")
+		r.until("it is known", func() bool { known, _ := r.store.knows("/a"); return known })
+		r.subscribe("s", "/**")
+		r.until("it is linked", func() bool { return r.linkedNow("s", "/a") })
+		return r
+	}
+	t.Run("it begins again where it began", func(t *testing.T) {
+		r := linked(t)
+		r.store.loseConsumer("s", "/a")
+		r.up.append("/a", "1")
+		if w := r.wake("/a", 1); w.Streams[0].Acked != offsetOf(1) {
+			t.Errorf("woken with %+v", w.Streams[0])
+		}
+	})
+	t.Run("a write that comes before that, while the backfill is not over, begins it at the start", func(t *testing.T) {
+		r := linked(t, func(c *Config) { c.Resync = time.Hour })
+		r.store.loseConsumer("s", "/a")
+		r.up.append("/a", "1")
+		r.store.mu.Lock()
+		r.store.backfills["s"] = fsm.Backfill{Total: 1}
+		r.store.mu.Unlock()
+		r.linked.Remove("/a")
+		r.post("/a", "2")
+		if w := r.wake("/a", 1); w.Streams[0].Acked != fsm.Start {
+			t.Errorf("woken with %+v", w.Streams[0])
+		}
+	})
+	t.Run("one that has unsubscribed stays away where nothing was lost", func(t *testing.T) {
+		r := newRig(t, func(c *Config) { c.Confirm = 50 * time.Millisecond })
+		r.store.setBefore(func(method string) {
+			if method == "LostAgo" { // it is looked for again
+				r.store.remove(fsm.ConsumerID("s", "/a"))
+			}
+		})
+		r.start()
+		r.put("/a")
+		r.subscribe("s", "/**")
+		asked := r.store.count("LostAgo")
+		r.until("it was looked for again", func() bool { return r.store.count("LostAgo") > asked })
+		time.Sleep(4 * r.cfg.Confirm) // nothing tells of what does not happen
+		if r.linkedNow("s", "/a") {
+			t.Error("it is back")
 		}
 	})
 }

@@ -35,8 +35,8 @@ type memory struct {
 	wakeID    int
 	calls     map[string]int
 	down      bool
-	// lost says that changes may have been lost lately.
-	lost bool
+	// lost is when changes may have been lost.
+	lost time.Time
 	// stale keeps the catalog from following changes until RefreshCatalog.
 	stale bool
 	// before is called at the beginning of every method.
@@ -310,6 +310,7 @@ func (m *memory) Link(_ context.Context, sub fsm.Subscription, path string, acke
 	c, ok := m.consumers[fsm.ConsumerID(sub.ID, path)]
 	if !ok {
 		c = fsm.NewConsumer(sub, path, acked, 0)
+		o.Linked++
 	}
 	m.note(m.PartitionOf(path), path, tail)
 	c, e := c.Observe(m.env(), path, tail)
@@ -464,13 +465,13 @@ func (m *memory) Known(_ context.Context, path string) (fsm.Known, bool, error) 
 	return k, ok, nil
 }
 
-func (m *memory) LostLately(context.Context, string, time.Duration) (bool, error) {
-	done, err := m.enter("LostLately")
+func (m *memory) LostAgo(context.Context, string) (time.Duration, bool, error) {
+	done, err := m.enter("LostAgo")
 	if err != nil {
-		return false, err
+		return 0, false, err
 	}
 	defer done()
-	return m.lost, nil
+	return time.Since(m.lost), !m.lost.IsZero(), nil
 }
 
 func (m *memory) ForgetKnown(_ context.Context, path string, onlyAwaited bool) error {

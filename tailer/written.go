@@ -44,13 +44,18 @@ func (t *Tailer) wrote(ctx context.Context, path string, wr write) error {
 	}
 	var already []subscriptionKey
 	switch {
-	case wr.created:
+	case wr.created, !found, known.Awaited: // whatever is remembered here
 	case ok:
 		already = l.subs
-	case found && !known.Awaited:
+	default:
 		if already, err = t.finished(ctx, t.store.Catalog().Match(path)); err != nil {
 			return err
 		}
+	}
+	if version := t.store.Catalog().Version(); len(already) > 0 && containsAll(already, t.store.Catalog().Match(path)) {
+		t.linked.Add(path, linked{version, already})
+		t.awaited.remove(path)
+		return t.observeWritten(ctx, path, wr, linked{version, already})
 	}
 	// A subscription that was made after writes had succeeded begins where the last of them ended.
 	from := func(sub fsm.Subscription) fsm.Offset {
