@@ -192,6 +192,9 @@ func (t *Tailer) adoptSeen(
 	t.confirms.add(made)
 	if len(done) > 0 {
 		t.watches.watch(t.store.PartitionOf(path), path)
+		if w := t.watches.find(path); w != nil && seen.Gateway {
+			w.rouse()
+		}
 	}
 	return nil
 }

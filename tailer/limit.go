@@ -2,13 +2,12 @@ package tailer
 
 import (
 	"container/list"
-	"context"
 	"sync"
 	"time"
 )
 
-// slots bounds how many live requests there are. A stream that shows an event takes the slot of the one that has been silent for
-// longest; the streams without a slot are asked with HEAD, at a bounded rate.
+// slots bounds how many live requests there are. A stream that shows an event, or of which a consumer has come to rest, takes the slot of
+// the one that has been silent for longest; the streams without a slot are asked with HEAD, at a bounded rate.
 type slots struct {
 	mu  sync.Mutex
 	max int
@@ -19,7 +18,7 @@ type slots struct {
 
 func newSlots(n int) *slots { return &slots{max: n, order: list.New(), at: map[*watch]*list.Element{}} }
 
-// take asks for a slot; active says that the stream has just shown an event. A watch that has one keeps it.
+// take asks for a slot; active says that something has just happened to the stream. A watch that has one keeps it.
 func (s *slots) take(w *watch, active bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -67,17 +66,17 @@ type rate struct {
 
 func newRate(perSecond int) *rate { return &rate{every: time.Second / time.Duration(perSecond)} }
 
-// wait returns when it is the caller's turn, and whether the context is still alive.
-func (r *rate) wait(ctx context.Context) bool {
+// turn returns how long it is until the caller's turn.
+func (r *rate) turn() time.Duration {
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	now := time.Now()
 	if r.next.Before(now) {
 		r.next = now
 	}
 	d := r.next.Sub(now)
 	r.next = r.next.Add(r.every)
-	r.mu.Unlock()
-	return d == 0 || sleep(ctx, d)
+	return d
 }
 
 // signal leaves word on a channel that holds one; a word that is there already is enough.

@@ -70,9 +70,9 @@ func TestRequestsAndWatchedStreamsAreCounted(t *testing.T) {
 		in := func(name string, n int) func() bool {
 			return func() bool { return figures(t, reg, "reveille_watched_streams")[name] == n }
 		}
-		r.put("/live", "1")
-		r.until("a stream is watched live", in("live", 1))
 		r.put("/swept", "1")
+		r.until("a stream is watched live", in("live", 1))
+		r.put("/live", "1")
 		r.until("one stream has the request", in("live", 1))
 		r.until("the other is swept", in("sweep", 1))
 		r.up.create("/ttl")

@@ -25,6 +25,8 @@ type watch struct {
 	live *live
 	// quiet is since when the stream is silent.
 	quiet time.Time
+	// roused is true if something has happened to the stream since the loop last asked for a live slot.
+	roused bool
 	// displaced is true if the loop's live slot went to another stream.
 	displaced bool
 	// generation counts the calls that wanted the stream watched. An end that was decided on before one of them is void.
@@ -199,10 +201,28 @@ func (w *watch) rested() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.rests++
+	w.roused = true // more may well follow what the consumer was woken for
 	for _, p := range w.parts {
 		p.busy = false
 	}
 	w.prod()
+}
+
+// rouse has the stream preferred when the loop next asks for a live slot.
+func (w *watch) rouse() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.roused = true
+	signal(w.poke)
+}
+
+// wasRoused says whether the stream was roused since that was last asked.
+func (w *watch) wasRoused() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	was := w.roused
+	w.roused = false
+	return was
 }
 
 // partitions returns those that watch the stream, with the tail each was told.
@@ -323,11 +343,10 @@ func (w *watch) run(ctx context.Context) {
 			}
 			sleepOr(ctx, jitter(quiet.next()), w.poke)
 			continue
-		case !w.t.slots.take(w, moved):
+		case !w.t.slots.take(w, w.wasRoused() || moved):
 			w.line.hangUp()
 			w.is(modeSweep)
-			sleepOr(ctx, jitter(cfg.Check), w.poke)
-			w.t.sweep.wait(ctx)
+			sleepOr(ctx, max(jitter(cfg.Check), w.t.sweep.turn()), w.poke)
 			continue
 		case failed:
 			// HEAD works: it bounds what a request that always fails can cost.

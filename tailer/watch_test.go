@@ -480,6 +480,18 @@ func TestAtMostMaxLiveRequestsAndTheOthersAreSwept(t *testing.T) {
 	r.watchedLive(path(streams - 1))
 }
 
+func TestAStreamOfWhichAConsumerHasComeToRestIsWatchedLiveThoughOthersWereBefore(t *testing.T) {
+	r := newRig(t, func(c *Config) { c.MaxLive, c.SweepRate, c.Check = 1, 1, time.Hour }).start()
+	r.subscribe("s", "/**")
+	for _, path := range []string{"/a", "/b", "/c"} {
+		r.put(path)
+		r.done(r.wake(path, 1))
+		r.watchedLive(path)
+	}
+	r.up.append("/c", "straight")
+	r.wake("/c", 2)
+}
+
 func TestAnUpstreamThatIsDownIsAskedByOneProbeAtATime(t *testing.T) {
 	r := newRig(t).start()
 	r.subscribe("s", "/**")
