@@ -153,6 +153,21 @@ func TestARefusedWriteDoesNotForgetAStreamThatAnotherReplicaWasTold(t *testing.T
 	}
 }
 
+func TestAWriteThatBeganBeforeItsStreamWasLinkedLeavesNothingBehind(t *testing.T) {
+	r := newRig(t).start()
+	r.put("/a", "old")
+	r.until("it is linked", func() bool { return r.linked.Contains("/a") })
+	if err := r.prepare(t.Context(), "/a", linked{}, false); err != nil { // as BeforeWrite a moment earlier
+		t.Fatal(err)
+	}
+	r.Written("/a", r.up.append("/a", "old, too"), false)
+	r.until("nobody asks for it", func() bool {
+		r.awaited.mu.Lock()
+		defer r.awaited.mu.Unlock()
+		return len(r.awaited.byPath) == 0
+	})
+}
+
 func TestARefusedWriteLeavesNothingBehindHere(t *testing.T) {
 	r := newRig(t)
 	r.store.own()

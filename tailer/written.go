@@ -36,6 +36,7 @@ func (t *Tailer) Written(path string, tail fsm.Offset, created bool) {
 func (t *Tailer) wrote(ctx context.Context, path string, wr write) error {
 	l, ok := t.linked.Get(path)
 	if ok && !wr.created && l.version == t.store.Catalog().Version() {
+		t.awaited.remove(path) // the write may have begun before it was linked
 		return t.observeWritten(ctx, path, wr, l)
 	}
 	known, found, err := t.store.Known(ctx, path)
@@ -52,10 +53,12 @@ func (t *Tailer) wrote(ctx context.Context, path string, wr write) error {
 			return err
 		}
 	}
-	if version := t.store.Catalog().Version(); len(already) > 0 && containsAll(already, t.store.Catalog().Match(path)) {
-		t.linked.Add(path, linked{version, already})
+	version, subs := t.store.Catalog().Version(), t.store.Catalog().Match(path)
+	if len(subs) > 0 && containsAll(already, subs) {
+		l = linked{version, keysOf(subs)}
+		t.linked.Add(path, l)
 		t.awaited.remove(path)
-		return t.observeWritten(ctx, path, wr, linked{version, already})
+		return t.observeWritten(ctx, path, wr, l)
 	}
 	// A subscription that was made after writes had succeeded begins where the last of them ended.
 	from := func(sub fsm.Subscription) fsm.Offset {
