@@ -67,10 +67,12 @@ func (t *Tailer) prepare(ctx context.Context, path string, l linked, ok bool) er
 		return t.prepareUnknown(ctx, path, found)
 	}
 	// It is linked to every subscription but those whose backfill may not have come to it yet.
-	if l.subs, err = t.finished(ctx, subs); err != nil {
+	finished, err := t.finished(ctx, subs)
+	if err != nil {
 		return err
 	}
-	if containsAll(l.subs, subs) {
+	already := append(finished, l.subs...)
+	if containsAll(already, subs) {
 		t.linked.Add(path, linked{version, keysOf(subs)})
 		return nil
 	}
@@ -78,7 +80,7 @@ func (t *Tailer) prepare(ctx context.Context, path string, l linked, ok bool) er
 	if err != nil || !info.Exists {
 		return err
 	}
-	return t.adoptBefore(ctx, path, info.Tail, l.subs, true)
+	return t.adoptBefore(ctx, path, info.Tail, already, true)
 }
 
 func (t *Tailer) prepareUnknown(ctx context.Context, path string, awaited bool) error {
@@ -167,6 +169,12 @@ func (t *Tailer) adoptSeen(
 		}
 		return version, nil
 	}
+	// Also those that were made before something failed: whoever tries again finds them there.
+	defer func() {
+		if len(made.links) > 0 || t.linked.Contains(path) {
+			t.confirms.add(made)
+		}
+	}()
 	version, err := link()
 	if err != nil {
 		return err
@@ -189,7 +197,6 @@ func (t *Tailer) adoptSeen(
 	}
 	t.linked.Add(path, linked{version, done})
 	t.removed.Remove(path)
-	t.confirms.add(made)
 	if len(done) > 0 {
 		t.watches.watch(t.store.PartitionOf(path), path)
 		if w := t.watches.find(path); w != nil && seen.Gateway {

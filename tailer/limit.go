@@ -47,6 +47,17 @@ func (s *slots) take(w *watch, active bool) bool {
 	return true
 }
 
+// touch is: something has just happened to the stream of a watch. It says whether that has a slot.
+func (s *slots) touch(w *watch) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e, ok := s.at[w]
+	if ok {
+		s.order.MoveToBack(e)
+	}
+	return ok
+}
+
 // give returns the slot of a watch that needs none any more.
 func (s *slots) give(w *watch) {
 	s.mu.Lock()

@@ -321,6 +321,7 @@ func (t *Tailer) Idle(paths []string) {
 		w := t.watches.find(path)
 		if w != nil {
 			w.rested()
+			w.rouse()
 		}
 		if w == nil || !t.store.Ownership().Owns(t.store.PartitionOf(path)) {
 			t.store.Hint(fsm.Hint{Kind: fsm.HintIdle, Path: path})
@@ -353,6 +354,7 @@ func (t *Tailer) Hinted(h fsm.Hint) {
 	case fsm.HintIdle:
 		if w := t.watches.find(h.Path); w != nil {
 			w.rested()
+			w.rouse()
 		}
 	case fsm.HintGone:
 		if t.store.Ownership().Owns(t.store.PartitionOf(h.Path)) {

@@ -21,7 +21,6 @@ type upstream struct {
 	heads   map[string]int
 	gets    map[string]int
 	waiting map[string]int
-	maxWait int
 	// fault answers a request in the server's stead and returns true, or lets it pass.
 	fault func(w http.ResponseWriter, r *http.Request) bool
 	// deaf has the server miss appends for those who wait.
@@ -176,11 +175,6 @@ func (u *upstream) wait(r *http.Request, path string, from fsm.Offset) (events [
 		first = false
 		changed := s.changed
 		u.waiting[path]++
-		all := 0
-		for _, n := range u.waiting {
-			all += n
-		}
-		u.maxWait = max(u.maxWait, all)
 		u.mu.Unlock()
 		select {
 		case <-changed:

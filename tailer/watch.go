@@ -201,15 +201,17 @@ func (w *watch) rested() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.rests++
-	w.roused = true // more may well follow what the consumer was woken for
 	for _, p := range w.parts {
 		p.busy = false
 	}
 	w.prod()
 }
 
-// rouse has the stream preferred when the loop next asks for a live slot.
+// rouse has the stream preferred among those that want a live slot: something has just happened to it, and more may well follow.
 func (w *watch) rouse() {
+	if w.t.slots.touch(w) {
+		return
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.roused = true
@@ -281,6 +283,7 @@ func (w *watch) run(ctx context.Context) {
 	pace := growing{least: cfg.PaceMin, most: cfg.PaceMax}
 	quiet := growing{least: cfg.TTLFast, most: cfg.Check}
 	var at position
+	var turn time.Time
 	failed, wasGone := false, false
 	for ctx.Err() == nil {
 		asked := w.asked()
@@ -346,7 +349,11 @@ func (w *watch) run(ctx context.Context) {
 		case !w.t.slots.take(w, w.wasRoused() || moved):
 			w.line.hangUp()
 			w.is(modeSweep)
-			sleepOr(ctx, max(jitter(cfg.Check), w.t.sweep.turn()), w.poke)
+			// A turn that a poke has cut short is still to come: one that is given up would cost all the others.
+			if now := time.Now(); !turn.After(now) {
+				turn = now.Add(w.t.sweep.turn())
+			}
+			sleepOr(ctx, max(jitter(cfg.Check), time.Until(turn)), w.poke)
 			continue
 		case failed:
 			// HEAD works: it bounds what a request that always fails can cost.

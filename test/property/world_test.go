@@ -140,6 +140,7 @@ func (w *world) link(sub fsm.Subscription, path string, acked, tail fsm.Offset) 
 	if !ok {
 		c = fsm.NewConsumer(sub, path, acked, w.floor)
 		w.consumers[id] = c
+		o.Linked++
 		w.spread(path)
 	}
 	w.raise(path, tail)
