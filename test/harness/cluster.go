@@ -161,6 +161,9 @@ func (r *Redis) clusterView(complete bool) (string, error) {
 		if complete && (strings.Contains(f[2], "fail") || strings.Contains(f[2], "handshake") || f[7] != "connected") {
 			return "", errors.New(nodes)
 		}
+		if complete && strings.Contains(f[2], "master") && len(f) == 8 {
+			return "", fmt.Errorf("a node that has lost its slots is not known for a replica yet:\n%s", nodes)
+		}
 		if strings.Contains(f[2], "master") && len(f) > 8 {
 			masters = append(masters, f[0]+" "+strings.Join(f[8:], " "))
 		}
@@ -200,15 +203,19 @@ func (c *RedisCluster) anyone() *redis.Client {
 	return nil
 }
 
-// Master is the node that serves a slot, and Replica one that stands in for it; nil if there is none.
+// Master is the node that serves a slot; nil if there is none.
 func (c *RedisCluster) Master(slot int) *Redis {
 	master, _ := c.serving(slot)
 	return master
 }
 
-// Replica is a node that stands in for the master of a slot; nil if there is none.
-func (c *RedisCluster) Replica(slot int) *Redis {
-	_, replica := c.serving(slot)
+// Replica is a node that stands in for the master of a slot. It waits until there is one.
+func (c *RedisCluster) Replica(slot int) (replica *Redis) {
+	c.t.Helper()
+	Eventually(c.t, startTimeout, "there is a replica", True(func() bool {
+		_, replica = c.serving(slot)
+		return replica != nil
+	}, "there is none"))
 	return replica
 }
 
@@ -250,8 +257,7 @@ func (c *RedisCluster) serving(slot int) (master, replica *Redis) {
 // Failover has a replica take over from the master of a slot, which loses nothing, and waits until all have noticed.
 func (c *RedisCluster) Failover(slot int) {
 	c.t.Helper()
-	var replica *Redis
-	Eventually(c.t, startTimeout, "there is a replica", True(func() bool { replica = c.Replica(slot); return replica != nil }, "there is none"))
+	replica := c.Replica(slot)
 	admin := replica.Client()
 	Eventually(c.t, startTimeout, "the replica is the master", func() error {
 		if c.Master(slot) == replica {
