@@ -45,7 +45,7 @@ attack: deps ## hold it against attacks with the full numbers and print what it 
 # full or quick. BENCH_ONLY, a regular expression, picks parts; BENCH_RESULTS=test/bench/RESULTS.md keeps what was measured.
 BENCH ?= full
 
-bench: deps ## measure how quick it is, beside the least that could do it (some 40 minutes; BENCH=quick takes three)
+bench: deps ## measure how quick it is, beside the least that could do it (some 20 minutes; BENCH=quick takes three)
 	@BENCH=$(BENCH) go test -count=1 -v -timeout 120m -run '^TestBench$$' ./test/bench
 
 lint: $(GOLANGCI) ## check the format and look for mistakes
