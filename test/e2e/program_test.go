@@ -280,6 +280,13 @@ func TestRedisThatIsAwayForTwoSeconds(t *testing.T) {
 	g := e.followUnanswered(root + "/live")
 	tail := e.gateway.Create(root + "/live")
 	live := g.wake(root+"/live", 1)
+	harness.Eventually(t, soon, "its acceptance is stored: otherwise the wake is made again, after a restart as another", func() error {
+		c, err := g.consumer(root + "/live")
+		if err == nil && c.State != fsm.Live {
+			err = fmt.Errorf("it is %s", c.State)
+		}
+		return err
+	})
 	n := len(f.wakes(root + "/idle"))
 
 	redis.Kill()
