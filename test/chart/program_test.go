@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os/exec"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -19,19 +21,30 @@ import (
 // patience bounds every wait for a process.
 const patience = 45 * time.Second
 
+// nextPort is where the search for a free port goes on, so that no two tests are given the same one. It begins below the
+// range from which kernels take the ports of outgoing connections: one of those could take a port between its being found
+// and the program's listening on it.
+var nextPort atomic.Int32
+
+func init() { nextPort.Store(20000 + rand.Int32N(11000)) }
+
 // onFreePorts are values for ports that nobody listens on.
 func onFreePorts(t testing.TB) string {
 	t.Helper()
-	var ports [2]int
-	for i := range ports {
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
+	return fmt.Sprintf("{ports: {api: %d, operator: %d}}", freePort(t), freePort(t))
+}
+
+func freePort(t testing.TB) int32 {
+	t.Helper()
+	for range 200 {
+		port := nextPort.Add(1)
+		if ln, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
+			_ = ln.Close()
+			return port
 		}
-		defer func() { _ = ln.Close() }()
-		ports[i] = ln.Addr().(*net.TCPAddr).Port
 	}
-	return fmt.Sprintf("{ports: {api: %d, operator: %d}}", ports[0], ports[1])
+	t.Fatalf("200 ports up to %d are in use", nextPort.Load())
+	return 0
 }
 
 // running is the program with the environment of the rendered container.
