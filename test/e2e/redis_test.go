@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"os"
 	"strings"
 	"sync"
@@ -62,6 +63,26 @@ func (d *database) Client() redis.UniversalClient {
 	}
 	d.t.Cleanup(func() { _ = closeClient() })
 	return client
+}
+
+// closeChannels has nobody publish or hear anything until the test ends.
+func (d *database) closeChannels() {
+	d.t.Helper()
+	allow := func(ctx context.Context, channels string) {
+		for _, server := range d.servers {
+			if err := server.Client().Do(ctx, "ACL", "SETUSER", "default", channels).Err(); err != nil {
+				d.t.Fatal(err)
+			}
+		}
+	}
+	allow(d.t.Context(), "resetchannels")
+	d.t.Cleanup(func() { allow(context.Background(), "allchannels") })
+	// What was subscribed before is hung up with the change.
+	for _, server := range d.servers {
+		if n, err := server.Client().PubSubNumSub(d.t.Context(), "rv:{subs}:hints").Result(); err != nil || n["rv:{subs}:hints"] != 0 {
+			d.t.Fatalf("%s still has listeners: %v, %v", server.URL, n, err)
+		}
+	}
 }
 
 // Kill ends all servers without warning, Stop asks them to end, Restart starts them again.

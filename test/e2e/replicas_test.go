@@ -164,6 +164,19 @@ func TestReplicasShareTheWorkAndServeAnyCall(t *testing.T) {
 	})
 }
 
+// TestReplicasActOnWhatNoHintTellsThemOf takes from them the channel that hints go by, which only make them quicker: half of what each is
+// told here another has to watch.
+func TestReplicasActOnWhatNoHintTellsThemOf(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, 2, nil)
+	f.share(0, 1)
+	f.redis.closeChannels()
+	w := f.follow("/unheard/*")
+	for path, tail := range f.create(w, "/unheard", 24) {
+		w.wakesOnAppend(path, tail)
+	}
+}
+
 func TestAFurtherStreamDeletedThroughAnyReplicaStartsOverForAll(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, 3, nil)
