@@ -33,6 +33,8 @@ type awaitedStream struct {
 	// mine is true if a write through this replica was the first that the store heard of the stream. If another was, or somebody named
 	// it elsewhere, it is not for a write that is refused here to have it forgotten.
 	mine bool
+	// untold is true if a write went upstream that the store could not be told of before: what the stream holds is not nobody's.
+	untold bool
 	// passing is true if it is here for nothing but writes.
 	passing bool
 	// doubtful is true if it may never come to be (the write that was to make it did not succeed as far as anybody knows): once upstream
@@ -87,6 +89,28 @@ func (a *awaited) writing(path string) {
 		s.begun++
 		s.passing = s.passing || !there
 	}
+}
+
+// passed is: a write to the stream goes upstream although the store could not be told.
+func (a *awaited) passed(path string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	_, there := a.byPath[path]
+	s := a.entry(path)
+	if s == nil {
+		return
+	}
+	if !there {
+		s.writes, s.begun, s.passing = 1, 1, true
+	}
+	s.untold = true
+}
+
+func (a *awaited) isUntold(path string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s := a.byPath[path]
+	return s != nil && s.untold
 }
 
 // noted is: the store had not heard of the stream before a write that is on its way.

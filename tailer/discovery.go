@@ -37,6 +37,9 @@ func (t *Tailer) BeforeWrite(ctx context.Context, path string) {
 		return
 	}
 	if err := t.prepare(ctx, path, l, ok); err != nil {
+		if !ok {
+			t.awaited.passed(path)
+		}
 		if times, log := t.unlinked.Happened(time.Now()); log {
 			t.log.Warn("a stream could not be linked before it was written to; it is linked after",
 				zap.String("stream", path), zap.Int("times", times), zap.Error(err))
@@ -84,13 +87,22 @@ func (t *Tailer) prepare(ctx context.Context, path string, l linked, ok bool) er
 }
 
 func (t *Tailer) prepareUnknown(ctx context.Context, path string, awaited bool) error {
-	if !awaited {
-		info, err := t.Head(ctx, path)
-		if err == nil && info.Exists {
-			return t.adoptBefore(ctx, path, info.Tail, nil, false)
-		}
+	if awaited {
+		return t.noteWriting(ctx, path)
 	}
-	return t.noteWriting(ctx, path)
+	info, err := t.Head(ctx, path)
+	if err != nil || !info.Exists {
+		return t.noteWriting(ctx, path)
+	}
+	// What it shows may be another write's, which was noted before it went upstream, or could not be.
+	known, found, err := t.store.Known(ctx, path)
+	switch {
+	case err != nil:
+		return err
+	case found && known.Awaited || t.awaited.isUntold(path):
+		return t.noteWriting(ctx, path)
+	}
+	return t.adoptBefore(ctx, path, info.Tail, nil, false)
 }
 
 // lossMemory is how long after a loss the store may still lack what it has lost. Whoever made a stream known or linked it sees to that

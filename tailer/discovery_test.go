@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -361,6 +362,50 @@ func TestAWriteIsTakenInWhenTheStoreIsBack(t *testing.T) {
 	r.until("the store was told in vain", func() bool { return r.store.count("Known") >= known+writeTries })
 	r.store.setDown(false)
 	r.wake("/a", 1)
+}
+
+func TestAnEventFromWhileTheStoreWasAwayIsNotTakenForOneFromBeforeTheNextWrite(t *testing.T) {
+	for name, during := range map[string]func(*rig){
+		"when nothing could be asked": func(r *rig) { r.store.setDown(true) },
+		"when nothing could be noted": func(r *rig) {
+			r.store.setBefore(func(method string) { r.store.setDown(method == "NoteKnown" || method == "Link") })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, func(c *Config) { c.AwaitMin, c.Check = time.Hour, time.Hour }).start()
+			r.subscribe("s", "/**")
+			during(r)
+			links := r.store.count("Known")
+			r.put("/a", "1")
+			r.until("the store was told in vain", func() bool { return r.store.count("Known") > links+writeTries })
+			r.store.setBefore(nil)
+			r.store.setDown(false)
+			r.post("/a", "2")
+			if w := r.wake("/a", 1); w.Streams[0].Acked != fsm.Start {
+				t.Errorf("woken with %+v", w.Streams[0])
+			}
+		})
+	}
+}
+
+func TestWhatAHeadShowsOfAnothersWriteIsNotTakenForOneFromBefore(t *testing.T) {
+	r := newRig(t).start()
+	r.subscribe("s", "/**")
+	var once sync.Once
+	r.up.setFault(func(_ http.ResponseWriter, req *http.Request) bool {
+		// The other replica's write comes between the look into the store and the one at the stream.
+		once.Do(func() {
+			if _, _, err := r.store.NoteKnown(t.Context(), req.URL.Path, true); err != nil {
+				t.Error(err)
+			}
+			r.up.create(req.URL.Path, "another's")
+		})
+		return false
+	})
+	r.post("/a", "new")
+	if w := r.wake("/a", 1); w.Streams[0].Acked != fsm.Start {
+		t.Errorf("woken with %+v", w.Streams[0])
+	}
 }
 
 func TestAQueueThatIsFullLosesNoWrite(t *testing.T) {
