@@ -43,9 +43,11 @@ type backfill struct {
 	// answered is true once the subscription's creator may have been told of it: a stream that is found to exist
 	// only after that may have appeared after the subscription.
 	answered atomic.Bool
-	// began is when this process began it.
-	began time.Time
-	over  chan struct{}
+	over     chan struct{}
+
+	mu sync.Mutex
+	// away is since when upstream has said of a stream, whenever it could be asked, that there is none.
+	away map[string]time.Time
 }
 
 var errAway = errors.New("upstream says that it has no such stream")
@@ -81,7 +83,7 @@ func (bs *backfills) begin(sub fsm.Subscription, answered bool) *backfill {
 	if b := bs.running[keyOf(sub)]; b != nil {
 		return b
 	}
-	b := &backfill{t: bs.t, sub: sub, began: time.Now(), over: make(chan struct{})}
+	b := &backfill{t: bs.t, sub: sub, over: make(chan struct{}), away: map[string]time.Time{}}
 	b.answered.Store(answered)
 	bs.running[keyOf(sub)] = b
 	ctx := bs.ctx
@@ -234,6 +236,7 @@ func (b *backfill) named(ctx context.Context, path string) ([]fsm.Known, error) 
 // appeared after it, or may have, begins at Start.
 func (b *backfill) link(ctx context.Context, known fsm.Known) error {
 	info, err := b.t.look(ctx, known.Path)
+	away := b.isAway(known.Path, err == nil && !info.Exists)
 	if err != nil {
 		return err
 	}
@@ -241,11 +244,10 @@ func (b *backfill) link(ctx context.Context, known fsm.Known) error {
 		switch {
 		case known.Awaited:
 			return b.t.await(ctx, known.Path, literal(b.sub) == known.Path)
-		case time.Since(b.began) < b.t.cfg.GoneGrace:
+		case away < b.t.cfg.GoneGrace, !b.t.lost(ctx, known.Path):
 			// A proxy in front of a server that is down says so of every stream.
 			return errAway
 		}
-		b.t.lost(ctx, known.Path)
 		return nil
 	}
 	acked := info.Tail
@@ -275,6 +277,22 @@ func (b *backfill) link(ctx context.Context, known fsm.Known) error {
 	}
 	b.t.awaited.remove(known.Path)
 	return nil
+}
+
+// isAway takes in whether upstream has just said that there is no such stream, and says for how long it has.
+func (b *backfill) isAway(path string, is bool) time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !is {
+		delete(b.away, path)
+		return 0
+	}
+	since, was := b.away[path]
+	if !was {
+		since = time.Now()
+		b.away[path] = since
+	}
+	return time.Since(since)
 }
 
 // deleted says whether the subscription is gone.

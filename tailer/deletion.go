@@ -67,16 +67,18 @@ func (t *Tailer) remove(ctx context.Context, path string) error {
 	return nil
 }
 
-// lost is for a stream that stayed away until nobody was subscribed to it any more: should it come back, it is a new one.
-func (t *Tailer) lost(ctx context.Context, path string) {
+// lost is for a stream that stayed away until nobody was subscribed to it any more: should it come back, it is a new one. It does nothing,
+// and says so, to one that somebody watches or writes to.
+func (t *Tailer) lost(ctx context.Context, path string) bool {
 	t.linked.Remove(path)
 	if t.watches.find(path) != nil || t.awaited.writtenTo(path) {
-		return
+		return false
 	}
 	err := t.insist(ctx, "lost", zap.String("stream", path), func() error { return t.store.ForgetKnown(ctx, path, false) })
 	if err == nil && t.isNamed(path) {
 		_ = t.insist(ctx, "lost", zap.String("stream", path), func() error { return t.await(ctx, path, false) })
 	}
+	return true
 }
 
 // returned is for a stream that was away and is back. If that took so long that its consumers were removed, it is a new one.

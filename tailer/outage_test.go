@@ -92,6 +92,39 @@ func TestAStreamThatSeemsGoneDuringABackfillIsLinkedAllTheSame(t *testing.T) {
 	r.wake("/a", 1)
 }
 
+func TestAWordAfterAnOutageCostsABackfillNoStream(t *testing.T) {
+	for name, c := range map[string]struct {
+		pattern string // of somebody who is subscribed already
+		words   int32
+	}{
+		"nobody watches the stream":   {"/other", 1},
+		"somebody watches the stream": {"/**", 6},
+	} {
+		t.Run(name, func(t *testing.T) {
+			const grace = 50 * time.Millisecond
+			r := newRig(t, func(c *Config) { c.GoneGrace, c.BackfillWait = grace, time.Millisecond }).start()
+			r.subscribe("other", c.pattern)
+			r.put("/a", "1")
+			r.until("it is known", func() bool { known, _ := r.store.knows("/a"); return known })
+			began := time.Now()
+			var words atomic.Int32
+			r.up.setFault(func(w http.ResponseWriter, _ *http.Request) bool {
+				switch {
+				case time.Since(began) < 5*grace:
+					w.WriteHeader(http.StatusBadGateway)
+				case words.Add(1) <= c.words:
+					w.WriteHeader(http.StatusNotFound)
+				default:
+					return false
+				}
+				return true
+			})
+			r.subscribe("s", "/**")
+			r.until("it is linked", func() bool { return r.linkedNow("s", "/a") })
+		})
+	}
+}
+
 func TestAStreamThatStaysAwayIsForgottenByABackfill(t *testing.T) {
 	r := newRig(t, func(c *Config) { c.GoneGrace = 50 * time.Millisecond }).start()
 	r.put("/a", "1")
