@@ -38,9 +38,11 @@ type awaitedStream struct {
 	// passing is true if it is here for nothing but writes.
 	passing bool
 	// doubtful is true if it may never come to be (the write that was to make it did not succeed as far as anybody knows): once upstream
-	// says so after trusted, it is forgotten; or only here, if it is for others to have it forgotten.
+	// has said nothing else for as long as the patience, it is forgotten; or only here, if it is for others to have it forgotten.
 	doubtful bool
-	trusted  time.Time
+	patience time.Duration
+	// absent is since when upstream, whenever it could be asked, has said that there is no such stream.
+	absent time.Time
 	asking   bool
 	delay    growing
 	due      time.Time
@@ -67,15 +69,13 @@ func (a *awaited) add(path string, named bool) {
 	}
 }
 
-// doubt adds a stream that may not exist. For as long as the patience lasts upstream is not believed that it does not.
+// doubt adds a stream that may not exist. Upstream is believed that it does not once it has said so, and nothing else, for the patience.
 func (a *awaited) doubt(path string, patience time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if s := a.entry(path); s != nil {
 		s.mine, s.passing, s.doubtful = true, false, true
-		if until := time.Now().Add(patience); until.After(s.trusted) {
-			s.trusted = until
-		}
+		s.patience, s.absent = max(s.patience, patience), time.Time{}
 	}
 }
 
@@ -149,11 +149,25 @@ type doubt struct {
 func (a *awaited) doubtOf(path string) (d doubt) {
 	a.mu.Lock()
 	if s := a.byPath[path]; s != nil {
-		d = doubt{s.doubtful && s.writes == 0 && !time.Now().Before(s.trusted), s.mine, s.begun}
+		d = doubt{s.doubtful && s.writes == 0 && !s.absent.IsZero() && time.Since(s.absent) >= s.patience, s.mine, s.begun}
 	}
 	a.mu.Unlock()
 	d.is = d.is && !a.t.isNamed(path)
 	return d
+}
+
+// answered takes in whether upstream has just said that there is no such stream.
+func (a *awaited) answered(path string, absent bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s := a.byPath[path]
+	switch {
+	case s == nil:
+	case !absent:
+		s.absent = time.Time{}
+	case s.absent.IsZero():
+		s.absent = time.Now()
+	}
 }
 
 func (a *awaited) writtenTo(path string) bool {
@@ -231,11 +245,13 @@ func (a *awaited) ask(ctx context.Context, path string) {
 // isOver says whether there is nothing to wait for any more: the stream exists and is linked, or it is forgotten. Nobody has seen
 // it before, so its consumers begin at Start.
 func (a *awaited) isOver(ctx context.Context, path string) (bool, error) {
-	doubt := a.doubtOf(path)
 	info, err := a.t.look(ctx, path)
+	a.answered(path, err == nil && !info.Exists)
+	doubt := a.doubtOf(path)
 	if err == nil && !info.Exists && doubt.is {
 		// What that answer was shared with may have asked before the write was over.
 		info, err = a.t.HeadAnew(ctx, path)
+		a.answered(path, err == nil && !info.Exists)
 	}
 	switch {
 	case err != nil:

@@ -125,6 +125,30 @@ func TestAWordAfterAnOutageCostsABackfillNoStream(t *testing.T) {
 	}
 }
 
+func TestAWordAfterAnOutageCostsNoStreamThatIsInDoubt(t *testing.T) {
+	const grace = 50 * time.Millisecond
+	r := newRig(t, func(c *Config) { c.GoneGrace = grace }).start()
+	began := time.Now()
+	var words atomic.Int32
+	r.up.setFault(func(w http.ResponseWriter, _ *http.Request) bool {
+		switch {
+		case time.Since(began) < 5*grace:
+			w.WriteHeader(http.StatusForbidden) // it is not repeated at once
+		case words.Add(1) <= 2:
+			w.WriteHeader(http.StatusNotFound)
+		default:
+			return false
+		}
+		return true
+	})
+	r.up.create("/a", "1")
+	r.subscribe("s", "/**")
+	if err := r.forgotten(t.Context(), "/a"); err != nil {
+		t.Fatal(err)
+	}
+	r.wake("/a", 1)
+}
+
 func TestAStreamThatStaysAwayIsForgottenByABackfill(t *testing.T) {
 	r := newRig(t, func(c *Config) { c.GoneGrace = 50 * time.Millisecond }).start()
 	r.put("/a", "1")

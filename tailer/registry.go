@@ -353,12 +353,19 @@ func (r *registry) created(ctx context.Context, path string, at time.Time) error
 		return err
 	}
 	info, err := r.t.look(ctx, path)
+	if err == nil && !info.Exists {
+		// A proxy in front of a server that is down says so of every stream, the registry too.
+		if own, err := r.t.HeadAnew(ctx, r.t.cfg.Registry); err != nil || !own.Exists {
+			return errors.Join(errAway, err)
+		}
+		info, err = r.t.HeadAnew(ctx, path)
+	}
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case err != nil:
 		// A stream that cannot be asked for must not hold up those behind it.
-		r.t.awaited.doubt(path, 0)
+		r.t.awaited.doubt(path, r.t.cfg.GoneGrace)
 		return r.t.await(ctx, path, false)
 	case !info.Exists:
 		return nil

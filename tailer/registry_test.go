@@ -185,6 +185,40 @@ func TestAnAnswerAboutTheRegistryThatIsLostIsMadeUpFor(t *testing.T) {
 	r.wake("/a", 1)
 }
 
+func TestAStreamThatSeemsGoneWhenTheRegistryTellsOfItIsFoundAllTheSame(t *testing.T) {
+	r := newRig(t, withRegistry, func(c *Config) { c.Check = 20 * time.Millisecond })
+	r.up.create(registryPath)
+	r.start()
+	r.subscribe("s", "/**")
+	r.registryRead()
+	// From the moment that the stream is asked for, upstream has nothing, and then everything again.
+	var words atomic.Int32
+	r.up.setFault(func(w http.ResponseWriter, req *http.Request) bool {
+		if n := words.Load(); req.URL.Path != "/a" && (n == 0 || n > 4) || words.Add(1) > 4 {
+			return false
+		}
+		w.WriteHeader(http.StatusNotFound)
+		return true
+	})
+	r.up.create("/a", "1")
+	r.up.append(registryPath, message("insert", "a", time.Now()))
+	r.wake("/a", 1)
+}
+
+func TestAStreamThatTheRegistryTellsOfAndThatIsGoneHoldsNothingUp(t *testing.T) {
+	r := newRig(t, withRegistry)
+	r.up.create(registryPath)
+	r.start()
+	r.subscribe("s", "/**")
+	r.registryRead()
+	r.up.create("/a", "1")
+	r.up.append(registryPath, message("insert", "gone", time.Now()), message("insert", "a", time.Now()))
+	r.wake("/a", 1)
+	if known, awaited := r.store.knows("/gone"); known || awaited {
+		t.Error("something is kept of it")
+	}
+}
+
 func TestABrokenStreamDoesNotHoldUpTheRegistry(t *testing.T) {
 	r := newRig(t, withRegistry)
 	r.up.create(registryPath)
