@@ -43,9 +43,9 @@ type awaitedStream struct {
 	patience time.Duration
 	// absent is since when upstream, whenever it could be asked, has said that there is no such stream.
 	absent time.Time
-	asking   bool
-	delay    growing
-	due      time.Time
+	asking bool
+	delay  growing
+	due    time.Time
 }
 
 func newAwaited(t *Tailer) *awaited { return &awaited{t: t, byPath: map[string]*awaitedStream{}} }

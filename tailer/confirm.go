@@ -126,6 +126,13 @@ func (t *Tailer) confirm(ctx context.Context, c confirm, lostAt func() (time.Tim
 	case !lost:
 		return nil
 	}
+	// What is made again may be lost again.
+	again := confirm{path: c.path, known: true, made: time.Now()}
+	defer func() {
+		if len(again.links) > 0 {
+			t.confirms.add(again)
+		}
+	}()
 	for _, l := range c.links {
 		sub, ok := t.store.Catalog().Get(l.sub.id)
 		if !ok || keyOf(sub) != l.sub {
@@ -138,6 +145,7 @@ func (t *Tailer) confirm(ctx context.Context, c confirm, lostAt func() (time.Tim
 			return err
 		}
 		if t.settle(s, o); o.Linked > 0 {
+			again.links = append(again.links, l)
 			t.watches.watch(t.store.PartitionOf(c.path), c.path)
 			t.watches.doubt(c.path)
 		}

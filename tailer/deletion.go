@@ -27,6 +27,10 @@ func (t *Tailer) deleted(ctx context.Context, path string) error {
 	if t.isNamed(path) {
 		return t.await(ctx, path, false)
 	}
+	// Who made it anew meanwhile may have linked it before its old consumers were removed, and these with them.
+	if info, err := t.HeadAnew(ctx, path); err == nil && info.Exists {
+		return t.adopt(ctx, path, info.Tail, nil, fromStart)
+	}
 	return nil
 }
 

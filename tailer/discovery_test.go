@@ -271,6 +271,27 @@ func TestADeletedStreamIsForgottenAndMayComeBack(t *testing.T) {
 	}
 }
 
+func TestAStreamMadeAnewWhileItsDeletionIsDealtWithKeepsItsConsumers(t *testing.T) {
+	r := newRig(t).start()
+	r.idle("/a")
+	r.up.remove("/a")
+	var once sync.Once
+	r.store.setBefore(func(method string) {
+		if method == "Deleted" {
+			once.Do(func() {
+				r.put("/a", "new")
+				r.until("it is linked", func() bool { known, awaited := r.store.knows("/a"); return known && !awaited })
+			})
+		}
+	})
+	if err := r.Deleted(t.Context(), "/a"); err != nil {
+		t.Fatal(err)
+	}
+	if !r.linkedNow("s", "/a") || r.acked("s", "/a") != fsm.Start {
+		t.Error("it has no consumer from its start")
+	}
+}
+
 func TestAStreamDeletedAndMadeAnewUnseenStartsOver(t *testing.T) {
 	r := newRig(t).start()
 	r.idle("/a")

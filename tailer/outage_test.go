@@ -65,6 +65,22 @@ func TestARefusedWriteIsForgottenOnceUpstreamCanBeAsked(t *testing.T) {
 	}
 }
 
+func TestAWriteFromAnOutageThatNobodyIsSubscribedToLeavesNothingBehind(t *testing.T) {
+	r := newRig(t).start()
+	r.subscribe("s", "/other/*")
+	r.store.setDown(true)
+	known := r.store.count("Known")
+	r.put("/a", "1")
+	r.until("the store was told in vain", func() bool { return r.store.count("Known") >= known+writeTries })
+	r.store.setDown(false)
+	r.until("it is known", func() bool { known, _ := r.store.knows("/a"); return known })
+	r.until("it is awaited no more", func() bool {
+		r.awaited.mu.Lock()
+		defer r.awaited.mu.Unlock()
+		return len(r.awaited.byPath) == 0
+	})
+}
+
 func TestAWriteWhoseAnswerHasNoOffsetCounts(t *testing.T) {
 	r := newRig(t).start()
 	r.subscribe("s", "/other")

@@ -305,6 +305,16 @@ func TestAConsumerThatTheStoreHasLostOfAStreamThatItKnowsMissesNothing(t *testin
 			t.Errorf("woken with %+v", w.Streams[0])
 		}
 	})
+	t.Run("and when it is lost once more", func(t *testing.T) {
+		r := linked(t)
+		for range 2 {
+			r.store.loseConsumer("s", "/a")
+			r.until("it is linked again", func() bool { return r.linkedNow("s", "/a") })
+		}
+		if got := r.acked("s", "/a"); got != offsetOf(1) {
+			t.Errorf("it begins at %s", got)
+		}
+	})
 	t.Run("a write that comes before that, while the backfill is not over, begins it at the start", func(t *testing.T) {
 		r := linked(t, func(c *Config) { c.Resync = time.Hour })
 		r.store.loseConsumer("s", "/a")

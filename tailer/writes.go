@@ -205,10 +205,14 @@ func (ws *writes) do(ctx context.Context, path string, wr write) {
 	ws.t.fallBack(path)
 }
 
-// fallBack is for a write that is not taken in: the loop of its stream looks, or the stream is asked for until it is linked.
+// fallBack is for a write that is not taken in: the loop of its stream looks, or the stream is asked for until it is known and linked.
 func (t *Tailer) fallBack(path string) {
 	t.watches.doubt(path)
-	if !t.linked.Contains(path) && len(t.store.Catalog().Match(path)) > 0 {
+	switch {
+	case t.linked.Contains(path):
+	case len(t.store.Catalog().Match(path)) > 0:
 		t.awaited.add(path, false)
+	default: // of those that nobody is subscribed to, only the doubtful are asked for
+		t.awaited.doubt(path, t.cfg.GoneGrace)
 	}
 }
