@@ -56,6 +56,19 @@ func TestTheDeletionOfAClosedStreamReachesAllItsConsumers(t *testing.T) {
 	r.wake(other, 2)
 }
 
+func TestAClosedStreamThatGoesAwayUnseenIsNoticed(t *testing.T) {
+	r := newRig(t, func(c *Config) { c.ClosedCheck = 100 * time.Millisecond })
+	r.store.grace = 100 * time.Millisecond
+	r.start().closed("/a")
+	looked := r.up.count(r.up.heads, "/a")
+	r.until("it is looked at now and then", func() bool { return r.up.count(r.up.heads, "/a") > looked+2 })
+	if len(r.woken("/a")) != 2 {
+		t.Errorf("%d wakes", len(r.woken("/a")))
+	}
+	r.up.remove("/a")
+	r.until("its consumer is removed", func() bool { return !r.linkedNow("s", "/a") })
+}
+
 func TestWhatIsLeftOfAClosedStreamGoesWithItsLastConsumer(t *testing.T) {
 	r := newRig(t).start()
 	r.closed("/a")

@@ -86,6 +86,8 @@ type Config struct {
 	// Confirm is how long after a stream was linked the store is asked whether it still knows that (5 s): longer than it takes
 	// until a change is on disk and at the replicas.
 	Confirm time.Duration
+	// ClosedCheck is how often a closed stream is looked at, should it have been deleted, or have expired, past the gateway (1 h).
+	ClosedCheck time.Duration
 	// BackfillWait is how long Subscribed waits for the backfill to end (250 ms).
 	BackfillWait time.Duration
 }
@@ -96,7 +98,7 @@ func (c *Config) setDefaults() {
 		&c.PaceMin: 50 * time.Millisecond, &c.PaceMax: time.Second, &c.BackoffMin: 100 * time.Millisecond,
 		&c.TTLFast: 250 * time.Millisecond, &c.Spread: time.Second, &c.WatchEvery: time.Second,
 		&c.Resync: 10 * time.Second, &c.AwaitMin: time.Second, &c.BackfillWait: 250 * time.Millisecond,
-		&c.Confirm: 5 * time.Second,
+		&c.Confirm: 5 * time.Second, &c.ClosedCheck: time.Hour,
 	} {
 		if *d == 0 {
 			*d = def

@@ -47,6 +47,8 @@ type watch struct {
 
 	// mode is the loop's own.
 	mode mode
+	// closed is when the loop ended because the stream was closed; of the set of loops.
+	closed time.Time
 }
 
 // part is what this process knows of a stream in one partition.

@@ -68,6 +68,7 @@ func (ws *watches) Run(ctx context.Context) error {
 			took := time.Since(now)
 			whole, early = time.Now().Add(max(ws.t.cfg.Resync, 100*took)), time.Now().Add(max(ws.t.cfg.Resync, 10*took))
 			version = current
+			ws.lookAtClosed()
 		}
 		_ = complain.about(ctx, err)
 		sleepOr(ctx, ws.t.cfg.WatchEvery, changed)
@@ -142,6 +143,26 @@ func (ws *watches) readOwned(ctx context.Context, read map[int]*reading, all boo
 		ws.forgetEnded()
 	}
 	return failure
+}
+
+// closedBatch is how many closed streams are looked at at a time.
+const closedBatch = 1000
+
+// lookAtClosed begins loops for closed streams that were not looked at for long. They end at once if nothing has changed.
+func (ws *watches) lookAtClosed() {
+	ws.mu.Lock()
+	var due []*watch
+	for _, w := range ws.closed {
+		if len(due) < closedBatch && time.Since(w.closed) >= ws.t.cfg.ClosedCheck {
+			due = append(due, w)
+		}
+	}
+	ws.mu.Unlock()
+	for _, w := range due {
+		for partition := range w.partitions() {
+			ws.watch(partition, w.path)
+		}
+	}
 }
 
 func (ws *watches) readNew(ctx context.Context, partition int, r *reading) error {
@@ -304,7 +325,7 @@ func (ws *watches) endClosed(w *watch, asked int64) bool {
 		return false
 	}
 	delete(ws.byPath, w.path)
-	ws.closed[w.path] = w
+	ws.closed[w.path], w.closed = w, time.Now()
 	return true
 }
 
