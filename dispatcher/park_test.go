@@ -54,7 +54,9 @@ func one(c *Config) {
 }
 
 func TestABurstIsDeliveredWithoutTellingTheStoreThatItsWakesWait(t *testing.T) {
-	f := start(t, newMemStore(), func(c *Config) {
+	store := newMemStore()
+	store.timing.Waking = never
+	f := start(t, store, func(c *Config) {
 		one(c)
 		c.WakingTimeout, c.parkAfter = never, never
 	})

@@ -162,15 +162,19 @@ func TestARedisThatIsNotReadyYetIsWaitedFor(t *testing.T) {
 		}
 		return nil
 	})
-	for name, url := range map[string]string{
-		"nobody answers": free.URL, "none of a cluster answers": "redis+cluster://" + free.Addr, "no sentinel answers": "redis+sentinel://" + free.Addr + "/main",
-		"a cluster without slots": empty.URL, "a cluster that lacks a master": half.URL, "a server that is loading": loading.URL,
-	} {
+	refused := func(name, url string) {
 		t.Run(name, func(t *testing.T) {
 			if err := uses(t, url, nil); !errors.Is(err, fsm.ErrUnavailable) || errors.Is(err, redisstore.ErrIncompatible) {
 				t.Errorf("%v", err)
 			}
 		})
+	}
+	refused("a server that is loading", loading.URL) // before it is done
+	for name, url := range map[string]string{
+		"nobody answers": free.URL, "none of a cluster answers": "redis+cluster://" + free.Addr, "no sentinel answers": "redis+sentinel://" + free.Addr + "/main",
+		"a cluster without slots": empty.URL, "a cluster that lacks a master": half.URL,
+	} {
+		refused(name, url)
 	}
 	loading.Kill()
 	if err := <-reloaded; err == nil {

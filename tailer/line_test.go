@@ -277,6 +277,7 @@ func TestAnUpstreamOfHTTP2IsWatchedByFewConnections(t *testing.T) {
 				for _, path := range paths {
 					r.put(path)
 					r.done(r.wake(path, 1))
+					r.watchedLive(path) // until there is a connection, each request makes one
 				}
 				for _, path := range paths {
 					r.watchedLive(path)

@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"reveille/fsm"
+	"reveille/test/harness"
 )
 
 func TestAfterALongOutageAStreamIsLookedAtWithinTheCheck(t *testing.T) {
@@ -26,18 +28,23 @@ func TestAfterALongOutageAStreamIsLookedAtWithinTheCheck(t *testing.T) {
 }
 
 func TestAnUpstreamThatNobodyCanConnectToIsDownForOneStreamToo(t *testing.T) {
-	r := newRig(t).start()
-	r.idle("/a")
-	addr := r.up.Listener.Addr().String()
-	_ = r.up.Listener.Close()
-	r.up.CloseClientConnections()
-	r.until("upstream counts as down", r.health.isDown)
-	again, err := new(net.ListenConfig).Listen(t.Context(), "tcp", addr)
-	if err != nil {
-		t.Fatal(err)
+	r := newRig(t)
+	root := &url.URL{Scheme: "http", Host: fmt.Sprint("127.0.0.1:", harness.FreePort(t))}
+	serve := func() *http.Server {
+		ln, err := new(net.ListenConfig).Listen(t.Context(), "tcp", root.Host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &http.Server{Handler: r.up, ReadHeaderTimeout: time.Minute}
+		go func() { _ = s.Serve(ln) }()
+		return s
 	}
-	back := &http.Server{Handler: r.up, ReadHeaderTimeout: time.Minute}
-	go func() { _ = back.Serve(again) }()
+	first := serve()
+	r.build(func(c *Config) { c.UpstreamURL = root })
+	r.start().idle("/a")
+	_ = first.Close()
+	r.until("upstream counts as down", r.health.isDown)
+	back := serve()
 	t.Cleanup(func() { r.stop(); _ = back.Close() })
 	r.up.append("/a", "1")
 	r.wake("/a", 2)
@@ -363,7 +370,7 @@ func TestAStreamMadeAnewThroughTheGatewayStartsOverThoughItIsAsLongAsTheOldOne(t
 
 func TestAStreamIsNotTakenForGoneForTheGraceWhileUpstreamShowsOthersAgain(t *testing.T) {
 	const grace = 300 * time.Millisecond
-	r := newRig(t)
+	r := newRig(t, func(c *Config) { c.Check = grace / 6 }) // which bounds how long it takes until it is seen that upstream wavers
 	r.store.grace = grace
 	r.start().idle("/a")
 	r.put("/b")

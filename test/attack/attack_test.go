@@ -103,7 +103,7 @@ func TestEndpointsThatNeverAnswer(t *testing.T) {
 		},
 		begin: func(r *rig) func() {
 			r.wakeMany(n)
-			harness.Eventually(r.t, harness.Wait, "they hold what they can get", harness.True(func() bool { return bad.account().Endpoints[0].Open >= inFlight*3/4 }, "not yet"))
+			harness.Eventually(r.t, patience, "they hold what they can get", harness.True(func() bool { return bad.account().Endpoints[0].Open >= inFlight*3/4 }, "not yet"))
 			return bad.end
 		},
 	}.run(t)
@@ -123,7 +123,7 @@ func TestAnswersOfUnlimitedSize(t *testing.T) {
 		},
 		begin: func(r *rig) func() {
 			r.wakeMany(n)
-			harness.Eventually(r.t, harness.Wait, "they answer", harness.True(func() bool {
+			harness.Eventually(r.t, patience, "they answer", harness.True(func() bool {
 				return !slices.ContainsFunc(bad.account().Endpoints, func(e endpoint) bool { return e.Seen == 0 })
 			}, "not yet"))
 			return bad.end
@@ -201,7 +201,7 @@ func slowAttack(n int) attack {
 				{"append through the gateway whose body trickles", "POST /live HTTP/1.1\r\nHost: x\r\n" + body, " "},
 				{"answers that are not read", strings.Repeat("GET /**?subscriptions HTTP/1.1\r\nHost: x\r\n\r\n", 200), "G"},
 			}})
-			harness.Eventually(r.t, harness.Wait, "the slow clients are there", harness.True(func() bool { return bad.account().Begun >= int64(n) }, "not yet"))
+			harness.Eventually(r.t, patience, "the slow clients are there", harness.True(func() bool { return bad.account().Begun >= int64(n) }, "not yet"))
 			return bad.end
 		},
 	}

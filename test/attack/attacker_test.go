@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"reveille/test/harness"
 )
@@ -48,6 +49,9 @@ type endpoint struct {
 }
 
 // attackerEnv has the order of a process that is to be an attacker.
+// patience is for what the attacker has to do: it has the lowest priority, and other tests run beside it.
+const patience = 3 * time.Minute
+
 const attackerEnv = "REVEILLE_TEST_ATTACKER"
 
 func startAttacker(t *testing.T, o order) *attacker {
@@ -65,7 +69,7 @@ func startAttacker(t *testing.T, o order) *attacker {
 	}
 	a := &attacker{t: t, process: p}
 	t.Cleanup(a.end)
-	harness.Eventually(t, harness.Wait, "the attacker is there", func() error {
+	harness.Eventually(t, patience, "the attacker is there", func() error {
 		a.control, err = harness.AnnouncedURL(out.String())
 		if err != nil {
 			err = fmt.Errorf("%w; it said: %s", err, out.String())

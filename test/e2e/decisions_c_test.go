@@ -92,9 +92,9 @@ func TestDecisionsOnDeletedStreams(t *testing.T) {
 	t.Run("D8: a stream that stays away for the grace has its consumer removed for good", func(t *testing.T) {
 		s := e.trial(t)
 		w, _ := s.beginIdle()
+		began := time.Now()
 		h.answer(http.StatusNotFound)
 		defer h.do(nil)
-		began := time.Now()
 		s.untilRemoved(4*time.Second + soon)
 		if took := time.Since(began); took < 3900*time.Millisecond {
 			t.Errorf("the consumer was removed after %s, before the grace of 4s", took)

@@ -170,9 +170,9 @@ func TestGarbageCollection(t *testing.T) {
 // TestFailureClock is the row "3 days continuous webhook failure", with days that are seconds.
 func TestFailureClock(t *testing.T) {
 	t.Parallel()
-	const gcAfter = 3 * time.Second
+	const gcAfter = 6 * time.Second
 	e := start(t, options{settings: map[string]string{
-		"REVEILLE_GC_AFTER": gcAfter.String(), "REVEILLE_WEBHOOK_TIMEOUT": "300ms", "REVEILLE_WAKING_TIMEOUT": "10s", "REVEILLE_LIVENESS_TIMEOUT": "60s",
+		"REVEILLE_GC_AFTER": gcAfter.String(), "REVEILLE_WEBHOOK_TIMEOUT": "1s", "REVEILLE_WAKING_TIMEOUT": "10s", "REVEILLE_LIVENESS_TIMEOUT": "60s",
 	}})
 	failures := map[string]func(w http.ResponseWriter, r *http.Request, wake harness.Wake){
 		"an error status": func(w http.ResponseWriter, _ *http.Request, _ harness.Wake) {

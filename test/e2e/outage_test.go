@@ -131,8 +131,8 @@ func TestAStreamServerThatIsStartedAgainWithoutItsData(t *testing.T) {
 		epochs[path] = list[len(list)-1].Epoch
 	}
 	e.ref.Kill()
-	e.ref.Restart()
 	restarted := time.Now()
+	e.ref.Restart()
 
 	for _, kind := range kinds {
 		path := root + "/" + kind

@@ -335,7 +335,7 @@ func TestRedisThatIsAwayForTwoSeconds(t *testing.T) {
 
 func TestScriptFlushChangesNothing(t *testing.T) {
 	t.Parallel()
-	e := start(t, options{})
+	e := start(t, options{settings: map[string]string{"REVEILLE_LIVENESS_TIMEOUT": "60s"}})
 	path := "/" + name(t) + "/a"
 	f := e.follow(path)
 	at := f.wakesOnAppend(path, e.gateway.Create(path))
@@ -573,7 +573,7 @@ func assertEpochs(t *testing.T, f *following, path string) {
 
 func TestWithoutTheGateway(t *testing.T) {
 	t.Parallel()
-	e := start(t, options{settings: map[string]string{"REVEILLE_GATEWAY": "false"}})
+	e := start(t, options{settings: map[string]string{"REVEILLE_GATEWAY": "false", "REVEILLE_LIVENESS_TIMEOUT": "60s"}})
 	path := "/" + name(t) + "/a"
 
 	t.Run("requests for streams are answered 404 and reach no stream", func(t *testing.T) {

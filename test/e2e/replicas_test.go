@@ -91,7 +91,7 @@ func (f *fleet) create(w *following, folder string, n int) (tails map[string]str
 
 func TestReplicasShareTheWorkAndServeAnyCall(t *testing.T) {
 	t.Parallel()
-	f := startFleet(t, 3, nil)
+	f := startFleet(t, 3, map[string]string{"REVEILLE_LIVENESS_TIMEOUT": "60s"})
 	f.share(0, 1, 2)
 	w := f.follow("/shared/*")
 	tails := f.create(w, "/shared", 24)
@@ -179,7 +179,7 @@ func TestReplicasActOnWhatNoHintTellsThemOf(t *testing.T) {
 
 func TestAFurtherStreamDeletedThroughAnyReplicaStartsOverForAll(t *testing.T) {
 	t.Parallel()
-	f := startFleet(t, 3, nil)
+	f := startFleet(t, 3, map[string]string{"REVEILLE_LIVENESS_TIMEOUT": "60s"})
 	f.share(0, 1, 2)
 	w := f.followUnanswered("/first/*")
 	const further = "/further/stream"
@@ -325,8 +325,8 @@ func TestWhatRedisHasLostOfAStreamLosesNoEvent(t *testing.T) {
 	for i, s := range redis.servers {
 		s.LoseSince(written[i])
 	}
-	redis.Restart()
 	n := len(w.wakes(path))
+	redis.Restart()
 	tail := harness.NewClient(t, other.URL).Append(path, `"the next"`)
 	if got := w.wake(path, n+1).Offset(path); got != "-1" {
 		t.Errorf("after Redis had lost that the stream was known, its next wake was from %s, want -1", got)

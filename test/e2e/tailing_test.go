@@ -309,8 +309,8 @@ func TestTailingMoreStreamsThanLiveRequestsAreAllowed(t *testing.T) {
 			at[path] = f.wakesOnAppend(path, at[path])
 		}
 	}
-	// One that was displaced may be seen to end a moment after the one that took its place began.
-	if most := p.mostWaiting(); most > 3 {
+	// Those that were displaced may be seen to end a moment after the ones that took their places began.
+	if most := p.mostWaiting(); most > 4 {
 		t.Errorf("%d live requests at once, want 2", most)
 	}
 }

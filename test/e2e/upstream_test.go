@@ -26,7 +26,7 @@ func behindProxy(t *testing.T, o options) (*env, *proxy) {
 func TestAnUpstreamThatMissesAWaiterStillLeadsToAWakeWithinSixSeconds(t *testing.T) {
 	t.Parallel()
 	const streams = 20
-	e, p := behindProxy(t, options{settings: map[string]string{"REVEILLE_TAIL_CHECK": "5s"}})
+	e, p := behindProxy(t, options{settings: map[string]string{"REVEILLE_TAIL_CHECK": "3s"}})
 	root := "/" + name(t)
 	f := e.follow(root + "/*")
 	p.setFault(loseAnswers)

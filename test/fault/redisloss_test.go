@@ -37,7 +37,7 @@ func rewindRedis(w *world, span, lost time.Duration) {
 	w.redis.Kill()
 	w.redis.LoseSince(written)
 	w.redis.Restart()
-	w.journal.mark(redisLost, from, time.Now())
+	w.journal.mark(redisLost, from.Add(-lossWindow), time.Now())
 	w.pause(span / 3)
 }
 

@@ -138,5 +138,5 @@ func (s *RedisSentinel) Failover() {
 // AwaitMasterOtherThan waits until the sentinels take another node for the master.
 func (s *RedisSentinel) AwaitMasterOtherThan(was *Redis) {
 	s.t.Helper()
-	Eventually(s.t, startTimeout, "another node is the master", True(func() bool { return s.Master() != was }, "it is the same"))
+	Eventually(s.t, 3*startTimeout, "another node is the master", True(func() bool { return s.Master() != was }, "it is the same"))
 }

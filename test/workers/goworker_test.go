@@ -94,7 +94,7 @@ func newWorld(t *testing.T, liveness time.Duration, settings map[string]string) 
 
 func TestGoWorkerStaysAliveWhileItsWorkIsSlow(t *testing.T) {
 	t.Parallel()
-	const liveness = 2 * time.Second
+	const liveness = 3 * time.Second
 	w := newWorld(t, liveness, map[string]string{"PROCESSING_TIME": (2 * liveness).String(), "KEEP_ALIVE": (liveness / 10).String()})
 	w.streams.Append("/agents/task-1", `{"n":1}`)
 	awaitProcessed(t, w.worker, 1)

@@ -37,7 +37,7 @@ var (
 )
 
 // quiet is how long nothing must happen for a consumer to count as at rest.
-const quiet = 500 * time.Millisecond
+const quiet = time.Second
 
 func TestExampleWorkersProcessEveryEventAndComeToRest(t *testing.T) {
 	for _, example := range examples {
