@@ -41,11 +41,10 @@ type awaitedStream struct {
 	// has said nothing else for as long as the patience, it is forgotten; or only here, if it is for others to have it forgotten.
 	doubtful bool
 	patience time.Duration
-	// absent is since when upstream, whenever it could be asked, has said that there is no such stream.
-	absent time.Time
-	asking bool
-	delay  growing
-	due    time.Time
+	absent   absence
+	asking   bool
+	delay    growing
+	due      time.Time
 }
 
 func newAwaited(t *Tailer) *awaited { return &awaited{t: t, byPath: map[string]*awaitedStream{}} }
@@ -75,7 +74,7 @@ func (a *awaited) doubt(path string, patience time.Duration) {
 	defer a.mu.Unlock()
 	if s := a.entry(path); s != nil {
 		s.mine, s.passing, s.doubtful = true, false, true
-		s.patience, s.absent = max(s.patience, patience), time.Time{}
+		s.patience, s.absent = max(s.patience, patience), absence{}
 	}
 }
 
@@ -91,19 +90,13 @@ func (a *awaited) writing(path string) {
 	}
 }
 
-// passed is: a write to the stream goes upstream although the store could not be told.
-func (a *awaited) passed(path string) {
+// untell is: the store could not be told of a write that is on its way, or was.
+func (a *awaited) untell(path string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	_, there := a.byPath[path]
-	s := a.entry(path)
-	if s == nil {
-		return
+	if s := a.byPath[path]; s != nil {
+		s.untold = true
 	}
-	if !there {
-		s.writes, s.begun, s.passing = 1, 1, true
-	}
-	s.untold = true
 }
 
 func (a *awaited) isUntold(path string) bool {
@@ -149,7 +142,7 @@ type doubt struct {
 func (a *awaited) doubtOf(path string) (d doubt) {
 	a.mu.Lock()
 	if s := a.byPath[path]; s != nil {
-		d = doubt{s.doubtful && s.writes == 0 && !s.absent.IsZero() && time.Since(s.absent) >= s.patience, s.mine, s.begun}
+		d = doubt{s.doubtful && s.writes == 0 && s.absent.lasts(s.patience), s.mine, s.begun}
 	}
 	a.mu.Unlock()
 	d.is = d.is && !a.t.isNamed(path)
@@ -160,13 +153,8 @@ func (a *awaited) doubtOf(path string) (d doubt) {
 func (a *awaited) answered(path string, absent bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	s := a.byPath[path]
-	switch {
-	case s == nil:
-	case !absent:
-		s.absent = time.Time{}
-	case s.absent.IsZero():
-		s.absent = time.Now()
+	if s := a.byPath[path]; s != nil {
+		s.absent.say(absent, a.t.health)
 	}
 }
 
@@ -175,6 +163,13 @@ func (a *awaited) writtenTo(path string) bool {
 	defer a.mu.Unlock()
 	s := a.byPath[path]
 	return s != nil && s.writes > 0
+}
+
+func (a *awaited) isPassing(path string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s := a.byPath[path]
+	return s != nil && s.passing
 }
 
 func (a *awaited) isNamed(path string) bool {
@@ -257,10 +252,7 @@ func (a *awaited) isOver(ctx context.Context, path string) (bool, error) {
 	case err != nil:
 		return false, err
 	case info.Exists:
-		already, err := a.t.linkedTo(ctx, path)
-		if err == nil {
-			err = a.t.adopt(ctx, path, info.Tail, already, fromStart)
-		}
+		err := a.link(ctx, path, info.Tail)
 		if err == nil {
 			a.remove(path)
 		}
@@ -278,6 +270,24 @@ func (a *awaited) isOver(ctx context.Context, path string) (bool, error) {
 	// A write that has begun meanwhile may have noted the stream before it was forgotten.
 	_, _, err = a.t.store.NoteKnown(ctx, path, true)
 	return false, err
+}
+
+// link links an awaited stream that exists.
+func (a *awaited) link(ctx context.Context, path string, tail fsm.Offset) error {
+	known, found, err := a.t.store.Known(ctx, path)
+	if err != nil {
+		return err
+	}
+	var already []subscriptionKey
+	if found && !known.Awaited {
+		if a.isPassing(path) {
+			return nil // its writes are taken in where they end, and who lacks a consumer of it is being backfilled
+		}
+		if already, err = a.t.finished(ctx, a.t.store.Catalog().Match(path)); err != nil {
+			return err
+		}
+	}
+	return a.t.adopt(ctx, path, tail, already, fromStart)
 }
 
 func (a *awaited) removeUnlessWritten(path string, begun int) bool {

@@ -46,8 +46,8 @@ type backfill struct {
 	over     chan struct{}
 
 	mu sync.Mutex
-	// away is since when upstream has said of a stream, whenever it could be asked, that there is none.
-	away map[string]time.Time
+	// away holds the absences of streams.
+	away map[string]*absence
 }
 
 var errAway = errors.New("upstream says that it has no such stream")
@@ -83,7 +83,7 @@ func (bs *backfills) begin(sub fsm.Subscription, answered bool) *backfill {
 	if b := bs.running[keyOf(sub)]; b != nil {
 		return b
 	}
-	b := &backfill{t: bs.t, sub: sub, over: make(chan struct{}), away: map[string]time.Time{}}
+	b := &backfill{t: bs.t, sub: sub, over: make(chan struct{}), away: map[string]*absence{}}
 	b.answered.Store(answered)
 	bs.running[keyOf(sub)] = b
 	ctx := bs.ctx
@@ -244,7 +244,7 @@ func (b *backfill) link(ctx context.Context, known fsm.Known) error {
 		switch {
 		case known.Awaited:
 			return b.t.await(ctx, known.Path, literal(b.sub) == known.Path)
-		case away < b.t.cfg.GoneGrace, !b.t.lost(ctx, known.Path):
+		case !away, !b.t.lost(ctx, known.Path):
 			// A proxy in front of a server that is down says so of every stream.
 			return errAway
 		}
@@ -279,20 +279,19 @@ func (b *backfill) link(ctx context.Context, known fsm.Known) error {
 	return nil
 }
 
-// isAway takes in whether upstream has just said that there is no such stream, and says for how long it has.
-func (b *backfill) isAway(path string, is bool) time.Duration {
+// isAway takes in whether upstream has just said that there is no such stream, and says whether it has for all of the grace.
+func (b *backfill) isAway(path string, gone bool) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !is {
+	away := b.away[path]
+	if away == nil {
+		away = &absence{}
+		b.away[path] = away
+	}
+	if away.say(gone, b.t.health); !gone {
 		delete(b.away, path)
-		return 0
 	}
-	since, was := b.away[path]
-	if !was {
-		since = time.Now()
-		b.away[path] = since
-	}
-	return time.Since(since)
+	return away.lasts(b.t.cfg.GoneGrace)
 }
 
 // deleted says whether the subscription is gone.

@@ -24,12 +24,12 @@ func (t *Tailer) deleted(ctx context.Context, path string) error {
 	if err := t.remove(ctx, path); err != nil {
 		return err
 	}
-	if t.isNamed(path) {
-		return t.await(ctx, path, false)
-	}
 	// Who made it anew meanwhile may have linked it before its old consumers were removed, and these with them.
 	if info, err := t.HeadAnew(ctx, path); err == nil && info.Exists {
 		return t.adopt(ctx, path, info.Tail, nil, fromStart)
+	}
+	if t.isNamed(path) {
+		return t.await(ctx, path, false)
 	}
 	return nil
 }
@@ -66,16 +66,16 @@ func (t *Tailer) remove(ctx context.Context, path string) error {
 		}
 		t.settle(s, o)
 	}
-	t.watches.doubt(path)
+	t.watches.deleted(path)
 	t.store.Hint(fsm.Hint{Kind: fsm.HintRemoved, Path: path})
 	return nil
 }
 
-// lost is for a stream that stayed away until nobody was subscribed to it any more: should it come back, it is a new one. It does nothing,
-// and says so, to one that somebody watches or writes to.
+// lost is for a stream that stayed away until nobody's pattern had a consumer of it any more: should it come back, it is a new one. It
+// does nothing, and says so, to one that may have such consumers or that is written to.
 func (t *Tailer) lost(ctx context.Context, path string) bool {
 	t.linked.Remove(path)
-	if t.watches.find(path) != nil || t.awaited.writtenTo(path) {
+	if w := t.watches.find(path); w != nil && w.isHome() || t.awaited.writtenTo(path) {
 		return false
 	}
 	err := t.insist(ctx, "lost", zap.String("stream", path), func() error { return t.store.ForgetKnown(ctx, path, false) })
@@ -123,7 +123,7 @@ func (t *Tailer) removedElsewhere(path string) {
 	if !t.awaited.writtenTo(path) {
 		t.awaited.remove(path)
 	}
-	t.watches.doubt(path)
+	t.watches.deleted(path)
 }
 
 // noteDelete remembers a deletion that is dealt with, until the registry tells of it.

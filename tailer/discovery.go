@@ -37,9 +37,6 @@ func (t *Tailer) BeforeWrite(ctx context.Context, path string) {
 		return
 	}
 	if err := t.prepare(ctx, path, l, ok); err != nil {
-		if !ok {
-			t.awaited.passed(path)
-		}
 		if times, log := t.unlinked.Happened(time.Now()); log {
 			t.log.Warn("a stream could not be linked before it was written to; it is linked after",
 				zap.String("stream", path), zap.Int("times", times), zap.Error(err))
@@ -60,6 +57,9 @@ func (t *Tailer) prepare(ctx context.Context, path string, l linked, ok bool) er
 	}
 	known, found, err := t.store.Known(ctx, path)
 	if err != nil {
+		if !ok {
+			t.passed(ctx, path)
+		}
 		return err
 	}
 	if !found || known.Awaited {
@@ -96,13 +96,24 @@ func (t *Tailer) prepareUnknown(ctx context.Context, path string, awaited bool) 
 	}
 	// What it shows may be another write's, which was noted before it went upstream, or could not be.
 	known, found, err := t.store.Known(ctx, path)
-	switch {
-	case err != nil:
-		return err
-	case found && known.Awaited || t.awaited.isUntold(path):
+	if err == nil && (found && known.Awaited || t.awaited.isUntold(path)) {
 		return t.noteWriting(ctx, path)
 	}
-	return t.adoptBefore(ctx, path, info.Tail, nil, false)
+	if err == nil {
+		err = t.adoptBefore(ctx, path, info.Tail, nil, false)
+	}
+	if err != nil {
+		t.passed(ctx, path)
+	}
+	return err
+}
+
+// passed is for a write that goes upstream although the store could not be told of it.
+func (t *Tailer) passed(ctx context.Context, path string) {
+	if ctx.Err() == nil { // otherwise it goes nowhere
+		t.awaited.writing(path)
+		t.awaited.untell(path)
+	}
 }
 
 // lossMemory is how long after a loss the store may still lack what it has lost. Whoever made a stream known or linked it sees to that
@@ -129,9 +140,15 @@ func (t *Tailer) adoptBefore(ctx context.Context, path string, tail fsm.Offset, 
 // noteWriting has the store remember a stream until the write that is on its way has been taken in. When it returns, the
 // subscriptions that were made before the write are all known here.
 func (t *Tailer) noteWriting(ctx context.Context, path string) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	t.awaited.writing(path)
 	version, news, err := t.store.NoteKnown(ctx, path, true)
-	if err == nil && news {
+	switch {
+	case err != nil:
+		t.awaited.untell(path)
+	case news:
 		t.awaited.noted(path)
 	}
 	if err != nil || version <= t.store.Catalog().Version() {

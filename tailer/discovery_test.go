@@ -1,6 +1,7 @@
 package tailer
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"slices"
@@ -272,8 +273,17 @@ func TestADeletedStreamIsForgottenAndMayComeBack(t *testing.T) {
 }
 
 func TestAStreamMadeAnewWhileItsDeletionIsDealtWithKeepsItsConsumers(t *testing.T) {
+	for _, pattern := range []string{"/**", "/a"} {
+		t.Run(pattern, func(t *testing.T) { madeAnewWhileDeleted(t, pattern) })
+	}
+}
+
+func madeAnewWhileDeleted(t *testing.T, pattern string) {
 	r := newRig(t).start()
-	r.idle("/a")
+	r.subscribe("s", pattern)
+	r.put("/a")
+	r.done(r.wake("/a", 1))
+	r.watchedLive("/a")
 	r.up.remove("/a")
 	var once sync.Once
 	r.store.setBefore(func(method string) {
@@ -426,6 +436,56 @@ func TestWhatAHeadShowsOfAnothersWriteIsNotTakenForOneFromBefore(t *testing.T) {
 	r.post("/a", "new")
 	if w := r.wake("/a", 1); w.Streams[0].Acked != fsm.Start {
 		t.Errorf("woken with %+v", w.Streams[0])
+	}
+}
+
+func TestARefusedWriteToAKnownStreamGivesANewSubscriptionNoOldEvents(t *testing.T) {
+	for name, fail := range map[string]func(*rig){
+		"when the stream server was down": func(r *rig) { r.up.setFault(answer(http.StatusForbidden)) },
+		"when the store was away too": func(r *rig) {
+			r.up.setFault(answer(http.StatusForbidden))
+			r.store.setDown(true)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, func(c *Config) {
+				c.BackfillWait, c.BackoffMin, c.Check = time.Millisecond, time.Second, time.Second // the backfill comes after the awaited
+			}).start()
+			r.put("/a", "old")
+			r.until("it is known", func() bool { known, _ := r.store.knows("/a"); return known })
+			r.linked.Remove("/a") // the write comes to another replica
+			r.up.setFault(answer(http.StatusForbidden))
+			r.subscribe("s", "/**")
+			fail(r)
+			r.BeforeWrite(t.Context(), "/a")
+			r.Refused("/a")
+			r.store.setDown(false)
+			r.up.setFault(nil)
+			r.until("nothing is kept of the write", func() bool {
+				r.awaited.mu.Lock()
+				defer r.awaited.mu.Unlock()
+				return r.awaited.byPath["/a"] == nil
+			})
+			r.until("it is linked", func() bool { return r.linkedNow("s", "/a") })
+			if got := r.acked("s", "/a"); got != offsetOf(1) {
+				t.Errorf("it begins at %s", got)
+			}
+		})
+	}
+}
+
+func TestAWriteWhoseClientHasGoneMakesNoStreamAwaited(t *testing.T) {
+	r := newRig(t).start()
+	r.subscribe("s", "/**")
+	r.up.create("/a", "old")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	r.BeforeWrite(ctx, "/a")
+	r.Refused("/a")
+	r.awaited.mu.Lock()
+	defer r.awaited.mu.Unlock()
+	if r.awaited.byPath["/a"] != nil {
+		t.Error("it is")
 	}
 }
 

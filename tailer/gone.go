@@ -45,6 +45,24 @@ func (w *watch) gone(ctx context.Context, asked int64) (over bool) {
 	}
 }
 
+// absence is since when upstream has said of a stream that there is none, and neither shown it nor failed since.
+type absence struct {
+	since  time.Time
+	wavers int64
+}
+
+// say takes in what a look came to: that there is no such stream, or anything else.
+func (a *absence) say(gone bool, h *health) {
+	switch wavers := h.wavering(); {
+	case !gone:
+		*a = absence{}
+	case a.since.IsZero() || wavers != a.wavers: // or upstream was down, and nobody was asked for the stream
+		*a = absence{time.Now(), wavers}
+	}
+}
+
+func (a *absence) lasts(d time.Duration) bool { return !a.since.IsZero() && time.Since(a.since) >= d }
+
 func (w *watch) setAway(v bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -53,7 +71,7 @@ func (w *watch) setAway(v bool) {
 
 // hide hides the consumers whose primary stream this is; only its home partition has any.
 func (w *watch) hide(ctx context.Context, a fsm.Absence) error {
-	if _, ok := w.partitions()[w.t.store.PartitionOf(w.path)]; !ok {
+	if !w.isHome() {
 		return nil
 	}
 	return w.t.insist(ctx, "gone", zap.String("stream", w.path), func() error {

@@ -184,6 +184,36 @@ func TestAStreamThatStaysAwayIsForgottenByABackfill(t *testing.T) {
 	}
 }
 
+func TestABackfillEndsThoughAStreamThatIsGoneIsWatchedForAnotherPrimary(t *testing.T) {
+	r := newRig(t, func(c *Config) { c.GoneGrace, c.BackfillWait = 50*time.Millisecond, time.Millisecond }).start()
+	r.subscribe("other", "/other")
+	r.put("/other")
+	r.put("/a", "1")
+	r.until("they are known", func() bool {
+		a, _ := r.store.knows("/a")
+		other, _ := r.store.knows("/other")
+		return a && other && r.linkedNow("other", "/other")
+	})
+	// By a callback, in a partition that is not the stream's own.
+	var path string
+	for i := 0; path == ""; i++ {
+		if p := fmt.Sprintf("/a/%d", i); r.store.PartitionOf(p) != r.store.PartitionOf("/other") {
+			path = p
+		}
+	}
+	r.put(path, "1")
+	r.until("it is known", func() bool { known, _ := r.store.knows(path); return known })
+	r.store.subscribe(fsm.ConsumerID("other", "/other"), path, offsetOf(1))
+	r.Watch("/other", []string{path})
+	r.watchedLive(path)
+	r.up.remove(path)
+	r.subscribe("s", "/a/*")
+	r.until("the backfill is over", func() bool { b, _ := r.store.Backfills(t.Context()); return len(b) == 0 })
+	// Should it come back it is a new stream.
+	r.up.create(path, "new")
+	r.wake(path, 1)
+}
+
 func TestAnUpstreamThatContradictsItselfIsNotStormed(t *testing.T) {
 	r := newRig(t).start()
 	r.idle("/a")
@@ -253,6 +283,23 @@ func TestATailToldWhileNobodyWasSubscribedIsToldAgain(t *testing.T) {
 	w.seen(0, s, offsetOf(2), fsm.Observation{Busy: true})
 	if !w.untold() || w.busy() {
 		t.Error("what was told to nobody counts as told")
+	}
+}
+
+func TestWhatWasNotedOfADeletedStreamIsNoneOfTheNewOnes(t *testing.T) {
+	r := newRig(t)
+	w := newWatch(r.Tailer, "/a")
+	w.add(0)
+	s := w.stamp(0)
+	old := fsm.Observation{Watched: true, Tail: offsetOf(2)}
+	w.seen(0, s, offsetOf(2), old)
+	if got := w.notedBeyond(offsetOf(0)); got[0] != offsetOf(2) {
+		t.Fatalf("noted is %v", got)
+	}
+	w.deleted()
+	w.seen(0, s, offsetOf(2), old) // its answer was on its way
+	if got := w.notedBeyond(offsetOf(0)); len(got) > 0 {
+		t.Errorf("noted is %v", got)
 	}
 }
 

@@ -35,7 +35,9 @@ type watch struct {
 	rests int64
 	// doubts counts the calls of distrust. What an observation begun before one of them told the store is not relied on.
 	doubts int64
-	parts  map[int]*part
+	// deletions counts those of the stream that were dealt with. What an observation begun before one of them noted is another stream's.
+	deletions int64
+	parts     map[int]*part
 	// atHome is true once it has watched for the home partition of its stream.
 	atHome bool
 	// pausing is true while the loop waits because everybody is busy; it looks with HEAD when that is over.
@@ -65,7 +67,7 @@ type part struct {
 }
 
 // stamp is the state that an observation was begun in.
-type stamp struct{ generation, rests, doubts int64 }
+type stamp struct{ generation, rests, doubts, deletions int64 }
 
 func newWatch(t *Tailer, path string) *watch {
 	return &watch{t: t, path: path, line: line{tls: t.cfg.TLS}, poke: make(chan struct{}, 1), parts: map[int]*part{}}
@@ -94,6 +96,12 @@ func (w *watch) untold() bool {
 		}
 	}
 	return len(w.parts) == 0
+}
+
+// isHome says whether the home partition of its stream watches it, which has the consumers that patterns have made.
+func (w *watch) isHome() bool {
+	_, ok := w.partitions()[w.t.store.PartitionOf(w.path)]
+	return ok
 }
 
 func (w *watch) isEmpty() bool {
@@ -157,7 +165,7 @@ func (w *watch) isDisowned() bool {
 func (w *watch) stamp(partition int) stamp {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	s := stamp{rests: w.rests, doubts: w.doubts}
+	s := stamp{rests: w.rests, doubts: w.doubts, deletions: w.deletions}
 	if p := w.parts[partition]; p != nil {
 		s.generation = p.generation
 	}
@@ -181,7 +189,9 @@ func (w *watch) seen(partition int, s stamp, tail fsm.Offset, obs fsm.Observatio
 		if tail.After(p.tail) && w.doubts == s.doubts {
 			p.tail = tail
 		}
-		p.noted = obs.Tail
+		if w.deletions == s.deletions {
+			p.noted = obs.Tail
+		}
 		p.busy = obs.Busy && len(obs.Wakes) == 0 && w.rests == s.rests
 	}
 }
@@ -195,6 +205,16 @@ func (w *watch) distrust(partition int) {
 		if n == partition || partition < 0 {
 			p.tail, p.busy = "", false
 		}
+	}
+}
+
+// deleted is: the consumers of the stream are removed, and with them what the store had noted. One of that name is a new one.
+func (w *watch) deleted() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.deletions++
+	for _, p := range w.parts {
+		p.noted = ""
 	}
 }
 

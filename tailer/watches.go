@@ -304,6 +304,14 @@ func (ws *watches) lookSoon() {
 	}
 }
 
+// deleted is: the consumers of a stream were removed because it was deleted.
+func (ws *watches) deleted(path string) {
+	if w, _ := ws.get(path); w != nil {
+		w.deleted()
+	}
+	ws.doubt(path)
+}
+
 // doubt has a stream looked at now and the store told its tail again, if it has a loop here or had one until it was closed.
 func (ws *watches) doubt(path string) {
 	w, runs := ws.get(path)

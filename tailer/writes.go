@@ -212,6 +212,7 @@ func (t *Tailer) fallBack(path string) {
 	case t.linked.Contains(path):
 	case len(t.store.Catalog().Match(path)) > 0:
 		t.awaited.add(path, false)
+		t.awaited.untell(path)
 	default: // of those that nobody is subscribed to, only the doubtful are asked for
 		t.awaited.doubt(path, t.cfg.GoneGrace)
 	}

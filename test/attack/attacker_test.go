@@ -49,10 +49,10 @@ type endpoint struct {
 }
 
 // attackerEnv has the order of a process that is to be an attacker.
+const attackerEnv = "REVEILLE_TEST_ATTACKER"
+
 // patience is for what the attacker has to do: it has the lowest priority, and other tests run beside it.
 const patience = 3 * time.Minute
-
-const attackerEnv = "REVEILLE_TEST_ATTACKER"
 
 func startAttacker(t *testing.T, o order) *attacker {
 	t.Helper()
