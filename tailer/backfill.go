@@ -20,6 +20,8 @@ const (
 	progressEvery = 200 * time.Millisecond
 	// literalPatience is by how much longer Subscribed waits for a literal pattern.
 	literalPatience = 8
+	// patience is for how many graces a stream that is gone, and has consumers, is waited for.
+	patience = 3
 )
 
 // backfills gives new subscriptions the consumers of the streams that were there before them (webhook spec, Existing Streams).
@@ -236,7 +238,7 @@ func (b *backfill) named(ctx context.Context, path string) ([]fsm.Known, error) 
 // appeared after it, or may have, begins at Start.
 func (b *backfill) link(ctx context.Context, known fsm.Known) error {
 	info, err := b.t.look(ctx, known.Path)
-	away := b.isAway(known.Path, err == nil && !info.Exists)
+	away := b.absence(known.Path, err == nil && !info.Exists)
 	if err != nil {
 		return err
 	}
@@ -244,7 +246,7 @@ func (b *backfill) link(ctx context.Context, known fsm.Known) error {
 		switch {
 		case known.Awaited:
 			return b.t.await(ctx, known.Path, literal(b.sub) == known.Path)
-		case !away, !b.t.lost(ctx, known.Path):
+		case !away.lasts(b.t.cfg.GoneGrace), !b.t.lost(ctx, known.Path, away.lasts(patience*b.t.cfg.GoneGrace)):
 			// A proxy in front of a server that is down says so of every stream.
 			return errAway
 		}
@@ -279,8 +281,8 @@ func (b *backfill) link(ctx context.Context, known fsm.Known) error {
 	return nil
 }
 
-// isAway takes in whether upstream has just said that there is no such stream, and says whether it has for all of the grace.
-func (b *backfill) isAway(path string, gone bool) bool {
+// absence takes in whether upstream has just said that there is no such stream.
+func (b *backfill) absence(path string, gone bool) absence {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	away := b.away[path]
@@ -291,7 +293,7 @@ func (b *backfill) isAway(path string, gone bool) bool {
 	if away.say(gone, b.t.health); !gone {
 		delete(b.away, path)
 	}
-	return away.lasts(b.t.cfg.GoneGrace)
+	return *away
 }
 
 // deleted says whether the subscription is gone.

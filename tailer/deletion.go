@@ -25,13 +25,23 @@ func (t *Tailer) deleted(ctx context.Context, path string) error {
 		return err
 	}
 	// Who made it anew meanwhile may have linked it before its old consumers were removed, and these with them.
-	if info, err := t.HeadAnew(ctx, path); err == nil && info.Exists {
-		return t.adopt(ctx, path, info.Tail, nil, fromStart)
+	info, err := t.HeadAnew(ctx, path)
+	if err == nil && info.Exists {
+		err = t.adopt(ctx, path, info.Tail, nil, fromStart)
+		if err == nil {
+			return nil
+		}
 	}
-	if t.isNamed(path) {
-		return t.await(ctx, path, false)
+	switch {
+	case err != nil: // then nobody may take it for known and linked before it was asked for
+		t.awaited.doubt(path, t.cfg.GoneGrace)
+		if err := t.store.ForgetKnown(ctx, path, false); err != nil {
+			return err
+		}
+	case !t.isNamed(path):
+		return nil
 	}
-	return nil
+	return t.await(ctx, path, false)
 }
 
 // Forget is fsm.Streams'.
@@ -72,10 +82,10 @@ func (t *Tailer) remove(ctx context.Context, path string) error {
 }
 
 // lost is for a stream that stayed away until nobody's pattern had a consumer of it any more: should it come back, it is a new one. It
-// does nothing, and says so, to one that may have such consumers or that is written to.
-func (t *Tailer) lost(ctx context.Context, path string) bool {
+// does nothing, and says so, to one that is written to, or that may have such consumers unless it is given up all the same.
+func (t *Tailer) lost(ctx context.Context, path string, givenUp bool) bool {
 	t.linked.Remove(path)
-	if w := t.watches.find(path); w != nil && w.isHome() || t.awaited.writtenTo(path) {
+	if w := t.watches.find(path); !givenUp && w != nil && w.isHome() || t.awaited.writtenTo(path) {
 		return false
 	}
 	err := t.insist(ctx, "lost", zap.String("stream", path), func() error { return t.store.ForgetKnown(ctx, path, false) })

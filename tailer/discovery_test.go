@@ -274,11 +274,12 @@ func TestADeletedStreamIsForgottenAndMayComeBack(t *testing.T) {
 
 func TestAStreamMadeAnewWhileItsDeletionIsDealtWithKeepsItsConsumers(t *testing.T) {
 	for _, pattern := range []string{"/**", "/a"} {
-		t.Run(pattern, func(t *testing.T) { madeAnewWhileDeleted(t, pattern) })
+		t.Run(pattern, func(t *testing.T) { madeAnewWhileDeleted(t, pattern, nil) })
 	}
+	t.Run("and cannot be asked for", func(t *testing.T) { madeAnewWhileDeleted(t, "/**", answer(http.StatusForbidden)) })
 }
 
-func madeAnewWhileDeleted(t *testing.T, pattern string) {
+func madeAnewWhileDeleted(t *testing.T, pattern string, fault func(http.ResponseWriter, *http.Request) bool) {
 	r := newRig(t).start()
 	r.subscribe("s", pattern)
 	r.put("/a")
@@ -291,14 +292,20 @@ func madeAnewWhileDeleted(t *testing.T, pattern string) {
 			once.Do(func() {
 				r.put("/a", "new")
 				r.until("it is linked", func() bool { known, awaited := r.store.knows("/a"); return known && !awaited })
+				r.up.setFault(fault)
 			})
 		}
 	})
 	if err := r.Deleted(t.Context(), "/a"); err != nil {
 		t.Fatal(err)
 	}
-	if !r.linkedNow("s", "/a") || r.acked("s", "/a") != fsm.Start {
-		t.Error("it has no consumer from its start")
+	if fault == nil && !r.linkedNow("s", "/a") {
+		t.Error("it has no consumer")
+	}
+	r.up.setFault(nil)
+	r.until("it has a consumer", func() bool { return r.linkedNow("s", "/a") })
+	if got := r.acked("s", "/a"); got != fsm.Start {
+		t.Errorf("it begins at %s", got)
 	}
 }
 

@@ -30,7 +30,7 @@ func (w *watch) gone(ctx context.Context, asked int64) (over bool) {
 		w.distrust(-1)
 		if w.t.watches.endUnwatched(w) {
 			if !w.isDisowned() {
-				w.t.lost(ctx, w.path)
+				w.t.lost(ctx, w.path, false)
 			}
 			return true
 		}
@@ -47,17 +47,17 @@ func (w *watch) gone(ctx context.Context, asked int64) (over bool) {
 
 // absence is since when upstream has said of a stream that there is none, and neither shown it nor failed since.
 type absence struct {
-	since  time.Time
-	wavers int64
+	since   time.Time
+	outages int64
 }
 
 // say takes in what a look came to: that there is no such stream, or anything else.
 func (a *absence) say(gone bool, h *health) {
-	switch wavers := h.wavering(); {
+	switch outages := h.outages(); {
 	case !gone:
 		*a = absence{}
-	case a.since.IsZero() || wavers != a.wavers: // or upstream was down, and nobody was asked for the stream
-		*a = absence{time.Now(), wavers}
+	case a.since.IsZero() || outages != a.outages: // while upstream is down nobody asks for the stream
+		*a = absence{time.Now(), outages}
 	}
 }
 

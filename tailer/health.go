@@ -32,7 +32,9 @@ type health struct {
 	up      chan struct{} // closed at the end of a down time
 	turn    chan struct{} // holds the right to probe while down
 	pause   time.Duration // before the next probe
-	// wavers counts the times that upstream has gone down, or has shown a stream again that it had said was gone.
+	// downs counts the times that upstream has gone down.
+	downs int64
+	// wavers counts those, and the times that it has shown a stream again that it had said was gone.
 	wavers int64
 }
 
@@ -95,6 +97,12 @@ func (h *health) wavering() int64 {
 	return h.wavers
 }
 
+func (h *health) outages() int64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.downs
+}
+
 func (h *health) isDown() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -139,6 +147,7 @@ func (h *health) note(path string, err error) (back bool) {
 	h.log.Warn("upstream is down: one probe at a time asks for it", zap.Error(err))
 	clear(h.failing)
 	h.refused = 0
+	h.downs++
 	h.wavers++
 	h.down, h.up, h.turn = true, make(chan struct{}), make(chan struct{}, 1)
 	h.turn <- struct{}{}

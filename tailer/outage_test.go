@@ -185,6 +185,11 @@ func TestAStreamThatStaysAwayIsForgottenByABackfill(t *testing.T) {
 }
 
 func TestABackfillEndsThoughAStreamThatIsGoneIsWatchedForAnotherPrimary(t *testing.T) {
+	t.Run("in another partition", func(t *testing.T) { goneButWatched(t, false) })
+	t.Run("in its own partition", func(t *testing.T) { goneButWatched(t, true) })
+}
+
+func goneButWatched(t *testing.T, home bool) {
 	r := newRig(t, func(c *Config) { c.GoneGrace, c.BackfillWait = 50*time.Millisecond, time.Millisecond }).start()
 	r.subscribe("other", "/other")
 	r.put("/other")
@@ -194,10 +199,10 @@ func TestABackfillEndsThoughAStreamThatIsGoneIsWatchedForAnotherPrimary(t *testi
 		other, _ := r.store.knows("/other")
 		return a && other && r.linkedNow("other", "/other")
 	})
-	// By a callback, in a partition that is not the stream's own.
+	// By a callback.
 	var path string
 	for i := 0; path == ""; i++ {
-		if p := fmt.Sprintf("/a/%d", i); r.store.PartitionOf(p) != r.store.PartitionOf("/other") {
+		if p := fmt.Sprintf("/a/%d", i); home == (r.store.PartitionOf(p) == r.store.PartitionOf("/other")) {
 			path = p
 		}
 	}
