@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -10,87 +11,110 @@ import (
 
 	"go.uber.org/zap"
 
+	"reveille/dispatcher/format"
 	"reveille/fsm"
 )
 
 const (
-	// acceptAfter is how long a 2xx may be without its whole body before the store is told of the 2xx. The function that
-	// holds its answer open while it works is then not woken a second time by the waking timeout.
+	// acceptAfter is how long a 2xx may be without its whole body before the store is told of the 2xx. The function
+	// that holds its answer open while it works is then not woken a second time by the waking timeout.
 	acceptAfter = time.Second
-	// drainFor and maxAnswer bound what is read of a body that decides nothing, so that its connection can be used again.
-	drainFor = time.Second
+	// maxAnswer is how much of an answer's body is read, in bytes, and drainFor for how long if
+	// the body decides nothing.
+	maxAnswer = 64 << 10
+	drainFor  = time.Second
 	// reportRetry is the first pause before a result is offered to the store again; it doubles, up to reportRetryMax.
 	reportRetry    = 100 * time.Millisecond
 	reportRetryMax = 2 * time.Second
 )
 
-// attempt makes one delivery attempt, reports its result and gives the slot back.
-func (d *Dispatcher) attempt(sl slot, sub fsm.Subscription, w fsm.Wake) {
-	begun := time.Now()
-	d.metrics.sends(w)
+// attempt is one delivery attempt on its way through the stages of perform.
+type attempt struct {
+	sub  fsm.Subscription
+	wake fsm.Wake
+	// host of the webhook. It is all that is ever told of the URL: the rest may be a secret.
+	host string
+	// verdict is what the attempt came to, status that of the answer (0 without one), and took how long it was until
+	// the verdict was known.
+	verdict format.Verdict
+	status  int
+	took    time.Duration
+}
+
+// perform makes one delivery attempt: it sends it, notes how it went, reports it to the store, gives the slot back and
+// does what the store asks for.
+func (d *Dispatcher) perform(sl slot, sub fsm.Subscription, w fsm.Wake) {
+	a := &attempt{sub: sub, wake: w}
 	ctx := d.traces.begin(d.requests, w)
-	a, host := d.post(ctx, sub, w)
-	d.traces.end(ctx, w, host, a)
-	d.noteResult(sl.lane, sub, w, host, a)
-	if c := d.log.Check(zap.DebugLevel, "delivery attempt"); c != nil {
-		c.Write(zap.String("subscription", sub.ID), zap.String("consumer", w.Consumer), zap.Int64("epoch", w.Epoch),
-			zap.String("wake_id", w.WakeID), zap.Int("attempt", w.Attempt), zap.String("host", host), zap.Bool("ok", a.ok()),
-			zap.Bool("done", a.result == done), zap.String("reason", a.reason), zap.Duration("took", time.Since(begun)))
-	}
-	out := d.report(w, a)
-	if out.Removed > 0 && !a.ok() {
-		d.noteRemoved("a consumer was removed: its deliveries have failed for too long", out.Removed,
-			zap.String("subscription", sub.ID), zap.String("consumer", w.Consumer), zap.Int64("epoch", w.Epoch), zap.String("wake_id", w.WakeID))
-	}
+	a.verdict = d.send(ctx, a)
+	d.traces.end(ctx, a)
+	d.note(sl.lane, a)
+	out := d.report(a)
 	d.release(sl)
 	d.follow(out)
 }
 
-// post sends a wake and judges what comes of it. Each attempt is built anew, with a token and a signature of this moment.
-func (d *Dispatcher) post(ctx context.Context, sub fsm.Subscription, w fsm.Wake) (a answer, host string) {
+// send makes the request of an attempt and returns the verdict on it.
+func (d *Dispatcher) send(ctx context.Context, a *attempt) format.Verdict {
+	begun := time.Now()
+	defer func() { a.took = cmp.Or(a.took, time.Since(begun)) }()
+	f, err := format.Of(a.sub)
+	if err != nil {
+		return format.Verdict{Result: format.Waiting, Class: format.ClassUnknownFormat, Reason: err.Error()}
+	}
+	d.metrics.sends(a.wake)
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.RequestTimeout)
 	defer cancel()
-	begun := time.Now()
-	defer func() {
-		if a.took == 0 {
-			a.took = time.Since(begun)
-		}
-	}()
-	now := d.cfg.Clock()
-	body, err := EncodePayload(w, d.cfg.PublicURL, d.cfg.Tokens.Mint(w.Consumer, w.Generation, w.Epoch, now))
+	req, err := d.request(ctx, f, a)
 	if err != nil {
-		return judgeError(err), ""
+		return judgeError(err)
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, sub.Webhook, bytes.NewReader(body))
-	if err != nil {
-		return judgeError(errTarget), ""
-	}
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("User-Agent", d.cfg.UserAgent)
-	req.Header.Set(SignatureHeader, Sign(sub.Secret, now, body))
-	d.traces.send(ctx, req.Header)
-
 	resp, err := d.sender.send(ctx, req)
-	if err != nil {
-		if d.requests.Err() != nil {
-			return answer{result: abandoned}, req.URL.Host
-		}
-		return judgeError(err), req.URL.Host
+	switch {
+	case err == nil:
+	case d.requests.Err() != nil:
+		return format.Verdict{Result: format.Abandoned}
+	default:
+		return judgeError(err)
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode < 200 || resp.StatusCode > 299 {
-		a := judgeAnswer(resp.StatusCode, resp.Header, nil, d.cfg.Clock())
-		a.status, a.took = resp.StatusCode, time.Since(begun)
-		defer time.AfterFunc(drainFor, cancel).Stop()
-		_, _ = io.CopyN(io.Discard, resp.Body, maxAnswer)
-		return a, req.URL.Host
-	}
-	early := d.acceptEarly(w)
-	said := readAnswer(resp.Body)
-	early.wait()
-	a = judgeAnswer(resp.StatusCode, resp.Header, said, d.cfg.Clock())
 	a.status = resp.StatusCode
-	return a, req.URL.Host
+	answer := format.Answer{Status: resp.StatusCode, Header: resp.Header, At: d.cfg.Clock()}
+	if format.Success(resp.StatusCode) {
+		early := d.acceptEarly(a.wake)
+		answer.Body = readAnswer(resp.Body)
+		early.wait()
+	} else {
+		a.took = time.Since(begun)
+		drain(resp.Body, cancel)
+	}
+	return f.Judge(answer)
+}
+
+// request builds a request anew for each attempt, with a token and a signature of this moment.
+func (d *Dispatcher) request(ctx context.Context, f format.Format, a *attempt) (*http.Request, error) {
+	now := d.cfg.Clock()
+	header, body, err := f.Request(format.Delivery{
+		Wake: a.wake, PublicURL: d.cfg.PublicURL, Secret: a.sub.Secret, At: now,
+		Token: d.cfg.Tokens.Mint(a.wake.Consumer, a.wake.Generation, a.wake.Epoch, now),
+	})
+	if err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, a.sub.Webhook, bytes.NewReader(body))
+	if err != nil {
+		return nil, errTarget // its text holds the URL
+	}
+	a.host, req.Header = req.URL.Host, header
+	req.Header.Set("User-Agent", d.cfg.UserAgent)
+	d.traces.send(ctx, req.Header)
+	return req, nil
+}
+
+// drain reads a body that decides nothing, so that its connection can be used again.
+func drain(body io.Reader, cancel func()) {
+	defer time.AfterFunc(drainFor, cancel).Stop()
+	_, _ = io.CopyN(io.Discard, body, maxAnswer)
 }
 
 // readAnswer returns a body that arrived completely and is not too long, otherwise nil.
@@ -114,12 +138,14 @@ func (d *Dispatcher) acceptEarly(w fsm.Wake) earlyAccept {
 		defer close(e.done)
 		ctx, cancel := context.WithTimeout(d.reports, reportTimeout)
 		defer cancel()
-		d.noteStore(d.cfg.Store.Accept(ctx, w.Ref())) // on an error, the report of the whole answer comes again
+		out, err := d.cfg.Store.Accept(ctx, w.Ref())
+		d.noteStore(err) // the report of the whole answer comes again
+		d.follow(out)
 	})
 	return e
 }
 
-// wait ends the matter: nothing is reported early after it.
+// wait returns when no early report is under way, and none follows.
 func (e earlyAccept) wait() {
 	if !e.timer.Stop() {
 		<-e.done
@@ -128,11 +154,11 @@ func (e earlyAccept) wait() {
 
 // report tells the store what an attempt came to, and returns what it asks for. A store that is not available is asked
 // again for reportTimeout; then the attempt's deadline decides.
-func (d *Dispatcher) report(w fsm.Wake, a answer) fsm.Outcome {
+func (d *Dispatcher) report(a *attempt) fsm.Outcome {
 	ctx, cancel := context.WithTimeout(d.reports, reportTimeout)
 	defer cancel()
 	for pause := reportRetry; ; pause = min(2*pause, reportRetryMax) {
-		out, err := d.tell(ctx, w, a)
+		out, err := d.tell(ctx, a.wake, a.verdict)
 		if err == nil {
 			return out
 		}
@@ -142,33 +168,39 @@ func (d *Dispatcher) report(w fsm.Wake, a answer) fsm.Outcome {
 				continue
 			}
 		}
-		d.giveUp(w, err)
+		d.giveUp(a.wake, err)
 		return fsm.Outcome{}
 	}
 }
 
-func (d *Dispatcher) tell(ctx context.Context, w fsm.Wake, a answer) (fsm.Outcome, error) {
-	switch a.result {
-	case accepted:
-		return fsm.Outcome{}, d.cfg.Store.Accept(ctx, w.Ref())
-	case done:
+func (d *Dispatcher) tell(ctx context.Context, w fsm.Wake, v format.Verdict) (fsm.Outcome, error) {
+	switch v.Result {
+	case format.Accepted:
+		return d.cfg.Store.Accept(ctx, w.Ref())
+	case format.Done:
 		return d.cfg.Store.Finish(ctx, w.Ref(), w.Streams)
-	case abandoned:
+	case format.Abandoned:
 		return fsm.Outcome{}, nil
-	case failed, retired:
+	case format.Waiting:
+		return d.cfg.Store.Park(ctx, w.Ref(), parkTime)
+	case format.Failed, format.Retired:
 	}
-	return d.cfg.Store.Fail(ctx, w.Ref(), fsm.Failure{RetryAfter: a.retryAfter, Retired: a.result == retired, Reason: a.reason})
+	return d.cfg.Store.Fail(ctx, w.Ref(), fsm.Failure{
+		RetryAfter: v.RetryAfter, Retired: v.Result == format.Retired, Reason: v.Reason,
+	})
 }
 
 func (d *Dispatcher) giveUp(w fsm.Wake, err error) {
 	d.metrics.lost.Inc()
 	if times, log := d.unreported.Happened(d.cfg.Clock()); log {
-		d.log.Error("the result of a delivery attempt was not stored; its deadline decides", zap.Int("times", times),
-			zap.String("subscription", w.Subscription), zap.String("consumer", w.Consumer), zap.Int64("epoch", w.Epoch), zap.String("wake_id", w.WakeID), zap.Error(err))
+		d.log.Error("the result of a delivery attempt was not stored; its deadline decides what happens next",
+			zap.Int("times", times),
+			zap.String("subscription", w.Subscription), zap.String("consumer", w.Consumer),
+			zap.Int64("epoch", w.Epoch), zap.String("wake_id", w.WakeID), zap.Error(err))
 	}
 }
 
-// noteStore logs that the store did not do what it was asked for, unless it is this program that stops.
+// noteStore logs that the store did not do what it was asked for, unless this program is stopping.
 func (d *Dispatcher) noteStore(err error) {
 	switch {
 	case err == nil || d.reports.Err() != nil:
@@ -181,39 +213,47 @@ func (d *Dispatcher) noteStore(err error) {
 	}
 }
 
-// noteResult remembers how a subscription's endpoint does, and logs its first failure, a summary now and then, and that
-// it works again.
-func (d *Dispatcher) noteResult(l *lane, sub fsm.Subscription, w fsm.Wake, host string, a answer) {
+// note counts an attempt, remembers how its endpoint does, and logs it.
+func (d *Dispatcher) note(l *lane, a *attempt) {
 	d.mu.Lock()
-	d.metrics.ended(l.metrics, w, a)
-	if a.result == abandoned {
-		d.mu.Unlock()
-		return
+	d.metrics.ended(l.metrics, a)
+	if r := a.verdict.Result; r != format.Abandoned && r != format.Waiting {
+		d.slots.ended(l, a.verdict.OK())
 	}
-	d.slots.ended(l, a.ok())
 	d.mu.Unlock()
-	trouble, says := &l.trouble, "webhook delivery failed"
-	switch {
-	case a.ok():
+	if c := d.log.Check(zap.DebugLevel, "delivery attempt"); c != nil {
+		c.Write(append(a.fields(), zap.Stringer("result", a.verdict.Result), zap.Int("status", a.status),
+			zap.Duration("took", a.took))...)
+	}
+	switch a.verdict.Result {
+	case format.Abandoned:
+	case format.Accepted, format.Done:
 		wasFailing, wasRetired := l.trouble.Over(), l.retired.Over()
 		if wasFailing || wasRetired {
-			d.log.Info("webhook takes deliveries again", zap.String("subscription", sub.ID), zap.String("host", host))
+			d.log.Info("webhook takes deliveries again", zap.String("subscription", a.sub.ID),
+				zap.String("host", a.host))
 		}
-		return
-	case a.result == retired:
-		trouble, says = &l.retired, "webhook answered 410: its consumers are left alone until the subscription is resumed"
-	}
-	if times, log := trouble.Happened(d.cfg.Clock()); log {
-		d.log.Warn(says, zap.String("subscription", sub.ID), zap.String("host", host),
-			zap.String("reason", a.reason), zap.Int("times", times), zap.String("consumer", w.Consumer),
-			zap.Int64("epoch", w.Epoch), zap.String("wake_id", w.WakeID), zap.Int("attempt", w.Attempt))
+	case format.Failed:
+		d.warn(&l.trouble, a, "webhook delivery failed")
+	case format.Retired:
+		d.warn(&l.retired, a, "webhook answered 410: its consumers get nothing until the subscription is resumed")
+	case format.Waiting:
+		d.warn(&l.trouble, a, "this version cannot deliver for a subscription: its wakes are held")
 	}
 }
 
-// noteRemoved logs that consumers are gone, which nobody but an operator can bring back.
-func (d *Dispatcher) noteRemoved(says string, n int, of ...zap.Field) {
-	if times, log := d.removed.Happened(d.cfg.Clock()); log {
-		d.log.Warn(says, append(of, zap.Int("consumers", n), zap.Int("times", times))...)
+// warn logs the first of what goes wrong with a subscription's attempts, and then a summary now and then.
+func (d *Dispatcher) warn(t *fsm.Trouble, a *attempt, says string) {
+	if times, log := t.Happened(d.cfg.Clock()); log {
+		d.log.Warn(says, append(a.fields(), zap.Int("times", times))...)
+	}
+}
+
+func (a *attempt) fields() []zap.Field {
+	return []zap.Field{
+		zap.String("subscription", a.sub.ID), zap.String("host", a.host), zap.String("reason", a.verdict.Reason),
+		zap.String("consumer", a.wake.Consumer), zap.Int64("epoch", a.wake.Epoch), zap.String("wake_id", a.wake.WakeID),
+		zap.Int("attempt", a.wake.Attempt),
 	}
 }
 

@@ -9,8 +9,8 @@ import (
 	"reveille/fsm"
 )
 
-// Deliver makes delivery attempts: at once where a slot is free, otherwise when one is. It does not block. After a stop it hands
-// them back to the store, for another replica, and takes the time of that.
+// Deliver makes delivery attempts: at once where a slot is free, otherwise when one is. It does not block. After a stop
+// it hands them back to the store, for another replica, and takes the time of that.
 func (d *Dispatcher) Deliver(wakes []fsm.Wake) {
 	if len(wakes) == 0 {
 		return
@@ -37,12 +37,12 @@ func (d *Dispatcher) place(wakes []fsm.Wake) bool {
 			d.placeOne(sub, w)
 			continue
 		}
-		if len(d.strangers) >= d.cfg.MaxQueued {
+		if len(d.unlisted) >= d.cfg.MaxQueued {
 			d.drop()
 			continue
 		}
-		d.strangers = append(d.strangers, w)
-		signal(d.strangersReady)
+		d.unlisted = append(d.unlisted, w)
+		signal(d.unlistedReady)
 	}
 	return true
 }
@@ -59,7 +59,7 @@ func signal(c chan struct{}) {
 	}
 }
 
-// placeOne sends a wake or puts it in line. d.mu is held.
+// placeOne sends a wake or queues it. d.mu is held.
 func (d *Dispatcher) placeOne(sub fsm.Subscription, w fsm.Wake) {
 	now := d.cfg.Clock()
 	l := d.slots.lane(laneKey{sub.ID, sub.Generation})
@@ -81,7 +81,7 @@ func (d *Dispatcher) placeOne(sub fsm.Subscription, w fsm.Wake) {
 func (d *Dispatcher) drop() {
 	d.metrics.dropped.Inc()
 	if times, log := d.dropped.Happened(d.cfg.Clock()); log {
-		d.log.Warn("too many wakes are waiting; the newest are left to their deadlines", zap.Int("times", times))
+		d.log.Warn("the queue of wakes is full; the newest ones wait for their deadlines", zap.Int("times", times))
 	}
 }
 
@@ -94,8 +94,8 @@ func (d *Dispatcher) pump() {
 		}
 		d.parkNoMore(it)
 		if it.wake == nil || time.Since(it.since) > d.cfg.WakingTimeout/2 {
-			// What is at hand is good as long as its deadline has not passed, which a process that was frozen would not notice: then it
-			// may be out once more by now, and only the store knows.
+			// The copy at hand is good until its deadline has passed, which a process that was frozen would not notice:
+			// then the wake may be out once more by now, and only the store knows.
 			d.do(func() { d.begin(sl, it.ref, it.seen) })
 			continue
 		}
@@ -110,7 +110,7 @@ func (d *Dispatcher) pump() {
 
 // start makes an attempt with a slot that was taken for it. d.mu is held.
 func (d *Dispatcher) start(sl slot, sub fsm.Subscription, w fsm.Wake) {
-	d.do(func() { d.attempt(sl, sub, w) })
+	d.do(func() { d.perform(sl, sub, w) })
 }
 
 // release gives a slot back and hands it on.
@@ -134,7 +134,7 @@ func (d *Dispatcher) begin(sl slot, ref fsm.WakeRef, seen fsm.Sighting) {
 			out.Wakes = nil
 			w.Seen = seen
 			d.follow(out)
-			d.attempt(sl, sub, w)
+			d.perform(sl, sub, w)
 			return
 		}
 	}
@@ -142,22 +142,13 @@ func (d *Dispatcher) begin(sl slot, ref fsm.WakeRef, seen fsm.Sighting) {
 	d.follow(out)
 }
 
-// follow does what a transition asks for.
-func (d *Dispatcher) follow(out fsm.Outcome) {
-	d.traces.followed(out)
-	d.Deliver(out.Wakes)
-	if len(out.Idle) > 0 {
-		d.cfg.Streams.Idle(out.Idle)
-	}
-	for _, path := range out.Hidden {
-		d.cfg.Streams.Gone(path)
-	}
-}
+// follow has what a transition asks for done. It was told of no stream.
+func (d *Dispatcher) follow(out fsm.Outcome) { d.cfg.Outcomes.Follow(out, fsm.Sighting{}) }
 
-// parkLater has the store told that a wake waits, if it waits for long: in a burst most do not, and go out as they are, without a word
-// to the store about their waiting. Until then the deadline that they were handed out with stands, so that they come back should this
-// process die. A retry is not kept for long without asking the store, because an answer to an earlier attempt may end the wake at any
-// time; nor is a wake that is not kept at all. d.mu is held.
+// parkLater has the store told that a wake waits, if it waits for long: in a burst most do not, and go out without a
+// call to the store about their waiting. Until then the deadline that they were handed out with stands, so that they
+// come back should this process die. The store is told at once of a retry, because an answer to an earlier attempt may
+// end the wake at any time, and of a wake that is not kept in memory. d.mu is held.
 func (d *Dispatcher) parkLater(it *item) {
 	if it.parking {
 		it.again = true
@@ -170,13 +161,13 @@ func (d *Dispatcher) parkLater(it *item) {
 		}
 		d.parkNoMore(it)
 	}
-	line, at := &d.toPark, it.since.Add(d.cfg.parkAfter)
+	list, at := &d.toPark, it.since.Add(d.cfg.parkAfter)
 	if urgent {
-		line, at = &d.toParkNow, it.since
+		list, at = &d.toParkNow, it.since
 	}
 	it.parkAt = at
-	it.park = line.PushBack(it)
-	if urgent || line.Len() == 1 { // otherwise somebody waits for the first one's time already
+	it.park = list.PushBack(it)
+	if urgent || list.Len() == 1 { // otherwise somebody waits for the first one's time already
 		signal(d.parkReady)
 	}
 }
@@ -190,7 +181,7 @@ func (d *Dispatcher) parkNoMore(it *item) {
 	}
 }
 
-// runParker tells the store of wakes that wait. An attempt that it could not be told of stays in line; the store then
+// runParker tells the store of wakes that wait. An attempt that it could not be told of stays queued; the store then
 // does not hand it out at its turn, and its deadline brings it back.
 func (d *Dispatcher) runParker(ctx context.Context) {
 	for {
@@ -209,8 +200,9 @@ func (d *Dispatcher) runParker(ctx context.Context) {
 			continue
 		}
 		call, cancel := context.WithTimeout(ctx, reportTimeout)
-		err := d.cfg.Store.Park(call, ref, parkTime)
+		out, err := d.cfg.Store.Park(call, ref, parkTime)
 		cancel()
+		d.follow(out)
 		if ctx.Err() != nil {
 			return
 		}
@@ -258,18 +250,19 @@ func (d *Dispatcher) parked(it *item) {
 	d.pump()
 }
 
-// runStrangers looks again for the subscriptions of wakes that the catalog did not know. One that is still missing then
-// was deleted, and its consumers with it.
-func (d *Dispatcher) runStrangers(ctx context.Context) {
+// runUnlisted looks again for the subscriptions of wakes that the catalog did not know. One that is still missing then
+// was deleted, and its consumers with it; or its record cannot be read. No attempt can be made, so none may count as
+// failed: the store is told that the wake waits.
+func (d *Dispatcher) runUnlisted(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-d.strangersReady:
+		case <-d.unlistedReady:
 		}
 		d.mu.Lock()
-		wakes := d.strangers
-		d.strangers = nil
+		wakes := d.unlisted
+		d.unlisted = nil
 		d.mu.Unlock()
 		call, cancel := context.WithTimeout(ctx, reportTimeout)
 		err := d.cfg.Store.RefreshCatalog(call)
@@ -278,13 +271,25 @@ func (d *Dispatcher) runStrangers(ctx context.Context) {
 			return
 		}
 		d.noteStore(err)
-		catalog := d.cfg.Store.Catalog()
-		d.mu.Lock()
-		for _, w := range wakes {
-			if sub, ok := subscriptionOf(catalog, w); ok && !d.stopped {
-				d.placeOne(sub, w)
-			}
+		missing := d.placeListed(wakes)
+		if err == nil {
+			d.park(ctx, missing, parkTime)
 		}
-		d.mu.Unlock()
 	}
+}
+
+// placeListed has attempts made of the wakes whose subscriptions are known now, and returns the others.
+func (d *Dispatcher) placeListed(wakes []fsm.Wake) (missing []fsm.WakeRef) {
+	catalog := d.cfg.Store.Catalog()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, w := range wakes {
+		switch sub, ok := subscriptionOf(catalog, w); {
+		case d.stopped || !ok:
+			missing = append(missing, w.Ref())
+		default:
+			d.placeOne(sub, w)
+		}
+	}
+	return missing
 }

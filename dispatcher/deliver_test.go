@@ -16,16 +16,30 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
+	"reveille/dispatcher/format"
 	"reveille/fsm"
 )
 
 const tokenKey = "a key for tests, at least thirty-two bytes long"
 
-// idles collects what Streams.Idle is told.
+// payload is what a worker reads of a wake.
+type payload struct {
+	Epoch         int64  `json:"epoch"`
+	WakeID        string `json:"wake_id"`
+	PrimaryStream string `json:"primary_stream"`
+	Streams       []struct {
+		Offset string `json:"offset"`
+	} `json:"streams"`
+	Callback string `json:"callback"`
+	Token    string `json:"token"`
+}
+
+// idles collects which streams are said to be at rest.
 type idles struct {
 	mu    sync.Mutex
 	paths []string
@@ -62,8 +76,9 @@ func start(t *testing.T, store *memStore, change func(*Config)) *fixture {
 		t.Fatal(err)
 	}
 	f := &fixture{store: store, idle: &idles{}, logs: logs}
+	outcomes := fsm.NewRouter()
 	cfg := Config{
-		Store: store, Streams: f.idle, Tokens: tokens, PublicURL: "http://reveille.test/", Logger: zap.New(core),
+		Store: store, Outcomes: outcomes, Tokens: tokens, PublicURL: "http://reveille.test/", Logger: zap.New(core),
 		AllowInsecure: true, UserAgent: "Reveille/test", DueInterval: 20 * time.Millisecond, parkAfter: 1, // at once
 	}
 	if change != nil {
@@ -72,6 +87,7 @@ func start(t *testing.T, store *memStore, change func(*Config)) *fixture {
 	if f.Dispatcher, err = New(cfg); err != nil {
 		t.Fatal(err)
 	}
+	outcomes.Connect(f.Dispatcher, f.idle)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- f.Run(ctx) }()
@@ -140,8 +156,9 @@ func TestAttempt(t *testing.T) {
 	if v := r.header.Get("Accept-Encoding"); v != "" {
 		t.Errorf("Accept-Encoding: %q was sent", v)
 	}
-	if err := Verify(sub.Secret, r.header.Get(SignatureHeader), r.body, time.Now(), SignatureTolerance); err != nil {
-		t.Error(err)
+	signature := r.header.Get(format.SignatureHeader)
+	if e := format.Examine(sub.Secret, signature, r.body, time.Now(), format.SignatureTolerance); !e.OK() {
+		t.Errorf("the signature %s: %+v", signature, e)
 	}
 	var p payload
 	if err := json.Unmarshal(r.body, &p); err != nil {
@@ -195,54 +212,93 @@ func TestEndpoints(t *testing.T) {
 		{name: "a plain 2xx is accepted", call: "Accept", handler: func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(http.StatusNoContent)
 		}},
-		{name: "a done that comes byte by byte is done", call: "Finish", handler: func(w http.ResponseWriter, r *http.Request) {
-			drip(w, r, slowly(`{"done":true}`)...)
-		}},
-		{name: "an answer of 10 MB is accepted without reading it", call: "Accept", handler: func(w http.ResponseWriter, _ *http.Request) {
-			_, _ = w.Write(append([]byte(`{"done":true}`), bytes.Repeat([]byte(" "), 10<<20)...))
-		}},
+		{
+			name: "a done that comes byte by byte is done", call: "Finish",
+			handler: func(w http.ResponseWriter, r *http.Request) {
+				drip(w, r, slowly(`{"done":true}`)...)
+			},
+		},
+		{
+			name: "an answer of 10 MB is accepted without reading it", call: "Accept",
+			handler: func(w http.ResponseWriter, _ *http.Request) {
+				_, _ = w.Write(append([]byte(`{"done":true}`), bytes.Repeat([]byte(" "), 10<<20)...))
+			},
+		},
 		{name: "invalid JSON is accepted", call: "Accept", handler: func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = io.WriteString(w, `{"done":tru`)
 		}},
-		{name: "a 2xx that never ends is accepted at the timeout", call: "Accept", handler: func(w http.ResponseWriter, r *http.Request) {
-			drip(w, r, `{"done":`)
-			<-r.Context().Done()
-		}},
-		{name: "a 2xx cut in its body is accepted", call: "Accept", handler: func(w http.ResponseWriter, r *http.Request) {
-			drip(w, r, `{"done":true`)
-			abort(w)
-		}},
-		{name: "no answer until the timeout failed", call: "Fail", fail: fsm.Failure{Reason: fsm.ReasonTimeout}, handler: func(_ http.ResponseWriter, r *http.Request) {
-			_, _ = io.Copy(io.Discard, r.Body)
-			<-r.Context().Done()
-		}},
-		{name: "a closed connection failed", call: "Fail", fail: fsm.Failure{Reason: "the connection was closed without an answer"}, handler: func(w http.ResponseWriter, _ *http.Request) { abort(w) }},
-		{name: "a redirect is not followed and failed", call: "Fail", fail: fsm.Failure{Reason: "status 307 (redirects are not followed)"}, handler: func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Location", away)
-			w.WriteHeader(http.StatusTemporaryRedirect)
-		}},
-		{name: "a redirect to a metadata address is not followed and failed", call: "Fail", fail: fsm.Failure{Reason: "status 302 (redirects are not followed)"}, handler: func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Location", "http://169.254.169.254/latest/meta-data/")
-			w.WriteHeader(http.StatusFound)
-		}},
 		{
-			name: "429 is not retried before its Retry-After", call: "Fail", fail: fsm.Failure{RetryAfter: 17 * time.Second, Reason: "status 429"},
+			name: "a 2xx that never ends is accepted at the timeout", call: "Accept",
+			handler: func(w http.ResponseWriter, r *http.Request) {
+				drip(w, r, `{"done":`)
+				<-r.Context().Done()
+			},
+		},
+		{
+			name: "a 2xx cut in its body is accepted", call: "Accept",
+			handler: func(w http.ResponseWriter, r *http.Request) {
+				drip(w, r, `{"done":true`)
+				abort(w)
+			},
+		},
+		{
+			name: "no answer until the timeout failed", call: "Fail", fail: fsm.Failure{Reason: fsm.ReasonTimeout},
+			handler: func(_ http.ResponseWriter, r *http.Request) {
+				_, _ = io.Copy(io.Discard, r.Body)
+				<-r.Context().Done()
+			},
+		},
+		{
+			name: "a closed connection failed", call: "Fail",
+			fail: fsm.Failure{Reason: "the connection was closed without an answer"},
+			handler: func(w http.ResponseWriter, _ *http.Request) {
+				abort(w)
+			},
+		},
+		{
+			name: "a redirect is not followed and failed", call: "Fail",
+			fail: fsm.Failure{Reason: "status 307 (redirects are not followed)"},
+			handler: func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Location", away)
+				w.WriteHeader(http.StatusTemporaryRedirect)
+			},
+		},
+		{
+			name: "a redirect to a metadata address is not followed and failed", call: "Fail",
+			fail: fsm.Failure{Reason: "status 302 (redirects are not followed)"},
+			handler: func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Location", "http://169.254.169.254/latest/meta-data/")
+				w.WriteHeader(http.StatusFound)
+			},
+		},
+		{
+			name: "429 is not retried before its Retry-After", call: "Fail",
+			fail: fsm.Failure{RetryAfter: 17 * time.Second, Reason: "status 429"},
 			handler: func(w http.ResponseWriter, _ *http.Request) {
 				w.Header().Set("Retry-After", "17")
 				w.WriteHeader(http.StatusTooManyRequests)
 			},
 		},
-		{name: "410 retires", call: "Fail", fail: fsm.Failure{Retired: true, Reason: "status 410"}, handler: func(w http.ResponseWriter, _ *http.Request) {
-			w.WriteHeader(http.StatusGone)
-		}},
-		{name: "500 with an endless body failed", call: "Fail", fail: fsm.Failure{Reason: "status 500"}, handler: func(w http.ResponseWriter, r *http.Request) {
-			w.WriteHeader(http.StatusInternalServerError)
-			drip(w, r, "x")
-			<-r.Context().Done()
-		}},
-		{name: "headers beyond the limit failed", call: "Fail", fail: fsm.Failure{Reason: "the request failed"}, handler: func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("X-Long", string(bytes.Repeat([]byte("x"), 2*maxHeaderBytes)))
-		}},
+		{
+			name: "410 retires", call: "Fail", fail: fsm.Failure{Retired: true, Reason: "status 410"},
+			handler: func(w http.ResponseWriter, _ *http.Request) {
+				w.WriteHeader(http.StatusGone)
+			},
+		},
+		{
+			name: "500 with an endless body failed", call: "Fail", fail: fsm.Failure{Reason: "status 500"},
+			handler: func(w http.ResponseWriter, r *http.Request) {
+				w.WriteHeader(http.StatusInternalServerError)
+				drip(w, r, "x")
+				<-r.Context().Done()
+			},
+		},
+		{
+			name: "headers beyond the limit failed", call: "Fail", fail: fsm.Failure{Reason: "the request failed"},
+			handler: func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("X-Long", string(bytes.Repeat([]byte("x"), 2*maxHeaderBytes)))
+			},
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -251,13 +307,11 @@ func TestEndpoints(t *testing.T) {
 			wakes := f.store.event(sub, "/s/1", "0005")
 			f.Deliver(wakes)
 			f.store.untilCalls(t, tc.call, 1)
-			f.store.mu.Lock()
-			defer f.store.mu.Unlock()
 			if tc.call == "Fail" {
-				if want := (failCall{wakes[0].Ref(), tc.fail}); f.store.failed[0] != want {
-					t.Errorf("got %+v, want %+v", f.store.failed[0], want)
+				if want := (failCall{wakes[0].Ref(), tc.fail}); f.store.fails()[0] != want {
+					t.Errorf("got %+v, want %+v", f.store.fails()[0], want)
 				}
-			} else if f.store.calls["Fail"] > 0 {
+			} else if f.store.called("Fail") > 0 {
 				t.Error("it failed as well")
 			}
 		})
@@ -301,7 +355,8 @@ func TestDoneAcksTheSnapshotAndWakesAgain(t *testing.T) {
 	f.Deliver(f.store.event(sub, "/s/1", "0005"))
 	f.store.untilCalls(t, "Finish", 2)
 	first, second := <-bodies, <-bodies
-	if first.Streams[0].Offset != "-1" || second.Streams[0].Offset != "0005" || second.Epoch != 2 || second.WakeID == first.WakeID {
+	if first.Streams[0].Offset != "-1" || second.Streams[0].Offset != "0005" ||
+		second.Epoch != 2 || second.WakeID == first.WakeID {
 		t.Errorf("got %+v and %+v", first, second)
 	}
 	if c := f.store.consumer("s:%2Fs%2F1"); c.State != fsm.Idle || c.Links["/s/1"].Acked != "0009" {
@@ -361,11 +416,9 @@ func TestWakesWaitForASlot(t *testing.T) {
 	f.store.untilCalls(t, "Park", 3)
 	// While they wait, one gets more to do and the other is claimed by somebody else.
 	f.store.event(sub, "/s/1", "0007")
-	f.store.mu.Lock()
-	c := f.store.consumers["s:%2Fs%2F2"]
-	c.State, c.Sent, c.Deadline = fsm.Live, false, time.Time{}
-	f.store.consumers[c.ID] = c
-	f.store.mu.Unlock()
+	f.store.db.ChangeConsumer("s:%2Fs%2F2", func(c *fsm.Consumer) {
+		c.State, c.Sent, c.Deadline = fsm.Live, false, time.Time{}
+	})
 	close(let)
 	f.store.untilCalls(t, "Begin", 2)
 	f.store.untilCalls(t, "Finish", 2)
@@ -428,7 +481,7 @@ func TestWakesThatWaitAndAreNotParkedYetGoOutAsTheyAre(t *testing.T) {
 	f.Deliver(store.event(sub, "/s/2", "0001"))
 	<-hit
 	<-hit
-	store.deleteSubscription("gone")
+	store.deleteSubscription(t, "gone")
 	close(let)
 	if got := <-hit; got != "/s/2" {
 		t.Errorf("got %s", got)
@@ -449,7 +502,7 @@ func TestWakesThatWaitAndAreNotParkedYetGoOutAsTheyAre(t *testing.T) {
 	}
 }
 
-func TestWakesBeyondTheLineAreLeftToTheirDeadline(t *testing.T) {
+func TestWakesBeyondTheQueueAreLeftToTheirDeadline(t *testing.T) {
 	hit := make(chan struct{}, 1)
 	f := start(t, newMemStore(), func(c *Config) {
 		c.MaxInFlight, c.MaxInFlightPerSubscription, c.MaxQueued, c.ShutdownGrace = 2, 1, 1, time.Millisecond
@@ -464,7 +517,7 @@ func TestWakesBeyondTheLineAreLeftToTheirDeadline(t *testing.T) {
 	if parked, back := f.store.called("Park"), f.store.called("HandBack"); parked != 1 || back != 1 {
 		t.Errorf("%d were parked and %d handed back when it stopped", parked, back)
 	}
-	if n := f.logs.FilterMessageSnippet("too many wakes").Len(); n != 1 {
+	if n := f.logs.FilterMessageSnippet("the queue of wakes is full").Len(); n != 1 {
 		t.Errorf("logged %d times", n)
 	}
 }
@@ -472,7 +525,7 @@ func TestWakesBeyondTheLineAreLeftToTheirDeadline(t *testing.T) {
 func TestWakesOfUnknownSubscriptions(t *testing.T) {
 	done := func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"done":true}`) }
 	store := newMemStore()
-	store.stale = true
+	store.SetStale(true)
 	f := start(t, store, nil)
 	sub := f.store.addSubscription("s", endpoint(t, done))
 	f.Deliver(f.store.event(sub, "/s/1", "0001"))
@@ -484,6 +537,12 @@ func TestWakesOfUnknownSubscriptions(t *testing.T) {
 	old.Generation = "g-earlier"
 	f.Deliver(f.store.event(old, "/s/2", "0001"))
 	f.store.untilCalls(t, "RefreshCatalog", 2)
+	f.store.untilCalls(t, "Park", 1)
+	// No attempt was made, so none has failed.
+	c := f.store.consumer("s:%2Fs%2F2")
+	if left := time.Until(c.Deadline); c.Attempt != 0 || !c.FirstFailure.IsZero() || left < parkTime-20*time.Second {
+		t.Errorf("the consumer is %+v", c)
+	}
 	f.Deliver(f.store.event(sub, "/s/3", "0001"))
 	f.store.untilCalls(t, "Finish", 2)
 	f.stop()
@@ -507,7 +566,7 @@ func TestResultsWaitForTheStore(t *testing.T) {
 	}))
 	f.Deliver(f.store.event(sub, "/s/1", "0005"))
 	f.store.untilCalls(t, "Finish", 3)
-	f.store.until(t, "the consumer is idle", func() bool { return f.store.consumers["s:%2Fs%2F1"].State == fsm.Idle })
+	f.store.until(t, "the consumer is idle", func() bool { return f.store.consumer("s:%2Fs%2F1").State == fsm.Idle })
 }
 
 func TestResultsThatTheStoreRefusesAreGivenUp(t *testing.T) {
@@ -553,4 +612,38 @@ func TestCertificatesAreVerified(t *testing.T) {
 	sub = f.store.addSubscription("s", srv.URL)
 	f.Deliver(f.store.event(sub, "/s/1", "0005"))
 	f.store.untilCalls(t, "Finish", 1) // the endpoint says done over HTTP/2 only
+}
+
+// TestADeliveryThatThisVersionCannotMakeWaits holds that a subscription which a later version stored is said, loses
+// nothing, counts no failure and keeps nobody from its turn.
+func TestADeliveryThatThisVersionCannotMakeWaits(t *testing.T) {
+	r := prometheus.NewPedanticRegistry()
+	f := start(t, newMemStore(), func(c *Config) { c.Metrics = r })
+	hook := endpoint(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/later" {
+			t.Error("it was sent")
+		}
+		_, _ = io.WriteString(w, `{"done":true}`)
+	})
+	later := f.store.addSubscription("later", hook+"/later")
+	later.Mode = "push"
+	f.store.db.PutSubscription(later)
+	ours := f.store.addSubscription("ours", hook+"/ours")
+	f.Deliver(f.store.event(later, "/later/1", "0005"))
+	f.Deliver(f.store.event(ours, "/ours/1", "0005"))
+	f.store.untilCalls(t, "Park", 1)
+	f.store.untilCalls(t, "Finish", 1)
+	c := f.store.consumer("later:%2Flater%2F1")
+	if left := time.Until(c.Deadline); c.State != fsm.Waking || c.Attempt != 0 || !c.FirstFailure.IsZero() ||
+		left < parkTime-20*time.Second || left > parkTime {
+		t.Errorf("the consumer is %+v", c)
+	}
+	attempts := "reveille_delivery_attempts_total"
+	awaitMetrics(t, r, []string{attempts}, attempts+"{done 2xx ours} 1", attempts+"{waiting none later} 1")
+	f.stop()
+	lines := f.logs.FilterMessageSnippet("cannot deliver").All()
+	if len(lines) != 1 || lines[0].ContextMap()["subscription"] != "later" ||
+		lines[0].ContextMap()["reason"] != `subscription later has the mode "push", which this version does not know` {
+		t.Errorf("logged %+v", lines)
+	}
 }

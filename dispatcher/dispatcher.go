@@ -30,17 +30,16 @@ type Store interface {
 	RefreshCatalog(ctx context.Context) error
 }
 
-// Streams is what the dispatcher uses of fsm.Streams.
-type Streams interface {
-	Idle(paths []string)
-	Gone(path string)
+// Outcomes acts on what a transition asks for.
+type Outcomes interface {
+	Follow(o fsm.Outcome, seen fsm.Sighting)
 }
 
-// Config of a Dispatcher. Store, Streams, Tokens and PublicURL are required; a zero in any other field is its default.
+// Config of a Dispatcher. Store, Outcomes, Tokens and PublicURL are required; a zero in any other field is its default.
 type Config struct {
-	Store   Store
-	Streams Streams
-	Tokens  *fsm.Tokens
+	Store    Store
+	Outcomes Outcomes
+	Tokens   *fsm.Tokens
 	// PublicURL is what callback URLs begin with.
 	PublicURL string
 	// UserAgent of the requests; default "Reveille".
@@ -48,13 +47,13 @@ type Config struct {
 	Logger    *zap.Logger
 	// Metrics is what the metrics are registered with; nil for nowhere.
 	Metrics prometheus.Registerer
-	// Tracer gets the spans of delivery attempts, and WakeEnded is told of wakes that are over. nil: nobody is.
-	Tracer    trace.TracerProvider
-	WakeEnded func([]fsm.WakeEnd)
+	// Tracer gets the spans of delivery attempts; nil: nobody does.
+	Tracer trace.TracerProvider
 	// Clock dates signatures and tokens; default time.Now.
 	Clock func() time.Time
 
-	// RequestTimeout bounds one request, its answer's body included (webhook spec, Webhook Request Timeout); default 30 s.
+	// RequestTimeout bounds one request, its answer's body included (webhook spec, Webhook Request
+	// Timeout); default 30 s.
 	RequestTimeout time.Duration
 	// WakingTimeout is the store's (fsm.Timing): the deadline that an attempt is handed out with. Default 10 s.
 	WakingTimeout time.Duration
@@ -79,7 +78,8 @@ type Config struct {
 	// names by itself: what a target's name means there cannot be judged here.
 	ProxyFromEnvironment bool
 
-	// For tests: the resolver of host names, where proxies are known from, and how long a wake waits until the store is told.
+	// For tests: the resolver of host names, where proxies are known from, and how long a wake waits until the store is
+	// told.
 	resolver  *net.Resolver
 	proxy     func(*http.Request) (*url.URL, error)
 	parkAfter time.Duration
@@ -94,23 +94,24 @@ const (
 	maxInFlightBytes = 256 << 20
 	// parkers is how many calls to Park may be under way at once.
 	parkers = 8
-	// parkAfter is how long a wake waits for a free slot before the store is told of it; less if the deadline that it was handed out with
-	// would be near.
+	// parkAfter is how long a wake waits for a free slot before the store is told of it; less if the deadline that it
+	// was handed out with would be near.
 	parkAfter = time.Second
-	// parkTime is how long a wake that waits for a free slot is left alone before another replica may take it: well over the
-	// time that a request may stay open.
+	// parkTime is how long a wake that waits for a free slot is left alone before another replica may take it: well
+	// over the time that a request may stay open.
 	parkTime = time.Minute
 	// handBackTime bounds how long a program that stops takes to hand back the wakes that wait.
 	handBackTime = 5 * time.Second
-	// forgetEvery is how often what is known of deleted subscriptions is dropped at least, forgetPause the least time in between.
+	// forgetEvery is how often what is known of deleted subscriptions is dropped at least, forgetPause the
+	// least time in between.
 	forgetEvery = time.Minute
 	forgetPause = time.Second
 )
 
 func (c *Config) setDefaults() error {
 	switch {
-	case c.Store == nil, c.Streams == nil, c.Tokens == nil:
-		return errors.New("dispatcher: Store, Streams and Tokens are required")
+	case c.Store == nil, c.Outcomes == nil, c.Tokens == nil:
+		return errors.New("dispatcher: Store, Outcomes and Tokens are required")
 	case c.PublicURL == "":
 		return errors.New("dispatcher: PublicURL is required")
 	}
@@ -173,7 +174,7 @@ type Dispatcher struct {
 	sender  *sender
 	outage  *outage
 	metrics *metrics
-	traces  *tracing
+	traces  tracing
 
 	// requests is the context of every request, reports that of every call to the store about one. Both outlive the
 	// context of Run for a bounded time.
@@ -181,25 +182,25 @@ type Dispatcher struct {
 	cancelRequests, cancelReports context.CancelFunc
 	// attempts counts those that hold slots, and what hands back waiting wakes at a stop.
 	attempts sync.WaitGroup
-	// hands are the goroutines that make attempts, spare is how many of them wait for work.
-	hands sync.WaitGroup
-	spare atomic.Int32
-	work  chan func()
+	// pool are the goroutines that make attempts, idle is how many of them wait for work.
+	pool sync.WaitGroup
+	idle atomic.Int32
+	work chan func()
 
-	// parkReady and strangersReady wake those that work through toParkNow and toPark, and strangers.
-	parkReady, strangersReady chan struct{}
+	// parkReady and unlistedReady wake those that work through toParkNow and toPark, and unlisted.
+	parkReady, unlistedReady chan struct{}
 
 	mu      sync.Mutex
 	stopped bool
 	slots   *slots
-	// toParkNow are wakes that the store is to be told of at once, toPark those that it is to be told of if they wait for long, in the
-	// order of their times.
+	// toParkNow are wakes that the store is to be told of at once; toPark are those that it is to be told of if they
+	// wait for long, in the order of their times.
 	toParkNow, toPark list.List
-	// strangers are wakes of subscriptions that the catalog does not hold.
-	strangers []fsm.Wake
-	// dropped is what was logged of wakes beyond MaxQueued, unreported of results that the store did not take, broken of
-	// errors of the store other than an outage, removed of consumers that are gone because their deliveries failed.
-	dropped, unreported, broken, removed fsm.Trouble
+	// unlisted are wakes of subscriptions that the catalog does not hold (yet).
+	unlisted []fsm.Wake
+	// dropped is what was logged of wakes beyond MaxQueued, unreported of results that the store did not take, broken
+	// of errors of the store other than an outage.
+	dropped, unreported, broken fsm.Trouble
 }
 
 var (
@@ -214,16 +215,16 @@ func New(cfg Config) (*Dispatcher, error) {
 	}
 	m := newMetrics(cfg.Metrics, maxLabels)
 	d := &Dispatcher{
-		cfg:            cfg,
-		metrics:        m,
-		log:            cfg.Logger,
-		guard:          newGuard(cfg.AllowInsecure, cfg.AllowCIDRs, cfg.resolver),
-		outage:         &outage{log: cfg.Logger, now: cfg.Clock},
-		traces:         newTracing(cfg.Tracer, cfg.WakeEnded),
-		parkReady:      make(chan struct{}, parkers),
-		strangersReady: make(chan struct{}, 1),
-		work:           make(chan func()),
-		slots:          newSlots(cfg.MaxInFlight, cfg.MaxInFlightPerSubscription, cfg.MaxQueued, maxInFlightBytes, m),
+		cfg:           cfg,
+		metrics:       m,
+		log:           cfg.Logger,
+		guard:         newGuard(cfg.AllowInsecure, cfg.AllowCIDRs, cfg.resolver),
+		outage:        &outage{log: cfg.Logger, now: cfg.Clock},
+		traces:        tracing{fsm.NewSpans(cfg.Tracer, "reveille/dispatcher")},
+		parkReady:     make(chan struct{}, parkers),
+		unlistedReady: make(chan struct{}, 1),
+		work:          make(chan func()),
+		slots:         newSlots(cfg.MaxInFlight, cfg.MaxInFlightPerSubscription, cfg.MaxQueued, maxInFlightBytes, m),
 	}
 	d.watch(cfg.Metrics)
 	d.sender = newSender(cfg, d.guard)
@@ -243,7 +244,7 @@ func (d *Dispatcher) CheckTarget(ctx context.Context, url string) error {
 func (d *Dispatcher) Run(ctx context.Context) error {
 	var workers sync.WaitGroup
 	workers.Go(func() { d.runTimers(ctx) })
-	workers.Go(func() { d.runStrangers(ctx) })
+	workers.Go(func() { d.runUnlisted(ctx) })
 	workers.Go(func() { d.runForget(ctx) })
 	for range parkers {
 		workers.Go(func() { d.runParker(ctx) })
@@ -262,27 +263,36 @@ func (d *Dispatcher) stop() (waiting []fsm.WakeRef) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.stopped = true
-	for _, w := range d.strangers {
+	for _, w := range d.unlisted {
 		waiting = append(waiting, w.Ref())
 	}
 	waiting = append(waiting, d.slots.clear()...)
 	d.toParkNow.Init()
 	d.toPark.Init()
-	d.strangers = nil
+	d.unlisted = nil
 	return waiting
 }
 
-// handBack tells the store that attempts will not be made here: whoever owns their partitions makes them at once. Those that it
-// could not be told of wait for their deadlines.
+// handBack tells the store that attempts will not be made here: whoever owns their partitions makes them at once. Those
+// that it could not be told of wait for their deadlines.
 func (d *Dispatcher) handBack(waiting []fsm.WakeRef) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.reports), handBackTime)
+	defer cancel()
+	d.park(ctx, waiting, 0)
+}
+
+// park tells the store that attempts are not made for a while.
+func (d *Dispatcher) park(ctx context.Context, waiting []fsm.WakeRef, wait time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
 	defer cancel()
 	var calls errgroup.Group
 	calls.SetLimit(parkers)
 	for _, ref := range waiting {
 		calls.Go(func() error {
 			if ctx.Err() == nil {
-				d.noteStore(d.cfg.Store.Park(ctx, ref, 0))
+				out, err := d.cfg.Store.Park(ctx, ref, wait)
+				d.noteStore(err)
+				d.follow(out)
 			}
 			return nil
 		})
@@ -299,7 +309,7 @@ func (d *Dispatcher) drain() {
 	last.Stop()
 	d.cancelRequests()
 	d.cancelReports()
-	d.hands.Wait()
+	d.pool.Wait()
 }
 
 // runForget drops what is kept of subscriptions that are gone.

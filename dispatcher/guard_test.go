@@ -82,9 +82,11 @@ func (n *names) answer(m dnsmessage.Message) dnsmessage.Message {
 		h := dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type, Class: q.Class, TTL: 1}
 		switch {
 		case q.Type == dnsmessage.TypeA && ip.Is4():
-			reply.Answers = append(reply.Answers, dnsmessage.Resource{Header: h, Body: &dnsmessage.AResource{A: ip.As4()}})
+			reply.Answers = append(reply.Answers,
+				dnsmessage.Resource{Header: h, Body: &dnsmessage.AResource{A: ip.As4()}})
 		case q.Type == dnsmessage.TypeAAAA && ip.Is6():
-			reply.Answers = append(reply.Answers, dnsmessage.Resource{Header: h, Body: &dnsmessage.AAAAResource{AAAA: ip.As16()}})
+			body := &dnsmessage.AAAAResource{AAAA: ip.As16()}
+			reply.Answers = append(reply.Answers, dnsmessage.Resource{Header: h, Body: body})
 		}
 	}
 	n.asked[key]++
@@ -104,13 +106,15 @@ func TestTargets(t *testing.T) {
 		"nat64.test":    {{"64:ff9b::7f00:1"}},
 		"under_sc.test": {{"93.184.216.34"}},
 	})
+	ranges := prefixes("10.0.0.0/8", "::ffff:192.168.0.0/112", "fd00::/8", "169.254.0.0/16", "100.64.0.0/10")
 	guards := map[string]*guard{
 		"strict":   newGuard(false, nil, resolver),
 		"insecure": newGuard(true, nil, resolver),
-		"ranges":   newGuard(false, prefixes("10.0.0.0/8", "::ffff:192.168.0.0/112", "fd00::/8", "169.254.0.0/16", "100.64.0.0/10"), resolver),
+		"ranges":   newGuard(false, ranges, resolver),
 		"named":    newGuard(false, prefixes("169.254.169.254/32", "127.0.0.0/8"), resolver),
 	}
-	// Each guard's verdict is ok or the part of the refusal that says why; one that is not listed refuses as strict does.
+	// Each guard's verdict is ok or the part of the refusal that says why; one that is not listed
+	// refuses as strict does.
 	const ok = "ok"
 	type verdicts map[string]string
 	all := func(v string) verdicts { return verdicts{"strict": v} }
@@ -273,7 +277,8 @@ func TestTargets(t *testing.T) {
 					t.Errorf("refused: %v", err)
 				case want != ok && err == nil:
 					t.Error("allowed")
-				case want != ok && (!strings.HasPrefix(err.Error(), "webhook ") || !strings.Contains(err.Error(), want)):
+				case want != ok &&
+					(!strings.HasPrefix(err.Error(), "webhook ") || !strings.Contains(err.Error(), want)):
 					t.Errorf("refused with %q, want one about %q", err, want)
 				}
 			})
@@ -332,7 +337,9 @@ func TestDNSRebindingIsRefusedByTheDial(t *testing.T) {
 
 func TestProxies(t *testing.T) {
 	var got []string
-	proxy := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = append(got, r.URL.String()) }))
+	proxy := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		got = append(got, r.URL.String())
+	}))
 	defer proxy.Close()
 	at, _ := url.Parse(proxy.URL)
 	resolver := startDNS(t, map[string][][]string{
@@ -382,7 +389,8 @@ func TestProxyAddressIsTheOperatorsBusiness(t *testing.T) {
 	}))
 	defer proxy.Close()
 	at, _ := url.Parse(proxy.URL)
-	s := newSender(Config{MaxInFlight: 2, MaxInFlightPerSubscription: 1, ProxyFromEnvironment: true, proxy: http.ProxyURL(at)},
+	cfg := Config{MaxInFlight: 2, MaxInFlightPerSubscription: 1, ProxyFromEnvironment: true, proxy: http.ProxyURL(at)}
+	s := newSender(cfg,
 		newGuard(false, nil, startDNS(t, map[string][][]string{"public.test": {{"93.184.216.34"}}})))
 	defer s.close()
 	req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://public.test/", nil)

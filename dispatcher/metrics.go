@@ -6,12 +6,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"reveille/dispatcher/format"
 	"reveille/fsm"
 )
 
 const (
-	// maxLabels is how many subscriptions have series of their own at a time; those beyond share otherLabel, and go on doing so until
-	// they have nothing under way and are deleted or the program ends.
+	// maxLabels is how many subscriptions have series of their own at a time. Those beyond share otherLabel, and go on
+	// doing so until they have nothing under way and are deleted, or the program ends.
 	maxLabels  = 1000
 	otherLabel = "_other"
 )
@@ -19,6 +20,7 @@ const (
 // metrics are what the dispatcher tells of itself. Those by subscription are guarded by the Dispatcher's mutex.
 type metrics struct {
 	attempts *prometheus.CounterVec
+	failures *prometheus.CounterVec
 	duration *prometheus.HistogramVec
 	retries  prometheus.Histogram
 	// delay is by how the wake's event was seen: through the gateway, or by watching.
@@ -33,7 +35,7 @@ type metrics struct {
 type laneMetrics struct {
 	label    string
 	lanes    int
-	attempts [results][statuses]prometheus.Counter
+	attempts [format.Results][statuses]prometheus.Counter
 	duration prometheus.Observer
 }
 
@@ -59,48 +61,60 @@ func classOf(code int) status {
 	return noStatus
 }
 
-var (
-	outcomeNames = [results]string{failed: "failed", retired: "retired", accepted: "accepted", done: "done", abandoned: "abandoned"}
-	statusNames  = [statuses]string{noStatus: "none", status2xx: "2xx", status3xx: "3xx", status4xx: "4xx", status5xx: "5xx"}
-)
+var statusNames = [statuses]string{
+	noStatus: "none", status2xx: "2xx", status3xx: "3xx", status4xx: "4xx", status5xx: "5xx",
+}
 
 func newMetrics(r prometheus.Registerer, most int) *metrics {
 	f := promauto.With(r)
 	delay := f.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "reveille_append_to_wake_seconds",
-		Help: "Time from when this replica saw an event to when it began to send the first attempt of the wake that the event set off, waiting " +
-			"for a free slot included. Source gateway: from when the stream server had answered the append that passed through the gateway. " +
-			"Source tail: from when an answer of the stream server showed the new tail; how long that came after the append is not known. " +
-			"Wakes of consumers that were busy when the event came, and of events that another replica saw, are not in it.",
+		Help: "Time from when this replica saw an event until it started to send the first attempt of the wake that " +
+			"the event caused, including the wait for a free slot. Source gateway: starts when the stream server had " +
+			"answered the append that passed through the gateway. Source tail: starts when a response of the stream " +
+			"server showed the new tail; how long after the append that was is not known. Wakes of consumers that " +
+			"were busy when the event came, and wakes for events that another replica saw, are not included.",
 		Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
 	}, []string{"source"})
 	return &metrics{
 		attempts: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "reveille_delivery_attempts_total",
-			Help: "Delivery attempts that have ended, by subscription (_other: those beyond the first 1000), outcome (accepted: a 2xx; done: a 2xx " +
-				"that said done; failed: to be retried; retired: a 410; abandoned: cut off because this program stopped) and class of the status " +
-				"(none: there was no answer).",
+			Help: "Delivery attempts that have ended, by subscription (_other: those beyond the first 1000), outcome " +
+				"(accepted: a 2xx; done: a 2xx that said done; failed: to be retried; retired: a 410; abandoned: cut " +
+				"off because this program stopped; waiting: not made, because a later version stored a mode, format " +
+				"or signature scheme that this one does not know) and class of the status (none: there was no answer).",
 		}, []string{"subscription", "outcome", "status"}),
+		failures: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "reveille_delivery_failures_total",
+			Help: "Delivery attempts that have failed, by class. Answers: redirect: 3xx; client_error: 4xx except " +
+				"410 and 429; gone: 410; rate_limited: 429; server_error: 5xx except 503; unavailable: 503; " +
+				"invalid_status: any other status. No answer: timeout; dns: the host name does not resolve; tls: the " +
+				"handshake failed or the certificate is not valid; connection: it was refused, reset or closed; " +
+				"prohibited: the settings do not allow the target; too_many_open_files: on this machine; other. Not " +
+				"made: unknown_format.",
+		}, []string{"class"}),
 		duration: f.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "reveille_delivery_duration_seconds",
-			Help: "Time from the beginning of a delivery attempt to the end of a 2xx answer, or to the status of another, or to the failure, by " +
-				"subscription (_other: those beyond the first 1000).",
+			Help: "Time from the start of a delivery attempt to the end of a 2xx answer, to the status line of any " +
+				"other answer, or to the failure, by subscription (_other: those beyond the first 1000).",
 			Buckets: []float64{.001, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
 		}, []string{"subscription"}),
 		retries: f.NewHistogram(prometheus.HistogramOpts{
 			Name:    "reveille_wake_retries",
-			Help:    "Retries that it took until an attempt of a wake was answered with a 2xx: 0 if the first one was.",
+			Help:    "Retries until an attempt of a wake was answered with a 2xx: 0 if the first one was.",
 			Buckets: []float64{0, 1, 2, 3, 5, 8, 10, 15, 30, 100, 1000},
 		}),
 		delayGateway: delay.WithLabelValues("gateway"),
 		delayTail:    delay.WithLabelValues("tail"),
 		dropped: f.NewCounter(prometheus.CounterOpts{
 			Name: "reveille_wakes_dropped_total",
-			Help: "Attempts that were left to their deadlines, because as many wakes as may were waiting already.",
+			Help: "Delivery attempts that were not queued because the queue was full. They are made at their " +
+				"deadlines.",
 		}),
 		lost: f.NewCounter(prometheus.CounterOpts{
 			Name: "reveille_delivery_results_lost_total",
-			Help: "Delivery attempts whose result Redis did not take in time; their deadlines decide.",
+			Help: "Delivery attempts whose result could not be stored in Redis in time. Their deadlines decide what " +
+				"happens next.",
 		}),
 		most: most, labels: map[string]*laneMetrics{},
 	}
@@ -116,10 +130,12 @@ func (d *Dispatcher) watch(r prometheus.Registerer) {
 			return float64(value())
 		})
 	}
-	gauge("reveille_webhook_requests_in_flight", "Webhook requests that are open.", func() int { return d.slots.inFlight })
-	gauge("reveille_webhook_requests_in_flight_limit", "Most webhook requests that may be open at once.", func() int { return d.slots.total })
-	gauge("reveille_wakes_queued", "Wakes that wait in memory until a webhook request may be opened.",
-		func() int { return len(d.slots.queued) + len(d.strangers) })
+	gauge("reveille_webhook_requests_in_flight", "Webhook requests that are open.",
+		func() int { return d.slots.inFlight })
+	gauge("reveille_webhook_requests_in_flight_limit", "Maximum number of webhook requests that may be open at once.",
+		func() int { return d.slots.total })
+	gauge("reveille_wakes_queued", "Wakes that wait in memory for a free webhook request.",
+		func() int { return len(d.slots.queued) + len(d.unlisted) })
 }
 
 // of returns the metrics of a subscription for one more lane.
@@ -149,31 +165,34 @@ func (m *metrics) forget(l *laneMetrics) {
 	for r := range l.attempts {
 		for class, counter := range l.attempts[r] {
 			if counter != nil {
-				m.attempts.DeleteLabelValues(l.label, outcomeNames[r], statusNames[class])
+				m.attempts.DeleteLabelValues(l.label, format.Result(r).String(), statusNames[class])
 			}
 		}
 	}
 }
 
 // ended counts an attempt.
-func (m *metrics) ended(l *laneMetrics, w fsm.Wake, a answer) {
-	class := classOf(a.status)
-	counter := l.attempts[a.result][class]
+func (m *metrics) ended(l *laneMetrics, a *attempt) {
+	result, class := a.verdict.Result, classOf(a.status)
+	counter := l.attempts[result][class]
 	if counter == nil {
-		counter = m.attempts.WithLabelValues(l.label, outcomeNames[a.result], statusNames[class])
-		l.attempts[a.result][class] = counter
+		counter = m.attempts.WithLabelValues(l.label, result.String(), statusNames[class])
+		l.attempts[result][class] = counter
 	}
 	counter.Inc()
-	if a.result == abandoned {
+	if a.verdict.Class != "" {
+		m.failures.WithLabelValues(string(a.verdict.Class)).Inc()
+	}
+	if result == format.Abandoned || result == format.Waiting {
 		return
 	}
 	l.duration.Observe(a.took.Seconds())
-	if a.ok() {
-		m.retries.Observe(float64(w.Attempt - 1))
+	if a.verdict.OK() {
+		m.retries.Observe(float64(a.wake.Attempt - 1))
 	}
 }
 
-// sends is: an attempt is sent now.
+// sends notes that an attempt is sent now.
 func (m *metrics) sends(w fsm.Wake) {
 	if w.Attempt != 1 || w.Seen.At.IsZero() {
 		return

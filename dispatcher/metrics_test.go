@@ -12,10 +12,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"reveille/dispatcher/format"
 	"reveille/fsm"
 )
 
-// awaitMetrics waits until metrics of a registry have these values: name{values of the labels} value, of histograms the count.
+// awaitMetrics waits until metrics of a registry have these values: name{values of the labels} value, of histograms the
+// count.
 func awaitMetrics(t *testing.T, r prometheus.Gatherer, names []string, lines ...string) {
 	t.Helper()
 	got := func() []string {
@@ -34,7 +36,8 @@ func awaitMetrics(t *testing.T, r prometheus.Gatherer, names []string, lines ...
 					for _, l := range m.GetLabel() {
 						labels = append(labels, l.GetValue())
 					}
-					value := m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+					value := m.GetCounter().GetValue() + m.GetGauge().GetValue() +
+						float64(m.GetHistogram().GetSampleCount())
 					found = append(found, fmt.Sprintf("%s{%s} %g", name, strings.Join(labels, " "), value))
 				}
 			}
@@ -89,12 +92,16 @@ func TestAttemptsAreCountedBySubscriptionOutcomeAndStatus(t *testing.T) {
 		attempts+"{done 2xx done} 1", attempts+"{accepted 2xx fails} 1",
 		attempts+"{failed 5xx fails} 2", attempts+"{failed 3xx moved} 1", attempts+"{done 2xx moved} 1",
 		attempts+"{retired 4xx retires} 1")
+	failures := "reveille_delivery_failures_total"
+	awaitMetrics(t, r, []string{failures}, failures+"{connection} 1", failures+"{gone} 1", failures+"{redirect} 1",
+		failures+"{server_error} 2")
 	duration := "reveille_delivery_duration_seconds"
-	awaitMetrics(t, r, []string{duration}, duration+"{accepts} 1", duration+"{cuts} 2", duration+"{done} 1", duration+"{fails} 3",
+	awaitMetrics(t, r, []string{duration},
+		duration+"{accepts} 1", duration+"{cuts} 2", duration+"{done} 1", duration+"{fails} 3",
 		duration+"{moved} 2", duration+"{retires} 1")
 	// Five wakes were taken, two of them after one retry and one after two.
 	expected := `
-# HELP reveille_wake_retries Retries that it took until an attempt of a wake was answered with a 2xx: 0 if the first one was.
+# HELP reveille_wake_retries Retries until an attempt of a wake was answered with a 2xx: 0 if the first one was.
 # TYPE reveille_wake_retries histogram
 reveille_wake_retries_bucket{le="0"} 2
 reveille_wake_retries_bucket{le="1"} 4
@@ -115,13 +122,15 @@ reveille_wake_retries_count 5
 		t.Error(err)
 	}
 	delay := "reveille_append_to_wake_seconds"
-	awaitMetrics(t, r, []string{delay}, delay+"{gateway} 0", delay+"{tail} 1") // the one that was seen, at its first attempt
+	// The one that was seen, at its first attempt.
+	awaitMetrics(t, r, []string{delay}, delay+"{gateway} 0", delay+"{tail} 1")
 	awaitMetrics(t, r, []string{"reveille_webhook_requests_in_flight"}, "reveille_webhook_requests_in_flight{} 0")
 
 	for id := range answers {
-		store.deleteSubscription(id)
+		store.deleteSubscription(t, id)
 	}
-	awaitMetrics(t, r, []string{attempts, duration}, attempts+"{accepted 2xx fails} 1", attempts+"{failed 5xx fails} 2", duration+"{fails} 3")
+	awaitMetrics(t, r, []string{attempts, duration},
+		attempts+"{accepted 2xx fails} 1", attempts+"{failed 5xx fails} 2", duration+"{fails} 3")
 }
 
 func TestAWakeThatWaitedForASlotCountsFromWhenItsEventWasSeen(t *testing.T) {
@@ -145,8 +154,11 @@ func TestAWakeThatWaitedForASlotCountsFromWhenItsEventWasSeen(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, family := range families {
-		if family.GetName() == delay && family.GetMetric()[0].GetHistogram().GetSampleSum() < time.Hour.Seconds() {
-			t.Errorf("it waited for %g s, want the hour since its event was seen", family.GetMetric()[0].GetHistogram().GetSampleSum())
+		if family.GetName() != delay {
+			continue
+		}
+		if waited := family.GetMetric()[0].GetHistogram().GetSampleSum(); waited < time.Hour.Seconds() {
+			t.Errorf("it waited for %g s, want the hour since its event was seen", waited)
 		}
 	}
 }
@@ -155,18 +167,21 @@ func TestTheSubscriptionsWithSeriesOfTheirOwnAreBounded(t *testing.T) {
 	r := prometheus.NewPedanticRegistry()
 	m := newMetrics(r, 2)
 	s := newSlots(10, 10, 10, 1<<20, m)
-	w := fsm.Wake{Attempt: 1}
+	accepted := format.Verdict{Result: format.Accepted}
+	a := &attempt{wake: fsm.Wake{Attempt: 1}, verdict: accepted, status: http.StatusNoContent}
 	end := func(id, generation string) {
-		m.ended(s.lane(laneKey{id, generation}).metrics, w, answer{result: accepted, status: 204})
+		m.ended(s.lane(laneKey{id, generation}).metrics, a)
 	}
 	for i := range 5 {
 		end(fmt.Sprint("s", i), "g")
 	}
 	end("s0", "anew")
 	attempts := "reveille_delivery_attempts_total"
-	awaitMetrics(t, r, []string{attempts}, attempts+"{accepted 2xx _other} 3", attempts+"{accepted 2xx s0} 2", attempts+"{accepted 2xx s1} 1")
+	awaitMetrics(t, r, []string{attempts},
+		attempts+"{accepted 2xx _other} 3", attempts+"{accepted 2xx s0} 2", attempts+"{accepted 2xx s1} 1")
 	s.forget(func(k laneKey) bool { return k.id != "s0" || k.generation != "g" })
-	awaitMetrics(t, r, []string{attempts}, attempts+"{accepted 2xx _other} 3", attempts+"{accepted 2xx s0} 2", attempts+"{accepted 2xx s1} 1")
+	awaitMetrics(t, r, []string{attempts},
+		attempts+"{accepted 2xx _other} 3", attempts+"{accepted 2xx s0} 2", attempts+"{accepted 2xx s1} 1")
 	s.forget(func(k laneKey) bool { return k.id == "s4" })
 	awaitMetrics(t, r, []string{attempts}, attempts+"{accepted 2xx _other} 3")
 	s.forget(func(laneKey) bool { return false })

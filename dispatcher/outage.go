@@ -7,8 +7,8 @@ import (
 	"go.uber.org/zap"
 )
 
-// outagePause is how long, at least, lies between the lines about one outage and those about the next: a store that answers every other
-// call is not to fill the log.
+// outagePause is the least time between the log lines about one outage and those about the next: a store that answers
+// every other call must not fill the log.
 const outagePause = 30 * time.Second
 
 // outage logs once when the store stops answering and once when it answers again.

@@ -22,7 +22,8 @@ func TestAStoreThatAnswersEveryOtherCallDoesNotFillTheLog(t *testing.T) {
 	}
 	begun, ended := logs.FilterMessageSnippet("does not answer"), logs.FilterMessageSnippet("answers again")
 	if begun.Len() != 2 || ended.Len() != 2 {
-		t.Fatalf("in a minute its outages were logged %d times, their ends %d times, want twice each", begun.Len(), ended.Len())
+		t.Fatalf("in a minute its outages were logged %d times, their ends %d times, want twice each",
+			begun.Len(), ended.Len())
 	}
 	if n := begun.All()[1].ContextMap()["times"]; n != int64(150) {
 		t.Errorf("the second line tells of %v outages, want 150", n)
@@ -36,7 +37,8 @@ func TestAStoreThatAnswersEveryOtherCallDoesNotFillTheLog(t *testing.T) {
 		t.Errorf("an outage of 40 s was not logged: %d lines in all", begun.Len())
 	}
 	o.over()
-	if ended := logs.FilterMessageSnippet("answers again"); ended.Len() != 3 || ended.All()[2].ContextMap()["outage"] != 40*time.Second {
+	ended = logs.FilterMessageSnippet("answers again")
+	if ended.Len() != 3 || ended.All()[2].ContextMap()["outage"] != 40*time.Second {
 		t.Errorf("its end is %+v", ended.All())
 	}
 }

@@ -55,7 +55,7 @@ func one(c *Config) {
 
 func TestABurstIsDeliveredWithoutTellingTheStoreThatItsWakesWait(t *testing.T) {
 	store := newMemStore()
-	store.timing.Waking = never
+	store.setWaking(never)
 	f := start(t, store, func(c *Config) {
 		one(c)
 		c.WakingTimeout, c.parkAfter = never, never
@@ -79,8 +79,13 @@ func TestABurstIsDeliveredWithoutTellingTheStoreThatItsWakesWait(t *testing.T) {
 }
 
 func TestAWakeIsParkedOnceItHasWaitedForAQuarterOfItsDeadlineOrASecond(t *testing.T) {
-	for waking, want := range map[time.Duration]time.Duration{0: time.Second, time.Minute: time.Second, 2 * time.Second: 500 * time.Millisecond} {
-		c := Config{Store: newMemStore(), Streams: &idles{}, Tokens: &fsm.Tokens{}, PublicURL: "http://x", WakingTimeout: waking}
+	for waking, want := range map[time.Duration]time.Duration{
+		0: time.Second, time.Minute: time.Second, 2 * time.Second: 500 * time.Millisecond,
+	} {
+		c := Config{
+			Store: newMemStore(), Outcomes: fsm.NewRouter(), Tokens: &fsm.Tokens{}, PublicURL: "http://x",
+			WakingTimeout: waking,
+		}
 		if err := c.setDefaults(); err != nil || c.parkAfter != want {
 			t.Errorf("with a waking timeout of %v it is parked after %v, want %v (%v)", waking, c.parkAfter, want, err)
 		}
@@ -130,7 +135,8 @@ func TestRetriesAndLargeWakesAreParkedAtOnce(t *testing.T) {
 	}
 }
 
-// A process that was frozen does not know that the deadline of what it has at hand has passed, and that it was sent by another.
+// A process that was frozen does not know that the deadline of what it has at hand has passed, and that it was sent by
+// another.
 func TestAWakeThatMayHavePassedItsDeadlineUnparkedIsNotSentAsItIs(t *testing.T) {
 	var ahead atomic.Int64
 	store := newMemStore()
@@ -154,7 +160,8 @@ func TestAWakeThatMayHavePassedItsDeadlineUnparkedIsNotSentAsItIs(t *testing.T) 
 		t.Errorf("sent %q while its deadline was to come, want it left to that", got)
 	}
 	ahead.Store(int64(20 * time.Second)) // beyond the deadline and the first pause of the schedule
-	store.until(t, "its deadline brought it back", func() bool { return store.consumers["s:%2Fs%2F1"].State == fsm.Idle })
+	store.until(t, "its deadline brought it back",
+		func() bool { return store.consumer("s:%2Fs%2F1").State == fsm.Idle })
 	if got := g.sorted(); !slices.Equal(got, []string{"/s/0", "/s/1"}) {
 		t.Errorf("got %q, want each once", got)
 	}

@@ -13,8 +13,9 @@ import (
 
 	"go.uber.org/zap"
 
+	"reveille/dispatcher/format"
 	"reveille/fsm"
-	"reveille/test/harness"
+	"reveille/fsm/memstore"
 )
 
 func TestConfig(t *testing.T) {
@@ -22,7 +23,7 @@ func TestConfig(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	good := Config{Store: newMemStore(), Streams: &idles{}, Tokens: tokens, PublicURL: "https://reveille.test"}
+	good := Config{Store: newMemStore(), Outcomes: fsm.NewRouter(), Tokens: tokens, PublicURL: "https://reveille.test"}
 	if _, err := New(good); err != nil {
 		t.Fatalf("the defaults are refused: %v", err)
 	}
@@ -33,7 +34,10 @@ func TestConfig(t *testing.T) {
 	}{
 		{"a store is required", func(c *Config) { c.Store = nil }, "Store"},
 		{"a public URL is required", func(c *Config) { c.PublicURL = "" }, "PublicURL"},
-		{"the limit of a subscription is below the one in all", func(c *Config) { c.MaxInFlight = 64 }, "MaxInFlightPerSubscription (64)"},
+		{
+			"the limit of a subscription is below the one in all", func(c *Config) { c.MaxInFlight = 64 },
+			"MaxInFlightPerSubscription (64)",
+		},
 		{"limits are positive", func(c *Config) { c.MaxQueued = -1 }, "MaxQueued"},
 		{"times are positive", func(c *Config) { c.RequestTimeout = -time.Second }, "RequestTimeout"},
 	} {
@@ -144,8 +148,9 @@ func TestDeadlines(t *testing.T) {
 			store := newMemStore()
 			f := start(t, store, func(c *Config) { c.DueInterval = time.Minute })
 			time.Sleep(55 * time.Second)
-			store.event(fsm.Subscription{ID: "s", Generation: "deleted"}, "/s/1", "0001") // due in 10 s; nobody delivers it
-			time.Sleep(store.timing.Waking - time.Millisecond)
+			// due in 10 s; nobody delivers it
+			store.event(fsm.Subscription{ID: "s", Generation: "deleted"}, "/s/1", "0001")
+			time.Sleep(memstore.DefaultTiming.Waking - time.Millisecond)
 			synctest.Wait()
 			if n := store.called("Due"); n != 0 {
 				t.Error("the deadline was met before it was due")
@@ -165,7 +170,7 @@ func TestDeadlines(t *testing.T) {
 			for n := range 3*dueBatch + 1 {
 				store.event(sub, fmt.Sprintf("/s/%d", n), "0001")
 			}
-			time.Sleep(store.timing.Waking)
+			time.Sleep(memstore.DefaultTiming.Waking)
 			f := start(t, store, nil)
 			time.Sleep(f.cfg.DueInterval)
 			synctest.Wait()
@@ -199,14 +204,16 @@ func TestDeadlines(t *testing.T) {
 				t.Errorf("after it came back it was asked %d times in all", n)
 			}
 			f.stop()
-			if a, b := f.logs.FilterMessageSnippet("does not answer").Len(), f.logs.FilterMessageSnippet("answers again").Len(); a != 1 || b != 1 {
+			a, b := f.logs.FilterMessageSnippet("does not answer").Len(),
+				f.logs.FilterMessageSnippet("answers again").Len()
+			if a != 1 || b != 1 {
 				t.Errorf("its outage was logged %d times, its end %d times", a, b)
 			}
 		})
 	})
 	t.Run("an attempt without an answer is made again by its deadline, with the same wake", func(t *testing.T) {
 		store := newMemStore()
-		store.timing.Waking = 30 * time.Millisecond
+		store.setWaking(30 * time.Millisecond)
 		bodies := make(chan int, 2)
 		f := start(t, store, func(c *Config) { c.ShutdownGrace = time.Millisecond })
 		sub := store.addSubscription("s", hanging(t, func() {
@@ -221,22 +228,6 @@ func TestDeadlines(t *testing.T) {
 		if c := store.consumer("s:%2Fs%2F1"); c.Epoch != 1 || c.Attempt < 2 {
 			t.Errorf("consumer: %+v", c)
 		}
-	})
-}
-
-func TestAConsumerThatIsRemovedBecauseItsDeliveriesFailIsLogged(t *testing.T) {
-	store := newMemStore()
-	store.timing.GCAfter = 0
-	f := start(t, store, nil)
-	sub := store.addSubscription("s", endpoint(t, func(w http.ResponseWriter, _ *http.Request) {
-		w.WriteHeader(http.StatusInternalServerError)
-	}))
-	f.Deliver(store.event(sub, "/s/1", "0005"))
-	harness.Eventually(t, harness.Wait, "it is logged", func() error {
-		if lines := f.logs.FilterMessageSnippet("was removed").All(); len(lines) != 1 || lines[0].ContextMap()["consumer"] != "s:%2Fs%2F1" {
-			return fmt.Errorf("%v", lines)
-		}
-		return nil
 	})
 }
 
@@ -255,7 +246,8 @@ func TestAThousandFailuresOfOneEndpointAreOneLine(t *testing.T) {
 			lines = append(lines, fmt.Sprint(e.Message, e.ContextMap()))
 		}
 	}
-	if len(lines) != 1 || !strings.Contains(lines[0], "webhook delivery failed") || !strings.Contains(lines[0], "status 500") {
+	if len(lines) != 1 || !strings.Contains(lines[0], "webhook delivery failed") ||
+		!strings.Contains(lines[0], "status 500") {
 		t.Errorf("%d lines: %q", len(lines), lines)
 	}
 }
@@ -269,7 +261,7 @@ func TestSecretsStayOutOfTheLog(t *testing.T) {
 			t.Error(err)
 			return
 		}
-		_, _ = fmt.Fprintf(conn, "%s %s %s\r\n\r\n", r.URL, body, r.Header.Get(SignatureHeader))
+		_, _ = fmt.Fprintf(conn, "%s %s %s\r\n\r\n", r.URL, body, r.Header.Get(format.SignatureHeader))
 		_ = conn.Close()
 	}
 	store := newMemStore()
@@ -289,7 +281,8 @@ func TestSecretsStayOutOfTheLog(t *testing.T) {
 		sub := store.addSubscription(fmt.Sprintf("s%d", i), h+"/path-hunter2?key=hunter2")
 		f.Deliver(store.event(sub, fmt.Sprintf("/s%d/1", i), "0005"))
 	}
-	store.until(t, "all were reported", func() bool { return store.calls["Fail"]+store.calls["Finish"] >= len(hooks) })
+	store.until(t, "all were reported",
+		func() bool { return store.called("Fail")+store.called("Finish") >= len(hooks) })
 	f.stop()
 	if f.logs.Len() < 2*len(hooks)-1 {
 		t.Errorf("only %d lines were logged", f.logs.Len())
@@ -309,7 +302,10 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := New(Config{Store: newMemStore(), Streams: &idles{}, Tokens: tokens, PublicURL: "https://r.test", Logger: zap.NewNop()})
+	d, err := New(Config{
+		Store: newMemStore(), Outcomes: fsm.NewRouter(), Tokens: tokens, PublicURL: "https://r.test",
+		Logger: zap.NewNop(),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,18 +13,18 @@ const slowAfter = 5 * time.Second
 // slots hands out the right to have a request in flight, and keeps the wakes that wait for it. It does no I/O and is
 // guarded by its owner's mutex.
 //
-// A subscription that hangs or fails must take nothing from the others, so a slot is given by four rules:
+// A subscription that hangs or fails must take nothing from the others, so a slot is given by five rules:
 //
 //  1. in all there are no more than total, and no subscription holds more than perLane;
 //  2. while less than half of all slots are in use, nothing else is asked;
 //  3. from then on a subscription may hold at most its share of what is free: free slots divided by the subscriptions
 //     that hold any, itself included, and at least one. What hanging subscriptions can take so gets less with each;
 //  4. the last eighth is only for subscriptions whose last attempt did not fail and that have none out for longer than
-//     slowAfter, and the last quarter of that only for those whose last attempt succeeded: new ones that hang, however many at once,
-//     cannot take it;
+//     slowAfter, and the last quarter of that only for those whose last attempt succeeded: new ones that hang, however
+//     many at once, cannot take it;
 //  5. what is in flight has no more than maxBytes, and the last parts of those are kept in the same way.
 //
-// Wakes that get none wait in line, first in first out within a subscription, and subscriptions take turns.
+// Wakes that get none are queued, first in first out within a subscription, and subscriptions take turns.
 type slots struct {
 	total    int
 	perLane  int
@@ -37,8 +37,8 @@ type slots struct {
 	// active counts the lanes that hold slots.
 	active int
 	lanes  map[laneKey]*lane
-	// waiting are the lanes with a queue, by their standing, in the order of their turns. The standings take turns as well, so
-	// that many that fail do not keep a new one waiting for long.
+	// waiting are the lanes with a queue, by their standing, in the order of their turns. The standings take turns as
+	// well, so that many that fail do not keep a new one waiting for long.
 	waiting [standings]list.List
 	// first is the standing whose turn it is.
 	first  standing
@@ -215,11 +215,11 @@ func (s *slots) ended(l *lane, ok bool) {
 	l.standing = now
 }
 
-// enqueue puts a wake in its lane's line, or renews what is there of it already. It returns nil if there is no room.
+// enqueue puts a wake in its lane's queue, or renews what is there of it already. It returns nil if the queue is full.
 func (s *slots) enqueue(l *lane, w fsm.Wake) *item {
 	it := s.queued[keyOf(w)]
 	if it == nil {
-		// One subscription's line is no longer than the room that it leaves to others.
+		// One subscription's queue is no longer than what it leaves to others.
 		if free := s.maxQueue - len(s.queued); free <= 0 || l.queue.Len() > free {
 			return nil
 		}

@@ -113,14 +113,14 @@ func TestLine(t *testing.T) {
 	}
 	s.enqueue(named(s, "b"), wake("b", 0))
 	if again := s.enqueue(named(s, "a"), wake("a", 1)); again == nil || len(s.queued) != 4 {
-		t.Error("a wake that waits was put in line twice")
+		t.Error("a wake that waits was queued twice")
 	}
 	s.enqueue(named(s, "b"), wake("b", 1))
 	if s.enqueue(named(s, "c"), wake("c", 0)) != nil {
-		t.Error("the line is longer than its limit")
+		t.Error("the queue is longer than its limit")
 	}
 	if s.enqueue(named(s, "a"), wake("a", 2)) == nil {
-		t.Error("a full line refuses a wake that is in it")
+		t.Error("a full queue refuses a wake that is in it")
 	}
 	if _, _, ok := s.next(noon); ok {
 		t.Error("somebody got a slot while none is free")
@@ -141,7 +141,7 @@ func TestLine(t *testing.T) {
 		t.Errorf("got %v, want %s", order, want)
 	}
 	if len(s.queued) != 0 || s.waiting[unknown].Len() != 0 {
-		t.Errorf("%d are left in line, %d lanes have turns", len(s.queued), s.waiting[unknown].Len())
+		t.Errorf("%d are left queued, %d lanes have turns", len(s.queued), s.waiting[unknown].Len())
 	}
 	s.forget(func(k laneKey) bool { return k.id == "a" })
 	if len(s.lanes) != 1 {
@@ -171,7 +171,9 @@ func TestTheSizeOfWhatIsInFlightIsBounded(t *testing.T) {
 		s.release(sl)
 	}
 	if s.bytes != 0 || !s.mayStart(named(s, "a"), 100*most, noon) {
-		t.Errorf("%d bytes are counted with nothing in flight; one that is too large for any bound must go out all the same", s.bytes)
+		t.Errorf("%d bytes are counted with nothing in flight; one that is too large for any bound must go out all "+
+			"the same",
+			s.bytes)
 	}
 }
 
@@ -218,18 +220,18 @@ func TestStandingsTakeTurns(t *testing.T) {
 
 func TestALongLineLeavesRoomForOthers(t *testing.T) {
 	s := newSlots(2, 1, 1000, 1<<20, newMetrics(nil, 10))
-	lines := map[string]int{}
+	queued := map[string]int{}
 	for _, id := range []string{"a", "b", "c"} {
 		for n := range 2000 {
 			if s.enqueue(named(s, id), fsm.Wake{Consumer: fmt.Sprintf("%s:%d", id, n)}) != nil {
-				lines[id]++
+				queued[id]++
 			}
 		}
 	}
-	if lines["a"] < 490 || lines["a"] > 510 || lines["b"] < 200 || lines["c"] < 100 {
-		t.Errorf("the lines are %v", lines)
+	if queued["a"] < 490 || queued["a"] > 510 || queued["b"] < 200 || queued["c"] < 100 {
+		t.Errorf("the queues are %v", queued)
 	}
 	if s.enqueue(named(s, "d"), fsm.Wake{Consumer: "d:0"}) == nil {
-		t.Error("there is no room for a fourth")
+		t.Error("the queue is full before a fourth")
 	}
 }

@@ -39,8 +39,8 @@ type target struct {
 	name string
 }
 
-// checkTarget judges a webhook URL, and what its host's name resolves to at this moment. A name that does not resolve is
-// no error, since the address is judged when it is dialled, too.
+// checkTarget judges a webhook URL, and what its host's name resolves to at this moment. A name that does not resolve
+// is no error, since the address is judged when it is dialled, too.
 func (g *guard) checkTarget(ctx context.Context, raw string) error {
 	t, err := g.parseTarget(raw)
 	if err != nil || t.addr.IsValid() {
@@ -55,7 +55,7 @@ func (g *guard) checkTarget(ctx context.Context, raw string) error {
 	for _, a := range addrs {
 		if g.judge(a) != nil {
 			// The address stays out of it: the answer must not tell what names mean inside this network.
-			return fmt.Errorf("webhook host %q resolves to an address that wakes may not be sent to", t.name)
+			return fmt.Errorf("webhook host %q resolves to an address to which wakes may not be sent", t.name)
 		}
 	}
 	return nil
@@ -83,7 +83,9 @@ func (g *guard) parseTarget(raw string) (target, error) {
 	case u.Scheme == "" || u.Opaque != "":
 		return target{}, errors.New("webhook must be an absolute URL such as https://example.com/hook")
 	case u.Scheme == "http" && !g.allowInsecure:
-		return target{}, errors.New("webhook must use https, not http (only REVEILLE_ALLOW_INSECURE_WEBHOOKS=true allows it)")
+		return target{}, errors.New(
+			"webhook must use https, not http (only REVEILLE_ALLOW_INSECURE_WEBHOOKS=true allows it)",
+		)
 	case u.Scheme != "https" && u.Scheme != "http":
 		return target{}, fmt.Errorf("webhook must use https, not %q", u.Scheme)
 	case u.User != nil:
@@ -133,7 +135,7 @@ func (g *guard) parseHost(u *url.URL) (target, error) {
 		return target{}, errors.New("is a cloud metadata service")
 	case name == "localhost" || strings.HasSuffix(name, ".localhost"):
 		if err := g.judge(netip.AddrFrom4([4]byte{127, 0, 0, 1})); err != nil {
-			return target{}, errors.New("is this machine itself, which wakes may not be sent to")
+			return target{}, errors.New("is this machine itself; wakes may not be sent there")
 		}
 	}
 	return target{url: u, name: name}, nil

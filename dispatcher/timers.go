@@ -10,8 +10,8 @@ const (
 	dueBatch = 100
 	// dueFloor is the least time between two looks at the deadlines.
 	dueFloor = 5 * time.Millisecond
-	// dueRounds bounds how often one look goes round the partitions whose batches stay full, so that the other partitions
-	// get a look as well.
+	// dueRounds bounds how often one look goes round the partitions whose batches stay full, so that the other
+	// partitions get a look as well.
 	dueRounds = 100
 	// dueErrors is how many partitions may fail before one look gives up: the others would fail as well.
 	dueErrors = 3
@@ -70,9 +70,6 @@ func (d *Dispatcher) tick(ctx context.Context, first int) (time.Duration, error)
 					return 0, failure
 				}
 				continue
-			}
-			if out.Removed > 0 {
-				d.noteRemoved("consumers were removed at their deadline: their deliveries have failed for too long, or their subscription is gone", out.Removed)
 			}
 			d.follow(out)
 			if n >= dueBatch {

@@ -10,16 +10,16 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
+	"reveille/dispatcher/format"
 	"reveille/fsm"
 )
 
 // untraced is all that a delivery does for traces, in a program that is not traced.
 func untraced(h http.Header, w fsm.Wake) {
-	var t *tracing
+	var t tracing
 	ctx := t.begin(context.Background(), w)
 	t.send(ctx, h)
-	t.end(ctx, w, "example.com", answer{result: accepted})
-	t.followed(fsm.Outcome{})
+	t.end(ctx, &attempt{wake: w, host: "example.com", verdict: format.Verdict{Result: format.Accepted}})
 }
 
 func TestWithoutTracingADeliveryAllocatesNothingForIt(t *testing.T) {
@@ -39,36 +39,70 @@ func BenchmarkDeliveryWithoutTracing(b *testing.B) {
 
 func TestTheSpanOfAnAttemptSaysWhatCameOfIt(t *testing.T) {
 	t.Parallel()
+	verdict := func(r format.Result) format.Verdict { return format.Verdict{Result: r} }
+	failed := func(r format.Result, c format.Class, reason string) format.Verdict {
+		return format.Verdict{Result: r, Class: c, Reason: reason}
+	}
 	for _, c := range []struct {
 		name string
-		host string
-		a    answer
+		a    attempt
 		want map[attribute.Key]string
 		code codes.Code
 	}{
-		{"accepted", "example.com", answer{result: accepted, status: 202}, map[attribute.Key]string{
-			"reveille.outcome": "accepted", "http.response.status_code": "202", "server.address": "example.com", "server.port": "", "error.type": "",
+		{
+			"accepted",
+			attempt{host: "example.com", status: 202, verdict: verdict(format.Accepted)},
+			map[attribute.Key]string{
+				"reveille.outcome": "accepted", "http.response.status_code": "202", "server.address": "example.com",
+				"server.port": "", "error.type": "",
+			},
+			codes.Unset,
+		},
+		{
+			"done",
+			attempt{host: "example.com:8443", status: 200, verdict: verdict(format.Done)},
+			map[attribute.Key]string{
+				"reveille.outcome": "done", "server.address": "example.com", "server.port": "8443",
+			},
+			codes.Unset,
+		},
+		{
+			"refused with a status",
+			attempt{host: "[::1]", status: 503, verdict: failed(format.Failed, format.ClassUnavailable, "status 503")},
+			map[attribute.Key]string{
+				"reveille.outcome": "failed", "http.response.status_code": "503", "server.address": "::1",
+				"error.type": "503",
+			},
+			codes.Error,
+		},
+		{
+			"gone",
+			attempt{host: "example.com", status: 410, verdict: failed(format.Retired, format.ClassGone, "status 410")},
+			map[attribute.Key]string{"reveille.outcome": "retired"},
+			codes.Error,
+		},
+		{
+			"not answered",
+			attempt{host: "example.com", verdict: failed(format.Failed, format.ClassTimeout, "no answer in time")},
+			map[attribute.Key]string{
+				"reveille.outcome": "failed", "http.response.status_code": "", "error.type": "no answer in time",
+			},
+			codes.Error,
+		},
+		{"abandoned", attempt{host: "example.com", verdict: verdict(format.Abandoned)}, map[attribute.Key]string{
+			"reveille.outcome": "abandoned", "error.type": "",
 		}, codes.Unset},
-		{"done", "example.com:8443", answer{result: done, status: 200}, map[attribute.Key]string{
-			"reveille.outcome": "done", "server.address": "example.com", "server.port": "8443",
-		}, codes.Unset},
-		{"refused with a status", "[::1]", answer{result: failed, status: 503, reason: "status 503"}, map[attribute.Key]string{
-			"reveille.outcome": "failed", "http.response.status_code": "503", "server.address": "::1", "error.type": "503",
-		}, codes.Error},
-		{"gone", "example.com", answer{result: retired, status: 410, reason: "status 410"}, map[attribute.Key]string{"reveille.outcome": "retired"}, codes.Error},
-		{"not answered", "example.com", answer{result: failed, reason: "no answer in time"}, map[attribute.Key]string{
-			"reveille.outcome": "failed", "http.response.status_code": "", "error.type": "no answer in time",
-		}, codes.Error},
-		{"abandoned", "example.com", answer{result: abandoned}, map[attribute.Key]string{"reveille.outcome": "abandoned", "error.type": ""}, codes.Unset},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			spans := tracetest.NewSpanRecorder()
-			tr := newTracing(sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)), nil)
+			tr := tracing{fsm.NewSpans(sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)),
+				"reveille/dispatcher")}
 			w, h := fsm.Wake{Consumer: "s:%2Fa", Subscription: "s", WakeID: "w_1", Epoch: 3, Attempt: 2}, http.Header{}
+			c.a.wake = w
 			ctx := tr.begin(context.Background(), w)
 			tr.send(ctx, h)
-			tr.end(ctx, w, c.host, c.a)
+			tr.end(ctx, &c.a)
 			if len(spans.Ended()) != 1 {
 				t.Fatalf("there are %d spans", len(spans.Ended()))
 			}
@@ -76,7 +110,8 @@ func TestTheSpanOfAnAttemptSaysWhatCameOfIt(t *testing.T) {
 			if s.SpanContext().TraceID() != of.ID || s.Parent().SpanID() != of.Root {
 				t.Errorf("it is %v below %v", s.SpanContext(), s.Parent())
 			}
-			if want := "00-" + s.SpanContext().TraceID().String() + "-" + s.SpanContext().SpanID().String() + "-01"; h.Get("Traceparent") != want {
+			want := "00-" + s.SpanContext().TraceID().String() + "-" + s.SpanContext().SpanID().String() + "-01"
+			if h.Get("Traceparent") != want {
 				t.Errorf("the request carries %q, want %q", h.Get("Traceparent"), want)
 			}
 			attributes := attribute.NewSet(s.Attributes()...)
@@ -85,7 +120,7 @@ func TestTheSpanOfAnAttemptSaysWhatCameOfIt(t *testing.T) {
 					t.Errorf("%s is %q, want %q", k, v.String(), want)
 				}
 			}
-			if s.Status().Code != c.code || s.Status().Description != c.a.reason {
+			if s.Status().Code != c.code || s.Status().Description != c.a.verdict.Reason {
 				t.Errorf("its status is %v", s.Status())
 			}
 		})

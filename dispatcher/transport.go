@@ -15,7 +15,8 @@ const (
 	handshakeTimeout = 10 * time.Second
 	idleConnTimeout  = 90 * time.Second
 	maxHeaderBytes   = 64 << 10
-	// pingAfter is how long an HTTP/2 connection with requests on it may be silent before it is asked for a sign of life.
+	// pingAfter is how long an HTTP/2 connection with requests on it may be silent before it is
+	// asked for a sign of life.
 	pingAfter = 15 * time.Second
 )
 

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// BenchmarkCatalogMatch is what each newly heard of stream costs, among subscriptions with distinct patterns of which one matches.
+// BenchmarkCatalogMatch is what each newly heard of stream costs, among subscriptions with distinct
+// patterns of which one matches.
 func BenchmarkCatalogMatch(b *testing.B) {
 	for _, n := range []int{1, 100, 10_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {

@@ -53,15 +53,15 @@ type CallbackResult struct {
 	Effects
 }
 
-// Callback judges and processes a callback. exists is false if the store has no such consumer. The order of judgement is
-// fixed, the first failure answers; the order of processing is claim, acks, subscribe, unsubscribe, done.
+// Callback judges and processes a callback. exists is false if the store has no such consumer. The order of judgement
+// is fixed, the first failure answers; the order of processing is claim, acks, subscribe, unsubscribe, done.
 func (c Consumer) Callback(env Env, exists bool, cb Callback) (Consumer, CallbackResult) {
 	wakeID := ""
 	refuse := func(code Code, path string) (Consumer, CallbackResult) {
 		return c, CallbackResult{Code: code, Path: path, WakeID: wakeID}
 	}
 	// One that was never woken has given nobody a token: the callback is of an earlier consumer of the same ID.
-	if !exists || c.Generation != cb.Generation || !c.HiddenAt.IsZero() || c.WakeID == "" {
+	if !exists || c.Generation != cb.Generation || !c.HiddenAt.IsZero() || c.WakeID == "" || c.State == GivenUp {
 		return refuse(CodeConsumerGone, "")
 	}
 	if cb.TokenExpired {
@@ -80,14 +80,15 @@ func (c Consumer) Callback(env Env, exists bool, cb Callback) (Consumer, Callbac
 		c.note(path, tail)
 	}
 	for _, a := range cb.Acks {
-		if l, ok := c.Links[a.Path]; ok && a.Offset.After(l.Acked) && a.Offset.After(l.Tail) {
+		if l, ok := c.Links[a.Path]; ok && l.moves(a.Offset) && a.Offset.After(l.Tail) {
 			c = before
 			return refuse(CodeInvalidOffset, a.Path)
 		}
 	}
 	links := len(c.Links)
 	for i, s := range cb.Subscribe {
-		if _, ok := c.Links[s.Path]; !ok && !slices.ContainsFunc(cb.Subscribe[:i], func(o Subscribe) bool { return o.Path == s.Path }) {
+		if _, ok := c.Links[s.Path]; !ok &&
+			!slices.ContainsFunc(cb.Subscribe[:i], func(o Subscribe) bool { return o.Path == s.Path }) {
 			links++
 		}
 	}
@@ -114,7 +115,7 @@ func (c Consumer) Callback(env Env, exists bool, cb Callback) (Consumer, Callbac
 		delete(c.Links, p)
 	}
 	if len(c.Links) == 0 {
-		return c, CallbackResult{WakeID: wakeID, Effects: c.removed()}
+		return c, CallbackResult{WakeID: wakeID, Effects: c.Remove(GoneUnsubscribed)}
 	}
 	res := CallbackResult{Streams: c.wakeNow().Streams, WakeID: wakeID}
 	switch {
@@ -131,7 +132,7 @@ func (c Consumer) Callback(env Env, exists bool, cb Callback) (Consumer, Callbac
 func (w Wake) Triggered() []string {
 	paths := []string{}
 	for _, s := range w.Streams {
-		if s.Tail.After(s.Acked) {
+		if (Link{Acked: s.Acked, Tail: s.Tail}).Pending() {
 			paths = append(paths, s.Path)
 		}
 	}

@@ -32,26 +32,30 @@ type node struct {
 	here    []*entry
 }
 
+// newEntry keeps a subscription whose pattern an earlier version took and this one does not: it matches nothing, and
+// can be seen and deleted. The index holds it at its root, which no path ends at.
+func newEntry(s Subscription) *entry {
+	p, _ := ParsePattern(s.Pattern)
+	return &entry{sub: s, pattern: p}
+}
+
 // NewCatalog returns an empty Catalog that is not Loaded.
 func NewCatalog() *Catalog {
 	return &Catalog{byID: map[string]*entry{}, changed: make(chan struct{})}
 }
 
-// Replace makes the catalog hold just these subscriptions, as of a version of the store's list. Versions go up, unless the
-// store has lost its latest changes: whoever calls this sees to it that lists come in the order in which they were read.
+// Replace makes the catalog hold just these subscriptions, as of a version of the store's list. Versions go
+// up, unless the store has lost its latest changes: whoever calls this sees to it that lists come in the order
+// in which they were read.
 func (c *Catalog) Replace(subs []Subscription, version int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	entries := make(map[string]*entry, len(subs))
 	var root node
 	for _, s := range subs {
-		p, err := ParsePattern(s.Pattern)
-		if err != nil {
-			continue // never stored: the API refuses it
-		}
-		e := &entry{sub: s, pattern: p}
+		e := newEntry(s)
 		entries[s.ID] = e
-		root.insert(p.segments, e)
+		root.insert(e.pattern.segments, e)
 	}
 	all := make([]Subscription, 0, len(entries))
 	for _, e := range entries {
@@ -62,8 +66,8 @@ func (c *Catalog) Replace(subs []Subscription, version int64) {
 	c.became(version)
 }
 
-// Change brings the catalog to a later version of the store's list, in which just these subscriptions are new or others than before,
-// and those of some IDs are gone. It costs what they are, however many there are besides.
+// Change brings the catalog to a later version of the store's list, in which just these subscriptions are new or others
+// than before, and those of some IDs are gone. It costs what they are, however many there are besides.
 func (c *Catalog) Change(subs []Subscription, gone []string, version int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -75,11 +79,9 @@ func (c *Catalog) Change(subs []Subscription, gone []string, version int64) {
 	}
 	for _, s := range subs {
 		c.take(s.ID)
-		if p, err := ParsePattern(s.Pattern); err == nil {
-			e := &entry{sub: s, pattern: p}
-			c.byID[s.ID] = e
-			c.root.insert(p.segments, e)
-		}
+		e := newEntry(s)
+		c.byID[s.ID] = e
+		c.root.insert(e.pattern.segments, e)
 	}
 	c.became(version)
 }

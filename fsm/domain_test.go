@@ -42,9 +42,21 @@ func TestGlobPatterns(t *testing.T) {
 		pattern string
 		yes, no []string
 	}{
-		{"/agents/*", []string{"/agents/task-1", "/agents/a%2Fb"}, []string{"/agents/foo/bar", "/agents", "/agents/", "/x/task-1"}},
-		{"/agents/**", []string{"/agents/task-1", "/agents/foo/bar/baz", "/agents", "/agents/x/"}, []string{"/other/path", "/agent"}},
-		{"/agents/*/inbox", []string{"/agents/worker-1/inbox"}, []string{"/agents/worker-1/outbox", "/agents/inbox", "/agents/a/b/inbox"}},
+		{
+			"/agents/*",
+			[]string{"/agents/task-1", "/agents/a%2Fb"},
+			[]string{"/agents/foo/bar", "/agents", "/agents/", "/x/task-1"},
+		},
+		{
+			"/agents/**",
+			[]string{"/agents/task-1", "/agents/foo/bar/baz", "/agents", "/agents/x/"},
+			[]string{"/other/path", "/agent"},
+		},
+		{
+			"/agents/*/inbox",
+			[]string{"/agents/worker-1/inbox"},
+			[]string{"/agents/worker-1/outbox", "/agents/inbox", "/agents/a/b/inbox"},
+		},
 		{"/**", []string{"/", "/a", "/a/b/c"}, nil},
 		{"/**/inbox", []string{"/inbox", "/a/inbox", "/a/b/inbox"}, []string{"/a/inbox/b"}},
 		{"/a/**/b/**/c", []string{"/a/b/c", "/a/x/b/y/z/c", "/a/b/b/c"}, []string{"/a/c", "/a/b", "/b/c"}},
@@ -70,8 +82,10 @@ func TestGlobPatterns(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{
-		"", "agents/*", "/", "/agents/", "//a", "/a//b", "/***", "/a*b", "/a%2Ab", "/a/*b", "/./a", "/a/..", "/a/%2e%2E", "/a?b", "/a#b",
-		"/" + strings.Repeat("x", MaxPathLen),
+		"", "agents/*", "/", "/agents/", "//a", "/a//b", "/***", "/a*b", "/a%2Ab", "/a/*b", "/./a", "/a/..",
+		"/a/%2e%2E", "/a?b", "/a#b",
+		"/" + strings.Repeat("x", MaxPathLen), `/\x`, `/a/..\b`, "/..%2ftenantB%2fx", "/*/..%2f..%5Cx", "/%2e%2e%2F*",
+		"/a/__ds/*", "/%5f_ds/**",
 	} {
 		if p, err := ParsePattern(bad); !errors.Is(err, ErrPattern) {
 			t.Errorf("%q was taken as the pattern %q (%v)", bad, p, err)
@@ -90,7 +104,8 @@ func TestCatalogFindsWhatThePatternsMatch(t *testing.T) {
 			subs = append(subs, Subscription{ID: fmt.Sprint(i), Pattern: pattern})
 		}
 		catalog.Replace(subs, 1)
-		path := "/" + strings.Join(rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "c", ""}), 0, 7).Draw(t, "path"), "/")
+		path := "/" +
+			strings.Join(rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "c", ""}), 0, 7).Draw(t, "path"), "/")
 		var want, got []string
 		for _, s := range subs {
 			if p, err := ParsePattern(s.Pattern); err == nil && p.Matches(path) {
@@ -106,7 +121,8 @@ func TestCatalogFindsWhatThePatternsMatch(t *testing.T) {
 	})
 }
 
-// TestAChangedCatalogIsAsIfItWereReadWhole drives one catalog by its changes and holds it against others that are made anew.
+// TestAChangedCatalogIsAsIfItWereReadWhole drives one catalog by its changes and holds it against
+// others that are made anew.
 func TestAChangedCatalogIsAsIfItWereReadWhole(t *testing.T) {
 	id := rapid.SampledFrom([]string{"1", "2", "3", "4", "5"})
 	segment := rapid.SampledFrom([]string{"a", "b", "*", "**"})
@@ -139,7 +155,8 @@ func TestAChangedCatalogIsAsIfItWereReadWhole(t *testing.T) {
 			whole := NewCatalog()
 			whole.Replace(slices.Collect(maps.Values(subs)), version)
 			if !slices.Equal(c.All(), whole.All()) || c.Version() != whole.Version() {
-				t.Fatalf("it holds %+v of version %d, not %+v of %d", c.All(), c.Version(), whole.All(), whole.Version())
+				t.Fatalf("it holds %+v of version %d, not %+v of %d", c.All(), c.Version(), whole.All(),
+					whole.Version())
 			}
 			for _, path := range []string{"/a", "/b", "/a/a", "/a/b", "/b/a", "/b/b", "/a/b/a", "/b/b/b/b"} {
 				if !slices.Equal(c.Match(path), whole.Match(path)) {
@@ -188,7 +205,10 @@ func TestCatalog(t *testing.T) {
 }
 
 func TestOffsets(t *testing.T) {
-	order := []Offset{Start, "0000000000000000_0000000000000000", "0000000000000000_0000000000000013", "A", "Z", "a", "a 9", "b"}
+	order := []Offset{
+		Start, "0000000000000000_0000000000000000", "0000000000000000_0000000000000013", "A", "Z", "a",
+		"a 9", "b",
+	}
 	for i, a := range order {
 		for j, b := range order {
 			if a.After(b) != (i > j) {
@@ -199,18 +219,66 @@ func TestOffsets(t *testing.T) {
 			t.Errorf("unknown against %q", a)
 		}
 	}
-	if o := KeyedOffset("000000000013", "13::IY03"); o.Value() != "13::IY03" || !o.After(KeyedOffset("000000000009", "9::IY03")) {
+	if o := KeyedOffset("000000000013", "13::IY03"); o.Value() != "13::IY03" ||
+		!o.After(KeyedOffset("000000000009", "9::IY03")) {
 		t.Errorf("keyed offset %q", o)
 	}
-	for _, good := range []string{"-1", "0", "0000000000000000_0000000000000013", "13::IY03", strings.Repeat("x", MaxOffsetLen)} {
+	for _, good := range []string{
+		"-1", "0", "0000000000000000_0000000000000013", "13::IY03",
+		strings.Repeat("x", MaxOffsetLen),
+	} {
 		if o, err := ParseOffset(good); err != nil || o.Value() != good {
 			t.Errorf("%q: %v", good, err)
 		}
 	}
-	for _, bad := range []string{"", "now", "a b", "a,b", "a&b", "a=b", "a?b", "a/b", "é", "a\n", strings.Repeat("x", MaxOffsetLen+1)} {
+	for _, bad := range []string{
+		"", "now", "a b", "a,b", "a&b", "a=b", "a?b", "a/b", "é", "a\n",
+		strings.Repeat("x", MaxOffsetLen+1),
+	} {
 		if _, err := ParseOffset(bad); !errors.Is(err, ErrOffset) {
 			t.Errorf("%q was taken as an offset", bad)
 		}
+	}
+}
+
+func TestOffsetsOfTwoIncarnationsDoNotCompare(t *testing.T) {
+	old, later := IncarnateOffset("x", "13", "13::x"), IncarnateOffset("x", "14", "14::x")
+	anew := IncarnateOffset("y", "05", "5::y")
+	if old.Value() != "13::x" || old.Incarnation() != "x" || Offset("13").Incarnation() != "" {
+		t.Errorf("%q is %q of %q", old, old.Value(), old.Incarnation())
+	}
+	if !later.After(old) || old.After(later) || old.Other(later) {
+		t.Error("those of one incarnation do not compare")
+	}
+	if old.After(anew) || anew.After(old) || !old.Other(anew) || !anew.Other(old) {
+		t.Error("those of two incarnations compare")
+	}
+	if !anew.After(Start) || !anew.After("") || anew.Other(Start) || anew.Other("") || Start.Other(anew) {
+		t.Error("the start is not that of every incarnation")
+	}
+	for _, tt := range []struct {
+		name string
+		link Link
+		want bool
+	}{
+		{"what was acked of another incarnation acks nothing", Link{Acked: old, Tail: anew}, true},
+		{"all is acked", Link{Acked: anew, Tail: anew}, false},
+		{"nothing is there yet", Link{Acked: Start, Tail: Start}, false},
+	} {
+		if tt.link.Pending() != tt.want {
+			t.Errorf("%s: pending is %v", tt.name, !tt.want)
+		}
+	}
+	c := Consumer{Links: map[string]Link{"/a": {Acked: Start, Tail: anew}}}
+	if c.note("/a", later); c.Links["/a"].Tail != anew {
+		t.Error("a late answer of the old incarnation moves the tail")
+	}
+	if c.ack("/a", later); c.Links["/a"].Acked != Start {
+		t.Error("a late ack of the old incarnation moves what was acked")
+	}
+	c.Links["/a"] = Link{Acked: old, Tail: anew}
+	if c.ack("/a", anew); c.Links["/a"].Acked != anew {
+		t.Error("an ack of the new incarnation does not take the place of one of the old")
 	}
 }
 
@@ -224,11 +292,17 @@ func TestCanonicalPath(t *testing.T) {
 		{`/a\b`, "/a/b"},
 		{"/a/./b/../c", "/a/c"},
 		{"/a/%2e%2E/b", "/b"},
-		{"/../..", "/"},
 		{"/a/..", "/"},
 		{"/a/.", "/a/"},
 		{"/a.b/...", "/a.b/..."},
-		{"/a//b/", "/a//b/"},
+		{"/a/b/", "/a/b/"},
+		{"/", "/"},
+		{"/a%2F..", "/a%2F.."},
+		{"/a/b%2F../..c", "/a/b%2F../..c"},
+		{"/%2Fx%2F%2Fy", "/%2Fx%2F%2Fy"},
+		{"/a%23b%3Fc", "/a%23b%3Fc"},
+		{"/a/__dsx/x__ds", "/a/__dsx/x__ds"},
+		{"/%zz%2", "/%zz%2"},
 	} {
 		got, err := CanonicalPath(tt.in)
 		if err != nil || got != tt.want {
@@ -242,6 +316,66 @@ func TestCanonicalPath(t *testing.T) {
 		if got, err := CanonicalPath(bad); !errors.Is(err, ErrPath) {
 			t.Errorf("%q was taken as the path %q", bad, got)
 		}
+	}
+}
+
+// TestOneRuleSaysWhichPathsAreStreams holds paths and literal patterns to the same rule.
+func TestOneRuleSaysWhichPathsAreStreams(t *testing.T) {
+	for why, paths := range map[error][]string{
+		ErrOutsideRoot: {
+			"/..", "/../a", "/a/../../b", "/%2e%2E/b", "/.%2e/b", `/..\b`, `/a\..\..\b`, "/./../b", "/a//../../b",
+			"/..%2fb", "/a/..%2F..%5cb",
+			"/a%2Fb/../../c", "/a/%2e./%2E%2e/b", "/..%2ftenantB%2fx", "/%252e%252e%252fb", "/..%25252fb",
+			"/%zz/..%2f..%2f..%2fb",
+		},
+		ErrReservedPath: {
+			"/__ds", "/__ds/subscriptions/x", "/a/__ds/b", "/x/../__ds/b", "/%5F%5fds/b", "/__d%73", "/a%2F__ds%2Fb",
+			`/a\__ds\b`, "/%255f_ds",
+			"/__ds/" + strings.Repeat("x", MaxPathLen),
+		},
+		ErrEmptySegment: {"//", "//x/agents/t1", "/a//b", "/a//", `/\x`, "/a/..//x"},
+	} {
+		for _, p := range paths {
+			if got, err := CanonicalPath(p); !errors.Is(err, ErrPath) || !errors.Is(err, why) {
+				t.Errorf("%q: %q, %v; want %v", p, got, err, why)
+			}
+			if got, err := ParsePattern(p); !errors.Is(err, ErrPattern) {
+				t.Errorf("%q was taken as the pattern %q", p, got)
+			}
+		}
+	}
+	for _, p := range []string{"/a*b", "/*", "/a/%2A", "/a%2ab"} {
+		if got, err := CanonicalPath(p); !errors.Is(err, ErrWildcard) {
+			t.Errorf("%q: %q, %v; want %v", p, got, err, ErrWildcard)
+		}
+	}
+	if _, err := CanonicalPath("/" + strings.Repeat("x", MaxPathLen)); !errors.Is(err, ErrPathTooLong) {
+		t.Error(err)
+	}
+}
+
+func TestWhatIsNoStreamCanStillBeLetGo(t *testing.T) {
+	for in, want := range map[string]string{
+		"/a*": "/a*", "/__ds/x": "/__ds/x", "//x": "//x", "/a/../..": "/",
+		"/..%2fx": "/..%2fx",
+	} {
+		if got, err := LoosePath(in); err != nil || got != want {
+			t.Errorf("%q: %q (%v), want %q", in, got, err, want)
+		}
+	}
+	for _, bad := range []string{"a", "/a?b", "/" + strings.Repeat("x", MaxPathLen)} {
+		if got, err := LoosePath(bad); !errors.Is(err, ErrPath) {
+			t.Errorf("%q was taken as %q", bad, got)
+		}
+	}
+	c := NewCatalog()
+	c.Replace([]Subscription{{ID: "old", Pattern: "/__ds/*"}, {ID: "new", Pattern: "/**"}}, 1)
+	if _, ok := c.Get("old"); !ok || len(c.All()) != 2 || len(c.Match("/__ds/x")) != 1 || len(c.Match("/")) != 1 {
+		t.Errorf("a subscription whose pattern is no longer one cannot be seen, or matches: %+v", c.All())
+	}
+	c.Change(nil, []string{"old"}, 2)
+	if len(c.All()) != 1 {
+		t.Error("it cannot be deleted")
 	}
 }
 
@@ -284,10 +418,12 @@ func TestTokens(t *testing.T) {
 	if _, err := before.Parse(minted); !errors.Is(err, ErrToken) {
 		t.Error("a token of another key was accepted")
 	}
-	if got, err := tokens.Parse(tokens.Mint("s:%2Fa", "g1", 7, now.Add(-2*TokenTTL))); err != nil || got.Expires.After(now) {
+	if got, err := tokens.Parse(tokens.Mint("s:%2Fa", "g1", 7, now.Add(-2*TokenTTL))); err != nil ||
+		got.Expires.After(now) {
 		t.Errorf("an expired token: %+v, %v; its expiry is the caller's to judge", got, err)
 	}
-	unsigned, err := jwt.NewWithClaims(jwt.SigningMethodNone, jwt.MapClaims{"sub": "s:%2Fa", "exp": now.Add(time.Hour).Unix()}).
+	unsigned, err := jwt.NewWithClaims(jwt.SigningMethodNone,
+		jwt.MapClaims{"sub": "s:%2Fa", "exp": now.Add(time.Hour).Unix()}).
 		SignedString(jwt.UnsafeAllowNoneSignatureType)
 	if err != nil {
 		t.Fatal(err)
@@ -295,7 +431,8 @@ func TestTokens(t *testing.T) {
 	flipped := []byte(minted)
 	flipped[len(flipped)/2] ^= 1
 	for name, bad := range map[string]string{
-		"empty": "", "cut short": minted[:len(minted)-5], "a part": strings.Split(minted, ".")[1], "changed": string(flipped),
+		"empty": "", "cut short": minted[:len(minted)-5], "a part": strings.Split(minted, ".")[1],
+		"changed":  string(flipped),
 		"unsigned": unsigned, "huge": strings.Repeat("a", 1<<20), "with a line break": minted[:10] + "\n" + minted[10:],
 	} {
 		if _, err := tokens.Parse(bad); !errors.Is(err, ErrToken) {
@@ -309,8 +446,8 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// TestMatchIsNotCubic holds that no pattern that a client can make up keeps the others' streams waiting: each of its nodes is looked at
-// once for each rest of the path.
+// TestMatchIsNotCubic holds that no pattern that a client can make up keeps the others' streams waiting: each of its
+// nodes is looked at once for each rest of the path.
 func TestMatchIsNotCubic(t *testing.T) {
 	const segments = 1023
 	path, ok := pathSegments(strings.Repeat("/a", segments))
@@ -327,6 +464,35 @@ func TestMatchIsNotCubic(t *testing.T) {
 		}
 		if most := strings.Count(pattern, "/") * (segments + 1); m.steps > 2*most {
 			t.Errorf("%.20s… took %d steps, want at most two for each of %d nodes and rests", pattern, m.steps, most)
+		}
+	}
+}
+
+// TestASubscriptionIsTheSameOnlyIfItIsDeliveredInTheSameWay holds what a PUT under an ID that is taken is compared by.
+func TestASubscriptionIsTheSameOnlyIfItIsDeliveredInTheSameWay(t *testing.T) {
+	stored := Subscription{ID: "s", Pattern: "/a", Webhook: "https://example.com/"}.WithDefaults()
+	if stored.Mode != ModeWake || stored.Format != FormatWake || stored.Signature != SignatureHMAC {
+		t.Errorf("the defaults are %+v", stored)
+	}
+	for name, tc := range map[string]struct {
+		change func(*Subscription)
+		same   bool
+	}{
+		"another generation and secret": {func(s *Subscription) { s.Generation, s.Secret = "g", "whsec_2" }, true},
+		"another pattern":               {func(s *Subscription) { s.Pattern = "/b" }, false},
+		"another webhook":               {func(s *Subscription) { s.Webhook += "b" }, false},
+		"another description":           {func(s *Subscription) { s.Description = "b" }, false},
+		"another mode":                  {func(s *Subscription) { s.Mode = "push" }, false},
+		"another format":                {func(s *Subscription) { s.Format = "ojs" }, false},
+		"another signature":             {func(s *Subscription) { s.Signature = "standard" }, false},
+	} {
+		asked := stored
+		tc.change(&asked)
+		if got := stored.SameConfig(asked); got != tc.same {
+			t.Errorf("%s: the same is %t", name, got)
+		}
+		if again := asked.WithDefaults(); again != asked {
+			t.Errorf("%s: the defaults replaced what is there: %+v", name, again)
 		}
 	}
 }

@@ -27,8 +27,12 @@ const (
 	CodeSubscriptionConflict  Code = "SUBSCRIPTION_CONFLICT"
 	CodeSubscriptionNotFound  Code = "SUBSCRIPTION_NOT_FOUND"
 	CodeBodyTooLarge          Code = "BODY_TOO_LARGE"
+	CodeInvalidPath           Code = "INVALID_PATH"
 	CodeNotFound              Code = "NOT_FOUND"
+	CodeNotImplemented        Code = "NOT_IMPLEMENTED"
 	CodeMethodNotAllowed      Code = "METHOD_NOT_ALLOWED"
+	CodeForbidden             Code = "FORBIDDEN"
+	CodeUnsupportedMediaType  Code = "UNSUPPORTED_MEDIA_TYPE"
 	CodeUnavailable           Code = "UNAVAILABLE"
 	CodeUpstreamUnavailable   Code = "UPSTREAM_UNAVAILABLE"
 	CodeInternal              Code = "INTERNAL"
@@ -48,8 +52,12 @@ var statuses = map[Code]int{
 	CodeSubscriptionConflict:  http.StatusConflict,
 	CodeSubscriptionNotFound:  http.StatusNotFound,
 	CodeBodyTooLarge:          http.StatusRequestEntityTooLarge,
+	CodeInvalidPath:           http.StatusBadRequest,
 	CodeNotFound:              http.StatusNotFound,
+	CodeNotImplemented:        http.StatusNotImplemented,
 	CodeMethodNotAllowed:      http.StatusMethodNotAllowed,
+	CodeForbidden:             http.StatusForbidden,
+	CodeUnsupportedMediaType:  http.StatusUnsupportedMediaType,
 	CodeUnavailable:           http.StatusServiceUnavailable,
 	CodeUpstreamUnavailable:   http.StatusBadGateway,
 	CodeInternal:              http.StatusInternalServerError,

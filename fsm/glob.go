@@ -16,36 +16,33 @@ type Pattern struct {
 }
 
 // ParsePattern reads a pattern as it stands in the raw path of a URL. "%2A" is the same as "*". It returns ErrPattern
-// if it is not absolute, is too long, has an empty, "." or ".." segment, or a "*" that is not a whole "*" or "**".
+// if it is not absolute, is too long, has an empty, "." or ".." segment, a "*" that is not a whole "*" or "**", or if
+// no path that it matches could be a stream's (see CanonicalPath).
 func ParsePattern(raw string) (Pattern, error) {
-	canonical := strings.ReplaceAll(strings.ReplaceAll(raw, "%2A", "*"), "%2a", "*")
-	canonical = escapeInvalid(canonical)
-	switch {
-	case !strings.HasPrefix(canonical, "/"):
-		return Pattern{}, fmt.Errorf("%w: it must begin with \"/\"", ErrPattern)
-	case len(canonical) > MaxPathLen:
-		return Pattern{}, fmt.Errorf("%w: it is longer than %d bytes", ErrPattern, MaxPathLen)
-	case strings.ContainsAny(canonical, "?#"):
-		return Pattern{}, fmt.Errorf("%w: it must not hold \"?\" or \"#\"", ErrPattern)
+	p, err := escaped(strings.ReplaceAll(strings.ReplaceAll(raw, "%2A", "*"), "%2a", "*"))
+	if err == nil {
+		err = reachable(p)
 	}
-	segments := strings.Split(canonical[1:], "/")
+	if err == nil && len(p) > MaxPathLen {
+		err = ErrPathTooLong
+	}
+	if err != nil {
+		return Pattern{}, fmt.Errorf("%w: %w", ErrPattern, err)
+	}
+	segments := strings.Split(p[1:], "/")
 	for i, s := range segments {
-		switch {
+		switch dots := undot(s); {
 		case s == "":
 			return Pattern{}, fmt.Errorf("%w: segment %d is empty", ErrPattern, i+1)
 		case s == "*" || s == "**":
 		case strings.Contains(s, "*"):
-			return Pattern{}, fmt.Errorf("%w: segment %d (%q) mixes \"*\" with other characters: use \"*\" for one segment or \"**\" for any number", ErrPattern, i+1, s)
-		case isDots(s):
-			return Pattern{}, fmt.Errorf("%w: segment %d (%q) can be part of no stream path", ErrPattern, i+1, s)
+			return Pattern{}, fmt.Errorf("%w: segment %d (%q) mixes \"*\" with other characters: "+
+				"use \"*\" for one segment or \"**\" for any number", ErrPattern, i+1, s)
+		case dots == "." || dots == "..":
+			return Pattern{}, fmt.Errorf("%w: segment %d (%q) cannot be part of a stream path", ErrPattern, i+1, s)
 		}
 	}
-	return Pattern{text: canonical, segments: segments}, nil
-}
-
-func isDots(s string) bool {
-	d := strings.ReplaceAll(strings.ToLower(s), "%2e", ".")
-	return d == "." || d == ".."
+	return Pattern{text: p, segments: segments}, nil
 }
 
 // String is the canonical form.
@@ -63,7 +60,7 @@ func (p Pattern) Matches(path string) bool {
 // pathSegments splits a stream path; ok is false for the names that no pattern matches: literal "*" (webhook spec, Glob
 // Patterns) and what is not absolute.
 func pathSegments(path string) ([]string, bool) {
-	if !strings.HasPrefix(path, "/") || strings.Contains(path, "*") || strings.Contains(path, "%2A") || strings.Contains(path, "%2a") {
+	if !strings.HasPrefix(path, "/") || hasWildcard(path) {
 		return nil, false
 	}
 	return strings.Split(path[1:], "/"), true

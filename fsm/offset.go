@@ -11,6 +11,10 @@ import (
 // protocol demands it) needs no key, and its Offset is the offset to the letter. A space sorts before every character
 // that an offset or a key may hold, so two Offsets of one stream compare as plain strings.
 //
+// A stream may come to be numbered anew under the same name (a broker restarted), without its new offsets sorting
+// after its old ones. An Offset then names the incarnation that it is of, in front of the key and followed by "/",
+// which no offset holds. Offsets of two incarnations do not compare: only Restart leads from one to the other.
+//
 // The empty Offset is "not known yet": the tail of a stream that nobody has seen.
 type Offset string
 
@@ -50,6 +54,30 @@ func KeyedOffset(key, value string) Offset {
 	return Offset(key + " " + value)
 }
 
+// IncarnateOffset is KeyedOffset in an incarnation of the stream.
+func IncarnateOffset(incarnation, key, value string) Offset {
+	return Offset(incarnation + "/" + key + " " + value)
+}
+
+// Incarnation is that of the stream that o is of; empty where the offsets of a stream compare for ever.
+func (o Offset) Incarnation() string {
+	incarnation, _, ok := strings.Cut(string(o), "/")
+	if !ok {
+		return ""
+	}
+	return incarnation
+}
+
+// Other says whether o and p are of two incarnations of their stream.
+func (o Offset) Other(p Offset) bool {
+	a := o.Incarnation()
+	if a == "" {
+		return false
+	}
+	b := p.Incarnation()
+	return b != "" && a != b
+}
+
 // Value is the offset as the upstream knows it.
 func (o Offset) Value() string {
 	if _, v, ok := strings.Cut(string(o), " "); ok {
@@ -58,7 +86,8 @@ func (o Offset) Value() string {
 	return string(o)
 }
 
-// After says whether o lies beyond p, byte by byte (webhook spec, Pending Work). An unknown offset lies beyond none.
+// After says whether o lies beyond p, byte by byte (webhook spec, Pending Work). An unknown offset lies beyond none,
+// and so does one of another incarnation.
 func (o Offset) After(p Offset) bool {
 	switch {
 	case o == "" || o == p || o == Start:
@@ -66,5 +95,5 @@ func (o Offset) After(p Offset) bool {
 	case p == "" || p == Start:
 		return true
 	}
-	return o > p
+	return o > p && !o.Other(p)
 }

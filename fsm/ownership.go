@@ -5,9 +5,9 @@ import (
 	"sync"
 )
 
-// Ownership is the set of partitions that this replica works for: it watches their streams and acts on their deadlines. The
-// store keeps it up to date. Two replicas may own a partition at once for a moment, which does no harm. It is safe for
-// concurrent use.
+// Ownership is the set of partitions that this replica works for: it watches their streams and acts on their
+// deadlines. The store keeps it up to date. Two replicas may own a partition at once for a moment, which does no harm.
+// It is safe for concurrent use.
 type Ownership struct {
 	mu         sync.RWMutex
 	partitions []int

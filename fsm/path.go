@@ -1,8 +1,10 @@
 package fsm
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -12,29 +14,159 @@ const MaxPathLen = 2048
 // ErrPath is the cause of every error about a stream path.
 var ErrPath = errors.New("not a stream path")
 
+// Why a path is not a stream's. CanonicalPath wraps them together with ErrPath, ParsePattern together with ErrPattern.
+var (
+	// ErrOutsideRoot: ".." segments lead out of the stream root. What else is on its host is not for our clients.
+	ErrOutsideRoot = errors.New("it leads out of the stream root")
+	// ErrReservedPath: control resources of the stream server live there (ds spec, Addressing).
+	ErrReservedPath = errors.New("the segment \"" + ReservedSegment + "\" is reserved")
+	// ErrEmptySegment: servers and URL libraries disagree about "//": some merge the slashes, some read a host.
+	ErrEmptySegment = errors.New("it has an empty segment (\"//\")")
+	// ErrWildcard: no pattern matches a literal "*" (webhook spec, Glob Patterns).
+	ErrWildcard = errors.New("\"*\" is a wildcard and cannot be part of a stream's name")
+	// ErrPathTooLong: the path is longer than MaxPathLen.
+	ErrPathTooLong = fmt.Errorf("it is longer than %d bytes when percent-encoded", MaxPathLen)
+)
+
+// ReservedSegment is no segment of a stream path.
+const ReservedSegment = "__ds"
+
+// decodings is how often an encoded path is decoded in search of ".." and reserved segments. A server decodes once, and
+// a proxy before it perhaps once more.
+const decodings = 3
+
 const upperHex = "0123456789ABCDEF"
 
-// CanonicalPath is the one form in which a stream path is compared and stored: as it stands in the URL of a request,
-// percent-encoding included. What a URL could not hold (spaces, quotes, characters beyond ASCII) is percent-encoded, a
-// backslash is a slash, and "." and ".." segments are resolved, as the URL standard has every client and server do. It returns
-// ErrPath if p is not absolute, is too long, has a query or a fragment, or holds a NUL.
+// CanonicalPath returns the one form in which a stream path is compared and stored: as it stands in the URL of
+// a request, percent-encoding included. What a URL could not hold (spaces, quotes, characters beyond ASCII) is
+// percent-encoded, a backslash is a slash, and "." and ".." segments are resolved, as the URL standard has
+// every client and server do.
+//
+// It is the one rule for which paths are streams: requests, names, callbacks, the registry and (by ParsePattern)
+// patterns all go by it. Its errors wrap ErrPath and one of the reasons above, or say that p is not absolute or holds a
+// query, a fragment or a NUL.
 func CanonicalPath(p string) (string, error) {
+	raw, err := escaped(p)
+	if err == nil {
+		err = cmp.Or(reachable(raw), plain(raw))
+	}
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", ErrPath, err)
+	}
+	return finish(raw)
+}
+
+// LoosePath is CanonicalPath for letting go of a path: it takes names that are no stream's, because an earlier version
+// may have stored them.
+func LoosePath(p string) (string, error) {
+	raw, err := escaped(p)
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", ErrPath, err)
+	}
+	return finish(raw)
+}
+
+// escaped turns backslashes into slashes and percent-encodes what a URL could not hold.
+func escaped(p string) (string, error) {
 	switch {
 	case !strings.HasPrefix(p, "/"):
-		return "", fmt.Errorf("%w: it must begin with \"/\"", ErrPath)
-	case len(p) > MaxPathLen:
-		return "", fmt.Errorf("%w: it is longer than %d bytes", ErrPath, MaxPathLen)
+		return "", errors.New("it must begin with \"/\"")
 	case strings.ContainsAny(p, "?#\x00"):
-		return "", fmt.Errorf("%w: it must not hold \"?\", \"#\" or NUL", ErrPath)
+		return "", errors.New("it must not hold \"?\", \"#\" or NUL")
 	}
-	p = escapeInvalid(strings.ReplaceAll(p, `\`, "/"))
+	return escapeInvalid(strings.ReplaceAll(p, `\`, "/")), nil
+}
+
+// finish resolves dot segments and bounds the length.
+func finish(p string) (string, error) {
 	if strings.Contains(p, "/.") || strings.Contains(p, "/%2") {
 		p = resolveDots(p)
 	}
 	if len(p) > MaxPathLen {
-		return "", fmt.Errorf("%w: it is longer than %d bytes when percent-encoded", ErrPath, MaxPathLen)
+		return "", fmt.Errorf("%w: %w", ErrPath, ErrPathTooLong)
 	}
 	return p, nil
+}
+
+// reachable returns why a path may not be asked of a stream server, however that reads encoded characters.
+func reachable(p string) error {
+	for range decodings {
+		if err := segmentsOf(p); err != nil {
+			return err
+		}
+		next := decoded(p)
+		if next == p {
+			return nil
+		}
+		p = strings.ReplaceAll(next, `\`, "/")
+	}
+	return segmentsOf(p)
+}
+
+func segmentsOf(p string) error {
+	depth, reserved := 0, false
+	for s := range strings.SplitSeq(p, "/") {
+		switch undot(s) {
+		case "", ".":
+		case "..":
+			if depth--; depth < 0 {
+				return ErrOutsideRoot
+			}
+		case ReservedSegment:
+			reserved = true
+			depth++
+		default:
+			depth++
+		}
+	}
+	if reserved {
+		return ErrReservedPath
+	}
+	return nil
+}
+
+// plain returns why an escaped path cannot be a stream's name although a server could be asked for it.
+func plain(p string) error {
+	switch {
+	case strings.Contains(p, "//"):
+		return ErrEmptySegment
+	case hasWildcard(p):
+		return ErrWildcard
+	}
+	return nil
+}
+
+func hasWildcard(p string) bool {
+	return strings.Contains(p, "*") || strings.Contains(p, "%2A") || strings.Contains(p, "%2a")
+}
+
+// undot decodes the dots of a segment that is nothing but dots.
+func undot(segment string) string {
+	if strings.Contains(segment, "%2") {
+		if dots := strings.ReplaceAll(strings.ToLower(segment), "%2e", "."); dots == "." || dots == ".." {
+			return dots
+		}
+	}
+	return segment
+}
+
+// decoded resolves each percent-encoding once and leaves what is malformed.
+func decoded(p string) string {
+	if !strings.Contains(p, "%") {
+		return p
+	}
+	b := make([]byte, 0, len(p))
+	for i := 0; i < len(p); i++ {
+		if p[i] == '%' && i+2 < len(p) {
+			if c, err := strconv.ParseUint(p[i+1:i+3], 16, 8); err == nil {
+				b = append(b, byte(c))
+				i += 2
+				continue
+			}
+		}
+		b = append(b, p[i])
+	}
+	return string(b)
 }
 
 // escapeInvalid percent-encodes the path percent-encode set of the URL standard.
@@ -64,7 +196,7 @@ func resolveDots(p string) string {
 	out := segments[:0]
 	for i, s := range segments {
 		last := i == len(segments)-1
-		switch dotted := strings.ReplaceAll(strings.ToLower(s), "%2e", "."); dotted {
+		switch dotted := undot(s); dotted {
 		case ".", "..":
 			if dotted == ".." && len(out) > 0 {
 				out = out[:len(out)-1]

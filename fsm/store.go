@@ -5,32 +5,6 @@ import (
 	"time"
 )
 
-// Outcome is what a transition that ran in the store asks its caller to do.
-type Outcome struct {
-	// Wakes are delivery attempts to make now. Their deadlines bring them back if the caller dies.
-	Wakes []Wake
-	// Idle are the streams of consumers that have come to rest.
-	Idle []string
-	// Hidden are the primary streams of consumers that have been hidden for a while: whether they are back is to be looked at.
-	Hidden []string
-	// Removed counts consumers that are gone from now on.
-	Removed int
-	// Linked counts consumers that were made.
-	Linked int
-	// Ended are wakes that are over, if that is of interest to anybody.
-	Ended []WakeEnd
-}
-
-// Add merges another outcome into o.
-func (o *Outcome) Add(p Outcome) {
-	o.Wakes = append(o.Wakes, p.Wakes...)
-	o.Idle = append(o.Idle, p.Idle...)
-	o.Hidden = append(o.Hidden, p.Hidden...)
-	o.Removed += p.Removed
-	o.Linked += p.Linked
-	o.Ended = append(o.Ended, p.Ended...)
-}
-
 // Observation is what a partition made of a stream's tail.
 type Observation struct {
 	Outcome
@@ -43,13 +17,13 @@ type Observation struct {
 	Tail Offset
 }
 
-// Known is what the store remembers of a stream that discovery came upon.
-type Known struct {
-	Path string
-	// At is when the store first heard of it, by the store's clock.
-	At time.Time
-	// Awaited is true while it was only announced: upstream did not have it when last asked.
-	Awaited bool
+// LinkReply is what became of a Linking.
+type LinkReply struct {
+	Outcome
+	// Done is false if nothing was changed, because the record has another stamp or is gone.
+	Done bool
+	// Stream is the record as it is now.
+	Stream Stream
 }
 
 // Watched is one stream that consumers of a partition are subscribed to.
@@ -70,8 +44,11 @@ type SubscriptionStore interface {
 	// DeleteSubscription removes a subscription and all of its consumers; callbacks find them gone as soon as it
 	// returns. An unknown ID is no error.
 	DeleteSubscription(ctx context.Context, id string) error
-	// ResumeSubscription lets consumers be delivered to again whose endpoint answered 410.
-	ResumeSubscription(ctx context.Context, id string) error
+	// ResumeSubscription lets consumers be delivered to again whose endpoint answered 410. It returns ErrNotFound for
+	// an unknown ID. An error may come after some were resumed.
+	ResumeSubscription(ctx context.Context, id string) (Outcome, error)
+	// Version of the list of subscriptions as it is now.
+	Version(ctx context.Context) (int64, error)
 	// RefreshCatalog reads the subscriptions anew if they have changed.
 	RefreshCatalog(ctx context.Context) error
 
@@ -87,37 +64,42 @@ type StreamStore interface {
 	Partitions() int
 	PartitionOf(path string) int
 
-	// Link creates the consumer that sub has for a stream, with acked as its offset, and notes the tail. One that is
-	// there already keeps its offsets. A subscription that was deleted meanwhile gets none.
-	Link(ctx context.Context, sub Subscription, path string, acked, tail Offset) (Outcome, error)
 	// Observe notes that a stream's tail is at least this, in one partition, and wakes whom that concerns.
 	Observe(ctx context.Context, partition int, path string, tail Offset) (Observation, error)
-	// Hide keeps the consumers whose primary stream upstream says is gone from sight, until it is observed again. Those for
-	// which that has been so for the grace are removed. It reports whether there were any.
-	Hide(ctx context.Context, path string, a Absence) (found bool, err error)
-	// Restart is for a stream whose tail moved back from was to tail: a new one under an old name. It does nothing if the tail
-	// noted is no longer was. Consumers of the old one are replaced by new ones at Start.
+	// Hide keeps the consumers whose primary stream upstream says is gone from sight, until it is observed again. Those
+	// for which that has been so for the grace are removed. An error may come after some were.
+	Hide(ctx context.Context, path string, a Absence) (Outcome, error)
+	// Restart is for a stream whose tail moved back from was to tail: a new one under an old name. It does nothing if
+	// the tail noted is no longer was. Consumers of the old one are replaced by new ones at Start.
 	Restart(ctx context.Context, partition int, path string, was, tail Offset) (Outcome, error)
-	// Deleted removes the consumers whose primary stream was deleted, and has the others start over should it be made anew.
-	Deleted(ctx context.Context, partition int, path string) (Outcome, error)
+	// Deleted takes a stream off the record of its partition, removes the consumers whose primary stream it was, and
+	// has the others start over should it be made anew. expect says that the registry stream will tell of the deletion,
+	// too, which TakeDeletion then knows.
+	Deleted(ctx context.Context, partition int, path string, expect bool) (Outcome, error)
+	// TakeDeletion says whether a deletion that the registry stream tells of was dealt with when it was made.
+	TakeDeletion(ctx context.Context, path string) (bool, error)
 	// WatchedIn returns the partitions whose consumers a stream concerns.
 	WatchedIn(ctx context.Context, path string) ([]int, error)
 	// WatchedSince returns the streams of a partition that came to be watched after seq, in order.
 	WatchedSince(ctx context.Context, partition int, seq int64) ([]Watched, error)
 
-	// NoteKnown remembers a stream; awaited ones are turned into present ones, never back. It returns the version of
-	// the list of subscriptions at that moment, and whether that was news.
-	NoteKnown(ctx context.Context, path string, awaited bool) (version int64, news bool, err error)
-	// Known returns what is remembered of a stream.
-	Known(ctx context.Context, path string) (Known, bool, error)
-	// ForgetKnown forgets a stream; if onlyAwaited, only one that is still awaited.
-	ForgetKnown(ctx context.Context, path string, onlyAwaited bool) error
-	// ScanKnown walks the remembered streams of a partition, each at least once. It begins and ends with cursor "0".
-	ScanKnown(ctx context.Context, partition int, cursor string) ([]Known, string, error)
-
-	// LostAgo says whether the store may ever have lost its latest changes to what it remembers of a stream and its consumers, and how
-	// long ago the last time was. What it does not know since may be what it has lost.
-	LostAgo(ctx context.Context, path string) (ago time.Duration, lost bool, err error)
+	// Stream returns the record of a stream. One that is not on record has only Path, Stamp and Lost.
+	Stream(ctx context.Context, path string) (Stream, error)
+	// NoteStream puts a stream on record: what NewStream made, with the Stamp that was read before upstream was
+	// asked. It is due for a look after look. One that is on record stays as it is, but an awaited one is
+	// waited for at least that long. It returns the record, and false if it refused, because the stream is on
+	// record or was taken off since.
+	NoteStream(ctx context.Context, s Stream, look time.Duration) (Stream, bool, error)
+	// LinkStream makes the consumers of a Linking that are not there yet, and moves the record with them. It refuses if
+	// the record's stamp is another by now. Consumers of deleted subscriptions are not made; those that are there keep
+	// their offsets. An error may come after some were made.
+	LinkStream(ctx context.Context, path string, l Linking) (LinkReply, error)
+	// ForgetStream takes a stream off the record that upstream does not have, unless its stamp is another by now, it is
+	// waited for longer, or consumers are in its partition. readByOthers is for a stream whose consumers are all of
+	// other primary streams: it takes it off all the same.
+	ForgetStream(ctx context.Context, path string, stamp int64, readByOthers bool) (bool, error)
+	// ScanStreams walks the records of a partition, each at least once. It begins and ends with cursor "0".
+	ScanStreams(ctx context.Context, partition int, cursor string) ([]Stream, string, error)
 
 	// RegistryOffset is how far the registry stream was read; Start before the first time.
 	RegistryOffset(ctx context.Context) (Offset, error)
@@ -127,16 +109,18 @@ type StreamStore interface {
 
 // DeliveryStore drives the deliveries.
 type DeliveryStore interface {
-	// Due acts on the deadlines of a partition that have passed, at most limit of them, and returns how many there were.
+	// Due acts on the deadlines of a partition that have passed, at most limit of them, and
+	// returns how many there were.
 	Due(ctx context.Context, partition, limit int) (o Outcome, n int, err error)
-	// NextDue returns, for each of the partitions, how long it is until its next deadline; negative if there is none, or if the
-	// partition could not be asked for. The error is that of one such partition; the others' deadlines are good.
+	// NextDue returns, for each of the partitions, how long it is until its next deadline; negative if there
+	// is none, or if the partition could not be asked for. The error is that of one such partition; the
+	// others' deadlines are good.
 	NextDue(ctx context.Context, partitions []int) ([]time.Duration, error)
 	// Fail, Park, Begin, Accept and Finish are the transitions of the same name on Consumer.
 	Fail(ctx context.Context, r WakeRef, f Failure) (Outcome, error)
-	Park(ctx context.Context, r WakeRef, wait time.Duration) error
+	Park(ctx context.Context, r WakeRef, wait time.Duration) (Outcome, error)
 	Begin(ctx context.Context, r WakeRef) (Outcome, error)
-	Accept(ctx context.Context, r WakeRef) error
+	Accept(ctx context.Context, r WakeRef) (Outcome, error)
 	Finish(ctx context.Context, r WakeRef, seen []StreamTail) (Outcome, error)
 }
 
@@ -152,9 +136,11 @@ type CallbackStore interface {
 type OperatorStore interface {
 	// CountConsumers returns how many consumers each of some subscriptions has in each partition.
 	CountConsumers(ctx context.Context, subs []Subscription) (byPartition [][]int, err error)
-	// ScanConsumers walks the consumers that a subscription has in a partition, each at least once and about count at a time,
-	// without their Links. It begins and ends with cursor "0".
-	ScanConsumers(ctx context.Context, sub Subscription, partition int, cursor string, count int) ([]Consumer, string, error)
+	// ScanConsumers walks the consumers that a subscription has in a partition, each at least once and about count at a
+	// time, without their Links. It begins and ends with cursor "0".
+	ScanConsumers(
+		ctx context.Context, sub Subscription, partition int, cursor string, count int,
+	) ([]Consumer, string, error)
 }
 
 // CallbackReply is a CallbackResult as the store returns it.
@@ -162,7 +148,7 @@ type CallbackReply struct {
 	Code    Code
 	Path    string
 	Streams []StreamTail
-	// WakeID is CallbackResult's, if it is of interest to anybody.
+	// WakeID is CallbackResult's.
 	WakeID string
 	Outcome
 }
@@ -175,8 +161,8 @@ type ReplicaStore interface {
 	Hint(h Hint)
 }
 
-// Hint is something that replicas tell each other so that it is acted on at once. Each of them would find it out by itself
-// within seconds.
+// Hint is something that replicas tell each other so that it is acted on at once. Each of them would find it out by
+// itself within seconds.
 type Hint struct {
 	Kind HintKind
 	// Partition that a HintWatch is about.
@@ -196,12 +182,11 @@ const (
 	HintIdle HintKind = "idle"
 	// HintGone is: the stream's consumers were hidden, because upstream had no such stream a moment ago.
 	HintGone HintKind = "gone"
-	// HintDeleted is: a client has deleted the stream. The registry will tell of it, too.
-	HintDeleted HintKind = "deleted"
 	// HintRemoved is: the stream was deleted or is to be forgotten, and its consumers are removed.
 	HintRemoved HintKind = "removed"
-	// HintWritten is: a client has created or appended to the stream through a replica that stops and does not take it in.
-	HintWritten HintKind = "written"
+	// HintLook is: there is reason to look at the stream, for the owner of its partition: a client has written to it
+	// through a replica that stops and does not take it in, or it is awaited.
+	HintLook HintKind = "look"
 )
 
 // Store is all of the state. Every method may return an error that wraps ErrUnavailable.
@@ -230,29 +215,24 @@ type Upstream interface {
 // Streams is the part of the program that knows which streams exist and watches them. None of its methods blocks for
 // longer than a few requests take.
 type Streams interface {
-	// BeforeWrite is called before a PUT or a POST goes upstream. When it returns, a stream that nobody had heard of is
-	// linked at the tail it had, or remembered as one that does not exist yet, so that no crash can lose its event.
-	BeforeWrite(ctx context.Context, path string)
+	// BeforeWrite is called before a PUT (create) or a POST goes upstream. When it returns, a stream that nobody had
+	// heard of is on record, so that no crash can lose its event. What it returns goes to Written or Refused.
+	BeforeWrite(ctx context.Context, path string, create bool) Write
 	// Written is called after a successful PUT or POST; created says that the stream is new. It does not block.
-	Written(path string, tail Offset, created bool)
+	Written(w Write, tail Offset, created bool)
 	// Refused is called after a PUT or POST that did not succeed. It does not block.
-	Refused(path string)
+	Refused(w Write)
 	// Deleted is called after a successful DELETE.
 	Deleted(ctx context.Context, path string) error
 	// Name makes streams known; those that exist upstream are linked from Start, the others are awaited.
 	Name(ctx context.Context, paths []string) error
 	// Forget removes streams and their consumers from what is known.
 	Forget(ctx context.Context, paths []string) error
-	// Subscribed is called after a subscription was created. It begins the backfill and returns when it is over or has
-	// taken longer than a caller can be kept waiting.
-	Subscribed(ctx context.Context, sub Subscription)
+	// Subscribe stores a subscription (SubscriptionStore.CreateSubscription). For one that is created it begins the
+	// backfill and returns when that is over or has taken longer than a caller can be kept waiting.
+	Subscribe(ctx context.Context, sub Subscription) (stored Subscription, created bool, err error)
 	// Watch makes sure that streams are watched in the partition of a consumer's primary stream.
 	Watch(primary string, paths []string)
-	// Idle says that consumers of these streams have come to rest. It does not block.
-	Idle(paths []string)
-	// Gone says that consumers were hidden because upstream had no such stream a moment ago. The stream is looked at, and
-	// they are shown again should it be there. It does not block.
-	Gone(path string)
 }
 
 // Deliverer makes delivery attempts. Deliver does not block.
@@ -262,7 +242,7 @@ type Deliverer interface {
 
 // Targets judges webhook URLs.
 type Targets interface {
-	// CheckTarget returns an error that says why wakes may not be sent to a URL, in a sentence that begins with "webhook"
-	// (webhook spec, SSRF Prevention).
+	// CheckTarget returns an error that says why wakes may not be sent to a URL, in a sentence that begins with
+	// "webhook" (webhook spec, SSRF Prevention).
 	CheckTarget(ctx context.Context, url string) error
 }

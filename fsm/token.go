@@ -1,9 +1,12 @@
 package fsm
 
 import (
+	"crypto/pbkdf2"
 	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -35,6 +38,7 @@ type Tokens struct {
 	mint   []byte
 	verify jwt.VerificationKeySet
 	parser *jwt.Parser
+	prints []string
 }
 
 type claims struct {
@@ -50,7 +54,8 @@ func NewTokens(keys ...string) (*Tokens, error) {
 	}
 	t := &Tokens{
 		// Claims are judged by the caller: an expired token of a consumer that is gone is answered with "gone".
-		parser: jwt.NewParser(jwt.WithValidMethods([]string{jwt.SigningMethodHS256.Alg()}), jwt.WithoutClaimsValidation()),
+		parser: jwt.NewParser(jwt.WithValidMethods([]string{jwt.SigningMethodHS256.Alg()}),
+			jwt.WithoutClaimsValidation()),
 	}
 	for i, k := range keys {
 		if len(k) < MinTokenKey {
@@ -62,8 +67,28 @@ func NewTokens(keys ...string) (*Tokens, error) {
 		if i == 0 {
 			t.mint = sum[:]
 		}
+		mark, err := fingerprint(sum[:])
+		if err != nil {
+			return nil, err
+		}
+		t.prints = append(t.prints, mark)
 	}
 	return t, nil
+}
+
+// Fingerprints tell keys from one another, in the order of the keys. Each is slow to compute and so short that many
+// keys have the same: whoever reads it can neither find the key nor be sure of a guess.
+func (t *Tokens) Fingerprints() []string { return slices.Clone(t.prints) }
+
+const (
+	fingerprintRounds = 100_000
+	fingerprintLen    = 4 // bytes
+)
+
+func fingerprint(key []byte) (string, error) {
+	sum, err := pbkdf2.Key(sha256.New, string(key), []byte("reveille token key fingerprint"), fingerprintRounds,
+		fingerprintLen)
+	return hex.EncodeToString(sum), err
 }
 
 // Mint returns a token for one wake of one consumer.

@@ -1,12 +1,15 @@
 package fsm
 
 import (
+	"context"
 	"crypto/sha256"
 	"time"
+
+	"go.opentelemetry.io/otel/trace"
 )
 
-// Trace is what the spans of one wake hang together by. Every replica finds it by itself, so a trace goes on over replicas and
-// restarts without a record of it anywhere.
+// Trace is what the spans of one wake hang together by. Every replica finds it by itself, so a trace goes on over
+// replicas and restarts without a record of it anywhere.
 type Trace struct {
 	// ID of the trace.
 	ID [16]byte
@@ -19,6 +22,37 @@ func TraceOf(consumer, wakeID string) (t Trace) {
 	sum := sha256.Sum256([]byte("trace:" + consumer + "\x00" + wakeID))
 	copy(t.Root[:], sum[copy(t.ID[:], sum[:]):])
 	return t
+}
+
+// RootSpan is the context of the span that stands for the whole wake. It is exported when the wake is over.
+func (t Trace) RootSpan() trace.SpanContext {
+	return trace.NewSpanContext(trace.SpanContextConfig{TraceID: t.ID, SpanID: t.Root, TraceFlags: trace.FlagsSampled})
+}
+
+// Spans makes spans below those of wakes. A nil one, for a program that is not traced, does nothing: whoever holds it
+// asks first.
+type Spans struct{ tracer trace.Tracer }
+
+// NewSpans returns what a part of the program makes its spans with; nil if nothing is traced.
+func NewSpans(p trace.TracerProvider, part string) *Spans {
+	if p == nil {
+		return nil
+	}
+	return &Spans{p.Tracer(part)}
+}
+
+// Start begins a span of a wake: right below the wake's own.
+func (s *Spans) Start(
+	ctx context.Context, of Trace, name string, options ...trace.SpanStartOption,
+) (context.Context, trace.Span) {
+	return s.Below(trace.ContextWithRemoteSpanContext(ctx, of.RootSpan()), name, options...)
+}
+
+// Below begins a span below the one of the context.
+func (s *Spans) Below(
+	ctx context.Context, name string, options ...trace.SpanStartOption,
+) (context.Context, trace.Span) {
+	return s.tracer.Start(ctx, name, options...)
 }
 
 // WakeEnd is a wake that is over.
@@ -52,11 +86,11 @@ const (
 
 // Ended is the end of the wake that the consumer is in; nil if it is in none.
 func (c Consumer) Ended(cause EndCause) *WakeEnd {
-	if c.State == Idle {
+	if c.State != Waking && c.State != Live {
 		return nil
 	}
 	return &WakeEnd{
-		Consumer: c.ID, Subscription: c.Subscription, Primary: c.Primary, Epoch: c.Epoch, WakeID: c.WakeID, WokeAt: c.WokeAt,
-		Cause: cause,
+		Consumer: c.ID, Subscription: c.Subscription, Primary: c.Primary, Epoch: c.Epoch, WakeID: c.WakeID,
+		WokeAt: c.WokeAt, Cause: cause,
 	}
 }

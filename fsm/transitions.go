@@ -15,8 +15,8 @@ type Timing struct {
 	Liveness time.Duration
 	// GoneGrace is how long the primary stream must stay away before its consumers are removed.
 	GoneGrace time.Duration
-	// GCAfter is how long deliveries may fail without a break before the consumer is removed (webhook spec, Garbage
-	// Collection).
+	// GCAfter is how long deliveries may fail without a break before an attempt that fails, too, is the last (webhook
+	// spec, Garbage Collection).
 	GCAfter time.Duration
 }
 
@@ -35,11 +35,14 @@ type Env struct {
 type Effects struct {
 	// Wake is a delivery attempt to make now.
 	Wake *Wake
-	// Removed is true if the consumer is gone from now on.
+	// Gone is the consumer, if it is gone for workers from now on.
+	Gone *Gone
+	// Removed is true if nothing of it is to be kept.
 	Removed bool
 	// Idled is true if the consumer has come to rest: its streams are of interest again.
 	Idled bool
-	// Hidden is true if the consumer has been hidden for a while: whether its primary stream is back is to be looked at.
+	// Hidden is true if the consumer has been hidden for a while: whether its primary stream is back is to be looked
+	// at.
 	Hidden bool
 	// Ended is a wake that is over. Wake, if there is one, is then another.
 	Ended *WakeEnd
@@ -69,8 +72,15 @@ func (c Consumer) Pending() bool {
 	return false
 }
 
+// Wakeable says whether an event of a stream that the consumer is subscribed to would wake it.
+func (c Consumer) Wakeable() bool {
+	return (c.State == Idle || c.State == GivenUp) && c.HiddenAt.IsZero()
+}
+
 // Current says whether the reference is to the wake that the consumer is in, or was in last.
-func (c Consumer) Current(r WakeRef) bool { return c.Epoch == r.Epoch && c.WakeID == r.WakeID }
+func (c Consumer) Current(r WakeRef) bool {
+	return c.Epoch == r.Epoch && c.WakeID == r.WakeID && c.State != GivenUp
+}
 
 func (c Consumer) wakeNow() *Wake {
 	w := &Wake{
@@ -111,13 +121,10 @@ func (c *Consumer) settle(env Env) *Wake {
 		return nil
 	}
 	c.State = Waking
+	c.pause(env, c.FirstFailure) // idle takes back what counted before
 	c.begin(env)
 	switch {
-	case c.Retired:
-		if c.FirstFailure.IsZero() {
-			c.FirstFailure = env.Now
-		}
-		c.Deadline = c.FirstFailure.Add(env.Timing.GCAfter)
+	case c.Retired: // nothing but a resumption ends that
 		return nil
 	case c.Stalled >= StallLimit:
 		c.Deadline = env.Now.Add(RetryDelay(c.Stalled-StallLimit+1, env.Jitter))
@@ -132,9 +139,10 @@ func (c *Consumer) begin(env Env) {
 	c.Moved, c.Attempt, c.Sent = false, 0, false
 }
 
-// handOut begins the next delivery attempt. A wake of an earlier life of the store may have been over, and followed by others that
-// are lost: it becomes a new one.
+// handOut begins the next delivery attempt. A wake of an earlier life of the store may have been over, and followed by
+// others that are lost: it becomes a new one.
 func (c *Consumer) handOut(env Env) (e Effects) {
+	c.pause(env, c.Deadline)
 	if c.Epoch <= env.Base {
 		e.Ended = c.Ended(EndLost)
 		c.begin(env)
@@ -145,8 +153,63 @@ func (c *Consumer) handOut(env Env) (e Effects) {
 	return e
 }
 
-// removed is what a transition ends with that removes the consumer.
-func (c Consumer) removed() Effects { return Effects{Removed: true, Ended: c.Ended(EndRemoved)} }
+// Remove is: something that does not ask for the consumer's state ends it. One that was given up is known to be gone.
+func (c Consumer) Remove(cause GoneCause) Effects {
+	e := c.gone(cause)
+	e.Removed = true
+	return e
+}
+
+func (c Consumer) gone(cause GoneCause) Effects {
+	if c.State == GivenUp {
+		return Effects{}
+	}
+	return Effects{
+		Gone: &Gone{
+			Subscription: c.Subscription, Generation: c.Generation, Consumer: c.ID, Primary: c.Primary,
+			Acked: c.Links[c.Primary].Acked, Cause: cause,
+		},
+		Ended: c.Ended(EndRemoved),
+	}
+}
+
+// giveUp keeps of a consumer what it takes to make it again.
+func (c Consumer) giveUp() (Consumer, Effects) {
+	e := c.gone(GoneGivenUp)
+	c.State, c.Attempt, c.Stalled, c.Moved, c.Deadline = GivenUp, 0, 0, false, time.Time{}
+	for path, l := range c.Links {
+		l.Past = l.Tail
+		c.Links[path] = l
+	}
+	return c, e
+}
+
+// renewed says whether a stream of a consumer that was given up has had an event since.
+func (c Consumer) renewed() bool {
+	for _, l := range c.Links {
+		if l.Tail.After(l.Past) || l.Tail.Other(l.Past) {
+			return true
+		}
+	}
+	return false
+}
+
+// revive makes a consumer that was given up again. Its next wake is of a later epoch.
+func (c *Consumer) revive() {
+	c.State = Idle
+	c.delivered()
+	for path, l := range c.Links {
+		l.Past = ""
+		c.Links[path] = l
+	}
+}
+
+// pause takes the time since a moment, in which no attempt could be made, out of the failure clock.
+func (c *Consumer) pause(env Env, since time.Time) {
+	if !c.FirstFailure.IsZero() && !since.IsZero() && env.Now.After(since) {
+		c.Paused += env.Now.Sub(since)
+	}
+}
 
 // rest takes a consumer that is done back to idle, counts whether it got anywhere, and wakes it again if work is
 // pending (L2, L3).
@@ -157,12 +220,20 @@ func (c *Consumer) rest(env Env) *Wake {
 	default:
 		c.Stalled++
 	}
-	c.State, c.Attempt, c.Sent = Idle, 0, false
+	c.idle(env)
 	return c.settle(env)
 }
 
+// idle has a consumer rest, and the failure clock with it.
+func (c *Consumer) idle(env Env) {
+	if c.State == Waking && !c.FirstFailure.IsZero() {
+		c.Paused -= env.Now.Sub(c.FirstFailure)
+	}
+	c.State, c.Attempt, c.Sent = Idle, 0, false
+}
+
 func (c *Consumer) ack(path string, to Offset) {
-	if l, ok := c.Links[path]; ok && to.After(l.Acked) {
+	if l, ok := c.Links[path]; ok && l.moves(to) {
 		l.Acked = to
 		c.Links[path] = l
 		c.Moved = true
@@ -178,7 +249,7 @@ func (c *Consumer) note(path string, tail Offset) {
 
 // delivered is what any 2xx and any claim prove: the endpoint takes wakes.
 func (c *Consumer) delivered() {
-	c.FirstFailure, c.Retired, c.LastError = time.Time{}, false, ""
+	c.FirstFailure, c.Paused, c.Retired, c.LastError = time.Time{}, 0, false, ""
 }
 
 // goLive starts the liveness timeout.
@@ -189,29 +260,40 @@ func (c *Consumer) goLive(env Env) {
 	}
 }
 
-// Observe is: the tail of a stream is at least this. A tail behind the one noted is old news. The consumer's primary
-// stream being there at all ends its hiding.
+// Observe is: the tail of a stream is at least this. A tail behind the one noted is old news. Pending work on the
+// stream wakes an idle consumer; whoever raises the tail of another of its streams sees to that one. The primary stream
+// being there at all ends the consumer's hiding.
 func (c Consumer) Observe(env Env, path string, tail Offset) (Consumer, Effects) {
 	c = c.clone()
 	c.note(path, tail)
 	switch {
 	case c.HiddenAt.IsZero():
+		if !c.Links[path].Pending() {
+			return c, Effects{}
+		}
 	case path != c.Primary:
 		return c, Effects{}
 	default:
 		c.show(env)
 	}
+	if c.State == GivenUp && c.renewed() {
+		c.revive()
+	}
 	return c, Effects{Wake: c.settle(env)}
 }
 
 func (c *Consumer) show(env Env) {
+	hidden := c.HiddenAt
 	c.HiddenAt = time.Time{}
 	switch c.State {
 	case Waking:
+		c.pause(env, hidden)
 		// What became of an attempt that was out meanwhile is not known; it is made again.
 		c.Sent, c.Deadline = false, env.Now
 	case Live:
 		c.Deadline = env.Now.Add(env.Timing.Liveness)
+	case GivenUp:
+		c.Deadline = time.Time{}
 	case Idle:
 	}
 }
@@ -228,22 +310,29 @@ const (
 	MissingStill
 )
 
-// Hide is: upstream says that the primary stream is gone. The consumer keeps its offsets until upstream has said so for all
-// of the grace, without a time in between when it could not be asked and may well have had the stream.
+// Hide is: upstream says that the primary stream is gone. The consumer keeps its offsets until upstream has said so for
+// all of the grace, without a time in between when it could not be asked and may well have had the stream.
 func (c Consumer) Hide(env Env, a Absence) (Consumer, Effects) {
 	switch {
 	case c.HiddenAt.IsZero(), a == MissingAnew:
+		switch {
+		case c.State != Waking:
+		case c.HiddenAt.IsZero():
+			c.pause(env, c.Deadline)
+		default:
+			c.pause(env, c.HiddenAt)
+		}
 		c.HiddenAt = env.Now
 		c.Deadline = env.Now.Add(env.Timing.GoneGrace)
 	case a == MissingStill && !env.Now.Before(c.HiddenAt.Add(env.Timing.GoneGrace)):
-		return c, c.removed()
+		return c, c.Remove(GoneStreamGone)
 	}
-	return c, Effects{}
+	return c, Effects{Hidden: a == Missing}
 }
 
-// Restart is: a subscribed stream other than the primary was deleted and made anew, or deleted (tail is then empty). What was
-// acked meant the old stream, so the consumer starts over at Start; one that is at work on the old stream is fenced off by
-// a new wake. A primary stream that is made anew gets a new consumer instead.
+// Restart is: a subscribed stream other than the primary was deleted and made anew, or deleted (tail is then empty).
+// What was acked meant the old stream, so the consumer starts over at Start; one that is at work on the old stream is
+// fenced off by a new wake. A primary stream that is made anew gets a new consumer instead.
 func (c Consumer) Restart(env Env, path string, tail Offset) (Consumer, Effects) {
 	c = c.clone()
 	if _, ok := c.Links[path]; !ok {
@@ -253,8 +342,11 @@ func (c Consumer) Restart(env Env, path string, tail Offset) (Consumer, Effects)
 	if tail == "" {
 		return c, Effects{}
 	}
+	if c.State == GivenUp {
+		c.revive()
+	}
 	end := c.Ended(EndRestarted)
-	c.State, c.Attempt, c.Sent = Idle, 0, false
+	c.idle(env)
 	return c, Effects{Wake: c.settle(env), Idled: true, Ended: end}
 }
 
@@ -267,13 +359,9 @@ func (c Consumer) Due(env Env) (Consumer, Effects) {
 		c.Deadline = env.Now.Add(env.Timing.GoneGrace)
 		return c, Effects{Hidden: true}
 	case c.State == Waking && c.Sent:
+		c.pause(env, c.Deadline)
 		return c.failed(env, Failure{Reason: ReasonTimeout})
-	case c.State == Waking && c.expired(env):
-		return c, c.removed()
-	case c.State == Waking && c.Retired:
-		c.Deadline = c.FirstFailure.Add(env.Timing.GCAfter)
-		return c, Effects{}
-	case c.State == Waking:
+	case c.State == Waking && !c.Retired:
 		e := c.handOut(env)
 		return c, e
 	case c.State == Live:
@@ -285,10 +373,6 @@ func (c Consumer) Due(env Env) (Consumer, Effects) {
 	return c, Effects{}
 }
 
-func (c Consumer) expired(env Env) bool {
-	return !c.FirstFailure.IsZero() && !env.Now.Before(c.FirstFailure.Add(env.Timing.GCAfter))
-}
-
 // Fail is: a delivery attempt failed (webhook spec, Failure Handling).
 func (c Consumer) Fail(env Env, r WakeRef, f Failure) (Consumer, Effects) {
 	if !c.Current(r) || c.State != Waking || !c.Sent || c.Attempt != r.Attempt || !c.HiddenAt.IsZero() {
@@ -297,37 +381,40 @@ func (c Consumer) Fail(env Env, r WakeRef, f Failure) (Consumer, Effects) {
 	return c.clone().failed(env, f)
 }
 
+// failed gives the consumer up if the attempt that failed was made after a time of failures that is long enough; how
+// long nothing was attempted does not matter (D9). An endpoint that answered 410 wants nothing until it is resumed: no
+// time ends that.
 func (c Consumer) failed(env Env, f Failure) (Consumer, Effects) {
+	begun := c.Deadline.Add(-env.Timing.Waking)
 	if c.FirstFailure.IsZero() {
 		c.FirstFailure = env.Now
 	}
-	if c.expired(env) {
-		return c, c.removed()
-	}
 	c.Sent, c.LastError = false, f.Reason
-	if f.Retired {
-		c.Retired = true
-		c.Deadline = c.FirstFailure.Add(env.Timing.GCAfter)
+	switch {
+	case f.Retired:
+		c.Retired, c.Deadline = true, time.Time{}
 		return c, Effects{}
+	case !begun.Before(c.FirstFailure.Add(c.Paused + env.Timing.GCAfter)):
+		return c.giveUp()
 	}
 	c.Deadline = env.Now.Add(max(RetryDelay(c.Attempt, env.Jitter), min(f.RetryAfter, MaxRetryAfter)))
 	return c, Effects{}
 }
 
-// Park is: the attempt handed out was not begun and is not to be for this long, unless somebody begins it. Parked again, it waits
-// from then on.
-func (c Consumer) Park(env Env, r WakeRef, wait time.Duration) Consumer {
+// Park is: the attempt handed out was not begun and is not to be for this long, unless somebody begins it. Parked
+// again, it waits from then on.
+func (c Consumer) Park(env Env, r WakeRef, wait time.Duration) (Consumer, Effects) {
 	if !c.Current(r) || c.State != Waking || !c.HiddenAt.IsZero() {
-		return c
+		return c, Effects{}
 	}
 	switch {
 	case c.Sent && c.Attempt == r.Attempt:
 		c.Attempt, c.Sent = c.Attempt-1, false
 	case c.Sent || c.Retired || c.Attempt != r.Attempt-1:
-		return c
+		return c, Effects{}
 	}
 	c.Deadline = env.Now.Add(wait)
-	return c
+	return c, Effects{}
 }
 
 // Begin is: a slot is free for the attempt that was parked. Without a Wake there is nothing to deliver any more, or
@@ -342,20 +429,20 @@ func (c Consumer) Begin(env Env, r WakeRef) (Consumer, Effects) {
 }
 
 // Accept is: an attempt was answered 2xx without "done". It stops the retries whichever attempt it was of.
-func (c Consumer) Accept(env Env, r WakeRef) Consumer {
+func (c Consumer) Accept(env Env, r WakeRef) (Consumer, Effects) {
 	if !c.Current(r) {
-		return c
+		return c, Effects{}
 	}
 	c.delivered()
 	if c.State == Waking {
 		c.goLive(env)
 	}
-	return c
+	return c, Effects{}
 }
 
 // Finish is: an attempt was answered 2xx with "done" (webhook spec, Synchronous Done). Everything up to the tails that
-// the attempt was sent with is acked, and no more: what landed later has not been seen. A tail beyond the one noted is that
-// of a stream that was deleted since.
+// the attempt was sent with is acked, and no more: what landed later has not been seen. A tail beyond the one noted is
+// that of a stream that was deleted since.
 func (c Consumer) Finish(env Env, r WakeRef, seen []StreamTail) (Consumer, Effects) {
 	if !c.Current(r) {
 		return c, Effects{}
@@ -375,13 +462,18 @@ func (c Consumer) Finish(env Env, r WakeRef, seen []StreamTail) (Consumer, Effec
 }
 
 // Resume is: the subscription's endpoint takes deliveries again.
-func (c Consumer) Resume(env Env) Consumer {
-	if !c.Retired {
-		return c
+func (c Consumer) Resume(env Env) (Consumer, Effects) {
+	switch {
+	case c.State == GivenUp:
+		c = c.clone()
+		c.revive()
+		return c, Effects{Wake: c.settle(env)}
+	case !c.Retired:
+		return c, Effects{}
 	}
 	c.delivered()
 	if c.State == Waking && c.HiddenAt.IsZero() {
 		c.Deadline = env.Now
 	}
-	return c
+	return c, Effects{}
 }

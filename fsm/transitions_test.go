@@ -28,7 +28,8 @@ func waking(acked, tail Offset) Consumer {
 
 func live(acked, tail Offset) Consumer {
 	c := waking(acked, tail)
-	return c.Accept(at(0), ref(c))
+	c, _ = c.Accept(at(0), ref(c))
+	return c
 }
 
 func ref(c Consumer) WakeRef {
@@ -36,9 +37,20 @@ func ref(c Consumer) WakeRef {
 }
 
 func callback(c Consumer, f func(*Callback)) Callback {
-	cb := Callback{Consumer: c.ID, Primary: c.Primary, Generation: c.Generation, Epoch: c.Epoch, TokenEpoch: c.Epoch, MaxStreams: 10}
+	cb := Callback{
+		Consumer: c.ID, Primary: c.Primary, Generation: c.Generation, Epoch: c.Epoch, TokenEpoch: c.Epoch,
+		MaxStreams: 10,
+	}
 	f(&cb)
 	return cb
+}
+
+// givenUp is a consumer that was given up with the event at 11 pending.
+func givenUp() Consumer {
+	c := waking("10", "11")
+	c.FirstFailure = t0.Add(-timing.GCAfter)
+	c, _ = c.Fail(at(time.Second), ref(c), Failure{Reason: "status 500"})
+	return c
 }
 
 // TestTransitionTable holds each row of the webhook spec's State Transitions, and what goes with it.
@@ -78,7 +90,7 @@ func TestTransitionTable(t *testing.T) {
 		}, result{Waking, 7, "w_new", Start, timing.Waking, true, false}},
 		{"WAKING → LIVE on a 2xx: the liveness timeout starts", func() (Consumer, Effects) {
 			c := waking("10", "11")
-			return c.Accept(at(time.Second), ref(c)), Effects{}
+			return c.Accept(at(time.Second), ref(c))
 		}, result{Live, 7, "w_7", "10", time.Second + timing.Liveness, false, false}},
 		{"WAKING → LIVE on a claim", func() (Consumer, Effects) {
 			return call(waking("10", "11"), at(time.Second), func(cb *Callback) { cb.WakeID = "w_7" })
@@ -90,12 +102,16 @@ func TestTransitionTable(t *testing.T) {
 			c := waking("10", "11")
 			return c.Finish(at(time.Second), ref(c), c.wakeNow().Streams)
 		}, result{Idle, 7, "w_7", "11", 0, false, false}},
-		{"WAKING → WAKING on a synchronous done with an event since the delivery: not acked, woken again", func() (Consumer, Effects) {
-			c := waking("10", "11")
-			seen := c.wakeNow().Streams
-			c, _ = c.Observe(at(time.Second), "/a", "12")
-			return c.Finish(at(2*time.Second), ref(c), seen)
-		}, result{Waking, 8, "w_new", "11", 2*time.Second + timing.Waking, true, false}},
+		{
+			"WAKING → WAKING on a synchronous done with an event since the delivery: not acked, woken again",
+			func() (Consumer, Effects) {
+				c := waking("10", "11")
+				seen := c.wakeNow().Streams
+				c, _ = c.Observe(at(time.Second), "/a", "12")
+				return c.Finish(at(2*time.Second), ref(c), seen)
+			},
+			result{Waking, 8, "w_new", "11", 2*time.Second + timing.Waking, true, false},
+		},
 		{"WAKING → WAKING after 10 s without a 2xx or a claim: the retry is scheduled", func() (Consumer, Effects) {
 			return waking("10", "11").Due(at(timing.Waking))
 		}, result{Waking, 7, "w_7", "10", timing.Waking + 200*time.Millisecond, false, false}},
@@ -108,7 +124,7 @@ func TestTransitionTable(t *testing.T) {
 			r := ref(c)
 			c, _ = c.Due(at(timing.Waking))
 			c, _ = c.Due(at(timing.Waking + time.Second))
-			return c.Accept(at(20*time.Second), r), Effects{}
+			return c.Accept(at(20*time.Second), r)
 		}, result{Live, 7, "w_7", "10", 20*time.Second + timing.Liveness, false, false}},
 		{"LIVE → IDLE on done with nothing pending", func() (Consumer, Effects) {
 			return call(live("10", "11"), at(time.Second), done(Ack{"/a", "11"}))
@@ -148,15 +164,64 @@ func TestTransitionTable(t *testing.T) {
 			c, _ := idle("10", "10").Hide(at(0), Missing)
 			return c.Observe(at(time.Second), "/a", "11")
 		}, result{Waking, 7, "w_new", "10", time.Second + timing.Waking, true, false}},
-		{"WAKING → Removed after 3 days of failures", func() (Consumer, Effects) {
+		{"WAKING → given up when an attempt fails that was made after 3 days of failures", func() (Consumer, Effects) {
 			c := waking("10", "11")
 			c.FirstFailure = t0.Add(-timing.GCAfter)
-			return c.Fail(at(0), ref(c), Failure{})
-		}, result{Waking, 7, "w_7", "10", timing.Waking, false, true}},
+			return c.Fail(at(time.Second), ref(c), Failure{})
+		}, result{GivenUp, 7, "w_7", "10", 0, false, true}},
+		{
+			"WAKING → WAKING when an attempt fails after 3 days of failures that was made before",
+			func() (Consumer, Effects) {
+				c := waking("10", "11")
+				c.FirstFailure = t0.Add(time.Second - timing.GCAfter)
+				return c.Fail(at(time.Second), ref(c), Failure{})
+			},
+			result{Waking, 7, "w_7", "10", time.Second + RetryDelay(1, 0), false, false},
+		},
+		{"WAKING → WAKING when nobody was there to try again for longer than 3 days", func() (Consumer, Effects) {
+			c, _ := waking("10", "11").Fail(at(time.Second), ref(waking("10", "11")), Failure{})
+			return c.Due(at(2 * timing.GCAfter))
+		}, result{Waking, 7, "w_7", "10", 2*timing.GCAfter + timing.Waking, true, false}},
+		{
+			"WAKING → WAKING when nobody heard for longer than 3 days what became of an attempt",
+			func() (Consumer, Effects) {
+				c := waking("10", "11")
+				c.FirstFailure = t0.Add(-timing.GCAfter)
+				return c.Due(at(2 * timing.GCAfter))
+			},
+			result{Waking, 7, "w_7", "10", 2*timing.GCAfter + RetryDelay(1, 0), false, false},
+		},
+		{"WAKING → WAKING when the stream was hidden for most of 3 days", func() (Consumer, Effects) {
+			c, _ := waking("10", "11").Fail(at(0), ref(waking("10", "11")), Failure{})
+			c, _ = c.Hide(at(time.Minute), MissingAnew)
+			c, _ = c.Observe(at(timing.GCAfter), "/a", "11")
+			c, _ = c.Due(at(timing.GCAfter))
+			return c.Fail(at(timing.GCAfter), ref(c), Failure{})
+		}, result{Waking, 7, "w_7", "10", timing.GCAfter + RetryDelay(2, 0), false, false}},
+		{"given up → WAKING by the next event, with the next epoch", func() (Consumer, Effects) {
+			return givenUp().Observe(at(time.Minute), "/a", "12")
+		}, result{Waking, 8, "w_new", "10", time.Minute + timing.Waking, true, false}},
+		{"given up → given up by what it was given up with", func() (Consumer, Effects) {
+			return givenUp().Observe(at(time.Minute), "/a", "11")
+		}, result{GivenUp, 7, "w_7", "10", 0, false, false}},
+		{"given up → WAKING by a resumption", func() (Consumer, Effects) {
+			return givenUp().Resume(at(time.Minute))
+		}, result{Waking, 8, "w_new", "10", time.Minute + timing.Waking, true, false}},
+		{"given up → given up by a late answer", func() (Consumer, Effects) {
+			c := givenUp()
+			return c.Accept(at(time.Minute), ref(c))
+		}, result{GivenUp, 7, "w_7", "10", 0, false, false}},
+		{"given up → Removed, without being told of again", func() (Consumer, Effects) {
+			c := givenUp()
+			return c, c.Remove(GoneStreamDeleted)
+		}, result{GivenUp, 7, "w_7", "10", 0, false, false}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c, e := tt.run()
-			got := result{state: c.State, epoch: c.Epoch, wakeID: c.WakeID, acked: c.Links["/a"].Acked, wake: e.Wake != nil, removed: e.Removed}
+			got := result{
+				state: c.State, epoch: c.Epoch, wakeID: c.WakeID, acked: c.Links["/a"].Acked,
+				wake: e.Wake != nil, removed: e.Gone != nil,
+			}
 			if !c.Deadline.IsZero() {
 				got.deadline = c.Deadline.Sub(t0)
 			}
@@ -183,7 +248,7 @@ func TestFailures(t *testing.T) {
 		if want := t0.Add(3*time.Second + 400*time.Millisecond); !c.Deadline.Equal(want) {
 			t.Errorf("second retry at %v, want %v", c.Deadline, want)
 		}
-		if c := c.Accept(at(4*time.Second), first); !c.FirstFailure.IsZero() {
+		if c, _ := c.Accept(at(4*time.Second), first); !c.FirstFailure.IsZero() {
 			t.Error("a 2xx left the failure clock running")
 		}
 	})
@@ -195,7 +260,8 @@ func TestFailures(t *testing.T) {
 			{Epoch: 6, WakeID: c.WakeID, Attempt: c.Attempt},
 			{Epoch: c.Epoch, WakeID: "w_old", Attempt: c.Attempt},
 		} {
-			if after, e := c.Fail(at(12*time.Second), stale, Failure{}); after.Deadline != c.Deadline || e.Wake != nil || !after.Sent {
+			if after, e := c.Fail(at(12*time.Second), stale, Failure{}); after.Deadline != c.Deadline ||
+				e.Wake != nil || !after.Sent {
 				t.Errorf("failure of %+v was booked", stale)
 			}
 		}
@@ -218,21 +284,23 @@ func TestFailures(t *testing.T) {
 		if c, _ := c.Due(at(11 * time.Second)); c.LastError != ReasonTimeout {
 			t.Errorf("after the waking timeout it is %q", c.LastError)
 		}
-		if c := c.Accept(at(time.Second), e.Wake.Ref()); c.LastError != "" {
+		if c, _ := c.Accept(at(time.Second), e.Wake.Ref()); c.LastError != "" {
 			t.Errorf("after a 2xx it is %q", c.LastError)
 		}
 	})
 	t.Run("410 ends deliveries until the subscription is resumed", func(t *testing.T) {
 		c, _ := c.Fail(at(0), first, Failure{Retired: true})
-		if after, e := c.Due(at(time.Hour)); e.Wake != nil || !after.Retired {
-			t.Error("delivered to a retired endpoint")
+		after, e := c.Due(at(2 * timing.GCAfter))
+		if e.Wake != nil || e.Gone != nil || !after.Retired || !after.Deadline.IsZero() {
+			t.Errorf("it was delivered to, or waits for something else than its resumption: %+v", after)
 		}
-		c = c.Resume(at(time.Hour))
+		c, _ = c.Resume(at(time.Hour))
 		if _, e := c.Due(at(time.Hour)); e.Wake == nil || e.Wake.WakeID != "w_7" {
 			t.Error("not delivered after it was resumed")
 		}
 	})
-	t.Run("done acks nothing of a stream that was deleted meanwhile: what is made anew under its name was not seen", func(t *testing.T) {
+	t.Run("done acks nothing of a stream that was deleted meanwhile: "+
+		"what is made anew under its name was not seen", func(t *testing.T) {
 		c := waking("10", "12")
 		c.Links["/b"] = Link{Acked: "3", Tail: "5"}
 		seen := c.wakeNow().Streams
@@ -246,11 +314,13 @@ func TestFailures(t *testing.T) {
 		}
 	})
 	t.Run("a parked attempt counts for nothing", func(t *testing.T) {
-		parked := c.Park(at(0), first, time.Minute)
-		if parked.Attempt != 0 || parked.Sent || !parked.FirstFailure.IsZero() || !parked.Deadline.Equal(at(time.Minute).Now) {
+		parked, _ := c.Park(at(0), first, time.Minute)
+		if parked.Attempt != 0 || parked.Sent || !parked.FirstFailure.IsZero() ||
+			!parked.Deadline.Equal(at(time.Minute).Now) {
 			t.Errorf("parked: %+v", parked)
 		}
-		if again := parked.Park(at(time.Second), first, 0); !again.Deadline.Equal(at(time.Second).Now) || again.Attempt != 0 {
+		if again, _ := parked.Park(at(time.Second), first, 0); !again.Deadline.Equal(at(time.Second).Now) ||
+			again.Attempt != 0 {
 			t.Errorf("parked again for no time: %+v", again)
 		}
 		begun, e := parked.Begin(at(time.Minute), first)
@@ -261,7 +331,7 @@ func TestFailures(t *testing.T) {
 			t.Error("begun twice")
 		}
 		failed, _ := begun.Fail(at(time.Minute), begun.wakeNow().Ref(), Failure{})
-		if again := failed.Park(at(2*time.Minute), first, 0); !again.Deadline.Equal(failed.Deadline) {
+		if again, _ := failed.Park(at(2*time.Minute), first, 0); !again.Deadline.Equal(failed.Deadline) {
 			t.Errorf("an attempt that was made and failed was parked: %+v", again)
 		}
 	})
@@ -284,7 +354,7 @@ func TestDoneWithoutProgress(t *testing.T) {
 		} else {
 			delays = append(delays, 0)
 		}
-		c = c.Accept(env, ref(c))
+		c, _ = c.Accept(env, ref(c))
 	}
 	want := []time.Duration{0, 0, 200 * time.Millisecond, 400 * time.Millisecond, 800 * time.Millisecond}
 	for i := range want {
@@ -292,7 +362,8 @@ func TestDoneWithoutProgress(t *testing.T) {
 			t.Fatalf("delays %v, want %v", delays, want)
 		}
 	}
-	c, r := c.Callback(at(time.Hour), true, callback(c, func(cb *Callback) { cb.Done, cb.Acks = true, []Ack{{"/a", "11"}} }))
+	c, r := c.Callback(at(time.Hour), true,
+		callback(c, func(cb *Callback) { cb.Done, cb.Acks = true, []Ack{{"/a", "11"}} }))
 	if r.Wake == nil || c.Stalled != 0 {
 		t.Error("an offset that moved did not end the waiting")
 	}
@@ -306,18 +377,39 @@ func TestCallbackOrder(t *testing.T) {
 		twist  func(*Callback)
 		want   Code
 	}{
-		{"a consumer that is gone, before an expired token", false, func(cb *Callback) { cb.TokenExpired = true }, CodeConsumerGone},
-		{"another generation's token is a consumer that is gone", true, func(cb *Callback) { cb.Generation = "old" }, CodeConsumerGone},
-		{"an expired token, before a stale epoch", true, func(cb *Callback) { cb.TokenExpired = true; cb.Epoch-- }, CodeTokenExpired},
-		{"a stale epoch, before another wake_id", true, func(cb *Callback) { cb.Epoch--; cb.WakeID = "w_x" }, CodeStaleEpoch},
+		{
+			"a consumer that is gone, before an expired token", false, func(cb *Callback) { cb.TokenExpired = true },
+			CodeConsumerGone,
+		},
+		{
+			"another generation's token is a consumer that is gone", true, func(cb *Callback) { cb.Generation = "old" },
+			CodeConsumerGone,
+		},
+		{
+			"an expired token, before a stale epoch", true, func(cb *Callback) { cb.TokenExpired = true; cb.Epoch-- },
+			CodeTokenExpired,
+		},
+		{
+			"a stale epoch, before another wake_id", true, func(cb *Callback) { cb.Epoch--; cb.WakeID = "w_x" },
+			CodeStaleEpoch,
+		},
 		{"an epoch from the future", true, func(cb *Callback) { cb.Epoch++ }, CodeStaleEpoch},
 		{"an old token with the new epoch", true, func(cb *Callback) { cb.TokenEpoch-- }, CodeStaleEpoch},
-		{"another wake_id, before an offset beyond the tail", true, func(cb *Callback) { cb.WakeID = "w_x"; cb.Acks = []Ack{{"/a", "99"}} }, CodeAlreadyClaimed},
+		{
+			"another wake_id, before an offset beyond the tail", true,
+			func(cb *Callback) { cb.WakeID = "w_x"; cb.Acks = []Ack{{"/a", "99"}} }, CodeAlreadyClaimed,
+		},
 		{"an offset beyond the tail, before too many streams", true, func(cb *Callback) {
 			cb.Acks, cb.Subscribe, cb.MaxStreams = []Ack{{"/a", "99"}}, []Subscribe{{"/b", Start}}, 1
 		}, CodeInvalidOffset},
-		{"too many streams", true, func(cb *Callback) { cb.Subscribe, cb.MaxStreams = []Subscribe{{"/b", Start}}, 1 }, CodeInvalidRequest},
-		{"one good and one bad ack", true, func(cb *Callback) { cb.Acks = []Ack{{"/a", "11"}, {"/a", "99"}} }, CodeInvalidOffset},
+		{
+			"too many streams", true, func(cb *Callback) { cb.Subscribe, cb.MaxStreams = []Subscribe{{"/b", Start}}, 1 },
+			CodeInvalidRequest,
+		},
+		{
+			"one good and one bad ack", true, func(cb *Callback) { cb.Acks = []Ack{{"/a", "11"}, {"/a", "99"}} },
+			CodeInvalidOffset,
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			after, r := c.Callback(at(time.Second), tt.exists, callback(c, tt.twist))
@@ -329,16 +421,18 @@ func TestCallbackOrder(t *testing.T) {
 			}
 		})
 	}
-	t.Run("a callback of an earlier consumer of the same id and epoch is one of a consumer that is gone", func(t *testing.T) {
+	t.Run("a callback of an earlier consumer of the same id and epoch is one "+
+		"of a consumer that is gone", func(t *testing.T) {
 		sub := Subscription{ID: c.Subscription, Generation: c.Generation}
 		anew := NewConsumer(sub, "/a", "12", c.Epoch)
 		after, r := anew.Callback(at(0), true, callback(c, func(cb *Callback) { cb.Unsubscribe = []string{"/a"} }))
-		if r.Code != CodeConsumerGone || r.Removed || len(after.Links) != 1 {
+		if r.Code != CodeConsumerGone || r.Gone != nil || len(after.Links) != 1 {
 			t.Errorf("%q, %+v", r.Code, after)
 		}
 	})
 	t.Run("acks below the recorded offset and for other streams are ignored", func(t *testing.T) {
-		after, r := c.Callback(at(0), true, callback(c, func(cb *Callback) { cb.Acks = []Ack{{"/a", "09"}, {"/z", "99"}} }))
+		after, r := c.Callback(at(0), true,
+			callback(c, func(cb *Callback) { cb.Acks = []Ack{{"/a", "09"}, {"/z", "99"}} }))
 		if r.Code != "" || after.Links["/a"].Acked != "10" {
 			t.Errorf("%q, acked %s", r.Code, after.Links["/a"].Acked)
 		}

@@ -11,8 +11,8 @@ const (
 	summaryLast  = 10 * time.Minute
 )
 
-// Trouble thins out what is logged of something that goes wrong again and again: its beginning, then a summary now and then, ever
-// less often up to every ten minutes, and its end. It is safe for concurrent use, and ready as it is.
+// Trouble thins out what is logged of something that goes wrong again and again: its beginning, then a summary now and
+// then, ever less often up to every ten minutes, and its end. It is safe for concurrent use, and ready as it is.
 type Trouble struct {
 	mu sync.Mutex
 	// last is when something was logged, latest when it happened; every is the time until it is worth another line.

@@ -18,7 +18,8 @@ func TestTroubleDoesNotFloodTheLog(t *testing.T) {
 	}
 	var tr Trouble
 	if got, want := fmt.Sprint(run(&tr, t0, 60*time.Millisecond, time.Hour)),
-		"[0s:1 30s:500 1m30s:1000 3m30s:2000 7m30s:4000 15m30s:8000 25m30s:10000 35m30s:10000 45m30s:10000 55m30s:10000]"; got != want {
+		"[0s:1 30s:500 1m30s:1000 3m30s:2000 7m30s:4000 15m30s:8000 25m30s:10000 35m30s:10000 45m30s:10000 "+
+			"55m30s:10000]"; got != want {
 		t.Errorf("1,000 a minute, for an hour: %s, want %s", got, want)
 	}
 	if !tr.Over() || tr.Over() {
@@ -28,7 +29,8 @@ func TestTroubleDoesNotFloodTheLog(t *testing.T) {
 	if got, want := fmt.Sprint(run(&tr, again, time.Second, time.Minute)), "[0s:4500 30s:30]"; got != want {
 		t.Errorf("after a recovery: %s, want %s", got, want)
 	}
-	if got, want := fmt.Sprint(run(&tr, again.Add(2*time.Hour), time.Second, time.Minute)), "[0s:30 30s:30]"; got != want {
+	if got, want := fmt.Sprint(run(&tr, again.Add(2*time.Hour), time.Second, time.Minute)),
+		"[0s:30 30s:30]"; got != want {
 		t.Errorf("after a long quiet: %s, want %s", got, want)
 	}
 	flapping, lines := Trouble{}, 0

@@ -1,6 +1,9 @@
 package fsm
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // Subscription maps a glob pattern to a webhook (webhook spec, Subscription). It is immutable.
 type Subscription struct {
@@ -16,13 +19,46 @@ type Subscription struct {
 	Secret string
 	// Description is free text, may be empty.
 	Description string
+	// Mode, Format and Signature say how it is delivered. A store may hold values that only a later version knows: such
+	// a subscription is linked to streams like any other, and its deliveries wait for a version that can make them.
+	Mode      Mode
+	Format    Format
+	Signature Signature
 	// CreatedAt by the store's clock.
 	CreatedAt time.Time
+	// Version that the list of subscriptions got when this one was created; what came before and after is told by it.
+	Version int64
 }
 
-// SameConfig says whether a PUT of o under s's ID asks for what is there: pattern, webhook and description.
+// Mode is what a delivery brings: a call to read the streams, or their events.
+type Mode string
+
+// Format is what the request of a delivery looks like.
+type Format string
+
+// Signature is the scheme that signs the request of a delivery.
+type Signature string
+
+// The known modes, formats and signature schemes; they are the defaults, too.
+const (
+	ModeWake      Mode      = "wake"
+	FormatWake    Format    = "wake"
+	SignatureHMAC Signature = "hmac"
+)
+
+// WithDefaults fills in what says how the subscription is delivered, where it is empty. Stores call it for what they
+// store and for what they read: earlier versions stored none of it.
+func (s Subscription) WithDefaults() Subscription {
+	s.Mode = cmp.Or(s.Mode, ModeWake)
+	s.Format = cmp.Or(s.Format, FormatWake)
+	s.Signature = cmp.Or(s.Signature, SignatureHMAC)
+	return s
+}
+
+// SameConfig says whether a PUT of o under s's ID asks for what is there.
 func (s Subscription) SameConfig(o Subscription) bool {
-	return s.Pattern == o.Pattern && s.Webhook == o.Webhook && s.Description == o.Description
+	return s.Pattern == o.Pattern && s.Webhook == o.Webhook && s.Description == o.Description &&
+		s.Mode == o.Mode && s.Format == o.Format && s.Signature == o.Signature
 }
 
 // Backfill is the progress of creating the consumers of streams that were there before their subscription.
@@ -36,6 +72,9 @@ const (
 	Idle   State = "idle"
 	Waking State = "waking"
 	Live   State = "live"
+	// GivenUp is gone for workers: no callback, deadline or attempt is for it. It keeps its offsets, and the next event
+	// of one of its streams, or a resumption of its subscription, makes it idle again.
+	GivenUp State = "given_up"
 )
 
 // Link is one stream that a consumer is subscribed to.
@@ -44,10 +83,18 @@ type Link struct {
 	Acked Offset
 	// Tail is the stream's end as last noted; empty if nobody has seen it.
 	Tail Offset
+	// Past is the tail that the consumer was given up at: what lies beyond is news. Empty unless it is given up.
+	Past Offset
 }
 
-// Pending says whether the stream has unprocessed events (webhook spec, Pending Work).
-func (l Link) Pending() bool { return l.Tail.After(l.Acked) }
+// Pending says whether the stream has unprocessed events (webhook spec, Pending Work). What was acked of another
+// incarnation acks nothing of this one.
+func (l Link) Pending() bool { return l.Tail.After(l.Acked) || l.Tail.Other(l.Acked) }
+
+// moves says whether an ack moves the link forward.
+func (l Link) moves(to Offset) bool {
+	return Link{Acked: l.Acked, Tail: to}.Pending() && !to.Other(l.Tail)
+}
 
 // Consumer is one consumer instance. All times have the precision of a millisecond.
 type Consumer struct {
@@ -73,6 +120,9 @@ type Consumer struct {
 	Sent bool
 	// FirstFailure is when the uninterrupted run of failed attempts began; zero without one.
 	FirstFailure time.Time
+	// Paused is how much of the time since FirstFailure does not count, because no attempt could be made: nobody acted
+	// on a deadline, or the consumer was hidden or idle. While it is idle it is less by the time that did count.
+	Paused time.Duration
 	// LastError is why the last attempt failed, in a few words; empty without an uninterrupted run of failed attempts.
 	LastError string
 	// Retired is true when the endpoint answered 410: no delivery until the subscription is resumed.
@@ -113,13 +163,6 @@ type Wake struct {
 	Seen Sighting
 }
 
-// Sighting is when and how a process saw an event; zero if it saw none.
-type Sighting struct {
-	At time.Time
-	// Gateway is true if the event passed through the gateway.
-	Gateway bool
-}
-
 // Ref names the delivery attempt in the transitions that follow from it. A transition whose Ref is not the current
 // one changes nothing.
 func (w Wake) Ref() WakeRef {
@@ -142,7 +185,8 @@ type Failure struct {
 	RetryAfter time.Duration
 	// Retired is true if the endpoint answered 410.
 	Retired bool
-	// Reason says it to an operator in at most MaxReason bytes, without a URL and without anything that the endpoint sent.
+	// Reason says it to an operator in at most MaxReason bytes, without a URL and without anything that the endpoint
+	// sent.
 	Reason string
 }
 
@@ -154,11 +198,18 @@ const ReasonTimeout = "no answer in time"
 
 // StreamInfo is what a HEAD of a stream says.
 type StreamInfo struct {
-	// Exists is false if the server answered 404 or 410; the other fields are then zero.
+	// Exists is true if the server has the stream. If it is false, the other fields are zero, but for Empty and its
+	// tail.
 	Exists bool
-	Tail   Offset
+	// Empty is true if every name is a stream to the server and this one shows no event, or none any more. Tail is
+	// then Start.
+	Empty bool
+	Tail  Offset
 	// TTL is true if the stream has a sliding time to live, which any read would extend.
 	TTL bool
 	// Closed is true if no append can follow.
 	Closed bool
 }
+
+// Gone says whether the server has said that there is no such stream.
+func (i StreamInfo) Gone() bool { return !i.Exists && !i.Empty }

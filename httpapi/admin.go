@@ -13,7 +13,8 @@ import (
 
 const readyTimeout = 2 * time.Second
 
-// newAdmin has the operator port's routes. Nothing here asks who the client is: the port is not for the public.
+// newAdmin has the operator port's routes. There is no authentication: the port is not for the public, nor for web
+// pages.
 func (s *Service) newAdmin() *echo.Echo {
 	e := s.newEcho()
 	e.HTTPErrorHandler = func(err error, c echo.Context) {
@@ -26,6 +27,7 @@ func (s *Service) newAdmin() *echo.Echo {
 		}
 		writeRefusal(c.Response(), r)
 	}
+	e.Pre(s.guardOperator)
 	e.GET("/healthz", func(c echo.Context) error {
 		writeJSON(c.Response(), http.StatusOK, map[string]string{"status": "ok"})
 		return nil
@@ -38,8 +40,12 @@ func (s *Service) newAdmin() *echo.Echo {
 		writeJSON(c.Response(), http.StatusOK, map[string]string{"version": s.cfg.Version})
 		return nil
 	})
-	e.POST("/api/v1/streams", func(c echo.Context) error { return s.nameStreams(c, "streams named", s.cfg.Streams.Name) })
-	e.DELETE("/api/v1/streams", func(c echo.Context) error { return s.nameStreams(c, "streams forgotten", s.cfg.Streams.Forget) })
+	e.POST("/api/v1/streams", func(c echo.Context) error {
+		return s.nameStreams(c, "streams named", fsm.CanonicalPath, s.cfg.Streams.Name)
+	})
+	e.DELETE("/api/v1/streams", func(c echo.Context) error {
+		return s.nameStreams(c, "streams forgotten", fsm.LoosePath, s.cfg.Streams.Forget)
+	})
 	e.GET("/api/v1/streams", s.showStreams)
 	e.GET("/api/v1/subscriptions", s.showSubscriptions)
 	e.GET("/api/v1/subscriptions/:id", s.showSubscription)

@@ -42,14 +42,18 @@ func TestOperatorNamesStreams(t *testing.T) {
 		h := newHarness(t, nil)
 		for body, says := range map[string]string{
 			``: "not JSON", `[]`: "not a JSON object", `{}`: "streams is missing", `{"streams":"/a"}`: "streams must",
-			`{"streams":["/a",1]}`: "streams[1] must", `{"streams":["/a","b"]}`: "streams[1]: not a stream path",
-			`{"streams":["/a","/b?c"]}`: "streams[1]", many(MaxNamed + 1): "at most 10000",
+			`{"streams":["/a"],"stream":[],"x":1}`: `unknown field "stream", "x"; known are streams`,
+			`{"streams":["/a",1]}`:                 "streams[1] must",
+			`{"streams":["/a","b"]}`:               "streams[1]: not a stream path",
+			`{"streams":["/a","/b?c"]}`:            "streams[1]", many(MaxNamed + 1): "at most 10000",
 		} {
 			h.want(h.admin(method, "/api/v1/streams", body), 400, fsm.CodeInvalidRequest, says)
 		}
 		h.want(h.admin(method, "/api/v1/streams", strings.Repeat(" ", MaxBody+1)), 413, fsm.CodeBodyTooLarge, "")
 		h.wantCalls()
-		if a := h.admin(method, "/api/v1/streams", `{"streams":["/a","/b c","/b%20c"]}`); strings.TrimSpace(a.text) != `{"streams":2}` {
+		if a := h.admin(
+			method, "/api/v1/streams", `{"streams":["/a","/b c","/b%20c"]}`,
+		); strings.TrimSpace(a.text) != `{"streams":2}` {
 			t.Fatal(a.text)
 		}
 		h.wantCalls(map[string]string{"POST": "name [/a /b%20c]", "DELETE": "forget [/a /b%20c]"}[method])
@@ -61,12 +65,30 @@ func TestOperatorNamesStreams(t *testing.T) {
 	}
 }
 
+func TestOperatorNamesOnlyStreamsAndForgetsWhatIsNone(t *testing.T) {
+	h := newHarness(t, nil)
+	for path, says := range map[string]string{
+		"/..%2fx": "stream root", "/a/../../x": "stream root", "//x": "empty segment", "/a/__ds/b": "reserved",
+		"/a/*": "wildcard", "/a#b": "\"#\"",
+	} {
+		h.want(h.admin("POST", "/api/v1/streams", `{"streams":["/a","`+path+`"]}`), 400, fsm.CodeInvalidRequest,
+			"streams[1]: not a stream path: ")
+		h.want(h.admin("POST", "/api/v1/streams", `{"streams":["`+path+`"]}`), 400, fsm.CodeInvalidRequest, says)
+	}
+	h.wantCalls()
+	if a := h.admin("DELETE", "/api/v1/streams", `{"streams":["/__ds/x","/a/*"]}`); a.status != 200 {
+		t.Fatal(a.text)
+	}
+	h.wantCalls("forget [/__ds/x /a/*]")
+}
+
 func TestOperatorResumesASubscription(t *testing.T) {
 	h := newHarness(t, nil)
 	h.want(h.admin("POST", "/api/v1/subscriptions/a/resume", ""), 404, fsm.CodeSubscriptionNotFound, "")
 	h.want(h.admin("POST", "/api/v1/subscriptions/a:b/resume", ""), 400, fsm.CodeInvalidSubscriptionID, "':'")
-	h.store.subs["a"] = fsm.Subscription{ID: "a", Pattern: "/a"}
-	if a := h.admin("POST", "/api/v1/subscriptions/a/resume", ""); a.status != 200 || strings.Join(h.store.resumed, " ") != "a" {
+	h.store.db.PutSubscription(fsm.Subscription{ID: "a", Pattern: "/a"})
+	if a := h.admin("POST", "/api/v1/subscriptions/a/resume", ""); a.status != 200 ||
+		strings.Join(h.store.resumed, " ") != "a" {
 		t.Fatal(a.text)
 	}
 	h.store.fail(fsm.ErrUnavailable)
@@ -77,7 +99,7 @@ func TestConfigIsChecked(t *testing.T) {
 	whole := newHarness(t, nil).svc.cfg
 	for field, spoil := range map[string]func(*Config){
 		"Store": func(c *Config) { c.Store = nil }, "Upstream": func(c *Config) { c.Upstream = nil },
-		"Streams": func(c *Config) { c.Streams = nil }, "Deliverer": func(c *Config) { c.Deliverer = nil },
+		"Streams": func(c *Config) { c.Streams = nil }, "Outcomes": func(c *Config) { c.Outcomes = nil },
 		"Targets": func(c *Config) { c.Targets = nil }, "Tokens": func(c *Config) { c.Tokens = nil },
 		"Ready": func(c *Config) { c.Ready = nil }, "Logger": func(c *Config) { c.Logger = nil },
 		"UpstreamURL": func(c *Config) { c.Gateway = true }, "BodyTimeout": func(c *Config) { c.BodyTimeout = -1 },
@@ -93,7 +115,8 @@ func TestConfigIsChecked(t *testing.T) {
 func TestErrorsAreAnswered(t *testing.T) {
 	h := newHarness(t, nil)
 	for want, err := range map[fsm.Code]error{
-		fsm.CodeUnavailable: context.DeadlineExceeded, fsm.CodeSubscriptionConflict: fsm.ErrConflict, fsm.CodeInternal: errors.New("boom"),
+		fsm.CodeUnavailable: context.DeadlineExceeded, fsm.CodeSubscriptionConflict: fsm.ErrConflict,
+		fsm.CodeInternal: errors.New("boom"),
 	} {
 		if got := h.svc.refusalFor(err).code; got != want {
 			t.Fatalf("%v: got %s, want %s", err, got, want)

@@ -42,16 +42,16 @@ func (s *Service) refusalFor(err error) *refusal {
 		if times, log := s.unavailable.Happened(s.cfg.Clock()); log {
 			s.log.Warn("requests are answered with 503", zap.Int("times", times), zap.Error(err))
 		}
-		return &refusal{fsm.CodeUnavailable, "the request cannot be processed now, try again"}
+		return &refusal{fsm.CodeUnavailable, "the request cannot be processed now; try again"}
 	case errors.As(err, &he) && he.Code == http.StatusNotFound:
 		return &refusal{fsm.CodeNotFound, "there is nothing at this path"}
 	case errors.As(err, &he) && he.Code == http.StatusMethodNotAllowed:
-		return &refusal{fsm.CodeMethodNotAllowed, "this path does not have that method"}
+		return &refusal{fsm.CodeMethodNotAllowed, "this path does not support this method"}
 	}
 	if times, log := s.broken.Happened(s.cfg.Clock()); log {
 		s.log.Error("requests failed", zap.Int("times", times), zap.Error(err))
 	}
-	return &refusal{fsm.CodeInternal, "the request failed for a reason that was logged"}
+	return &refusal{fsm.CodeInternal, "the request failed; the log has the reason"}
 }
 
 // errorBody is the "error" of an answer (webhook spec, Error Responses).

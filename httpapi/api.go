@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"errors"
 	"net/http"
 	"net/url"
 	"strings"
@@ -19,38 +20,50 @@ func (s *Service) newAPI() *echo.Echo {
 	return e
 }
 
-// route decides whom a request is for.
+// route decides whom a request is for. Reveille's own resources never go upstream, whatever the method.
 func (s *Service) route(c echo.Context) error {
 	r, path := c.Request(), rawPath(c.Request())
 	if r.ContentLength == 0 {
 		arrived(r.Context())
 	}
-	if byID, many := queryHas(r.URL.RawQuery, "subscription"), queryHas(r.URL.RawQuery, "subscriptions"); byID || many {
-		switch {
-		case byID && r.Method == http.MethodPut:
-			return s.createSubscription(c, path)
-		case byID && r.Method == http.MethodGet:
-			return s.getSubscription(c, path)
-		case byID && r.Method == http.MethodDelete:
-			return s.deleteSubscription(c, path)
-		case many && r.Method == http.MethodGet:
-			return s.listSubscriptions(c, path)
-		}
-	}
-	if id, ok := strings.CutPrefix(path, callbackPrefix); ok && id != "" && !strings.Contains(id, "/") {
-		if r.Method != http.MethodPost {
-			c.Response().Header().Set("Allow", http.MethodPost)
-			return refuse(fsm.CodeMethodNotAllowed, "a callback is a POST")
-		}
-		return s.callback(c, id)
-	}
-	if err := s.mangled(r, path); err != nil {
-		return err
+	if own := s.own(r, path); own != nil {
+		s.limitBody(c)
+		return own.answer(c, s.origins)
 	}
 	if s.gateway == nil {
 		return refuse(fsm.CodeNotFound, "there is nothing at this path")
 	}
-	s.gateway.serve(c.Response().Writer, r, path)
+	stream, err := s.gateway.admit(r.Method, path)
+	if err != nil {
+		s.limitBody(c)
+		return err
+	}
+	s.gateway.serve(c.Response().Writer, r, path, stream)
+	return nil
+}
+
+// own returns the resource of Reveille's own that a request is for, or nil.
+func (s *Service) own(r *http.Request, path string) *resource {
+	byID, list := queryHas(r.URL.RawQuery, "subscription"), queryHas(r.URL.RawQuery, "subscriptions")
+	callback, isCallback := strings.CutPrefix(path, callbackPrefix)
+	canonical, err := fsm.CanonicalPath(path)
+	switch {
+	case byID:
+		return s.subscriptionAt(path)
+	case list:
+		return s.subscriptionsAt(path)
+	case isCallback && callback != "" && !strings.Contains(callback, "/"):
+		return &resource{
+			methods: []method{{http.MethodPost, func(c echo.Context) error { return s.callback(c, callback) }}},
+			usage:   "a callback is a POST",
+		}
+	case isCallback, strings.HasPrefix(canonical, callbackPrefix):
+		return refusing(func() error { return s.mangled(r, path) })
+	case errors.Is(err, fsm.ErrReservedPath):
+		return refusing(func() error {
+			return refuse(fsm.CodeNotImplemented, "%v; it is not forwarded, and Reveille does not support it yet", err)
+		})
+	}
 	return nil
 }
 

@@ -4,9 +4,13 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -14,6 +18,9 @@ import (
 
 	"reveille/fsm"
 )
+
+// maxNamedFields bounds how many unknown fields a refusal names.
+const maxNamedFields = 5
 
 // limitBody starts the time that a request's body has. It is called before anything is judged, because the server reads
 // what is left of the body of a refused request too. The deadline is the kernel's, so it goes by the real clock.
@@ -90,6 +97,37 @@ func required[T any](o object, name, want string) (T, error) {
 		err = refuse(fsm.CodeInvalidRequest, "%s is missing: it must be %s", name, want)
 	}
 	return v, err
+}
+
+// only refuses an object with other fields than those known: a misspelt one would be ignored without a word.
+func (o object) only(known ...string) error {
+	var unknown []string
+	for name := range o {
+		if !slices.Contains(known, name) {
+			unknown = append(unknown, strconv.Quote(clipped(name)))
+		}
+	}
+	if len(unknown) == 0 {
+		return nil
+	}
+	slices.Sort(unknown)
+	if more := len(unknown) - maxNamedFields; more > 0 {
+		unknown = append(unknown[:maxNamedFields], fmt.Sprintf("and %d more", more))
+	}
+	allowed := "known are " + strings.Join(known, ", ")
+	if len(known) == 0 {
+		allowed = "this request has none"
+	}
+	return refuse(fsm.CodeInvalidRequest, "unknown field %s; %s", strings.Join(unknown, ", "), allowed)
+}
+
+// clipped bounds a name that an answer repeats.
+func clipped(name string) string {
+	const most = 64
+	if len(name) > most {
+		return strings.ToValidUTF8(name[:most], "") + "…"
+	}
+	return name
 }
 
 func isNull(raw json.RawMessage) bool { return string(raw) == "null" }

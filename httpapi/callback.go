@@ -41,7 +41,6 @@ type bearer struct {
 // store's to judge, in one step with what follows from them.
 func (s *Service) callback(c echo.Context, id string) error {
 	begun := time.Now()
-	s.limitBody(c)
 	began := time.Now()
 	b, primary, err := s.authorize(c.Request(), id)
 	if err != nil {
@@ -55,14 +54,19 @@ func (s *Service) callback(c echo.Context, id string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Request().Context()), callbackTimeout)
 	defer cancel()
 	reply, err := s.process(ctx, b, primary, req)
-	defer s.traces.answered(c, begun, b, req, reply, err)
 	if err != nil {
+		defer s.traces.answered(c, begun, b, req, reply, err)
 		return s.refuseCallback(c, began, id, b, err)
 	}
 	if e := s.log.Check(zap.DebugLevel, "callback processed"); e != nil {
-		e.Write(zap.String("consumer", id), zap.Int64("epoch", req.epoch), zap.String("wake_id", req.wakeID), zap.Bool("done", req.done))
+		e.Write(zap.String("consumer", id), zap.Int64("epoch", req.epoch), zap.String("wake_id", req.wakeID),
+			zap.Bool("done", req.done))
 	}
-	s.follow(primary, req, reply.Outcome)
+	s.traces.answered(c, begun, b, req, reply, nil) // before its wake is over, for whose span is to hold it
+	s.cfg.Outcomes.Follow(reply.Outcome, fsm.Sighting{})
+	if linked := req.linked(); len(linked) > 0 {
+		s.cfg.Streams.Watch(primary, linked)
+	}
 	streams := make([]streamBody, 0, len(reply.Streams))
 	for _, st := range reply.Streams {
 		streams = append(streams, streamBody{Path: st.Path, Offset: st.Acked.Value()})
@@ -76,11 +80,12 @@ func (s *Service) callback(c echo.Context, id string) error {
 func (s *Service) authorize(r *http.Request, id string) (b bearer, primary string, err error) {
 	header := r.Header.Values("Authorization")
 	if len(header) != 1 {
-		return b, "", refuse(fsm.CodeTokenInvalid, "one Authorization header with the bearer token of the last answer is needed")
+		return b, "", refuse(fsm.CodeTokenInvalid,
+			"one Authorization header is needed, with the bearer token of the last answer")
 	}
 	scheme, text, _ := strings.Cut(header[0], " ")
 	if !strings.EqualFold(scheme, "Bearer") {
-		return b, "", refuse(fsm.CodeTokenInvalid, "the Authorization header holds no bearer token")
+		return b, "", refuse(fsm.CodeTokenInvalid, "the Authorization header has no bearer token")
 	}
 	b.text = strings.TrimSpace(text)
 	if b.Token, err = s.cfg.Tokens.Parse(b.text); err != nil {
@@ -88,13 +93,15 @@ func (s *Service) authorize(r *http.Request, id string) (b bearer, primary strin
 	}
 	_, primary, ok := fsm.ParseConsumerID(id)
 	if !ok || subtle.ConstantTimeCompare([]byte(b.Consumer), []byte(id)) != 1 {
-		return b, "", refuse(fsm.CodeTokenInvalid, "the token is not for the consumer that the path names")
+		return b, "", refuse(fsm.CodeTokenInvalid, "the token is not for the consumer in the path")
 	}
 	return b, primary, nil
 }
 
 // process brings what upstream says to the callback and has the store judge it.
-func (s *Service) process(ctx context.Context, b bearer, primary string, req callbackRequest) (fsm.CallbackReply, error) {
+func (s *Service) process(
+	ctx context.Context, b bearer, primary string, req callbackRequest,
+) (fsm.CallbackReply, error) {
 	cb := fsm.Callback{
 		Consumer: b.Consumer, Primary: primary,
 		Generation: b.Generation, TokenEpoch: b.Epoch, TokenExpired: !s.cfg.Clock().Before(b.Expires),
@@ -127,8 +134,8 @@ func (s *Service) process(ctx context.Context, b bearer, primary string, req cal
 	}
 }
 
-// young says whether a HEAD that was asked for at a time still tells where a stream ends. After longer than it and the store may take, as
-// in a process that was frozen meanwhile, the stream may well have got longer.
+// young says whether a HEAD that was asked for at a time still tells where a stream ends. After longer than it and the
+// store may take, as in a process that was frozen meanwhile, the stream may well have got longer.
 func (s *Service) young(asked time.Time) bool { return s.cfg.Clock().Sub(asked) <= 2*s.cfg.HeadTimeout }
 
 // refusalOf puts the store's judgement into words.
@@ -137,11 +144,12 @@ func (s *Service) refusalOf(cb fsm.Callback, req callbackRequest, reply fsm.Call
 	case fsm.CodeConsumerGone:
 		return gone(cb.Consumer)
 	case fsm.CodeTokenExpired:
-		return refuse(reply.Code, "the token has expired: repeat the callback with the one in this answer")
+		return refuse(reply.Code, "the token has expired: repeat the callback with the token in this answer")
 	case fsm.CodeStaleEpoch:
-		return refuse(reply.Code, "epoch %d is not the consumer's current one: stop, another wake has begun", cb.Epoch)
+		return refuse(reply.Code, "epoch %d is not the consumer's current epoch: stop, another wake has begun",
+			cb.Epoch)
 	case fsm.CodeAlreadyClaimed:
-		return refuse(reply.Code, "wake_id %q is not that of the consumer's current wake: stop", cb.WakeID)
+		return refuse(reply.Code, "wake_id %q does not belong to the consumer's current wake: stop", cb.WakeID)
 	case fsm.CodeInvalidRequest:
 		return refuse(reply.Code, tooManyStreams, cb.MaxStreams)
 	case fsm.CodeInvalidOffset:
@@ -150,7 +158,8 @@ func (s *Service) refusalOf(cb fsm.Callback, req callbackRequest, reply fsm.Call
 		}
 		tail, ok := cb.Tails[reply.Path]
 		if !ok {
-			return refuse(reply.Code, "acks: the offset for %q lies beyond its end: there is no such stream", reply.Path)
+			return refuse(reply.Code, "acks: the offset for %q lies beyond its end: there is no such stream",
+				reply.Path)
 		}
 		return refuse(reply.Code, "acks: the offset for %q lies beyond the stream's tail %q", reply.Path, tail.Value())
 	}
@@ -159,19 +168,6 @@ func (s *Service) refusalOf(cb fsm.Callback, req callbackRequest, reply fsm.Call
 
 func gone(consumer string) error {
 	return refuse(fsm.CodeConsumerGone, "consumer %q no longer exists", consumer)
-}
-
-// follow does what a callback that succeeded has set off.
-func (s *Service) follow(primary string, req callbackRequest, out fsm.Outcome) {
-	if len(out.Wakes) > 0 {
-		s.cfg.Deliverer.Deliver(out.Wakes)
-	}
-	if len(out.Idle) > 0 {
-		s.cfg.Streams.Idle(out.Idle)
-	}
-	if linked := req.linked(); len(linked) > 0 {
-		s.cfg.Streams.Watch(primary, linked)
-	}
 }
 
 // nextToken is the presented token, or a fresh one of the same wake if its time is nearly up (webhook spec, Callback
@@ -192,7 +188,8 @@ func (s *Service) refuseCallback(c echo.Context, began time.Time, consumer strin
 	case fsm.CodeTokenExpired, fsm.CodeStaleEpoch, fsm.CodeAlreadyClaimed, fsm.CodeInvalidOffset:
 		body.Token = s.nextToken(b)
 	}
-	s.log.Debug("callback refused", zap.String("consumer", consumer), zap.Int64("epoch", b.Epoch), zap.String("code", string(r.code)))
+	s.log.Debug("callback refused", zap.String("consumer", consumer), zap.Int64("epoch", b.Epoch),
+		zap.String("code", string(r.code)))
 	s.metrics.calledBack(began, r.code)
 	markRefused(c.Response(), r.code)
 	writeJSON(c.Response(), r.code.Status(), body)

@@ -17,7 +17,8 @@ import (
 const beyondAny fsm.Offset = "\x7f"
 
 // tooManyStreams says what the bound is and where it comes from.
-const tooManyStreams = "subscribe: a consumer can be subscribed to at most %d streams (REVEILLE_MAX_STREAMS_PER_CONSUMER)"
+const tooManyStreams = "subscribe: a consumer can be subscribed to at most %d streams " +
+	"(REVEILLE_MAX_STREAMS_PER_CONSUMER)"
 
 // callbackRequest is the body of a callback, well-formed (webhook spec, Fields). Paths are canonical.
 type callbackRequest struct {
@@ -70,7 +71,7 @@ func (s *Service) readCallback(c echo.Context) (req callbackRequest, err error) 
 		return req, err
 	}
 	if claims && req.wakeID == "" {
-		return req, refuse(fsm.CodeInvalidRequest, "wake_id is empty: leave it out or give the one of the wake")
+		return req, refuse(fsm.CodeInvalidRequest, "wake_id is empty: omit it or send the wake's")
 	}
 	if req.acks, err = s.readAcks(o); err != nil {
 		return req, err
@@ -78,7 +79,8 @@ func (s *Service) readCallback(c echo.Context) (req callbackRequest, err error) 
 	if req.subscribe, err = readPaths(o, "subscribe", anyPath, s.cfg.MaxStreamsPerConsumer); err != nil {
 		return req, err
 	}
-	if req.unsubscribe, err = readPaths(o, "unsubscribe", anyPath, math.MaxInt); err != nil {
+	// A consumer can be subscribed to what is no stream's path since an earlier version.
+	if req.unsubscribe, err = readPaths(o, "unsubscribe", looseAnyPath, math.MaxInt); err != nil {
 		return req, err
 	}
 	req.done, _, err = optional[bool](o, "done", "true or false")
@@ -114,8 +116,8 @@ func (s *Service) readAcks(o object) ([]ack, error) {
 	return acks, nil
 }
 
-// readPaths reads an array of stream paths, each of them once, and no more than most. canonical brings a path to the form it is
-// compared in.
+// readPaths reads an array of stream paths, each of them once, and no more than most. canonical brings a path to the
+// form it is compared in.
 func readPaths(o object, name string, canonical func(string) (string, error), most int) ([]string, error) {
 	list, _, err := optional[[]json.RawMessage](o, name, "an array of stream paths")
 	if err != nil {
@@ -152,8 +154,10 @@ func readPath(raw json.RawMessage, name string, canonical func(string) (string, 
 
 var notInPath = strings.NewReplacer("?", "%3F", "#", "%23", "\x00", "%00")
 
-// anyPath takes any text for a stream path (webhook spec, Dynamic Subscribe: "No validation of stream paths"): what has no
-// place in one is percent-encoded, and only a size that cannot be is refused.
-func anyPath(text string) (string, error) {
-	return fsm.CanonicalPath("/" + notInPath.Replace(strings.TrimPrefix(text, "/")))
-}
+// anyPath takes a text for a stream path (webhook spec, Dynamic Subscribe: "No validation of stream paths"): what has
+// no place in a path is percent-encoded, and only what could be no stream's is refused.
+func anyPath(text string) (string, error) { return fsm.CanonicalPath(absolute(text)) }
+
+func looseAnyPath(text string) (string, error) { return fsm.LoosePath(absolute(text)) }
+
+func absolute(text string) string { return "/" + notInPath.Replace(strings.TrimPrefix(text, "/")) }

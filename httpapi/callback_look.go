@@ -16,7 +16,7 @@ const (
 	lookTimeout = 5 * time.Second
 )
 
-// ask is Head or HeadAnew of fsm.Upstream.
+// ask is Head or HeadAnew of Upstream.
 type ask = func(ctx context.Context, path string) (fsm.StreamInfo, error)
 
 // look asks upstream for a stream. ok is false if upstream could not be asked.
@@ -27,17 +27,17 @@ func (s *Service) look(ctx context.Context, ask ask, path string) (info fsm.Stre
 	return info, err == nil
 }
 
-// lookAtPrimary notices that a consumer's primary stream was deleted although nobody said so (webhook spec, S7). It
-// returns CodeConsumerGone if so. A "gone" that may be from before this callback is asked for anew; if upstream cannot be
-// asked the callback proceeds.
+// lookAtPrimary notices that a consumer's primary stream was deleted although nobody said so (webhook spec, S7), and
+// returns CodeConsumerGone if so. A "gone" that may be from before this callback is asked for anew. If upstream cannot
+// be asked the callback proceeds.
 //
-// Every callback asks, a claim and a sign of life as well: each has to find the consumer gone once the stream is, and an answer from
-// before this callback, however young, is none to whether the stream was deleted since. Besides, a done has to see what is pending
-// (L2, L3), and an ack reaches beyond the tail that the store knows wherever the worker has read on.
+// Every callback asks, a claim and a sign of life as well: each has to find the consumer gone once the stream is, and
+// an answer from before this callback does not tell whether the stream was deleted since. A done also has to see what
+// is pending (L2, L3), and an ack reaches beyond the tail that the store knows wherever the worker has read on.
 func (s *Service) lookAtPrimary(ctx context.Context, cb *fsm.Callback) error {
 	info, ok := s.look(ctx, s.cfg.Upstream.Head, cb.Primary)
-	if ok && !info.Exists {
-		if info, ok = s.look(ctx, s.cfg.Upstream.HeadAnew, cb.Primary); ok && !info.Exists {
+	if ok && info.Gone() {
+		if info, ok = s.look(ctx, s.cfg.Upstream.HeadAnew, cb.Primary); ok && info.Gone() {
 			return s.hide(ctx, cb)
 		}
 	}
@@ -49,12 +49,10 @@ func (s *Service) lookAtPrimary(ctx context.Context, cb *fsm.Callback) error {
 
 // hide keeps a consumer from sight whose primary stream is gone, and says so.
 func (s *Service) hide(ctx context.Context, cb *fsm.Callback) error {
-	found, err := s.cfg.Store.Hide(ctx, cb.Primary, fsm.Missing)
+	out, err := s.cfg.Store.Hide(ctx, cb.Primary, fsm.Missing)
+	s.cfg.Outcomes.Follow(out, fsm.Sighting{}) // an error may have come after some were hidden
 	if err != nil {
 		return err
-	}
-	if found {
-		s.cfg.Streams.Gone(cb.Primary)
 	}
 	return gone(cb.Consumer)
 }
@@ -103,9 +101,9 @@ func (s *Service) lookAgain(ctx context.Context, cb *fsm.Callback, path string) 
 	info, ok := s.look(ctx, s.cfg.Upstream.HeadAnew, path)
 	switch {
 	case !ok:
-		return refuse(fsm.CodeUnavailable, "acks: the offset for %q lies beyond the tail that is known, and the stream server "+
-			"cannot be asked for it now", path)
-	case info.Exists:
+		return refuse(fsm.CodeUnavailable, "acks: the offset for %q lies beyond the known tail, and the stream "+
+			"server cannot be asked now", path)
+	case !info.Gone():
 		cb.Tails[path] = info.Tail
 	case path == cb.Primary:
 		return s.hide(ctx, cb)

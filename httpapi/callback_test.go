@@ -27,7 +27,7 @@ func woken(t *testing.T, change func(*Config)) *harness {
 	c := fsm.NewConsumer(fsm.Subscription{ID: "my-sub", Generation: generation}, primary, "100", epoch)
 	c.State, c.WakeID, c.Attempt, c.Sent = fsm.Waking, wakeID, 1, true
 	c.Links[primary] = fsm.Link{Acked: "100", Tail: "200"}
-	h.store.consumers[c.ID] = c
+	h.store.db.PutConsumer(c)
 	h.up.streams[primary] = fsm.StreamInfo{Exists: true, Tail: "200"}
 	return h
 }
@@ -77,7 +77,7 @@ func (a attempt) send(h *harness) answer {
 		body["done"] = "yes"
 	}
 	if a.gone {
-		delete(h.store.consumers, consumerID)
+		h.store.db.LoseConsumer(consumerID)
 	}
 	text, _ := json.Marshal(body)
 	return h.callback(token, string(text))
@@ -93,8 +93,14 @@ func TestCallbackIsJudgedInOrderAndTheFirstFailureAnswers(t *testing.T) {
 		token  bool
 	}{
 		{"forged token", func(a *attempt) { a.forged = true }, 401, fsm.CodeTokenInvalid, "signature", false},
-		{"token of another consumer", func(a *attempt) { a.foreign = true }, 401, fsm.CodeTokenInvalid, "not for the consumer", false},
-		{"field of the wrong type", func(a *attempt) { a.malformed = true }, 400, fsm.CodeInvalidRequest, "done", false},
+		{
+			"token of another consumer", func(a *attempt) { a.foreign = true }, 401, fsm.CodeTokenInvalid,
+			"not for the consumer", false,
+		},
+		{
+			"field of the wrong type", func(a *attempt) { a.malformed = true }, 400, fsm.CodeInvalidRequest, "done",
+			false,
+		},
 		{"consumer gone", func(a *attempt) { a.gone = true }, 410, fsm.CodeConsumerGone, "no longer exists", false},
 		{"token expired", func(a *attempt) { a.expired = true }, 401, fsm.CodeTokenExpired, "expired", true},
 		{"stale epoch", func(a *attempt) { a.stale = true }, 409, fsm.CodeStaleEpoch, "epoch 6", true},
@@ -114,12 +120,14 @@ func TestCallbackIsJudgedInOrderAndTheFirstFailureAnswers(t *testing.T) {
 			continue
 		}
 		t.Run(first.name+" before an ack that is no offset", func(t *testing.T) {
-			judge(t, first.spoil, func(a *attempt) { a.offset = "a,b" }, first.status, first.code, first.says, first.token)
+			judge(t, first.spoil, func(a *attempt) { a.offset = "a,b" }, first.status, first.code, first.says,
+				first.token)
 		})
 	}
 	for _, bad := range []string{"a,b", "now", "a b", "a/b", strings.Repeat("9", 257)} {
 		t.Run("ack "+bad[:3]+" is no offset", func(t *testing.T) {
-			judge(t, func(a *attempt) { a.offset = bad }, nil, 409, fsm.CodeInvalidOffset, `"/agents/task-1": not an offset`, true)
+			judge(t, func(a *attempt) { a.offset = bad }, nil, 409, fsm.CodeInvalidOffset,
+				`"/agents/task-1": not an offset`, true)
 		})
 	}
 }
@@ -176,7 +184,8 @@ func TestCallbackTokenErrors(t *testing.T) {
 		"a token without signing":  "Bearer eyJhbGciOiJub25lIn0.eyJzdWIiOiJteS1zdWI6JTJGYWdlbnRzJTJGdGFzay0xIn0.",
 	} {
 		t.Run(name, func(t *testing.T) {
-			h.want(h.api(http.MethodPost, target, `{"epoch":7}`, "Authorization", header), 401, fsm.CodeTokenInvalid, "token")
+			h.want(h.api(http.MethodPost, target, `{"epoch":7}`, "Authorization", header), 401, fsm.CodeTokenInvalid,
+				"token")
 		})
 	}
 	h.want(h.api(http.MethodPost, target, `{"epoch":7}`), 401, fsm.CodeTokenInvalid, "Authorization")
@@ -184,17 +193,22 @@ func TestCallbackTokenErrors(t *testing.T) {
 		t.Fatalf("the scheme is case-insensitive, got %s", a.text)
 	}
 	for _, id := range []string{"nobody", "my-sub:%2fagents%2ftask-1", "my-sub:agents", "my-sub%3A%2Fagents%2Ftask-1"} {
-		h.want(h.api(http.MethodPost, "/callback/"+id, `{"epoch":7}`, "Authorization", "Bearer "+good), 401, fsm.CodeTokenInvalid, "path")
+		h.want(h.api(http.MethodPost, "/callback/"+id, `{"epoch":7}`, "Authorization", "Bearer "+good), 401,
+			fsm.CodeTokenInvalid, "path")
 	}
 	odd := h.token("nobody", epoch, 0)
-	h.want(h.api(http.MethodPost, "/callback/nobody", `{"epoch":7}`, "Authorization", "Bearer "+odd), 401, fsm.CodeTokenInvalid, "path")
+	h.want(h.api(http.MethodPost, "/callback/nobody", `{"epoch":7}`, "Authorization", "Bearer "+odd), 401,
+		fsm.CodeTokenInvalid, "path")
 }
 
 func TestACallbackWhosePathWasDecodedDoesNotGoToTheStreamServer(t *testing.T) {
 	reached := make(chan string, 9)
 	h, root, _ := behind(t, "", func(_ http.ResponseWriter, r *http.Request) { reached <- r.RequestURI })
 	post := func(path, token string) int {
-		res := raw(t, root, "POST "+path+" HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nConnection: close\r\nAuthorization: Bearer "+token+"\r\n\r\n")
+		res := raw(t, root,
+			"POST "+path+
+				" HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nConnection: close\r\nAuthorization: Bearer "+token+
+				"\r\n\r\n")
 		_ = res.Body.Close()
 		return res.StatusCode
 	}
@@ -204,14 +218,20 @@ func TestACallbackWhosePathWasDecodedDoesNotGoToTheStreamServer(t *testing.T) {
 			t.Errorf("%s: %d, %d requests at the stream server", path, status, len(reached))
 		}
 	}
-	if n := h.logs.FilterMessageSnippet("callbacks come with a decoded path").Len(); n != 1 {
+	if n := h.logs.FilterMessageSnippet("callbacks arrive with a decoded path").Len(); n != 1 {
 		t.Errorf("%d lines in the log, want 1", n)
 	}
-	// A stream may have such a name.
-	for path, bearer := range map[string]string{"/callback/my-sub:/agents/task-1": "theirs", "/callback/my-sub:/agents/task-2": token} {
-		if status := post(path, bearer); status != 200 || <-reached != path {
-			t.Errorf("%s: %d", path, status)
+	// Whoever sends it: nothing below /callback/ is a stream's.
+	for path, bearer := range map[string]string{
+		"/callback/my-sub:/agents/task-1": "theirs", "/callback/my-sub:/agents/task-2": token,
+		"/x/../callback/a": token, "/callback/": token,
+	} {
+		if status := post(path, bearer); status != 404 || len(reached) > 0 {
+			t.Errorf("%s: %d, %d requests at the stream server", path, status, len(reached))
 		}
+	}
+	if status := post("/callback", token); status != 200 || <-reached != "/callback" {
+		t.Errorf("a stream named /callback got %d", status)
 	}
 }
 
@@ -219,12 +239,14 @@ func TestCallbackBodyErrorsNameTheField(t *testing.T) {
 	h := woken(t, func(c *Config) { c.MaxStreamsPerConsumer = 3 })
 	token := h.token(consumerID, epoch, 0)
 	for body, says := range map[string]string{
-		``: "not JSON", `{"epoch":7`: "not JSON", `{"epoch":7} x`: "not JSON", "{\"epoch\":7,\"wake_id\":\"\xff\"}": "not JSON",
-		`[]`: "not a JSON object", `null`: "not a JSON object", ` "x"`: "not a JSON object",
-		`{}`: "epoch is missing", `{"epoch":null}`: "epoch is missing", `{"Epoch":7}`: "epoch is missing",
-		`{"epoch":"7"}`: "epoch must", `{"epoch":7.5}`: "epoch must", `{"epoch":1e99}`: "epoch must", `{"epoch":true}`: "epoch must",
-		`{"epoch":7,"wake_id":7}`: "wake_id must", `{"epoch":7,"wake_id":""}`: "wake_id is empty",
-		`{"epoch":7,"done":1}`: "done must", `{"epoch":7,"acks":{}}`: "acks must", `{"epoch":7,"acks":[null]}`: "acks[0] must",
+		``: "not JSON", `{"epoch":7`: "not JSON", `{"epoch":7} x`: "not JSON",
+		"{\"epoch\":7,\"wake_id\":\"\xff\"}": "not JSON", `[]`: "not a JSON object", `null`: "not a JSON object",
+		` "x"`: "not a JSON object",
+		`{}`:   "epoch is missing", `{"epoch":null}`: "epoch is missing", `{"Epoch":7}`: "epoch is missing",
+		`{"epoch":"7"}`: "epoch must", `{"epoch":7.5}`: "epoch must", `{"epoch":1e99}`: "epoch must",
+		`{"epoch":true}`: "epoch must", `{"epoch":7,"wake_id":7}`: "wake_id must",
+		`{"epoch":7,"wake_id":""}`: "wake_id is empty", `{"epoch":7,"done":1}`: "done must",
+		`{"epoch":7,"acks":{}}`: "acks must", `{"epoch":7,"acks":[null]}`: "acks[0] must",
 		`{"epoch":7,"acks":["/a"]}`: "acks[0] must", `{"epoch":7,"acks":[{"offset":"1"}]}`: "acks[0].path must",
 		`{"epoch":7,"acks":[{"path":"/a"}]}`:                             "acks[0].offset must",
 		`{"epoch":7,"acks":[{"path":"/a","offset":5}]}`:                  "acks[0].offset must",
@@ -232,7 +254,8 @@ func TestCallbackBodyErrorsNameTheField(t *testing.T) {
 		`{"epoch":7,"subscribe":["/a",7]}`:                               "subscribe[1] must",
 		`{"epoch":7,"subscribe":["/` + strings.Repeat("x", 2048) + `"]}`: "subscribe[0]: not a stream path",
 		`{"epoch":7,"unsubscribe":[null]}`:                               "unsubscribe[0] must",
-		`{"epoch":7,"subscribe":["/a","/b","/c","/d"]}`:                  "subscribe: a consumer can be subscribed to at most 3 streams (REVEILLE_MAX_STREAMS_PER_CONSUMER)",
+		`{"epoch":7,"subscribe":["/a","/b","/c","/d"]}`: "subscribe: a consumer can be subscribed to " +
+			"at most 3 streams (REVEILLE_MAX_STREAMS_PER_CONSUMER)",
 	} {
 		a := h.callback(token, body)
 		h.want(a, 400, fsm.CodeInvalidRequest, says)
@@ -240,14 +263,17 @@ func TestCallbackBodyErrorsNameTheField(t *testing.T) {
 			t.Fatalf("%s: the refusal has a token", body)
 		}
 	}
-	if len(h.up.asked()) > 0 || h.store.judged > 0 {
+	if len(h.up.asked()) > 0 || h.store.db.Calls("Callback") > 0 {
 		t.Fatal("a malformed body got further than reading it")
 	}
 	// Three new ones and the primary are four: the store counts.
-	h.want(h.callback(token, `{"epoch":7,"subscribe":["/a","/b","/c"]}`), 400, fsm.CodeInvalidRequest, "subscribe: a consumer")
+	h.want(h.callback(token, `{"epoch":7,"subscribe":["/a","/b","/c"]}`), 400, fsm.CodeInvalidRequest,
+		"subscribe: a consumer")
 
-	h.want(h.callback(token, `{"epoch":7,"x":"`+strings.Repeat("x", MaxBody)+`"}`), 413, fsm.CodeBodyTooLarge, "1048576")
-	a := h.callback(token, `{"epoch":7,"wake_id":null,"acks":null,"subscribe":null,"unsubscribe":null,"done":null,"else":[1]}`)
+	h.want(h.callback(token, `{"epoch":7,"x":"`+strings.Repeat("x", MaxBody)+`"}`), 413, fsm.CodeBodyTooLarge,
+		"1048576")
+	a := h.callback(token,
+		`{"epoch":7,"wake_id":null,"acks":null,"subscribe":null,"unsubscribe":null,"done":null,"else":[1]}`)
 	if a.status != 200 {
 		t.Fatalf("null is absent and unknown fields are ignored, got %s", a.text)
 	}
@@ -273,14 +299,16 @@ func TestCallbackSucceeds(t *testing.T) {
 		t.Fatalf("consumer is %+v", c)
 	}
 	h.wantCalls("watch /agents/task-1 [/tools/x /lazy]")
-	if got := h.up.asked(); got[0] != primary || len(got) != 3 || !slices.Contains(got, "/lazy") || !slices.Contains(got, "/tools/x") {
+	if got := h.up.asked(); got[0] != primary || len(got) != 3 || !slices.Contains(got, "/lazy") ||
+		!slices.Contains(got, "/tools/x") {
 		t.Fatalf("asked upstream %q", got)
 	}
 }
 
 func TestCallbackSubscribesToAnyPath(t *testing.T) {
 	h := woken(t, nil)
-	a := h.callback(h.token(consumerID, epoch, 0), `{"epoch":7,"subscribe":["tools/x","/q?offset=1#y","/ü v","/a/../b"]}`)
+	a := h.callback(h.token(consumerID, epoch, 0),
+		`{"epoch":7,"subscribe":["tools/x","/q?offset=1#y","/ü v","/a/../b"]}`)
 	for _, path := range []string{"/tools/x", "/q%3Foffset=1%23y", "/%C3%BC%20v", "/b"} {
 		if a.status != 200 || !strings.Contains(a.text, `{"path":"`+path+`","offset":"-1"}`) {
 			t.Errorf("%s is not among the streams: %d %s", path, a.status, a.text)
@@ -288,10 +316,36 @@ func TestCallbackSubscribesToAnyPath(t *testing.T) {
 	}
 }
 
+func TestACallbackCannotSubscribeToWhatIsNoStreamAndCanUnsubscribeFromIt(t *testing.T) {
+	h := woken(t, nil)
+	token := h.token(consumerID, epoch, 0)
+	for _, path := range []string{
+		"/..%2ftenantB%2fx", "../x", "//x", "/a//b", "/__ds/x", "/a/%5F_ds", "/agents/*",
+		"/a%2Ab",
+	} {
+		for field, body := range map[string]string{
+			"subscribe[0]": `"subscribe":["` + path + `"]`,
+			"acks[0].path": `"acks":[{"path":"` + path + `","offset":"1"}]`,
+		} {
+			h.want(h.callback(token, `{"epoch":7,`+body+`}`), 400, fsm.CodeInvalidRequest, field+": not a stream path")
+		}
+		if a := h.callback(token, `{"epoch":7,"unsubscribe":["`+path+`"]}`); a.status != 200 {
+			t.Errorf("unsubscribe from %s: %d %s", path, a.status, a.text)
+		}
+	}
+	for _, head := range h.up.heads {
+		if !strings.HasSuffix(head, primary) {
+			t.Errorf("upstream was asked: %s", head)
+		}
+	}
+}
+
 func TestCallbackDone(t *testing.T) {
 	t.Run("with work pending wakes again at once", func(t *testing.T) {
 		h := woken(t, nil)
-		if a := h.callback(h.token(consumerID, epoch, 0), `{"epoch":7,"wake_id":"w_current","done":true}`); a.status != 200 {
+		if a := h.callback(
+			h.token(consumerID, epoch, 0), `{"epoch":7,"wake_id":"w_current","done":true}`,
+		); a.status != 200 {
 			t.Fatal(a.text)
 		}
 		h.wantCalls("deliver "+consumerID+" 8", "idle [/agents/task-1]")
@@ -339,7 +393,10 @@ func TestCallbackTokenIsRefreshedNearItsEndAndNeverForANewerEpoch(t *testing.T) 
 	}{
 		{"a young token stays", fsm.TokenTTL - fsm.TokenRefresh, `{"epoch":7}`, false},
 		{"an old one is replaced", fsm.TokenTTL - fsm.TokenRefresh + time.Second, `{"epoch":7}`, true},
-		{"an old one is replaced when a new wake begins", fsm.TokenTTL - time.Second, `{"epoch":7,"wake_id":"w_current","done":true}`, true},
+		{
+			"an old one is replaced when a new wake begins", fsm.TokenTTL - time.Second,
+			`{"epoch":7,"wake_id":"w_current","done":true}`, true,
+		},
 		{"an old one is replaced in a refusal", fsm.TokenTTL - time.Second, `{"epoch":6}`, true},
 		{"a young one stays in a refusal", 0, `{"epoch":6}`, false},
 	} {
@@ -364,7 +421,8 @@ func TestCallbackLooksAtThePrimaryStream(t *testing.T) {
 		h := woken(t, nil)
 		delete(h.up.streams, primary)
 		h.want(h.callback(h.token(consumerID, epoch, 0), body), 410, fsm.CodeConsumerGone, "")
-		if !slices.Equal(h.store.hidden, []string{primary}) || !slices.Equal(h.up.asked(), []string{primary, "anew " + primary}) {
+		if !slices.Equal(h.store.hidden, []string{primary}) ||
+			!slices.Equal(h.up.asked(), []string{primary, "anew " + primary}) {
 			t.Fatalf("hidden %q, asked %q", h.store.hidden, h.up.asked())
 		}
 		if got := h.rec.noted(); !slices.Equal(got, []string{"gone " + primary}) {
@@ -401,14 +459,16 @@ func TestCallbackLooksAtThePrimaryStream(t *testing.T) {
 func TestCallbackAsksForATailThatAnAckLiesBeyond(t *testing.T) {
 	second := func(t *testing.T) *harness {
 		h := woken(t, nil)
-		h.store.consumers[consumerID].Links["/b"] = fsm.Link{Acked: "1", Tail: "5"}
+		h.change(consumerID, func(c *fsm.Consumer) { c.Links["/b"] = fsm.Link{Acked: "1", Tail: "5"} })
+		h.store.db.SetTail(primary, "/b", "5")
 		return h
 	}
 	body := `{"epoch":7,"acks":[{"path":"/b","offset":"9"}]}`
 	t.Run("and takes the ack if it is there by now", func(t *testing.T) {
 		h := second(t)
 		h.up.streams["/b"] = fsm.StreamInfo{Exists: true, Tail: "9"}
-		if a := h.callback(h.token(consumerID, epoch, 0), body); a.status != 200 || !strings.Contains(a.text, `{"path":"/b","offset":"9"}`) {
+		if a := h.callback(h.token(consumerID, epoch, 0), body); a.status != 200 ||
+			!strings.Contains(a.text, `{"path":"/b","offset":"9"}`) {
 			t.Fatal(a.text)
 		}
 		if got := h.up.asked(); !slices.Equal(got, []string{primary, "anew /b"}) {
@@ -438,7 +498,8 @@ func TestCallbackAsksForATailThatAnAckLiesBeyond(t *testing.T) {
 	t.Run("and refuses it if not, asking once", func(t *testing.T) {
 		h := second(t)
 		h.up.streams["/b"] = fsm.StreamInfo{Exists: true, Tail: "8"}
-		h.want(h.callback(h.token(consumerID, epoch, 0), body), 409, fsm.CodeInvalidOffset, `"/b" lies beyond the stream's tail "8"`)
+		h.want(h.callback(h.token(consumerID, epoch, 0), body), 409, fsm.CodeInvalidOffset,
+			`"/b" lies beyond the stream's tail "8"`)
 		if got := h.up.asked(); !slices.Equal(got, []string{primary, "anew /b"}) {
 			t.Fatalf("asked %q", got)
 		}
@@ -465,7 +526,8 @@ func TestCallbackAsksForATailThatAnAckLiesBeyond(t *testing.T) {
 		h := woken(t, nil)
 		h.up.shared[primary] = fsm.StreamInfo{Exists: true, Tail: "200"}
 		delete(h.up.streams, primary)
-		h.want(h.callback(h.token(consumerID, epoch, 0), `{"epoch":7,"acks":[{"path":"/agents/task-1","offset":"300"}]}`),
+		h.want(h.callback(h.token(consumerID, epoch, 0),
+			`{"epoch":7,"acks":[{"path":"/agents/task-1","offset":"300"}]}`),
 			410, fsm.CodeConsumerGone, "")
 	})
 }
@@ -506,16 +568,20 @@ func TestCallbackPathIsRaw(t *testing.T) {
 		"/callback/my-sub:/agents/task-1", "/callback/", "/callback", "/callback/a/b",
 		"/callback%2F" + consumerID,
 	} {
-		h.want(h.api(http.MethodPost, target, `{"epoch":7}`, "Authorization", "Bearer "+token), 404, fsm.CodeNotFound, "")
+		h.want(h.api(http.MethodPost, target, `{"epoch":7}`, "Authorization", "Bearer "+token), 404, fsm.CodeNotFound,
+			"")
 	}
-	h.want(h.api(http.MethodPost, "/callback/my-sub:/agents/task-1", `{"epoch":7}`, "Authorization", "Bearer "+token), 404, fsm.CodeNotFound, "decoded")
-	for _, method := range []string{"GET", "PUT", "DELETE", "HEAD", "PURGE", "OPTIONS"} {
+	h.want(h.api(http.MethodPost, "/callback/my-sub:/agents/task-1", `{"epoch":7}`, "Authorization", "Bearer "+token),
+		404, fsm.CodeNotFound, "decoded")
+	for _, method := range []string{"GET", "PUT", "DELETE", "HEAD", "PURGE"} {
 		a := h.api(method, "/callback/"+consumerID, "")
 		if a.status != 405 || a.header.Get("Allow") != "POST" {
 			t.Fatalf("%s: %d, Allow %q", method, a.status, a.header.Get("Allow"))
 		}
 	}
-	if a := h.api(http.MethodPost, "/callback/"+consumerID+"?x=1", `{"epoch":7}`, "Authorization", "Bearer "+token); a.status != 200 {
+	if a := h.api(
+		http.MethodPost, "/callback/"+consumerID+"?x=1", `{"epoch":7}`, "Authorization", "Bearer "+token,
+	); a.status != 200 {
 		t.Fatal(a.text)
 	}
 }

@@ -21,17 +21,18 @@ const (
 	acceptTries = 8
 )
 
-// conns are the connections of the API port. Each costs memory and a file, so there are no more than max: one beyond takes
-// the place of the one that has waited longest for a request to be complete, so that clients which are slow, however many,
-// keep out none that is not. Only if every connection has a request that is complete does the oldest of those go.
+// conns are the connections of the API port. Each costs memory and a file, so there are no more than max: one beyond
+// takes the place of the one that has waited longest for a request to be complete, so that clients which are slow,
+// however many, keep out none that is not. Only if every connection has a request that is complete does the oldest of
+// those go.
 type conns struct {
 	max          int
 	writeTimeout time.Duration
 	log          *zap.Logger
 
 	mu sync.Mutex
-	// waiting are those that are idle, or whose request is on its way; working those whose request is there. The first of each
-	// has been so for longest.
+	// waiting are those that are idle, or whose request is on its way; working those whose request is there. The first
+	// of each has been so for longest.
 	waiting, working list.List
 	// crowded is when the log was last told that there are too many.
 	crowded time.Time
@@ -59,15 +60,17 @@ func (s *Service) Listen(ln net.Listener) net.Listener {
 	return &listener{ln, &conns{max: s.cfg.MaxConnections, writeTimeout: writeTimeout, log: s.log}}
 }
 
-// Accept takes a connection, and closes another if there are too many, or if the process has no file left for it. That one may be
-// taken by somebody else in the process, so it tries a few times; what remains is for the server to wait and try again.
+// Accept takes a connection, and closes another if there are too many, or if the process has no file left for it. That
+// one may be taken by somebody else in the process, so it tries a few times; what remains is for the server to wait and
+// try again.
 func (l *listener) Accept() (net.Conn, error) {
 	for tries := 1; ; tries++ {
 		c, err := l.Listener.Accept()
 		switch {
 		case err == nil:
 			return l.conns.add(c), nil
-		case !errors.Is(err, syscall.EMFILE) && !errors.Is(err, syscall.ENFILE), tries == acceptTries, !l.conns.makeRoom(err):
+		case !errors.Is(err, syscall.EMFILE) && !errors.Is(err, syscall.ENFILE), tries == acceptTries,
+			!l.conns.makeRoom(err):
 			return nil, err
 		}
 	}
@@ -92,12 +95,14 @@ func (cs *conns) add(nc net.Conn) *conn {
 		_ = victim.Conn.Close()
 	}
 	if say {
-		cs.log.Warn("too many connections; those that have waited longest for a request are closed", zap.Int("limit", cs.max))
+		cs.log.Warn("too many connections; those that have waited longest for a request are closed",
+			zap.Int("limit", cs.max))
 	}
 	return c
 }
 
-// makeRoom closes the connection that has waited longest for a request, if one waits, and returns when its file is closed.
+// makeRoom closes the connection that has waited longest for a request, if one waits, and returns when its file is
+// closed.
 func (cs *conns) makeRoom(because error) bool {
 	cs.mu.Lock()
 	first := cs.waiting.Front()
@@ -111,7 +116,9 @@ func (cs *conns) makeRoom(because error) bool {
 	cs.mu.Unlock()
 	_ = victim.Conn.Close()
 	if say {
-		cs.log.Warn("no file is left for a connection; those that have waited longest for a request are closed", zap.Error(because))
+		cs.log.Warn("no open file is left for a new connection; those that have waited longest for a request are "+
+			"closed",
+			zap.Error(because))
 	}
 	return true
 }
@@ -162,7 +169,8 @@ func (c *conn) CloseWrite() error {
 	return errors.ErrUnsupported
 }
 
-// Write writes in pieces, each of which has its own time: a client that does not read is let go, one that reads for long is not.
+// Write writes in pieces, each of which has its own time: a client that does not read is let go, one that reads for
+// long is not.
 func (c *conn) Write(p []byte) (written int, err error) {
 	for {
 		piece := p[written:min(len(p), written+writeChunk)]

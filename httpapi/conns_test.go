@@ -20,8 +20,8 @@ import (
 
 const slowRequest = "POST /callback/x HTTP/1.1\r\nHost: x\r\n"
 
-// crowd is a service whose API port takes three connections. poll makes a request through the gateway that is complete and has no
-// answer, and returns once upstream has it.
+// crowd is a service whose API port takes three connections. poll makes a request through the gateway that is complete
+// and has no answer, and returns once upstream has it.
 func crowd(t *testing.T) (root string, poll func() net.Conn) {
 	there := make(chan struct{})
 	upstream := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -29,7 +29,8 @@ func crowd(t *testing.T) (root string, poll func() net.Conn) {
 		<-r.Context().Done()
 	}))
 	t.Cleanup(upstream.Close)
-	h := newHarness(t, func(c *Config) { c.MaxConnections, c.Gateway, c.UpstreamURL = 3, true, mustURL(t, upstream.URL) })
+	h := newHarness(t,
+		func(c *Config) { c.MaxConnections, c.Gateway, c.UpstreamURL = 3, true, mustURL(t, upstream.URL) })
 	root, _ = h.server()
 	return root, func() net.Conn {
 		c := dial(t, root, "GET /a?live=long-poll HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -109,7 +110,10 @@ func TestOfRequestsThatAreAllCompleteTheOldestGoes(t *testing.T) {
 func TestAClientThatDoesNotReadItsAnswersIsLetGo(t *testing.T) {
 	h := newHarness(t, nil)
 	for n := range 2000 {
-		h.store.subs[fmt.Sprint(n)] = fsm.Subscription{ID: fmt.Sprint(n), Pattern: "/a", Webhook: "https://w", Description: strings.Repeat("x", 4000)}
+		h.store.db.PutSubscription(fsm.Subscription{
+			ID: fmt.Sprint(n), Pattern: "/a", Webhook: "https://w",
+			Description: strings.Repeat("x", 4000),
+		})
 	}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -191,7 +195,7 @@ func TestAConnectionThatThereIsNoFileForTakesThePlaceOfOneThatWaits(t *testing.T
 	isClosed(t, waiting[0])
 	isClosed(t, waiting[1])
 	isOpen(t, waiting[2])
-	if n := h.logs.FilterMessageSnippet("no file is left").Len(); n != 1 {
+	if n := h.logs.FilterMessageSnippet("no open file is left").Len(); n != 1 {
 		t.Errorf("logged %d times", n)
 	}
 

@@ -1,8 +1,9 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
-	"net"
+	"errors"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
@@ -16,33 +17,26 @@ import (
 )
 
 const (
-	// upstreamIdle is shorter than the 5 s after which Node servers close an idle connection: a write that is sent on a
-	// connection at the moment it is closed fails, and only the client can know whether to repeat it.
-	upstreamIdle        = 4 * time.Second
-	upstreamIdleConns   = 1024
-	upstreamDialTimeout = 5 * time.Second
-	// upstreamPingAfter is how long a connection of HTTP/2 is silent before it is asked whether it is still there, upstreamPingTime how
-	// long it may take to say so: all requests go over one that is not, new ones too.
-	upstreamPingAfter, upstreamPingTime = 10 * time.Second, 5 * time.Second
-	// upstreamAhead is how much of an answer by HTTP/2 is taken, in bytes, that its client has not read yet.
-	upstreamAhead = 64 << 10
 	// deletedTimeout bounds how long the answer to a DELETE waits for the consumers to be removed.
 	deletedTimeout = 5 * time.Second
 	copyBuffer     = 32 << 10
-
-	offsetHeader = "Stream-Next-Offset"
 )
 
 // gateway passes requests to the stream server as they are and answers as they come, and tells discovery which streams
 // are written to and deleted.
 type gateway struct {
-	root      *url.URL
+	root *url.URL
+	// host is what upstream is asked by: its own, never the client's, because other virtual hosts may share its
+	// address.
+	host string
+	// public is where clients find the gateway; nil for wherever each of them came.
+	public    *url.URL
 	registry  string
-	streams   fsm.Streams
-	upstream  fsm.Upstream
+	streams   Writes
+	upstream  Passed
 	log       *zap.Logger
 	metrics   *metrics
-	transport *http.Transport
+	transport http.RoundTripper
 	proxy     *httputil.ReverseProxy
 	// unanswered is what was logged of requests that upstream gave no answer to, unnoted of deletions.
 	unanswered, unnoted fsm.Trouble
@@ -50,24 +44,9 @@ type gateway struct {
 
 func newGateway(cfg Config, m *metrics) *gateway {
 	g := &gateway{
-		root: cfg.UpstreamURL, registry: strings.TrimSuffix(cfg.RegistryPath, "/"),
-		streams: cfg.Streams, upstream: cfg.Upstream, log: cfg.Logger, metrics: m,
-	}
-	var protocols http.Protocols
-	protocols.SetHTTP1(!cfg.UpstreamH2C)
-	protocols.SetHTTP2(true)
-	protocols.SetUnencryptedHTTP2(cfg.UpstreamH2C)
-	dialer := &net.Dialer{Timeout: upstreamDialTimeout, KeepAlive: 30 * time.Second}
-	g.transport = &http.Transport{
-		Proxy:                 nil, // upstream is a setting; variables of the environment do not lead elsewhere
-		Protocols:             &protocols,
-		HTTP2:                 &http.HTTP2Config{SendPingTimeout: upstreamPingAfter, PingTimeout: upstreamPingTime, MaxReceiveBufferPerStream: upstreamAhead},
-		DialContext:           dialer.DialContext,
-		DisableCompression:    true,
-		MaxIdleConnsPerHost:   upstreamIdleConns,
-		IdleConnTimeout:       upstreamIdle,
-		TLSHandshakeTimeout:   upstreamDialTimeout,
-		ExpectContinueTimeout: time.Second,
+		root: cfg.UpstreamURL, host: cmp.Or(cfg.UpstreamHost, cfg.UpstreamURL.Host), public: cfg.PublicURL,
+		registry: strings.TrimSuffix(cfg.RegistryPath, "/"),
+		streams:  cfg.Streams, upstream: cfg.Upstream, transport: cfg.UpstreamTransport, log: cfg.Logger, metrics: m,
 	}
 	g.proxy = &httputil.ReverseProxy{
 		Rewrite: g.rewrite, ModifyResponse: g.answered, ErrorHandler: g.failed, Transport: g.transport,
@@ -82,7 +61,8 @@ type exchange struct {
 	target string
 	// path of the stream; empty if discovery is not concerned.
 	path string
-	// settled is true once discovery knows what became of a write.
+	// write is what discovery knows of a write; settled is true once it knows what became of it.
+	write   fsm.Write
 	settled bool
 	// kind and began are for the metrics.
 	kind  string
@@ -95,55 +75,54 @@ func exchangeOf(ctx context.Context) *exchange {
 	return ctx.Value(exchangeKey{}).(*exchange)
 }
 
+func reads(method string) bool {
+	return method == http.MethodGet || method == http.MethodHead || method == http.MethodOptions
+}
+
 func isWrite(method string) bool { return method == http.MethodPut || method == http.MethodPost }
 
-// serve passes one request. w must be the server's own writer: a wrapper may take the informational answers (1xx) that
-// pass through for the final one.
-func (g *gateway) serve(w http.ResponseWriter, r *http.Request, path string) {
-	root := strings.TrimSuffix(g.root.EscapedPath(), "/")
-	if !strings.HasPrefix(path, "/") || root != "" && climbs(path) {
-		writeRefusal(w, &refusal{fsm.CodeNotFound, "there is nothing at this path"})
+// admit says whether a request may go upstream, and for which stream: the canonical path is empty if no subscription
+// can be for it.
+func (g *gateway) admit(method, raw string) (path string, err error) {
+	path, err = fsm.CanonicalPath(raw)
+	switch {
+	case err == nil:
+		if g.registry != "" && (path == g.registry || strings.HasPrefix(path, g.registry+"/")) {
+			return "", nil
+		}
+		return path, nil
+	case !strings.HasPrefix(raw, "/"), errors.Is(err, fsm.ErrOutsideRoot):
+		return "", refuse(fsm.CodeNotFound, "there is nothing at this path")
+	case errors.Is(err, fsm.ErrWildcard) && isWrite(method):
+		return "", refuse(fsm.CodeInvalidPath, "%v; for a subscription, add ?subscription=ID", err)
+	case errors.Is(err, fsm.ErrWildcard), errors.Is(err, fsm.ErrPathTooLong):
+		return "", nil
+	}
+	return "", refuse(fsm.CodeInvalidPath, "%v", err)
+}
+
+// serve passes one request, for the stream that admit returned. w must be the server's own writer: a wrapper may take
+// the informational answers (1xx) that pass through for the final one.
+func (g *gateway) serve(w http.ResponseWriter, r *http.Request, raw, stream string) {
+	if !g.upstream.TakesWrites() && !reads(r.Method) {
+		w.Header().Set("Allow", "GET, HEAD, OPTIONS")
+		writeRefusal(w, &refusal{
+			fsm.CodeMethodNotAllowed,
+			"the stream server takes no writes by this protocol: events are published by its own means",
+		})
 		return
 	}
-	ex := &exchange{target: root + path, path: g.observed(path), kind: kindOf(r.Method, r.URL), began: time.Now()}
+	root := strings.TrimSuffix(g.root.EscapedPath(), "/")
+	ex := &exchange{target: root + raw, path: stream, kind: kindOf(r.Method, r.URL), began: time.Now()}
 	if ex.path != "" && isWrite(r.Method) {
-		g.streams.BeforeWrite(r.Context(), ex.path)
+		ex.write = g.streams.BeforeWrite(r.Context(), ex.path, r.Method == http.MethodPut)
 		defer func() {
 			if !ex.settled { // no answer came, or the client did not wait for it
-				g.streams.Refused(ex.path)
+				g.streams.Refused(ex.write)
 			}
 		}()
 	}
 	g.proxy.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), exchangeKey{}, ex)))
-}
-
-// climbs says whether a path would lead out of the stream root by "..", however upstream reads encoded dots and slashes,
-// backslashes and empty segments: what else is at its host is not for the clients of the gateway.
-func climbs(path string) bool {
-	for _, p := range []string{path, unescaped(path)} {
-		depth := 0
-		for segment := range strings.SplitSeq(strings.ReplaceAll(p, `\`, "/"), "/") {
-			switch strings.ReplaceAll(strings.ToLower(segment), "%2e", ".") {
-			case "", ".":
-			case "..":
-				if depth--; depth < 0 {
-					return true
-				}
-			default:
-				depth++
-			}
-		}
-	}
-	return false
-}
-
-// observed is the canonical path of the stream that a request is for; empty if no subscription can be for it.
-func (g *gateway) observed(raw string) string {
-	path, err := fsm.CanonicalPath(raw)
-	if err != nil || g.registry != "" && (path == g.registry || strings.HasPrefix(path, g.registry+"/")) {
-		return ""
-	}
-	return path
 }
 
 // rewrite aims the request at upstream. Path and query go out byte by byte as they came in.
@@ -160,6 +139,7 @@ func (g *gateway) rewrite(p *httputil.ProxyRequest) {
 			u.Opaque = "//" + u.Host + target
 		}
 	}
+	p.Out.Host = g.host
 	p.Out.Trailer = p.In.Trailer // filled in as the body ends
 
 	in := p.In.Header
@@ -186,6 +166,9 @@ func (g *gateway) answered(res *http.Response) error {
 	r := res.Request
 	ex := exchangeOf(r.Context())
 	g.metrics.passed(ex, res.StatusCode, "")
+	if at := res.Header.Get("Location"); at != "" {
+		res.Header.Set("Location", g.location(r, at))
+	}
 	if ex.path == "" {
 		return nil
 	}
@@ -193,21 +176,18 @@ func (g *gateway) answered(res *http.Response) error {
 	switch {
 	case isWrite(r.Method) && ok:
 		ex.settled = true
-		tail, err := g.upstream.ParseOffset(res.Header.Get(offsetHeader))
-		if err != nil {
-			tail = ""
-		}
-		g.streams.Written(ex.path, tail, r.Method == http.MethodPut && res.StatusCode == http.StatusCreated)
+		created := r.Method == http.MethodPut && res.StatusCode == http.StatusCreated
+		g.streams.Written(ex.write, g.upstream.NextOffset(res.Header), created)
 	case isWrite(r.Method):
 		ex.settled = true
-		g.streams.Refused(ex.path)
+		g.streams.Refused(ex.write)
 	case r.Method == http.MethodDelete && ok:
 		// The stream is deleted whether or not the client waits for the answer.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), deletedTimeout)
 		defer cancel()
 		if err := g.streams.Deleted(ctx, ex.path); err != nil {
 			if times, log := g.unnoted.Happened(time.Now()); log {
-				g.log.Warn("a deletion could not be noted, it will be found out later", zap.String("stream", ex.path),
+				g.log.Warn("a deletion could not be stored; it will be noticed later", zap.String("stream", ex.path),
 					zap.Int("times", times), zap.Error(err))
 			}
 		}
@@ -225,7 +205,7 @@ func (g *gateway) failed(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	g.metrics.passed(ex, 0, "none")
 	if times, log := g.unanswered.Happened(time.Now()); log {
-		g.log.Warn("upstream gave no answer", zap.String("method", r.Method), zap.Int("times", times), zap.Error(err))
+		g.log.Warn("upstream did not answer", zap.String("method", r.Method), zap.Int("times", times), zap.Error(err))
 	}
 	writeRefusal(w, &refusal{fsm.CodeUpstreamUnavailable, "the stream server cannot be reached"})
 }

@@ -16,11 +16,12 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+
+	"reveille/fsm"
 )
 
 // behind puts the gateway of a harness in front of a handler and starts both.
@@ -64,9 +65,11 @@ func TestGatewayKeepsPathAndQueryToTheByte(t *testing.T) {
 	for base, prefix := range map[string]string{"": "", "/": "", "/v1/stream": "/v1/stream", "/v%201/": "/v%201"} {
 		_, root, _ := behind(t, base, func(_ http.ResponseWriter, r *http.Request) { got <- r.RequestURI })
 		for _, target := range []string{
-			"/", "/a", "/a/", "/a%2Fb%2fc", "/a%20b+c", "/a/../b/./c", "/a//b", "//a/b", "/%E2%82%AC", "/\u20ac%2Fx", `/a|b^c"d%2F`,
+			"/", "/a", "/a/", "/a%2Fb%2fc", "/a%20b+c", "/a/../b/./c", "/%2Fa%2F%2Fb", "/%E2%82%AC", "/\u20ac%2Fx",
+			`/a|b^c"d%2F`,
 			"/a:b;c,d=e@f", "/a/b%2F../..c/.../d",
-			"/~a_(b)!*'$&", "/a?", "/a?offset=-1&live=long-poll&cursor=x", "/a?q=%2F;b&&=&%zz&\u20ac", "/a%2A?x=1?y=2", `//a"b`,
+			"/~a_(b)!*'$&", "/a?", "/a?offset=-1&live=long-poll&cursor=x", "/a?q=%2F;b&&=&%zz&\u20ac", "/a%2A?x=1?y=2",
+			"/a*b", `/a"b`,
 		} {
 			res := raw(t, root, "GET "+target+" HTTP/1.1\r\nHost: public.example\r\nConnection: close\r\n\r\n")
 			_ = res.Body.Close()
@@ -87,10 +90,9 @@ func TestGatewayKeepsPathAndQueryToTheByte(t *testing.T) {
 
 func TestGatewayHeaders(t *testing.T) {
 	seen := make(chan *http.Request, 1)
-	_, root, client := behind(t, "", func(w http.ResponseWriter, r *http.Request) {
+	h, root, client := behind(t, "", func(w http.ResponseWriter, r *http.Request) {
 		seen <- r
 		w.Header()["Date"] = nil
-		w.Header().Set("Location", "http://"+r.Host+"/x")
 		w.Header().Set("X-Custom", "kept")
 		w.WriteHeader(http.StatusFound)
 	})
@@ -107,19 +109,23 @@ func TestGatewayHeaders(t *testing.T) {
 		_ = res.Body.Close()
 		return <-seen, res
 	}
-	r, res := send(map[string]string{"User-Agent": "", "Accept-Encoding": "identity", "Authorization": "Bearer of the client"})
+	r, res := send(map[string]string{
+		"User-Agent": "", "Accept-Encoding": "identity",
+		"Authorization": "Bearer of the client",
+	})
 	for name, want := range map[string]string{
-		"X-Forwarded-For": "127.0.0.1", "X-Forwarded-Host": "public.example", "X-Forwarded-Proto": "http", "User-Agent": "",
+		"X-Forwarded-For": "127.0.0.1", "X-Forwarded-Host": "public.example", "X-Forwarded-Proto": "http",
+		"User-Agent":      "",
 		"Accept-Encoding": "identity", "Authorization": "Bearer of the client", "Connection": "",
 	} {
 		if got := r.Header.Get(name); got != want {
 			t.Errorf("upstream got %s %q, want %q", name, got, want)
 		}
 	}
-	if r.Host != "public.example" {
-		t.Errorf("upstream got Host %q", r.Host)
+	if r.Host != h.svc.cfg.UpstreamURL.Host {
+		t.Errorf("upstream got Host %q, not its own", r.Host)
 	}
-	if res.StatusCode != 302 || res.Header.Get("Location") != "http://public.example/x" || res.Header.Get("X-Custom") != "kept" {
+	if res.StatusCode != 302 || res.Header.Get("X-Custom") != "kept" {
 		t.Errorf("the redirect came as %d %v", res.StatusCode, res.Header)
 	}
 	if res.Header.Get("Cache-Control") != "" {
@@ -136,6 +142,77 @@ func TestGatewayHeaders(t *testing.T) {
 		if got := r.Header.Get(name); got != want {
 			t.Errorf("behind a proxy upstream got %s %q, want %q", name, got, want)
 		}
+	}
+}
+
+func TestGatewayAsksByTheHostThatIsSetForUpstream(t *testing.T) {
+	seen := make(chan string, 1)
+	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { seen <- r.Host }))
+	t.Cleanup(srv.Close)
+	h := newHarness(t, func(c *Config) {
+		c.Gateway, c.UpstreamURL, c.UpstreamHost = true, mustURL(t, srv.URL), "streams.internal"
+	})
+	root, _ := h.server()
+	for _, target := range []string{"/a", `/a|b"%2F`} { // the second goes as an opaque URL
+		_ = raw(t, root, "GET "+target+" HTTP/1.1\r\nHost: public.example\r\nConnection: close\r\n\r\n").Body.Close()
+		if got := <-seen; got != "streams.internal" {
+			t.Errorf("%s: upstream got Host %q", target, got)
+		}
+	}
+}
+
+func TestGatewayGivesALocationBelowTheRootThePublicAddress(t *testing.T) {
+	for _, c := range []struct{ name, base, public, proto, location, want string }{
+		{
+			"the server's own address", "/v1/stream", "", "", "http://{up}/v1/stream/a%2Fb?x=1#y",
+			"http://public.example/a%2Fb?x=1#y",
+		},
+		{"at the root of its host", "", "", "", "http://{up}/a", "http://public.example/a"},
+		{"with another scheme", "/v1/stream", "", "", "https://{up}/v1/stream/a", "http://public.example/a"},
+		{"behind a proxy with TLS", "/v1/stream", "", "https", "http://{up}/v1/stream/a", "https://public.example/a"},
+		{
+			"as the server was told the client's", "/v1/stream", "", "", "http://public.example/v1/stream/a",
+			"http://public.example/a",
+		},
+		{"a path", "/v1/stream", "", "", "/v1/stream/a", "/a"},
+		{"the root itself", "/v1/stream", "", "", "/v1/stream", "/"},
+		{"a relative path", "/v1/stream", "", "", "b/c", "b/c"},
+		{"a public URL", "/v1/stream", "https://s.example/in", "", "http://{up}/v1/stream/a", "https://s.example/in/a"},
+		{"a path, and a public URL", "/v1/stream", "https://s.example/in/", "", "/v1/stream/a", "/in/a"},
+		{"outside the root", "/v1/stream", "", "", "http://{up}/v1/streams/a", "http://{up}/v1/streams/a"},
+		{
+			"another host", "/v1/stream", "https://s.example", "", "https://cdn.example/v1/stream/a",
+			"https://cdn.example/v1/stream/a",
+		},
+		{"no URL", "", "https://s.example", "", "http://[", "http://["},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var up string
+			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Location", strings.ReplaceAll(c.location, "{up}", up))
+				w.WriteHeader(http.StatusCreated)
+			}))
+			t.Cleanup(srv.Close)
+			up = strings.TrimPrefix(srv.URL, "http://")
+			h := newHarness(t, func(cfg *Config) {
+				cfg.Gateway, cfg.UpstreamURL = true, mustURL(t, srv.URL+c.base)
+				if c.public != "" {
+					cfg.PublicURL = mustURL(t, c.public)
+				}
+			})
+			root, _ := h.server()
+			forwarded := ""
+			if c.proto != "" {
+				forwarded = "X-Forwarded-Proto: " + c.proto + "\r\n"
+			}
+			res := raw(t, root,
+				"PUT /a HTTP/1.1\r\nHost: public.example\r\nContent-Length: 0\r\n"+
+					forwarded+"Connection: close\r\n\r\n")
+			_ = res.Body.Close()
+			if got, want := res.Header.Get("Location"), strings.ReplaceAll(c.want, "{up}", up); got != want {
+				t.Errorf("got %q, want %q", got, want)
+			}
+		})
 	}
 }
 
@@ -218,7 +295,10 @@ func TestGatewayStreamsBodiesBothWays(t *testing.T) {
 }
 
 func TestGatewayExpectContinue(t *testing.T) {
-	for name, status := range map[string]int{"the body is asked for by upstream": 200, "upstream refuses before the body": 413} {
+	for name, status := range map[string]int{
+		"the body is asked for by upstream": 200,
+		"upstream refuses before the body":  413,
+	} {
 		t.Run(name, func(t *testing.T) {
 			_, root, client := behind(t, "", func(w http.ResponseWriter, r *http.Request) {
 				if status == 200 {
@@ -228,7 +308,8 @@ func TestGatewayExpectContinue(t *testing.T) {
 			})
 			client.Transport.(*http.Transport).ExpectContinueTimeout = time.Minute
 			asked, sent := false, false
-			ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{Got100Continue: func() { asked = true }})
+			ctx := httptrace.WithClientTrace(t.Context(),
+				&httptrace.ClientTrace{Got100Continue: func() { asked = true }})
 			body := readerFunc(func([]byte) (int, error) { sent = true; return 0, io.EOF })
 			r, _ := http.NewRequestWithContext(ctx, http.MethodPost, root+"/a", body)
 			r.ContentLength = -1
@@ -267,13 +348,22 @@ func TestGatewayTellsDiscoveryOfWrites(t *testing.T) {
 	}{
 		{
 			"PUT that creates", "PUT", "/a%2Fb", "0_0", 201,
-			[]string{"before /a%2Fb", "upstream PUT /base/a%2Fb", `written /a%2Fb "0_0" true`},
+			[]string{"before creating /a%2Fb", "upstream PUT /base/a%2Fb", `written /a%2Fb "0_0" true`},
 		},
-		{"PUT of one that is there", "PUT", "/a", "0_5", 200, []string{"before /a", "upstream PUT /base/a", `written /a "0_5" false`}},
+		{
+			"PUT of one that is there", "PUT", "/a", "0_5", 200,
+			[]string{"before creating /a", "upstream PUT /base/a", `written /a "0_5" false`},
+		},
 		{"POST", "POST", "/a", "0_9", 204, []string{"before /a", "upstream POST /base/a", `written /a "0_9" false`}},
-		{"POST whose answer names no tail", "POST", "/a", "", 200, []string{"before /a", "upstream POST /base/a", `written /a "" false`}},
+		{
+			"POST whose answer names no tail", "POST", "/a", "", 200,
+			[]string{"before /a", "upstream POST /base/a", `written /a "" false`},
+		},
 		{"POST that is refused", "POST", "/a", "", 409, []string{"before /a", "upstream POST /base/a", "refused /a"}},
-		{"POST that is redirected", "POST", "/a", "", 307, []string{"before /a", "upstream POST /base/a", "refused /a"}},
+		{
+			"POST that is redirected", "POST", "/a", "", 307,
+			[]string{"before /a", "upstream POST /base/a", "refused /a"},
+		},
 		{
 			"POST to a path with dots", "POST", "/x/../a", "7", 200,
 			[]string{"before /a", "upstream POST /base/x/../a", `written /a "7" false`},
@@ -283,11 +373,20 @@ func TestGatewayTellsDiscoveryOfWrites(t *testing.T) {
 		{"GET", "GET", "/a", "0_9", 200, []string{"upstream GET /base/a"}},
 		{"HEAD", "HEAD", "/a", "0_9", 200, []string{"upstream HEAD /base/a"}},
 		{"OPTIONS", "OPTIONS", "/a", "", 204, []string{"upstream OPTIONS /base/a"}},
-		{"POST to the registry stream", "POST", "/__registry__", "1", 200, []string{"upstream POST /base/__registry__"}},
-		{"PUT below the registry stream", "PUT", "/__registry__/x", "1", 201, []string{"upstream PUT /base/__registry__/x"}},
+		{
+			"POST to the registry stream", "POST", "/__registry__", "1", 200,
+			[]string{"upstream POST /base/__registry__"},
+		},
+		{
+			"PUT below the registry stream", "PUT", "/__registry__/x", "1", 201,
+			[]string{"upstream PUT /base/__registry__/x"},
+		},
 		{
 			"PUT of one named like it", "PUT", "/__registry__x", "1", 201,
-			[]string{"before /__registry__x", "upstream PUT /base/__registry__x", `written /__registry__x "1" true`},
+			[]string{
+				"before creating /__registry__x", "upstream PUT /base/__registry__x",
+				`written /__registry__x "1" true`,
+			},
 		},
 		{
 			"PUT of a path that is too long to be one", "PUT", "/" + strings.Repeat("x", 2048), "1", 201,
@@ -325,7 +424,8 @@ func TestGatewayTellsDiscoveryOfWrites(t *testing.T) {
 
 func TestGatewayUpstreamDown(t *testing.T) {
 	// Nobody listens on the first port.
-	h := newHarness(t, func(c *Config) { c.Gateway, c.UpstreamURL = true, mustURL(t, "http://user:hunter2@127.0.0.1:1") })
+	h := newHarness(t,
+		func(c *Config) { c.Gateway, c.UpstreamURL = true, mustURL(t, "http://user:hunter2@127.0.0.1:1") })
 	h.secret("hunter2")
 	root, client := h.server()
 	for _, method := range []string{http.MethodGet, http.MethodPost} {
@@ -375,9 +475,14 @@ func TestABodyThatTricklesInIsEnded(t *testing.T) {
 	root, client := h.server()
 	token := h.token(consumerID, epoch, 0)
 	trickle := func(method, target, auth string) *http.Response {
-		return raw(t, root, method+" "+target+" HTTP/1.1\r\nHost: x\r\nAuthorization: "+auth+"\r\nContent-Length: 100\r\n\r\n{\"epoch\"")
+		return raw(t, root,
+			method+" "+target+" HTTP/1.1\r\nHost: x\r\nAuthorization: "+auth+
+				"\r\nContent-Length: 100\r\n\r\n{\"epoch\"")
 	}
-	for _, c := range []struct{ method, target string }{{"POST", "/callback/" + consumerID}, {"PUT", "/a?subscription=a"}} {
+	for _, c := range []struct{ method, target string }{
+		{"POST", "/callback/" + consumerID},
+		{"PUT", "/a?subscription=a"},
+	} {
 		res := trickle(c.method, c.target, "Bearer "+token)
 		if !res.Close {
 			t.Fatal("the connection is kept")
@@ -404,12 +509,13 @@ func TestABodyThatTricklesInIsEnded(t *testing.T) {
 func TestABodyWithoutALengthIsLimitedToo(t *testing.T) {
 	h := woken(t, nil)
 	root, client := h.server()
-	body := io.MultiReader(strings.NewReader(`{"epoch":7,"x":"`), io.LimitReader(readerFunc(func(b []byte) (int, error) {
-		for i := range b {
-			b[i] = 'x'
-		}
-		return len(b), nil
-	}), MaxBody))
+	body := io.MultiReader(strings.NewReader(`{"epoch":7,"x":"`),
+		io.LimitReader(readerFunc(func(b []byte) (int, error) {
+			for i := range b {
+				b[i] = 'x'
+			}
+			return len(b), nil
+		}), MaxBody))
 	r, _ := http.NewRequest(http.MethodPost, root+"/callback/"+consumerID, body)
 	r.Header.Set("Authorization", "Bearer "+h.token(consumerID, epoch, 0))
 	res, err := client.Do(r)
@@ -419,90 +525,115 @@ func TestABodyWithoutALengthIsLimitedToo(t *testing.T) {
 	h.want(h.read(res), 413, "BODY_TOO_LARGE", "")
 }
 
-func TestGatewayDoesNotLeaveTheStreamRoot(t *testing.T) {
-	_, root, _ := behind(t, "/v1/stream", func(_ http.ResponseWriter, r *http.Request) { t.Errorf("%s went upstream", r.RequestURI) })
-	for _, target := range []string{
-		"/..", "/../admin", "/a/../../admin", "/%2e%2E/admin", "/.%2e/admin", `/..\admin`, `/a\..\..\admin`, "/./../b", "/a//../../b",
-		"/..%2fadmin", "/a/..%2F..%5cadmin", "/a%2Fb/../../admin", "/../v1/stream/a",
-	} {
-		res := raw(t, root, "GET "+target+" HTTP/1.1\r\nHost: public.example\r\nConnection: close\r\n\r\n")
-		_ = res.Body.Close()
-		if res.StatusCode != 404 {
-			t.Errorf("%s got %d", target, res.StatusCode)
-		}
+// refusedBy sends a request as it stands, and fails the test unless it is refused and nothing of it goes upstream.
+func refusedBy(t *testing.T, h *harness, root, method, target string, status int, code fsm.Code) answer {
+	t.Helper()
+	res := raw(t, root,
+		method+" "+target+" HTTP/1.1\r\nHost: public.example\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+	a := h.read(res)
+	if a.status != status || a.code() != string(code) {
+		t.Errorf("%s %s: %d %s, want %d %s", method, target, a.status, a.text, status, code)
 	}
+	h.wantCalls()
+	return a
 }
 
-// overHTTP2 is a gateway whose connections to upstream, of HTTP/2, go where serve reads from.
-func overHTTP2(t *testing.T, serve func(net.Conn)) *gateway {
-	g := newGateway(Config{UpstreamURL: mustURL(t, "http://streams"), UpstreamH2C: true, Logger: zap.NewNop()}, newMetrics(nil))
-	g.transport.DialContext = func(context.Context, string, string) (net.Conn, error) {
-		conn, peer := net.Pipe()
-		t.Cleanup(func() { _, _ = conn.Close(), peer.Close() })
-		go serve(peer)
-		return conn, nil
-	}
-	return g
+// behindNothing is a gateway whose stream server fails the test when it is asked.
+func behindNothing(t *testing.T, base string) (h *harness, root string) {
+	h, root, _ = behind(t, base,
+		func(_ http.ResponseWriter, r *http.Request) { t.Errorf("%s %s went upstream", r.Method, r.RequestURI) })
+	return h, root
 }
 
-func TestARequestByADeadConnectionOfHTTP2Ends(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := overHTTP2(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://streams/a", nil)
-		if err != nil {
-			t.Fatal(err)
+func TestGatewayRefusesWhatIsNoStreamsPath(t *testing.T) {
+	for _, base := range []string{"", "/v1/stream"} {
+		h, root := behindNothing(t, base)
+		for _, method := range []string{"GET", "PUT", "POST", "DELETE", "OPTIONS", "PATCH"} {
+			for _, target := range []string{
+				"/..", "/../admin", "/a/../../admin", "/%2e%2E/admin", "/.%2e/admin", `/..\admin`, `/a\..\..\admin`,
+				"/./../b", "/a//../../b",
+				"/..%2fadmin", "/a/..%2F..%5cadmin", "/a%2Fb/../../admin", "/../v1/stream/a", "/%252e%252e/admin",
+			} {
+				refusedBy(t, h, root, method, target, 404, fsm.CodeNotFound)
+			}
+			for _, target := range []string{"//x/agents/t1", "/a//b", `/\x/a`, "/a#b", "/#", "/a#b?c=d", "/a//"} {
+				refusedBy(t, h, root, method, target, 400, fsm.CodeInvalidPath)
+			}
+			for _, target := range []string{
+				"/__ds", "/__ds/jwks.json", "/__ds/subscriptions/x/claim", "/tenant/__ds/subscriptions/x",
+				"/%5F%5Fds/x", "/a%2F__ds%2Fb",
+				"/x/../__ds/y", "/__ds/x?live=sse",
+			} {
+				refusedBy(t, h, root, method, target, 501, fsm.CodeNotImplemented)
+			}
 		}
-		res, err := g.transport.RoundTrip(req)
-		if err == nil {
-			_ = res.Body.Close()
-		}
-		if err == nil || ctx.Err() != nil {
-			t.Errorf("it hung: %v", err)
-		}
-	})
-}
-
-func TestAClientThatDoesNotReadHoldsUpAnUpstreamOfHTTP2(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var sent atomic.Int64
-		srv := &http.Server{Protocols: new(http.Protocols), Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			for {
-				n, err := w.Write(make([]byte, 16<<10))
-				if sent.Add(int64(n)); err != nil || sent.Load() > 8<<20 {
-					return
+		for _, method := range []string{"PUT", "POST"} {
+			for _, target := range []string{"/agents/*", "/agents/%2A", "/a%2ab", "/**"} {
+				if a := refusedBy(
+					t, h, root, method, target, 400, fsm.CodeInvalidPath,
+				); !strings.Contains(a.message(), "?subscription=ID") {
+					t.Errorf("the answer does not say what was meant: %s", a.text)
 				}
 			}
-		})}
-		srv.Protocols.SetUnencryptedHTTP2(true)
-		g := overHTTP2(t, func(c net.Conn) { _ = srv.Serve(&oneConn{conn: c}) })
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://streams/a", nil)
-		if err != nil {
-			t.Fatal(err)
 		}
-		res, err := g.transport.RoundTrip(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = res.Body.Close() }()
-		synctest.Wait()
-		if n := sent.Load(); n > 256<<10 {
-			t.Errorf("%d bytes of an answer were taken that nobody reads", n)
-		}
-	})
-}
-
-// oneConn is a listener that has one connection.
-type oneConn struct{ conn net.Conn }
-
-func (l *oneConn) Accept() (net.Conn, error) {
-	c := l.conn
-	if l.conn = nil; c == nil {
-		return nil, net.ErrClosed
 	}
-	return c, nil
 }
 
-func (l *oneConn) Close() error   { return nil }
-func (l *oneConn) Addr() net.Addr { return &net.TCPAddr{} }
+func TestReservedPathsAreAnsweredWithoutAGatewayToo(t *testing.T) {
+	h := newHarness(t, nil)
+	h.want(h.api("GET", "/__ds/jwks.json", ""), 501, fsm.CodeNotImplemented, "__ds")
+	h.want(h.api("GET", "/x/__ds/jwks.json", ""), 501, fsm.CodeNotImplemented, "__ds")
+}
+
+func TestWhatCarriesSubscriptionsInItsQueryNeverGoesUpstream(t *testing.T) {
+	h, root := behindNothing(t, "")
+	for _, c := range []struct{ method, target, allow string }{
+		{"PUT", "/agents/*?subscriptions=a2", "GET, HEAD"},
+		{"POST", "/agents/a?subscriptions", "GET, HEAD"},
+		{"DELETE", "/agents/*?x=1&subscriptions", "GET, HEAD"},
+		{"POST", "/agents/*?subscription=a3", "GET, HEAD, PUT, DELETE"},
+		{"PATCH", "/agents/a?subscription", "GET, HEAD, PUT, DELETE"},
+		{"PURGE", "/agents/a?%73ubscription=a", "GET, HEAD, PUT, DELETE"},
+		{"POST", "/__ds/x?subscription=a", "GET, HEAD, PUT, DELETE"},
+	} {
+		a := refusedBy(t, h, root, c.method, c.target, 405, fsm.CodeMethodNotAllowed)
+		if a.header.Get("Allow") != c.allow || !strings.Contains(a.message(), "?subscription=ID") {
+			t.Errorf("%s %s: Allow %q, %s", c.method, c.target, a.header.Get("Allow"), a.text)
+		}
+	}
+	for _, target := range []string{"/a?subscription=a", "/a?subscriptions", "/callback/" + consumerID} {
+		res := raw(t, root, "OPTIONS "+target+" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+		_ = res.Body.Close()
+		if res.StatusCode != 204 || res.Header.Get("Allow") == "" {
+			t.Errorf("OPTIONS %s: %d %v", target, res.StatusCode, res.Header)
+		}
+	}
+}
+
+func TestWritesToAnUpstreamThatTakesNoneAreRefused(t *testing.T) {
+	var asked atomic.Int32
+	h, root, client := behind(t, "/ds", func(w http.ResponseWriter, _ *http.Request) { asked.Add(1) })
+	h.up.readOnly = true
+	for method, want := range map[string]int{
+		"PUT": 405, "POST": 405, "DELETE": 405, "PATCH": 405, "GET": 200, "HEAD": 200, "OPTIONS": 200,
+	} {
+		before := asked.Load()
+		req, err := http.NewRequestWithContext(t.Context(), method, root+"/a", strings.NewReader(""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(res.Body)
+		_ = res.Body.Close()
+		if res.StatusCode != want || (asked.Load() > before) != (want == 200) {
+			t.Errorf("%s got %d, want %d, and went upstream: %v", method, res.StatusCode, want, asked.Load() > before)
+		}
+		if want == 405 &&
+			(!strings.Contains(string(body), `"code":"METHOD_NOT_ALLOWED"`) || res.Header.Get("Allow") == "") {
+			t.Errorf("%s: %s %v", method, body, res.Header)
+		}
+	}
+}

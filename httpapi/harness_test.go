@@ -1,9 +1,7 @@
 package httpapi
 
 import (
-	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -55,14 +53,18 @@ func newHarness(t *testing.T, change func(*Config)) *harness {
 		rec: &recorder{told: make(chan string, 64)},
 	}
 	h.store = newMemory(h.clock)
+	h.rec.create = h.store.CreateSubscription
 	tokens, err := fsm.NewTokens(tokenKey)
 	if err != nil {
 		t.Fatal(err)
 	}
 	h.tokens = tokens
+	outcomes := fsm.NewRouter()
+	outcomes.Connect(h.rec, h.rec)
 	cfg := Config{
-		Store: h.store, Upstream: h.up, Streams: h.rec, Deliverer: h.rec, Targets: h.rec, Tokens: tokens,
-		Ready: h.store.ready, Logger: zap.New(core), Clock: h.clock, HeadTimeout: 50 * time.Millisecond,
+		Store: h.store, Upstream: h.up, Streams: h.rec, Outcomes: outcomes, Targets: h.rec, Tokens: tokens,
+		UpstreamTransport: &http.Transport{DisableCompression: true, ExpectContinueTimeout: time.Second},
+		Ready:             h.store.ready, Logger: zap.New(core), Clock: h.clock, HeadTimeout: 50 * time.Millisecond,
 	}
 	if change != nil {
 		change(&cfg)
@@ -141,9 +143,10 @@ func (h *harness) api(method, target, body string, header ...string) answer {
 	return h.send(h.svc.API(), method, target, body, header...)
 }
 
-func (h *harness) admin(method, target, body string) answer {
+func (h *harness) admin(method, target, body string, header ...string) answer {
 	h.t.Helper()
-	return h.send(h.svc.Admin(), method, target, body)
+	return h.send(h.svc.Admin(), method, target, body,
+		append([]string{"Content-Type", "application/json"}, header...)...)
 }
 
 func (h *harness) read(res *http.Response) answer {
@@ -214,14 +217,4 @@ func mustURL(t *testing.T, text string) *url.URL {
 		t.Fatal(err)
 	}
 	return u
-}
-
-// ready is a Config.Ready.
-func (m *memory) ready(context.Context) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.err != nil {
-		return fmt.Errorf("redis: %w", m.err)
-	}
-	return nil
 }

@@ -32,6 +32,9 @@ func (s *Service) setLogLevel(c echo.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := o.only("level"); err != nil {
+		return err
+	}
 	const want = "debug, info, warn or error"
 	text, err := required[string](o, "level", want)
 	if err != nil {

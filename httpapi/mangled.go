@@ -10,29 +10,33 @@ import (
 	"reveille/fsm"
 )
 
-// mangled refuses a callback whose path lost its "%2F" on the way. As a stream's path it would go to the stream server, whose 404
-// tells nobody what is wrong. The token says whether it is a callback: it must be for the consumer that the path would name.
+// mangled refuses what is below "/callback/" and names no consumer, and says so of a callback whose path lost its "%2F"
+// on the way. The token says whether it is one: it must be for the consumer that the path would name.
 func (s *Service) mangled(r *http.Request, path string) error {
+	nothing := refuse(fsm.CodeNotFound,
+		"there is no callback at this path; use callback URLs unchanged, including %%2F")
 	id, ok := strings.CutPrefix(path, callbackPrefix)
 	if !ok || r.Method != http.MethodPost {
-		return nil
+		return nothing
 	}
 	scheme, text, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !strings.EqualFold(scheme, "Bearer") {
-		return nil
+		return nothing
 	}
 	token, err := s.cfg.Tokens.Parse(strings.TrimSpace(text))
 	if err != nil {
-		return nil
+		return nothing
 	}
 	came, badPath := url.PathUnescape(id)
 	meant, badID := url.PathUnescape(token.Consumer)
 	if badPath != nil || badID != nil || came != meant {
-		return nil
+		return nothing
 	}
 	if times, log := s.decoded.Happened(s.cfg.Clock()); log {
-		s.log.Warn("callbacks come with a decoded path; something on the way from the workers turns %2F into a slash",
+		s.log.Warn("callbacks arrive with a decoded path; "+
+			"a proxy between the workers and Reveille turns %2F into a slash",
 			zap.String("consumer", token.Consumer), zap.Int("times", times))
 	}
-	return refuse(fsm.CodeNotFound, "the path of this callback was decoded on the way: %%2F in it must not turn into a slash, see to the proxies in between")
+	return refuse(fsm.CodeNotFound, "the path of this callback was decoded on the way: a proxy in between must not "+
+		"turn %%2F into a slash")
 }

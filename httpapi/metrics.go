@@ -27,28 +27,33 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	m := &metrics{
 		callbacks: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "reveille_callbacks_total",
-			Help: "Callbacks of workers that were answered, by code (OK, or that of the refusal: INVALID_REQUEST, TOKEN_INVALID, TOKEN_EXPIRED, " +
-				"STALE_EPOCH, ALREADY_CLAIMED, INVALID_OFFSET, CONSUMER_GONE, BODY_TOO_LARGE, UNAVAILABLE, INTERNAL).",
+			Help: "Callbacks of workers that were answered, by code (OK, or the code of the error: INVALID_REQUEST, " +
+				"TOKEN_INVALID, TOKEN_EXPIRED, STALE_EPOCH, ALREADY_CLAIMED, INVALID_OFFSET, CONSUMER_GONE, " +
+				"BODY_TOO_LARGE, UNAVAILABLE, INTERNAL).",
 		}, []string{"code"}),
 		callbackDuration: f.NewHistogram(prometheus.HistogramOpts{
-			Name:    "reveille_callback_duration_seconds",
-			Help:    "Time that callbacks took from the end of their header to the answer, the arrival of their body included.",
+			Name: "reveille_callback_duration_seconds",
+			Help: "Duration of callbacks from the end of their header to the answer, including the arrival of " +
+				"their body.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 20},
 		}),
 		gateway: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "reveille_gateway_requests_total",
-			Help: "Requests that passed through the gateway, by kind (read: GET and HEAD; live: a read that waits for events; write: PUT and POST; delete; " +
-				"other) and class of the stream server's status (none: it gave no answer; cancelled: the client did not wait for it).",
+			Help: "Requests that passed through the gateway, by kind (read: GET and HEAD; live: a read that waits " +
+				"for events; write: PUT and POST; delete; other) and class of the stream server's status (none: it " +
+				"did not answer; cancelled: the client did not wait for the answer).",
 		}, []string{"kind", "status"}),
 		gatewayDuration: f.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "reveille_gateway_duration_seconds",
-			Help: "Time from a request's arrival at the gateway to the header of the stream server's answer, by kind. It holds what the gateway does before " +
-				"a write; of kind live most is waiting for an event.",
+			Help: "Time from the arrival of a request at the gateway to the header of the stream server's response, " +
+				"by kind. It includes what the gateway does before a write. For kind live, most of it is waiting for " +
+				"an event.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
 		}, []string{"kind"}),
 	}
 	for _, code := range []fsm.Code{
-		codeOK, fsm.CodeInvalidRequest, fsm.CodeTokenExpired, fsm.CodeTokenInvalid, fsm.CodeAlreadyClaimed, fsm.CodeInvalidOffset,
+		codeOK, fsm.CodeInvalidRequest, fsm.CodeTokenExpired, fsm.CodeTokenInvalid, fsm.CodeAlreadyClaimed,
+		fsm.CodeInvalidOffset,
 		fsm.CodeStaleEpoch, fsm.CodeConsumerGone, fsm.CodeUnavailable, fsm.CodeInternal,
 	} {
 		m.callbacks.WithLabelValues(string(code))

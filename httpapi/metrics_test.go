@@ -15,7 +15,8 @@ import (
 	"reveille/fsm"
 )
 
-// counted returns the counters, and of histograms how many were observed, that are not zero, by the values of their labels.
+// counted returns the counters, and of histograms how many were observed, that are not zero, by the values of their
+// labels.
 func counted(t *testing.T, r prometheus.Gatherer, name string) map[string]int {
 	t.Helper()
 	families, err := r.Gather()
@@ -42,7 +43,16 @@ func counted(t *testing.T, r prometheus.Gatherer, name string) map[string]int {
 func TestCallbacksAreCountedByCode(t *testing.T) {
 	r := prometheus.NewPedanticRegistry()
 	h := woken(t, func(c *Config) { c.Metrics = r })
-	for _, a := range []attempt{{forged: true}, {foreign: true}, {malformed: true}, {stale: true}, {offset: "201"}, {offset: "150"}, {}, {gone: true}} {
+	for _, a := range []attempt{
+		{forged: true},
+		{foreign: true},
+		{malformed: true},
+		{stale: true},
+		{offset: "201"},
+		{offset: "150"},
+		{},
+		{gone: true},
+	} {
 		a.send(h)
 	}
 	want := map[string]int{
@@ -101,7 +111,8 @@ func TestGatewayRequestsAreCountedByKindAndStatus(t *testing.T) {
 	}
 	send(ctx, "GET", "/hang?live=sse")
 	want := map[string]int{
-		"read 2xx": 2, "live 2xx": 1, "write 2xx": 1, "write 4xx": 1, "delete 2xx": 1, "delete none": 1, "other 2xx": 1, "live cancelled": 1,
+		"read 2xx": 2, "live 2xx": 1, "write 2xx": 1, "write 4xx": 1, "delete 2xx": 1, "delete none": 1, "other 2xx": 1,
+		"live cancelled": 1,
 	}
 	deadline := time.Now().Add(10 * time.Second)
 	for fmt.Sprint(counted(t, r, "reveille_gateway_requests_total")) != fmt.Sprint(want) {
@@ -110,7 +121,8 @@ func TestGatewayRequestsAreCountedByKindAndStatus(t *testing.T) {
 		}
 		time.Sleep(time.Millisecond)
 	}
-	if got := counted(t, r, "reveille_gateway_duration_seconds"); got["read"] != 2 || got["live"] != 1 || got["delete"] != 1 {
+	if got := counted(t, r, "reveille_gateway_duration_seconds"); got["read"] != 2 || got["live"] != 1 ||
+		got["delete"] != 1 {
 		t.Errorf("the time of these was taken: %v", got)
 	}
 }

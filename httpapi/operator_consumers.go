@@ -30,7 +30,8 @@ const (
 
 // consumerStates are what a list of consumers can be narrowed to.
 var consumerStates = []string{
-	string(fsm.Idle), string(fsm.Waking), string(fsm.Live), conditionFailing, conditionRetired, conditionHidden,
+	string(fsm.Idle), string(fsm.Waking), string(fsm.Live), string(fsm.GivenUp),
+	conditionFailing, conditionRetired, conditionHidden,
 }
 
 // consumerBody is a consumer as an operator sees it.
@@ -40,16 +41,16 @@ type consumerBody struct {
 	Primary      string    `json:"primary_stream"`
 	Partition    int       `json:"partition"`
 	State        fsm.State `json:"state"`
-	// Condition is "failing" while deliveries fail, "retired" once the endpoint answered 410, "hidden" while the primary stream is gone
-	// upstream, otherwise "ok".
+	// Condition is "failing" while deliveries fail, "retired" once the endpoint answered 410, "hidden" while the
+	// primary stream is gone upstream, otherwise "ok".
 	Condition string `json:"condition"`
 	Epoch     int64  `json:"epoch"`
 	WakeID    string `json:"wake_id,omitempty"`
 	// WokenAt is when that wake began.
 	WokenAt *time.Time `json:"woken_at,omitempty"`
 	Attempt int        `json:"attempt,omitempty"`
-	// WaitsFor is what happens at the deadline if nothing comes before: "answer" (the attempt counts as failed), "attempt" (the next one
-	// is made), "callback" (it counts as asleep), "stream" (it is looked for again), "removal".
+	// WaitsFor is what happens at the deadline if nothing comes before: "answer" (the attempt counts as failed),
+	// "attempt" (the next one is made), "callback" (it counts as asleep), "stream" (it is looked for again).
 	WaitsFor     string     `json:"waits_for,omitempty"`
 	Deadline     *time.Time `json:"deadline,omitempty"`
 	FailingSince *time.Time `json:"failing_since,omitempty"`
@@ -76,8 +77,10 @@ type consumersBody struct {
 
 func (s *Service) consumerBody(c fsm.Consumer) consumerBody {
 	return consumerBody{
-		ID: c.ID, Subscription: c.Subscription, Primary: c.Primary, Partition: s.cfg.Store.PartitionOf(c.Primary), State: c.State,
-		Condition: conditionOf(c), Epoch: c.Epoch, WakeID: c.WakeID, WokenAt: shown(c.WokeAt), Attempt: c.Attempt, WaitsFor: waitsFor(c), Deadline: shown(c.Deadline),
+		ID: c.ID, Subscription: c.Subscription, Primary: c.Primary,
+		Partition: s.cfg.Store.PartitionOf(c.Primary), State: c.State,
+		Condition: conditionOf(c), Epoch: c.Epoch, WakeID: c.WakeID, WokenAt: shown(c.WokeAt), Attempt: c.Attempt,
+		WaitsFor: waitsFor(c), Deadline: shown(c.Deadline),
 		FailingSince: shown(c.FirstFailure), LastError: c.LastError, HiddenSince: shown(c.HiddenAt),
 	}
 }
@@ -112,8 +115,6 @@ func waitsFor(c fsm.Consumer) string {
 		return "callback"
 	case c.State == fsm.Waking && c.Sent:
 		return "answer"
-	case c.State == fsm.Waking && c.Retired:
-		return "removal"
 	case c.State == fsm.Waking:
 		return "attempt"
 	}
@@ -186,7 +187,8 @@ type walk struct {
 	cost   int
 }
 
-// over walks until it has found as many as it may, or has cost too much. more says that it was not at the end, and at is where to go on.
+// over walks until it has found as many as it may, or has cost too much. more says that it was not at the end, and at
+// is where to go on.
 func (w *walk) over(subs []fsm.Subscription) (more bool, err error) {
 	for _, sub := range subs {
 		switch {
@@ -252,7 +254,8 @@ func (s *Service) showConsumer(c echo.Context) error {
 	id := strings.TrimPrefix(rawPath(c.Request()), consumerPrefix)
 	_, primary, ok := fsm.ParseConsumerID(id)
 	if !ok {
-		return refuse(fsm.CodeInvalidRequest, "the path does not end in a consumer's id, such as agent-handler:%%2Fagents%%2Ftask-1")
+		return refuse(fsm.CodeInvalidRequest,
+			"the path does not end in a consumer id, such as agent-handler:%%2Fagents%%2Ftask-1")
 	}
 	consumer, err := s.cfg.Store.Consumer(c.Request().Context(), id, primary)
 	if errors.Is(err, fsm.ErrNotFound) {
@@ -269,7 +272,8 @@ func (s *Service) showConsumer(c echo.Context) error {
 	fsm.SortStreams(primary, streams)
 	for _, st := range streams {
 		body.Streams = append(body.Streams, consumerStream{
-			Path: st.Path, Acked: st.Acked.Value(), Tail: st.Tail.Value(), Pending: fsm.Link{Acked: st.Acked, Tail: st.Tail}.Pending(),
+			Path: st.Path, Acked: st.Acked.Value(), Tail: st.Tail.Value(),
+			Pending: fsm.Link{Acked: st.Acked, Tail: st.Tail}.Pending(),
 		})
 	}
 	writeJSON(c.Response(), http.StatusOK, body)

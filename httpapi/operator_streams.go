@@ -27,7 +27,8 @@ type knownStream struct {
 	Awaited bool `json:"awaited,omitempty"`
 }
 
-// watchedStream is a stream that consumers of a partition are subscribed to. One that concerns several partitions is shown for each.
+// watchedStream is a stream that consumers of a partition are subscribed to. One that concerns several partitions is
+// shown for each.
 type watchedStream struct {
 	Path      string `json:"path"`
 	Partition int    `json:"partition"`
@@ -40,7 +41,8 @@ type streamsBody[T any] struct {
 	Next string `json:"next,omitempty"`
 }
 
-// showStreams lists the streams that are known or, with watched=true, those that somebody is subscribed to. The order is Redis's own.
+// showStreams lists the streams that are known or, with watched=true, those that somebody is subscribed to. The order
+// is Redis's own.
 func (s *Service) showStreams(c echo.Context) error {
 	p, err := s.readPage(c.QueryParams(), "watched")
 	if err != nil {
@@ -60,10 +62,11 @@ func (s *Service) showStreams(c echo.Context) error {
 	return answerStreams(ctx, c, s, p, s.someKnown)
 }
 
-// answerStreams fills a page, partition by partition. some adds what one call of the store yields, and says whether the partition has
-// more.
+// answerStreams fills a page, partition by partition. some adds what one call of the store yields, and says whether the
+// partition has more.
 func answerStreams[T any](
-	ctx context.Context, c echo.Context, s *Service, p page, some func(context.Context, *place, *[]T, int) (bool, error),
+	ctx context.Context, c echo.Context, s *Service, p page,
+	some func(context.Context, *place, *[]T, int) (bool, error),
 ) error {
 	body := streamsBody[T]{Streams: []T{}}
 	at := p.from
@@ -85,11 +88,11 @@ func answerStreams[T any](
 }
 
 func (s *Service) someKnown(ctx context.Context, at *place, list *[]knownStream, limit int) (more bool, err error) {
-	known, next, err := s.cfg.Store.ScanKnown(ctx, at.Partition, at.Scan)
+	known, next, err := s.cfg.Store.ScanStreams(ctx, at.Partition, at.Scan)
 	if err != nil {
 		return false, err
 	}
-	slices.SortFunc(known, func(a, b fsm.Known) int { return cmp.Compare(a.Path, b.Path) })
+	slices.SortFunc(known, func(a, b fsm.Stream) int { return cmp.Compare(a.Path, b.Path) })
 	for _, k := range known {
 		if k.Path <= at.After {
 			continue
@@ -98,7 +101,7 @@ func (s *Service) someKnown(ctx context.Context, at *place, list *[]knownStream,
 			return true, nil
 		}
 		at.After = k.Path
-		*list = append(*list, knownStream{Path: k.Path, Since: k.At.UTC(), Awaited: k.Awaited})
+		*list = append(*list, knownStream{Path: k.Path, Since: k.First.UTC(), Awaited: !k.Present()})
 	}
 	at.Scan, at.After = next, ""
 	return next != "0", nil
@@ -119,11 +122,17 @@ func (s *Service) someWatched(ctx context.Context, at *place, list *[]watchedStr
 	return len(watched) > 0, nil
 }
 
-// nameStreams reads {"streams":["/a",…]} and does the same to all of them, or nothing if one of them is wrong. done is how the log says it.
-func (s *Service) nameStreams(c echo.Context, done string, do func(context.Context, []string) error) error {
+// nameStreams reads {"streams":["/a",…]} and does the same to all of them, or nothing if one of them is wrong. done is
+// how the log says it.
+func (s *Service) nameStreams(
+	c echo.Context, done string, canonical func(string) (string, error), do func(context.Context, []string) error,
+) error {
 	s.limitBody(c)
 	o, err := s.readObject(c)
 	if err != nil {
+		return err
+	}
+	if err := o.only("streams"); err != nil {
 		return err
 	}
 	list, err := required[[]json.RawMessage](o, "streams", "an array of stream paths")
@@ -131,9 +140,9 @@ func (s *Service) nameStreams(c echo.Context, done string, do func(context.Conte
 		return err
 	}
 	if len(list) > MaxNamed {
-		return refuse(fsm.CodeInvalidRequest, "streams: at most %d can be named at a time", MaxNamed)
+		return refuse(fsm.CodeInvalidRequest, "streams: at most %d can be named in one request", MaxNamed)
 	}
-	paths, err := readPaths(o, "streams", fsm.CanonicalPath, math.MaxInt)
+	paths, err := readPaths(o, "streams", canonical, math.MaxInt)
 	if err != nil {
 		return err
 	}

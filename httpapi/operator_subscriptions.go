@@ -18,12 +18,13 @@ const (
 	sampleCalls = 4
 	// maxCounted bounds how many sets of consumers one page counts.
 	maxCounted = 1 << 16
-	// conditionUnknown is that of a subscription of which some consumers were looked at, none of them in trouble, and not all.
+	// conditionUnknown is that of a subscription of which some consumers were looked at, none of them in trouble, and
+	// not all.
 	conditionUnknown = "unknown"
 )
 
-// operatorSubscription is a subscription as an operator sees it. It has neither the secret nor the webhook's path and query, which may
-// hold a key.
+// operatorSubscription is a subscription as an operator sees it. It has neither the secret nor the webhook's path and
+// query, which may hold a key.
 type operatorSubscription struct {
 	ID          string        `json:"subscription_id"`
 	Pattern     string        `json:"pattern"`
@@ -32,12 +33,13 @@ type operatorSubscription struct {
 	CreatedAt   time.Time     `json:"created_at"`
 	Backfill    *backfillBody `json:"backfill,omitempty"`
 	Consumers   int           `json:"consumers"`
-	// Condition is the worst of the consumers that were looked at: "retired", "failing", "ok"; "unknown" if nothing is wrong with them
-	// and there are others.
+	// Condition is the worst of the consumers that were looked at: "retired", "failing", "ok"; "unknown" if nothing is
+	// wrong with them and there are others.
 	Condition string `json:"condition"`
 	// LookedAt is how many consumers Condition and States are of.
 	LookedAt int `json:"looked_at"`
-	// States counts them by state, and those in trouble once more by condition; only in the answer about one subscription.
+	// States counts them by state, and those in trouble once more by condition; only in the answer about one
+	// subscription.
 	States map[string]int `json:"states,omitempty"`
 }
 
@@ -48,7 +50,9 @@ type operatorSubscriptions struct {
 }
 
 func operatorSubscriptionOf(sub fsm.Subscription, backfills map[string]fsm.Backfill) operatorSubscription {
-	b := operatorSubscription{ID: sub.ID, Pattern: sub.Pattern, Description: sub.Description, CreatedAt: sub.CreatedAt.UTC()}
+	b := operatorSubscription{
+		ID: sub.ID, Pattern: sub.Pattern, Description: sub.Description, CreatedAt: sub.CreatedAt.UTC(),
+	}
 	if u, err := url.Parse(sub.Webhook); err == nil {
 		b.WebhookHost = u.Host
 	}
@@ -176,13 +180,31 @@ func (s *Service) showSubscription(c echo.Context) error {
 	return nil
 }
 
+// readNothing reads the body of a request that has no fields: none, or an empty object.
+func (s *Service) readNothing(c echo.Context) error {
+	if c.Request().ContentLength == 0 {
+		return nil
+	}
+	s.limitBody(c)
+	o, err := s.readObject(c)
+	if err != nil {
+		return err
+	}
+	return o.only()
+}
+
 // resume lets a subscription's endpoint be delivered to again that had answered 410.
 func (s *Service) resume(c echo.Context) error {
 	ctx, id := c.Request().Context(), c.Param("id")
 	if err := fsm.ValidateSubscriptionID(id); err != nil {
 		return refuse(fsm.CodeInvalidSubscriptionID, "%v", err)
 	}
-	if err := s.cfg.Store.ResumeSubscription(ctx, id); errors.Is(err, fsm.ErrNotFound) {
+	if err := s.readNothing(c); err != nil {
+		return err
+	}
+	out, err := s.cfg.Store.ResumeSubscription(ctx, id)
+	s.cfg.Outcomes.Follow(out, fsm.Sighting{}) // an error may have come after some were resumed
+	if errors.Is(err, fsm.ErrNotFound) {
 		return refuse(fsm.CodeSubscriptionNotFound, "there is no subscription with this id")
 	} else if err != nil {
 		return err

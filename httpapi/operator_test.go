@@ -17,22 +17,21 @@ import (
 // subscribe stores a subscription with consumers of streams /<id>/0 to /<id>/<n-1>.
 func (h *harness) subscribe(id string, n int) fsm.Subscription {
 	sub := fsm.Subscription{
-		ID: id, Generation: "g-" + id, Pattern: "/" + id + "/*", Webhook: "https://user.example.com:8443/hook?key=" + h.secret("key-of-the-webhook"),
-		Secret: h.secret("whsec_" + id), Description: "of " + id, CreatedAt: h.clock(),
+		ID: id, Generation: "g-" + id, Pattern: "/" + id + "/*",
+		Webhook: "https://user.example.com:8443/hook?key=" + h.secret("key-of-the-webhook"),
+		Secret:  h.secret("whsec_" + id), Description: "of " + id, CreatedAt: h.clock(),
 	}
-	h.store.subs[id] = sub
+	h.store.db.PutSubscription(sub)
 	for i := range n {
 		c := fsm.NewConsumer(sub, fmt.Sprintf("/%s/%d", id, i), fsm.Start, 0)
-		h.store.consumers[c.ID] = c
+		h.store.db.PutConsumer(c)
 	}
 	return sub
 }
 
 // change alters a consumer.
 func (h *harness) change(id string, f func(*fsm.Consumer)) {
-	c := h.store.consumers[id]
-	f(&c)
-	h.store.consumers[id] = c
+	h.store.db.ChangeConsumer(id, f)
 }
 
 func rowsOf(a answer, key string) (rows []map[string]any) {
@@ -78,7 +77,7 @@ func TestOperatorListsConsumersPageByPage(t *testing.T) {
 		}
 	}
 	// One of an earlier subscription of the same ID is nobody's any more.
-	h.store.consumers["a:%2Fold"] = fsm.NewConsumer(fsm.Subscription{ID: "a", Generation: "old"}, "/old", fsm.Start, 0)
+	h.store.db.PutConsumer(fsm.NewConsumer(fsm.Subscription{ID: "a", Generation: "old"}, "/old", fsm.Start, 0))
 	slices.Sort(want)
 	for _, limit := range []int{1, 2, 7, 38, 1000} {
 		got, lengths := h.pages(fmt.Sprintf("/api/v1/consumers?limit=%d", limit), "consumers", "consumer_id")
@@ -98,11 +97,12 @@ func TestOperatorListsConsumersPageByPage(t *testing.T) {
 
 func TestAPageOfConsumersThatFindsNothingIsBounded(t *testing.T) {
 	h := newHarness(t, nil)
-	h.store.batch = 2000
+	h.store.db.SetBatch(scanBatch)
 	h.subscribe("a", maxPageCost+maxPageCost/5)
 	a := h.admin("GET", "/api/v1/consumers?state=live", "")
-	if h.store.scans > maxPageCost/h.store.batch+memoryPartitions || a.body["next"] == nil || len(rowsOf(a, "consumers")) != 0 {
-		t.Errorf("%d calls of the store, and the answer is %s", h.store.scans, a.text)
+	if h.store.db.Calls("ScanConsumers") > maxPageCost/scanBatch+memoryPartitions || a.body["next"] == nil ||
+		len(rowsOf(a, "consumers")) != 0 {
+		t.Errorf("%d calls of the store, and the answer is %s", h.store.db.Calls("ScanConsumers"), a.text)
 	}
 	if got, _ := h.pages("/api/v1/consumers?state=live", "consumers", "consumer_id"); len(got) != 0 {
 		t.Errorf("got %q", got)
@@ -112,21 +112,28 @@ func TestAPageOfConsumersThatFindsNothingIsBounded(t *testing.T) {
 // states sets up one consumer of each kind.
 func (h *harness) states() {
 	sub := h.subscribe("a", 6)
-	now, timing := h.clock(), fsm.Timing{Waking: 10 * time.Second, Liveness: 45 * time.Second, GoneGrace: 30 * time.Second, GCAfter: 72 * time.Hour}
-	env := fsm.Env{Now: now, WakeID: "w_1", Timing: timing}
-	wake := func(i int) (string, fsm.Consumer, fsm.WakeRef) {
-		id := fsm.ConsumerID(sub.ID, fmt.Sprintf("/a/%d", i))
-		c, e := h.store.consumers[id].Observe(env, fmt.Sprintf("/a/%d", i), "0007")
-		return id, c, e.Wake.Ref()
+	now, timing := h.clock(), fsm.Timing{
+		Waking: 10 * time.Second, Liveness: 45 * time.Second,
+		GoneGrace: 30 * time.Second, GCAfter: 72 * time.Hour,
 	}
-	id, c, _ := wake(1)
-	h.store.consumers[id] = c
-	id, c, r := wake(2)
-	h.store.consumers[id] = c.Accept(env, r)
-	id, c, r = wake(3)
-	h.store.consumers[id], _ = c.Fail(env, r, fsm.Failure{Reason: "status 503"})
-	id, c, r = wake(4)
-	h.store.consumers[id], _ = c.Fail(env, r, fsm.Failure{Reason: "status 410", Retired: true})
+	env := fsm.Env{Now: now, WakeID: "w_1", Timing: timing}
+	wake := func(i int) (fsm.Consumer, fsm.WakeRef) {
+		id := fsm.ConsumerID(sub.ID, fmt.Sprintf("/a/%d", i))
+		c, _ := h.store.consumer(id)
+		c, e := c.Observe(env, fmt.Sprintf("/a/%d", i), "0007")
+		return c, e.Wake.Ref()
+	}
+	c, _ := wake(1)
+	h.store.db.PutConsumer(c)
+	c, r := wake(2)
+	c, _ = c.Accept(env, r)
+	h.store.db.PutConsumer(c)
+	c, r = wake(3)
+	c, _ = c.Fail(env, r, fsm.Failure{Reason: "status 503"})
+	h.store.db.PutConsumer(c)
+	c, r = wake(4)
+	c, _ = c.Fail(env, r, fsm.Failure{Reason: "status 410", Retired: true})
+	h.store.db.PutConsumer(c)
 	h.change("a:%2Fa%2F5", func(c *fsm.Consumer) { *c, _ = c.Hide(env, fsm.MissingAnew) })
 }
 
@@ -139,14 +146,30 @@ func TestOperatorSeesWhatConsumersAreLike(t *testing.T) {
 		want map[string]any
 	}{
 		{0, map[string]any{"state": "idle", "condition": "ok", "wake_id": nil, "deadline": nil, "waits_for": nil}},
-		{1, map[string]any{"state": "waking", "condition": "ok", "epoch": 1.0, "wake_id": "w_1", "attempt": 1.0, "deadline": at(10 * time.Second), "waits_for": "answer"}},
-		{2, map[string]any{"state": "live", "condition": "ok", "deadline": at(45 * time.Second), "waits_for": "callback"}},
-		{3, map[string]any{"state": "waking", "condition": "failing", "last_error": "status 503", "failing_since": at(0), "waits_for": "attempt"}},
-		{4, map[string]any{"state": "waking", "condition": "retired", "last_error": "status 410", "deadline": at(72 * time.Hour), "waits_for": "removal"}},
-		{5, map[string]any{"state": "idle", "condition": "hidden", "hidden_since": at(0), "waits_for": "stream", "deadline": at(30 * time.Second)}},
+		{1, map[string]any{
+			"state": "waking", "condition": "ok", "epoch": 1.0, "wake_id": "w_1", "attempt": 1.0,
+			"deadline": at(10 * time.Second), "waits_for": "answer",
+		}},
+		{2, map[string]any{
+			"state": "live", "condition": "ok", "deadline": at(45 * time.Second),
+			"waits_for": "callback",
+		}},
+		{3, map[string]any{
+			"state": "waking", "condition": "failing", "last_error": "status 503",
+			"failing_since": at(0), "waits_for": "attempt",
+		}},
+		{4, map[string]any{
+			"state": "waking", "condition": "retired", "last_error": "status 410", "deadline": nil,
+			"waits_for": nil,
+		}},
+		{5, map[string]any{
+			"state": "idle", "condition": "hidden", "hidden_since": at(0), "waits_for": "stream",
+			"deadline": at(30 * time.Second),
+		}},
 	} {
 		a := h.admin("GET", fmt.Sprintf("/api/v1/consumers/a:%%2Fa%%2F%d", c.n), "")
-		c.want["consumer_id"], c.want["primary_stream"], c.want["subscription_id"] = fmt.Sprintf("a:%%2Fa%%2F%d", c.n), fmt.Sprintf("/a/%d", c.n), "a"
+		c.want["consumer_id"], c.want["primary_stream"], c.want["subscription_id"] = fmt.Sprintf("a:%%2Fa%%2F%d", c.n),
+			fmt.Sprintf("/a/%d", c.n), "a"
 		c.want["as_of"] = at(0)
 		for field, want := range c.want {
 			if a.body[field] != want {
@@ -155,11 +178,15 @@ func TestOperatorSeesWhatConsumersAreLike(t *testing.T) {
 		}
 		pending := c.n != 0 && c.n != 5
 		s := rowsOf(a, "streams")
-		if len(s) != 1 || s[0]["path"] != fmt.Sprintf("/a/%d", c.n) || s[0]["acked"] != "-1" || s[0]["pending"] != pending {
+		if len(s) != 1 || s[0]["path"] != fmt.Sprintf("/a/%d", c.n) || s[0]["acked"] != "-1" ||
+			s[0]["pending"] != pending {
 			t.Errorf("consumer %d: streams %v", c.n, s)
 		}
 	}
-	for state, want := range map[string]string{"idle": "05", "waking": "134", "live": "2", "failing": "3", "retired": "4", "hidden": "5"} {
+	for state, want := range map[string]string{
+		"idle": "05", "waking": "134", "live": "2", "failing": "3",
+		"retired": "4", "hidden": "5",
+	} {
 		got := ""
 		for _, row := range rowsOf(h.admin("GET", "/api/v1/consumers?state="+state, ""), "consumers") {
 			path, _ := row["primary_stream"].(string)
@@ -181,7 +208,7 @@ func TestOperatorSeesSubscriptionsWithoutTheirSecrets(t *testing.T) {
 	h.subscribe("d", 2)
 	h.change("d:%2Fd%2F1", func(c *fsm.Consumer) { c.FirstFailure = h.clock() })
 	h.subscribe("many", 100)
-	h.store.backfills["b"] = fsm.Backfill{Done: 3, Total: 9}
+	h.store.db.SetBackfill(fsm.Subscription{ID: "b"}, &fsm.Backfill{Done: 3, Total: 9})
 	a := h.admin("GET", "/api/v1/subscriptions", "")
 	for _, secret := range []string{"whsec_", "key-of-the-webhook", "/hook", "g-a"} {
 		if strings.Contains(a.text, secret) {
@@ -190,10 +217,12 @@ func TestOperatorSeesSubscriptionsWithoutTheirSecrets(t *testing.T) {
 	}
 	var got []string
 	for _, row := range rowsOf(a, "subscriptions") {
-		got = append(got, fmt.Sprintln(row["subscription_id"], row["pattern"], row["webhook_host"], row["consumers"], row["condition"]))
+		got = append(got, fmt.Sprintln(row["subscription_id"], row["pattern"], row["webhook_host"], row["consumers"],
+			row["condition"]))
 	}
 	want := []string{
-		"a /a/* user.example.com:8443 6 retired\n", "b /b/* user.example.com:8443 5 ok\n", "c /c/* user.example.com:8443 0 ok\n",
+		"a /a/* user.example.com:8443 6 retired\n", "b /b/* user.example.com:8443 5 ok\n",
+		"c /c/* user.example.com:8443 0 ok\n",
 		"d /d/* user.example.com:8443 2 failing\n", "many /many/* user.example.com:8443 100 unknown\n",
 	}
 	if !slices.Equal(got, want) {
@@ -202,24 +231,36 @@ func TestOperatorSeesSubscriptionsWithoutTheirSecrets(t *testing.T) {
 	if b, _ := rowsOf(a, "subscriptions")[1]["backfill"].(map[string]any); b["done"] != 3.0 || b["total"] != 9.0 {
 		t.Errorf("backfill %v", b)
 	}
-	if ids, lengths := h.pages("/api/v1/subscriptions?limit=2", "subscriptions", "subscription_id"); strings.Join(ids, " ") != "a b c d many" || fmt.Sprint(lengths) != "[2 2 1]" {
+	if ids, lengths := h.pages(
+		"/api/v1/subscriptions?limit=2", "subscriptions", "subscription_id",
+	); strings.Join(ids, " ") != "a b c d many" || fmt.Sprint(lengths) != "[2 2 1]" {
 		t.Errorf("by pages: %q, %v", ids, lengths)
 	}
 	one := h.admin("GET", "/api/v1/subscriptions/a", "")
-	if states := fmt.Sprint(one.body["states"]); states != "map[failing:1 hidden:1 idle:2 live:1 retired:1 waking:3]" || one.body["condition"] != "retired" {
+	if states := fmt.Sprint(one.body["states"]); states != "map[failing:1 hidden:1 idle:2 live:1 retired:1 waking:3]" ||
+		one.body["condition"] != "retired" {
 		t.Errorf("one of them: %s", one.text)
 	}
-	if one := h.admin("GET", "/api/v1/subscriptions/many", ""); one.body["condition"] != "ok" || one.body["looked_at"] != 100.0 {
+	if one := h.admin("GET", "/api/v1/subscriptions/many", ""); one.body["condition"] != "ok" ||
+		one.body["looked_at"] != 100.0 {
 		t.Errorf("one of them: %s", one.text)
 	}
 }
 
 func TestOperatorListsStreams(t *testing.T) {
 	h := newHarness(t, nil)
+	sub := h.subscribe("s", 0)
 	var want []string
 	for i := range 40 {
-		k := fsm.Known{Path: fmt.Sprintf("/s/%02d", i), At: h.clock(), Awaited: i == 7}
-		h.store.known = append(h.store.known, k)
+		k := fsm.NewStream(fmt.Sprintf("/s/%02d", i), "0001")
+		if i == 7 {
+			k.State = fsm.StreamAwaited
+		}
+		k.First = h.clock()
+		h.store.db.PutRecord(k)
+		c := fsm.NewConsumer(sub, k.Path, "0001", 0)
+		c.Links[k.Path] = fsm.Link{Acked: "0001", Tail: "0001"}
+		h.store.db.PutConsumer(c)
 		want = append(want, k.Path)
 	}
 	for _, kind := range []string{"", "&watched=true"} {
@@ -232,7 +273,8 @@ func TestOperatorListsStreams(t *testing.T) {
 		}
 	}
 	a := h.admin("GET", "/api/v1/streams", "")
-	if n := strings.Count(a.text, `"awaited":true`); n != 1 || !strings.Contains(a.text, `"known_since":"2026-01-02T03:04:05Z"`) {
+	if n := strings.Count(a.text, `"awaited":true`); n != 1 ||
+		!strings.Contains(a.text, `"known_since":"2026-01-02T03:04:05Z"`) {
 		t.Errorf("%d are awaited: %s", n, a.text)
 	}
 	if a := h.admin("GET", "/api/v1/streams?watched=1&limit=1", ""); !strings.Contains(a.text, `"tail":"0001"`) {
@@ -256,15 +298,18 @@ func TestOperatorsBadRequestsAreRefused(t *testing.T) {
 		{"consumers?cursor=e30x", 400, fsm.CodeInvalidRequest, "cursor"},
 		{"streams?cursor=" + place{Partition: memoryPartitions}.String(), 400, fsm.CodeInvalidRequest, "cursor"},
 		{"streams?cursor=" + place{Partition: -1}.String(), 400, fsm.CodeInvalidRequest, "cursor"},
-		{"consumers?state=asleep", 400, fsm.CodeInvalidRequest, "state must be one of idle, waking, live, failing"},
-		{"consumers?stat=live", 400, fsm.CodeInvalidRequest, `"stat" is no parameter`},
+		{
+			"consumers?state=asleep", 400, fsm.CodeInvalidRequest,
+			"state must be one of idle, waking, live, given_up, failing",
+		},
+		{"consumers?stat=live", 400, fsm.CodeInvalidRequest, `"stat" is not a parameter`},
 		{"consumers?subscription=a:b", 400, fsm.CodeInvalidSubscriptionID, "':'"},
 		{"consumers?subscription=b", 404, fsm.CodeSubscriptionNotFound, ""},
 		{"streams?watched=maybe", 400, fsm.CodeInvalidRequest, "watched"},
 		{"subscriptions/b", 404, fsm.CodeSubscriptionNotFound, ""},
 		{"subscriptions/a:b", 400, fsm.CodeInvalidSubscriptionID, ""},
-		{"consumers/a", 400, fsm.CodeInvalidRequest, "consumer's id"},
-		{"consumers/a:/a/0", 400, fsm.CodeInvalidRequest, "consumer's id"},
+		{"consumers/a", 400, fsm.CodeInvalidRequest, "consumer id"},
+		{"consumers/a:/a/0", 400, fsm.CodeInvalidRequest, "consumer id"},
 		{"consumers/a:%2Fother", 404, fsm.CodeNotFound, "no consumer"},
 	} {
 		h.want(h.admin("GET", "/api/v1/"+c.path, ""), c.status, c.code, c.says)
@@ -275,7 +320,10 @@ func TestOperatorsBadRequestsAreRefused(t *testing.T) {
 		t.Error("a client that did not wait for its answer is logged as an outage")
 	}
 	h.store.fail(fsm.ErrUnavailable)
-	for _, path := range []string{"consumers", "consumers/a:%2Fa%2F0", "subscriptions", "subscriptions/a", "streams", "streams?watched=true"} {
+	for _, path := range []string{
+		"consumers", "consumers/a:%2Fa%2F0", "subscriptions", "subscriptions/a", "streams",
+		"streams?watched=true",
+	} {
 		h.want(h.admin("GET", "/api/v1/"+path, ""), 503, fsm.CodeUnavailable, "redis is not available")
 	}
 	if n := h.logs.FilterMessageSnippet("answered with 503").Len(); n != 1 {
@@ -288,7 +336,8 @@ func TestLogLevelChangesAtRunTime(t *testing.T) {
 	h := newHarness(t, func(c *Config) { c.LogLevel = level })
 	shows := func(want string) {
 		t.Helper()
-		if a := h.admin("GET", "/api/v1/log-level", ""); strings.TrimSpace(a.text) != `{"level":"`+want+`"}` || level.String() != want {
+		if a := h.admin("GET", "/api/v1/log-level", ""); strings.TrimSpace(a.text) != `{"level":"`+want+`"}` ||
+			level.String() != want {
 			t.Errorf("the level is %s, shown as %s, want %s", level, a.text, want)
 		}
 	}
@@ -303,7 +352,8 @@ func TestLogLevelChangesAtRunTime(t *testing.T) {
 		t.Errorf("%d changes are logged, want 4", n)
 	}
 	for body, says := range map[string]string{
-		``: "not JSON", `{}`: "level is missing", `{"level":3}`: "level must be", `{"level":"loud"}`: "level must be debug, info, warn or error",
+		``: "not JSON", `{}`: "level is missing", `{"level":3}`: "level must be",
+		`{"level":"loud"}`:  "level must be debug, info, warn or error",
 		`{"level":"panic"}`: "level must be", `{"level":""}`: "level must be",
 	} {
 		h.want(h.admin("PUT", "/api/v1/log-level", body), 400, fsm.CodeInvalidRequest, says)

@@ -14,8 +14,8 @@ import (
 const (
 	defaultPage = 100
 	maxPage     = 1000
-	// maxPageCost bounds the keys that one page may look at, so that a rare state cannot keep Redis busy: a page that has looked at
-	// so many ends, short or empty, with a cursor to go on from.
+	// maxPageCost bounds the keys that one page may look at, so that a rare state cannot keep Redis busy: a page that
+	// has looked at so many ends, short or empty, with a cursor to go on from.
 	maxPageCost = 20_000
 	// maxPageCalls bounds the calls of the store for a page of streams, likewise.
 	maxPageCalls = 5_000
@@ -25,7 +25,8 @@ const (
 
 // place is where a page begins: the last one's cursor says it.
 type place struct {
-	// Subscription and Generation of the consumers that are walked; a further one of the same ID is walked from its start.
+	// Subscription and Generation of the consumers that are walked; a further one of the same ID is walked from its
+	// start.
 	Subscription string `json:"s,omitempty"`
 	Generation   string `json:"g,omitempty"`
 	Partition    int    `json:"p,omitempty"`
@@ -47,7 +48,8 @@ type page struct {
 	from  place
 }
 
-// readPage reads limit and cursor. Other keys of the query must be among those known: a misspelt filter must not show everything.
+// readPage reads limit and cursor. Other keys of the query must be among those known: a misspelt filter must not show
+// everything.
 func (s *Service) readPage(query url.Values, known ...string) (p page, err error) {
 	allowed := map[string]bool{"limit": true, "cursor": true}
 	for _, k := range known {
@@ -55,7 +57,7 @@ func (s *Service) readPage(query url.Values, known ...string) (p page, err error
 	}
 	for k := range query {
 		if !allowed[k] {
-			return p, refuse(fsm.CodeInvalidRequest, "%q is no parameter of this list", k)
+			return p, refuse(fsm.CodeInvalidRequest, "%q is not a parameter of this list", k)
 		}
 	}
 	p.limit = defaultPage
@@ -66,8 +68,9 @@ func (s *Service) readPage(query url.Values, known ...string) (p page, err error
 	}
 	if text := query.Get("cursor"); text != "" {
 		raw, err := base64.RawURLEncoding.DecodeString(text)
-		if err != nil || json.Unmarshal(raw, &p.from) != nil || p.from.Partition < 0 || p.from.Partition >= s.cfg.Store.Partitions() {
-			return p, refuse(fsm.CodeInvalidRequest, "cursor must be the next of an earlier answer")
+		if err != nil || json.Unmarshal(raw, &p.from) != nil || p.from.Partition < 0 ||
+			p.from.Partition >= s.cfg.Store.Partitions() {
+			return p, refuse(fsm.CodeInvalidRequest, "cursor must be the next of an earlier page")
 		}
 	}
 	if p.from.Scan == "" {

@@ -30,7 +30,8 @@ func TestThereAreNoProfilesUnlessTheyAreAskedFor(t *testing.T) {
 			t.Errorf("%q: %d %.200s, want %q in it", name, a.status, a.text, says)
 		}
 	}
-	if a := on.admin("POST", pprofPrefix+"symbol", "0x1"); a.status != 200 || !strings.Contains(a.text, "num_symbols: 1") {
+	if a := on.admin("POST", pprofPrefix+"symbol", "0x1"); a.status != 200 ||
+		!strings.Contains(a.text, "num_symbols: 1") {
 		t.Errorf("symbol by POST: %d %s", a.status, a.text)
 	}
 	if a := on.admin("GET", pprofPrefix+"nonsense", ""); a.status != 404 {
@@ -62,7 +63,8 @@ func TestAProfileMayTakeLongerThanTheTimeOutsOfTheOperatorPort(t *testing.T) {
 		if err := os.WriteFile(file, profile, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if out, err := exec.Command("go", "tool", "pprof", "-top", file).CombinedOutput(); err != nil || !regexp.MustCompile(c.says).Match(out) {
+		if out, err := exec.Command("go", "tool", "pprof", "-top", file).CombinedOutput(); err != nil ||
+			!regexp.MustCompile(c.says).Match(out) {
 			t.Errorf("%s: %v, want %s in\n%s", c.name, err, c.says, out)
 		}
 	}

@@ -45,36 +45,49 @@ const (
 	adminWriteTimeout = 2 * time.Minute
 )
 
+// Outcomes acts on what a transition asks for.
+type Outcomes interface {
+	Follow(o fsm.Outcome, seen fsm.Sighting)
+}
+
 // Config is what a Service needs of the rest of the program.
 type Config struct {
-	Store     fsm.Store
-	Upstream  fsm.Upstream
-	Streams   fsm.Streams
-	Deliverer fsm.Deliverer
-	Targets   fsm.Targets
-	Tokens    *fsm.Tokens
+	Store    Store
+	Upstream Upstream
+	Streams  Streams
+	Outcomes Outcomes
+	Targets  Targets
+	Tokens   *fsm.Tokens
 	// Ready returns nil once the program can do its work, or the reason why not. It is asked by /readyz.
 	Ready func(context.Context) error
 	// Logger gets no token, no secret and no URL of a webhook.
 	Logger *zap.Logger
-	// Metrics is what the metrics are registered with; nil for nowhere. MetricsPage, if set, is what the operator port answers at
-	// /metrics.
+	// Metrics is what the metrics are registered with; nil for nowhere. MetricsPage, if set, is what the operator port
+	// answers at /metrics.
 	Metrics     prometheus.Registerer
 	MetricsPage http.Handler
-	// Tracer gets the spans of callbacks, and WakeEnded is told of wakes that are over. nil: nobody is.
-	Tracer    trace.TracerProvider
-	WakeEnded func([]fsm.WakeEnd)
+	// Tracer gets the spans of callbacks; nil: nobody does.
+	Tracer trace.TracerProvider
 
 	// Gateway has requests that are not for Reveille go to the stream server; without it they are answered 404.
 	Gateway bool
 	// UpstreamURL is the stream root: the gateway's path "/a" is "{root}/a" there. Its user, query and fragment are not
 	// used. Required with Gateway.
 	UpstreamURL *url.URL
-	// UpstreamH2C says that upstream speaks HTTP/2 without TLS.
-	UpstreamH2C bool
+	// UpstreamHost is the Host that the gateway asks upstream by. Empty is that of UpstreamURL.
+	UpstreamHost string
+	// PublicURL is where clients find the gateway: a Location of upstream's comes back below it. nil is the address
+	// that the client used.
+	PublicURL *url.URL
+	// UpstreamTransport is what the gateway's requests go by. Required with Gateway.
+	UpstreamTransport http.RoundTripper
 	// RegistryPath is the canonical path of the registry stream. Writes to it and below it are not writes of a stream
 	// that a subscription could be for. May be empty.
 	RegistryPath string
+
+	// Origins are the web origins ("https://app.example.com") whose pages may use Reveille's own resources from a
+	// browser; AnyOrigin allows all of them, but on the API port only.
+	Origins []string
 
 	// MaxStreamsPerConsumer bounds how many streams a consumer may be subscribed to. 0 is DefaultMaxStreams.
 	MaxStreamsPerConsumer int
@@ -101,7 +114,8 @@ type Service struct {
 	log     *zap.Logger
 	metrics *metrics
 	gateway *gateway
-	traces  *tracing
+	origins origins
+	traces  tracing
 	api     *echo.Echo
 	admin   *echo.Echo
 	// unavailable and broken are what was logged of requests that were answered with 503 and 500.
@@ -114,8 +128,9 @@ type Service struct {
 func New(cfg Config) (*Service, error) {
 	missing := map[string]bool{
 		"Store": cfg.Store == nil, "Upstream": cfg.Upstream == nil, "Streams": cfg.Streams == nil,
-		"Deliverer": cfg.Deliverer == nil, "Targets": cfg.Targets == nil, "Tokens": cfg.Tokens == nil,
+		"Outcomes": cfg.Outcomes == nil, "Targets": cfg.Targets == nil, "Tokens": cfg.Tokens == nil,
 		"Ready": cfg.Ready == nil, "Logger": cfg.Logger == nil, "UpstreamURL": cfg.Gateway && cfg.UpstreamURL == nil,
+		"UpstreamTransport": cfg.Gateway && cfg.UpstreamTransport == nil,
 	}
 	for field, is := range missing {
 		if is {
@@ -123,7 +138,8 @@ func New(cfg Config) (*Service, error) {
 		}
 	}
 	if cfg.MaxStreamsPerConsumer < 0 || cfg.MaxConnections < 0 || cfg.BodyTimeout < 0 || cfg.HeadTimeout < 0 {
-		return nil, errors.New("httpapi: MaxStreamsPerConsumer, MaxConnections, BodyTimeout and HeadTimeout of Config cannot be negative")
+		return nil, errors.New("httpapi: MaxStreamsPerConsumer, MaxConnections, BodyTimeout and HeadTimeout " +
+			"of Config cannot be negative")
 	}
 	if cfg.MaxStreamsPerConsumer == 0 {
 		cfg.MaxStreamsPerConsumer = DefaultMaxStreams
@@ -143,7 +159,11 @@ func New(cfg Config) (*Service, error) {
 	if cfg.Clock == nil {
 		cfg.Clock = time.Now
 	}
-	s := &Service{cfg: cfg, log: cfg.Logger, metrics: newMetrics(cfg.Metrics), traces: newTracing(cfg.Tracer, cfg.WakeEnded)}
+	s := &Service{
+		cfg: cfg, log: cfg.Logger, metrics: newMetrics(cfg.Metrics),
+		traces:  tracing{fsm.NewSpans(cfg.Tracer, "reveille/httpapi")},
+		origins: newOrigins(cfg.Origins),
+	}
 	if cfg.Gateway {
 		s.gateway = newGateway(cfg, s.metrics)
 	}
@@ -157,9 +177,9 @@ func (s *Service) API() http.Handler { return s.api }
 // Admin is the handler of the operator port.
 func (s *Service) Admin() http.Handler { return s.admin }
 
-// APIServer returns the server of the API port, not started; it is to serve a listener of Listen. It has no WriteTimeout and no
-// ReadTimeout, because reads that wait for events and long uploads pass through it; the bodies that Reveille itself reads
-// have Config.BodyTimeout, and each piece of an answer has writeTimeout.
+// APIServer returns the server of the API port, not started; it is to serve a listener of Listen. It has no
+// WriteTimeout and no ReadTimeout, because reads that wait for events and long uploads pass through it; the bodies that
+// Reveille itself reads have Config.BodyTimeout, and each piece of an answer has writeTimeout.
 func (s *Service) APIServer(addr string) *http.Server {
 	return &http.Server{
 		Addr: addr, Handler: s.API(), ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout,
@@ -187,7 +207,7 @@ type remarks struct {
 // Write implements io.Writer.
 func (r *remarks) Write(line []byte) (int, error) {
 	if times, log := r.trouble.Happened(time.Now()); log {
-		r.log.Warn("connection trouble", zap.String("remark", string(bytes.TrimSpace(line))), zap.Int("times", times))
+		r.log.Warn("connection problem", zap.String("remark", string(bytes.TrimSpace(line))), zap.Int("times", times))
 	}
 	return len(line), nil
 }
@@ -195,7 +215,7 @@ func (r *remarks) Write(line []byte) (int, error) {
 // Close lets go of the idle connections to upstream. It is called after the servers were shut down.
 func (s *Service) Close() {
 	if s.gateway != nil {
-		s.gateway.transport.CloseIdleConnections()
+		(&http.Client{Transport: s.gateway.transport}).CloseIdleConnections()
 	}
 }
 

@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"context"
 	"crypto/rand"
 	"encoding/base64"
 	"encoding/hex"
@@ -42,9 +41,35 @@ func bodyOf(sub fsm.Subscription) subscriptionBody {
 	return subscriptionBody{ID: sub.ID, Pattern: sub.Pattern, Webhook: sub.Webhook, Description: sub.Description}
 }
 
+// subscriptionAt is the resource of one subscription (webhook spec, Subscription HTTP API).
+func (s *Service) subscriptionAt(path string) *resource {
+	at := func(handle func(echo.Context, string) error) echo.HandlerFunc {
+		return func(c echo.Context) error { return handle(c, path) }
+	}
+	return &resource{
+		methods: []method{
+			{http.MethodGet, at(s.getSubscription)},
+			{http.MethodHead, at(s.getSubscription)},
+			{http.MethodPut, at(s.createSubscription)},
+			{http.MethodDelete, at(s.deleteSubscription)},
+		},
+		usage: "?subscription=ID names a subscription: PUT creates it, GET reads it, DELETE deletes it; a write to a " +
+			"stream has no such query",
+	}
+}
+
+// subscriptionsAt is the resource of the subscriptions of a pattern.
+func (s *Service) subscriptionsAt(path string) *resource {
+	list := func(c echo.Context) error { return s.listSubscriptions(c, path) }
+	return &resource{
+		methods: []method{{http.MethodGet, list}, {http.MethodHead, list}},
+		usage: "GET with ?subscriptions lists subscriptions; ?subscription=ID is one of them, which PUT creates and " +
+			"DELETE deletes",
+	}
+}
+
 // createSubscription answers PUT /{pattern}?subscription=ID (webhook spec, Create).
 func (s *Service) createSubscription(c echo.Context, path string) error {
-	s.limitBody(c)
 	ctx := c.Request().Context()
 	id, pattern, err := target(c.Request(), path)
 	if err != nil {
@@ -59,7 +84,7 @@ func (s *Service) createSubscription(c echo.Context, path string) error {
 	}
 	sub.Secret = "whsec_" + base64.RawURLEncoding.EncodeToString(random(32))
 	sub.Generation = hex.EncodeToString(random(16))
-	stored, created, err := s.cfg.Store.CreateSubscription(ctx, sub)
+	stored, created, err := s.cfg.Streams.Subscribe(ctx, sub)
 	if err != nil {
 		return err
 	}
@@ -69,8 +94,6 @@ func (s *Service) createSubscription(c echo.Context, path string) error {
 		return nil
 	}
 	s.log.Info("subscription created", zap.String("subscription", id), zap.String("pattern", pattern))
-	// The subscription is there whether or not the client waits for the answer.
-	s.cfg.Streams.Subscribed(context.WithoutCancel(ctx), stored)
 	body.Secret = stored.Secret
 	writeJSON(c.Response(), http.StatusCreated, body)
 	return nil
@@ -88,6 +111,9 @@ func (s *Service) readSubscription(c echo.Context, sub *fsm.Subscription) error 
 	if sub.Description, _, err = optional[string](o, "description", "a string"); err != nil {
 		return err
 	}
+	if err := o.only("webhook", "description"); err != nil {
+		return err
+	}
 	switch {
 	case sub.Webhook == "":
 		return refuse(fsm.CodeInvalidRequest, "webhook is empty: it must be a URL")
@@ -101,7 +127,6 @@ func (s *Service) readSubscription(c echo.Context, sub *fsm.Subscription) error 
 
 // getSubscription answers GET /{pattern}?subscription=ID (webhook spec, Get by ID).
 func (s *Service) getSubscription(c echo.Context, path string) error {
-	s.limitBody(c)
 	ctx := c.Request().Context()
 	sub, found, err := s.find(c.Request(), path)
 	if err != nil {
@@ -124,7 +149,6 @@ func (s *Service) getSubscription(c echo.Context, path string) error {
 
 // listSubscriptions answers GET /{pattern}?subscriptions (webhook spec, List by Pattern and List All).
 func (s *Service) listSubscriptions(c echo.Context, path string) error {
-	s.limitBody(c)
 	pattern, err := parsePattern(path)
 	if err != nil {
 		return err
@@ -142,7 +166,8 @@ func (s *Service) listSubscriptions(c echo.Context, path string) error {
 	return nil
 }
 
-// writeList answers with a list of any length, of which only one entry at a time is in memory: a client may be slow to read it.
+// writeList answers with a list of any length, of which only one entry at a time is in memory: a client may be slow to
+// read it.
 func writeList(w http.ResponseWriter, list iter.Seq[subscriptionBody]) {
 	answerHeader(w, http.StatusOK)
 	between := `{"subscriptions":[`
@@ -158,11 +183,10 @@ func writeList(w http.ResponseWriter, list iter.Seq[subscriptionBody]) {
 	_, _ = io.WriteString(w, "]}\n")
 }
 
-// deleteSubscription answers DELETE /{pattern}?subscription=ID (webhook spec, Delete). One that is not there is what the
-// client wants, but the store is asked all the same: an earlier request may have been cut short before all of the
+// deleteSubscription answers DELETE /{pattern}?subscription=ID (webhook spec, Delete). One that is not there is what
+// the client wants, but the store is asked all the same: an earlier request may have been cut short before all of the
 // consumers were gone.
 func (s *Service) deleteSubscription(c echo.Context, path string) error {
-	s.limitBody(c)
 	sub, found, err := s.find(c.Request(), path)
 	if err != nil {
 		return err
@@ -177,8 +201,8 @@ func (s *Service) deleteSubscription(c echo.Context, path string) error {
 	return c.NoContent(http.StatusNoContent)
 }
 
-// find returns the subscription that a request names by ID, whichever replica created it, or nothing but the ID if there is
-// none. Under a pattern that is neither its own nor "/**" the request is refused.
+// find returns the subscription that a request names by ID, whichever replica created it, or nothing but the ID if
+// there is none. Under a pattern that is neither its own nor "/**" the request is refused.
 func (s *Service) find(r *http.Request, path string) (sub fsm.Subscription, found bool, err error) {
 	id, pattern, err := target(r, path)
 	if err != nil {

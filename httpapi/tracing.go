@@ -15,31 +15,21 @@ import (
 	"reveille/fsm"
 )
 
-// maxTracedWake is how long a wake ID may be, in bytes, for a span to tell of it: far more than those that Reveille makes are, and far
-// less than a body may hold. Spans wait in memory until they are exported.
+// maxTracedWake is how long a wake ID may be, in bytes, for a span to tell of it: far more than those that Reveille
+// makes are, and far less than a body may hold. Spans wait in memory until they are exported.
 const maxTracedWake = 100
 
-// tracing makes the spans of callbacks. A nil one, for a program that is not traced, does nothing and allocates nothing.
-type tracing struct {
-	tracer trace.Tracer
-	ended  func([]fsm.WakeEnd)
-}
+// tracing makes the spans of callbacks. The zero one, for a program that is not traced, does nothing and allocates
+// nothing.
+type tracing struct{ spans *fsm.Spans }
 
-func newTracing(p trace.TracerProvider, ended func([]fsm.WakeEnd)) *tracing {
-	if p == nil {
-		return nil
-	}
-	if ended == nil {
-		ended = func([]fsm.WakeEnd) {}
-	}
-	return &tracing{p.Tracer("reveille/httpapi"), ended}
-}
-
-// answered makes the span of a callback after its answer, since its wake, and so its trace, is known only then; and it tells of
-// the wake's end last, which has the wake's span outlast the callback's. A callback whose wake is not known has no span: it is of
-// an earlier epoch, or the consumer's gone, and it does not name a wake.
-func (t *tracing) answered(c echo.Context, begun time.Time, b bearer, req callbackRequest, reply fsm.CallbackReply, err error) {
-	if t == nil {
+// answered makes the span of a callback once the answer to it stands, since its wake, and so its trace, is known only
+// then. A callback whose wake is not known has no span: it is of an earlier epoch, or the consumer's gone, and it does
+// not name a wake.
+func (t tracing) answered(
+	c echo.Context, begun time.Time, b bearer, req callbackRequest, reply fsm.CallbackReply, err error,
+) {
+	if t.spans == nil {
 		return
 	}
 	wake := reply.WakeID
@@ -49,13 +39,13 @@ func (t *tracing) answered(c echo.Context, begun time.Time, b bearer, req callba
 	if wake != "" {
 		t.span(c, begun, b, req, wake, err)
 	}
-	if len(reply.Ended) > 0 {
-		t.ended(reply.Ended)
-	}
 }
 
-func (t *tracing) span(c echo.Context, begun time.Time, b bearer, req callbackRequest, wake string, err error) {
-	status := c.Response().Status
+func (t tracing) span(c echo.Context, begun time.Time, b bearer, req callbackRequest, wake string, err error) {
+	status := http.StatusOK
+	if err != nil {
+		status = c.Response().Status
+	}
 	options := []trace.SpanStartOption{
 		trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(begun),
 		trace.WithAttributes(
@@ -73,7 +63,7 @@ func (t *tracing) span(c echo.Context, begun time.Time, b bearer, req callbackRe
 	if link.SpanContext.IsValid() {
 		options = append(options, trace.WithLinks(link))
 	}
-	_, span := t.tracer.Start(ctx, "callback", options...)
+	_, span := t.spans.Below(ctx, "callback", options...)
 	defer span.End()
 	if err == nil {
 		return
@@ -86,20 +76,21 @@ func (t *tracing) span(c echo.Context, begun time.Time, b bearer, req callbackRe
 	if errors.As(err, &r) {
 		code = r.code
 	}
-	span.SetAttributes(attribute.String("reveille.callback.code", string(code)), attribute.String("error.type", string(code)))
+	span.SetAttributes(
+		attribute.String("reveille.callback.code", string(code)), attribute.String("error.type", string(code)))
 	if status >= http.StatusInternalServerError { // what a worker did wrong is its own span's error
 		span.SetStatus(codes.Error, string(code))
 	}
 }
 
-// parent is the worker's span if the callback carries one of the wake's own trace, and otherwise the wake's root; a span of
-// another trace that the worker is in is linked to. Its tracestate is left out: nothing is done with it, and it can be long.
+// parent is the worker's span if the callback carries one of the wake's own trace, and otherwise the wake's root; a
+// span of another trace that the worker is in is linked to. Its tracestate is left out: nothing is done with it, and it
+// can be long.
 func parent(r *http.Request, of fsm.Trace) (context.Context, trace.Link) {
 	ctx := propagation.TraceContext{}.Extract(context.Background(), propagation.HeaderCarrier(r.Header))
 	worker := trace.SpanContextFromContext(ctx).WithTraceState(trace.TraceState{})
 	if worker.IsValid() && worker.TraceID() == of.ID {
 		return trace.ContextWithRemoteSpanContext(context.Background(), worker), trace.Link{}
 	}
-	root := trace.NewSpanContext(trace.SpanContextConfig{TraceID: of.ID, SpanID: of.Root, TraceFlags: trace.FlagsSampled})
-	return trace.ContextWithRemoteSpanContext(context.Background(), root), trace.Link{SpanContext: worker}
+	return trace.ContextWithRemoteSpanContext(context.Background(), of.RootSpan()), trace.Link{SpanContext: worker}
 }

@@ -43,7 +43,8 @@ func TestACallbacksSpanHangsInTheWorkersIfThatIsOfTheSameTrace(t *testing.T) {
 			if sc.TraceID() != of.ID || sc.SpanID().String() != c.parent || !sc.IsRemote() {
 				t.Errorf("it hangs in %v, want %s of %s", sc, c.parent, own)
 			}
-			if link.SpanContext.IsValid() != (c.link != "") || c.link != "" && link.SpanContext.TraceID().String() != c.link {
+			if link.SpanContext.IsValid() != (c.link != "") || c.link != "" &&
+				link.SpanContext.TraceID().String() != c.link {
 				t.Errorf("it is linked to %v, want %q", link.SpanContext, c.link)
 			}
 		})
@@ -54,7 +55,7 @@ func TestASpanIsSmallWhateverAWorkerSends(t *testing.T) {
 	t.Parallel()
 	const most = 8 << 10
 	spans := tracetest.NewSpanRecorder()
-	traces := newTracing(sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)), nil)
+	traces := tracing{fsm.NewSpans(sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)), "reveille/httpapi")}
 	var state []string
 	for i := range 32 {
 		state = append(state, fmt.Sprintf("k%d=%s", i, strings.Repeat("x", 256)))
@@ -64,17 +65,27 @@ func TestASpanIsSmallWhateverAWorkerSends(t *testing.T) {
 		wakeID, trace string
 		reply         fsm.CallbackReply
 	}{
-		"a long wake id":                              {wakeID: strings.Repeat("w", MaxBody/2), trace: "0af7651916cd43dd8448eb211c80319c"},
-		"a long wake id beside the right one":         {wakeID: strings.Repeat("w", MaxBody/2), trace: "0af7651916cd43dd8448eb211c80319c", reply: fsm.CallbackReply{WakeID: "w_1"}},
-		"a long tracestate":                           {wakeID: "w_1", trace: trace.TraceID(of.ID).String()},
-		"a long tracestate of another trace":          {wakeID: "w_1", trace: "0af7651916cd43dd8448eb211c80319c"},
-		"a wake id that Reveille could have made, ok": {wakeID: "w_0123456789abcdef0123", trace: "0af7651916cd43dd8448eb211c80319c"},
+		"a long wake id": {
+			wakeID: strings.Repeat("w", MaxBody/2),
+			trace:  "0af7651916cd43dd8448eb211c80319c",
+		},
+		"a long wake id beside the right one": {
+			wakeID: strings.Repeat("w", MaxBody/2),
+			trace:  "0af7651916cd43dd8448eb211c80319c", reply: fsm.CallbackReply{WakeID: "w_1"},
+		},
+		"a long tracestate":                  {wakeID: "w_1", trace: trace.TraceID(of.ID).String()},
+		"a long tracestate of another trace": {wakeID: "w_1", trace: "0af7651916cd43dd8448eb211c80319c"},
+		"a wake id that Reveille could have made, ok": {
+			wakeID: "w_0123456789abcdef0123",
+			trace:  "0af7651916cd43dd8448eb211c80319c",
+		},
 	} {
 		spans.Reset()
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/callback/s:%2Fa", http.NoBody)
 		r.Header.Set("Traceparent", "00-"+c.trace+"-b7ad6b7169203331-01")
 		r.Header.Set("Tracestate", strings.Join(state, ","))
-		traces.answered(echo.New().NewContext(r, httptest.NewRecorder()), time.Now(), bearer{}, callbackRequest{wakeID: c.wakeID}, c.reply, nil)
+		traces.answered(echo.New().NewContext(r, httptest.NewRecorder()), time.Now(), bearer{},
+			callbackRequest{wakeID: c.wakeID}, c.reply, nil)
 		if want := len(c.wakeID) <= maxTracedWake || c.reply.WakeID != ""; len(spans.Ended()) == 1 != want {
 			t.Errorf("%s: %d spans", name, len(spans.Ended()))
 		}
@@ -95,7 +106,7 @@ func TestASpanIsSmallWhateverAWorkerSends(t *testing.T) {
 
 // untraced is all that a callback does for traces, in a program that is not traced.
 func untraced(c echo.Context) {
-	var t *tracing
+	var t tracing
 	defer t.answered(c, time.Now(), bearer{}, callbackRequest{wakeID: "w_1"}, fsm.CallbackReply{}, nil)
 }
 

@@ -15,12 +15,13 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"reveille/fsm"
+	"reveille/fsm/memstore"
 	"reveille/redisstore"
 	"reveille/test/harness"
 )
 
-// benchConsumers is how many consumers the scripts are called for in turn, benchCallers how many calls are under way at once where
-// they are sent ahead.
+// benchConsumers is how many consumers the scripts are called for in turn, benchCallers how many calls are under way at
+// once where they are sent ahead.
 const (
 	benchConsumers = 512
 	benchCallers   = 256
@@ -38,7 +39,10 @@ type queued struct {
 }
 
 func newAhead(b *testing.B, addr string) *ahead {
-	a := &ahead{rdb: redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true}), queue: make(chan queued, benchCallers)}
+	a := &ahead{
+		rdb:   redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true}),
+		queue: make(chan queued, benchCallers),
+	}
 	var senders sync.WaitGroup
 	for range 4 {
 		senders.Go(a.send)
@@ -152,7 +156,7 @@ func (r *benchRig) all(b *testing.B, n int, call func(*benchConsumer, context.Co
 func benchOffset(n int) fsm.Offset { return fsm.Offset(fmt.Sprintf("%016d_%016d", 0, n)) }
 
 func (c *benchConsumer) link(ctx context.Context) error {
-	_, err := c.rig.Link(ctx, subscription("bench"), c.path, benchOffset(0), benchOffset(0))
+	_, err := memstore.Link(ctx, c.rig.Store, subscription("bench"), c.path, benchOffset(0), benchOffset(0))
 	return err
 }
 
@@ -180,10 +184,14 @@ func (c *benchConsumer) finish(ctx context.Context) error {
 	return err
 }
 
-func (c *benchConsumer) accept(ctx context.Context) error { return c.rig.Accept(ctx, c.wake.Ref()) }
+func (c *benchConsumer) accept(ctx context.Context) error {
+	_, err := c.rig.Accept(ctx, c.wake.Ref())
+	return err
+}
 
 func (c *benchConsumer) park(ctx context.Context) error {
-	return c.rig.Park(ctx, c.wake.Ref(), time.Minute)
+	_, err := c.rig.Park(ctx, c.wake.Ref(), time.Minute)
+	return err
 }
 
 func (c *benchConsumer) begin(ctx context.Context) error {
@@ -214,11 +222,12 @@ func (c *benchConsumer) done(ctx context.Context) error {
 	return c.callback(ctx, fsm.Callback{Done: true})
 }
 
-// BenchmarkScripts calls the scripts that wakes are made of as the program does, on consumers in the state that each is for: "single"
-// one after the other, which is what a caller waits for, and "ahead" as fast as Redis can.
+// BenchmarkScripts calls the scripts that wakes are made of as the program does, on consumers in the state that each is
+// for: "single" one after the other, which is what a caller waits for, and "ahead" as fast as Redis can.
 func BenchmarkScripts(b *testing.B) {
 	type step = func(*benchConsumer, context.Context) error
-	observe, claim, ack, done := (*benchConsumer).observe, (*benchConsumer).claim, (*benchConsumer).ack, (*benchConsumer).done
+	observe, claim, ack, done := (*benchConsumer).observe, (*benchConsumer).claim, (*benchConsumer).ack,
+		(*benchConsumer).done
 	finish, accept := (*benchConsumer).finish, (*benchConsumer).accept
 	park, begin := (*benchConsumer).park, (*benchConsumer).begin
 	for _, how := range []string{"single", "ahead"} {
@@ -288,8 +297,8 @@ func (r *benchRig) inScripts(b *testing.B) time.Duration {
 	return time.Duration(usec) * time.Microsecond
 }
 
-// BenchmarkConcurrentCalls is what a script call costs this program while so many others are under way: an observation that wakes a
-// consumer, and the end of its wake, by turns.
+// BenchmarkConcurrentCalls is what a script call costs this program while so many others are under way: an observation
+// that wakes a consumer, and the end of its wake, by turns.
 func BenchmarkConcurrentCalls(b *testing.B) {
 	r := newBenchRig(b, false)
 	for _, callers := range []int{1, 2, 4, 16, 64, 256} {
@@ -305,7 +314,10 @@ func BenchmarkConcurrentCalls(b *testing.B) {
 				wg.Go(func() {
 					c, ctx := r.consumers[i], context.Background()
 					for left.Add(-2) >= -1 {
-						for _, call := range []func(*benchConsumer, context.Context) error{(*benchConsumer).observe, (*benchConsumer).finish} {
+						for _, call := range []func(*benchConsumer, context.Context) error{
+							(*benchConsumer).observe,
+							(*benchConsumer).finish,
+						} {
 							began := time.Now()
 							if err := call(c, ctx); err != nil {
 								b.Error(err)

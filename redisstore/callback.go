@@ -14,8 +14,8 @@ import (
 // Callback implements fsm.CallbackStore.
 func (s *Store) Callback(ctx context.Context, cb fsm.Callback) (fsm.CallbackReply, error) {
 	args := []any{
-		cb.Consumer, cb.Generation, cb.Epoch, cb.TokenEpoch, flag(cb.TokenExpired), cb.WakeID, flag(cb.Done), cb.MaxStreams,
-		len(cb.Tails),
+		cb.Consumer, cb.Generation, cb.Epoch, cb.TokenEpoch, flag(cb.TokenExpired), cb.WakeID, flag(cb.Done),
+		cb.MaxStreams, len(cb.Tails),
 	}
 	for path, tail := range cb.Tails {
 		args = append(args, path, string(tail))
@@ -36,8 +36,10 @@ func (s *Store) Callback(ctx context.Context, cb fsm.Callback) (fsm.CallbackRepl
 	if err != nil {
 		return fsm.CallbackReply{}, err
 	}
-	reply := fsm.CallbackReply{Code: fsm.Code(r.text()), Path: r.text(), Streams: r.streams(cb.Primary), Outcome: r.outcome(), WakeID: r.text()}
-	s.metrics.ended(scriptCallback, reply.Removed)
+	reply := fsm.CallbackReply{
+		Code: fsm.Code(r.text()), Path: r.text(), Streams: r.streams(cb.Primary),
+		Outcome: r.outcome(), WakeID: r.text(),
+	}
 	return reply, r.bad
 }
 
@@ -75,7 +77,10 @@ func (s *Store) Consumer(ctx context.Context, id, primary string) (fsm.Consumer,
 		if err := wrap(tails[path].Err()); err != nil {
 			return fsm.Consumer{}, err
 		}
-		c.Links[path] = fsm.Link{Acked: fsm.Offset(offset), Tail: fsm.Offset(tails[path].Val())}
+		c.Links[path] = fsm.Link{
+			Acked: fsm.Offset(offset), Tail: fsm.Offset(tails[path].Val()),
+			Past: fsm.Offset(h["past:"+path]),
+		}
 	}
 	return c, bad
 }
@@ -94,13 +99,17 @@ func decodeConsumer(id string, h map[string]string) (c fsm.Consumer, bad error) 
 		ID: id, Subscription: h["sub"], Generation: h["gen"], Primary: h["primary"],
 		State: fsm.State(h["state"]), Epoch: number("epoch"), WakeID: h["wake"], Links: map[string]fsm.Link{},
 		Attempt: int(number("attempt")), Sent: number("sent") == 1, FirstFailure: at("failing"),
-		LastError: h["error"], Retired: number("retired") == 1, Stalled: int(number("stalled")), Moved: number("moved") == 1,
-		HiddenAt: at("hidden"), Deadline: at("due"),
+		LastError: h["error"], Retired: number("retired") == 1, Stalled: int(number("stalled")),
+		Moved: number("moved") == 1, HiddenAt: at("hidden"), Deadline: at("due"),
+	}
+	if h["paused"] != "" { // a version that does not note it may have made the record
+		c.Paused = time.Duration(number("paused")) * time.Millisecond
 	}
 	if c.FirstFailure.IsZero() {
 		c.LastError = "" // a version that does not know of it has ended the failures without clearing it
 	}
-	if h["woke"] != "" && h["listed"] == h["epoch"] { // a version that does not note it may have made the record, or begun the wake
+	// a version that does not note it may have made the record, or begun the wake
+	if h["woke"] != "" && h["listed"] == h["epoch"] {
 		c.WokeAt = at("woke")
 	}
 	return c, bad

@@ -12,8 +12,8 @@ import (
 	"reveille/test/harness"
 )
 
-// TestARefreshReadsWhatHasChanged has one replica change the list of subscriptions and another follow. What the list holds that was
-// never noted as a change shows whether all of it was read.
+// TestARefreshReadsWhatHasChanged has one replica change the list of subscriptions and another follow. What the list
+// holds that was never noted as a change shows whether all of it was read.
 func TestARefreshReadsWhatHasChanged(t *testing.T) {
 	const all, version, changes = "rv:{subs}:all", "rv:{subs}:version", "rv:{subs}:changes"
 	unnoted := func(ctx context.Context, t *testing.T, rdb redis.UniversalClient, id string) {
@@ -56,8 +56,16 @@ func TestARefreshReadsWhatHasChanged(t *testing.T) {
 		// whole says that all must have been read.
 		whole bool
 	}{
-		{"one is created", func(ctx context.Context, t *testing.T, w *world) { create(ctx, t, w, "c") }, []string{"a", "b", "c"}, false},
-		{"one is deleted", func(ctx context.Context, t *testing.T, w *world) { remove(ctx, t, w, "a") }, []string{"b"}, false},
+		{
+			"one is created", func(ctx context.Context, t *testing.T, w *world) { create(ctx, t, w, "c") },
+			[]string{"a", "b", "c"},
+			false,
+		},
+		{
+			"one is deleted", func(ctx context.Context, t *testing.T, w *world) { remove(ctx, t, w, "a") },
+			[]string{"b"},
+			false,
+		},
 		{"one is created and deleted", func(ctx context.Context, t *testing.T, w *world) {
 			create(ctx, t, w, "c")
 			remove(ctx, t, w, "c")
@@ -67,7 +75,8 @@ func TestARefreshReadsWhatHasChanged(t *testing.T) {
 			create(ctx, t, w, "b")
 		}, []string{"a", "b"}, false},
 		{
-			"an older replica has changed it", func(ctx context.Context, t *testing.T, w *world) { older(ctx, t, w.rdb, "c") },
+			"an older replica has changed it",
+			func(ctx context.Context, t *testing.T, w *world) { older(ctx, t, w.rdb, "c") },
 			[]string{"a", "b", "c"},
 			true,
 		},
@@ -80,7 +89,8 @@ func TestARefreshReadsWhatHasChanged(t *testing.T) {
 			older(ctx, t, w.rdb, "d")
 		}, []string{"a", "b", "c", "d"}, true},
 		{
-			"so much has changed that not all of it is kept", func(ctx context.Context, t *testing.T, w *world) { create(ctx, t, w, many...) },
+			"so much has changed that not all of it is kept",
+			func(ctx context.Context, t *testing.T, w *world) { create(ctx, t, w, many...) },
 			append([]string{"a", "b"}, many...), true,
 		},
 		{"the latest change was lost", func(ctx context.Context, t *testing.T, w *world) {
@@ -154,7 +164,8 @@ func TestARefreshReadsWhatHasChanged(t *testing.T) {
 	}
 }
 
-// BenchmarkCreateSubscription is what a subscription costs that comes to so many others, for the replica that it is made by.
+// BenchmarkCreateSubscription is what a subscription costs that comes to so many others, for the
+// replica that it is made by.
 func BenchmarkCreateSubscription(b *testing.B) {
 	for _, n := range []int{10, 10_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -162,7 +173,8 @@ func BenchmarkCreateSubscription(b *testing.B) {
 			made := 0
 			create := func() {
 				if _, _, err := r.CreateSubscription(context.Background(), fsm.Subscription{
-					ID: fmt.Sprint("s", made), Generation: fmt.Sprint("g", made), Pattern: fmt.Sprintf("/x%d/*", made), Webhook: "https://example.com/", Secret: "whsec_x",
+					ID: fmt.Sprint("s", made), Generation: fmt.Sprint("g", made), Pattern: fmt.Sprintf("/x%d/*", made),
+					Webhook: "https://example.com/", Secret: "whsec_x",
 				}); err != nil {
 					b.Fatal(err)
 				}
@@ -177,5 +189,29 @@ func BenchmarkCreateSubscription(b *testing.B) {
 				create()
 			}
 		})
+	}
+}
+
+// TestAVersionOfTheListNeverComesTwice is about a list that has lost its latest change while the
+// server's clock is behind.
+func TestAVersionOfTheListNeverComesTwice(t *testing.T) {
+	w := open(t, harness.StartRedis(t).URL, 1)
+	ctx := t.Context()
+	const far = int64(8_000_000_000_000_000) // as if the clock had been there when the list was last changed
+	seen := map[int64]bool{}
+	highest := far
+	for i := range 50 {
+		// The list as it was at first.
+		if err := w.rdb.Set(ctx, "rv:{subs}:version", far, 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if _, created, err := w.CreateSubscription(ctx, subscription(fmt.Sprint("s", i))); err != nil || !created {
+			t.Fatal(created, err)
+		}
+		version := w.Catalog().Version()
+		if seen[version] || version <= highest {
+			t.Fatalf("version %d came after %d", version, highest)
+		}
+		seen[version], highest = true, version
 	}
 }

@@ -11,14 +11,15 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"go.uber.org/zap"
 )
 
 // ErrIncompatible is the cause of an error about a Redis or a database that this program cannot work with.
 var ErrIncompatible = errors.New("redis cannot be used")
 
-// Check makes sure that Redis answers, is what its URL says and at least 6.2, and holds no data of another partition count or
-// another upstream. It writes both to a database that is used for the first time. Errors wrap fsm.ErrUnavailable or
-// ErrIncompatible.
+// Check makes sure that Redis answers, is what its URL says and at least 6.2, and holds no data of another partition
+// count or another upstream. It writes both to a database that is used for the first time. Errors wrap
+// fsm.ErrUnavailable or ErrIncompatible.
 func (s *Store) Check(ctx context.Context) error {
 	if err := s.checkServer(ctx); err != nil {
 		return err
@@ -28,10 +29,17 @@ func (s *Store) Check(ctx context.Context) error {
 		return err
 	}
 	if partitions != strconv.Itoa(s.opts.Partitions) {
-		return fmt.Errorf("%w: its database was set up with REVEILLE_PARTITIONS=%s, this program has %d; the number cannot change",
+		return fmt.Errorf("%w: its database has REVEILLE_PARTITIONS=%s, this program has %d; the number cannot change",
 			ErrIncompatible, partitions, s.opts.Partitions)
 	}
 	if err := s.readAge(ctx); err != nil {
+		return err
+	}
+	if err := s.checkTokenKeys(ctx); err != nil {
+		return err
+	}
+	s.warnOfEviction(ctx)
+	if err := s.takeOver(ctx); err != nil {
 		return err
 	}
 	if s.opts.Upstream == "" {
@@ -42,11 +50,29 @@ func (s *Store) Check(ctx context.Context) error {
 		return err
 	}
 	if upstream != s.opts.Upstream {
-		return fmt.Errorf("%w: its database was set up for the stream server %s, this program has %s (REVEILLE_UPSTREAM_NAME or REVEILLE_UPSTREAM_URL); "+
-			"use another database or, if that is the same server under a new name, tell it so: redis-cli HSET '%s' upstream '%s'",
+		return fmt.Errorf("%w: its database belongs to the stream server %s, this program has %s "+
+			"(REVEILLE_UPSTREAM_NAME or REVEILLE_UPSTREAM_URL); use another database or, if it is the same server "+
+			"under a new name, run: redis-cli HSET '%s' upstream '%s'",
 			ErrIncompatible, upstream, s.opts.Upstream, s.keys.meta(), s.opts.Upstream)
 	}
 	return nil
+}
+
+// warnOfEviction says once that Redis may throw consumers away. A Redis that may not be asked is taken
+// at its operator's word.
+func (s *Store) warnOfEviction(ctx context.Context) {
+	if s.opts.Embedded {
+		return
+	}
+	policy := ""
+	if info, err := s.rdb.Info(ctx, "memory").Result(); err == nil {
+		policy = field(info, "maxmemory_policy")
+	}
+	if policy != "" && policy != "noeviction" {
+		s.opts.Logger.Warn("redis evicts keys when its memory is full, which loses consumers; set maxmemory-policy "+
+			"to noeviction",
+			zap.String("maxmemory_policy", policy))
+	}
 }
 
 // settle returns what a database was set up with; the first program that uses it decides.
@@ -73,7 +99,7 @@ func (s *Store) readAge(ctx context.Context) error {
 	}
 	born, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
-		return fmt.Errorf("redis: it is in use since %q", text)
+		return fmt.Errorf("redis: the time of its first use is stored as %q", text)
 	}
 	from := time.Now().Add(settling - now.Sub(time.UnixMilli(born)))
 	s.lasting.Store(&from)
@@ -95,7 +121,7 @@ func (s *Store) checkServer(ctx context.Context) error {
 		return refused(err)
 	}
 	if v := field(info, "redis_version"); !atLeast(v, 6, 2) {
-		return fmt.Errorf("%w: it is version %s, at least 6.2 is needed", ErrIncompatible, v)
+		return fmt.Errorf("%w: it is version %s; version 6.2 or later is needed", ErrIncompatible, v)
 	}
 	_, cluster := s.rdb.(*redis.ClusterClient)
 	switch mode := field(info, "redis_mode"); {
@@ -103,13 +129,6 @@ func (s *Store) checkServer(ctx context.Context) error {
 		return fmt.Errorf("%w: it is a sentinel; expected redis+sentinel://host:port,…/mastername", ErrIncompatible)
 	case mode == "cluster" && !cluster:
 		return fmt.Errorf("%w: it is a node of a cluster; expected redis+cluster://host:port,…", ErrIncompatible)
-	}
-	life, err := scriptLife.Run(ctx, s.rdb, nil).Text()
-	switch {
-	case err != nil:
-		return refused(err)
-	case life == "":
-		return fmt.Errorf("%w: its INFO has no run_id, by which a restart would be noticed", ErrIncompatible)
 	}
 	return nil
 }
@@ -121,13 +140,15 @@ func refused(err error) error {
 	var untrusted *tls.CertificateVerificationError
 	switch {
 	case errors.As(err, &untrusted):
-		return fmt.Errorf("%w: REVEILLE_REDIS_CA_FILE, or the system, does not know its certificate: %s", ErrIncompatible, oneLine(untrusted.Error()))
+		return fmt.Errorf("%w: neither REVEILLE_REDIS_CA_FILE nor the system trusts its certificate: %s",
+			ErrIncompatible, oneLine(untrusted.Error()))
 	case err == nil, errors.As(err, &network), !errors.As(err, &reply):
 	case redis.IsAuthError(err):
-		return fmt.Errorf("%w: it refuses the user or the password", ErrIncompatible)
+		return fmt.Errorf("%w: it rejects the user or the password", ErrIncompatible)
 	case redis.IsPermissionError(err):
-		return fmt.Errorf("%w: the user may not do enough: %s", ErrIncompatible, oneLine(reply.Error()))
-	case strings.Contains(reply.Error(), "cluster support disabled"), strings.Contains(strings.ToLower(reply.Error()), "unknown command 'cluster'"):
+		return fmt.Errorf("%w: the user lacks permissions: %s", ErrIncompatible, oneLine(reply.Error()))
+	case strings.Contains(reply.Error(), "cluster support disabled"),
+		strings.Contains(strings.ToLower(reply.Error()), "unknown command 'cluster'"):
 		return fmt.Errorf("%w: it is not a cluster; expected redis://host:port", ErrIncompatible)
 	case strings.Contains(strings.ToLower(reply.Error()), "unknown command 'sentinel'"):
 		return fmt.Errorf("%w: it is not a sentinel; expected redis://host:port", ErrIncompatible)

@@ -16,24 +16,25 @@ import (
 	"go.uber.org/zap"
 )
 
-// Embedded is the URL of a Redis that runs inside this process, forgets everything when it ends and serves no replica but
-// this one. It is for trying out.
+// Embedded is the URL of a Redis that runs inside this process, forgets everything when it ends and serves no replica
+// but this one. It is for trying out.
 const Embedded = "embedded"
 
 // forms is what a Redis URL may look like.
-const forms = "expected redis://[user:password@]host:port[/database], redis+cluster://[user:password@]host:port,host:port,…, " +
+const forms = "expected redis://[user:password@]host:port[/database], " +
+	"redis+cluster://[user:password@]host:port,host:port,…, " +
 	"redis+sentinel://[user:password@]host:port,…/mastername, each with rediss for TLS, or \"embedded\""
 
-// How long a Redis that does not answer keeps a caller waiting. Whoever calls tries again by rules of its own, so it is better
-// to say soon that Redis is away than to wait for it in here.
+// How long a Redis that does not answer keeps a caller waiting. Whoever calls tries again by rules of its own, so it is
+// better to say soon that Redis is away than to wait for it in here.
 const (
 	dialTimeout = 2 * time.Second
 	// readTimeout is also what a node that hangs costs a request for all of them.
 	readTimeout = 3 * time.Second
 	// callTimeout bounds a whole call, with its redirections and repetitions.
 	callTimeout = 5 * time.Second
-	// topologyAge is how old the list of a cluster's nodes gets. The client renews it by itself only when a node that answers
-	// points to another: of a node that is dead, and was replaced, it would hear nothing.
+	// topologyAge is how old the list of a cluster's nodes gets. The client renews it by itself only when a node that
+	// answers points to another: of a node that is dead, and was replaced, it would hear nothing.
 	topologyAge = time.Second
 	// redirects, with pauses that grow from firstPause to longestPause, outlast the migration of a small slot.
 	redirects    = 6
@@ -48,9 +49,9 @@ func Encrypted(rawURL string) bool {
 	return transport == "rediss"
 }
 
-// Connect returns a client for a Redis URL (one server, a cluster, sentinels, or Embedded) and a function that closes it.
-// Certificates of encrypted connections are checked against ca, or the system's authorities if it is nil. It does not wait
-// for Redis to answer. Errors never hold the URL: it may have a password.
+// Connect returns a client for a Redis URL (one server, a cluster, sentinels, or Embedded) and a function that closes
+// it. Certificates of encrypted connections are checked against ca, or the system's authorities if it is nil. It does
+// not wait for Redis to answer. Errors never hold the URL: it may have a password.
 func Connect(rawURL string, ca *x509.CertPool) (redis.UniversalClient, func() error, error) {
 	client, closeClient, err := connect(rawURL, ca)
 	if err == nil {
@@ -187,8 +188,8 @@ func options(o *redis.Options) *redis.Options {
 	o.ContextTimeoutEnabled = true
 	o.ClientName = clientName
 	o.DisableIdentity = true
-	// A Redis that is away is said so at once: whoever calls waits and tries again by rules of its own. The one retry is
-	// for a connection that broke while it was idle.
+	// A Redis that is away is said so at once: whoever calls waits and tries again by rules of its own. The one retry
+	// is for a connection that broke while it was idle.
 	o.DialerRetries, o.MaxRetries = 1, 1
 	o.DialTimeout, o.ReadTimeout = dialTimeout, readTimeout
 	return o

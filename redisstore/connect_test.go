@@ -36,7 +36,7 @@ func uses(t *testing.T, url string, ca *x509.CertPool) error {
 	w := openWith(t, url, ca, redisstore.Options{Partitions: 8})
 	err := w.Check(t.Context())
 	for i := 0; i < 20 && err == nil; i++ {
-		_, _, err = w.NoteKnown(t.Context(), strings.Repeat("/a", i+1), false)
+		err = w.note(t.Context(), strings.Repeat("/a", i+1), false)
 	}
 	return err
 }
@@ -51,8 +51,12 @@ func TestConnectionsAreEncryptedAndCertificatesChecked(t *testing.T) {
 			if err := uses(t, url, ca.Pool); err != nil {
 				t.Errorf("with the authority's certificate: %v", err)
 			}
-			for what, pool := range map[string]*x509.CertPool{"the system's authorities": nil, "another authority": other.Pool} {
-				if err := uses(t, url, pool); !errors.Is(err, redisstore.ErrIncompatible) || !strings.Contains(err.Error(), "REVEILLE_REDIS_CA_FILE") {
+			for what, pool := range map[string]*x509.CertPool{
+				"the system's authorities": nil,
+				"another authority":        other.Pool,
+			} {
+				if err := uses(t, url, pool); !errors.Is(err, redisstore.ErrIncompatible) ||
+					!strings.Contains(err.Error(), "REVEILLE_REDIS_CA_FILE") {
 					t.Errorf("with %s: %v", what, err)
 				}
 			}
@@ -70,7 +74,9 @@ func TestUserAndPassword(t *testing.T) {
 			allow := func(rules ...any) {
 				t.Helper()
 				for _, n := range nodes {
-					if err := n.Client().Do(t.Context(), append([]any{"ACL", "SETUSER", "re:ville", "reset", "on"}, rules...)...).Err(); err != nil {
+					if err := n.Client().Do(
+						t.Context(), append([]any{"ACL", "SETUSER", "re:ville", "reset", "on"}, rules...)...,
+					).Err(); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -81,12 +87,14 @@ func TestUserAndPassword(t *testing.T) {
 			}
 			for _, wrong := range []string{"re%3Aville:wrong", "nobody:p%40ss%2Fw%3Ard"} {
 				err := uses(t, as(wrong), nil)
-				if !errors.Is(err, redisstore.ErrIncompatible) || !strings.Contains(err.Error(), "user or the password") || strings.Contains(err.Error(), "wrong") {
+				if !errors.Is(err, redisstore.ErrIncompatible) ||
+					!strings.Contains(err.Error(), "user or the password") || strings.Contains(err.Error(), "wrong") {
 					t.Errorf("%s: %v", wrong, err)
 				}
 			}
 			allow(">p@ss/w:rd", "~rv:*", "&*", "+@all", "-hsetnx")
-			if err := uses(t, as("re%3Aville:p%40ss%2Fw%3Ard"), nil); !errors.Is(err, redisstore.ErrIncompatible) || !strings.Contains(err.Error(), "hsetnx") {
+			if err := uses(t, as("re%3Aville:p%40ss%2Fw%3Ard"), nil); !errors.Is(err, redisstore.ErrIncompatible) ||
+				!strings.Contains(err.Error(), "hsetnx") {
 				t.Errorf("one who may not do enough: %v", err)
 			}
 			// A password that changes while the program runs is not its end.
@@ -110,7 +118,8 @@ func TestUserAndPassword(t *testing.T) {
 
 func TestAURLOfAnotherKindOfRedisIsRefused(t *testing.T) {
 	t.Parallel()
-	server, cluster, sentinel := harness.StartRedis(t), harness.StartRedisCluster(t, 3, 0), harness.StartRedisSentinel(t)
+	server, cluster, sentinel := harness.StartRedis(t), harness.StartRedisCluster(t, 3, 0),
+		harness.StartRedisSentinel(t)
 	watchers := strings.TrimSuffix(strings.TrimPrefix(sentinel.URL, "redis+sentinel://"), "/main")
 	for _, c := range []struct{ name, url, want string }{
 		{"a server as a cluster", "redis+cluster://" + server.Addr, "not a cluster"},
@@ -122,7 +131,8 @@ func TestAURLOfAnotherKindOfRedisIsRefused(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			err := open(t, c.url, 8).Check(t.Context())
-			if !errors.Is(err, redisstore.ErrIncompatible) || !strings.Contains(err.Error(), c.want) || strings.ContainsAny(err.Error(), "\r\n") {
+			if !errors.Is(err, redisstore.ErrIncompatible) || !strings.Contains(err.Error(), c.want) ||
+				strings.ContainsAny(err.Error(), "\r\n") {
 				t.Errorf("%v", err)
 			}
 		})
@@ -146,8 +156,11 @@ func TestARedisThatIsNotReadyYetIsWaitedFor(t *testing.T) {
 	harness.Eventually(t, harness.Wait, "the cluster takes itself for broken", harness.True(func() bool {
 		return strings.Contains(admin.ClusterInfo(t.Context()).Val(), "cluster_state:fail")
 	}, "not yet"))
-	loading := harness.StartRedis(t, "--appendonly", "yes", "--enable-debug-command", "yes", "--loading-process-events-interval-bytes", "1024")
-	if err := loading.Client().Eval(t.Context(), "for i = 1, 20000 do redis.call('SET', 'k' .. i, i) end return 1", nil).Err(); err != nil {
+	loading := harness.StartRedis(t, "--appendonly", "yes", "--enable-debug-command", "yes",
+		"--loading-process-events-interval-bytes", "1024")
+	if err := loading.Client().Eval(
+		t.Context(), "for i = 1, 20000 do redis.call('SET', 'k' .. i, i) end return 1", nil,
+	).Err(); err != nil {
 		t.Fatal(err)
 	}
 	if err := loading.Client().ConfigSet(t.Context(), "key-load-delay", "500").Err(); err != nil {
@@ -164,14 +177,16 @@ func TestARedisThatIsNotReadyYetIsWaitedFor(t *testing.T) {
 	})
 	refused := func(name, url string) {
 		t.Run(name, func(t *testing.T) {
-			if err := uses(t, url, nil); !errors.Is(err, fsm.ErrUnavailable) || errors.Is(err, redisstore.ErrIncompatible) {
+			if err := uses(t, url, nil); !errors.Is(err, fsm.ErrUnavailable) ||
+				errors.Is(err, redisstore.ErrIncompatible) {
 				t.Errorf("%v", err)
 			}
 		})
 	}
 	refused("a server that is loading", loading.URL) // before it is done
 	for name, url := range map[string]string{
-		"nobody answers": free.URL, "none of a cluster answers": "redis+cluster://" + free.Addr, "no sentinel answers": "redis+sentinel://" + free.Addr + "/main",
+		"nobody answers": free.URL, "none of a cluster answers": "redis+cluster://" + free.Addr,
+		"no sentinel answers":     "redis+sentinel://" + free.Addr + "/main",
 		"a cluster without slots": empty.URL, "a cluster that lacks a master": half.URL,
 	} {
 		refused(name, url)

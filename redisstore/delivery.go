@@ -8,23 +8,29 @@ import (
 	"reveille/fsm"
 )
 
-// Due implements fsm.DeliveryStore.
-func (s *Store) Due(ctx context.Context, partition, limit int) (fsm.Outcome, int, error) {
-	r, err := newReply(s.run(ctx, scriptDue, partition, limit))
-	if err != nil {
-		return fsm.Outcome{}, 0, err
+// Due implements fsm.DeliveryStore. What one script has acted on is for the caller to follow, even
+// if the next one fails.
+func (s *Store) Due(ctx context.Context, partition, limit int) (o fsm.Outcome, n int, err error) {
+	for more := true; more && n < limit; {
+		r, err := newReply(s.run(ctx, scriptDue, partition, limit-n))
+		if err != nil {
+			if n > 0 {
+				err = nil
+			}
+			return o, n, err
+		}
+		n += int(r.int())
+		o.Add(r.outcome())
+		more = r.int() == 1
+		if r.bad != nil {
+			return o, n, r.bad
+		}
 	}
-	n := r.int()
-	o := r.outcome()
-	dropped, silent := int(r.int()), r.int()
-	s.metrics.ended(scriptDue, o.Removed-dropped)
-	s.metrics.ended(scriptDrop, dropped)
-	s.metrics.silent.Add(float64(silent))
-	return o, int(n), r.bad
+	return o, n, nil
 }
 
-// NextDue implements fsm.DeliveryStore. A single server is asked once for all; one that refuses that, because something is wrong with
-// a partition, is asked for each, as nodes of a cluster are.
+// NextDue implements fsm.DeliveryStore. A single server is asked once for all; one that refuses that, because something
+// is wrong with a partition, is asked for each, as nodes of a cluster are.
 func (s *Store) NextDue(ctx context.Context, partitions []int) ([]time.Duration, error) {
 	now := s.draw().millis()
 	if s.sharing != nil && len(partitions) > 0 {
@@ -82,9 +88,9 @@ func (s *Store) Fail(ctx context.Context, r fsm.WakeRef, f fsm.Failure) (fsm.Out
 }
 
 // Park implements fsm.DeliveryStore.
-func (s *Store) Park(ctx context.Context, r fsm.WakeRef, wait time.Duration) error {
-	_, err := s.runOutcome(ctx, scriptPark, s.PartitionOf(r.Primary), r.Consumer, r.Epoch, r.WakeID, r.Attempt, wait.Milliseconds())
-	return err
+func (s *Store) Park(ctx context.Context, r fsm.WakeRef, wait time.Duration) (fsm.Outcome, error) {
+	return s.runOutcome(ctx, scriptPark, s.PartitionOf(r.Primary), r.Consumer, r.Epoch, r.WakeID, r.Attempt,
+		wait.Milliseconds())
 }
 
 // Begin implements fsm.DeliveryStore.
@@ -93,9 +99,8 @@ func (s *Store) Begin(ctx context.Context, r fsm.WakeRef) (fsm.Outcome, error) {
 }
 
 // Accept implements fsm.DeliveryStore.
-func (s *Store) Accept(ctx context.Context, r fsm.WakeRef) error {
-	_, err := s.runOutcome(ctx, scriptAccept, s.PartitionOf(r.Primary), r.Consumer, r.Epoch, r.WakeID)
-	return err
+func (s *Store) Accept(ctx context.Context, r fsm.WakeRef) (fsm.Outcome, error) {
+	return s.runOutcome(ctx, scriptAccept, s.PartitionOf(r.Primary), r.Consumer, r.Epoch, r.WakeID)
 }
 
 // Finish implements fsm.DeliveryStore.

@@ -14,9 +14,11 @@ import (
 
 // passing are the codes of answers that have to do with the state a Redis is in and not with what it was asked.
 var passing = map[string]bool{
-	"LOADING": true, "BUSY": true, "OOM": true, "MISCONF": true, "NOREPLICAS": true, // it starts; a script runs on; no room; cannot save
+	// it starts; a script runs on; no room; cannot save
+	"LOADING": true, "BUSY": true, "OOM": true, "MISCONF": true, "NOREPLICAS": true,
 	"READONLY": true, "MASTERDOWN": true, // a failover
-	"CLUSTERDOWN": true, "TRYAGAIN": true, "MOVED": true, "ASK": true, // a failover or a migration that outlasted the redirections
+	// a failover or a migration that outlasted the redirections
+	"CLUSTERDOWN": true, "TRYAGAIN": true, "MOVED": true, "ASK": true,
 	"NOAUTH": true, "WRONGPASS": true, "NOPERM": true, // the operator changes users
 	"EXECABORT": true, // any of these, of a transaction
 }

@@ -24,30 +24,37 @@ func TestWhatPassesIsUnavailable(t *testing.T) {
 		"LOADING Redis is loading the dataset in memory",
 		"READONLY You can't write against a read only replica.",
 		"READONLY You can't write against a read only replica. script: 1f, on @user_script:12.",
-		"ERR Error running script (call to f_1f): @user_script:12: -READONLY You can't write against a read only replica. ",
-		"ERR Error running script (call to f_1f): @user_script: 12: -READONLY You can't write against a read only replica. ",
+		"ERR Error running script (call to f_1f): @user_script:12: -READONLY You can't write against a read only " +
+			"replica. ",
+		"ERR Error running script (call to f_1f): @user_script: 12: -READONLY You can't write against a read only " +
+			"replica. ",
 		"OOM command not allowed when used memory > 'maxmemory'. script: 1f, on @user_script:12.",
-		"ERR Error running script (call to f_1f): @user_script:12: -OOM command not allowed when used memory > 'maxmemory'. ",
+		"ERR Error running script (call to f_1f): @user_script:12: -OOM command not allowed when used memory > " +
+			"'maxmemory'. ",
 		"MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.",
-		"ERR Error running script (call to f_1f): @user_script:3: -MISCONF Errors writing to the AOF file: No space left on device ",
+		"ERR Error running script (call to f_1f): @user_script:3: -MISCONF Errors writing to the AOF file: No space " +
+			"left on device ",
 		"NOREPLICAS Not enough good replicas to write.",
 		"ERR Error running script (call to f_1f): @user_script:3: -NOREPLICAS Not enough good replicas to write. ",
 		"CLUSTERDOWN The cluster is down", "CLUSTERDOWN Hash slot not served",
-		"TRYAGAIN Multiple keys request during rehashing of slot", "MOVED 3999 127.0.0.1:6381", "ASK 3999 127.0.0.1:6381",
+		"TRYAGAIN Multiple keys request during rehashing of slot", "MOVED 3999 127.0.0.1:6381",
+		"ASK 3999 127.0.0.1:6381",
 		"MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
 		"BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
 		"NOAUTH Authentication required.", "WRONGPASS invalid username-password pair or user is disabled.",
 		"NOPERM this user has no permissions to run the 'evalsha' command",
 		"EXECABORT Transaction discarded because of previous errors.", "ERR max number of clients reached",
 		"ERR Script attempted to access a non local key in a cluster node script: 1f, on @user_script:3.",
-		"ERR Error running script (call to f_1f): @user_script:3: @user_script: 3: Script attempted to access a non local key in a cluster node",
+		"ERR Error running script (call to f_1f): @user_script:3: @user_script: 3: Script attempted to access a non " +
+			"local key in a cluster node",
 	} {
 		if err := wrap(answer(text)); !errors.Is(err, fsm.ErrUnavailable) {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
 	for _, err := range []error{
-		io.EOF, &net.OpError{Op: "dial", Err: errors.New("connection refused")}, errors.New("redis: connection pool timeout"),
+		io.EOF, &net.OpError{Op: "dial", Err: errors.New("connection refused")},
+		errors.New("redis: connection pool timeout"),
 		fmt.Errorf("redis: all sentinels specified in configuration are unreachable: %w", redis.Nil),
 	} {
 		if got := wrap(err); !errors.Is(got, fsm.ErrUnavailable) {
@@ -58,9 +65,11 @@ func TestWhatPassesIsUnavailable(t *testing.T) {
 
 func TestWhatWillNotPassIsABrokenInvariant(t *testing.T) {
 	for _, text := range []string{
-		"WRONGTYPE Operation against a key holding the wrong kind of value", "ERR unknown command 'FOO'", "CROSSSLOT Keys in request don't hash to the same slot",
+		"WRONGTYPE Operation against a key holding the wrong kind of value", "ERR unknown command 'FOO'",
+		"CROSSSLOT Keys in request don't hash to the same slot",
 		"ERR Error running script (call to f_1f): @user_script:12: user_script:12: attempt to index a nil value",
-		"ERR Error running script (call to f_1f): @user_script:12: -WRONGTYPE Operation against a key holding the wrong kind of value",
+		"ERR Error running script (call to f_1f): @user_script:12: -WRONGTYPE Operation against a key holding the " +
+			"wrong kind of value",
 		"BUSYGROUP Consumer Group name already exists",
 	} {
 		if err := wrap(answer(text)); err == nil || errors.Is(err, fsm.ErrUnavailable) {

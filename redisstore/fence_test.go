@@ -1,27 +1,37 @@
 package redisstore_test
 
 import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
 	"reveille/fsm"
+	"reveille/fsm/memstore"
 	"reveille/redisstore"
 	"reveille/test/harness"
 )
 
 // TestNoEpochComesTwiceWhateverRedisHasLost holds S1 over losses that Redis does not tell of (webhook spec, Safety).
 func TestNoEpochComesTwiceWhateverRedisHasLost(t *testing.T) {
-	const path = "/a"
-	sub := subscription("s")
 	for _, c := range []struct {
 		name string
 		// lose has Redis come back as it was at an earlier moment.
 		lose func(t *testing.T, r *harness.Redis, backup []byte)
 	}{
-		{"a crash that loses what was written last", func(t *testing.T, r *harness.Redis, _ []byte) { r.Kill(); r.Restart() }},
-		{"an older backup", func(t *testing.T, r *harness.Redis, backup []byte) { r.Kill(); restore(t, r, backup); r.Restart() }},
+		{
+			"a crash that loses what was written last",
+			func(t *testing.T, r *harness.Redis, _ []byte) { r.Kill(); r.Restart() },
+		},
+		{
+			"an older backup",
+			func(t *testing.T, r *harness.Redis, backup []byte) { r.Kill(); restore(t, r, backup); r.Restart() },
+		},
 		{"the same backup, time and again", func(t *testing.T, r *harness.Redis, backup []byte) {
 			for range 2 {
 				r.Kill()
@@ -30,64 +40,80 @@ func TestNoEpochComesTwiceWhateverRedisHasLost(t *testing.T) {
 			}
 		}},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			dir := t.TempDir()
-			r := harness.StartRedis(t, "--dir", dir)
-			rdb, closeRedis, err := redisstore.Connect(r.URL, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer func() { _ = closeRedis() }()
-			ctx := t.Context()
-			s := redisstore.New(rdb, redisstore.Options{Partitions: 1, Timing: timing})
-			must[fsm.Outcome](t)(s.Link(ctx, sub, path, "0", "0"))
-			highest, lives := int64(0), 0
-			// wake goes through a wake cycle, up to a tail that is higher each time.
-			tail := byte('a')
-			wake := func() {
-				t.Helper()
-				o := must[fsm.Observation](t)(s.Observe(ctx, 0, path, fsm.Offset(tail)))
-				if len(o.Wakes) != 1 {
-					t.Fatalf("observed %+v", o)
-				}
-				w := o.Wakes[0]
-				if w.Epoch <= highest {
-					t.Fatalf("epoch %d after %d, in life %d", w.Epoch, highest, lives)
-				}
-				highest = w.Epoch
-				must[fsm.Outcome](t)(s.Finish(ctx, w.Ref(), w.Streams))
-				tail++
-			}
-			wake()
-			if highest != 1 {
-				t.Errorf("the first epoch is %d", highest)
-			}
-			if err := r.Client().Save(ctx).Err(); err != nil {
-				t.Fatal(err)
-			}
-			backup, err := os.ReadFile(filepath.Join(dir, "dump.rdb"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			for range 3 {
-				wake()
-				before := highest
-				wake()
-				if highest != before+1 {
-					t.Errorf("the epochs went from %d to %d within one life", before, highest)
-				}
-				c.lose(t, r, backup)
-				lives++
-			}
-			wake()
-			if highest >= 1<<53 {
-				t.Errorf("epoch %d is none that JSON keeps exact", highest)
-			}
-		})
+		for server, life := range map[string]string{
+			"": "", " of a server whose run_id never changes": "same",
+			" of a server that shows no run_id": "-",
+		} {
+			t.Run(c.name+server, func(t *testing.T) { epochsAfter(t, life, c.lose) })
+		}
 	}
 }
 
-// TestAWakeFromBeforeALossIsDeliveredUnderANewEpoch is about a wake that was over, and followed by others, by the time of the loss.
+// epochsAfter goes through wakes and losses on a server that shows a life, or its own for "".
+func epochsAfter(t *testing.T, life string, lose func(t *testing.T, r *harness.Redis, backup []byte)) {
+	const path = "/a"
+	sub := subscription("s")
+	dir := t.TempDir()
+	r := harness.StartRedis(t, "--dir", dir)
+	rdb, closeRedis, err := redisstore.Connect(r.URL, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = closeRedis() }()
+	ctx := t.Context()
+	s := redisstore.New(rdb, redisstore.Options{Partitions: 1, Timing: timing, Draw: showing(life)})
+	must[fsm.Outcome](t)(memstore.Link(ctx, s, sub, path, "0", "0"))
+	highest, lives := int64(0), 0
+	// wake goes through a wake cycle, up to a tail that is higher each time.
+	tail := byte('a')
+	wake := func() {
+		t.Helper()
+		o := must[fsm.Observation](t)(s.Observe(ctx, 0, path, fsm.Offset(tail)))
+		if len(o.Wakes) != 1 {
+			t.Fatalf("observed %+v", o)
+		}
+		w := o.Wakes[0]
+		if w.Epoch <= highest {
+			t.Fatalf("epoch %d after %d, in life %d", w.Epoch, highest, lives)
+		}
+		highest = w.Epoch
+		must[fsm.Outcome](t)(s.Finish(ctx, w.Ref(), w.Streams))
+		tail++
+	}
+	wake()
+	if highest != 1 && life != "-" {
+		t.Errorf("the first epoch is %d", highest)
+	}
+	if err := r.Client().Save(ctx).Err(); err != nil {
+		t.Fatal(err)
+	}
+	backup, err := os.ReadFile(filepath.Join(dir, "dump.rdb"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		wake()
+		before := highest
+		wake()
+		if highest != before+1 && life != "-" {
+			t.Errorf("the epochs went from %d to %d within one life", before, highest)
+		}
+		lose(t, r, backup)
+		lives++
+	}
+	wake()
+	if highest >= 1<<53 {
+		t.Errorf("epoch %d is none that JSON keeps exact", highest)
+	}
+}
+
+// showing returns draws as they are made by chance, with a life.
+func showing(life string) func() redisstore.Draw {
+	return func() redisstore.Draw { return redisstore.Draw{Nonce: rand.Text(), Life: life} }
+}
+
+// TestAWakeFromBeforeALossIsDeliveredUnderANewEpoch is about a wake that was over, and followed by others,
+// by the time of the loss.
 func TestAWakeFromBeforeALossIsDeliveredUnderANewEpoch(t *testing.T) {
 	dir := t.TempDir()
 	r := harness.StartRedis(t, "--dir", dir)
@@ -98,7 +124,7 @@ func TestAWakeFromBeforeALossIsDeliveredUnderANewEpoch(t *testing.T) {
 	defer func() { _ = closeRedis() }()
 	ctx := t.Context()
 	s := redisstore.New(rdb, redisstore.Options{Partitions: 1, Timing: timing})
-	must[fsm.Outcome](t)(s.Link(ctx, subscription("s"), "/a", "0", "0"))
+	must[fsm.Outcome](t)(memstore.Link(ctx, s, subscription("s"), "/a", "0", "0"))
 	first := must[fsm.Observation](t)(s.Observe(ctx, 0, "/a", "1")).Wakes[0]
 	if err := r.Client().Save(ctx).Err(); err != nil {
 		t.Fatal(err)
@@ -107,7 +133,7 @@ func TestAWakeFromBeforeALossIsDeliveredUnderANewEpoch(t *testing.T) {
 	second := must[fsm.Observation](t)(s.Observe(ctx, 0, "/a", "2")).Wakes[0]
 	r.Kill()
 	r.Restart()
-	if err := s.Park(ctx, first.Ref(), 0); err != nil { // its deadline has come
+	if _, err := s.Park(ctx, first.Ref(), 0); err != nil { // its deadline has come
 		t.Fatal(err)
 	}
 	o, _, err := s.Due(ctx, 0, 10)
@@ -115,7 +141,8 @@ func TestAWakeFromBeforeALossIsDeliveredUnderANewEpoch(t *testing.T) {
 		t.Fatalf("%+v, %v", o, err)
 	}
 	if w := o.Wakes[0]; w.Epoch <= second.Epoch || w.WakeID == first.WakeID || w.Attempt != 1 {
-		t.Errorf("epoch %d, wake %s, attempt %d came after epoch %d; wake %s was epoch %d", w.Epoch, w.WakeID, w.Attempt,
+		t.Errorf("epoch %d, wake %s, attempt %d came after epoch %d; wake %s was epoch %d", w.Epoch, w.WakeID,
+			w.Attempt,
 			second.Epoch, first.WakeID, first.Epoch)
 	}
 }
@@ -139,21 +166,119 @@ func TestALossIsRemembered(t *testing.T) {
 	s := redisstore.New(rdb, redisstore.Options{Partitions: 1, Timing: timing, Draw: func() redisstore.Draw {
 		return redisstore.Draw{Now: now, Nonce: "n"}
 	}})
-	expect := func(when string, lost bool, ago time.Duration) {
+	expect := func(when string, lost time.Time) {
 		t.Helper()
-		gotAgo, got, err := s.LostAgo(ctx, "/a")
-		if err != nil || got != lost || gotAgo != ago {
-			t.Errorf("%s: it may have lost something: %v, %s ago (%v)", when, got, gotAgo, err)
+		want := int64(0)
+		if !lost.IsZero() {
+			want = lost.Add(30*time.Second).UnixMilli() * 2048
+		}
+		if got := must[fsm.Stream](t)(s.Stream(ctx, "/a")); got.Found() || got.Lost != want {
+			t.Errorf("%s: it may have lost the record to subscriptions up to %d, want %d", when, got.Lost, want)
 		}
 	}
-	expect("in its first life", false, 0)
+	expect("in its first life", time.Time{})
 	now = now.Add(time.Hour)
-	expect("an hour into its first life", false, 0)
+	expect("an hour into its first life", time.Time{})
 	r.Kill()
 	r.Restart()
-	expect("when it has come back", true, 0)
+	at := now
+	expect("when it has come back", at)
 	now = now.Add(time.Minute)
-	expect("a minute later", true, time.Minute)
-	now = now.Add(-2 * time.Minute)
-	expect("while its clock is behind", true, 0)
+	expect("a minute later", at)
+}
+
+// TestAReplicaThatKnowsNothingOfALossRepeatsNoEpoch is about a server that shows no run_id.
+func TestAReplicaThatKnowsNothingOfALossRepeatsNoEpoch(t *testing.T) {
+	r := harness.StartRedis(t, "--dir", t.TempDir())
+	rdb, closeRedis, err := redisstore.Connect(r.URL, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = closeRedis() }()
+	ctx := t.Context()
+	replica := func() *redisstore.Store {
+		return redisstore.New(rdb, redisstore.Options{Partitions: 1, Timing: timing, Draw: showing("-")})
+	}
+	one, other := replica(), replica()
+	must[fsm.Outcome](t)(memstore.Link(ctx, one, subscription("s"), "/a", "0", "0"))
+	must[fsm.Observation](t)(other.Observe(ctx, 0, "/a", "0"))
+	if err := r.Client().Save(ctx).Err(); err != nil {
+		t.Fatal(err)
+	}
+	lost := must[fsm.Observation](t)(one.Observe(ctx, 0, "/a", "1")).Wakes[0]
+	r.Kill()
+	r.Restart()
+	if again := must[fsm.Observation](t)(other.Observe(ctx, 0, "/a", "1")).Wakes[0]; again.Epoch <= lost.Epoch {
+		t.Errorf("epoch %d came after epoch %d", again.Epoch, lost.Epoch)
+	}
+}
+
+// TestEveryReplicaHearsOfALoss holds that those that do not own a partition hear of it too, whatever the
+// server shows of its life.
+func TestEveryReplicaHearsOfALoss(t *testing.T) {
+	const partitions = 4
+	r := harness.StartRedis(t, "--dir", t.TempDir())
+	rdb, closeRedis, err := redisstore.Connect(r.URL, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = closeRedis() }()
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var running sync.WaitGroup
+	var replicas []*redisstore.Store
+	for i := range 3 {
+		s := redisstore.New(rdb, redisstore.Options{
+			Partitions: partitions, Timing: timing, Draw: showing("same"), Lease: time.Second,
+			ReplicaID: fmt.Sprint("replica ", i),
+		})
+		replicas = append(replicas, s)
+		running.Go(func() { _ = s.Run(ctx) })
+	}
+	sum := func() (n int) {
+		for _, s := range replicas {
+			n += len(s.Ownership().Partitions())
+		}
+		return n
+	}
+	harness.Eventually(t, 10*time.Second, "the partitions are shared out", func() error {
+		if sum() != partitions {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+	if err := r.Client().Save(ctx).Err(); err != nil {
+		t.Fatal(err)
+	}
+	mark := func() (n int64) {
+		for p := range partitions {
+			v, err := r.Client().HGet(ctx, fmt.Sprintf("rv:{%d}:meta", p), "mark").Int64()
+			if err != nil {
+				t.Fatal(err)
+			}
+			n += v
+		}
+		return n
+	}
+	saved := mark()
+	harness.Eventually(t, 10*time.Second, "every partition has changed since", func() error {
+		if mark() < saved+3*partitions {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+	r.Kill()
+	r.Restart()
+	harness.Eventually(t, 10*time.Second, "every replica doubts every partition", func() error {
+		for i, s := range replicas {
+			for p := range partitions {
+				if s.Ownership().Doubts(p) == 0 {
+					return fmt.Errorf("replica %d does not doubt partition %d", i, p)
+				}
+			}
+		}
+		return nil
+	})
+	stop()
+	running.Wait()
 }

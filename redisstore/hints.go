@@ -24,8 +24,8 @@ const (
 	hintReplicas      fsm.HintKind = "replicas"
 )
 
-// hints sends and receives what replicas tell each other, by Redis's pub/sub. A message is the sender's ID on the first line and a
-// hint on each of the others: kind, partition, path.
+// hints sends and receives what replicas tell each other, by Redis's pub/sub. A message is the sender's ID on the first
+// line and a hint on each of the others: kind, partition, path.
 type hints struct {
 	s *Store
 	// id is no other sender's.
@@ -84,12 +84,13 @@ func (h *hints) publish(ctx context.Context, hint fsm.Hint) {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
 	if err := h.s.rdb.Publish(ctx, h.s.keys.hints(), message.String()).Err(); err != nil {
-		h.s.opts.Logger.Debug("hints to other replicas were not sent; they find out by themselves", zap.Error(err))
+		h.s.opts.Logger.Debug("hints to other replicas were not sent; they notice the changes by themselves",
+			zap.Error(err))
 	}
 }
 
-// receive acts on the others' hints until ctx is done. The client subscribes again by itself when its connection breaks; what was
-// said until then is found out at once.
+// receive acts on the others' hints until ctx is done. The client subscribes again by itself when its connection
+// breaks; what was said until then is found out at once.
 func (h *hints) receive(ctx context.Context) {
 	sub := h.s.rdb.Subscribe(ctx, h.s.keys.hints())
 	defer func() { _ = sub.Close() }()

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"hash/fnv"
 	"strconv"
+	"strings"
 
 	"reveille/fsm"
 )
@@ -16,10 +17,22 @@ type keys struct{ partitions int }
 // partition is the prefix that all keys of a partition share, hash tag included.
 func (k keys) partition(p int) string { return keyPrefix + ":{" + strconv.Itoa(p) + "}:" }
 
-// guard is what every script of a partition declares as its keys: the prefix and a second name, neither of which is ever
-// stored. While the partition's slot moves to another node, the old one has neither and points to the new one, which answers
-// TRYAGAIN to a script with several keys of which it lacks some. So no script ever runs on a half of a partition.
+// guard is what every script of a partition declares as its keys: the prefix and a second name, neither of which
+// is ever stored. While the partition's slot moves to another node, the old one has neither and points to the
+// new one, which answers TRYAGAIN to a script with several keys of which it lacks some. So no script ever runs
+// on a half of a partition.
 func (k keys) guard(p int) []string { return []string{k.partition(p), k.partition(p) + "~"} }
+
+// partitionIn is the partition whose prefix a key is.
+func (k keys) partitionIn(prefix string) int {
+	_, number, _ := strings.Cut(prefix, "{")
+	number, _, _ = strings.Cut(number, "}")
+	p, err := strconv.Atoi(number)
+	if err != nil {
+		panic("redisstore: " + prefix + " is no partition's prefix")
+	}
+	return p
+}
 
 func (k keys) partitionOf(path string) int {
 	h := fnv.New32a()
@@ -34,7 +47,9 @@ func (k keys) consumersOf(sub fsm.Subscription, p int) string {
 
 func (k keys) watched(p int) string { return k.partition(p) + "watched" }
 func (k keys) due(p int) string     { return k.partition(p) + "due" }
-func (k keys) known(p int) string   { return k.partition(p) + "known" }
+
+// droppingIn is what is left to remove in a partition of subscriptions that were deleted.
+func (k keys) droppingIn(p int) string { return k.partition(p) + "dropping" }
 
 // The keys of what belongs to no partition share a hash tag of their own.
 func (k keys) global(name string) string { return keyPrefix + ":{subs}:" + name }
@@ -45,6 +60,7 @@ func (k keys) backfills() string         { return k.global("backfill") }
 func (k keys) dropping() string          { return k.global("dropping") }
 func (k keys) registry() string          { return k.global("registry") }
 func (k keys) meta() string              { return k.global("meta") }
+func (k keys) tokenKeys() string         { return k.global("token_keys") }
 func (k keys) replicas() string          { return k.global("replicas") }
 
 // hints is the channel that replicas tell each other things on.

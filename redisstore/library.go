@@ -46,9 +46,8 @@ func readLibrary(text string) (parts []libraryPart) {
 	return parts
 }
 
-// withLibrary returns a script that begins with what it uses of the library. What it does not use leaves empty lines, so that errors
-// name the lines of lib.lua.
-func withLibrary(script string) string {
+// usedOf returns the names of the library's functions that a script uses, beside the words that are no functions.
+func usedOf(script string) map[string]bool {
 	used := map[string]bool{}
 	words := luaWord.FindAllString(script, -1)
 	for _, part := range library {
@@ -69,6 +68,30 @@ func withLibrary(script string) string {
 			}
 		}
 	}
+	return used
+}
+
+// touch is what a function does that has the watermark rise.
+const touch = "touched = true"
+
+// touches says whether a script may have the watermark rise.
+func touches(script string) bool {
+	if strings.Contains(script, touch) {
+		return true
+	}
+	used := usedOf(script)
+	for _, part := range library {
+		if used[part.name] && strings.Contains(part.text, touch) {
+			return true
+		}
+	}
+	return false
+}
+
+// withLibrary returns a script that begins with what it uses of the library. What it does not use leaves empty lines,
+// so that errors name the lines of lib.lua.
+func withLibrary(script string) string {
+	used := usedOf(script)
 	var text strings.Builder
 	for _, part := range library {
 		if part.name == "" || used[part.name] {

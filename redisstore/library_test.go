@@ -12,11 +12,15 @@ import (
 
 func TestAScriptHasWhatItUsesOfTheLibraryOnItsOwnLines(t *testing.T) {
 	whole := source("lib")
-	text := withLibrary("local c = current(ARGV[A])\nreturn outcome()\n")
+	text := withLibrary("local c = current(record, ARGV[A])\nreturn outcome()\n")
 	if got, want := strings.Count(text, "\n"), strings.Count(whole, "\n")+2; got != want {
 		t.Errorf("it has %d lines, want %d", got, want)
 	}
-	for name, used := range map[string]bool{"current": true, "load": true, "place_of": true, "is_dead": true, "outcome": true, "save": false, "fence": false, "after": false} {
+	for name, used := range map[string]bool{
+		"current": true, "record": true, "load": false, "place_of": true, "is_dead": true, "outcome": true,
+		"save": false, "fence": false,
+		"after": false,
+	} {
 		if strings.Contains(text, "local function "+name+"(") != used {
 			t.Errorf("%s is there: %v", name, !used)
 		}
@@ -46,7 +50,8 @@ func TestTheLibraryIsTakenApartAtItsFunctions(t *testing.T) {
 	}
 }
 
-// TestOffsetsAreComparedByteByByte holds the script's comparison against that of fsm, about where its steps begin and end.
+// TestOffsetsAreComparedByteByByte holds the script's comparison against that of fsm, about where
+// its steps begin and end.
 func TestOffsetsAreComparedByteByByte(t *testing.T) {
 	client, closeClient, err := Connect(harness.StartRedis(t).URL, nil)
 	if err != nil {
@@ -62,7 +67,8 @@ func TestOffsetsAreComparedByteByByte(t *testing.T) {
 	}
 	for _, a := range offsets {
 		for _, b := range offsets {
-			got, err := after.Run(t.Context(), client, []string{"rv:{0}:", "rv:{0}:~"}, 1, 1, 1, 1, 1, "", "", 0, a, b, 0).Bool()
+			got, err := after.Run(t.Context(), client, []string{"rv:{0}:", "rv:{0}:~"}, 1, 1, 1, 1, 1, "", "", 0, a, b,
+				0).Bool()
 			if err != nil {
 				t.Fatal(err)
 			}

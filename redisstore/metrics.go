@@ -13,67 +13,36 @@ import (
 	"reveille/fsm"
 )
 
-// The causes of a consumer's end.
-const (
-	causeDeleted      = "stream_deleted"
-	causeGone         = "stream_gone"
-	causeRecreated    = "stream_recreated"
-	causeSubscription = "subscription_deleted"
-	causeFailing      = "failing"
-	causeUnsubscribed = "unsubscribed"
-)
-
-// causeOf is why the consumers that a script reports as removed are gone.
-var causeOf = map[string]string{
-	"deleted": causeDeleted, "hide": causeGone, "restart": causeRecreated, "link": causeSubscription, "drop": causeSubscription,
-	"fail": causeFailing, "due": causeFailing, "callback": causeUnsubscribed,
-}
-
 // metrics are what the store tells of itself.
 type metrics struct {
-	calls   map[string]*callMetrics
-	removed map[string]prometheus.Counter
-	silent  prometheus.Counter
+	calls map[string]*callMetrics
 }
 
 // callMetrics are those of one script.
 type callMetrics struct {
 	duration             prometheus.Observer
 	unavailable, refused prometheus.Counter
-	removed              prometheus.Counter
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {
 	f := promauto.With(r)
 	duration := f.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "reveille_redis_script_duration_seconds",
-		Help: "Time that calls of Redis took, the way there and back included, by the Lua script that was called. Calls for several partitions that " +
-			"are sent in one go (next_due, lease, census) count as one.",
+		Help: "Duration of calls to Redis, including both ways over the network, by the Lua script that was called. " +
+			"Calls for several partitions that are sent together (next_due, lease, census) count as one.",
 		Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5},
 	}, []string{"script"})
 	failures := f.NewCounterVec(prometheus.CounterOpts{
 		Name: "reveille_redis_script_errors_total",
-		Help: "Calls of Redis that failed, by script and kind (unavailable: it could not be reached or could not answer then; refused: anything else).",
+		Help: "Calls to Redis that failed, by script and kind (unavailable: Redis could not be reached or could not " +
+			"answer; refused: anything else).",
 	}, []string{"script", "kind"})
-	removed := f.NewCounterVec(prometheus.CounterOpts{
-		Name: "reveille_consumers_removed_total",
-		Help: "Consumers that are gone, by cause (stream_deleted; stream_gone: it has answered 404 for the whole of the grace; stream_recreated: it was " +
-			"made anew under its name, a new consumer takes the place; subscription_deleted; failing: deliveries failed for too long; " +
-			"unsubscribed: from its last stream).",
-	}, []string{"cause"})
-	m := &metrics{calls: map[string]*callMetrics{}, removed: map[string]prometheus.Counter{}, silent: f.NewCounter(prometheus.CounterOpts{
-		Name: "reveille_wakes_silent_total",
-		Help: "Wakes that a worker took and that ended because it was not heard of for REVEILLE_LIVENESS_TIMEOUT: it crashed, its callbacks " +
-			"do not arrive, or it did not say done.",
-	})}
-	for _, cause := range causeOf {
-		m.removed[cause] = removed.WithLabelValues(cause)
-	}
+	m := &metrics{calls: map[string]*callMetrics{}}
 	for _, s := range scripts {
 		m.calls[s.name] = &callMetrics{
 			duration:    duration.WithLabelValues(s.name),
-			unavailable: failures.WithLabelValues(s.name, "unavailable"), refused: failures.WithLabelValues(s.name, "refused"),
-			removed: m.removed[causeOf[s.name]],
+			unavailable: failures.WithLabelValues(s.name, "unavailable"),
+			refused:     failures.WithLabelValues(s.name, "refused"),
 		}
 	}
 	return m
@@ -92,16 +61,10 @@ func (m *metrics) called(s *script, began time.Time, err error) {
 	}
 }
 
-// ended counts consumers that a script has removed.
-func (m *metrics) ended(s *script, n int) {
-	if n > 0 {
-		m.calls[s.name].removed.Add(float64(n))
-	}
-}
-
 const (
-	// censusTime bounds what a scrape waits for Redis; censusAge is how old the figures may be. They get older if they cost more, so
-	// that counting takes no more than a hundredth of the time, but never older than censusOld: alerts are made of them.
+	// censusTime bounds what a scrape waits for Redis; censusAge is how old the figures may be. They get older if
+	// they cost more, so that counting takes no more than a hundredth of the time, but never older than censusOld:
+	// alerts are made of them.
 	censusTime = 2 * time.Second
 	censusAge  = 3 * time.Second
 	censusOld  = 30 * time.Second
@@ -114,6 +77,7 @@ type figures struct {
 	up                          bool
 	asked                       int
 	waiting, retired, live, all int64
+	givenUp                     int64
 	known                       int64
 	// counted is false if there were too many subscriptions to count the consumers of.
 	counted bool
@@ -140,26 +104,35 @@ func newCensus(s *Store) *census {
 	}
 	return &census{
 		s: s,
-		consumers: describe("reveille_consumers", "Consumers in the partitions that this replica owns, by state (waking: a wake is to be delivered; retired: "+
-			"one is, but the endpoint answered 410 and the subscription was not resumed; live: at work; idle: none of these). The sum over the "+
-			"replicas is all of them. Idle is left out if there are more than 200,000 pairs of a subscription and an owned partition.", "state"),
-		oldest: describe("reveille_oldest_pending_wake_seconds", "How long the wake has been under way that has waited longest, among the consumers in state waking "+
-			"in the partitions that this replica owns: since Redis was told of the event, or since the end of the wake before if the consumer was busy, "+
-			"or since it was resumed. 0 without one. "+
-			"Retired consumers do not count: they wait for an operator, and would hide the others. The maximum over the replicas is the number to alert on."),
-		known: describe("reveille_streams_known", "Streams that discovery has come upon, in the partitions that this replica owns, those included that do not exist yet. "+
-			"The sum over the replicas is all of them."),
-		up:         describe("reveille_redis_up", "1 if Redis answered for all partitions that this replica owns when these metrics were collected, otherwise 0."),
-		subs:       describe("reveille_subscriptions", "Subscriptions, as this replica knows them: the same number on each."),
+		consumers: describe("reveille_consumers", "Consumers in the partitions that this replica owns, by state "+
+			"(waking: a wake is being delivered; retired: the same, but the endpoint answered 410 and the "+
+			"subscription was not resumed; live: its worker is working; given_up: deliveries failed "+
+			"for too long, the next event or a resumption wakes it; idle: none of these). The sum over the "+
+			"replicas is the total. Idle is left out if there are more than 200,000 pairs of a subscription and an "+
+			"owned partition.", "state"),
+		oldest: describe("reveille_oldest_pending_wake_seconds", "Age of the oldest wake among the consumers in "+
+			"state waking in the partitions that this replica owns: since Redis was told of the event, since the end "+
+			"of the previous wake if the consumer was busy, or since it was resumed. 0 if there is none. Retired "+
+			"consumers do not count: they wait for an operator and would hide the others. Alert on the maximum over "+
+			"the replicas."),
+		known: describe("reveille_streams_known", "Streams that discovery has found in the partitions that this "+
+			"replica owns, including streams that do not exist yet. The sum over the replicas is the total."),
+		up: describe("reveille_redis_up", "1 if Redis answered for all partitions that this replica owns when "+
+			"these metrics were collected, otherwise 0."),
+		subs: describe("reveille_subscriptions", "Subscriptions that this replica knows: the same number on "+
+			"each replica."),
 		partitions: describe("reveille_partitions", "Partitions of the database: the same number on each replica."),
-		owned:      describe("reveille_partitions_owned", "Partitions whose streams this replica watches and whose deadlines it acts on."),
-		replicas:   describe("reveille_replicas", "Replicas that are alive, as this one last heard of Redis."),
+		owned: describe("reveille_partitions_owned", "Partitions that this replica owns: it watches their "+
+			"streams and acts on their deadlines."),
+		replicas: describe("reveille_replicas", "Live replicas, as this one last read from Redis."),
 	}
 }
 
 // Describe implements prometheus.Collector.
 func (c *census) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.consumers, c.oldest, c.known, c.up, c.subs, c.partitions, c.owned, c.replicas} {
+	for _, d := range []*prometheus.Desc{
+		c.consumers, c.oldest, c.known, c.up, c.subs, c.partitions, c.owned, c.replicas,
+	} {
 		ch <- d
 	}
 }
@@ -185,8 +158,9 @@ func (c *census) Collect(ch chan<- prometheus.Metric) {
 	gauge(c.consumers, float64(f.waiting), "waking")
 	gauge(c.consumers, float64(f.retired), "retired")
 	gauge(c.consumers, float64(f.live), "live")
+	gauge(c.consumers, float64(f.givenUp), "given_up")
 	if f.counted {
-		gauge(c.consumers, float64(max(0, f.all-f.waiting-f.retired-f.live)), "idle")
+		gauge(c.consumers, float64(max(0, f.all-f.waiting-f.retired-f.live-f.givenUp)), "idle")
 	}
 	gauge(c.known, float64(f.known))
 	gauge(c.oldest, f.oldest.Seconds())
@@ -205,8 +179,8 @@ func (c *census) figures() figures {
 	return c.last
 }
 
-// lasts is how long figures are good that took some time to count. Those that lack something were counted in vain, which says nothing
-// of what counting costs: they must not outlast the outage.
+// lasts is how long figures are good that took some time to count. Those that lack something were counted in vain,
+// which says nothing of what counting costs: they must not outlast the outage.
 func lasts(f figures, took time.Duration) time.Duration {
 	if !f.up {
 		return censusAge
@@ -237,22 +211,24 @@ func (s *Store) count(partitions []int) figures {
 			of = append(of, sub.ID, sub.Generation)
 		}
 	}
-	args := s.arguments(of...)
 	for _, r := range s.pipeline(ctx, scriptCensus, len(partitions), func(i int) ([]string, []any) {
-		return s.keys.guard(partitions[i]), args
+		return s.keys.guard(partitions[i]), s.arguments(partitions[i], of...)
 	}) {
 		if r.bad != nil {
 			f.up = false
 			continue
 		}
 		l := r.list()
-		waiting, retired, live, all, known, waited := l.int(), l.int(), l.int(), l.int(), l.int(), l.int()
+		waiting, retired, live, givenUp, all, known, waited :=
+			l.int(), l.int(), l.int(), l.int(), l.int(), l.int(), l.int()
 		if l.bad != nil {
 			f.up = false
 			continue
 		}
 		f.asked++
-		f.waiting, f.retired, f.live, f.all, f.known = f.waiting+waiting, f.retired+retired, f.live+live, f.all+all, f.known+known
+		f.givenUp += givenUp
+		f.waiting, f.retired, f.live, f.all, f.known =
+			f.waiting+waiting, f.retired+retired, f.live+live, f.all+all, f.known+known
 		f.oldest = max(f.oldest, time.Duration(waited)*time.Millisecond)
 	}
 	return f

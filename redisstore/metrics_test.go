@@ -32,7 +32,8 @@ func figures(t *testing.T, r prometheus.Gatherer, name string) map[string]float6
 			for _, l := range m.GetLabel() {
 				labels = append(labels, l.GetValue())
 			}
-			found[strings.Join(labels, " ")] = m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+			found[strings.Join(labels, " ")] = m.GetCounter().GetValue() + m.GetGauge().GetValue() +
+				float64(m.GetHistogram().GetSampleCount())
 		}
 	}
 	return found
@@ -76,13 +77,14 @@ func TestTheFiguresOfTheOwnedPartitionsAreThoseOfTheDatabase(t *testing.T) {
 			var wakes []fsm.Wake
 			for i := range 7 {
 				path := fmt.Sprint("/", i)
-				if _, _, err := w.NoteKnown(ctx, path, i == 0); err != nil {
+				if err := w.note(ctx, path, i == 0); err != nil {
 					t.Fatal(err)
 				}
 				wakes = append(wakes, must[fsm.Outcome](t)(w.Link(ctx, sub, path, fsm.Start, "1")).Wakes...)
 				w.later(time.Second)
 			}
-			want("seven wakes", consumers, map[string]float64{"waking": 7, "retired": 0, "live": 0, "idle": 0})
+			want("seven wakes", consumers,
+				map[string]float64{"waking": 7, "retired": 0, "live": 0, "given_up": 0, "idle": 0})
 			want("seven wakes", oldest, one(7))
 			want("seven wakes", "reveille_streams_known", one(7))
 			want("seven wakes", "reveille_subscriptions", one(1))
@@ -90,23 +92,26 @@ func TestTheFiguresOfTheOwnedPartitionsAreThoseOfTheDatabase(t *testing.T) {
 			want("seven wakes", "reveille_partitions_owned", one(8))
 			must[fsm.Outcome](t)(w.Fail(ctx, wakes[0].Ref(), fsm.Failure{Retired: true}))
 			must[fsm.Outcome](t)(w.Finish(ctx, wakes[1].Ref(), wakes[1].Streams))
-			if err := w.Accept(ctx, wakes[2].Ref()); err != nil {
+			if _, err := w.Accept(ctx, wakes[2].Ref()); err != nil {
 				t.Fatal(err)
 			}
 			must[fsm.Outcome](t)(w.Fail(ctx, wakes[3].Ref(), fsm.Failure{}))
-			want("a 410, a done, a 2xx and a failure", consumers, map[string]float64{"waking": 4, "retired": 1, "live": 1, "idle": 1})
+			want("a 410, a done, a 2xx and a failure", consumers,
+				map[string]float64{"waking": 4, "retired": 1, "live": 1, "given_up": 0, "idle": 1})
 			want("the first three wait no more", oldest, one(4))
 			if err := w.DeleteSubscription(ctx, "s"); err != nil {
 				t.Fatal(err)
 			}
-			want("the deletion", consumers, map[string]float64{"waking": 0, "retired": 0, "live": 0, "idle": 0})
+			want("the deletion", consumers,
+				map[string]float64{"waking": 0, "retired": 0, "live": 0, "given_up": 0, "idle": 0})
 			want("the deletion", oldest, one(0))
 			want("the deletion", "reveille_redis_up", one(1))
 		})
 	}
 }
 
-// TestWhatAnOlderVersionMovedOnIsTakenOffTheLists is for an upgrade of one replica after the other, and for the way back.
+// TestWhatAnOlderVersionMovedOnIsTakenOffTheLists is for an upgrade of one replica after the
+// other, and for the way back.
 func TestWhatAnOlderVersionMovedOnIsTakenOffTheLists(t *testing.T) {
 	t.Parallel()
 	w, r := owning(t, harness.StartRedis(t).URL, 1)
@@ -137,86 +142,6 @@ func TestWhatAnOlderVersionMovedOnIsTakenOffTheLists(t *testing.T) {
 	}
 }
 
-func TestConsumersThatAreGoneAreCountedByCause(t *testing.T) {
-	t.Parallel()
-	w, r := owning(t, harness.StartRedis(t).URL, 1)
-	ctx := t.Context()
-	sub, _, err := w.CreateSubscription(ctx, subscription("s"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	n := 0
-	link := func() fsm.Wake {
-		t.Helper()
-		n++
-		return must[fsm.Outcome](t)(w.Link(ctx, sub, fmt.Sprint("/", n), fsm.Start, "5")).Wakes[0]
-	}
-	must[fsm.Outcome](t)(w.Deleted(ctx, 0, link().Primary))
-	must[fsm.Outcome](t)(w.Restart(ctx, 0, link().Primary, "5", "2"))
-	gone := link().Primary
-	for _, a := range []fsm.Absence{fsm.MissingAnew, fsm.MissingStill} {
-		if _, err := w.Hide(ctx, gone, a); err != nil {
-			t.Fatal(err)
-		}
-		w.later(timing.GoneGrace)
-	}
-	left := link()
-	reply := must[fsm.CallbackReply](t)(w.Callback(ctx, fsm.Callback{
-		Consumer: left.Consumer, Primary: left.Primary, Generation: sub.Generation, Epoch: left.Epoch, TokenEpoch: left.Epoch,
-		WakeID: left.WakeID, Unsubscribe: []string{left.Primary}, MaxStreams: 10,
-	}))
-	if reply.Removed != 1 {
-		t.Fatalf("callback %+v", reply)
-	}
-	for range 2 {
-		failing := link()
-		must[fsm.Outcome](t)(w.Fail(ctx, failing.Ref(), fsm.Failure{}))
-	}
-	w.later(timing.GCAfter)
-	if _, _, err := w.Due(ctx, 0, 100); err != nil {
-		t.Fatal(err)
-	}
-	link()
-	if err := w.DeleteSubscription(ctx, "s"); err != nil {
-		t.Fatal(err)
-	}
-	want := map[string]float64{
-		"stream_deleted": 1, "stream_recreated": 1, "stream_gone": 1, "unsubscribed": 1, "failing": 2,
-		"subscription_deleted": 2, // the one that took the place of the recreated, and the last
-	}
-	if got := figures(t, r, "reveille_consumers_removed_total"); !maps.Equal(got, want) {
-		t.Errorf("removed %v, want %v", got, want)
-	}
-}
-
-func TestWakesOfWorkersThatAreNotHeardOfAgainAreCounted(t *testing.T) {
-	t.Parallel()
-	w, r := owning(t, harness.StartRedis(t).URL, 1)
-	ctx := t.Context()
-	sub, _, err := w.CreateSubscription(ctx, subscription("s"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, name := range []string{"/silent", "/silent-too", "/done", "/not-taken"} {
-		wake := must[fsm.Outcome](t)(w.Link(ctx, sub, name, fsm.Start, "5")).Wakes[0]
-		switch i {
-		case 0, 1:
-			if err := w.Accept(ctx, wake.Ref()); err != nil {
-				t.Fatal(err)
-			}
-		case 2:
-			must[fsm.Outcome](t)(w.Finish(ctx, wake.Ref(), wake.Streams))
-		}
-	}
-	w.later(timing.Liveness)
-	if _, _, err := w.Due(ctx, 0, 100); err != nil {
-		t.Fatal(err)
-	}
-	if got := figures(t, r, "reveille_wakes_silent_total")[""]; got != 2 {
-		t.Errorf("%g wakes, want 2", got)
-	}
-}
-
 func TestCallsOfRedisAreTimedAndTheirFailuresCounted(t *testing.T) {
 	t.Parallel()
 	server := harness.StartRedis(t)
@@ -224,7 +149,7 @@ func TestCallsOfRedisAreTimedAndTheirFailuresCounted(t *testing.T) {
 	ctx := t.Context()
 	const path = "/a"
 	for range 3 {
-		if _, _, err := w.NoteKnown(ctx, path, false); err != nil {
+		if err := w.note(ctx, path, false); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -232,7 +157,7 @@ func TestCallsOfRedisAreTimedAndTheirFailuresCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	took := figures(t, r, "reveille_redis_script_duration_seconds")
-	if took["note_known"] != 3 || took["next_due"] != 1 || took["link"] != 0 {
+	if took["note_stream"] != 3 || took["next_due"] != 1 || took["link_stream"] != 0 {
 		t.Errorf("timed %v", took)
 	}
 	// A key of another type is nothing that waiting could mend.
@@ -242,27 +167,30 @@ func TestCallsOfRedisAreTimedAndTheirFailuresCounted(t *testing.T) {
 	if err := w.rdb.Set(ctx, fmt.Sprintf("rv:{%d}:known", w.PartitionOf(path)), "x", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := w.NoteKnown(ctx, path, false); err == nil {
+	if err := w.note(ctx, path, false); err == nil {
 		t.Fatal("a key of another type is taken")
 	}
 	gone, cancel := context.WithCancel(ctx)
 	cancel()
-	if _, _, err := w.NoteKnown(gone, path, false); err == nil {
+	if err := w.note(gone, path, false); err == nil {
 		t.Fatal("a caller that has gone is answered")
 	}
 	server.Kill()
-	if _, _, err := w.NoteKnown(ctx, path, false); err == nil {
+	if err := w.note(ctx, path, false); err == nil {
 		t.Fatal("a server that is dead answers")
 	}
 	w.Ownership().Replace([]int{0, 1, 2}) // the figures of a moment ago are for four partitions
 	failed := figures(t, r, "reveille_redis_script_errors_total")
-	if failed["refused note_known"] != 1 || failed["unavailable note_known"] != 1 || failed["unavailable link"] != 0 {
+	if failed["refused stream"] != 1 || failed["unavailable stream"] != 1 || failed["unavailable link_stream"] != 0 {
 		t.Errorf("failed %v", failed)
 	}
 	if up := figures(t, r, "reveille_redis_up"); up[""] != 0 {
 		t.Errorf("a server that is dead is up: %v", up)
 	}
-	for _, name := range []string{"reveille_consumers", "reveille_oldest_pending_wake_seconds", "reveille_streams_known"} {
+	for _, name := range []string{
+		"reveille_consumers", "reveille_oldest_pending_wake_seconds",
+		"reveille_streams_known",
+	} {
 		if got := figures(t, r, name); len(got) != 0 {
 			t.Errorf("%s is %v, which nobody can know", name, got)
 		}
@@ -292,7 +220,9 @@ func TestAScrapeDoesNotWaitLongForARedisThatHangs(t *testing.T) {
 	}
 	server.Resume()
 	harness.Eventually(t, harness.Wait, "the figures are of the time after the outage", func() error {
-		if up, oldest := figures(t, r, "reveille_redis_up"), figures(t, r, "reveille_oldest_pending_wake_seconds"); up[""] != 1 || len(oldest) != 1 {
+		if up, oldest := figures(t, r, "reveille_redis_up"), figures(
+			t, r, "reveille_oldest_pending_wake_seconds",
+		); up[""] != 1 || len(oldest) != 1 {
 			return fmt.Errorf("up %v, oldest %v", up, oldest)
 		}
 		return nil

@@ -38,8 +38,8 @@ func (r riding) out(what string, call func() error) bool {
 	}
 }
 
-// round takes one consumer from idle to idle, for the nth time: an event, a wake, a callback. It reports whether every answer
-// was right. last is the epoch of the round before; epochs jump when another server has taken over.
+// round takes one consumer from idle to idle, for the nth time: an event, a wake, a callback. It reports whether every
+// answer was right. last is the epoch of the round before; epochs jump when another server has taken over.
 func (r riding) round(w *world, sub fsm.Subscription, path string, n int, last *int64) bool {
 	tail, before := fsm.Offset(fmt.Sprintf("%06d", n)), fsm.Offset(fmt.Sprintf("%06d", n-1))
 	home, id := w.PartitionOf(path), fsm.ConsumerID(sub.ID, path)
@@ -47,14 +47,16 @@ func (r riding) round(w *world, sub fsm.Subscription, path string, n int, last *
 	if !r.out("observe", func() (err error) { seen, err = w.Observe(r.t.Context(), home, path, tail); return err }) {
 		return false
 	}
-	if !seen.Watched || seen.Tail != tail || len(seen.Wakes) != 1 || seen.Wakes[0].Epoch <= *last || seen.Wakes[0].Streams[0].Acked != before {
+	if !seen.Watched || seen.Tail != tail || len(seen.Wakes) != 1 || seen.Wakes[0].Epoch <= *last ||
+		seen.Wakes[0].Streams[0].Acked != before {
 		r.t.Errorf("round %d of %s, after epoch %d: observed %+v", n, path, *last, seen)
 		return false
 	}
 	epoch := seen.Wakes[0].Epoch
 	*last = epoch
 	var linked fsm.Outcome
-	if !r.out("link", func() (err error) { linked, err = w.Link(r.t.Context(), sub, path, fsm.Start, tail); return err }) {
+	if !r.out("link",
+		func() (err error) { linked, err = w.Link(r.t.Context(), sub, path, fsm.Start, tail); return err }) {
 		return false
 	}
 	if len(linked.Wakes) > 0 {
@@ -63,8 +65,9 @@ func (r riding) round(w *world, sub fsm.Subscription, path string, n int, last *
 	}
 	var reply fsm.CallbackReply
 	cb := fsm.Callback{
-		Consumer: id, Primary: path, Generation: sub.Generation, Epoch: epoch, TokenEpoch: epoch, WakeID: seen.Wakes[0].WakeID,
-		Acks: []fsm.Ack{{Path: path, Offset: tail}}, Done: true, MaxStreams: 10,
+		Consumer: id, Primary: path, Generation: sub.Generation, Epoch: epoch, TokenEpoch: epoch,
+		WakeID: seen.Wakes[0].WakeID,
+		Acks:   []fsm.Ack{{Path: path, Offset: tail}}, Done: true, MaxStreams: 10,
 	}
 	if !r.out("callback", func() (err error) { reply, err = w.Callback(r.t.Context(), cb); return err }) {
 		return false
@@ -112,8 +115,8 @@ func (r riding) subscriptions(w *world, id string) bool {
 	return true
 }
 
-// TestASlotThatIsMovedIsNeverActedOnByHalf holds that while keys move one by one every call is either answered as if nothing
-// happened or says that the store is not available.
+// TestASlotThatIsMovedIsNeverActedOnByHalf holds that while keys move one by one every call is either answered as if
+// nothing happened or says that the store is not available.
 func TestASlotThatIsMovedIsNeverActedOnByHalf(t *testing.T) {
 	t.Parallel()
 	cluster := harness.StartRedisCluster(t, 3, 0)
@@ -190,7 +193,8 @@ func TestASlotThatIsMovedIsNeverActedOnByHalf(t *testing.T) {
 			}
 			cluster.EndMigration(slot, from, to)
 			was := done.Load()
-			harness.Eventually(t, harness.Wait, "all goes on", harness.True(func() bool { return t.Failed() || done.Load() > was+40 }, "too few calls"))
+			harness.Eventually(t, harness.Wait, "all goes on",
+				harness.True(func() bool { return t.Failed() || done.Load() > was+40 }, "too few calls"))
 			close(stop)
 			wg.Wait()
 			if cluster.Master(slot) != to || keys < 3 || away == 0 {

@@ -11,7 +11,8 @@ import (
 	"reveille/test/harness"
 )
 
-// deaf loses the reply to a script: the command is carried out twice, as it is by a client whose connection broke in between.
+// deaf loses the reply to a script: the command is carried out twice, as it is by a client whose
+// connection broke in between.
 type deaf struct {
 	on bool
 	// between, if set, is what happens before it is carried out again.
@@ -80,8 +81,9 @@ func TestACallWhoseReplyWasLostIsAnsweredAsIfItWereTheFirst(t *testing.T) {
 	})
 	callback := func(wake fsm.Wake) fsm.Callback {
 		return fsm.Callback{
-			Consumer: wake.Consumer, Primary: wake.Primary, Generation: wake.Generation, Epoch: wake.Epoch, TokenEpoch: wake.Epoch,
-			WakeID: wake.WakeID, Acks: []fsm.Ack{{Path: wake.Primary, Offset: "1"}}, Done: true, MaxStreams: 10,
+			Consumer: wake.Consumer, Primary: wake.Primary, Generation: wake.Generation, Epoch: wake.Epoch,
+			TokenEpoch: wake.Epoch,
+			WakeID:     wake.WakeID, Acks: []fsm.Ack{{Path: wake.Primary, Offset: "1"}}, Done: true, MaxStreams: 10,
 		}
 	}
 	t.Run("callback that is done with work pending", func(t *testing.T) {

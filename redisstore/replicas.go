@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// DefaultLease is how long a replica counts as alive and owns its partitions after it last said so. A dead one is replaced
-	// after that and one more beat.
+	// DefaultLease is how long a replica counts as alive and owns its partitions after it last said so. A dead one is
+	// replaced after that and one more beat.
 	DefaultLease = 6 * time.Second
 	// beats is how many heartbeats a lease lasts for.
 	beats = 6
@@ -27,11 +27,11 @@ const (
 	callTime = 2 * time.Second
 )
 
-// replicas keeps this replica on the roll and its share of the partitions leased. The partitions are spread by rendezvous
-// hashing: when one replica comes or goes, only its own share moves.
+// replicas keeps this replica on the roll and its share of the partitions leased. The partitions are spread by
+// rendezvous hashing: when one replica comes or goes, only its own share moves.
 //
-// A lease does not fence anything: each transition does that by itself. It only keeps two replicas from doing the same work, so
-// one that cannot reach Redis goes on with what it has.
+// A lease does not fence anything: each transition does that by itself. It only keeps two replicas from doing the same
+// work, so one that cannot reach Redis goes on with what it has.
 type replicas struct {
 	s  *Store
 	id string
@@ -50,10 +50,12 @@ type replicas struct {
 	resigned bool
 	live     []string
 	owned    map[int]bool
-	// bases are those of the owned partitions' epochs: one that rises says that Redis may have lost its latest changes.
+	// bases are those of the partitions' epochs: one that rises says that Redis may have lost its latest changes.
 	bases map[int]int64
 	// wrongTime is true while the clocks differ by more than clockTolerance.
 	wrongTime bool
+	// otherKeys is true while the other replicas have none of this one's token keys.
+	otherKeys bool
 }
 
 func newReplicas(s *Store, id string) *replicas {
@@ -88,14 +90,18 @@ func (r *replicas) beat(ctx context.Context) error {
 	} else if r.live == nil {
 		return err
 	}
-	// Those whose replica has not given them back yet are asked for too.
-	var ask, release []int
+	r.noteTokenKeys(ctx)
+	// Those whose replica has not given them back yet are asked for too. The others are looked at: what this replica
+	// remembers of them may be what Redis has lost.
+	var ask, release, look []int
 	for p := range r.s.keys.partitions {
 		switch {
 		case responsible(r.live, p) == r.id:
 			ask = append(ask, p)
 		case r.owned[p]:
 			release = append(release, p)
+		default:
+			look = append(look, p)
 		}
 	}
 	if leaseErr := r.lease(ctx, ask, r.s.opts.Lease); err == nil {
@@ -106,6 +112,9 @@ func (r *replicas) beat(ctx context.Context) error {
 		err = leaseErr
 	}
 	r.publish()
+	if leaseErr := r.lease(ctx, look, -1); err == nil {
+		err = leaseErr
+	}
 	if len(r.owned) < had { // not for those that could not be given back: replicas must not keep each other busy
 		r.s.hints.tellReplicas()
 	}
@@ -118,12 +127,33 @@ func (r *replicas) noteLive(live []string) {
 		return
 	}
 	if r.live == nil {
-		r.s.hints.tellReplicas() // so that the others make room
+		r.s.hints.tellReplicas() // so that the others release its share
 	}
+	r.s.opts.Logger.Info("replica set changed", zap.String("this", r.id), zap.Strings("replicas", live),
+		zap.Strings("joined", without(live, r.live)), zap.Strings("left", without(r.live, live)))
 	r.live = live
 	r.count.Store(int64(len(live)))
 	r.s.alone.Store(len(live) == 1)
-	r.s.opts.Logger.Info("the replicas are others now", zap.String("this", r.id), zap.Strings("replicas", live))
+}
+
+// without returns the members of a list that another one does not have.
+func without(list, other []string) []string {
+	return slices.DeleteFunc(slices.Clone(list), func(m string) bool { return slices.Contains(other, m) })
+}
+
+// noteTokenKeys says again which token keys this replica has, and logs when the others have none of them any more.
+func (r *replicas) noteTokenKeys(ctx context.Context) {
+	shared, err := r.s.noteTokenKeys(ctx, r.s.opts.Lease)
+	if err != nil || shared == !r.otherKeys {
+		return
+	}
+	r.otherKeys = !shared
+	if r.otherKeys {
+		r.s.opts.Logger.Error("other replicas have different token keys; workers get 401 at random until " +
+			"REVEILLE_TOKEN_KEY is the same on all replicas")
+	} else {
+		r.s.opts.Logger.Info("the other replicas have the token key of this one again")
+	}
 }
 
 // noteTime compares the server's time with this replica's, at which it was asked for.
@@ -135,15 +165,16 @@ func (r *replicas) noteTime(now, asked time.Time) {
 	if wrong := off.Abs() > clockTolerance; wrong != r.wrongTime {
 		r.wrongTime = wrong
 		if wrong {
-			r.s.opts.Logger.Warn("the clock of this replica and that of redis differ; workers refuse wakes that are signed by a clock that is "+
-				"off by more than five minutes", zap.Duration("redis_is_ahead_by", off))
+			r.s.opts.Logger.Warn("the clocks of this replica and of redis differ; workers refuse wakes that are "+
+				"signed by a clock that is off by more than five minutes", zap.Duration("redis_is_ahead_by", off))
 		} else {
-			r.s.opts.Logger.Info("the clock of this replica and that of redis agree again")
+			r.s.opts.Logger.Info("the clocks of this replica and of redis agree again")
 		}
 	}
 }
 
-// lease takes leases or, for no time, gives them back. A partition that could not be asked for stays as it is.
+// lease takes leases or, for no time, gives them back, or only looks, for a negative time. A partition that could not
+// be asked for stays as it is.
 func (r *replicas) lease(ctx context.Context, partitions []int, ttl time.Duration) (failure error) {
 	var doubtful []int
 	for i, res := range r.s.leases(ctx, r.id, partitions, ttl) {
@@ -152,20 +183,23 @@ func (r *replicas) lease(ctx context.Context, partitions []int, ttl time.Duratio
 			failure = res.err
 			continue
 		}
-		// Whoever had it until now knows what Redis may have lost, even if another has it by now.
 		if was, had := r.bases[p]; had && res.base > was {
 			doubtful = append(doubtful, p)
 			r.s.ownership.Doubt(p)
 		}
+		r.bases[p] = res.base
+		if ttl < 0 {
+			continue
+		}
 		if res.granted {
-			r.owned[p], r.bases[p] = true, res.base
+			r.owned[p] = true
 		} else {
 			delete(r.owned, p)
-			delete(r.bases, p)
 		}
 	}
 	if len(doubtful) > 0 {
-		r.s.opts.Logger.Warn("redis was restarted or has failed over and may have lost its latest changes; the epochs jump",
+		r.s.opts.Logger.Warn("redis was restarted or failed over and may have lost its latest changes; epochs jump "+
+			"ahead",
 			zap.Ints("partitions", doubtful))
 	}
 	return failure
@@ -193,6 +227,9 @@ func (r *replicas) resign(ctx context.Context) error {
 	clear(r.owned)
 	r.publish()
 	_, _, err := r.s.rollCall(ctx, r.id, 0)
+	if _, keysErr := r.s.noteTokenKeys(ctx, 0); err == nil {
+		err = keysErr
+	}
 	if leaseErr := r.lease(ctx, owned, 0); err == nil {
 		err = leaseErr
 	}
@@ -230,10 +267,10 @@ type leaseResult struct {
 	err     error
 }
 
-// leases asks for the leases of partitions, or gives them back if ttl is 0.
+// leases asks for the leases of partitions, gives them back if ttl is 0, or looks at them if it is negative.
 func (s *Store) leases(ctx context.Context, id string, partitions []int, ttl time.Duration) []leaseResult {
 	replies := s.pipeline(ctx, scriptLease, len(partitions), func(i int) ([]string, []any) {
-		return s.keys.guard(partitions[i]), s.arguments(id, ttl.Milliseconds())
+		return s.keys.guard(partitions[i]), s.arguments(partitions[i], id, ttl.Milliseconds())
 	})
 	results := make([]leaseResult, len(partitions))
 	for i, r := range replies {

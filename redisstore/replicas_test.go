@@ -12,6 +12,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"reveille/fsm"
+	"reveille/fsm/memstore"
 	"reveille/redisstore"
 	"reveille/test/harness"
 )
@@ -90,7 +91,8 @@ func TestEachPartitionHasOneOwnerAmongTheLiveReplicas(t *testing.T) {
 	one := startReplica(t, redis.URL, lasting)
 	harness.Eventually(t, harness.Wait, "the only replica owns all", shared(one))
 	two := startReplica(t, redis.URL, lasting)
-	harness.Eventually(t, harness.Wait, "the second has its share although the first one's leases last for an hour", shared(one, two))
+	harness.Eventually(t, harness.Wait, "the second has its share although the first one's leases last for an hour",
+		shared(one, two))
 	three := startReplica(t, redis.URL, lasting)
 	harness.Eventually(t, harness.Wait, "and the third", shared(one, two, three))
 
@@ -180,7 +182,7 @@ func TestHintsReachTheOtherReplicasAndNotTheirSender(t *testing.T) {
 		{Kind: fsm.HintWatch, Partition: 7, Path: "/a%20b/c"},
 		{Kind: fsm.HintIdle, Path: "/a"},
 		{Kind: fsm.HintGone, Path: "/a"},
-		{Kind: fsm.HintDeleted, Path: "/a b"},
+		{Kind: fsm.HintGone, Path: "/a b"},
 	}
 	for _, h := range sent {
 		one.Hint(h)
@@ -213,7 +215,10 @@ func TestHintsReachTheOtherReplicasAndNotTheirSender(t *testing.T) {
 		harness.Eventually(t, harness.Wait, "deleted", has(false))
 	})
 	t.Run("what cannot be read is passed over", func(t *testing.T) {
-		for _, message := range []string{"", "x", "x\n", "x\nwatch 99 /a", "x\nwatch -1 /a", "x\nwatch seven /a", "x\nwatch\n\nidle 0 /last"} {
+		for _, message := range []string{
+			"", "x", "x\n", "x\nwatch 99 /a", "x\nwatch -1 /a", "x\nwatch seven /a",
+			"x\nwatch\n\nidle 0 /last",
+		} {
 			if err := c.Publish(t.Context(), "rv:{subs}:hints", message).Err(); err != nil {
 				t.Fatal(err)
 			}
@@ -265,7 +270,9 @@ func TestADeadReplicaOfAServerWhoseClockWasAheadIsReplaced(t *testing.T) {
 	redis := harness.StartRedis(t)
 	c, ahead := redis.Client(), 10*time.Minute
 	// What a server has left behind whose clock was ahead, before a failover.
-	if err := c.ZAdd(t.Context(), "rv:{subs}:replicas", goredis.Z{Score: float64(time.Now().Add(ahead).UnixMilli()), Member: "dead"}).Err(); err != nil {
+	if err := c.ZAdd(
+		t.Context(), "rv:{subs}:replicas", goredis.Z{Score: float64(time.Now().Add(ahead).UnixMilli()), Member: "dead"},
+	).Err(); err != nil {
 		t.Fatal(err)
 	}
 	for p := range replicaPartitions {
@@ -284,7 +291,9 @@ func TestWhoeverHadAPartitionDoubtsWhatRedisHasOfItAfterAnOutage(t *testing.T) {
 	harness.Eventually(t, harness.Wait, "they share", shared(one, two))
 	// After an outage that outlasts the leases, whoever is back first takes them all.
 	for p := range replicaPartitions {
-		if err := redis.Client().Set(t.Context(), fmt.Sprintf("rv:{%d}:lease", p), "the first", time.Hour).Err(); err != nil {
+		if err := redis.Client().Set(
+			t.Context(), fmt.Sprintf("rv:{%d}:lease", p), "the first", time.Hour,
+		).Err(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -319,7 +328,7 @@ func TestAPartitionThatCameBackEmptyIsInDoubtAndItsEpochsJump(t *testing.T) {
 	harness.Eventually(t, harness.Wait, "it owns all", shared(one))
 	p := one.PartitionOf("/a")
 	wake := func() fsm.Wake {
-		o := must[fsm.Outcome](t)(one.Link(ctx, subscription("s"), "/a", "0", "1"))
+		o := must[fsm.Outcome](t)(memstore.Link(ctx, one.Store, subscription("s"), "/a", "0", "1"))
 		if len(o.Wakes) != 1 {
 			t.Fatalf("%+v", o)
 		}

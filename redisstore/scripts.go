@@ -7,7 +7,9 @@ import (
 	"encoding/hex"
 	"fmt"
 	mrand "math/rand/v2"
+	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -30,18 +32,21 @@ func source(name string) string {
 type script struct {
 	*redis.Script
 	name string
+	// partitioned is true for one that works within a partition.
+	partitioned bool
 }
 
 // scripts are all of them.
 var scripts []*script
 
 func newScript(name, text string) *script {
-	s := &script{redis.NewScript(text), name}
+	s := &script{Script: redis.NewScript(text), name: name}
 	scripts = append(scripts, s)
 	return s
 }
 
-// ScriptNames returns the names of the scripts by their hashes, which is how Redis tells of them in MONITOR and SLOWLOG.
+// ScriptNames returns the names of the scripts by their hashes, which is how Redis tells of them
+// in MONITOR and SLOWLOG.
 func ScriptNames() map[string]string {
 	names := map[string]string{}
 	for _, s := range scripts {
@@ -50,8 +55,18 @@ func ScriptNames() map[string]string {
 	return names
 }
 
-// partitionScript is a script that works within a partition; they all begin with what they use of lib.lua.
-func partitionScript(name string) *script { return newScript(name, withLibrary(source(name))) }
+// partitionScript is a script that works within a partition. They all begin with what they use of lib.lua, and return
+// the partition's watermark beside what they return themselves.
+func partitionScript(name string) *script {
+	text, mark := source(name), "mark"
+	if touches(text) {
+		mark = "watermark()"
+	}
+	s := newScript(name,
+		withLibrary("local function main() "+text+"end\nlocal reply = main()\nreturn { reply, "+mark+" }\n"))
+	s.partitioned = true
+	return s
+}
 
 // globalScript is one that works on what belongs to no partition.
 func globalScript(name string) *script { return newScript(name, source(name)) }
@@ -60,7 +75,13 @@ func globalScript(name string) *script { return newScript(name, source(name)) }
 func listScript(name string) *script { return newScript(name, source("changed")+source(name)) }
 
 var (
-	scriptLink          = partitionScript("link")
+	scriptStream        = partitionScript("stream")
+	scriptNoteStream    = partitionScript("note_stream")
+	scriptLinkStream    = partitionScript("link_stream")
+	scriptForgetStream  = partitionScript("forget_stream")
+	scriptScanStreams   = partitionScript("scan_streams")
+	scriptTakeDeletion  = partitionScript("take_deletion")
+	scriptTakeOver      = partitionScript("take_over")
 	scriptObserve       = partitionScript("observe")
 	scriptHide          = partitionScript("hide")
 	scriptRestart       = partitionScript("restart")
@@ -72,23 +93,21 @@ var (
 	scriptAccept        = partitionScript("accept")
 	scriptFinish        = partitionScript("finish")
 	scriptCallback      = partitionScript("callback")
+	scriptMarkDeleted   = partitionScript("mark_deleted")
 	scriptDrop          = partitionScript("drop")
 	scriptResume        = partitionScript("resume")
-	scriptNoteKnown     = partitionScript("note_known")
-	scriptForgetKnown   = partitionScript("forget_known")
-	scriptScanKnown     = partitionScript("scan_known")
-	scriptLostAgo       = partitionScript("lost_ago")
 	scriptScanConsumers = partitionScript("scan_consumers")
 	scriptLease         = partitionScript("lease")
 	scriptCensus        = partitionScript("census")
 
 	scriptCreateSubscription = listScript("create_subscription")
 	scriptDeleteSubscription = listScript("delete_subscription")
+	scriptRenewList          = listScript("renew_list")
 	scriptListSubscriptions  = globalScript("list_subscriptions")
 	scriptSetBackfill        = globalScript("set_backfill")
 	scriptNextDue            = globalScript("next_due")
-	scriptLife               = redis.NewScript(source("life")) // asked once, at the start
 	scriptRoll               = globalScript("roll")
+	scriptTokenKeys          = globalScript("token_keys")
 	scriptMoveRegistry       = globalScript("move_registry")
 )
 
@@ -107,12 +126,15 @@ type Draw struct {
 func randomDraw() Draw {
 	var b [12]byte
 	_, _ = rand.Read(b[:])
-	return Draw{Nonce: hex.EncodeToString(b[:]), Jitter: fsm.Jitter(mrand.Uint32N(fsm.JitterSpan))} //nolint:gosec // jitter is no secret
+	return Draw{
+		Nonce:  hex.EncodeToString(b[:]),
+		Jitter: fsm.Jitter(mrand.Uint32N(fsm.JitterSpan)), //nolint:gosec // jitter is no secret
+	}
 }
 
 // run calls a script of a partition. It is sent by its hash, and whole if Redis does not have it (any more).
 func (s *Store) run(ctx context.Context, sc *script, partition int, args ...any) (any, error) {
-	return s.call(ctx, sc, s.keys.guard(partition), s.arguments(args...)...)
+	return s.remember(partition)(s.call(ctx, sc, s.keys.guard(partition), s.arguments(partition, args...)...))
 }
 
 // call calls a script with these keys and arguments.
@@ -133,8 +155,31 @@ func (s *Store) call(ctx context.Context, sc *script, keys []string, args ...any
 // commonArguments is how many those are that every script of a partition has.
 const commonArguments = 9
 
+// remember returns what takes the watermark of a partition off a script's reply and keeps it.
+func (s *Store) remember(partition int) func(v any, err error) (any, error) {
+	return func(v any, err error) (any, error) {
+		r, err := newReply(v, err)
+		if err != nil {
+			return nil, err
+		}
+		own, mark := r.next(), r.int()
+		if r.bad != nil {
+			return nil, r.bad
+		}
+		raise(&s.seen[partition], mark)
+		return own, nil
+	}
+}
+
+// raise makes a number at least this.
+func raise(n *atomic.Int64, to int64) {
+	for was := n.Load(); to > was && !n.CompareAndSwap(was, to); {
+		was = n.Load()
+	}
+}
+
 // arguments are those that every script of a partition begins and ends with (lua/lib.lua), and its own.
-func (s *Store) arguments(own ...any) []any {
+func (s *Store) arguments(partition int, own ...any) []any {
 	d, t := s.draw(), s.opts.Timing
 	if s.opts.Embedded && d.Life == "" {
 		d.Life = Embedded // it has no run_id, and loses nothing that it does not lose whole
@@ -144,11 +189,10 @@ func (s *Store) arguments(own ...any) []any {
 	}
 	args := make([]any, 0, commonArguments+len(own))
 	args = append(args,
-		d.millis(), t.Waking.Milliseconds(), t.Liveness.Milliseconds(), t.GoneGrace.Milliseconds(), t.GCAfter.Milliseconds(),
-		d.Life, d.Nonce, uint32(d.Jitter),
+		d.millis(), t.Waking.Milliseconds(), t.Liveness.Milliseconds(), t.GoneGrace.Milliseconds(),
+		t.GCAfter.Milliseconds(), d.Life, d.Nonce, uint32(d.Jitter),
 	)
-	args = append(args, own...)
-	return append(args, flag(s.opts.WakeEnded != nil))
+	return append(append(args, own...), s.seen[partition].Load())
 }
 
 // millis is what scripts take for the time to act at.
@@ -159,40 +203,63 @@ func (d Draw) millis() int64 {
 	return d.Now.UnixMilli()
 }
 
-// pipeline calls a script n times in one go, with the keys and arguments that each call is for, and gives up on those that were
-// not answered after callTime. A call that failed has its error in its reply.
-func (s *Store) pipeline(ctx context.Context, sc *script, n int, call func(i int) (keys []string, args []any)) []*reply {
+// pipeline calls a script n times in one go, with the keys and arguments that each call is for, and gives up on those
+// that were not answered after callTime. A call that failed has its error in its reply.
+func (s *Store) pipeline(
+	ctx context.Context, sc *script, n int, call func(i int) (keys []string, args []any),
+) []*reply {
 	if n == 0 {
 		return nil
 	}
 	began := time.Now()
-	pipe := s.rdb.Pipeline()
-	cmds := make([]*redis.Cmd, n)
-	for i := range cmds {
-		keys, args := call(i)
-		cmds[i] = sc.EvalSha(ctx, pipe, keys, args...)
-	}
-	limited, cancel := context.WithTimeout(ctx, callTime)
-	defer cancel()
-	_, _ = pipe.Exec(limited) // each call has its own error
 	replies := make([]*reply, n)
+	all := make([]int, n)
+	for i := range all {
+		all[i] = i
+	}
+	if missing := s.together(ctx, sc.EvalSha, all, call, replies); len(missing) > 0 {
+		s.together(ctx, sc.Eval, missing, call, replies)
+	}
 	var failure error
-	defer func() { s.metrics.called(sc, began, failure) }()
-	for i, cmd := range cmds {
-		v, err := cmd.Result()
+	for i, r := range replies {
+		if sc.partitioned && r.bad == nil {
+			keys, _ := call(i)
+			own, err := s.remember(s.keys.partitionIn(keys[0]))(r.items[0], nil)
+			*r = reply{items: []any{own}, bad: err}
+		}
+		if r.bad != nil {
+			failure = r.bad
+		}
+	}
+	s.metrics.called(sc, began, failure)
+	return replies
+}
+
+// together makes some of the calls of a pipeline and returns those for which Redis did not have the script.
+func (s *Store) together(
+	ctx context.Context, eval func(context.Context, redis.Scripter, []string, ...any) *redis.Cmd,
+	calls []int, call func(i int) (keys []string, args []any), replies []*reply,
+) (missing []int) {
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	pipe := s.rdb.Pipeline()
+	cmds := make([]*redis.Cmd, len(calls))
+	for at, i := range calls {
+		keys, args := call(i)
+		cmds[at] = eval(ctx, pipe, keys, args...)
+	}
+	_, _ = pipe.Exec(ctx) // each call has its own error
+	for at, i := range calls {
+		v, err := cmds[at].Result()
 		if v != nil {
 			err = nil // while one node of a cluster fails, the client puts that down to the others' answers as well
 		}
 		if redis.HasErrorPrefix(err, "NOSCRIPT") {
-			keys, args := call(i)
-			v, err = sc.Run(ctx, s.rdb, keys, args...).Result()
+			missing = append(missing, i)
 		}
 		replies[i] = &reply{items: []any{v}, bad: wrap(err)}
-		if replies[i].bad != nil {
-			failure = replies[i].bad
-		}
 	}
-	return replies
+	return missing
 }
 
 // reply walks an array that a script returned. The first thing that is not as the script's head says makes it bad, and
@@ -252,6 +319,15 @@ func (r *reply) int() int64 {
 	return 0
 }
 
+// yes reads 1 or 0.
+func (r *reply) yes() bool {
+	n := r.int()
+	if n != 0 && n != 1 {
+		r.fail("neither 0 nor 1 where one of them belongs")
+	}
+	return n == 1
+}
+
 func (r *reply) list() *reply {
 	items, ok := r.next().([]any)
 	if !ok {
@@ -274,7 +350,8 @@ func (r *reply) within(f func(*reply)) {
 func (r *reply) streams(primary string) []fsm.StreamTail {
 	streams := []fsm.StreamTail{}
 	r.within(func(l *reply) {
-		streams = append(streams, fsm.StreamTail{Path: l.text(), Acked: fsm.Offset(l.text()), Tail: fsm.Offset(l.text())})
+		streams = append(streams,
+			fsm.StreamTail{Path: l.text(), Acked: fsm.Offset(l.text()), Tail: fsm.Offset(l.text())})
 	})
 	fsm.SortStreams(primary, streams)
 	return streams
@@ -288,7 +365,7 @@ func moment(millis int64) time.Time {
 	return time.UnixMilli(millis)
 }
 
-// outcome reads { wakes, idle, hidden, removed }, and { ended } after that if the caller wants to know.
+// outcome reads { wakes, idle, hidden, gone, ended }.
 func (r *reply) outcome() fsm.Outcome {
 	var o fsm.Outcome
 	l := r.list()
@@ -309,21 +386,34 @@ func (r *reply) outcome() fsm.Outcome {
 	})
 	l.within(func(paths *reply) { o.Idle = append(o.Idle, paths.text()) })
 	l.within(func(paths *reply) { o.Hidden = append(o.Hidden, paths.text()) })
-	o.Removed = int(l.int())
-	if len(l.items) > 0 {
-		l.within(func(ends *reply) { o.Ended = append(o.Ended, ends.wakeEnd()) })
-	}
+	l.within(func(gone *reply) { o.Gone = append(o.Gone, gone.gone()) })
+	l.within(func(ends *reply) { o.Ended = append(o.Ended, ends.wakeEnd()) })
 	if l.bad != nil && r.bad == nil {
 		r.bad = l.bad
 	}
 	return o
 }
 
+func (r *reply) gone() fsm.Gone {
+	l := r.list()
+	g := fsm.Gone{
+		Subscription: l.text(), Generation: l.text(), Consumer: l.text(), Primary: l.text(),
+		Acked: fsm.Offset(l.text()), Cause: fsm.GoneCause(l.text()),
+	}
+	if l.bad == nil && !slices.Contains(fsm.GoneCauses, g.Cause) {
+		l.fail(fmt.Sprintf("the cause %q, which is none", g.Cause))
+	}
+	if l.bad != nil && r.bad == nil {
+		r.bad = l.bad
+	}
+	return g
+}
+
 func (r *reply) wakeEnd() fsm.WakeEnd {
 	l := r.list()
 	e := fsm.WakeEnd{
-		Consumer: l.text(), Subscription: l.text(), Primary: l.text(), Epoch: l.int(), WakeID: l.text(), WokeAt: moment(l.int()),
-		Cause: fsm.EndCause(l.text()),
+		Consumer: l.text(), Subscription: l.text(), Primary: l.text(), Epoch: l.int(), WakeID: l.text(),
+		WokeAt: moment(l.int()), Cause: fsm.EndCause(l.text()),
 	}
 	if l.bad != nil && r.bad == nil {
 		r.bad = l.bad
@@ -339,6 +429,5 @@ func (s *Store) runOutcome(ctx context.Context, sc *script, partition int, args 
 	}
 	r := &reply{items: []any{v}}
 	o := r.outcome()
-	s.metrics.ended(sc, o.Removed)
 	return o, r.bad
 }

@@ -19,11 +19,12 @@ const (
 	shareWait = 20 * time.Millisecond
 )
 
-// sharing has script calls of many callers go to a server together: each request costs a connection, two system calls and changes of
-// goroutines. A call is sent at once, by its caller, unless sendersMax requests are under way; those that come then go with the next.
+// sharing has script calls of many callers go to a server together: each request costs a connection, two system calls
+// and changes of goroutines. A call is sent at once, by its caller, unless sendersMax requests are under way; those
+// that come then go with the next.
 //
-// Going together is a first try only. A call that was not answered then, or with an error that passes, is sent alone, with the same
-// arguments, as it would have been without others.
+// Going together is a first try only. A call that was not answered then, or with an error that passes, is sent alone,
+// with the same arguments, as it would have been without others.
 type sharing struct {
 	client *redis.Client
 	// wait is shareWait, except in tests.
@@ -43,7 +44,8 @@ type sharedCall struct {
 	answered chan struct{}
 }
 
-// newSharing returns nil for a client of several servers: calls for one that is slow or dead must not hold up those for another.
+// newSharing returns nil for a client of several servers: calls for one that is slow or dead must not
+// hold up those for another.
 func newSharing(rdb redis.UniversalClient) *sharing {
 	client, ok := rdb.(*redis.Client)
 	if !ok {
@@ -55,7 +57,8 @@ func newSharing(rdb redis.UniversalClient) *sharing {
 	return h
 }
 
-// once is a command that the client does not send again by itself: those that went with it and were answered would be, too.
+// once is a command that the client does not send again by itself: those that went with it and were
+// answered would be, too.
 type once struct{ *redis.Cmd }
 
 // NoRetry implements redis.Cmder.

@@ -51,7 +51,8 @@ func (g *gate) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 	}
 }
 
-// echo counts how often it was carried out for an argument, and returns that argument, as an error if that is what it says.
+// echo counts how often it was carried out for an argument, and returns that argument, as an error
+// if that is what it says.
 var echo = redis.NewScript(`
 redis.call('INCR', KEYS[1] .. ARGV[1])
 if ARGV[1] == 'refused' then return redis.error_reply('ERR refused') end
@@ -129,16 +130,28 @@ func TestCallsThatComeWhileOthersAreUnderWayGoTogether(t *testing.T) {
 	}{
 		{name: "and are answered", alone: 0, times: 1},
 		{name: "and are sent alone if the connection breaks", spoil: failed(io.EOF), alone: 5, times: 1},
-		{name: "and are sent alone if the server is starting", spoil: failed(answer("LOADING Redis is loading the dataset in memory")), alone: 5, times: 1},
-		{name: "and are sent alone if the server was a master", spoil: failed(answer("READONLY You can't write against a read only replica.")), alone: 5, times: 1},
-		{name: "and are sent alone, whole, if the server forgot the script", spoil: failed(answer("NOSCRIPT No matching script.")), alone: 5, times: 1},
-		{name: "and those alone are sent again of which the answer is lost", alone: 2, times: 2, spoil: func(send func() error, cmds []redis.Cmder) error {
-			_ = send()
-			for _, cmd := range cmds[3:] {
-				cmd.SetErr(io.EOF)
-			}
-			return io.EOF
-		}},
+		{
+			name:  "and are sent alone if the server is starting",
+			spoil: failed(answer("LOADING Redis is loading the dataset in memory")), alone: 5, times: 1,
+		},
+		{
+			name:  "and are sent alone if the server was a master",
+			spoil: failed(answer("READONLY You can't write against a read only replica.")), alone: 5, times: 1,
+		},
+		{
+			name:  "and are sent alone, whole, if the server forgot the script",
+			spoil: failed(answer("NOSCRIPT No matching script.")), alone: 5, times: 1,
+		},
+		{
+			name: "and those alone are sent again of which the answer is lost", alone: 2, times: 2,
+			spoil: func(send func() error, cmds []redis.Cmder) error {
+				_ = send()
+				for _, cmd := range cmds[3:] {
+					cmd.SetErr(io.EOF)
+				}
+				return io.EOF
+			},
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h, g := openSharing(t)
@@ -159,7 +172,8 @@ func TestCallsThatComeWhileOthersAreUnderWayGoTogether(t *testing.T) {
 				}
 			}
 			if g.requests.Load() != 1 || g.together.Load() != 5 || g.alone.Load()-sendersMax != c.alone {
-				t.Errorf("%d went together in %d requests and %d alone, want 5 in 1 and %d", g.together.Load(), g.requests.Load(),
+				t.Errorf("%d went together in %d requests and %d alone, want 5 in 1 and %d", g.together.Load(),
+					g.requests.Load(),
 					g.alone.Load()-sendersMax, c.alone)
 			}
 			if times, err := h.client.Get(t.Context(), "k:e").Int64(); err != nil || times != c.times {
@@ -194,7 +208,8 @@ func TestACallThatIsGivenUpLeavesTheOthersAlone(t *testing.T) {
 	}
 }
 
-// What a call has changed is for its caller to follow: a wake that it hands out, say, which would wait for its deadline otherwise.
+// What a call has changed is for its caller to follow: a wake that it hands out, say, which would wait for
+// its deadline otherwise.
 func TestACallThatIsUnderWayIsAnsweredThoughItsCallerStops(t *testing.T) {
 	h, g := openSharing(t)
 	h.wait = time.Hour

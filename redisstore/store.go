@@ -19,6 +19,11 @@ const DefaultPartitions = 64
 // DefaultPoll is how often the list of subscriptions is checked for changes that no hint told of.
 const DefaultPoll = time.Second
 
+// Outcomes acts on what a transition asks for.
+type Outcomes interface {
+	Follow(o fsm.Outcome, seen fsm.Sighting)
+}
+
 // Options of a Store.
 type Options struct {
 	// Partitions, from 1 to 4096; fixed by the first program that uses the database. DefaultPartitions by default.
@@ -27,23 +32,24 @@ type Options struct {
 	Embedded bool
 	// Upstream is a name of the stream server that is no secret; a database is used with one only. "" for any.
 	Upstream string
-	Timing   fsm.Timing
-	Logger   *zap.Logger
+	// TokenKeys are fingerprints of the token keys that this replica has; none to leave them out of account.
+	TokenKeys []string
+	Timing    fsm.Timing
+	Logger    *zap.Logger
 	// Metrics is what the metrics are registered with; nil for nowhere.
 	Metrics prometheus.Registerer
-	// Poll is how often the list of subscriptions is checked for changes of other replicas that no hint told of, and for
-	// deletions that somebody has left unfinished; DefaultPoll by default.
+	// Poll is how often the list of subscriptions is checked for changes of other replicas that no hint told of, and
+	// for deletions that somebody has left unfinished; DefaultPoll by default.
 	Poll time.Duration
 	// Lease is how long a replica that died keeps its partitions from the others; DefaultLease by default.
 	Lease time.Duration
-	// ReplicaID names this replica among those that share the database. One that is started again under its name goes on with
-	// the leases it had; two that have the same by mistake do the same work twice. Drawn by chance by default.
+	// ReplicaID names this replica among those that share the database. One that is started again under its name goes
+	// on with the leases it had; two that have the same by mistake do the same work twice. Drawn by chance by default.
 	ReplicaID string
 	// Hinted is called with the hints of other replicas, from when Run is called. It must not block. May be nil.
 	Hinted func(fsm.Hint)
-	// WakeEnded is told of wakes that are over because their consumers were removed without anybody who could follow the outcome.
-	// nil: of none, and no outcome tells of any.
-	WakeEnded func([]fsm.WakeEnd)
+	// Outcomes acts on what comes of clearing away the consumers of deleted subscriptions; nil for nobody.
+	Outcomes Outcomes
 	// Draw replaces chance and time, in tests; nil for real ones.
 	Draw func() Draw
 }
@@ -60,6 +66,15 @@ type Store struct {
 	metrics *metrics
 	// refreshing holds one item while the catalog is read anew; refreshNow asks Run for it.
 	refreshing, refreshNow chan struct{}
+	// unreadable is what was logged of stored subscriptions that cannot be read.
+	unreadable fsm.Trouble
+	// clearNow asks Run to remove what deleted subscriptions have left.
+	clearNow chan struct{}
+
+	// seen are the highest watermarks of the partitions that any script has returned (lua/lib.lua, fence).
+	seen []atomic.Int64
+	// versionSeen is the highest version of the list of subscriptions that was read.
+	versionSeen atomic.Int64
 
 	ownership *fsm.Ownership
 	replicas  *replicas
@@ -89,9 +104,13 @@ func New(rdb redis.UniversalClient, opts Options) *Store {
 	if opts.ReplicaID == "" {
 		opts.ReplicaID = randomDraw().Nonce
 	}
+	if opts.Outcomes == nil {
+		opts.Outcomes = fsm.NewRouter()
+	}
 	s := &Store{
 		rdb: rdb, sharing: newSharing(rdb), opts: opts, draw: opts.Draw, catalog: fsm.NewCatalog(),
 		keys: keys{partitions: opts.Partitions}, refreshing: make(chan struct{}, 1), refreshNow: make(chan struct{}, 1),
+		clearNow: make(chan struct{}, 1), seen: make([]atomic.Int64, opts.Partitions),
 		ownership: fsm.NewOwnership(opts.Partitions), metrics: newMetrics(opts.Metrics),
 	}
 	s.replicas, s.hints = newReplicas(s, opts.ReplicaID), newHints(s, randomDraw().Nonce)
@@ -108,16 +127,16 @@ func New(rdb redis.UniversalClient, opts Options) *Store {
 // Ping implements fsm.Store.
 func (s *Store) Ping(ctx context.Context) error { return wrap(s.rdb.Ping(ctx).Err()) }
 
-// Run takes part in sharing out the partitions, keeps the catalog up to date and finishes deletions that were cut short, until
-// ctx is done. Resign should come before that.
+// Run takes part in sharing out the partitions, keeps the catalog up to date and finishes deletions that were cut
+// short, until ctx is done. Resign should come before that.
 func (s *Store) Run(ctx context.Context) error {
 	var loops sync.WaitGroup
 	// Apart from each other: the consumers of a large subscription take a while to remove.
 	loops.Go(func() {
-		s.repeat(ctx, s.opts.Poll, nil, s.finishDeletions, "consumers of deleted subscriptions wait to be removed")
+		s.repeat(ctx, s.opts.Poll, s.clearNow, s.clear, "the removal of the consumers of deleted subscriptions waits")
 	})
 	loops.Go(func() {
-		s.repeat(ctx, s.opts.Poll, s.refreshNow, s.RefreshCatalog, "watching and delivering wait for it")
+		s.repeat(ctx, s.opts.Poll, s.refreshNow, s.RefreshCatalog, "watching and delivering wait")
 	})
 	loops.Go(func() { s.replicas.run(ctx) })
 	loops.Go(func() { s.hints.send(ctx) })
@@ -126,14 +145,15 @@ func (s *Store) Run(ctx context.Context) error {
 	return nil
 }
 
-// Resign gives this replica's partitions to the others at once, and for good. Without it they wait until its leases run out.
+// Resign gives this replica's partitions to the others at once, and for good. Without it they wait
+// until its leases run out.
 func (s *Store) Resign(ctx context.Context) error { return s.replicas.resign(ctx) }
 
 // Ownership implements fsm.ReplicaStore.
 func (s *Store) Ownership() *fsm.Ownership { return s.ownership }
 
-// repeat calls do at an interval, and when it is asked for, until ctx is done, and logs once when it begins to fail and once when it
-// works again.
+// repeat calls do at an interval, and when it is asked for, until ctx is done, and logs once when it begins to fail and
+// once when it works again.
 func (s *Store) repeat(
 	ctx context.Context, interval time.Duration, now <-chan struct{}, do func(context.Context) error, meanwhile string,
 ) {

@@ -3,8 +3,6 @@ package redisstore
 import (
 	"context"
 	"strconv"
-	"strings"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -16,19 +14,6 @@ func (s *Store) Partitions() int { return s.keys.partitions }
 
 // PartitionOf implements fsm.StreamStore.
 func (s *Store) PartitionOf(path string) int { return s.keys.partitionOf(path) }
-
-// Link implements fsm.StreamStore.
-func (s *Store) Link(ctx context.Context, sub fsm.Subscription, path string, acked, tail fsm.Offset) (fsm.Outcome, error) {
-	r, err := newReply(s.run(ctx, scriptLink, s.PartitionOf(path),
-		sub.ID, sub.Generation, fsm.ConsumerID(sub.ID, path), path, string(acked), string(tail)))
-	if err != nil {
-		return fsm.Outcome{}, err
-	}
-	o := r.outcome()
-	o.Linked = int(r.int())
-	s.metrics.ended(scriptLink, o.Removed)
-	return o, r.bad
-}
 
 // Observe implements fsm.StreamStore.
 func (s *Store) Observe(ctx context.Context, partition int, path string, tail fsm.Offset) (fsm.Observation, error) {
@@ -53,41 +38,54 @@ func (s *Store) Observe(ctx context.Context, partition int, path string, tail fs
 }
 
 // Hide implements fsm.StreamStore.
-func (s *Store) Hide(ctx context.Context, path string, a fsm.Absence) (found bool, err error) {
+func (s *Store) Hide(ctx context.Context, path string, a fsm.Absence) (o fsm.Outcome, err error) {
 	for cursor := "0"; ; {
 		r, err := newReply(s.run(ctx, scriptHide, s.PartitionOf(path), path, cursor, int(a)))
 		if err != nil {
-			return found, err
+			return o, err
 		}
-		found = r.int() == 1 || found
 		cursor = r.text()
-		o := r.outcome()
-		s.metrics.ended(scriptHide, o.Removed)
-		s.noteEnded(o)
-		if r.bad != nil {
-			return found, r.bad
+		o.Add(r.outcome())
+		if r.bad != nil || cursor == "0" {
+			return o, r.bad
 		}
-		if cursor == "0" {
-			return found, nil
-		}
-	}
-}
-
-// noteEnded tells of the wakes of an outcome that nobody else gets.
-func (s *Store) noteEnded(o fsm.Outcome) {
-	if s.opts.WakeEnded != nil && len(o.Ended) > 0 {
-		s.opts.WakeEnded(o.Ended)
 	}
 }
 
 // Restart implements fsm.StreamStore.
 func (s *Store) Restart(ctx context.Context, partition int, path string, was, tail fsm.Offset) (fsm.Outcome, error) {
-	return s.runOutcome(ctx, scriptRestart, partition, path, string(was), string(tail))
+	return s.batches(ctx, scriptRestart, partition, path, string(was), string(tail))
 }
 
 // Deleted implements fsm.StreamStore.
-func (s *Store) Deleted(ctx context.Context, partition int, path string) (fsm.Outcome, error) {
-	return s.runOutcome(ctx, scriptDeleted, partition, path)
+func (s *Store) Deleted(ctx context.Context, partition int, path string, expect bool) (fsm.Outcome, error) {
+	return s.batches(ctx, scriptDeleted, partition, path, flag(expect))
+}
+
+// batches calls a script that takes a cursor as its last argument and replies { next cursor, outcome } until it is
+// through. After an error the outcome is that of the calls before.
+func (s *Store) batches(ctx context.Context, sc *script, partition int, args ...any) (o fsm.Outcome, err error) {
+	for cursor := "0"; ; {
+		r, err := newReply(s.run(ctx, sc, partition, append(args[:len(args):len(args)], cursor)...))
+		if err != nil {
+			return o, err
+		}
+		cursor = r.text()
+		o.Add(r.outcome())
+		if r.bad != nil || cursor == "0" {
+			return o, r.bad
+		}
+	}
+}
+
+// TakeDeletion implements fsm.StreamStore.
+func (s *Store) TakeDeletion(ctx context.Context, path string) (bool, error) {
+	v, err := s.run(ctx, scriptTakeDeletion, s.PartitionOf(path), path)
+	if err != nil {
+		return false, err
+	}
+	r := &reply{items: []any{v}}
+	return r.yes(), r.bad
 }
 
 // WatchedIn implements fsm.StreamStore.
@@ -135,60 +133,6 @@ func (s *Store) WatchedSince(ctx context.Context, partition int, seq int64) ([]f
 		watched[i].Tail = fsm.Offset(t.Val())
 	}
 	return watched, nil
-}
-
-// NoteKnown implements fsm.StreamStore. The version is read after the stream was noted: a subscription that the version
-// does not have yet is backfilled later, and will find the stream.
-func (s *Store) NoteKnown(ctx context.Context, path string, awaited bool) (version int64, news bool, err error) {
-	reply, err := s.run(ctx, scriptNoteKnown, s.PartitionOf(path), path, flag(awaited))
-	if err != nil {
-		return 0, false, err
-	}
-	version, err = s.version(ctx)
-	return version, reply == int64(1), err
-}
-
-// Known implements fsm.StreamStore.
-func (s *Store) Known(ctx context.Context, path string) (fsm.Known, bool, error) {
-	v, err := s.rdb.HGet(ctx, s.keys.known(s.PartitionOf(path)), path).Result()
-	if err = wrap(err); err != nil || v == "" {
-		return fsm.Known{}, false, err
-	}
-	return decodeKnown(path, v), true, nil
-}
-
-// ForgetKnown implements fsm.StreamStore.
-func (s *Store) ForgetKnown(ctx context.Context, path string, onlyAwaited bool) error {
-	_, err := s.run(ctx, scriptForgetKnown, s.PartitionOf(path), path, flag(onlyAwaited))
-	return err
-}
-
-// LostAgo implements fsm.StreamStore.
-func (s *Store) LostAgo(ctx context.Context, path string) (ago time.Duration, lost bool, err error) {
-	reply, err := s.run(ctx, scriptLostAgo, s.PartitionOf(path))
-	millis, _ := reply.(int64)
-	return time.Duration(max(0, millis)) * time.Millisecond, err == nil && millis >= 0, err
-}
-
-// scanBatch is about how many remembered streams are read at a time.
-const scanBatch = 500
-
-// ScanKnown implements fsm.StreamStore.
-func (s *Store) ScanKnown(ctx context.Context, partition int, cursor string) ([]fsm.Known, string, error) {
-	r, err := newReply(s.run(ctx, scriptScanKnown, partition, cursor, scanBatch))
-	if err != nil {
-		return nil, "", err
-	}
-	next := r.text()
-	var known []fsm.Known
-	r.within(func(l *reply) { known = append(known, decodeKnown(l.text(), l.text())) })
-	return known, next, r.bad
-}
-
-func decodeKnown(path, v string) fsm.Known {
-	text, awaited := strings.CutPrefix(v, "?")
-	micros, _ := strconv.ParseInt(text, 10, 64) // only note_known.lua writes it
-	return fsm.Known{Path: path, At: time.UnixMicro(micros), Awaited: awaited}
 }
 
 func flag(b bool) int {

@@ -4,14 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	mrand "math/rand/v2"
 	"strconv"
 	"time"
 
+	"go.uber.org/zap"
+
 	"reveille/fsm"
 )
-
-// dropBatch is how many consumers of a deleted subscription one script call removes.
-const dropBatch = 200
 
 // record is a subscription as it is stored.
 type record struct {
@@ -21,19 +21,43 @@ type record struct {
 	Webhook     string `json:"webhook"`
 	Secret      string `json:"secret"`
 	Description string `json:"description,omitempty"`
-	CreatedAt   int64  `json:"created_at"` // microseconds
+	// Mode, Format and Signature are missing where a version stored it that knew only the defaults.
+	Mode      fsm.Mode      `json:"mode"`
+	Format    fsm.Format    `json:"format"`
+	Signature fsm.Signature `json:"signature"`
+	CreatedAt int64         `json:"created_at"` // microseconds
+	// Version is added by create_subscription.lua. What was stored before there was one has the time in its place:
+	// versions are times, too.
+	Version int64 `json:"version,omitempty"`
+}
+
+func encodeSubscription(s fsm.Subscription) (string, error) {
+	text, err := json.Marshal(record{
+		ID: s.ID, Generation: s.Generation, Pattern: s.Pattern, Webhook: s.Webhook, Secret: s.Secret,
+		Description: s.Description, Mode: s.Mode, Format: s.Format, Signature: s.Signature,
+		CreatedAt: s.CreatedAt.UnixMicro(),
+	})
+	if err != nil {
+		return "", fmt.Errorf("store subscription %s: %w", s.ID, err)
+	}
+	return string(text), nil
 }
 
 func decodeSubscription(s string) (fsm.Subscription, error) {
 	var r record
 	if err := json.Unmarshal([]byte(s), &r); err != nil {
-		// The text is not part of the error: it holds the secret.
-		return fsm.Subscription{}, fmt.Errorf("redis: a stored subscription is not valid JSON")
+		// The text is not part of the error: it holds the secret. The ID is there if some other
+		// field is of a wrong type.
+		return fsm.Subscription{}, fmt.Errorf("redis: subscription %q cannot be read: its record is not valid", r.ID)
+	}
+	if r.Version == 0 {
+		r.Version = versionAt(r.CreatedAt)
 	}
 	return fsm.Subscription{
 		ID: r.ID, Generation: r.Generation, Pattern: r.Pattern, Webhook: r.Webhook, Secret: r.Secret,
-		Description: r.Description, CreatedAt: time.UnixMicro(r.CreatedAt),
-	}, nil
+		Description: r.Description, Mode: r.Mode, Format: r.Format, Signature: r.Signature,
+		CreatedAt: time.UnixMicro(r.CreatedAt), Version: r.Version,
+	}.WithDefaults(), nil
 }
 
 // Catalog implements fsm.SubscriptionStore.
@@ -45,34 +69,31 @@ func (s *Store) CreateSubscription(ctx context.Context, sub fsm.Subscription) (f
 	if err != nil {
 		return fsm.Subscription{}, false, err
 	}
+	sub = sub.WithDefaults()
 	sub.CreatedAt = now
-	text, err := json.Marshal(record{
-		ID: sub.ID, Generation: sub.Generation, Pattern: sub.Pattern, Webhook: sub.Webhook, Secret: sub.Secret,
-		Description: sub.Description, CreatedAt: now.UnixMicro(),
-	})
-	if err != nil {
-		return fsm.Subscription{}, false, fmt.Errorf("store subscription %s: %w", sub.ID, err)
-	}
-	v, err := s.call(ctx, scriptCreateSubscription,
-		[]string{s.keys.subscriptions(), s.keys.version(), s.keys.backfills(), s.keys.changes()}, sub.ID, text, sub.Generation)
-	r := &reply{items: []any{v}}
-	there := r.text()
-	if err == nil {
-		err = r.bad
-	}
+	text, err := encodeSubscription(sub)
 	if err != nil {
 		return fsm.Subscription{}, false, err
 	}
-	stored := sub
-	if there != "" {
-		if stored, err = decodeSubscription(there); err != nil {
-			return fsm.Subscription{}, false, err
-		}
+	v, err := s.call(ctx, scriptCreateSubscription,
+		[]string{s.keys.subscriptions(), s.keys.version(), s.keys.backfills(), s.keys.changes()},
+		sub.ID, text, sub.Generation, s.versionSeen.Load(), versionDraw())
+	if err != nil {
+		return fsm.Subscription{}, false, err
+	}
+	r := &reply{items: []any{v}}
+	there := r.text()
+	if r.bad != nil {
+		return fsm.Subscription{}, false, r.bad
+	}
+	stored, err := decodeSubscription(there)
+	if err != nil {
+		return fsm.Subscription{}, false, err
 	}
 	switch {
 	case stored.Generation == sub.Generation:
-		// It is new, even if it was there: the client sends a script again whose reply got lost. An error would cost the
-		// caller the secret for good, while Run reads the list again anyway.
+		// It is new, even if it was there: the client sends a script again whose reply got lost. An error would cost
+		// the caller the secret for good, while Run reads the list again anyway.
 		_ = s.RefreshCatalog(ctx)
 		s.hints.tellSubscriptions()
 		return stored, true, nil
@@ -82,88 +103,32 @@ func (s *Store) CreateSubscription(ctx context.Context, sub fsm.Subscription) (f
 	return fsm.Subscription{}, false, fsm.ErrConflict
 }
 
-// DeleteSubscription implements fsm.SubscriptionStore. It is in two steps, so that a crash in between cannot leave
-// consumers behind: the list remembers what is to be removed until all is.
-func (s *Store) DeleteSubscription(ctx context.Context, id string) error {
-	_, err := s.call(ctx, scriptDeleteSubscription,
-		[]string{s.keys.subscriptions(), s.keys.version(), s.keys.backfills(), s.keys.changes(), s.keys.dropping()}, id)
-	if err != nil {
-		return err
-	}
-	s.hints.tellSubscriptions()
+// ResumeSubscription implements fsm.SubscriptionStore.
+func (s *Store) ResumeSubscription(ctx context.Context, id string) (o fsm.Outcome, err error) {
 	if err := s.RefreshCatalog(ctx); err != nil {
-		return err
-	}
-	return s.finishDeletions(ctx)
-}
-
-// finishDeletions removes the consumers of subscriptions that are no longer on the list.
-func (s *Store) finishDeletions(ctx context.Context) error {
-	dropping, err := s.rdb.HGetAll(ctx, s.keys.dropping()).Result()
-	if err = wrap(err); err != nil {
-		return err
-	}
-	// First every partition is told of all of them, so that callbacks find the consumers gone at once; then they are cleared
-	// away.
-	for generation, id := range dropping {
-		for p := range s.keys.partitions {
-			if _, err := s.drop(ctx, p, id, generation); err != nil {
-				return err
-			}
-		}
-	}
-	for generation, id := range dropping {
-		for p := range s.keys.partitions {
-			for left := int64(1); left > 0; {
-				if left, err = s.drop(ctx, p, id, generation); err != nil {
-					return err
-				}
-			}
-		}
-		if err := wrap(s.rdb.HDel(ctx, s.keys.dropping(), generation).Err()); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (s *Store) drop(ctx context.Context, partition int, id, generation string) (left int64, err error) {
-	r, err := newReply(s.run(ctx, scriptDrop, partition, id, generation, dropBatch))
-	if err != nil {
-		return 0, err
-	}
-	left = r.int()
-	o := r.outcome()
-	s.metrics.ended(scriptDrop, o.Removed)
-	s.noteEnded(o)
-	return left, r.bad
-}
-
-// ResumeSubscription implements fsm.SubscriptionStore. It returns fsm.ErrNotFound for an unknown ID.
-func (s *Store) ResumeSubscription(ctx context.Context, id string) error {
-	if err := s.RefreshCatalog(ctx); err != nil {
-		return err
+		return o, err
 	}
 	sub, ok := s.catalog.Get(id)
 	if !ok {
-		return fsm.ErrNotFound
+		return o, fsm.ErrNotFound
 	}
 	for p := range s.keys.partitions {
 		for cursor := "0"; ; {
-			v, err := s.run(ctx, scriptResume, p, sub.ID, sub.Generation, cursor)
+			r, err := newReply(s.run(ctx, scriptResume, p, sub.ID, sub.Generation, cursor))
 			if err != nil {
-				return err
+				return o, err
 			}
-			r := &reply{items: []any{v}}
-			if cursor = r.text(); r.bad != nil {
-				return r.bad
+			cursor = r.text()
+			o.Add(r.outcome())
+			if r.bad != nil {
+				return o, r.bad
 			}
 			if cursor == "0" {
 				break
 			}
 		}
 	}
-	return nil
+	return o, nil
 }
 
 // RefreshCatalog implements fsm.SubscriptionStore.
@@ -189,9 +154,9 @@ func (s *Store) RefreshCatalog(ctx context.Context) error {
 		return err
 	}
 	version, whole := r.int(), r.int() == 1
+	raise(&s.versionSeen, version)
 	var subs []fsm.Subscription
 	var gone []string
-	var broken error
 	r.within(func(l *reply) {
 		id := ""
 		if !whole {
@@ -204,15 +169,15 @@ func (s *Store) RefreshCatalog(ctx context.Context) error {
 		}
 		sub, err := decodeSubscription(text)
 		if err != nil {
-			broken = err
+			gone = append(gone, id)
+			s.noteUnreadable(err)
+			return
 		}
 		subs = append(subs, sub)
 	})
 	switch {
 	case r.bad != nil:
 		return r.bad
-	case broken != nil:
-		return broken
 	case whole:
 		s.catalog.Replace(subs, version)
 	default:
@@ -221,13 +186,26 @@ func (s *Store) RefreshCatalog(ctx context.Context) error {
 	return nil
 }
 
+// noteUnreadable logs that a stored subscription is left out. The others go on without it.
+func (s *Store) noteUnreadable(err error) {
+	if times, log := s.unreadable.Happened(time.Now()); log {
+		s.opts.Logger.Error("a stored subscription cannot be read and is ignored", zap.Int("times", times),
+			zap.Error(err))
+	}
+}
+
 func (s *Store) version(ctx context.Context) (int64, error) {
 	v, err := s.rdb.Get(ctx, s.keys.version()).Result()
 	if err = wrap(err); err != nil || v == "" {
 		return 0, err
 	}
-	return strconv.ParseInt(v, 10, 64)
+	version, err := strconv.ParseInt(v, 10, 64)
+	raise(&s.versionSeen, version)
+	return version, err
 }
+
+// versionDraw is what tells two versions apart that are of the same moment (lua/changed.lua).
+func versionDraw() uint32 { return mrand.Uint32N(2048) } //nolint:gosec // it is no secret
 
 // Backfills implements fsm.SubscriptionStore.
 func (s *Store) Backfills(ctx context.Context) (map[string]fsm.Backfill, error) {

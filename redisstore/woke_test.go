@@ -41,7 +41,8 @@ func TestAConsumerIsOnTheListOfItsStateSinceItCameToBeInIt(t *testing.T) {
 			wants := func(step, list string, since time.Time) {
 				t.Helper()
 				on := w.onLists(t, 0, id)
-				if at, ok := on[list]; len(on) > 1 || list == "" && len(on) > 0 || list != "" && (!ok || !at.Equal(since)) {
+				if at, ok := on[list]; len(on) > 1 || list == "" && len(on) > 0 || list != "" &&
+					(!ok || !at.Equal(since)) {
 					t.Fatalf("after %s the consumer is on %v, want %q since %s", step, on, list, since)
 				}
 			}
@@ -63,13 +64,13 @@ func TestAConsumerIsOnTheListOfItsStateSinceItCameToBeInIt(t *testing.T) {
 			wants("a 410", "retired", w.now)
 			w.Catalog().Replace([]fsm.Subscription{sub}, 0)
 			w.later(time.Hour)
-			if err := w.ResumeSubscription(ctx, "s"); err != nil {
+			if _, err := w.ResumeSubscription(ctx, "s"); err != nil {
 				t.Fatal(err)
 			}
 			resumed := w.now
 			wants("being resumed", "waiting", resumed)
 			w.later(time.Second)
-			if err := w.Accept(ctx, wake.Ref()); err != nil {
+			if _, err := w.Accept(ctx, wake.Ref()); err != nil {
 				t.Fatal(err)
 			}
 			wants("a 2xx", "live", w.now)
@@ -88,7 +89,7 @@ func TestAConsumerIsOnTheListOfItsStateSinceItCameToBeInIt(t *testing.T) {
 				t.Fatalf("the idle consumer's last wake began at %s, want %s", c.WokeAt, began)
 			}
 			must[fsm.Observation](t)(w.Observe(ctx, 0, "/a", "3"))
-			must[fsm.Outcome](t)(w.Deleted(ctx, 0, "/a"))
+			must[fsm.Outcome](t)(w.Deleted(ctx, 0, "/a", false))
 			wants("its removal", "", time.Time{})
 		})
 	}
@@ -124,12 +125,15 @@ func TestAConsumerOfAVersionThatNotedLessGoesOn(t *testing.T) {
 		t.Fatalf("it is on %v, want it waiting since %s, when this version first saw it", on, failed)
 	}
 	must[fsm.Observation](t)(w.Observe(ctx, 0, "/a", "2"))
-	if next := must[fsm.Outcome](t)(w.Finish(ctx, due.Wakes[0].Ref(), due.Wakes[0].Streams)); !next.Wakes[0].WokeAt.Equal(w.now) {
+	if next := must[fsm.Outcome](t)(
+		w.Finish(ctx, due.Wakes[0].Ref(), due.Wakes[0].Streams),
+	); !next.Wakes[0].WokeAt.Equal(w.now) {
 		t.Fatalf("the next wake began at %s, want %s", next.Wakes[0].WokeAt, w.now)
 	}
 }
 
-// TestAWakeOfAnOlderVersionIsNotTakenForTheOneBefore is for an upgrade of one replica after the other, and for one after a way back.
+// TestAWakeOfAnOlderVersionIsNotTakenForTheOneBefore is for an upgrade of one replica after the other, and
+// for one after a way back.
 func TestAWakeOfAnOlderVersionIsNotTakenForTheOneBefore(t *testing.T) {
 	t.Parallel()
 	w, r := owning(t, harness.StartRedis(t).URL, 1)
@@ -143,7 +147,8 @@ func TestAWakeOfAnOlderVersionIsNotTakenForTheOneBefore(t *testing.T) {
 	must[fsm.Outcome](t)(w.Fail(ctx, wake.Ref(), fsm.Failure{Reason: "status 500"}))
 	w.later(48 * time.Hour)
 	// What such a version would have written as the wake was delivered and another began.
-	if err := w.rdb.HSet(ctx, "rv:{0}:c:"+id, "epoch", wake.Epoch+1, "wake", "w_other", "failing", 0, "attempt", 0, "sent", 0,
+	if err := w.rdb.HSet(ctx, "rv:{0}:c:"+id, "epoch", wake.Epoch+1, "wake", "w_other", "failing", 0, "attempt", 0,
+		"sent", 0,
 		"due", w.now.UnixMilli()).Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -160,11 +165,13 @@ func TestAWakeOfAnOlderVersionIsNotTakenForTheOneBefore(t *testing.T) {
 		t.Fatalf("due %+v, %v, want an attempt of a wake that began nobody knows when", due, err)
 	}
 	if on := w.onLists(t, 0, id); !on["waiting"].Equal(seen) && !on["waiting"].Equal(w.now) {
-		t.Errorf("it is on %v, want it waiting since %s, when this version first saw it, or since it acted on it", on, seen)
+		t.Errorf("it is on %v, want it waiting since %s, when this version first saw it, or since it acted on it", on,
+			seen)
 	}
 	began := w.now
 	must[fsm.Observation](t)(w.Observe(ctx, 0, "/a", "2"))
-	if next := must[fsm.Outcome](t)(w.Finish(ctx, due.Wakes[0].Ref(), due.Wakes[0].Streams)); len(next.Wakes) != 1 || !next.Wakes[0].WokeAt.Equal(began) {
+	if next := must[fsm.Outcome](t)(w.Finish(ctx, due.Wakes[0].Ref(), due.Wakes[0].Streams)); len(next.Wakes) != 1 ||
+		!next.Wakes[0].WokeAt.Equal(began) {
 		t.Errorf("the next wake is %+v, want one that began at %s", next, began)
 	}
 }

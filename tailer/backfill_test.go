@@ -13,16 +13,13 @@ func TestAStreamIsLinkedBeforeAWriteToASubscriptionThatIsBeingBackfilled(t *test
 	r := newRig(t).start()
 	r.put("/a", "1")
 	r.until("it is known", func() bool { known, _ := r.store.knows("/a"); return known })
-	sub, _, err := r.store.CreateSubscription(t.Context(), fsm.Subscription{ID: "s", Pattern: "/**"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	sub := r.store.create(t, "s", "/**")
 	// The backfill has not come to it when it is written to.
 	r.post("/a", "2")
 	if w := r.wake("/a", 1); w.Streams[0].Acked != offsetOf(1) {
 		t.Errorf("woken with %+v", w.Streams[0])
 	}
-	r.Subscribed(t.Context(), sub)
+	r.discovery.Subscribed(t.Context(), sub)
 	if got := r.acked("s", "/a"); got != offsetOf(1) {
 		t.Errorf("the backfill moved it to %s", got)
 	}
@@ -35,7 +32,8 @@ func TestExistingStreams(t *testing.T) {
 	for i := range streams {
 		r.put(path(i), "1")
 	}
-	r.until("they are known", func() bool { k, _ := r.store.knows(path(streams - 1)); return k && len(r.writes.ready) == 0 })
+	r.until("they are known",
+		func() bool { k, _ := r.store.knows(path(streams - 1)); return k && len(r.writes.ready) == 0 })
 	r.subscribe("s", "/a/*")
 	for i := range streams {
 		r.until("it is linked", func() bool { return r.linkedNow("s", path(i)) })
@@ -104,9 +102,7 @@ func TestABackfill(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.until("nothing runs", func() bool {
-			r.backfills.mu.Lock()
-			defer r.backfills.mu.Unlock()
-			return len(r.backfills.running) == 0
+			return r.discovery.Held()["backfills"] == 0
 		})
 		if r.linkedNow("s", "/a/1") {
 			t.Error("it has a consumer")

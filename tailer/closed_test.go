@@ -47,7 +47,8 @@ func TestTheDeletionOfAClosedStreamReachesAllItsConsumers(t *testing.T) {
 	r.done(r.wake(other, 1))
 	r.store.subscribe(fsm.ConsumerID("s", other), "/a", offsetOf(1))
 	r.Watch(other, []string{"/a"})
-	r.until("the loop is over", func() bool { w, runs := r.watches.get("/a"); return !runs && len(w.partitions()) == 2 })
+	r.until("the loop is over",
+		func() bool { w, runs := r.watches.get("/a"); return !runs && len(w.partitions()) == 2 })
 	r.up.remove("/a")
 	if err := r.Deleted(t.Context(), "/a"); err != nil {
 		t.Fatal(err)
@@ -58,7 +59,7 @@ func TestTheDeletionOfAClosedStreamReachesAllItsConsumers(t *testing.T) {
 
 func TestAClosedStreamThatGoesAwayUnseenIsNoticed(t *testing.T) {
 	r := newRig(t, func(c *Config) { c.ClosedCheck = 100 * time.Millisecond })
-	r.store.grace = 100 * time.Millisecond
+	r.store.setGrace(100 * time.Millisecond)
 	r.start().closed("/a")
 	looked := r.up.count(r.up.heads, "/a")
 	r.until("it is looked at now and then", func() bool { return r.up.count(r.up.heads, "/a") > looked+2 })

@@ -2,11 +2,9 @@ package tailer
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -45,9 +43,7 @@ func TestD12AStreamFirstHeardOfThroughAnAppendIsLinkedAtTheTailBeforeIt(t *testi
 func TestAStreamThatTheStoreMayHaveLostLatelyIsLinkedFromItsStart(t *testing.T) {
 	r := newRig(t).start()
 	r.subscribe("s", "/**")
-	r.store.mu.Lock()
-	r.store.lost = time.Now()
-	r.store.mu.Unlock()
+	r.store.db.NewLife()
 	r.up.create("/a", "written through another replica, and acknowledged to its writer")
 	r.post("/a", "new")
 	if w := r.wake("/a", 1); w.Streams[0].Acked != fsm.Start {
@@ -80,9 +76,9 @@ func TestPathsNoPatternCanMatchAreNotTracked(t *testing.T) {
 	r := newRig(t, func(c *Config) { c.Registry = "/__registry__" }).start()
 	r.subscribe("s", "/**")
 	for _, path := range []string{"/a*b", "/%2A", "/__registry__"} {
-		r.BeforeWrite(t.Context(), path)
-		r.Written(path, offsetOf(1), true)
-		r.Refused(path)
+		w := r.BeforeWrite(t.Context(), path, true)
+		r.Written(w, offsetOf(1), true)
+		r.Refused(w)
 		if err := r.Deleted(t.Context(), path); err != nil {
 			t.Error(err)
 		}
@@ -103,7 +99,7 @@ func TestACrashAfterTheWriteLosesNoEvent(t *testing.T) {
 			if before != nil {
 				r.up.create("/a", before...)
 			}
-			r.BeforeWrite(t.Context(), "/a")
+			r.BeforeWrite(t.Context(), "/a", before == nil)
 			r.stop()
 			if before == nil {
 				r.up.create("/a", "event")
@@ -124,11 +120,11 @@ func TestARefusedWriteIsForgotten(t *testing.T) {
 	r.subscribe("s", "/a/*")
 	r.subscribe("literal", "/lit")
 	for _, path := range []string{"/a/1", "/lit"} {
-		r.BeforeWrite(t.Context(), path)
+		w := r.BeforeWrite(t.Context(), path, true)
 		if _, awaited := r.store.knows(path); !awaited {
 			t.Fatalf("%s is not awaited", path)
 		}
-		r.Refused(path)
+		r.Refused(w)
 	}
 	r.until("it is forgotten", func() bool { _, awaited := r.store.knows("/a/1"); return !awaited })
 	if _, awaited := r.store.knows("/lit"); !awaited {
@@ -136,14 +132,13 @@ func TestARefusedWriteIsForgotten(t *testing.T) {
 	}
 }
 
-func TestARefusedWriteDoesNotForgetAStreamThatAnotherReplicaWasTold(t *testing.T) {
+func TestARefusedWriteDoesNotForgetAStreamThatSomebodyHasNamed(t *testing.T) {
 	r := newRig(t).start()
 	r.subscribe("s", "/a/*")
-	if _, _, err := r.store.NoteKnown(t.Context(), "/a/1", true); err != nil { // as when it is named there
+	if _, _, err := r.store.NoteStream(t.Context(), fsm.NewStream("/a/1", ""), time.Hour); err != nil {
 		t.Fatal(err)
 	}
-	r.BeforeWrite(t.Context(), "/a/1")
-	r.Refused("/a/1")
+	r.Refused(r.BeforeWrite(t.Context(), "/a/1", true))
 	looks := r.up.count(r.up.heads, "/a/1")
 	r.until("it is asked for", func() bool { return r.up.count(r.up.heads, "/a/1") > looks+3 })
 	if _, awaited := r.store.knows("/a/1"); !awaited {
@@ -155,46 +150,25 @@ func TestARefusedWriteDoesNotForgetAStreamThatAnotherReplicaWasTold(t *testing.T
 	}
 }
 
-func TestAWriteThatBeganBeforeItsStreamWasLinkedLeavesNothingBehind(t *testing.T) {
-	r := newRig(t).start()
-	r.put("/a", "old")
-	r.until("it is linked", func() bool { return r.linked.Contains("/a") })
-	if err := r.prepare(t.Context(), "/a", linked{}, false); err != nil { // as BeforeWrite a moment earlier
-		t.Fatal(err)
-	}
-	r.Written("/a", r.up.append("/a", "old, too"), false)
-	r.until("nobody asks for it", func() bool {
-		r.awaited.mu.Lock()
-		defer r.awaited.mu.Unlock()
-		return len(r.awaited.byPath) == 0
-	})
-}
-
-func TestARefusedWriteLeavesNothingBehindHere(t *testing.T) {
-	r := newRig(t)
-	r.store.own()
-	r.start()
-	if _, _, err := r.store.NoteKnown(t.Context(), "/a", true); err != nil { // by a write through another replica
-		t.Fatal(err)
-	}
-	r.BeforeWrite(t.Context(), "/a")
-	r.Refused("/a")
-	r.until("it is awaited here no more", func() bool {
-		r.awaited.mu.Lock()
-		defer r.awaited.mu.Unlock()
-		return len(r.awaited.byPath) == 0
-	})
+func TestAWriteThatTakesLongKeepsItsStreamAwaited(t *testing.T) {
+	r := newRig(t, func(c *Config) { c.GoneGrace, c.WriteFor = 10*time.Millisecond, 100*time.Millisecond }).start()
+	r.subscribe("s", "/**")
+	w := r.BeforeWrite(t.Context(), "/a", true)
+	looks := r.up.count(r.up.heads, "/a")
+	r.until("it is asked for", func() bool { return r.up.count(r.up.heads, "/a") > looks+5 })
 	if _, awaited := r.store.knows("/a"); !awaited {
-		t.Error("it was forgotten, which is for the other replica to do")
+		t.Fatal("it was forgotten")
 	}
+	r.Refused(w)
+	r.until("it is forgotten", func() bool { _, awaited := r.store.knows("/a"); return !awaited })
 }
 
 func TestAWriteThatOnlySeemedRefusedCounts(t *testing.T) {
 	r := newRig(t).start()
 	r.subscribe("s", "/**")
-	r.BeforeWrite(t.Context(), "/a")
+	w := r.BeforeWrite(t.Context(), "/a", true)
 	r.up.create("/a", "1")
-	r.Refused("/a")
+	r.Refused(w)
 	r.wake("/a", 1)
 }
 
@@ -203,35 +177,38 @@ func TestAnUpstreamThatCannotBeAskedBeforeTheWriteCostsNoWake(t *testing.T) {
 	r.subscribe("s", "/**")
 	r.up.create("/a", "old")
 	r.up.setFault(func(w http.ResponseWriter, _ *http.Request) bool { w.WriteHeader(500); return true })
-	r.BeforeWrite(t.Context(), "/a")
+	w := r.BeforeWrite(t.Context(), "/a", false)
 	if _, awaited := r.store.knows("/a"); !awaited {
 		t.Error("it is not awaited")
 	}
 	r.up.setFault(nil)
-	r.Written("/a", r.up.append("/a", "new"), false)
+	r.Written(w, r.up.append("/a", "new"), false)
 	r.wake("/a", 1)
 }
 
 func TestASubscriptionMadeAtTheSameMomentMissesNoStream(t *testing.T) {
-	// This replica has not heard of it. It is made right before the nth note of the stream in the store: the first comes before the
-	// write, the second after.
-	for n, want := range map[int32]fsm.Offset{1: fsm.Start, 2: offsetOf(1)} {
-		t.Run(fmt.Sprint(n), func(t *testing.T) {
+	// This replica has not heard of it. It is made right before a call of the store: the first comes before the write,
+	// the others after; what it would miss is never more than what was there before it.
+	for _, before := range []string{"NoteStream", "Version", "LinkStream"} {
+		t.Run(before, func(t *testing.T) {
 			r := newRig(t)
-			r.store.stale = true
-			var notes atomic.Int32
-			r.store.before = func(method string) {
-				if method == "NoteKnown" && notes.Add(1) == n {
-					if _, _, err := r.store.CreateSubscription(t.Context(), fsm.Subscription{ID: "s", Pattern: "/**"}); err != nil {
-						t.Error(err)
-					}
+			r.store.SetStale(true)
+			var once sync.Once
+			r.store.setBefore(func(method string) {
+				if method == before {
+					once.Do(func() { r.store.create(t, "s", "/**") })
 				}
-			}
+			})
 			r.start()
 			r.put("/a", "1")
-			r.until("it is linked", func() bool { return r.linkedNow("s", "/a") })
-			if got := r.acked("s", "/a"); got != want {
-				t.Errorf("it begins at %s, want %s", got, want)
+			r.until("it is linked", func() bool {
+				if err := r.store.RefreshCatalog(t.Context()); err != nil {
+					t.Error(err)
+				}
+				return r.linkedNow("s", "/a")
+			})
+			if got := r.acked("s", "/a"); before == "NoteStream" && got != fsm.Start || got.After(offsetOf(1)) {
+				t.Errorf("it begins at %s", got)
 			}
 			r.post("/a", "2")
 			r.wake("/a", 1)
@@ -264,7 +241,7 @@ func TestADeletedStreamIsForgottenAndMayComeBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	if known, awaited := r.store.knows("/a"); r.linkedNow("s", "/a") || known || awaited {
-		t.Error("it is still known")
+		t.Error("it is still on record")
 	}
 	r.put("/a", "1")
 	if w := r.wake("/a", 3); w.Streams[0].Acked != fsm.Start {
@@ -276,7 +253,8 @@ func TestAStreamMadeAnewWhileItsDeletionIsDealtWithKeepsItsConsumers(t *testing.
 	for _, pattern := range []string{"/**", "/a"} {
 		t.Run(pattern, func(t *testing.T) { madeAnewWhileDeleted(t, pattern, nil) })
 	}
-	t.Run("and cannot be asked for", func(t *testing.T) { madeAnewWhileDeleted(t, "/**", answer(http.StatusForbidden)) })
+	t.Run("and cannot be asked "+
+		"for", func(t *testing.T) { madeAnewWhileDeleted(t, "/**", answer(http.StatusForbidden)) })
 }
 
 func madeAnewWhileDeleted(t *testing.T, pattern string, fault func(http.ResponseWriter, *http.Request) bool) {
@@ -299,9 +277,6 @@ func madeAnewWhileDeleted(t *testing.T, pattern string, fault func(http.Response
 	if err := r.Deleted(t.Context(), "/a"); err != nil {
 		t.Fatal(err)
 	}
-	if fault == nil && !r.linkedNow("s", "/a") {
-		t.Error("it has no consumer")
-	}
 	r.up.setFault(nil)
 	r.until("it has a consumer", func() bool { return r.linkedNow("s", "/a") })
 	if got := r.acked("s", "/a"); got != fsm.Start {
@@ -323,9 +298,7 @@ func TestAStreamDeletedAndMadeAnewUnseenStartsOver(t *testing.T) {
 func TestNamedStreams(t *testing.T) {
 	r := newRig(t, func(c *Config) { c.Names = []string{"/set/here", "/set/later"} })
 	r.up.create("/set/here", "1")
-	if _, _, err := r.store.CreateSubscription(t.Context(), fsm.Subscription{ID: "s", Pattern: "/**"}); err != nil {
-		t.Fatal(err)
-	}
+	r.store.create(t, "s", "/**")
 	r.start()
 	r.wake("/set/here", 1)
 	r.up.create("/api/here", "1")
@@ -369,9 +342,7 @@ func TestALiteralPatternNamesItself(t *testing.T) {
 	})
 	t.Run("made through a replica that died", func(t *testing.T) {
 		r := newRig(t).start()
-		if _, _, err := r.store.CreateSubscription(t.Context(), fsm.Subscription{ID: "s", Pattern: "/a"}); err != nil {
-			t.Fatal(err)
-		}
+		r.store.create(t, "s", "/a")
 		r.until("it is awaited", func() bool { _, awaited := r.store.knows("/a"); return awaited })
 		r.up.create("/a", "1")
 		r.wake("/a", 1)
@@ -393,11 +364,11 @@ func TestALiteralPatternNamesItself(t *testing.T) {
 func TestAWriteIsTakenInWhenTheStoreIsBack(t *testing.T) {
 	r := newRig(t).start()
 	r.subscribe("s", "/**")
-	r.BeforeWrite(t.Context(), "/a")
+	w := r.BeforeWrite(t.Context(), "/a", true)
 	r.store.setDown(true)
-	known := r.store.count("Known")
-	r.Written("/a", r.up.create("/a", "1"), true)
-	r.until("the store was told in vain", func() bool { return r.store.count("Known") >= known+writeTries })
+	reads := r.store.count("Stream")
+	r.Written(w, r.up.create("/a", "1"), true)
+	r.until("the store was told in vain", func() bool { return r.store.count("Stream") > reads+2 })
 	r.store.setDown(false)
 	r.wake("/a", 1)
 }
@@ -406,16 +377,16 @@ func TestAnEventFromWhileTheStoreWasAwayIsNotTakenForOneFromBeforeTheNextWrite(t
 	for name, during := range map[string]func(*rig){
 		"when nothing could be asked": func(r *rig) { r.store.setDown(true) },
 		"when nothing could be noted": func(r *rig) {
-			r.store.setBefore(func(method string) { r.store.setDown(method == "NoteKnown" || method == "Link") })
+			r.store.setBefore(func(method string) { r.store.setDown(method == "NoteStream" || method == "LinkStream") })
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, func(c *Config) { c.AwaitMin, c.Check = time.Hour, time.Hour }).start()
 			r.subscribe("s", "/**")
 			during(r)
-			links := r.store.count("Known")
+			reads := r.store.count("Stream")
 			r.put("/a", "1")
-			r.until("the store was told in vain", func() bool { return r.store.count("Known") > links+writeTries })
+			r.until("the store was told in vain", func() bool { return r.store.count("Stream") > reads+2 })
 			r.store.setBefore(nil)
 			r.store.setDown(false)
 			r.post("/a", "2")
@@ -431,11 +402,12 @@ func TestWhatAHeadShowsOfAnothersWriteIsNotTakenForOneFromBefore(t *testing.T) {
 	r.subscribe("s", "/**")
 	var once sync.Once
 	r.up.setFault(func(_ http.ResponseWriter, req *http.Request) bool {
+		if req.URL.Path != "/a" {
+			return false
+		}
 		// The other replica's write comes between the look into the store and the one at the stream.
 		once.Do(func() {
-			if _, _, err := r.store.NoteKnown(t.Context(), req.URL.Path, true); err != nil {
-				t.Error(err)
-			}
+			r.store.note(t, req.URL.Path)
 			r.up.create(req.URL.Path, "another's")
 		})
 		return false
@@ -446,7 +418,7 @@ func TestWhatAHeadShowsOfAnothersWriteIsNotTakenForOneFromBefore(t *testing.T) {
 	}
 }
 
-func TestARefusedWriteToAKnownStreamGivesANewSubscriptionNoOldEvents(t *testing.T) {
+func TestARefusedWriteToAStreamOnRecordGivesANewSubscriptionNoOldEvents(t *testing.T) {
 	for name, fail := range map[string]func(*rig){
 		"when the stream server was down": func(r *rig) { r.up.setFault(answer(http.StatusForbidden)) },
 		"when the store was away too": func(r *rig) {
@@ -455,24 +427,15 @@ func TestARefusedWriteToAKnownStreamGivesANewSubscriptionNoOldEvents(t *testing.
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, func(c *Config) {
-				c.BackfillWait, c.BackoffMin, c.Check = time.Millisecond, time.Second, time.Second // the backfill comes after the awaited
-			}).start()
+			r := newRig(t, func(c *Config) { c.BackfillWait = time.Millisecond }).start()
 			r.put("/a", "old")
-			r.until("it is known", func() bool { known, _ := r.store.knows("/a"); return known })
-			r.linked.Remove("/a") // the write comes to another replica
+			r.until("it is linked", func() bool { return r.discovery.Linked("/a") })
 			r.up.setFault(answer(http.StatusForbidden))
 			r.subscribe("s", "/**")
 			fail(r)
-			r.BeforeWrite(t.Context(), "/a")
-			r.Refused("/a")
+			r.Refused(r.BeforeWrite(t.Context(), "/a", false))
 			r.store.setDown(false)
 			r.up.setFault(nil)
-			r.until("nothing is kept of the write", func() bool {
-				r.awaited.mu.Lock()
-				defer r.awaited.mu.Unlock()
-				return r.awaited.byPath["/a"] == nil
-			})
 			r.until("it is linked", func() bool { return r.linkedNow("s", "/a") })
 			if got := r.acked("s", "/a"); got != offsetOf(1) {
 				t.Errorf("it begins at %s", got)
@@ -487,11 +450,8 @@ func TestAWriteWhoseClientHasGoneMakesNoStreamAwaited(t *testing.T) {
 	r.up.create("/a", "old")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	r.BeforeWrite(ctx, "/a")
-	r.Refused("/a")
-	r.awaited.mu.Lock()
-	defer r.awaited.mu.Unlock()
-	if r.awaited.byPath["/a"] != nil {
+	r.Refused(r.BeforeWrite(ctx, "/a", true))
+	if known, awaited := r.store.knows("/a"); known || awaited || r.discovery.Held()["writes"] != 0 {
 		t.Error("it is")
 	}
 }
@@ -507,45 +467,13 @@ func TestAQueueThatIsFullLosesNoWrite(t *testing.T) {
 
 func TestWritesToOneStreamThatWaitTogetherBecomeOne(t *testing.T) {
 	r := newRig(t)
-	r.Written("/a", offsetOf(1), true)
-	r.Written("/a", offsetOf(3), false)
-	r.Written("/a", offsetOf(2), false)
+	w := fsm.Write{Path: "/a"}
+	r.Written(w, offsetOf(1), true)
+	r.Written(w, offsetOf(3), false)
+	r.Written(w, offsetOf(2), false)
 	wr := r.writes.take("/a")
-	if wr.tail != offsetOf(3) || !wr.created || len(r.writes.ready) != 1 {
+	if wr.seen.Tail != offsetOf(3) || !wr.created || len(r.writes.ready) != 1 {
 		t.Errorf("got %+v", wr)
-	}
-}
-
-func TestASubscriptionThatFollowsSeveralWritesBeginsAfterTheLast(t *testing.T) {
-	for name, between := range map[string]func(r *rig) []write{
-		"that wait together":             func(*rig) []write { return nil },
-		"of which one is being taken in": func(r *rig) []write { return []write{r.writes.take("/a")} },
-	} {
-		t.Run(name, func(t *testing.T) {
-			r := newRig(t)
-			create := func(id string) {
-				if _, _, err := r.store.CreateSubscription(t.Context(), fsm.Subscription{ID: id, Pattern: "/**"}); err != nil {
-					t.Fatal(err)
-				}
-			}
-			r.put("/a")
-			taken := between(r)
-			r.post("/a", "1")
-			create("middle")
-			r.post("/a", "2")
-			r.post("/a", "3")
-			create("last")
-			for _, wr := range append(taken, r.writes.take("/a")) {
-				r.writes.do(t.Context(), "/a", wr)
-				r.writes.done("/a")
-			}
-			if middle, last := r.acked("middle", "/a"), r.acked("last", "/a"); middle != offsetOf(1) || last != offsetOf(3) {
-				t.Errorf("they begin at %s and %s, want %s and %s", middle, last, offsetOf(1), offsetOf(3))
-			}
-			if len(r.writes.ends) != 0 {
-				t.Errorf("%d streams are kept in mind", len(r.writes.ends))
-			}
-		})
 	}
 }
 

@@ -1,14 +1,22 @@
-// Package tailer is the side of Reveille that faces the stream server. It finds out which streams exist (discovery), ties
-// them to the subscriptions that match them, and watches every stream that some consumer is subscribed to. What it sees it
-// tells the store ("the tail of S is O"); the wakes that come of it go to the deliverer at once.
+// Package tailer is the side of Reveille that faces the stream server. It watches every stream that some consumer is
+// subscribed to and tells the store what it sees ("the tail of S is O"); what that asks for goes to Outcomes at once.
+//
+// Where to look: a stream becomes known, and subscriptions get their consumers of it, in package discovery
+// (discovery.Discovery's reconcile, by the table fsm.StartOffset). How the stream server is spoken to, and what differs
+// between stream servers, is in package upstream. A wake is created, a retry scheduled and a lease taken by scripts of
+// the store: fsm/transitions.go is their readable form, redisstore/lua what runs.
+//
+// What a watched stream is asked, and when, is decided in one place, machine (its step is a pure function, and its
+// comment has the table of states); watch carries that out, watches keeps the set, slots share the live requests out.
 //
 // Its one promise is that no event stays without a wake. Three rules carry it:
 //
 //   - No waiter is trusted. A silent long-poll or SSE stream is checked with HEAD, and each loop begins with HEAD again
 //     whenever anything was unclear.
 //   - Nothing counts as done before the store has said so: a tail that was seen is told to the store until it takes it.
-//   - What a crash could lose is noted in the store first: a stream that is about to be written to is linked or
-//     remembered as awaited before the write goes upstream.
+//   - What a crash could lose is noted in the store first: a stream that is about to be written to is put on record
+//     before the write goes upstream (discovery).
 //
-// Where the two sides of a race cannot be told apart the choice is the earlier offset: a wake too many, never one too few.
+// Where the two sides of a race cannot be told apart the choice is the earlier offset: a wake too
+// many, never one too few.
 package tailer

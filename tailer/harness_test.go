@@ -17,7 +17,7 @@ type rig struct {
 	*Tailer
 	t     *testing.T
 	store *memory
-	up    *upstream
+	up    *server
 
 	mu    sync.Mutex
 	wakes []fsm.Wake
@@ -46,7 +46,7 @@ func (r *rig) woken(path string) []fsm.Wake {
 // newRig makes a Tailer with short times that does not run yet.
 func newRig(t *testing.T, change ...func(*Config)) *rig {
 	t.Helper()
-	r := &rig{t: t, store: newMemory(), up: newUpstream(t)}
+	r := &rig{t: t, store: newMemory(), up: newServer(t)}
 	r.build(change...)
 	return r
 }
@@ -57,12 +57,14 @@ func (r *rig) build(change ...func(*Config)) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
+	outcomes := fsm.NewRouter()
 	cfg := Config{
-		UpstreamURL: root, Store: r.store, Deliverer: r, Logger: zaptest.NewLogger(r.t),
+		UpstreamURL: root, Store: r.store, Outcomes: outcomes, Logger: zaptest.NewLogger(r.t),
 		Check: 200 * time.Millisecond, GoneGrace: 300 * time.Millisecond, HeadTimeout: 500 * time.Millisecond,
 		PaceMin: 5 * time.Millisecond, PaceMax: 50 * time.Millisecond, BackoffMin: 5 * time.Millisecond,
-		TTLFast: 10 * time.Millisecond, Spread: 50 * time.Millisecond, WatchEvery: 20 * time.Millisecond, Resync: 50 * time.Millisecond,
-		AwaitMin: 20 * time.Millisecond,
+		TTLFast: 10 * time.Millisecond, Spread: 50 * time.Millisecond, WatchEvery: 20 * time.Millisecond,
+		Resync:   50 * time.Millisecond,
+		AwaitMin: 20 * time.Millisecond, WriteFor: 300 * time.Millisecond, TailEvery: 20 * time.Millisecond,
 	}
 	for _, f := range change {
 		f(&cfg)
@@ -70,6 +72,7 @@ func (r *rig) build(change ...func(*Config)) {
 	if r.Tailer, err = New(cfg); err != nil {
 		r.t.Fatal(err)
 	}
+	outcomes.Connect(r, r.Tailer)
 }
 
 // start runs the Tailer until the test is over or stop is called.
@@ -89,11 +92,9 @@ func (r *rig) start() *rig {
 	}
 	r.t.Cleanup(r.stop)
 	r.until("the tailer runs", func() bool {
-		r.backfills.mu.Lock()
-		defer r.backfills.mu.Unlock()
 		r.watches.mu.Lock()
 		defer r.watches.mu.Unlock()
-		return r.backfills.ctx != nil && r.watches.ctx != nil
+		return r.discovery.Running() && r.watches.ctx != nil
 	})
 	return r
 }
@@ -101,11 +102,10 @@ func (r *rig) start() *rig {
 // subscribe creates a subscription the way the API does.
 func (r *rig) subscribe(id, pattern string) fsm.Subscription {
 	r.t.Helper()
-	sub, _, err := r.store.CreateSubscription(r.t.Context(), fsm.Subscription{ID: id, Pattern: pattern})
+	sub, _, err := r.Subscribe(r.t.Context(), newSubscription(id, pattern))
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	r.Subscribed(r.t.Context(), sub)
 	return sub
 }
 
@@ -128,19 +128,19 @@ func (r *rig) wake(path string, n int) fsm.Wake {
 
 // put creates a stream through the gateway.
 func (r *rig) put(path string, events ...string) {
-	r.BeforeWrite(r.t.Context(), path)
-	r.Written(path, r.up.create(path, events...), true)
+	w := r.BeforeWrite(r.t.Context(), path, true)
+	r.Written(w, r.up.create(path, events...), true)
 }
 
 // post appends through the gateway.
 func (r *rig) post(path string, events ...string) {
-	r.BeforeWrite(r.t.Context(), path)
-	r.Written(path, r.up.append(path, events...), false)
+	w := r.BeforeWrite(r.t.Context(), path, false)
+	r.Written(w, r.up.append(path, events...), false)
 }
 
 // done is a worker that has read everything and says so.
 func (r *rig) done(w fsm.Wake) {
-	r.settle(sight{}, r.store.finish(w))
+	r.cfg.Outcomes.Follow(r.store.finish(r.t, w), fsm.Sighting{})
 }
 
 // idle creates a stream with one consumer that is idle at its tail, and waits until it is watched live.
@@ -161,5 +161,11 @@ func (r *rig) watchedLive(path string) {
 func (r *rig) loops() int {
 	r.watches.mu.Lock()
 	defer r.watches.mu.Unlock()
-	return len(r.watches.byPath)
+	n := 0
+	for _, w := range r.watches.byPath {
+		if _, rests := w.rests(); !rests {
+			n++
+		}
+	}
+	return n
 }

@@ -3,11 +3,11 @@ package tailer
 import (
 	"container/list"
 	"sync"
-	"time"
 )
 
-// slots bounds how many live requests there are. A stream that shows an event, or of which a consumer has come to rest, takes the slot of
-// the one that has been silent for longest; the streams without a slot are asked with HEAD, at a bounded rate.
+// slots bounds how many live requests there are. A stream that shows an event, or of which a consumer has come to rest,
+// takes the slot of the one that has been silent for longest; the streams without a slot are asked with HEAD, at a
+// bounded rate.
 type slots struct {
 	mu  sync.Mutex
 	max int
@@ -36,9 +36,9 @@ func (s *slots) take(w *watch, active bool) bool {
 		silent := front.Value.(*watch)
 		s.order.Remove(front)
 		delete(s.at, silent)
-		silent.displace(true)
+		silent.step(&input{kind: inputDisplaced})
 	}
-	w.displace(false)
+	w.step(&input{kind: inputGranted})
 	if active {
 		s.at[w] = s.order.PushBack(w)
 	} else {
@@ -47,15 +47,13 @@ func (s *slots) take(w *watch, active bool) bool {
 	return true
 }
 
-// touch is: something has just happened to the stream of a watch. It says whether that has a slot.
-func (s *slots) touch(w *watch) bool {
+// touch notes that something has just happened to the stream of a watch that may have a slot.
+func (s *slots) touch(w *watch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e, ok := s.at[w]
-	if ok {
+	if e, ok := s.at[w]; ok {
 		s.order.MoveToBack(e)
 	}
-	return ok
 }
 
 // give returns the slot of a watch that needs none any more.
@@ -66,28 +64,6 @@ func (s *slots) give(w *watch) {
 		s.order.Remove(e)
 		delete(s.at, w)
 	}
-}
-
-// rate spaces events evenly in time.
-type rate struct {
-	mu    sync.Mutex
-	every time.Duration
-	next  time.Time
-}
-
-func newRate(perSecond int) *rate { return &rate{every: time.Second / time.Duration(perSecond)} }
-
-// turn returns how long it is until the caller's turn.
-func (r *rate) turn() time.Duration {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	now := time.Now()
-	if r.next.Before(now) {
-		r.next = now
-	}
-	d := r.next.Sub(now)
-	r.next = r.next.Add(r.every)
-	return d
 }
 
 // signal leaves word on a channel that holds one; a word that is there already is enough.

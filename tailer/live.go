@@ -5,158 +5,112 @@ import (
 	"sync"
 	"time"
 
-	"reveille/fsm"
+	"reveille/tailer/upstream"
 )
 
-// live is a live request that is under way, with all that may stop it. The loop itself waits for the answer; what happens meanwhile is
-// dealt with by whoever it happens to, and stops the request if it is the loop's business.
+// live is a live request that is under way, and the HEADs that check it. The goroutine of the watch waits for the
+// answer.
 type live struct {
 	w   *watch
 	ctx context.Context
 	// cancel ends the request.
 	cancel context.CancelFunc
-	// looks are the HEAD under way and the timer that begins the next.
-	looks   sync.WaitGroup
-	silence *time.Timer
-
-	mu    sync.Mutex
-	check *time.Timer
-	// offset is how far the request has shown the stream to go.
-	offset  fsm.Offset
-	stopped bool
-	reason  next
-	over    bool
-	// failed is true if a HEAD has failed that asked for the stream.
-	failed bool
+	// silence says that the connection must be dead, check when the next HEAD is due.
+	silence, check *time.Timer
+	// checks are the HEAD under way and the timer that begins the next.
+	checks sync.WaitGroup
 }
 
-// begin is called before a live request from an offset, and end after it.
-func (w *watch) begin(ctx context.Context, offset fsm.Offset) *live {
-	l := &live{w: w, offset: offset}
+// request makes one live request. What it shows reaches the machine while it goes on.
+func (w *watch) request(ctx context.Context) error {
+	l := w.begin(ctx, w.action.check)
+	err := w.t.live(l.ctx, &w.conn, w.path, w.action.tail, w.action.cursor, func(e upstream.Event) error {
+		return l.heard(ctx, e)
+	})
+	if err != nil && l.ctx.Err() == nil {
+		w.t.health.Report(w.path, err)
+	}
+	l.end()
+	return err
+}
+
+func (w *watch) begin(ctx context.Context, check time.Duration) *live {
+	l := &live{w: w}
 	l.ctx, l.cancel = context.WithCancel(ctx)
-	// Longer than any server waits: the connection is dead, only nobody has said so.
-	l.silence = time.AfterFunc(w.t.cfg.Silence, func() { l.stop(again) })
-	l.lookLater()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.live = l
-	clearSignal(w.poke)
-	if w.untold() || w.displaced {
-		l.stop(look)
+	if w.machine.request.stopped { // a moment ago
+		l.cancel()
 	}
+	w.live = l
+	// Longer than any server waits: the connection is dead, only nobody has said so.
+	l.silence = time.AfterFunc(w.t.cfg.Silence, func() { l.step(&input{kind: inputSilence}) })
+	l.checks.Add(1)
+	l.check = time.AfterFunc(check, l.look)
 	return l
 }
 
 func (l *live) end() {
 	l.w.mu.Lock()
 	l.w.live = nil
-	l.w.mu.Unlock()
 	l.silence.Stop()
-	l.mu.Lock()
-	l.over = true
 	if l.check.Stop() {
-		l.looks.Done()
+		l.checks.Done()
 	}
-	l.mu.Unlock()
+	l.w.mu.Unlock()
 	l.cancel()
-	l.looks.Wait()
+	l.checks.Wait()
 }
 
-// stop ends the request for a reason. The first one counts.
-func (l *live) stop(reason next) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.stopped {
-		l.stopped, l.reason = true, reason
-		l.cancel()
+// step is the watch's, as long as this is its live request.
+func (l *live) step(in *input) {
+	l.w.mu.Lock()
+	defer l.w.mu.Unlock()
+	if l.w.live == l {
+		l.w.apply(in)
 	}
 }
 
-// why says whether the request was stopped, and what for.
-func (l *live) why() (stopped bool, reason next) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.stopped, l.reason
+// heard takes in what the request shows. The store is told before the request goes on.
+func (l *live) heard(ctx context.Context, e upstream.Event) error {
+	w := l.w
+	w.t.health.Report(w.path, nil)
+	l.silence.Reset(w.t.cfg.Silence)
+	a := w.step(&input{kind: inputShown, shown: shown{e.Offset, e.Cursor, e.UpToDate, e.Closed, e.Cached}})
+	for a.ask == askAnnounce {
+		in := w.announce(ctx, a.partition, a.tail)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		a = w.step(&in)
+	}
+	if a.active {
+		w.t.slots.touch(w)
+	}
+	return l.ctx.Err()
 }
 
-// heard takes in a sign of life.
-func (l *live) heard(e event) {
-	l.silence.Reset(l.w.t.cfg.Silence)
-	l.mu.Lock()
-	moved := e.offset.After(l.offset)
-	if moved {
-		l.offset = e.offset
-	}
-	l.mu.Unlock()
-	if moved {
-		l.w.lookSoon()
-	}
-}
-
-// lookLater has the stream looked at after Check, or later the longer it has been silent.
-func (l *live) lookLater() {
-	after := l.w.lookAfter()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.over && !l.stopped {
-		l.looks.Add(1)
-		l.check = time.AfterFunc(jitter(after), l.look)
-	}
-}
-
-// sooner has the stream looked at after Check at the latest.
-func (l *live) sooner() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+// checkSooner puts the next check at a time from now, unless a HEAD is under way. w.mu is held.
+func (l *live) checkSooner(after time.Duration) {
 	if l.check.Stop() {
-		l.check.Reset(jitter(l.w.t.cfg.Check))
+		l.check.Reset(after)
 	}
 }
 
-// calm is how much less often a stream is looked at that has been silent for long.
-const calm = 6
-
-// lookAfter is how long after a look that showed nothing new the next one is due: half of how long the stream has been silent, between
-// Check and calm times that.
-func (w *watch) lookAfter() time.Duration {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.quiet.IsZero() {
-		w.quiet = time.Now()
-	}
-	return min(max(time.Since(w.quiet)/2, w.t.cfg.Check), calm*w.t.cfg.Check)
-}
-
-// lookSoon is: the stream has shown an event, or an answer may have got lost on its way.
-func (w *watch) lookSoon() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.quiet = time.Now()
-	if w.live != nil {
-		w.live.sooner()
-	}
-}
-
+// look checks the request with HEAD: an answer that got lost on the way must not cost a wake.
 func (l *live) look() {
-	defer l.looks.Done()
-	info, err := l.w.head(l.ctx)
+	defer l.checks.Done()
+	info, err := l.w.t.look(l.ctx, l.w.path, l.w.t.Head)
 	if l.ctx.Err() != nil {
 		return
 	}
-	l.mu.Lock()
-	offset, failed := l.offset, l.failed
-	l.failed = failed || isDown(err)
-	l.mu.Unlock()
-	if isDown(err) {
-		l.w.lookSoon()
+	l.w.mu.Lock()
+	defer l.w.mu.Unlock()
+	if l.w.live != l {
+		return
 	}
-	switch {
-	case err == nil && l.w.elsewhere(info, offset):
-		l.stop(look)
-	case err == nil && failed:
-		// What cost that HEAD may have cost this request its connection, only nobody has said so.
-		l.stop(again)
-	default:
-		l.lookLater()
+	if a := l.w.apply(&input{kind: inputChecked, info: info, err: err}); a.check > 0 {
+		l.checks.Add(1)
+		l.check.Reset(a.check)
 	}
 }

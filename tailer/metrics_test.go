@@ -1,10 +1,7 @@
 package tailer
 
 import (
-	"context"
-	"errors"
 	"net/http"
-	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -36,32 +33,6 @@ func figures(t *testing.T, r prometheus.Gatherer, name string) map[string]int {
 	return found
 }
 
-func TestRequestsToUpstreamAreCountedByWhatBecameOfThem(t *testing.T) {
-	timeout := &url.Error{Op: "Get", Err: context.DeadlineExceeded}
-	for _, tc := range []struct {
-		name   string
-		status int
-		err    error
-		want   outcome
-	}{
-		{"an answer", 200, nil, outcomeOK},
-		{"an answer without content", 204, nil, outcomeOK},
-		{"no such stream", 404, nil, outcomeMissing},
-		{"no such stream any more", 410, errGone, outcomeMissing},
-		{"a redirect, which is not followed", 302, statusError{302}, outcomeClientError},
-		{"too many requests", 429, statusError{429}, outcomeClientError},
-		{"an internal error", 500, statusError{500}, outcomeServerError},
-		{"an offset that is none", 200, answerError{"its next offset"}, outcomeInvalid},
-		{"a refused connection", 0, errors.New("connection refused"), outcomeUnreachable},
-		{"no answer in time", 0, timeout, outcomeTimeout},
-		{"a request that is not needed any more", 0, &url.Error{Op: "Get", Err: context.Canceled}, outcomeCancelled},
-	} {
-		if got := outcomeOf(tc.status, tc.err); got != tc.want {
-			t.Errorf("%s counts as %s, want %s", tc.name, outcomeNames[got], outcomeNames[tc.want])
-		}
-	}
-}
-
 func TestRequestsAndWatchedStreamsAreCounted(t *testing.T) {
 	modes(t, func(t *testing.T, mode func(*Config)) {
 		reg := prometheus.NewPedanticRegistry()
@@ -77,8 +48,8 @@ func TestRequestsAndWatchedStreamsAreCounted(t *testing.T) {
 		r.until("the other is swept", in("sweep", 1))
 		r.up.create("/ttl")
 		r.up.change("/ttl", func(s *stream) { s.ttl = true })
-		r.BeforeWrite(t.Context(), "/ttl")
-		r.Written("/ttl", r.up.append("/ttl", "1"), false)
+		w := r.BeforeWrite(t.Context(), "/ttl", false)
+		r.Written(w, r.up.append("/ttl", "1"), false)
 		r.until("a stream with a time to live is only looked at with HEAD", in("head_only", 1))
 		r.up.setFault(func(w http.ResponseWriter, req *http.Request) bool {
 			if req.URL.Path == "/swept" {
@@ -89,9 +60,7 @@ func TestRequestsAndWatchedStreamsAreCounted(t *testing.T) {
 		r.until("a stream that cannot be looked at fails", in("failing", 1))
 		r.up.setFault(nil)
 		r.until("it works again", in("failing", 0))
-		r.store.mu.Lock()
-		r.store.grace = time.Hour
-		r.store.mu.Unlock()
+		r.store.setGrace(time.Hour)
 		r.up.remove("/ttl")
 		r.until("a stream that upstream has not is away", in("away", 1))
 		requests := figures(t, reg, "reveille_upstream_requests_total")
@@ -130,7 +99,8 @@ func TestAWakeSaysWhenAndHowItsEventWasSeen(t *testing.T) {
 	r.up.set(func() { r.up.deaf = true })
 	r.post("/a", "while it is busy")
 	r.done(w)
-	// By now the store knows of the event, or is told of it: a wake that comes of resting is not one that an event set off.
+	// By now the store knows of the event, or is told of it: a wake that comes of resting is not one
+	// that an event set off.
 	if w := r.wake("/a", 3); !w.Seen.At.IsZero() && w.Seen.At.Before(before) {
 		t.Errorf("the wake was seen %+v, before its event", w.Seen)
 	}

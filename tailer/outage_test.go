@@ -43,12 +43,12 @@ func TestAnUpstreamThatNobodyCanConnectToIsDownForOneStreamToo(t *testing.T) {
 	r.build(func(c *Config) { c.UpstreamURL = root })
 	r.start().idle("/a")
 	_ = first.Close()
-	r.until("upstream counts as down", r.health.isDown)
+	r.until("upstream counts as down", r.health.IsDown)
 	back := serve()
 	t.Cleanup(func() { r.stop(); _ = back.Close() })
 	r.up.append("/a", "1")
 	r.wake("/a", 2)
-	r.until("upstream counts as up", func() bool { return !r.health.isDown() })
+	r.until("upstream counts as up", func() bool { return !r.health.IsDown() })
 }
 
 func TestARefusedWriteIsForgottenOnceUpstreamCanBeAsked(t *testing.T) {
@@ -57,17 +57,13 @@ func TestARefusedWriteIsForgottenOnceUpstreamCanBeAsked(t *testing.T) {
 			r := newRig(t).start()
 			r.subscribe("s", pattern)
 			r.up.setFault(answer(http.StatusInternalServerError))
-			r.BeforeWrite(t.Context(), "/a")
+			w := r.BeforeWrite(t.Context(), "/a", true)
 			heads := r.up.count(r.up.heads, "/a")
-			r.Refused("/a")
+			r.Refused(w)
 			r.until("upstream was asked", func() bool { return r.up.count(r.up.heads, "/a") >= heads+4 })
 			r.up.setFault(nil)
 			r.until("it is forgotten", func() bool { _, awaited := r.store.knows("/a"); return !awaited })
-			r.until("nothing is kept of it", func() bool {
-				r.awaited.mu.Lock()
-				defer r.awaited.mu.Unlock()
-				return r.awaited.byPath["/a"] == nil
-			})
+			r.until("nothing is kept of it", func() bool { return r.discovery.Held()["writes"] == 0 })
 		})
 	}
 }
@@ -76,24 +72,20 @@ func TestAWriteFromAnOutageThatNobodyIsSubscribedToLeavesNothingBehind(t *testin
 	r := newRig(t).start()
 	r.subscribe("s", "/other/*")
 	r.store.setDown(true)
-	known := r.store.count("Known")
+	reads := r.store.count("Stream")
 	r.put("/a", "1")
-	r.until("the store was told in vain", func() bool { return r.store.count("Known") >= known+writeTries })
+	r.until("the store was told in vain", func() bool { return r.store.count("Stream") > reads+2 })
 	r.store.setDown(false)
 	r.until("it is known", func() bool { known, _ := r.store.knows("/a"); return known })
-	r.until("it is awaited no more", func() bool {
-		r.awaited.mu.Lock()
-		defer r.awaited.mu.Unlock()
-		return len(r.awaited.byPath) == 0
-	})
+	r.until("nothing is kept of it", func() bool { return r.discovery.Held()["writes"] == 0 })
 }
 
 func TestAWriteWhoseAnswerHasNoOffsetCounts(t *testing.T) {
 	r := newRig(t).start()
 	r.subscribe("s", "/other")
-	r.BeforeWrite(t.Context(), "/a")
+	w := r.BeforeWrite(t.Context(), "/a", true)
 	r.up.create("/a", "1")
-	r.Written("/a", "", true)
+	r.Written(w, "", true)
 	r.until("it is known", func() bool { known, _ := r.store.knows("/a"); return known })
 }
 
@@ -149,13 +141,13 @@ func TestAWordAfterAnOutageCostsABackfillNoStream(t *testing.T) {
 }
 
 func TestAWordAfterAnOutageCostsNoStreamThatIsInDoubt(t *testing.T) {
-	const grace = 50 * time.Millisecond
-	r := newRig(t, func(c *Config) { c.GoneGrace = grace }).start()
+	const outage = 250 * time.Millisecond
+	r := newRig(t, func(c *Config) { c.GoneGrace = time.Minute }).start()
 	began := time.Now()
 	var words atomic.Int32
 	r.up.setFault(func(w http.ResponseWriter, _ *http.Request) bool {
 		switch {
-		case time.Since(began) < 5*grace:
+		case time.Since(began) < outage:
 			w.WriteHeader(http.StatusForbidden) // it is not repeated at once
 		case words.Add(1) <= 2:
 			w.WriteHeader(http.StatusNotFound)
@@ -166,9 +158,7 @@ func TestAWordAfterAnOutageCostsNoStreamThatIsInDoubt(t *testing.T) {
 	})
 	r.up.create("/a", "1")
 	r.subscribe("s", "/**")
-	if err := r.forgotten(t.Context(), "/a"); err != nil {
-		t.Fatal(err)
-	}
+	r.discovery.Confirm("/a")
 	r.wake("/a", 1)
 }
 
@@ -180,7 +170,7 @@ func TestAStreamThatStaysAwayIsForgottenByABackfill(t *testing.T) {
 	r.subscribe("s", "/**")
 	r.until("the backfill is over", func() bool { b, _ := r.store.Backfills(t.Context()); return len(b) == 0 })
 	if known, awaited := r.store.knows("/a"); known || awaited {
-		t.Error("it is still known")
+		t.Error("it is still on record")
 	}
 }
 
@@ -242,7 +232,7 @@ func TestAnUpstreamThatContradictsItselfIsNotStormed(t *testing.T) {
 func TestTheGraceIsOverOnlyAfterUpstreamSaidGoneForAllOfIt(t *testing.T) {
 	const grace = 300 * time.Millisecond
 	r := newRig(t)
-	r.store.grace = grace
+	r.store.setGrace(grace)
 	r.start().idle("/a")
 	answer := func(status int) {
 		r.up.set(func() {
@@ -281,12 +271,12 @@ func TestAStreamThatIsAwayHoldsNoLiveSlot(t *testing.T) {
 func TestATailToldWhileNobodyWasSubscribedIsToldAgain(t *testing.T) {
 	r := newRig(t)
 	w := newWatch(r.Tailer, "/a")
-	w.add(0)
-	s := w.stamp(0)
+	w.step(&input{kind: inputAdded})
+	asked := w.moment()
 	// The store had nobody for the tail, and somebody subscribes at an older one before its answer is here.
-	w.add(0)
-	w.seen(0, s, offsetOf(2), fsm.Observation{Busy: true})
-	if !w.untold() || w.busy() {
+	w.step(&input{kind: inputAdded})
+	w.step(&input{kind: inputObserved, observed: observed{since: asked, tail: offsetOf(2), busy: true}})
+	if !w.machine.untold() || w.machine.busy() {
 		t.Error("what was told to nobody counts as told")
 	}
 }
@@ -294,15 +284,17 @@ func TestATailToldWhileNobodyWasSubscribedIsToldAgain(t *testing.T) {
 func TestWhatWasNotedOfADeletedStreamIsNoneOfTheNewOnes(t *testing.T) {
 	r := newRig(t)
 	w := newWatch(r.Tailer, "/a")
-	w.add(0)
-	s := w.stamp(0)
-	old := fsm.Observation{Watched: true, Tail: offsetOf(2)}
-	w.seen(0, s, offsetOf(2), old)
+	w.step(&input{kind: inputAdded})
+	old := input{
+		kind:     inputObserved,
+		observed: observed{since: w.moment(), tail: offsetOf(2), noted: offsetOf(2), watched: true},
+	}
+	w.step(&old)
 	if got := w.notedBeyond(offsetOf(0)); got[0] != offsetOf(2) {
 		t.Fatalf("noted is %v", got)
 	}
-	w.deleted()
-	w.seen(0, s, offsetOf(2), old) // its answer was on its way
+	w.step(&input{kind: inputDeleted})
+	w.step(&old) // its answer was on its way
 	if got := w.notedBeyond(offsetOf(0)); len(got) > 0 {
 		t.Errorf("noted is %v", got)
 	}
@@ -314,26 +306,23 @@ func TestAWriteToAStreamThatTheStoreHasLostCounts(t *testing.T) {
 	r.idle("/a")
 	// The store comes back from a copy from before the stream was made.
 	r.store.remove(fsm.ConsumerID("s", "/a"))
-	if err := r.store.ForgetKnown(t.Context(), "/a", false); err != nil {
-		t.Fatal(err)
-	}
+	r.store.db.LoseStream("/a")
 	r.post("/a", "1")
 	r.wake("/a", 2)
 }
 
 func TestAListOfSubscriptionsThatWentBackIsLookedAtAnew(t *testing.T) {
 	r := newRig(t).start()
+	before := r.store.db.Snapshot()
 	r.subscribe("other", "/other")
 	r.subscribe("another", "/other")
 	r.put("/a")
-	r.until("it is remembered", func() bool { return r.linked.Contains("/a") })
+	r.until("it is remembered", func() bool { return r.discovery.Linked("/a") })
 	// The store comes back from a copy from before the subscriptions and the stream.
-	r.store.mu.Lock()
-	clear(r.store.subs)
-	clear(r.store.known)
-	r.store.version = 0
-	r.store.replace()
-	r.store.mu.Unlock()
+	r.store.db.Lose(before)
+	if err := r.store.RefreshCatalog(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	r.subscribe("s", "/**")
 	r.post("/a", "1")
 	r.wake("/a", 1)
@@ -361,7 +350,8 @@ func TestALiveRequestThatOutlivedAnOutageIsMadeAnew(t *testing.T) {
 
 // However many streams wait for their turn when upstream goes down, those that are under way then are the last.
 func TestThoseThatWaitedForTheirTurnDoNotAskAnUpstreamThatIsDown(t *testing.T) {
-	r := newRig(t, func(c *Config) { c.HeadTimeout, c.BackoffMin, c.Check = 100*time.Millisecond, time.Minute, time.Minute })
+	r := newRig(t,
+		func(c *Config) { c.HeadTimeout, c.BackoffMin, c.Check = 100*time.Millisecond, time.Minute, time.Minute })
 	var asked atomic.Int32
 	r.up.setFault(func(_ http.ResponseWriter, req *http.Request) bool {
 		asked.Add(1)
@@ -370,22 +360,25 @@ func TestThoseThatWaitedForTheirTurnDoNotAskAnUpstreamThatIsDown(t *testing.T) {
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	var looks sync.WaitGroup
-	bound := int32(r.room.bound)
-	for n := range 3 * roomMax {
-		looks.Go(func() { _, _ = r.look(ctx, fmt.Sprint("/", n)) })
+	bound := int32(r.limiter.Bound())
+	for n := range 768 {
+		looks.Go(func() { _, _ = r.look(ctx, fmt.Sprint("/", n), r.Head) })
 	}
-	r.until("upstream counts as down", r.health.isDown)
-	r.until("those under way are over", func() bool { return r.room.seats() == 0 })
+	r.until("upstream counts as down", r.health.IsDown)
+	r.until("those under way are over", func() bool { return r.limiter.InUse() == 0 })
 	if n := asked.Load(); n > 3*bound {
 		t.Errorf("%d streams were asked for, want about %d", n, bound)
 	}
 	cancel()
 	looks.Wait()
-	r.client.close()
+	r.Close()
 }
 
 func TestAStreamMadeAnewThroughTheGatewayStartsOverThoughItIsAsLongAsTheOldOne(t *testing.T) {
-	for name, merged := range map[string]bool{"and its appends come after": false, "and its appends come with it": true} {
+	for name, merged := range map[string]bool{
+		"and its appends come after":   false,
+		"and its appends come with it": true,
+	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, func(c *Config) { c.Check = time.Hour }).start()
 			r.up.set(func() { r.up.deaf = true })
@@ -398,19 +391,16 @@ func TestAStreamMadeAnewThroughTheGatewayStartsOverThoughItIsAsLongAsTheOldOne(t
 			})
 			old := len(r.woken("/a"))
 			r.up.remove("/a")
-			r.BeforeWrite(t.Context(), "/a")
+			w := r.BeforeWrite(t.Context(), "/a", true)
 			r.up.create("/a", "1", "2")
 			if merged {
 				r.writes.mu.Lock()
 				r.writes.waiting["/a"] = write{}
 				r.writes.mu.Unlock()
 			}
-			r.Written("/a", offsetOf(0), true)
+			r.Written(w, offsetOf(0), true)
 			if merged {
-				r.Written("/a", offsetOf(2), false)
-				r.writes.mu.Lock()
-				r.writes.ends["/a"].open++
-				r.writes.mu.Unlock()
+				r.Written(w, offsetOf(2), false)
 				r.writes.ready <- "/a"
 			}
 			if w := r.wake("/a", old+1); w.Streams[0].Acked != fsm.Start {
@@ -422,8 +412,9 @@ func TestAStreamMadeAnewThroughTheGatewayStartsOverThoughItIsAsLongAsTheOldOne(t
 
 func TestAStreamIsNotTakenForGoneForTheGraceWhileUpstreamShowsOthersAgain(t *testing.T) {
 	const grace = 300 * time.Millisecond
-	r := newRig(t, func(c *Config) { c.Check = grace / 6 }) // which bounds how long it takes until it is seen that upstream wavers
-	r.store.grace = grace
+	// which bounds how long it takes until it is seen that upstream wavers
+	r := newRig(t, func(c *Config) { c.Check = grace / 6 })
+	r.store.setGrace(grace)
 	r.start().idle("/a")
 	r.put("/b")
 	r.done(r.wake("/b", 1))
@@ -449,5 +440,6 @@ func TestAStreamIsNotTakenForGoneForTheGraceWhileUpstreamShowsOthersAgain(t *tes
 			t.Fatalf("removed after %s, although upstream goes back and forth", time.Since(began))
 		}
 	}
-	r.until("it is removed once upstream stays with it", func() bool { _, ok := r.store.consumer("s", "/a"); return !ok })
+	r.until("it is removed once upstream stays with it",
+		func() bool { _, ok := r.store.consumer("s", "/a"); return !ok })
 }

@@ -31,11 +31,12 @@ func TestAnEventThatTheGatewayCouldNotTellIsToldByTheLoop(t *testing.T) {
 	r.idle("/a")
 	w := r.watches.find("/a")
 	home := r.store.PartitionOf("/a")
-	tail := r.up.change("/a", func(s *stream) { s.events = append(s.events, "0") }) // the loop is at its call, or has made it
+	// the loop is at its call, or has made it
+	tail := r.up.change("/a", func(s *stream) { s.events = append(s.events, "0") })
 	r.done(r.wake("/a", 2))
 	r.watchedLive("/a")
 	// The gateway's call is under way when the live request shows the next event, and fails after that.
-	end, _ := w.beginTelling(home, offsetOf(2))
+	end, _ := w.beginAnnouncing(home, offsetOf(2))
 	if end == nil {
 		t.Fatalf("nothing to tell beyond %s", tail)
 	}
@@ -51,17 +52,19 @@ func TestAnEventThatTheGatewayCouldNotTellIsToldByTheLoop(t *testing.T) {
 func TestTheGatewayTellsWhatTheLoopHasFoundNobodyWatching(t *testing.T) {
 	r := newRig(t)
 	w := newWatch(r.Tailer, "/a")
-	w.add(0)
-	end, _ := w.beginTelling(0, offsetOf(1))
+	w.step(&input{kind: inputAdded})
+	end, _ := w.beginAnnouncing(0, offsetOf(1))
 	told := make(chan bool)
 	go func() {
 		begun := false
-		if err := w.tellOnce(t.Context(), 0, offsetOf(1), func() error { begun = true; return nil }); err != nil {
+		if err := w.announceWritten(
+			t.Context(), 0, offsetOf(1), func() error { begun = true; return nil },
+		); err != nil {
 			t.Error(err)
 		}
 		told <- begun
 	}()
-	w.disown(0) // as when the store says that nobody watches
+	w.step(&input{kind: inputDisowned}) // as when the store says that nobody watches
 	end()
 	if !<-told {
 		t.Error("the write was left to a loop that is over")
@@ -71,10 +74,12 @@ func TestTheGatewayTellsWhatTheLoopHasFoundNobodyWatching(t *testing.T) {
 func TestTheGatewayDoesNotWaitForALoopThatCannotTell(t *testing.T) {
 	r := newRig(t)
 	w := newWatch(r.Tailer, "/a")
-	w.add(0)
-	end, _ := w.beginTelling(0, offsetOf(1))
+	w.step(&input{kind: inputAdded})
+	end, _ := w.beginAnnouncing(0, offsetOf(1))
 	defer end()
-	if err := w.tellOnce(t.Context(), 0, offsetOf(1), func() error { t.Error("it was told twice"); return nil }); err != nil {
+	if err := w.announceWritten(
+		t.Context(), 0, offsetOf(1), func() error { t.Error("it was told twice"); return nil },
+	); err != nil {
 		t.Error(err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"reveille/fsm"
+	"reveille/tailer/upstream"
 )
 
 func modes(t *testing.T, f func(t *testing.T, mode func(*Config))) {
@@ -77,7 +78,7 @@ func TestTheBodyOfAnAnswerIsNotWaitedFor(t *testing.T) {
 		if req.Method == http.MethodHead || req.URL.Path != "/a" {
 			return false
 		}
-		w.Header().Set(headerNextOffset, string(tail))
+		w.Header().Set(upstream.HeaderNextOffset, string(tail))
 		w.WriteHeader(http.StatusOK)
 		w.(http.Flusher).Flush()
 		select {
@@ -98,7 +99,7 @@ func TestJunkFromUpstreamIsNeverStored(t *testing.T) {
 			r.idle("/a")
 			var junked atomic.Int32
 			r.up.setFault(func(w http.ResponseWriter, req *http.Request) bool {
-				w.Header().Set(headerNextOffset, junk)
+				w.Header().Set(upstream.HeaderNextOffset, junk)
 				junked.Add(1)
 				return true
 			})
@@ -162,7 +163,8 @@ func TestA404ForEverythingHidesAndTheConsumersCarryOn(t *testing.T) {
 	r.up.setFault(func(w http.ResponseWriter, _ *http.Request) bool { w.WriteHeader(404); return true })
 	r.until("the consumer is hidden", func() bool { c, _ := r.store.consumer("s", "/a"); return !c.HiddenAt.IsZero() })
 	r.up.setFault(nil)
-	r.until("the consumer is back", func() bool { c, ok := r.store.consumer("s", "/a"); return ok && c.HiddenAt.IsZero() })
+	r.until("the consumer is back",
+		func() bool { c, ok := r.store.consumer("s", "/a"); return ok && c.HiddenAt.IsZero() })
 	if c, _ := r.store.consumer("s", "/a"); c.Links["/a"].Acked != before.Links["/a"].Acked || c.Epoch != before.Epoch {
 		t.Errorf("the consumer is %+v, was %+v", c, before)
 	}
@@ -175,10 +177,12 @@ func TestADeletedStreamHidesItsConsumersAtOnce(t *testing.T) {
 		r := newRig(t, mode).start()
 		r.idle("/a")
 		r.up.remove("/a")
-		r.until("the consumer is hidden", func() bool { c, _ := r.store.consumer("s", "/a"); return !c.HiddenAt.IsZero() })
+		r.until("the consumer is hidden",
+			func() bool { c, _ := r.store.consumer("s", "/a"); return !c.HiddenAt.IsZero() })
 		r.store.remove(fsm.ConsumerID("s", "/a"))
 		r.until("the loop is over", func() bool { return r.watches.find("/a") == nil })
-		r.until("the stream is forgotten", func() bool { known, awaited := r.store.knows("/a"); return !known && !awaited })
+		r.until("the stream is forgotten",
+			func() bool { known, awaited := r.store.knows("/a"); return !known && !awaited })
 	})
 }
 
@@ -188,25 +192,28 @@ func TestAStreamOfWhichMoreCanBeReadThanItsHeadSaysIsTheSame(t *testing.T) {
 		r.idle("/a")
 		r.up.append("/a", "1", "2")
 		w := r.wake("/a", 2)
-		r.until("the tail is noted", func() bool { c, _ := r.store.consumer("s", "/a"); return c.Links["/a"].Tail == offsetOf(2) })
+		r.until("the tail is noted",
+			func() bool { c, _ := r.store.consumer("s", "/a"); return c.Links["/a"].Tail == offsetOf(2) })
 		r.up.setFault(func(w http.ResponseWriter, r *http.Request) bool {
 			if r.Method != http.MethodHead {
 				return false
 			}
-			w.Header().Set(headerNextOffset, string(offsetOf(1)))
+			w.Header().Set(upstream.HeaderNextOffset, string(offsetOf(1)))
 			return true
 		})
 		heads := r.up.count(r.up.heads, "/a")
 		r.until("HEAD has said so again and again", func() bool { return r.up.count(r.up.heads, "/a") > heads+6 })
 		r.done(w)
-		if c, _ := r.store.consumer("s", "/a"); c.Links["/a"].Acked == fsm.Start || c.Epoch != w.Epoch && len(r.woken("/a")) > 3 {
+		if c, _ := r.store.consumer("s", "/a"); c.Links["/a"].Acked == fsm.Start || c.Epoch != w.Epoch &&
+			len(r.woken("/a")) > 3 {
 			t.Errorf("the consumer has started over: %+v", c)
 		}
 		if n := r.store.count("Restart"); n != 0 {
 			t.Errorf("it was taken for a new stream %d times", n)
 		}
 		r.up.append("/a", "3")
-		r.until("what comes next is seen", func() bool { c, _ := r.store.consumer("s", "/a"); return c.Links["/a"].Tail == offsetOf(3) })
+		r.until("what comes next is seen",
+			func() bool { c, _ := r.store.consumer("s", "/a"); return c.Links["/a"].Tail == offsetOf(3) })
 	})
 }
 
@@ -215,19 +222,20 @@ func TestAStreamWhoseEndIsShownOnlyToThoseBehindItIsTheSame(t *testing.T) {
 	r.idle("/a")
 	r.up.append("/a", "1", "2")
 	w := r.wake("/a", 2)
-	r.until("the tail is noted", func() bool { c, _ := r.store.consumer("s", "/a"); return c.Links["/a"].Tail == offsetOf(2) })
+	r.until("the tail is noted",
+		func() bool { c, _ := r.store.consumer("s", "/a"); return c.Links["/a"].Tail == offsetOf(2) })
 	// As the reference server is after an append that it refused though it had written it.
 	r.up.setFault(func(w http.ResponseWriter, r *http.Request) bool {
 		from := fsm.Offset(r.URL.Query().Get("offset"))
 		switch {
 		case r.Method == http.MethodGet && from == fsm.Start: // it does not give all of it at once
-			w.Header().Set(headerNextOffset, string(offsetOf(0)))
+			w.Header().Set(upstream.HeaderNextOffset, string(offsetOf(0)))
 			return true
 		case r.Method == http.MethodGet && offsetOf(1).After(from):
 			return false
 		}
-		w.Header().Set(headerNextOffset, string(offsetOf(1)))
-		w.Header().Set(headerUpToDate, "true")
+		w.Header().Set(upstream.HeaderNextOffset, string(offsetOf(1)))
+		w.Header().Set(upstream.HeaderUpToDate, "true")
 		return true
 	})
 	r.up.CloseClientConnections()
@@ -267,7 +275,7 @@ func TestATailBehindTheOneNotedIsConfirmedFirst(t *testing.T) {
 	var n atomic.Int32
 	r.up.setFault(func(w http.ResponseWriter, req *http.Request) bool {
 		if req.Method == http.MethodHead && n.Add(1)%2 == 1 {
-			w.Header().Set(headerNextOffset, string(offsetOf(1)))
+			w.Header().Set(upstream.HeaderNextOffset, string(offsetOf(1)))
 			return true
 		}
 		return false
@@ -318,11 +326,13 @@ func TestAClosedStreamAtItsEndIsNotWatchedAnyMore(t *testing.T) {
 func TestAStreamThatWasAwayForACallbackAloneIsShownAgain(t *testing.T) {
 	hide := func(r *rig) {
 		t.Helper()
-		if found, err := r.store.Hide(t.Context(), "/a", fsm.Missing); err != nil || !found {
-			t.Fatalf("hide: %v, %v", found, err)
+		o, err := r.store.Hide(t.Context(), "/a", fsm.Missing)
+		if err != nil || len(o.Hidden) == 0 {
+			t.Fatalf("hide: %+v, %v", o, err)
 		}
-		r.Gone("/a")
-		r.until("the consumer is shown", func() bool { c, ok := r.store.consumer("s", "/a"); return ok && c.HiddenAt.IsZero() })
+		r.cfg.Outcomes.Follow(o, fsm.Sighting{})
+		r.until("the consumer is shown",
+			func() bool { c, ok := r.store.consumer("s", "/a"); return ok && c.HiddenAt.IsZero() })
 	}
 	t.Run("by the loop that missed it", func(t *testing.T) {
 		r := newRig(t, func(c *Config) { c.Check, c.Resync = time.Hour, time.Hour }).start()
@@ -370,7 +380,7 @@ func TestAConsumerThatComesToRestEndsThePause(t *testing.T) {
 	first := r.wake("/a", 1)
 	r.watchedLive("/a")
 	r.up.append("/a", "1")
-	r.until("the loop pauses", func() bool { w := r.watches.find("/a"); w.mu.Lock(); defer w.mu.Unlock(); return w.pausing })
+	r.until("the loop pauses", func() bool { return r.watches.find("/a").looksAfterPause() })
 	r.up.append("/a", "2")
 	r.done(first)
 	r.until("the consumer is woken for what came in the pause", func() bool {
@@ -451,9 +461,7 @@ func TestOneBrokenStreamSlowsNoOther(t *testing.T) {
 		r.done(r.wake("/a", n))
 	}
 	r.until("the broken stream failed", func() bool { return broken.Load() > 5 })
-	r.health.mu.Lock()
-	defer r.health.mu.Unlock()
-	if r.health.down {
+	if r.health.IsDown() {
 		t.Error("one broken stream counts as a broken upstream")
 	}
 }
@@ -509,13 +517,12 @@ func TestStreamsThatAreLookedAtOutOfTurnCostTheOthersNoTurn(t *testing.T) {
 	for range 40 {
 		for _, path := range paths[:3] { // the last one has the slot
 			looked := r.up.count(r.up.heads, path)
-			r.watches.find(path).prodded()
+			r.watches.find(path).step(&input{kind: inputLook})
 			r.until("it is looked at", func() bool { return r.up.count(r.up.heads, path) > looked })
 		}
 	}
-	r.sweep.mu.Lock()
-	defer r.sweep.mu.Unlock()
-	if ahead, most := time.Until(r.sweep.next), time.Duration(len(paths))*r.sweep.every; ahead > most {
+	every := time.Second / time.Duration(r.cfg.SweepRate)
+	if ahead, most := r.sweep.Turn(), time.Duration(len(paths))*every; ahead > most {
 		t.Errorf("the next turn comes in %s, want %s at most", ahead, most)
 	}
 }
@@ -532,9 +539,9 @@ func TestAnUpstreamThatIsDownIsAskedByOneProbeAtATime(t *testing.T) {
 	}
 	r.up.setFault(func(http.ResponseWriter, *http.Request) bool { panic(http.ErrAbortHandler) })
 	r.up.CloseClientConnections()
-	r.until("upstream counts as down", func() bool { r.health.mu.Lock(); defer r.health.mu.Unlock(); return r.health.down })
+	r.until("upstream counts as down", r.health.IsDown)
 	// Those that were on their way at that moment come to an end; from then on there is one at a time.
-	r.until("only one asks", func() bool { return r.room.seats() <= 1 })
+	r.until("only one asks", func() bool { return r.limiter.InUse() <= 1 })
 	var now, most, all atomic.Int32
 	r.up.setFault(func(_ http.ResponseWriter, req *http.Request) bool {
 		most.Store(max(most.Load(), now.Add(1)))

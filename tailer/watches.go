@@ -8,28 +8,26 @@ import (
 	"time"
 
 	"reveille/fsm"
+	"reveille/tailer/upstream"
 )
 
-// watches is the set of loops, one a stream, kept in step with what the store says is watched.
+// watches is the set of watches, one a stream, kept in step with what the store says is watched.
 type watches struct {
-	t *Tailer
+	t       *Tailer
+	reports reports
 
 	mu sync.Mutex
 	// ctx and wg are those of the running Tailer; ctx is nil before and after.
 	ctx    context.Context
 	wg     sync.WaitGroup
 	byPath map[string]*watch
-	// closed holds what is left of the loops whose streams are closed and at their end: which partitions were told of that.
-	closed map[string]*watch
-	// ended holds when loops ended that watched for the home partition of their stream.
-	ended map[string]time.Time
 }
 
 func newWatches(t *Tailer) *watches {
-	return &watches{t: t, byPath: map[string]*watch{}, closed: map[string]*watch{}, ended: map[string]time.Time{}}
+	return &watches{t: t, reports: t, byPath: map[string]*watch{}}
 }
 
-// Run keeps the loops in step with the store and owns them.
+// Run keeps the watches in step with the store and owns them.
 func (ws *watches) Run(ctx context.Context) error {
 	loops, cancel := context.WithCancel(ctx)
 	ws.mu.Lock()
@@ -43,26 +41,20 @@ func (ws *watches) Run(ctx context.Context) error {
 		ws.wg.Wait()
 		ws.mu.Lock()
 		clear(ws.byPath)
-		clear(ws.closed)
-		clear(ws.ended)
 		ws.mu.Unlock()
 	}()
 	ownership := ws.t.store.Ownership()
-	read, checked := map[int]*reading{}, map[int]int64{}
+	read := map[int]*reading{}
 	var whole, early time.Time
 	var version int64
 	complain := complaint{log: ws.t.log, what: "reading which streams are watched"}
 	for ctx.Err() == nil {
 		now, changed := time.Now(), ownership.Changed()
-		doubts := ws.doubts()
 		ws.disown(read)
-		// A subscription that is deleted leaves loops behind, which a reading of everything ends.
+		// A subscription that is deleted leaves watches behind, which a reading of everything ends.
 		current := ws.t.store.Catalog().Version()
 		all := !now.Before(whole) || !now.Before(early) && (current != version || anyMissing(read))
 		err := ws.readOwned(ctx, read, all)
-		if recheckErr := ws.recheck(ctx, doubts, checked); err == nil {
-			err = recheckErr
-		}
 		if err == nil && all {
 			// What it costs stays below a hundredth of the time, and a tenth where there is reason for it.
 			took := time.Since(now)
@@ -71,9 +63,24 @@ func (ws *watches) Run(ctx context.Context) error {
 			ws.lookAtClosed()
 		}
 		_ = complain.about(ctx, err)
-		sleepOr(ctx, ws.t.cfg.WatchEvery, changed)
+		upstream.SleepOr(ctx, ws.t.cfg.WatchEvery, changed)
 	}
 	return nil
+}
+
+// reports is whom watches tell what they find out of their streams.
+type reports interface {
+	// returned is called for a stream that upstream shows again after it had said that there is none. If that took so
+	// long that its consumers were removed, it is a new one.
+	returned(path string)
+	// lost is called for a stream that stayed away until nobody here was subscribed to it any more.
+	lost(path string)
+	// forgotten is called for a watched stream that the list of its home partition lacks since the store may have lost
+	// its latest changes.
+	forgotten(path string)
+	// left is called for a stream that is not watched for its home partition any more: another replica's turn has come,
+	// or nobody is subscribed to it. That nobody is may be what the store has lost.
+	left(path string)
 }
 
 // reading is how far the list of a partition's watched streams was read.
@@ -82,8 +89,9 @@ type reading struct {
 	// whole is true once all of it was, and doubts is how often the store was in doubt by then.
 	whole  bool
 	doubts int64
-	// missing are the loops whose streams were not on the list when all of it was read last, with their generations.
-	missing map[*watch]int64
+	// missing are the watches whose streams were not on the list when all of it was read last, with when they were
+	// added.
+	missing map[*watch]moment
 }
 
 func anyMissing(read map[int]*reading) bool {
@@ -101,15 +109,18 @@ func (ws *watches) disown(read map[int]*reading) {
 	for partition := range read {
 		if !ownership.Owns(partition) {
 			delete(read, partition)
-			for w := range ws.generations(partition) {
-				w.disown(partition)
+			for w := range ws.watching(partition) {
+				w.step(&input{kind: inputDisowned, partition: partition})
+				if partition == ws.t.store.PartitionOf(w.path) {
+					ws.reports.left(w.path)
+				}
 			}
 		}
 	}
 }
 
-// readOwned reads the lists of the owned partitions: what is new in them, or all if that is asked for, if they were not read yet,
-// or if the store is in doubt. A partition that cannot be read does not keep the others from it.
+// readOwned reads the lists of the owned partitions: what is new in them, or all if that is asked for, if they were not
+// read yet, or if the store is in doubt. A partition that cannot be read does not keep the others from it.
 func (ws *watches) readOwned(ctx context.Context, read map[int]*reading, all bool) error {
 	ownership := ws.t.store.Ownership()
 	var failure error
@@ -134,13 +145,11 @@ func (ws *watches) readOwned(ctx context.Context, read map[int]*reading, all boo
 	if all {
 		ws.mu.Lock()
 		defer ws.mu.Unlock()
-		maps.DeleteFunc(ws.closed, func(path string, w *watch) bool {
-			if w.isEmpty() && w.hasLeftHome() {
-				ws.ended[path] = time.Now()
+		for _, w := range ws.byPath {
+			if _, rests := w.rests(); rests && w.isEmpty() {
+				ws.remove(w)
 			}
-			return w.isEmpty()
-		})
-		ws.forgetEnded()
+		}
 	}
 	return failure
 }
@@ -148,26 +157,24 @@ func (ws *watches) readOwned(ctx context.Context, read map[int]*reading, all boo
 // closedBatch is how many closed streams are looked at at a time.
 const closedBatch = 1000
 
-// lookAtClosed begins loops for closed streams that were not looked at for long. They end at once if nothing has changed.
+// lookAtClosed has closed streams looked at that were not for long. They rest again at once if nothing has changed.
 func (ws *watches) lookAtClosed() {
 	ws.mu.Lock()
 	var due []*watch
-	for _, w := range ws.closed {
-		if len(due) < closedBatch && time.Since(w.closed) >= ws.t.cfg.ClosedCheck {
+	for _, w := range ws.byPath {
+		if since, rests := w.rests(); rests && len(due) < closedBatch && time.Since(since) >= ws.t.cfg.ClosedCheck {
 			due = append(due, w)
 		}
 	}
 	ws.mu.Unlock()
 	for _, w := range due {
-		for partition := range w.partitions() {
-			ws.watch(partition, w.path)
-		}
+		ws.step(w, &input{kind: inputRefresh, partition: everywhere})
 	}
 }
 
 func (ws *watches) readNew(ctx context.Context, partition int, r *reading) error {
 	return ws.read(ctx, partition, r, func(entry fsm.Watched) {
-		if w, runs := ws.get(entry.Path); w == nil || runs || w.untoldOf(partition, entry.Tail) {
+		if w, runs := ws.get(entry.Path); w == nil || runs || w.knowsAnother(partition, entry.Tail) {
 			ws.watch(partition, entry.Path)
 		}
 	})
@@ -187,11 +194,12 @@ func (ws *watches) read(ctx context.Context, partition int, r *reading, f func(f
 	}
 }
 
-// readAll compares the loops with a partition's whole list: what is missing is begun, what nobody is subscribed to any more is
-// dropped, and what the store has forgotten it is told again. lost says that it may have lost its latest changes: then it is told
-// everything, for a tail that it has may have been noted since, without all whom that concerns.
+// readAll compares the watches with a partition's whole list: what is missing is begun, what nobody is subscribed to
+// any more is dropped, and what the store has forgotten it is told again. lost says that it may have lost its latest
+// changes: then it is told everything, for a tail that it has may have been noted since, without all whom that
+// concerns.
 func (ws *watches) readAll(ctx context.Context, partition int, r *reading, lost bool) error {
-	before := ws.generations(partition)
+	before := ws.watching(partition)
 	r.seq = 0
 	err := ws.read(ctx, partition, r, func(entry fsm.Watched) {
 		w, runs := ws.get(entry.Path)
@@ -201,53 +209,50 @@ func (ws *watches) readAll(ctx context.Context, partition int, r *reading, lost 
 		}
 		told, watched := w.partitions()[partition]
 		switch {
-		case !watched, !runs && (lost || w.untoldOf(partition, entry.Tail)):
+		case !watched, !runs && (lost || w.knowsAnother(partition, entry.Tail)):
 			ws.watch(partition, entry.Path)
-		case lost, told.After(entry.Tail):
-			w.distrust(partition)
-			w.prodded()
+		case lost, ahead(told, entry.Tail):
+			w.step(&input{kind: inputRefresh, partition: partition})
 		}
 		delete(before, w)
 	})
 	if err != nil {
 		return err
 	}
-	missing := map[*watch]int64{}
-	for w, generation := range before {
+	missing := map[*watch]moment{}
+	for w, added := range before {
 		if lost && partition == ws.t.store.PartitionOf(w.path) {
-			if err := ws.t.forgotten(ctx, w.path); err != nil {
-				return err
+			if !w.removed.Load() {
+				ws.reports.forgotten(w.path)
 			}
-		} else if !lost && r.missing[w] != generation {
+		} else if !lost && r.missing[w] != added {
 			// That the store has lost something may not have been noticed yet. It will have been the next time.
-			missing[w] = generation
+			missing[w] = added
 			continue
 		}
-		w.drop(partition, generation)
+		w.step(&input{kind: inputDropped, partition: partition, since: added})
 	}
 	r.missing = missing
 	return nil
 }
 
-// generations returns the loops, those that have ended at a closed stream too, that watch for a partition.
-func (ws *watches) generations(partition int) map[*watch]int64 {
+// watching returns the watches for a partition, with when it was added to them.
+func (ws *watches) watching(partition int) map[*watch]moment {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	m := map[*watch]int64{}
-	for _, set := range []map[string]*watch{ws.byPath, ws.closed} {
-		for _, w := range set {
-			w.mu.Lock()
-			if p := w.parts[partition]; p != nil {
-				m[w] = p.generation
-			}
-			w.mu.Unlock()
+	m := map[*watch]moment{}
+	for _, w := range ws.byPath {
+		w.mu.Lock()
+		if p := w.machine.part(partition); p != nil {
+			m[w] = p.added
 		}
+		w.mu.Unlock()
 	}
 	return m
 }
 
-// watch has a stream watched in a partition, by whoever owns that. Before and after Run it does nothing: the store knows what is
-// watched.
+// watch has a stream watched in a partition, by whoever owns that. Before and after Run it does nothing: the store
+// knows what is watched.
 func (ws *watches) watch(partition int, path string) {
 	if !ws.t.store.Ownership().Owns(partition) {
 		ws.t.store.Hint(fsm.Hint{Kind: fsm.HintWatch, Partition: partition, Path: path})
@@ -258,25 +263,59 @@ func (ws *watches) watch(partition int, path string) {
 	if ws.ctx == nil {
 		return
 	}
-	w, runs := ws.byPath[path]
-	if !runs {
+	w, there := ws.byPath[path]
+	if !there {
 		w = newWatch(ws.t, path)
-		if was := ws.closed[path]; was != nil {
-			for partition := range was.partitions() {
-				w.add(partition)
-			}
-			delete(ws.closed, path)
-		}
 		ws.byPath[path] = w
 	}
-	w.add(partition)
-	if !runs {
+	w.removed.Store(false)
+	a := w.step(&input{kind: inputAdded, partition: partition})
+	if !there {
+		a = w.step(&input{kind: inputStart})
+	}
+	ws.run(w, a)
+}
+
+// run begins the goroutine of a watch if an action says so. ws.mu is held.
+func (ws *watches) run(w *watch, a action) {
+	if a.run {
+		w.action = a
 		ctx := ws.ctx
 		ws.wg.Go(func() { w.run(ctx) })
 	}
 }
 
-// find returns the loop of a stream, or nil.
+// step is the step of a watch that may rest.
+func (ws *watches) step(w *watch, in *input) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if ws.ctx == nil || ws.byPath[w.path] != w {
+		return
+	}
+	ws.run(w, w.step(in))
+}
+
+// end has a watch leave the set, or rest, if its machine says so. It says whether there is more to do; if not, the
+// watch may run again by the time that it returns.
+func (ws *watches) end(w *watch) (more bool) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	w.action = w.step(&input{kind: inputEnd})
+	if w.action.leave {
+		ws.remove(w)
+	}
+	return w.action.ask != askNothing
+}
+
+// remove takes a watch out of the set. ws.mu is held.
+func (ws *watches) remove(w *watch) {
+	if w.hasLeftHome() && !w.removed.Load() {
+		ws.reports.left(w.path)
+	}
+	delete(ws.byPath, w.path)
+}
+
+// find returns the watch of a stream, or nil if there is none or it rests.
 func (ws *watches) find(path string) *watch {
 	if w, runs := ws.get(path); runs {
 		return w
@@ -284,69 +323,56 @@ func (ws *watches) find(path string) *watch {
 	return nil
 }
 
-// get returns the loop of a stream, or what is left of one that has ended because the stream is closed, or nil.
+// get returns the watch of a stream, or nil; runs is false if it rests.
 func (ws *watches) get(path string) (w *watch, runs bool) {
 	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	if w := ws.byPath[path]; w != nil {
-		return w, true
+	w = ws.byPath[path]
+	ws.mu.Unlock()
+	if w == nil {
+		return nil, false
 	}
-	return ws.closed[path], false
+	_, rests := w.rests()
+	return w, !rests
 }
 
-// lookSoon has all streams looked at within Check: upstream was down, and answers to silent requests may have got lost meanwhile.
+// lookSoon has all streams looked at within Check: upstream was down, and answers to silent requests may have got lost
+// meanwhile.
 func (ws *watches) lookSoon() {
 	ws.mu.Lock()
 	all := slices.Collect(maps.Values(ws.byPath))
 	ws.mu.Unlock()
 	for _, w := range all {
-		w.lookSoon()
+		w.step(&input{kind: inputSoon})
 	}
 }
 
-// deleted is: the consumers of a stream were removed because it was deleted.
+// void makes void what the watch of a stream, if there is one, has seen by now: it hides no consumers for a 404 from
+// before.
+func (ws *watches) void(path string) {
+	if w, _ := ws.get(path); w != nil {
+		w.step(&input{kind: inputVoid})
+	}
+}
+
+// deleted notes that the consumers of a stream were removed because it was deleted, and with them what the store had
+// noted of it. One of that name is a new one.
 func (ws *watches) deleted(path string) {
 	if w, _ := ws.get(path); w != nil {
-		w.deleted()
+		w.removed.Store(true)
+		w.step(&input{kind: inputDeleted})
 	}
-	ws.doubt(path)
+	ws.refresh(path)
 }
 
-// doubt has a stream looked at now and the store told its tail again, if it has a loop here or had one until it was closed.
-func (ws *watches) doubt(path string) {
+// refresh has a stream looked at now and the store told its tail again, if it is watched here. A closed one is looked
+// at for its home partition, too, whoever owns that.
+func (ws *watches) refresh(path string) {
 	w, runs := ws.get(path)
-	switch {
-	case runs:
-		w.distrust(-1)
-		w.prodded()
-	case w != nil:
+	if w == nil {
+		return
+	}
+	if !runs {
 		ws.watch(ws.t.store.PartitionOf(path), path)
 	}
-}
-
-// endClosed takes the loop of a closed stream out of the set unless it was asked for since the count in asked. The stream is
-// looked at again when somebody asks for it, or when a partition turns out to know another tail than it was told.
-func (ws *watches) endClosed(w *watch, asked int64) bool {
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	if w.asked() != asked {
-		return false
-	}
-	delete(ws.byPath, w.path)
-	ws.closed[w.path], w.closed = w, time.Now()
-	return true
-}
-
-// endUnwatched takes a loop out of the set if no partition watches its stream.
-func (ws *watches) endUnwatched(w *watch) bool {
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	if !w.isEmpty() {
-		return false
-	}
-	delete(ws.byPath, w.path)
-	if w.hasLeftHome() {
-		ws.ended[w.path] = time.Now()
-	}
-	return true
+	ws.step(w, &input{kind: inputRefresh, partition: everywhere})
 }

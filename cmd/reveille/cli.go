@@ -50,28 +50,32 @@ type command struct {
 
 var commands = []command{
 	{
-		name: "subscriptions", args: "[ID]", does: "list subscriptions, or show one with its consumers counted by state", most: 1,
-		about: "CONDITION is that of the consumers that were looked at, a few of each subscription in the list: retired (the\n" +
-			"endpoint answered 410, see resume), failing or ok. \"ok in 4 of 7\": 4 were looked at and nothing is wrong with them;\n" +
-			"reveille subscriptions ID looks at more.",
+		name: "subscriptions", args: "[ID]",
+		does: "list subscriptions, or show one with its consumers counted by state", most: 1,
+		about: "CONDITION is that of the consumers that were looked at, a few of each subscription in the list: " +
+			"retired (the\nendpoint answered 410, see resume), failing or ok. \"ok in 4 of 7\": 4 were looked at and " +
+			"nothing is wrong with them;\nreveille subscriptions ID looks at more.",
 		flags: pages, run: (*cli).subscriptions,
 	},
 	{
 		name: "consumers", does: "list consumers",
-		about: "STATE is idle, waking or live, and what is wrong: failing, retired or hidden (the primary stream is gone).",
+		about: "STATE is idle, waking, live or given_up, and what is wrong: failing, retired or hidden " +
+			"(the primary stream is gone).",
 		flags: func(c *cli, f *flag.FlagSet) {
 			pages(c, f)
 			f.StringVar(&c.subscription, "subscription", "", "only those of this `ID`")
-			f.StringVar(&c.state, "state", "", "only those that are idle, waking, live, failing, retired or hidden")
+			f.StringVar(&c.state, "state", "",
+				"only those that are idle, waking, live, given_up, failing, retired or hidden")
 		},
 		run: (*cli).consumers,
 	},
 	{
-		name: "consumer", args: "ID | SUBSCRIPTION STREAM", does: "show one consumer with its streams", least: 1, most: 2,
-		flags: asks, run: (*cli).consumer,
+		name: "consumer", args: "ID | SUBSCRIPTION STREAM", does: "show one consumer with its streams",
+		least: 1, most: 2, flags: asks, run: (*cli).consumer,
 	},
 	{
-		name: "streams", args: "[name|forget STREAM…]", does: "list streams, make some known, or forget some and their consumers", most: -1,
+		name: "streams", args: "[name|forget STREAM…]",
+		does: "list streams, make some known, or forget some and their consumers", most: -1,
 		flags: func(c *cli, f *flag.FlagSet) {
 			pages(c, f)
 			f.BoolVar(&c.watched, "watched", false, "list those that consumers are subscribed to, with the tail noted")
@@ -83,16 +87,22 @@ var commands = []command{
 		flags: asks, run: (*cli).resume,
 	},
 	{
-		name: "log-level", args: "[debug|info|warn|error]", does: "show or change what one replica logs, until it ends", most: 1,
+		name: "log-level", args: "[debug|info|warn|error]",
+		does: "show or change what one replica logs, until it ends", most: 1,
 		flags: asks, run: (*cli).logLevel,
 	},
-	{name: "version", does: "show the version of this program and of the one that runs", flags: asks, run: (*cli).versions},
+	{
+		name: "version", does: "show the version of this program and of the one that runs",
+		flags: asks, run: (*cli).versions,
+	},
 	{
 		name: "verify", does: "check the signature of a webhook whose body comes on standard input",
-		about: "It says which check fails: the form of the signature, its time, or the HMAC, and what the right one is computed over.\n" +
+		about: "It says which check fails: the form of the signature, its time, or the HMAC, and what the right one " +
+			"is computed over.\n" +
 			"A secret on a command line can be seen by everybody on the machine (ps): REVEILLE_WEBHOOK_SECRET is not.",
 		flags: func(c *cli, f *flag.FlagSet) {
-			f.StringVar(&c.secret, "secret", "", "the subscription's `webhook_secret`; REVEILLE_WEBHOOK_SECRET by default")
+			f.StringVar(&c.secret, "secret", "",
+				"the subscription's `webhook_secret`; REVEILLE_WEBHOOK_SECRET by default")
 			f.StringVar(&c.signature, "signature", "", "the Webhook-Signature header, `t=…,sha256=…`; required")
 			f.DurationVar(&c.tolerance, "tolerance", defaultTolerance, "how far the signature's time may be from now")
 		},
@@ -102,7 +112,8 @@ var commands = []command{
 
 // asks has the flags of every command that asks a running Reveille.
 func asks(c *cli, f *flag.FlagSet) {
-	f.StringVar(&c.addr, "addr", adminAddr(), "operator port of a running Reveille: `host:port` or URL; REVEILLE_ADMIN_ADDR by default")
+	f.StringVar(&c.addr, "addr", adminAddr(),
+		"operator port of a running Reveille: `host:port` or URL; REVEILLE_ADMIN_ADDR by default")
 	f.BoolVar(&c.json, "json", false, "print the answer as it is")
 }
 
@@ -149,7 +160,10 @@ func (c *cli) run(ctx context.Context, args []string) error {
 			return c.do(ctx, cmd, args[1:])
 		}
 	}
-	return usageError{fmt.Sprintf("unknown argument %q; without one it runs, set up by environment variables; reveille --help lists both", args[0])}
+	return usageError{fmt.Sprintf(
+		"unknown argument %q; without one it runs, set up by environment variables; reveille --help lists both",
+		args[0],
+	)}
 }
 
 func (c *cli) do(ctx context.Context, cmd command, args []string) error {
@@ -177,7 +191,8 @@ func (c *cli) do(ctx context.Context, cmd command, args []string) error {
 
 // help describes one command.
 func (c *cli) help(cmd command, f *flag.FlagSet) error {
-	_, _ = fmt.Fprintf(c.out, "%s\n\nUsage: %s\n", cmd.does, strings.TrimSpace("reveille "+cmd.name+" [flags] "+cmd.args))
+	_, _ = fmt.Fprintf(c.out, "%s\n\nUsage: %s\n", cmd.does,
+		strings.TrimSpace("reveille "+cmd.name+" [flags] "+cmd.args))
 	if cmd.about != "" {
 		_, _ = fmt.Fprintf(c.out, "\n%s\n", cmd.about)
 	}
@@ -197,7 +212,8 @@ func (c *cli) help(cmd command, f *flag.FlagSet) error {
 	return err
 }
 
-const exitStatuses = "0 if it went well, 1 if it failed, found nothing or the signature is wrong, 2 if the command line is wrong."
+const exitStatuses = "0 if it went well, 1 if it failed, found nothing or the signature is wrong, " +
+	"2 if the command line is wrong."
 
 // commandList is for the program's --help.
 func commandList(w io.Writer) error {

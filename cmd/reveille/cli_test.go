@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"reveille/dispatcher"
+	"reveille/dispatcher/format"
 )
 
 // operatorPort answers requests of the operator's API by what stands here for their method and target, and notes them.
@@ -165,15 +165,20 @@ the one that runs  1.2.3
 			port := &operatorPort{answers: map[string]string{c.request: c.answer}}
 			server := httptest.NewServer(port)
 			defer server.Close()
-			// A consumer can be named by its stream, flags may stand anywhere, and --json changes nothing of what is there.
-			lines := []string{c.args + " --addr " + server.URL, c.args + " --addr=" + strings.TrimPrefix(server.URL, "http://")}
+			// A consumer can be named by its stream, flags may stand anywhere, and --json changes
+			// nothing of what is there.
+			lines := []string{
+				c.args + " --addr " + server.URL,
+				c.args + " --addr=" + strings.TrimPrefix(server.URL, "http://"),
+			}
 			if c.name == "one consumer" {
 				lines = append(lines, "consumer --addr "+server.URL+" orders /orders/17")
 			}
 			for _, line := range lines {
 				status, out, errs := call("", strings.Fields(line)...)
 				if status != 0 || errs != "" || "\n"+out != c.want {
-					t.Errorf("reveille %s: status %d, %q, asked for %q, printed\n%s\nwant%s", line, status, errs, port.got, out, c.want)
+					t.Errorf("reveille %s: status %d, %q, asked for %q, printed\n%s\nwant%s", line, status, errs,
+						port.got, out, c.want)
 				}
 			}
 			status, out, _ := call("", strings.Fields(c.args+" --json --addr "+server.URL)...)
@@ -195,7 +200,7 @@ func TestACommandWithoutAnAnswerFails(t *testing.T) {
 		_, _ = io.WriteString(w, "<html>forbidden</html>")
 	}))
 	for _, c := range []struct{ addr, says string }{
-		{server.URL, "status 403 and is not Reveille's"},
+		{server.URL, "status 403 and is not from Reveille"},
 		{"127.0.0.1:1", "no answer from http://127.0.0.1:1 (--addr or REVEILLE_ADMIN_ADDR)"},
 	} {
 		status, out, errs := call("", "consumers", "--addr", c.addr)
@@ -204,9 +209,12 @@ func TestACommandWithoutAnAnswerFails(t *testing.T) {
 		}
 	}
 	server.Close()
-	odd := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") }))
+	odd := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "ok")
+	}))
 	defer odd.Close()
-	if status, _, errs := call("", "consumers", "--addr", odd.URL); status != 1 || !strings.Contains(errs, "is not Reveille's") {
+	if status, _, errs := call("", "consumers", "--addr", odd.URL); status != 1 ||
+		!strings.Contains(errs, "is not from Reveille") {
 		t.Errorf("an answer of something else: status %d, %q", status, errs)
 	}
 }
@@ -241,8 +249,17 @@ func TestWrongCommandLines(t *testing.T) {
 }
 
 func TestNoCommandShowsThePasswordOfTheAddress(t *testing.T) {
-	for _, addr := range []string{"http://op:hunter2@127.0.0.1:1", "http://op:hunter2@127.0.0.1:1/%zz", "http://op:hunter2@[::1", "op:hunter2@127.0.0.1:1"} {
-		for _, args := range [][]string{{"consumers"}, {"consumer", "a\nb", "/x"}, {"consumer", "a b", "/x"}, {"resume", "a%zz"}, {"subscriptions", "\x7f"}} {
+	for _, addr := range []string{
+		"http://op:hunter2@127.0.0.1:1", "http://op:hunter2@127.0.0.1:1/%zz",
+		"http://op:hunter2@[::1", "op:hunter2@127.0.0.1:1",
+	} {
+		for _, args := range [][]string{
+			{"consumers"},
+			{"consumer", "a\nb", "/x"},
+			{"consumer", "a b", "/x"},
+			{"resume", "a%zz"},
+			{"subscriptions", "\x7f"},
+		} {
 			status, out, errs := call("", append(args, "--addr", addr)...)
 			if status == 0 || strings.Contains(out+errs, "hunter2") || strings.Count(errs, "\n") != 1 {
 				t.Errorf("%q --addr %s: status %d, %q, %q", args, addr, status, out, errs)
@@ -255,7 +272,8 @@ func TestEachCommandHasHelp(t *testing.T) {
 	_, all, _ := call("", "--help")
 	for _, cmd := range commands {
 		status, out, errs := call("", cmd.name, "--help")
-		if status != 0 || errs != "" || !strings.Contains(out, "Usage: reveille "+cmd.name) || !strings.Contains(out, "Exit status: 0") {
+		if status != 0 || errs != "" || !strings.Contains(out, "Usage: reveille "+cmd.name) ||
+			!strings.Contains(out, "Exit status: 0") {
 			t.Errorf("%s --help: status %d, %q, %q", cmd.name, status, out, errs)
 		}
 		if !strings.Contains(all, "  "+cmd.name) || !strings.Contains(all, cmd.does) {
@@ -274,8 +292,10 @@ func TestEachCommandHasHelp(t *testing.T) {
 
 func TestTheOperatorPortIsFoundByTheSettingOfTheOneThatRuns(t *testing.T) {
 	for addr, want := range map[string]string{
-		"": "http://localhost:9090", ":9091": "http://localhost:9091", "0.0.0.0:9091": "http://localhost:9091", "[::]:1": "http://localhost:1",
-		"10.0.0.1:9090": "http://10.0.0.1:9090", "https://ops.example.com/reveille/": "https://ops.example.com/reveille",
+		"": "http://localhost:9090", ":9091": "http://localhost:9091", "0.0.0.0:9091": "http://localhost:9091",
+		"[::]:1":                            "http://localhost:1",
+		"10.0.0.1:9090":                     "http://10.0.0.1:9090",
+		"https://ops.example.com/reveille/": "https://ops.example.com/reveille",
 	} {
 		t.Setenv("REVEILLE_ADMIN_ADDR", addr)
 		if got, err := operatorURL(adminAddr()); err != nil || got != want {
@@ -288,29 +308,72 @@ func TestVerifySaysWhichCheckFails(t *testing.T) {
 	const secret, body = "whsec_0123456789abcdef", `{"epoch":7}`
 	now := time.Unix(1_790_000_000, 0)
 	signed := func(secret string, age time.Duration, body string) string {
-		return dispatcher.Sign(secret, now.Add(-age), []byte(body))
+		return format.Sign(secret, now.Add(-age), []byte(body))
 	}
 	for _, c := range []struct {
 		name, signature, secret, body string
 		want                          []string
 		status                        int
 	}{
-		{"all is right", signed(secret, time.Minute, body), secret, body, []string{"form right", "time right: signed 1m0s ago", "HMAC right", "The signature is valid."}, 0},
-		{"with the header's name", "Webhook-Signature: " + signed(secret, 0, body), secret, body, []string{"The signature is valid."}, 0},
-		{"no signature", "sha256=ab", secret, body, []string{"form wrong: it is not t=<unix seconds>,sha256=<hex>", "The signature is not valid."}, 1},
-		{"not hex", "t=1,sha256=zz", secret, body, []string{"form wrong: what follows sha256= is not 64 hexadecimal digits"}, 1},
-		{"no time", "t=now,sha256=" + strings.Repeat("0", 64), secret, body, []string{"form wrong: what follows t="}, 1},
-		{"old", signed(secret, 6*time.Minute, body), secret, body, []string{"time wrong: signed 6m0s ago by this machine's clock, 5m0s may be between", "HMAC right"}, 1},
+		{
+			"all is right", signed(secret, time.Minute, body), secret, body,
+			[]string{"form right", "time right: signed 1m0s ago", "HMAC right", "The signature is valid."},
+			0,
+		},
+		{
+			"with the header's name", "Webhook-Signature: " + signed(secret, 0, body), secret, body,
+			[]string{"The signature is valid."},
+			0,
+		},
+		{
+			"no signature", "sha256=ab", secret, body,
+			[]string{"form wrong: it is not t=<unix seconds>,sha256=<hex>", "The signature is not valid."},
+			1,
+		},
+		{
+			"not hex", "t=1,sha256=zz", secret, body,
+			[]string{"form wrong: sha256= is not followed by 64 hexadecimal digits"},
+			1,
+		},
+		{
+			"no time", "t=now,sha256=" + strings.Repeat("0", 64), secret, body,
+			[]string{"form wrong: t= is not followed by"},
+			1,
+		},
+		{
+			"old", signed(secret, 6*time.Minute, body), secret, body,
+			[]string{"time wrong: signed 6m0s ago by this machine's clock, 5m0s may be between", "HMAC right"},
+			1,
+		},
 		{"early", signed(secret, -6*time.Minute, body), secret, body, []string{"time wrong: signed in 6m0s"}, 1},
 		{
 			"another body", signed(secret, 0, `{"epoch": 7}`), secret, body,
-			[]string{"time right", "HMAC wrong", `the HMAC-SHA256 of "1790000000." and the 11 bytes of the body`, "the 22 bytes of the secret"},
+			[]string{
+				"time right", "HMAC wrong", `the HMAC-SHA256 of "1790000000." and the 11 bytes of the body`,
+				"the 22 bytes of the secret",
+			},
 			1,
 		},
-		{"a line break too many", signed(secret, 0, body), secret, body + "\n", []string{"HMAC wrong", "hint: it is that of the body without the line break"}, 1},
-		{"a line break too few", signed(secret, 0, body+"\n"), secret, body, []string{"hint: it is that of the body with a line break"}, 1},
-		{"the secret without its prefix", signed(secret, 0, body), secret[6:], body, []string{"hint: it is that of the secret with whsec_"}, 1},
-		{"the secret with a space", signed(secret, 0, body), secret + " ", body, []string{"hint: it is that of the secret without the space"}, 1},
+		{
+			"a line break too many", signed(secret, 0, body), secret, body + "\n",
+			[]string{"HMAC wrong", "hint: it is that of the body without the line break"},
+			1,
+		},
+		{
+			"a line break too few", signed(secret, 0, body+"\n"), secret, body,
+			[]string{"hint: it is that of the body with a line break"},
+			1,
+		},
+		{
+			"the secret without its prefix", signed(secret, 0, body), secret[6:], body,
+			[]string{"hint: it is that of the secret with whsec_"},
+			1,
+		},
+		{
+			"the secret with a space", signed(secret, 0, body), secret + " ", body,
+			[]string{"hint: it is that of the secret without the space"},
+			1,
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for _, from := range []string{"flag", "environment"} {
@@ -353,7 +416,10 @@ func TestVersionOfABuild(t *testing.T) {
 	} {
 		info := &debug.BuildInfo{Main: debug.Module{Version: c.module}}
 		if c.revision != "" {
-			info.Settings = []debug.BuildSetting{{Key: "vcs.revision", Value: c.revision}, {Key: "vcs.modified", Value: c.modified}}
+			info.Settings = []debug.BuildSetting{
+				{Key: "vcs.revision", Value: c.revision},
+				{Key: "vcs.modified", Value: c.modified},
+			}
 		}
 		if got := versionOf(info); got != c.want {
 			t.Errorf("%+v is %s, want %s", c, got, c.want)

@@ -19,7 +19,10 @@ func project() fs.FS { return os.DirFS("../..") }
 
 func TestEveryLinkSettingAndMetricInTheDocumentsExists(t *testing.T) {
 	pages := markdown(t, project())
-	for _, want := range []string{"README.md", "CHANGELOG.md", "cmd/reveille/OPERATING.md", "cmd/reveille/SETTINGS.md", "test/workers/GUIDE.md"} {
+	for _, want := range []string{
+		"README.md", "CHANGELOG.md", "cmd/reveille/OPERATING.md", "cmd/reveille/SETTINGS.md",
+		"test/workers/GUIDE.md",
+	} {
 		if _, ok := pages[want]; !ok {
 			t.Errorf("%s is missing", want)
 		}
@@ -48,7 +51,8 @@ reveille_wakes_total reveille_wait_seconds_bucket reveille_nonsense_total
 	}
 	pages := markdown(t, tree)
 	want := []string{
-		"README.md: a/C.md does not exist", "README.md: a/B.md has no heading #nothing", "README.md: README.md has no heading #b-title",
+		"README.md: a/C.md does not exist", "README.md: a/B.md has no heading #nothing",
+		"README.md: README.md has no heading #b-title",
 		"README.md: picture.png does not exist", "README.md: README.md has no heading #not-a-title",
 		"a/B.md: a/README.md does not exist", "a/B.md: a/B.md has no heading #twice-2", "a/B.md: a/D.md does not exist",
 		"README.md: REVEILLE_NONSENSE is not a setting", "README.md: REVEILLE_NON_* is not a setting",

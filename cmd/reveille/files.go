@@ -2,11 +2,12 @@ package main
 
 import "go.uber.org/zap"
 
-// otherFiles is a generous guess at what a replica has open besides what settings bound: connections to Redis and to the operator
-// port, HEAD requests, name look-ups.
+// otherFiles is a generous guess at what a replica has open besides what settings bound: connections to Redis and to
+// the operator port, HEAD requests, name look-ups.
 const otherFiles = 1000
 
-// streamsPerConn is how many requests at a time a server allows, at the least, on a connection of HTTP/2 (RFC 9113, 6.5.2).
+// streamsPerConn is how many requests at a time a server allows, at the least, on a connection of
+// HTTP/2 (RFC 9113, 6.5.2).
 const streamsPerConn = 100
 
 // filesNeeded is how many files a replica can come to have open at a time. A connection is one.
@@ -23,12 +24,14 @@ func filesNeeded(s settings) uint64 {
 	return uint64(n)
 }
 
-// warnOfFiles says so if the process may not open as many files as it may need. Go has raised the soft limit to the hard one already.
+// warnOfFiles says so if the process may not open as many files as it may need. Go has raised the soft limit
+// to the hard one already.
 func warnOfFiles(s settings, log *zap.Logger) {
 	limit, known := filesLimit()
 	if need := filesNeeded(s); known && limit < need {
-		log.Warn("fewer files may be open than the settings can ask for, and connections fail when there are no more: raise the hard limit "+
-			"(ulimit -Hn, LimitNOFILE=), or lower REVEILLE_TAIL_MAX_LIVE and REVEILLE_MAX_CONNECTIONS",
+		log.Warn("the settings can require more open files than this process may have; without files connections "+
+			"fail: raise the hard limit (ulimit -Hn, LimitNOFILE=), or lower REVEILLE_TAIL_MAX_LIVE and "+
+			"REVEILLE_MAX_CONNECTIONS",
 			zap.Uint64("limit", limit), zap.Uint64("may_need", need))
 	}
 }

@@ -20,7 +20,10 @@ func TestAReplicaNeedsAFileForEachConnectionThatItsSettingsAllow(t *testing.T) {
 		{"the defaults", enough(), 10_000 + 2*10_000 + 2*1024 + otherFiles},
 		{"no gateway", enough("GATEWAY", "false"), 10_000 + 10_000 + 2*1024 + otherFiles},
 		{"live requests that share connections", enough("UPSTREAM_H2C", "true"), 101 + 2*10_000 + 2*1024 + otherFiles},
-		{"few of everything", enough("TAIL_MAX_LIVE", "10", "MAX_CONNECTIONS", "20", "MAX_IN_FLIGHT", "100"), 10 + 40 + 200 + otherFiles},
+		{
+			"few of everything", enough("TAIL_MAX_LIVE", "10", "MAX_CONNECTIONS", "20", "MAX_IN_FLIGHT", "100"),
+			10 + 40 + 200 + otherFiles,
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			environ(t, c.settings)
@@ -55,12 +58,16 @@ func TestTooLowALimitOfOpenFilesIsWarnedAbout(t *testing.T) {
 		name, hard, live string
 		says             []string
 	}{
-		{"one too low", "2000", "900", []string{"fewer files may be open", "limit:", "may_need:2101"}},
+		{
+			"one too low", "2000", "900",
+			[]string{"more open files than this process may have", "limit:", "may_need:2101"},
+		},
 		{"one that will do", "2000", "700", nil},
 		{"one of which the soft limit alone is too low, which Go raises", "4000", "900", nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			cmd := exec.Command("sh", "-c", `ulimit -Sn 256; ulimit -Hn `+c.hard+`; exec "$0" -test.v -test.run '^TestTooLowALimit'`, os.Args[0])
+			cmd := exec.Command("sh", "-c",
+				`ulimit -Sn 256; ulimit -Hn `+c.hard+`; exec "$0" -test.v -test.run '^TestTooLowALimit'`, os.Args[0])
 			cmd.Env = append(os.Environ(), live+"="+c.live, "GORACE=atexit_sleep_ms=0")
 			out, err := cmd.CombinedOutput()
 			if err != nil {
@@ -71,7 +78,7 @@ func TestTooLowALimitOfOpenFilesIsWarnedAbout(t *testing.T) {
 					t.Errorf("%q is missing in\n%s", want, out)
 				}
 			}
-			if warned := strings.Contains(string(out), "files may be open"); warned != (c.says != nil) {
+			if warned := strings.Contains(string(out), "open files than"); warned != (c.says != nil) {
 				t.Errorf("warned: %v\n%s", warned, out)
 			}
 		})

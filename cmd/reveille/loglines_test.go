@@ -11,7 +11,8 @@ import (
 	"testing"
 )
 
-// TestTheOperatingGuideExplainsEveryWarningAndError holds the messages in the code against the tables of the guide, both ways.
+// TestTheOperatingGuideExplainsEveryWarningAndError holds the messages in the code against the tables
+// of the guide, both ways.
 func TestTheOperatingGuideExplainsEveryWarningAndError(t *testing.T) {
 	guide := markdown(t, project())["cmd/reveille/OPERATING.md"]
 	_, section, _ := strings.Cut(guide, "\n## Log lines\n")
@@ -37,8 +38,8 @@ func TestTheOperatingGuideExplainsEveryWarningAndError(t *testing.T) {
 	}
 }
 
-// messages returns what the program logs as a warning or an error, with "…" for what is not written out there, and all texts that its
-// source holds.
+// messages returns what the program logs as a warning or an error, with "…" for what is not written out there, and all
+// texts that its source holds.
 func messages(t *testing.T) (list, literals []string) {
 	t.Helper()
 	files := token.NewFileSet()
@@ -46,7 +47,8 @@ func messages(t *testing.T) (list, literals []string) {
 		switch {
 		case err != nil:
 			return err
-		case d.IsDir() && (d.Name() == "node_modules" || name == "test" || name != "." && strings.HasPrefix(d.Name(), ".")):
+		case d.IsDir() &&
+			(d.Name() == "node_modules" || name == "test" || name != "." && strings.HasPrefix(d.Name(), ".")):
 			return fs.SkipDir
 		case !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go"):
 			return nil

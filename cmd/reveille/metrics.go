@@ -32,8 +32,10 @@ func describeProgram(r prometheus.Registerer) {
 	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	promauto.With(r).NewGaugeVec(prometheus.GaugeOpts{
 		Name: "reveille_build_info",
-		Help: "1; the labels say what this program was built from: its version, the revision of its source and the version of Go.",
-	}, []string{"version", "revision", "goversion"}).WithLabelValues(programVersion(), revision(), runtime.Version()).Set(1)
+		Help: "Always 1. The labels say what this program was built from: its version, the revision of its source, " +
+			"and the version of Go.",
+	}, []string{"version", "revision", "goversion"}).
+		WithLabelValues(programVersion(), revision(), runtime.Version()).Set(1)
 }
 
 // revision is that of the source that the program was built from; empty if the build did not note it.

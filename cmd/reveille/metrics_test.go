@@ -91,7 +91,8 @@ func (r *recorder) table(t *testing.T) string {
 				continue
 			}
 			labels := strings.ReplaceAll(m[3], ",", ", ")
-			rows = append(rows, fmt.Sprintf("| `%s` | %s | %s | %s |", m[1], typeOf(c), labels, strings.ReplaceAll(m[2], "|", `\|`)))
+			rows = append(rows,
+				fmt.Sprintf("| `%s` | %s | %s | %s |", m[1], typeOf(c), labels, strings.ReplaceAll(m[2], "|", `\|`)))
 		}
 	}
 	slices.Sort(rows)
@@ -99,10 +100,11 @@ func (r *recorder) table(t *testing.T) string {
 }
 
 const metricsHead = "# Metrics\n\n" +
-	"`GET /metrics` on the operator port, in the format of Prometheus. No metric is by stream or by consumer; at most 1000 subscriptions have\n" +
-	"series of their own in a replica, which end within a minute of the subscription's deletion. Besides these there are those of the Go\n" +
-	"runtime (`go_*`) and of the process (`process_*`).\n\n" +
-	"This file is made from the program: `go test ./cmd/reveille -run Metrics -update`.\n\n" +
+	"`GET /metrics` on the operator port, in the Prometheus format. No metric is per stream or per consumer. In each replica at most\n" +
+	"1000 subscriptions have series of their own, which end within a minute of the subscription's deletion. There are " +
+	"also the metrics of\n" +
+	"the Go runtime (`go_*`) and of the process (`process_*`).\n\n" +
+	"This file is generated from the program: `go test ./cmd/reveille -run Metrics -update`.\n\n" +
 	"| name | type | labels | |\n| --- | --- | --- | --- |\n"
 
 func TestTheListOfMetricsIsThatOfTheProgram(t *testing.T) {

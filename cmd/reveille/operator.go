@@ -40,8 +40,8 @@ func operatorURL(addr string) (string, error) {
 	return "http://" + net.JoinHostPort(host, port), nil
 }
 
-// ask makes a request of the operator's API. With --json the answer is printed as it is, otherwise it is read into answer; printed says
-// which it was.
+// ask makes a request of the operator's API. With --json the answer is printed as it is, otherwise it is read into
+// answer; printed says which it was.
 func (c *cli) ask(ctx context.Context, method, path string, body, answer any) (printed bool, err error) {
 	root, err := operatorURL(c.addr)
 	if err != nil {
@@ -70,7 +70,7 @@ func (c *cli) ask(ctx context.Context, method, path string, body, answer any) (p
 	defer res.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(res.Body, maxOperatorAnswer))
 	if err != nil {
-		return false, fmt.Errorf("the answer of %s ended early: %w", redact(root), err)
+		return false, fmt.Errorf("the response of %s ended early: %w", redact(root), err)
 	}
 	if res.StatusCode < 200 || res.StatusCode > 299 {
 		return false, refusalOf(res.StatusCode, text)
@@ -80,7 +80,7 @@ func (c *cli) ask(ctx context.Context, method, path string, body, answer any) (p
 		return true, err
 	}
 	if err := json.Unmarshal(text, answer); err != nil {
-		return false, fmt.Errorf("the answer of %s is not Reveille's: %w", redact(root), err)
+		return false, fmt.Errorf("the response of %s is not from Reveille: %w", redact(root), err)
 	}
 	return false, nil
 }
@@ -100,7 +100,7 @@ func refusalOf(status int, text []byte) error {
 		Error struct{ Code, Message string }
 	}
 	if json.Unmarshal(text, &body) != nil || body.Error.Code == "" {
-		return fmt.Errorf("the answer has status %d and is not Reveille's: is this its operator port?", status)
+		return fmt.Errorf("the response has status %d and is not from Reveille: is this the operator port?", status)
 	}
 	return fmt.Errorf("%s: %s", printable(body.Error.Code), printable(body.Error.Message))
 }

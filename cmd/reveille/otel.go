@@ -14,9 +14,9 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// otelSettings are the standard variables of OpenTelemetry that traces are set up by. The SDK reads most of them by itself, and
-// goes on without what it does not understand; they are read here as well so that a wrong one stops the start. Of an OTLP variable
-// there is one for traces only, which wins.
+// otelSettings are the standard variables of OpenTelemetry that traces are set up by. The SDK reads most of them by
+// itself, and goes on without what it does not understand; they are read here as well so that a wrong one stops the
+// start. Of an OTLP variable there is one for traces only, which wins.
 type otelSettings struct {
 	Disabled     string `envconfig:"OTEL_SDK_DISABLED"`
 	Exporter     string `envconfig:"OTEL_TRACES_EXPORTER"`
@@ -52,8 +52,8 @@ type otlpSettings struct {
 	ClientKey         string `split_words:"true"`
 }
 
-// loadOTel reads and checks the variables. Without an endpoint, or if they say so, nothing is traced, and what else they say does
-// not matter.
+// loadOTel reads and checks the variables. Without an endpoint, or if they say so, nothing is traced, and what else
+// they say does not matter.
 func loadOTel() (o otelSettings, err error) {
 	if err := envconfig.Process("", &o); err != nil {
 		return o, err
@@ -79,7 +79,10 @@ func loadOTel() (o otelSettings, err error) {
 		return o, nil
 	}
 	o.on = true
-	for prefix, s := range map[string]otlpSettings{"OTEL_EXPORTER_OTLP_": o.All, "OTEL_EXPORTER_OTLP_TRACES_": o.Traces} {
+	for prefix, s := range map[string]otlpSettings{
+		"OTEL_EXPORTER_OTLP_":        o.All,
+		"OTEL_EXPORTER_OTLP_TRACES_": o.Traces,
+	} {
 		name, value, expected := s.wrong()
 		if expected != "" {
 			e := &settingError{name: prefix + name, value: value, expected: expected}
@@ -93,8 +96,10 @@ func loadOTel() (o otelSettings, err error) {
 		return o, err
 	}
 	for pair := range strings.SplitSeq(o.Resource, ",") {
-		if k, v, ok := strings.Cut(pair, "="); strings.TrimSpace(pair) != "" && (!ok || strings.TrimSpace(k) == "" || !escaped(v)) {
-			return o, wrong("OTEL_RESOURCE_ATTRIBUTES", o.Resource, "name=value pairs, separated by commas, percent-encoded where need be")
+		if k, v, ok := strings.Cut(pair, "="); strings.TrimSpace(pair) != "" &&
+			(!ok || strings.TrimSpace(k) == "" || !escaped(v)) {
+			return o, wrong("OTEL_RESOURCE_ATTRIBUTES", o.Resource,
+				"name=value pairs, separated by commas, percent-encoded where need be")
 		}
 	}
 	// The SDK makes the queue as long as it is told to, at once.
@@ -155,7 +160,8 @@ func (s otlpSettings) wrong() (name, value, expected string) {
 	}
 	if s.ClientCertificate != "" || s.ClientKey != "" {
 		if _, err := tls.LoadX509KeyPair(s.ClientCertificate, s.ClientKey); err != nil {
-			return "CLIENT_CERTIFICATE", s.ClientCertificate, "a PEM file with a certificate, and its key in the file that …_CLIENT_KEY names (" + err.Error() + ")"
+			return "CLIENT_CERTIFICATE", s.ClientCertificate,
+				"a PEM file with a certificate, and its key in the file that …_CLIENT_KEY names (" + err.Error() + ")"
 		}
 	}
 	return "", "", ""
@@ -189,7 +195,8 @@ func (s otlpSettings) secrets() (found []string) {
 	return found
 }
 
-// parseSampler returns the sampler for a wake's trace. A wake has no parent, so the parent-based ones are what they are based on.
+// parseSampler returns the sampler for a wake's trace. A wake has no parent, so the parent-based ones are
+// what they are based on.
 func (o otelSettings) parseSampler() (sdktrace.Sampler, error) {
 	switch strings.ToLower(o.Sampler) {
 	case "", "always_on", "parentbased_always_on":
@@ -202,13 +209,16 @@ func (o otelSettings) parseSampler() (sdktrace.Sampler, error) {
 		}
 		ratio, err := strconv.ParseFloat(o.SamplerArg, 64)
 		if err != nil || !(ratio >= 0 && ratio <= 1) {
-			return nil, &settingError{name: "OTEL_TRACES_SAMPLER_ARG", value: o.SamplerArg, expected: "a number from 0 to 1"}
+			return nil, &settingError{
+				name: "OTEL_TRACES_SAMPLER_ARG", value: o.SamplerArg, expected: "a number from 0 to 1",
+			}
 		}
 		return sdktrace.TraceIDRatioBased(ratio), nil
 	}
 	return nil, &settingError{
 		name: "OTEL_TRACES_SAMPLER", value: o.Sampler,
-		expected: "always_on, always_off, traceidratio, parentbased_always_on, parentbased_always_off or parentbased_traceidratio",
+		expected: "always_on, always_off, traceidratio, " +
+			"parentbased_always_on, parentbased_always_off or parentbased_traceidratio",
 	}
 }
 
@@ -228,7 +238,7 @@ func upTo(text string, most int) bool {
 }
 
 // errExporter is the cause of an error about an exporter that could not be made of the settings.
-var errExporter = errors.New("the OTLP exporter cannot be set up by the OTEL_EXPORTER_OTLP_… variables")
+var errExporter = errors.New("the OTLP exporter cannot be set up from the OTEL_EXPORTER_OTLP_… variables")
 
 // hide takes what must not be logged out of a text, and shortens it: a collector's answer may be a whole page.
 func (o otelSettings) hide(text string) string {

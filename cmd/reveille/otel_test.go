@@ -41,16 +41,40 @@ func TestTracingIsOnWithAnEndpointOnly(t *testing.T) {
 		{name: "nothing is set"},
 		{name: "an exporter without an endpoint", variables: []string{"TRACES_EXPORTER", "otlp", "SERVICE_NAME", "x"}},
 		{name: "an endpoint", variables: []string{"EXPORTER_OTLP_ENDPOINT", url}, on: true},
-		{name: "an endpoint of traces", variables: []string{"EXPORTER_OTLP_TRACES_ENDPOINT", url + "/v1/traces"}, on: true},
-		{name: "an endpoint and no exporter", variables: []string{"EXPORTER_OTLP_ENDPOINT", url, "TRACES_EXPORTER", "none"}},
-		{name: "a disabled SDK, whatever else is set", variables: []string{"EXPORTER_OTLP_ENDPOINT", "!", "SDK_DISABLED", "TRUE"}},
-		{name: "an SDK that is not disabled", variables: []string{"EXPORTER_OTLP_ENDPOINT", url, "SDK_DISABLED", "false"}, on: true},
-		{name: "http/protobuf", variables: []string{"EXPORTER_OTLP_ENDPOINT", url, "EXPORTER_OTLP_PROTOCOL", "http/protobuf"}, on: true},
-		{name: "http/json", variables: []string{"EXPORTER_OTLP_ENDPOINT", url, "EXPORTER_OTLP_PROTOCOL", "http/json"}, on: true},
-		{name: "grpc", variables: []string{"EXPORTER_OTLP_ENDPOINT", url, "EXPORTER_OTLP_PROTOCOL", "grpc"}, on: true, grpc: true},
 		{
-			name:      "a protocol of traces wins",
-			variables: []string{"EXPORTER_OTLP_ENDPOINT", url, "EXPORTER_OTLP_PROTOCOL", "http/protobuf", "EXPORTER_OTLP_TRACES_PROTOCOL", "grpc"}, on: true, grpc: true,
+			name: "an endpoint of traces", variables: []string{"EXPORTER_OTLP_TRACES_ENDPOINT", url + "/v1/traces"},
+			on: true,
+		},
+		{
+			name:      "an endpoint and no exporter",
+			variables: []string{"EXPORTER_OTLP_ENDPOINT", url, "TRACES_EXPORTER", "none"},
+		},
+		{
+			name:      "a disabled SDK, whatever else is set",
+			variables: []string{"EXPORTER_OTLP_ENDPOINT", "!", "SDK_DISABLED", "TRUE"},
+		},
+		{
+			name:      "an SDK that is not disabled",
+			variables: []string{"EXPORTER_OTLP_ENDPOINT", url, "SDK_DISABLED", "false"}, on: true,
+		},
+		{
+			name:      "http/protobuf",
+			variables: []string{"EXPORTER_OTLP_ENDPOINT", url, "EXPORTER_OTLP_PROTOCOL", "http/protobuf"}, on: true,
+		},
+		{
+			name: "http/json", variables: []string{"EXPORTER_OTLP_ENDPOINT", url, "EXPORTER_OTLP_PROTOCOL", "http/json"},
+			on: true,
+		},
+		{
+			name: "grpc", variables: []string{"EXPORTER_OTLP_ENDPOINT", url, "EXPORTER_OTLP_PROTOCOL", "grpc"}, on: true,
+			grpc: true,
+		},
+		{
+			name: "a protocol of traces wins",
+			variables: []string{
+				"EXPORTER_OTLP_ENDPOINT", url, "EXPORTER_OTLP_PROTOCOL", "http/protobuf",
+				"EXPORTER_OTLP_TRACES_PROTOCOL", "grpc",
+			}, on: true, grpc: true,
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -106,7 +130,8 @@ func TestAWrongVariableOfOpenTelemetryIsNamedAndItsSecretsAreNot(t *testing.T) {
 			t.Setenv("OTEL_"+c.name, c.value)
 			environ(t, enough())
 			_, _, err := load()
-			if err == nil || !strings.HasPrefix(err.Error(), "OTEL_"+c.name+"=") || !strings.Contains(err.Error(), c.expected) ||
+			if err == nil || !strings.HasPrefix(err.Error(), "OTEL_"+c.name+"=") ||
+				!strings.Contains(err.Error(), c.expected) ||
 				strings.Contains(err.Error(), "\n") || strings.Contains(err.Error(), "hunter2") {
 				t.Errorf("%v, want one line that names it and %q", err, c.expected)
 			}
@@ -115,7 +140,8 @@ func TestAWrongVariableOfOpenTelemetryIsNamedAndItsSecretsAreNot(t *testing.T) {
 }
 
 func TestFailedExportsAreSummarisedWithoutCredentials(t *testing.T) {
-	otelEnviron(t, "EXPORTER_OTLP_ENDPOINT", "http://collector:4318", "EXPORTER_OTLP_HEADERS", "Authorization=Bearer%20hunter2,api-key=hunter3")
+	otelEnviron(t, "EXPORTER_OTLP_ENDPOINT", "http://collector:4318", "EXPORTER_OTLP_HEADERS",
+		"Authorization=Bearer%20hunter2,api-key=hunter3")
 	o, err := loadOTel()
 	if err != nil {
 		t.Fatal(err)
@@ -136,7 +162,8 @@ func TestFailedExportsAreSummarisedWithoutCredentials(t *testing.T) {
 	}
 	for _, l := range got {
 		text, _ := l.ContextMap()["error"].(string)
-		if strings.Contains(text, "hunter") || strings.Contains(text, "\n") || len(text) > maxExportError+len("…") || !strings.HasPrefix(text, "401 (body: ") {
+		if strings.Contains(text, "hunter") || strings.Contains(text, "\n") || len(text) > maxExportError+len("…") ||
+			!strings.HasPrefix(text, "401 (body: ") {
 			t.Errorf("the line holds %q", text)
 		}
 	}
@@ -145,7 +172,8 @@ func TestFailedExportsAreSummarisedWithoutCredentials(t *testing.T) {
 func TestTheOperatingGuideListsTheVariablesOfOpenTelemetry(t *testing.T) {
 	guide := markdown(t, project())["cmd/reveille/OPERATING.md"]
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[otelSettings]()) {
-		if name := f.Tag.Get("envconfig"); f.IsExported() && f.Type.Kind() == reflect.String && !strings.Contains(guide, "`"+name+"`") {
+		if name := f.Tag.Get("envconfig"); f.IsExported() && f.Type.Kind() == reflect.String &&
+			!strings.Contains(guide, "`"+name+"`") {
 			t.Errorf("%s is missing", name)
 		}
 	}

@@ -12,11 +12,12 @@ import (
 	"time"
 )
 
-var update = flag.Bool("update", false, "write SETTINGS.md and METRICS.md anew")
+var update = flag.Bool("update", false, "write new SETTINGS.md and METRICS.md")
 
 const reference = "SETTINGS.md"
 
-// themes are the parts of the reference and which settings belong to each: those of a name, or of a name that begins so.
+// themes are the parts of the reference and which settings belong to each: those of a name, or of
+// a name that begins so.
 var themes = []struct {
 	title    string
 	settings []string
@@ -24,16 +25,24 @@ var themes = []struct {
 }{
 	{"The stream server", nil, []string{"UPSTREAM_"}},
 	{"Redis", []string{"PARTITIONS"}, []string{"REDIS_"}},
-	{"Addresses and the key of the tokens", []string{"PUBLIC_URL", "TOKEN_KEY", "LISTEN_ADDR", "ADMIN_ADDR", "GATEWAY"}, nil},
+	{
+		"Addresses and the token key",
+		[]string{"PUBLIC_URL", "TOKEN_KEY", "LISTEN_ADDR", "ADMIN_ADDR", "GATEWAY", "CORS_ORIGINS"},
+		nil,
+	},
 	{"Finding and watching streams", []string{"STREAMS", "REGISTRY_STREAM", "STREAM_GONE_GRACE"}, []string{"TAIL_"}},
-	{"Where webhooks may go", []string{"ALLOW_INSECURE_WEBHOOKS", "WEBHOOK_ALLOW_CIDRS", "WEBHOOK_PROXY_FROM_ENV"}, nil},
+	{
+		"Where webhooks may go",
+		[]string{"ALLOW_INSECURE_WEBHOOKS", "WEBHOOK_ALLOW_CIDRS", "WEBHOOK_PROXY_FROM_ENV"},
+		nil,
+	},
 	{"Times", []string{"WEBHOOK_TIMEOUT", "WAKING_TIMEOUT", "LIVENESS_TIMEOUT", "GC_AFTER"}, nil},
 	{"Limits", nil, []string{"MAX_"}},
 	{"Logs, metrics, traces and profiles", []string{"PPROF"}, []string{"LOG_", "METRICS_", "TRACES_"}},
 }
 
-// TestTheReferenceOfTheSettingsIsUpToDate makes SETTINGS.md from the struct that the program reads, and from what the program says
-// of a wrong value.
+// TestTheReferenceOfTheSettingsIsUpToDate makes SETTINGS.md from the struct that the program reads, and from what the
+// program says of a wrong value.
 func TestTheReferenceOfTheSettingsIsUpToDate(t *testing.T) {
 	want := makeReference(t)
 	if *update {
@@ -55,15 +64,15 @@ func makeReference(t *testing.T) string {
 	var b strings.Builder
 	b.WriteString(`# Settings
 
-Reveille is set up by environment variables alone. ` + "`reveille --help`" + ` prints them too. A wrong or missing one stops the start with one
-line that names it, its value (unless that is a secret) and what was expected. A variable that begins with ` + "`REVEILLE_`" + ` and is none of
-these is warned about and has no effect.
+Reveille is configured only by environment variables. ` + "`reveille --help`" + ` prints them too. If a setting is wrong or missing, Reveille
+does not start, and prints one line with the setting, its value (unless that is a secret) and what it expected. It warns about a variable
+that begins with ` + "`REVEILLE_`" + ` and is not in this list; such a variable has no effect.
 
 Replicas that share a database need the same settings, except for the addresses that they listen on.
 
-"Values" is what the program expects; a bound that depends on another setting is the one at that setting's default.
+The column "values" says what the program accepts. A bound that depends on another setting is given for that setting's default.
 
-This file is made from the program: change the descriptions there and run
+This file is generated from the program. To change a description, change it there and run
 ` + "`go test ./cmd/reveille -run Reference -update`" + `.
 `)
 	left := fields()
@@ -72,7 +81,8 @@ This file is made from the program: change the descriptions there and run
 		rest := left[:0:0]
 		for _, f := range left {
 			name := shortName(f)
-			if slices.Contains(theme.settings, name) || slices.ContainsFunc(theme.prefixes, func(p string) bool { return strings.HasPrefix(name, p) }) {
+			if slices.Contains(theme.settings, name) ||
+				slices.ContainsFunc(theme.prefixes, func(p string) bool { return strings.HasPrefix(name, p) }) {
 				b.WriteString(row(t, f))
 			} else {
 				rest = append(rest, f)
@@ -83,7 +93,7 @@ This file is made from the program: change the descriptions there and run
 		}
 		left = rest
 	}
-	b.WriteString("\nTraces are set up by the [standard variables of OpenTelemetry](OPERATING.md#traces).\n")
+	b.WriteString("\nTraces are configured by the [standard variables of OpenTelemetry](OPERATING.md#traces).\n")
 	for _, f := range left {
 		t.Errorf("%s belongs to none of the themes: name one in reference_test.go", fullName(f))
 	}

@@ -21,10 +21,11 @@ import (
 	"reveille/httpapi"
 	"reveille/redisstore"
 	"reveille/tailer"
+	"reveille/tailer/upstream"
 )
 
-// The parts stop one after the other, all within 30 s: watching at once, deliveries in flight within deliveryGrace, then the
-// ports within portGrace, so that workers can call back until the end.
+// The parts stop one after the other, all within 30 s: watching at once, deliveries in flight within deliveryGrace,
+// then the ports within portGrace, so that workers can call back until the end.
 const (
 	deliveryGrace = 15 * time.Second
 	portGrace     = 5 * time.Second
@@ -33,28 +34,6 @@ const (
 	// resignTime bounds what a stop takes to give the partitions to the other replicas.
 	resignTime = 2 * time.Second
 )
-
-// lateStreams breaks the ring: the dispatcher tells the tailer of consumers that came to rest or are hidden, and the store of what
-// other replicas have said, while the tailer gives the dispatcher wakes and uses the store.
-type lateStreams struct{ t atomic.Pointer[tailer.Tailer] }
-
-func (l *lateStreams) Idle(paths []string) {
-	if t := l.t.Load(); t != nil {
-		t.Idle(paths)
-	}
-}
-
-func (l *lateStreams) Gone(path string) {
-	if t := l.t.Load(); t != nil {
-		t.Gone(path)
-	}
-}
-
-func (l *lateStreams) Hinted(h fsm.Hint) {
-	if t := l.t.Load(); t != nil {
-		t.Hinted(h)
-	}
-}
 
 func serve(ctx context.Context, s settings, warnings []string) error {
 	level := zap.NewAtomicLevelAt(s.LogLevel)
@@ -96,7 +75,10 @@ func serve(ctx context.Context, s settings, warnings []string) error {
 func listen(ctx context.Context, name, addr string) (net.Listener, error) {
 	ln, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
 	if err != nil {
-		return nil, &settingError{name: prefix + "_" + name, value: addr, expected: "an address to listen on (" + err.Error() + ")"}
+		return nil, &settingError{
+			name: prefix + "_" + name, value: addr,
+			expected: "an address to listen on (" + err.Error() + ")",
+		}
 	}
 	return ln, nil
 }
@@ -118,42 +100,50 @@ func assemble(
 	s settings, rdb redis.UniversalClient, log *zap.Logger, level zap.AtomicLevel, metrics registry, traces *tracing,
 ) (*program, error) {
 	p := &program{log: log}
-	tracer, wakeEnded := traces.forParts()
-	streams := &lateStreams{}
+	tracer := traces.forParts()
+	outcomes := fsm.NewRouter(
+		newConsumersGone(metrics, log.Named("consumers")).followed, newWakesEnded(metrics).followed, traces.followed,
+	)
 	p.store = redisstore.New(rdb, redisstore.Options{
-		Partitions: s.Partitions, Embedded: s.RedisURL == redisstore.Embedded, Upstream: s.UpstreamName, Logger: log.Named("redis"),
-		ReplicaID: replicaID(s.ListenAddr), Hinted: streams.Hinted, Metrics: metrics, WakeEnded: wakeEnded,
+		Partitions: s.Partitions, Embedded: s.RedisURL == redisstore.Embedded, Upstream: s.UpstreamName,
+		Logger: log.Named("redis"), ReplicaID: replicaID(s.ListenAddr), TokenKeys: s.tokens.Fingerprints(),
+		Outcomes: outcomes, Metrics: metrics,
+		Hinted: func(h fsm.Hint) { p.tailer.Hinted(h) }, // from when the store runs
 		Timing: fsm.Timing{
 			Waking: s.WakingTimeout, Liveness: s.LivenessTimeout, GoneGrace: s.StreamGoneGrace, GCAfter: s.GCAfter,
 		},
 	})
 	var err error
 	p.dispatcher, err = dispatcher.New(dispatcher.Config{
-		Store: p.store, Streams: streams, Tokens: s.tokens, PublicURL: s.PublicURL, UserAgent: "Reveille/" + programVersion(),
-		Logger: log.Named("dispatcher"), RequestTimeout: s.WebhookTimeout, WakingTimeout: s.WakingTimeout, MaxInFlight: s.MaxInFlight,
-		MaxInFlightPerSubscription: s.MaxInFlightPerSubscription, MaxQueued: s.MaxQueuedWakes, ShutdownGrace: deliveryGrace,
-		Metrics: metrics, AllowInsecure: s.AllowInsecureWebhooks, AllowCIDRs: s.WebhookAllowCIDRs, ProxyFromEnvironment: s.WebhookProxyFromEnv,
-		Tracer: tracer, WakeEnded: wakeEnded,
+		Store: p.store, Outcomes: outcomes, Tokens: s.tokens, PublicURL: s.PublicURL,
+		UserAgent: "Reveille/" + programVersion(), Logger: log.Named("dispatcher"),
+		RequestTimeout: s.WebhookTimeout, WakingTimeout: s.WakingTimeout, MaxInFlight: s.MaxInFlight,
+		MaxInFlightPerSubscription: s.MaxInFlightPerSubscription, MaxQueued: s.MaxQueuedWakes,
+		ShutdownGrace: deliveryGrace, Metrics: metrics, AllowInsecure: s.AllowInsecureWebhooks,
+		AllowCIDRs: s.WebhookAllowCIDRs, ProxyFromEnvironment: s.WebhookProxyFromEnv, Tracer: tracer,
 	})
 	if err != nil {
 		return nil, err
 	}
 	p.tailer, err = tailer.New(tailer.Config{
-		UpstreamURL: s.upstream, H2C: s.UpstreamH2C, Headers: http.Header(s.UpstreamHeaders), Store: p.store, Deliverer: p.dispatcher,
-		Logger: log.Named("tailer"), Mode: s.TailMode, Check: s.TailCheck, MaxLive: s.TailMaxLive, SweepRate: s.TailSweepRate,
-		GoneGrace: s.StreamGoneGrace, Registry: s.RegistryStream, Names: s.Streams, Metrics: metrics,
-		Tracer: tracer, WakeEnded: wakeEnded,
+		UpstreamURL: s.upstream, H2C: s.UpstreamH2C, Headers: http.Header(s.UpstreamHeaders),
+		Dialect: s.UpstreamDialect, SigningKey: s.UpstreamSigningKey, Store: p.store, Outcomes: outcomes,
+		Logger: log.Named("tailer"), Mode: s.TailMode, Check: s.TailCheck, MaxLive: s.TailMaxLive,
+		SweepRate: s.TailSweepRate, GoneGrace: s.StreamGoneGrace, Registry: s.RegistryStream, Names: s.Streams,
+		Metrics: metrics,
 	})
 	if err != nil {
 		return nil, err
 	}
-	streams.t.Store(p.tailer)
+	outcomes.Connect(p.dispatcher, p.tailer)
 	p.api, err = httpapi.New(httpapi.Config{
-		Store: p.store, Upstream: p.tailer, Streams: p.tailer, Deliverer: p.dispatcher, Targets: p.dispatcher, Tokens: s.tokens,
-		UpstreamURL: s.upstream, UpstreamH2C: s.UpstreamH2C, Gateway: s.Gateway, RegistryPath: s.RegistryStream,
-		Metrics: metrics, MetricsPage: scrapes(metrics, log.Named("metrics")),
-		MaxStreamsPerConsumer: s.MaxStreamsPerConsumer, MaxConnections: s.MaxConnections, Logger: log.Named("api"), Version: programVersion(), Ready: p.ready,
-		LogLevel: level, Pprof: s.Pprof, Tracer: tracer, WakeEnded: wakeEnded,
+		Store: p.store, Upstream: p.tailer, Streams: p.tailer, Outcomes: outcomes, Targets: p.dispatcher,
+		Tokens: s.tokens, UpstreamURL: s.upstream, UpstreamHost: http.Header(s.UpstreamHeaders).Get("Host"),
+		PublicURL: s.public, UpstreamTransport: upstream.NewGatewayTransport(s.UpstreamH2C), Gateway: s.Gateway,
+		Origins: s.Origins, RegistryPath: s.RegistryStream, Metrics: metrics,
+		MetricsPage: scrapes(metrics, log.Named("metrics")), MaxStreamsPerConsumer: s.MaxStreamsPerConsumer,
+		MaxConnections: s.MaxConnections, Logger: log.Named("api"), Version: programVersion(), Ready: p.ready,
+		LogLevel: level, Pprof: s.Pprof, Tracer: tracer,
 	})
 	return p, err
 }
@@ -165,11 +155,11 @@ func (p *program) ready(ctx context.Context) error {
 		return errors.New("the program is stopping")
 	case !p.checked.Load():
 		if err := p.unfit.Load(); err != nil {
-			return fmt.Errorf("the start waits for redis: %w", *err)
+			return fmt.Errorf("waiting for redis: %w", *err)
 		}
 		return errors.New("redis has not answered yet")
 	case !p.store.Catalog().Loaded():
-		return errors.New("the subscriptions were not read yet")
+		return errors.New("the subscriptions have not been read yet")
 	}
 	return p.store.Ping(ctx)
 }
@@ -185,7 +175,9 @@ func (p *program) gate(next http.Handler) http.Handler {
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("Retry-After", "1")
 		w.WriteHeader(fsm.CodeUnavailable.Status())
-		_, _ = fmt.Fprintf(w, `{"error":{"code":%q,"message":"the program has just started and waits for redis, try again"}}`+"\n", fsm.CodeUnavailable)
+		_, _ = fmt.Fprintf(w,
+			`{"error":{"code":%q,"message":"the program has just started and waits for redis, try again"}}`+"\n",
+			fsm.CodeUnavailable)
 	})
 }
 
@@ -223,7 +215,7 @@ func (p *program) run(ctx context.Context, apiPort, adminPort net.Listener) erro
 		p.log.Info("started", zap.String("version", programVersion()), zap.String("api", apiPort.Addr().String()),
 			zap.String("operator", adminPort.Addr().String()))
 		<-ctx.Done()
-		p.log.Info("stopping: no new work is taken, requests in flight may end")
+		p.log.Info("stopping: no new work; waiting for requests in flight")
 		p.resign(background)
 	}
 	p.stopping.Store(true)
@@ -242,12 +234,13 @@ func (p *program) resign(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, resignTime)
 	defer cancel()
 	if err := p.store.Resign(ctx); err != nil {
-		p.log.Warn("the partitions could not be given to other replicas; they take them when the leases run out", zap.Error(err))
+		p.log.Warn("the partitions could not be released; other replicas take them when the leases expire",
+			zap.Error(err))
 	}
 }
 
-// replicaID is the same after a crash and a restart, and no other running program's: the host's name, in Kubernetes that of the
-// pod, and the address of the API port.
+// replicaID is the same after a crash and a restart, and no other running program's: the host's name, in Kubernetes
+// that of the pod, and the address of the API port.
 func replicaID(listenAddr string) string {
 	host, err := os.Hostname()
 	if err != nil {

@@ -23,55 +23,110 @@ import (
 	"golang.org/x/net/http/httpguts"
 
 	"reveille/fsm"
+	"reveille/httpapi"
 	"reveille/redisstore"
+	"reveille/tailer/upstream"
 )
 
 const prefix = "REVEILLE"
 
-// settings are read from the environment, by the names in their envconfig tags. These are whole: envconfig takes a variable of
-// the name in the tag even if it is to put a prefix before it, and REDIS_URL or STREAMS may be somebody else's. The desc tags are what --help prints.
+// defaultPublicURL is the default of PublicURL. Nobody sets it where clients come from elsewhere.
+const defaultPublicURL = "http://localhost:8080"
+
+// settings are read from the environment, by the names in their envconfig tags. These are whole: envconfig takes a
+// variable of the name in the tag even if it is to put a prefix before it, and REDIS_URL or STREAMS may be somebody
+// else's. The desc tags are what --help prints.
 type settings struct {
-	UpstreamURL     string        `envconfig:"REVEILLE_UPSTREAM_URL" desc:"required; root of the stream server: the stream /a is {root}/a"`
-	UpstreamH2C     bool          `envconfig:"REVEILLE_UPSTREAM_H2C" default:"false" desc:"speak HTTP/2 with an http: stream server; one of https: is asked by itself"`
-	UpstreamHeaders headers       `envconfig:"REVEILLE_UPSTREAM_HEADERS" secret:"true" desc:"Name=value,… sent with Reveille's own requests to the stream server"`
-	UpstreamName    string        `envconfig:"REVEILLE_UPSTREAM_NAME" desc:"what the database takes the stream server for, if replicas reach it by several URLs or its URL has changed; its URL by default"`
-	RedisURL        string        `envconfig:"REVEILLE_REDIS_URL" secret:"true" desc:"required; redis://…, redis+cluster://h1,h2, redis+sentinel://h1,h2/name (rediss for TLS), or embedded: in this process and forgotten with it, for trying out"`
-	RedisCAFile     string        `envconfig:"REVEILLE_REDIS_CA_FILE" desc:"PEM file of the authorities that may sign the certificates of a rediss server; the system's by default"`
-	Partitions      int           `envconfig:"REVEILLE_PARTITIONS" default:"64" desc:"partitions of the state, 1 to 4096; cannot change once the database is in use"`
-	PublicURL       string        `envconfig:"REVEILLE_PUBLIC_URL" default:"http://localhost:8080" desc:"what callback URLs begin with: where workers reach the API port"`
-	TokenKey        []string      `envconfig:"REVEILLE_TOKEN_KEY" secret:"true" desc:"required unless Redis is embedded; signs callback tokens, at least 32 bytes; an older key that is still accepted may follow a comma"`
+	UpstreamURL     string  `envconfig:"REVEILLE_UPSTREAM_URL" desc:"required; root URL of the stream server: stream /a is at {root}/a"`
+	UpstreamH2C     bool    `envconfig:"REVEILLE_UPSTREAM_H2C" default:"false" desc:"use HTTP/2 over plain HTTP; HTTPS negotiates HTTP/2"`
+	UpstreamHeaders headers `envconfig:"REVEILLE_UPSTREAM_HEADERS" secret:"true" desc:"headers of Reveille's own requests to the stream server; a Host is also sent with requests through the gateway"`
+
+	UpstreamDialect    string `envconfig:"REVEILLE_UPSTREAM_DIALECT" default:"auto" desc:"what the stream server speaks: standard, anycable, or auto: told by its answers"`
+	UpstreamSigningKey string `envconfig:"REVEILLE_UPSTREAM_SIGNING_KEY" secret:"true" desc:"AnyCable's secret for signed streams: Reveille's own requests carry signed stream names"`
+
+	UpstreamName    string        `envconfig:"REVEILLE_UPSTREAM_NAME" desc:"name of the stream server in the database, for replicas that reach it by different URLs, or when its URL has changed; its URL by default"`
+	RedisURL        string        `envconfig:"REVEILLE_REDIS_URL" secret:"true" desc:"required; redis://…, redis+cluster://h1,h2, redis+sentinel://h1,h2/name (rediss for TLS), or embedded: runs in this process, for trying out; its data is gone when the process ends"`
+	RedisCAFile     string        `envconfig:"REVEILLE_REDIS_CA_FILE" desc:"PEM file of the authorities that are trusted to sign the certificates of a rediss server; the system's by default"`
+	Partitions      int           `envconfig:"REVEILLE_PARTITIONS" default:"64" desc:"number of partitions of the data, 1 to 4096; cannot change once the database is in use"`
+	PublicURL       string        `envconfig:"REVEILLE_PUBLIC_URL" default:"http://localhost:8080" desc:"where workers reach the API port: callback URLs begin with it; if set, the gateway also uses it in a Location of the stream server"`
+	TokenKey        list          `envconfig:"REVEILLE_TOKEN_KEY" secret:"true" desc:"required unless Redis is embedded; the key that signs callback tokens, at least 32 bytes; after a comma, an older key that is still accepted"`
 	ListenAddr      string        `envconfig:"REVEILLE_LISTEN_ADDR" default:":8080" desc:"address of the API port: subscriptions, callbacks, gateway"`
 	AdminAddr       string        `envconfig:"REVEILLE_ADMIN_ADDR" default:":9090" desc:"address of the operator port: health, readiness, /api/v1"`
-	Gateway         bool          `envconfig:"REVEILLE_GATEWAY" default:"true" desc:"pass every other request on the API port to the stream server"`
-	Streams         []string      `envconfig:"REVEILLE_STREAMS" desc:"/path,… of streams that exist or will"`
+	Gateway         bool          `envconfig:"REVEILLE_GATEWAY" default:"true" desc:"forward all other requests on the API port to the stream server"`
+	Origins         list          `envconfig:"REVEILLE_CORS_ORIGINS" desc:"origins of web pages that may use Reveille's own resources from a browser; * allows all pages to use those of the API port"`
+	Streams         list          `envconfig:"REVEILLE_STREAMS" desc:"paths of streams that exist or will exist"`
 	RegistryStream  string        `envconfig:"REVEILLE_REGISTRY_STREAM" desc:"path of the stream server's registry stream, e.g. /__registry__"`
 	TailMode        string        `envconfig:"REVEILLE_TAIL_MODE" default:"long-poll" desc:"how streams are watched: long-poll or sse"`
-	TailCheck       time.Duration `envconfig:"REVEILLE_TAIL_CHECK" default:"5s" desc:"how long a stream may be silent before it is looked at with HEAD; one that stays silent is looked at less often, at the latest after six times that"`
-	TailMaxLive     int           `envconfig:"REVEILLE_TAIL_MAX_LIVE" default:"10000" desc:"most streams with an open request; the longest silent ones beyond are looked at with HEAD"`
-	TailSweepRate   int           `envconfig:"REVEILLE_TAIL_SWEEP_RATE" default:"500" desc:"most HEAD requests in a second for the streams beyond"`
+	TailCheck       time.Duration `envconfig:"REVEILLE_TAIL_CHECK" default:"5s" desc:"how long a stream may be silent before it is checked with HEAD; a stream that stays silent is checked less often, but at least every six times that"`
+	TailMaxLive     int           `envconfig:"REVEILLE_TAIL_MAX_LIVE" default:"10000" desc:"maximum number of streams with an open request; beyond it, those that have been silent longest are checked with HEAD"`
+	TailSweepRate   int           `envconfig:"REVEILLE_TAIL_SWEEP_RATE" default:"500" desc:"maximum number of HEAD requests per second for the streams beyond REVEILLE_TAIL_MAX_LIVE"`
 	StreamGoneGrace time.Duration `envconfig:"REVEILLE_STREAM_GONE_GRACE" default:"30s" desc:"how long a stream must answer 404 before its consumers are removed"`
 
-	AllowInsecureWebhooks bool           `envconfig:"REVEILLE_ALLOW_INSECURE_WEBHOOKS" default:"false" desc:"allow http: webhooks and targets on this machine and in private networks"`
-	WebhookAllowCIDRs     []netip.Prefix `envconfig:"REVEILLE_WEBHOOK_ALLOW_CIDRS" desc:"private ranges that webhooks may be in, e.g. 10.1.0.0/16,fd00:1::/64"`
-	WebhookProxyFromEnv   bool           `envconfig:"REVEILLE_WEBHOOK_PROXY_FROM_ENV" default:"false" desc:"send webhooks through HTTP_PROXY / HTTPS_PROXY"`
-	WebhookTimeout        time.Duration  `envconfig:"REVEILLE_WEBHOOK_TIMEOUT" default:"30s" desc:"how long a webhook request may stay open"`
-	WakingTimeout         time.Duration  `envconfig:"REVEILLE_WAKING_TIMEOUT" default:"10s" desc:"how long a wake may go without a 2xx or a claim before it is sent again"`
-	LivenessTimeout       time.Duration  `envconfig:"REVEILLE_LIVENESS_TIMEOUT" default:"45s" desc:"how long a woken consumer may go without a callback before it counts as asleep"`
-	GCAfter               time.Duration  `envconfig:"REVEILLE_GC_AFTER" default:"72h" desc:"how long deliveries may fail without a break before the consumer is removed"`
+	AllowInsecureWebhooks bool          `envconfig:"REVEILLE_ALLOW_INSECURE_WEBHOOKS" default:"false" desc:"allow webhooks over http, on this machine and in private networks"`
+	WebhookAllowCIDRs     prefixes      `envconfig:"REVEILLE_WEBHOOK_ALLOW_CIDRS" desc:"private address ranges that webhooks may use, e.g. 10.1.0.0/16,fd00:1::/64"`
+	WebhookProxyFromEnv   bool          `envconfig:"REVEILLE_WEBHOOK_PROXY_FROM_ENV" default:"false" desc:"send webhooks through HTTP_PROXY / HTTPS_PROXY"`
+	WebhookTimeout        time.Duration `envconfig:"REVEILLE_WEBHOOK_TIMEOUT" default:"30s" desc:"how long a webhook request may stay open"`
+	WakingTimeout         time.Duration `envconfig:"REVEILLE_WAKING_TIMEOUT" default:"10s" desc:"how long a wake may go without a 2xx or a claim before it is sent again"`
+	LivenessTimeout       time.Duration `envconfig:"REVEILLE_LIVENESS_TIMEOUT" default:"45s" desc:"how long a live consumer may go without a callback before it is woken again"`
+	GCAfter               time.Duration `envconfig:"REVEILLE_GC_AFTER" default:"72h" desc:"how long deliveries may fail without a break before the consumer is given up; it keeps its offsets, and the next event wakes it again"`
 
-	MaxInFlight                int `envconfig:"REVEILLE_MAX_IN_FLIGHT" default:"1024" desc:"most webhook requests open at once"`
-	MaxInFlightPerSubscription int `envconfig:"REVEILLE_MAX_IN_FLIGHT_PER_SUBSCRIPTION" default:"64" desc:"most webhook requests of one subscription open at once"`
-	MaxQueuedWakes             int `envconfig:"REVEILLE_MAX_QUEUED_WAKES" default:"100000" desc:"most wakes that wait for one of those in memory; others wait in Redis"`
-	MaxStreamsPerConsumer      int `envconfig:"REVEILLE_MAX_STREAMS_PER_CONSUMER" default:"1000" desc:"most streams that one consumer may be subscribed to"`
-	MaxConnections             int `envconfig:"REVEILLE_MAX_CONNECTIONS" default:"10000" desc:"most connections to the API port; one beyond takes the place of the one that has waited longest for a request"`
+	MaxInFlight                int `envconfig:"REVEILLE_MAX_IN_FLIGHT" default:"1024" desc:"maximum number of open webhook requests"`
+	MaxInFlightPerSubscription int `envconfig:"REVEILLE_MAX_IN_FLIGHT_PER_SUBSCRIPTION" default:"64" desc:"maximum number of open webhook requests of one subscription"`
+	MaxQueuedWakes             int `envconfig:"REVEILLE_MAX_QUEUED_WAKES" default:"100000" desc:"maximum number of wakes that wait in memory for a free webhook request; others wait in Redis"`
+	MaxStreamsPerConsumer      int `envconfig:"REVEILLE_MAX_STREAMS_PER_CONSUMER" default:"1000" desc:"maximum number of streams of one consumer"`
+	MaxConnections             int `envconfig:"REVEILLE_MAX_CONNECTIONS" default:"10000" desc:"maximum number of connections to the API port; a new one beyond it closes the one that has waited longest for a request"`
 
 	LogLevel zapcore.Level `envconfig:"REVEILLE_LOG_LEVEL" default:"info" desc:"debug, info, warn or error"`
-	Pprof    bool          `envconfig:"REVEILLE_PPROF" default:"false" desc:"answer with profiles of the program at /debug/pprof/ on the operator port"`
+	Pprof    bool          `envconfig:"REVEILLE_PPROF" default:"false" desc:"serve profiles of the program at /debug/pprof/ on the operator port"`
 
 	upstream *url.URL
+	public   *url.URL // nil unless PublicURL was set
 	redisCA  *x509.CertPool
 	tokens   *fsm.Tokens
 	otel     otelSettings
+}
+
+// members splits a setting that is a list. All lists are read by it: members are trimmed, and none may be empty.
+func members(text string) ([]string, error) {
+	if strings.TrimSpace(text) == "" {
+		return nil, nil
+	}
+	all := strings.Split(text, ",")
+	for i, m := range all {
+		if all[i] = strings.TrimSpace(m); all[i] == "" {
+			return nil, fmt.Errorf("member %d is empty", i+1)
+		}
+	}
+	return all, nil
+}
+
+// list is a setting of the form a,b,….
+type list []string
+
+// Decode implements envconfig.Decoder.
+func (l *list) Decode(text string) (err error) {
+	*l, err = members(text)
+	return err
+}
+
+// prefixes is a list of address ranges.
+type prefixes []netip.Prefix
+
+// Decode implements envconfig.Decoder.
+func (p *prefixes) Decode(text string) error {
+	all, err := members(text)
+	if err != nil {
+		return err
+	}
+	*p = nil
+	for _, m := range all {
+		r, err := netip.ParsePrefix(m)
+		if err != nil {
+			return fmt.Errorf("not an address range: %w", err)
+		}
+		*p = append(*p, r)
+	}
+	return nil
 }
 
 // headers is a setting of the form Name=value,….
@@ -80,10 +135,11 @@ type headers http.Header
 // Decode implements envconfig.Decoder.
 func (h *headers) Decode(text string) error {
 	*h = headers{}
-	for pair := range strings.SplitSeq(text, ",") {
-		if strings.TrimSpace(pair) == "" {
-			continue
-		}
+	all, err := members(text)
+	if err != nil {
+		return err
+	}
+	for _, pair := range all {
 		name, value, ok := strings.Cut(pair, "=")
 		name = strings.TrimSpace(name)
 		if !ok || !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(value) {
@@ -129,7 +185,10 @@ func load() (s settings, warnings []string, err error) {
 	if err := envconfig.Process("", &s); err != nil {
 		var parse *envconfig.ParseError
 		if errors.As(err, &parse) {
-			return s, nil, &settingError{name: parse.KeyName, value: parse.Value, expected: expected(parse.TypeName), secret: secret(parse.KeyName)}
+			return s, nil, &settingError{
+				name: parse.KeyName, value: parse.Value, expected: expected(parse.TypeName),
+				secret: secret(parse.KeyName),
+			}
 		}
 		return s, nil, err
 	}
@@ -148,7 +207,9 @@ func expected(typeName string) string {
 		return "a whole number"
 	case typeName == "bool":
 		return "true or false"
-	case strings.Contains(typeName, "Prefix"):
+	case strings.HasSuffix(typeName, "list"):
+		return "values separated by commas, none of them empty"
+	case strings.HasSuffix(typeName, "prefixes"):
 		return "address ranges such as 10.1.0.0/16, separated by commas"
 	case strings.HasSuffix(typeName, "Level"):
 		return "debug, info, warn or error"
@@ -159,17 +220,19 @@ func expected(typeName string) string {
 }
 
 func fields() []reflect.StructField {
-	return slices.DeleteFunc(reflect.VisibleFields(reflect.TypeFor[settings]()), func(f reflect.StructField) bool { return !f.IsExported() })
+	return slices.DeleteFunc(reflect.VisibleFields(reflect.TypeFor[settings]()),
+		func(f reflect.StructField) bool { return !f.IsExported() })
 }
 
 func fullName(f reflect.StructField) string { return f.Tag.Get("envconfig") }
 
 func secret(name string) bool {
-	return slices.ContainsFunc(fields(), func(f reflect.StructField) bool { return fullName(f) == name && f.Tag.Get("secret") == "true" })
+	return slices.ContainsFunc(fields(),
+		func(f reflect.StructField) bool { return fullName(f) == name && f.Tag.Get("secret") == "true" })
 }
 
-// unknown lists variables that begin like settings. Kubernetes sets REVEILLE_SERVICE_… and REVEILLE_PORT… for a Service of
-// that name.
+// unknown lists variables that begin like settings. Kubernetes sets REVEILLE_SERVICE_… and REVEILLE_PORT… for
+// a Service of that name.
 func unknown() (warnings []string) {
 	for _, kv := range os.Environ() {
 		name, _, _ := strings.Cut(kv, "=")
@@ -185,13 +248,30 @@ func unknown() (warnings []string) {
 
 func (s *settings) check() (err error) {
 	wrong := func(name, value, expected string) error {
-		return &settingError{name: prefix + "_" + name, value: value, expected: expected, secret: secret(prefix + "_" + name)}
+		return &settingError{
+			name: prefix + "_" + name, value: value, expected: expected,
+			secret: secret(prefix + "_" + name),
+		}
 	}
 	if s.upstream, err = origin(s.UpstreamURL); err != nil {
 		return wrong("UPSTREAM_URL", redact(s.UpstreamURL), err.Error())
 	}
 	if s.UpstreamH2C && s.upstream.Scheme != "http" {
-		return wrong("UPSTREAM_H2C", "true", "false: REVEILLE_UPSTREAM_URL is an https: URL, by which the stream server says itself whether it speaks HTTP/2")
+		return wrong("UPSTREAM_H2C", "true",
+			"false: REVEILLE_UPSTREAM_URL is an https: URL, "+
+				"by which the stream server says itself whether it speaks HTTP/2")
+	}
+	switch s.UpstreamDialect {
+	case upstream.DialectAuto, upstream.DialectStandard, upstream.DialectAnyCable:
+	default:
+		return wrong("UPSTREAM_DIALECT", s.UpstreamDialect, "auto, standard or anycable")
+	}
+	switch {
+	case strings.ContainsFunc(s.UpstreamSigningKey, func(r rune) bool { return r <= ' ' || r == 0x7f }):
+		return wrong("UPSTREAM_SIGNING_KEY", s.UpstreamSigningKey, "a text without spaces")
+	case s.UpstreamSigningKey != "" && s.UpstreamDialect == upstream.DialectStandard:
+		return wrong("UPSTREAM_SIGNING_KEY", s.UpstreamSigningKey,
+			"none: standard servers, of REVEILLE_UPSTREAM_DIALECT, have no signed streams")
 	}
 	if s.UpstreamName == "" {
 		s.UpstreamName = identity(s.upstream)
@@ -200,28 +280,35 @@ func (s *settings) check() (err error) {
 		return wrong("UPSTREAM_NAME", s.UpstreamName, "a name without spaces and quotes")
 	}
 	if s.RedisURL == "" {
-		return wrong("REDIS_URL", "", "redis://[user:password@]host:port[/database], redis+cluster://…, redis+sentinel://…/name, rediss for TLS, or \"embedded\" to try it out")
+		return wrong("REDIS_URL", "",
+			"redis://[user:password@]host:port[/database], redis+cluster://…, redis+sentinel://…/name, "+
+				"rediss for TLS, or \"embedded\" to try it out")
 	}
 	if s.RedisCAFile != "" {
 		var expected error
 		if s.redisCA, expected = authorities(s.RedisCAFile); expected == nil && !redisstore.Encrypted(s.RedisURL) {
-			expected = errors.New("none unless REVEILLE_REDIS_URL begins with rediss")
+			expected = errors.New("no value, unless REVEILLE_REDIS_URL begins with rediss")
 		}
 		if expected != nil {
 			return wrong("REDIS_CA_FILE", s.RedisCAFile, expected.Error())
 		}
 	}
-	if _, err = origin(s.PublicURL); err != nil {
+	public, err := origin(s.PublicURL)
+	if err != nil {
 		return wrong("PUBLIC_URL", redact(s.PublicURL), err.Error())
+	}
+	if s.PublicURL != defaultPublicURL {
+		s.public = public
 	}
 	s.PublicURL = strings.TrimRight(s.PublicURL, "/")
 	if len(s.TokenKey) == 0 && s.RedisURL == redisstore.Embedded {
 		var key [fsm.MinTokenKey]byte
 		_, _ = rand.Read(key[:])
-		s.TokenKey = []string{hex.EncodeToString(key[:])}
+		s.TokenKey = list{hex.EncodeToString(key[:])}
 	}
 	if s.tokens, err = fsm.NewTokens(s.TokenKey...); err != nil {
-		return wrong("TOKEN_KEY", strings.Join(s.TokenKey, ","), "a random text of at least 32 bytes, the same for all replicas; an older key may follow a comma")
+		return wrong("TOKEN_KEY", strings.Join(s.TokenKey, ","),
+			"a random text of at least 32 bytes, the same for all replicas; an older key may follow a comma")
 	}
 	for name, addr := range map[string]string{"LISTEN_ADDR": s.ListenAddr, "ADMIN_ADDR": s.AdminAddr} {
 		if _, _, err := net.SplitHostPort(addr); err != nil {
@@ -229,14 +316,19 @@ func (s *settings) check() (err error) {
 		}
 	}
 	for i, p := range s.Streams {
-		if s.Streams[i], err = fsm.CanonicalPath(strings.TrimSpace(p)); err != nil {
-			return wrong("STREAMS", p, "paths that begin with \"/\", separated by commas")
+		if s.Streams[i], err = fsm.CanonicalPath(p); err != nil {
+			return wrong("STREAMS", p, fmt.Sprintf("paths that begin with \"/\", separated by commas (%v)", err))
+		}
+	}
+	for i, o := range s.Origins {
+		if s.Origins[i], err = webOrigin(o); err != nil {
+			return wrong("CORS_ORIGINS", o, err.Error())
 		}
 	}
 	if s.RegistryStream != "" {
 		path, err := fsm.CanonicalPath(s.RegistryStream)
 		if err != nil {
-			return wrong("REGISTRY_STREAM", s.RegistryStream, "a path that begins with \"/\"")
+			return wrong("REGISTRY_STREAM", s.RegistryStream, fmt.Sprintf("a path that begins with \"/\" (%v)", err))
 		}
 		s.RegistryStream = path
 	}
@@ -281,7 +373,8 @@ func (s *settings) check() (err error) {
 
 // identity is a URL without what does not tell one server from another.
 func identity(u *url.URL) string {
-	return u.Scheme + "://" + strings.ToLower(u.Host) + strings.ReplaceAll(strings.TrimRight(u.EscapedPath(), "/"), "'", "%27")
+	return u.Scheme + "://" + strings.ToLower(u.Host) +
+		strings.ReplaceAll(strings.TrimRight(u.EscapedPath(), "/"), "'", "%27")
 }
 
 // authorities reads certificates. The error says what was expected of the file.
@@ -305,11 +398,29 @@ func origin(text string) (*url.URL, error) {
 	case err != nil, u.Host == "", u.Scheme != "http" && u.Scheme != "https":
 		return nil, expected
 	case u.User != nil:
-		return nil, errors.New("a URL without user and password (for the stream server, REVEILLE_UPSTREAM_HEADERS can carry an Authorization)")
+		return nil, errors.New("a URL without user and password " +
+			"(for the stream server, REVEILLE_UPSTREAM_HEADERS can carry an Authorization)")
 	case u.RawQuery != "" || u.Fragment != "" || u.ForceQuery:
 		return nil, errors.New("a URL without a query or fragment")
 	}
 	return u, nil
+}
+
+// webOrigin parses a web origin and returns it as browsers send it.
+func webOrigin(text string) (string, error) {
+	if text == httpapi.AnyOrigin {
+		return text, nil
+	}
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.Path != "" ||
+		u.RawQuery != "" || u.ForceQuery || u.Fragment != "" {
+		return "", errors.New("* or web origins such as https://app.example.com, without a path, separated by commas")
+	}
+	host := strings.ToLower(u.Host)
+	if port := u.Port(); u.Scheme == "http" && port == "80" || u.Scheme == "https" && port == "443" {
+		host = strings.TrimSuffix(host, ":"+port)
+	}
+	return u.Scheme + "://" + host, nil
 }
 
 // redact is a URL as it may be shown: without user and password, and without a query, which may hold a key.
@@ -323,8 +434,8 @@ func redact(text string) string {
 	return text
 }
 
-const about = `Reveille wakes workers: it watches the streams of a Durable Streams server and POSTs a signed webhook when one of them
-gets an event.
+const about = "Reveille wakes workers: it watches the streams of a Durable Streams server and POSTs a signed webhook " +
+	"when one of them\n" + `gets an event.
 
 Usage: reveille            run, set up by the environment
        reveille COMMAND    ask one that runs, or check a signature

@@ -34,7 +34,10 @@ func environ(t *testing.T, settings map[string]string) {
 
 // enough are the settings that have no default, with others on top.
 func enough(more ...string) map[string]string {
-	s := map[string]string{"UPSTREAM_URL": "http://streams:4437", "REDIS_URL": "redis://localhost:6379", "TOKEN_KEY": testKey}
+	s := map[string]string{
+		"UPSTREAM_URL": "http://streams:4437", "REDIS_URL": "redis://localhost:6379",
+		"TOKEN_KEY": testKey,
+	}
 	for i := 0; i+1 < len(more); i += 2 {
 		s[more[i]] = more[i+1]
 	}
@@ -78,10 +81,12 @@ func TestSettingsHaveTheDocumentedDefaults(t *testing.T) {
 
 func TestSettingsAreRead(t *testing.T) {
 	environ(t, enough(
-		"UPSTREAM_URL", "https://streams.example.com/v1/stream", "UPSTREAM_HEADERS", "Authorization=Bearer a=b, X-One = 1,,X-One=2",
-		"PUBLIC_URL", "https://wake.example.com/", "TOKEN_KEY", testKey+","+testKey+" older", "GATEWAY", "false",
+		"UPSTREAM_URL", "https://streams.example.com/v1/stream", "UPSTREAM_HEADERS",
+		"Authorization=Bearer a=b, X-One = 1, X-One=2",
+		"PUBLIC_URL", "https://wake.example.com/", "TOKEN_KEY", testKey+" , "+testKey+" older ", "GATEWAY", "false",
 		"STREAMS", "/a, /b%2Fc", "REGISTRY_STREAM", "/__registry__", "TAIL_MODE", "sse", "TAIL_CHECK", "1500ms",
-		"WEBHOOK_ALLOW_CIDRS", "10.1.0.0/16,fd00:1::/64", "LOG_LEVEL", "debug", "PPROF", "true",
+		"WEBHOOK_ALLOW_CIDRS", " 10.1.0.0/16, fd00:1::/64", "CORS_ORIGINS",
+		"HTTPS://App.example:443, http://localhost:3000", "LOG_LEVEL", "debug", "PPROF", "true",
 	))
 	s, warnings, err := load()
 	if err != nil || len(warnings) > 0 {
@@ -90,7 +95,8 @@ func TestSettingsAreRead(t *testing.T) {
 	if s.upstream.String() != "https://streams.example.com/v1/stream" || s.PublicURL != "https://wake.example.com" {
 		t.Errorf("upstream %s, public %s", s.upstream, s.PublicURL)
 	}
-	if got := s.UpstreamHeaders; !slices.Equal(got["Authorization"], []string{"Bearer a=b"}) || !slices.Equal(got["X-One"], []string{"1", "2"}) {
+	if got := s.UpstreamHeaders; !slices.Equal(got["Authorization"], []string{"Bearer a=b"}) ||
+		!slices.Equal(got["X-One"], []string{"1", "2"}) {
 		t.Errorf("headers %v", got)
 	}
 	if !slices.Equal(s.Streams, []string{"/a", "/b%2Fc"}) || s.RegistryStream != "/__registry__" {
@@ -100,7 +106,11 @@ func TestSettingsAreRead(t *testing.T) {
 	if !slices.Equal(s.WebhookAllowCIDRs, want) {
 		t.Errorf("ranges %v", s.WebhookAllowCIDRs)
 	}
-	if s.Gateway || s.TailMode != "sse" || s.TailCheck != 1500*time.Millisecond || s.LogLevel != zapcore.DebugLevel || !s.Pprof {
+	if !slices.Equal(s.Origins, []string{"https://app.example", "http://localhost:3000"}) {
+		t.Errorf("origins %v", s.Origins)
+	}
+	if s.Gateway || s.TailMode != "sse" || s.TailCheck != 1500*time.Millisecond || s.LogLevel != zapcore.DebugLevel ||
+		!s.Pprof {
 		t.Errorf("settings %+v", s)
 	}
 	t.Run("a token of the older key is still accepted", func(t *testing.T) {
@@ -185,10 +195,20 @@ func TestAWrongSettingIsOneLineThatNamesItItsValueAndWhatWasExpected(t *testing.
 		{"WEBHOOK_PROXY_FROM_ENV", "2", "true or false"},
 		{"WEBHOOK_ALLOW_CIDRS", "10.0.0.0/33", "10.1.0.0/16"},
 		{"WEBHOOK_ALLOW_CIDRS", "10.0.0.1", "10.1.0.0/16"},
+		{"WEBHOOK_ALLOW_CIDRS", "10.1.0.0/16,", "10.1.0.0/16"},
+		{"CORS_ORIGINS", "app.example.com", "https://app.example.com"},
+		{"CORS_ORIGINS", "https://app.example.com/", "without a path"},
+		{"CORS_ORIGINS", "https://a.example,,*", "none of them empty"},
+		{"STREAMS", "/a,", "none of them empty"},
 		{"STREAMS", "a", "begin with \"/\""},
+		{"STREAMS", "/b/../..", "stream root"},
+		{"STREAMS", "/agents/*", "wildcard"},
+		{"STREAMS", "//a", "empty segment"},
+		{"STREAMS", "/__ds/a", "reserved"},
 		{"REGISTRY_STREAM", "__registry__", "begins with \"/\""},
 		{"TAIL_MODE", "websocket", "long-poll or sse"},
 		{"UPSTREAM_H2C", "h2c", "true or false"},
+		{"UPSTREAM_DIALECT", "caddy", "auto, standard or anycable"},
 		{"TAIL_CHECK", "5", "a duration such as 30s"},
 		{"TAIL_CHECK", "0s", "at least"},
 		{"TAIL_CHECK", "-5s", "at least"},
@@ -245,7 +265,10 @@ func TestTheValueOfASecretSettingIsNotShown(t *testing.T) {
 	for _, c := range []struct{ setting, value string }{
 		{"TOKEN_KEY", "hunter2"},
 		{"TOKEN_KEY", testKey + ",hunter2"},
+		{"TOKEN_KEY", testKey + ", ,hunter2"},
+		{"UPSTREAM_HEADERS", "Authorization=hunter2,"},
 		{"UPSTREAM_HEADERS", "Authorization: hunter2"},
+		{"UPSTREAM_SIGNING_KEY", "hunter2 with spaces"},
 		{"UPSTREAM_HEADERS", "X=hunter2\r\nY: 1"},
 		{"UPSTREAM_HEADERS", "X=hunter2\x7f"},
 		{"UPSTREAM_HEADERS", "Schl\u00fcssel=hunter2"},
@@ -274,13 +297,15 @@ func TestVariablesThatLookLikeSettingsAreWarnedAbout(t *testing.T) {
 		"UPSTREAM_ULR", "http://typo", "TAILMODE", "sse",
 		// What Kubernetes sets in every pod beside a Service that is called reveille.
 		"SERVICE_HOST", "10.0.0.1", "SERVICE_PORT", "8080", "SERVICE_PORT_HTTP", "8080", "PORT", "tcp://10.0.0.1:8080",
-		"PORT_8080_TCP", "tcp://10.0.0.1:8080", "PORT_8080_TCP_ADDR", "10.0.0.1", "PORT_8080_TCP_PORT", "8080", "PORT_8080_TCP_PROTO", "tcp",
+		"PORT_8080_TCP", "tcp://10.0.0.1:8080", "PORT_8080_TCP_ADDR", "10.0.0.1", "PORT_8080_TCP_PORT", "8080",
+		"PORT_8080_TCP_PROTO", "tcp",
 	))
 	_, warnings, err := load()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(warnings) != 2 || !strings.Contains(warnings[0], "REVEILLE_TAILMODE") || !strings.Contains(warnings[1], "REVEILLE_UPSTREAM_ULR") {
+	if len(warnings) != 2 || !strings.Contains(warnings[0], "REVEILLE_TAILMODE") ||
+		!strings.Contains(warnings[1], "REVEILLE_UPSTREAM_ULR") {
 		t.Errorf("warnings %q, want one for each of the two", warnings)
 	}
 	if strings.Contains(strings.Join(warnings, ""), "typo") {

@@ -94,7 +94,9 @@ func conditionOf(s shownSubscription) string {
 
 func (c *cli) oneSubscription(ctx context.Context, id string) error {
 	var s shownSubscription
-	if printed, err := c.ask(ctx, http.MethodGet, subscriptionsPath+"/"+url.PathEscape(id), nil, &s); printed || err != nil {
+	if printed, err := c.ask(
+		ctx, http.MethodGet, subscriptionsPath+"/"+url.PathEscape(id), nil, &s,
+	); printed || err != nil {
 		return err
 	}
 	consumers := fmt.Sprint(s.Consumers)
@@ -102,7 +104,7 @@ func (c *cli) oneSubscription(ctx context.Context, id string) error {
 		consumers += fmt.Sprintf(", of which %d were looked at", s.LookedAt)
 	}
 	var states []string
-	for _, state := range []string{"idle", "waking", "live", "failing", "retired", "hidden"} {
+	for _, state := range []string{"idle", "waking", "live", "given_up", "failing", "retired", "hidden"} {
 		if n := s.States[state]; n > 0 {
 			states = append(states, fmt.Sprintf("%d %s", n, state))
 		}
@@ -140,7 +142,8 @@ func (c *cli) consumers(ctx context.Context, _ []string) error {
 			attempt = fmt.Sprint(s.Attempt)
 		}
 		rows = append(rows, []string{
-			s.Subscription, s.Primary, stateOf(s), fmt.Sprint(s.Epoch), attempt, relative(s.Deadline, body.AsOf), s.LastError,
+			s.Subscription, s.Primary, stateOf(s), fmt.Sprint(s.Epoch), attempt,
+			relative(s.Deadline, body.AsOf), s.LastError,
 		})
 	}
 	return c.rows(rows, "consumers", body.Next)
@@ -156,7 +159,10 @@ func (c *cli) consumer(ctx context.Context, args []string) error {
 		id = fsm.ConsumerID(id, path)
 	}
 	if _, _, ok := fsm.ParseConsumerID(id); !ok {
-		return usageError{fmt.Sprintf("%q is no consumer's id: expected one such as agent-handler:%%2Fagents%%2Ftask-1, or SUBSCRIPTION STREAM", id)}
+		return usageError{fmt.Sprintf(
+			"%q is no consumer's id: expected one such as agent-handler:%%2Fagents%%2Ftask-1, or SUBSCRIPTION STREAM",
+			id,
+		)}
 	}
 	var s shownConsumer
 	if printed, err := c.ask(ctx, http.MethodGet, consumersPath+"/"+id, nil, &s); printed || err != nil {
@@ -169,7 +175,7 @@ func (c *cli) consumer(ctx context.Context, args []string) error {
 	if !s.Deadline.IsZero() {
 		deadline = fmt.Sprintf("%s (%s): %s", relative(s.Deadline, s.AsOf), stamp(s.Deadline), map[string]string{
 			"answer": "the attempt counts as failed", "attempt": "the next attempt", "callback": "it counts as asleep",
-			"stream": "its stream is looked for again", "removal": "it is removed",
+			"stream": "its stream is looked for again",
 		}[s.WaitsFor])
 	}
 	fields := [][]string{
@@ -214,7 +220,9 @@ func (c *cli) streams(ctx context.Context, args []string) error {
 	if c.watched {
 		watched = "true"
 	}
-	if printed, err := c.ask(ctx, http.MethodGet, c.list(streamsPath, [2]string{"watched", watched}), nil, &body); printed || err != nil {
+	if printed, err := c.ask(
+		ctx, http.MethodGet, c.list(streamsPath, [2]string{"watched", watched}), nil, &body,
+	); printed || err != nil {
 		return err
 	}
 	rows := [][]string{{"STREAM", "KNOWN SINCE", ""}}
@@ -242,10 +250,13 @@ func (c *cli) nameStreams(ctx context.Context, what string, paths []string) erro
 	var body struct {
 		Streams int `json:"streams"`
 	}
-	if printed, err := c.ask(ctx, method, streamsPath, map[string][]string{"streams": paths}, &body); printed || err != nil {
+	if printed, err := c.ask(
+		ctx, method, streamsPath, map[string][]string{"streams": paths}, &body,
+	); printed || err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(c.out, "%d %s\n", body.Streams, map[string]string{"name": "named", "forget": "forgotten, with their consumers"}[what])
+	_, err := fmt.Fprintf(c.out, "%d %s\n", body.Streams,
+		map[string]string{"name": "named", "forget": "forgotten, with their consumers"}[what])
 	return err
 }
 

@@ -23,7 +23,8 @@ import (
 )
 
 const (
-	// flushTime bounds what a stop takes to export the spans that are left, and is what the other parts leave of the 30 s.
+	// flushTime bounds what a stop takes to export the spans that are left, and is what the other parts leave of the 30
+	// s.
 	flushTime = 2 * time.Second
 	// exportErrorEvery is how often, at most, failed exports are logged, and maxExportError how much of one.
 	exportErrorEvery = time.Minute
@@ -34,7 +35,7 @@ const (
 type tracing struct {
 	log      *zap.Logger
 	provider *sdktrace.TracerProvider
-	tracer   trace.Tracer
+	spans    *fsm.Spans
 }
 
 // newTracing sets up the export. No call of it waits for the collector, and neither does a span.
@@ -62,21 +63,61 @@ func newTracing(ctx context.Context, o otelSettings, replica string, log *zap.Lo
 		attribute.String("service.instance.id", replica),
 	), resource.WithFromEnv())
 	if err != nil {
-		return nil, &settingError{name: "OTEL_RESOURCE_ATTRIBUTES", value: o.Resource, expected: "name=value pairs, separated by commas"}
+		return nil, &settingError{
+			name: "OTEL_RESOURCE_ATTRIBUTES", value: o.Resource,
+			expected: "name=value pairs, separated by commas",
+		}
 	}
 	t := &tracing{log: log, provider: sdktrace.NewTracerProvider(
-		sdktrace.WithBatcher(exporter), sdktrace.WithResource(res), sdktrace.WithIDGenerator(wakeIDs{}), sdktrace.WithSampler(wholeTraces{o.sampler}),
+		sdktrace.WithBatcher(exporter), sdktrace.WithResource(res), sdktrace.WithIDGenerator(wakeIDs{}),
+		sdktrace.WithSampler(wholeTraces{o.sampler}),
 	)}
-	t.tracer = t.provider.Tracer("reveille")
+	t.spans = fsm.NewSpans(t.provider, "reveille")
 	return t, nil
 }
 
-// forParts is what the parts make their spans with, and tell of wakes that are over; nil if nothing is traced.
-func (t *tracing) forParts() (trace.TracerProvider, func([]fsm.WakeEnd)) {
+// forParts is what the parts make their spans with; nil if nothing is traced.
+func (t *tracing) forParts() trace.TracerProvider {
 	if t.provider == nil {
-		return nil, nil
+		return nil
 	}
-	return t.provider, t.wakesEnded
+	return t.provider
+}
+
+// followed makes the spans that an outcome gives rise to.
+func (t *tracing) followed(o fsm.Outcome, seen fsm.Sighting) {
+	if t.provider == nil {
+		return
+	}
+	if seen.Path != "" {
+		for _, w := range o.Wakes {
+			t.observed(seen, w)
+		}
+	}
+	t.wakesEnded(o.Ended)
+}
+
+// observed makes the span of an observation that woke somebody.
+func (t *tracing) observed(seen fsm.Sighting, w fsm.Wake) {
+	// The wake begins within the call that tells the store of the tail: its first part was before the wake.
+	begun := seen.Told
+	if begun.Before(w.WokeAt) {
+		begun = w.WokeAt
+	}
+	of := fsm.TraceOf(w.Consumer, w.WakeID)
+	_, span := t.spans.Start(context.Background(), of, "observe", trace.WithTimestamp(begun), trace.WithAttributes(
+		attribute.String("reveille.subscription", w.Subscription),
+		attribute.String("reveille.consumer", w.Consumer),
+		attribute.String("reveille.wake_id", w.WakeID),
+		attribute.Int64("reveille.epoch", w.Epoch),
+		attribute.String("reveille.stream", seen.Path),
+		attribute.String("reveille.tail", seen.Tail.Value()),
+	))
+	end := time.Now()
+	if end.Before(begun) { // the store's clock is ahead
+		end = begun
+	}
+	span.End(trace.WithTimestamp(end))
 }
 
 // wakesEnded makes the root spans of wakes that are over: from when they began, by the store's clock, until now.
@@ -88,7 +129,7 @@ func (t *tracing) wakesEnded(ends []fsm.WakeEnd) {
 			begun = now
 		}
 		ctx := context.WithValue(context.Background(), rootOf{}, fsm.TraceOf(e.Consumer, e.WakeID))
-		_, span := t.tracer.Start(ctx, "wake", trace.WithTimestamp(begun), trace.WithAttributes(
+		_, span := t.spans.Below(ctx, "wake", trace.WithTimestamp(begun), trace.WithAttributes(
 			attribute.String("reveille.subscription", e.Subscription),
 			attribute.String("reveille.consumer", e.Consumer),
 			attribute.String("reveille.stream", e.Primary),
@@ -135,7 +176,8 @@ func (wakeIDs) NewSpanID(context.Context, trace.TraceID) (id trace.SpanID) {
 	return id
 }
 
-// wholeTraces has every span of a trace sampled or none, whichever replica makes it: the decision is the one for the root.
+// wholeTraces has every span of a trace sampled or none, whichever replica makes it: the decision is the one for the
+// root.
 type wholeTraces struct{ root sdktrace.Sampler }
 
 func (s wholeTraces) ShouldSample(p sdktrace.SamplingParameters) sdktrace.SamplingResult {

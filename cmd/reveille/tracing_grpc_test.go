@@ -40,7 +40,8 @@ func TestSpansAreExportedOverGRPCIfAskedFor(t *testing.T) {
 	go func() { _ = server.Serve(ln) }()
 	t.Cleanup(server.Stop)
 
-	otelEnviron(t, "EXPORTER_OTLP_ENDPOINT", "http://"+ln.Addr().String(), "EXPORTER_OTLP_PROTOCOL", "grpc", "BSP_SCHEDULE_DELAY", "10")
+	otelEnviron(t, "EXPORTER_OTLP_ENDPOINT", "http://"+ln.Addr().String(), "EXPORTER_OTLP_PROTOCOL", "grpc",
+		"BSP_SCHEDULE_DELAY", "10")
 	o, err := loadOTel()
 	if err != nil {
 		t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
@@ -19,8 +20,9 @@ import (
 // replica returns what one replica makes spans with, and where they go.
 func replica(s sdktrace.Sampler) (*tracing, *tracetest.SpanRecorder) {
 	spans := tracetest.NewSpanRecorder()
-	p := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans), sdktrace.WithIDGenerator(wakeIDs{}), sdktrace.WithSampler(wholeTraces{s}))
-	return &tracing{log: zap.NewNop(), provider: p, tracer: p.Tracer("test")}, spans
+	p := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans), sdktrace.WithIDGenerator(wakeIDs{}),
+		sdktrace.WithSampler(wholeTraces{s}))
+	return &tracing{log: zap.NewNop(), provider: p, spans: fsm.NewSpans(p, "test")}, spans
 }
 
 func TestEveryReplicaMakesTheSameRootAndTheSameSamplingDecision(t *testing.T) {
@@ -29,13 +31,15 @@ func TestEveryReplicaMakesTheSameRootAndTheSameSamplingDecision(t *testing.T) {
 	two, spansOfTwo := replica(sdktrace.TraceIDRatioBased(0.5))
 	sampled := 0
 	for i := range 200 {
-		end := fsm.WakeEnd{Consumer: "s:%2Fa", WakeID: fmt.Sprintf("w_%d", i), WokeAt: time.Now().Add(-time.Second), Cause: fsm.EndDone}
+		end := fsm.WakeEnd{
+			Consumer: "s:%2Fa", WakeID: fmt.Sprintf("w_%d", i), WokeAt: time.Now().Add(-time.Second),
+			Cause: fsm.EndDone,
+		}
 		of := fsm.TraceOf(end.Consumer, end.WakeID)
 		spansOfOne.Reset()
 		spansOfTwo.Reset()
 		one.wakesEnded([]fsm.WakeEnd{end})
-		parent := trace.NewSpanContext(trace.SpanContextConfig{TraceID: of.ID, SpanID: of.Root, TraceFlags: trace.FlagsSampled})
-		ctx, span := two.tracer.Start(trace.ContextWithRemoteSpanContext(context.Background(), parent), "deliver")
+		ctx, span := two.spans.Start(context.Background(), of, "deliver")
 		span.End()
 		roots, children := spansOfOne.Ended(), spansOfTwo.Ended()
 		if len(roots) != len(children) || trace.SpanContextFromContext(ctx).IsSampled() != (len(children) == 1) {
@@ -49,7 +53,8 @@ func TestEveryReplicaMakesTheSameRootAndTheSameSamplingDecision(t *testing.T) {
 		if root.SpanContext().TraceID() != of.ID || root.SpanContext().SpanID() != of.Root || root.Parent().IsValid() {
 			t.Fatalf("the root is %v below %v, want %x", root.SpanContext(), root.Parent(), of)
 		}
-		if child.SpanContext().TraceID() != of.ID || child.Parent().SpanID() != of.Root || child.SpanContext().SpanID() == of.Root {
+		if child.SpanContext().TraceID() != of.ID || child.Parent().SpanID() != of.Root ||
+			child.SpanContext().SpanID() == of.Root {
 			t.Fatalf("the child is %v below %v", child.SpanContext(), child.Parent())
 		}
 		if !root.StartTime().Equal(end.WokeAt) || root.EndTime().Before(root.StartTime()) {
@@ -84,7 +89,8 @@ func TestAStopDoesNotWaitForACollectorThatHangs(t *testing.T) {
 	}))
 	defer collector.Close()
 	defer close(release)
-	otelEnviron(t, "EXPORTER_OTLP_ENDPOINT", collector.URL, "EXPORTER_OTLP_TIMEOUT", "3600000", "BSP_EXPORT_TIMEOUT", "3600000")
+	otelEnviron(t, "EXPORTER_OTLP_ENDPOINT", collector.URL, "EXPORTER_OTLP_TIMEOUT", "3600000", "BSP_EXPORT_TIMEOUT",
+		"3600000")
 	o, err := loadOTel()
 	if err != nil {
 		t.Fatal(err)
@@ -112,8 +118,53 @@ func TestWithoutTracingThePartsGetNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if tracer, ended := tr.forParts(); tracer != nil || ended != nil {
+	if tracer := tr.forParts(); tracer != nil {
 		t.Errorf("they get %v", tracer)
 	}
 	tr.stop(t.Context())
+}
+
+func TestAnObservationHasASpanForEachWakeAndNoneWithout(t *testing.T) {
+	t.Parallel()
+	tr, spans := replica(sdktrace.AlwaysSample())
+	seen := fsm.Sighting{Told: time.Now(), Path: "/a", Tail: fsm.KeyedOffset("0001", "1")}
+	wakes := []fsm.Wake{
+		{Consumer: "s:%2Fa", WakeID: "w_1", WokeAt: seen.Told.Add(-time.Millisecond)},
+		{Consumer: "u:%2Fa", WakeID: "w_2", WokeAt: seen.Told.Add(time.Hour)}, // the store's clock is ahead
+	}
+	tr.followed(fsm.Outcome{Idle: []string{"/a"}}, seen)
+	tr.followed(fsm.Outcome{Wakes: wakes}, fsm.Sighting{}) // a retry is no observation
+	if n := len(spans.Ended()); n != 0 {
+		t.Fatalf("an observation that woke nobody has %d spans", n)
+	}
+	tr.followed(fsm.Outcome{Wakes: wakes}, seen)
+	if len(spans.Ended()) != 2 {
+		t.Fatalf("two wakes have %d spans", len(spans.Ended()))
+	}
+	for i, span := range spans.Ended() {
+		of := fsm.TraceOf(wakes[i].Consumer, wakes[i].WakeID)
+		if span.SpanContext().TraceID() != of.ID || span.Parent().SpanID() != of.Root {
+			t.Errorf("it is %v below %v", span.SpanContext(), span.Parent())
+		}
+		if span.StartTime().Before(wakes[i].WokeAt) || span.EndTime().Before(span.StartTime()) {
+			t.Errorf("it lasts from %s to %s, the wake began at %s", span.StartTime(), span.EndTime(), wakes[i].WokeAt)
+		}
+		attributes := attribute.NewSet(span.Attributes()...)
+		for k, want := range map[attribute.Key]string{
+			"reveille.stream": "/a", "reveille.tail": "1",
+			"reveille.wake_id": wakes[i].WakeID,
+		} {
+			if v, _ := attributes.Value(k); v.AsString() != want {
+				t.Errorf("%s is %q, want %q", k, v.AsString(), want)
+			}
+		}
+	}
+}
+
+func TestWithoutTracingAnOutcomeAllocatesNothingForIt(t *testing.T) {
+	o := fsm.Outcome{Wakes: []fsm.Wake{{Consumer: "s:%2Fa", WakeID: "w_1"}}, Ended: []fsm.WakeEnd{{WakeID: "w_0"}}}
+	tr := &tracing{log: zap.NewNop()}
+	if n := testing.AllocsPerRun(100, func() { tr.followed(o, fsm.Sighting{Path: "/a", Tail: "1"}) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
 }

@@ -9,11 +9,11 @@ import (
 	"strings"
 	"time"
 
-	"reveille/dispatcher"
+	"reveille/dispatcher/format"
 )
 
 const (
-	defaultTolerance = dispatcher.SignatureTolerance
+	defaultTolerance = format.SignatureTolerance
 	// maxVerified bounds the body that a signature is checked of, in bytes.
 	maxVerified = 64 << 20
 )
@@ -25,7 +25,8 @@ func (c *cli) verify(_ context.Context, _ []string) error {
 	}
 	switch {
 	case c.secret == "":
-		return usageError{"verify: --secret or " + webhookSecretName + " is needed: the webhook_secret that the subscription was created with"}
+		return usageError{"verify: --secret or " + webhookSecretName +
+			" is needed: the webhook_secret that the subscription was created with"}
 	case c.signature == "":
 		return usageError{"verify: --signature is needed: the Webhook-Signature header of the request"}
 	case c.tolerance < 0:
@@ -39,10 +40,10 @@ func (c *cli) verify(_ context.Context, _ []string) error {
 		return errors.New("the body on standard input is longer than 64 MiB")
 	}
 	header := strings.TrimSpace(c.signature)
-	if name, value, ok := strings.Cut(header, ":"); ok && strings.EqualFold(name, dispatcher.SignatureHeader) {
+	if name, value, ok := strings.Cut(header, ":"); ok && strings.EqualFold(name, format.SignatureHeader) {
 		header = strings.TrimSpace(value)
 	}
-	e := dispatcher.Examine(c.secret, header, body, c.now(), c.tolerance)
+	e := format.Examine(c.secret, header, body, c.now(), c.tolerance)
 	if e.Form != nil {
 		return c.conclude(e, [][]string{{"form", "wrong: " + e.Form.Error()}})
 	}
@@ -52,14 +53,16 @@ func (c *cli) verify(_ context.Context, _ []string) error {
 	}
 	checks := [][]string{
 		{"form", "right"},
-		{"time", at + fmt.Sprintf("signed %s by this machine's clock, %s may be between", relative(c.now().Add(-e.Age), c.now()), c.tolerance)},
+		{"time", at + fmt.Sprintf("signed %s by this machine's clock, %s may be between",
+			relative(c.now().Add(-e.Age), c.now()), c.tolerance)},
 	}
 	if e.Right {
 		return c.conclude(e, append(checks, []string{"HMAC", "right"}))
 	}
 	checks = append(checks,
 		[]string{"HMAC", "wrong: it is not of this body with this secret"},
-		[]string{"", fmt.Sprintf("expected: the HMAC-SHA256 of %q and the %d bytes of the body as they came,", e.Time+".", len(body))},
+		[]string{"", fmt.Sprintf("expected: the HMAC-SHA256 of %q and the %d bytes of the body as they came,",
+			e.Time+".", len(body))},
 		[]string{"", fmt.Sprintf("with the %d bytes of the secret as the key, its \"whsec_\" included", len(c.secret))})
 	if hint := c.hint(header, body); hint != "" {
 		checks = append(checks, []string{"", "hint: " + hint})
@@ -67,7 +70,7 @@ func (c *cli) verify(_ context.Context, _ []string) error {
 	return c.conclude(e, checks)
 }
 
-func (c *cli) conclude(e dispatcher.Examination, checks [][]string) error {
+func (c *cli) conclude(e format.Examination, checks [][]string) error {
 	if err := c.fields(checks); err != nil {
 		return err
 	}
@@ -82,7 +85,7 @@ func (c *cli) conclude(e dispatcher.Examination, checks [][]string) error {
 // hint tries what mostly goes wrong.
 func (c *cli) hint(header string, body []byte) string {
 	fits := func(secret string, body []byte) bool {
-		return dispatcher.Examine(secret, header, body, time.Unix(0, 0), c.tolerance).Right
+		return format.Examine(secret, header, body, time.Unix(0, 0), c.tolerance).Right
 	}
 	shorter := bytes.TrimRight(body, "\r\n")
 	switch {

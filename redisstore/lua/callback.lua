@@ -4,8 +4,7 @@
 -- then four lists, each a count and its items: tails (path, tail), acks (path, offset), subscribe (path, from),
 -- unsubscribe (path).
 -- Returns { code, path, streams, outcome, wake id }; code is "" if it succeeded, and path names the stream of an ack that lies
--- beyond the tail. The wake id is that of the wake that the callback is of, if that is known, and "" if the caller does not
--- want to know. A refused callback has changed nothing. O(links of the consumer + items).
+-- beyond the tail. The wake id is that of the wake that the callback is of, "" if that is not known. A refused callback has changed nothing. O(links of the consumer + items).
 local id, gen, epoch, token_epoch = ARGV[A], ARGV[A + 1], tonumber(ARGV[A + 2]), tonumber(ARGV[A + 3])
 local token_expired, wake, done, most = ARGV[A + 4] == '1', ARGV[A + 5], ARGV[A + 6] == '1', tonumber(ARGV[A + 7])
 local at = A + 8
@@ -29,14 +28,14 @@ local function refuse(code, path) return { code, path or '', {}, outcome(), of }
 
 local c = load(id)
 -- One that was never woken has given nobody a token: the callback is of an earlier consumer of the same id.
-if not c or c.gen ~= gen or c.hidden > 0 or c.wake == '' or is_dead(c.gen) then return refuse('CONSUMER_GONE') end
+if not c or c.gen ~= gen or c.hidden > 0 or c.wake == '' or c.state == 'given_up' or is_dead(c.gen) then return refuse('CONSUMER_GONE') end
 if token_expired then return refuse('TOKEN_EXPIRED') end
 -- A "done" whose reply was lost may be sent again when the wakes after its own have gone their way.
 if repeated(c) or epoch ~= c.epoch and redis.call('EXISTS', P .. 'n:' .. NONCE) == 1 then
   return { '', '', streams(c), outcome(), '' }
 end
 if epoch ~= c.epoch or token_epoch ~= c.epoch then return refuse('STALE_EPOCH') end
-if TRACED then of = c.wake end
+of = c.wake
 if wake ~= '' and wake ~= c.wake then return refuse('ALREADY_CLAIMED') end
 
 local asked = {}
@@ -48,7 +47,7 @@ for path, l in pairs(links(c)) do
 end
 for _, a in ipairs(acks) do
   local l = links(c)[a[1]]
-  if l and after(a[2], l.acked) and after(a[2], l.tail) then return refuse('INVALID_OFFSET', a[1]) end
+  if l and moves(l, a[2]) and after(a[2], l.tail) then return refuse('INVALID_OFFSET', a[1]) end
 end
 local fresh, had = {}, count
 for _, s in ipairs(subscribe) do
@@ -69,26 +68,34 @@ elseif c.state == 'live' then
   go_live(c)
 end
 for _, a in ipairs(acks) do ack(c, a[1], a[2]) end
+local made, offsets = {}, {}
 for _, s in ipairs(subscribe) do
   local path = s[1]
-  if not links(c)[path] then
-    watch(path, id)
+  if fresh[path] then
+    fresh[path] = nil -- named twice, the first counts
+    made[#made + 1] = path
+    offsets[#offsets + 1], offsets[#offsets + 2] = path, s[2]
     note_tail(path, asked[path] or '')
-    redis.call('HSET', P .. 'l:' .. id, path, s[2])
     links(c)[path] = { acked = s[2], tail = tail_of(path) }
   end
 end
+if #made > 0 then
+  watch(made, id)
+  in_chunks(offsets, function(...) redis.call('HSET', P .. 'l:' .. id, ...) end)
+end
+local left = {}
 for _, u in ipairs(unsubscribe) do
   local path = u[1]
   if links(c)[path] then
     links(c)[path] = nil
     redis.call('HDEL', P .. 'l:' .. id, path)
     -- The primary stays watched: its deletion ends the consumer.
-    if path ~= c.primary then unwatch(path, id) end
+    if path ~= c.primary then left[#left + 1] = path end
   end
 end
+unwatch(left, id)
 if next(links(c)) == nil then
-  remove(c)
+  remove(c, 'unsubscribed')
   return { '', '', {}, outcome(), of }
 end
 c.by = NONCE

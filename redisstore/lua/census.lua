@@ -1,7 +1,7 @@
 -- Counts a partition's consumers by state, for the metrics, and takes off the lists those that a version without them has moved on:
 -- they stay behind and so come to be the oldest. One that is there again by now waits from now on, as far as is known.
 -- ARGV[9…] subscription, generation, … of those whose consumers are counted
--- Returns { waiting, retired, live, all, streams known, how long the oldest of waiting has waited in ms or -1 if none is known }.
+-- Returns { waiting, retired, live, given up, all, streams known, how long the oldest of waiting has waited in ms or -1 if none is known }.
 -- O(subscriptions).
 local function count(list)
   local since
@@ -23,9 +23,9 @@ local function count(list)
   return redis.call('ZCARD', P .. list), since
 end
 local waiting, since = count('waiting')
-local retired, live = count('retired'), count('live')
+local retired, live, given_up = count('retired'), count('live'), count('given_up')
 local all = 0
 for i = A, #ARGV, 2 do all = all + redis.call('SCARD', P .. 'b:' .. ARGV[i] .. ':' .. ARGV[i + 1]) end
 -- With very many left behind it is not known yet, and theirs would be wrong.
 local waited = since and math.max(0, now - since) or -1
-return { waiting, retired, live, all, redis.call('HLEN', P .. 'known'), waited }
+return { waiting, retired, live, given_up, all, redis.call('HLEN', P .. 'known'), waited }

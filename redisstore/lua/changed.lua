@@ -3,13 +3,16 @@
 -- The changes are a zset of "version id" by version, so that whoever has one of these versions reads what has changed since. A version
 -- that is not among them is of before the oldest that is kept, of a list that was lost, or of a replica that keeps no changes.
 
--- changed gives the list a new version, in which the subscription of an id has changed. O(log changes).
--- version_key: version of the list  changes_key: the changes
-local function changed(version_key, changes_key, id)
+-- changed gives the list a new version, in which the subscription of an id has changed. No version comes twice, not even if the list has
+-- lost its latest changes: it is the time in ms, 2,048 times over, and a number drawn by chance, and lies above every version that the
+-- caller has seen. Returns the version. O(log changes).
+-- version_key: version of the list  changes_key: the changes  seen: the highest version that the caller has seen
+-- drawn: from 0 to 2047, by chance
+local function changed(version_key, changes_key, id, seen, drawn)
   local was = tonumber(redis.call('GET', version_key) or '0')
-  -- A list that was lost and the one that came instead must not share a version, so it is a time, in microseconds.
   local t = redis.call('TIME')
-  local version = math.max(tonumber(t[1]) * 1000000 + tonumber(t[2]), was + 1)
+  local now = tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000)
+  local version = math.max(now * 2048 + drawn, math.max(was, seen) + 1 + drawn)
   was, version = string.format('%.0f', was), string.format('%.0f', version)
   local last = redis.call('ZRANGE', changes_key, -1, -1)[1]
   if not last or string.match(last, '^%d+') ~= was then
@@ -19,5 +22,6 @@ local function changed(version_key, changes_key, id)
   redis.call('ZADD', changes_key, version, version .. ' ' .. id)
   redis.call('ZREMRANGEBYRANK', changes_key, 0, -1001)
   redis.call('SET', version_key, version)
+  return version
 end
 

@@ -1,13 +1,20 @@
--- Takes a subscription off the list and remembers that its consumers are yet to be removed. Global; it begins with changed.lua.
+-- Takes a subscription off the list and remembers that no partition was told of it yet. Global; it begins with changed.lua.
 -- KEYS[1] hash id -> subscription as JSON  KEYS[2] version of that hash  KEYS[3] hash of backfills under way
 -- KEYS[4] zset of changes of the first hash
--- KEYS[5] hash generation -> id of subscriptions whose consumers are yet to be removed
--- ARGV[1] id
--- Returns 1 if it was there. O(log changes).
+-- KEYS[5] hash generation -> id of deleted subscriptions that the partitions are yet to be told of
+-- ARGV[1] id  ARGV[2] the list's highest version that the caller has seen  ARGV[3] a number from 0 to 2047, drawn by chance
+-- Returns the generations of that id that the partitions are yet to be told of: one if it was there, those of calls that were cut
+-- short. O(log changes + subscriptions deleted at this moment).
 local there = redis.call('HGET', KEYS[1], ARGV[1])
-if not there then return 0 end
-redis.call('HSET', KEYS[5], cjson.decode(there).generation, ARGV[1])
-redis.call('HDEL', KEYS[1], ARGV[1])
-redis.call('HDEL', KEYS[3], ARGV[1])
-changed(KEYS[2], KEYS[4], ARGV[1])
-return 1
+if there then
+  redis.call('HSET', KEYS[5], cjson.decode(there).generation, ARGV[1])
+  redis.call('HDEL', KEYS[1], ARGV[1])
+  redis.call('HDEL', KEYS[3], ARGV[1])
+  changed(KEYS[2], KEYS[4], ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]))
+end
+local generations = {}
+local untold = redis.call('HGETALL', KEYS[5])
+for i = 1, #untold, 2 do
+  if untold[i + 1] == ARGV[1] then generations[#generations + 1] = untold[i] end
+end
+return generations

@@ -1,16 +1,24 @@
--- A stream was deleted: its own consumers are removed, those that subscribed to it start over should it be made anew.
--- ARGV[9] path
--- Returns the outcome. O(consumers of the stream + links of those removed).
-local path = ARGV[A]
-for _, id in ipairs(redis.call('SMEMBERS', P .. 'w:' .. path)) do
-  local c = load(id)
-  if c then
-    if c.primary == path then
-      remove(c)
-    elseif redis.call('HEXISTS', P .. 'l:' .. id, path) == 1 then
-      redis.call('HSET', P .. 'l:' .. id, path, '-1')
-    end
+-- A stream was deleted: it goes off the record, its own consumers are removed, those that subscribed to it start over should it be
+-- made anew. Batches: call again with the returned cursor until it is "0".
+-- ARGV[9] path  ARGV[10] 1 if the registry stream will tell of it, too  ARGV[11] cursor
+-- Returns { next cursor, outcome }. O(batch + links that one script may read).
+local path, cursor = ARGV[A], ARGV[A + 2]
+-- EXPECTED is for how long the registry stream may tell of it, ms. It tells sooner, or not at all: no fact ties what it tells to a
+-- request.
+local EXPECTED = 60000
+-- REPEATED is how long clients may repeat a call, ms: longer than one may take (connect.go).
+local REPEATED = 15000
+if cursor == '0' then
+  -- Sent again because its reply was lost: there may be a new stream by now. Consumers that were not visited start over as they are
+  -- loaded.
+  if redis.call('EXISTS', P .. 'n:' .. NONCE) == 1 then return { '0', outcome() } end
+  redis.call('SET', P .. 'n:' .. NONCE, '', 'PX', REPEATED)
+  drop_stream(path)
+  if ARGV[A + 1] == '1' then
+    redis.call('INCR', P .. 'd:' .. path)
+    redis.call('PEXPIRE', P .. 'd:' .. path, EXPECTED)
   end
+  if redis.call('EXISTS', P .. 'w:' .. path) == 0 then return { '0', outcome() } end
+  forget_tail(path)
 end
-redis.call('HDEL', P .. 's:' .. path, 't')
-return outcome()
+return { all_start_over(path, cursor), outcome() }

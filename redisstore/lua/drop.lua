@@ -1,14 +1,14 @@
--- Marks a subscription's generation as deleted, so that its consumers are gone at once for every other script, and
--- removes a batch of them. Call again until nothing is left. Marks older than a day are cleared away: no replica acts on
--- a list of subscriptions that old.
--- ARGV[9] subscription  ARGV[10] generation  ARGV[11] how many at most
--- Returns { how many are left, outcome }. O(batch).
+-- Removes some consumers of a subscription that mark_deleted.lua has marked. Call again until nothing is left.
+-- ARGV[9] subscription  ARGV[10] generation
+-- Returns { how many are left, outcome }. O(links that one script may read).
 local sub, gen = ARGV[A], ARGV[A + 1]
-redis.call('ZREMRANGEBYSCORE', P .. 'dead', '-inf', now - 86400000)
-redis.call('ZADD', P .. 'dead', now, gen)
 local set = P .. 'b:' .. sub .. ':' .. gen
-for _, id in ipairs(redis.call('SRANDMEMBER', set, tonumber(ARGV[A + 2]))) do
+redis.call('ZADD', P .. 'dead', now, gen)
+for _, id in ipairs(redis.call('SRANDMEMBER', set, 50)) do
+  if not can_read(id) then break end
   local c = load(id)
-  if c and c.gen == gen then remove(c) else redis.call('SREM', set, id) end
+  if c and c.gen == gen then remove(c, 'subscription_deleted') else redis.call('SREM', set, id) end
 end
-return { redis.call('SCARD', set), outcome() }
+local left = redis.call('SCARD', set)
+if left == 0 then redis.call('HDEL', P .. 'dropping', gen) end
+return { left, outcome() }

@@ -1,34 +1,34 @@
 -- Acts on deadlines that have passed.
 -- ARGV[9] how many consumers at most
--- Returns { how many were due, outcome, how many of those removed were of a deleted subscription, of how many the worker was not heard }.
--- O(log n + consumers due).
-local dropped, silent = 0, 0
+-- Returns { how many were acted on, outcome, 1 if it stopped before the rest because it had read many links }.
+-- O(log n + consumers due + links that one script may read).
+local acted, stopped = 0, 0
 local ids = redis.call('ZRANGEBYSCORE', P .. 'due', '-inf', now, 'LIMIT', 0, ARGV[A])
 for _, id in ipairs(ids) do
+  if not can_read(id) then
+    stopped = 1
+    break
+  end
+  acted = acted + 1
   local c = load(id)
   if not c then
     redis.call('ZREM', P .. 'due', id)
   elseif is_dead(c.gen) then
-    dropped = dropped + 1
-    remove(c)
+    remove(c, 'subscription_deleted')
   elseif c.hidden > 0 then
     -- Only upstream's word ends it (hide.lua): nobody may have been able to ask.
     c.due = now + GRACE
     save(c)
     hidden[#hidden + 1] = c.primary
   elseif c.state == 'waking' and c.sent == 1 then
-    if failed(c, 0, false, 'no answer in time') then save(c) end
-  elseif c.state == 'waking' and expired(c) then
-    remove(c)
-  elseif c.state == 'waking' and c.retired == 1 then
-    c.due = c.failing + GC
+    pause(c, c.due)
+    failed(c, 0, false, 'no answer in time')
     save(c)
-  elseif c.state == 'waking' then
+  elseif c.state == 'waking' and c.retired == 0 then
     hand_out(c)
     save(c)
   elseif c.state == 'live' then
     over(c, 'silent')
-    silent = silent + 1
     c.state = 'idle'
     came_idle(c)
     settle(c)
@@ -38,4 +38,4 @@ for _, id in ipairs(ids) do
     save(c)
   end
 end
-return { #ids, outcome(), dropped, silent }
+return { acted, outcome(), stopped }

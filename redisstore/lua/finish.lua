@@ -2,7 +2,7 @@
 -- the one noted is that of a stream that was deleted since.
 -- ARGV[9] consumer  ARGV[10] epoch  ARGV[11] wake id  ARGV[12] n  then n times path, tail
 -- Returns the outcome. O(links of the consumer).
-local c = current(ARGV[A], ARGV[A + 1], ARGV[A + 2])
+local c = current(load, ARGV[A], ARGV[A + 1], ARGV[A + 2])
 if not c then
   repeated(load(ARGV[A]))
 else

@@ -1,17 +1,21 @@
--- Takes, keeps or gives back the lease of a partition. Whoever asks also sets the partition's fence, so that a life of the server is on
--- record before its first wake.
--- ARGV[9] replica  ARGV[10] how long the lease is for, ms; 0 to give it back
+-- Takes, keeps or gives back the lease of a partition, or only looks at the partition. Whoever asks also sets the partition's fence, so
+-- that an incarnation is on record before its first wake, and everybody hears of it.
+-- ARGV[9] replica  ARGV[10] how long the lease is for, ms; 0 to give it back, negative to look
 -- Returns { 1 if the replica has it now, base of the epochs }. O(1).
 local replica, ttl = ARGV[A], tonumber(ARGV[A + 1])
 local owner = redis.call('GET', P .. 'lease')
+local base = fence()
+if ttl < 0 then return { owner == replica and 1 or 0, base } end
 if owner and owner ~= replica then
   -- One that lasts for longer than it can have been taken for is from a server whose clock was ahead.
   if ttl > 0 and redis.call('PTTL', P .. 'lease') > ttl then redis.call('PEXPIRE', P .. 'lease', ttl) end
-  return { 0, fence() }
+  return { 0, base }
 end
+touched = true
 if ttl == 0 then
   redis.call('DEL', P .. 'lease')
-  return { 0, fence() }
+  return { 0, base }
 end
 redis.call('SET', P .. 'lease', replica, 'PX', ttl)
-return { 1, fence() }
+redis.call('HSET', P .. 'meta', 'at', now)
+return { 1, base }

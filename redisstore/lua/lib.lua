@@ -10,24 +10,32 @@
 --          without a life on record has lost it
 -- ARGV[7]  nonce that wake ids are made from                        ARGV[8]  jitter, millionths
 -- ARGV[9…] the script's own
--- and last, which is taken off: 1 if the caller wants to know which wakes are over
+-- and last, which is taken off: the partition's watermark as the caller has last seen it, 0 if it has not
+--
+-- What a script returns is the first of two items; the other is the watermark now (main.lua).
 --
 -- Keys below the prefix:
 --   c:<consumer>    hash    sub gen primary state epoch wake woke listed attempt sent failing retired stalled moved hidden due;
 --                           by: the nonce of the last callback that succeeded; error: why the last attempt failed, while
---                           failing is not 0; listed: the epoch that woke and the lists below are of
+--                           failing is not 0; listed: the epoch that woke and the lists below are of;
+--                           restarts: the partition's count of restarts that it is up to date with (load), none is 0;
+--                           paused: how much of the time since failing does not count, ms, none is 0;
+--                           past:<stream>: of one that was given up, the tail at that time
 --   l:<consumer>    hash    stream path -> acked offset
---   s:<path>        hash    t: the highest tail noted
+--   s:<path>        hash    t: the highest tail noted; r: the partition's count of restarts at the stream's latest one
 --   w:<path>        set     consumers that a stream concerns: linked to it, or it is their primary
 --   b:<sub>:<gen>   set     consumers of a subscription
 --   watched         zset    stream path -> when it came to be watched (a counter)
 --   due             zset    consumer -> deadline, ms
 --   waiting         zset    consumer that is waking and not retired -> since when, ms
 --   retired, live   zset    consumer that is waking and retired, or live -> since when, ms
+--   given_up        zset    consumer that was given up -> when, ms
 --   dead            zset    generation of a deleted subscription -> when, ms
---   known           hash    stream path -> when it was first heard of, microseconds, after a "?" while it is awaited
+--   dropping        hash    generation of a deleted subscription whose consumers are yet to be removed -> subscription
+--   known           hash    stream path -> its record, see stream_of
+--   d:<path>        string  how many deletions were dealt with that the registry stream will tell of, for a minute
 --   meta            hash    seq: the counter of watched; floor: the highest epoch of any consumer removed;
---                           life, base: see fence
+--                           restarts: of streams; life, base, mark, at: see fence; stamp, removed, linked: see stream_of
 --   lease           string  the replica that owns the partition
 --   n:<nonce>       string  the nonce of a callback that ended a wake, for as long as it may be sent again because its reply was lost
 local P = KEYS[1]
@@ -43,14 +51,21 @@ local WAKING, LIVENESS, GRACE = ARGV[2], ARGV[3], ARGV[4]
 local GC, LIFE, NONCE, JITTER = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
 local LASTING = LIFE == '?'
 local A = 9
-local TRACED = table.remove(ARGV) == '1'
+local SEEN = tonumber(table.remove(ARGV))
 
 -- What the script's caller is to do, see fsm.Outcome.
-local wakes, idle, hidden, removed, ended = {}, {}, {}, 0, {}
+local wakes, idle, hidden, gone, ended = {}, {}, {}, {}, {}
 
 -- int writes a whole number where Lua makes text of it: tostring() would write large ones as 1.79e+15. Redis takes numbers as they are,
 -- in calls and in replies.
 local function int(n) return string.format('%.0f', n) end
+
+-- other says whether offsets a and b are of two incarnations of their stream (fsm.Offset).
+local function other(a, b)
+  local i = string.find(a, '/', 1, true)
+  local j = i and string.find(b, '/', 1, true)
+  return j and string.sub(a, 1, i) ~= string.sub(b, 1, j) or false
+end
 
 -- after says whether offset a lies beyond b, byte by byte. Lua's own < follows the server's locale. What they begin with is mostly
 -- the same, and long.
@@ -61,7 +76,7 @@ local function after(a, b)
   while string.sub(a, i, i + 15) == string.sub(b, i, i + 15) do i = i + 16 end
   while true do
     local x, y = string.byte(a, i) or -1, string.byte(b, i) or -1
-    if x ~= y then return x > y end
+    if x ~= y then return x > y and not other(a, b) end
     i = i + 1
   end
 end
@@ -73,12 +88,12 @@ local function retry_delay(n)
   return math.floor(base + span * JITTER / 1000000)
 end
 
--- life is the server's run_id: one that was restarted or promoted has another.
+-- life is the server's run_id: one that was restarted or promoted has another. It is "-" if the server does not tell.
 local function life()
   if LIFE == '' or LIFE == '?' then
     local info = redis.call('INFO', 'server')
     local _, at = string.find(info, 'run_id:', 1, true) -- a pattern would be tried at every byte
-    LIFE = string.match(info, '^%w+', at + 1)
+    LIFE = at and string.match(info, '^%w+', at + 1) or '-'
   end
   return LIFE
 end
@@ -93,18 +108,50 @@ local function batch(scan, key, cursor, count)
   return found
 end
 
--- fence returns what new epochs lie above (fsm.Fence). Another life may have lost wakes of the one before.
+-- ABANDONED is for how long nobody has taken a lease when nobody who remembers the watermark is there any more, ms: longer than a lease
+-- and a restart take. That is all that a caller who remembers nothing can go by.
+local ABANDONED = 60000
+
+-- touched is true once this call has begun a wake, made or removed a consumer, or noted a tail: what others act on. The watermark then
+-- rises, so that whoever has seen it knows when it is lost. The rest comes again by its deadline, or is delivered again.
+local touched, mark, lost = false, SEEN, false
+
+-- meta reads of the partition what most calls need.
+local meta_read
+local function meta()
+  if not meta_read then meta_read = redis.call('HMGET', P .. 'meta', 'life', 'base', 'mark', 'at', 'restarts') end
+  return meta_read
+end
+
+-- fence returns what new epochs lie above (fsm.Fence). It begins an incarnation if the partition may have lost its latest changes: the
+-- server has another life, its watermark lies below the one that the caller has seen, or nobody is left who has seen it.
 local fenced
 local function fence()
   if fenced then return fenced end
-  local meta = redis.call('HMGET', P .. 'meta', 'life', 'base')
-  local base = tonumber(meta[2] or '0')
-  if life() ~= meta[1] then
-    if meta[1] or LASTING then base = math.max(base + 1024000, now * 1024) end
-    redis.call('HSET', P .. 'meta', 'life', life(), 'base', base)
+  local recorded, base, at = meta()[1], tonumber(meta()[2] or '0'), tonumber(meta()[4])
+  local seen = math.max(mark, SEEN)
+  mark = tonumber(meta()[3] or '0')
+  lost = lost or SEEN > mark or SEEN == 0 and at and now - at > ABANDONED
+  if lost or life() ~= recorded then
+    if lost or recorded or LASTING then base = math.max(base + 1024000, now * 1024) end
+    -- The other callers have seen less than this one, or little more: they must not all find the same loss.
+    mark = lost and math.max(mark, seen) + 1000000 or math.max(mark, 1)
+    redis.call('HSET', P .. 'meta', 'life', life(), 'base', base, 'mark', mark, 'at', now)
   end
   fenced = base
   return base
+end
+
+-- watermark is what the caller is to remember. It rises with each call that has changed something.
+local function watermark()
+  if touched then
+    mark = redis.call('HINCRBY', P .. 'meta', 'mark', 1)
+    if mark <= SEEN then
+      lost, fenced, meta_read = true, nil, nil
+      fence()
+    end
+  end
+  return mark
 end
 
 -- tails are those that were read or set.
@@ -115,8 +162,15 @@ local function tail_of(path)
 end
 
 local function set_tail(path, tail)
+  touched = true
   tails[path] = tail
   redis.call('HSET', P .. 's:' .. path, 't', tail)
+end
+
+local function forget_tail(path)
+  touched = true
+  tails[path] = nil
+  redis.call('HDEL', P .. 's:' .. path, 't')
 end
 
 -- note_tail raises the tail of a watched stream.
@@ -124,20 +178,108 @@ local function note_tail(path, tail)
   if tail ~= '' and after(tail, tail_of(path)) then set_tail(path, tail) end
 end
 
-local function watch(path, id)
-  redis.call('SADD', P .. 'w:' .. path, id)
-  if not redis.call('ZSCORE', P .. 'watched', path) then
-    redis.call('ZADD', P .. 'watched', redis.call('HINCRBY', P .. 'meta', 'seq', 1), path)
+-- in_chunks calls f with the items of a list, so many of them at a time that unpack takes them.
+local function in_chunks(list, f)
+  for i = 1, #list, 1000 do f(unpack(list, i, math.min(i + 999, #list))) end
+end
+
+-- watch notes that streams concern a consumer. The numbers of those that were watched before are left out.
+local function watch(paths, id)
+  local seq = redis.call('HINCRBY', P .. 'meta', 'seq', #paths) - #paths
+  local numbered = {}
+  for i, path in ipairs(paths) do
+    redis.call('SADD', P .. 'w:' .. path, id)
+    numbered[2 * i - 1], numbered[2 * i] = seq + i, path
+  end
+  in_chunks(numbered, function(...) redis.call('ZADD', P .. 'watched', 'NX', ...) end)
+end
+
+-- unwatch is the reverse. Streams that concern nobody any more are forgotten.
+local function unwatch(paths, id)
+  local unwatched, keys = {}, {}
+  for _, path in ipairs(paths) do
+    redis.call('SREM', P .. 'w:' .. path, id)
+    if redis.call('EXISTS', P .. 'w:' .. path) == 0 then
+      tails[path] = nil
+      unwatched[#unwatched + 1], keys[#keys + 1] = path, P .. 's:' .. path
+    end
+  end
+  in_chunks(unwatched, function(...) redis.call('ZREM', P .. 'watched', ...) end)
+  in_chunks(keys, function(...) redis.call('DEL', ...) end)
+end
+
+-- next_stamp moves the partition's stamp. It is a time, in microseconds, so that a store that has lost its latest changes gives
+-- none of theirs again.
+local function next_stamp()
+  local stamp = math.max(micros, tonumber(redis.call('HGET', P .. 'meta', 'stamp') or '0') + 1)
+  redis.call('HSET', P .. 'meta', 'stamp', int(stamp))
+  return stamp
+end
+
+-- removed_stamp is the stamp of what is not on record: that of the latest removal in the partition.
+local function removed_stamp() return tonumber(redis.call('HGET', P .. 'meta', 'removed') or '0') end
+
+-- lost_version is the latest version of the list of subscriptions at which the partition may have lost its latest changes (fsm.Stream,
+-- Lost). Versions are times (changed.lua), and so are the fences of the server's incarnations; CLOCKS is by how much the clocks of two
+-- servers may differ, ms, which no stored fact tells.
+local CLOCKS = 30000
+local function lost_version()
+  local base = fence()
+  return base > 0 and (math.floor(base / 1024) + CLOCKS) * 2048 or 0
+end
+
+-- stream_of reads a stream's record (fsm.Stream), or returns nil if there is none. It is stored as
+--   first,noted,linked,stamp,till,lost,begin,tail,nonce
+-- after a "?" while the stream is awaited: times in microseconds; nonce: that of the call that linked it last. The earlier form is
+-- first alone: such a stream was linked when it was first heard of, and through the version in meta's field linked.
+local function stream_of(path)
+  local raw = redis.call('HGET', P .. 'known', path)
+  if not raw then return nil end
+  local awaited = string.sub(raw, 1, 1) == '?'
+  if awaited then raw = string.sub(raw, 2) end
+  local f = {}
+  for field in string.gmatch(raw .. ',', '([^,]*),') do f[#f + 1] = field end
+  local first = tonumber(f[1]) or 0
+  if #f == 1 then
+    local at = math.floor(first / 1000) * 2048 -- as changed.lua would have made a version then
+    local linked = awaited and 0 or math.max(at, tonumber(redis.call('HGET', P .. 'meta', 'linked') or '0'))
+    return { awaited = awaited, first = first, noted = at, linked = linked, stamp = 0, till = 0, lost = 0, begin = '-1', tail = '' }
+  end
+  return {
+    awaited = awaited, first = first, noted = tonumber(f[2]), linked = tonumber(f[3]), stamp = tonumber(f[4]), till = tonumber(f[5]),
+    lost = tonumber(f[6]), begin = f[7], tail = f[8], nonce = f[9],
+  }
+end
+
+local function put_stream(path, s)
+  touched = true
+  redis.call('HSET', P .. 'known', path, (s.awaited and '?' or '') .. table.concat({
+    int(s.first), int(s.noted), int(s.linked), int(s.stamp), int(s.till), int(s.lost), s.begin, s.tail, s.nonce or '',
+  }, ','))
+end
+
+-- drop_stream takes a stream off the record. What was asked of it before does not count any more.
+local function drop_stream(path)
+  touched = true
+  if redis.call('HDEL', P .. 'known', path) == 1 then redis.call('HSET', P .. 'meta', 'removed', int(next_stamp())) end
+end
+
+-- renew_stream is for a stream on record that was made anew: what was asked of it before, and writes to it, do not count any more.
+local function renew_stream(path)
+  local s = stream_of(path)
+  if s then
+    s.stamp = next_stamp()
+    s.first, s.begin, s.tail = s.stamp, '-1', ''
+    put_stream(path, s)
   end
 end
 
-local function unwatch(path, id)
-  redis.call('SREM', P .. 'w:' .. path, id)
-  if redis.call('EXISTS', P .. 'w:' .. path) == 0 then
-    tails[path] = nil
-    redis.call('DEL', P .. 's:' .. path)
-    redis.call('ZREM', P .. 'watched', path)
-  end
+-- stream_reply is what scripts return of a record: { record or "", meta's linked, removed stamp, lost version }.
+local function stream_reply(path)
+  return {
+    redis.call('HGET', P .. 'known', path) or '', redis.call('HGET', P .. 'meta', 'linked') or '0', int(removed_stamp()),
+    int(lost_version()),
+  }
 end
 
 local function is_dead(gen) return redis.call('ZSCORE', P .. 'dead', gen) end
@@ -145,24 +287,61 @@ local function is_dead(gen) return redis.call('ZSCORE', P .. 'dead', gen) end
 -- place_of names the list that a consumer is on. Those that are idle are on none.
 local function place_of(c)
   if c.state == 'waking' then return c.retired == 1 and 'retired' or 'waiting' end
-  return c.state == 'live' and 'live' or nil
+  return (c.state == 'live' or c.state == 'given_up') and c.state or nil
+end
+
+-- restarts is how many streams of the partition were made anew or deleted whose consumers one script could not see to.
+local restarted
+local function restarts()
+  if not restarted then restarted = tonumber(meta()[5] or '0') end
+  return restarted
+end
+
+-- count_restart has every consumer of a stream that has not been visited since count as one of the stream as it was before.
+local function count_restart(path)
+  restarted = redis.call('HINCRBY', P .. 'meta', 'restarts', 1)
+  redis.call('HSET', P .. 's:' .. path, 'r', restarted)
+end
+
+-- LINKS_READ is how many links a script reads before it leaves the rest of its consumers to the next call. One consumer has no more of
+-- them than REVEILLE_MAX_STREAMS_PER_CONSUMER; reading that many and changing them takes some 3 ms.
+local LINKS_READ = 1000
+local links_read = 0
+
+-- can_read says whether a consumer is still for this call.
+local function can_read(id)
+  return links_read == 0 or links_read + redis.call('HLEN', P .. 'l:' .. id) <= LINKS_READ
+end
+
+-- visit calls f with a batch of the consumers in a set, and returns the cursor for the next call, "0" if there is none. A call that
+-- stops for the links it has read begins with the same batch next time: f must then find that little is left to do for those that it
+-- was called with.
+local function visit(set, cursor, f)
+  local scan = batch('SSCAN', set, cursor, 50)
+  for _, id in ipairs(scan[2]) do
+    if not can_read(id) then return (string.match(cursor, '^%d+') or '0') .. '@' .. life() end
+    f(id)
+  end
+  return scan[1]
 end
 
 -- RECORD are the fields of a consumer's record that scripts read; save writes those from the fourth to the last but one.
 local RECORD = {
   'sub', 'gen', 'primary', 'state', 'wake', 'by',
-  'epoch', 'woke', 'listed', 'attempt', 'sent', 'failing', 'retired', 'stalled', 'moved', 'hidden', 'due', 'error',
+  'epoch', 'woke', 'listed', 'attempt', 'sent', 'failing', 'retired', 'stalled', 'moved', 'hidden', 'paused', 'due',
+  'restarts', 'error',
 }
 
--- load returns a consumer's record, or nil if there is none. Field was has it as it is stored, in the order of RECORD.
-local function load(id)
+-- record returns a consumer's record, or nil if there is none. Field was has it as it is stored, in the order of RECORD.
+local function record(id)
   local r = redis.call('HMGET', P .. 'c:' .. id, unpack(RECORD))
   if not r[1] then return nil end
-  for i = 7, 17 do r[i] = tonumber(r[i]) end
+  for i = 7, 19 do r[i] = tonumber(r[i]) end
+  r[17], r[19] = r[17] or 0, r[19] or 0
   local c = {
     id = id, was = r, sub = r[1], gen = r[2], primary = r[3], state = r[4], wake = r[5], by = r[6], epoch = r[7], woke = r[8],
     listed = r[9], attempt = r[10], sent = r[11], failing = r[12], retired = r[13], stalled = r[14], moved = r[15], hidden = r[16],
-    due = r[17], error = r[18],
+    paused = r[17], due = r[18], restarts = r[19], error = r[20],
   }
   -- A version that does not note it may have made the record, or begun the wake: the lists are of one before then.
   c.unlisted = c.listed ~= c.epoch
@@ -176,6 +355,7 @@ local function links(c)
   if not c.links then
     c.links = {}
     local raw = redis.call('HGETALL', P .. 'l:' .. c.id)
+    links_read = links_read + #raw / 2 + 10 -- the consumer itself costs about as much as ten
     for i = 1, #raw, 2 do c.links[raw[i]] = { acked = raw[i + 1], tail = tail_of(raw[i]) } end
   end
   return c.links
@@ -184,7 +364,7 @@ end
 local function save(c)
   c.listed = c.epoch
   local was, changes = c.was, { 'HSET', P .. 'c:' .. c.id }
-  for i = 4, 17 do
+  for i = 4, 19 do
     local field = RECORD[i]
     local value = c[field]
     if value ~= was[i] then
@@ -211,42 +391,56 @@ local function save(c)
 end
 
 local function create(sub, gen, id, primary, acked)
+  touched = true
   local floor = tonumber(redis.call('HGET', P .. 'meta', 'floor') or '0')
   local c = {
     id = id, sub = sub, gen = gen, primary = primary, state = 'idle', epoch = floor, wake = '', woke = 0, attempt = 0,
-    sent = 0, failing = 0, retired = 0, stalled = 0, moved = 0, hidden = 0, due = 0, was = {}, was_due = 0,
+    sent = 0, failing = 0, retired = 0, stalled = 0, moved = 0, hidden = 0, paused = 0, due = 0, restarts = restarts(),
+    was = { [17] = 0, [19] = 0 }, was_due = 0,
   }
   redis.call('HSET', P .. 'c:' .. id, 'sub', sub, 'gen', gen, 'primary', primary)
   redis.call('HSET', P .. 'l:' .. id, primary, acked)
   redis.call('SADD', P .. 'b:' .. sub .. ':' .. gen, id)
-  watch(primary, id)
+  watch({ primary }, id)
   return c
 end
 
 -- over notes that the wake that a consumer is in is over (fsm.WakeEnd).
 local function over(c, cause)
-  if TRACED and c.state ~= 'idle' then
+  if c.state == 'waking' or c.state == 'live' then
     ended[#ended + 1] = { c.id, c.sub, c.primary, c.epoch, c.wake, c.woke, cause }
   end
 end
 
--- remove ends a consumer. Should one of the same id come again, its epochs go on above those of this one.
-local function remove(c)
+-- is_gone notes that a consumer is gone for a cause (fsm.GoneCause), unless that was known.
+local function is_gone(c, cause)
+  if c.state == 'given_up' then return end
   over(c, 'removed')
-  for path in pairs(links(c)) do unwatch(path, c.id) end
-  unwatch(c.primary, c.id)
+  local l = links(c)[c.primary]
+  gone[#gone + 1] = { c.sub, c.gen, c.id, c.primary, l and l.acked or '', cause }
+end
+
+-- remove ends a consumer for a cause. Should one of the same id come again, its epochs go on above those of this one.
+local function remove(c, cause)
+  touched = true
+  is_gone(c, cause)
+  local paths = { c.primary }
+  for path in pairs(links(c)) do paths[#paths + 1] = path end
+  unwatch(paths, c.id)
   redis.call('DEL', P .. 'c:' .. c.id, P .. 'l:' .. c.id)
   redis.call('ZREM', P .. 'due', c.id)
-  for _, place in ipairs({ 'waiting', 'retired', 'live' }) do redis.call('ZREM', P .. place, c.id) end
+  for _, place in ipairs({ 'waiting', 'retired', 'live', 'given_up' }) do redis.call('ZREM', P .. place, c.id) end
   redis.call('SREM', P .. 'b:' .. c.sub .. ':' .. c.gen, c.id)
   local floor = tonumber(redis.call('HGET', P .. 'meta', 'floor') or '0')
   if c.epoch > floor then redis.call('HSET', P .. 'meta', 'floor', c.epoch) end
-  removed = removed + 1
 end
+
+-- ahead says whether an offset acks something, or a tail has something pending.
+local function ahead(offset, acked) return after(offset, acked) or other(offset, acked) end
 
 local function pending(c)
   for _, l in pairs(links(c)) do
-    if after(l.tail, l.acked) then return true end
+    if ahead(l.tail, l.acked) then return true end
   end
   return false
 end
@@ -265,8 +459,15 @@ end
 -- new_wake_id is that of a wake that this call begins.
 local function new_wake_id(c) return 'w_' .. string.sub(redis.sha1hex(NONCE .. c.id), 1, 20) end
 
+-- begun are the consumers whose wake this run of the call has begun.
+local begun = {}
 local function begin(c)
-  c.epoch = math.max(c.epoch, fence()) + 1
+  touched = true
+  begun[c.id] = true
+  local base = fence()
+  -- A server that does not tell its life may have lost what another caller has seen: epochs follow its clock.
+  if life() == '-' then base = math.max(base, now * 1024) end
+  c.epoch = math.max(c.epoch, base) + 1
   c.wake = new_wake_id(c)
   c.moved, c.attempt, c.sent = 0, 0, 0
   c.woke = now
@@ -276,7 +477,13 @@ local function ask_for_attempt(c)
   wakes[#wakes + 1] = { c.id, c.sub, c.gen, c.primary, c.epoch, c.wake, c.attempt, streams(c), c.woke }
 end
 
+-- pause takes the time since a moment, in which no attempt could be made, out of the failure clock.
+local function pause(c, since)
+  if c.failing > 0 and since > 0 and now > since then c.paused = c.paused + now - since end
+end
+
 local function hand_out(c)
+  pause(c, c.due)
   if c.epoch <= fence() then
     over(c, 'lost')
     begin(c)
@@ -285,10 +492,10 @@ local function hand_out(c)
   ask_for_attempt(c)
 end
 
--- repeated says whether this very call was carried out before: it began the consumer's wake, or was the last callback to succeed. Its
--- reply was lost, and the client has sent it again. What the reply asked for is asked for again.
+-- repeated says whether this very call was carried out before, by an earlier run: it began the consumer's wake, or was the last
+-- callback to succeed. Its reply was lost, and the client has sent it again. What the reply asked for is asked for again.
 local function repeated(c)
-  if not c then return false end
+  if not c or begun[c.id] then return false end
   if c.wake ~= new_wake_id(c) then return c.by == NONCE end
   if c.state == 'waking' and c.sent == 1 and c.attempt == 1 and c.hidden == 0 then ask_for_attempt(c) end
   return true
@@ -303,21 +510,26 @@ local function settle(c)
   end
   if not pending(c) then return end
   c.state, c.begun = 'waking', true
+  pause(c, c.failing) -- rest_idle takes back what counted before
   begin(c)
-  if c.retired == 1 then
-    if c.failing == 0 then c.failing = now end
-    c.due = c.failing + GC
-  elseif c.stalled >= 3 then
+  if c.retired == 1 then return end -- nothing but a resumption ends that
+  if c.stalled >= 3 then
     c.due = now + retry_delay(c.stalled - 2)
   else
     hand_out(c)
   end
 end
 
+-- rest_idle has a consumer rest, and the failure clock with it.
+local function rest_idle(c)
+  if c.state == 'waking' and c.failing > 0 then c.paused = c.paused - (now - c.failing) end
+  c.state, c.attempt, c.sent = 'idle', 0, 0
+end
+
 local function rest(c)
   over(c, 'done')
   if c.moved == 1 or not pending(c) then c.stalled = 0 else c.stalled = c.stalled + 1 end
-  c.state, c.attempt, c.sent = 'idle', 0, 0
+  rest_idle(c)
   settle(c)
 end
 
@@ -326,9 +538,12 @@ local function came_idle(c)
   for path in pairs(links(c)) do idle[#idle + 1] = path end
 end
 
+-- moves says whether an ack moves a link forward.
+local function moves(l, to) return ahead(to, l.acked) and not other(to, l.tail) end
+
 local function ack(c, path, to)
   local l = links(c)[path]
-  if l and after(to, l.acked) then
+  if l and moves(l, to) then
     l.acked = to
     redis.call('HSET', P .. 'l:' .. c.id, path, to)
     c.moved = 1
@@ -336,7 +551,7 @@ local function ack(c, path, to)
 end
 
 local function delivered(c)
-  c.failing, c.retired = 0, 0
+  c.failing, c.paused, c.retired = 0, 0, 0
   if c.error then redis.call('HDEL', P .. 'c:' .. c.id, 'error') end
   c.error = nil
 end
@@ -347,42 +562,153 @@ local function go_live(c)
 end
 
 local function show(c)
+  if c.state == 'waking' then pause(c, c.hidden) end
   c.hidden = 0
   if c.state == 'waking' then
     c.sent, c.due = 0, now
+  elseif c.state == 'given_up' then
+    c.due = 0
   elseif c.state == 'live' then
     c.due = now + LIVENESS
   end
 end
 
-local function expired(c) return c.failing > 0 and now >= c.failing + GC end
+-- give_up keeps of a consumer what it takes to make it again. O(links).
+local function give_up(c)
+  is_gone(c, 'given_up')
+  c.state, c.attempt, c.stalled, c.moved, c.due = 'given_up', 0, 0, 0, 0
+  for path, l in pairs(links(c)) do redis.call('HSET', P .. 'c:' .. c.id, 'past:' .. path, l.tail) end
+end
 
--- failed books a failed attempt. It returns false if that was the end of the consumer.
-local function failed(c, retry_after, retired, why)
-  if c.failing == 0 then c.failing = now end
-  if expired(c) then
-    remove(c)
-    return false
+-- renewed says whether a stream of a consumer that was given up has had an event since. O(links).
+local function renewed(c)
+  for path, l in pairs(links(c)) do
+    if ahead(l.tail, redis.call('HGET', P .. 'c:' .. c.id, 'past:' .. path) or '') then return true end
   end
-  c.sent, c.error = 0, why
-  redis.call('HSET', P .. 'c:' .. c.id, 'error', why)
-  if retired then
-    c.retired, c.due = 1, c.failing + GC
+  return false
+end
+
+-- revive makes a consumer that was given up again. O(links).
+local function revive(c)
+  c.state = 'idle'
+  delivered(c)
+  for path in pairs(links(c)) do redis.call('HDEL', P .. 'c:' .. c.id, 'past:' .. path) end
+end
+
+-- observed follows on the tail of a stream having been noted (fsm.Consumer.Observe), and says whether that changed the consumer. An idle
+-- one has no work on its other streams, or whoever raised their tails wakes it: they are not looked at.
+local function observed(c, path)
+  if c.hidden > 0 then
+    if c.primary ~= path then return false end
+    show(c)
+    if c.state == 'given_up' and renewed(c) then revive(c) end
+  elseif c.state == 'given_up' then
+    if not renewed(c) then return false end
+    revive(c)
   else
-    c.due = now + math.max(retry_delay(c.attempt), math.min(retry_after, 3600000))
+    local acked = c.state == 'idle' and redis.call('HGET', P .. 'l:' .. c.id, path)
+    if not acked or not ahead(tail_of(path), acked) then return false end
   end
+  settle(c)
   return true
 end
 
--- current loads the consumer that a reference names, or returns nil if it is not in that wake or is gone.
-local function current(id, epoch, wake)
-  local c = load(id)
-  if not c or c.epoch ~= tonumber(epoch) or c.wake ~= wake or is_dead(c.gen) then return nil end
+-- failed books a failed attempt. The consumer is given up if that was made after a time of failures that is long enough.
+local function failed(c, retry_after, retired, why)
+  local begun_at = c.due - WAKING
+  if c.failing == 0 then c.failing = now end
+  c.sent, c.error = 0, why
+  redis.call('HSET', P .. 'c:' .. c.id, 'error', why)
+  if retired then
+    c.retired, c.due = 1, 0
+  elseif begun_at >= c.failing + c.paused + GC then
+    give_up(c)
+  else
+    c.due = now + math.max(retry_delay(c.attempt), math.min(retry_after, 3600000))
+  end
+end
+
+-- start_over does for a consumer what it means that streams were made anew or deleted (fsm.Consumer.Restart). If its primary was made
+-- anew it is replaced by a new one, if it was deleted it is removed, and nil is returned.
+local function start_over(c, made_anew)
+  if made_anew(c.primary) then
+    local tail = tail_of(c.primary)
+    remove(c, tail == '' and 'stream_deleted' or 'stream_recreated')
+    if tail == '' then return nil end
+    local anew = create(c.sub, c.gen, c.id, c.primary, '-1')
+    anew.epoch = c.epoch
+    set_tail(c.primary, tail)
+    settle(anew)
+    save(anew)
+    return anew
+  end
+  local fenced_off = false
+  for path, l in pairs(links(c)) do
+    if made_anew(path) then
+      l.acked = '-1'
+      redis.call('HSET', P .. 'l:' .. c.id, path, '-1')
+      if c.state == 'given_up' then redis.call('HDEL', P .. 'c:' .. c.id, 'past:' .. path) end
+      fenced_off = fenced_off or l.tail ~= ''
+    end
+  end
+  if fenced_off then
+    if c.state == 'given_up' then revive(c) end
+    over(c, 'restarted')
+    rest_idle(c)
+    came_idle(c)
+    settle(c)
+  end
+  save(c)
   return c
 end
 
-local function outcome()
-  local o = { wakes, idle, hidden, removed }
-  if TRACED then o[5] = ended end
-  return o
+-- load returns a consumer as it is now, or nil if there is none. One that was not visited since a stream of the partition was made anew
+-- or deleted starts over now, if that stream is among its own.
+local function load(id)
+  local c = record(id)
+  if not c or c.restarts == restarts() or is_dead(c.gen) then return c end
+  local seen = c.restarts
+  c.restarts = restarts()
+  return start_over(c, function(path) return tonumber(redis.call('HGET', P .. 's:' .. path, 'r') or '0') > seen end)
 end
+
+-- few returns the consumers of a stream if one script can see to all of them.
+local function few(path)
+  if redis.call('SCARD', P .. 'w:' .. path) > 50 then return nil end
+  local ids, sum = redis.call('SMEMBERS', P .. 'w:' .. path), 0
+  for _, id in ipairs(ids) do sum = sum + redis.call('HLEN', P .. 'l:' .. id) end
+  return sum <= LINKS_READ and ids or nil
+end
+
+-- all_start_over has the consumers of a stream start over whose tail was changed. If they are many, the first call counts a restart,
+-- which is what every script goes by from then on, so acks and tail change together; all calls visit some. It returns the next cursor.
+local function all_start_over(path, cursor)
+  local function see_to(id, made_anew)
+    local c = load(id)
+    if not c then return end
+    if not is_dead(c.gen) then
+      if made_anew then start_over(c, made_anew) end
+    elseif c.primary == path and tail_of(path) == '' then
+      remove(c, 'stream_deleted')
+    end
+  end
+  if cursor == '0' then
+    local ids = few(path)
+    if ids then
+      for _, id in ipairs(ids) do see_to(id, function(p) return p == path end) end
+      return '0'
+    end
+    count_restart(path)
+  end
+  return visit(P .. 'w:' .. path, cursor, see_to)
+end
+
+-- current gets the consumer that a reference names by load, or by record where neither offsets nor tails matter, and returns nil if it
+-- is not in that wake or is gone.
+local function current(get, id, epoch, wake)
+  local c = get(id)
+  if not c or c.epoch ~= tonumber(epoch) or c.wake ~= wake or c.state == 'given_up' or is_dead(c.gen) then return nil end
+  return c
+end
+
+local function outcome() return { wakes, idle, hidden, gone, ended } end

@@ -31,7 +31,8 @@ func together(n int, f func(i int)) {
 func (r *rig) subscribeMany(n int, webhook func(i int) string) {
 	r.t.Helper()
 	together(n, func(i int) {
-		r.must(http.MethodPut, fmt.Sprintf("/many/%d/*?subscription=many-%d", i/100, i), fmt.Sprintf(`{"webhook":%q}`, webhook(i)))
+		r.must(http.MethodPut, fmt.Sprintf("/many/%d/*?subscription=many-%d", i/100, i),
+			fmt.Sprintf(`{"webhook":%q}`, webhook(i)))
 	})
 }
 
@@ -77,7 +78,8 @@ func (p *prober) finish(tail string) {
 	p.t.Helper()
 	p.wakes++
 	w := p.worker.Wake(p.wakes)
-	if a := p.gateway.Callback(w, w.Claim(true, harness.StreamOffset{Path: "/prober", Offset: tail})); a.Status != http.StatusOK {
+	if a := p.gateway.Callback(w,
+		w.Claim(true, harness.StreamOffset{Path: "/prober", Offset: tail})); a.Status != http.StatusOK {
 		p.t.Errorf("callback: %d %s", a.Status, a.Body)
 	}
 }
@@ -103,7 +105,8 @@ func TestEndpointsThatNeverAnswer(t *testing.T) {
 		},
 		begin: func(r *rig) func() {
 			r.wakeMany(n)
-			harness.Eventually(r.t, patience, "they hold what they can get", harness.True(func() bool { return bad.account().Endpoints[0].Open >= inFlight*3/4 }, "not yet"))
+			harness.Eventually(r.t, patience, "they hold what they can get",
+				harness.True(func() bool { return bad.account().Endpoints[0].Open >= inFlight*3/4 }, "not yet"))
 			return bad.end
 		},
 	}.run(t)
@@ -161,7 +164,8 @@ func TestMoreSlowClientsThanConnections(t *testing.T) {
 	a.settings["REVEILLE_MAX_CONNECTIONS"] = fmt.Sprint(limit)
 	a.peak, a.files, a.crowded = size(100, 300), limit*3/2+filesKept, true
 	a.after = func(r *rig) {
-		// A good client is closed out only if the others bring as many new connections as there may be before its request is there.
+		// A good client is closed out only if the others bring as many new connections as there may be before its
+		// request is there.
 		cut := 0
 		for range 100 {
 			harness.Eventually(r.t, harness.Wait, "a good client is served", func() error {
@@ -195,13 +199,23 @@ func slowAttack(n int) attack {
 			bad := startAttacker(r.t, order{Host: host, Clients: n, Kinds: []slowClient{
 				{"header that stops", "POST " + callback + " HTTP/1.1\r\nHost: x\r\n", ""},
 				{"header that trickles", "POST " + callback + " HTTP/1.1\r\nHost: x\r\nX-Slow: ", "x"},
-				{"callback whose body does not come", "POST " + callback + " HTTP/1.1\r\nHost: x\r\n" + authorized + body, ""},
-				{"callback whose body trickles", "POST " + callback + " HTTP/1.1\r\nHost: x\r\n" + authorized + body, " "},
+				{
+					"callback whose body does not come",
+					"POST " + callback + " HTTP/1.1\r\nHost: x\r\n" + authorized + body, "",
+				},
+				{
+					"callback whose body trickles", "POST " + callback + " HTTP/1.1\r\nHost: x\r\n" + authorized + body,
+					" ",
+				},
 				{"subscription whose body trickles", "PUT /live?subscription=slow HTTP/1.1\r\nHost: x\r\n" + body, " "},
 				{"append through the gateway whose body trickles", "POST /live HTTP/1.1\r\nHost: x\r\n" + body, " "},
-				{"answers that are not read", strings.Repeat("GET /**?subscriptions HTTP/1.1\r\nHost: x\r\n\r\n", 200), "G"},
+				{
+					"answers that are not read", strings.Repeat("GET /**?subscriptions HTTP/1.1\r\nHost: x\r\n\r\n", 200),
+					"G",
+				},
 			}})
-			harness.Eventually(r.t, patience, "the slow clients are there", harness.True(func() bool { return bad.account().Begun >= int64(n) }, "not yet"))
+			harness.Eventually(r.t, patience, "the slow clients are there",
+				harness.True(func() bool { return bad.account().Begun >= int64(n) }, "not yet"))
 			return bad.end
 		},
 	}
@@ -246,12 +260,14 @@ func TestACallbackThatSubscribesToTooManyStreams(t *testing.T) {
 			return sync.OnceFunc(func() { close(stop); wg.Wait() })
 		},
 		after: func(r *rig) {
-			if a := r.gateway.RawCallback(live.Callback, live.Token, `{"epoch":1,"x":"`+strings.Repeat("x", 1<<20)+`"}`); a.Status != http.StatusRequestEntityTooLarge {
+			if a := r.gateway.RawCallback(live.Callback, live.Token,
+				`{"epoch":1,"x":"`+strings.Repeat("x", 1<<20)+`"}`); a.Status != http.StatusRequestEntityTooLarge {
 				r.t.Errorf("a body beyond the limit: %d, want 413", a.Status)
 			}
 			a := r.gateway.Callback(live, harness.Callback{Epoch: live.Epoch})
 			if a.Status != http.StatusOK || len(a.Streams) != 1 {
-				r.t.Errorf("afterwards the consumer is subscribed to %d streams: %d %.200s", len(a.Streams), a.Status, a.Body)
+				r.t.Errorf("afterwards the consumer is subscribed to %d streams: %d %.200s", len(a.Streams), a.Status,
+					a.Body)
 			}
 		},
 	}.run(t)
@@ -261,7 +277,8 @@ func TestAPatternThatMatchesVeryManyStreams(t *testing.T) {
 	n := size(2_000, 50_000)
 	attack{
 		name: fmt.Sprintf("a subscription to %d streams", n),
-		// A watched stream costs a goroutine; one with a live request, of which there are 10,000 at most, a connection more.
+		// A watched stream costs a goroutine; one with a live request, of which there are 10,000 at most, a connection
+		// more.
 		peak: size(200, 1500), files: min(n, 10_000) + 1000, lull: 10 * time.Minute, ratio: 2,
 		prepare: func(r *rig) {
 			together(n, func(i int) { r.must(http.MethodPut, fmt.Sprintf("/very/%d", i), "") })

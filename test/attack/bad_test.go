@@ -68,8 +68,9 @@ func (s *badServer) open() int {
 // behaviours by name; endless are those whose answers have no end.
 var (
 	behaviours = map[string]behaviour{
-		"silent": silent, "endless body": endlessBody, "endless header": endlessHeader, "endless information": endlessInformation,
-		"trickled body": trickledBody, "trickled header": trickledHeader,
+		"silent": silent, "endless body": endlessBody, "endless header": endlessHeader,
+		"endless information": endlessInformation,
+		"trickled body":       trickledBody, "trickled header": trickledHeader,
 	}
 	endless = []string{"endless body", "endless header", "endless information", "trickled body", "trickled header"}
 )
@@ -112,8 +113,8 @@ func trickledHeader(c net.Conn) { trickle(c, ok+"X-Slow: ", "x") }
 // slowClient sends the beginning of something and then a little more each second, if anything.
 type slowClient struct{ Name, First, Again string }
 
-// startSlowClients keeps n connections of slow clients open for as long as the process lasts: one that is closed is replaced by
-// another. It returns the count of those that were made.
+// startSlowClients keeps n connections of slow clients open for as long as the process lasts: one that is closed is
+// replaced by another. It returns the count of those that were made.
 func startSlowClients(host string, n int, kinds []slowClient) *atomic.Int64 {
 	begun := &atomic.Int64{}
 	for i := range n {

@@ -14,8 +14,8 @@ import (
 	"reveille/test/harness"
 )
 
-// bystander is a subscription that has nothing to do with an attack: a writer appends to its streams behind Reveille's back, and
-// its worker is done at once.
+// bystander is a subscription that has nothing to do with an attack: a writer appends to its streams behind Reveille's
+// back, and its worker is done at once.
 type bystander struct {
 	*rig
 	paths []string

@@ -1,9 +1,9 @@
-// Package attack holds Reveille against those who would fill its memory, its files or its time: the built program, without the
-// race detector, beside a real redis-server and the real reference server. While an attack goes on, a subscription that has
-// nothing to do with it must get every wake, and the process must stay below stated bounds.
+// Package attack holds Reveille against those who would fill its memory, its files or its time: the built program,
+// without the race detector, beside a real redis-server and the real reference server. While an attack goes on, a
+// subscription that has nothing to do with it must get every wake, and the process must stay below stated bounds.
 //
-// The short form, with smaller numbers, is part of the plain tests and asserts memory, files and that no wake is lost. ATTACK=full
-// (make attack) takes the full numbers and asserts times as well.
+// The short form, with smaller numbers, is part of the plain tests and asserts memory, files and that no wake is lost.
+// ATTACK=full (make attack) takes the full numbers and asserts times as well.
 package attack
 
 import (

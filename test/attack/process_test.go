@@ -43,8 +43,8 @@ func usageOf(t *testing.T, p *harness.Process) (u usage) {
 	return u
 }
 
-// filesOf counts the open files of a process. To read the list of ten thousand ten times a second would be an attack of its own; newer
-// kernels tell the number as the size of the folder.
+// filesOf counts the open files of a process. To read the list of ten thousand ten times a second would be an attack of
+// its own; newer kernels tell the number as the size of the folder.
 func filesOf(pid int) (int, error) {
 	dir, err := os.Open(fmt.Sprintf("/proc/%d/fd", pid))
 	if err != nil {

@@ -39,8 +39,8 @@ func newRig(t *testing.T, settings map[string]string) *rig {
 type attack struct {
 	name     string
 	settings map[string]string
-	// peak is what the process's memory must stay below, in MiB, and files the open files above those it had before. Both
-	// belong to the numbers of the form that runs.
+	// peak is what the process's memory must stay below, in MiB, and files the open files above those it had before.
+	// Both belong to the numbers of the form that runs.
 	peak, files int
 	// lull is how long after the attack its files may stay open: the longest time-out that they wait for.
 	lull time.Duration
@@ -48,7 +48,8 @@ type attack struct {
 	prepare func(r *rig)
 	// begin starts the attack, which goes on until end is called.
 	begin func(r *rig) (end func())
-	// crowded is true if connections that wait are closed, which a client that keeps some may come upon in the middle of a request.
+	// crowded is true if connections that wait are closed, which a client that keeps some may come upon in the middle
+	// of a request.
 	crowded bool
 	// after looks at what the attack has left.
 	after func(r *rig)
@@ -132,7 +133,8 @@ func (a attack) run(t *testing.T) {
 	}
 	res.after = b.latencies(size(10, samples))
 	if ratio := res.ratio(); full && ratio > a.ratio {
-		t.Errorf("the p99 of another subscription grew %.1f times, want at most %.1f (of at least %s)", ratio, a.ratio, p99Floor)
+		t.Errorf("the p99 of another subscription grew %.1f times, want at most %.1f (of at least %s)", ratio, a.ratio,
+			p99Floor)
 	}
 	res.left = usageOf(t, r.rev.Process)
 	if !t.Failed() {
@@ -140,7 +142,8 @@ func (a attack) run(t *testing.T) {
 	}
 }
 
-// filesKept is how many files may stay open after an attack: connections to Redis and upstream that are kept for the next use.
+// filesKept is how many files may stay open after an attack: connections to Redis and upstream that are kept for the
+// next use.
 const filesKept = 300
 
 func printResults() {
@@ -150,7 +153,9 @@ func printResults() {
 		return
 	}
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(w, "attack\twakes\tp50 before\tp99 before\tp50 during\tp99 during\tp99 after\tratio\tRSS before\tpeak\tafter\tfiles more\tafter\tverdict")
+	_, _ = fmt.Fprintln(w,
+		"attack\twakes\tp50 before\tp99 before\tp50 during\tp99 during\tp99 after\tratio\tRSS "+
+			"before\tpeak\tafter\tfiles more\tafter\tverdict")
 	for _, r := range results.list {
 		if len(r.during) == 0 || len(r.after) == 0 {
 			_, _ = fmt.Fprintf(w, "%s\t\t\t\t\t\t\t\t\t\t\t\t\t%s\n", r.name, r.verdict)
@@ -159,7 +164,8 @@ func printResults() {
 		ms := func(list []time.Duration, p int) string {
 			return fmt.Sprintf("%.1f ms", float64(percentile(list, p).Microseconds())/1000)
 		}
-		_, _ = fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t%.2f\t%d MiB\t%d MiB\t%d MiB\t%d\t%d\t%s\n", r.name, len(r.during),
+		_, _ = fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t%.2f\t%d MiB\t%d MiB\t%d MiB\t%d\t%d\t%s\n", r.name,
+			len(r.during),
 			ms(r.before, 50), ms(r.before, 99), ms(r.during, 50), ms(r.during, 99), ms(r.after, 99), r.ratio(),
 			r.idle.rss, r.peak, r.left.rss, r.files, r.left.files-r.idle.files, r.verdict)
 	}

@@ -152,7 +152,8 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// lose books lost wakes, which are a defect whatever the speed; those of the floor, which repeats nothing, are only printed.
+// lose books lost wakes, which are a defect whatever the speed; those of the floor, which repeats nothing, are only
+// printed.
 func (b *bench) lose(s system, n int, where string) {
 	if n > 0 && s != floor {
 		b.Errorf("%s, %s: %d wakes were lost", s, where, n)

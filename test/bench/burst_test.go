@@ -14,9 +14,12 @@ const burstTime = time.Minute
 // burst measures how long it takes until all streams are woken for that get an event in the same second.
 func burst(b *bench) {
 	t := b.table(fmt.Sprintf("%d streams get one event in the same second", b.burst),
-		"Delays are from the beginning of a stream's append to the arrival of its wake; \"all woken\" is from the first append to the last wake. "+
-			"Where the stream server does not take as many appends in a second, \"all appended\" says so, and the floor what is possible.",
-		"system", "p50", "p99", "longest", "all appended", "all woken", "after the last append", "lost", "all woken ÷ floor", "CPU s", "Redis", "stream server")
+		"Delays are from the beginning of a stream's append to the arrival of its wake; \"all woken\" is from the "+
+			"first append to the last wake. "+
+			"Where the stream server does not take as many appends in a second, \"all appended\" says so, and the "+
+			"floor what is possible.",
+		"system", "p50", "p99", "longest", "all appended", "all woken", "after the last append", "lost",
+		"all woken ÷ floor", "CPU s", "Redis", "stream server")
 	if !b.fits(b.burst) {
 		t.row("not measured: too few open files allowed", "", "", "", "", "", "", "", "", "", "", "")
 		return
@@ -28,10 +31,12 @@ func burst(b *bench) {
 			if s == floor {
 				least = r.woken
 			}
-			t.row(s, r.delays.percentile(50), r.delays.percentile(99), r.delays.percentile(100), r.appended, r.woken, max(0, r.woken-r.appended), r.lost, ratio(r.woken, least),
+			t.row(s, r.delays.percentile(50), r.delays.percentile(99), r.delays.percentile(100), r.appended, r.woken,
+				max(0, r.woken-r.appended), r.lost, ratio(r.woken, least),
 				r.cpu[waker].Seconds(), r.cpu[store].Seconds(), r.cpu[streams].Seconds())
 			if s != floor {
-				b.aim(fmt.Sprintf("%d streams, one event each within a second, %s: last wake (floor: %s)", b.burst, s, cell(least)), r.woken.Seconds(), "≤", 5, " s")
+				b.aim(fmt.Sprintf("%d streams, one event each within a second, %s: last wake (floor: %s)", b.burst, s,
+					cell(least)), r.woken.Seconds(), "≤", 5, " s")
 			}
 			b.lose(s, r.lost, "burst")
 		})
@@ -68,7 +73,8 @@ func (b *bench) blast(w *world) (r blasted) {
 		wg.Go(func() {
 			for {
 				i := int(next.Add(1)) - 1
-				if i >= len(paths) || !pause(w.ctx, time.Until(began.Add(time.Duration(i)*time.Second/time.Duration(len(paths))))) {
+				if i >= len(paths) ||
+					!pause(w.ctx, time.Until(began.Add(time.Duration(i)*time.Second/time.Duration(len(paths))))) {
 					return
 				}
 				starts[i] = time.Now()

@@ -1,10 +1,11 @@
-// Package bench measures how quick Reveille is and what it costs: the built program beside a real redis-server, with its AOF synced
-// every second, and the real reference server. What can be compared is set against the floor (./floor), the least that turns an
-// append into a webhook, on the same machine and in the same run: the ratios mean something, the times mean little elsewhere.
+// Package bench measures how quick Reveille is and what it costs: the built program beside a real redis-server, with
+// its AOF synced every second, and the real reference server. What can be compared is set against the floor (./floor),
+// the least that turns an append into a webhook, on the same machine and in the same run: the ratios mean something,
+// the times mean little elsewhere.
 //
-// TestBench, which make bench runs, takes BENCH=full or BENCH=quick, BENCH_ONLY (a regular expression that picks parts) and
-// BENCH_RESULTS (a file of results that the run is added to). TestBenchShort, a plain test, plays every part with tiny numbers
-// and asserts that nothing is lost; times are never asserted.
+// TestBench, which make bench runs, takes BENCH=full or BENCH=quick, BENCH_ONLY (a regular expression that picks parts)
+// and BENCH_RESULTS (a file of results that the run is added to). TestBenchShort, a plain test, plays every part with
+// tiny numbers and asserts that nothing is lost; times are never asserted.
 package bench
 
 import (
@@ -14,8 +15,8 @@ import (
 
 // sizes are the numbers of a form of the benchmark.
 type sizes struct {
-	// rounds is how often the wakes are measured, the systems by turns; span is how long each time, settle how long before that
-	// nothing happens.
+	// rounds is how often the wakes are measured, the systems by turns; span is how long each time, settle how long
+	// before that nothing happens.
 	rounds       int
 	span, settle time.Duration
 	// patience is how long an append may go without a wake until it counts as lost.
@@ -40,17 +41,21 @@ type sizes struct {
 
 var forms = map[string]sizes{
 	"full": {
-		rounds: 3, span: 10 * time.Second, settle: 2 * time.Second, patience: 5 * time.Second, streams: []int{1, 64, 512}, many: 64,
-		silent: []int{0, 10_000, 50_000}, idle: 30 * time.Second, burst: 10_000, subscriptions: []int{1, 10, 100, 10_000}, newStreams: 500,
+		rounds: 3, span: 10 * time.Second, settle: 2 * time.Second, patience: 5 * time.Second,
+		streams: []int{1, 64, 512}, many: 64,
+		silent: []int{0, 10_000, 50_000}, idle: 30 * time.Second, burst: 10_000,
+		subscriptions: []int{1, 10, 100, 10_000}, newStreams: 500,
 		replicas: []int{1, 2, 3}, hints: 100, benchtime: "1s",
 	},
 	"quick": {
-		rounds: 1, span: 2 * time.Second, settle: 500 * time.Millisecond, patience: 5 * time.Second, streams: []int{1, 64, 512}, many: 64,
+		rounds: 1, span: 2 * time.Second, settle: 500 * time.Millisecond, patience: 5 * time.Second,
+		streams: []int{1, 64, 512}, many: 64,
 		silent: []int{0, 1000}, idle: 5 * time.Second, burst: 1000, subscriptions: []int{1, 10, 100}, newStreams: 50,
 		replicas: []int{1, 2, 3}, hints: 20, benchtime: "50ms",
 	},
 	"tiny": {
-		rounds: 1, span: 200 * time.Millisecond, settle: 50 * time.Millisecond, patience: 20 * time.Second, streams: []int{3}, many: 3,
+		rounds: 1, span: 200 * time.Millisecond, settle: 50 * time.Millisecond, patience: 20 * time.Second,
+		streams: []int{3}, many: 3,
 		silent: []int{20}, idle: 200 * time.Millisecond, burst: 20, subscriptions: []int{6}, newStreams: 4,
 		replicas: []int{2}, hints: 4, benchtime: "1x",
 	},

@@ -29,13 +29,16 @@ func newFront(t *testing.T, root string) *front {
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) },
 	}
 	f := &front{}
-	server := &http.Server{Protocols: new(http.Protocols), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Query().Has("live") {
-			f.live.Add(1)
-			defer f.live.Add(-1)
-		}
-		proxy.ServeHTTP(w, r)
-	})}
+	server := &http.Server{
+		Protocols: new(http.Protocols),
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Query().Has("live") {
+				f.live.Add(1)
+				defer f.live.Add(-1)
+			}
+			proxy.ServeHTTP(w, r)
+		}),
+	}
 	server.Protocols.SetUnencryptedHTTP2(true)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

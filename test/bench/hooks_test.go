@@ -51,7 +51,8 @@ func newHooks(t *testing.T, reply string) *hooks {
 	return h
 }
 
-// expect returns where the wakes of a stream come from now on. One that comes while another has not been taken is a stray.
+// expect returns where the wakes of a stream come from now on. One that comes while another has not been taken is a
+// stray.
 func (h *hooks) expect(path string) chan arrival {
 	h.mu.Lock()
 	defer h.mu.Unlock()

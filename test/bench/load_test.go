@@ -17,8 +17,8 @@ type load struct {
 	settle  time.Duration
 	// patience is how long an append may go without a wake until it counts as lost.
 	patience time.Duration
-	// callbacks has a wake answered with {} and then dealt with as a worker does that uses callbacks: claim, two acks, done.
-	// Otherwise the answer says that it is done.
+	// callbacks has a wake answered with {} and then dealt with as a worker does that uses callbacks: claim, two acks,
+	// done. Otherwise the answer says that it is done.
 	callbacks bool
 	// before is called when everything is set up and nothing has been measured.
 	before func()
@@ -29,7 +29,8 @@ const gap = 5 * time.Millisecond
 
 // measured is what came of a load, or of several.
 type measured struct {
-	// delays are those from the beginning of an append to the arrival of its wake, turns those to the end of what follows.
+	// delays are those from the beginning of an append to the arrival of its wake, turns those to the end of what
+	// follows.
 	delays, turns samples
 	lost, strays  int
 	took          time.Duration
@@ -178,11 +179,13 @@ func (w *world) writer(l load, n int, path string, wakes <-chan arrival, until t
 	return m, nil
 }
 
-// callBack deals with a wake by callbacks: claim, two acks, done. There is one event to ack, so the second ack repeats the first.
+// callBack deals with a wake by callbacks: claim, two acks, done. There is one event to ack, so the second ack repeats
+// the first.
 func (w *world) callBack(a arrival, path, end string) error {
 	ack := fmt.Sprintf(`{"epoch":%d,"acks":[{"path":%q,"offset":%q}]}`, a.Epoch, path, end)
 	for _, body := range []string{
-		fmt.Sprintf(`{"epoch":%d,"wake_id":%q}`, a.Epoch, a.WakeID), ack, ack, fmt.Sprintf(`{"epoch":%d,"done":true}`, a.Epoch),
+		fmt.Sprintf(`{"epoch":%d,"wake_id":%q}`, a.Epoch, a.WakeID), ack, ack,
+		fmt.Sprintf(`{"epoch":%d,"done":true}`, a.Epoch),
 	} {
 		if _, err := w.ask("POST", a.Callback, body, a.Token); err != nil {
 			return err

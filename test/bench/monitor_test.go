@@ -13,30 +13,41 @@ import (
 	"reveille/redisstore"
 )
 
-// roundTrips counts what clients ask of Redis for a cycle. Redis's own statistics do not tell a client's command from one of a
-// script's, so it is MONITOR that counts; it slows Redis down, and no time is taken here.
+// roundTrips counts what clients ask of Redis for a cycle. Redis's own statistics do not tell a client's command from
+// one of a script's, so it is MONITOR that counts; it slows Redis down, and no time is taken here.
 func roundTrips(b *bench) {
-	t := b.table("What a cycle asks of Redis", "Commands of clients, not those within scripts, less what there is without a load. Reads are times that Redis read "+
-		"something from a client: a pipeline is one.", "cycle", "system", "commands", "reads", "which", "without a load, commands/s")
+	t := b.table("What a cycle asks of Redis",
+		"Commands of clients, not those within scripts, less what there is without a load. Reads are times that Redis "+
+			"read "+
+			"something from a client: a pipeline is one.", "cycle", "system", "commands", "reads", "which",
+		"without a load, commands/s")
 	for _, k := range []struct {
 		name      string
 		s         system
 		callbacks bool
-	}{{"synchronous done", tailed, false}, {"synchronous done", gateway, false}, {"full", tailed, true}, {"full", gateway, true}} {
+	}{
+		{"synchronous done", tailed, false},
+		{"synchronous done", gateway, false},
+		{"full", tailed, true},
+		{"full", gateway, true},
+	} {
 		b.in(k.s, 1, func(w *world) {
 			names := redisstore.ScriptNames()
 			var idle, busy tally
 			var end func() tally
 			began := time.Now()
-			m := w.measure(load{streams: b.many, gap: gap, span: b.span, settle: b.settle, patience: b.patience, callbacks: k.callbacks, before: func() {
-				stop := w.count()
-				began = time.Now()
-				if !pause(w.ctx, b.span) {
-					w.t.SkipNow()
-				}
-				idle = stop().per(time.Since(began).Seconds())
-				end, began = w.count(), time.Now()
-			}})
+			m := w.measure(load{
+				streams: b.many, gap: gap, span: b.span, settle: b.settle, patience: b.patience,
+				callbacks: k.callbacks, before: func() {
+					stop := w.count()
+					began = time.Now()
+					if !pause(w.ctx, b.span) {
+						w.t.SkipNow()
+					}
+					idle = stop().per(time.Since(began).Seconds())
+					end, began = w.count(), time.Now()
+				},
+			})
 			busy, took := end(), time.Since(began)
 			b.lose(k.s, m.lost, k.name)
 			each := busy.less(idle, took.Seconds()).per(float64(len(m.turns)))
@@ -93,7 +104,8 @@ func (t tally) which(names map[string]string) string {
 			list = append(list, use{name, times})
 		}
 	}
-	slices.SortFunc(list, func(a, b use) int { return cmp.Or(cmp.Compare(b.times, a.times), strings.Compare(a.name, b.name)) })
+	slices.SortFunc(list,
+		func(a, b use) int { return cmp.Or(cmp.Compare(b.times, a.times), strings.Compare(a.name, b.name)) })
 	text := make([]string, len(list))
 	for i, u := range list {
 		text[i] = u.name + " " + decimal(u.times)
@@ -133,8 +145,8 @@ func (w *world) count() (stop func() tally) {
 	}
 }
 
-// clientsCommand is what a line of MONITOR says that a client did: a command, or the hash of a script; empty if it was a script's
-// doing or our own.
+// clientsCommand is what a line of MONITOR says that a client did: a command, or the hash of a script; empty if it was
+// a script's doing or our own.
 func clientsCommand(line string) string {
 	_, rest, found := strings.Cut(line, "[")
 	from, rest, closed := strings.Cut(rest, "] ")

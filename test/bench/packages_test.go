@@ -16,7 +16,8 @@ func goBenchmarks(b *bench) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	cmd := exec.CommandContext(b.ctx, "go", "test", "-run", "^$", "-bench", ".", "-benchmem", "-benchtime", b.benchtime, "-vet=off",
+	cmd := exec.CommandContext(b.ctx, "go", "test", "-run", "^$", "-bench", ".", "-benchmem", "-benchtime", b.benchtime,
+		"-vet=off",
 		"./fsm", "./dispatcher", "./redisstore")
 	cmd.Dir = top
 	out, err := cmd.CombinedOutput()
@@ -24,20 +25,25 @@ func goBenchmarks(b *bench) {
 		b.Fatalf("%v\n%s", err, out)
 	}
 	hot := b.table("What is hot in the packages", "", "benchmark", "µs", "a second", "bytes", "allocations")
-	scripts := b.table("The Redis scripts alone", "Each called by its hash on consumers of its own, by one client that waits for each reply and by one that sends hundreds of calls ahead. "+
-		"\"in Redis\" is what Redis itself says that a call took.", "script", "µs, one by one", "a second", "µs, sent ahead", "a second", "µs in Redis", "allocations of the client")
+	scripts := b.table("The Redis scripts alone",
+		"Each called by its hash on consumers of its own, by one client that waits for each reply and by one that "+
+			"sends hundreds of calls ahead. "+
+			"\"in Redis\" is what Redis itself says that a call took.", "script", "µs, one by one", "a second",
+		"µs, sent ahead", "a second", "µs in Redis", "allocations of the client")
 	alone := map[string]goBenchmark{}
 	for _, g := range parseBenchmarks(string(out)) {
 		name, script := strings.CutPrefix(g.name, "Scripts/")
 		how, name, _ := strings.Cut(name, "/")
 		switch {
 		case !script:
-			hot.row(g.name, g.figures["ns/op"]/1000, 1e9/g.figures["ns/op"], int(g.figures["B/op"]), int(g.figures["allocs/op"]))
+			hot.row(g.name, g.figures["ns/op"]/1000, 1e9/g.figures["ns/op"], int(g.figures["B/op"]),
+				int(g.figures["allocs/op"]))
 		case how == "single":
 			alone[name] = g
 		default:
 			one := alone[name].figures
-			scripts.row(name, one["ns/op"]/1000, 1e9/one["ns/op"], g.figures["ns/op"]/1000, 1e9/g.figures["ns/op"], g.figures["redis-µs/op"], int(one["allocs/op"]))
+			scripts.row(name, one["ns/op"]/1000, 1e9/one["ns/op"], g.figures["ns/op"]/1000, 1e9/g.figures["ns/op"],
+				g.figures["redis-µs/op"], int(one["allocs/op"]))
 		}
 	}
 	if len(scripts.rows) == 0 {
@@ -68,8 +74,10 @@ func parseBenchmarks(out string) (list []goBenchmark) {
 }
 
 func TestGoBenchmarksAreRead(t *testing.T) {
-	list := parseBenchmarks("goos: linux\nBenchmarkScripts/single/observe-2 \t 120\t 45000.5 ns/op\t 12 B/op\t 3 allocs/op\nBenchmarkSign \t 1\t 9 ns/op\nok \treveille/fsm\t1s\n")
-	if len(list) != 2 || list[0].name != "Scripts/single/observe" || list[0].figures["ns/op"] != 45000.5 || list[0].figures["allocs/op"] != 3 ||
+	list := parseBenchmarks("goos: linux\nBenchmarkScripts/single/observe-2 \t 120\t 45000.5 ns/op\t 12 B/op\t 3 " +
+		"allocs/op\nBenchmarkSign \t 1\t 9 ns/op\nok \treveille/fsm\t1s\n")
+	if len(list) != 2 || list[0].name != "Scripts/single/observe" || list[0].figures["ns/op"] != 45000.5 ||
+		list[0].figures["allocs/op"] != 3 ||
 		list[1].name != "Sign" {
 		t.Errorf("%+v", list)
 	}

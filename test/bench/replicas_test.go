@@ -30,7 +30,8 @@ func (w *world) shares() map[any]int {
 	return shares
 }
 
-// share waits until the replicas have shared the partitions out: all are taken, by all replicas, and no more of them move.
+// share waits until the replicas have shared the partitions out: all are taken, by all replicas, and no more of them
+// move.
 func (b *bench) share(w *world) {
 	w.t.Helper()
 	const still = 300 * time.Millisecond
@@ -49,9 +50,11 @@ func (b *bench) share(w *world) {
 	}
 }
 
-// replicas measures the same load with one and with several replicas, and how soon one acts on what was made known at another.
+// replicas measures the same load with one and with several replicas, and how soon one acts on what was made known at
+// another.
 func replicas(b *bench) {
-	t := b.table("Replicas", fmt.Sprintf("%d streams, created through the replicas by turns. They share the machine's cores.", b.many),
+	t := b.table("Replicas",
+		fmt.Sprintf("%d streams, created through the replicas by turns. They share the machine's cores.", b.many),
 		"replicas", "system", "p50", "p99", "wakes/s", "lost", "wakes/s ÷ one", "CPU s per 1,000 wakes, all", "Redis")
 	one := map[system]float64{}
 	most := 0
@@ -64,7 +67,8 @@ func replicas(b *bench) {
 				if one[s] == 0 {
 					one[s] = m.rate()
 				}
-				t.row(n, s, m.delays.percentile(50), m.delays.percentile(99), m.rate(), m.lost, ratio(m.rate(), one[s]), m.cpuPer1000(waker), m.cpuPer1000(store))
+				t.row(n, s, m.delays.percentile(50), m.delays.percentile(99), m.rate(), m.lost, ratio(m.rate(), one[s]),
+					m.cpuPer1000(waker), m.cpuPer1000(store))
 				b.lose(s, m.lost, fmt.Sprintf("%d replicas", n))
 			})
 		}
@@ -74,12 +78,15 @@ func replicas(b *bench) {
 	}
 }
 
-// hinted makes subscriptions at one replica and appends behind everybody's back at once. Whoever watches the stream delivers, and
-// the payload's callback URL says who that is.
+// hinted makes subscriptions at one replica and appends behind everybody's back at once. Whoever watches the stream
+// delivers, and the payload's callback URL says who that is.
 func (b *bench) hinted(w *world) {
 	w.t.Helper()
-	t := b.table("From a subscription at one replica to a wake", fmt.Sprintf("%d replicas; the stream is known to the first and gets an event as soon as it answers that the subscription is made. "+
-		"Without hints, another would find out after up to a second.", len(w.revs)), "delivered by", "wakes", "p50", "p99", "longest", "lost")
+	t := b.table("From a subscription at one replica to a wake",
+		fmt.Sprintf("%d replicas; the stream is known to the first and gets an event as soon as it answers that the "+
+			"subscription is made. "+
+			"Without hints, another would find out after up to a second.", len(w.revs)), "delivered by", "wakes", "p50",
+		"p99", "longest", "lost")
 	b.share(w)
 	h := newHooks(w.t, sayDone)
 	var own, others samples

@@ -56,7 +56,8 @@ func (b *bench) aim(figure string, measured float64, sign string, goal float64, 
 	if sign == "≥" {
 		reached = measured >= goal
 	}
-	b.out.aims[0] = append(b.out.aims[0], aim{figure, fmt.Sprintf("%s %g%s", sign, goal, unit), decimal(measured) + unit, reached})
+	b.out.aims[0] = append(b.out.aims[0],
+		aim{figure, fmt.Sprintf("%s %g%s", sign, goal, unit), decimal(measured) + unit, reached})
 }
 
 func cell(v any) string {
@@ -145,8 +146,10 @@ func heading(form, only string, took time.Duration) string {
 		command += " BENCH_ONLY='" + only + "'"
 	}
 	return fmt.Sprintf("## %s, commit %s\n\n`%s`, %s in all, on %d × %s, %s, %s; %s, Node %s, redis-server %s\n",
-		time.Now().UTC().Format("2006-01-02 15:04"), said("git", "describe", "--always", "--dirty", "--abbrev=10"), command,
-		took.Round(time.Second), runtime.NumCPU(), kernelSays("/proc/cpuinfo", "model name"), kernelSays("/proc/meminfo", "MemTotal"),
+		time.Now().UTC().Format("2006-01-02 15:04"), said("git", "describe", "--always", "--dirty", "--abbrev=10"),
+		command,
+		took.Round(time.Second), runtime.NumCPU(), kernelSays("/proc/cpuinfo", "model name"),
+		kernelSays("/proc/meminfo", "MemTotal"),
 		load1(), runtime.Version()+", "+runtime.GOARCH, said("node", "--version"), redisVersion())
 }
 

@@ -8,7 +8,8 @@ import (
 // watchTime bounds how long it takes until all streams of a part are watched.
 const watchTime = 10 * time.Minute
 
-// maxShared is how many streams are watched by HTTP/2 at most: behind whoever translates for the stream server each is a connection.
+// maxShared is how many streams are watched by HTTP/2 at most: behind whoever translates for the stream server each is
+// a connection.
 const maxShared = 10_000
 
 // watched makes n streams that a subscription's consumers watch and that stay silent, and returns their paths.
@@ -55,11 +56,14 @@ func (b *bench) fits(n int) bool {
 	return enough
 }
 
-// silentStreams measures what watched streams cost in which nothing happens, and what they cost those in which something does.
+// silentStreams measures what watched streams cost in which nothing happens, and what they cost those in which
+// something does.
 func silentStreams(b *bench) {
 	_, limit := filesFor(b.silent[len(b.silent)-1])
-	t := b.table("Silent watched streams", fmt.Sprintf("Processor time is that of %s without an event, in %% of one core. At most %d streams have a live request each, the others are "+
-		"looked at with HEAD. %s. Then %d further streams get events, as above.", b.idle, maxLive, limit, b.many),
+	t := b.table("Silent watched streams",
+		fmt.Sprintf("Processor time is that of %s without an event, in %% of one core. At most %d streams have a live "+
+			"request each, the others are "+
+			"looked at with HEAD. %s. Then %d further streams get events, as above.", b.idle, maxLive, limit, b.many),
 		"streams", "system", "RSS", "a stream", "CPU", "Redis RSS", "Redis CPU", "stream server CPU", "open files",
 		fmt.Sprintf("p50 of %d active", b.many), "p99", "wakes/s", "lost", "p50 ÷ without")
 	var bare int
@@ -99,7 +103,8 @@ func silentStreams(b *bench) {
 				without = p50
 			}
 			t.row(n, s, mib(rss), each, decimal(percent(waker))+" %", mib(redis), decimal(percent(store))+" %",
-				decimal(percent(streams))+" %", files, p50, m.delays.percentile(99), m.rate(), m.lost, ratio(p50, without))
+				decimal(percent(streams))+" %", files, p50, m.delays.percentile(99), m.rate(), m.lost,
+				ratio(p50, without))
 			if n == 10_000 && s == tailed {
 				b.aim("idle CPU with 10,000 silent watched streams, of one core", percent(waker), "≤", 10, " %")
 			}

@@ -7,9 +7,13 @@ import (
 
 // subscriptions measures what a new stream costs among many subscriptions with patterns that are all different.
 func subscriptions(b *bench) {
-	t := b.table("A new stream among subscriptions with distinct patterns", fmt.Sprintf("A third each of /x/*, /*/x and /**/x; one further subscription matches. %d streams are created through "+
-		"the gateway, one after the other; a delay is from the beginning of the PUT to the arrival of its wake. Then %d streams get events.", b.newStreams, b.many),
-		"subscriptions", "made in", "RSS", "p50", "p99", "lost", "CPU ms a stream", "Redis", fmt.Sprintf("p50 of %d active", b.many), "wakes/s", "p50 ÷ first row", "CPU ÷ first row")
+	t := b.table("A new stream among subscriptions with distinct patterns",
+		fmt.Sprintf("A third each of /x/*, /*/x and /**/x; one further subscription matches. %d streams are created "+
+			"through "+
+			"the gateway, one after the other; a delay is from the beginning of the PUT to the arrival of its wake. Then "+
+			"%d streams get events.", b.newStreams, b.many),
+		"subscriptions", "made in", "RSS", "p50", "p99", "lost", "CPU ms a stream", "Redis",
+		fmt.Sprintf("p50 of %d active", b.many), "wakes/s", "p50 ÷ first row", "CPU ÷ first row")
 	var first, ten samples
 	var firstCPU float64
 	for _, n := range b.subscriptions {
@@ -21,7 +25,8 @@ func subscriptions(b *bench) {
 				return w.subscribe(0, fmt.Sprintf(pattern, i), fmt.Sprintf("x%d", i), h.url)
 			}))
 			made := time.Since(began)
-			if !b.once(watchTime, func() bool { return w.backfilled(fmt.Sprintf("x%d", n-1)) }) || !pause(w.ctx, b.settle) {
+			if !b.once(watchTime, func() bool { return w.backfilled(fmt.Sprintf("x%d", n-1)) }) ||
+				!pause(w.ctx, b.settle) {
 				w.check(fmt.Errorf("the last of %d subscriptions was not done within %s", n, watchTime))
 			}
 			delays, lost, used := b.newOnes(w, h)
@@ -31,14 +36,16 @@ func subscriptions(b *bench) {
 				first, firstCPU = delays, cpu(waker)
 			}
 			p50 := delays.percentile(50)
-			t.row(n, made, mib(w.rss(waker)), p50, delays.percentile(99), lost, cpu(waker), cpu(store), m.delays.percentile(50), m.rate(),
+			t.row(n, made, mib(w.rss(waker)), p50, delays.percentile(99), lost, cpu(waker), cpu(store),
+				m.delays.percentile(50), m.rate(),
 				ratio(p50, first.percentile(50)), ratio(cpu(waker), firstCPU))
 			switch n {
 			case 10:
 				ten = delays
 			case 10_000:
 				if ten != nil {
-					b.aim("10,000 distinct patterns: p50 of a new stream ÷ that with 10", p50.Seconds()/ten.percentile(50).Seconds(), "≤", 2, "")
+					b.aim("10,000 distinct patterns: p50 of a new stream ÷ that with 10",
+						p50.Seconds()/ten.percentile(50).Seconds(), "≤", 2, "")
 				}
 			}
 			b.lose(gateway, lost+m.lost, fmt.Sprintf("%d subscriptions", n))

@@ -64,7 +64,8 @@ func cpuOf(t fataler, pid int) time.Duration {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The second field is a name in parentheses, which may hold anything; 14 and 15 are the times in user and in kernel mode.
+	// The second field is a name in parentheses, which may hold anything; 14 and 15 are the times in user and in kernel
+	// mode.
 	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
 	var ticks int64
 	for _, f := range fields[11:13] {
@@ -120,7 +121,8 @@ const (
 	spareFiles = 500
 )
 
-// filesFor says whether each process may open as many files as a number of watched streams takes, and what is to be said of it.
+// filesFor says whether each process may open as many files as a number of watched streams takes, and what is to be
+// said of it.
 func filesFor(watched int) (enough bool, say string) {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {

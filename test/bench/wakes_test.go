@@ -7,7 +7,9 @@ import (
 
 // wakes measures what it takes from an append to its webhook, answered with done.
 func wakes(b *bench) {
-	t := b.table("Append → webhook", fmt.Sprintf("One closed loop a stream: append, wake, done, %s of pause. %d × %s each, the systems by turns.", gap, b.rounds, b.span),
+	t := b.table("Append → webhook",
+		fmt.Sprintf("One closed loop a stream: append, wake, done, %s of pause. %d × %s each, the systems by turns.",
+			gap, b.rounds, b.span),
 		"streams", "system", "p50", "p99", "wakes/s", "lost", "p50 ÷ floor", "p99 ÷ floor", "wakes/s ÷ floor",
 		"CPU s per 1,000 wakes", "Redis", "stream server")
 	for _, n := range b.streams {
@@ -30,7 +32,8 @@ func wakes(b *bench) {
 				continue
 			}
 			t.row(n, s, m.delays.percentile(50), m.delays.percentile(99), m.rate(), m.lost,
-				ratio(m.delays.percentile(50), least.delays.percentile(50)), ratio(m.delays.percentile(99), least.delays.percentile(99)),
+				ratio(m.delays.percentile(50), least.delays.percentile(50)),
+				ratio(m.delays.percentile(99), least.delays.percentile(99)),
 				ratio(m.rate(), least.rate()), m.cpuPer1000(waker), m.cpuPer1000(store), m.cpuPer1000(streams))
 			b.lose(s, m.lost, fmt.Sprintf("%d streams", n))
 			b.aimWakes(s, n, m, least)
@@ -55,8 +58,11 @@ func (b *bench) aimWakes(s system, streams int, m, least *measured) {
 
 // cycles measures how many cycles there can be in a second, with nothing between one and the next.
 func cycles(b *bench) {
-	t := b.table("Cycles without a pause", fmt.Sprintf("%d streams, %d × %s each. A full cycle is append, webhook, claim, two acks, done.", b.many, b.rounds, b.span),
-		"cycle", "system", "cycles/s", "p50 of a cycle", "p99", "lost", "cycles/s ÷ floor", "CPU s per 1,000 cycles", "Redis", "stream server")
+	t := b.table("Cycles without a pause",
+		fmt.Sprintf("%d streams, %d × %s each. A full cycle is append, webhook, claim, two acks, done.", b.many,
+			b.rounds, b.span),
+		"cycle", "system", "cycles/s", "p50 of a cycle", "p99", "lost", "cycles/s ÷ floor", "CPU s per 1,000 cycles",
+		"Redis", "stream server")
 	type kind struct {
 		name      string
 		s         system
@@ -73,7 +79,10 @@ func cycles(b *bench) {
 		var m measured
 		for range b.rounds {
 			b.in(k.s, 1, func(w *world) {
-				m.add(w.measure(load{streams: b.many, span: b.span, settle: b.settle, patience: b.patience, callbacks: k.callbacks}))
+				m.add(w.measure(load{
+					streams: b.many, span: b.span, settle: b.settle, patience: b.patience,
+					callbacks: k.callbacks,
+				}))
 			})
 		}
 		if len(m.turns) == 0 {

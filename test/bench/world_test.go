@@ -58,7 +58,10 @@ func newWorld(ctx context.Context, t *testing.T, s system, replicas int) *world 
 		return w
 	}
 	w.redis = harness.StartRedis(t, "--appendonly", "yes", "--appendfsync", "everysec")
-	settings := map[string]string{"REVEILLE_UPSTREAM_URL": w.ref.StreamRoot, "REVEILLE_REDIS_URL": w.redis.URL, "REVEILLE_LOG_LEVEL": "error"}
+	settings := map[string]string{
+		"REVEILLE_UPSTREAM_URL": w.ref.StreamRoot, "REVEILLE_REDIS_URL": w.redis.URL,
+		"REVEILLE_LOG_LEVEL": "error",
+	}
 	if s == tailedHTTP2 {
 		w.front = newFront(t, w.ref.StreamRoot)
 		settings["REVEILLE_UPSTREAM_URL"], settings["REVEILLE_UPSTREAM_H2C"] = w.front.url, "true"
@@ -124,7 +127,8 @@ func (w *world) ask(method, url, body, token string) (answer, error) {
 
 // subscribe makes a subscription at a replica.
 func (w *world) subscribe(replica int, pattern, id, webhook string) error {
-	_, err := w.ask(http.MethodPut, w.api[replica]+pattern+"?subscription="+id, fmt.Sprintf(`{"webhook":%q}`, webhook), "")
+	_, err := w.ask(http.MethodPut, w.api[replica]+pattern+"?subscription="+id, fmt.Sprintf(`{"webhook":%q}`, webhook),
+		"")
 	return err
 }
 

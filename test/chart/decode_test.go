@@ -45,7 +45,8 @@ type manifest struct {
 	objects []meta.Object
 }
 
-// decode reads every document into the type of its kind. A field that the type does not have, or that is given twice, fails.
+// decode reads every document into the type of its kind. A field that the type does not have, or that is given twice,
+// fails.
 func decode(t testing.TB, text string) *manifest {
 	t.Helper()
 	m := &manifest{text: text}
@@ -154,7 +155,8 @@ func (m *manifest) program(t testing.TB) (core.Container, pod) {
 	return core.Container{}, pod{}
 }
 
-// environment returns the variables of a container with their values; one that comes from a Secret has the Secret's value.
+// environment returns the variables of a container with their values; one that comes from a Secret has the Secret's
+// value.
 func (m *manifest) environment(t testing.TB, c core.Container) map[string]string {
 	t.Helper()
 	env := map[string]string{}

@@ -48,7 +48,8 @@ func helm(t testing.TB, env []string, args ...string) (stdout, stderr string, er
 	defer cancel()
 	home := t.TempDir()
 	cmd := exec.CommandContext(ctx, bin, args...)
-	cmd.Env = append([]string{"HOME=" + home, "PATH=" + os.Getenv("PATH"), "KUBECONFIG=" + filepath.Join(home, "none")}, env...)
+	cmd.Env = append([]string{"HOME=" + home, "PATH=" + os.Getenv("PATH"), "KUBECONFIG=" + filepath.Join(home, "none")},
+		env...)
 	var out, diag bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &diag
 	err = cmd.Run()
@@ -72,7 +73,8 @@ func valuesFiles(t testing.TB, values []string) (args []string) {
 // template renders a chart; later values go over earlier ones.
 func template(t testing.TB, dir, kubeVersion string, values ...string) (string, error) {
 	t.Helper()
-	args := append([]string{"template", release, dir, "--namespace", namespace, "--kube-version", kubeVersion}, valuesFiles(t, values)...)
+	args := append([]string{"template", release, dir, "--namespace", namespace, "--kube-version", kubeVersion},
+		valuesFiles(t, values)...)
 	out, diag, err := helm(t, nil, args...)
 	if err != nil {
 		return "", fmt.Errorf("helm template: %w\n%s", err, diag)
@@ -93,7 +95,8 @@ func render(t testing.TB, dir, kubeVersion string, values ...string) *manifest {
 // lint fails the test if helm lint --strict finds anything.
 func lint(t testing.TB, dir, kubeVersion string, values ...string) {
 	t.Helper()
-	args := append([]string{"lint", dir, "--strict", "--namespace", namespace, "--kube-version", kubeVersion}, valuesFiles(t, values)...)
+	args := append([]string{"lint", dir, "--strict", "--namespace", namespace, "--kube-version", kubeVersion},
+		valuesFiles(t, values)...)
 	if out, diag, err := helm(t, nil, args...); err != nil {
 		t.Errorf("helm lint --strict: %v\n%s%s", err, out, diag)
 	}

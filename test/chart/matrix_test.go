@@ -16,7 +16,7 @@ var gatewayKinds = []string{
 // everything switches on all that mode gateway has.
 const everything = `
 replicaCount: 3
-upstream: {name: streams, headers: {Authorization: Bearer hunter2, X-Tenant: a}}
+upstream: {name: streams, headers: {Authorization: Bearer hunter2, X-Tenant: a}, signingKey: {existingSecret: streams-secret}}
 redis: {url: "rediss://:hunter2@redis:6380/0", ca: {existingSecret: redis-ca}}
 settings: {gateway: true, streams: [/a, /b], webhookAllowCidrs: [10.1.0.0/16], allowInsecureWebhooks: true}
 otel: {endpoint: "http://collector:4318"}
@@ -61,10 +61,17 @@ var matrix = []struct {
 	{name: "what must be given"},
 	{name: "the oldest Kubernetes", kube: "1.30.0"},
 	{name: "a Kubernetes with a vendor's version", kube: "1.33.4-gke.1200"},
-	{name: "everything", values: everything, plus: []string{"Ingress", "HTTPRoute", "HorizontalPodAutoscaler", "NetworkPolicy", "ServiceMonitor", "PrometheusRule", "ConfigMap"}},
-	{name: "everything on the oldest Kubernetes", kube: "1.30.0", values: everything, plus: []string{"Ingress", "HTTPRoute", "HorizontalPodAutoscaler", "NetworkPolicy", "ServiceMonitor", "PrometheusRule", "ConfigMap"}},
+	{name: "everything", values: everything, plus: []string{
+		"Ingress", "HTTPRoute", "HorizontalPodAutoscaler",
+		"NetworkPolicy", "ServiceMonitor", "PrometheusRule", "ConfigMap",
+	}},
+	{name: "everything on the oldest Kubernetes", kube: "1.30.0", values: everything, plus: []string{
+		"Ingress",
+		"HTTPRoute", "HorizontalPodAutoscaler", "NetworkPolicy", "ServiceMonitor", "PrometheusRule", "ConfigMap",
+	}},
 	{
-		name: "Secrets of one's own", ours: []string{"my-redis", "my-key", "my-headers"}, minus: []string{"Secret", "Secret"},
+		name: "Secrets of one's own", ours: []string{"my-redis", "my-key", "my-headers"},
+		minus: []string{"Secret", "Secret"},
 		values: `
 redis: {url: "", existingSecret: my-redis, existingSecretKey: url}
 tokenKey: {existingSecret: my-key, existingSecretKey: key}
@@ -72,31 +79,79 @@ upstream: {existingSecret: my-headers, existingSecretKey: headers}
 networkPolicy: {enabled: true}`,
 		plus: []string{"NetworkPolicy"},
 	},
-	{name: "a Redis in the process", values: `{replicaCount: 1, redis: {url: embedded}, networkPolicy: {enabled: true}}`, plus: []string{"NetworkPolicy"}, minus: []string{"Secret"}},
-	{name: "a Redis for trying out", values: `{redis: {url: ""}, tryOutRedis: {enabled: true}, networkPolicy: {enabled: true}}`, plus: []string{"Deployment", "Service", "NetworkPolicy"}, minus: []string{"Secret"}},
-	{name: "a Redis Cluster", values: `{redis: {url: "redis+cluster://u:hunter2@a:7000,b:7001"}, networkPolicy: {enabled: true}}`, plus: []string{"NetworkPolicy"}},
-	{name: "sentinels", values: `{redis: {url: "rediss+sentinel://u:hunter2@a:26379,b/main"}, networkPolicy: {enabled: true}}`, plus: []string{"NetworkPolicy"}},
+	{
+		name:   "a Redis in the process",
+		values: `{replicaCount: 1, redis: {url: embedded}, networkPolicy: {enabled: true}}`,
+		plus:   []string{"NetworkPolicy"}, minus: []string{"Secret"},
+	},
+	{
+		name:   "a Redis for trying out",
+		values: `{redis: {url: ""}, tryOutRedis: {enabled: true}, networkPolicy: {enabled: true}}`,
+		plus:   []string{"Deployment", "Service", "NetworkPolicy"}, minus: []string{"Secret"},
+	},
+	{
+		name:   "a Redis Cluster",
+		values: `{redis: {url: "redis+cluster://u:hunter2@a:7000,b:7001"}, networkPolicy: {enabled: true}}`,
+		plus:   []string{"NetworkPolicy"},
+	},
+	{
+		name:   "sentinels",
+		values: `{redis: {url: "rediss+sentinel://u:hunter2@a:26379,b/main"}, networkPolicy: {enabled: true}}`,
+		plus:   []string{"NetworkPolicy"},
+	},
 	{name: "autoscaling", values: `{autoscaling: {enabled: true}}`, plus: []string{"HorizontalPodAutoscaler"}},
-	{name: "no disruption budget", values: `{podDisruptionBudget: {enabled: false}}`, minus: []string{"PodDisruptionBudget"}},
+	{
+		name: "no disruption budget", values: `{podDisruptionBudget: {enabled: false}}`,
+		minus: []string{"PodDisruptionBudget"},
+	},
 	{name: "a disruption budget in percent", values: `{podDisruptionBudget: {maxUnavailable: 25%}}`},
-	{name: "a service account of one's own", values: `{serviceAccount: {create: false, name: mine}}`, minus: []string{"ServiceAccount"}},
+	{
+		name: "a service account of one's own", values: `{serviceAccount: {create: false, name: mine}}`,
+		minus: []string{"ServiceAccount"},
+	},
 	{name: "an Ingress for callbacks", values: `{ingress: {enabled: true}}`, plus: []string{"Ingress"}},
-	{name: "an Ingress for subscriptions too", values: `{ingress: {enabled: true, requests: subscriptions, hosts: [a.example.com, b.example.com]}, settings: {gateway: false}}`, plus: []string{"Ingress"}},
-	{name: "a route for callbacks", values: `{httpRoute: {enabled: true, parentRefs: [{name: public}]}}`, plus: []string{"HTTPRoute"}},
-	{name: "a route for subscriptions too", values: `{httpRoute: {enabled: true, requests: subscriptions, parentRefs: [{name: public}], hostnames: [a.example.com]}}`, plus: []string{"HTTPRoute"}},
+	{
+		name:   "an Ingress for subscriptions too",
+		values: `{ingress: {enabled: true, requests: subscriptions, hosts: [a.example.com, b.example.com]}, settings: {gateway: false}}`, plus: []string{"Ingress"},
+	},
+	{
+		name: "a route for callbacks", values: `{httpRoute: {enabled: true, parentRefs: [{name: public}]}}`,
+		plus: []string{"HTTPRoute"},
+	},
+	{
+		name:   "a route for subscriptions too",
+		values: `{httpRoute: {enabled: true, requests: subscriptions, parentRefs: [{name: public}], hostnames: [a.example.com]}}`, plus: []string{"HTTPRoute"},
+	},
 	{name: "a network policy", values: `{networkPolicy: {enabled: true}}`, plus: []string{"NetworkPolicy"}},
 	{name: "metrics", values: `{serviceMonitor: {enabled: true}}`, plus: []string{"ServiceMonitor"}},
-	{name: "alerts", values: `{prometheusRule: {enabled: true, selector: 'job="mine"', disabled: [ReveilleDown]}}`, plus: []string{"PrometheusRule"}},
-	{name: "a dashboard", values: `{dashboard: {enabled: true}}`, plus: []string{"ConfigMap"}},
-	{name: "other ports and an image by its digest", values: `{ports: {api: 18080, operator: 19090}, image: {digest: "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"}}`},
-	{name: "long names", values: `{fullnameOverride: a-name-that-is-longer-than-a-name-may-be-in-kubernetes-by-some-letters, tryOutRedis: {enabled: true}, redis: {url: ""}}`, plus: []string{"Deployment", "Service"}, minus: []string{"Secret"}},
-	{name: "the parts around a sidecar", values: `{mode: sidecar}`, minus: []string{"Deployment", "PodDisruptionBudget", "ServiceAccount"}},
 	{
-		name: "the parts around a sidecar, with everything", plus: []string{"Ingress", "HTTPRoute", "ServiceMonitor", "PrometheusRule", "ConfigMap"},
+		name: "alerts", values: `{prometheusRule: {enabled: true, selector: 'job="mine"', disabled: [ReveilleDown]}}`,
+		plus: []string{"PrometheusRule"},
+	},
+	{name: "a dashboard", values: `{dashboard: {enabled: true}}`, plus: []string{"ConfigMap"}},
+	{
+		name:   "other ports and an image by its digest",
+		values: `{ports: {api: 18080, operator: 19090}, image: {digest: "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"}}`,
+	},
+	{
+		name:   "long names",
+		values: `{fullnameOverride: a-name-that-is-longer-than-a-name-may-be-in-kubernetes-by-some-letters, tryOutRedis: {enabled: true}, redis: {url: ""}}`, plus: []string{"Deployment", "Service"}, minus: []string{"Secret"},
+	},
+	{
+		name: "the parts around a sidecar", values: `{mode: sidecar}`,
+		minus: []string{"Deployment", "PodDisruptionBudget", "ServiceAccount"},
+	},
+	{
+		name:   "the parts around a sidecar, with everything",
+		plus:   []string{"Ingress", "HTTPRoute", "ServiceMonitor", "PrometheusRule", "ConfigMap"},
 		values: everything + "mode: sidecar\n",
 		minus:  []string{"Deployment", "PodDisruptionBudget", "ServiceAccount"},
 	},
-	{name: "the parts around a sidecar, with a Redis for trying out", values: `{mode: sidecar, tryOutRedis: {enabled: true}, redis: {url: ""}}`, plus: []string{"Service"}, minus: []string{"Secret", "PodDisruptionBudget", "ServiceAccount"}},
+	{
+		name:   "the parts around a sidecar, with a Redis for trying out",
+		values: `{mode: sidecar, tryOutRedis: {enabled: true}, redis: {url: ""}}`, plus: []string{"Service"},
+		minus: []string{"Secret", "PodDisruptionBudget", "ServiceAccount"},
+	},
 }
 
 // sidecarOff takes back what is not for mode sidecar.

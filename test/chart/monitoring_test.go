@@ -41,7 +41,10 @@ func metrics(t testing.TB) map[string]metric {
 // everywhere are labels that come with the scrape, and series that are not the program's own.
 var (
 	everywhere = []string{"job", "namespace", "pod", "le"}
-	others     = []string{"up", "process_cpu_seconds_total", "process_resident_memory_bytes", "process_open_fds", "go_goroutines"}
+	others     = []string{
+		"up", "process_cpu_seconds_total", "process_resident_memory_bytes", "process_open_fds",
+		"go_goroutines",
+	}
 )
 
 // checkQuery parses an expression and looks up every series and label in it.
@@ -60,7 +63,8 @@ func checkQuery(t *testing.T, known map[string]metric, where, query string) {
 				t.Errorf("%s: there is no metric %s", where, n.Name)
 			}
 			for _, match := range n.LabelMatchers {
-				if match.Name != "__name__" && !slices.Contains(everywhere, match.Name) && !slices.Contains(m.labels, match.Name) {
+				if match.Name != "__name__" && !slices.Contains(everywhere, match.Name) &&
+					!slices.Contains(m.labels, match.Name) {
 					t.Errorf("%s: %s has no label %s", where, n.Name, match.Name)
 				}
 				for value := range strings.SplitSeq(match.Value, "|") {
@@ -142,10 +146,12 @@ func TestAlertsAskForMetricsThatTheProgramHas(t *testing.T) {
 		} else if _, err := time.ParseDuration(string(*r.For)); err != nil {
 			t.Errorf("%s: for: %v", r.Alert, err)
 		}
-		if !slices.Contains([]string{"critical", "warning", "info"}, r.Labels["severity"]) || r.Annotations["summary"] == "" || r.Annotations["description"] == "" {
+		if !slices.Contains([]string{"critical", "warning", "info"}, r.Labels["severity"]) ||
+			r.Annotations["summary"] == "" || r.Annotations["description"] == "" {
 			t.Errorf("%s: severity %q, summary %q", r.Alert, r.Labels["severity"], r.Annotations["summary"])
 		}
-		if !strings.Contains(r.Expr.String(), `job="wake-reveille-operator"`) || !strings.Contains(r.Expr.String(), `namespace="streams"`) {
+		if !strings.Contains(r.Expr.String(), `job="wake-reveille-operator"`) ||
+			!strings.Contains(r.Expr.String(), `namespace="streams"`) {
 			t.Errorf("%s looks at the series of other releases too: %s", r.Alert, r.Expr.String())
 		}
 		// What a text tells the operator to change must be there to change.
@@ -194,7 +200,8 @@ func TestTheDashboardAsksForMetricsThatTheProgramHas(t *testing.T) {
 	known := metrics(t)
 	m := render(t, chartDir, newest, required, `dashboard: {enabled: true}`)
 	var d dashboard
-	if err := json.Unmarshal([]byte(named[*core.ConfigMap](t, m, "wake-reveille-dashboard").Data["reveille.json"]), &d); err != nil {
+	if err := json.Unmarshal([]byte(named[*core.ConfigMap](t, m, "wake-reveille-dashboard").Data["reveille.json"]),
+		&d); err != nil {
 		t.Fatal(err)
 	}
 	variables := strings.NewReplacer("$__rate_interval", "5m", "$namespace", "streams", "$job", "reveille")
@@ -253,7 +260,8 @@ func TestTheOperatingGuideExplainsEveryAlert(t *testing.T) {
 	for _, m := range regexp.MustCompile("`(Reveille[A-Z][A-Za-z]+)`").FindAllStringSubmatch(string(guide), -1) {
 		explained[m[1]] = true
 	}
-	for _, g := range named[*monitoring.PrometheusRule](t, render(t, chartDir, newest, required, `prometheusRule: {enabled: true}`), "wake-reveille").Spec.Groups {
+	for _, g := range named[*monitoring.PrometheusRule](t,
+		render(t, chartDir, newest, required, `prometheusRule: {enabled: true}`), "wake-reveille").Spec.Groups {
 		for _, r := range g.Rules {
 			if !explained[r.Alert] {
 				t.Errorf("OPERATING.md does not explain %s", r.Alert)

@@ -14,13 +14,30 @@ func TestTheNotesNameWhatIsThere(t *testing.T) {
 		name, values string
 		want         []string
 	}{
-		{"gateway", "", []string{"rollout status deployment/wake-reveille", "helm -n streams test wake", "port-forward service/wake-reveille 8080:80", "https://reveille.example.com/callback/", "wake-reveille-token-key"}},
-		{"gateway with a Redis for trying out", `{redis: {url: ""}, tryOutRedis: {enabled: true}, tokenKey: {existingSecret: mine}, service: {port: 8000}}`, []string{"8080:8000", "gone when its pod is"}},
-		{"sidecar", `{mode: sidecar}`, []string{"get pods -l reveille-sidecar=wake-reveille", "reveille.sidecarLabels", "port-forward service/wake-reveille 8080:80"}},
+		{
+			"gateway", "",
+			[]string{
+				"rollout status deployment/wake-reveille", "helm -n streams test wake",
+				"port-forward service/wake-reveille 8080:80", "https://reveille.example.com/callback/",
+				"wake-reveille-token-key",
+			},
+		},
+		{
+			"gateway with a Redis for trying out",
+			`{redis: {url: ""}, tryOutRedis: {enabled: true}, tokenKey: {existingSecret: mine}, service: {port: 8000}}`,
+			[]string{"8080:8000", "gone when its pod is"},
+		},
+		{"sidecar", `{mode: sidecar}`, []string{
+			"get pods -l reveille-sidecar=wake-reveille", "reveille.sidecarLabels",
+			"port-forward service/wake-reveille 8080:80",
+		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			out, err := againstCluster(t, cluster(t, nil), []string{"install", release, chartDir, "--dry-run=server", "--disable-openapi-validation"}, required, c.values)
+			out, err := againstCluster(t, cluster(t, nil), []string{
+				"install", release, chartDir, "--dry-run=server",
+				"--disable-openapi-validation",
+			}, required, c.values)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -21,9 +21,9 @@ import (
 // patience bounds every wait for a process.
 const patience = 45 * time.Second
 
-// nextPort is where the search for a free port goes on, so that no two tests are given the same one. It begins below the
-// range from which kernels take the ports of outgoing connections: one of those could take a port between its being found
-// and the program's listening on it.
+// nextPort is where the search for a free port goes on, so that no two tests are given the same one. It begins below
+// the range from which kernels take the ports of outgoing connections: one of those could take a port between its being
+// found and the program's listening on it.
 var nextPort atomic.Int32
 
 func init() { nextPort.Store(20000 + rand.Int32N(11000)) }
@@ -75,7 +75,10 @@ func (l *lockedText) String() string {
 func startAsRendered(t testing.TB, m *manifest) *running {
 	t.Helper()
 	container, _ := m.program(t)
-	r := &running{container: container, cmd: exec.Command(program(t), container.Args...), ended: make(chan error, 1), log: &lockedText{}}
+	r := &running{
+		container: container, cmd: exec.Command(program(t), container.Args...), ended: make(chan error, 1),
+		log: &lockedText{},
+	}
 	r.cmd.Stdout, r.cmd.Stderr = r.log, r.log
 	for name, value := range m.environment(t, container) {
 		if strings.HasSuffix(name, "_ADDR") {
@@ -108,7 +111,8 @@ func (r *running) get(t testing.TB, port, path string) (int, string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d%s", r.port(t, port), path), nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet,
+		fmt.Sprintf("http://127.0.0.1:%d%s", r.port(t, port), path), nil)
 	if err != nil {
 		return 0, "", err
 	}
@@ -165,13 +169,15 @@ func TestProbesServicesAndTheHelmTestReachTheProgram(t *testing.T) {
 			t.Parallel()
 			m := render(t, chartDir, newest, required, `{replicaCount: 1, redis: {url: embedded}}`, onFreePorts(t))
 			if mode == "sidecar" {
-				m = renderExample(t, `reveille: {redis: {existingSecret: "", url: embedded}}`, "reveille: "+onFreePorts(t))
+				m = renderExample(t, `reveille: {redis: {existingSecret: "", url: embedded}}`,
+					"reveille: "+onFreePorts(t))
 			}
 			r := startAsRendered(t, m)
 			for _, probe := range []*core.Probe{r.container.LivenessProbe, r.container.ReadinessProbe} {
 				r.await(t, probe.HTTPGet.Path)
 			}
-			if status, body, err := r.get(t, r.container.LivenessProbe.HTTPGet.Port.String(), "/healthz"); status != http.StatusOK {
+			if status, body, err := r.get(t, r.container.LivenessProbe.HTTPGet.Port.String(),
+				"/healthz"); status != http.StatusOK {
 				t.Errorf("GET /healthz: %d %s %v", status, body, err)
 			}
 			api := named[*core.Service](t, m, "wake-reveille").Spec.Ports[0].TargetPort.String()
@@ -186,7 +192,8 @@ func TestProbesServicesAndTheHelmTestReachTheProgram(t *testing.T) {
 				t.Fatalf("helm test runs %q, which does not ask %s", ask.Args, inside)
 			}
 			// The name of the Service is known in a cluster only.
-			ask.Args[len(ask.Args)-1] = fmt.Sprintf("http://127.0.0.1:%d", r.port(t, operator.Spec.Ports[0].TargetPort.String()))
+			ask.Args[len(ask.Args)-1] = fmt.Sprintf("http://127.0.0.1:%d",
+				r.port(t, operator.Spec.Ports[0].TargetPort.String()))
 			if out, err := exec.Command(program(t), ask.Args...).CombinedOutput(); err != nil {
 				t.Errorf("reveille %q: %v\n%s", ask.Args, err, out)
 			}

@@ -90,7 +90,8 @@ func settingRows(t testing.TB) (rows []string) {
 		if value != "" {
 			value = "`" + value + "`"
 		}
-		rows = append(rows, fmt.Sprintf("| `%s` | %s | %s |", inValues(s.name), value, strings.ReplaceAll(s.about, "|", `\|`)))
+		rows = append(rows,
+			fmt.Sprintf("| `%s` | %s | %s |", inValues(s.name), value, strings.ReplaceAll(s.about, "|", `\|`)))
 	}
 	return rows
 }
@@ -108,8 +109,8 @@ func TestTheReadmeListsEveryValueAndSetting(t *testing.T) {
 	}
 }
 
-// TestTheSchemaKnowsEveryValue holds values.yaml against the schema, both ways; the schema knows besides what Helm and the charts that
-// this one is a part of add.
+// TestTheSchemaKnowsEveryValue holds values.yaml against the schema, both ways; the schema knows besides what Helm and
+// the charts that this one is a part of add.
 func TestTheSchemaKnowsEveryValue(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(chartDir + "/values.yaml")
@@ -131,7 +132,8 @@ func TestTheSchemaKnowsEveryValue(t *testing.T) {
 			t.Errorf("%s: values.yaml has %q, the schema %q", path, have, want)
 		}
 		for name, x := range v {
-			if inner, ok := x.(map[string]any); ok && s.Properties[name] != nil && len(s.Properties[name].Properties) > 0 && name != "settings" {
+			if inner, ok := x.(map[string]any); ok && s.Properties[name] != nil &&
+				len(s.Properties[name].Properties) > 0 && name != "settings" {
 				unset := []string{}
 				if strings.HasSuffix(name, "Probe") || name == "resources" {
 					unset = []string{"initialDelaySeconds", "successThreshold", "claims"}

@@ -52,15 +52,16 @@ func settings(t testing.TB) (list []setting) {
 
 // own are the settings that have a value of their own, outside of the map settings.
 var own = map[string]string{
-	"REVEILLE_UPSTREAM_URL":     "upstream.url",
-	"REVEILLE_UPSTREAM_HEADERS": "upstream.headers",
-	"REVEILLE_UPSTREAM_NAME":    "upstream.name",
-	"REVEILLE_REDIS_URL":        "redis.url",
-	"REVEILLE_REDIS_CA_FILE":    "redis.ca.existingSecret",
-	"REVEILLE_PUBLIC_URL":       "publicUrl",
-	"REVEILLE_TOKEN_KEY":        "tokenKey.existingSecret",
-	"REVEILLE_LISTEN_ADDR":      "ports.api",
-	"REVEILLE_ADMIN_ADDR":       "ports.operator",
+	"REVEILLE_UPSTREAM_URL":         "upstream.url",
+	"REVEILLE_UPSTREAM_HEADERS":     "upstream.headers",
+	"REVEILLE_UPSTREAM_NAME":        "upstream.name",
+	"REVEILLE_UPSTREAM_SIGNING_KEY": "upstream.signingKey.existingSecret",
+	"REVEILLE_REDIS_URL":            "redis.url",
+	"REVEILLE_REDIS_CA_FILE":        "redis.ca.existingSecret",
+	"REVEILLE_PUBLIC_URL":           "publicUrl",
+	"REVEILLE_TOKEN_KEY":            "tokenKey.existingSecret",
+	"REVEILLE_LISTEN_ADDR":          "ports.api",
+	"REVEILLE_ADMIN_ADDR":           "ports.operator",
 }
 
 // inValues returns the name of a setting in the map settings: REVEILLE_TAIL_MODE is tailMode.
@@ -108,6 +109,8 @@ func (s *schema) sample() any {
 		return *s.Maximum
 	case s.Type == "array" && strings.Contains(s.Items.Pattern, "0-9"):
 		return []string{"10.1.0.0/16", "fd00:1::/64"}
+	case s.Type == "array" && strings.Contains(s.Items.Pattern, "http"):
+		return []string{"https://app.example.com", "*"}
 	case s.Type == "array":
 		return []string{"/a", "/b"}
 	case strings.HasPrefix(s.Pattern, "^/"):
@@ -116,8 +119,8 @@ func (s *schema) sample() any {
 	return "72h"
 }
 
-// TestEverySettingOfTheProgramHasAValueAndTheOtherWayRound gives a value for each setting and compares the variables of the container
-// with what the program says it reads.
+// TestEverySettingOfTheProgramHasAValueAndTheOtherWayRound gives a value for each setting and compares the variables of
+// the container with what the program says it reads.
 func TestEverySettingOfTheProgramHasAValueAndTheOtherWayRound(t *testing.T) {
 	t.Parallel()
 	given := map[string]any{}
@@ -150,18 +153,21 @@ func TestEverySettingOfTheProgramHasAValueAndTheOtherWayRound(t *testing.T) {
 	slices.Sort(want)
 	slices.Sort(have)
 	if !slices.Equal(have, want) {
-		t.Errorf("the container is given\n%s\nbut the program reads\n%s", strings.Join(have, "\n"), strings.Join(want, "\n"))
+		t.Errorf("the container is given\n%s\nbut the program reads\n%s", strings.Join(have, "\n"),
+			strings.Join(want, "\n"))
 	}
 	for name, value := range given {
 		said, _ := json.Marshal(value)
 		plain := strings.NewReplacer(`"`, "", "[", "", "]", "").Replace(string(said))
-		if got := env["REVEILLE_"+strings.ToUpper(regexp.MustCompile(`[A-Z]`).ReplaceAllString(name, "_$0"))]; got != plain {
+		if got := env["REVEILLE_"+strings.ToUpper(regexp.MustCompile(`[A-Z]`).ReplaceAllString(name,
+			"_$0"))]; got != plain {
 			t.Errorf("settings.%s = %s came out as %q", name, said, got)
 		}
 	}
 }
 
-// TestTheProgramTakesTheLeastAndTheMostThatTheSchemaTakes starts the program with both: it must not stop because of a setting.
+// TestTheProgramTakesTheLeastAndTheMostThatTheSchemaTakes starts the program with both: it must not stop because of a
+// setting.
 func TestTheProgramTakesTheLeastAndTheMostThatTheSchemaTakes(t *testing.T) {
 	t.Parallel()
 	least, most := map[string]any{}, map[string]any{}
@@ -187,7 +193,8 @@ func TestTheProgramTakesTheLeastAndTheMostThatTheSchemaTakes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m := render(t, chartDir, newest, required, `{replicaCount: 1, redis: {url: embedded}}`, onFreePorts(t), string(text))
+		m := render(t, chartDir, newest, required, `{replicaCount: 1, redis: {url: embedded}}`, onFreePorts(t),
+			string(text))
 		p := startAsRendered(t, m)
 		p.await(t, "/readyz")
 		p.stop(t)

@@ -39,11 +39,15 @@ func TestTheExampleOfASidecarRendersWhatFitsTogether(t *testing.T) {
 		{name: "as it is", ours: []string{"reveille-redis"}},
 		{name: "on the oldest Kubernetes", ours: []string{"reveille-redis"}},
 		{
-			name: "with everything", ours: []string{"redis-ca"},
+			name: "with everything", ours: []string{"redis-ca", "streams-secret"},
 			plus:   []string{"ConfigMap", "HTTPRoute", "Ingress", "PrometheusRule", "Secret", "ServiceMonitor"},
 			values: "reveille:\n" + indent(everything), more: `reveille: {redis: {existingSecret: ""}}`,
 		},
-		{name: "with a Redis for trying out", values: `reveille: {redis: {existingSecret: ""}, tryOutRedis: {enabled: true}}`, plus: []string{"Deployment", "Service"}},
+		{
+			name:   "with a Redis for trying out",
+			values: `reveille: {redis: {existingSecret: ""}, tryOutRedis: {enabled: true}}`,
+			plus:   []string{"Deployment", "Service"},
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -71,8 +75,10 @@ func TestASidecarMayBeANativeOne(t *testing.T) {
 		s := named[*apps.StatefulSet](t, m, "wake-streams")
 		containers, inits := len(s.Spec.Template.Spec.Containers), len(s.Spec.Template.Spec.InitContainers)
 		c, _ := m.program(t)
-		if always := c.RestartPolicy != nil && *c.RestartPolicy == "Always"; always != (native == "true") || always != (inits == 1) || containers+inits != 2 {
-			t.Errorf("native %s: %d containers, %d before them, restart policy %v", native, containers, inits, c.RestartPolicy)
+		if always := c.RestartPolicy != nil && *c.RestartPolicy == "Always"; always != (native == "true") ||
+			always != (inits == 1) || containers+inits != 2 {
+			t.Errorf("native %s: %d containers, %d before them, restart policy %v", native, containers, inits,
+				c.RestartPolicy)
 		}
 	}
 }

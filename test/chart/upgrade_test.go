@@ -30,14 +30,19 @@ func cluster(t testing.TB, secret *core.Secret) *httptest.Server {
 		answer(w, meta.APIVersions{TypeMeta: meta.TypeMeta{Kind: "APIVersions"}, Versions: []string{"v1"}})
 	})
 	// Which kinds there are: those that the chart may make.
-	groups, resources := meta.APIGroupList{TypeMeta: meta.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}}, map[string][]meta.APIResource{}
+	groups, resources := meta.APIGroupList{TypeMeta: meta.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}},
+		map[string][]meta.APIResource{}
 	for id := range types {
 		version, kind, _ := strings.Cut(id, " ")
 		if group, v, ok := strings.Cut(version, "/"); ok && resources[version] == nil {
 			served := meta.GroupVersionForDiscovery{GroupVersion: version, Version: v}
-			groups.Groups = append(groups.Groups, meta.APIGroup{Name: group, Versions: []meta.GroupVersionForDiscovery{served}, PreferredVersion: served})
+			groups.Groups = append(groups.Groups,
+				meta.APIGroup{Name: group, Versions: []meta.GroupVersionForDiscovery{served}, PreferredVersion: served})
 		}
-		resources[version] = append(resources[version], meta.APIResource{Name: strings.ToLower(kind) + "s", Kind: kind, Namespaced: true, Verbs: meta.Verbs{"get", "list"}})
+		resources[version] = append(resources[version], meta.APIResource{
+			Name: strings.ToLower(kind) + "s", Kind: kind,
+			Namespaced: true, Verbs: meta.Verbs{"get", "list"},
+		})
 	}
 	mux.HandleFunc("GET /apis", func(w http.ResponseWriter, _ *http.Request) { answer(w, groups) })
 	for version, list := range resources {
@@ -46,7 +51,10 @@ func cluster(t testing.TB, secret *core.Secret) *httptest.Server {
 			path = "/api/" + version
 		}
 		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
-			answer(w, meta.APIResourceList{TypeMeta: meta.TypeMeta{Kind: "APIResourceList"}, GroupVersion: version, APIResources: list})
+			answer(w, meta.APIResourceList{
+				TypeMeta: meta.TypeMeta{Kind: "APIResourceList"}, GroupVersion: version,
+				APIResources: list,
+			})
 		})
 	}
 	// Where Helm keeps its releases: it has none.
@@ -56,7 +64,10 @@ func cluster(t testing.TB, secret *core.Secret) *httptest.Server {
 	missing := func(w http.ResponseWriter) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusNotFound)
-		_ = json.NewEncoder(w).Encode(meta.Status{TypeMeta: meta.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Failure", Reason: meta.StatusReasonNotFound, Code: 404})
+		_ = json.NewEncoder(w).Encode(meta.Status{
+			TypeMeta: meta.TypeMeta{Kind: "Status", APIVersion: "v1"},
+			Status:   "Failure", Reason: meta.StatusReasonNotFound, Code: 404,
+		})
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { missing(w) })
 	mux.HandleFunc("GET /api/v1/namespaces/{namespace}/secrets/{name}", func(w http.ResponseWriter, r *http.Request) {

@@ -15,8 +15,8 @@ import (
 	gateway "sigs.k8s.io/gateway-api/apis/v1"
 )
 
-// checkWhole fails the test unless what was rendered fits together and is safe, whatever the values were. ours are the Secrets that
-// values named, which are not rendered.
+// checkWhole fails the test unless what was rendered fits together and is safe, whatever the values were. ours are the
+// Secrets that values named, which are not rendered.
 func checkWhole(t *testing.T, m *manifest, ours ...string) {
 	t.Helper()
 	for _, o := range m.objects {
@@ -59,7 +59,8 @@ func checkPod(t *testing.T, m *manifest, p pod, ours []string) {
 			wrong("container %s may write into its root", c.Name)
 		case s.AllowPrivilegeEscalation == nil || *s.AllowPrivilegeEscalation || s.Privileged != nil && *s.Privileged:
 			wrong("container %s may gain privileges", c.Name)
-		case s.Capabilities == nil || !slices.Equal(s.Capabilities.Drop, []core.Capability{"ALL"}) || len(s.Capabilities.Add) > 0:
+		case s.Capabilities == nil || !slices.Equal(s.Capabilities.Drop, []core.Capability{"ALL"}) ||
+			len(s.Capabilities.Add) > 0:
 			wrong("container %s keeps capabilities", c.Name)
 		case s.SeccompProfile == nil || s.SeccompProfile.Type != core.SeccompProfileTypeRuntimeDefault:
 			wrong("container %s has no seccomp profile", c.Name)
@@ -71,7 +72,8 @@ func checkPod(t *testing.T, m *manifest, p pod, ours []string) {
 		if user == nil || *user == 0 {
 			wrong("container %s has no number of a user, so a cluster cannot see that it is not root", c.Name)
 		}
-		if c.Resources.Requests.Cpu().IsZero() || c.Resources.Requests.Memory().IsZero() || c.Resources.Limits.Memory().IsZero() {
+		if c.Resources.Requests.Cpu().IsZero() || c.Resources.Requests.Memory().IsZero() ||
+			c.Resources.Limits.Memory().IsZero() {
 			wrong("container %s has no requests, or no limit of memory", c.Name)
 		}
 		mounts := map[string]bool{}
@@ -88,9 +90,10 @@ func checkPod(t *testing.T, m *manifest, p pod, ours []string) {
 				continue
 			}
 			ref := e.ValueFrom.SecretKeyRef
-			if !slices.Contains(ours, ref.Name) && !slices.ContainsFunc(all[*core.Secret](m), func(s *core.Secret) bool {
-				return s.Name == ref.Name && len(s.Data[ref.Key]) > 0
-			}) {
+			if !slices.Contains(ours, ref.Name) &&
+				!slices.ContainsFunc(all[*core.Secret](m), func(s *core.Secret) bool {
+					return s.Name == ref.Name && len(s.Data[ref.Key]) > 0
+				}) {
 				wrong("%s comes from key %s of Secret %s, which nobody makes", e.Name, ref.Key, ref.Name)
 			}
 		}
@@ -153,7 +156,8 @@ func checkServices(t *testing.T, m *manifest) {
 			continue
 		}
 		for _, port := range s.Spec.Ports {
-			if !slices.ContainsFunc(slices.Concat(pods[0].spec.Containers, pods[0].spec.InitContainers), func(c core.Container) bool { return hasPort(c, port.TargetPort.String()) }) {
+			if !slices.ContainsFunc(slices.Concat(pods[0].spec.Containers, pods[0].spec.InitContainers),
+				func(c core.Container) bool { return hasPort(c, port.TargetPort.String()) }) {
 				t.Errorf("Service %s leads to port %s, which the pod does not have", s.Name, port.TargetPort.String())
 			}
 		}
@@ -191,7 +195,8 @@ func checkPolicies(t *testing.T, m *manifest) {
 		}
 	}
 	for _, n := range all[*networking.NetworkPolicy](m) {
-		if found := m.selected(n.Spec.PodSelector.MatchLabels); len(found) != 1 || found[0].owner != "Deployment "+n.Name {
+		if found := m.selected(n.Spec.PodSelector.MatchLabels); len(found) != 1 ||
+			found[0].owner != "Deployment "+n.Name {
 			t.Errorf("the NetworkPolicy is for %d kinds of pods, want that of the Deployment", len(found))
 		}
 	}

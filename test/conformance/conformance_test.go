@@ -79,7 +79,8 @@ func TestGatewayConformsAsTheServerBehindItDoes(t *testing.T) {
 		}
 		passed++
 		if g := got[name]; g.Status != "passed" {
-			t.Errorf("passes straight against the server, %q through the gateway: %s\n%s", g.Status, name, g.FailureMessages)
+			t.Errorf("passes straight against the server, %q through the gateway: %s\n%s", g.Status, name,
+				g.FailureMessages)
 		}
 	}
 	t.Logf("%d tests pass straight against the server", passed)
@@ -97,7 +98,8 @@ func runSuite(ctx context.Context, dir, url, report string) (map[string]result, 
 	defer cancel()
 	vitest := filepath.Join(dir, "node_modules", "vitest", "vitest.mjs")
 	// Some of its tests compute for longer than vitest's five seconds where the machine is busy.
-	cmd := exec.CommandContext(ctx, "node", vitest, "run", "--testTimeout=60000", "--reporter=json", "--outputFile="+report, "suite.test.mjs")
+	cmd := exec.CommandContext(ctx, "node", vitest, "run", "--testTimeout=60000", "--reporter=json",
+		"--outputFile="+report, "suite.test.mjs")
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(),
 		"CONFORMANCE_URL="+url, "LONG_POLL_MS="+strconv.FormatInt(longPoll.Milliseconds(), 10))

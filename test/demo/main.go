@@ -100,12 +100,16 @@ func run(ctx context.Context, say *console) (err error) {
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
-	say.line("reveille", "subscription %q: an event in a stream that matches %s wakes the worker", subscription, pattern)
+	say.line("reveille", "subscription %q: an event in a stream that matches %s wakes the worker", subscription,
+		pattern)
 	if os.Getenv("DEMO_WAKES") == "" {
 		say.line("demo", "an event a second from here on; Ctrl-C ends everything")
 	}
 
-	w := &worker{streams: serverURL, secret: secret, say: say, enough: enough, woken: make(chan struct{}, 1), result: make(chan error, 1)}
+	w := &worker{
+		streams: serverURL, secret: secret, say: say, enough: enough, woken: make(chan struct{}, 1),
+		result: make(chan error, 1),
+	}
 	group, ctx := errgroup.WithContext(ctx)
 	web := &http.Server{Handler: w, ReadHeaderTimeout: 10 * time.Second}
 	group.Go(func() error {

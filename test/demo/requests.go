@@ -52,7 +52,8 @@ func request(ctx context.Context, method, url, token string, body any, want ...i
 // subscribe creates the subscription and returns its secret.
 func subscribe(ctx context.Context, api, webhook string) (secret string, err error) {
 	body := map[string]string{"webhook": webhook, "description": "what make demo shows"}
-	_, answer, err := request(ctx, http.MethodPut, api+pattern+"?subscription="+subscription, "", body, http.StatusCreated)
+	_, answer, err := request(ctx, http.MethodPut, api+pattern+"?subscription="+subscription, "", body,
+		http.StatusCreated)
 	if err != nil {
 		return "", err
 	}
@@ -73,13 +74,16 @@ func write(ctx context.Context, gateway, server string, say *console) error {
 		switch n {
 		case 1:
 			method, url = http.MethodPut, gateway+stream
-			say.line("writer", `creates %s with {"n":1} in it, through Reveille, which so learns that there is such a stream`, stream)
+			say.line("writer",
+				`creates %s with {"n":1} in it, through Reveille, which so learns that there is such a stream`, stream)
 		case 2:
-			say.line("writer", `appends {"n":2}, this and the next straight to the stream server, behind Reveille's back`)
+			say.line("writer",
+				`appends {"n":2}, this and the next straight to the stream server, behind Reveille's back`)
 		default:
 			say.line("writer", `appends {"n":%d}`, n)
 		}
-		_, _, err := request(ctx, method, url, "", map[string]int{"n": n}, http.StatusOK, http.StatusCreated, http.StatusNoContent)
+		_, _, err := request(ctx, method, url, "", map[string]int{"n": n}, http.StatusOK, http.StatusCreated,
+			http.StatusNoContent)
 		if ctx.Err() != nil {
 			return nil
 		}

@@ -27,7 +27,7 @@ var carriesToken = map[fsm.Code]bool{
 }
 
 // wantRefusal checks an answer against the shape of an error (webhook spec, Error Responses).
-func (s *play) wantRefusal(a harness.CallbackAnswer, status int, code fsm.Code) {
+func (s *fixture) wantRefusal(a harness.CallbackAnswer, status int, code fsm.Code) {
 	s.t.Helper()
 	if a.Status != status {
 		s.t.Errorf("status %d, want %d: %s", a.Status, status, a.Body)
@@ -50,7 +50,7 @@ func (s *play) wantRefusal(a harness.CallbackAnswer, status int, code fsm.Code) 
 }
 
 // unchanged has a callback refused and checks that this changed nothing of the consumer.
-func (s *play) unchanged(url, token, body string, status int, code fsm.Code) harness.CallbackAnswer {
+func (s *fixture) unchanged(url, token, body string, status int, code fsm.Code) harness.CallbackAnswer {
 	s.t.Helper()
 	before := s.consumer()
 	a := s.gateway.RawCallback(url, token, body)
@@ -59,8 +59,9 @@ func (s *play) unchanged(url, token, body string, status int, code fsm.Code) har
 	return a
 }
 
-// settledLive is a live play in its second wake cycle whose tail is known and stays, so that nothing changes by itself.
-func (e *env) settledLive(t *testing.T) (s *play, first, wake harness.Wake, tail string) {
+// settledLive is a live fixture in its second wake cycle whose tail is known and stays, so that nothing changes by
+// itself.
+func (e *env) settledLive(t *testing.T) (s *fixture, first, wake harness.Wake, tail string) {
 	t.Helper()
 	s, first = e.live(t)
 	s.callback(first, first.Claim(true))
@@ -90,10 +91,13 @@ func TestCallbackErrors(t *testing.T) {
 	})
 	t.Run("401 TOKEN_EXPIRED: the answer has a new token, which can be used to retry", func(t *testing.T) {
 		own := s.parseToken(wake.Token)
-		expired := tokens(t, harness.TokenKey).Mint(own.Consumer, own.Generation, own.Epoch, time.Now().Add(-fsm.TokenTTL-time.Second))
-		a := s.unchanged(wake.Callback, expired, fmt.Sprintf(`{"epoch":%d,`, wake.Epoch)+everything, http.StatusUnauthorized, fsm.CodeTokenExpired)
+		expired := tokens(t, harness.TokenKey).Mint(own.Consumer, own.Generation, own.Epoch,
+			time.Now().Add(-fsm.TokenTTL-time.Second))
+		a := s.unchanged(wake.Callback, expired, fmt.Sprintf(`{"epoch":%d,`, wake.Epoch)+everything,
+			http.StatusUnauthorized, fsm.CodeTokenExpired)
 		fresh := s.parseToken(a.Token)
-		if left := time.Until(fresh.Expires); left < 59*time.Minute || fresh.Consumer != own.Consumer || fresh.Epoch != own.Epoch {
+		if left := time.Until(fresh.Expires); left < 59*time.Minute || fresh.Consumer != own.Consumer ||
+			fresh.Epoch != own.Epoch {
 			t.Errorf("the new token has %s left and is for %s, epoch %d", left, fresh.Consumer, fresh.Epoch)
 		}
 		retry := wake
@@ -102,30 +106,36 @@ func TestCallbackErrors(t *testing.T) {
 	})
 	t.Run("401 TOKEN_EXPIRED: a token of an earlier epoch is not traded for one of the current", func(t *testing.T) {
 		own := s.parseToken(first.Token)
-		expired := tokens(t, harness.TokenKey).Mint(own.Consumer, own.Generation, own.Epoch, time.Now().Add(-fsm.TokenTTL-time.Second))
-		a := s.unchanged(wake.Callback, expired, fmt.Sprintf(`{"epoch":%d,`, wake.Epoch)+everything, http.StatusUnauthorized, fsm.CodeTokenExpired)
+		expired := tokens(t, harness.TokenKey).Mint(own.Consumer, own.Generation, own.Epoch,
+			time.Now().Add(-fsm.TokenTTL-time.Second))
+		a := s.unchanged(wake.Callback, expired, fmt.Sprintf(`{"epoch":%d,`, wake.Epoch)+everything,
+			http.StatusUnauthorized, fsm.CodeTokenExpired)
 		if got := s.parseToken(a.Token).Epoch; got != first.Epoch {
 			t.Errorf("the new token is for epoch %d, want %d", got, first.Epoch)
 		}
 	})
 	t.Run("401 TOKEN_INVALID: token malformed", func(t *testing.T) {
-		s.unchanged(wake.Callback, "nonsense", fmt.Sprintf(`{"epoch":%d,`, wake.Epoch)+everything, http.StatusUnauthorized, fsm.CodeTokenInvalid)
+		s.unchanged(wake.Callback, "nonsense", fmt.Sprintf(`{"epoch":%d,`, wake.Epoch)+everything,
+			http.StatusUnauthorized, fsm.CodeTokenInvalid)
 	})
 	t.Run("409 ALREADY_CLAIMED: wake_id does not match the current wake", func(t *testing.T) {
 		for _, id := range []string{first.WakeID, "w_another", wake.WakeID + " "} {
-			s.unchanged(wake.Callback, wake.Token, fmt.Sprintf(`{"epoch":%d,"wake_id":%q,`, wake.Epoch, id)+everything, http.StatusConflict, fsm.CodeAlreadyClaimed)
+			s.unchanged(wake.Callback, wake.Token, fmt.Sprintf(`{"epoch":%d,"wake_id":%q,`, wake.Epoch, id)+everything,
+				http.StatusConflict, fsm.CodeAlreadyClaimed)
 		}
 	})
 	t.Run("409 INVALID_OFFSET: beyond the tail", func(t *testing.T) {
-		a := s.unchanged(wake.Callback, wake.Token, fmt.Sprintf(`{"epoch":%d,"acks":[{"path":%q,"offset":%q},{"path":%q,"offset":%q}],"done":true}`,
-			wake.Epoch, s.path, tail, s.path, beyond), http.StatusConflict, fsm.CodeInvalidOffset)
+		a := s.unchanged(wake.Callback, wake.Token,
+			fmt.Sprintf(`{"epoch":%d,"acks":[{"path":%q,"offset":%q},{"path":%q,"offset":%q}],"done":true}`,
+				wake.Epoch, s.path, tail, s.path, beyond), http.StatusConflict, fsm.CodeInvalidOffset)
 		if !strings.Contains(a.Error.Message, "acks") || !strings.Contains(a.Error.Message, s.path) {
 			t.Errorf("the message does not name the field and the stream: %s", a.Error.Message)
 		}
 	})
 	t.Run("409 STALE_EPOCH: callback epoch before the current", func(t *testing.T) {
 		for _, token := range []string{first.Token, wake.Token} {
-			s.unchanged(wake.Callback, token, fmt.Sprintf(`{"epoch":%d,"wake_id":%q,`, first.Epoch, first.WakeID)+everything, http.StatusConflict, fsm.CodeStaleEpoch)
+			s.unchanged(wake.Callback, token, fmt.Sprintf(`{"epoch":%d,"wake_id":%q,`, first.Epoch,
+				first.WakeID)+everything, http.StatusConflict, fsm.CodeStaleEpoch)
 		}
 	})
 	t.Run("410 CONSUMER_GONE: the consumer instance no longer exists", func(t *testing.T) {
@@ -138,11 +148,12 @@ func TestCallbackErrors(t *testing.T) {
 	})
 	t.Run("none of them was in the way of the consumer's own callbacks", func(t *testing.T) {
 		s.wantStreams(s.callback(wake, wake.Claim(true, s.ack(tail))), s.ack(tail))
-		s.noWakeAfter(2)
+		s.noWakeAfter(2, quiet)
 	})
 }
 
-// TestCallbackBadInput sends what no worker should. Each is refused with an error that names the field, and changes nothing.
+// TestCallbackBadInput sends what no worker should. Each is refused with an error that names the field, and changes
+// nothing.
 func TestCallbackBadInput(t *testing.T) {
 	t.Parallel()
 	e := start(t, options{settings: calm})
@@ -151,8 +162,10 @@ func TestCallbackBadInput(t *testing.T) {
 
 	t.Run("a body that is not JSON, or no object", func(t *testing.T) {
 		for _, body := range []string{
-			"", " ", "{", "}", "epoch=2", "null", "true", "2", `"epoch"`, "[]", `[{"epoch":2}]`, `{"epoch":2}{"epoch":2}`, `{"epoch":2,}`,
-			"{\"epoch\":2,\"x\":\"\xff\"}", `{'epoch':2}`, `{"epoch":02}`, "\xef\xbb\xbf{\"epoch\":2}", strings.Repeat("[", 20_000),
+			"", " ", "{", "}", "epoch=2", "null", "true", "2", `"epoch"`, "[]", `[{"epoch":2}]`,
+			`{"epoch":2}{"epoch":2}`, `{"epoch":2,}`,
+			"{\"epoch\":2,\"x\":\"\xff\"}", `{'epoch':2}`, `{"epoch":02}`, "\xef\xbb\xbf{\"epoch\":2}",
+			strings.Repeat("[", 20_000),
 		} {
 			s.unchanged(wake.Callback, wake.Token, body, http.StatusBadRequest, fsm.CodeInvalidRequest)
 		}
@@ -183,7 +196,8 @@ func TestCallbackBadInput(t *testing.T) {
 			{epoch + `,"acks":[{"offset":"` + tail + `"}]}`, "acks[0].path"},
 			{epoch + `,"acks":[{"path":7,"offset":"` + tail + `"}]}`, "acks[0].path"},
 			{epoch + `,"acks":[{"path":"` + s.path + `","offset":7}]}`, "acks[0].offset"},
-			{epoch + `,"acks":[{"path":"` + s.path + `","offset":"` + tail + `"},{"path":"` + s.path + `","offset":null}]}`, "acks[1].offset"},
+			{epoch + `,"acks":[{"path":"` + s.path + `","offset":"` + tail + `"},{"path":"` + s.path +
+				`","offset":null}]}`, "acks[1].offset"},
 			{epoch + `,"subscribe":"/x"}`, "subscribe"},
 			{epoch + `,"subscribe":{}}`, "subscribe"},
 			{epoch + `,"subscribe":[1]}`, "subscribe[0]"},
@@ -228,10 +242,12 @@ func TestCallbackBadInput(t *testing.T) {
 		if a := s.gateway.RawCallback(wake.Callback, wake.Token, padded(maxBody)); a.Status != http.StatusOK {
 			t.Errorf("1 MiB: %d %s", a.Status, a.Body)
 		}
-		s.unchanged(wake.Callback, wake.Token, padded(maxBody+1), http.StatusRequestEntityTooLarge, fsm.CodeBodyTooLarge)
+		s.unchanged(wake.Callback, wake.Token, padded(maxBody+1), http.StatusRequestEntityTooLarge,
+			fsm.CodeBodyTooLarge)
 
 		before := s.consumer()
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, wake.Callback, io.MultiReader(bytes.NewReader([]byte(padded(2*maxBody)))))
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, wake.Callback,
+			io.MultiReader(bytes.NewReader([]byte(padded(2*maxBody)))))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -249,9 +265,11 @@ func TestCallbackBadInput(t *testing.T) {
 
 	t.Run("an ack that is no offset is refused like one beyond the tail", func(t *testing.T) {
 		for _, offset := range []string{
-			"now", "", " ", "a,b", "a&b", "a=b", "a?b", "a/b", "a b", "a\nb", "a\x00", "ü", tail + " ", strings.Repeat("0", 257), beyond, tail + "0",
+			"now", "", " ", "a,b", "a&b", "a=b", "a?b", "a/b", "a b", "a\nb", "a\x00", "ü", tail + " ",
+			strings.Repeat("0", 257), beyond, tail + "0",
 		} {
-			body := epoch + `,"acks":[` + jsonOf(t, s.ack(offset)) + `],"subscribe":["` + s.folder + `-other/x"],"done":true}`
+			body := epoch + `,"acks":[` + jsonOf(t, s.ack(offset)) + `],"subscribe":["` + s.folder +
+				`-other/x"],"done":true}`
 			a := s.unchanged(wake.Callback, wake.Token, body, http.StatusConflict, fsm.CodeInvalidOffset)
 			if !strings.Contains(a.Error.Message, "acks") || !strings.Contains(a.Error.Message, s.path) {
 				t.Errorf("%q: the message does not name the field and the stream: %s", offset, a.Error.Message)
@@ -269,7 +287,8 @@ func TestCallbackBadInput(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		altered := base64.RawURLEncoding.EncodeToString(bytes.Replace(laterEpoch, []byte(`"exp":1`), []byte(`"exp":9`), 1))
+		altered := base64.RawURLEncoding.EncodeToString(bytes.Replace(laterEpoch, []byte(`"exp":1`), []byte(`"exp":9`),
+			1))
 		if altered == claims {
 			t.Fatal("the token's claims do not look as this test assumes")
 		}
@@ -285,12 +304,14 @@ func TestCallbackBadInput(t *testing.T) {
 			"with more at the end":      wake.Token + "x",
 			"twice":                     wake.Token + " " + wake.Token,
 			"the secret":                s.sub.Secret,
-			"signed with another key":   tokens(t, strings.Repeat("another key ", 4)).Mint(own.Consumer, own.Generation, own.Epoch, time.Now()),
-			"of another consumer":       otherWake.Token,
-			"very long":                 strings.Repeat("x", 20_000),
+			"signed with another key": tokens(t, strings.Repeat("another key ", 4)).Mint(own.Consumer, own.Generation,
+				own.Epoch, time.Now()),
+			"of another consumer": otherWake.Token,
+			"very long":           strings.Repeat("x", 20_000),
 		} {
 			before := other.consumer()
-			a := s.unchanged(wake.Callback, token, epoch+`,"wake_id":"`+wake.WakeID+`","done":true}`, http.StatusUnauthorized, fsm.CodeTokenInvalid)
+			a := s.unchanged(wake.Callback, token, epoch+`,"wake_id":"`+wake.WakeID+`","done":true}`,
+				http.StatusUnauthorized, fsm.CodeTokenInvalid)
 			if strings.Contains(a.Body, wake.Token) || strings.Contains(a.Body, "eyJ") {
 				t.Errorf("token %s: the answer gives a token away: %s", name, a.Body)
 			}
@@ -316,17 +337,20 @@ func TestCallbackBadInput(t *testing.T) {
 	t.Run("a callback URL that is not quite the one of the wake reaches nobody", func(t *testing.T) {
 		id := s.id()
 		for _, other := range []string{
-			id + "x", strings.Replace(id, "%2F", "%2f", 1), strings.Replace(id, "%2F", "%252F", 1), strings.Replace(id, ":", "%3A", 1),
+			id + "x", strings.Replace(id, "%2F", "%2f", 1), strings.Replace(id, "%2F", "%252F", 1),
+			strings.Replace(id, ":", "%3A", 1),
 			s.sub.ID, s.sub.ID + ":", ":" + id, fsm.ConsumerID(s.sub.ID+"x", s.path),
 		} {
-			s.unchanged(s.rev.URL+"/callback/"+other, wake.Token, epoch+`,"done":true}`, http.StatusUnauthorized, fsm.CodeTokenInvalid)
+			s.unchanged(s.rev.URL+"/callback/"+other, wake.Token, epoch+`,"done":true}`, http.StatusUnauthorized,
+				fsm.CodeTokenInvalid)
 		}
 	})
 
 	t.Run("another method than POST is refused with 405", func(t *testing.T) {
 		for _, method := range []string{http.MethodGet, http.MethodPut, http.MethodDelete, http.MethodPatch} {
 			before := s.consumer()
-			res := s.gateway.Do(method, strings.TrimPrefix(wake.Callback, s.gateway.Root), "", "Authorization", "Bearer "+wake.Token)
+			res := s.gateway.Do(method, strings.TrimPrefix(wake.Callback, s.gateway.Root), "", "Authorization",
+				"Bearer "+wake.Token)
 			if res.Status != http.StatusMethodNotAllowed || res.Header.Get("Allow") != http.MethodPost {
 				t.Errorf("%s: %d, Allow %q", method, res.Status, res.Header.Get("Allow"))
 			}
@@ -351,6 +375,6 @@ func TestCallbackBadInput(t *testing.T) {
 
 	t.Run("after all that the consumer's own callbacks go on", func(t *testing.T) {
 		s.wantStreams(s.callback(wake, wake.Claim(true, s.ack(tail))), s.ack(tail))
-		s.noWakeAfter(2)
+		s.noWakeAfter(2, quiet)
 	})
 }

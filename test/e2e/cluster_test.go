@@ -22,7 +22,7 @@ func TestNoWakeIsLostWhileACluster(t *testing.T) {
 	e := with(t, ownRedis(t), nil)
 	cluster := e.redis.cluster
 	root := "/" + name(t)
-	f := e.follow(root + "/*")
+	f := e.subscriber(root + "/*")
 	var paths []string
 	for i := range 6 {
 		paths = append(paths, fmt.Sprint(root, "/", i))
@@ -86,7 +86,9 @@ func TestNoWakeIsLostWhileACluster(t *testing.T) {
 				for ; ; <-tick.C {
 					for i, path := range paths {
 						client := []*harness.Client{e.streams, e.gateway}[i%2]
-						if _, err := client.Try(t.Context(), http.MethodPost, path, `{}`, "Content-Type", "application/json"); err != nil {
+						_, err := client.Try(t.Context(), http.MethodPost, path, `{}`, "Content-Type",
+							"application/json")
+						if err != nil {
 							t.Errorf("append: %v", err)
 							return
 						}
@@ -110,14 +112,14 @@ func TestNoWakeIsLostWhileACluster(t *testing.T) {
 			close(stop)
 			writer.Wait()
 			for _, path := range paths {
-				f.idle(path, e.streams.Tail(path))
+				f.awaitIdle(path, e.streams.Tail(path))
 				assertEpochs(t, f, path)
 			}
 		})
 	}
 	at := e.streams.Tail(paths[0])
 	f.wakesOnAppend(paths[0], at)
-	if c, err := f.consumer(paths[0]); err != nil || c.State != fsm.Idle {
+	if c, err := f.consumerOf(paths[0]); err != nil || c.State != fsm.Idle {
 		t.Errorf("afterwards the consumer is %+v, %v", c, err)
 	}
 }

@@ -50,7 +50,8 @@ func startCollector(t *testing.T) *collector {
 			return // the exporter was ended on the way
 		}
 		var request coltracepb.ExportTraceServiceRequest
-		if err := proto.Unmarshal(body, &request); err != nil || r.Method != http.MethodPost || r.URL.Path != "/v1/traces" {
+		if err := proto.Unmarshal(body, &request); err != nil || r.Method != http.MethodPost ||
+			r.URL.Path != "/v1/traces" {
 			t.Errorf("the collector got %s %s with what is no export: %v", r.Method, r.URL.Path, err)
 		}
 		c.take(&request, r.Header)
@@ -71,9 +72,12 @@ func (c *collector) take(request *coltracepb.ExportTraceServiceRequest, h http.H
 		for _, ss := range rs.ScopeSpans {
 			for _, s := range ss.Spans {
 				taken := span{
-					name: s.Name, trace: hex.EncodeToString(s.TraceId), id: hex.EncodeToString(s.SpanId), parent: hex.EncodeToString(s.ParentSpanId),
-					kind: s.Kind, start: time.Unix(0, int64(s.StartTimeUnixNano)), end: time.Unix(0, int64(s.EndTimeUnixNano)),
-					attributes: attributesOf(s.Attributes), status: s.Status, service: of["service.name"], replica: of["service.instance.id"],
+					name: s.Name, trace: hex.EncodeToString(s.TraceId), id: hex.EncodeToString(s.SpanId),
+					parent: hex.EncodeToString(s.ParentSpanId),
+					kind:   s.Kind, start: time.Unix(0, int64(s.StartTimeUnixNano)),
+					end:        time.Unix(0, int64(s.EndTimeUnixNano)),
+					attributes: attributesOf(s.Attributes), status: s.Status, service: of["service.name"],
+					replica: of["service.instance.id"],
 				}
 				for _, l := range s.Links {
 					taken.links = append(taken.links, hex.EncodeToString(l.TraceId)+" "+hex.EncodeToString(l.SpanId))
@@ -108,7 +112,8 @@ func (c *collector) got() int {
 	return c.requests
 }
 
-// of returns the spans of a wake's trace in the order in which they began. It is known by an attribute of its root or children.
+// of returns the spans of a wake's trace in the order in which they began. It is known by an attribute of its root or
+// children.
 func (c *collector) of(wakeID string) []span {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -138,8 +143,8 @@ func named(spans []span, name string) (found []span) {
 	return found
 }
 
-// tree is a trace as text: a span a line, below its parent, with the time from the trace's beginning until the span's beginning
-// and end.
+// tree is a trace as text: a span a line, below its parent, with the time from the trace's beginning until the span's
+// beginning and end.
 func tree(spans []span) string {
 	var b strings.Builder
 	if len(spans) == 0 {
@@ -164,7 +169,8 @@ func tree(spans []span) string {
 			if i == len(below)-1 {
 				branch, next = "└─ ", "   "
 			}
-			fmt.Fprintf(&b, "%s%s%-8s %s  %8.1f ms … %8.1f ms  [%s]", indent, branch, s.name, s.id, millis(s.start.Sub(first)), millis(s.end.Sub(first)), s.service)
+			fmt.Fprintf(&b, "%s%s%-8s %s  %8.1f ms … %8.1f ms  [%s]", indent, branch, s.name, s.id,
+				millis(s.start.Sub(first)), millis(s.end.Sub(first)), s.service)
 			var keys []string
 			for k := range s.attributes {
 				keys = append(keys, k)

@@ -11,7 +11,8 @@ import (
 	"reveille/test/harness"
 )
 
-// Two hundred files are enough for what a replica has open for itself and for some streams; clients that send nothing take the rest.
+// Two hundred files are enough for what a replica has open for itself and for some streams; clients that send nothing
+// take the rest.
 func TestAReplicaThatRunsOutOfFilesSaysSoServesOnAndRecovers(t *testing.T) {
 	t.Parallel()
 	bin, err := harness.BuildReveille(t.Context())
@@ -19,7 +20,8 @@ func TestAReplicaThatRunsOutOfFilesSaysSoServesOnAndRecovers(t *testing.T) {
 		t.Fatal(err)
 	}
 	limited := filepath.Join(t.TempDir(), "reveille")
-	if err := os.WriteFile(limited, []byte(fmt.Sprintf("#!/bin/sh\nulimit -n 200\nexec %q \"$@\"\n", bin)), 0o700); err != nil {
+	err = os.WriteFile(limited, []byte(fmt.Sprintf("#!/bin/sh\nulimit -n 200\nexec %q \"$@\"\n", bin)), 0o700)
+	if err != nil {
 		t.Fatal(err)
 	}
 	e := &env{t: t, redis: startRedis(t), ref: harness.StartRefServer(t, harness.RefOptions{})}
@@ -27,7 +29,8 @@ func TestAReplicaThatRunsOutOfFilesSaysSoServesOnAndRecovers(t *testing.T) {
 	e.rev = harness.NewReveilleOf(t, limited, e.settings(nil))
 	e.rev.Start()
 	e.gateway = harness.NewClient(t, e.rev.URL)
-	if log := e.rev.Log(); !strings.Contains(log, "fewer files may be open than the settings can ask for") || !strings.Contains(log, `"limit":200,"may_need":33048`) {
+	if log := e.rev.Log(); !strings.Contains(log, "the settings can require more open files than this process may have") ||
+		!strings.Contains(log, `"limit":200,"may_need":33048`) {
 		t.Error("the limit was not warned about")
 	}
 
@@ -60,7 +63,7 @@ func TestAReplicaThatRunsOutOfFilesSaysSoServesOnAndRecovers(t *testing.T) {
 		idle = append(idle, c)
 	}
 	harness.Eventually(t, soon, "the log says so", harness.True(func() bool {
-		return strings.Contains(e.rev.Log(), "no file is left for a connection")
+		return strings.Contains(e.rev.Log(), "no open file is left for a new connection")
 	}, "nothing was said of the files"))
 	e.streams.Append(path(1), `{"n":1}`)
 	awake(1, 2)

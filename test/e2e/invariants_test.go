@@ -10,12 +10,14 @@ import (
 	"reveille/test/harness"
 )
 
-// TestInvariants has a subtest for each of the spec's properties (webhook spec, Safety Invariants and Liveness Properties).
+// TestInvariants has a subtest for each of the spec's properties (webhook spec, Safety Invariants and Liveness
+// Properties).
 func TestInvariants(t *testing.T) {
 	t.Parallel()
 	e := start(t, options{settings: calm})
 
-	t.Run("S1: epochs of a consumer strictly increase, also over a new subscription of its id and a new stream of its name", func(t *testing.T) {
+	t.Run("S1: epochs of a consumer strictly increase, "+
+		"also over a new subscription of its id and a new stream of its name", func(t *testing.T) {
 		s := e.idle(t)
 		s.worker.AnswerStatus(http.StatusInternalServerError)
 		s.append()
@@ -38,7 +40,7 @@ func TestInvariants(t *testing.T) {
 		s.append()
 		s.worker.Wake(n + 1)
 		s.gateway.DeleteStream(s.path)
-		s.awaitRemoved(s.path)
+		s.awaitRemoved(s.path, soon)
 		s.gateway.Create(s.path)
 		s.worker.Wake(n + 2)
 
@@ -58,7 +60,8 @@ func TestInvariants(t *testing.T) {
 		}
 	})
 
-	t.Run("S2: all requests of a wake cycle have its one wake_id and epoch, and the next cycle has others", func(t *testing.T) {
+	t.Run("S2: all requests of a wake cycle have its one wake_id and epoch, "+
+		"and the next cycle has others", func(t *testing.T) {
 		s := e.idle(t)
 		s.worker.AnswerStatus(http.StatusServiceUnavailable)
 		s.append()
@@ -170,7 +173,8 @@ func TestInvariants(t *testing.T) {
 		wake.Token = mint(58 * time.Minute)
 		a := s.callback(wake, wake.Claim(false))
 		fresh := s.parseToken(a.Token)
-		if left := time.Until(fresh.Expires); left < 59*time.Minute || fresh.Consumer != own.Consumer || fresh.Epoch != own.Epoch {
+		if left := time.Until(fresh.Expires); left < 59*time.Minute || fresh.Consumer != own.Consumer ||
+			fresh.Epoch != own.Epoch {
 			t.Errorf("the new token has %s left and is for %s, epoch %d", left, fresh.Consumer, fresh.Epoch)
 		}
 		wake.Token = a.Token
@@ -203,12 +207,15 @@ func TestInvariants(t *testing.T) {
 		s.callback(second, second.Claim(false))
 	})
 
-	t.Run("S7: after the subscription or the primary stream was deleted, callbacks find the consumer gone", func(t *testing.T) {
-		for name, remove := range map[string]func(s *play){
-			"subscription deleted":                     func(s *play) { s.gateway.DeleteSubscription("/**", s.sub.ID) },
-			"stream deleted through the gateway":       func(s *play) { s.gateway.DeleteStream(s.path) },
-			"stream deleted behind the gateway's back": func(s *play) { s.streams.DeleteStream(s.path) },
-			"subscription deleted and created once more": func(s *play) {
+	t.Run("S7: after the subscription or the primary stream was deleted, "+
+		"callbacks find the consumer gone", func(t *testing.T) {
+		for name, remove := range map[string]func(s *fixture){
+			"subscription deleted": func(s *fixture) {
+				s.gateway.DeleteSubscription("/**", s.sub.ID)
+			},
+			"stream deleted through the gateway":       func(s *fixture) { s.gateway.DeleteStream(s.path) },
+			"stream deleted behind the gateway's back": func(s *fixture) { s.streams.DeleteStream(s.path) },
+			"subscription deleted and created once more": func(s *fixture) {
 				s.gateway.DeleteSubscription("/**", s.sub.ID)
 				s.subscribe(s.sub.Pattern)
 				s.awaitState(fsm.Idle)
@@ -248,7 +255,8 @@ func TestInvariants(t *testing.T) {
 		}
 	})
 
-	t.Run("L1: pending work of an idle consumer is delivered, in the end also to an endpoint that fails", func(t *testing.T) {
+	t.Run("L1: pending work of an idle consumer is delivered, "+
+		"in the end also to an endpoint that fails", func(t *testing.T) {
 		s := e.idle(t)
 		fail := make(chan struct{}, 3)
 		for range cap(fail) {
@@ -267,7 +275,7 @@ func TestInvariants(t *testing.T) {
 		if messages, next := s.streams.Read(s.path, wake.Offset(s.path)); len(messages) != 1 || next != tail {
 			t.Errorf("the wake leads to %s", messages)
 		}
-		s.noWakeAfter(4)
+		s.noWakeAfter(4, quiet)
 	})
 
 	t.Run("L1: events that came while the consumer was live are delivered after it", func(t *testing.T) {
@@ -288,7 +296,7 @@ func TestInvariants(t *testing.T) {
 		if c := s.consumer(); c.State != fsm.Idle {
 			t.Errorf("after done: %+v", c)
 		}
-		s.noWakeAfter(1)
+		s.noWakeAfter(1, quiet)
 		if c := s.consumer(); c.State != fsm.Idle || c.Epoch != wake.Epoch {
 			t.Errorf("later: %+v", c)
 		}
@@ -302,70 +310,6 @@ func TestInvariants(t *testing.T) {
 		}
 		if second := s.worker.Wake(2); second.Epoch != wake.Epoch+1 || second.WakeID == wake.WakeID {
 			t.Errorf("%s was followed by %s", wake, second)
-		}
-	})
-}
-
-// TestExistingStreams is about streams that are there before their subscription (webhook spec, Existing Streams).
-func TestExistingStreams(t *testing.T) {
-	t.Parallel()
-	e := start(t, options{settings: calm})
-	s := e.empty(t)
-	paths := []string{s.folder + "/one", s.folder + "/two", s.folder + "/three"}
-	tails := map[string]string{}
-	for _, p := range paths {
-		s.gateway.Create(p)
-		tails[p] = s.gateway.Append(p, `{"event":"handled by a previous subscription"}`)
-	}
-	elsewhere := s.folder + "-elsewhere/one"
-	s.gateway.Create(elsewhere)
-	s.subscribe(s.folder + "/*")
-
-	t.Run("consumer instances are created in IDLE state", func(t *testing.T) {
-		for _, p := range paths {
-			harness.Eventually(t, soon, "a consumer of "+p, func() error { _, err := s.consumerOf(p); return err })
-			if c, err := s.consumerOf(p); err != nil || c.State != fsm.Idle || c.WakeID != "" {
-				t.Errorf("%+v (%v)", c, err)
-			}
-		}
-		if _, err := s.consumerOf(elsewhere); err == nil {
-			t.Error("a stream that does not match got a consumer")
-		}
-	})
-	t.Run("they wake only when new events arrive, not immediately", func(t *testing.T) {
-		s.noWakeAfter(0)
-		s.gateway.Append(paths[1], `{"event":"new"}`)
-		if wake := s.worker.Wake(1); wake.PrimaryStream != paths[1] {
-			t.Errorf("%s was woken by an event of %s", wake, paths[1])
-		}
-		s.noWakeAfter(1)
-	})
-	t.Run("what was there before counts as handled", func(t *testing.T) {
-		wake := s.worker.Wake(1)
-		if wake.Offset(paths[1]) != tails[paths[1]] {
-			t.Errorf("the wake is from %s, want %s", wake.Offset(paths[1]), tails[paths[1]])
-		}
-		messages, next := s.streams.Read(paths[1], wake.Offset(paths[1]))
-		if len(messages) != 1 || string(messages[0]) != `{"event":"new"}` {
-			t.Errorf("the wake leads to %s", messages)
-		}
-		a := s.callback(wake, wake.Claim(true, at(paths[1], next)))
-		s.wantStreams(a, at(paths[1], next))
-		s.noWakeAfter(1)
-	})
-
-	t.Run("an event that was answered right before the subscription was made counts as handled too", func(t *testing.T) {
-		for range 20 {
-			s := e.empty(t)
-			s.gateway.Create(s.path)
-			for range 3 {
-				s.tail = s.append()
-			}
-			s.subscribe(s.folder + "/*")
-			c := s.await("its consumer is there", func(fsm.Consumer) bool { return true })
-			if acked := c.Links[s.path].Acked.Value(); c.State != fsm.Idle || acked != s.tail {
-				t.Errorf("the consumer is %s and begins at %s, want idle at %s", c.State, acked, s.tail)
-			}
 		}
 	})
 }

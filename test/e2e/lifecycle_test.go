@@ -20,7 +20,8 @@ func TestLifecycle(t *testing.T) {
 	t.Parallel()
 	e := start(t, options{settings: calm})
 
-	t.Run("a worker is woken, claims, reads, acks, stays alive, is done, and is woken again only when more arrives", func(t *testing.T) {
+	t.Run("a worker is woken, claims, reads, acks, stays alive, is done, "+
+		"and is woken again only when more arrives", func(t *testing.T) {
 		s := e.empty(t)
 		s.path = s.folder + "/agents/task-123"
 		s.subscribe(s.folder + "/agents/*")
@@ -36,17 +37,19 @@ func TestLifecycle(t *testing.T) {
 		if len(messages) != 1 || string(messages[0]) != `{"n":1}` || next != tail {
 			t.Fatalf("read %s up to %s, want the one event up to %s", messages, next, tail)
 		}
-		s.wantStreams(s.callback(wake, harness.Callback{Epoch: wake.Epoch, Acks: []harness.StreamOffset{at(s.path, next)}}), at(s.path, next))
+		s.wantStreams(s.callback(wake,
+			harness.Callback{Epoch: wake.Epoch, Acks: []harness.StreamOffset{at(s.path, next)}}), at(s.path, next))
 		before := s.consumer().Deadline
 		harness.Eventually(t, soon, "a callback of nothing but the epoch restarts the liveness timeout", func() error {
 			s.wantStreams(s.callback(wake, harness.Callback{Epoch: wake.Epoch}), at(s.path, next))
-			return harness.True(func() bool { return s.consumer().Deadline.After(before) }, "the deadline is still %s", before)()
+			return harness.True(func() bool { return s.consumer().Deadline.After(before) }, "the deadline is still %s",
+				before)()
 		})
 		s.wantStreams(s.callback(wake, harness.Callback{Epoch: wake.Epoch, Done: true}), at(s.path, next))
 		if c := s.consumer(); c.State != fsm.Idle || c.Epoch != wake.Epoch {
 			t.Fatalf("after done: %+v", c)
 		}
-		s.noWakeAfter(1)
+		s.noWakeAfter(1, quiet)
 
 		tail = s.gateway.Append(s.path, `{"n":2}`)
 		second := s.worker.Wake(2)
@@ -59,7 +62,7 @@ func TestLifecycle(t *testing.T) {
 			t.Fatalf("read %s up to %s, want the second event alone", messages, next)
 		}
 		s.wantStreams(s.callback(second, second.Claim(true, at(s.path, next))), at(s.path, next))
-		s.noWakeAfter(2)
+		s.noWakeAfter(2, quiet)
 	})
 
 	t.Run("a wake is signed with the subscription's secret over the time and the raw body", func(t *testing.T) {
@@ -74,12 +77,14 @@ func TestLifecycle(t *testing.T) {
 		if harness.VerifySignature(s.sub.Secret, header, append([]byte(" "), wake.Body...), time.Now()) == nil {
 			t.Error("it does not depend on every byte of the body")
 		}
-		if stamp, _, _ := strings.Cut(header, ","); harness.VerifySignature(s.sub.Secret, strings.Replace(header, stamp, stamp[:len(stamp)-1]+"x", 1), wake.Body, time.Now()) == nil {
+		if stamp, _, _ := strings.Cut(header, ","); harness.VerifySignature(s.sub.Secret,
+			strings.Replace(header, stamp, stamp[:len(stamp)-1]+"x", 1), wake.Body, time.Now()) == nil {
 			t.Error("it does not depend on the time")
 		}
 	})
 
-	t.Run("a synchronous done claims the wake, acks all to the tail, and a later event begins a new wake cycle", func(t *testing.T) {
+	t.Run("a synchronous done claims the wake, acks all to the tail, "+
+		"and a later event begins a new wake cycle", func(t *testing.T) {
 		s := e.idle(t)
 		s.worker.AnswerDone()
 		tail := s.append()
@@ -91,7 +96,7 @@ func TestLifecycle(t *testing.T) {
 		if c.Epoch != first.Epoch {
 			t.Errorf("epoch %d after a wake of epoch %d", c.Epoch, first.Epoch)
 		}
-		s.noWakeAfter(1)
+		s.noWakeAfter(1, quiet)
 		s.append()
 		second := s.worker.Wake(2)
 		s.wantPayload(second, first.Epoch+1, []harness.StreamOffset{at(s.path, tail)}, s.path)
@@ -99,7 +104,7 @@ func TestLifecycle(t *testing.T) {
 			t.Error("the wake_id was used again")
 		}
 		s.awaitState(fsm.Idle)
-		s.noWakeAfter(2)
+		s.noWakeAfter(2, quiet)
 	})
 
 	t.Run("a 2xx that says something else than done keeps the consumer live", func(t *testing.T) {
@@ -126,14 +131,14 @@ func TestLifecycle(t *testing.T) {
 		second := s.worker.Wake(2)
 		s.wantPayload(second, wake.Epoch+1, []harness.StreamOffset{s.ack(first)}, s.path)
 		s.callback(second, second.Claim(true, s.ack(tail)))
-		s.noWakeAfter(2)
+		s.noWakeAfter(2, quiet)
 	})
 
 	t.Run("events that arrive together while the consumer is idle make one wake", func(t *testing.T) {
 		s := e.idle(t)
 		tail := s.gateway.Append(s.path, `[{"n":1},{"n":2},{"n":3}]`)
 		wake := s.worker.Wake(1)
-		s.noWakeAfter(1)
+		s.noWakeAfter(1, quiet)
 		if messages, next := s.streams.Read(s.path, wake.Offset(s.path)); len(messages) != 3 || next != tail {
 			t.Errorf("the wake leads to %s", messages)
 		}
@@ -155,22 +160,23 @@ func TestLifecycle(t *testing.T) {
 			tail = s.append()
 		}
 		s.awaitTail(s.path, tail)
-		s.noWakeAfter(1)
+		s.noWakeAfter(1, quiet)
 		close(release)
 		s.awaitState(fsm.Live)
 		for range 20 {
 			tail = s.append()
 		}
-		s.noWakeAfter(1)
+		s.noWakeAfter(1, quiet)
 		messages, next := s.streams.Read(s.path, wake.Offset(s.path))
 		if len(messages) != 41 || next != tail {
 			t.Errorf("the one wake leads to %d events up to %s, want 41 up to %s", len(messages), next, tail)
 		}
 		s.callback(wake, wake.Claim(true, s.ack(next)))
-		s.noWakeAfter(1)
+		s.noWakeAfter(1, quiet)
 	})
 
-	t.Run("subscriptions that match the same stream have consumers that are independent of each other", func(t *testing.T) {
+	t.Run("subscriptions that match the same stream have consumers that "+
+		"are independent of each other", func(t *testing.T) {
 		s := e.idle(t)
 		other := e.empty(t)
 		other.path, other.folder = s.path, s.folder
@@ -187,7 +193,7 @@ func TestLifecycle(t *testing.T) {
 		}
 		s.append()
 		s.worker.Wake(2)
-		other.noWakeAfter(1)
+		other.noWakeAfter(1, quiet)
 	})
 
 	t.Run("acks, subscriptions and done can all be repeated", func(t *testing.T) {
@@ -204,7 +210,7 @@ func TestLifecycle(t *testing.T) {
 		if c := s.consumer(); c.State != fsm.Idle || c.Epoch != wake.Epoch {
 			t.Errorf("after three times the same: %+v", c)
 		}
-		s.noWakeAfter(1)
+		s.noWakeAfter(1, quiet)
 	})
 }
 
@@ -223,7 +229,7 @@ func TestDynamicSubscriptions(t *testing.T) {
 		final := wake.Claim(true, s.ack(tail))
 		final.Subscribe = []string{tool}
 		s.wantStreams(s.callback(wake, final), s.ack(tail), at(tool, toolTail))
-		s.noWakeAfter(1)
+		s.noWakeAfter(1, quiet)
 		s.streams.Append(tool, `{"new":true}`)
 		s.wantPayload(s.worker.Wake(2), wake.Epoch+1, []harness.StreamOffset{s.ack(tail), at(tool, toolTail)}, tool)
 	})
@@ -235,7 +241,7 @@ func TestDynamicSubscriptions(t *testing.T) {
 		final := wake.Claim(true, s.ack(tail))
 		final.Subscribe = []string{later}
 		s.wantStreams(s.callback(wake, final), s.ack(tail), at(later, "-1"))
-		s.noWakeAfter(1)
+		s.noWakeAfter(1, quiet)
 		s.streams.Create(later)
 		s.streams.Append(later, `{"first":true}`)
 		second := s.worker.Wake(2)
@@ -245,12 +251,13 @@ func TestDynamicSubscriptions(t *testing.T) {
 			t.Fatalf("read %s", messages)
 		}
 		s.callback(second, second.Claim(true, at(later, next)))
-		s.noWakeAfter(2)
+		s.noWakeAfter(2, quiet)
 	})
 
 	t.Run("a stream that is subscribed to again keeps its acked offset", func(t *testing.T) {
 		s, wake := e.live(t)
-		s.wantStreams(s.callback(wake, harness.Callback{Epoch: wake.Epoch, WakeID: wake.WakeID, Subscribe: []string{s.path}}), s.ack(s.tail))
+		s.wantStreams(s.callback(wake,
+			harness.Callback{Epoch: wake.Epoch, WakeID: wake.WakeID, Subscribe: []string{s.path}}), s.ack(s.tail))
 	})
 
 	t.Run("without its primary stream a consumer goes on with the others", func(t *testing.T) {
@@ -261,7 +268,7 @@ func TestDynamicSubscriptions(t *testing.T) {
 		final.Subscribe, final.Unsubscribe = []string{tool}, []string{s.path}
 		s.wantStreams(s.callback(wake, final), at(tool, toolTail))
 		s.append()
-		s.noWakeAfter(1)
+		s.noWakeAfter(1, quiet)
 		s.streams.Append(tool, `{"new":true}`)
 		s.wantPayload(s.worker.Wake(2), wake.Epoch+1, []harness.StreamOffset{at(tool, toolTail)}, tool)
 	})
@@ -271,11 +278,16 @@ func TestDynamicSubscriptions(t *testing.T) {
 		tail := s.consumer().Links[s.path].Tail.Value()
 		one, two := s.folder+"-tools/one", s.folder+"-tools/two"
 		oneTail, twoTail := s.streams.Create(one), s.streams.Create(two)
-		s.callback(wake, harness.Callback{Epoch: wake.Epoch, WakeID: wake.WakeID, Acks: []harness.StreamOffset{s.ack(tail)}, Subscribe: []string{two, one}})
+		s.callback(wake, harness.Callback{
+			Epoch: wake.Epoch, WakeID: wake.WakeID,
+			Acks: []harness.StreamOffset{s.ack(tail)}, Subscribe: []string{two, one},
+		})
 		s.awaitTail(two, s.streams.Append(two, `{"new":true}`))
 		s.append()
-		s.await("two streams pending", func(c fsm.Consumer) bool { return c.Links[s.path].Pending() && c.Links[two].Pending() })
+		s.await("two streams pending",
+			func(c fsm.Consumer) bool { return c.Links[s.path].Pending() && c.Links[two].Pending() })
 		s.callback(wake, harness.Callback{Epoch: wake.Epoch, Done: true})
-		s.wantPayload(s.worker.Wake(2), wake.Epoch+1, []harness.StreamOffset{s.ack(tail), at(one, oneTail), at(two, twoTail)}, s.path, two)
+		s.wantPayload(s.worker.Wake(2), wake.Epoch+1,
+			[]harness.StreamOffset{s.ack(tail), at(one, oneTail), at(two, twoTail)}, s.path, two)
 	})
 }

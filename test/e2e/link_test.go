@@ -11,8 +11,8 @@ import (
 	"reveille/test/harness"
 )
 
-// link is the network between Reveille and the stream server: it passes bytes on and fails in the ways of networks, of which
-// neither side is told.
+// link is the network between Reveille and the stream server: it passes bytes on and fails in the ways of networks, of
+// which neither side is told.
 type link struct {
 	// URL is what Reveille takes for the stream root.
 	URL string

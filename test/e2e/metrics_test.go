@@ -57,7 +57,8 @@ func TestMetricsSayWhatHasHappened(t *testing.T) {
 	t.Parallel()
 	e := start(t, options{settings: calm})
 	attempts := func(outcome, status, subscription string) string {
-		return fmt.Sprintf("reveille_delivery_attempts_total{outcome=%q,status=%q,subscription=%q}", outcome, status, subscription)
+		return fmt.Sprintf("reveille_delivery_attempts_total{outcome=%q,status=%q,subscription=%q}", outcome, status,
+			subscription)
 	}
 	count := func(name, label, value string) string { return fmt.Sprintf("%s{%s=%q}", name, label, value) }
 	gateway := func(kind, status string) string {
@@ -67,11 +68,13 @@ func TestMetricsSayWhatHasHappened(t *testing.T) {
 	removed := func(cause string) string { return count("reveille_consumers_removed_total", "cause", cause) }
 	code := func(c string) string { return count("reveille_callbacks_total", "code", c) }
 	e.awaitMetrics(t, map[string]float64{
-		"reveille_redis_up": 1, "reveille_upstream_up": 1, "reveille_partitions": 64, "reveille_partitions_owned": 64, "reveille_replicas": 1,
+		"reveille_redis_up": 1, "reveille_upstream_up": 1, "reveille_partitions": 64, "reveille_partitions_owned": 64,
+		"reveille_replicas":      1,
 		"reveille_subscriptions": 0, consumers("idle"): 0, "reveille_oldest_pending_wake_seconds": 0,
 	})
 
-	// One subscription works: each of its streams leads to a wake when it is made and to one more when it gets an event.
+	// One subscription works: each of its streams leads to a wake when it is made and to one more when it gets an
+	// event.
 	const streams = 4
 	works := e.empty(t)
 	works.worker.AnswerDone()
@@ -130,12 +133,14 @@ func TestMetricsSayWhatHasHappened(t *testing.T) {
 	}
 	fails.gateway.RawCallback(wake.Callback, "forged", "{}")
 	fails.gateway.RawCallback(wake.Callback, wake.Token, "{")
-	e.awaitMetrics(t, map[string]float64{consumers("live"): 1, consumers("waking"): 0, "reveille_oldest_pending_wake_seconds": 0})
+	e.awaitMetrics(t,
+		map[string]float64{consumers("live"): 1, consumers("waking"): 0, "reveille_oldest_pending_wake_seconds": 0})
 	fails.gateway.Callback(wake, wake.Claim(true, at(fails.path, tail)))
 	fails.awaitState(fsm.Idle)
 
 	seen := e.awaitMetrics(t, map[string]float64{
-		attempts("done", "2xx", works.sub.ID):                                           float64(len(works.worker.Wakes())),
+		attempts("done", "2xx",
+			works.sub.ID): float64(len(works.worker.Wakes())),
 		attempts("failed", "5xx", fails.sub.ID):                                         failures,
 		attempts("accepted", "2xx", fails.sub.ID):                                       1,
 		count("reveille_delivery_duration_seconds_count", "subscription", works.sub.ID): 2 * streams,
@@ -180,8 +185,9 @@ func TestMetricsSayWhatHasHappened(t *testing.T) {
 	fails.gateway.DeleteStream(fails.path)
 	works.gateway.DeleteSubscription("/**", works.sub.ID)
 	seen = e.awaitMetrics(t, map[string]float64{
-		removed("stream_deleted"): 1, removed("subscription_deleted"): streams, removed("failing"): 0, removed("stream_gone"): 0,
-		consumers("idle"): 0, "reveille_subscriptions": 1, gateway("delete", "2xx"): 1,
+		removed("stream_deleted"): 1, removed("subscription_deleted"): streams, removed("given_up"): 0,
+		removed("stream_gone"): 0,
+		consumers("idle"):      0, "reveille_subscriptions": 1, gateway("delete", "2xx"): 1,
 	})
 	harness.Eventually(t, soon, "the series of the deleted subscription end", func() error {
 		found, _ := e.scrape(t)

@@ -15,7 +15,8 @@ import (
 // TestOperatorsCommandLine has consumers in every state and looks at them with the program itself.
 func TestOperatorsCommandLine(t *testing.T) {
 	t.Parallel()
-	e := start(t, options{settings: map[string]string{"REVEILLE_LIVENESS_TIMEOUT": "2m", "REVEILLE_STREAM_GONE_GRACE": "2m"}})
+	e := start(t,
+		options{settings: map[string]string{"REVEILLE_LIVENESS_TIMEOUT": "2m", "REVEILLE_STREAM_GONE_GRACE": "2m"}})
 	root := "/" + name(t)
 	worker := harness.NewWorker(t)
 	worker.Answer(func(w http.ResponseWriter, _ *http.Request, wake harness.Wake) {
@@ -33,12 +34,12 @@ func TestOperatorsCommandLine(t *testing.T) {
 	secret := e.gateway.SubscribeURL(root+"/desk/*", "desk", worker.URL+"/hook?key=key-of-the-desk").Secret
 	worker.Trust("desk", secret)
 	e.gateway.Subscribe(root+"/shut/*", "shut", worker)
-	f := &following{env: e, sub: "desk", worker: worker, store: storeOf(e.redis)}
+	f := e.fixture(t, "desk", worker)
 	tails := map[string]string{}
 	for _, path := range []string{"/desk/idle", "/desk/live", "/desk/failing", "/desk/hidden", "/shut/retired"} {
 		tails[path] = e.gateway.Create(root + path)
 	}
-	f.idle(root+"/desk/hidden", tails["/desk/hidden"])
+	f.awaitIdle(root+"/desk/hidden", tails["/desk/hidden"])
 	e.streams.DeleteStream(root + "/desk/hidden")
 
 	call := func(stdin string, args ...string) (status int, stdout, stderr string) {
@@ -65,8 +66,9 @@ func TestOperatorsCommandLine(t *testing.T) {
 	}
 
 	for path, want := range map[string]string{
-		"/desk/idle": "idle 1", "/desk/live": "live 1 in ", "/desk/failing": "waking, failing 1", "/desk/hidden": "idle, hidden 1 in ",
-		"/shut/retired": "waking, retired 1 1 in ",
+		"/desk/idle": "idle 1", "/desk/live": "live 1 in ", "/desk/failing": "waking, failing 1",
+		"/desk/hidden":  "idle, hidden 1 in ",
+		"/shut/retired": "waking, retired 1 1 ",
 	} {
 		harness.Eventually(t, soon, path+" is listed as "+want, func() error {
 			if got := row(must("consumers"), root+path); !strings.HasPrefix(got, path[1:5]+" "+root+path+" "+want) {
@@ -90,13 +92,15 @@ func TestOperatorsCommandLine(t *testing.T) {
 				t.Errorf("%s is listed as %q, want %q", id, got, want)
 			}
 		}
-		if one := must("subscriptions", "desk"); row(one, "states") != "states 2 idle, 1 waking, 1 live, 1 failing, 1 hidden" {
+		if one := must("subscriptions", "desk"); row(one,
+			"states") != "states 2 idle, 1 waking, 1 live, 1 failing, 1 hidden" {
 			t.Errorf("one of them is shown as\n%s", one)
 		}
 	})
 
 	t.Run("consumers by subscription and state, page by page", func(t *testing.T) {
-		if out := must("consumers", "--state", "failing"); row(out, root+"/desk/failing") == "" || strings.Count(out, "\n") != 2 {
+		if out := must("consumers", "--state", "failing"); row(out, root+"/desk/failing") == "" ||
+			strings.Count(out, "\n") != 2 {
 			t.Errorf("those that fail:\n%s", out)
 		}
 		args, seen := []string{"consumers", "--subscription", "desk", "--limit", "1"}, map[string]bool{}
@@ -133,7 +137,8 @@ func TestOperatorsCommandLine(t *testing.T) {
 			Streams   []struct{ Path, Acked, Tail string }
 		}
 		text := must("consumer", "--json", "desk", root+"/desk/failing")
-		if err := json.Unmarshal([]byte(text), &body); err != nil || body.LastError != "status 503" || body.Attempt < 1 || len(body.Streams) != 1 {
+		if err := json.Unmarshal([]byte(text), &body); err != nil || body.LastError != "status 503" ||
+			body.Attempt < 1 || len(body.Streams) != 1 {
 			t.Errorf("--json: %s (%v)", text, err)
 		}
 		status, out, stderr := call("", "consumer", "desk", root+"/desk/nothing")
@@ -148,7 +153,8 @@ func TestOperatorsCommandLine(t *testing.T) {
 		if got := row(must("streams", "--limit", "1000"), named); !strings.Contains(got, "awaited") {
 			t.Errorf("it is listed as %q", got)
 		}
-		if got := row(must("streams", "--watched"), root+"/desk/idle"); !strings.Contains(got, " "+tails["/desk/idle"]+" ") {
+		if got := row(must("streams", "--watched"), root+"/desk/idle"); !strings.Contains(got,
+			" "+tails["/desk/idle"]+" ") {
 			t.Errorf("one that is watched is listed as %q", got)
 		}
 		must("streams", "forget", named)
@@ -184,13 +190,15 @@ func TestOperatorsCommandLine(t *testing.T) {
 	t.Run("the signature of a wake is checked", func(t *testing.T) {
 		w := f.wake(root+"/desk/live", 1)
 		args := []string{"verify", "--secret", secret, "--signature", w.Header.Get("Webhook-Signature")}
-		if status, out, _ := call(string(w.Body), args...); status != 0 || !strings.Contains(out, "The signature is valid.") {
+		if status, out, _ := call(string(w.Body), args...); status != 0 ||
+			!strings.Contains(out, "The signature is valid.") {
 			t.Errorf("exit status %d, %s", status, out)
 		}
 		if status, out, _ := call(string(w.Body)+" ", args...); status != 1 || !strings.Contains(out, "HMAC  wrong") {
 			t.Errorf("of another body: exit status %d, %s", status, out)
 		}
-		if status, _, stderr := call("", "verify"); status != 2 || !strings.Contains(stderr, "REVEILLE_WEBHOOK_SECRET") {
+		if status, _, stderr := call("", "verify"); status != 2 ||
+			!strings.Contains(stderr, "REVEILLE_WEBHOOK_SECRET") {
 			t.Errorf("without a secret: exit status %d, %s", status, stderr)
 		}
 	})

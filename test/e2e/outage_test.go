@@ -21,7 +21,10 @@ func TestANetworkThatFailsWithoutAWord(t *testing.T) {
 	}{
 		{"everything is lost for a while", 5 * time.Second, (*link).lose},
 		{"the server's side of every connection vanishes", 0, (*link).halfOpen},
-		{"connections are half-open, and new ones hang for a while", 5 * time.Second, func(l *link) { l.halfOpen(); l.lose() }},
+		{
+			"connections are half-open, and new ones hang for a while", 5 * time.Second,
+			func(l *link) { l.halfOpen(); l.lose() },
+		},
 		{"answers trickle", 5 * time.Second, func(l *link) { l.slow(100 * time.Millisecond) }},
 	} {
 		for mode := range tailModes {
@@ -31,7 +34,7 @@ func TestANetworkThatFailsWithoutAWord(t *testing.T) {
 					"REVEILLE_TAIL_MODE": mode, "REVEILLE_TAIL_CHECK": "2s", "REVEILLE_STREAM_GONE_GRACE": "1s",
 				}})
 				root := "/" + name(t)
-				f := e.follow(root + "/*")
+				f := e.subscriber(root + "/*")
 				at := map[string]string{}
 				for n := range streams {
 					path := fmt.Sprintf("%s/%d", root, n)
@@ -58,7 +61,7 @@ func TestANetworkThatFailsWithoutAWord(t *testing.T) {
 				t.Logf("the last was woken %s after the end", longest)
 				for path := range at {
 					tail := e.streams.Tail(path)
-					f.idle(path, tail)
+					f.awaitIdle(path, tail)
 					f.wakesOnAppend(path, tail)
 				}
 				// Each stream has its live request and, now and then, a HEAD.
@@ -76,9 +79,10 @@ func TestANetworkThatFailsWithoutAWord(t *testing.T) {
 // The flapping goes on for longer than the grace, and each time of it is far shorter.
 func TestAnUpstreamThatFlapsRemovesNobody(t *testing.T) {
 	t.Parallel()
-	e, p := behindProxy(t, options{settings: map[string]string{"REVEILLE_STREAM_GONE_GRACE": "5s", "REVEILLE_TAIL_CHECK": "300ms"}})
+	e, p := behindProxy(t,
+		options{settings: map[string]string{"REVEILLE_STREAM_GONE_GRACE": "5s", "REVEILLE_TAIL_CHECK": "300ms"}})
 	root := "/" + name(t)
-	f := e.follow(root + "/*")
+	f := e.subscriber(root + "/*")
 	at := map[string]string{}
 	for n := range 10 {
 		path := fmt.Sprintf("%s/%d", root, n)
@@ -96,7 +100,7 @@ func TestAnUpstreamThatFlapsRemovesNobody(t *testing.T) {
 		time.Sleep(time.Duration(100+50*(round%5)) * time.Millisecond) // how long each lasts
 		if round%4 == 3 {
 			for path := range at {
-				if _, err := f.consumer(path); err != nil {
+				if _, err := f.consumerOf(path); err != nil {
 					t.Fatalf("round %d: the consumer of %s: %v", round, path, err)
 				}
 			}
@@ -107,7 +111,7 @@ func TestAnUpstreamThatFlapsRemovesNobody(t *testing.T) {
 	p.setFault(nil)
 	for path := range at {
 		tail := e.streams.Tail(path)
-		f.idle(path, tail)
+		f.awaitIdle(path, tail)
 		f.wakesOnAppend(path, tail)
 	}
 }
@@ -117,7 +121,7 @@ func TestAStreamServerThatIsStartedAgainWithoutItsData(t *testing.T) {
 	const grace = 6 * time.Second
 	e := start(t, options{settings: map[string]string{"REVEILLE_STREAM_GONE_GRACE": grace.String()}})
 	root := "/" + name(t)
-	f := e.follow(root + "/**")
+	f := e.subscriber(root + "/**")
 	// Each has had three events.
 	kinds := []string{"gateway", "gateway-same-length", "direct", "named", "never", "later"}
 	epochs := map[string]int64{}
@@ -168,7 +172,7 @@ func TestAStreamServerThatIsStartedAgainWithoutItsData(t *testing.T) {
 
 	// Those that nobody made again are kept for the grace, and no longer.
 	for path, gone := root+"/never", false; !gone; {
-		_, err := f.consumer(path)
+		_, err := f.consumerOf(path)
 		switch gone = errors.Is(err, fsm.ErrNotFound); {
 		case err != nil && !gone:
 			t.Fatal(err)
@@ -180,9 +184,9 @@ func TestAStreamServerThatIsStartedAgainWithoutItsData(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	path := root + "/later"
-	f.gone(path)
+	f.awaitRemoved(path, soon)
 	n := len(f.wakes(path))
-	f.idle(path, e.gateway.Create(path))
+	f.awaitIdle(path, e.gateway.Create(path))
 	if w := f.wake(path, n+1); w.Offset(path) != "-1" {
 		t.Errorf("made again after the grace: woken at %s", w.Offset(path))
 	}

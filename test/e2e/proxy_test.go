@@ -86,7 +86,9 @@ func unstartedProxy(t *testing.T, root string) *proxy {
 			Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(target) },
 			Transport:     &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 1000},
 			FlushInterval: -1,
-			ErrorHandler:  func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) },
+			ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) {
+				w.WriteHeader(http.StatusBadGateway)
+			},
 		},
 	}
 	p.URL = "http://" + p.addr + path
@@ -145,7 +147,8 @@ func (p *proxy) breakDown(f fault) {
 func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	live := r.URL.Query().Has("live")
 	p.mu.Lock()
-	p.log = append(p.log, seen{method: r.Method, path: r.URL.EscapedPath(), query: r.URL.RawQuery, protocol: r.Proto, at: time.Now()})
+	p.log = append(p.log,
+		seen{method: r.Method, path: r.URL.EscapedPath(), query: r.URL.RawQuery, protocol: r.Proto, at: time.Now()})
 	if live {
 		p.live[r.URL.EscapedPath()]++
 		p.open++

@@ -79,7 +79,8 @@ func (d *database) closeChannels() {
 	d.t.Cleanup(func() { allow(context.Background(), "allchannels") })
 	// What was subscribed before is hung up with the change.
 	for _, server := range d.servers {
-		if n, err := server.Client().PubSubNumSub(d.t.Context(), "rv:{subs}:hints").Result(); err != nil || n["rv:{subs}:hints"] != 0 {
+		if n, err := server.Client().PubSubNumSub(d.t.Context(), "rv:{subs}:hints").Result(); err != nil ||
+			n["rv:{subs}:hints"] != 0 {
 			d.t.Fatalf("%s still has listeners: %v, %v", server.URL, n, err)
 		}
 	}

@@ -27,11 +27,15 @@ func startFleet(t *testing.T, n int, settings map[string]string) *fleet {
 	f.streams = harness.NewClient(t, f.ref.StreamRoot)
 	for range n {
 		p := newProxy(t, f.ref.StreamRoot)
-		own := map[string]string{"REVEILLE_UPSTREAM_URL": p.URL, "REVEILLE_UPSTREAM_NAME": "the-one-behind", "REVEILLE_REDIS_URL": f.redis.URL}
+		own := map[string]string{
+			"REVEILLE_UPSTREAM_URL": p.URL, "REVEILLE_UPSTREAM_NAME": "the-one-behind",
+			"REVEILLE_REDIS_URL": f.redis.URL,
+		}
 		maps.Copy(own, fast)
 		maps.Copy(own, settings)
 		r := harness.StartReveille(t, own)
-		f.replicas, f.proxies, f.gateways = append(f.replicas, r), append(f.proxies, p), append(f.gateways, harness.NewClient(t, r.URL))
+		f.replicas, f.proxies, f.gateways = append(f.replicas, r), append(f.proxies, p),
+			append(f.gateways, harness.NewClient(t, r.URL))
 	}
 	f.rev, f.gateway = f.replicas[0], f.gateways[0]
 	return f
@@ -76,7 +80,7 @@ func (f *fleet) share(replicas ...int) {
 }
 
 // create makes streams through the replicas' gateways in turn and waits until their consumers are at rest.
-func (f *fleet) create(w *following, folder string, n int) (tails map[string]string) {
+func (f *fleet) create(w *fixture, folder string, n int) (tails map[string]string) {
 	f.t.Helper()
 	tails = map[string]string{}
 	for i := range n {
@@ -84,7 +88,7 @@ func (f *fleet) create(w *following, folder string, n int) (tails map[string]str
 		tails[path] = f.gateways[i%len(f.gateways)].Create(path)
 	}
 	for path, tail := range tails {
-		w.idle(path, tail)
+		w.awaitIdle(path, tail)
 	}
 	return tails
 }
@@ -93,7 +97,7 @@ func TestReplicasShareTheWorkAndServeAnyCall(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, 3, map[string]string{"REVEILLE_LIVENESS_TIMEOUT": "60s"})
 	f.share(0, 1, 2)
-	w := f.follow("/shared/*")
+	w := f.subscriber("/shared/*")
 	tails := f.create(w, "/shared", 24)
 	t.Run("each stream is watched by one replica, and each replica watches some", func(t *testing.T) {
 		harness.Eventually(t, soon, "one live request a stream", func() error {
@@ -122,18 +126,19 @@ func TestReplicasShareTheWorkAndServeAnyCall(t *testing.T) {
 		}
 	})
 	t.Run("a callback may go to any replica", func(t *testing.T) {
-		held := f.followUnanswered("/held/*")
+		held := f.liveSubscriber("/held/*")
 		for i := range 6 {
 			path := fmt.Sprintf("/held/%d", i)
 			f.gateways[i%3].Create(path)
 			tail := f.streams.Append(path, `1`)
 			wake := held.wake(path, 1)
 			url := strings.Replace(wake.Callback, f.rev.URL, f.replicas[(i+1)%3].URL, 1)
-			body := fmt.Sprintf(`{"epoch":%d,"wake_id":%q,"acks":[{"path":%q,"offset":%q}],"done":true}`, wake.Epoch, wake.WakeID, path, tail)
+			body := fmt.Sprintf(`{"epoch":%d,"wake_id":%q,"acks":[{"path":%q,"offset":%q}],"done":true}`, wake.Epoch,
+				wake.WakeID, path, tail)
 			if a := f.gateway.RawCallback(url, wake.Token, body); a.Status != http.StatusOK {
 				t.Fatalf("%d %s", a.Status, a.Body)
 			}
-			held.idle(path, tail)
+			held.awaitIdle(path, tail)
 		}
 	})
 	t.Run("a subscription made at one replica is known at the others", func(t *testing.T) {
@@ -155,7 +160,7 @@ func TestReplicasShareTheWorkAndServeAnyCall(t *testing.T) {
 	t.Run("a stream deleted through one replica is gone for all", func(t *testing.T) {
 		for i, path := range []string{"/shared/0", "/shared/1", "/shared/2"} {
 			f.gateways[(i+1)%3].DeleteStream(path)
-			w.gone(path)
+			w.awaitRemoved(path, soon)
 			before := len(w.wakes(path))
 			f.gateways[(i+2)%3].Create(path)
 			f.streams.Append(path, `"anew"`)
@@ -164,14 +169,14 @@ func TestReplicasShareTheWorkAndServeAnyCall(t *testing.T) {
 	})
 }
 
-// TestReplicasActOnWhatNoHintTellsThemOf takes from them the channel that hints go by, which only make them quicker: half of what each is
-// told here another has to watch.
+// TestReplicasActOnWhatNoHintTellsThemOf takes from them the channel that hints go by, which only make them quicker:
+// half of what each is told here another has to watch.
 func TestReplicasActOnWhatNoHintTellsThemOf(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, 2, nil)
 	f.share(0, 1)
 	f.redis.closeChannels()
-	w := f.follow("/unheard/*")
+	w := f.subscriber("/unheard/*")
 	for path, tail := range f.create(w, "/unheard", 24) {
 		w.wakesOnAppend(path, tail)
 	}
@@ -181,7 +186,7 @@ func TestAFurtherStreamDeletedThroughAnyReplicaStartsOverForAll(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, 3, map[string]string{"REVEILLE_LIVENESS_TIMEOUT": "60s"})
 	f.share(0, 1, 2)
-	w := f.followUnanswered("/first/*")
+	w := f.liveSubscriber("/first/*")
 	const further = "/further/stream"
 	f.gateway.Create(further)
 	tail := f.gateway.Append(further, `"old"`)
@@ -191,7 +196,8 @@ func TestAFurtherStreamDeletedThroughAnyReplicaStartsOverForAll(t *testing.T) {
 		primaries = append(primaries, path)
 		f.gateway.Create(path)
 		wake := w.wake(path, 1)
-		a := f.gateway.Callback(wake, harness.Callback{Epoch: wake.Epoch, WakeID: wake.WakeID, Subscribe: []string{further}, Done: false})
+		a := f.gateway.Callback(wake,
+			harness.Callback{Epoch: wake.Epoch, WakeID: wake.WakeID, Subscribe: []string{further}, Done: false})
 		if a.Status != http.StatusOK {
 			t.Fatalf("%d %s", a.Status, a.Body)
 		}
@@ -224,14 +230,14 @@ func TestAReplicaThatDiesIsReplaced(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, 3, nil)
 	f.share(0, 1, 2)
-	w := f.follow("/mortal/*")
+	w := f.subscriber("/mortal/*")
 	tails := f.create(w, "/mortal", 24)
 	f.replicas[2].Kill()
 	for path := range tails {
 		tails[path] = f.streams.Append(path, `"while nobody watches"`)
 	}
 	for path, tail := range tails {
-		w.idle(path, tail)
+		w.awaitIdle(path, tail)
 	}
 	f.share(0, 1)
 	f.replicas[2].Start()
@@ -244,9 +250,12 @@ func TestAReplicaThatDiesIsReplaced(t *testing.T) {
 func TestAReplicaThatStopsHandsOverWhatItHasAtOnce(t *testing.T) {
 	t.Parallel()
 	// One request at a time for each subscription: the other wakes wait in line.
-	f := startFleet(t, 2, map[string]string{"REVEILLE_MAX_IN_FLIGHT": "2", "REVEILLE_MAX_IN_FLIGHT_PER_SUBSCRIPTION": "1", "REVEILLE_WAKING_TIMEOUT": "60s"})
+	f := startFleet(t, 2, map[string]string{
+		"REVEILLE_MAX_IN_FLIGHT":                  "2",
+		"REVEILLE_MAX_IN_FLIGHT_PER_SUBSCRIPTION": "1", "REVEILLE_WAKING_TIMEOUT": "60s",
+	})
 	f.share(0, 1)
-	w := f.followUnanswered("/line/*")
+	w := f.liveSubscriber("/queued/*")
 	begun := make(chan struct{}, 1)
 	w.worker.Answer(func(_ http.ResponseWriter, r *http.Request, _ harness.Wake) {
 		begun <- struct{}{}
@@ -255,7 +264,7 @@ func TestAReplicaThatStopsHandsOverWhatItHasAtOnce(t *testing.T) {
 	// The wakes are made by the replica whose gateway the streams are created through.
 	tails := map[string]string{}
 	for i := range 6 {
-		path := fmt.Sprintf("/line/%d", i)
+		path := fmt.Sprintf("/queued/%d", i)
 		tails[path] = f.gateways[1].Create(path)
 		if i == 0 {
 			<-begun
@@ -263,7 +272,7 @@ func TestAReplicaThatStopsHandsOverWhatItHasAtOnce(t *testing.T) {
 	}
 	harness.Eventually(t, soon, "all of them are woken and wait", func() error {
 		for path := range tails {
-			if c, err := w.consumer(path); err != nil || c.Epoch == 0 {
+			if c, err := w.consumerOf(path); err != nil || c.Epoch == 0 {
 				return fmt.Errorf("%s: epoch %d (%w)", path, c.Epoch, err)
 			}
 		}
@@ -273,8 +282,8 @@ func TestAReplicaThatStopsHandsOverWhatItHasAtOnce(t *testing.T) {
 	stopped := make(chan error, 1)
 	go func() { stopped <- f.replicas[1].Stop() }()
 	for path, tail := range tails {
-		if path != "/line/0" {
-			w.idle(path, tail)
+		if path != "/queued/0" {
+			w.awaitIdle(path, tail)
 		}
 	}
 	f.share(0)
@@ -287,14 +296,14 @@ func TestAReplicaThatWasFrozenDoesNoHarm(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, 3, nil)
 	f.share(0, 1, 2)
-	w := f.follow("/frozen/*")
+	w := f.subscriber("/frozen/*")
 	tails := f.create(w, "/frozen", 24)
 	f.replicas[2].Pause()
 	for path := range tails {
 		tails[path] = f.streams.Append(path, `"while it is frozen"`)
 	}
 	for path, tail := range tails {
-		w.idle(path, tail)
+		w.awaitIdle(path, tail)
 	}
 	f.share(0, 1)
 	f.replicas[2].Resume()
@@ -304,22 +313,22 @@ func TestAReplicaThatWasFrozenDoesNoHarm(t *testing.T) {
 	}
 }
 
-// TestWhatRedisHasLostOfAStreamLosesNoEvent is about a Redis that loses that a stream is known at all, together with the one replica
-// that could tell (README, what is guaranteed).
+// TestWhatRedisHasLostOfAStreamLosesNoEvent is about a Redis that loses that a stream is known at all, together with
+// the one replica that could tell (README, what is guaranteed).
 func TestWhatRedisHasLostOfAStreamLosesNoEvent(t *testing.T) {
 	t.Parallel()
 	redis := ownRedis(t, "--appendonly", "yes", "--appendfsync", "always", "--auto-aof-rewrite-percentage", "0")
 	e := with(t, redis, nil)
 	other := harness.StartReveille(t, e.settings(nil))
-	w := e.follow("/lost/*")
-	w.idle("/lost/before", e.gateway.Create("/lost/before"))
+	w := e.subscriber("/lost/*")
+	w.awaitIdle("/lost/before", e.gateway.Create("/lost/before"))
 	var written []int64
 	for _, s := range redis.servers {
 		written = append(written, s.WrittenSoFar())
 	}
 	const path = "/lost/stream"
 	e.gateway.Create(path)
-	w.idle(path, e.gateway.Append(path, `"acknowledged"`))
+	w.awaitIdle(path, e.gateway.Append(path, `"acknowledged"`))
 	e.rev.Kill()
 	redis.Kill()
 	for i, s := range redis.servers {
@@ -331,5 +340,5 @@ func TestWhatRedisHasLostOfAStreamLosesNoEvent(t *testing.T) {
 	if got := w.wake(path, n+1).Offset(path); got != "-1" {
 		t.Errorf("after Redis had lost that the stream was known, its next wake was from %s, want -1", got)
 	}
-	w.idle(path, tail)
+	w.awaitIdle(path, tail)
 }

@@ -1,15 +1,17 @@
-// Package e2e tests Reveille as its users run it: the built program beside a real redis-server and the unmodified reference
-// server, with webhooks to a real HTTP worker. Each test is named after the rule that it holds.
+// Package e2e tests Reveille as its users run it: the built program beside a real redis-server and the unmodified
+// reference server, with webhooks to a real HTTP worker. Each test is named after the rule that it holds.
 package e2e
 
 import (
 	"fmt"
 	"maps"
+	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"reveille/redisstore"
 	"reveille/test/harness"
 )
 
@@ -73,4 +75,50 @@ func name(t *testing.T) string {
 		}
 		return -1
 	}, t.Name())))
+}
+
+// storeOf reads what Reveille keeps in a Redis.
+func storeOf(r *database) *redisstore.Store {
+	return redisstore.New(r.Client(), redisstore.Options{})
+}
+
+// admin returns a client of the operator port.
+func (e *env) admin() *harness.Client {
+	e.t.Helper()
+	return harness.NewClient(e.t, e.rev.Admin)
+}
+
+// operator asks the operator port to do something with streams.
+func (e *env) operator(method string, paths ...string) harness.Response {
+	e.t.Helper()
+	body := `{"streams":["` + strings.Join(paths, `","`) + `"]}`
+	return e.admin().Do(method, "/api/v1/streams", body, "Content-Type", "application/json")
+}
+
+func (e *env) mustOperator(method string, paths ...string) {
+	e.t.Helper()
+	if res := e.operator(method, paths...); res.Status != http.StatusOK {
+		e.t.Fatalf("%s /api/v1/streams: status %d: %s", method, res.Status, res.Body)
+	}
+}
+
+// with is start on a Redis of the test's own.
+func with(t *testing.T, r *database, settings map[string]string) *env {
+	t.Helper()
+	e := &env{t: t, redis: r, ref: harness.StartRefServer(t, harness.RefOptions{})}
+	e.streams = harness.NewClient(t, e.ref.StreamRoot)
+	e.rev = harness.StartReveille(t, e.settings(settings))
+	e.gateway = harness.NewClient(t, e.rev.URL)
+	return e
+}
+
+// settings of one more Reveille on the same servers.
+func (e *env) settings(more map[string]string) map[string]string {
+	s := map[string]string{"REVEILLE_UPSTREAM_URL": e.ref.StreamRoot, "REVEILLE_REDIS_URL": e.redis.URL}
+	for _, m := range []map[string]string{fast, more} {
+		for k, v := range m {
+			s[k] = v
+		}
+	}
+	return s
 }

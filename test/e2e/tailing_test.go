@@ -24,7 +24,8 @@ func (e *env) appendAll(path string, n int) {
 	for w := range writers {
 		wg.Go(func() {
 			for i := w; i < n; i += writers {
-				res, err := e.streams.Try(e.t.Context(), http.MethodPost, path, fmt.Sprintf(`{"n":%d}`, i), "Content-Type", "application/json")
+				res, err := e.streams.Try(e.t.Context(), http.MethodPost, path, fmt.Sprintf(`{"n":%d}`, i),
+					"Content-Type", "application/json")
 				if err != nil || res.Status/100 != 2 {
 					e.t.Errorf("append %d to %s: %d %v", i, path, res.Status, err)
 				}
@@ -37,7 +38,8 @@ func (e *env) appendAll(path string, n int) {
 // liveAt waits until a live request of Reveille for a stream is open.
 func (p *proxy) liveAt(path string) {
 	p.t.Helper()
-	harness.Eventually(p.t, soon, "a live request for "+path, harness.True(func() bool { return p.waiting(path) > 0 }, "none is open"))
+	harness.Eventually(p.t, soon, "a live request for "+path,
+		harness.True(func() bool { return p.waiting(path) > 0 }, "none is open"))
 }
 
 func TestTailing(t *testing.T) {
@@ -56,46 +58,49 @@ func TestTailing(t *testing.T) {
 
 			t.Run("an event appended behind its back wakes, each time", func(t *testing.T) {
 				path := "/" + name(t) + "/a"
-				f := e.follow(path)
+				f := e.subscriber(path)
 				at := e.gateway.Create(path)
 				for range 3 {
-					f.idle(path, at)
+					f.awaitIdle(path, at)
 					p.liveAt(path)
 					at = f.wakesOnAppend(path, at)
 				}
-				if n := p.count(func(r seen) bool { return r.path == path && strings.Contains(r.query, query) }); n == 0 {
+				if n := p.count(func(r seen) bool {
+					return r.path == path &&
+						strings.Contains(r.query, query)
+				}); n == 0 {
 					t.Errorf("no request with %s: %v", query, p.requests(path))
 				}
 			})
 
 			t.Run("the append that closes a stream wakes, and after it the stream is left alone", func(t *testing.T) {
 				path := "/" + name(t) + "/a"
-				f := e.follow(path)
+				f := e.subscriber(path)
 				at := e.gateway.Create(path)
-				f.idle(path, at)
+				f.awaitIdle(path, at)
 				p.liveAt(path)
 				n := len(f.wakes(path))
 				at = e.streams.Append(path, `{"last":true}`, "Stream-Closed", "true")
 				f.wake(path, n+1)
-				f.idle(path, at)
+				f.awaitIdle(path, at)
 				leftAlone(t, p, path)
-				f.never(path, n+1)
+				f.noWakeOf(path, n+1)
 			})
 
 			t.Run("a close without an event wakes nobody, and after it the stream is left alone", func(t *testing.T) {
 				path := "/" + name(t) + "/a"
-				f := e.follow(path)
-				f.idle(path, e.gateway.Create(path))
+				f := e.subscriber(path)
+				f.awaitIdle(path, e.gateway.Create(path))
 				n := len(f.wakes(path))
 				p.liveAt(path)
 				e.streams.CloseStream(path)
 				leftAlone(t, p, path)
-				f.never(path, n)
+				f.noWakeOf(path, n)
 			})
 
 			t.Run("a secondary stream that exists brings new events alone", func(t *testing.T) {
 				root := "/" + name(t)
-				f := e.followUnanswered(root + "/primary")
+				f := e.liveSubscriber(root + "/primary")
 				e.streams.Create(root + "/second")
 				at := e.streams.Append(root+"/second", `{"old":true}`)
 				tail := e.gateway.Create(root + "/primary")
@@ -114,7 +119,7 @@ func TestTailing(t *testing.T) {
 					}
 				}
 				p.liveAt(root + "/second")
-				f.never(root+"/primary", 1)
+				f.noWakeOf(root+"/primary", 1)
 				e.streams.Append(root+"/second", `{"new":true}`)
 				w = f.wake(root+"/primary", 2)
 				if got := w.Offset(root + "/second"); got != at {
@@ -125,7 +130,8 @@ func TestTailing(t *testing.T) {
 				}
 			})
 
-			t.Run("while a consumer is live and events rush in, requests are paced, and after done nothing is lost", func(t *testing.T) {
+			t.Run("while a consumer is live and events rush in, requests are paced, "+
+				"and after done nothing is lost", func(t *testing.T) {
 				busyStream(t, e, p)
 			})
 		})
@@ -146,11 +152,11 @@ func leftAlone(t *testing.T, p *proxy, path string) {
 func busyStream(t *testing.T, e *env, p *proxy) {
 	const events = 2000
 	path := "/" + name(t) + "/a"
-	f := e.followUnanswered(path)
+	f := e.liveSubscriber(path)
 	first := e.gateway.Create(path)
 	w := f.wake(path, 1)
 	harness.Eventually(t, soon, "the consumer is live", func() error {
-		c, err := f.consumer(path)
+		c, err := f.consumerOf(path)
 		if err == nil && c.State != fsm.Live {
 			err = errors.New("it is " + string(c.State))
 		}
@@ -165,14 +171,15 @@ func busyStream(t *testing.T, e *env, p *proxy) {
 	if n, most := len(p.requests(path))-before, 10+int(20*took.Seconds()); n > most {
 		t.Errorf("%d requests for a busy stream in %s, want at most %d", n, took, most)
 	}
-	f.never(path, 1)
+	f.noWakeOf(path, 1)
 
 	// A consumer that is done with nothing of it read is woken again at once, and finds all of it.
 	messages, _ := e.streams.Read(path, first)
 	if len(messages) != events {
 		t.Fatalf("%d events on the server, want %d", len(messages), events)
 	}
-	if a := e.gateway.Callback(w, w.Claim(true, harness.StreamOffset{Path: path, Offset: first})); a.Status != http.StatusOK {
+	a := e.gateway.Callback(w, w.Claim(true, harness.StreamOffset{Path: path, Offset: first}))
+	if a.Status != http.StatusOK {
 		t.Fatalf("done: %d %s", a.Status, a.Body)
 	}
 	w = f.wake(path, 2)
@@ -185,13 +192,14 @@ func busyStream(t *testing.T, e *env, p *proxy) {
 	f.worker.AnswerDone()
 	rush := make(chan struct{})
 	go func() { defer close(rush); e.appendAll(path, events/4) }()
-	if a := e.gateway.Callback(w, w.Claim(true, harness.StreamOffset{Path: path, Offset: tail})); a.Status != http.StatusOK {
+	a = e.gateway.Callback(w, w.Claim(true, harness.StreamOffset{Path: path, Offset: tail}))
+	if a.Status != http.StatusOK {
 		t.Fatalf("done: %d %s", a.Status, a.Body)
 	}
 	<-rush
 	f.wake(path, 3)
 	at := e.streams.Tail(path)
-	f.idle(path, at)
+	f.awaitIdle(path, at)
 	f.wakesOnAppend(path, at)
 }
 
@@ -204,16 +212,17 @@ func TestTailingAServerWhoseLongPollsAreShort(t *testing.T) {
 		settings: map[string]string{"REVEILLE_TAIL_CHECK": "10m"},
 	})
 	path := "/" + name(t) + "/a"
-	f := e.follow(path)
+	f := e.subscriber(path)
 	at := e.gateway.Create(path)
-	f.idle(path, at)
+	f.awaitIdle(path, at)
 	polls := func() int { return p.count(func(r seen) bool { return r.path == path && r.method == http.MethodGet }) }
 	was := polls()
-	harness.Eventually(t, soon, "the server's wait has run out three times", harness.True(func() bool { return polls() >= was+3 }, "it has not"))
+	harness.Eventually(t, soon, "the server's wait has run out three times",
+		harness.True(func() bool { return polls() >= was+3 }, "it has not"))
 	if waits := time.Duration(polls()-was) * 300 * time.Millisecond; waits > soon {
 		t.Errorf("%d long-polls: they are not waited for", polls()-was)
 	}
-	f.never(path, len(f.wakes(path)))
+	f.noWakeOf(path, len(f.wakes(path)))
 	f.wakesOnAppend(path, at)
 }
 
@@ -221,7 +230,7 @@ func TestTailingSecondaryStreamsThatDoNotExistYet(t *testing.T) {
 	t.Parallel()
 	e := start(t, options{})
 	root := "/" + name(t)
-	f := e.followUnanswered(root + "/primary")
+	f := e.liveSubscriber(root + "/primary")
 	tail := e.gateway.Create(root + "/primary")
 	w := f.wake(root+"/primary", 1)
 	f.worker.AnswerDone()
@@ -232,7 +241,7 @@ func TestTailingSecondaryStreamsThatDoNotExistYet(t *testing.T) {
 	if a.Status != http.StatusOK {
 		t.Fatalf("callback: %d %s", a.Status, a.Body)
 	}
-	f.never(root+"/primary", 1)
+	f.noWakeOf(root+"/primary", 1)
 	e.streams.Create(root + "/later")
 	at := e.streams.Append(root+"/later", `{"first":true}`)
 	w = f.wake(root+"/primary", 2)
@@ -240,7 +249,7 @@ func TestTailingSecondaryStreamsThatDoNotExistYet(t *testing.T) {
 		t.Errorf("woken with %s at %s, want its start, -1", root+"/later", got)
 	}
 	harness.Eventually(t, soon, "the first event is acked", func() error {
-		c, err := f.consumer(root + "/primary")
+		c, err := f.consumerOf(root + "/primary")
 		if err == nil && (c.State != fsm.Idle || string(c.Links[root+"/later"].Acked) != at) {
 			err = fmt.Errorf("it is %s with %+v", c.State, c.Links)
 		}
@@ -262,9 +271,9 @@ func TestTailingStreamsWithATimeToLive(t *testing.T) {
 				settings: map[string]string{"REVEILLE_TAIL_MODE": mode, "REVEILLE_STREAM_GONE_GRACE": "1s"},
 			})
 			root := "/" + name(t)
-			f := e.follow(root + "/*")
+			f := e.subscriber(root + "/*")
 			created := time.Now()
-			f.idle(root+"/short", e.gateway.Create(root+"/short", "Stream-TTL", "2"))
+			f.awaitIdle(root+"/short", e.gateway.Create(root+"/short", "Stream-TTL", "2"))
 			long := e.gateway.Create(root+"/long", "Stream-TTL", "600")
 
 			t.Run("its events wake although it is never read", func(t *testing.T) {
@@ -272,9 +281,10 @@ func TestTailingStreamsWithATimeToLive(t *testing.T) {
 				f.wakesOnAppend(root+"/long", long)
 			})
 			t.Run("it expires although it is subscribed, and its consumer is removed", func(t *testing.T) {
-				f.gone(root + "/short")
+				f.awaitRemoved(root+"/short", soon)
 				if age := time.Since(created); age < 3*time.Second {
-					t.Errorf("its consumer was gone after %s, before the 2 s to live and the 1 s of grace were over", age)
+					t.Errorf("its consumer was gone after %s, before the 2 s to live and the 1 s of grace were over",
+						age)
 				}
 				w := f.wakes(root + "/short")[0]
 				if a := e.gateway.Callback(w, w.Claim(true)); a.Status != http.StatusGone {
@@ -282,7 +292,10 @@ func TestTailingStreamsWithATimeToLive(t *testing.T) {
 				}
 			})
 			t.Run("no GET of it was ever made", func(t *testing.T) {
-				if n := p.count(func(r seen) bool { return r.method == http.MethodGet && strings.HasPrefix(r.path, root) }); n > 0 {
+				if n := p.count(func(r seen) bool {
+					return r.method == http.MethodGet &&
+						strings.HasPrefix(r.path, root)
+				}); n > 0 {
 					t.Errorf("%d GETs", n)
 				}
 			})
@@ -298,7 +311,7 @@ func TestTailingMoreStreamsThanLiveRequestsAreAllowed(t *testing.T) {
 		settings: map[string]string{"REVEILLE_TAIL_MAX_LIVE": "2"},
 	})
 	root := "/" + name(t)
-	f := e.follow(root + "/*")
+	f := e.subscriber(root + "/*")
 	at := map[string]string{}
 	for n := range 6 {
 		path := fmt.Sprintf("%s/%d", root, n)
@@ -320,14 +333,15 @@ func TestTailingAStreamThatIsDeletedBehindItsBack(t *testing.T) {
 	for mode := range tailModes {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
-			e := start(t, options{settings: map[string]string{"REVEILLE_TAIL_MODE": mode, "REVEILLE_STREAM_GONE_GRACE": "1s"}})
+			e := start(t,
+				options{settings: map[string]string{"REVEILLE_TAIL_MODE": mode, "REVEILLE_STREAM_GONE_GRACE": "1s"}})
 			path := "/" + name(t) + "/a"
-			f := e.follow(path)
+			f := e.subscriber(path)
 			f.wakesOnAppend(path, e.gateway.Create(path))
 			w := f.wakes(path)[1]
 			e.streams.DeleteStream(path)
 			harness.Eventually(t, soon, "the consumer is hidden", func() error {
-				c, err := f.consumer(path)
+				c, err := f.consumerOf(path)
 				if errors.Is(err, fsm.ErrNotFound) || err == nil && !c.HiddenAt.IsZero() {
 					return nil
 				}
@@ -336,7 +350,7 @@ func TestTailingAStreamThatIsDeletedBehindItsBack(t *testing.T) {
 			if a := e.gateway.Callback(w, w.Claim(true)); a.Status != http.StatusGone {
 				t.Errorf("callback: %d, want 410", a.Status)
 			}
-			f.gone(path)
+			f.awaitRemoved(path, soon)
 		})
 	}
 }
@@ -354,18 +368,21 @@ func TestAStreamServerOfHTTP2TakesFewConnectionsForManyStreams(t *testing.T) {
 					p.listen()
 					return p.URL
 				},
-				settings: map[string]string{"REVEILLE_UPSTREAM_H2C": "true", "REVEILLE_TAIL_MODE": mode, "REVEILLE_TAIL_CHECK": "10m"},
+				settings: map[string]string{
+					"REVEILLE_UPSTREAM_H2C": "true", "REVEILLE_TAIL_MODE": mode,
+					"REVEILLE_TAIL_CHECK": "10m",
+				},
 			})
 			const streams = 30
 			root := "/" + name(t)
-			f := e.follow(root + "/*")
+			f := e.subscriber(root + "/*")
 			tails := map[string]string{}
 			for i := range streams {
 				path := fmt.Sprintf("%s/%d", root, i)
 				tails[path] = e.gateway.Create(path)
 			}
 			for path, tail := range tails {
-				f.idle(path, tail)
+				f.awaitIdle(path, tail)
 				p.liveAt(path)
 			}
 			for path, tail := range tails {

@@ -28,7 +28,8 @@ const otlpSecret = "hunter2-of-the-collector"
 // webhookKey is one that a webhook's URL carries.
 const webhookKey = "hunter2-of-the-webhook"
 
-// tracedWorker is a worker that is traced itself: its spans hang in those of the wakes that it gets, and its callbacks carry them.
+// tracedWorker is a worker that is traced itself: its spans hang in those of the wakes that it gets, and its callbacks
+// carry them.
 type tracedWorker struct {
 	*harness.Worker
 	t      *testing.T
@@ -72,7 +73,8 @@ func (w *tracedWorker) deliver(rw http.ResponseWriter, r *http.Request, _ harnes
 func (w *tracedWorker) callback(to *harness.Client, wake harness.Wake, cb harness.Callback) {
 	w.t.Helper()
 	h := http.Header{}
-	harness.Eventually(w.t, soon, "the worker is at it", func() error { // its wake counts as there before it is answered
+	// its wake counts as there before it is answered
+	harness.Eventually(w.t, soon, "the worker is at it", func() error {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if w.work == nil {
@@ -150,7 +152,8 @@ func TestAWakeIsOneTrace(t *testing.T) {
 	// The answer's end is its sender's to see, and the done must come after it.
 	exported(t, c, wake.WakeID, "deliver", 2)
 	w.callback(e.gateway, wake, wake.Claim(false))
-	w.callback(e.gateway, wake, harness.Callback{Epoch: wake.Epoch, Acks: []harness.StreamOffset{{Path: path, Offset: tail}}, Done: true})
+	w.callback(e.gateway, wake,
+		harness.Callback{Epoch: wake.Epoch, Acks: []harness.StreamOffset{{Path: path, Offset: tail}}, Done: true})
 	w.end()
 	exported(t, c, wake.WakeID, "wake", 1)
 	exported(t, c, wake.WakeID, "work", 1)
@@ -159,7 +162,8 @@ func TestAWakeIsOneTrace(t *testing.T) {
 
 	roots, sights, deliveries := named(spans, "wake"), named(spans, "observe"), named(spans, "deliver")
 	callbacks, work := named(spans, "callback"), named(spans, "work")
-	if len(spans) != 7 || len(roots) != 1 || len(sights) != 1 || len(deliveries) != 2 || len(callbacks) != 2 || len(work) != 1 {
+	if len(spans) != 7 || len(roots) != 1 || len(sights) != 1 || len(deliveries) != 2 || len(callbacks) != 2 ||
+		len(work) != 1 {
 		t.Fatalf("want one wake, one observe, two deliver, two callback and one work, got %s", tree(spans))
 	}
 	root := roots[0]
@@ -195,21 +199,26 @@ func TestAWakeIsOneTrace(t *testing.T) {
 			attributed(t, s, consumer)
 		}
 	}
-	attributed(t, root, map[string]string{"reveille.wake.end": "done", "reveille.stream": path, "reveille.subscription": id})
+	attributed(t, root,
+		map[string]string{"reveille.wake.end": "done", "reveille.stream": path, "reveille.subscription": id})
 	attributed(t, sights[0], map[string]string{"reveille.stream": path})
 	port, _, _ := strings.Cut(w.URL[strings.LastIndex(w.URL, ":")+1:], "/")
 	attributed(t, deliveries[0], map[string]string{
 		"reveille.attempt": "1", "reveille.outcome": "failed", "http.response.status_code": "500", "error.type": "500",
 		"server.address": "127.0.0.1", "server.port": port,
 	})
-	attributed(t, deliveries[1], map[string]string{"reveille.attempt": "2", "reveille.outcome": "accepted", "http.response.status_code": "202"})
+	attributed(t, deliveries[1],
+		map[string]string{"reveille.attempt": "2", "reveille.outcome": "accepted", "http.response.status_code": "202"})
 	attributed(t, callbacks[0], map[string]string{
-		"reveille.callback.claim": "true", "reveille.callback.done": "false", "reveille.callback.acks": "0", "http.response.status_code": "200",
+		"reveille.callback.claim": "true", "reveille.callback.done": "false", "reveille.callback.acks": "0",
+		"http.response.status_code": "200",
 	})
 	attributed(t, callbacks[1], map[string]string{
-		"reveille.callback.claim": "false", "reveille.callback.done": "true", "reveille.callback.acks": "1", "http.response.status_code": "200",
+		"reveille.callback.claim": "false", "reveille.callback.done": "true", "reveille.callback.acks": "1",
+		"http.response.status_code": "200",
 	})
-	if deliveries[0].status.GetCode() != tracepb.Status_STATUS_CODE_ERROR || deliveries[1].status.GetCode() == tracepb.Status_STATUS_CODE_ERROR {
+	if deliveries[0].status.GetCode() != tracepb.Status_STATUS_CODE_ERROR ||
+		deliveries[1].status.GetCode() == tracepb.Status_STATUS_CODE_ERROR {
 		t.Errorf("the first delivery has the status %v, the second %v", deliveries[0].status, deliveries[1].status)
 	}
 	if deliveries[0].kind != tracepb.Span_SPAN_KIND_CLIENT || callbacks[0].kind != tracepb.Span_SPAN_KIND_SERVER {
@@ -225,7 +234,8 @@ func TestAWakeIsOneTrace(t *testing.T) {
 				t.Errorf("%s is in a span or in the log", what)
 			}
 		}
-		if !slices.ContainsFunc(c.sent(), func(h http.Header) bool { return h.Get("Authorization") == "Bearer "+otlpSecret }) {
+		if !slices.ContainsFunc(c.sent(),
+			func(h http.Header) bool { return h.Get("Authorization") == "Bearer "+otlpSecret }) {
 			t.Error("the collector did not get its credential")
 		}
 	})
@@ -234,7 +244,8 @@ func TestAWakeIsOneTrace(t *testing.T) {
 		send(t, e.gateway, wake, harness.Callback{Epoch: wake.Epoch}, other)
 		exported(t, c, wake.WakeID, "callback", 3)
 		s := named(c.of(wake.WakeID), "callback")[2]
-		if want := strings.ReplaceAll(other[3:len(other)-3], "-", " "); s.parent != root.id || len(s.links) != 1 || s.links[0] != want {
+		if want := strings.ReplaceAll(other[3:len(other)-3], "-", " "); s.parent != root.id || len(s.links) != 1 ||
+			s.links[0] != want {
 			t.Errorf("it hangs in %q and has the links %v, want %s and %s", s.parent, s.links, root.id, want)
 		}
 	})
@@ -257,8 +268,9 @@ func TestAWakeIsOneTraceOverReplicas(t *testing.T) {
 	t.Parallel()
 	c := startCollector(t)
 	f := startFleet(t, 2, map[string]string{
-		"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": c.URL + "/v1/traces", "OTEL_BSP_SCHEDULE_DELAY": "3600000", "REVEILLE_LIVENESS_TIMEOUT": "60s",
-		"OTEL_SERVICE_NAME": "waker", "OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "1",
+		"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": c.URL + "/v1/traces", "OTEL_BSP_SCHEDULE_DELAY": "3600000",
+		"REVEILLE_LIVENESS_TIMEOUT": "60s",
+		"OTEL_SERVICE_NAME":         "waker", "OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "1",
 	})
 	f.share(0, 1)
 	w := startTracedWorker(t, c, 1)
@@ -271,7 +283,8 @@ func TestAWakeIsOneTraceOverReplicas(t *testing.T) {
 	if err := f.replicas[0].Stop(); err != nil {
 		t.Fatal(err)
 	}
-	w.callback(f.gateways[1], wake, harness.Callback{Epoch: wake.Epoch, Acks: []harness.StreamOffset{{Path: path, Offset: tail}}, Done: true})
+	w.callback(f.gateways[1], wake,
+		harness.Callback{Epoch: wake.Epoch, Acks: []harness.StreamOffset{{Path: path, Offset: tail}}, Done: true})
 	w.end()
 	if err := f.replicas[1].Stop(); err != nil {
 		t.Fatal(err)
@@ -279,7 +292,8 @@ func TestAWakeIsOneTraceOverReplicas(t *testing.T) {
 	spans := c.of(wake.WakeID)
 	t.Logf("the trace:\n%s", tree(spans))
 	roots, callbacks := named(spans, "wake"), named(spans, "callback")
-	if len(roots) != 1 || len(named(spans, "observe")) != 1 || len(named(spans, "deliver")) != 2 || len(callbacks) != 2 || len(named(spans, "work")) != 1 {
+	if len(roots) != 1 || len(named(spans, "observe")) != 1 || len(named(spans, "deliver")) != 2 ||
+		len(callbacks) != 2 || len(named(spans, "work")) != 1 {
 		t.Fatalf("want one wake, one observe, two deliver, two callback and one work, got %s", tree(spans))
 	}
 	replica := func(i int) string { return strings.TrimPrefix(f.replicas[i].URL, "http://") }
@@ -301,7 +315,8 @@ func TestAWakeIsOneTraceOverReplicas(t *testing.T) {
 func TestAWakeHasItsSpanHoweverItEnds(t *testing.T) {
 	t.Parallel()
 	c := startCollector(t)
-	e := start(t, options{settings: map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": c.URL, "OTEL_BSP_SCHEDULE_DELAY": "20"}})
+	e := start(t,
+		options{settings: map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": c.URL, "OTEL_BSP_SCHEDULE_DELAY": "20"}})
 	for _, end := range []struct {
 		how, cause string
 		status     int
@@ -309,15 +324,24 @@ func TestAWakeHasItsSpanHoweverItEnds(t *testing.T) {
 	}{
 		{how: "the answer says done", cause: "done", status: http.StatusOK},
 		{how: "the worker falls silent", cause: "silent", status: http.StatusAccepted},
-		{how: "the stream is deleted", cause: "removed", status: http.StatusInternalServerError, then: func(_ harness.Wake, _, path string) { e.gateway.DeleteStream(path) }},
-		{how: "the subscription is deleted", cause: "removed", status: http.StatusInternalServerError, then: func(_ harness.Wake, id, _ string) {
-			e.gateway.DeleteSubscription("/"+id+"/*", id)
-		}},
-		{how: "the last stream is unsubscribed from", cause: "removed", status: http.StatusInternalServerError, then: func(w harness.Wake, _, path string) {
-			if a := e.gateway.Callback(w, harness.Callback{Epoch: w.Epoch, Unsubscribe: []string{path}}); !a.OK {
-				t.Errorf("unsubscribing was answered %+v", a)
-			}
-		}},
+		{
+			how: "the stream is deleted", cause: "removed", status: http.StatusInternalServerError,
+			then: func(_ harness.Wake, _, path string) { e.gateway.DeleteStream(path) },
+		},
+		{
+			how: "the subscription is deleted", cause: "removed", status: http.StatusInternalServerError,
+			then: func(_ harness.Wake, id, _ string) {
+				e.gateway.DeleteSubscription("/"+id+"/*", id)
+			},
+		},
+		{
+			how: "the last stream is unsubscribed from", cause: "removed", status: http.StatusInternalServerError,
+			then: func(w harness.Wake, _, path string) {
+				if a := e.gateway.Callback(w, harness.Callback{Epoch: w.Epoch, Unsubscribe: []string{path}}); !a.OK {
+					t.Errorf("unsubscribing was answered %+v", a)
+				}
+			},
+		},
 	} {
 		w := harness.NewWorker(t)
 		w.AnswerStatus(end.status)

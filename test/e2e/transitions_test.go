@@ -45,9 +45,10 @@ func TestTransitions(t *testing.T) {
 		if c := s.consumer(); c.State != fsm.Live || !c.Deadline.After(before.Deadline) {
 			t.Errorf("it went from %+v to %+v", before, c)
 		}
-		s.noWakeAfter(1)
+		s.noWakeAfter(1, quiet)
 	})
-	t.Run("WAKING to IDLE: the webhook responds done without pending work, all is acked to the tail", func(t *testing.T) {
+	t.Run("WAKING to IDLE: the webhook responds done without pending work, "+
+		"all is acked to the tail", func(t *testing.T) {
 		s := e.idle(t)
 		s.worker.AnswerDone()
 		tail := s.append()
@@ -55,7 +56,7 @@ func TestTransitions(t *testing.T) {
 		s.await("idle and acked to the tail", func(c fsm.Consumer) bool {
 			return c.State == fsm.Idle && c.Links[s.path].Acked.Value() == tail
 		})
-		s.noWakeAfter(1)
+		s.noWakeAfter(1, quiet)
 	})
 	t.Run("LIVE to IDLE: a callback says done without pending work", func(t *testing.T) {
 		s, wake := e.live(t)
@@ -80,9 +81,9 @@ func TestTransitions(t *testing.T) {
 
 	states := []struct {
 		name string
-		set  func(t *testing.T) (*play, harness.Wake)
+		set  func(t *testing.T) (*fixture, harness.Wake)
 	}{
-		{"IDLE", func(t *testing.T) (*play, harness.Wake) {
+		{"IDLE", func(t *testing.T) (*fixture, harness.Wake) {
 			s, wake := e.live(t)
 			s.callback(wake, wake.Claim(true, s.ack(s.consumer().Links[s.path].Tail.Value())))
 			return s, wake
@@ -92,11 +93,14 @@ func TestTransitions(t *testing.T) {
 	}
 	causes := []struct {
 		name  string
-		cause func(s *play, wake harness.Wake)
+		cause func(s *fixture, wake harness.Wake)
 	}{
-		{"its primary stream is deleted", func(s *play, _ harness.Wake) { s.gateway.DeleteStream(s.path) }},
-		{"its subscription is deleted", func(s *play, _ harness.Wake) { s.gateway.DeleteSubscription(s.sub.Pattern, s.sub.ID) }},
-		{"it unsubscribes from all streams", func(s *play, wake harness.Wake) {
+		{"its primary stream is deleted", func(s *fixture, _ harness.Wake) { s.gateway.DeleteStream(s.path) }},
+		{
+			"its subscription is deleted",
+			func(s *fixture, _ harness.Wake) { s.gateway.DeleteSubscription(s.sub.Pattern, s.sub.ID) },
+		},
+		{"it unsubscribes from all streams", func(s *fixture, wake harness.Wake) {
 			a := s.callback(wake, harness.Callback{Epoch: wake.Epoch, Unsubscribe: []string{s.path}})
 			s.wantStreams(a)
 		}},
@@ -107,8 +111,8 @@ func TestTransitions(t *testing.T) {
 				s, wake := state.set(t)
 				cause.cause(s, wake)
 				s.refused(wake, wake.Claim(false), fsm.CodeConsumerGone)
-				s.awaitRemoved(s.path)
-				s.noWakeAfter(1)
+				s.awaitRemoved(s.path, soon)
+				s.noWakeAfter(1, quiet)
 			})
 		}
 	}
@@ -118,8 +122,12 @@ func TestTransitions(t *testing.T) {
 func TestTimeouts(t *testing.T) {
 	t.Parallel()
 
-	t.Run("without a 2xx and without a claim the webhook is retried with the same wake_id, a fresh token and the offsets of now", func(t *testing.T) {
-		e := start(t, options{settings: map[string]string{"REVEILLE_WAKING_TIMEOUT": "2500ms", "REVEILLE_LIVENESS_TIMEOUT": "60s"}})
+	t.Run("without a 2xx and without a claim the webhook is retried with the same wake_id, "+
+		"a fresh token and the offsets of now", func(t *testing.T) {
+		e := start(t, options{settings: map[string]string{
+			"REVEILLE_WAKING_TIMEOUT":   "2500ms",
+			"REVEILLE_LIVENESS_TIMEOUT": "60s",
+		}})
 		s := e.idle(t)
 		s.hold()
 		first := s.append()
@@ -144,8 +152,10 @@ func TestTimeouts(t *testing.T) {
 		}
 	})
 
-	e := start(t, options{settings: map[string]string{"REVEILLE_WAKING_TIMEOUT": "30s", "REVEILLE_LIVENESS_TIMEOUT": "3s"}})
-	t.Run("LIVE to IDLE: no callback for the liveness timeout, and no further wake without pending work", func(t *testing.T) {
+	e := start(t,
+		options{settings: map[string]string{"REVEILLE_WAKING_TIMEOUT": "30s", "REVEILLE_LIVENESS_TIMEOUT": "3s"}})
+	t.Run("LIVE to IDLE: no callback for the liveness timeout, "+
+		"and no further wake without pending work", func(t *testing.T) {
 		s, wake := e.live(t)
 		s.callback(wake, wake.Claim(false, s.ack(s.consumer().Links[s.path].Tail.Value())))
 		if c := s.consumer(); c.State != fsm.Live {
@@ -154,9 +164,10 @@ func TestTimeouts(t *testing.T) {
 		if c := s.awaitState(fsm.Idle); c.Epoch != wake.Epoch {
 			t.Errorf("after the timeout: %+v", c)
 		}
-		s.noWakeAfter(1)
+		s.noWakeAfter(1, quiet)
 	})
-	t.Run("LIVE to IDLE with work pending: the next wake resumes from the last acknowledged offset (Partial Failure)", func(t *testing.T) {
+	t.Run("LIVE to IDLE with work pending: "+
+		"the next wake resumes from the last acknowledged offset (Partial Failure)", func(t *testing.T) {
 		s, wake := e.live(t)
 		first := s.consumer().Links[s.path].Tail.Value()
 		s.append()

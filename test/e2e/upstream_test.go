@@ -28,12 +28,12 @@ func TestAnUpstreamThatMissesAWaiterStillLeadsToAWakeWithinSixSeconds(t *testing
 	const streams = 20
 	e, p := behindProxy(t, options{settings: map[string]string{"REVEILLE_TAIL_CHECK": "3s"}})
 	root := "/" + name(t)
-	f := e.follow(root + "/*")
+	f := e.subscriber(root + "/*")
 	p.setFault(loseAnswers)
 	paths := make([]string, streams)
 	for n := range paths {
 		paths[n] = fmt.Sprintf("%s/%d", root, n)
-		f.idle(paths[n], e.gateway.Create(paths[n]))
+		f.awaitIdle(paths[n], e.gateway.Create(paths[n]))
 	}
 	for _, path := range paths {
 		p.liveAt(path)
@@ -58,13 +58,13 @@ func TestA404ForEverythingForATimeRemovesNobody(t *testing.T) {
 		"REVEILLE_STREAM_GONE_GRACE": grace.String(), "REVEILLE_LIVENESS_TIMEOUT": "1m",
 	}})
 	root := "/" + name(t)
-	f := e.follow(root + "/idle/*")
+	f := e.subscriber(root + "/idle/*")
 	at := map[string]string{}
 	for n := range 5 {
 		path := fmt.Sprintf("%s/idle/%d", root, n)
 		at[path] = f.wakesOnAppend(path, e.gateway.Create(path))
 	}
-	g := e.followUnanswered(root + "/live")
+	g := e.liveSubscriber(root + "/live")
 	e.gateway.Create(root + "/live")
 	live := g.wake(root+"/live", 1)
 	if a := e.gateway.Callback(live, live.Claim(false)); a.Status != http.StatusOK {
@@ -80,7 +80,7 @@ func TestA404ForEverythingForATimeRemovesNobody(t *testing.T) {
 	for path := range at {
 		e.streams.Append(path, `{"during":"the outage"}`)
 		harness.Eventually(t, soon, "the consumer is hidden", func() error {
-			c, err := f.consumer(path)
+			c, err := f.consumerOf(path)
 			if err == nil && c.HiddenAt.IsZero() {
 				err = errors.New("it is not")
 			}
@@ -92,7 +92,7 @@ func TestA404ForEverythingForATimeRemovesNobody(t *testing.T) {
 	}
 	harness.Never(t, outage, "a consumer is removed", func() error {
 		for path := range at {
-			if _, err := f.consumer(path); errors.Is(err, fsm.ErrNotFound) {
+			if _, err := f.consumerOf(path); errors.Is(err, fsm.ErrNotFound) {
 				return nil
 			}
 		}
@@ -103,7 +103,8 @@ func TestA404ForEverythingForATimeRemovesNobody(t *testing.T) {
 	for path, acked := range at {
 		w := f.wake(path, int(epochs[path])+1)
 		if w.Offset(path) != acked || w.Epoch != epochs[path]+1 {
-			t.Errorf("%s: woken at %s in epoch %d, want %s and %d", path, w.Offset(path), w.Epoch, acked, epochs[path]+1)
+			t.Errorf("%s: woken at %s in epoch %d, want %s and %d", path, w.Offset(path), w.Epoch, acked,
+				epochs[path]+1)
 		}
 		f.wakesOnAppend(path, e.streams.Tail(path))
 	}
@@ -126,7 +127,8 @@ func TestBadUpstreams(t *testing.T) {
 }
 
 func badUpstreams(t *testing.T, mode string) {
-	e, p := behindProxy(t, options{settings: map[string]string{"REVEILLE_LIVENESS_TIMEOUT": "1m", "REVEILLE_TAIL_MODE": mode}})
+	e, p := behindProxy(t,
+		options{settings: map[string]string{"REVEILLE_LIVENESS_TIMEOUT": "1m", "REVEILLE_TAIL_MODE": mode}})
 	for _, c := range []struct {
 		name string
 		down func()
@@ -158,10 +160,10 @@ func badUpstreams(t *testing.T, mode string) {
 	} {
 		t.Run(c.name+": callbacks work meanwhile, and wakes resume when it is back", func(t *testing.T) {
 			root := "/" + name(t)
-			f := e.follow(root + "/idle")
+			f := e.subscriber(root + "/idle")
 			at := f.wakesOnAppend(root+"/idle", e.gateway.Create(root+"/idle"))
 			n := len(f.wakes(root + "/idle"))
-			g := e.followUnanswered(root + "/live")
+			g := e.liveSubscriber(root + "/live")
 			tail := e.gateway.Create(root + "/live")
 			live := g.wake(root+"/live", 1)
 
@@ -171,7 +173,7 @@ func badUpstreams(t *testing.T, mode string) {
 			if a.Status != http.StatusOK || len(a.Streams) != 1 || a.Streams[0].Offset != tail {
 				t.Errorf("callback while upstream is down: %d %s, want 200 with the ack", a.Status, a.Body)
 			}
-			f.never(root+"/idle", n)
+			f.noWakeOf(root+"/idle", n)
 			c.up()
 
 			w := f.wake(root+"/idle", n+1)
@@ -187,22 +189,14 @@ func badUpstreams(t *testing.T, mode string) {
 	}
 }
 
-// wakesOnAppendUnanswered is wakesOnAppend for a worker that does not answer done.
-func (f *following) wakesOnAppendUnanswered(path string) {
-	f.t.Helper()
-	n := len(f.wakes(path))
-	f.streams.Append(path, `{"behind":"its back"}`)
-	f.wake(path, n+1)
-}
-
 func TestOneBrokenStreamSlowsNoOther(t *testing.T) {
 	t.Parallel()
 	e, p := behindProxy(t, options{})
 	root := "/" + name(t)
-	f := e.follow(root + "/*")
-	f.idle(root+"/broken", e.gateway.Create(root+"/broken"))
+	f := e.subscriber(root + "/*")
+	f.awaitIdle(root+"/broken", e.gateway.Create(root+"/broken"))
 	at := e.gateway.Create(root + "/fine")
-	f.idle(root+"/fine", at)
+	f.awaitIdle(root+"/fine", at)
 	p.breakDown(func(w http.ResponseWriter, r *http.Request, forward http.Handler) {
 		if strings.HasSuffix(r.URL.Path, "/broken") {
 			w.WriteHeader(http.StatusInternalServerError)
@@ -215,7 +209,7 @@ func TestOneBrokenStreamSlowsNoOther(t *testing.T) {
 	for range 3 {
 		at = f.wakesOnAppend(root+"/fine", at)
 	}
-	f.never(root+"/broken", n)
+	f.noWakeOf(root+"/broken", n)
 	p.setFault(nil)
 	f.wake(root+"/broken", n+1)
 }
@@ -227,8 +221,14 @@ func TestAnUpstreamThatReturnsIsNotStormed(t *testing.T) {
 		down func(p *proxy)
 		up   func(p *proxy)
 	}{
-		{"after it answered 503", func(p *proxy) { p.breakDown(status(http.StatusServiceUnavailable)) }, func(p *proxy) { p.setFault(nil) }},
-		{"after it took connections and never answered", func(p *proxy) { p.breakDown(hang) }, func(p *proxy) { p.breakDown(nil) }},
+		{
+			"after it answered 503", func(p *proxy) { p.breakDown(status(http.StatusServiceUnavailable)) },
+			func(p *proxy) { p.setFault(nil) },
+		},
+		{
+			"after it took connections and never answered", func(p *proxy) { p.breakDown(hang) },
+			func(p *proxy) { p.breakDown(nil) },
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -242,14 +242,14 @@ func notStormed(t *testing.T, down, up func(p *proxy)) {
 	const streams = 400
 	e, p := behindProxy(t, options{settings: map[string]string{"REVEILLE_TAIL_CHECK": "5s"}})
 	root := "/" + name(t)
-	f := e.follow(root + "/*")
+	f := e.subscriber(root + "/*")
 	at := map[string]string{}
 	for n := range streams {
 		path := fmt.Sprintf("%s/%d", root, n)
 		at[path] = e.gateway.Create(path)
 	}
 	for path, tail := range at {
-		f.idle(path, tail)
+		f.awaitIdle(path, tail)
 		p.liveAt(path)
 	}
 	fell := time.Now()
@@ -269,23 +269,26 @@ func notStormed(t *testing.T, down, up func(p *proxy)) {
 	var settled time.Time
 	harness.Eventually(t, soon, "the requests under way are over", func() error {
 		before := total()
-		if err := harness.Poll(4*time.Second, harness.True(func() bool { return total() > before+20 }, "few requests")); err == nil {
+		err := harness.Poll(4*time.Second, harness.True(func() bool { return total() > before+20 }, "few requests"))
+		if err == nil {
 			return errors.New("many requests")
 		}
 		settled = time.Now()
 		return nil
 	})
-	harness.Never(t, 4*time.Second, "it is asked by many", harness.True(func() bool { return p.busiest(settled, time.Second) > 20 }, "few ask"))
+	harness.Never(t, 4*time.Second, "it is asked by many",
+		harness.True(func() bool { return p.busiest(settled, time.Second) > 20 }, "few ask"))
 	for path := range at {
 		at[path] = e.streams.Append(path, `{"while":"down"}`)
 	}
 	back := time.Now()
 	up(p)
 	for path, tail := range at {
-		f.idle(path, tail)
+		f.awaitIdle(path, tail)
 		p.liveAt(path)
 	}
-	// Each stream is looked at with HEAD and then has a live request; deliveries make none. They come spread over a second.
+	// Each stream is looked at with HEAD and then has a live request; deliveries make none. They come spread over a
+	// second.
 	if most := p.busiest(back, time.Second); most > 5*streams {
 		t.Errorf("%d requests in a second for %d streams", most, streams)
 	}
@@ -298,7 +301,7 @@ func TestAStreamServerThatIsStartedAgainWithItsData(t *testing.T) {
 	t.Parallel()
 	e := start(t, options{ref: harness.RefOptions{DataDir: t.TempDir()}})
 	root := "/" + name(t)
-	f := e.follow(root + "/*")
+	f := e.subscriber(root + "/*")
 	at := map[string]string{}
 	for n := range 20 {
 		path := fmt.Sprintf("%s/%d", root, n)
@@ -310,7 +313,8 @@ func TestAStreamServerThatIsStartedAgainWithItsData(t *testing.T) {
 	if res := e.gateway.Do(http.MethodHead, root+"/0", ""); res.Status != http.StatusBadGateway {
 		t.Errorf("the gateway answers %d while the stream server is down, want 502", res.Status)
 	}
-	harness.Eventually(t, soon, "upstream counts as down", harness.True(func() bool { return strings.Contains(e.rev.Log(), "upstream is down") }, "not yet"))
+	harness.Eventually(t, soon, "upstream counts as down",
+		harness.True(func() bool { return strings.Contains(e.rev.Log(), "upstream is down") }, "not yet"))
 	e.ref.Restart()
 	began, longest := time.Now(), time.Duration(0)
 	for path := range at {
@@ -329,76 +333,11 @@ func TestAStreamServerThatIsStartedAgainWithItsData(t *testing.T) {
 	}
 }
 
-func TestARegistryStreamWithJunkInIt(t *testing.T) {
-	t.Parallel()
-	const registry = "/changes"
-	insert := func(path string) string {
-		return fmt.Sprintf(`{"type":"stream","key":%q,"value":{"path":%q,"contentType":"application/json","createdAt":%d},"headers":{"operation":"insert"}}`,
-			strings.TrimPrefix(path, "/"), strings.TrimPrefix(path, "/"), time.Now().UnixMilli())
-	}
-	for _, c := range []struct {
-		name, contentType string
-		junk              []string
-		// message is how a change is written to a stream of that type.
-		message string
-	}{
-		{"JSON of other shapes", "application/json", []string{
-			`7`, `null`, `"text"`, `[[]]`, `{}`, `{"type":7}`, `{"headers":"insert"}`, `{"key":"","headers":{"operation":"insert"}}`,
-			`{"type":"stream","key":"no/such/stream","value":{},"headers":{"operation":"insert"}}`,
-			`{"type":"stream","key":"a","headers":{"operation":"upside-down"}}`,
-			`{"type":"stream","key":"` + strings.Repeat("x", 5000) + `","headers":{"operation":"insert"}}`,
-			`{"type":"stream","key":"../%2F..//","headers":{"operation":"insert"}}`,
-		}, "%s"},
-		{"text that is not JSON", "text/plain", []string{"this is no JSON at all", "{{{{", `[{"type":`, "\x00\xff"}, "[%s]"},
-	} {
-		t.Run(c.name+": later messages still work", func(t *testing.T) {
-			t.Parallel()
-			e := start(t, options{settings: map[string]string{"REVEILLE_REGISTRY_STREAM": registry}})
-			root := "/" + name(t)
-			f := e.follow(root + "/*")
-			write := func(method, body string) {
-				t.Helper()
-				if res := e.streams.Do(method, registry, body, "Content-Type", c.contentType); res.Status/100 != 2 {
-					t.Fatalf("%s %s: %d %s", method, registry, res.Status, res.Body)
-				}
-			}
-			write(http.MethodPut, "")
-			paths := []string{}
-			for n, junk := range c.junk {
-				write(http.MethodPost, junk)
-				path := fmt.Sprintf("%s/%d", root, n)
-				at := e.streams.Create(path)
-				paths = append(paths, path)
-				// The junk was read by itself if the registry is read up to its end before the next message comes.
-				readUpTo(t, e, e.streams.Tail(registry))
-				write(http.MethodPost, fmt.Sprintf(c.message, insert(path)))
-				f.idle(path, at)
-			}
-			for _, path := range paths {
-				f.wakesOnAppend(path, e.streams.Tail(path))
-			}
-		})
-	}
-}
-
-// readUpTo waits until Reveille has read its registry stream up to an offset.
-func readUpTo(t *testing.T, e *env, offset string) {
-	t.Helper()
-	store := storeOf(e.redis)
-	harness.Eventually(t, soon, "the registry is read", func() error {
-		got, err := store.RegistryOffset(t.Context())
-		if err == nil && string(got) != offset {
-			err = fmt.Errorf("up to %s, want %s", got, offset)
-		}
-		return err
-	})
-}
-
 func TestSSEThatIsCutInTheMiddleOfAFrame(t *testing.T) {
 	t.Parallel()
 	e, p := behindProxy(t, options{settings: map[string]string{"REVEILLE_TAIL_MODE": "sse"}})
 	path := "/" + name(t) + "/a"
-	f := e.follow(path)
+	f := e.subscriber(path)
 	at := f.wakesOnAppend(path, e.gateway.Create(path))
 	for _, half := range []string{
 		"event: control\ndata: {\"streamNextOff",

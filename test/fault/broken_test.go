@@ -20,11 +20,13 @@ func TestTheCheckerCatchesBrokenBuilds(t *testing.T) {
 		{
 			name: "a synchronous done acks the tail at the time of the answer",
 			patch: patch{
-				"redisstore/lua/finish.lua", "if l and not after(seen, l.tail) then ack(c, ARGV[A + 4 + 2 * i], seen) end",
+				"redisstore/lua/finish.lua",
+				"if l and not after(seen, l.tail) then ack(c, ARGV[A + 4 + 2 * i], seen) end",
 				"if l then ack(c, ARGV[A + 4 + 2 * i], l.tail) end",
 			},
 			// On a busy machine few requests have an event come in the middle, and few workers come back too late.
-			faults: func(w *world, span time.Duration) { misbehave(behaviour{linger: 2 * time.Second})(w, 4*span) }, want: ruleLost,
+			faults: func(w *world, span time.Duration) { misbehave(behaviour{linger: 2 * time.Second})(w, 4*span) },
+			want:   ruleLost,
 		},
 		{
 			name: "each attempt has a wake id of its own",
@@ -35,13 +37,19 @@ func TestTheCheckerCatchesBrokenBuilds(t *testing.T) {
 			faults: misbehave(behaviour{status: 500}), want: ruleWakeID,
 		},
 		{
-			name:   "the epoch does not rise",
-			patch:  patch{"redisstore/lua/lib.lua", "  c.epoch = math.max(c.epoch, fence()) + 1\n", "  c.epoch = math.max(c.epoch, 1)\n"},
+			name: "the epoch does not rise",
+			patch: patch{
+				"redisstore/lua/lib.lua", "  c.epoch = math.max(c.epoch, base) + 1\n",
+				"  c.epoch = math.max(c.epoch, 1)\n",
+			},
 			faults: nothing, want: ruleRepeated,
 		},
 		{
-			name:   "epochs do not jump over what Redis has lost",
-			patch:  patch{"redisstore/lua/lib.lua", "local function fence()\n", "local function fence()\n  if true then return 0 end\n"},
+			name: "epochs do not jump over what Redis has lost",
+			patch: patch{
+				"redisstore/lua/lib.lua", "local function fence()\n",
+				"local function fence()\n  if true then return 0 end\n",
+			},
 			faults: restoreBackup, want: ruleRepeated,
 		},
 		{
@@ -52,16 +60,19 @@ func TestTheCheckerCatchesBrokenBuilds(t *testing.T) {
 		{
 			name: "callbacks of older epochs are accepted",
 			patch: patch{
-				"redisstore/lua/callback.lua", "if epoch ~= c.epoch or token_epoch ~= c.epoch then return refuse('STALE_EPOCH') end",
+				"redisstore/lua/callback.lua",
+				"if epoch ~= c.epoch or token_epoch ~= c.epoch then return refuse('STALE_EPOCH') end",
 				"",
 			},
-			faults: func(w *world, span time.Duration) { misbehave(behaviour{stall: 0.5})(w, 4*span) }, want: ruleZombie,
+			faults: func(w *world, span time.Duration) { misbehave(behaviour{stall: 0.5})(w, 4*span) },
+			want:   ruleZombie,
 		},
 		{
 			name: "a wake takes back what was acknowledged",
 			patch: patch{
 				"redisstore/lua/lib.lua", "  c.moved, c.attempt, c.sent = 0, 0, 0\n",
-				"  c.moved, c.attempt, c.sent = 0, 0, 0\n  if links(c)[c.primary] then links(c)[c.primary].acked = '-1' end\n",
+				"  c.moved, c.attempt, c.sent = 0, 0, 0\n  if links(c)[c.primary] then links(c)[c.primary].acked = " +
+					"'-1' end\n",
 			},
 			faults: nothing, want: ruleBack,
 		},
@@ -73,20 +84,24 @@ func TestTheCheckerCatchesBrokenBuilds(t *testing.T) {
 		{
 			name: "a stream that answers 404 once is gone",
 			patch: patch{
-				"redisstore/lua/hide.lua", "      c.hidden, c.due = now, now + GRACE\n      save(c)\n", "      remove(c)\n",
+				"redisstore/lua/hide.lua", "    c.hidden, c.due = now, now + GRACE\n    save(c)\n",
+				"    remove(c, 'stream_gone')\n",
 			},
 			faults: loseUpstream, want: ruleGone,
 		},
 		{
 			name: "an offset within the stream is refused",
 			patch: patch{
-				"redisstore/lua/callback.lua", "after(a[2], l.acked) and after(a[2], l.tail)", "after(a[2], l.acked)",
+				"redisstore/lua/callback.lua", "moves(l, a[2]) and after(a[2], l.tail)", "moves(l, a[2])",
 			},
 			faults: nothing, want: ruleRefused,
 		},
 		{
-			name:   "wakes are signed with something else",
-			patch:  patch{"dispatcher/sign.go", "hmac.New(sha256.New, []byte(secret))", `hmac.New(sha256.New, []byte(secret+"x"))`},
+			name: "wakes are signed with something else",
+			patch: patch{
+				"dispatcher/format/sign.go", "hmac.New(sha256.New, []byte(secret))",
+				`hmac.New(sha256.New, []byte(secret+"x"))`,
+			},
 			faults: nothing, want: ruleForged,
 		},
 	} {
@@ -99,7 +114,8 @@ func TestTheCheckerCatchesBrokenBuilds(t *testing.T) {
 			stop()
 			v := w.settle(brokenSettle)
 			if !slices.ContainsFunc(v.Violations, func(x violation) bool { return x.Rule == b.want }) {
-				t.Errorf("the checker found %v in %d events and %d wakes, want also %q", v.Violations, v.Events, v.Wakes, b.want)
+				t.Errorf("the checker found %v in %d events and %d wakes, want also %q", v.Violations, v.Events,
+					v.Wakes, b.want)
 			}
 		})
 	}

@@ -69,7 +69,10 @@ func (s *story) good(w wakeRef, from, to fsm.Offset, events ...string) {
 // TestTheCheckerFindsEachViolation shows a checker that can fail: each case is a run by the book but for one thing.
 func TestTheCheckerFindsEachViolation(t *testing.T) {
 	rested := func(o fsm.Offset) map[string]fsm.Consumer {
-		return map[string]fsm.Consumer{theConsumer: {State: fsm.Idle, Epoch: 2, Links: map[string]fsm.Link{"/jobs/1": {Acked: o, Tail: o}}}}
+		return map[string]fsm.Consumer{theConsumer: {
+			State: fsm.Idle, Epoch: 2,
+			Links: map[string]fsm.Link{"/jobs/1": {Acked: o, Tail: o}},
+		}}
 	}
 	one, two := wakeOf(1, "w_1"), wakeOf(2, "w_2")
 	for _, c := range []struct {
@@ -108,13 +111,16 @@ func TestTheCheckerFindsEachViolation(t *testing.T) {
 			s.read(two, "1", "2", "b")
 			s.call(two, "", true, accepted)
 		}},
-		{name: "an event that was acknowledged short of its end", want: []string{ruleLost}, lost: 1, tell: func(s *story) {
-			s.good(one, "0", "1", "a")
-			s.append("b")
-			s.arrive(two, "1")
-			s.read(two, "1", "2", "b")
-			s.call(two, "1", true, accepted)
-		}},
+		{
+			name: "an event that was acknowledged short of its end", want: []string{ruleLost}, lost: 1,
+			tell: func(s *story) {
+				s.good(one, "0", "1", "a")
+				s.append("b")
+				s.arrive(two, "1")
+				s.read(two, "1", "2", "b")
+				s.call(two, "1", true, accepted)
+			},
+		},
 		{name: "an event whose acknowledgement was refused", want: []string{ruleLost}, lost: 1, tell: func(s *story) {
 			s.good(one, "0", "1", "a")
 			s.append("b")
@@ -136,20 +142,26 @@ func TestTheCheckerFindsEachViolation(t *testing.T) {
 			s.read(two, "1", "2", "b")
 			s.syncDone(two)
 		}},
-		{name: "an epoch that is handed out again after it was worked on", want: []string{ruleRepeated}, repeated: 1, tell: func(s *story) {
-			s.good(one, "0", "1", "a")
-			s.good(wakeOf(1, "w_2"), "1", "2", "b")
-		}},
-		{name: "an epoch that is handed out again after Redis lost it", want: []string{ruleRepeated}, repeated: 1, tell: func(s *story) {
-			s.append("a")
-			s.append("b")
-			s.arrive(one, "0")
-			s.excuse(redisLost, s.now)
-			again := wakeOf(1, "w_2")
-			s.arrive(again, "0")
-			s.read(again, "0", "2", "a", "b")
-			s.syncDone(again)
-		}},
+		{
+			name: "an epoch that is handed out again after it was worked on", want: []string{ruleRepeated}, repeated: 1,
+			tell: func(s *story) {
+				s.good(one, "0", "1", "a")
+				s.good(wakeOf(1, "w_2"), "1", "2", "b")
+			},
+		},
+		{
+			name: "an epoch that is handed out again after Redis lost it", want: []string{ruleRepeated}, repeated: 1,
+			tell: func(s *story) {
+				s.append("a")
+				s.append("b")
+				s.arrive(one, "0")
+				s.excuse(redisLost, s.now)
+				again := wakeOf(1, "w_2")
+				s.arrive(again, "0")
+				s.read(again, "0", "2", "a", "b")
+				s.syncDone(again)
+			},
+		},
 		{name: "an epoch with another wake id at the second attempt", want: []string{ruleWakeID}, tell: func(s *story) {
 			s.good(one, "0", "1", "a")
 			s.append("b")
@@ -175,17 +187,21 @@ func TestTheCheckerFindsEachViolation(t *testing.T) {
 			s.excuse(redisLost, from)
 			s.call(one, "1", false, accepted)
 		}},
-		{name: "a callback of an older epoch after Redis lost other things", want: []string{ruleZombie}, tell: func(s *story) {
-			s.good(one, "0", "1", "a")
-			s.good(two, "1", "2", "b")
-			s.excuse(redisLost, s.tick())
-			s.call(one, "1", false, accepted)
-		}},
+		{
+			name: "a callback of an older epoch after Redis lost other things", want: []string{ruleZombie},
+			tell: func(s *story) {
+				s.good(one, "0", "1", "a")
+				s.good(two, "1", "2", "b")
+				s.excuse(redisLost, s.tick())
+				s.call(one, "1", false, accepted)
+			},
+		},
 		{name: "a callback of an older epoch that was sent before the newer one came", tell: func(s *story) {
 			s.good(one, "0", "1", "a")
 			sent := s.tick()
 			s.good(two, "1", "2", "b")
-			s.Calls = append(s.Calls, &call{wakeRef: one, Tries: []try{{Sent: sent, Answered: s.tick(), Code: accepted}}})
+			s.Calls = append(s.Calls,
+				&call{wakeRef: one, Tries: []try{{Sent: sent, Answered: s.tick(), Code: accepted}}})
 		}},
 		{name: "a wake that begins before what was acknowledged", want: []string{ruleBack}, tell: func(s *story) {
 			s.good(one, "0", "1", "a")
@@ -203,26 +219,38 @@ func TestTheCheckerFindsEachViolation(t *testing.T) {
 			s.read(two, "0", "2", "a", "b")
 			s.syncDone(two)
 		}},
-		{name: "a wake that begins before an acknowledgement that Redis had kept", want: []string{ruleBack}, tell: func(s *story) {
-			s.good(one, "0", "1", "a")
-			s.append("b")
-			s.excuse(redisLost, s.tick())
-			s.arrive(two, "0")
-			s.read(two, "0", "2", "a", "b")
-			s.syncDone(two)
-		}},
+		{
+			name: "a wake that begins before an acknowledgement that Redis had kept", want: []string{ruleBack},
+			tell: func(s *story) {
+				s.good(one, "0", "1", "a")
+				s.append("b")
+				s.excuse(redisLost, s.tick())
+				s.arrive(two, "0")
+				s.read(two, "0", "2", "a", "b")
+				s.syncDone(two)
+			},
+		},
 		{name: "a consumer that stays awake", want: []string{ruleFinal}, tell: byTheBook, truth: func(t *truth) {
 			c := t.Consumers[theConsumer]
 			c.State = fsm.Live
 			t.Consumers[theConsumer] = c
 		}},
-		{name: "a consumer that has not acknowledged the end", want: []string{ruleFinal}, tell: byTheBook, truth: func(t *truth) {
-			t.Consumers = rested("1")
-		}},
-		{name: "a consumer that has acknowledged more than there is", want: []string{ruleFinal}, tell: byTheBook, truth: func(t *truth) {
-			t.Consumers = rested("3")
-		}},
-		{name: "a consumer that is gone in the end", want: []string{ruleGone}, tell: byTheBook, truth: func(t *truth) { t.Consumers = nil }},
+		{
+			name: "a consumer that has not acknowledged the end", want: []string{ruleFinal}, tell: byTheBook,
+			truth: func(t *truth) {
+				t.Consumers = rested("1")
+			},
+		},
+		{
+			name: "a consumer that has acknowledged more than there is", want: []string{ruleFinal}, tell: byTheBook,
+			truth: func(t *truth) {
+				t.Consumers = rested("3")
+			},
+		},
+		{
+			name: "a consumer that is gone in the end", want: []string{ruleGone}, tell: byTheBook,
+			truth: func(t *truth) { t.Consumers = nil },
+		},
 		{name: "a callback that is told its consumer is gone", want: []string{ruleGone}, tell: func(s *story) {
 			byTheBook(s)
 			s.call(two, "", false, string(fsm.CodeConsumerGone))
@@ -237,11 +265,14 @@ func TestTheCheckerFindsEachViolation(t *testing.T) {
 			byTheBook(s)
 			s.call(two, "2", false, string(fsm.CodeInvalidOffset))
 		}},
-		{name: "an offset that was read and lies beyond the end that the stream server itself tells", tell: func(s *story) {
-			byTheBook(s)
-			s.call(two, "2", false, string(fsm.CodeInvalidOffset))
-			s.contradicted("/jobs/1")
-		}},
+		{
+			name: "an offset that was read and lies beyond the end that the stream server itself tells",
+			tell: func(s *story) {
+				byTheBook(s)
+				s.call(two, "2", false, string(fsm.CodeInvalidOffset))
+				s.contradicted("/jobs/1")
+			},
+		},
 		{name: "a token that is refused", want: []string{ruleRefused}, tell: func(s *story) {
 			byTheBook(s)
 			s.call(two, "", false, string(fsm.CodeTokenInvalid))
@@ -277,7 +308,8 @@ func TestTheCheckerFindsEachViolation(t *testing.T) {
 				t.Errorf("violations %v, want %v", v.Violations, c.want)
 			}
 			if v.Lost != c.lost || v.Duplicates != c.duplicates || v.Repeated != c.repeated {
-				t.Errorf("lost %d, duplicates %d, repeated %d; want %d, %d, %d", v.Lost, v.Duplicates, v.Repeated, c.lost, c.duplicates, c.repeated)
+				t.Errorf("lost %d, duplicates %d, repeated %d; want %d, %d, %d", v.Lost, v.Duplicates, v.Repeated,
+					c.lost, c.duplicates, c.repeated)
 			}
 		})
 	}
@@ -298,7 +330,8 @@ func TestTheCheckerMeasuresTheLongestGap(t *testing.T) {
 	w := wakeOf(1, "w_1")
 	s.arrive(w, "0")
 	s.read(w, "0", "1", "a")
-	v := check(&s.journal, truth{Streams: map[string]streamTruth{"/jobs/1": {[]string{"a"}, "1"}}, Expected: []string{theConsumer}})
+	v := check(&s.journal,
+		truth{Streams: map[string]streamTruth{"/jobs/1": {[]string{"a"}, "1"}}, Expected: []string{theConsumer}})
 	if v.Gap != 12*time.Second || v.Events != 1 || v.Wakes != 1 {
 		t.Errorf("gap %s, %d events, %d wakes; want 12s, 1, 1", v.Gap, v.Events, v.Wakes)
 	}

@@ -80,7 +80,8 @@ func (c *checker) violate(rule, how string, args ...any) {
 }
 
 func (c *checker) marked(kind markKind, from, to time.Time) bool {
-	return slices.ContainsFunc(c.j.Marks, func(m mark) bool { return m.Kind == kind && !m.From.After(to) && !m.To.Before(from) })
+	return slices.ContainsFunc(c.j.Marks,
+		func(m mark) bool { return m.Kind == kind && !m.From.After(to) && !m.To.Before(from) })
 }
 
 type epochOf struct {
@@ -119,7 +120,8 @@ func (c *checker) wakes() {
 			rule = ruleRepeated
 			c.v.Repeated++
 		}
-		c.violate(rule, "%v from %s, then %s from %s", refs[0], stamp(first[refs[0]]), refs[1].WakeID, stamp(first[refs[1]]))
+		c.violate(rule, "%v from %s, then %s from %s", refs[0], stamp(first[refs[0]]), refs[1].WakeID,
+			stamp(first[refs[1]]))
 	}
 }
 
@@ -136,8 +138,8 @@ func (c *checker) over(w wakeRef, before time.Time) bool {
 	return slices.ContainsFunc(c.j.Marks, func(m mark) bool { return m.Kind == redisLost && m.From.Before(before) })
 }
 
-// zombies checks that nothing of a wake is accepted any more once a later one has been seen. A Redis that has lost the later
-// one is back where the older one was the current, and can only take it for that.
+// zombies checks that nothing of a wake is accepted any more once a later one has been seen. A Redis that has lost the
+// later one is back where the older one was the current, and can only take it for that.
 func (c *checker) zombies() {
 	seen := map[string][]arrival{}
 	for _, a := range c.j.Arrivals {
@@ -150,7 +152,8 @@ func (c *checker) zombies() {
 		}
 		for _, a := range seen[k.Consumer] {
 			if a.Epoch > k.Epoch && a.At.Before(t.Sent) && !c.lostBetween(a.At, t.Sent) {
-				c.violate(ruleZombie, "%v, sent at %s, epoch %d was there at %s", k.wakeRef, stamp(t.Sent), a.Epoch, stamp(a.At))
+				c.violate(ruleZombie, "%v, sent at %s, epoch %d was there at %s", k.wakeRef, stamp(t.Sent), a.Epoch,
+					stamp(a.At))
 				break
 			}
 		}
@@ -180,7 +183,8 @@ func (c *checker) offsets() {
 					continue
 				}
 				if !c.lostBetween(k.at, a.At) {
-					c.violate(ruleBack, "%s of %v: %s, acknowledged was %s in epoch %d", path, a.wakeRef, from, k.to, k.epoch)
+					c.violate(ruleBack, "%s of %v: %s, acknowledged was %s in epoch %d", path, a.wakeRef, from, k.to,
+						k.epoch)
 				}
 				break
 			}
@@ -245,7 +249,8 @@ func (c *checker) events() {
 		}
 		c.v.Lost += len(lost)
 		if len(lost) > 0 {
-			c.violate(ruleLost, "%s: %d events of %s, the first %s, appended at %s, read: %v", consumer, len(lost), path,
+			c.violate(ruleLost, "%s: %d events of %s, the first %s, appended at %s, read: %v", consumer, len(lost),
+				path,
 				lost[0], stamp(sent[path+" "+lost[0]]), !read[needed{consumer, path, lost[0]}].IsZero())
 		}
 	}

@@ -15,8 +15,8 @@ import (
 const clockSetting = "FAULT_CLOCK_FILE"
 
 // jumpingClock has the replicas be built with a wall clock that can be put wrong while they run. A Go program asks the
-// kernel for the time and no library that could be put in between; name spaces of the kernel move only the monotonic clock.
-// So the one place where the time package makes a Time of what the kernel says is changed.
+// kernel for the time and no library that could be put in between; name spaces of the kernel move only the monotonic
+// clock. So the one place where the time package makes a Time of what the kernel says is changed.
 func jumpingClock(t *testing.T, o *options) {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "go", "env", "GOROOT").Output()
@@ -26,9 +26,16 @@ func jumpingClock(t *testing.T, o *options) {
 	clock := filepath.Join(strings.TrimSpace(string(out)), "src", "time", "time.go")
 	o.binary = buildPatched(
 		t, "a clock that jumps",
-		patch{clock, "func Now() Time {\n\tsec, nsec, mono := runtimeNow()\n", "func Now() Time {\n\tsec, nsec, mono := runtimeNow()\n\tsec += FaultJump.Load()\n"},
+		patch{
+			clock, "func Now() Time {\n\tsec, nsec, mono := runtimeNow()\n",
+			"func Now() Time {\n\tsec, nsec, mono := runtimeNow()\n\tsec += FaultJump.Load()\n",
+		},
 		patch{clock, "import (\n", "import (\n\t\"sync/atomic\"\n"},
-		patch{clock, "func runtimeNano() int64\n", "func runtimeNano() int64\n\n// FaultJump is by how many seconds the clock is wrong.\nvar FaultJump atomic.Int64\n"},
+		patch{
+			clock, "func runtimeNano() int64\n",
+			"func runtimeNano() int64\n\n// FaultJump is by how many seconds the clock is wrong.\nvar FaultJump " +
+				"atomic.Int64\n",
+		},
 		patch{"cmd/reveille/fault_clock.go", "", `package main
 
 import (

@@ -12,8 +12,8 @@ import (
 // failoverWindow is how much of its latest changes a master may not have passed on when it dies.
 const failoverWindow = time.Second
 
-// startCluster starts three masters with a replica each. Clients reach the nodes through a link each, because that is what
-// the nodes say where they are; so do the nodes that follow a master.
+// startCluster starts three masters with a replica each. Clients reach the nodes through a link each, because that is
+// what the nodes say where they are; so do the nodes that follow a master.
 func (w *world) startCluster() {
 	w.t.Helper()
 	w.cluster = harness.StartRedisCluster(w.t, 3, 1, "--appendonly", "yes", "--appendfsync", "everysec")
@@ -64,7 +64,8 @@ func killMasters(w *world, span time.Duration) {
 	}
 }
 
-// freezeMasters stops a master as it stands until its replica has taken over. It comes back in the belief to be the master.
+// freezeMasters stops a master as it stands until its replica has taken over. It comes back in the belief to be the
+// master.
 func freezeMasters(w *world, span time.Duration) {
 	for range 2 {
 		master, frozen := w.someMaster(), time.Now()

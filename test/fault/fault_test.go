@@ -1,6 +1,6 @@
-// Package fault puts several replicas of Reveille, between a real Redis and a real stream server, through what goes wrong in
-// practice, and judges by what workers saw whether anything was lost. TestFaults, which make fault runs, plays every
-// scenario; TestFaultsShort plays some of them for a few seconds each.
+// Package fault puts several replicas of Reveille, between a real Redis and a real stream server, through what goes
+// wrong in practice, and judges by what workers saw whether anything was lost. TestFaults, which make fault runs, plays
+// every scenario; TestFaultsShort plays some of them for a few seconds each.
 package fault
 
 import (
@@ -118,7 +118,8 @@ func play(t *testing.T, s scenario, seed uint64, span time.Duration) result {
 		w.stop()
 	})
 	r.Took = time.Since(began)
-	progress("%s: %s after %s: %d events, %d wakes, %d lost, %d duplicate wakes", s.name, r.word(), r.Took.Round(time.Second),
+	progress("%s: %s after %s: %d events, %d wakes, %d lost, %d duplicate wakes", s.name, r.word(),
+		r.Took.Round(time.Second),
 		r.Events, r.Wakes, r.Lost, r.Duplicates)
 	return r
 }
@@ -178,7 +179,8 @@ func (w *world) save(name string, r result) {
 	}
 	j := w.journal.copy()
 	if text, err := json.MarshalIndent(map[string]any{
-		"Heads": w.heads(), "Violations": r.Violations, "Arrivals": j.Arrivals, "Reads": j.Reads, "Calls": j.Calls, "Dones": j.Dones, "Appends": j.Appends,
+		"Heads": w.heads(), "Violations": r.Violations, "Arrivals": j.Arrivals, "Reads": j.Reads, "Calls": j.Calls,
+		"Dones": j.Dones, "Appends": j.Appends,
 		"Marks": j.Marks,
 	}, "", " "); err == nil {
 		_ = os.WriteFile(filepath.Join(dir, "journal.json"), text, 0o600)

@@ -9,8 +9,8 @@ import (
 	"reveille/fsm"
 )
 
-// journal is what workers and writers saw and did, in the order in which they noted it. Nothing in it comes from Reveille
-// but what it sent.
+// journal is what workers and writers saw and did, in the order in which they noted it. Nothing in it comes from
+// Reveille but what it sent.
 type journal struct {
 	mu       sync.Mutex
 	Arrivals []arrival
@@ -19,9 +19,9 @@ type journal struct {
 	Dones    []syncDone
 	Appends  []written
 	Marks    []mark
-	// Contradicted are the streams that can be read to an offset beyond the one that the stream server's own HEAD says is the
-	// tail, as a worker saw it past all links: the reference server does so after an append that was interrupted, until it is
-	// restarted. An ack of what was read is then rightly refused.
+	// Contradicted are the streams that can be read to an offset beyond the one that the stream server's own HEAD says
+	// is the tail, as a worker saw it past all links: the reference server does so after an append that was
+	// interrupted, until it is restarted. An ack of what was read is then rightly refused.
 	Contradicted map[string]bool
 }
 
@@ -187,7 +187,8 @@ func (j *journal) copy() *journal {
 	return c
 }
 
-// primaryOf is the stream that a consumer is of. The paths of these tests have nothing in them that needs encoding but "/".
+// primaryOf is the stream that a consumer is of. The paths of these tests have nothing in them that needs encoding but
+// "/".
 func primaryOf(consumer string) string {
 	_, path, _ := strings.Cut(consumer, ":")
 	return strings.ReplaceAll(path, "%2F", "/")

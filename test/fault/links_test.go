@@ -69,7 +69,8 @@ type connection struct {
 func (w *world) connect(kind string, replica int, to string) *connection {
 	w.t.Helper()
 	c := &connection{
-		Kind: kind, Replica: replica, Addr: fmt.Sprintf("127.0.0.1:%d", harness.FreePort(w.t)), t: w.t, server: w.proxies, to: to,
+		Kind: kind, Replica: replica, Addr: fmt.Sprintf("127.0.0.1:%d", harness.FreePort(w.t)), t: w.t,
+		server: w.proxies, to: to,
 	}
 	w.links = append(w.links, c)
 	w.t.Cleanup(c.cut)
@@ -130,7 +131,9 @@ func (c *connection) leadTo(addr string) { c.renew(addr) }
 func (c *connection) bad(latency, jitter, percent int) {
 	conditions := []string{}
 	if latency > 0 {
-		conditions = append(conditions, fmt.Sprintf(`{"type":"latency","stream":"downstream","attributes":{"latency":%d,"jitter":%d}}`, latency, jitter))
+		conditions = append(conditions,
+			fmt.Sprintf(`{"type":"latency","stream":"downstream","attributes":{"latency":%d,"jitter":%d}}`, latency,
+				jitter))
 	}
 	if percent > 0 {
 		conditions = append(conditions,

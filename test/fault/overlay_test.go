@@ -11,11 +11,12 @@ import (
 	"reveille/test/harness"
 )
 
-// patch is a change of one place in a file. File is a path in the project, or an absolute one. An empty Old adds a file.
+// patch is a change of one place in a file. File is a path in the project, or an absolute one. An empty Old adds a
+// file.
 type patch struct{ File, Old, New string }
 
-// buildPatched builds Reveille with changes that are in no file of the project. It fails if a place to change is not there
-// exactly once: the code has moved on and the patch has to follow.
+// buildPatched builds Reveille with changes that are in no file of the project. It fails if a place to change is not
+// there exactly once: the code has moved on and the patch has to follow.
 func buildPatched(t *testing.T, name string, patches ...patch) string {
 	t.Helper()
 	root, err := harness.Root()
@@ -60,7 +61,8 @@ func buildPatched(t *testing.T, name string, patches ...patch) string {
 	if err := os.WriteFile(file, overlay, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-overlay", file, "-o", binary, "./cmd/reveille")
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-overlay", file, "-o", binary,
+		"./cmd/reveille")
 	cmd.Dir = root
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%s: go build: %v\n%s", name, err, out)

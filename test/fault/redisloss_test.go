@@ -6,9 +6,9 @@ import "time"
 // killed: while the disk is slow it waits for up to two seconds.
 const lossWindow = 2 * time.Second
 
-// withoutCreations runs f while no stream is created. A Redis that loses its latest changes may lose that a stream exists.
-// The replica that made it known looks for it again after five seconds; but if it is killed as well, or more than that is lost,
-// nobody can tell of the stream: limits that are left alone.
+// withoutCreations runs f while no stream is created. A Redis that loses its latest changes may lose that a stream
+// exists. The replica that made it known looks for it again after five seconds; but if it is killed as well, or more
+// than that is lost, nobody can tell of the stream: limits that are left alone.
 func (w *world) withoutCreations(f func()) {
 	w.creating.Lock()
 	defer w.creating.Unlock()

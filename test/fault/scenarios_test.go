@@ -26,7 +26,10 @@ var scenarios = []scenario{
 	{name: "replica frozen and resumed", short: true, faults: freezeReplica},
 	{name: "Redis restarted", faults: restartRedis},
 	{name: "Redis killed, AOF everysec", short: true, faults: killRedis},
-	{name: "Redis loses its last second", short: true, faults: func(w *world, span time.Duration) { rewindRedis(w, span, time.Second) }},
+	{
+		name: "Redis loses its last second", short: true,
+		faults: func(w *world, span time.Duration) { rewindRedis(w, span, time.Second) },
+	},
 	{name: "Redis restored from an older backup", faults: restoreBackup},
 	{name: "Redis out of reach of one replica", faults: swallowOne(linkRedis)},
 	{name: "cluster, masters killed", options: options{cluster: true}, faults: killMasters},
@@ -42,13 +45,19 @@ var scenarios = []scenario{
 	{name: "latency and resets, webhook links", faults: badLinks(linkWebhook)},
 	{name: "latency and resets, callback links", faults: badLinks(linkAPI)},
 	{name: "latency and resets, writers and readers", faults: badLinks(linkWriter, linkReader)},
-	{name: "latency and resets, all links", short: true, faults: badLinks(linkRedis, linkUpstream, linkWebhook, linkAPI, linkWriter, linkReader)},
+	{
+		name: "latency and resets, all links", short: true,
+		faults: badLinks(linkRedis, linkUpstream, linkWebhook, linkAPI, linkWriter, linkReader),
+	},
 	{name: "workers crash after the claim", short: true, faults: misbehave(behaviour{crash: 0.5})},
 	{name: "workers stall and come back as zombies", faults: misbehave(behaviour{stall: 0.4})},
 	{name: "workers answer 500", faults: misbehave(behaviour{status: 500})},
 	{name: "clock of a replica jumps", prepare: jumpingClock, faults: jumpClock},
 	{name: "everything at random", share: 1, prepare: jumpingClock, faults: anything},
-	{name: "cluster, everything at random", share: 0.5, options: options{cluster: true}, prepare: jumpingClock, faults: anything},
+	{
+		name: "cluster, everything at random", share: 0.5, options: options{cluster: true}, prepare: jumpingClock,
+		faults: anything,
+	},
 }
 
 func nothing(w *world, span time.Duration) { w.pause(span) }
@@ -71,7 +80,8 @@ func rollingRestart(w *world, span time.Duration) {
 	}
 }
 
-// freezeReplica takes at least as long as wakes and streams take to be given up by others; half a minute in the long form.
+// freezeReplica takes at least as long as wakes and streams take to be given up by others; half a minute in the long
+// form.
 func freezeReplica(w *world, span time.Duration) {
 	if span >= longSpan {
 		span = 30 * time.Second

@@ -13,8 +13,8 @@ import (
 // settleTime is how long everything may take to come to rest once all works again: retries wait for up to 31 s.
 const settleTime = 75 * time.Second
 
-// settle waits until the checker has nothing to complain about that time may mend, or time is up, and returns its verdict.
-// Writers must have ended.
+// settle waits until the checker has nothing to complain about that time may mend, or time is up, and returns its
+// verdict. Writers must have ended.
 func (w *world) settle(within time.Duration) verdict {
 	w.t.Helper()
 	began, healed := time.Now(), false
@@ -27,7 +27,8 @@ func (w *world) settle(within time.Duration) verdict {
 		}
 		if !healed && time.Since(began) > within/3 && w.hidesEvents(v) {
 			// It finds its count again at its start.
-			progress("  the stream server says of each stream in question that it ends before what can be read of it: it is restarted")
+			progress("  the stream server says of each stream in question that it ends before what can be read of it: " +
+				"it is restarted")
 			_ = w.ref.Stop()
 			w.ref.Restart()
 			healed, began = true, time.Now()
@@ -35,9 +36,10 @@ func (w *world) settle(within time.Duration) verdict {
 	}
 }
 
-// hidesEvents says whether everything that time has not mended is about streams that the stream server itself says end before what can be
-// read of them, as the reference server does after an append that it refused though it was written: with a data directory it keeps a
-// hundred files open, and fails appends to streams beyond. Nobody is told of such an event before the next one.
+// hidesEvents says whether everything that time has not mended is about streams that the stream server itself says end
+// before what can be read of them, as the reference server does after an append that it refused though it was written:
+// with a data directory it keeps a hundred files open, and fails appends to streams beyond. Nobody is told of such an
+// event before the next one.
 func (w *world) hidesEvents(v verdict) bool {
 	hidden := map[string]bool{}
 	heads := w.heads()
@@ -71,7 +73,8 @@ func (w *world) heads() map[string]fsm.Offset {
 
 func mendable(v verdict) bool {
 	for _, x := range v.Violations {
-		if x.Rule == ruleLost || x.Rule == ruleFinal || x.Rule == ruleGone && strings.HasSuffix(x.How, "does not exist") {
+		if x.Rule == ruleLost || x.Rule == ruleFinal || x.Rule == ruleGone &&
+			strings.HasSuffix(x.How, "does not exist") {
 			return true
 		}
 	}
@@ -90,8 +93,8 @@ func (w *world) finalStreams() map[string]streamTruth {
 	return streams
 }
 
-// truth puts together what is left to know at the end: consumers, and which events those streams owe that were subscribed
-// to by callback.
+// truth puts together what is left to know at the end: consumers, and which events those streams owe that were
+// subscribed to by callback.
 func (w *world) truth(j *journal, streams map[string]streamTruth) truth {
 	w.t.Helper()
 	t := truth{Streams: streams, Consumers: map[string]fsm.Consumer{}, Since: map[link][]string{}}
@@ -115,8 +118,9 @@ func (w *world) truth(j *journal, streams map[string]streamTruth) truth {
 	return t
 }
 
-// furtherFrom returns the offset from which each stream that was subscribed to by callback has to be read: the lowest that
-// Reveille told. One that Redis has lost counts from when it was made again: what was told before Redis was back may be of that.
+// furtherFrom returns the offset from which each stream that was subscribed to by callback has to be read: the lowest
+// that Reveille told. One that Redis has lost counts from when it was made again: what was told before Redis was back
+// may be of that.
 func furtherFrom(j *journal) map[link]fsm.Offset {
 	var lost time.Time
 	for _, m := range j.Marks {

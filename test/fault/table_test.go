@@ -45,10 +45,12 @@ func table(out io.Writer, results []result) {
 		}
 		_, _ = fmt.Fprintln(tw, "| "+strings.Join(text, "\t| ")+"\t|")
 	}
-	line("scenario", "events", "wakes", "lost", "duplicate wakes", "longest gap without a wake", "epochs that repeated", "verdict")
+	line("scenario", "events", "wakes", "lost", "duplicate wakes", "longest gap without a wake", "epochs that repeated",
+		"verdict")
 	line("---", "---", "---", "---", "---", "---", "---", "---")
 	for _, r := range results {
-		line(r.Scenario, r.Events, r.Wakes, r.Lost, r.Duplicates, r.Gap.Round(100*time.Millisecond), r.Repeated, r.word())
+		line(r.Scenario, r.Events, r.Wakes, r.Lost, r.Duplicates, r.Gap.Round(100*time.Millisecond), r.Repeated,
+			r.word())
 	}
 	_ = tw.Flush()
 }
@@ -60,7 +62,8 @@ func circumstances(form string, seed uint64, took time.Duration) string {
 }
 
 func commit() string {
-	out, err := exec.CommandContext(context.Background(), "git", "describe", "--always", "--dirty", "--abbrev=10").Output()
+	out, err := exec.CommandContext(context.Background(), "git", "describe", "--always", "--dirty",
+		"--abbrev=10").Output()
 	if err != nil {
 		return "unknown"
 	}

@@ -27,8 +27,8 @@ const (
 type behaviour struct {
 	// status that every wake is answered with; 0 for the book's.
 	status int
-	// crash and stall are the chances that a worker says nothing any more once it has claimed, and that it pauses for longer
-	// than the liveness timeout and then goes on as if nothing had happened.
+	// crash and stall are the chances that a worker says nothing any more once it has claimed, and that it pauses for
+	// longer than the liveness timeout and then goes on as if nothing had happened.
 	crash, stall float64
 	// linger is how long a synchronous worker takes at most from what it has read to its answer.
 	linger time.Duration
@@ -185,9 +185,12 @@ func (k *worker) withinRequest(rw http.ResponseWriter, wake harness.Payload, lin
 }
 
 // read asks the stream server until there is an answer. more is false if it was the stream's end.
-func (k *worker) read(ref wakeRef, path string, from fsm.Offset, patience time.Duration) (to fsm.Offset, more, ok bool) {
+func (k *worker) read(ref wakeRef, path string, from fsm.Offset, patience time.Duration) (to fsm.Offset, more,
+	ok bool,
+) {
 	for until := time.Now().Add(patience); time.Now().Before(until); {
-		header, body, status, err := k.w.request(k.streams, http.MethodGet, k.w.reader.URL()+path+"?offset="+string(from), "", nil)
+		header, body, status, err := k.w.request(k.streams, http.MethodGet,
+			k.w.reader.URL()+path+"?offset="+string(from), "", nil)
 		var events []event
 		switch {
 		case err == nil && status == http.StatusNotFound && strings.HasPrefix(path, "/shared/"):

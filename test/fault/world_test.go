@@ -29,8 +29,8 @@ const (
 	goneGrace       = 20 * time.Second
 )
 
-// publicURL is what callbacks go to. There is no such host: the workers' client finds a replica for it, as a balancer would
-// that does not know which of them work.
+// publicURL is what callbacks go to. There is no such host: the workers' client finds a replica for it, as a balancer
+// would that does not know which of them work.
 const publicURL = "http://reveille.balancer"
 
 // options of a world.
@@ -80,10 +80,14 @@ type world struct {
 
 func newWorld(t testing.TB, seed uint64, o options) *world {
 	t.Helper()
-	w := &world{t: t, journal: &journal{}, proxies: newProxyServer(), clocks: t.TempDir(), rnd: rand.New(rand.NewPCG(seed, 1))}
+	w := &world{
+		t: t, journal: &journal{}, proxies: newProxyServer(), clocks: t.TempDir(),
+		rnd: rand.New(rand.NewPCG(seed, 1)),
+	}
 	w.ctx, w.end = context.WithCancel(t.Context())
 	w.startRedis(o)
-	w.ref = harness.StartRefServer(t, harness.RefOptions{DataDir: filepath.Join(t.TempDir(), "streams"), LongPoll: 5 * time.Second})
+	w.ref = harness.StartRefServer(t,
+		harness.RefOptions{DataDir: filepath.Join(t.TempDir(), "streams"), LongPoll: 5 * time.Second})
 	w.direct = harness.NewClient(t, w.ref.URL)
 	refAddr := strings.TrimPrefix(w.ref.URL, "http://")
 	w.missing = httptest.NewServer(http.HandlerFunc(notFound))
@@ -109,10 +113,14 @@ func (w *world) startRedis(o options) {
 	var rdb redis.UniversalClient
 	if o.cluster {
 		w.startCluster()
-		rdb = redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs(w.some(linkRedis, -1)), ReadTimeout: 3 * time.Second})
+		rdb = redis.NewClusterClient(&redis.ClusterOptions{
+			Addrs:       addrs(w.some(linkRedis, -1)),
+			ReadTimeout: 3 * time.Second,
+		})
 	} else {
 		// Without rewriting, the file only grows, so that a scenario can take the end of it away.
-		w.redis = harness.StartRedis(w.t, "--appendonly", "yes", "--appendfsync", "everysec", "--auto-aof-rewrite-percentage", "0")
+		w.redis = harness.StartRedis(w.t, "--appendonly", "yes", "--appendfsync", "everysec",
+			"--auto-aof-rewrite-percentage", "0")
 		rdb = redis.NewClient(&redis.Options{Addr: w.redis.Addr})
 	}
 	w.t.Cleanup(func() { _ = rdb.Close() })

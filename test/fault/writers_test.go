@@ -16,12 +16,12 @@ const (
 	writers      = 4
 	// A writer's appends are so far apart, at random.
 	minGap, maxGap = 10 * time.Millisecond, 160 * time.Millisecond
-	// A new stream is created so long after the one before, and that much later for each that there is: a long run has more
-	// events and not ever fewer of them in each stream.
+	// A new stream is created so long after the one before, and that much later for each that there is: a long run has
+	// more events and not ever fewer of them in each stream.
 	newStreamAfter, newStreamSlower = 300 * time.Millisecond, 10 * time.Millisecond
 	writeTimeout                    = 3 * time.Second
-	// maxStreams is how many streams there are at most: the reference server keeps a hundred files open, and of the appends to streams
-	// beyond it refuses some that it has written.
+	// maxStreams is how many streams there are at most: the reference server keeps a hundred files open, and of the
+	// appends to streams beyond it refuses some that it has written.
 	maxStreams = 96
 	// creationPatience bounds how long the creation of a stream is tried.
 	creationPatience = 60 * time.Second
@@ -86,7 +86,10 @@ func (w *world) load() (stop func()) {
 }
 
 func (w *world) writerClient() *http.Client {
-	return &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 4, IdleConnTimeout: 5 * time.Second}, Timeout: writeTimeout}
+	return &http.Client{
+		Transport: &http.Transport{MaxIdleConnsPerHost: 4, IdleConnTimeout: 5 * time.Second},
+		Timeout:   writeTimeout,
+	}
 }
 
 // append appends an event to one of a writer's streams, straight or through a replica. It is not tried again: an append
@@ -116,8 +119,8 @@ func (w *world) append(client *http.Client, owner int) {
 	w.journal.appended(written{Path: s.path, Event: id, Sent: sent, OK: err == nil && status < 300})
 }
 
-// createNext creates a stream: through a replica, or straight and named to the operator port of one. Nobody appends to it
-// until that has been confirmed.
+// createNext creates a stream: through a replica, or straight and named to the operator port of one. Nobody appends to
+// it until that has been confirmed.
 func (w *world) createNext() {
 	w.creating.Lock()
 	defer w.creating.Unlock()

@@ -92,7 +92,8 @@ func nodeModules(t testing.TB, folder string) string {
 // caller was. Where nothing has changed since the last time, it costs a fraction of a second.
 func BuildReveille(ctx context.Context) (string, error) { return buildReveille(ctx, builtWithRace()) }
 
-// BuildPlainReveille is BuildReveille without the race detector, which multiplies memory and time: for tests that measure them.
+// BuildPlainReveille is BuildReveille without the race detector, which multiplies memory and time: for tests that
+// measure them.
 func BuildPlainReveille(ctx context.Context) (string, error) { return buildReveille(ctx, false) }
 
 func buildReveille(ctx context.Context, race bool) (string, error) {

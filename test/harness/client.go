@@ -15,8 +15,9 @@ import (
 // requestTimeout bounds every request of a Client: longer than any server here waits before it answers.
 const requestTimeout = 60 * time.Second
 
-// Client speaks to a stream server, or to a Reveille as a gateway in front of one, and to Reveille's own API. Its methods
-// fail the test if there is no answer at all; those that are named for what they do also if the answer is not a success.
+// Client speaks to a stream server, or to a Reveille as a gateway in front of one, and to Reveille's own API. Its
+// methods fail the test if there is no answer at all; those that are named for what they do also if the answer is not a
+// success.
 type Client struct {
 	// Root is the stream root: the stream /a is at {Root}/a.
 	Root string
@@ -108,13 +109,15 @@ var jsonType = []string{"Content-Type", "application/json"}
 // Create creates a stream of JSON messages, with more headers if given, and returns its tail.
 func (c *Client) Create(path string, header ...string) string {
 	c.t.Helper()
-	return c.must(http.MethodPut, path, "", []int{200, 201}, append(jsonType[:2:2], header...)...).Header.Get("Stream-Next-Offset")
+	return c.must(http.MethodPut, path, "", []int{200, 201},
+		append(jsonType[:2:2], header...)...).Header.Get("Stream-Next-Offset")
 }
 
 // Append appends one JSON message and returns the new tail.
 func (c *Client) Append(path, message string, header ...string) string {
 	c.t.Helper()
-	return c.must(http.MethodPost, path, message, []int{200, 204}, append(jsonType[:2:2], header...)...).Header.Get("Stream-Next-Offset")
+	return c.must(http.MethodPost, path, message, []int{200, 204},
+		append(jsonType[:2:2], header...)...).Header.Get("Stream-Next-Offset")
 }
 
 // CloseStream closes a stream for good.

@@ -31,8 +31,8 @@ type RedisCluster struct {
 	replicas int
 }
 
-// StartRedisCluster starts a Redis Cluster of that many masters with that many replicas each, and waits until it is whole. A
-// node that does not answer for a second and a half is failed over. args are added to each server's.
+// StartRedisCluster starts a Redis Cluster of that many masters with that many replicas each, and waits until it is
+// whole. A node that does not answer for a second and a half is failed over. args are added to each server's.
 func StartRedisCluster(t testing.TB, masters, replicas int, args ...string) *RedisCluster {
 	t.Helper()
 	c := &RedisCluster{t: t, replicas: replicas}
@@ -134,8 +134,8 @@ func (c *RedisCluster) AwaitWhole() {
 	})
 }
 
-// clusterView is what a node takes for the masters and their slots. It is an error if the node does not take the cluster for
-// working, if complete also without any node that is amiss.
+// clusterView is what a node takes for the masters and their slots. It is an error if the node does not take the
+// cluster for working, if complete also without any node that is amiss.
 func (r *Redis) clusterView(complete bool) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
@@ -145,7 +145,8 @@ func (r *Redis) clusterView(complete bool) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if !strings.Contains(info, "cluster_state:ok") || !strings.Contains(info, fmt.Sprintf("cluster_slots_ok:%d\r", slots)) {
+	if !strings.Contains(info, "cluster_state:ok") ||
+		!strings.Contains(info, fmt.Sprintf("cluster_slots_ok:%d\r", slots)) {
 		return "", errors.New(info)
 	}
 	nodes, err := admin.ClusterNodes(ctx).Result()
@@ -247,7 +248,8 @@ func (c *RedisCluster) serving(slot int) (master, replica *Redis) {
 		}
 	}
 	for line := range strings.Lines(nodes) {
-		if f := strings.Fields(line); master != nil && len(f) > 3 && f[3] == master.id && !strings.Contains(f[2], "fail") {
+		if f := strings.Fields(line); master != nil && len(f) > 3 && f[3] == master.id &&
+			!strings.Contains(f[2], "fail") {
 			replica = byID(f[0])
 		}
 	}

@@ -112,7 +112,8 @@ func TestWorkerRecordsAndAnswers(t *testing.T) {
 	w := NewWorker(t)
 	w.AnswerStatus(http.StatusTeapot)
 	c := NewClient(t, w.URL)
-	res := c.Do(http.MethodPost, "/hook", `{"consumer_id":"s:%2Fa","epoch":3,"streams":[{"path":"/a","offset":"-1"}]}`, jsonType...)
+	res := c.Do(http.MethodPost, "/hook", `{"consumer_id":"s:%2Fa","epoch":3,"streams":[{"path":"/a","offset":"-1"}]}`,
+		jsonType...)
 	if res.Status != http.StatusTeapot {
 		t.Errorf("status %d, want 418", res.Status)
 	}
@@ -133,9 +134,19 @@ func TestVerifySignature(t *testing.T) {
 		ok                         bool
 	}{
 		{"a right one is accepted", "whsec_test", fmt.Sprintf(header, sum), `{"a":1}`, now, true},
-		{"five minutes late is accepted", "whsec_test", fmt.Sprintf(header, sum), `{"a":1}`, now.Add(5 * time.Minute), true},
-		{"more than five minutes late is refused", "whsec_test", fmt.Sprintf(header, sum), `{"a":1}`, now.Add(301 * time.Second), false},
-		{"more than five minutes early is refused", "whsec_test", fmt.Sprintf(header, sum), `{"a":1}`, now.Add(-301 * time.Second), false},
+		{
+			"five minutes late is accepted", "whsec_test", fmt.Sprintf(header, sum), `{"a":1}`,
+			now.Add(5 * time.Minute),
+			true,
+		},
+		{
+			"more than five minutes late is refused", "whsec_test", fmt.Sprintf(header, sum), `{"a":1}`,
+			now.Add(301 * time.Second), false,
+		},
+		{
+			"more than five minutes early is refused", "whsec_test", fmt.Sprintf(header, sum), `{"a":1}`,
+			now.Add(-301 * time.Second), false,
+		},
 		{"another secret is refused", "whsec_other", fmt.Sprintf(header, sum), `{"a":1}`, now, false},
 		{"another body is refused", "whsec_test", fmt.Sprintf(header, sum), `{"a":2}`, now, false},
 		{"a missing header is refused", "whsec_test", "", `{"a":1}`, now, false},

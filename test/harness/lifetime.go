@@ -14,8 +14,8 @@ type Lifetime struct {
 	cleanups []func()
 }
 
-// Of returns what a function that starts a server takes for its test. If the start fails, so does t, but what is to be cleaned
-// up is cleaned up by End. Once t is over, what was started may only be used in ways that cannot fail a test.
+// Of returns what a function that starts a server takes for its test. If the start fails, so does t, but what is to be
+// cleaned up is cleaned up by End. Once t is over, what was started may only be used in ways that cannot fail a test.
 func (l *Lifetime) Of(t testing.TB) testing.TB { return &lasting{TB: t, l: l} }
 
 // End cleans up, last things first.

@@ -79,7 +79,8 @@ func (r *Redis) Restart() {
 	r.await()
 }
 
-// LoseSince has a server that was killed lose what it appended to its file after WrittenSoFar returned this. It must not rewrite that file.
+// LoseSince has a server that was killed lose what it appended to its file after WrittenSoFar returned this. It must
+// not rewrite that file.
 func (r *Redis) LoseSince(written int64) {
 	r.t.Helper()
 	if err := os.Truncate(r.appendedTo(), written); err != nil {

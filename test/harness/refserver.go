@@ -89,8 +89,8 @@ type NodeScript struct {
 	URL string
 }
 
-// StartNodeScript installs what a folder's lock file names, runs a script of it with settings on top of the environment,
-// and waits until it has an [AnnouncedURL].
+// StartNodeScript installs what a folder's lock file names, runs a script of it with settings on top of the
+// environment, and waits until it has an [AnnouncedURL].
 func StartNodeScript(t testing.TB, folder, script string, settings map[string]string) *NodeScript {
 	t.Helper()
 	out := testOutput(t, script)
@@ -109,8 +109,8 @@ func StartNodeScript(t testing.TB, folder, script string, settings map[string]st
 	return s
 }
 
-// AnnouncedURL returns the URL of the first line of JSON in what a server wrote: {"url": "..."} is how those written for
-// these tests say that they listen, and where.
+// AnnouncedURL returns the URL of the first line of JSON in what a server wrote: {"url": "..."} is how those written
+// for these tests say that they listen, and where.
 func AnnouncedURL(output string) (string, error) {
 	for line := range strings.Lines(output) {
 		var said struct{ URL string }

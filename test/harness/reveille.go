@@ -30,10 +30,10 @@ type Reveille struct {
 	secrets *Secrets
 }
 
-// StartReveille starts Reveille and waits until it is ready. settings are environment variables; they go on top of those
-// that every test needs (ports, public URL, token key, webhooks to this machine allowed). REVEILLE_UPSTREAM_URL and
-// REVEILLE_REDIS_URL are the caller's to set. The test fails if the race detector finds something in the process, or if the process
-// writes a secret, be it at debug level.
+// StartReveille starts Reveille and waits until it is ready. settings are environment variables; they go on top of
+// those that every test needs (ports, public URL, token key, webhooks to this machine allowed). REVEILLE_UPSTREAM_URL
+// and REVEILLE_REDIS_URL are the caller's to set. The test fails if the race detector finds something in the process,
+// or if the process writes a secret, be it at debug level.
 func StartReveille(t testing.TB, settings map[string]string) *Reveille {
 	t.Helper()
 	r := NewReveille(t, settings)
@@ -47,7 +47,8 @@ func NewReveille(t testing.TB, settings map[string]string) *Reveille {
 	return newReveille(t, BuildReveille, settings)
 }
 
-// NewPlainReveille is NewReveille with a binary that was built without the race detector whatever the caller was built with.
+// NewPlainReveille is NewReveille with a binary that was built without the race detector whatever the caller was built
+// with.
 func NewPlainReveille(t testing.TB, settings map[string]string) *Reveille {
 	t.Helper()
 	return newReveille(t, BuildPlainReveille, settings)
@@ -80,9 +81,11 @@ func NewReveilleOf(t testing.TB, bin string, settings map[string]string) *Reveil
 	return r
 }
 
-// Environ returns this process's environment with all settings of Reveille and of OpenTelemetry replaced by the given ones.
+// Environ returns this process's environment with all settings of Reveille and of OpenTelemetry replaced by the given
+// ones.
 func Environ(settings map[string]string) []string {
-	env := slices.DeleteFunc(os.Environ(), func(kv string) bool { return strings.HasPrefix(kv, "REVEILLE_") || strings.HasPrefix(kv, "OTEL_") })
+	env := slices.DeleteFunc(os.Environ(),
+		func(kv string) bool { return strings.HasPrefix(kv, "REVEILLE_") || strings.HasPrefix(kv, "OTEL_") })
 	for k, v := range settings {
 		env = append(env, k+"="+v)
 	}
@@ -132,7 +135,8 @@ func (r *Reveille) Ask(stdin string, args ...string) (status int, stdout, stderr
 	defer cancel()
 	cmd := exec.CommandContext(ctx, r.bin, args...)
 	cmd.Env, cmd.Stdin = Environ(map[string]string{"REVEILLE_ADMIN_ADDR": r.Admin}), strings.NewReader(stdin)
-	cmd.Env = append(cmd.Env, "GORACE=atexit_sleep_ms=0") // the race detector has a program wait for a second as it ends
+	// the race detector has a program wait for a second as it ends
+	cmd.Env = append(cmd.Env, "GORACE=atexit_sleep_ms=0")
 	var out, errs strings.Builder
 	cmd.Stdout, cmd.Stderr = io.MultiWriter(&out, r.secrets), io.MultiWriter(&errs, r.secrets)
 	err := cmd.Run()

@@ -9,8 +9,8 @@ import (
 	"sync"
 )
 
-// secretPatterns are secrets that can be told by their looks, whoever made them. A line without one of the hints has none, which is
-// much quicker to see.
+// secretPatterns are secrets that can be told by their looks, whoever made them. A line without one of the hints has
+// none, which is much quicker to see.
 var secretPatterns = []struct {
 	what    string
 	hints   []string
@@ -91,7 +91,8 @@ func (s *Secrets) look(line string) {
 		}
 	}
 	for _, p := range secretPatterns {
-		if slices.ContainsFunc(p.hints, func(hint string) bool { return strings.Contains(line, hint) }) && p.pattern.MatchString(line) {
+		if slices.ContainsFunc(p.hints, func(hint string) bool { return strings.Contains(line, hint) }) &&
+			p.pattern.MatchString(line) {
 			report(p.what)
 		}
 	}
@@ -118,7 +119,8 @@ func (s *Secrets) Found() []string {
 	return slices.Clone(s.found)
 }
 
-// webhookQueries are the queries of all webhooks that the tests of this process have subscribed with: they may hold keys.
+// webhookQueries are the queries of all webhooks that the tests of this process have subscribed with: they may hold
+// keys.
 var webhookQueries texts
 
 type texts struct {

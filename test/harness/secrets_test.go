@@ -11,8 +11,9 @@ import (
 const whole = "whsec_0123456789abcdefABCDEF-_0123456789"
 
 var secretSettings = map[string]string{
-	"REVEILLE_TOKEN_KEY": TokenKey + ",an older key of at least thirty-two bytes", "REVEILLE_UPSTREAM_HEADERS": "X-Api-Key=upstream-key,Other=short",
-	"REVEILLE_REDIS_URL": "redis://reveille:password-of-redis@127.0.0.1:6379",
+	"REVEILLE_TOKEN_KEY":        TokenKey + ",an older key of at least thirty-two bytes",
+	"REVEILLE_UPSTREAM_HEADERS": "X-Api-Key=upstream-key,Other=short",
+	"REVEILLE_REDIS_URL":        "redis://reveille:password-of-redis@127.0.0.1:6379",
 }
 
 func TestSecretsAreFoundInWhatAProgramWrites(t *testing.T) {
@@ -23,15 +24,25 @@ func TestSecretsAreFoundInWhatAProgramWrites(t *testing.T) {
 		{"a webhook's secret", `{"secret":"` + whole + `"}`, "a webhook's secret"},
 		{"a callback's token", `{"token":"eyJhbGciOiJIUzI1NiIs.eyJjb25zdW1lciI6InMi.abcdefghijkl-_"}`, "a token"},
 		{"an Authorization", `Authorization: Bearer abcdefghijklmnop`, "an Authorization"},
-		{"a signature", `"t=1,sha256=0111810328deec840138711f28bf06ec7865d5978292ad6729cfbc017056ab7a"`, "a webhook's signature"},
+		{
+			"a signature", `"t=1,sha256=0111810328deec840138711f28bf06ec7865d5978292ad6729cfbc017056ab7a"`,
+			"a webhook's signature",
+		},
 		{"a header for upstream", `{"headers":{"X-Api-Key":["upstream-key"]}}`, "a header for upstream"},
 		{"the password of Redis", `dial redis: AUTH password-of-redis`, "a password of Redis"},
 		{"a URL with a user", `GET http://user:hunter2@example.com/hook`, "a user's URL"},
 		{"a URL with a password only", `redis://:hunter2@127.0.0.1:6379`, "a user's URL"},
 		{"the query of a webhook", `POST http://127.0.0.1/hook?planted=key-in-a-query`, "the query of a webhook"},
 		{"a setting", `REVEILLE_REDIS_URL=redis://127.0.0.1`, "a setting with its key"},
-		{"what is no secret", `{"level":"info","time":"2026-01-02T03:04:05Z","msg":"webhook delivery failed","host":"127.0.0.1:80","wake_id":"w_05d8ac1a58638763ca95"}`, ""},
-		{"what a setting should be", `REVEILLE_REDIS_URL=(hidden): expected redis://[user:password@]host:port[/database]`, ""},
+		{
+			"what is no secret",
+			`{"level":"info","time":"2026-01-02T03:04:05Z","msg":"webhook delivery failed","host":"127.0.0.1:80",` +
+				`"wake_id":"w_05d8ac1a58638763ca95"}`, "",
+		},
+		{
+			"what a setting should be",
+			`REVEILLE_REDIS_URL=(hidden): expected redis://[user:password@]host:port[/database]`, "",
+		},
 		{"a short value of a setting", `short`, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -45,7 +56,8 @@ func TestSecretsAreFoundInWhatAProgramWrites(t *testing.T) {
 			if c.want == "" && len(found) == 0 {
 				return
 			}
-			if len(found) != 1 || c.want == "" || !strings.HasPrefix(found[0], c.want+": ") || !strings.Contains(found[0], c.line) {
+			if len(found) != 1 || c.want == "" || !strings.HasPrefix(found[0], c.want+": ") ||
+				!strings.Contains(found[0], c.line) {
 				t.Errorf("found %q, want %q", found, c.want)
 			}
 		})
@@ -80,9 +92,11 @@ func TestASecretInTheLogFailsTheTest(t *testing.T) {
 		script string
 		fails  bool
 	}{
-		"early, with more behind it than is kept": {`echo "$REVEILLE_TOKEN_KEY" >&2; head -c 3000000 /dev/zero | tr '\0' '.'`, true},
-		"in its second run":                       {`[ -e "$0.ran" ] && echo ` + whole + `; touch "$0.ran"`, true},
-		"none":                                    {`echo started`, false},
+		"early, with more behind it than is kept": {
+			`echo "$REVEILLE_TOKEN_KEY" >&2; head -c 3000000 /dev/zero | tr '\0' '.'`, true,
+		},
+		"in its second run": {`[ -e "$0.ran" ] && echo ` + whole + `; touch "$0.ran"`, true},
+		"none":              {`echo started`, false},
 	} {
 		t.Run(what, func(t *testing.T) {
 			bin := filepath.Join(t.TempDir(), "program")

@@ -28,11 +28,14 @@ type RedisSentinel struct {
 // sentinelMaster is what the sentinels call the master.
 const sentinelMaster = "main"
 
-// StartRedisSentinel starts a master with a replica and three sentinels, and waits until all know each other. A master that
-// does not answer for a second is failed over. args are added to each server's.
+// StartRedisSentinel starts a master with a replica and three sentinels, and waits until all know each other. A master
+// that does not answer for a second is failed over. args are added to each server's.
 func StartRedisSentinel(t testing.TB, args ...string) *RedisSentinel {
 	t.Helper()
-	s := &RedisSentinel{t: t, Nodes: []*Redis{StartRedis(t, append([]string{"--repl-diskless-sync-delay", "0"}, args...)...)}}
+	s := &RedisSentinel{
+		t:     t,
+		Nodes: []*Redis{StartRedis(t, append([]string{"--repl-diskless-sync-delay", "0"}, args...)...)},
+	}
 	host, port, _ := strings.Cut(s.Nodes[0].clusterAddr(), ":")
 	s.Nodes = append(s.Nodes, StartRedis(t, append([]string{"--replicaof", host + " " + port}, args...)...))
 	var addrs, encryption []string
@@ -43,7 +46,8 @@ func StartRedisSentinel(t testing.TB, args ...string) *RedisSentinel {
 	for range 3 {
 		dir := t.TempDir()
 		conf := filepath.Join(dir, "sentinel.conf")
-		text := fmt.Sprintf("dir %s\nsentinel monitor %[2]s %s %s 2\nsentinel down-after-milliseconds %[2]s 1000\nsentinel failover-timeout %[2]s 3000\n",
+		text := fmt.Sprintf("dir %s\nsentinel monitor %[2]s %s %s 2\nsentinel down-after-milliseconds %[2]s "+
+			"1000\nsentinel failover-timeout %[2]s 3000\n",
 			dir, sentinelMaster, host, port)
 		if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -117,7 +121,8 @@ func (s *RedisSentinel) AwaitWhole() {
 			}
 			master = m
 			replicas, err := admin.Replicas(context.Background(), sentinelMaster).Result()
-			if err != nil || len(replicas) != 1 || replicas[0]["flags"] != "slave" || replicas[0]["master-link-status"] != "ok" {
+			if err != nil || len(replicas) != 1 || replicas[0]["flags"] != "slave" ||
+				replicas[0]["master-link-status"] != "ok" {
 				return fmt.Errorf("%v %w", replicas, err)
 			}
 		}
@@ -138,5 +143,6 @@ func (s *RedisSentinel) Failover() {
 // AwaitMasterOtherThan waits until the sentinels take another node for the master.
 func (s *RedisSentinel) AwaitMasterOtherThan(was *Redis) {
 	s.t.Helper()
-	Eventually(s.t, 3*startTimeout, "another node is the master", True(func() bool { return s.Master() != was }, "it is the same"))
+	Eventually(s.t, 3*startTimeout, "another node is the master",
+		True(func() bool { return s.Master() != was }, "it is the same"))
 }

@@ -61,8 +61,8 @@ type Wake struct {
 	At     time.Time
 }
 
-// Worker is a webhook endpoint that records the wakes it gets and answers them as the test says. Every wake must be well
-// formed and, for subscriptions whose secret it was told, rightly signed; if not, the test fails at its end.
+// Worker is a webhook endpoint that records the wakes it gets and answers them as the test says. Every wake must be
+// well formed and, for subscriptions whose secret it was told, rightly signed; if not, the test fails at its end.
 type Worker struct {
 	// URL is what a subscription takes as its webhook. Whatever stands behind it reaches the worker too.
 	URL string
@@ -148,7 +148,8 @@ func (w *Worker) serve(rw http.ResponseWriter, r *http.Request) {
 		w.t.Errorf("the worker got a wake that is not JSON: %v: %q", err, body)
 	}
 	if r.Method != http.MethodPost || r.Header.Get("Content-Type") != "application/json" {
-		w.t.Errorf("the worker got %s with Content-Type %q, want POST with application/json", r.Method, r.Header.Get("Content-Type"))
+		w.t.Errorf("the worker got %s with Content-Type %q, want POST with application/json", r.Method,
+			r.Header.Get("Content-Type"))
 	}
 	w.mu.Lock()
 	w.wakes = append(w.wakes, wake)

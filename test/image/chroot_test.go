@@ -19,7 +19,8 @@ import (
 	"reveille/test/harness"
 )
 
-// inside runs the binary as the container does: as a user without a name, in a root that has no files but those of the image.
+// inside runs the binary as the container does: as a user without a name, in a root that has no files but those of the
+// image.
 func inside(root string, args ...string) *exec.Cmd {
 	cmd := exec.Command("/reveille", args...)
 	cmd.Err = nil // it is looked up in the new root, not in this one
@@ -62,7 +63,8 @@ func start(t *testing.T, root, upstream string) running {
 	r.api, r.admin = "http://"+api, "http://"+admin
 	cmd := inside(root)
 	cmd.Env = []string{
-		"REVEILLE_UPSTREAM_URL=" + upstream, "REVEILLE_REDIS_URL=embedded", "REVEILLE_LISTEN_ADDR=" + api, "REVEILLE_ADMIN_ADDR=" + admin,
+		"REVEILLE_UPSTREAM_URL=" + upstream, "REVEILLE_REDIS_URL=embedded", "REVEILLE_LISTEN_ADDR=" + api,
+		"REVEILLE_ADMIN_ADDR=" + admin,
 	}
 	out := &harness.Output{}
 	t.Cleanup(func() {
@@ -76,7 +78,8 @@ func start(t *testing.T, root, upstream string) running {
 	}
 	t.Cleanup(p.Kill)
 	r.Process = p
-	harness.Eventually(t, harness.Wait, "the program is ready", func() error { return harness.CheckReady(t.Context(), r.admin) })
+	harness.Eventually(t, harness.Wait, "the program is ready",
+		func() error { return harness.CheckReady(t.Context(), r.admin) })
 	return r
 }
 
@@ -106,7 +109,10 @@ func TestTheProgramRunsInARootWithoutFiles(t *testing.T) {
 	}
 
 	// The stream server has a certificate, of an authority that is none of the well-known.
-	upstream := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "an event") }))
+	upstream := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_,
+			_ = io.WriteString(w, "an event")
+	}))
 	upstream.Config.ErrorLog = log.New(io.Discard, "", 0)
 	defer upstream.Close()
 	r := start(t, root, upstream.URL)

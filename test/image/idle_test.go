@@ -19,8 +19,9 @@ import (
 // enoughFor is how many streams the chart's requests are made for, as values.yaml says. Its limit is for any number.
 const enoughFor = 1000
 
-// TestAnIdleReplicaFitsIntoWhatTheChartRequests watches streams to which nothing is written. How many is in IDLE_STREAMS, such as
-// 0 10000; then it prints what the process needs, of which the chart's requests and README are made (make idle).
+// TestAnIdleReplicaFitsIntoWhatTheChartRequests watches streams to which nothing is written. How many is in
+// IDLE_STREAMS, such as 0 10000; then it prints what the process needs, of which the chart's requests and README are
+// made (make idle).
 func TestAnIdleReplicaFitsIntoWhatTheChartRequests(t *testing.T) {
 	sizes, watch := strings.Fields(os.Getenv("IDLE_STREAMS")), time.Minute
 	if len(sizes) == 0 {
@@ -137,7 +138,8 @@ func requested(t *testing.T) (request, limit int) {
 		t.Fatal(err)
 	}
 	const resources = `(?m)^resources:\n  requests:\n    cpu: \w+\n`
-	return number(t, string(text), resources+`    memory: (\d+)Mi$`), number(t, string(text), resources+`    memory: \w+\n  limits:\n    memory: (\d+)Gi$`) * 1024
+	return number(t, string(text), resources+`    memory: (\d+)Mi$`),
+		number(t, string(text), resources+`    memory: \w+\n  limits:\n    memory: (\d+)Gi$`) * 1024
 }
 
 func number(t *testing.T, text, pattern string) int {

@@ -95,7 +95,8 @@ func build(t testing.TB, arch string) string {
 	bin := filepath.Join(t.TempDir(), "reveille")
 	cmd := exec.CommandContext(t.Context(), "sh", "-euc", strings.Replace(line, out, bin, 1))
 	cmd.Dir = d.sources(t, root)
-	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(kv string) bool { return strings.HasPrefix(kv, "GO") && !keep(kv) }),
+	cmd.Env = append(slices.DeleteFunc(os.Environ(),
+		func(kv string) bool { return strings.HasPrefix(kv, "GO") && !keep(kv) }),
 		"TARGETOS=linux", "TARGETARCH="+arch, "VERSION="+version, "GOFLAGS=")
 	if text, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v\n%s", line, err, text)
@@ -106,7 +107,10 @@ func build(t testing.TB, arch string) string {
 // keep says which variables of Go's are about where it finds and keeps things, not about what it makes of them.
 func keep(kv string) bool {
 	name, _, _ := strings.Cut(kv, "=")
-	return slices.Contains([]string{"GOCACHE", "GOMODCACHE", "GOPATH", "GOPROXY", "GOROOT", "GOSUMDB", "GONOSUMDB", "GOPRIVATE", "GOTOOLCHAIN"}, name)
+	return slices.Contains([]string{
+		"GOCACHE", "GOMODCACHE", "GOPATH", "GOPROXY", "GOROOT", "GOSUMDB", "GONOSUMDB",
+		"GOPRIVATE", "GOTOOLCHAIN",
+	}, name)
 }
 
 const version = "9.8.7-test"
@@ -176,7 +180,8 @@ func TestTheDockerfileSaysWhatTheChartReliesOn(t *testing.T) {
 	}
 	for _, copied := range d.all("COPY") {
 		for _, name := range strings.Fields(copied)[:len(strings.Fields(copied))-1] {
-			if !strings.HasPrefix(copied, "--from") && !strings.Contains(string(ignore), "\n!"+strings.TrimSuffix(name, "/")+"\n") {
+			if !strings.HasPrefix(copied, "--from") &&
+				!strings.Contains(string(ignore), "\n!"+strings.TrimSuffix(name, "/")+"\n") {
 				t.Errorf(".dockerignore leaves out %s", name)
 			}
 		}

@@ -1,5 +1,6 @@
-// Package property runs the pure transitions of fsm and the Lua scripts of redisstore side by side on random histories, and
-// checks on each that they agree after every step and that the webhook spec's invariants hold.
+// Package property runs the pure transitions of fsm (in fsm/memstore) and the Lua scripts of redisstore side by
+// side on random histories, and checks on each that they agree after every step and that the webhook spec's
+// invariants hold.
 package property
 
 import (
@@ -18,8 +19,9 @@ import (
 	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
 
-	"reveille/dispatcher"
+	"reveille/dispatcher/format"
 	"reveille/fsm"
+	"reveille/fsm/memstore"
 	"reveille/redisstore"
 	"reveille/test/harness"
 )
@@ -40,11 +42,16 @@ func TestMain(m *testing.M) {
 }
 
 var timing = fsm.Timing{
-	Waking: 10 * time.Second, Liveness: 45 * time.Second, GoneGrace: 30 * time.Second, GCAfter: 72 * time.Hour,
+	Waking: 10 * time.Second, Liveness: 45 * time.Second, GoneGrace: 30 * time.Second,
+	// Short, so that many consumers are given up: time in which nobody acts on a deadline does not count.
+	GCAfter: 500 * time.Millisecond,
 }
 
-// The offsets of the histories in their order, byte by byte: no locale sorts them so.
-var offsets = []fsm.Offset{"0000", "0000_1", "0001", "10", "9", "A", "Z", "_", "a", "a 7", "b", "~"}
+// The offsets of the histories in their order, byte by byte: no locale sorts them so. The last are of two incarnations of a
+// stream, which do not compare.
+var offsets = []fsm.Offset{
+	"0000", "0000_1", "0001", "10", "9", "A", "Z", "_", "a", "a 7", "b", "~", "x/1 1", "x/2 2", "x/3 3", "y/1 1", "y/2 2", "y/3 3",
+}
 
 // The primary streams, and one that is only ever subscribed to.
 var (
@@ -59,8 +66,13 @@ type history struct {
 	t     *rapid.T
 	ctx   context.Context
 	store *redisstore.Store
+	// spec is the specification's side, and what it tells of in place of told.
+	spec     *memstore.Store
+	db       *memstore.DB
+	specTold fsm.Outcome
+	// draw is what both sides get of chance and time.
+	draw  memstore.Draw
 	rdb   *redis.Client
-	w     *world
 	subs  []fsm.Subscription
 	made  int // generations
 	lives int // restarts of the store
@@ -74,41 +86,50 @@ type history struct {
 	// unsettled are streams whose tail was raised by something that wakes only one consumer.
 	unsettled map[string]bool
 	tokens    *fsm.Tokens
-	// told are the ends of wakes that the store tells of by itself, over is what is known to be over.
-	told []fsm.WakeEnd
+	// told is what the store has done by itself, over are the wakes that are known to be over.
+	told fsm.Outcome
 	over map[string]bool
+	// sent is when a consumer's last attempt was handed out; away are those that were given up and were not woken since.
+	sent map[string]time.Time
+	away map[string]bool
 }
 
 // TestScriptsDoWhatTheTransitionsSay is the property test of the state machine.
 func TestScriptsDoWhatTheTransitionsSay(t *testing.T) {
 	rdb := harness.StartRedis(t).Client()
-	t.Logf("%s histories; -rapid.seed=%s repeats them", flag.Lookup("rapid.checks").Value, flag.Lookup("rapid.seed").Value)
+	t.Logf("%s histories; -rapid.seed=%s repeats them", flag.Lookup("rapid.checks").Value,
+		flag.Lookup("rapid.seed").Value)
 	tokens, err := fsm.NewTokens(strings.Repeat("k", fsm.MinTokenKey))
 	if err != nil {
 		t.Fatal(err)
 	}
 	steps := 0
-	defer func() { t.Logf("%d steps", steps) }()
+	defer func() {
+		t.Logf("%d steps, %d consumers given up, %d of them woken again", steps, counted.givenUp, counted.madeAgain)
+	}()
 	rapid.Check(t, func(rt *rapid.T) {
 		ctx := t.Context()
 		if err := rdb.FlushDB(ctx).Err(); err != nil {
 			rt.Fatal(err)
 		}
-		w := &world{
-			now: time.UnixMilli(1_790_000_000_000), timing: timing, consumers: map[string]fsm.Consumer{},
-			tails: map[string]fsm.Offset{}, dead: map[string]bool{}, life: "life 1",
-		}
 		h := &history{
-			t: rt, ctx: ctx, rdb: rdb, w: w, tokens: tokens,
-			epochs: map[string]int64{}, wakeIDs: map[string]string{}, acked: map[string]fsm.Offset{}, unsettled: map[string]bool{},
-			over: map[string]bool{},
+			t: rt, ctx: ctx, rdb: rdb, tokens: tokens,
+			draw:   memstore.Draw{Now: time.UnixMilli(1_790_000_000_000), Life: "life 1"},
+			epochs: map[string]int64{}, wakeIDs: map[string]string{}, acked: map[string]fsm.Offset{},
+			unsettled: map[string]bool{},
+			over:      map[string]bool{}, sent: map[string]time.Time{}, away: map[string]bool{},
 		}
 		h.store = redisstore.New(rdb, redisstore.Options{
-			Partitions: 1, Timing: timing, WakeEnded: func(ends []fsm.WakeEnd) { h.told = append(h.told, ends...) },
+			Partitions: 1, Timing: timing, Outcomes: fsm.NewRouter(func(o fsm.Outcome, _ fsm.Sighting) { h.told.Add(o) }),
 			Draw: func() redisstore.Draw {
-				return redisstore.Draw{Now: w.now, Nonce: w.nonce, Jitter: w.jitter, Life: w.life}
+				return redisstore.Draw{Now: h.draw.Now, Nonce: h.draw.Nonce, Jitter: h.draw.Jitter, Life: h.draw.Life}
 			},
 		})
+		h.db = memstore.New(memstore.Options{
+			Timing: timing, Outcomes: fsm.NewRouter(func(o fsm.Outcome, _ fsm.Sighting) { h.specTold.Add(o) }),
+			Draw: func() memstore.Draw { return h.draw },
+		})
+		h.spec = h.db.Replica("specification")
 		for _, id := range []string{"one", "two"} {
 			h.subs = append(h.subs, h.subscription(id))
 		}
@@ -122,8 +143,20 @@ func TestScriptsDoWhatTheTransitionsSay(t *testing.T) {
 
 func (h *history) subscription(id string) fsm.Subscription {
 	h.made++
-	return fsm.Subscription{ID: id, Generation: fmt.Sprintf("g%d", h.made)}
+	sub := fsm.Subscription{ID: id, Generation: fmt.Sprintf("g%d", h.made), Pattern: "/**"}
+	h.db.PutSubscription(sub)
+	return sub
 }
+
+// alive returns the specification's consumer unless its subscription was deleted.
+func (h *history) alive(id string) (fsm.Consumer, bool) {
+	_, path, _ := fsm.ParseConsumerID(id)
+	c, err := h.spec.Consumer(h.ctx, id, path)
+	return c, err == nil
+}
+
+// tail is what the specification has noted of a stream.
+func (h *history) tail(path string) fsm.Offset { return h.db.Tail(primaries[0], path) }
 
 func (h *history) pick(label string, from []string) string {
 	return rapid.SampledFrom(from).Draw(h.t, label)
@@ -133,15 +166,18 @@ func (h *history) offset(label string) fsm.Offset { return rapid.SampledFrom(off
 
 func (h *history) step() {
 	h.newNonce()
-	h.w.jitter = fsm.Jitter(rapid.IntRange(0, fsm.JitterSpan-1).Draw(h.t, "jitter"))
+	h.draw.Jitter = fsm.Jitter(rapid.IntRange(0, fsm.JitterSpan-1).Draw(h.t, "jitter"))
 	kinds := map[string]func(){
-		"observe": h.observe, "link": h.link, "due": h.due, "callback": h.callback, "answer": h.answer, "later": h.later,
+		"observe": h.observe, "link": h.link, "note": h.note, "forget": h.forget, "due": h.due, "callback": h.callback,
+		"answer": h.answer, "later": h.later,
 		"hide": h.hide, "restart": h.restart, "deleted": h.deleted, "drop": h.drop, "resume": h.resume,
-		"new life": h.newLife,
+		"new life": h.newLife, "worker": h.worker, "fails": h.fails,
 	}
 	kind := h.pick("step", []string{
-		"observe", "observe", "observe", "link", "link", "due", "due", "later", "callback", "callback", "callback", "callback",
-		"answer", "answer", "answer", "hide", "restart", "deleted", "drop", "resume", "new life",
+		"observe", "observe", "observe", "link", "link", "note", "forget", "due", "due", "later",
+		"callback", "callback", "callback", "callback",
+		"answer", "answer", "answer", "worker", "worker", "hide", "hide", "restart", "deleted", "drop", "resume",
+		"new life", "fails", "fails",
 	})
 	kinds[kind]()
 	h.agree(kind)
@@ -150,7 +186,7 @@ func (h *history) step() {
 // newNonce draws one that no other call had: with the same nonce, a call is the same one, sent again.
 func (h *history) newNonce() {
 	h.calls++
-	h.w.nonce = fmt.Sprintf("n%d-%d", h.calls, rapid.IntRange(0, 1<<30).Draw(h.t, "nonce"))
+	h.draw.Nonce = fmt.Sprintf("n%d-%d", h.calls, rapid.IntRange(0, 1<<30).Draw(h.t, "nonce"))
 }
 
 func (h *history) must(err error) {
@@ -171,11 +207,22 @@ func (h *history) outcome(what string, got, want fsm.Outcome) {
 		slices.SortFunc(o.Wakes, func(a, b fsm.Wake) int { return strings.Compare(a.Consumer, b.Consumer) })
 		slices.Sort(o.Idle)
 		slices.Sort(o.Hidden)
+		slices.SortFunc(o.Gone, func(a, b fsm.Gone) int { return strings.Compare(a.Consumer, b.Consumer) })
 		slices.SortFunc(o.Ended, func(a, b fsm.WakeEnd) int { return strings.Compare(a.Consumer, b.Consumer) })
 	}
 	h.same(what, got, want)
 	h.ended(what, got.Ended)
+	for _, g := range got.Gone {
+		if g.Cause == fsm.GoneGivenUp {
+			h.givenUp(what, g)
+		}
+	}
 	for _, wake := range got.Wakes {
+		h.sent[wake.Consumer] = h.draw.Now
+		if h.away[wake.Consumer] {
+			delete(h.away, wake.Consumer)
+			counted.madeAgain++
+		}
 		h.refs = append(h.refs, wake)
 		key := fmt.Sprintf("%s %d", wake.Consumer, wake.Epoch)
 		id, again := h.wakeIDs[key]
@@ -196,13 +243,31 @@ func (h *history) outcome(what string, got, want fsm.Outcome) {
 		if retried := what == "due" || what == "begin"; !retried && len(wake.Triggered()) == 0 {
 			h.t.Fatalf("wake %s was handed out with nothing pending: %+v", key, wake)
 		}
-		token := h.tokens.Mint(wake.Consumer, wake.Generation, wake.Epoch, h.w.now)
-		body, err := dispatcher.EncodePayload(wake, "http://reveille.test", token)
+		token := h.tokens.Mint(wake.Consumer, wake.Generation, wake.Epoch, h.draw.Now)
+		f, err := format.Of(fsm.Subscription{ID: wake.Subscription}.WithDefaults())
 		h.must(err)
-		header := dispatcher.Sign(secret, h.w.now, body)
-		if err := dispatcher.Verify(secret, header, body, h.w.now, dispatcher.SignatureTolerance); err != nil {
-			h.t.Fatalf("S8: %v", err)
+		header, body, err := f.Request(format.Delivery{
+			Wake: wake, PublicURL: "http://reveille.test", Token: token, Secret: secret, At: h.draw.Now,
+		})
+		h.must(err)
+		signature := header.Get(format.SignatureHeader)
+		if e := format.Examine(secret, signature, body, h.draw.Now, format.SignatureTolerance); !e.OK() {
+			h.t.Fatalf("S8: %+v", e)
 		}
+	}
+}
+
+// counted is how often histories came upon what they must come upon.
+var counted struct{ givenUp, madeAgain int }
+
+// givenUp holds that no consumer is given up but by the failure of an attempt that was made past the limit (D9).
+func (h *history) givenUp(what string, g fsm.Gone) {
+	counted.givenUp++
+	h.away[g.Consumer] = true
+	c, there := h.db.Consumer(g.Consumer)
+	limit := c.FirstFailure.Add(timing.GCAfter)
+	if !there || c.State != fsm.GivenUp || h.sent[g.Consumer].Before(limit) {
+		h.t.Fatalf("%s: given up after an attempt made at %s, the limit was %s: %+v", what, h.sent[g.Consumer], limit, c)
 	}
 }
 
@@ -217,39 +282,96 @@ func (h *history) ended(what string, ends []fsm.WakeEnd) {
 	}
 }
 
-// silently is for a transition whose outcome nobody gets: the store tells of the wakes that it ended.
-func (h *history) silently(what string, want fsm.Outcome) {
-	h.outcome(what, fsm.Outcome{Ended: h.told}, fsm.Outcome{Ended: want.Ended})
-	h.told = nil
-}
-
 func (h *history) later() {
-	h.w.now = h.w.now.Add(rapid.SampledFrom([]time.Duration{
-		time.Millisecond, time.Second, 10 * time.Second, 31 * time.Second, 45 * time.Second, 2 * time.Minute, time.Hour, 73 * time.Hour,
+	h.draw.Now = h.draw.Now.Add(rapid.SampledFrom([]time.Duration{
+		time.Millisecond, time.Second, 10 * time.Second, 31 * time.Second, 45 * time.Second, 2 * time.Minute, time.Hour,
+		73 * time.Hour,
 	}).Draw(h.t, "later"))
 }
 
 // newLife is a restart of the store: what it may have lost must not be handed out again.
 func (h *history) newLife() {
 	h.lives++
-	h.w.life = fmt.Sprintf("life %d", h.lives+1)
+	h.draw.Life = fmt.Sprintf("life %d", h.lives+1)
 }
 
+// link links a stream as discovery does, sometimes with the stamp of a moment ago.
 func (h *history) link() {
-	sub := rapid.SampledFrom(h.subs).Draw(h.t, "subscription")
 	path, tail := h.pick("path", primaries), h.offset("tail")
-	acked := rapid.SampledFrom([]fsm.Offset{fsm.Start, tail}).Draw(h.t, "acked")
-	got, err := h.store.Link(h.ctx, sub, path, acked, tail)
+	stream := h.record(path)
+	if !stream.Found() {
+		stream = h.noteAs(path, fsm.NewStream(path, ""))
+	}
+	l := fsm.Linking{Stamp: h.stamp(stream), Tail: tail, Version: stream.Linked + 1, Look: time.Hour}
+	for _, sub := range h.subs[:rapid.IntRange(0, len(h.subs)).Draw(h.t, "subscriptions")] {
+		acked := rapid.SampledFrom([]fsm.Offset{fsm.Start, tail}).Draw(h.t, "acked")
+		l.Links = append(l.Links, fsm.NewLink{Subscription: sub, Acked: acked})
+	}
+	h.newNonce()
+	got, err := h.store.LinkStream(h.ctx, path, l)
 	h.must(err)
-	h.outcome("link", got, h.w.link(sub, path, acked, tail))
+	want, err := h.spec.LinkStream(h.ctx, path, l)
+	h.must(err)
+	h.outcome("link", got.Outcome, want.Outcome)
+	got.Outcome, want.Outcome = fsm.Outcome{}, fsm.Outcome{}
+	h.same("link of "+path, got, want)
 	h.unsettled[path] = true
+}
+
+// record reads a stream's record.
+func (h *history) record(path string) fsm.Stream {
+	h.newNonce()
+	got, err := h.store.Stream(h.ctx, path)
+	h.must(err)
+	want, err := h.spec.Stream(h.ctx, path)
+	h.must(err)
+	h.same("record of "+path, got, want)
+	return got
+}
+
+// stamp is the stamp of a record, or an older one.
+func (h *history) stamp(s fsm.Stream) int64 {
+	return s.Stamp - int64(rapid.SampledFrom([]int{0, 0, 0, 1}).Draw(h.t, "age of the stamp"))
+}
+
+func (h *history) noteAs(path string, n fsm.Stream) fsm.Stream {
+	look := rapid.SampledFrom([]time.Duration{time.Second, time.Hour}).Draw(h.t, "look")
+	h.newNonce()
+	got, done, err := h.store.NoteStream(h.ctx, n, look)
+	h.must(err)
+	want, wantDone, err := h.spec.NoteStream(h.ctx, n, look)
+	h.must(err)
+	h.same("note of "+path, got, want)
+	h.same("whether "+path+" was noted", done, wantDone)
+	return got
+}
+
+func (h *history) note() {
+	path := h.pick("path", primaries)
+	seen := rapid.SampledFrom([]fsm.Offset{"", "0001", "9"}).Draw(h.t, "seen")
+	n := fsm.NewStream(path, seen)
+	n.Stamp = h.stamp(h.record(path))
+	n.Begin = rapid.SampledFrom([]fsm.Offset{n.Begin, fsm.Start}).Draw(h.t, "begin")
+	h.noteAs(path, n)
+}
+
+func (h *history) forget() {
+	path := h.pick("path", primaries)
+	stamp, others := h.stamp(h.record(path)), rapid.Bool().Draw(h.t, "read by others")
+	h.newNonce()
+	got, err := h.store.ForgetStream(h.ctx, path, stamp, others)
+	h.must(err)
+	want, err := h.spec.ForgetStream(h.ctx, path, stamp, others)
+	h.must(err)
+	h.same("forgetting "+path, got, want)
 }
 
 func (h *history) observe() {
 	path, tail := h.pick("path", paths), h.offset("tail")
 	got, err := h.store.Observe(h.ctx, 0, path, tail)
 	h.must(err)
-	want := h.w.observe(path, tail)
+	want, err := h.spec.Observe(h.ctx, 0, path, tail)
+	h.must(err)
 	h.outcome("observe", got.Outcome, want.Outcome)
 	got.Outcome, want.Outcome = fsm.Outcome{}, fsm.Outcome{}
 	h.same("observation of "+path, got, want)
@@ -258,28 +380,40 @@ func (h *history) observe() {
 
 func (h *history) hide() {
 	path := h.pick("path", paths)
-	a := rapid.SampledFrom([]fsm.Absence{fsm.Missing, fsm.MissingAnew, fsm.MissingStill, fsm.MissingStill}).Draw(h.t, "absence")
+	a := rapid.SampledFrom([]fsm.Absence{fsm.Missing, fsm.MissingAnew, fsm.MissingStill, fsm.MissingStill}).Draw(h.t,
+		"absence")
 	got, err := h.store.Hide(h.ctx, path, a)
 	h.must(err)
-	out, want := h.w.hide(path, a)
-	h.same("hide", got, want)
-	h.silently("hide", out)
+	want, err := h.spec.Hide(h.ctx, path, a)
+	h.must(err)
+	h.outcome("hide", got, want)
 }
 
 func (h *history) restart() {
 	path, tail := h.pick("path", paths), h.offset("tail")
-	was := rapid.SampledFrom([]fsm.Offset{h.w.tails[path], "0001"}).Draw(h.t, "was")
+	was := rapid.SampledFrom([]fsm.Offset{h.tail(path), "0001"}).Draw(h.t, "was")
 	got, err := h.store.Restart(h.ctx, 0, path, was, tail)
 	h.must(err)
-	h.outcome("restart", got, h.w.restart(path, was, tail))
+	want, err := h.spec.Restart(h.ctx, 0, path, was, tail)
+	h.must(err)
+	h.outcome("restart", got, want)
 	h.forgetAcks(path)
 }
 
 func (h *history) deleted() {
 	path := h.pick("path", paths)
-	got, err := h.store.Deleted(h.ctx, 0, path)
+	expect := rapid.Bool().Draw(h.t, "expect")
+	got, err := h.store.Deleted(h.ctx, 0, path, expect)
 	h.must(err)
-	h.outcome("deleted", got, h.w.deleted(path))
+	want, err := h.spec.Deleted(h.ctx, 0, path, expect)
+	h.must(err)
+	h.outcome("deleted", got, want)
+	h.newNonce()
+	taken, err := h.store.TakeDeletion(h.ctx, path)
+	h.must(err)
+	wantTaken, err := h.spec.TakeDeletion(h.ctx, path)
+	h.must(err)
+	h.same("whether the deletion of "+path+" was taken", taken, wantTaken)
 	h.forgetAcks(path)
 }
 
@@ -297,36 +431,59 @@ func (h *history) drop() {
 	sub := h.subs[i]
 	h.must(h.rdb.HSet(h.ctx, "rv:{subs}:dropping", sub.Generation, sub.ID).Err())
 	h.must(h.store.DeleteSubscription(h.ctx, sub.ID))
-	h.silently("drop", h.w.drop(sub))
+	h.must(h.spec.DeleteSubscription(h.ctx, sub.ID))
+	h.outcome("drop", h.told, h.specTold)
+	h.told, h.specTold = fsm.Outcome{}, fsm.Outcome{}
 	h.subs[i] = h.subscription(sub.ID)
 }
 
 func (h *history) resume() {
 	sub := rapid.SampledFrom(h.subs).Draw(h.t, "subscription")
 	h.store.Catalog().Replace([]fsm.Subscription{{ID: sub.ID, Generation: sub.Generation, Pattern: "/**"}}, 0)
-	h.must(h.store.ResumeSubscription(h.ctx, sub.ID))
-	for _, id := range h.w.ids() {
-		if c := h.w.consumers[id]; c.Generation == sub.Generation {
-			h.w.consumers[id] = c.Resume(h.w.env(id))
+	got, err := h.store.ResumeSubscription(h.ctx, sub.ID)
+	h.must(err)
+	want, err := h.spec.ResumeSubscription(h.ctx, sub.ID)
+	h.must(err)
+	h.outcome("resume", got, want)
+}
+
+// fails is an endpoint that fails again and again: each attempt is made when it is due, and fails.
+func (h *history) fails() {
+	for range rapid.IntRange(2, 4).Draw(h.t, "failures") {
+		from := len(h.refs)
+		h.newNonce()
+		h.dueAt(true)
+		for _, wake := range h.refs[from:] {
+			h.newNonce()
+			f := fsm.Failure{Reason: "status 500"}
+			got, err := h.store.Fail(h.ctx, wake.Ref(), f)
+			h.must(err)
+			want, err := h.spec.Fail(h.ctx, wake.Ref(), f)
+			h.must(err)
+			h.outcome("fail", got, want)
 		}
+		h.agree("a failure")
 	}
 }
 
-func (h *history) due() {
-	if rapid.Bool().Draw(h.t, "at the deadline") {
+func (h *history) due() { h.dueAt(rapid.Bool().Draw(h.t, "at the deadline")) }
+
+func (h *history) dueAt(deadline bool) {
+	if deadline {
 		var next time.Time
-		for _, c := range h.w.consumers {
+		for _, c := range h.db.Consumers() {
 			if !c.Deadline.IsZero() && (next.IsZero() || c.Deadline.Before(next)) {
 				next = c.Deadline
 			}
 		}
-		if next.After(h.w.now) {
-			h.w.now = next
+		if next.After(h.draw.Now) {
+			h.draw.Now = next
 		}
 	}
 	got, n, err := h.store.Due(h.ctx, 0, 100)
 	h.must(err)
-	want, m := h.w.due()
+	want, m, err := h.spec.Due(h.ctx, 0, 100)
+	h.must(err)
 	h.same("how many are due", n, m)
 	h.outcome("due", got, want)
 }
@@ -352,41 +509,55 @@ func (h *history) ref() fsm.Wake {
 func (h *history) answer() {
 	wake := h.ref()
 	r := wake.Ref()
-	switch kind := h.pick("answer", []string{"fail", "fail", "retired", "park", "begin", "accept", "finish", "finish"}); kind {
+	switch kind := h.pick("answer",
+		[]string{"fail", "fail", "retired", "park", "begin", "accept", "finish", "finish"}); kind {
 	case "fail", "retired":
 		wait := rapid.SampledFrom([]time.Duration{0, 0, time.Minute, 5 * time.Hour}).Draw(h.t, "retry after")
-		f := fsm.Failure{RetryAfter: wait, Retired: kind == "retired", Reason: h.pick("reason", []string{"status 503", "connection refused"})}
+		f := fsm.Failure{
+			RetryAfter: wait, Retired: kind == "retired",
+			Reason: h.pick("reason", []string{"status 503", "connection refused"}),
+		}
 		got, err := h.store.Fail(h.ctx, r, f)
 		h.must(err)
-		h.outcome(kind, got, h.w.transition(r.Consumer, func(c fsm.Consumer, e fsm.Env) (fsm.Consumer, fsm.Effects) {
-			return c.Fail(e, r, f)
-		}))
+		want, err := h.spec.Fail(h.ctx, r, f)
+		h.must(err)
+		h.outcome(kind, got, want)
 	case "park":
 		wait := rapid.SampledFrom([]time.Duration{0, time.Minute}).Draw(h.t, "parked for")
-		h.must(h.store.Park(h.ctx, r, wait))
-		h.w.transition(r.Consumer, func(c fsm.Consumer, e fsm.Env) (fsm.Consumer, fsm.Effects) { return c.Park(e, r, wait), fsm.Effects{} })
+		got, err := h.store.Park(h.ctx, r, wait)
+		h.must(err)
+		want, err := h.spec.Park(h.ctx, r, wait)
+		h.must(err)
+		h.outcome(kind, got, want)
 	case "begin":
 		got, err := h.store.Begin(h.ctx, r)
 		h.must(err)
-		h.outcome(kind, got, h.w.transition(r.Consumer, func(c fsm.Consumer, e fsm.Env) (fsm.Consumer, fsm.Effects) { return c.Begin(e, r) }))
+		want, err := h.spec.Begin(h.ctx, r)
+		h.must(err)
+		h.outcome(kind, got, want)
 	case "accept":
-		h.must(h.store.Accept(h.ctx, r))
-		h.w.transition(r.Consumer, func(c fsm.Consumer, e fsm.Env) (fsm.Consumer, fsm.Effects) { return c.Accept(e, r), fsm.Effects{} })
+		got, err := h.store.Accept(h.ctx, r)
+		h.must(err)
+		want, err := h.spec.Accept(h.ctx, r)
+		h.must(err)
+		h.outcome(kind, got, want)
 	case "finish":
 		got, err := h.store.Finish(h.ctx, r, wake.Streams)
 		h.must(err)
-		h.outcome(kind, got, h.w.transition(r.Consumer, func(c fsm.Consumer, e fsm.Env) (fsm.Consumer, fsm.Effects) {
-			return c.Finish(e, r, wake.Streams)
-		}))
+		want, err := h.spec.Finish(h.ctx, r, wake.Streams)
+		h.must(err)
+		h.outcome(kind, got, want)
 	}
 }
 
 func (h *history) callback() {
 	wake := h.ref()
 	cb := fsm.Callback{
-		Consumer: wake.Consumer, Primary: wake.Primary, Generation: wake.Generation, Epoch: wake.Epoch, TokenEpoch: wake.Epoch,
-		TokenExpired: rapid.IntRange(0, 11).Draw(h.t, "token") == 0, Done: rapid.Bool().Draw(h.t, "done"), MaxStreams: 2,
-		Tails: map[string]fsm.Offset{},
+		Consumer: wake.Consumer, Primary: wake.Primary, Generation: wake.Generation, Epoch: wake.Epoch,
+		TokenEpoch:   wake.Epoch,
+		TokenExpired: rapid.IntRange(0, 11).Draw(h.t, "token") == 0, Done: rapid.Bool().Draw(h.t, "done"),
+		MaxStreams: 2,
+		Tails:      map[string]fsm.Offset{},
 	}
 	if rapid.IntRange(0, 11).Draw(h.t, "token's epoch") == 0 {
 		cb.TokenEpoch--
@@ -397,7 +568,7 @@ func (h *history) callback() {
 	for range rapid.IntRange(0, 2).Draw(h.t, "acks") {
 		path := h.pick("ack", paths)
 		to := h.offset("to")
-		if tail := h.w.tails[path]; tail != "" && rapid.Bool().Draw(h.t, "the tail") {
+		if tail := h.tail(path); tail != "" && rapid.Bool().Draw(h.t, "the tail") {
 			to = tail
 		}
 		cb.Acks = append(cb.Acks, fsm.Ack{Path: path, Offset: to})
@@ -415,10 +586,49 @@ func (h *history) callback() {
 	for range rapid.SampledFrom([]int{0, 0, 0, 1, 2}).Draw(h.t, "unsubscribe") {
 		cb.Unsubscribe = append(cb.Unsubscribe, h.pick("to unsubscribe", paths))
 	}
-	before, alive := h.w.alive(cb.Consumer)
+	h.call(cb)
+}
+
+// worker is a callback of a worker that makes no mistake: of a wake that is the current one, done with all that is
+// there, and now subscribed to other streams than before. It leaves consumers at rest that are not subscribed to
+// their primary stream, or to more than that.
+func (h *history) worker() {
+	consumers := h.db.Consumers()
+	if len(consumers) == 0 {
+		return
+	}
+	c := rapid.SampledFrom(consumers).Draw(h.t, "consumer")
+	cb := fsm.Callback{
+		Consumer: c.ID, Primary: c.Primary, Generation: c.Generation, Epoch: c.Epoch, TokenEpoch: c.Epoch,
+		WakeID: c.WakeID,
+		Done:   true, MaxStreams: 3, Tails: map[string]fsm.Offset{},
+	}
+	for _, path := range paths {
+		if l, linked := c.Links[path]; linked {
+			cb.Acks = append(cb.Acks, fsm.Ack{Path: path, Offset: l.Tail})
+		}
+	}
+	for _, path := range paths {
+		if rapid.Bool().Draw(h.t, "to subscribe to "+path) {
+			from := h.tail(path)
+			if from == "" {
+				from = fsm.Start
+			}
+			cb.Subscribe = append(cb.Subscribe, fsm.Subscribe{Path: path, From: from})
+		} else if len(cb.Subscribe) > 0 {
+			cb.Unsubscribe = append(cb.Unsubscribe, path)
+		}
+	}
+	h.call(cb)
+}
+
+// call makes a callback.
+func (h *history) call(cb fsm.Callback) {
+	before, alive := h.alive(cb.Consumer)
 	got, err := h.store.Callback(h.ctx, cb)
 	h.must(err)
-	want := h.w.callback(cb)
+	want, err := h.spec.Callback(h.ctx, cb)
+	h.must(err)
 	h.outcome("callback", got.Outcome, want.Outcome)
 	got.Outcome, want.Outcome = fsm.Outcome{}, fsm.Outcome{}
 	// The tails are the store's own affair.
@@ -440,7 +650,8 @@ func (h *history) callback() {
 // judged checks the invariants that are about what a callback is answered.
 func (h *history) judged(cb fsm.Callback, before fsm.Consumer, alive bool, got fsm.CallbackReply) {
 	// A consumer that was never woken has given nobody a token, so the callback is of an earlier one of the same ID.
-	visible := alive && before.HiddenAt.IsZero() && before.Generation == cb.Generation && before.WakeID != ""
+	visible := alive && before.HiddenAt.IsZero() && before.Generation == cb.Generation && before.WakeID != "" &&
+		before.State != fsm.GivenUp
 	switch {
 	case !visible && got.Code != fsm.CodeConsumerGone:
 		h.t.Fatalf("S7: the consumer is gone, the callback got %q", got.Code)
@@ -455,12 +666,12 @@ func (h *history) judged(cb fsm.Callback, before fsm.Consumer, alive bool, got f
 		}
 	}
 	if got.Code == "" {
-		token, err := h.tokens.Parse(h.tokens.Mint(cb.Consumer, cb.Generation, cb.Epoch, h.w.now))
+		token, err := h.tokens.Parse(h.tokens.Mint(cb.Consumer, cb.Generation, cb.Epoch, h.draw.Now))
 		if err != nil || token.Consumer != cb.Consumer || token.Epoch != cb.Epoch {
 			h.t.Fatalf("S5: a token for %s epoch %d reads as %+v (%v)", cb.Consumer, cb.Epoch, token, err)
 		}
 	}
-	after, still := h.w.alive(cb.Consumer)
+	after, still := h.alive(cb.Consumer)
 	if got.Code != "" || !cb.Done || !still || before.State == fsm.Idle {
 		return
 	}
@@ -468,7 +679,8 @@ func (h *history) judged(cb fsm.Callback, before fsm.Consumer, alive bool, got f
 	case !pending && after.State != fsm.Idle:
 		h.t.Fatalf("L2: done with nothing pending left the consumer %s", after.State)
 	case pending && (after.State != fsm.Waking || after.Epoch <= before.Epoch):
-		h.t.Fatalf("L3: done with work pending left the consumer %s in epoch %d after %d", after.State, after.Epoch, before.Epoch)
+		h.t.Fatalf("L3: done with work pending left the consumer %s in epoch %d after %d", after.State, after.Epoch,
+			before.Epoch)
 	}
 }
 
@@ -479,7 +691,7 @@ func (h *history) agree(kind string) {
 		for _, path := range primaries {
 			id := fsm.ConsumerID(sub, path)
 			got, err := h.store.Consumer(h.ctx, id, path)
-			want, alive := h.w.alive(id)
+			want, alive := h.alive(id)
 			if errors.Is(err, fsm.ErrNotFound) {
 				if alive {
 					h.t.Fatalf("after %s: the store has no consumer %s, the transitions have %+v", kind, id, want)
@@ -499,9 +711,12 @@ func (h *history) agree(kind string) {
 
 // listed checks that the lists of the consumers by state hold those that are in it, since a time that can be.
 func (h *history) listed(kind string) {
-	want := map[string][]string{"waiting": {}, "retired": {}, "live": {}}
-	for _, id := range h.w.ids() {
-		switch c := h.w.consumers[id]; {
+	want := map[string][]string{"waiting": {}, "retired": {}, "live": {}, "given_up": {}}
+	for _, c := range h.db.Consumers() {
+		id := c.ID
+		switch {
+		case c.State == fsm.GivenUp:
+			want["given_up"] = append(want["given_up"], id)
 		case c.State == fsm.Live:
 			want["live"] = append(want["live"], id)
 		case c.State == fsm.Waking && c.Retired:
@@ -517,10 +732,12 @@ func (h *history) listed(kind string) {
 		for _, z := range found {
 			id, _ := z.Member.(string)
 			got = append(got, id)
-			c, since := h.w.consumers[id], time.UnixMilli(int64(z.Score))
+			c, _ := h.db.Consumer(id)
+			since := time.UnixMilli(int64(z.Score))
 			// A wake that another life of the store has made anew has waited for longer than that.
-			if since.After(h.w.now) || h.lives == 0 && since.Before(c.WokeAt) {
-				h.t.Fatalf("after %s: %s is %s since %s, woken at %s, now %s", kind, id, list, since, c.WokeAt, h.w.now)
+			if since.After(h.draw.Now) || h.lives == 0 && since.Before(c.WokeAt) {
+				h.t.Fatalf("after %s: %s is %s since %s, woken at %s, now %s", kind, id, list, since, c.WokeAt,
+					h.draw.Now)
 			}
 		}
 		slices.Sort(got)
@@ -538,24 +755,36 @@ func (h *history) sound(c fsm.Consumer) {
 		h.acked[key] = l.Acked
 		settled = settled && !h.unsettled[path]
 		if l.Acked.After(l.Tail) {
-			h.t.Fatalf("L1: %s was acked up to %s, beyond the tail %q: what comes until then would wake nobody", key, l.Acked, l.Tail)
+			h.t.Fatalf("L1: %s was acked up to %s, beyond the tail %q: what comes until then would wake nobody", key,
+				l.Acked, l.Tail)
 		}
 	}
 	switch {
 	case settled && c.State == fsm.Idle && c.HiddenAt.IsZero() && c.Pending():
 		h.t.Fatalf("L1: consumer %s is idle with work pending: %+v", c.ID, c)
-	case c.State != fsm.Idle && c.Deadline.IsZero():
+	case settled && c.State == fsm.GivenUp && c.HiddenAt.IsZero() && renewed(c):
+		h.t.Fatalf("L1: consumer %s was given up, and had an event since: %+v", c.ID, c)
+	case (c.State == fsm.Live || c.State == fsm.Waking && !c.Retired) && c.Deadline.IsZero():
 		h.t.Fatalf("consumer %s waits for nothing: %+v", c.ID, c)
 	}
 }
 
+func renewed(c fsm.Consumer) bool {
+	for _, l := range c.Links {
+		if l.Tail.After(l.Past) {
+			return true
+		}
+	}
+	return false
+}
+
 func ackKey(c fsm.Consumer, path string) string { return c.ID + " " + c.Generation + " " + path }
 
-// forgetUnlinked is for streams that a consumer unsubscribed from, or that were another consumer's of the same id: when it
-// subscribes again it starts wherever the stream ends then.
+// forgetUnlinked is for streams that a consumer unsubscribed from, or that were another consumer's of the same id:
+// when it subscribes again it starts wherever the stream ends then.
 func (h *history) forgetUnlinked() {
 	linked := map[string]bool{}
-	for _, c := range h.w.consumers {
+	for _, c := range h.db.Consumers() {
 		for path := range c.Links {
 			linked[ackKey(c, path)] = true
 		}
@@ -567,14 +796,17 @@ func (h *history) forgetUnlinked() {
 	}
 }
 
-// converges lets the world be quiet and every endpoint work: all consumers must come to rest with everything acked (L1).
+// converges lets the world be quiet and every endpoint work: all consumers must come to rest with everything acked
+// (L1).
 func (h *history) converges() {
 	for _, path := range paths {
-		if tail := h.w.tails[path]; tail != "" {
+		if tail := h.tail(path); tail != "" {
 			h.newNonce()
 			got, err := h.store.Observe(h.ctx, 0, path, tail)
 			h.must(err)
-			h.outcome("last look", got.Outcome, h.w.observe(path, tail).Outcome)
+			want, err := h.spec.Observe(h.ctx, 0, path, tail)
+			h.must(err)
+			h.outcome("last look", got.Outcome, want.Outcome)
 			delete(h.unsettled, path)
 		}
 	}
@@ -584,19 +816,19 @@ func (h *history) converges() {
 		from := len(h.refs)
 		h.due()
 		for _, wake := range h.refs[from:] {
-			h.w.nonce += "x"
+			h.draw.Nonce += "x"
 			got, err := h.store.Finish(h.ctx, wake.Ref(), wake.Streams)
 			h.must(err)
-			h.outcome("last answer", got, h.w.transition(wake.Consumer, func(c fsm.Consumer, e fsm.Env) (fsm.Consumer, fsm.Effects) {
-				return c.Finish(e, wake.Ref(), wake.Streams)
-			}))
+			want, err := h.spec.Finish(h.ctx, wake.Ref(), wake.Streams)
+			h.must(err)
+			h.outcome("last answer", got, want)
 		}
-		h.w.now = h.w.now.Add(time.Minute)
+		h.draw.Now = h.draw.Now.Add(time.Minute)
 	}
 	h.agree("the end")
-	for _, id := range h.w.ids() {
-		if c, alive := h.w.alive(id); alive && c.State != fsm.Idle {
-			h.t.Fatalf("L1: consumer %s never came to rest: %+v", id, c)
+	for _, c := range h.db.Consumers() {
+		if c.State != fsm.Idle {
+			h.t.Fatalf("L1: consumer %s never came to rest: %+v", c.ID, c)
 		}
 	}
 	for _, wake := range h.refs {

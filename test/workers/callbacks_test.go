@@ -19,7 +19,8 @@ type callbackAnswer struct {
 	body   string
 }
 
-// callbackServer stands for Reveille: it answers callbacks as it was told, one after the other, and any further with 418.
+// callbackServer stands for Reveille: it answers callbacks as it was told, one after the other, and any further with
+// 418.
 type callbackServer struct {
 	url string
 

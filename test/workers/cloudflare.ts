@@ -1,14 +1,14 @@
-// A Cloudflare Worker that Reveille wakes. It answers at once and works on after the answer: it claims the wake, reads
+// A Cloudflare Worker that Reveille wakes. It answers at once and then does the work: it claims the wake, reads
 // the streams from where it left off, processes each message, acknowledges, and says done.
 
 export interface Env {
-  WEBHOOK_SECRET: string // what the creation of the subscription returned as webhook_secret
+  WEBHOOK_SECRET: string // the webhook_secret that creating the subscription returned
   STREAMS_URL: string // the root of the stream server: the stream /agents/task-1 is at {STREAMS_URL}/agents/task-1
 }
 
 interface StreamOffset {
   path: string
-  offset: string // last processed, inclusive; "-1" if nothing was
+  offset: string // last processed, inclusive; "-1" if nothing was processed
 }
 
 interface Wake {
@@ -21,7 +21,7 @@ interface Wake {
 }
 
 // Your code goes here. A message may come twice (after a crash between processing and acknowledging), so make this
-// idempotent: write under a key that is derived from the message, for example.
+// idempotent: for example, write under a key that is derived from the message.
 async function processMessage(path: string, message: unknown, _env: Env): Promise<void> {
   console.log(`processed ${path} ${JSON.stringify(message)}`)
 }
@@ -38,24 +38,24 @@ export default {
   },
 }
 
-// The platform allows 30 s after the answer. What is not acknowledged by then comes again with another wake.
+// The platform allows 30 s after the answer. Messages that are not acknowledged by then come again with another wake.
 async function work(wake: Wake, env: Env, traceparent: string | null): Promise<void> {
   const callbacks = new Callbacks(wake, traceparent)
-  // The first callback claims the wake. Its answer has the present offsets, which may be beyond those of the wake.
+  // The first callback claims the wake. Its answer has the current offsets, which may be beyond those of the wake.
   const streams = await callbacks.send({ wake_id: wake.wake_id })
   if (!streams) return
   for (const { path, offset } of streams) {
     for await (const batch of read(env.STREAMS_URL + path, offset)) {
       for (const message of batch.messages) await processMessage(path, message, env)
-      // What is acknowledged is not done again after a crash. Every callback, even an empty one, gives 45 more seconds.
+      // Acknowledged messages are not processed again after a crash. Every callback, even an empty one, gives 45 more seconds.
       if (!(await callbacks.send({ acks: [{ path, offset: batch.next }] }))) return
     }
   }
-  // If more has arrived meanwhile, this wakes the worker again at once.
+  // If more has arrived, the worker is woken again at once.
   await callbacks.send({ done: true })
 }
 
-// read yields what a stream of JSON messages holds beyond an offset, batch by batch, up to its tail.
+// read yields the messages of a JSON stream beyond an offset, batch by batch, up to its tail.
 async function* read(url: string, offset: string): AsyncGenerator<{ messages: unknown[]; next: string }> {
   for (;;) {
     const response = await fetch(`${url}?offset=${encodeURIComponent(offset)}`)
@@ -68,17 +68,17 @@ async function* read(url: string, offset: string): AsyncGenerator<{ messages: un
   }
 }
 
-// Callbacks sends the callbacks of one wake, each with the token that the answer to the one before it held.
+// Callbacks sends the callbacks of one wake, each with the token of the previous answer.
 class Callbacks {
   private token: string
   private readonly trace: Record<string, string>
 
   constructor(private readonly wake: Wake, traceparent: string | null) {
     this.token = wake.token
-    this.trace = traceparent ? { traceparent } : {} // shows the callbacks in the trace of the wake
+    this.trace = traceparent ? { traceparent } : {} // puts the callbacks into the trace of the wake
   }
 
-  // Returns the streams with their offsets, or undefined if this wake is not ours any more: then stop, without a word.
+  // Returns the streams with their offsets, or undefined if this wake is no longer ours: then stop, and send nothing more.
   async send(fields: object): Promise<StreamOffset[] | undefined> {
     for (let attempt = 1; ; attempt++) {
       const response = await fetch(this.wake.callback, {
@@ -86,7 +86,7 @@ class Callbacks {
         headers: { "Content-Type": "application/json", Authorization: `Bearer ${this.token}`, ...this.trace },
         body: JSON.stringify({ epoch: this.wake.epoch, ...fields }),
       })
-      // It cannot be taken now. Every callback may be repeated: it has the same effect once.
+      // Reveille cannot accept it now. Every callback may be repeated: it takes effect once.
       if (response.status === 503 && attempt <= 5) {
         await response.body?.cancel()
         await new Promise((go) => setTimeout(go, 1000 * Number(response.headers.get("Retry-After") ?? 1)))
@@ -102,9 +102,9 @@ class Callbacks {
       // 409: another instance is at work, or the wake is over. 410: the stream or the subscription was deleted.
       const over = ["STALE_EPOCH", "ALREADY_CLAIMED", "CONSUMER_GONE"]
       if (over.includes(answer.error?.code ?? "")) return undefined
-      // The token is good for an hour. The answer to an expired one holds a new one: the same callback again.
+      // The token is valid for an hour. The answer to an expired one has a new one: send the same callback again.
       if (answer.error?.code === "TOKEN_EXPIRED" && attempt <= 5) continue
-      // Anything else ends this run. Reveille wakes us again, from what was acknowledged, after 45 s without a callback.
+      // Anything else ends this run. After 45 s without a callback Reveille wakes us again from the acknowledged offsets.
       throw new Error(`callback: ${response.status} ${answer.error?.code} ${answer.error?.message}`)
     }
   }
@@ -119,5 +119,5 @@ async function isSigned(header: string | null, body: string, secret: string): Pr
   const encode = (text: string) => new TextEncoder().encode(text)
   const key = await crypto.subtle.importKey("raw", encode(secret), { name: "HMAC", hash: "SHA-256" }, false, ["verify"])
   const signature = Uint8Array.from(hex.match(/../g)!, (byte) => parseInt(byte, 16))
-  return crypto.subtle.verify("HMAC", key, signature, encode(`${time}.${body}`)) // takes the same time for any signature
+  return crypto.subtle.verify("HMAC", key, signature, encode(`${time}.${body}`)) // takes the same time for every signature
 }

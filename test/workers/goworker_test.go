@@ -25,7 +25,8 @@ var buildGoWorker = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	bin := filepath.Join(root, ".tools", "test", "goworker")
-	if out, err := exec.Command("go", "build", "-buildvcs=false", "-o", bin, "./goworker").CombinedOutput(); err != nil {
+	out, err := exec.Command("go", "build", "-buildvcs=false", "-o", bin, "./goworker").CombinedOutput()
+	if err != nil {
 		return "", fmt.Errorf("%w\n%s", err, out)
 	}
 	return bin, nil
@@ -39,7 +40,8 @@ func startGoWorkerWith(t *testing.T, secret, streams string, settings map[string
 		t.Fatal(err)
 	}
 	cmd := exec.Command(bin)
-	cmd.Env = append(harness.Environ(settings), "WEBHOOK_SECRET="+secret, "STREAMS_URL="+streams, "LISTEN_ADDR=127.0.0.1:0")
+	cmd.Env = append(harness.Environ(settings), "WEBHOOK_SECRET="+secret, "STREAMS_URL="+streams,
+		"LISTEN_ADDR=127.0.0.1:0")
 	out := &harness.Output{}
 	p, err := harness.Start("the Go worker", out, cmd)
 	if err != nil {
@@ -59,7 +61,8 @@ func startGoWorkerWith(t *testing.T, secret, streams string, settings map[string
 	return worker
 }
 
-// world is a stream server, Reveille, a Go worker with a recorder in front of it, and an empty stream /agents/task-1, at rest.
+// world is a stream server, Reveille, a Go worker with a recorder in front of it, and an empty stream /agents/task-1,
+// at rest.
 type world struct {
 	streams  *harness.Client
 	recorder *harness.Worker
@@ -95,7 +98,8 @@ func newWorld(t *testing.T, liveness time.Duration, settings map[string]string) 
 func TestGoWorkerStaysAliveWhileItsWorkIsSlow(t *testing.T) {
 	t.Parallel()
 	const liveness = 3 * time.Second
-	w := newWorld(t, liveness, map[string]string{"PROCESSING_TIME": (2 * liveness).String(), "KEEP_ALIVE": (liveness / 10).String()})
+	w := newWorld(t, liveness,
+		map[string]string{"PROCESSING_TIME": (2 * liveness).String(), "KEEP_ALIVE": (liveness / 10).String()})
 	w.streams.Append("/agents/task-1", `{"n":1}`)
 	awaitProcessed(t, w.worker, 1)
 	awaitRest(t, w.recorder)

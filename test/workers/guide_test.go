@@ -15,8 +15,8 @@ import (
 
 const guide = "GUIDE.md"
 
-// block is a block of code of the guide. Before it stands a comment that says what it is to be held against: "file: " and one of the
-// examples, or "json: " and what it is the body of.
+// block is a block of code of the guide. Before it stands a comment that says what it is to be held against: "file: "
+// and one of the examples, or "json: " and what it is the body of.
 type block struct {
 	line              int
 	kind, of          string
@@ -83,7 +83,8 @@ func TestTheBodiesInTheGuideHaveTheFieldsOfTheContract(t *testing.T) {
 func TestTheGuideListsEveryAnswerToACallbackWithItsStatus(t *testing.T) {
 	text := read(t)
 	for _, code := range []fsm.Code{
-		fsm.CodeInvalidRequest, fsm.CodeTokenExpired, fsm.CodeTokenInvalid, fsm.CodeAlreadyClaimed, fsm.CodeInvalidOffset,
+		fsm.CodeInvalidRequest, fsm.CodeTokenExpired, fsm.CodeTokenInvalid, fsm.CodeAlreadyClaimed,
+		fsm.CodeInvalidOffset,
 		fsm.CodeStaleEpoch, fsm.CodeConsumerGone, fsm.CodeBodyTooLarge, fsm.CodeInternal, fsm.CodeUnavailable,
 	} {
 		if row := fmt.Sprintf("\n| %d | `%s` |", code.Status(), code); !strings.Contains(text, row) {

@@ -3,8 +3,8 @@
 //
 // That answer acknowledges everything that had arrived when this wake was sent. It is right if all of that has been
 // processed when the function returns, and if that takes less than 30 s, which is how long Reveille waits. What arrives
-// later wakes the function again. If the work takes longer, or should be acknowledged bit by bit, use the callbacks, as
-// the example for Cloudflare Workers does.
+// later wakes the function again. If the work takes longer, or should be acknowledged in parts, use callbacks as in the
+// example for Cloudflare Workers.
 import { createHmac, timingSafeEqual } from "node:crypto"
 import type { APIGatewayProxyEventV2, APIGatewayProxyStructuredResultV2 } from "aws-lambda"
 
@@ -12,11 +12,11 @@ interface Wake {
   consumer_id: string
   epoch: number
   wake_id: string
-  streams: { path: string; offset: string }[] // offset: last processed, inclusive; "-1" if nothing was
+  streams: { path: string; offset: string }[] // offset: last processed, inclusive; "-1" if nothing was processed
 }
 
-// Your code goes here. A message may come twice (if the answer was lost on its way), so make this idempotent: write
-// under a key that is derived from the message, for example.
+// Your code goes here. A message may come twice (if the answer was lost on its way), so make this idempotent: for
+// example, write under a key that is derived from the message.
 async function processMessage(path: string, message: unknown): Promise<void> {
   console.log(`processed ${path} ${JSON.stringify(message)}`)
 }
@@ -35,7 +35,7 @@ export async function handler(event: APIGatewayProxyEventV2): Promise<APIGateway
   return { statusCode: 200, headers: { "Content-Type": "application/json" }, body: JSON.stringify({ done: true }) }
 }
 
-// read yields the messages of a stream of JSON messages beyond an offset, up to its tail.
+// read yields the messages of a JSON stream beyond an offset, up to its tail.
 async function* read(url: string, offset: string): AsyncGenerator<unknown> {
   for (;;) {
     const response = await fetch(`${url}?offset=${encodeURIComponent(offset)}`)

@@ -78,7 +78,8 @@ func TestExampleWorkersProcessEveryEventAndComeToRest(t *testing.T) {
 }
 
 func TestExampleWorkersRefuseWakesThatAreNotSigned(t *testing.T) {
-	body := []byte(`{"consumer_id":"s:%2Fa","epoch":1,"wake_id":"w_1","streams":[],"callback":"http://127.0.0.1:1/","token":"t"}`)
+	body := []byte(`{"consumer_id":"s:%2Fa","epoch":1,"wake_id":"w_1","streams":[],` +
+		`"callback":"http://127.0.0.1:1/","token":"t"}`)
 	now := time.Now()
 	cases := []struct {
 		name, signature string
@@ -114,7 +115,11 @@ func TestExampleWorkersObeyTheCallbackErrors(t *testing.T) {
 		answers []callbackAnswer
 		want    []string // the tokens of the callbacks that it sends
 	}{
-		{"each callback has the newest token", []callbackAnswer{{200, success}, {200, success}}, []string{"t-first", "t-next"}},
+		{
+			"each callback has the newest token",
+			[]callbackAnswer{{200, success}, {200, success}},
+			[]string{"t-first", "t-next"},
+		},
 		{
 			"an expired token is replaced by the one of the answer and the callback sent again",
 			[]callbackAnswer{{401, refused("TOKEN_EXPIRED", "t-fresh")}, {200, success}, {200, success}},
@@ -126,9 +131,21 @@ func TestExampleWorkersObeyTheCallbackErrors(t *testing.T) {
 			[]string{"t-first", "t-first", "t-next"},
 		},
 		{"a stale epoch ends the work", []callbackAnswer{{409, refused("STALE_EPOCH", "t-x")}}, []string{"t-first"}},
-		{"a wake that is another's ends the work", []callbackAnswer{{409, refused("ALREADY_CLAIMED", "t-x")}}, []string{"t-first"}},
-		{"a consumer that is gone ends the work", []callbackAnswer{{410, refused("CONSUMER_GONE", "")}}, []string{"t-first"}},
-		{"a forged token is not tried again", []callbackAnswer{{401, refused("TOKEN_INVALID", "")}}, []string{"t-first"}},
+		{
+			"a wake that is another's ends the work",
+			[]callbackAnswer{{409, refused("ALREADY_CLAIMED", "t-x")}},
+			[]string{"t-first"},
+		},
+		{
+			"a consumer that is gone ends the work",
+			[]callbackAnswer{{410, refused("CONSUMER_GONE", "")}},
+			[]string{"t-first"},
+		},
+		{
+			"a forged token is not tried again",
+			[]callbackAnswer{{401, refused("TOKEN_INVALID", "")}},
+			[]string{"t-first"},
+		},
 	}
 	for _, example := range callers {
 		t.Run(example.name, func(t *testing.T) {
@@ -139,7 +156,8 @@ func TestExampleWorkersObeyTheCallbackErrors(t *testing.T) {
 					t.Parallel() // so that the pauses before a repetition pass at the same time
 					callbacks := answerCallbacks(t, tc.answers)
 					body, err := json.Marshal(harness.Payload{
-						ConsumerID: fmt.Sprintf("s%d:%%2Fa", n), Epoch: 1, WakeID: "w_1", Callback: callbacks.url, Token: "t-first",
+						ConsumerID: fmt.Sprintf("s%d:%%2Fa", n), Epoch: 1, WakeID: "w_1", Callback: callbacks.url,
+						Token: "t-first",
 					})
 					if err != nil {
 						t.Fatal(err)

@@ -14,6 +14,13 @@
       name: {{ .Values.upstream.existingSecret | default $fullname }}
       key: {{ ternary .Values.upstream.existingSecretKey "upstream-headers" (not (empty .Values.upstream.existingSecret)) }}
 {{- end }}
+{{- with .Values.upstream.signingKey.existingSecret }}
+- name: REVEILLE_UPSTREAM_SIGNING_KEY
+  valueFrom:
+    secretKeyRef:
+      name: {{ . }}
+      key: {{ $.Values.upstream.signingKey.existingSecretKey }}
+{{- end }}
 - name: REVEILLE_REDIS_URL
 {{- if .Values.redis.existingSecret }}
   valueFrom:

@@ -1,6 +1,7 @@
-// Command floor is the least that turns an append into a webhook: it long-polls each stream that is created through it and POSTs
-// at once. It keeps no state, signs nothing and repeats nothing, so whatever Reveille takes beyond it is the price of durability.
-// It knows one webhook, that of the subscription that was made last, and takes every stream for one of its.
+// Command floor is the least that turns an append into a webhook: it long-polls each stream that is created through it
+// and POSTs at once. It keeps no state, signs nothing and repeats nothing, so whatever Reveille takes beyond it is the
+// price of durability. It knows one webhook, that of the subscription that was made last, and takes every stream for
+// one of its.
 package main
 
 import (
@@ -92,7 +93,8 @@ func (f *floor) watch(path, offset string) {
 		}
 		switch {
 		case res.StatusCode == http.StatusOK:
-			if res, err := f.client.Post(*f.webhook.Load(), "application/json", strings.NewReader(string(wake))); err == nil {
+			if res, err := f.client.Post(*f.webhook.Load(), "application/json",
+				strings.NewReader(string(wake))); err == nil {
 				drain(res)
 			}
 		case res.StatusCode/100 != 2:

@@ -13,16 +13,16 @@ import (
 )
 
 const (
-	// callbackTries is how often one callback is sent if there is no answer to it or Reveille cannot take it now.
+	// callbackTries is how often one callback is sent if it gets no answer or Reveille cannot accept it now.
 	callbackTries = 10
 	// callbackTime bounds one try. Reveille takes up to 20 s.
 	callbackTime = 30 * time.Second
 )
 
-// errOver says that this wake is not ours any more: stop, and send no further callback.
+// errOver means that this wake is no longer ours: stop, and send no further callback.
 var errOver = errors.New("the wake is over")
 
-// callback is the body of one.
+// callback is the body of a callback.
 type callback struct {
 	Epoch  int64          `json:"epoch"`
 	WakeID string         `json:"wake_id,omitempty"`
@@ -30,7 +30,7 @@ type callback struct {
 	Done   bool           `json:"done,omitempty"`
 }
 
-// callbackAnswer is the body of the answer to one.
+// callbackAnswer is the body of the answer to a callback.
 type callbackAnswer struct {
 	Token   string         `json:"token"`
 	Streams []streamOffset `json:"streams"`
@@ -40,7 +40,7 @@ type callbackAnswer struct {
 	} `json:"error"`
 }
 
-// callbacks sends the callbacks of one wake, one at a time, each with the token that the answer to the one before it held.
+// callbacks sends the callbacks of one wake, one at a time, each with the token of the previous answer.
 type callbacks struct {
 	wake  wake
 	trace string // the traceparent of the wake, if it had one
@@ -49,7 +49,7 @@ type callbacks struct {
 	token string
 }
 
-// send returns the streams with their present offsets. Every callback may be repeated: it has the same effect once.
+// send returns the streams with their current offsets. Every callback may be repeated: it takes effect once.
 func (c *callbacks) send(cb callback) ([]streamOffset, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -64,11 +64,11 @@ func (c *callbacks) send(cb callback) ([]streamOffset, error) {
 			c.token = answer.Token
 		}
 		switch {
-		case err != nil: // no answer, or one that came from something in between
+		case err != nil: // no answer, or an answer of some proxy in between
 		case status == http.StatusOK:
 			return answer.Streams, nil
-		case answer.Error.Code == "TOKEN_EXPIRED": // the answer held a fresh token: the same again
-			err = errors.New("callback: the token expires again and again")
+		case answer.Error.Code == "TOKEN_EXPIRED": // the answer has a fresh token: send the same again
+			err = errors.New("callback: the token keeps expiring")
 			continue
 		case answer.Error.Code == "INVALID_OFFSET":
 			return nil, fmt.Errorf("callback: %s: %s", answer.Error.Code, answer.Error.Message)
@@ -84,7 +84,7 @@ func (c *callbacks) send(cb callback) ([]streamOffset, error) {
 	return nil, err
 }
 
-// post makes one try. wait is what the answer says in Retry-After.
+// post sends the callback once. wait is the Retry-After of the answer.
 func (c *callbacks) post(cb callback) (status int, wait time.Duration, answer callbackAnswer, err error) {
 	body, err := json.Marshal(cb)
 	if err != nil {
@@ -113,8 +113,8 @@ func (c *callbacks) post(cb callback) (status int, wait time.Duration, answer ca
 	return res.StatusCode, time.Duration(seconds) * time.Second, answer, nil
 }
 
-// keepAlive sends an empty callback every so often, so that slow work is not taken for a crash, until ctx ends. The error says
-// that the wake is over.
+// keepAlive sends an empty callback at this interval until ctx ends, so that slow work is not taken for a crash. An
+// error means that the wake is over.
 func (c *callbacks) keepAlive(ctx context.Context, every time.Duration) error {
 	tick := time.NewTicker(every)
 	defer tick.Stop()

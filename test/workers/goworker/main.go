@@ -1,5 +1,5 @@
-// Command goworker is a worker that Reveille wakes: a server that needs nothing but the standard library. It answers a wake at
-// once and works on after the answer: it claims the wake, reads the streams from where it left off, processes each message,
+// Command goworker is a worker that Reveille wakes: a server that uses only the standard library. It answers a wake at
+// once and then does the work: it claims the wake, reads the streams from where it left off, processes each message,
 // acknowledges batch by batch, and says done.
 package main
 
@@ -25,8 +25,8 @@ func main() {
 	}
 }
 
-// process is where your code goes. A message may come twice (after a crash between processing and acknowledging), so make this
-// idempotent: write under a key that is derived from the message, for example. It must return when ctx ends.
+// process is where your code goes. A message may come twice (after a crash between processing and acknowledging), so
+// make this idempotent: for example, write under a key that is derived from the message. It must return when ctx ends.
 func process(ctx context.Context, path string, message json.RawMessage) error {
 	select {
 	case <-time.After(pretended): // stands for the work
@@ -42,8 +42,8 @@ var pretended = duration("PROCESSING_TIME", 0)
 
 func serve(ctx context.Context) error {
 	w := &worker{
-		secret:    setting("WEBHOOK_SECRET"), // what the creation of the subscription returned as webhook_secret
-		streams:   setting("STREAMS_URL"),    // root of the stream server: the stream /agents/task-1 is at {STREAMS_URL}/agents/task-1
+		secret:    setting("WEBHOOK_SECRET"), // the webhook_secret that creating the subscription returned
+		streams:   setting("STREAMS_URL"),    // root of the stream server: stream /a is at {STREAMS_URL}/a
 		keepAlive: duration("KEEP_ALIVE", 15*time.Second),
 		stopping:  ctx,
 		running:   map[string]run{},

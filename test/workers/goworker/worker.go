@@ -30,7 +30,7 @@ type wake struct {
 
 type streamOffset struct {
 	Path   string `json:"path"`
-	Offset string `json:"offset"` // last processed, inclusive; "-1" if nothing was
+	Offset string `json:"offset"` // last processed, inclusive; "-1" if nothing was processed
 }
 
 type worker struct {
@@ -80,11 +80,11 @@ func isSigned(header string, body []byte, secret string, now time.Time) bool {
 	mac.Write([]byte(stamp + "."))
 	mac.Write(body)
 	got, err := hex.DecodeString(sum)
-	return err == nil && hmac.Equal(got, mac.Sum(nil)) // takes the same time for any signature
+	return err == nil && hmac.Equal(got, mac.Sum(nil)) // takes the same time for every signature
 }
 
-// start works on a wake, unless this process does so already: a wake whose answer was lost comes again. A wake with a higher
-// epoch ends the work on one with a lower one, whose callbacks would all be refused.
+// start works on a wake, unless this process already does: a wake whose answer was lost comes again. A wake with a
+// higher epoch ends the work on one with a lower epoch, whose callbacks would all be refused.
 func (w *worker) start(wk wake, trace string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -100,7 +100,7 @@ func (w *worker) start(wk wake, trace string) {
 	w.work.Go(func() {
 		defer end()
 		if err := w.handle(ctx, wk, trace); err != nil {
-			// Without a callback the consumer counts as asleep after 45 s, and is woken again from what was acknowledged.
+			// After 45 s without a callback the consumer is woken again from the acknowledged offsets.
 			log.Printf("%s, epoch %d: %v", wk.ConsumerID, wk.Epoch, err)
 		}
 		w.mu.Lock()
@@ -114,7 +114,7 @@ func (w *worker) start(wk wake, trace string) {
 // handle does what every worker does: claim, read, process, acknowledge, done.
 func (w *worker) handle(ctx context.Context, wk wake, trace string) error {
 	calls := &callbacks{wake: wk, token: wk.Token, trace: trace}
-	// The first callback claims the wake. Its answer has the present offsets, which may be beyond those of the wake.
+	// The first callback claims the wake. Its answer has the current offsets, which may be beyond those of the wake.
 	streams, err := calls.send(callback{WakeID: wk.WakeID})
 	if err != nil {
 		return err
@@ -123,7 +123,7 @@ func (w *worker) handle(ctx context.Context, wk wake, trace string) error {
 	var alive sync.WaitGroup
 	alive.Go(func() { stop(calls.keepAlive(ctx, w.keepAlive)) })
 	for _, s := range streams {
-		if err = w.follow(ctx, calls, s.Path, s.Offset); err != nil {
+		if err = w.processStream(ctx, calls, s.Path, s.Offset); err != nil {
 			break
 		}
 	}
@@ -135,13 +135,13 @@ func (w *worker) handle(ctx context.Context, wk wake, trace string) error {
 	case err != nil && w.stopping.Err() == nil:
 		return err
 	}
-	// If more has arrived meanwhile, this wakes a worker again at once. If this process must stop, the rest goes to another.
+	// If more has arrived, a worker is woken again at once. If this process must stop, that is another one.
 	_, err = calls.send(callback{Done: true})
 	return err
 }
 
-// follow processes what a stream holds beyond an offset, batch by batch, up to its tail.
-func (w *worker) follow(ctx context.Context, calls *callbacks, path, offset string) error {
+// processStream processes the messages of a stream beyond an offset, batch by batch, up to its tail.
+func (w *worker) processStream(ctx context.Context, calls *callbacks, path, offset string) error {
 	for {
 		messages, next, more, err := w.read(ctx, path, offset)
 		if err != nil {
@@ -155,7 +155,7 @@ func (w *worker) follow(ctx context.Context, calls *callbacks, path, offset stri
 		if next == offset {
 			return nil
 		}
-		// What is acknowledged is not done again after a crash.
+		// Acknowledged messages are not processed again after a crash.
 		if _, err := calls.send(callback{Acks: []streamOffset{{path, next}}}); err != nil || !more {
 			return err
 		}
@@ -163,8 +163,10 @@ func (w *worker) follow(ctx context.Context, calls *callbacks, path, offset stri
 	}
 }
 
-// read returns messages of a stream of JSON messages that lie beyond an offset, and the offset that they reach up to.
-func (w *worker) read(ctx context.Context, path, offset string) (messages []json.RawMessage, next string, more bool, err error) {
+// read returns messages of a JSON stream beyond an offset, the offset of the last one, and whether there are more.
+func (w *worker) read(ctx context.Context, path, offset string) (
+	messages []json.RawMessage, next string, more bool, err error,
+) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.streams+path+"?offset="+url.QueryEscape(offset), nil)
 	if err != nil {
 		return nil, "", false, err

@@ -1,0 +1,76 @@
+package main
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	"go.uber.org/zap"
+
+	"reveille/fsm"
+)
+
+// consumersGone tells operators of consumers that are gone.
+type consumersGone struct {
+	log     *zap.Logger
+	count   map[fsm.GoneCause]prometheus.Counter
+	trouble map[fsm.GoneCause]*fsm.Trouble
+}
+
+func newConsumersGone(r prometheus.Registerer, log *zap.Logger) *consumersGone {
+	removed := promauto.With(r).NewCounterVec(prometheus.CounterOpts{
+		Name: "reveille_consumers_removed_total",
+		Help: "Consumers that were removed, by cause (stream_deleted; stream_gone: the stream answered 404 for the " +
+			"whole grace period; stream_recreated: the stream was recreated under its name, and a new consumer " +
+			"replaces the old one; subscription_deleted; given_up: deliveries failed for too long; unsubscribed: the " +
+			"worker unsubscribed from its last stream).",
+	}, []string{"cause"})
+	g := &consumersGone{
+		log: log, count: map[fsm.GoneCause]prometheus.Counter{}, trouble: map[fsm.GoneCause]*fsm.Trouble{},
+	}
+	for _, cause := range fsm.GoneCauses {
+		g.count[cause], g.trouble[cause] = removed.WithLabelValues(string(cause)), &fsm.Trouble{}
+	}
+	return g
+}
+
+// followed counts the consumers that an outcome says are gone, and logs them, not each of many that are gone for one
+// cause. Only those that were given up call for somebody.
+func (g *consumersGone) followed(o fsm.Outcome, _ fsm.Sighting) {
+	for _, c := range o.Gone {
+		g.count[c.Cause].Inc()
+		consumers, log := g.trouble[c.Cause].Happened(time.Now())
+		if !log {
+			continue
+		}
+		of := []zap.Field{
+			zap.String("cause", string(c.Cause)), zap.String("subscription", c.Subscription),
+			zap.String("stream", c.Primary), zap.String("consumer", c.Consumer),
+			zap.String("acked", c.Acked.Value()), zap.Int("consumers", consumers),
+		}
+		if c.Cause == fsm.GoneGivenUp {
+			g.log.Warn("a consumer was given up: its deliveries have failed for too long", of...)
+		} else {
+			g.log.Info("a consumer is gone", of...)
+		}
+	}
+}
+
+// wakesEnded counts wakes that did not end as they should.
+type wakesEnded struct{ silent prometheus.Counter }
+
+func newWakesEnded(r prometheus.Registerer) *wakesEnded {
+	return &wakesEnded{promauto.With(r).NewCounter(prometheus.CounterOpts{
+		Name: "reveille_wakes_silent_total",
+		Help: "Wakes that a worker took and that ended because the worker sent nothing for " +
+			"REVEILLE_LIVENESS_TIMEOUT: it crashed, its callbacks do not arrive, or it did not say done.",
+	})}
+}
+
+func (w *wakesEnded) followed(o fsm.Outcome, _ fsm.Sighting) {
+	for _, e := range o.Ended {
+		if e.Cause == fsm.EndSilent {
+			w.silent.Inc()
+		}
+	}
+}

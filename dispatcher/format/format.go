@@ -1,0 +1,77 @@
+// Package format holds what the requests of deliveries look like and what their answers mean: for each format its
+// payload, header and signature, and what it reads in an answer. It does no I/O and knows no clock.
+//
+// A new format is a type with the two methods of Format and a line in formats; a new signature scheme is a function and
+// a line in schemes. The policy of status codes is in status.go and nowhere else.
+package format
+
+import (
+	"fmt"
+	"net/http"
+	"time"
+
+	"reveille/fsm"
+)
+
+// Format builds the requests of one subscription and reads their answers.
+type Format interface {
+	// Request returns the header and the body of one attempt, signed.
+	Request(d Delivery) (http.Header, []byte, error)
+	// Judge says what an answer means.
+	Judge(a Answer) Verdict
+}
+
+// Delivery is what one attempt is built from. Attempts may go on for days, so each is built anew.
+type Delivery struct {
+	Wake fsm.Wake
+	// PublicURL is what the callback URL begins with; it has no slash at its end.
+	PublicURL string
+	// Token is the bearer token of the callbacks.
+	Token string
+	// Secret signs the request.
+	Secret string
+	// At dates the signature.
+	At time.Time
+}
+
+// Answer is what an endpoint answered.
+type Answer struct {
+	Status int
+	Header http.Header
+	// Body of a 2xx; nil if it did not arrive completely or was too long to be read.
+	Body []byte
+	// At is when it arrived.
+	At time.Time
+}
+
+// scheme signs a request: it adds to the header.
+type scheme func(h http.Header, d Delivery, body []byte)
+
+var (
+	formats = map[fsm.Mode]map[fsm.Format]func(scheme) Format{
+		fsm.ModeWake: {fsm.FormatWake: func(s scheme) Format { return wake{s} }},
+	}
+	schemes = map[fsm.Signature]scheme{
+		fsm.SignatureHMAC: signHMAC,
+	}
+)
+
+// Of returns the format of a subscription. The error names the subscription and the value that is not known.
+func Of(sub fsm.Subscription) (Format, error) {
+	unknown := func(field, value string) error {
+		return fmt.Errorf("subscription %s has the %s %.100q, which this version does not know", sub.ID, field, value)
+	}
+	ofMode, ok := formats[sub.Mode]
+	if !ok {
+		return nil, unknown("mode", string(sub.Mode))
+	}
+	make, ok := ofMode[sub.Format]
+	if !ok {
+		return nil, unknown("format", string(sub.Format))
+	}
+	sign, ok := schemes[sub.Signature]
+	if !ok {
+		return nil, unknown("signature scheme", string(sub.Signature))
+	}
+	return make(sign), nil
+}

@@ -1,0 +1,54 @@
+package format
+
+import (
+	"strings"
+	"testing"
+
+	"reveille/fsm"
+)
+
+// TestWhatALaterVersionStoredIsAnErrorThatNamesIt holds that each value which this version does not know is named,
+// with its subscription.
+func TestWhatALaterVersionStoredIsAnErrorThatNamesIt(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		change func(*fsm.Subscription)
+		want   string
+	}{
+		{"the mode", func(s *fsm.Subscription) { s.Mode = "push" }, `subscription s has the mode "push"`},
+		{"the format", func(s *fsm.Subscription) { s.Format = "ojs" }, `subscription s has the format "ojs"`},
+		{
+			"the signature", func(s *fsm.Subscription) { s.Signature = "standard" },
+			`has the signature scheme "standard"`,
+		},
+		{"what is empty", func(s *fsm.Subscription) { s.Mode = "" }, `subscription s has the mode ""`},
+		{
+			"a long value, but not all of it",
+			func(s *fsm.Subscription) { s.Format = fsm.Format(strings.Repeat("x", 1000)) },
+			`the format "` + strings.Repeat("x", 100) + `"`,
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			sub := fsm.Subscription{ID: "s", Secret: "whsec_1"}.WithDefaults()
+			if _, err := Of(sub); err != nil {
+				t.Fatal(err)
+			}
+			tc.change(&sub)
+			_, err := Of(sub)
+			if err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), sub.Secret) {
+				t.Errorf("got %v, want %s", err, tc.want)
+			}
+		})
+	}
+}
+
+// TestEveryResultHasAName holds that no metric label is empty or means two results.
+func TestEveryResultHasAName(t *testing.T) {
+	names := map[string]bool{}
+	for r := range Results {
+		names[Result(r).String()] = true
+	}
+	if len(names) != Results || names[""] {
+		t.Errorf("the names are %v", names)
+	}
+}

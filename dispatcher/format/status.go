@@ -1,0 +1,62 @@
+package format
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"reveille/fsm"
+)
+
+// judgeFailure is the policy for answers other than a 2xx, by status:
+//
+//	410               retired
+//	429, 503          failed, not before Retry-After
+//	3xx               failed: redirects are not followed
+//	4xx, 5xx, others  failed
+func judgeFailure(a Answer) Verdict {
+	v := Verdict{Result: Failed, Reason: "status " + strconv.Itoa(a.Status)}
+	switch {
+	case a.Status == http.StatusGone:
+		v.Result, v.Class = Retired, ClassGone
+	case a.Status == http.StatusTooManyRequests:
+		v.Class, v.RetryAfter = ClassRateLimited, parseRetryAfter(a.Header.Get("Retry-After"), a.At)
+	case a.Status == http.StatusServiceUnavailable:
+		v.Class, v.RetryAfter = ClassUnavailable, parseRetryAfter(a.Header.Get("Retry-After"), a.At)
+	case a.Status >= 300 && a.Status <= 399:
+		v.Class = ClassRedirect
+		v.Reason += " (redirects are not followed)"
+	case a.Status >= 400 && a.Status <= 499:
+		v.Class = ClassClientError
+	case a.Status >= 500 && a.Status <= 599:
+		v.Class = ClassServerError
+	default:
+		v.Class = ClassInvalid
+	}
+	return v
+}
+
+// Success says whether a status is a 2xx: only the body of such an answer is judged.
+func Success(status int) bool { return status >= 200 && status <= 299 }
+
+// parseRetryAfter reads seconds or an HTTP date. What cannot be read, is negative or past is 0; the result is at most
+// fsm.MaxRetryAfter.
+func parseRetryAfter(v string, now time.Time) time.Duration {
+	v = strings.TrimSpace(v)
+	if v == "" {
+		return 0
+	}
+	if strings.Trim(v, "0123456789") == "" {
+		n, err := strconv.ParseInt(v, 10, 64)
+		if err != nil || n > int64(fsm.MaxRetryAfter/time.Second) {
+			return fsm.MaxRetryAfter
+		}
+		return time.Duration(n) * time.Second
+	}
+	at, err := http.ParseTime(v)
+	if err != nil {
+		return 0
+	}
+	return min(max(at.Sub(now), 0), fsm.MaxRetryAfter)
+}

@@ -1,0 +1,175 @@
+package memstore
+
+import (
+	"context"
+	"maps"
+	"time"
+
+	"reveille/fsm"
+)
+
+// PutSubscription puts a subscription on the list as it is, as if its backfill were over.
+func (db *DB) PutSubscription(sub fsm.Subscription) {
+	db.edit(func(t *tx) {
+		if t.relist(); sub.Version == 0 {
+			sub.Version = t.version
+		}
+		t.subs[sub.ID] = sub
+	})
+}
+
+// SetBackfill says how far the backfill of a subscription has come; nil ends it.
+func (db *DB) SetBackfill(sub fsm.Subscription, b *fsm.Backfill) {
+	db.edit(func(t *tx) {
+		delete(t.backfills, sub.ID)
+		if b != nil {
+			t.backfills[sub.ID] = backfill{sub.Generation, *b}
+		}
+	})
+}
+
+// PutConsumer stores a consumer as it is; the tails of its links are noted.
+func (db *DB) PutConsumer(c fsm.Consumer) {
+	db.edit(func(t *tx) {
+		p := t.home(c.Primary)
+		p.store(c)
+		for path, l := range c.Links {
+			p.raise(path, l.Tail)
+		}
+	})
+}
+
+// ChangeConsumer changes a consumer that is there; its links may be changed in place.
+func (db *DB) ChangeConsumer(id string, f func(*fsm.Consumer)) {
+	db.edit(func(t *tx) {
+		if p, c, there := t.find(id); there {
+			c.Links = maps.Clone(c.Links)
+			f(&c)
+			p.store(c)
+		}
+	})
+}
+
+// LoseConsumer removes a consumer without a trace.
+func (db *DB) LoseConsumer(id string) {
+	db.edit(func(t *tx) {
+		if p, c, there := t.find(id); there {
+			p.take(c)
+		}
+	})
+}
+
+// SetTail sets the tail that is noted of a watched stream in the partition of a primary stream.
+func (db *DB) SetTail(primary, path string, tail fsm.Offset) {
+	db.edit(func(t *tx) { t.home(primary).setTail(path, tail) })
+}
+
+// LoseStream removes whatever is kept of a stream and its consumers, without a trace.
+func (db *DB) LoseStream(path string) {
+	db.edit(func(t *tx) {
+		p := t.home(path)
+		for _, c := range p.of(path) {
+			if c.Primary == path {
+				p.take(c)
+			}
+		}
+		t.dropRecord(p, path)
+	})
+}
+
+// PutRecord stores a stream's record as it is.
+func (db *DB) PutRecord(s fsm.Stream) {
+	db.edit(func(t *tx) { t.home(s.Path).records[s.Path] = s })
+}
+
+// edit changes the state past the replicas, whose catalogs follow.
+func (db *DB) edit(f func(*tx)) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	t := db.begin()
+	f(t)
+	if t.refresh {
+		for _, r := range db.replicas {
+			if !r.stale {
+				r.follow()
+			}
+		}
+	}
+}
+
+func (t *tx) find(id string) (p *partition, c fsm.Consumer, there bool) {
+	for _, p := range t.partitions {
+		if c, there := p.consumers[id]; there {
+			return p, c, true
+		}
+	}
+	return nil, c, false
+}
+
+// Consumer returns a consumer that is there, whether or not its subscription was deleted.
+func (db *DB) Consumer(id string) (c fsm.Consumer, there bool) {
+	db.edit(func(t *tx) { _, c, there = t.find(id) })
+	return c, there
+}
+
+// Consumers returns all that are there, by partition and ID.
+func (db *DB) Consumers() (list []fsm.Consumer) {
+	db.edit(func(t *tx) {
+		for _, p := range t.partitions {
+			list = append(list, p.all()...)
+		}
+	})
+	return list
+}
+
+// Subscriptions returns the list of subscriptions.
+func (db *DB) Subscriptions() (subs map[string]fsm.Subscription) {
+	db.edit(func(t *tx) { subs = maps.Clone(t.subs) })
+	return subs
+}
+
+// Backfills returns those under way, by the generation of their subscription.
+func (db *DB) Backfills() map[string]fsm.Backfill {
+	under := map[string]fsm.Backfill{}
+	db.edit(func(t *tx) {
+		for _, b := range t.backfills {
+			under[b.generation] = b.progress
+		}
+	})
+	return under
+}
+
+// Records returns the records of streams, by path.
+func (db *DB) Records() map[string]fsm.Stream {
+	records := map[string]fsm.Stream{}
+	db.edit(func(t *tx) {
+		for _, p := range t.partitions {
+			maps.Copy(records, p.records)
+		}
+	})
+	return records
+}
+
+// Tail returns the tail that is noted of a stream in the partition of a primary stream.
+func (db *DB) Tail(primary, path string) (tail fsm.Offset) {
+	db.edit(func(t *tx) { tail = t.home(primary).streams[path].tail })
+	return tail
+}
+
+// Link links a stream to one subscription in any store, as discovery does: it is put on record, then linked.
+func Link(
+	ctx context.Context, s fsm.StreamStore, sub fsm.Subscription, path string, acked, tail fsm.Offset,
+) (fsm.Outcome, error) {
+	stream, err := s.Stream(ctx, path)
+	if err == nil && !stream.Found() {
+		stream, _, err = s.NoteStream(ctx, fsm.NewStream(path, ""), time.Minute)
+	}
+	if err != nil {
+		return fsm.Outcome{}, err
+	}
+	reply, err := s.LinkStream(ctx, path, fsm.Linking{
+		Stamp: stream.Stamp, Tail: tail, Version: stream.Linked + 1, Look: time.Hour,
+		Links: []fsm.NewLink{{Subscription: sub, Acked: acked}},
+	})
+	return reply.Outcome, err
+}

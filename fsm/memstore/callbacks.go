@@ -1,0 +1,69 @@
+package memstore
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"reveille/fsm"
+)
+
+// Callback implements fsm.CallbackStore.
+func (s *Store) Callback(ctx context.Context, cb fsm.Callback) (r fsm.CallbackReply, err error) {
+	err = s.call(ctx, func(t *tx) error {
+		r = t.callback(cb)
+		return nil
+	}, "Callback", cb)
+	return r, err
+}
+
+func (t *tx) callback(cb fsm.Callback) (r fsm.CallbackReply) {
+	p := t.home(cb.Primary)
+	asked := maps.Clone(cb.Tails)
+	cb.Tails = maps.Clone(cb.Tails)
+	if cb.Tails == nil {
+		cb.Tails = map[string]fsm.Offset{}
+	}
+	for path, tail := range cb.Tails {
+		if noted := p.streams[path].tail; noted != "" && !tail.After(noted) {
+			cb.Tails[path] = noted
+		}
+	}
+	for _, sub := range cb.Subscribe {
+		if noted := p.streams[sub.Path].tail; cb.Tails[sub.Path] == "" && noted != "" {
+			cb.Tails[sub.Path] = noted
+		}
+	}
+	c, alive := p.alive(cb.Consumer)
+	had := c.Links
+	c, res := c.Callback(t.env(p, cb.Consumer), alive, cb)
+	r = fsm.CallbackReply{Code: res.Code, Path: res.Path, Streams: res.Streams, WakeID: res.WakeID}
+	if r.Streams == nil {
+		r.Streams = []fsm.StreamTail{}
+	}
+	if res.Code != "" {
+		return r
+	}
+	t.put(p, c, res.Effects, &r.Outcome)
+	for path, tail := range asked {
+		_, linked := had[path]
+		if linked || slices.ContainsFunc(cb.Subscribe, func(s fsm.Subscribe) bool { return s.Path == path }) {
+			p.raise(path, tail)
+		}
+	}
+	return r
+}
+
+// Consumer implements fsm.CallbackStore. One whose subscription was deleted is not found.
+func (s *Store) Consumer(ctx context.Context, id, primary string) (c fsm.Consumer, err error) {
+	err = s.call(ctx, func(t *tx) error {
+		var alive bool
+		if c, alive = t.home(primary).alive(id); !alive {
+			c = fsm.Consumer{}
+			return fsm.ErrNotFound
+		}
+		c.Links = maps.Clone(c.Links)
+		return nil
+	}, "Consumer", id, primary)
+	return c, err
+}

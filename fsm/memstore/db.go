@@ -1,0 +1,324 @@
+package memstore
+
+import (
+	"context"
+	"crypto/sha1" //nolint:gosec // as the scripts do; a wake id is no secret
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"sync"
+	"time"
+
+	"reveille/fsm"
+)
+
+// Outcomes acts on what a transition asks for.
+type Outcomes interface {
+	Follow(o fsm.Outcome, seen fsm.Sighting)
+}
+
+// Options of a DB.
+type Options struct {
+	// Partitions is 1 by default.
+	Partitions int
+	// Timing is DefaultTiming by default.
+	Timing fsm.Timing
+	// Batch bounds how many items one call returns where a list is read in batches; 0 for no bound but the caller's.
+	Batch int
+	// Draw gives each call its chance and time. What it leaves zero is taken from the clock, a counter, and the
+	// life that the DB is in.
+	Draw func() Draw
+	// Outcomes acts on what comes of clearing away the consumers of deleted subscriptions; nil for nobody.
+	Outcomes Outcomes
+}
+
+// DefaultTiming is what the program runs with unless a setting says otherwise.
+var DefaultTiming = fsm.Timing{
+	Waking: 10 * time.Second, Liveness: 45 * time.Second, GoneGrace: 30 * time.Second, GCAfter: 72 * time.Hour,
+}
+
+// Draw is what a call gets of chance and time.
+type Draw struct {
+	Now time.Time
+	// Nonce is what wake IDs are made from.
+	Nonce string
+	// Jitter of retry delays.
+	Jitter fsm.Jitter
+	// Life of the store (fsm.Fence).
+	Life string
+}
+
+// Call is one call of a replica. The deletion of a subscription is a "DeleteSubscription", and a "Drop" for each
+// partition.
+type Call struct {
+	Replica string
+	Method  string
+	Args    []any
+}
+
+// Hooks are called around each call, without a lock. The caller gets their error: that of Before keeps the call
+// from taking effect, that of After loses its reply.
+type Hooks struct {
+	Before, After func(Call) error
+}
+
+// DB is the database that replicas share. It is safe for concurrent use.
+type DB struct {
+	opts Options
+
+	mu       sync.Mutex
+	state    state
+	replicas []*Store
+	hooks    Hooks
+	down     bool
+	calls    map[string]int
+	nonces   int
+	// stamp and listed are the latest of records and of the list of subscriptions: no loss takes them back.
+	stamp, listed int64
+	lives         int
+	changed       chan struct{}
+}
+
+// state is what the database holds, and may lose.
+type state struct {
+	partitions []*partition
+	subs       map[string]fsm.Subscription
+	version    int64
+	backfills  map[string]backfill
+	// dropping are the IDs, by generation, of subscriptions whose consumers are yet to be removed.
+	dropping map[string]string
+	registry fsm.Offset
+}
+
+// New returns an empty DB.
+func New(opts Options) *DB {
+	if opts.Partitions == 0 {
+		opts.Partitions = 1
+	}
+	if opts.Timing == (fsm.Timing{}) {
+		opts.Timing = DefaultTiming
+	}
+	if opts.Batch == 0 {
+		opts.Batch = math.MaxInt
+	}
+	db := &DB{opts: opts, calls: map[string]int{}, changed: make(chan struct{}), lives: 1, state: state{
+		subs: map[string]fsm.Subscription{}, backfills: map[string]backfill{}, dropping: map[string]string{},
+		registry: fsm.Start,
+	}}
+	for range opts.Partitions {
+		db.state.partitions = append(db.state.partitions, newPartition())
+	}
+	return db
+}
+
+// SetHooks replaces the hooks.
+func (db *DB) SetHooks(h Hooks) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	db.hooks = h
+}
+
+// SetDown makes every call fail with fsm.ErrUnavailable, or ends that.
+func (db *DB) SetDown(down bool) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	db.down = down
+}
+
+// SetTiming replaces the times that transitions depend on.
+func (db *DB) SetTiming(t fsm.Timing) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	db.opts.Timing = t
+}
+
+// SetBatch replaces Options.Batch.
+func (db *DB) SetBatch(n int) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	db.opts.Batch = n
+}
+
+// Calls is how often a method was called; of "", how many calls there were in all.
+func (db *DB) Calls(method string) int {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	if method != "" {
+		return db.calls[method]
+	}
+	n := 0
+	for _, c := range db.calls {
+		n += c
+	}
+	return n
+}
+
+// Changed returns a channel that is closed after the next call.
+func (db *DB) Changed() <-chan struct{} {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	return db.changed
+}
+
+// Snapshot is the state of a DB at a moment.
+type Snapshot struct{ state state }
+
+// Snapshot returns the present state.
+func (db *DB) Snapshot() Snapshot {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	return Snapshot{db.state.clone()}
+}
+
+// Restore has the database lose what has changed since a snapshot, begin another life, and tell the replicas.
+func (db *DB) Restore(s Snapshot) {
+	db.Lose(s)
+	db.Doubt()
+}
+
+// Lose is Restore without a word to the replicas, who may act for a moment before they find out.
+func (db *DB) Lose(s Snapshot) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	db.state = s.state.clone()
+	db.lives++
+}
+
+// NewLife restarts the database; it loses nothing, which nobody can know.
+func (db *DB) NewLife() { db.Lose(db.Snapshot()) }
+
+// Doubt tells the owners of partitions that began another life, as their next heartbeat does.
+func (db *DB) Doubt() {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	t := db.begin()
+	for n, p := range db.state.partitions {
+		was := p.fence.Base
+		if t.fence(p); p.fence.Base == was {
+			continue
+		}
+		for _, s := range db.replicas {
+			if s.ownership.Owns(n) {
+				s.ownership.Doubt(n)
+			}
+		}
+	}
+}
+
+func (s state) clone() state {
+	partitions := make([]*partition, len(s.partitions))
+	for i, p := range s.partitions {
+		partitions[i] = p.clone()
+	}
+	s.partitions = partitions
+	s.subs, s.backfills, s.dropping = maps.Clone(s.subs), maps.Clone(s.backfills), maps.Clone(s.dropping)
+	return s
+}
+
+// tx is one call at work. The DB is locked.
+type tx struct {
+	db *DB
+	*state
+	draw Draw
+	// refresh brings the replicas' catalogs up to date after the call.
+	refresh bool
+}
+
+// begin returns the tx of a call; db.mu is held.
+func (db *DB) begin() *tx {
+	var d Draw
+	if db.opts.Draw != nil {
+		d = db.opts.Draw()
+	}
+	if d.Now.IsZero() {
+		d.Now = time.Now()
+	}
+	if d.Nonce == "" {
+		db.nonces++
+		d.Nonce = fmt.Sprint(db.nonces)
+	}
+	if d.Life == "" {
+		d.Life = fmt.Sprint("life ", db.lives)
+	}
+	return &tx{db: db, state: &db.state, draw: d}
+}
+
+// now is the time by the store's clock, which counts milliseconds.
+func (t *tx) now() time.Time { return time.UnixMilli(t.draw.Now.UnixMilli()) }
+
+func (t *tx) env(p *partition, consumer string) fsm.Env {
+	sum := sha1.Sum([]byte(t.draw.Nonce + consumer)) //nolint:gosec // see the import
+	return fsm.Env{
+		Now: t.now(), WakeID: "w_" + hex.EncodeToString(sum[:])[:20], Base: p.fence.In(t.draw.Life, t.now()).Base,
+		Jitter: t.draw.Jitter, Timing: t.db.opts.Timing,
+	}
+}
+
+// fence notes the life that a partition is in.
+func (t *tx) fence(p *partition) { p.fence = p.fence.In(t.draw.Life, t.now()) }
+
+// errDead is what a replica gets that was killed.
+var errDead = errors.New("the replica is dead")
+
+// call carries out one call of a replica, unless the hooks, the database's state or the context are against it.
+func (s *Store) call(ctx context.Context, f func(*tx) error, method string, args ...any) error {
+	db, c := s.db, Call{Replica: s.id, Method: method, Args: args}
+	db.mu.Lock()
+	hooks := db.hooks
+	db.mu.Unlock()
+	if hooks.Before != nil {
+		if err := hooks.Before(c); err != nil {
+			s.count(method)
+			return err
+		}
+	}
+	if err := s.carryOut(ctx, f, method); err != nil {
+		return err
+	}
+	if hooks.After != nil {
+		return hooks.After(c)
+	}
+	return nil
+}
+
+func (s *Store) count(method string) {
+	s.db.mu.Lock()
+	defer s.db.mu.Unlock()
+	s.db.counted(method)
+}
+
+// counted counts a call and tells those who wait for one; db.mu is held.
+func (db *DB) counted(method string) {
+	db.calls[method]++
+	close(db.changed)
+	db.changed = make(chan struct{})
+}
+
+func (s *Store) carryOut(ctx context.Context, f func(*tx) error, method string) error {
+	db := s.db
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	defer db.counted(method)
+	switch {
+	case s.dead:
+		return fmt.Errorf("%w: %w", fsm.ErrUnavailable, errDead)
+	case ctx.Err() != nil:
+		return fmt.Errorf("%w: %w", fsm.ErrUnavailable, ctx.Err())
+	case db.down:
+		return fsm.ErrUnavailable
+	}
+	t := db.begin()
+	if err := f(t); err != nil {
+		return err
+	}
+	if t.refresh {
+		for _, r := range db.replicas {
+			if r == s || !r.stale {
+				r.follow()
+			}
+		}
+	}
+	return nil
+}

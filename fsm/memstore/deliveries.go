@@ -1,0 +1,111 @@
+package memstore
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"reveille/fsm"
+)
+
+// Due implements fsm.DeliveryStore.
+func (s *Store) Due(ctx context.Context, partition, limit int) (o fsm.Outcome, n int, err error) {
+	err = s.call(ctx, func(t *tx) error {
+		p := t.partitions[partition]
+		var due []fsm.Consumer
+		for _, c := range p.consumers {
+			if !c.Deadline.IsZero() && !c.Deadline.After(t.now()) {
+				due = append(due, c)
+			}
+		}
+		slices.SortFunc(due, func(a, b fsm.Consumer) int {
+			return cmp.Or(a.Deadline.Compare(b.Deadline), strings.Compare(a.ID, b.ID))
+		})
+		due = due[:min(len(due), limit)]
+		n = len(due)
+		for _, c := range due {
+			if p.isDead(c.Generation) {
+				t.put(p, c, c.Remove(fsm.GoneSubscriptionDeleted), &o)
+				continue
+			}
+			c, e := c.Due(t.env(p, c.ID))
+			t.put(p, c, e, &o)
+		}
+		return nil
+	}, "Due", partition, limit)
+	return o, n, err
+}
+
+// NextDue implements fsm.DeliveryStore.
+func (s *Store) NextDue(ctx context.Context, partitions []int) (next []time.Duration, err error) {
+	err = s.call(ctx, func(t *tx) error {
+		for _, n := range partitions {
+			first := time.Time{}
+			for _, c := range t.partitions[n].consumers {
+				if !c.Deadline.IsZero() && (first.IsZero() || c.Deadline.Before(first)) {
+					first = c.Deadline
+				}
+			}
+			left := time.Duration(-1)
+			if !first.IsZero() {
+				left = max(0, first.Sub(t.now()))
+			}
+			next = append(next, left)
+		}
+		return nil
+	}, "NextDue", partitions)
+	return next, err
+}
+
+// transit runs a transition of one consumer, unless it is gone.
+func (s *Store) transit(
+	ctx context.Context, r fsm.WakeRef, f func(fsm.Consumer, fsm.Env) (fsm.Consumer, fsm.Effects),
+	method string, args ...any,
+) (o fsm.Outcome, err error) {
+	err = s.call(ctx, func(t *tx) error {
+		p := t.home(r.Primary)
+		if c, alive := p.alive(r.Consumer); alive {
+			c, e := f(c, t.env(p, c.ID))
+			t.put(p, c, e, &o)
+		}
+		return nil
+	}, method, args...)
+	return o, err
+}
+
+// Fail implements fsm.DeliveryStore.
+func (s *Store) Fail(ctx context.Context, r fsm.WakeRef, f fsm.Failure) (fsm.Outcome, error) {
+	return s.transit(ctx, r, func(c fsm.Consumer, env fsm.Env) (fsm.Consumer, fsm.Effects) {
+		return c.Fail(env, r, f)
+	}, "Fail", r, f)
+}
+
+// Park implements fsm.DeliveryStore.
+func (s *Store) Park(ctx context.Context, r fsm.WakeRef, wait time.Duration) (fsm.Outcome, error) {
+	return s.transit(ctx, r, func(c fsm.Consumer, env fsm.Env) (fsm.Consumer, fsm.Effects) {
+		return c.Park(env, r, wait)
+	}, "Park", r, wait)
+}
+
+// Begin implements fsm.DeliveryStore.
+func (s *Store) Begin(ctx context.Context, r fsm.WakeRef) (fsm.Outcome, error) {
+	return s.transit(ctx, r, func(c fsm.Consumer, env fsm.Env) (fsm.Consumer, fsm.Effects) {
+		return c.Begin(env, r)
+	}, "Begin", r)
+}
+
+// Accept implements fsm.DeliveryStore.
+func (s *Store) Accept(ctx context.Context, r fsm.WakeRef) (fsm.Outcome, error) {
+	return s.transit(ctx, r, func(c fsm.Consumer, env fsm.Env) (fsm.Consumer, fsm.Effects) {
+		return c.Accept(env, r)
+	}, "Accept", r)
+}
+
+// Finish implements fsm.DeliveryStore.
+func (s *Store) Finish(ctx context.Context, r fsm.WakeRef, seen []fsm.StreamTail) (fsm.Outcome, error) {
+	return s.transit(ctx, r, func(c fsm.Consumer, env fsm.Env) (fsm.Consumer, fsm.Effects) {
+		return c.Finish(env, r, seen)
+	}, "Finish", r, seen)
+}

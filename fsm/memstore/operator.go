@@ -1,0 +1,85 @@
+package memstore
+
+import (
+	"cmp"
+	"context"
+	"hash/fnv"
+	"maps"
+	"slices"
+	"strconv"
+
+	"reveille/fsm"
+)
+
+// of returns the IDs of a subscription's consumers in a partition.
+func (t *tx) of(sub fsm.Subscription, partition int) (ids []string) {
+	p := t.partitions[partition]
+	if p.order == nil {
+		p.order = disorder(p.consumers)
+	}
+	for _, id := range p.order {
+		if c := p.consumers[id]; c.Generation == sub.Generation && c.Subscription == sub.ID {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// CountConsumers implements fsm.OperatorStore.
+func (s *Store) CountConsumers(ctx context.Context, subs []fsm.Subscription) (counts [][]int, err error) {
+	err = s.call(ctx, func(t *tx) error {
+		counts = make([][]int, len(subs))
+		for i, sub := range subs {
+			for n := range t.partitions {
+				counts[i] = append(counts[i], len(t.of(sub, n)))
+			}
+		}
+		return nil
+	}, "CountConsumers", subs)
+	return counts, err
+}
+
+// ScanConsumers implements fsm.OperatorStore.
+func (s *Store) ScanConsumers(
+	ctx context.Context, sub fsm.Subscription, partition int, cursor string, count int,
+) (list []fsm.Consumer, after string, err error) {
+	err = s.call(ctx, func(t *tx) error {
+		after = "0"
+		p := t.partitions[partition]
+		if p.isDead(sub.Generation) {
+			return nil
+		}
+		ids, next := some(t.of(sub, partition), cursor, min(count, t.db.opts.Batch))
+		for _, id := range ids {
+			c := p.consumers[id]
+			c.Links = map[string]fsm.Link{}
+			list = append(list, c)
+		}
+		after = next
+		return nil
+	}, "ScanConsumers", sub, partition, cursor, count)
+	return list, after, err
+}
+
+// disorder returns the keys of a map in an order, but one that no caller could take for one.
+func disorder[T any](all map[string]T) []string {
+	return slices.SortedFunc(maps.Keys(all), func(a, b string) int {
+		return cmp.Or(cmp.Compare(hash(a), hash(b)), cmp.Compare(a, b))
+	})
+}
+
+// some returns n names from a cursor on, and the cursor after them.
+func some(all []string, cursor string, n int) (names []string, next string) {
+	from, _ := strconv.Atoi(cursor) // only this function writes it
+	from = min(from, len(all))
+	if n >= len(all)-from {
+		return all[from:], "0"
+	}
+	return all[from : from+n], strconv.Itoa(from + n)
+}
+
+func hash(name string) uint32 {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(name))
+	return h.Sum32()
+}

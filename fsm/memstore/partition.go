@@ -1,0 +1,182 @@
+package memstore
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"reveille/fsm"
+)
+
+// partition is what a partition holds. A consumer in it is never changed in place, nor are its links.
+type partition struct {
+	consumers map[string]fsm.Consumer
+	// order is what consumers are listed in; nil after one came or went.
+	order []string
+	// streams are those that concern a consumer: linked to it, or its primary.
+	streams map[string]stream
+	seq     int64
+	// floor is the highest epoch of any consumer that was removed.
+	floor int64
+	// dead are generations of deleted subscriptions, and since when.
+	dead  map[string]time.Time
+	fence fsm.Fence
+	// records are those of streams, removed is the stamp of the latest removal of one.
+	records map[string]fsm.Stream
+	removed int64
+	// expected counts deletions that the registry stream will tell of.
+	expected map[string]int
+}
+
+type stream struct {
+	tail      fsm.Offset
+	seq       int64
+	consumers map[string]struct{}
+}
+
+func newPartition() *partition {
+	return &partition{
+		consumers: map[string]fsm.Consumer{}, streams: map[string]stream{}, dead: map[string]time.Time{},
+		records: map[string]fsm.Stream{}, expected: map[string]int{},
+	}
+}
+
+func (p *partition) clone() *partition {
+	c := *p
+	c.consumers, c.dead = maps.Clone(p.consumers), maps.Clone(p.dead)
+	c.records, c.expected = maps.Clone(p.records), maps.Clone(p.expected)
+	c.streams = make(map[string]stream, len(p.streams))
+	for path, s := range p.streams {
+		s.consumers = maps.Clone(s.consumers)
+		c.streams[path] = s
+	}
+	return &c
+}
+
+// of returns the consumers that a stream concerns, by ID.
+func (p *partition) of(path string) []fsm.Consumer {
+	var list []fsm.Consumer
+	for _, id := range slices.Sorted(maps.Keys(p.streams[path].consumers)) {
+		list = append(list, p.consumers[id])
+	}
+	return list
+}
+
+// all returns the consumers, by ID.
+func (p *partition) all() []fsm.Consumer {
+	return slices.SortedFunc(maps.Values(p.consumers),
+		func(a, b fsm.Consumer) int { return strings.Compare(a.ID, b.ID) })
+}
+
+func (p *partition) isDead(generation string) bool {
+	_, dead := p.dead[generation]
+	return dead
+}
+
+// alive returns a consumer unless its subscription was deleted.
+func (p *partition) alive(id string) (fsm.Consumer, bool) {
+	c, there := p.consumers[id]
+	return c, there && !p.isDead(c.Generation)
+}
+
+// store stores a consumer and watches just the streams that concern it.
+func (p *partition) store(c fsm.Consumer) {
+	was, there := p.consumers[c.ID]
+	if !there {
+		p.order = nil
+	}
+	p.consumers[c.ID] = c
+	p.watch(c.Primary, c.ID)
+	for path := range c.Links {
+		p.watch(path, c.ID)
+	}
+	for path := range was.Links {
+		if _, linked := c.Links[path]; !linked && path != c.Primary {
+			p.unwatch(path, c.ID)
+		}
+	}
+}
+
+func (p *partition) watch(path, id string) {
+	s, watched := p.streams[path]
+	if !watched {
+		p.seq++
+		s = stream{seq: p.seq, consumers: map[string]struct{}{}}
+	}
+	s.consumers[id] = struct{}{}
+	p.streams[path] = s
+}
+
+func (p *partition) unwatch(path, id string) {
+	delete(p.streams[path].consumers, id)
+	if len(p.streams[path].consumers) == 0 {
+		delete(p.streams, path)
+	}
+}
+
+// take takes a consumer out. Should one of the same ID come again, its epochs go on above those of this one.
+func (p *partition) take(c fsm.Consumer) {
+	was := p.consumers[c.ID]
+	delete(p.consumers, c.ID)
+	p.order = nil
+	p.unwatch(was.Primary, c.ID)
+	for path := range was.Links {
+		p.unwatch(path, c.ID)
+	}
+	p.floor = max(p.floor, was.Epoch)
+}
+
+// setTail sets the tail of a watched stream, for every consumer that is linked to it.
+func (p *partition) setTail(path string, tail fsm.Offset) {
+	s, watched := p.streams[path]
+	if !watched {
+		return
+	}
+	s.tail = tail
+	p.streams[path] = s
+	for id := range s.consumers {
+		c := p.consumers[id]
+		if l, linked := c.Links[path]; linked && l.Tail != tail {
+			c.Links = maps.Clone(c.Links)
+			l.Tail = tail
+			c.Links[path] = l
+			p.consumers[id] = c
+		}
+	}
+}
+
+// raise notes that a stream's tail is at least this, without waking anybody.
+func (p *partition) raise(path string, tail fsm.Offset) {
+	if noted := p.streams[path].tail; !tail.After(noted) {
+		tail = noted
+	}
+	p.setTail(path, tail)
+}
+
+// put stores what a transition returned and adds its effects to an outcome.
+func (t *tx) put(p *partition, c fsm.Consumer, e fsm.Effects, o *fsm.Outcome) {
+	if e.Wake != nil {
+		o.Wakes = append(o.Wakes, *e.Wake)
+	}
+	if e.Idled {
+		o.Idle = append(o.Idle, slices.Sorted(maps.Keys(c.Links))...)
+	}
+	if e.Hidden {
+		o.Hidden = append(o.Hidden, c.Primary)
+	}
+	if e.Ended != nil {
+		o.Ended = append(o.Ended, *e.Ended)
+	}
+	if e.Gone != nil {
+		o.Gone = append(o.Gone, *e.Gone)
+	}
+	if e.Removed {
+		p.take(c)
+		return
+	}
+	if c.Epoch > p.consumers[c.ID].Epoch {
+		t.fence(p)
+	}
+	p.store(c)
+}

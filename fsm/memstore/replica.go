@@ -1,0 +1,153 @@
+package memstore
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"reveille/fsm"
+)
+
+// poll is how often Run looks for what no hint told of.
+const poll = time.Second
+
+// Store is one replica's way to a DB: an fsm.Store with a catalog and an ownership of its own.
+type Store struct {
+	db        *DB
+	id        string
+	catalog   *fsm.Catalog
+	ownership *fsm.Ownership
+	// hinted asks Run to deliver hints.
+	hinted chan struct{}
+
+	// dead and stale are guarded by db.mu.
+	dead, stale bool
+
+	mu    sync.Mutex
+	sent  []fsm.Hint
+	inbox []fsm.Hint
+}
+
+var _ fsm.Store = (*Store)(nil)
+
+// Replica returns a new replica that owns some partitions. It knows the subscriptions.
+func (db *DB) Replica(id string, partitions ...int) *Store {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	s := &Store{
+		db: db, id: id, catalog: fsm.NewCatalog(), ownership: fsm.NewOwnership(db.opts.Partitions),
+		hinted: make(chan struct{}, 1),
+	}
+	db.replicas = append(db.replicas, s)
+	s.own(partitions)
+	s.follow()
+	return s
+}
+
+// Own makes it the owner of just these partitions.
+func (s *Store) Own(partitions ...int) {
+	s.db.mu.Lock()
+	defer s.db.mu.Unlock()
+	s.own(partitions)
+}
+
+// own leases partitions, which notes their life; db.mu is held.
+func (s *Store) own(partitions []int) {
+	t := s.db.begin()
+	for _, p := range partitions {
+		t.fence(t.partitions[p])
+	}
+	s.ownership.Replace(partitions)
+}
+
+// SetStale keeps the catalog from following what other replicas do to the subscriptions until RefreshCatalog is
+// called, or ends that.
+func (s *Store) SetStale(stale bool) {
+	s.db.mu.Lock()
+	defer s.db.mu.Unlock()
+	s.stale = stale
+}
+
+// Kill ends the replica: whatever it tries from now on fails and has no effect.
+func (s *Store) Kill() {
+	s.db.mu.Lock()
+	defer s.db.mu.Unlock()
+	s.dead = true
+	s.db.replicas = without(s.db.replicas, s)
+}
+
+func without(list []*Store, s *Store) []*Store {
+	var rest []*Store
+	for _, other := range list {
+		if other != s {
+			rest = append(rest, other)
+		}
+	}
+	return rest
+}
+
+// Ownership implements fsm.ReplicaStore.
+func (s *Store) Ownership() *fsm.Ownership { return s.ownership }
+
+// Hint implements fsm.ReplicaStore. The other replicas get it when they Run.
+func (s *Store) Hint(h fsm.Hint) {
+	s.mu.Lock()
+	s.sent = append(s.sent, h)
+	s.mu.Unlock()
+	s.db.mu.Lock()
+	defer s.db.mu.Unlock()
+	if s.dead {
+		return
+	}
+	for _, other := range s.db.replicas {
+		if other != s {
+			other.receive(h)
+		}
+	}
+}
+
+func (s *Store) receive(h fsm.Hint) {
+	s.mu.Lock()
+	s.inbox = append(s.inbox, h)
+	s.mu.Unlock()
+	select {
+	case s.hinted <- struct{}{}:
+	default:
+	}
+}
+
+// Hints returns those that this replica has sent.
+func (s *Store) Hints() []fsm.Hint {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]fsm.Hint(nil), s.sent...)
+}
+
+// Run hands the other replicas' hints to hinted, follows the list of subscriptions and finishes deletions that were cut
+// short, until the context ends, which is no error.
+func (s *Store) Run(ctx context.Context, hinted func(fsm.Hint)) error {
+	ticker := time.NewTicker(poll)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.hinted:
+			s.mu.Lock()
+			inbox := s.inbox
+			s.inbox = nil
+			s.mu.Unlock()
+			for _, h := range inbox {
+				hinted(h)
+			}
+		case <-ticker.C:
+			_ = s.RefreshCatalog(ctx) // one that fails is tried again
+			_ = s.finishDeletions(ctx)
+		}
+	}
+}
+
+// Ping implements fsm.Store.
+func (s *Store) Ping(ctx context.Context) error {
+	return s.call(ctx, func(*tx) error { return nil }, "Ping")
+}

@@ -1,0 +1,183 @@
+package memstore
+
+import (
+	"context"
+	"time"
+
+	"reveille/fsm"
+)
+
+// versionsPerMilli is how many versions of the list of subscriptions a millisecond has.
+const versionsPerMilli = 2048
+
+// clocks is by how much the clocks of two servers may differ, see lost_version in the scripts' library.
+const clocks = 30 * time.Second
+
+func (t *tx) micros() int64 { return t.draw.Now.UnixMicro() }
+
+// nextStamp moves the stamp. Restore does not take it back.
+func (t *tx) nextStamp() int64 {
+	t.db.stamp = max(t.micros(), t.db.stamp+1)
+	return t.db.stamp
+}
+
+// record returns a stream's record, or what stands for one that is not there.
+func (t *tx) record(path string) fsm.Stream {
+	p := t.home(path)
+	t.fence(p)
+	if s, there := p.records[path]; there {
+		return s
+	}
+	s := fsm.Stream{Path: path, Stamp: p.removed}
+	if p.fence.Base > 0 {
+		s.Lost = (p.fence.Base/1024 + clocks.Milliseconds()) * versionsPerMilli
+	}
+	return s
+}
+
+// dropRecord takes a stream off the record.
+func (t *tx) dropRecord(p *partition, path string) {
+	if _, there := p.records[path]; there {
+		delete(p.records, path)
+		p.removed = t.nextStamp()
+	}
+}
+
+// Stream implements fsm.StreamStore.
+func (s *Store) Stream(ctx context.Context, path string) (stream fsm.Stream, err error) {
+	err = s.call(ctx, func(t *tx) error {
+		stream = t.record(path)
+		return nil
+	}, "Stream", path)
+	return stream, err
+}
+
+// NoteStream implements fsm.StreamStore.
+func (s *Store) NoteStream(
+	ctx context.Context, n fsm.Stream, look time.Duration,
+) (stream fsm.Stream, done bool, err error) {
+	err = s.call(ctx, func(t *tx) error {
+		there, till := t.record(n.Path), time.UnixMicro(t.micros()).Add(look)
+		switch {
+		case !there.Found() && n.Present() && n.Stamp != there.Stamp:
+		case !there.Found():
+			n.First, n.Until, n.Lost, n.Stamp = time.UnixMicro(t.micros()), till, there.Lost, t.nextStamp()
+			there, done = n, true
+		case n.Present():
+		case there.Present():
+			done = true
+		default:
+			done = true
+			if till.After(there.Until) {
+				there.Until = till
+			}
+		}
+		if done {
+			t.home(n.Path).records[n.Path] = there
+		}
+		stream = there
+		return nil
+	}, "NoteStream", n, look)
+	return stream, done, err
+}
+
+// LinkStream implements fsm.StreamStore.
+func (s *Store) LinkStream(ctx context.Context, path string, l fsm.Linking) (reply fsm.LinkReply, err error) {
+	err = s.call(ctx, func(t *tx) error {
+		p := t.home(path)
+		there := t.record(path)
+		if reply.Done = there.Found() && there.Stamp == l.Stamp; !reply.Done {
+			reply.Stream = there
+			return nil
+		}
+		for _, n := range l.Links {
+			t.link(p, n, path, l.Tail, &reply.Outcome)
+		}
+		reply.Stream = there.Link(l, t.nextStamp(), time.UnixMicro(t.micros()))
+		p.records[path] = reply.Stream
+		return nil
+	}, "LinkStream", path, l)
+	return reply, err
+}
+
+// link makes the consumer that a subscription has for a stream, unless it is there, and notes the tail.
+func (t *tx) link(p *partition, n fsm.NewLink, path string, tail fsm.Offset, o *fsm.Outcome) {
+	sub, id := n.Subscription, fsm.ConsumerID(n.Subscription.ID, path)
+	if p.isDead(sub.Generation) {
+		return
+	}
+	c, there := p.consumers[id]
+	if there && c.Generation != sub.Generation {
+		t.put(p, c, c.Remove(fsm.GoneSubscriptionDeleted), o) // left over from an earlier subscription of the same ID
+		there = false
+	}
+	if !there {
+		noted := p.streams[path].tail
+		p.store(fsm.NewConsumer(sub, path, n.Acked, p.floor))
+		p.setTail(path, noted)
+		o.Linked++
+	}
+	p.raise(path, tail)
+	c, e := p.consumers[id].Observe(t.env(p, id), path, tail)
+	t.put(p, c, e, o)
+}
+
+// ForgetStream implements fsm.StreamStore.
+func (s *Store) ForgetStream(
+	ctx context.Context, path string, stamp int64, readByOthers bool,
+) (forgotten bool, err error) {
+	err = s.call(ctx, func(t *tx) error {
+		p := t.home(path)
+		there, found := p.records[path]
+		_, watched := p.streams[path]
+		if !found || there.Stamp != stamp || watched && !readByOthers ||
+			!there.Present() && time.UnixMicro(t.micros()).Before(there.Until) {
+			return nil
+		}
+		t.dropRecord(p, path)
+		forgotten = true
+		return nil
+	}, "ForgetStream", path, stamp, readByOthers)
+	return forgotten, err
+}
+
+// ScanStreams implements fsm.StreamStore.
+func (s *Store) ScanStreams(
+	ctx context.Context, partition int, cursor string,
+) (list []fsm.Stream, next string, err error) {
+	err = s.call(ctx, func(t *tx) error {
+		p := t.partitions[partition]
+		paths, following := some(disorder(p.records), cursor, t.db.opts.Batch)
+		for _, path := range paths {
+			record := p.records[path]
+			record.NotedTail = p.streams[path].tail
+			list = append(list, record)
+		}
+		next = following
+		return nil
+	}, "ScanStreams", partition, cursor)
+	return list, next, err
+}
+
+// TakeDeletion implements fsm.StreamStore.
+func (s *Store) TakeDeletion(ctx context.Context, path string) (taken bool, err error) {
+	err = s.call(ctx, func(t *tx) error {
+		p := t.home(path)
+		if taken = p.expected[path] > 0; taken {
+			if p.expected[path]--; p.expected[path] == 0 {
+				delete(p.expected, path)
+			}
+		}
+		return nil
+	}, "TakeDeletion", path)
+	return taken, err
+}
+
+// Version implements fsm.SubscriptionStore.
+func (s *Store) Version(ctx context.Context) (version int64, err error) {
+	err = s.call(ctx, func(t *tx) error {
+		version = t.version
+		return nil
+	}, "Version")
+	return version, err
+}

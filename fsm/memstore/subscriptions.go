@@ -1,0 +1,182 @@
+package memstore
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"reveille/fsm"
+)
+
+// backfill is one under way, and the generation of the subscription that it is for.
+type backfill struct {
+	generation string
+	progress   fsm.Backfill
+}
+
+// deadKept is how long a deleted subscription's mark is kept: no replica acts on a list of subscriptions that old.
+const deadKept = 24 * time.Hour
+
+// Catalog implements fsm.SubscriptionStore.
+func (s *Store) Catalog() *fsm.Catalog { return s.catalog }
+
+// follow reads the subscriptions anew if they have changed; db.mu is held.
+func (s *Store) follow() {
+	st := &s.db.state
+	if !s.catalog.Loaded() || s.catalog.Version() != st.version {
+		s.catalog.Replace(slices.Collect(maps.Values(st.subs)), st.version)
+	}
+}
+
+// relist gives the list of subscriptions a new version. A list that was lost and the one that came instead must not
+// share one, so it is a time, as the scripts' are.
+func (t *tx) relist() {
+	t.db.listed = max(t.now().UnixMilli()*versionsPerMilli, t.db.listed+1)
+	t.version = t.db.listed
+	t.refresh = true
+}
+
+// CreateSubscription implements fsm.SubscriptionStore.
+func (s *Store) CreateSubscription(
+	ctx context.Context, sub fsm.Subscription,
+) (stored fsm.Subscription, created bool, err error) {
+	sub = sub.WithDefaults()
+	err = s.call(ctx, func(t *tx) error {
+		there, taken := t.subs[sub.ID]
+		switch {
+		case taken && !there.SameConfig(sub):
+			return fsm.ErrConflict
+		case taken:
+			stored = there
+			return nil
+		}
+		sub.CreatedAt = time.UnixMicro(t.draw.Now.UnixMicro())
+		t.relist()
+		sub.Version = t.version
+		stored, created = sub, true
+		t.subs[sub.ID] = sub
+		t.backfills[sub.ID] = backfill{generation: sub.Generation}
+		return nil
+	}, "CreateSubscription", sub)
+	return stored, created, err
+}
+
+// DeleteSubscription implements fsm.SubscriptionStore. It is in two steps, so that whoever dies in between leaves no
+// consumer behind: the list remembers what is to be removed until all is.
+func (s *Store) DeleteSubscription(ctx context.Context, id string) error {
+	err := s.call(ctx, func(t *tx) error {
+		if sub, there := t.subs[id]; there {
+			t.dropping[sub.Generation] = id
+			delete(t.subs, id)
+			delete(t.backfills, id)
+			t.relist()
+		}
+		return nil
+	}, "DeleteSubscription", id)
+	if err != nil {
+		return err
+	}
+	return s.finishDeletions(ctx)
+}
+
+// finishDeletions removes the consumers of subscriptions that are no longer on the list.
+func (s *Store) finishDeletions(ctx context.Context) error {
+	s.db.mu.Lock()
+	dropping := maps.Clone(s.db.state.dropping)
+	s.db.mu.Unlock()
+	for _, generation := range slices.Sorted(maps.Keys(dropping)) {
+		for n := range s.db.opts.Partitions {
+			if err := s.drop(ctx, n, dropping[generation], generation); err != nil {
+				return err
+			}
+		}
+		s.db.mu.Lock()
+		if !s.dead {
+			delete(s.db.state.dropping, generation)
+		}
+		s.db.mu.Unlock()
+	}
+	return nil
+}
+
+// drop marks a generation as deleted in a partition and removes its consumers there.
+func (s *Store) drop(ctx context.Context, n int, id, generation string) error {
+	var o fsm.Outcome
+	err := s.call(ctx, func(t *tx) error {
+		p := t.partitions[n]
+		maps.DeleteFunc(p.dead, func(_ string, at time.Time) bool { return t.now().Sub(at) > deadKept })
+		p.dead[generation] = t.now()
+		for _, c := range p.all() {
+			if c.Subscription == id && c.Generation == generation {
+				t.put(p, c, c.Remove(fsm.GoneSubscriptionDeleted), &o)
+			}
+		}
+		return nil
+	}, "Drop", n, id, generation)
+	if s.db.opts.Outcomes != nil {
+		s.db.opts.Outcomes.Follow(o, fsm.Sighting{})
+	}
+	return err
+}
+
+// ResumeSubscription implements fsm.SubscriptionStore.
+func (s *Store) ResumeSubscription(ctx context.Context, id string) (o fsm.Outcome, err error) {
+	err = s.call(ctx, func(t *tx) error {
+		s.follow()
+		sub, there := t.subs[id]
+		if !there {
+			return fsm.ErrNotFound
+		}
+		for _, p := range t.partitions {
+			for _, c := range p.all() {
+				if c.Subscription == id && c.Generation == sub.Generation {
+					c, e := c.Resume(t.env(p, c.ID))
+					t.put(p, c, e, &o)
+				}
+			}
+		}
+		return nil
+	}, "ResumeSubscription", id)
+	return o, err
+}
+
+// RefreshCatalog implements fsm.SubscriptionStore.
+func (s *Store) RefreshCatalog(ctx context.Context) error {
+	return s.call(ctx, func(*tx) error {
+		s.follow()
+		return nil
+	}, "RefreshCatalog")
+}
+
+// Backfills implements fsm.SubscriptionStore.
+func (s *Store) Backfills(ctx context.Context) (under map[string]fsm.Backfill, err error) {
+	err = s.call(ctx, func(t *tx) error {
+		under = make(map[string]fsm.Backfill, len(t.backfills))
+		for id, b := range t.backfills {
+			under[id] = b.progress
+		}
+		return nil
+	}, "Backfills")
+	return under, err
+}
+
+// SetBackfill implements fsm.SubscriptionStore.
+func (s *Store) SetBackfill(ctx context.Context, sub fsm.Subscription, b fsm.Backfill) error {
+	return s.call(ctx, func(t *tx) error {
+		if there, under := t.backfills[sub.ID]; under && there.generation == sub.Generation {
+			t.backfills[sub.ID] = backfill{sub.Generation, b}
+		}
+		return nil
+	}, "SetBackfill", sub, b)
+}
+
+// EndBackfill implements fsm.SubscriptionStore.
+func (s *Store) EndBackfill(ctx context.Context, sub fsm.Subscription) error {
+	return s.call(ctx, func(t *tx) error {
+		if there, under := t.backfills[sub.ID]; under && there.generation == sub.Generation {
+			delete(t.backfills, sub.ID)
+		}
+		return nil
+	}, "EndBackfill", sub)
+}

@@ -1,0 +1,178 @@
+package memstore
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"reveille/fsm"
+)
+
+// Partitions implements fsm.StreamStore.
+func (s *Store) Partitions() int { return s.db.opts.Partitions }
+
+// PartitionOf implements fsm.StreamStore.
+func (s *Store) PartitionOf(path string) int { return s.db.partitionOf(path) }
+
+func (db *DB) partitionOf(path string) int {
+	return int(hash(path) % uint32(db.opts.Partitions))
+}
+
+// home is the partition of a primary stream.
+func (t *tx) home(path string) *partition { return t.partitions[t.db.partitionOf(path)] }
+
+// Observe implements fsm.StreamStore.
+func (s *Store) Observe(
+	ctx context.Context, partition int, path string, tail fsm.Offset,
+) (o fsm.Observation, err error) {
+	o.Busy = true
+	err = s.call(ctx, func(t *tx) error {
+		p := t.partitions[partition]
+		if _, watched := p.streams[path]; !watched {
+			return nil
+		}
+		p.raise(path, tail)
+		o.Watched, o.Tail = true, p.streams[path].tail
+		for _, c := range p.of(path) {
+			if p.isDead(c.Generation) {
+				continue
+			}
+			c, e := c.Observe(t.env(p, c.ID), path, tail)
+			t.put(p, c, e, &o.Outcome)
+			if _, linked := c.Links[path]; linked && c.Wakeable() {
+				o.Busy = false
+			}
+		}
+		return nil
+	}, "Observe", partition, path, tail)
+	return o, err
+}
+
+// Hide implements fsm.StreamStore.
+func (s *Store) Hide(ctx context.Context, path string, a fsm.Absence) (o fsm.Outcome, err error) {
+	err = s.call(ctx, func(t *tx) error {
+		p := t.home(path)
+		for _, c := range p.of(path) {
+			if c.Primary != path {
+				continue
+			}
+			c, e := c.Hide(t.env(p, c.ID), a)
+			if t.put(p, c, e, &o); e.Removed {
+				t.dropRecord(p, path) // should the stream come back, it is a new one
+			}
+		}
+		return nil
+	}, "Hide", path, a)
+	return o, err
+}
+
+// Restart implements fsm.StreamStore.
+func (s *Store) Restart(
+	ctx context.Context, partition int, path string, was, tail fsm.Offset,
+) (o fsm.Outcome, err error) {
+	err = s.call(ctx, func(t *tx) error {
+		p := t.partitions[partition]
+		concerned := p.of(path)
+		if len(concerned) == 0 || p.streams[path].tail != was {
+			return nil
+		}
+		if record, found := p.records[path]; found {
+			record.Stamp = t.nextStamp()
+			record.First, record.Begin, record.Tail = time.UnixMicro(record.Stamp), fsm.Start, ""
+			p.records[path] = record
+		}
+		for _, c := range concerned {
+			switch {
+			case p.isDead(c.Generation):
+				continue
+			case c.Primary == path:
+				sub := fsm.Subscription{ID: c.Subscription, Generation: c.Generation}
+				t.put(p, c, c.Remove(fsm.GoneStreamRecreated), &o)
+				p.store(fsm.NewConsumer(sub, path, fsm.Start, c.Epoch))
+				fresh, e := p.consumers[c.ID].Observe(t.env(p, c.ID), path, tail)
+				t.put(p, fresh, e, &o)
+			default:
+				c, e := c.Restart(t.env(p, c.ID), path, tail)
+				t.put(p, c, e, &o)
+			}
+		}
+		p.setTail(path, tail)
+		return nil
+	}, "Restart", partition, path, was, tail)
+	return o, err
+}
+
+// Deleted implements fsm.StreamStore.
+func (s *Store) Deleted(
+	ctx context.Context, partition int, path string, expect bool,
+) (o fsm.Outcome, err error) {
+	err = s.call(ctx, func(t *tx) error {
+		p := t.partitions[partition]
+		for _, c := range p.of(path) {
+			if c.Primary == path {
+				t.put(p, c, c.Remove(fsm.GoneStreamDeleted), &o)
+				continue
+			}
+			c, e := c.Restart(t.env(p, c.ID), path, "")
+			t.put(p, c, e, &o)
+		}
+		p.setTail(path, "")
+		if t.dropRecord(p, path); expect {
+			p.expected[path]++
+		}
+		return nil
+	}, "Deleted", partition, path, expect)
+	return o, err
+}
+
+// WatchedIn implements fsm.StreamStore.
+func (s *Store) WatchedIn(ctx context.Context, path string) (partitions []int, err error) {
+	err = s.call(ctx, func(t *tx) error {
+		for n, p := range t.partitions {
+			if _, watched := p.streams[path]; watched {
+				partitions = append(partitions, n)
+			}
+		}
+		return nil
+	}, "WatchedIn", path)
+	return partitions, err
+}
+
+// watchedBatch is how many watched streams are read at a time.
+const watchedBatch = 1000
+
+// WatchedSince implements fsm.StreamStore.
+func (s *Store) WatchedSince(ctx context.Context, partition int, seq int64) (list []fsm.Watched, err error) {
+	err = s.call(ctx, func(t *tx) error {
+		for path, st := range t.partitions[partition].streams {
+			if st.seq > seq {
+				list = append(list, fsm.Watched{Path: path, Tail: st.tail, Seq: st.seq})
+			}
+		}
+		slices.SortFunc(list, func(a, b fsm.Watched) int { return cmp.Compare(a.Seq, b.Seq) })
+		list = list[:min(len(list), watchedBatch, t.db.opts.Batch)]
+		return nil
+	}, "WatchedSince", partition, seq)
+	return list, err
+}
+
+// RegistryOffset implements fsm.StreamStore.
+func (s *Store) RegistryOffset(ctx context.Context) (at fsm.Offset, err error) {
+	err = s.call(ctx, func(t *tx) error {
+		at = t.registry
+		return nil
+	}, "RegistryOffset")
+	return at, err
+}
+
+// MoveRegistryOffset implements fsm.StreamStore.
+func (s *Store) MoveRegistryOffset(ctx context.Context, from, to fsm.Offset) (moved bool, err error) {
+	err = s.call(ctx, func(t *tx) error {
+		if moved = t.registry == from; moved {
+			t.registry = to
+		}
+		return nil
+	}, "MoveRegistryOffset", from, to)
+	return moved, err
+}

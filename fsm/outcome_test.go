@@ -1,0 +1,41 @@
+package fsm
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+)
+
+// acts notes what a Router has done.
+type acts struct{ list []string }
+
+func (a *acts) Deliver(wakes []Wake) {
+	for _, w := range wakes {
+		a.list = append(a.list, fmt.Sprintf("deliver %s seen %t", w.Consumer, !w.Seen.At.IsZero()))
+	}
+}
+func (a *acts) Idle(paths []string) { a.list = append(a.list, fmt.Sprint("idle ", paths)) }
+func (a *acts) Gone(path string)    { a.list = append(a.list, "look at "+path) }
+
+func TestARouterActsOnAllThatAnOutcomeAsksFor(t *testing.T) {
+	t.Parallel()
+	a := &acts{}
+	r := NewRouter(func(o Outcome, seen Sighting) {
+		a.list = append(a.list, fmt.Sprintf("tell of %d gone, %d over, %s", len(o.Gone), len(o.Ended), seen.Path))
+	})
+	r.Connect(a, a)
+	r.Follow(Outcome{
+		Wakes: []Wake{{Consumer: "s:%2Fa"}}, Idle: []string{"/b"}, Hidden: []string{"/c", "/c", "/d"},
+		Gone: []Gone{{}}, Ended: []WakeEnd{{}, {}},
+	}, Sighting{At: time.Now(), Path: "/a"})
+	r.Follow(Outcome{Wakes: []Wake{{Consumer: "s:%2Fe"}}}, Sighting{})
+	r.Follow(Outcome{}, Sighting{})
+	want := []string{
+		"tell of 1 gone, 2 over, /a", "deliver s:%2Fa seen true", "idle [/b]", "look at /c", "look at /d",
+		"tell of 0 gone, 0 over, ", "deliver s:%2Fe seen false", "tell of 0 gone, 0 over, ",
+	}
+	if !slices.Equal(a.list, want) {
+		t.Errorf("it did %q, want %q", a.list, want)
+	}
+}

@@ -1,0 +1,158 @@
+package fsm
+
+import "time"
+
+// StreamState is what discovery knows of a stream.
+type StreamState string
+
+// The states of a stream's record. A stream without a record has the empty state.
+const (
+	// StreamAwaited is a stream that somebody waits for and upstream has not shown yet.
+	StreamAwaited StreamState = "awaited"
+	// StreamPresent is a stream that upstream has shown.
+	StreamPresent StreamState = "present"
+)
+
+// Stream is the record of a stream that discovery came upon. It lies in the partition of its path, with the consumers
+// whose primary stream it is, so a store that loses its latest changes takes both back to the same moment.
+//
+// Subscriptions are told apart by the versions of their list: a subscription has the version that the list got when it
+// was created (Subscription.Version), versions only go up and never repeat.
+type Stream struct {
+	Path  string
+	State StreamState
+	// Stamp moves with every link, deletion and restart of the stream; without a record it is that of the
+	// latest removal of any record in the partition. What was asked of upstream counts only as long as the
+	// stamp is what it was before.
+	Stamp int64
+	// First is when the store first heard of the stream, by the store's clock. One that was deleted, or made anew, is
+	// another one, so First names what a write is of.
+	First time.Time
+	// Until is when the record is due for a look: an awaited stream that upstream does not have by then is forgotten.
+	Until time.Time
+	// Noted is a version of the list that was read after the stream was first noted; 0 if none was yet. Subscriptions
+	// above it came later than the stream.
+	Noted int64
+	// Linked is the version through which the stream is linked: every matching subscription up to it has had its
+	// consumer, and none of those is given one again.
+	Linked int64
+	// Lost is a version of the list: the store may have lost that it knew the stream to
+	// subscriptions up to it. 0 for none.
+	Lost int64
+	// Begin is where subscriptions begin that came earlier than the stream was noted.
+	Begin Offset
+	// Tail is a tail that was seen before any subscription above Linked was created; empty if none was.
+	Tail Offset
+	// NotedTail is the tail that the store has noted for the consumers that watch the stream; empty if there are none.
+	// It is filled in where records are scanned.
+	NotedTail Offset
+}
+
+// Found says whether there is a record.
+func (s Stream) Found() bool { return s.State != "" }
+
+// Present says whether upstream has shown the stream.
+func (s Stream) Present() bool { return s.State == StreamPresent }
+
+// LinkedTo says whether a subscription has had its consumer of the stream.
+func (s Stream) LinkedTo(sub Subscription) bool { return s.Present() && sub.Version <= s.Linked }
+
+// NewStream is the record of a stream that was not on record, before it is stored.
+//
+// seen is the tail that upstream showed before anything was to be seen by anybody: the tail before the append through
+// which the stream was first heard of (D12). It is empty if upstream did not show the stream, or if what it showed may
+// be news to subscriptions that there are.
+func NewStream(path string, seen Offset) Stream {
+	if seen == "" {
+		return Stream{Path: path, State: StreamAwaited, Begin: Start}
+	}
+	return Stream{Path: path, State: StreamPresent, Begin: seen, Tail: seen}
+}
+
+// StartRule names the row of the table by which a consumer's first offset was chosen.
+type StartRule string
+
+// The rows, in the order in which they are tried. Where two sides of a race cannot be told apart a row says the earlier
+// offset: a wake too many, never one too few.
+const (
+	// StartSeen: the stream was looked at after the subscription was created and before its creator was told. The
+	// subscription begins at the tail it had; at Start if it was not there.
+	StartSeen StartRule = "seen before the answer"
+	// StartLost: the store has lost its latest changes since the subscription was created, and knew nothing of the
+	// stream afterwards. What is in the stream may be pending for a consumer that was lost with it.
+	StartLost StartRule = "record may be lost"
+	// StartEarlier: the subscription came earlier than the stream was noted, or nobody can tell. It begins where the
+	// stream was first heard of.
+	StartEarlier StartRule = "earlier than the stream"
+	// StartUnseen: the subscription came later, and nobody had seen a tail of the stream before it.
+	StartUnseen StartRule = "no tail seen before"
+	// StartBack: the subscription came later, but the tail seen before it lies beyond the present one: the stream is a
+	// new one under an old name.
+	StartBack StartRule = "tail moved back"
+	// StartLater: the subscription came later. It begins at the latest tail that was seen before it.
+	StartLater StartRule = "later than the stream"
+)
+
+// StartOffset is where the consumer that a subscription gets for a stream begins, and by which row (DESIGN, Discovery).
+// tail is the present tail. seen is the tail that was seen after the subscription was created and before its creator
+// was told of it (Start if the stream was not there); empty if it was not looked at then.
+func StartOffset(sub Subscription, s Stream, tail, seen Offset) (Offset, StartRule) {
+	switch {
+	case seen != "" && !beyond(seen, tail):
+		return seen, StartSeen
+	case sub.Version <= s.Lost:
+		return Start, StartLost
+	case s.Noted == 0 || sub.Version <= s.Noted:
+		if beyond(s.Begin, tail) {
+			return Start, StartBack
+		}
+		return s.Begin, StartEarlier
+	case s.Tail == "":
+		return Start, StartUnseen
+	case beyond(s.Tail, tail):
+		return Start, StartBack
+	}
+	return s.Tail, StartLater
+}
+
+// beyond says whether an offset is none of the stream that ends at tail: it lies beyond its end, or is of another
+// incarnation.
+func beyond(o, tail Offset) bool { return o.After(tail) || o.Other(tail) }
+
+// NewLink is a consumer that a stream is to be linked to, and where it begins.
+type NewLink struct {
+	Subscription Subscription
+	Acked        Offset
+}
+
+// Linking is what LinkStream is to do. Links and record change together.
+type Linking struct {
+	// Stamp of the record that was read before Tail was asked for.
+	Stamp int64
+	// Tail of the stream.
+	Tail Offset
+	// Version of the list of subscriptions, read after Tail was known. Links has all matching subscriptions above
+	// Stream.Linked up to it.
+	Version int64
+	Links   []NewLink
+	// Look is how long after now the record is due for a look.
+	Look time.Duration
+}
+
+// Link returns the record as it is after a Linking, at its new stamp.
+func (s Stream) Link(l Linking, stamp int64, now time.Time) Stream {
+	if s.Noted == 0 {
+		s.Noted = l.Version
+	}
+	s.State, s.Linked, s.Tail, s.Stamp, s.Until = StreamPresent, l.Version, l.Tail, stamp, now.Add(l.Look)
+	return s
+}
+
+// Write is a write that is on its way upstream. The zero Write is of a stream that is of no interest.
+type Write struct {
+	Path string
+	// First is that of the stream's record before the write.
+	First time.Time
+	// Kept is true if the write is kept in mind until it has ended.
+	Kept bool
+}

@@ -1,0 +1,173 @@
+package httpapi
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"reveille/fsm"
+)
+
+const app = "https://app.example"
+
+func TestOwnResourcesHaveTheirOwnRuleOfCORS(t *testing.T) {
+	const method, allow, headers = "Access-Control-Allow-Methods", "Access-Control-Allow-Origin",
+		"Access-Control-Allow-Headers"
+	for _, c := range []struct {
+		name, origin, want string
+		origins            []string
+	}{
+		{"none by default", app, "", nil},
+		{"a listed origin", app, app, []string{"https://other.example", app}},
+		{"another one", "https://evil.example", "", []string{app}},
+		{"one that begins like it", app + ".evil.example", "", []string{app}},
+		{"no origin at all", "", "", []string{app}},
+		{"null", "null", "", []string{app}},
+		{"any", "https://evil.example", "*", []string{AnyOrigin}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				t.Errorf("%s %s "+
+					"went upstream", r.Method, r.RequestURI)
+			}))
+			t.Cleanup(srv.Close)
+			h := newHarness(t,
+				func(cfg *Config) { cfg.Gateway, cfg.UpstreamURL, cfg.Origins = true, mustURL(t, srv.URL), c.origins })
+			for target, methods := range map[string]string{
+				"/a/*?subscription=a": "GET, HEAD, PUT, DELETE", "/**?subscriptions": "GET, HEAD",
+				"/callback/" + consumerID: "POST",
+			} {
+				a := h.api("OPTIONS", target, "", "Origin", c.origin, "Access-Control-Request-Method", "PUT")
+				if a.status != 204 || a.header.Get("Allow") != methods || a.header.Get(allow) != c.want {
+					t.Errorf("%s: %d %v", target, a.status, a.header)
+				}
+				granted := c.want != ""
+				if (a.header.Get(method) == methods) != granted ||
+					strings.Contains(a.header.Get(headers), "Authorization") != granted {
+					t.Errorf("%s: the preflight says %v", target, a.header)
+				}
+				// The answer itself, refusals included.
+				for _, m := range []string{"GET", "PATCH"} {
+					if a := h.api(m, target, "", "Origin", c.origin); a.header.Get(allow) != c.want {
+						t.Errorf("%s %s: %v", m, target, a.header)
+					}
+				}
+				if exact := len(c.origins) > 0 &&
+					c.origins[0] != AnyOrigin; (a.header.Get("Vary") == "Origin") != exact {
+					t.Errorf("%s: Vary %q", target, a.header.Get("Vary"))
+				}
+			}
+			if a := h.api("GET", "/__ds/x", "", "Origin", c.origin); a.status != 501 || a.header.Get(allow) != c.want {
+				t.Errorf("%d %v", a.status, a.header)
+			}
+		})
+	}
+}
+
+func TestTheOperatorPortTakesNothingFromWebPages(t *testing.T) {
+	h := newHarness(t, func(c *Config) { c.Origins = []string{AnyOrigin, "https://ops.example"} })
+	const body = `{"streams":["/a"]}`
+	send := func(host string, loopback bool, method, target string, header ...string) answer {
+		r := httptest.NewRequest(method, target, strings.NewReader(map[string]string{"POST": body}[method]))
+		r.Host = host
+		r.Header.Set("Content-Type", "application/json")
+		for i := 0; i < len(header); i += 2 {
+			r.Header.Set(header[i], header[i+1])
+		}
+		addr := &net.TCPAddr{IP: net.IPv4(10, 0, 0, 7), Port: 9090}
+		if loopback {
+			addr.IP = net.IPv4(127, 0, 0, 1)
+		}
+		w := httptest.NewRecorder()
+		h.svc.Admin().ServeHTTP(w,
+			r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, net.Addr(addr))))
+		return h.read(w.Result())
+	}
+	for _, c := range []struct {
+		name, host string
+		loopback   bool
+		header     []string
+		want       int
+	}{
+		{"a program", "localhost:9090", true, nil, 200},
+		{"a program, by a service's name", "reveille-operator.prod.svc.cluster.local:9090", false, nil, 200},
+		{"a program, by any name of a machine", "reveille.dev:9090", false, nil, 200},
+		{"a page of this port", "127.0.0.1:9090", true, []string{"Origin", "http://127.0.0.1:9090"}, 200},
+		{"a page of the operator's", "ops.example", true, []string{"Origin", "https://ops.example"}, 200},
+		{
+			"a foreign page, though the API port takes any", "localhost:9090", true,
+			[]string{"Origin", "https://evil.example"},
+			403,
+		},
+		{"a page without an origin", "localhost:9090", true, []string{"Origin", "null"}, 403},
+		{"a page of another port", "localhost:9090", true, []string{"Origin", "http://localhost:3000"}, 403},
+		{"a rebound name", "evil.example:9090", true, []string{"Origin", "http://evil.example:9090"}, 403},
+		{
+			"a rebound name in a network", "evil.example:9090", false,
+			[]string{"Origin", "http://evil.example:9090"},
+			403,
+		},
+		{"a rebound name that reads", "evil.example:9090", true, nil, 403},
+		{
+			"an image of a foreign page", "localhost:9090", true,
+			[]string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "no-cors"},
+			403,
+		},
+	} {
+		for _, method := range []string{"GET", "POST"} {
+			a := send(c.host, c.loopback, method, "/api/v1/streams", c.header...)
+			if a.status != c.want || c.want == 403 &&
+				(a.code() != "FORBIDDEN" || !strings.Contains(a.message(), "REVEILLE_CORS_ORIGINS")) {
+				t.Errorf("%s: %s: %d %s, want %d", c.name, method, a.status, a.text, c.want)
+			}
+		}
+		if a := send(c.host, c.loopback, "GET", "/healthz", c.header...); a.status != 200 {
+			t.Errorf("%s: a probe: %d", c.name, a.status)
+		}
+	}
+	if a := send(
+		"localhost:9090", true, "GET", "/api/v1/version", "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate",
+	); a.status != 200 {
+		t.Errorf("a link that was followed: %d", a.status)
+	}
+	preflight := []string{"Origin", "https://ops.example", "Access-Control-Request-Method", "POST"}
+	a := send("localhost:9090", true, "OPTIONS", "/api/v1/streams", preflight...)
+	if a.status != 204 || a.header.Get("Access-Control-Allow-Origin") != "https://ops.example" {
+		t.Errorf("a preflight of the operator's page: %d %v", a.status, a.header)
+	}
+	a = send("localhost:9090", true, "OPTIONS", "/api/v1/streams", "Origin", "https://evil.example",
+		"Access-Control-Request-Method", "POST")
+	if a.status != 403 || a.header.Get("Access-Control-Allow-Origin") != "" {
+		t.Errorf("a foreign preflight: %d %v", a.status, a.header)
+	}
+}
+
+func TestTheOperatorPortTakesNothingButJSON(t *testing.T) {
+	h := newHarness(t, nil)
+	for _, kind := range []string{
+		"text/plain", "application/x-www-form-urlencoded", "", "application/jsonx",
+		"multipart/form-data; boundary=x",
+	} {
+		for method, target := range map[string]string{
+			"POST": "/api/v1/streams", "DELETE": "/api/v1/streams", "PUT": "/api/v1/log-level",
+		} {
+			h.want(h.admin(method, target, `{"streams":["/a"],"level":"debug"}`, "Content-Type", kind), 415,
+				fsm.CodeUnsupportedMediaType, "application/json")
+		}
+		h.want(h.admin("POST", "/api/v1/subscriptions/a/resume", `{}`, "Content-Type", kind), 415,
+			fsm.CodeUnsupportedMediaType, "")
+	}
+	h.wantCalls()
+	if a := h.admin(
+		"POST", "/api/v1/streams", `{"streams":["/a"]}`, "Content-Type", "application/json; charset=utf-8",
+	); a.status != 200 {
+		t.Fatal(a.text)
+	}
+	h.want(h.admin("POST", "/api/v1/subscriptions/a/resume", `{"all":true}`), 400, fsm.CodeInvalidRequest,
+		`unknown field "all"; this request has none`)
+	h.want(h.admin("PUT", "/api/v1/log-level", `{"level":"info","for":"1h"}`), 400, fsm.CodeInvalidRequest,
+		`unknown field "for"; known are level`)
+}

@@ -1,0 +1,268 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"reveille/fsm"
+	"reveille/redisstore"
+	"reveille/test/harness"
+)
+
+// work counts the commands that scripts run, and takes the time that Redis computes for each. The scripts
+// are called one at a time.
+type work struct {
+	w    *world
+	mu   sync.Mutex
+	most map[string]int64
+	took map[string]time.Duration
+}
+
+// DialHook implements redis.Hook.
+func (*work) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+// ProcessHook implements redis.Hook.
+func (h *work) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if !strings.HasPrefix(cmd.Name(), "eval") {
+			return next(ctx, cmd)
+		}
+		before, spent := h.commands(ctx, next)
+		err := next(ctx, cmd)
+		after, until := h.commands(ctx, next)
+		name := redisstore.ScriptNames()[fmt.Sprint(cmd.Args()[1])]
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.most[name] = max(h.most[name], after-before)
+		h.took[name] = max(h.took[name], until-spent)
+		return err
+	}
+}
+
+// ProcessPipelineHook implements redis.Hook. Those that are sent together are measured together.
+func (h *work) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// commands is how many the server has carried out so far, those of scripts included, and how long it has computed.
+func (h *work) commands(ctx context.Context, next redis.ProcessHook) (n int64, computed time.Duration) {
+	cmd := redis.NewStringCmd(ctx, "info", "everything")
+	if err := next(ctx, cmd); err != nil {
+		panic(err)
+	}
+	for line := range strings.Lines(cmd.Val()) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		switch {
+		case name == "used_cpu_sys_main_thread" || name == "used_cpu_user_main_thread":
+			d, _ := time.ParseDuration(value + "s")
+			computed += d
+		case strings.HasPrefix(name, "cmdstat_"):
+			calls, _, _ := strings.Cut(strings.TrimPrefix(value, "calls="), ",")
+			v, _ := strconv.ParseInt(calls, 10, 64)
+			n += v
+		}
+	}
+	return n, computed
+}
+
+// TestTheWorkOfAScriptIsBoundedByLinks holds that however many consumers a stream or a subscription has, each with as
+// many streams as the default limit allows, no script does more than many consumers of one stream or one consumer of
+// many streams ask for. Commands are counted, for time depends on the machine; the log has both.
+func TestTheWorkOfAScriptIsBoundedByLinks(t *testing.T) {
+	const consumers, streams = 30, 1000
+	// commandsMost are some for each of the links that a script may read, and some for each consumer of a batch.
+	const commandsMost = 4 * streams
+	w := open(t, harness.StartRedis(t).URL, 1)
+	ctx := t.Context()
+	h := &work{w: w, most: map[string]int64{}, took: map[string]time.Duration{}}
+	w.rdb.AddHook(h)
+	tail := func(n int) fsm.Offset { return fsm.Offset(fmt.Sprintf("0000000000000000_%016d", n)) }
+	shared := make([]fsm.Subscribe, streams-1)
+	tails := map[string]fsm.Offset{}
+	for i := range shared {
+		shared[i] = fsm.Subscribe{Path: fmt.Sprint("/shared/conversation-", i), From: tail(1)}
+		tails[shared[i].Path] = tail(1)
+	}
+	wakes := map[string]fsm.Wake{}
+	follow := func(what string, want int, o fsm.Outcome) {
+		t.Helper()
+		if len(o.Wakes) != want {
+			t.Fatalf("%s woke %d consumers, want %d", what, len(o.Wakes), want)
+		}
+		for _, wake := range o.Wakes {
+			wakes[wake.Consumer] = wake
+		}
+	}
+	done := func() {
+		t.Helper()
+		for id, wake := range wakes {
+			delete(wakes, id)
+			follow("being done", 0, must[fsm.Outcome](t)(w.Finish(ctx, wake.Ref(), wake.Streams)))
+		}
+	}
+	fill := func(sub fsm.Subscription, path string) {
+		t.Helper()
+		o := must[fsm.Outcome](t)(w.Link(ctx, sub, path, "-1", tail(1)))
+		follow("a link", 1, o)
+		wake := o.Wakes[0]
+		r := must[fsm.CallbackReply](t)(w.Callback(ctx, fsm.Callback{
+			Consumer: wake.Consumer, Primary: wake.Primary, Generation: sub.Generation, Epoch: wake.Epoch,
+			TokenEpoch: wake.Epoch,
+			WakeID:     wake.WakeID, Subscribe: shared, Tails: tails,
+			Acks: []fsm.Ack{{Path: wake.Primary, Offset: tail(1)}}, Done: true,
+			MaxStreams: streams,
+		}))
+		if r.Code != "" || len(r.Streams) != streams {
+			t.Fatalf("%q, %d streams", r.Code, len(r.Streams))
+		}
+		delete(wakes, wake.Consumer)
+	}
+	const primary = "/agents/conversation"
+	fillAll := func() {
+		t.Helper()
+		for i := range consumers {
+			fill(subscription(fmt.Sprint("s", i)), primary)
+		}
+	}
+	removed := func(what string, o fsm.Outcome) {
+		t.Helper()
+		if len(o.Gone) != consumers {
+			t.Fatalf("%s removed %d consumers, want %d", what, len(o.Gone), consumers)
+		}
+	}
+	due := func(what string) {
+		t.Helper()
+		o, n, err := w.Due(ctx, 0, 1000)
+		if err != nil || n != consumers {
+			t.Fatalf("%s: %d were due, %v", what, n, err)
+		}
+		follow(what, len(o.Wakes), o)
+	}
+
+	fillAll()
+	follow("an event for all", consumers, must[fsm.Observation](t)(w.Observe(ctx, 0, shared[0].Path, tail(2))).Outcome)
+	w.later(timing.Waking)
+	due("no answer")
+	w.later(time.Hour)
+	due("the next attempt")
+	done()
+	follow("a stream made anew", consumers, must[fsm.Outcome](t)(w.Restart(ctx, 0, shared[0].Path, tail(2), tail(1))))
+	done()
+	follow("a stream deleted", 0, must[fsm.Outcome](t)(w.Deleted(ctx, 0, shared[1].Path, false)))
+	follow("the stream is there again", consumers,
+		must[fsm.Observation](t)(w.Observe(ctx, 0, shared[1].Path, tail(0))).Outcome)
+	done()
+	must[fsm.Outcome](t)(w.Hide(ctx, primary, fsm.MissingAnew))
+	w.later(timing.GoneGrace)
+	must[fsm.Outcome](t)(w.Hide(ctx, primary, fsm.MissingStill))
+	if left := leftovers(t, w); len(left) > 0 {
+		t.Fatalf("what was hidden has left %d keys", len(left))
+	}
+	fillAll()
+	removed("deleting the primary", must[fsm.Outcome](t)(w.Deleted(ctx, 0, primary, false)))
+	fillAll()
+	o := must[fsm.Outcome](t)(w.Restart(ctx, 0, primary, tail(1), tail(0)))
+	removed("making the primary anew", o)
+	follow("making the primary anew", consumers, o)
+	done()
+	removed("deleting it", must[fsm.Outcome](t)(w.Deleted(ctx, 0, primary, false)))
+	sub, _, err := w.CreateSubscription(ctx, subscription("s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range consumers {
+		fill(sub, fmt.Sprint(primary, i))
+	}
+	if _, err := w.ResumeSubscription(ctx, "s"); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.DeleteSubscription(ctx, "s"); err != nil {
+		t.Fatal(err)
+	}
+	if left := leftovers(t, w); len(left) > 0 {
+		t.Fatalf("the subscription has left %d keys", len(left))
+	}
+
+	for name, n := range h.most {
+		t.Logf("%-20s %6d commands, %s", name, n, h.took[name])
+		if n > commandsMost {
+			t.Errorf("%s: %d commands, want at most %d", name, n, commandsMost)
+		}
+	}
+}
+
+// TestARestartThatWasCutShortHoldsForEveryConsumer holds that acks and tail of a stream that was made anew change
+// together, however many consumers it has: those that the caller did not come to do not count what they read of
+// the old stream either.
+func TestARestartThatWasCutShortHoldsForEveryConsumer(t *testing.T) {
+	const consumers = 200
+	w := open(t, harness.StartRedis(t).URL, 1)
+	ctx := t.Context()
+	wakes := map[string]fsm.Wake{}
+	for i := range consumers {
+		sub := subscription(fmt.Sprint("s", i))
+		wake := must[fsm.Outcome](t)(w.Link(ctx, sub, "/agent", "-1", "0")).Wakes[0]
+		r := must[fsm.CallbackReply](t)(w.Callback(ctx, fsm.Callback{
+			Consumer: wake.Consumer, Primary: wake.Primary, Generation: sub.Generation, Epoch: wake.Epoch,
+			TokenEpoch: wake.Epoch,
+			WakeID:     wake.WakeID, Subscribe: []fsm.Subscribe{{Path: "/shared", From: "5"}},
+			Tails: map[string]fsm.Offset{"/shared": "5"},
+			Acks:  []fsm.Ack{{Path: "/agent", Offset: "0"}}, MaxStreams: 2,
+		}))
+		if r.Code != "" {
+			t.Fatal(r.Code)
+		}
+		wakes[wake.Consumer] = wake
+	}
+	must[fsm.Outcome](t)(w.Restart(ctx, 0, "/none", "", "0")) // the script is loaded by this
+	h := sever(w)
+	h.left.Store(1)
+	o, err := w.Restart(ctx, 0, "/shared", "5", "3")
+	if !errors.Is(err, fsm.ErrUnavailable) || len(o.Wakes) == 0 || len(o.Wakes) == consumers {
+		t.Fatalf("cut short after %d wakes: %v", len(o.Wakes), err)
+	}
+	h.left.Store(-1)
+	visited := map[string]bool{}
+	for _, wake := range o.Wakes {
+		visited[wake.Consumer] = true
+	}
+	// A worker that is still at the old stream has lost its claim, whether or not its consumer was visited.
+	refused := 0
+	for id, wake := range wakes {
+		r := must[fsm.CallbackReply](t)(w.Callback(ctx, fsm.Callback{
+			Consumer: id, Primary: wake.Primary, Generation: wake.Generation, Epoch: wake.Epoch, TokenEpoch: wake.Epoch,
+			WakeID: wake.WakeID, Acks: []fsm.Ack{{Path: "/shared", Offset: "2"}}, MaxStreams: 2,
+		}))
+		if r.Code == fsm.CodeStaleEpoch {
+			refused++
+		}
+		for _, wake := range r.Wakes {
+			visited[wake.Consumer] = true
+		}
+		if refused == consumers/2 {
+			break
+		}
+	}
+	if refused != consumers/2 {
+		t.Errorf("%d callbacks were refused, want %d", refused, consumers/2)
+	}
+	for _, wake := range must[fsm.Observation](t)(w.Observe(ctx, 0, "/shared", "3")).Wakes {
+		visited[wake.Consumer] = true
+	}
+	if len(visited) != consumers {
+		t.Errorf("%d consumers were woken for the new stream, want %d", len(visited), consumers)
+	}
+	for id := range wakes {
+		if c := must[fsm.Consumer](t)(w.Consumer(ctx, id, "/agent")); c.Links["/shared"].Acked != "-1" || c.Epoch != 2 {
+			t.Errorf("%s is in epoch %d and has acked %s of the new stream", id, c.Epoch, c.Links["/shared"].Acked)
+		}
+	}
+}

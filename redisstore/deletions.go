@@ -1,0 +1,170 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"reveille/fsm"
+)
+
+// fewConsumers is how many consumers a subscription may have to be removed by the call that deletes it.
+const fewConsumers = 200
+
+// DeleteSubscription implements fsm.SubscriptionStore. It takes the subscription off the list and then tells every
+// partition, in one round trip. From then on its consumers are gone for every script. They are removed by whoever owns
+// their partition (clear), unless they are few.
+//
+// Each step leaves a record of what is yet to be done, so a crash in between leaves no consumer behind: the list
+// remembers which generations the partitions were not told of, and a partition of which it has consumers to remove.
+func (s *Store) DeleteSubscription(ctx context.Context, id string) error {
+	v, err := s.call(ctx, scriptDeleteSubscription,
+		[]string{s.keys.subscriptions(), s.keys.version(), s.keys.backfills(), s.keys.changes(), s.keys.dropping()},
+		id, s.versionSeen.Load(), versionDraw())
+	r, err := newReply(v, err)
+	if err != nil {
+		return err
+	}
+	var left []dropping
+	for len(r.items) > 0 && r.bad == nil {
+		some, err := s.markDeleted(ctx, id, r.text())
+		if err != nil {
+			return err
+		}
+		left = append(left, some...)
+	}
+	if r.bad != nil {
+		return r.bad
+	}
+	s.hints.tellSubscriptions()
+	if err := s.RefreshCatalog(ctx); err != nil {
+		return err
+	}
+	sum := int64(0)
+	for _, d := range left {
+		sum += d.left
+	}
+	if sum > fewConsumers {
+		signal(s.clearNow)
+		return nil
+	}
+	return s.drop(ctx, left)
+}
+
+// dropping is a deleted subscription that has consumers left in a partition.
+type dropping struct {
+	partition      int
+	id, generation string
+	left           int64
+}
+
+// markDeleted tells all partitions of a deleted generation, and then that they were told, and returns where
+// it has consumers left.
+func (s *Store) markDeleted(ctx context.Context, id, generation string) (left []dropping, err error) {
+	for p, r := range s.pipeline(ctx, scriptMarkDeleted, s.keys.partitions, func(p int) ([]string, []any) {
+		return s.keys.guard(p), s.arguments(p, id, generation)
+	}) {
+		if n := r.int(); n > 0 {
+			left = append(left, dropping{partition: p, id: id, generation: generation, left: n})
+		}
+		err = errors.Join(err, r.bad)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return left, wrap(s.rdb.HDel(ctx, s.keys.dropping(), generation).Err())
+}
+
+// drop removes the consumers that deleted subscriptions have left, some of each at a time, until there are none.
+func (s *Store) drop(ctx context.Context, left []dropping) error {
+	for len(left) > 0 {
+		var failure error
+		still := left[:0]
+		for i, r := range s.pipeline(ctx, scriptDrop, len(left), func(i int) ([]string, []any) {
+			p := left[i].partition
+			return s.keys.guard(p), s.arguments(p, left[i].id, left[i].generation)
+		}) {
+			l := r.list()
+			n := s.dropped(l)
+			if err := errors.Join(r.bad, l.bad); err != nil {
+				failure = err
+			} else if n > 0 {
+				still = append(still, left[i])
+			}
+		}
+		if failure != nil {
+			return failure
+		}
+		left = still
+	}
+	return nil
+}
+
+// dropped reads the reply of scriptDrop: how many consumers are left.
+func (s *Store) dropped(r *reply) (left int64) {
+	left = r.int()
+	s.opts.Outcomes.Follow(r.outcome(), fsm.Sighting{})
+	return left
+}
+
+// clear removes what deleted subscriptions have left in the partitions that this replica owns, and if the
+// first is among them, tells the partitions of those whose deletion was cut short. It leaves Redis as much
+// time for others as it takes.
+func (s *Store) clear(ctx context.Context) error {
+	owned := s.ownership.Partitions()
+	if slices.Contains(owned, 0) {
+		untold, err := s.rdb.HGetAll(ctx, s.keys.dropping()).Result()
+		if err = wrap(err); err != nil {
+			return err
+		}
+		for generation, id := range untold {
+			if _, err := s.markDeleted(ctx, id, generation); err != nil {
+				return err
+			}
+		}
+	}
+	cmds := make([]*redis.MapStringStringCmd, len(owned))
+	pipe := s.rdb.Pipeline()
+	for i, p := range owned {
+		cmds[i] = pipe.HGetAll(ctx, s.keys.droppingIn(p))
+	}
+	_, _ = pipe.Exec(ctx) // each has its own error
+	var failure error
+	for i, p := range owned {
+		if err := wrap(cmds[i].Err()); err != nil {
+			failure = err
+			continue
+		}
+		for generation, id := range cmds[i].Val() {
+			if err := s.clearSlowly(ctx, dropping{partition: p, id: id, generation: generation}); err != nil {
+				failure = err
+			}
+		}
+	}
+	return failure
+}
+
+func (s *Store) clearSlowly(ctx context.Context, d dropping) error {
+	for {
+		began := time.Now()
+		r, err := newReply(s.run(ctx, scriptDrop, d.partition, d.id, d.generation))
+		if err != nil {
+			return err
+		}
+		left := s.dropped(r)
+		if r.bad != nil || left == 0 {
+			return r.bad
+		}
+		if !s.ownership.Owns(d.partition) { // its owner goes on
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Since(began)):
+		}
+	}
+}

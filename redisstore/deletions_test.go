@@ -1,0 +1,189 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"reveille/fsm"
+	"reveille/redisstore"
+	"reveille/test/harness"
+)
+
+// scriptCalls is how many scripts a server has run so far.
+func scriptCalls(t testing.TB, w *world) (n int64) {
+	t.Helper()
+	info, err := w.rdb.Info(context.Background(), "commandstats").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(info) {
+		for _, command := range []string{"cmdstat_evalsha:calls=", "cmdstat_eval:calls="} {
+			if rest, ok := strings.CutPrefix(line, command); ok {
+				calls, _, _ := strings.Cut(rest, ",")
+				v, err := strconv.ParseInt(calls, 10, 64)
+				if err != nil {
+					t.Fatal(err)
+				}
+				n += v
+			}
+		}
+	}
+	return n
+}
+
+// linkMany makes consumers of a subscription on the stated number of streams, in many calls at once.
+func linkMany(t testing.TB, w *world, sub fsm.Subscription, streams int) {
+	t.Helper()
+	var wg sync.WaitGroup
+	for from := range 16 {
+		wg.Go(func() {
+			for i := from; i < streams; i += 16 {
+				if _, err := w.Link(context.Background(), sub, fmt.Sprint("/agents/", i), "0", "0"); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if t.Failed() {
+		t.FailNow()
+	}
+}
+
+func (w *world) callbackCode(t testing.TB, sub fsm.Subscription, path string) fsm.Code {
+	t.Helper()
+	r, err := w.Callback(context.Background(), fsm.Callback{
+		Consumer: fsm.ConsumerID(sub.ID, path), Primary: path, Generation: sub.Generation, Epoch: 1, TokenEpoch: 1,
+		MaxStreams: 1,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.Code
+}
+
+// TestADeletionCostsWhatItsOwnSubscriptionCosts holds that of many deletions at a time each does its own work only.
+func TestADeletionCostsWhatItsOwnSubscriptionCosts(t *testing.T) {
+	const deletions, partitions, consumers = 20, 8, 20
+	w := open(t, harness.StartRedis(t).URL, partitions)
+	var subs []fsm.Subscription
+	for i := range deletions {
+		sub, _, err := w.CreateSubscription(t.Context(), subscription(fmt.Sprint("s", i)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		linkMany(t, w, sub, consumers)
+		subs = append(subs, sub)
+	}
+	before := scriptCalls(t, w)
+	var wg sync.WaitGroup
+	for _, sub := range subs {
+		wg.Go(func() {
+			if err := w.DeleteSubscription(t.Context(), sub.ID); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	// Off the list, the list read again, and each partition told once and cleared once; twice while the
+	// scripts are not loaded.
+	if n, most := scriptCalls(t, w)-before, int64(deletions*(2+2*partitions)*2); n > most {
+		t.Errorf("%d deletions took %d scripts, want at most %d", deletions, n, most)
+	}
+	if left := leftovers(t, w); len(left) > 0 {
+		t.Errorf("they have left %v", left)
+	}
+}
+
+// TestALargeDeletionAnswersAtOnceAndGoesOn holds that callbacks find the consumers of a large subscription gone when
+// its deletion returns, and that they are removed whichever replica lives.
+func TestALargeDeletionAnswersAtOnceAndGoesOn(t *testing.T) {
+	const consumers = 1500
+	server := harness.StartRedis(t)
+	w := open(t, server.URL, 4)
+	sub, _, err := w.CreateSubscription(t.Context(), subscription("s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	linkMany(t, w, sub, consumers)
+	before := scriptCalls(t, w)
+	if err := w.DeleteSubscription(t.Context(), sub.ID); err != nil {
+		t.Fatal(err)
+	}
+	if n := scriptCalls(t, w) - before; n > 2*(2+4) { // not yet loaded, each counts twice
+		t.Errorf("it took %d scripts", n)
+	}
+	if left := leftovers(t, w); len(left) < consumers {
+		t.Errorf("it has removed consumers: %d keys are left", len(left))
+	}
+	for i := range consumers {
+		if code := w.callbackCode(t, sub, fmt.Sprint("/agents/", i)); code != fsm.CodeConsumerGone {
+			t.Fatalf("a callback of consumer %d was answered %q", i, code)
+		}
+	}
+	// The replica that answered is gone: nothing was removed by it, and another goes on.
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	ended := make(chan error, 1)
+	other := openWith(t, server.URL, nil, redisstore.Options{Partitions: 4, Poll: 20 * time.Millisecond})
+	go func() { ended <- other.Run(ctx) }()
+	harness.Eventually(t, 20*time.Second, "the consumers are removed", func() error {
+		if keys := leftovers(t, w); len(keys) > 0 {
+			return fmt.Errorf("left: %d keys", len(keys))
+		}
+		return nil
+	})
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestADeletionIsToldToEveryPartitionBeforeItIsAnswered holds that one that was cut short answers with an error, and
+// that the same request again finishes it, although the subscription is off the list by then.
+func TestADeletionIsToldToEveryPartitionBeforeItIsAnswered(t *testing.T) {
+	w := open(t, harness.StartRedis(t).URL, 4)
+	ctx := t.Context()
+	sub, _, err := w.CreateSubscription(ctx, subscription("s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	linkMany(t, w, sub, 20)
+	broken, cancel := context.WithCancel(ctx)
+	w.rdb.AddHook(beforePipeline{cancel})
+	if err := w.DeleteSubscription(broken, sub.ID); !errors.Is(err, fsm.ErrUnavailable) {
+		t.Fatalf("cut short, but: %v", err)
+	}
+	if err := w.DeleteSubscription(ctx, sub.ID); err != nil {
+		t.Fatal(err)
+	}
+	if left := leftovers(t, w); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+}
+
+// beforePipeline calls something before each pipeline is sent.
+type beforePipeline struct{ call func() }
+
+// DialHook implements redis.Hook.
+func (beforePipeline) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+// ProcessHook implements redis.Hook.
+func (beforePipeline) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+// ProcessPipelineHook implements redis.Hook.
+func (h beforePipeline) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		h.call()
+		return next(ctx, cmds)
+	}
+}

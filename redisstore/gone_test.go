@@ -1,0 +1,113 @@
+package redisstore_test
+
+import (
+	"fmt"
+	"maps"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"reveille/fsm"
+	"reveille/redisstore"
+	"reveille/test/harness"
+)
+
+func TestEachConsumerThatIsGoneIsToldOfWithItsCauseAndWhereItStood(t *testing.T) {
+	t.Parallel()
+	var told fsm.Outcome
+	w := openWith(t, harness.StartRedis(t).URL, nil, redisstore.Options{
+		Partitions: 1, Outcomes: fsm.NewRouter(func(o fsm.Outcome, _ fsm.Sighting) { told.Add(o) }),
+	})
+	ctx := t.Context()
+	sub, _, err := w.CreateSubscription(ctx, subscription("s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	link := func() fsm.Wake {
+		t.Helper()
+		n++
+		return must[fsm.Outcome](t)(w.Link(ctx, sub, fmt.Sprint("/", n), "3", "5")).Wakes[0]
+	}
+	told.Add(must[fsm.Outcome](t)(w.Deleted(ctx, 0, link().Primary, false)))
+	anew := must[fsm.Outcome](t)(w.Restart(ctx, 0, link().Primary, "5", "2"))
+	told.Add(anew)
+	must[fsm.Outcome](t)(w.Finish(ctx, anew.Wakes[0].Ref(), anew.Wakes[0].Streams))
+	away := link().Primary
+	for _, a := range []fsm.Absence{fsm.MissingAnew, fsm.MissingStill} {
+		told.Add(must[fsm.Outcome](t)(w.Hide(ctx, away, a)))
+		w.later(timing.GoneGrace)
+	}
+	left := link()
+	reply := must[fsm.CallbackReply](t)(w.Callback(ctx, fsm.Callback{
+		Consumer: left.Consumer, Primary: left.Primary, Generation: sub.Generation, Epoch: left.Epoch,
+		TokenEpoch: left.Epoch,
+		WakeID:     left.WakeID, Unsubscribe: []string{left.Primary}, MaxStreams: 10,
+	}))
+	told.Add(reply.Outcome)
+	for range 2 {
+		failing := []fsm.Wake{link()}
+		for len(failing) > 0 { // until it is given up
+			told.Add(must[fsm.Outcome](t)(w.Fail(ctx, failing[0].Ref(), fsm.Failure{RetryAfter: time.Hour})))
+			w.later(time.Hour)
+			due, _, err := w.Due(ctx, 0, 100)
+			if err != nil {
+				t.Fatal(err)
+			}
+			failing = due.Wakes
+		}
+	}
+	link()
+	if err := w.DeleteSubscription(ctx, "s"); err != nil {
+		t.Fatal(err)
+	}
+	want := map[fsm.GoneCause]int{
+		fsm.GoneStreamDeleted: 1, fsm.GoneStreamRecreated: 1, fsm.GoneStreamGone: 1, fsm.GoneUnsubscribed: 1,
+		fsm.GoneGivenUp:             2,
+		fsm.GoneSubscriptionDeleted: 2, // the one that took the place of the recreated, and the last
+	}
+	got := map[fsm.GoneCause]int{}
+	for _, g := range told.Gone {
+		got[g.Cause]++
+		acked := fsm.Offset("3")
+		switch {
+		case g.Cause == fsm.GoneUnsubscribed:
+			acked = ""
+		case g.Cause == fsm.GoneSubscriptionDeleted && g.Primary == "/2":
+			acked = "2"
+		}
+		id := fsm.ConsumerID("s", g.Primary)
+		if g.Subscription != "s" || g.Generation != sub.Generation || g.Consumer != id || g.Acked != acked {
+			t.Errorf("it is told of as %+v, acked is to be %q", g, acked)
+		}
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("gone are %v, want %v", got, want)
+	}
+}
+
+// TestARetiredConsumerOfAnOlderVersionIsNotRemoved is about one whose removal that version has put on the list of
+// deadlines.
+func TestARetiredConsumerOfAnOlderVersionIsNotRemoved(t *testing.T) {
+	t.Parallel()
+	w := open(t, harness.StartRedis(t).URL, 1)
+	ctx := t.Context()
+	wake := must[fsm.Outcome](t)(w.Link(ctx, subscription("s"), "/a", fsm.Start, "1")).Wakes[0]
+	must[fsm.Outcome](t)(w.Fail(ctx, wake.Ref(), fsm.Failure{Retired: true}))
+	due := w.now.Add(timing.GCAfter).UnixMilli()
+	if err := w.rdb.HSet(ctx, "rv:{0}:c:"+wake.Consumer, "due", due).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.rdb.ZAdd(ctx, "rv:{0}:due", redis.Z{Score: float64(due), Member: wake.Consumer}).Err(); err != nil {
+		t.Fatal(err)
+	}
+	w.later(timing.GCAfter)
+	o, n, err := w.Due(ctx, 0, 100)
+	if err != nil || n != 1 || len(o.Gone) > 0 || len(o.Wakes) > 0 {
+		t.Fatalf("%d due, %+v, %v", n, o, err)
+	}
+	if c := must[fsm.Consumer](t)(w.Consumer(ctx, wake.Consumer, "/a")); !c.Retired || !c.Deadline.IsZero() {
+		t.Errorf("it is %+v", c)
+	}
+}

@@ -1,0 +1,48 @@
+-- Links a stream to subscriptions and, with the last batch of them, moves its record.
+-- ARGV[9] path  ARGV[10] the stamp that was read before the tail was asked for  ARGV[11] the tail
+-- ARGV[12] version of the list of subscriptions that was read after that  ARGV[13] how long from now the record is due for a look, ms
+-- ARGV[14] 1 if no other batch follows  ARGV[15] n  then n times subscription, generation, consumer, acked
+-- Returns { code, record, outcome, how many consumers were created }. Code 1: done. Code 0: nothing was changed, because the record has
+-- another stamp or is gone. A consumer that is there keeps its offsets; one of a deleted subscription is not made.
+-- O(n + links of the consumers that were there).
+local path, stamp, tail, version = ARGV[A], tonumber(ARGV[A + 1]), ARGV[A + 2], tonumber(ARGV[A + 3])
+local span, last, n = tonumber(ARGV[A + 4]), ARGV[A + 5] == '1', tonumber(ARGV[A + 6])
+local made = 0
+local s = stream_of(path)
+local again = s and s.nonce == NONCE
+if not s or s.stamp ~= stamp and not again then
+  -- The call may have been carried out before, and its reply lost.
+  for i = 0, n - 1 do repeated(load(ARGV[A + 9 + 4 * i])) end
+  return { 0, stream_reply(path), outcome(), made }
+end
+for i = 0, n - 1 do
+  local at = A + 7 + 4 * i
+  local sub, gen, id, acked = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
+  if not is_dead(gen) then
+    local c = load(id)
+    if c and c.gen ~= gen then
+      remove(c, 'subscription_deleted') -- left over from an earlier subscription of the same id
+      c = nil
+    end
+    if not c and not again then
+      made = made + 1
+      c = create(sub, gen, id, path, acked)
+    end
+    if c then
+      note_tail(path, tail)
+      if not repeated(c) then
+        observed(c, path)
+        save(c)
+      end
+    end
+  end
+end
+if not again then
+  if last then
+    if s.noted == 0 then s.noted = version end
+    s.awaited, s.linked, s.tail, s.till, s.stamp = false, version, tail, micros + span * 1000, next_stamp()
+  end
+  s.nonce = NONCE
+  put_stream(path, s)
+end
+return { 1, stream_reply(path), outcome(), made }

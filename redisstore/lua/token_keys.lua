@@ -1,0 +1,26 @@
+-- Notes which token keys a replica has, unless it has none of those that the other live replicas have. Global.
+-- KEYS[1] zset "replica fingerprint" -> until when the replica counts as alive, ms
+-- ARGV[1] replica  ARGV[2] how long it counts as alive from now on, ms; 0 to leave  ARGV[3…] fingerprints of its keys
+-- Returns 1 if they were noted, 0 if nobody else has any of them and there are others. O(replicas * keys).
+local replica, ttl = ARGV[1], tonumber(ARGV[2])
+local t = redis.call('TIME')
+local now = tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000)
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('%.0f', now))
+local mine, shared, others = {}, false, false
+for i = 3, #ARGV do mine[ARGV[i]] = true end
+local own = {}
+for _, member in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1)) do
+  local who, fingerprint = string.match(member, '^(.*) (%x+)$')
+  if who == replica then
+    own[#own + 1] = member
+  else
+    others = true
+    shared = shared or mine[fingerprint]
+  end
+end
+if ttl > 0 and others and not shared then return 0 end
+for _, member in ipairs(own) do redis.call('ZREM', KEYS[1], member) end
+if ttl > 0 then
+  for i = 3, #ARGV do redis.call('ZADD', KEYS[1], string.format('%.0f', now + ttl), replica .. ' ' .. ARGV[i]) end
+end
+return 1

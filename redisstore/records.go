@@ -1,0 +1,202 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"reveille/fsm"
+)
+
+// linksAtATime is how many consumers one call of link_stream.lua makes.
+const linksAtATime = 100
+
+// recordOf decodes a stream's record as lib.lua's stream_of stores it. linked is the version through which streams are
+// linked whose records have the earlier form.
+func recordOf(path, text string, linked int64) (fsm.Stream, error) {
+	s := fsm.Stream{Path: path, State: fsm.StreamPresent}
+	text, awaited := strings.CutPrefix(text, "?")
+	if awaited {
+		s.State = fsm.StreamAwaited
+	}
+	fields := strings.Split(text, ",")
+	numbers := []*int64{new(int64), &s.Noted, &s.Linked, &s.Stamp, new(int64), &s.Lost}
+	switch len(fields) {
+	case 1:
+	case len(numbers) + 3:
+		s.Begin, s.Tail = fsm.Offset(fields[6]), fsm.Offset(fields[7])
+	default:
+		return s, fmt.Errorf("redis: the record of stream %s has %d fields", path, len(fields))
+	}
+	for i := range min(len(fields), len(numbers)) {
+		n, err := strconv.ParseInt(fields[i], 10, 64)
+		if err != nil {
+			return s, fmt.Errorf("redis: the record of stream %s has no number where one belongs", path)
+		}
+		*numbers[i] = n
+	}
+	s.First = time.UnixMicro(*numbers[0])
+	if len(fields) > 1 {
+		s.Until = time.UnixMicro(*numbers[4])
+		return s, nil
+	}
+	s.Noted, s.Begin = versionAt(*numbers[0]), fsm.Start
+	if !awaited {
+		s.Linked = max(s.Noted, linked)
+	}
+	return s, nil
+}
+
+// versionAt is a version of the list of subscriptions as changed.lua would have made it at a time, in microseconds: records
+// of the earlier form, and subscriptions that were stored with them, have the time in its place.
+func versionAt(micros int64) int64 { return micros / 1000 * 2048 }
+
+// stream reads what lib.lua's stream_reply returns.
+func (r *reply) stream(path string) fsm.Stream {
+	l := r.list()
+	text, linked, removed, lost := l.text(), l.int(), l.int(), l.int()
+	s := fsm.Stream{Path: path, Stamp: removed, Lost: lost}
+	var err error
+	if l.bad == nil && text != "" {
+		s, err = recordOf(path, text, linked)
+	}
+	if l.bad == nil {
+		l.bad = err
+	}
+	if r.bad == nil {
+		r.bad = l.bad
+	}
+	return s
+}
+
+// Stream implements fsm.StreamStore.
+func (s *Store) Stream(ctx context.Context, path string) (fsm.Stream, error) {
+	v, err := s.run(ctx, scriptStream, s.PartitionOf(path), path)
+	if err != nil {
+		return fsm.Stream{}, err
+	}
+	r := &reply{items: []any{v}}
+	stream := r.stream(path)
+	return stream, r.bad
+}
+
+// NoteStream implements fsm.StreamStore.
+func (s *Store) NoteStream(ctx context.Context, n fsm.Stream, span time.Duration) (fsm.Stream, bool, error) {
+	stamp := ""
+	if n.Present() {
+		stamp = strconv.FormatInt(n.Stamp, 10)
+	}
+	r, err := newReply(s.run(ctx, scriptNoteStream, s.PartitionOf(n.Path), n.Path, stamp, string(n.Tail),
+		string(n.Begin), span.Milliseconds()))
+	if err != nil {
+		return fsm.Stream{}, false, err
+	}
+	done := r.yes()
+	stream := r.stream(n.Path)
+	return stream, done, r.bad
+}
+
+// LinkStream implements fsm.StreamStore.
+func (s *Store) LinkStream(ctx context.Context, path string, l fsm.Linking) (reply fsm.LinkReply, err error) {
+	links := l.Links
+	for {
+		batch := links[:min(len(links), linksAtATime)]
+		links = links[len(batch):]
+		last := len(links) == 0
+		args := []any{
+			path, l.Stamp, string(l.Tail), l.Version, l.Look.Milliseconds(), flag(last), len(batch),
+		}
+		for _, n := range batch {
+			sub := n.Subscription
+			args = append(args, sub.ID, sub.Generation, fsm.ConsumerID(sub.ID, path), string(n.Acked))
+		}
+		r, err := newReply(s.run(ctx, scriptLinkStream, s.PartitionOf(path), args...))
+		if err != nil {
+			return reply, err
+		}
+		reply.Done = r.yes()
+		reply.Stream = r.stream(path)
+		o := r.outcome()
+		o.Linked = int(r.int())
+		reply.Add(o)
+		if r.bad != nil || last || !reply.Done {
+			return reply, r.bad
+		}
+	}
+}
+
+// ForgetStream implements fsm.StreamStore.
+func (s *Store) ForgetStream(ctx context.Context, path string, stamp int64, readByOthers bool) (bool, error) {
+	v, err := s.run(ctx, scriptForgetStream, s.PartitionOf(path), path, stamp, flag(readByOthers))
+	if err != nil {
+		return false, err
+	}
+	r := &reply{items: []any{v}}
+	return r.yes(), r.bad
+}
+
+// scanBatch is about how many records are read at a time.
+const scanBatch = 500
+
+// ScanStreams implements fsm.StreamStore.
+func (s *Store) ScanStreams(ctx context.Context, partition int, cursor string) ([]fsm.Stream, string, error) {
+	r, err := newReply(s.run(ctx, scriptScanStreams, partition, cursor, scanBatch))
+	if err != nil {
+		return nil, "", err
+	}
+	next, linked := r.text(), r.int()
+	var streams []fsm.Stream
+	r.within(func(l *reply) {
+		path := l.text()
+		stream, err := recordOf(path, l.text(), linked)
+		stream.NotedTail = fsm.Offset(l.text())
+		if l.bad == nil {
+			l.bad = err
+		}
+		streams = append(streams, stream)
+	})
+	return streams, next, r.bad
+}
+
+// Version implements fsm.SubscriptionStore.
+func (s *Store) Version(ctx context.Context) (int64, error) { return s.version(ctx) }
+
+// takeOver has the streams on record whose records have the earlier form, which does not say through which
+// version of the list of subscriptions they are linked. They are through the present one, but for subscriptions
+// whose backfill is not over.
+func (s *Store) takeOver(ctx context.Context) error {
+	done, err := s.rdb.HGet(ctx, s.keys.meta(), "records").Result()
+	if err = wrap(err); err != nil || done != "" {
+		return err
+	}
+	// Versions of an earlier form lie below those of this one: the list gets one of this form.
+	v, err := s.call(ctx, scriptRenewList, []string{s.keys.version(), s.keys.changes()}, s.versionSeen.Load(), versionDraw())
+	if err != nil {
+		return err
+	}
+	r := &reply{items: []any{v}}
+	version := r.int()
+	if r.bad != nil {
+		return r.bad
+	}
+	if err := s.RefreshCatalog(ctx); err != nil {
+		return err
+	}
+	under, err := s.Backfills(ctx)
+	if err != nil {
+		return err
+	}
+	for id := range under {
+		if sub, ok := s.catalog.Get(id); ok {
+			version = min(version, sub.Version-1)
+		}
+	}
+	for p := range s.keys.partitions {
+		if _, err := s.run(ctx, scriptTakeOver, p, version); err != nil {
+			return err
+		}
+	}
+	return wrap(s.rdb.HSet(ctx, s.keys.meta(), "records", "2").Err())
+}

@@ -1,0 +1,116 @@
+package redisstore_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"reveille/fsm"
+	"reveille/redisstore"
+	"reveille/test/harness"
+)
+
+const storedSubscriptions = "rv:{subs}:all"
+
+func TestASubscriptionIsStoredWithHowItIsDelivered(t *testing.T) {
+	w := open(t, harness.StartRedis(t).URL, 4)
+	if _, _, err := w.CreateSubscription(t.Context(), subscription("s")); err != nil {
+		t.Fatal(err)
+	}
+	var stored map[string]any
+	if err := json.Unmarshal([]byte(w.rdb.HGet(t.Context(), storedSubscriptions, "s").Val()), &stored); err != nil {
+		t.Fatal(err)
+	}
+	if version, _ := stored["version"].(float64); version <= 0 {
+		t.Errorf("its version is %v", stored["version"])
+	}
+	delete(stored, "version")
+	want := map[string]any{
+		"id": "s", "generation": "g-s", "pattern": "/**", "webhook": "https://example.com/hook", "secret": "whsec_x",
+		"mode": "wake", "format": "wake", "signature": "hmac", "created_at": float64(w.now.UnixMicro()),
+	}
+	if !maps.Equal(stored, want) {
+		t.Errorf("stored is %v, want %v", stored, want)
+	}
+}
+
+// TestStoredSubscriptionsOfOtherVersions reads what earlier and later versions have stored, each
+// beside one of this version.
+func TestStoredSubscriptionsOfOtherVersions(t *testing.T) {
+	const base = `"id":"other","generation":"g","pattern":"/**","webhook":"https://example.com/","secret":"whsec_y","created_at":1000`
+	other := fsm.Subscription{
+		ID: "other", Generation: "g", Pattern: "/**", Webhook: "https://example.com/", Secret: "whsec_y",
+		CreatedAt: time.UnixMicro(1000), Version: 2048, Mode: "wake", Format: "wake", Signature: "hmac",
+	}
+	later := other
+	later.Mode, later.Format, later.Signature = "push", "cloudevents", "standard"
+	server := harness.StartRedis(t)
+	for _, c := range []struct {
+		name, stored string
+		want         *fsm.Subscription // nil: it is left out
+		says         string
+	}{
+		{"an earlier version's reads as the defaults", `{` + base + `}`, &other, ""},
+		{
+			"a later version's keeps what only that one knows",
+			`{` + base + `,"mode":"push","format":"cloudevents","signature":"standard","retry":{"max":3}}`, &later, "",
+		},
+		{"one with a field of another type is left out", `{` + base + `,"mode":7}`, nil, `"other"`},
+		{"one that is no JSON is left out", `whsec_y`, nil, "cannot be read"},
+	} {
+		for _, whole := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, whole list %t", c.name, whole), func(t *testing.T) {
+				core, logs := observer.New(zap.WarnLevel)
+				w := openWith(t, server.URL, nil, redisstore.Options{Partitions: 4, Logger: zap.New(core)})
+				ctx := t.Context()
+				if err := w.rdb.FlushAll(ctx).Err(); err != nil {
+					t.Fatal(err)
+				}
+				// Both are there before this replica reads the list, or it reads one more that has changed since.
+				if !whole {
+					if _, _, err := w.CreateSubscription(ctx, subscription("before")); err != nil {
+						t.Fatal(err)
+					}
+				}
+				maker := open(t, server.URL, 4)
+				for _, id := range []string{"other", "ours"} {
+					if _, _, err := maker.CreateSubscription(ctx, subscription(id)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if err := w.rdb.HSet(ctx, storedSubscriptions, "other", c.stored).Err(); err != nil {
+					t.Fatal(err)
+				}
+				if err := w.RefreshCatalog(ctx); err != nil {
+					t.Fatal(err)
+				}
+				var ids []string
+				for _, sub := range w.Catalog().All() {
+					ids = append(ids, sub.ID)
+				}
+				got, there := w.Catalog().Get("other")
+				if !slices.Contains(ids, "ours") || there != (c.want != nil) || there && got != *c.want {
+					t.Errorf("the catalog holds %v, and %+v; want %+v", ids, got, c.want)
+				}
+				lines := logs.All()
+				if c.want != nil && len(lines) == 0 {
+					return
+				}
+				if len(lines) != 1 || c.want != nil {
+					t.Fatalf("logged %d lines: %v", len(lines), lines)
+				}
+				if text := fmt.Sprint(lines[0].ContextMap()); !strings.Contains(text, c.says) ||
+					strings.Contains(text, "whsec_y") {
+					t.Errorf("logged %s", text)
+				}
+			})
+		}
+	}
+}

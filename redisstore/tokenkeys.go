@@ -1,0 +1,40 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// noteTokenKeys says which token keys this replica has, for as long as it counts as alive, and returns whether the
+// others have one of them, if there are others. A key that no live replica has is forgotten.
+func (s *Store) noteTokenKeys(ctx context.Context, ttl time.Duration) (shared bool, err error) {
+	if len(s.opts.TokenKeys) == 0 {
+		return true, nil
+	}
+	args := []any{s.opts.ReplicaID, ttl.Milliseconds()}
+	for _, fingerprint := range s.opts.TokenKeys {
+		args = append(args, fingerprint)
+	}
+	v, err := s.call(ctx, scriptTokenKeys, []string{s.keys.tokenKeys()}, args...)
+	if err != nil {
+		return false, err
+	}
+	switch v {
+	case int64(1):
+		return true, nil
+	case int64(0):
+		return false, nil
+	}
+	return false, fmt.Errorf("redis: script token_keys returned %v", v)
+}
+
+// checkTokenKeys returns an error if other replicas would refuse the tokens of this one.
+func (s *Store) checkTokenKeys(ctx context.Context) error {
+	shared, err := s.noteTokenKeys(ctx, s.opts.Lease)
+	if err == nil && !shared {
+		return fmt.Errorf("%w: the other replicas have different token keys; REVEILLE_TOKEN_KEY must share a key "+
+			"with theirs (to change the key, first add the new one after a comma: old,new)", ErrIncompatible)
+	}
+	return err
+}

@@ -1,0 +1,232 @@
+package discovery
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+
+	"reveille/fsm"
+	"reveille/tailer/upstream"
+)
+
+// Store is what discovery needs of the store.
+type Store interface {
+	Catalog() *fsm.Catalog
+	RefreshCatalog(ctx context.Context) error
+	Version(ctx context.Context) (int64, error)
+	CreateSubscription(ctx context.Context, sub fsm.Subscription) (stored fsm.Subscription, created bool, err error)
+	Backfills(ctx context.Context) (map[string]fsm.Backfill, error)
+	SetBackfill(ctx context.Context, sub fsm.Subscription, b fsm.Backfill) error
+	EndBackfill(ctx context.Context, sub fsm.Subscription) error
+
+	Partitions() int
+	PartitionOf(path string) int
+	Stream(ctx context.Context, path string) (fsm.Stream, error)
+	NoteStream(ctx context.Context, s fsm.Stream, look time.Duration) (fsm.Stream, bool, error)
+	LinkStream(ctx context.Context, path string, l fsm.Linking) (fsm.LinkReply, error)
+	ForgetStream(ctx context.Context, path string, stamp int64, readByOthers bool) (bool, error)
+	ScanStreams(ctx context.Context, partition int, cursor string) ([]fsm.Stream, string, error)
+	WatchedIn(ctx context.Context, path string) ([]int, error)
+	Deleted(ctx context.Context, partition int, path string, expect bool) (fsm.Outcome, error)
+	TakeDeletion(ctx context.Context, path string) (bool, error)
+	RegistryOffset(ctx context.Context) (fsm.Offset, error)
+	MoveRegistryOffset(ctx context.Context, from, to fsm.Offset) (moved bool, err error)
+
+	Ownership() *fsm.Ownership
+	Hint(h fsm.Hint)
+}
+
+// Upstream asks the stream server. No answer is of before the call.
+type Upstream interface {
+	// Look asks in turn with Reveille's other requests, and waits while upstream is down.
+	Look(ctx context.Context, path string) (fsm.StreamInfo, error)
+	// HeadAnew asks at once.
+	HeadAnew(ctx context.Context, path string) (fsm.StreamInfo, error)
+	// Registry reads the registry stream from an offset: by a long-poll if live, otherwise what is there.
+	Registry(ctx context.Context, path string, from fsm.Offset, live bool, cursor string) (*upstream.Answer, error)
+	// Outages counts the times that upstream has gone down.
+	Outages() int64
+}
+
+// Watcher watches streams that somebody is subscribed to. None of its methods blocks for long.
+type Watcher interface {
+	// Watch has a stream watched for the consumers of a partition.
+	Watch(partition int, path string)
+	// Void makes void what the watcher of a stream, if there is one, has seen by now: it does not hide consumers for a
+	// 404 from before.
+	Void(path string)
+	// Deleted says that the consumers of the stream were removed, because it was deleted or is to be forgotten.
+	Deleted(path string)
+}
+
+// Outcomes acts on what transitions in the store ask for.
+type Outcomes interface {
+	Follow(o fsm.Outcome, seen fsm.Sighting)
+}
+
+// Config of a Discovery. Everything is required but Registry and Names; a zero duration means its default.
+type Config struct {
+	Store    Store
+	Upstream Upstream
+	Watcher  Watcher
+	Outcomes Outcomes
+	Logger   *zap.Logger
+	// Registry is the canonical path of the registry stream; empty if upstream has none.
+	Registry string
+	// Names are canonical paths of streams that are known from the start.
+	Names []string
+
+	// GoneGrace is how long upstream must have said that a stream is gone, and nothing else, until
+	// that is believed (30 s).
+	GoneGrace time.Duration
+	// RetryMin and RetryMax bound the delay until a path is tried again that could not be dealt with (100 ms, 5 s),
+	// AwaitMin how soon a stream is asked for again at first that does not exist yet (1 s).
+	RetryMin, RetryMax, AwaitMin time.Duration
+	// WriteFor is how long a stream is awaited after a write to it went upstream (3 min). A write that takes longer is
+	// noted again. No fact tells that a replica will never end a write it has begun.
+	WriteFor time.Duration
+	// NameFor is how long a stream is awaited that an operator has named (7 days). No fact tells that a stream will
+	// never be made.
+	NameFor time.Duration
+	// LookEvery is how often a stream on record is looked at that nobody writes to (24 h), should it have gone unseen.
+	LookEvery time.Duration
+	// Resync is how often the records are scanned (10 s, less often if that takes long).
+	Resync time.Duration
+	// BackfillWait is how long the creator of a subscription waits for its backfill (250 ms).
+	BackfillWait time.Duration
+	// TailEvery is how often, at most, the tail of a stream that nobody is subscribed to is put on record (5 s).
+	TailEvery time.Duration
+	// RegistryCheck is how long a silent read of the registry stream goes unchecked (5 s), RegistrySilence how long one
+	// read may take (70 s), RegistryPace how long one takes at least that shows nothing new (50 ms).
+	RegistryCheck, RegistrySilence, RegistryPace time.Duration
+}
+
+func (c *Config) setDefaults() {
+	for d, def := range map[*time.Duration]time.Duration{
+		&c.GoneGrace: 30 * time.Second, &c.RetryMin: 100 * time.Millisecond, &c.RetryMax: 5 * time.Second,
+		&c.AwaitMin: time.Second, &c.WriteFor: 3 * time.Minute, &c.NameFor: 7 * 24 * time.Hour,
+		&c.LookEvery: 24 * time.Hour, &c.Resync: 10 * time.Second, &c.BackfillWait: 250 * time.Millisecond,
+		&c.TailEvery: 5 * time.Second, &c.RegistryCheck: 5 * time.Second, &c.RegistrySilence: 70 * time.Second,
+		&c.RegistryPace: 50 * time.Millisecond,
+	} {
+		if *d == 0 {
+			*d = def
+		}
+	}
+}
+
+// Discovery finds out which streams exist and links them to the subscriptions that match them.
+type Discovery struct {
+	cfg      Config
+	log      *zap.Logger
+	store    Store
+	up       Upstream
+	watcher  Watcher
+	outcomes Outcomes
+
+	queue     *queue
+	memory    *memory
+	writing   *writing
+	backfills *backfills
+	registry  *registry
+	// undone is what was logged of paths that could not be dealt with, unnoted of writes that could not be noted
+	// before, unread of lists that could not be read.
+	undone, unnoted, unread fsm.Trouble
+}
+
+// New returns a Discovery that does nothing until Run.
+func New(cfg Config) (*Discovery, error) {
+	cfg.setDefaults()
+	d := &Discovery{
+		cfg: cfg, log: cfg.Logger, store: cfg.Store, up: cfg.Upstream, watcher: cfg.Watcher, outcomes: cfg.Outcomes,
+		queue: newQueue(queueMax),
+	}
+	var err error
+	if d.memory, err = newMemory(d.store); err != nil {
+		return nil, err
+	}
+	d.writing, d.backfills, d.registry = newWriting(), newBackfills(d), &registry{d: d}
+	return d, nil
+}
+
+// Run discovers until the context ends, which is no error.
+func (d *Discovery) Run(ctx context.Context) error {
+	defer d.queue.close()
+	g, ctx := errgroup.WithContext(ctx)
+	for _, run := range []func(context.Context){
+		d.work, d.scan, d.renewWrites, d.watchDoubts, d.backfills.run, d.registry.run,
+	} {
+		g.Go(func() error {
+			run(ctx)
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+// Tracked says whether a path can be that of a stream of interest. Names that an earlier version stored may not be.
+func (d *Discovery) Tracked(path string) bool {
+	canonical, err := fsm.CanonicalPath(path)
+	return err == nil && canonical == path && path != d.cfg.Registry
+}
+
+// Enqueue has a path reconciled soon. A queue that is full drops it: what is on record is found again by the scan.
+func (d *Discovery) Enqueue(path string, e Evidence) {
+	if d.Tracked(path) {
+		d.queue.add(path, e, time.Now())
+	}
+}
+
+// Confirm has a stream reconciled that should be on record and linked, unless it is.
+func (d *Discovery) Confirm(path string) { d.Enqueue(path, Evidence{confirm: true, known: true}) }
+
+// Remember has a stream confirmed should the store ever have lost its latest changes to it, as long as there is room.
+func (d *Discovery) Remember(path string) { d.memory.note(path) }
+
+// Do has a path reconciled and returns when that was tried once, with what went wrong.
+func (d *Discovery) Do(ctx context.Context, path string, e Evidence) error {
+	if !d.Tracked(path) {
+		return nil
+	}
+	return d.queue.do(ctx, path, e)
+}
+
+// Held counts what is kept in memory that comes to an end by itself, by what it is.
+func (d *Discovery) Held() map[string]int {
+	d.backfills.mu.Lock()
+	defer d.backfills.mu.Unlock()
+	return map[string]int{
+		"paths": d.queue.len(), "writes": len(d.writing.paths()), "backfills": len(d.backfills.running),
+		"unanswered": len(d.backfills.unanswered),
+	}
+}
+
+// Linked says whether a stream is, as far as this process knows, linked to all subscriptions that match it.
+func (d *Discovery) Linked(path string) bool {
+	_, ok := d.memory.get(path)
+	return ok
+}
+
+// RemovedElsewhere takes in that another replica has taken a stream off the record.
+func (d *Discovery) RemovedElsewhere(path string) {
+	d.memory.remove(path)
+	d.watcher.Deleted(path)
+}
+
+// named says whether a stream is waited for as long as a setting or a literal pattern names it.
+func (d *Discovery) named(path string) bool {
+	return slices.Contains(d.cfg.Names, path) ||
+		slices.ContainsFunc(d.store.Catalog().Match(path), func(s fsm.Subscription) bool { return literal(s) == path })
+}
+
+// literal is the path that a subscription's pattern names, or empty if it has a wildcard.
+func literal(s fsm.Subscription) string {
+	p, err := fsm.ParsePattern(s.Pattern)
+	if err != nil || !p.Literal() {
+		return ""
+	}
+	return p.String()
+}

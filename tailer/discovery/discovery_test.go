@@ -1,0 +1,139 @@
+package discovery
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+
+	"reveille/fsm"
+	"reveille/fsm/memstore"
+	"reveille/tailer/upstream"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// server is a stream server that answers when it is let.
+type server struct {
+	answers chan struct{}
+	asked   atomic.Int64
+}
+
+func (s *server) Look(ctx context.Context, path string) (fsm.StreamInfo, error) {
+	s.asked.Add(1)
+	select {
+	case <-s.answers:
+		return fsm.StreamInfo{Exists: true, Tail: "1"}, nil
+	case <-ctx.Done():
+		return fsm.StreamInfo{}, ctx.Err()
+	}
+}
+
+func (s *server) HeadAnew(ctx context.Context, path string) (fsm.StreamInfo, error) {
+	return s.Look(ctx, path)
+}
+func (*server) Outages() int64 { return 0 }
+
+func (*server) Registry(context.Context, string, fsm.Offset, bool, string) (*upstream.Answer, error) {
+	return nil, upstream.ErrGone
+}
+
+// nobody watches, and follows nothing.
+type nobody struct{}
+
+func (nobody) Watch(int, string)                {}
+func (nobody) Void(string)                      {}
+func (nobody) Deleted(string)                   {}
+func (nobody) Follow(fsm.Outcome, fsm.Sighting) {}
+
+func start(t *testing.T, db *memstore.DB, up Upstream, room int) *Discovery {
+	t.Helper()
+	d, err := New(Config{
+		Store: db.Replica("a", 0), Upstream: up, Watcher: nobody{}, Outcomes: nobody{}, Logger: zap.NewNop(),
+		Resync: 10 * time.Millisecond,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.queue.max = room
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- d.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	return d
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("it did not come about that %s", what)
+		}
+	}
+}
+
+func path(n int) string { return fmt.Sprint("/streams/", n) }
+
+func TestStreamsThatWaitForUpstreamTakeABoundedPoolOfWorkers(t *testing.T) {
+	const streams = 20_000
+	up := &server{answers: make(chan struct{})}
+	d := start(t, memstore.New(memstore.Options{}), up, queueMax)
+	before := runtime.NumGoroutine()
+	for n := range streams {
+		d.Enqueue(path(n), Evidence{})
+	}
+	eventually(t, "every worker has a stream to ask for", func() bool { return up.asked.Load() == workers })
+	const others = 20 // loops of its own
+	if n := runtime.NumGoroutine() - before; n > workers+urgentWorkers+others {
+		t.Errorf("%d streams that wait take %d goroutines", streams, n)
+	}
+	if n := d.Held()["paths"]; n != streams {
+		t.Errorf("%d of %d streams are in the queue", n, streams)
+	}
+}
+
+func TestAQueueThatIsFullLosesNoStream(t *testing.T) {
+	const streams = 100
+	db := memstore.New(memstore.Options{})
+	db.PutSubscription(fsm.Subscription{ID: "s", Generation: "g", Pattern: "/**"})
+	up := &server{answers: make(chan struct{})}
+	close(up.answers)
+	d := start(t, db, up, 3)
+	for n := range streams {
+		if _, _, err := d.store.NoteStream(t.Context(), fsm.NewStream(path(n), ""), time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		d.Enqueue(path(n), Evidence{})
+	}
+	eventually(t, "every stream has its consumer", func() bool { return len(db.Consumers()) == streams })
+	eventually(t, "nothing waits any more", func() bool { return d.Held()["paths"] == 0 })
+}
+
+func TestAWriteIsNotHeldUpByALookThatIsUnderWay(t *testing.T) {
+	db := memstore.New(memstore.Options{})
+	db.PutSubscription(fsm.Subscription{ID: "s", Generation: "g", Pattern: "/**"})
+	up := &server{answers: make(chan struct{})}
+	d := start(t, db, up, queueMax)
+	note, _, err := d.store.NoteStream(t.Context(), fsm.NewStream("/a", ""), time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Enqueue("/a", Evidence{})
+	eventually(t, "upstream is asked", func() bool { return up.asked.Load() > 0 })
+	if err := d.Do(t.Context(), "/a", Evidence{Tail: "1", First: note.First}); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(db.Consumers()); n != 1 {
+		t.Errorf("there are %d consumers", n)
+	}
+}

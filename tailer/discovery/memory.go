@@ -1,0 +1,82 @@
+package discovery
+
+import (
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+
+	"reveille/fsm"
+)
+
+// memoryMax is how many streams are remembered as linked.
+const memoryMax = 100_000
+
+// memory remembers streams that are on record and linked, so that a write to one costs no call of the store. What it
+// remembers is void once the store may have lost its latest changes to the stream's partition.
+type memory struct {
+	store Store
+	lru   *lru.Cache[string, remembered]
+}
+
+type remembered struct {
+	// first is the record's; linked is the version through which the stream is linked.
+	first  time.Time
+	linked int64
+	// checked is a version of this replica's list of subscriptions in which nothing above linked matches.
+	checked int64
+	// doubts of the partition when the record was read.
+	doubts int64
+}
+
+func newMemory(s Store) (*memory, error) {
+	c, err := lru.New[string, remembered](memoryMax)
+	return &memory{store: s, lru: c}, err
+}
+
+// put remembers what the store has returned; doubts is of before it was asked.
+func (m *memory) put(s fsm.Stream, doubts int64) {
+	m.lru.Add(s.Path, remembered{first: s.First, linked: s.Linked, checked: s.Linked, doubts: doubts})
+}
+
+func (m *memory) remove(path string) { m.lru.Remove(path) }
+
+func (m *memory) doubts(path string) int64 {
+	return m.store.Ownership().Doubts(m.store.PartitionOf(path))
+}
+
+// note remembers a path of which nothing else is known.
+func (m *memory) note(path string) {
+	if !m.lru.Contains(path) {
+		m.lru.Add(path, remembered{linked: -1, checked: -1})
+	}
+}
+
+// get returns what is remembered of a stream that is linked to all subscriptions that match it.
+func (m *memory) get(path string) (remembered, bool) {
+	r, ok := m.lru.Get(path)
+	if !ok || r.linked < 0 || r.doubts != m.doubts(path) {
+		return remembered{}, false
+	}
+	version := m.store.Catalog().Version()
+	if r.checked == version {
+		return r, true
+	}
+	for _, sub := range m.store.Catalog().Match(path) {
+		if sub.Version > r.linked {
+			return remembered{}, false
+		}
+	}
+	r.checked = version
+	m.lru.Add(path, r)
+	return r, true
+}
+
+// paths returns the streams of a partition that are remembered, though what is remembered of them may be void.
+func (m *memory) paths(partition int) (paths []string) {
+	for _, path := range m.lru.Keys() {
+		if m.store.PartitionOf(path) == partition {
+			paths = append(paths, path)
+		}
+	}
+	return paths
+}

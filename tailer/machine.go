@@ -1,0 +1,251 @@
+package tailer
+
+import (
+	"slices"
+	"time"
+
+	"reveille/fsm"
+)
+
+// machine decides what is asked of one stream, and when. Its step takes in one input (an answer, a timer, a hint) and
+// says what to do next. It does no I/O, reads no clock and takes no lock: an input carries the time, and the watch
+// around it carries inputs and actions.
+//
+// One thing is asked at a time; phase says which, and what its answer leads to:
+//
+//	phase       asked                     answer                           next
+//	looking     HEAD                      an error                         failing
+//	                                      404                              confirming, or hiding if absent already
+//	                                      it exists                        returning if it was absent, else telling
+//	confirming  HEAD, from after now      404                              hiding
+//	                                      an error, or it exists           failing: upstream contradicts itself
+//	hiding      store: hide               done                             absent, or ending if nobody is subscribed
+//	absent      wait, longer each time    over, or a hint                  looking
+//	returning   discovery: it is back     done                             telling
+//	telling     store: each partition     none knows more                  settled: see below
+//	            that knows another tail   some know a tail beyond it       verifying
+//	verifying   HEAD, from after now      it exists                        reading, or correcting if it has a TTL
+//	                                      404                              confirming
+//	reading     read on from the tail,    there is more                    correcting, with the end of the read
+//	            then from the start       there is no more                 correcting
+//	correcting  store: the tail, or       done in all those partitions     telling
+//	            restart where it is less
+//	settled     -                         nobody is subscribed, or closed  ending
+//	                                      it moved and everybody is busy   pausing
+//	                                      it has a TTL                     headOnly
+//	                                      otherwise                        entering
+//	entering    a slot for live requests  granted                          live, or delaying if the last one failed
+//	                                      refused                          sweeping
+//	live        live request              it shows an event                announcing
+//	                                      it failed                        looking
+//	                                      it ended in good order           live, pausing; looking if unclear
+//	announcing  store: each partition     done in all                      live: the request goes on
+//	pausing     wait, longer each time    over, or a hint                  looking
+//	headOnly    wait, longer each time    over, or a hint                  looking
+//	sweeping    wait for the turn         over, or a hint                  looking
+//	failing     wait, longer each time    over                             looking
+//	delaying    wait, longer each time    over                             live
+//	ending      leave the set             nobody is subscribed             losing if it was absent, else ended
+//	                                      closed                           resting
+//	                                      somebody asked for it meanwhile  looking
+//	losing      discovery: it is lost     done                             ended
+//	resting     nothing                   somebody asks for it             looking
+//
+// A hint that comes while anything but a wait is under way counts for the next wait. It stops a live request if the
+// store is to be told something, or if the slot went to another stream. Besides the live request, a HEAD checks it now
+// and then (input checked).
+type machine struct {
+	rules *rules
+	// home is the partition with the consumers that patterns have made.
+	home  int
+	phase phase
+	mode  mode
+	parts []part
+
+	// moment counts the inputs that make void what was asked before them; the next ones hold when each kind came last.
+	moment moment
+	// wanted: somebody wanted the stream watched. An end or an absence that was found before is void.
+	wanted moment
+	// rested: a consumer came to rest. That everybody is busy, as an observation from before says, is void.
+	rested moment
+	// invalidated: the store is to be told the tail again. That it was told one before is void.
+	invalidated moment
+	// deleted: the stream was deleted. What the store had noted before is another stream's.
+	deleted moment
+	// looked is when the last HEAD in its turn was begun.
+	looked moment
+
+	// due is true if the stream is to be looked at again: the next wait is over before it begins.
+	due bool
+	// slot is true if the stream has a slot for live requests; active if something has happened to it since it last
+	// asked for one.
+	slot, active bool
+	// turn is when its turn in the sweep is.
+	turn time.Time
+	// disowned is true if another replica watches for the last partition that was dropped.
+	disowned bool
+	// atHome is true once it was watched in its home partition.
+	atHome bool
+
+	// info is what upstream last said of the stream; offset and cursor are how far it was followed.
+	info   fsm.StreamInfo
+	offset fsm.Offset
+	cursor string
+	// moved is true if a live request has shown something new since the last HEAD.
+	moved bool
+	// last is the partition that was told last, in telling and announcing.
+	last int
+	// behind are the partitions that know a tail beyond the one that HEAD showed.
+	behind []behind
+	// absent is true while upstream says that there is no such stream and nothing else; gone until discovery was told
+	// that it is back.
+	absent, gone bool
+	absence      fsm.Absence
+	// wavers is how often upstream had wavered when that was said.
+	wavers int64
+	// closed is when it was found closed.
+	closed time.Time
+	// quiet is since when it is silent.
+	quiet time.Time
+	// failed is true if the last live request failed.
+	failed bool
+	// These grow with each wait of their kind.
+	failures, paceWait, quietWait, absentWait time.Duration
+	request                                   request
+}
+
+// moment is a point in the order of inputs.
+type moment int64
+
+// request is the live request under way.
+type request struct {
+	began time.Time
+	// from is where it began, heard how far it has shown the stream to go.
+	from, heard fsm.Offset
+	// shown is what it showed last.
+	shown shown
+	// then is what follows it.
+	then then
+	// stopped is true if it was stopped; then says what for.
+	stopped bool
+	// unchecked is true if a HEAD has failed that checked it.
+	unchecked bool
+}
+
+// then is what follows a live request.
+type then uint8
+
+const (
+	thenAgain then = iota // another one
+	thenLook              // a look with HEAD
+	thenOdd               // a look with HEAD, for the answer made no sense
+)
+
+// part is what is known of the stream in one partition.
+type part struct {
+	number int
+	// added is when the partition was last said to watch the stream.
+	added moment
+	// tail is the highest that the store was told; empty if it is to be told again.
+	tail fsm.Offset
+	// noted is the tail that the store had noted when it was last told one.
+	noted fsm.Offset
+	// busy is true if the last observation said that further events would wake nobody.
+	busy bool
+}
+
+type behind struct {
+	partition int
+	was       fsm.Offset
+}
+
+// rules are the settings that all machines share.
+type rules struct {
+	*Config
+	jitter func(time.Duration) time.Duration
+}
+
+// absentMin is how soon a stream that is gone is first asked for again.
+func (r *rules) absentMin() time.Duration {
+	return min(max(r.GoneGrace/30, time.Millisecond), r.Check)
+}
+
+func newMachine(r *rules, home int) machine { return machine{rules: r, home: home} }
+
+func (m *machine) part(partition int) *part {
+	if i, ok := m.find(partition); ok {
+		return &m.parts[i]
+	}
+	return nil
+}
+
+func (m *machine) find(partition int) (int, bool) {
+	return slices.BinarySearchFunc(m.parts, partition, func(p part, n int) int { return p.number - n })
+}
+
+func (m *machine) drop(partition int) {
+	if i, ok := m.find(partition); ok {
+		m.parts = slices.Delete(m.parts, i, i+1)
+	}
+}
+
+// happened begins a new moment.
+func (m *machine) happened() moment {
+	m.moment++
+	return m.moment
+}
+
+// untold says whether a look is due: a partition was added or is to be told again, or none is left.
+func (m *machine) untold() bool {
+	return len(m.parts) == 0 || slices.ContainsFunc(m.parts, func(p part) bool { return p.tail == "" })
+}
+
+// busy says whether further events would wake nobody.
+func (m *machine) busy() bool {
+	return len(m.parts) > 0 && !slices.ContainsFunc(m.parts, func(p part) bool { return !p.busy })
+}
+
+// invalidate has the store told the tail again, in one partition or in all.
+func (m *machine) invalidate(partition int) {
+	m.invalidated = m.happened()
+	for i := range m.parts {
+		if p := &m.parts[i]; p.number == partition || partition == everywhere {
+			p.tail, p.busy = "", false
+		}
+	}
+}
+
+// observed takes in what the store made of a tail that it was told, and says whether it is to be told again.
+func (m *machine) observed(o *observed) (due bool) {
+	p := m.part(o.partition)
+	switch {
+	case p == nil:
+	case !o.watched && p.added <= o.since:
+		m.drop(o.partition)
+	case !o.watched:
+		// Somebody subscribed since: the store noted for them what they knew, which may be less.
+		p.tail, p.busy = "", false
+		return true
+	default:
+		if (p.tail == "" || o.tail.After(p.tail)) && m.invalidated <= o.since {
+			p.tail = o.tail
+		}
+		if m.deleted <= o.since {
+			p.noted = o.noted
+		}
+		p.busy = o.busy && m.rested <= o.since
+	}
+	return false
+}
+
+// carriesOn says whether a stream that is there again is, as far as is known, the one that it was.
+func (m *machine) carriesOn(tail fsm.Offset) bool {
+	p := m.part(m.home)
+	return p != nil && p.noted != "" && !p.noted.After(tail)
+}
+
+// grow is a delay that grows by half each time, between two bounds.
+func grow(d *time.Duration, least, most time.Duration) time.Duration {
+	*d = min(max(*d*3/2, least), most)
+	return *d
+}

@@ -1,0 +1,91 @@
+package tailer
+
+import (
+	"slices"
+	"time"
+
+	"reveille/fsm"
+)
+
+// judge holds what is demanded at the end of a history.
+func (m *model) judge() {
+	there := m.db.Subscriptions()
+	for _, e := range m.events {
+		if m.up.there(e.path) != e.incarnation {
+			continue // deleted since
+		}
+		for _, generation := range e.due {
+			id := m.answering(generation)
+			covered := slices.ContainsFunc(m.seen,
+				func(s modelSpan) bool { return s.generation == generation && s.covers(e) })
+			left := m.left[fsm.ConsumerID(id, e.path)+" "+generation]
+			if covered || left || id == "" || there[id].Generation != generation {
+				continue
+			}
+			during := ""
+			if _, early := e.early[generation]; early {
+				during = " during a backfill"
+			}
+			m.fault("lost wake%s: event %s of %s, landed at %s, was never shown to %s (%s)", during,
+				e.at.Value(), e.path, clock(e.landed), id, generation)
+		}
+	}
+	for _, c := range m.db.Consumers() {
+		switch {
+		case m.deleted[c.Generation]:
+			m.fault("consumer of a deleted subscription: %s", c.ID)
+		case m.left[c.ID+" "+c.Generation]:
+			m.fault("consumer that had unsubscribed: %s", c.ID)
+		case m.up.there(c.Primary) == 0:
+			m.fault("consumer of a stream that is gone: %s", c.ID)
+		}
+	}
+	named := func(path string) bool {
+		for _, s := range there {
+			if s.Pattern == path {
+				return true
+			}
+		}
+		return false
+	}
+	for path := range m.db.Records() {
+		if m.up.there(path) == 0 && !named(path) {
+			m.fault("kept for ever in the store: what is known of %s", path)
+		}
+	}
+	waiting := 0
+	for _, path := range modelPaths {
+		if m.up.there(path) == 0 && named(path) {
+			waiting++
+		}
+	}
+	for _, r := range m.replicas {
+		for what, n := range heldForGood(r) {
+			if n > 0 && (what != "paths" || n > waiting) {
+				m.fault("kept for ever in memory: %d %s", n, what)
+			}
+		}
+	}
+}
+
+// heldForGood is what a replica holds at every one of some moments: what it holds in passing is no matter.
+func heldForGood(r *modelReplica) map[string]int {
+	held := r.d.Held()
+	for range 30 {
+		time.Sleep(time.Second)
+		for what, n := range r.d.Held() {
+			held[what] = min(held[what], n)
+		}
+	}
+	return held
+}
+
+// answering is the subscription of a generation, if its 201 was sent and nobody wants it deleted.
+func (m *model) answering(generation string) string {
+	for id, s := range m.subs {
+		if s.Generation == generation && s.answered {
+			return id
+		}
+	}
+	return ""
+}

@@ -1,0 +1,51 @@
+package tailer
+
+import (
+	"strings"
+	"testing"
+)
+
+// mendedFaults are histories that once went wrong, found by the model.
+var mendedFaults = map[string][]modelStep{
+	"a consumer whose attempt failed is removed after an outage without another attempt": {
+		{Kind: "subscribe", Wait: 3000},
+		{Kind: "fail"},
+		{Kind: "create", Wait: 3000},
+		{Kind: "outage"},
+	},
+	"an event past the gateway while the backfill waits for a HEAD counts as there before": {
+		{Kind: "create", Wait: 3000},
+		{Kind: "slow heads", N: 3},
+		{Kind: "subscribe", Wait: 700},
+		{Kind: "past", Wait: 3000},
+	},
+	"a name whose write never came about is remembered for ever, should nobody be subscribed to it": {
+		{Kind: "crash", Path: 1, Wait: 700},
+	},
+	"the owner of a name's partition waits for ever for what another replica has forgotten": {
+		{Kind: "subscribe", Sub: 1, Replica: 1, Wait: 20_000},
+		{Kind: "refused", Path: 1, N: 4},
+	},
+	"a consumer that unsubscribed shortly after the store lost something is made again": {
+		{Kind: "create", Path: 2, Wait: 20_000},
+		{Kind: "lose"},
+		{Kind: "subscribe", Wait: 700},
+		{Kind: "append", Path: 2, Replica: 1, Wait: 700},
+		{Kind: "leave", Path: 2, Wait: 100},
+	},
+	"a write whose answer comes after the deletion of its stream makes consumers for it": {
+		{Kind: "subscribe", Wait: 3000},
+		{Kind: "create", N: 3, Wait: 3000},
+		{Kind: "delete", Wait: 3000},
+	},
+}
+
+func TestHistoriesThatOnceWentWrong(t *testing.T) {
+	for name, steps := range mendedFaults {
+		t.Run(name, func(t *testing.T) {
+			if faults := play(t, steps); len(faults) > 0 {
+				t.Error(strings.Join(faults, "\n"))
+			}
+		})
+	}
+}

@@ -1,0 +1,168 @@
+package tailer
+
+import (
+	"context"
+	"net/url"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"reveille/fsm"
+	"reveille/fsm/memstore"
+)
+
+// discoverer is what the model is of: discovery and watching, as one replica runs them.
+type discoverer interface {
+	fsm.Streams
+	fsm.StreamWatcher
+	Run(ctx context.Context) error
+	Hinted(h fsm.Hint)
+	// Held is how many items the replica keeps in each of its maps and lists that must come to an end by themselves.
+	Held() map[string]int
+}
+
+// newDiscoverer makes the one that is under test: another takes its place here.
+func newDiscoverer(store *memstore.Store, up *modelUpstream, outcomes Outcomes) (discoverer, error) {
+	t, err := New(Config{
+		UpstreamURL: &url.URL{Scheme: "http", Host: "upstream.test"}, Dial: up.dial, Store: store, Outcomes: outcomes,
+		Logger: zap.NewNop(), GoneGrace: modelTiming.GoneGrace, LookEvery: time.Minute,
+	})
+	return modelTailer{t}, err
+}
+
+type modelTailer struct{ *Tailer }
+
+func (t modelTailer) Held() map[string]int {
+	held := t.discovery.Held()
+	t.writes.mu.Lock()
+	held["writes in the queue"] = len(t.writes.waiting)
+	t.writes.mu.Unlock()
+	return held
+}
+
+// modelReplica is one replica: its discoverer, its store, and in place of a dispatcher the endpoint of the model's
+// workers.
+type modelReplica struct {
+	m      *model
+	id     int
+	store  *memstore.Store
+	d      discoverer
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+	dead   bool
+}
+
+func (m *model) start(id int) error {
+	r := &modelReplica{m: m, id: id, store: m.db.Replica(string(rune('A' + id)))}
+	r.ctx, r.cancel = context.WithCancel(context.Background())
+	var err error
+	if r.d, err = newDiscoverer(r.store, m.up, r); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	m.replicas[id] = r
+	m.mu.Unlock()
+	m.share()
+	r.wg.Go(func() { _ = r.d.Run(r.ctx) })
+	r.wg.Go(func() { _ = r.store.Run(r.ctx, r.d.Hinted) })
+	r.wg.Go(r.timers)
+	return nil
+}
+
+// share spreads the partitions over the replicas that live.
+func (m *model) share() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var live []*modelReplica
+	for _, r := range m.replicas {
+		if r != nil && !r.dead {
+			live = append(live, r)
+		}
+	}
+	owned := make([][]int, len(live))
+	for p := range modelPartitions {
+		if len(live) > 0 {
+			owned[p%len(live)] = append(owned[p%len(live)], p)
+		}
+	}
+	for i, r := range live {
+		r.store.Own(owned[i]...)
+	}
+}
+
+// die ends the replica where it stands. Its partitions move when its lease is over.
+func (r *modelReplica) die() {
+	r.m.mu.Lock()
+	defer r.m.mu.Unlock()
+	if r.dead {
+		return
+	}
+	r.dead = true
+	r.store.Kill()
+	r.cancel()
+	time.AfterFunc(modelLease, r.m.share)
+}
+
+func (r *modelReplica) isDead() bool {
+	r.m.mu.Lock()
+	defer r.m.mu.Unlock()
+	return r.dead
+}
+
+// timers acts on deadlines, once a second.
+func (r *modelReplica) timers() {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-r.ctx.Done():
+			return
+		case <-tick.C:
+		}
+		for _, p := range r.store.Ownership().Partitions() {
+			o, _, err := r.store.Due(r.ctx, p, 100)
+			if err == nil {
+				r.settle(o)
+			}
+		}
+	}
+}
+
+// Follow is Outcomes'.
+func (r *modelReplica) Follow(o fsm.Outcome, _ fsm.Sighting) { r.settle(o) }
+
+func (r *modelReplica) settle(o fsm.Outcome) {
+	r.deliver(o.Wakes)
+	r.d.Idle(o.Idle)
+	for _, path := range o.Hidden {
+		r.d.Gone(path)
+	}
+}
+
+func (r *modelReplica) deliver(wakes []fsm.Wake) {
+	for _, w := range wakes {
+		r.m.note(w)
+		r.wg.Go(func() { r.attempt(w) })
+	}
+}
+
+// attempt is a delivery attempt and what the endpoint answers: it has read everything and says so, or it fails.
+func (r *modelReplica) attempt(w fsm.Wake) {
+	select {
+	case <-time.After(20 * time.Millisecond):
+	case <-r.ctx.Done():
+		return
+	}
+	var o fsm.Outcome
+	var err error
+	if r.m.worked(w) {
+		o, err = r.store.Finish(r.ctx, w.Ref(), w.Streams)
+	} else {
+		o, err = r.store.Fail(r.ctx, w.Ref(), fsm.Failure{Reason: "status 503"})
+	}
+	if err == nil {
+		r.settle(o)
+	}
+}

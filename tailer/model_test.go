@@ -1,0 +1,301 @@
+package tailer
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"reveille/fsm"
+	"reveille/fsm/memstore"
+)
+
+const (
+	modelPartitions = 3
+	modelReplicas   = 2
+	modelLease      = 7 * time.Second
+	// modelQuiet is how long all is quiet before a history is judged.
+	modelQuiet = 5 * time.Minute
+)
+
+var modelTiming = fsm.Timing{
+	Waking: 10 * time.Second, Liveness: 45 * time.Second, GoneGrace: 30 * time.Second, GCAfter: 10 * time.Minute,
+}
+
+var (
+	modelPaths    = []string{"/a", "/b", "/c/d"}
+	modelPatterns = []string{"/**", "/*", "/a"}
+)
+
+// model is one history at work: a server, a store, replicas, and what is demanded of them.
+type model struct {
+	db *memstore.DB
+	up *modelUpstream
+	// clients are the requests under way.
+	clients sync.WaitGroup
+
+	mu       sync.Mutex
+	replicas [modelReplicas]*modelReplica
+	subs     map[string]*modelSub
+	// generations counts subscriptions; deleted are those whose deletion was answered with success.
+	generations int
+	deleted     map[string]bool
+	events      []modelEvent
+	seen        []modelSpan
+	// heard is since when a stream is known, by its name: an event past the gateway before then is nobody's.
+	heard map[string]bool
+	// left are consumers that have unsubscribed, by ID and generation.
+	left map[string]bool
+	// removed is when a deletion through the gateway was answered with success, until the stream is made anew.
+	removed map[string]time.Time
+	failing bool
+	faults  []string
+	// dying has a replica die around one of its calls: after so many more.
+	dying      *modelReplica
+	calls      int
+	after      bool
+	before     memstore.Snapshot
+	died, lost time.Time
+	lied       time.Time
+}
+
+type modelSub struct {
+	fsm.Subscription
+	// answered is true once the 201 was sent, leaving once somebody wants it deleted.
+	answered, leaving bool
+}
+
+// modelEvent is an event that must be covered by a wake of each of some consumers.
+type modelEvent struct {
+	path        string
+	incarnation int
+	at          fsm.Offset
+	landed      time.Time
+	// due are the generations of the subscriptions whose consumers are to see it, early those of them whose
+	// backfill is under way.
+	due   []string
+	early map[string]fsm.Backfill
+}
+
+// modelSpan is what a worker has read because of a wake.
+type modelSpan struct {
+	generation, path string
+	from, to         fsm.Offset
+	at               time.Time
+}
+
+// covers says whether an event was among what was read.
+func (s modelSpan) covers(e modelEvent) bool {
+	return s.path == e.path && !s.at.Before(e.landed) && e.at.After(s.from) && !e.at.After(s.to)
+}
+
+func (m *model) fault(format string, args ...any) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.faults = append(m.faults, fmt.Sprintf(format, args...))
+}
+
+// note judges a wake as it is handed out: no wake begins for a stream that was deleted before.
+func (m *model) note(w fsm.Wake) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	at, gone := m.removed[w.Primary]
+	if gone && w.WokeAt.After(at) && w.Attempt == 1 {
+		m.faults = append(m.faults,
+			fmt.Sprintf("wake for a stream that is gone: %s woke at %s, after the deletion at %s",
+				w.Consumer, clock(w.WokeAt), clock(at)))
+	}
+}
+
+// worked says whether the endpoint works; if so it has read what the wake tells of.
+func (m *model) worked(w fsm.Wake) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.failing {
+		return false
+	}
+	for _, s := range w.Streams {
+		m.seen = append(m.seen, modelSpan{w.Generation, s.Path, s.Acked, s.Tail, time.Now()})
+	}
+	return true
+}
+
+func clock(t time.Time) string { return t.UTC().Format("15:04:05.000") }
+
+// hook lets a replica die around a call.
+func (m *model) hook(after bool) func(memstore.Call) error {
+	return func(c memstore.Call) error {
+		m.mu.Lock()
+		r := m.dying
+		hit := r != nil && c.Replica == string(rune('A'+r.id)) && after == m.after
+		if hit {
+			m.calls--
+			hit = m.calls < 0
+		}
+		if hit {
+			m.dying = nil
+		}
+		m.mu.Unlock()
+		if hit {
+			r.die()
+			return fmt.Errorf("%w: the replica is dead", fsm.ErrUnavailable)
+		}
+		return nil
+	}
+}
+
+// landed notes an event, and whose it is.
+func (m *model) landed(path string, at fsm.Offset, incarnation int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e := modelEvent{path: path, incarnation: incarnation, at: at, landed: time.Now(), early: m.db.Backfills()}
+	for _, id := range slices.Sorted(maps.Keys(m.subs)) {
+		s := m.subs[id]
+		p, _ := fsm.ParsePattern(s.Pattern)
+		if s.answered && p.Matches(path) && (m.heard[path] || p.Literal()) {
+			e.due = append(e.due, s.Generation)
+		}
+	}
+	m.events = append(m.events, e)
+}
+
+// replica is one that a client's request goes to; nil if none lives.
+func (m *model) replica(n int) *modelReplica {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i := range modelReplicas {
+		if r := m.replicas[(n+i)%modelReplicas]; r != nil && !r.dead {
+			return r
+		}
+	}
+	return nil
+}
+
+// lose has the store lose its last second.
+func (m *model) lose() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.db.Lose(m.before)
+	time.AfterFunc(time.Second, m.db.Doubt)
+	m.lost = time.Now()
+	clear(m.left)
+	clear(m.removed)
+	clear(m.deleted)
+	there := m.db.Subscriptions()
+	maps.DeleteFunc(m.subs, func(id string, s *modelSub) bool { return there[id].Generation != s.Generation })
+	for id, sub := range there {
+		if m.subs[id] == nil { // its deletion is lost
+			m.subs[id] = &modelSub{Subscription: sub}
+		}
+	}
+}
+
+// quiet lets everything work again and come to rest.
+func (m *model) quiet() error {
+	m.up.set(func() { m.up.headDelay, m.up.lies, m.up.down, m.up.mute = 0, false, false, false })
+	m.mu.Lock()
+	m.failing, m.dying = false, nil
+	m.mu.Unlock()
+	m.clients.Wait()
+	if err := m.revive(); err != nil {
+		return err
+	}
+	time.Sleep(modelQuiet)
+	return nil
+}
+
+// revive starts the replicas that are dead.
+func (m *model) revive() error {
+	for id, r := range m.replicas {
+		if r != nil && !r.isDead() {
+			continue
+		}
+		if r != nil {
+			r.wg.Wait()
+		}
+		if err := m.start(id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// play runs a history and returns what is wrong with it.
+func play(t *testing.T, steps []modelStep) (faults []string) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		m := &model{
+			up: newModelUpstream(), subs: map[string]*modelSub{}, deleted: map[string]bool{}, heard: map[string]bool{},
+			left: map[string]bool{}, removed: map[string]time.Time{},
+			db: memstore.New(memstore.Options{Partitions: modelPartitions, Timing: modelTiming}),
+		}
+		m.db.SetHooks(memstore.Hooks{Before: m.hook(false), After: m.hook(true)})
+		err := m.revive()
+		time.Sleep(time.Second)
+		for _, s := range steps {
+			if err == nil {
+				m.mu.Lock()
+				m.before = m.db.Snapshot()
+				m.mu.Unlock()
+				err = s.do(m)
+			}
+		}
+		if err = errors.Join(err, m.quiet()); err != nil {
+			m.fault("the model is broken: %v", err)
+		}
+		m.judge()
+		for _, r := range m.replicas {
+			r.die()
+			r.wg.Wait()
+		}
+		m.clients.Wait()
+		m.up.stop()
+		time.Sleep(2 * modelLease)
+		faults = m.faults
+	})
+	return faults
+}
+
+// modelHistories is how many random histories are run unless -rapid.checks says otherwise.
+const modelHistories = "60"
+
+// TestModelOfDiscovery runs random histories; -rapid.seed repeats them, but for what chance the replicas have
+// themselves.
+func TestModelOfDiscovery(t *testing.T) {
+	for name, value := range map[string]string{
+		"rapid.checks": modelHistories,
+		// Drawn here rather than by rapid, so that it can be printed whatever the outcome.
+		"rapid.seed": strconv.FormatUint(rand.Uint64()|1, 10),
+	} {
+		if f := flag.Lookup(name); f.Value.String() == f.DefValue {
+			if err := f.Value.Set(value); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	t.Logf("%s histories; -rapid.seed=%s repeats them", flag.Lookup("rapid.checks").Value,
+		flag.Lookup("rapid.seed").Value)
+	rapid.Check(t, func(rt *rapid.T) {
+		steps := rapid.SliceOfN(rapid.Custom(drawStep), 1, 14).Draw(rt, "history")
+		if faults := play(t, steps); len(faults) > 0 {
+			rt.Fatalf("%s\nafter\n%s", strings.Join(faults, "\n"), written(steps))
+		}
+	})
+}
+
+// client runs a client's request.
+func (m *model) client(n int, f func(r *modelReplica)) {
+	if r := m.replica(n); r != nil {
+		m.clients.Go(func() { f(r) })
+	}
+}

@@ -1,0 +1,232 @@
+package tailer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"reveille/fsm"
+	"reveille/tailer/upstream"
+)
+
+// modelUpstream is a stream server in memory whose answers a history delays, falsifies or loses. Time is the bubble's.
+type modelUpstream struct {
+	mu      sync.Mutex
+	streams map[string]*modelStream
+	// incarnations counts the streams of a name.
+	incarnations map[string]int
+	// headDelay is how long a HEAD takes; early says that it tells of the moment it came and not of the one it is
+	// answered.
+	headDelay time.Duration
+	early     bool
+	// lies answers 404 for everything, down 503; mute answers nothing.
+	lies, down, mute bool
+
+	conns  chan net.Conn
+	server *http.Server
+	over   chan struct{}
+	closed chan struct{}
+}
+
+type modelStream struct {
+	incarnation int
+	events      []string
+	changed     chan struct{}
+}
+
+// modelHold is how long a live request may stay open.
+const modelHold = 20 * time.Second
+
+func newModelUpstream() *modelUpstream {
+	u := &modelUpstream{
+		streams: map[string]*modelStream{}, incarnations: map[string]int{}, conns: make(chan net.Conn),
+		over: make(chan struct{}), closed: make(chan struct{}),
+	}
+	u.server = &http.Server{Handler: u, ReadHeaderTimeout: time.Hour}
+	go func() {
+		defer close(u.over)
+		_ = u.server.Serve(u) // ends with Close
+	}()
+	return u
+}
+
+func (u *modelUpstream) stop() {
+	_ = u.server.Close()
+	<-u.over
+}
+
+// Accept, Close and Addr are net.Listener's.
+func (u *modelUpstream) Accept() (net.Conn, error) {
+	select {
+	case c := <-u.conns:
+		return c, nil
+	case <-u.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (u *modelUpstream) Close() error {
+	close(u.closed)
+	return nil
+}
+
+func (u *modelUpstream) Addr() net.Addr { return &net.UnixAddr{Name: "model"} }
+
+// dial is an upstream.Dial.
+func (u *modelUpstream) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	client, server := net.Pipe()
+	select {
+	case u.conns <- server:
+		return client, nil
+	case <-u.closed:
+		return nil, net.ErrClosed
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+var _ upstream.Dial = (*modelUpstream)(nil).dial
+
+func (s *modelStream) tail() fsm.Offset { return offsetOf(len(s.events)) }
+
+// land makes an event land; it returns the offset after it. One that is created begins empty unless event says
+// otherwise.
+func (u *modelUpstream) land(path, event string, create bool) (at fsm.Offset, incarnation int, err error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	s := u.streams[path]
+	switch {
+	case u.down:
+		return "", 0, errors.New("503")
+	case s == nil && !create:
+		return "", 0, errors.New("404")
+	case s == nil:
+		u.incarnations[path]++
+		s = &modelStream{incarnation: u.incarnations[path], changed: make(chan struct{})}
+		u.streams[path] = s
+	}
+	s.events = append(s.events, event)
+	close(s.changed)
+	s.changed = make(chan struct{})
+	return s.tail(), s.incarnation, nil
+}
+
+func (u *modelUpstream) remove(path string) (incarnation int) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	s := u.streams[path]
+	if s == nil {
+		return 0
+	}
+	close(s.changed)
+	delete(u.streams, path)
+	return s.incarnation
+}
+
+// there returns the incarnation of a stream, 0 if there is none.
+func (u *modelUpstream) there(path string) int {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if s := u.streams[path]; s != nil {
+		return s.incarnation
+	}
+	return 0
+}
+
+func (u *modelUpstream) set(f func()) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	f()
+}
+
+func (u *modelUpstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	u.mu.Lock()
+	delay, early := u.headDelay, u.early
+	u.mu.Unlock()
+	if r.Method != http.MethodHead {
+		u.read(w, r)
+		return
+	}
+	answer := u.describe(r.URL.EscapedPath())
+	if delay > 0 {
+		select {
+		case <-time.After(delay):
+		case <-r.Context().Done():
+			return
+		}
+	}
+	if !early {
+		answer = u.describe(r.URL.EscapedPath())
+	}
+	answer(w, r)
+}
+
+// describe returns what a HEAD is answered now.
+func (u *modelUpstream) describe(path string) func(http.ResponseWriter, *http.Request) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	s := u.streams[path]
+	status, tail := http.StatusOK, fsm.Offset("")
+	switch {
+	case u.mute:
+		return func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
+	case u.down:
+		status = http.StatusServiceUnavailable
+	case u.lies, s == nil:
+		status = http.StatusNotFound
+	default:
+		tail = s.tail()
+	}
+	return func(w http.ResponseWriter, _ *http.Request) {
+		if tail != "" {
+			w.Header().Set(upstream.HeaderNextOffset, string(tail))
+		}
+		w.WriteHeader(status)
+	}
+}
+
+// read answers a GET: at once if there is something, or when something comes.
+func (u *modelUpstream) read(w http.ResponseWriter, r *http.Request) {
+	path, from := r.URL.EscapedPath(), fsm.Offset(r.URL.Query().Get("offset"))
+	over := time.NewTimer(modelHold)
+	defer over.Stop()
+	for last := r.URL.Query().Get("live") == ""; ; {
+		u.mu.Lock()
+		s, odd := u.streams[path], u.lies || u.down || u.mute
+		if s == nil || odd {
+			u.mu.Unlock()
+			u.describe(path)(w, r)
+			return
+		}
+		tail, changed := s.tail(), s.changed
+		var events []string
+		for i, e := range s.events {
+			if offsetOf(i + 1).After(from) {
+				events = append(events, e)
+			}
+		}
+		u.mu.Unlock()
+		if len(events) > 0 || last {
+			w.Header().Set(upstream.HeaderUpToDate, "true")
+			w.Header().Set(upstream.HeaderNextOffset, string(tail))
+			if len(events) == 0 {
+				w.WriteHeader(http.StatusNoContent)
+				return
+			}
+			_, _ = fmt.Fprintf(w, "[%s]", strings.Join(events, ","))
+			return
+		}
+		select {
+		case <-changed:
+		case <-over.C:
+			last = true
+		case <-r.Context().Done():
+			return
+		}
+	}
+}

@@ -1,0 +1,310 @@
+package tailer
+
+import (
+	"time"
+
+	"reveille/fsm"
+)
+
+// step takes in one input and says what to do next.
+func (m *machine) step(in *input) action {
+	a := m.next(in)
+	a.mode = m.mode
+	return a
+}
+
+func (m *machine) next(in *input) action {
+	switch in.kind {
+	case inputHead:
+		return m.answered(in)
+	case inputHidden:
+		return m.hidden()
+	case inputReturned:
+		m.gone = false
+		return m.tell(in.now)
+	case inputTold:
+		return m.told(in)
+	case inputKnown:
+		m.last = in.partition - 1
+		return m.announce()
+	case inputRead:
+		return m.read(in)
+	case inputRestarted:
+		m.invalidate(in.partition)
+		return m.correct(in.now)
+	case inputSlot:
+		return m.enter(in)
+	case inputShown:
+		return m.show(in)
+	case inputOver:
+		return m.over(in)
+	case inputEnd:
+		return m.end(in.now)
+	case inputLost:
+		m.phase = phaseEnded
+		return action{}
+	case inputStart:
+		a := m.look()
+		a.run = true
+		return a
+	case inputWaited:
+		if m.phase == phaseDelaying {
+			return m.follow(in.now)
+		}
+		return m.look()
+	default:
+		return m.hint(in)
+	}
+}
+
+// look asks the stream with HEAD: what comes first whenever anything is unclear.
+func (m *machine) look() action {
+	m.phase, m.looked, m.due = phaseLooking, m.moment, false
+	return action{ask: askHead}
+}
+
+// wait waits, but not for what a hint would end when there was one already.
+func (m *machine) wait(p phase, d time.Duration) action {
+	if p.waits() && m.due {
+		return m.look()
+	}
+	m.phase = p
+	return action{ask: askWait, wait: d}
+}
+
+func (m *machine) release(a action) action {
+	m.slot, a.release = false, true
+	return a
+}
+
+func (m *machine) answered(in *input) action {
+	was := m.phase
+	if in.err != nil || !in.info.Gone() {
+		// An upstream that cannot be asked may have the stream: if it says "gone" again, that counts from then on.
+		m.absent = false
+	}
+	switch {
+	case was == phaseConfirming && in.err == nil && !in.info.Gone():
+		return m.fail(nil) // one that contradicts itself is not asked at full speed
+	case in.err != nil:
+		return m.fail(in.err)
+	case in.info.Gone() && (was == phaseConfirming || m.absent):
+		return m.missing(in.wavers)
+	case in.info.Gone():
+		m.phase = phaseConfirming
+		m.forgetBehind()
+		return m.release(action{ask: askHeadAnew})
+	}
+	m.info = in.info
+	switch {
+	case was == phaseVerifying && m.info.TTL:
+		return m.correct(in.now)
+	case was == phaseVerifying:
+		// A server may have more to read than its HEAD says: one that was interrupted in an append, say. Its stream is
+		// the same one.
+		m.phase = phaseReading
+		return action{ask: askRead, was: m.info.Tail, tail: m.info.Tail}
+	case m.gone:
+		m.phase = phaseReturning
+		return action{ask: askReturn, tail: m.info.Tail, wavered: m.carriesOn(m.info.Tail)}
+	}
+	return m.tell(in.now)
+}
+
+func (m *machine) fail(err error) action {
+	if err != nil {
+		m.mode = modeFailing
+	}
+	m.forgetBehind()
+	a := m.wait(phaseFailing, m.rules.jitter(grow(&m.failures, m.rules.BackoffMin, m.rules.Check)))
+	a.failure = err
+	return a
+}
+
+// forgetBehind is for partitions that knew more than HEAD showed when the reason was not found out: they are told
+// again.
+func (m *machine) forgetBehind() {
+	for _, b := range m.behind {
+		if p := m.part(b.partition); p != nil {
+			p.tail = ""
+		}
+	}
+	m.behind = nil
+}
+
+// missing is for a stream that upstream has just said there is none of, twice or again. Its consumers are hidden,
+// unless somebody has asked for the stream since the HEAD, who knew better.
+func (m *machine) missing(wavers int64) action {
+	if m.absent && wavers == m.wavers {
+		m.absence = fsm.MissingStill
+	} else {
+		// Where upstream goes back and forth, this stream may have been there between two looks.
+		m.absence, m.wavers = fsm.MissingAnew, wavers
+	}
+	if !m.absent {
+		m.absent, m.gone, m.absentWait = true, true, 0
+		m.offset, m.moved = "", false
+	}
+	m.mode = modeAway
+	if m.wanted > m.looked || m.part(m.home) == nil {
+		return m.hidden()
+	}
+	m.phase = phaseHiding
+	return action{ask: askHide, absence: m.absence}
+}
+
+func (m *machine) hidden() action {
+	m.invalidate(everywhere)
+	if len(m.parts) == 0 {
+		return m.leave()
+	}
+	return m.wait(phaseAbsent, m.rules.jitter(grow(&m.absentWait, m.rules.absentMin(), m.rules.Check)))
+}
+
+// tell tells the store the tail that HEAD showed, in each partition that does not know it yet.
+func (m *machine) tell(now time.Time) action {
+	m.phase, m.last = phaseTelling, -1
+	return m.tellNext(now)
+}
+
+func (m *machine) tellNext(now time.Time) action {
+	for i := range m.parts {
+		if p := &m.parts[i]; p.number > m.last && p.tail != m.info.Tail {
+			m.last = p.number
+			return action{ask: askTell, partition: p.number, tail: m.info.Tail}
+		}
+	}
+	if len(m.behind) > 0 {
+		// Every tail in behind was noted before this HEAD, so a tail behind it cannot be old news.
+		m.phase = phaseVerifying
+		return action{ask: askHeadAnew}
+	}
+	return m.settled(now)
+}
+
+func (m *machine) told(in *input) action {
+	o := &in.observed
+	if m.observed(o) {
+		m.due = true
+	}
+	switch {
+	case m.phase == phaseAnnouncing:
+		return m.announce()
+	case m.phase == phaseCorrecting:
+		return m.correct(in.now)
+	case o.watched && ahead(o.noted, m.info.Tail):
+		m.behind = append(m.behind, behind{o.partition, o.noted})
+	}
+	return m.tellNext(in.now)
+}
+
+// ahead says whether a tail that was noted belies one that upstream shows: it lies beyond, or is
+// of another incarnation.
+func ahead(noted, shown fsm.Offset) bool { return noted.After(shown) || noted.Other(shown) }
+
+// read takes in where reading on led to. Some servers show more to nobody who is at the end by their HEAD, but to those
+// behind it.
+func (m *machine) read(in *input) action {
+	switch {
+	case in.err != nil:
+		return m.fail(in.err)
+	case in.tail.After(m.info.Tail):
+		m.info.Tail = in.tail
+	case m.phase == phaseReading:
+		m.phase = phaseRereading
+		return action{ask: askRead, was: fsm.Start, tail: m.info.Tail}
+	}
+	return m.correct(in.now)
+}
+
+// correct deals with the partitions that knew a tail beyond the one that HEAD showed: the store is told it again where
+// it turned out not to lie behind, and where it does the stream is a new one under an old name, and its consumers start
+// over.
+func (m *machine) correct(now time.Time) action {
+	m.phase = phaseCorrecting
+	if len(m.behind) == 0 {
+		// The tail may be another one by now than the other partitions were told.
+		m.behind = nil
+		return m.tell(now)
+	}
+	b := m.behind[0]
+	m.behind = m.behind[1:]
+	if ahead(b.was, m.info.Tail) {
+		return action{ask: askRestart, partition: b.partition, was: b.was, tail: m.info.Tail}
+	}
+	return action{ask: askTell, partition: b.partition, tail: m.info.Tail}
+}
+
+// settled goes on from a look whose tail the store knows.
+func (m *machine) settled(now time.Time) action {
+	if !m.failed {
+		m.failures = 0
+	}
+	if len(m.parts) == 0 || m.info.Closed {
+		return m.leave()
+	}
+	moved := m.moved || m.offset != "" && m.offset != m.info.Tail
+	m.offset, m.moved = m.info.Tail, false
+	switch {
+	case moved && m.busy():
+		return m.pause()
+	case moved:
+		m.paceWait = 0
+	}
+	if m.info.TTL {
+		m.mode = modeHeadOnly
+		if moved {
+			m.quietWait = 0
+		}
+		return m.release(m.wait(phaseHeadOnly, m.rules.jitter(grow(&m.quietWait, m.rules.TTLFast, m.rules.Check))))
+	}
+	a := action{ask: askSlot, active: m.active || moved, turn: !m.turn.After(now)}
+	m.phase, m.active = phaseEntering, false
+	return a
+}
+
+// pause is for a stream that moves while everybody is busy. A consumer that comes to rest ends it. What was hinted
+// before has no more to say.
+func (m *machine) pause() action {
+	m.due = false
+	return m.wait(phasePausing, grow(&m.paceWait, m.rules.PaceMin, m.rules.PaceMax))
+}
+
+func (m *machine) enter(in *input) action {
+	switch {
+	case !in.granted:
+		m.mode = modeSweep
+		// A turn that a hint has cut short is still to come: one that is given up would cost all the others.
+		if !m.turn.After(in.now) {
+			m.turn = in.now.Add(in.turn)
+		}
+		return m.release(m.wait(phaseSweeping, max(m.rules.jitter(m.rules.Check), m.turn.Sub(in.now))))
+	case m.failed:
+		// HEAD works: it bounds what a request that always fails can cost.
+		m.mode = modeFailing
+		return m.wait(phaseDelaying, m.rules.jitter(grow(&m.failures, m.rules.BackoffMin, m.rules.Check)))
+	}
+	return m.follow(in.now)
+}
+
+// leave gives up what a watcher holds, and the watcher itself unless somebody asks for the stream meanwhile.
+func (m *machine) leave() action {
+	m.phase, m.mode = phaseEnding, modeNone
+	return m.release(action{ask: askEnd})
+}
+
+func (m *machine) end(now time.Time) action {
+	switch {
+	case len(m.parts) == 0 && m.absent && !m.disowned:
+		m.phase = phaseLosing
+		return action{ask: askLose, leave: true}
+	case len(m.parts) == 0:
+		m.phase = phaseEnded
+		return action{leave: true}
+	case !m.absent && m.info.Closed && m.wanted <= m.looked && !m.due:
+		// It is at its end and has nothing to show any more.
+		m.phase, m.closed = phaseResting, now
+		return action{}
+	}
+	return m.look()
+}

@@ -1,0 +1,110 @@
+package tailer
+
+import (
+	"slices"
+	"time"
+)
+
+// hint takes in an input that comes while the loop is at something else. What it says of the action under way is done
+// at once.
+func (m *machine) hint(in *input) (a action) {
+	switch in.kind {
+	case inputChecked:
+		m.checked(in, &a)
+	case inputSilence:
+		m.stop(thenAgain, &a)
+	case inputSoon:
+		m.quiet, a.check = in.now, m.rules.jitter(m.rules.Check)
+	case inputGranted:
+		m.slot = true
+	case inputDisplaced:
+		m.slot = false
+		m.stop(thenLook, &a)
+	case inputVoid:
+		m.wanted = m.happened()
+		m.lookNow(&a)
+	case inputAdded:
+		m.add(in.partition)
+		if m.phase == phaseResting {
+			return m.resume()
+		}
+		if m.part(in.partition).tail == "" {
+			m.lookNow(&a)
+		}
+	case inputDropped:
+		if p := m.part(in.partition); p != nil && p.added == in.since {
+			m.drop(in.partition)
+			m.lookNow(&a)
+		}
+	case inputDisowned:
+		m.drop(in.partition)
+		m.disowned = true
+		m.lookNow(&a)
+	case inputRefresh:
+		if m.phase == phaseResting {
+			return m.resume()
+		}
+		m.invalidate(in.partition)
+		m.lookNow(&a)
+	case inputDeleted:
+		m.deleted = m.happened()
+		for i := range m.parts {
+			m.parts[i].noted = ""
+		}
+	case inputRested:
+		m.rested = m.happened()
+		for i := range m.parts {
+			m.parts[i].busy = false
+		}
+		m.active = m.active || !m.slot
+		m.lookNow(&a)
+	case inputActive:
+		if !m.slot {
+			m.active = true
+			m.lookNow(&a)
+		}
+	case inputWritten:
+		if m.absent {
+			m.lookNow(&a)
+		}
+	case inputLook:
+		m.lookNow(&a)
+	case inputObserved:
+		if m.observed(&in.observed) {
+			m.lookNow(&a)
+		}
+	default: // an answer, which is no hint
+	}
+	return a
+}
+
+// lookNow ends a wait. A live request is stopped only if the store is to be told something.
+func (m *machine) lookNow(a *action) {
+	m.due = true
+	switch {
+	case m.phase.waits():
+		a.interrupt = true
+	case m.untold():
+		m.stop(thenLook, a)
+	}
+}
+
+func (m *machine) add(partition int) {
+	m.wanted, m.disowned = m.happened(), false
+	m.atHome = m.atHome || partition == m.home
+	i, ok := m.find(partition)
+	if !ok {
+		m.parts = slices.Insert(m.parts, i, part{number: partition})
+	}
+	m.parts[i].added = m.wanted
+}
+
+// resume begins again at a stream that was closed. The store is told its tail again.
+func (m *machine) resume() action {
+	m.invalidate(everywhere)
+	m.offset, m.moved, m.failed, m.gone = "", false, false, false
+	m.failures, m.paceWait, m.quietWait, m.quiet = 0, 0, 0, time.Time{}
+	a := m.look()
+	a.run = true
+	return a
+}

@@ -1,0 +1,157 @@
+package tailer
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"reveille/fsm"
+	"reveille/tailer/upstream"
+)
+
+var errSpinning = errors.New("upstream answers live requests at once without anything new")
+
+// follow makes the first live request after a look.
+func (m *machine) follow(now time.Time) action {
+	m.cursor = ""
+	return m.live(now)
+}
+
+func (m *machine) live(now time.Time) action {
+	if m.untold() || !m.slot {
+		m.failed = false
+		return m.look()
+	}
+	m.phase, m.mode, m.due = phaseLive, modeLive, false
+	m.request = request{began: now, from: m.offset, heard: m.offset}
+	return action{ask: askLive, tail: m.offset, cursor: m.cursor, check: m.checkAfter(now)}
+}
+
+// stop ends the live request for a reason. The first one counts.
+func (m *machine) stop(why then, a *action) {
+	if (m.phase == phaseLive || m.phase == phaseAnnouncing) && !m.request.stopped {
+		m.request.stopped, m.request.then, a.interrupt = true, why, true
+	}
+}
+
+// show takes in what the live request shows. Where it moves on the store is told first.
+func (m *machine) show(in *input) action {
+	r := &m.request
+	r.shown = in.shown
+	if in.shown.cursor != "" {
+		m.cursor = in.shown.cursor
+	}
+	var check time.Duration
+	if in.shown.offset.After(r.heard) {
+		r.heard, m.quiet, check = in.shown.offset, in.now, m.rules.jitter(m.rules.Check)
+	}
+	var a action
+	if in.shown.offset.After(m.offset) {
+		m.phase, m.last = phaseAnnouncing, -1
+		a = m.announce()
+	} else {
+		a = m.judge(false)
+	}
+	a.check = check
+	return a
+}
+
+func (m *machine) announce() action {
+	tail := m.request.shown.offset
+	for i := range m.parts {
+		if p := &m.parts[i]; p.number > m.last && tail.After(p.tail) {
+			m.last = p.number
+			return action{ask: askAnnounce, partition: p.number, tail: tail}
+		}
+	}
+	m.phase, m.offset, m.moved = phaseLive, tail, true
+	return m.judge(true)
+}
+
+// judge decides what follows the live request by what it showed last. A long-poll is over then; SSE goes on unless it
+// is stopped.
+func (m *machine) judge(moved bool) action {
+	r := &m.request
+	a := action{ask: askContinue, active: moved}
+	if m.untold() || moved && m.busy() && m.rules.Mode == ModeSSE {
+		m.stop(thenLook, &a)
+	}
+	switch {
+	case r.stopped:
+	case m.moved && (r.shown.closed || !r.shown.upToDate):
+		r.then = thenLook
+	case r.shown.closed || r.shown.cached || r.shown.offset != "" && r.shown.offset != m.offset:
+		r.then = thenOdd
+	}
+	return a
+}
+
+// over takes in how the live request ended. What an error says of one that was stopped is of no interest.
+func (m *machine) over(in *input) action {
+	r := &m.request
+	took, err := in.now.Sub(r.began), in.err
+	switch {
+	case r.stopped:
+		err = nil
+	case err == nil && m.offset == r.from && r.then != thenLook && took < m.rules.PaceMin:
+		err = errSpinning
+	}
+	if m.failed = err != nil; m.failed {
+		a := m.look()
+		a.failure = err
+		return a
+	}
+	m.failures = 0
+	if took >= m.rules.PaceMax {
+		m.paceWait = 0
+	}
+	switch {
+	case m.moved && m.busy():
+		m.moved = false
+		return m.pause()
+	case m.moved:
+		m.paceWait = 0
+	}
+	if r.then != thenAgain {
+		return m.look()
+	}
+	return m.live(in.now)
+}
+
+// checked takes in a HEAD beside the live request, whose answer may have got lost on its way.
+func (m *machine) checked(in *input, a *action) {
+	if m.phase != phaseLive && m.phase != phaseAnnouncing {
+		return
+	}
+	unchecked := m.request.unchecked
+	if upstream.IsDown(in.err) {
+		m.request.unchecked, m.quiet = true, in.now
+	}
+	switch {
+	case in.err == nil && m.elsewhere(in.info):
+		m.stop(thenLook, a)
+	case in.err == nil && unchecked:
+		// What cost that HEAD may have cost this request its connection, only nobody has said so.
+		m.stop(thenAgain, a)
+	default:
+		a.check = m.checkAfter(in.now)
+	}
+}
+
+// calm is how much less often a stream is checked that has been silent for long.
+const calm = 6
+
+// checkAfter is how long after a check that showed nothing new the next one is due: half of how long the stream has
+// been silent, between Check and calm times that.
+func (m *machine) checkAfter(now time.Time) time.Duration {
+	if m.quiet.IsZero() {
+		m.quiet = now
+	}
+	return m.rules.jitter(min(max(now.Sub(m.quiet)/2, m.rules.Check), calm*m.rules.Check))
+}
+
+// elsewhere says whether a HEAD shows anything that the live request would not bring.
+func (m *machine) elsewhere(info fsm.StreamInfo) bool {
+	return info.Gone() || info.TTL || info.Closed || info.Tail != m.request.heard ||
+		slices.ContainsFunc(m.parts, func(p part) bool { return ahead(p.tail, info.Tail) })
+}

@@ -1,0 +1,71 @@
+package upstream
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"reveille/fsm"
+)
+
+// anyCable is AnyCable's Durable Streams endpoint, which only reads. Its streams are named, not made, and it keeps
+// the last events of each for a while. Its offsets are a number and the epoch of its broker: one that is restarted,
+// and has kept nothing, counts anew in another epoch.
+var anyCable = dialect{
+	name: DialectAnyCable, offset: anyCableOffset, everyName: true, notKept: []int{http.StatusGone}, cacheable: true,
+	signed: anyCableSigned,
+}
+
+// headerAnyCable is in each of AnyCable's answers.
+const headerAnyCable = "X-AnyCable-Version"
+
+// isAnyCableStart says whether a text is what AnyCable calls the start of a stream, or the end of one without events,
+// or "now", which it says where it does not look for the tail.
+func isAnyCableStart(s string) bool { return s == "0" || s == "now" || s == string(fsm.Start) }
+
+func isAnyCableOffset(s string) bool {
+	_, _, ok := splitAnyCableOffset(s)
+	return ok
+}
+
+// splitAnyCableOffset splits "13::IY03".
+func splitAnyCableOffset(s string) (n uint64, epoch string, ok bool) {
+	number, epoch, found := strings.Cut(s, "::")
+	n, err := strconv.ParseUint(number, 10, 64)
+	return n, epoch, found && epoch != "" && err == nil && number[0] != '+'
+}
+
+// anyCableOffset sorts offsets by their number, each epoch by itself.
+func anyCableOffset(s string) (fsm.Offset, error) {
+	if s == "0" || s == string(fsm.Start) {
+		return fsm.Start, nil
+	}
+	if _, err := fsm.ParseOffset(s); err != nil {
+		return "", err
+	}
+	n, epoch, ok := splitAnyCableOffset(s)
+	if !ok {
+		return "", fmt.Errorf("%w: AnyCable's are a number, \"::\" and an epoch", fsm.ErrOffset)
+	}
+	return fsm.IncarnateOffset(epoch, fmt.Sprintf("%020d", n), fmt.Sprintf("%d::%s", n, epoch)), nil
+}
+
+// anyCableSigned signs the name of a stream as AnyCable's clients do: its JSON in base64, and the HMAC of that in hex.
+func anyCableSigned(key, path string) (parameter, value string) {
+	name := strings.TrimPrefix(path, "/")
+	if plain, err := url.PathUnescape(name); err == nil {
+		name = plain
+	}
+	quoted, _ := json.Marshal(name) // a string always has a form in JSON
+	text := base64.StdEncoding.EncodeToString(quoted)
+	mac := hmac.New(sha256.New, []byte(key))
+	mac.Write([]byte(text))
+	return "signed", text + "--" + hex.EncodeToString(mac.Sum(nil))
+}

@@ -1,0 +1,223 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"reveille/fsm"
+)
+
+func testClient(t *testing.T, h http.HandlerFunc, root string, headers http.Header) *Client {
+	t.Helper()
+	srv := httptest.NewServer(h)
+	t.Cleanup(srv.Close)
+	u, err := url.Parse(srv.URL + root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := New(Config{URL: u, Headers: headers, HeadTimeout: time.Second})
+	t.Cleanup(c.Close)
+	return c
+}
+
+func TestAPathGoesUpstreamAsItStands(t *testing.T) {
+	for _, root := range []string{"", "/", "/v1/stream", "/v1/str%2Feam/"} {
+		for _, path := range []string{
+			"/a", "/a%2Fb", "/a%20b", "/%E2%82%AC", "/a//b", "/a/", "/%zz", "/a|b%2F", "/a^b",
+			"/a:b;c=d,e", "/a[%2f]", "//a", "/100%",
+		} {
+			t.Run(root+path, func(t *testing.T) {
+				var got string
+				c := testClient(t, func(w http.ResponseWriter, r *http.Request) {
+					w.Header().Set(HeaderNextOffset, "1")
+				}, root, nil)
+				// The raw request target, before any server cleans or refuses it.
+				req, err := c.request(t.Context(), http.MethodHead, path, "offset=1")
+				if err != nil {
+					t.Fatal(err)
+				}
+				got = req.URL.RequestURI()
+				if want := strings.TrimSuffix(root, "/") + path + "?offset=1"; got != want {
+					t.Errorf("asked for %s, want %s", got, want)
+				}
+			})
+		}
+	}
+}
+
+func TestHeadersAreSent(t *testing.T) {
+	var auth, host string
+	c := testClient(t, func(w http.ResponseWriter, r *http.Request) {
+		auth, host = r.Header.Get("Authorization"), r.Host
+		w.Header().Set(HeaderNextOffset, "1")
+	}, "", http.Header{"Authorization": {"Bearer x"}, "Host": {"streams.example"}})
+	if _, err := c.Head(t.Context(), "/a"); err != nil {
+		t.Fatal(err)
+	}
+	if auth != "Bearer x" || host != "streams.example" {
+		t.Errorf("sent Authorization %q, Host %q", auth, host)
+	}
+}
+
+func TestWhatHEADSays(t *testing.T) {
+	for name, c := range map[string]struct {
+		answer func(http.ResponseWriter)
+		want   fsm.StreamInfo
+		fails  bool
+	}{
+		"a stream": {
+			func(w http.ResponseWriter) { w.Header().Set(HeaderNextOffset, "5") },
+			fsm.StreamInfo{Exists: true, Tail: "5"},
+			false,
+		},
+		"404 is an answer": {func(w http.ResponseWriter) { w.WriteHeader(404) }, fsm.StreamInfo{}, false},
+		"410 is an answer": {func(w http.ResponseWriter) { w.WriteHeader(410) }, fsm.StreamInfo{}, false},
+		"403 is an error":  {func(w http.ResponseWriter) { w.WriteHeader(403) }, fsm.StreamInfo{}, true},
+		"500 is an error":  {func(w http.ResponseWriter) { w.WriteHeader(500) }, fsm.StreamInfo{}, true},
+		"a redirect is not followed": {func(w http.ResponseWriter) {
+			w.Header().Set("Location", "/elsewhere")
+			w.WriteHeader(302)
+		}, fsm.StreamInfo{}, true},
+		"no offset is an error": {func(http.ResponseWriter) {}, fsm.StreamInfo{}, true},
+		"a junk offset is an error": {
+			func(w http.ResponseWriter) { w.Header().Set(HeaderNextOffset, "a b") },
+			fsm.StreamInfo{},
+			true,
+		},
+		"headers that never end are an error": {func(w http.ResponseWriter) {
+			w.Header().Set("X",
+				strings.Repeat("x", 128<<10))
+		}, fsm.StreamInfo{}, true},
+		"closed, with a TTL": {func(w http.ResponseWriter) {
+			w.Header().Set(HeaderNextOffset, "5")
+			w.Header().Set(HeaderClosed, "true")
+			w.Header().Set(HeaderTTL, "60")
+		}, fsm.StreamInfo{Exists: true, Tail: "5", Closed: true, TTL: true}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cl := testClient(t, func(w http.ResponseWriter, _ *http.Request) { c.answer(w) }, "", nil)
+			got, err := cl.Head(t.Context(), "/a")
+			if got != c.want || (err != nil) != c.fails {
+				t.Errorf("got %+v, %v", got, err)
+			}
+		})
+	}
+}
+
+func TestAFewFailuresOfHEADAreRetried(t *testing.T) {
+	var n atomic.Int32
+	c := testClient(t, func(w http.ResponseWriter, _ *http.Request) {
+		switch n.Add(1) {
+		case 1:
+			panic(http.ErrAbortHandler)
+		case 2:
+			w.Header().Set("Retry-After", "3600")
+			w.WriteHeader(503)
+		default:
+			w.Header().Set(HeaderNextOffset, "1")
+		}
+	}, "", nil)
+	if info, err := c.Head(t.Context(), "/a"); err != nil || info.Tail != "1" {
+		t.Errorf("got %+v, %v", info, err)
+	}
+}
+
+func TestErrorsOfUpstreamHoldNoURL(t *testing.T) {
+	u, _ := url.Parse("http://user:secret@127.0.0.1:1/x")
+	c := New(Config{URL: u, HeadTimeout: 100 * time.Millisecond})
+	t.Cleanup(c.Close)
+	_, err := c.Head(t.Context(), "/a")
+	if err == nil || strings.Contains(err.Error(), "secret") || strings.Contains(err.Error(), "user") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// gate is a handler of HEAD that answers with a count when it is let to.
+func gate() (http.HandlerFunc, chan struct{}, *atomic.Int32) {
+	var n atomic.Int32
+	open := make(chan struct{})
+	return func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set(HeaderNextOffset, string('0'+n.Add(1)))
+		select {
+		case <-open:
+		case <-r.Context().Done():
+		}
+	}, open, &n
+}
+
+// waiting is a context that tells when somebody begins to wait for it.
+type waiting struct {
+	context.Context
+	begun chan<- struct{}
+}
+
+func (w waiting) Done() <-chan struct{} {
+	w.begun <- struct{}{}
+	return w.Context.Done()
+}
+
+func TestEqualConcurrentHEADsAreOneRequest(t *testing.T) {
+	h, open, n := gate()
+	c := testClient(t, h, "", nil)
+	var wg sync.WaitGroup
+	ctx, cancel := context.WithCancel(t.Context())
+	impatient := make(chan error, 1)
+	go func() { _, err := c.Head(ctx, "/a"); impatient <- err }()
+	for n.Load() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	begun := make(chan struct{})
+	for range 10 {
+		wg.Go(func() {
+			if info, err := c.Head(waiting{t.Context(), begun}, "/a"); err != nil || info.Tail != "1" {
+				t.Errorf("got %+v, %v", info, err)
+			}
+		})
+	}
+	for range 10 {
+		<-begun
+	}
+	// The one that began it leaves: the others' answer must not go with it.
+	cancel()
+	if err := <-impatient; !errors.Is(err, context.Canceled) {
+		t.Errorf("the cancelled one got %v", err)
+	}
+	close(open)
+	wg.Wait()
+}
+
+func TestHeadAnewNeverJoinsAnEarlierFlight(t *testing.T) {
+	h, open, n := gate()
+	c := testClient(t, h, "", nil)
+	var wg sync.WaitGroup
+	wg.Go(func() { _, _ = c.Head(t.Context(), "/a") })
+	for n.Load() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	wg.Go(func() {
+		if info, err := c.HeadAnew(t.Context(), "/a"); err != nil || info.Tail != "2" {
+			t.Errorf("got %+v, %v", info, err)
+		}
+	})
+	for n.Load() < 2 {
+		time.Sleep(time.Millisecond)
+	}
+	close(open)
+	wg.Wait()
+}
+
+func TestAHEADThatHangsIsBoundedInTime(t *testing.T) {
+	h, _, _ := gate()
+	c := testClient(t, h, "", nil)
+	if _, err := c.Head(t.Context(), "/a"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v", err)
+	}
+}

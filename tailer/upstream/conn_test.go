@@ -1,0 +1,288 @@
+package upstream
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// scripted is a server that writes an answer as it stands to each request, and then keeps the connection or closes it.
+type scripted struct {
+	net.Listener
+	connections, requests atomic.Int32
+}
+
+// newScripted calls answer with the number of the connection and that of the request on it, both from 1.
+func newScripted(t *testing.T, answer func(connection, request int) (text string, closes bool)) *scripted {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	s := &scripted{Listener: l}
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			n := int(s.connections.Add(1))
+			go func() {
+				defer func() { _ = conn.Close() }()
+				in := bufio.NewReader(conn)
+				for k := 1; ; k++ {
+					if _, err := http.ReadRequest(in); err != nil {
+						return
+					}
+					s.requests.Add(1)
+					text, closes := answer(n, k)
+					if _, err := io.WriteString(conn, text); err != nil || closes {
+						return
+					}
+				}
+			}()
+		}
+	}()
+	return s
+}
+
+func ask(ctx context.Context, c *Conn, root string) (*http.Response, error) {
+	return c.do(ctx, http.MethodGet, func() (*http.Request, error) {
+		return http.NewRequestWithContext(ctx, http.MethodGet, root+"/a?offset=1", nil)
+	})
+}
+
+// readAnswer asks and reads the whole answer.
+func readAnswer(t *testing.T, c *Conn, root string) (status int, body string) {
+	t.Helper()
+	res, err := ask(t.Context(), c, root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = res.Body.Close()
+	return res.StatusCode, string(text)
+}
+
+const fine = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+func TestAConnIsKeptWhileItCanBe(t *testing.T) {
+	for name, c := range map[string]struct {
+		answer func(connection, request int) (string, bool)
+		// connections is how many two requests need.
+		connections int32
+	}{
+		"an answer of known length": {func(int, int) (string, bool) { return fine, false }, 1},
+		"an answer in chunks": {func(int, int) (string, bool) {
+			return "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n", false
+		}, 1},
+		"an answer without a body": {
+			func(int, int) (string, bool) { return "HTTP/1.1 204 No Content\r\n\r\n", false },
+			1,
+		},
+		"an answer after others": {func(int, int) (string,
+			bool,
+		) {
+			return "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" + fine, false
+		}, 1},
+		"the server says it closes": {func(int, int) (string, bool) {
+			return "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok", true
+		}, 2},
+		"the answer ends by closing": {func(int, int) (string, bool) { return "HTTP/1.1 200 OK\r\n\r\nok", true }, 2},
+		"closed while it was idle":   {func(int, int) (string, bool) { return fine, true }, 2},
+		"more than was asked for":    {func(int, int) (string, bool) { return fine + "HTTP/1.1 200 OK\r\n", false }, 2},
+		"a 408 after a while": {func(n, k int) (string, bool) {
+			if n == 1 && k == 2 {
+				return "HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", true
+			}
+			return fine, false
+		}, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScripted(t, c.answer)
+			var conn Conn
+			defer conn.Close()
+			for range 2 {
+				if status, body := readAnswer(t, &conn, "http://"+s.Addr().String()); status != 204 &&
+					(status != 200 || body != "ok") {
+					t.Errorf("got %d %q", status, body)
+				}
+			}
+			if n := s.connections.Load(); n != c.connections {
+				t.Errorf("%d connections, want %d", n, c.connections)
+			}
+		})
+	}
+}
+
+func TestAConnGivesUpAnAnswerThatBreaksTheRules(t *testing.T) {
+	for name, answer := range map[string]string{
+		"not HTTP":                          "hello\r\n\r\n",
+		"cut off in its header":             "HTTP/1.1 200 OK\r\nContent-",
+		"a header that does not end":        "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", 2*headerLimit),
+		"many short lines of a header":      "HTTP/1.1 200 OK\r\n" + strings.Repeat("X: y\r\n", headerLimit/4),
+		"one 1xx after the other":           strings.Repeat("HTTP/1.1 100 Continue\r\n\r\n", 100),
+		"nothing, on a new connection":      "",
+		"a length that is no number":        "HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n",
+		"the same header, differently, too": "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScripted(t, func(int, int) (string, bool) { return answer, true })
+			var conn Conn
+			if res, err := ask(t.Context(), &conn, "http://"+s.Addr().String()); err == nil {
+				_ = res.Body.Close()
+				t.Error("it was taken for an answer")
+			}
+			if conn.conn != nil {
+				t.Error("the connection is kept")
+			}
+			if n := s.requests.Load(); n != 1 {
+				t.Errorf("%d requests", n)
+			}
+		})
+	}
+}
+
+func TestAConnWaitsNoLongerThanItsContext(t *testing.T) {
+	s := newScripted(t, func(_, request int) (string, bool) {
+		if request == 1 {
+			return fine, false
+		}
+		return "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nok", false // the rest never comes
+	})
+	root := "http://" + s.Addr().String()
+	var conn Conn
+	readAnswer(t, &conn, root)
+	ctx, cancel := context.WithCancel(t.Context())
+	res, err := ask(ctx, &conn, root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if text, err := io.ReadAll(res.Body); err == nil {
+		t.Errorf("read %q", text)
+	}
+	_ = res.Body.Close()
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = silent.Close() }()
+	ctx, cancel = context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if _, err := ask(ctx, &conn, "http://"+silent.Addr().String()); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v", err)
+	}
+	// The connection is as good as new.
+	if _, body := readAnswer(t, &conn, root); body != "ok" {
+		t.Errorf("got %q", body)
+	}
+	conn.Close()
+}
+
+func TestAConnGoesByTLSToTheServerItWasMeantFor(t *testing.T) {
+	srv := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, r.Proto)
+	}))
+	defer srv.Close()
+	trusted := srv.Client().Transport.(*http.Transport).TLSClientConfig
+	conn := Conn{tls: trusted}
+	defer conn.Close()
+	if _, body := readAnswer(t, &conn, srv.URL); body != "HTTP/1.1" {
+		t.Errorf("got %q", body)
+	}
+	var stranger Conn
+	_, err := ask(t.Context(), &stranger, srv.URL)
+	if !unconnected(err) {
+		t.Errorf("a certificate that nobody vouches for: %v", err)
+	}
+}
+
+func TestConnsThatAreNotNeededAreClosed(t *testing.T) {
+	s := newScripted(t, func(int, int) (string, bool) { return fine, false })
+	var p pool
+	defer p.close()
+	var taken []*Conn
+	for range connsKept + 1 {
+		l := p.take()
+		readAnswer(t, l, "http://"+s.Addr().String())
+		taken = append(taken, l)
+	}
+	for _, l := range taken {
+		p.give(l)
+	}
+	if taken[0].conn != nil || taken[1].conn == nil || len(p.idle) != connsKept {
+		t.Errorf("%d are kept, and not those that were needed last", len(p.idle))
+	}
+	p.mu.Lock()
+	p.idle[0].since = time.Now().Add(-connIdle)
+	p.mu.Unlock()
+	p.expire()
+	if taken[1].conn != nil || len(p.idle) != connsKept-1 {
+		t.Error("one that was not needed for long is kept")
+	}
+}
+
+func TestAnAnswerByHTTP2ThatNobodyReadsYetIsHeldUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var sent atomic.Int64
+		srv := &http.Server{
+			Protocols: new(http.Protocols),
+			Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set(HeaderNextOffset, "2")
+				for sent.Load() < 8<<20 {
+					n, err := w.Write(make([]byte, 16<<10))
+					if sent.Add(int64(n)); err != nil {
+						return
+					}
+				}
+			}),
+		}
+		srv.Protocols.SetUnencryptedHTTP2(true)
+		c := New(Config{URL: &url.URL{Scheme: "http", Host: "streams"}, H2C: true})
+		c.asked.protocol.Store(protocolHTTP2)
+		c.reads.Transport.(*http.Transport).DialContext = func(context.Context, string, string) (net.Conn, error) {
+			conn, peer := net.Pipe()
+			t.Cleanup(func() { _, _ = conn.Close(), peer.Close() })
+			go func() { _ = srv.Serve(given(one(peer))) }()
+			return conn, nil
+		}
+		err := c.Poll(t.Context(), nil, "/a", "1", "", func(Event) error {
+			synctest.Wait() // as long as the store does not take the event
+			if n := sent.Load(); n > 256<<10 {
+				t.Errorf("%d bytes were taken meanwhile", n)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// given is a listener for connections that are there already.
+type given <-chan net.Conn
+
+func (g given) Accept() (net.Conn, error) {
+	if c, ok := <-g; ok {
+		return c, nil
+	}
+	return nil, net.ErrClosed
+}
+
+func (given) Close() error   { return nil }
+func (given) Addr() net.Addr { return &net.TCPAddr{} }

@@ -1,0 +1,120 @@
+package upstream
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+
+	"reveille/fsm"
+)
+
+// The dialects that Config takes.
+const (
+	DialectAuto     = "auto"
+	DialectStandard = "standard"
+	DialectAnyCable = "anycable"
+)
+
+// dialect is what differs between stream servers. The names of the protocol's headers do not.
+type dialect struct {
+	name string
+	// offset makes an Offset of what the server or a worker calls one. Start is an offset, and nowhere an error.
+	offset func(text string) (fsm.Offset, error)
+	// everyName is true if every name is a stream, which is there once it shows an event. Otherwise a stream that is
+	// not there has one of the statuses in gone.
+	everyName bool
+	gone      []int
+	// notKept are the statuses of a read from an offset that the server does not keep any more, which says nothing of
+	// the stream.
+	notKept []int
+	// writes is true if clients can write by this protocol.
+	writes bool
+	// cacheable is true if the server allows caches to answer reads in its place.
+	cacheable bool
+	// signed returns what a request for a stream carries in its query to prove that it is allowed; nil if there is no
+	// such thing.
+	signed func(key, path string) (parameter, value string)
+}
+
+var standard = dialect{
+	name: DialectStandard, offset: fsm.ParseOffset, gone: []int{http.StatusNotFound, http.StatusGone}, writes: true,
+}
+
+var dialects = map[string]*dialect{DialectAuto: nil, DialectStandard: &standard, DialectAnyCable: &anyCable}
+
+// next is the next offset of an answer; empty if it names none that is a position.
+func (d *dialect) next(text string) (fsm.Offset, error) {
+	if text == "" || text == "now" {
+		return "", nil
+	}
+	o, err := d.offset(text)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("%w: %w", AnswerError{"its next offset"}, err)
+	case o == fsm.Start && !d.everyName:
+		return "", AnswerError{"its next offset is \"-1\", which is no tail"}
+	}
+	return o, nil
+}
+
+// dialectOf returns the dialect of an answer, as far as is known. One that is to be found out shows in the answers of
+// a server: in its version, and in the form of an offset.
+func (c *Client) dialectOf(h http.Header) *dialect {
+	if c.fixed != nil {
+		return c.fixed
+	}
+	offset := h.Get(HeaderNextOffset)
+	switch {
+	case h.Get(headerAnyCable) != "" || isAnyCableOffset(offset):
+		c.found.Store(&anyCable)
+	case offset == "", isAnyCableStart(offset): // a standard server may say so, too
+	default:
+		c.found.Store(&standard)
+	}
+	return c.known()
+}
+
+// known is the dialect as far as it is known. Until it shows it is the standard one.
+func (c *Client) known() *dialect {
+	if c.fixed != nil {
+		return c.fixed
+	}
+	if d := c.found.Load(); d != nil {
+		return d
+	}
+	return &standard
+}
+
+// isOpen says whether an answer leaves open which dialect it is of: its stream is empty in one and not in the other.
+func (c *Client) isOpen(res *http.Response) bool {
+	return c.fixed == nil && c.found.Load() == nil && isSuccess(res.StatusCode) &&
+		isAnyCableStart(res.Header.Get(HeaderNextOffset))
+}
+
+// Dialect is the name of the dialect that upstream speaks, as far as is known.
+func (c *Client) Dialect() string { return c.known().name }
+
+// TakesWrites says whether clients can write to streams by this protocol.
+func (c *Client) TakesWrites() bool { return c.known().writes }
+
+// ParseOffset is fsm.Upstream's.
+func (c *Client) ParseOffset(s string) (fsm.Offset, error) {
+	if c.fixed == nil && c.found.Load() == nil && isAnyCableOffset(s) {
+		return anyCable.offset(s)
+	}
+	return c.known().offset(s)
+}
+
+// NextOffset is the tail that an answer to a write shows; empty if it shows none.
+func (c *Client) NextOffset(h http.Header) fsm.Offset {
+	o, err := c.dialectOf(h).next(h.Get(HeaderNextOffset))
+	if err != nil {
+		return ""
+	}
+	return o
+}
+
+func isSuccess(status int) bool { return status >= 200 && status <= 299 }
+
+// has says whether a list of statuses holds one.
+func has(statuses []int, status int) bool { return slices.Contains(statuses, status) }

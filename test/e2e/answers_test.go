@@ -1,0 +1,244 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"reveille/fsm"
+	"reveille/test/harness"
+)
+
+func TestDecisionsOnAnswers(t *testing.T) {
+	t.Parallel()
+	e := start(t, options{settings: patient})
+
+	t.Run("D10: redirects are not followed and count as failures", func(t *testing.T) {
+		s := e.subscribed(t)
+		elsewhere := harness.NewWorker(t)
+		var redirects []http.HandlerFunc
+		for _, code := range []int{301, 302, 303, 307, 308} {
+			redirects = append(redirects, withStatus(code, "Location", elsewhere.URL))
+		}
+		s.answers(redirects[0], redirects[3], withStatus(http.StatusOK))
+		s.begin()
+		first := s.worker.Wake(1)
+		s.sameCycle(first, s.worker.Wake(2))
+		s.sameCycle(first, s.worker.Wake(3))
+		s.awaitState(fsm.Live)
+		for _, redirect := range redirects {
+			s := e.subscribed(t)
+			s.answers(redirect)
+			s.begin()
+			s.await("failure noted", func(c fsm.Consumer) bool { return !c.FirstFailure.IsZero() })
+		}
+		if n := len(elsewhere.Wakes()); n > 0 {
+			t.Errorf("%d wakes followed a redirect", n)
+		}
+	})
+
+	t.Run("D10: Retry-After of a 429 or 503, in seconds or as a date, is waited for at least", func(t *testing.T) {
+		const wait = 3 * time.Second
+		for _, tc := range []struct {
+			code int
+			date bool
+		}{{429, false}, {503, false}, {429, true}, {503, true}} {
+			t.Run(fmt.Sprint(tc.code, " as a date ", tc.date), func(t *testing.T) {
+				t.Parallel() // they wait, and need nothing of each other
+				s := e.subscribed(t)
+				// An HTTP date has whole seconds.
+				header, until := "3", time.Now().Add(2*wait).Truncate(time.Second)
+				if tc.date {
+					header = until.UTC().Format(http.TimeFormat)
+				}
+				s.answers(withStatus(tc.code, "Retry-After", header), withStatus(http.StatusOK))
+				s.begin()
+				first, second := s.worker.Wake(1), s.worker.Wake(2)
+				s.sameCycle(first, second)
+				if !tc.date {
+					until = first.At.Add(wait)
+				}
+				// The clocks of the store and of the test are one; a date is reckoned to the millisecond.
+				if early := until.Sub(second.At); early > 2*time.Millisecond {
+					t.Errorf("the retry came %s before the time asked for", early)
+				}
+			})
+		}
+	})
+
+	t.Run("D10: Retry-After is waited for at most 1 h, and other statuses have none", func(t *testing.T) {
+		s := e.subscribed(t)
+		s.answers(withStatus(http.StatusServiceUnavailable, "Retry-After", "86400"))
+		s.begin()
+		c := s.await("failure noted", func(c fsm.Consumer) bool { return !c.FirstFailure.IsZero() })
+		if wait := c.Deadline.Sub(c.FirstFailure); wait != time.Hour {
+			t.Errorf("the next attempt is due after %s, want 1h", wait)
+		}
+		s = e.subscribed(t)
+		s.answers(withStatus(http.StatusInternalServerError, "Retry-After", "86400"), withStatus(http.StatusOK))
+		s.begin()
+		s.sameCycle(s.worker.Wake(1), s.worker.Wake(2))
+	})
+
+	t.Run("D10: 410 retires the deliveries until the subscription is resumed", func(t *testing.T) {
+		s := e.subscribed(t)
+		s.answers(withStatus(http.StatusGone), withStatus(http.StatusOK))
+		tail := s.begin()
+		first := s.worker.Wake(1)
+		s.await("retired", func(c fsm.Consumer) bool { return c.Retired })
+		s.gateway.Append(s.path, `"more"`)
+		s.callback(first, harness.Callback{Epoch: first.Epoch, Acks: []harness.StreamOffset{s.ack(tail)}})
+		s.noWakeAfter(1, 1500*time.Millisecond) // the schedule's first retry would be at most 1.2 s away
+		res := s.admin().Do(http.MethodPost, "/api/v1/subscriptions/"+s.sub.ID+"/resume", "")
+		if res.Status != http.StatusOK {
+			t.Fatalf("resume: status %d: %s", res.Status, res.Body)
+		}
+		again := s.worker.Wake(2)
+		s.sameCycle(first, again)
+		s.woken(again, 1, tail)
+		s.awaitState(fsm.Live)
+		res = s.admin().Do(http.MethodPost, "/api/v1/subscriptions/no-such/resume", "")
+		if res.Status != http.StatusNotFound {
+			t.Errorf("resume of an unknown subscription: status %d: %s", res.Status, res.Body)
+		}
+	})
+
+	t.Run("D10: an answer that is not JSON, or not quite a done, is a plain 2xx", func(t *testing.T) {
+		for _, body := range []string{
+			"", "OK, thanks", `{"done":true`, `{"done":true} and more`, `{"done":"true"}`, `{"done":1}`,
+			`{"done":false}`, `{"Done":true}`, `[true]`, "null",
+		} {
+			s := e.subscribed(t)
+			s.answers(withText(body))
+			tail := s.begin()
+			w := s.worker.Wake(1)
+			if c := s.awaitState(fsm.Live); c.Links[s.path].Acked != fsm.Start {
+				t.Errorf("an answer of %q acked %q", body, c.Links[s.path].Acked)
+			}
+			s.callback(w, w.Claim(true, s.ack(tail)))
+		}
+	})
+
+	t.Run("D10: at most 64 KiB of an answer is read", func(t *testing.T) {
+		const limit = 64 << 10
+		padded := func(size int) string {
+			const head, foot = `{"pad":"`, `","done":true}`
+			return head + strings.Repeat("x", size-len(head)-len(foot)) + foot
+		}
+		s := e.subscribed(t)
+		s.answers(withText(padded(limit)))
+		s.begin()
+		s.worker.Wake(1)
+		s.awaitState(fsm.Idle)
+
+		s = e.subscribed(t)
+		s.answers(withText(padded(limit + 1)))
+		s.begin()
+		s.worker.Wake(1)
+		s.awaitState(fsm.Live)
+
+		const endless = 64 << 20
+		s = e.subscribed(t)
+		sent := make(chan int, 1)
+		s.answers(func(rw http.ResponseWriter, _ *http.Request) {
+			n := 0
+			for chunk := []byte(strings.Repeat(" ", 32<<10)); n < endless; n += len(chunk) {
+				if _, err := rw.Write(chunk); err != nil {
+					break
+				}
+			}
+			sent <- n
+		})
+		s.begin()
+		s.awaitState(fsm.Live)
+		select {
+		case n := <-sent:
+			if n >= endless {
+				t.Errorf("an answer of %d bytes was taken", n)
+			}
+		case <-time.After(soon):
+			t.Error("the endless answer was neither taken nor cut")
+		}
+	})
+
+	t.Run("D13: each attempt has the current offsets, a fresh token and a fresh signature, "+
+		"and the same epoch and wake_id", func(t *testing.T) {
+		s := e.subscribed(t)
+		tokens, err := fsm.NewTokens(harness.TokenKey)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.answers(withStatus(http.StatusServiceUnavailable, "Retry-After", "2"), withStatus(http.StatusOK))
+		tail := s.begin()
+		first := s.worker.Wake(1)
+		other := s.folder + "-other/stream"
+		otherTail := s.streams.Create(other)
+		s.callback(first,
+			harness.Callback{Epoch: first.Epoch, Acks: []harness.StreamOffset{s.ack(tail)}, Subscribe: []string{other}})
+		s.awaitTail(s.path, s.gateway.Append(s.path, `"more"`))
+		second := s.worker.Wake(2)
+		s.sameCycle(first, second)
+		s.woken(second, 1, tail)
+		if len(second.Streams) != 2 || second.Offset(other) != otherTail {
+			t.Errorf("the second attempt names %v, want the stream that was subscribed to meanwhile at %q",
+				second.Streams, otherTail)
+		}
+		for _, w := range []harness.Wake{first, second} {
+			said, err := tokens.Parse(w.Token)
+			if age := w.At.Add(fsm.TokenTTL).Sub(said.Expires); err != nil || age < -time.Second ||
+				age > 5*time.Second {
+				t.Errorf("the token of %s expires at %s (%v), want an hour after %s", w, said.Expires, err, w.At)
+			}
+		}
+		if first.Token == second.Token ||
+			first.Header.Get("Webhook-Signature") == second.Header.Get("Webhook-Signature") {
+			t.Error("the second attempt has the token or the signature of the first")
+		}
+	})
+
+	for _, late := range []struct {
+		name   string
+		answer http.HandlerFunc
+	}{
+		{"done", withText(`{"done":true}`)},
+		{"2xx", withStatus(http.StatusOK)},
+		{"failure", withStatus(http.StatusInternalServerError)},
+		{"410", withStatus(http.StatusGone)},
+	} {
+		t.Run("D13: a "+late.name+" that answers an older wake changes nothing in the current one", func(t *testing.T) {
+			s, g := e.subscribed(t), make(gate)
+			answered := make(chan struct{})
+			s.worker.Answer(func(rw http.ResponseWriter, r *http.Request, w harness.Wake) {
+				if s.cycle(w) == 1 {
+					defer close(answered)
+					g.wait(r)
+					late.answer(rw, r)
+					return
+				}
+				<-r.Context().Done() // the current wake stays WAKING
+			})
+			tail := s.begin()
+			old := s.worker.Wake(1)
+			s.callback(old, old.Claim(true, s.ack(tail)))
+			s.gateway.Append(s.path, `"more"`)
+			s.woken(s.worker.Wake(2), 2, tail)
+			before := s.awaitState(fsm.Waking)
+			close(g)
+			<-answered
+			harness.Never(t, quiet, "the current wake changed", func() error {
+				c, err := s.consumerOf(s.path)
+				same := c.State == before.State && c.Epoch == before.Epoch && c.Attempt == before.Attempt &&
+					c.Sent == before.Sent &&
+					c.Retired == before.Retired && c.Deadline.Equal(before.Deadline) &&
+					c.FirstFailure.Equal(before.FirstFailure) &&
+					c.Links[s.path] == before.Links[s.path]
+				if err != nil || same {
+					return fmt.Errorf("it is as it was (%w)", err)
+				}
+				return nil
+			})
+		})
+	}
+}

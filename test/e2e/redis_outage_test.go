@@ -1,0 +1,179 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"reveille/fsm"
+	"reveille/test/harness"
+)
+
+// durableRedis starts a Redis that forgets nothing over a restart.
+func durableRedis(t *testing.T) *database {
+	return ownRedis(t, "--appendonly", "yes", "--appendfsync", "always")
+}
+
+func TestTheProgramStartsWithoutRedis(t *testing.T) {
+	t.Parallel()
+	redis := durableRedis(t)
+	e := with(t, redis, nil)
+	path := "/" + name(t) + "/a"
+	f := e.subscriber(path)
+	at := f.wakesOnAppend(path, e.gateway.Create(path))
+	if err := e.rev.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	if err := redis.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	e.rev.Launch()
+	harness.Eventually(t, soon, "it says that it lives and is not ready", func() error {
+		return errors.Join(get(e.rev.Admin+"/healthz", 200, ""),
+			get(e.rev.Admin+"/readyz", 503, "waiting for redis: "))
+	})
+	if err := get(e.rev.URL+"/**?subscriptions", 503, "UNAVAILABLE"); err != nil {
+		t.Errorf("the API: %v", err)
+	}
+	e.streams.Append(path, `{"while":"Redis is away"}`)
+	redis.Restart()
+	harness.Eventually(t, soon, "it is ready", func() error { return get(e.rev.Admin+"/readyz", 200, "ready") })
+	f.wake(path, 3)
+	f.wakesOnAppend(path, e.streams.Tail(path))
+	if at == e.streams.Tail(path) {
+		t.Error("nothing was appended")
+	}
+}
+
+// TestAPasswordThatChangesWhileTheProgramRuns holds that it says so, and goes on once it is let in again.
+func TestAPasswordThatChangesWhileTheProgramRuns(t *testing.T) {
+	t.Parallel()
+	redis := ownRedis(t)
+	allow := func(password string) {
+		t.Helper()
+		for _, server := range redis.servers {
+			err := server.Client().Do(t.Context(), "ACL", "SETUSER", "reveille", "reset", "on", ">"+password, "~rv:*",
+				"&*", "+@all").Err()
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	allow("first")
+	e := with(t, redis, map[string]string{"REVEILLE_REDIS_URL": redis.as("reveille:first")})
+	path := "/" + name(t) + "/a"
+	f := e.subscriber(path)
+	at := f.wakesOnAppend(path, e.gateway.Create(path))
+	allow("second")
+	for _, server := range redis.servers {
+		if err := server.Client().ClientKillByFilter(t.Context(), "USER", "reveille").Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	harness.Eventually(t, soon, "it says why it is not ready",
+		func() error { return get(e.rev.Admin+"/readyz", 503, "WRONGPASS") })
+	tail := e.streams.Append(path, `{"while":"locked out"}`)
+	allow("first")
+	harness.Eventually(t, soon, "it is ready", func() error { return get(e.rev.Admin+"/readyz", 200, "") })
+	f.awaitIdle(path, tail)
+	if n := len(f.wakes(path)); n < 3 || at == tail {
+		t.Errorf("%d wakes, want one for the event while it was locked out", n)
+	}
+}
+
+func TestRedisThatIsAwayForTwoSeconds(t *testing.T) {
+	t.Parallel()
+	redis := durableRedis(t)
+	e := with(t, redis, map[string]string{"REVEILLE_LIVENESS_TIMEOUT": "1m"})
+	root := "/" + name(t)
+	f := e.subscriber(root + "/idle")
+	at := f.wakesOnAppend(root+"/idle", e.gateway.Create(root+"/idle"))
+	g := e.liveSubscriber(root + "/live")
+	tail := e.gateway.Create(root + "/live")
+	live := g.wake(root+"/live", 1)
+	harness.Eventually(t, soon,
+		"its acceptance is stored: otherwise the wake is made again, after a restart as another", func() error {
+			c, err := g.consumerOf(root + "/live")
+			if err == nil && c.State != fsm.Live {
+				err = fmt.Errorf("it is %s", c.State)
+			}
+			return err
+		})
+	n := len(f.wakes(root + "/idle"))
+
+	redis.Kill()
+	away := time.Now()
+	for what, res := range map[string]harness.Response{
+		"a subscription": e.gateway.PutSubscription(root+"/*", "meanwhile",
+			fmt.Sprintf(`{"webhook":%q}`, f.worker.URL)),
+		"a callback":   e.gateway.Callback(live, live.Claim(false)).Response,
+		"the operator": e.operator(http.MethodPost, root+"/named"),
+	} {
+		if res.Status != http.StatusServiceUnavailable || res.Header.Get("Retry-After") == "" {
+			t.Errorf("%s is answered %d %s with Retry-After %q, want 503 and a time", what, res.Status, res.Body,
+				res.Header.Get("Retry-After"))
+		}
+	}
+	if took := time.Since(away); took > soon {
+		t.Errorf("it took %s to answer that Redis is away", took)
+	}
+	if err := errors.Join(get(e.rev.Admin+"/healthz", 200, ""), get(e.rev.Admin+"/readyz", 503, "")); err != nil {
+		t.Error(err)
+	}
+	e.streams.Append(root+"/idle", `{"straight":true}`)
+	// The stream server still has its writes, whatever Reveille can remember of them.
+	e.gateway.Append(root+"/idle", `{"through":"the gateway"}`)
+	harness.Never(t, max(0, 2*time.Second-time.Since(away)), "it ends", func() error {
+		select {
+		case <-e.rev.Done():
+			return nil
+		default:
+			return errors.New("it runs")
+		}
+	})
+	redis.Restart()
+
+	harness.Eventually(t, soon, "it is ready", func() error { return get(e.rev.Admin+"/readyz", 200, "ready") })
+	if w := f.wake(root+"/idle", n+1); w.Offset(root+"/idle") != at {
+		t.Errorf("woken at %s, want %s", w.Offset(root+"/idle"), at)
+	}
+	f.wakesOnAppend(root+"/idle", e.streams.Tail(root+"/idle"))
+	a := e.gateway.Callback(live, live.Claim(true, harness.StreamOffset{Path: root + "/live", Offset: tail}))
+	if a.Status != http.StatusOK {
+		t.Errorf("done when Redis is back: %d %s", a.Status, a.Body)
+	}
+	if _, found := e.gateway.Subscription("meanwhile"); found {
+		t.Error("the subscription that was refused is there")
+	}
+}
+
+func TestScriptFlushChangesNothing(t *testing.T) {
+	t.Parallel()
+	e := start(t, options{settings: map[string]string{"REVEILLE_LIVENESS_TIMEOUT": "60s"}})
+	path := "/" + name(t) + "/a"
+	f := e.subscriber(path)
+	at := f.wakesOnAppend(path, e.gateway.Create(path))
+	flush := func() {
+		for _, server := range e.redis.servers {
+			if err := server.Client().ScriptFlush(t.Context()).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for range 3 {
+		flush()
+		at = f.wakesOnAppend(path, at)
+	}
+	f.worker.Answer(func(http.ResponseWriter, *http.Request, harness.Wake) {})
+	n := len(f.wakes(path))
+	tail := e.gateway.Append(path, `{}`)
+	w := f.wake(path, n+1)
+	flush()
+	a := e.gateway.Callback(w, w.Claim(true, harness.StreamOffset{Path: path, Offset: tail}))
+	if a.Status != http.StatusOK {
+		t.Errorf("callback after SCRIPT FLUSH: %d %s", a.Status, a.Body)
+	}
+	f.awaitIdle(path, tail)
+}

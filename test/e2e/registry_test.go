@@ -1,0 +1,202 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"reveille/fsm"
+	"reveille/test/harness"
+)
+
+func TestDiscoveryByTheRegistryStream(t *testing.T) {
+	t.Parallel()
+	e := start(t, options{ref: harness.RefOptions{Registry: true}, settings: map[string]string{
+		"REVEILLE_REGISTRY_STREAM": "/__registry__",
+		// Long enough for nothing but the registry to remove a consumer.
+		"REVEILLE_STREAM_GONE_GRACE": "10m",
+		"REVEILLE_TAIL_CHECK":        "1s",
+	}})
+
+	t.Run("a stream created on the stream server is found and woken for", func(t *testing.T) {
+		root := "/" + name(t)
+		f := e.subscriber(root + "/**")
+		at := e.streams.Create(root + "/a")
+		if w := f.wake(root+"/a", 1); w.Offset(root+"/a") != "-1" {
+			t.Errorf("its consumer begins at %q, want -1", w.Offset(root+"/a"))
+		}
+		f.wakesOnAppend(root+"/a", at)
+		f.wakesOnAppend(root+"/b/c", e.streams.Create(root+"/b/c"))
+	})
+
+	t.Run("a stream known from before its subscription is idle until the next event", func(t *testing.T) {
+		root := "/" + name(t)
+		marker := e.subscriber(root + "/b")
+		e.streams.Create(root + "/a")
+		at := e.streams.Append(root+"/a", `{"old":true}`)
+		marker.awaitIdle(root+"/b", e.streams.Create(root+"/b")) // the registry has been read so far
+		f := e.subscriber(root + "/*")
+		f.awaitIdle(root+"/a", at)
+		f.noWakeOf(root+"/a", 0)
+		f.wakesOnAppend(root+"/a", at)
+	})
+
+	t.Run("a stream deleted on the stream server loses its consumers long before the grace", func(t *testing.T) {
+		root := "/" + name(t)
+		f := e.subscriber(root + "/*")
+		f.wakesOnAppend(root+"/a", e.streams.Create(root+"/a"))
+		last := f.wakes(root + "/a")[1]
+		e.streams.DeleteStream(root + "/a")
+		f.awaitRemoved(root+"/a", soon)
+		if a := e.gateway.Callback(last, last.Claim(true)); a.Status != http.StatusGone {
+			t.Errorf("callback after the deletion: %d, want 410", a.Status)
+		}
+		before := len(f.wakes(root + "/a"))
+		at := e.streams.Create(root + "/a")
+		if w := f.wake(root+"/a", before+1); w.Offset(root+"/a") != "-1" {
+			t.Errorf("made again, its consumer begins at %q, want -1", w.Offset(root+"/a"))
+		}
+		f.wakesOnAppend(root+"/a", at)
+	})
+
+	t.Run("a stream deleted through the gateway and made again at once stays", func(t *testing.T) {
+		root := "/" + name(t)
+		f := e.subscriber(root + "/*")
+		f.wakesOnAppend(root+"/a", e.gateway.Create(root+"/a"))
+		e.gateway.DeleteStream(root + "/a")
+		at := e.gateway.Create(root + "/a")
+		f.awaitIdle(root+"/a", at)
+		// By the time that this one is found, the registry's account of the deletion was read too.
+		f.awaitIdle(root+"/b", e.streams.Create(root+"/b"))
+		f.wakesOnAppend(root+"/a", at)
+	})
+
+	t.Run("streams created and deleted while Reveille was down are found when it is back", func(t *testing.T) {
+		root := "/" + name(t)
+		f := e.subscriber(root + "/*")
+		f.wakesOnAppend(root+"/deleted", e.streams.Create(root+"/deleted"))
+		f.wakesOnAppend(root+"/remade", e.streams.Create(root+"/remade"))
+		remade := len(f.wakes(root + "/remade"))
+		if err := e.rev.Stop(); err != nil {
+			t.Fatal(err)
+		}
+		e.streams.Create(root + "/created")
+		e.streams.Append(root+"/created", `{"while":"down"}`)
+		created := e.streams.Append(root+"/created", `{"while":"down"}`)
+		e.streams.DeleteStream(root + "/deleted")
+		e.streams.DeleteStream(root + "/remade")
+		e.streams.Create(root + "/remade")
+		at := e.streams.Append(root+"/remade", `{"after":"it was made again"}`)
+		e.rev.Start()
+
+		w := f.wake(root+"/created", 1)
+		if messages, _ := e.streams.Read(root+"/created", w.Offset(root+"/created")); len(messages) != 2 {
+			t.Errorf("reading from the offset of the wake gives %s, want both events", messages)
+		}
+		f.wakesOnAppend(root+"/created", created)
+		f.awaitRemoved(root+"/deleted", soon)
+		// Until the deletion is read, the old consumer may be woken for what lies beyond its offset in the new stream.
+		harness.Eventually(t, soon, "the stream that was made again is woken for from its start", func() error {
+			for _, w := range f.wakes(root + "/remade")[remade:] {
+				if w.Offset(root+"/remade") == "-1" {
+					return nil
+				}
+			}
+			return errors.New("no such wake")
+		})
+		f.wakesOnAppend(root+"/remade", at)
+	})
+}
+
+func TestARegistryStreamWithJunkInIt(t *testing.T) {
+	t.Parallel()
+	const registry = "/changes"
+	insert := func(path string) string {
+		return fmt.Sprintf(`{"type":"stream","key":%q,"value":{"path":%q,"contentType":"application/json",`+
+			`"createdAt":%d},"headers":{"operation":"insert"}}`,
+			strings.TrimPrefix(path, "/"), strings.TrimPrefix(path, "/"), time.Now().UnixMilli())
+	}
+	for _, c := range []struct {
+		name, contentType string
+		junk              []string
+		// message is how a change is written to a stream of that type.
+		message string
+	}{
+		{"JSON of other shapes", "application/json", []string{
+			`7`, `null`, `"text"`, `[[]]`, `{}`, `{"type":7}`, `{"headers":"insert"}`,
+			`{"key":"","headers":{"operation":"insert"}}`,
+			`{"type":"stream","key":"no/such/stream","value":{},"headers":{"operation":"insert"}}`,
+			`{"type":"stream","key":"a","headers":{"operation":"upside-down"}}`,
+			`{"type":"stream","key":"` + strings.Repeat("x", 5000) + `","headers":{"operation":"insert"}}`,
+			`{"type":"stream","key":"../%2F..//","headers":{"operation":"insert"}}`,
+		}, "%s"},
+		{
+			"text that is not JSON", "text/plain",
+			[]string{"this is no JSON at all", "{{{{", `[{"type":`, "\x00\xff"},
+			"[%s]",
+		},
+	} {
+		t.Run(c.name+": later messages still work", func(t *testing.T) {
+			t.Parallel()
+			e := start(t, options{settings: map[string]string{"REVEILLE_REGISTRY_STREAM": registry}})
+			root := "/" + name(t)
+			f := e.subscriber(root + "/*")
+			write := func(method, body string) {
+				t.Helper()
+				if res := e.streams.Do(method, registry, body, "Content-Type", c.contentType); res.Status/100 != 2 {
+					t.Fatalf("%s %s: %d %s", method, registry, res.Status, res.Body)
+				}
+			}
+			write(http.MethodPut, "")
+			paths := []string{}
+			for n, junk := range c.junk {
+				write(http.MethodPost, junk)
+				path := fmt.Sprintf("%s/%d", root, n)
+				at := e.streams.Create(path)
+				paths = append(paths, path)
+				// The junk was read by itself if the registry is read up to its end before the next message comes.
+				readUpTo(t, e, e.streams.Tail(registry))
+				write(http.MethodPost, fmt.Sprintf(c.message, insert(path)))
+				f.awaitIdle(path, at)
+			}
+			for _, path := range paths {
+				f.wakesOnAppend(path, e.streams.Tail(path))
+			}
+		})
+	}
+}
+
+// readUpTo waits until Reveille has read its registry stream up to an offset.
+func readUpTo(t *testing.T, e *env, offset string) {
+	t.Helper()
+	store := storeOf(e.redis)
+	harness.Eventually(t, soon, "the registry is read", func() error {
+		got, err := store.RegistryOffset(t.Context())
+		if err == nil && string(got) != offset {
+			err = fmt.Errorf("up to %s, want %s", got, offset)
+		}
+		return err
+	})
+}
+
+func TestDecisionsOnDeletionsInTheRegistry(t *testing.T) {
+	t.Parallel()
+	e := start(t, options{
+		ref: harness.RefOptions{Registry: true},
+		settings: map[string]string{
+			"REVEILLE_REGISTRY_STREAM": "/__registry__", "REVEILLE_STREAM_GONE_GRACE": "1h",
+			"REVEILLE_WAKING_TIMEOUT": "30s", "REVEILLE_LIVENESS_TIMEOUT": "60s",
+		},
+	})
+	t.Run("D8: a DELETE seen in the registry removes the consumer without any grace", func(t *testing.T) {
+		s := e.subscribed(t)
+		s.streams.Create(s.path)
+		w := s.worker.Wake(1)
+		s.streams.DeleteStream(s.path)
+		s.awaitRemoved(s.path, soon)
+		s.refused(w, w.Claim(false), fsm.CodeConsumerGone)
+	})
+}
