@@ -595,20 +595,18 @@ local function revive(c)
   for path in pairs(links(c)) do redis.call('HDEL', P .. 'c:' .. c.id, 'past:' .. path) end
 end
 
--- observed follows on the tail of a stream having been noted (fsm.Consumer.Observe), and says whether that changed the consumer. An idle
--- one has no work on its other streams, or whoever raised their tails wakes it: they are not looked at.
+-- observed follows on the tail of a stream having been noted (fsm.Consumer.Observe), and says whether that changed the consumer. Its other
+-- streams are looked at only if there is work on this one: whoever raises their tails wakes it.
 local function observed(c, path)
   if c.hidden > 0 then
     if c.primary ~= path then return false end
     show(c)
-    if c.state == 'given_up' and renewed(c) then revive(c) end
-  elseif c.state == 'given_up' then
-    if not renewed(c) then return false end
-    revive(c)
   else
-    local acked = c.state == 'idle' and redis.call('HGET', P .. 'l:' .. c.id, path)
+    local rests = c.state == 'idle' or c.state == 'given_up'
+    local acked = rests and redis.call('HGET', P .. 'l:' .. c.id, path)
     if not acked or not ahead(tail_of(path), acked) then return false end
   end
+  if c.state == 'given_up' and renewed(c) then revive(c) end
   settle(c)
   return true
 end
