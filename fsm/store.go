@@ -78,7 +78,7 @@ type StreamStore interface {
 	Deleted(ctx context.Context, partition int, path string, expect bool) (Outcome, error)
 	// TakeDeletion says whether a deletion that the registry stream tells of was dealt with when it was made.
 	TakeDeletion(ctx context.Context, path string) (bool, error)
-	// WatchedIn returns the partitions whose consumers a stream concerns.
+	// WatchedIn returns the partitions whose consumers a stream concerns; with an error those of which that is known.
 	WatchedIn(ctx context.Context, path string) ([]int, error)
 	// WatchedSince returns the streams of a partition that came to be watched after seq, in order.
 	WatchedSince(ctx context.Context, partition int, seq int64) ([]Watched, error)

@@ -89,22 +89,19 @@ func (s *Store) TakeDeletion(ctx context.Context, path string) (bool, error) {
 }
 
 // WatchedIn implements fsm.StreamStore.
-func (s *Store) WatchedIn(ctx context.Context, path string) ([]int, error) {
+func (s *Store) WatchedIn(ctx context.Context, path string) (partitions []int, err error) {
 	watched := make([]*redis.IntCmd, s.keys.partitions)
 	pipe := s.rdb.Pipeline()
 	for p := range watched {
 		watched[p] = pipe.Exists(ctx, s.keys.partition(p)+"w:"+path)
 	}
-	if _, err := pipe.Exec(ctx); wrap(err) != nil {
-		return nil, wrap(err)
-	}
-	var partitions []int
+	_, err = pipe.Exec(ctx)
 	for p, cmd := range watched {
 		if cmd.Val() > 0 {
 			partitions = append(partitions, p)
 		}
 	}
-	return partitions, nil
+	return partitions, wrap(err)
 }
 
 // watchedBatch is how many watched streams are read at a time.

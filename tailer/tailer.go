@@ -91,8 +91,8 @@ type Config struct {
 	Resync     time.Duration
 	// AwaitMin is how soon a stream that does not exist yet is asked for again at first (1 s).
 	AwaitMin time.Duration
-	// WriteFor, NameFor, LookEvery and TailEvery are discovery's; their defaults, too.
-	WriteFor, NameFor, LookEvery, TailEvery time.Duration
+	// WriteFor, LookEvery and TailEvery are discovery's; their defaults, too.
+	WriteFor, LookEvery, TailEvery time.Duration
 	// ClosedCheck is how often a closed stream is looked at, should it have been deleted, or have expired,
 	// past the gateway (1 h).
 	ClosedCheck time.Duration
@@ -204,7 +204,7 @@ func New(cfg Config) (*Tailer, error) {
 	t.discovery, err = discovery.New(discovery.Config{
 		Store: t.store, Upstream: asker{t}, Watcher: voider{t.watches}, Outcomes: cfg.Outcomes, Logger: cfg.Logger,
 		Registry: cfg.Registry, Names: cfg.Names, GoneGrace: cfg.GoneGrace, RetryMin: cfg.BackoffMin,
-		RetryMax: cfg.Check, AwaitMin: cfg.AwaitMin, WriteFor: cfg.WriteFor, NameFor: cfg.NameFor,
+		RetryMax: cfg.Check, AwaitMin: cfg.AwaitMin, WriteFor: cfg.WriteFor,
 		LookEvery: cfg.LookEvery, Resync: cfg.Resync, BackfillWait: cfg.BackfillWait, TailEvery: cfg.TailEvery,
 		RegistryCheck: cfg.Check, RegistrySilence: cfg.Silence, RegistryPace: cfg.PaceMin,
 	})

@@ -2,41 +2,12 @@ package discovery
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"slices"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"reveille/fsm"
 )
-
-// namesWidth is how many named streams are looked at at a time.
-const namesWidth = 32
-
-// Name puts streams on record and links those that exist from their start; the others are awaited. An upstream that
-// cannot be asked counts as one that does not have the streams yet.
-func (d *Discovery) Name(ctx context.Context, paths []string) error {
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(namesWidth)
-	for _, path := range paths {
-		g.Go(func() error {
-			if !d.Tracked(path) {
-				return nil
-			}
-			s, err := d.store.Stream(ctx, path)
-			if err == nil && !s.Present() {
-				_, _, err = d.store.NoteStream(ctx, fsm.NewStream(path, ""), d.cfg.NameFor)
-			}
-			if err != nil {
-				return fmt.Errorf("stream %s could not be named: %w", path, err)
-			}
-			_ = d.Do(ctx, path, Evidence{}) // it is on record, and tried again
-			return nil
-		})
-	}
-	return g.Wait()
-}
 
 // Deleted takes in that a client has deleted a stream through the gateway: its consumers are removed. The registry
 // stream will tell of it, too.
@@ -44,12 +15,10 @@ func (d *Discovery) Deleted(ctx context.Context, path string) error {
 	if !d.Tracked(path) {
 		return nil
 	}
-	if err := d.remove(ctx, path, d.cfg.Registry != ""); err != nil {
-		return err
-	}
+	err := d.remove(ctx, path, d.cfg.Registry != "")
 	// Somebody may have made it anew meanwhile, or waits for that.
 	d.Enqueue(path, Evidence{})
-	return nil
+	return err
 }
 
 // Forget takes streams off the record and removes their consumers.
@@ -65,25 +34,37 @@ func (d *Discovery) Forget(ctx context.Context, paths []string) error {
 	return nil
 }
 
+// RemovedElsewhere takes in that another replica has taken a stream off the record.
+func (d *Discovery) RemovedElsewhere(path string) {
+	d.memory.remove(path)
+	d.watcher.Deleted(path)
+}
+
 // remove takes a stream off the record and removes its consumers. expect says that the registry will tell of it.
+//
+// Home first: the record goes with the consumers there. A partition that cannot be reached keeps no other from it; the
+// error says that consumers there may not have started over.
 func (d *Discovery) remove(ctx context.Context, path string, expect bool) error {
 	d.memory.remove(path)
-	partitions, err := d.store.WatchedIn(ctx, path)
-	if err != nil {
+	home := d.store.PartitionOf(path)
+	if err := d.removeIn(ctx, home, path, expect); err != nil {
 		return err
 	}
-	// Home first: the record goes with the consumers there.
-	home := d.store.PartitionOf(path)
-	partitions = append([]int{home}, slices.DeleteFunc(partitions, func(p int) bool { return p == home })...)
+	partitions, err := d.store.WatchedIn(ctx, path)
 	for _, partition := range partitions {
-		told := time.Now()
-		o, err := d.store.Deleted(ctx, partition, path, expect && partition == home)
-		d.outcomes.Follow(o, fsm.Sighting{Path: path, Told: told})
-		if err != nil {
-			return err
+		if partition != home {
+			err = errors.Join(err, d.removeIn(ctx, partition, path, false))
 		}
 	}
 	d.watcher.Deleted(path)
 	d.store.Hint(fsm.Hint{Kind: fsm.HintRemoved, Path: path})
-	return nil
+	return err
+}
+
+// removeIn is remove in one partition.
+func (d *Discovery) removeIn(ctx context.Context, partition int, path string, expect bool) error {
+	told := time.Now()
+	o, err := d.store.Deleted(ctx, partition, path, expect)
+	d.outcomes.Follow(o, fsm.Sighting{Path: path, Told: told}) // an error may have come after some were removed
+	return err
 }

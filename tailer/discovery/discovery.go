@@ -2,7 +2,6 @@ package discovery
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -88,9 +87,6 @@ type Config struct {
 	// WriteFor is how long a stream is awaited after a write to it went upstream (3 min). A write that takes longer is
 	// noted again. No fact tells that a replica will never end a write it has begun.
 	WriteFor time.Duration
-	// NameFor is how long a stream is awaited that an operator has named (7 days). No fact tells that a stream will
-	// never be made.
-	NameFor time.Duration
 	// LookEvery is how often a stream on record is looked at that nobody writes to (24 h), should it have gone unseen.
 	LookEvery time.Duration
 	// Resync is how often the records are scanned (10 s, less often if that takes long).
@@ -107,7 +103,7 @@ type Config struct {
 func (c *Config) setDefaults() {
 	for d, def := range map[*time.Duration]time.Duration{
 		&c.GoneGrace: 30 * time.Second, &c.RetryMin: 100 * time.Millisecond, &c.RetryMax: 5 * time.Second,
-		&c.AwaitMin: time.Second, &c.WriteFor: 3 * time.Minute, &c.NameFor: 7 * 24 * time.Hour,
+		&c.AwaitMin: time.Second, &c.WriteFor: 3 * time.Minute,
 		&c.LookEvery: 24 * time.Hour, &c.Resync: 10 * time.Second, &c.BackfillWait: 250 * time.Millisecond,
 		&c.TailEvery: 5 * time.Second, &c.RegistryCheck: 5 * time.Second, &c.RegistrySilence: 70 * time.Second,
 		&c.RegistryPace: 50 * time.Millisecond,
@@ -208,25 +204,4 @@ func (d *Discovery) Held() map[string]int {
 func (d *Discovery) Linked(path string) bool {
 	_, ok := d.memory.get(path)
 	return ok
-}
-
-// RemovedElsewhere takes in that another replica has taken a stream off the record.
-func (d *Discovery) RemovedElsewhere(path string) {
-	d.memory.remove(path)
-	d.watcher.Deleted(path)
-}
-
-// named says whether a stream is waited for as long as a setting or a literal pattern names it.
-func (d *Discovery) named(path string) bool {
-	return slices.Contains(d.cfg.Names, path) ||
-		slices.ContainsFunc(d.store.Catalog().Match(path), func(s fsm.Subscription) bool { return literal(s) == path })
-}
-
-// literal is the path that a subscription's pattern names, or empty if it has a wildcard.
-func literal(s fsm.Subscription) string {
-	p, err := fsm.ParsePattern(s.Pattern)
-	if err != nil || !p.Literal() {
-		return ""
-	}
-	return p.String()
 }

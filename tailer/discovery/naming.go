@@ -1,0 +1,54 @@
+package discovery
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"reveille/fsm"
+)
+
+const (
+	// namesWidth is how many named streams are looked at at a time.
+	namesWidth = 32
+	// nameFor is how long a stream is awaited that an operator has named. No fact tells that a stream will never be made.
+	nameFor = 7 * 24 * time.Hour
+)
+
+// Name puts streams on record and links those that exist from their start; the others are awaited. An upstream that
+// cannot be asked counts as one that does not have the streams yet.
+func (d *Discovery) Name(ctx context.Context, paths []string) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(namesWidth)
+	for _, path := range paths {
+		g.Go(func() error {
+			if !d.Tracked(path) {
+				return nil
+			}
+			if _, _, err := d.store.NoteStream(ctx, fsm.NewStream(path, ""), nameFor); err != nil {
+				return fmt.Errorf("stream %s could not be named: %w", path, err)
+			}
+			_ = d.Do(ctx, path, Evidence{}) // it is on record, and tried again
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+// named says whether a stream is waited for as long as a setting or a literal pattern names it.
+func (d *Discovery) named(path string) bool {
+	return slices.Contains(d.cfg.Names, path) ||
+		slices.ContainsFunc(d.store.Catalog().Match(path), func(s fsm.Subscription) bool { return literal(s) == path })
+}
+
+// literal is the path that a subscription's pattern names, or empty if it has a wildcard.
+func literal(s fsm.Subscription) string {
+	p, err := fsm.ParsePattern(s.Pattern)
+	if err != nil || !p.Literal() {
+		return ""
+	}
+	return p.String()
+}
