@@ -5,23 +5,19 @@ import (
 	"time"
 
 	"go.uber.org/zap"
-)
 
-// outagePause is the least time between the log lines about one outage and those about the next: a store that answers
-// every other call must not fill the log.
-const outagePause = 30 * time.Second
+	"reveille/fsm"
+)
 
 // outage logs once when the store stops answering and once when it answers again.
 type outage struct {
-	log *zap.Logger
-	now func() time.Time
+	log     *zap.Logger
+	now     func() time.Time
+	trouble fsm.Trouble
 
-	mu    sync.Mutex
+	mu sync.Mutex
+	// since is when it stopped; zero while it answers.
 	since time.Time
-	// told is true if this outage was logged, last is when one was, and more is how many were not since then.
-	told bool
-	last time.Time
-	more int
 }
 
 func (o *outage) failed(err error) {
@@ -31,24 +27,16 @@ func (o *outage) failed(err error) {
 	if o.since.IsZero() {
 		o.since = now
 	}
-	if o.told || !o.last.IsZero() && now.Sub(o.last) < outagePause {
-		return
+	if times, log := o.trouble.Began(now); log {
+		o.log.Error("redis does not answer; deliveries pause", zap.Int("times", times), zap.Error(err))
 	}
-	o.told, o.last = true, now
-	o.log.Error("redis does not answer; deliveries pause", zap.Int("times", o.more+1), zap.Error(err))
-	o.more = 0
 }
 
 func (o *outage) over() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	switch {
-	case o.since.IsZero():
-		return
-	case o.told:
+	if o.trouble.Over() {
 		o.log.Info("redis answers again", zap.Duration("outage", o.now().Sub(o.since)))
-	default:
-		o.more++
 	}
-	o.since, o.told = time.Time{}, false
+	o.since = time.Time{}
 }

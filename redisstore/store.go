@@ -159,18 +159,18 @@ func (s *Store) repeat(
 ) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
-	failing := false
+	var outage fsm.Trouble
 	for {
 		err := do(ctx)
-		switch {
-		case ctx.Err() != nil:
+		if ctx.Err() != nil {
 			return
-		case err != nil && !failing:
-			failing = true
-			s.opts.Logger.Warn("redis does not answer; "+meanwhile, zap.Error(err))
-		case err == nil && failing:
-			failing = false
-			s.opts.Logger.Info("redis answers again")
+		}
+		if err == nil {
+			if outage.Over() {
+				s.opts.Logger.Info("redis answers again")
+			}
+		} else if times, log := outage.Began(time.Now()); log {
+			s.opts.Logger.Warn("redis does not answer; "+meanwhile, zap.Int("times", times), zap.Error(err))
 		}
 		select {
 		case <-ctx.Done():

@@ -157,7 +157,7 @@ func TestFailedExportsAreSummarisedWithoutCredentials(t *testing.T) {
 	e.Handle(fail)
 	e.Handle(nil)
 	got := lines.All()
-	if len(got) != 2 || got[0].ContextMap()["failures"] != int64(1) || got[1].ContextMap()["failures"] != int64(60) {
+	if len(got) != 2 || got[0].ContextMap()["failures"] != int64(1) || got[1].ContextMap()["failures"] != int64(30) {
 		t.Fatalf("61 failures in a minute were logged as %v", got)
 	}
 	for _, l := range got {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -26,9 +25,8 @@ const (
 	// flushTime bounds what a stop takes to export the spans that are left, and is what the other parts leave of the 30
 	// s.
 	flushTime = 2 * time.Second
-	// exportErrorEvery is how often, at most, failed exports are logged, and maxExportError how much of one.
-	exportErrorEvery = time.Minute
-	maxExportError   = 300
+	// maxExportError is how much of a failed export's error is logged.
+	maxExportError = 300
 )
 
 // tracing exports the spans of all parts, and makes those of whole wakes. The zero one is off.
@@ -190,15 +188,12 @@ func (s wholeTraces) ShouldSample(p sdktrace.SamplingParameters) sdktrace.Sampli
 
 func (s wholeTraces) Description() string { return s.root.Description() }
 
-// exportErrors logs what goes wrong with the export: the first time, and then a summary now and then.
+// exportErrors logs what goes wrong with the export.
 type exportErrors struct {
-	log  *zap.Logger
-	hide func(string) string
-	now  func() time.Time
-
-	mu     sync.Mutex
-	last   time.Time
-	silent int
+	log     *zap.Logger
+	hide    func(string) string
+	now     func() time.Time
+	trouble fsm.Trouble
 }
 
 // Handle implements otel.ErrorHandler.
@@ -206,11 +201,7 @@ func (e *exportErrors) Handle(err error) {
 	if err == nil {
 		return
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.silent++
-	if now := e.now(); e.last.IsZero() || now.Sub(e.last) >= exportErrorEvery {
-		e.log.Warn("traces are not exported", zap.Int("failures", e.silent), zap.String("error", e.hide(err.Error())))
-		e.last, e.silent = now, 0
+	if times, log := e.trouble.Happened(e.now()); log {
+		e.log.Warn("traces are not exported", zap.Int("failures", times), zap.String("error", e.hide(err.Error())))
 	}
 }
