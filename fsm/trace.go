@@ -84,6 +84,9 @@ const (
 	EndLost EndCause = "lost"
 )
 
+// EndCauses are all of them.
+var EndCauses = []EndCause{EndDone, EndSilent, EndRestarted, EndRemoved, EndLost}
+
 // Ended is the end of the wake that the consumer is in; nil if it is in none.
 func (c Consumer) Ended(cause EndCause) *WakeEnd {
 	if c.State != Waking && c.State != Live {

@@ -32,15 +32,21 @@ func (s *Store) Callback(ctx context.Context, cb fsm.Callback) (fsm.CallbackRepl
 	for _, path := range cb.Unsubscribe {
 		args = append(args, path)
 	}
-	r, err := newReply(s.run(ctx, scriptCallback, s.PartitionOf(cb.Primary), args...))
-	if err != nil {
-		return fsm.CallbackReply{}, err
-	}
-	reply := fsm.CallbackReply{
-		Code: fsm.Code(r.text()), Path: r.text(), Streams: r.streams(cb.Primary),
-		Outcome: r.outcome(), WakeID: r.text(),
-	}
-	return reply, r.bad
+	var answer fsm.CallbackReply
+	r := s.run(ctx, scriptCallback, s.PartitionOf(cb.Primary), args...)
+	r.list(func(l *reply) {
+		answer = fsm.CallbackReply{
+			Code: word(l, callbackCodes), Path: l.text(), Streams: l.streams(cb.Primary),
+			Outcome: l.outcome(), WakeID: l.text(),
+		}
+	})
+	return answer, r.bad
+}
+
+// callbackCodes are what callback.lua answers with.
+var callbackCodes = []fsm.Code{
+	"", fsm.CodeConsumerGone, fsm.CodeTokenExpired, fsm.CodeStaleEpoch, fsm.CodeAlreadyClaimed, fsm.CodeInvalidOffset,
+	fsm.CodeInvalidRequest,
 }
 
 // Consumer implements fsm.CallbackStore. One whose subscription was deleted is not found, even while it is yet to be

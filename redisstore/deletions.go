@@ -21,23 +21,21 @@ const fewConsumers = 200
 // Each step leaves a record of what is yet to be done, so a crash in between leaves no consumer behind: the list
 // remembers which generations the partitions were not told of, and a partition of which it has consumers to remove.
 func (s *Store) DeleteSubscription(ctx context.Context, id string) error {
-	v, err := s.call(ctx, scriptDeleteSubscription,
+	var generations []string
+	r := s.call(ctx, scriptDeleteSubscription,
 		[]string{s.keys.subscriptions(), s.keys.version(), s.keys.backfills(), s.keys.changes(), s.keys.dropping()},
 		id, s.versionSeen.Load(), versionDraw())
-	r, err := newReply(v, err)
-	if err != nil {
-		return err
+	r.each(func(l *reply) { generations = append(generations, l.text()) })
+	if r.bad != nil {
+		return r.bad
 	}
 	var left []dropping
-	for len(r.items) > 0 && r.bad == nil {
-		some, err := s.markDeleted(ctx, id, r.text())
+	for _, generation := range generations {
+		some, err := s.markDeleted(ctx, id, generation)
 		if err != nil {
 			return err
 		}
 		left = append(left, some...)
-	}
-	if r.bad != nil {
-		return r.bad
 	}
 	s.hints.tellSubscriptions()
 	if err := s.RefreshCatalog(ctx); err != nil {
@@ -87,10 +85,8 @@ func (s *Store) drop(ctx context.Context, left []dropping) error {
 			p := left[i].partition
 			return s.keys.guard(p), s.arguments(p, left[i].id, left[i].generation)
 		}) {
-			l := r.list()
-			n := s.dropped(l)
-			if err := errors.Join(r.bad, l.bad); err != nil {
-				failure = err
+			if n := s.dropped(r); r.bad != nil {
+				failure = r.bad
 			} else if n > 0 {
 				still = append(still, left[i])
 			}
@@ -105,8 +101,10 @@ func (s *Store) drop(ctx context.Context, left []dropping) error {
 
 // dropped reads the reply of scriptDrop: how many consumers are left.
 func (s *Store) dropped(r *reply) (left int64) {
-	left = r.int()
-	s.opts.Outcomes.Follow(r.outcome(), fsm.Sighting{})
+	r.list(func(l *reply) {
+		left = l.int()
+		s.opts.Outcomes.Follow(l.outcome(), fsm.Sighting{})
+	})
 	return left
 }
 
@@ -150,12 +148,8 @@ func (s *Store) clear(ctx context.Context) error {
 func (s *Store) clearSlowly(ctx context.Context, d dropping) error {
 	for {
 		began := time.Now()
-		r, err := newReply(s.run(ctx, scriptDrop, d.partition, d.id, d.generation))
-		if err != nil {
-			return err
-		}
-		left := s.dropped(r)
-		if r.bad != nil || left == 0 {
+		r := s.run(ctx, scriptDrop, d.partition, d.id, d.generation)
+		if left := s.dropped(r); r.bad != nil || left == 0 {
 			return r.bad
 		}
 		if !s.ownership.Owns(d.partition) { // its owner goes on

@@ -12,18 +12,20 @@ import (
 // if the next one fails.
 func (s *Store) Due(ctx context.Context, partition, limit int) (o fsm.Outcome, n int, err error) {
 	for more := true; more && n < limit; {
-		r, err := newReply(s.run(ctx, scriptDue, partition, limit-n))
-		if err != nil {
-			if n > 0 {
-				err = nil
-			}
-			return o, n, err
-		}
-		n += int(r.int())
-		o.Add(r.outcome())
-		more = r.int() == 1
-		if r.bad != nil {
-			return o, n, r.bad
+		var acted int64
+		r := s.run(ctx, scriptDue, partition, limit-n)
+		r.list(func(l *reply) {
+			acted = l.int()
+			o.Add(l.outcome())
+			more = l.yes()
+		})
+		switch {
+		case r.bad == nil:
+			n += int(acted)
+		case n == 0:
+			return o, 0, r.bad
+		default:
+			return o, n, nil
 		}
 	}
 	return o, n, nil
@@ -45,11 +47,10 @@ func (s *Store) NextDue(ctx context.Context, partitions []int) ([]time.Duration,
 	next := make([]time.Duration, len(partitions))
 	var failure error
 	for i, r := range replies {
-		l := r.list()
-		next[i] = untilDue(l)
-		if err := errors.Join(r.bad, l.bad); err != nil {
-			failure = err
-			next[i] = -1
+		next[i] = -1
+		r.list(func(l *reply) { next[i] = untilDue(l) })
+		if r.bad != nil {
+			failure, next[i] = r.bad, -1
 		}
 	}
 	return next, failure
@@ -62,15 +63,17 @@ func (s *Store) nextDueOfAll(ctx context.Context, partitions []int, now int64) (
 	for i, p := range partitions {
 		keys[i] = s.keys.due(p)
 	}
-	r, err := newReply(s.call(ctx, scriptNextDue, keys, now))
-	if err != nil {
-		return nil, err
-	}
 	next := make([]time.Duration, len(partitions))
-	for i := range next {
-		next[i] = untilDue(r)
+	r := s.call(ctx, scriptNextDue, keys, now)
+	r.list(func(l *reply) {
+		for i := range next {
+			next[i] = untilDue(l)
+		}
+	})
+	if r.bad != nil {
+		return nil, r.bad
 	}
-	return next, r.bad
+	return next, nil
 }
 
 func untilDue(r *reply) time.Duration {

@@ -214,22 +214,21 @@ func (s *Store) count(partitions []int) figures {
 	for _, r := range s.pipeline(ctx, scriptCensus, len(partitions), func(i int) ([]string, []any) {
 		return s.keys.guard(partitions[i]), s.arguments(partitions[i], of...)
 	}) {
+		r.list(func(l *reply) {
+			waiting, retired, live, givenUp, all, known, waited :=
+				l.int(), l.int(), l.int(), l.int(), l.int(), l.int(), l.int()
+			if l.bad != nil {
+				return
+			}
+			f.asked++
+			f.givenUp += givenUp
+			f.waiting, f.retired, f.live, f.all, f.known =
+				f.waiting+waiting, f.retired+retired, f.live+live, f.all+all, f.known+known
+			f.oldest = max(f.oldest, time.Duration(waited)*time.Millisecond)
+		})
 		if r.bad != nil {
 			f.up = false
-			continue
 		}
-		l := r.list()
-		waiting, retired, live, givenUp, all, known, waited :=
-			l.int(), l.int(), l.int(), l.int(), l.int(), l.int(), l.int()
-		if l.bad != nil {
-			f.up = false
-			continue
-		}
-		f.asked++
-		f.givenUp += givenUp
-		f.waiting, f.retired, f.live, f.all, f.known =
-			f.waiting+waiting, f.retired+retired, f.live+live, f.all+all, f.known+known
-		f.oldest = max(f.oldest, time.Duration(waited)*time.Millisecond)
 	}
 	return f
 }

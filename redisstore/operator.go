@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"context"
-	"errors"
 
 	"github.com/redis/go-redis/v9"
 
@@ -40,22 +39,24 @@ func (s *Store) CountConsumers(ctx context.Context, subs []fsm.Subscription) ([]
 func (s *Store) ScanConsumers(
 	ctx context.Context, sub fsm.Subscription, partition int, cursor string, count int,
 ) (list []fsm.Consumer, next string, err error) {
-	r, err := newReply(s.run(ctx, scriptScanConsumers, partition, sub.ID, sub.Generation, cursor, count))
-	if err != nil {
-		return nil, "", err
-	}
-	next = r.text()
-	r.within(func(consumers *reply) {
-		raw := consumers.list()
-		id, fields := raw.text(), map[string]string{}
-		for len(raw.items) > 0 && raw.bad == nil {
-			fields[raw.text()] = raw.text()
-		}
-		c, bad := decodeConsumer(id, fields)
-		if bad != nil || raw.bad != nil {
-			consumers.bad = errors.Join(raw.bad, bad)
-		}
-		list = append(list, c)
+	r := s.run(ctx, scriptScanConsumers, partition, sub.ID, sub.Generation, cursor, count)
+	r.list(func(l *reply) {
+		next = l.text()
+		l.each(func(consumers *reply) { list = append(list, consumers.consumer()) })
 	})
 	return list, next, r.bad
+}
+
+// consumer reads a consumer's record as scan_consumers.lua returns it.
+func (r *reply) consumer() (c fsm.Consumer) {
+	r.list(func(l *reply) {
+		id, fields := l.text(), map[string]string{}
+		for len(l.items) > 0 && l.bad == nil {
+			fields[l.text()] = l.text()
+		}
+		if l.bad == nil {
+			c, l.bad = decodeConsumer(id, fields)
+		}
+	})
+	return c
 }

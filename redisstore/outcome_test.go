@@ -22,7 +22,7 @@ func TestAnOutcomeOfAVersionThatNotedLessIsRead(t *testing.T) {
 		{"with when the wake began", wake("1790000000123"), time.UnixMilli(1_790_000_000_123)},
 		{"with more than this version knows", wake("1790000000123", "news"), time.UnixMilli(1_790_000_000_123)},
 	} {
-		r := &reply{items: []any{[]any{
+		r := &reply{script: scriptAccept, items: []any{[]any{
 			[]any{tc.wake},
 			[]any{},
 			[]any{},
@@ -42,7 +42,7 @@ func TestAnOutcomeOfAVersionThatNotedLessIsRead(t *testing.T) {
 
 func TestACauseThatNobodyKnowsIsAnError(t *testing.T) {
 	gone := []any{"s", "g", "s:%2Fa", "/a", "4", "boredom"}
-	r := &reply{items: []any{[]any{[]any{}, []any{}, []any{}, []any{gone}, []any{}}}}
+	r := &reply{script: scriptAccept, items: []any{[]any{[]any{}, []any{}, []any{}, []any{gone}, []any{}}}}
 	if r.outcome(); r.bad == nil || !strings.Contains(r.bad.Error(), "boredom") {
 		t.Errorf("the reply is read: %v", r.bad)
 	}

@@ -54,32 +54,21 @@ func recordOf(path, text string, linked int64) (fsm.Stream, error) {
 func versionAt(micros int64) int64 { return micros / 1000 * 2048 }
 
 // stream reads what lib.lua's stream_reply returns.
-func (r *reply) stream(path string) fsm.Stream {
-	l := r.list()
-	text, linked, removed, lost := l.text(), l.int(), l.int(), l.int()
-	s := fsm.Stream{Path: path, Stamp: removed, Lost: lost}
-	var err error
-	if l.bad == nil && text != "" {
-		s, err = recordOf(path, text, linked)
-	}
-	if l.bad == nil {
-		l.bad = err
-	}
-	if r.bad == nil {
-		r.bad = l.bad
-	}
+func (r *reply) stream(path string) (s fsm.Stream) {
+	r.list(func(l *reply) {
+		text, linked, removed, lost := l.text(), l.int(), l.int(), l.int()
+		s = fsm.Stream{Path: path, Stamp: removed, Lost: lost}
+		if l.bad == nil && text != "" {
+			s, l.bad = recordOf(path, text, linked)
+		}
+	})
 	return s
 }
 
 // Stream implements fsm.StreamStore.
 func (s *Store) Stream(ctx context.Context, path string) (fsm.Stream, error) {
-	v, err := s.run(ctx, scriptStream, s.PartitionOf(path), path)
-	if err != nil {
-		return fsm.Stream{}, err
-	}
-	r := &reply{items: []any{v}}
-	stream := r.stream(path)
-	return stream, r.bad
+	r := s.run(ctx, scriptStream, s.PartitionOf(path), path)
+	return r.stream(path), r.err()
 }
 
 // NoteStream implements fsm.StreamStore.
@@ -88,18 +77,16 @@ func (s *Store) NoteStream(ctx context.Context, n fsm.Stream, span time.Duration
 	if n.Present() {
 		stamp = strconv.FormatInt(n.Stamp, 10)
 	}
-	r, err := newReply(s.run(ctx, scriptNoteStream, s.PartitionOf(n.Path), n.Path, stamp, string(n.Tail),
-		string(n.Begin), span.Milliseconds()))
-	if err != nil {
-		return fsm.Stream{}, false, err
-	}
-	done := r.yes()
-	stream := r.stream(n.Path)
+	var done bool
+	var stream fsm.Stream
+	r := s.run(ctx, scriptNoteStream, s.PartitionOf(n.Path), n.Path, stamp, string(n.Tail), string(n.Begin),
+		span.Milliseconds())
+	r.list(func(l *reply) { done, stream = l.yes(), l.stream(n.Path) })
 	return stream, done, r.bad
 }
 
 // LinkStream implements fsm.StreamStore.
-func (s *Store) LinkStream(ctx context.Context, path string, l fsm.Linking) (reply fsm.LinkReply, err error) {
+func (s *Store) LinkStream(ctx context.Context, path string, l fsm.Linking) (linked fsm.LinkReply, err error) {
 	links := l.Links
 	for {
 		batch := links[:min(len(links), linksAtATime)]
@@ -112,56 +99,48 @@ func (s *Store) LinkStream(ctx context.Context, path string, l fsm.Linking) (rep
 			sub := n.Subscription
 			args = append(args, sub.ID, sub.Generation, fsm.ConsumerID(sub.ID, path), string(n.Acked))
 		}
-		r, err := newReply(s.run(ctx, scriptLinkStream, s.PartitionOf(path), args...))
-		if err != nil {
-			return reply, err
-		}
-		reply.Done = r.yes()
-		reply.Stream = r.stream(path)
-		o := r.outcome()
-		o.Linked = int(r.int())
-		reply.Add(o)
-		if r.bad != nil || last || !reply.Done {
-			return reply, r.bad
+		r := s.run(ctx, scriptLinkStream, s.PartitionOf(path), args...)
+		r.list(func(l *reply) {
+			linked.Done, linked.Stream = l.yes(), l.stream(path)
+			linked.Add(l.outcome())
+			linked.Linked += int(l.int())
+		})
+		if r.bad != nil || last || !linked.Done {
+			return linked, r.bad
 		}
 	}
 }
 
 // ForgetStream implements fsm.StreamStore.
 func (s *Store) ForgetStream(ctx context.Context, path string, stamp int64, readByOthers bool) (bool, error) {
-	v, err := s.run(ctx, scriptForgetStream, s.PartitionOf(path), path, stamp, flag(readByOthers))
-	if err != nil {
-		return false, err
-	}
-	r := &reply{items: []any{v}}
-	return r.yes(), r.bad
+	r := s.run(ctx, scriptForgetStream, s.PartitionOf(path), path, stamp, flag(readByOthers))
+	return r.yes(), r.err()
 }
 
 // scanBatch is about how many records are read at a time.
 const scanBatch = 500
 
 // ScanStreams implements fsm.StreamStore.
-func (s *Store) ScanStreams(ctx context.Context, partition int, cursor string) ([]fsm.Stream, string, error) {
-	r, err := newReply(s.run(ctx, scriptScanStreams, partition, cursor, scanBatch))
-	if err != nil {
-		return nil, "", err
-	}
-	next, linked := r.text(), r.int()
-	var streams []fsm.Stream
-	r.within(func(l *reply) {
-		path := l.text()
-		stream, err := recordOf(path, l.text(), linked)
-		stream.NotedTail = fsm.Offset(l.text())
-		if l.bad == nil {
-			l.bad = err
-		}
-		streams = append(streams, stream)
+func (s *Store) ScanStreams(
+	ctx context.Context, partition int, cursor string,
+) (streams []fsm.Stream, next string, err error) {
+	r := s.run(ctx, scriptScanStreams, partition, cursor, scanBatch)
+	r.list(func(l *reply) {
+		next = l.text()
+		linked := l.int()
+		l.each(func(records *reply) {
+			path, text, tail := records.text(), records.text(), records.text()
+			if records.bad != nil {
+				return
+			}
+			var stream fsm.Stream
+			stream, records.bad = recordOf(path, text, linked)
+			stream.NotedTail = fsm.Offset(tail)
+			streams = append(streams, stream)
+		})
 	})
 	return streams, next, r.bad
 }
-
-// Version implements fsm.SubscriptionStore.
-func (s *Store) Version(ctx context.Context) (int64, error) { return s.version(ctx) }
 
 // takeOver has the streams on record whose records have the earlier form, which does not say through which
 // version of the list of subscriptions they are linked. They are through the present one, but for subscriptions
@@ -172,11 +151,7 @@ func (s *Store) takeOver(ctx context.Context) error {
 		return err
 	}
 	// Versions of an earlier form lie below those of this one: the list gets one of this form.
-	v, err := s.call(ctx, scriptRenewList, []string{s.keys.version(), s.keys.changes()}, s.versionSeen.Load(), versionDraw())
-	if err != nil {
-		return err
-	}
-	r := &reply{items: []any{v}}
+	r := s.call(ctx, scriptRenewList, []string{s.keys.version(), s.keys.changes()}, s.versionSeen.Load(), versionDraw())
 	version := r.int()
 	if r.bad != nil {
 		return r.bad
@@ -194,8 +169,9 @@ func (s *Store) takeOver(ctx context.Context) error {
 		}
 	}
 	for p := range s.keys.partitions {
-		if _, err := s.run(ctx, scriptTakeOver, p, version); err != nil {
-			return err
+		r := s.run(ctx, scriptTakeOver, p, version)
+		if r.code(1); r.bad != nil {
+			return r.bad
 		}
 	}
 	return wrap(s.rdb.HSet(ctx, s.keys.meta(), "records", "2").Err())

@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strconv"
 	"sync"
@@ -252,12 +251,11 @@ func responsible(live []string, partition int) (id string) {
 func (s *Store) rollCall(ctx context.Context, id string, ttl time.Duration) (live []string, now time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
-	r, err := newReply(s.call(ctx, scriptRoll, []string{s.keys.replicas()}, id, ttl.Milliseconds()))
-	if err != nil {
-		return nil, now, err
-	}
-	now = time.UnixMilli(r.int())
-	r.within(func(l *reply) { live = append(live, l.text()) })
+	r := s.call(ctx, scriptRoll, []string{s.keys.replicas()}, id, ttl.Milliseconds())
+	r.list(func(l *reply) {
+		now = time.UnixMilli(l.int())
+		l.each(func(replicas *reply) { live = append(live, replicas.text()) })
+	})
 	return live, now, r.bad
 }
 
@@ -274,9 +272,8 @@ func (s *Store) leases(ctx context.Context, id string, partitions []int, ttl tim
 	})
 	results := make([]leaseResult, len(partitions))
 	for i, r := range replies {
-		l := r.list()
-		results[i] = leaseResult{granted: l.int() == 1, base: l.int()}
-		results[i].err = errors.Join(r.bad, l.bad)
+		r.list(func(l *reply) { results[i] = leaseResult{granted: l.yes(), base: l.int()} })
+		results[i].err = r.bad
 	}
 	return results
 }

@@ -5,10 +5,7 @@ import (
 	"crypto/rand"
 	"embed"
 	"encoding/hex"
-	"fmt"
 	mrand "math/rand/v2"
-	"slices"
-	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -133,42 +130,43 @@ func randomDraw() Draw {
 }
 
 // run calls a script of a partition. It is sent by its hash, and whole if Redis does not have it (any more).
-func (s *Store) run(ctx context.Context, sc *script, partition int, args ...any) (any, error) {
-	return s.remember(partition)(s.call(ctx, sc, s.keys.guard(partition), s.arguments(partition, args...)...))
+func (s *Store) run(ctx context.Context, sc *script, partition int, args ...any) *reply {
+	return s.remember(partition, s.call(ctx, sc, s.keys.guard(partition), s.arguments(partition, args...)...))
+}
+
+// runOutcome calls a script of a partition whose whole reply is an outcome.
+func (s *Store) runOutcome(ctx context.Context, sc *script, partition int, args ...any) (fsm.Outcome, error) {
+	r := s.run(ctx, sc, partition, args...)
+	return r.outcome(), r.err()
 }
 
 // call calls a script with these keys and arguments.
-func (s *Store) call(ctx context.Context, sc *script, keys []string, args ...any) (any, error) {
+func (s *Store) call(ctx context.Context, sc *script, keys []string, args ...any) *reply {
 	began := time.Now()
-	var reply any
+	var v any
 	var err error
 	if s.sharing != nil {
-		reply, err = s.sharing.run(ctx, sc.Script, keys, args)
+		v, err = s.sharing.run(ctx, sc.Script, keys, args)
 	} else {
-		reply, err = sc.Run(ctx, s.rdb, keys, args...).Result()
+		v, err = sc.Run(ctx, s.rdb, keys, args...).Result()
 	}
 	err = wrap(err)
 	s.metrics.called(sc, began, err)
-	return reply, err
+	return &reply{script: sc, items: []any{v}, bad: err}
 }
 
 // commonArguments is how many those are that every script of a partition has.
 const commonArguments = 9
 
-// remember returns what takes the watermark of a partition off a script's reply and keeps it.
-func (s *Store) remember(partition int) func(v any, err error) (any, error) {
-	return func(v any, err error) (any, error) {
-		r, err := newReply(v, err)
-		if err != nil {
-			return nil, err
-		}
-		own, mark := r.next(), r.int()
-		if r.bad != nil {
-			return nil, r.bad
-		}
-		raise(&s.seen[partition], mark)
-		return own, nil
-	}
+// remember takes the watermark of a partition off a script's reply and keeps it.
+func (s *Store) remember(partition int, r *reply) *reply {
+	own := &reply{script: r.script}
+	r.list(func(l *reply) {
+		own.items = []any{l.next()}
+		raise(&s.seen[partition], l.int())
+	})
+	own.bad = r.bad
+	return own
 }
 
 // raise makes a number at least this.
@@ -217,18 +215,17 @@ func (s *Store) pipeline(
 	for i := range all {
 		all[i] = i
 	}
-	if missing := s.together(ctx, sc.EvalSha, all, call, replies); len(missing) > 0 {
-		s.together(ctx, sc.Eval, missing, call, replies)
+	if missing := s.together(ctx, sc, sc.EvalSha, all, call, replies); len(missing) > 0 {
+		s.together(ctx, sc, sc.Eval, missing, call, replies)
 	}
 	var failure error
 	for i, r := range replies {
 		if sc.partitioned && r.bad == nil {
 			keys, _ := call(i)
-			own, err := s.remember(s.keys.partitionIn(keys[0]))(r.items[0], nil)
-			*r = reply{items: []any{own}, bad: err}
+			replies[i] = s.remember(s.keys.partitionIn(keys[0]), r)
 		}
-		if r.bad != nil {
-			failure = r.bad
+		if bad := replies[i].bad; bad != nil {
+			failure = bad
 		}
 	}
 	s.metrics.called(sc, began, failure)
@@ -237,7 +234,7 @@ func (s *Store) pipeline(
 
 // together makes some of the calls of a pipeline and returns those for which Redis did not have the script.
 func (s *Store) together(
-	ctx context.Context, eval func(context.Context, redis.Scripter, []string, ...any) *redis.Cmd,
+	ctx context.Context, sc *script, eval func(context.Context, redis.Scripter, []string, ...any) *redis.Cmd,
 	calls []int, call func(i int) (keys []string, args []any), replies []*reply,
 ) (missing []int) {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
@@ -257,177 +254,7 @@ func (s *Store) together(
 		if redis.HasErrorPrefix(err, "NOSCRIPT") {
 			missing = append(missing, i)
 		}
-		replies[i] = &reply{items: []any{v}, bad: wrap(err)}
+		replies[i] = &reply{script: sc, items: []any{v}, bad: wrap(err)}
 	}
 	return missing
-}
-
-// reply walks an array that a script returned. The first thing that is not as the script's head says makes it bad, and
-// everything read after that is zero.
-type reply struct {
-	items []any
-	bad   error
-}
-
-func newReply(v any, err error) (*reply, error) {
-	if err != nil {
-		return nil, err
-	}
-	items, ok := v.([]any)
-	if !ok {
-		return nil, fmt.Errorf("redis: a script returned %T, not a list", v)
-	}
-	return &reply{items: items}, nil
-}
-
-func (r *reply) next() any {
-	if len(r.items) == 0 {
-		r.fail("too few items")
-		return nil
-	}
-	v := r.items[0]
-	r.items = r.items[1:]
-	return v
-}
-
-func (r *reply) fail(what string) {
-	if r.bad == nil {
-		r.bad = fmt.Errorf("redis: a script's reply has %s", what)
-	}
-}
-
-func (r *reply) text() string {
-	s, ok := r.next().(string)
-	if !ok {
-		r.fail("no text where text belongs")
-	}
-	return s
-}
-
-func (r *reply) int() int64 {
-	switch v := r.next().(type) {
-	case int64:
-		return v
-	case string:
-		n, err := strconv.ParseInt(v, 10, 64)
-		if err != nil {
-			r.fail("no number where a number belongs")
-		}
-		return n
-	}
-	r.fail("no number where a number belongs")
-	return 0
-}
-
-// yes reads 1 or 0.
-func (r *reply) yes() bool {
-	n := r.int()
-	if n != 0 && n != 1 {
-		r.fail("neither 0 nor 1 where one of them belongs")
-	}
-	return n == 1
-}
-
-func (r *reply) list() *reply {
-	items, ok := r.next().([]any)
-	if !ok {
-		r.fail("no list where a list belongs")
-	}
-	return &reply{items: items}
-}
-
-// within reads every item of a list with f.
-func (r *reply) within(f func(*reply)) {
-	l := r.list()
-	for len(l.items) > 0 && l.bad == nil {
-		f(l)
-	}
-	if l.bad != nil && r.bad == nil {
-		r.bad = l.bad
-	}
-}
-
-func (r *reply) streams(primary string) []fsm.StreamTail {
-	streams := []fsm.StreamTail{}
-	r.within(func(l *reply) {
-		streams = append(streams,
-			fsm.StreamTail{Path: l.text(), Acked: fsm.Offset(l.text()), Tail: fsm.Offset(l.text())})
-	})
-	fsm.SortStreams(primary, streams)
-	return streams
-}
-
-// moment is the time of so many milliseconds; zero of none.
-func moment(millis int64) time.Time {
-	if millis <= 0 {
-		return time.Time{}
-	}
-	return time.UnixMilli(millis)
-}
-
-// outcome reads { wakes, idle, hidden, gone, ended }.
-func (r *reply) outcome() fsm.Outcome {
-	var o fsm.Outcome
-	l := r.list()
-	l.within(func(ws *reply) {
-		w := ws.list()
-		wake := fsm.Wake{
-			Consumer: w.text(), Subscription: w.text(), Generation: w.text(), Primary: w.text(),
-			Epoch: w.int(), WakeID: w.text(), Attempt: int(w.int()),
-		}
-		wake.Streams = w.streams(wake.Primary)
-		if len(w.items) > 0 { // a version that did not note it says nothing of it
-			wake.WokeAt = moment(w.int())
-		}
-		if w.bad != nil {
-			ws.bad = w.bad
-		}
-		o.Wakes = append(o.Wakes, wake)
-	})
-	l.within(func(paths *reply) { o.Idle = append(o.Idle, paths.text()) })
-	l.within(func(paths *reply) { o.Hidden = append(o.Hidden, paths.text()) })
-	l.within(func(gone *reply) { o.Gone = append(o.Gone, gone.gone()) })
-	l.within(func(ends *reply) { o.Ended = append(o.Ended, ends.wakeEnd()) })
-	if l.bad != nil && r.bad == nil {
-		r.bad = l.bad
-	}
-	return o
-}
-
-func (r *reply) gone() fsm.Gone {
-	l := r.list()
-	g := fsm.Gone{
-		Subscription: l.text(), Generation: l.text(), Consumer: l.text(), Primary: l.text(),
-		Acked: fsm.Offset(l.text()), Cause: fsm.GoneCause(l.text()),
-	}
-	if l.bad == nil && !slices.Contains(fsm.GoneCauses, g.Cause) {
-		l.fail(fmt.Sprintf("the cause %q, which is none", g.Cause))
-	}
-	if l.bad != nil && r.bad == nil {
-		r.bad = l.bad
-	}
-	return g
-}
-
-func (r *reply) wakeEnd() fsm.WakeEnd {
-	l := r.list()
-	e := fsm.WakeEnd{
-		Consumer: l.text(), Subscription: l.text(), Primary: l.text(), Epoch: l.int(), WakeID: l.text(),
-		WokeAt: moment(l.int()), Cause: fsm.EndCause(l.text()),
-	}
-	if l.bad != nil && r.bad == nil {
-		r.bad = l.bad
-	}
-	return e
-}
-
-// runOutcome calls a script whose whole reply is an outcome.
-func (s *Store) runOutcome(ctx context.Context, sc *script, partition int, args ...any) (fsm.Outcome, error) {
-	v, err := s.run(ctx, sc, partition, args...)
-	if err != nil {
-		return fsm.Outcome{}, err
-	}
-	r := &reply{items: []any{v}}
-	o := r.outcome()
-	return o, r.bad
 }

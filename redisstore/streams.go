@@ -19,37 +19,23 @@ func (s *Store) PartitionOf(path string) int { return s.keys.partitionOf(path) }
 func (s *Store) Observe(ctx context.Context, partition int, path string, tail fsm.Offset) (fsm.Observation, error) {
 	o := fsm.Observation{Busy: true}
 	for cursor := "0"; ; {
-		r, err := newReply(s.run(ctx, scriptObserve, partition, path, string(tail), cursor))
-		if err != nil {
-			return o, err
-		}
-		o.Watched = r.int() == 1
-		o.Busy = r.int() == 1 && o.Busy
-		o.Tail = fsm.Offset(r.text())
-		cursor = r.text()
-		o.Add(r.outcome())
-		if r.bad != nil {
+		r := s.run(ctx, scriptObserve, partition, path, string(tail), cursor)
+		r.list(func(l *reply) {
+			o.Watched = l.yes()
+			o.Busy = l.yes() && o.Busy
+			o.Tail = fsm.Offset(l.text())
+			cursor = l.text()
+			o.Add(l.outcome())
+		})
+		if r.bad != nil || cursor == "0" {
 			return o, r.bad
-		}
-		if cursor == "0" {
-			return o, nil
 		}
 	}
 }
 
 // Hide implements fsm.StreamStore.
-func (s *Store) Hide(ctx context.Context, path string, a fsm.Absence) (o fsm.Outcome, err error) {
-	for cursor := "0"; ; {
-		r, err := newReply(s.run(ctx, scriptHide, s.PartitionOf(path), path, cursor, int(a)))
-		if err != nil {
-			return o, err
-		}
-		cursor = r.text()
-		o.Add(r.outcome())
-		if r.bad != nil || cursor == "0" {
-			return o, r.bad
-		}
-	}
+func (s *Store) Hide(ctx context.Context, path string, a fsm.Absence) (fsm.Outcome, error) {
+	return s.batches(ctx, scriptHide, s.PartitionOf(path), path, int(a))
 }
 
 // Restart implements fsm.StreamStore.
@@ -66,12 +52,11 @@ func (s *Store) Deleted(ctx context.Context, partition int, path string, expect 
 // through. After an error the outcome is that of the calls before.
 func (s *Store) batches(ctx context.Context, sc *script, partition int, args ...any) (o fsm.Outcome, err error) {
 	for cursor := "0"; ; {
-		r, err := newReply(s.run(ctx, sc, partition, append(args[:len(args):len(args)], cursor)...))
-		if err != nil {
-			return o, err
-		}
-		cursor = r.text()
-		o.Add(r.outcome())
+		r := s.run(ctx, sc, partition, append(args[:len(args):len(args)], cursor)...)
+		r.list(func(l *reply) {
+			cursor = l.text()
+			o.Add(l.outcome())
+		})
 		if r.bad != nil || cursor == "0" {
 			return o, r.bad
 		}
@@ -80,12 +65,8 @@ func (s *Store) batches(ctx context.Context, sc *script, partition int, args ...
 
 // TakeDeletion implements fsm.StreamStore.
 func (s *Store) TakeDeletion(ctx context.Context, path string) (bool, error) {
-	v, err := s.run(ctx, scriptTakeDeletion, s.PartitionOf(path), path)
-	if err != nil {
-		return false, err
-	}
-	r := &reply{items: []any{v}}
-	return r.yes(), r.bad
+	r := s.run(ctx, scriptTakeDeletion, s.PartitionOf(path), path)
+	return r.yes(), r.err()
 }
 
 // WatchedIn implements fsm.StreamStore.
@@ -153,6 +134,6 @@ func (s *Store) RegistryOffset(ctx context.Context) (fsm.Offset, error) {
 
 // MoveRegistryOffset implements fsm.StreamStore.
 func (s *Store) MoveRegistryOffset(ctx context.Context, from, to fsm.Offset) (moved bool, err error) {
-	n, err := s.call(ctx, scriptMoveRegistry, []string{s.keys.registry()}, string(from), string(to))
-	return n == int64(1), err
+	r := s.call(ctx, scriptMoveRegistry, []string{s.keys.registry()}, string(from), string(to))
+	return r.yes(), r.err()
 }

@@ -75,13 +75,9 @@ func (s *Store) CreateSubscription(ctx context.Context, sub fsm.Subscription) (f
 	if err != nil {
 		return fsm.Subscription{}, false, err
 	}
-	v, err := s.call(ctx, scriptCreateSubscription,
+	r := s.call(ctx, scriptCreateSubscription,
 		[]string{s.keys.subscriptions(), s.keys.version(), s.keys.backfills(), s.keys.changes()},
 		sub.ID, text, sub.Generation, s.versionSeen.Load(), versionDraw())
-	if err != nil {
-		return fsm.Subscription{}, false, err
-	}
-	r := &reply{items: []any{v}}
 	there := r.text()
 	if r.bad != nil {
 		return fsm.Subscription{}, false, r.bad
@@ -113,19 +109,10 @@ func (s *Store) ResumeSubscription(ctx context.Context, id string) (o fsm.Outcom
 		return o, fsm.ErrNotFound
 	}
 	for p := range s.keys.partitions {
-		for cursor := "0"; ; {
-			r, err := newReply(s.run(ctx, scriptResume, p, sub.ID, sub.Generation, cursor))
-			if err != nil {
-				return o, err
-			}
-			cursor = r.text()
-			o.Add(r.outcome())
-			if r.bad != nil {
-				return o, r.bad
-			}
-			if cursor == "0" {
-				break
-			}
+		resumed, err := s.batches(ctx, scriptResume, p, sub.ID, sub.Generation)
+		o.Add(resumed)
+		if err != nil {
+			return o, err
 		}
 	}
 	return o, nil
@@ -142,59 +129,67 @@ func (s *Store) RefreshCatalog(ctx context.Context) error {
 	}
 	since := ""
 	if s.catalog.Loaded() {
-		version, err := s.version(ctx)
+		version, err := s.Version(ctx)
 		if err != nil || version == s.catalog.Version() {
 			return err
 		}
 		since = strconv.FormatInt(s.catalog.Version(), 10)
 	}
-	r, err := newReply(s.call(ctx, scriptListSubscriptions,
-		[]string{s.keys.subscriptions(), s.keys.version(), s.keys.changes()}, since))
-	if err != nil {
-		return err
-	}
-	version, whole := r.int(), r.int() == 1
-	raise(&s.versionSeen, version)
+	var version int64
+	var whole bool
 	var subs []fsm.Subscription
 	var gone []string
-	r.within(func(l *reply) {
-		id := ""
-		if !whole {
-			id = l.text()
-		}
-		text := l.text()
-		if text == "" {
-			gone = append(gone, id)
-			return
-		}
-		sub, err := decodeSubscription(text)
-		if err != nil {
-			gone = append(gone, id)
-			s.noteUnreadable(err)
-			return
-		}
-		subs = append(subs, sub)
+	r := s.call(ctx, scriptListSubscriptions,
+		[]string{s.keys.subscriptions(), s.keys.version(), s.keys.changes()}, since)
+	r.list(func(l *reply) {
+		version, whole = l.int(), l.yes()
+		l.each(func(changed *reply) {
+			id := ""
+			if !whole {
+				id = changed.text()
+			}
+			text := changed.text()
+			if changed.bad != nil {
+				return
+			}
+			if sub, ok := s.readable(text); ok {
+				subs = append(subs, sub)
+			} else {
+				gone = append(gone, id)
+			}
+		})
 	})
-	switch {
-	case r.bad != nil:
+	if r.bad != nil {
 		return r.bad
-	case whole:
+	}
+	raise(&s.versionSeen, version)
+	if whole {
 		s.catalog.Replace(subs, version)
-	default:
+	} else {
 		s.catalog.Change(subs, gone, version)
 	}
 	return nil
 }
 
-// noteUnreadable logs that a stored subscription is left out. The others go on without it.
-func (s *Store) noteUnreadable(err error) {
+// readable decodes a stored subscription. One that is gone, or that cannot be read, is left out; the others go on
+// without it.
+func (s *Store) readable(text string) (sub fsm.Subscription, ok bool) {
+	if text == "" {
+		return sub, false
+	}
+	sub, err := decodeSubscription(text)
+	if err == nil {
+		return sub, true
+	}
 	if times, log := s.unreadable.Happened(time.Now()); log {
 		s.opts.Logger.Error("a stored subscription cannot be read and is ignored", zap.Int("times", times),
 			zap.Error(err))
 	}
+	return sub, false
 }
 
-func (s *Store) version(ctx context.Context) (int64, error) {
+// Version implements fsm.SubscriptionStore.
+func (s *Store) Version(ctx context.Context) (int64, error) {
 	v, err := s.rdb.Get(ctx, s.keys.version()).Result()
 	if err = wrap(err); err != nil || v == "" {
 		return 0, err
@@ -236,6 +231,7 @@ func (s *Store) EndBackfill(ctx context.Context, sub fsm.Subscription) error {
 }
 
 func (s *Store) setBackfill(ctx context.Context, sub fsm.Subscription, text string) error {
-	_, err := s.call(ctx, scriptSetBackfill, []string{s.keys.backfills()}, sub.ID, sub.Generation, text)
-	return err
+	r := s.call(ctx, scriptSetBackfill, []string{s.keys.backfills()}, sub.ID, sub.Generation, text)
+	r.yes() // no: the subscription was deleted since
+	return r.bad
 }

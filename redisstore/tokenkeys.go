@@ -16,17 +16,8 @@ func (s *Store) noteTokenKeys(ctx context.Context, ttl time.Duration) (shared bo
 	for _, fingerprint := range s.opts.TokenKeys {
 		args = append(args, fingerprint)
 	}
-	v, err := s.call(ctx, scriptTokenKeys, []string{s.keys.tokenKeys()}, args...)
-	if err != nil {
-		return false, err
-	}
-	switch v {
-	case int64(1):
-		return true, nil
-	case int64(0):
-		return false, nil
-	}
-	return false, fmt.Errorf("redis: script token_keys returned %v", v)
+	r := s.call(ctx, scriptTokenKeys, []string{s.keys.tokenKeys()}, args...)
+	return r.yes(), r.err()
 }
 
 // checkTokenKeys returns an error if other replicas would refuse the tokens of this one.

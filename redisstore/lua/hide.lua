@@ -1,9 +1,9 @@
 -- Hides the consumers whose primary stream upstream says is gone, until it is observed again, and removes those for which
 -- that has been so for the grace. Batches: call again with the returned cursor until it is "0".
--- ARGV[9] path  ARGV[10] cursor  ARGV[11] what is known: 0 once missing, 1 missing anew, 2 missing still (fsm.Absence)
+-- ARGV[9] path  ARGV[10] what is known: 0 once missing, 1 missing anew, 2 missing still (fsm.Absence)  ARGV[11] cursor
 -- Returns { next cursor, outcome }. O(batch + links that one script may read).
-local path, absence = ARGV[A], ARGV[A + 2]
-local next_cursor = visit(P .. 'w:' .. path, ARGV[A + 1], function(id)
+local path, absence = ARGV[A], ARGV[A + 1]
+local next_cursor = visit(P .. 'w:' .. path, ARGV[A + 2], function(id)
   local c = load(id)
   if not c or c.primary ~= path then return end
   -- Whoever asked once leaves it to others to ask again.

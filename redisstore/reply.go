@@ -1,0 +1,170 @@
+package redisstore
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"reveille/fsm"
+)
+
+// reply reads what a script returned, item by item. An error of the call, or the first item that is not as the head of
+// the script's file says, makes it bad, and everything read after that is zero.
+type reply struct {
+	script *script
+	items  []any
+	bad    error
+}
+
+// err is a call, so that "return r.yes(), r.err()" reads the reply first.
+func (r *reply) err() error { return r.bad }
+
+func (r *reply) next() any {
+	if r.bad != nil {
+		return nil
+	}
+	if len(r.items) == 0 {
+		r.fail("too few items")
+		return nil
+	}
+	v := r.items[0]
+	r.items = r.items[1:]
+	return v
+}
+
+// fail makes the reply bad for what it has, unless it was bad before.
+func (r *reply) fail(has string) {
+	if r.bad == nil {
+		r.bad = fmt.Errorf("redis: the reply of script %s has %s", r.script.name, has)
+	}
+}
+
+func (r *reply) text() string {
+	s, ok := r.next().(string)
+	if !ok {
+		r.fail("no text where text belongs")
+	}
+	return s
+}
+
+func (r *reply) int() int64 {
+	switch v := r.next().(type) {
+	case int64:
+		return v
+	case string:
+		if n, err := strconv.ParseInt(v, 10, 64); err == nil {
+			return n
+		}
+	}
+	r.fail("no number where a number belongs")
+	return 0
+}
+
+// code reads one of the numbers that the script may answer with.
+func (r *reply) code(known ...int64) int64 {
+	n := r.int()
+	if r.bad == nil && !slices.Contains(known, n) {
+		r.fail(fmt.Sprintf("the unknown code %d", n))
+		return 0
+	}
+	return n
+}
+
+// yes reads 1 or 0.
+func (r *reply) yes() bool { return r.code(0, 1) == 1 }
+
+// word reads one of the words that the script may answer with.
+func word[T ~string](r *reply, known []T) T {
+	w := T(r.text())
+	if r.bad == nil && !slices.Contains(known, w) {
+		r.fail(fmt.Sprintf("the unknown word %q", w))
+		return ""
+	}
+	return w
+}
+
+// list reads a list with read, which is not called if there is none.
+func (r *reply) list(read func(*reply)) {
+	items, ok := r.next().([]any)
+	if !ok {
+		r.fail("no list where a list belongs")
+		return
+	}
+	l := &reply{script: r.script, items: items}
+	read(l)
+	r.bad = l.bad
+}
+
+// each reads a list with read, which takes one or more items at a time.
+func (r *reply) each(read func(*reply)) {
+	r.list(func(l *reply) {
+		for len(l.items) > 0 && l.bad == nil {
+			read(l)
+		}
+	})
+}
+
+func (r *reply) streams(primary string) []fsm.StreamTail {
+	streams := []fsm.StreamTail{}
+	r.each(func(l *reply) {
+		streams = append(streams,
+			fsm.StreamTail{Path: l.text(), Acked: fsm.Offset(l.text()), Tail: fsm.Offset(l.text())})
+	})
+	fsm.SortStreams(primary, streams)
+	return streams
+}
+
+// moment is the time of so many milliseconds; zero of none.
+func moment(millis int64) time.Time {
+	if millis <= 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(millis)
+}
+
+// outcome reads { wakes, idle, hidden, gone, ended }.
+func (r *reply) outcome() (o fsm.Outcome) {
+	r.list(func(l *reply) {
+		l.each(func(wakes *reply) { o.Wakes = append(o.Wakes, wakes.wake()) })
+		l.each(func(paths *reply) { o.Idle = append(o.Idle, paths.text()) })
+		l.each(func(paths *reply) { o.Hidden = append(o.Hidden, paths.text()) })
+		l.each(func(gone *reply) { o.Gone = append(o.Gone, gone.gone()) })
+		l.each(func(ends *reply) { o.Ended = append(o.Ended, ends.wakeEnd()) })
+	})
+	return o
+}
+
+func (r *reply) wake() (w fsm.Wake) {
+	r.list(func(l *reply) {
+		w = fsm.Wake{
+			Consumer: l.text(), Subscription: l.text(), Generation: l.text(), Primary: l.text(),
+			Epoch: l.int(), WakeID: l.text(), Attempt: int(l.int()),
+		}
+		w.Streams = l.streams(w.Primary)
+		if len(l.items) > 0 { // a version that did not note it says nothing of it
+			w.WokeAt = moment(l.int())
+		}
+	})
+	return w
+}
+
+func (r *reply) gone() (g fsm.Gone) {
+	r.list(func(l *reply) {
+		g = fsm.Gone{
+			Subscription: l.text(), Generation: l.text(), Consumer: l.text(), Primary: l.text(),
+			Acked: fsm.Offset(l.text()), Cause: word(l, fsm.GoneCauses),
+		}
+	})
+	return g
+}
+
+func (r *reply) wakeEnd() (e fsm.WakeEnd) {
+	r.list(func(l *reply) {
+		e = fsm.WakeEnd{
+			Consumer: l.text(), Subscription: l.text(), Primary: l.text(), Epoch: l.int(), WakeID: l.text(),
+			WokeAt: moment(l.int()), Cause: word(l, fsm.EndCauses),
+		}
+	})
+	return e
+}

@@ -1,0 +1,242 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"reveille/fsm"
+)
+
+// invented answers calls of one script in place of Redis.
+type invented struct {
+	script *script
+	reply  any
+}
+
+func (i *invented) answers(cmd redis.Cmder) bool {
+	c, ok := cmd.(*redis.Cmd)
+	if !ok || i.script == nil || cmd.Name() != "evalsha" || cmd.Args()[1] != i.script.Hash() {
+		return false
+	}
+	c.SetVal(i.reply)
+	return true
+}
+
+func (*invented) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (i *invented) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if i.answers(cmd) {
+			return nil
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (i *invented) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		for _, cmd := range cmds {
+			if !i.answers(cmd) {
+				return next(ctx, cmds)
+			}
+		}
+		return nil
+	}
+}
+
+// caller calls a script the way the program does, and invents replies that the script never gives.
+type caller struct {
+	script  *script
+	call    func(context.Context, *Store) error
+	unknown []any
+}
+
+func callers() []caller {
+	var (
+		none    = []any{}
+		outcome = []any{none, none, none, none, none}
+		bored   = []any{none, none, none, []any{[]any{"s", "g", "s:%2Fa", "/a", "4", "boredom"}}, none}
+		tired   = []any{none, none, none, none, []any{[]any{"c", "s", "/a", "1", "w_1", "0", "tiredness"}}}
+		record  = []any{"", "0", "0", "0"}
+		odd     = []any{"1,2,3", "0", "0", "0"}
+		sub     = fsm.Subscription{ID: "s", Generation: "g", Pattern: "/**", Webhook: "https://example.com/"}
+		ref     = fsm.WakeRef{Consumer: "c", Primary: "/a", Epoch: 1, WakeID: "w_1", Attempt: 1}
+	)
+	return []caller{
+		{scriptStream, func(ctx context.Context, s *Store) error {
+			_, err := s.Stream(ctx, "/a")
+			return err
+		}, []any{odd}},
+		{scriptNoteStream, func(ctx context.Context, s *Store) error {
+			_, _, err := s.NoteStream(ctx, fsm.NewStream("/a", "1"), time.Minute)
+			return err
+		}, []any{[]any{int64(7), record}, []any{int64(1), odd}}},
+		{scriptLinkStream, func(ctx context.Context, s *Store) error {
+			_, err := s.LinkStream(ctx, "/a", fsm.Linking{})
+			return err
+		}, []any{[]any{int64(7), record, outcome, int64(0)}, []any{int64(1), record, bored, int64(0)}}},
+		{scriptForgetStream, func(ctx context.Context, s *Store) error {
+			_, err := s.ForgetStream(ctx, "/a", 1, false)
+			return err
+		}, []any{int64(7)}},
+		{scriptScanStreams, func(ctx context.Context, s *Store) error {
+			_, _, err := s.ScanStreams(ctx, 0, "0")
+			return err
+		}, []any{[]any{"0", "0", []any{"/a", "1,2,3", ""}}, []any{"0", "0", []any{"/a"}}}},
+		{scriptTakeDeletion, func(ctx context.Context, s *Store) error {
+			_, err := s.TakeDeletion(ctx, "/a")
+			return err
+		}, []any{int64(7)}},
+		{scriptTakeOver, func(ctx context.Context, s *Store) error { return s.takeOver(ctx) }, []any{int64(0)}},
+		{scriptObserve, func(ctx context.Context, s *Store) error {
+			_, err := s.Observe(ctx, 0, "/a", "1")
+			return err
+		}, []any{
+			[]any{int64(7), int64(1), "", "0", outcome},
+			[]any{int64(1), int64(7), "", "0", outcome},
+			[]any{int64(1), int64(1), "", "0", tired},
+		}},
+		{scriptHide, func(ctx context.Context, s *Store) error {
+			_, err := s.Hide(ctx, "/a", fsm.MissingAnew)
+			return err
+		}, []any{[]any{"0", bored}}},
+		{scriptRestart, func(ctx context.Context, s *Store) error {
+			_, err := s.Restart(ctx, 0, "/a", "2", "1")
+			return err
+		}, []any{[]any{"0", bored}}},
+		{scriptDeleted, func(ctx context.Context, s *Store) error {
+			_, err := s.Deleted(ctx, 0, "/a", false)
+			return err
+		}, []any{[]any{"0", bored}}},
+		{scriptDue, func(ctx context.Context, s *Store) error {
+			_, _, err := s.Due(ctx, 0, 10)
+			return err
+		}, []any{[]any{int64(1), outcome, int64(7)}, []any{int64(1), tired, int64(0)}}},
+		{scriptFail, func(ctx context.Context, s *Store) error {
+			_, err := s.Fail(ctx, ref, fsm.Failure{})
+			return err
+		}, []any{bored, tired}},
+		{scriptPark, func(ctx context.Context, s *Store) error {
+			_, err := s.Park(ctx, ref, time.Minute)
+			return err
+		}, []any{bored, tired}},
+		{scriptBegin, func(ctx context.Context, s *Store) error {
+			_, err := s.Begin(ctx, ref)
+			return err
+		}, []any{bored, tired}},
+		{scriptAccept, func(ctx context.Context, s *Store) error {
+			_, err := s.Accept(ctx, ref)
+			return err
+		}, []any{bored, tired}},
+		{scriptFinish, func(ctx context.Context, s *Store) error {
+			_, err := s.Finish(ctx, ref, nil)
+			return err
+		}, []any{bored, tired}},
+		{scriptCallback, func(ctx context.Context, s *Store) error {
+			_, err := s.Callback(ctx, fsm.Callback{Consumer: "c", Primary: "/a"})
+			return err
+		}, []any{[]any{"BORED", "", none, outcome, ""}, []any{"", "", none, tired, ""}}},
+		{scriptMarkDeleted, func(ctx context.Context, s *Store) error {
+			_, err := s.markDeleted(ctx, "s", "g")
+			return err
+		}, []any{none}},
+		{scriptDrop, func(ctx context.Context, s *Store) error {
+			return s.drop(ctx, []dropping{{id: "s", generation: "g", left: 1}})
+		}, []any{[]any{int64(0), tired}}},
+		{scriptResume, func(ctx context.Context, s *Store) error {
+			_, err := s.ResumeSubscription(ctx, "s")
+			return err
+		}, []any{[]any{"0", bored}}},
+		{scriptScanConsumers, func(ctx context.Context, s *Store) error {
+			_, _, err := s.ScanConsumers(ctx, sub, 0, "0", 10)
+			return err
+		}, []any{[]any{"0", []any{[]any{"c", "epoch", "boredom"}}}, []any{"0", []any{[]any{"c", "epoch"}}}}},
+		{scriptLease, func(ctx context.Context, s *Store) error {
+			return s.leases(ctx, "r", []int{0}, time.Second)[0].err
+		}, []any{[]any{int64(7), int64(0)}}},
+		{scriptCensus, func(_ context.Context, s *Store) error {
+			if !s.count([]int{0}).up {
+				return errors.New("redis: the figures are not complete")
+			}
+			return nil
+		}, []any{[]any{int64(1), int64(1)}}},
+		{scriptCreateSubscription, func(ctx context.Context, s *Store) error {
+			_, _, err := s.CreateSubscription(ctx, sub)
+			return err
+		}, []any{int64(1)}},
+		{scriptDeleteSubscription, func(ctx context.Context, s *Store) error {
+			return s.DeleteSubscription(ctx, "another")
+		}, []any{[]any{int64(1)}}},
+		{scriptRenewList, func(ctx context.Context, s *Store) error { return s.takeOver(ctx) }, []any{"boredom"}},
+		{scriptListSubscriptions, func(ctx context.Context, s *Store) error {
+			return s.RefreshCatalog(ctx)
+		}, []any{[]any{"1", int64(7), none}, []any{"1", int64(0), []any{"s"}}}},
+		{scriptSetBackfill, func(ctx context.Context, s *Store) error {
+			return s.SetBackfill(ctx, sub, fsm.Backfill{})
+		}, []any{int64(7)}},
+		{scriptNextDue, func(ctx context.Context, s *Store) error {
+			_, err := s.NextDue(ctx, []int{0})
+			return err
+		}, []any{[]any{"boredom"}, none}},
+		{scriptRoll, func(ctx context.Context, s *Store) error {
+			_, _, err := s.rollCall(ctx, "r", time.Second)
+			return err
+		}, []any{[]any{"boredom", none}, []any{int64(1), []any{int64(1)}}}},
+		{scriptTokenKeys, func(ctx context.Context, s *Store) error {
+			_, err := s.noteTokenKeys(ctx, time.Second)
+			return err
+		}, []any{int64(7)}},
+		{scriptMoveRegistry, func(ctx context.Context, s *Store) error {
+			_, err := s.MoveRegistryOffset(ctx, "1", "2")
+			return err
+		}, []any{int64(7)}},
+	}
+}
+
+func TestAReplyThatTheScriptNeverGivesIsAnError(t *testing.T) {
+	client, closeClient, err := Connect(Embedded, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = closeClient() }()
+	i := &invented{}
+	client.AddHook(i)
+	// The catalog of a new one has yet to be read.
+	open := func() *Store {
+		return New(client, Options{Partitions: 1, Embedded: true, TokenKeys: []string{"ab"}})
+	}
+	sub := fsm.Subscription{ID: "s", Generation: "g", Pattern: "/**", Webhook: "https://example.com/"}
+	if _, _, err := open().CreateSubscription(t.Context(), sub); err != nil {
+		t.Fatal(err)
+	}
+	tested := map[*script]bool{}
+	for _, c := range callers() {
+		tested[c.script] = true
+		replies := []any{"?"}
+		for _, r := range append(c.unknown, "?") {
+			if c.script.partitioned {
+				r = []any{r, int64(1)}
+			}
+			replies = append(replies, r)
+		}
+		for _, r := range replies {
+			t.Run(fmt.Sprintf("%s %v", c.script.name, r), func(t *testing.T) {
+				*i = invented{script: c.script, reply: r}
+				if err := c.call(t.Context(), open()); err == nil || errors.Is(err, fsm.ErrUnavailable) {
+					t.Errorf("it is taken as an answer: %v", err)
+				}
+			})
+		}
+		*i = invented{}
+	}
+	for _, s := range scripts {
+		if !tested[s] {
+			t.Errorf("nobody has tried the replies of %s", s.name)
+		}
+	}
+}
