@@ -30,9 +30,14 @@ type sharing struct {
 	// wait is shareWait, except in tests.
 	wait time.Duration
 
+	// requests are those that no caller makes: stop waits for them.
+	requests sync.WaitGroup
+
 	mu      sync.Mutex
 	senders int
 	waiting []*sharedCall
+	// stopped is true once every call goes alone.
+	stopped bool
 	// late fires when those that wait have waited for too long.
 	late *time.Timer
 }
@@ -68,7 +73,7 @@ func (once) NoRetry() bool { return true }
 func (h *sharing) run(ctx context.Context, sc *redis.Script, keys []string, args []any) (any, error) {
 	began := time.Now()
 	h.mu.Lock()
-	if h.senders < sendersMax {
+	if h.senders < sendersMax || h.stopped {
 		h.senders++
 		h.mu.Unlock()
 		defer h.sent()
@@ -119,10 +124,35 @@ func evalSha(ctx context.Context, sc *redis.Script, keys []string, args []any) *
 	return redis.NewCmd(ctx, append(words, args...)...)
 }
 
-// sent ends a request. If calls wait, the next one begins, apart from the caller, who does not wait for it.
+// stop has each call go alone from now on. It returns when those that went together are answered.
+func (h *sharing) stop() {
+	h.mu.Lock()
+	h.stopped = true
+	h.mu.Unlock()
+	h.hurry()
+	h.requests.Wait()
+}
+
+// sent ends a caller's request. If calls wait, the next one begins, apart from the caller, who does not wait for it.
 func (h *sharing) sent() {
-	if calls := h.next(); calls != nil {
-		go h.send(calls)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.senders--
+	h.begin()
+}
+
+// hurry sends those that wait, whatever is under way.
+func (h *sharing) hurry() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.begin()
+}
+
+// begin begins a request if calls wait. h.mu is held.
+func (h *sharing) begin() {
+	if calls := h.take(); calls != nil {
+		h.senders++
+		h.requests.Go(func() { h.send(calls) })
 	}
 }
 
@@ -135,17 +165,6 @@ func (h *sharing) next() []*sharedCall {
 		h.senders--
 	}
 	return calls
-}
-
-// hurry sends those that wait, whatever is under way.
-func (h *sharing) hurry() {
-	h.mu.Lock()
-	calls := h.take()
-	if calls != nil {
-		h.senders++
-	}
-	h.mu.Unlock()
-	h.send(calls)
 }
 
 // take returns calls that go together. h.mu is held.

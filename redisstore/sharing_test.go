@@ -275,3 +275,71 @@ func TestCallsForAClusterGoEachForItself(t *testing.T) {
 		t.Error("calls for a node that is dead would hold up those for others")
 	}
 }
+
+// expiring is a context whose deadline comes when a test says so.
+type expiring struct {
+	context.Context
+	over chan struct{}
+}
+
+func (e expiring) Done() <-chan struct{} { return e.over }
+
+func (e expiring) Err() error {
+	select {
+	case <-e.over:
+		return context.DeadlineExceeded
+	default:
+		return nil
+	}
+}
+
+func TestAStopWaitsForRequestsThatNoCallerWaitsFor(t *testing.T) {
+	h, g := openSharing(t)
+	h.wait = time.Hour
+	under, release := make(chan struct{}), make(chan struct{})
+	g.spoil = func(send func() error, _ []redis.Cmder) error {
+		close(under)
+		<-release
+		return send()
+	}
+	first := h.fill(t, g)
+	deadline := expiring{Context: t.Context(), over: make(chan struct{})}
+	abandoned := h.echo(deadline, "abandoned")
+	harness.Eventually(t, 10*time.Second, "it waits", harness.True(func() bool {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return len(h.waiting) == 1
+	}, "it does not"))
+	stopped := make(chan struct{})
+	go func() {
+		h.stop()
+		close(stopped)
+	}()
+	<-under // what waits goes at once, whatever is under way
+	close(deadline.over)
+	if e := <-abandoned; !errors.Is(e.err, context.DeadlineExceeded) {
+		t.Errorf("answered %v, %v", e.v, e.err)
+	}
+	select {
+	case <-stopped:
+		t.Error("it has stopped while a request is under way")
+	default:
+	}
+	close(g.open)
+	for _, call := range first {
+		<-call
+	}
+	if e := <-h.echo(t.Context(), "late"); e.err != nil || e.v != "late" {
+		t.Errorf("a call after it was stopped: %v, %v", e.v, e.err)
+	}
+	select {
+	case <-stopped:
+		t.Error("it has stopped while a request is under way")
+	default:
+	}
+	close(release)
+	<-stopped
+	if requests, together := g.requests.Load(), g.together.Load(); requests != 1 || together != 1 {
+		t.Errorf("%d calls went together in %d requests", together, requests)
+	}
+}

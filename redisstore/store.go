@@ -128,7 +128,7 @@ func New(rdb redis.UniversalClient, opts Options) *Store {
 func (s *Store) Ping(ctx context.Context) error { return wrap(s.rdb.Ping(ctx).Err()) }
 
 // Run takes part in sharing out the partitions, keeps the catalog up to date and finishes deletions that were cut
-// short, until ctx is done. Resign should come before that.
+// short, until ctx is done. Resign should come before that. Calls may still be made after it.
 func (s *Store) Run(ctx context.Context) error {
 	var loops sync.WaitGroup
 	// Apart from each other: the consumers of a large subscription take a while to remove.
@@ -142,6 +142,9 @@ func (s *Store) Run(ctx context.Context) error {
 	loops.Go(func() { s.hints.send(ctx) })
 	loops.Go(func() { s.hints.receive(ctx) })
 	loops.Wait()
+	if s.sharing != nil {
+		s.sharing.stop()
+	}
 	return nil
 }
 
