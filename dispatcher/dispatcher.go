@@ -203,10 +203,7 @@ type Dispatcher struct {
 	dropped, unreported, broken fsm.Trouble
 }
 
-var (
-	_ fsm.Deliverer = (*Dispatcher)(nil)
-	_ fsm.Targets   = (*Dispatcher)(nil)
-)
+var _ fsm.Deliverer = (*Dispatcher)(nil)
 
 // New returns a Dispatcher, or an error that names the field of the Config that is wrong. Its Run must be called.
 func New(cfg Config) (*Dispatcher, error) {

@@ -13,7 +13,7 @@ import (
 	"reveille/fsm"
 )
 
-// judgeError is the verdict on an attempt that got no status. It names the kind of the error without its text.
+// judgeError returns the verdict on an attempt that got no status. It names the kind of the error without its text.
 func judgeError(err error) format.Verdict {
 	class, reason := classify(err)
 	return format.Verdict{Result: format.Failed, Class: class, Reason: reason}

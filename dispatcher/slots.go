@@ -160,7 +160,7 @@ func (s *slots) mayStart(l *lane, size int, now time.Time) bool {
 	return held < max(1, free/active)
 }
 
-// kept is how much of a whole is kept for those of a better standing.
+// kept returns how much of a whole is kept for those of a better standing.
 func (s standing) kept(whole int) int {
 	switch s {
 	case failing:
@@ -178,7 +178,7 @@ func (l *lane) hangs(now time.Time) bool {
 	return oldest != nil && now.Sub(oldest.Value.(time.Time)) > slowAfter
 }
 
-// counted is what a size counts for: settings may allow wakes that would never fit otherwise.
+// counted returns what a size counts for: settings may allow wakes that would never fit otherwise.
 func (s *slots) counted(size int) int { return min(size, s.maxBytes/16) }
 
 func (s *slots) take(l *lane, size int, now time.Time) slot {

@@ -6,6 +6,6 @@
 // The transitions here are the readable specification. What runs in production are Lua scripts that do the same
 // inside Redis; a property test drives both with the same histories and demands the same result after every step.
 //
-// The other packages share the types of this one; each declares the interfaces that it needs. tailer, dispatcher, httpapi
-// and redisstore never import each other.
+// The other packages share the types of this one; each declares the interfaces that it needs. tailer, dispatcher,
+// httpapi and redisstore never import each other.
 package fsm

@@ -63,7 +63,7 @@ var statuses = map[Code]int{
 	CodeInternal:              http.StatusInternalServerError,
 }
 
-// Status is the HTTP status that goes with a code.
+// Status returns the HTTP status that goes with a code.
 func (c Code) Status() int {
 	if s, ok := statuses[c]; ok {
 		return s

@@ -45,7 +45,7 @@ func ParsePattern(raw string) (Pattern, error) {
 	return Pattern{text: p, segments: segments}, nil
 }
 
-// String is the canonical form.
+// String returns the canonical form.
 func (p Pattern) String() string { return p.text }
 
 // Literal says whether the pattern has no wildcard, and so names one stream.

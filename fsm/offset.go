@@ -46,7 +46,7 @@ func ParseOffset(s string) (Offset, error) {
 	return Offset(s), nil
 }
 
-// KeyedOffset is the Offset of an upstream whose offsets do not sort byte by byte: key sorts in their place.
+// KeyedOffset returns the Offset of an upstream whose offsets do not sort byte by byte: key sorts in their place.
 func KeyedOffset(key, value string) Offset {
 	if key == value {
 		return Offset(value)
@@ -78,7 +78,7 @@ func (o Offset) Other(p Offset) bool {
 	return b != "" && a != b
 }
 
-// Value is the offset as the upstream knows it.
+// Value returns the offset as the upstream knows it.
 func (o Offset) Value() string {
 	if _, v, ok := strings.Cut(string(o), " "); ok {
 		return v

@@ -45,17 +45,17 @@ type GoneCause string
 
 // The causes.
 const (
-	// GoneUnsubscribed is: the worker has unsubscribed it from its last stream.
+	// GoneUnsubscribed: the worker has unsubscribed it from its last stream.
 	GoneUnsubscribed GoneCause = "unsubscribed"
-	// GoneGivenUp is: its deliveries have failed for too long.
+	// GoneGivenUp: its deliveries have failed for too long.
 	GoneGivenUp GoneCause = "given_up"
-	// GoneStreamDeleted is: its primary stream was deleted, or is to be forgotten.
+	// GoneStreamDeleted: its primary stream was deleted, or is to be forgotten.
 	GoneStreamDeleted GoneCause = "stream_deleted"
-	// GoneStreamGone is: upstream has said for all of the grace that there is no such primary stream.
+	// GoneStreamGone: upstream has said for all of the grace that there is no such primary stream.
 	GoneStreamGone GoneCause = "stream_gone"
-	// GoneStreamRecreated is: its primary stream was made anew under its name. A new consumer takes its place.
+	// GoneStreamRecreated: its primary stream was made anew under its name. A new consumer takes its place.
 	GoneStreamRecreated GoneCause = "stream_recreated"
-	// GoneSubscriptionDeleted is: its subscription was deleted.
+	// GoneSubscriptionDeleted: its subscription was deleted.
 	GoneSubscriptionDeleted GoneCause = "subscription_deleted"
 )
 

@@ -148,7 +148,7 @@ type CallbackReply struct {
 	Code    Code
 	Path    string
 	Streams []StreamTail
-	// WakeID is CallbackResult's.
+	// WakeID is that of the wake that the callback is of, if its epoch is the current one.
 	WakeID string
 	Outcome
 }
@@ -176,16 +176,16 @@ type HintKind string
 
 // The kinds of hints. All are for whoever watches the stream.
 const (
-	// HintWatch is: consumers of a partition are subscribed to the stream now.
+	// HintWatch says that consumers of a partition are subscribed to the stream now.
 	HintWatch HintKind = "watch"
-	// HintIdle is: a consumer of the stream has come to rest.
+	// HintIdle says that a consumer of the stream has come to rest.
 	HintIdle HintKind = "idle"
-	// HintGone is: the stream's consumers were hidden, because upstream had no such stream a moment ago.
+	// HintGone says that the stream's consumers were hidden, because upstream had no such stream a moment ago.
 	HintGone HintKind = "gone"
-	// HintRemoved is: the stream was deleted or is to be forgotten, and its consumers are removed.
+	// HintRemoved says that the stream was deleted or is to be forgotten, and that its consumers are removed.
 	HintRemoved HintKind = "removed"
-	// HintLook is: there is reason to look at the stream, for the owner of its partition: a client has written to it
-	// through a replica that stops and does not take it in, or it is awaited.
+	// HintLook asks the owner of the stream's partition to look at it: a client has written to it through a replica
+	// that stops and does not take it in, or it is awaited.
 	HintLook HintKind = "look"
 )
 
@@ -201,48 +201,7 @@ type Store interface {
 	Ping(ctx context.Context) error
 }
 
-// Upstream asks the stream server.
-type Upstream interface {
-	// Head returns a stream's metadata. Equal requests at the same time may share one answer, which can then be from a
-	// moment before the call.
-	Head(ctx context.Context, path string) (StreamInfo, error)
-	// HeadAnew is Head with an answer from after the call.
-	HeadAnew(ctx context.Context, path string) (StreamInfo, error)
-	// ParseOffset makes an Offset of what a client or the server calls one; the error wraps ErrOffset.
-	ParseOffset(s string) (Offset, error)
-}
-
-// Streams is the part of the program that knows which streams exist and watches them. None of its methods blocks for
-// longer than a few requests take.
-type Streams interface {
-	// BeforeWrite is called before a PUT (create) or a POST goes upstream. When it returns, a stream that nobody had
-	// heard of is on record, so that no crash can lose its event. What it returns goes to Written or Refused.
-	BeforeWrite(ctx context.Context, path string, create bool) Write
-	// Written is called after a successful PUT or POST; created says that the stream is new. It does not block.
-	Written(w Write, tail Offset, created bool)
-	// Refused is called after a PUT or POST that did not succeed. It does not block.
-	Refused(w Write)
-	// Deleted is called after a successful DELETE.
-	Deleted(ctx context.Context, path string) error
-	// Name makes streams known; those that exist upstream are linked from Start, the others are awaited.
-	Name(ctx context.Context, paths []string) error
-	// Forget removes streams and their consumers from what is known.
-	Forget(ctx context.Context, paths []string) error
-	// Subscribe stores a subscription (SubscriptionStore.CreateSubscription). For one that is created it begins the
-	// backfill and returns when that is over or has taken longer than a caller can be kept waiting.
-	Subscribe(ctx context.Context, sub Subscription) (stored Subscription, created bool, err error)
-	// Watch makes sure that streams are watched in the partition of a consumer's primary stream.
-	Watch(primary string, paths []string)
-}
-
 // Deliverer makes delivery attempts. Deliver does not block.
 type Deliverer interface {
 	Deliver(wakes []Wake)
-}
-
-// Targets judges webhook URLs.
-type Targets interface {
-	// CheckTarget returns an error that says why wakes may not be sent to a URL, in a sentence that begins with
-	// "webhook" (webhook spec, SSRF Prevention).
-	CheckTarget(ctx context.Context, url string) error
 }

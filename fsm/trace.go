@@ -24,7 +24,7 @@ func TraceOf(consumer, wakeID string) (t Trace) {
 	return t
 }
 
-// RootSpan is the context of the span that stands for the whole wake. It is exported when the wake is over.
+// RootSpan returns the context of the span that stands for the whole wake. It is exported when the wake is over.
 func (t Trace) RootSpan() trace.SpanContext {
 	return trace.NewSpanContext(trace.SpanContextConfig{TraceID: t.ID, SpanID: t.Root, TraceFlags: trace.FlagsSampled})
 }
@@ -72,22 +72,22 @@ type EndCause string
 
 // The causes.
 const (
-	// EndDone is: the worker has said that it is done.
+	// EndDone: the worker has said that it is done.
 	EndDone EndCause = "done"
-	// EndSilent is: the worker was not heard of for the liveness timeout.
+	// EndSilent: the worker was not heard of for the liveness timeout.
 	EndSilent EndCause = "silent"
-	// EndRestarted is: a stream of the consumer was made anew, and it starts over with another wake.
+	// EndRestarted: a stream of the consumer was made anew, and it starts over with another wake.
 	EndRestarted EndCause = "restarted"
-	// EndRemoved is: the consumer is gone.
+	// EndRemoved: the consumer is gone.
 	EndRemoved EndCause = "removed"
-	// EndLost is: the store may have lost what came of the wake, and another takes its place.
+	// EndLost: the store may have lost what came of the wake, and another takes its place.
 	EndLost EndCause = "lost"
 )
 
 // EndCauses are all of them.
 var EndCauses = []EndCause{EndDone, EndSilent, EndRestarted, EndRemoved, EndLost}
 
-// Ended is the end of the wake that the consumer is in; nil if it is in none.
+// Ended returns the end of the wake that the consumer is in; nil if it is in none.
 func (c Consumer) Ended(cause EndCause) *WakeEnd {
 	if c.State != Waking && c.State != Live {
 		return nil

@@ -107,7 +107,7 @@ func SortStreams(primary string, streams []StreamTail) {
 	})
 }
 
-// settle is what every transition that leaves a consumer idle ends with: pending work wakes it (L1).
+// settle ends every transition that leaves a consumer idle: pending work wakes it (L1).
 func (c *Consumer) settle(env Env) *Wake {
 	if c.State != Idle {
 		return nil
@@ -153,7 +153,7 @@ func (c *Consumer) handOut(env Env) (e Effects) {
 	return e
 }
 
-// Remove is: something that does not ask for the consumer's state ends it. One that was given up is known to be gone.
+// Remove ends the consumer, whatever its state. One that was given up is known to be gone.
 func (c Consumer) Remove(cause GoneCause) Effects {
 	e := c.gone(cause)
 	e.Removed = true
@@ -247,7 +247,7 @@ func (c *Consumer) note(path string, tail Offset) {
 	}
 }
 
-// delivered is what any 2xx and any claim prove: the endpoint takes wakes.
+// delivered notes what any 2xx and any claim prove: the endpoint takes wakes.
 func (c *Consumer) delivered() {
 	c.FirstFailure, c.Paused, c.Retired, c.LastError = time.Time{}, 0, false, ""
 }
@@ -260,9 +260,9 @@ func (c *Consumer) goLive(env Env) {
 	}
 }
 
-// Observe is: the tail of a stream is at least this. A tail behind the one noted is old news. Pending work on the
-// stream wakes an idle consumer; whoever raises the tail of another of its streams sees to that one. The primary stream
-// being there at all ends the consumer's hiding.
+// Observe notes that the tail of a stream is at least this. A tail behind the one noted is old news. Pending work on
+// the stream wakes an idle consumer; whoever raises the tail of another of its streams sees to that one. The primary
+// stream being there at all ends the consumer's hiding.
 func (c Consumer) Observe(env Env, path string, tail Offset) (Consumer, Effects) {
 	c = c.clone()
 	c.note(path, tail)
@@ -310,8 +310,8 @@ const (
 	MissingStill
 )
 
-// Hide is: upstream says that the primary stream is gone. The consumer keeps its offsets until upstream has said so for
-// all of the grace, without a time in between when it could not be asked and may well have had the stream.
+// Hide takes in that upstream says that the primary stream is gone. The consumer keeps its offsets until upstream has
+// said so for all of the grace, without a time in between when it could not be asked and may well have had the stream.
 func (c Consumer) Hide(env Env, a Absence) (Consumer, Effects) {
 	switch {
 	case c.HiddenAt.IsZero(), a == MissingAnew:
@@ -330,9 +330,9 @@ func (c Consumer) Hide(env Env, a Absence) (Consumer, Effects) {
 	return c, Effects{Hidden: a == Missing}
 }
 
-// Restart is: a subscribed stream other than the primary was deleted and made anew, or deleted (tail is then empty).
-// What was acked meant the old stream, so the consumer starts over at Start; one that is at work on the old stream is
-// fenced off by a new wake. A primary stream that is made anew gets a new consumer instead.
+// Restart is for a subscribed stream other than the primary that was deleted and made anew, or deleted (tail is then
+// empty). What was acked meant the old stream, so the consumer starts over at Start; one that is at work on the old
+// stream is fenced off by a new wake. A primary stream that is made anew gets a new consumer instead.
 func (c Consumer) Restart(env Env, path string, tail Offset) (Consumer, Effects) {
 	c = c.clone()
 	if _, ok := c.Links[path]; !ok {
@@ -350,7 +350,7 @@ func (c Consumer) Restart(env Env, path string, tail Offset) (Consumer, Effects)
 	return c, Effects{Wake: c.settle(env), Idled: true, Ended: end}
 }
 
-// Due is: the deadline has passed (webhook spec, State Transitions and Failure Handling).
+// Due acts on the deadline, which has passed (webhook spec, State Transitions and Failure Handling).
 func (c Consumer) Due(env Env) (Consumer, Effects) {
 	c = c.clone()
 	switch {
@@ -373,7 +373,7 @@ func (c Consumer) Due(env Env) (Consumer, Effects) {
 	return c, Effects{}
 }
 
-// Fail is: a delivery attempt failed (webhook spec, Failure Handling).
+// Fail books a delivery attempt that failed (webhook spec, Failure Handling).
 func (c Consumer) Fail(env Env, r WakeRef, f Failure) (Consumer, Effects) {
 	if !c.Current(r) || c.State != Waking || !c.Sent || c.Attempt != r.Attempt || !c.HiddenAt.IsZero() {
 		return c, Effects{}
@@ -401,8 +401,8 @@ func (c Consumer) failed(env Env, f Failure) (Consumer, Effects) {
 	return c, Effects{}
 }
 
-// Park is: the attempt handed out was not begun and is not to be for this long, unless somebody begins it. Parked
-// again, it waits from then on.
+// Park takes back the attempt that was handed out and not begun: it waits for this long, unless somebody begins it.
+// Parked again, it waits from then on.
 func (c Consumer) Park(env Env, r WakeRef, wait time.Duration) (Consumer, Effects) {
 	if !c.Current(r) || c.State != Waking || !c.HiddenAt.IsZero() {
 		return c, Effects{}
@@ -417,8 +417,8 @@ func (c Consumer) Park(env Env, r WakeRef, wait time.Duration) (Consumer, Effect
 	return c, Effects{}
 }
 
-// Begin is: a slot is free for the attempt that was parked. Without a Wake there is nothing to deliver any more, or
-// somebody else is at it.
+// Begin hands out the attempt that was parked, as a slot is free for it. Without a Wake there is nothing to deliver any
+// more, or somebody else is at it.
 func (c Consumer) Begin(env Env, r WakeRef) (Consumer, Effects) {
 	if !c.Current(r) || c.State != Waking || c.Sent || c.Retired || !c.HiddenAt.IsZero() {
 		return c, Effects{}
@@ -428,7 +428,7 @@ func (c Consumer) Begin(env Env, r WakeRef) (Consumer, Effects) {
 	return c, e
 }
 
-// Accept is: an attempt was answered 2xx without "done". It stops the retries whichever attempt it was of.
+// Accept takes in that an attempt was answered 2xx without "done". It stops the retries, whichever attempt it was.
 func (c Consumer) Accept(env Env, r WakeRef) (Consumer, Effects) {
 	if !c.Current(r) {
 		return c, Effects{}
@@ -440,9 +440,9 @@ func (c Consumer) Accept(env Env, r WakeRef) (Consumer, Effects) {
 	return c, Effects{}
 }
 
-// Finish is: an attempt was answered 2xx with "done" (webhook spec, Synchronous Done). Everything up to the tails that
-// the attempt was sent with is acked, and no more: what landed later has not been seen. A tail beyond the one noted is
-// that of a stream that was deleted since.
+// Finish takes in that an attempt was answered 2xx with "done" (webhook spec, Synchronous Done). Everything up to the
+// tails that the attempt was sent with is acked, and no more: what landed later has not been seen. A tail beyond the
+// one noted is that of a stream that was deleted since.
 func (c Consumer) Finish(env Env, r WakeRef, seen []StreamTail) (Consumer, Effects) {
 	if !c.Current(r) {
 		return c, Effects{}
@@ -461,7 +461,7 @@ func (c Consumer) Finish(env Env, r WakeRef, seen []StreamTail) (Consumer, Effec
 	return c, Effects{Wake: c.rest(env), Idled: true, Ended: end}
 }
 
-// Resume is: the subscription's endpoint takes deliveries again.
+// Resume has the consumer delivered to again: the subscription's endpoint takes deliveries.
 func (c Consumer) Resume(env Env) (Consumer, Effects) {
 	switch {
 	case c.State == GivenUp:

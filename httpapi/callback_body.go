@@ -48,7 +48,7 @@ func (req callbackRequest) malformed(path string) error {
 	return nil
 }
 
-// linked are the streams that the consumer is subscribed to afterwards because of this callback.
+// linked returns the streams that the consumer is subscribed to afterwards because of this callback.
 func (req callbackRequest) linked() []string {
 	dropped := make(map[string]bool, len(req.unsubscribe))
 	for _, p := range req.unsubscribe {

@@ -78,7 +78,7 @@ func (m *metrics) passed(ex *exchange, status int, reason string) {
 
 var classes = [6]string{1: "1xx", 2: "2xx", 3: "3xx", 4: "4xx", 5: "5xx"}
 
-// kindOf is what a request through the gateway counts as.
+// kindOf returns what a request through the gateway counts as.
 func kindOf(method string, u *url.URL) string {
 	switch method {
 	case http.MethodGet, http.MethodHead:

@@ -7,7 +7,7 @@ import (
 	"reveille/fsm"
 )
 
-// What each resource needs of the rest of the program. fsm.Store and fsm.Streams say what the methods do.
+// What each resource needs of the rest of the program. fsm.Store says what the methods of the store do.
 
 // Subscriptions is what the subscription API uses of the store.
 type Subscriptions interface {
@@ -46,24 +46,38 @@ type Store interface {
 
 // Writes is what the gateway tells of the writes and deletions that pass through it.
 type Writes interface {
+	// BeforeWrite is called before a PUT (create) or a POST goes upstream. When it returns, a stream that nobody had
+	// heard of is on record, so that no crash can lose its event. What it returns goes to Written or Refused.
 	BeforeWrite(ctx context.Context, path string, create bool) fsm.Write
+	// Written is called after a successful PUT or POST; created says that the stream is new. It does not block.
 	Written(w fsm.Write, tail fsm.Offset, created bool)
+	// Refused is called after a PUT or POST that did not succeed. It does not block.
 	Refused(w fsm.Write)
+	// Deleted is called after a successful DELETE.
 	Deleted(ctx context.Context, path string) error
 }
 
-// Streams is whom the ports tell of streams: of writes, of names, and of new subscriptions to them.
+// Streams is the part of the program that knows which streams exist and watches them. None of its methods blocks for
+// longer than a few requests take.
 type Streams interface {
 	Writes
+	// Name makes streams known; those that exist upstream are linked from fsm.Start, the others are awaited.
 	Name(ctx context.Context, paths []string) error
+	// Forget removes streams and their consumers from what is known.
 	Forget(ctx context.Context, paths []string) error
+	// Subscribe stores a subscription (fsm.SubscriptionStore, CreateSubscription). For one that is created it begins
+	// the backfill and returns when that is over or has taken longer than a caller can be kept waiting.
 	Subscribe(ctx context.Context, sub fsm.Subscription) (stored fsm.Subscription, created bool, err error)
+	// Watch makes sure that streams are watched in the partition of a consumer's primary stream.
 	Watch(primary string, paths []string)
 }
 
-// Upstream is the stream server, as far as callbacks ask it.
+// Upstream asks the stream server for what callbacks and the gateway want to know.
 type Upstream interface {
+	// Head returns a stream's metadata. Equal requests at the same time may share one answer, which can then be from a
+	// moment before the call.
 	Head(ctx context.Context, path string) (fsm.StreamInfo, error)
+	// HeadAnew is Head with an answer from after the call.
 	HeadAnew(ctx context.Context, path string) (fsm.StreamInfo, error)
 	Offsets
 	Passed
@@ -79,10 +93,13 @@ type Passed interface {
 
 // Offsets reads what clients and the stream server call an offset.
 type Offsets interface {
+	// ParseOffset makes an Offset of what a client or the server calls one; the error wraps fsm.ErrOffset.
 	ParseOffset(s string) (fsm.Offset, error)
 }
 
 // Targets judges webhook URLs.
 type Targets interface {
+	// CheckTarget returns an error that says why wakes may not be sent to a URL, in a sentence that begins with
+	// "webhook" (webhook spec, SSRF Prevention).
 	CheckTarget(ctx context.Context, url string) error
 }

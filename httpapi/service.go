@@ -171,10 +171,10 @@ func New(cfg Config) (*Service, error) {
 	return s, nil
 }
 
-// API is the handler of the API port. It must see requests as they came: no prefix stripped, no path cleaned.
+// API returns the handler of the API port. It must see requests as they came: no prefix stripped, no path cleaned.
 func (s *Service) API() http.Handler { return s.api }
 
-// Admin is the handler of the operator port.
+// Admin returns the handler of the operator port.
 func (s *Service) Admin() http.Handler { return s.admin }
 
 // APIServer returns the server of the API port, not started; it is to serve a listener of Listen. It has no

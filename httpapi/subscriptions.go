@@ -41,7 +41,7 @@ func bodyOf(sub fsm.Subscription) subscriptionBody {
 	return subscriptionBody{ID: sub.ID, Pattern: sub.Pattern, Webhook: sub.Webhook, Description: sub.Description}
 }
 
-// subscriptionAt is the resource of one subscription (webhook spec, Subscription HTTP API).
+// subscriptionAt serves the resource of one subscription (webhook spec, Subscription HTTP API).
 func (s *Service) subscriptionAt(path string) *resource {
 	at := func(handle func(echo.Context, string) error) echo.HandlerFunc {
 		return func(c echo.Context) error { return handle(c, path) }
@@ -58,7 +58,7 @@ func (s *Service) subscriptionAt(path string) *resource {
 	}
 }
 
-// subscriptionsAt is the resource of the subscriptions of a pattern.
+// subscriptionsAt serves the resource of the subscriptions of a pattern.
 func (s *Service) subscriptionsAt(path string) *resource {
 	list := func(c echo.Context) error { return s.listSubscriptions(c, path) }
 	return &resource{

@@ -14,16 +14,16 @@ const keyPrefix = "rv"
 // keys builds every key that Go code names. Those within a partition are named in lua/lib.lua.
 type keys struct{ partitions int }
 
-// partition is the prefix that all keys of a partition share, hash tag included.
+// partition returns the prefix that all keys of a partition share, hash tag included.
 func (k keys) partition(p int) string { return keyPrefix + ":{" + strconv.Itoa(p) + "}:" }
 
-// guard is what every script of a partition declares as its keys: the prefix and a second name, neither of which
+// guard returns what every script of a partition declares as its keys: the prefix and a second name, neither of which
 // is ever stored. While the partition's slot moves to another node, the old one has neither and points to the
 // new one, which answers TRYAGAIN to a script with several keys of which it lacks some. So no script ever runs
 // on a half of a partition.
 func (k keys) guard(p int) []string { return []string{k.partition(p), k.partition(p) + "~"} }
 
-// partitionIn is the partition whose prefix a key is.
+// partitionIn returns the partition whose prefix a key is.
 func (k keys) partitionIn(prefix string) int {
 	_, number, _ := strings.Cut(prefix, "{")
 	number, _, _ = strings.Cut(number, "}")
@@ -40,7 +40,7 @@ func (k keys) partitionOf(path string) int {
 	return int(h.Sum32() % uint32(k.partitions))
 }
 
-// consumersOf is the set of a subscription's consumers in a partition.
+// consumersOf names the set of a subscription's consumers in a partition.
 func (k keys) consumersOf(sub fsm.Subscription, p int) string {
 	return k.partition(p) + "b:" + sub.ID + ":" + sub.Generation
 }
@@ -48,7 +48,7 @@ func (k keys) consumersOf(sub fsm.Subscription, p int) string {
 func (k keys) watched(p int) string { return k.partition(p) + "watched" }
 func (k keys) due(p int) string     { return k.partition(p) + "due" }
 
-// droppingIn is what is left to remove in a partition of subscriptions that were deleted.
+// droppingIn names the hash of what deleted subscriptions have left in a partition.
 func (k keys) droppingIn(p int) string { return k.partition(p) + "dropping" }
 
 // The keys of what belongs to no partition share a hash tag of their own.
@@ -63,5 +63,5 @@ func (k keys) meta() string              { return k.global("meta") }
 func (k keys) tokenKeys() string         { return k.global("token_keys") }
 func (k keys) replicas() string          { return k.global("replicas") }
 
-// hints is the channel that replicas tell each other things on.
+// hints names the channel that replicas tell each other things on.
 func (k keys) hints() string { return k.global("hints") }

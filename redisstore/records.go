@@ -49,8 +49,8 @@ func recordOf(path, text string, linked int64) (fsm.Stream, error) {
 	return s, nil
 }
 
-// versionAt is a version of the list of subscriptions as changed.lua would have made it at a time, in microseconds: records
-// of the earlier form, and subscriptions that were stored with them, have the time in its place.
+// versionAt returns a version of the list of subscriptions as changed.lua would have made it at a time, in
+// microseconds: records of the earlier form, and subscriptions that were stored with them, have the time in its place.
 func versionAt(micros int64) int64 { return micros / 1000 * 2048 }
 
 // stream reads what lib.lua's stream_reply returns.

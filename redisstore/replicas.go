@@ -71,7 +71,7 @@ func (r *replicas) run(ctx context.Context) {
 // soon has the next beat come at once.
 func (r *replicas) soon() { signal(r.beatNow) }
 
-// beat is one heartbeat.
+// beat makes one heartbeat.
 func (r *replicas) beat(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -236,7 +236,7 @@ func (r *replicas) resign(ctx context.Context) error {
 	return err
 }
 
-// responsible is the replica that a partition falls to.
+// responsible returns the replica that a partition falls to.
 func responsible(live []string, partition int) (id string) {
 	var most uint64
 	for _, replica := range live {

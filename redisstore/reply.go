@@ -115,7 +115,7 @@ func (r *reply) streams(primary string) []fsm.StreamTail {
 	return streams
 }
 
-// moment is the time of so many milliseconds; zero of none.
+// moment returns the time of so many milliseconds; zero of none.
 func moment(millis int64) time.Time {
 	if millis <= 0 {
 		return time.Time{}

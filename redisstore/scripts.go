@@ -193,7 +193,7 @@ func (s *Store) arguments(partition int, own ...any) []any {
 	return append(append(args, own...), s.seen[partition].Load())
 }
 
-// millis is what scripts take for the time to act at.
+// millis returns what scripts take for the time to act at.
 func (d Draw) millis() int64 {
 	if d.Now.IsZero() {
 		return -1

@@ -192,7 +192,7 @@ func signal(c chan struct{}) {
 	}
 }
 
-// now is the time by the store's clock.
+// now returns the time by the store's clock.
 func (s *Store) now(ctx context.Context) (time.Time, error) {
 	if d := s.draw(); !d.Now.IsZero() {
 		return d.Now, nil

@@ -199,7 +199,7 @@ func (s *Store) Version(ctx context.Context) (int64, error) {
 	return version, err
 }
 
-// versionDraw is what tells two versions apart that are of the same moment (lua/changed.lua).
+// versionDraw draws what tells two versions of the same moment apart (lua/changed.lua).
 func versionDraw() uint32 { return mrand.Uint32N(2048) } //nolint:gosec // it is no secret
 
 // Backfills implements fsm.SubscriptionStore.

@@ -14,8 +14,12 @@ import (
 
 // discoverer is what the model is of: discovery and watching, as one replica runs them.
 type discoverer interface {
-	fsm.Streams
 	fsm.StreamWatcher
+	BeforeWrite(ctx context.Context, path string, create bool) fsm.Write
+	Written(w fsm.Write, tail fsm.Offset, created bool)
+	Refused(w fsm.Write)
+	Deleted(ctx context.Context, path string) error
+	Subscribe(ctx context.Context, sub fsm.Subscription) (stored fsm.Subscription, created bool, err error)
 	Run(ctx context.Context) error
 	Hinted(h fsm.Hint)
 	// Held is how many items the replica keeps in each of its maps and lists that must come to an end by themselves.

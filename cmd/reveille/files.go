@@ -10,7 +10,7 @@ const otherFiles = 1000
 // HTTP/2 (RFC 9113, 6.5.2).
 const streamsPerConn = 100
 
-// filesNeeded is how many files a replica can come to have open at a time. A connection is one.
+// filesNeeded returns how many files a replica can come to have open at a time. A connection is one.
 func filesNeeded(s settings) uint64 {
 	live := s.TailMaxLive
 	if s.UpstreamH2C { // over TLS it is not known before the stream server has answered

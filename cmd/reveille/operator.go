@@ -21,7 +21,7 @@ const (
 	maxOperatorAnswer = 64 << 20
 )
 
-// operatorURL is the root of an operator port: of a URL, or of an address to listen on, as REVEILLE_ADMIN_ADDR is.
+// operatorURL returns the root of an operator port: of a URL, or of an address to listen on, as REVEILLE_ADMIN_ADDR is.
 func operatorURL(addr string) (string, error) {
 	if strings.Contains(addr, "://") {
 		u, err := url.Parse(addr)
@@ -94,7 +94,7 @@ func withoutURL(err error) error {
 	return err
 }
 
-// refusalOf is the error of an answer that is no success.
+// refusalOf returns the error of an answer that is no success.
 func refusalOf(status int, text []byte) error {
 	var body struct {
 		Error struct{ Code, Message string }
@@ -105,7 +105,7 @@ func refusalOf(status int, text []byte) error {
 	return fmt.Errorf("%s: %s", printable(body.Error.Code), printable(body.Error.Message))
 }
 
-// list is the query of a list.
+// list returns the query of a list.
 func (c *cli) list(path string, filters ...[2]string) string {
 	q := url.Values{"limit": {fmt.Sprint(c.limit)}}
 	if c.cursor != "" {

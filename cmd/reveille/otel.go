@@ -180,7 +180,8 @@ func wrongEndpoint(text string) (expected string) {
 	return ""
 }
 
-// secrets are the values of the headers, and the parts of them that may turn up alone, such as a token after "Bearer".
+// secrets returns the values of the headers, and the parts of them that may turn up alone, such as a token after
+// "Bearer".
 func (s otlpSettings) secrets() (found []string) {
 	for pair := range strings.SplitSeq(s.Headers, ",") {
 		_, v, _ := strings.Cut(pair, "=")

@@ -148,7 +148,7 @@ func assemble(
 	return p, err
 }
 
-// ready is what /readyz asks.
+// ready answers /readyz.
 func (p *program) ready(ctx context.Context) error {
 	switch {
 	case p.stopping.Load():

@@ -158,7 +158,7 @@ func adminAddr() string {
 	return "http://localhost:9090"
 }
 
-// webhookSecret is the secret that reveille verify checks with. It is no setting of the program that runs.
+// webhookSecret returns the secret that reveille verify checks with. It is no setting of the program that runs.
 func webhookSecret() string { return os.Getenv(webhookSecretName) }
 
 const webhookSecretName = prefix + "_WEBHOOK_SECRET"

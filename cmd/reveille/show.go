@@ -346,7 +346,7 @@ func (c *cli) rows(rows [][]string, list, next string) error {
 	return err
 }
 
-// filters are the flags that the next page needs as well.
+// filters returns the flags that the next page needs as well.
 func (c *cli) filters() (flags string) {
 	for _, f := range [][2]string{{"subscription", c.subscription}, {"state", c.state}} {
 		if f[1] != "" {

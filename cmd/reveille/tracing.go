@@ -74,7 +74,7 @@ func newTracing(ctx context.Context, o otelSettings, replica string, log *zap.Lo
 	return t, nil
 }
 
-// forParts is what the parts make their spans with; nil if nothing is traced.
+// forParts returns what the parts make their spans with; nil if nothing is traced.
 func (t *tracing) forParts() trace.TracerProvider {
 	if t.provider == nil {
 		return nil

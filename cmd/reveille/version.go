@@ -11,7 +11,7 @@ var version = ""
 // pseudo is how Go names a version that is no release.
 var pseudo = regexp.MustCompile(`-(0\.)?\d{14}-[0-9a-f]{12}`)
 
-// programVersion is the release, or else the revision that the program was built from.
+// programVersion returns the release, or else the revision that the program was built from.
 func programVersion() string {
 	if version != "" {
 		return version

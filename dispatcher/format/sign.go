@@ -18,7 +18,7 @@ const SignatureHeader = "Webhook-Signature"
 // SignatureTolerance is how far the time of a signature may be from a receiver's clock, in either direction.
 const SignatureTolerance = 5 * time.Minute
 
-// signHMAC is the scheme of the webhook spec.
+// signHMAC signs by the scheme of the webhook spec.
 func signHMAC(h http.Header, d Delivery, body []byte) {
 	h.Set(SignatureHeader, Sign(d.Secret, d.At, body))
 }

@@ -39,7 +39,7 @@ const (
 // Results is how many there are.
 const Results = int(Waiting) + 1
 
-// String is the value of a metric label.
+// String returns the value of a metric label.
 func (r Result) String() string {
 	return [Results]string{"failed", "retired", "accepted", "done", "abandoned", "waiting"}[r]
 }

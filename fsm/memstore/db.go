@@ -141,7 +141,7 @@ func (db *DB) SetBatch(n int) {
 	db.opts.Batch = n
 }
 
-// Calls is how often a method was called; of "", how many calls there were in all.
+// Calls counts the calls of a method; of "", all calls.
 func (db *DB) Calls(method string) int {
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -245,7 +245,7 @@ func (db *DB) begin() *tx {
 	return &tx{db: db, state: &db.state, draw: d}
 }
 
-// now is the time by the store's clock, which counts milliseconds.
+// now returns the time by the store's clock, which counts milliseconds.
 func (t *tx) now() time.Time { return time.UnixMilli(t.draw.Now.UnixMilli()) }
 
 func (t *tx) env(p *partition, consumer string) fsm.Env {

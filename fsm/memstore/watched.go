@@ -19,7 +19,7 @@ func (db *DB) partitionOf(path string) int {
 	return int(hash(path) % uint32(db.opts.Partitions))
 }
 
-// home is the partition of a primary stream.
+// home returns the partition of a primary stream.
 func (t *tx) home(path string) *partition { return t.partitions[t.db.partitionOf(path)] }
 
 // Observe implements fsm.StreamStore.
