@@ -14,10 +14,9 @@ const burstTime = time.Minute
 // burst measures how long it takes until all streams are woken for that get an event in the same second.
 func burst(b *bench) {
 	t := b.table(fmt.Sprintf("%d streams get one event in the same second", b.burst),
-		"Delays are from the beginning of a stream's append to the arrival of its wake; \"all woken\" is from the "+
-			"first append to the last wake. "+
-			"Where the stream server does not take as many appends in a second, \"all appended\" says so, and the "+
-			"floor what is possible.",
+		"A delay runs from the start of a stream's append to the arrival of its wake, \"all woken\" from the first "+
+			"append to the last wake. If the stream server takes fewer appends in a second, \"all appended\" shows "+
+			"it, and the floor shows what is possible.",
 		"system", "p50", "p99", "longest", "all appended", "all woken", "after the last append", "lost",
 		"all woken ÷ floor", "CPU s", "Redis", "stream server")
 	if !b.fits(b.burst) {

@@ -17,10 +17,9 @@ import (
 // one of a script's, so it is MONITOR that counts; it slows Redis down, and no time is taken here.
 func roundTrips(b *bench) {
 	t := b.table("What a cycle asks of Redis",
-		"Commands of clients, not those within scripts, less what there is without a load. Reads are times that Redis "+
-			"read "+
-			"something from a client: a pipeline is one.", "cycle", "system", "commands", "reads", "which",
-		"without a load, commands/s")
+		"Commands that clients send, not those that scripts run, and without those of an idle system. \"reads\" "+
+			"counts how often Redis read from a client: commands that are sent together are one read.",
+		"cycle", "system", "commands", "reads", "which", "without a load, commands/s")
 	for _, k := range []struct {
 		name      string
 		s         system

@@ -24,12 +24,12 @@ func goBenchmarks(b *bench) {
 	if err != nil {
 		b.Fatalf("%v\n%s", err, out)
 	}
-	hot := b.table("What is hot in the packages", "", "benchmark", "µs", "a second", "bytes", "allocations")
+	hot := b.table("Benchmarks of the packages", "", "benchmark", "µs", "a second", "bytes", "allocations")
 	scripts := b.table("The Redis scripts alone",
-		"Each called by its hash on consumers of its own, by one client that waits for each reply and by one that "+
-			"sends hundreds of calls ahead. "+
-			"\"in Redis\" is what Redis itself says that a call took.", "script", "µs, one by one", "a second",
-		"µs, sent ahead", "a second", "µs in Redis", "allocations of the client")
+		"Each script has consumers of its own. One client waits for each reply, the other sends hundreds of calls "+
+			"ahead. \"in Redis\" is the time that Redis itself reports for a call.",
+		"script", "µs, one by one", "a second", "µs, sent ahead", "a second", "µs in Redis",
+		"allocations of the client")
 	alone := map[string]goBenchmark{}
 	for _, g := range parseBenchmarks(string(out)) {
 		name, script := strings.CutPrefix(g.name, "Scripts/")

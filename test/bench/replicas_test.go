@@ -54,7 +54,8 @@ func (b *bench) share(w *world) {
 // another.
 func replicas(b *bench) {
 	t := b.table("Replicas",
-		fmt.Sprintf("%d streams, created through the replicas by turns. They share the machine's cores.", b.many),
+		fmt.Sprintf("%d streams, created through each replica in turn. The replicas share the machine's cores.",
+			b.many),
 		"replicas", "system", "p50", "p99", "wakes/s", "lost", "wakes/s ÷ one", "CPU s per 1,000 wakes, all", "Redis")
 	one := map[system]float64{}
 	most := 0
@@ -83,10 +84,10 @@ func replicas(b *bench) {
 func (b *bench) hinted(w *world) {
 	w.t.Helper()
 	t := b.table("From a subscription at one replica to a wake",
-		fmt.Sprintf("%d replicas; the stream is known to the first and gets an event as soon as it answers that the "+
-			"subscription is made. "+
-			"Without hints, another would find out after up to a second.", len(w.revs)), "delivered by", "wakes", "p50",
-		"p99", "longest", "lost")
+		fmt.Sprintf("%d replicas. The first one knows the stream and makes the subscription; as soon as it has "+
+			"answered, the stream gets an event. Without hints, another replica would learn of the "+
+			"subscription up to a second later.", len(w.revs)),
+		"delivered by", "wakes", "p50", "p99", "longest", "lost")
 	b.share(w)
 	h := newHooks(w.t, sayDone)
 	var own, others samples

@@ -194,10 +194,11 @@ func kernelSays(file, name string) string {
 // resultsHead is what a file of results begins with.
 const resultsHead = `# Results of make bench
 
-Each block is what one run of ` + "`BENCH_RESULTS=test/bench/RESULTS.md make bench`" + ` printed, the latest first. The floor is the least that
-turns an append into a webhook (test/bench/floor): it keeps nothing. "tailed" is Reveille with writers that go to the stream server
-directly, "gateway" with writers that go through Reveille. Everything runs on the one machine, load and workers too, so compare the
-ratios of a run and not the times of two machines.
+Each block is what one run of ` + "`BENCH_RESULTS=test/bench/RESULTS.md make bench`" + ` printed, the latest first. The
+floor is a small program that only turns an append into a webhook, and stores nothing (test/bench/floor). "tailed" is
+Reveille with writers that append directly to the stream server, "gateway" with writers that append through Reveille.
+"lost" counts the appends that no wake followed. Load, workers and all servers run on the same machine, so compare the
+ratios of one run, not the times of two machines.
 `
 
 // writeResults adds a run to a file, which is made if need be, before those of earlier runs.

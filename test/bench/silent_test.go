@@ -61,9 +61,9 @@ func (b *bench) fits(n int) bool {
 func silentStreams(b *bench) {
 	_, limit := filesFor(b.silent[len(b.silent)-1])
 	t := b.table("Silent watched streams",
-		fmt.Sprintf("Processor time is that of %s without an event, in %% of one core. At most %d streams have a live "+
-			"request each, the others are "+
-			"looked at with HEAD. %s. Then %d further streams get events, as above.", b.idle, maxLive, limit, b.many),
+		fmt.Sprintf("\"CPU\" is the processor time of %s without an event, in %% of one core. At most %d streams "+
+			"have an open request; the others are checked with HEAD. %s. Then %d other streams get events, as above.",
+			b.idle, maxLive, limit, b.many),
 		"streams", "system", "RSS", "a stream", "CPU", "Redis RSS", "Redis CPU", "stream server CPU", "open files",
 		fmt.Sprintf("p50 of %d active", b.many), "p99", "wakes/s", "lost", "p50 ÷ without")
 	var bare int

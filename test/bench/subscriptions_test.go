@@ -8,10 +8,10 @@ import (
 // subscriptions measures what a new stream costs among many subscriptions with patterns that are all different.
 func subscriptions(b *bench) {
 	t := b.table("A new stream among subscriptions with distinct patterns",
-		fmt.Sprintf("A third each of /x/*, /*/x and /**/x; one further subscription matches. %d streams are created "+
-			"through "+
-			"the gateway, one after the other; a delay is from the beginning of the PUT to the arrival of its wake. Then "+
-			"%d streams get events.", b.newStreams, b.many),
+		fmt.Sprintf("A third of the patterns is like /x/*, a third like /*/x, a third like /**/x; one more "+
+			"subscription matches the streams. %d streams are created through the gateway, one after the other; a "+
+			"delay runs from the start of the PUT to the arrival of its wake. Then %d streams get events.",
+			b.newStreams, b.many),
 		"subscriptions", "made in", "RSS", "p50", "p99", "lost", "CPU ms a stream", "Redis",
 		fmt.Sprintf("p50 of %d active", b.many), "wakes/s", "p50 ÷ first row", "CPU ÷ first row")
 	var first, ten samples

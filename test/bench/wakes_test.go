@@ -8,7 +8,8 @@ import (
 // wakes measures what it takes from an append to its webhook, answered with done.
 func wakes(b *bench) {
 	t := b.table("Append → webhook",
-		fmt.Sprintf("One closed loop a stream: append, wake, done, %s of pause. %d × %s each, the systems by turns.",
+		fmt.Sprintf("Each stream has one writer: append, wake, done, a pause of %s. %d × %s each; the systems take "+
+			"turns.",
 			gap, b.rounds, b.span),
 		"streams", "system", "p50", "p99", "wakes/s", "lost", "p50 ÷ floor", "p99 ÷ floor", "wakes/s ÷ floor",
 		"CPU s per 1,000 wakes", "Redis", "stream server")
