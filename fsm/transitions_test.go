@@ -403,8 +403,8 @@ func TestCallbackOrder(t *testing.T) {
 			cb.Acks, cb.Subscribe, cb.MaxStreams = []Ack{{"/a", "99"}}, []Subscribe{{"/b", Start}}, 1
 		}, CodeInvalidOffset},
 		{
-			"too many streams", true, func(cb *Callback) { cb.Subscribe, cb.MaxStreams = []Subscribe{{"/b", Start}}, 1 },
-			CodeInvalidRequest,
+			"too many streams", true,
+			func(cb *Callback) { cb.Subscribe, cb.MaxStreams = []Subscribe{{"/b", Start}}, 1 }, CodeInvalidRequest,
 		},
 		{
 			"one good and one bad ack", true, func(cb *Callback) { cb.Acks = []Ack{{"/a", "11"}, {"/a", "99"}} },

@@ -284,7 +284,8 @@ func TestCallbackSucceeds(t *testing.T) {
 	h.up.streams["/tools/x"] = fsm.StreamInfo{Exists: true, Tail: "42"}
 	token := h.token(consumerID, epoch, 0)
 	a := h.callback(token, `{"epoch":7,"wake_id":"w_current","acks":[{"path":"/agents/./task-1","offset":"150"},`+
-		`{"path":"/not/mine","offset":"9"},{"path":"/not/mine","offset":"a,b"}],"subscribe":["/tools/x","/lazy","/tools/x"]}`)
+		`{"path":"/not/mine","offset":"9"},{"path":"/not/mine","offset":"a,b"}],`+
+		`"subscribe":["/tools/x","/lazy","/tools/x"]}`)
 	want := `{"ok":true,"token":"` + token + `","streams":[{"path":"/agents/task-1","offset":"150"},` +
 		`{"path":"/lazy","offset":"-1"},{"path":"/tools/x","offset":"42"}]}`
 	if a.status != 200 || strings.TrimSpace(a.text) != want {

@@ -30,7 +30,8 @@ func TestSubscriptionLifeCycle(t *testing.T) {
 	if want := shown + `"webhook_secret":"` + secret + `","description":"d"}`; strings.TrimSpace(a.text) != want {
 		t.Fatalf("got %s, want %s", a.text, want)
 	}
-	if g := h.store.db.Subscriptions()["agent-handler"].Generation; !regexp.MustCompile(`^[0-9a-f]{32}$`).MatchString(g) {
+	hex := regexp.MustCompile(`^[0-9a-f]{32}$`)
+	if g := h.store.db.Subscriptions()["agent-handler"].Generation; !hex.MatchString(g) {
 		t.Fatalf("generation %q", g)
 	}
 	h.wantCalls("subscribed agent-handler /agents/*") // before the answer
@@ -170,8 +171,8 @@ func TestSubscriptionErrorsNameTheCauseAndChangeNothing(t *testing.T) {
 			"'/'",
 		},
 		{
-			"an id that is malformed in the query", "PUT", "/a?subscription=%zz", hook, 400, fsm.CodeInvalidSubscriptionID,
-			"malformed",
+			"an id that is malformed in the query", "PUT", "/a?subscription=%zz", hook, 400,
+			fsm.CodeInvalidSubscriptionID, "malformed",
 		},
 		{
 			"an id given twice", "PUT", "/a?subscription=a&subscription=b", hook, 400, fsm.CodeInvalidSubscriptionID,

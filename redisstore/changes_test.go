@@ -18,7 +18,8 @@ func TestARefreshReadsWhatHasChanged(t *testing.T) {
 	const all, version, changes = "rv:{subs}:all", "rv:{subs}:version", "rv:{subs}:changes"
 	unnoted := func(ctx context.Context, t *testing.T, rdb redis.UniversalClient, id string) {
 		t.Helper()
-		text := fmt.Sprintf(`{"id":%q,"generation":"g","pattern":"/**","webhook":"https://example.com/","created_at":1}`, id)
+		text := fmt.Sprintf(
+			`{"id":%q,"generation":"g","pattern":"/**","webhook":"https://example.com/","created_at":1}`, id)
 		if err := rdb.HSet(ctx, all, id, text).Err(); err != nil {
 			t.Fatal(err)
 		}

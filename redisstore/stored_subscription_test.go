@@ -44,7 +44,8 @@ func TestASubscriptionIsStoredWithHowItIsDelivered(t *testing.T) {
 // TestStoredSubscriptionsOfOtherVersions reads what earlier and later versions have stored, each
 // beside one of this version.
 func TestStoredSubscriptionsOfOtherVersions(t *testing.T) {
-	const base = `"id":"other","generation":"g","pattern":"/**","webhook":"https://example.com/","secret":"whsec_y","created_at":1000`
+	const base = `"id":"other","generation":"g","pattern":"/**","webhook":"https://example.com/",` +
+		`"secret":"whsec_y","created_at":1000`
 	other := fsm.Subscription{
 		ID: "other", Generation: "g", Pattern: "/**", Webhook: "https://example.com/", Secret: "whsec_y",
 		CreatedAt: time.UnixMicro(1000), Version: 2048, Mode: "wake", Format: "wake", Signature: "hmac",

@@ -11,9 +11,9 @@ import (
 	"reveille/test/harness"
 )
 
-// TestStreamsOfAnEarlierVersionAreTakenOver holds that a database whose records say only since when a stream is known goes
-// on as if they had been made by this version: a stream is linked to every subscription but those whose backfill is not
-// over, and who has unsubscribed stays gone.
+// TestStreamsOfAnEarlierVersionAreTakenOver holds that a database whose records say only since when a stream is known
+// goes on as if they had been made by this version: a stream is linked to every subscription but those whose backfill
+// is not over, and who has unsubscribed stays gone.
 func TestStreamsOfAnEarlierVersionAreTakenOver(t *testing.T) {
 	const micros, ms = 1_790_000_000_000_000, 1000
 	version := func(micros int64) int64 { return micros / 1000 * 2048 }
@@ -30,12 +30,16 @@ func TestStreamsOfAnEarlierVersionAreTakenOver(t *testing.T) {
 			rdb, ctx := server.Client(), t.Context()
 			former := map[string]int64{"former": micros + 2*ms, "later": micros + 5*ms}
 			for id, at := range former {
-				text := fmt.Sprintf(`{"id":%q,"generation":"g-%s","pattern":"/**","webhook":"https://example.com/","secret":"whsec_x","created_at":%d}`, id, id, at)
+				text := fmt.Sprintf(`{"id":%q,"generation":"g-%s","pattern":"/**","webhook":"https://example.com/",`+
+					`"secret":"whsec_x","created_at":%d}`, id, id, at)
 				if err := rdb.HSet(ctx, "rv:{subs}:all", id, text).Err(); err != nil {
 					t.Fatal(err)
 				}
 			}
-			fields := []any{"/present", fmt.Sprint(micros + 3*ms), "/awaited", fmt.Sprint("?", micros+1*ms), "/late", fmt.Sprint(micros + 20*ms)}
+			fields := []any{
+				"/present", fmt.Sprint(micros + 3*ms), "/awaited", fmt.Sprint("?", micros+1*ms),
+				"/late", fmt.Sprint(micros + 20*ms),
+			}
 			for _, err := range []error{
 				rdb.Set(ctx, "rv:{subs}:version", micros+9*ms, 0).Err(),
 				rdb.HSet(ctx, "rv:{0}:known", fields...).Err(),
@@ -57,7 +61,8 @@ func TestStreamsOfAnEarlierVersionAreTakenOver(t *testing.T) {
 				}
 			}
 			present := must[fsm.Stream](t)(s.Stream(ctx, "/present"))
-			if !present.Present() || present.Noted != version(micros+3*ms) || !linkedAsFar(present, tt.linked(present.Noted)) ||
+			if !present.Present() || present.Noted != version(micros+3*ms) ||
+				!linkedAsFar(present, tt.linked(present.Noted)) ||
 				!present.First.Equal(time.UnixMicro(micros+3*ms)) || present.Begin != fsm.Start {
 				t.Errorf("a stream that is known: %+v", present)
 			}
@@ -79,7 +84,8 @@ func TestStreamsOfAnEarlierVersionAreTakenOver(t *testing.T) {
 				Stamp: present.Stamp, Tail: "7", Version: version(micros + 90*ms), Look: time.Hour,
 				Links: []fsm.NewLink{{Subscription: sub, Acked: "7"}},
 			})
-			if err != nil || !reply.Done || reply.Linked != 1 || reply.Stream.Linked != version(micros+90*ms) || reply.Stream.Stamp == 0 {
+			if err != nil || !reply.Done || reply.Linked != 1 ||
+				reply.Stream.Linked != version(micros+90*ms) || reply.Stream.Stamp == 0 {
 				t.Errorf("linked %+v, %v", reply, err)
 			}
 			after, _, err := s.ScanStreams(ctx, 0, "0")

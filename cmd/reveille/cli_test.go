@@ -38,10 +38,12 @@ func call(stdin string, args ...string) (status int, stdout, stderr string) {
 	return status, out.String(), errs.String()
 }
 
-const consumerAnswer = `{"consumer_id":"orders:%2Forders%2F17","subscription_id":"orders","primary_stream":"/orders/17","partition":23,
-"state":"waking","condition":"failing","epoch":7,"wake_id":"w_05d8ac1a58638763ca95","woken_at":"2026-11-21T15:03:58Z","attempt":12,"waits_for":"attempt",
+const consumerAnswer = `{"consumer_id":"orders:%2Forders%2F17","subscription_id":"orders","primary_stream":"/orders/17",
+"partition":23,"state":"waking","condition":"failing","epoch":7,"wake_id":"w_05d8ac1a58638763ca95",
+"woken_at":"2026-11-21T15:03:58Z","attempt":12,"waits_for":"attempt",
 "deadline":"2026-11-21T15:20:31.5Z","failing_since":"2026-11-21T15:04:00Z","last_error":"status 503",
-"streams":[{"path":"/orders/17","acked":"0000000000000000_0000000000000026","tail":"0000000000000000_0000000000000052","pending":true},
+"streams":[{"path":"/orders/17","acked":"0000000000000000_0000000000000026",
+"tail":"0000000000000000_0000000000000052","pending":true},
 {"path":"/tools/17","acked":"-1","tail":"-1","pending":false}],"as_of":"2026-11-21T15:20:00Z"}
 `
 
@@ -52,9 +54,11 @@ func TestCommands(t *testing.T) {
 	}{
 		{
 			"subscriptions", "subscriptions", "GET /api/v1/subscriptions?limit=100",
-			`{"subscriptions":[{"subscription_id":"agent-handler","pattern":"/agents/*","webhook_host":"agents.example.com","consumers":1204,"condition":"failing"},
+			`{"subscriptions":[{"subscription_id":"agent-handler","pattern":"/agents/*",
+			"webhook_host":"agents.example.com","consumers":1204,"condition":"failing"},
 			{"subscription_id":"b","pattern":"/**","webhook_host":"127.0.0.1:3000","consumers":0,"condition":"ok"},
-			{"subscription_id":"many","pattern":"/a/*","webhook_host":"127.0.0.1:3000","consumers":7,"condition":"unknown","looked_at":4}],"next":"abc"}`,
+			{"subscription_id":"many","pattern":"/a/*","webhook_host":"127.0.0.1:3000","consumers":7,
+			"condition":"unknown","looked_at":4}],"next":"abc"}`,
 			`
 SUBSCRIPTION   PATTERN    WEBHOOK             CONSUMERS  CONDITION
 agent-handler  /agents/*  agents.example.com  1204       failing
@@ -69,8 +73,10 @@ SUBSCRIPTION  PATTERN  WEBHOOK  CONSUMERS  CONDITION
 `},
 		{
 			"one subscription", "subscriptions agent-handler", "GET /api/v1/subscriptions/agent-handler",
-			`{"subscription_id":"agent-handler","pattern":"/agents/*","webhook_host":"agents.example.com","description":"wakes \u001b[31magents","created_at":"2026-11-20T10:00:00Z",
-			"backfill":{"done":3,"total":9},"consumers":30000,"condition":"retired","looked_at":20000,"states":{"idle":19000,"live":10,"waking":990,"retired":990}}`,
+			`{"subscription_id":"agent-handler","pattern":"/agents/*","webhook_host":"agents.example.com",
+			"description":"wakes \u001b[31magents","created_at":"2026-11-20T10:00:00Z",
+			"backfill":{"done":3,"total":9},"consumers":30000,"condition":"retired","looked_at":20000,
+			"states":{"idle":19000,"live":10,"waking":990,"retired":990}}`,
 			`
 subscription  agent-handler
 pattern       /agents/*
@@ -86,9 +92,11 @@ backfill      3 of 9
 		{
 			"consumers", "consumers --state failing --subscription orders --limit 2 --cursor xyz",
 			"GET /api/v1/consumers?cursor=xyz&limit=2&state=failing&subscription=orders",
-			`{"consumers":[{"subscription_id":"orders","primary_stream":"/orders/17","state":"waking","condition":"failing","epoch":7,"attempt":12,
+			`{"consumers":[{"subscription_id":"orders","primary_stream":"/orders/17","state":"waking",
+			"condition":"failing","epoch":7,"attempt":12,
 			"deadline":"2026-11-21T15:20:31.5Z","last_error":"status 503"},
-			{"subscription_id":"orders","primary_stream":"/orders/18","state":"idle","condition":"ok","epoch":1838351904357378}],"next":"more","as_of":"2026-11-21T15:20:00Z"}`,
+			{"subscription_id":"orders","primary_stream":"/orders/18","state":"idle","condition":"ok",
+			"epoch":1838351904357378}],"next":"more","as_of":"2026-11-21T15:20:00Z"}`,
 			`
 SUBSCRIPTION  STREAM      STATE            EPOCH             ATTEMPT  DEADLINE  LAST ERROR
 orders        /orders/17  waking, failing  7                 12       in 32s    status 503
@@ -99,13 +107,16 @@ There is more: reveille consumers --subscription orders --state failing --limit 
 		},
 		{
 			"consumers that all do well have no empty columns", "consumers", "GET /api/v1/consumers?limit=100",
-			`{"consumers":[{"subscription_id":"orders","primary_stream":"/orders/18","state":"live","condition":"ok","epoch":3,"deadline":"2026-11-21T15:20:03.25Z"}],"as_of":"2026-11-21T15:20:00Z"}`,
+			`{"consumers":[{"subscription_id":"orders","primary_stream":"/orders/18","state":"live","condition":"ok",
+			"epoch":3,"deadline":"2026-11-21T15:20:03.25Z"}],"as_of":"2026-11-21T15:20:00Z"}`,
 			`
 SUBSCRIPTION  STREAM      STATE  EPOCH  DEADLINE
 orders        /orders/18  live   3      in 3.3s
 `,
 		},
-		{"one consumer", "consumer orders:%2Forders%2F17", "GET /api/v1/consumers/orders:%2Forders%2F17", consumerAnswer, `
+		{
+			"one consumer", "consumer orders:%2Forders%2F17", "GET /api/v1/consumers/orders:%2Forders%2F17",
+			consumerAnswer, `
 consumer       orders:%2Forders%2F17
 subscription   orders
 stream         /orders/17
@@ -122,10 +133,12 @@ partition      23
 STREAM      ACKED                              TAIL                               PENDING
 /orders/17  0000000000000000_0000000000000026  0000000000000000_0000000000000052  yes
 /tools/17   -1                                 -1
-`},
+`,
+		},
 		{
 			"known streams", "streams", "GET /api/v1/streams?limit=100",
-			`{"streams":[{"path":"/a","known_since":"2026-11-20T10:00:00Z"},{"path":"/b","known_since":"2026-11-21T11:00:00Z","awaited":true}]}`, `
+			`{"streams":[{"path":"/a","known_since":"2026-11-20T10:00:00Z"},
+			{"path":"/b","known_since":"2026-11-21T11:00:00Z","awaited":true}]}`, `
 STREAM  KNOWN SINCE
 /a      2026-11-20T10:00:00Z
 /b      2026-11-21T11:00:00Z  awaited: the stream server did not have it yet

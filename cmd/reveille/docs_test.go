@@ -47,7 +47,8 @@ REVEILLE_REDIS_URL REVEILLE_REDIS_* REVEILLE_NONSENSE REVEILLE_NON_*
 reveille_wakes_total reveille_wait_seconds_bucket reveille_nonsense_total
 `)},
 		metricsPage: {Data: []byte("| `reveille_wakes_total` | counter |\n| `reveille_wait_seconds` | histogram |\n")},
-		"a/B.md":    {Data: []byte("## How `it` works, in 0 s?\n[good](../README.md) [bad](README.md)\n### Twice\n### Twice\n[good](#twice-1) [bad](#twice-2)\n[bad]: D.md\n")},
+		"a/B.md": {Data: []byte("## How `it` works, in 0 s?\n[good](../README.md) [bad](README.md)\n" +
+			"### Twice\n### Twice\n[good](#twice-1) [bad](#twice-2)\n[bad]: D.md\n")},
 	}
 	pages := markdown(t, tree)
 	want := []string{

@@ -69,7 +69,8 @@ func typeOf(c prometheus.Collector) string {
 	return "gauge"
 }
 
-var described = regexp.MustCompile(`^Desc\{fqName: "([^"]*)", help: "((?:[^"\\]|\\.)*)", unit: "", constLabels: \{\}, variableLabels: \{([^}]*)\}\}$`)
+var described = regexp.MustCompile(`^Desc\{fqName: "([^"]*)", help: "((?:[^"\\]|\\.)*)", unit: "", ` +
+	`constLabels: \{\}, variableLabels: \{([^}]*)\}\}$`)
 
 // table is METRICS.md's.
 func (r *recorder) table(t *testing.T) string {
@@ -100,10 +101,10 @@ func (r *recorder) table(t *testing.T) string {
 }
 
 const metricsHead = "# Metrics\n\n" +
-	"`GET /metrics` on the operator port, in the Prometheus format. No metric is per stream or per consumer. In each replica at most\n" +
-	"1000 subscriptions have series of their own, which end within a minute of the subscription's deletion. There are " +
-	"also the metrics of\n" +
-	"the Go runtime (`go_*`) and of the process (`process_*`).\n\n" +
+	"`GET /metrics` on the operator port, in the Prometheus format. No metric is per stream or per consumer. In\n" +
+	"each replica at most 1000 subscriptions have series of their own, which end within a minute of the\n" +
+	"subscription's deletion. There are also the metrics of the Go runtime (`go_*`) and of the process\n" +
+	"(`process_*`).\n\n" +
 	"This file is generated from the program: `go test ./cmd/reveille -run Metrics -update`.\n\n" +
 	"| name | type | labels | |\n| --- | --- | --- | --- |\n"
 

@@ -62,12 +62,13 @@ func TestTracingIsOnWithAnEndpointOnly(t *testing.T) {
 			variables: []string{"EXPORTER_OTLP_ENDPOINT", url, "EXPORTER_OTLP_PROTOCOL", "http/protobuf"}, on: true,
 		},
 		{
-			name: "http/json", variables: []string{"EXPORTER_OTLP_ENDPOINT", url, "EXPORTER_OTLP_PROTOCOL", "http/json"},
-			on: true,
+			name:      "http/json",
+			variables: []string{"EXPORTER_OTLP_ENDPOINT", url, "EXPORTER_OTLP_PROTOCOL", "http/json"},
+			on:        true,
 		},
 		{
-			name: "grpc", variables: []string{"EXPORTER_OTLP_ENDPOINT", url, "EXPORTER_OTLP_PROTOCOL", "grpc"}, on: true,
-			grpc: true,
+			name: "grpc", variables: []string{"EXPORTER_OTLP_ENDPOINT", url, "EXPORTER_OTLP_PROTOCOL", "grpc"},
+			on: true, grpc: true,
 		},
 		{
 			name: "a protocol of traces wins",

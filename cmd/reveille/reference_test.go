@@ -64,13 +64,15 @@ func makeReference(t *testing.T) string {
 	var b strings.Builder
 	b.WriteString(`# Settings
 
-Reveille is configured only by environment variables. ` + "`reveille --help`" + ` prints them too. If a setting is wrong or missing, Reveille
-does not start, and prints one line with the setting, its value (unless that is a secret) and what it expected. It warns about a variable
-that begins with ` + "`REVEILLE_`" + ` and is not in this list; such a variable has no effect.
+Reveille is configured only by environment variables. ` + "`reveille --help`" + ` prints them too. If a setting is
+wrong or missing, Reveille does not start, and prints one line with the setting, its value (unless that is a secret) and
+what it expected. It warns about a variable that begins with ` + "`REVEILLE_`" + ` and is not in this list; such a
+variable has no effect.
 
 Replicas that share a database need the same settings, except for the addresses that they listen on.
 
-The column "values" says what the program accepts. A bound that depends on another setting is given for that setting's default.
+The column "values" says what the program accepts. A bound that depends on another setting is given for that setting's
+default.
 
 This file is generated from the program. To change a description, change it there and run
 ` + "`go test ./cmd/reveille -run Reference -update`" + `.

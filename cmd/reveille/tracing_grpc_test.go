@@ -19,7 +19,9 @@ type grpcCollector struct {
 	spans chan string
 }
 
-func (c grpcCollector) Export(_ context.Context, r *coltracepb.ExportTraceServiceRequest) (*coltracepb.ExportTraceServiceResponse, error) {
+func (c grpcCollector) Export(
+	_ context.Context, r *coltracepb.ExportTraceServiceRequest,
+) (*coltracepb.ExportTraceServiceResponse, error) {
 	for _, rs := range r.ResourceSpans {
 		for _, ss := range rs.ScopeSpans {
 			for _, s := range ss.Spans {

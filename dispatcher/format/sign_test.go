@@ -43,8 +43,8 @@ func TestSignature(t *testing.T) {
 			false,
 		},
 		{
-			"a signature that is not hexadecimal is refused", "whsec_abc123", "t=1704067200,sha256=zz", string(body), at,
-			false,
+			"a signature that is not hexadecimal is refused", "whsec_abc123", "t=1704067200,sha256=zz", string(body),
+			at, false,
 		},
 		{"a signature cut short is refused", "whsec_abc123", header[:len(header)-2], string(body), at, false},
 		{"a time that is no number is refused", "whsec_abc123", "t=x,sha256=00", string(body), at, false},

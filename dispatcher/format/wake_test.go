@@ -56,8 +56,8 @@ func TestTheRequestOfAWake(t *testing.T) {
 		{
 			name: "has lists, not null, when they are empty",
 			wake: fsm.Wake{Consumer: "s:%2Fa", Primary: "/a", Epoch: 1, WakeID: "w_1"},
-			want: `{"consumer_id":"s:%2Fa","epoch":1,"wake_id":"w_1","primary_stream":"/a","streams":[],"triggered_by":[],` +
-				`"callback":"https://streams.example.com/callback/s:%2Fa","token":"TOKEN"}`,
+			want: `{"consumer_id":"s:%2Fa","epoch":1,"wake_id":"w_1","primary_stream":"/a","streams":[],` +
+				`"triggered_by":[],"callback":"https://streams.example.com/callback/s:%2Fa","token":"TOKEN"}`,
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Cache is a cache in front of a Server that does as the answers allow, whatever the requests ask for, like those of many content
-// delivery networks. A HEAD is answered from what a GET has brought.
+// Cache is a cache in front of a Server that does as the answers allow, whatever the requests ask for, like those of
+// many content delivery networks. A HEAD is answered from what a GET has brought.
 type Cache struct {
 	Next http.Handler
 	// ByPath has it take requests for equal that differ in their query.
@@ -49,7 +49,8 @@ func (c *Cache) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		k = kept{time.Now(), httptest.NewRecorder()}
 		c.Next.ServeHTTP(k.answer, r)
-		if strings.HasPrefix(k.answer.Header().Get("Cache-Control"), "public") && k.answer.Code < 300 && r.Context().Err() == nil {
+		public := strings.HasPrefix(k.answer.Header().Get("Cache-Control"), "public")
+		if public && k.answer.Code < 300 && r.Context().Err() == nil {
 			c.mu.Lock()
 			if c.kept == nil {
 				c.kept = map[string]kept{}

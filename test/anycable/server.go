@@ -1,5 +1,6 @@
-// Package anycable is a stream server that behaves as AnyCable 1.6 was seen to, its errors and gaps too, for tests: what it keeps is
-// bounded, its broker can be restarted in another epoch, every name is a stream, and its reads may be cached.
+// Package anycable is a stream server that behaves as AnyCable 1.6 was seen to, its errors and gaps too, for tests:
+// what it keeps is bounded, its broker can be restarted in another epoch, every name is a stream, and its reads may be
+// cached.
 package anycable
 
 import (
@@ -87,7 +88,8 @@ func (s *Server) change(f func()) {
 	s.changed = make(chan struct{})
 }
 
-// Restart has the broker begin anew, with nothing kept, in another epoch. Long-polls under way are answered as at a shutdown.
+// Restart has the broker begin anew, with nothing kept, in another epoch. Long-polls under way are answered as at a
+// shutdown.
 func (s *Server) Restart() {
 	s.change(func() { s.down = true })
 	s.change(s.restart)
@@ -311,7 +313,8 @@ func (s *Server) sse(w http.ResponseWriter, r *http.Request, name, offset string
 			offset = next
 		}
 		if len(events) > 0 || first {
-			_, _ = fmt.Fprintf(w, "event: control\ndata:{\"streamNextOffset\":%q,\"streamCursor\":%q,\"upToDate\":true}\n\n", next, cursor(r))
+			_, _ = fmt.Fprintf(w, "event: control\n"+
+				"data:{\"streamNextOffset\":%q,\"streamCursor\":%q,\"upToDate\":true}\n\n", next, cursor(r))
 			w.(http.Flusher).Flush()
 		}
 		if len(events) == readLimit {

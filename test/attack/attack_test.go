@@ -210,8 +210,8 @@ func slowAttack(n int) attack {
 				{"subscription whose body trickles", "PUT /live?subscription=slow HTTP/1.1\r\nHost: x\r\n" + body, " "},
 				{"append through the gateway whose body trickles", "POST /live HTTP/1.1\r\nHost: x\r\n" + body, " "},
 				{
-					"answers that are not read", strings.Repeat("GET /**?subscriptions HTTP/1.1\r\nHost: x\r\n\r\n", 200),
-					"G",
+					"answers that are not read",
+					strings.Repeat("GET /**?subscriptions HTTP/1.1\r\nHost: x\r\n\r\n", 200), "G",
 				},
 			}})
 			harness.Eventually(r.t, patience, "the slow clients are there",

@@ -16,17 +16,31 @@ var gatewayKinds = []string{
 // everything switches on all that mode gateway has.
 const everything = `
 replicaCount: 3
-upstream: {name: streams, headers: {Authorization: Bearer hunter2, X-Tenant: a}, signingKey: {existingSecret: streams-secret}}
+upstream:
+  name: streams
+  headers: {Authorization: Bearer hunter2, X-Tenant: a}
+  signingKey: {existingSecret: streams-secret}
 redis: {url: "rediss://:hunter2@redis:6380/0", ca: {existingSecret: redis-ca}}
 settings: {gateway: true, streams: [/a, /b], webhookAllowCidrs: [10.1.0.0/16], allowInsecureWebhooks: true}
 otel: {endpoint: "http://collector:4318"}
 imagePullSecrets: [{name: registry}]
 service: {annotations: {a: b}}
-ingress: {enabled: true, requests: all, className: nginx, annotations: {a: b}, tls: [{secretName: tls, hosts: [reveille.example.com]}]}
-httpRoute: {enabled: true, requests: all, parentRefs: [{name: public, namespace: gateways, sectionName: https}], annotations: {a: b}}
+ingress:
+  enabled: true
+  requests: all
+  className: nginx
+  annotations: {a: b}
+  tls: [{secretName: tls, hosts: [reveille.example.com]}]
+httpRoute:
+  enabled: true
+  requests: all
+  parentRefs: [{name: public, namespace: gateways, sectionName: https}]
+  annotations: {a: b}
 autoscaling:
   enabled: true
-  metrics: [{type: Pods, pods: {metric: {name: reveille_wakes_queued}, target: {type: AverageValue, averageValue: "100"}}}]
+  metrics:
+    - type: Pods
+      pods: {metric: {name: reveille_wakes_queued}, target: {type: AverageValue, averageValue: "100"}}
 networkPolicy:
   enabled: true
   apiFrom: [{namespaceSelector: {}}]
@@ -38,7 +52,9 @@ serviceMonitor: {enabled: true, labels: {release: prometheus}, scrapeTimeout: 10
 prometheusRule: {enabled: true, labels: {release: prometheus}, alertLabels: {team: streams}}
 dashboard: {enabled: true, annotations: {grafana_folder: Reveille}}
 serviceAccount: {annotations: {a: b}}
-extraEnv: [{name: HTTPS_PROXY, value: "http://proxy:3128"}, {name: NODE, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}]
+extraEnv:
+  - {name: HTTPS_PROXY, value: "http://proxy:3128"}
+  - {name: NODE, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}
 extraEnvFrom: [{secretRef: {name: more}}]
 extraVolumes: [{name: more, emptyDir: {}}]
 extraVolumeMounts: [{name: more, mountPath: /more}]
@@ -111,16 +127,20 @@ networkPolicy: {enabled: true}`,
 	},
 	{name: "an Ingress for callbacks", values: `{ingress: {enabled: true}}`, plus: []string{"Ingress"}},
 	{
-		name:   "an Ingress for subscriptions too",
-		values: `{ingress: {enabled: true, requests: subscriptions, hosts: [a.example.com, b.example.com]}, settings: {gateway: false}}`, plus: []string{"Ingress"},
+		name: "an Ingress for subscriptions too",
+		values: `{ingress: {enabled: true, requests: subscriptions, hosts: [a.example.com, b.example.com]}, ` +
+			`settings: {gateway: false}}`,
+		plus: []string{"Ingress"},
 	},
 	{
 		name: "a route for callbacks", values: `{httpRoute: {enabled: true, parentRefs: [{name: public}]}}`,
 		plus: []string{"HTTPRoute"},
 	},
 	{
-		name:   "a route for subscriptions too",
-		values: `{httpRoute: {enabled: true, requests: subscriptions, parentRefs: [{name: public}], hostnames: [a.example.com]}}`, plus: []string{"HTTPRoute"},
+		name: "a route for subscriptions too",
+		values: `{httpRoute: {enabled: true, requests: subscriptions, parentRefs: [{name: public}], ` +
+			`hostnames: [a.example.com]}}`,
+		plus: []string{"HTTPRoute"},
 	},
 	{name: "a network policy", values: `{networkPolicy: {enabled: true}}`, plus: []string{"NetworkPolicy"}},
 	{name: "metrics", values: `{serviceMonitor: {enabled: true}}`, plus: []string{"ServiceMonitor"}},
@@ -130,12 +150,15 @@ networkPolicy: {enabled: true}`,
 	},
 	{name: "a dashboard", values: `{dashboard: {enabled: true}}`, plus: []string{"ConfigMap"}},
 	{
-		name:   "other ports and an image by its digest",
-		values: `{ports: {api: 18080, operator: 19090}, image: {digest: "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"}}`,
+		name: "other ports and an image by its digest",
+		values: `{ports: {api: 18080, operator: 19090}, ` +
+			`image: {digest: "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"}}`,
 	},
 	{
-		name:   "long names",
-		values: `{fullnameOverride: a-name-that-is-longer-than-a-name-may-be-in-kubernetes-by-some-letters, tryOutRedis: {enabled: true}, redis: {url: ""}}`, plus: []string{"Deployment", "Service"}, minus: []string{"Secret"},
+		name: "long names",
+		values: `{fullnameOverride: a-name-that-is-longer-than-a-name-may-be-in-kubernetes-by-some-letters, ` +
+			`tryOutRedis: {enabled: true}, redis: {url: ""}}`,
+		plus: []string{"Deployment", "Service"}, minus: []string{"Secret"},
 	},
 	{
 		name: "the parts around a sidecar", values: `{mode: sidecar}`,

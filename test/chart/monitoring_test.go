@@ -29,7 +29,8 @@ func metrics(t testing.TB) map[string]metric {
 		t.Fatal(err)
 	}
 	list := map[string]metric{}
-	for _, m := range regexp.MustCompile("(?m)^\\| `(reveille_[a-z_]+)` \\| ([^|]*) \\| ([^|]*) \\| (.*) \\|$").FindAllStringSubmatch(string(text), -1) {
+	row := regexp.MustCompile("(?m)^\\| `(reveille_[a-z_]+)` \\| ([^|]*) \\| ([^|]*) \\| (.*) \\|$")
+	for _, m := range row.FindAllStringSubmatch(string(text), -1) {
 		list[m[1]] = metric{m[2], strings.Split(m[3], ", "), m[4]}
 	}
 	if len(list) < 10 {
@@ -155,21 +156,25 @@ func TestAlertsAskForMetricsThatTheProgramHas(t *testing.T) {
 			t.Errorf("%s looks at the series of other releases too: %s", r.Alert, r.Expr.String())
 		}
 		// What a text tells the operator to change must be there to change.
-		for _, m := range regexp.MustCompile(`settings\.([a-zA-Z]+)`).FindAllStringSubmatch(r.Annotations["description"], -1) {
+		description := r.Annotations["description"]
+		for _, m := range regexp.MustCompile(`settings\.([a-zA-Z]+)`).FindAllStringSubmatch(description, -1) {
 			if readSchema(t).Properties["settings"].Properties[m[1]] == nil {
 				t.Errorf("%s names settings.%s, which does not exist", r.Alert, m[1])
 			}
 		}
-		for _, name := range regexp.MustCompile(`Reveille[A-Z][A-Za-z]+`).FindAllString(r.Annotations["description"]+string(values), -1) {
+		alert := regexp.MustCompile(`Reveille[A-Z][A-Za-z]+`)
+		for _, name := range alert.FindAllString(description+string(values), -1) {
 			if !slices.ContainsFunc(list, func(r monitoring.Rule) bool { return r.Alert == name }) {
 				t.Errorf("%s or values.yaml names the alert %s, which does not exist", r.Alert, name)
 			}
 		}
 	}
-	if n := len(rules(`prometheusRule: {enabled: true, disabled: [ReveilleDown, ReveilleStreamsSwept]}`)); n != len(list)-2 {
+	fewer := rules(`prometheusRule: {enabled: true, disabled: [ReveilleDown, ReveilleStreamsSwept]}`)
+	if n := len(fewer); n != len(list)-2 {
 		t.Errorf("%d alerts are left of %d without two", n, len(list))
 	}
-	for _, r := range rules(`prometheusRule: {enabled: true, selector: 'cluster="a"', oldestPendingWakeSeconds: 1000000}`) {
+	const others = `prometheusRule: {enabled: true, selector: 'cluster="a"', oldestPendingWakeSeconds: 1000000}`
+	for _, r := range rules(others) {
 		if strings.Contains(r.Expr.String(), "job=") || !strings.Contains(r.Expr.String(), `cluster="a"`) {
 			t.Errorf("%s ignores prometheusRule.selector: %s", r.Alert, r.Expr.String())
 		}

@@ -39,8 +39,9 @@ func TestTheNetworkPolicyOpensThePortsOfRedisThatTheProgramConnectsTo(t *testing
 
 func TestTheNetworkPolicyLetsTheHelmTestReachTheOperatorPort(t *testing.T) {
 	for name, values := range map[string]string{
-		"by default":                       `{networkPolicy: {enabled: true}}`,
-		"with a Prometheus somewhere else": `{networkPolicy: {enabled: true, operatorFrom: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: monitoring}}}]}}`,
+		"by default": `{networkPolicy: {enabled: true}}`,
+		"with a Prometheus somewhere else": `{networkPolicy: {enabled: true, operatorFrom: [` +
+			`{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: monitoring}}}]}}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

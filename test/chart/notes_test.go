@@ -52,7 +52,8 @@ func TestTheNotesNameWhatIsThere(t *testing.T) {
 			}
 			_, manifest, _ = strings.Cut(manifest, "\nMANIFEST:\n")
 			m := decode(t, manifest)
-			for _, named := range regexp.MustCompile(`(deployment|service)/(\S+)|Secret (\S+?)\.`).FindAllStringSubmatch(notes, -1) {
+			objects := regexp.MustCompile(`(deployment|service)/(\S+)|Secret (\S+?)\.`)
+			for _, named := range objects.FindAllStringSubmatch(notes, -1) {
 				kind, name := named[1], named[2]+named[3]
 				if kind == "" {
 					kind = "secret"

@@ -86,7 +86,8 @@ func TestWrongValuesAreRefusedWithALineThatNamesThem(t *testing.T) {
 			"ingress.requests=subscriptions needs settings.gateway=false",
 		},
 		{
-			"an Ingress for what nobody answers", `{ingress: {enabled: true, requests: all}, settings: {gateway: false}}`,
+			"an Ingress for what nobody answers",
+			`{ingress: {enabled: true, requests: all}, settings: {gateway: false}}`,
 			"ingress.requests=all needs settings.gateway",
 		},
 		{

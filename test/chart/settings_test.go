@@ -41,7 +41,8 @@ func settings(t testing.TB) (list []setting) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, m := range regexp.MustCompile(`(?m)^\s*(REVEILLE_[A-Z0-9_]+)\s+(\S+)\s+(.*)$`).FindAllStringSubmatch(string(help), -1) {
+	line := regexp.MustCompile(`(?m)^\s*(REVEILLE_[A-Z0-9_]+)\s+(\S+)\s+(.*)$`)
+	for _, m := range line.FindAllStringSubmatch(string(help), -1) {
 		list = append(list, setting{m[1], strings.TrimPrefix(m[2], "-"), m[3]})
 	}
 	if len(list) < 10 {

@@ -36,7 +36,9 @@ type broker struct {
 	lost, done int
 }
 
-func startBroker(t *testing.T, opts anycable.Options, settings map[string]string, between func(http.Handler) http.Handler) *broker {
+func startBroker(
+	t *testing.T, opts anycable.Options, settings map[string]string, between func(http.Handler) http.Handler,
+) *broker {
 	t.Helper()
 	if opts.Poll == 0 {
 		opts.Poll = 300 * time.Millisecond
@@ -92,7 +94,8 @@ func (c *broker) work(rw http.ResponseWriter, r *http.Request, wake harness.Wake
 
 func (c *broker) readOn(r *http.Request, path, offset string) string {
 	for {
-		res, err := c.gateway.Try(r.Context(), http.MethodGet, path+"?offset="+url.QueryEscape(offset)+c.query, "", c.header...)
+		from := path + "?offset=" + url.QueryEscape(offset) + c.query
+		res, err := c.gateway.Try(r.Context(), http.MethodGet, from, "", c.header...)
 		switch {
 		case err != nil:
 			return offset
@@ -169,11 +172,14 @@ func TestEachEventOfAnyCableIsReadOnce(t *testing.T) {
 			settings: map[string]string{"REVEILLE_UPSTREAM_DIALECT": "anycable"},
 		},
 		{
-			name: "with signed streams", pattern: "/agents/t1", opts: anycable.Options{Secret: "hush-hush", Bearer: "me"},
+			name: "with signed streams", pattern: "/agents/t1",
+			opts: anycable.Options{Secret: "hush-hush", Bearer: "me"},
 			settings: map[string]string{
 				"REVEILLE_UPSTREAM_SIGNING_KEY": "hush-hush", "REVEILLE_UPSTREAM_HEADERS": "Authorization=Bearer me",
 			},
-			query:  func(name string) string { return "&signed=" + url.QueryEscape(anycable.Signed("hush-hush", name)) },
+			query: func(name string) string {
+				return "&signed=" + url.QueryEscape(anycable.Signed("hush-hush", name))
+			},
 			header: []string{"Authorization", "Bearer me"},
 		},
 	} {
@@ -233,7 +239,8 @@ func TestARestartedBrokerBeginsAtItsStart(t *testing.T) {
 			}
 			wakes := len(c.worker.Wakes())
 			c.front.Store(&stale)
-			harness.Eventually(t, soon, "late answers", harness.True(func() bool { return late.Load() >= 6 }, "there are few"))
+			harness.Eventually(t, soon, "late answers",
+				harness.True(func() bool { return late.Load() >= 6 }, "there are few"))
 			c.front.Store(nil)
 			if n := len(c.worker.Wakes()); n != wakes {
 				t.Errorf("late answers of the old epoch woke %d times", n-wakes)
@@ -251,7 +258,8 @@ func TestAStreamWhoseEventsExpireKeepsItsConsumers(t *testing.T) {
 	read := c.publish("t1", nil, 5)
 	c.awaitRead(read)
 	c.server.Expire("t1")
-	harness.Eventually(t, soon, "a read finds its offset gone", harness.True(func() bool { return c.server.Lost.Load() > 0 }, "none did"))
+	harness.Eventually(t, soon, "a read finds its offset gone",
+		harness.True(func() bool { return c.server.Lost.Load() > 0 }, "none did"))
 	time.Sleep(time.Second) // twice the grace after which a stream that is gone loses its consumers
 	c.awaitMetrics(t, map[string]float64{"reveille_upstream_up": 1})
 	found, _ := c.scrape(t)

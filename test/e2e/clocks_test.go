@@ -178,7 +178,7 @@ func TestFailureClock(t *testing.T) {
 		},
 	}
 
-	t.Run("a consumer whose webhook fails without a break for that long is given up, and the next event wakes it", func(t *testing.T) {
+	t.Run("a consumer whose webhook fails for that long is given up, and the next event wakes it", func(t *testing.T) {
 		fixtures := map[string]*fixture{}
 		for name, fail := range failures {
 			s := e.idle(t)
@@ -213,7 +213,7 @@ func TestFailureClock(t *testing.T) {
 		}
 	})
 
-	t.Run("an endpoint that answers 410 for longer is left alone, and is delivered to once it is resumed", func(t *testing.T) {
+	t.Run("an endpoint that answers 410 for longer is left alone until it is resumed", func(t *testing.T) {
 		s := e.idle(t)
 		s.worker.AnswerStatus(http.StatusGone)
 		s.append()

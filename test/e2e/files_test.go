@@ -29,7 +29,8 @@ func TestAReplicaThatRunsOutOfFilesSaysSoServesOnAndRecovers(t *testing.T) {
 	e.rev = harness.NewReveilleOf(t, limited, e.settings(nil))
 	e.rev.Start()
 	e.gateway = harness.NewClient(t, e.rev.URL)
-	if log := e.rev.Log(); !strings.Contains(log, "the settings can require more open files than this process may have") ||
+	log := e.rev.Log()
+	if !strings.Contains(log, "the settings can require more open files than this process may have") ||
 		!strings.Contains(log, `"limit":200,"may_need":33048`) {
 		t.Error("the limit was not warned about")
 	}

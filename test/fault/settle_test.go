@@ -27,8 +27,8 @@ func (w *world) settle(within time.Duration) verdict {
 		}
 		if !healed && time.Since(began) > within/3 && w.hidesEvents(v) {
 			// It finds its count again at its start.
-			progress("  the stream server says of each stream in question that it ends before what can be read of it: " +
-				"it is restarted")
+			progress("  the stream server says of each stream in question that it ends before what can be read of " +
+				"it: it is restarted")
 			_ = w.ref.Stop()
 			w.ref.Restart()
 			healed, began = true, time.Now()

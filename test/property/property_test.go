@@ -47,10 +47,11 @@ var timing = fsm.Timing{
 	GCAfter: 500 * time.Millisecond,
 }
 
-// The offsets of the histories in their order, byte by byte: no locale sorts them so. The last are of two incarnations of a
-// stream, which do not compare.
+// The offsets of the histories in their order, byte by byte: no locale sorts them so. The last are of two incarnations
+// of a stream, which do not compare.
 var offsets = []fsm.Offset{
-	"0000", "0000_1", "0001", "10", "9", "A", "Z", "_", "a", "a 7", "b", "~", "x/1 1", "x/2 2", "x/3 3", "y/1 1", "y/2 2", "y/3 3",
+	"0000", "0000_1", "0001", "10", "9", "A", "Z", "_", "a", "a 7", "b", "~",
+	"x/1 1", "x/2 2", "x/3 3", "y/1 1", "y/2 2", "y/3 3",
 }
 
 // The primary streams, and one that is only ever subscribed to.
@@ -89,7 +90,8 @@ type history struct {
 	// told is what the store has done by itself, over are the wakes that are known to be over.
 	told fsm.Outcome
 	over map[string]bool
-	// sent is when a consumer's last attempt was handed out; away are those that were given up and were not woken since.
+	// sent is when a consumer's last attempt was handed out; away are those that were given up and were not woken
+	// since.
 	sent map[string]time.Time
 	away map[string]bool
 }
@@ -120,7 +122,8 @@ func TestScriptsDoWhatTheTransitionsSay(t *testing.T) {
 			over:      map[string]bool{}, sent: map[string]time.Time{}, away: map[string]bool{},
 		}
 		h.store = redisstore.New(rdb, redisstore.Options{
-			Partitions: 1, Timing: timing, Outcomes: fsm.NewRouter(func(o fsm.Outcome, _ fsm.Sighting) { h.told.Add(o) }),
+			Partitions: 1, Timing: timing,
+			Outcomes: fsm.NewRouter(func(o fsm.Outcome, _ fsm.Sighting) { h.told.Add(o) }),
 			Draw: func() redisstore.Draw {
 				return redisstore.Draw{Now: h.draw.Now, Nonce: h.draw.Nonce, Jitter: h.draw.Jitter, Life: h.draw.Life}
 			},
@@ -267,7 +270,8 @@ func (h *history) givenUp(what string, g fsm.Gone) {
 	c, there := h.db.Consumer(g.Consumer)
 	limit := c.FirstFailure.Add(timing.GCAfter)
 	if !there || c.State != fsm.GivenUp || h.sent[g.Consumer].Before(limit) {
-		h.t.Fatalf("%s: given up after an attempt made at %s, the limit was %s: %+v", what, h.sent[g.Consumer], limit, c)
+		h.t.Fatalf("%s: given up after an attempt made at %s, the limit was %s: %+v", what, h.sent[g.Consumer], limit,
+			c)
 	}
 }
 
