@@ -12,37 +12,37 @@ import "time"
 //     caller keeps the highest that it has seen and passes it on with its next call. If the partition's is lower, what
 //     the caller has seen is lost. Every replica calls every partition with each heartbeat, so a loss is found within
 //     one, by whoever has seen what was lost.
-//   - The life of the server, a name that changes with every restart and failover. Each script asks for it, so this
+//   - The server's incarnation, a name that changes with every restart and failover. Each script asks for it, so this
 //     sign comes at once and also to a caller that has seen nothing of what was lost. Managed servers and proxies may
 //     hide it, or show one that never changes.
 //   - The clock, for a caller that remembers nothing, because it was just started: if nobody has held the partition's
 //     lease for longer than a restart takes, whoever remembered is gone, and a backup may have been restored meanwhile.
 //
-// A server that hides its life has its epochs follow its clock as well, so even a caller that is the first to
-// act after a loss, and knows nothing of it, hands out none that was seen. What remains: a server that shows a
-// life that never changes, and loses changes of its last second while several replicas live, of which one that
+// A server that hides its incarnation has its epochs follow its clock as well, so even a caller that is the first to
+// act after a loss, and knows nothing of it, hands out none that was seen. What remains: a server that shows an
+// incarnation that never changes, and loses changes of its last second while several replicas are up, of which one that
 // has not seen them acts first.
 type Fence struct {
-	// Life of the store that the partition's latest wake was made in: a server's run, by a name that no other run has.
-	Life string
-	// Base is what epochs of this life lie above.
+	// Incarnation of the server that the partition's latest wake was made in, by a name that no other one has.
+	Incarnation string
+	// Base is what epochs of this incarnation lie above.
 	Base int64
 }
 
-// epochsPerMilli is how many epochs a life sets aside for each millisecond until the next one begins: far more than
-// a consumer can have wakes. At this rate the epochs stay below 2^53, the whole numbers that JSON and Lua keep
+// epochsPerMilli is how many epochs an incarnation sets aside for each millisecond until the next one begins: far more
+// than a consumer can have wakes. At this rate the epochs stay below 2^53, the whole numbers that JSON and Lua keep
 // exact, until the year 2248.
 const epochsPerMilli = 1024
 
-// lifeSpan is what a life counts as at least: the next one may have a clock that is behind.
-const lifeSpan = 1000 * epochsPerMilli
+// leastEpochs is how many epochs an incarnation sets aside at least: the next one may have a clock that is behind.
+const leastEpochs = 1000 * epochsPerMilli
 
-// In returns the fence as it is for a wake in a life, at a time by the store's clock. The first life of a partition has
-// no earlier one and begins at 1.
-func (f Fence) In(life string, now time.Time) Fence {
-	if f.Life != "" && f.Life != life {
-		f.Base = max(f.Base+lifeSpan, now.UnixMilli()*epochsPerMilli)
+// In returns the fence as it is for a wake in an incarnation of the server, at a time by its clock. The first
+// incarnation of a partition has no earlier one and begins at 1.
+func (f Fence) In(incarnation string, now time.Time) Fence {
+	if f.Incarnation != "" && f.Incarnation != incarnation {
+		f.Base = max(f.Base+leastEpochs, now.UnixMilli()*epochsPerMilli)
 	}
-	f.Life = life
+	f.Incarnation = incarnation
 	return f
 }

@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-func TestEachLifeBeginsAboveWhatTheOneBeforeMayHaveHandedOut(t *testing.T) {
+func TestEachIncarnationBeginsAboveWhatTheOneBeforeMayHaveHandedOut(t *testing.T) {
 	now := time.UnixMilli(1_790_000_000_000)
 	for _, c := range []struct {
 		name string
-		// later is when the life after the second begins, by its own clock.
+		// later is when the incarnation after the second begins, by its own clock.
 		later time.Duration
 	}{
 		{"a minute later", time.Minute},
@@ -19,9 +19,10 @@ func TestEachLifeBeginsAboveWhatTheOneBeforeMayHaveHandedOut(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			second := Fence{}.In("first", now).In("second", now)
 			third := second.In("third", now.Add(c.later))
-			// A consumer that is woken a thousand times while its store lives for a second.
+			// A consumer that is woken a thousand times while its server is up for a second.
 			if lost := second.Base + 1000; third.Base < lost {
-				t.Errorf("epoch %d may have been handed out before a life that begins above %d", lost, third.Base)
+				t.Errorf("epoch %d may have been handed out before an incarnation that begins above %d", lost,
+					third.Base)
 			}
 		})
 	}

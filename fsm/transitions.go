@@ -139,8 +139,8 @@ func (c *Consumer) begin(env Env) {
 	c.Moved, c.Attempt, c.Sent = false, 0, false
 }
 
-// handOut begins the next delivery attempt. A wake of an earlier life of the store may have been over, and followed by
-// others that are lost: it becomes a new one.
+// handOut begins the next delivery attempt. A wake of an earlier incarnation of the server may have been over, and
+// followed by others that are lost: it becomes a new one.
 func (c *Consumer) handOut(env Env) (e Effects) {
 	c.pause(env, c.Deadline)
 	if c.Epoch <= env.Base {

@@ -61,9 +61,9 @@ type exchange struct {
 	target string
 	// path of the stream; empty if discovery is not concerned.
 	path string
-	// write is what discovery knows of a write; settled is true once it knows what became of it.
-	write   fsm.Write
-	settled bool
+	// write is what discovery knows of a write; told is true once it knows what became of it.
+	write fsm.Write
+	told  bool
 	// kind and began are for the metrics.
 	kind  string
 	began time.Time
@@ -117,7 +117,7 @@ func (g *gateway) serve(w http.ResponseWriter, r *http.Request, raw, stream stri
 	if ex.path != "" && isWrite(r.Method) {
 		ex.write = g.streams.BeforeWrite(r.Context(), ex.path, r.Method == http.MethodPut)
 		defer func() {
-			if !ex.settled { // no answer came, or the client did not wait for it
+			if !ex.told { // no answer came, or the client did not wait for it
 				g.streams.Refused(ex.write)
 			}
 		}()
@@ -175,11 +175,11 @@ func (g *gateway) answered(res *http.Response) error {
 	ok := res.StatusCode >= 200 && res.StatusCode < 300
 	switch {
 	case isWrite(r.Method) && ok:
-		ex.settled = true
+		ex.told = true
 		created := r.Method == http.MethodPut && res.StatusCode == http.StatusCreated
 		g.streams.Written(ex.write, g.upstream.NextOffset(res.Header), created)
 	case isWrite(r.Method):
-		ex.settled = true
+		ex.told = true
 		g.streams.Refused(ex.write)
 	case r.Method == http.MethodDelete && ok:
 		// The stream is deleted whether or not the client waits for the answer.

@@ -24,7 +24,7 @@ func (s *Store) Check(ctx context.Context) error {
 	if err := s.checkServer(ctx); err != nil {
 		return err
 	}
-	partitions, err := s.settle(ctx, "partitions", strconv.Itoa(s.opts.Partitions))
+	partitions, err := s.setOnce(ctx, "partitions", strconv.Itoa(s.opts.Partitions))
 	if err != nil {
 		return err
 	}
@@ -45,7 +45,7 @@ func (s *Store) Check(ctx context.Context) error {
 	if s.opts.Upstream == "" {
 		return nil
 	}
-	upstream, err := s.settle(ctx, "upstream", s.opts.Upstream)
+	upstream, err := s.setOnce(ctx, "upstream", s.opts.Upstream)
 	if err != nil {
 		return err
 	}
@@ -75,8 +75,8 @@ func (s *Store) warnOfEviction(ctx context.Context) {
 	}
 }
 
-// settle returns what a database was set up with; the first program that uses it decides.
-func (s *Store) settle(ctx context.Context, field, value string) (string, error) {
+// setOnce returns what a database was set up with; the first program that uses it decides.
+func (s *Store) setOnce(ctx context.Context, field, value string) (string, error) {
 	if err := s.rdb.HSetNX(ctx, s.keys.meta(), field, value).Err(); err != nil {
 		return "", refused(err)
 	}
@@ -84,8 +84,8 @@ func (s *Store) settle(ctx context.Context, field, value string) (string, error)
 	return there, refused(err)
 }
 
-// settling is how old a database is before all of its partitions have a life on record for sure.
-const settling = 15 * time.Second
+// freshFor is how old a database is before all of its partitions have an incarnation on record for sure.
+const freshFor = 15 * time.Second
 
 // readAge reads since when the database is in use.
 func (s *Store) readAge(ctx context.Context) error {
@@ -93,7 +93,7 @@ func (s *Store) readAge(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	text, err := s.settle(ctx, "born", strconv.FormatInt(now.UnixMilli(), 10))
+	text, err := s.setOnce(ctx, "born", strconv.FormatInt(now.UnixMilli(), 10))
 	if err != nil {
 		return err
 	}
@@ -101,7 +101,7 @@ func (s *Store) readAge(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("redis: the time of its first use is stored as %q", text)
 	}
-	from := time.Now().Add(settling - now.Sub(time.UnixMilli(born)))
+	from := time.Now().Add(freshFor - now.Sub(time.UnixMilli(born)))
 	s.lasting.Store(&from)
 	return nil
 }

@@ -40,17 +40,19 @@ func TestNoEpochComesTwiceWhateverRedisHasLost(t *testing.T) {
 			}
 		}},
 	} {
-		for server, life := range map[string]string{
+		for server, incarnation := range map[string]string{
 			"": "", " of a server whose run_id never changes": "same",
 			" of a server that shows no run_id": "-",
 		} {
-			t.Run(c.name+server, func(t *testing.T) { epochsAfter(t, life, c.lose) })
+			t.Run(c.name+server, func(t *testing.T) { epochsAfter(t, incarnation, c.lose) })
 		}
 	}
 }
 
-// epochsAfter goes through wakes and losses on a server that shows a life, or its own for "".
-func epochsAfter(t *testing.T, life string, lose func(t *testing.T, r *harness.Redis, backup []byte)) {
+// epochsAfter goes through wakes and losses on a server that shows an incarnation, or its own for "".
+func epochsAfter(
+	t *testing.T, incarnation string, lose func(t *testing.T, r *harness.Redis, backup []byte),
+) {
 	const path = "/a"
 	sub := subscription("s")
 	dir := t.TempDir()
@@ -61,9 +63,9 @@ func epochsAfter(t *testing.T, life string, lose func(t *testing.T, r *harness.R
 	}
 	defer func() { _ = closeRedis() }()
 	ctx := t.Context()
-	s := redisstore.New(rdb, redisstore.Options{Partitions: 1, Timing: timing, Draw: showing(life)})
+	s := redisstore.New(rdb, redisstore.Options{Partitions: 1, Timing: timing, Draw: showing(incarnation)})
 	must[fsm.Outcome](t)(memstore.Link(ctx, s, sub, path, "0", "0"))
-	highest, lives := int64(0), 0
+	highest, losses := int64(0), 0
 	// wake goes through a wake cycle, up to a tail that is higher each time.
 	tail := byte('a')
 	wake := func() {
@@ -74,14 +76,14 @@ func epochsAfter(t *testing.T, life string, lose func(t *testing.T, r *harness.R
 		}
 		w := o.Wakes[0]
 		if w.Epoch <= highest {
-			t.Fatalf("epoch %d after %d, in life %d", w.Epoch, highest, lives)
+			t.Fatalf("epoch %d after %d, after %d losses", w.Epoch, highest, losses)
 		}
 		highest = w.Epoch
 		must[fsm.Outcome](t)(s.Finish(ctx, w.Ref(), w.Streams))
 		tail++
 	}
 	wake()
-	if highest != 1 && life != "-" {
+	if highest != 1 && incarnation != "-" {
 		t.Errorf("the first epoch is %d", highest)
 	}
 	if err := r.Client().Save(ctx).Err(); err != nil {
@@ -95,11 +97,11 @@ func epochsAfter(t *testing.T, life string, lose func(t *testing.T, r *harness.R
 		wake()
 		before := highest
 		wake()
-		if highest != before+1 && life != "-" {
-			t.Errorf("the epochs went from %d to %d within one life", before, highest)
+		if highest != before+1 && incarnation != "-" {
+			t.Errorf("the epochs went from %d to %d within one incarnation", before, highest)
 		}
 		lose(t, r, backup)
-		lives++
+		losses++
 	}
 	wake()
 	if highest >= 1<<53 {
@@ -107,9 +109,9 @@ func epochsAfter(t *testing.T, life string, lose func(t *testing.T, r *harness.R
 	}
 }
 
-// showing returns draws as they are made by chance, with a life.
-func showing(life string) func() redisstore.Draw {
-	return func() redisstore.Draw { return redisstore.Draw{Nonce: rand.Text(), Life: life} }
+// showing returns draws as they are made by chance, with an incarnation.
+func showing(incarnation string) func() redisstore.Draw {
+	return func() redisstore.Draw { return redisstore.Draw{Nonce: rand.Text(), Incarnation: incarnation} }
 }
 
 // TestAWakeFromBeforeALossIsDeliveredUnderANewEpoch is about a wake that was over, and followed by others,
@@ -154,7 +156,7 @@ func restore(t *testing.T, r *harness.Redis, backup []byte) {
 	}
 }
 
-// TestALossIsRemembered is about what a store that has begun a new life says of what it does not know.
+// TestALossIsRemembered is about what a store that has begun a new incarnation says of what it does not know.
 func TestALossIsRemembered(t *testing.T) {
 	r := harness.StartRedis(t, "--appendonly", "yes")
 	rdb, closeRedis, err := redisstore.Connect(r.URL, nil)
@@ -176,9 +178,9 @@ func TestALossIsRemembered(t *testing.T) {
 			t.Errorf("%s: it may have lost the record to subscriptions up to %d, want %d", when, got.Lost, want)
 		}
 	}
-	expect("in its first life", time.Time{})
+	expect("in its first incarnation", time.Time{})
 	now = now.Add(time.Hour)
-	expect("an hour into its first life", time.Time{})
+	expect("an hour into its first incarnation", time.Time{})
 	r.Kill()
 	r.Restart()
 	at := now
@@ -214,7 +216,7 @@ func TestAReplicaThatKnowsNothingOfALossRepeatsNoEpoch(t *testing.T) {
 }
 
 // TestEveryReplicaHearsOfALoss holds that those that do not own a partition hear of it too, whatever the
-// server shows of its life.
+// server shows of its incarnation.
 func TestEveryReplicaHearsOfALoss(t *testing.T) {
 	const partitions = 4
 	r := harness.StartRedis(t, "--dir", t.TempDir())

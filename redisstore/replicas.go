@@ -26,7 +26,7 @@ const (
 	callTime = 2 * time.Second
 )
 
-// replicas keeps this replica on the roll and its share of the partitions leased. The partitions are spread by
+// replicas keeps this replica in the replica set and its share of the partitions leased. The partitions are spread by
 // rendezvous hashing: when one replica comes or goes, only its own share moves.
 //
 // A lease does not fence anything: each transition does that by itself. It only keeps two replicas from doing the same
@@ -82,7 +82,7 @@ func (r *replicas) beat(ctx context.Context) error {
 	defer cancel()
 	defer context.AfterFunc(r.resigning, cancel)()
 	began := time.Now()
-	live, now, err := r.s.rollCall(ctx, r.id, r.s.opts.Lease)
+	live, now, err := r.s.replicaSet(ctx, r.id, r.s.opts.Lease)
 	if err == nil {
 		r.noteLive(live)
 		r.noteTime(now, began)
@@ -225,7 +225,7 @@ func (r *replicas) resign(ctx context.Context) error {
 	owned := slices.Clone(r.s.ownership.Partitions())
 	clear(r.owned)
 	r.publish()
-	_, _, err := r.s.rollCall(ctx, r.id, 0)
+	_, _, err := r.s.replicaSet(ctx, r.id, 0)
 	if _, keysErr := r.s.noteTokenKeys(ctx, 0); err == nil {
 		err = keysErr
 	}
@@ -247,11 +247,14 @@ func responsible(live []string, partition int) (id string) {
 	return id
 }
 
-// rollCall says that a replica is alive for so long (0: not any more) and returns all that are, and the server's time.
-func (s *Store) rollCall(ctx context.Context, id string, ttl time.Duration) (live []string, now time.Time, err error) {
+// replicaSet says that a replica is alive for so long (0: not any more). It returns all that are, and the
+// server's time.
+func (s *Store) replicaSet(
+	ctx context.Context, id string, ttl time.Duration,
+) (live []string, now time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
-	r := s.call(ctx, scriptRoll, []string{s.keys.replicas()}, id, ttl.Milliseconds())
+	r := s.call(ctx, scriptReplicaSet, []string{s.keys.replicas()}, id, ttl.Milliseconds())
 	r.list(func(l *reply) {
 		now = time.UnixMilli(l.int())
 		l.each(func(replicas *reply) { live = append(live, replicas.text()) })

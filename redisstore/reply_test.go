@@ -183,8 +183,8 @@ func callers() []caller {
 			_, err := s.NextDue(ctx, []int{0})
 			return err
 		}, []any{[]any{"boredom"}, none}},
-		{scriptRoll, func(ctx context.Context, s *Store) error {
-			_, _, err := s.rollCall(ctx, "r", time.Second)
+		{scriptReplicaSet, func(ctx context.Context, s *Store) error {
+			_, _, err := s.replicaSet(ctx, "r", time.Second)
 			return err
 		}, []any{[]any{"boredom", none}, []any{int64(1), []any{int64(1)}}}},
 		{scriptTokenKeys, func(ctx context.Context, s *Store) error {

@@ -103,7 +103,7 @@ var (
 	scriptListSubscriptions  = globalScript("list_subscriptions")
 	scriptSetBackfill        = globalScript("set_backfill")
 	scriptNextDue            = globalScript("next_due")
-	scriptRoll               = globalScript("roll")
+	scriptReplicaSet         = globalScript("replica_set")
 	scriptTokenKeys          = globalScript("token_keys")
 	scriptMoveRegistry       = globalScript("move_registry")
 )
@@ -116,8 +116,8 @@ type Draw struct {
 	Nonce string
 	// Jitter of retry delays.
 	Jitter fsm.Jitter
-	// Life of the server; empty to have the server asked.
-	Life string
+	// Incarnation of the server; empty to have the server asked.
+	Incarnation string
 }
 
 func randomDraw() Draw {
@@ -179,16 +179,16 @@ func raise(n *atomic.Int64, to int64) {
 // arguments are those that every script of a partition begins and ends with (lua/lib.lua), and its own.
 func (s *Store) arguments(partition int, own ...any) []any {
 	d, t := s.draw(), s.opts.Timing
-	if s.opts.Embedded && d.Life == "" {
-		d.Life = Embedded // it has no run_id, and loses nothing that it does not lose whole
+	if s.opts.Embedded && d.Incarnation == "" {
+		d.Incarnation = Embedded // it has no run_id, and loses nothing that it does not lose whole
 	}
-	if d.Life == "" && s.isLasting() {
-		d.Life = "?"
+	if d.Incarnation == "" && s.isLasting() {
+		d.Incarnation = "?"
 	}
 	args := make([]any, 0, commonArguments+len(own))
 	args = append(args,
 		d.millis(), t.Waking.Milliseconds(), t.Liveness.Milliseconds(), t.GoneGrace.Milliseconds(),
-		t.GCAfter.Milliseconds(), d.Life, d.Nonce, uint32(d.Jitter),
+		t.GCAfter.Milliseconds(), d.Incarnation, d.Nonce, uint32(d.Jitter),
 	)
 	return append(append(args, own...), s.seen[partition].Load())
 }

@@ -89,8 +89,8 @@ func subscription(id string) fsm.Subscription {
 	}
 }
 
-// TestLifeOnEveryKindOfRedis runs one consumer's life on a real server and on the embedded one.
-func TestLifeOnEveryKindOfRedis(t *testing.T) {
+// TestAConsumerOnEveryKindOfRedis takes one consumer from its creation to its end on each of them.
+func TestAConsumerOnEveryKindOfRedis(t *testing.T) {
 	for name, url := range map[string]func(*testing.T) string{
 		"redis-server": func(t *testing.T) string { return harness.StartRedis(t).URL },
 		"embedded":     func(*testing.T) string { return redisstore.Embedded },
@@ -655,7 +655,7 @@ func TestEpochsGoOnAfterRemoval(t *testing.T) {
 	for i := range 3 {
 		o := must[fsm.Outcome](t)(w.Link(ctx, sub, "/a", fsm.Start, "0"))
 		if len(o.Wakes) != 1 || o.Wakes[0].Epoch <= last {
-			t.Fatalf("life %d: %+v after epoch %d", i, o.Wakes, last)
+			t.Fatalf("consumer %d: %+v after epoch %d", i, o.Wakes, last)
 		}
 		last = o.Wakes[0].Epoch
 		must[fsm.Outcome](t)(w.Deleted(ctx, 0, "/a", false))

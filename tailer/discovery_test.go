@@ -43,7 +43,7 @@ func TestD12AStreamFirstHeardOfThroughAnAppendIsLinkedAtTheTailBeforeIt(t *testi
 func TestAStreamThatTheStoreMayHaveLostLatelyIsLinkedFromItsStart(t *testing.T) {
 	r := newRig(t).start()
 	r.subscribe("s", "/**")
-	r.store.db.NewLife()
+	r.store.db.Restart()
 	r.up.create("/a", "written through another replica, and acknowledged to its writer")
 	r.post("/a", "new")
 	if w := r.wake("/a", 1); w.Streams[0].Acked != fsm.Start {

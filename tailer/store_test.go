@@ -116,7 +116,7 @@ func (m *memory) doubt(path string) { m.Ownership().Doubt(m.PartitionOf(path)) }
 // forgetStream loses everything about a stream, as a store does that comes back without its latest changes.
 func (m *memory) forgetStream(path string) {
 	m.db.LoseStream(path)
-	m.db.NewLife()
+	m.db.Restart()
 }
 
 // fallBack has a consumer's ack lost.

@@ -28,7 +28,7 @@ type Options struct {
 	// Batch bounds how many items one call returns where a list is read in batches; 0 for no bound but the caller's.
 	Batch int
 	// Draw gives each call its chance and time. What it leaves zero is taken from the clock, a counter, and the
-	// life that the DB is in.
+	// incarnation that the DB is in.
 	Draw func() Draw
 	// Outcomes acts on what comes of clearing away the consumers of deleted subscriptions; nil for nobody.
 	Outcomes Outcomes
@@ -46,8 +46,8 @@ type Draw struct {
 	Nonce string
 	// Jitter of retry delays.
 	Jitter fsm.Jitter
-	// Life of the store (fsm.Fence).
-	Life string
+	// Incarnation of the store (fsm.Fence).
+	Incarnation string
 }
 
 // Call is one call of a replica. The deletion of a subscription is a "DeleteSubscription", and a "Drop" for each
@@ -77,7 +77,7 @@ type DB struct {
 	nonces   int
 	// stamp and listed are the latest of records and of the list of subscriptions: no loss takes them back.
 	stamp, listed int64
-	lives         int
+	incarnations  int
 	changed       chan struct{}
 }
 
@@ -103,7 +103,7 @@ func New(opts Options) *DB {
 	if opts.Batch == 0 {
 		opts.Batch = math.MaxInt
 	}
-	db := &DB{opts: opts, calls: map[string]int{}, changed: make(chan struct{}), lives: 1, state: state{
+	db := &DB{opts: opts, calls: map[string]int{}, changed: make(chan struct{}), incarnations: 1, state: state{
 		subs: map[string]fsm.Subscription{}, backfills: map[string]backfill{}, dropping: map[string]string{},
 		registry: fsm.Start,
 	}}
@@ -172,7 +172,7 @@ func (db *DB) Snapshot() Snapshot {
 	return Snapshot{db.state.clone()}
 }
 
-// Restore has the database lose what has changed since a snapshot, begin another life, and tell the replicas.
+// Restore has the database lose what has changed since a snapshot, begin another incarnation, and tell the replicas.
 func (db *DB) Restore(s Snapshot) {
 	db.Lose(s)
 	db.Doubt()
@@ -183,13 +183,13 @@ func (db *DB) Lose(s Snapshot) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	db.state = s.state.clone()
-	db.lives++
+	db.incarnations++
 }
 
-// NewLife restarts the database; it loses nothing, which nobody can know.
-func (db *DB) NewLife() { db.Lose(db.Snapshot()) }
+// Restart begins another incarnation of the database; it loses nothing, which nobody can know.
+func (db *DB) Restart() { db.Lose(db.Snapshot()) }
 
-// Doubt tells the owners of partitions that began another life, as their next heartbeat does.
+// Doubt tells the owners of partitions that began another incarnation, as their next heartbeat does.
 func (db *DB) Doubt() {
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -239,8 +239,8 @@ func (db *DB) begin() *tx {
 		db.nonces++
 		d.Nonce = fmt.Sprint(db.nonces)
 	}
-	if d.Life == "" {
-		d.Life = fmt.Sprint("life ", db.lives)
+	if d.Incarnation == "" {
+		d.Incarnation = fmt.Sprint("incarnation ", db.incarnations)
 	}
 	return &tx{db: db, state: &db.state, draw: d}
 }
@@ -251,13 +251,13 @@ func (t *tx) now() time.Time { return time.UnixMilli(t.draw.Now.UnixMilli()) }
 func (t *tx) env(p *partition, consumer string) fsm.Env {
 	sum := sha1.Sum([]byte(t.draw.Nonce + consumer)) //nolint:gosec // see the import
 	return fsm.Env{
-		Now: t.now(), WakeID: "w_" + hex.EncodeToString(sum[:])[:20], Base: p.fence.In(t.draw.Life, t.now()).Base,
-		Jitter: t.draw.Jitter, Timing: t.db.opts.Timing,
+		Now: t.now(), WakeID: "w_" + hex.EncodeToString(sum[:])[:20], Jitter: t.draw.Jitter,
+		Timing: t.db.opts.Timing, Base: p.fence.In(t.draw.Incarnation, t.now()).Base,
 	}
 }
 
-// fence notes the life that a partition is in.
-func (t *tx) fence(p *partition) { p.fence = p.fence.In(t.draw.Life, t.now()) }
+// fence notes the incarnation that a partition is in.
+func (t *tx) fence(p *partition) { p.fence = p.fence.In(t.draw.Incarnation, t.now()) }
 
 // errDead is what a replica gets that was killed.
 var errDead = errors.New("the replica is dead")

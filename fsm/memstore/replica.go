@@ -51,7 +51,7 @@ func (s *Store) Own(partitions ...int) {
 	s.own(partitions)
 }
 
-// own leases partitions, which notes their life; db.mu is held.
+// own leases partitions, which notes their incarnation; db.mu is held.
 func (s *Store) own(partitions []int) {
 	t := s.db.begin()
 	for _, p := range partitions {

@@ -6,8 +6,8 @@
 -- ARGV[1]  now in ms, or -1 for Redis's own clock
 -- ARGV[2]  waking timeout, ms      ARGV[3]  liveness timeout, ms    ARGV[4]  grace of a gone stream, ms
 -- ARGV[5]  removal after failures, ms
--- ARGV[6]  the server's life, or "" to ask the server itself; or "?" to ask it in a database that is not new, in which a partition
---          without a life on record has lost it
+-- ARGV[6]  the server's incarnation, or "" to ask the server itself; or "?" to ask it in a database that is not new, in which a
+--          partition without an incarnation on record has lost it
 -- ARGV[7]  nonce that wake ids are made from                        ARGV[8]  jitter, millionths
 -- ARGV[9…] the script's own
 -- and last, which is taken off: the partition's watermark as the caller has last seen it, 0 if it has not
@@ -35,7 +35,7 @@
 --   known           hash    stream path -> its record, see stream_of
 --   d:<path>        string  how many deletions were dealt with that the registry stream will tell of, for a minute
 --   meta            hash    seq: the counter of watched; floor: the highest epoch of any consumer removed;
---                           restarts: of streams; life, base, mark, at: see fence; stamp, removed, linked: see stream_of
+--                           restarts: of streams; life (the incarnation), base, mark, at: see fence; stamp, removed, linked: see stream_of
 --   lease           string  the replica that owns the partition
 --   n:<nonce>       string  the nonce of a callback that ended a wake, for as long as it may be sent again because its reply was lost
 local P = KEYS[1]
@@ -48,8 +48,8 @@ if now < 0 then
 end
 -- Arithmetic takes text for numbers; only few scripts need these.
 local WAKING, LIVENESS, GRACE = ARGV[2], ARGV[3], ARGV[4]
-local GC, LIFE, NONCE, JITTER = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
-local LASTING = LIFE == '?'
+local GC, INCARNATION, NONCE, JITTER = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
+local LASTING = INCARNATION == '?'
 local A = 9
 local SEEN = tonumber(table.remove(ARGV))
 
@@ -88,23 +88,23 @@ local function retry_delay(n)
   return math.floor(base + span * JITTER / 1000000)
 end
 
--- life is the server's run_id: one that was restarted or promoted has another. It is "-" if the server does not tell.
-local function life()
-  if LIFE == '' or LIFE == '?' then
+-- incarnation is the server's run_id: one that was restarted or promoted has another. It is "-" if the server does not tell.
+local function incarnation()
+  if INCARNATION == '' or INCARNATION == '?' then
     local info = redis.call('INFO', 'server')
     local _, at = string.find(info, 'run_id:', 1, true) -- a pattern would be tried at every byte
-    LIFE = at and string.match(info, '^%w+', at + 1) or '-'
+    INCARNATION = at and string.match(info, '^%w+', at + 1) or '-'
   end
-  return LIFE
+  return INCARNATION
 end
 
 -- batch takes some more of a set or a hash, with SSCAN or HSCAN. A cursor means nothing to another server than the one that it
--- is from, so it carries the server's life; on another the walk begins again.
+-- is from, so it carries the server's incarnation; on another the walk begins again.
 local function batch(scan, key, cursor, count)
   local at, from = string.match(cursor, '^(%d+)@(.+)$')
-  if not from or from ~= life() then at = '0' end
+  if not from or from ~= incarnation() then at = '0' end
   local found = redis.call(scan, key, at, 'COUNT', count)
-  if found[1] ~= '0' then found[1] = found[1] .. '@' .. life() end
+  if found[1] ~= '0' then found[1] = found[1] .. '@' .. incarnation() end
   return found
 end
 
@@ -124,7 +124,7 @@ local function meta()
 end
 
 -- fence returns what new epochs lie above (fsm.Fence). It begins an incarnation if the partition may have lost its latest changes: the
--- server has another life, its watermark lies below the one that the caller has seen, or nobody is left who has seen it.
+-- server has another incarnation, its watermark lies below the one that the caller has seen, or nobody is left who has seen it.
 local fenced
 local function fence()
   if fenced then return fenced end
@@ -132,11 +132,11 @@ local function fence()
   local seen = math.max(mark, SEEN)
   mark = tonumber(meta()[3] or '0')
   lost = lost or SEEN > mark or SEEN == 0 and at and now - at > ABANDONED
-  if lost or life() ~= recorded then
+  if lost or incarnation() ~= recorded then
     if lost or recorded or LASTING then base = math.max(base + 1024000, now * 1024) end
     -- The other callers have seen less than this one, or little more: they must not all find the same loss.
     mark = lost and math.max(mark, seen) + 1000000 or math.max(mark, 1)
-    redis.call('HSET', P .. 'meta', 'life', life(), 'base', base, 'mark', mark, 'at', now)
+    redis.call('HSET', P .. 'meta', 'life', incarnation(), 'base', base, 'mark', mark, 'at', now)
   end
   fenced = base
   return base
@@ -319,7 +319,7 @@ end
 local function visit(set, cursor, f)
   local scan = batch('SSCAN', set, cursor, 50)
   for _, id in ipairs(scan[2]) do
-    if not can_read(id) then return (string.match(cursor, '^%d+') or '0') .. '@' .. life() end
+    if not can_read(id) then return (string.match(cursor, '^%d+') or '0') .. '@' .. incarnation() end
     f(id)
   end
   return scan[1]
@@ -465,8 +465,8 @@ local function begin(c)
   touched = true
   begun[c.id] = true
   local base = fence()
-  -- A server that does not tell its life may have lost what another caller has seen: epochs follow its clock.
-  if life() == '-' then base = math.max(base, now * 1024) end
+  -- A server that does not tell its incarnation may have lost what another caller has seen: epochs follow its clock.
+  if incarnation() == '-' then base = math.max(base, now * 1024) end
   c.epoch = math.max(c.epoch, base) + 1
   c.wake = new_wake_id(c)
   c.moved, c.attempt, c.sent = 0, 0, 0

@@ -72,12 +72,12 @@ type history struct {
 	db       *memstore.DB
 	specTold fsm.Outcome
 	// draw is what both sides get of chance and time.
-	draw  memstore.Draw
-	rdb   *redis.Client
-	subs  []fsm.Subscription
-	made  int // generations
-	lives int // restarts of the store
-	calls int
+	draw      memstore.Draw
+	rdb       *redis.Client
+	subs      []fsm.Subscription
+	made      int // generations
+	failovers int // of the store
+	calls     int
 	// refs are the delivery attempts handed out so far, in order.
 	refs []fsm.Wake
 	// epochs and wakeIDs are what S1 and S2 are checked by; acked what S4 is.
@@ -116,7 +116,7 @@ func TestScriptsDoWhatTheTransitionsSay(t *testing.T) {
 		}
 		h := &history{
 			t: rt, ctx: ctx, rdb: rdb, tokens: tokens,
-			draw:   memstore.Draw{Now: time.UnixMilli(1_790_000_000_000), Life: "life 1"},
+			draw:   memstore.Draw{Now: time.UnixMilli(1_790_000_000_000), Incarnation: "incarnation 1"},
 			epochs: map[string]int64{}, wakeIDs: map[string]string{}, acked: map[string]fsm.Offset{},
 			unsettled: map[string]bool{},
 			over:      map[string]bool{}, sent: map[string]time.Time{}, away: map[string]bool{},
@@ -125,7 +125,7 @@ func TestScriptsDoWhatTheTransitionsSay(t *testing.T) {
 			Partitions: 1, Timing: timing,
 			Outcomes: fsm.NewRouter(func(o fsm.Outcome, _ fsm.Sighting) { h.told.Add(o) }),
 			Draw: func() redisstore.Draw {
-				return redisstore.Draw{Now: h.draw.Now, Nonce: h.draw.Nonce, Jitter: h.draw.Jitter, Life: h.draw.Life}
+				return redisstore.Draw(h.draw)
 			},
 		})
 		h.db = memstore.New(memstore.Options{
@@ -174,13 +174,13 @@ func (h *history) step() {
 		"observe": h.observe, "link": h.link, "note": h.note, "forget": h.forget, "due": h.due, "callback": h.callback,
 		"answer": h.answer, "later": h.later,
 		"hide": h.hide, "restart": h.restart, "deleted": h.deleted, "drop": h.drop, "resume": h.resume,
-		"new life": h.newLife, "worker": h.worker, "fails": h.fails,
+		"fail over": h.failOver, "worker": h.worker, "fails": h.fails,
 	}
 	kind := h.pick("step", []string{
 		"observe", "observe", "observe", "link", "link", "note", "forget", "due", "due", "later",
 		"callback", "callback", "callback", "callback",
 		"answer", "answer", "answer", "worker", "worker", "hide", "hide", "restart", "deleted", "drop", "resume",
-		"new life", "fails", "fails",
+		"fail over", "fails", "fails",
 	})
 	kinds[kind]()
 	h.agree(kind)
@@ -293,10 +293,10 @@ func (h *history) later() {
 	}).Draw(h.t, "later"))
 }
 
-// newLife is a restart of the store: what it may have lost must not be handed out again.
-func (h *history) newLife() {
-	h.lives++
-	h.draw.Life = fmt.Sprintf("life %d", h.lives+1)
+// failOver begins another incarnation of the store: what it may have lost must not be handed out again.
+func (h *history) failOver() {
+	h.failovers++
+	h.draw.Incarnation = fmt.Sprintf("incarnation %d", h.failovers+1)
 }
 
 // link links a stream as discovery does, sometimes with the stamp of a moment ago.
@@ -421,7 +421,7 @@ func (h *history) deleted() {
 	h.forgetAcks(path)
 }
 
-// forgetAcks is for a stream that was made anew: S4 holds for each life of it.
+// forgetAcks is for a stream that was made anew: S4 holds for each incarnation of it.
 func (h *history) forgetAcks(path string) {
 	for key := range h.acked {
 		if strings.HasSuffix(key, " "+path) {
@@ -738,8 +738,8 @@ func (h *history) listed(kind string) {
 			got = append(got, id)
 			c, _ := h.db.Consumer(id)
 			since := time.UnixMilli(int64(z.Score))
-			// A wake that another life of the store has made anew has waited for longer than that.
-			if since.After(h.draw.Now) || h.lives == 0 && since.Before(c.WokeAt) {
+			// A wake that another incarnation of the store has made anew has waited for longer than that.
+			if since.After(h.draw.Now) || h.failovers == 0 && since.Before(c.WokeAt) {
 				h.t.Fatalf("after %s: %s is %s since %s, woken at %s, now %s", kind, id, list, since, c.WokeAt,
 					h.draw.Now)
 			}

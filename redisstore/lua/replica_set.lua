@@ -1,5 +1,5 @@
--- The roll call of the replicas. Global. Nobody counts as alive for longer than the caller would: what says so is from a server whose
--- clock was ahead.
+-- Keeps the replica set: which replicas are alive. Global. Nobody counts as alive for longer than the caller would: what says so is
+-- from a server whose clock was ahead.
 -- KEYS[1] zset replica -> until when it counts as alive, ms
 -- ARGV[1] replica  ARGV[2] how long it counts as alive from now on, ms; 0 to leave
 -- Returns { the server's time in ms, { the replicas that are alive } }. O(replicas).
