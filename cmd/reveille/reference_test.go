@@ -102,16 +102,13 @@ This file is generated from the program. To change a description, change it ther
 	return b.String()
 }
 
-// shortName is that of a setting without REVEILLE_.
-func shortName(f reflect.StructField) string { return strings.TrimPrefix(fullName(f), prefix+"_") }
-
 func row(t *testing.T, f reflect.StructField) string {
 	t.Helper()
 	def := f.Tag.Get("default")
 	if def != "" {
 		def = "`" + def + "`"
 	}
-	meaning := f.Tag.Get("desc")
+	meaning := meanings[shortName(f)]
 	if f.Tag.Get("secret") == "true" {
 		meaning += " (a secret: never shown)"
 	}

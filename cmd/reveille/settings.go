@@ -6,21 +6,16 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"net"
-	"net/http"
-	"net/netip"
 	"net/url"
 	"os"
 	"reflect"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/kelseyhightower/envconfig"
 	"go.uber.org/zap/zapcore"
-	"golang.org/x/net/http/httpguts"
 
 	"reveille/fsm"
 	"reveille/httpapi"
@@ -35,49 +30,49 @@ const defaultPublicURL = "http://localhost:8080"
 
 // settings are read from the environment, by the names in their envconfig tags. These are whole: envconfig takes a
 // variable of the name in the tag even if it is to put a prefix before it, and REDIS_URL or STREAMS may be somebody
-// else's. The desc tags are what --help prints.
+// else's. Table meanings (usage.go) has what --help says of them.
 type settings struct {
-	UpstreamURL     string  `envconfig:"REVEILLE_UPSTREAM_URL" desc:"required; root URL of the stream server: stream /a is at {root}/a"`
-	UpstreamH2C     bool    `envconfig:"REVEILLE_UPSTREAM_H2C" default:"false" desc:"use HTTP/2 over plain HTTP; HTTPS negotiates HTTP/2"`
-	UpstreamHeaders headers `envconfig:"REVEILLE_UPSTREAM_HEADERS" secret:"true" desc:"headers of Reveille's own requests to the stream server; a Host is also sent with requests through the gateway"`
+	UpstreamURL     string  `envconfig:"REVEILLE_UPSTREAM_URL"`
+	UpstreamH2C     bool    `envconfig:"REVEILLE_UPSTREAM_H2C" default:"false"`
+	UpstreamHeaders headers `envconfig:"REVEILLE_UPSTREAM_HEADERS" secret:"true"`
 
-	UpstreamDialect    string `envconfig:"REVEILLE_UPSTREAM_DIALECT" default:"auto" desc:"what the stream server speaks: standard, anycable, or auto: told by its answers"`
-	UpstreamSigningKey string `envconfig:"REVEILLE_UPSTREAM_SIGNING_KEY" secret:"true" desc:"AnyCable's secret for signed streams: Reveille's own requests carry signed stream names"`
+	UpstreamDialect    string `envconfig:"REVEILLE_UPSTREAM_DIALECT" default:"auto"`
+	UpstreamSigningKey string `envconfig:"REVEILLE_UPSTREAM_SIGNING_KEY" secret:"true"`
 
-	UpstreamName    string        `envconfig:"REVEILLE_UPSTREAM_NAME" desc:"name of the stream server in the database, for replicas that reach it by different URLs, or when its URL has changed; its URL by default"`
-	RedisURL        string        `envconfig:"REVEILLE_REDIS_URL" secret:"true" desc:"required; redis://…, redis+cluster://h1,h2, redis+sentinel://h1,h2/name (rediss for TLS), or embedded: runs in this process, for trying out; its data is gone when the process ends"`
-	RedisCAFile     string        `envconfig:"REVEILLE_REDIS_CA_FILE" desc:"PEM file of the authorities that are trusted to sign the certificates of a rediss server; the system's by default"`
-	Partitions      int           `envconfig:"REVEILLE_PARTITIONS" default:"64" desc:"number of partitions of the data, 1 to 4096; cannot change once the database is in use"`
-	PublicURL       string        `envconfig:"REVEILLE_PUBLIC_URL" default:"http://localhost:8080" desc:"where workers reach the API port: callback URLs begin with it; if set, the gateway also uses it in a Location of the stream server"`
-	TokenKey        list          `envconfig:"REVEILLE_TOKEN_KEY" secret:"true" desc:"required unless Redis is embedded; the key that signs callback tokens, at least 32 bytes; after a comma, an older key that is still accepted"`
-	ListenAddr      string        `envconfig:"REVEILLE_LISTEN_ADDR" default:":8080" desc:"address of the API port: subscriptions, callbacks, gateway"`
-	AdminAddr       string        `envconfig:"REVEILLE_ADMIN_ADDR" default:":9090" desc:"address of the operator port: health, readiness, /api/v1"`
-	Gateway         bool          `envconfig:"REVEILLE_GATEWAY" default:"true" desc:"forward all other requests on the API port to the stream server"`
-	Origins         list          `envconfig:"REVEILLE_CORS_ORIGINS" desc:"origins of web pages that may use Reveille's own resources from a browser; * allows all pages to use those of the API port"`
-	Streams         list          `envconfig:"REVEILLE_STREAMS" desc:"paths of streams that exist or will exist"`
-	RegistryStream  string        `envconfig:"REVEILLE_REGISTRY_STREAM" desc:"path of the stream server's registry stream, e.g. /__registry__"`
-	TailMode        string        `envconfig:"REVEILLE_TAIL_MODE" default:"long-poll" desc:"how streams are watched: long-poll or sse"`
-	TailCheck       time.Duration `envconfig:"REVEILLE_TAIL_CHECK" default:"5s" desc:"how long a stream may be silent before it is checked with HEAD; a stream that stays silent is checked less often, but at least every six times that"`
-	TailMaxLive     int           `envconfig:"REVEILLE_TAIL_MAX_LIVE" default:"10000" desc:"maximum number of streams with an open request; beyond it, those that have been silent longest are checked with HEAD"`
-	TailSweepRate   int           `envconfig:"REVEILLE_TAIL_SWEEP_RATE" default:"500" desc:"maximum number of HEAD requests per second for the streams beyond REVEILLE_TAIL_MAX_LIVE"`
-	StreamGoneGrace time.Duration `envconfig:"REVEILLE_STREAM_GONE_GRACE" default:"30s" desc:"how long a stream must answer 404 before its consumers are removed"`
+	UpstreamName    string        `envconfig:"REVEILLE_UPSTREAM_NAME"`
+	RedisURL        string        `envconfig:"REVEILLE_REDIS_URL" secret:"true"`
+	RedisCAFile     string        `envconfig:"REVEILLE_REDIS_CA_FILE"`
+	Partitions      int           `envconfig:"REVEILLE_PARTITIONS" default:"64"`
+	PublicURL       string        `envconfig:"REVEILLE_PUBLIC_URL" default:"http://localhost:8080"`
+	TokenKey        list          `envconfig:"REVEILLE_TOKEN_KEY" secret:"true"`
+	ListenAddr      string        `envconfig:"REVEILLE_LISTEN_ADDR" default:":8080"`
+	AdminAddr       string        `envconfig:"REVEILLE_ADMIN_ADDR" default:":9090"`
+	Gateway         bool          `envconfig:"REVEILLE_GATEWAY" default:"true"`
+	Origins         list          `envconfig:"REVEILLE_CORS_ORIGINS"`
+	Streams         list          `envconfig:"REVEILLE_STREAMS"`
+	RegistryStream  string        `envconfig:"REVEILLE_REGISTRY_STREAM"`
+	TailMode        string        `envconfig:"REVEILLE_TAIL_MODE" default:"long-poll"`
+	TailCheck       time.Duration `envconfig:"REVEILLE_TAIL_CHECK" default:"5s"`
+	TailMaxLive     int           `envconfig:"REVEILLE_TAIL_MAX_LIVE" default:"10000"`
+	TailSweepRate   int           `envconfig:"REVEILLE_TAIL_SWEEP_RATE" default:"500"`
+	StreamGoneGrace time.Duration `envconfig:"REVEILLE_STREAM_GONE_GRACE" default:"30s"`
 
-	AllowInsecureWebhooks bool          `envconfig:"REVEILLE_ALLOW_INSECURE_WEBHOOKS" default:"false" desc:"allow webhooks over http, on this machine and in private networks"`
-	WebhookAllowCIDRs     prefixes      `envconfig:"REVEILLE_WEBHOOK_ALLOW_CIDRS" desc:"private address ranges that webhooks may use, e.g. 10.1.0.0/16,fd00:1::/64"`
-	WebhookProxyFromEnv   bool          `envconfig:"REVEILLE_WEBHOOK_PROXY_FROM_ENV" default:"false" desc:"send webhooks through HTTP_PROXY / HTTPS_PROXY"`
-	WebhookTimeout        time.Duration `envconfig:"REVEILLE_WEBHOOK_TIMEOUT" default:"30s" desc:"how long a webhook request may stay open"`
-	WakingTimeout         time.Duration `envconfig:"REVEILLE_WAKING_TIMEOUT" default:"10s" desc:"how long a wake may go without a 2xx or a claim before it is sent again"`
-	LivenessTimeout       time.Duration `envconfig:"REVEILLE_LIVENESS_TIMEOUT" default:"45s" desc:"how long a live consumer may go without a callback before it is woken again"`
-	GCAfter               time.Duration `envconfig:"REVEILLE_GC_AFTER" default:"72h" desc:"how long deliveries may fail without a break before the consumer is given up; it keeps its offsets, and the next event wakes it again"`
+	AllowInsecureWebhooks bool          `envconfig:"REVEILLE_ALLOW_INSECURE_WEBHOOKS" default:"false"`
+	WebhookAllowCIDRs     prefixes      `envconfig:"REVEILLE_WEBHOOK_ALLOW_CIDRS"`
+	WebhookProxyFromEnv   bool          `envconfig:"REVEILLE_WEBHOOK_PROXY_FROM_ENV" default:"false"`
+	WebhookTimeout        time.Duration `envconfig:"REVEILLE_WEBHOOK_TIMEOUT" default:"30s"`
+	WakingTimeout         time.Duration `envconfig:"REVEILLE_WAKING_TIMEOUT" default:"10s"`
+	LivenessTimeout       time.Duration `envconfig:"REVEILLE_LIVENESS_TIMEOUT" default:"45s"`
+	GCAfter               time.Duration `envconfig:"REVEILLE_GC_AFTER" default:"72h"`
 
-	MaxInFlight                int `envconfig:"REVEILLE_MAX_IN_FLIGHT" default:"1024" desc:"maximum number of open webhook requests"`
-	MaxInFlightPerSubscription int `envconfig:"REVEILLE_MAX_IN_FLIGHT_PER_SUBSCRIPTION" default:"64" desc:"maximum number of open webhook requests of one subscription"`
-	MaxQueuedWakes             int `envconfig:"REVEILLE_MAX_QUEUED_WAKES" default:"100000" desc:"maximum number of wakes that wait in memory for a free webhook request; others wait in Redis"`
-	MaxStreamsPerConsumer      int `envconfig:"REVEILLE_MAX_STREAMS_PER_CONSUMER" default:"1000" desc:"maximum number of streams of one consumer"`
-	MaxConnections             int `envconfig:"REVEILLE_MAX_CONNECTIONS" default:"10000" desc:"maximum number of connections to the API port; a new one beyond it closes the one that has waited longest for a request"`
+	MaxInFlight                int `envconfig:"REVEILLE_MAX_IN_FLIGHT" default:"1024"`
+	MaxInFlightPerSubscription int `envconfig:"REVEILLE_MAX_IN_FLIGHT_PER_SUBSCRIPTION" default:"64"`
+	MaxQueuedWakes             int `envconfig:"REVEILLE_MAX_QUEUED_WAKES" default:"100000"`
+	MaxStreamsPerConsumer      int `envconfig:"REVEILLE_MAX_STREAMS_PER_CONSUMER" default:"1000"`
+	MaxConnections             int `envconfig:"REVEILLE_MAX_CONNECTIONS" default:"10000"`
 
-	LogLevel zapcore.Level `envconfig:"REVEILLE_LOG_LEVEL" default:"info" desc:"debug, info, warn or error"`
-	Pprof    bool          `envconfig:"REVEILLE_PPROF" default:"false" desc:"serve profiles of the program at /debug/pprof/ on the operator port"`
+	LogLevel zapcore.Level `envconfig:"REVEILLE_LOG_LEVEL" default:"info"`
+	Pprof    bool          `envconfig:"REVEILLE_PPROF" default:"false"`
 
 	upstream *url.URL
 	public   *url.URL // nil unless PublicURL was set
@@ -86,71 +81,7 @@ type settings struct {
 	otel     otelSettings
 }
 
-// members splits a setting that is a list. All lists are read by it: members are trimmed, and none may be empty.
-func members(text string) ([]string, error) {
-	if strings.TrimSpace(text) == "" {
-		return nil, nil
-	}
-	all := strings.Split(text, ",")
-	for i, m := range all {
-		if all[i] = strings.TrimSpace(m); all[i] == "" {
-			return nil, fmt.Errorf("member %d is empty", i+1)
-		}
-	}
-	return all, nil
-}
-
-// list is a setting of the form a,b,….
-type list []string
-
-// Decode implements envconfig.Decoder.
-func (l *list) Decode(text string) (err error) {
-	*l, err = members(text)
-	return err
-}
-
-// prefixes is a list of address ranges.
-type prefixes []netip.Prefix
-
-// Decode implements envconfig.Decoder.
-func (p *prefixes) Decode(text string) error {
-	all, err := members(text)
-	if err != nil {
-		return err
-	}
-	*p = nil
-	for _, m := range all {
-		r, err := netip.ParsePrefix(m)
-		if err != nil {
-			return fmt.Errorf("not an address range: %w", err)
-		}
-		*p = append(*p, r)
-	}
-	return nil
-}
-
-// headers is a setting of the form Name=value,….
-type headers http.Header
-
-// Decode implements envconfig.Decoder.
-func (h *headers) Decode(text string) error {
-	*h = headers{}
-	all, err := members(text)
-	if err != nil {
-		return err
-	}
-	for _, pair := range all {
-		name, value, ok := strings.Cut(pair, "=")
-		name = strings.TrimSpace(name)
-		if !ok || !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(value) {
-			return errors.New("not Name=value")
-		}
-		http.Header(*h).Add(name, strings.TrimSpace(value))
-	}
-	return nil
-}
-
-// adminAddr is where the operator's commands look for a running Reveille.
+// adminAddr returns where the operator's commands look for a running Reveille.
 func adminAddr() string {
 	if addr := os.Getenv(prefix + "_ADMIN_ADDR"); addr != "" {
 		return addr
@@ -225,6 +156,9 @@ func fields() []reflect.StructField {
 }
 
 func fullName(f reflect.StructField) string { return f.Tag.Get("envconfig") }
+
+// shortName returns the name of a setting without REVEILLE_.
+func shortName(f reflect.StructField) string { return strings.TrimPrefix(fullName(f), prefix+"_") }
 
 func secret(name string) bool {
 	return slices.ContainsFunc(fields(),
@@ -432,38 +366,4 @@ func redact(text string) string {
 		text = before + "?…"
 	}
 	return text
-}
-
-const about = "Reveille wakes workers: it watches the streams of a Durable Streams server and POSTs a signed webhook " +
-	"when one of them\n" + `gets an event.
-
-Usage: reveille            run, set up by the environment
-       reveille COMMAND    ask one that runs, or check a signature
-       reveille --help     print this
-       reveille --version  print the version
-
-Traces are exported if the standard OTEL_EXPORTER_OTLP_ENDPOINT is set, as the other OTEL_* variables say.
-`
-
-// usage prints the settings from the tags of the struct, so that none can be missing.
-func usage(w io.Writer) error {
-	if _, err := io.WriteString(w, about); err != nil {
-		return err
-	}
-	_, _ = io.WriteString(w, "\nCommands (reveille COMMAND --help says more; --json prints the answer as it is):\n")
-	if err := commandList(w); err != nil {
-		return err
-	}
-	_, _ = io.WriteString(w, "\nExit status of a command: "+exitStatuses+"\n\nSettings:\n")
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	for _, f := range fields() {
-		def := f.Tag.Get("default")
-		if def == "" {
-			def = "-"
-		}
-		if _, err := fmt.Fprintf(t, "  %s\t%s\t%s\n", fullName(f), def, f.Tag.Get("desc")); err != nil {
-			return err
-		}
-	}
-	return t.Flush()
 }

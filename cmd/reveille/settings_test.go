@@ -319,9 +319,12 @@ func TestHelpListsEverySetting(t *testing.T) {
 		t.Errorf("exit status %d", status)
 	}
 	for _, f := range fields() {
-		if !strings.Contains(out.String(), fullName(f)+" ") || f.Tag.Get("desc") == "" {
+		if !strings.Contains(out.String(), fullName(f)+" ") || meanings[shortName(f)] == "" {
 			t.Errorf("%s is not listed with what it is for", fullName(f))
 		}
+	}
+	if len(meanings) != len(fields()) {
+		t.Errorf("%d meanings are told of %d settings", len(meanings), len(fields()))
 	}
 }
 

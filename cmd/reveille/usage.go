@@ -1,0 +1,94 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+)
+
+// meanings is what --help and SETTINGS.md say of each setting.
+var meanings = map[string]string{
+	"UPSTREAM_URL": "required; root URL of the stream server: stream /a is at {root}/a",
+	"UPSTREAM_H2C": "use HTTP/2 over plain HTTP; HTTPS negotiates HTTP/2",
+	"UPSTREAM_HEADERS": "headers of Reveille's own requests to the stream server; a Host is also sent with " +
+		"requests through the gateway",
+	"UPSTREAM_DIALECT": "what the stream server speaks: standard, anycable, or auto: told by its answers",
+	"UPSTREAM_SIGNING_KEY": "AnyCable's secret for signed streams: Reveille's own requests carry signed stream " +
+		"names",
+	"UPSTREAM_NAME": "name of the stream server in the database, for replicas that reach it by different URLs, or " +
+		"when its URL has changed; its URL by default",
+	"REDIS_URL": "required; redis://…, redis+cluster://h1,h2, redis+sentinel://h1,h2/name (rediss for TLS), or " +
+		"embedded: runs in this process, for trying out; its data is gone when the process ends",
+	"REDIS_CA_FILE": "PEM file of the authorities that are trusted to sign the certificates of a rediss server; " +
+		"the system's by default",
+	"PARTITIONS": "number of partitions of the data, 1 to 4096; cannot change once the database is in use",
+	"PUBLIC_URL": "where workers reach the API port: callback URLs begin with it; if set, the gateway also uses " +
+		"it in a Location of the stream server",
+	"TOKEN_KEY": "required unless Redis is embedded; the key that signs callback tokens, at least 32 bytes; after " +
+		"a comma, an older key that is still accepted",
+	"LISTEN_ADDR": "address of the API port: subscriptions, callbacks, gateway",
+	"ADMIN_ADDR":  "address of the operator port: health, readiness, /api/v1",
+	"GATEWAY":     "forward all other requests on the API port to the stream server",
+	"CORS_ORIGINS": "origins of web pages that may use Reveille's own resources from a browser; * allows all " +
+		"pages to use those of the API port",
+	"STREAMS":         "paths of streams that exist or will exist",
+	"REGISTRY_STREAM": "path of the stream server's registry stream, e.g. /__registry__",
+	"TAIL_MODE":       "how streams are watched: long-poll or sse",
+	"TAIL_CHECK": "how long a stream may be silent before it is checked with HEAD; a stream that stays silent is " +
+		"checked less often, but at least every six times that",
+	"TAIL_MAX_LIVE": "maximum number of streams with an open request; beyond it, those that have been silent " +
+		"longest are checked with HEAD",
+	"TAIL_SWEEP_RATE":         "maximum number of HEAD requests per second for the streams beyond REVEILLE_TAIL_MAX_LIVE",
+	"STREAM_GONE_GRACE":       "how long a stream must answer 404 before its consumers are removed",
+	"ALLOW_INSECURE_WEBHOOKS": "allow webhooks over http, on this machine and in private networks",
+	"WEBHOOK_ALLOW_CIDRS":     "private address ranges that webhooks may use, e.g. 10.1.0.0/16,fd00:1::/64",
+	"WEBHOOK_PROXY_FROM_ENV":  "send webhooks through HTTP_PROXY / HTTPS_PROXY",
+	"WEBHOOK_TIMEOUT":         "how long a webhook request may stay open",
+	"WAKING_TIMEOUT":          "how long a wake may go without a 2xx or a claim before it is sent again",
+	"LIVENESS_TIMEOUT":        "how long a live consumer may go without a callback before it is woken again",
+	"GC_AFTER": "how long deliveries may fail without a break before the consumer is given up; it keeps its " +
+		"offsets, and the next event wakes it again",
+	"MAX_IN_FLIGHT":                  "maximum number of open webhook requests",
+	"MAX_IN_FLIGHT_PER_SUBSCRIPTION": "maximum number of open webhook requests of one subscription",
+	"MAX_QUEUED_WAKES": "maximum number of wakes that wait in memory for a free webhook request; others wait in " +
+		"Redis",
+	"MAX_STREAMS_PER_CONSUMER": "maximum number of streams of one consumer",
+	"MAX_CONNECTIONS": "maximum number of connections to the API port; a new one beyond it closes the one that " +
+		"has waited longest for a request",
+	"LOG_LEVEL": "debug, info, warn or error",
+	"PPROF":     "serve profiles of the program at /debug/pprof/ on the operator port",
+}
+
+const about = "Reveille wakes workers: it watches the streams of a Durable Streams server and POSTs a signed webhook " +
+	"when one of them\n" + `gets an event.
+
+Usage: reveille            run, set up by the environment
+       reveille COMMAND    ask one that runs, or check a signature
+       reveille --help     print this
+       reveille --version  print the version
+
+Traces are exported if the standard OTEL_EXPORTER_OTLP_ENDPOINT is set, as the other OTEL_* variables say.
+`
+
+// usage prints the settings as the struct has them, so that none can be missing.
+func usage(w io.Writer) error {
+	if _, err := io.WriteString(w, about); err != nil {
+		return err
+	}
+	_, _ = io.WriteString(w, "\nCommands (reveille COMMAND --help says more; --json prints the answer as it is):\n")
+	if err := commandList(w); err != nil {
+		return err
+	}
+	_, _ = io.WriteString(w, "\nExit status of a command: "+exitStatuses+"\n\nSettings:\n")
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, f := range fields() {
+		def := f.Tag.Get("default")
+		if def == "" {
+			def = "-"
+		}
+		if _, err := fmt.Fprintf(t, "  %s\t%s\t%s\n", fullName(f), def, meanings[shortName(f)]); err != nil {
+			return err
+		}
+	}
+	return t.Flush()
+}
