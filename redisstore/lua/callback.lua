@@ -22,8 +22,6 @@ local function list(width)
 end
 local tails, acks, subscribe, unsubscribe = list(2), list(2), list(2), list(1)
 local of = ''
--- REPEATED is how long clients may repeat a call, ms: longer than one may take (connect.go).
-local REPEATED = 15000
 local function refuse(code, path) return { code, path or '', {}, outcome(), of } end
 
 local c = load(id)
@@ -31,7 +29,7 @@ local c = load(id)
 if not c or c.gen ~= gen or c.hidden > 0 or c.wake == '' or c.state == 'given_up' or is_dead(c.gen) then return refuse('CONSUMER_GONE') end
 if token_expired then return refuse('TOKEN_EXPIRED') end
 -- A "done" whose reply was lost may be sent again when the wakes after its own have gone their way.
-if repeated(c) or epoch ~= c.epoch and redis.call('EXISTS', P .. 'n:' .. NONCE) == 1 then
+if repeated(c) or epoch ~= c.epoch and carried_out() then
   return { '', '', streams(c), outcome(), '' }
 end
 if epoch ~= c.epoch or token_epoch ~= c.epoch then return refuse('STALE_EPOCH') end
@@ -105,7 +103,7 @@ if c.state == 'idle' then
 elseif done then
   came_idle(c)
   rest(c)
-  redis.call('SET', P .. 'n:' .. NONCE, '', 'PX', REPEATED)
+  note_call()
 end
 save(c)
 return { '', '', now_subscribed, outcome(), of }

@@ -6,13 +6,11 @@ local path, cursor = ARGV[A], ARGV[A + 2]
 -- EXPECTED is for how long the registry stream may tell of it, ms. It tells sooner, or not at all: no fact ties what it tells to a
 -- request.
 local EXPECTED = 60000
--- REPEATED is how long clients may repeat a call, ms: longer than one may take (connect.go).
-local REPEATED = 15000
 if cursor == '0' then
   -- Sent again because its reply was lost: there may be a new stream by now. Consumers that were not visited start over as they are
   -- loaded.
-  if redis.call('EXISTS', P .. 'n:' .. NONCE) == 1 then return { '0', outcome() } end
-  redis.call('SET', P .. 'n:' .. NONCE, '', 'PX', REPEATED)
+  if carried_out() then return { '0', outcome() } end
+  note_call()
   drop_stream(path)
   if ARGV[A + 1] == '1' then
     redis.call('INCR', P .. 'd:' .. path)

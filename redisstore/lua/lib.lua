@@ -12,7 +12,7 @@
 -- ARGV[9…] the script's own
 -- and last, which is taken off: the partition's watermark as the caller has last seen it, 0 if it has not
 --
--- What a script returns is the first of two items; the other is the watermark now (main.lua).
+-- What a script returns is the first of two items; the other is the watermark now (scripts.go).
 --
 -- Keys below the prefix:
 --   c:<consumer>    hash    sub gen primary state epoch wake woke listed attempt sent failing retired stalled moved hidden due;
@@ -37,7 +37,7 @@
 --   meta            hash    seq: the counter of watched; floor: the highest epoch of any consumer removed;
 --                           restarts: of streams; life (the incarnation), base, mark, at: see fence; stamp, removed, linked: see stream_of
 --   lease           string  the replica that owns the partition
---   n:<nonce>       string  the nonce of a callback that ended a wake, for as long as it may be sent again because its reply was lost
+--   n:<nonce>       string  the nonce of a call, for as long as it may be sent again because its reply was lost (note_call)
 local P = KEYS[1]
 local now = tonumber(ARGV[1])
 local micros = now * 1000
@@ -500,6 +500,12 @@ local function repeated(c)
   if c.state == 'waking' and c.sent == 1 and c.attempt == 1 and c.hidden == 0 then ask_for_attempt(c) end
   return true
 end
+
+-- carried_out says whether this very call was carried out before, by an earlier run that called note_call. REPEATED is how long clients
+-- may repeat a call, ms: longer than one may take (connect.go).
+local REPEATED = 15000
+local function carried_out() return redis.call('EXISTS', P .. 'n:' .. NONCE) == 1 end
+local function note_call() redis.call('SET', P .. 'n:' .. NONCE, '', 'PX', REPEATED) end
 
 local function settle(c)
   if c.state ~= 'idle' then return end
