@@ -99,7 +99,7 @@ func TestTheRegistryTellsOfDeletedStreams(t *testing.T) {
 
 func TestADeletionThatIsOldNewsCostsNoStreamItsConsumers(t *testing.T) {
 	t.Run("another replica has read on", func(t *testing.T) {
-		r := newRig(t, withRegistry)
+		r := newRig(t, withRegistry, func(c *Config) { c.Check = time.Hour })
 		r.up.create(registryPath)
 		r.start()
 		r.registryRead()
@@ -158,6 +158,7 @@ func TestTheFirstLoadOfTheRegistryFindsExistingStreams(t *testing.T) {
 		message("insert", "gone", time.Now().Add(-time.Hour)), message("insert", "new", time.Now()))
 	r.start()
 	r.wake("/new", 1)
+	r.until("the existing one is linked", func() bool { return r.linkedNow("s", "/old") })
 	if got := r.acked("s", "/old"); got != offsetOf(1) || len(r.woken("/old")) != 0 {
 		t.Errorf("an existing stream begins at %s", got)
 	}
@@ -219,6 +220,46 @@ func TestAnAnswerAboutTheRegistryThatIsLostIsMadeUpFor(t *testing.T) {
 	r.up.create("/a", "1")
 	r.up.append(registryPath, message("insert", "a", time.Now()))
 	r.wake("/a", 1)
+}
+
+func TestARegistryIsReadAgainFromWhereAStoreThatHasLostSomethingHasIt(t *testing.T) {
+	r := newRig(t, withRegistry)
+	r.up.create(registryPath)
+	r.start()
+	r.subscribe("s", "/**")
+	r.registryRead()
+	r.up.create("/a", "1")
+	r.up.append(registryPath, message("insert", "a", time.Now()))
+	r.wake("/a", 1)
+	r.until("the registry is read", func() bool { o, _ := r.store.RegistryOffset(t.Context()); return o == offsetOf(1) })
+	r.store.forgetStream("/a")
+	if moved, err := r.store.MoveRegistryOffset(t.Context(), offsetOf(1), offsetOf(0)); !moved || err != nil {
+		t.Fatal(moved, err)
+	}
+	r.until("it is on record again", func() bool { known, _ := r.store.knows("/a"); return known })
+}
+
+func TestOnlyTheOwnerOfItsPartitionReadsTheRegistry(t *testing.T) {
+	r := newRig(t, withRegistry, func(c *Config) { c.Check = 20 * time.Millisecond })
+	r.up.create(registryPath)
+	r.store.own()
+	r.start()
+	r.subscribe("s", "/**")
+	r.up.create("/a", "1")
+	r.up.append(registryPath, message("insert", "a", time.Now()))
+	r.put("/b")
+	r.wake("/b", 1)
+	if n := r.up.count(r.up.gets, registryPath); n != 0 {
+		t.Errorf("%d reads", n)
+	}
+	r.store.own(r.store.PartitionOf(registryPath))
+	r.wake("/a", 1)
+	r.store.own()
+	r.until("nobody reads it any more", func() bool {
+		reads := r.up.count(r.up.gets, registryPath)
+		time.Sleep(100 * time.Millisecond) // what is counted is a rate
+		return r.up.count(r.up.gets, registryPath) == reads
+	})
 }
 
 func TestAStreamThatSeemsGoneWhenTheRegistryTellsOfItIsFoundAllTheSame(t *testing.T) {

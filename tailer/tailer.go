@@ -206,7 +206,7 @@ func New(cfg Config) (*Tailer, error) {
 		Registry: cfg.Registry, Names: cfg.Names, GoneGrace: cfg.GoneGrace, RetryMin: cfg.BackoffMin,
 		RetryMax: cfg.Check, AwaitMin: cfg.AwaitMin, WriteFor: cfg.WriteFor,
 		LookEvery: cfg.LookEvery, Resync: cfg.Resync, BackfillWait: cfg.BackfillWait, TailEvery: cfg.TailEvery,
-		RegistryCheck: cfg.Check, RegistrySilence: cfg.Silence, RegistryPace: cfg.PaceMin,
+		RegistryCheck: cfg.Check,
 	})
 	return t, err
 }

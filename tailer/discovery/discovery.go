@@ -95,9 +95,8 @@ type Config struct {
 	BackfillWait time.Duration
 	// TailEvery is how often, at most, the tail of a stream that nobody is subscribed to is put on record (5 s).
 	TailEvery time.Duration
-	// RegistryCheck is how long a silent read of the registry stream goes unchecked (5 s), RegistrySilence how long one
-	// read may take (70 s), RegistryPace how long one takes at least that shows nothing new (50 ms).
-	RegistryCheck, RegistrySilence, RegistryPace time.Duration
+	// RegistryCheck is how long a read of the registry stream may be silent before the stream is looked at (5 s).
+	RegistryCheck time.Duration
 }
 
 func (c *Config) setDefaults() {
@@ -105,8 +104,7 @@ func (c *Config) setDefaults() {
 		&c.GoneGrace: 30 * time.Second, &c.RetryMin: 100 * time.Millisecond, &c.RetryMax: 5 * time.Second,
 		&c.AwaitMin: time.Second, &c.WriteFor: 3 * time.Minute,
 		&c.LookEvery: 24 * time.Hour, &c.Resync: 10 * time.Second, &c.BackfillWait: 250 * time.Millisecond,
-		&c.TailEvery: 5 * time.Second, &c.RegistryCheck: 5 * time.Second, &c.RegistrySilence: 70 * time.Second,
-		&c.RegistryPace: 50 * time.Millisecond,
+		&c.TailEvery: 5 * time.Second, &c.RegistryCheck: 5 * time.Second,
 	} {
 		if *d == 0 {
 			*d = def

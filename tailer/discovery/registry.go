@@ -1,6 +1,7 @@
 package discovery
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,8 +19,10 @@ import (
 const (
 	// registryElementMax bounds one message of the registry stream in bytes.
 	registryElementMax = 64 << 10
-	// registryBodyTime bounds how long the body of one answer may take.
-	registryBodyTime = 30 * time.Second
+	// registryTime bounds how long an answer that is there already may take, and then its body.
+	registryTime = 30 * time.Second
+	// registryPace is the pause after an answer that shows nothing new.
+	registryPace = 50 * time.Millisecond
 	// registrySkew is by how much the clock that stamps the registry's messages may be off.
 	registrySkew = 5 * time.Second
 )
@@ -27,13 +30,14 @@ const (
 // registry reads the stream in which a server keeps which streams it has (protocol, Registry stream).
 type registry struct {
 	d *Discovery
+	// at is the offset that was read from last, empty before the first read; cursor is the last answer's.
+	at     fsm.Offset
+	cursor string
 	// loading is true while the registry is read for the first time ever: it then tells of streams that were there
 	// before their subscriptions.
 	loading bool
-	// from is the offset that is read from.
-	from fsm.Offset
-	// dealt is how many messages behind the offset to read from were dealt with: should the rest have to be read again,
-	// a deletion among them must not hit the stream that was made after it.
+	// dealt is how many messages behind at were dealt with: should the rest have to be read again, a deletion among
+	// them must not hit the stream that was made after it.
 	dealt int
 	// unread is what was logged of reads that failed, foreign of what is no messages, odd of messages of another form.
 	unread, foreign, odd fsm.Trouble
@@ -51,220 +55,161 @@ type change struct {
 	} `json:"headers"`
 }
 
-// errMovedOn says that somebody else has read on, or that the store has lost how far this one had read.
-var errMovedOn = errors.New("the store has another offset of the registry stream than it was read from")
+var (
+	// errMovedOn says that somebody else has read on, or that the store has lost how far this one had read.
+	errMovedOn = errors.New("the store has another offset of the registry stream than it was read from")
+	// errForeign says that a body cannot be read as messages.
+	errForeign = errors.New("not an array of messages")
+)
 
 // run reads the registry until the context ends, while its partition is this replica's.
 func (r *registry) run(ctx context.Context) {
 	if r.d.cfg.Registry == "" {
 		return
 	}
-	r.d.whileOwned(ctx, r.d.store.PartitionOf(r.d.cfg.Registry), func(ctx context.Context) {
-		for ctx.Err() == nil {
-			r.follow(ctx)
+	ownership, partition := r.d.store.Ownership(), r.d.store.PartitionOf(r.d.cfg.Registry)
+	failures := upstream.Backoff{Min: r.d.cfg.RetryMin, Max: r.d.cfg.RetryMax}
+	for ctx.Err() == nil {
+		changed := ownership.Changed()
+		if !ownership.Owns(partition) {
+			r.at = ""
+			select {
+			case <-ctx.Done():
+			case <-changed:
+			}
+			continue
 		}
-	})
+		again, err := r.tick(ctx)
+		switch {
+		case err == nil:
+			failures.Reset()
+		case ctx.Err() == nil && !errors.Is(err, errMovedOn):
+			if times, log := r.unread.Happened(time.Now()); log {
+				r.d.log.Warn("the registry stream could not be read; it is read again", zap.Int("times", times),
+					zap.Error(err))
+			}
+			again = upstream.Jitter(failures.Next())
+		}
+		upstream.Sleep(ctx, again)
+	}
 }
 
-// follow reads on from where the store says, until the context ends or that is no longer true.
-func (r *registry) follow(ctx context.Context) {
-	var offset fsm.Offset
-	err := r.d.insist(ctx, func() (err error) {
-		offset, err = r.d.store.RegistryOffset(ctx)
-		return err
-	})
+// tick makes one read from where the store says, deals with its messages and returns after how long to go on.
+func (r *registry) tick(ctx context.Context) (again time.Duration, err error) {
+	at, err := r.d.store.RegistryOffset(ctx)
 	if err != nil {
-		return
+		return 0, err
 	}
-	r.loading, r.dealt = offset == fsm.Start, 0
-	missing := upstream.Backoff{Min: r.d.cfg.AwaitMin, Max: r.d.cfg.RetryMax}
-	failures := upstream.Backoff{Min: r.d.cfg.RetryMin, Max: r.d.cfg.RetryMax}
-	cursor := ""
-	for ctx.Err() == nil {
-		info, err := r.d.up.Look(ctx, r.d.cfg.Registry)
-		if err == nil && info.Exists && offset.After(info.Tail) {
-			info, err = r.d.up.HeadAnew(ctx, r.d.cfg.Registry)
-			if err == nil && info.Exists && offset.After(info.Tail) {
-				r.d.log.Info("the registry stream was made anew; it is read from its start",
-					zap.String("was", offset.Value()))
-				err = r.move(ctx, offset, fsm.Start)
-				offset, r.dealt = fsm.Start, 0
-			}
-		}
-		switch {
-		case ctx.Err() != nil || errors.Is(err, errMovedOn):
-			return
-		case err == nil && !info.Exists:
-			upstream.Sleep(ctx, upstream.Jitter(missing.Next()))
-			continue
-		case err == nil:
-			missing.Reset()
-			live := offset == info.Tail
-			r.loading = r.loading && !live
-			began, was := time.Now(), offset
-			offset, cursor, err = r.read(ctx, offset, live, cursor)
-			if err == nil && offset == was && time.Since(began) < r.d.cfg.RegistryPace {
-				err = errSpinning
-			}
-		}
-		switch {
-		case errors.Is(err, errMovedOn):
-			return
-		case err == nil || ctx.Err() != nil:
-			failures.Reset()
-			if err == nil && r.unread.Over() {
-				r.d.log.Info("the registry stream is read again")
-			}
-			continue
-		}
-		if times, log := r.unread.Happened(time.Now()); log {
-			r.d.log.Warn("the registry stream could not be read; it is read again", zap.Int("times", times),
-				zap.Error(err))
-		}
-		upstream.Sleep(ctx, upstream.Jitter(failures.Next()))
+	info, err := r.d.up.Look(ctx, r.d.cfg.Registry)
+	switch {
+	case err != nil:
+		return 0, err
+	case !info.Exists:
+		return upstream.Jitter(r.d.cfg.RetryMax), nil
+	case at.After(info.Tail):
+		r.d.log.Info("the registry stream was made anew; it is read from its start", zap.String("was", at.Value()))
+		return 0, r.move(ctx, at, fsm.Start)
 	}
+	if r.at == "" {
+		r.loading = at == fsm.Start
+	}
+	if r.at != at {
+		r.at, r.cursor, r.dealt = at, "", 0
+	}
+	live := at == info.Tail
+	r.loading = r.loading && !live
+	again, err = r.read(ctx, live)
+	if err == nil && r.unread.Over() {
+		r.d.log.Info("the registry stream is read again")
+	}
+	return again, err
+}
+
+// read makes one request and deals with its messages.
+func (r *registry) read(ctx context.Context, live bool) (again time.Duration, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	patience := registryTime
+	if live {
+		// Its answer may get lost, which the look before the next one shows.
+		patience = upstream.Jitter(r.d.cfg.RegistryCheck)
+	}
+	timer := time.AfterFunc(patience, cancel)
+	defer timer.Stop()
+	a, err := r.d.up.Registry(ctx, r.d.cfg.Registry, r.at, live, r.cursor)
+	if err == nil {
+		defer a.Body.Close()
+	}
+	switch silent := !timer.Reset(registryTime); {
+	case silent && live:
+		return 0, nil
+	case err != nil:
+		return 0, err
+	case a.Offset == "" || a.Offset == r.at:
+		r.cursor = a.Cursor
+		return registryPace, nil
+	case !a.Offset.After(r.at):
+		return 0, upstream.AnswerError{What: "its next offset lies behind the one that was asked for"}
+	case !a.Empty:
+		err = r.messages(ctx, a.Body)
+	}
+	if errors.Is(err, errForeign) {
+		if times, log := r.foreign.Happened(time.Now()); log {
+			r.d.log.Warn("the registry stream holds something else than messages in JSON; "+
+				"it is skipped up to the next offset",
+				zap.String("offset", r.at.Value()), zap.String("next_offset", a.Offset.Value()),
+				zap.Int("times", times), zap.Error(err))
+		}
+		err = nil
+	}
+	if err == nil {
+		err = r.move(ctx, r.at, a.Offset)
+	}
+	if err == nil {
+		r.at, r.cursor, r.dealt = a.Offset, a.Cursor, 0
+	}
+	return 0, err
 }
 
 // move tells the store how far the registry was read.
 func (r *registry) move(ctx context.Context, from, to fsm.Offset) error {
-	var moved bool
-	err := r.d.insist(ctx, func() (err error) {
-		moved, err = r.d.store.MoveRegistryOffset(ctx, from, to)
-		return err
-	})
+	moved, err := r.d.store.MoveRegistryOffset(ctx, from, to)
 	if err == nil && !moved {
 		err = errMovedOn
 	}
 	return err
 }
 
-// read makes one request, deals with its messages and returns the offset to go on from.
-func (r *registry) read(ctx context.Context, offset fsm.Offset, live bool, cursor string) (fsm.Offset, string, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	e, err := r.request(ctx, cancel, offset, live, cursor)
-	if err != nil || e == nil {
-		return offset, "", err
-	}
-	defer e.Body.Close()
-	if e.Offset == "" || e.Offset == offset {
-		return offset, e.Cursor, nil
-	}
-	if !e.Offset.After(offset) {
-		return offset, "", upstream.AnswerError{What: "its next offset lies behind the one that was asked for"}
-	}
-	if !e.Empty {
-		r.from = offset
-		stop := time.AfterFunc(registryBodyTime, cancel)
-		err = r.messages(ctx, e.Body)
-		stop.Stop()
-		var bad badMessage
-		switch {
-		case errors.As(err, &bad):
-			if times, log := r.foreign.Happened(time.Now()); log {
-				r.d.log.Warn("the registry stream holds something else than messages in JSON; "+
-					"it is skipped up to the next offset",
-					zap.String("offset", offset.Value()), zap.String("next_offset", e.Offset.Value()),
-					zap.Int("times", times), zap.Error(err))
-			}
-		case err != nil:
-			return offset, "", err
-		}
-	}
-	if err := r.move(ctx, offset, e.Offset); err != nil {
-		return offset, "", err
-	}
-	r.dealt = 0
-	return e.Offset, e.Cursor, nil
-}
-
-var errSpinning = errors.New("upstream answers reads of the registry stream at once without anything new")
-
-// request returns an answer to a read; nil if a HEAD has shown that the silent request missed
-// something. cancel ends ctx.
-func (r *registry) request(
-	ctx context.Context, cancel func(), offset fsm.Offset, live bool, cursor string,
-) (*upstream.Answer, error) {
-	type result struct {
-		answer *upstream.Answer
-		err    error
-	}
-	results := make(chan result, 1)
-	go func() {
-		a, err := r.d.up.Registry(ctx, r.d.cfg.Registry, offset, live, cursor)
-		results <- result{a, err}
-	}()
-	abandon := func() {
-		cancel()
-		if a := <-results; a.err == nil {
-			_ = a.answer.Body.Close()
-		}
-	}
-	silence := time.NewTimer(r.d.cfg.RegistrySilence)
-	defer silence.Stop()
-	for {
-		select {
-		case a := <-results:
-			return a.answer, a.err
-		case <-silence.C:
-			abandon()
-			return nil, nil
-		case <-time.After(upstream.Jitter(r.d.cfg.RegistryCheck)):
-			info, err := r.d.up.Look(ctx, r.d.cfg.Registry)
-			if err == nil && (!info.Exists || info.Tail != offset) && live {
-				abandon()
-				return nil, nil
-			}
-		}
-	}
-}
-
-// badMessage is what cannot be read as messages.
-type badMessage struct{ cause error }
-
-func (e badMessage) Error() string { return e.cause.Error() }
-
 // messages deals with a JSON array of messages, one by one.
 func (r *registry) messages(ctx context.Context, body io.Reader) error {
 	in := &allowance{in: body, left: registryElementMax}
 	d := json.NewDecoder(in)
-	if token, err := d.Token(); err != nil || token != json.Delim('[') {
-		return in.cause(fmt.Errorf("it is not an array: %w", orElse(err)))
+	token, err := d.Token()
+	if err == nil && token != json.Delim('[') {
+		return errForeign
 	}
-	for n := 0; d.More(); n++ {
+	for n := 0; err == nil && d.More(); n++ {
 		in.left = registryElementMax
 		var raw json.RawMessage
-		if err := d.Decode(&raw); err != nil {
-			return in.cause(err)
-		}
-		if n < r.dealt {
+		if err = d.Decode(&raw); err != nil || n < r.dealt {
 			continue
 		}
-		var c change
-		if err := json.Unmarshal(raw, &c); err != nil {
-			if times, log := r.odd.Happened(time.Now()); log {
-				r.d.log.Warn("a message of the registry stream has another form; it is skipped",
-					zap.Int("times", times), zap.Error(err))
-			}
-		} else if err := r.change(ctx, c); err != nil {
+		if err := r.message(ctx, raw); err != nil {
 			return err
 		}
 		r.dealt = n + 1
 	}
-	in.left = registryElementMax
-	if _, err := d.Token(); err != nil {
-		return in.cause(err)
-	}
-	return nil
-}
-
-var errNotArray = errors.New("it begins with something else")
-
-func orElse(err error) error {
 	if err == nil {
-		return errNotArray
+		in.left = registryElementMax
+		_, err = d.Token()
 	}
-	return err
+	switch {
+	case err == nil:
+		return nil
+	case in.err != nil: // it could not be received, and is asked for again
+		return fmt.Errorf("GET: %w", in.err)
+	}
+	return fmt.Errorf("%w: %w", errForeign, err)
 }
 
 // allowance is a reader that gives no more than left bytes until that is set anew.
@@ -288,20 +233,17 @@ func (a *allowance) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// cause tells a body that could not be received, which is asked for again, from one that is no good.
-func (a *allowance) cause(err error) error {
-	if a.err != nil {
-		return fmt.Errorf("GET: %w", a.err)
+// message deals with one message. An error means that it is to be dealt with again.
+func (r *registry) message(ctx context.Context, raw json.RawMessage) error {
+	var c change
+	if err := json.Unmarshal(raw, &c); err != nil {
+		if times, log := r.odd.Happened(time.Now()); log {
+			r.d.log.Warn("a message of the registry stream has another form; it is skipped",
+				zap.Int("times", times), zap.Error(err))
+		}
+		return nil
 	}
-	return badMessage{err}
-}
-
-// change deals with one message. An error means that it is to be dealt with again.
-func (r *registry) change(ctx context.Context, c change) error {
-	name := c.Value.Path
-	if name == "" {
-		name = c.Key
-	}
+	name := cmp.Or(c.Value.Path, c.Key)
 	path, err := fsm.CanonicalPath("/" + strings.TrimPrefix(name, "/"))
 	if err != nil || name == "" || !r.d.Tracked(path) {
 		return nil
@@ -327,15 +269,13 @@ func (r *registry) deleted(ctx context.Context, path string) error {
 	if err != nil {
 		return err
 	}
-	if at != r.from {
+	if at != r.at {
 		return errMovedOn
 	}
-	if err := r.d.remove(ctx, path, false); err != nil {
-		return err
-	}
+	err = r.d.remove(ctx, path, false)
 	// Should the stream be there all the same, it is linked again.
 	r.d.Enqueue(path, Evidence{})
-	return nil
+	return err
 }
 
 // created puts a stream on record, so that the registry need not be read again for it.
@@ -374,19 +314,4 @@ func (r *registry) loaded(ctx context.Context, path string, at time.Time) (noted
 		r.d.Enqueue(path, Evidence{})
 	}
 	return noted, err
-}
-
-// insist repeats a call of the store until it succeeds; the error is the context's.
-func (d *Discovery) insist(ctx context.Context, call func() error) error {
-	failures := upstream.Backoff{Min: d.cfg.RetryMin, Max: d.cfg.RetryMax}
-	for {
-		err := call()
-		if err == nil {
-			return nil
-		}
-		d.complain(ctx, "which offset of the registry stream was read last", err)
-		if !upstream.Sleep(ctx, upstream.Jitter(failures.Next())) {
-			return ctx.Err()
-		}
-	}
 }
