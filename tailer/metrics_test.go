@@ -83,7 +83,7 @@ func TestRequestsAndWatchedStreamsAreCounted(t *testing.T) {
 }
 
 func TestAWakeSaysWhenAndHowItsEventWasSeen(t *testing.T) {
-	r := newRig(t, func(c *Config) { c.AwaitMin = time.Hour }).start()
+	r := newRig(t, func(c *Config) { c.AwaitMin, c.Check = time.Hour, time.Hour }).start()
 	before := time.Now()
 	r.idle("/a")
 	if w := r.wake("/a", 1); !w.Seen.Gateway || w.Seen.At.Before(before) || w.Seen.At.After(time.Now()) {
@@ -101,7 +101,12 @@ func TestAWakeSaysWhenAndHowItsEventWasSeen(t *testing.T) {
 	r.done(w)
 	// By now the store knows of the event, or is told of it: a wake that comes of resting is not one
 	// that an event set off.
-	if w := r.wake("/a", 3); !w.Seen.At.IsZero() && w.Seen.At.Before(before) {
+	if w = r.wake("/a", 3); !w.Seen.At.IsZero() && w.Seen.At.Before(before) {
 		t.Errorf("the wake was seen %+v, before its event", w.Seen)
+	}
+	r.done(w)
+	r.post("/a", "that only the gateway sees")
+	if w = r.wake("/a", 4); !w.Seen.Gateway || w.Seen.Path != "/a" || w.Seen.Tail != offsetOf(3) {
+		t.Errorf("the wake of a write was seen %+v", w.Seen)
 	}
 }

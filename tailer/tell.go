@@ -15,7 +15,7 @@ func (w *watch) observe(
 	ctx context.Context, partition int, tail fsm.Offset, seen fsm.Sighting,
 ) (observed, fsm.Observation, error) {
 	since := w.moment()
-	seen.Told = time.Now()
+	seen.Path, seen.Tail, seen.Told = w.path, tail, time.Now()
 	obs, err := w.t.store.Observe(ctx, partition, w.path, tail)
 	w.t.cfg.Outcomes.Follow(obs.Outcome, seen) // an error may have come after some were woken
 	return observed{
@@ -26,7 +26,7 @@ func (w *watch) observe(
 
 // tell tells the store a tail in a partition until it takes it.
 func (w *watch) tell(ctx context.Context, partition int, tail fsm.Offset) input {
-	in, seen := input{kind: inputTold}, fsm.Sighting{At: time.Now(), Path: w.path, Tail: tail}
+	in, seen := input{kind: inputTold}, fsm.Sighting{At: time.Now()}
 	_ = w.t.insist(ctx, "tail", zap.String("stream", w.path), func() (err error) {
 		in.observed, _, err = w.observe(ctx, partition, tail, seen)
 		return err
