@@ -19,7 +19,7 @@ func TestAStreamIsLinkedBeforeAWriteToASubscriptionThatIsBeingBackfilled(t *test
 	if w := r.wake("/a", 1); w.Streams[0].Acked != offsetOf(1) {
 		t.Errorf("woken with %+v", w.Streams[0])
 	}
-	r.discovery.Subscribed(t.Context(), sub)
+	r.Discovery.Subscribed(t.Context(), sub)
 	if got := r.acked("s", "/a"); got != offsetOf(1) {
 		t.Errorf("the backfill moved it to %s", got)
 	}
@@ -62,7 +62,7 @@ func TestABackfill(t *testing.T) {
 		})
 	}
 	prepare := func(t *testing.T) *rig {
-		r := newRig(t, func(c *Config) { c.BackfillWait = 50 * time.Millisecond }).start()
+		r := newRig(t, func(c *Config) { c.Discovery.BackfillWait = 50 * time.Millisecond }).start()
 		for _, path := range []string{"/a/1", "/a/2", "/a/3"} {
 			r.put(path, "1")
 			r.until("it is known", func() bool { k, _ := r.store.knows(path); return k })
@@ -102,14 +102,14 @@ func TestABackfill(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.until("nothing runs", func() bool {
-			return r.discovery.Held()["backfills"] == 0
+			return r.Discovery.Held()["backfills"] == 0
 		})
 		if r.linkedNow("s", "/a/1") {
 			t.Error("it has a consumer")
 		}
 	})
 	t.Run("wakes for a stream that appeared after the answer", func(t *testing.T) {
-		r := newRig(t, func(c *Config) { c.BackfillWait = time.Millisecond }).start()
+		r := newRig(t, func(c *Config) { c.Discovery.BackfillWait = time.Millisecond }).start()
 		if err := r.Name(t.Context(), []string{"/a/2"}); err != nil {
 			t.Fatal(err)
 		}

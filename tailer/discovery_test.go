@@ -3,7 +3,6 @@ package tailer
 import (
 	"context"
 	"net/http"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -73,7 +72,7 @@ func TestAWriteToALinkedStreamIsOneCallOfTheStore(t *testing.T) {
 }
 
 func TestPathsNoPatternCanMatchAreNotTracked(t *testing.T) {
-	r := newRig(t, func(c *Config) { c.Registry = "/__registry__" }).start()
+	r := newRig(t, func(c *Config) { c.Discovery.Registry = "/__registry__" }).start()
 	r.subscribe("s", "/**")
 	for _, path := range []string{"/a*b", "/%2A", "/__registry__"} {
 		w := r.BeforeWrite(t.Context(), path, true)
@@ -151,7 +150,9 @@ func TestARefusedWriteDoesNotForgetAStreamThatSomebodyHasNamed(t *testing.T) {
 }
 
 func TestAWriteThatTakesLongKeepsItsStreamAwaited(t *testing.T) {
-	r := newRig(t, func(c *Config) { c.GoneGrace, c.WriteFor = 10*time.Millisecond, 100*time.Millisecond }).start()
+	r := newRig(t, func(c *Config) {
+		c.GoneGrace, c.Discovery.WriteFor = 10*time.Millisecond, 100*time.Millisecond
+	}).start()
 	r.subscribe("s", "/**")
 	w := r.BeforeWrite(t.Context(), "/a", true)
 	looks := r.up.count(r.up.heads, "/a")
@@ -296,7 +297,7 @@ func TestAStreamDeletedAndMadeAnewUnseenStartsOver(t *testing.T) {
 }
 
 func TestNamedStreams(t *testing.T) {
-	r := newRig(t, func(c *Config) { c.Names = []string{"/set/here", "/set/later"} })
+	r := newRig(t, func(c *Config) { c.Discovery.Names = []string{"/set/here", "/set/later"} })
 	r.up.create("/set/here", "1")
 	r.store.create(t, "s", "/**")
 	r.start()
@@ -381,7 +382,7 @@ func TestAnEventFromWhileTheStoreWasAwayIsNotTakenForOneFromBeforeTheNextWrite(t
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, func(c *Config) { c.AwaitMin, c.Check = time.Hour, time.Hour }).start()
+			r := newRig(t, func(c *Config) { c.Discovery.AwaitMin, c.Check = time.Hour, time.Hour }).start()
 			r.subscribe("s", "/**")
 			during(r)
 			reads := r.store.count("Stream")
@@ -427,9 +428,9 @@ func TestARefusedWriteToAStreamOnRecordGivesANewSubscriptionNoOldEvents(t *testi
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, func(c *Config) { c.BackfillWait = time.Millisecond }).start()
+			r := newRig(t, func(c *Config) { c.Discovery.BackfillWait = time.Millisecond }).start()
 			r.put("/a", "old")
-			r.until("it is linked", func() bool { return r.discovery.Linked("/a") })
+			r.until("it is linked", func() bool { return r.Discovery.Linked("/a") })
 			r.up.setFault(answer(http.StatusForbidden))
 			r.subscribe("s", "/**")
 			fail(r)
@@ -451,7 +452,7 @@ func TestAWriteWhoseClientHasGoneMakesNoStreamAwaited(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	r.Refused(r.BeforeWrite(ctx, "/a", true))
-	if known, awaited := r.store.knows("/a"); known || awaited || r.discovery.Held()["writes"] != 0 {
+	if known, awaited := r.store.knows("/a"); known || awaited || r.Discovery.Held()["writes"] != 0 {
 		t.Error("it is")
 	}
 }
@@ -492,24 +493,5 @@ func TestAConsumerThatUnsubscribedIsNotBroughtBack(t *testing.T) {
 	r.until("the new subscription has its consumer", func() bool { return r.linkedNow("other", "/a") })
 	if r.linkedNow("s", "/a") {
 		t.Error("it is back")
-	}
-}
-
-func TestABadConfigurationIsRefused(t *testing.T) {
-	r := newRig(t)
-	for name, change := range map[string]func(*Config){
-		"no upstream": func(c *Config) { c.UpstreamURL = nil },
-		"mode":        func(c *Config) { c.Mode = "smoke" },
-		"names":       func(c *Config) { c.Names = []string{"a"} },
-		"registry":    func(c *Config) { c.Registry = "a" },
-		"max live":    func(c *Config) { c.MaxLive = -1 },
-		"store":       func(c *Config) { c.Store = nil },
-	} {
-		cfg := r.cfg
-		cfg.Names = slices.Clone(cfg.Names)
-		change(&cfg)
-		if _, err := New(cfg); err == nil {
-			t.Errorf("%s: no error", name)
-		}
 	}
 }

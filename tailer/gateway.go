@@ -2,31 +2,23 @@ package tailer
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"reveille/fsm"
-	"reveille/tailer/discovery"
 )
-
-// BeforeWrite is fsm.Streams'.
-func (t *Tailer) BeforeWrite(ctx context.Context, path string, create bool) fsm.Write {
-	return t.discovery.Writing(ctx, path, create)
-}
 
 // Written is fsm.Streams'.
 func (t *Tailer) Written(w fsm.Write, tail fsm.Offset, created bool) {
 	switch {
 	case w.Path == "":
 		return
-	case t.ended.Load():
-		t.store.Hint(fsm.Hint{Kind: fsm.HintLook, Path: w.Path})
-		return
 	case tail == "": // against the protocol; upstream is asked
 		t.Refused(w)
 		return
 	}
 	wr := write{
-		seen: t.discovery.Written(w, tail, fsm.Sighting{At: time.Now(), Gateway: true}), created: created,
+		seen: t.Discovery.Written(w, tail, fsm.Sighting{At: time.Now(), Gateway: true}), created: created,
 	}
 	if watch := t.watches.find(w.Path); watch != nil && created {
 		wr.replaced = watch.notedBeyond(tail)
@@ -34,80 +26,51 @@ func (t *Tailer) Written(w fsm.Write, tail fsm.Offset, created bool) {
 	t.writes.add(w.Path, wr)
 }
 
-// Refused is fsm.Streams'. The write may have succeeded all the same, only nobody knows: if the stream is
-// there, its event counts.
-func (t *Tailer) Refused(w fsm.Write) { t.discovery.Refused(w) }
-
-// Deleted is fsm.Streams'.
-func (t *Tailer) Deleted(ctx context.Context, path string) error {
-	return t.discovery.Deleted(ctx, path)
-}
-
-// Name is fsm.Streams'.
-func (t *Tailer) Name(ctx context.Context, paths []string) error { return t.discovery.Name(ctx, paths) }
-
-// Forget is fsm.Streams'.
-func (t *Tailer) Forget(ctx context.Context, paths []string) error {
-	return t.discovery.Forget(ctx, paths)
-}
-
-// Subscribe is fsm.Streams'.
-func (t *Tailer) Subscribe(ctx context.Context, sub fsm.Subscription) (fsm.Subscription, bool, error) {
-	return t.discovery.Subscribe(ctx, sub)
-}
-
 // wrote takes in a successful write. For a stream that is linked it is one call of the store in each partition that
 // watches it, mostly one in all.
 func (t *Tailer) wrote(ctx context.Context, path string, wr write) error {
-	if wr.created || !t.discovery.Linked(path) {
-		if err := t.discovery.Do(ctx, path, wr.seen); err != nil {
+	if wr.created || !t.Linked(path) {
+		if err := t.Do(ctx, path, wr.seen); err != nil {
 			return err
 		}
-		if w := t.watches.find(path); w != nil {
-			w.step(&input{kind: inputActive})
-			t.slots.touch(w)
-		}
+		t.watches.stir(path, inputActive)
 	}
+	w := t.watches.find(path)
+	if w == nil {
+		w = newWatch(t, path) // for this write alone
+	}
+	subscribed := len(t.store.Catalog().Match(path)) > 0
 	switch {
 	case wr.created:
-		return t.observeCreated(ctx, path, wr)
-	case len(t.store.Catalog().Match(path)) == 0:
-		t.discovery.Unsubscribed(path, wr.seen)
+		return w.created(ctx, wr)
+	case !subscribed:
+		t.Unsubscribed(path, wr.seen)
 	}
-	return t.observeWritten(ctx, path, wr)
+	return w.written(ctx, wr, subscribed)
 }
 
-// observeWritten tells the store a tail in the home partition and in those whose consumers are
-// known to watch the stream.
-func (t *Tailer) observeWritten(ctx context.Context, path string, wr write) error {
-	home, tail := t.store.PartitionOf(path), wr.seen.Tail
-	partitions := map[int]fsm.Offset{}
-	w := t.watches.find(path)
-	switch {
-	case w == nil:
-		w = newWatch(t, path)
-	case w.looksAfterPause():
+// written tells the store a tail in the home partition and in those whose consumers are known to watch the stream.
+func (w *watch) written(ctx context.Context, wr write, subscribed bool) error {
+	if w.looksAfterPause() {
 		return nil
-	default:
-		partitions = w.partitions()
 	}
-	_, watched := partitions[home]
-	if !watched && len(t.store.Catalog().Match(path)) > 0 {
-		partitions[home] = ""
+	home, partitions := w.machine.home, w.partitions()
+	watched := slices.Contains(partitions, home)
+	if !watched && subscribed {
+		partitions = append(partitions, home)
 	}
-	for partition := range partitions {
-		err := w.announceWritten(ctx, partition, tail, func() error {
-			obs, err := w.observeWritten(ctx, partition, tail, wr.seen.Seen)
-			if err != nil {
-				return err
-			}
+	for _, partition := range partitions {
+		err := w.tellOnce(ctx, partition, wr.seen.Tail, time.After(gatewayPatience), func() error {
+			o, err := w.report(ctx, partition, wr)
 			switch {
+			case err != nil:
+				return err
 			case partition != home:
-			case !obs.Watched:
+			case !o.watched:
 				// It was forgotten through another replica, the store has lost its latest changes, or nobody is left.
-				t.discovery.Confirm(path)
-			case !watched && t.store.Ownership().Owns(home):
-				t.watches.watch(home, path)
+				w.t.Confirm(w.path)
+			case !watched && w.t.store.Ownership().Owns(home):
+				w.t.watches.Watch(home, w.path)
 			}
 			return nil
 		})
@@ -118,87 +81,55 @@ func (t *Tailer) observeWritten(ctx context.Context, path string, wr write) erro
 	return nil
 }
 
-// observeCreated is for a stream that upstream has just made. Consumers of an older one of the same name start over:
-// those whose stream was known to end beyond the new one's beginning, and those for whom the tail that was noted
-// lies beyond the new one's.
-func (t *Tailer) observeCreated(ctx context.Context, path string, wr write) error {
-	tail, partitions := wr.seen.Tail, map[int]fsm.Offset{t.store.PartitionOf(path): ""}
-	w := t.watches.find(path)
-	if w != nil {
-		for partition := range w.partitions() {
-			partitions[partition] = ""
-		}
-	} else {
-		w = newWatch(t, path)
+// gatewayPatience is how long the gateway waits for others that tell the store what it saw.
+const gatewayPatience = 100 * time.Millisecond
+
+// report tells the store the tail of a write.
+func (w *watch) report(ctx context.Context, partition int, wr write) (observed, error) {
+	o, err := w.observe(ctx, partition, wr.seen.Tail, wr.seen.Seen)
+	if err == nil {
+		w.step(&input{kind: inputObserved, observed: o})
+	}
+	return o, err
+}
+
+// created is for a stream that upstream has just made. Consumers of an older one of the same name start over: those
+// whose stream was known to end beyond the new one's beginning, and those for whom the tail that was noted lies beyond
+// the new one's.
+func (w *watch) created(ctx context.Context, wr write) error {
+	partitions := w.partitions()
+	if !slices.Contains(partitions, w.machine.home) {
+		partitions = append(partitions, w.machine.home)
 	}
 	for partition, was := range wr.replaced {
 		// The new one may have grown as far by now.
-		info, err := t.HeadAnew(ctx, path)
-		if err != nil {
+		if err := w.startOver(ctx, partition, was, true); err != nil {
 			return err
 		}
-		if !info.Exists {
-			break
-		}
-		if err := t.restart(ctx, path, partition, was, info.Tail); err != nil {
-			return err
-		}
-		w.step(&input{kind: inputRefresh, partition: partition})
 	}
-	for partition := range partitions {
-		obs, err := w.observeWritten(ctx, partition, tail, wr.seen.Seen)
+	for _, partition := range partitions {
+		o, err := w.report(ctx, partition, wr)
+		if err == nil && o.watched && o.noted.After(wr.seen.Tail) {
+			err = w.startOver(ctx, partition, o.noted, false)
+		}
 		if err != nil {
 			return err
-		}
-		if !obs.Watched || !obs.Tail.After(tail) {
-			continue
-		}
-		info, err := t.HeadAnew(ctx, path)
-		if err != nil {
-			return err
-		}
-		if info.Exists && obs.Tail.After(info.Tail) {
-			if err := t.restart(ctx, path, partition, obs.Tail, info.Tail); err != nil {
-				return err
-			}
-			w.step(&input{kind: inputRefresh, partition: partition})
 		}
 	}
 	w.step(&input{kind: inputLook}) // it may believe its stream away
 	return nil
 }
 
-// asker asks upstream for discovery.
-type asker struct{ *Tailer }
-
-// Look is discovery.Upstream's.
-func (a asker) Look(ctx context.Context, path string) (fsm.StreamInfo, error) {
-	return a.look(ctx, path, a.HeadAnew)
+// startOver has the consumers of a partition start over whose stream ended at was before it was made anew. If it is not
+// known to be replaced, it is another one only if it ends before that.
+func (w *watch) startOver(ctx context.Context, partition int, was fsm.Offset, replaced bool) error {
+	info, err := w.t.HeadAnew(ctx, w.path)
+	if err != nil || !info.Exists || !replaced && !was.After(info.Tail) {
+		return err
+	}
+	if err := w.restart(ctx, partition, was, info.Tail); err != nil {
+		return err
+	}
+	w.step(&input{kind: inputRefresh, partition: partition})
+	return nil
 }
-
-// Outages is discovery.Upstream's.
-func (a asker) Outages() int64 { return a.health.Outages() }
-
-// voider is the watcher as discovery knows it.
-type voider struct{ *watches }
-
-// Watch is discovery.Watcher's.
-func (v voider) Watch(partition int, path string) { v.watch(partition, path) }
-
-// Void is discovery.Watcher's.
-func (v voider) Void(path string) { v.void(path) }
-
-// Deleted is discovery.Watcher's.
-func (v voider) Deleted(path string) { v.deleted(path) }
-
-// lost is reports'.
-func (t *Tailer) lost(path string) { t.discovery.Enqueue(path, discovery.Evidence{}) }
-
-// returned is reports'.
-func (t *Tailer) returned(path string) { t.discovery.Confirm(path) }
-
-// forgotten is reports'.
-func (t *Tailer) forgotten(path string) { t.discovery.Confirm(path) }
-
-// left is reports'.
-func (t *Tailer) left(path string) { t.discovery.Remember(path) }

@@ -10,6 +10,8 @@ import (
 	"go.uber.org/zap/zaptest"
 
 	"reveille/fsm"
+	"reveille/tailer/discovery"
+	"reveille/tailer/upstream"
 )
 
 // rig is a running Tailer between a store and a server.
@@ -59,12 +61,15 @@ func (r *rig) build(change ...func(*Config)) {
 	}
 	outcomes := fsm.NewRouter()
 	cfg := Config{
-		UpstreamURL: root, Store: r.store, Outcomes: outcomes, Logger: zaptest.NewLogger(r.t),
-		Check: 200 * time.Millisecond, GoneGrace: 300 * time.Millisecond, HeadTimeout: 500 * time.Millisecond,
+		Upstream: upstream.Config{URL: root, HeadTimeout: 500 * time.Millisecond},
+		Discovery: discovery.Config{
+			AwaitMin: 20 * time.Millisecond, WriteFor: 300 * time.Millisecond, TailEvery: 20 * time.Millisecond,
+		},
+		Store: r.store, Outcomes: outcomes, Logger: zaptest.NewLogger(r.t),
+		Check: 200 * time.Millisecond, GoneGrace: 300 * time.Millisecond,
 		PaceMin: 5 * time.Millisecond, PaceMax: 50 * time.Millisecond, BackoffMin: 5 * time.Millisecond,
 		TTLFast: 10 * time.Millisecond, Spread: 50 * time.Millisecond, WatchEvery: 20 * time.Millisecond,
-		Resync:   50 * time.Millisecond,
-		AwaitMin: 20 * time.Millisecond, WriteFor: 300 * time.Millisecond, TailEvery: 20 * time.Millisecond,
+		Resync: 50 * time.Millisecond,
 	}
 	for _, f := range change {
 		f(&cfg)
@@ -94,7 +99,7 @@ func (r *rig) start() *rig {
 	r.until("the tailer runs", func() bool {
 		r.watches.mu.Lock()
 		defer r.watches.mu.Unlock()
-		return r.discovery.Running() && r.watches.ctx != nil
+		return r.Discovery.Running() && r.watches.ctx != nil
 	})
 	return r
 }

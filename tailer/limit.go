@@ -11,38 +11,28 @@ import (
 type slots struct {
 	mu  sync.Mutex
 	max int
-	// order holds the watches that have a slot, the longest silent one first.
-	order *list.List
-	at    map[*watch]*list.Element
+	// taken holds the watches that have a slot, the longest silent one first. Each knows its place.
+	taken list.List
 }
-
-func newSlots(n int) *slots { return &slots{max: n, order: list.New(), at: map[*watch]*list.Element{}} }
 
 // take asks for a slot; active says that something has just happened to the stream. A watch that has one keeps it.
 func (s *slots) take(w *watch, active bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if e, ok := s.at[w]; ok {
-		if active {
-			s.order.MoveToBack(e)
+	if w.slot == nil {
+		if s.taken.Len() >= s.max {
+			if !active {
+				return false
+			}
+			silent := s.taken.Front().Value.(*watch)
+			s.drop(silent)
+			silent.step(&input{kind: inputDisplaced})
 		}
-		return true
+		w.slot = s.taken.PushFront(w)
+		w.step(&input{kind: inputGranted})
 	}
-	if len(s.at) >= s.max {
-		if !active {
-			return false
-		}
-		front := s.order.Front()
-		silent := front.Value.(*watch)
-		s.order.Remove(front)
-		delete(s.at, silent)
-		silent.step(&input{kind: inputDisplaced})
-	}
-	w.step(&input{kind: inputGranted})
 	if active {
-		s.at[w] = s.order.PushBack(w)
-	} else {
-		s.at[w] = s.order.PushFront(w)
+		s.taken.MoveToBack(w.slot)
 	}
 	return true
 }
@@ -51,8 +41,8 @@ func (s *slots) take(w *watch, active bool) bool {
 func (s *slots) touch(w *watch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if e, ok := s.at[w]; ok {
-		s.order.MoveToBack(e)
+	if w.slot != nil {
+		s.taken.MoveToBack(w.slot)
 	}
 }
 
@@ -60,23 +50,12 @@ func (s *slots) touch(w *watch) {
 func (s *slots) give(w *watch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if e, ok := s.at[w]; ok {
-		s.order.Remove(e)
-		delete(s.at, w)
+	if w.slot != nil {
+		s.drop(w)
 	}
 }
 
-// signal leaves word on a channel that holds one; a word that is there already is enough.
-func signal(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-}
-
-func clearSignal(c chan struct{}) {
-	select {
-	case <-c:
-	default:
-	}
+func (s *slots) drop(w *watch) {
+	s.taken.Remove(w.slot)
+	w.slot = nil
 }

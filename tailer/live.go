@@ -24,7 +24,11 @@ type live struct {
 // request makes one live request. What it shows reaches the machine while it goes on.
 func (w *watch) request(ctx context.Context) error {
 	l := w.begin(ctx, w.action.check)
-	err := w.t.live(l.ctx, &w.conn, w.path, w.action.tail, w.action.cursor, func(e upstream.Event) error {
+	read := w.t.Poll
+	if w.t.cfg.SSE {
+		read = w.t.SSE
+	}
+	err := read(l.ctx, &w.conn, w.path, w.action.tail, w.action.cursor, func(e upstream.Event) error {
 		return l.heard(ctx, e)
 	})
 	if err != nil && l.ctx.Err() == nil {
@@ -46,7 +50,7 @@ func (w *watch) begin(ctx context.Context, check time.Duration) *live {
 	// Longer than any server waits: the connection is dead, only nobody has said so.
 	l.silence = time.AfterFunc(w.t.cfg.Silence, func() { l.step(&input{kind: inputSilence}) })
 	l.checks.Add(1)
-	l.check = time.AfterFunc(check, l.look)
+	l.check = time.AfterFunc(check, l.checkNow)
 	return l
 }
 
@@ -76,8 +80,8 @@ func (l *live) heard(ctx context.Context, e upstream.Event) error {
 	w := l.w
 	w.t.health.Report(w.path, nil)
 	l.silence.Reset(w.t.cfg.Silence)
-	a := w.step(&input{kind: inputShown, shown: shown{e.Offset, e.Cursor, e.UpToDate, e.Closed, e.Cached}})
-	for a.ask == askAnnounce {
+	a := w.step(&input{kind: inputShown, shown: e})
+	for a.phase == phaseAnnouncing {
 		in := w.announce(ctx, a.partition, a.tail)
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -97,8 +101,8 @@ func (l *live) checkSooner(after time.Duration) {
 	}
 }
 
-// look checks the request with HEAD: an answer that got lost on the way must not cost a wake.
-func (l *live) look() {
+// checkNow checks the request with HEAD: an answer that got lost on the way must not cost a wake.
+func (l *live) checkNow() {
 	defer l.checks.Done()
 	info, err := l.w.t.look(l.ctx, l.w.path, l.w.t.Head)
 	if l.ctx.Err() != nil {

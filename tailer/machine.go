@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"reveille/fsm"
+	"reveille/tailer/upstream"
 )
 
 // machine decides what is asked of one stream, and when. Its step takes in one input (an answer, a timer, a hint) and
@@ -16,12 +17,11 @@ import (
 //	phase       asked                     answer                           next
 //	looking     HEAD                      an error                         failing
 //	                                      404                              confirming, or hiding if absent already
-//	                                      it exists                        returning if it was absent, else telling
+//	                                      it exists                        telling; discovery hears that it is back
 //	confirming  HEAD, from after now      404                              hiding
 //	                                      an error, or it exists           failing: upstream contradicts itself
 //	hiding      store: hide               done                             absent, or ending if nobody is subscribed
 //	absent      wait, longer each time    over, or a hint                  looking
-//	returning   discovery: it is back     done                             telling
 //	telling     store: each partition     none knows more                  settled: see below
 //	            that knows another tail   some know a tail beyond it       verifying
 //	verifying   HEAD, from after now      it exists                        reading, or correcting if it has a TTL
@@ -45,17 +45,16 @@ import (
 //	sweeping    wait for the turn         over, or a hint                  looking
 //	failing     wait, longer each time    over                             looking
 //	delaying    wait, longer each time    over                             live
-//	ending      leave the set             nobody is subscribed             losing if it was absent, else ended
+//	ending      leave the set             nobody is subscribed             ended; discovery hears of an absent one
 //	                                      closed                           resting
 //	                                      somebody asked for it meanwhile  looking
-//	losing      discovery: it is lost     done                             ended
 //	resting     nothing                   somebody asks for it             looking
 //
 // A hint that comes while anything but a wait is under way counts for the next wait. It stops a live request if the
 // store is to be told something, or if the slot went to another stream. Besides the live request, a HEAD checks it now
 // and then (input checked).
 type machine struct {
-	rules *rules
+	rules *Config
 	// home is the partition with the consumers that patterns have made.
 	home  int
 	phase phase
@@ -84,8 +83,6 @@ type machine struct {
 	turn time.Time
 	// disowned is true if another replica watches for the last partition that was dropped.
 	disowned bool
-	// atHome is true once it was watched in its home partition.
-	atHome bool
 
 	// info is what upstream last said of the stream; offset and cursor are how far it was followed.
 	info   fsm.StreamInfo
@@ -93,14 +90,13 @@ type machine struct {
 	cursor string
 	// moved is true if a live request has shown something new since the last HEAD.
 	moved bool
-	// last is the partition that was told last, in telling and announcing.
+	// last is the partition that was told last.
 	last int
-	// behind are the partitions that know a tail beyond the one that HEAD showed.
-	behind []behind
+	// behind is what the store made of the tail that HEAD showed where it had noted one beyond it.
+	behind []observed
 	// absent is true while upstream says that there is no such stream and nothing else; gone until discovery was told
 	// that it is back.
 	absent, gone bool
-	absence      fsm.Absence
 	// wavers is how often upstream had wavered when that was said.
 	wavers int64
 	// closed is when it was found closed.
@@ -109,13 +105,10 @@ type machine struct {
 	quiet time.Time
 	// failed is true if the last live request failed.
 	failed bool
-	// These grow with each wait of their kind.
-	failures, paceWait, quietWait, absentWait time.Duration
+	// The waits of a kind, each longer than the one before.
+	failures, paceWait, quietWait, absentWait upstream.Backoff
 	request                                   request
 }
-
-// moment is a point in the order of inputs.
-type moment int64
 
 // request is the live request under way.
 type request struct {
@@ -123,7 +116,7 @@ type request struct {
 	// from is where it began, heard how far it has shown the stream to go.
 	from, heard fsm.Offset
 	// shown is what it showed last.
-	shown shown
+	shown upstream.Event
 	// then is what follows it.
 	then then
 	// stopped is true if it was stopped; then says what for.
@@ -154,23 +147,16 @@ type part struct {
 	busy bool
 }
 
-type behind struct {
-	partition int
-	was       fsm.Offset
+func newMachine(rules *Config, home int) machine {
+	soon := min(max(rules.GoneGrace/30, time.Millisecond), rules.Check)
+	return machine{
+		rules: rules, home: home,
+		failures:   upstream.Backoff{Min: rules.BackoffMin, Max: rules.Check},
+		paceWait:   upstream.Backoff{Min: rules.PaceMin, Max: rules.PaceMax},
+		quietWait:  upstream.Backoff{Min: rules.TTLFast, Max: rules.Check},
+		absentWait: upstream.Backoff{Min: soon, Max: rules.Check},
+	}
 }
-
-// rules are the settings that all machines share.
-type rules struct {
-	*Config
-	jitter func(time.Duration) time.Duration
-}
-
-// absentMin is how soon a stream that is gone is first asked for again.
-func (r *rules) absentMin() time.Duration {
-	return min(max(r.GoneGrace/30, time.Millisecond), r.Check)
-}
-
-func newMachine(r *rules, home int) machine { return machine{rules: r, home: home} }
 
 func (m *machine) part(partition int) *part {
 	if i, ok := m.find(partition); ok {
@@ -242,10 +228,4 @@ func (m *machine) observed(o *observed) (due bool) {
 func (m *machine) carriesOn(tail fsm.Offset) bool {
 	p := m.part(m.home)
 	return p != nil && p.noted != "" && !p.noted.After(tail)
-}
-
-// grow is a delay that grows by half each time, between two bounds.
-func grow(d *time.Duration, least, most time.Duration) time.Duration {
-	*d = min(max(*d*3/2, least), most)
-	return *d
 }

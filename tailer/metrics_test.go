@@ -83,7 +83,7 @@ func TestRequestsAndWatchedStreamsAreCounted(t *testing.T) {
 }
 
 func TestAWakeSaysWhenAndHowItsEventWasSeen(t *testing.T) {
-	r := newRig(t, func(c *Config) { c.AwaitMin, c.Check = time.Hour, time.Hour }).start()
+	r := newRig(t, func(c *Config) { c.Discovery.AwaitMin, c.Check = time.Hour, time.Hour }).start()
 	before := time.Now()
 	r.idle("/a")
 	if w := r.wake("/a", 1); !w.Seen.Gateway || w.Seen.At.Before(before) || w.Seen.At.After(time.Now()) {

@@ -10,6 +10,8 @@ import (
 
 	"reveille/fsm"
 	"reveille/fsm/memstore"
+	"reveille/tailer/discovery"
+	"reveille/tailer/upstream"
 )
 
 // discoverer is what the model is of: discovery and watching, as one replica runs them.
@@ -27,10 +29,11 @@ type discoverer interface {
 }
 
 // newDiscoverer makes the one that is under test: another takes its place here.
-func newDiscoverer(store *memstore.Store, up *modelUpstream, outcomes Outcomes) (discoverer, error) {
+func newDiscoverer(store *memstore.Store, up *modelUpstream, outcomes discovery.Outcomes) (discoverer, error) {
 	t, err := New(Config{
-		UpstreamURL: &url.URL{Scheme: "http", Host: "upstream.test"}, Dial: up.dial, Store: store, Outcomes: outcomes,
-		Logger: zap.NewNop(), GoneGrace: modelTiming.GoneGrace, LookEvery: time.Minute,
+		Upstream: upstream.Config{URL: &url.URL{Scheme: "http", Host: "upstream.test"}, Dial: up.dial},
+		Store:    store, Outcomes: outcomes, Logger: zap.NewNop(), GoneGrace: modelTiming.GoneGrace,
+		Discovery: discovery.Config{LookEvery: time.Minute},
 	})
 	return modelTailer{t}, err
 }
@@ -38,7 +41,7 @@ func newDiscoverer(store *memstore.Store, up *modelUpstream, outcomes Outcomes) 
 type modelTailer struct{ *Tailer }
 
 func (t modelTailer) Held() map[string]int {
-	held := t.discovery.Held()
+	held := t.Discovery.Held()
 	t.writes.mu.Lock()
 	held["writes in the queue"] = len(t.writes.waiting)
 	t.writes.mu.Unlock()

@@ -40,7 +40,7 @@ func TestAnUpstreamThatNobodyCanConnectToIsDownForOneStreamToo(t *testing.T) {
 		return s
 	}
 	first := serve()
-	r.build(func(c *Config) { c.UpstreamURL = root })
+	r.build(func(c *Config) { c.Upstream.URL = root })
 	r.start().idle("/a")
 	_ = first.Close()
 	r.until("upstream counts as down", r.health.IsDown)
@@ -63,7 +63,7 @@ func TestARefusedWriteIsForgottenOnceUpstreamCanBeAsked(t *testing.T) {
 			r.until("upstream was asked", func() bool { return r.up.count(r.up.heads, "/a") >= heads+4 })
 			r.up.setFault(nil)
 			r.until("it is forgotten", func() bool { _, awaited := r.store.knows("/a"); return !awaited })
-			r.until("nothing is kept of it", func() bool { return r.discovery.Held()["writes"] == 0 })
+			r.until("nothing is kept of it", func() bool { return r.Discovery.Held()["writes"] == 0 })
 		})
 	}
 }
@@ -77,7 +77,7 @@ func TestAWriteFromAnOutageThatNobodyIsSubscribedToLeavesNothingBehind(t *testin
 	r.until("the store was told in vain", func() bool { return r.store.count("Stream") > reads+2 })
 	r.store.setDown(false)
 	r.until("it is known", func() bool { known, _ := r.store.knows("/a"); return known })
-	r.until("nothing is kept of it", func() bool { return r.discovery.Held()["writes"] == 0 })
+	r.until("nothing is kept of it", func() bool { return r.Discovery.Held()["writes"] == 0 })
 }
 
 func TestAWriteWhoseAnswerHasNoOffsetCounts(t *testing.T) {
@@ -94,7 +94,7 @@ func answer(status int) func(http.ResponseWriter, *http.Request) bool {
 }
 
 func TestAStreamThatSeemsGoneDuringABackfillIsLinkedAllTheSame(t *testing.T) {
-	r := newRig(t, func(c *Config) { c.GoneGrace, c.BackfillWait = time.Minute, 10*time.Millisecond }).start()
+	r := newRig(t, func(c *Config) { c.GoneGrace, c.Discovery.BackfillWait = time.Minute, 10*time.Millisecond }).start()
 	r.put("/a", "1")
 	r.until("it is known", func() bool { known, _ := r.store.knows("/a"); return known })
 	r.up.setFault(answer(http.StatusNotFound))
@@ -117,7 +117,7 @@ func TestAWordAfterAnOutageCostsABackfillNoStream(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			const grace = 50 * time.Millisecond
-			r := newRig(t, func(c *Config) { c.GoneGrace, c.BackfillWait = grace, time.Millisecond }).start()
+			r := newRig(t, func(c *Config) { c.GoneGrace, c.Discovery.BackfillWait = grace, time.Millisecond }).start()
 			r.subscribe("other", c.pattern)
 			r.put("/a", "1")
 			r.until("it is known", func() bool { known, _ := r.store.knows("/a"); return known })
@@ -158,7 +158,7 @@ func TestAWordAfterAnOutageCostsNoStreamThatIsInDoubt(t *testing.T) {
 	})
 	r.up.create("/a", "1")
 	r.subscribe("s", "/**")
-	r.discovery.Confirm("/a")
+	r.Discovery.Confirm("/a")
 	r.wake("/a", 1)
 }
 
@@ -180,7 +180,7 @@ func TestABackfillEndsThoughAStreamThatIsGoneIsWatchedForAnotherPrimary(t *testi
 }
 
 func goneButWatched(t *testing.T, home bool) {
-	r := newRig(t, func(c *Config) { c.GoneGrace, c.BackfillWait = 50*time.Millisecond, time.Millisecond }).start()
+	r := newRig(t, func(c *Config) { c.GoneGrace, c.Discovery.BackfillWait = 50*time.Millisecond, time.Millisecond }).start()
 	r.subscribe("other", "/other")
 	r.put("/other")
 	r.put("/a", "1")
@@ -317,7 +317,7 @@ func TestAListOfSubscriptionsThatWentBackIsLookedAtAnew(t *testing.T) {
 	r.subscribe("other", "/other")
 	r.subscribe("another", "/other")
 	r.put("/a")
-	r.until("it is remembered", func() bool { return r.discovery.Linked("/a") })
+	r.until("it is remembered", func() bool { return r.Discovery.Linked("/a") })
 	// The store comes back from a copy from before the subscriptions and the stream.
 	r.store.db.Lose(before)
 	if err := r.store.RefreshCatalog(t.Context()); err != nil {
@@ -351,7 +351,9 @@ func TestALiveRequestThatOutlivedAnOutageIsMadeAnew(t *testing.T) {
 // However many streams wait for their turn when upstream goes down, those that are under way then are the last.
 func TestThoseThatWaitedForTheirTurnDoNotAskAnUpstreamThatIsDown(t *testing.T) {
 	r := newRig(t,
-		func(c *Config) { c.HeadTimeout, c.BackoffMin, c.Check = 100*time.Millisecond, time.Minute, time.Minute })
+		func(c *Config) {
+			c.Upstream.HeadTimeout, c.BackoffMin, c.Check = 100*time.Millisecond, time.Minute, time.Minute
+		})
 	var asked atomic.Int32
 	r.up.setFault(func(_ http.ResponseWriter, req *http.Request) bool {
 		asked.Add(1)

@@ -27,7 +27,7 @@ func message(operation, path string, at time.Time) string {
 	return string(b)
 }
 
-func withRegistry(c *Config) { c.Registry = registryPath }
+func withRegistry(c *Config) { c.Discovery.Registry = registryPath }
 
 func (r *rig) registryRead() {
 	r.t.Helper()

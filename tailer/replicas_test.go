@@ -172,7 +172,7 @@ func TestAStreamThatTheStoreHasLostIsLinkedAnew(t *testing.T) {
 		r.subscribe("s", "/**")
 		r.put("/a")
 		r.wake("/a", 1)
-		r.until("it is linked", func() bool { return r.discovery.Linked("/a") })
+		r.until("it is linked", func() bool { return r.Discovery.Linked("/a") })
 		r.store.forgetStream("/a")
 		r.store.doubt("/a")
 		r.wake("/a", 2)
@@ -212,7 +212,7 @@ func (r *rig) forgottenForGood(path string) {
 		reads := r.store.count("ScanStreams")
 		r.put("/after")
 		r.until("discovery has gone on",
-			func() bool { return r.store.count("ScanStreams") > reads || r.discovery.Linked("/after") })
+			func() bool { return r.store.count("ScanStreams") > reads || r.Discovery.Linked("/after") })
 	}
 	if got := len(r.woken(path)); got != 1 || r.linkedNow("s", path) {
 		r.t.Errorf("%d wakes", got)
@@ -223,10 +223,10 @@ func TestAConsumerThatTheStoreHasLostOfAStreamThatItKnowsMissesNothing(t *testin
 	linked := func(t *testing.T) (*rig, memstore.Snapshot) {
 		r := newRig(t).start()
 		r.put("/a", "before anybody subscribed")
-		r.until("it is linked", func() bool { return r.discovery.Linked("/a") })
+		r.until("it is linked", func() bool { return r.Discovery.Linked("/a") })
 		sub := r.store.create(t, "s", "/**")
 		before := r.store.db.Snapshot() // as if Redis had lost the link, and no more
-		r.discovery.Subscribed(t.Context(), sub)
+		r.Discovery.Subscribed(t.Context(), sub)
 		r.until("it is linked", func() bool { return r.linkedNow("s", "/a") })
 		return r, before
 	}

@@ -7,7 +7,7 @@ import (
 )
 
 func TestAnSSEFrameCutInTheMiddleIsReadAgain(t *testing.T) {
-	r := newRig(t, func(c *Config) { c.Mode = ModeSSE }).start()
+	r := newRig(t, func(c *Config) { c.SSE = true }).start()
 	r.idle("/a")
 	cut := 0
 	r.up.setFault(func(w http.ResponseWriter, req *http.Request) bool {

@@ -9,58 +9,58 @@ import (
 // step takes in one input and says what to do next.
 func (m *machine) step(in *input) action {
 	a := m.next(in)
+	if in.kind < inputChecked || a.run {
+		a.phase = m.phase
+	}
 	a.mode = m.mode
 	return a
 }
 
 func (m *machine) next(in *input) action {
 	switch in.kind {
+	case inputDone:
+		return m.done(in.now)
 	case inputHead:
 		return m.answered(in)
-	case inputHidden:
-		return m.hidden()
-	case inputReturned:
-		m.gone = false
-		return m.tell(in.now)
 	case inputTold:
 		return m.told(in)
-	case inputKnown:
-		m.last = in.partition - 1
-		return m.announce()
 	case inputRead:
 		return m.read(in)
-	case inputRestarted:
-		m.invalidate(in.partition)
-		return m.correct(in.now)
 	case inputSlot:
 		return m.enter(in)
 	case inputShown:
 		return m.show(in)
 	case inputOver:
 		return m.over(in)
-	case inputEnd:
-		return m.end(in.now)
-	case inputLost:
-		m.phase = phaseEnded
-		return action{}
-	case inputStart:
-		a := m.look()
-		a.run = true
-		return a
-	case inputWaited:
-		if m.phase == phaseDelaying {
-			return m.follow(in.now)
-		}
-		return m.look()
 	default:
 		return m.hint(in)
+	}
+}
+
+// done goes on from what has no other answer than that it is done.
+func (m *machine) done(now time.Time) action {
+	switch m.phase {
+	case phaseHiding:
+		return m.hidden()
+	case phaseCorrecting:
+		m.invalidate(m.last)
+		return m.correct(now)
+	case phaseAnnouncing: // by the gateway, unless it has failed: then it is still to be done
+		m.last--
+		return m.announce()
+	case phaseDelaying:
+		return m.follow(now)
+	case phaseEnding:
+		return m.end(now)
+	default: // a wait is over
+		return m.look()
 	}
 }
 
 // look asks the stream with HEAD: what comes first whenever anything is unclear.
 func (m *machine) look() action {
 	m.phase, m.looked, m.due = phaseLooking, m.moment, false
-	return action{ask: askHead}
+	return action{}
 }
 
 // wait waits, but not for what a hint would end when there was one already.
@@ -69,7 +69,7 @@ func (m *machine) wait(p phase, d time.Duration) action {
 		return m.look()
 	}
 	m.phase = p
-	return action{ask: askWait, wait: d}
+	return action{wait: d}
 }
 
 func (m *machine) release(a action) action {
@@ -93,7 +93,7 @@ func (m *machine) answered(in *input) action {
 	case in.info.Gone():
 		m.phase = phaseConfirming
 		m.forgetBehind()
-		return m.release(action{ask: askHeadAnew})
+		return m.release(action{})
 	}
 	m.info = in.info
 	switch {
@@ -103,12 +103,13 @@ func (m *machine) answered(in *input) action {
 		// A server may have more to read than its HEAD says: one that was interrupted in an append, say. Its stream is
 		// the same one.
 		m.phase = phaseReading
-		return action{ask: askRead, was: m.info.Tail, tail: m.info.Tail}
-	case m.gone:
-		m.phase = phaseReturning
-		return action{ask: askReturn, tail: m.info.Tail, wavered: m.carriesOn(m.info.Tail)}
+		return action{was: m.info.Tail, tail: m.info.Tail}
 	}
-	return m.tell(in.now)
+	back, wavered := m.gone, m.gone && m.carriesOn(m.info.Tail)
+	m.gone = false
+	a := m.tell(in.now)
+	a.back, a.wavered = back, wavered
+	return a
 }
 
 func (m *machine) fail(err error) action {
@@ -116,7 +117,7 @@ func (m *machine) fail(err error) action {
 		m.mode = modeFailing
 	}
 	m.forgetBehind()
-	a := m.wait(phaseFailing, m.rules.jitter(grow(&m.failures, m.rules.BackoffMin, m.rules.Check)))
+	a := m.wait(phaseFailing, m.rules.jitter(m.failures.Next()))
 	a.failure = err
 	return a
 }
@@ -135,22 +136,21 @@ func (m *machine) forgetBehind() {
 // missing is for a stream that upstream has just said there is none of, twice or again. Its consumers are hidden,
 // unless somebody has asked for the stream since the HEAD, who knew better.
 func (m *machine) missing(wavers int64) action {
-	if m.absent && wavers == m.wavers {
-		m.absence = fsm.MissingStill
-	} else {
+	absence := fsm.MissingStill
+	if !m.absent || wavers != m.wavers {
 		// Where upstream goes back and forth, this stream may have been there between two looks.
-		m.absence, m.wavers = fsm.MissingAnew, wavers
+		absence, m.wavers = fsm.MissingAnew, wavers
 	}
 	if !m.absent {
-		m.absent, m.gone, m.absentWait = true, true, 0
-		m.offset, m.moved = "", false
+		m.absent, m.gone, m.offset, m.moved = true, true, "", false
+		m.absentWait.Reset()
 	}
 	m.mode = modeAway
 	if m.wanted > m.looked || m.part(m.home) == nil {
 		return m.hidden()
 	}
 	m.phase = phaseHiding
-	return action{ask: askHide, absence: m.absence}
+	return action{absence: absence}
 }
 
 func (m *machine) hidden() action {
@@ -158,7 +158,7 @@ func (m *machine) hidden() action {
 	if len(m.parts) == 0 {
 		return m.leave()
 	}
-	return m.wait(phaseAbsent, m.rules.jitter(grow(&m.absentWait, m.rules.absentMin(), m.rules.Check)))
+	return m.wait(phaseAbsent, m.rules.jitter(m.absentWait.Next()))
 }
 
 // tell tells the store the tail that HEAD showed, in each partition that does not know it yet.
@@ -171,13 +171,13 @@ func (m *machine) tellNext(now time.Time) action {
 	for i := range m.parts {
 		if p := &m.parts[i]; p.number > m.last && p.tail != m.info.Tail {
 			m.last = p.number
-			return action{ask: askTell, partition: p.number, tail: m.info.Tail}
+			return action{partition: p.number, tail: m.info.Tail}
 		}
 	}
 	if len(m.behind) > 0 {
 		// Every tail in behind was noted before this HEAD, so a tail behind it cannot be old news.
 		m.phase = phaseVerifying
-		return action{ask: askHeadAnew}
+		return action{}
 	}
 	return m.settled(now)
 }
@@ -193,7 +193,7 @@ func (m *machine) told(in *input) action {
 	case m.phase == phaseCorrecting:
 		return m.correct(in.now)
 	case o.watched && ahead(o.noted, m.info.Tail):
-		m.behind = append(m.behind, behind{o.partition, o.noted})
+		m.behind = append(m.behind, *o)
 	}
 	return m.tellNext(in.now)
 }
@@ -212,7 +212,7 @@ func (m *machine) read(in *input) action {
 		m.info.Tail = in.tail
 	case m.phase == phaseReading:
 		m.phase = phaseRereading
-		return action{ask: askRead, was: fsm.Start, tail: m.info.Tail}
+		return action{was: fsm.Start, tail: m.info.Tail}
 	}
 	return m.correct(in.now)
 }
@@ -228,17 +228,17 @@ func (m *machine) correct(now time.Time) action {
 		return m.tell(now)
 	}
 	b := m.behind[0]
-	m.behind = m.behind[1:]
-	if ahead(b.was, m.info.Tail) {
-		return action{ask: askRestart, partition: b.partition, was: b.was, tail: m.info.Tail}
+	m.behind, m.last = m.behind[1:], b.partition
+	if ahead(b.noted, m.info.Tail) {
+		return action{partition: b.partition, was: b.noted, tail: m.info.Tail}
 	}
-	return action{ask: askTell, partition: b.partition, tail: m.info.Tail}
+	return action{partition: b.partition, tail: m.info.Tail}
 }
 
 // settled goes on from a look whose tail the store knows.
 func (m *machine) settled(now time.Time) action {
 	if !m.failed {
-		m.failures = 0
+		m.failures.Reset()
 	}
 	if len(m.parts) == 0 || m.info.Closed {
 		return m.leave()
@@ -249,16 +249,16 @@ func (m *machine) settled(now time.Time) action {
 	case moved && m.busy():
 		return m.pause()
 	case moved:
-		m.paceWait = 0
+		m.paceWait.Reset()
 	}
 	if m.info.TTL {
 		m.mode = modeHeadOnly
 		if moved {
-			m.quietWait = 0
+			m.quietWait.Reset()
 		}
-		return m.release(m.wait(phaseHeadOnly, m.rules.jitter(grow(&m.quietWait, m.rules.TTLFast, m.rules.Check))))
+		return m.release(m.wait(phaseHeadOnly, m.rules.jitter(m.quietWait.Next())))
 	}
-	a := action{ask: askSlot, active: m.active || moved, turn: !m.turn.After(now)}
+	a := action{active: m.active || moved, turn: !m.turn.After(now)}
 	m.phase, m.active = phaseEntering, false
 	return a
 }
@@ -267,7 +267,7 @@ func (m *machine) settled(now time.Time) action {
 // before has no more to say.
 func (m *machine) pause() action {
 	m.due = false
-	return m.wait(phasePausing, grow(&m.paceWait, m.rules.PaceMin, m.rules.PaceMax))
+	return m.wait(phasePausing, m.paceWait.Next())
 }
 
 func (m *machine) enter(in *input) action {
@@ -282,7 +282,7 @@ func (m *machine) enter(in *input) action {
 	case m.failed:
 		// HEAD works: it bounds what a request that always fails can cost.
 		m.mode = modeFailing
-		return m.wait(phaseDelaying, m.rules.jitter(grow(&m.failures, m.rules.BackoffMin, m.rules.Check)))
+		return m.wait(phaseDelaying, m.rules.jitter(m.failures.Next()))
 	}
 	return m.follow(in.now)
 }
@@ -290,17 +290,14 @@ func (m *machine) enter(in *input) action {
 // leave gives up what a watcher holds, and the watcher itself unless somebody asks for the stream meanwhile.
 func (m *machine) leave() action {
 	m.phase, m.mode = phaseEnding, modeNone
-	return m.release(action{ask: askEnd})
+	return m.release(action{})
 }
 
 func (m *machine) end(now time.Time) action {
 	switch {
-	case len(m.parts) == 0 && m.absent && !m.disowned:
-		m.phase = phaseLosing
-		return action{ask: askLose, leave: true}
 	case len(m.parts) == 0:
 		m.phase = phaseEnded
-		return action{leave: true}
+		return action{leave: true, lost: m.absent && !m.disowned}
 	case !m.absent && m.info.Closed && m.wanted <= m.looked && !m.due:
 		// It is at its end and has nothing to show any more.
 		m.phase, m.closed = phaseResting, now

@@ -91,7 +91,6 @@ func (m *machine) lookNow(a *action) {
 
 func (m *machine) add(partition int) {
 	m.wanted, m.disowned = m.happened(), false
-	m.atHome = m.atHome || partition == m.home
 	i, ok := m.find(partition)
 	if !ok {
 		m.parts = slices.Insert(m.parts, i, part{number: partition})
@@ -102,8 +101,10 @@ func (m *machine) add(partition int) {
 // resume begins again at a stream that was closed. The store is told its tail again.
 func (m *machine) resume() action {
 	m.invalidate(everywhere)
-	m.offset, m.moved, m.failed, m.gone = "", false, false, false
-	m.failures, m.paceWait, m.quietWait, m.quiet = 0, 0, 0, time.Time{}
+	m.offset, m.moved, m.failed, m.gone, m.quiet = "", false, false, false, time.Time{}
+	m.failures.Reset()
+	m.paceWait.Reset()
+	m.quietWait.Reset()
 	a := m.look()
 	a.run = true
 	return a

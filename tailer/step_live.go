@@ -24,7 +24,7 @@ func (m *machine) live(now time.Time) action {
 	}
 	m.phase, m.mode, m.due = phaseLive, modeLive, false
 	m.request = request{began: now, from: m.offset, heard: m.offset}
-	return action{ask: askLive, tail: m.offset, cursor: m.cursor, check: m.checkAfter(now)}
+	return action{tail: m.offset, cursor: m.cursor, check: m.checkAfter(now)}
 }
 
 // stop ends the live request for a reason. The first one counts.
@@ -38,15 +38,15 @@ func (m *machine) stop(why then, a *action) {
 func (m *machine) show(in *input) action {
 	r := &m.request
 	r.shown = in.shown
-	if in.shown.cursor != "" {
-		m.cursor = in.shown.cursor
+	if in.shown.Cursor != "" {
+		m.cursor = in.shown.Cursor
 	}
 	var check time.Duration
-	if in.shown.offset.After(r.heard) {
-		r.heard, m.quiet, check = in.shown.offset, in.now, m.rules.jitter(m.rules.Check)
+	if in.shown.Offset.After(r.heard) {
+		r.heard, m.quiet, check = in.shown.Offset, in.now, m.rules.jitter(m.rules.Check)
 	}
 	var a action
-	if in.shown.offset.After(m.offset) {
+	if in.shown.Offset.After(m.offset) {
 		m.phase, m.last = phaseAnnouncing, -1
 		a = m.announce()
 	} else {
@@ -57,11 +57,11 @@ func (m *machine) show(in *input) action {
 }
 
 func (m *machine) announce() action {
-	tail := m.request.shown.offset
+	tail := m.request.shown.Offset
 	for i := range m.parts {
 		if p := &m.parts[i]; p.number > m.last && tail.After(p.tail) {
 			m.last = p.number
-			return action{ask: askAnnounce, partition: p.number, tail: tail}
+			return action{partition: p.number, tail: tail}
 		}
 	}
 	m.phase, m.offset, m.moved = phaseLive, tail, true
@@ -72,15 +72,15 @@ func (m *machine) announce() action {
 // is stopped.
 func (m *machine) judge(moved bool) action {
 	r := &m.request
-	a := action{ask: askContinue, active: moved}
-	if m.untold() || moved && m.busy() && m.rules.Mode == ModeSSE {
+	a := action{active: moved}
+	if m.untold() || moved && m.busy() && m.rules.SSE {
 		m.stop(thenLook, &a)
 	}
 	switch {
 	case r.stopped:
-	case m.moved && (r.shown.closed || !r.shown.upToDate):
+	case m.moved && (r.shown.Closed || !r.shown.UpToDate):
 		r.then = thenLook
-	case r.shown.closed || r.shown.cached || r.shown.offset != "" && r.shown.offset != m.offset:
+	case r.shown.Closed || r.shown.Cached || r.shown.Offset != "" && r.shown.Offset != m.offset:
 		r.then = thenOdd
 	}
 	return a
@@ -101,16 +101,16 @@ func (m *machine) over(in *input) action {
 		a.failure = err
 		return a
 	}
-	m.failures = 0
+	m.failures.Reset()
 	if took >= m.rules.PaceMax {
-		m.paceWait = 0
+		m.paceWait.Reset()
 	}
 	switch {
 	case m.moved && m.busy():
 		m.moved = false
 		return m.pause()
 	case m.moved:
-		m.paceWait = 0
+		m.paceWait.Reset()
 	}
 	if r.then != thenAgain {
 		return m.look()

@@ -7,6 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"reveille/fsm"
+	"reveille/tailer/upstream"
 )
 
 // stage is one stream, the store, and the machine between them, for histories in which anything may happen at any time.
@@ -46,9 +47,6 @@ func (s *stage) subscribe(partition int) {
 	if s.m == nil {
 		m := newMachine(testRules(), home)
 		s.m, s.slot = &m, false
-		s.step(input{kind: inputAdded, partition: partition})
-		s.step(input{kind: inputStart})
-		return
 	}
 	s.step(input{kind: inputAdded, partition: partition})
 }
@@ -65,16 +63,21 @@ func (s *stage) answer(fails, late bool) {
 		seen, err = fsm.StreamInfo{}, errDown
 	}
 	s.now = s.now.Add(time.Second)
-	switch a := s.asked; a.ask {
-	case askNothing: // it rests
-	case askHead, askHeadAnew:
+	switch a := s.asked; a.phase {
+	case phaseResting, phaseEnded:
+	case phaseLooking, phaseConfirming, phaseVerifying:
 		s.step(input{kind: inputHead, info: seen, err: err})
-	case askHide:
+	case phaseHiding:
 		s.hidden = true
-		s.step(input{kind: inputHidden})
-	case askReturn:
-		s.step(input{kind: inputReturned})
-	case askTell, askAnnounce:
+		s.step(input{kind: inputDone})
+	case phaseTelling, phaseAnnouncing, phaseCorrecting:
+		if a.was != "" {
+			if s.noted[a.partition] == a.was {
+				s.noted[a.partition] = a.tail
+			}
+			s.step(input{kind: inputDone})
+			return
+		}
 		o := observed{partition: a.partition, since: s.m.moment, tail: a.tail}
 		if noted, watched := s.noted[a.partition]; watched {
 			if a.tail.After(noted) {
@@ -86,34 +89,26 @@ func (s *stage) answer(fails, late bool) {
 			s.noted[a.partition], o.watched, o.noted = noted, true, noted
 		}
 		s.step(input{kind: inputTold, observed: o})
-	case askRead:
+	case phaseReading, phaseRereading:
 		s.step(input{kind: inputRead, tail: seen.Tail, err: err})
-	case askRestart:
-		if s.noted[a.partition] == a.was {
-			s.noted[a.partition] = a.tail
-		}
-		s.step(input{kind: inputRestarted, partition: a.partition})
-	case askSlot:
+	case phaseEntering:
 		if s.slot = !fails; s.slot {
 			s.step(input{kind: inputGranted})
 		}
 		s.step(input{kind: inputSlot, granted: s.slot, turn: time.Second})
-	case askLive, askContinue:
+	case phaseLive:
 		switch {
 		case s.m.untold() && !s.m.request.stopped:
 			s.t.Fatal("a live request goes on although the store is to be told something")
-		case !s.m.request.stopped && a.ask == askLive && err == nil && seen.Exists && seen.Tail.After(a.tail):
-			s.step(input{kind: inputShown, shown: shown{offset: seen.Tail, upToDate: true}})
+		case !s.m.request.stopped && a.tail != "" && err == nil && seen.Exists && seen.Tail.After(a.tail):
+			s.step(input{kind: inputShown, shown: upstream.Event{Offset: seen.Tail, UpToDate: true}})
 		default:
 			s.now = s.now.Add(30 * time.Second)
 			s.step(input{kind: inputOver, err: err})
 		}
-	case askWait:
+	default: // a wait, the end
 		s.now = s.now.Add(a.wait)
-		s.step(input{kind: inputWaited})
-	case askEnd:
-		s.step(input{kind: inputEnd})
-	case askLose:
+		s.step(input{kind: inputDone})
 	}
 }
 
@@ -203,7 +198,7 @@ func TestAMachineTellsTheStoreWhatIsTrueInTheEnd(t *testing.T) {
 			if s.m == nil {
 				break
 			}
-			if s.asked.ask == askNothing && left < 50 { // it rests, and is looked at once an hour
+			if !s.asked.phase.asks() && left < 50 { // it rests, and is looked at once an hour
 				s.step(input{kind: inputRefresh, partition: everywhere})
 			}
 			s.happen("check")

@@ -44,7 +44,7 @@ func slot(granted bool) input {
 }
 
 func shows(n int) input {
-	return input{kind: inputShown, shown: shown{offset: offsetOf(n), upToDate: true}}
+	return input{kind: inputShown, shown: upstream.Event{Offset: offsetOf(n), UpToDate: true}}
 }
 
 // knows is the store's answer that somebody is subscribed, and that it has noted a tail.
@@ -71,7 +71,7 @@ func concat(parts [][]turn) (all []turn) {
 
 // The first part of most histories.
 var (
-	begun  = []turn{on(hintIn(inputAdded, home), ""), on(hintOf(inputStart), "run; head")}
+	begun  = []turn{on(hintIn(inputAdded, home), "run; head")}
 	looked = script(begun, []turn{on(ends(1), "tell 1 of 1"), on(knows(home, 1, 1), "slot")})
 	atLive = script(looked, []turn{on(hintOf(inputGranted), ""), on(slot(true), "live from 1; check in 5s")})
 	atHide = script(begun, []turn{on(nothing(), "release; head anew"), on(nothing(), "hide anew")})
@@ -98,10 +98,10 @@ var histories = map[string][]turn{
 	}),
 	"an event that the gateway has told is not told again": script(atLive, []turn{
 		on(shows(2), "announce 1 of 2; check in 5s"), on(gateway(knows(home, 2, 2)), ""),
-		on(hintIn(inputKnown, home), "continue, active"),
+		on(hintOf(inputDone), "continue, active"),
 	}),
 	"an event that the gateway could not tell is told": script(atLive, []turn{
-		on(shows(2), "announce 1 of 2; check in 5s"), on(hintIn(inputKnown, home), "announce 1 of 2"),
+		on(shows(2), "announce 1 of 2; check in 5s"), on(hintOf(inputDone), "announce 1 of 2"),
 	}),
 	"a stopped request's event is told all the same": script(atLive, []turn{
 		on(hintOf(inputDisplaced), "interrupt"), on(shows(2), "announce 1 of 2; check in 5s"),
@@ -110,10 +110,10 @@ var histories = map[string][]turn{
 
 	// Failures.
 	"a HEAD that fails is repeated later and later": script(begun, []turn{
-		on(fails(inputHead, errDown), "wait 100ms; failure"), on(hintOf(inputWaited), "head"),
-		on(fails(inputHead, errDown), "wait 150ms; failure"), on(hintOf(inputWaited), "head"),
+		on(fails(inputHead, errDown), "wait 100ms; failure"), on(hintOf(inputDone), "head"),
+		on(fails(inputHead, errDown), "wait 150ms; failure"), on(hintOf(inputDone), "head"),
 		on(ends(1), "tell 1 of 1"), on(knows(home, 1, 1), "slot"), // all is well again
-		on(slot(false), "release; wait 20s"), on(hintOf(inputWaited), "head"),
+		on(slot(false), "release; wait 20s"), on(hintOf(inputDone), "head"),
 		on(fails(inputHead, errDown), "wait 100ms; failure"),
 	}),
 	"no hint cuts short the wait after a failure": script(begun, []turn{
@@ -121,7 +121,7 @@ var histories = map[string][]turn{
 	}),
 	"a live request that fails is followed by HEAD, and repeated later and later": script(atLive, []turn{
 		on(fails(inputOver, errDown), "head; failure"), on(ends(1), "slot"),
-		on(slot(true), "wait 100ms"), on(hintOf(inputWaited), "live from 1; check in 5s"),
+		on(slot(true), "wait 100ms"), on(hintOf(inputDone), "live from 1; check in 5s"),
 		on(fails(inputOver, errDown), "head; failure"), on(ends(1), "slot"),
 		on(slot(true), "wait 150ms"),
 	}),
@@ -135,7 +135,7 @@ var histories = map[string][]turn{
 		after(30*time.Second, shows(0), "continue"), on(hintOf(inputOver), "head"),
 	}),
 	"one that is not up to date leads to HEAD": script(atLive, []turn{
-		on(input{kind: inputShown, shown: shown{offset: offsetOf(2)}}, "announce 1 of 2; check in 5s"),
+		on(input{kind: inputShown, shown: upstream.Event{Offset: offsetOf(2)}}, "announce 1 of 2; check in 5s"),
 		on(knows(home, 2, 2), "continue, active"), on(hintOf(inputOver), "head"),
 	}),
 	"a connection without a sign of life is given up": script(atLive, []turn{
@@ -172,13 +172,13 @@ var histories = map[string][]turn{
 	// Everybody is busy.
 	"a stream whose consumers are busy is looked at with pauses that grow": script(atLive, []turn{
 		on(shows(2), "announce 1 of 2; check in 5s"), on(busy(knows(home, 2, 2)), "continue, active"),
-		on(hintOf(inputOver), "wait 50ms"), on(hintOf(inputWaited), "head"),
-		on(ends(9), "tell 1 of 9"), on(busy(knows(home, 9, 9)), "wait 75ms"), on(hintOf(inputWaited), "head"),
+		on(hintOf(inputOver), "wait 50ms"), on(hintOf(inputDone), "head"),
+		on(ends(9), "tell 1 of 9"), on(busy(knows(home, 9, 9)), "wait 75ms"), on(hintOf(inputDone), "head"),
 		on(ends(9), "slot"), // nothing new: it is followed again
 	}),
 	"a consumer that comes to rest ends the pause": script(atLive, []turn{
 		on(shows(2), "announce 1 of 2; check in 5s"), on(busy(knows(home, 2, 2)), "continue, active"),
-		on(hintOf(inputOver), "wait 50ms"), on(hintOf(inputRested), "interrupt"), on(hintOf(inputWaited), "head"),
+		on(hintOf(inputOver), "wait 50ms"), on(hintOf(inputRested), "interrupt"), on(hintOf(inputDone), "head"),
 	}),
 	"one that came to rest while the store was told keeps the stream from pausing": script(atLive, []turn{
 		on(shows(2), "announce 1 of 2; check in 5s"), on(hintOf(inputRested), ""),
@@ -189,18 +189,18 @@ var histories = map[string][]turn{
 	// Absence.
 	"a 404 is asked for again before anybody is hidden": atHide,
 	"an upstream that contradicts itself is not asked at full speed": script(begun, []turn{
-		on(nothing(), "release; head anew"), on(ends(1), "wait 100ms"), on(hintOf(inputWaited), "head"),
+		on(nothing(), "release; head anew"), on(ends(1), "wait 100ms"), on(hintOf(inputDone), "head"),
 	}),
 	"a stream that stays away is asked for later and later, and hidden still": script(atHide, []turn{
-		on(hintOf(inputHidden), "wait 1s"), on(hintOf(inputWaited), "head"), on(nothing(), "hide still"),
-		on(hintOf(inputHidden), "wait 1.5s"),
+		on(hintOf(inputDone), "wait 1s"), on(hintOf(inputDone), "head"), on(nothing(), "hide still"),
+		on(hintOf(inputDone), "wait 1.5s"),
 	}),
 	"an upstream that goes back and forth says it anew": script(atHide, []turn{
-		on(hintOf(inputHidden), "wait 1s"), on(hintOf(inputWaited), "head"), on(wavered(1), "hide anew"),
+		on(hintOf(inputDone), "wait 1s"), on(hintOf(inputDone), "head"), on(wavered(1), "hide anew"),
 	}),
 	"what it says after it could not be asked, it says anew": script(atHide, []turn{
-		on(hintOf(inputHidden), "wait 1s"), on(hintOf(inputWaited), "head"),
-		on(fails(inputHead, errDown), "wait 100ms; failure"), on(hintOf(inputWaited), "head"),
+		on(hintOf(inputDone), "wait 1s"), on(hintOf(inputDone), "head"),
+		on(fails(inputHead, errDown), "wait 100ms; failure"), on(hintOf(inputDone), "head"),
 		on(nothing(), "release; head anew"), on(nothing(), "hide anew"),
 	}),
 	"who asked for the stream since the HEAD knew better": script(begun, []turn{
@@ -210,29 +210,28 @@ var histories = map[string][]turn{
 		on(nothing(), "release; head anew"), on(hintOf(inputVoid), ""), on(nothing(), "head"),
 	}),
 	"nobody is hidden for a partition that is not the stream's own": {
-		on(hintIn(inputAdded, other), ""), on(hintOf(inputStart), "run; head"),
+		on(hintIn(inputAdded, other), "run; head"),
 		on(nothing(), "release; head anew"), on(nothing(), "wait 1s"),
 	},
 	"discovery is told of a stream that is back before the store": script(atLive, []turn{
 		on(checks(nothing()), "interrupt"), on(hintOf(inputOver), "head"),
-		on(nothing(), "release; head anew"), on(nothing(), "hide anew"), on(hintOf(inputHidden), "wait 1s"),
-		on(hintOf(inputWaited), "head"), on(ends(1), "return at 1, wavered"),
-		on(hintOf(inputReturned), "tell 1 of 1"), // although it was told before
+		on(nothing(), "release; head anew"), on(nothing(), "hide anew"), on(hintOf(inputDone), "wait 1s"),
+		on(hintOf(inputDone), "head"), on(ends(1), "back; wavered; tell 1 of 1"), // although it was told before
 	}),
 	"a stream that is back shorter is not the same": script(atLive, []turn{
 		on(checks(nothing()), "interrupt"), on(hintOf(inputOver), "head"),
-		on(nothing(), "release; head anew"), on(nothing(), "hide anew"), on(hintOf(inputHidden), "wait 1s"),
-		on(hintOf(inputWaited), "head"), on(ends(0), "return at 0"),
+		on(nothing(), "release; head anew"), on(nothing(), "hide anew"), on(hintOf(inputDone), "wait 1s"),
+		on(hintOf(inputDone), "head"), on(ends(0), "back; tell 1 of 0"),
 	}),
 	"a write has an absent stream looked at now": script(atHide, []turn{
-		on(hintOf(inputHidden), "wait 1s"), on(hintOf(inputWritten), "interrupt"), on(hintOf(inputWaited), "head"),
+		on(hintOf(inputDone), "wait 1s"), on(hintOf(inputWritten), "interrupt"), on(hintOf(inputDone), "head"),
 	}),
 	"a stream that stays away until nobody is subscribed is lost": script(atHide, []turn{
 		on(hintIn(inputDropped, home), ""), on(dropped(home, 1), ""),
-		on(hintOf(inputHidden), "release; end"), on(hintOf(inputEnd), "leave; lose"), on(hintOf(inputLost), ""),
+		on(hintOf(inputDone), "release; end"), on(hintOf(inputDone), "leave; lost"),
 	}),
 	"one that another replica watches now is not": script(atHide, []turn{
-		on(hintIn(inputDisowned, home), ""), on(hintOf(inputHidden), "release; end"), on(hintOf(inputEnd), "leave"),
+		on(hintIn(inputDisowned, home), ""), on(hintOf(inputDone), "release; end"), on(hintOf(inputDone), "leave"),
 	}),
 
 	// A tail that moved back.
@@ -240,7 +239,7 @@ var histories = map[string][]turn{
 		[]turn{
 			on(ends(1), "tell 1 of 1"), on(knows(home, 1, 5), "head anew"), on(ends(1), "read from 1 beyond 1"),
 			on(led(1), "read from -1 beyond 1"), on(led(1), "restart 1 from 5 at 1"),
-			on(hintIn(inputRestarted, home), "tell 1 of 1"), on(knows(home, 1, 1), "slot"),
+			on(hintOf(inputDone), "tell 1 of 1"), on(knows(home, 1, 1), "slot"),
 		}),
 	"an old answer costs nobody a restart": script(begun, []turn{
 		on(ends(1), "tell 1 of 1"), on(knows(home, 1, 5), "head anew"), on(ends(5), "read from 5 beyond 5"),
@@ -261,7 +260,7 @@ var histories = map[string][]turn{
 	}),
 	"a read that fails decides nothing": script(begun, []turn{
 		on(ends(1), "tell 1 of 1"), on(knows(home, 1, 5), "head anew"), on(ends(1), "read from 1 beyond 1"),
-		on(fails(inputRead, errDown), "wait 100ms; failure"), on(hintOf(inputWaited), "head"),
+		on(fails(inputRead, errDown), "wait 100ms; failure"), on(hintOf(inputDone), "head"),
 		on(ends(1), "tell 1 of 1"), on(knows(home, 1, 5), "head anew"),
 	}),
 	"a stream whose life a read would extend is not read": script(begun, []turn{
@@ -273,21 +272,21 @@ var histories = map[string][]turn{
 
 	// Streams without a live request.
 	"a stream with a TTL is only ever looked at": script(begun, []turn{
-		on(endsTTL(1), "tell 1 of 1"), on(knows(home, 1, 1), "release; wait 250ms"), on(hintOf(inputWaited), "head"),
-		on(endsTTL(1), "release; wait 375ms"), on(hintOf(inputWaited), "head"),
+		on(endsTTL(1), "tell 1 of 1"), on(knows(home, 1, 1), "release; wait 250ms"), on(hintOf(inputDone), "head"),
+		on(endsTTL(1), "release; wait 375ms"), on(hintOf(inputDone), "head"),
 		on(endsTTL(2), "tell 1 of 2"), on(knows(home, 2, 2), "release; wait 250ms"), // an event
 	}),
 	"one without a slot waits for its turn": script(looked, []turn{
-		on(slot(false), "release; wait 20s"), after(20*time.Second, hintOf(inputWaited), "head"), on(ends(1), "slot"),
+		on(slot(false), "release; wait 20s"), after(20*time.Second, hintOf(inputDone), "head"), on(ends(1), "slot"),
 	}),
 	"a turn that is cut short is still to come": script(looked, []turn{
 		on(slot(false), "release; wait 20s"), on(hintOf(inputLook), "interrupt"),
-		after(8*time.Second, hintOf(inputWaited), "head"), on(ends(1), "slot, its turn is to come"),
+		after(8*time.Second, hintOf(inputDone), "head"), on(ends(1), "slot, its turn is to come"),
 		on(slot(false), "release; wait 12s"),
 	}),
 	"one of which a consumer comes to rest is preferred": script(looked, []turn{
 		on(slot(false), "release; wait 20s"), on(hintOf(inputRested), "interrupt"),
-		on(hintOf(inputWaited), "head"), on(ends(1), "slot, active, its turn is to come"),
+		on(hintOf(inputDone), "head"), on(ends(1), "slot, active, its turn is to come"),
 	}),
 	"a request whose slot went to another stream is stopped": script(atLive, []turn{
 		on(hintOf(inputDisplaced), "interrupt"), on(fails(inputOver, errDown), "head"), on(ends(1), "slot"),
@@ -316,29 +315,29 @@ var histories = map[string][]turn{
 	}),
 	"the last partition that is dropped ends it": script(atLive, []turn{
 		on(dropped(home, 1), "interrupt"), on(fails(inputOver, errDown), "head"), on(ends(1), "release; end"),
-		on(hintOf(inputEnd), "leave"),
+		on(hintOf(inputDone), "leave"),
 	}),
 	"one that was added since is not dropped": script(atLive, []turn{
 		on(hintIn(inputAdded, home), ""), on(dropped(home, 1), ""),
 	}),
 	"somebody who asks for it meanwhile keeps it": script(begun, []turn{
 		on(ends(1), "tell 1 of 1"), on(nobody(knows(home, 1, 1)), "release; end"), on(hintIn(inputAdded, home), ""),
-		on(hintOf(inputEnd), "head"),
+		on(hintOf(inputDone), "head"),
 	}),
 
 	// Closed streams.
 	"a closed stream rests until somebody asks for it, and is told again": script(begun, []turn{
-		on(endsClosed(1), "tell 1 of 1"), on(knows(home, 1, 1), "release; end"), on(hintOf(inputEnd), ""),
+		on(endsClosed(1), "tell 1 of 1"), on(knows(home, 1, 1), "release; end"), on(hintOf(inputDone), ""),
 		on(hintOf(inputRested), ""), on(hintOf(inputLook), ""),
 		on(hintIn(inputRefresh, everywhere), "run; head"), on(endsClosed(1), "tell 1 of 1"),
 	}),
 	"one that the store is to be told of again since the HEAD is looked at again": script(begun, []turn{
 		on(endsClosed(1), "tell 1 of 1"), on(knows(home, 1, 1), "release; end"),
-		on(hintIn(inputRefresh, everywhere), ""), on(hintOf(inputEnd), "head"), on(endsClosed(1), "tell 1 of 1"),
+		on(hintIn(inputRefresh, everywhere), ""), on(hintOf(inputDone), "head"), on(endsClosed(1), "tell 1 of 1"),
 	}),
 	"one that was asked for since the HEAD is looked at again": script(begun, []turn{
 		on(endsClosed(1), "tell 1 of 1"), on(hintIn(inputAdded, home), ""), on(knows(home, 1, 1), "release; end"),
-		on(hintOf(inputEnd), "head"),
+		on(hintOf(inputDone), "head"),
 	}),
 }
 
@@ -346,10 +345,11 @@ func dropped(partition int, since moment) input {
 	return input{kind: inputDropped, partition: partition, since: since}
 }
 
-func testRules() *rules {
+func testRules() *Config {
 	cfg := &Config{}
 	cfg.setDefaults()
-	return &rules{cfg, func(d time.Duration) time.Duration { return d }}
+	cfg.jitter = func(d time.Duration) time.Duration { return d }
+	return cfg
 }
 
 func TestWhatAMachineAsks(t *testing.T) {
@@ -380,33 +380,35 @@ func describe(a action) string {
 	say(a.interrupt, "interrupt")
 	say(a.run, "run")
 	say(a.leave, "leave")
+	say(a.lost, "lost")
+	say(a.back, "back")
+	say(a.wavered, "wavered")
 	say(a.release, "release")
 	active := map[bool]string{true: ", active"}[a.active]
-	switch a.ask {
-	case askNothing:
-	case askHide:
+	switch a.phase {
+	case phaseResting, phaseEnded:
+	case phaseHiding:
 		say(true, "hide %s", map[fsm.Absence]string{fsm.MissingAnew: "anew", fsm.MissingStill: "still"}[a.absence])
-	case askReturn:
-		say(true, "return at %s%s", short(a.tail), map[bool]string{true: ", wavered"}[a.wavered])
-	case askTell:
-		say(true, "tell %d of %s", a.partition, short(a.tail))
-	case askAnnounce:
+	case phaseTelling, phaseCorrecting:
+		say(a.was == "", "tell %d of %s", a.partition, short(a.tail))
+		say(a.was != "", "restart %d from %s at %s", a.partition, short(a.was), short(a.tail))
+	case phaseAnnouncing:
 		say(true, "announce %d of %s", a.partition, short(a.tail))
-	case askRead:
+	case phaseReading, phaseRereading:
 		say(true, "read from %s beyond %s", short(a.was), short(a.tail))
-	case askRestart:
-		say(true, "restart %d from %s at %s", a.partition, short(a.was), short(a.tail))
-	case askSlot:
+	case phaseEntering:
 		say(true, "slot%s%s", active, map[bool]string{false: ", its turn is to come"}[a.turn])
-	case askLive:
-		say(true, "live from %s", short(a.tail))
-	case askContinue:
-		say(true, "continue%s", active)
-	case askWait:
-		say(true, "wait %s", a.wait)
+	case phaseLive:
+		say(a.tail != "", "live from %s", short(a.tail))
+		say(a.tail == "", "continue%s", active)
+	case phaseLooking:
+		say(true, "head")
+	case phaseConfirming, phaseVerifying:
+		say(true, "head anew")
+	case phaseEnding:
+		say(true, "end")
 	default:
-		say(true, "%s",
-			map[ask]string{askHead: "head", askHeadAnew: "head anew", askEnd: "end", askLose: "lose"}[a.ask])
+		say(true, "wait %s", a.wait)
 	}
 	say(a.check > 0, "check in %s", a.check)
 	say(a.failure != nil, "failure")

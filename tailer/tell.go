@@ -2,18 +2,65 @@ package tailer
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"go.uber.org/zap"
 
 	"reveille/fsm"
+	"reveille/tailer/upstream"
 )
 
-// observe tells the store a tail in a partition, once.
-func (w *watch) observe(
-	ctx context.Context, partition int, tail fsm.Offset, seen fsm.Sighting,
-) (observed, fsm.Observation, error) {
+// insist repeats a call of the store until it succeeds or the context ends. While the store is away there is nothing
+// better to do with what was seen than to hold on to it. what is for the log.
+func (w *watch) insist(ctx context.Context, what string, call func() error) error {
+	delay := upstream.Backoff{Min: 50 * time.Millisecond, Max: 2 * time.Second}
+	for {
+		err := call()
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return ctx.Err()
+		}
+		if times, log := w.t.untold.Happened(time.Now()); log {
+			w.t.log.Warn("a change of a stream could not be stored in redis; it is tried again",
+				zap.String("what", what), zap.String("stream", w.path), zap.Int("times", times), zap.Error(err))
+		}
+		if !upstream.Sleep(ctx, upstream.Jitter(delay.Next())) {
+			return ctx.Err()
+		}
+	}
+}
+
+// hide hides the consumers whose primary stream this is.
+func (w *watch) hide(ctx context.Context, a fsm.Absence) {
+	_ = w.insist(ctx, "gone", func() error {
+		told := time.Now()
+		o, err := w.t.store.Hide(ctx, w.path, a)
+		// An error may have come after some were removed.
+		w.t.cfg.Outcomes.Follow(o, fsm.Sighting{Path: w.path, Told: told})
+		return err
+	})
+}
+
+// restart is for a stream whose tail has moved back.
+func (w *watch) restart(ctx context.Context, partition int, was, tail fsm.Offset) error {
+	if times, log := w.t.restarted.Happened(time.Now()); log {
+		w.t.log.Info("the tail moved back: a new stream under an old name", zap.String("stream", w.path),
+			zap.String("was", was.Value()), zap.String("tail", tail.Value()), zap.Int("times", times))
+	}
+	return w.insist(ctx, "restart", func() error {
+		told := time.Now()
+		o, err := w.t.store.Restart(ctx, partition, w.path, was, tail)
+		if err == nil {
+			w.t.cfg.Outcomes.Follow(o, fsm.Sighting{Path: w.path, Tail: tail, Told: told})
+		}
+		return err
+	})
+}
+
+// observe tells the store a tail in a partition, once. seen is when and how it was seen.
+func (w *watch) observe(ctx context.Context, partition int, tail fsm.Offset, seen fsm.Sighting) (observed, error) {
 	since := w.moment()
 	seen.Path, seen.Tail, seen.Told = w.path, tail, time.Now()
 	obs, err := w.t.store.Observe(ctx, partition, w.path, tail)
@@ -21,105 +68,46 @@ func (w *watch) observe(
 	return observed{
 		partition: partition, since: since, tail: tail,
 		noted: obs.Tail, watched: obs.Watched, busy: obs.Busy && len(obs.Wakes) == 0,
-	}, obs, err
+	}, err
 }
 
 // tell tells the store a tail in a partition until it takes it.
 func (w *watch) tell(ctx context.Context, partition int, tail fsm.Offset) input {
 	in, seen := input{kind: inputTold}, fsm.Sighting{At: time.Now()}
-	_ = w.t.insist(ctx, "tail", zap.String("stream", w.path), func() (err error) {
-		in.observed, _, err = w.observe(ctx, partition, tail, seen)
+	_ = w.insist(ctx, "tail", func() (err error) {
+		in.observed, err = w.observe(ctx, partition, tail, seen)
 		return err
 	})
 	return in
 }
 
-// announce is tell for an event that a live request shows. The gateway sees the same one at the same time: while it
-// tells the store, the live request waits, and makes a call of its own if that failed.
+// announce is tell for an event that a live request shows, unless the gateway has told the store, which sees the same
+// one at the same time.
 func (w *watch) announce(ctx context.Context, partition int, tail fsm.Offset) input {
-	end, wait := w.beginAnnouncing(partition, tail)
-	if end != nil {
-		defer end()
-		return w.tell(ctx, partition, tail)
-	}
-	if wait != nil {
-		select {
-		case <-wait:
-		case <-ctx.Done():
-		}
-	}
-	return input{kind: inputKnown, partition: partition}
+	in := input{kind: inputDone}
+	_ = w.tellOnce(ctx, partition, tail, nil, func() error {
+		in = w.tell(ctx, partition, tail)
+		return nil
+	})
+	return in
 }
 
-// gatewayPatience is how long the gateway waits for others that tell the store what it saw.
-const gatewayPatience = 100 * time.Millisecond
-
-// announceWritten has do tell the store where a write through the gateway ended, unless it was told that or a higher
-// tail. Others must not hold up the gateway: a live request that is at it goes on until the store knows, and another
-// writer that fails has the stream looked at.
-func (w *watch) announceWritten(ctx context.Context, partition int, tail fsm.Offset, do func() error) error {
-	patience := time.NewTimer(gatewayPatience)
-	defer patience.Stop()
-	for {
-		end, wait := w.beginAnnouncing(partition, tail)
-		switch {
-		case end != nil:
-			defer end()
-			return do()
-		case wait == nil:
-			return nil
-		}
-		select {
-		case <-wait:
-		case <-patience.C:
-			return nil
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+// tellOnce has do tell the store what an event has moved the tail to, unless it was told that or a higher tail. One at
+// a time does: who has no patience to wait for the others has the stream looked at instead.
+func (w *watch) tellOnce(
+	ctx context.Context, partition int, tail fsm.Offset, patience <-chan time.Time, do func() error,
+) error {
+	select {
+	case w.telling <- struct{}{}:
+		defer func() { <-w.telling }()
+	case <-patience:
+		w.step(&input{kind: inputLook})
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	}
-}
-
-// observeWritten tells the store a tail for the gateway.
-func (w *watch) observeWritten(
-	ctx context.Context, partition int, tail fsm.Offset, seen fsm.Sighting,
-) (fsm.Observation, error) {
-	o, obs, err := w.observe(ctx, partition, tail, seen)
-	if err == nil {
-		w.step(&input{kind: inputObserved, observed: o})
+	if told, watched := w.told(partition); watched && !tail.After(told) {
+		return nil
 	}
-	return obs, err
-}
-
-// announcement is a call of the store that tells it what an event has moved the tail to.
-type announcement struct {
-	partition int
-	tail      fsm.Offset
-	over      chan struct{}
-}
-
-// beginAnnouncing returns what must be called when the store has been told; or what to wait for; or neither, if it
-// knows.
-func (w *watch) beginAnnouncing(partition int, tail fsm.Offset) (end func(), wait <-chan struct{}) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	p := w.machine.part(partition)
-	switch {
-	case p == nil:
-		return func() {}, nil
-	case !tail.After(p.tail):
-		return nil, nil
-	}
-	for _, other := range w.announcing {
-		if other.partition == partition && !tail.After(other.tail) {
-			return nil, other.over
-		}
-	}
-	mine := &announcement{partition: partition, tail: tail, over: make(chan struct{})}
-	w.announcing = append(w.announcing, mine)
-	return func() {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.announcing = slices.DeleteFunc(w.announcing, func(a *announcement) bool { return a == mine })
-		close(mine.over)
-	}, nil
+	return do()
 }

@@ -3,6 +3,7 @@ package tailer
 import (
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 func TestAnEventThatTheGatewayAndALiveRequestSeeIsToldOnce(t *testing.T) {
@@ -36,16 +37,16 @@ func TestAnEventThatTheGatewayCouldNotTellIsToldByTheLoop(t *testing.T) {
 	r.done(r.wake("/a", 2))
 	r.watchedLive("/a")
 	// The gateway's call is under way when the live request shows the next event, and fails after that.
-	end, _ := w.beginAnnouncing(home, offsetOf(2))
-	if end == nil {
+	if told, _ := w.told(home); !offsetOf(2).After(told) {
 		t.Fatalf("nothing to tell beyond %s", tail)
 	}
+	w.telling <- struct{}{}
 	r.up.append("/a", "1")
 	r.until("the live request is answered", func() bool { return r.up.waiters("/a") == 0 })
 	if n := len(r.woken("/a")); n != 2 {
 		t.Fatalf("%d wakes before the call was over", n)
 	}
-	end()
+	<-w.telling
 	r.wake("/a", 3)
 }
 
@@ -53,33 +54,34 @@ func TestTheGatewayTellsWhatTheLoopHasFoundNobodyWatching(t *testing.T) {
 	r := newRig(t)
 	w := newWatch(r.Tailer, "/a")
 	w.step(&input{kind: inputAdded})
-	end, _ := w.beginAnnouncing(0, offsetOf(1))
+	w.telling <- struct{}{}
 	told := make(chan bool)
 	go func() {
 		begun := false
-		if err := w.announceWritten(
-			t.Context(), 0, offsetOf(1), func() error { begun = true; return nil },
+		if err := w.tellOnce(
+			t.Context(), 0, offsetOf(1), time.After(gatewayPatience), func() error { begun = true; return nil },
 		); err != nil {
 			t.Error(err)
 		}
 		told <- begun
 	}()
 	w.step(&input{kind: inputDisowned}) // as when the store says that nobody watches
-	end()
+	<-w.telling
 	if !<-told {
 		t.Error("the write was left to a loop that is over")
 	}
 }
 
-func TestTheGatewayDoesNotWaitForALoopThatCannotTell(t *testing.T) {
+func TestTheGatewayHasAStreamLookedAtWhoseLoopCannotTell(t *testing.T) {
 	r := newRig(t)
 	w := newWatch(r.Tailer, "/a")
 	w.step(&input{kind: inputAdded})
-	end, _ := w.beginAnnouncing(0, offsetOf(1))
-	defer end()
-	if err := w.announceWritten(
-		t.Context(), 0, offsetOf(1), func() error { t.Error("it was told twice"); return nil },
-	); err != nil {
+	w.telling <- struct{}{}
+	twice := func() error { t.Error("it was told twice"); return nil }
+	if err := w.tellOnce(t.Context(), 0, offsetOf(2), time.After(gatewayPatience), twice); err != nil {
 		t.Error(err)
+	}
+	if !w.machine.due {
+		t.Error("nobody looks at the stream")
 	}
 }

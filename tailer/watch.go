@@ -1,9 +1,9 @@
 package tailer
 
 import (
+	"container/list"
 	"context"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -23,24 +23,21 @@ type watch struct {
 	conn   upstream.Conn
 	action action
 	shown  mode
-	// cut ends the wait under way.
-	cut chan struct{}
-	// removed is true once the stream's consumers were removed, until somebody is linked again: it is rightly
-	// not on the store's list.
-	removed atomic.Bool
+	// cut ends the wait under way; telling is held by who tells the store of an event.
+	cut, telling chan struct{}
+	// slot is the place among the slots, whose lock guards it; nil without one.
+	slot *list.Element
 
 	mu      sync.Mutex
 	machine machine
 	// live is the live request under way, or nil.
 	live *live
-	// announcing are the calls under way that tell the store what an event has moved the tail to.
-	announcing []*announcement
 }
 
 func newWatch(t *Tailer, path string) *watch {
 	return &watch{
-		t: t, path: path, conn: t.NewConn(), cut: make(chan struct{}, 1),
-		machine: newMachine(&t.rules, t.store.PartitionOf(path)),
+		t: t, path: path, conn: t.NewConn(), cut: make(chan struct{}, 1), telling: make(chan struct{}, 1),
+		machine: newMachine(&t.cfg, t.store.PartitionOf(path)),
 	}
 }
 
@@ -56,11 +53,17 @@ func (w *watch) step(in *input) action {
 func (w *watch) apply(in *input) action {
 	in.now = time.Now()
 	a := w.machine.step(in)
-	if a.ask == askWait {
-		clearSignal(w.cut) // what is there was for another wait
+	if a.wait > 0 {
+		select {
+		case <-w.cut: // what is there was for another wait
+		default:
+		}
 	}
 	if a.interrupt {
-		signal(w.cut)
+		select {
+		case w.cut <- struct{}{}:
+		default: // it is to end already
+		}
 		if w.live != nil {
 			w.live.cancel()
 		}
@@ -75,7 +78,7 @@ func (w *watch) apply(in *input) action {
 // request: what needs more stack than that has returned by then.
 func (w *watch) run(ctx context.Context) {
 	for more := true; more; {
-		if w.action.ask == askLive {
+		if w.action.phase == phaseLive {
 			err := w.request(ctx)
 			more = w.over(ctx, err)
 		} else {
@@ -101,55 +104,54 @@ func (w *watch) answer(ctx context.Context, in *input) (more bool) {
 	if a.failure != nil {
 		w.t.log.Debug("a request for a stream failed", zap.String("stream", w.path), zap.Error(a.failure))
 	}
-	w.show(a.mode)
+	if a.back { // if it was away for so long that its consumers were removed, it is a new one
+		w.t.Confirm(w.path)
+	}
+	if a.wavered {
+		w.t.health.Wavered()
+	}
 	if a.release {
 		w.release()
 	}
+	w.show(a.mode)
 	w.action = a
-	return a.ask != askNothing
+	return a.phase.asks()
 }
 
 // do carries out one action, but for a live request, and takes in its answer.
 func (w *watch) do(ctx context.Context) (more bool) {
-	var in input
-	switch a := &w.action; a.ask {
-	case askHead:
-		info, err := w.t.look(ctx, w.path, w.t.Head)
-		in = input{kind: inputHead, info: info, err: err, wavers: w.t.health.Wavers()}
-	case askHeadAnew:
-		info, err := w.t.HeadAnew(ctx, w.path)
-		in = input{kind: inputHead, info: info, err: err, wavers: w.t.health.Wavers()}
-	case askHide:
+	in := input{kind: inputDone}
+	switch a := &w.action; a.phase {
+	case phaseLooking:
+		in.kind = inputHead
+		in.info, in.err = w.t.look(ctx, w.path, w.t.Head)
+		in.wavers = w.t.health.Wavers()
+	case phaseConfirming, phaseVerifying:
+		in.kind = inputHead
+		in.info, in.err = w.t.HeadAnew(ctx, w.path)
+		in.wavers = w.t.health.Wavers()
+	case phaseHiding:
 		w.hide(ctx, a.absence)
-		in = input{kind: inputHidden}
-	case askReturn:
-		if a.wavered {
-			w.t.health.Wavered()
-		}
-		w.t.watches.reports.returned(w.path)
-		in = input{kind: inputReturned}
-	case askTell:
+	case phaseTelling:
 		in = w.tell(ctx, a.partition, a.tail)
-	case askRead:
-		end, err := w.t.ReadBeyond(ctx, w.path, a.was, a.tail)
-		in = input{kind: inputRead, tail: end, err: err}
-	case askRestart:
-		_ = w.t.restart(ctx, w.path, a.partition, a.was, a.tail)
-		in = input{kind: inputRestarted, partition: a.partition}
-	case askSlot:
-		in = input{kind: inputSlot, granted: w.t.slots.take(w, a.active)}
+	case phaseReading, phaseRereading:
+		in.kind = inputRead
+		in.tail, in.err = w.t.ReadBeyond(ctx, w.path, a.was, a.tail)
+	case phaseCorrecting:
+		if a.was == "" {
+			in = w.tell(ctx, a.partition, a.tail)
+		} else {
+			_ = w.restart(ctx, a.partition, a.was, a.tail)
+		}
+	case phaseEntering:
+		in.kind, in.granted = inputSlot, w.t.slots.take(w, a.active)
 		if !in.granted && a.turn {
 			in.turn = w.t.sweep.Turn()
 		}
-	case askWait:
-		upstream.SleepOr(ctx, a.wait, w.cut)
-		in = input{kind: inputWaited}
-	case askEnd:
+	case phaseEnding:
 		return w.t.watches.end(w)
-	case askLose:
-		w.t.watches.reports.lost(w.path)
-		in = input{kind: inputLost}
-	case askNothing, askLive, askAnnounce, askContinue: // run and heard see to those
+	default:
+		upstream.SleepOr(ctx, a.wait, w.cut)
 	}
 	return w.answer(ctx, &in)
 }
@@ -160,33 +162,30 @@ func (w *watch) release() {
 	w.conn.Close()
 }
 
-// hide hides the consumers whose primary stream this is.
-func (w *watch) hide(ctx context.Context, a fsm.Absence) {
-	_ = w.t.insist(ctx, "gone", zap.String("stream", w.path), func() error {
-		o, err := w.t.store.Hide(ctx, w.path, a)
-		w.t.cfg.Outcomes.Follow(o, telling(w.path, "")) // an error may have come after some were removed
-		return err
-	})
-}
-
 // What others ask of the machine's state.
 
-// partitions returns those that watch the stream, with the tail each was told.
-func (w *watch) partitions() map[int]fsm.Offset {
+// partitions returns those that watch the stream.
+func (w *watch) partitions() (numbers []int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	m := make(map[int]fsm.Offset, len(w.machine.parts))
 	for _, p := range w.machine.parts {
-		m[p.number] = p.tail
+		numbers = append(numbers, p.number)
 	}
-	return m
+	return numbers
 }
 
-// knowsAnother says whether a partition, as far as is known here, was told another tail than one that the store has
-// noted in it, or none.
-func (w *watch) knowsAnother(partition int, tail fsm.Offset) bool {
-	told, watched := w.partitions()[partition]
-	return !watched || told == "" || told != tail
+// told returns the tail that the store was told in a partition; empty if it is to be told again. watched is false if
+// nobody watches for the partition: neither does a watch that is nil.
+func (w *watch) told(partition int) (tail fsm.Offset, watched bool) {
+	if w == nil {
+		return "", false
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if p := w.machine.part(partition); p != nil {
+		return p.tail, true
+	}
+	return "", false
 }
 
 // notedBeyond returns the tails beyond one that the store has noted in the partitions, as far as is known here.
@@ -202,16 +201,12 @@ func (w *watch) notedBeyond(tail fsm.Offset) map[int]fsm.Offset {
 	return m
 }
 
-func (w *watch) hasLeftHome() bool {
+// isDeleted says whether the stream was deleted and nobody has been linked since: it is rightly not on the list of
+// watched streams.
+func (w *watch) isDeleted() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.machine.atHome && w.machine.part(w.machine.home) == nil
-}
-
-func (w *watch) isEmpty() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return len(w.machine.parts) == 0
+	return w.machine.deleted > w.machine.wanted
 }
 
 // rests says whether there is nothing to ask: the stream is closed. since is when that was found.

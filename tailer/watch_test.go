@@ -12,9 +12,12 @@ import (
 	"reveille/tailer/upstream"
 )
 
+// watchedBy has the two ways to watch a stream: whether it is by SSE.
+var watchedBy = map[string]bool{"long-poll": false, "sse": true}
+
 func modes(t *testing.T, f func(t *testing.T, mode func(*Config))) {
-	for _, m := range []string{ModeLongPoll, ModeSSE} {
-		t.Run(m, func(t *testing.T) { f(t, func(c *Config) { c.Mode = m }) })
+	for m, sse := range watchedBy {
+		t.Run(m, func(t *testing.T) { f(t, func(c *Config) { c.SSE = sse }) })
 	}
 }
 
@@ -443,7 +446,7 @@ func TestAStoreThatForgotATailIsToldAgain(t *testing.T) {
 }
 
 func TestOneBrokenStreamSlowsNoOther(t *testing.T) {
-	r := newRig(t, func(c *Config) { c.HeadTimeout = 30 * time.Second }).start()
+	r := newRig(t, func(c *Config) { c.Upstream.HeadTimeout = 30 * time.Second }).start()
 	r.idle("/a")
 	r.put("/broken")
 	r.wake("/broken", 1)

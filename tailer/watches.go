@@ -2,19 +2,19 @@ package tailer
 
 import (
 	"context"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
+	"go.uber.org/zap"
+
 	"reveille/fsm"
+	"reveille/tailer/discovery"
 	"reveille/tailer/upstream"
 )
 
 // watches is the set of watches, one a stream, kept in step with what the store says is watched.
 type watches struct {
-	t       *Tailer
-	reports reports
+	t *Tailer
 
 	mu sync.Mutex
 	// ctx and wg are those of the running Tailer; ctx is nil before and after.
@@ -23,132 +23,107 @@ type watches struct {
 	byPath map[string]*watch
 }
 
-func newWatches(t *Tailer) *watches {
-	return &watches{t: t, reports: t, byPath: map[string]*watch{}}
-}
-
 // Run keeps the watches in step with the store and owns them.
 func (ws *watches) Run(ctx context.Context) error {
-	loops, cancel := context.WithCancel(ctx)
 	ws.mu.Lock()
-	ws.ctx = loops
+	ws.ctx = ctx
 	ws.mu.Unlock()
 	defer func() {
 		ws.mu.Lock()
 		ws.ctx = nil
 		ws.mu.Unlock()
-		cancel()
 		ws.wg.Wait()
 		ws.mu.Lock()
 		clear(ws.byPath)
 		ws.mu.Unlock()
 	}()
-	ownership := ws.t.store.Ownership()
-	read := map[int]*reading{}
-	var whole, early time.Time
+	store, lists := ws.t.store, map[int]*reading{}
+	var ended time.Time
+	var took time.Duration
 	var version int64
-	complain := complaint{log: ws.t.log, what: "reading which streams are watched"}
+	var unread fsm.Trouble
 	for ctx.Err() == nil {
-		now, changed := time.Now(), ownership.Changed()
-		ws.disown(read)
-		// A subscription that is deleted leaves watches behind, which a reading of everything ends.
-		current := ws.t.store.Catalog().Version()
-		all := !now.Before(whole) || !now.Before(early) && (current != version || anyMissing(read))
-		err := ws.readOwned(ctx, read, all)
-		if err == nil && all {
-			// What it costs stays below a hundredth of the time, and a tenth where there is reason for it.
-			took := time.Since(now)
-			whole, early = time.Now().Add(max(ws.t.cfg.Resync, 100*took)), time.Now().Add(max(ws.t.cfg.Resync, 10*took))
-			version = current
-			ws.lookAtClosed()
+		began, changed := time.Now(), store.Ownership().Changed()
+		ws.disown(lists)
+		// To read everything takes a hundredth of the time at most, or a tenth where there is reason for it: a
+		// subscription that is deleted leaves watches behind, which that ends.
+		share, current := 100, store.Catalog().Version()
+		reason := current != version
+		for _, l := range lists {
+			reason = reason || len(l.missing) > 0
 		}
-		_ = complain.about(ctx, err)
+		if reason {
+			share = 10
+		}
+		all := began.Sub(ended) >= max(ws.t.cfg.Resync, time.Duration(share)*took)
+		err := ws.readOwned(ctx, lists, all)
+		switch {
+		case ctx.Err() != nil:
+		case err != nil:
+			if times, log := unread.Happened(time.Now()); log {
+				ws.t.log.Warn("reading which streams are watched failed; it is tried again", zap.Int("times", times),
+					zap.Error(err))
+			}
+		case unread.Over():
+			ws.t.log.Info("reading which streams are watched works again")
+		}
+		if err == nil && all {
+			ended, took, version = time.Now(), time.Since(began), current
+			ws.tendClosed()
+		}
 		upstream.SleepOr(ctx, ws.t.cfg.WatchEvery, changed)
 	}
 	return nil
 }
 
-// reports is whom watches tell what they find out of their streams.
-type reports interface {
-	// returned is called for a stream that upstream shows again after it had said that there is none. If that took so
-	// long that its consumers were removed, it is a new one.
-	returned(path string)
-	// lost is called for a stream that stayed away until nobody here was subscribed to it any more.
-	lost(path string)
-	// forgotten is called for a watched stream that the list of its home partition lacks since the store may have lost
-	// its latest changes.
-	forgotten(path string)
-	// left is called for a stream that is not watched for its home partition any more: another replica's turn has come,
-	// or nobody is subscribed to it. That nobody is may be what the store has lost.
-	left(path string)
-}
-
 // reading is how far the list of a partition's watched streams was read.
 type reading struct {
 	seq int64
-	// whole is true once all of it was, and doubts is how often the store was in doubt by then.
-	whole  bool
+	// doubts is how often the store may have lost its latest changes when all of it was read; notRead before that.
 	doubts int64
 	// missing are the watches whose streams were not on the list when all of it was read last, with when they were
 	// added.
 	missing map[*watch]moment
 }
 
-func anyMissing(read map[int]*reading) bool {
-	for _, r := range read {
-		if len(r.missing) > 0 {
-			return true
-		}
-	}
-	return false
-}
+// notRead stands for no number of doubts.
+const notRead = -1
 
 // disown ends the watching for partitions that are another replica's now.
-func (ws *watches) disown(read map[int]*reading) {
-	ownership := ws.t.store.Ownership()
-	for partition := range read {
-		if !ownership.Owns(partition) {
-			delete(read, partition)
-			for w := range ws.watching(partition) {
-				w.step(&input{kind: inputDisowned, partition: partition})
-				if partition == ws.t.store.PartitionOf(w.path) {
-					ws.reports.left(w.path)
-				}
+func (ws *watches) disown(lists map[int]*reading) {
+	for partition := range lists {
+		if ws.t.store.Ownership().Owns(partition) {
+			continue
+		}
+		delete(lists, partition)
+		for w := range ws.watching(partition) {
+			w.step(&input{kind: inputDisowned, partition: partition})
+			if partition == w.machine.home {
+				ws.t.Remember(w.path)
 			}
 		}
 	}
 }
 
 // readOwned reads the lists of the owned partitions: what is new in them, or all if that is asked for, if they were not
-// read yet, or if the store is in doubt. A partition that cannot be read does not keep the others from it.
-func (ws *watches) readOwned(ctx context.Context, read map[int]*reading, all bool) error {
+// read yet, or if the store may have lost its latest changes. A partition that cannot be read does not keep the others
+// from it.
+func (ws *watches) readOwned(ctx context.Context, lists map[int]*reading, all bool) (failure error) {
 	ownership := ws.t.store.Ownership()
-	var failure error
 	for _, partition := range ownership.Partitions() {
-		r := read[partition]
-		if r == nil {
-			r = &reading{}
-			read[partition] = r
+		l := lists[partition]
+		if l == nil {
+			l = &reading{doubts: notRead}
+			lists[partition] = l
 		}
 		var err error
-		if doubts := ownership.Doubts(partition); all || !r.whole || doubts != r.doubts {
-			if err = ws.readAll(ctx, partition, r, r.whole && doubts != r.doubts); err == nil {
-				r.whole, r.doubts = true, doubts
-			}
-		} else {
-			err = ws.readNew(ctx, partition, r)
+		if doubts := ownership.Doubts(partition); !all && doubts == l.doubts {
+			err = ws.readNew(ctx, partition, l)
+		} else if err = ws.readAll(ctx, partition, l, l.doubts != notRead && doubts != l.doubts); err == nil {
+			l.doubts = doubts
 		}
 		if err != nil {
 			failure = err
-		}
-	}
-	if all {
-		ws.mu.Lock()
-		defer ws.mu.Unlock()
-		for _, w := range ws.byPath {
-			if _, rests := w.rests(); rests && w.isEmpty() {
-				ws.remove(w)
-			}
 		}
 	}
 	return failure
@@ -157,60 +132,60 @@ func (ws *watches) readOwned(ctx context.Context, read map[int]*reading, all boo
 // closedBatch is how many closed streams are looked at at a time.
 const closedBatch = 1000
 
-// lookAtClosed has closed streams looked at that were not for long. They rest again at once if nothing has changed.
-func (ws *watches) lookAtClosed() {
+// tendClosed removes the closed streams that nobody is subscribed to any more, and has those looked at that were not
+// for long. They rest again at once if nothing has changed.
+func (ws *watches) tendClosed() {
 	ws.mu.Lock()
-	var due []*watch
+	defer ws.mu.Unlock()
+	looks := 0
 	for _, w := range ws.byPath {
-		if since, rests := w.rests(); rests && len(due) < closedBatch && time.Since(since) >= ws.t.cfg.ClosedCheck {
-			due = append(due, w)
+		switch since, rests := w.rests(); {
+		case !rests:
+		case len(w.partitions()) == 0:
+			ws.remove(w)
+		case looks < closedBatch && time.Since(since) >= ws.t.cfg.ClosedCheck:
+			looks++
+			ws.run(w, w.step(&input{kind: inputRefresh, partition: everywhere}))
 		}
 	}
-	ws.mu.Unlock()
-	for _, w := range due {
-		ws.step(w, &input{kind: inputRefresh, partition: everywhere})
-	}
-}
-
-func (ws *watches) readNew(ctx context.Context, partition int, r *reading) error {
-	return ws.read(ctx, partition, r, func(entry fsm.Watched) {
-		if w, runs := ws.get(entry.Path); w == nil || runs || w.knowsAnother(partition, entry.Tail) {
-			ws.watch(partition, entry.Path)
-		}
-	})
 }
 
 // read calls f for each stream that came to be watched in a partition since the one it last was called for.
-func (ws *watches) read(ctx context.Context, partition int, r *reading, f func(fsm.Watched)) error {
+func (ws *watches) read(ctx context.Context, partition int, l *reading, f func(fsm.Watched)) error {
 	for {
-		list, err := ws.t.store.WatchedSince(ctx, partition, r.seq)
-		if err != nil || len(list) == 0 {
+		entries, err := ws.t.store.WatchedSince(ctx, partition, l.seq)
+		if err != nil || len(entries) == 0 {
 			return err
 		}
-		for _, entry := range list {
+		for _, entry := range entries {
 			f(entry)
-			r.seq = entry.Seq
+			l.seq = entry.Seq
 		}
 	}
+}
+
+func (ws *watches) readNew(ctx context.Context, partition int, l *reading) error {
+	return ws.read(ctx, partition, l, func(entry fsm.Watched) {
+		w, runs := ws.get(entry.Path)
+		if told, _ := w.told(partition); runs || told == "" || told != entry.Tail {
+			ws.Watch(partition, entry.Path)
+		}
+	})
 }
 
 // readAll compares the watches with a partition's whole list: what is missing is begun, what nobody is subscribed to
 // any more is dropped, and what the store has forgotten it is told again. lost says that it may have lost its latest
 // changes: then it is told everything, for a tail that it has may have been noted since, without all whom that
 // concerns.
-func (ws *watches) readAll(ctx context.Context, partition int, r *reading, lost bool) error {
+func (ws *watches) readAll(ctx context.Context, partition int, l *reading, lost bool) error {
 	before := ws.watching(partition)
-	r.seq = 0
-	err := ws.read(ctx, partition, r, func(entry fsm.Watched) {
+	l.seq = 0
+	err := ws.read(ctx, partition, l, func(entry fsm.Watched) {
 		w, runs := ws.get(entry.Path)
-		if w == nil {
-			ws.watch(partition, entry.Path)
-			return
-		}
-		told, watched := w.partitions()[partition]
+		told, watched := w.told(partition)
 		switch {
-		case !watched, !runs && (lost || w.knowsAnother(partition, entry.Tail)):
-			ws.watch(partition, entry.Path)
+		case !watched, !runs && (lost || told == "" || told != entry.Tail):
+			ws.Watch(partition, entry.Path)
 		case lost, ahead(told, entry.Tail):
 			w.step(&input{kind: inputRefresh, partition: partition})
 		}
@@ -221,18 +196,17 @@ func (ws *watches) readAll(ctx context.Context, partition int, r *reading, lost 
 	}
 	missing := map[*watch]moment{}
 	for w, added := range before {
-		if lost && partition == ws.t.store.PartitionOf(w.path) {
-			if !w.removed.Load() {
-				ws.reports.forgotten(w.path)
-			}
-		} else if !lost && r.missing[w] != added {
+		switch {
+		case !lost && l.missing[w] != added:
 			// That the store has lost something may not have been noticed yet. It will have been the next time.
 			missing[w] = added
 			continue
+		case lost && partition == w.machine.home && !w.isDeleted():
+			ws.t.Confirm(w.path)
 		}
 		w.step(&input{kind: inputDropped, partition: partition, since: added})
 	}
-	r.missing = missing
+	l.missing = missing
 	return nil
 }
 
@@ -251,9 +225,9 @@ func (ws *watches) watching(partition int) map[*watch]moment {
 	return m
 }
 
-// watch has a stream watched in a partition, by whoever owns that. Before and after Run it does nothing: the store
+// Watch has a stream watched in a partition, by whoever owns that. Before and after Run it does nothing: the store
 // knows what is watched.
-func (ws *watches) watch(partition int, path string) {
+func (ws *watches) Watch(partition int, path string) {
 	if !ws.t.store.Ownership().Owns(partition) {
 		ws.t.store.Hint(fsm.Hint{Kind: fsm.HintWatch, Partition: partition, Path: path})
 		return
@@ -268,12 +242,7 @@ func (ws *watches) watch(partition int, path string) {
 		w = newWatch(ws.t, path)
 		ws.byPath[path] = w
 	}
-	w.removed.Store(false)
-	a := w.step(&input{kind: inputAdded, partition: partition})
-	if !there {
-		a = w.step(&input{kind: inputStart})
-	}
-	ws.run(w, a)
+	ws.run(w, w.step(&input{kind: inputAdded, partition: partition}))
 }
 
 // run begins the goroutine of a watch if an action says so. ws.mu is held.
@@ -285,32 +254,26 @@ func (ws *watches) run(w *watch, a action) {
 	}
 }
 
-// step is the step of a watch that may rest.
-func (ws *watches) step(w *watch, in *input) {
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	if ws.ctx == nil || ws.byPath[w.path] != w {
-		return
-	}
-	ws.run(w, w.step(in))
-}
-
 // end has a watch leave the set, or rest, if its machine says so. It says whether there is more to do; if not, the
 // watch may run again by the time that it returns.
 func (ws *watches) end(w *watch) (more bool) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	w.action = w.step(&input{kind: inputEnd})
+	w.action = w.step(&input{kind: inputDone})
 	if w.action.leave {
 		ws.remove(w)
 	}
-	return w.action.ask != askNothing
+	if w.action.lost {
+		ws.t.Enqueue(w.path, discovery.Evidence{})
+	}
+	return w.action.phase.asks()
 }
 
-// remove takes a watch out of the set. ws.mu is held.
+// remove takes a watch out of the set that watches for no partition any more. That nobody is subscribed may be what the
+// store has lost. ws.mu is held.
 func (ws *watches) remove(w *watch) {
-	if w.hasLeftHome() && !w.removed.Load() {
-		ws.reports.left(w.path)
+	if !w.isDeleted() && len(ws.t.store.Catalog().Match(w.path)) > 0 {
+		ws.t.Remember(w.path)
 	}
 	delete(ws.byPath, w.path)
 }
@@ -339,26 +302,35 @@ func (ws *watches) get(path string) (w *watch, runs bool) {
 // meanwhile.
 func (ws *watches) lookSoon() {
 	ws.mu.Lock()
-	all := slices.Collect(maps.Values(ws.byPath))
-	ws.mu.Unlock()
-	for _, w := range all {
+	defer ws.mu.Unlock()
+	for _, w := range ws.byPath {
 		w.step(&input{kind: inputSoon})
 	}
 }
 
-// void makes void what the watch of a stream, if there is one, has seen by now: it hides no consumers for a 404 from
-// before.
-func (ws *watches) void(path string) {
+// stir has the watch of a stream, if it runs, take in that something has happened to the stream: it comes first where
+// slots are few. It says whether one does.
+func (ws *watches) stir(path string, kind inputKind) bool {
+	w := ws.find(path)
+	if w == nil {
+		return false
+	}
+	w.step(&input{kind: kind})
+	ws.t.slots.touch(w)
+	return true
+}
+
+// Void is discovery.Watcher's.
+func (ws *watches) Void(path string) {
 	if w, _ := ws.get(path); w != nil {
 		w.step(&input{kind: inputVoid})
 	}
 }
 
-// deleted notes that the consumers of a stream were removed because it was deleted, and with them what the store had
-// noted of it. One of that name is a new one.
-func (ws *watches) deleted(path string) {
+// Deleted is discovery.Watcher's. What the store had noted of the stream went with the consumers: one of that name is a
+// new one.
+func (ws *watches) Deleted(path string) {
 	if w, _ := ws.get(path); w != nil {
-		w.removed.Store(true)
 		w.step(&input{kind: inputDeleted})
 	}
 	ws.refresh(path)
@@ -372,7 +344,11 @@ func (ws *watches) refresh(path string) {
 		return
 	}
 	if !runs {
-		ws.watch(ws.t.store.PartitionOf(path), path)
+		ws.Watch(w.machine.home, path)
 	}
-	ws.step(w, &input{kind: inputRefresh, partition: everywhere})
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if ws.ctx != nil && ws.byPath[path] == w {
+		ws.run(w, w.step(&input{kind: inputRefresh, partition: everywhere}))
+	}
 }

@@ -37,9 +37,13 @@ type write struct {
 type writes struct {
 	t     *Tailer
 	ready chan string
+	// unwritten is what was logged of writes that the store was not told of.
+	unwritten fsm.Trouble
 
 	mu      sync.Mutex
 	waiting map[string]write
+	// ended is true once Run takes in no more.
+	ended bool
 }
 
 func newWrites(t *Tailer) *writes {
@@ -51,7 +55,11 @@ func (ws *writes) add(path string, wr write) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	was, ok := ws.waiting[path]
-	if !ok && len(ws.ready) == cap(ws.ready) {
+	switch {
+	case ws.ended:
+		ws.leave(path)
+		return
+	case !ok && len(ws.ready) == cap(ws.ready):
 		ws.t.fallBack(path)
 		return
 	}
@@ -91,15 +99,17 @@ func (ws *writes) Run(ctx context.Context) error {
 		})
 	}
 	wg.Wait()
-	for {
-		select {
-		case path := <-ws.ready:
-			ws.t.store.Hint(fsm.Hint{Kind: fsm.HintLook, Path: path})
-		default:
-			return nil
-		}
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	ws.ended = true
+	for path := range ws.waiting {
+		ws.leave(path)
 	}
+	return nil
 }
+
+// leave leaves a stream to the owner of its partition.
+func (ws *writes) leave(path string) { ws.t.store.Hint(fsm.Hint{Kind: fsm.HintLook, Path: path}) }
 
 func (ws *writes) do(ctx context.Context, path string, wr write) {
 	delay := upstream.Backoff{Min: 20 * time.Millisecond, Max: 200 * time.Millisecond}
@@ -109,13 +119,14 @@ func (ws *writes) do(ctx context.Context, path string, wr write) {
 			return
 		}
 		if !upstream.Sleep(ctx, upstream.Jitter(delay.Next())) {
-			ws.t.store.Hint(fsm.Hint{Kind: fsm.HintLook, Path: path})
+			ws.leave(path)
 			return
 		}
 	}
-	if times, log := ws.t.unwritten.Happened(time.Now()); log {
-		ws.t.log.Warn("a write could not be taken in; its stream is looked at instead", zap.String("stream", path),
-			zap.Int("times", times), zap.Error(err))
+	if times, log := ws.unwritten.Happened(time.Now()); log {
+		ws.t.log.Warn("a write through the gateway could not be stored in redis; "+
+			"the stream server is asked for the tail instead",
+			zap.String("stream", path), zap.Int("times", times), zap.Error(err))
 	}
 	ws.t.fallBack(path)
 }
@@ -123,7 +134,7 @@ func (ws *writes) do(ctx context.Context, path string, wr write) {
 // fallBack has a stream looked at whose write is not taken in.
 func (t *Tailer) fallBack(path string) {
 	t.watches.refresh(path)
-	if !t.discovery.Linked(path) {
-		t.discovery.Enqueue(path, discovery.Evidence{})
+	if !t.Linked(path) {
+		t.Enqueue(path, discovery.Evidence{})
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"reveille/httpapi"
 	"reveille/redisstore"
 	"reveille/tailer"
+	"reveille/tailer/discovery"
 	"reveille/tailer/upstream"
 )
 
@@ -126,11 +127,14 @@ func assemble(
 		return nil, err
 	}
 	p.tailer, err = tailer.New(tailer.Config{
-		UpstreamURL: s.upstream, H2C: s.UpstreamH2C, Headers: http.Header(s.UpstreamHeaders),
-		Dialect: s.UpstreamDialect, SigningKey: s.UpstreamSigningKey, Store: p.store, Outcomes: outcomes,
-		Logger: log.Named("tailer"), Mode: s.TailMode, Check: s.TailCheck, MaxLive: s.TailMaxLive,
-		SweepRate: s.TailSweepRate, GoneGrace: s.StreamGoneGrace, Registry: s.RegistryStream, Names: s.Streams,
-		Metrics: metrics,
+		Upstream: upstream.Config{
+			URL: s.upstream, H2C: s.UpstreamH2C, Headers: http.Header(s.UpstreamHeaders),
+			Dialect: s.UpstreamDialect, SigningKey: s.UpstreamSigningKey,
+		},
+		Discovery: discovery.Config{Registry: s.RegistryStream, Names: s.Streams},
+		Store:     p.store, Outcomes: outcomes, Logger: log.Named("tailer"), Metrics: metrics,
+		SSE: s.TailMode == "sse", Check: s.TailCheck, MaxLive: s.TailMaxLive, SweepRate: s.TailSweepRate,
+		GoneGrace: s.StreamGoneGrace,
 	})
 	if err != nil {
 		return nil, err

@@ -91,10 +91,10 @@ func (w *writing) paths() []string {
 	return paths
 }
 
-// Writing notes that a write is about to go upstream: when it returns, the stream is on record, so that no crash loses
-// its event. create says that the write makes the stream if it is not there. For a stream that is linked an append
-// costs no call of the store. A store that cannot be told holds up no write.
-func (d *Discovery) Writing(ctx context.Context, path string, create bool) fsm.Write {
+// BeforeWrite notes that a write is about to go upstream: when it returns, the stream is on record, so that no crash
+// loses its event. create says that the write makes the stream if it is not there. For a stream that is linked an
+// append costs no call of the store. A store that cannot be told holds up no write.
+func (d *Discovery) BeforeWrite(ctx context.Context, path string, create bool) fsm.Write {
 	if !d.Tracked(path) {
 		return fsm.Write{}
 	}
