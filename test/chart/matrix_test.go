@@ -206,7 +206,7 @@ func TestRightValuesRenderWhatFitsTogether(t *testing.T) {
 					t.Errorf("%T %s is in namespace %q", o, o.GetName(), o.GetNamespace())
 				}
 			}
-			checkWhole(t, m, append(c.ours, "redis-ca")...)
+			checkWhole(t, m, append(c.ours, "redis-ca", "streams-secret")...)
 		})
 	}
 }
