@@ -15,13 +15,7 @@ import (
 )
 
 // Store is what the tailer needs of the store.
-type Store interface {
-	discovery.Store
-	Observe(ctx context.Context, partition int, path string, tail fsm.Offset) (fsm.Observation, error)
-	Hide(ctx context.Context, path string, a fsm.Absence) (fsm.Outcome, error)
-	Restart(ctx context.Context, partition int, path string, was, tail fsm.Offset) (fsm.Outcome, error)
-	WatchedSince(ctx context.Context, partition int, seq int64) ([]fsm.Watched, error)
-}
+type Store = discovery.Store
 
 // Config of a Tailer. A zero duration or number means its default.
 type Config struct {

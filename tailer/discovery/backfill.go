@@ -2,12 +2,12 @@ package discovery
 
 import (
 	"context"
-	"maps"
-	"math"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
 
 	"reveille/fsm"
 	"reveille/tailer/upstream"
@@ -19,12 +19,14 @@ const (
 	smallBackfill, smallPatience = 2 * workers, 8
 	// flushPatience is by how much longer Subscribe waits, at most, for writes from before it.
 	flushPatience = 8
+	// backfillWidth is how many streams of a backfill are in the queue at a time.
+	backfillWidth = 2 * workers
 	// progressEvery is how often the progress of a backfill is stored.
 	progressEvery = 200 * time.Millisecond
 )
 
-// backfills links new subscriptions to the streams that are on record (webhook spec, Existing Streams). A backfill
-// enqueues each of them whose record is older than the subscription, and is over when none is left.
+// backfills links new subscriptions to the streams that are on record (webhook spec, Existing Streams). A backfill has
+// each of them reconciled whose record is older than the subscription, until none is left.
 type backfills struct {
 	d *Discovery
 
@@ -32,41 +34,39 @@ type backfills struct {
 	ctx     context.Context
 	wg      sync.WaitGroup
 	running map[int64]*backfill
-	// unanswered counts, by their generations, the subscriptions whose creators here are not told of them yet. What is
+	// unanswered are the subscriptions, by their generations, whose creators here are not told of them yet. What is
 	// seen of a stream by then was there before the subscription.
-	unanswered map[string]int
+	unanswered map[string]struct{}
 }
 
 // backfill is the work for one subscription.
 type backfill struct {
 	sub  fsm.Subscription
 	over chan struct{}
-
-	// The rest is guarded by the lock of backfills.
-	total int
-	// left are the streams that are not linked yet; none is closed when none is left.
-	left map[string]struct{}
-	none chan struct{}
-	// absent are streams that upstream does not have: should they come, the scan sees to them.
-	absent map[string]struct{}
+	// total is how many streams there were to link, left how many still are.
+	total, left atomic.Int64
+	// watched are the records of streams that somebody watched when they were scanned, before the creator was told:
+	// their tails are of before the subscription. It is guarded by the lock of backfills.
+	watched map[string]fsm.Stream
 }
 
 func newBackfills(d *Discovery) *backfills {
-	return &backfills{d: d, running: map[int64]*backfill{}, unanswered: map[string]int{}}
+	return &backfills{d: d, running: map[int64]*backfill{}, unanswered: map[string]struct{}{}}
 }
 
 // Subscribe stores a subscription. For one that is new it begins the backfill, whether or not the creator waits for it,
 // and returns when that is over or has taken longer than a creator can be kept waiting; the rest goes on in Run.
 func (d *Discovery) Subscribe(ctx context.Context, sub fsm.Subscription) (fsm.Subscription, bool, error) {
 	d.flush(ctx, sub)
-	defer d.backfills.unanswer(sub.Generation)()
+	d.backfills.setUnanswered(sub.Generation, true)
+	defer d.backfills.setUnanswered(sub.Generation, false)
 	stored, created, err := d.store.CreateSubscription(ctx, sub)
 	switch {
 	case err != nil:
 	case created:
 		d.Subscribed(context.WithoutCancel(ctx), stored)
-	default:
-		d.backfills.answered(stored.Generation)
+	default: // somebody is told of it now, whoever else still waits
+		d.backfills.setUnanswered(stored.Generation, false)
 	}
 	return stored, created, err
 }
@@ -80,66 +80,62 @@ func (d *Discovery) flush(ctx context.Context, sub fsm.Subscription) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, flushPatience*d.cfg.BackfillWait)
 	defer cancel()
-	d.queue.expedite(ctx, pattern.Matches)
+	var g errgroup.Group
+	g.SetLimit(urgentWorkers)
+	for _, path := range d.queue.written() {
+		if pattern.Matches(path) {
+			g.Go(func() error {
+				_ = d.Do(ctx, path, Evidence{confirm: true}) // one that fails is tried again, and found by the backfill
+				return nil
+			})
+		}
+	}
+	_ = g.Wait()
 }
 
-// Subscribed is Subscribe for a subscription that is stored already.
+// Subscribed begins the backfill of a subscription that is stored, and returns as Subscribe does.
 func (d *Discovery) Subscribed(ctx context.Context, sub fsm.Subscription) {
-	defer d.backfills.unanswer(sub.Generation)()
 	b := d.backfills.begin(sub)
 	if b == nil {
 		return
 	}
-	timer := time.NewTimer(d.cfg.BackfillWait)
-	defer timer.Stop()
-	for patient := false; ; patient = true {
+	for _, wait := range []time.Duration{d.cfg.BackfillWait, (smallPatience - 1) * d.cfg.BackfillWait} {
 		select {
 		case <-b.over:
 			return
 		case <-ctx.Done():
 			return
-		case <-timer.C:
+		case <-time.After(wait):
 		}
-		if patient || d.backfills.size(b) > smallBackfill {
+		if b.total.Load() > smallBackfill {
 			return
 		}
-		timer.Reset((smallPatience - 1) * d.cfg.BackfillWait)
 	}
 }
 
-// size is how many streams a backfill has to link, as far as is known.
-func (bs *backfills) size(b *backfill) int {
+// setUnanswered notes whether the creator of a subscription is yet to be told of it.
+func (bs *backfills) setUnanswered(generation string, unanswered bool) {
 	bs.mu.Lock()
 	defer bs.mu.Unlock()
-	return b.total
-}
-
-// unanswer notes that the creator of a subscription is not told of it until answered is called.
-func (bs *backfills) unanswer(generation string) (answered func()) {
-	bs.mu.Lock()
-	defer bs.mu.Unlock()
-	bs.unanswered[generation]++
-	return func() {
-		bs.mu.Lock()
-		defer bs.mu.Unlock()
-		if bs.unanswered[generation]--; bs.unanswered[generation] <= 0 {
-			delete(bs.unanswered, generation)
-		}
+	if unanswered {
+		bs.unanswered[generation] = struct{}{}
+	} else {
+		delete(bs.unanswered, generation)
 	}
 }
 
-// answered notes that somebody is told of a subscription now, whoever else still waits.
-func (bs *backfills) answered(generation string) {
+// tailBefore returns a tail that a stream had before the creator of a subscription was told, or nothing if none is
+// known. tail is what it has been seen to have by now.
+func (bs *backfills) tailBefore(sub fsm.Subscription, s fsm.Stream, tail fsm.Offset) fsm.Offset {
 	bs.mu.Lock()
 	defer bs.mu.Unlock()
-	delete(bs.unanswered, generation)
-}
-
-// isUnanswered says whether the creator of a subscription is not told of it yet.
-func (bs *backfills) isUnanswered(sub fsm.Subscription) bool {
-	bs.mu.Lock()
-	defer bs.mu.Unlock()
-	return bs.unanswered[sub.Generation] > 0
+	if _, unanswered := bs.unanswered[sub.Generation]; unanswered {
+		return tail
+	}
+	if b := bs.running[sub.Version]; b != nil && b.watched[s.Path].First.Equal(s.First) {
+		return b.watched[s.Path].NotedTail
+	}
+	return ""
 }
 
 // Running says whether Run has begun and not ended.
@@ -159,7 +155,7 @@ func (bs *backfills) begin(sub fsm.Subscription) *backfill {
 	if b := bs.running[sub.Version]; b != nil {
 		return b
 	}
-	b := &backfill{sub: sub, over: make(chan struct{}), left: map[string]struct{}{}, absent: map[string]struct{}{}}
+	b := &backfill{sub: sub, over: make(chan struct{}), watched: map[string]fsm.Stream{}}
 	bs.running[sub.Version] = b
 	ctx := bs.ctx
 	bs.wg.Go(func() {
@@ -170,41 +166,6 @@ func (bs *backfills) begin(sub fsm.Subscription) *backfill {
 		close(b.over)
 	})
 	return b
-}
-
-// allUnanswered returns the generations of the subscriptions whose creators are not told of them yet.
-func (bs *backfills) allUnanswered() map[string]int {
-	bs.mu.Lock()
-	defer bs.mu.Unlock()
-	return maps.Clone(bs.unanswered)
-}
-
-// settled takes in that a stream is linked through a version, or that there is nothing to link.
-func (bs *backfills) settled(path string, version int64) {
-	bs.mu.Lock()
-	defer bs.mu.Unlock()
-	for v, b := range bs.running {
-		if _, waits := b.left[path]; waits && v <= version {
-			if version == math.MaxInt64 {
-				b.absent[path] = struct{}{}
-			}
-			if delete(b.left, path); len(b.left) == 0 {
-				close(b.none)
-			}
-		}
-	}
-}
-
-// waitFor says whether a backfill waits for a stream.
-func (bs *backfills) waitFor(path string) bool {
-	bs.mu.Lock()
-	defer bs.mu.Unlock()
-	for _, b := range bs.running {
-		if _, waits := b.left[path]; waits {
-			return true
-		}
-	}
-	return false
 }
 
 // run owns the backfills. It takes up those that were left unfinished, each replica its share: all of them at the
@@ -220,109 +181,110 @@ func (bs *backfills) run(ctx context.Context) {
 		bs.mu.Unlock()
 		bs.wg.Wait()
 	}()
-	store, first := bs.d.store, true
-	var before map[string]fsm.Backfill
+	store, ownership := bs.d.store, bs.d.store.Ownership()
+	var before map[string]fsm.Backfill // nil until this replica has its share
 	for ctx.Err() == nil {
-		changed := store.Ownership().Changed()
+		changed, early := ownership.Changed(), before == nil
 		under, err := store.Backfills(ctx)
-		if err != nil {
-			bs.d.complain(ctx, "which backfills are unfinished", err)
-			upstream.Sleep(ctx, upstream.Jitter(bs.d.cfg.RetryMax))
-			continue
-		}
+		bs.d.complain(ctx, "which backfills are unfinished", err)
 		for id, progress := range under {
 			sub, ok := store.Catalog().Get(id)
 			was, seen := before[id]
-			if ok && store.Ownership().Owns(store.PartitionOf(id)) && (first || seen && was == progress) {
+			if ok && ownership.Owns(store.PartitionOf(id)) && (early || seen && was == progress) {
 				bs.begin(sub)
 			}
 		}
-		before = under
-		if first && len(store.Ownership().Partitions()) == 0 {
-			upstream.SleepOr(ctx, bs.d.cfg.Resync/10, changed)
-			continue
+		if err == nil && (!early || len(ownership.Partitions()) > 0) {
+			before = under
 		}
-		first = false
-		upstream.Sleep(ctx, bs.d.cfg.Resync)
+		if before != nil {
+			changed = nil
+		}
+		upstream.SleepOr(ctx, bs.d.cfg.Resync, changed)
 	}
 }
 
-// do carries out one backfill.
+// do carries out one backfill, in rounds: what fails in one is left to the next.
 func (bs *backfills) do(ctx context.Context, b *backfill) {
-	stop := bs.tellProgress(ctx, b)
-	failures := upstream.Backoff{Min: bs.d.cfg.RetryMin, Max: bs.d.cfg.RetryMax}
-	for ctx.Err() == nil && !bs.isDeleted(ctx, b.sub) {
-		left, err := bs.enqueue(ctx, b)
-		if err != nil {
-			bs.d.complain(ctx, "which streams a subscription is to be linked to", err)
-			upstream.Sleep(ctx, upstream.Jitter(failures.Next()))
-			continue
+	pause := upstream.Backoff{Min: bs.d.cfg.RetryMin, Max: bs.d.cfg.Resync}
+	for first := true; ctx.Err() == nil && !bs.isDeleted(ctx, b.sub); first = false {
+		paths, err := bs.behind(ctx, b, first)
+		bs.link(ctx, b, paths)
+		if err == nil && b.left.Load() == 0 && bs.d.store.EndBackfill(ctx, b.sub) == nil {
+			return
 		}
-		if left == nil {
-			if err := bs.d.store.EndBackfill(ctx, b.sub); err == nil {
+		bs.d.complain(ctx, "which streams a subscription is to be linked to", err)
+		upstream.Sleep(ctx, upstream.Jitter(pause.Next()))
+	}
+}
+
+// behind returns the streams that a subscription is not linked to yet. Those that are only awaited are looked at once,
+// at first: should they come later, the scan sees to them. A partition that cannot be read keeps no other from it.
+func (bs *backfills) behind(ctx context.Context, b *backfill, first bool) (paths []string, err error) {
+	d := bs.d
+	if path := literal(b.sub); d.Tracked(path) {
+		return []string{path}, nil // whether or not it is on record
+	}
+	pattern, err := fsm.ParsePattern(b.sub.Pattern)
+	if err != nil {
+		return nil, nil // never stored
+	}
+	err = d.scanRecords(ctx, fsm.AllPartitions(d.store.Partitions()), func(s fsm.Stream) {
+		if s.LinkedTo(b.sub) || !pattern.Matches(s.Path) || !d.Tracked(s.Path) || !first && !s.Present() {
+			return
+		}
+		paths = append(paths, s.Path)
+		bs.mu.Lock()
+		defer bs.mu.Unlock()
+		if _, unanswered := bs.unanswered[b.sub.Generation]; unanswered && s.NotedTail != "" {
+			b.watched[s.Path] = s
+		}
+	})
+	return paths, err
+}
+
+// link has streams reconciled, some at a time, while it keeps the store told of how far that is.
+func (bs *backfills) link(ctx context.Context, b *backfill, paths []string) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	b.left.Store(int64(len(paths)))
+	b.total.Store(max(b.total.Load(), b.left.Load()))
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		var g errgroup.Group
+		g.SetLimit(backfillWidth)
+		for _, path := range paths {
+			if ctx.Err() != nil {
 				break
 			}
-			upstream.Sleep(ctx, upstream.Jitter(failures.Next()))
+			g.Go(func() error {
+				if bs.d.queue.do(ctx, path, Evidence{confirm: true}) == nil {
+					b.left.Add(-1)
+				}
+				return nil
+			})
+		}
+		_ = g.Wait()
+	}()
+	for done := false; !done; {
+		select {
+		case <-over:
+			done = true
+		case <-time.After(progressEvery):
+			if bs.isDeleted(ctx, b.sub) {
+				cancel()
+			}
+		}
+		left, total := int(b.left.Load()), int(b.total.Load())
+		if left == 0 {
 			continue
 		}
-		// What did not fit into the queue, or has changed hands, is found by the next scan.
-		upstream.SleepOr(ctx, bs.d.cfg.Resync, left)
-	}
-	stop()
-}
-
-// enqueue has the streams reconciled that the subscription is not linked to yet, and returns a channel that is closed
-// when all of them are; nil if there is none.
-func (bs *backfills) enqueue(ctx context.Context, b *backfill) (<-chan struct{}, error) {
-	d, found := bs.d, map[string]Evidence{}
-	var unread error
-	if path := literal(b.sub); path != "" {
-		s, err := d.store.Stream(ctx, path)
-		if err != nil {
-			return nil, err
+		if err := bs.d.store.SetBackfill(ctx, b.sub, fsm.Backfill{Done: total - left, Total: total}); err != nil {
+			bs.d.log.Debug("the progress of a backfill could not be stored", zap.String("subscription", b.sub.ID),
+				zap.Error(err))
 		}
-		if d.Tracked(path) && !s.LinkedTo(b.sub) && (b.total == 0 || s.Present()) {
-			found[path] = Evidence{}
-		}
-	} else {
-		pattern, err := fsm.ParsePattern(b.sub.Pattern)
-		if err != nil {
-			return nil, nil // never stored
-		}
-		// A partition that cannot be read keeps no other from it.
-		unread = d.scanRecords(ctx, fsm.AllPartitions(d.store.Partitions()), func(s fsm.Stream) {
-			if s.LinkedTo(b.sub) || !pattern.Matches(s.Path) || !d.Tracked(s.Path) || b.total > 0 && !s.Present() {
-				return
-			}
-			e := Evidence{}
-			if bs.isUnanswered(b.sub) && s.NotedTail != "" {
-				e.before = map[int64]seen{b.sub.Version: {s.NotedTail, s.First}}
-			}
-			found[s.Path] = e
-		})
 	}
-	bs.mu.Lock()
-	for path := range b.absent {
-		delete(found, path)
-	}
-	if len(found) == 0 {
-		bs.mu.Unlock()
-		return nil, unread
-	}
-	if b.total == 0 {
-		b.total = len(found)
-	}
-	clear(b.left)
-	for path := range found {
-		b.left[path] = struct{}{}
-	}
-	b.none = make(chan struct{})
-	none := b.none
-	bs.mu.Unlock()
-	for path, e := range found {
-		d.Enqueue(path, e)
-	}
-	return none, nil
 }
 
 func (bs *backfills) isDeleted(ctx context.Context, sub fsm.Subscription) bool {
@@ -331,25 +293,4 @@ func (bs *backfills) isDeleted(ctx context.Context, sub fsm.Subscription) bool {
 	}
 	now, ok := bs.d.store.Catalog().Get(sub.ID)
 	return !ok || now.Generation != sub.Generation
-}
-
-// tellProgress keeps the store told of how far a backfill is until it is stopped.
-func (bs *backfills) tellProgress(ctx context.Context, b *backfill) (stop func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for upstream.Sleep(ctx, progressEvery) {
-			bs.mu.Lock()
-			progress := fsm.Backfill{Done: b.total - len(b.left), Total: b.total}
-			bs.mu.Unlock()
-			if err := bs.d.store.SetBackfill(ctx, b.sub, progress); err != nil {
-				bs.d.log.Debug("the progress of a backfill could not be stored", zap.String("subscription", b.sub.ID),
-					zap.Error(err))
-			}
-		}
-	})
-	return func() {
-		cancel()
-		wg.Wait()
-	}
 }

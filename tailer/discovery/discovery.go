@@ -13,29 +13,9 @@ import (
 
 // Store is what discovery needs of the store.
 type Store interface {
-	Catalog() *fsm.Catalog
-	RefreshCatalog(ctx context.Context) error
-	Version(ctx context.Context) (int64, error)
-	CreateSubscription(ctx context.Context, sub fsm.Subscription) (stored fsm.Subscription, created bool, err error)
-	Backfills(ctx context.Context) (map[string]fsm.Backfill, error)
-	SetBackfill(ctx context.Context, sub fsm.Subscription, b fsm.Backfill) error
-	EndBackfill(ctx context.Context, sub fsm.Subscription) error
-
-	Partitions() int
-	PartitionOf(path string) int
-	Stream(ctx context.Context, path string) (fsm.Stream, error)
-	NoteStream(ctx context.Context, s fsm.Stream, look time.Duration) (fsm.Stream, bool, error)
-	LinkStream(ctx context.Context, path string, l fsm.Linking) (fsm.LinkReply, error)
-	ForgetStream(ctx context.Context, path string, stamp int64, readByOthers bool) (bool, error)
-	ScanStreams(ctx context.Context, partition int, cursor string) ([]fsm.Stream, string, error)
-	WatchedIn(ctx context.Context, path string) ([]int, error)
-	Deleted(ctx context.Context, partition int, path string, expect bool) (fsm.Outcome, error)
-	TakeDeletion(ctx context.Context, path string) (bool, error)
-	RegistryOffset(ctx context.Context) (fsm.Offset, error)
-	MoveRegistryOffset(ctx context.Context, from, to fsm.Offset) (moved bool, err error)
-
-	Ownership() *fsm.Ownership
-	Hint(h fsm.Hint)
+	fsm.StreamStore
+	fsm.SubscriptionStore
+	fsm.ReplicaStore
 }
 
 // Upstream asks the stream server. No answer is of before the call.
@@ -102,9 +82,9 @@ type Config struct {
 func (c *Config) setDefaults() {
 	for d, def := range map[*time.Duration]time.Duration{
 		&c.GoneGrace: 30 * time.Second, &c.RetryMin: 100 * time.Millisecond, &c.RetryMax: 5 * time.Second,
-		&c.AwaitMin: time.Second, &c.WriteFor: 3 * time.Minute,
-		&c.LookEvery: 24 * time.Hour, &c.Resync: 10 * time.Second, &c.BackfillWait: 250 * time.Millisecond,
-		&c.TailEvery: 5 * time.Second, &c.RegistryCheck: 5 * time.Second,
+		&c.AwaitMin: time.Second, &c.WriteFor: 3 * time.Minute, &c.LookEvery: 24 * time.Hour,
+		&c.Resync: 10 * time.Second, &c.BackfillWait: 250 * time.Millisecond, &c.TailEvery: 5 * time.Second,
+		&c.RegistryCheck: 5 * time.Second,
 	} {
 		if *d == 0 {
 			*d = def
@@ -126,9 +106,9 @@ type Discovery struct {
 	writing   *writing
 	backfills *backfills
 	registry  *registry
-	// undone is what was logged of paths that could not be dealt with, unnoted of writes that could not be noted
-	// before, unread of lists that could not be read.
-	undone, unnoted, unread fsm.Trouble
+	// unlinked is what was logged of streams that could not be linked, unnoted of writes that could not be noted before,
+	// unread of lists that could not be read.
+	unlinked, unnoted, unread fsm.Trouble
 }
 
 // New returns a Discovery that does nothing until Run.
@@ -151,7 +131,9 @@ func (d *Discovery) Run(ctx context.Context) error {
 	defer d.queue.close()
 	g, ctx := errgroup.WithContext(ctx)
 	for _, run := range []func(context.Context){
-		d.work, d.scan, d.renewWrites, d.watchDoubts, d.backfills.run, d.registry.run,
+		func(ctx context.Context) { d.queue.work(ctx, &d.queue.urgent, urgentWorkers, d.tick) },
+		func(ctx context.Context) { d.queue.work(ctx, &d.queue.other, workers, d.tick) },
+		d.scan, d.renewWrites, d.watchDoubts, d.backfills.run, d.registry.run,
 	} {
 		g.Go(func() error {
 			run(ctx)
@@ -185,6 +167,7 @@ func (d *Discovery) Do(ctx context.Context, path string, e Evidence) error {
 	if !d.Tracked(path) {
 		return nil
 	}
+	e.urgent = true
 	return d.queue.do(ctx, path, e)
 }
 

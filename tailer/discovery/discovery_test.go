@@ -2,6 +2,7 @@ package discovery
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"sync/atomic"
@@ -135,5 +136,47 @@ func TestAWriteIsNotHeldUpByALookThatIsUnderWay(t *testing.T) {
 	}
 	if n := len(db.Consumers()); n != 1 {
 		t.Errorf("there are %d consumers", n)
+	}
+}
+
+func TestNobodyWaitsForAQueueThatHasEnded(t *testing.T) {
+	q, ended := newQueue(1), make(chan error, 1)
+	go func() { ended <- q.do(t.Context(), "/a", Evidence{}) }()
+	eventually(t, "somebody waits", func() bool { return q.len() == 1 })
+	if err := q.do(t.Context(), "/b", Evidence{}); !errors.Is(err, errNotQueued) {
+		t.Errorf("a queue that is full takes another: %v", err)
+	}
+	q.close()
+	if err := <-ended; !errors.Is(err, errNotQueued) {
+		t.Errorf("who waited is told %v", err)
+	}
+	if err := q.do(t.Context(), "/a", Evidence{}); !errors.Is(err, errNotQueued) || q.len() != 0 {
+		t.Errorf("a queue that has ended takes another: %v", err)
+	}
+}
+
+func TestWhatIsSeenOfAStreamMergesWhateverComesFirst(t *testing.T) {
+	early, late := time.Unix(1, 0), time.Unix(2, 0)
+	for name, tt := range map[string]struct{ a, b, want Evidence }{
+		"the higher tail counts, and when the first was seen": {
+			Evidence{Tail: "1", First: early, Seen: fsm.Sighting{At: early, Path: "a"}},
+			Evidence{Tail: "2", First: early, Seen: fsm.Sighting{At: late, Path: "b"}},
+			Evidence{Tail: "2", First: early, Seen: fsm.Sighting{At: early, Path: "b"}},
+		},
+		"one that was made anew is the newer one": {
+			Evidence{Tail: "9", First: early}, Evidence{Tail: "1", First: late}, Evidence{Tail: "1", First: late},
+		},
+		"only what all say is there need not be looked at": {
+			Evidence{confirm: true, known: true},
+			Evidence{Await: time.Hour, urgent: true},
+			Evidence{Await: time.Hour, urgent: true, known: true},
+		},
+	} {
+		if got := tt.a.Merge(tt.b); got != tt.want {
+			t.Errorf("%s: %+v", name, got)
+		}
+		if got := tt.b.Merge(tt.a); got != tt.want {
+			t.Errorf("%s, the other way round: %+v", name, got)
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package discovery
 
 import (
+	"slices"
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
@@ -24,7 +25,7 @@ type remembered struct {
 	linked int64
 	// checked is a version of this replica's list of subscriptions in which nothing above linked matches.
 	checked int64
-	// doubts of the partition when the record was read.
+	// doubts of the partition when the record was read; -1 if it was not.
 	doubts int64
 }
 
@@ -45,38 +46,33 @@ func (m *memory) doubts(path string) int64 {
 }
 
 // note remembers a path of which nothing else is known.
-func (m *memory) note(path string) {
-	if !m.lru.Contains(path) {
-		m.lru.Add(path, remembered{linked: -1, checked: -1})
-	}
+func (m *memory) note(path string) { m.lru.ContainsOrAdd(path, remembered{doubts: -1}) }
+
+// covers says whether a stream that is linked through a version is linked to all subscriptions that match it, as far as
+// this replica knows them.
+func (m *memory) covers(path string, linked int64) bool {
+	return !slices.ContainsFunc(m.store.Catalog().Match(path),
+		func(sub fsm.Subscription) bool { return sub.Version > linked })
 }
 
 // get returns what is remembered of a stream that is linked to all subscriptions that match it.
 func (m *memory) get(path string) (remembered, bool) {
 	r, ok := m.lru.Get(path)
-	if !ok || r.linked < 0 || r.doubts != m.doubts(path) {
+	if !ok || r.doubts != m.doubts(path) {
 		return remembered{}, false
 	}
 	version := m.store.Catalog().Version()
-	if r.checked == version {
-		return r, true
-	}
-	for _, sub := range m.store.Catalog().Match(path) {
-		if sub.Version > r.linked {
+	if r.checked != version {
+		if !m.covers(path, r.linked) {
 			return remembered{}, false
 		}
+		r.checked = version
+		m.lru.Add(path, r)
 	}
-	r.checked = version
-	m.lru.Add(path, r)
 	return r, true
 }
 
 // paths returns the streams of a partition that are remembered, though what is remembered of them may be void.
-func (m *memory) paths(partition int) (paths []string) {
-	for _, path := range m.lru.Keys() {
-		if m.store.PartitionOf(path) == partition {
-			paths = append(paths, path)
-		}
-	}
-	return paths
+func (m *memory) paths(partition int) []string {
+	return slices.DeleteFunc(m.lru.Keys(), func(path string) bool { return m.store.PartitionOf(path) != partition })
 }

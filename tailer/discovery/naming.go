@@ -44,6 +44,20 @@ func (d *Discovery) named(path string) bool {
 		slices.ContainsFunc(d.store.Catalog().Match(path), func(s fsm.Subscription) bool { return literal(s) == path })
 }
 
+// enqueueNamed enqueues the streams of some partitions that settings and literal patterns name, should the store not
+// have them on record.
+func (d *Discovery) enqueueNamed(partitions []int) {
+	names := slices.Clone(d.cfg.Names)
+	for _, sub := range d.store.Catalog().All() {
+		names = append(names, literal(sub))
+	}
+	for _, path := range names {
+		if path != "" && slices.Contains(partitions, d.store.PartitionOf(path)) {
+			d.Enqueue(path, Evidence{confirm: true})
+		}
+	}
+}
+
 // literal is the path that a subscription's pattern names, or empty if it has a wildcard.
 func literal(s fsm.Subscription) string {
 	p, err := fsm.ParsePattern(s.Pattern)

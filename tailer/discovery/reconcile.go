@@ -3,9 +3,6 @@ package discovery
 import (
 	"context"
 	"errors"
-	"math"
-	"slices"
-	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -18,29 +15,14 @@ var (
 	errStaleCatalog = errors.New("the list of subscriptions could not be brought up to date")
 	// errChanged says that the record has changed since it was read. Upstream is asked again.
 	errChanged = errors.New("the record of the stream has changed meanwhile")
+	// errGone says that upstream does not have a stream that is on record. It is asked again before that is believed.
+	errGone = errors.New("upstream has no such stream")
 )
 
 // patience is for how many graces a stream that is gone is kept on record because consumers of others read it.
 const patience = 3
 
-// work reconciles what is in the queue until the context ends.
-func (d *Discovery) work(ctx context.Context) {
-	var wg sync.WaitGroup
-	for l, n := range map[*lane]int{&d.queue.urgent: urgentWorkers, &d.queue.other: workers} {
-		items := make(chan *item)
-		wg.Go(func() { d.queue.feed(ctx, l, items) })
-		for range n {
-			wg.Go(func() {
-				for it := range items {
-					d.tick(ctx, it)
-				}
-			})
-		}
-	}
-	wg.Wait()
-}
-
-// changedDelay is by how much longer a try waits each time that the record had changed before it.
+// changedDelay is how long a try waits before which the record had changed.
 const changedDelay = 5 * time.Millisecond
 
 // tick reconciles one path and says when it is to be done again.
@@ -48,46 +30,41 @@ func (d *Discovery) tick(ctx context.Context, it *item) {
 	e, waiters, look, cancel := d.queue.take(ctx, it)
 	defer cancel()
 	again, err := d.reconcile(ctx, look, it, e)
-	switch superseded := err != nil && look.Err() != nil && ctx.Err() == nil; {
-	case superseded, errors.Is(err, errChanged):
+	superseded := err != nil && look.Err() != nil && ctx.Err() == nil
+	if superseded || errors.Is(err, errChanged) {
 		// Whoever waits for this try waits for the next one.
-		after := time.Duration(it.changed) * changedDelay
-		it.changed++
-		d.queue.retry(it, e, waiters, after)
+		d.queue.done(it, changedDelay, e, waiters...)
 		return
-	case err != nil:
+	}
+	if err != nil && again == 0 {
 		it.failures.Min, it.failures.Max = d.cfg.RetryMin, d.cfg.RetryMax
 		again = upstream.Jitter(it.failures.Next())
 		if ctx.Err() == nil && e.Tail != "" {
-			if times, log := d.undone.Happened(time.Now()); log {
+			if times, log := d.unlinked.Happened(time.Now()); log {
 				d.log.Warn("a stream could not be linked; it is tried again", zap.String("stream", it.path),
 					zap.Int("times", times), zap.Error(err))
 			}
 		}
-	case again == 0:
-		e = Evidence{}
-	default:
+	} else {
+		it.failures.Reset()
 		e.Await = 0 // it is on record by now
 	}
-	if err == nil {
-		it.failures.Reset()
-	}
-	it.changed = 0
 	for _, w := range waiters {
 		w <- err
 	}
-	d.queue.done(it, e, again)
+	d.queue.done(it, again, e)
 }
 
 // reconcile makes record and consumers of a stream agree with what upstream has and who is subscribed. It returns after
-// how long the stream is to be looked at again; 0 if nothing is left to do.
+// how long the stream is to be looked at again; 0 if nothing is left to do, or if an error says that it is to be tried
+// again soon.
 func (d *Discovery) reconcile(ctx, look context.Context, it *item, e Evidence) (again time.Duration, err error) {
 	path, doubts := it.path, d.memory.doubts(it.path)
 	s, err := d.store.Stream(ctx, path)
 	if err != nil {
 		return 0, err
 	}
-	if e.confirm && s.Present() && d.linkedTo(s) {
+	if e.confirm && s.Present() && d.memory.covers(path, s.Linked) {
 		d.memory.put(s, doubts)
 		return 0, nil
 	}
@@ -103,8 +80,6 @@ func (d *Discovery) reconcile(ctx, look context.Context, it *item, e Evidence) (
 		}
 		tail = info.Tail
 	}
-	// What was seen by now was there before the subscriptions whose creators are not told of them yet.
-	unanswered := d.backfills.allUnanswered()
 	if !s.Found() {
 		n := fsm.NewStream(path, tail)
 		// Who first hears of a stream by anything but a write cannot tell what in it is news.
@@ -122,20 +97,11 @@ func (d *Discovery) reconcile(ctx, look context.Context, it *item, e Evidence) (
 		return 0, err
 	}
 	l := fsm.Linking{Stamp: s.Stamp, Tail: tail, Version: max(version, s.Linked), Look: d.cfg.LookEvery}
-	matching := d.store.Catalog().Match(path)
-	for _, sub := range matching {
-		if sub.Version <= s.Linked || sub.Version > version {
-			continue
+	for _, sub := range d.store.Catalog().Match(path) {
+		if sub.Version > s.Linked && sub.Version <= version {
+			acked, _ := fsm.StartOffset(sub, s, tail, d.backfills.tailBefore(sub, s, tail))
+			l.Links = append(l.Links, fsm.NewLink{Subscription: sub, Acked: acked})
 		}
-		var before fsm.Offset
-		if seen := e.before[sub.Version]; seen.first.Equal(s.First) {
-			before = seen.tail
-		}
-		if unanswered[sub.Generation] > 0 {
-			before = tail
-		}
-		acked, _ := fsm.StartOffset(sub, s, tail, before)
-		l.Links = append(l.Links, fsm.NewLink{Subscription: sub, Acked: acked})
 	}
 	d.watcher.Void(path)
 	seen := e.Seen
@@ -155,15 +121,8 @@ func (d *Discovery) reconcile(ctx, look context.Context, it *item, e Evidence) (
 		d.watcher.Watch(d.store.PartitionOf(path), path)
 	}
 	d.memory.put(reply.Stream, doubts)
-	d.backfills.settled(path, version)
 	it.waits.Reset()
 	return 0, nil
-}
-
-// linkedTo says whether a stream is linked to all subscriptions that match it, as far as this replica knows them.
-func (d *Discovery) linkedTo(s fsm.Stream) bool {
-	return !slices.ContainsFunc(d.store.Catalog().Match(s.Path),
-		func(sub fsm.Subscription) bool { return sub.Version > s.Linked })
 }
 
 // version returns a version of the list of subscriptions that was read now, and has this replica's list be no older.
@@ -192,55 +151,40 @@ func (d *Discovery) version(ctx context.Context) (int64, error) {
 func (d *Discovery) absent(
 	ctx context.Context, it *item, s fsm.Stream, e Evidence, gone bool,
 ) (again time.Duration, err error) {
-	path := it.path
+	path, await := it.path, e.Await
 	d.memory.remove(path)
 	switch {
-	case !s.Found():
-		await := e.Await
-		if await == 0 && (d.writing.has(path) || d.named(path)) {
-			await = d.cfg.WriteFor
-		}
-		switch {
-		case await > 0:
-		case e.known && !it.absent.lasts(d.cfg.GoneGrace):
-			// It should be on record. A proxy in front of a server that is down says of every
-			// stream that there is none.
-			return d.askAgain(it), nil
-		default:
-			d.backfills.settled(path, math.MaxInt64)
-			return 0, nil
-		}
+	case s.Present() && !gone: // its events have expired, and consumers of it go on should there be others
+		return 0, nil
+	case s.Found():
+	case await == 0 && (d.writing.has(path) || d.named(path)):
+		await = d.cfg.WriteFor
+	case await > 0:
+	case e.known && !it.absent.lasts(d.cfg.GoneGrace):
+		// It should be on record. A proxy in front of a server that is down says of every stream that there is none.
+		return d.askAgain(it), errGone
+	default:
+		return 0, nil
+	}
+	if await > 0 && !s.Present() {
 		if s, _, err = d.store.NoteStream(ctx, fsm.NewStream(path, ""), await); err != nil {
 			return 0, err
 		}
-		d.writing.noted(path)
-	case e.Await > 0 && !s.Present():
-		if s, _, err = d.store.NoteStream(ctx, fsm.NewStream(path, ""), e.Await); err != nil {
-			return 0, err
-		}
 	}
-	switch {
-	case s.Present() && !gone: // its events have expired, and consumers of it go on should there be others
-		d.backfills.settled(path, math.MaxInt64)
-		return 0, nil
-	default:
-		if forgotten, err := d.forget(ctx, it, s); forgotten || err != nil {
-			return 0, err
-		}
+	d.writing.noted(path)
+	if forgotten, err := d.forget(ctx, it, s); forgotten || err != nil {
+		return 0, err
 	}
-	if !s.Present() {
-		// Whoever is subscribed gets its consumer when the stream is there.
-		d.backfills.settled(path, math.MaxInt64)
-	}
-	again = d.askAgain(it)
 	switch mine := d.store.Ownership().Owns(d.store.PartitionOf(path)); {
-	case d.backfills.waitFor(path), d.writing.has(path):
-		return again, nil
+	case s.Present():
+		return d.askAgain(it), errGone
+	case d.writing.has(path):
+		return d.askAgain(it), nil
 	case !mine:
 		d.store.Hint(fsm.Hint{Kind: fsm.HintLook, Path: path})
 		return 0, nil
-	case s.Present(), len(d.store.Catalog().Match(path)) > 0, !time.Now().Before(s.Until):
-		return again, nil
+	case len(d.store.Catalog().Match(path)) > 0, !time.Now().Before(s.Until):
+		return d.askAgain(it), nil
 	}
 	return 0, nil // the scan finds it when its time is up, or somebody is subscribed to it
 }
@@ -261,7 +205,6 @@ func (d *Discovery) forget(ctx context.Context, it *item, s fsm.Stream) (bool, e
 	if err != nil || !forgotten {
 		return false, err
 	}
-	d.backfills.settled(it.path, math.MaxInt64)
 	if d.named(it.path) {
 		_, _, err = d.store.NoteStream(ctx, fsm.NewStream(it.path, ""), d.cfg.WriteFor)
 	}

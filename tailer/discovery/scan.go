@@ -16,7 +16,7 @@ const looksMax = 1000
 // scanRecords calls f for each record of some partitions, at least once. One that cannot be read keeps no other from it.
 func (d *Discovery) scanRecords(ctx context.Context, partitions []int, f func(fsm.Stream)) (failure error) {
 	for _, partition := range partitions {
-		for cursor := "0"; ; {
+		for cursor, more := "0", true; more; more = cursor != "0" {
 			list, next, err := d.store.ScanStreams(ctx, partition, cursor)
 			if err != nil {
 				failure = err
@@ -25,9 +25,7 @@ func (d *Discovery) scanRecords(ctx context.Context, partitions []int, f func(fs
 			for _, s := range list {
 				f(s)
 			}
-			if cursor = next; cursor == "0" {
-				break
-			}
+			cursor = next
 		}
 	}
 	return failure
@@ -37,17 +35,9 @@ func (d *Discovery) scanRecords(ctx context.Context, partitions []int, f func(fs
 // hint has left behind. What it costs stays below a hundredth of the time; a new partition brings it forward, within
 // bounds.
 func (d *Discovery) scan(ctx context.Context) {
-	var named bool
 	for ctx.Err() == nil {
 		began, owned := time.Now(), d.store.Ownership().Changed()
-		err := d.scanOnce(ctx)
-		if err == nil && !named {
-			err = d.enqueueNamed(ctx, fsm.AllPartitions(d.store.Partitions()))
-			named = err == nil
-		}
-		if err != nil {
-			d.complain(ctx, "which streams are on record", err)
-		}
+		d.complain(ctx, "which streams are on record", d.scanOnce(ctx))
 		took := time.Since(began)
 		if upstream.Sleep(ctx, max(d.cfg.Resync/10, 10*took)) {
 			upstream.SleepOr(ctx, max(d.cfg.Resync, 100*took), owned)
@@ -63,14 +53,15 @@ func (d *Discovery) scanOnce(ctx context.Context) error {
 	}
 	looks, now := 0, time.Now()
 	return d.scanRecords(ctx, d.store.Ownership().Partitions(), func(s fsm.Stream) {
-		switch due := !now.Before(s.Until); {
-		case !d.Tracked(s.Path):
+		due := !now.Before(s.Until)
+		switch {
 		case !s.Present() && due, d.isBehind(s, under):
-			d.Enqueue(s.Path, Evidence{})
 		case due && looks < looksMax:
 			looks++
-			d.Enqueue(s.Path, Evidence{})
+		default:
+			return
 		}
+		d.Enqueue(s.Path, Evidence{})
 	})
 }
 
@@ -88,50 +79,25 @@ func (d *Discovery) isBehind(s fsm.Stream, under map[string]fsm.Backfill) bool {
 	return false
 }
 
-// enqueueNamed enqueues the streams of some partitions that settings and literal patterns name, should the store
-// not have them on record.
-func (d *Discovery) enqueueNamed(ctx context.Context, partitions []int) error {
-	in := map[int]bool{}
-	for _, p := range partitions {
-		in[p] = true
-	}
-	for _, path := range d.cfg.Names {
-		if in[d.store.PartitionOf(path)] {
-			d.Enqueue(path, Evidence{confirm: true})
-		}
-	}
-	for _, sub := range d.store.Catalog().All() {
-		if path := literal(sub); path != "" && in[d.store.PartitionOf(path)] {
-			d.Enqueue(path, Evidence{confirm: true})
-		}
-	}
-	return ctx.Err()
-}
-
-// watchDoubts enqueues what this replica remembers of a partition whenever the store may have lost its latest changes
-// to it: whatever is not on record any more is put there again.
+// watchDoubts enqueues what this replica remembers of a partition, and the streams of it that are named, at the start
+// and whenever the store may have lost its latest changes to it: whatever is not on record is put there.
 func (d *Discovery) watchDoubts(ctx context.Context) {
 	ownership, seen := d.store.Ownership(), map[int]int64{}
-	for p := range d.store.Partitions() {
-		seen[p] = ownership.Doubts(p)
-	}
 	for ctx.Err() == nil {
 		changed := ownership.Changed()
 		var doubted []int
 		for p := range d.store.Partitions() {
-			if n := ownership.Doubts(p); n != seen[p] {
-				seen[p] = n
-				doubted = append(doubted, p)
+			doubts := ownership.Doubts(p)
+			if was, known := seen[p]; known && was == doubts {
+				continue
 			}
-		}
-		for _, p := range doubted {
+			seen[p] = doubts
+			doubted = append(doubted, p)
 			for _, path := range d.memory.paths(p) {
 				d.Confirm(path)
 			}
 		}
-		if len(doubted) > 0 {
-			_ = d.enqueueNamed(ctx, doubted)
-		}
+		d.enqueueNamed(doubted)
 		select {
 		case <-ctx.Done():
 		case <-changed:
@@ -139,9 +105,9 @@ func (d *Discovery) watchDoubts(ctx context.Context) {
 	}
 }
 
-// complain logs that something could not be read, thinned out.
+// complain logs that something could not be read, if there is an error.
 func (d *Discovery) complain(ctx context.Context, what string, err error) {
-	if ctx.Err() != nil {
+	if err == nil || ctx.Err() != nil {
 		return
 	}
 	if times, log := d.unread.Happened(time.Now()); log {

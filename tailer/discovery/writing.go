@@ -2,6 +2,8 @@ package discovery
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,77 +20,46 @@ const writesMax = 100_000
 // these stay awaited as long as the writes take.
 type writing struct {
 	mu     sync.Mutex
-	byPath map[string]*writes
+	byPath map[string]writes
 }
 
 type writes struct {
 	// n counts those that are on their way.
 	n int
-	// unnoted is true if the store could not be told of one before it went: what the stream holds may be news.
+	// unnoted is true if the store could not be told of one before it went, until the stream is on record: what it holds
+	// may be news.
 	unnoted bool
 }
 
-func newWriting() *writing { return &writing{byPath: map[string]*writes{}} }
+func newWriting() *writing { return &writing{byPath: map[string]writes{}} }
 
-func (w *writing) begin(path string, unnoted bool) bool {
+// change changes what is kept of the writes to a stream, and says whether anything is.
+func (w *writing) change(path string, f func(*writes)) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	s := w.byPath[path]
-	if s == nil {
-		if len(w.byPath) >= writesMax {
-			return false
-		}
-		s = &writes{}
+	s, there := w.byPath[path]
+	f(&s)
+	switch {
+	case s == writes{}:
+		delete(w.byPath, path)
+	case there || len(w.byPath) < writesMax:
 		w.byPath[path] = s
+		return true
 	}
-	s.n++
-	s.unnoted = s.unnoted || unnoted
-	return true
+	return false
 }
 
-// end ends a write. One that the store was not told of is kept in mind until its stream is on record.
-func (w *writing) end(path string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if s := w.byPath[path]; s != nil {
-		if s.n--; s.n <= 0 && !s.unnoted {
-			delete(w.byPath, path)
-		}
-	}
-}
+func (w *writing) end(path string) { w.change(path, func(s *writes) { s.n-- }) }
 
 // noted says that a stream is on record.
-func (w *writing) noted(path string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if s := w.byPath[path]; s != nil {
-		if s.unnoted = false; s.n <= 0 {
-			delete(w.byPath, path)
-		}
-	}
-}
+func (w *writing) noted(path string) { w.change(path, func(s *writes) { s.unnoted = false }) }
 
-func (w *writing) has(path string) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.byPath[path] != nil
-}
-
-func (w *writing) isUnnoted(path string) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	s := w.byPath[path]
-	return s != nil && s.unnoted
-}
+func (w *writing) has(path string) bool { return w.change(path, func(*writes) {}) }
 
 func (w *writing) paths() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	paths := make([]string, 0, len(w.byPath))
-	for path := range w.byPath {
-		paths = append(paths, path)
-	}
-	return paths
+	return slices.Collect(maps.Keys(w.byPath))
 }
 
 // BeforeWrite notes that a write is about to go upstream: when it returns, the stream is on record, so that no crash
@@ -114,19 +85,23 @@ func (d *Discovery) BeforeWrite(ctx context.Context, path string, create bool) f
 		}
 	}
 	if w.First = s.First; !s.Present() {
-		w.Kept = d.writing.begin(path, err != nil)
+		w.Kept = d.writing.change(path, func(s *writes) {
+			s.n++
+			s.unnoted = s.unnoted || err != nil
+		})
 	}
 	return w
 }
 
 // announce puts a stream on record that is about to be written to. One that upstream has already is first heard of
-// through this write, and what it holds is nobody's (D12), unless a write went upstream before that nobody could note.
+// through this write, and what it holds is nobody's (D12), unless another write is on its way or went before that
+// nobody could note.
 func (d *Discovery) announce(ctx context.Context, path string) (fsm.Stream, error) {
 	s, err := d.store.Stream(ctx, path)
 	if err != nil || s.Present() {
 		return s, err
 	}
-	if !s.Found() && !d.writing.isUnnoted(path) {
+	if !s.Found() && !d.writing.has(path) {
 		if info, err := d.up.HeadAnew(ctx, path); err == nil && info.Exists {
 			n := fsm.NewStream(path, info.Tail)
 			n.Stamp = s.Stamp

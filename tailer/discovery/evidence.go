@@ -1,0 +1,39 @@
+package discovery
+
+import (
+	"time"
+
+	"reveille/fsm"
+)
+
+// Evidence is what a source saw of a stream. The zero Evidence says that there is reason to look.
+type Evidence struct {
+	// Tail is where a write through the gateway ended that upstream has accepted, First is that of the record before
+	// the write, and Seen is how the event became known.
+	Tail  fsm.Offset
+	First time.Time
+	Seen  fsm.Sighting
+	// Await puts the stream on record for so long if upstream does not have it yet.
+	Await time.Duration
+
+	// confirm says that there is nothing to do if the stream is on record and linked, known that it was: that upstream
+	// does not have it is not believed at once.
+	confirm, known bool
+	// urgent is true if somebody waits for it.
+	urgent bool
+}
+
+// Merge returns the evidence with what another source saw. Seen keeps when the first of their events was seen.
+func (e Evidence) Merge(o Evidence) Evidence {
+	first := e.Seen.At
+	if first.IsZero() || !o.Seen.At.IsZero() && o.Seen.At.Before(first) {
+		first = o.Seen.At
+	}
+	if o.Tail != "" && (e.Tail == "" || o.First.After(e.First) || o.First.Equal(e.First) && o.Tail.After(e.Tail)) {
+		e.Tail, e.First, e.Seen = o.Tail, o.First, o.Seen
+	}
+	e.Seen.At = first
+	e.confirm, e.known = e.confirm && o.confirm, e.known || o.known
+	e.Await, e.urgent = max(e.Await, o.Await), e.urgent || o.urgent
+	return e
+}
