@@ -38,7 +38,8 @@ var meanings = map[string]string{
 		"checked less often, but at least every six times that",
 	"TAIL_MAX_LIVE": "maximum number of streams with an open request; beyond it, those that have been silent " +
 		"longest are checked with HEAD",
-	"TAIL_SWEEP_RATE":         "maximum number of HEAD requests per second for the streams beyond REVEILLE_TAIL_MAX_LIVE",
+	"TAIL_SWEEP_RATE": "maximum number of HEAD requests per second for the streams beyond " +
+		"REVEILLE_TAIL_MAX_LIVE",
 	"STREAM_GONE_GRACE":       "how long a stream must answer 404 before its consumers are removed",
 	"ALLOW_INSECURE_WEBHOOKS": "allow webhooks over http, on this machine and in private networks",
 	"WEBHOOK_ALLOW_CIDRS":     "private address ranges that webhooks may use, e.g. 10.1.0.0/16,fd00:1::/64",
