@@ -48,7 +48,7 @@ func TestTheDeletionOfAClosedStreamReachesAllItsConsumers(t *testing.T) {
 	r.store.subscribe(fsm.ConsumerID("s", other), "/a", offsetOf(1))
 	r.Watch(other, []string{"/a"})
 	r.until("the loop is over",
-		func() bool { w, runs := r.watches.get("/a"); return !runs && len(w.partitions()) == 2 })
+		func() bool { w, runs := r.watches.get("/a"); return !runs && len(w.partitions(false)) == 2 })
 	r.up.remove("/a")
 	if err := r.Deleted(t.Context(), "/a"); err != nil {
 		t.Fatal(err)

@@ -2,13 +2,12 @@ package tailer
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"reveille/fsm"
 )
 
-// Written is fsm.Streams'.
+// Written takes in a successful write through the gateway; created says that the stream is new. It does not block.
 func (t *Tailer) Written(w fsm.Write, tail fsm.Offset, created bool) {
 	switch {
 	case w.Path == "":
@@ -54,12 +53,9 @@ func (w *watch) written(ctx context.Context, wr write, subscribed bool) error {
 	if w.looksAfterPause() {
 		return nil
 	}
-	home, partitions := w.machine.home, w.partitions()
-	watched := slices.Contains(partitions, home)
-	if !watched && subscribed {
-		partitions = append(partitions, home)
-	}
-	for _, partition := range partitions {
+	home := w.machine.home
+	_, watched := w.told(home)
+	for _, partition := range w.partitions(subscribed) {
 		err := w.tellOnce(ctx, partition, wr.seen.Tail, time.After(gatewayPatience), func() error {
 			o, err := w.report(ctx, partition, wr)
 			switch {
@@ -97,10 +93,7 @@ func (w *watch) report(ctx context.Context, partition int, wr write) (observed, 
 // whose stream was known to end beyond the new one's beginning, and those for whom the tail that was noted lies beyond
 // the new one's.
 func (w *watch) created(ctx context.Context, wr write) error {
-	partitions := w.partitions()
-	if !slices.Contains(partitions, w.machine.home) {
-		partitions = append(partitions, w.machine.home)
-	}
+	partitions := w.partitions(true)
 	for partition, was := range wr.replaced {
 		// The new one may have grown as far by now.
 		if err := w.startOver(ctx, partition, was, true); err != nil {

@@ -12,7 +12,7 @@ import (
 // says what to do next. It does no I/O, reads no clock and takes no lock: an input carries the time, and the watch
 // around it carries inputs and actions.
 //
-// One thing is asked at a time; phase says which, and what its answer leads to:
+// It begins at rest. One thing is asked at a time; phase says which, and what its answer leads to:
 //
 //	phase       asked                     answer                           next
 //	looking     HEAD                      an error                         failing

@@ -77,7 +77,7 @@ func (c *Config) setDefaults() {
 	c.jitter = upstream.Jitter
 }
 
-// Tailer finds streams and watches them. It is fsm.Upstream and fsm.Streams.
+// Tailer finds streams and watches them, and asks the stream server for others.
 type Tailer struct {
 	*upstream.Client
 	*discovery.Discovery
@@ -96,7 +96,7 @@ type Tailer struct {
 	untold, restarted fsm.Trouble
 }
 
-// New returns a Tailer that does nothing until Run; its fsm.Upstream methods work at once.
+// New returns a Tailer that does nothing until Run; its Client works at once.
 func New(cfg Config) (*Tailer, error) {
 	cfg.setDefaults()
 	cfg.Upstream.Logger, cfg.Upstream.Metrics = cfg.Logger, cfg.Metrics
@@ -141,12 +141,12 @@ func (t *Tailer) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// Look is discovery.Upstream's.
+// Look asks for a stream, in turn, with an answer from after the call.
 func (t *Tailer) Look(ctx context.Context, path string) (fsm.StreamInfo, error) {
 	return t.look(ctx, path, t.HeadAnew)
 }
 
-// Outages is discovery.Upstream's.
+// Outages counts the times that upstream has gone down.
 func (t *Tailer) Outages() int64 { return t.health.Outages() }
 
 // look asks for a stream in turn with Reveille's other requests, and waits while upstream is down. head is the request.
@@ -179,14 +179,14 @@ func (t *Tailer) look(
 	}
 }
 
-// Watch is fsm.Streams'.
+// Watch has streams watched for a consumer, which lives in the partition of its primary stream.
 func (t *Tailer) Watch(primary string, paths []string) {
 	for _, path := range paths {
 		t.watches.Watch(t.store.PartitionOf(primary), path)
 	}
 }
 
-// Idle is fsm.StreamWatcher's.
+// Idle takes in that consumers of these streams have come to rest: their next events wake them.
 func (t *Tailer) Idle(paths []string) {
 	for _, path := range paths {
 		if !t.watches.stir(path, inputRested) || !t.owns(path) {
@@ -195,8 +195,8 @@ func (t *Tailer) Idle(paths []string) {
 	}
 }
 
-// Gone is fsm.StreamWatcher's. The stream's loop may have missed that it was away, and a closed one has none: only a
-// loop that tells the store the tail again shows the consumers.
+// Gone takes in that consumers of a stream were hidden. Its loop may have missed that it was away, and a closed one has
+// none: only a loop that tells the store the tail again shows the consumers.
 func (t *Tailer) Gone(path string) {
 	if !t.owns(path) {
 		t.store.Hint(fsm.Hint{Kind: fsm.HintGone, Path: path})

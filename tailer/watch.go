@@ -164,12 +164,15 @@ func (w *watch) release() {
 
 // What others ask of the machine's state.
 
-// partitions returns those that watch the stream.
-func (w *watch) partitions() (numbers []int) {
+// partitions returns those that watch the stream; with home, that one in any case.
+func (w *watch) partitions(home bool) (numbers []int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, p := range w.machine.parts {
 		numbers = append(numbers, p.number)
+	}
+	if home && w.machine.part(w.machine.home) == nil {
+		numbers = append(numbers, w.machine.home)
 	}
 	return numbers
 }

@@ -141,7 +141,7 @@ func (ws *watches) tendClosed() {
 	for _, w := range ws.byPath {
 		switch since, rests := w.rests(); {
 		case !rests:
-		case len(w.partitions()) == 0:
+		case len(w.partitions(false)) == 0:
 			ws.remove(w)
 		case looks < closedBatch && time.Since(since) >= ws.t.cfg.ClosedCheck:
 			looks++
@@ -320,15 +320,15 @@ func (ws *watches) stir(path string, kind inputKind) bool {
 	return true
 }
 
-// Void is discovery.Watcher's.
+// Void makes void that the watch of a stream, if there is one, has seen a 404: it hides nobody for one from before.
 func (ws *watches) Void(path string) {
 	if w, _ := ws.get(path); w != nil {
 		w.step(&input{kind: inputVoid})
 	}
 }
 
-// Deleted is discovery.Watcher's. What the store had noted of the stream went with the consumers: one of that name is a
-// new one.
+// Deleted takes in that the consumers of a stream were removed, and with them what the store had noted of it: one of
+// that name is a new one.
 func (ws *watches) Deleted(path string) {
 	if w, _ := ws.get(path); w != nil {
 		w.step(&input{kind: inputDeleted})
