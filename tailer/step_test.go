@@ -77,7 +77,7 @@ var (
 	atHide = script(begun, []turn{on(nothing(), "release; head anew"), on(nothing(), "hide anew")})
 )
 
-var errDown = upstream.StatusError{Status: 502}
+var errDown = upstream.AnswerError{Status: 502}
 
 // histories are what a machine does, by the rules of its state table.
 var histories = map[string][]turn{
@@ -162,7 +162,7 @@ var histories = map[string][]turn{
 		on(hintOf(inputOver), "live from 1; check in 5s"),
 	}),
 	"a check that was refused says nothing of the request": script(atLive, []turn{
-		on(checks(fails(0, upstream.StatusError{Status: 403})), "check in 5s"),
+		on(checks(fails(0, upstream.AnswerError{Status: 403})), "check in 5s"),
 		on(checks(ends(1)), "check in 5s"),
 	}),
 	"an upstream that is back has silent streams checked soon": script(atLive, []turn{

@@ -106,10 +106,9 @@ func New(cfg Config) (*Tailer, error) {
 		limiter: upstream.NewLimiter(),
 	}
 	t.watches, t.writes = &watches{t: t, byPath: map[string]*watch{}}, newWrites(t)
-	t.health = upstream.NewHealth(upstream.HealthConfig{
-		Logger: cfg.Logger, Metrics: cfg.Metrics, Shown: t.Shown, Back: t.watches.lookSoon, Spread: cfg.Spread,
-		BackoffMin: cfg.BackoffMin, BackoffMax: cfg.Check,
-	})
+	t.health = t.NewHealth(
+		upstream.Backoff{Min: cfg.BackoffMin, Max: cfg.Check}, cfg.Spread, t.watches.lookSoon,
+	)
 	d := cfg.Discovery
 	d.Store, d.Upstream, d.Watcher, d.Outcomes, d.Logger = t.store, t, t.watches, cfg.Outcomes, cfg.Logger
 	d.GoneGrace, d.Resync, d.RetryMin, d.RetryMax = cfg.GoneGrace, cfg.Resync, cfg.BackoffMin, cfg.Check
@@ -123,11 +122,7 @@ func New(cfg Config) (*Tailer, error) {
 func (t *Tailer) Run(ctx context.Context) error {
 	defer t.Close()
 	g, ctx := errgroup.WithContext(ctx)
-	prober := upstream.Prober{
-		Client: t.Client, Logger: t.log, Down: t.health.IsDown,
-		Backoff: upstream.Backoff{Min: time.Second, Max: 30 * time.Second},
-	}
-	g.Go(func() error { return prober.Run(ctx) })
+	g.Go(func() error { return t.KeepProbing(ctx, t.health.IsDown) })
 	// Without the subscriptions nothing that is discovered could be linked.
 	for catalog := t.store.Catalog(); !catalog.Loaded(); {
 		changed := catalog.Changed()

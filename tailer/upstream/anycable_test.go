@@ -185,8 +185,8 @@ func TestARequestForAStreamIsSigned(t *testing.T) {
 		"no key":        func(cfg *Config) { cfg.Headers = auth },
 		"without token": func(cfg *Config) { cfg.SigningKey = "hush" },
 	} {
-		var status StatusError
-		if _, err := to(t, s, change).Head(t.Context(), "/a%20b"); !errors.As(err, &status) || status.Status != 401 {
+		var answer AnswerError
+		if _, err := to(t, s, change).Head(t.Context(), "/a%20b"); !errors.As(err, &answer) || answer.Status != 401 {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

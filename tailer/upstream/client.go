@@ -1,12 +1,15 @@
 package upstream
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -29,16 +32,6 @@ const (
 	HeaderTTL        = "Stream-TTL"
 )
 
-const (
-	// headerLimit bounds the headers of an answer in bytes, drainLimit the body that is read only to keep its
-	// connection, and cursorLimit the cursor that is echoed.
-	headerLimit = 64 << 10
-	drainLimit  = 256 << 10
-	cursorLimit = 1 << 10
-	// drainTime bounds how long such a body may take.
-	drainTime = 500 * time.Millisecond
-)
-
 // Config of a Client.
 type Config struct {
 	// URL is the stream root; it may carry a path. Headers are sent with every request to it.
@@ -53,7 +46,8 @@ type Config struct {
 	// with, where the dialect has such a thing; empty if they are not to be.
 	Dialect    string
 	SigningKey string
-	// Logger is told of reads from offsets that upstream does not keep any more; nil for nobody.
+	// Logger is told of what upstream is found to be, and of streams and offsets that it cannot be asked for; nil for
+	// nobody.
 	Logger *zap.Logger
 	// HeadTimeout bounds a HEAD with its retries.
 	HeadTimeout time.Duration
@@ -63,54 +57,53 @@ type Config struct {
 
 // Client asks the stream server. It is fsm.Upstream.
 type Client struct {
-	root        url.URL
-	rootPath    string
-	tls         *tls.Config
-	dial        Dial
-	headers     http.Header
-	headTimeout time.Duration
-	heads       *retryablehttp.Client
-	reads       *http.Client
-	flights     singleflight.Group
-	metrics     *metrics
-	// asked is what HEADs go by.
-	asked *transport
+	cfg Config
+	// root is the path that those of all streams follow.
+	root    string
+	shared  *http.Client
+	heads   *retryablehttp.Client
+	flights singleflight.Group
+	metrics *metrics
+	// http2 is true while upstream answers by HTTP/2: live requests share connections then, too.
+	http2 atomic.Bool
 
-	// fixed is the dialect that was set, or nil; found is the one that upstream has shown, or nil.
-	fixed      *dialect
-	found      atomic.Pointer[dialect]
-	signingKey string
+	// dialect is the one that was set, if it is fixed, or that upstream has shown; nil until it has.
+	dialect atomic.Pointer[dialect]
+	fixed   bool
 	// headTells is true once a HEAD has shown a tail: there are servers of which none does.
 	headTells atomic.Bool
 	// turn makes the URLs of two requests differ, for caches.
 	turn atomic.Int64
 	// shown is true if upstream was a stream server when it was last asked; active is set by each answer that shows it.
 	shown, active atomic.Bool
-	log           *zap.Logger
 	// notKept is what was logged of reads from offsets that are not kept any more.
 	notKept fsm.Trouble
 }
 
 // New returns a Client, which has no connection until it is used.
 func New(cfg Config) *Client {
+	if cfg.Dial == nil {
+		cfg.Dial = dialer.DialContext
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = zap.NewNop()
+	}
+	if cfg.Headers = cfg.Headers.Clone(); cfg.Headers == nil {
+		cfg.Headers = http.Header{}
+	}
 	c := &Client{
-		root: *cfg.URL, rootPath: strings.TrimSuffix(cfg.URL.EscapedPath(), "/"), tls: cfg.TLS,
-		headers: cfg.Headers.Clone(), headTimeout: cfg.HeadTimeout, metrics: newMetrics(cfg.Metrics),
-		fixed: dialects[cfg.Dialect], signingKey: cfg.SigningKey, log: cfg.Logger,
+		cfg: cfg, root: strings.TrimSuffix(cfg.URL.EscapedPath(), "/"), metrics: newMetrics(cfg.Metrics),
+		shared: &http.Client{Transport: newTransport(cfg), CheckRedirect: noRedirects},
+		heads:  retryablehttp.NewClient(),
 	}
-	if c.dial = cfg.Dial; c.dial == nil {
-		c.dial = dialer.DialContext
+	if strings.HasPrefix(c.root, "//") { // Go would take what follows for a host
+		c.root = "//" + cfg.URL.Host + c.root
 	}
-	cfg.Dial = c.dial
-	if c.log == nil {
-		c.log = zap.NewNop()
-	}
+	c.http2.Store(cfg.H2C)
 	c.turn.Store(time.Now().UnixNano())
-	c.root.RawQuery, c.root.Fragment, c.root.RawFragment = "", "", ""
-	c.reads = &http.Client{Transport: newTransport(cfg), CheckRedirect: noRedirects}
-	c.heads = retryablehttp.NewClient()
-	c.asked = &transport{shared: newTransport(cfg), pool: pool{tls: cfg.TLS, dial: c.dial}}
-	c.heads.HTTPClient = &http.Client{Transport: c.asked, CheckRedirect: noRedirects}
+	c.dialect.Store(dialects[cfg.Dialect])
+	c.fixed = c.dialect.Load() != nil
+	c.heads.HTTPClient = c.shared
 	c.heads.Logger = nil
 	c.heads.RetryMax = 3
 	c.heads.RetryWaitMin, c.heads.RetryWaitMax = 50*time.Millisecond, 100*time.Millisecond
@@ -120,71 +113,42 @@ func New(cfg Config) *Client {
 	return c
 }
 
-// NewConn returns a connection for the live requests of one stream.
-func (c *Client) NewConn() Conn { return Conn{tls: c.tls, dialer: c.dial} }
-
 func noRedirects(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 // Close lets go of the idle connections.
-func (c *Client) Close() {
-	c.reads.CloseIdleConnections()
-	c.heads.HTTPClient.CloseIdleConnections()
+func (c *Client) Close() { c.shared.CloseIdleConnections() }
+
+// target returns what a request for a stream asks for, as it stands on the wire.
+func (c *Client) target(path string, query url.Values) string {
+	if c.known().cacheable {
+		query.Set("cursor", strconv.FormatInt(c.turn.Add(1), 10))
+	}
+	// As long as the dialect is not known, what is not signed would be refused.
+	if d := cmp.Or(c.dialect.Load(), &anyCable); d.signed != nil && c.cfg.SigningKey != "" {
+		query.Set(d.signed(c.cfg.SigningKey, path))
+	}
+	return c.root + path + "?" + query.Encode()
 }
 
-// request makes the request for a stream. The path goes into it as it stands: what Go's URL cannot hold as a path (a
-// "%" that encodes nothing, a "|" beside a "%2F") goes in opaque.
-func (c *Client) request(ctx context.Context, method, path, query string) (*http.Request, error) {
-	root, d := c.root, c.known()
-	if d.cacheable {
-		query = and(query, "cursor", strconv.FormatInt(c.turn.Add(1), 10))
+// request makes a request for a target.
+func (c *Client) request(ctx context.Context, method, target string) *http.Request {
+	path, query, _ := strings.Cut(target, "?")
+	req := &http.Request{
+		Method: method, Header: maps.Clone(c.cfg.Headers), Host: c.cfg.Headers.Get("Host"),
+		// Opaque, for Go's URL cannot hold each path as it stands: a "%" that encodes nothing, a "|" beside a "%2F".
+		URL: &url.URL{Scheme: c.cfg.URL.Scheme, Host: c.cfg.URL.Host, Opaque: path, RawQuery: query},
 	}
-	if c.signingKey != "" && c.fixed == nil && c.found.Load() == nil {
-		d = &anyCable // what is not signed would be refused
-	}
-	if d.signed != nil && c.signingKey != "" {
-		parameter, value := d.signed(c.signingKey, path)
-		query = and(query, parameter, value)
-	}
-	bare := url.URL{Scheme: root.Scheme, Host: root.Host, Path: "/"}
-	req, err := http.NewRequestWithContext(ctx, method, bare.String(), nil)
-	if err != nil {
-		return nil, fmt.Errorf("upstream request: %w", err)
-	}
-	raw := c.rootPath + path
-	u := root
-	u.Path, u.RawPath, u.RawQuery = raw, "", query
-	if p, err := url.PathUnescape(raw); err == nil {
-		u.Path, u.RawPath = p, raw
-	}
-	if u.EscapedPath() != raw && !strings.HasPrefix(raw, "//") {
-		u.Opaque = raw
-	}
-	req.URL = &u
-	for name, values := range c.headers {
-		req.Header[name] = values
-	}
-	if d.cacheable {
+	if c.known().cacheable {
 		req.Header["Cache-Control"] = []string{"no-cache"}
 	}
-	if h := c.headers.Get("Host"); h != "" {
-		req.Host = h
-	}
-	return req, nil
-}
-
-// and adds a parameter to a query.
-func and(query, parameter, value string) string {
-	if query != "" {
-		query += "&"
-	}
-	return query + parameter + "=" + url.QueryEscape(value)
+	return req.WithContext(ctx)
 }
 
 // Head is fsm.Upstream's. One caller's cancelled context leaves the others' shared request alone: it runs on its own
 // time, at most HeadTimeout.
 func (c *Client) Head(ctx context.Context, path string) (fsm.StreamInfo, error) {
 	flight := c.flights.DoChan(path, func() (any, error) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.headTimeout)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.cfg.HeadTimeout)
 		defer cancel()
 		info, err := c.head(ctx, path)
 		return info, err
@@ -208,45 +172,57 @@ func (c *Client) HeadAnew(ctx context.Context, path string) (fsm.StreamInfo, err
 }
 
 func (c *Client) head(ctx context.Context, path string) (info fsm.StreamInfo, err error) {
-	req, err := c.request(ctx, http.MethodHead, path, "")
+	err = c.ask(ctx, kindHead, path, func(res *http.Response) error {
+		info, err = c.info(ctx, path, res)
+		return err
+	})
 	if err != nil {
-		return fsm.StreamInfo{}, err
+		return fsm.StreamInfo{}, fmt.Errorf("HEAD: %w", err)
 	}
-	retryable, err := retryablehttp.FromRequest(req)
-	if err != nil {
-		return fsm.StreamInfo{}, fmt.Errorf("upstream request: %w", err)
-	}
+	return info, nil
+}
+
+// ask sends a HEAD, with its retries, and counts it by what judge makes of the answer.
+func (c *Client) ask(ctx context.Context, k kind, path string, judge func(*http.Response) error) (err error) {
+	target := c.target(path, url.Values{})
 	began, status := time.Now(), 0
-	defer func() { c.metrics.ended(kindHead, began, status, err) }()
-	res, err := c.heads.Do(retryable)
+	defer func() { c.metrics.ended(k, began, status, err) }()
+	res, err := c.heads.Do(&retryablehttp.Request{Request: c.request(ctx, http.MethodHead, target)})
 	if err != nil {
-		return fsm.StreamInfo{}, fmt.Errorf("HEAD: %w", withoutURL(err))
+		return fmt.Errorf("%w: %w", errNoAnswer, withoutURL(err))
 	}
-	defer res.Body.Close()
+	_ = res.Body.Close()
 	status = res.StatusCode
-	if c.isOpen(res) {
+	c.http2.Store(res.ProtoMajor == 2)
+	return judge(res)
+}
+
+// info is what an answer to a HEAD says of a stream.
+func (c *Client) info(ctx context.Context, path string, res *http.Response) (fsm.StreamInfo, error) {
+	offset := res.Header.Get(HeaderNextOffset)
+	if c.dialect.Load() == nil && isSuccess(res.StatusCode) && isAnyCableStart(offset) {
 		// Whether the stream is empty or has this tail depends on what a name means that nobody has made.
 		if err := c.Probe(ctx); err != nil && !errors.Is(err, errNoStreamServer) {
-			return fsm.StreamInfo{}, fmt.Errorf("HEAD: %w", err)
+			return fsm.StreamInfo{}, err
 		}
-		if c.found.CompareAndSwap(nil, &standard) {
-			c.log.Debug("the dialect shows in none of the answers: it is taken for the standard one")
+		if c.dialect.CompareAndSwap(nil, &standard) {
+			c.cfg.Logger.Debug("the dialect shows in none of the answers: it is taken for the standard one")
 		}
 	}
 	d := c.dialectOf(res.Header)
 	switch {
-	case has(d.gone, status):
+	case slices.Contains(d.gone, res.StatusCode):
 		if speaks(res.Header) {
 			c.shows()
 		}
 		return fsm.StreamInfo{}, nil
-	case !isSuccess(status):
-		return fsm.StreamInfo{}, fmt.Errorf("HEAD: %w", StatusError{status})
+	case !isSuccess(res.StatusCode):
+		return fsm.StreamInfo{}, AnswerError{Status: res.StatusCode}
 	}
-	tail, err := d.next(res.Header.Get(HeaderNextOffset))
+	tail, err := d.next(offset)
 	switch {
 	case err != nil:
-		return fsm.StreamInfo{}, fmt.Errorf("HEAD: %w", err)
+		return fsm.StreamInfo{}, err
 	case tail != "" && tail != fsm.Start && !isCached(res.Header):
 		c.headTells.Store(true)
 	case d.everyName && (tail == "" || !c.headTells.Load() || isCached(res.Header)):
@@ -254,7 +230,7 @@ func (c *Client) head(ctx context.Context, path string) (info fsm.StreamInfo, er
 			return fsm.StreamInfo{}, err
 		}
 	case tail == "":
-		return fsm.StreamInfo{}, fmt.Errorf("HEAD: %w", AnswerError{"it has no " + HeaderNextOffset})
+		return fsm.StreamInfo{}, AnswerError{What: "it has no " + HeaderNextOffset}
 	}
 	c.shows()
 	if tail == fsm.Start {

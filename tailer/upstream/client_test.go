@@ -30,22 +30,15 @@ func testClient(t *testing.T, h http.HandlerFunc, root string, headers http.Head
 
 func TestAPathGoesUpstreamAsItStands(t *testing.T) {
 	for _, root := range []string{"", "/", "/v1/stream", "/v1/str%2Feam/"} {
+		c := testClient(t, func(http.ResponseWriter, *http.Request) {}, root, nil)
 		for _, path := range []string{
-			"/a", "/a%2Fb", "/a%20b", "/%E2%82%AC", "/a//b", "/a/", "/%zz", "/a|b%2F", "/a^b",
-			"/a:b;c=d,e", "/a[%2f]", "//a", "/100%",
+			"/a", "/a%2Fb", "/a%20b", "/%E2%82%AC", "/a/", "/%zz", "/a|b%2F", "/a^b", "/a:b;c=d,e", "/a[%2f]", "/100%",
 		} {
 			t.Run(root+path, func(t *testing.T) {
-				var got string
-				c := testClient(t, func(w http.ResponseWriter, r *http.Request) {
-					w.Header().Set(HeaderNextOffset, "1")
-				}, root, nil)
+				target := c.target(path, url.Values{"offset": {"1"}})
 				// The raw request target, before any server cleans or refuses it.
-				req, err := c.request(t.Context(), http.MethodHead, path, "offset=1")
-				if err != nil {
-					t.Fatal(err)
-				}
-				got = req.URL.RequestURI()
-				if want := strings.TrimSuffix(root, "/") + path + "?offset=1"; got != want {
+				got := c.request(t.Context(), http.MethodHead, target).URL.RequestURI()
+				if want := strings.TrimSuffix(root, "/") + path + "?offset=1"; got != want || got != target {
 					t.Errorf("asked for %s, want %s", got, want)
 				}
 			})

@@ -3,6 +3,7 @@ package upstream
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -57,16 +58,27 @@ func newScripted(t *testing.T, answer func(connection, request int) (text string
 	return s
 }
 
-func ask(ctx context.Context, c *Conn, root string) (*http.Response, error) {
-	return c.do(ctx, http.MethodGet, func() (*http.Request, error) {
-		return http.NewRequestWithContext(ctx, http.MethodGet, root+"/a?offset=1", nil)
-	})
+// connTo returns a connection to a server.
+func connTo(t *testing.T, root string, trusted *tls.Config) *Conn {
+	t.Helper()
+	u, err := url.Parse(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := New(Config{URL: u, TLS: trusted}).NewConn()
+	t.Cleanup(c.Close)
+	return &c
+}
+
+func (s *scripted) conn(t *testing.T) *Conn {
+	t.Helper()
+	return connTo(t, "http://"+s.Addr().String(), nil)
 }
 
 // readAnswer asks and reads the whole answer.
-func readAnswer(t *testing.T, c *Conn, root string) (status int, body string) {
+func readAnswer(t *testing.T, c *Conn) (status int, body string) {
 	t.Helper()
-	res, err := ask(t.Context(), c, root)
+	res, err := c.get(t.Context(), "/a?offset=1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,11 +126,9 @@ func TestAConnIsKeptWhileItCanBe(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScripted(t, c.answer)
-			var conn Conn
-			defer conn.Close()
+			conn := s.conn(t)
 			for range 2 {
-				if status, body := readAnswer(t, &conn, "http://"+s.Addr().String()); status != 204 &&
-					(status != 200 || body != "ok") {
+				if status, body := readAnswer(t, conn); status != 204 && (status != 200 || body != "ok") {
 					t.Errorf("got %d %q", status, body)
 				}
 			}
@@ -142,8 +152,8 @@ func TestAConnGivesUpAnAnswerThatBreaksTheRules(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScripted(t, func(int, int) (string, bool) { return answer, true })
-			var conn Conn
-			if res, err := ask(t.Context(), &conn, "http://"+s.Addr().String()); err == nil {
+			conn := s.conn(t)
+			if res, err := conn.get(t.Context(), "/a"); err == nil {
 				_ = res.Body.Close()
 				t.Error("it was taken for an answer")
 			}
@@ -164,11 +174,10 @@ func TestAConnWaitsNoLongerThanItsContext(t *testing.T) {
 		}
 		return "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nok", false // the rest never comes
 	})
-	root := "http://" + s.Addr().String()
-	var conn Conn
-	readAnswer(t, &conn, root)
+	conn := s.conn(t)
+	readAnswer(t, conn)
 	ctx, cancel := context.WithCancel(t.Context())
-	res, err := ask(ctx, &conn, root)
+	res, err := conn.get(ctx, "/a")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,14 +193,43 @@ func TestAConnWaitsNoLongerThanItsContext(t *testing.T) {
 	defer func() { _ = silent.Close() }()
 	ctx, cancel = context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	if _, err := ask(ctx, &conn, "http://"+silent.Addr().String()); !errors.Is(err, context.DeadlineExceeded) {
+	mute := connTo(t, "http://"+silent.Addr().String(), nil)
+	if _, err := mute.get(ctx, "/a"); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v", err)
 	}
 	// The connection is as good as new.
-	if _, body := readAnswer(t, &conn, root); body != "ok" {
+	if _, body := readAnswer(t, conn); body != "ok" {
 		t.Errorf("got %q", body)
 	}
-	conn.Close()
+}
+
+func TestABodyThatNobodyReadsCostsItsConnectionIfItIsLong(t *testing.T) {
+	for name, c := range map[string]struct {
+		answer string
+		kept   bool
+	}{
+		"a short one":              {fine, true},
+		"one that says it is long": {"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\nok", false},
+		"one that turns out long": {
+			"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nf4240\r\n" + strings.Repeat("x", 1e6) + "\r\n", false,
+		},
+		"one that does not end": {"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nok", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newScripted(t, func(int, int) (string, bool) { return c.answer, false })
+			conn := s.conn(t)
+			res, err := conn.get(t.Context(), "/a")
+			if err != nil {
+				t.Fatal(err)
+			}
+			began := time.Now()
+			_ = res.Body.Close()
+			if kept := conn.conn != nil; kept != c.kept || time.Since(began) > 10*drainTime {
+				t.Errorf("the connection is kept: %t, after %s", kept, time.Since(began))
+			}
+		})
+	}
 }
 
 func TestAConnGoesByTLSToTheServerItWasMeantFor(t *testing.T) {
@@ -200,40 +238,12 @@ func TestAConnGoesByTLSToTheServerItWasMeantFor(t *testing.T) {
 	}))
 	defer srv.Close()
 	trusted := srv.Client().Transport.(*http.Transport).TLSClientConfig
-	conn := Conn{tls: trusted}
-	defer conn.Close()
-	if _, body := readAnswer(t, &conn, srv.URL); body != "HTTP/1.1" {
+	if _, body := readAnswer(t, connTo(t, srv.URL, trusted)); body != "HTTP/1.1" {
 		t.Errorf("got %q", body)
 	}
-	var stranger Conn
-	_, err := ask(t.Context(), &stranger, srv.URL)
+	_, err := connTo(t, srv.URL, nil).get(t.Context(), "/a")
 	if !unconnected(err) {
 		t.Errorf("a certificate that nobody vouches for: %v", err)
-	}
-}
-
-func TestConnsThatAreNotNeededAreClosed(t *testing.T) {
-	s := newScripted(t, func(int, int) (string, bool) { return fine, false })
-	var p pool
-	defer p.close()
-	var taken []*Conn
-	for range connsKept + 1 {
-		l := p.take()
-		readAnswer(t, l, "http://"+s.Addr().String())
-		taken = append(taken, l)
-	}
-	for _, l := range taken {
-		p.give(l)
-	}
-	if taken[0].conn != nil || taken[1].conn == nil || len(p.idle) != connsKept {
-		t.Errorf("%d are kept, and not those that were needed last", len(p.idle))
-	}
-	p.mu.Lock()
-	p.idle[0].since = time.Now().Add(-connIdle)
-	p.mu.Unlock()
-	p.expire()
-	if taken[1].conn != nil || len(p.idle) != connsKept-1 {
-		t.Error("one that was not needed for long is kept")
 	}
 }
 
@@ -254,8 +264,7 @@ func TestAnAnswerByHTTP2ThatNobodyReadsYetIsHeldUp(t *testing.T) {
 		}
 		srv.Protocols.SetUnencryptedHTTP2(true)
 		c := New(Config{URL: &url.URL{Scheme: "http", Host: "streams"}, H2C: true})
-		c.asked.protocol.Store(protocolHTTP2)
-		c.reads.Transport.(*http.Transport).DialContext = func(context.Context, string, string) (net.Conn, error) {
+		c.shared.Transport.(*http.Transport).DialContext = func(context.Context, string, string) (net.Conn, error) {
 			conn, peer := net.Pipe()
 			t.Cleanup(func() { _, _ = conn.Close(), peer.Close() })
 			go func() { _ = srv.Serve(given(one(peer))) }()

@@ -1,9 +1,9 @@
 package upstream
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
-	"slices"
 
 	"reveille/fsm"
 )
@@ -50,45 +50,35 @@ func (d *dialect) next(text string) (fsm.Offset, error) {
 	o, err := d.offset(text)
 	switch {
 	case err != nil:
-		return "", fmt.Errorf("%w: %w", AnswerError{"its next offset"}, err)
+		return "", fmt.Errorf("%w: %w", AnswerError{What: "its next offset"}, err)
 	case o == fsm.Start && !d.everyName:
-		return "", AnswerError{"its next offset is \"-1\", which is no tail"}
+		return "", AnswerError{What: "its next offset is \"-1\", which is no tail"}
 	}
 	return o, nil
+}
+
+// learn takes in which dialect upstream has shown to speak, unless it was set.
+func (c *Client) learn(d *dialect) {
+	if !c.fixed {
+		c.dialect.Store(d)
+	}
 }
 
 // dialectOf returns the dialect of an answer, as far as is known. One that is to be found out shows in the answers of
 // a server: in its version, and in the form of an offset.
 func (c *Client) dialectOf(h http.Header) *dialect {
-	if c.fixed != nil {
-		return c.fixed
-	}
-	offset := h.Get(HeaderNextOffset)
-	switch {
+	switch offset := h.Get(HeaderNextOffset); {
 	case h.Get(headerAnyCable) != "" || isAnyCableOffset(offset):
-		c.found.Store(&anyCable)
-	case offset == "", isAnyCableStart(offset): // a standard server may say so, too
-	default:
-		c.found.Store(&standard)
+		c.learn(&anyCable)
+	case offset != "" && !isAnyCableStart(offset): // a standard server may say so, too
+		c.learn(&standard)
 	}
 	return c.known()
 }
 
 // known is the dialect as far as it is known. Until it shows it is the standard one.
 func (c *Client) known() *dialect {
-	if c.fixed != nil {
-		return c.fixed
-	}
-	if d := c.found.Load(); d != nil {
-		return d
-	}
-	return &standard
-}
-
-// isOpen says whether an answer leaves open which dialect it is of: its stream is empty in one and not in the other.
-func (c *Client) isOpen(res *http.Response) bool {
-	return c.fixed == nil && c.found.Load() == nil && isSuccess(res.StatusCode) &&
-		isAnyCableStart(res.Header.Get(HeaderNextOffset))
+	return cmp.Or(c.dialect.Load(), &standard)
 }
 
 // Dialect is the name of the dialect that upstream speaks, as far as is known.
@@ -99,7 +89,7 @@ func (c *Client) TakesWrites() bool { return c.known().writes }
 
 // ParseOffset is fsm.Upstream's.
 func (c *Client) ParseOffset(s string) (fsm.Offset, error) {
-	if c.fixed == nil && c.found.Load() == nil && isAnyCableOffset(s) {
+	if c.dialect.Load() == nil && isAnyCableOffset(s) {
 		return anyCable.offset(s)
 	}
 	return c.known().offset(s)
@@ -107,14 +97,8 @@ func (c *Client) ParseOffset(s string) (fsm.Offset, error) {
 
 // NextOffset is the tail that an answer to a write shows; empty if it shows none.
 func (c *Client) NextOffset(h http.Header) fsm.Offset {
-	o, err := c.dialectOf(h).next(h.Get(HeaderNextOffset))
-	if err != nil {
-		return ""
-	}
+	o, _ := c.dialectOf(h).next(h.Get(HeaderNextOffset))
 	return o
 }
 
 func isSuccess(status int) bool { return status >= 200 && status <= 299 }
-
-// has says whether a list of statuses holds one.
-func has(statuses []int, status int) bool { return slices.Contains(statuses, status) }

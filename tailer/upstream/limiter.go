@@ -1,11 +1,12 @@
 package upstream
 
 import (
-	"container/list"
 	"context"
 	"math"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/semaphore"
 )
 
 const (
@@ -32,26 +33,25 @@ const (
 // cache, because they are not there, by a request that was under way already), and the others must not be taken for
 // ones that wait.
 type Limiter struct {
+	// slots are limitMax, of which those that are not open are held back.
+	slots *semaphore.Weighted
+
 	mu    sync.Mutex
 	bound float64
-	taken int
+	// open is how many slots are free or taken: the bound, once enough have been given back.
+	open, taken int
 	// usual is what HEADs take in the mean that do not wait; 0 before the first round.
 	usual time.Duration
 	// of is how many answers the present round has, n how many of them have come, and sum what those took.
 	of, n int
 	sum   time.Duration
-	// waiting are those without a slot: chan struct{}.
-	waiting *list.List
 }
 
 // NewLimiter returns a Limiter that lets few through until it has learned.
-func NewLimiter() *Limiter { return &Limiter{bound: limitMin, of: limitRound, waiting: list.New()} }
-
-// Bound is how many may be under way at a time now.
-func (l *Limiter) Bound() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return int(l.bound)
+func NewLimiter() *Limiter {
+	l := &Limiter{slots: semaphore.NewWeighted(limitMax), bound: limitMin, open: limitMin, of: limitRound}
+	l.slots.TryAcquire(limitMax - limitMin)
+	return l
 }
 
 // InUse is how many are under way.
@@ -61,56 +61,35 @@ func (l *Limiter) InUse() int {
 	return l.taken
 }
 
-// Acquire waits for a slot. release must be called with how long the answer took, or NoAnswer.
+// Acquire waits for a slot, which its holder gives back, or the end of slotTime. release must be called with how long
+// the answer took, or NoAnswer.
 func (l *Limiter) Acquire(ctx context.Context) (release func(took time.Duration), err error) {
-	l.mu.Lock()
-	if l.taken < int(l.bound) && l.waiting.Len() == 0 {
-		l.taken++
-		l.mu.Unlock()
-		return l.slot(), nil
+	if err := l.slots.Acquire(ctx, 1); err != nil {
+		return nil, err
 	}
-	turn := make(chan struct{})
-	e := l.waiting.PushBack(turn)
+	l.mu.Lock()
+	l.taken++
 	l.mu.Unlock()
-	select {
-	case <-turn:
-		return l.slot(), nil
-	case <-ctx.Done():
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	select {
-	case <-turn: // both at once
-		l.free()
-	default:
-		l.waiting.Remove(e)
-	}
-	return nil, ctx.Err()
-}
-
-// slot is one that was taken; it is given up once, by its holder or when slotTime is over.
-func (l *Limiter) slot() (release func(took time.Duration)) {
-	giveUp := sync.OnceFunc(func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.free()
-	})
-	timer := time.AfterFunc(slotTime, giveUp)
+	giveBack := sync.OnceFunc(l.giveBack)
+	timer := time.AfterFunc(slotTime, giveBack)
 	return func(took time.Duration) {
 		timer.Stop()
 		if took >= 0 {
 			l.learn(took)
 		}
-		giveUp()
-	}
+		giveBack()
+	}, nil
 }
 
-// free gives a slot back and hands out those that are free. l.mu is held.
-func (l *Limiter) free() {
+// giveBack gives a slot back, and opens as many as the bound allows. Beyond the bound the slot is held back.
+func (l *Limiter) giveBack() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	l.taken--
-	for l.taken < int(l.bound) && l.waiting.Len() > 0 {
-		l.taken++
-		close(l.waiting.Remove(l.waiting.Front()).(chan struct{}))
+	l.open--
+	if n := int(l.bound) - l.open; n > 0 {
+		l.open += n
+		l.slots.Release(int64(n))
 	}
 }
 

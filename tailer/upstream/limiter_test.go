@@ -43,6 +43,11 @@ func crowd(t *testing.T, l *Limiter, n, width int, d time.Duration) (most int) {
 	return most
 }
 
+// isFree says whether all that are open can be had, and no more.
+func (l *Limiter) isFree() bool {
+	return l.taken == 0 && l.slots.TryAcquire(int64(l.open)) && !l.slots.TryAcquire(1)
+}
+
 func TestALimiterLetsThroughWhatUpstreamAnswersWithoutAQueue(t *testing.T) {
 	for _, c := range []struct {
 		name        string
@@ -60,8 +65,8 @@ func TestALimiterLetsThroughWhatUpstreamAnswersWithoutAQueue(t *testing.T) {
 				if most := crowd(t, l, 1_000, c.width, c.each); most < c.least || most > c.most {
 					t.Errorf("%d at a time, want %d to %d", most, c.least, c.most)
 				}
-				if l.taken != 0 || l.waiting.Len() != 0 {
-					t.Errorf("%d slots are taken, %d wait", l.taken, l.waiting.Len())
+				if !l.isFree() {
+					t.Errorf("%d slots are taken of %d", l.taken, l.open)
 				}
 			})
 		})
@@ -71,7 +76,6 @@ func TestALimiterLetsThroughWhatUpstreamAnswersWithoutAQueue(t *testing.T) {
 func TestHEADsThatHangMakeRoomForOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewLimiter()
-		l.bound = limitMin
 		for range limitMin {
 			if _, err := l.Acquire(t.Context()); err != nil {
 				t.Fatal(err)
@@ -92,19 +96,24 @@ func TestHEADsThatHangMakeRoomForOthers(t *testing.T) {
 func TestAHEADThatGivesUpWaitingTakesNoSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewLimiter()
-		l.bound = 1
-		release, err := l.Acquire(t.Context())
-		if err != nil {
-			t.Fatal(err)
+		var releases []func(time.Duration)
+		for range limitMin {
+			release, err := l.Acquire(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			releases = append(releases, release)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), slotTime/2)
 		defer cancel()
 		if _, err := l.Acquire(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatalf("%v, want the context's error", err)
 		}
-		release(time.Millisecond)
-		if l.taken != 0 || l.waiting.Len() != 0 {
-			t.Errorf("%d slots are taken, %d wait", l.taken, l.waiting.Len())
+		for _, release := range releases {
+			release(time.Millisecond)
+		}
+		if !l.isFree() {
+			t.Errorf("%d slots are taken of %d", l.taken, l.open)
 		}
 	})
 }

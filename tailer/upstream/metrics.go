@@ -13,75 +13,46 @@ import (
 
 // metrics are of the requests to upstream.
 type metrics struct {
-	requests [kinds]requestMetrics
-}
-
-// requestMetrics are those of one kind of request to upstream.
-type requestMetrics struct {
-	outcomes [outcomes]prometheus.Counter
-	duration prometheus.Observer
+	requests *prometheus.CounterVec
+	duration *prometheus.HistogramVec
 }
 
 // kind is what a request to upstream is for.
-type kind int
+type kind string
 
 const (
-	kindHead kind = iota
-	kindTail
-	kindRead
-	kindRegistry
-	kindProbe
-	kinds
+	kindHead     kind = "head"
+	kindTail     kind = "tail"
+	kindRead     kind = "read"
+	kindRegistry kind = "registry"
+	kindProbe    kind = "probe"
 )
-
-var kindNames = [kinds]string{
-	kindHead: "head", kindTail: "tail", kindRead: "read", kindRegistry: "registry", kindProbe: "probe",
-}
-
-// outcome is what became of one.
-type outcome int
-
-const (
-	outcomeOK outcome = iota
-	outcomeMissing
-	outcomeNotKept
-	outcomeClientError
-	outcomeServerError
-	outcomeInvalid
-	outcomeUnreachable
-	outcomeTimeout
-	outcomeCancelled
-	outcomes
-)
-
-var outcomeNames = [outcomes]string{
-	outcomeOK: "ok", outcomeMissing: "missing", outcomeNotKept: "not_kept", outcomeClientError: "client_error",
-	outcomeServerError: "server_error", outcomeInvalid: "invalid", outcomeUnreachable: "unreachable",
-	outcomeTimeout: "timeout", outcomeCancelled: "cancelled",
-}
 
 func newMetrics(r prometheus.Registerer) *metrics {
 	f := promauto.With(r)
-	requests := f.NewCounterVec(prometheus.CounterOpts{
-		Name: "reveille_upstream_requests_total",
-		Help: "Requests of Reveille's own to the stream server that have ended, by kind (head: including its " +
-			"retries; tail: a live read that watches a stream; read: a catch-up read; registry: a read of the " +
-			"registry stream; probe: a HEAD that finds out what the stream server is) and outcome (ok; missing: " +
-			"404 or 410; not_kept: an offset that is no longer kept; client_error: any other status below 500; " +
-			"server_error; invalid: the response breaks the protocol; unreachable: no response; timeout; cancelled: " +
-			"no longer needed). Requests that pass through the gateway are not included.",
-	}, []string{"kind", "outcome"})
-	duration := f.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "reveille_upstream_request_duration_seconds",
-		Help: "Time until the header of the stream server's response arrived, by kind of request. For kinds tail and " +
-			"registry, most of it is waiting for an event. Requests without a response are not included.",
-		Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
-	}, []string{"kind"})
-	m := &metrics{}
-	for k := range kinds {
-		m.requests[k].duration = duration.WithLabelValues(kindNames[k])
-		for o := range outcomes {
-			m.requests[k].outcomes[o] = requests.WithLabelValues(kindNames[k], outcomeNames[o])
+	m := &metrics{
+		requests: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "reveille_upstream_requests_total",
+			Help: "Requests of Reveille's own to the stream server that have ended, by kind (head: including its " +
+				"retries; tail: a live read that watches a stream; read: a catch-up read; registry: a read of the " +
+				"registry stream; probe: a HEAD that finds out what the stream server is) and outcome (ok; missing: " +
+				"404 or 410; not_kept: an offset that is no longer kept; client_error: any other status below 500; " +
+				"server_error; invalid: the response breaks the protocol; unreachable: no response; timeout; cancelled: " +
+				"no longer needed). Requests that pass through the gateway are not included.",
+		}, []string{"kind", "outcome"}),
+		duration: f.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "reveille_upstream_request_duration_seconds",
+			Help: "Time until the header of the stream server's response arrived, by kind of request. For kinds tail and " +
+				"registry, most of it is waiting for an event. Requests without a response are not included.",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
+		}, []string{"kind"}),
+	}
+	for _, k := range []kind{kindHead, kindTail, kindRead, kindRegistry, kindProbe} {
+		m.duration.WithLabelValues(string(k))
+		for _, outcome := range []string{
+			"ok", "missing", "not_kept", "client_error", "server_error", "invalid", "unreachable", "timeout", "cancelled",
+		} {
+			m.requests.WithLabelValues(string(k), outcome) // it shows from the start
 		}
 	}
 	return m
@@ -89,32 +60,32 @@ func newMetrics(r prometheus.Registerer) *metrics {
 
 // ended counts a request that was begun at a time. status is 0 without an answer; err is what is wrong otherwise.
 func (m *metrics) ended(k kind, began time.Time, status int, err error) {
-	r := &m.requests[k]
 	if status != 0 {
-		r.duration.Observe(time.Since(began).Seconds())
+		m.duration.WithLabelValues(string(k)).Observe(time.Since(began).Seconds())
 	}
-	r.outcomes[outcomeOf(status, err)].Inc()
+	m.requests.WithLabelValues(string(k), outcomeOf(status, err)).Inc()
 }
 
-func outcomeOf(status int, err error) outcome {
+// outcomeOf says what became of a request.
+func outcomeOf(status int, err error) string {
 	var network net.Error
 	switch {
 	case errors.Is(err, ErrNotKept):
-		return outcomeNotKept
+		return "not_kept"
 	case status == http.StatusNotFound, status == http.StatusGone:
-		return outcomeMissing
+		return "missing"
 	case status >= 500:
-		return outcomeServerError
+		return "server_error"
 	case status >= 300:
-		return outcomeClientError
+		return "client_error"
 	case status != 0 && err != nil:
-		return outcomeInvalid
+		return "invalid"
 	case status != 0:
-		return outcomeOK
+		return "ok"
 	case errors.Is(err, context.Canceled):
-		return outcomeCancelled
+		return "cancelled"
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &network) && network.Timeout():
-		return outcomeTimeout
+		return "timeout"
 	}
-	return outcomeUnreachable
+	return "unreachable"
 }

@@ -6,10 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
-	"github.com/hashicorp/go-retryablehttp"
 	"go.uber.org/zap"
 )
 
@@ -19,31 +19,12 @@ const probeEvery = 30 * time.Second
 // errNoStreamServer is what is wrong with a server that answers, but not as a stream server does.
 var errNoStreamServer = errors.New("it is no stream server")
 
-var errNoAnswer = errors.New("nothing answers")
-
 // Probe asks for a stream that nobody has made, and returns an error that says why upstream is no stream server, if
 // it is none.
 func (c *Client) Probe(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, c.headTimeout)
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.HeadTimeout)
 	defer cancel()
-	req, err := c.request(ctx, http.MethodHead, "/reveille-probe-"+rand.Text(), "")
-	if err != nil {
-		return err
-	}
-	retryable, err := retryablehttp.FromRequest(req)
-	if err != nil {
-		return fmt.Errorf("upstream request: %w", err)
-	}
-	began, status := time.Now(), 0
-	defer func() { c.metrics.ended(kindProbe, began, status, err) }()
-	res, err := c.heads.Do(retryable)
-	if err != nil {
-		c.shown.Store(false)
-		return fmt.Errorf("%w: %w", errNoAnswer, withoutURL(err))
-	}
-	_ = res.Body.Close()
-	status = res.StatusCode
-	err = c.judge(res)
+	err := c.ask(ctx, kindProbe, "/reveille-probe-"+rand.Text(), c.judge)
 	c.shown.Store(err == nil)
 	return err
 }
@@ -52,32 +33,28 @@ func (c *Client) Probe(ctx context.Context) error {
 func (c *Client) judge(res *http.Response) error {
 	offset := res.Header.Get(HeaderNextOffset)
 	c.dialectOf(res.Header)
-	switch status := res.StatusCode; {
+	switch status, missing := res.StatusCode, slices.Contains(standard.gone, res.StatusCode); {
 	case isSuccess(status) && offset != "":
-		// Only to AnyCable a name that nobody has made is a stream.
-		if c.fixed == nil {
-			c.found.Store(&anyCable)
-		}
+		c.learn(&anyCable) // only to AnyCable a name that nobody has made is a stream
 		_, err := c.known().next(offset)
 		return err
 	case isSuccess(status):
 		return fmt.Errorf("it answered %d without %s: %w", status, HeaderNextOffset, errNoStreamServer)
 	case status == http.StatusUnauthorized || status == http.StatusForbidden:
 		return fmt.Errorf("it answered %d: see REVEILLE_UPSTREAM_HEADERS and REVEILLE_UPSTREAM_SIGNING_KEY", status)
-	case has(standard.gone, status) && c.fixed == &anyCable:
+	case missing && c.fixed && c.known() == &anyCable:
 		return fmt.Errorf("it answered %d, as AnyCable does for no stream: %w", status, errNoStreamServer)
-	case has(standard.gone, status) && speaks(res.Header):
-		if c.fixed == nil {
-			c.found.Store(&standard)
-		}
+	case missing && speaks(res.Header):
+		c.learn(&standard)
 		return nil
-	case has(standard.gone, status):
+	case missing:
 		return fmt.Errorf("it answered %d as any web server may; the first stream will show: %w", status,
 			errNoStreamServer)
 	case status >= 500:
 		return fmt.Errorf("it answered %d", status)
+	default:
+		return fmt.Errorf("it answered %d: %w", status, errNoStreamServer)
 	}
-	return fmt.Errorf("it answered %d: %w", res.StatusCode, errNoStreamServer)
 }
 
 // speaks says whether an answer holds a trace of the protocol, in what browsers may read of it.
@@ -88,53 +65,38 @@ func speaks(h http.Header) bool {
 // Shown says whether upstream has shown itself as a stream server when it was last asked.
 func (c *Client) Shown() bool { return c.shown.Load() }
 
-// Prober finds out whether upstream is a stream server, and logs what it found when that is news.
-type Prober struct {
-	Client *Client
-	Logger *zap.Logger
-	// Down says whether upstream is down, and asked for by others.
-	Down func() bool
-	// Backoff is the time between two probes that failed.
-	Backoff Backoff
-}
-
-// Run probes at the start, and later whenever no answer about a stream has shown it for probeEvery.
-func (p *Prober) Run(ctx context.Context) error {
-	delay, last := p.Backoff, "?"
+// KeepProbing finds out whether upstream is a stream server, and logs what it found when that is news: at the start,
+// and whenever no answer about a stream has shown it for probeEvery, unless upstream is down and asked for by others.
+// The end of the context is no error.
+func (c *Client) KeepProbing(ctx context.Context, isDown func() bool) error {
+	delay, last := Backoff{Min: time.Second, Max: probeEvery}, "?"
 	for ctx.Err() == nil {
-		if p.Client.active.Swap(false) || p.Down() {
+		if c.active.Swap(false) || isDown() {
 			Sleep(ctx, Jitter(probeEvery))
 			continue
 		}
-		err := p.Client.Probe(ctx)
+		err := c.Probe(ctx)
 		if ctx.Err() != nil {
 			break
 		}
-		news := p.Client.Dialect()
-		if err != nil {
-			news = err.Error()
-		}
-		if errors.Is(err, errNoAnswer) {
-			news = errNoAnswer.Error() // the rest may be another each time
-		}
-		if news != last {
-			p.say(err)
-			last = news
-		}
-		if err == nil {
+		wait, news := probeEvery, c.Dialect()
+		switch {
+		case err == nil:
 			delay.Reset()
-			Sleep(ctx, Jitter(probeEvery))
-		} else {
-			Sleep(ctx, Jitter(delay.Next()))
+		case errors.Is(err, errNoAnswer):
+			wait, news = delay.Next(), errNoAnswer.Error() // the rest may be another each time
+		default:
+			wait, news = delay.Next(), err.Error()
 		}
+		switch {
+		case news == last:
+		case err == nil:
+			c.cfg.Logger.Info("the stream server answers", zap.String("dialect", news))
+		default:
+			c.cfg.Logger.Warn("no stream server answers at REVEILLE_UPSTREAM_URL; it is asked again", zap.Error(err))
+		}
+		last = news
+		Sleep(ctx, Jitter(wait))
 	}
 	return nil
-}
-
-func (p *Prober) say(err error) {
-	if err == nil {
-		p.Logger.Info("the stream server answers", zap.String("dialect", p.Client.Dialect()))
-		return
-	}
-	p.Logger.Warn("no stream server answers at REVEILLE_UPSTREAM_URL; it is asked again", zap.Error(err))
 }

@@ -2,13 +2,13 @@ package upstream
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"mime"
-	"strings"
 
 	"reveille/fsm"
 )
@@ -31,7 +31,7 @@ func (c *Client) SSE(
 	}
 	defer res.Body.Close()
 	if kind, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type")); kind != "text/event-stream" {
-		return fmt.Errorf("GET: %w", AnswerError{"its content type is not text/event-stream"})
+		return fmt.Errorf("GET: %w", AnswerError{What: "its content type is not text/event-stream"})
 	}
 	frames := newFrames(res.Body)
 	for {
@@ -61,7 +61,7 @@ func (c *Client) controlEvent(data []byte) (Event, error) {
 		StreamClosed     bool   `json:"streamClosed"`
 	}
 	if err := json.Unmarshal(data, &control); err != nil {
-		return Event{}, AnswerError{"a control event is not JSON"}
+		return Event{}, AnswerError{What: "a control event is not JSON"}
 	}
 	e := Event{UpToDate: control.UpToDate, Closed: control.StreamClosed}
 	if len(control.StreamCursor) <= cursorLimit {
@@ -97,34 +97,22 @@ func (f *frames) control() ([]byte, error) {
 			return nil, err
 		}
 		if len(f.line) == 0 {
-			if name == "control" && data != nil {
-				return data, nil
+			if name == "control" && len(data) > 0 {
+				return data[:len(data)-1], nil // but for the last end of a line
 			}
 			name, data = "", nil
 			continue
 		}
-		field, value, _ := strings.Cut(string(f.line[:min(len(f.line), fieldLimit)]), ":")
-		switch field {
-		case "event":
-			name = strings.TrimPrefix(value, " ")
-		case "data":
-			if name != "control" {
-				continue
+		field, value, _ := bytes.Cut(f.line, []byte(":"))
+		value = bytes.TrimPrefix(value, []byte(" "))
+		switch {
+		case string(field) == "event":
+			name = string(value)
+		case string(field) == "data" && name == "control":
+			if long || len(data)+len(value) >= controlLimit {
+				return nil, AnswerError{What: "a control event is too long"}
 			}
-			rest := f.line[min(len(f.line), len("data:")):]
-			if len(rest) > 0 && rest[0] == ' ' {
-				rest = rest[1:]
-			}
-			if long || len(data)+len(rest)+1 > controlLimit {
-				return nil, AnswerError{"a control event is too long"}
-			}
-			if data != nil {
-				data = append(data, '\n')
-			}
-			data = append(data, rest...)
-			if data == nil {
-				data = []byte{}
-			}
+			data = append(append(data, value...), '\n')
 		}
 	}
 }

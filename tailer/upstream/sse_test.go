@@ -42,10 +42,10 @@ func TestOnlyControlEventsAreKept(t *testing.T) {
 		"a control event without end": {
 			"event: control\ndata: " + strings.Repeat("x", 1<<20) + "\n\n",
 			nil,
-			AnswerError{"a control event is too long"},
+			AnswerError{What: "a control event is too long"},
 		},
 		"a control event in many lines without end": {"event: control\n" + strings.Repeat("data: 1234567\n", 1<<14) +
-			"\n", nil, AnswerError{"a control event is too long"}},
+			"\n", nil, AnswerError{What: "a control event is too long"}},
 	} {
 		for how, wrap := range map[string]func(io.Reader) io.Reader{
 			"at once":      func(r io.Reader) io.Reader { return r },
