@@ -321,6 +321,47 @@ func TestNamedStreams(t *testing.T) {
 	}
 }
 
+// An earlier version may have linked what leads out of the root.
+func TestAStreamOutsideTheRootIsNeverAskedForAndCanBeForgotten(t *testing.T) {
+	const outside = "/..%2fother/a"
+	r := newRig(t).start()
+	sub := r.subscribe("s", "/**")
+	record, _, err := r.store.other.NoteStream(t.Context(), fsm.NewStream(outside, offsetOf(1)), time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = r.store.other.LinkStream(t.Context(), outside, fsm.Linking{
+		Stamp: record.Stamp, Tail: offsetOf(1), Version: sub.Version, Look: time.Hour,
+		Links: []fsm.NewLink{{Subscription: sub, Acked: offsetOf(1)}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.until("it is watched", func() bool { return r.watches.find(outside) != nil })
+	w := r.watches.find(outside)
+	r.until("it is retried as late as any that fails", func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		next := w.machine.failures
+		return next.Next() == r.cfg.Check
+	})
+	if r.up.count(r.up.heads, outside)+r.up.count(r.up.gets, outside) > 0 || r.health.IsDown() {
+		t.Errorf("it was asked for; upstream counts as down: %t", r.health.IsDown())
+	}
+	r.put("/a")
+	r.wake("/a", 1)
+	if !r.linkedNow("s", outside) {
+		t.Error("it lost its consumer")
+	}
+	if err := r.Forget(t.Context(), []string{outside}); err != nil {
+		t.Fatal(err)
+	}
+	if r.linkedNow("s", outside) {
+		t.Error("it was not forgotten")
+	}
+	r.until("it is not watched any more", func() bool { return r.watches.find(outside) == nil })
+}
+
 func TestALiteralPatternNamesItself(t *testing.T) {
 	t.Run("a stream that exists begins at its tail", func(t *testing.T) {
 		r := newRig(t).start()

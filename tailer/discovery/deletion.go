@@ -21,12 +21,10 @@ func (d *Discovery) Deleted(ctx context.Context, path string) error {
 	return err
 }
 
-// Forget takes streams off the record and removes their consumers.
+// Forget takes streams off the record and removes their consumers. What an earlier version has stored may be no stream's
+// path, and is let go of all the same.
 func (d *Discovery) Forget(ctx context.Context, paths []string) error {
 	for _, path := range paths {
-		if !d.Tracked(path) {
-			continue
-		}
 		if err := d.remove(ctx, path, false); err != nil {
 			return fmt.Errorf("stream %s could not be forgotten: %w", path, err)
 		}

@@ -7,6 +7,8 @@ import (
 	"net"
 	"net/url"
 	"syscall"
+
+	"reveille/fsm"
 )
 
 // AnswerError is an answer of upstream that is of no use. What says how it breaks the protocol; if that is empty, Status
@@ -40,12 +42,13 @@ func IsDown(err error) bool {
 	if errors.As(err, &answer) {
 		return answer.Status >= 500
 	}
-	return err != nil && !errors.Is(err, ErrGone) && !errors.Is(err, ErrNotKept)
+	return err != nil && !errors.Is(err, ErrGone) && !errors.Is(err, ErrNotKept) && !errors.Is(err, fsm.ErrPath)
 }
 
-// isOurs says whether an error has its cause here and says nothing of upstream: there was no file for the connection.
+// isOurs says whether an error has its cause here and says nothing of upstream: the path must not be asked for, or
+// there was no file for the connection.
 func isOurs(err error) bool {
-	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
+	return errors.Is(err, fsm.ErrPath) || errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
 }
 
 // unconnected says whether there was no connection to ask by: nobody listens, the name leads nowhere, or the

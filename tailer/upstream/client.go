@@ -76,8 +76,8 @@ type Client struct {
 	turn atomic.Int64
 	// shown is true if upstream was a stream server when it was last asked; active is set by each answer that shows it.
 	shown, active atomic.Bool
-	// notKept is what was logged of reads from offsets that are not kept any more.
-	notKept fsm.Trouble
+	// notKept is what was logged of reads from offsets that are not kept any more, refused of paths that are no streams'.
+	notKept, refused fsm.Trouble
 }
 
 // New returns a Client, which has no connection until it is used.
@@ -118,16 +118,26 @@ func noRedirects(*http.Request, []*http.Request) error { return http.ErrUseLastR
 // Close lets go of the idle connections.
 func (c *Client) Close() { c.shared.CloseIdleConnections() }
 
-// target returns what a request for a stream asks for, as it stands on the wire.
-func (c *Client) target(path string, query url.Values) string {
+// target returns what a request for a stream asks for, as it stands on the wire. No other way leads to a request, so
+// what is no stream's path is never asked for: an earlier version may have stored one that leads out of the root, where
+// our credentials must not go.
+func (c *Client) target(path string, query url.Values) (string, error) {
+	canonical, err := fsm.CanonicalPath(path)
+	if err != nil {
+		if times, log := c.refused.Happened(time.Now()); log {
+			c.cfg.Logger.Warn("a stream on record is never asked for: its path is none that a stream may have",
+				zap.String("stream", path), zap.Int("times", times), zap.Error(err))
+		}
+		return "", err
+	}
 	if c.known().cacheable {
 		query.Set("cursor", strconv.FormatInt(c.turn.Add(1), 10))
 	}
 	// As long as the dialect is not known, what is not signed would be refused.
 	if d := cmp.Or(c.dialect.Load(), &anyCable); d.signed != nil && c.cfg.SigningKey != "" {
-		query.Set(d.signed(c.cfg.SigningKey, path))
+		query.Set(d.signed(c.cfg.SigningKey, canonical))
 	}
-	return c.root + path + "?" + query.Encode()
+	return c.root + canonical + "?" + query.Encode(), nil
 }
 
 // request makes a request for a target.
@@ -184,7 +194,10 @@ func (c *Client) head(ctx context.Context, path string) (info fsm.StreamInfo, er
 
 // ask sends a HEAD, with its retries, and counts it by what judge makes of the answer.
 func (c *Client) ask(ctx context.Context, k kind, path string, judge func(*http.Response) error) (err error) {
-	target := c.target(path, url.Values{})
+	target, err := c.target(path, url.Values{})
+	if err != nil {
+		return err
+	}
 	began, status := time.Now(), 0
 	defer func() { c.metrics.ended(k, began, status, err) }()
 	res, err := c.heads.Do(&retryablehttp.Request{Request: c.request(ctx, http.MethodHead, target)})

@@ -3,6 +3,7 @@ package upstream
 import (
 	"context"
 	"errors"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -11,6 +12,10 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 
 	"reveille/fsm"
 )
@@ -35,13 +40,77 @@ func TestAPathGoesUpstreamAsItStands(t *testing.T) {
 			"/a", "/a%2Fb", "/a%20b", "/%E2%82%AC", "/a/", "/%zz", "/a|b%2F", "/a^b", "/a:b;c=d,e", "/a[%2f]", "/100%",
 		} {
 			t.Run(root+path, func(t *testing.T) {
-				target := c.target(path, url.Values{"offset": {"1"}})
+				target, err := c.target(path, url.Values{"offset": {"1"}})
+				if err != nil {
+					t.Fatal(err)
+				}
 				// The raw request target, before any server cleans or refuses it.
 				got := c.request(t.Context(), http.MethodHead, target).URL.RequestURI()
 				if want := strings.TrimSuffix(root, "/") + path + "?offset=1"; got != want || got != target {
 					t.Errorf("asked for %s, want %s", got, want)
 				}
 			})
+		}
+	}
+}
+
+// What an earlier version linked may lead out of the root, where our credentials must not go.
+func TestWhatIsNoStreamsPathIsNeverAskedFor(t *testing.T) {
+	logs, log := observer.New(zap.WarnLevel)
+	metrics := prometheus.NewRegistry()
+	var dials atomic.Int32
+	c := New(Config{
+		URL: &url.URL{Scheme: "http", Host: "streams", Path: "/tenant"}, HeadTimeout: time.Second, Metrics: metrics,
+		Logger: zap.New(logs), Dial: func(context.Context, string, string) (net.Conn, error) {
+			dials.Add(1)
+			return nil, errors.New("it was asked for")
+		},
+	})
+	conn := c.NewConn()
+	health := c.NewHealth(Backoff{}, 0, func() {})
+	ignore := func(Event) error { return nil }
+	var refused error
+	for _, path := range []string{"/..%2fother%2fx", "/../other/x", "/%252e%252e%252fx", "/__ds/x", "//x", "/a*", "a"} {
+		for name, ask := range map[string]func() error{
+			"HEAD":      func() error { _, err := c.Head(t.Context(), path); return err },
+			"HEAD anew": func() error { _, err := c.HeadAnew(t.Context(), path); return err },
+			"long-poll": func() error { return c.Poll(t.Context(), &conn, path, "1", "", ignore) },
+			"SSE":       func() error { return c.SSE(t.Context(), nil, path, "1", "", ignore) },
+			"registry":  func() error { _, err := c.Registry(t.Context(), path, "1", true, ""); return err },
+			"read":      func() error { _, err := c.ReadBeyond(t.Context(), path, "1", "2"); return err },
+		} {
+			err := ask()
+			if !errors.Is(err, fsm.ErrPath) || IsDown(err) {
+				t.Errorf("%s of %s: %v", name, path, err)
+			}
+			health.Report(path, err)
+			refused = err
+		}
+	}
+	if n := dials.Load(); n != 0 || health.IsDown() {
+		t.Errorf("%d connections; upstream counts as down: %t", n, health.IsDown())
+	}
+	if log.Len() != 1 {
+		t.Errorf("it was logged %d times", log.Len())
+	}
+	for _, path := range []string{"/a", "/b", "/c"} {
+		health.Report(path, AnswerError{Status: 503})
+	}
+	if health.Report("//x", refused); !health.IsDown() {
+		t.Error("it counts as an answer of upstream")
+	}
+	if _, _, err := health.Enter(t.Context(), "//x"); !errors.Is(err, fsm.ErrPath) {
+		t.Errorf("it probes an upstream that is down: %v", err)
+	}
+	families, err := metrics.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == "reveille_upstream_requests_total" && m.GetCounter().GetValue() > 0 {
+				t.Errorf("it counts as a request: %s", m)
+			}
 		}
 	}
 }

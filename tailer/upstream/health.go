@@ -10,6 +10,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	"go.uber.org/zap"
+
+	"reveille/fsm"
 )
 
 // DownAfter is on how many different streams upstream must fail, with no success between, to count as down. A broken
@@ -70,6 +72,9 @@ func (h *Health) Enter(ctx context.Context, path string) (done func(error), prob
 	h.mu.Unlock()
 	if up == nil {
 		return report, false, nil
+	}
+	if _, err := fsm.CanonicalPath(path); err != nil {
+		return nil, false, err // it would be refused, and find out nothing
 	}
 	select {
 	case <-ctx.Done():

@@ -137,8 +137,8 @@ func (c *Client) read(
 }
 
 // get sends a read. live is "long-poll", "sse" or empty for a catch-up read. It goes by the connection, if that is not
-// nil and upstream does not speak HTTP/2. The caller closes the body. The error is ErrGone, ErrNotKept, an
-// AnswerError, or what the connection died of.
+// nil and upstream does not speak HTTP/2. The caller closes the body. The error says that the path is no stream's, is
+// ErrGone, ErrNotKept or an AnswerError, or what the connection died of.
 func (c *Client) get(
 	ctx context.Context, conn *Conn, k kind, path string, from fsm.Offset, live, cursor string,
 ) (res *http.Response, err error) {
@@ -149,7 +149,11 @@ func (c *Client) get(
 	if cursor != "" {
 		query.Set("cursor", cursor)
 	}
-	target, began := c.target(path, query), time.Now()
+	target, err := c.target(path, query)
+	if err != nil {
+		return nil, fmt.Errorf("GET: %w", err)
+	}
+	began := time.Now()
 	if conn != nil && !c.http2.Load() {
 		res, err = conn.get(ctx, target)
 	} else {
