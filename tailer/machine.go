@@ -15,7 +15,7 @@ import (
 // It begins at rest. One thing is asked at a time; phase says which, and what its answer leads to:
 //
 //	phase       asked                     answer                           next
-//	looking     HEAD                      an error                         failing
+//	looking     HEAD                      an error                         failing, or ending if nobody is subscribed
 //	                                      404                              confirming, or hiding if absent already
 //	                                      it exists                        telling; discovery hears that it is back
 //	confirming  HEAD, from after now      404                              hiding
@@ -45,7 +45,7 @@ import (
 //	sweeping    wait for the turn         over, or a hint                  looking
 //	failing     wait, longer each time    over                             looking
 //	delaying    wait, longer each time    over                             live
-//	ending      leave the set             nobody is subscribed             ended; discovery hears of an absent one
+//	ending      leave the set             nobody is subscribed             ended; discovery hears of one that was gone
 //	                                      closed                           resting
 //	                                      somebody asked for it meanwhile  looking
 //	resting     nothing                   somebody asks for it             looking

@@ -117,7 +117,12 @@ func (m *machine) fail(err error) action {
 		m.mode = modeFailing
 	}
 	m.forgetBehind()
-	a := m.wait(phaseFailing, m.rules.jitter(m.failures.Next()))
+	var a action
+	if len(m.parts) == 0 { // it may never be answered
+		a = m.leave()
+	} else {
+		a = m.wait(phaseFailing, m.rules.jitter(m.failures.Next()))
+	}
 	a.failure = err
 	return a
 }
@@ -297,7 +302,7 @@ func (m *machine) end(now time.Time) action {
 	switch {
 	case len(m.parts) == 0:
 		m.phase = phaseEnded
-		return action{leave: true, lost: m.absent && !m.disowned}
+		return action{leave: true, lost: m.gone && !m.disowned}
 	case !m.absent && m.info.Closed && m.wanted <= m.looked && !m.due:
 		// It is at its end and has nothing to show any more.
 		m.phase, m.closed = phaseResting, now

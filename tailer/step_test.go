@@ -230,6 +230,10 @@ var histories = map[string][]turn{
 		on(hintIn(inputDropped, home), ""), on(dropped(home, 1), ""),
 		on(hintOf(inputDone), "release; end"), on(hintOf(inputDone), "leave; lost"),
 	}),
+	"and so is one that cannot be asked for by then": script(atHide, []turn{
+		on(hintOf(inputDone), "wait 1s"), on(hintOf(inputDone), "head"), on(dropped(home, 1), ""),
+		on(fails(inputHead, errDown), "release; end; failure"), on(hintOf(inputDone), "leave; lost"),
+	}),
 	"one that another replica watches now is not": script(atHide, []turn{
 		on(hintIn(inputDisowned, home), ""), on(hintOf(inputDone), "release; end"), on(hintOf(inputDone), "leave"),
 	}),
@@ -316,6 +320,10 @@ var histories = map[string][]turn{
 	"the last partition that is dropped ends it": script(atLive, []turn{
 		on(dropped(home, 1), "interrupt"), on(fails(inputOver, errDown), "head"), on(ends(1), "release; end"),
 		on(hintOf(inputDone), "leave"),
+	}),
+	"one that cannot be asked for does not keep it": script(begun, []turn{
+		on(fails(inputHead, errDown), "wait 100ms; failure"), on(dropped(home, 1), ""), on(hintOf(inputDone), "head"),
+		on(fails(inputHead, errDown), "release; end; failure"), on(hintOf(inputDone), "leave"),
 	}),
 	"one that was added since is not dropped": script(atLive, []turn{
 		on(hintIn(inputAdded, home), ""), on(dropped(home, 1), ""),
