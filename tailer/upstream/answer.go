@@ -11,8 +11,8 @@ import (
 	"reveille/fsm"
 )
 
-// AnswerError is an answer of upstream that is of no use. What says how it breaks the protocol; if that is empty, Status
-// is neither success nor "no such stream".
+// AnswerError is an answer of upstream that is of no use. What says how it breaks the protocol; if that is empty,
+// Status is neither success nor "no such stream".
 type AnswerError struct {
 	Status int
 	What   string
