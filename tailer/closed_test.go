@@ -83,3 +83,15 @@ func TestAClosedStreamIsToldAgainToAStoreThatForgotIt(t *testing.T) {
 	r.store.forget("/a", "s")
 	r.wake("/a", 3)
 }
+
+// A hint may find a watch at rest that ran a moment ago: where Redis was restarted and consumers of two partitions read
+// the stream, the second of them tells it so.
+func TestAHintThatFindsAStreamAtRestHasItLookedAt(t *testing.T) {
+	r := newRig(t, func(c *Config) { c.Resync = time.Hour }).start()
+	r.closed("/a")
+	w, _ := r.watches.get("/a")
+	heads := r.up.count(r.up.heads, "/a")
+	w.step(&input{kind: inputRefresh, partition: everywhere})
+	r.until("it is looked at", func() bool { return r.up.count(r.up.heads, "/a") > heads })
+	r.until("it rests again", func() bool { return r.watches.find("/a") == nil })
+}

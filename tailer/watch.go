@@ -42,14 +42,25 @@ func newWatch(t *Tailer, path string) *watch {
 }
 
 // step has the machine take in an input, and does at once what concerns the wait or the live request under way. The
-// rest of the action is for the goroutine.
+// rest of the action is for the goroutine, which begins here if the stream was at rest.
 func (w *watch) step(in *input) action {
+	a := w.take(in)
+	if a.run {
+		w.t.watches.mu.Lock()
+		defer w.t.watches.mu.Unlock()
+		w.t.watches.run(w, a)
+	}
+	return a
+}
+
+// take is step for callers that hold the lock of the set: they run the watch.
+func (w *watch) take(in *input) action {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.apply(in)
 }
 
-// apply is step with w.mu held.
+// apply is take with w.mu held.
 func (w *watch) apply(in *input) action {
 	in.now = time.Now()
 	a := w.machine.step(in)

@@ -145,7 +145,7 @@ func (ws *watches) tendClosed() {
 			ws.remove(w)
 		case looks < closedBatch && time.Since(since) >= ws.t.cfg.ClosedCheck:
 			looks++
-			ws.run(w, w.step(&input{kind: inputRefresh, partition: everywhere}))
+			ws.run(w, w.take(&input{kind: inputRefresh, partition: everywhere}))
 		}
 	}
 }
@@ -242,12 +242,12 @@ func (ws *watches) Watch(partition int, path string) {
 		w = newWatch(ws.t, path)
 		ws.byPath[path] = w
 	}
-	ws.run(w, w.step(&input{kind: inputAdded, partition: partition}))
+	ws.run(w, w.take(&input{kind: inputAdded, partition: partition}))
 }
 
-// run begins the goroutine of a watch if an action says so. ws.mu is held.
+// run begins the goroutine of a watch in the set if an action says so. ws.mu is held.
 func (ws *watches) run(w *watch, a action) {
-	if a.run {
+	if a.run && ws.ctx != nil && ws.byPath[w.path] == w {
 		w.action = a
 		ctx := ws.ctx
 		ws.wg.Go(func() { w.run(ctx) })
@@ -259,7 +259,7 @@ func (ws *watches) run(w *watch, a action) {
 func (ws *watches) end(w *watch) (more bool) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	w.action = w.step(&input{kind: inputDone})
+	w.action = w.take(&input{kind: inputDone})
 	if w.action.leave {
 		ws.remove(w)
 	}
@@ -304,7 +304,7 @@ func (ws *watches) lookSoon() {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	for _, w := range ws.byPath {
-		w.step(&input{kind: inputSoon})
+		w.take(&input{kind: inputSoon})
 	}
 }
 
@@ -346,9 +346,5 @@ func (ws *watches) refresh(path string) {
 	if !runs {
 		ws.Watch(w.machine.home, path)
 	}
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	if ws.ctx != nil && ws.byPath[path] == w {
-		ws.run(w, w.step(&input{kind: inputRefresh, partition: everywhere}))
-	}
+	w.step(&input{kind: inputRefresh, partition: everywhere})
 }
