@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"reveille/fsm"
+	"reveille/fsm/memstore"
 	"reveille/test/harness"
 )
 
@@ -444,4 +445,21 @@ func TestAStreamIsNotTakenForGoneForTheGraceWhileUpstreamShowsOthersAgain(t *tes
 	}
 	r.until("it is removed once upstream stays with it",
 		func() bool { _, ok := r.store.consumer("s", "/a"); return !ok })
+}
+
+func TestTheWakesOfARestartWhoseReplyIsLostAreDelivered(t *testing.T) {
+	r := newRig(t).start()
+	r.idle("/a")
+	r.up.append("/a", "1", "2", "3")
+	r.done(r.wake("/a", 2))
+	r.watchedLive("/a")
+	var lost atomic.Bool
+	r.store.db.SetHooks(memstore.Hooks{After: func(c memstore.Call) error {
+		if c.Method == "Restart" && lost.CompareAndSwap(false, true) {
+			return fsm.ErrUnavailable
+		}
+		return nil
+	}})
+	r.up.create("/a", "new")
+	r.wake("/a", 3)
 }

@@ -52,9 +52,8 @@ func (w *watch) restart(ctx context.Context, partition int, was, tail fsm.Offset
 	return w.insist(ctx, "restart", func() error {
 		told := time.Now()
 		o, err := w.t.store.Restart(ctx, partition, w.path, was, tail)
-		if err == nil {
-			w.t.cfg.Outcomes.Follow(o, fsm.Sighting{Path: w.path, Tail: tail, Told: told})
-		}
+		// An error may have come after some were woken.
+		w.t.cfg.Outcomes.Follow(o, fsm.Sighting{Path: w.path, Tail: tail, Told: told})
 		return err
 	})
 }
