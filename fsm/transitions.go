@@ -306,7 +306,7 @@ const (
 	Missing Absence = iota
 	// MissingAnew is the first word of somebody who goes on asking; what upstream had before is not known.
 	MissingAnew
-	// MissingStill is a further word of one who has had no other answer since MissingAnew.
+	// MissingStill is a further word of one who has asked without a gap since MissingAnew and had no other answer.
 	MissingStill
 )
 

@@ -71,7 +71,7 @@ type inputKind uint8
 
 // Answers to what was asked.
 const (
-	inputDone  inputKind = iota // what has no other answer was done: the wait is over, say
+	inputDone  inputKind = iota // what has no other answer was done: the wait is over, say. err: the store took it not
 	inputHead                   // info, err, wavers
 	inputTold                   // observed
 	inputRead                   // err, or tail: how far the read led

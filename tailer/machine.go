@@ -21,6 +21,7 @@ import (
 //	confirming  HEAD, from after now      404                              hiding
 //	                                      an error, or it exists           failing: upstream contradicts itself
 //	hiding      store: hide               done                             absent, or ending if nobody is subscribed
+//	                                      the store did not take it        failing
 //	absent      wait, longer each time    over, or a hint                  looking
 //	telling     store: each partition     none knows more                  settled: see below
 //	            that knows another tail   some know a tail beyond it       verifying
@@ -97,8 +98,11 @@ type machine struct {
 	// absent is true while upstream says that there is no such stream and nothing else; gone until discovery was told
 	// that it is back.
 	absent, gone bool
-	// wavers is how often upstream had wavered when that was said.
+	// missed is when that was said last, and wavers how often upstream had wavered when it was said anew; hid is true
+	// once the store has hidden the consumers for it.
+	missed time.Time
 	wavers int64
+	hid    bool
 	// closed is when it was found closed.
 	closed time.Time
 	// quiet is since when it is silent.
@@ -148,13 +152,15 @@ type part struct {
 }
 
 func newMachine(rules *Config, home int) machine {
-	soon := min(max(rules.GoneGrace/30, time.Millisecond), rules.Check)
+	// Absence counts for the grace only if looks follow each other well within it (missing).
+	often := min(rules.Check, rules.GoneGrace/6)
+	soon := min(max(rules.GoneGrace/30, time.Millisecond), often)
 	return machine{
 		rules: rules, home: home,
 		failures:   upstream.Backoff{Min: rules.BackoffMin, Max: rules.Check},
 		paceWait:   upstream.Backoff{Min: rules.PaceMin, Max: rules.PaceMax},
 		quietWait:  upstream.Backoff{Min: rules.TTLFast, Max: rules.Check},
-		absentWait: upstream.Backoff{Min: soon, Max: rules.Check},
+		absentWait: upstream.Backoff{Min: soon, Max: often},
 	}
 }
 

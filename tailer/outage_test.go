@@ -463,3 +463,40 @@ func TestTheWakesOfARestartWhoseReplyIsLostAreDelivered(t *testing.T) {
 	r.up.create("/a", "new")
 	r.wake("/a", 3)
 }
+
+func TestA404FromBeforeAnOutageOfTheStoreRemovesNobody(t *testing.T) {
+	const grace = 300 * time.Millisecond
+	r := newRig(t)
+	r.store.setGrace(grace)
+	r.start().idle("/a")
+	r.up.append("/a", "1")
+	r.done(r.wake("/a", 2))
+	before, _ := r.store.consumer("s", "/a")
+	var away atomic.Bool
+	var refused atomic.Int32
+	r.store.db.SetHooks(memstore.Hooks{Before: func(c memstore.Call) error {
+		if away.Load() && c.Method == "Hide" {
+			refused.Add(1)
+			return fsm.ErrUnavailable
+		}
+		return nil
+	}})
+	r.up.setFault(answer(http.StatusNotFound))
+	r.until("the consumer is hidden", func() bool { c, _ := r.store.consumer("s", "/a"); return !c.HiddenAt.IsZero() })
+	away.Store(true)
+	r.until("the store refuses to hide it still", func() bool { return refused.Load() > 0 })
+	r.up.setFault(nil)
+	began := time.Now()
+	r.until("the grace is over", func() bool { return time.Since(began) > 2*grace })
+	away.Store(false)
+	r.until("the consumer is back", func() bool {
+		c, ok := r.store.consumer("s", "/a")
+		if !ok {
+			t.Fatal("it was removed")
+		}
+		return c.HiddenAt.IsZero()
+	})
+	if c, _ := r.store.consumer("s", "/a"); c.Links["/a"].Acked != before.Links["/a"].Acked || c.Epoch != before.Epoch {
+		t.Errorf("the consumer is %+v, was %+v", c, before)
+	}
+}

@@ -19,7 +19,7 @@ func (m *machine) step(in *input) action {
 func (m *machine) next(in *input) action {
 	switch in.kind {
 	case inputDone:
-		return m.done(in.now)
+		return m.done(in)
 	case inputHead:
 		return m.answered(in)
 	case inputTold:
@@ -37,21 +37,24 @@ func (m *machine) next(in *input) action {
 	}
 }
 
-// done goes on from what has no other answer than that it is done.
-func (m *machine) done(now time.Time) action {
+// done goes on from what has no other answer than that it is done, or that the store did not take it.
+func (m *machine) done(in *input) action {
 	switch m.phase {
 	case phaseHiding:
+		if m.hid = in.err == nil; !m.hid {
+			return m.fail(nil) // by the time that the store is back, upstream may have the stream again
+		}
 		return m.hidden()
 	case phaseCorrecting:
 		m.invalidate(m.last)
-		return m.correct(now)
+		return m.correct(in.now)
 	case phaseAnnouncing: // by the gateway, unless it has failed: then it is still to be done
 		m.last--
 		return m.announce()
 	case phaseDelaying:
-		return m.follow(now)
+		return m.follow(in.now)
 	case phaseEnding:
-		return m.end(now)
+		return m.end(in.now)
 	default: // a wait is over
 		return m.look()
 	}
@@ -81,7 +84,7 @@ func (m *machine) answered(in *input) action {
 	was := m.phase
 	if in.err != nil || !in.info.Gone() {
 		// An upstream that cannot be asked may have the stream: if it says "gone" again, that counts from then on.
-		m.absent = false
+		m.absent, m.hid = false, false
 	}
 	switch {
 	case was == phaseConfirming && in.err == nil && !in.info.Gone():
@@ -89,7 +92,7 @@ func (m *machine) answered(in *input) action {
 	case in.err != nil:
 		return m.fail(in.err)
 	case in.info.Gone() && (was == phaseConfirming || m.absent):
-		return m.missing(in.wavers)
+		return m.missing(in)
 	case in.info.Gone():
 		m.phase = phaseConfirming
 		m.forgetBehind()
@@ -140,12 +143,14 @@ func (m *machine) forgetBehind() {
 
 // missing is for a stream that upstream has just said there is none of, twice or again. Its consumers are hidden,
 // unless somebody has asked for the stream since the HEAD, who knew better.
-func (m *machine) missing(wavers int64) action {
+func (m *machine) missing(in *input) action {
 	absence := fsm.MissingStill
-	if !m.absent || wavers != m.wavers {
-		// Where upstream goes back and forth, this stream may have been there between two looks.
-		absence, m.wavers = fsm.MissingAnew, wavers
+	if !m.hid || in.wavers != m.wavers || in.now.Sub(m.missed) > m.rules.GoneGrace/2 {
+		// Where upstream goes back and forth, or was not asked for long, this stream may have been there between two
+		// looks.
+		absence, m.wavers, m.hid = fsm.MissingAnew, in.wavers, false
 	}
+	m.missed = in.now
 	if !m.absent {
 		m.absent, m.gone, m.offset, m.moved = true, true, "", false
 		m.absentWait.Reset()

@@ -22,25 +22,31 @@ func (w *watch) insist(ctx context.Context, what string, call func() error) erro
 		case ctx.Err() != nil:
 			return ctx.Err()
 		}
-		if times, log := w.t.untold.Happened(time.Now()); log {
-			w.t.log.Warn("a change of a stream could not be stored in redis; it is tried again",
-				zap.String("what", what), zap.String("stream", w.path), zap.Int("times", times), zap.Error(err))
-		}
+		w.unstored(what, err)
 		if !upstream.Sleep(ctx, upstream.Jitter(delay.Next())) {
 			return ctx.Err()
 		}
 	}
 }
 
-// hide hides the consumers whose primary stream this is.
-func (w *watch) hide(ctx context.Context, a fsm.Absence) {
-	_ = w.insist(ctx, "gone", func() error {
-		told := time.Now()
-		o, err := w.t.store.Hide(ctx, w.path, a)
-		// An error may have come after some were removed.
-		w.t.cfg.Outcomes.Follow(o, fsm.Sighting{Path: w.path, Told: told})
-		return err
-	})
+// unstored logs that the store did not take a change. what is for the log.
+func (w *watch) unstored(what string, err error) {
+	if times, log := w.t.untold.Happened(time.Now()); log {
+		w.t.log.Warn("a change of a stream could not be stored in redis; it is tried again",
+			zap.String("what", what), zap.String("stream", w.path), zap.Int("times", times), zap.Error(err))
+	}
+}
+
+// hide hides the consumers whose primary stream this is. It is not repeated: that would not be what upstream says then.
+func (w *watch) hide(ctx context.Context, a fsm.Absence) error {
+	told := time.Now()
+	o, err := w.t.store.Hide(ctx, w.path, a)
+	// An error may have come after some were removed.
+	w.t.cfg.Outcomes.Follow(o, fsm.Sighting{Path: w.path, Told: told})
+	if err != nil && ctx.Err() == nil {
+		w.unstored("gone", err)
+	}
+	return err
 }
 
 // restart is for a stream whose tail has moved back.

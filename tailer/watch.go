@@ -142,7 +142,7 @@ func (w *watch) do(ctx context.Context) (more bool) {
 		in.info, in.err = w.t.HeadAnew(ctx, w.path)
 		in.wavers = w.t.health.Wavers()
 	case phaseHiding:
-		w.hide(ctx, a.absence)
+		in.err = w.hide(ctx, a.absence)
 	case phaseTelling:
 		in = w.tell(ctx, a.partition, a.tail)
 	case phaseReading, phaseRereading:
