@@ -269,7 +269,7 @@ func TestOffsetsOfTwoIncarnationsDoNotCompare(t *testing.T) {
 			t.Errorf("%s: pending is %v", tt.name, !tt.want)
 		}
 	}
-	c := Consumer{Links: map[string]Link{"/a": {Acked: Start, Tail: anew}}}
+	c := Consumer{Epoch: 1, Links: map[string]Link{"/a": {Acked: Start, Tail: anew}}}
 	if c.note("/a", later); c.Links["/a"].Tail != anew {
 		t.Error("a late answer of the old incarnation moves the tail")
 	}

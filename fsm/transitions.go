@@ -232,8 +232,9 @@ func (c *Consumer) idle(env Env) {
 	c.State, c.Attempt, c.Sent = Idle, 0, false
 }
 
+// ack counts only in a wake that began after the stream's present incarnation came to be.
 func (c *Consumer) ack(path string, to Offset) {
-	if l, ok := c.Links[path]; ok && l.moves(to) {
+	if l, ok := c.Links[path]; ok && c.Epoch > l.Since && l.moves(to) {
 		l.Acked = to
 		c.Links[path] = l
 		c.Moved = true
@@ -332,13 +333,14 @@ func (c Consumer) Hide(env Env, a Absence) (Consumer, Effects) {
 
 // Restart is for a subscribed stream other than the primary that was deleted and made anew, or deleted (tail is then
 // empty). What was acked meant the old stream, so the consumer starts over at Start; one that is at work on the old
-// stream is fenced off by a new wake. A primary stream that is made anew gets a new consumer instead.
+// stream is fenced off by a new wake, and what it acks until then does not count. A primary stream that is made anew
+// gets a new consumer instead.
 func (c Consumer) Restart(env Env, path string, tail Offset) (Consumer, Effects) {
 	c = c.clone()
 	if _, ok := c.Links[path]; !ok {
 		return c, Effects{}
 	}
-	c.Links[path] = Link{Acked: Start, Tail: tail}
+	c.Links[path] = Link{Acked: Start, Tail: tail, Since: c.Epoch}
 	if tail == "" {
 		return c, Effects{}
 	}

@@ -299,20 +299,6 @@ func TestFailures(t *testing.T) {
 			t.Error("not delivered after it was resumed")
 		}
 	})
-	t.Run("done acks nothing of a stream that was deleted meanwhile: "+
-		"what is made anew under its name was not seen", func(t *testing.T) {
-		c := waking("10", "12")
-		c.Links["/b"] = Link{Acked: "3", Tail: "5"}
-		seen := c.wakeNow().Streams
-		c, _ = c.Restart(at(time.Second), "/b", "")
-		c, _ = c.Finish(at(2*time.Second), ref(c), seen)
-		if c.Links["/a"].Acked != "12" || c.Links["/b"].Acked != Start {
-			t.Fatalf("acked %+v", c.Links)
-		}
-		if _, e := c.Observe(at(time.Minute), "/b", "1"); e.Wake == nil {
-			t.Error("the new stream's first event woke nobody")
-		}
-	})
 	t.Run("a parked attempt counts for nothing", func(t *testing.T) {
 		parked, _ := c.Park(at(0), first, time.Minute)
 		if parked.Attempt != 0 || parked.Sent || !parked.FirstFailure.IsZero() ||

@@ -85,6 +85,10 @@ type Link struct {
 	Tail Offset
 	// Past is the tail that the consumer was given up at: what lies beyond is news. Empty unless it is given up.
 	Past Offset
+	// Since is the epoch that the consumer was in when the stream was last deleted or made anew: a worker of that
+	// epoch, or of an earlier one, may have read the stream before, so its acks do not count. 0 if that never happened
+	// to the link.
+	Since int64
 }
 
 // Pending says whether the stream has unprocessed events (webhook spec, Pending Work). What was acked of another

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -83,9 +84,13 @@ func (s *Store) Consumer(ctx context.Context, id, primary string) (fsm.Consumer,
 		if err := wrap(tails[path].Err()); err != nil {
 			return fsm.Consumer{}, err
 		}
+		since, err := strconv.ParseInt(cmp.Or(h["since:"+path], "0"), 10, 64)
+		if err != nil {
+			bad = fmt.Errorf("redis: consumer %s has since:%s=%q", id, path, h["since:"+path])
+		}
 		c.Links[path] = fsm.Link{
 			Acked: fsm.Offset(offset), Tail: fsm.Offset(tails[path].Val()),
-			Past: fsm.Offset(h["past:"+path]),
+			Past: fsm.Offset(h["past:"+path]), Since: since,
 		}
 	}
 	return c, bad

@@ -662,26 +662,6 @@ func TestEpochsGoOnAfterRemoval(t *testing.T) {
 	}
 }
 
-// TestDoneAfterADeletionAcksNothingOfTheNewStream holds that no event of a stream made anew is taken for seen.
-func TestDoneAfterADeletionAcksNothingOfTheNewStream(t *testing.T) {
-	w := open(t, harness.StartRedis(t).URL, 1)
-	ctx := t.Context()
-	sub := subscription("s")
-	wake := must[fsm.Outcome](t)(w.Link(ctx, sub, "/a", fsm.Start, "1")).Wakes[0]
-	reply := must[fsm.CallbackReply](t)(w.Callback(ctx, fsm.Callback{
-		Consumer: wake.Consumer, Primary: "/a", Generation: sub.Generation, Epoch: 1, TokenEpoch: 1,
-		WakeID:    wake.WakeID,
-		Subscribe: []fsm.Subscribe{{Path: "/b", From: "3"}}, Tails: map[string]fsm.Offset{"/b": "5"}, Done: true,
-		MaxStreams: 10,
-	}))
-	again := reply.Wakes[0]
-	must[fsm.Outcome](t)(w.Deleted(ctx, 0, "/b", false))
-	must[fsm.Outcome](t)(w.Finish(ctx, again.Ref(), again.Streams))
-	if o := must[fsm.Observation](t)(w.Observe(ctx, 0, "/b", "1")); len(o.Wakes) != 1 {
-		t.Errorf("the first event of the new stream woke nobody: %+v", o)
-	}
-}
-
 func TestStreamsOnRecord(t *testing.T) {
 	w := open(t, harness.StartRedis(t).URL, 1)
 	ctx := t.Context()

@@ -87,6 +87,7 @@ for _, u in ipairs(unsubscribe) do
   if links(c)[path] then
     links(c)[path] = nil
     redis.call('HDEL', P .. 'l:' .. id, path)
+    if c.since then redis.call('HDEL', P .. 'c:' .. id, 'since:' .. path) end
     -- The primary stays watched: its deletion ends the consumer.
     if path ~= c.primary then left[#left + 1] = path end
   end

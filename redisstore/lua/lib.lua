@@ -20,7 +20,9 @@
 --                           failing is not 0; listed: the epoch that woke and the lists below are of;
 --                           restarts: the partition's count of restarts that it is up to date with (load), none is 0;
 --                           paused: how much of the time since failing does not count, ms, none is 0;
---                           past:<stream>: of one that was given up, the tail at that time
+--                           past:<stream>: of one that was given up, the tail at that time;
+--                           since:<stream>: the epoch it was in when a stream that it is linked to was last deleted or made anew
+--                           (fsm.Link); since: the latest of these; none is 0
 --   l:<consumer>    hash    stream path -> acked offset
 --   s:<path>        hash    t: the highest tail noted; r: the partition's count of restarts at the stream's latest one
 --   w:<path>        set     consumers that a stream concerns: linked to it, or it is their primary
@@ -329,19 +331,19 @@ end
 local RECORD = {
   'sub', 'gen', 'primary', 'state', 'wake', 'by',
   'epoch', 'woke', 'listed', 'attempt', 'sent', 'failing', 'retired', 'stalled', 'moved', 'hidden', 'paused', 'due',
-  'restarts', 'error',
+  'restarts', 'since', 'error',
 }
 
 -- record returns a consumer's record, or nil if there is none. Field was has it as it is stored, in the order of RECORD.
 local function record(id)
   local r = redis.call('HMGET', P .. 'c:' .. id, unpack(RECORD))
   if not r[1] then return nil end
-  for i = 7, 19 do r[i] = tonumber(r[i]) end
+  for i = 7, 20 do r[i] = tonumber(r[i]) end
   r[17], r[19] = r[17] or 0, r[19] or 0
   local c = {
     id = id, was = r, sub = r[1], gen = r[2], primary = r[3], state = r[4], wake = r[5], by = r[6], epoch = r[7], woke = r[8],
     listed = r[9], attempt = r[10], sent = r[11], failing = r[12], retired = r[13], stalled = r[14], moved = r[15], hidden = r[16],
-    paused = r[17], due = r[18], restarts = r[19], error = r[20],
+    paused = r[17], due = r[18], restarts = r[19], since = r[20], error = r[21],
   }
   -- A version that does not note it may have made the record, or begun the wake: the lists are of one before then.
   c.unlisted = c.listed ~= c.epoch
@@ -364,7 +366,7 @@ end
 local function save(c)
   c.listed = c.epoch
   local was, changes = c.was, { 'HSET', P .. 'c:' .. c.id }
-  for i = 4, 19 do
+  for i = 4, 20 do
     local field = RECORD[i]
     local value = c[field]
     if value ~= was[i] then
@@ -547,9 +549,11 @@ end
 -- moves says whether an ack moves a link forward.
 local function moves(l, to) return ahead(to, l.acked) and not other(to, l.tail) end
 
+-- ack counts only in a wake that began after the stream's present incarnation came to be (start_over).
 local function ack(c, path, to)
   local l = links(c)[path]
   if l and moves(l, to) then
+    if c.since == c.epoch and tonumber(redis.call('HGET', P .. 'c:' .. c.id, 'since:' .. path)) == c.epoch then return end
     l.acked = to
     redis.call('HSET', P .. 'l:' .. c.id, path, to)
     c.moved = 1
@@ -650,6 +654,8 @@ local function start_over(c, made_anew)
   for path, l in pairs(links(c)) do
     if made_anew(path) then
       l.acked = '-1'
+      c.since = c.epoch
+      redis.call('HSET', P .. 'c:' .. c.id, 'since:' .. path, c.epoch)
       redis.call('HSET', P .. 'l:' .. c.id, path, '-1')
       if c.state == 'given_up' then redis.call('HDEL', P .. 'c:' .. c.id, 'past:' .. path) end
       fenced_off = fenced_off or l.tail ~= ''

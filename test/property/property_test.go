@@ -84,6 +84,9 @@ type history struct {
 	epochs  map[string]int64
 	wakeIDs map[string]string
 	acked   map[string]fsm.Offset
+	// read are the epochs, by consumer and stream, whose workers may have read what was there before the stream was
+	// deleted or made anew.
+	read map[string]int64
 	// unsettled are streams whose tail was raised by something that wakes only one consumer.
 	unsettled map[string]bool
 	tokens    *fsm.Tokens
@@ -118,8 +121,8 @@ func TestScriptsDoWhatTheTransitionsSay(t *testing.T) {
 			t: rt, ctx: ctx, rdb: rdb, tokens: tokens,
 			draw:   memstore.Draw{Now: time.UnixMilli(1_790_000_000_000), Incarnation: "incarnation 1"},
 			epochs: map[string]int64{}, wakeIDs: map[string]string{}, acked: map[string]fsm.Offset{},
-			unsettled: map[string]bool{},
-			over:      map[string]bool{}, sent: map[string]time.Time{}, away: map[string]bool{},
+			read: map[string]int64{}, unsettled: map[string]bool{},
+			over: map[string]bool{}, sent: map[string]time.Time{}, away: map[string]bool{},
 		}
 		h.store = redisstore.New(rdb, redisstore.Options{
 			Partitions: 1, Timing: timing,
@@ -174,13 +177,13 @@ func (h *history) step() {
 		"observe": h.observe, "link": h.link, "note": h.note, "forget": h.forget, "due": h.due, "callback": h.callback,
 		"answer": h.answer, "later": h.later,
 		"hide": h.hide, "restart": h.restart, "deleted": h.deleted, "drop": h.drop, "resume": h.resume,
-		"fail over": h.failOver, "worker": h.worker, "fails": h.fails,
+		"fail over": h.failOver, "worker": h.worker, "fails": h.fails, "late": h.late,
 	}
 	kind := h.pick("step", []string{
 		"observe", "observe", "observe", "link", "link", "note", "forget", "due", "due", "later",
 		"callback", "callback", "callback", "callback",
 		"answer", "answer", "answer", "worker", "worker", "hide", "hide", "restart", "deleted", "drop", "resume",
-		"fail over", "fails", "fails",
+		"fail over", "fails", "fails", "late",
 	})
 	kinds[kind]()
 	h.agree(kind)
@@ -370,8 +373,9 @@ func (h *history) forget() {
 	h.same("forgetting "+path, got, want)
 }
 
-func (h *history) observe() {
-	path, tail := h.pick("path", paths), h.offset("tail")
+func (h *history) observe() { h.observeAt(h.pick("path", paths), h.offset("tail")) }
+
+func (h *history) observeAt(path string, tail fsm.Offset) {
 	got, err := h.store.Observe(h.ctx, 0, path, tail)
 	h.must(err)
 	want, err := h.spec.Observe(h.ctx, 0, path, tail)
@@ -396,6 +400,9 @@ func (h *history) hide() {
 func (h *history) restart() {
 	path, tail := h.pick("path", paths), h.offset("tail")
 	was := rapid.SampledFrom([]fsm.Offset{h.tail(path), "0001"}).Draw(h.t, "was")
+	if was == h.tail(path) {
+		h.noteReaders(path)
+	}
 	got, err := h.store.Restart(h.ctx, 0, path, was, tail)
 	h.must(err)
 	want, err := h.spec.Restart(h.ctx, 0, path, was, tail)
@@ -404,8 +411,10 @@ func (h *history) restart() {
 	h.forgetAcks(path)
 }
 
-func (h *history) deleted() {
-	path := h.pick("path", paths)
+func (h *history) deleted() { h.deletedAt(h.pick("path", paths)) }
+
+func (h *history) deletedAt(path string) {
+	h.noteReaders(path)
 	expect := rapid.Bool().Draw(h.t, "expect")
 	got, err := h.store.Deleted(h.ctx, 0, path, expect)
 	h.must(err)
@@ -419,6 +428,48 @@ func (h *history) deleted() {
 	h.must(err)
 	h.same("whether the deletion of "+path+" was taken", taken, wantTaken)
 	h.forgetAcks(path)
+}
+
+// noteReaders is for a stream that is about to be deleted or made anew.
+func (h *history) noteReaders(path string) {
+	for _, c := range h.db.Consumers() {
+		if _, linked := c.Links[path]; linked && c.Primary != path {
+			h.read[ackKey(c, path)] = c.Epoch
+		}
+	}
+}
+
+// late is a worker that is at work while one of its streams is deleted and made anew, and then acks what it has read.
+func (h *history) late() {
+	wake := h.ref()
+	c, there := h.alive(wake.Consumer)
+	if !there || len(c.Links) < 2 || c.Epoch != wake.Epoch {
+		return
+	}
+	var others []string
+	for _, path := range paths {
+		if _, linked := c.Links[path]; linked && path != c.Primary {
+			others = append(others, path)
+		}
+	}
+	path := h.pick("stream", others)
+	h.deletedAt(path)
+	h.agree("a deletion")
+	if rapid.Bool().Draw(h.t, "seen again") {
+		h.newNonce()
+		h.observeAt(path, h.offset("tail"))
+	}
+	h.newNonce()
+	if rapid.Bool().Draw(h.t, "done") {
+		h.finish(wake)
+		return
+	}
+	cb := h.callbackOf(wake)
+	cb.WakeID, cb.MaxStreams, cb.Acks = wake.WakeID, 3, []fsm.Ack{{Path: path, Offset: c.Links[path].Tail}}
+	if rapid.Bool().Draw(h.t, "looked at again") {
+		cb.Tails[path] = h.offset("tail")
+	}
+	h.call(cb)
 }
 
 // forgetAcks is for a stream that was made anew: S4 holds for each incarnation of it.
@@ -546,23 +597,31 @@ func (h *history) answer() {
 		h.must(err)
 		h.outcome(kind, got, want)
 	case "finish":
-		got, err := h.store.Finish(h.ctx, r, wake.Streams)
-		h.must(err)
-		want, err := h.spec.Finish(h.ctx, r, wake.Streams)
-		h.must(err)
-		h.outcome(kind, got, want)
+		h.finish(wake)
+	}
+}
+
+func (h *history) finish(wake fsm.Wake) {
+	got, err := h.store.Finish(h.ctx, wake.Ref(), wake.Streams)
+	h.must(err)
+	want, err := h.spec.Finish(h.ctx, wake.Ref(), wake.Streams)
+	h.must(err)
+	h.outcome("finish", got, want)
+}
+
+// callbackOf is a callback of a wake that asks for nothing.
+func (h *history) callbackOf(wake fsm.Wake) fsm.Callback {
+	return fsm.Callback{
+		Consumer: wake.Consumer, Primary: wake.Primary, Generation: wake.Generation, Epoch: wake.Epoch,
+		TokenEpoch: wake.Epoch, MaxStreams: 2, Tails: map[string]fsm.Offset{},
 	}
 }
 
 func (h *history) callback() {
 	wake := h.ref()
-	cb := fsm.Callback{
-		Consumer: wake.Consumer, Primary: wake.Primary, Generation: wake.Generation, Epoch: wake.Epoch,
-		TokenEpoch:   wake.Epoch,
-		TokenExpired: rapid.IntRange(0, 11).Draw(h.t, "token") == 0, Done: rapid.Bool().Draw(h.t, "done"),
-		MaxStreams: 2,
-		Tails:      map[string]fsm.Offset{},
-	}
+	cb := h.callbackOf(wake)
+	cb.TokenExpired = rapid.IntRange(0, 11).Draw(h.t, "token") == 0
+	cb.Done = rapid.Bool().Draw(h.t, "done")
 	if rapid.IntRange(0, 11).Draw(h.t, "token's epoch") == 0 {
 		cb.TokenEpoch--
 	}
@@ -757,6 +816,9 @@ func (h *history) sound(c fsm.Consumer) {
 			h.t.Fatalf("S4: acked offset of %s fell from %s to %s", key, before, l.Acked)
 		}
 		h.acked[key] = l.Acked
+		if epoch, read := h.read[key]; read && c.Epoch <= epoch && l.Acked != fsm.Start {
+			h.t.Fatalf("%s was acked up to %s by a wake that began before the stream was made anew", key, l.Acked)
+		}
 		settled = settled && !h.unsettled[path]
 		if l.Acked.After(l.Tail) {
 			h.t.Fatalf("L1: %s was acked up to %s, beyond the tail %q: what comes until then would wake nobody", key,
@@ -796,6 +858,11 @@ func (h *history) forgetUnlinked() {
 	for key := range h.acked {
 		if !linked[key] {
 			delete(h.acked, key)
+		}
+	}
+	for key := range h.read {
+		if !linked[key] {
+			delete(h.read, key)
 		}
 	}
 }

@@ -1,0 +1,103 @@
+package redisstore_test
+
+import (
+	"fmt"
+	"testing"
+
+	"reveille/fsm"
+	"reveille/test/harness"
+)
+
+// reading is a live consumer of /a that is linked to /b as well and is at work on it, up to its tail 5.
+func reading(t *testing.T, w *world, sub fsm.Subscription) fsm.Wake {
+	t.Helper()
+	ctx := t.Context()
+	wake := must[fsm.Outcome](t)(w.Link(ctx, sub, "/a", fsm.Start, "1")).Wakes[0]
+	cb := of(wake)
+	cb.Acks = []fsm.Ack{{Path: "/a", Offset: "1"}}
+	cb.Subscribe, cb.Tails = []fsm.Subscribe{{Path: "/b", From: "3"}}, map[string]fsm.Offset{"/b": "5"}
+	cb.Done = true
+	next := must[fsm.CallbackReply](t)(w.Callback(ctx, cb)).Wakes[0]
+	if claimed := must[fsm.CallbackReply](t)(w.Callback(ctx, of(next))); claimed.Code != "" {
+		t.Fatalf("the claim was refused: %s", claimed.Code)
+	}
+	return next
+}
+
+// of is a callback of a wake that claims it.
+func of(wake fsm.Wake) fsm.Callback {
+	return fsm.Callback{
+		Consumer: wake.Consumer, Primary: wake.Primary, Generation: wake.Generation, Epoch: wake.Epoch,
+		TokenEpoch: wake.Epoch, WakeID: wake.WakeID, MaxStreams: 10,
+	}
+}
+
+// TestAWakeAcksNothingOfAStreamThatWasMadeAnewSinceItBegan holds that no event of a stream made anew is taken for seen,
+// whatever is known of it when the ack comes, whether or not one script could see to all of the consumers of the
+// stream that was deleted.
+func TestAWakeAcksNothingOfAStreamThatWasMadeAnewSinceItBegan(t *testing.T) {
+	for name, late := range map[string]func(*testing.T, *world, fsm.Wake) fsm.Outcome{
+		"a synchronous done": func(t *testing.T, w *world, wake fsm.Wake) fsm.Outcome {
+			return must[fsm.Outcome](t)(w.Finish(t.Context(), wake.Ref(), wake.Streams))
+		},
+		"a callback that is done": func(t *testing.T, w *world, wake fsm.Wake) fsm.Outcome {
+			cb := of(wake)
+			cb.Done, cb.Acks = true, []fsm.Ack{{Path: "/b", Offset: "5"}}
+			return must[fsm.CallbackReply](t)(w.Callback(t.Context(), cb)).Outcome
+		},
+		"a callback after another look at the stream": func(t *testing.T, w *world, wake fsm.Wake) fsm.Outcome {
+			cb := of(wake)
+			cb.Done, cb.Acks = true, []fsm.Ack{{Path: "/b", Offset: "5"}}
+			cb.Tails = map[string]fsm.Offset{"/b": "7"}
+			return must[fsm.CallbackReply](t)(w.Callback(t.Context(), cb)).Outcome
+		},
+	} {
+		for _, tail := range []fsm.Offset{"5", "7"} {
+			for _, others := range []int{0, 60} {
+				t.Run(fmt.Sprintf("%s, the new tail is %s, %d others read it", name, tail, others), func(t *testing.T) {
+					w := open(t, harness.StartRedis(t).URL, 1)
+					ctx := t.Context()
+					wake := reading(t, w, subscription("s"))
+					for i := range others {
+						must[fsm.Outcome](t)(w.Link(ctx, subscription(fmt.Sprint("other", i)), "/b", "5", "5"))
+					}
+					must[fsm.Outcome](t)(w.Deleted(ctx, 0, "/b", false))
+					o := must[fsm.Observation](t)(w.Observe(ctx, 0, "/b", tail)).Outcome
+					o.Add(late(t, w, wake))
+					if len(o.Wakes) != 1 || o.Wakes[0].Epoch != wake.Epoch+1 || o.Wakes[0].Streams[1].Acked != fsm.Start {
+						t.Fatalf("the events of the new stream woke nobody: %+v", o.Wakes)
+					}
+					next := o.Wakes[0]
+					must[fsm.Outcome](t)(w.Finish(ctx, next.Ref(), next.Streams))
+					c := must[fsm.Consumer](t)(w.Consumer(ctx, wake.Consumer, "/a"))
+					if c.State != fsm.Idle || c.Links["/b"].Acked != next.Streams[1].Tail {
+						t.Errorf("after the next wake: %+v", c)
+					}
+				})
+			}
+		}
+	}
+}
+
+// TestAStoredLinkThatDoesNotSaySinceWhenItsAcksCountTakesThemAll holds that the data of an earlier version is read.
+func TestAStoredLinkThatDoesNotSaySinceWhenItsAcksCountTakesThemAll(t *testing.T) {
+	w := open(t, harness.StartRedis(t).URL, 1)
+	ctx := t.Context()
+	wake := reading(t, w, subscription("s"))
+	must[fsm.Outcome](t)(w.Deleted(ctx, 0, "/b", false))
+	if c := must[fsm.Consumer](t)(w.Consumer(ctx, wake.Consumer, "/a")); c.Links["/b"].Since != wake.Epoch {
+		t.Fatalf("nothing was noted: %+v", c)
+	}
+	if err := w.rdb.HDel(ctx, "rv:{0}:c:"+wake.Consumer, "since", "since:/b").Err(); err != nil {
+		t.Fatal(err)
+	}
+	must[fsm.Observation](t)(w.Observe(ctx, 0, "/b", "7"))
+	cb := of(wake)
+	cb.Acks = []fsm.Ack{{Path: "/b", Offset: "5"}}
+	if r := must[fsm.CallbackReply](t)(w.Callback(ctx, cb)); r.Code != "" {
+		t.Fatalf("refused: %s", r.Code)
+	}
+	if c := must[fsm.Consumer](t)(w.Consumer(ctx, wake.Consumer, "/a")); c.Links["/b"].Acked != "5" {
+		t.Errorf("acked %+v", c.Links)
+	}
+}
