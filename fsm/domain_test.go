@@ -219,9 +219,9 @@ func TestOffsets(t *testing.T) {
 			t.Errorf("unknown against %q", a)
 		}
 	}
-	if o := KeyedOffset("000000000013", "13::IY03"); o.Value() != "13::IY03" ||
-		!o.After(KeyedOffset("000000000009", "9::IY03")) {
-		t.Errorf("keyed offset %q", o)
+	if o := IncarnateOffset("IY03", "000000000013", "13::IY03"); o.Value() != "13::IY03" ||
+		!o.After(IncarnateOffset("IY03", "000000000009", "9::IY03")) {
+		t.Errorf("offset with a key: %q", o)
 	}
 	for _, good := range []string{
 		"-1", "0", "0000000000000000_0000000000000013", "13::IY03",

@@ -6,14 +6,13 @@ import (
 	"strings"
 )
 
-// Offset is a position in a stream as Reveille keeps it: the upstream's opaque offset and, where that does not sort
-// byte by byte, a sort key in front of it, separated by one space. An upstream whose offsets sort by themselves (the
-// protocol demands it) needs no key, and its Offset is the offset to the letter. A space sorts before every character
-// that an offset or a key may hold, so two Offsets of one stream compare as plain strings.
+// Offset is a position in a stream as Reveille keeps it: the upstream's opaque offset to the letter, if that sorts byte
+// by byte, as the protocol demands.
 //
-// A stream may come to be numbered anew under the same name (a broker restarted), without its new offsets sorting
-// after its old ones. An Offset then names the incarnation that it is of, in front of the key and followed by "/",
-// which no offset holds. Offsets of two incarnations do not compare: only Restart leads from one to the other.
+// Other streams may come to be numbered anew under the same name (a broker restarted), and their offsets do not sort.
+// An Offset of theirs is the incarnation of the stream, "/", a sort key, one space, and the upstream's offset. Neither
+// "/" nor a space is in an offset, and a space sorts before all that a key may hold, so two Offsets of one incarnation
+// compare as plain strings. Those of two incarnations do not compare: only Restart leads from one to the other.
 //
 // The empty Offset is "not known yet": the tail of a stream that nobody has seen.
 type Offset string
@@ -46,20 +45,12 @@ func ParseOffset(s string) (Offset, error) {
 	return Offset(s), nil
 }
 
-// KeyedOffset returns the Offset of an upstream whose offsets do not sort byte by byte: key sorts in their place.
-func KeyedOffset(key, value string) Offset {
-	if key == value {
-		return Offset(value)
-	}
-	return Offset(key + " " + value)
-}
-
-// IncarnateOffset is KeyedOffset in an incarnation of the stream.
+// IncarnateOffset returns the Offset of an upstream's value in an incarnation of the stream, in whose place key sorts.
 func IncarnateOffset(incarnation, key, value string) Offset {
 	return Offset(incarnation + "/" + key + " " + value)
 }
 
-// Incarnation is that of the stream that o is of; empty where the offsets of a stream compare for ever.
+// Incarnation returns that of the stream that o is of; empty where the offsets of a stream compare for ever.
 func (o Offset) Incarnation() string {
 	incarnation, _, ok := strings.Cut(string(o), "/")
 	if !ok {

@@ -17,8 +17,8 @@ func TestConsumersThatAreGoneAreCountedAndLogged(t *testing.T) {
 	g := newConsumersGone(prometheus.NewRegistry(), zap.New(core))
 	for _, cause := range fsm.GoneCauses {
 		g.followed(fsm.Outcome{Gone: []fsm.Gone{{
-			Subscription: "s", Generation: "g", Consumer: "s:%2Fa", Primary: "/a", Acked: fsm.KeyedOffset("0004", "4"),
-			Cause: cause,
+			Subscription: "s", Generation: "g", Consumer: "s:%2Fa", Primary: "/a",
+			Acked: fsm.IncarnateOffset("x", "0004", "4"), Cause: cause,
 		}}}, fsm.Sighting{})
 		if n := testutil.ToFloat64(g.count[cause]); n != 1 {
 			t.Errorf("%s is counted %g times", cause, n)

@@ -127,7 +127,7 @@ func TestWithoutTracingThePartsGetNothing(t *testing.T) {
 func TestAnObservationHasASpanForEachWakeAndNoneWithout(t *testing.T) {
 	t.Parallel()
 	tr, spans := replica(sdktrace.AlwaysSample())
-	seen := fsm.Sighting{Told: time.Now(), Path: "/a", Tail: fsm.KeyedOffset("0001", "1")}
+	seen := fsm.Sighting{Told: time.Now(), Path: "/a", Tail: fsm.IncarnateOffset("x", "0001", "1")}
 	wakes := []fsm.Wake{
 		{Consumer: "s:%2Fa", WakeID: "w_1", WokeAt: seen.Told.Add(-time.Millisecond)},
 		{Consumer: "u:%2Fa", WakeID: "w_2", WokeAt: seen.Told.Add(time.Hour)}, // the store's clock is ahead

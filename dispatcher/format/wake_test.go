@@ -45,9 +45,10 @@ func TestTheRequestOfAWake(t *testing.T) {
 			name: "has offsets as the upstream knows them, and paths as they stand",
 			wake: fsm.Wake{
 				Consumer: "s:%2Fa%26b'(c)", Primary: "/a&b'(c)", Epoch: 1, WakeID: "w_1",
-				Streams: []fsm.StreamTail{
-					{Path: "/a&b'(c)", Acked: fsm.KeyedOffset("0009", "9"), Tail: fsm.KeyedOffset("0010", "10")},
-				},
+				Streams: []fsm.StreamTail{{
+					Path: "/a&b'(c)", Acked: fsm.IncarnateOffset("x", "0009", "9"),
+					Tail: fsm.IncarnateOffset("x", "0010", "10"),
+				}},
 			},
 			want: `{"consumer_id":"s:%2Fa%26b'(c)","epoch":1,"wake_id":"w_1","primary_stream":"/a&b'(c)",` +
 				`"streams":[{"path":"/a&b'(c)","offset":"9"}],"triggered_by":["/a&b'(c)"],` +
