@@ -107,158 +107,11 @@ func SortStreams(primary string, streams []StreamTail) {
 	})
 }
 
-// settle ends every transition that leaves a consumer idle: pending work wakes it (L1).
-func (c *Consumer) settle(env Env) *Wake {
-	if c.State != Idle {
-		return nil
-	}
-	c.Deadline = time.Time{}
-	if !c.HiddenAt.IsZero() {
-		c.Deadline = c.HiddenAt.Add(env.Timing.GoneGrace)
-		return nil
-	}
-	if !c.Pending() {
-		return nil
-	}
-	c.State = Waking
-	c.pause(env, c.FirstFailure) // idle takes back what counted before
-	c.begin(env)
-	switch {
-	case c.Retired: // nothing but a resumption ends that
-		return nil
-	case c.Stalled >= StallLimit:
-		c.Deadline = env.Now.Add(RetryDelay(c.Stalled-StallLimit+1, env.Jitter))
-		return nil
-	}
-	return c.handOut(env).Wake
-}
-
-// begin makes the wake a new one.
-func (c *Consumer) begin(env Env) {
-	c.Epoch, c.WakeID, c.WokeAt = max(c.Epoch, env.Base)+1, env.WakeID, env.Now
-	c.Moved, c.Attempt, c.Sent = false, 0, false
-}
-
-// handOut begins the next delivery attempt. A wake of an earlier incarnation of the server may have been over, and
-// followed by others that are lost: it becomes a new one.
-func (c *Consumer) handOut(env Env) (e Effects) {
-	c.pause(env, c.Deadline)
-	if c.Epoch <= env.Base {
-		e.Ended = c.Ended(EndLost)
-		c.begin(env)
-	}
-	c.Attempt, c.Sent = c.Attempt+1, true
-	c.Deadline = env.Now.Add(env.Timing.Waking)
-	e.Wake = c.wakeNow()
-	return e
-}
-
 // Remove ends the consumer, whatever its state. One that was given up is known to be gone.
 func (c Consumer) Remove(cause GoneCause) Effects {
 	e := c.gone(cause)
 	e.Removed = true
 	return e
-}
-
-func (c Consumer) gone(cause GoneCause) Effects {
-	if c.State == GivenUp {
-		return Effects{}
-	}
-	return Effects{
-		Gone: &Gone{
-			Subscription: c.Subscription, Generation: c.Generation, Consumer: c.ID, Primary: c.Primary,
-			Acked: c.Links[c.Primary].Acked, Cause: cause,
-		},
-		Ended: c.Ended(EndRemoved),
-	}
-}
-
-// giveUp keeps of a consumer what it takes to make it again.
-func (c Consumer) giveUp() (Consumer, Effects) {
-	e := c.gone(GoneGivenUp)
-	c.State, c.Attempt, c.Stalled, c.Moved, c.Deadline = GivenUp, 0, 0, false, time.Time{}
-	for path, l := range c.Links {
-		l.Past = l.Tail
-		c.Links[path] = l
-	}
-	return c, e
-}
-
-// renewed says whether a stream of a consumer that was given up has had an event since.
-func (c Consumer) renewed() bool {
-	for _, l := range c.Links {
-		if l.Tail.After(l.Past) || l.Tail.Other(l.Past) {
-			return true
-		}
-	}
-	return false
-}
-
-// revive makes a consumer that was given up again. Its next wake is of a later epoch.
-func (c *Consumer) revive() {
-	c.State = Idle
-	c.delivered()
-	for path, l := range c.Links {
-		l.Past = ""
-		c.Links[path] = l
-	}
-}
-
-// pause takes the time since a moment, in which no attempt could be made, out of the failure clock.
-func (c *Consumer) pause(env Env, since time.Time) {
-	if !c.FirstFailure.IsZero() && !since.IsZero() && env.Now.After(since) {
-		c.Paused += env.Now.Sub(since)
-	}
-}
-
-// rest takes a consumer that is done back to idle, counts whether it got anywhere, and wakes it again if work is
-// pending (L2, L3).
-func (c *Consumer) rest(env Env) *Wake {
-	switch {
-	case c.Moved || !c.Pending():
-		c.Stalled = 0
-	default:
-		c.Stalled++
-	}
-	c.idle(env)
-	return c.settle(env)
-}
-
-// idle has a consumer rest, and the failure clock with it.
-func (c *Consumer) idle(env Env) {
-	if c.State == Waking && !c.FirstFailure.IsZero() {
-		c.Paused -= env.Now.Sub(c.FirstFailure)
-	}
-	c.State, c.Attempt, c.Sent = Idle, 0, false
-}
-
-// ack counts only in a wake that began after the stream's present incarnation came to be.
-func (c *Consumer) ack(path string, to Offset) {
-	if l, ok := c.Links[path]; ok && c.Epoch > l.Since && l.moves(to) {
-		l.Acked = to
-		c.Links[path] = l
-		c.Moved = true
-	}
-}
-
-func (c *Consumer) note(path string, tail Offset) {
-	if l, ok := c.Links[path]; ok && tail.After(l.Tail) {
-		l.Tail = tail
-		c.Links[path] = l
-	}
-}
-
-// delivered notes what any 2xx and any claim prove: the endpoint takes wakes.
-func (c *Consumer) delivered() {
-	c.FirstFailure, c.Paused, c.Retired, c.LastError = time.Time{}, 0, false, ""
-}
-
-// goLive starts the liveness timeout.
-func (c *Consumer) goLive(env Env) {
-	c.State, c.Attempt, c.Sent = Live, 0, false
-	if c.HiddenAt.IsZero() {
-		c.Deadline = env.Now.Add(env.Timing.Liveness)
-	}
 }
 
 // Observe notes that the tail of a stream is at least this. A tail behind the one noted is old news. Pending work on
@@ -281,22 +134,6 @@ func (c Consumer) Observe(env Env, path string, tail Offset) (Consumer, Effects)
 		c.revive()
 	}
 	return c, Effects{Wake: c.settle(env)}
-}
-
-func (c *Consumer) show(env Env) {
-	hidden := c.HiddenAt
-	c.HiddenAt = time.Time{}
-	switch c.State {
-	case Waking:
-		c.pause(env, hidden)
-		// What became of an attempt that was out meanwhile is not known; it is made again.
-		c.Sent, c.Deadline = false, env.Now
-	case Live:
-		c.Deadline = env.Now.Add(env.Timing.Liveness)
-	case GivenUp:
-		c.Deadline = time.Time{}
-	case Idle:
-	}
 }
 
 // Absence is what is known of a stream that upstream said is gone.
@@ -381,26 +218,6 @@ func (c Consumer) Fail(env Env, r WakeRef, f Failure) (Consumer, Effects) {
 		return c, Effects{}
 	}
 	return c.clone().failed(env, f)
-}
-
-// failed gives the consumer up if the attempt that failed was made after a time of failures that is long enough; how
-// long nothing was attempted does not matter (D9). An endpoint that answered 410 wants nothing until it is resumed: no
-// time ends that.
-func (c Consumer) failed(env Env, f Failure) (Consumer, Effects) {
-	begun := c.Deadline.Add(-env.Timing.Waking)
-	if c.FirstFailure.IsZero() {
-		c.FirstFailure = env.Now
-	}
-	c.Sent, c.LastError = false, f.Reason
-	switch {
-	case f.Retired:
-		c.Retired, c.Deadline = true, time.Time{}
-		return c, Effects{}
-	case !begun.Before(c.FirstFailure.Add(c.Paused + env.Timing.GCAfter)):
-		return c.giveUp()
-	}
-	c.Deadline = env.Now.Add(max(RetryDelay(c.Attempt, env.Jitter), min(f.RetryAfter, MaxRetryAfter)))
-	return c, Effects{}
 }
 
 // Park takes back the attempt that was handed out and not begun: it waits for this long, unless somebody begins it.

@@ -1,5 +1,5 @@
 -- What every script of a partition begins with (library.go): its arguments, the comparison of offsets, and a consumer's record with
--- the steps that transitions are made of. The functions mirror fsm/transitions.go line by line where they share a name.
+-- the steps that transitions are made of. The functions mirror fsm/steps.go and transitions.go line by line where they share a name.
 --
 -- KEYS[1]  the partition's prefix, e.g. "rv:{17}:". All keys of the partition begin with it, so all share its hash slot.
 -- KEYS[2]  never stored either; with it a cluster keeps scripts from a partition that is being moved (keys.go)
