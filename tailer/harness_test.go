@@ -99,7 +99,7 @@ func (r *rig) start() *rig {
 	r.until("the tailer runs", func() bool {
 		r.watches.mu.Lock()
 		defer r.watches.mu.Unlock()
-		return r.Discovery.Running() && r.watches.ctx != nil
+		return r.watches.ctx != nil
 	})
 	return r
 }

@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
 	"reveille/fsm"
@@ -30,13 +29,17 @@ const (
 type backfills struct {
 	d *Discovery
 
+	// ctx ends with Run.
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
 	mu      sync.Mutex
-	ctx     context.Context
-	wg      sync.WaitGroup
 	running map[int64]*backfill
-	// unanswered are the subscriptions, by their generations, whose creators here are not told of them yet. What is
-	// seen of a stream by then was there before the subscription.
-	unanswered map[string]struct{}
+
+	// unanswered has the generations of the subscriptions whose creators here are not told of them yet. What is seen of
+	// a stream by then was there before the subscription.
+	unanswered sync.Map
 }
 
 // backfill is the work for one subscription.
@@ -51,22 +54,24 @@ type backfill struct {
 }
 
 func newBackfills(d *Discovery) *backfills {
-	return &backfills{d: d, running: map[int64]*backfill{}, unanswered: map[string]struct{}{}}
+	bs := &backfills{d: d, running: map[int64]*backfill{}}
+	bs.ctx, bs.cancel = context.WithCancel(context.Background())
+	return bs
 }
 
 // Subscribe stores a subscription. For one that is new it begins the backfill, whether or not the creator waits for it,
 // and returns when that is over or has taken longer than a creator can be kept waiting; the rest goes on in Run.
 func (d *Discovery) Subscribe(ctx context.Context, sub fsm.Subscription) (fsm.Subscription, bool, error) {
 	d.flush(ctx, sub)
-	d.backfills.setUnanswered(sub.Generation, true)
-	defer d.backfills.setUnanswered(sub.Generation, false)
+	d.backfills.unanswered.Store(sub.Generation, nil)
+	defer d.backfills.unanswered.Delete(sub.Generation)
 	stored, created, err := d.store.CreateSubscription(ctx, sub)
 	switch {
 	case err != nil:
 	case created:
 		d.Subscribed(context.WithoutCancel(ctx), stored)
 	default: // somebody is told of it now, whoever else still waits
-		d.backfills.setUnanswered(stored.Generation, false)
+		d.backfills.unanswered.Delete(stored.Generation)
 	}
 	return stored, created, err
 }
@@ -113,43 +118,25 @@ func (d *Discovery) Subscribed(ctx context.Context, sub fsm.Subscription) {
 	}
 }
 
-// setUnanswered notes whether the creator of a subscription is yet to be told of it.
-func (bs *backfills) setUnanswered(generation string, unanswered bool) {
-	bs.mu.Lock()
-	defer bs.mu.Unlock()
-	if unanswered {
-		bs.unanswered[generation] = struct{}{}
-	} else {
-		delete(bs.unanswered, generation)
-	}
-}
-
 // tailBefore returns a tail that a stream had before the creator of a subscription was told, or nothing if none is
 // known. tail is what it has been seen to have by now.
 func (bs *backfills) tailBefore(sub fsm.Subscription, s fsm.Stream, tail fsm.Offset) fsm.Offset {
-	bs.mu.Lock()
-	defer bs.mu.Unlock()
-	if _, unanswered := bs.unanswered[sub.Generation]; unanswered {
+	if _, unanswered := bs.unanswered.Load(sub.Generation); unanswered {
 		return tail
 	}
+	bs.mu.Lock()
+	defer bs.mu.Unlock()
 	if b := bs.running[sub.Version]; b != nil && b.watched[s.Path].First.Equal(s.First) {
 		return b.watched[s.Path].NotedTail
 	}
 	return ""
 }
 
-// Running says whether Run has begun and not ended.
-func (d *Discovery) Running() bool {
-	d.backfills.mu.Lock()
-	defer d.backfills.mu.Unlock()
-	return d.backfills.ctx != nil
-}
-
-// begin begins a backfill, or returns the one that runs; nil before and after Run.
+// begin begins a backfill, or returns the one that runs; nil after Run.
 func (bs *backfills) begin(sub fsm.Subscription) *backfill {
 	bs.mu.Lock()
 	defer bs.mu.Unlock()
-	if bs.ctx == nil {
+	if bs.ctx.Err() != nil {
 		return nil
 	}
 	if b := bs.running[sub.Version]; b != nil {
@@ -157,9 +144,8 @@ func (bs *backfills) begin(sub fsm.Subscription) *backfill {
 	}
 	b := &backfill{sub: sub, over: make(chan struct{}), watched: map[string]fsm.Stream{}}
 	bs.running[sub.Version] = b
-	ctx := bs.ctx
 	bs.wg.Go(func() {
-		bs.do(ctx, b)
+		bs.do(bs.ctx, b)
 		bs.mu.Lock()
 		defer bs.mu.Unlock()
 		delete(bs.running, sub.Version)
@@ -172,12 +158,9 @@ func (bs *backfills) begin(sub fsm.Subscription) *backfill {
 // start, later those that have made no progress from one look to the next, because the replica that was at them has
 // died. Two replicas at one backfill do no harm.
 func (bs *backfills) run(ctx context.Context) {
-	bs.mu.Lock()
-	bs.ctx = ctx
-	bs.mu.Unlock()
 	defer func() {
 		bs.mu.Lock()
-		bs.ctx = nil
+		bs.cancel()
 		bs.mu.Unlock()
 		bs.wg.Wait()
 	}()
@@ -234,9 +217,9 @@ func (bs *backfills) behind(ctx context.Context, b *backfill, first bool) (paths
 			return
 		}
 		paths = append(paths, s.Path)
-		bs.mu.Lock()
-		defer bs.mu.Unlock()
-		if _, unanswered := bs.unanswered[b.sub.Generation]; unanswered && s.NotedTail != "" {
+		if _, unanswered := bs.unanswered.Load(b.sub.Generation); unanswered && s.NotedTail != "" {
+			bs.mu.Lock()
+			defer bs.mu.Unlock()
 			b.watched[s.Path] = s
 		}
 	})
@@ -276,13 +259,8 @@ func (bs *backfills) link(ctx context.Context, b *backfill, paths []string) {
 				cancel()
 			}
 		}
-		left, total := int(b.left.Load()), int(b.total.Load())
-		if left == 0 {
-			continue
-		}
-		if err := bs.d.store.SetBackfill(ctx, b.sub, fsm.Backfill{Done: total - left, Total: total}); err != nil {
-			bs.d.log.Debug("the progress of a backfill could not be stored", zap.String("subscription", b.sub.ID),
-				zap.Error(err))
+		if left, total := int(b.left.Load()), int(b.total.Load()); left > 0 {
+			_ = bs.d.store.SetBackfill(ctx, b.sub, fsm.Backfill{Done: total - left, Total: total}) // it is told again
 		}
 	}
 }

@@ -177,7 +177,6 @@ func (d *Discovery) Held() map[string]int {
 	defer d.backfills.mu.Unlock()
 	return map[string]int{
 		"paths": d.queue.len(), "writes": len(d.writing.paths()), "backfills": len(d.backfills.running),
-		"unanswered": len(d.backfills.unanswered),
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -280,38 +281,34 @@ func (r *registry) deleted(ctx context.Context, path string) error {
 
 // created puts a stream on record, so that the registry need not be read again for it.
 func (r *registry) created(ctx context.Context, path string, at time.Time) error {
-	if r.loading {
-		if noted, err := r.loaded(ctx, path, at); noted || err != nil {
+	n, look := fsm.NewStream(path, ""), r.d.cfg.WriteFor
+	if r.loading && r.precedes(path, at) {
+		s, err := r.d.store.Stream(ctx, path)
+		if err != nil {
 			return err
 		}
-	}
-	if _, _, err := r.d.store.NoteStream(ctx, fsm.NewStream(path, ""), r.d.cfg.WriteFor); err != nil {
-		return err
-	}
-	r.d.Enqueue(path, Evidence{confirm: true})
-	return nil
-}
-
-// loaded puts a stream on record that the registry tells of while it is read for the first time ever: it may have been
-// there before the subscriptions. That is told by clocks, because nobody had heard of the stream then.
-func (r *registry) loaded(ctx context.Context, path string, at time.Time) (noted bool, err error) {
-	for _, sub := range r.d.store.Catalog().Match(path) {
-		if !at.Before(sub.CreatedAt.Add(-registrySkew)) {
-			return false, nil
+		info, err := r.d.up.Look(ctx, path)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err == nil && info.Exists: // one that cannot be asked for must not hold up those behind it
+			n, look = fsm.NewStream(path, info.Tail), r.d.cfg.LookEvery
+			n.Stamp = s.Stamp
 		}
 	}
-	s, err := r.d.store.Stream(ctx, path)
-	if err != nil || s.Found() {
-		return false, err
+	_, noted, err := r.d.store.NoteStream(ctx, n, look)
+	if err == nil && !noted { // it is on record, or another one was taken off, since it was looked at
+		_, _, err = r.d.store.NoteStream(ctx, fsm.NewStream(path, ""), r.d.cfg.WriteFor)
 	}
-	info, err := r.d.up.Look(ctx, path)
-	if err != nil || !info.Exists {
-		return false, ctx.Err() // a stream that cannot be asked for must not hold up those behind it
+	if err == nil {
+		r.d.Enqueue(path, Evidence{confirm: !n.Present()})
 	}
-	n := fsm.NewStream(path, info.Tail)
-	n.Stamp = s.Stamp
-	if _, noted, err = r.d.store.NoteStream(ctx, n, r.d.cfg.LookEvery); noted {
-		r.d.Enqueue(path, Evidence{})
-	}
-	return noted, err
+	return err
+}
+
+// precedes says whether a stream that was created at a time was there before all subscriptions that match it. That is
+// told by clocks, because nobody had heard of the stream then.
+func (r *registry) precedes(path string, at time.Time) bool {
+	return !slices.ContainsFunc(r.d.store.Catalog().Match(path),
+		func(sub fsm.Subscription) bool { return !at.Before(sub.CreatedAt.Add(-registrySkew)) })
 }
