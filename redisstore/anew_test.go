@@ -64,7 +64,8 @@ func TestAWakeAcksNothingOfAStreamThatWasMadeAnewSinceItBegan(t *testing.T) {
 					must[fsm.Outcome](t)(w.Deleted(ctx, 0, "/b", false))
 					o := must[fsm.Observation](t)(w.Observe(ctx, 0, "/b", tail)).Outcome
 					o.Add(late(t, w, wake))
-					if len(o.Wakes) != 1 || o.Wakes[0].Epoch != wake.Epoch+1 || o.Wakes[0].Streams[1].Acked != fsm.Start {
+					if len(o.Wakes) != 1 || o.Wakes[0].Epoch != wake.Epoch+1 ||
+						o.Wakes[0].Streams[1].Acked != fsm.Start {
 						t.Fatalf("the events of the new stream woke nobody: %+v", o.Wakes)
 					}
 					next := o.Wakes[0]

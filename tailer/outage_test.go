@@ -181,7 +181,9 @@ func TestABackfillEndsThoughAStreamThatIsGoneIsWatchedForAnotherPrimary(t *testi
 }
 
 func goneButWatched(t *testing.T, home bool) {
-	r := newRig(t, func(c *Config) { c.GoneGrace, c.Discovery.BackfillWait = 50*time.Millisecond, time.Millisecond }).start()
+	r := newRig(t, func(c *Config) {
+		c.GoneGrace, c.Discovery.BackfillWait = 50*time.Millisecond, time.Millisecond
+	}).start()
 	r.subscribe("other", "/other")
 	r.put("/other")
 	r.put("/a", "1")

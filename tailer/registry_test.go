@@ -231,7 +231,10 @@ func TestARegistryIsReadAgainFromWhereAStoreThatHasLostSomethingHasIt(t *testing
 	r.up.create("/a", "1")
 	r.up.append(registryPath, message("insert", "a", time.Now()))
 	r.wake("/a", 1)
-	r.until("the registry is read", func() bool { o, _ := r.store.RegistryOffset(t.Context()); return o == offsetOf(1) })
+	r.until("the registry is read", func() bool {
+		o, _ := r.store.RegistryOffset(t.Context())
+		return o == offsetOf(1)
+	})
 	r.store.forgetStream("/a")
 	if moved, err := r.store.MoveRegistryOffset(t.Context(), offsetOf(1), offsetOf(0)); !moved || err != nil {
 		t.Fatal(moved, err)

@@ -226,7 +226,8 @@ func (u *server) serveSSE(w http.ResponseWriter, r *http.Request, path string) {
 		}
 		from = s.tail()
 		_, _ = fmt.Fprintf(w,
-			"event: control\ndata: {\"streamNextOffset\":%q,\"streamCursor\":\"c\",\"upToDate\":true,\"streamClosed\":%t}\n\n", from, s.closed)
+			"event: control\ndata: {\"streamNextOffset\":%q,\"streamCursor\":\"c\",\"upToDate\":true,"+
+				"\"streamClosed\":%t}\n\n", from, s.closed)
 		closed := s.closed
 		u.mu.Unlock()
 		w.(http.Flusher).Flush()

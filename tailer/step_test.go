@@ -199,8 +199,10 @@ var histories = map[string][]turn{
 		on(hintOf(inputDone), "wait 1s"), on(hintOf(inputDone), "head"), on(wavered(1), "hide anew"),
 	}),
 	"what it says after it was not asked for long, it says anew": script(atHide, []turn{
-		on(hintOf(inputDone), "wait 1s"), on(hintOf(inputDone), "head"), after(15*time.Second, nothing(), "hide still"),
-		on(hintOf(inputDone), "wait 1.5s"), on(hintOf(inputDone), "head"), after(16*time.Second, nothing(), "hide anew"),
+		on(hintOf(inputDone), "wait 1s"), on(hintOf(inputDone), "head"),
+		after(15*time.Second, nothing(), "hide still"),
+		on(hintOf(inputDone), "wait 1.5s"), on(hintOf(inputDone), "head"),
+		after(16*time.Second, nothing(), "hide anew"),
 	}),
 	"what the store does not take in is not said again but asked again": script(atHide, []turn{
 		on(fails(inputDone, errDown), "wait 100ms"), on(hintOf(inputDone), "head"), on(nothing(), "hide anew"),

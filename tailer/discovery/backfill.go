@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// smallBackfill is a backfill of so few streams that Subscribed waits smallPatience times as long for it: it is a few
-	// looks, and what was there before the subscription is known best if they come first.
+	// smallBackfill is a backfill of so few streams that Subscribed waits smallPatience times as long for it: it is a
+	// few looks, and what was there before the subscription is known best if they come first.
 	smallBackfill, smallPatience = 2 * workers, 8
 	// flushPatience is by how much longer Subscribe waits, at most, for writes from before it.
 	flushPatience = 8

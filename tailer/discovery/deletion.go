@@ -21,8 +21,8 @@ func (d *Discovery) Deleted(ctx context.Context, path string) error {
 	return err
 }
 
-// Forget takes streams off the record and removes their consumers. What an earlier version has stored may be no stream's
-// path, and is let go of all the same.
+// Forget takes streams off the record and removes their consumers. What an earlier version has stored may be no
+// stream's path, and is let go of all the same.
 func (d *Discovery) Forget(ctx context.Context, paths []string) error {
 	for _, path := range paths {
 		if err := d.remove(ctx, path, false); err != nil {

@@ -106,8 +106,8 @@ type Discovery struct {
 	writing   *writing
 	backfills *backfills
 	registry  *registry
-	// unlinked is what was logged of streams that could not be linked, unnoted of writes that could not be noted before,
-	// unread of lists that could not be read.
+	// unlinked is what was logged of streams that could not be linked, unnoted of writes that could not be noted
+	// before, unread of lists that could not be read.
 	unlinked, unnoted, unread fsm.Trouble
 }
 

@@ -14,7 +14,8 @@ import (
 const (
 	// namesWidth is how many named streams are looked at at a time.
 	namesWidth = 32
-	// nameFor is how long a stream is awaited that an operator has named. No fact tells that a stream will never be made.
+	// nameFor is how long a stream is awaited that an operator has named. No fact tells that a stream will never be
+	// made.
 	nameFor = 7 * 24 * time.Hour
 )
 

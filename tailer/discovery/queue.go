@@ -28,8 +28,8 @@ type item struct {
 	// failures delays what could not be dealt with, waits the next look at what is not there yet.
 	failures, waits upstream.Backoff
 
-	// The rest is guarded by the queue's lock. evidence and waiters are for the next try, which is due then; due is zero
-	// while a worker has the item and nothing has come since.
+	// The rest is guarded by the queue's lock. evidence and waiters are for the next try, which is due then; due is
+	// zero while a worker has the item and nothing has come since.
 	evidence Evidence
 	waiters  []chan error
 	due      time.Time

@@ -13,7 +13,8 @@ import (
 // looksMax bounds the streams that one scan has looked at for no other reason than that their time has come.
 const looksMax = 1000
 
-// scanRecords calls f for each record of some partitions, at least once. One that cannot be read keeps no other from it.
+// scanRecords calls f for each record of some partitions, at least once. One that cannot be read keeps no other from
+// it.
 func (d *Discovery) scanRecords(ctx context.Context, partitions []int, f func(fsm.Stream)) (failure error) {
 	for _, partition := range partitions {
 		for cursor, more := "0", true; more; more = cursor != "0" {

@@ -26,8 +26,8 @@ type writing struct {
 type writes struct {
 	// n counts those that are on their way.
 	n int
-	// unnoted is true if the store could not be told of one before it went, until the stream is on record: what it holds
-	// may be news.
+	// unnoted is true if the store could not be told of one before it went, until the stream is on record: what it
+	// holds may be news.
 	unnoted bool
 }
 

@@ -264,8 +264,8 @@ func TestAProbeSaysWhatIsThere(t *testing.T) {
 		{"AnyCable", anycable.New(anycable.Options{}), true, DialectAnyCable},
 		{"AnyCable that wants signed streams", anycable.New(anycable.Options{Secret: "hush"}), false, DialectAnyCable},
 		{
-			"a stream server without the stream", answer(404, "Access-Control-Expose-Headers", "etag, stream-next-offset"),
-			true, DialectStandard,
+			"a stream server without the stream",
+			answer(404, "Access-Control-Expose-Headers", "etag, stream-next-offset"), true, DialectStandard,
 		},
 		{"a web server without the page", answer(404), false, DialectStandard},
 		{"a web server that has every page", answer(200), false, DialectStandard},

@@ -55,7 +55,7 @@ type Config struct {
 	Metrics prometheus.Registerer
 }
 
-// Client asks the stream server. It is fsm.Upstream.
+// Client asks the stream server.
 type Client struct {
 	cfg Config
 	// root is the path that those of all streams follow.
@@ -76,7 +76,8 @@ type Client struct {
 	turn atomic.Int64
 	// shown is true if upstream was a stream server when it was last asked; active is set by each answer that shows it.
 	shown, active atomic.Bool
-	// notKept is what was logged of reads from offsets that are not kept any more, refused of paths that are no streams'.
+	// notKept is what was logged of reads from offsets that are not kept any more, refused of paths that are no
+	// stream's.
 	notKept, refused fsm.Trouble
 }
 
@@ -154,8 +155,8 @@ func (c *Client) request(ctx context.Context, method, target string) *http.Reque
 	return req.WithContext(ctx)
 }
 
-// Head is fsm.Upstream's. One caller's cancelled context leaves the others' shared request alone: it runs on its own
-// time, at most HeadTimeout.
+// Head returns a stream's metadata. Equal requests at the same time share one answer. One caller's cancelled context
+// leaves it alone: it runs on its own time, at most HeadTimeout.
 func (c *Client) Head(ctx context.Context, path string) (fsm.StreamInfo, error) {
 	flight := c.flights.DoChan(path, func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.cfg.HeadTimeout)
@@ -174,8 +175,8 @@ func (c *Client) Head(ctx context.Context, path string) (fsm.StreamInfo, error) 
 	}
 }
 
-// HeadAnew is fsm.Upstream's: it joins no request that began before the call. One that begins between the two calls
-// here began after this one.
+// HeadAnew is Head without a request that began before the call. One that begins between the two calls here began after
+// this one.
 func (c *Client) HeadAnew(ctx context.Context, path string) (fsm.StreamInfo, error) {
 	c.flights.Forget(path)
 	return c.Head(ctx, path)

@@ -87,7 +87,7 @@ func (c *Client) Dialect() string { return c.known().name }
 // TakesWrites says whether clients can write to streams by this protocol.
 func (c *Client) TakesWrites() bool { return c.known().writes }
 
-// ParseOffset is fsm.Upstream's.
+// ParseOffset makes an Offset of what a client or the server calls one; the error wraps fsm.ErrOffset.
 func (c *Client) ParseOffset(s string) (fsm.Offset, error) {
 	if c.dialect.Load() == nil && isAnyCableOffset(s) {
 		return anyCable.offset(s)

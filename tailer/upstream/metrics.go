@@ -37,20 +37,21 @@ func newMetrics(r prometheus.Registerer) *metrics {
 				"retries; tail: a live read that watches a stream; read: a catch-up read; registry: a read of the " +
 				"registry stream; probe: a HEAD that finds out what the stream server is) and outcome (ok; missing: " +
 				"404 or 410; not_kept: an offset that is no longer kept; client_error: any other status below 500; " +
-				"server_error; invalid: the response breaks the protocol; unreachable: no response; timeout; cancelled: " +
-				"no longer needed). Requests that pass through the gateway are not included.",
+				"server_error; invalid: the response breaks the protocol; unreachable: no response; timeout; " +
+				"cancelled: no longer needed). Requests that pass through the gateway are not included.",
 		}, []string{"kind", "outcome"}),
 		duration: f.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "reveille_upstream_request_duration_seconds",
-			Help: "Time until the header of the stream server's response arrived, by kind of request. For kinds tail and " +
-				"registry, most of it is waiting for an event. Requests without a response are not included.",
+			Help: "Time until the header of the stream server's response arrived, by kind of request. For kinds tail " +
+				"and registry, most of it is waiting for an event. Requests without a response are not included.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
 		}, []string{"kind"}),
 	}
 	for _, k := range []kind{kindHead, kindTail, kindRead, kindRegistry, kindProbe} {
 		m.duration.WithLabelValues(string(k))
 		for _, outcome := range []string{
-			"ok", "missing", "not_kept", "client_error", "server_error", "invalid", "unreachable", "timeout", "cancelled",
+			"ok", "missing", "not_kept", "client_error", "server_error", "invalid", "unreachable", "timeout",
+			"cancelled",
 		} {
 			m.requests.WithLabelValues(string(k), outcome) // it shows from the start
 		}
