@@ -2,8 +2,6 @@ package tailer
 
 import (
 	"fmt"
-	"maps"
-	"strings"
 	"time"
 
 	"reveille/fsm"
@@ -11,13 +9,11 @@ import (
 
 // write is a write through the gateway; took is how long it is on its way upstream and back.
 func (m *model) write(r *modelReplica, path string, create bool, took time.Duration) {
-	w := r.d.BeforeWrite(r.ctx, path, create)
+	w := m.announce(r, path, create)
 	if r.ctx.Err() != nil {
 		return
 	}
-	m.mu.Lock()
-	m.heard[path] = true
-	m.mu.Unlock()
+	m.hears(path)
 	time.Sleep(took)
 	was := m.up.there(path)
 	at, incarnation, err := m.up.land(path, "1", create)
@@ -39,7 +35,7 @@ func (m *model) write(r *modelReplica, path string, create bool, took time.Durat
 
 // crash is a write during which the replica dies.
 func (m *model) crash(r *modelReplica, path string, arrives bool) {
-	r.d.BeforeWrite(r.ctx, path, true)
+	m.announce(r, path, true)
 	if r.isDead() {
 		return
 	}
@@ -47,9 +43,7 @@ func (m *model) crash(r *modelReplica, path string, arrives bool) {
 	if !arrives {
 		return
 	}
-	m.mu.Lock()
-	m.heard[path] = true
-	m.mu.Unlock()
+	m.hears(path)
 	if at, incarnation, err := m.up.land(path, "1", true); err == nil {
 		m.mu.Lock()
 		delete(m.removed, path)
@@ -73,6 +67,7 @@ func (m *model) subscribe(r *modelReplica, id, pattern string) {
 	defer m.mu.Unlock()
 	if err == nil && r.ctx.Err() == nil && !s.leaving {
 		s.answered = true
+		delete(m.forgotten, pattern) // in case it is a name
 	}
 }
 
@@ -83,6 +78,7 @@ func (m *model) unsubscribe(r *modelReplica, id string) {
 		m.mu.Unlock()
 		return
 	}
+	there := s.answered
 	s.answered, s.leaving = false, true
 	m.mu.Unlock()
 	err := r.store.DeleteSubscription(r.ctx, id)
@@ -90,53 +86,67 @@ func (m *model) unsubscribe(r *modelReplica, id string) {
 	defer m.mu.Unlock()
 	if err == nil {
 		delete(m.subs, id)
-		m.deleted[s.Generation] = true
+		m.deleted[s.Generation] = there // one that is just being made may come after that
 	}
 }
 
-// leave is a worker that unsubscribes its consumer from its stream, in a callback of the current wake.
-func (m *model) leave(r *modelReplica, path string) {
-	for _, c := range m.db.Consumers() {
-		if c.Primary != path || c.WakeID == "" {
-			continue
-		}
-		reply, err := r.store.Callback(r.ctx, fsm.Callback{
-			Consumer: c.ID, Primary: path, Generation: c.Generation, Epoch: c.Epoch, TokenEpoch: c.Epoch,
-			WakeID:      c.WakeID,
-			Unsubscribe: []string{path}, MaxStreams: 10,
-		})
-		if err == nil && reply.Code == "" {
-			m.mu.Lock()
-			m.left[c.ID+" "+c.Generation] = true
-			m.mu.Unlock()
-		}
+// remove deletes a stream through the gateway; took is how long the answer is on its way.
+func (m *model) remove(r *modelReplica, path string, took time.Duration) {
+	notice, removed := m.beginRemoval(path)
+	if !removed {
 		return
 	}
-}
-
-// remove deletes a stream, through the gateway unless r is nil.
-func (m *model) remove(r *modelReplica, path string) {
-	m.mu.Lock()
-	delete(m.heard, path)
-	m.mu.Unlock()
-	if m.up.remove(path) == 0 {
+	time.Sleep(took)
+	told := r.d.Deleted(r.ctx, path) == nil && r.ctx.Err() == nil
+	if told {
+		m.mu.Lock()
+		delete(m.named, path)
+		m.mu.Unlock()
+	}
+	m.renew(path, told) // one that was made anew meanwhile is a new one, too
+	m.notices(path, told)
+	m.startedOver(path, told)
+	if !told {
 		return
 	}
-	m.backFor(path)
-	if r != nil && r.d.Deleted(r.ctx, path) == nil && r.ctx.Err() == nil && m.up.there(path) == 0 {
+	m.told(notice)
+	if m.up.there(path) == 0 {
 		m.mu.Lock()
 		m.removed[path] = time.Now()
 		m.mu.Unlock()
 	}
 }
 
-// backFor is for what may rightly make a stream a new one: those who have left it may have a consumer of it again.
-func (m *model) backFor(path string) {
+// removePast deletes a stream past the gateway, and waits until somebody has noticed unless the registry tells of it.
+func (m *model) removePast(path string) {
+	if _, removed := m.beginRemoval(path); !removed {
+		return
+	}
+	if !m.up.registry {
+		time.Sleep(3 * time.Minute)
+		m.renew(path, m.replica(0) != nil)
+	}
+	m.notices(path, m.replica(0) != nil)
+	m.startedOver(path, false)
+}
+
+// beginRemoval deletes a stream upstream, if it is there.
+func (m *model) beginRemoval(path string) (notice *modelNotice, removed bool) {
+	m.mu.Lock()
+	delete(m.heard, path)
+	m.mu.Unlock()
+	if notice, removed = m.up.remove(path); removed {
+		m.renew(path, false)
+		m.startOver(path, time.Now().Add(never))
+	}
+	return notice, removed
+}
+
+// notices takes in whether anybody has noticed a deletion. Where there is a registry somebody will.
+func (m *model) notices(path string, noticed bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	maps.DeleteFunc(m.left, func(key string, _ bool) bool {
-		id, _, _ := strings.Cut(key, " ")
-		_, of, _ := fsm.ParseConsumerID(id)
-		return path == "" || of == path
-	})
+	if m.unnoticed[path] = !noticed && !m.up.registry; m.unnoticed[path] {
+		m.excuse(func(e modelEvent, l modelLink) bool { return e.path == path && l.primary == path })
+	}
 }

@@ -14,33 +14,37 @@ func (m *model) judge() {
 		if m.up.there(e.path) != e.incarnation {
 			continue // deleted since
 		}
-		for _, generation := range e.due {
-			id := m.answering(generation)
-			covered := slices.ContainsFunc(m.seen,
-				func(s modelSpan) bool { return s.generation == generation && s.covers(e) })
-			left := m.left[fsm.ConsumerID(id, e.path)+" "+generation]
-			if covered || left || id == "" || there[id].Generation != generation {
+		for _, l := range e.due {
+			id := m.answering(l.generation)
+			covered := slices.ContainsFunc(m.seen, func(s modelSpan) bool { return s.covers(e, l) })
+			if covered || id == "" || there[id].Generation != l.generation {
 				continue
 			}
 			during := ""
-			if _, early := e.early[generation]; early {
+			if _, early := e.early[l.generation]; early {
 				during = " during a backfill"
 			}
 			m.fault("lost wake%s: event %s of %s, landed at %s, was never shown to %s (%s)", during,
-				e.at.Value(), e.path, clock(e.landed), id, generation)
+				e.at.Value(), e.path, clock(e.landed), fsm.ConsumerID(id, l.primary), l.generation)
 		}
 	}
 	for _, c := range m.db.Consumers() {
 		switch {
 		case m.deleted[c.Generation]:
 			m.fault("consumer of a deleted subscription: %s", c.ID)
-		case m.left[c.ID+" "+c.Generation]:
-			m.fault("consumer that had unsubscribed: %s", c.ID)
 		case m.up.there(c.Primary) == 0:
 			m.fault("consumer of a stream that is gone: %s", c.ID)
 		}
+		for _, l := range modelLinksOf(c) {
+			if m.left[l] {
+				m.fault("consumer that had unsubscribed: %s is subscribed to %s", c.ID, l.path)
+			}
+		}
 	}
 	named := func(path string) bool {
+		if _, named := m.named[path]; named {
+			return true
+		}
 		for _, s := range there {
 			if s.Pattern == path {
 				return true
@@ -52,6 +56,9 @@ func (m *model) judge() {
 		if m.up.there(path) == 0 && !named(path) {
 			m.fault("kept for ever in the store: what is known of %s", path)
 		}
+	}
+	if tail := offsetOf(len(m.up.notices)); m.up.registry && m.db.RegistryOffset() != tail {
+		m.fault("the registry stream was read up to %s of %s", m.db.RegistryOffset(), tail)
 	}
 	waiting := 0
 	for _, path := range modelPaths {

@@ -21,20 +21,32 @@ type discoverer interface {
 	Written(w fsm.Write, tail fsm.Offset, created bool)
 	Refused(w fsm.Write)
 	Deleted(ctx context.Context, path string) error
+	Name(ctx context.Context, paths []string) error
+	Forget(ctx context.Context, paths []string) error
 	Subscribe(ctx context.Context, sub fsm.Subscription) (stored fsm.Subscription, created bool, err error)
+	Watch(primary string, paths []string)
+	Head(ctx context.Context, path string) (fsm.StreamInfo, error)
+	HeadAnew(ctx context.Context, path string) (fsm.StreamInfo, error)
 	Run(ctx context.Context) error
 	Hinted(h fsm.Hint)
 	// Held is how many items the replica keeps in each of its maps and lists that must come to an end by themselves.
 	Held() map[string]int
 }
 
-// newDiscoverer makes the one that is under test: another takes its place here.
-func newDiscoverer(store *memstore.Store, up *modelUpstream, outcomes discovery.Outcomes) (discoverer, error) {
-	t, err := New(Config{
+// newDiscoverer makes the one that is under test: another takes its place here. room is for how many streams its memory
+// has room; 0 for as many as there are.
+func newDiscoverer(
+	store *memstore.Store, up *modelUpstream, outcomes discovery.Outcomes, room int,
+) (discoverer, error) {
+	cfg := Config{
 		Upstream: upstream.Config{URL: &url.URL{Scheme: "http", Host: "upstream.test"}, Dial: up.dial},
 		Store:    store, Outcomes: outcomes, Logger: zap.NewNop(), GoneGrace: modelTiming.GoneGrace,
-		Discovery: discovery.Config{LookEvery: time.Minute},
-	})
+		Discovery: discovery.Config{LookEvery: time.Minute, Max: room},
+	}
+	if up.registry {
+		cfg.Discovery.Registry = registryPath
+	}
+	t, err := New(cfg)
 	return modelTailer{t}, err
 }
 
@@ -65,7 +77,7 @@ func (m *model) start(id int) error {
 	r := &modelReplica{m: m, id: id, store: m.db.Replica(string(rune('A' + id)))}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	var err error
-	if r.d, err = newDiscoverer(r.store, m.up, r); err != nil {
+	if r.d, err = newDiscoverer(r.store, m.up, r, m.room); err != nil {
 		return err
 	}
 	m.mu.Lock()

@@ -19,19 +19,30 @@ type modelStep struct {
 	Wait int
 }
 
-// modelKinds are the steps that a history is made of; the common ones are there several times.
+// modelKinds are the steps that a history is made of.
 var modelKinds = []string{
-	"create", "create", "append", "append", "past", "past", "subscribe", "subscribe", "unsubscribe", "leave", "delete",
-	"delete past", "late heads", "slow heads", "quick heads", "lie", "mute", "down", "fail", "work", "die before",
-	"die after", "crash", "revive", "lose", "refused", "outage",
+	"create", "append", "past", "subscribe", "unsubscribe", "leave", "delete", "delete past", "late heads", "slow heads",
+	"quick heads", "lie", "mute", "down", "fail", "work", "die before", "die after", "crash", "revive", "lose", "refused",
+	"outage", "registry", "create past", "link", "leave one", "name", "forget", "little room", "lie for long",
 }
 
-// drawStep draws a step.
-func drawStep(t *rapid.T) modelStep {
+// drawHistory draws a history. Each is of a few kinds, streams and subscriptions, for what goes wrong mostly takes
+// several steps that have to do with each other.
+func drawHistory(t *rapid.T) []modelStep {
+	few := rapid.SliceOfNDistinct(rapid.SampledFrom(modelKinds), 3, 12, rapid.ID[string]).Draw(t, "kinds")
+	kinds := append([]string{"create", "append", "subscribe"}, few...)
+	paths := rapid.IntRange(1, len(modelPaths)).Draw(t, "paths")
+	subs := rapid.IntRange(1, len(modelPatterns)).Draw(t, "subs")
+	step := rapid.Custom(func(t *rapid.T) modelStep { return drawStep(t, kinds, paths, subs) })
+	least := rapid.SampledFrom([]int{1, 4, 8, 12}).Draw(t, "steps") // rapid draws few more than it must
+	return rapid.SliceOfN(step, least, least+12).Draw(t, "history")
+}
+
+func drawStep(t *rapid.T, kinds []string, paths, subs int) modelStep {
 	below := func(n int, label string) int { return rapid.IntRange(0, n-1).Draw(t, label) }
 	return modelStep{
-		Kind: rapid.SampledFrom(modelKinds).Draw(t, "kind"), Path: below(len(modelPaths), "path"),
-		Sub: below(len(modelPatterns), "sub"), Replica: below(modelReplicas, "replica"), N: below(5, "n"),
+		Kind: rapid.SampledFrom(kinds).Draw(t, "kind"), Path: below(paths, "path"), Sub: below(subs, "sub"),
+		Replica: below(modelReplicas, "replica"), N: below(5, "n"),
 		Wait: rapid.SampledFrom([]int{0, 1, 100, 700, 3000, 20_000, 100_000}).Draw(t, "wait"),
 	}
 }
@@ -50,6 +61,14 @@ func (s modelStep) travel() time.Duration {
 	return []time.Duration{0, 10 * time.Millisecond, 500 * time.Millisecond, 2 * time.Second, 4 * time.Second}[s.N]
 }
 
+// modelHead is how long the slowest HEAD takes that is waited for.
+const modelHead = 2500 * time.Millisecond
+
+// lag is by how much the registry stream lags behind.
+func (s modelStep) lag() time.Duration {
+	return []time.Duration{0, 10 * time.Millisecond, 2 * time.Second, 20 * time.Second, 90 * time.Second}[s.N]
+}
+
 // do makes the step and waits for as long as it says.
 func (s modelStep) do(m *model) (err error) {
 	defer func() { time.Sleep(time.Duration(s.Wait) * time.Millisecond) }()
@@ -61,7 +80,7 @@ func (s modelStep) do(m *model) (err error) {
 		m.client(s.Replica, func(r *modelReplica) { m.write(r, path, false, s.travel()) })
 	case "refused":
 		m.client(s.Replica, func(r *modelReplica) {
-			w := r.d.BeforeWrite(r.ctx, path, true)
+			w := m.announce(r, path, true)
 			time.Sleep(3 * s.travel())
 			if r.ctx.Err() == nil {
 				r.d.Refused(w)
@@ -75,30 +94,45 @@ func (s modelStep) do(m *model) (err error) {
 			}
 		})
 	case "past":
-		// A stream that nobody can know of is not made past the gateway.
 		if m.up.there(path) > 0 {
 			if at, incarnation, err := m.up.land(path, "2", false); err == nil {
 				m.landed(path, at, incarnation)
 			}
 		}
+	case "create past":
+		m.createPast(path)
 	case "subscribe":
 		m.client(s.Replica, func(r *modelReplica) { m.subscribe(r, sub, modelPatterns[s.Sub]) })
 	case "unsubscribe":
 		m.client(s.Replica, func(r *modelReplica) { m.unsubscribe(r, sub) })
 	case "leave":
 		m.client(s.Replica, func(r *modelReplica) { m.leave(r, path) })
+	case "name":
+		m.client(s.Replica, func(r *modelReplica) { m.name(r, path) })
+	case "forget":
+		m.client(s.Replica, func(r *modelReplica) { m.forget(r, path) })
+	case "link":
+		other := modelPaths[(s.Path+1+s.N)%len(modelPaths)]
+		m.client(s.Replica, func(r *modelReplica) { m.link(r, path, other) })
+	case "leave one":
+		m.client(s.Replica, func(r *modelReplica) { m.leaveOne(r, path) })
 	case "delete":
-		m.client(s.Replica, func(r *modelReplica) { m.remove(r, path) })
+		m.client(s.Replica, func(r *modelReplica) { m.remove(r, path, s.travel()) })
 	case "delete past":
 		m.clients.Wait()
-		m.remove(nil, path)
-		time.Sleep(3 * time.Minute) // one that is made anew sooner passes for the old one
+		m.removePast(path)
+	case "registry":
+		// There is a registry from the start if a history has this step.
+		m.up.set(func() { m.up.lag = s.lag() })
 	case "late heads", "slow heads":
-		m.up.set(func() { m.up.headDelay, m.up.early = s.travel(), s.Kind == "late heads" })
+		// Longer than modelHead is as good as no answer.
+		m.up.set(func() { m.up.headDelay, m.up.early = min(s.travel(), modelHead), s.Kind == "late heads" })
 	case "quick heads":
 		m.up.set(func() { m.up.headDelay = 0 })
 	case "lie":
 		m.lie(5 * time.Second)
+	case "lie for long":
+		m.lieForLong(40*time.Second + 10*s.travel())
 	case "mute":
 		m.up.set(func() { m.up.mute = true })
 		time.Sleep(5 * time.Second)
@@ -114,6 +148,8 @@ func (s modelStep) do(m *model) (err error) {
 		m.fail(false)
 	case "die before", "die after":
 		m.doom(s)
+	case "little room":
+		// All replicas have it from the start if a history has this step.
 	case "revive":
 		err = m.revive()
 	case "lose":
@@ -135,17 +171,6 @@ func (m *model) fail(failing bool) {
 	m.failing = failing
 }
 
-// lie has the server say of every stream that there is none, for less than the grace.
-func (m *model) lie(d time.Duration) {
-	if time.Since(m.lied) < 2*modelTiming.GoneGrace {
-		return
-	}
-	m.up.set(func() { m.up.lies = true })
-	time.Sleep(d)
-	m.up.set(func() { m.up.lies = false })
-	m.lied = time.Now()
-}
-
 // doom has a replica die at one of its next calls.
 func (m *model) doom(s modelStep) {
 	if !m.mayDie() {
@@ -158,11 +183,11 @@ func (m *model) doom(s modelStep) {
 	}
 }
 
-// mayLose is the same of the store.
+// mayLose is the same of the store. What has no room in the memory of the replicas is not made up for.
 func (m *model) mayLose() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.dying == nil && time.Since(m.died) > time.Minute
+	return m.room == 0 && m.dying == nil && time.Since(m.died) > time.Minute
 }
 
 // mayDie says whether a replica may die now, and that it may: not while what the store has lost is only known to

@@ -33,7 +33,8 @@ var modelTiming = fsm.Timing{
 }
 
 var (
-	modelPaths    = []string{"/a", "/b", "/c/d"}
+	// modelPaths are not all in one partition.
+	modelPaths    = []string{"/a", "/b", "/c/c"}
 	modelPatterns = []string{"/**", "/*", "/a"}
 )
 
@@ -41,6 +42,8 @@ var (
 type model struct {
 	db *memstore.DB
 	up *modelUpstream
+	// room is for how many streams the replicas' memory has room; 0 for as many as there are.
+	room int
 	// clients are the requests under way.
 	clients sync.WaitGroup
 
@@ -54,8 +57,19 @@ type model struct {
 	seen        []modelSpan
 	// heard is since when a stream is known, by its name: an event past the gateway before then is nobody's.
 	heard map[string]bool
-	// left are consumers that have unsubscribed, by ID and generation.
-	left map[string]bool
+	// named are streams that an operator has named that were not there, true until they are; forgotten are those that
+	// one had forgotten.
+	named     map[string]bool
+	forgotten map[string]bool
+	// unnoticed are those that may have been deleted without anybody noticing: one that is made anew passes for the old
+	// one.
+	unnoticed map[string]bool
+	// past are the incarnations that were made past the gateway.
+	past map[string]int
+	// links are those that callbacks have made, with when: events since are due. left are those that callbacks have
+	// ended; true if they must not come back.
+	links map[modelLink]time.Time
+	left  map[modelLink]bool
 	// removed is when a deletion through the gateway was answered with success, until the stream is made anew.
 	removed map[string]time.Time
 	failing bool
@@ -66,7 +80,9 @@ type model struct {
 	after      bool
 	before     memstore.Snapshot
 	died, lost time.Time
-	lied       time.Time
+	// lying is true while the server lies for long, lied is when it lied last.
+	lying bool
+	lied  time.Time
 }
 
 type modelSub struct {
@@ -81,22 +97,21 @@ type modelEvent struct {
 	incarnation int
 	at          fsm.Offset
 	landed      time.Time
-	// due are the generations of the subscriptions whose consumers are to see it, early those of them whose
-	// backfill is under way.
-	due   []string
+	// due are those by which it is to be seen, early the generations of those whose backfill is under way.
+	due   []modelLink
 	early map[string]fsm.Backfill
 }
 
 // modelSpan is what a worker has read because of a wake.
 type modelSpan struct {
-	generation, path string
-	from, to         fsm.Offset
-	at               time.Time
+	modelLink
+	from, to fsm.Offset
+	at       time.Time
 }
 
 // covers says whether an event was among what was read.
-func (s modelSpan) covers(e modelEvent) bool {
-	return s.path == e.path && !s.at.Before(e.landed) && e.at.After(s.from) && !e.at.After(s.to)
+func (s modelSpan) covers(e modelEvent, l modelLink) bool {
+	return s.modelLink == l && !s.at.Before(e.landed) && e.at.After(s.from) && !e.at.After(s.to)
 }
 
 func (m *model) fault(format string, args ...any) {
@@ -125,7 +140,7 @@ func (m *model) worked(w fsm.Wake) bool {
 		return false
 	}
 	for _, s := range w.Streams {
-		m.seen = append(m.seen, modelSpan{w.Generation, s.Path, s.Acked, s.Tail, time.Now()})
+		m.seen = append(m.seen, modelSpan{modelLink{w.Generation, w.Primary, s.Path}, s.Acked, s.Tail, time.Now()})
 	}
 	return true
 }
@@ -162,11 +177,22 @@ func (m *model) landed(path string, at fsm.Offset, incarnation int) {
 	for _, id := range slices.Sorted(maps.Keys(m.subs)) {
 		s := m.subs[id]
 		p, _ := fsm.ParsePattern(s.Pattern)
-		if s.answered && p.Matches(path) && (m.heard[path] || p.Literal()) {
-			e.due = append(e.due, s.Generation)
+		l := modelLink{s.Generation, path, path}
+		_, left := m.left[l]
+		known := m.heard[path] || p.Literal() && !m.forgotten[path]
+		if s.answered && p.Matches(path) && !left && known && !m.unnoticed[path] {
+			e.due = append(e.due, l)
+		}
+	}
+	for l, since := range m.links {
+		if l.path == path && !e.landed.Before(since) {
+			e.due = append(e.due, l)
 		}
 	}
 	m.events = append(m.events, e)
+	if m.named[path] {
+		m.named[path] = false
+	}
 }
 
 // replica is one that a client's request goes to; nil if none lives.
@@ -188,7 +214,21 @@ func (m *model) lose() {
 	m.db.Lose(m.before)
 	time.AfterFunc(time.Second, m.db.Doubt)
 	m.lost = time.Now()
-	clear(m.left)
+	m.up.set(func() {
+		for _, n := range m.up.notices {
+			n.expected = false
+		}
+	})
+	for l := range m.left {
+		m.left[l] = false
+	}
+	var links []modelLink
+	for _, c := range m.db.Consumers() {
+		links = append(links, modelLinksOf(c)...)
+	}
+	m.dropLinks(func(l modelLink) bool { return !slices.Contains(links, l) || m.mayBeRemoved(l.primary) })
+	records := m.db.Records()
+	maps.DeleteFunc(m.named, func(path string, _ bool) bool { return !records[path].Found() })
 	clear(m.removed)
 	clear(m.deleted)
 	there := m.db.Subscriptions()
@@ -202,7 +242,8 @@ func (m *model) lose() {
 
 // quiet lets everything work again and come to rest.
 func (m *model) quiet() error {
-	m.up.set(func() { m.up.headDelay, m.up.lies, m.up.down, m.up.mute = 0, false, false, false })
+	m.tellTruth()
+	m.up.set(func() { m.up.headDelay, m.up.lies, m.up.down, m.up.mute, m.up.lag = 0, false, false, false, 0 })
 	m.mu.Lock()
 	m.failing, m.dying = false, nil
 	m.mu.Unlock()
@@ -210,6 +251,7 @@ func (m *model) quiet() error {
 	if err := m.revive(); err != nil {
 		return err
 	}
+	m.up.caughtUp()
 	time.Sleep(modelQuiet)
 	return nil
 }
@@ -230,15 +272,29 @@ func (m *model) revive() error {
 	return nil
 }
 
+// newModel has what a history of these steps needs.
+func newModel(steps []modelStep) *model {
+	has := func(kind string) bool {
+		return slices.ContainsFunc(steps, func(s modelStep) bool { return s.Kind == kind })
+	}
+	room := 0
+	if has("little room") {
+		room = 2
+	}
+	return &model{
+		room: room, up: newModelUpstream(has("registry")),
+		db:   memstore.New(memstore.Options{Partitions: modelPartitions, Timing: modelTiming}),
+		subs: map[string]*modelSub{}, deleted: map[string]bool{}, heard: map[string]bool{},
+		named: map[string]bool{}, forgotten: map[string]bool{}, past: map[string]int{}, unnoticed: map[string]bool{},
+		links: map[modelLink]time.Time{}, left: map[modelLink]bool{}, removed: map[string]time.Time{},
+	}
+}
+
 // play runs a history and returns what is wrong with it.
 func play(t *testing.T, steps []modelStep) (faults []string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		m := &model{
-			up: newModelUpstream(), subs: map[string]*modelSub{}, deleted: map[string]bool{}, heard: map[string]bool{},
-			left: map[string]bool{}, removed: map[string]time.Time{},
-			db: memstore.New(memstore.Options{Partitions: modelPartitions, Timing: modelTiming}),
-		}
+		m := newModel(steps)
 		m.db.SetHooks(memstore.Hooks{Before: m.hook(false), After: m.hook(true)})
 		err := m.revive()
 		time.Sleep(time.Second)
@@ -286,7 +342,7 @@ func TestModelOfDiscovery(t *testing.T) {
 	t.Logf("%s histories; -rapid.seed=%s repeats them", flag.Lookup("rapid.checks").Value,
 		flag.Lookup("rapid.seed").Value)
 	rapid.Check(t, func(rt *rapid.T) {
-		steps := rapid.SliceOfN(rapid.Custom(drawStep), 1, 14).Draw(rt, "history")
+		steps := drawHistory(rt)
 		if faults := play(t, steps); len(faults) > 0 {
 			rt.Fatalf("%s\nafter\n%s", strings.Join(faults, "\n"), written(steps))
 		}

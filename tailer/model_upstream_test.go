@@ -26,6 +26,10 @@ type modelUpstream struct {
 	early     bool
 	// lies answers 404 for everything, down 503; mute answers nothing.
 	lies, down, mute bool
+	// registry says that there is a registry stream, which tells of everything later by lag; notices are all of that.
+	registry bool
+	lag      time.Duration
+	notices  []*modelNotice
 
 	conns  chan net.Conn
 	server *http.Server
@@ -42,10 +46,13 @@ type modelStream struct {
 // modelHold is how long a live request may stay open.
 const modelHold = 20 * time.Second
 
-func newModelUpstream() *modelUpstream {
+func newModelUpstream(registry bool) *modelUpstream {
 	u := &modelUpstream{
 		streams: map[string]*modelStream{}, incarnations: map[string]int{}, conns: make(chan net.Conn),
-		over: make(chan struct{}), closed: make(chan struct{}),
+		over: make(chan struct{}), closed: make(chan struct{}), registry: registry,
+	}
+	if registry {
+		u.streams[registryPath] = &modelStream{incarnation: 1, changed: make(chan struct{})}
 	}
 	u.server = &http.Server{Handler: u, ReadHeaderTimeout: time.Hour}
 	go func() {
@@ -94,6 +101,12 @@ var _ upstream.Dial = (*modelUpstream)(nil).dial
 
 func (s *modelStream) tail() fsm.Offset { return offsetOf(len(s.events)) }
 
+func (s *modelStream) append(event string) {
+	s.events = append(s.events, event)
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
 // land makes an event land; it returns the offset after it. One that is created begins empty unless event says
 // otherwise.
 func (u *modelUpstream) land(path, event string, create bool) (at fsm.Offset, incarnation int, err error) {
@@ -109,23 +122,23 @@ func (u *modelUpstream) land(path, event string, create bool) (at fsm.Offset, in
 		u.incarnations[path]++
 		s = &modelStream{incarnation: u.incarnations[path], changed: make(chan struct{})}
 		u.streams[path] = s
+		u.notice("insert", path)
 	}
-	s.events = append(s.events, event)
-	close(s.changed)
-	s.changed = make(chan struct{})
+	s.append(event)
 	return s.tail(), s.incarnation, nil
 }
 
-func (u *modelUpstream) remove(path string) (incarnation int) {
+// remove deletes a stream, if it is there. It returns what the registry is to tell of that; nil if there is none.
+func (u *modelUpstream) remove(path string) (n *modelNotice, removed bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	s := u.streams[path]
 	if s == nil {
-		return 0
+		return nil, false
 	}
 	close(s.changed)
 	delete(u.streams, path)
-	return s.incarnation
+	return u.notice("delete", path), true
 }
 
 // there returns the incarnation of a stream, 0 if there is none.

@@ -150,6 +150,12 @@ func (db *DB) Records() map[string]fsm.Stream {
 	return records
 }
 
+// RegistryOffset returns how far the registry stream was read.
+func (db *DB) RegistryOffset() (at fsm.Offset) {
+	db.edit(func(t *tx) { at = t.registry })
+	return at
+}
+
 // Tail returns the tail that is noted of a stream in the partition of a primary stream.
 func (db *DB) Tail(primary, path string) (tail fsm.Offset) {
 	db.edit(func(t *tx) { tail = t.home(primary).streams[path].tail })

@@ -1,6 +1,7 @@
 package discovery
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -57,6 +58,8 @@ type Config struct {
 	Registry string
 	// Names are canonical paths of streams that are known from the start.
 	Names []string
+	// Max bounds how many streams wait, and are remembered as linked, if it is not 0.
+	Max int
 
 	// GoneGrace is how long upstream must have said that a stream is gone, and nothing else, until
 	// that is believed (30 s).
@@ -116,10 +119,10 @@ func New(cfg Config) (*Discovery, error) {
 	cfg.setDefaults()
 	d := &Discovery{
 		cfg: cfg, log: cfg.Logger, store: cfg.Store, up: cfg.Upstream, watcher: cfg.Watcher, outcomes: cfg.Outcomes,
-		queue: newQueue(queueMax),
+		queue: newQueue(cmp.Or(cfg.Max, queueMax)),
 	}
 	var err error
-	if d.memory, err = newMemory(d.store); err != nil {
+	if d.memory, err = newMemory(d.store, cmp.Or(cfg.Max, memoryMax)); err != nil {
 		return nil, err
 	}
 	d.writing, d.backfills, d.registry = newWriting(), newBackfills(d), &registry{d: d}

@@ -29,8 +29,8 @@ type remembered struct {
 	doubts int64
 }
 
-func newMemory(s Store) (*memory, error) {
-	c, err := lru.New[string, remembered](memoryMax)
+func newMemory(s Store, most int) (*memory, error) {
+	c, err := lru.New[string, remembered](most)
 	return &memory{store: s, lru: c}, err
 }
 

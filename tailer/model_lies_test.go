@@ -1,0 +1,64 @@
+package tailer
+
+import (
+	"time"
+
+	"reveille/fsm"
+)
+
+// lie has the server say of every stream that there is none, for less than the grace.
+func (m *model) lie(d time.Duration) {
+	m.mu.Lock()
+	lately := m.lying || time.Since(m.lied) < 2*modelTiming.GoneGrace
+	m.mu.Unlock()
+	if lately {
+		return
+	}
+	m.up.set(func() { m.up.lies = true })
+	time.Sleep(d)
+	m.up.set(func() { m.up.lies = false })
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.lied = time.Now()
+}
+
+// lieForLong has it say so for longer than the grace, while the history goes on.
+func (m *model) lieForLong(d time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.lying {
+		return
+	}
+	m.lying = true
+	m.up.set(func() { m.up.lies = true })
+	time.AfterFunc(d, m.tellTruth)
+}
+
+// tellTruth ends a lie for long. Consumers may be gone by now, with what was pending and their further streams, and
+// nobody may know of their streams any more until these are written to or named; those who left may be back. What a
+// pattern without a wildcard names is found, and read from its start.
+func (m *model) tellTruth() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.lying {
+		return
+	}
+	m.lying, m.lied = false, time.Now()
+	m.up.set(func() { m.up.lies = false })
+	clear(m.heard)
+	for l := range m.left {
+		m.left[l] = false
+	}
+	m.dropLinks(func(modelLink) bool { return true })
+	m.excuse(func(_ modelEvent, l modelLink) bool { return !m.isLiteral(l.generation) })
+}
+
+// isLiteral says whether the pattern of a subscription has no wildcard. m.mu is held.
+func (m *model) isLiteral(generation string) bool {
+	for _, s := range m.subs {
+		if p, err := fsm.ParsePattern(s.Pattern); s.Generation == generation {
+			return err == nil && p.Literal()
+		}
+	}
+	return false
+}

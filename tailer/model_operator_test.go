@@ -1,0 +1,63 @@
+package tailer
+
+import "time"
+
+// hears notes that a stream is known from now on, or awaited.
+func (m *model) hears(path string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.heard[path] = true
+	delete(m.forgotten, path)
+}
+
+// isAwaited says whether a stream would be noticed although it is made past the gateway. m.mu is held.
+func (m *model) isAwaited(path string) bool { return m.up.registry || m.named[path] }
+
+// name is an operator who names a stream.
+func (m *model) name(r *modelReplica, path string) {
+	if err := r.d.Name(r.ctx, []string{path}); err != nil || r.ctx.Err() != nil {
+		return
+	}
+	if m.up.there(path) > 0 {
+		m.hears(path)
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.named[path] = true
+}
+
+// forget is an operator who has a stream forgotten, with what is pending of it. It may be heard of again.
+func (m *model) forget(r *modelReplica, path string) {
+	forget := func() {
+		m.mu.Lock()
+		delete(m.heard, path)
+		delete(m.named, path)
+		m.forgotten[path] = true
+		m.excuse(func(e modelEvent, l modelLink) bool { return e.path == path && l.primary == path })
+		m.mu.Unlock()
+		m.renew(path, false)
+	}
+	forget()
+	m.startOver(path, time.Now().Add(never))
+	before := m.wakesOf(path)
+	done := r.d.Forget(r.ctx, []string{path}) == nil && r.ctx.Err() == nil
+	forget()
+	m.startedOver(path, done)
+	for id := range m.wakesOf(path) {
+		if done && before[id] {
+			m.fault("the stream of wake %s was forgotten, but not its consumer", id)
+		}
+	}
+}
+
+// wakesOf returns the latest wakes of a stream's consumers. Another consumer has another one.
+func (m *model) wakesOf(path string) map[string]bool {
+	wakes := map[string]bool{}
+	for _, c := range m.db.Consumers() {
+		if c.Primary == path && c.WakeID != "" {
+			wakes[c.WakeID] = true
+		}
+	}
+	return wakes
+}

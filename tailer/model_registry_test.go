@@ -1,0 +1,132 @@
+package tailer
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"reveille/fsm"
+)
+
+// expectedFor is for how long, at least, a deletion through the gateway is known when the registry tells of it.
+const expectedFor = 45 * time.Second
+
+// modelNotice is what the registry stream tells of one stream.
+type modelNotice struct {
+	path    string
+	deleted bool
+	text    string
+	// at is when it is told.
+	at time.Time
+	// expected is true if the store knows of the deletion by the time that it is told.
+	expected bool
+}
+
+// notice has the registry stream tell of a stream, later by the lag, but in order. u.mu is held.
+func (u *modelUpstream) notice(operation, path string) *modelNotice {
+	if !u.registry {
+		return nil
+	}
+	now := time.Now()
+	n := &modelNotice{
+		path: path, deleted: operation == "delete", text: message(operation, strings.TrimPrefix(path, "/"), now),
+		at: now.Add(u.lag),
+	}
+	if last := len(u.notices) - 1; last >= 0 && u.notices[last].at.After(n.at) {
+		n.at = u.notices[last].at
+	}
+	u.notices = append(u.notices, n)
+	if n.at.After(now) {
+		time.AfterFunc(n.at.Sub(now), func() { u.set(u.publish) })
+	} else {
+		u.publish()
+	}
+	return n
+}
+
+// publish shows the next notice. u.mu is held.
+func (u *modelUpstream) publish() {
+	s := u.streams[registryPath]
+	s.append(u.notices[len(s.events)].text)
+}
+
+// caughtUp waits until the registry stream has told everything.
+func (u *modelUpstream) caughtUp() {
+	u.mu.Lock()
+	var last time.Time
+	if n := len(u.notices); n > 0 {
+		last = u.notices[n-1].at
+	}
+	u.mu.Unlock()
+	time.Sleep(time.Until(last))
+}
+
+// unread returns the notices that no replica has dealt with yet, as far as the store knows.
+func (m *model) unread(path string) (list []*modelNotice) {
+	read := m.db.RegistryOffset()
+	m.up.mu.Lock()
+	defer m.up.mu.Unlock()
+	for i, n := range m.up.notices {
+		if n.path == path && offsetOf(i+1).After(read) {
+			list = append(list, n)
+		}
+	}
+	return list
+}
+
+// mayBeRemoved says whether the registry is still to tell of a deletion for which the consumers of a stream that is
+// there by now are removed, and made again. m.mu is held.
+func (m *model) mayBeRemoved(path string) bool {
+	return m.unnoticed[path] || slices.ContainsFunc(m.unread(path), func(n *modelNotice) bool { return n.deleted && !n.expected })
+}
+
+// told takes in that the gateway has told of a deletion. What the registry tells of one that went past the gateway
+// before may be taken for it.
+func (m *model) told(n *modelNotice) {
+	if n != nil && time.Until(n.at) < expectedFor {
+		others := slices.DeleteFunc(m.unread(n.path), func(o *modelNotice) bool { return o == n || o.at.After(n.at) })
+		m.up.set(func() {
+			n.expected = !slices.ContainsFunc(others, func(o *modelNotice) bool { return o.deleted && !o.expected })
+		})
+	}
+}
+
+// createPast makes a stream past the gateway. Nobody knows of it unless there is a registry, or it was named.
+func (m *model) createPast(path string) {
+	m.mu.Lock()
+	delete(m.removed, path)
+	m.mu.Unlock()
+	was := m.up.there(path)
+	at, incarnation, err := m.up.land(path, "2", true)
+	if err != nil {
+		return
+	}
+	m.mu.Lock()
+	if was == 0 {
+		m.heard[path], m.past[path] = m.isAwaited(path), incarnation
+	}
+	m.mu.Unlock()
+	m.landed(path, at, incarnation)
+}
+
+// isSecret says whether a stream was made past the gateway and nobody knows of it yet.
+func (m *model) isSecret(path string) bool {
+	there := m.up.there(path)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	_, known := m.db.Records()[path]
+	return there > 0 && m.past[path] == there && !known
+}
+
+// announce is what the gateway does before a write. A stream that is first heard of by it begins there, for everybody
+// (D12).
+func (m *model) announce(r *modelReplica, path string, create bool) (w fsm.Write) {
+	secret := m.isSecret(path)
+	w = r.d.BeforeWrite(r.ctx, path, create)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if secret {
+		m.excuse(func(e modelEvent, l modelLink) bool { return e.path == path && l.primary == path })
+	}
+	return w
+}
