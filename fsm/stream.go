@@ -22,7 +22,7 @@ type Stream struct {
 	Path  string
 	State StreamState
 	// Stamp moves with every link, deletion and restart of the stream; without a record it is that of the
-	// latest removal of any record in the partition. What was asked of upstream counts only as long as the
+	// latest deletion in the partition, of whatever stream. What was asked of upstream counts only as long as the
 	// stamp is what it was before.
 	Stamp int64
 	// First is when the store first heard of the stream, by the store's clock. One that was deleted, or made anew, is

@@ -33,6 +33,14 @@ var mendedFaults = map[string][]modelStep{
 		{Kind: "append", Path: 2, Replica: 1, Wait: 700},
 		{Kind: "leave", Path: 2, Wait: 100},
 	},
+	"a look from before the deletion of a stream that is not on record puts it there after": {
+		{Kind: "create", Wait: 3000},
+		{Kind: "subscribe", Wait: 3000},
+		{Kind: "delete", N: 3, Wait: 1},
+		{Kind: "create", Replica: 1, N: 3, Wait: 3000},
+		{Kind: "delete", Replica: 1},
+		{Kind: "create", Replica: 1, Wait: 3000},
+	},
 	"a write whose answer comes after the deletion of its stream makes consumers for it": {
 		{Kind: "subscribe", Wait: 3000},
 		{Kind: "create", N: 3, Wait: 3000},

@@ -35,12 +35,10 @@ func (t *tx) record(path string) fsm.Stream {
 	return s
 }
 
-// dropRecord takes a stream off the record.
+// dropRecord takes a stream off the record, if it is on it. What was asked of it before does not count any more.
 func (t *tx) dropRecord(p *partition, path string) {
-	if _, there := p.records[path]; there {
-		delete(p.records, path)
-		p.removed = t.nextStamp()
-	}
+	delete(p.records, path)
+	p.removed = t.nextStamp()
 }
 
 // Stream implements fsm.StreamStore.

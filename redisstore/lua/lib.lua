@@ -260,10 +260,11 @@ local function put_stream(path, s)
   }, ','))
 end
 
--- drop_stream takes a stream off the record. What was asked of it before does not count any more.
+-- drop_stream takes a stream off the record, if it is on it. What was asked of it before does not count any more.
 local function drop_stream(path)
   touched = true
-  if redis.call('HDEL', P .. 'known', path) == 1 then redis.call('HSET', P .. 'meta', 'removed', int(next_stamp())) end
+  redis.call('HDEL', P .. 'known', path)
+  redis.call('HSET', P .. 'meta', 'removed', int(next_stamp()))
 end
 
 -- renew_stream is for a stream on record that was made anew: what was asked of it before, and writes to it, do not count any more.
