@@ -48,6 +48,7 @@ func (d *Discovery) scan(ctx context.Context) {
 
 // scanOnce is one scan.
 func (d *Discovery) scanOnce(ctx context.Context) error {
+	version := d.store.Catalog().Version()
 	under, err := d.store.Backfills(ctx)
 	if err != nil {
 		return err
@@ -56,7 +57,7 @@ func (d *Discovery) scanOnce(ctx context.Context) error {
 	return d.scanRecords(ctx, d.store.Ownership().Partitions(), func(s fsm.Stream) {
 		due := !now.Before(s.Until)
 		switch {
-		case !s.Present() && due, d.isBehind(s, under):
+		case !s.Present() && due, d.isBehind(s, version, under):
 		case due && looks < looksMax:
 			looks++
 		default:
@@ -67,13 +68,13 @@ func (d *Discovery) scanOnce(ctx context.Context) error {
 }
 
 // isBehind says whether somebody is to be linked to a stream, or waits for it to be made. Streams on record are linked
-// to a subscription whose backfill is under way by that.
-func (d *Discovery) isBehind(s fsm.Stream, under map[string]fsm.Backfill) bool {
+// to a subscription whose backfill is under way by that, and so may those be that came after the version.
+func (d *Discovery) isBehind(s fsm.Stream, version int64, under map[string]fsm.Backfill) bool {
 	for _, sub := range d.store.Catalog().Match(s.Path) {
 		if !s.Present() {
 			return true
 		}
-		if _, backfilled := under[sub.ID]; !backfilled && sub.Version > s.Linked {
+		if _, backfilled := under[sub.ID]; !backfilled && sub.Version > s.Linked && sub.Version <= version {
 			return true
 		}
 	}
