@@ -34,6 +34,14 @@ func (t *Tailer) wrote(ctx context.Context, path string, wr write) error {
 		}
 		t.watches.stir(path, inputActive)
 	}
+	if !t.Current(path, wr.seen) {
+		// It may have been to a stream that was deleted since: where the present one ends is asked for.
+		info, err := t.HeadAnew(ctx, path)
+		if err != nil || !info.Exists {
+			return err
+		}
+		wr.seen.Tail = info.Tail
+	}
 	w := t.watches.find(path)
 	if w == nil {
 		w = newWatch(t, path) // for this write alone
@@ -99,6 +107,7 @@ func (w *watch) created(ctx context.Context, wr write) error {
 		if err := w.startOver(ctx, partition, was, true); err != nil {
 			return err
 		}
+		delete(wr.replaced, partition) // once, should what follows be tried again
 	}
 	for _, partition := range partitions {
 		o, err := w.report(ctx, partition, wr)

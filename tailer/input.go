@@ -36,6 +36,11 @@ const (
 // asks says whether anything is asked for, and an answer will come.
 func (p phase) asks() bool { return p > phaseEnded }
 
+// repeats says whether the store is told, or is going to be told, what upstream said.
+func (p phase) repeats() bool {
+	return p == phaseHiding || p >= phaseTelling && p <= phaseCorrecting || p == phaseAnnouncing
+}
+
 // waits says whether a hint ends what is under way.
 func (p phase) waits() bool {
 	return p == phaseAbsent || p == phasePausing || p == phaseHeadOnly || p == phaseSweeping
@@ -73,7 +78,7 @@ type inputKind uint8
 const (
 	inputDone  inputKind = iota // what has no other answer was done: the wait is over, say. err: the store took it not
 	inputHead                   // info, err, wavers
-	inputTold                   // observed
+	inputTold                   // err, or observed
 	inputRead                   // err, or tail: how far the read led
 	inputSlot                   // granted, turn
 	inputShown                  // shown: the live request goes on

@@ -21,7 +21,6 @@ import (
 //	confirming  HEAD, from after now      404                              hiding
 //	                                      an error, or it exists           failing: upstream contradicts itself
 //	hiding      store: hide               done                             absent, or ending if nobody is subscribed
-//	                                      the store did not take it        failing
 //	absent      wait, longer each time    over, or a hint                  looking
 //	telling     store: each partition     none knows more                  settled: see below
 //	            that knows another tail   some know a tail beyond it       verifying
@@ -50,6 +49,9 @@ import (
 //	                                      closed                           resting
 //	                                      somebody asked for it meanwhile  looking
 //	resting     nothing                   somebody asks for it             looking
+//
+// What the store does not take leads to failing, or ends the live request. What upstream said of a stream that was
+// deleted since leads to looking.
 //
 // A hint that comes while anything but a wait is under way counts for the next wait. It stops a live request if the
 // store is to be told something, or if the slot went to another stream. Besides the live request, a HEAD checks it now

@@ -502,3 +502,64 @@ func TestA404FromBeforeAnOutageOfTheStoreRemovesNobody(t *testing.T) {
 		t.Errorf("the consumer is %+v, was %+v", c, before)
 	}
 }
+
+func TestATailFromBeforeADeletionIsNoneOfTheNewStream(t *testing.T) {
+	r := newRig(t).start()
+	r.idle("/a")
+	r.up.append("/a", "1", "2", "3")
+	r.done(r.wake("/a", 2))
+	r.watchedLive("/a")
+	var away atomic.Bool
+	var refused atomic.Int32
+	away.Store(true)
+	r.store.db.SetHooks(memstore.Hooks{Before: func(c memstore.Call) error {
+		if away.Load() && c.Method == "Observe" {
+			refused.Add(1)
+			return fsm.ErrUnavailable
+		}
+		return nil
+	}})
+	r.up.append("/a", "4")
+	r.until("the store does not take the tail", func() bool { return refused.Load() > 0 })
+	check := r.renewed("/a")
+	away.Store(false)
+	r.watchedLive("/a")
+	check()
+}
+
+func TestTheTailOfAWriteFromBeforeADeletionIsNoneOfTheNewStream(t *testing.T) {
+	r := newRig(t).start()
+	r.idle("/a")
+	w := r.BeforeWrite(t.Context(), "/a", false)
+	tail := r.up.append("/a", "1", "2", "3")
+	r.done(r.wake("/a", 2))
+	check := r.renewed("/a")
+	looked := r.up.count(r.up.heads, "/a")
+	r.Written(w, tail, false) // its answer was on its way
+	r.until("it was looked at", func() bool { return r.up.count(r.up.heads, "/a") > looked+3 })
+	check()
+}
+
+// renewed deletes a stream and makes it anew through the gateway. Its new consumer, in its first wake, subscribes to
+// another stream. check says whether it is still the same.
+func (r *rig) renewed(path string) (check func()) {
+	r.t.Helper()
+	wakes := len(r.woken(path))
+	r.up.remove(path)
+	if err := r.Deleted(r.t.Context(), path); err != nil {
+		r.t.Fatal(err)
+	}
+	r.put(path, "new")
+	w := r.wake(path, wakes+1)
+	r.store.subscribe(w.Consumer, "/b", fsm.Start)
+	return func() {
+		r.t.Helper()
+		c, _ := r.store.consumer("s", path)
+		if _, linked := c.Links["/b"]; !linked || c.Epoch != w.Epoch {
+			r.t.Errorf("it started over: %+v", c)
+		}
+		if tail := c.Links[path].Tail; tail != offsetOf(1) {
+			r.t.Errorf("the tail noted is %s", tail)
+		}
+	}
+}

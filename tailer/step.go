@@ -10,6 +10,9 @@ import (
 func (m *machine) step(in *input) action {
 	a := m.next(in)
 	if in.kind < inputChecked || a.run {
+		if m.phase.repeats() && m.deleted > m.looked {
+			m.lookAgain(&a)
+		}
 		a.phase = m.phase
 	}
 	a.mode = m.mode
@@ -37,16 +40,31 @@ func (m *machine) next(in *input) action {
 	}
 }
 
+// lookAgain is for what upstream said of a stream that was deleted since: the store is not told that of the one that
+// there may be by now under its name.
+func (m *machine) lookAgain(a *action) {
+	if m.phase == phaseAnnouncing {
+		m.phase, *a = phaseLive, action{check: a.check}
+		m.stop(thenLook, a)
+		return
+	}
+	m.forgetBehind()
+	m.look()
+}
+
 // done goes on from what has no other answer than that it is done, or that the store did not take it.
 func (m *machine) done(in *input) action {
 	switch m.phase {
 	case phaseHiding:
 		if m.hid = in.err == nil; !m.hid {
-			return m.fail(nil) // by the time that the store is back, upstream may have the stream again
+			return m.untaken()
 		}
 		return m.hidden()
 	case phaseCorrecting:
 		m.invalidate(m.last)
+		if in.err != nil {
+			return m.untaken()
+		}
 		return m.correct(in.now)
 	case phaseAnnouncing: // by the gateway, unless it has failed: then it is still to be done
 		m.last--
@@ -130,6 +148,18 @@ func (m *machine) fail(err error) action {
 	return a
 }
 
+// untaken is for what the store did not take. By the time that the store is back it may be old news: upstream is asked
+// again, and the store told what it says then.
+func (m *machine) untaken() (a action) {
+	m.invalidate(m.last)
+	if m.phase == phaseAnnouncing {
+		m.phase = phaseLive
+		m.stop(thenLook, &a)
+		return a
+	}
+	return m.fail(nil)
+}
+
 // forgetBehind is for partitions that knew more than HEAD showed when the reason was not found out: they are told
 // again.
 func (m *machine) forgetBehind() {
@@ -193,6 +223,9 @@ func (m *machine) tellNext(now time.Time) action {
 }
 
 func (m *machine) told(in *input) action {
+	if in.err != nil {
+		return m.untaken()
+	}
 	o := &in.observed
 	if m.observed(o) {
 		m.due = true

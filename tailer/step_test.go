@@ -289,6 +289,44 @@ var histories = map[string][]turn{
 		on(ends(1), "tell 1 of 1"), on(knows(home, 1, 5), "head anew"), on(nothing(), "release; head anew"),
 	}),
 
+	// What may be old news.
+	"what a look has shown is not told once the stream was deleted": script(begun, []turn{
+		on(hintOf(inputDeleted), ""), on(ends(5), "head"), on(ends(1), "tell 1 of 1"),
+	}),
+	"nor in the next partition": script(begun, []turn{
+		on(hintIn(inputAdded, other), ""), on(ends(5), "tell 1 of 5"), on(hintOf(inputDeleted), ""),
+		on(knows(home, 5, 5), "head"), on(ends(1), "tell 1 of 1"),
+	}),
+	"nor what a live request shows": script(atLive, []turn{
+		on(hintOf(inputDeleted), ""), on(shows(2), "interrupt; continue; check in 5s"),
+		on(fails(inputOver, errDown), "head"), on(ends(0), "tell 1 of 0"),
+	}),
+	"nor does anybody start over for it": script(begun, []turn{
+		on(ends(1), "tell 1 of 1"), on(knows(home, 1, 5), "head anew"), on(ends(1), "read from 1 beyond 1"),
+		on(hintOf(inputDeleted), ""), on(led(1), "head"), on(ends(1), "tell 1 of 1"),
+	}),
+	"nor is anybody hidden for it": script(begun, []turn{
+		on(nothing(), "release; head anew"), on(hintOf(inputDeleted), ""), on(nothing(), "head"),
+		on(nothing(), "hide anew"),
+	}),
+	"a tail that the store does not take is asked for again": script(begun, []turn{
+		on(ends(5), "tell 1 of 5"), on(fails(inputTold, errDown), "wait 100ms"), on(hintOf(inputDone), "head"),
+		on(ends(1), "tell 1 of 1"), on(fails(inputTold, errDown), "wait 150ms"),
+	}),
+	"an event that it does not take ends the live request, and no other begins before it takes one": script(atLive,
+		[]turn{
+			on(shows(2), "announce 1 of 2; check in 5s"), on(fails(inputTold, errDown), "interrupt; continue"),
+			on(fails(inputOver, errDown), "head"), on(ends(1), "tell 1 of 1"),
+			on(fails(inputTold, errDown), "wait 100ms"), on(hintOf(inputDone), "head"), on(ends(2), "tell 1 of 2"),
+			on(knows(home, 2, 2), "slot, active"), on(slot(true), "live from 2; check in 5s"),
+		}),
+	"a restart that it does not take is found out again": script(begun, []turn{
+		on(ends(1), "tell 1 of 1"), on(knows(home, 1, 5), "head anew"), on(ends(1), "read from 1 beyond 1"),
+		on(led(1), "read from -1 beyond 1"), on(led(1), "restart 1 from 5 at 1"),
+		on(fails(inputDone, errDown), "wait 100ms"), on(hintOf(inputDone), "head"), on(ends(1), "tell 1 of 1"),
+		on(knows(home, 1, 5), "head anew"),
+	}),
+
 	// Streams without a live request.
 	"a stream with a TTL is only ever looked at": script(begun, []turn{
 		on(endsTTL(1), "tell 1 of 1"), on(knows(home, 1, 1), "release; wait 250ms"), on(hintOf(inputDone), "head"),

@@ -143,6 +143,7 @@ func (w *watch) do(ctx context.Context) (more bool) {
 		in.wavers = w.t.health.Wavers()
 	case phaseHiding:
 		in.err = w.hide(ctx, a.absence)
+		w.untaken(ctx, "gone", in.err)
 	case phaseTelling:
 		in = w.tell(ctx, a.partition, a.tail)
 	case phaseReading, phaseRereading:
@@ -152,7 +153,8 @@ func (w *watch) do(ctx context.Context) (more bool) {
 		if a.was == "" {
 			in = w.tell(ctx, a.partition, a.tail)
 		} else {
-			_ = w.restart(ctx, a.partition, a.was, a.tail)
+			in.err = w.restart(ctx, a.partition, a.was, a.tail)
+			w.untaken(ctx, "restart", in.err)
 		}
 	case phaseEntering:
 		in.kind, in.granted = inputSlot, w.t.slots.take(w, a.active)

@@ -183,6 +183,12 @@ func (d *Discovery) Held() map[string]int {
 	}
 }
 
+// Current says whether what was seen is of the stream that is linked now under its name, as far as this process knows.
+func (d *Discovery) Current(path string, e Evidence) bool {
+	r, ok := d.memory.get(path)
+	return ok && r.first.Equal(e.First)
+}
+
 // Linked says whether a stream is, as far as this process knows, linked to all subscriptions that match it.
 func (d *Discovery) Linked(path string) bool {
 	_, ok := d.memory.get(path)
