@@ -17,15 +17,24 @@ type libraryPart struct {
 
 var (
 	functionHead = regexp.MustCompile(`^local function (\w+)`)
-	luaWord      = regexp.MustCompile(`[A-Za-z_]\w*`)
+	// A field, such as table.remove, is one word, and so is what a quote begins: neither is a function of the library.
+	luaWord = regexp.MustCompile(`[\w.']*[A-Za-z_]\w*`)
 )
+
+// wordsOf returns the words of a text, but for those of its comments.
+func wordsOf(text string) (words []string) {
+	for line := range strings.Lines(text) {
+		code, _, _ := strings.Cut(line, "--")
+		words = append(words, luaWord.FindAllString(code, -1)...)
+	}
+	return words
+}
 
 // readLibrary takes functions apart. They begin at the start of a line and end there, unless they are of one line.
 func readLibrary(text string) (parts []libraryPart) {
 	var function *libraryPart
 	for line := range strings.Lines(text) {
-		code, _, _ := strings.Cut(line, "--")
-		words := luaWord.FindAllString(code, -1)
+		words := wordsOf(line)
 		if function == nil {
 			part := libraryPart{text: line, words: words}
 			if m := functionHead.FindStringSubmatch(line); m != nil {
@@ -49,7 +58,7 @@ func readLibrary(text string) (parts []libraryPart) {
 // usedOf returns the names of the library's functions that a script uses, beside the words that are no functions.
 func usedOf(script string) map[string]bool {
 	used := map[string]bool{}
-	words := luaWord.FindAllString(script, -1)
+	words := wordsOf(script)
 	for _, part := range library {
 		if part.name == "" {
 			words = append(words, part.words...)
@@ -69,23 +78,6 @@ func usedOf(script string) map[string]bool {
 		}
 	}
 	return used
-}
-
-// touch is what a function does that has the watermark rise.
-const touch = "touched = true"
-
-// touches says whether a script may have the watermark rise.
-func touches(script string) bool {
-	if strings.Contains(script, touch) {
-		return true
-	}
-	used := usedOf(script)
-	for _, part := range library {
-		if used[part.name] && strings.Contains(part.text, touch) {
-			return true
-		}
-	}
-	return false
 }
 
 // withLibrary returns a script that begins with what it uses of the library. What it does not use leaves empty lines,

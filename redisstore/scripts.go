@@ -55,12 +55,7 @@ func ScriptNames() map[string]string {
 // partitionScript is a script that works within a partition. They all begin with what they use of lib.lua, and return
 // the partition's watermark beside what they return themselves.
 func partitionScript(name string) *script {
-	text, mark := source(name), "mark"
-	if touches(text) {
-		mark = "watermark()"
-	}
-	s := newScript(name,
-		withLibrary("local function main() "+text+"end\nlocal reply = main()\nreturn { reply, "+mark+" }\n"))
+	s := newScript(name, withLibrary(source(name)))
 	s.partitioned = true
 	return s
 }

@@ -7,4 +7,4 @@ if c and c.state == 'waking' and c.sent == 0 and c.retired == 0 and c.hidden == 
   hand_out(c)
   save(c)
 end
-return outcome()
+return reply(outcome())

@@ -26,15 +26,15 @@ local function refuse(code, path) return { code, path or '', {}, outcome(), of }
 
 local c = load(id)
 -- One that was never woken has given nobody a token: the callback is of an earlier consumer of the same id.
-if not c or c.gen ~= gen or c.hidden > 0 or c.wake == '' or c.state == 'given_up' or is_dead(c.gen) then return refuse('CONSUMER_GONE') end
-if token_expired then return refuse('TOKEN_EXPIRED') end
+if not c or c.gen ~= gen or c.hidden > 0 or c.wake == '' or c.state == 'given_up' or is_dead(c.gen) then return reply(refuse('CONSUMER_GONE')) end
+if token_expired then return reply(refuse('TOKEN_EXPIRED')) end
 -- A "done" whose reply was lost may be sent again when the wakes after its own have gone their way.
 if repeated(c) or epoch ~= c.epoch and carried_out() then
-  return { '', '', streams(c), outcome(), '' }
+  return reply({ '', '', streams(c), outcome(), '' })
 end
-if epoch ~= c.epoch or token_epoch ~= c.epoch then return refuse('STALE_EPOCH') end
+if epoch ~= c.epoch or token_epoch ~= c.epoch then return reply(refuse('STALE_EPOCH')) end
 of = c.wake
-if wake ~= '' and wake ~= c.wake then return refuse('ALREADY_CLAIMED') end
+if wake ~= '' and wake ~= c.wake then return reply(refuse('ALREADY_CLAIMED')) end
 
 local asked = {}
 local count = 0
@@ -45,7 +45,7 @@ for path, l in pairs(links(c)) do
 end
 for _, a in ipairs(acks) do
   local l = links(c)[a[1]]
-  if l and moves(l, a[2]) and after(a[2], l.tail) then return refuse('INVALID_OFFSET', a[1]) end
+  if l and moves(l, a[2]) and after(a[2], l.tail) then return reply(refuse('INVALID_OFFSET', a[1])) end
 end
 local fresh, had = {}, count
 for _, s in ipairs(subscribe) do
@@ -54,7 +54,7 @@ for _, s in ipairs(subscribe) do
     count = count + 1
   end
 end
-if count > most and count > had then return refuse('INVALID_REQUEST') end
+if count > most and count > had then return reply(refuse('INVALID_REQUEST')) end
 
 for path in pairs(links(c)) do
   if asked[path] then note_tail(path, asked[path]) end
@@ -95,7 +95,7 @@ end
 unwatch(left, id)
 if next(links(c)) == nil then
   remove(c, 'unsubscribed')
-  return { '', '', {}, outcome(), of }
+  return reply({ '', '', {}, outcome(), of })
 end
 c.by = NONCE
 local now_subscribed = streams(c)
@@ -107,4 +107,4 @@ elseif done then
   note_call()
 end
 save(c)
-return { '', '', now_subscribed, outcome(), of }
+return reply({ '', '', now_subscribed, outcome(), of })

@@ -28,4 +28,4 @@ local all = 0
 for i = A, #ARGV, 2 do all = all + redis.call('SCARD', P .. 'b:' .. ARGV[i] .. ':' .. ARGV[i + 1]) end
 -- With very many left behind it is not known yet, and theirs would be wrong.
 local waited = since and math.max(0, now - since) or -1
-return { waiting, retired, live, given_up, all, redis.call('HLEN', P .. 'known'), waited }
+return unchanged({ waiting, retired, live, given_up, all, redis.call('HLEN', P .. 'known'), waited })

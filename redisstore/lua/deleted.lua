@@ -9,14 +9,14 @@ local EXPECTED = 60000
 if cursor == '0' then
   -- Sent again because its reply was lost: there may be a new stream by now. Consumers that were not visited start over as they are
   -- loaded.
-  if carried_out() then return { '0', outcome() } end
+  if carried_out() then return reply({ '0', outcome() }) end
   note_call()
   drop_stream(path)
   if ARGV[A + 1] == '1' then
     redis.call('INCR', P .. 'd:' .. path)
     redis.call('PEXPIRE', P .. 'd:' .. path, EXPECTED)
   end
-  if redis.call('EXISTS', P .. 'w:' .. path) == 0 then return { '0', outcome() } end
+  if redis.call('EXISTS', P .. 'w:' .. path) == 0 then return reply({ '0', outcome() }) end
   forget_tail(path)
 end
-return { all_start_over(path, cursor), outcome() }
+return reply({ all_start_over(path, cursor), outcome() })

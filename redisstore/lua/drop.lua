@@ -11,4 +11,4 @@ for _, id in ipairs(redis.call('SRANDMEMBER', set, 50)) do
 end
 local left = redis.call('SCARD', set)
 if left == 0 then redis.call('HDEL', P .. 'dropping', gen) end
-return { left, outcome() }
+return reply({ left, outcome() })

@@ -38,4 +38,4 @@ for _, id in ipairs(ids) do
     save(c)
   end
 end
-return { acted, outcome(), stopped }
+return reply({ acted, outcome(), stopped })

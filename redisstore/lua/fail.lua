@@ -7,4 +7,4 @@ if c and c.state == 'waking' and c.sent == 1 and c.attempt == tonumber(ARGV[A + 
   failed(c, tonumber(ARGV[A + 4]), ARGV[A + 5] == '1', ARGV[A + 6])
   save(c)
 end
-return outcome()
+return unchanged(outcome())

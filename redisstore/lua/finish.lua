@@ -20,4 +20,4 @@ else
   end
   save(c)
 end
-return outcome()
+return reply(outcome())

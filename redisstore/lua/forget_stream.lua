@@ -3,7 +3,7 @@
 -- Returns 1 if it was taken off; 0 if the record has changed since, is awaited for longer, or consumers are here. O(1).
 local path, stamp = ARGV[A], tonumber(ARGV[A + 1])
 local s = stream_of(path)
-if not s or s.stamp ~= stamp or s.awaited and micros < s.till then return 0 end
-if ARGV[A + 2] ~= '1' and redis.call('EXISTS', P .. 'w:' .. path) == 1 then return 0 end
+if not s or s.stamp ~= stamp or s.awaited and micros < s.till then return reply(0) end
+if ARGV[A + 2] ~= '1' and redis.call('EXISTS', P .. 'w:' .. path) == 1 then return reply(0) end
 drop_stream(path)
-return 1
+return reply(1)

@@ -18,4 +18,4 @@ local next_cursor = visit(P .. 'w:' .. path, ARGV[A + 2], function(id)
     remove(c, 'stream_gone')
   end
 end)
-return { next_cursor, outcome() }
+return reply({ next_cursor, outcome() })

@@ -5,17 +5,17 @@
 local replica, ttl = ARGV[A], tonumber(ARGV[A + 1])
 local owner = redis.call('GET', P .. 'lease')
 local base = fence()
-if ttl < 0 then return { owner == replica and 1 or 0, base } end
+if ttl < 0 then return reply({ owner == replica and 1 or 0, base }) end
 if owner and owner ~= replica then
   -- One that lasts for longer than it can have been taken for is from a server whose clock was ahead.
   if ttl > 0 and redis.call('PTTL', P .. 'lease') > ttl then redis.call('PEXPIRE', P .. 'lease', ttl) end
-  return { 0, base }
+  return reply({ 0, base })
 end
 touched = true
 if ttl == 0 then
   redis.call('DEL', P .. 'lease')
-  return { 0, base }
+  return reply({ 0, base })
 end
 redis.call('SET', P .. 'lease', replica, 'PX', ttl)
 redis.call('HSET', P .. 'meta', 'at', now)
-return { 1, base }
+return reply({ 1, base })

@@ -77,9 +77,15 @@ local function after(a, b)
   local i = 1
   while string.sub(a, i, i + 15) == string.sub(b, i, i + 15) do i = i + 16 end
   while true do
-    local x, y = string.byte(a, i) or -1, string.byte(b, i) or -1
-    if x ~= y then return x > y and not other(a, b) end
-    i = i + 1
+    local a1, a2, a3, a4 = string.byte(a, i, i + 3)
+    local b1, b2, b3, b4 = string.byte(b, i, i + 3)
+    local x, y
+    if a1 ~= b1 then x, y = a1, b1
+    elseif a2 ~= b2 then x, y = a2, b2
+    elseif a3 ~= b3 then x, y = a3, b3
+    else x, y = a4, b4 end
+    if x ~= y then return (x or -1) > (y or -1) and not other(a, b) end
+    i = i + 4
   end
 end
 
@@ -296,7 +302,9 @@ end
 -- restarts is how many streams of the partition were made anew or deleted whose consumers one script could not see to.
 local restarted
 local function restarts()
-  if not restarted then restarted = tonumber(meta()[5] or '0') end
+  if not restarted then
+    restarted = tonumber(meta_read and meta_read[5] or not meta_read and redis.call('HGET', P .. 'meta', 'restarts') or '0')
+  end
   return restarted
 end
 
@@ -723,3 +731,7 @@ local function current(get, id, epoch, wake)
 end
 
 local function outcome() return { wakes, idle, hidden, gone, ended } end
+
+-- reply is what a script returns: its own reply and the watermark. Unchanged is for scripts that change nothing by which others act.
+local function reply(own) return { own, watermark() } end
+local function unchanged(own) return { own, mark } end

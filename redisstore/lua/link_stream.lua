@@ -13,7 +13,7 @@ local again = s and s.nonce == NONCE
 if not s or s.stamp ~= stamp and not again then
   -- The call may have been carried out before, and its reply lost.
   for i = 0, n - 1 do repeated(load(ARGV[A + 9 + 4 * i])) end
-  return { 0, stream_reply(path), outcome(), made }
+  return reply({ 0, stream_reply(path), outcome(), made })
 end
 for i = 0, n - 1 do
   local at = A + 7 + 4 * i
@@ -45,4 +45,4 @@ if not again then
   s.nonce = NONCE
   put_stream(path, s)
 end
-return { 1, stream_reply(path), outcome(), made }
+return reply({ 1, stream_reply(path), outcome(), made })

@@ -8,4 +8,4 @@ redis.call('ZREMRANGEBYSCORE', P .. 'dead', '-inf', now - 86400000)
 redis.call('ZADD', P .. 'dead', now, gen)
 local left = redis.call('SCARD', P .. 'b:' .. sub .. ':' .. gen)
 if left > 0 then redis.call('HSET', P .. 'dropping', gen, sub) end
-return left
+return reply(left)

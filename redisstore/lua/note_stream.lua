@@ -8,16 +8,16 @@ local path, stamp, tail, begin, span = ARGV[A], ARGV[A + 1], ARGV[A + 2], ARGV[A
 local till = micros + span * 1000
 local s = stream_of(path)
 if not s then
-  if stamp ~= '' and tonumber(stamp) ~= removed_stamp() then return { 0, stream_reply(path) } end
+  if stamp ~= '' and tonumber(stamp) ~= removed_stamp() then return reply({ 0, stream_reply(path) }) end
   s = {
     awaited = tail == '', first = micros, till = till, noted = 0, linked = 0, stamp = next_stamp(), lost = lost_version(),
     begin = begin, tail = tail,
   }
 elseif not s.awaited or tail ~= '' then
   -- One that is present has been linked or will be; of one that is awaited, the tail may be news to somebody.
-  return { tail == '' and 1 or 0, stream_reply(path) }
+  return reply({ tail == '' and 1 or 0, stream_reply(path) })
 elseif till > s.till then
   s.till = till
 end
 put_stream(path, s)
-return { 1, stream_reply(path) }
+return reply({ 1, stream_reply(path) })

@@ -10,4 +10,4 @@ if c and c.state == 'waking' and c.hidden == 0 then
     save(c)
   end
 end
-return outcome()
+return unchanged(outcome())

@@ -4,8 +4,8 @@
 -- Returns { next cursor, outcome }; nothing happens if the tail noted is another by now. O(batch + links that one script may read).
 local path, was, tail, cursor = ARGV[A], ARGV[A + 1], ARGV[A + 2], ARGV[A + 3]
 if cursor == '0' then
-  if tail_of(path) ~= was or redis.call('EXISTS', P .. 'w:' .. path) == 0 then return { '0', outcome() } end
+  if tail_of(path) ~= was or redis.call('EXISTS', P .. 'w:' .. path) == 0 then return reply({ '0', outcome() }) end
   set_tail(path, tail)
   renew_stream(path)
 end
-return { all_start_over(path, cursor), outcome() }
+return reply({ all_start_over(path, cursor), outcome() })

@@ -14,4 +14,4 @@ local next_cursor = visit(P .. 'b:' .. ARGV[A] .. ':' .. ARGV[A + 1], ARGV[A + 2
     save(c)
   end
 end)
-return { next_cursor, outcome() }
+return reply({ next_cursor, outcome() })

@@ -2,7 +2,7 @@
 -- ARGV[9] subscription  ARGV[10] generation  ARGV[11] cursor  ARGV[12] about how many
 -- Returns { next cursor, { { consumer, field, value, … }, … } }. O(batch).
 local sub, gen = ARGV[A], ARGV[A + 1]
-if is_dead(gen) then return { '0', {} } end
+if is_dead(gen) then return unchanged({ '0', {} }) end
 local scan = batch('SSCAN', P .. 'b:' .. sub .. ':' .. gen, ARGV[A + 2], ARGV[A + 3])
 local found = {}
 for _, id in ipairs(scan[2]) do
@@ -12,4 +12,4 @@ for _, id in ipairs(scan[2]) do
     found[#found + 1] = raw
   end
 end
-return { scan[1], found }
+return unchanged({ scan[1], found })

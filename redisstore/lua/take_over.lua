@@ -2,4 +2,4 @@
 -- ARGV[9] version of the list of subscriptions
 -- Returns 1. O(1).
 redis.call('HSETNX', P .. 'meta', 'linked', ARGV[A])
-return 1
+return unchanged(1)
