@@ -42,7 +42,8 @@ build: ## build ./reveille
 attack: deps ## hold it against attacks with the full numbers and print what it cost (some 15 minutes; 20,000 open files must be allowed)
 	ATTACK=full go test -count=1 -v -timeout 40m ./test/attack
 
-# full or quick. BENCH_ONLY, a regular expression, picks parts; BENCH_RESULTS=test/bench/RESULTS.md keeps what was measured.
+# full or quick. BENCH_ONLY, a regular expression, picks parts; BENCH_BASE, another build's program, is compared with this one by
+# turns; BENCH_RESULTS=test/bench/RESULTS.md keeps what was measured.
 BENCH ?= full
 
 bench: deps ## measure how quick it is, beside the least that could do it (some 20 minutes; BENCH=quick takes three)

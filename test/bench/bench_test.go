@@ -29,6 +29,7 @@ var parts = []struct {
 	{"subscriptions", 30 * time.Minute, subscriptions},
 	{"replicas", 10 * time.Minute, replicas},
 	{"go benchmarks", 15 * time.Minute, goBenchmarks},
+	{"builds", 40 * time.Minute, builds},
 }
 
 // bench is a part under way.
@@ -37,6 +38,9 @@ type bench struct {
 	sizes
 	ctx context.Context
 	out *report
+	// bin is the build of Reveille that is measured, base the one that it is compared with: empty for that of this
+	// commit, and for none.
+	bin, base string
 }
 
 // TestBench is run by make bench, which sets BENCH.
@@ -52,6 +56,15 @@ func TestBench(t *testing.T) {
 	if err != nil {
 		t.Fatalf("BENCH_ONLY: %v", err)
 	}
+	base := os.Getenv("BENCH_BASE")
+	if base != "" {
+		if base, err = root(base); err == nil {
+			_, err = os.Stat(base)
+		}
+		if err != nil {
+			t.Fatalf("BENCH_BASE: %v", err)
+		}
+	}
 	// The first Ctrl-C ends the measuring and prints what there is, the second ends everything.
 	ctx, stop := signal.NotifyContext(t.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -60,7 +73,7 @@ func TestBench(t *testing.T) {
 	for i, p := range parts {
 		if ctx.Err() == nil && only.MatchString(p.name) {
 			progress("%s: begins", p.name)
-			t.Run(p.name, func(t *testing.T) { play(ctx, t, i, forms[form], out) })
+			t.Run(p.name, func(t *testing.T) { play(ctx, t, i, forms[form], base, out) })
 		}
 	}
 	took := time.Since(began)
@@ -78,11 +91,12 @@ func TestBench(t *testing.T) {
 	}
 }
 
-// play runs one part.
-func play(ctx context.Context, t *testing.T, i int, s sizes, out *report) {
+// play runs one part. base is the build that this one is compared with, if any.
+func play(ctx context.Context, t *testing.T, i int, s sizes, base string, out *report) {
 	ctx, cancel := context.WithTimeout(ctx, parts[i].limit)
 	defer cancel()
-	parts[i].run(&bench{T: t, sizes: s, ctx: ctx, out: &report{tables: out.tables[i : i+1], aims: out.aims[i : i+1]}})
+	own := &report{tables: out.tables[i : i+1], aims: out.aims[i : i+1]}
+	parts[i].run(&bench{T: t, sizes: s, ctx: ctx, base: base, out: own})
 	if ctx.Err() == context.DeadlineExceeded {
 		t.Errorf("took longer than %s", parts[i].limit)
 	}
@@ -90,12 +104,16 @@ func play(ctx context.Context, t *testing.T, i int, s sizes, out *report) {
 
 // TestBenchShort plays every part with tiny numbers.
 func TestBenchShort(t *testing.T) {
+	base, err := harness.BuildPlainReveille(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
 	out := newReport(len(parts))
 	t.Run("parts", func(t *testing.T) {
 		for i, p := range parts {
 			t.Run(strings.ReplaceAll(p.name, " ", "_"), func(t *testing.T) {
 				t.Parallel()
-				play(t.Context(), t, i, forms["tiny"], out)
+				play(t.Context(), t, i, forms["tiny"], base, out)
 			})
 		}
 	})
@@ -126,7 +144,7 @@ func (b *bench) in(s system, replicas int, f func(w *world)) bool {
 	if b.ctx.Err() != nil {
 		return false
 	}
-	return b.Run(string(s), func(t *testing.T) { f(newWorld(b.ctx, t, s, replicas)) })
+	return b.Run(string(s), func(t *testing.T) { f(newWorld(b.ctx, t, s, b.bin, replicas)) })
 }
 
 // once waits until a condition holds, at most until the part's time is over. It returns false if it does not.

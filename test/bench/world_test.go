@@ -46,7 +46,8 @@ type world struct {
 	http       *http.Client
 }
 
-func newWorld(ctx context.Context, t *testing.T, s system, replicas int) *world {
+// newWorld starts a system. bin is the build of Reveille, or empty for that of this commit.
+func newWorld(ctx context.Context, t *testing.T, s system, bin string, replicas int) *world {
 	t.Helper()
 	w := &world{t: t, ctx: ctx, system: s, ref: harness.StartRefServer(t, harness.RefOptions{})}
 	// Node closes a connection that was idle for 5 s, and a POST that is sent at that moment fails.
@@ -66,8 +67,14 @@ func newWorld(ctx context.Context, t *testing.T, s system, replicas int) *world 
 		w.front = newFront(t, w.ref.StreamRoot)
 		settings["REVEILLE_UPSTREAM_URL"], settings["REVEILLE_UPSTREAM_H2C"] = w.front.url, "true"
 	}
+	if bin == "" {
+		var err error
+		if bin, err = harness.BuildPlainReveille(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for range replicas {
-		rev := harness.NewPlainReveille(t, settings)
+		rev := harness.NewReveilleOf(t, bin, settings)
 		rev.Start()
 		w.revs, w.api, w.write = append(w.revs, rev), append(w.api, rev.URL), append(w.write, rev.URL)
 	}
