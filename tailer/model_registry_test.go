@@ -22,6 +22,8 @@ type modelNotice struct {
 	expected bool
 }
 
+func (n *modelNotice) isUnexpected() bool { return n.deleted && !n.expected }
+
 // notice has the registry stream tell of a stream, later by the lag, but in order. u.mu is held.
 func (u *modelUpstream) notice(operation, path string) *modelNotice {
 	if !u.registry {
@@ -77,16 +79,17 @@ func (m *model) unread(path string) (list []*modelNotice) {
 // mayBeRemoved says whether the registry is still to tell of a deletion for which the consumers of a stream that is
 // there by now are removed, and made again. m.mu is held.
 func (m *model) mayBeRemoved(path string) bool {
-	return m.unnoticed[path] || slices.ContainsFunc(m.unread(path), func(n *modelNotice) bool { return n.deleted && !n.expected })
+	return m.unnoticed[path] || slices.ContainsFunc(m.unread(path), (*modelNotice).isUnexpected)
 }
 
 // told takes in that the gateway has told of a deletion. What the registry tells of one that went past the gateway
 // before may be taken for it.
 func (m *model) told(n *modelNotice) {
 	if n != nil && time.Until(n.at) < expectedFor {
-		others := slices.DeleteFunc(m.unread(n.path), func(o *modelNotice) bool { return o == n || o.at.After(n.at) })
+		others := m.unread(n.path)
+		others = slices.DeleteFunc(others, func(o *modelNotice) bool { return o == n || o.at.After(n.at) })
 		m.up.set(func() {
-			n.expected = !slices.ContainsFunc(others, func(o *modelNotice) bool { return o.deleted && !o.expected })
+			n.expected = !slices.ContainsFunc(others, (*modelNotice).isUnexpected)
 		})
 	}
 }

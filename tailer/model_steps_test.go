@@ -21,9 +21,10 @@ type modelStep struct {
 
 // modelKinds are the steps that a history is made of.
 var modelKinds = []string{
-	"create", "append", "past", "subscribe", "unsubscribe", "leave", "delete", "delete past", "late heads", "slow heads",
-	"quick heads", "lie", "mute", "down", "fail", "work", "die before", "die after", "crash", "revive", "lose", "refused",
-	"outage", "registry", "create past", "link", "leave one", "name", "forget", "little room", "lie for long",
+	"create", "append", "past", "create past", "refused", "crash", "delete", "delete past",
+	"subscribe", "unsubscribe", "leave", "leave one", "link", "name", "forget",
+	"late heads", "slow heads", "quick heads", "lie", "lie for long", "mute", "down", "registry",
+	"fail", "work", "die before", "die after", "revive", "outage", "lose", "little room",
 }
 
 // drawHistory draws a history. Each is of a few kinds, streams and subscriptions, for what goes wrong mostly takes

@@ -15,10 +15,16 @@ func (d *Discovery) Deleted(ctx context.Context, path string) error {
 	if !d.Tracked(path) {
 		return nil
 	}
-	err := d.remove(ctx, path, d.cfg.Registry != "")
-	// Somebody may have made it anew meanwhile, or waits for that.
-	d.Enqueue(path, Evidence{})
-	return err
+	return d.renew(ctx, path, d.cfg.Registry != "")
+}
+
+// renew is remove for a stream that was deleted. Somebody may have made it anew by now, or waits for that: it stays
+// awaited until it was looked at, so that a write meanwhile does not pass for the first that anybody has heard of.
+func (d *Discovery) renew(ctx context.Context, path string, expect bool) error {
+	err := d.remove(ctx, path, expect)
+	_, _, unnoted := d.store.NoteStream(ctx, fsm.NewStream(path, ""), 0)
+	d.Enqueue(path, Evidence{deleted: true})
+	return errors.Join(err, unnoted)
 }
 
 // Forget takes streams off the record and removes their consumers. What an earlier version has stored may be no

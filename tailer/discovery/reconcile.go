@@ -172,7 +172,7 @@ func (d *Discovery) absent(
 		}
 	}
 	d.writing.noted(path)
-	if forgotten, err := d.forget(ctx, it, s); forgotten || err != nil {
+	if forgotten, err := d.forget(ctx, it, s, e.deleted); forgotten || err != nil {
 		return 0, err
 	}
 	switch mine := d.store.Ownership().Owns(d.store.PartitionOf(path)); {
@@ -195,9 +195,11 @@ func (d *Discovery) askAgain(it *item) time.Duration {
 	return upstream.Jitter(it.waits.Next())
 }
 
-// forget takes a stream off the record that upstream has not had for all of the grace, and that nobody waits for.
-func (d *Discovery) forget(ctx context.Context, it *item, s fsm.Stream) (bool, error) {
-	if !it.absent.lasts(d.cfg.GoneGrace) || d.writing.has(it.path) || !s.Present() && d.named(it.path) {
+// forget takes a stream off the record that nobody waits for, and that upstream has not had for all of the grace, or
+// that was deleted.
+func (d *Discovery) forget(ctx context.Context, it *item, s fsm.Stream, deleted bool) (bool, error) {
+	gone := it.absent.lasts(d.cfg.GoneGrace) || deleted && !s.Present()
+	if !gone || d.writing.has(it.path) || !s.Present() && d.named(it.path) {
 		return false, nil
 	}
 	readByOthers := it.absent.lasts(patience * d.cfg.GoneGrace)

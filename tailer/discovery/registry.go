@@ -273,10 +273,7 @@ func (r *registry) deleted(ctx context.Context, path string) error {
 	if at != r.at {
 		return errMovedOn
 	}
-	err = r.d.remove(ctx, path, false)
-	// Should the stream be there all the same, it is linked again.
-	r.d.Enqueue(path, Evidence{})
-	return err
+	return r.d.renew(ctx, path, false)
 }
 
 // created puts a stream on record, so that the registry need not be read again for it.
