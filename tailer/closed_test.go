@@ -14,7 +14,7 @@ func (r *rig) closed(path string) {
 	r.idle(path)
 	r.up.change(path, func(s *stream) { s.events, s.closed = append(s.events, "last"), true })
 	r.done(r.wake(path, 2))
-	r.until("the loop is over", func() bool { return r.watches.find(path) == nil })
+	r.until("the loop is over", func() bool { return r.running(path) == nil })
 }
 
 func TestAClosedStreamCostsNothing(t *testing.T) {

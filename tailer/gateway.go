@@ -19,7 +19,7 @@ func (t *Tailer) Written(w fsm.Write, tail fsm.Offset, created bool) {
 	wr := write{
 		seen: t.Discovery.Written(w, tail, fsm.Sighting{At: time.Now(), Gateway: true}), created: created,
 	}
-	if watch := t.watches.find(w.Path); watch != nil && created {
+	if watch, runs := t.watches.get(w.Path); runs && created {
 		wr.replaced = watch.notedBeyond(tail)
 	}
 	t.writes.add(w.Path, wr)
@@ -42,8 +42,8 @@ func (t *Tailer) wrote(ctx context.Context, path string, wr write) error {
 		}
 		wr.seen.Tail = info.Tail
 	}
-	w := t.watches.find(path)
-	if w == nil {
+	w, runs := t.watches.get(path)
+	if !runs {
 		w = newWatch(t, path) // for this write alone
 	}
 	subscribed := len(t.store.Catalog().Match(path)) > 0

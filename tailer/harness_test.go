@@ -162,6 +162,14 @@ func (r *rig) watchedLive(path string) {
 	r.until("the stream is watched live", func() bool { return r.up.waiters(path) == 1 })
 }
 
+// running returns the watch of a stream that does not rest, or nil.
+func (r *rig) running(path string) *watch {
+	if w, runs := r.watches.get(path); runs {
+		return w
+	}
+	return nil
+}
+
 // loops is how many streams are watched.
 func (r *rig) loops() int {
 	r.watches.mu.Lock()

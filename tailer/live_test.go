@@ -15,7 +15,7 @@ import (
 func TestAnAnswerThatWasLostWhileUpstreamWasDownIsFoundSoon(t *testing.T) {
 	r := newRig(t, func(c *Config) { c.Check = 2 * time.Second }).start()
 	r.idle("/a")
-	w := r.watches.find("/a")
+	w := r.running("/a")
 	w.mu.Lock()
 	w.machine.quiet = time.Now().Add(-time.Hour)
 	w.mu.Unlock()

@@ -82,7 +82,7 @@ func TestHintsOfOtherReplicasAreActedOnAtOnce(t *testing.T) {
 		r.up.append("/a", "wakes")
 		w := r.wake("/a", 2)
 		r.up.append("/a", "while it is awake")
-		r.until("everybody is busy", func() bool { return r.watches.find("/a").looksAfterPause() })
+		r.until("everybody is busy", func() bool { return r.running("/a").looksAfterPause() })
 		r.up.append("/a", "in the pause")
 		for wakes := []fsm.Wake{w}; len(wakes) > 0; { // at another replica
 			wakes = r.store.finish(t, wakes[0]).Wakes

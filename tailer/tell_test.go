@@ -30,7 +30,7 @@ func TestAnEventThatTheGatewayAndALiveRequestSeeIsToldOnce(t *testing.T) {
 func TestAnEventThatTheGatewayCouldNotTellIsToldByTheLoop(t *testing.T) {
 	r := newRig(t, func(c *Config) { c.Check = c.Silence }).start()
 	r.idle("/a")
-	w := r.watches.find("/a")
+	w := r.running("/a")
 	home := r.store.PartitionOf("/a")
 	// the loop is at its call, or has made it
 	tail := r.up.change("/a", func(s *stream) { s.events = append(s.events, "0") })

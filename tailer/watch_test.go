@@ -183,7 +183,7 @@ func TestADeletedStreamHidesItsConsumersAtOnce(t *testing.T) {
 		r.until("the consumer is hidden",
 			func() bool { c, _ := r.store.consumer("s", "/a"); return !c.HiddenAt.IsZero() })
 		r.store.remove(fsm.ConsumerID("s", "/a"))
-		r.until("the loop is over", func() bool { return r.watches.find("/a") == nil })
+		r.until("the loop is over", func() bool { return r.running("/a") == nil })
 		r.until("the stream is forgotten",
 			func() bool { known, awaited := r.store.knows("/a"); return !known && !awaited })
 	})
@@ -315,12 +315,12 @@ func TestAClosedStreamAtItsEndIsNotWatchedAnyMore(t *testing.T) {
 		if w := r.wake("/a", 2); w.Streams[0].Tail != tail {
 			t.Errorf("woken with %+v", w.Streams[0])
 		}
-		r.until("the loop is over", func() bool { return r.watches.find("/a") == nil })
+		r.until("the loop is over", func() bool { return r.running("/a") == nil })
 		// The store still lists it as watched.
 		if err := r.watches.readNew(t.Context(), r.store.PartitionOf("/a"), &reading{}); err != nil {
 			t.Fatal(err)
 		}
-		if r.watches.find("/a") != nil {
+		if r.running("/a") != nil {
 			t.Error("watched again")
 		}
 	})
@@ -346,7 +346,7 @@ func TestAStreamThatWasAwayForACallbackAloneIsShownAgain(t *testing.T) {
 		r := newRig(t, func(c *Config) { c.Check, c.Resync = time.Hour, time.Hour }).start()
 		r.idle("/a")
 		r.up.change("/a", func(s *stream) { s.closed = true })
-		r.until("the loop is over", func() bool { return r.watches.find("/a") == nil })
+		r.until("the loop is over", func() bool { return r.running("/a") == nil })
 		hide(r)
 	})
 }
@@ -383,7 +383,7 @@ func TestAConsumerThatComesToRestEndsThePause(t *testing.T) {
 	first := r.wake("/a", 1)
 	r.watchedLive("/a")
 	r.up.append("/a", "1")
-	r.until("the loop pauses", func() bool { return r.watches.find("/a").looksAfterPause() })
+	r.until("the loop pauses", func() bool { return r.running("/a").looksAfterPause() })
 	r.up.append("/a", "2")
 	r.done(first)
 	r.until("the consumer is woken for what came in the pause", func() bool {
@@ -396,7 +396,7 @@ func TestAStreamNobodyIsSubscribedToIsForgotten(t *testing.T) {
 	r := newRig(t).start()
 	r.idle("/a")
 	r.store.remove(fsm.ConsumerID("s", "/a"))
-	r.until("the loop is over", func() bool { return r.watches.find("/a") == nil })
+	r.until("the loop is over", func() bool { return r.running("/a") == nil })
 }
 
 func TestAStreamIsWatchedFromSeveralPartitions(t *testing.T) {
@@ -520,7 +520,7 @@ func TestStreamsThatAreLookedAtOutOfTurnCostTheOthersNoTurn(t *testing.T) {
 	for range 40 {
 		for _, path := range paths[:3] { // the last one has the slot
 			looked := r.up.count(r.up.heads, path)
-			r.watches.find(path).step(&input{kind: inputLook})
+			r.running(path).step(&input{kind: inputLook})
 			r.until("it is looked at", func() bool { return r.up.count(r.up.heads, path) > looked })
 		}
 	}

@@ -278,14 +278,6 @@ func (ws *watches) remove(w *watch) {
 	delete(ws.byPath, w.path)
 }
 
-// find returns the watch of a stream, or nil if there is none or it rests.
-func (ws *watches) find(path string) *watch {
-	if w, runs := ws.get(path); runs {
-		return w
-	}
-	return nil
-}
-
 // get returns the watch of a stream, or nil; runs is false if it rests.
 func (ws *watches) get(path string) (w *watch, runs bool) {
 	ws.mu.Lock()
@@ -311,13 +303,12 @@ func (ws *watches) lookSoon() {
 // stir has the watch of a stream, if it runs, take in that something has happened to the stream: it comes first where
 // slots are few. It says whether one does.
 func (ws *watches) stir(path string, kind inputKind) bool {
-	w := ws.find(path)
-	if w == nil {
-		return false
+	w, runs := ws.get(path)
+	if runs {
+		w.step(&input{kind: kind})
+		ws.t.slots.touch(w)
 	}
-	w.step(&input{kind: kind})
-	ws.t.slots.touch(w)
-	return true
+	return runs
 }
 
 // Void makes void that the watch of a stream, if there is one, has seen a 404: it hides nobody for one from before.
