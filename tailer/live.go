@@ -82,11 +82,10 @@ func (l *live) heard(ctx context.Context, e upstream.Event) error {
 	l.silence.Reset(w.t.cfg.Silence)
 	a := w.step(&input{kind: inputShown, shown: e})
 	for a.phase == phaseAnnouncing {
-		in := w.announce(ctx, a.partition, a.tail)
-		if ctx.Err() != nil {
-			return ctx.Err()
+		var err error
+		if a, err = w.announce(ctx, a.partition, a.tail); err != nil {
+			return err
 		}
-		a = w.step(&in)
 	}
 	if a.active {
 		w.t.slots.touch(w)

@@ -62,18 +62,24 @@ func (w *watch) tell(ctx context.Context, partition int, tail fsm.Offset) input 
 }
 
 // announce is tell for an event that a live request shows, unless the gateway has told the store, which sees the same
-// one at the same time.
-func (w *watch) announce(ctx context.Context, partition int, tail fsm.Offset) input {
-	in := input{kind: inputDone}
-	_ = w.tellOnce(ctx, partition, tail, nil, func() error {
-		in = w.tell(ctx, partition, tail)
-		return nil
+// one at the same time. It returns what is next.
+func (w *watch) announce(ctx context.Context, partition int, tail fsm.Offset) (next action, err error) {
+	mine := false
+	err = w.tellOnce(ctx, partition, tail, nil, func() error {
+		in := w.tell(ctx, partition, tail)
+		if ctx.Err() == nil {
+			next, mine = w.step(&in), true
+		}
+		return ctx.Err()
 	})
-	return in
+	if err == nil && !mine {
+		next = w.step(&input{kind: inputDone})
+	}
+	return next, err
 }
 
-// tellOnce has do tell the store what an event has moved the tail to, unless it was told that or a higher tail. One at
-// a time does: who has no patience to wait for the others has the stream looked at instead.
+// tellOnce has do tell the store, and then the machine, what an event has moved the tail to, unless the store was told
+// that or a higher tail. One at a time does: who has no patience to wait for the others has the stream looked at.
 func (w *watch) tellOnce(
 	ctx context.Context, partition int, tail fsm.Offset, patience <-chan time.Time, do func() error,
 ) error {
