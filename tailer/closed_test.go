@@ -93,5 +93,5 @@ func TestAHintThatFindsAStreamAtRestHasItLookedAt(t *testing.T) {
 	heads := r.up.count(r.up.heads, "/a")
 	w.step(&input{kind: inputRefresh, partition: everywhere})
 	r.until("it is looked at", func() bool { return r.up.count(r.up.heads, "/a") > heads })
-	r.until("it rests again", func() bool { return r.watches.find("/a") == nil })
+	r.until("it rests again", func() bool { return r.running("/a") == nil })
 }

@@ -338,8 +338,8 @@ func TestAStreamOutsideTheRootIsNeverAskedForAndCanBeForgotten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.until("it is watched", func() bool { return r.watches.find(outside) != nil })
-	w := r.watches.find(outside)
+	r.until("it is watched", func() bool { return r.running(outside) != nil })
+	w := r.running(outside)
 	r.until("it is retried as late as any that fails", func() bool {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -360,7 +360,7 @@ func TestAStreamOutsideTheRootIsNeverAskedForAndCanBeForgotten(t *testing.T) {
 	if r.linkedNow("s", outside) {
 		t.Error("it was not forgotten")
 	}
-	r.until("it is not watched any more", func() bool { return r.watches.find(outside) == nil })
+	r.until("it is not watched any more", func() bool { return r.running(outside) == nil })
 }
 
 func TestALiteralPatternNamesItself(t *testing.T) {
