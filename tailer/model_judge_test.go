@@ -42,7 +42,7 @@ func (m *model) judge() {
 		}
 	}
 	named := func(path string) bool {
-		if _, named := m.named[path]; named {
+		if _, named := m.named[path]; named || m.unanswered[path] {
 			return true
 		}
 		for _, s := range there {

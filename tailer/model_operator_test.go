@@ -15,7 +15,13 @@ func (m *model) isAwaited(path string) bool { return m.up.registry || m.named[pa
 
 // name is an operator who names a stream.
 func (m *model) name(r *modelReplica, path string) {
-	if err := r.d.Name(r.ctx, []string{path}); err != nil || r.ctx.Err() != nil {
+	err := r.d.Name(r.ctx, []string{path})
+	m.mu.Lock()
+	// One that got no answer may have been named all the same.
+	failed := err != nil || r.ctx.Err() != nil
+	m.unanswered[path] = m.unanswered[path] || failed
+	m.mu.Unlock()
+	if failed {
 		return
 	}
 	if m.up.there(path) > 0 {

@@ -61,6 +61,8 @@ type model struct {
 	// one had forgotten.
 	named     map[string]bool
 	forgotten map[string]bool
+	// unanswered are those that an operator has named who got no answer.
+	unanswered map[string]bool
 	// unnoticed are those that may have been deleted without anybody noticing: one that is made anew passes for the old
 	// one.
 	unnoticed map[string]bool
@@ -285,7 +287,8 @@ func newModel(steps []modelStep) *model {
 		room: room, up: newModelUpstream(has("registry")),
 		db:   memstore.New(memstore.Options{Partitions: modelPartitions, Timing: modelTiming}),
 		subs: map[string]*modelSub{}, deleted: map[string]bool{}, heard: map[string]bool{},
-		named: map[string]bool{}, forgotten: map[string]bool{}, past: map[string]int{}, unnoticed: map[string]bool{},
+		named: map[string]bool{}, unanswered: map[string]bool{}, forgotten: map[string]bool{},
+		past: map[string]int{}, unnoticed: map[string]bool{},
 		links: map[modelLink]time.Time{}, left: map[modelLink]bool{}, removed: map[string]time.Time{},
 	}
 }
