@@ -25,17 +25,87 @@ type stage struct {
 	// noted are the tails that the store has noted, of the partitions that somebody is subscribed in.
 	noted  map[int]fsm.Offset
 	hidden bool
+	// hiddenAt is since when the store hides the consumers of the home partition.
+	hiddenAt time.Time
+	// gone is since when all looks have said that there is no stream, the last of them at goneLast, with no gap.
+	gone, goneLast time.Time
+	// deletions counts those through the gateway, up to when upstream was asked, and up to when it was asked for what
+	// it said last.
+	deletions, askedBefore, saidBefore int
 }
 
 func (s *stage) step(in input) {
 	in.now = s.now
+	if in.kind == inputHead {
+		s.look(in.err == nil && in.info.Gone())
+	}
+	if in.kind == inputHead || in.kind == inputRead || in.kind == inputShown {
+		s.saidBefore = s.askedBefore
+	}
 	a := s.m.step(&in)
 	if in.kind < inputChecked || a.run {
+		switch a.phase {
+		case phaseHiding, phaseTelling, phaseCorrecting, phaseAnnouncing:
+			if s.saidBefore < s.deletions {
+				s.t.Fatal("the store is told what upstream said of a stream that was deleted since")
+			}
+		case phaseLive:
+			if a.tail != "" { // it begins
+				s.askedBefore = s.deletions
+			}
+		default:
+			s.askedBefore = s.deletions
+		}
 		s.asked, s.before = a, s.stream
 		s.slot = s.slot && !a.release
 		if a.leave { // discovery is told that it is lost, or not
 			s.m = nil
 		}
+	}
+}
+
+// look takes in what a look came to.
+func (s *stage) look(gone bool) {
+	switch {
+	case !gone:
+		s.gone = time.Time{}
+	case s.gone.IsZero() || s.now.Sub(s.goneLast) > s.m.rules.GoneGrace/2:
+		s.gone = s.now
+	}
+	s.goneLast = s.now
+}
+
+// hide is what the store does: it hides the consumers, or removes them after the grace.
+func (s *stage) hide(a fsm.Absence) {
+	grace := s.m.rules.GoneGrace
+	s.hidden = true
+	switch {
+	case a == fsm.MissingAnew || s.hiddenAt.IsZero():
+		s.hiddenAt = s.now
+	case s.now.Sub(s.hiddenAt) >= grace:
+		if s.gone.IsZero() || s.gone.After(s.hiddenAt) {
+			s.t.Fatal("consumers are removed although the stream was not seen to be gone for all of the grace")
+		}
+		s.leave(home)
+	}
+}
+
+// leave removes the consumers of a partition.
+func (s *stage) leave(partition int) {
+	delete(s.noted, partition)
+	if partition == home {
+		s.hiddenAt = time.Time{}
+	}
+}
+
+// refuse answers for a store that does not take what it is told.
+func (s *stage) refuse() {
+	s.now = s.now.Add(time.Second)
+	switch a := s.asked; {
+	case a.phase == phaseHiding, a.phase == phaseCorrecting && a.was != "":
+		s.step(input{kind: inputDone, err: fsm.ErrUnavailable})
+	case a.phase == phaseTelling, a.phase == phaseAnnouncing, a.phase == phaseCorrecting:
+		s.step(input{kind: inputTold, err: fsm.ErrUnavailable})
 	}
 }
 
@@ -68,7 +138,7 @@ func (s *stage) answer(fails, late bool) {
 	case phaseLooking, phaseConfirming, phaseVerifying:
 		s.step(input{kind: inputHead, info: seen, err: err})
 	case phaseHiding:
-		s.hidden = true
+		s.hide(a.absence)
 		s.step(input{kind: inputDone})
 	case phaseTelling, phaseAnnouncing, phaseCorrecting:
 		if a.was != "" {
@@ -84,7 +154,7 @@ func (s *stage) answer(fails, late bool) {
 				noted = a.tail
 			}
 			if a.partition == home {
-				s.hidden = false
+				s.hidden, s.hiddenAt = false, time.Time{}
 			}
 			s.noted[a.partition], o.watched, o.noted = noted, true, noted
 		}
@@ -125,8 +195,21 @@ func (s *stage) happen(what string) {
 		if !s.stream.Exists {
 			s.stream = fsm.StreamInfo{Exists: true, Tail: "1"}
 		}
+	case "delete past the gateway":
+		s.stream = fsm.StreamInfo{}
 	case "delete":
 		s.stream = fsm.StreamInfo{}
+		s.deletions++
+		s.leave(home)
+		if _, there := s.noted[other]; there {
+			s.noted[other] = ""
+		}
+		if running {
+			s.step(input{kind: inputDeleted})
+			s.step(input{kind: inputRefresh, partition: everywhere})
+		}
+	case "stand still":
+		s.now = s.now.Add(time.Minute)
 	case "close":
 		s.stream.Closed = s.stream.Exists
 	case "down":
@@ -136,7 +219,7 @@ func (s *stage) happen(what string) {
 	case "subscribe":
 		s.subscribe(partition)
 	case "unsubscribe":
-		delete(s.noted, partition)
+		s.leave(partition)
 		if running && s.m.part(partition) != nil {
 			s.step(input{kind: inputDropped, partition: partition, since: s.m.part(partition).added})
 		}
@@ -163,14 +246,15 @@ func (s *stage) happen(what string) {
 	case "hint":
 		if running {
 			s.step(input{kind: rapid.SampledFrom([]inputKind{
-				inputRested, inputActive, inputLook, inputSoon, inputVoid, inputWritten, inputDeleted, inputSilence,
+				inputRested, inputActive, inputLook, inputSoon, inputVoid, inputWritten, inputSilence,
 			}).Draw(s.t, "hint")})
 		}
 	}
 }
 
 // Whatever has happened: once upstream answers again, the store knows in every partition how far the stream is, and
-// nobody is hidden whose stream is there.
+// nobody is hidden whose stream is there. Until then, nobody is removed whose stream may have been there, and what
+// upstream said before a deletion through the gateway is told to nobody after it.
 func TestAMachineTellsTheStoreWhatIsTrueInTheEnd(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := &stage{
@@ -180,14 +264,18 @@ func TestAMachineTellsTheStoreWhatIsTrueInTheEnd(t *testing.T) {
 		s.subscribe(home)
 		for range rapid.IntRange(0, 60).Draw(t, "steps") {
 			what := rapid.SampledFrom([]string{
-				"answer", "answer", "answer", "late answer", "failure", "append", "create", "delete", "close", "down",
-				"up",
-				"subscribe", "unsubscribe", "store loses", "displace", "check", "hint",
+				"answer", "answer", "answer", "late answer", "failure", "refusal", "append", "create", "delete",
+				"delete past the gateway", "close", "down", "up", "subscribe", "unsubscribe", "store loses", "displace",
+				"check", "hint", "stand still",
 			}).Draw(t, "what")
 			switch {
 			case what == "answer" || what == "late answer" || what == "failure":
 				if s.m != nil {
 					s.answer(what == "failure", what == "late answer")
+				}
+			case what == "refusal":
+				if s.m != nil {
+					s.refuse()
 				}
 			default:
 				s.happen(what)
