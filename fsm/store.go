@@ -39,7 +39,8 @@ type SubscriptionStore interface {
 	// Catalog is this replica's view of the subscriptions; the store keeps it up to date.
 	Catalog() *Catalog
 	// CreateSubscription stores sub unless its ID is taken. The same configuration again returns the stored one and
-	// false; another returns ErrConflict. A created one has a backfill under way until EndBackfill.
+	// false, and whoever reads a Version of the list from then on finds it Told; another returns ErrConflict. A created
+	// one has a backfill under way until EndBackfill.
 	CreateSubscription(ctx context.Context, sub Subscription) (stored Subscription, created bool, err error)
 	// DeleteSubscription removes a subscription and all of its consumers; callbacks find them gone as soon as it
 	// returns. An unknown ID is no error.

@@ -28,6 +28,8 @@ type Subscription struct {
 	CreatedAt time.Time
 	// Version that the list of subscriptions got when this one was created; what came before and after is told by it.
 	Version int64
+	// Told is true once a client has asked for the same again and is told that it is there: its creator may still wait.
+	Told bool
 }
 
 // Mode is what a delivery brings: a call to read the streams, or their events.

@@ -169,6 +169,10 @@ func callers() []caller {
 			_, _, err := s.CreateSubscription(ctx, sub)
 			return err
 		}, []any{int64(1)}},
+		{scriptTellSubscription, func(ctx context.Context, s *Store) error {
+			_, _, err := s.tell(ctx, sub)
+			return err
+		}, []any{int64(7)}},
 		{scriptDeleteSubscription, func(ctx context.Context, s *Store) error {
 			return s.DeleteSubscription(ctx, "another")
 		}, []any{[]any{int64(1)}}},

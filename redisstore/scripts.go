@@ -93,6 +93,7 @@ var (
 	scriptCensus        = partitionScript("census")
 
 	scriptCreateSubscription = listScript("create_subscription")
+	scriptTellSubscription   = listScript("tell_subscription")
 	scriptDeleteSubscription = listScript("delete_subscription")
 	scriptRenewList          = listScript("renew_list")
 	scriptListSubscriptions  = globalScript("list_subscriptions")

@@ -459,6 +459,7 @@ func TestSubscriptions(t *testing.T) {
 	}
 	again := subscription("s")
 	again.Generation, again.Secret = "g-2", "whsec_2"
+	sub.Told = true
 	if stored, created, err := w.CreateSubscription(ctx, again); err != nil || created || stored != sub {
 		t.Errorf("the same again: %+v %v %v", stored, created, err)
 	}

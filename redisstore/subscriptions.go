@@ -29,6 +29,8 @@ type record struct {
 	// Version is added by create_subscription.lua. What was stored before there was one has the time in its place:
 	// versions are times, too.
 	Version int64 `json:"version,omitempty"`
+	// Told is added by tell_subscription.lua.
+	Told bool `json:"told,omitempty"`
 }
 
 func encodeSubscription(s fsm.Subscription) (string, error) {
@@ -56,7 +58,7 @@ func decodeSubscription(s string) (fsm.Subscription, error) {
 	return fsm.Subscription{
 		ID: r.ID, Generation: r.Generation, Pattern: r.Pattern, Webhook: r.Webhook, Secret: r.Secret,
 		Description: r.Description, Mode: r.Mode, Format: r.Format, Signature: r.Signature,
-		CreatedAt: time.UnixMicro(r.CreatedAt), Version: r.Version,
+		CreatedAt: time.UnixMicro(r.CreatedAt), Version: r.Version, Told: r.Told,
 	}.WithDefaults(), nil
 }
 
@@ -94,9 +96,24 @@ func (s *Store) CreateSubscription(ctx context.Context, sub fsm.Subscription) (f
 		s.hints.tellSubscriptions()
 		return stored, true, nil
 	case stored.SameConfig(sub):
-		return stored, false, nil
+		return s.tell(ctx, stored)
 	}
 	return fsm.Subscription{}, false, fsm.ErrConflict
+}
+
+// tell notes that a client is told of a subscription that was there, and returns it.
+func (s *Store) tell(ctx context.Context, sub fsm.Subscription) (stored fsm.Subscription, created bool, err error) {
+	if !sub.Told {
+		r := s.call(ctx, scriptTellSubscription,
+			[]string{s.keys.subscriptions(), s.keys.version(), s.keys.changes()},
+			sub.ID, sub.Generation, s.versionSeen.Load(), versionDraw())
+		r.yes() // no: it was deleted since
+		if r.bad != nil {
+			return fsm.Subscription{}, false, r.bad
+		}
+		sub.Told = true
+	}
+	return sub, false, nil
 }
 
 // ResumeSubscription implements fsm.SubscriptionStore.

@@ -62,12 +62,33 @@ func (m *model) subscribe(r *modelReplica, id, pattern string) {
 	s := &modelSub{Subscription: fsm.Subscription{ID: id, Pattern: pattern, Generation: fmt.Sprint("g", m.generations)}}
 	m.subs[id] = s
 	m.mu.Unlock()
-	_, _, err := r.d.Subscribe(r.ctx, s.Subscription)
+	stored, _, err := r.d.Subscribe(r.ctx, s.Subscription)
+	m.answered(r, s, stored, err)
+}
+
+// subscribeAgain is another client that makes a subscription that is there or is being made. Whoever is answered first
+// may count on it.
+func (m *model) subscribeAgain(r *modelReplica, id string) {
+	m.mu.Lock()
+	s := m.subs[id]
+	if s == nil {
+		m.mu.Unlock()
+		return
+	}
+	m.generations++
+	sub := fsm.Subscription{ID: id, Pattern: s.Pattern, Generation: fmt.Sprint("g", m.generations)}
+	m.mu.Unlock()
+	stored, _, err := r.d.Subscribe(r.ctx, sub)
+	m.answered(r, s, stored, err)
+}
+
+// answered takes in the answer to somebody who wants a subscription. It may be made by another one than came first.
+func (m *model) answered(r *modelReplica, s *modelSub, stored fsm.Subscription, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if err == nil && r.ctx.Err() == nil && !s.leaving {
-		s.answered = true
-		delete(m.forgotten, pattern) // in case it is a name
+	if err == nil && r.ctx.Err() == nil && m.subs[stored.ID] == s && !s.leaving {
+		s.Subscription, s.answered = stored, true
+		delete(m.forgotten, stored.Pattern) // in case it is a name
 	}
 }
 

@@ -63,6 +63,13 @@ var mendedFaults = map[string][]modelStep{
 		{Kind: "quick heads"},
 		{Kind: "append", Wait: 3000},
 	},
+	"an event after a second client was answered for a subscription counts as there before its creator is": {
+		{Kind: "create", Wait: 3000},
+		{Kind: "slow heads", N: 3},
+		{Kind: "subscribe", Wait: 100},
+		{Kind: "subscribe again", Replica: 1, Wait: 100},
+		{Kind: "append", Wait: 3000},
+	},
 	"a write whose answer comes after the deletion of its stream makes consumers for it": {
 		{Kind: "subscribe", Wait: 3000},
 		{Kind: "create", N: 3, Wait: 3000},

@@ -22,7 +22,7 @@ type modelStep struct {
 // modelKinds are the steps that a history is made of.
 var modelKinds = []string{
 	"create", "append", "past", "create past", "refused", "crash", "delete", "delete past",
-	"subscribe", "unsubscribe", "leave", "leave one", "link", "name", "forget",
+	"subscribe", "subscribe again", "unsubscribe", "leave", "leave one", "link", "name", "forget",
 	"late heads", "slow heads", "quick heads", "lie", "lie for long", "mute", "down", "registry",
 	"fail", "work", "die before", "die after", "revive", "outage", "lose", "little room",
 }
@@ -104,6 +104,8 @@ func (s modelStep) do(m *model) (err error) {
 		m.createPast(path)
 	case "subscribe":
 		m.client(s.Replica, func(r *modelReplica) { m.subscribe(r, sub, modelPatterns[s.Sub]) })
+	case "subscribe again":
+		m.client(s.Replica, func(r *modelReplica) { m.subscribeAgain(r, sub) })
 	case "unsubscribe":
 		m.client(s.Replica, func(r *modelReplica) { m.unsubscribe(r, sub) })
 	case "leave":

@@ -48,6 +48,11 @@ func (s *Store) CreateSubscription(
 		case taken && !there.SameConfig(sub):
 			return fsm.ErrConflict
 		case taken:
+			if !there.Told {
+				there.Told = true
+				t.relist()
+				t.subs[sub.ID] = there
+			}
 			stored = there
 			return nil
 		}

@@ -2,6 +2,7 @@ package discovery
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -38,7 +39,7 @@ type backfills struct {
 	running map[int64]*backfill
 
 	// unanswered has the generations of the subscriptions whose creators here are not told of them yet. What is seen of
-	// a stream by then was there before the subscription.
+	// a stream by then was there before the subscription, unless a list that was read later has it as Told.
 	unanswered sync.Map
 }
 
@@ -48,8 +49,8 @@ type backfill struct {
 	over chan struct{}
 	// total is how many streams there were to link, left how many still are.
 	total, left atomic.Int64
-	// watched are the records of streams that somebody watched when they were scanned, before the creator was told:
-	// their tails are of before the subscription. It is guarded by the lock of backfills.
+	// watched are the records of streams that somebody watched when they were scanned, before anybody was told of the
+	// subscription: their tails are of before it. It is guarded by the lock of backfills.
 	watched map[string]fsm.Stream
 }
 
@@ -66,12 +67,8 @@ func (d *Discovery) Subscribe(ctx context.Context, sub fsm.Subscription) (fsm.Su
 	d.backfills.unanswered.Store(sub.Generation, nil)
 	defer d.backfills.unanswered.Delete(sub.Generation)
 	stored, created, err := d.store.CreateSubscription(ctx, sub)
-	switch {
-	case err != nil:
-	case created:
+	if err == nil && created {
 		d.Subscribed(context.WithoutCancel(ctx), stored)
-	default: // somebody is told of it now, whoever else still waits
-		d.backfills.unanswered.Delete(stored.Generation)
 	}
 	return stored, created, err
 }
@@ -118,10 +115,10 @@ func (d *Discovery) Subscribed(ctx context.Context, sub fsm.Subscription) {
 	}
 }
 
-// tailBefore returns a tail that a stream had before the creator of a subscription was told, or nothing if none is
-// known. tail is what it has been seen to have by now.
+// tailBefore returns a tail that a stream had before anybody was told of a subscription, or nothing if none is known.
+// tail is what it had been seen to have when the list was read that the subscription is from.
 func (bs *backfills) tailBefore(sub fsm.Subscription, s fsm.Stream, tail fsm.Offset) fsm.Offset {
-	if _, unanswered := bs.unanswered.Load(sub.Generation); unanswered {
+	if _, unanswered := bs.unanswered.Load(sub.Generation); unanswered && !sub.Told {
 		return tail
 	}
 	bs.mu.Lock()
@@ -212,18 +209,29 @@ func (bs *backfills) behind(ctx context.Context, b *backfill, first bool) (paths
 	if err != nil {
 		return nil, nil // never stored
 	}
+	watched := map[string]fsm.Stream{}
 	err = d.scanRecords(ctx, fsm.AllPartitions(d.store.Partitions()), func(s fsm.Stream) {
 		if s.LinkedTo(b.sub) || !pattern.Matches(s.Path) || !d.Tracked(s.Path) || !first && !s.Present() {
 			return
 		}
 		paths = append(paths, s.Path)
 		if _, unanswered := bs.unanswered.Load(b.sub.Generation); unanswered && s.NotedTail != "" {
-			bs.mu.Lock()
-			defer bs.mu.Unlock()
-			b.watched[s.Path] = s
+			watched[s.Path] = s
 		}
 	})
+	if len(watched) > 0 && !bs.isTold(ctx, b.sub) {
+		bs.mu.Lock()
+		defer bs.mu.Unlock()
+		maps.Copy(b.watched, watched)
+	}
 	return paths, err
+}
+
+// isTold says whether somebody may have been told of a subscription whose creator was not.
+func (bs *backfills) isTold(ctx context.Context, sub fsm.Subscription) bool {
+	_, err := bs.d.version(ctx) // the list is no older than that
+	now, _ := bs.d.store.Catalog().Get(sub.ID)
+	return err != nil || now.Told || now.Generation != sub.Generation
 }
 
 // link has streams reconciled, some at a time, while it keeps the store told of how far that is.
