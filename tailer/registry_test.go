@@ -266,7 +266,10 @@ func TestOnlyTheOwnerOfItsPartitionReadsTheRegistry(t *testing.T) {
 }
 
 func TestAStreamThatSeemsGoneWhenTheRegistryTellsOfItIsFoundAllTheSame(t *testing.T) {
-	r := newRig(t, withRegistry, func(c *Config) { c.Check = 20 * time.Millisecond })
+	r := newRig(t, withRegistry, func(c *Config) {
+		// Upstream takes no longer to have it again, however slow the machine is.
+		c.Check, c.Discovery.WriteFor = 20*time.Millisecond, time.Minute
+	})
 	r.up.create(registryPath)
 	r.start()
 	r.subscribe("s", "/**")
