@@ -113,8 +113,7 @@ func (m *model) unsubscribe(r *modelReplica, id string) {
 
 // remove deletes a stream through the gateway; took is how long the answer is on its way.
 func (m *model) remove(r *modelReplica, path string, took time.Duration) {
-	notice, removed := m.beginRemoval(path)
-	if !removed {
+	if !m.beginRemoval(path) {
 		return
 	}
 	time.Sleep(took)
@@ -127,11 +126,7 @@ func (m *model) remove(r *modelReplica, path string, took time.Duration) {
 	m.renew(path, told) // one that was made anew meanwhile is a new one, too
 	m.notices(path, told)
 	m.startedOver(path, told)
-	if !told {
-		return
-	}
-	m.told(notice)
-	if m.up.there(path) == 0 {
+	if told && m.up.there(path) == 0 {
 		m.mu.Lock()
 		m.removed[path] = time.Now()
 		m.mu.Unlock()
@@ -140,7 +135,7 @@ func (m *model) remove(r *modelReplica, path string, took time.Duration) {
 
 // removePast deletes a stream past the gateway, and waits until somebody has noticed unless the registry tells of it.
 func (m *model) removePast(path string) {
-	if _, removed := m.beginRemoval(path); !removed {
+	if !m.beginRemoval(path) {
 		return
 	}
 	if !m.up.registry {
@@ -152,15 +147,16 @@ func (m *model) removePast(path string) {
 }
 
 // beginRemoval deletes a stream upstream, if it is there.
-func (m *model) beginRemoval(path string) (notice *modelNotice, removed bool) {
+func (m *model) beginRemoval(path string) bool {
 	m.mu.Lock()
 	delete(m.heard, path)
 	m.mu.Unlock()
-	if notice, removed = m.up.remove(path); removed {
+	removed := m.up.remove(path)
+	if removed {
 		m.renew(path, false)
 		m.startOver(path, time.Now().Add(never))
 	}
-	return notice, removed
+	return removed
 }
 
 // notices takes in whether anybody has noticed a deletion. Where there is a registry somebody will.

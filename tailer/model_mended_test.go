@@ -70,6 +70,15 @@ var mendedFaults = map[string][]modelStep{
 		{Kind: "subscribe again", Replica: 1, Wait: 100},
 		{Kind: "append", Wait: 3000},
 	},
+	"a deletion that the registry tells of before the gateway does hides the next one from the registry's reader": {
+		{Kind: "registry"},
+		{Kind: "subscribe", Wait: 3000},
+		{Kind: "create", Wait: 3000},
+		{Kind: "delete", N: 3, Wait: 3000},
+		{Kind: "create", Wait: 3000},
+		{Kind: "delete past"},
+		{Kind: "create past", Wait: 3000},
+	},
 	"a write whose answer comes after the deletion of its stream makes consumers for it": {
 		{Kind: "subscribe", Wait: 3000},
 		{Kind: "create", N: 3, Wait: 3000},

@@ -1,15 +1,11 @@
 package tailer
 
 import (
-	"slices"
 	"strings"
 	"time"
 
 	"reveille/fsm"
 )
-
-// expectedFor is for how long, at least, a deletion through the gateway is known when the registry tells of it.
-const expectedFor = 45 * time.Second
 
 // modelNotice is what the registry stream tells of one stream.
 type modelNotice struct {
@@ -18,16 +14,12 @@ type modelNotice struct {
 	text    string
 	// at is when it is told.
 	at time.Time
-	// expected is true if the store knows of the deletion by the time that it is told.
-	expected bool
 }
 
-func (n *modelNotice) isUnexpected() bool { return n.deleted && !n.expected }
-
 // notice has the registry stream tell of a stream, later by the lag, but in order. u.mu is held.
-func (u *modelUpstream) notice(operation, path string) *modelNotice {
+func (u *modelUpstream) notice(operation, path string) {
 	if !u.registry {
-		return nil
+		return
 	}
 	now := time.Now()
 	n := &modelNotice{
@@ -43,7 +35,6 @@ func (u *modelUpstream) notice(operation, path string) *modelNotice {
 	} else {
 		u.publish()
 	}
-	return n
 }
 
 // publish shows the next notice. u.mu is held.
@@ -79,19 +70,13 @@ func (m *model) unread(path string) (list []*modelNotice) {
 // mayBeRemoved says whether the registry is still to tell of a deletion for which the consumers of a stream that is
 // there by now are removed, and made again. m.mu is held.
 func (m *model) mayBeRemoved(path string) bool {
-	return m.unnoticed[path] || slices.ContainsFunc(m.unread(path), (*modelNotice).isUnexpected)
-}
-
-// told takes in that the gateway has told of a deletion. What the registry tells of one that went past the gateway
-// before may be taken for it.
-func (m *model) told(n *modelNotice) {
-	if n != nil && time.Until(n.at) < expectedFor {
-		others := m.unread(n.path)
-		others = slices.DeleteFunc(others, func(o *modelNotice) bool { return o == n || o.at.After(n.at) })
-		m.up.set(func() {
-			n.expected = !slices.ContainsFunc(others, (*modelNotice).isUnexpected)
-		})
+	deletions := 0
+	for _, n := range m.unread(path) {
+		if n.deleted {
+			deletions++
+		}
 	}
+	return m.unnoticed[path] || deletions > max(m.db.Expected(path), 0)
 }
 
 // createPast makes a stream past the gateway. Nobody knows of it unless there is a registry, or it was named.

@@ -216,11 +216,6 @@ func (m *model) lose() {
 	m.db.Lose(m.before)
 	time.AfterFunc(time.Second, m.db.Doubt)
 	m.lost = time.Now()
-	m.up.set(func() {
-		for _, n := range m.up.notices {
-			n.expected = false
-		}
-	})
 	for l := range m.left {
 		m.left[l] = false
 	}

@@ -128,17 +128,18 @@ func (u *modelUpstream) land(path, event string, create bool) (at fsm.Offset, in
 	return s.tail(), s.incarnation, nil
 }
 
-// remove deletes a stream, if it is there. It returns what the registry is to tell of that; nil if there is none.
-func (u *modelUpstream) remove(path string) (n *modelNotice, removed bool) {
+// remove deletes a stream, and says whether it was there.
+func (u *modelUpstream) remove(path string) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	s := u.streams[path]
 	if s == nil {
-		return nil, false
+		return false
 	}
 	close(s.changed)
 	delete(u.streams, path)
-	return u.notice("delete", path), true
+	u.notice("delete", path)
+	return true
 }
 
 // there returns the incarnation of a stream, 0 if there is none.

@@ -156,6 +156,12 @@ func (db *DB) RegistryOffset() (at fsm.Offset) {
 	return at
 }
 
+// Expected returns how many deletions of a stream the registry stream will tell of that were dealt with.
+func (db *DB) Expected(path string) (n int) {
+	db.edit(func(t *tx) { n = t.home(path).expected[path] })
+	return n
+}
+
 // Tail returns the tail that is noted of a stream in the partition of a primary stream.
 func (db *DB) Tail(primary, path string) (tail fsm.Offset) {
 	db.edit(func(t *tx) { tail = t.home(primary).streams[path].tail })

@@ -25,7 +25,7 @@ type partition struct {
 	// records are those of streams, removed is the stamp of the latest removal of one.
 	records map[string]fsm.Stream
 	removed int64
-	// expected counts deletions that the registry stream will tell of.
+	// expected counts deletions that the registry stream will tell of, less those that it has told of first.
 	expected map[string]int
 }
 
@@ -179,4 +179,11 @@ func (t *tx) put(p *partition, c fsm.Consumer, e fsm.Effects, o *fsm.Outcome) {
 		t.fence(p)
 	}
 	p.store(c)
+}
+
+// expect adds to how many deletions of a stream the registry stream will tell of.
+func (p *partition) expect(path string, n int) {
+	if p.expected[path] += n; p.expected[path] == 0 {
+		delete(p.expected, path)
+	}
 }

@@ -161,11 +161,8 @@ func (s *Store) ScanStreams(
 func (s *Store) TakeDeletion(ctx context.Context, path string) (taken bool, err error) {
 	err = s.call(ctx, func(t *tx) error {
 		p := t.home(path)
-		if taken = p.expected[path] > 0; taken {
-			if p.expected[path]--; p.expected[path] == 0 {
-				delete(p.expected, path)
-			}
-		}
+		taken = p.expected[path] > 0
+		p.expect(path, -1)
 		return nil
 	}, "TakeDeletion", path)
 	return taken, err

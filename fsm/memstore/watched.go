@@ -119,7 +119,7 @@ func (s *Store) Deleted(
 		}
 		p.setTail(path, "")
 		if t.dropRecord(p, path); expect {
-			p.expected[path]++
+			p.expect(path, 1)
 		}
 		return nil
 	}, "Deleted", partition, path, expect)

@@ -13,8 +13,8 @@ if cursor == '0' then
   note_call()
   drop_stream(path)
   if ARGV[A + 1] == '1' then
-    redis.call('INCR', P .. 'd:' .. path)
-    redis.call('PEXPIRE', P .. 'd:' .. path, EXPECTED)
+    local key = P .. 'd:' .. path
+    if redis.call('INCR', key) == 0 then redis.call('DEL', key) else redis.call('PEXPIRE', key, EXPECTED) end
   end
   if redis.call('EXISTS', P .. 'w:' .. path) == 0 then return reply({ '0', outcome() }) end
   forget_tail(path)

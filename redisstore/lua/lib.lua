@@ -35,7 +35,8 @@
 --   dead            zset    generation of a deleted subscription -> when, ms
 --   dropping        hash    generation of a deleted subscription whose consumers are yet to be removed -> subscription
 --   known           hash    stream path -> its record, see stream_of
---   d:<path>        string  how many deletions were dealt with that the registry stream will tell of, for a minute
+--   d:<path>        string  how many deletions were dealt with that the registry stream will tell of, less those that it has told of
+--                           first; for a minute
 --   meta            hash    seq: the counter of watched; floor: the highest epoch of any consumer removed;
 --                           restarts: of streams; life (the incarnation), base, mark, at: see fence; stamp, removed, linked: see stream_of
 --   lease           string  the replica that owns the partition
