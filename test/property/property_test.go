@@ -415,6 +415,8 @@ func (h *history) deleted() { h.deletedAt(h.pick("path", paths)) }
 
 func (h *history) deletedAt(path string) {
 	h.noteReaders(path)
+	before := h.record(path)
+	h.newNonce()
 	expect := rapid.Bool().Draw(h.t, "expect")
 	got, err := h.store.Deleted(h.ctx, 0, path, expect)
 	h.must(err)
@@ -427,6 +429,13 @@ func (h *history) deletedAt(path string) {
 	wantTaken, err := h.spec.TakeDeletion(h.ctx, path)
 	h.must(err)
 	h.same("whether the deletion of "+path+" was taken", taken, wantTaken)
+	if rapid.Bool().Draw(h.t, "shown by an answer from before") {
+		shown := fsm.NewStream(path, "0001")
+		shown.Stamp = before.Stamp
+		if s := h.noteAs(path, shown); s.Found() {
+			h.t.Fatalf("%s was put on record by an answer from before it was deleted: %+v", path, s)
+		}
+	}
 	h.forgetAcks(path)
 }
 
