@@ -266,3 +266,47 @@ func TestARestartThatWasCutShortHoldsForEveryConsumer(t *testing.T) {
 		}
 	}
 }
+
+// TestAnAttemptThatARestartHandsOutHasNotFailed holds that a deadline which passed before a stream was made anew is not
+// that of the attempt which the restart has handed out.
+func TestAnAttemptThatARestartHandsOutHasNotFailed(t *testing.T) {
+	const consumers = 60
+	w := open(t, harness.StartRedis(t).URL, 1)
+	ctx := t.Context()
+	for i := range consumers {
+		wake := must[fsm.Outcome](t)(w.Link(ctx, subscription(fmt.Sprint("s", i)), "/agent", "-1", "0")).Wakes[0]
+		cb := of(wake)
+		cb.Subscribe, cb.Tails = []fsm.Subscribe{{Path: "/shared", From: "5"}}, map[string]fsm.Offset{"/shared": "5"}
+		cb.Acks = []fsm.Ack{{Path: "/agent", Offset: "0"}}
+		if r := must[fsm.CallbackReply](t)(w.Callback(ctx, cb)); r.Code != "" {
+			t.Fatal(r.Code)
+		}
+	}
+	must[fsm.Outcome](t)(w.Restart(ctx, 0, "/none", "", "0")) // the script is loaded by this
+	h := sever(w)
+	h.left.Store(1)
+	first, err := w.Restart(ctx, 0, "/shared", "5", "3")
+	if !errors.Is(err, fsm.ErrUnavailable) || len(first.Wakes) == consumers {
+		t.Fatalf("not cut short: %d wakes, %v", len(first.Wakes), err)
+	}
+	h.left.Store(-1)
+	w.later(timing.Liveness)
+	o, _, err := w.Due(ctx, 0, consumers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	handed := 0
+	for _, wake := range o.Wakes {
+		c := must[fsm.Consumer](t)(w.Consumer(ctx, wake.Consumer, "/agent"))
+		if wake.Attempt != 1 {
+			continue // one of the first, whose attempt was not answered
+		}
+		handed++
+		if !c.Sent || !c.FirstFailure.IsZero() || c.LastError != "" || c.State != fsm.Waking {
+			t.Errorf("%s has an attempt out, and failed: %+v", wake.Consumer, c)
+		}
+	}
+	if handed != consumers-len(first.Wakes) {
+		t.Errorf("%d attempts were handed out, want %d", handed, consumers-len(first.Wakes))
+	}
+}

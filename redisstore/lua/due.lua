@@ -15,6 +15,8 @@ for _, id in ipairs(ids) do
     redis.call('ZREM', P .. 'due', id)
   elseif is_dead(c.gen) then
     remove(c, 'subscription_deleted')
+  elseif begun[id] then
+    -- By load, just now: the deadline that has passed was not that of this wake.
   elseif c.hidden > 0 then
     -- Only upstream's word ends it (hide.lua): nobody may have been able to ask.
     c.due = now + GRACE
