@@ -98,7 +98,8 @@ func (s *Service) authorize(r *http.Request, id string) (b bearer, primary strin
 	return b, primary, nil
 }
 
-// process brings what upstream says to the callback and has the store judge it.
+// process brings what upstream says to the callback and has the store judge it. What comes of a callback that was
+// refused is seen to.
 func (s *Service) process(
 	ctx context.Context, b bearer, primary string, req callbackRequest,
 ) (fsm.CallbackReply, error) {
@@ -119,11 +120,14 @@ func (s *Service) process(
 	asked := map[string]time.Time{}
 	for {
 		reply, err := s.cfg.Store.Callback(ctx, cb)
+		if err == nil && reply.Code == "" {
+			return reply, nil
+		}
+		// The store may have begun wakes before it judged: for a stream that was made anew, say.
+		s.cfg.Outcomes.Follow(reply.Outcome, fsm.Sighting{})
 		switch {
 		case err != nil:
 			return reply, err
-		case reply.Code == "":
-			return reply, nil
 		case reply.Code != fsm.CodeInvalidOffset || req.malformed(reply.Path) != nil || s.young(asked[reply.Path]):
 			return reply, s.refusalOf(cb, req, reply)
 		}

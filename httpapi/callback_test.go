@@ -599,3 +599,32 @@ func TestCallbackStoreErrors(t *testing.T) {
 		t.Fatal("the cause of a failure is nobody's business outside")
 	}
 }
+
+// TestWhatARefusedCallbackHasBegunIsDone holds that wakes that the store has begun on the way are delivered, whatever
+// it says to the callback.
+func TestWhatARefusedCallbackHasBegunIsDone(t *testing.T) {
+	for name, tt := range map[string]struct {
+		attempt attempt
+		status  int
+	}{
+		"refused":          {attempt{stale: true}, http.StatusConflict},
+		"beyond the tail":  {attempt{offset: "201"}, http.StatusConflict},
+		"judged again":     {attempt{offset: "150"}, http.StatusOK},
+		"taken right away": {attempt{}, http.StatusOK},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := woken(t, nil)
+			if name == "judged again" {
+				h.store.db.SetTail(primary, primary, "120")
+				h.up.shared[primary] = fsm.StreamInfo{Exists: true, Tail: "120"}
+			}
+			h.store.begun = []fsm.Wake{{Consumer: strangerID, Epoch: 9}}
+			if a := tt.attempt.send(h); a.status != tt.status {
+				t.Fatalf("answered %d %s", a.status, a.text)
+			}
+			if got := h.rec.noted(); !slices.Contains(got, "deliver "+strangerID+" 9") {
+				t.Errorf("told %q", got)
+			}
+		})
+	}
+}

@@ -25,6 +25,17 @@ type memory struct {
 	cut bool
 	// hidden and resumed are what those calls were about.
 	hidden, resumed []string
+	// begun is what the next callback finds left to do, whatever becomes of it: wakes for a stream that was made anew.
+	begun []fsm.Wake
+}
+
+func (m *memory) Callback(ctx context.Context, cb fsm.Callback) (fsm.CallbackReply, error) {
+	reply, err := m.Store.Callback(ctx, cb)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	reply.Wakes = append(reply.Wakes, m.begun...)
+	m.begun = nil
+	return reply, err
 }
 
 func newMemory(clock func() time.Time) *memory {
