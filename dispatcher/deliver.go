@@ -251,8 +251,8 @@ func (d *Dispatcher) parked(it *item) {
 }
 
 // runUnlisted looks again for the subscriptions of wakes that the catalog did not know. One that is still missing then
-// was deleted, and its consumers with it; or its record cannot be read. No attempt can be made, so none may count as
-// failed: the store is told that the wake waits.
+// was deleted, and its consumers with it; or its record, or the list, cannot be read. No attempt can be made, so none
+// may count as failed: the store is told that the wake waits.
 func (d *Dispatcher) runUnlisted(ctx context.Context) {
 	for {
 		select {
@@ -271,10 +271,11 @@ func (d *Dispatcher) runUnlisted(ctx context.Context) {
 			return
 		}
 		d.noteStore(err)
-		missing := d.placeListed(wakes)
-		if err == nil {
-			d.park(ctx, missing, parkTime)
+		wait := parkTime
+		if err != nil {
+			wait = d.cfg.WakingTimeout // the list may well have them
 		}
+		d.park(ctx, d.placeListed(wakes), wait)
 	}
 }
 

@@ -551,6 +551,25 @@ func TestWakesOfUnknownSubscriptions(t *testing.T) {
 	}
 }
 
+func TestWakesWhoseSubscriptionCannotBeReadAreParked(t *testing.T) {
+	store := newMemStore()
+	store.SetStale(true)
+	store.err = func(op string) error {
+		if op == "RefreshCatalog" {
+			return fmt.Errorf("no answer in time: %w", fsm.ErrUnavailable)
+		}
+		return nil
+	}
+	f := start(t, store, nil)
+	sub := f.store.addSubscription("s", "https://example.com/")
+	f.Deliver(f.store.event(sub, "/s/1", "0001"))
+	f.store.untilCalls(t, "Park", 1)
+	if c := f.store.consumer("s:%2Fs%2F1"); c.Attempt != 0 || !c.FirstFailure.IsZero() ||
+		time.Until(c.Deadline) > f.cfg.WakingTimeout {
+		t.Errorf("the consumer is %+v", c)
+	}
+}
+
 func TestResultsWaitForTheStore(t *testing.T) {
 	store, outages := newMemStore(), 2
 	store.err = func(op string) error {
