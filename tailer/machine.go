@@ -95,6 +95,8 @@ type machine struct {
 	moved bool
 	// last is the partition that was told last.
 	last int
+	// reread is how far reading on from the start had come when it failed.
+	reread fsm.Offset
 	// behind is what the store made of the tail that HEAD showed where it had noted one beyond it.
 	behind []observed
 	// absent is true while upstream says that there is no such stream and nothing else; gone until discovery was told

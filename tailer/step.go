@@ -246,17 +246,24 @@ func (m *machine) told(in *input) action {
 func ahead(noted, shown fsm.Offset) bool { return noted.After(shown) || noted.Other(shown) }
 
 // read takes in where reading on led to. Some servers show more to nobody who is at the end by their HEAD, but to those
-// behind it.
+// behind it. A stream that is too long for one go is read on by the next look.
 func (m *machine) read(in *input) action {
 	switch {
 	case in.err != nil:
+		if m.phase == phaseRereading {
+			m.reread = in.tail
+		}
 		return m.fail(in.err)
 	case in.tail.After(m.info.Tail):
 		m.info.Tail = in.tail
 	case m.phase == phaseReading:
 		m.phase = phaseRereading
-		return action{was: fsm.Start, tail: m.info.Tail}
+		if m.reread == "" || ahead(m.reread, m.info.Tail) {
+			m.reread = fsm.Start
+		}
+		return action{was: m.reread, tail: m.info.Tail}
 	}
+	m.reread = ""
 	return m.correct(in.now)
 }
 

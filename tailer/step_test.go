@@ -39,6 +39,10 @@ func fails(kind inputKind, err error) input { return input{kind: kind, err: err}
 func checks(in input) input                 { in.kind = inputChecked; return in }
 func led(n int) input                       { return input{kind: inputRead, tail: offsetOf(n)} }
 
+func cutShort(n int) input {
+	return input{kind: inputRead, tail: offsetOf(n), err: upstream.AnswerError{What: "it does not come to its end"}}
+}
+
 func slot(granted bool) input {
 	return input{kind: inputSlot, granted: granted, turn: 20 * time.Second}
 }
@@ -281,6 +285,18 @@ var histories = map[string][]turn{
 		on(ends(1), "tell 1 of 1"), on(knows(home, 1, 5), "head anew"), on(ends(1), "read from 1 beyond 1"),
 		on(fails(inputRead, errDown), "wait 100ms; failure"), on(hintOf(inputDone), "head"),
 		on(ends(1), "tell 1 of 1"), on(knows(home, 1, 5), "head anew"),
+	}),
+	"a stream too long to be read at one go is read on from where that ended": script(begun, []turn{
+		on(ends(4), "tell 1 of 4"), on(knows(home, 4, 5), "head anew"), on(ends(4), "read from 4 beyond 4"),
+		on(led(4), "read from -1 beyond 4"), on(cutShort(2), "wait 100ms; failure"), on(hintOf(inputDone), "head"),
+		on(ends(4), "tell 1 of 4"), on(knows(home, 4, 5), "head anew"), on(ends(4), "read from 4 beyond 4"),
+		on(led(4), "read from 2 beyond 4"), on(led(4), "restart 1 from 5 at 4"),
+	}),
+	"but not from beyond its end": script(begun, []turn{
+		on(ends(4), "tell 1 of 4"), on(knows(home, 4, 5), "head anew"), on(ends(4), "read from 4 beyond 4"),
+		on(led(4), "read from -1 beyond 4"), on(cutShort(2), "wait 100ms; failure"), on(hintOf(inputDone), "head"),
+		on(ends(1), "tell 1 of 1"), on(knows(home, 1, 5), "head anew"), on(ends(1), "read from 1 beyond 1"),
+		on(led(1), "read from -1 beyond 1"),
 	}),
 	"a stream whose life a read would extend is not read": script(begun, []turn{
 		on(endsTTL(1), "tell 1 of 1"), on(knows(home, 1, 5), "head anew"), on(endsTTL(1), "restart 1 from 5 at 1"),

@@ -3,10 +3,12 @@ package upstream
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -281,5 +283,30 @@ func TestAHEADThatHangsIsBoundedInTime(t *testing.T) {
 	c := testClient(t, h, "", nil)
 	if _, err := c.Head(t.Context(), "/a"); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v", err)
+	}
+}
+
+func TestReadingOnThatDoesNotComeToItsEndSaysHowFarItCame(t *testing.T) {
+	offset := func(n int) fsm.Offset { return fsm.Offset(fmt.Sprintf("%04d", n)) }
+	broken := false
+	c := testClient(t, func(w http.ResponseWriter, r *http.Request) {
+		n, _ := strconv.Atoi(r.URL.Query().Get("offset")) // -1 is the start
+		if broken {
+			w.WriteHeader(http.StatusBadGateway)
+			return
+		}
+		w.Header().Set(HeaderNextOffset, string(offset(min(max(n, 0)+1, 150))))
+	}, "", nil)
+	var answer AnswerError
+	at, err := c.ReadBeyond(t.Context(), "/a", fsm.Start, "0150")
+	if !errors.As(err, &answer) || IsDown(err) || at != offset(chunksMax) {
+		t.Fatalf("it came to %s: %v", at, err)
+	}
+	if at, err := c.ReadBeyond(t.Context(), "/a", at, "0150"); err != nil || at != "0150" {
+		t.Errorf("read on, it came to %s: %v", at, err)
+	}
+	broken = true
+	if at, err := c.ReadBeyond(t.Context(), "/a", "0120", "0150"); err == nil || at != "0120" {
+		t.Errorf("broken, it came to %s: %v", at, err)
 	}
 }

@@ -66,19 +66,22 @@ func (c *Client) Registry(
 	return c.read(ctx, nil, kindRegistry, path, from, mode, cursor)
 }
 
-// ReadBeyond returns where reading from an offset leads to, until that lies beyond a tail or nothing more comes.
+// ReadBeyond returns where reading from an offset leads to, until that lies beyond a tail or nothing more comes. With
+// an error it returns how far it came.
 func (c *Client) ReadBeyond(ctx context.Context, path string, from, tail fsm.Offset) (fsm.Offset, error) {
 	for range chunksMax {
 		e, err := c.readOnce(ctx, path, from)
 		switch {
 		case errors.Is(err, ErrNotKept):
 			return from, nil
-		case err != nil || !e.Offset.After(from) || e.Offset.After(tail):
-			return e.Offset, err
+		case err != nil:
+			return from, err
+		case !e.Offset.After(from) || e.Offset.After(tail):
+			return e.Offset, nil
 		}
 		from = e.Offset
 	}
-	return from, nil
+	return from, AnswerError{What: "it does not come to its end"}
 }
 
 // readTail returns where a stream ends whose HEAD does not say: Start if it shows no event.
