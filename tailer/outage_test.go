@@ -563,3 +563,27 @@ func (r *rig) renewed(path string) (check func()) {
 		}
 	}
 }
+
+func TestAWriteThatTheStoreDidNotTakeOfAStreamThatItHasForgottenCounts(t *testing.T) {
+	r := newRig(t, func(c *Config) { c.Resync, c.Check = time.Hour, time.Hour }).start()
+	r.up.set(func() { r.up.deaf = true })
+	r.idle("/a")
+	// It was taken for gone, and its consumer removed.
+	r.store.remove(fsm.ConsumerID("s", "/a"))
+	r.store.db.LoseStream("/a")
+	r.watches.refresh("/a")
+	r.until("nobody watches it", func() bool { _, runs := r.watches.get("/a"); return !runs })
+	var away atomic.Bool
+	away.Store(true)
+	r.store.db.SetHooks(memstore.Hooks{Before: func(memstore.Call) error {
+		if away.Load() {
+			return fsm.ErrUnavailable
+		}
+		return nil
+	}})
+	told := r.store.count("Observe")
+	r.post("/a", "1")
+	r.until("the store was told in vain", func() bool { return r.store.count("Observe") >= told+writeTries })
+	away.Store(false)
+	r.wake("/a", 2)
+}

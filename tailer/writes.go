@@ -134,7 +134,10 @@ func (ws *writes) do(ctx context.Context, path string, wr write) {
 // fallBack has a stream looked at whose write is not taken in.
 func (t *Tailer) fallBack(path string) {
 	t.watches.refresh(path)
-	if !t.Linked(path) {
+	switch _, runs := t.watches.get(path); {
+	case !t.Linked(path):
 		t.Enqueue(path, discovery.Evidence{})
+	case !runs: // its record may have been dropped meanwhile
+		t.Confirm(path)
 	}
 }
