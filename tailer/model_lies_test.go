@@ -1,6 +1,7 @@
 package tailer
 
 import (
+	"fmt"
 	"time"
 
 	"reveille/fsm"
@@ -52,6 +53,20 @@ func (m *model) tellTruth() {
 	m.dropLinks(func(modelLink) bool { return true })
 	m.excuse(func(_ modelEvent, l modelLink) bool { return !m.isLiteral(l.generation) })
 }
+
+// gone judges that a consumer was removed because its stream is gone: it is, or the server said so for long.
+func (m *model) gone(g fsm.Gone) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	lied := m.lying || time.Since(m.lied) < modelTold
+	if g.Cause == fsm.GoneStreamGone && !lied && m.up.age(g.Primary) > modelTold {
+		m.faults = append(m.faults,
+			fmt.Sprintf("removed although its stream is there: %s at %s", g.Consumer, clock(time.Now())))
+	}
+}
+
+// modelTold is how long it takes at most until the store is told what a HEAD says.
+const modelTold = 5 * time.Second
 
 // isLiteral says whether the pattern of a subscription has no wildcard. m.mu is held.
 func (m *model) isLiteral(generation string) bool {

@@ -79,6 +79,13 @@ var mendedFaults = map[string][]modelStep{
 		{Kind: "delete past"},
 		{Kind: "create past", Wait: 3000},
 	},
+	"a 404 from before the store was away removes consumers after it": {
+		{Kind: "subscribe", Wait: 3000},
+		{Kind: "create", Wait: 20_000},
+		{Kind: "append", N: 2},
+		{Kind: "store away", N: 1},
+		{Kind: "lie", Wait: 100_000},
+	},
 	"a write whose answer comes after the deletion of its stream makes consumers for it": {
 		{Kind: "subscribe", Wait: 3000},
 		{Kind: "create", N: 3, Wait: 3000},

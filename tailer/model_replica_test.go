@@ -155,6 +155,9 @@ func (r *modelReplica) Follow(o fsm.Outcome, _ fsm.Sighting) { r.settle(o) }
 func (r *modelReplica) settle(o fsm.Outcome) {
 	r.deliver(o.Wakes)
 	r.d.Idle(o.Idle)
+	for _, g := range o.Gone {
+		r.m.gone(g)
+	}
 	for _, path := range o.Hidden {
 		r.d.Gone(path)
 	}

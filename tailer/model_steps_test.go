@@ -24,7 +24,7 @@ var modelKinds = []string{
 	"create", "append", "past", "create past", "refused", "crash", "delete", "delete past",
 	"subscribe", "subscribe again", "unsubscribe", "leave", "leave one", "link", "name", "forget",
 	"late heads", "slow heads", "quick heads", "lie", "lie for long", "mute", "down", "registry",
-	"fail", "work", "die before", "die after", "revive", "outage", "lose", "little room",
+	"fail", "work", "die before", "die after", "revive", "outage", "lose", "store away", "little room",
 }
 
 // drawHistory draws a history. Each is of a few kinds, streams and subscriptions, for what goes wrong mostly takes
@@ -136,6 +136,8 @@ func (s modelStep) do(m *model) (err error) {
 		m.lie(5 * time.Second)
 	case "lie for long":
 		m.lieForLong(40*time.Second + 10*s.travel())
+	case "store away":
+		m.storeAway(time.Duration(s.N) * time.Second)
 	case "mute":
 		m.up.set(func() { m.up.mute = true })
 		time.Sleep(5 * time.Second)
@@ -190,7 +192,7 @@ func (m *model) doom(s modelStep) {
 func (m *model) mayLose() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.room == 0 && m.dying == nil && time.Since(m.died) > time.Minute
+	return m.room == 0 && m.dying == nil && time.Since(m.died) > time.Minute && m.storeLasts()
 }
 
 // mayDie says whether a replica may die now, and that it may: not while what the store has lost is only known to
@@ -198,7 +200,7 @@ func (m *model) mayLose() bool {
 func (m *model) mayDie() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	may := time.Since(m.lost) > time.Minute
+	may := time.Since(m.lost) > time.Minute && m.storeLasts()
 	if may {
 		m.died = time.Now()
 	}
@@ -215,3 +217,22 @@ func (m *model) outage() error {
 	m.fail(false)
 	return m.revive()
 }
+
+// modelAway is for how long the store is away.
+const modelAway = 45 * time.Second
+
+// storeAway has the store be away from a time on, while the history goes on: not while what replicas that died or
+// changes that are lost have left is found.
+func (m *model) storeAway(from time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.dying != nil || time.Since(m.died) < time.Minute || time.Since(m.lost) < time.Minute || !m.storeLasts() {
+		return
+	}
+	m.back = time.Now().Add(from + modelAway)
+	time.AfterFunc(from, func() { m.db.SetDown(true) })
+	time.AfterFunc(from+modelAway, func() { m.db.SetDown(false) })
+}
+
+// storeLasts says whether the store is neither away nor about to be, nor was it lately. m.mu is held.
+func (m *model) storeLasts() bool { return time.Since(m.back) > time.Minute }

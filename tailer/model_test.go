@@ -82,6 +82,8 @@ type model struct {
 	after      bool
 	before     memstore.Snapshot
 	died, lost time.Time
+	// back is when the store that is away is back.
+	back time.Time
 	// lying is true while the server lies for long, lied is when it lied last.
 	lying bool
 	lied  time.Time
@@ -243,7 +245,9 @@ func (m *model) quiet() error {
 	m.up.set(func() { m.up.headDelay, m.up.lies, m.up.down, m.up.mute, m.up.lag = 0, false, false, false, 0 })
 	m.mu.Lock()
 	m.failing, m.dying = false, nil
+	back := m.back
 	m.mu.Unlock()
+	time.Sleep(time.Until(back) + time.Second)
 	m.clients.Wait()
 	if err := m.revive(); err != nil {
 		return err

@@ -39,6 +39,7 @@ type modelUpstream struct {
 
 type modelStream struct {
 	incarnation int
+	made        time.Time
 	events      []string
 	changed     chan struct{}
 }
@@ -120,7 +121,7 @@ func (u *modelUpstream) land(path, event string, create bool) (at fsm.Offset, in
 		return "", 0, errors.New("404")
 	case s == nil:
 		u.incarnations[path]++
-		s = &modelStream{incarnation: u.incarnations[path], changed: make(chan struct{})}
+		s = &modelStream{incarnation: u.incarnations[path], made: time.Now(), changed: make(chan struct{})}
 		u.streams[path] = s
 		u.notice("insert", path)
 	}
@@ -140,6 +141,16 @@ func (u *modelUpstream) remove(path string) bool {
 	delete(u.streams, path)
 	u.notice("delete", path)
 	return true
+}
+
+// age is how long a stream has been there; 0 if there is none.
+func (u *modelUpstream) age(path string) time.Duration {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if s := u.streams[path]; s != nil {
+		return time.Since(s.made)
+	}
+	return 0
 }
 
 // there returns the incarnation of a stream, 0 if there is none.
