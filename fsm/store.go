@@ -106,6 +106,11 @@ type StreamStore interface {
 	RegistryOffset(ctx context.Context) (Offset, error)
 	// MoveRegistryOffset moves it on, and does nothing if it is not at from (any more).
 	MoveRegistryOffset(ctx context.Context, from, to Offset) (moved bool, err error)
+	// RegistrySeen returns when the registry stream was last seen to hold nothing that was not read, zero if it never
+	// was, and the time now, both by the store's clock: what is read of it later is of after that. SeeRegistry notes
+	// it.
+	RegistrySeen(ctx context.Context) (seen, now time.Time, err error)
+	SeeRegistry(ctx context.Context, at time.Time) error
 }
 
 // DeliveryStore drives the deliveries.

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"strconv"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -130,6 +131,23 @@ func (s *Store) RegistryOffset(ctx context.Context) (fsm.Offset, error) {
 		return fsm.Start, nil
 	}
 	return fsm.Offset(v), nil
+}
+
+// RegistrySeen implements fsm.StreamStore.
+func (s *Store) RegistrySeen(ctx context.Context) (seen, now time.Time, err error) {
+	if now, err = s.now(ctx); err != nil {
+		return seen, now, err
+	}
+	micros, err := s.rdb.Get(ctx, s.keys.registrySeen()).Int64()
+	if err = wrap(err); micros > 0 {
+		seen = time.UnixMicro(micros)
+	}
+	return seen, now, err
+}
+
+// SeeRegistry implements fsm.StreamStore.
+func (s *Store) SeeRegistry(ctx context.Context, at time.Time) error {
+	return wrap(s.rdb.Set(ctx, s.keys.registrySeen(), at.UnixMicro(), 0).Err())
 }
 
 // MoveRegistryOffset implements fsm.StreamStore.

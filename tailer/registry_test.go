@@ -34,6 +34,13 @@ func (r *rig) registryRead() {
 	r.until("the registry is read", func() bool { return r.up.waiters(registryPath) == 1 })
 }
 
+// registrySeen waits until the registry has been looked at once more, and found to hold nothing new.
+func (r *rig) registrySeen() {
+	r.t.Helper()
+	seen := r.store.count("SeeRegistry")
+	r.until("it is read to its end again", func() bool { return r.store.count("SeeRegistry") > seen+1 })
+}
+
 func TestTheRegistryTellsOfNewStreams(t *testing.T) {
 	for _, operation := range []string{"insert", "upsert"} {
 		r := newRig(t, withRegistry)
@@ -118,12 +125,13 @@ func TestADeletionThatIsOldNewsCostsNoStreamItsConsumers(t *testing.T) {
 			t.Error("it was dealt with again")
 		}
 	})
-	t.Run("and will not come to the message that it was made anew", func(t *testing.T) {
+	t.Run("but what was there before the registry was last read to its end may", func(t *testing.T) {
 		r := newRig(t, withRegistry)
 		r.up.create(registryPath)
 		r.start()
 		r.registryRead()
 		r.idle("/a")
+		r.registrySeen()
 		r.up.append(registryPath, message("delete", "a", time.Time{}))
 		r.wake("/a", 2)
 	})
@@ -333,6 +341,7 @@ func TestAMessageThatWasDealtWithIsNotDealtWithAgain(t *testing.T) {
 	r.start()
 	r.registryRead()
 	r.idle("/a")
+	r.registrySeen()
 	r.up.create("/a", "1")
 	r.up.create("/b", "1")
 	// The deletion of /a and its return are dealt with; the store fails for the message after them.
@@ -350,4 +359,93 @@ func TestAMessageThatWasDealtWithIsNotDealtWithAgain(t *testing.T) {
 	if n := r.store.count("Deleted"); !broken.Load() || n != 1 {
 		t.Errorf("%d deletions", n)
 	}
+}
+
+// holdRegistry has reads of the registry fail until it is released.
+func (r *rig) holdRegistry() (release func()) {
+	r.t.Helper()
+	r.up.setFault(func(w http.ResponseWriter, req *http.Request) bool {
+		if req.URL.Path != registryPath {
+			return false
+		}
+		w.WriteHeader(http.StatusInternalServerError)
+		return true
+	})
+	r.up.CloseClientConnections()
+	return func() { r.up.setFault(nil) }
+}
+
+// TestADeletionConcernsOnlyWhatIsOlderThanIt holds that what the registry tells late hits no stream that was made
+// after.
+func TestADeletionConcernsOnlyWhatIsOlderThanIt(t *testing.T) {
+	kept := func(t *testing.T, r *rig, messages int, read func()) {
+		t.Helper()
+		deletions, before := r.store.count("Deleted"), r.acked("s", "/a")
+		read()
+		r.until("the registry is read",
+			func() bool { o, _ := r.store.RegistryOffset(t.Context()); return o == offsetOf(messages) })
+		if got := r.acked("s", "/a"); !r.linkedNow("s", "/a") || got != before {
+			t.Errorf("its consumer stands at %q, was at %s", got, before)
+		}
+		if n := r.store.count("Deleted"); n != deletions {
+			t.Errorf("%d deletions", n-deletions)
+		}
+	}
+	history := []string{
+		message("insert", "a", time.Now().Add(-time.Hour)), message("delete", "a", time.Time{}),
+		message("insert", "a", time.Now().Add(-time.Minute)),
+	}
+	t.Run("what a registry tells that is read for the first time is all old", func(t *testing.T) {
+		r := newRig(t).start()
+		r.idle("/a")
+		r.stop()
+		r.build(withRegistry)
+		r.up.create(registryPath, history...)
+		kept(t, r, len(history), func() { r.start() })
+	})
+	t.Run("whichever replica goes on with that", func(t *testing.T) {
+		r := newRig(t).start()
+		r.idle("/a")
+		r.stop()
+		r.build(withRegistry)
+		r.up.create(registryPath, history...)
+		// Another one has died behind the first message.
+		if moved, err := r.store.MoveRegistryOffset(t.Context(), fsm.Start, offsetOf(1)); !moved || err != nil {
+			t.Fatal(moved, err)
+		}
+		kept(t, r, len(history), func() { r.start() })
+	})
+	t.Run("a deletion through the gateway that the store does not remember any more", func(t *testing.T) {
+		r := newRig(t, withRegistry)
+		r.up.create(registryPath)
+		r.start()
+		r.registryRead()
+		r.idle("/a")
+		release := r.holdRegistry()
+		r.up.remove("/a")
+		if err := r.Deleted(t.Context(), "/a"); err != nil {
+			t.Fatal(err)
+		}
+		r.put("/a", "1")
+		r.done(r.wake("/a", 2))
+		if taken, err := r.store.TakeDeletion(t.Context(), "/a"); !taken || err != nil {
+			t.Fatal(taken, err)
+		}
+		r.up.append(registryPath, history[1:]...)
+		kept(t, r, 2, release)
+	})
+	t.Run("a deletion past the gateway that the stream's watcher has found", func(t *testing.T) {
+		r := newRig(t, withRegistry)
+		r.up.create(registryPath)
+		r.start()
+		r.registryRead()
+		r.idle("/a")
+		r.post("/a", "1", "2")
+		r.done(r.wake("/a", 2))
+		release := r.holdRegistry()
+		r.up.create("/a", "1")
+		r.done(r.wake("/a", 3))
+		r.up.append(registryPath, history[1:]...)
+		kept(t, r, 2, release)
+	})
 }

@@ -90,6 +90,8 @@ type state struct {
 	// dropping are the IDs, by generation, of subscriptions whose consumers are yet to be removed.
 	dropping map[string]string
 	registry fsm.Offset
+	// registrySeen is when the registry was last seen to hold nothing beyond registry.
+	registrySeen time.Time
 }
 
 // New returns an empty DB.

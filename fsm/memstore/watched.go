@@ -166,6 +166,23 @@ func (s *Store) RegistryOffset(ctx context.Context) (at fsm.Offset, err error) {
 	return at, err
 }
 
+// RegistrySeen implements fsm.StreamStore.
+func (s *Store) RegistrySeen(ctx context.Context) (seen, now time.Time, err error) {
+	err = s.call(ctx, func(t *tx) error {
+		seen, now = t.registrySeen, time.UnixMicro(t.micros())
+		return nil
+	}, "RegistrySeen")
+	return seen, now, err
+}
+
+// SeeRegistry implements fsm.StreamStore.
+func (s *Store) SeeRegistry(ctx context.Context, at time.Time) error {
+	return s.call(ctx, func(t *tx) error {
+		t.registrySeen = at
+		return nil
+	}, "SeeRegistry", at)
+}
+
 // MoveRegistryOffset implements fsm.StreamStore.
 func (s *Store) MoveRegistryOffset(ctx context.Context, from, to fsm.Offset) (moved bool, err error) {
 	err = s.call(ctx, func(t *tx) error {

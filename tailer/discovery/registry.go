@@ -37,6 +37,10 @@ type registry struct {
 	// loading is true while the registry is read for the first time ever: it then tells of streams that were there
 	// before their subscriptions.
 	loading bool
+	// seen is from before a look at the registry that showed nothing beyond an offset up to which it was read: what is
+	// read of it now is of after that. It is zero while the registry is read for the first time ever, by whichever
+	// replicas.
+	seen time.Time
 	// dealt is how many messages behind at were dealt with: should the rest have to be read again, a deletion among
 	// them must not hit the stream that was made after it.
 	dealt int
@@ -101,6 +105,10 @@ func (r *registry) tick(ctx context.Context) (again time.Duration, err error) {
 	if err != nil {
 		return 0, err
 	}
+	seen, now, err := r.d.store.RegistrySeen(ctx)
+	if err != nil {
+		return 0, err
+	}
 	info, err := r.d.up.Look(ctx, r.d.cfg.Registry)
 	switch {
 	case err != nil:
@@ -119,6 +127,12 @@ func (r *registry) tick(ctx context.Context) (again time.Duration, err error) {
 	}
 	live := at == info.Tail
 	r.loading = r.loading && !live
+	if r.seen = seen; live {
+		if err := r.d.store.SeeRegistry(ctx, now); err != nil {
+			return 0, err
+		}
+		r.seen = now
+	}
 	again, err = r.read(ctx, live)
 	if err == nil && r.unread.Over() {
 		r.d.log.Info("the registry stream is read again")
@@ -273,7 +287,30 @@ func (r *registry) deleted(ctx context.Context, path string) error {
 	if at != r.at {
 		return errMovedOn
 	}
+	newer, err := r.mayBeNewer(ctx, path)
+	switch {
+	case err != nil:
+		return err
+	case newer:
+		r.d.Enqueue(path, Evidence{})
+		return nil
+	}
 	return r.d.renew(ctx, path, false)
+}
+
+// mayBeNewer says whether what the store has of a stream may be of after a deletion that the registry tells of: the
+// stream is there, and was first heard of, or found to be made anew, since the registry was read to its end before. A
+// deletion concerns only what is older than it. When the registry is read for the first time ever, all may be newer.
+func (r *registry) mayBeNewer(ctx context.Context, path string) (bool, error) {
+	s, err := r.d.store.Stream(ctx, path)
+	if err != nil || !r.seen.IsZero() && !s.First.After(r.seen) {
+		return false, err
+	}
+	info, err := r.d.up.Look(ctx, path)
+	if ctx.Err() != nil {
+		return false, ctx.Err()
+	}
+	return err != nil || !info.Gone(), nil // one that cannot be asked for is looked at again by others
 }
 
 // created puts a stream on record, so that the registry need not be read again for it.
