@@ -71,7 +71,7 @@ func (d *Discovery) reconcile(ctx, look context.Context, it *item, e Evidence) (
 	tail := e.Tail
 	if tail == "" || !s.Found() || !e.First.Equal(s.First) {
 		info, err := d.up.Look(look, path)
-		it.absent.say(err == nil && !info.Exists, d.up.Outages())
+		it.absent.say(err == nil && !info.Exists, d.up.Outages(), d.cfg.GoneGrace/2)
 		switch {
 		case err != nil:
 			return 0, err
@@ -191,7 +191,8 @@ func (d *Discovery) absent(
 
 // askAgain returns how long it is until the next look at a stream that upstream does not have.
 func (d *Discovery) askAgain(it *item) time.Duration {
-	it.waits.Min, it.waits.Max = d.cfg.AwaitMin, d.cfg.RetryMax
+	// Looks follow each other well within what counts as a gap.
+	it.waits.Min, it.waits.Max = d.cfg.AwaitMin, min(d.cfg.RetryMax, d.cfg.GoneGrace/4)
 	return upstream.Jitter(it.waits.Next())
 }
 
@@ -213,21 +214,25 @@ func (d *Discovery) forget(ctx context.Context, it *item, s fsm.Stream, deleted 
 	return err == nil, err
 }
 
-// absence is since when upstream has said of a stream that there is none, and neither shown it nor failed since.
+// absence is since when upstream has said of a stream that there is none, and neither shown it nor failed since, nor
+// gone unasked for.
 type absence struct {
-	since   time.Time
-	outages int64
+	since, last time.Time
+	outages     int64
 }
 
 // say takes in what a look came to: that there is no such stream, or anything else. outages counts those of upstream,
-// during which nobody asks for the stream.
-func (a *absence) say(gone bool, outages int64) {
+// during which nobody asks for the stream; a look that comes later than gap after the last one begins a new absence.
+func (a *absence) say(gone bool, outages int64, gap time.Duration) {
+	now := time.Now()
 	switch {
 	case !gone:
 		*a = absence{}
-	case a.since.IsZero() || outages != a.outages:
-		*a = absence{time.Now(), outages}
+		return
+	case a.since.IsZero() || outages != a.outages || now.Sub(a.last) > gap:
+		a.since, a.outages = now, outages
 	}
+	a.last = now
 }
 
 func (a *absence) lasts(d time.Duration) bool { return !a.since.IsZero() && time.Since(a.since) >= d }
