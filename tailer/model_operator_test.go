@@ -38,7 +38,9 @@ func (m *model) forget(r *modelReplica, path string) {
 	forget := func() {
 		m.mu.Lock()
 		delete(m.heard, path)
-		delete(m.named, path)
+		if m.named[path] {
+			m.named[path] = false
+		}
 		m.forgotten[path] = true
 		m.excuse(func(e modelEvent, l modelLink) bool { return e.path == path && l.primary == path })
 		m.mu.Unlock()
@@ -49,6 +51,11 @@ func (m *model) forget(r *modelReplica, path string) {
 	before := m.wakesOf(path)
 	done := r.d.Forget(r.ctx, []string{path}) == nil && r.ctx.Err() == nil
 	forget()
+	if done {
+		m.mu.Lock()
+		delete(m.named, path)
+		m.mu.Unlock()
+	}
 	m.startedOver(path, done)
 	for id := range m.wakesOf(path) {
 		if done && before[id] {
