@@ -28,7 +28,7 @@ func (t *Tailer) Written(w fsm.Write, tail fsm.Offset, created bool) {
 // wrote takes in a successful write. For a stream that is linked it is one call of the store in each partition that
 // watches it, mostly one in all.
 func (t *Tailer) wrote(ctx context.Context, path string, wr write) error {
-	if wr.created || !t.Linked(path) {
+	if wr.created || !t.Current(path, wr.seen) {
 		if err := t.Do(ctx, path, wr.seen); err != nil {
 			return err
 		}
