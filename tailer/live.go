@@ -103,7 +103,7 @@ func (l *live) checkSooner(after time.Duration) {
 // checkNow checks the request with HEAD: an answer that got lost on the way must not cost a wake.
 func (l *live) checkNow() {
 	defer l.checks.Done()
-	info, err := l.w.t.look(l.ctx, l.w.path, l.w.t.Head)
+	info, err := l.w.t.look(l.ctx, l.w.path, true, l.w.t.Head)
 	if l.ctx.Err() != nil {
 		return
 	}

@@ -366,7 +366,7 @@ func TestThoseThatWaitedForTheirTurnDoNotAskAnUpstreamThatIsDown(t *testing.T) {
 	var looks sync.WaitGroup
 	const bound = 2 // what a limiter begins with
 	for n := range 768 {
-		looks.Go(func() { _, _ = r.look(ctx, fmt.Sprint("/", n), r.Head) })
+		looks.Go(func() { _, _ = r.look(ctx, fmt.Sprint("/", n), true, r.Head) })
 	}
 	r.until("upstream counts as down", r.health.IsDown)
 	r.until("those under way are over", func() bool { return r.limiter.InUse() == 0 })

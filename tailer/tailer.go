@@ -138,18 +138,24 @@ func (t *Tailer) Run(ctx context.Context) error {
 
 // Look asks for a stream, in turn, with an answer from after the call.
 func (t *Tailer) Look(ctx context.Context, path string) (fsm.StreamInfo, error) {
-	return t.look(ctx, path, t.HeadAnew)
+	return t.look(ctx, path, true, t.HeadAnew)
+}
+
+// LookNow is Look that fails while upstream is down.
+func (t *Tailer) LookNow(ctx context.Context, path string) (fsm.StreamInfo, error) {
+	return t.look(ctx, path, false, t.HeadAnew)
 }
 
 // Outages counts the times that upstream has gone down.
 func (t *Tailer) Outages() int64 { return t.health.Outages() }
 
-// look asks for a stream in turn with Reveille's other requests, and waits while upstream is down. head is the request.
+// look asks for a stream in turn with Reveille's other requests; while upstream is down it waits if it is patient, and
+// fails otherwise. head is the request.
 func (t *Tailer) look(
-	ctx context.Context, path string, head func(context.Context, string) (fsm.StreamInfo, error),
+	ctx context.Context, path string, patient bool, head func(context.Context, string) (fsm.StreamInfo, error),
 ) (fsm.StreamInfo, error) {
 	for {
-		done, probes, err := t.health.Enter(ctx, path)
+		done, probes, err := t.health.Enter(ctx, path, patient)
 		if err != nil {
 			return fsm.StreamInfo{}, err
 		}

@@ -135,7 +135,7 @@ func (w *watch) do(ctx context.Context) (more bool) {
 	switch a := &w.action; a.phase {
 	case phaseLooking:
 		in.kind = inputHead
-		in.info, in.err = w.t.look(ctx, w.path, w.t.Head)
+		in.info, in.err = w.t.look(ctx, w.path, true, w.t.Head)
 		in.wavers = w.t.health.Wavers()
 	case phaseConfirming, phaseVerifying:
 		in.kind = inputHead

@@ -23,6 +23,8 @@ type Store interface {
 type Upstream interface {
 	// Look asks in turn with Reveille's other requests, and waits while upstream is down.
 	Look(ctx context.Context, path string) (fsm.StreamInfo, error)
+	// LookNow is Look that fails while upstream is down.
+	LookNow(ctx context.Context, path string) (fsm.StreamInfo, error)
 	// HeadAnew asks at once.
 	HeadAnew(ctx context.Context, path string) (fsm.StreamInfo, error)
 	// Registry reads the registry stream from an offset: by a long-poll if live, otherwise what is there.

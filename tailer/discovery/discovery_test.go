@@ -35,6 +35,10 @@ func (s *server) Look(ctx context.Context, path string) (fsm.StreamInfo, error) 
 	}
 }
 
+func (s *server) LookNow(ctx context.Context, path string) (fsm.StreamInfo, error) {
+	return s.Look(ctx, path)
+}
+
 func (s *server) HeadAnew(ctx context.Context, path string) (fsm.StreamInfo, error) {
 	return s.Look(ctx, path)
 }

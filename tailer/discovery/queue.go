@@ -35,8 +35,9 @@ type item struct {
 	due      time.Time
 	// at is the place in the heap of its lane; -1 while a worker has it.
 	at int
-	// cancel ends the look of the worker that has it.
-	cancel context.CancelFunc
+	// cancel ends the look of the worker that has it; patient says that this waits while upstream is down.
+	cancel  context.CancelFunc
+	patient bool
 }
 
 // want has an item tried once more, by due. The queue's lock is held.
@@ -133,8 +134,9 @@ func (q *queue) add(path string, e Evidence, due time.Time, waiters ...chan erro
 		q.items[path] = it
 	case it.at < 0:
 		it.want(e, due, waiters)
-		if it.cancel != nil && e.Tail != "" {
-			it.cancel() // a write that upstream accepted needs no look
+		// A write that upstream accepted needs no look; somebody who waits does not wait for an upstream that is down.
+		if it.cancel != nil && (e.Tail != "" || e.urgent && it.patient) {
+			it.cancel()
 		}
 		return true
 	default:
@@ -210,6 +212,7 @@ func (q *queue) take(ctx context.Context, it *item) (Evidence, []chan error, con
 	defer q.mu.Unlock()
 	e, waiters := it.evidence, it.waiters
 	it.evidence, it.waiters, it.due, it.cancel = Evidence{}, nil, time.Time{}, cancel
+	it.patient = !e.urgent
 	return e, waiters, look, cancel
 }
 

@@ -70,7 +70,11 @@ func (d *Discovery) reconcile(ctx, look context.Context, it *item, e Evidence) (
 	}
 	tail := e.Tail
 	if tail == "" || !s.Found() || !e.First.Equal(s.First) {
-		info, err := d.up.Look(look, path)
+		ask := d.up.Look
+		if e.urgent { // somebody waits: what fails is tried again in the other lane
+			ask = d.up.LookNow
+		}
+		info, err := ask(look, path)
 		it.absent.say(err == nil && !info.Exists, d.up.Outages(), d.cfg.GoneGrace/2)
 		switch {
 		case err != nil:

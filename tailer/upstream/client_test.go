@@ -101,7 +101,7 @@ func TestWhatIsNoStreamsPathIsNeverAskedFor(t *testing.T) {
 	if health.Report("//x", refused); !health.IsDown() {
 		t.Error("it counts as an answer of upstream")
 	}
-	if _, _, err := health.Enter(t.Context(), "//x"); !errors.Is(err, fsm.ErrPath) {
+	if _, _, err := health.Enter(t.Context(), "//x", true); !errors.Is(err, fsm.ErrPath) {
 		t.Errorf("it probes an upstream that is down: %v", err)
 	}
 	families, err := metrics.Gather()

@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -58,9 +59,13 @@ func (c *Client) NewHealth(delay Backoff, spread time.Duration, back func()) *He
 	return h
 }
 
-// Enter waits until a request may go upstream. It returns a function that must be called with the request's error,
-// and whether the request is the probe that asks for an upstream that is down.
-func (h *Health) Enter(ctx context.Context, path string) (done func(error), probes bool, err error) {
+// ErrDown is what those get who do not wait for an upstream that is down.
+var ErrDown = errors.New("upstream is down")
+
+// Enter waits until a request may go upstream, or fails with ErrDown if it may not now and patient is false. It returns
+// a function that must be called with the request's error, and whether the request is the probe that asks for an
+// upstream that is down.
+func (h *Health) Enter(ctx context.Context, path string, patient bool) (done func(error), probes bool, err error) {
 	// What a cancelled request says is about its caller, not about upstream.
 	report := func(err error) {
 		if ctx.Err() == nil {
@@ -70,8 +75,11 @@ func (h *Health) Enter(ctx context.Context, path string) (done func(error), prob
 	h.mu.Lock()
 	up := h.up
 	h.mu.Unlock()
-	if up == nil {
+	switch {
+	case up == nil:
 		return report, false, nil
+	case !patient:
+		return nil, false, ErrDown
 	}
 	if _, err := fsm.CanonicalPath(path); err != nil {
 		return nil, false, err // it would be refused, and find out nothing
