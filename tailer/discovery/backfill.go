@@ -258,6 +258,7 @@ func (bs *backfills) link(ctx context.Context, b *backfill, paths []string) {
 		}
 		_ = g.Wait()
 	}()
+	var told fsm.Backfill
 	for done := false; !done; {
 		select {
 		case <-over:
@@ -267,8 +268,11 @@ func (bs *backfills) link(ctx context.Context, b *backfill, paths []string) {
 				cancel()
 			}
 		}
-		if left, total := int(b.left.Load()), int(b.total.Load()); left > 0 {
-			_ = bs.d.store.SetBackfill(ctx, b.sub, fsm.Backfill{Done: total - left, Total: total}) // it is told again
+		left, total := int(b.left.Load()), int(b.total.Load())
+		now := fsm.Backfill{Done: total - left, Total: total}
+		// One that waits for a stream for long costs the store nothing.
+		if left > 0 && now != told && bs.d.store.SetBackfill(ctx, b.sub, now) == nil {
+			told = now
 		}
 	}
 }
