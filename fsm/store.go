@@ -190,6 +190,8 @@ const (
 	HintGone HintKind = "gone"
 	// HintRemoved says that the stream was deleted or is to be forgotten, and that its consumers are removed.
 	HintRemoved HintKind = "removed"
+	// HintForgotten says that the stream was taken off the record, because upstream did not have it for long.
+	HintForgotten HintKind = "forgotten"
 	// HintLook asks the owner of the stream's partition to look at it: a client has written to it through a replica
 	// that stops and does not take it in, or it is awaited.
 	HintLook HintKind = "look"

@@ -218,6 +218,8 @@ func (t *Tailer) Hinted(h fsm.Hint) {
 	case err != nil || path != h.Path:
 	case h.Kind == fsm.HintRemoved:
 		t.RemovedElsewhere(path)
+	case h.Kind == fsm.HintForgotten:
+		t.ForgottenElsewhere(path)
 	case h.Kind == fsm.HintIdle:
 		t.watches.stir(path, inputRested)
 	case h.Kind == fsm.HintWatch && t.store.Ownership().Owns(h.Partition):

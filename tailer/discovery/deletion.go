@@ -38,10 +38,25 @@ func (d *Discovery) Forget(ctx context.Context, paths []string) error {
 	return nil
 }
 
-// RemovedElsewhere takes in that another replica has taken a stream off the record.
+// RemovedElsewhere takes in that another replica has taken a stream off the record and removed its consumers.
 func (d *Discovery) RemovedElsewhere(path string) {
-	d.memory.remove(path)
+	d.ForgottenElsewhere(path)
 	d.watcher.Deleted(path)
+}
+
+// ForgottenElsewhere takes in that another replica has taken a stream off the record. One that a write is on its way to
+// is put there again, as awaited.
+func (d *Discovery) ForgottenElsewhere(path string) {
+	d.memory.remove(path)
+	if d.writing.has(path) {
+		d.Enqueue(path, Evidence{Await: d.cfg.WriteFor})
+	}
+}
+
+// Forgotten takes in that this replica has taken a stream off the record that upstream did not have for long.
+func (d *Discovery) Forgotten(path string) {
+	d.ForgottenElsewhere(path)
+	d.store.Hint(fsm.Hint{Kind: fsm.HintForgotten, Path: path})
 }
 
 // remove takes a stream off the record and removes its consumers. expect says that the registry will tell of it.

@@ -212,6 +212,7 @@ func (d *Discovery) forget(ctx context.Context, it *item, s fsm.Stream, deleted 
 	if err != nil || !forgotten {
 		return false, err
 	}
+	d.Forgotten(it.path)
 	if d.named(it.path) {
 		_, _, err = d.store.NoteStream(ctx, fsm.NewStream(it.path, ""), d.cfg.WriteFor)
 	}

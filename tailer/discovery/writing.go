@@ -16,8 +16,8 @@ import (
 // writesMax bounds the streams whose writes are kept in mind.
 const writesMax = 100_000
 
-// writing keeps in mind the writes that are on their way upstream to streams that upstream has not shown yet, so that
-// these stay awaited as long as the writes take.
+// writing keeps in mind the writes that are on their way upstream to streams that they make, or that upstream has not
+// shown yet, so that these stay awaited as long as the writes take.
 type writing struct {
 	mu     sync.Mutex
 	byPath map[string]writes
@@ -84,7 +84,8 @@ func (d *Discovery) BeforeWrite(ctx context.Context, path string, create bool) f
 				zap.String("stream", path), zap.Int("times", times), zap.Error(err))
 		}
 	}
-	if w.First = s.First; !s.Present() {
+	// Whoever drops the record meanwhile does not know of a write that makes the stream. An append makes none.
+	if w.First = s.First; create || !s.Present() {
 		w.Kept = d.writing.change(path, func(s *writes) {
 			s.n++
 			s.unnoted = s.unnoted || err != nil
@@ -127,7 +128,7 @@ func (d *Discovery) Written(w fsm.Write, tail fsm.Offset, seen fsm.Sighting) Evi
 func (d *Discovery) Refused(w fsm.Write) {
 	if w.Kept {
 		d.writing.end(w.Path)
-		d.Enqueue(w.Path, Evidence{})
+		d.Enqueue(w.Path, Evidence{confirm: true})
 	}
 }
 
