@@ -3,10 +3,10 @@
 // the least that turns an append into a webhook, on the same machine and in the same run: the ratios mean something,
 // the times mean little elsewhere.
 //
-// TestBench, which make bench runs, takes BENCH=full or BENCH=quick, BENCH_ONLY (a regular expression that picks parts),
-// BENCH_BASE (another build of Reveille, to compare this one with) and BENCH_RESULTS (a file of results that the run is
-// added to). TestBenchShort, a plain test, plays every part with
-// tiny numbers and asserts that nothing is lost; times are never asserted.
+// TestBench, which make bench runs, takes BENCH=full or BENCH=quick, BENCH_ONLY (a regular expression that picks
+// parts), BENCH_BASE (another build of Reveille, to compare this one with) and BENCH_RESULTS (a file of results that
+// the run is added to). TestBenchShort, a plain test, plays every part with tiny numbers and asserts that nothing is
+// lost; times are never asserted.
 package bench
 
 import (
