@@ -86,6 +86,17 @@ var mendedFaults = map[string][]modelStep{
 		{Kind: "store away", N: 1},
 		{Kind: "lie", Wait: 100_000},
 	},
+	"a 404 of a proxy has a stream forgotten that took a write just before": {
+		{Kind: "create", Path: 1, Sub: 0, Replica: 1, N: 0, Wait: 700},
+		{Kind: "append", Path: 1, Sub: 0, Replica: 1, N: 3, Wait: 0},
+		{Kind: "subscribe", Path: 1, Sub: 1, Replica: 0, N: 4, Wait: 0},
+		{Kind: "delete", Path: 1, Sub: 0, Replica: 0, N: 2, Wait: 1},
+		{Kind: "create", Path: 1, Sub: 1, Replica: 0, N: 2, Wait: 100},
+		{Kind: "lie", Path: 0, Sub: 0, Replica: 0, N: 1, Wait: 0},
+		{Kind: "create", Path: 1, Sub: 2, Replica: 0, N: 2, Wait: 0},
+		{Kind: "lie", Path: 1, Sub: 0, Replica: 0, N: 0, Wait: 100000},
+		{Kind: "lie", Path: 0, Sub: 0, Replica: 1, N: 0, Wait: 20000},
+	},
 	"a write whose answer comes after the deletion of its stream makes consumers for it": {
 		{Kind: "subscribe", Wait: 3000},
 		{Kind: "create", N: 3, Wait: 3000},

@@ -47,7 +47,7 @@ func (d *Discovery) tick(ctx context.Context, it *item) {
 		}
 	} else {
 		it.failures.Reset()
-		e.Await = 0 // it is on record by now
+		e.Await, e.Tail = 0, "" // it is on record by now
 	}
 	for _, w := range waiters {
 		w <- err
@@ -157,6 +157,9 @@ func (d *Discovery) absent(
 ) (again time.Duration, err error) {
 	path, await := it.path, e.Await
 	d.memory.remove(path)
+	if e.Tail != "" { // it had the stream when it took the write, so this may be no more than a proxy's word
+		await = max(await, d.cfg.WriteFor)
+	}
 	switch {
 	case s.Present() && !gone: // its events have expired, and consumers of it go on should there be others
 		return 0, nil
