@@ -61,7 +61,7 @@ func TestTheCheckerCatchesBrokenBuilds(t *testing.T) {
 			name: "callbacks of older epochs are accepted",
 			patch: patch{
 				"redisstore/lua/callback.lua",
-				"if epoch ~= c.epoch or token_epoch ~= c.epoch then return refuse('STALE_EPOCH') end",
+				"if epoch ~= c.epoch or token_epoch ~= c.epoch then return reply(refuse('STALE_EPOCH')) end",
 				"",
 			},
 			faults: func(w *world, span time.Duration) { misbehave(behaviour{stall: 0.5})(w, 4*span) },
