@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// library is lua/lib.lua, from which each script gets what it uses: Redis makes every function anew for every call.
+// library is lua/lib.lua, from which each script gets what it uses.
 var library = readLibrary(source("lib"))
 
 // libraryPart is a function of the library, or a line outside of functions, whose name is "".
@@ -55,8 +55,12 @@ func readLibrary(text string) (parts []libraryPart) {
 	return parts
 }
 
-// usedOf returns the names of the library's functions that a script uses, beside the words that are no functions.
-func usedOf(script string) map[string]bool {
+// rare is the function that few calls need, with much that nothing else uses.
+const rare = "start_over"
+
+// usedOf returns the names of the library's functions that a script uses, beside the words that are no functions. What
+// one of them uses that is not to be opened does not count.
+func usedOf(script, closed string) map[string]bool {
 	used := map[string]bool{}
 	words := wordsOf(script)
 	for _, part := range library {
@@ -72,7 +76,7 @@ func usedOf(script string) map[string]bool {
 		}
 		used[word] = true
 		for _, part := range library {
-			if part.name == word {
+			if part.name == word && word != closed {
 				words = append(words, part.words...)
 			}
 		}
@@ -80,17 +84,42 @@ func usedOf(script string) map[string]bool {
 	return used
 }
 
-// withLibrary returns a script that begins with what it uses of the library. What it does not use leaves empty lines,
-// so that errors name the lines of lib.lua.
+// withLibrary returns a script that begins with what it uses of the library, as lib.lua says. What is left out or moved
+// leaves empty lines, so that errors name the lines of lib.lua.
 func withLibrary(script string) string {
-	used := usedOf(script)
-	var text strings.Builder
+	used, often := usedOf(script, ""), usedOf(script, rare)
+	var inner strings.Builder
 	for _, part := range library {
-		if part.name == "" || used[part.name] {
+		if part.name != "" && used[part.name] && !often[part.name] {
+			inner.WriteString(inOneLine(part.text))
+		}
+	}
+	var text strings.Builder
+	within := false
+	for _, part := range library {
+		if part.name != "" && !within {
+			within = true
+			text.WriteString("return (function() ")
+		}
+		switch {
+		case part.name == rare && used[rare]:
+			text.WriteString("local function " + rare + "(...) " + inner.String() + strings.TrimRight(part.text, "\n") +
+				" return " + rare + "(...) end\n")
+		case part.name == "" || often[part.name]:
 			text.WriteString(part.text)
-		} else {
+		default:
 			text.WriteString(strings.Repeat("\n", strings.Count(part.text, "\n")))
 		}
 	}
-	return text.String() + script
+	return text.String() + script + "\nend)()\n"
+}
+
+// inOneLine returns a function without its comments and line ends.
+func inOneLine(function string) string {
+	var text strings.Builder
+	for line := range strings.Lines(function) {
+		code, _, _ := strings.Cut(line, "--")
+		text.WriteString(strings.TrimSpace(code) + " ")
+	}
+	return text.String()
 }

@@ -96,8 +96,12 @@ func (r *reply) list(read func(*reply)) {
 	r.bad = l.bad
 }
 
-// each reads a list with read, which takes one or more items at a time.
+// each reads a list with read, which takes one or more items at a time. None is a list without items (lib.lua, some).
 func (r *reply) each(read func(*reply)) {
+	if r.bad == nil && len(r.items) > 0 && r.items[0] == nil {
+		r.items = r.items[1:]
+		return
+	}
 	r.list(func(l *reply) {
 		for len(l.items) > 0 && l.bad == nil {
 			read(l)

@@ -152,7 +152,7 @@ func (s *Store) call(ctx context.Context, sc *script, keys []string, args ...any
 }
 
 // commonArguments is how many those are that every script of a partition has.
-const commonArguments = 9
+const commonArguments = 10
 
 // remember takes the watermark of a partition off a script's reply and keeps it.
 func (s *Store) remember(partition int, r *reply) *reply {
@@ -186,7 +186,7 @@ func (s *Store) arguments(partition int, own ...any) []any {
 		d.millis(), t.Waking.Milliseconds(), t.Liveness.Milliseconds(), t.GoneGrace.Milliseconds(),
 		t.GCAfter.Milliseconds(), d.Incarnation, d.Nonce, uint32(d.Jitter),
 	)
-	return append(append(args, own...), s.seen[partition].Load())
+	return append(append(args, own...), s.opts.Untraced, s.seen[partition].Load())
 }
 
 // millis returns what scripts take for the time to act at.

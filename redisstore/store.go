@@ -50,6 +50,8 @@ type Options struct {
 	Hinted func(fsm.Hint)
 	// Outcomes acts on what comes of clearing away the consumers of deleted subscriptions; nil for nobody.
 	Outcomes Outcomes
+	// Untraced has outcomes leave out the wakes that ended with "done", of which only tracing makes use.
+	Untraced bool
 	// Draw replaces chance and time, in tests; nil for real ones.
 	Draw func() Draw
 }

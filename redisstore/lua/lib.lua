@@ -10,7 +10,8 @@
 --          partition without an incarnation on record has lost it
 -- ARGV[7]  nonce that wake ids are made from                        ARGV[8]  jitter, millionths
 -- ARGV[9…] the script's own
--- and last, which is taken off: the partition's watermark as the caller has last seen it, 0 if it has not
+-- and last, which are taken off: 1 if nobody traces wakes, so that those that end with "done" need not be told of; the partition's
+-- watermark as the caller has last seen it, 0 if it has not
 --
 -- What a script returns is the first of two items; the other is the watermark now (scripts.go).
 --
@@ -41,6 +42,10 @@
 --                           restarts: of streams; life (the incarnation), base, mark, at: see fence; stamp, removed, linked: see stream_of
 --   lease           string  the replica that owns the partition
 --   n:<nonce>       string  the nonce of a call, for as long as it may be sent again because its reply was lost (note_call)
+--
+-- Redis makes every function anew for every call. So library.go leaves out what a script does not use; it puts the functions that only
+-- start_over uses into it, which is rare; and it puts all of them, and the script, into a function around them, because a function finds
+-- what it uses by a search, unless that is of the function around it.
 local P = KEYS[1]
 local now = tonumber(ARGV[1])
 local micros = now * 1000
@@ -55,13 +60,22 @@ local GC, INCARNATION, NONCE, JITTER = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
 local LASTING = INCARNATION == '?'
 local A = 9
 local SEEN = tonumber(table.remove(ARGV))
+local UNTRACED = table.remove(ARGV) == '1'
 
 -- What the script's caller is to do, see fsm.Outcome.
 local wakes, idle, hidden, gone, ended = {}, {}, {}, {}, {}
 
--- int writes a whole number where Lua makes text of it: tostring() would write large ones as 1.79e+15. Redis takes numbers as they are,
--- in calls and in replies.
-local function int(n) return string.format('%.0f', n) end
+-- int writes a whole number: tostring() would write large ones as 1.79e+15. Redis takes numbers as they are, in calls and in replies, but
+-- in calls it spends more on each than int does, which writes a number once. NUMBERS is the reverse, for what is read.
+local TEXTS, NUMBERS = { [0] = '0', '1' }, { ['0'] = 0, ['1'] = 1 }
+local function int(n)
+  local text = TEXTS[n]
+  if not text then
+    text = string.format('%.0f', n)
+    TEXTS[n] = text
+  end
+  return text
+end
 
 -- other says whether offsets a and b are of two incarnations of their stream (fsm.Offset).
 local function other(a, b)
@@ -72,9 +86,7 @@ end
 
 -- after says whether offset a lies beyond b, byte by byte. Lua's own < follows the server's locale. What they begin with is mostly
 -- the same, and long.
-local function after(a, b)
-  if a == '' or a == b or a == '-1' then return false end
-  if b == '' or b == '-1' then return true end
+local function differ_after(a, b)
   local i = 1
   while string.sub(a, i, i + 15) == string.sub(b, i, i + 15) do i = i + 16 end
   while true do
@@ -88,6 +100,15 @@ local function after(a, b)
     if x ~= y then return (x or -1) > (y or -1) and not other(a, b) end
     i = i + 4
   end
+end
+
+-- after says whether offset a lies beyond b. Scripts ask it of the same two again and again.
+local last_a, last_b, last
+local function after(a, b)
+  if a == '' or a == b or a == '-1' then return false end
+  if b == '' or b == '-1' then return true end
+  if a ~= last_a or b ~= last_b then last_a, last_b, last = a, b, differ_after(a, b) end
+  return last
 end
 
 local function retry_delay(n)
@@ -128,7 +149,7 @@ local touched, mark, lost = false, SEEN, false
 -- meta reads of the partition what most calls need.
 local meta_read
 local function meta()
-  if not meta_read then meta_read = redis.call('HMGET', P .. 'meta', 'life', 'base', 'mark', 'at', 'restarts') end
+  if not meta_read then meta_read = redis.call('HMGET', P .. 'meta', 'life', 'base', 'mark', 'restarts') end
   return meta_read
 end
 
@@ -137,10 +158,11 @@ end
 local fenced
 local function fence()
   if fenced then return fenced end
-  local recorded, base, at = meta()[1], tonumber(meta()[2] or '0'), tonumber(meta()[4])
+  local recorded, base = meta()[1], tonumber(meta()[2] or '0')
+  local at = SEEN == 0 and tonumber(redis.call('HGET', P .. 'meta', 'at'))
   local seen = math.max(mark, SEEN)
   mark = tonumber(meta()[3] or '0')
-  lost = lost or SEEN > mark or SEEN == 0 and at and now - at > ABANDONED
+  lost = lost or SEEN > mark or at and now - at > ABANDONED
   if lost or incarnation() ~= recorded then
     if lost or recorded or LASTING then base = math.max(base + 1024000, now * 1024) end
     -- The other callers have seen less than this one, or little more: they must not all find the same loss.
@@ -154,7 +176,7 @@ end
 -- watermark is what the caller is to remember. It rises with each call that has changed something.
 local function watermark()
   if touched then
-    mark = redis.call('HINCRBY', P .. 'meta', 'mark', 1)
+    mark = redis.call('HINCRBY', P .. 'meta', 'mark', '1')
     if mark <= SEEN then
       lost, fenced, meta_read = true, nil, nil
       fence()
@@ -304,7 +326,7 @@ end
 local restarted
 local function restarts()
   if not restarted then
-    restarted = tonumber(meta_read and meta_read[5] or not meta_read and redis.call('HGET', P .. 'meta', 'restarts') or '0')
+    restarted = tonumber(meta_read and meta_read[4] or not meta_read and redis.call('HGET', P .. 'meta', 'restarts') or '0')
   end
   return restarted
 end
@@ -327,9 +349,14 @@ end
 
 -- visit calls f with a batch of the consumers in a set, and returns the cursor for the next call, "0" if there is none. A call that
 -- stops for the links it has read begins with the same batch next time: f must then find that little is left to do for those that it
--- was called with.
-local function visit(set, cursor, f)
-  local scan = batch('SSCAN', set, cursor, 50)
+-- was called with. Size is how many the set has, if that is known.
+local function visit(set, cursor, f, size)
+  local scan
+  if string.sub(cursor, 1, 1) == '0' and (size or redis.call('SCARD', set)) <= 50 then
+    scan = { '0', redis.call('SMEMBERS', set) } -- at less than half the cost
+  else
+    scan = batch('SSCAN', set, cursor, '50')
+  end
   for _, id in ipairs(scan[2]) do
     if not can_read(id) then return (string.match(cursor, '^%d+') or '0') .. '@' .. incarnation() end
     f(id)
@@ -337,28 +364,28 @@ local function visit(set, cursor, f)
   return scan[1]
 end
 
--- RECORD are the fields of a consumer's record that scripts read; save writes those from the fourth to the last but one.
+-- RECORD are the fields of a consumer's record that scripts read; save writes those from the fourth on. What few of them need, they
+-- read by themselves: each field costs.
 local RECORD = {
   'sub', 'gen', 'primary', 'state', 'wake', 'by',
-  'epoch', 'woke', 'listed', 'attempt', 'sent', 'failing', 'retired', 'stalled', 'moved', 'hidden', 'paused', 'due',
-  'restarts', 'since', 'error',
+  'epoch', 'woke', 'listed', 'attempt', 'sent', 'failing', 'retired', 'stalled', 'moved', 'hidden', 'due', 'since',
 }
 
 -- record returns a consumer's record, or nil if there is none. Field was has it as it is stored, in the order of RECORD.
 local function record(id)
   local r = redis.call('HMGET', P .. 'c:' .. id, unpack(RECORD))
   if not r[1] then return nil end
-  for i = 7, 20 do r[i] = tonumber(r[i]) end
-  r[17], r[19] = r[17] or 0, r[19] or 0
+  for i = 7, 18 do r[i] = NUMBERS[r[i]] or tonumber(r[i]) end
   local c = {
     id = id, was = r, sub = r[1], gen = r[2], primary = r[3], state = r[4], wake = r[5], by = r[6], epoch = r[7], woke = r[8],
     listed = r[9], attempt = r[10], sent = r[11], failing = r[12], retired = r[13], stalled = r[14], moved = r[15], hidden = r[16],
-    paused = r[17], due = r[18], restarts = r[19], since = r[20], error = r[21],
+    due = r[17], since = r[18], paused = 0,
   }
+  if c.failing > 0 then c.paused = tonumber(redis.call('HGET', P .. 'c:' .. id, 'paused') or '0') end
   -- A version that does not note it may have made the record, or begun the wake: the lists are of one before then.
   c.unlisted = c.listed ~= c.epoch
   if c.unlisted or not c.woke then c.woke = 0 end
-  c.was_due, c.was_place = c.due, place_of(c)
+  c.was_due, c.was_paused, c.was_place = c.due, c.paused, place_of(c)
   return c
 end
 
@@ -376,29 +403,34 @@ end
 local function save(c)
   c.listed = c.epoch
   local was, changes = c.was, { 'HSET', P .. 'c:' .. c.id }
-  for i = 4, 20 do
+  for i = 4, 18 do
     local field = RECORD[i]
     local value = c[field]
     if value ~= was[i] then
       changes[#changes + 1] = field
-      changes[#changes + 1] = value
+      changes[#changes + 1] = i < 7 and value or int(value)
       was[i] = value
     end
+  end
+  if c.paused ~= c.was_paused then
+    changes[#changes + 1] = 'paused'
+    changes[#changes + 1] = int(c.paused)
+    c.was_paused = c.paused
   end
   if #changes > 2 then redis.call(unpack(changes)) end
   local place = place_of(c)
   if c.was_place and c.was_place ~= place then redis.call('ZREM', P .. c.was_place, c.id) end
   if place and (place ~= c.was_place or c.begun or c.unlisted) then
-    redis.call('ZADD', P .. place, now, c.id)
+    redis.call('ZADD', P .. place, int(now), c.id)
   elseif place == 'waiting' then
     -- One that a version without these lists has resumed waits from now on, as far as is known.
-    redis.call('ZADD', P .. place, 'NX', now, c.id)
+    redis.call('ZADD', P .. place, 'NX', int(now), c.id)
   end
   if c.due == c.was_due then return end
   if c.due == 0 then
     redis.call('ZREM', P .. 'due', c.id)
   else
-    redis.call('ZADD', P .. 'due', c.due, c.id)
+    redis.call('ZADD', P .. 'due', int(c.due), c.id)
   end
 end
 
@@ -407,10 +439,11 @@ local function create(sub, gen, id, primary, acked)
   local floor = tonumber(redis.call('HGET', P .. 'meta', 'floor') or '0')
   local c = {
     id = id, sub = sub, gen = gen, primary = primary, state = 'idle', epoch = floor, wake = '', woke = 0, attempt = 0,
-    sent = 0, failing = 0, retired = 0, stalled = 0, moved = 0, hidden = 0, paused = 0, due = 0, restarts = restarts(),
-    was = { [17] = 0, [19] = 0 }, was_due = 0,
+    sent = 0, failing = 0, retired = 0, stalled = 0, moved = 0, hidden = 0, paused = 0, due = 0, was = {}, was_due = 0,
+    was_paused = 0,
   }
   redis.call('HSET', P .. 'c:' .. id, 'sub', sub, 'gen', gen, 'primary', primary)
+  if restarts() > 0 then redis.call('HSET', P .. 'c:' .. id, 'restarts', int(restarts())) end
   redis.call('HSET', P .. 'l:' .. id, primary, acked)
   redis.call('SADD', P .. 'b:' .. sub .. ':' .. gen, id)
   watch({ primary }, id)
@@ -545,7 +578,7 @@ local function rest_idle(c)
 end
 
 local function rest(c)
-  over(c, 'done')
+  if not UNTRACED then over(c, 'done') end
   if c.moved == 1 or not pending(c) then c.stalled = 0 else c.stalled = c.stalled + 1 end
   rest_idle(c)
   settle(c)
@@ -571,9 +604,8 @@ local function ack(c, path, to)
 end
 
 local function delivered(c)
+  if c.failing > 0 then redis.call('HDEL', P .. 'c:' .. c.id, 'error') end
   c.failing, c.paused, c.retired = 0, 0, 0
-  if c.error then redis.call('HDEL', P .. 'c:' .. c.id, 'error') end
-  c.error = nil
 end
 
 local function go_live(c)
@@ -634,8 +666,10 @@ end
 -- failed books a failed attempt. The consumer is given up if that was made after a time of failures that is long enough.
 local function failed(c, retry_after, retired, why)
   local begun_at = c.due - WAKING
-  if c.failing == 0 then c.failing = now end
-  c.sent, c.error = 0, why
+  if c.failing == 0 then
+    c.failing, c.was_paused = now, nil -- a version that does not know of it may have left some
+  end
+  c.sent = 0
   redis.call('HSET', P .. 'c:' .. c.id, 'error', why)
   if retired then
     c.retired, c.due = 1, 0
@@ -665,7 +699,7 @@ local function start_over(c, made_anew)
     if made_anew(path) then
       l.acked = '-1'
       c.since = c.epoch
-      redis.call('HSET', P .. 'c:' .. c.id, 'since:' .. path, c.epoch)
+      redis.call('HSET', P .. 'c:' .. c.id, 'since:' .. path, int(c.epoch))
       redis.call('HSET', P .. 'l:' .. c.id, path, '-1')
       if c.state == 'given_up' then redis.call('HDEL', P .. 'c:' .. c.id, 'past:' .. path) end
       fenced_off = fenced_off or l.tail ~= ''
@@ -686,9 +720,10 @@ end
 -- or deleted starts over now, if that stream is among its own.
 local function load(id)
   local c = record(id)
-  if not c or c.restarts == restarts() or is_dead(c.gen) then return c end
-  local seen = c.restarts
-  c.restarts = restarts()
+  if not c or restarts() == 0 then return c end
+  local seen = tonumber(redis.call('HGET', P .. 'c:' .. id, 'restarts') or '0')
+  if seen == restarts() or is_dead(c.gen) then return c end
+  redis.call('HSET', P .. 'c:' .. id, 'restarts', int(restarts()))
   return start_over(c, function(path) return tonumber(redis.call('HGET', P .. 's:' .. path, 'r') or '0') > seen end)
 end
 
@@ -731,7 +766,10 @@ local function current(get, id, epoch, wake)
   return c
 end
 
-local function outcome() return { wakes, idle, hidden, gone, ended } end
+-- some is a list in a reply. One without items is no list there: that costs Redis less.
+local function some(list) return #list > 0 and list end
+
+local function outcome() return { some(wakes), some(idle), some(hidden), some(gone), some(ended) } end
 
 -- reply is what a script returns: its own reply and the watermark. Unchanged is for scripts that change nothing by which others act.
 local function reply(own) return { own, watermark() } end

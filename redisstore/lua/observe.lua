@@ -3,7 +3,8 @@
 -- ARGV[9] path  ARGV[10] tail  ARGV[11] cursor
 -- Returns { watched 0|1, busy 0|1, tail noted, next cursor, outcome }. O(batch + links that one script may read).
 local path, tail, cursor = ARGV[A], ARGV[A + 1], ARGV[A + 2]
-if redis.call('EXISTS', P .. 'w:' .. path) == 0 then return reply({ 0, 1, '', '0', outcome() }) end
+local watchers = redis.call('SCARD', P .. 'w:' .. path)
+if watchers == 0 then return reply({ 0, 1, '', '0', outcome() }) end
 note_tail(path, tail)
 meta() -- read at once what waking somebody needs
 local busy = 1
@@ -13,5 +14,5 @@ local next_cursor = visit(P .. 'w:' .. path, cursor, function(id)
   if c.state == 'waking' then repeated(c) end
   if observed(c, path) then save(c) end
   if (c.state == 'idle' or c.state == 'given_up') and c.hidden == 0 and redis.call('HEXISTS', P .. 'l:' .. id, path) == 1 then busy = 0 end
-end)
+end, watchers)
 return reply({ 1, busy, tail_of(path), next_cursor, outcome() })
