@@ -274,7 +274,7 @@ func (c *checker) refusals() {
 					c.violate(ruleGone, "%v: a callback sent at %s was told so", k.wakeRef, stamp(t.Sent))
 				}
 			case fsm.CodeInvalidOffset:
-				if !c.contradicted(k.Acks) {
+				if !k.Contradicted {
 					c.violate(ruleRefused, "%v: %s", k.wakeRef, t.Code)
 				}
 			default:
@@ -282,15 +282,6 @@ func (c *checker) refusals() {
 			}
 		}
 	}
-}
-
-func (c *checker) contradicted(acks map[string]fsm.Offset) bool {
-	for path := range acks {
-		if c.j.Contradicted[path] {
-			return true
-		}
-	}
-	return false
 }
 
 // final checks how the consumers stand in the end.

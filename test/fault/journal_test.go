@@ -1,7 +1,6 @@
 package fault
 
 import (
-	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -19,10 +18,6 @@ type journal struct {
 	Dones    []syncDone
 	Appends  []written
 	Marks    []mark
-	// Contradicted are the streams that can be read to an offset beyond the one that the stream server's own HEAD says
-	// is the tail, as a worker saw it past all links: the reference server does so after an append that was
-	// interrupted, until it is restarted. An ack of what was read is then rightly refused.
-	Contradicted map[string]bool
 }
 
 // wakeRef names a wake.
@@ -58,7 +53,11 @@ type call struct {
 	Claim bool
 	Acks  map[string]fsm.Offset
 	Done  bool
-	Tries []try
+	// Contradicted says that one of the acks lies beyond the tail that the stream server's own HEAD told just before,
+	// past all links: the reference server can be read beyond that until an append is on its disk, and after one that
+	// was interrupted until it is restarted. Such an ack may rightly be refused.
+	Contradicted bool
+	Tries        []try
 }
 
 // What became of a try, besides the error codes of the callback API.
@@ -145,15 +144,6 @@ func (j *journal) mark(kind markKind, from, to time.Time) {
 }
 
 // began notes a callback before its first try is sent.
-func (j *journal) contradicted(path string) {
-	j.note(func(j *journal) {
-		if j.Contradicted == nil {
-			j.Contradicted = map[string]bool{}
-		}
-		j.Contradicted[path] = true
-	})
-}
-
 func (j *journal) began(c *call) { j.note(func(j *journal) { j.Calls = append(j.Calls, c) }) }
 
 // tried notes a try. It is noted as soon as it is sent, with what became of it unknown, and settled later.
@@ -177,7 +167,7 @@ func (j *journal) copy() *journal {
 	c := &journal{
 		Arrivals: append([]arrival(nil), j.Arrivals...), Reads: append([]reading(nil), j.Reads...),
 		Dones: append([]syncDone(nil), j.Dones...), Appends: append([]written(nil), j.Appends...),
-		Marks: append([]mark(nil), j.Marks...), Contradicted: maps.Clone(j.Contradicted),
+		Marks: append([]mark(nil), j.Marks...),
 	}
 	for _, k := range j.Calls {
 		d := *k

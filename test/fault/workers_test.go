@@ -290,24 +290,29 @@ func (t *task) work(b behaviour) {
 	t.call(final)
 }
 
-// compare notes which streams end, as the stream server itself says, before what was read of them.
-func (w *world) compare(acks []harness.StreamOffset) {
+// contradicted says whether a stream ends, as the stream server itself says, before what was read of it. It is to be
+// asked before the acks are sent: a HEAD that comes later tells of the same end, or of one behind it.
+func (w *world) contradicted(acks []harness.StreamOffset) bool {
 	for _, ack := range acks {
 		res, err := w.direct.Try(w.ctx, http.MethodHead, ack.Path, "")
 		if err != nil || res.Status != http.StatusOK {
 			continue
 		}
 		if fsm.Offset(ack.Offset).After(fsm.Offset(res.Header.Get("Stream-Next-Offset"))) {
-			w.journal.contradicted(ack.Path)
+			return true
 		}
 	}
+	return false
 }
 
 // call sends a callback until it has a definite answer, and says whether that was a success.
 func (t *task) call(cb harness.Callback) bool {
 	w := t.k.w
 	cb.Epoch = t.ref.Epoch
-	c := &call{wakeRef: t.ref, Claim: cb.WakeID != "", Acks: offsetsOf(cb.Acks), Done: cb.Done}
+	c := &call{
+		wakeRef: t.ref, Claim: cb.WakeID != "", Acks: offsetsOf(cb.Acks), Done: cb.Done,
+		Contradicted: w.contradicted(cb.Acks),
+	}
 	w.journal.began(c)
 	for until := time.Now().Add(workerPatience); time.Now().Before(until); {
 		settle := w.journal.tried(c)
@@ -326,9 +331,6 @@ func (t *task) call(cb harness.Callback) bool {
 			}
 			return true
 		default:
-			if fsm.Code(a.Error.Code) == fsm.CodeInvalidOffset {
-				w.compare(cb.Acks)
-			}
 			settle(a.Error.Code, nil)
 			if fsm.Code(a.Error.Code) != fsm.CodeTokenExpired {
 				return false
