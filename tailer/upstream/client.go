@@ -62,6 +62,7 @@ type Client struct {
 	root    string
 	shared  *http.Client
 	heads   *retryablehttp.Client
+	conns   conns
 	flights singleflight.Group
 	metrics *metrics
 	// http2 is true while upstream answers by HTTP/2: live requests share connections then, too.
@@ -105,6 +106,9 @@ func New(cfg Config) *Client {
 	c.dialect.Store(dialects[cfg.Dialect])
 	c.fixed = c.dialect.Load() != nil
 	c.heads.HTTPClient = c.shared
+	if c.conns.client = c; cfg.URL.Scheme == "http" && !cfg.H2C {
+		c.heads.HTTPClient = &http.Client{Transport: &c.conns, CheckRedirect: noRedirects}
+	}
 	c.heads.Logger = nil
 	c.heads.RetryMax = 3
 	c.heads.RetryWaitMin, c.heads.RetryWaitMax = 50*time.Millisecond, 100*time.Millisecond
@@ -117,7 +121,10 @@ func New(cfg Config) *Client {
 func noRedirects(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 // Close lets go of the idle connections.
-func (c *Client) Close() { c.shared.CloseIdleConnections() }
+func (c *Client) Close() {
+	c.shared.CloseIdleConnections()
+	c.conns.close()
+}
 
 // target returns what a request for a stream asks for, as it stands on the wire. No other way leads to a request, so
 // what is no stream's path is never asked for: an earlier version may have stored one that leads out of the root, where

@@ -36,10 +36,10 @@ var (
 	readers = sync.Pool{New: func() any { return bufio.NewReader(nil) }}
 )
 
-// Conn is a connection to an upstream that speaks HTTP/1.1, for the live requests of one stream, one after the other.
-// It is dialled when it is needed. http.Transport keeps two goroutines and two buffers for each connection; here
-// whoever asks waits for the answer himself, with nothing but the connection, which is what makes a silent stream
-// cheap. Only one goroutine uses a Conn at a time.
+// Conn is a connection to an upstream that speaks HTTP/1.1, for requests without a body, one after the other: the live
+// ones of a stream, or those that conns shares it out to. It is dialled when it is needed. http.Transport keeps two
+// goroutines and two buffers for each connection; here whoever asks waits for the answer himself, with nothing but the
+// connection, which is what makes a silent stream cheap. Only one goroutine uses a Conn at a time.
 type Conn struct {
 	client *Client
 	conn   net.Conn
@@ -58,12 +58,12 @@ func (c *Conn) Close() {
 	}
 }
 
-// get sends a GET for a target and returns the answer, whose body must be closed before the next request. A connection
-// that upstream closed while it was idle is replaced. When the context ends so does what is under way.
-func (c *Conn) get(ctx context.Context, target string) (*http.Response, error) {
-	res, err := c.try(ctx, target)
+// do sends a GET or HEAD for a target and returns the answer, whose body must be closed before the next request. A
+// connection that upstream closed while it was idle is replaced. When the context ends so does what is under way.
+func (c *Conn) do(ctx context.Context, method, target string) (*http.Response, error) {
+	res, err := c.try(ctx, method, target)
 	if errors.Is(err, errStale) && ctx.Err() == nil {
-		res, err = c.try(ctx, target)
+		res, err = c.try(ctx, method, target)
 	}
 	if err != nil && ctx.Err() != nil {
 		return nil, ctx.Err()
@@ -71,7 +71,7 @@ func (c *Conn) get(ctx context.Context, target string) (*http.Response, error) {
 	return res, err
 }
 
-func (c *Conn) try(ctx context.Context, target string) (res *http.Response, err error) {
+func (c *Conn) try(ctx context.Context, method, target string) (res *http.Response, err error) {
 	idle := c.conn != nil
 	if !idle {
 		if c.conn, err = c.client.connect(ctx); err != nil {
@@ -80,12 +80,12 @@ func (c *Conn) try(ctx context.Context, target string) (res *http.Response, err 
 	}
 	conn := c.conn
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(past) })
-	if err = c.send(ctx, target); err == nil {
+	if err = c.send(ctx, method, target); err == nil {
 		_, err = conn.Read(c.first[:])
 	}
 	switch {
 	case err == nil:
-		res, err = c.receive(stop)
+		res, err = c.receive(method, stop)
 	case idle:
 		err = errStale
 	}
@@ -102,23 +102,23 @@ func (c *Conn) try(ctx context.Context, target string) (res *http.Response, err 
 }
 
 // send makes the request and sends it. Nothing of it is kept while its answer is waited for.
-func (c *Conn) send(ctx context.Context, target string) error {
+func (c *Conn) send(ctx context.Context, method, target string) error {
 	out := writers.Get().(*bufio.Writer)
 	defer writers.Put(out)
 	out.Reset(c.conn)
-	if err := c.client.request(ctx, http.MethodGet, target).Write(out); err != nil {
+	if err := c.client.request(ctx, method, target).Write(out); err != nil {
 		return err
 	}
 	return out.Flush()
 }
 
 // receive reads the header of an answer that has begun, after those of informational ones (1xx).
-func (c *Conn) receive(stop func() bool) (res *http.Response, err error) {
+func (c *Conn) receive(method string, stop func() bool) (res *http.Response, err error) {
 	limited := &io.LimitedReader{R: io.MultiReader(bytes.NewReader(c.first[:]), c.conn), N: headerLimit}
 	in := readers.Get().(*bufio.Reader)
 	in.Reset(limited)
 	for err == nil && (res == nil || res.StatusCode < 200) {
-		res, err = http.ReadResponse(in, nil)
+		res, err = http.ReadResponse(in, &http.Request{Method: method})
 	}
 	if err != nil {
 		readers.Put(in)

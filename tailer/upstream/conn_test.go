@@ -78,7 +78,7 @@ func (s *scripted) conn(t *testing.T) *Conn {
 // readAnswer asks and reads the whole answer.
 func readAnswer(t *testing.T, c *Conn) (status int, body string) {
 	t.Helper()
-	res, err := c.get(t.Context(), "/a?offset=1")
+	res, err := c.do(t.Context(), http.MethodGet, "/a?offset=1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +153,7 @@ func TestAConnGivesUpAnAnswerThatBreaksTheRules(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newScripted(t, func(int, int) (string, bool) { return answer, true })
 			conn := s.conn(t)
-			if res, err := conn.get(t.Context(), "/a"); err == nil {
+			if res, err := conn.do(t.Context(), http.MethodGet, "/a"); err == nil {
 				_ = res.Body.Close()
 				t.Error("it was taken for an answer")
 			}
@@ -177,7 +177,7 @@ func TestAConnWaitsNoLongerThanItsContext(t *testing.T) {
 	conn := s.conn(t)
 	readAnswer(t, conn)
 	ctx, cancel := context.WithCancel(t.Context())
-	res, err := conn.get(ctx, "/a")
+	res, err := conn.do(ctx, http.MethodGet, "/a")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -194,7 +194,7 @@ func TestAConnWaitsNoLongerThanItsContext(t *testing.T) {
 	ctx, cancel = context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	mute := connTo(t, "http://"+silent.Addr().String(), nil)
-	if _, err := mute.get(ctx, "/a"); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := mute.do(ctx, http.MethodGet, "/a"); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v", err)
 	}
 	// The connection is as good as new.
@@ -219,7 +219,7 @@ func TestABodyThatNobodyReadsCostsItsConnectionIfItIsLong(t *testing.T) {
 			t.Parallel()
 			s := newScripted(t, func(int, int) (string, bool) { return c.answer, false })
 			conn := s.conn(t)
-			res, err := conn.get(t.Context(), "/a")
+			res, err := conn.do(t.Context(), http.MethodGet, "/a")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -241,7 +241,7 @@ func TestAConnGoesByTLSToTheServerItWasMeantFor(t *testing.T) {
 	if _, body := readAnswer(t, connTo(t, srv.URL, trusted)); body != "HTTP/1.1" {
 		t.Errorf("got %q", body)
 	}
-	_, err := connTo(t, srv.URL, nil).get(t.Context(), "/a")
+	_, err := connTo(t, srv.URL, nil).do(t.Context(), http.MethodGet, "/a")
 	if !unconnected(err) {
 		t.Errorf("a certificate that nobody vouches for: %v", err)
 	}

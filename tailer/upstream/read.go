@@ -158,7 +158,7 @@ func (c *Client) get(
 	}
 	began := time.Now()
 	if conn != nil && !c.http2.Load() {
-		res, err = conn.get(ctx, target)
+		res, err = conn.do(ctx, http.MethodGet, target)
 	} else {
 		res, err = c.shared.Do(c.request(ctx, http.MethodGet, target))
 	}

@@ -1,0 +1,86 @@
+package upstream
+
+import (
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+)
+
+// headsIdle is how many connections of HEADs are kept for further ones, and headsIdleTime for how long: that upstream
+// has closed one is seen when it is used.
+const headsIdle, headsIdleTime = 1024, 10 * time.Second
+
+// conns are connections that HEADs share. http.Transport hands each request over to two other goroutines and back,
+// which a callback, and with it a worker, waits for.
+type conns struct {
+	client *Client
+
+	mu sync.Mutex
+	// idle are those that wait for a request, the one that was used last at the end.
+	idle []idleConn
+	// expiry closes those that have waited for too long; nil if none waits.
+	expiry *time.Timer
+}
+
+type idleConn struct {
+	*Conn
+	since time.Time
+}
+
+// RoundTrip implements http.RoundTripper for HEADs that [Client] has made.
+func (cs *conns) RoundTrip(req *http.Request) (*http.Response, error) {
+	c := cs.take()
+	res, err := c.do(req.Context(), req.Method, req.URL.Opaque+"?"+req.URL.RawQuery)
+	if err != nil {
+		return nil, err
+	}
+	_ = res.Body.Close() // it has none
+	res.Body, res.Request = http.NoBody, req
+	cs.give(c)
+	return res, nil
+}
+
+func (cs *conns) take() *Conn {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	n := len(cs.idle)
+	if n == 0 {
+		return &Conn{client: cs.client}
+	}
+	c := cs.idle[n-1].Conn
+	cs.idle = slices.Delete(cs.idle, n-1, n)
+	return c
+}
+
+func (cs *conns) give(c *Conn) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if c.conn == nil || len(cs.idle) == headsIdle {
+		c.Close()
+		return
+	}
+	cs.idle = append(cs.idle, idleConn{c, time.Now()})
+	if cs.expiry == nil {
+		cs.expiry = time.AfterFunc(headsIdleTime, func() { cs.drop(headsIdleTime) })
+	}
+}
+
+func (cs *conns) close() { cs.drop(0) }
+
+// drop closes the connections that have been idle for so long.
+func (cs *conns) drop(idle time.Duration) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	n := 0
+	for ; n < len(cs.idle) && time.Since(cs.idle[n].since) >= idle; n++ {
+		cs.idle[n].Close()
+	}
+	cs.idle = slices.Delete(cs.idle, 0, n)
+	if cs.expiry != nil {
+		cs.expiry.Stop()
+	}
+	if cs.expiry = nil; len(cs.idle) > 0 {
+		cs.expiry = time.AfterFunc(idle-time.Since(cs.idle[0].since), func() { cs.drop(idle) })
+	}
+}
