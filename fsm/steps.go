@@ -74,10 +74,13 @@ func (c Consumer) giveUp() (Consumer, Effects) {
 	return c, e
 }
 
-// renewed says whether a stream of a consumer that was given up has had an event since.
+// news says whether the stream of a consumer that was given up has had an event since.
+func (l Link) news() bool { return l.Tail.After(l.Past) || l.Tail.Other(l.Past) }
+
+// renewed says whether any stream of a consumer that was given up has had an event since.
 func (c Consumer) renewed() bool {
 	for _, l := range c.Links {
-		if l.Tail.After(l.Past) || l.Tail.Other(l.Past) {
+		if l.news() {
 			return true
 		}
 	}

@@ -122,7 +122,7 @@ func (c Consumer) Observe(env Env, path string, tail Offset) (Consumer, Effects)
 	c.note(path, tail)
 	switch {
 	case c.HiddenAt.IsZero():
-		if !c.Links[path].Pending() {
+		if l := c.Links[path]; !l.Pending() || c.State == GivenUp && !l.news() {
 			return c, Effects{}
 		}
 	case path != c.Primary:

@@ -154,6 +154,27 @@ func TestTheWorkOfAScriptIsBoundedByLinks(t *testing.T) {
 	w.later(time.Hour)
 	due("the next attempt")
 	done()
+	const read = 2 // the stream that nobody took the event of
+	follow("an event that nobody takes", consumers,
+		must[fsm.Observation](t)(w.Observe(ctx, 0, shared[read].Path, tail(2))).Outcome)
+	for id := range wakes {
+		failing := w.now.Add(-timing.GCAfter).UnixMilli()
+		if err := w.rdb.HSet(ctx, "rv:{0}:c:"+id, "failing", failing).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.later(timing.Waking)
+	gaveUp, _, err := w.Due(ctx, 0, 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	removed("giving them up", gaveUp)
+	clear(wakes)
+	follow("a look at those that were given up", 0,
+		must[fsm.Observation](t)(w.Observe(ctx, 0, shared[read].Path, tail(2))).Outcome)
+	follow("the next event", consumers,
+		must[fsm.Observation](t)(w.Observe(ctx, 0, shared[read].Path, tail(3))).Outcome)
+	done()
 	follow("a stream made anew", consumers, must[fsm.Outcome](t)(w.Restart(ctx, 0, shared[0].Path, tail(2), tail(1))))
 	done()
 	follow("a stream deleted", 0, must[fsm.Outcome](t)(w.Deleted(ctx, 0, shared[1].Path, false)))

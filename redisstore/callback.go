@@ -117,7 +117,7 @@ func decodeConsumer(id string, h map[string]string) (c fsm.Consumer, bad error) 
 		c.Paused = time.Duration(number("paused")) * time.Millisecond
 	}
 	if c.FirstFailure.IsZero() {
-		c.LastError = "" // a version that does not know of it has ended the failures without clearing it
+		c.Paused, c.LastError = 0, "" // a version that does not know of them may have ended the failures
 	}
 	// a version that does not note it may have made the record, or begun the wake
 	if h["woke"] != "" && h["listed"] == h["epoch"] {

@@ -85,7 +85,7 @@ func usedOf(script, closed string) map[string]bool {
 }
 
 // withLibrary returns a script that begins with what it uses of the library, as lib.lua says. What is left out or moved
-// leaves empty lines, so that errors name the lines of lib.lua.
+// leaves empty lines, so that errors name the lines of lib.lua; those of what is moved name that of the rare function.
 func withLibrary(script string) string {
 	used, often := usedOf(script, ""), usedOf(script, rare)
 	var inner strings.Builder

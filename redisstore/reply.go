@@ -96,12 +96,17 @@ func (r *reply) list(read func(*reply)) {
 	r.bad = l.bad
 }
 
-// each reads a list with read, which takes one or more items at a time. None is a list without items (lib.lua, some).
-func (r *reply) each(read func(*reply)) {
+// some is each for a list that is left out if it has no items (lua/lib.lua).
+func (r *reply) some(read func(*reply)) {
 	if r.bad == nil && len(r.items) > 0 && r.items[0] == nil {
 		r.items = r.items[1:]
 		return
 	}
+	r.each(read)
+}
+
+// each reads a list with read, which takes one or more items at a time.
+func (r *reply) each(read func(*reply)) {
 	r.list(func(l *reply) {
 		for len(l.items) > 0 && l.bad == nil {
 			read(l)
@@ -130,11 +135,11 @@ func moment(millis int64) time.Time {
 // outcome reads { wakes, idle, hidden, gone, ended }.
 func (r *reply) outcome() (o fsm.Outcome) {
 	r.list(func(l *reply) {
-		l.each(func(wakes *reply) { o.Wakes = append(o.Wakes, wakes.wake()) })
-		l.each(func(paths *reply) { o.Idle = append(o.Idle, paths.text()) })
-		l.each(func(paths *reply) { o.Hidden = append(o.Hidden, paths.text()) })
-		l.each(func(gone *reply) { o.Gone = append(o.Gone, gone.gone()) })
-		l.each(func(ends *reply) { o.Ended = append(o.Ended, ends.wakeEnd()) })
+		l.some(func(wakes *reply) { o.Wakes = append(o.Wakes, wakes.wake()) })
+		l.some(func(paths *reply) { o.Idle = append(o.Idle, paths.text()) })
+		l.some(func(paths *reply) { o.Hidden = append(o.Hidden, paths.text()) })
+		l.some(func(gone *reply) { o.Gone = append(o.Gone, gone.gone()) })
+		l.some(func(ends *reply) { o.Ended = append(o.Ended, ends.wakeEnd()) })
 	})
 	return o
 }

@@ -186,7 +186,7 @@ func (s *Store) arguments(partition int, own ...any) []any {
 		d.millis(), t.Waking.Milliseconds(), t.Liveness.Milliseconds(), t.GoneGrace.Milliseconds(),
 		t.GCAfter.Milliseconds(), d.Incarnation, d.Nonce, uint32(d.Jitter),
 	)
-	return append(append(args, own...), s.opts.Untraced, s.seen[partition].Load())
+	return append(append(args, own...), flag(s.opts.Untraced), s.seen[partition].Load())
 }
 
 // millis returns what scripts take for the time to act at.

@@ -66,13 +66,14 @@ local UNTRACED = table.remove(ARGV) == '1'
 local wakes, idle, hidden, gone, ended = {}, {}, {}, {}, {}
 
 -- int writes a whole number: tostring() would write large ones as 1.79e+15. Redis takes numbers as they are, in calls and in replies, but
--- in calls it spends more on each than int does, which writes a number once. NUMBERS is the reverse, for what is read.
+-- in calls it spends more on each than int does, which writes a large number once: it may write the same time or epoch several times.
+-- (The Lua of the embedded Redis makes a table as long as a number that is small.) NUMBERS is the reverse, for what is read.
 local TEXTS, NUMBERS = { [0] = '0', '1' }, { ['0'] = 0, ['1'] = 1 }
 local function int(n)
   local text = TEXTS[n]
   if not text then
     text = string.format('%.0f', n)
-    TEXTS[n] = text
+    if n > 2 ^ 31 then TEXTS[n] = text end
   end
   return text
 end
@@ -632,10 +633,12 @@ local function give_up(c)
   for path, l in pairs(links(c)) do redis.call('HSET', P .. 'c:' .. c.id, 'past:' .. path, l.tail) end
 end
 
--- renewed says whether a stream of a consumer that was given up has had an event since. O(links).
+-- news says whether a stream of a consumer that was given up has had an event since (fsm.Link), renewed whether any has, O(links).
+local function news(c, path) return ahead(tail_of(path), redis.call('HGET', P .. 'c:' .. c.id, 'past:' .. path) or '') end
+
 local function renewed(c)
-  for path, l in pairs(links(c)) do
-    if ahead(l.tail, redis.call('HGET', P .. 'c:' .. c.id, 'past:' .. path) or '') then return true end
+  for path in pairs(links(c)) do
+    if news(c, path) then return true end
   end
   return false
 end
@@ -657,6 +660,7 @@ local function observed(c, path)
     local rests = c.state == 'idle' or c.state == 'given_up'
     local acked = rests and redis.call('HGET', P .. 'l:' .. c.id, path)
     if not acked or not ahead(tail_of(path), acked) then return false end
+    if c.state == 'given_up' and not news(c, path) then return false end
   end
   if c.state == 'given_up' and renewed(c) then revive(c) end
   settle(c)
@@ -723,8 +727,9 @@ local function load(id)
   if not c or restarts() == 0 then return c end
   local seen = tonumber(redis.call('HGET', P .. 'c:' .. id, 'restarts') or '0')
   if seen == restarts() or is_dead(c.gen) then return c end
-  redis.call('HSET', P .. 'c:' .. id, 'restarts', int(restarts()))
-  return start_over(c, function(path) return tonumber(redis.call('HGET', P .. 's:' .. path, 'r') or '0') > seen end)
+  c = start_over(c, function(path) return tonumber(redis.call('HGET', P .. 's:' .. path, 'r') or '0') > seen end)
+  if c then redis.call('HSET', P .. 'c:' .. id, 'restarts', int(restarts())) end
+  return c
 end
 
 -- few returns the consumers of a stream if one script can see to all of them.
