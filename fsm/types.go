@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"cmp"
+	"encoding/base64"
 	"time"
 )
 
@@ -41,12 +42,32 @@ type Format string
 // Signature is the scheme that signs the request of a delivery.
 type Signature string
 
-// The known modes, formats and signature schemes; they are the defaults, too.
+// The known modes, formats and signature schemes. The first of each is the default.
 const (
-	ModeWake      Mode      = "wake"
-	FormatWake    Format    = "wake"
+	ModeWake Mode = "wake"
+
+	FormatWake Format = "wake"
+
+	// SignatureHMAC is the scheme of the webhook spec (Webhook Signature Verification).
 	SignatureHMAC Signature = "hmac"
+	// SignatureStandardWebhooks is that of Standard Webhooks, https://www.standardwebhooks.com.
+	SignatureStandardWebhooks Signature = "standard-webhooks"
 )
+
+// Signatures are the known signature schemes.
+var Signatures = []Signature{SignatureHMAC, SignatureStandardWebhooks}
+
+// SecretPrefix begins every secret.
+const SecretPrefix = "whsec_"
+
+// NewSecret makes the secret of a new subscription of random bytes. Standard Webhooks decodes what follows the prefix;
+// the scheme of the webhook spec takes all of it for the key as it stands.
+func (s Signature) NewSecret(random []byte) string {
+	if s == SignatureStandardWebhooks {
+		return SecretPrefix + base64.StdEncoding.EncodeToString(random)
+	}
+	return SecretPrefix + base64.RawURLEncoding.EncodeToString(random)
+}
 
 // WithDefaults fills in what says how the subscription is delivered, where it is empty. Stores call it for what they
 // store and for what they read: earlier versions stored none of it.

@@ -2,12 +2,14 @@ package httpapi
 
 import (
 	"crypto/rand"
-	"encoding/base64"
 	"encoding/hex"
 	"io"
 	"iter"
 	"net/http"
 	"net/url"
+	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/labstack/echo/v4"
 	"go.uber.org/zap"
@@ -24,12 +26,14 @@ const (
 
 // subscriptionBody is a subscription as it is answered (webhook spec, Subscription HTTP API).
 type subscriptionBody struct {
-	ID          string        `json:"subscription_id"`
-	Pattern     string        `json:"pattern"`
-	Webhook     string        `json:"webhook"`
-	Secret      string        `json:"webhook_secret,omitempty"`
-	Description string        `json:"description,omitempty"`
-	Backfill    *backfillBody `json:"backfill,omitempty"`
+	ID          string `json:"subscription_id"`
+	Pattern     string `json:"pattern"`
+	Webhook     string `json:"webhook"`
+	Secret      string `json:"webhook_secret,omitempty"`
+	Description string `json:"description,omitempty"`
+	// Signature is left out for the scheme of the webhook spec, which knows no such field.
+	Signature fsm.Signature `json:"signature,omitempty"`
+	Backfill  *backfillBody `json:"backfill,omitempty"`
 }
 
 type backfillBody struct {
@@ -38,7 +42,11 @@ type backfillBody struct {
 }
 
 func bodyOf(sub fsm.Subscription) subscriptionBody {
-	return subscriptionBody{ID: sub.ID, Pattern: sub.Pattern, Webhook: sub.Webhook, Description: sub.Description}
+	b := subscriptionBody{ID: sub.ID, Pattern: sub.Pattern, Webhook: sub.Webhook, Description: sub.Description}
+	if sub.Signature != fsm.SignatureHMAC {
+		b.Signature = sub.Signature
+	}
+	return b
 }
 
 // subscriptionAt serves the resource of one subscription (webhook spec, Subscription HTTP API).
@@ -82,7 +90,7 @@ func (s *Service) createSubscription(c echo.Context, path string) error {
 	if err := s.cfg.Targets.CheckTarget(ctx, sub.Webhook); err != nil {
 		return refuse(fsm.CodeInvalidWebhook, "%v", err) // it names the field
 	}
-	sub.Secret = "whsec_" + base64.RawURLEncoding.EncodeToString(random(32))
+	sub.Secret = sub.Signature.NewSecret(random(32))
 	sub.Generation = hex.EncodeToString(random(16))
 	stored, created, err := s.cfg.Streams.Subscribe(ctx, sub)
 	if err != nil {
@@ -111,7 +119,10 @@ func (s *Service) readSubscription(c echo.Context, sub *fsm.Subscription) error 
 	if sub.Description, _, err = optional[string](o, "description", "a string"); err != nil {
 		return err
 	}
-	if err := o.only("webhook", "description"); err != nil {
+	if sub.Signature, err = readSignature(o); err != nil {
+		return err
+	}
+	if err := o.only("webhook", "description", "signature"); err != nil {
 		return err
 	}
 	switch {
@@ -123,6 +134,25 @@ func (s *Service) readSubscription(c echo.Context, sub *fsm.Subscription) error 
 		return refuse(fsm.CodeInvalidRequest, "description is longer than %d bytes", maxDescription)
 	}
 	return nil
+}
+
+// readSignature reads the field that names the signature scheme; the default is that of the webhook spec.
+func readSignature(o object) (fsm.Signature, error) {
+	known := make([]string, len(fsm.Signatures))
+	for i, s := range fsm.Signatures {
+		known[i] = strconv.Quote(string(s))
+	}
+	want := strings.Join(known, " or ")
+	s, ok, err := optional[fsm.Signature](o, "signature", want)
+	switch {
+	case err != nil:
+		return "", err
+	case !ok:
+		return fsm.SignatureHMAC, nil
+	case !slices.Contains(fsm.Signatures, s):
+		return "", refuse(fsm.CodeInvalidRequest, "signature must be %s", want)
+	}
+	return s, nil
 }
 
 // getSubscription answers GET /{pattern}?subscription=ID (webhook spec, Get by ID).

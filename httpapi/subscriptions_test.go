@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"net/http"
@@ -78,6 +79,38 @@ func TestSubscriptionLifeCycle(t *testing.T) {
 	}
 	if a = h.api(http.MethodDelete, "/**?subscription=agent-handler", ""); a.status != 204 {
 		t.Fatalf("DELETE under /**: %d", a.status)
+	}
+}
+
+func TestASubscriptionChoosesHowItsWakesAreSigned(t *testing.T) {
+	h := newHarness(t, nil)
+	const target, webhook = "/agents/*?subscription=", `{"webhook":"https://w.example/hook","signature":`
+	a := h.api(http.MethodPut, target+"standard", webhook+`"standard-webhooks"}`)
+	secret, _ := a.body["webhook_secret"].(string)
+	h.secret(secret)
+	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, "whsec_"))
+	if a.status != 201 || err != nil || len(key) != 32 || a.body["signature"] != "standard-webhooks" {
+		t.Fatalf("got %d %s, %v", a.status, a.text, err)
+	}
+	if a = h.api(http.MethodGet, target+"standard", ""); a.body["signature"] != "standard-webhooks" {
+		t.Errorf("GET: %s", a.text)
+	}
+	a = h.api(http.MethodGet, "/**?subscriptions", "")
+	if !strings.Contains(a.text, `"signature":"standard-webhooks"`) {
+		t.Errorf("the list: %s", a.text)
+	}
+	for _, other := range []string{`"hmac"}`, `null}`} {
+		h.want(h.api(http.MethodPut, target+"standard", webhook+other), 409, fsm.CodeSubscriptionConflict, "")
+	}
+	// The scheme of the webhook spec is the default, and its answers have no field that the spec does not have.
+	for i, body := range []string{`"hmac"}`, `null}`, `"hmac"}`} {
+		a = h.api(http.MethodPut, target+"hmac", webhook+body)
+		if want := []int{201, 200, 200}[i]; a.status != want || strings.Contains(a.text, "signature") {
+			t.Errorf("PUT %s: %d %s", body, a.status, a.text)
+		}
+		if i == 0 {
+			h.secret(a.body["webhook_secret"].(string))
+		}
 	}
 }
 
@@ -204,7 +237,8 @@ func TestSubscriptionErrorsNameTheCauseAndChangeNothing(t *testing.T) {
 		{
 			"an unknown field", "PUT", "/a?subscription=a",
 			`{"webhook":"https://w.example/","descripton":"d","retries":3}`,
-			400, fsm.CodeInvalidRequest, `unknown field "descripton", "retries"; known are webhook, description`,
+			400, fsm.CodeInvalidRequest,
+			`unknown field "descripton", "retries"; known are webhook, description, signature`,
 		},
 		{
 			"a pattern out of the root", "PUT", "/..%2ftenantB%2fx?subscription=a", hook, 400, fsm.CodeInvalidPattern,
@@ -232,6 +266,20 @@ func TestSubscriptionErrorsNameTheCauseAndChangeNothing(t *testing.T) {
 			"a long description", "PUT", "/a?subscription=a",
 			`{"webhook":"https://w.example/","description":"` + long + `"}`,
 			400, fsm.CodeInvalidRequest, "description is longer",
+		},
+		{
+			"a signature that nobody knows", "PUT", "/a?subscription=a",
+			`{"webhook":"https://w.example/","signature":"md5"}`,
+			400, fsm.CodeInvalidRequest, `signature must be "hmac" or "standard-webhooks"`,
+		},
+		{
+			"an empty signature", "PUT", "/a?subscription=a", `{"webhook":"https://w.example/","signature":""}`,
+			400, fsm.CodeInvalidRequest, `signature must be "hmac" or "standard-webhooks"`,
+		},
+		{
+			"a signature that is a number", "PUT", "/a?subscription=a",
+			`{"webhook":"https://w.example/","signature":1}`,
+			400, fsm.CodeInvalidRequest, `signature must be "hmac" or "standard-webhooks"`,
 		},
 		{
 			"a large body", "PUT", "/a?subscription=a",

@@ -31,8 +31,8 @@ type cli struct {
 	limit                       int
 	watched                     bool
 
-	secret, signature string
-	tolerance         time.Duration
+	secret, signature, id, timestamp string
+	tolerance                        time.Duration
 }
 
 // defaultLimit is how many lines a page of a list has at most.
@@ -103,7 +103,10 @@ var commands = []command{
 		flags: func(c *cli, f *flag.FlagSet) {
 			f.StringVar(&c.secret, "secret", "",
 				"the subscription's `webhook_secret`; REVEILLE_WEBHOOK_SECRET by default")
-			f.StringVar(&c.signature, "signature", "", "the Webhook-Signature header, `t=…,sha256=…`; required")
+			f.StringVar(&c.signature, "signature", "",
+				"the Webhook-Signature header, `t=…,sha256=…`, or v1,… of Standard Webhooks; required")
+			f.StringVar(&c.id, "id", "", "with Standard Webhooks, the `webhook-id` header")
+			f.StringVar(&c.timestamp, "timestamp", "", "with Standard Webhooks, the `webhook-timestamp` header")
 			f.DurationVar(&c.tolerance, "tolerance", defaultTolerance, "how far the signature's time may be from now")
 		},
 		run: (*cli).verify,

@@ -253,6 +253,8 @@ func TestWrongCommandLines(t *testing.T) {
 		{"verify --signature t=1,sha256=ab", "--secret or REVEILLE_WEBHOOK_SECRET"},
 		{"verify --secret whsec_x", "--signature"},
 		{"verify --secret whsec_x --signature t=1 --tolerance -1s", "negative"},
+		{"verify --secret whsec_x --signature v1,ab", "--id and --timestamp"},
+		{"verify --secret whsec_x --signature v1,ab --id w_1", "--id and --timestamp"},
 	} {
 		status, out, errs := call("", strings.Fields(c.line)...)
 		if status != 2 || out != "" || !strings.Contains(errs, c.says) || strings.Count(errs, "\n") != 1 {
@@ -409,6 +411,57 @@ func TestVerifySaysWhichCheckFails(t *testing.T) {
 				if status != c.status || errs.String() != "" || strings.Contains(text, c.secret) {
 					t.Errorf("status %d, want %d; %q\n%s", status, c.status, errs.String(), out.String())
 				}
+			}
+		})
+	}
+}
+
+func TestVerifyKnowsStandardWebhooks(t *testing.T) {
+	// The example of the specification of Standard Webhooks.
+	const (
+		secret = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD"
+		body   = `{"email":"test@example.com","username":"test_user"}`
+	)
+	t.Setenv(webhookSecretName, secret)
+	for _, c := range []struct {
+		name, id, body string
+		want           []string
+		status         int
+	}{
+		{
+			"all is right", "msg_27UH4WbU6Z5A5EzD8u03UvzRbpk", body,
+			[]string{"form right", "time right: signed 1m0s ago", "HMAC right", "The signature is valid."},
+			0,
+		},
+		{
+			"another id", "msg_2", body,
+			[]string{"HMAC wrong", `the HMAC-SHA256 of "msg_2.1649367553." and the 51 bytes`, "the secret's base64"},
+			1,
+		},
+		{
+			"a line break too many", "msg_27UH4WbU6Z5A5EzD8u03UvzRbpk", body + "\n",
+			[]string{"hint: it is that of the body without the line break"},
+			1,
+		},
+		{"an id that is none", "a.b", body, []string{"form wrong: webhook-id is empty or has a dot"}, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var out, errs strings.Builder
+			program := &cli{
+				in: strings.NewReader(c.body), out: &out, now: func() time.Time { return time.Unix(1649367613, 0) },
+			}
+			status := program.exit(program.run(context.Background(), []string{
+				"verify", "--signature", "webhook-signature: v1,tZ1I4/hDygAJgO5TYxiSd6Sd0kDW6hPenDe+bTa3Kkw=",
+				"--id", c.id, "--timestamp", "1649367553",
+			}), &errs)
+			text := strings.Join(strings.Fields(out.String()), " ")
+			for _, want := range c.want {
+				if !strings.Contains(text, want) {
+					t.Errorf("it does not say %q:\n%s", want, out.String())
+				}
+			}
+			if status != c.status || errs.String() != "" || strings.Contains(text, secret) {
+				t.Errorf("status %d, want %d; %q\n%s", status, c.status, errs.String(), out.String())
 			}
 		})
 	}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"time"
 
 	"reveille/dispatcher/format"
 )
@@ -32,6 +31,12 @@ func (c *cli) verify(_ context.Context, _ []string) error {
 	case c.tolerance < 0:
 		return usageError{"verify: --tolerance cannot be negative"}
 	}
+	header := c.signatureHeader()
+	standard := c.id != "" || c.timestamp != "" || strings.HasPrefix(header, format.StandardPrefix)
+	if standard && (c.id == "" || c.timestamp == "") {
+		return usageError{"verify: a signature of Standard Webhooks needs --id and --timestamp, " +
+			"the webhook-id and webhook-timestamp headers"}
+	}
 	body, err := io.ReadAll(io.LimitReader(c.in, maxVerified+1))
 	if err != nil {
 		return fmt.Errorf("read the body from standard input: %w", err)
@@ -39,11 +44,13 @@ func (c *cli) verify(_ context.Context, _ []string) error {
 	if len(body) > maxVerified {
 		return errors.New("the body on standard input is longer than 64 MiB")
 	}
-	header := strings.TrimSpace(c.signature)
-	if name, value, ok := strings.Cut(header, ":"); ok && strings.EqualFold(name, format.SignatureHeader) {
-		header = strings.TrimSpace(value)
+	examine := func(secret string, body []byte) format.Examination {
+		if standard {
+			return format.ExamineStandard(secret, c.id, c.timestamp, header, body, c.now(), c.tolerance)
+		}
+		return format.Examine(secret, header, body, c.now(), c.tolerance)
 	}
-	e := format.Examine(c.secret, header, body, c.now(), c.tolerance)
+	e := examine(c.secret, body)
 	if e.Form != nil {
 		return c.conclude(e, [][]string{{"form", "wrong: " + e.Form.Error()}})
 	}
@@ -59,12 +66,18 @@ func (c *cli) verify(_ context.Context, _ []string) error {
 	if e.Right {
 		return c.conclude(e, append(checks, []string{"HMAC", "right"}))
 	}
+	head := e.Time
+	key := fmt.Sprintf("with the %d bytes of the secret as the key, its \"whsec_\" included", len(c.secret))
+	if standard {
+		head = c.id + "." + e.Time
+		key = "with the bytes as the key that the secret's base64 stands for, after its \"whsec_\""
+	}
 	checks = append(checks,
 		[]string{"HMAC", "wrong: it is not of this body with this secret"},
 		[]string{"", fmt.Sprintf("expected: the HMAC-SHA256 of %q and the %d bytes of the body as they came,",
-			e.Time+".", len(body))},
-		[]string{"", fmt.Sprintf("with the %d bytes of the secret as the key, its \"whsec_\" included", len(c.secret))})
-	if hint := c.hint(header, body); hint != "" {
+			head+".", len(body))},
+		[]string{"", key})
+	if hint := c.hint(examine, body); hint != "" {
 		checks = append(checks, []string{"", "hint: " + hint})
 	}
 	return c.conclude(e, checks)
@@ -82,11 +95,18 @@ func (c *cli) conclude(e format.Examination, checks [][]string) error {
 	return err
 }
 
-// hint tries what mostly goes wrong.
-func (c *cli) hint(header string, body []byte) string {
-	fits := func(secret string, body []byte) bool {
-		return format.Examine(secret, header, body, time.Unix(0, 0), c.tolerance).Right
+// signatureHeader is the value of the header, with which its name may have been copied.
+func (c *cli) signatureHeader() string {
+	header := strings.TrimSpace(c.signature)
+	if name, value, ok := strings.Cut(header, ":"); ok && strings.EqualFold(name, format.SignatureHeader) {
+		header = strings.TrimSpace(value)
 	}
+	return header
+}
+
+// hint tries what mostly goes wrong.
+func (c *cli) hint(examine func(secret string, body []byte) format.Examination, body []byte) string {
+	fits := func(secret string, body []byte) bool { return examine(secret, body).Right }
 	shorter := bytes.TrimRight(body, "\r\n")
 	switch {
 	case fits(c.secret, shorter):

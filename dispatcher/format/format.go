@@ -44,15 +44,16 @@ type Answer struct {
 	At time.Time
 }
 
-// scheme signs a request: it adds to the header.
-type scheme func(h http.Header, d Delivery, body []byte)
+// scheme signs a request: it adds to the header. The error says that the secret is none for it.
+type scheme func(h http.Header, d Delivery, body []byte) error
 
 var (
 	formats = map[fsm.Mode]map[fsm.Format]func(scheme) Format{
 		fsm.ModeWake: {fsm.FormatWake: func(s scheme) Format { return wake{s} }},
 	}
 	schemes = map[fsm.Signature]scheme{
-		fsm.SignatureHMAC: signHMAC,
+		fsm.SignatureHMAC:             signHMAC,
+		fsm.SignatureStandardWebhooks: signStandardWebhooks,
 	}
 )
 

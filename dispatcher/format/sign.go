@@ -19,15 +19,16 @@ const SignatureHeader = "Webhook-Signature"
 const SignatureTolerance = 5 * time.Minute
 
 // signHMAC signs by the scheme of the webhook spec.
-func signHMAC(h http.Header, d Delivery, body []byte) {
+func signHMAC(h http.Header, d Delivery, body []byte) error {
 	h.Set(SignatureHeader, Sign(d.Secret, d.At, body))
+	return nil
 }
 
 // Sign returns the value of the Webhook-Signature header for a body: t=<unix seconds>,sha256=<hex>, an HMAC-SHA256 of
 // "<t>.<body>". The key is the bytes of the subscription's secret as it stands, its "whsec_" included.
 func Sign(secret string, t time.Time, body []byte) string {
 	unix := strconv.FormatInt(t.Unix(), 10)
-	return "t=" + unix + ",sha256=" + hex.EncodeToString(signature(secret, unix, body))
+	return "t=" + unix + ",sha256=" + hex.EncodeToString(signature([]byte(secret), unix, body))
 }
 
 // Examination says which of the checks a signature passes, for people who look for the reason why one is refused. A
@@ -67,13 +68,14 @@ func Examine(secret, header string, body []byte, now time.Time, tolerance time.D
 	}
 	e.Time, e.Age = unix, now.Sub(time.Unix(seconds, 0))
 	e.InTime = e.Age.Abs() <= tolerance
-	e.Right = hmac.Equal(got, signature(secret, unix, body))
+	e.Right = hmac.Equal(got, signature([]byte(secret), unix, body))
 	return e
 }
 
-func signature(secret, unix string, body []byte) []byte {
-	h := hmac.New(sha256.New, []byte(secret))
-	h.Write([]byte(unix))
+// signature is the HMAC-SHA256 of "<head>.<body>".
+func signature(key []byte, head string, body []byte) []byte {
+	h := hmac.New(sha256.New, key)
+	h.Write([]byte(head))
 	h.Write([]byte{'.'})
 	h.Write(body)
 	return h.Sum(nil)

@@ -36,8 +36,7 @@ func (f wake) Request(d Delivery) (http.Header, []byte, error) {
 		return nil, nil, err
 	}
 	h := http.Header{"Content-Type": {"application/json"}}
-	f.sign(h, d, body)
-	return h, body, nil
+	return h, body, f.sign(h, d, body)
 }
 
 // Judge implements Format. A 2xx is done if its body is a JSON object with "done": true, otherwise accepted (webhook
