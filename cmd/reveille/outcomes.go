@@ -10,11 +10,16 @@ import (
 	"reveille/fsm"
 )
 
+// askedFor are the causes for which somebody has asked: of many consumers that are gone for one of them, not each has a
+// log line. What is lost unasked has one each, for an operator may want it back.
+var askedFor = []fsm.GoneCause{fsm.GoneSubscriptionDeleted, fsm.GoneStreamDeleted, fsm.GoneUnsubscribed}
+
 // consumersGone tells operators of consumers that are gone.
 type consumersGone struct {
-	log     *zap.Logger
-	count   map[fsm.GoneCause]prometheus.Counter
-	trouble map[fsm.GoneCause]*fsm.Trouble
+	log   *zap.Logger
+	count map[fsm.GoneCause]prometheus.Counter
+	// asked is what was logged of each cause that somebody has asked for.
+	asked map[fsm.GoneCause]*fsm.Trouble
 }
 
 func newConsumersGone(r prometheus.Registerer, log *zap.Logger) *consumersGone {
@@ -26,27 +31,33 @@ func newConsumersGone(r prometheus.Registerer, log *zap.Logger) *consumersGone {
 			"worker unsubscribed from its last stream).",
 	}, []string{"cause"})
 	g := &consumersGone{
-		log: log, count: map[fsm.GoneCause]prometheus.Counter{}, trouble: map[fsm.GoneCause]*fsm.Trouble{},
+		log: log, count: map[fsm.GoneCause]prometheus.Counter{}, asked: map[fsm.GoneCause]*fsm.Trouble{},
 	}
 	for _, cause := range fsm.GoneCauses {
-		g.count[cause], g.trouble[cause] = removed.WithLabelValues(string(cause)), &fsm.Trouble{}
+		g.count[cause] = removed.WithLabelValues(string(cause))
+	}
+	for _, cause := range askedFor {
+		g.asked[cause] = &fsm.Trouble{}
 	}
 	return g
 }
 
-// followed counts the consumers that an outcome says are gone, and logs them, not each of many that are gone for one
-// cause. Only those that were given up call for somebody.
+// followed counts the consumers that an outcome says are gone, and logs them. Only those that were given up call for
+// somebody.
 func (g *consumersGone) followed(o fsm.Outcome, _ fsm.Sighting) {
 	for _, c := range o.Gone {
 		g.count[c.Cause].Inc()
-		consumers, log := g.trouble[c.Cause].Happened(time.Now())
-		if !log {
-			continue
-		}
 		of := []zap.Field{
 			zap.String("cause", string(c.Cause)), zap.String("subscription", c.Subscription),
 			zap.String("stream", c.Primary), zap.String("consumer", c.Consumer),
-			zap.String("acked", c.Acked.Value()), zap.Int("consumers", consumers),
+			zap.String("acked", c.Acked.Value()),
+		}
+		if asked := g.asked[c.Cause]; asked != nil {
+			consumers, log := asked.Happened(time.Now())
+			if !log {
+				continue
+			}
+			of = append(of, zap.Int("consumers", consumers))
 		}
 		if c.Cause == fsm.GoneGivenUp {
 			g.log.Warn("a consumer was given up: its deliveries have failed for too long", of...)
