@@ -193,7 +193,7 @@ func (s *Service) readNothing(c echo.Context) error {
 	return o.only()
 }
 
-// resume lets a subscription's endpoint be delivered to again that had answered 410.
+// resume delivers again to a subscription's endpoint that answered 410, and to consumers that were given up.
 func (s *Service) resume(c echo.Context) error {
 	ctx, id := c.Request().Context(), c.Param("id")
 	if err := fsm.ValidateSubscriptionID(id); err != nil {

@@ -83,8 +83,9 @@ var commands = []command{
 		run: (*cli).streams,
 	},
 	{
-		name: "resume", args: "SUBSCRIPTION", does: "deliver again to an endpoint that answered 410", least: 1, most: 1,
-		flags: asks, run: (*cli).resume,
+		name: "resume", args: "SUBSCRIPTION",
+		does:  "deliver again to an endpoint that answered 410, and to consumers that were given up",
+		least: 1, most: 1, flags: asks, run: (*cli).resume,
 	},
 	{
 		name: "log-level", args: "[debug|info|warn|error]",
