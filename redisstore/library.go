@@ -58,8 +58,8 @@ func readLibrary(text string) (parts []libraryPart) {
 // rare is the function that few calls need, with much that nothing else uses.
 const rare = "start_over"
 
-// usedOf returns the names of the library's functions that a script uses, beside the words that are no functions. What
-// one of them uses that is not to be opened does not count.
+// usedOf returns the names of the library's functions that a script uses, beside the words that are no functions. The
+// function named closed counts, but not what it uses.
 func usedOf(script, closed string) map[string]bool {
 	used := map[string]bool{}
 	words := wordsOf(script)
@@ -85,7 +85,7 @@ func usedOf(script, closed string) map[string]bool {
 }
 
 // withLibrary returns a script that begins with what it uses of the library, as lib.lua says. What is left out or moved
-// leaves empty lines, so that errors name the lines of lib.lua; those of what is moved name that of the rare function.
+// leaves empty lines, so that errors name the lines of lib.lua; errors in moved functions name the first line of rare.
 func withLibrary(script string) string {
 	used, often := usedOf(script, ""), usedOf(script, rare)
 	var inner strings.Builder

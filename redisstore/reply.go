@@ -96,8 +96,8 @@ func (r *reply) list(read func(*reply)) {
 	r.bad = l.bad
 }
 
-// some is each for a list that is left out if it has no items (lua/lib.lua).
-func (r *reply) some(read func(*reply)) {
+// eachOrNil is each for a list that is nil if it has no items (or_nil in lua/lib.lua).
+func (r *reply) eachOrNil(read func(*reply)) {
 	if r.bad == nil && len(r.items) > 0 && r.items[0] == nil {
 		r.items = r.items[1:]
 		return
@@ -135,11 +135,11 @@ func moment(millis int64) time.Time {
 // outcome reads { wakes, idle, hidden, gone, ended }.
 func (r *reply) outcome() (o fsm.Outcome) {
 	r.list(func(l *reply) {
-		l.some(func(wakes *reply) { o.Wakes = append(o.Wakes, wakes.wake()) })
-		l.some(func(paths *reply) { o.Idle = append(o.Idle, paths.text()) })
-		l.some(func(paths *reply) { o.Hidden = append(o.Hidden, paths.text()) })
-		l.some(func(gone *reply) { o.Gone = append(o.Gone, gone.gone()) })
-		l.some(func(ends *reply) { o.Ended = append(o.Ended, ends.wakeEnd()) })
+		l.eachOrNil(func(wakes *reply) { o.Wakes = append(o.Wakes, wakes.wake()) })
+		l.eachOrNil(func(paths *reply) { o.Idle = append(o.Idle, paths.text()) })
+		l.eachOrNil(func(paths *reply) { o.Hidden = append(o.Hidden, paths.text()) })
+		l.eachOrNil(func(gone *reply) { o.Gone = append(o.Gone, gone.gone()) })
+		l.eachOrNil(func(ends *reply) { o.Ended = append(o.Ended, ends.wakeEnd()) })
 	})
 	return o
 }

@@ -44,8 +44,8 @@
 --   n:<nonce>       string  the nonce of a call, for as long as it may be sent again because its reply was lost (note_call)
 --
 -- Redis makes every function anew for every call. So library.go leaves out what a script does not use; it puts the functions that only
--- start_over uses into it, which is rare; and it puts all of them, and the script, into a function around them, because a function finds
--- what it uses by a search, unless that is of the function around it.
+-- start_over uses into it, which is rare; and it puts all of them, and the script, into one outer function: Lua looks for a local that a
+-- new function uses by a search, but not for one of the outer function's own surroundings.
 local P = KEYS[1]
 local now = tonumber(ARGV[1])
 local micros = now * 1000
@@ -66,8 +66,9 @@ local UNTRACED = table.remove(ARGV) == '1'
 local wakes, idle, hidden, gone, ended = {}, {}, {}, {}, {}
 
 -- int writes a whole number: tostring() would write large ones as 1.79e+15. Redis takes numbers as they are, in calls and in replies, but
--- in calls it spends more on each than int does, which writes a large number once: it may write the same time or epoch several times.
--- (The Lua of the embedded Redis makes a table as long as a number that is small.) NUMBERS is the reverse, for what is read.
+-- in calls it spends more on each than int does. A script writes the same time or epoch several times, so the texts of large numbers are
+-- kept. Those of small ones are not: the Lua of the embedded Redis makes a table as long as its largest small index. NUMBERS is the
+-- reverse, for what is read.
 local TEXTS, NUMBERS = { [0] = '0', '1' }, { ['0'] = 0, ['1'] = 1 }
 local function int(n)
   local text = TEXTS[n]
@@ -85,8 +86,8 @@ local function other(a, b)
   return j and string.sub(a, 1, i) ~= string.sub(b, 1, j) or false
 end
 
--- after says whether offset a lies beyond b, byte by byte. Lua's own < follows the server's locale. What they begin with is mostly
--- the same, and long.
+-- differ_after is after for two offsets that differ and of which neither is empty or the start, byte by byte. Lua's own < follows the
+-- server's locale. What they begin with is mostly the same, and long.
 local function differ_after(a, b)
   local i = 1
   while string.sub(a, i, i + 15) == string.sub(b, i, i + 15) do i = i + 16 end
@@ -671,7 +672,7 @@ end
 local function failed(c, retry_after, retired, why)
   local begun_at = c.due - WAKING
   if c.failing == 0 then
-    c.failing, c.was_paused = now, nil -- a version that does not know of it may have left some
+    c.failing, c.was_paused = now, nil -- a version that does not know of pauses may have left one
   end
   c.sent = 0
   redis.call('HSET', P .. 'c:' .. c.id, 'error', why)
@@ -771,10 +772,10 @@ local function current(get, id, epoch, wake)
   return c
 end
 
--- some is a list in a reply. One without items is no list there: that costs Redis less.
-local function some(list) return #list > 0 and list end
+-- or_nil returns a list as it stands in a reply: false, which is nil there, if it has no items. That costs Redis less.
+local function or_nil(list) return #list > 0 and list end
 
-local function outcome() return { some(wakes), some(idle), some(hidden), some(gone), some(ended) } end
+local function outcome() return { or_nil(wakes), or_nil(idle), or_nil(hidden), or_nil(gone), or_nil(ended) } end
 
 -- reply is what a script returns: its own reply and the watermark. Unchanged is for scripts that change nothing by which others act.
 local function reply(own) return { own, watermark() } end

@@ -122,8 +122,7 @@ func noRedirects(*http.Request, []*http.Request) error { return http.ErrUseLastR
 
 // Close lets go of the idle connections.
 func (c *Client) Close() {
-	c.shared.CloseIdleConnections()
-	c.conns.close()
+	c.conns.CloseIdleConnections()
 }
 
 // target returns what a request for a stream asks for, as it stands on the wire. No other way leads to a request, so

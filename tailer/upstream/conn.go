@@ -24,8 +24,8 @@ const (
 	drainTime   = 500 * time.Millisecond
 )
 
-// errStale says that upstream closed a connection while it was idle.
-var errStale = errors.New("the connection was closed while it was idle")
+// errStale says that a connection could not be used any more after it was idle: mostly, upstream has closed it.
+var errStale = errors.New("the connection could not be used any more after it was idle")
 
 // past is a deadline that ends what is under way.
 var past = time.Unix(1, 0)
@@ -37,7 +37,7 @@ var (
 )
 
 // Conn is a connection to an upstream that speaks HTTP/1.1, for requests without a body, one after the other: the live
-// ones of a stream, or those that conns shares it out to. It is dialled when it is needed. http.Transport keeps two
+// ones of a stream, or HEADs, which share it (conns). It is dialled when it is needed. http.Transport keeps two
 // goroutines and two buffers for each connection; here whoever asks waits for the answer himself, with nothing but the
 // connection, which is what makes a silent stream cheap. Only one goroutine uses a Conn at a time.
 type Conn struct {
@@ -83,15 +83,16 @@ func (c *Conn) try(ctx context.Context, method, target string) (res *http.Respon
 	if err = c.send(ctx, method, target); err == nil {
 		_, err = conn.Read(c.first[:])
 	}
-	switch {
-	case err == nil:
+	if err == nil {
 		res, err = c.receive(method, stop)
-	case idle:
-		err = errStale
 	}
-	if err == nil && idle && res.StatusCode == http.StatusRequestTimeout {
+	switch {
+	case !idle:
+	case err != nil: // what came may be the rest of an answer that was longer than it said
+		err = errStale
+	case res.StatusCode == http.StatusRequestTimeout: // some proxies say so
 		_ = res.Body.Close()
-		err = errStale // some proxies say so
+		err = errStale
 	}
 	if err != nil {
 		stop()

@@ -139,6 +139,28 @@ func TestAConnIsKeptWhileItCanBe(t *testing.T) {
 	}
 }
 
+// TestAnAnswerLongerThanItSaidCostsTheNextOneNothing holds that what comes on an idle connection is nobody's answer.
+func TestAnAnswerLongerThanItSaidCostsTheNextOneNothing(t *testing.T) {
+	srv := newScripted(t, func(_, request int) (string, bool) {
+		const answer = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"
+		if request == 2 {
+			return "hello" + answer, false // the body that an answer to HEAD must not have, and that comes late
+		}
+		return answer, false
+	})
+	conn := connTo(t, "http://"+srv.Addr().String(), nil)
+	for n := range 2 {
+		res, err := conn.do(t.Context(), http.MethodHead, "/a")
+		if err != nil {
+			t.Fatalf("HEAD %d: %v", n+1, err)
+		}
+		_ = res.Body.Close()
+	}
+	if n := srv.connections.Load(); n != 2 {
+		t.Errorf("%d connections, want another one for the second HEAD", n)
+	}
+}
+
 func TestAConnGivesUpAnAnswerThatBreaksTheRules(t *testing.T) {
 	for name, answer := range map[string]string{
 		"not HTTP":                          "hello\r\n\r\n",

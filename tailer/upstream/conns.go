@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// headsIdle is how many connections of HEADs are kept for further ones, and headsIdleTime for how long: that upstream
-// has closed one is seen when it is used.
+// headsIdle is how many connections of HEADs are kept for further ones, and headsIdleTime for how long. If upstream has
+// closed one, this shows only when it is used next.
 const headsIdle, headsIdleTime = 1024, 10 * time.Second
 
-// conns are connections that HEADs share. http.Transport hands each request over to two other goroutines and back,
-// which a callback, and with it a worker, waits for.
+// conns are connections that HEADs share. http.Transport hands each request over to two other goroutines and back. A
+// callback, and so a worker, waits for that.
 type conns struct {
 	client *Client
 
@@ -28,7 +28,7 @@ type idleConn struct {
 	since time.Time
 }
 
-// RoundTrip implements http.RoundTripper for HEADs that [Client] has made.
+// RoundTrip implements http.RoundTripper for HEADs that [Client] has made. Each is made again from its target.
 func (cs *conns) RoundTrip(req *http.Request) (*http.Response, error) {
 	c := cs.take()
 	res, err := c.do(req.Context(), req.Method, req.URL.Opaque+"?"+req.URL.RawQuery)
@@ -66,9 +66,14 @@ func (cs *conns) give(c *Conn) {
 	}
 }
 
-func (cs *conns) close() { cs.drop(0) }
+// CloseIdleConnections closes all that wait, those for other requests too: what failed on one of them may be wrong with
+// the others. [http.Client] finds it by its name.
+func (cs *conns) CloseIdleConnections() {
+	cs.drop(0)
+	cs.client.shared.CloseIdleConnections()
+}
 
-// drop closes the connections that have been idle for so long.
+// drop closes the connections that have been idle for at least this long.
 func (cs *conns) drop(idle time.Duration) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()

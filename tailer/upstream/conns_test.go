@@ -3,6 +3,7 @@ package upstream
 import (
 	"net/url"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -12,17 +13,20 @@ import (
 func TestHEADsShareConnections(t *testing.T) {
 	const parallel = 8
 	var together sync.WaitGroup
-	closes := false
+	var closes, hangs atomic.Bool
 	srv := newScripted(t, func(int, int) (string, bool) {
+		if hangs.Load() {
+			return "", false
+		}
 		together.Done()
 		together.Wait()
-		return "HTTP/1.1 200 OK\r\nStream-Next-Offset: 1\r\nContent-Length: 5\r\n\r\n", closes
+		return "HTTP/1.1 200 OK\r\nStream-Next-Offset: 1\r\nContent-Length: 5\r\n\r\n", closes.Load()
 	})
 	u, err := url.Parse("http://" + srv.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := New(Config{URL: u, HeadTimeout: 5 * time.Second})
+	c := New(Config{URL: u, HeadTimeout: time.Second})
 	heads := func(what string, want int32) {
 		t.Helper()
 		var wg sync.WaitGroup
@@ -45,9 +49,16 @@ func TestHEADsShareConnections(t *testing.T) {
 	if n := len(c.conns.idle); n != 0 || c.conns.expiry != nil {
 		t.Errorf("%d connections are kept that were idle for long, and the timer: %v", n, c.conns.expiry)
 	}
-	closes = true
 	heads("those after a while", 2*parallel)
-	heads("those after upstream has closed", 3*parallel)
+	hangs.Store(true)
+	if _, err := c.HeadAnew(t.Context(), "/a"); err == nil || len(c.conns.idle) != 0 {
+		t.Errorf("after a HEAD that failed (%v), %d connections are kept that may be as bad", err, len(c.conns.idle))
+	}
+	hangs.Store(false)
+	heads("those after a failure", 3*parallel)
+	closes.Store(true)
+	heads("those whose answer ends their connection", 3*parallel)
+	heads("those after upstream has closed", 4*parallel)
 	c.Close()
 	if n := len(c.conns.idle); n != 0 {
 		t.Errorf("%d connections are kept by a client that was closed", n)

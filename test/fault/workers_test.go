@@ -290,15 +290,14 @@ func (t *task) work(b behaviour) {
 	t.call(final)
 }
 
-// contradicted says whether a stream ends, as the stream server itself says, before what was read of it. It is to be
-// asked before the acks are sent: a HEAD that comes later tells of the same end, or of one behind it.
+// contradicted says whether a stream ends, as the stream server itself says, before what was read of it, or may do so
+// because the stream server does not answer. It is to be asked before the acks are sent: Reveille's own HEAD comes
+// later, and tells of the same end or of one beyond it.
 func (w *world) contradicted(acks []harness.StreamOffset) bool {
 	for _, ack := range acks {
 		res, err := w.direct.Try(w.ctx, http.MethodHead, ack.Path, "")
-		if err != nil || res.Status != http.StatusOK {
-			continue
-		}
-		if fsm.Offset(ack.Offset).After(fsm.Offset(res.Header.Get("Stream-Next-Offset"))) {
+		if err != nil || res.Status != http.StatusOK ||
+			fsm.Offset(ack.Offset).After(fsm.Offset(res.Header.Get("Stream-Next-Offset"))) {
 			return true
 		}
 	}
