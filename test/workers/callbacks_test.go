@@ -1,6 +1,7 @@
 package workers
 
 import (
+	"encoding/json"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -8,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"reveille/test/harness"
 )
 
 // traceparent is what each wake of these tests carries; the callbacks must carry it too.
@@ -26,6 +29,7 @@ type callbackServer struct {
 
 	mu     sync.Mutex
 	tokens []string
+	acks   []harness.StreamOffset
 }
 
 func answerCallbacks(t *testing.T, answers []callbackAnswer) *callbackServer {
@@ -37,6 +41,11 @@ func answerCallbacks(t *testing.T, answers []callbackAnswer) *callbackServer {
 			t.Errorf("a callback with the traceparent %q, want that of the wake", got)
 		}
 		s.tokens = append(s.tokens, strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "))
+		var body struct{ Acks []harness.StreamOffset }
+		if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
+			t.Errorf("the body of a callback: %v", err)
+		}
+		s.acks = append(s.acks, body.Acks...)
 		if len(s.tokens) > len(answers) {
 			w.WriteHeader(http.StatusTeapot)
 			return
@@ -61,4 +70,11 @@ func (s *callbackServer) sent() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.tokens)
+}
+
+// acked returns the offsets that were acknowledged so far.
+func (s *callbackServer) acked() []harness.StreamOffset {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.acks)
 }

@@ -59,6 +59,10 @@ async function work(wake: Wake, env: Env, traceparent: string | null): Promise<v
 async function* read(url: string, offset: string): AsyncGenerator<{ messages: unknown[]; next: string }> {
   for (;;) {
     const response = await fetch(`${url}?offset=${encodeURIComponent(offset)}`)
+    if (response.status === 410 && offset !== "-1") {
+      offset = "-1" // the server does not keep this offset any more: read on from what it still has
+      continue
+    }
     if (response.status === 404 || response.status === 410) return // the stream is gone, or is not there yet
     if (!response.ok) throw new Error(`GET ${url}: ${response.status}`)
     const next = response.headers.get("Stream-Next-Offset") ?? offset

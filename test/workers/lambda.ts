@@ -39,6 +39,10 @@ export async function handler(event: APIGatewayProxyEventV2): Promise<APIGateway
 async function* read(url: string, offset: string): AsyncGenerator<unknown> {
   for (;;) {
     const response = await fetch(`${url}?offset=${encodeURIComponent(offset)}`)
+    if (response.status === 410 && offset !== "-1") {
+      offset = "-1" // the server does not keep this offset any more: read on from what it still has
+      continue
+    }
     if (response.status === 404 || response.status === 410) return // the stream is gone, or is not there yet
     if (!response.ok) throw new Error(`GET ${url}: ${response.status}`)
     yield* (await response.json()) as unknown[]

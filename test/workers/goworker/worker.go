@@ -178,8 +178,12 @@ func (w *worker) read(ctx context.Context, path, offset string) (
 	defer res.Body.Close()
 	switch res.StatusCode {
 	case http.StatusOK:
-	case http.StatusNotFound, http.StatusGone: // the stream is gone, or is not there yet
-		return nil, offset, false, nil
+	case http.StatusNotFound, http.StatusGone:
+		if res.StatusCode == http.StatusGone && offset != "-1" {
+			// The server does not keep this offset any more: read on from what it still has.
+			return w.read(ctx, path, "-1")
+		}
+		return nil, offset, false, nil // the stream is gone, or is not there yet
 	default:
 		return nil, "", false, fmt.Errorf("GET %s: %s", path, res.Status)
 	}
