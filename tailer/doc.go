@@ -1,10 +1,15 @@
 // Package tailer is the side of Reveille that faces the stream server. It watches every stream that some consumer is
 // subscribed to and tells the store what it sees ("the tail of S is O"); what that asks for goes to Outcomes at once.
 //
-// Where to look: a stream becomes known, and subscriptions get their consumers of it, in package discovery
-// (discovery.Discovery's reconcile, by the table fsm.StartOffset). How the stream server is spoken to, and what differs
-// between stream servers, is in package upstream. A wake is created, a retry scheduled and a lease taken by scripts of
-// the store: fsm/transitions.go is their readable form, redisstore/lua what runs.
+// Where to look:
+//
+//   - A stream becomes known, and subscriptions get their consumers of it: reconcile in discovery/reconcile.go, by the
+//     table fsm.StartOffset.
+//   - A wake is created: settle in fsm/steps.go, which each transition that leaves a consumer idle calls. What runs is its
+//     twin in redisstore/lua/lib.lua.
+//   - A retry is decided: failed in fsm/steps.go, with the delay of fsm/schedule.go. Its twin is in lib.lua, too.
+//   - A lease is taken: redisstore/lua/lease.lua, which redisstore/replicas.go calls.
+//   - How the stream server is spoken to, and what differs between stream servers: package upstream.
 //
 // What a watched stream is asked, and when, is decided in one place, machine (its step is a pure function, and its
 // comment has the table of states); watch carries that out, watches keeps the set, slots share the live requests out.

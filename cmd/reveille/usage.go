@@ -12,7 +12,7 @@ var meanings = map[string]string{
 	"UPSTREAM_H2C": "use HTTP/2 over plain HTTP; HTTPS negotiates HTTP/2",
 	"UPSTREAM_HEADERS": "headers of Reveille's own requests to the stream server; a Host is also sent with " +
 		"requests through the gateway",
-	"UPSTREAM_DIALECT": "what the stream server speaks: standard, anycable, or auto: told by its answers",
+	"UPSTREAM_DIALECT": "protocol of the stream server: standard, anycable, or auto (recognized by its answers)",
 	"UPSTREAM_SIGNING_KEY": "AnyCable's secret for signed streams: Reveille's own requests carry signed stream " +
 		"names",
 	"UPSTREAM_NAME": "name of the stream server in the database, for replicas that reach it by different URLs, or " +
