@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"reveille/fsm"
 )
 
 const (
@@ -34,8 +36,9 @@ type conns struct {
 	// waiting are those that are idle, or whose request is on its way; working those whose request is there. The first
 	// of each has been so for longest.
 	waiting, working list.List
-	// crowded is when the log was last told that there are too many.
-	crowded time.Time
+
+	// crowded is what was logged of connections beyond max, filesOut of those for which no file was left.
+	crowded, filesOut fsm.Trouble
 }
 
 // conn is one of them.
@@ -89,14 +92,14 @@ func (cs *conns) add(nc net.Conn) *conn {
 		victim.leave()
 	}
 	c.enter(&cs.waiting)
-	say := victim != nil && cs.mayComplain()
 	cs.mu.Unlock()
-	if victim != nil {
-		_ = victim.Conn.Close()
+	if victim == nil {
+		return c
 	}
-	if say {
+	_ = victim.Conn.Close()
+	if times, log := cs.crowded.Happened(time.Now()); log {
 		cs.log.Warn("too many connections; those that have waited longest for a request are closed",
-			zap.Int("limit", cs.max))
+			zap.Int("times", times), zap.Int("limit", cs.max))
 	}
 	return c
 }
@@ -112,23 +115,12 @@ func (cs *conns) makeRoom(because error) bool {
 	}
 	victim := first.Value.(*conn)
 	victim.leave()
-	say := cs.mayComplain()
 	cs.mu.Unlock()
 	_ = victim.Conn.Close()
-	if say {
+	if times, log := cs.filesOut.Happened(time.Now()); log {
 		cs.log.Warn("no open file is left for a new connection; those that have waited longest for a request are "+
-			"closed",
-			zap.Error(because))
+			"closed", zap.Int("times", times), zap.Error(because))
 	}
-	return true
-}
-
-// mayComplain says whether the log was not told of something like this for a while. mu is held.
-func (cs *conns) mayComplain() bool {
-	if time.Since(cs.crowded) <= time.Minute {
-		return false
-	}
-	cs.crowded = time.Now()
 	return true
 }
 
