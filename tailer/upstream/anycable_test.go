@@ -1,13 +1,19 @@
 package upstream
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strings"
 	"testing"
 	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
 
 	"reveille/fsm"
 	"reveille/test/anycable"
@@ -194,7 +200,8 @@ func TestARequestForAStreamIsSigned(t *testing.T) {
 
 func TestAnOffsetThatIsNotKeptSaysNothingOfTheStream(t *testing.T) {
 	s := anycable.New(anycable.Options{History: 2})
-	c := to(t, s, nil)
+	core, logs := observer.New(zap.WarnLevel)
+	c := to(t, s, func(cfg *Config) { cfg.Logger = zap.New(core) })
 	from, err := anyCable.offset(s.Publish("a", "1"))
 	if err != nil {
 		t.Fatal(err)
@@ -203,6 +210,10 @@ func TestAnOffsetThatIsNotKeptSaysNothingOfTheStream(t *testing.T) {
 	err = c.Poll(t.Context(), nil, "/a", from, "", func(Event) error { return nil })
 	if !errors.Is(err, ErrNotKept) || errors.Is(err, ErrGone) || IsDown(err) {
 		t.Errorf("got %v", err)
+	}
+	said := logs.FilterMessageSnippet("does not keep an offset any more")
+	if n := said.FilterField(zap.String("stream", "/a")).FilterField(zap.String("offset", from.Value())).Len(); n != 1 {
+		t.Errorf("%d log lines name stream and offset, want one: %v", n, logs.All())
 	}
 	if info, err := c.Head(t.Context(), "/a"); err != nil || !info.Exists {
 		t.Errorf("HEAD: %+v, %v", info, err)
@@ -260,27 +271,81 @@ func TestAProbeSaysWhatIsThere(t *testing.T) {
 		server http.Handler
 		stream bool
 		speaks string
+		// says is what the log says is wrong, or the dialect.
+		says string
 	}{
-		{"AnyCable", anycable.New(anycable.Options{}), true, DialectAnyCable},
-		{"AnyCable that wants signed streams", anycable.New(anycable.Options{Secret: "hush"}), false, DialectAnyCable},
+		{"AnyCable", anycable.New(anycable.Options{}), true, DialectAnyCable, DialectAnyCable},
+		{
+			"AnyCable that wants signed streams", anycable.New(anycable.Options{Secret: "hush"}), false,
+			DialectAnyCable, "answered 401: see REVEILLE_UPSTREAM_HEADERS and REVEILLE_UPSTREAM_SIGNING_KEY",
+		},
 		{
 			"a stream server without the stream",
 			answer(404, "Access-Control-Expose-Headers", "etag, stream-next-offset"), true, DialectStandard,
+			DialectStandard,
 		},
-		{"a web server without the page", answer(404), false, DialectStandard},
-		{"a web server that has every page", answer(200), false, DialectStandard},
-		{"a web server that leads elsewhere", answer(302, "Location", "/login"), false, DialectStandard},
-		{"a server that is broken", answer(503), false, DialectStandard},
-		{"a server that wants a token", answer(403), false, DialectStandard},
+		{
+			"a web server without the page", answer(404), false, DialectStandard,
+			"answered 404 as any web server may; the first stream will show: it is no stream server",
+		},
+		{
+			"a web server that has every page", answer(200), false, DialectStandard,
+			"answered 200 without Stream-Next-Offset: it is no stream server",
+		},
+		{
+			"a web server that leads elsewhere", answer(302, "Location", "/login"), false, DialectStandard,
+			"answered 302: it is no stream server",
+		},
+		{"a server that is broken", answer(503), false, DialectStandard, "answered 503"},
+		{
+			"a server that wants a token", answer(403), false, DialectStandard,
+			"answered 403: see REVEILLE_UPSTREAM_HEADERS",
+		},
 	} {
 		c := to(t, tt.server, nil)
 		if err := c.Probe(t.Context()); (err == nil) != tt.stream || c.Shown() != tt.stream ||
 			c.Dialect() != tt.speaks {
 			t.Errorf("%s: %v, speaks %s", tt.name, err, c.Dialect())
 		}
+		if line := firstProbed(t, tt.server, nil); !strings.Contains(line, tt.says) ||
+			strings.HasPrefix(line, "info: the stream server answers") != tt.stream ||
+			strings.HasPrefix(line, "warn: no stream server answers at REVEILLE_UPSTREAM_URL") == tt.stream {
+			t.Errorf("%s: logged %q, want that %q", tt.name, line, tt.says)
+		}
 	}
-	c := to(t, answer(200), func(cfg *Config) { cfg.URL = &url.URL{Scheme: "http", Host: "127.0.0.1:1"} })
+	nowhere := func(cfg *Config) { cfg.URL = &url.URL{Scheme: "http", Host: "127.0.0.1:1"} }
+	c := to(t, answer(200), nowhere)
 	if err := c.Probe(t.Context()); !errors.Is(err, errNoAnswer) || c.Shown() {
 		t.Errorf("nothing there: %v", err)
 	}
+	if line := firstProbed(t, answer(200), nowhere); !strings.Contains(line, "no stream server answers") ||
+		!strings.Contains(line, "connection refused") {
+		t.Errorf("nothing there: logged %q", line)
+	}
+}
+
+// firstProbed returns the first line that is logged of what answers: its level, its message and its fields.
+func firstProbed(t *testing.T, server http.Handler, change func(*Config)) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	core, logs := observer.New(zap.InfoLevel)
+	logged := zap.Hooks(func(zapcore.Entry) error {
+		cancel()
+		return nil
+	})
+	c := to(t, server, func(cfg *Config) {
+		if change != nil {
+			change(cfg)
+		}
+		cfg.Logger = zap.New(core, logged)
+	})
+	if err := c.KeepProbing(ctx, func() bool { return false }); err != nil {
+		t.Error(err)
+	}
+	if logs.Len() == 0 {
+		return "nothing"
+	}
+	e := logs.All()[0]
+	return fmt.Sprintf("%s: %s %v", e.Level, e.Message, e.ContextMap())
 }

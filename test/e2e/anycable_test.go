@@ -3,7 +3,6 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -266,6 +265,7 @@ func TestAStreamWhoseEventsExpireKeepsItsConsumers(t *testing.T) {
 	if found[`reveille_upstream_requests_total{kind="tail",outcome="not_kept"}`] == 0 {
 		t.Error("no metric says that an offset is not kept any more")
 	}
+	c.awaitLog(t, `"stream":"/t1"`, "the stream server does not keep an offset any more")
 	if n := len(c.worker.Wakes()); n == 0 || c.worker.Wakes()[n-1].Epoch == 0 {
 		t.Errorf("%d wakes", n)
 	}
@@ -303,38 +303,42 @@ func TestAWriteToAnyCableIsRefusedWithAReason(t *testing.T) {
 	}
 }
 
-func TestAnUpstreamThatIsNoStreamServerIsNotUp(t *testing.T) {
+// TestTheGatewayAddsNothingOfOursToAClientsRequest holds that a client gets no further than by what it has itself: it
+// is Reveille's own requests that are signed and carry its credentials.
+func TestTheGatewayAddsNothingOfOursToAClientsRequest(t *testing.T) {
 	t.Parallel()
-	var real atomic.Pointer[anycable.Server]
-	for name, answer := range map[string]http.HandlerFunc{
-		"a page for everything": func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") },
-		"404 for everything":    http.NotFound,
+	signed := "&signed=" + url.QueryEscape(anycable.Signed("hush-hush", "t1"))
+	for _, tt := range []struct {
+		name          string
+		opts          anycable.Options
+		setting, ours string
+		query         string
+		header        []string
+	}{
+		{
+			name: "a signature", opts: anycable.Options{Secret: "hush-hush"}, query: signed,
+			setting: "UPSTREAM_SIGNING_KEY", ours: "hush-hush",
+		},
+		{
+			name: "a token", opts: anycable.Options{Bearer: "me"}, header: []string{"Authorization", "Bearer me"},
+			setting: "UPSTREAM_HEADERS", ours: "Authorization=Bearer me",
+		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if s := real.Load(); s != nil {
-					s.ServeHTTP(w, r)
-					return
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			c := startBroker(t, tt.opts, map[string]string{"REVEILLE_" + tt.setting: tt.ours}, nil)
+			c.server.Publish("t1", "1")
+			c.awaitMetrics(t, map[string]float64{"reveille_upstream_up": 1})
+			for _, query := range []string{"?offset=-1", "?offset=-1&live=long-poll", "?offset=-1&live=sse"} {
+				res := c.gateway.Do(http.MethodGet, "/t1"+query, "")
+				if res.Status != http.StatusUnauthorized {
+					t.Errorf("%s without it was answered %d: %s", query, res.Status, res.Body)
 				}
-				answer(w, r)
-			}))
-			t.Cleanup(srv.Close)
-			real.Store(nil)
-			e := &env{t: t, redis: startRedis(t)}
-			e.rev = harness.StartReveille(t, e.withUpstream(srv.URL+"/ds"))
-			e.awaitMetrics(t, map[string]float64{
-				"reveille_upstream_up": 0, `reveille_upstream_requests_total{kind="probe",outcome="ok"}`: 0,
-			})
-			real.Store(anycable.New(anycable.Options{}))
-			e.awaitMetrics(t, map[string]float64{"reveille_upstream_up": 1})
+			}
+			res := c.gateway.Do(http.MethodGet, "/t1?offset=-1"+tt.query, "", tt.header...)
+			if res.Status != http.StatusOK {
+				t.Errorf("with it the answer is %d: %s", res.Status, res.Body)
+			}
 		})
 	}
-	e := &env{t: t, redis: startRedis(t)}
-	e.rev = harness.StartReveille(t, e.withUpstream("http://127.0.0.1:1"))
-	e.awaitMetrics(t, map[string]float64{"reveille_upstream_up": 0})
-}
-
-// withUpstream are settings for any upstream.
-func (e *env) withUpstream(upstream string) map[string]string {
-	return map[string]string{"REVEILLE_UPSTREAM_URL": upstream, "REVEILLE_REDIS_URL": e.redis.URL}
 }
