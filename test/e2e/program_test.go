@@ -154,6 +154,11 @@ func TestTheProgramRefusesToStart(t *testing.T) {
 			[]string{"REVEILLE_UPSTREAM_URL", "http://127.0.0.1:1/v1/stream", e.ref.StreamRoot, "redis-cli HSET"},
 		},
 		{
+			"on the Redis of a replica that has none of its token keys",
+			map[string]string{"REVEILLE_TOKEN_KEY": "another key of at least thirty-two bytes that nobody else has"},
+			[]string{"REVEILLE_TOKEN_KEY must share a key", "the other replicas have different token keys"},
+		},
+		{
 			"with a wrong password for Redis",
 			map[string]string{"REVEILLE_REDIS_URL": e.redis.as("nobody:hunter2")},
 			[]string{"REVEILLE_REDIS_URL", "password"},
