@@ -154,7 +154,7 @@ func (m *metrics) of(subscription string) *laneMetrics {
 	return l
 }
 
-// forget is for a lane that is no more. The series of a subscription end with its last one.
+// forget ends a lane. The series of a subscription end with its last one.
 func (m *metrics) forget(l *laneMetrics) {
 	if l.lanes--; l.lanes > 0 {
 		return

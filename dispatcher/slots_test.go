@@ -102,7 +102,7 @@ func TestSlotsComeBack(t *testing.T) {
 	}
 }
 
-func TestLine(t *testing.T) {
+func TestSubscriptionsTakeTurnsAndAWakeIsQueuedOnce(t *testing.T) {
 	s := newSlots(2, 1, 5, 1<<20, newMetrics(nil, 10))
 	wake := func(id string, n int) fsm.Wake {
 		return fsm.Wake{Consumer: fmt.Sprintf("%s:%d", id, n), Epoch: 1, WakeID: "w"}
@@ -218,7 +218,7 @@ func TestStandingsTakeTurns(t *testing.T) {
 	t.Error("a new subscription waits behind those that fail")
 }
 
-func TestALongLineLeavesRoomForOthers(t *testing.T) {
+func TestALongQueueLeavesOtherSubscriptionsTheirShare(t *testing.T) {
 	s := newSlots(2, 1, 1000, 1<<20, newMetrics(nil, 10))
 	queued := map[string]int{}
 	for _, id := range []string{"a", "b", "c"} {

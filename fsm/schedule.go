@@ -23,8 +23,8 @@ const (
 	StallLimit = 3
 )
 
-// RetryDelay is how long to wait before retry n (from 1) of a delivery: min(2^n × 100 ms, 30 s) and up to 1 s for the
-// first ten, 60 s and up to 5 s from the eleventh on (webhook spec, Retry Schedule). Whole milliseconds.
+// RetryDelay returns how long to wait before retry n (from 1) of a delivery: min(2^n × 100 ms, 30 s) and up to 1 s for
+// the first ten, 60 s and up to 5 s from the eleventh on (webhook spec, Retry Schedule). Whole milliseconds.
 func RetryDelay(n int, j Jitter) time.Duration {
 	n = max(n, 1)
 	base, span := retrySlow, retrySlowJitter

@@ -168,10 +168,10 @@ func (c Consumer) Hide(env Env, a Absence) (Consumer, Effects) {
 	return c, Effects{Hidden: a == Missing}
 }
 
-// Restart is for a subscribed stream other than the primary that was deleted and made anew, or deleted (tail is then
-// empty). What was acked meant the old stream, so the consumer starts over at Start; one that is at work on the old
-// stream is fenced off by a new wake, and what it acks until then does not count. A primary stream that is made anew
-// gets a new consumer instead.
+// Restart has the consumer start over at Start in a stream other than the primary that was deleted and made anew, or
+// deleted (tail is then empty): what was acked meant the old stream. A worker that is at work on the old stream is
+// fenced off by a new wake, and what it acks until then does not count. A primary stream that is made anew gets a new
+// consumer instead.
 func (c Consumer) Restart(env Env, path string, tail Offset) (Consumer, Effects) {
 	c = c.clone()
 	if _, ok := c.Links[path]; !ok {

@@ -31,7 +31,7 @@ func (t *Trouble) Happened(now time.Time) (times int, log bool) {
 	return t.happened(now)
 }
 
-// Began is Happened for what lasts until Over: that it goes on is not worth another line.
+// Began says the same as Happened of what lasts until Over: that it goes on is not worth another line.
 func (t *Trouble) Began(now time.Time) (times int, log bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

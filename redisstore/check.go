@@ -133,7 +133,7 @@ func (s *Store) checkServer(ctx context.Context) error {
 	return nil
 }
 
-// refused is wrap for a start: what only another URL or other rights can cure is not waited for.
+// refused wraps an error of a start: what only another URL or other rights can cure is not waited for.
 func refused(err error) error {
 	var network net.Error
 	var reply redis.Error

@@ -96,7 +96,7 @@ func (r *reply) list(read func(*reply)) {
 	r.bad = l.bad
 }
 
-// eachOrNil is each for a list that is nil if it has no items (or_nil in lua/lib.lua).
+// eachOrNil reads a list as each does, but takes nil for one without items (or_nil in lua/lib.lua).
 func (r *reply) eachOrNil(read func(*reply)) {
 	if r.bad == nil && len(r.items) > 0 && r.items[0] == nil {
 		r.items = r.items[1:]

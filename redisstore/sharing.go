@@ -60,7 +60,7 @@ func newSharing(rdb redis.UniversalClient) *sharing {
 		return nil
 	}
 	h := &sharing{client: client, wait: shareWait}
-	h.late = time.AfterFunc(time.Hour, h.hurry)
+	h.late = time.AfterFunc(time.Hour, h.flush)
 	h.late.Stop()
 	return h
 }
@@ -132,7 +132,7 @@ func (h *sharing) stop() {
 	h.mu.Lock()
 	h.stopped = true
 	h.mu.Unlock()
-	h.hurry()
+	h.flush()
 	h.requests.Wait()
 }
 
@@ -144,8 +144,8 @@ func (h *sharing) sent() {
 	h.begin()
 }
 
-// hurry sends those that wait, whatever is under way.
-func (h *sharing) hurry() {
+// flush sends those that wait, whatever is under way.
+func (h *sharing) flush() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.begin()

@@ -5,8 +5,8 @@
 //
 //   - A stream becomes known, and subscriptions get their consumers of it: reconcile in discovery/reconcile.go, by the
 //     table fsm.StartOffset.
-//   - A wake is created: settle in fsm/steps.go, which each transition that leaves a consumer idle calls. What runs is its
-//     twin in redisstore/lua/lib.lua.
+//   - A wake is created: settle in fsm/steps.go, which each transition that leaves a consumer idle calls. What runs is
+//     its twin in redisstore/lua/lib.lua.
 //   - A retry is decided: failed in fsm/steps.go, with the delay of fsm/schedule.go. Its twin is in lib.lua, too.
 //   - A lease is taken: redisstore/lua/lease.lua, which redisstore/replicas.go calls.
 //   - How the stream server is spoken to, and what differs between stream servers: package upstream.

@@ -97,7 +97,7 @@ func (w *watch) report(ctx context.Context, partition int, wr write) (observed, 
 	return o, err
 }
 
-// created is for a stream that upstream has just made. Consumers of an older one of the same name start over: those
+// created has the consumers of an older stream start over when upstream has just made one of the same name: those
 // whose stream was known to end beyond the new one's beginning, and those for whom the tail that was noted lies beyond
 // the new one's.
 func (w *watch) created(ctx context.Context, wr write) error {

@@ -66,7 +66,7 @@ func (l *live) end() {
 	l.checks.Wait()
 }
 
-// step is the watch's, as long as this is its live request.
+// step passes an input to the watch, as long as this is its live request.
 func (l *live) step(in *input) {
 	l.w.mu.Lock()
 	defer l.w.mu.Unlock()

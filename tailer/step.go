@@ -40,8 +40,8 @@ func (m *machine) next(in *input) action {
 	}
 }
 
-// lookAgain is for what upstream said of a stream that was deleted since: the store is not told that of the one that
-// there may be by now under its name.
+// lookAgain drops what upstream said of a stream that was deleted since. The store is not told: there may be another
+// stream under that name by now.
 func (m *machine) lookAgain(a *action) {
 	if m.phase == phaseAnnouncing {
 		m.phase, *a = phaseLive, action{check: a.check}
@@ -70,7 +70,7 @@ func (m *machine) done(in *input) action {
 		m.last--
 		return m.announce()
 	case phaseDelaying:
-		return m.follow(in.now)
+		return m.open(in.now)
 	case phaseEnding:
 		return m.end(in.now)
 	default: // a wait is over
@@ -148,7 +148,7 @@ func (m *machine) fail(err error) action {
 	return a
 }
 
-// untaken is for what the store did not take. By the time that the store is back it may be old news: upstream is asked
+// untaken drops what the store did not take. By the time that the store is back it may be old news: upstream is asked
 // again, and the store told what it says then.
 func (m *machine) untaken() (a action) {
 	m.invalidate(m.last)
@@ -160,8 +160,7 @@ func (m *machine) untaken() (a action) {
 	return m.fail(nil)
 }
 
-// forgetBehind is for partitions that knew more than HEAD showed when the reason was not found out: they are told
-// again.
+// forgetBehind has the partitions told again that knew more than HEAD showed, if the reason was not found out.
 func (m *machine) forgetBehind() {
 	for _, b := range m.behind {
 		if p := m.part(b.partition); p != nil {
@@ -171,8 +170,8 @@ func (m *machine) forgetBehind() {
 	m.behind = nil
 }
 
-// missing is for a stream that upstream has just said there is none of, twice or again. Its consumers are hidden,
-// unless somebody has asked for the stream since the HEAD, who knew better.
+// missing hides the consumers of a stream, which upstream has just said twice or again that it does not have. It does
+// not if somebody who knew better has asked for the stream since the HEAD.
 func (m *machine) missing(in *input) action {
 	absence := fsm.MissingStill
 	if !m.hid || in.wavers != m.wavers || in.now.Sub(m.missed) > m.rules.GoneGrace/2 {
@@ -313,8 +312,8 @@ func (m *machine) settled(now time.Time) action {
 	return a
 }
 
-// pause is for a stream that moves while everybody is busy. A consumer that comes to rest ends it. What was hinted
-// before has no more to say.
+// pause waits while a stream moves and all its consumers are busy. A consumer that comes to rest ends the wait. What
+// was hinted before has no more to say.
 func (m *machine) pause() action {
 	m.due = false
 	return m.wait(phasePausing, m.paceWait.Next())
@@ -334,7 +333,7 @@ func (m *machine) enter(in *input) action {
 		m.mode = modeFailing
 		return m.wait(phaseDelaying, m.rules.jitter(m.failures.Next()))
 	}
-	return m.follow(in.now)
+	return m.open(in.now)
 }
 
 // leave gives up what a watcher holds, and the watcher itself unless somebody asks for the stream meanwhile.

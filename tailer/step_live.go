@@ -11,8 +11,8 @@ import (
 
 var errSpinning = errors.New("upstream answers live requests at once without anything new")
 
-// follow makes the first live request after a look.
-func (m *machine) follow(now time.Time) action {
+// open makes the first live request after a look.
+func (m *machine) open(now time.Time) action {
 	m.cursor = ""
 	return m.live(now)
 }

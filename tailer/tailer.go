@@ -141,7 +141,7 @@ func (t *Tailer) Look(ctx context.Context, path string) (fsm.StreamInfo, error) 
 	return t.look(ctx, path, true, t.HeadAnew)
 }
 
-// LookNow is Look that fails while upstream is down.
+// LookNow asks for a stream as Look does, but fails while upstream is down.
 func (t *Tailer) LookNow(ctx context.Context, path string) (fsm.StreamInfo, error) {
 	return t.look(ctx, path, false, t.HeadAnew)
 }
@@ -210,8 +210,7 @@ func (t *Tailer) Gone(path string) {
 // owns says whether this replica works for the consumers that patterns have made of a stream.
 func (t *Tailer) owns(path string) bool { return t.store.Ownership().Owns(t.store.PartitionOf(path)) }
 
-// Hinted is to be called with the hints of other replicas. What is not this replica's to do is left to
-// the one that it is for.
+// Hinted acts on a hint of another replica. What is not this replica's to do is left to the one that it is for.
 func (t *Tailer) Hinted(h fsm.Hint) {
 	path, err := fsm.CanonicalPath(h.Path)
 	switch {

@@ -32,7 +32,7 @@ func (w *watch) hide(ctx context.Context, a fsm.Absence) error {
 	return err
 }
 
-// restart is for a stream whose tail has moved back.
+// restart starts over the consumers of a stream whose tail has moved back.
 func (w *watch) restart(ctx context.Context, partition int, was, tail fsm.Offset) error {
 	if times, log := w.t.restarted.Happened(time.Now()); log {
 		w.t.log.Info("the tail moved back: a new stream under an old name", zap.String("stream", w.path),
@@ -64,7 +64,7 @@ func (w *watch) tell(ctx context.Context, partition int, tail fsm.Offset) input 
 	return input{kind: inputTold, observed: o, err: err}
 }
 
-// announce is tell for an event that a live request shows, unless the gateway has told the store, which sees the same
+// announce tells the store of an event that a live request shows, unless the gateway has done so, which sees the same
 // one at the same time. It returns what is next.
 func (w *watch) announce(ctx context.Context, partition int, tail fsm.Offset) (next action, err error) {
 	mine := false

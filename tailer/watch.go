@@ -53,14 +53,14 @@ func (w *watch) step(in *input) action {
 	return a
 }
 
-// take is step for callers that hold the lock of the set: they run the watch.
+// take passes an input to the machine, as step does, for callers that hold the lock of the set: they run the watch.
 func (w *watch) take(in *input) action {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.apply(in)
 }
 
-// apply is take with w.mu held.
+// apply steps the machine and carries out what needs no waiting; w.mu is held.
 func (w *watch) apply(in *input) action {
 	in.now = time.Now()
 	a := w.machine.step(in)

@@ -91,7 +91,7 @@ func (db *DB) edit(f func(*tx)) {
 	if t.refresh {
 		for _, r := range db.replicas {
 			if !r.stale {
-				r.follow()
+				r.readSubscriptions()
 			}
 		}
 	}

@@ -180,7 +180,7 @@ func (db *DB) Restore(s Snapshot) {
 	db.Doubt()
 }
 
-// Lose is Restore without a word to the replicas, who may act for a moment before they find out.
+// Lose does the same as Restore, but does not tell the replicas: they may act for a moment before they find out.
 func (db *DB) Lose(s Snapshot) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -318,7 +318,7 @@ func (s *Store) carryOut(ctx context.Context, f func(*tx) error, method string) 
 	if t.refresh {
 		for _, r := range db.replicas {
 			if r == s || !r.stale {
-				r.follow()
+				r.readSubscriptions()
 			}
 		}
 	}

@@ -40,7 +40,7 @@ func (db *DB) Replica(id string, partitions ...int) *Store {
 	}
 	db.replicas = append(db.replicas, s)
 	s.own(partitions)
-	s.follow()
+	s.readSubscriptions()
 	return s
 }
 

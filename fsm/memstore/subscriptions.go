@@ -21,8 +21,8 @@ const deadKept = 24 * time.Hour
 // Catalog implements fsm.SubscriptionStore.
 func (s *Store) Catalog() *fsm.Catalog { return s.catalog }
 
-// follow reads the subscriptions anew if they have changed; db.mu is held.
-func (s *Store) follow() {
+// readSubscriptions reads the subscriptions anew if they have changed; db.mu is held.
+func (s *Store) readSubscriptions() {
 	st := &s.db.state
 	if !s.catalog.Loaded() || s.catalog.Version() != st.version {
 		s.catalog.Replace(slices.Collect(maps.Values(st.subs)), st.version)
@@ -128,7 +128,7 @@ func (s *Store) drop(ctx context.Context, n int, id, generation string) error {
 // ResumeSubscription implements fsm.SubscriptionStore.
 func (s *Store) ResumeSubscription(ctx context.Context, id string) (o fsm.Outcome, err error) {
 	err = s.call(ctx, func(t *tx) error {
-		s.follow()
+		s.readSubscriptions()
 		sub, there := t.subs[id]
 		if !there {
 			return fsm.ErrNotFound
@@ -149,7 +149,7 @@ func (s *Store) ResumeSubscription(ctx context.Context, id string) (o fsm.Outcom
 // RefreshCatalog implements fsm.SubscriptionStore.
 func (s *Store) RefreshCatalog(ctx context.Context) error {
 	return s.call(ctx, func(*tx) error {
-		s.follow()
+		s.readSubscriptions()
 		return nil
 	}, "RefreshCatalog")
 }

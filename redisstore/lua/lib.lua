@@ -298,7 +298,7 @@ local function drop_stream(path)
   redis.call('HSET', P .. 'meta', 'removed', int(next_stamp()))
 end
 
--- renew_stream is for a stream on record that was made anew: what was asked of it before, and writes to it, do not count any more.
+-- renew_stream renews the record of a stream that was made anew: what was asked of it before, and writes to it, do not count any more.
 local function renew_stream(path)
   local s = stream_of(path)
   if s then

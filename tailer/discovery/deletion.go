@@ -18,8 +18,8 @@ func (d *Discovery) Deleted(ctx context.Context, path string) error {
 	return d.renew(ctx, path, d.cfg.Registry != "")
 }
 
-// renew is remove for a stream that was deleted. Somebody may have made it anew by now, or waits for that: it stays
-// awaited until it was looked at, so that a write meanwhile does not pass for the first that anybody has heard of.
+// renew removes a stream that was deleted. Somebody may have made it anew by now, or waits for that: it stays awaited
+// until it was looked at, so that a write meanwhile does not pass for the first that anybody has heard of.
 func (d *Discovery) renew(ctx context.Context, path string, expect bool) error {
 	err := d.remove(ctx, path, expect)
 	_, _, unnoted := d.store.NoteStream(ctx, fsm.NewStream(path, ""), 0)
@@ -80,7 +80,7 @@ func (d *Discovery) remove(ctx context.Context, path string, expect bool) error 
 	return err
 }
 
-// removeIn is remove in one partition.
+// removeIn removes a stream and its consumers from one partition.
 func (d *Discovery) removeIn(ctx context.Context, partition int, path string, expect bool) error {
 	told := time.Now()
 	o, err := d.store.Deleted(ctx, partition, path, expect)

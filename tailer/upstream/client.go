@@ -181,8 +181,8 @@ func (c *Client) Head(ctx context.Context, path string) (fsm.StreamInfo, error) 
 	}
 }
 
-// HeadAnew is Head without a request that began before the call. One that begins between the two calls here began after
-// this one.
+// HeadAnew asks as Head does, but shares no request that began before the call. One that begins between the two calls
+// here began after this one.
 func (c *Client) HeadAnew(ctx context.Context, path string) (fsm.StreamInfo, error) {
 	c.flights.Forget(path)
 	return c.Head(ctx, path)
@@ -217,7 +217,7 @@ func (c *Client) ask(ctx context.Context, k kind, path string, judge func(*http.
 	return judge(res)
 }
 
-// info is what an answer to a HEAD says of a stream.
+// info reads what an answer to a HEAD says of a stream.
 func (c *Client) info(ctx context.Context, path string, res *http.Response) (fsm.StreamInfo, error) {
 	offset := res.Header.Get(HeaderNextOffset)
 	if c.dialect.Load() == nil && isSuccess(res.StatusCode) && isAnyCableStart(offset) {

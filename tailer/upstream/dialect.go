@@ -42,7 +42,7 @@ var standard = dialect{
 
 var dialects = map[string]*dialect{DialectAuto: nil, DialectStandard: &standard, DialectAnyCable: &anyCable}
 
-// next is the next offset of an answer; empty if it names none that is a position.
+// next returns the next offset of an answer; empty if it names none that is a position.
 func (d *dialect) next(text string) (fsm.Offset, error) {
 	if text == "" || text == "now" {
 		return "", nil
@@ -95,7 +95,7 @@ func (c *Client) ParseOffset(s string) (fsm.Offset, error) {
 	return c.known().offset(s)
 }
 
-// NextOffset is the tail that an answer to a write shows; empty if it shows none.
+// NextOffset returns the tail that an answer to a write shows; empty if it shows none.
 func (c *Client) NextOffset(h http.Header) fsm.Offset {
 	o, _ := c.dialectOf(h).next(h.Get(HeaderNextOffset))
 	return o

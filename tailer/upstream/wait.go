@@ -45,7 +45,7 @@ func (r *Rate) Turn() time.Duration {
 	return d
 }
 
-// Jitter is a duration between three quarters of d and d: what waits for it waits no longer than a setting says.
+// Jitter returns a duration between three quarters of d and d: what waits for it waits no longer than a setting says.
 func Jitter(d time.Duration) time.Duration {
 	if d <= 0 {
 		return 0
@@ -56,7 +56,7 @@ func Jitter(d time.Duration) time.Duration {
 // Sleep waits for d and says whether the context is still alive.
 func Sleep(ctx context.Context, d time.Duration) bool { return SleepOr(ctx, d, nil) }
 
-// SleepOr is Sleep that a signal on cut ends early.
+// SleepOr waits as Sleep does, until a signal on cut at the latest.
 func SleepOr(ctx context.Context, d time.Duration, cut <-chan struct{}) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
