@@ -33,15 +33,19 @@ type discoverer interface {
 	Held() map[string]int
 }
 
+// modelBackfillWaits are how long the creators of subscriptions wait, by replica: so long that most backfills are over
+// when the 201 is sent, or so short that most of their HEADs are still under way then.
+var modelBackfillWaits = [modelReplicas]time.Duration{250 * time.Millisecond, 10 * time.Millisecond}
+
 // newDiscoverer makes the one that is under test: another takes its place here. room is for how many streams its memory
-// has room; 0 for as many as there are.
+// has room; 0 for as many as there are. wait is how long the creators of subscriptions wait.
 func newDiscoverer(
-	store *memstore.Store, up *modelUpstream, outcomes discovery.Outcomes, room int,
+	store *memstore.Store, up *modelUpstream, outcomes discovery.Outcomes, room int, wait time.Duration,
 ) (discoverer, error) {
 	cfg := Config{
 		Upstream: upstream.Config{URL: &url.URL{Scheme: "http", Host: "upstream.test"}, Dial: up.dial},
 		Store:    store, Outcomes: outcomes, Logger: zap.NewNop(), GoneGrace: modelTiming.GoneGrace,
-		Discovery: discovery.Config{LookEvery: time.Minute, Max: room},
+		Discovery: discovery.Config{LookEvery: time.Minute, Max: room, BackfillWait: wait},
 	}
 	if up.registry {
 		cfg.Discovery.Registry = registryPath
@@ -77,7 +81,7 @@ func (m *model) start(id int) error {
 	r := &modelReplica{m: m, id: id, store: m.db.Replica(string(rune('A' + id)))}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	var err error
-	if r.d, err = newDiscoverer(r.store, m.up, r, m.room); err != nil {
+	if r.d, err = newDiscoverer(r.store, m.up, r, m.room, modelBackfillWaits[id]); err != nil {
 		return err
 	}
 	m.mu.Lock()

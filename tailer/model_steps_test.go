@@ -2,6 +2,7 @@ package tailer
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -36,7 +37,26 @@ func drawHistory(t *rapid.T) []modelStep {
 	subs := rapid.IntRange(1, len(modelPatterns)).Draw(t, "subs")
 	step := rapid.Custom(func(t *rapid.T) modelStep { return drawStep(t, kinds, paths, subs) })
 	least := rapid.SampledFrom([]int{1, 4, 8, 12}).Draw(t, "steps") // rapid draws few more than it must
-	return rapid.SliceOfN(step, least, least+12).Draw(t, "history")
+	history := rapid.SliceOfN(step, least, least+12).Draw(t, "history")
+	if rapid.IntRange(0, 3).Draw(t, "slow backfill") == 0 {
+		at := rapid.IntRange(0, len(history)).Draw(t, "at")
+		history = slices.Insert(history, at, drawSlowBackfill(t, step, paths, subs)...)
+	}
+	return history
+}
+
+// drawSlowBackfill draws what steps by chance rarely come to: an event that lands when the 201 of a subscription was
+// sent and its backfill still waits for a HEAD. A step of any kind may come between the two.
+func drawSlowBackfill(t *rapid.T, step *rapid.Generator[modelStep], paths, subs int) []modelStep {
+	path, sub := rapid.IntRange(0, paths-1).Draw(t, "path"), rapid.IntRange(0, subs-1).Draw(t, "sub")
+	steps := []modelStep{
+		{Kind: "create", Path: path, Wait: rapid.SampledFrom([]int{100, 3000, 20_000}).Draw(t, "known for")},
+		{Kind: "slow heads", N: rapid.IntRange(2, 4).Draw(t, "slow")},
+		{Kind: "subscribe", Sub: sub, Replica: 1, Wait: rapid.SampledFrom([]int{100, 300}).Draw(t, "answered for")},
+	}
+	steps = append(steps, rapid.SliceOfN(step, 0, 1).Draw(t, "between")...)
+	event := rapid.SampledFrom([]string{"past", "append"}).Draw(t, "event")
+	return append(steps, modelStep{Kind: event, Path: path})
 }
 
 func drawStep(t *rapid.T, kinds []string, paths, subs int) modelStep {
