@@ -121,4 +121,30 @@ func TestABackfill(t *testing.T) {
 			t.Errorf("woken with %+v", w.Streams[0])
 		}
 	})
+	t.Run("wakes for an event that landed after the answer, while it waited for a HEAD", func(t *testing.T) {
+		r := newRig(t, func(c *Config) { c.Discovery.BackfillWait = time.Millisecond }).start()
+		r.put("/a", "1")
+		r.until("it is known", func() bool { known, _ := r.store.knows("/a"); return known })
+		asked, answer := make(chan struct{}, 100), make(chan struct{})
+		r.up.setFault(func(_ http.ResponseWriter, req *http.Request) bool {
+			if req.Method == http.MethodHead && req.URL.Path == "/a" {
+				asked <- struct{}{}
+				select {
+				case <-answer:
+				case <-req.Context().Done():
+				}
+			}
+			return false
+		})
+		r.subscribe("s", "/**")
+		<-asked
+		if r.linkedNow("s", "/a") {
+			t.Error("it is linked although no HEAD was answered")
+		}
+		r.up.append("/a", "2")
+		close(answer)
+		if w := r.wake("/a", 1); w.Streams[0].Acked != offsetOf(1) {
+			t.Errorf("woken with %+v", w.Streams[0])
+		}
+	})
 }
