@@ -67,7 +67,7 @@ func (m *model) judge() {
 		}
 	}
 	for _, r := range m.replicas {
-		for what, n := range heldForGood(r) {
+		for what, n := range m.heldForGood(r) {
 			if n > 0 && (what != "paths" || n > waiting) {
 				m.fault("kept for ever in memory: %d %s", n, what)
 			}
@@ -76,12 +76,33 @@ func (m *model) judge() {
 }
 
 // heldForGood is what a replica holds at every one of some moments: what it holds in passing is no matter.
-func heldForGood(r *modelReplica) map[string]int {
-	held := r.d.Held()
+func (m *model) heldForGood(r *modelReplica) map[string]int {
+	held := m.held(r)
 	for range 30 {
 		time.Sleep(time.Second)
-		for what, n := range r.d.Held() {
-			held[what] = min(held[what], n)
+		now := m.held(r)
+		for what := range held {
+			held[what] = min(held[what], now[what])
+		}
+	}
+	return held
+}
+
+// held is what a replica holds now. It watches what consumers in its partitions are subscribed to, and their primary
+// streams, and nothing else.
+func (m *model) held(r *modelReplica) map[string]int {
+	held, needed := r.d.Held(), map[string]bool{}
+	for _, c := range m.db.Consumers() {
+		if r.store.Ownership().Owns(r.store.PartitionOf(c.Primary)) {
+			needed[c.Primary] = true
+			for path := range c.Links {
+				needed[path] = true
+			}
+		}
+	}
+	for _, path := range r.d.Watched() {
+		if !needed[path] {
+			held["watches that nobody needs"]++
 		}
 	}
 	return held

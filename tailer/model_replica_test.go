@@ -2,7 +2,9 @@ package tailer
 
 import (
 	"context"
+	"maps"
 	"net/url"
+	"slices"
 	"sync"
 	"time"
 
@@ -31,6 +33,8 @@ type discoverer interface {
 	Hinted(h fsm.Hint)
 	// Held is how many items the replica keeps in each of its maps and lists that must come to an end by themselves.
 	Held() map[string]int
+	// Watched are the streams that the replica watches.
+	Watched() []string
 }
 
 // modelBackfillWaits are how long the creators of subscriptions wait, by replica: so long that most backfills are over
@@ -61,7 +65,24 @@ func (t modelTailer) Held() map[string]int {
 	t.writes.mu.Lock()
 	held["writes in the queue"] = len(t.writes.waiting)
 	t.writes.mu.Unlock()
+	var slotted []*watch
+	t.slots.mu.Lock()
+	for e := t.slots.taken.Front(); e != nil; e = e.Next() {
+		slotted = append(slotted, e.Value.(*watch))
+	}
+	t.slots.mu.Unlock()
+	for _, w := range slotted {
+		if now, _ := t.watches.get(w.path); now != w {
+			held["slots of watches that have ended"]++
+		}
+	}
 	return held
+}
+
+func (t modelTailer) Watched() []string {
+	t.watches.mu.Lock()
+	defer t.watches.mu.Unlock()
+	return slices.Collect(maps.Keys(t.watches.byPath))
 }
 
 // modelReplica is one replica: its discoverer, its store, and in place of a dispatcher the endpoint of the model's
