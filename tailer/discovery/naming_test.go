@@ -1,0 +1,71 @@
+package discovery
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/zap"
+
+	"reveille/fsm"
+	"reveille/fsm/memstore"
+)
+
+// empty is a stream server that has no stream.
+type empty struct{ server }
+
+func (*empty) Look(context.Context, string) (fsm.StreamInfo, error) { return fsm.StreamInfo{}, nil }
+
+func (*empty) LookNow(context.Context, string) (fsm.StreamInfo, error) { return fsm.StreamInfo{}, nil }
+
+func (*empty) HeadAnew(context.Context, string) (fsm.StreamInfo, error) { return fsm.StreamInfo{}, nil }
+
+func TestANameOfAnOperatorIsForgottenWhenItsTimeIsOver(t *testing.T) {
+	for name, subs := range map[string][]fsm.Subscription{
+		"nobody is subscribed":                 nil,
+		"somebody is subscribed by a wildcard": {{ID: "s", Generation: "g", Pattern: "/**"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const path = "/named"
+				db := memstore.New(memstore.Options{})
+				for _, sub := range subs {
+					db.PutSubscription(sub)
+				}
+				d, err := New(Config{
+					Store: db.Replica("a", 0), Upstream: &empty{}, Watcher: nobody{}, Outcomes: nobody{},
+					Logger: zap.NewNop(),
+					// The week takes few looks.
+					Resync: time.Minute, RetryMax: time.Minute, GoneGrace: 4 * time.Minute,
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				ended := make(chan error, 1)
+				go func() { ended <- d.Run(ctx) }()
+				if err := d.Name(ctx, []string{path}); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(nameFor - time.Second)
+				if state := db.Records()[path].State; state != fsm.StreamAwaited {
+					t.Errorf("before its time is over it is %q", state)
+				}
+				time.Sleep(10 * time.Minute)
+				if s := db.Records()[path]; s.Found() {
+					t.Errorf("when its time is over it is %q until %s", s.State, s.Until)
+				}
+				for what, n := range d.Held() {
+					if n > 0 {
+						t.Errorf("%d %s are kept in memory", n, what)
+					}
+				}
+				cancel()
+				if err := <-ended; err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
