@@ -97,6 +97,15 @@ var mendedFaults = map[string][]modelStep{
 		{Kind: "lie", Path: 1, Sub: 0, Replica: 0, N: 0, Wait: 100000},
 		{Kind: "lie", Path: 0, Sub: 0, Replica: 1, N: 0, Wait: 20000},
 	},
+	"a 404 ends the record of a stream because there was none before it was made": {
+		{Kind: "subscribe", Sub: 1},
+		{Kind: "append", Path: 1, Wait: 100_000}, // it is awaited from then on
+		{Kind: "create", Path: 1, Wait: 100},
+		{Kind: "slow heads", N: 3},
+		{Kind: "subscribe", Replica: 1, Wait: 300},
+		{Kind: "past", Path: 1, Wait: 700},
+		{Kind: "lie", Wait: 3000},
+	},
 	"a write whose answer comes after the deletion of its stream makes consumers for it": {
 		{Kind: "subscribe", Wait: 3000},
 		{Kind: "create", N: 3, Wait: 3000},

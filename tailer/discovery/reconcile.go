@@ -75,7 +75,7 @@ func (d *Discovery) reconcile(ctx, look context.Context, it *item, e Evidence) (
 			ask = d.up.LookNow
 		}
 		info, err := ask(look, path)
-		it.absent.say(err == nil && !info.Exists, d.up.Outages(), d.cfg.GoneGrace/2)
+		it.absent.say(err == nil && !info.Exists, s, d.up.Outages(), d.cfg.GoneGrace/2)
 		switch {
 		case err != nil:
 			return 0, err
@@ -222,23 +222,30 @@ func (d *Discovery) forget(ctx context.Context, it *item, s fsm.Stream, deleted 
 	return err == nil, err
 }
 
-// absence is since when upstream has said of a stream that there is none, and neither shown it nor failed since, nor
-// gone unasked for.
+// absence is since when upstream has said of a stream that there is none, and neither shown it to anybody nor failed
+// since, nor gone unasked for.
 type absence struct {
 	since, last time.Time
 	outages     int64
+	// stamp is that of the stream's record: whoever is shown the stream moves it. It is 0 without a record, for then
+	// it is other streams that move it.
+	stamp int64
 }
 
-// say takes in what a look came to: that there is no such stream, or anything else. outages counts those of upstream,
-// during which nobody asks for the stream; a look that comes later than gap after the last one begins a new absence.
-func (a *absence) say(gone bool, outages int64, gap time.Duration) {
+// say takes in what a look came to: that there is no such stream, or anything else. s is the record from before the
+// look. outages counts those of upstream, during which nobody asks for the stream; a look that comes later than gap
+// after the last one begins a new absence.
+func (a *absence) say(gone bool, s fsm.Stream, outages int64, gap time.Duration) {
 	now := time.Now()
+	if !s.Found() {
+		s.Stamp = 0
+	}
 	switch {
 	case !gone:
 		*a = absence{}
 		return
-	case a.since.IsZero() || outages != a.outages || now.Sub(a.last) > gap:
-		a.since, a.outages = now, outages
+	case a.since.IsZero() || outages != a.outages || s.Stamp != a.stamp || now.Sub(a.last) > gap:
+		a.since, a.outages, a.stamp = now, outages, s.Stamp
 	}
 	a.last = now
 }
