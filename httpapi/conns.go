@@ -73,7 +73,7 @@ func (l *listener) Accept() (net.Conn, error) {
 		case err == nil:
 			return l.conns.add(c), nil
 		case !errors.Is(err, syscall.EMFILE) && !errors.Is(err, syscall.ENFILE), tries == acceptTries,
-			!l.conns.makeRoom(err):
+			!l.conns.closeLongestWaiting(err):
 			return nil, err
 		}
 	}
@@ -104,9 +104,9 @@ func (cs *conns) add(nc net.Conn) *conn {
 	return c
 }
 
-// makeRoom closes the connection that has waited longest for a request, if one waits, and returns when its file is
-// closed.
-func (cs *conns) makeRoom(because error) bool {
+// closeLongestWaiting closes the connection that has waited longest for a request, if one waits, and returns when its
+// file is closed.
+func (cs *conns) closeLongestWaiting(because error) bool {
 	cs.mu.Lock()
 	first := cs.waiting.Front()
 	if first == nil {
@@ -145,7 +145,7 @@ func (c *conn) move(l *list.List) {
 	}
 }
 
-// Close closes the connection and makes room for another.
+// Close closes the connection, so that there may be another.
 func (c *conn) Close() error {
 	c.all.mu.Lock()
 	c.leave()

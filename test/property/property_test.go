@@ -336,7 +336,7 @@ func (h *history) record(path string) fsm.Stream {
 	return got
 }
 
-// stamp is the stamp of a record, or an older one.
+// stamp returns the stamp of a record, or an older one.
 func (h *history) stamp(s fsm.Stream) int64 {
 	return s.Stamp - int64(rapid.SampledFrom([]int{0, 0, 0, 1}).Draw(h.t, "age of the stamp"))
 }
