@@ -1,76 +1,43 @@
 package redisstore_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"reveille/fsm"
-	"reveille/redisstore"
 	"reveille/test/harness"
 )
 
-// work counts the commands that scripts run, and takes the time that Redis computes for each. The scripts
-// are called one at a time.
-type work struct {
-	w    *world
-	mu   sync.Mutex
-	most map[string]int64
-	took map[string]time.Duration
+// tail is where a stream ends after so many events.
+func tail(n int) fsm.Offset { return fsm.Offset(fmt.Sprintf("0000000000000000_%016d", n)) }
+
+// sharedStreams are some streams of one event each.
+func sharedStreams(n int) []fsm.Subscribe {
+	shared := make([]fsm.Subscribe, n)
+	for i := range shared {
+		shared[i] = fsm.Subscribe{Path: fmt.Sprint("/shared/conversation-", i), From: tail(1)}
+	}
+	return shared
 }
 
-// DialHook implements redis.Hook.
-func (*work) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-// ProcessHook implements redis.Hook.
-func (h *work) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if !strings.HasPrefix(cmd.Name(), "eval") {
-			return next(ctx, cmd)
-		}
-		before, spent := h.commands(ctx, next)
-		err := next(ctx, cmd)
-		after, until := h.commands(ctx, next)
-		name := redisstore.ScriptNames()[fmt.Sprint(cmd.Args()[1])]
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		h.most[name] = max(h.most[name], after-before)
-		h.took[name] = max(h.took[name], until-spent)
-		return err
+// fill links a subscription to a stream, whose consumer then subscribes to other streams, all in one call, and rests.
+func (w *world) fill(t *testing.T, shared []fsm.Subscribe, sub fsm.Subscription, path string) {
+	t.Helper()
+	o := must[fsm.Outcome](t)(w.Link(t.Context(), sub, path, "-1", tail(1)))
+	if len(o.Wakes) != 1 {
+		t.Fatalf("a link woke %d consumers", len(o.Wakes))
 	}
-}
-
-// ProcessPipelineHook implements redis.Hook. Those that are sent together are measured together.
-func (h *work) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-// commands is how many the server has carried out so far, those of scripts included, and how long it has computed.
-func (h *work) commands(ctx context.Context, next redis.ProcessHook) (n int64, computed time.Duration) {
-	cmd := redis.NewStringCmd(ctx, "info", "everything")
-	if err := next(ctx, cmd); err != nil {
-		panic(err)
+	cb := of(o.Wakes[0])
+	cb.Subscribe, cb.Tails, cb.Done, cb.MaxStreams = shared, map[string]fsm.Offset{}, true, len(shared)+1
+	for _, s := range shared {
+		cb.Tails[s.Path] = s.From
 	}
-	for line := range strings.Lines(cmd.Val()) {
-		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
-		switch {
-		case name == "used_cpu_sys_main_thread" || name == "used_cpu_user_main_thread":
-			d, _ := time.ParseDuration(value + "s")
-			computed += d
-		case strings.HasPrefix(name, "cmdstat_"):
-			calls, _, _ := strings.Cut(strings.TrimPrefix(value, "calls="), ",")
-			v, _ := strconv.ParseInt(calls, 10, 64)
-			n += v
-		}
+	cb.Acks = []fsm.Ack{{Path: path, Offset: tail(1)}}
+	if r := must[fsm.CallbackReply](t)(w.Callback(t.Context(), cb)); r.Code != "" || len(r.Streams) != len(shared)+1 {
+		t.Fatalf("%q, %d streams", r.Code, len(r.Streams))
 	}
-	return n, computed
 }
 
 // TestTheWorkOfAScriptIsBoundedByLinks holds that however many consumers a stream or a subscription has, each with as
@@ -82,15 +49,8 @@ func TestTheWorkOfAScriptIsBoundedByLinks(t *testing.T) {
 	const commandsMost = 4 * streams
 	w := open(t, harness.StartRedis(t).URL, 1)
 	ctx := t.Context()
-	h := &work{w: w, most: map[string]int64{}, took: map[string]time.Duration{}}
-	w.rdb.AddHook(h)
-	tail := func(n int) fsm.Offset { return fsm.Offset(fmt.Sprintf("0000000000000000_%016d", n)) }
-	shared := make([]fsm.Subscribe, streams-1)
-	tails := map[string]fsm.Offset{}
-	for i := range shared {
-		shared[i] = fsm.Subscribe{Path: fmt.Sprint("/shared/conversation-", i), From: tail(1)}
-		tails[shared[i].Path] = tail(1)
-	}
+	h := measured(w.rdb)
+	shared := sharedStreams(streams - 1)
 	wakes := map[string]fsm.Wake{}
 	follow := func(what string, want int, o fsm.Outcome) {
 		t.Helper()
@@ -108,28 +68,11 @@ func TestTheWorkOfAScriptIsBoundedByLinks(t *testing.T) {
 			follow("being done", 0, must[fsm.Outcome](t)(w.Finish(ctx, wake.Ref(), wake.Streams)))
 		}
 	}
-	fill := func(sub fsm.Subscription, path string) {
-		t.Helper()
-		o := must[fsm.Outcome](t)(w.Link(ctx, sub, path, "-1", tail(1)))
-		follow("a link", 1, o)
-		wake := o.Wakes[0]
-		r := must[fsm.CallbackReply](t)(w.Callback(ctx, fsm.Callback{
-			Consumer: wake.Consumer, Primary: wake.Primary, Generation: sub.Generation, Epoch: wake.Epoch,
-			TokenEpoch: wake.Epoch,
-			WakeID:     wake.WakeID, Subscribe: shared, Tails: tails,
-			Acks: []fsm.Ack{{Path: wake.Primary, Offset: tail(1)}}, Done: true,
-			MaxStreams: streams,
-		}))
-		if r.Code != "" || len(r.Streams) != streams {
-			t.Fatalf("%q, %d streams", r.Code, len(r.Streams))
-		}
-		delete(wakes, wake.Consumer)
-	}
 	const primary = "/agents/conversation"
 	fillAll := func() {
 		t.Helper()
 		for i := range consumers {
-			fill(subscription(fmt.Sprint("s", i)), primary)
+			w.fill(t, shared, subscription(fmt.Sprint("s", i)), primary)
 		}
 	}
 	removed := func(what string, o fsm.Outcome) {
@@ -154,22 +97,26 @@ func TestTheWorkOfAScriptIsBoundedByLinks(t *testing.T) {
 	w.later(time.Hour)
 	due("the next attempt")
 	done()
-	const read = 2 // the stream that nobody took the event of
-	follow("an event that nobody takes", consumers,
-		must[fsm.Observation](t)(w.Observe(ctx, 0, shared[read].Path, tail(2))).Outcome)
-	for id := range wakes {
-		failing := w.now.Add(-timing.GCAfter).UnixMilli()
-		if err := w.rdb.HSet(ctx, "rv:{0}:c:"+id, "failing", failing).Err(); err != nil {
+	const read = 2 // the stream that nobody takes the events of
+	giveUp := func(n int) {
+		t.Helper()
+		follow("an event that nobody takes", consumers,
+			must[fsm.Observation](t)(w.Observe(ctx, 0, shared[read].Path, tail(n))).Outcome)
+		for id := range wakes {
+			failing := w.now.Add(-timing.GCAfter).UnixMilli()
+			if err := w.rdb.HSet(ctx, "rv:{0}:c:"+id, "failing", failing).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.later(timing.Waking)
+		o, _, err := w.Due(ctx, 0, 1000)
+		if err != nil {
 			t.Fatal(err)
 		}
+		removed("giving them up", o)
+		clear(wakes)
 	}
-	w.later(timing.Waking)
-	gaveUp, _, err := w.Due(ctx, 0, 1000)
-	if err != nil {
-		t.Fatal(err)
-	}
-	removed("giving them up", gaveUp)
-	clear(wakes)
+	giveUp(2)
 	follow("a look at those that were given up", 0,
 		must[fsm.Observation](t)(w.Observe(ctx, 0, shared[read].Path, tail(2))).Outcome)
 	follow("the next event", consumers,
@@ -200,11 +147,11 @@ func TestTheWorkOfAScriptIsBoundedByLinks(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range consumers {
-		fill(sub, fmt.Sprint(primary, i))
+		w.fill(t, shared, sub, fmt.Sprint(primary, i))
 	}
-	if _, err := w.ResumeSubscription(ctx, "s"); err != nil {
-		t.Fatal(err)
-	}
+	giveUp(5)
+	follow("resuming", consumers, must[fsm.Outcome](t)(w.ResumeSubscription(ctx, "s")))
+	clear(wakes)
 	if err := w.DeleteSubscription(ctx, "s"); err != nil {
 		t.Fatal(err)
 	}
@@ -212,12 +159,8 @@ func TestTheWorkOfAScriptIsBoundedByLinks(t *testing.T) {
 		t.Fatalf("the subscription has left %d keys", len(left))
 	}
 
-	for name, n := range h.most {
-		t.Logf("%-20s %6d commands, %s", name, n, h.took[name])
-		if n > commandsMost {
-			t.Errorf("%s: %d commands, want at most %d", name, n, commandsMost)
-		}
-	}
+	h.bounded(t, commandsMost, "callback", "deleted", "drop", "due", "finish", "hide", "link_stream", "mark_deleted",
+		"observe", "restart", "resume")
 }
 
 // TestARestartThatWasCutShortHoldsForEveryConsumer holds that acks and tail of a stream that was made anew change

@@ -10,7 +10,7 @@ import (
 	"reveille/fsm"
 )
 
-// linksAtATime is how many consumers one call of link_stream.lua makes.
+// linksAtATime is how many consumers one call of link_stream.lua makes, if those that are there have few links.
 const linksAtATime = 100
 
 // recordOf decodes a stream's record as lib.lua's stream_of stores it. linked is the version through which streams are
@@ -87,11 +87,10 @@ func (s *Store) NoteStream(ctx context.Context, n fsm.Stream, span time.Duration
 
 // LinkStream implements fsm.StreamStore.
 func (s *Store) LinkStream(ctx context.Context, path string, l fsm.Linking) (linked fsm.LinkReply, err error) {
-	links := l.Links
+	links, size := l.Links, linksAtATime
 	for {
-		batch := links[:min(len(links), linksAtATime)]
-		links = links[len(batch):]
-		last := len(links) == 0
+		batch := links[:min(len(links), size)]
+		last := len(batch) == len(links)
 		args := []any{
 			path, l.Stamp, string(l.Tail), l.Version, l.Look.Milliseconds(), flag(last), len(batch),
 		}
@@ -100,14 +99,26 @@ func (s *Store) LinkStream(ctx context.Context, path string, l fsm.Linking) (lin
 			args = append(args, sub.ID, sub.Generation, fsm.ConsumerID(sub.ID, path), string(n.Acked))
 		}
 		r := s.run(ctx, scriptLinkStream, s.PartitionOf(path), args...)
+		var code int64
+		var number int
 		r.list(func(l *reply) {
-			linked.Done, linked.Stream = l.yes(), l.stream(path)
+			code, linked.Stream = l.code(0, 1, 2), l.stream(path)
 			linked.Add(l.outcome())
-			linked.Linked += int(l.int())
+			number = int(l.int())
 		})
-		if r.bad != nil || last || !linked.Done {
+		linked.Done = code == 1
+		switch {
+		case r.bad != nil || code == 0:
 			return linked, r.bad
+		case code == 2:
+			size = number
+			continue
 		}
+		linked.Linked += number
+		if last {
+			return linked, nil
+		}
+		links, size = links[len(batch):], linksAtATime
 	}
 }
 

@@ -2,9 +2,10 @@
 -- ARGV[9] path  ARGV[10] the stamp that was read before the tail was asked for  ARGV[11] the tail
 -- ARGV[12] version of the list of subscriptions that was read after that  ARGV[13] how long from now the record is due for a look, ms
 -- ARGV[14] 1 if no other batch follows  ARGV[15] n  then n times subscription, generation, consumer, acked
--- Returns { code, record, outcome, how many consumers were created }. Code 1: done. Code 0: nothing was changed, because the record has
--- another stamp or is gone. A consumer that is there keeps its offsets; one of a deleted subscription is not made.
--- O(n + links of the consumers that were there).
+-- Returns { code, record, outcome, number }. Code 1: done; number is how many consumers were created. Code 0: nothing was changed, because
+-- the record has another stamp or is gone. Code 2: nothing was changed, because the consumers that are there have more links than one
+-- script may read; number is how many of the batch may go together. A consumer that is there keeps its offsets; one of a deleted
+-- subscription is not made. O(n + links that one script may read).
 local path, stamp, tail, version = ARGV[A], tonumber(ARGV[A + 1]), ARGV[A + 2], tonumber(ARGV[A + 3])
 local span, last, n = tonumber(ARGV[A + 4]), ARGV[A + 5] == '1', tonumber(ARGV[A + 6])
 local made = 0
@@ -14,6 +15,13 @@ if not s or s.stamp ~= stamp and not again then
   -- The call may have been carried out before, and its reply lost.
   for i = 0, n - 1 do repeated(load(ARGV[A + 9 + 4 * i])) end
   return reply({ 0, stream_reply(path), outcome(), made })
+end
+if not again then
+  local sum = 0
+  for i = 0, n - 1 do
+    sum = sum + redis.call('HLEN', P .. 'l:' .. ARGV[A + 9 + 4 * i])
+    if i > 0 and sum > LINKS_READ then return reply({ 2, stream_reply(path), outcome(), i }) end
+  end
 end
 for i = 0, n - 1 do
   local at = A + 7 + 4 * i
