@@ -66,3 +66,29 @@ func TestTheWorkOfLinkingIsBoundedByLinks(t *testing.T) {
 	}
 	h.bounded(t, commandsMost, "link_stream")
 }
+
+// TestTheWorkOfACensusIsBounded holds that consumers are counted by scripts each of which counts those of few
+// subscriptions, and that all of them are counted, each once.
+func TestTheWorkOfACensusIsBounded(t *testing.T) {
+	w, r := owning(t, harness.StartRedis(t).URL, 2)
+	ctx := t.Context()
+	subs := make([]fsm.Subscription, 5000)
+	for i := range subs {
+		subs[i] = subscription(fmt.Sprint("s", i))
+	}
+	w.Catalog().Replace(subs, 1)
+	for i, path := range []string{"/a", "/b", "/c"} {
+		must[fsm.Outcome](t)(w.Link(ctx, subs[0], path, tail(1), tail(1)))
+		must[fsm.Outcome](t)(w.Link(ctx, subs[len(subs)-1-i], path, "-1", tail(1)))
+	}
+	figures(t, r, "reveille_consumers") // the script is loaded by this
+	w.Ownership().Replace(nil)
+	figures(t, r, "reveille_consumers")
+	w.Ownership().Replace(fsm.AllPartitions(2))
+	h := measured(w.rdb)
+	got := figures(t, r, "reveille_consumers")
+	if got["idle"] != 3 || got["waking"] != 3 || figures(t, r, "reveille_streams_known")[""] != 3 {
+		t.Errorf("counted %v", got)
+	}
+	h.bounded(t, 1100, "census")
+}

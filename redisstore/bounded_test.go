@@ -49,6 +49,12 @@ func TestTheWorkOfAScriptIsBoundedByLinks(t *testing.T) {
 	const commandsMost = 4 * streams
 	w := open(t, harness.StartRedis(t).URL, 1)
 	ctx := t.Context()
+	if _, _, err := w.CreateSubscription(ctx, subscription("gone")); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.DeleteSubscription(ctx, "gone"); err != nil { // the scripts are loaded by this
+		t.Fatal(err)
+	}
 	h := measured(w.rdb)
 	shared := sharedStreams(streams - 1)
 	wakes := map[string]fsm.Wake{}

@@ -70,6 +70,8 @@ const (
 	censusOld  = 30 * time.Second
 	// countMax is how many sets, one for each subscription in each owned partition, are counted at most.
 	countMax = 200_000
+	// countAtATime is how many of them one call of census.lua counts.
+	countAtATime = 1000
 )
 
 // figures are what the metrics tell of the owned partitions.
@@ -205,14 +207,20 @@ func (s *Store) count(partitions []int) figures {
 	}
 	subs := s.catalog.All()
 	f := figures{up: true, counted: len(subs)*len(partitions) <= countMax}
-	var of []any
+	batches := [][]any{nil}
 	if f.counted {
-		for _, sub := range subs {
-			of = append(of, sub.ID, sub.Generation)
+		for i, sub := range subs {
+			if i > 0 && i%countAtATime == 0 {
+				batches = append(batches, nil)
+			}
+			last := &batches[len(batches)-1]
+			*last = append(*last, sub.ID, sub.Generation)
 		}
 	}
-	for _, r := range s.pipeline(ctx, scriptCensus, len(partitions), func(i int) ([]string, []any) {
-		return s.keys.guard(partitions[i]), s.arguments(partitions[i], of...)
+	n := len(batches)
+	for i, r := range s.pipeline(ctx, scriptCensus, len(partitions)*n, func(i int) ([]string, []any) {
+		p := partitions[i/n]
+		return s.keys.guard(p), s.arguments(p, batches[i%n]...)
 	}) {
 		r.list(func(l *reply) {
 			waiting, retired, live, givenUp, all, known, waited :=
@@ -220,10 +228,13 @@ func (s *Store) count(partitions []int) figures {
 			if l.bad != nil {
 				return
 			}
+			f.all += all
+			if i%n > 0 { // the rest is the partition's
+				return
+			}
 			f.asked++
 			f.givenUp += givenUp
-			f.waiting, f.retired, f.live, f.all, f.known =
-				f.waiting+waiting, f.retired+retired, f.live+live, f.all+all, f.known+known
+			f.waiting, f.retired, f.live, f.known = f.waiting+waiting, f.retired+retired, f.live+live, f.known+known
 			f.oldest = max(f.oldest, time.Duration(waited)*time.Millisecond)
 		})
 		if r.bad != nil {

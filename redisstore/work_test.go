@@ -90,7 +90,7 @@ func (h *work) measure(ctx context.Context, cmd redis.Cmder, next redis.ProcessH
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.most[name] = max(h.most[name], after.commands-before.commands)
-	if cmd.Name() == "evalsha" { // the other one compiles it, which happens once
+	if cmd.Name() == "evalsha" && err == nil { // the other one compiles it, which happens once
 		h.took[name] = max(h.took[name], after.scripts-before.scripts)
 	}
 	return err
