@@ -97,23 +97,15 @@ func (m *model) createPast(path string) {
 	m.landed(path, at, incarnation)
 }
 
-// isSecret says whether a stream was made past the gateway and nobody knows of it yet.
-func (m *model) isSecret(path string) bool {
+// announce is what the gateway does before a write. A stream that is first heard of by it begins there, for everybody
+// (D12): one that was made past the gateway, be it while the gateway asks for it.
+func (m *model) announce(r *modelReplica, path string, create bool) (w fsm.Write) {
+	_, known := m.db.Records()[path]
+	w = r.d.BeforeWrite(r.ctx, path, create)
 	there := m.up.there(path)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	_, known := m.db.Records()[path]
-	return there > 0 && m.past[path] == there && !known
-}
-
-// announce is what the gateway does before a write. A stream that is first heard of by it begins there, for everybody
-// (D12).
-func (m *model) announce(r *modelReplica, path string, create bool) (w fsm.Write) {
-	secret := m.isSecret(path)
-	w = r.d.BeforeWrite(r.ctx, path, create)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if secret {
+	if !known && there > 0 && m.past[path] == there {
 		m.excuse(func(e modelEvent, l modelLink) bool { return e.path == path && l.primary == path })
 	}
 	return w
