@@ -99,8 +99,8 @@ func TestTheCheckerCatchesBrokenBuilds(t *testing.T) {
 		{
 			name: "wakes are signed with something else",
 			patch: patch{
-				"dispatcher/format/sign.go", "hmac.New(sha256.New, []byte(secret))",
-				`hmac.New(sha256.New, []byte(secret+"x"))`,
+				"dispatcher/format/sign.go", "hex.EncodeToString(signature([]byte(secret), unix, body))",
+				`hex.EncodeToString(signature([]byte(secret+"x"), unix, body))`,
 			},
 			faults: nothing, want: ruleForged,
 		},
