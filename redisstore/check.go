@@ -84,7 +84,8 @@ func (s *Store) setOnce(ctx context.Context, field, value string) (string, error
 	return there, refused(err)
 }
 
-// freshFor is how old a database is before all of its partitions have an incarnation on record for sure.
+// freshFor is how old a database is before all of its partitions have an incarnation on record for sure: lease.lua
+// notes it, within a few seconds. A partition that lost it cannot tell that it ever had one.
 const freshFor = 15 * time.Second
 
 // readAge reads since when the database is in use.

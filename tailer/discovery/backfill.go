@@ -17,7 +17,8 @@ const (
 	// smallBackfill is a backfill of so few streams that Subscribed waits smallPatience times as long for it: it is a
 	// few looks, and what was there before the subscription is known best if they come first.
 	smallBackfill, smallPatience = 2 * workers, 8
-	// flushPatience is by how much longer Subscribe waits, at most, for writes from before it.
+	// flushPatience is by how much longer Subscribe waits, at most, for writes from before it. What takes longer costs
+	// no event: at worst the subscription begins earlier than it could.
 	flushPatience = 8
 	// backfillWidth is how many streams of a backfill are in the queue at a time.
 	backfillWidth = 2 * workers

@@ -72,13 +72,15 @@ type Config struct {
 	// WriteFor is how long a stream is awaited after a write to it went upstream (3 min). A write that takes longer is
 	// noted again. No fact tells that a replica will never end a write it has begun.
 	WriteFor time.Duration
-	// LookEvery is how often a stream on record is looked at that nobody writes to (24 h), should it have gone unseen.
+	// LookEvery is how often a stream on record is looked at that nobody writes to (24 h), should it have gone unseen:
+	// nothing tells of one that is deleted past Reveille while nobody watches it.
 	LookEvery time.Duration
 	// Resync is how often the records are scanned (10 s, less often if that takes long).
 	Resync time.Duration
 	// BackfillWait is how long the creator of a subscription waits for its backfill (250 ms).
 	BackfillWait time.Duration
-	// TailEvery is how often, at most, the tail of a stream that nobody is subscribed to is put on record (5 s).
+	// TailEvery is how often, at most, the tail of a stream that nobody is subscribed to is put on record (5 s). It
+	// saves calls of the store; at worst a later subscription begins earlier than it could.
 	TailEvery time.Duration
 	// RegistryCheck is how long a read of the registry stream may be silent before the stream is looked at (5 s).
 	RegistryCheck time.Duration

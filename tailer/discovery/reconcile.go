@@ -19,7 +19,8 @@ var (
 	errGone = errors.New("upstream has no such stream")
 )
 
-// patience is for how many graces a stream that is gone is kept on record because consumers of others read it.
+// patience is for how many graces a stream that is gone is kept on record because consumers of others read it. No fact
+// tells that a stream which upstream does not have will never come back.
 const patience = 3
 
 // changedDelay is how long a try waits before which the record had changed.
@@ -234,7 +235,7 @@ type absence struct {
 
 // say takes in what a look came to: that there is no such stream, or anything else. s is the record from before the
 // look. outages counts those of upstream, during which nobody asks for the stream; a look that comes later than gap
-// after the last one begins a new absence.
+// after the last one begins a new absence: no fact tells what upstream had while nobody asked.
 func (a *absence) say(gone bool, s fsm.Stream, outages int64, gap time.Duration) {
 	now := time.Now()
 	if !s.Found() {
