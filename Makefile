@@ -1,8 +1,8 @@
 # "make" or "make help" lists the targets.
 GOLANGCI_VERSION := v2.15.0
 GOLANGCI := .tools/golangci-lint-$(GOLANGCI_VERSION)
-# Bounds the tests of one package.
-TEST_TIMEOUT ?= 10m
+# Bounds the tests of one package. A net only: a slow machine needs several times what a quick one does.
+TEST_TIMEOUT ?= 45m
 # The end-to-end tests mostly wait for one another's servers, so more of them than there are cores go on at once.
 TEST_PARALLEL ?= 6
 
