@@ -13,7 +13,7 @@ import (
 
 func TestDecisionsOnAnswers(t *testing.T) {
 	t.Parallel()
-	e := start(t, options{settings: patient})
+	e := start(t, options{})
 
 	t.Run("D10: redirects are not followed and count as failures", func(t *testing.T) {
 		s := e.subscribed(t)

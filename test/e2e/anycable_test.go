@@ -57,7 +57,7 @@ func startBroker(
 		srv.Close()
 	})
 	all := map[string]string{"REVEILLE_UPSTREAM_URL": srv.URL + "/ds", "REVEILLE_STREAM_GONE_GRACE": "500ms"}
-	for name, value := range fast {
+	for name, value := range calm {
 		if all[name] == "" {
 			all[name] = value
 		}

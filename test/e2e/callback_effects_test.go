@@ -12,7 +12,7 @@ import (
 
 func TestDecisionsOnCallbacks(t *testing.T) {
 	t.Parallel()
-	e := start(t, options{settings: patient})
+	e := start(t, options{})
 
 	t.Run("D7: one callback is processed in the order claim, acks, subscribe, unsubscribe, done", func(t *testing.T) {
 		s := e.subscribed(t)

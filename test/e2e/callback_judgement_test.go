@@ -13,7 +13,7 @@ import (
 
 func TestDecisionsOnJudgement(t *testing.T) {
 	t.Parallel()
-	e := start(t, options{settings: patient})
+	e := start(t, options{})
 	tokens, err := fsm.NewTokens(harness.TokenKey)
 	if err != nil {
 		t.Fatal(err)

@@ -75,7 +75,7 @@ func (e *env) settledLive(t *testing.T) (s *fixture, first, wake harness.Wake, t
 // TestCallbackErrors has a subtest for each row of the table of error responses.
 func TestCallbackErrors(t *testing.T) {
 	t.Parallel()
-	e := start(t, options{settings: calm})
+	e := start(t, options{})
 	s, first, wake, tail := e.settledLive(t)
 	everything := fmt.Sprintf(`"acks":[{"path":%q,"offset":%q}],"subscribe":[%q],"unsubscribe":[%q],"done":true}`,
 		s.path, tail, s.folder+"-other/x", s.path)
@@ -156,7 +156,7 @@ func TestCallbackErrors(t *testing.T) {
 // nothing.
 func TestCallbackBadInput(t *testing.T) {
 	t.Parallel()
-	e := start(t, options{settings: calm})
+	e := start(t, options{})
 	s, _, wake, tail := e.settledLive(t)
 	epoch := fmt.Sprintf(`{"epoch":%d`, wake.Epoch)
 

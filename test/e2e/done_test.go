@@ -11,7 +11,7 @@ import (
 
 func TestDecisionsOnDone(t *testing.T) {
 	t.Parallel()
-	e := start(t, options{settings: patient})
+	e := start(t, options{})
 
 	t.Run("D1: a synchronous done acks what the attempt was sent with, "+
 		"and what landed meanwhile wakes again at once", func(t *testing.T) {
@@ -138,7 +138,7 @@ func TestDecisionsOnDone(t *testing.T) {
 
 func TestDecisionsOnLoopsWithoutProgress(t *testing.T) {
 	t.Parallel()
-	e := start(t, options{settings: patient})
+	e := start(t, options{})
 	t.Run("D14: done without progress wakes at once three times, "+
 		"then by the retry schedule, until an offset moves", func(t *testing.T) {
 		s := e.subscribed(t)

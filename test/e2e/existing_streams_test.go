@@ -17,7 +17,7 @@ func TestDecisionsOnExistingStreams(t *testing.T) {
 	t.Parallel()
 	const streams = 300
 	h := &hop{}
-	e := start(t, options{upstream: h.before(t), settings: patient})
+	e := start(t, options{upstream: h.before(t)})
 	path := func(i int) string { return fmt.Sprintf("/existing/s%d", i) }
 	// inParallel does something to every stream, some at a time.
 	inParallel := func(do func(i int)) {
@@ -147,7 +147,7 @@ func TestDecisionsOnExistingStreams(t *testing.T) {
 // TestExistingStreams is about streams that are there before their subscription (webhook spec, Existing Streams).
 func TestExistingStreams(t *testing.T) {
 	t.Parallel()
-	e := start(t, options{settings: calm})
+	e := start(t, options{})
 	s := e.empty(t)
 	paths := []string{s.folder + "/one", s.folder + "/two", s.folder + "/three"}
 	tails := map[string]string{}

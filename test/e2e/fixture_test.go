@@ -13,16 +13,6 @@ import (
 	"reveille/test/harness"
 )
 
-// calm are timeouts that no test runs into, for the rules in which no time passes.
-var calm = map[string]string{
-	"REVEILLE_WAKING_TIMEOUT":   "60s",
-	"REVEILLE_LIVENESS_TIMEOUT": "120s",
-	"REVEILLE_WEBHOOK_TIMEOUT":  "60s",
-}
-
-// patient are timeouts that none of the tests that use them runs into.
-var patient = map[string]string{"REVEILLE_WAKING_TIMEOUT": "30s", "REVEILLE_LIVENESS_TIMEOUT": "60s"}
-
 // fixture is what a test has to itself on servers that it may share with others: a worker, a subscription and its
 // streams.
 type fixture struct {

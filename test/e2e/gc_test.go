@@ -30,7 +30,7 @@ func (s *fixture) watched(path string) bool {
 // each of them the consumer is subscribed to a second stream too.
 func TestGarbageCollection(t *testing.T) {
 	t.Parallel()
-	e := start(t, options{settings: calm})
+	e := start(t, options{})
 
 	// withSecond is a live fixture whose consumer is subscribed to a second stream, and is told of it.
 	withSecond := func(t *testing.T) (s *fixture, wake harness.Wake, second string) {

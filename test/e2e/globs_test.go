@@ -77,7 +77,7 @@ func woken(w *harness.Worker) map[string][]string {
 // TestGlobPatterns creates streams and looks who is woken, with the subscription first and with the streams first.
 func TestGlobPatterns(t *testing.T) {
 	t.Parallel()
-	e := start(t, options{settings: calm})
+	e := start(t, options{})
 	for _, streamsFirst := range []bool{false, true} {
 		t.Run(map[bool]string{
 			false: "streams that come after their subscription",
@@ -164,7 +164,7 @@ func TestGlobPatterns(t *testing.T) {
 // TestMalformedPatterns holds that none of them becomes a subscription, and that the error says why.
 func TestMalformedPatterns(t *testing.T) {
 	t.Parallel()
-	e := start(t, options{settings: calm})
+	e := start(t, options{})
 	s := e.empty(t)
 	body := `{"webhook":"` + s.worker.URL + `"}`
 	for _, tt := range []struct{ rule, pattern, says string }{
@@ -203,7 +203,7 @@ func TestMalformedPatterns(t *testing.T) {
 // JavaScript's encodeURIComponent does, and the callback's URL holds it raw (webhook spec, Consumer Instance).
 func TestPathEncodings(t *testing.T) {
 	t.Parallel()
-	e := start(t, options{settings: calm})
+	e := start(t, options{})
 	for _, tt := range []struct{ rule, segment, encoded string }{
 		{"an encoded slash is part of its segment", "a%2Fb", "a%252Fb"},
 		{"an encoded slash in lower case stays as it is", "a%2fb", "a%252fb"},

@@ -14,7 +14,7 @@ import (
 // Properties).
 func TestInvariants(t *testing.T) {
 	t.Parallel()
-	e := start(t, options{settings: calm})
+	e := start(t, options{})
 
 	t.Run("S1: epochs of a consumer strictly increase, "+
 		"also over a new subscription of its id and a new stream of its name", func(t *testing.T) {

@@ -18,7 +18,7 @@ func at(path, offset string) harness.StreamOffset {
 // TestLifecycle follows the webhook spec from Overview to Wake Batching.
 func TestLifecycle(t *testing.T) {
 	t.Parallel()
-	e := start(t, options{settings: calm})
+	e := start(t, options{})
 
 	t.Run("a worker is woken, claims, reads, acks, stays alive, is done, "+
 		"and is woken again only when more arrives", func(t *testing.T) {
@@ -218,7 +218,7 @@ func TestLifecycle(t *testing.T) {
 // Dynamic Unsubscribe).
 func TestDynamicSubscriptions(t *testing.T) {
 	t.Parallel()
-	e := start(t, options{settings: calm})
+	e := start(t, options{})
 
 	t.Run("a stream that is subscribed to starts at its current tail, and only new events wake", func(t *testing.T) {
 		s, wake := e.live(t)

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"strings"
 	"sync"
@@ -147,6 +148,9 @@ func (p *clusterPool) take(t *testing.T) *harness.RedisCluster {
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	clusters.servers.End()
+	for _, fault := range append(common.servers.End(), clusters.servers.End()...) {
+		fmt.Fprintln(os.Stderr, "servers that tests share:", fault)
+		code = max(code, 1)
+	}
 	os.Exit(code)
 }

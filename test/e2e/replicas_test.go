@@ -31,7 +31,7 @@ func startFleet(t *testing.T, n int, settings map[string]string) *fleet {
 			"REVEILLE_UPSTREAM_URL": p.URL, "REVEILLE_UPSTREAM_NAME": "the-one-behind",
 			"REVEILLE_REDIS_URL": f.redis.URL,
 		}
-		maps.Copy(own, fast)
+		maps.Copy(own, calm)
 		maps.Copy(own, settings)
 		r := harness.StartReveille(t, own)
 		f.replicas, f.proxies, f.gateways = append(f.replicas, r), append(f.proxies, p),

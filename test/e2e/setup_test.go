@@ -16,7 +16,7 @@ import (
 )
 
 // soon is how long something may take that should happen at once; it is generous because the machine may be busy.
-const soon = 30 * time.Second
+const soon = harness.Wait
 
 // quiet is how long nothing must happen for a test to believe that nothing will.
 const quiet = 400 * time.Millisecond
@@ -35,18 +35,28 @@ type env struct {
 // options of an env.
 type options struct {
 	ref harness.RefOptions
-	// settings on top of the fast ones.
+	// settings on top of the calm ones.
 	settings map[string]string
 	// upstream, if set, returns what Reveille takes for the stream server at a URL: something in between.
 	upstream func(url string) string
 }
 
-// fast are times that let a test see a timeout. They are long enough for a busy machine not to run into them otherwise.
-var fast = map[string]string{
-	"REVEILLE_WAKING_TIMEOUT":    "2s",
-	"REVEILLE_LIVENESS_TIMEOUT":  "2s",
+// calm are the settings of every test that names no others: time-outs that no test runs into, however slow the machine
+// is, and frequent looks at tails.
+var calm = map[string]string{
+	"REVEILLE_WAKING_TIMEOUT":    "5m",
+	"REVEILLE_LIVENESS_TIMEOUT":  "10m",
+	"REVEILLE_WEBHOOK_TIMEOUT":   "5m",
 	"REVEILLE_TAIL_CHECK":        "500ms",
-	"REVEILLE_STREAM_GONE_GRACE": "3s",
+	"REVEILLE_STREAM_GONE_GRACE": "5m",
+}
+
+// brief are time-outs that a test sees pass. Only a test that waits for them takes them, and it must hold if they pass
+// earlier than it thinks: any process may pause for ten seconds at any moment.
+var brief = map[string]string{
+	"REVEILLE_WAKING_TIMEOUT":    "1s",
+	"REVEILLE_LIVENESS_TIMEOUT":  "1s",
+	"REVEILLE_STREAM_GONE_GRACE": "1s",
 }
 
 func start(t *testing.T, o options) *env {
@@ -57,7 +67,7 @@ func start(t *testing.T, o options) *env {
 		upstream = o.upstream(upstream)
 	}
 	settings := map[string]string{"REVEILLE_UPSTREAM_URL": upstream, "REVEILLE_REDIS_URL": e.redis.URL}
-	maps.Copy(settings, fast)
+	maps.Copy(settings, calm)
 	maps.Copy(settings, o.settings)
 	e.rev = harness.StartReveille(t, settings)
 	e.streams = harness.NewClient(t, e.ref.StreamRoot)
@@ -115,7 +125,7 @@ func with(t *testing.T, r *database, settings map[string]string) *env {
 // settings of one more Reveille on the same servers.
 func (e *env) settings(more map[string]string) map[string]string {
 	s := map[string]string{"REVEILLE_UPSTREAM_URL": e.ref.StreamRoot, "REVEILLE_REDIS_URL": e.redis.URL}
-	for _, m := range []map[string]string{fast, more} {
+	for _, m := range []map[string]string{calm, more} {
 		for k, v := range m {
 			s[k] = v
 		}

@@ -50,7 +50,7 @@ func wantError(t *testing.T, res harness.Response, code fsm.Code, says string) {
 // TestSubscriptionAPI follows the webhook spec, Subscription HTTP API.
 func TestSubscriptionAPI(t *testing.T) {
 	t.Parallel()
-	e := start(t, options{settings: calm})
+	e := start(t, options{})
 	s := e.empty(t)
 	pattern, id := s.folder+"/agents/*", s.sub.ID
 	byID := func(p, id string) string { return p + "?subscription=" + id }
@@ -262,7 +262,7 @@ func refusal(t *testing.T, what string, res harness.Response, status int, code f
 
 func TestDecisionsOnTheSubscriptionAPI(t *testing.T) {
 	t.Parallel()
-	e := start(t, options{settings: patient})
+	e := start(t, options{})
 	api := e.gateway
 	const hook, other = "http://127.0.0.1:9/hook", "http://127.0.0.1:9/other"
 	body := func(webhook, description string) string {

@@ -11,7 +11,7 @@ import (
 // TestTransitions has a subtest for each row of the table of state transitions (webhook spec, State Transitions).
 func TestTransitions(t *testing.T) {
 	t.Parallel()
-	e := start(t, options{settings: calm})
+	e := start(t, options{})
 
 	t.Run("IDLE to WAKING: pending work begins, epoch and wake_id are new, the webhook is POSTed", func(t *testing.T) {
 		s := e.idle(t)

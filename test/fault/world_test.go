@@ -159,7 +159,7 @@ func (w *world) startReplica(i int, refAddr string, o options) {
 	binary := o.binary
 	if binary == "" {
 		var err error
-		if binary, err = harness.BuildReveille(w.t.Context()); err != nil {
+		if binary, err = harness.BuildRaceReveille(w.t.Context()); err != nil {
 			w.t.Fatal(err)
 		}
 	}

@@ -89,8 +89,16 @@ func nodeModules(t testing.TB, folder string) string {
 }
 
 // BuildReveille builds ./cmd/reveille and returns the path of the binary. It is built with the race detector if the
-// caller was. Where nothing has changed since the last time, it costs a fraction of a second.
-func BuildReveille(ctx context.Context) (string, error) { return buildReveille(ctx, builtWithRace()) }
+// caller was, but not in the short form, for which the programs of a hundred tests would be too slow with it. Where
+// nothing has changed since the last time, it costs a fraction of a second.
+func BuildReveille(ctx context.Context) (string, error) {
+	return buildReveille(ctx, builtWithRace() && !testing.Short())
+}
+
+// BuildRaceReveille is BuildReveille with the race detector in the short form, too.
+func BuildRaceReveille(ctx context.Context) (string, error) {
+	return buildReveille(ctx, builtWithRace())
+}
 
 // BuildPlainReveille is BuildReveille without the race detector, which multiplies memory and time: for tests that
 // measure them.

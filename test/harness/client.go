@@ -13,7 +13,7 @@ import (
 )
 
 // requestTimeout bounds every request of a Client: longer than any server here waits before it answers.
-const requestTimeout = 60 * time.Second
+const requestTimeout = 3 * time.Minute
 
 // Client speaks to a stream server, or to a Reveille as a gateway in front of one, and to Reveille's own API. Its
 // methods fail the test if there is no answer at all; those that are named for what they do also if the answer is not a

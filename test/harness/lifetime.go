@@ -2,6 +2,7 @@ package harness
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"slices"
 	"sync"
@@ -12,20 +13,26 @@ import (
 type Lifetime struct {
 	mu       sync.Mutex
 	cleanups []func()
+	faults   []string
 }
 
 // Of returns what a function that starts a server takes for its test. If the start fails, so does t, but what is to be
-// cleaned up is cleaned up by End. Once t is over, what was started may only be used in ways that cannot fail a test.
+// cleaned up is cleaned up by End. What is found wrong later, without an end to the test that finds it, is what End
+// returns.
 func (l *Lifetime) Of(t testing.TB) testing.TB { return &lasting{TB: t, l: l} }
 
-// End cleans up, last things first.
-func (l *Lifetime) End() {
+// End cleans up, last things first, and returns what was found wrong since the start.
+func (l *Lifetime) End() []string {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, f := range slices.Backward(l.cleanups) {
+	cleanups := l.cleanups
+	l.cleanups = nil
+	l.mu.Unlock()
+	for _, f := range slices.Backward(cleanups) {
 		f()
 	}
-	l.cleanups = nil
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.faults
 }
 
 type lasting struct {
@@ -37,6 +44,18 @@ func (t *lasting) Cleanup(f func()) {
 	t.l.mu.Lock()
 	defer t.l.mu.Unlock()
 	t.l.cleanups = append(t.l.cleanups, f)
+}
+
+// Errorf may be called when no test runs.
+func (t *lasting) Errorf(format string, args ...any) { t.fault(fmt.Sprintf(format, args...)) }
+
+// Error may be called when no test runs.
+func (t *lasting) Error(args ...any) { t.fault(fmt.Sprint(args...)) }
+
+func (t *lasting) fault(what string) {
+	t.l.mu.Lock()
+	defer t.l.mu.Unlock()
+	t.l.faults = append(t.l.faults, what)
 }
 
 // Failed is asked by cleanups, which run when no test does.

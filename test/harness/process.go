@@ -2,10 +2,13 @@ package harness
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -14,9 +17,10 @@ import (
 
 const (
 	// startTimeout bounds how long a process may take until it is ready, on a machine that is busy with other tests.
-	startTimeout = 30 * time.Second
-	// stopTimeout is how long a process may take to end after SIGTERM. Reveille promises 30 s.
-	stopTimeout = 35 * time.Second
+	startTimeout = 2 * time.Minute
+	// stopTimeout is how long a process may take to end after SIGTERM. Reveille promises 30 s, on a machine that has
+	// time for it.
+	stopTimeout = 2 * time.Minute
 	// maxLog bounds what is kept of a process's output in bytes.
 	maxLog = 1 << 20
 )
@@ -110,15 +114,46 @@ type Output struct {
 	buf bytes.Buffer
 }
 
-// testOutput returns an Output that is shown when the test fails.
+// testOutput returns an Output that is kept in a file when the test fails. The test names the file.
 func testOutput(t testing.TB, name string) *Output {
 	o := &Output{}
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("output of %s:\n%s", name, o.String())
-		}
-	})
+	KeepOnFailure(t, name, o.String)
 	return o
+}
+
+// KeepOnFailure keeps in a file what a server wrote, if the test fails, and has the test name the file.
+func KeepOnFailure(t testing.TB, name string, written func() string) {
+	t.Cleanup(func() {
+		if !t.Failed() {
+			return
+		}
+		file, err := keep(t.Name()+" "+name, written())
+		if err != nil {
+			t.Logf("output of %s: %v", name, err)
+			return
+		}
+		t.Logf("output of %s: %s", name, file)
+	})
+}
+
+// keep writes a text into a file that outlives the test, in a folder of the system's for files that come and go.
+func keep(name, text string) (string, error) {
+	dir := filepath.Join(os.TempDir(), fmt.Sprintf("reveille-test-logs-%d", os.Getuid()))
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", err
+	}
+	name = strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return '-'
+	}, name)
+	f, err := os.CreateTemp(dir, name[:min(len(name), 150)]+"-*.log")
+	if err != nil {
+		return "", err
+	}
+	_, err = f.WriteString(text)
+	return f.Name(), errors.Join(err, f.Close())
 }
 
 // Write never fails.

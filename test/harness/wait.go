@@ -10,8 +10,8 @@ import (
 const pollEvery = 5 * time.Millisecond
 
 // Wait is the time that Eventually allows where a test has no reason to name another: far more than anything takes, so
-// that a slow machine fails no test.
-const Wait = 20 * time.Second
+// that a slow machine fails no test. It costs nothing where what is waited for happens.
+const Wait = 2 * time.Minute
 
 // Eventually waits until cond returns nil and fails the test if that takes longer than within. cond's last error says
 // what was missing.
