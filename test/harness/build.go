@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"slices"
+	"sync"
 	"testing"
 )
 
@@ -89,8 +90,8 @@ func nodeModules(t testing.TB, folder string) string {
 }
 
 // BuildReveille builds ./cmd/reveille and returns the path of the binary. It is built with the race detector if the
-// caller was, but not in the short form, for which the programs of a hundred tests would be too slow with it. Where
-// nothing has changed since the last time, it costs a fraction of a second.
+// caller was, but not in the short form, for which the programs of a hundred tests would be too slow with it. It is built
+// once for all tests of a process.
 func BuildReveille(ctx context.Context) (string, error) {
 	return buildReveille(ctx, builtWithRace() && !testing.Short())
 }
@@ -111,7 +112,31 @@ func buildReveille(ctx context.Context, race bool) (string, error) {
 // BuildPlain builds another program of the project, such as ./test/bench/floor, as BuildPlainReveille does.
 func BuildPlain(ctx context.Context, folder string) (string, error) { return build(ctx, folder, false) }
 
+// built are the programs that this process has built, by what they were built from: what is built once stays as it is for
+// all of its tests.
+var built struct {
+	sync.Mutex
+	programs map[string]string
+}
+
 func build(ctx context.Context, folder string, race bool) (string, error) {
+	built.Lock()
+	defer built.Unlock()
+	key := fmt.Sprintf("%s race=%t", folder, race)
+	if bin := built.programs[key]; bin != "" {
+		return bin, nil
+	}
+	bin, err := buildProgram(ctx, folder, race)
+	if err == nil {
+		if built.programs == nil {
+			built.programs = map[string]string{}
+		}
+		built.programs[key] = bin
+	}
+	return bin, err
+}
+
+func buildProgram(ctx context.Context, folder string, race bool) (string, error) {
 	root, err := Root()
 	if err != nil {
 		return "", err
@@ -125,8 +150,9 @@ func build(ctx context.Context, folder string, race bool) (string, error) {
 		return "", err
 	}
 	defer func() { _ = lock.Close() }()
-	// Without version control's state in it, the binary changes only if the code does.
-	bin, args := filepath.Join(tools, filepath.Base(folder)), []string{"build", "-buildvcs=false"}
+	// Without version control's state and this folder's name in it, the binary changes only if the code does, and another
+	// clone finds it built.
+	bin, args := filepath.Join(tools, filepath.Base(folder)), []string{"build", "-buildvcs=false", "-trimpath"}
 	if race {
 		bin, args = bin+"-race", append(args, "-race")
 	}
