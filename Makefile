@@ -2,29 +2,31 @@
 GOLANGCI_VERSION := v2.15.0
 GOLANGCI := .tools/golangci-lint-$(GOLANGCI_VERSION)
 # Bounds the tests of one package. A net only: a slow machine needs several times what a quick one does.
-TEST_TIMEOUT ?= 45m
+TEST_TIMEOUT ?= 30m
 # The end-to-end tests mostly wait for one another's servers, so more of them than there are cores go on at once.
 TEST_PARALLEL ?= 6
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test chart fault attack bench idle build lint deps
+.PHONY: help demo test test-all chart fault attack bench idle build lint deps
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: ## see a worker being woken, on this machine (needs Go and Node 20; Ctrl-C ends it)
 	@go build -o .tools/demo ./test/demo
 	@exec .tools/demo
 
-test: deps ## run every test with the race detector (installs redis-server and a C compiler if need be)
-	go test -race -count=1 -parallel $(TEST_PARALLEL) -timeout $(TEST_TIMEOUT) ./...
-	REVEILLE_TEST_REDIS=cluster go test -race -count=1 -parallel $(TEST_PARALLEL) -timeout $(TEST_TIMEOUT) ./test/e2e
-	@$(MAKE) --no-print-directory chart
+# The chart's tests are a module of their own, so that Helm's dependencies are not ours. They go without the race detector, which
+# would have all the types of Kubernetes compiled once more.
+test: deps lint ## check the code and run every test in its short form (some 6 minutes; installs redis-server and a C compiler if need be)
+	@.ci/test short . ./... -short -race -parallel $(TEST_PARALLEL) -timeout $(TEST_TIMEOUT)
+	@.ci/test chart-short test/chart ./... -short -timeout $(TEST_TIMEOUT)
 
-# A module of its own, so that Helm's dependencies are not ours. Without the race detector: it would have all the types of Kubernetes
-# compiled once more.
+test-all: test ## make test, then the long form of every test (an hour; ONLY=regexp picks parts)
+	@TEST_PARALLEL=$(TEST_PARALLEL) TEST_TIMEOUT=2h .ci/test-all
+
 chart: ## render the Helm chart in every way and hold it against Kubernetes and the program
-	cd test/chart && go test -count=1 -timeout $(TEST_TIMEOUT) ./...
+	@.ci/test chart test/chart ./... -timeout $(TEST_TIMEOUT)
 
 # How long everything goes wrong at random, in minutes. FAULT_SCENARIO, a regular expression, picks scenarios; FAULT_SEED
 # draws the same faults again.
