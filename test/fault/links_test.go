@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	toxiproxy "github.com/Shopify/toxiproxy/v2"
 	"github.com/Shopify/toxiproxy/v2/toxics"
@@ -99,7 +98,7 @@ func (c *connection) renew(to string, conditions ...string) {
 	c.proxy = toxiproxy.NewProxy(c.server, c.String(), c.Addr, to)
 	c.put(conditions)
 	// The end of the old one may take a moment to be known.
-	if err := harness.Poll(5*time.Second, c.proxy.Start); err != nil {
+	if err := harness.Poll(harness.Wait, c.proxy.Start); err != nil {
 		c.t.Errorf("link %s: %v", c, err)
 	}
 }

@@ -31,9 +31,19 @@ func killRedis(w *world, span time.Duration) {
 // rewindRedis ends Redis and starts it with what it had a while before.
 func rewindRedis(w *world, span, lost time.Duration) {
 	w.pause(span / 3)
-	from := time.Now()
-	written := w.redis.WrittenSoFar()
-	w.pause(lost)
+	var from time.Time
+	var written int64
+	// Where the machine had no time, more would be lost than the scenario is about: it begins again.
+	for range 20 {
+		from = time.Now()
+		written = w.redis.WrittenSoFar()
+		w.pause(lost)
+		w.redis.Pause()
+		if time.Since(from) < lost+time.Second {
+			break
+		}
+		w.redis.Resume()
+	}
 	w.redis.Kill()
 	w.redis.LoseSince(written)
 	w.redis.Restart()

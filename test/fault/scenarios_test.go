@@ -137,12 +137,12 @@ func loseUpstream(w *world, span time.Duration) {
 	for _, c := range w.some(linkUpstream, -1) {
 		c.leadTo(w.missing.Listener.Addr().String())
 	}
-	w.pause(min(span, goneGrace/2))
+	w.pause(min(span, goneGrace/10))
 	for _, c := range w.some(linkUpstream, -1) {
 		c.heal()
 	}
-	// What is hidden is shown again once a replica has looked.
-	w.journal.mark(maybeGone, began, time.Now().Add(10*time.Second))
+	// What is hidden is shown again once a replica has looked, which it may have no time for.
+	w.journal.mark(maybeGone, began, time.Now().Add(goneGrace))
 }
 
 // badLinks delays every answer by 200 ms and resets connections at 5% of what passes.

@@ -10,8 +10,12 @@ import (
 	"reveille/fsm"
 )
 
-// settleTime is how long everything may take to come to rest once all works again: retries wait for up to 31 s.
-const settleTime = 75 * time.Second
+// settleTime is how long everything may take to come to rest once all works again: retries wait for up to 31 s, and
+// workers for as long as they are patient, on a machine that may have no time for any of them.
+const settleTime = 5 * time.Minute
+
+// hiddenAfter is how long nothing has mended when the stream server is asked whether it hides events.
+const hiddenAfter = 25 * time.Second
 
 // settle waits until the checker has nothing to complain about that time may mend, or time is up, and returns its
 // verdict. Writers must have ended.
@@ -25,7 +29,7 @@ func (w *world) settle(within time.Duration) verdict {
 		if !mendable(v) || time.Since(began) > within || !w.pause(250*time.Millisecond) {
 			return v
 		}
-		if !healed && time.Since(began) > within/3 && w.hidesEvents(v) {
+		if !healed && time.Since(began) > min(hiddenAfter, within/3) && w.hidesEvents(v) {
 			// It finds its count again at its start.
 			progress("  the stream server says of each stream in question that it ends before what can be read of " +
 				"it: it is restarted")

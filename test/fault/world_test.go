@@ -26,7 +26,8 @@ const replicas = 3
 const (
 	wakingTimeout   = 2 * time.Second
 	livenessTimeout = 3 * time.Second
-	goneGrace       = 20 * time.Second
+	// goneGrace is far from what a scenario takes in which streams must not be gone.
+	goneGrace = 2 * time.Minute
 )
 
 // publicURL is what callbacks go to. There is no such host: the workers' client finds a replica for it, as a balancer

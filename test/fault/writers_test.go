@@ -24,7 +24,7 @@ const (
 	// appends to streams beyond it refuses some that it has written.
 	maxStreams = 96
 	// creationPatience bounds how long the creation of a stream is tried.
-	creationPatience = 60 * time.Second
+	creationPatience = 5 * time.Minute
 )
 
 var folders = []string{"/jobs/%d", "/chat/%d", "/chat/%d/log", "/files/%d", "/shared/%d"}

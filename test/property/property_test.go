@@ -26,13 +26,18 @@ import (
 	"reveille/test/harness"
 )
 
-// histories is how many the test runs unless -rapid.checks says otherwise.
-const histories = "2000"
+// histories is how many the test runs unless -rapid.checks says otherwise; shortHistories in the short form, of which
+// rapid runs a fifth.
+const histories, shortHistories = "2000", "1000"
 
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if f := flag.Lookup("rapid.checks"); f.Value.String() == f.DefValue {
-		_ = f.Value.Set(histories)
+		n := histories
+		if testing.Short() {
+			n = shortHistories
+		}
+		_ = f.Value.Set(n)
 	}
 	// Drawn here rather than by rapid, so that it can be printed whatever the outcome.
 	if f := flag.Lookup("rapid.seed"); f.Value.String() == f.DefValue {
@@ -97,13 +102,14 @@ type history struct {
 	// since.
 	sent map[string]time.Time
 	away map[string]bool
+	// hunting has what is found be told by a panic: it is looked for.
+	hunting bool
 }
 
 // TestScriptsDoWhatTheTransitionsSay is the property test of the state machine.
 func TestScriptsDoWhatTheTransitionsSay(t *testing.T) {
 	rdb := harness.StartRedis(t).Client()
-	t.Logf("%s histories; -rapid.seed=%s repeats them", flag.Lookup("rapid.checks").Value,
-		flag.Lookup("rapid.seed").Value)
+	t.Logf("-rapid.seed=%s repeats the histories", flag.Lookup("rapid.seed").Value)
 	tokens, err := fsm.NewTokens(strings.Repeat("k", fsm.MinTokenKey))
 	if err != nil {
 		t.Fatal(err)
@@ -112,39 +118,47 @@ func TestScriptsDoWhatTheTransitionsSay(t *testing.T) {
 	defer func() {
 		t.Logf("%d steps, %d consumers given up, %d of them woken again", steps, counted.givenUp, counted.madeAgain)
 	}()
-	rapid.Check(t, func(rt *rapid.T) {
-		ctx := t.Context()
-		if err := rdb.FlushDB(ctx).Err(); err != nil {
-			rt.Fatal(err)
-		}
-		h := &history{
-			t: rt, ctx: ctx, rdb: rdb, tokens: tokens,
-			draw:   memstore.Draw{Now: time.UnixMilli(1_790_000_000_000), Incarnation: "incarnation 1"},
-			epochs: map[string]int64{}, wakeIDs: map[string]string{}, acked: map[string]fsm.Offset{},
-			read: map[string]int64{}, unsettled: map[string]bool{},
-			over: map[string]bool{}, sent: map[string]time.Time{}, away: map[string]bool{},
-		}
-		h.store = redisstore.New(rdb, redisstore.Options{
-			Partitions: 1, Timing: timing,
-			Outcomes: fsm.NewRouter(func(o fsm.Outcome, _ fsm.Sighting) { h.told.Add(o) }),
-			Draw: func() redisstore.Draw {
-				return redisstore.Draw(h.draw)
-			},
-		})
-		h.db = memstore.New(memstore.Options{
-			Timing: timing, Outcomes: fsm.NewRouter(func(o fsm.Outcome, _ fsm.Sighting) { h.specTold.Add(o) }),
-			Draw: func() memstore.Draw { return h.draw },
-		})
-		h.spec = h.db.Replica("specification")
-		for _, id := range []string{"one", "two"} {
-			h.subs = append(h.subs, h.subscription(id))
-		}
-		for range rapid.IntRange(1, 40).Draw(rt, "length") {
-			h.step()
-			steps++
-		}
-		h.converges()
+	rapid.Check(t, func(rt *rapid.T) { steps += newHistory(t.Context(), rt, rdb, tokens).play() })
+}
+
+// newHistory prepares both sides for a history.
+func newHistory(ctx context.Context, rt *rapid.T, rdb *redis.Client, tokens *fsm.Tokens) *history {
+	if err := rdb.FlushDB(ctx).Err(); err != nil {
+		rt.Fatal(err)
+	}
+	h := &history{
+		t: rt, ctx: ctx, rdb: rdb, tokens: tokens,
+		draw:   memstore.Draw{Now: time.UnixMilli(1_790_000_000_000), Incarnation: "incarnation 1"},
+		epochs: map[string]int64{}, wakeIDs: map[string]string{}, acked: map[string]fsm.Offset{},
+		read: map[string]int64{}, unsettled: map[string]bool{},
+		over: map[string]bool{}, sent: map[string]time.Time{}, away: map[string]bool{},
+	}
+	h.store = redisstore.New(rdb, redisstore.Options{
+		Partitions: 1, Timing: timing,
+		Outcomes: fsm.NewRouter(func(o fsm.Outcome, _ fsm.Sighting) { h.told.Add(o) }),
+		Draw: func() redisstore.Draw {
+			return redisstore.Draw(h.draw)
+		},
 	})
+	h.db = memstore.New(memstore.Options{
+		Timing: timing, Outcomes: fsm.NewRouter(func(o fsm.Outcome, _ fsm.Sighting) { h.specTold.Add(o) }),
+		Draw: func() memstore.Draw { return h.draw },
+	})
+	h.spec = h.db.Replica("specification")
+	for _, id := range []string{"one", "two"} {
+		h.subs = append(h.subs, h.subscription(id))
+	}
+	return h
+}
+
+// play draws the steps of the history and makes them. It returns how many there were.
+func (h *history) play() (steps int) {
+	steps = rapid.IntRange(1, 40).Draw(h.t, "length")
+	for range steps {
+		h.step()
+	}
+	h.converges()
+	return steps
 }
 
 func (h *history) subscription(id string) fsm.Subscription {
@@ -195,15 +209,27 @@ func (h *history) newNonce() {
 	h.draw.Nonce = fmt.Sprintf("n%d-%d", h.calls, rapid.IntRange(0, 1<<30).Draw(h.t, "nonce"))
 }
 
+// must ends the history if a call failed, which is no disagreement.
 func (h *history) must(err error) {
-	if err != nil {
+	switch {
+	case err != nil && h.hunting:
+		panic(failure{err})
+	case err != nil:
 		h.t.Fatal(err)
 	}
 }
 
+// fail ends the history: the two sides disagree, or an invariant does not hold.
+func (h *history) fail(format string, args ...any) {
+	if h.hunting {
+		panic(disagreement(fmt.Sprintf(format, args...)))
+	}
+	h.t.Fatalf(format, args...)
+}
+
 func (h *history) same(what string, got, want any) {
 	if g, w := fmt.Sprintf("%+v", got), fmt.Sprintf("%+v", want); g != w {
-		h.t.Fatalf("%s\n the scripts say: %s\n the transitions: %s", what, g, w)
+		h.fail("%s\n the scripts say: %s\n the transitions: %s", what, g, w)
 	}
 }
 
@@ -234,20 +260,20 @@ func (h *history) outcome(what string, got, want fsm.Outcome) {
 		id, again := h.wakeIDs[key]
 		switch {
 		case again && id != wake.WakeID:
-			h.t.Fatalf("S2: wake %s has the ids %s and %s", key, id, wake.WakeID)
+			h.fail("S2: wake %s has the ids %s and %s", key, id, wake.WakeID)
 		case !again && wake.Epoch <= h.epochs[wake.Consumer]:
-			h.t.Fatalf("S1: consumer %s got epoch %d after %d", wake.Consumer, wake.Epoch, h.epochs[wake.Consumer])
+			h.fail("S1: consumer %s got epoch %d after %d", wake.Consumer, wake.Epoch, h.epochs[wake.Consumer])
 		}
 		for other, id := range h.wakeIDs {
 			if id == wake.WakeID && other != key {
-				h.t.Fatalf("S2: wakes %s and %s share the id %s", key, other, id)
+				h.fail("S2: wakes %s and %s share the id %s", key, other, id)
 			}
 		}
 		h.wakeIDs[key] = wake.WakeID
 		h.epochs[wake.Consumer] = wake.Epoch
 		// A retry goes on until somebody claims the wake, even if all was acked without claiming meanwhile.
 		if retried := what == "due" || what == "begin"; !retried && len(wake.Triggered()) == 0 {
-			h.t.Fatalf("wake %s was handed out with nothing pending: %+v", key, wake)
+			h.fail("wake %s was handed out with nothing pending: %+v", key, wake)
 		}
 		token := h.tokens.Mint(wake.Consumer, wake.Generation, wake.Epoch, h.draw.Now)
 		f, err := format.Of(fsm.Subscription{ID: wake.Subscription}.WithDefaults())
@@ -258,7 +284,7 @@ func (h *history) outcome(what string, got, want fsm.Outcome) {
 		h.must(err)
 		signature := header.Get(format.SignatureHeader)
 		if e := format.Examine(secret, signature, body, h.draw.Now, format.SignatureTolerance); !e.OK() {
-			h.t.Fatalf("S8: %+v", e)
+			h.fail("S8: %+v", e)
 		}
 	}
 }
@@ -273,7 +299,7 @@ func (h *history) givenUp(what string, g fsm.Gone) {
 	c, there := h.db.Consumer(g.Consumer)
 	limit := c.FirstFailure.Add(timing.GCAfter)
 	if !there || c.State != fsm.GivenUp || h.sent[g.Consumer].Before(limit) {
-		h.t.Fatalf("%s: given up after an attempt made at %s, the limit was %s: %+v", what, h.sent[g.Consumer], limit,
+		h.fail("%s: given up after an attempt made at %s, the limit was %s: %+v", what, h.sent[g.Consumer], limit,
 			c)
 	}
 }
@@ -283,7 +309,7 @@ func (h *history) ended(what string, ends []fsm.WakeEnd) {
 	for _, e := range ends {
 		key := fmt.Sprintf("%s %d", e.Consumer, e.Epoch)
 		if h.over[key] {
-			h.t.Fatalf("%s: wake %s is over a second time: %+v", what, key, e)
+			h.fail("%s: wake %s is over a second time: %+v", what, key, e)
 		}
 		h.over[key] = true
 	}
@@ -433,7 +459,7 @@ func (h *history) deletedAt(path string) {
 		shown := fsm.NewStream(path, "0001")
 		shown.Stamp = before.Stamp
 		if s := h.noteAs(path, shown); s.Found() {
-			h.t.Fatalf("%s was put on record by an answer from before it was deleted: %+v", path, s)
+			h.fail("%s was put on record by an answer from before it was deleted: %+v", path, s)
 		}
 	}
 	h.forgetAcks(path)
@@ -726,21 +752,21 @@ func (h *history) judged(cb fsm.Callback, before fsm.Consumer, alive bool, got f
 		before.State != fsm.GivenUp
 	switch {
 	case !visible && got.Code != fsm.CodeConsumerGone:
-		h.t.Fatalf("S7: the consumer is gone, the callback got %q", got.Code)
+		h.fail("S7: the consumer is gone, the callback got %q", got.Code)
 	case visible && !cb.TokenExpired && cb.Epoch < before.Epoch && got.Code != fsm.CodeStaleEpoch:
-		h.t.Fatalf("S6: epoch %d is stale (now %d), the callback got %q", cb.Epoch, before.Epoch, got.Code)
+		h.fail("S6: epoch %d is stale (now %d), the callback got %q", cb.Epoch, before.Epoch, got.Code)
 	}
 	current := visible && !cb.TokenExpired && cb.Epoch == before.Epoch && cb.TokenEpoch == before.Epoch
 	plain := len(cb.Acks) == 0 && len(cb.Subscribe) == 0
 	if current && plain && cb.WakeID != "" {
 		if ok := got.Code == ""; ok != (cb.WakeID == before.WakeID) {
-			h.t.Fatalf("S3: wake id %s, current %s, answered %q", cb.WakeID, before.WakeID, got.Code)
+			h.fail("S3: wake id %s, current %s, answered %q", cb.WakeID, before.WakeID, got.Code)
 		}
 	}
 	if got.Code == "" {
 		token, err := h.tokens.Parse(h.tokens.Mint(cb.Consumer, cb.Generation, cb.Epoch, h.draw.Now))
 		if err != nil || token.Consumer != cb.Consumer || token.Epoch != cb.Epoch {
-			h.t.Fatalf("S5: a token for %s epoch %d reads as %+v (%v)", cb.Consumer, cb.Epoch, token, err)
+			h.fail("S5: a token for %s epoch %d reads as %+v (%v)", cb.Consumer, cb.Epoch, token, err)
 		}
 	}
 	after, still := h.alive(cb.Consumer)
@@ -749,9 +775,9 @@ func (h *history) judged(cb fsm.Callback, before fsm.Consumer, alive bool, got f
 	}
 	switch pending := after.Pending(); {
 	case !pending && after.State != fsm.Idle:
-		h.t.Fatalf("L2: done with nothing pending left the consumer %s", after.State)
+		h.fail("L2: done with nothing pending left the consumer %s", after.State)
 	case pending && (after.State != fsm.Waking || after.Epoch <= before.Epoch):
-		h.t.Fatalf("L3: done with work pending left the consumer %s in epoch %d after %d", after.State, after.Epoch,
+		h.fail("L3: done with work pending left the consumer %s in epoch %d after %d", after.State, after.Epoch,
 			before.Epoch)
 	}
 }
@@ -766,13 +792,13 @@ func (h *history) agree(kind string) {
 			want, alive := h.alive(id)
 			if errors.Is(err, fsm.ErrNotFound) {
 				if alive {
-					h.t.Fatalf("after %s: the store has no consumer %s, the transitions have %+v", kind, id, want)
+					h.fail("after %s: the store has no consumer %s, the transitions have %+v", kind, id, want)
 				}
 				continue
 			}
 			h.must(err)
 			if !alive {
-				h.t.Fatalf("after %s: the store has a consumer that the transitions have not: %+v", kind, got)
+				h.fail("after %s: the store has a consumer that the transitions have not: %+v", kind, got)
 			}
 			h.same("after "+kind+": consumer "+id, got, want)
 			h.sound(got)
@@ -808,7 +834,7 @@ func (h *history) listed(kind string) {
 			since := time.UnixMilli(int64(z.Score))
 			// A wake that another incarnation of the store has made anew has waited for longer than that.
 			if since.After(h.draw.Now) || h.failovers == 0 && since.Before(c.WokeAt) {
-				h.t.Fatalf("after %s: %s is %s since %s, woken at %s, now %s", kind, id, list, since, c.WokeAt,
+				h.fail("after %s: %s is %s since %s, woken at %s, now %s", kind, id, list, since, c.WokeAt,
 					h.draw.Now)
 			}
 		}
@@ -822,25 +848,25 @@ func (h *history) sound(c fsm.Consumer) {
 	for path, l := range c.Links {
 		key := ackKey(c, path)
 		if before, ok := h.acked[key]; ok && before.After(l.Acked) {
-			h.t.Fatalf("S4: acked offset of %s fell from %s to %s", key, before, l.Acked)
+			h.fail("S4: acked offset of %s fell from %s to %s", key, before, l.Acked)
 		}
 		h.acked[key] = l.Acked
 		if epoch, read := h.read[key]; read && c.Epoch <= epoch && l.Acked != fsm.Start {
-			h.t.Fatalf("%s was acked up to %s by a wake that began before the stream was made anew", key, l.Acked)
+			h.fail("%s was acked up to %s by a wake that began before the stream was made anew", key, l.Acked)
 		}
 		settled = settled && !h.unsettled[path]
 		if l.Acked.After(l.Tail) {
-			h.t.Fatalf("L1: %s was acked up to %s, beyond the tail %q: what comes until then would wake nobody", key,
+			h.fail("L1: %s was acked up to %s, beyond the tail %q: what comes until then would wake nobody", key,
 				l.Acked, l.Tail)
 		}
 	}
 	switch {
 	case settled && c.State == fsm.Idle && c.HiddenAt.IsZero() && c.Pending():
-		h.t.Fatalf("L1: consumer %s is idle with work pending: %+v", c.ID, c)
+		h.fail("L1: consumer %s is idle with work pending: %+v", c.ID, c)
 	case settled && c.State == fsm.GivenUp && c.HiddenAt.IsZero() && renewed(c):
-		h.t.Fatalf("L1: consumer %s was given up, and had an event since: %+v", c.ID, c)
+		h.fail("L1: consumer %s was given up, and had an event since: %+v", c.ID, c)
 	case (c.State == fsm.Live || c.State == fsm.Waking && !c.Retired) && c.Deadline.IsZero():
-		h.t.Fatalf("consumer %s waits for nothing: %+v", c.ID, c)
+		h.fail("consumer %s waits for nothing: %+v", c.ID, c)
 	}
 }
 
@@ -908,12 +934,12 @@ func (h *history) converges() {
 	h.agree("the end")
 	for _, c := range h.db.Consumers() {
 		if c.State != fsm.Idle {
-			h.t.Fatalf("L1: consumer %s never came to rest: %+v", c.ID, c)
+			h.fail("L1: consumer %s never came to rest: %+v", c.ID, c)
 		}
 	}
 	for _, wake := range h.refs {
 		if !h.over[fmt.Sprintf("%s %d", wake.Consumer, wake.Epoch)] {
-			h.t.Fatalf("nobody was told that a wake is over: %+v", wake)
+			h.fail("nobody was told that a wake is over: %+v", wake)
 		}
 	}
 }

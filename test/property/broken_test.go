@@ -1,0 +1,185 @@
+package property
+
+import (
+	"context"
+	"crypto/sha1"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"pgregory.net/rapid"
+
+	"reveille/fsm"
+	"reveille/redisstore"
+	"reveille/test/harness"
+)
+
+// huntedHistories bounds how many histories it may take to find a broken script, soundHistories is how many are played
+// with scripts that are right. The histories are always the same.
+const huntedHistories, soundHistories = 300, 40
+
+// What ends a history in which something is looked for: what was looked for, or a call that failed.
+type (
+	disagreement string
+	failure      struct{ error }
+)
+
+// TestHistoriesFindABrokenScript holds that the comparison is worth something: of each of these scripts, in which one
+// thing is wrong, some history shows it. Of the scripts as they are, put together in the same way, none shows anything.
+func TestHistoriesFindABrokenScript(t *testing.T) {
+	server := harness.StartRedis(t)
+	tokens, err := fsm.NewTokens(strings.Repeat("k", fsm.MinTokenKey))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range append([]harness.BrokenScript{{Name: "none"}}, harness.BrokenScripts...) {
+		t.Run(strings.ReplaceAll(b.Name, " ", "_"), func(t *testing.T) {
+			rdb := server.Client()
+			if err := rdb.ScriptFlush(t.Context()).Err(); err != nil {
+				t.Fatal(err)
+			}
+			rdb.AddHook(newBreaker(t, b))
+			broken, histories := b.Old != "", huntedHistories
+			if !broken {
+				histories = soundHistories
+			}
+			number, found := hunt(t, rdb, tokens, histories)
+			switch {
+			case broken && found == "":
+				t.Errorf("none of %d histories shows it", histories)
+			case !broken && found != "":
+				t.Errorf("history %d shows something in scripts that are right: %s", number, found)
+			case broken:
+				t.Logf("history %d shows it: %s", number, found)
+			}
+		})
+	}
+}
+
+// hunt plays histories until one finds something, and returns which and what.
+func hunt(t *testing.T, rdb *redis.Client, tokens *fsm.Tokens, histories int) (number int, found string) {
+	t.Helper()
+	var failed error
+	one := rapid.Custom(func(rt *rapid.T) (found string) {
+		defer func() {
+			switch p := recover().(type) {
+			case nil:
+			case disagreement:
+				found = string(p)
+			case failure:
+				failed = p
+			default:
+				panic(p)
+			}
+		}()
+		h := newHistory(t.Context(), rt, rdb, tokens)
+		h.hunting = true
+		h.play()
+		return ""
+	})
+	for number = 1; number <= histories; number++ {
+		found = one.Example(number)
+		if failed != nil {
+			t.Fatalf("history %d: %v", number, failed)
+		}
+		if found != "" {
+			break
+		}
+	}
+	return number, found
+}
+
+// breaker stands between the store and Redis and puts other scripts in the place of those that are sent.
+type breaker struct {
+	t       *testing.T
+	library string
+	patch   harness.BrokenScript
+	// hashes of what was put in the place of others, by the others'.
+	hashes map[string]string
+}
+
+func newBreaker(t *testing.T, b harness.BrokenScript) *breaker {
+	return &breaker{t: t, library: luaFile(t, "lib"), patch: b, hashes: map[string]string{}}
+}
+
+func luaFile(t *testing.T, name string) string {
+	t.Helper()
+	root, err := harness.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(root, "redisstore", "lua", name+".lua"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// broken returns what takes the place of a script. Those of a partition come with the whole library, of which the store
+// itself leaves out what they do not use.
+func (b *breaker) broken(text string) string {
+	name := redisstore.ScriptNames()[hashOf(text)]
+	if name == "" {
+		b.t.Errorf("no script of the store: %.100s", text)
+	}
+	file := "redisstore/lua/" + name + ".lua"
+	switch first, _, _ := strings.Cut(b.library, "\n"); {
+	case strings.HasPrefix(text, first):
+		return b.patched("redisstore/lua/lib.lua", b.library) + b.patched(file, luaFile(b.t, name))
+	default:
+		return b.patched(file, text)
+	}
+}
+
+func (b *breaker) patched(file, text string) string {
+	if file != b.patch.File {
+		return text
+	}
+	if n := strings.Count(text, b.patch.Old); n != 1 {
+		b.t.Errorf("%s has %q %d times, want once", file, b.patch.Old, n)
+	}
+	return strings.Replace(text, b.patch.Old, b.patch.New, 1)
+}
+
+func (b *breaker) change(cmd redis.Cmder) {
+	args := cmd.Args()
+	switch cmd.Name() {
+	case "eval":
+		text := fmt.Sprint(args[1])
+		instead := b.broken(text)
+		b.hashes[hashOf(text)] = hashOf(instead)
+		args[1] = instead
+	case "evalsha":
+		if hash, known := b.hashes[fmt.Sprint(args[1])]; known {
+			args[1] = hash
+		}
+	}
+}
+
+// hashOf is what Redis calls a script.
+func hashOf(text string) string {
+	sum := sha1.Sum([]byte(text)) //nolint:gosec // it is Redis's choice
+	return hex.EncodeToString(sum[:])
+}
+
+func (*breaker) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (b *breaker) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		b.change(cmd)
+		return next(ctx, cmd)
+	}
+}
+
+func (b *breaker) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		for _, cmd := range cmds {
+			b.change(cmd)
+		}
+		return next(ctx, cmds)
+	}
+}
