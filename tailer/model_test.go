@@ -324,14 +324,19 @@ func play(t *testing.T, steps []modelStep) (faults []string) {
 	return faults
 }
 
-// modelHistories is how many random histories are run unless -rapid.checks says otherwise.
-const modelHistories = "60"
+// modelHistories is how many random histories are run unless -rapid.checks says otherwise. In the short form, rapid runs
+// a fifth of what it is told.
+const modelHistories = 60
 
 // TestModelOfDiscovery runs random histories; -rapid.seed repeats them, but for what chance the replicas have
 // themselves.
 func TestModelOfDiscovery(t *testing.T) {
+	histories := modelHistories
+	if testing.Short() {
+		histories *= 5
+	}
 	for name, value := range map[string]string{
-		"rapid.checks": modelHistories,
+		"rapid.checks": strconv.Itoa(histories),
 		// Drawn here rather than by rapid, so that it can be printed whatever the outcome.
 		"rapid.seed": strconv.FormatUint(rand.Uint64()|1, 10),
 	} {
@@ -341,8 +346,7 @@ func TestModelOfDiscovery(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%s histories; -rapid.seed=%s repeats them", flag.Lookup("rapid.checks").Value,
-		flag.Lookup("rapid.seed").Value)
+	t.Logf("-rapid.seed=%s repeats the histories", flag.Lookup("rapid.seed").Value)
 	rapid.Check(t, func(rt *rapid.T) {
 		steps := drawHistory(rt)
 		if faults := play(t, steps); len(faults) > 0 {

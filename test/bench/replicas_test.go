@@ -10,7 +10,7 @@ import (
 )
 
 // shareTime bounds how long new replicas take to share the partitions out.
-const shareTime = 20 * time.Second
+const shareTime = 5 * time.Minute
 
 // shares is how many partitions each replica has; those that nobody has are under nil.
 func (w *world) shares() map[any]int {

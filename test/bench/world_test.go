@@ -28,9 +28,6 @@ const (
 
 var systems = []system{floor, tailed, gateway}
 
-// startTime bounds how long the floor takes to listen.
-const startTime = 20 * time.Second
-
 // world is a system at work, and a client for it.
 type world struct {
 	t      *testing.T
@@ -96,7 +93,7 @@ func (w *world) startFloor() {
 	}
 	w.t.Cleanup(w.floor.Kill)
 	var url string
-	harness.Eventually(w.t, startTime, "the floor listens", func() (err error) {
+	harness.Eventually(w.t, harness.Wait, "the floor listens", func() (err error) {
 		url, err = harness.AnnouncedURL(out.String())
 		return err
 	})
