@@ -27,19 +27,29 @@ func together(n int, f func(i int)) {
 	wg.Wait()
 }
 
-// subscribeMany makes n subscriptions, a hundred to a folder, with a webhook each.
-func (r *rig) subscribeMany(n int, webhook func(i int) string) {
+// many is the subscription of a number, of which a hundred are to a folder.
+func many(of string, i int) string {
+	return fmt.Sprintf("/many/%s/%d/*?subscription=many-%s-%d", of, i/100, of, i)
+}
+
+// subscribeMany makes n subscriptions with a webhook each.
+func (r *rig) subscribeMany(of string, n int, webhook func(i int) string) {
 	r.t.Helper()
-	together(n, func(i int) {
-		r.must(http.MethodPut, fmt.Sprintf("/many/%d/*?subscription=many-%d", i/100, i),
-			fmt.Sprintf(`{"webhook":%q}`, webhook(i)))
-	})
+	together(n, func(i int) { r.must(http.MethodPut, many(of, i), fmt.Sprintf(`{"webhook":%q}`, webhook(i))) })
 }
 
 // wakeMany creates the stream of each folder, which wakes the consumer of each subscription.
-func (r *rig) wakeMany(n int) {
+func (r *rig) wakeMany(of string, n int) {
 	r.t.Helper()
-	together((n+99)/100, func(i int) { r.must(http.MethodPut, fmt.Sprintf("/many/%d/stream", i), "") })
+	together((n+99)/100, func(i int) { r.must(http.MethodPut, fmt.Sprintf("/many/%s/%d/stream", of, i), "") })
+}
+
+// forgetMany deletes what subscribeMany has made, where other attacks follow.
+func (r *rig) forgetMany(of string, n int) {
+	r.t.Helper()
+	if r.shared {
+		together(n, func(i int) { r.must(http.MethodDelete, many(of, i), "") })
+	}
 }
 
 // must makes a request, from any goroutine, that has to succeed.
@@ -85,15 +95,22 @@ func (p *prober) finish(tail string) {
 }
 
 func TestEndpointsThatNeverAnswer(t *testing.T) {
-	n := size(600, 10_000)
-	settings := map[string]string{}
-	inFlight := 1024
-	if !full {
-		inFlight = 64
-		settings["REVEILLE_MAX_IN_FLIGHT"], settings["REVEILLE_MAX_IN_FLIGHT_PER_SUBSCRIPTION"] = "64", "8"
+	harness.Long(t)
+	silentAttack(size(600, 10_000)).run(t)
+}
+
+// fewInFlight are the settings with which few requests are in flight, unless the full numbers are asked for.
+func fewInFlight() (inFlight int, settings map[string]string) {
+	if full {
+		return 1024, map[string]string{}
 	}
+	return 64, map[string]string{"REVEILLE_MAX_IN_FLIGHT": "64", "REVEILLE_MAX_IN_FLIGHT_PER_SUBSCRIPTION": "8"}
+}
+
+func silentAttack(n int) attack {
+	inFlight, settings := fewInFlight()
 	var bad *attacker
-	attack{
+	return attack{
 		name:     fmt.Sprintf("%d endpoints that never answer", n),
 		settings: settings,
 		// A request in flight costs a connection and its buffers, some 20 KiB; a wake that waits less than 2 KiB.
@@ -101,42 +118,56 @@ func TestEndpointsThatNeverAnswer(t *testing.T) {
 		prepare: func(r *rig) {
 			bad = startAttacker(r.t, order{Behaviours: []string{"silent"}})
 			hole := bad.account().Endpoints[0].URL
-			r.subscribeMany(n, func(i int) string { return fmt.Sprintf("%s/%d", hole, i) })
+			r.subscribeMany("silent", n, func(i int) string { return fmt.Sprintf("%s/%d", hole, i) })
 		},
 		begin: func(r *rig) func() {
-			r.wakeMany(n)
+			r.wakeMany("silent", n)
 			harness.Eventually(r.t, patience, "they hold what they can get",
 				harness.True(func() bool { return bad.account().Endpoints[0].Open >= inFlight*3/4 }, "not yet"))
-			return bad.end
+			return func() { bad.end(); r.forgetMany("silent", n) }
 		},
-	}.run(t)
+	}
 }
 
 func TestAnswersOfUnlimitedSize(t *testing.T) {
+	harness.Long(t)
 	n := size(100, 1_000)
+	endlessAttack(fmt.Sprintf("%d endpoints with answers without end", n), n, endless).run(t)
+}
+
+// endlessAttack is of endpoints that take turns in behaviours.
+func endlessAttack(name string, n int, behaviours []string) attack {
+	of := strings.ReplaceAll(behaviours[0], " ", "-")
 	var bad *attacker
-	attack{
-		name: fmt.Sprintf("%d endpoints with answers without end", n),
+	return attack{
+		name: name,
 		// An answer is read up to 64 KiB, its header too.
-		peak: size(80, 200), files: size(100, 1000) + filesKept, lull: 2 * time.Minute, ratio: 2,
+		peak: size(80, 200), files: n + filesKept, lull: 2 * time.Minute, ratio: 2,
 		prepare: func(r *rig) {
-			bad = startAttacker(r.t, order{Behaviours: endless})
+			bad = startAttacker(r.t, order{Behaviours: behaviours})
 			endpoints := bad.account().Endpoints
-			r.subscribeMany(n, func(i int) string { return fmt.Sprintf("%s/%d", endpoints[i%len(endpoints)].URL, i) })
+			r.subscribeMany(of, n,
+				func(i int) string { return fmt.Sprintf("%s/%d", endpoints[i%len(endpoints)].URL, i) })
 		},
 		begin: func(r *rig) func() {
-			r.wakeMany(n)
+			r.wakeMany(of, n)
 			harness.Eventually(r.t, patience, "they answer", harness.True(func() bool {
 				return !slices.ContainsFunc(bad.account().Endpoints, func(e endpoint) bool { return e.Seen == 0 })
 			}, "not yet"))
-			return bad.end
+			return func() { bad.end(); r.forgetMany(of, n) }
 		},
-	}.run(t)
+	}
 }
+
+// liveTime is longer than a test takes.
+const liveTime = "2h"
 
 // liveConsumer is a consumer that is at work for as long as a test takes.
 func liveConsumer(r *rig) harness.Wake {
 	r.t.Helper()
+	if r.live != nil {
+		return *r.live
+	}
 	worker := harness.NewWorker(r.t)
 	r.gateway.Subscribe("/live", "live", worker)
 	r.gateway.Create("/live")
@@ -144,20 +175,21 @@ func liveConsumer(r *rig) harness.Wake {
 	if a := r.gateway.Callback(w, w.Claim(false)); a.Status != http.StatusOK {
 		r.t.Fatalf("claim: %d %s", a.Status, a.Body)
 	}
+	r.live = &w
 	return w
 }
 
 func TestSlowClients(t *testing.T) {
-	n := size(600, 5_000)
-	a := slowAttack(n)
-	a.name = fmt.Sprintf("%d slow clients of the API port", n)
-	// A connection costs its buffers and goroutines, some 45 KiB; one through the gateway has another upstream.
-	a.peak, a.files = size(100, 400), n*3/2+filesKept
-	a.run(t)
+	harness.Long(t)
+	slowAttack(size(600, 5_000)).run(t)
 }
 
 func TestMoreSlowClientsThanConnections(t *testing.T) {
-	n := size(600, 5_000)
+	harness.Long(t)
+	crowdedAttack(size(600, 5_000)).run(t)
+}
+
+func crowdedAttack(n int) attack {
 	limit := n / 4
 	a := slowAttack(n)
 	a.name = fmt.Sprintf("%d slow clients for %d connections", n, limit)
@@ -167,7 +199,7 @@ func TestMoreSlowClientsThanConnections(t *testing.T) {
 		// A good client is closed out only if the others bring as many new connections as there may be before its
 		// request is there.
 		cut := 0
-		for range 100 {
+		for range inShort(10, 100) {
 			harness.Eventually(r.t, harness.Wait, "a good client is served", func() error {
 				res, err := r.gateway.Try(r.t.Context(), http.MethodGet, "/**?subscriptions", "", "Connection", "close")
 				if err == nil && res.Status != http.StatusOK {
@@ -179,17 +211,20 @@ func TestMoreSlowClientsThanConnections(t *testing.T) {
 				return err
 			})
 		}
-		if cut > 10 {
+		if full && cut > 10 {
 			r.t.Errorf("%d of a hundred requests had to be made again", cut)
 		}
 	}
-	a.run(t)
+	return a
 }
 
 func slowAttack(n int) attack {
 	var live harness.Wake
 	return attack{
-		lull: 2 * time.Minute, ratio: 2, settings: map[string]string{"REVEILLE_LIVENESS_TIMEOUT": "10m"},
+		name: fmt.Sprintf("%d slow clients of the API port", n),
+		// A connection costs its buffers and goroutines, some 45 KiB; one through the gateway has another upstream.
+		peak: size(100, 400), files: n*3/2 + filesKept,
+		lull: 2 * time.Minute, ratio: 2, settings: map[string]string{"REVEILLE_LIVENESS_TIMEOUT": liveTime},
 		prepare: func(r *rig) { live = liveConsumer(r) },
 		begin: func(r *rig) func() {
 			host := strings.TrimPrefix(r.rev.URL, "http://")
@@ -222,13 +257,18 @@ func slowAttack(n int) attack {
 }
 
 func TestACallbackThatSubscribesToTooManyStreams(t *testing.T) {
+	harness.Long(t)
+	callbackAttack().run(t)
+}
+
+func callbackAttack() attack {
 	const streams = 10_000
 	var live harness.Wake
-	attack{
+	return attack{
 		name: fmt.Sprintf("callbacks that subscribe to %d streams", streams),
 		// The body of a callback is 1 MiB at most, and a few are read at a time here.
 		peak: 250, files: filesKept, lull: time.Minute, ratio: 2,
-		settings: map[string]string{"REVEILLE_LIVENESS_TIMEOUT": "10m"},
+		settings: map[string]string{"REVEILLE_LIVENESS_TIMEOUT": liveTime},
 		prepare:  func(r *rig) { live = liveConsumer(r) },
 		begin: func(r *rig) func() {
 			paths := make([]string, streams)
@@ -270,12 +310,16 @@ func TestACallbackThatSubscribesToTooManyStreams(t *testing.T) {
 					a.Body)
 			}
 		},
-	}.run(t)
+	}
 }
 
 func TestAPatternThatMatchesVeryManyStreams(t *testing.T) {
-	n := size(2_000, 50_000)
-	attack{
+	harness.Long(t)
+	patternAttack(size(2_000, 50_000)).run(t)
+}
+
+func patternAttack(n int) attack {
+	return attack{
 		name: fmt.Sprintf("a subscription to %d streams", n),
 		// A watched stream costs a goroutine; one with a live request, of which there are 10,000 at most, a connection
 		// more.
@@ -298,12 +342,12 @@ func TestAPatternThatMatchesVeryManyStreams(t *testing.T) {
 			return func() { r.gateway.DeleteSubscription("/very/*", "very") }
 		},
 		after: func(r *rig) {
-			harness.Eventually(r.t, time.Duration(size(60, 600))*time.Second, "the backfill is over", func() error {
+			harness.Eventually(r.t, 10*time.Minute, "the backfill is over", func() error {
 				if sub, ok := r.gateway.Subscription("very"); ok && sub.Backfill != nil {
 					return fmt.Errorf("%d of %d are done", sub.Backfill.Done, sub.Backfill.Total)
 				}
 				return nil
 			})
 		},
-	}.run(t)
+	}
 }

@@ -28,8 +28,8 @@ const (
 	bystanderStreams = 8
 	// bystanderPause is how long it waits after each wake: an event a moment, not a load test.
 	bystanderPause = 10 * time.Millisecond
-	// wakeWithin is how long a wake may take at all before it counts as one that hangs.
-	wakeWithin = 60 * time.Second
+	// wakeWithin is how long a wake may take at all before it counts as one that hangs. Times are for the full form.
+	wakeWithin = 10 * time.Minute
 )
 
 func newBystander(r *rig) *bystander {

@@ -2,8 +2,9 @@
 // without the race detector, beside a real redis-server and the real reference server. While an attack goes on, a
 // subscription that has nothing to do with it must get every wake, and the process must stay below stated bounds.
 //
-// The short form, with smaller numbers, is part of the plain tests and asserts memory, files and that no wake is lost.
-// ATTACK=full (make attack) takes the full numbers and asserts times as well.
+// Without ATTACK=full the numbers are smaller, and memory, files and that no wake is lost are what is asserted. In the
+// short form (go test -short) they are tiny, and most attacks are on the same process. ATTACK=full (make attack) takes
+// the full numbers and asserts times as well.
 package attack
 
 import (
@@ -15,12 +16,20 @@ import (
 // full is whether the full numbers are asked for.
 var full = os.Getenv("ATTACK") == "full"
 
-// size returns one of two numbers, by the form that runs.
+// size returns one of two numbers, by whether the full ones are asked for.
 func size(short, whole int) int {
 	if full {
 		return whole
 	}
 	return short
+}
+
+// inShort returns the first of two numbers in the short form, and otherwise the second.
+func inShort(tiny, other int) int {
+	if testing.Short() {
+		return tiny
+	}
+	return other
 }
 
 func TestMain(m *testing.M) {

@@ -20,6 +20,10 @@ type rig struct {
 	rev     *harness.Reveille
 	streams *harness.Client
 	gateway *harness.Client
+	// shared is true if several attacks follow one another.
+	shared bool
+	// live is the consumer that is at work, once there is one.
+	live *harness.Wake
 }
 
 func newRig(t *testing.T, settings map[string]string) *rig {
@@ -85,18 +89,26 @@ func (r result) ratio() float64 {
 	return float64(percentile(r.during, 99)) / float64(undisturbed)
 }
 
+// run has the attack in a world of its own.
 func (a attack) run(t *testing.T) {
+	t.Helper()
 	r := newRig(t, a.settings)
 	b := newBystander(r)
 	var p *prober
 	if !a.crowded {
 		p = newProber(r)
 	}
+	a.on(t, r, b, p)
+}
+
+// on has the attack beside a subscription and, if it is not crowded, another that uses the API port.
+func (a attack) on(t *testing.T, r *rig, b *bystander, p *prober) {
+	t.Helper()
 	if a.prepare != nil {
 		a.prepare(r)
 	}
-	samples := size(100, 500)
-	b.latencies(size(20, 100)) // connections are made, caches are warm
+	samples := inShort(4, size(100, 500))
+	b.latencies(inShort(2, size(20, 100))) // connections are made, caches are warm
 	res := result{name: a.name, before: b.latencies(samples), idle: usageOf(t, r.rev.Process), verdict: "fails"}
 	defer func() {
 		results.Lock()
@@ -131,7 +143,7 @@ func (a attack) run(t *testing.T) {
 			return nil
 		})
 	}
-	res.after = b.latencies(size(10, samples))
+	res.after = b.latencies(inShort(2, size(10, samples)))
 	if ratio := res.ratio(); full && ratio > a.ratio {
 		t.Errorf("the p99 of another subscription grew %.1f times, want at most %.1f (of at least %s)", ratio, a.ratio,
 			p99Floor)
