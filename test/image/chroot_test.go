@@ -102,6 +102,7 @@ func get(t *testing.T, url string) (int, string) {
 }
 
 func TestTheProgramRunsInARootWithoutFiles(t *testing.T) {
+	harness.Long(t)
 	root := emptyRoot(t, build(t, runtime.GOARCH))
 	out, err := inside(root, "--version").CombinedOutput()
 	if want := "reveille " + version + "\n"; err != nil || string(out) != want {

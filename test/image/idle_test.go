@@ -25,6 +25,7 @@ const enoughFor = 1000
 func TestAnIdleReplicaFitsIntoWhatTheChartRequests(t *testing.T) {
 	sizes, watch := strings.Fields(os.Getenv("IDLE_STREAMS")), time.Minute
 	if len(sizes) == 0 {
+		harness.Long(t)
 		sizes, watch = []string{"100"}, time.Second
 	}
 	for _, size := range sizes {
@@ -62,7 +63,7 @@ func idle(t *testing.T, n int, watch time.Duration) {
 		t.Fatalf("%d of %d streams could not be made", failed.Load(), n)
 	}
 	// Each stream that is watched has a request open.
-	harness.Eventually(t, 5*time.Minute, "all streams are watched", func() error {
+	harness.Eventually(t, 20*time.Minute, "all streams are watched", func() error {
 		files, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", r.Pid()))
 		if err == nil && len(files) < n {
 			err = fmt.Errorf("%d files are open", len(files))

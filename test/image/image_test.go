@@ -1,4 +1,5 @@
-// Package image tests the image that the Dockerfile makes, on a machine that has no engine to make it.
+// Package image tests the image that the Dockerfile makes, on a machine that has no engine to make it. The short form
+// reads the Dockerfile and builds nothing.
 package image
 
 import (
@@ -116,6 +117,7 @@ func keep(kv string) bool {
 const version = "9.8.7-test"
 
 func TestTheImageIsStaticForBothArchitectures(t *testing.T) {
+	harness.Long(t)
 	for arch, machine := range map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64} {
 		t.Run(arch, func(t *testing.T) {
 			f, err := elf.Open(build(t, arch))
