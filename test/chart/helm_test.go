@@ -7,10 +7,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 )
 
 const (
@@ -31,6 +31,15 @@ redis: {url: "redis://:hunter2@redis:6379/0"}
 publicUrl: https://reveille.example.com
 `
 
+// quick leaves a case out of the short form unless it is among those that the short form has.
+func quick(t testing.TB, has ...string) {
+	t.Helper()
+	_, name, _ := strings.Cut(t.Name(), "/")
+	if testing.Short() && !slices.ContainsFunc(has, func(h string) bool { return strings.ReplaceAll(h, " ", "_") == name }) {
+		t.Skip("the long form runs it: make test-all")
+	}
+}
+
 // helmBinary builds Helm as go.mod pins it. Go keeps it in its build cache.
 var helmBinary = sync.OnceValues(func() (string, error) {
 	out, err := exec.Command("go", "tool", "-n", "helm").Output()
@@ -44,7 +53,7 @@ func helm(t testing.TB, env []string, args ...string) (stdout, stderr string, er
 	if err != nil {
 		t.Fatalf("build helm: %v", err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	home := t.TempDir()
 	cmd := exec.CommandContext(ctx, bin, args...)

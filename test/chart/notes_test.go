@@ -33,6 +33,7 @@ func TestTheNotesNameWhatIsThere(t *testing.T) {
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			quick(t, "gateway")
 			t.Parallel()
 			out, err := againstCluster(t, cluster(t, nil), []string{
 				"install", release, chartDir, "--dry-run=server",

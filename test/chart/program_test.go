@@ -19,7 +19,7 @@ import (
 )
 
 // patience bounds every wait for a process.
-const patience = 45 * time.Second
+const patience = 10 * time.Minute
 
 // nextPort is where the search for a free port goes on, so that no two tests are given the same one. It begins below
 // the range from which kernels take the ports of outgoing connections: one of those could take a port between its being
@@ -109,7 +109,7 @@ func (r *running) port(t testing.TB, name string) int32 {
 // get asks a port of the container by its name.
 func (r *running) get(t testing.TB, port, path string) (int, string, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet,
 		fmt.Sprintf("http://127.0.0.1:%d%s", r.port(t, port), path), nil)

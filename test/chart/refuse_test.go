@@ -121,6 +121,8 @@ func TestWrongValuesAreRefusedWithALineThatNamesThem(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			// one that the templates refuse, one that the schema does, and one with a password
+			quick(t, "the same port twice", "a setting that does not exist", "an upstream with a password")
 			t.Parallel()
 			_, err := template(t, chartDir, newest, required, c.values)
 			switch {

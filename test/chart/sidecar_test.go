@@ -50,6 +50,7 @@ func TestTheExampleOfASidecarRendersWhatFitsTogether(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			quick(t, "as it is")
 			t.Parallel()
 			kube := newest
 			if strings.Contains(c.name, "oldest") {
