@@ -58,7 +58,7 @@ func TestDemoEndsByItselfAfterTheWakesAskedFor(t *testing.T) {
 
 func TestInterruptEndsTheDemo(t *testing.T) {
 	out, cmd, run := start(t)
-	harness.Eventually(t, time.Minute, "the first wake", harness.True(
+	harness.Eventually(t, harness.Wait, "the first wake", harness.True(
 		func() bool { return strings.Contains(out.String(), "said done") }, "no wake yet"))
 	if err := cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
@@ -83,10 +83,9 @@ func TestDemoNamesASettingThatItCannotRead(t *testing.T) {
 // processes.
 func start(t *testing.T, settings ...string) (out *harness.Output, cmd *exec.Cmd, run string) {
 	t.Helper()
-	bin := filepath.Join(t.TempDir(), "demo")
-	build := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", bin, ".")
-	if text, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, text)
+	bin, err := harness.BuildPlain(t.Context(), "./test/demo")
+	if err != nil {
+		t.Fatal(err)
 	}
 	out = &harness.Output{}
 	run = fmt.Sprintf("%s=%d.%d", mark, os.Getpid(), time.Now().UnixNano())
@@ -113,7 +112,7 @@ func assertNothingLeft(t *testing.T, output, run string) {
 		t.Errorf("%d servers said where they listen, want 3", len(urls))
 	}
 	for _, u := range urls {
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", u[1])
 		cancel()
 		if !errors.Is(err, syscall.ECONNREFUSED) {

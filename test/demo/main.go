@@ -30,8 +30,8 @@ const (
 
 	appendEvery = time.Second
 	// startWithin bounds how long each server may take to start, wakeWithin how long the demo waits for a wake.
-	startWithin = 30 * time.Second
-	wakeWithin  = 30 * time.Second
+	startWithin = 2 * time.Minute
+	wakeWithin  = 2 * time.Minute
 )
 
 // errEnough ends the demo after the number of wakes that was asked for.

@@ -14,7 +14,7 @@ import (
 )
 
 // client ignores the proxies of the environment: everything is on this machine.
-var client = &http.Client{Transport: &http.Transport{}, Timeout: 20 * time.Second}
+var client = &http.Client{Transport: &http.Transport{}, Timeout: time.Minute}
 
 // request sends JSON, or nothing if body is nil, and reads the answer, which must have one of the statuses.
 func request(ctx context.Context, method, url, token string, body any, want ...int) (http.Header, []byte, error) {

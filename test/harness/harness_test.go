@@ -21,7 +21,7 @@ const orphanMode = "REVEILLE_HARNESS_ORPHAN"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(orphanMode) != "" {
-		p, err := Start("sleep", &Output{}, exec.Command("sleep", "60"))
+		p, err := Start("sleep", &Output{}, exec.Command("sleep", "600"))
 		if err != nil {
 			panic(err)
 		}

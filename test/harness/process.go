@@ -17,10 +17,10 @@ import (
 
 const (
 	// startTimeout bounds how long a process may take until it is ready, on a machine that is busy with other tests.
-	startTimeout = 2 * time.Minute
+	startTimeout = 5 * time.Minute
 	// stopTimeout is how long a process may take to end after SIGTERM. Reveille promises 30 s, on a machine that has
 	// time for it.
-	stopTimeout = 2 * time.Minute
+	stopTimeout = 5 * time.Minute
 	// maxLog bounds what is kept of a process's output in bytes.
 	maxLog = 1 << 20
 )

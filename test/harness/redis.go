@@ -166,7 +166,7 @@ func ready(t testing.TB, p *Process, check func(ctx context.Context) error) {
 			return nil
 		default:
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
 		return check(ctx)
 	})
