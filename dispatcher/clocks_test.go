@@ -1,8 +1,9 @@
 package dispatcher
 
 import (
+	"fmt"
 	"net/http"
-	"strings"
+	"reflect"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -105,6 +106,48 @@ func TestAnAttemptThatIsNotAnswered(t *testing.T) {
 	})
 }
 
+func TestAnAnswerToAnOlderWakeChangesNothingInTheCurrentOne(t *testing.T) {
+	for name, answer := range map[string]func(http.ResponseWriter){
+		"done":    answersDone,
+		"2xx":     func(w http.ResponseWriter) { w.WriteHeader(http.StatusOK) },
+		"failure": fails,
+		"410":     func(w http.ResponseWriter) { w.WriteHeader(http.StatusGone) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var gate chan struct{}
+			inTime(t, timings(func(*fsm.Timing) {}), func(n int, w http.ResponseWriter, r *http.Request) {
+				if n > 1 {
+					hangs(r) // the current wake stays WAKING
+					return
+				}
+				<-gate
+				answer(w)
+			}, func(f *timed) {
+				gate = make(chan struct{})
+				f.event("0001")
+				old := f.attempt(1)
+				f.callback(old.payload, func(cb *fsm.Callback) {
+					cb.WakeID, cb.Done = old.WakeID, true
+					cb.Acks = []fsm.Ack{{Path: timedStream, Offset: "0001"}}
+				})
+				f.event("0002")
+				if next := f.attempt(2); next.Epoch != old.Epoch+1 || next.offset() != "0001" {
+					t.Fatalf("the current wake is %+v", next)
+				}
+				before, told := f.consumer(), f.store.told()
+				close(gate)
+				synctest.Wait()
+				if f.store.told() == told {
+					t.Fatal("the answer was not reported")
+				}
+				if after := f.consumer(); after.State != fsm.Waking || !reflect.DeepEqual(before, after) {
+					t.Errorf("the consumer has changed\nfrom %+v\nto   %+v", before, after)
+				}
+			})
+		})
+	}
+}
+
 func TestTheLivenessTimeoutIsCountedFromTheLastCallback(t *testing.T) {
 	inTime(t, timings(func(*fsm.Timing) {}), func(_ int, w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusOK)
@@ -177,6 +220,44 @@ func TestAnAnswerThatTakesItsTime(t *testing.T) {
 	})
 }
 
+func TestAnAnswerThatBreaksOff(t *testing.T) {
+	const ok = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+	for _, tt := range []struct {
+		name, answer string
+		fails        bool
+	}{
+		{"at once has failed", "", true},
+		{"in its header has failed", ok[:20], true},
+		{"in the body of a 2xx has taken the wake", ok + "Content-Length: 100\r\n\r\n{\"done\":true}", false},
+		{"and never was HTTP has failed", "220 mail.example.com ESMTP\r\n", true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			inTime(t, timings(func(*fsm.Timing) {}), func(n int, w http.ResponseWriter, r *http.Request) {
+				if n > 1 {
+					hangs(r)
+					return
+				}
+				conn, _, err := http.NewResponseController(w).Hijack()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				_, _ = conn.Write([]byte(tt.answer))
+				_ = conn.Close()
+			}, func(f *timed) {
+				f.event("0001")
+				first := f.attempt(1)
+				if c := f.consumer(); tt.fails == c.FirstFailure.IsZero() || tt.fails == (c.State == fsm.Live) {
+					t.Errorf("it is %+v", c)
+				}
+				if tt.fails {
+					f.sameWake(first, f.attempt(2))
+				}
+			})
+		})
+	}
+}
+
 func TestRetryAfterOfA429Or503IsWaitedFor(t *testing.T) {
 	const wait = 20 * time.Minute
 	date := func() string { return time.Now().Add(wait).UTC().Format(http.TimeFormat) }
@@ -219,37 +300,38 @@ func TestRetryAfterOfA429Or503IsWaitedFor(t *testing.T) {
 // no more than its share, and another endpoint does not notice.
 func TestEndpointsThatHangForHours(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const inAll, each, hooks, streams = 20, 4, 5, 10
+		const inAll, perSubscription, hooks, streams = 20, 4, 5, 10
 		store := newMemStore()
 		f := start(t, store, func(c *Config) {
-			c.MaxInFlight, c.MaxInFlightPerSubscription, c.ShutdownGrace = inAll, each, time.Second
+			c.MaxInFlight, c.MaxInFlightPerSubscription, c.ShutdownGrace = inAll, perSubscription, time.Second
 			c.DueInterval = time.Second
 		})
-		open := &openRequests{now: map[string]int{}, most: map[string]int{}}
+		open := &openRequests{open: map[string]int{}}
 		f.sender.direct.DialContext = without(t, open)
 		for i := range hooks {
-			sub := store.addSubscription("hang"+string(rune('0'+i)), hookURL+"?hang"+string(rune('0'+i)))
+			id := fmt.Sprint("hang", i)
+			sub := store.addSubscription(id, hookURL+"?"+id)
 			for n := range streams {
-				f.Deliver(store.event(sub, "/"+sub.ID+"/"+string(rune('0'+n)), "0001"))
+				f.Deliver(store.event(sub, fmt.Sprintf("/%s/%d", id, n), "0001"))
 			}
 		}
 		healthy := store.addSubscription("ok", hookURL)
-		for n := range 120 {
-			f.Deliver(store.event(healthy, "/ok/1", fsm.Offset(strings.Repeat("1", n+1))))
+		for n := range 600 {
+			f.Deliver(store.event(healthy, "/ok/1", fsm.Offset(fmt.Sprintf("%04d", n))))
 			synctest.Wait()
 			if c := store.consumer("ok:%2Fok%2F1"); c.State != fsm.Idle || !c.FirstFailure.IsZero() {
-				t.Fatalf("minute %d: the endpoint that answers was not reached at once: %+v", n, c)
+				t.Fatalf("round %d: the endpoint that answers was not reached at once: %+v", n, c)
 			}
-			pass(time.Minute)
-		}
-		all, most := open.highest()
-		if all > inAll || all < hooks {
-			t.Errorf("%d requests hung at once, want %d at most and one of each at least", all, inAll)
-		}
-		for i := range hooks {
-			if n := most["hang"+string(rune('0'+i))]; n < 1 || n > each {
-				t.Errorf("%d requests of endpoint %d hung at once, want 1 to %d", n, i, each)
+			all, each := open.now()
+			for id, n := range each {
+				if n > perSubscription {
+					t.Errorf("%d requests of %s hang at once, want %d at most", n, id, perSubscription)
+				}
 			}
+			if all > inAll || len(each) < hooks {
+				t.Errorf("%d requests hang at once, want %d at most, and some of each: %v", all, inAll, each)
+			}
+			pass(10 * time.Second)
 		}
 		f.stop()
 	})

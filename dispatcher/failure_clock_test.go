@@ -9,7 +9,7 @@ import (
 )
 
 // gcAfter is how long a webhook fails in these tests until its consumers are given up.
-const gcAfter = 6 * time.Hour
+const gcAfter = 2 * time.Hour
 
 func givingUp() fsm.Timing {
 	return timings(func(timing *fsm.Timing) { timing.GCAfter = gcAfter })
@@ -20,13 +20,13 @@ func (f *timed) givenUp(first time.Time) {
 	f.t.Helper()
 	f.until("it is given up", 2*gcAfter, func() bool { return f.consumer().State == fsm.GivenUp })
 	all := f.hook.attempts()
-	if last := all[len(all)-1].at.Sub(first); last < gcAfter || last > gcAfter+30*time.Minute {
+	if last := all[len(all)-1].at.Sub(first); last < gcAfter || last > gcAfter+10*time.Minute {
 		f.t.Errorf("it was given up by an attempt %s after the first failure, want %s", last, gcAfter)
 	}
-	if before := all[len(all)-2].at.Sub(first); before >= gcAfter+30*time.Minute {
+	if before := all[len(all)-2].at.Sub(first); before >= gcAfter+10*time.Minute {
 		f.t.Errorf("an attempt %s after the first failure did not give it up", before)
 	}
-	if pass(10 * gcAfter); len(f.hook.attempts()) > len(all) {
+	if pass(3 * gcAfter); len(f.hook.attempts()) > len(all) {
 		f.t.Errorf("%d more attempts were made", len(f.hook.attempts())-len(all))
 	}
 }
@@ -79,9 +79,9 @@ func TestAnEndpointThatAnswers410IsLeftAloneUntilItIsResumed(t *testing.T) {
 	}, func(f *timed) {
 		f.event("0001")
 		wake := f.attempt(1)
-		pass(10 * gcAfter)
+		pass(3 * gcAfter)
 		f.event("0002")
-		if pass(10 * gcAfter); len(f.hook.attempts()) > 1 {
+		if pass(3 * gcAfter); len(f.hook.attempts()) > 1 {
 			t.Fatalf("there were %d attempts", len(f.hook.attempts()))
 		}
 		out, err := f.store.other.ResumeSubscription(t.Context(), f.sub.ID)
@@ -139,12 +139,12 @@ func TestTheFailureClock(t *testing.T) {
 	t.Run("goes on over the end of a wake, and rests while there is nothing to deliver", func(t *testing.T) {
 		failing(t, func(f *timed, _ *answering) {
 			began := f.consumer().FirstFailure
-			pass(2 * time.Hour)
+			pass(time.Hour)
 			done(f) // without a claim this says nothing about the endpoint
 			if c := f.consumer(); c.State != fsm.Idle || !c.FirstFailure.Equal(began) {
 				t.Fatalf("after done: %+v", c)
 			}
-			const rest = 100 * time.Hour
+			const rest = 3 * gcAfter
 			pass(rest)
 			f.event("0002")
 			if c := f.consumer(); c.State != fsm.Waking || !c.FirstFailure.Equal(began) {
@@ -155,13 +155,13 @@ func TestTheFailureClock(t *testing.T) {
 	})
 	t.Run("does not count the time in which no replica could try", func(t *testing.T) {
 		failing(t, func(f *timed, answer *answering) {
-			pass(time.Hour)
+			pass(gcAfter / 3)
 			f.stop()
-			pass(10 * gcAfter)
+			pass(3 * gcAfter)
 			wake, n := f.hook.attempts()[0], len(f.hook.attempts())
 			f.run()
 			f.sameWake(wake, f.attempt(n+1))
-			pass(time.Hour)
+			pass(gcAfter / 3)
 			if c := f.consumer(); c.State != fsm.Waking {
 				t.Fatalf("it is %+v", c)
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"strconv"
@@ -97,11 +98,20 @@ func (f *timed) run() {
 func without(t *testing.T, handler http.Handler) func(context.Context, string, string) (net.Conn, error) {
 	return func(context.Context, string, string) (net.Conn, error) {
 		conn, peer := net.Pipe()
-		t.Cleanup(func() { _, _ = conn.Close(), peer.Close() })
+		var requests sync.WaitGroup
+		t.Cleanup(func() {
+			_, _ = conn.Close(), peer.Close()
+			requests.Wait()
+		})
 		only := make(chan net.Conn, 1)
 		only <- peer
 		close(only)
-		srv := &http.Server{Handler: handler, ReadHeaderTimeout: time.Hour}
+		srv := &http.Server{ReadHeaderTimeout: time.Hour, Handler: http.HandlerFunc(
+			func(w http.ResponseWriter, r *http.Request) {
+				requests.Add(1)
+				defer requests.Done()
+				handler.ServeHTTP(w, r)
+			})}
 		go func() { _ = srv.Serve(given(only)) }()
 		return conn, nil
 	}
@@ -140,6 +150,9 @@ func (f *timed) callback(p payload, change func(*fsm.Callback)) {
 	f.follow(out.Outcome)
 }
 
+// told is how often the store was told what became of an attempt.
+func (s *memStore) told() int { return s.called("Accept") + s.called("Finish") + s.called("Fail") }
+
 // pass lets time pass, and all that is due by then happen.
 func pass(d time.Duration) {
 	time.Sleep(d)
@@ -149,6 +162,7 @@ func pass(d time.Duration) {
 // until lets time pass, a second at a time, until a condition is met.
 func (f *timed) until(what string, limit time.Duration, cond func() bool) {
 	f.t.Helper()
+	synctest.Wait()
 	for began := time.Now(); !cond(); pass(time.Second) {
 		if time.Since(began) > limit {
 			f.t.Fatalf("not within %s: %s; the consumer is %+v", limit, what, f.consumer())
@@ -186,10 +200,7 @@ func timings(change func(*fsm.Timing)) fsm.Timing {
 // openRequests is a handler that hangs for the requests whose query says so, and counts them.
 type openRequests struct {
 	mu   sync.Mutex
-	now  map[string]int
-	most map[string]int
-	// all is how many are open, peak the most that ever were.
-	all, peak int
+	open map[string]int
 }
 
 func (o *openRequests) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -207,13 +218,15 @@ func (o *openRequests) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (o *openRequests) change(who string, by int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.now[who] += by
-	o.all += by
-	o.most[who], o.peak = max(o.most[who], o.now[who]), max(o.peak, o.all)
+	o.open[who] += by
 }
 
-func (o *openRequests) highest() (all int, each map[string]int) {
+// now returns how many are open, in all and of each.
+func (o *openRequests) now() (all int, each map[string]int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.peak, o.most
+	for _, n := range o.open {
+		all += n
+	}
+	return all, maps.Clone(o.open)
 }
