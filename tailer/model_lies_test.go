@@ -2,6 +2,8 @@ package tailer
 
 import (
 	"fmt"
+	"testing"
+	"testing/synctest"
 	"time"
 
 	"reveille/fsm"
@@ -76,4 +78,60 @@ func (m *model) isLiteral(generation string) bool {
 		}
 	}
 	return false
+}
+
+// TestAnUpstreamThatFlapsForLongerThanTheGraceRemovesNobody has a server say that there is no stream, then nothing of use,
+// and now and then the truth, for much longer than the grace in all.
+func TestAnUpstreamThatFlapsForLongerThanTheGraceRemovesNobody(t *testing.T) {
+	for name, truth := range map[string]bool{"with the truth in between": true, "without": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := newModel(nil)
+				if err := m.revive(); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(time.Second)
+				for _, s := range []modelStep{{Kind: "subscribe", Wait: 3000}, {Kind: "create", Wait: 3000}} {
+					if err := s.do(m); err != nil {
+						t.Fatal(err)
+					}
+				}
+				hidden := false
+				say := func(lies, down bool) {
+					m.up.set(func() { m.up.lies, m.up.down = lies, down })
+					time.Sleep(10 * time.Second)
+					for _, c := range m.db.Consumers() {
+						hidden = hidden || !c.HiddenAt.IsZero()
+					}
+				}
+				for range 20 {
+					say(true, false)
+					say(false, true)
+					if truth {
+						say(false, false)
+					}
+					if n := len(m.db.Consumers()); n != 1 {
+						t.Fatalf("there are %d consumers", n)
+					}
+				}
+				if !hidden {
+					t.Error("nobody took in that the stream seemed gone")
+				}
+				if err := m.quiet(); err != nil {
+					t.Fatal(err)
+				}
+				m.judge()
+				for _, r := range m.replicas {
+					r.die()
+					r.wg.Wait()
+				}
+				m.clients.Wait()
+				m.up.stop()
+				time.Sleep(2 * modelLease)
+				for _, f := range m.faults {
+					t.Error(f)
+				}
+			})
+		})
+	}
 }

@@ -15,10 +15,11 @@ import (
 
 // TestNoWakeIsLostWhileACluster holds what is said of a cluster in the README, under traffic.
 func TestNoWakeIsLostWhileACluster(t *testing.T) {
-	t.Parallel()
 	if kindOfRedis != "cluster" {
 		t.Skip("it needs a cluster: REVEILLE_TEST_REDIS=cluster")
 	}
+	harness.Long(t) // the tests of package redisstore hold that no script acts on a slot by half, and ride out failovers
+	t.Parallel()
 	e := with(t, ownRedis(t), nil)
 	cluster := e.redis.cluster
 	root := "/" + name(t)

@@ -3,39 +3,17 @@ package e2e
 import (
 	"net/http"
 	"testing"
-	"time"
 
 	"reveille/fsm"
 	"reveille/test/harness"
 )
-
-// TestTimeInWhichNobodyCouldTryGivesNobodyUp holds that a consumer is given up only by an attempt (D9).
-func TestTimeInWhichNobodyCouldTryGivesNobodyUp(t *testing.T) {
-	t.Parallel()
-	const gcAfter = 5 * time.Second
-	e := start(t, options{settings: map[string]string{"REVEILLE_GC_AFTER": gcAfter.String()}})
-	s := e.subscribed(t)
-	s.worker.AnswerStatus(http.StatusInternalServerError)
-	s.begin()
-	wake := s.worker.Wake(1)
-	s.await("a failure was noted", func(c fsm.Consumer) bool { return !c.FirstFailure.IsZero() && !c.Sent })
-	e.rev.Kill()
-	time.Sleep(gcAfter + time.Second) // the outage: it is the rule that its length does not matter
-	s.worker.AnswerDone()
-	attempts := len(s.worker.Wakes())
-	e.rev.Start()
-	s.sameCycle(wake, s.worker.Wake(attempts+1))
-	s.awaitState(fsm.Idle)
-	at := s.consumer().Links[s.path].Acked.Value()
-	s.append()
-	s.woken(s.worker.Wake(attempts+2), 2, at)
-}
 
 // TestAConsumerThatWasGivenUp holds what becomes of one.
 func TestAConsumerThatWasGivenUp(t *testing.T) {
 	t.Parallel()
 	e := start(t, options{settings: map[string]string{"REVEILLE_GC_AFTER": "1s"}})
 	givenUp := func(t *testing.T) (*fixture, harness.Wake, int) {
+		t.Parallel() // they wait, and need nothing of each other
 		s := e.idle(t)
 		s.worker.AnswerStatus(http.StatusInternalServerError)
 		s.append()
@@ -44,24 +22,20 @@ func TestAConsumerThatWasGivenUp(t *testing.T) {
 		s.worker.AnswerDone()
 		return s, wake, len(s.worker.Wakes())
 	}
-	// goesOn checks that its next wake goes on where it stood.
+	// goesOn checks that its next wake is its first since, and goes on where it stood.
 	goesOn := func(s *fixture, wake harness.Wake, n int) {
 		s.t.Helper()
 		again := s.worker.Wake(n + 1)
-		if again.Epoch <= wake.Epoch || again.Offset(s.path) != wake.Offset(s.path) {
+		if again.Epoch != wake.Epoch+1 || again.Offset(s.path) != wake.Offset(s.path) {
 			s.t.Errorf("it was woken with %+v, after %+v", again, wake)
 		}
 		s.awaitState(fsm.Idle)
 	}
 
-	t.Run("is gone for callbacks, and woken by nothing old", func(t *testing.T) {
+	t.Run("is gone for callbacks, and woken by nothing old, but by the next event", func(t *testing.T) {
 		s, wake, n := givenUp(t)
 		s.refused(wake, wake.Claim(false), fsm.CodeConsumerGone)
-		e.mustOperator(http.MethodPost, s.path)
-		s.noWakeAfter(n, quiet)
-	})
-	t.Run("goes on with the next event", func(t *testing.T) {
-		s, wake, n := givenUp(t)
+		s.mustOperator(http.MethodPost, s.path)
 		s.append()
 		goesOn(s, wake, n)
 	})
@@ -79,13 +53,24 @@ func TestAConsumerThatWasGivenUp(t *testing.T) {
 		s, _, n := givenUp(t)
 		s.gateway.DeleteStream(s.path)
 		s.awaitRemoved(s.path, soon)
-		s.noWakeAfter(n, quiet)
+		s.gateway.Create(s.path)
+		if again := s.worker.Wake(n + 1); again.Offset(s.path) != "-1" {
+			t.Errorf("the first wake since is %+v, want one for the new stream", again)
+		}
 	})
 	t.Run("goes with its subscription", func(t *testing.T) {
 		s, _, n := givenUp(t)
+		other := e.fixture(t, s.sub.ID+"-other", harness.NewWorker(t))
+		other.path, other.folder = s.path, s.folder
+		other.worker.AnswerDone()
+		other.subscribe(s.folder + "/**")
+		other.awaitState(fsm.Idle)
 		s.gateway.DeleteSubscription(s.sub.Pattern, s.sub.ID)
 		s.awaitRemoved(s.path, soon)
-		s.streams.Append(s.path, `"for nobody"`)
-		s.noWakeAfter(n, quiet)
+		s.streams.Append(s.path, `"for the other"`)
+		other.worker.Wake(1)
+		if got := len(s.worker.Wakes()); got > n {
+			t.Errorf("%d wakes came since", got-n)
+		}
 	})
 }

@@ -18,7 +18,7 @@ func at(path, offset string) harness.StreamOffset {
 // TestLifecycle follows the webhook spec from Overview to Wake Batching.
 func TestLifecycle(t *testing.T) {
 	t.Parallel()
-	e := start(t, options{})
+	e := shared(t)
 
 	t.Run("a worker is woken, claims, reads, acks, stays alive, is done, "+
 		"and is woken again only when more arrives", func(t *testing.T) {
@@ -49,7 +49,6 @@ func TestLifecycle(t *testing.T) {
 		if c := s.consumer(); c.State != fsm.Idle || c.Epoch != wake.Epoch {
 			t.Fatalf("after done: %+v", c)
 		}
-		s.noWakeAfter(1, quiet)
 
 		tail = s.gateway.Append(s.path, `{"n":2}`)
 		second := s.worker.Wake(2)
@@ -62,7 +61,7 @@ func TestLifecycle(t *testing.T) {
 			t.Fatalf("read %s up to %s, want the second event alone", messages, next)
 		}
 		s.wantStreams(s.callback(second, second.Claim(true, at(s.path, next))), at(s.path, next))
-		s.noWakeAfter(2, quiet)
+		s.wantNoMore(2)
 	})
 
 	t.Run("a wake is signed with the subscription's secret over the time and the raw body", func(t *testing.T) {
@@ -96,7 +95,6 @@ func TestLifecycle(t *testing.T) {
 		if c.Epoch != first.Epoch {
 			t.Errorf("epoch %d after a wake of epoch %d", c.Epoch, first.Epoch)
 		}
-		s.noWakeAfter(1, quiet)
 		s.append()
 		second := s.worker.Wake(2)
 		s.wantPayload(second, first.Epoch+1, []harness.StreamOffset{at(s.path, tail)}, s.path)
@@ -104,7 +102,7 @@ func TestLifecycle(t *testing.T) {
 			t.Error("the wake_id was used again")
 		}
 		s.awaitState(fsm.Idle)
-		s.noWakeAfter(2, quiet)
+		s.wantNoMore(2)
 	})
 
 	t.Run("a 2xx that says something else than done keeps the consumer live", func(t *testing.T) {
@@ -131,17 +129,18 @@ func TestLifecycle(t *testing.T) {
 		second := s.worker.Wake(2)
 		s.wantPayload(second, wake.Epoch+1, []harness.StreamOffset{s.ack(first)}, s.path)
 		s.callback(second, second.Claim(true, s.ack(tail)))
-		s.noWakeAfter(2, quiet)
+		s.wantNoMore(2)
 	})
 
 	t.Run("events that arrive together while the consumer is idle make one wake", func(t *testing.T) {
 		s := e.idle(t)
 		tail := s.gateway.Append(s.path, `[{"n":1},{"n":2},{"n":3}]`)
 		wake := s.worker.Wake(1)
-		s.noWakeAfter(1, quiet)
 		if messages, next := s.streams.Read(s.path, wake.Offset(s.path)); len(messages) != 3 || next != tail {
 			t.Errorf("the wake leads to %s", messages)
 		}
+		s.callback(wake, wake.Claim(true, s.ack(tail)))
+		s.wantNoMore(1)
 	})
 
 	t.Run("events that arrive while the consumer is waking or live make no further wake", func(t *testing.T) {
@@ -160,19 +159,20 @@ func TestLifecycle(t *testing.T) {
 			tail = s.append()
 		}
 		s.awaitTail(s.path, tail)
-		s.noWakeAfter(1, quiet)
+		s.wantStill(fsm.Waking, wake)
 		close(release)
 		s.awaitState(fsm.Live)
 		for range 20 {
 			tail = s.append()
 		}
-		s.noWakeAfter(1, quiet)
+		s.awaitTail(s.path, tail)
+		s.wantStill(fsm.Live, wake)
 		messages, next := s.streams.Read(s.path, wake.Offset(s.path))
 		if len(messages) != 41 || next != tail {
 			t.Errorf("the one wake leads to %d events up to %s, want 41 up to %s", len(messages), next, tail)
 		}
 		s.callback(wake, wake.Claim(true, s.ack(next)))
-		s.noWakeAfter(1, quiet)
+		s.wantNoMore(1)
 	})
 
 	t.Run("subscriptions that match the same stream have consumers that "+
@@ -191,9 +191,9 @@ func TestLifecycle(t *testing.T) {
 		if c := other.consumer(); c.Links[s.path].Acked.Value() != s.tail {
 			t.Errorf("one consumer's ack moved the other's offset: %+v", c)
 		}
-		s.append()
+		other.awaitTail(s.path, s.append())
 		s.worker.Wake(2)
-		other.noWakeAfter(1, quiet)
+		other.wantStill(fsm.Live, theirs)
 	})
 
 	t.Run("acks, subscriptions and done can all be repeated", func(t *testing.T) {
@@ -210,7 +210,7 @@ func TestLifecycle(t *testing.T) {
 		if c := s.consumer(); c.State != fsm.Idle || c.Epoch != wake.Epoch {
 			t.Errorf("after three times the same: %+v", c)
 		}
-		s.noWakeAfter(1, quiet)
+		s.wantNoMore(1)
 	})
 }
 
@@ -218,7 +218,7 @@ func TestLifecycle(t *testing.T) {
 // Dynamic Unsubscribe).
 func TestDynamicSubscriptions(t *testing.T) {
 	t.Parallel()
-	e := start(t, options{})
+	e := shared(t)
 
 	t.Run("a stream that is subscribed to starts at its current tail, and only new events wake", func(t *testing.T) {
 		s, wake := e.live(t)
@@ -229,7 +229,6 @@ func TestDynamicSubscriptions(t *testing.T) {
 		final := wake.Claim(true, s.ack(tail))
 		final.Subscribe = []string{tool}
 		s.wantStreams(s.callback(wake, final), s.ack(tail), at(tool, toolTail))
-		s.noWakeAfter(1, quiet)
 		s.streams.Append(tool, `{"new":true}`)
 		s.wantPayload(s.worker.Wake(2), wake.Epoch+1, []harness.StreamOffset{s.ack(tail), at(tool, toolTail)}, tool)
 	})
@@ -241,7 +240,6 @@ func TestDynamicSubscriptions(t *testing.T) {
 		final := wake.Claim(true, s.ack(tail))
 		final.Subscribe = []string{later}
 		s.wantStreams(s.callback(wake, final), s.ack(tail), at(later, "-1"))
-		s.noWakeAfter(1, quiet)
 		s.streams.Create(later)
 		s.streams.Append(later, `{"first":true}`)
 		second := s.worker.Wake(2)
@@ -251,7 +249,7 @@ func TestDynamicSubscriptions(t *testing.T) {
 			t.Fatalf("read %s", messages)
 		}
 		s.callback(second, second.Claim(true, at(later, next)))
-		s.noWakeAfter(2, quiet)
+		s.wantNoMore(2)
 	})
 
 	t.Run("a stream that is subscribed to again keeps its acked offset", func(t *testing.T) {
@@ -268,7 +266,6 @@ func TestDynamicSubscriptions(t *testing.T) {
 		final.Subscribe, final.Unsubscribe = []string{tool}, []string{s.path}
 		s.wantStreams(s.callback(wake, final), at(tool, toolTail))
 		s.append()
-		s.noWakeAfter(1, quiet)
 		s.streams.Append(tool, `{"new":true}`)
 		s.wantPayload(s.worker.Wake(2), wake.Epoch+1, []harness.StreamOffset{at(tool, toolTail)}, tool)
 	})

@@ -30,6 +30,8 @@ type link struct {
 	lost   bool
 	drip   time.Duration
 	closed bool
+	// met is how many messages have met with what is wrong.
+	met int
 }
 
 // cable is one connection through a link.
@@ -115,7 +117,10 @@ func (l *link) pass(c *cable, to, from net.Conn, answers bool) {
 			}
 			end := n
 			if drip > 0 && answers {
-				time.Sleep(drip)
+				if sent == 0 {
+					l.meet()
+				}
+				time.Sleep(drip) // the pace of the network
 				end = sent + 1
 			}
 			if _, err := to.Write(buf[sent:end]); err != nil {
@@ -145,8 +150,28 @@ func (l *link) wait(c *cable) (drip time.Duration, ok bool) {
 		case !lost:
 			return drip, true
 		}
+		l.meet()
 		<-changed
 	}
+}
+
+func (l *link) meet() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.met++
+}
+
+// untilMet waits until as many messages have met with what is wrong since it went wrong.
+func (l *link) untilMet(n int) {
+	l.t.Helper()
+	harness.Eventually(l.t, soon, "the fault is met with", func() error {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.met < n {
+			return fmt.Errorf("%d times", l.met)
+		}
+		return nil
+	})
 }
 
 func (l *link) set(f func()) {
@@ -158,8 +183,8 @@ func (l *link) set(f func()) {
 }
 
 // lose loses everything, and slow lets answers trickle, until mend.
-func (l *link) lose()                { l.set(func() { l.lost = true }) }
-func (l *link) slow(d time.Duration) { l.set(func() { l.drip = d }) }
+func (l *link) lose()                { l.set(func() { l.lost, l.met = true, 0 }) }
+func (l *link) slow(d time.Duration) { l.set(func() { l.drip, l.met = d, 0 }) }
 func (l *link) mend()                { l.set(func() { l.lost, l.drip = false, 0 }) }
 
 // halfOpen has the server's side of all connections vanish without a word to the other.

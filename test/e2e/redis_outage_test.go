@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"testing"
-	"time"
 
 	"reveille/fsm"
 	"reveille/test/harness"
@@ -34,9 +33,9 @@ func TestTheProgramStartsWithoutRedis(t *testing.T) {
 		return errors.Join(get(e.rev.Admin+"/healthz", 200, ""),
 			get(e.rev.Admin+"/readyz", 503, "waiting for redis: "))
 	})
-	if err := get(e.rev.URL+"/**?subscriptions", 503, "UNAVAILABLE"); err != nil {
-		t.Errorf("the API: %v", err)
-	}
+	harness.Eventually(t, soon, "the API says so", func() error {
+		return get(e.rev.URL+"/**?subscriptions", 503, "UNAVAILABLE")
+	})
 	e.streams.Append(path, `{"while":"Redis is away"}`)
 	redis.Restart()
 	harness.Eventually(t, soon, "it is ready", func() error { return get(e.rev.Admin+"/readyz", 200, "ready") })
@@ -83,10 +82,10 @@ func TestAPasswordThatChangesWhileTheProgramRuns(t *testing.T) {
 	}
 }
 
-func TestRedisThatIsAwayForTwoSeconds(t *testing.T) {
+func TestRedisThatIsAway(t *testing.T) {
 	t.Parallel()
 	redis := durableRedis(t)
-	e := with(t, redis, map[string]string{"REVEILLE_LIVENESS_TIMEOUT": "1m"})
+	e := with(t, redis, nil)
 	root := "/" + name(t)
 	f := e.subscriber(root + "/idle")
 	at := f.wakesOnAppend(root+"/idle", e.gateway.Create(root+"/idle"))
@@ -104,7 +103,6 @@ func TestRedisThatIsAwayForTwoSeconds(t *testing.T) {
 	n := len(f.wakes(root + "/idle"))
 
 	redis.Kill()
-	away := time.Now()
 	for what, res := range map[string]harness.Response{
 		"a subscription": e.gateway.PutSubscription(root+"/*", "meanwhile",
 			fmt.Sprintf(`{"webhook":%q}`, f.worker.URL)),
@@ -116,23 +114,12 @@ func TestRedisThatIsAwayForTwoSeconds(t *testing.T) {
 				res.Header.Get("Retry-After"))
 		}
 	}
-	if took := time.Since(away); took > soon {
-		t.Errorf("it took %s to answer that Redis is away", took)
-	}
-	if err := errors.Join(get(e.rev.Admin+"/healthz", 200, ""), get(e.rev.Admin+"/readyz", 503, "")); err != nil {
-		t.Error(err)
-	}
+	harness.Eventually(t, soon, "it says that it lives and is not ready", func() error {
+		return errors.Join(get(e.rev.Admin+"/healthz", 200, ""), get(e.rev.Admin+"/readyz", 503, ""))
+	})
 	e.streams.Append(root+"/idle", `{"straight":true}`)
 	// The stream server still has its writes, whatever Reveille can remember of them.
 	e.gateway.Append(root+"/idle", `{"through":"the gateway"}`)
-	harness.Never(t, max(0, 2*time.Second-time.Since(away)), "it ends", func() error {
-		select {
-		case <-e.rev.Done():
-			return nil
-		default:
-			return errors.New("it runs")
-		}
-	})
 	redis.Restart()
 
 	harness.Eventually(t, soon, "it is ready", func() error { return get(e.rev.Admin+"/readyz", 200, "ready") })
@@ -151,7 +138,7 @@ func TestRedisThatIsAwayForTwoSeconds(t *testing.T) {
 
 func TestScriptFlushChangesNothing(t *testing.T) {
 	t.Parallel()
-	e := start(t, options{settings: map[string]string{"REVEILLE_LIVENESS_TIMEOUT": "60s"}})
+	e := start(t, options{})
 	path := "/" + name(t) + "/a"
 	f := e.subscriber(path)
 	at := f.wakesOnAppend(path, e.gateway.Create(path))

@@ -95,7 +95,7 @@ func (f *fleet) create(w *fixture, folder string, n int) (tails map[string]strin
 
 func TestReplicasShareTheWorkAndServeAnyCall(t *testing.T) {
 	t.Parallel()
-	f := startFleet(t, 3, map[string]string{"REVEILLE_LIVENESS_TIMEOUT": "60s"})
+	f := startFleet(t, 3, nil)
 	f.share(0, 1, 2)
 	w := f.subscriber("/shared/*")
 	tails := f.create(w, "/shared", 24)
@@ -167,6 +167,7 @@ func TestReplicasShareTheWorkAndServeAnyCall(t *testing.T) {
 			w.wake(path, before+1)
 		}
 	})
+	t.Run("a further stream deleted through any replica starts over for all", f.startsAFurtherStreamOver)
 }
 
 // TestReplicasActOnWhatNoHintTellsThemOf takes from them the channel that hints go by, which only make them quicker:
@@ -182,10 +183,7 @@ func TestReplicasActOnWhatNoHintTellsThemOf(t *testing.T) {
 	}
 }
 
-func TestAFurtherStreamDeletedThroughAnyReplicaStartsOverForAll(t *testing.T) {
-	t.Parallel()
-	f := startFleet(t, 3, map[string]string{"REVEILLE_LIVENESS_TIMEOUT": "60s"})
-	f.share(0, 1, 2)
+func (f *fleet) startsAFurtherStreamOver(t *testing.T) {
 	w := f.liveSubscriber("/first/*")
 	const further = "/further/stream"
 	f.gateway.Create(further)
@@ -226,7 +224,10 @@ func TestAFurtherStreamDeletedThroughAnyReplicaStartsOverForAll(t *testing.T) {
 	}
 }
 
+// The death of one of two replicas is held in the short form (TestTwoReplicasOnOneRedis), and what becomes of the leases
+// of a dead one by the tests of package redisstore.
 func TestAReplicaThatDiesIsReplaced(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	f := startFleet(t, 3, nil)
 	f.share(0, 1, 2)
@@ -251,15 +252,17 @@ func TestAReplicaThatStopsHandsOverWhatItHasAtOnce(t *testing.T) {
 	t.Parallel()
 	// One request at a time for each subscription: the other wakes wait in line.
 	f := startFleet(t, 2, map[string]string{
-		"REVEILLE_MAX_IN_FLIGHT":                  "2",
-		"REVEILLE_MAX_IN_FLIGHT_PER_SUBSCRIPTION": "1", "REVEILLE_WAKING_TIMEOUT": "60s",
+		"REVEILLE_MAX_IN_FLIGHT": "2", "REVEILLE_MAX_IN_FLIGHT_PER_SUBSCRIPTION": "1",
 	})
 	f.share(0, 1)
 	w := f.liveSubscriber("/queued/*")
-	begun := make(chan struct{}, 1)
+	begun, end := make(chan struct{}, 1), make(gate)
 	w.worker.Answer(func(_ http.ResponseWriter, r *http.Request, _ harness.Wake) {
-		begun <- struct{}{}
-		<-r.Context().Done()
+		select {
+		case begun <- struct{}{}:
+		default:
+		}
+		end.wait(r)
 	})
 	// The wakes are made by the replica whose gateway the streams are created through.
 	tails := map[string]string{}
@@ -279,6 +282,7 @@ func TestAReplicaThatStopsHandsOverWhatItHasAtOnce(t *testing.T) {
 		return nil
 	})
 	w.worker.AnswerDone()
+	// The one that is in flight goes on, while the others are made by the other replica: their waking timeout is minutes.
 	stopped := make(chan error, 1)
 	go func() { stopped <- f.replicas[1].Stop() }()
 	for path, tail := range tails {
@@ -287,12 +291,16 @@ func TestAReplicaThatStopsHandsOverWhatItHasAtOnce(t *testing.T) {
 		}
 	}
 	f.share(0)
+	close(end)
 	if err := <-stopped; err != nil {
 		t.Errorf("it stopped with %v", err)
 	}
 }
 
+// A replica that goes on although others have taken its partitions is held by the tests of package redisstore and by
+// the model of discovery, in package tailer.
 func TestAReplicaThatWasFrozenDoesNoHarm(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	f := startFleet(t, 3, nil)
 	f.share(0, 1, 2)

@@ -91,7 +91,7 @@ func TestTheLogHoldsNoSecrets(t *testing.T) {
 	bad, hung := e.subscribed(t), make(gate)
 	keyed := e.gateway.SubscribeURL(bad.folder+"/*", "keyed", bad.worker.URL+"/hook?key="+webhookKey)
 	bad.worker.Trust("keyed", keyed.Secret)
-	bad.answers(withRaw("", 0), withStatus(http.StatusInternalServerError), withRaw("nonsense\r\n", 0),
+	bad.answers(withRaw(""), withStatus(http.StatusInternalServerError), withRaw("nonsense\r\n"),
 		withStatus(http.StatusFound, "Location", "/?key="+webhookKey),
 		func(_ http.ResponseWriter, r *http.Request) { hung.wait(r) })
 	bad.begin()

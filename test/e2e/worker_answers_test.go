@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"sync/atomic"
 
+	"reveille/fsm"
 	"reveille/test/harness"
 )
 
@@ -44,5 +45,24 @@ func (g gate) wait(r *http.Request) {
 	select {
 	case <-g:
 	case <-r.Context().Done():
+	}
+}
+
+// wantNoMore checks that the consumer, which is idle, got no wake beyond the first n: the next event leads to the next
+// one, and to the epoch after the last one's.
+func (s *fixture) wantNoMore(n int) {
+	s.t.Helper()
+	last := s.worker.Wake(n)
+	s.append()
+	if next := s.worker.Wake(n + 1); next.Epoch != last.Epoch+1 {
+		s.t.Errorf("after wake %d, %s, came %s before that of another event", n, last, next)
+	}
+}
+
+// wantStill checks that the consumer is in the state that a wake led to: no other has begun since.
+func (s *fixture) wantStill(state fsm.State, wake harness.Wake) {
+	s.t.Helper()
+	if c := s.consumer(); c.State != state || c.Epoch != wake.Epoch || c.WakeID != wake.WakeID || c.Attempt > 1 {
+		s.t.Errorf("it is no longer %s by %s: %+v", state, wake, c)
 	}
 }
