@@ -163,7 +163,8 @@ func TestDecisionsOnAnswers(t *testing.T) {
 		g := make(gate)
 		s.answers(func(rw http.ResponseWriter, r *http.Request) {
 			g.wait(r)
-			rw.WriteHeader(http.StatusServiceUnavailable)
+			// Tokens and signatures hold the time in whole seconds.
+			withStatus(http.StatusServiceUnavailable, "Retry-After", "1")(rw, r)
 		}, withStatus(http.StatusOK))
 		began := time.Now()
 		tail := s.begin()

@@ -49,6 +49,7 @@ func TestEndpointsThatMisbehave(t *testing.T) {
 			func(rw http.ResponseWriter, _ *http.Request) {
 				rw.Header().Set("Content-Length", "100")
 				_, _ = io.WriteString(rw, `{"done":true}`)
+				_ = http.NewResponseController(rw).Flush()
 				panic(http.ErrAbortHandler)
 			}, false,
 		},

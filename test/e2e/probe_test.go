@@ -15,7 +15,6 @@ import (
 
 func TestAnUpstreamThatIsNoStreamServerIsNotUp(t *testing.T) {
 	t.Parallel()
-	var real atomic.Pointer[anycable.Server]
 	const noServer = "no stream server answers at REVEILLE_UPSTREAM_URL"
 	for _, tt := range []struct {
 		name   string
@@ -30,6 +29,8 @@ func TestAnUpstreamThatIsNoStreamServerIsNotUp(t *testing.T) {
 		{"404 for everything", http.NotFound, "it answered 404 as any web server may"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			var real atomic.Pointer[anycable.Server]
 			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if s := real.Load(); s != nil {
 					s.ServeHTTP(w, r)
@@ -38,7 +39,6 @@ func TestAnUpstreamThatIsNoStreamServerIsNotUp(t *testing.T) {
 				tt.answer(w, r)
 			}))
 			t.Cleanup(srv.Close)
-			real.Store(nil)
 			e := &env{t: t, redis: startRedis(t)}
 			e.rev = harness.StartReveille(t, e.withUpstream(srv.URL+"/ds"))
 			e.awaitMetrics(t, map[string]float64{
@@ -50,10 +50,13 @@ func TestAnUpstreamThatIsNoStreamServerIsNotUp(t *testing.T) {
 			e.awaitLog(t, "the stream server answers", `"dialect":"anycable"`)
 		})
 	}
-	e := &env{t: t, redis: startRedis(t)}
-	e.rev = harness.StartReveille(t, e.withUpstream("http://127.0.0.1:1"))
-	e.awaitMetrics(t, map[string]float64{"reveille_upstream_up": 0})
-	e.awaitLog(t, noServer, "connection refused")
+	t.Run("nobody", func(t *testing.T) {
+		t.Parallel()
+		e := &env{t: t, redis: startRedis(t)}
+		e.rev = harness.StartReveille(t, e.withUpstream("http://127.0.0.1:1"))
+		e.awaitMetrics(t, map[string]float64{"reveille_upstream_up": 0})
+		e.awaitLog(t, noServer, "connection refused")
+	})
 }
 
 // awaitLog waits for a log line that holds all of some texts.

@@ -138,7 +138,7 @@ func TestRedisThatIsAway(t *testing.T) {
 
 func TestScriptFlushChangesNothing(t *testing.T) {
 	t.Parallel()
-	e := start(t, options{})
+	e := shared(t)
 	path := "/" + name(t) + "/a"
 	f := e.subscriber(path)
 	at := f.wakesOnAppend(path, e.gateway.Create(path))

@@ -33,9 +33,13 @@ func startFleet(t *testing.T, n int, settings map[string]string) *fleet {
 		}
 		maps.Copy(own, calm)
 		maps.Copy(own, settings)
-		r := harness.StartReveille(t, own)
+		r := harness.NewReveille(t, own)
+		r.Launch()
 		f.replicas, f.proxies, f.gateways = append(f.replicas, r), append(f.proxies, p),
 			append(f.gateways, harness.NewClient(t, r.URL))
+	}
+	for _, r := range f.replicas {
+		harness.Eventually(t, soon, "a replica is ready", func() error { return r.Ready(t.Context()) })
 	}
 	f.rev, f.gateway = f.replicas[0], f.gateways[0]
 	return f
