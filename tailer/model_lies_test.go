@@ -80,8 +80,8 @@ func (m *model) isLiteral(generation string) bool {
 	return false
 }
 
-// TestAnUpstreamThatFlapsForLongerThanTheGraceRemovesNobody has a server say that there is no stream, then nothing of use,
-// and now and then the truth, for much longer than the grace in all.
+// TestAnUpstreamThatFlapsForLongerThanTheGraceRemovesNobody has a server say that there is no stream, then nothing of
+// use, and now and then the truth, for much longer than the grace in all.
 func TestAnUpstreamThatFlapsForLongerThanTheGraceRemovesNobody(t *testing.T) {
 	for name, truth := range map[string]bool{"with the truth in between": true, "without": false} {
 		t.Run(name, func(t *testing.T) {

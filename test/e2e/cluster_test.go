@@ -18,7 +18,7 @@ func TestNoWakeIsLostWhileACluster(t *testing.T) {
 	if kindOfRedis != "cluster" {
 		t.Skip("it needs a cluster: REVEILLE_TEST_REDIS=cluster")
 	}
-	harness.Long(t) // the tests of package redisstore hold that no script acts on a slot by half, and ride out failovers
+	harness.Long(t) // the tests of package redisstore hold it for the parts of a script, and for failovers
 	t.Parallel()
 	e := with(t, ownRedis(t), nil)
 	cluster := e.redis.cluster

@@ -101,6 +101,7 @@ func TestEndpointsThatHangTakeNothingFromOthers(t *testing.T) {
 	e := start(t, options{settings: map[string]string{
 		"REVEILLE_MAX_IN_FLIGHT":                  fmt.Sprint(inAll),
 		"REVEILLE_MAX_IN_FLIGHT_PER_SUBSCRIPTION": fmt.Sprint(perSubscription),
+		"REVEILLE_WEBHOOK_TIMEOUT":                "1h",
 	}})
 	healthy := e.subscribed(t)
 	healthy.beginIdle()

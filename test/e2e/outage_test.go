@@ -79,8 +79,8 @@ func TestANetworkThatFailsWithoutAWord(t *testing.T) {
 	}
 }
 
-// TestAnUpstreamThatFlaps holds what is left to the built program of what the tests of package tailer hold over minutes:
-// each answer of an upstream that flaps is met with, and its streams go on where they were.
+// TestAnUpstreamThatFlaps has the built program meet with what the tests of package tailer hold over minutes: the
+// streams of an upstream that flaps go on where they were.
 func TestAnUpstreamThatFlaps(t *testing.T) {
 	t.Parallel()
 	e, p := behindProxy(t, options{})

@@ -228,8 +228,8 @@ func (f *fleet) startsAFurtherStreamOver(t *testing.T) {
 	}
 }
 
-// The death of one of two replicas is held in the short form (TestTwoReplicasOnOneRedis), and what becomes of the leases
-// of a dead one by the tests of package redisstore.
+// The short form has the death of one of two replicas (TestTwoReplicasOnOneRedis), and what becomes of the leases of a
+// dead one is held by the tests of package redisstore.
 func TestAReplicaThatDiesIsReplaced(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
@@ -286,7 +286,7 @@ func TestAReplicaThatStopsHandsOverWhatItHasAtOnce(t *testing.T) {
 		return nil
 	})
 	w.worker.AnswerDone()
-	// The one that is in flight goes on, while the others are made by the other replica: their waking timeout is minutes.
+	// The one in flight goes on, while the others are made by the other replica: their waking timeout is minutes.
 	stopped := make(chan error, 1)
 	go func() { stopped <- f.replicas[1].Stop() }()
 	for path, tail := range tails {
