@@ -82,7 +82,7 @@ func stopsWithin(t *testing.T, e *env, grace time.Duration) bool {
 func TestSIGTERMEndsADeliveryThatHasNoEnd(t *testing.T) {
 	harness.Long(t) // the dispatcher's tests hold that what is in flight is cut after the grace
 	t.Parallel()
-	e := start(t, options{settings: map[string]string{"REVEILLE_WAKING_TIMEOUT": "1s"}})
+	e := start(t, options{settings: brief})
 	path := "/" + name(t) + "/a"
 	f := e.liveSubscriber(path)
 	f.worker.Answer(func(_ http.ResponseWriter, r *http.Request, _ harness.Wake) { <-r.Context().Done() })
@@ -104,7 +104,7 @@ func TestSIGTERMEndsADeliveryThatHasNoEnd(t *testing.T) {
 
 func TestKillInTheMiddleOfADelivery(t *testing.T) {
 	t.Parallel()
-	e := start(t, options{settings: map[string]string{"REVEILLE_WAKING_TIMEOUT": "1s"}})
+	e := start(t, options{settings: brief})
 	path := "/" + name(t) + "/a"
 	f := e.liveSubscriber(path)
 	f.worker.Answer(func(_ http.ResponseWriter, r *http.Request, _ harness.Wake) { <-r.Context().Done() })
