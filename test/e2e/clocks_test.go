@@ -49,6 +49,21 @@ func TestTheWebhookTimeoutEndsARequest(t *testing.T) {
 	s.sameCycle(s.worker.Wake(1), s.worker.Wake(2))
 }
 
+func TestAWorkerThatFallsSilentIsWokenAgainWhereItStood(t *testing.T) {
+	t.Parallel()
+	const liveness = time.Second
+	e := start(t, options{settings: map[string]string{"REVEILLE_LIVENESS_TIMEOUT": liveness.String()}})
+	s := e.idle(t) // its worker takes every wake, and never calls back
+	s.append()
+	first, second := s.worker.Wake(1), s.worker.Wake(2)
+	if second.Epoch != first.Epoch+1 || second.Offset(s.path) != first.Offset(s.path) {
+		t.Errorf("it was woken with %+v after %+v", second, first)
+	}
+	if after := second.At.Sub(first.At); after < liveness {
+		t.Errorf("it was woken again after %s, want %s at least", after, liveness)
+	}
+}
+
 func TestDecisionsOnTheFailureClock(t *testing.T) {
 	t.Parallel()
 	e := shared(t)
