@@ -147,6 +147,7 @@ func TestTargets(t *testing.T) {
 		{"https://under_sc.test/", all(ok)},
 		{"https://unknown.test/", all(ok)},
 		{"http://public.test/", only("must use https, not http", "insecure")},
+		{"HTTP://PUBLIC.TEST/", only("must use https, not http", "insecure")},
 		{"ftp://public.test/", all(`must use https, not "ftp"`)},
 		{"file:///etc/passwd", all("must use https")},
 		{"", all("is missing")},
@@ -219,6 +220,8 @@ func TestTargets(t *testing.T) {
 		{"https://::1/", all("")},
 		// IPv4 in the notations of inet_aton, which some resolvers read.
 		{"https://2130706433/", all(number)},
+		{"https://2852039166/", all(number)},
+		{"https://0/", all(number)},
 		{"https://0x7f000001/", all(number)},
 		{"https://0X7F000001/", all(number)},
 		{"https://017700000001/", all(number)},

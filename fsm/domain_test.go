@@ -385,6 +385,9 @@ func TestConsumerID(t *testing.T) {
 		{"/a%2Fb", "my-sub:%2Fa%252Fb"},
 		{"/a_b.c!~*'()", "my-sub:%2Fa_b.c!~*'()"},
 		{"/a:b@c", "my-sub:%2Fa%3Ab%40c"},
+		{"/-_.!~'()/$&+,;=:@", "my-sub:%2F-_.!~'()%2F%24%26%2B%2C%3B%3D%3A%40"},
+		{"/with%20space%2Fand", "my-sub:%2Fwith%2520space%252Fand"},
+		{"/%C3%A4", "my-sub:%2F%25C3%25A4"},
 	} {
 		if got := ConsumerID("my-sub", tt.path); got != tt.id {
 			t.Errorf("%s: %s, want %s", tt.path, got, tt.id)

@@ -58,8 +58,10 @@ func TestSubscriptionLifeCycle(t *testing.T) {
 		}
 	}
 	for _, method := range []string{http.MethodGet, http.MethodDelete} {
-		h.want(h.api(method, "/other/*?subscription=agent-handler", ""), 404, fsm.CodeSubscriptionNotFound,
-			"another pattern")
+		for _, other := range []string{"/other/*", "/agents/**", "/agents/one"} {
+			h.want(h.api(method, other+"?subscription=agent-handler", ""), 404, fsm.CodeSubscriptionNotFound,
+				"another pattern")
+		}
 	}
 	h.want(h.api(http.MethodGet, "/**?subscription=nobody", ""), 404, fsm.CodeSubscriptionNotFound, "")
 
@@ -202,6 +204,15 @@ func TestSubscriptionErrorsNameTheCauseAndChangeNothing(t *testing.T) {
 		{
 			"an id with an encoded slash", "DELETE", "/a?subscription=a%2Fb", "", 400, fsm.CodeInvalidSubscriptionID,
 			"'/'",
+		},
+		{"an id with a space", "PUT", "/a?subscription=a%20b", hook, 400, fsm.CodeInvalidSubscriptionID, "' '"},
+		{"an id with a plus", "PUT", "/a?subscription=a+b", hook, 400, fsm.CodeInvalidSubscriptionID, "only the characters"},
+		{"an id with a star", "GET", "/a?subscription=a*", "", 400, fsm.CodeInvalidSubscriptionID, "'*'"},
+		{"an id with a NUL", "PUT", "/a?subscription=a%00", hook, 400, fsm.CodeInvalidSubscriptionID, "only the characters"},
+		{"an id beyond ASCII", "PUT", "/a?subscription=%C3%A4", hook, 400, fsm.CodeInvalidSubscriptionID, "only the characters"},
+		{
+			"an id that ends in half an escape", "DELETE", "/a?subscription=a%", "", 400,
+			fsm.CodeInvalidSubscriptionID, "malformed",
 		},
 		{
 			"an id that is malformed in the query", "PUT", "/a?subscription=%zz", hook, 400,

@@ -124,8 +124,14 @@ func TestJunkFromUpstreamIsNeverStored(t *testing.T) {
 func TestServerErrorsSayNothingAboutAStream(t *testing.T) {
 	for name, fault := range map[string]func(http.ResponseWriter, *http.Request) bool{
 		"500 for everything": func(w http.ResponseWriter, _ *http.Request) bool { w.WriteHeader(500); return true },
-		"cut connections":    func(http.ResponseWriter, *http.Request) bool { panic(http.ErrAbortHandler) },
-		"hanging":            func(_ http.ResponseWriter, r *http.Request) bool { <-r.Context().Done(); return true },
+		"503 with a long Retry-After": func(w http.ResponseWriter, _ *http.Request) bool {
+			w.Header().Set("Retry-After", "3600")
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return true
+		},
+		"200 without an offset": func(http.ResponseWriter, *http.Request) bool { return true },
+		"cut connections":       func(http.ResponseWriter, *http.Request) bool { panic(http.ErrAbortHandler) },
+		"hanging":               func(_ http.ResponseWriter, r *http.Request) bool { <-r.Context().Done(); return true },
 		"redirects": func(w http.ResponseWriter, r *http.Request) bool {
 			http.Redirect(w, r, "/b", http.StatusFound)
 			return true
@@ -449,7 +455,8 @@ func TestOneBrokenStreamSlowsNoOther(t *testing.T) {
 	r := newRig(t, func(c *Config) { c.Upstream.HeadTimeout = 30 * time.Second }).start()
 	r.idle("/a")
 	r.put("/broken")
-	r.wake("/broken", 1)
+	r.done(r.wake("/broken", 1))
+	r.watchedLive("/broken")
 	var broken atomic.Int32
 	r.up.setFault(func(_ http.ResponseWriter, req *http.Request) bool {
 		if req.URL.Path == "/broken" {
@@ -458,6 +465,7 @@ func TestOneBrokenStreamSlowsNoOther(t *testing.T) {
 		}
 		return false
 	})
+	r.up.CloseClientConnections()
 	r.up.append("/broken", "1")
 	for n := 2; n < 20; n++ {
 		r.up.append("/a", "1")
@@ -467,6 +475,11 @@ func TestOneBrokenStreamSlowsNoOther(t *testing.T) {
 	if r.health.IsDown() {
 		t.Error("one broken stream counts as a broken upstream")
 	}
+	if n := len(r.woken("/broken")); n != 1 {
+		t.Errorf("nothing is to be seen of the broken stream, and it was woken for %d times", n)
+	}
+	r.up.setFault(nil)
+	r.wake("/broken", 2)
 }
 
 func TestAtMostMaxLiveRequestsAndTheOthersAreSwept(t *testing.T) {

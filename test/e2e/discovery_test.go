@@ -13,7 +13,7 @@ import (
 
 func TestDiscoveryByTheGateway(t *testing.T) {
 	t.Parallel()
-	e := start(t, options{})
+	e := shared(t)
 
 	t.Run("a PUT makes a stream known", func(t *testing.T) {
 		root := "/" + name(t)
@@ -31,7 +31,6 @@ func TestDiscoveryByTheGateway(t *testing.T) {
 		f := e.subscriber(root + "/*")
 		e.streams.Create(root + "/a")
 		at := e.streams.Append(root+"/a", `{"old":true}`)
-		f.noWakeOf(root+"/a", 0)
 		tail := e.gateway.Append(root+"/a", `{"new":true}`)
 		if w := f.wake(root+"/a", 1); w.Offset(root+"/a") != at {
 			t.Errorf("the consumer begins at %q, want %q", w.Offset(root+"/a"), at)
@@ -59,19 +58,22 @@ func TestDiscoveryByTheGateway(t *testing.T) {
 		at := e.gateway.Append(root+"/a", `{"old":true}`)
 		f := e.subscriber(root + "/*")
 		f.awaitIdle(root+"/a", at)
-		f.noWakeOf(root+"/a", 0)
 		f.wakesOnAppend(root+"/a", at)
+		f.wantWakes(root+"/a", 1)
 	})
 
-	t.Run("a write that is refused makes no stream known", func(t *testing.T) {
+	t.Run("a write that is refused wakes nobody", func(t *testing.T) {
 		root := "/" + name(t)
 		f := e.subscriber(root + "/*")
 		res := e.gateway.Do(http.MethodPost, root+"/a", `{}`, "Content-Type", "application/json")
 		if res.Status != http.StatusNotFound {
 			t.Fatalf("POST to a stream that is not there: %d", res.Status)
 		}
-		f.noWakeOf(root+"/a", 0)
-		f.awaitRemoved(root+"/a", soon)
+		f.wakesOnAppend(root+"/a", e.gateway.Create(root+"/a"))
+		f.wantWakes(root+"/a", 2)
+		if w := f.wakes(root + "/a")[0]; w.Epoch != 1 || w.Offset(root+"/a") != "-1" {
+			t.Errorf("the first wake is %s at %s, want that of the stream's creation", w, w.Offset(root+"/a"))
+		}
 	})
 
 	t.Run("a DELETE removes the consumers, and a stream of that name made later is a new one", func(t *testing.T) {
@@ -99,16 +101,16 @@ func TestDiscoveryByTheGateway(t *testing.T) {
 
 func TestDiscoveryByTheOperator(t *testing.T) {
 	t.Parallel()
-	e := start(t, options{})
+	e := shared(t)
 
 	t.Run("POST makes a stream known that exists", func(t *testing.T) {
 		root := "/" + name(t)
 		e.streams.Create(root + "/a")
 		at := e.streams.Append(root+"/a", `{"old":true}`)
 		f := e.subscriber(root + "/*")
-		f.noWakeOf(root+"/a", 0)
 		e.mustOperator(http.MethodPost, root+"/a")
 		f.wakesOnAppend(root+"/a", at)
+		f.wantWakes(root+"/a", 2) // the first is for what was there
 	})
 
 	t.Run("a stream named before its subscription is idle until the next event", func(t *testing.T) {
@@ -118,15 +120,14 @@ func TestDiscoveryByTheOperator(t *testing.T) {
 		e.mustOperator(http.MethodPost, root+"/a")
 		f := e.subscriber(root + "/*")
 		f.awaitIdle(root+"/a", at)
-		f.noWakeOf(root+"/a", 0)
 		f.wakesOnAppend(root+"/a", at)
+		f.wantWakes(root+"/a", 1)
 	})
 
 	t.Run("POST has streams waited for that do not exist yet", func(t *testing.T) {
 		root := "/" + name(t)
 		f := e.subscriber(root + "/*")
 		e.mustOperator(http.MethodPost, root+"/a", root+"/b")
-		f.noWakeOf(root+"/a", 0)
 		e.streams.Create(root + "/a")
 		at := e.streams.Append(root+"/a", `{"first":true}`)
 		w := f.wake(root+"/a", 1)
@@ -143,8 +144,8 @@ func TestDiscoveryByTheOperator(t *testing.T) {
 		at := f.wakesOnAppend(root+"/a", e.gateway.Create(root+"/a"))
 		before := len(f.wakes(root + "/a"))
 		e.mustOperator(http.MethodPost, root+"/a")
-		f.noWakeOf(root+"/a", before)
-		f.awaitIdle(root+"/a", at)
+		f.wakesOnAppend(root+"/a", at)
+		f.wantWakes(root+"/a", before+1)
 	})
 
 	t.Run("DELETE removes its consumers, and no event of it wakes any more", func(t *testing.T) {
@@ -157,20 +158,29 @@ func TestDiscoveryByTheOperator(t *testing.T) {
 		if a := e.gateway.Callback(last, last.Claim(true)); a.Status != http.StatusGone {
 			t.Errorf("callback after the DELETE: %d, want 410", a.Status)
 		}
-		e.streams.Append(root+"/a", `{"nobody":"cares"}`)
-		f.noWakeOf(root+"/a", len(before))
+		at := e.streams.Append(root+"/a", `{"nobody":"cares"}`)
+		// Named again, it is a new stream, and the next wake is its first.
+		e.mustOperator(http.MethodPost, root+"/a")
+		if w := f.wake(root+"/a", len(before)+1); w.Offset(root+"/a") != "-1" {
+			t.Errorf("the wake after the DELETE is %s at %s, want the start", w, w.Offset(root+"/a"))
+		}
+		f.wakesOnAppend(root+"/a", at)
+		f.wantWakes(root+"/a", len(before)+2)
 	})
 
 	t.Run("one wrong path refuses the whole request and names the field", func(t *testing.T) {
 		root := "/" + name(t)
-		e.streams.Create(root + "/a")
+		at := e.streams.Create(root + "/a")
 		f := e.subscriber(root + "/*")
 		res := e.operator(http.MethodPost, root+"/a", "no-slash")
 		if res.Status != http.StatusBadRequest || !strings.Contains(res.Body, "streams[1]") {
 			t.Errorf("answer %d %s, want a 400 that names streams[1]", res.Status, res.Body)
 		}
-		f.noWakeOf(root+"/a", 0)
-		f.awaitRemoved(root+"/a", soon)
+		if s, err := f.store.Stream(t.Context(), root+"/a"); err != nil || s.Found() {
+			t.Errorf("the right path is on record: %+v (%v)", s, err)
+		}
+		e.mustOperator(http.MethodPost, root+"/a")
+		f.awaitIdle(root+"/a", at)
 	})
 }
 
@@ -178,7 +188,7 @@ func TestDiscoveryBySettings(t *testing.T) {
 	t.Parallel()
 	there, later := "/"+name(t)+"/there", "/"+name(t)+"/later"
 	var at string
-	e := start(t, options{
+	e := beside(t, options{
 		settings: map[string]string{"REVEILLE_STREAMS": there + ", " + later},
 		upstream: func(url string) string {
 			c := harness.NewClient(t, url)
@@ -199,14 +209,13 @@ func TestDiscoveryBySettings(t *testing.T) {
 	t.Run("a stream of REVEILLE_STREAMS that exists is woken for", func(t *testing.T) {
 		f := e.subscriber(strings.TrimSuffix(there, "there") + "*")
 		f.awaitIdle(there, at)
-		f.noWakeOf(there, 0)
 		f.wakesOnAppend(there, at)
+		f.wantWakes(there, 1)
 	})
 
 	t.Run("one that does not exist yet is woken for once it does, "+
 		"and again after it was deleted and made anew", func(t *testing.T) {
 		f := e.subscriber(strings.TrimSuffix(later, "later") + "*")
-		f.noWakeOf(later, 0)
 		f.wakesOnAppend(later, e.streams.Create(later))
 		e.gateway.DeleteStream(later)
 		f.awaitRemoved(later, soon)
@@ -221,7 +230,7 @@ func TestDiscoveryBySettings(t *testing.T) {
 
 func TestDiscoveryByALiteralPattern(t *testing.T) {
 	t.Parallel()
-	e := start(t, options{})
+	e := shared(t)
 
 	t.Run("a stream that exists is idle until the next event", func(t *testing.T) {
 		path := "/" + name(t) + "/a"
@@ -229,14 +238,13 @@ func TestDiscoveryByALiteralPattern(t *testing.T) {
 		at := e.streams.Append(path, `{"old":true}`)
 		f := e.subscriber(path)
 		f.awaitIdle(path, at)
-		f.noWakeOf(path, 0)
 		f.wakesOnAppend(path, at)
+		f.wantWakes(path, 1)
 	})
 
 	t.Run("a stream that does not exist yet is woken for from its start", func(t *testing.T) {
 		path := "/" + name(t) + "/a"
 		f := e.subscriber(path)
-		f.noWakeOf(path, 0)
 		e.streams.Create(path)
 		at := e.streams.Append(path, `{"first":true}`)
 		w := f.wake(path, 1)
@@ -246,6 +254,7 @@ func TestDiscoveryByALiteralPattern(t *testing.T) {
 		f.wakesOnAppend(path, at)
 	})
 
+	e = beside(t, options{settings: map[string]string{"REVEILLE_STREAM_GONE_GRACE": brief["REVEILLE_STREAM_GONE_GRACE"]}})
 	t.Run("a stream that is gone behind our back loses its consumer after the grace, "+
 		"and a new one of that name wakes", func(t *testing.T) {
 		path := "/" + name(t) + "/a"

@@ -4,9 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"reveille/fsm"
 	"reveille/redisstore"
@@ -15,10 +16,14 @@ import (
 
 func TestDecisionsOnExistingStreams(t *testing.T) {
 	t.Parallel()
-	const streams = 300
+	streams := 300
+	if testing.Short() {
+		streams = 60
+	}
 	h := &hop{}
-	e := start(t, options{upstream: h.before(t)})
-	path := func(i int) string { return fmt.Sprintf("/existing/s%d", i) }
+	e := beside(t, options{upstream: h.before(t)})
+	id := name(t)
+	path := func(i int) string { return fmt.Sprintf("/%s/s%d", id, i) }
 	// inParallel does something to every stream, some at a time.
 	inParallel := func(do func(i int)) {
 		var wg sync.WaitGroup
@@ -50,21 +55,8 @@ func TestDecisionsOnExistingStreams(t *testing.T) {
 		"shows its progress, and survives a kill", func(t *testing.T) {
 		w := harness.NewWorker(t)
 		w.AnswerDone()
-		// Ten HEADs a second are more than half a minute for all of them; the second half is let go at full speed.
+		// No HEAD is answered before the 201, and then those of a third of the streams.
 		turn := make(chan struct{}, streams)
-		slow := time.NewTicker(100 * time.Millisecond)
-		defer slow.Stop()
-		stop := make(chan struct{})
-		go func() {
-			for {
-				select {
-				case <-slow.C:
-					turn <- struct{}{}
-				case <-stop:
-					return
-				}
-			}
-		}()
 		h.do(func(_ http.ResponseWriter, r *http.Request) bool {
 			if r.Method == http.MethodHead {
 				select {
@@ -74,14 +66,13 @@ func TestDecisionsOnExistingStreams(t *testing.T) {
 			}
 			return false
 		})
-		began := time.Now()
-		e.gateway.Subscribe("/existing/*", "existing", w)
-		if took := time.Since(began); took > 10*time.Second {
-			t.Errorf("the 201 took %s, want at once", took)
+		e.gateway.Subscribe("/"+id+"/*", id, w)
+		for range streams / 3 {
+			turn <- struct{}{}
 		}
 		var shown harness.Subscription
 		harness.Eventually(t, soon, "some of the work done", func() error {
-			if shown, _ = e.gateway.Subscription("existing"); shown.Backfill == nil || shown.Backfill.Done == 0 {
+			if shown, _ = e.gateway.Subscription(id); shown.Backfill == nil || shown.Backfill.Done == 0 {
 				return fmt.Errorf("it shows %+v", shown.Backfill)
 			}
 			return nil
@@ -90,23 +81,20 @@ func TestDecisionsOnExistingStreams(t *testing.T) {
 			t.Errorf("in the middle of it the backfill shows %+v, want a total of %d", *b, streams)
 		}
 		e.rev.Kill()
-		close(stop)
 		h.do(nil)
 		e.rev.Start()
 		harness.Eventually(t, 2*soon, "backfill over", func() error {
-			if sub, ok := e.gateway.Subscription("existing"); !ok || sub.Backfill != nil {
+			if sub, ok := e.gateway.Subscription(id); !ok || sub.Backfill != nil {
 				return fmt.Errorf("it shows %+v", sub.Backfill)
 			}
 			return nil
 		})
 		for i := range streams {
-			c, err := store.Consumer(t.Context(), fsm.ConsumerID("existing", path(i)), path(i))
-			if err != nil || c.State != fsm.Idle || string(c.Links[path(i)].Acked) != tails[i] {
-				t.Fatalf("the consumer of %s is %+v (%v), want idle at %s", path(i), c, err, tails[i])
+			c, err := store.Consumer(t.Context(), fsm.ConsumerID(id, path(i)), path(i))
+			if err != nil || c.State != fsm.Idle || string(c.Links[path(i)].Acked) != tails[i] || c.Epoch != 0 {
+				t.Fatalf("the consumer of %s is %+v (%v), want idle at %s and never woken", path(i), c, err, tails[i])
 			}
 		}
-		harness.Never(t, quiet, "a wake for an old event",
-			harness.True(func() bool { return len(w.Wakes()) > 0 }, "none"))
 		inParallel(func(i int) { e.streams.Append(path(i), `"new"`) })
 		harness.Eventually(t, 2*soon, "a wake of every consumer", func() error {
 			if n := len(w.Wakes()); n < streams {
@@ -116,8 +104,8 @@ func TestDecisionsOnExistingStreams(t *testing.T) {
 		})
 		woken := map[string]bool{}
 		for _, wake := range w.Wakes() {
-			var i int
-			if _, err := fmt.Sscanf(wake.PrimaryStream, "/existing/s%d", &i); err != nil {
+			i, err := strconv.Atoi(strings.TrimPrefix(wake.PrimaryStream, "/"+id+"/s"))
+			if err != nil {
 				t.Fatal(err)
 			}
 			woken[wake.PrimaryStream] = true
@@ -147,7 +135,7 @@ func TestDecisionsOnExistingStreams(t *testing.T) {
 // TestExistingStreams is about streams that are there before their subscription (webhook spec, Existing Streams).
 func TestExistingStreams(t *testing.T) {
 	t.Parallel()
-	e := start(t, options{})
+	e := shared(t)
 	s := e.empty(t)
 	paths := []string{s.folder + "/one", s.folder + "/two", s.folder + "/three"}
 	tails := map[string]string{}
@@ -171,12 +159,13 @@ func TestExistingStreams(t *testing.T) {
 		}
 	})
 	t.Run("they wake only when new events arrive, not immediately", func(t *testing.T) {
-		s.noWakeAfter(0, quiet)
 		s.gateway.Append(paths[1], `{"event":"new"}`)
-		if wake := s.worker.Wake(1); wake.PrimaryStream != paths[1] {
+		if wake := s.worker.Wake(1); wake.PrimaryStream != paths[1] || wake.Epoch != 1 {
 			t.Errorf("%s was woken by an event of %s", wake, paths[1])
 		}
-		s.noWakeAfter(1, quiet)
+		for _, p := range []string{paths[0], paths[2]} {
+			s.wantWakes(p, 0)
+		}
 	})
 	t.Run("what was there before counts as handled", func(t *testing.T) {
 		wake := s.worker.Wake(1)
@@ -189,12 +178,25 @@ func TestExistingStreams(t *testing.T) {
 		}
 		a := s.callback(wake, wake.Claim(true, at(paths[1], next)))
 		s.wantStreams(a, at(paths[1], next))
-		s.noWakeAfter(1, quiet)
+		// Each is woken by an event of its own, for the first time or once more.
+		s.worker.AnswerDone()
+		for p, wakes := range map[string]int{paths[0]: 1, paths[1]: 2, paths[2]: 1} {
+			acked := tails[p]
+			if p == paths[1] {
+				acked = next
+			}
+			s.wakesOnAppend(p, acked)
+			s.wantWakes(p, wakes)
+		}
 	})
 
 	t.Run("an event that was answered right before the subscription was "+
 		"made counts as handled too", func(t *testing.T) {
-		for range 20 {
+		rounds := 20
+		if testing.Short() {
+			rounds = 5
+		}
+		for range rounds {
 			s := e.empty(t)
 			s.gateway.Create(s.path)
 			for range 3 {

@@ -24,7 +24,7 @@ func TestAReplicaThatRunsOutOfFilesSaysSoServesOnAndRecovers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := &env{t: t, redis: startRedis(t), ref: harness.StartRefServer(t, harness.RefOptions{})}
+	e := &env{t: t, redis: startRedis(t), ref: shared(t).ref}
 	e.streams = harness.NewClient(t, e.ref.StreamRoot)
 	e.rev = harness.NewReveilleOf(t, limited, e.settings(nil))
 	e.rev.Start()

@@ -84,6 +84,23 @@ func (s *fixture) noWakeOf(path string, n int) {
 		harness.True(func() bool { return len(s.wakes(path)) > n }, "none"))
 }
 
+// wantWakes checks that the consumer of a stream was woken n times. Its epoch counts a wake that is still on its way.
+func (s *fixture) wantWakes(path string, n int) {
+	s.t.Helper()
+	c, err := s.consumerOf(path)
+	if err != nil {
+		s.t.Errorf("the consumer of %s: %v", path, err)
+	}
+	list, last := s.wakes(path), int64(0)
+	if len(list) > 0 {
+		last = list[len(list)-1].Epoch
+	}
+	if len(list) != n || c.Epoch != last {
+		s.t.Errorf("the consumer of %s is in epoch %d and was woken %d times, the last for epoch %d; want %d wakes",
+			path, c.Epoch, len(list), last, n)
+	}
+}
+
 // wakesOnAppend appends an event straight to the stream server and fails the test unless that wakes the consumer, which
 // was idle at an offset, exactly once.
 func (s *fixture) wakesOnAppend(path, at string) (tail string) {

@@ -55,7 +55,7 @@ func (e *env) awaitMetrics(t *testing.T, want map[string]float64) (found map[str
 // TestMetricsSayWhatHasHappened compares the metrics of a run with what its workers and clients have seen.
 func TestMetricsSayWhatHasHappened(t *testing.T) {
 	t.Parallel()
-	e := start(t, options{})
+	e := beside(t, options{})
 	attempts := func(outcome, status, subscription string) string {
 		return fmt.Sprintf("reveille_delivery_attempts_total{outcome=%q,status=%q,subscription=%q}", outcome, status,
 			subscription)

@@ -15,8 +15,7 @@ import (
 // TestOperatorsCommandLine has consumers in every state and looks at them with the program itself.
 func TestOperatorsCommandLine(t *testing.T) {
 	t.Parallel()
-	e := start(t,
-		options{settings: map[string]string{"REVEILLE_LIVENESS_TIMEOUT": "2m", "REVEILLE_STREAM_GONE_GRACE": "2m"}})
+	e := beside(t, options{})
 	root := "/" + name(t)
 	worker := harness.NewWorker(t)
 	worker.Answer(func(w http.ResponseWriter, _ *http.Request, wake harness.Wake) {

@@ -8,14 +8,13 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
-	"time"
 
 	"reveille/test/harness"
 )
 
 // get asks one of Reveille's ports, and says what is wrong unless the answer has a status and a text in it.
 func get(url string, status int, text string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), soon)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -117,7 +116,7 @@ func TestTheProgramsArguments(t *testing.T) {
 
 func TestTheProgramRefusesToStart(t *testing.T) {
 	t.Parallel()
-	e := start(t, options{})
+	e := beside(t, options{})
 	settings := func(more map[string]string) map[string]string {
 		s := e.settings(map[string]string{
 			"REVEILLE_TOKEN_KEY": harness.TokenKey, "REVEILLE_LISTEN_ADDR": "127.0.0.1:0",
@@ -205,7 +204,7 @@ func TestTheProgramRefusesToStart(t *testing.T) {
 
 func TestWithoutTheGateway(t *testing.T) {
 	t.Parallel()
-	e := start(t, options{settings: map[string]string{"REVEILLE_GATEWAY": "false", "REVEILLE_LIVENESS_TIMEOUT": "60s"}})
+	e := beside(t, options{settings: map[string]string{"REVEILLE_GATEWAY": "false"}})
 	path := "/" + name(t) + "/a"
 
 	t.Run("requests for streams are answered 404 and reach no stream", func(t *testing.T) {

@@ -56,9 +56,8 @@ type proxy struct {
 	server *http.Server
 	fault  fault
 	log    []seen
-	// live is how many live requests are open, by path; open is their sum, most the highest that it was.
-	live       map[string]int
-	open, most int
+	// live is how many live requests are open, by path.
+	live map[string]int
 	// h2c has it speak HTTP/2 alone; connections counts those that were ever made to it.
 	h2c         bool
 	connections atomic.Int64
@@ -148,11 +147,9 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	live := r.URL.Query().Has("live")
 	p.mu.Lock()
 	p.log = append(p.log,
-		seen{method: r.Method, path: r.URL.EscapedPath(), query: r.URL.RawQuery, protocol: r.Proto, at: time.Now()})
+		seen{method: r.Method, path: r.URL.EscapedPath(), query: r.URL.RawQuery, protocol: r.Proto})
 	if live {
 		p.live[r.URL.EscapedPath()]++
-		p.open++
-		p.most = max(p.most, p.open)
 	}
 	fault := p.fault
 	p.mu.Unlock()
@@ -161,7 +158,6 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			p.live[r.URL.EscapedPath()]--
-			p.open--
 		}()
 	}
 	if fault != nil {
@@ -203,34 +199,14 @@ func (p *proxy) waiting(path string) int {
 	return p.live[path]
 }
 
-// mostWaiting is how many live requests were open at once.
-func (p *proxy) mostWaiting() int {
+// watched is for how many streams live requests are open.
+func (p *proxy) watched() (n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.most
-}
-
-// quietFor is how long ago the last request for a stream came.
-func (p *proxy) quietFor(path string) time.Duration {
-	all := p.requests(path)
-	if len(all) == 0 {
-		return 0
-	}
-	return time.Since(all[len(all)-1].at)
-}
-
-// busiest is the most requests that came within any span of time, since a moment.
-func (p *proxy) busiest(since time.Time, span time.Duration) (most int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	first := 0
-	for i, r := range p.log {
-		for p.log[first].at.Before(since) && first < i || r.at.Sub(p.log[first].at) > span {
-			first++
-		}
-		if !r.at.Before(since) {
-			most = max(most, i-first+1)
+	for _, open := range p.live {
+		if open > 0 {
+			n++
 		}
 	}
-	return most
+	return n
 }

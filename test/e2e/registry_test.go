@@ -16,9 +16,6 @@ func TestDiscoveryByTheRegistryStream(t *testing.T) {
 	t.Parallel()
 	e := start(t, options{ref: harness.RefOptions{Registry: true}, settings: map[string]string{
 		"REVEILLE_REGISTRY_STREAM": "/__registry__",
-		// Long enough for nothing but the registry to remove a consumer.
-		"REVEILLE_STREAM_GONE_GRACE": "10m",
-		"REVEILLE_TAIL_CHECK":        "1s",
 	}})
 
 	t.Run("a stream created on the stream server is found and woken for", func(t *testing.T) {
@@ -40,20 +37,18 @@ func TestDiscoveryByTheRegistryStream(t *testing.T) {
 		marker.awaitIdle(root+"/b", e.streams.Create(root+"/b")) // the registry has been read so far
 		f := e.subscriber(root + "/*")
 		f.awaitIdle(root+"/a", at)
-		f.noWakeOf(root+"/a", 0)
 		f.wakesOnAppend(root+"/a", at)
+		f.wantWakes(root+"/a", 1)
 	})
 
-	t.Run("a stream deleted on the stream server loses its consumers long before the grace", func(t *testing.T) {
+	t.Run("D8: a stream deleted on the stream server loses its consumers long before the grace", func(t *testing.T) {
 		root := "/" + name(t)
 		f := e.subscriber(root + "/*")
 		f.wakesOnAppend(root+"/a", e.streams.Create(root+"/a"))
 		last := f.wakes(root + "/a")[1]
 		e.streams.DeleteStream(root + "/a")
 		f.awaitRemoved(root+"/a", soon)
-		if a := e.gateway.Callback(last, last.Claim(true)); a.Status != http.StatusGone {
-			t.Errorf("callback after the deletion: %d, want 410", a.Status)
-		}
+		f.refused(last, last.Claim(true), fsm.CodeConsumerGone)
 		before := len(f.wakes(root + "/a"))
 		at := e.streams.Create(root + "/a")
 		if w := f.wake(root+"/a", before+1); w.Offset(root+"/a") != "-1" {
@@ -113,7 +108,6 @@ func TestDiscoveryByTheRegistryStream(t *testing.T) {
 
 func TestARegistryStreamWithJunkInIt(t *testing.T) {
 	t.Parallel()
-	const registry = "/changes"
 	insert := func(path string) string {
 		return fmt.Sprintf(`{"type":"stream","key":%q,"value":{"path":%q,"contentType":"application/json",`+
 			`"createdAt":%d},"headers":{"operation":"insert"}}`,
@@ -141,8 +135,9 @@ func TestARegistryStreamWithJunkInIt(t *testing.T) {
 	} {
 		t.Run(c.name+": later messages still work", func(t *testing.T) {
 			t.Parallel()
-			e := start(t, options{settings: map[string]string{"REVEILLE_REGISTRY_STREAM": registry}})
 			root := "/" + name(t)
+			registry := root + "-changes"
+			e := beside(t, options{settings: map[string]string{"REVEILLE_REGISTRY_STREAM": registry}})
 			f := e.subscriber(root + "/*")
 			write := func(method, body string) {
 				t.Helper()
@@ -179,24 +174,5 @@ func readUpTo(t *testing.T, e *env, offset string) {
 			err = fmt.Errorf("up to %s, want %s", got, offset)
 		}
 		return err
-	})
-}
-
-func TestDecisionsOnDeletionsInTheRegistry(t *testing.T) {
-	t.Parallel()
-	e := start(t, options{
-		ref: harness.RefOptions{Registry: true},
-		settings: map[string]string{
-			"REVEILLE_REGISTRY_STREAM": "/__registry__", "REVEILLE_STREAM_GONE_GRACE": "1h",
-			"REVEILLE_WAKING_TIMEOUT": "30s", "REVEILLE_LIVENESS_TIMEOUT": "60s",
-		},
-	})
-	t.Run("D8: a DELETE seen in the registry removes the consumer without any grace", func(t *testing.T) {
-		s := e.subscribed(t)
-		s.streams.Create(s.path)
-		w := s.worker.Wake(1)
-		s.streams.DeleteStream(s.path)
-		s.awaitRemoved(s.path, soon)
-		s.refused(w, w.Claim(false), fsm.CodeConsumerGone)
 	})
 }

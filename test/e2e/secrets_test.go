@@ -12,7 +12,7 @@ import (
 func TestSecretsAreNotLogged(t *testing.T) {
 	t.Parallel()
 	const header = "a-secret-of-upstream"
-	e := start(t, options{settings: map[string]string{"REVEILLE_UPSTREAM_HEADERS": "Authorization=" + header}})
+	e := beside(t, options{settings: map[string]string{"REVEILLE_UPSTREAM_HEADERS": "Authorization=" + header}})
 	path := "/" + name(t) + "/a"
 	f := e.fixture(t, "quiet", harness.NewWorker(t))
 	secret := e.gateway.SubscribeURL(path, f.sub.ID, f.worker.URL+"/hook?key=webhook-key").Secret
@@ -40,7 +40,10 @@ func TestSecretsAreNotLogged(t *testing.T) {
 	}
 }
 
+// TestTheLogHoldsNoSecrets has everything go wrong. In the short form, the harness looks for settings in what every
+// Reveille writes, and TestSecretsAreNotLogged for what is made as it runs.
 func TestTheLogHoldsNoSecrets(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	const (
 		password, upstreamAuth, upstreamKey = "redis-passw0rd-of-this-test", "Bearer upstream-s3cret-of-this-test",

@@ -62,6 +62,12 @@ var brief = map[string]string{
 func start(t *testing.T, o options) *env {
 	t.Helper()
 	e := &env{t: t, redis: startRedis(t), ref: harness.StartRefServer(t, o.ref)}
+	return e.run(o)
+}
+
+// run starts the Reveille of an env that has its other servers.
+func (e *env) run(o options) *env {
+	e.t.Helper()
 	upstream := e.ref.StreamRoot
 	if o.upstream != nil {
 		upstream = o.upstream(upstream)
@@ -69,9 +75,9 @@ func start(t *testing.T, o options) *env {
 	settings := map[string]string{"REVEILLE_UPSTREAM_URL": upstream, "REVEILLE_REDIS_URL": e.redis.URL}
 	maps.Copy(settings, calm)
 	maps.Copy(settings, o.settings)
-	e.rev = harness.StartReveille(t, settings)
-	e.streams = harness.NewClient(t, e.ref.StreamRoot)
-	e.gateway = harness.NewClient(t, e.rev.URL)
+	e.rev = harness.StartReveille(e.t, settings)
+	e.streams = harness.NewClient(e.t, e.ref.StreamRoot)
+	e.gateway = harness.NewClient(e.t, e.rev.URL)
 	return e
 }
 

@@ -40,3 +40,11 @@ func shared(t *testing.T) *env {
 	harness.KeepOnFailure(t, "the shared Reveille", e.rev.Log)
 	return &e
 }
+
+// beside is start with the stream server that tests share: for a test that needs a Reveille and a Redis of its own, and
+// leaves the stream server alone. The streams of such a test have names of their own.
+func beside(t *testing.T, o options) *env {
+	t.Helper()
+	e := &env{t: t, redis: startRedis(t), ref: shared(t).ref}
+	return e.run(o)
+}

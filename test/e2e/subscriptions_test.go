@@ -50,7 +50,7 @@ func wantError(t *testing.T, res harness.Response, code fsm.Code, says string) {
 // TestSubscriptionAPI follows the webhook spec, Subscription HTTP API.
 func TestSubscriptionAPI(t *testing.T) {
 	t.Parallel()
-	e := start(t, options{})
+	e := beside(t, options{})
 	s := e.empty(t)
 	pattern, id := s.folder+"/agents/*", s.sub.ID
 	byID := func(p, id string) string { return p + "?subscription=" + id }
@@ -196,10 +196,7 @@ func TestSubscriptionAPI(t *testing.T) {
 	})
 	t.Run("a malformed id is refused, whatever is asked of it", func(t *testing.T) {
 		before := shown(t, "/**")
-		for _, bad := range []string{
-			"", strings.Repeat("x", 129), "a%20b", "a+b", "a%2Fb", "a:b", "a%3Ab", "%C3%BC", "a%00", "a*", "%zz", "a%",
-			"x&subscription=y",
-		} {
+		for _, bad := range []string{"", strings.Repeat("x", 129), "a%2Fb", "%zz", "x&subscription=y"} {
 			wantError(t, s.gateway.PutSubscription(pattern, bad, body), fsm.CodeInvalidSubscriptionID, "subscription")
 			wantError(t, s.gateway.Do(http.MethodGet, byID("/**", bad), ""), fsm.CodeInvalidSubscriptionID,
 				"subscription")
@@ -212,24 +209,14 @@ func TestSubscriptionAPI(t *testing.T) {
 		before := shown(t, "/**")
 		for _, tt := range []struct{ body, says string }{
 			{"", "JSON"},
-			{"{", "JSON"},
 			{"[]", "object"},
-			{`"x"`, "object"},
 			{"{}", "webhook"},
-			{`{"webhook":null}`, "webhook"},
-			{`{"webhook":""}`, "webhook"},
 			{`{"webhook":7}`, "webhook"},
-			{`{"webhook":["http://x"]}`, "webhook"},
 			{`{"webhook":"` + s.worker.URL + `","description":7}`, "description"},
-			{`{"webhook":"` + s.worker.URL + `","description":"` + strings.Repeat("x", 5000) + `"}`, "description"},
-			{`{"webhook":"` + s.worker.URL + "/" + strings.Repeat("x", 3000) + `"}`, "webhook"},
 		} {
 			wantError(t, s.gateway.PutSubscription(pattern, id+"-new", tt.body), fsm.CodeInvalidRequest, tt.says)
 		}
-		for _, webhook := range []string{
-			"/relative", "example.com/hook", "ftp://127.0.0.1/x", "http://",
-			"http://user:secret@127.0.0.1/", "http://[::1", "::",
-		} {
+		for _, webhook := range []string{"/relative", "ftp://127.0.0.1/x", "http://user:secret@127.0.0.1/", "::"} {
 			res := s.gateway.PutSubscription(pattern, id+"-new", jsonOf(t, map[string]string{"webhook": webhook}))
 			wantError(t, res, fsm.CodeInvalidWebhook, "webhook")
 			if strings.Contains(res.Body, "secret@") {
@@ -258,131 +245,4 @@ func refusal(t *testing.T, what string, res harness.Response, status int, code f
 		t.Errorf("%s: the answer is %d %s, want %d with the code %s and a message", what, res.Status, res.Body, status,
 			code)
 	}
-}
-
-func TestDecisionsOnTheSubscriptionAPI(t *testing.T) {
-	t.Parallel()
-	e := start(t, options{})
-	api := e.gateway
-	const hook, other = "http://127.0.0.1:9/hook", "http://127.0.0.1:9/other"
-	body := func(webhook, description string) string {
-		b, _ := json.Marshal(map[string]string{"webhook": webhook, "description": description})
-		return string(b)
-	}
-
-	t.Run("D11: the same configuration again is 200 without the secret, "+
-		"any other under the same id is 409", func(t *testing.T) {
-		created := api.PutSubscription("/d11/*", "same", body(hook, "text"))
-		if created.Status != http.StatusCreated || !strings.Contains(created.Body, `"webhook_secret":"whsec_`) {
-			t.Fatalf("the answer is %d %s, want 201 with a secret", created.Status, created.Body)
-		}
-		for _, pattern := range []string{"/d11/*", "/d11/%2A", "/d11/%2a"} {
-			if res := api.PutSubscription(pattern, "same", body(hook, "text")); res.Status != http.StatusOK ||
-				strings.Contains(res.Body, "secret") {
-				t.Errorf("the same again as %s: %d %s, want 200 without the secret", pattern, res.Status, res.Body)
-			}
-		}
-		for what, res := range map[string]harness.Response{
-			"another webhook":     api.PutSubscription("/d11/*", "same", body(other, "text")),
-			"another description": api.PutSubscription("/d11/*", "same", body(hook, "")),
-			"another pattern":     api.PutSubscription("/d11/**", "same", body(hook, "text")),
-		} {
-			refusal(t, what, res, http.StatusConflict, fsm.CodeSubscriptionConflict)
-		}
-		if sub, ok := api.Subscription("same"); !ok || sub.Webhook != hook || sub.Description != "text" ||
-			sub.Pattern != "/d11/*" {
-			t.Errorf("after the refusals the subscription is %+v", sub)
-		}
-	})
-
-	t.Run("D11: ids are 1 to 128 characters of A-Za-z0-9._~-", func(t *testing.T) {
-		for _, id := range []string{"a", strings.Repeat("x", 128), "AZaz09._~-"} {
-			if res := api.PutSubscription("/d11/ids", id, body(hook, "")); res.Status != http.StatusCreated {
-				t.Errorf("id %q: %d %s, want 201", id, res.Status, res.Body)
-			}
-		}
-		for _, id := range []string{
-			"", strings.Repeat("x", 129), "a%20b", "a%2Fb", "a:b", "%C3%A4", "a+b", "a%00",
-			"a*",
-		} {
-			for _, method := range []string{http.MethodPut, http.MethodGet, http.MethodDelete} {
-				res := api.Do(method, "/d11/ids?subscription="+id, body(hook, ""), "Content-Type", "application/json")
-				refusal(t, method+" of id "+id, res, http.StatusBadRequest, fsm.CodeInvalidSubscriptionID)
-			}
-		}
-	})
-
-	t.Run("D11: GET and DELETE by id accept the subscription's own pattern or /**, "+
-		"and DELETE of an unknown id is 204", func(t *testing.T) {
-		api.SubscribeURL("/d11/own/*", "own", hook)
-		for _, pattern := range []string{"/d11/own/*", "/d11/own/%2A", "/**"} {
-			if res := api.Do(http.MethodGet, pattern+"?subscription=own", ""); res.Status != http.StatusOK {
-				t.Errorf("GET %s: %d %s, want 200", pattern, res.Status, res.Body)
-			}
-		}
-		for _, pattern := range []string{"/d11/other/*", "/d11/**", "/d11/own/one"} {
-			for _, method := range []string{http.MethodGet, http.MethodDelete} {
-				res := api.Do(method, pattern+"?subscription=own", "")
-				refusal(t, method+" "+pattern, res, http.StatusNotFound, fsm.CodeSubscriptionNotFound)
-			}
-		}
-		if _, ok := api.Subscription("own"); !ok {
-			t.Error("a refused DELETE has deleted the subscription")
-		}
-		for _, pattern := range []string{"/d11/own/*", "/d11/own/*", "/**", "/anything"} {
-			api.DeleteSubscription(pattern, "own")
-		}
-		refusal(t, "GET of a deleted one", api.Do(http.MethodGet, "/**?subscription=own", ""), http.StatusNotFound,
-			fsm.CodeSubscriptionNotFound)
-		api.SubscribeURL("/d11/own/*", "own", hook)
-		api.DeleteSubscription("/**", "own")
-		refusal(t, "GET of a deleted one", api.Do(http.MethodGet, "/d11/own/*?subscription=own", ""),
-			http.StatusNotFound, fsm.CodeSubscriptionNotFound)
-	})
-
-	t.Run("D11: each cause of an error has a code of its own", func(t *testing.T) {
-		for _, tc := range []struct {
-			what, pattern, body string
-			status              int
-			code                fsm.Code
-		}{
-			{"an empty segment", "/d11//x", body(hook, ""), 400, fsm.CodeInvalidPattern},
-			{"three stars", "/d11/***", body(hook, ""), 400, fsm.CodeInvalidPattern},
-			{"a star amid a segment", "/d11/a*b", body(hook, ""), 400, fsm.CodeInvalidPattern},
-			{"a body that is not JSON", "/d11/x", "{", 400, fsm.CodeInvalidRequest},
-			{"a body that is no object", "/d11/x", "[]", 400, fsm.CodeInvalidRequest},
-			{"no webhook", "/d11/x", "{}", 400, fsm.CodeInvalidRequest},
-			{"a webhook of the wrong type", "/d11/x", `{"webhook":1}`, 400, fsm.CodeInvalidRequest},
-			{"a webhook that may not be", "/d11/x", body("ftp://example.com", ""), 400, fsm.CodeInvalidWebhook},
-			{"a body of more than 1 MiB", "/d11/x", body(hook, strings.Repeat("x", 1<<20)), 413, fsm.CodeBodyTooLarge},
-		} {
-			refusal(t, tc.what, api.PutSubscription(tc.pattern, "wrong", tc.body), tc.status, tc.code)
-		}
-		if sub, ok := api.Subscription("wrong"); ok {
-			t.Errorf("a refused request created %+v", sub)
-		}
-	})
-
-	t.Run("D11: consumer_id encodes the path as encodeURIComponent does", func(t *testing.T) {
-		for path, want := range map[string]string{
-			"/plain/stream":       "%2Fplain%2Fstream",
-			"/-_.!~'()/$&+,;=:@":  "%2F-_.!~'()%2F%24%26%2B%2C%3B%3D%3A%40",
-			"/with%20space%2Fand": "%2Fwith%2520space%252Fand",
-			"/%C3%A4":             "%2F%25C3%25A4",
-		} {
-			s := e.subscribed(t)
-			s.path = s.folder + path
-			deep := harness.NewWorker(t)
-			id := s.sub.ID + "-d"
-			s.gateway.Subscribe(s.folder+"/**", id, deep)
-			tail := s.begin()
-			w := deep.Wake(1)
-			if want := id + ":%2F" + s.folder[1:] + want; w.ConsumerID != want ||
-				!strings.HasSuffix(w.Callback, "/callback/"+want) {
-				t.Errorf("%s: the consumer is %s with the callback %s, want %s", s.path, w.ConsumerID, w.Callback, want)
-			}
-			s.callback(w, w.Claim(true, s.ack(tail)))
-			s.gateway.DeleteSubscription("/**", id)
-		}
-	})
 }

@@ -137,10 +137,9 @@ func attributed(t *testing.T, s span, want map[string]string) {
 func TestAWakeIsOneTrace(t *testing.T) {
 	t.Parallel()
 	c := startCollector(t)
-	e := start(t, options{settings: map[string]string{
+	e := beside(t, options{settings: map[string]string{
 		"OTEL_EXPORTER_OTLP_ENDPOINT": c.URL, "OTEL_BSP_SCHEDULE_DELAY": "20",
 		"OTEL_EXPORTER_OTLP_HEADERS": "Authorization=Bearer%20" + otlpSecret,
-		"REVEILLE_LIVENESS_TIMEOUT":  "60s",
 	}})
 	w := startTracedWorker(t, c, 1)
 	id := name(t)
@@ -269,8 +268,7 @@ func TestAWakeIsOneTraceOverReplicas(t *testing.T) {
 	c := startCollector(t)
 	f := startFleet(t, 2, map[string]string{
 		"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": c.URL + "/v1/traces", "OTEL_BSP_SCHEDULE_DELAY": "3600000",
-		"REVEILLE_LIVENESS_TIMEOUT": "60s",
-		"OTEL_SERVICE_NAME":         "waker", "OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "1",
+		"OTEL_SERVICE_NAME": "waker", "OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "1",
 	})
 	f.share(0, 1)
 	w := startTracedWorker(t, c, 1)
@@ -315,8 +313,10 @@ func TestAWakeIsOneTraceOverReplicas(t *testing.T) {
 func TestAWakeHasItsSpanHoweverItEnds(t *testing.T) {
 	t.Parallel()
 	c := startCollector(t)
-	e := start(t,
-		options{settings: map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": c.URL, "OTEL_BSP_SCHEDULE_DELAY": "20"}})
+	e := beside(t, options{settings: map[string]string{
+		"OTEL_EXPORTER_OTLP_ENDPOINT": c.URL, "OTEL_BSP_SCHEDULE_DELAY": "20",
+		"REVEILLE_LIVENESS_TIMEOUT": brief["REVEILLE_LIVENESS_TIMEOUT"],
+	}})
 	for _, end := range []struct {
 		how, cause string
 		status     int
@@ -368,7 +368,7 @@ func TestAWakeHasItsSpanHoweverItEnds(t *testing.T) {
 func TestNothingIsTracedUnlessAsked(t *testing.T) {
 	t.Parallel()
 	c := startCollector(t)
-	e := start(t, options{})
+	e := &env{t: t, redis: startRedis(t), ref: shared(t).ref}
 	for what, settings := range map[string]map[string]string{
 		"without an endpoint":          {"OTEL_SERVICE_NAME": "reveille", "OTEL_TRACES_EXPORTER": "otlp"},
 		"with OTEL_SDK_DISABLED":       {"OTEL_EXPORTER_OTLP_ENDPOINT": c.URL, "OTEL_SDK_DISABLED": "true"},

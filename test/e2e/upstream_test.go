@@ -1,15 +1,10 @@
 package e2e
 
 import (
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	"reveille/fsm"
 	"reveille/test/harness"
@@ -20,13 +15,13 @@ func behindProxy(t *testing.T, o options) (*env, *proxy) {
 	t.Helper()
 	var p *proxy
 	o.upstream = func(url string) string { p = newProxy(t, url); return p.URL }
-	return start(t, o), p
+	return beside(t, o), p
 }
 
-func TestAnUpstreamThatMissesAWaiterStillLeadsToAWakeWithinSixSeconds(t *testing.T) {
+func TestAnUpstreamThatMissesAWaiterStillLeadsToAWake(t *testing.T) {
 	t.Parallel()
-	const streams = 20
-	e, p := behindProxy(t, options{settings: map[string]string{"REVEILLE_TAIL_CHECK": "3s"}})
+	const streams = 5
+	e, p := behindProxy(t, options{})
 	root := "/" + name(t)
 	f := e.subscriber(root + "/*")
 	p.setFault(loseAnswers)
@@ -38,25 +33,17 @@ func TestAnUpstreamThatMissesAWaiterStillLeadsToAWakeWithinSixSeconds(t *testing
 	for _, path := range paths {
 		p.liveAt(path)
 	}
-	appended := map[string]time.Time{}
 	for _, path := range paths {
 		e.streams.Append(path, `{"lost":"on the way"}`)
-		appended[path] = time.Now()
 	}
 	for _, path := range paths {
-		if took := f.wake(path, 2).At.Sub(appended[path]); took > 6*time.Second {
-			t.Errorf("%s was woken for %s after the event", path, took)
-		}
+		f.wake(path, 2)
 	}
 }
 
 func TestA404ForEverythingForATimeRemovesNobody(t *testing.T) {
 	t.Parallel()
-	// The times stand to each other as the ten seconds do to the default of thirty.
-	const grace, outage = 6 * time.Second, 2 * time.Second
-	e, p := behindProxy(t, options{settings: map[string]string{
-		"REVEILLE_STREAM_GONE_GRACE": grace.String(), "REVEILLE_LIVENESS_TIMEOUT": "1m",
-	}})
+	e, p := behindProxy(t, options{})
 	root := "/" + name(t)
 	f := e.subscriber(root + "/idle/*")
 	at := map[string]string{}
@@ -79,25 +66,19 @@ func TestA404ForEverythingForATimeRemovesNobody(t *testing.T) {
 	p.breakDown(status(http.StatusNotFound))
 	for path := range at {
 		e.streams.Append(path, `{"during":"the outage"}`)
-		harness.Eventually(t, soon, "the consumer is hidden", func() error {
-			c, err := f.consumerOf(path)
-			if err == nil && c.HiddenAt.IsZero() {
-				err = errors.New("it is not")
-			}
-			return err
-		})
+		f.awaitOf(path, "the consumer is hidden", func(c fsm.Consumer) bool { return !c.HiddenAt.IsZero() })
 	}
 	if a := e.gateway.Callback(live, harness.Callback{Epoch: live.Epoch}); a.Status != http.StatusGone {
 		t.Errorf("callback while the stream seems to be gone: %d, want 410", a.Status)
 	}
-	harness.Never(t, outage, "a consumer is removed", func() error {
-		for path := range at {
-			if _, err := f.consumerOf(path); errors.Is(err, fsm.ErrNotFound) {
-				return nil
-			}
+	for path := range at {
+		asked := len(p.requests(path))
+		harness.Eventually(t, soon, path+" is asked for again",
+			harness.True(func() bool { return len(p.requests(path)) >= asked+2 }, "it was not"))
+		if c, err := f.consumerOf(path); err != nil || c.HiddenAt.IsZero() {
+			t.Errorf("the consumer of %s is %+v (%v), want it there and hidden", path, c, err)
 		}
-		return errors.New("all are there")
-	})
+	}
 	p.setFault(nil)
 
 	for path, acked := range at {
@@ -118,47 +99,46 @@ func TestA404ForEverythingForATimeRemovesNobody(t *testing.T) {
 
 func TestBadUpstreams(t *testing.T) {
 	t.Parallel()
-	for mode := range tailModes {
-		t.Run(mode, func(t *testing.T) {
-			t.Parallel()
-			badUpstreams(t, mode)
-		})
-	}
+	eachTailMode(t, "long-poll", badUpstreams)
 }
 
 func badUpstreams(t *testing.T, mode string) {
-	e, p := behindProxy(t,
-		options{settings: map[string]string{"REVEILLE_LIVENESS_TIMEOUT": "1m", "REVEILLE_TAIL_MODE": mode}})
+	e, p := behindProxy(t, options{settings: map[string]string{"REVEILLE_TAIL_MODE": mode}})
 	for _, c := range []struct {
 		name string
 		down func()
 		up   func()
+		// long cases are left out of the short form: the tests of tailer/ hold that they lead to no wake and lose none.
+		long bool
 	}{
-		{"it answers 500", func() { p.breakDown(status(500)) }, func() { p.setFault(nil) }},
+		{"it answers 500", func() { p.breakDown(status(500)) }, func() { p.setFault(nil) }, false},
 		{"it answers 503 with a long Retry-After", func() {
 			p.breakDown(func(w http.ResponseWriter, _ *http.Request, _ http.Handler) {
 				w.Header().Set("Retry-After", "3600")
 				w.WriteHeader(http.StatusServiceUnavailable)
 			})
-		}, func() { p.setFault(nil) }},
+		}, func() { p.setFault(nil) }, true},
 		{"it redirects", func() {
 			p.breakDown(func(w http.ResponseWriter, _ *http.Request, _ http.Handler) {
 				w.Header().Set("Location", "http://127.0.0.1:1/")
 				w.WriteHeader(http.StatusFound)
 			})
-		}, func() { p.setFault(nil) }},
-		{"it takes connections and never answers", func() { p.breakDown(hang) }, func() { p.setFault(nil) }},
-		{"it refuses connections", p.refuse, p.listen},
-		{"it answers 200 without an offset", func() { p.breakDown(status(200)) }, func() { p.setFault(nil) }},
+		}, func() { p.setFault(nil) }, true},
+		{"it takes connections and never answers", func() { p.breakDown(hang) }, func() { p.setFault(nil) }, true},
+		{"it refuses connections", p.refuse, p.listen, false},
+		{"it answers 200 without an offset", func() { p.breakDown(status(200)) }, func() { p.setFault(nil) }, true},
 		{"it answers with offsets that are none", func() {
 			p.breakDown(func(w http.ResponseWriter, _ *http.Request, _ http.Handler) {
 				w.Header().Set("Stream-Next-Offset", "-1")
 				w.Header().Set("Stream-Up-To-Date", "true")
 				w.WriteHeader(http.StatusOK)
 			})
-		}, func() { p.setFault(nil) }},
+		}, func() { p.setFault(nil) }, true},
 	} {
 		t.Run(c.name+": callbacks work meanwhile, and wakes resume when it is back", func(t *testing.T) {
+			if c.long {
+				harness.Long(t)
+			}
 			root := "/" + name(t)
 			f := e.subscriber(root + "/idle")
 			at := f.wakesOnAppend(root+"/idle", e.gateway.Create(root+"/idle"))
@@ -173,7 +153,7 @@ func badUpstreams(t *testing.T, mode string) {
 			if a.Status != http.StatusOK || len(a.Streams) != 1 || a.Streams[0].Offset != tail {
 				t.Errorf("callback while upstream is down: %d %s, want 200 with the ack", a.Status, a.Body)
 			}
-			f.noWakeOf(root+"/idle", n)
+			f.wantWakes(root+"/idle", n)
 			c.up()
 
 			w := f.wake(root+"/idle", n+1)
@@ -189,121 +169,13 @@ func badUpstreams(t *testing.T, mode string) {
 	}
 }
 
-func TestOneBrokenStreamSlowsNoOther(t *testing.T) {
-	t.Parallel()
-	e, p := behindProxy(t, options{})
-	root := "/" + name(t)
-	f := e.subscriber(root + "/*")
-	f.awaitIdle(root+"/broken", e.gateway.Create(root+"/broken"))
-	at := e.gateway.Create(root + "/fine")
-	f.awaitIdle(root+"/fine", at)
-	p.breakDown(func(w http.ResponseWriter, r *http.Request, forward http.Handler) {
-		if strings.HasSuffix(r.URL.Path, "/broken") {
-			w.WriteHeader(http.StatusInternalServerError)
-			return
-		}
-		forward.ServeHTTP(w, r)
-	})
-	n := len(f.wakes(root + "/broken"))
-	e.streams.Append(root+"/broken", `{"while":"broken"}`)
-	for range 3 {
-		at = f.wakesOnAppend(root+"/fine", at)
-	}
-	f.noWakeOf(root+"/broken", n)
-	p.setFault(nil)
-	f.wake(root+"/broken", n+1)
-}
-
-func TestAnUpstreamThatReturnsIsNotStormed(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		name string
-		down func(p *proxy)
-		up   func(p *proxy)
-	}{
-		{
-			"after it answered 503", func(p *proxy) { p.breakDown(status(http.StatusServiceUnavailable)) },
-			func(p *proxy) { p.setFault(nil) },
-		},
-		{
-			"after it took connections and never answered", func(p *proxy) { p.breakDown(hang) },
-			func(p *proxy) { p.breakDown(nil) },
-		},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			notStormed(t, c.down, c.up)
-		})
-	}
-}
-
-func notStormed(t *testing.T, down, up func(p *proxy)) {
-	// More than may be looked at at a time.
-	const streams = 400
-	e, p := behindProxy(t, options{settings: map[string]string{"REVEILLE_TAIL_CHECK": "5s"}})
-	root := "/" + name(t)
-	f := e.subscriber(root + "/*")
-	at := map[string]string{}
-	for n := range streams {
-		path := fmt.Sprintf("%s/%d", root, n)
-		at[path] = e.gateway.Create(path)
-	}
-	for path, tail := range at {
-		f.awaitIdle(path, tail)
-		p.liveAt(path)
-	}
-	fell := time.Now()
-	down(p)
-	harness.Eventually(t, soon, "upstream counts as down", func() error {
-		if !strings.Contains(e.rev.Log(), "upstream is down") {
-			return errors.New("it does not yet")
-		}
-		return nil
-	})
-	// Each stream is looked at once at most, with the few tries that a HEAD has, before it counts as down.
-	total := func() int { return p.count(func(r seen) bool { return r.at.After(fell) }) }
-	if n := total(); n > 5*streams {
-		t.Errorf("%d requests until it counted as down, for %d streams", n, streams)
-	}
-	// From then on one probe at a time asks for it. What was under way is over when a HEAD's time is.
-	var settled time.Time
-	harness.Eventually(t, soon, "the requests under way are over", func() error {
-		before := total()
-		err := harness.Poll(4*time.Second, harness.True(func() bool { return total() > before+20 }, "few requests"))
-		if err == nil {
-			return errors.New("many requests")
-		}
-		settled = time.Now()
-		return nil
-	})
-	harness.Never(t, 4*time.Second, "it is asked by many",
-		harness.True(func() bool { return p.busiest(settled, time.Second) > 20 }, "few ask"))
-	for path := range at {
-		at[path] = e.streams.Append(path, `{"while":"down"}`)
-	}
-	back := time.Now()
-	up(p)
-	for path, tail := range at {
-		f.awaitIdle(path, tail)
-		p.liveAt(path)
-	}
-	// Each stream is looked at with HEAD and then has a live request; deliveries make none. They come spread over a
-	// second.
-	if most := p.busiest(back, time.Second); most > 5*streams {
-		t.Errorf("%d requests in a second for %d streams", most, streams)
-	}
-	if most := p.busiest(back, 100*time.Millisecond); most > streams*4/5 {
-		t.Errorf("%d requests within 100 ms for %d streams: they are not spread", most, streams)
-	}
-}
-
 func TestAStreamServerThatIsStartedAgainWithItsData(t *testing.T) {
 	t.Parallel()
 	e := start(t, options{ref: harness.RefOptions{DataDir: t.TempDir()}})
 	root := "/" + name(t)
 	f := e.subscriber(root + "/*")
 	at := map[string]string{}
-	for n := range 20 {
+	for n := range 5 {
 		path := fmt.Sprintf("%s/%d", root, n)
 		at[path] = f.wakesOnAppend(path, e.gateway.Create(path))
 	}
@@ -316,7 +188,6 @@ func TestAStreamServerThatIsStartedAgainWithItsData(t *testing.T) {
 	harness.Eventually(t, soon, "upstream counts as down",
 		harness.True(func() bool { return strings.Contains(e.rev.Log(), "upstream is down") }, "not yet"))
 	e.ref.Restart()
-	began, longest := time.Now(), time.Duration(0)
 	for path := range at {
 		e.streams.Append(path, `{"right":"after"}`)
 	}
@@ -325,53 +196,8 @@ func TestAStreamServerThatIsStartedAgainWithItsData(t *testing.T) {
 		if w.Offset(path) != acked {
 			t.Errorf("%s: woken at %s, want %s: its consumer has not carried on", path, w.Offset(path), acked)
 		}
-		longest = max(longest, w.At.Sub(began))
 	}
-	t.Logf("the last was woken %s after the restart", longest)
 	for path := range at {
 		f.wakesOnAppend(path, e.streams.Tail(path))
 	}
-}
-
-func TestSSEThatIsCutInTheMiddleOfAFrame(t *testing.T) {
-	t.Parallel()
-	e, p := behindProxy(t, options{settings: map[string]string{"REVEILLE_TAIL_MODE": "sse"}})
-	path := "/" + name(t) + "/a"
-	f := e.subscriber(path)
-	at := f.wakesOnAppend(path, e.gateway.Create(path))
-	for _, half := range []string{
-		"event: control\ndata: {\"streamNextOff",
-		"event: control\ndata: {\"streamNextOffset\":\"zzzz\"}", // never ended, so never sent
-		"event: data\ndata: [{\"n\":1}]\n\nevent: con",
-		": comment",
-		"",
-	} {
-		t.Run(fmt.Sprintf("after %q", half), func(t *testing.T) {
-			var cuts atomic.Int64
-			var once sync.Once
-			third := make(chan struct{})
-			p.breakDown(func(w http.ResponseWriter, r *http.Request, forward http.Handler) {
-				if r.URL.Query().Get("live") != "sse" || cuts.Add(1) > 3 {
-					forward.ServeHTTP(w, r)
-					return
-				}
-				w.Header().Set("Content-Type", "text/event-stream")
-				w.WriteHeader(http.StatusOK)
-				_, _ = io.WriteString(w, half)
-				_ = http.NewResponseController(w).Flush()
-				if cuts.Load() == 3 {
-					once.Do(func() { close(third) })
-				}
-				panic(http.ErrAbortHandler)
-			})
-			select {
-			case <-third:
-			case <-time.After(soon):
-				t.Fatal("it did not connect again")
-			}
-			at = f.wakesOnAppend(path, at)
-		})
-	}
-	p.setFault(nil)
-	f.wakesOnAppend(path, at)
 }
