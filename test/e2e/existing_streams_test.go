@@ -55,7 +55,7 @@ func TestDecisionsOnExistingStreams(t *testing.T) {
 		"shows its progress, and survives a kill", func(t *testing.T) {
 		w := harness.NewWorker(t)
 		w.AnswerDone()
-		// No HEAD is answered before the 201, and then those of a third of the streams.
+		// No HEAD is answered before the 201, and then not as many as there are streams.
 		turn := make(chan struct{}, streams)
 		h.do(func(_ http.ResponseWriter, r *http.Request) bool {
 			if r.Method == http.MethodHead {
@@ -67,7 +67,7 @@ func TestDecisionsOnExistingStreams(t *testing.T) {
 			return false
 		})
 		e.gateway.Subscribe("/"+id+"/*", id, w)
-		for range streams / 3 {
+		for range streams * 2 / 3 {
 			turn <- struct{}{}
 		}
 		var shown harness.Subscription

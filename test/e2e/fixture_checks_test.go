@@ -77,13 +77,6 @@ func (s *fixture) noWakeAfter(n int, during time.Duration) {
 		harness.True(func() bool { return len(s.worker.Wakes()) > n }, "none"))
 }
 
-// noWakeOf checks that the consumer of a stream gets no wake beyond the first n for a moment.
-func (s *fixture) noWakeOf(path string, n int) {
-	s.t.Helper()
-	harness.Never(s.t, quiet, fmt.Sprintf("wake %d of %s", n+1, path),
-		harness.True(func() bool { return len(s.wakes(path)) > n }, "none"))
-}
-
 // wantWakes checks that the consumer of a stream was woken n times. Its epoch counts a wake that is still on its way.
 func (s *fixture) wantWakes(path string, n int) {
 	s.t.Helper()
