@@ -176,7 +176,9 @@ func TestMetricsSayWhatHasHappened(t *testing.T) {
 		t.Error("no stream was looked at with HEAD")
 	}
 	for name, n := range seen {
-		if strings.HasPrefix(name, "reveille_redis_script_errors_total") && n != 0 {
+		// A Redis that pauses is away, which is no fault of a script.
+		if strings.HasPrefix(name, "reveille_redis_script_errors_total") && n != 0 &&
+			!strings.Contains(name, `kind="unavailable"`) {
 			t.Errorf("%s is %g", name, n)
 		}
 	}

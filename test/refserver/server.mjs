@@ -48,5 +48,8 @@ process.on("SIGINT", stop)
 if (flags["exit-with-stdin"]) process.stdin.on("end", stop).on("error", stop).resume()
 
 const url = await server.start()
+// Node closes a connection that was idle for 5 s, and fails the request that is on its way then: one that was sent while
+// a process paused, for example.
+server.server.keepAliveTimeout = 600_000
 if (flags.registry) hooks = createRegistryHooks(server.store, url)
 console.log(JSON.stringify({ url }))
