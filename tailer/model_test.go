@@ -324,8 +324,8 @@ func play(t *testing.T, steps []modelStep) (faults []string) {
 	return faults
 }
 
-// modelHistories is how many random histories are run unless -rapid.checks says otherwise. In the short form, rapid runs
-// a fifth of what it is told.
+// modelHistories is how many random histories are run unless -rapid.checks says otherwise. In the short form, rapid
+// runs a fifth of what it is told.
 const modelHistories = 60
 
 // TestModelOfDiscovery runs random histories; -rapid.seed repeats them, but for what chance the replicas have

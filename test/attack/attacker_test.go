@@ -16,8 +16,9 @@ import (
 	"reveille/test/harness"
 )
 
-// attacker does the harm from a process of its own. Where times are measured it has the lowest priority: it has a machine
-// of its own where this is real, so what it takes of this one must not count as what Reveille lets it take from others.
+// attacker does the harm from a process of its own. Where times are measured it has the lowest priority: it has a
+// machine of its own where this is real, so what it takes of this one must not count as what Reveille lets it take from
+// others.
 type attacker struct {
 	t       *testing.T
 	process *harness.Process

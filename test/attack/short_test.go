@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestTenSmallAttacks has ten attacks of small size, which find what is wrong at all: nine on one process, one after the
-// other, and one on a process of few connections.
+// TestTenSmallAttacks has ten attacks of small size, which find what is grossly wrong: nine on one process, one after
+// the other, and one on a process of few connections.
 func TestTenSmallAttacks(t *testing.T) {
 	if !testing.Short() {
 		t.Skip("the long form has each of them in its own world")

@@ -35,7 +35,8 @@ publicUrl: https://reveille.example.com
 func quick(t testing.TB, has ...string) {
 	t.Helper()
 	_, name, _ := strings.Cut(t.Name(), "/")
-	if testing.Short() && !slices.ContainsFunc(has, func(h string) bool { return strings.ReplaceAll(h, " ", "_") == name }) {
+	is := func(h string) bool { return strings.ReplaceAll(h, " ", "_") == name }
+	if testing.Short() && !slices.ContainsFunc(has, is) {
 		t.Skip("the long form runs it: make test-all")
 	}
 }

@@ -63,8 +63,8 @@ var caught = map[string]struct {
 }
 
 // TestTheCheckerCatchesBrokenBuilds has the world run on builds of Reveille in each of which one thing is wrong. It is
-// run by make fault; FAULT_SCENARIO picks among them as well. That the scripts among them are wrong is what the property
-// test finds within its short form.
+// run by make fault; FAULT_SCENARIO picks among them as well. The broken scripts are those that the property test finds
+// in its short form.
 func TestTheCheckerCatchesBrokenBuilds(t *testing.T) {
 	if os.Getenv("FAULT_MINUTES") == "" {
 		t.Skip("takes long: make fault runs it")

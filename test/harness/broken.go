@@ -43,7 +43,8 @@ var BrokenScripts = []BrokenScript{
 	{
 		Name: "a wake takes back what was acknowledged", File: "redisstore/lua/lib.lua",
 		Old: "  c.moved, c.attempt, c.sent = 0, 0, 0\n",
-		New: "  c.moved, c.attempt, c.sent = 0, 0, 0\n  if links(c)[c.primary] then links(c)[c.primary].acked = '-1' end\n",
+		New: "  c.moved, c.attempt, c.sent = 0, 0, 0\n" +
+			"  if links(c)[c.primary] then links(c)[c.primary].acked = '-1' end\n",
 	},
 	{
 		Name: "a consumer that is awake has no deadline", File: "redisstore/lua/lib.lua",

@@ -186,7 +186,8 @@ func TestExampleWorkersObeyTheCallbackErrors(t *testing.T) {
 				await(servers[n], len(tc.want))
 			}
 			// A callback too many would be sent at once or after a second. Before what comes after both, it is there.
-			await(wake(len(cases), []callbackAnswer{{503, refused("UNAVAILABLE", "")}, {200, success}, {200, success}}), 3)
+			later := []callbackAnswer{{503, refused("UNAVAILABLE", "")}, {200, success}, {200, success}}
+			await(wake(len(cases), later), len(later))
 			for n, tc := range cases {
 				if got := servers[n].sent(); !slices.Equal(got, tc.want) {
 					t.Errorf("%s: callbacks with the tokens %q, want %q", tc.name, got, tc.want)
