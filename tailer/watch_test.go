@@ -131,7 +131,10 @@ func TestServerErrorsSayNothingAboutAStream(t *testing.T) {
 		},
 		"200 without an offset": func(http.ResponseWriter, *http.Request) bool { return true },
 		"cut connections":       func(http.ResponseWriter, *http.Request) bool { panic(http.ErrAbortHandler) },
-		"hanging":               func(_ http.ResponseWriter, r *http.Request) bool { <-r.Context().Done(); return true },
+		"hanging": func(_ http.ResponseWriter, r *http.Request) bool {
+			<-r.Context().Done()
+			return true
+		},
 		"redirects": func(w http.ResponseWriter, r *http.Request) bool {
 			http.Redirect(w, r, "/b", http.StatusFound)
 			return true

@@ -254,7 +254,7 @@ func TestDiscoveryByALiteralPattern(t *testing.T) {
 		f.wakesOnAppend(path, at)
 	})
 
-	e = beside(t, options{settings: map[string]string{"REVEILLE_STREAM_GONE_GRACE": brief["REVEILLE_STREAM_GONE_GRACE"]}})
+	e = beside(t, options{settings: map[string]string{"REVEILLE_STREAM_GONE_GRACE": "1s"}})
 	t.Run("a stream that is gone behind our back loses its consumer after the grace, "+
 		"and a new one of that name wakes", func(t *testing.T) {
 		path := "/" + name(t) + "/a"

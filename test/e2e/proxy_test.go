@@ -10,7 +10,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"reveille/test/harness"
 )
@@ -18,7 +17,6 @@ import (
 // seen is a request that reached a proxy.
 type seen struct {
 	method, path, query, protocol string
-	at                            time.Time
 }
 
 // fault deals with a request in place of the stream server, which forward passes it on to.

@@ -201,3 +201,47 @@ func TestAStreamServerThatIsStartedAgainWithItsData(t *testing.T) {
 		f.wakesOnAppend(path, e.streams.Tail(path))
 	}
 }
+
+func TestAStreamServerOfHTTP2TakesFewConnectionsForManyStreams(t *testing.T) {
+	t.Parallel()
+	eachTailMode(t, "sse", func(t *testing.T, mode string) {
+		var p *proxy
+		e := beside(t, options{
+			upstream: func(url string) string {
+				p = unstartedProxy(t, url)
+				p.h2c = true
+				p.listen()
+				return p.URL
+			},
+			settings: map[string]string{
+				"REVEILLE_UPSTREAM_H2C": "true", "REVEILLE_TAIL_MODE": mode,
+				"REVEILLE_TAIL_CHECK": "10m",
+			},
+		})
+		const streams = 30
+		root := "/" + name(t)
+		f := e.subscriber(root + "/*")
+		tails := map[string]string{}
+		for i := range streams {
+			path := fmt.Sprintf("%s/%d", root, i)
+			tails[path] = e.gateway.Create(path)
+		}
+		for path, tail := range tails {
+			f.awaitIdle(path, tail)
+			p.liveAt(path)
+		}
+		for path := range tails {
+			tails[path] = e.streams.Append(path, `{"behind":"its back"}`)
+		}
+		for path, tail := range tails {
+			f.awaitIdle(path, tail)
+			f.wantWakes(path, 2)
+		}
+		if n := p.connections.Load(); n > streams/3 {
+			t.Errorf("%d connections for %d streams", n, streams)
+		}
+		if n := p.count(func(r seen) bool { return r.protocol != "HTTP/2.0" }); n > 0 {
+			t.Errorf("%d requests by another protocol", n)
+		}
+	})
+}
