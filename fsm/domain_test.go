@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/golang-jwt/jwt/v5"
 	"pgregory.net/rapid"
 )
 
@@ -33,62 +32,6 @@ func TestRetrySchedule(t *testing.T) {
 	} {
 		if got := RetryDelay(tt.retry, tt.jitter); got != tt.want {
 			t.Errorf("retry %d with jitter %d: %v, want %v", tt.retry, tt.jitter, got, tt.want)
-		}
-	}
-}
-
-func TestGlobPatterns(t *testing.T) {
-	for _, tt := range []struct {
-		pattern string
-		yes, no []string
-	}{
-		{
-			"/agents/*",
-			[]string{"/agents/task-1", "/agents/a%2Fb"},
-			[]string{"/agents/foo/bar", "/agents", "/agents/", "/x/task-1"},
-		},
-		{
-			"/agents/**",
-			[]string{"/agents/task-1", "/agents/foo/bar/baz", "/agents", "/agents/x/"},
-			[]string{"/other/path", "/agent"},
-		},
-		{
-			"/agents/*/inbox",
-			[]string{"/agents/worker-1/inbox"},
-			[]string{"/agents/worker-1/outbox", "/agents/inbox", "/agents/a/b/inbox"},
-		},
-		{"/**", []string{"/", "/a", "/a/b/c"}, nil},
-		{"/**/inbox", []string{"/inbox", "/a/inbox", "/a/b/inbox"}, []string{"/a/inbox/b"}},
-		{"/a/**/b/**/c", []string{"/a/b/c", "/a/x/b/y/z/c", "/a/b/b/c"}, []string{"/a/c", "/a/b", "/b/c"}},
-		{"/agents/%2A", []string{"/agents/task-1"}, []string{"/agents/a/b"}},
-		{"/agents/%2a%2A", []string{"/agents/a/b"}, nil},
-		{"/exact", []string{"/exact"}, []string{"/exac", "/exact/", "/Exact"}},
-		{"/a%20b/*", []string{"/a%20b/c"}, []string{"/a b/c"}},
-		{"/*", nil, []string{"/*", "/%2A", "/%2a"}},
-	} {
-		p, err := ParsePattern(tt.pattern)
-		if err != nil {
-			t.Fatalf("%s: %v", tt.pattern, err)
-		}
-		for _, path := range tt.yes {
-			if !p.Matches(path) {
-				t.Errorf("%s does not match %s", tt.pattern, path)
-			}
-		}
-		for _, path := range tt.no {
-			if p.Matches(path) {
-				t.Errorf("%s matches %s", tt.pattern, path)
-			}
-		}
-	}
-	for _, bad := range []string{
-		"", "agents/*", "/", "/agents/", "//a", "/a//b", "/***", "/a*b", "/a%2Ab", "/a/*b", "/./a", "/a/..",
-		"/a/%2e%2E", "/a?b", "/a#b",
-		"/" + strings.Repeat("x", MaxPathLen), `/\x`, `/a/..\b`, "/..%2ftenantB%2fx", "/*/..%2f..%5Cx", "/%2e%2e%2F*",
-		"/a/__ds/*", "/%5f_ds/**",
-	} {
-		if p, err := ParsePattern(bad); !errors.Is(err, ErrPattern) {
-			t.Errorf("%q was taken as the pattern %q (%v)", bad, p, err)
 		}
 	}
 }
@@ -232,7 +175,7 @@ func TestOffsets(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{
-		"", "now", "a b", "a,b", "a&b", "a=b", "a?b", "a/b", "é", "a\n",
+		"", " ", "now", "a b", "a ", "a,b", "a&b", "a=b", "a?b", "a/b", "é", "a\n", "a\nb", "a\x00",
 		strings.Repeat("x", MaxOffsetLen+1),
 	} {
 		if _, err := ParseOffset(bad); !errors.Is(err, ErrOffset) {
@@ -399,52 +342,6 @@ func TestConsumerID(t *testing.T) {
 	for _, bad := range []string{"", "x", "x:", "x:a", "x:%2", "x:%2f", "x:/a", ":%2Fa", "a b:%2Fa", "x:%2Fa%41"} {
 		if _, path, ok := ParseConsumerID(bad); ok {
 			t.Errorf("%q was taken as the id of a consumer of %q", bad, path)
-		}
-	}
-}
-
-func TestTokens(t *testing.T) {
-	key, old := strings.Repeat("k", MinTokenKey), strings.Repeat("o", MinTokenKey)
-	tokens, err := NewTokens(key, old)
-	if err != nil {
-		t.Fatal(err)
-	}
-	now := time.Now().Truncate(time.Second)
-	minted := tokens.Mint("s:%2Fa", "g1", 7, now)
-	if got, err := tokens.Parse(minted); err != nil || got != (Token{"s:%2Fa", "g1", 7, now.Add(TokenTTL)}) {
-		t.Errorf("parsed %+v, %v", got, err)
-	}
-	before, _ := NewTokens(old)
-	if _, err := tokens.Parse(before.Mint("s:%2Fa", "g1", 7, now)); err != nil {
-		t.Errorf("a token of the older key was refused: %v", err)
-	}
-	if _, err := before.Parse(minted); !errors.Is(err, ErrToken) {
-		t.Error("a token of another key was accepted")
-	}
-	if got, err := tokens.Parse(tokens.Mint("s:%2Fa", "g1", 7, now.Add(-2*TokenTTL))); err != nil ||
-		got.Expires.After(now) {
-		t.Errorf("an expired token: %+v, %v; its expiry is the caller's to judge", got, err)
-	}
-	unsigned, err := jwt.NewWithClaims(jwt.SigningMethodNone,
-		jwt.MapClaims{"sub": "s:%2Fa", "exp": now.Add(time.Hour).Unix()}).
-		SignedString(jwt.UnsafeAllowNoneSignatureType)
-	if err != nil {
-		t.Fatal(err)
-	}
-	flipped := []byte(minted)
-	flipped[len(flipped)/2] ^= 1
-	for name, bad := range map[string]string{
-		"empty": "", "cut short": minted[:len(minted)-5], "a part": strings.Split(minted, ".")[1],
-		"changed":  string(flipped),
-		"unsigned": unsigned, "huge": strings.Repeat("a", 1<<20), "with a line break": minted[:10] + "\n" + minted[10:],
-	} {
-		if _, err := tokens.Parse(bad); !errors.Is(err, ErrToken) {
-			t.Errorf("a token that is %s was accepted", name)
-		}
-	}
-	for _, short := range []string{"", strings.Repeat("secret", 5)} {
-		if _, err := NewTokens(key, short); err == nil || (short != "" && strings.Contains(err.Error(), short)) {
-			t.Errorf("a key of %d bytes: %v", len(short), err)
 		}
 	}
 }

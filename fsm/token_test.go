@@ -1,9 +1,15 @@
 package fsm
 
 import (
+	"bytes"
+	"encoding/base64"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
 )
 
 // TestFingerprintsTellKeysApart holds that equal keys have equal ones, in the order of the keys, and
@@ -25,6 +31,66 @@ func TestFingerprintsTellKeysApart(t *testing.T) {
 	for _, p := range both {
 		if len(p) != 8 || strings.Contains(one+two, p) {
 			t.Errorf("fingerprint %q", p)
+		}
+	}
+}
+
+func TestTokens(t *testing.T) {
+	key, old := strings.Repeat("k", MinTokenKey), strings.Repeat("o", MinTokenKey)
+	tokens, err := NewTokens(key, old)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now().Truncate(time.Second)
+	minted := tokens.Mint("s:%2Fa", "g1", 7, now)
+	if got, err := tokens.Parse(minted); err != nil || got != (Token{"s:%2Fa", "g1", 7, now.Add(TokenTTL)}) {
+		t.Errorf("parsed %+v, %v", got, err)
+	}
+	before, _ := NewTokens(old)
+	if _, err := tokens.Parse(before.Mint("s:%2Fa", "g1", 7, now)); err != nil {
+		t.Errorf("a token of the older key was refused: %v", err)
+	}
+	if _, err := before.Parse(minted); !errors.Is(err, ErrToken) {
+		t.Error("a token of another key was accepted")
+	}
+	if got, err := tokens.Parse(tokens.Mint("s:%2Fa", "g1", 7, now.Add(-2*TokenTTL))); err != nil ||
+		got.Expires.After(now) {
+		t.Errorf("an expired token: %+v, %v; its expiry is the caller's to judge", got, err)
+	}
+	unsigned, err := jwt.NewWithClaims(jwt.SigningMethodNone,
+		jwt.MapClaims{"sub": "s:%2Fa", "exp": now.Add(time.Hour).Unix()}).
+		SignedString(jwt.UnsafeAllowNoneSignatureType)
+	if err != nil {
+		t.Fatal(err)
+	}
+	header, rest, _ := strings.Cut(minted, ".")
+	claims, signature, _ := strings.Cut(rest, ".")
+	decoded, err := base64.RawURLEncoding.DecodeString(claims)
+	if err != nil {
+		t.Fatal(err)
+	}
+	later := base64.RawURLEncoding.EncodeToString(bytes.Replace(decoded, []byte(`"exp":1`), []byte(`"exp":9`), 1))
+	if later == claims {
+		t.Fatal("the token's claims do not look as this test assumes")
+	}
+	none, _, _ := strings.Cut(unsigned, ".")
+	flipped := []byte(minted)
+	flipped[len(flipped)/2] ^= 1
+	for name, bad := range map[string]string{
+		"empty": "", "cut short": minted[:len(minted)-5], "a part": strings.Split(minted, ".")[1],
+		"changed":         string(flipped),
+		"of later claims": header + "." + later + "." + signature, "without a signature": header + "." + claims,
+		"with an empty signature": header + "." + claims + ".", "twice": minted + " " + minted,
+		"of another algorithm": none + "." + claims + "." + signature, "with more at the end": minted + "x",
+		"unsigned": unsigned, "huge": strings.Repeat("a", 1<<20), "with a line break": minted[:10] + "\n" + minted[10:],
+	} {
+		if _, err := tokens.Parse(bad); !errors.Is(err, ErrToken) {
+			t.Errorf("a token that is %s was accepted", name)
+		}
+	}
+	for _, short := range []string{"", strings.Repeat("secret", 5)} {
+		if _, err := NewTokens(key, short); err == nil || (short != "" && strings.Contains(err.Error(), short)) {
+			t.Errorf("a key of %d bytes: %v", len(short), err)
 		}
 	}
 }

@@ -98,10 +98,17 @@ func TestTransitionTable(t *testing.T) {
 		{"WAKING stays WAKING on a callback that does not claim", func() (Consumer, Effects) {
 			return call(waking("10", "11"), at(time.Second), func(*Callback) {})
 		}, result{Waking, 7, "w_7", "10", timing.Waking, false, false}},
+		{"WAKING → IDLE on a done that claims nothing", func() (Consumer, Effects) {
+			return call(waking("10", "11"), at(time.Second), done(Ack{"/a", "11"}))
+		}, result{Idle, 7, "w_7", "11", 0, false, false}},
 		{"WAKING → IDLE on a synchronous done: acked to the tail", func() (Consumer, Effects) {
 			c := waking("10", "11")
 			return c.Finish(at(time.Second), ref(c), c.wakeNow().Streams)
 		}, result{Idle, 7, "w_7", "11", 0, false, false}},
+		{"WAKING → IDLE on a synchronous done for an empty stream: acked to its tail", func() (Consumer, Effects) {
+			c := waking(Start, "0000")
+			return c.Finish(at(time.Second), ref(c), c.wakeNow().Streams)
+		}, result{Idle, 7, "w_7", "0000", 0, false, false}},
 		{
 			"WAKING → WAKING on a synchronous done with an event since the delivery: not acked, woken again",
 			func() (Consumer, Effects) {
@@ -142,12 +149,29 @@ func TestTransitionTable(t *testing.T) {
 		{"LIVE: any callback starts the 45 s anew", func() (Consumer, Effects) {
 			return call(live("10", "11"), at(40*time.Second), func(*Callback) {})
 		}, result{Live, 7, "w_7", "10", 40*time.Second + timing.Liveness, false, false}},
+		{"IDLE stays IDLE on a late callback that acks what upstream has by now", func() (Consumer, Effects) {
+			c, _ := call(live("10", "11"), at(0), done(Ack{"/a", "11"}))
+			return call(c, at(time.Second), func(cb *Callback) {
+				cb.Acks, cb.Tails = []Ack{{"/a", "12"}}, map[string]Offset{"/a": "12"}
+			})
+		}, result{Idle, 7, "w_7", "12", 0, false, false}},
 		{"LIVE stays LIVE when more events arrive: no further wake", func() (Consumer, Effects) {
 			return live("10", "11").Observe(at(time.Second), "/a", "12")
 		}, result{Live, 7, "w_7", "10", timing.Liveness, false, false}},
 		{"LIVE → Removed when unsubscribed from all", func() (Consumer, Effects) {
 			return call(live("10", "11"), at(time.Second), func(cb *Callback) { cb.Unsubscribe = []string{"/a"} })
 		}, result{Live, 7, "w_7", "", time.Second + timing.Liveness, false, true}},
+		{"LIVE → Removed when unsubscribed from all, in a callback that also says done", func() (Consumer, Effects) {
+			return call(live("10", "11"), at(time.Second), func(cb *Callback) {
+				cb.Unsubscribe, cb.Done = []string{"/a"}, true
+			})
+		}, result{Live, 7, "w_7", "", time.Second + timing.Liveness, false, true}},
+		{"WAKING → Removed when unsubscribed from all", func() (Consumer, Effects) {
+			return call(waking("10", "11"), at(time.Second), func(cb *Callback) { cb.Unsubscribe = []string{"/a"} })
+		}, result{Waking, 7, "w_7", "", timing.Waking, false, true}},
+		{"IDLE → Removed when unsubscribed from all", func() (Consumer, Effects) {
+			return call(idle("10", "10"), at(time.Second), func(cb *Callback) { cb.Unsubscribe = []string{"/a"} })
+		}, result{Idle, 6, "w_old", "", 0, false, true}},
 		{"hidden → Removed once the primary stream stayed away for the grace", func() (Consumer, Effects) {
 			c, _ := idle("10", "10").Hide(at(0), Missing)
 			return c.Hide(at(timing.GoneGrace), MissingStill)
@@ -353,82 +377,4 @@ func TestDoneWithoutProgress(t *testing.T) {
 	if r.Wake == nil || c.Stalled != 0 {
 		t.Error("an offset that moved did not end the waiting")
 	}
-}
-
-func TestCallbackOrder(t *testing.T) {
-	c := live("10", "12")
-	for _, tt := range []struct {
-		name   string
-		exists bool
-		twist  func(*Callback)
-		want   Code
-	}{
-		{
-			"a consumer that is gone, before an expired token", false, func(cb *Callback) { cb.TokenExpired = true },
-			CodeConsumerGone,
-		},
-		{
-			"another generation's token is a consumer that is gone", true, func(cb *Callback) { cb.Generation = "old" },
-			CodeConsumerGone,
-		},
-		{
-			"an expired token, before a stale epoch", true, func(cb *Callback) { cb.TokenExpired = true; cb.Epoch-- },
-			CodeTokenExpired,
-		},
-		{
-			"a stale epoch, before another wake_id", true, func(cb *Callback) { cb.Epoch--; cb.WakeID = "w_x" },
-			CodeStaleEpoch,
-		},
-		{"an epoch from the future", true, func(cb *Callback) { cb.Epoch++ }, CodeStaleEpoch},
-		{"an old token with the new epoch", true, func(cb *Callback) { cb.TokenEpoch-- }, CodeStaleEpoch},
-		{
-			"another wake_id, before an offset beyond the tail", true,
-			func(cb *Callback) { cb.WakeID = "w_x"; cb.Acks = []Ack{{"/a", "99"}} }, CodeAlreadyClaimed,
-		},
-		{"an offset beyond the tail, before too many streams", true, func(cb *Callback) {
-			cb.Acks, cb.Subscribe, cb.MaxStreams = []Ack{{"/a", "99"}}, []Subscribe{{"/b", Start}}, 1
-		}, CodeInvalidOffset},
-		{
-			"too many streams", true,
-			func(cb *Callback) { cb.Subscribe, cb.MaxStreams = []Subscribe{{"/b", Start}}, 1 }, CodeInvalidRequest,
-		},
-		{
-			"one good and one bad ack", true, func(cb *Callback) { cb.Acks = []Ack{{"/a", "11"}, {"/a", "99"}} },
-			CodeInvalidOffset,
-		},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			after, r := c.Callback(at(time.Second), tt.exists, callback(c, tt.twist))
-			if r.Code != tt.want {
-				t.Errorf("answered %q, want %q", r.Code, tt.want)
-			}
-			if after.Deadline != c.Deadline || after.Links["/a"] != c.Links["/a"] || len(after.Links) != 1 {
-				t.Errorf("a refused callback changed the consumer: %+v", after)
-			}
-		})
-	}
-	t.Run("a callback of an earlier consumer of the same id and epoch is one "+
-		"of a consumer that is gone", func(t *testing.T) {
-		sub := Subscription{ID: c.Subscription, Generation: c.Generation}
-		anew := NewConsumer(sub, "/a", "12", c.Epoch)
-		after, r := anew.Callback(at(0), true, callback(c, func(cb *Callback) { cb.Unsubscribe = []string{"/a"} }))
-		if r.Code != CodeConsumerGone || r.Gone != nil || len(after.Links) != 1 {
-			t.Errorf("%q, %+v", r.Code, after)
-		}
-	})
-	t.Run("acks below the recorded offset and for other streams are ignored", func(t *testing.T) {
-		after, r := c.Callback(at(0), true,
-			callback(c, func(cb *Callback) { cb.Acks = []Ack{{"/a", "09"}, {"/z", "99"}} }))
-		if r.Code != "" || after.Links["/a"].Acked != "10" {
-			t.Errorf("%q, acked %s", r.Code, after.Links["/a"].Acked)
-		}
-	})
-	t.Run("a final callback can be repeated", func(t *testing.T) {
-		final := callback(c, func(cb *Callback) { cb.WakeID, cb.Done, cb.Acks = "w_7", true, []Ack{{"/a", "12"}} })
-		once, _ := c.Callback(at(0), true, final)
-		twice, r := once.Callback(at(time.Second), true, final)
-		if r.Code != "" || r.Wake != nil || twice.State != Idle || twice.Epoch != 7 {
-			t.Errorf("%q, %+v", r.Code, twice)
-		}
-	})
 }

@@ -223,7 +223,27 @@ func TestSubscriptionErrorsNameTheCauseAndChangeNothing(t *testing.T) {
 			"2 times",
 		},
 		{"an empty segment", "PUT", "/a//b?subscription=a", hook, 400, fsm.CodeInvalidPattern, "segment 2"},
-		{"three stars", "PUT", "/a/***?subscription=a", hook, 400, fsm.CodeInvalidPattern, "segment 2"},
+		{"an empty segment at the start", "PUT", "//a?subscription=a", hook, 400, fsm.CodeInvalidPattern, "segment 1 is empty"},
+		{"a slash at the end", "PUT", "/a/?subscription=a", hook, 400, fsm.CodeInvalidPattern, "segment 2 is empty"},
+		{"nothing but a slash", "PUT", "/?subscription=a", hook, 400, fsm.CodeInvalidPattern, "segment 1 is empty"},
+		{"three stars", "PUT", "/a/***?subscription=a", hook, 400, fsm.CodeInvalidPattern, `segment 2 ("***")`},
+		{
+			"two stars among other characters", "PUT", "/a/**x?subscription=a", hook, 400, fsm.CodeInvalidPattern,
+			`segment 2 ("**x")`,
+		},
+		{
+			"a star at the start of a segment", "PUT", "/*-task/x?subscription=a", hook, 400, fsm.CodeInvalidPattern,
+			`segment 1 ("*-task")`,
+		},
+		{"a single dot segment", "PUT", "/a/./x?subscription=a", hook, 400, fsm.CodeInvalidPattern, `segment 2 (".")`},
+		{
+			"an encoded dot segment", "PUT", "/a/%2E%2e/x?subscription=a", hook, 400, fsm.CodeInvalidPattern,
+			`segment 2 ("%2E%2e")`,
+		},
+		{
+			"a long pattern", "PUT", "/" + long[:fsm.MaxPathLen] + "?subscription=a", hook, 400, fsm.CodeInvalidPattern,
+			"2048 bytes",
+		},
 		{"a star within a segment", "GET", "/a*b?subscription=a", "", 400, fsm.CodeInvalidPattern, "segment 1"},
 		{
 			"a star within a segment, encoded", "GET", "/a%2Ab?subscriptions", "", 400, fsm.CodeInvalidPattern,

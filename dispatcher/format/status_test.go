@@ -35,6 +35,7 @@ func TestTheVerdictOnEveryAnswer(t *testing.T) {
 		{"JSON cut short is a plain 2xx", 200, "", `{"done":true`, accepted},
 		{"text is a plain 2xx", 200, "", `OK`, accepted},
 		{"no body is a plain 2xx", 204, "", ``, accepted},
+		{"201 is a plain 2xx", 201, "", ``, accepted},
 		{"202 is a plain 2xx", 202, "", `{}`, accepted},
 		{"a switch of protocols failed", 101, "", ``, Verdict{Class: ClassInvalid, Reason: "status 101"}},
 		{
