@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 )
@@ -139,7 +140,7 @@ func TestCallbackEffects(t *testing.T) {
 		} {
 			once, first := accepted(c, step)
 			twice, again := accepted(once, step)
-			if !reflect.DeepEqual(once, twice) || !reflect.DeepEqual(first.Streams, again.Streams) || again.Wake != nil {
+			if !reflect.DeepEqual(once, twice) || !slices.Equal(first.Streams, again.Streams) || again.Wake != nil {
 				t.Errorf("once: %+v\ntwice: %+v, woken with %+v", once, twice, again.Wake)
 			}
 			c = once

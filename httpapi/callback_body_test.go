@@ -11,44 +11,50 @@ import (
 func TestCallbackBodyErrorsNameTheField(t *testing.T) {
 	h := woken(t, func(c *Config) { c.MaxStreamsPerConsumer = 3 })
 	token := h.token(consumerID, epoch, 0)
-	for body, says := range map[string]string{
-		``: "not JSON", ` `: "not JSON", `{"epoch":7`: "not JSON", `}`: "not JSON", `{"epoch":7} x`: "not JSON",
-		`epoch=7`: "not JSON", `{"epoch":7}{"epoch":7}`: "not JSON", `{"epoch":7,}`: "not JSON",
-		`{'epoch':7}`: "not JSON", `{"epoch":07}`: "not JSON", "\xef\xbb\xbf{\"epoch\":7}": "not JSON",
-		strings.Repeat("[", 20_000):          "not JSON",
-		"{\"epoch\":7,\"wake_id\":\"\xff\"}": "not JSON", `[]`: "not a JSON object", `null`: "not a JSON object",
-		` "x"`: "not a JSON object", `true`: "not a JSON object", `7`: "not a JSON object",
-		`[{"epoch":7}]`: "not a JSON object",
-		`{}`:            "epoch is missing", `{"epoch":null}`: "epoch is missing", `{"Epoch":7}`: "epoch is missing",
-		`{"epoch":"7"}`: "epoch must", `{"epoch":7.5}`: "epoch must", `{"epoch":1e99}`: "epoch must",
-		`{"epoch":1e400}`: "epoch must", `{"epoch":99999999999999999999}`: "epoch must",
-		`{"epoch":[7]}`: "epoch must", `{"epoch":{}}`: "epoch must",
-		`{"epoch":true}`: "epoch must", `{"epoch":7,"wake_id":7}`: "wake_id must",
-		`{"epoch":7,"wake_id":{}}`: "wake_id must", `{"epoch":7,"wake_id":["w_current"]}`: "wake_id must",
-		`{"epoch":7,"wake_id":""}`: "wake_id is empty",
-		`{"epoch":7,"done":1}`:     "done must", `{"epoch":7,"done":"true"}`: "done must", `{"epoch":7,"done":[]}`: "done must",
-		`{"epoch":7,"acks":{}}`: "acks must", `{"epoch":7,"acks":"all"}`: "acks must",
-		`{"epoch":7,"acks":[null]}`: "acks[0] must", `{"epoch":7,"acks":[1]}`: "acks[0] must",
-		`{"epoch":7,"acks":["/a"]}`: "acks[0] must", `{"epoch":7,"acks":[{"offset":"1"}]}`: "acks[0].path must",
-		`{"epoch":7,"acks":[{}]}`: "acks[0].path must", `{"epoch":7,"acks":[{"path":7,"offset":"1"}]}`: "acks[0].path must",
-		`{"epoch":7,"acks":[{"path":"/a"}]}`:                                          "acks[0].offset must",
-		`{"epoch":7,"acks":[{"path":"/a","offset":5}]}`:                               "acks[0].offset must",
-		`{"epoch":7,"acks":[{"path":"/a","offset":"5"},{"path":"/a","offset":null}]}`: "acks[1].offset must",
-		`{"epoch":7,"subscribe":"/a"}`:                                                "subscribe must",
-		`{"epoch":7,"subscribe":{}}`:                                                  "subscribe must",
-		`{"epoch":7,"subscribe":["/a",7]}`:                                            "subscribe[1] must",
-		`{"epoch":7,"subscribe":["/a",null]}`:                                         "subscribe[1] must",
-		`{"epoch":7,"subscribe":["/` + strings.Repeat("x", 2048) + `"]}`:              "subscribe[0]: not a stream path",
-		`{"epoch":7,"unsubscribe":[null]}`:                                            "unsubscribe[0] must",
-		`{"epoch":7,"unsubscribe":[["/a"]]}`:                                          "unsubscribe[0] must",
-		`{"epoch":7,"unsubscribe":"/a"}`:                                              "unsubscribe must",
-		`{"epoch":7,"subscribe":["/a","/b","/c","/d"]}`: "subscribe: a consumer can be subscribed to " +
-			"at most 3 streams (REVEILLE_MAX_STREAMS_PER_CONSUMER)",
+	for says, bodies := range map[string][]string{
+		"not JSON": {
+			``, ` `, `{"epoch":7`, `}`, `{"epoch":7} x`, `epoch=7`, `{"epoch":7}{"epoch":7}`, `{"epoch":7,}`,
+			`{'epoch':7}`, `{"epoch":07}`, "\xef\xbb\xbf{\"epoch\":7}", strings.Repeat("[", 20_000),
+			"{\"epoch\":7,\"wake_id\":\"\xff\"}",
+		},
+		"not a JSON object": {`[]`, `null`, ` "x"`, `true`, `7`, `[{"epoch":7}]`},
+		"epoch is missing":  {`{}`, `{"epoch":null}`, `{"Epoch":7}`},
+		"epoch must": {
+			`{"epoch":"7"}`, `{"epoch":7.5}`, `{"epoch":1e99}`, `{"epoch":1e400}`, `{"epoch":99999999999999999999}`,
+			`{"epoch":[7]}`, `{"epoch":{}}`, `{"epoch":true}`,
+		},
+		"wake_id must":     {`{"epoch":7,"wake_id":7}`, `{"epoch":7,"wake_id":{}}`, `{"epoch":7,"wake_id":["w_1"]}`},
+		"wake_id is empty": {`{"epoch":7,"wake_id":""}`},
+		"done must":        {`{"epoch":7,"done":1}`, `{"epoch":7,"done":"true"}`, `{"epoch":7,"done":[]}`},
+		"acks must":        {`{"epoch":7,"acks":{}}`, `{"epoch":7,"acks":"all"}`},
+		"acks[0] must":     {`{"epoch":7,"acks":[null]}`, `{"epoch":7,"acks":[1]}`, `{"epoch":7,"acks":["/a"]}`},
+		"acks[0].path must": {
+			`{"epoch":7,"acks":[{}]}`, `{"epoch":7,"acks":[{"offset":"1"}]}`,
+			`{"epoch":7,"acks":[{"path":7,"offset":"1"}]}`,
+		},
+		"acks[0].offset must": {
+			`{"epoch":7,"acks":[{"path":"/a"}]}`, `{"epoch":7,"acks":[{"path":"/a","offset":5}]}`,
+		},
+		"acks[1].offset must": {
+			`{"epoch":7,"acks":[{"path":"/a","offset":"5"},{"path":"/a","offset":null}]}`,
+		},
+		"subscribe must":    {`{"epoch":7,"subscribe":"/a"}`, `{"epoch":7,"subscribe":{}}`},
+		"subscribe[1] must": {`{"epoch":7,"subscribe":["/a",7]}`, `{"epoch":7,"subscribe":["/a",null]}`},
+		"subscribe[0]: not a stream path": {
+			`{"epoch":7,"subscribe":["/` + strings.Repeat("x", 2048) + `"]}`,
+		},
+		"unsubscribe must":    {`{"epoch":7,"unsubscribe":"/a"}`},
+		"unsubscribe[0] must": {`{"epoch":7,"unsubscribe":[null]}`, `{"epoch":7,"unsubscribe":[["/a"]]}`},
+		"subscribe: a consumer can be subscribed to at most 3 streams (REVEILLE_MAX_STREAMS_PER_CONSUMER)": {
+			`{"epoch":7,"subscribe":["/a","/b","/c","/d"]}`,
+		},
 	} {
-		a := h.callback(token, body)
-		h.want(a, 400, fsm.CodeInvalidRequest, says)
-		if _, has := a.body["token"]; has {
-			t.Fatalf("%s: the refusal has a token", body)
+		for _, body := range bodies {
+			a := h.callback(token, body)
+			h.want(a, 400, fsm.CodeInvalidRequest, says)
+			if _, has := a.body["token"]; has {
+				t.Fatalf("%s: the refusal has a token", body)
+			}
 		}
 	}
 	if len(h.up.asked()) > 0 || h.store.db.Calls("Callback") > 0 {

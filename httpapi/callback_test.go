@@ -113,7 +113,7 @@ func TestCallbackIsJudgedInOrderAndTheFirstFailureAnswers(t *testing.T) {
 			"not for the consumer", false,
 		},
 		{"body not JSON", func(a *attempt) { a.notJSON = true }, 400, fsm.CodeInvalidRequest, "not JSON", false},
-		{"missing epoch", func(a *attempt) { a.noEpoch = true }, 400, fsm.CodeInvalidRequest, "epoch is missing", false},
+		{"missing epoch", func(a *attempt) { a.noEpoch = true }, 400, fsm.CodeInvalidRequest, "epoch is miss", false},
 		{
 			"field of the wrong type", func(a *attempt) { a.malformed = true }, 400, fsm.CodeInvalidRequest, "done",
 			false,
@@ -346,7 +346,7 @@ func TestCallbackDone(t *testing.T) {
 		}
 		h.wantCalls("idle [/agents/task-1]")
 	})
-	t.Run("a late callback of what came to rest acks what upstream shows by then, and wakes nothing", func(t *testing.T) {
+	t.Run("a late callback of what came to rest acks what upstream shows, and wakes nothing", func(t *testing.T) {
 		h := woken(t, nil)
 		h.change(consumerID, func(c *fsm.Consumer) {
 			c.State, c.Links[primary] = fsm.Idle, fsm.Link{Acked: "200", Tail: "200"}

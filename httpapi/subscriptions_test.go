@@ -223,7 +223,10 @@ func TestSubscriptionErrorsNameTheCauseAndChangeNothing(t *testing.T) {
 			"2 times",
 		},
 		{"an empty segment", "PUT", "/a//b?subscription=a", hook, 400, fsm.CodeInvalidPattern, "segment 2"},
-		{"an empty segment at the start", "PUT", "//a?subscription=a", hook, 400, fsm.CodeInvalidPattern, "segment 1 is empty"},
+		{
+			"an empty segment at the start", "PUT", "//a?subscription=a", hook, 400, fsm.CodeInvalidPattern,
+			"segment 1 is empty",
+		},
 		{"a slash at the end", "PUT", "/a/?subscription=a", hook, 400, fsm.CodeInvalidPattern, "segment 2 is empty"},
 		{"nothing but a slash", "PUT", "/?subscription=a", hook, 400, fsm.CodeInvalidPattern, "segment 1 is empty"},
 		{"three stars", "PUT", "/a/***?subscription=a", hook, 400, fsm.CodeInvalidPattern, `segment 2 ("***")`},
