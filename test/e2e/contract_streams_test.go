@@ -29,7 +29,7 @@ func TestConsumersThatGo(t *testing.T) {
 			s.gone(wake)
 		}},
 		{
-			"one that is idle is hidden when its primary stream is deleted unseen, and goes after the grace if that is so",
+			"one that is idle is hidden when its primary stream is deleted behind the gateway's back",
 			func(t *testing.T, e *env) {
 				s, wake := e.live(t)
 				second, _ := s.subscribes(wake)
@@ -75,7 +75,8 @@ func TestConsumersThatGo(t *testing.T) {
 		{"one that unsubscribes from all is answered without streams, and goes", func(t *testing.T, e *env) {
 			s, wake := e.live(t)
 			second, _ := s.subscribes(wake)
-			a := s.callback(wake, harness.Callback{Epoch: wake.Epoch, Unsubscribe: []string{s.path, second}, Done: true})
+			both := []string{s.path, second}
+			a := s.callback(wake, harness.Callback{Epoch: wake.Epoch, Unsubscribe: both, Done: true})
 			s.wantStreams(a)
 			if !strings.Contains(a.Body, `"streams":[]`) || a.Token == "" {
 				t.Errorf("the answer is %s, want a token and \"streams\":[]", a.Body)
@@ -148,7 +149,8 @@ var globs = []struct {
 	matches []string
 }{
 	{"/**", []string{
-		"/agents", "/agents/task-1", "/agents/Task-1", "/agents/a%2Fb", "/agents/w/inbox", "/agents/w/x/inbox", "/other",
+		"/agents", "/agents/task-1", "/agents/Task-1", "/agents/a%2Fb", "/agents/w/inbox", "/agents/w/x/inbox",
+		"/other",
 	}},
 	{"/agents/*", []string{"/agents/task-1", "/agents/Task-1", "/agents/a%2Fb"}},
 	{"/agents/%2A/inbox", []string{"/agents/w/inbox"}},

@@ -14,7 +14,7 @@ import (
 // TestWakes holds how wakes begin and end (webhook spec, State Transitions, Safety Invariants, Liveness Properties).
 func TestWakes(t *testing.T) {
 	hold(t, []rule{
-		{"an event wakes an idle consumer once: the webhook gets the new epoch and wake_id", func(t *testing.T, e *env) {
+		{"an event wakes an idle consumer: the webhook gets the new epoch and wake_id", func(t *testing.T, e *env) {
 			s := e.idle(t)
 			before := s.consumer()
 			s.hold()
@@ -157,7 +157,7 @@ func TestCallbacks(t *testing.T) {
 		{"each success is answered with a token that the next callback can use", func(t *testing.T, e *env) {
 			s, wake := e.waking(t)
 			own := s.parseToken(wake.Token)
-			old := time.Now().Add(time.Minute - fsm.TokenTTL)
+			old := time.Now().Add(fsm.TokenRefresh/2 - fsm.TokenTTL)
 			wake.Token = tokens(t, harness.TokenKey).Mint(own.Consumer, own.Generation, own.Epoch, old)
 			other := s.folder + "-other/stream"
 			for i, cb := range []harness.Callback{
@@ -171,8 +171,8 @@ func TestCallbacks(t *testing.T) {
 				{Epoch: wake.Epoch, Unsubscribe: []string{s.path}},
 			} {
 				wake.Token = s.callback(wake, cb).Token
-				if left := time.Until(s.parseToken(wake.Token).Expires); i == 0 && left < fsm.TokenTTL/2 {
-					t.Errorf("a token with a minute left was answered with one that has %s", left)
+				if left := time.Until(s.parseToken(wake.Token).Expires); i == 0 && left < fsm.TokenRefresh {
+					t.Errorf("a token near its end was answered with one that has %s left", left)
 				}
 			}
 		}},

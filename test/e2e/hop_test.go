@@ -10,8 +10,6 @@ import (
 	"net/url"
 	"sync"
 	"testing"
-
-	"reveille/test/harness"
 )
 
 // hop is a proxy between Reveille and the stream server that can be told to misbehave.
@@ -19,8 +17,6 @@ type hop struct {
 	mu        sync.Mutex
 	intercept func(w http.ResponseWriter, r *http.Request) bool
 	alter     func(*http.Response)
-	// held are the streams whose reads hang.
-	held map[string]bool
 	// cut ends the requests that are under way.
 	cut context.CancelFunc
 	now context.Context
@@ -98,35 +94,4 @@ func (h *hop) change(alter func(*http.Response)) {
 // answer has every request answered with a status.
 func (h *hop) answer(status int) {
 	h.do(func(w http.ResponseWriter, _ *http.Request) bool { w.WriteHeader(status); return true })
-}
-
-// holdReads lets the requests that watch streams hang, so that Reveille learns of events in other ways only.
-func (h *hop) holdReads() {
-	h.do(func(_ http.ResponseWriter, r *http.Request) bool {
-		if r.Method != http.MethodGet {
-			return false
-		}
-		h.hold(r.URL.Path)
-		<-r.Context().Done()
-		return true
-	})
-}
-
-func (h *hop) hold(path string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.held == nil {
-		h.held = map[string]bool{}
-	}
-	h.held[path] = true
-}
-
-// untilHeld waits until Reveille reads a stream, and so has looked at it for the last time before the long check.
-func (h *hop) untilHeld(t *testing.T, path string) {
-	t.Helper()
-	harness.Eventually(t, soon, "read of "+path, harness.True(func() bool {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		return h.held[path]
-	}, "there was none"))
 }
