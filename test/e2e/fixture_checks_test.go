@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"reflect"
 	"slices"
@@ -68,13 +67,6 @@ func (s *fixture) wantStreams(a harness.CallbackAnswer, want ...harness.StreamOf
 	if a.Streams == nil || !slices.Equal(a.Streams, want) {
 		s.t.Errorf("the answer has the streams %+v, want %+v", a.Streams, want)
 	}
-}
-
-// noWakeAfter checks that the worker gets no wake beyond the first n for a while.
-func (s *fixture) noWakeAfter(n int, during time.Duration) {
-	s.t.Helper()
-	harness.Never(s.t, during, fmt.Sprintf("a wake after the first %d", n),
-		harness.True(func() bool { return len(s.worker.Wakes()) > n }, "none"))
 }
 
 // wantWakes checks that the consumer of a stream was woken n times, and that no other wake is on its way: that would

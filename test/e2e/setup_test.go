@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"reveille/redisstore"
 	"reveille/test/harness"
@@ -17,9 +16,6 @@ import (
 
 // soon is how long something may take that should happen at once; it is generous because the machine may be busy.
 const soon = harness.Wait
-
-// quiet is how long nothing must happen for a test to believe that nothing will.
-const quiet = 400 * time.Millisecond
 
 // env is a stream server, a Redis and a Reveille, all of a test's own.
 type env struct {

@@ -90,10 +90,11 @@ func nodeModules(t testing.TB, folder string) string {
 }
 
 // BuildReveille builds ./cmd/reveille and returns the path of the binary. It is built with the race detector if the
-// caller was, but not in the short form, for which the programs of a hundred tests would be too slow with it. It is built
-// once for all tests of a process.
+// caller was, but not in the short form, for which the programs of a hundred tests would be too slow with it. It is
+// built once for all tests of a process.
 func BuildReveille(ctx context.Context) (string, error) {
-	return buildReveille(ctx, builtWithRace() && !testing.Short())
+	short := testing.Testing() && testing.Short() // the demo builds one, too
+	return buildReveille(ctx, builtWithRace() && !short)
 }
 
 // BuildRaceReveille is BuildReveille with the race detector in the short form, too.
@@ -112,8 +113,8 @@ func buildReveille(ctx context.Context, race bool) (string, error) {
 // BuildPlain builds another program of the project, such as ./test/bench/floor, as BuildPlainReveille does.
 func BuildPlain(ctx context.Context, folder string) (string, error) { return build(ctx, folder, false) }
 
-// built are the programs that this process has built, by what they were built from: what is built once stays as it is for
-// all of its tests.
+// built are the programs that this process has built, by what they were built from: what is built once stays as it is
+// for all of its tests.
 var built struct {
 	sync.Mutex
 	programs map[string]string
@@ -150,8 +151,8 @@ func buildProgram(ctx context.Context, folder string, race bool) (string, error)
 		return "", err
 	}
 	defer func() { _ = lock.Close() }()
-	// Without version control's state and this folder's name in it, the binary changes only if the code does, and another
-	// clone finds it built.
+	// Without version control's state and this folder's name in it, the binary changes only if the code does, and
+	// another clone finds it built.
 	bin, args := filepath.Join(tools, filepath.Base(folder)), []string{"build", "-buildvcs=false", "-trimpath"}
 	if race {
 		bin, args = bin+"-race", append(args, "-race")
