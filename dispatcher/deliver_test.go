@@ -67,8 +67,8 @@ type fixture struct {
 	stop  func()
 }
 
-// start runs a Dispatcher on a memStore until the test ends or stop is called.
-func start(t *testing.T, store *memStore, change func(*Config)) *fixture {
+// start runs a Dispatcher on a memStore until the test ends or stop is called. prepare changes it before it runs.
+func start(t *testing.T, store *memStore, change func(*Config), prepare ...func(*Dispatcher)) *fixture {
 	t.Helper()
 	core, logs := observer.New(zapcore.DebugLevel)
 	tokens, err := fsm.NewTokens(tokenKey)
@@ -88,6 +88,9 @@ func start(t *testing.T, store *memStore, change func(*Config)) *fixture {
 		t.Fatal(err)
 	}
 	outcomes.Connect(f.Dispatcher, f.idle)
+	for _, p := range prepare {
+		p(f.Dispatcher)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- f.Run(ctx) }()

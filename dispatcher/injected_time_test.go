@@ -90,13 +90,13 @@ func inTime(t *testing.T, timing fsm.Timing, answer answering, test func(f *time
 
 // run starts a Dispatcher, or one more after a stop.
 func (f *timed) run() {
-	f.fixture = start(f.t, f.store, func(c *Config) { c.DueInterval, c.ShutdownGrace = time.Second, time.Second })
-	f.sender.direct.DialContext = without(f.t, f.hook)
+	f.fixture = start(f.t, f.store, func(c *Config) { c.DueInterval, c.ShutdownGrace = 5*time.Second, time.Second },
+		without(f.t, f.hook))
 }
 
-// without dials a handler without a network.
-func without(t *testing.T, handler http.Handler) func(context.Context, string, string) (net.Conn, error) {
-	return func(context.Context, string, string) (net.Conn, error) {
+// without has a Dispatcher reach a handler without a network.
+func without(t *testing.T, handler http.Handler) func(*Dispatcher) {
+	dial := func(context.Context, string, string) (net.Conn, error) {
 		conn, peer := net.Pipe()
 		var requests sync.WaitGroup
 		t.Cleanup(func() {
@@ -115,6 +115,7 @@ func without(t *testing.T, handler http.Handler) func(context.Context, string, s
 		go func() { _ = srv.Serve(given(only)) }()
 		return conn, nil
 	}
+	return func(d *Dispatcher) { d.sender.direct.DialContext = dial }
 }
 
 // given is a listener for connections that are there already.
