@@ -26,7 +26,7 @@ func (f *timed) givenUp(first time.Time) {
 	if before := all[len(all)-2].at.Sub(first); before >= gcAfter+10*time.Minute {
 		f.t.Errorf("an attempt %s after the first failure did not give it up", before)
 	}
-	if pass(3 * gcAfter); len(f.hook.attempts()) > len(all) {
+	if pass(gcAfter); len(f.hook.attempts()) > len(all) {
 		f.t.Errorf("%d more attempts were made", len(f.hook.attempts())-len(all))
 	}
 }
@@ -79,9 +79,9 @@ func TestAnEndpointThatAnswers410IsLeftAloneUntilItIsResumed(t *testing.T) {
 	}, func(f *timed) {
 		f.event("0001")
 		wake := f.attempt(1)
-		pass(3 * gcAfter)
+		pass(2 * gcAfter)
 		f.event("0002")
-		if pass(3 * gcAfter); len(f.hook.attempts()) > 1 {
+		if pass(gcAfter); len(f.hook.attempts()) > 1 {
 			t.Fatalf("there were %d attempts", len(f.hook.attempts()))
 		}
 		out, err := f.store.other.ResumeSubscription(t.Context(), f.sub.ID)
