@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"reveille/fsm"
-	"reveille/test/harness"
+	"reveille/redisstore"
 )
 
 // reading is a live consumer of /a that is linked to /b as well and is at work on it, up to its tail 5.
@@ -36,6 +36,7 @@ func of(wake fsm.Wake) fsm.Callback {
 // whatever is known of it when the ack comes, whether or not one script could see to all of the consumers of the
 // stream that was deleted.
 func TestAWakeAcksNothingOfAStreamThatWasMadeAnewSinceItBegan(t *testing.T) {
+	t.Parallel()
 	for name, late := range map[string]func(*testing.T, *world, fsm.Wake) fsm.Outcome{
 		"a synchronous done": func(t *testing.T, w *world, wake fsm.Wake) fsm.Outcome {
 			return must[fsm.Outcome](t)(w.Finish(t.Context(), wake.Ref(), wake.Streams))
@@ -55,7 +56,7 @@ func TestAWakeAcksNothingOfAStreamThatWasMadeAnewSinceItBegan(t *testing.T) {
 		for _, tail := range []fsm.Offset{"5", "7"} {
 			for _, others := range []int{0, 60} {
 				t.Run(fmt.Sprintf("%s, the new tail is %s, %d others read it", name, tail, others), func(t *testing.T) {
-					w := open(t, harness.StartRedis(t).URL, 1)
+					w := open(t, redisstore.EmptyRedis(t).URL, 1)
 					ctx := t.Context()
 					wake := reading(t, w, subscription("s"))
 					for i := range others {
@@ -82,7 +83,8 @@ func TestAWakeAcksNothingOfAStreamThatWasMadeAnewSinceItBegan(t *testing.T) {
 
 // TestAStoredLinkThatDoesNotSaySinceWhenItsAcksCountTakesThemAll holds that the data of an earlier version is read.
 func TestAStoredLinkThatDoesNotSaySinceWhenItsAcksCountTakesThemAll(t *testing.T) {
-	w := open(t, harness.StartRedis(t).URL, 1)
+	t.Parallel()
+	w := open(t, redisstore.EmptyRedis(t).URL, 1)
 	ctx := t.Context()
 	wake := reading(t, w, subscription("s"))
 	must[fsm.Outcome](t)(w.Deleted(ctx, 0, "/b", false))

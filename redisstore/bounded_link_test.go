@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"reveille/fsm"
-	"reveille/test/harness"
+	"reveille/redisstore"
 )
 
 // linkAll links a stream to subscriptions, as discovery does, and returns the outcome.
@@ -36,9 +36,14 @@ func (w *world) linkAll(t *testing.T, path string, to fsm.Offset, subs []fsm.Sub
 // TestTheWorkOfLinkingIsBoundedByLinks holds that a stream is linked to however many subscriptions, whether or not
 // they have had a consumer of it before, which may have many links, by scripts each of which does little.
 func TestTheWorkOfLinkingIsBoundedByLinks(t *testing.T) {
-	const consumers, streams = 30, 1000
+	t.Parallel()
+	const streams = 1000
+	consumers := 30
+	if testing.Short() {
+		consumers = 8
+	}
 	const commandsMost = 4 * streams
-	w := open(t, harness.StartRedis(t).URL, 1)
+	w := open(t, redisstore.EmptyRedis(t).URL, 1)
 	h := measured(w.rdb)
 	subs := make([]fsm.Subscription, 1000)
 	for i := range subs {
@@ -70,7 +75,8 @@ func TestTheWorkOfLinkingIsBoundedByLinks(t *testing.T) {
 // TestTheWorkOfACensusIsBounded holds that consumers are counted by scripts each of which counts those of few
 // subscriptions, and that all of them are counted, each once.
 func TestTheWorkOfACensusIsBounded(t *testing.T) {
-	w, r := owning(t, harness.StartRedis(t).URL, 2)
+	t.Parallel()
+	w, r := owning(t, redisstore.EmptyRedis(t).URL, 2)
 	ctx := t.Context()
 	subs := make([]fsm.Subscription, 5000)
 	for i := range subs {

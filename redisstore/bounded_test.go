@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"reveille/fsm"
-	"reveille/test/harness"
+	"reveille/redisstore"
 )
 
 // tail is where a stream ends after so many events.
@@ -44,10 +44,15 @@ func (w *world) fill(t *testing.T, shared []fsm.Subscribe, sub fsm.Subscription,
 // many streams as the default limit allows, no script does more than many consumers of one stream or one consumer of
 // many streams ask for. Commands are counted, for time depends on the machine; the log has both.
 func TestTheWorkOfAScriptIsBoundedByLinks(t *testing.T) {
-	const consumers, streams = 30, 1000
+	t.Parallel()
+	const streams = 1000
+	consumers := 30
+	if testing.Short() {
+		consumers = 8
+	}
 	// commandsMost are some for each of the links that a script may read, and some for each consumer of a batch.
 	const commandsMost = 4 * streams
-	w := open(t, harness.StartRedis(t).URL, 1)
+	w := open(t, redisstore.EmptyRedis(t).URL, 1)
 	ctx := t.Context()
 	if _, _, err := w.CreateSubscription(ctx, subscription("gone")); err != nil {
 		t.Fatal(err)
@@ -173,8 +178,9 @@ func TestTheWorkOfAScriptIsBoundedByLinks(t *testing.T) {
 // together, however many consumers it has: those that the caller did not come to do not count what they read of
 // the old stream either.
 func TestARestartThatWasCutShortHoldsForEveryConsumer(t *testing.T) {
+	t.Parallel()
 	const consumers = 200
-	w := open(t, harness.StartRedis(t).URL, 1)
+	w := open(t, redisstore.EmptyRedis(t).URL, 1)
 	ctx := t.Context()
 	wakes := map[string]fsm.Wake{}
 	for i := range consumers {
@@ -240,8 +246,9 @@ func TestARestartThatWasCutShortHoldsForEveryConsumer(t *testing.T) {
 // TestAnAttemptThatARestartHandsOutHasNotFailed holds that a deadline which passed before a stream was made anew is not
 // that of the attempt which the restart has handed out.
 func TestAnAttemptThatARestartHandsOutHasNotFailed(t *testing.T) {
+	t.Parallel()
 	const consumers = 60
-	w := open(t, harness.StartRedis(t).URL, 1)
+	w := open(t, redisstore.EmptyRedis(t).URL, 1)
 	ctx := t.Context()
 	for i := range consumers {
 		wake := must[fsm.Outcome](t)(w.Link(ctx, subscription(fmt.Sprint("s", i)), "/agent", "-1", "0")).Wakes[0]

@@ -13,8 +13,8 @@ func TestFiguresThatCostMuchLastLongerButNeverLong(t *testing.T) {
 	}{
 		{"counted at once", true, time.Millisecond, censusAge},
 		{"counted in a tenth of a second", true, 100 * time.Millisecond, 10 * time.Second},
-		{"counted by a redis that hardly answers", true, censusTime, censusOld},
-		{"not answered", false, censusTime, censusAge},
+		{"counted by a redis that hardly answers", true, usual.census, censusOld},
+		{"not answered", false, usual.census, censusAge},
 	} {
 		if got := lasts(figures{up: c.up}, c.took); got != c.last {
 			t.Errorf("%s: good for %s, want %s", c.name, got, c.last)

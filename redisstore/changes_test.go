@@ -9,12 +9,13 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"reveille/fsm"
-	"reveille/test/harness"
+	"reveille/redisstore"
 )
 
 // TestARefreshReadsWhatHasChanged has one replica change the list of subscriptions and another follow. What the list
 // holds that was never noted as a change shows whether all of it was read.
 func TestARefreshReadsWhatHasChanged(t *testing.T) {
+	t.Parallel()
 	const all, version, changes = "rv:{subs}:all", "rv:{subs}:version", "rv:{subs}:changes"
 	unnoted := func(ctx context.Context, t *testing.T, rdb redis.UniversalClient, id string) {
 		t.Helper()
@@ -120,7 +121,7 @@ func TestARefreshReadsWhatHasChanged(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ctx := t.Context()
-			url := harness.StartRedis(t).URL
+			url := redisstore.EmptyRedis(t).URL
 			one, two := open(t, url, 1), open(t, url, 1)
 			create(ctx, t, one, "a", "b")
 			ids := func(w *world) (ids []string) {
@@ -196,7 +197,8 @@ func BenchmarkCreateSubscription(b *testing.B) {
 // TestAVersionOfTheListNeverComesTwice is about a list that has lost its latest change while the
 // server's clock is behind.
 func TestAVersionOfTheListNeverComesTwice(t *testing.T) {
-	w := open(t, harness.StartRedis(t).URL, 1)
+	t.Parallel()
+	w := open(t, redisstore.EmptyRedis(t).URL, 1)
 	ctx := t.Context()
 	const far = int64(8_000_000_000_000_000) // as if the clock had been there when the list was last changed
 	seen := map[int64]bool{}

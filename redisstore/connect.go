@@ -25,14 +25,26 @@ const forms = "expected redis://[user:password@]host:port[/database], " +
 	"redis+cluster://[user:password@]host:port,host:port,…, " +
 	"redis+sentinel://[user:password@]host:port,…/mastername, each with rediss for TLS, or \"embedded\""
 
-// How long a Redis that does not answer keeps a caller waiting. Whoever calls tries again by rules of its own, so it is
-// better to say soon that Redis is away than to wait for it in here.
+// limits are how long a Redis that does not answer keeps a caller waiting.
+type limits struct {
+	dial time.Duration
+	// read is also what a node that hangs costs a request for all of them.
+	read time.Duration
+	// call bounds a whole call, with its redirections and repetitions.
+	call time.Duration
+	// all bounds one call for all partitions: those whose Redis answers must not wait for one that does not.
+	all time.Duration
+	// census bounds what a scrape waits for Redis.
+	census time.Duration
+}
+
+// usual are the limits outside tests. Whoever calls tries again by rules of its own, so it is better to say soon that
+// Redis is away than to wait for it in here.
+var usual = limits{
+	dial: 2 * time.Second, read: 3 * time.Second, call: 5 * time.Second, all: 2 * time.Second, census: 2 * time.Second,
+}
+
 const (
-	dialTimeout = 2 * time.Second
-	// readTimeout is also what a node that hangs costs a request for all of them.
-	readTimeout = 3 * time.Second
-	// callTimeout bounds a whole call, with its redirections and repetitions.
-	callTimeout = 5 * time.Second
 	// topologyAge is how old the list of a cluster's nodes gets. The client renews it by itself only when a node that
 	// answers points to another: of a node that is dead, and was replaced, it would hear nothing.
 	topologyAge = time.Second
@@ -53,20 +65,24 @@ func Encrypted(rawURL string) bool {
 // it. Certificates of encrypted connections are checked against ca, or the system's authorities if it is nil. It does
 // not wait for Redis to answer. Errors never hold the URL: it may have a password.
 func Connect(rawURL string, ca *x509.CertPool) (redis.UniversalClient, func() error, error) {
-	client, closeClient, err := connect(rawURL, ca)
+	return connectWithin(usual, rawURL, ca)
+}
+
+func connectWithin(l limits, rawURL string, ca *x509.CertPool) (redis.UniversalClient, func() error, error) {
+	client, closeClient, err := connect(l, rawURL, ca)
 	if err == nil {
-		client.AddHook(bounded{})
+		client.AddHook(bounded{l.call})
 	}
 	return client, closeClient, err
 }
 
-func connect(rawURL string, ca *x509.CertPool) (redis.UniversalClient, func() error, error) {
+func connect(l limits, rawURL string, ca *x509.CertPool) (redis.UniversalClient, func() error, error) {
 	if rawURL == Embedded {
 		server := miniredis.NewMiniRedis()
 		if err := server.Start(); err != nil {
 			return nil, nil, fmt.Errorf("start the embedded Redis: %w", err)
 		}
-		client := redis.NewClient(options(&redis.Options{Addr: server.Addr()}))
+		client := redis.NewClient(options(l, &redis.Options{Addr: server.Addr()}))
 		return client, func() error { err := client.Close(); server.Close(); return err }, nil
 	}
 	scheme, rest, _ := strings.Cut(rawURL, "://")
@@ -81,7 +97,7 @@ func connect(rawURL string, ca *x509.CertPool) (redis.UniversalClient, func() er
 	}
 	switch kind {
 	case "":
-		return connectServer(rawURL, ca)
+		return connectServer(l, rawURL, ca)
 	case "cluster":
 		m, err := parseMembers(rest, "6379")
 		if err != nil || m.name != "" {
@@ -90,7 +106,7 @@ func connect(rawURL string, ca *x509.CertPool) (redis.UniversalClient, func() er
 		client := redis.NewClusterClient(&redis.ClusterOptions{
 			Addrs: m.addrs, Username: m.user, Password: m.password, TLSConfig: encrypted,
 			ContextTimeoutEnabled: true, ClientName: clientName, DisableIdentity: true, DialerRetries: 1,
-			DialTimeout: dialTimeout, ReadTimeout: readTimeout, ClusterStateReloadInterval: topologyAge,
+			DialTimeout: l.dial, ReadTimeout: l.read, ClusterStateReloadInterval: topologyAge,
 			MaxRedirects: redirects, MinRetryBackoff: firstPause, MaxRetryBackoff: longestPause,
 		})
 		return client, client.Close, nil
@@ -102,14 +118,14 @@ func connect(rawURL string, ca *x509.CertPool) (redis.UniversalClient, func() er
 		client := redis.NewFailoverClient(&redis.FailoverOptions{
 			MasterName: m.name, SentinelAddrs: m.addrs, Username: m.user, Password: m.password, TLSConfig: encrypted,
 			ContextTimeoutEnabled: true, ClientName: clientName, DisableIdentity: true, DialerRetries: 1,
-			DialTimeout: dialTimeout, ReadTimeout: readTimeout, MaxRetries: 1,
+			DialTimeout: l.dial, ReadTimeout: l.read, MaxRetries: 1,
 		})
 		return client, client.Close, nil
 	}
 	return nil, nil, errors.New(forms)
 }
 
-func connectServer(rawURL string, ca *x509.CertPool) (redis.UniversalClient, func() error, error) {
+func connectServer(l limits, rawURL string, ca *x509.CertPool) (redis.UniversalClient, func() error, error) {
 	if u, err := url.Parse(rawURL); err != nil || u.Host == "" {
 		return nil, nil, errors.New(forms)
 	}
@@ -120,29 +136,29 @@ func connectServer(rawURL string, ca *x509.CertPool) (redis.UniversalClient, fun
 	if opts.TLSConfig != nil {
 		opts.TLSConfig.RootCAs = ca
 	}
-	client := redis.NewClient(options(opts))
+	client := redis.NewClient(options(l, opts))
 	return client, client.Close, nil
 }
 
-// bounded ends each call after callTimeout.
-type bounded struct{}
+// bounded ends each call after a time.
+type bounded struct{ within time.Duration }
 
 // DialHook implements redis.Hook.
 func (bounded) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 // ProcessHook implements redis.Hook.
-func (bounded) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (b bounded) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		ctx, cancel := context.WithTimeout(ctx, callTimeout)
+		ctx, cancel := context.WithTimeout(ctx, b.within)
 		defer cancel()
 		return next(ctx, cmd)
 	}
 }
 
 // ProcessPipelineHook implements redis.Hook.
-func (bounded) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (b bounded) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
-		ctx, cancel := context.WithTimeout(ctx, callTimeout)
+		ctx, cancel := context.WithTimeout(ctx, b.within)
 		defer cancel()
 		return next(ctx, cmds)
 	}
@@ -184,14 +200,14 @@ func parseMembers(text, usualPort string) (m members, err error) {
 
 const clientName = "reveille"
 
-func options(o *redis.Options) *redis.Options {
+func options(l limits, o *redis.Options) *redis.Options {
 	o.ContextTimeoutEnabled = true
 	o.ClientName = clientName
 	o.DisableIdentity = true
 	// A Redis that is away is said so at once: whoever calls waits and tries again by rules of its own. The one retry
 	// is for a connection that broke while it was idle.
 	o.DialerRetries, o.MaxRetries = 1, 1
-	o.DialTimeout, o.ReadTimeout = dialTimeout, readTimeout
+	o.DialTimeout, o.ReadTimeout = l.dial, l.read
 	return o
 }
 

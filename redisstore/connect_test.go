@@ -1,10 +1,13 @@
 package redisstore_test
 
 import (
+	"context"
 	"crypto/x509"
 	"errors"
 	"strings"
 	"testing"
+
+	"github.com/redis/go-redis/v9"
 
 	"reveille/fsm"
 	"reveille/redisstore"
@@ -21,10 +24,18 @@ var kinds = map[string]func(t *testing.T, args ...string) (url string, nodes []*
 		return r.URL, []*harness.Redis{r}
 	},
 	"cluster": func(t *testing.T, args ...string) (string, []*harness.Redis) {
+		if len(args) == 0 {
+			c := redisstore.EmptyCluster(t)
+			return c.URL, c.Nodes
+		}
 		c := harness.StartRedisCluster(t, 3, 0, args...)
 		return c.URL, c.Nodes
 	},
 	"sentinel": func(t *testing.T, args ...string) (string, []*harness.Redis) {
+		if len(args) == 0 {
+			s := redisstore.EmptySentinel(t)
+			return s.URL, s.Nodes
+		}
 		s := harness.StartRedisSentinel(t, args...)
 		return s.URL, s.Nodes
 	},
@@ -70,6 +81,15 @@ func TestUserAndPassword(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			url, nodes := start(t)
+			t.Cleanup(func() { // others use the servers
+				for _, n := range nodes {
+					admin := redis.NewClient(&redis.Options{Addr: n.Addr})
+					if err := admin.Do(context.Background(), "ACL", "DELUSER", "re:ville").Err(); err != nil {
+						t.Error(err)
+					}
+					_ = admin.Close()
+				}
+			})
 			as := func(who string) string { return strings.Replace(url, "://", "://"+who+"@", 1) }
 			allow := func(rules ...any) {
 				t.Helper()
@@ -118,8 +138,7 @@ func TestUserAndPassword(t *testing.T) {
 
 func TestAURLOfAnotherKindOfRedisIsRefused(t *testing.T) {
 	t.Parallel()
-	server, cluster, sentinel := harness.StartRedis(t), harness.StartRedisCluster(t, 3, 0),
-		harness.StartRedisSentinel(t)
+	server, cluster, sentinel := redisstore.EmptyRedis(t), redisstore.EmptyCluster(t), redisstore.EmptySentinel(t)
 	watchers := strings.TrimSuffix(strings.TrimPrefix(sentinel.URL, "redis+sentinel://"), "/main")
 	for _, c := range []struct{ name, url, want string }{
 		{"a server as a cluster", "redis+cluster://" + server.Addr, "not a cluster"},
@@ -144,18 +163,12 @@ func TestARedisThatIsNotReadyYetIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	free := harness.StartRedis(t)
 	free.Kill()
-	empty := harness.StartRedisCluster(t, 3, 0)
-	for _, n := range empty.Nodes {
-		if err := n.Client().ClusterResetHard(t.Context()).Err(); err != nil {
-			t.Fatal(err)
-		}
+	// A node of a cluster that nobody has given slots, and one of a cluster of which nobody serves the others.
+	empty := harness.StartRedis(t, "--cluster-enabled", "yes")
+	half := harness.StartRedis(t, "--cluster-enabled", "yes")
+	if err := half.Client().ClusterAddSlotsRange(t.Context(), 0, 8000).Err(); err != nil {
+		t.Fatal(err)
 	}
-	half := harness.StartRedisCluster(t, 3, 0)
-	half.Nodes[2].Kill()
-	admin := half.Nodes[0].Client()
-	harness.Eventually(t, harness.Wait, "the cluster takes itself for broken", harness.True(func() bool {
-		return strings.Contains(admin.ClusterInfo(t.Context()).Val(), "cluster_state:fail")
-	}, "not yet"))
 	loading := harness.StartRedis(t, "--appendonly", "yes", "--enable-debug-command", "yes",
 		"--loading-process-events-interval-bytes", "1024")
 	if err := loading.Client().Eval(
@@ -186,8 +199,9 @@ func TestARedisThatIsNotReadyYetIsWaitedFor(t *testing.T) {
 	refused("a server that is loading", loading.URL) // before it is done
 	for name, url := range map[string]string{
 		"nobody answers": free.URL, "none of a cluster answers": "redis+cluster://" + free.Addr,
-		"no sentinel answers":     "redis+sentinel://" + free.Addr + "/main",
-		"a cluster without slots": empty.URL, "a cluster that lacks a master": half.URL,
+		"no sentinel answers":           "redis+sentinel://" + free.Addr + "/main",
+		"a cluster without slots":       "redis+cluster://" + empty.Addr,
+		"a cluster that lacks a master": "redis+cluster://" + half.Addr,
 	} {
 		refused(name, url)
 	}
@@ -199,7 +213,7 @@ func TestARedisThatIsNotReadyYetIsWaitedFor(t *testing.T) {
 
 func TestADatabaseBelongsToOneUpstream(t *testing.T) {
 	t.Parallel()
-	server := harness.StartRedis(t)
+	server := redisstore.EmptyRedis(t)
 	check := func(upstream string) error {
 		return openWith(t, server.URL, nil, redisstore.Options{Partitions: 8, Upstream: upstream}).Check(t.Context())
 	}
@@ -225,7 +239,7 @@ func TestADatabaseBelongsToOneUpstream(t *testing.T) {
 	for word := range strings.FieldsSeq(command) {
 		args = append(args, strings.Trim(word, "'"))
 	}
-	if err := server.Client().Do(t.Context(), args...).Err(); err != nil {
+	if err := client(t, server).Do(t.Context(), args...).Err(); err != nil {
 		t.Fatalf("%q: %v", command, err)
 	}
 	if err := check(another); err != nil {

@@ -73,8 +73,9 @@ func (w *world) callbackCode(t testing.TB, sub fsm.Subscription, path string) fs
 
 // TestADeletionCostsWhatItsOwnSubscriptionCosts holds that of many deletions at a time each does its own work only.
 func TestADeletionCostsWhatItsOwnSubscriptionCosts(t *testing.T) {
+	t.Parallel()
 	const deletions, partitions, consumers = 20, 8, 20
-	w := open(t, harness.StartRedis(t).URL, partitions)
+	w := open(t, redisstore.EmptyRedis(t).URL, partitions)
 	var subs []fsm.Subscription
 	for i := range deletions {
 		sub, _, err := w.CreateSubscription(t.Context(), subscription(fmt.Sprint("s", i)))
@@ -107,8 +108,9 @@ func TestADeletionCostsWhatItsOwnSubscriptionCosts(t *testing.T) {
 // TestALargeDeletionAnswersAtOnceAndGoesOn holds that callbacks find the consumers of a large subscription gone when
 // its deletion returns, and that they are removed whichever replica lives.
 func TestALargeDeletionAnswersAtOnceAndGoesOn(t *testing.T) {
+	t.Parallel()
 	const consumers = 1500
-	server := harness.StartRedis(t)
+	server := redisstore.EmptyRedis(t)
 	w := open(t, server.URL, 4)
 	sub, _, err := w.CreateSubscription(t.Context(), subscription("s"))
 	if err != nil {
@@ -136,7 +138,7 @@ func TestALargeDeletionAnswersAtOnceAndGoesOn(t *testing.T) {
 	ended := make(chan error, 1)
 	other := openWith(t, server.URL, nil, redisstore.Options{Partitions: 4, Poll: 20 * time.Millisecond})
 	go func() { ended <- other.Run(ctx) }()
-	harness.Eventually(t, 20*time.Second, "the consumers are removed", func() error {
+	harness.Eventually(t, harness.Wait, "the consumers are removed", func() error {
 		if keys := leftovers(t, w); len(keys) > 0 {
 			return fmt.Errorf("left: %d keys", len(keys))
 		}
@@ -151,7 +153,8 @@ func TestALargeDeletionAnswersAtOnceAndGoesOn(t *testing.T) {
 // TestADeletionIsToldToEveryPartitionBeforeItIsAnswered holds that one that was cut short answers with an error, and
 // that the same request again finishes it, although the subscription is off the list by then.
 func TestADeletionIsToldToEveryPartitionBeforeItIsAnswered(t *testing.T) {
-	w := open(t, harness.StartRedis(t).URL, 4)
+	t.Parallel()
+	w := open(t, redisstore.EmptyRedis(t).URL, 4)
 	ctx := t.Context()
 	sub, _, err := w.CreateSubscription(ctx, subscription("s"))
 	if err != nil {

@@ -57,7 +57,7 @@ func (s *Store) NextDue(ctx context.Context, partitions []int) ([]time.Duration,
 }
 
 func (s *Store) nextDueOfAll(ctx context.Context, partitions []int, now int64) ([]time.Duration, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTime)
+	ctx, cancel := context.WithTimeout(ctx, s.opts.limits.all)
 	defer cancel()
 	keys := make([]string, len(partitions))
 	for i, p := range partitions {

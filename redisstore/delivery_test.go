@@ -7,11 +7,11 @@ import (
 
 	"reveille/fsm"
 	"reveille/redisstore"
-	"reveille/test/harness"
 )
 
 func TestAPartitionThatIsBrokenHidesNoDeadlineOfTheOthers(t *testing.T) {
-	w := open(t, harness.StartRedis(t).URL, 4)
+	t.Parallel()
+	w := open(t, redisstore.EmptyRedis(t).URL, 4)
 	ctx := t.Context()
 	const path = "/a"
 	home := w.PartitionOf(path)

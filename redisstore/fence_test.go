@@ -19,6 +19,7 @@ import (
 
 // TestNoEpochComesTwiceWhateverRedisHasLost holds S1 over losses that Redis does not tell of (webhook spec, Safety).
 func TestNoEpochComesTwiceWhateverRedisHasLost(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name string
 		// lose has Redis come back as it was at an earlier moment.
@@ -57,13 +58,13 @@ func epochsAfter(
 	sub := subscription("s")
 	dir := t.TempDir()
 	r := harness.StartRedis(t, "--dir", dir)
-	rdb, closeRedis, err := redisstore.Connect(r.URL, nil)
+	rdb, closeRedis, err := redisstore.ConnectPatiently(r.URL, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = closeRedis() }()
 	ctx := t.Context()
-	s := redisstore.New(rdb, redisstore.Options{Partitions: 1, Timing: timing, Draw: showing(incarnation)})
+	s := redisstore.New(rdb, redisstore.Options{Partitions: 1, Timing: timing, Draw: showing(incarnation)}.Patient())
 	must[fsm.Outcome](t)(memstore.Link(ctx, s, sub, path, "0", "0"))
 	highest, losses := int64(0), 0
 	// wake goes through a wake cycle, up to a tail that is higher each time.
@@ -117,15 +118,16 @@ func showing(incarnation string) func() redisstore.Draw {
 // TestAWakeFromBeforeALossIsDeliveredUnderANewEpoch is about a wake that was over, and followed by others,
 // by the time of the loss.
 func TestAWakeFromBeforeALossIsDeliveredUnderANewEpoch(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	r := harness.StartRedis(t, "--dir", dir)
-	rdb, closeRedis, err := redisstore.Connect(r.URL, nil)
+	rdb, closeRedis, err := redisstore.ConnectPatiently(r.URL, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = closeRedis() }()
 	ctx := t.Context()
-	s := redisstore.New(rdb, redisstore.Options{Partitions: 1, Timing: timing})
+	s := redisstore.New(rdb, redisstore.Options{Partitions: 1, Timing: timing}.Patient())
 	must[fsm.Outcome](t)(memstore.Link(ctx, s, subscription("s"), "/a", "0", "0"))
 	first := must[fsm.Observation](t)(s.Observe(ctx, 0, "/a", "1")).Wakes[0]
 	if err := r.Client().Save(ctx).Err(); err != nil {
@@ -158,8 +160,9 @@ func restore(t *testing.T, r *harness.Redis, backup []byte) {
 
 // TestALossIsRemembered is about what a store that has begun a new incarnation says of what it does not know.
 func TestALossIsRemembered(t *testing.T) {
+	t.Parallel()
 	r := harness.StartRedis(t, "--appendonly", "yes")
-	rdb, closeRedis, err := redisstore.Connect(r.URL, nil)
+	rdb, closeRedis, err := redisstore.ConnectPatiently(r.URL, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +170,7 @@ func TestALossIsRemembered(t *testing.T) {
 	ctx, now := t.Context(), time.UnixMilli(time.Now().UnixMilli())
 	s := redisstore.New(rdb, redisstore.Options{Partitions: 1, Timing: timing, Draw: func() redisstore.Draw {
 		return redisstore.Draw{Now: now, Nonce: "n"}
-	}})
+	}}.Patient())
 	expect := func(when string, lost time.Time) {
 		t.Helper()
 		want := int64(0)
@@ -191,15 +194,16 @@ func TestALossIsRemembered(t *testing.T) {
 
 // TestAReplicaThatKnowsNothingOfALossRepeatsNoEpoch is about a server that shows no run_id.
 func TestAReplicaThatKnowsNothingOfALossRepeatsNoEpoch(t *testing.T) {
+	t.Parallel()
 	r := harness.StartRedis(t, "--dir", t.TempDir())
-	rdb, closeRedis, err := redisstore.Connect(r.URL, nil)
+	rdb, closeRedis, err := redisstore.ConnectPatiently(r.URL, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = closeRedis() }()
 	ctx := t.Context()
 	replica := func() *redisstore.Store {
-		return redisstore.New(rdb, redisstore.Options{Partitions: 1, Timing: timing, Draw: showing("-")})
+		return redisstore.New(rdb, redisstore.Options{Partitions: 1, Timing: timing, Draw: showing("-")}.Patient())
 	}
 	one, other := replica(), replica()
 	must[fsm.Outcome](t)(memstore.Link(ctx, one, subscription("s"), "/a", "0", "0"))
@@ -218,9 +222,10 @@ func TestAReplicaThatKnowsNothingOfALossRepeatsNoEpoch(t *testing.T) {
 // TestEveryReplicaHearsOfALoss holds that those that do not own a partition hear of it too, whatever the
 // server shows of its incarnation.
 func TestEveryReplicaHearsOfALoss(t *testing.T) {
+	t.Parallel()
 	const partitions = 4
 	r := harness.StartRedis(t, "--dir", t.TempDir())
-	rdb, closeRedis, err := redisstore.Connect(r.URL, nil)
+	rdb, closeRedis, err := redisstore.ConnectPatiently(r.URL, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -233,7 +238,7 @@ func TestEveryReplicaHearsOfALoss(t *testing.T) {
 		s := redisstore.New(rdb, redisstore.Options{
 			Partitions: partitions, Timing: timing, Draw: showing("same"), Lease: time.Second,
 			ReplicaID: fmt.Sprint("replica ", i),
-		})
+		}.Patient())
 		replicas = append(replicas, s)
 		running.Go(func() { _ = s.Run(ctx) })
 	}
@@ -243,7 +248,7 @@ func TestEveryReplicaHearsOfALoss(t *testing.T) {
 		}
 		return n
 	}
-	harness.Eventually(t, 10*time.Second, "the partitions are shared out", func() error {
+	harness.Eventually(t, harness.Wait, "the partitions are shared out", func() error {
 		if sum() != partitions {
 			return errors.New("not yet")
 		}
@@ -263,7 +268,7 @@ func TestEveryReplicaHearsOfALoss(t *testing.T) {
 		return n
 	}
 	saved := mark()
-	harness.Eventually(t, 10*time.Second, "every partition has changed since", func() error {
+	harness.Eventually(t, harness.Wait, "every partition has changed since", func() error {
 		if mark() < saved+3*partitions {
 			return errors.New("not yet")
 		}
@@ -271,7 +276,7 @@ func TestEveryReplicaHearsOfALoss(t *testing.T) {
 	})
 	r.Kill()
 	r.Restart()
-	harness.Eventually(t, 10*time.Second, "every replica doubts every partition", func() error {
+	harness.Eventually(t, harness.Wait, "every replica doubts every partition", func() error {
 		for i, s := range replicas {
 			for p := range partitions {
 				if s.Ownership().Doubts(p) == 0 {

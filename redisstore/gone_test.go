@@ -10,13 +10,12 @@ import (
 
 	"reveille/fsm"
 	"reveille/redisstore"
-	"reveille/test/harness"
 )
 
 func TestEachConsumerThatIsGoneIsToldOfWithItsCauseAndWhereItStood(t *testing.T) {
 	t.Parallel()
 	var told fsm.Outcome
-	w := openWith(t, harness.StartRedis(t).URL, nil, redisstore.Options{
+	w := openWith(t, redisstore.EmptyRedis(t).URL, nil, redisstore.Options{
 		Partitions: 1, Outcomes: fsm.NewRouter(func(o fsm.Outcome, _ fsm.Sighting) { told.Add(o) }),
 	})
 	ctx := t.Context()
@@ -91,7 +90,7 @@ func TestEachConsumerThatIsGoneIsToldOfWithItsCauseAndWhereItStood(t *testing.T)
 // deadlines.
 func TestARetiredConsumerOfAnOlderVersionIsNotRemoved(t *testing.T) {
 	t.Parallel()
-	w := open(t, harness.StartRedis(t).URL, 1)
+	w := open(t, redisstore.EmptyRedis(t).URL, 1)
 	ctx := t.Context()
 	wake := must[fsm.Outcome](t)(w.Link(ctx, subscription("s"), "/a", fsm.Start, "1")).Wakes[0]
 	must[fsm.Outcome](t)(w.Fail(ctx, wake.Ref(), fsm.Failure{Retired: true}))

@@ -81,7 +81,7 @@ func (h *hints) publish(ctx context.Context, hint fsm.Hint) {
 	for _, hint := range list {
 		message.WriteString("\n" + string(hint.Kind) + " " + strconv.Itoa(hint.Partition) + " " + hint.Path)
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTime)
+	ctx, cancel := context.WithTimeout(ctx, h.s.opts.limits.all)
 	defer cancel()
 	if err := h.s.rdb.Publish(ctx, h.s.keys.hints(), message.String()).Err(); err != nil {
 		h.s.opts.Logger.Debug("hints to other replicas were not sent; they notice the changes by themselves",

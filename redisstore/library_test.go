@@ -7,7 +7,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"reveille/fsm"
-	"reveille/test/harness"
 )
 
 func TestAScriptHasWhatItUsesOfTheLibraryOnItsOwnLines(t *testing.T) {
@@ -87,7 +86,8 @@ func TestAScriptThatReturnsTheMarkUnchangedCannotHaveTouchedIt(t *testing.T) {
 // TestOffsetsAreComparedByteByByte holds the script's comparison against that of fsm, about where
 // its steps begin and end.
 func TestOffsetsAreComparedByteByByte(t *testing.T) {
-	client, closeClient, err := Connect(harness.StartRedis(t).URL, nil)
+	t.Parallel()
+	client, closeClient, err := connectWithin(patient, EmptyRedis(t).URL, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -62,12 +62,10 @@ func (m *metrics) called(s *script, began time.Time, err error) {
 }
 
 const (
-	// censusTime bounds what a scrape waits for Redis; censusAge is how old the figures may be. They get older if
-	// they cost more, so that counting takes no more than a hundredth of the time, but never older than censusOld:
-	// alerts are made of them.
-	censusTime = 2 * time.Second
-	censusAge  = 3 * time.Second
-	censusOld  = 30 * time.Second
+	// censusAge is how old the figures of a scrape may be. They get older if they cost more, so that counting takes no
+	// more than a hundredth of the time, but never older than censusOld: alerts are made of them.
+	censusAge = 3 * time.Second
+	censusOld = 30 * time.Second
 	// countMax is how many sets, one for each subscription in each owned partition, are counted at most.
 	countMax = 200_000
 	// countAtATime is how many of them one call of census.lua counts.
@@ -200,7 +198,7 @@ func partitionKey(partitions []int) string {
 
 // count asks Redis for the figures of some partitions.
 func (s *Store) count(partitions []int) figures {
-	ctx, cancel := context.WithTimeout(context.Background(), censusTime)
+	ctx, cancel := context.WithTimeout(context.Background(), s.opts.limits.census)
 	defer cancel()
 	if len(partitions) == 0 {
 		return figures{up: s.Ping(ctx) == nil, counted: true}

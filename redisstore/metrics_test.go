@@ -51,8 +51,8 @@ func owning(t *testing.T, url string, partitions int) (*world, *prometheus.Regis
 func TestTheFiguresOfTheOwnedPartitionsAreThoseOfTheDatabase(t *testing.T) {
 	t.Parallel()
 	for name, url := range map[string]func(*testing.T) string{
-		"redis-server": func(t *testing.T) string { return harness.StartRedis(t).URL },
-		"cluster":      func(t *testing.T) string { return harness.StartRedisCluster(t, 3, 0).URL },
+		"redis-server": func(t *testing.T) string { return redisstore.EmptyRedis(t).URL },
+		"cluster":      func(t *testing.T) string { return redisstore.EmptyCluster(t).URL },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, r := owning(t, url(t), 8)
@@ -114,7 +114,7 @@ func TestTheFiguresOfTheOwnedPartitionsAreThoseOfTheDatabase(t *testing.T) {
 // other, and for the way back.
 func TestWhatAnOlderVersionMovedOnIsTakenOffTheLists(t *testing.T) {
 	t.Parallel()
-	w, r := owning(t, harness.StartRedis(t).URL, 1)
+	w, r := owning(t, redisstore.EmptyRedis(t).URL, 1)
 	ctx := t.Context()
 	sub, _, err := w.CreateSubscription(ctx, subscription("s"))
 	if err != nil {
@@ -203,7 +203,9 @@ func TestCallsOfRedisAreTimedAndTheirFailuresCounted(t *testing.T) {
 func TestAScrapeDoesNotWaitLongForARedisThatHangs(t *testing.T) {
 	t.Parallel()
 	server := harness.StartRedis(t)
-	_, r := owning(t, server.URL, 4)
+	r := prometheus.NewPedanticRegistry()
+	w := openImpatient(t, server.URL, redisstore.Options{Partitions: 4, Metrics: r})
+	w.Ownership().Replace(fsm.AllPartitions(4))
 	server.Pause()
 	defer server.Resume()
 	ctx, cancel := context.WithTimeout(t.Context(), harness.Wait)

@@ -119,7 +119,7 @@ func (r riding) subscriptions(w *world, id string) bool {
 // nothing happened or says that the store is not available.
 func TestASlotThatIsMovedIsNeverActedOnByHalf(t *testing.T) {
 	t.Parallel()
-	cluster := harness.StartRedisCluster(t, 3, 0)
+	cluster := harness.StartRedisCluster(t, 3, 0) // its own, for its slots stay where they are moved
 	w := open(t, cluster.URL, 1)
 	ctx := t.Context()
 	if err := w.Check(ctx); err != nil {

@@ -7,15 +7,15 @@ import (
 
 	"reveille/fsm"
 	"reveille/redisstore"
-	"reveille/test/harness"
 )
 
 // TestConsumersAreCountedAndListed holds what an operator sees, on a real server, the embedded one and a cluster.
 func TestConsumersAreCountedAndListed(t *testing.T) {
+	t.Parallel()
 	for name, url := range map[string]func(*testing.T) string{
-		"redis-server": func(t *testing.T) string { return harness.StartRedis(t).URL },
+		"redis-server": func(t *testing.T) string { return redisstore.EmptyRedis(t).URL },
 		"embedded":     func(*testing.T) string { return redisstore.Embedded },
-		"cluster":      func(t *testing.T) string { return harness.StartRedisCluster(t, 3, 1).URL },
+		"cluster":      func(t *testing.T) string { return redisstore.EmptyCluster(t).URL },
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx := t.Context()

@@ -4,11 +4,12 @@ import (
 	"testing"
 	"time"
 
-	"reveille/test/harness"
+	"reveille/redisstore"
 )
 
 func TestWhenTheRegistryWasLastReadToItsEndIsStored(t *testing.T) {
-	server := harness.StartRedis(t)
+	t.Parallel()
+	server := redisstore.EmptyRedis(t)
 	w, other := open(t, server.URL, 4), open(t, server.URL, 4)
 	if seen, now, err := w.RegistrySeen(t.Context()); err != nil || !seen.IsZero() || !now.Equal(w.now) {
 		t.Fatal(seen, now, err)

@@ -8,7 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"reveille/fsm"
-	"reveille/test/harness"
+	"reveille/redisstore"
 )
 
 // deaf loses the reply to a script: the command is carried out twice, as it is by a client whose
@@ -38,7 +38,8 @@ func (*deaf) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPi
 }
 
 func TestACallWhoseReplyWasLostIsAnsweredAsIfItWereTheFirst(t *testing.T) {
-	w := open(t, harness.StartRedis(t).URL, 1)
+	t.Parallel()
+	w := open(t, redisstore.EmptyRedis(t).URL, 1)
 	ctx := t.Context()
 	d := &deaf{}
 	w.rdb.AddHook(d)

@@ -22,8 +22,6 @@ const (
 	beats = 6
 	// clockTolerance is by how much the clocks of a replica and of Redis may differ until that is said.
 	clockTolerance = 30 * time.Second
-	// callTime bounds one call for all partitions: those whose Redis answers must not wait for one that does not.
-	callTime = 2 * time.Second
 )
 
 // replicas keeps this replica in the replica set and its share of the partitions leased. The partitions are spread by
@@ -252,7 +250,7 @@ func responsible(live []string, partition int) (id string) {
 func (s *Store) replicaSet(
 	ctx context.Context, id string, ttl time.Duration,
 ) (live []string, now time.Time, err error) {
-	ctx, cancel := context.WithTimeout(ctx, callTime)
+	ctx, cancel := context.WithTimeout(ctx, s.opts.limits.all)
 	defer cancel()
 	r := s.call(ctx, scriptReplicaSet, []string{s.keys.replicas()}, id, ttl.Milliseconds())
 	r.list(func(l *reply) {

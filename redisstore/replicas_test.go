@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,25 +24,70 @@ const replicaPartitions = 32
 type replica struct {
 	*redisstore.Store
 	die func()
+	// beats is how many heartbeats have begun.
+	beats atomic.Int64
 
 	mu    sync.Mutex
 	hints []fsm.Hint
 }
 
-func startReplica(t *testing.T, url string, opts redisstore.Options) *replica {
+// before calls something before each request, which is not made if that returns an error.
+type before func(ctx context.Context, cmds ...goredis.Cmder) error
+
+func (before) DialHook(next goredis.DialHook) goredis.DialHook { return next }
+
+func (f before) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
+	return func(ctx context.Context, cmd goredis.Cmder) error {
+		if err := f(ctx, cmd); err != nil {
+			cmd.SetErr(err)
+			return err
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (f before) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []goredis.Cmder) error {
+		if err := f(ctx, cmds...); err != nil {
+			for _, cmd := range cmds {
+				cmd.SetErr(err)
+			}
+			return err
+		}
+		return next(ctx, cmds)
+	}
+}
+
+// beginsBeat says whether a heartbeat begins with a request.
+func beginsBeat(cmds []goredis.Cmder) bool {
+	return slices.ContainsFunc(cmds, func(cmd goredis.Cmder) bool {
+		return cmd.Name() == "evalsha" && slices.Contains(cmd.Args(), any("rv:{subs}:replicas"))
+	})
+}
+
+func startReplica(t *testing.T, url string, opts redisstore.Options, hooks ...goredis.Hook) *replica {
 	t.Helper()
-	rdb, closeRedis, err := redisstore.Connect(url, nil)
+	rdb, closeRedis, err := redisstore.ConnectPatiently(url, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := &replica{}
+	rdb.AddHook(before(func(_ context.Context, cmds ...goredis.Cmder) error {
+		if beginsBeat(cmds) {
+			r.beats.Add(1)
+		}
+		return nil
+	}))
+	for _, h := range hooks {
+		rdb.AddHook(h)
+	}
 	opts.Partitions, opts.Timing = replicaPartitions, timing
 	opts.Hinted = func(h fsm.Hint) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.hints = append(r.hints, h)
 	}
-	r.Store = redisstore.New(rdb, opts)
+	r.Store = redisstore.New(rdb, opts.Patient())
 	ctx, cancel := context.WithCancel(context.Background())
 	over := make(chan struct{})
 	go func() {
@@ -86,7 +132,8 @@ func shared(replicas ...*replica) func() error {
 }
 
 func TestEachPartitionHasOneOwnerAmongTheLiveReplicas(t *testing.T) {
-	redis := harness.StartRedis(t)
+	t.Parallel()
+	redis := redisstore.EmptyRedis(t)
 	lasting := redisstore.Options{Lease: time.Hour}
 	one := startReplica(t, redis.URL, lasting)
 	harness.Eventually(t, harness.Wait, "the only replica owns all", shared(one))
@@ -110,32 +157,43 @@ func TestEachPartitionHasOneOwnerAmongTheLiveReplicas(t *testing.T) {
 	}
 }
 
-func TestAReplicaResignsWithoutWaitingForAHeartbeatThatHangs(t *testing.T) {
-	redis := harness.StartRedis(t)
-	one := startReplica(t, redis.URL, redisstore.Options{Lease: 60 * time.Millisecond})
+// TestAReplicaThatResignsEndsAHeartbeatThatHangs holds that a resignation waits for one call of a heartbeat at most,
+// not for each that it would have made.
+func TestAReplicaThatResignsEndsAHeartbeatThatHangs(t *testing.T) {
+	t.Parallel()
+	var hangs, hung atomic.Bool
+	hanging, ended := make(chan struct{}), make(chan error, 1)
+	var later atomic.Int64 // requests that were made after the one that hangs, and not in vain
+	one := startReplica(t, redisstore.EmptyRedis(t).URL,
+		redisstore.Options{Lease: 60 * time.Millisecond, Poll: time.Hour},
+		before(func(ctx context.Context, cmds ...goredis.Cmder) error {
+			switch {
+			case !hangs.Load():
+				return nil
+			case beginsBeat(cmds) && ctx.Err() == nil:
+				hung.Store(true)
+				close(hanging)
+				<-ctx.Done()
+				ended <- ctx.Err()
+			case hung.Load() && ctx.Err() == nil:
+				later.Add(1)
+			}
+			return ctx.Err()
+		}))
 	harness.Eventually(t, harness.Wait, "it owns all", shared(one))
-	redis.Pause()
-	t.Cleanup(redis.Resume)
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	if one.Ping(ctx) == nil {
-		t.Fatal("redis answers")
-	}
-	resigned := make(chan struct{})
-	go func() {
-		defer close(resigned)
-		_ = one.Resign(ctx)
-	}()
-	select {
-	case <-resigned:
-	case <-time.After(4 * time.Second): // a call that hangs ends after 2 s, and a heartbeat has several
-		t.Error("it waits")
-		<-resigned
+	hangs.Store(true)
+	<-hanging
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel() // so that its own calls end at once
+	_ = one.Resign(ctx)
+	if err := <-ended; !errors.Is(err, context.Canceled) || later.Load() > 0 {
+		t.Errorf("the heartbeat ended with %v, and went on with %d requests", err, later.Load())
 	}
 }
 
 func TestTheShareOfADeadReplicaGoesToTheOthers(t *testing.T) {
-	redis := harness.StartRedis(t)
+	t.Parallel()
+	redis := redisstore.EmptyRedis(t)
 	brief := redisstore.Options{Lease: 600 * time.Millisecond}
 	one, two := startReplica(t, redis.URL, brief), startReplica(t, redis.URL, brief)
 	harness.Eventually(t, harness.Wait, "they share", shared(one, two))
@@ -144,131 +202,34 @@ func TestTheShareOfADeadReplicaGoesToTheOthers(t *testing.T) {
 }
 
 func TestAReplicaThatCannotReachRedisGoesOnWithWhatItHas(t *testing.T) {
+	t.Parallel()
 	redis := harness.StartRedis(t)
 	one := startReplica(t, redis.URL, redisstore.Options{Lease: 300 * time.Millisecond})
 	harness.Eventually(t, harness.Wait, "it owns all", shared(one))
 	redis.Kill()
-	harness.Eventually(t, harness.Wait, "the outage is felt", func() error {
-		if err := one.Ping(t.Context()); errors.Is(err, fsm.ErrUnavailable) {
-			return nil
-		}
-		return errors.New("redis answers")
-	})
-	harness.Never(t, time.Second, "partitions given up", func() error {
-		if len(one.Ownership().Partitions()) < replicaPartitions {
-			return nil
-		}
-		return errors.New("none")
-	})
+	began := one.beats.Load()
+	harness.Eventually(t, harness.Wait, "the leases have run out", harness.True(func() bool {
+		return one.beats.Load() > began+12 // a lease is six long
+	}, "not yet"))
+	if err := shared(one)(); err != nil {
+		t.Errorf("partitions were given up: %v", err)
+	}
 	redis.Restart()
 	two := startReplica(t, redis.URL, redisstore.Options{Lease: 300 * time.Millisecond})
 	harness.Eventually(t, harness.Wait, "they share when it is back, empty", shared(one, two))
 }
 
-func TestHintsReachTheOtherReplicasAndNotTheirSender(t *testing.T) {
-	redis := harness.StartRedis(t)
-	opts := redisstore.Options{Lease: time.Hour, Poll: time.Hour}
-	c := redis.Client()
-	one, two := startReplica(t, redis.URL, opts), startReplica(t, redis.URL, opts)
-	harness.Eventually(t, harness.Wait, "they share", shared(one, two))
-	harness.Eventually(t, harness.Wait, "both listen", func() error {
-		n, err := c.PubSubNumSub(t.Context(), "rv:{subs}:hints").Result()
-		if err == nil && n["rv:{subs}:hints"] != 2 {
-			err = fmt.Errorf("%v do", n)
-		}
-		return err
-	})
-	sent := []fsm.Hint{
-		{Kind: fsm.HintWatch, Partition: 7, Path: "/a%20b/c"},
-		{Kind: fsm.HintIdle, Path: "/a"},
-		{Kind: fsm.HintGone, Path: "/a"},
-		{Kind: fsm.HintGone, Path: "/a b"},
-	}
-	for _, h := range sent {
-		one.Hint(h)
-	}
-	harness.Eventually(t, harness.Wait, "the other has heard them", func() error {
-		if got := two.heard(); !slices.Equal(got, sent) {
-			return fmt.Errorf("it heard %+v", got)
-		}
-		return nil
-	})
-	if got := one.heard(); len(got) > 0 {
-		t.Errorf("the sender heard %+v", got)
-	}
-	t.Run("a subscription is known to the others without their asking", func(t *testing.T) {
-		if _, _, err := one.CreateSubscription(t.Context(), subscription("s")); err != nil {
-			t.Fatal(err)
-		}
-		has := func(want bool) func() error {
-			return func() error {
-				if _, ok := two.Catalog().Get("s"); ok != want {
-					return fmt.Errorf("found: %v", ok)
-				}
-				return nil
-			}
-		}
-		harness.Eventually(t, harness.Wait, "made", has(true))
-		if err := one.DeleteSubscription(t.Context(), "s"); err != nil {
-			t.Fatal(err)
-		}
-		harness.Eventually(t, harness.Wait, "deleted", has(false))
-	})
-	t.Run("what cannot be read is passed over", func(t *testing.T) {
-		for _, message := range []string{
-			"", "x", "x\n", "x\nwatch 99 /a", "x\nwatch -1 /a", "x\nwatch seven /a",
-			"x\nwatch\n\nidle 0 /last",
-		} {
-			if err := c.Publish(t.Context(), "rv:{subs}:hints", message).Err(); err != nil {
-				t.Fatal(err)
-			}
-		}
-		harness.Eventually(t, harness.Wait, "the last is heard", func() error {
-			if got := two.heard(); len(got) != len(sent)+1 || got[len(sent)].Path != "/last" {
-				return fmt.Errorf("heard %+v", got)
-			}
-			return nil
-		})
-	})
-}
-
-func TestReplicasThatCannotGiveTheirPartitionsBackDoNotKeepEachOtherBusy(t *testing.T) {
-	redis := harness.StartRedis(t)
-	c, lasting := redis.Client(), redisstore.Options{Lease: time.Hour}
-	one, two := startReplica(t, redis.URL, lasting), startReplica(t, redis.URL, lasting)
-	harness.Eventually(t, harness.Wait, "they share", shared(one, two))
-	for p := range replicaPartitions {
-		tx, key := c.TxPipeline(), fmt.Sprintf("rv:{%d}:lease", p)
-		tx.Del(t.Context(), key)
-		tx.HSet(t.Context(), key, "not", "a lease")
-		if _, err := tx.Exec(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	sub := c.Subscribe(t.Context(), "rv:{subs}:hints")
-	defer func() { _ = sub.Close() }()
-	if _, err := sub.Receive(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	startReplica(t, redis.URL, lasting)
-	n := 0
-	harness.Never(t, time.Second, "that they go on telling each other", func() error {
-		for {
-			select {
-			case <-sub.Channel():
-				if n++; n > 20 {
-					return nil
-				}
-			default:
-				return fmt.Errorf("%d messages", n)
-			}
-		}
-	})
+// client returns a client that is closed with the test, of a server that may live on.
+func client(t *testing.T, r *harness.Redis) *goredis.Client {
+	c := goredis.NewClient(&goredis.Options{Addr: r.Addr, ReadTimeout: harness.Wait})
+	t.Cleanup(func() { _ = c.Close() })
+	return c
 }
 
 func TestADeadReplicaOfAServerWhoseClockWasAheadIsReplaced(t *testing.T) {
-	redis := harness.StartRedis(t)
-	c, ahead := redis.Client(), 10*time.Minute
+	t.Parallel()
+	redis := redisstore.EmptyRedis(t)
+	c, ahead := client(t, redis), 10*time.Minute
 	// What a server has left behind whose clock was ahead, before a failover.
 	if err := c.ZAdd(
 		t.Context(), "rv:{subs}:replicas", goredis.Z{Score: float64(time.Now().Add(ahead).UnixMilli()), Member: "dead"},
@@ -285,6 +246,7 @@ func TestADeadReplicaOfAServerWhoseClockWasAheadIsReplaced(t *testing.T) {
 }
 
 func TestWhoeverHadAPartitionDoubtsWhatRedisHasOfItAfterAnOutage(t *testing.T) {
+	t.Parallel()
 	redis := harness.StartRedis(t, "--dir", t.TempDir())
 	lasting := redisstore.Options{Lease: time.Hour}
 	one, two := startReplica(t, redis.URL, lasting), startReplica(t, redis.URL, lasting)
@@ -316,8 +278,9 @@ func TestWhoeverHadAPartitionDoubtsWhatRedisHasOfItAfterAnOutage(t *testing.T) {
 }
 
 func TestAPartitionThatCameBackEmptyIsInDoubtAndItsEpochsJump(t *testing.T) {
-	redis := harness.StartRedis(t)
-	c, ctx := redis.Client(), t.Context()
+	t.Parallel()
+	redis := redisstore.EmptyRedis(t)
+	c, ctx := client(t, redis), t.Context()
 	if err := c.HSet(ctx, "rv:{subs}:meta", "born", 1).Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -343,7 +306,7 @@ func TestAPartitionThatCameBackEmptyIsInDoubtAndItsEpochsJump(t *testing.T) {
 	if after := wake(); after.Epoch <= before.Epoch {
 		t.Errorf("epoch %d after %d", after.Epoch, before.Epoch)
 	}
-	harness.Eventually(t, 5*time.Second, "it is in doubt", func() error {
+	harness.Eventually(t, harness.Wait, "it is in doubt", func() error {
 		if one.Ownership().Doubts(p) == 0 {
 			return errors.New("it is not")
 		}

@@ -198,7 +198,7 @@ func (d Draw) millis() int64 {
 }
 
 // pipeline calls a script n times in one go, with the keys and arguments that each call is for, and gives up on those
-// that were not answered after callTime. A call that failed has its error in its reply.
+// that were not answered in time. A call that failed has its error in its reply.
 func (s *Store) pipeline(
 	ctx context.Context, sc *script, n int, call func(i int) (keys []string, args []any),
 ) []*reply {
@@ -233,7 +233,7 @@ func (s *Store) together(
 	ctx context.Context, sc *script, eval func(context.Context, redis.Scripter, []string, ...any) *redis.Cmd,
 	calls []int, call func(i int) (keys []string, args []any), replies []*reply,
 ) (missing []int) {
-	ctx, cancel := context.WithTimeout(ctx, callTime)
+	ctx, cancel := context.WithTimeout(ctx, s.opts.limits.all)
 	defer cancel()
 	pipe := s.rdb.Pipeline()
 	cmds := make([]*redis.Cmd, len(calls))

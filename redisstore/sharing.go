@@ -32,6 +32,8 @@ type sharing struct {
 	client *redis.Client
 	// wait is shareWait, except in tests.
 	wait time.Duration
+	// call bounds a call.
+	call time.Duration
 
 	// requests are those that no caller makes: stop waits for them.
 	requests sync.WaitGroup
@@ -54,12 +56,12 @@ type sharedCall struct {
 
 // newSharing returns nil for a client of several servers: calls for one that is slow or dead must not
 // hold up those for another.
-func newSharing(rdb redis.UniversalClient) *sharing {
+func newSharing(rdb redis.UniversalClient, call time.Duration) *sharing {
 	client, ok := rdb.(*redis.Client)
 	if !ok {
 		return nil
 	}
-	h := &sharing{client: client, wait: shareWait}
+	h := &sharing{client: client, wait: shareWait, call: call}
 	h.late = time.AfterFunc(time.Hour, h.flush)
 	h.late.Stop()
 	return h
@@ -101,7 +103,7 @@ func (h *sharing) run(ctx context.Context, sc *redis.Script, keys []string, args
 	if err == nil || errors.As(err, &reply) && !passes(reply.Error()) && !redis.HasErrorPrefix(err, "NOSCRIPT") {
 		return v, err
 	}
-	ctx, cancel := context.WithDeadline(ctx, began.Add(callTimeout))
+	ctx, cancel := context.WithDeadline(ctx, began.Add(h.call))
 	defer cancel()
 	return sc.Run(ctx, h.client, keys, args...).Result()
 }

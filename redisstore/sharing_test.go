@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -65,7 +66,7 @@ type echoed struct {
 
 func openSharing(t *testing.T) (*sharing, *gate) {
 	t.Helper()
-	client, closeClient, err := Connect(harness.StartRedis(t).URL, nil)
+	client, closeClient, err := connectWithin(patient, EmptyRedis(t).URL, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +76,7 @@ func openSharing(t *testing.T) (*sharing, *gate) {
 	}
 	g := &gate{open: make(chan struct{})}
 	client.AddHook(g)
-	return newSharing(client), g
+	return newSharing(client, patient.call), g
 }
 
 func (h *sharing) echo(ctx context.Context, word string) <-chan echoed {
@@ -93,7 +94,7 @@ func (h *sharing) fill(t *testing.T, g *gate) (calls []<-chan echoed) {
 	for range sendersMax {
 		calls = append(calls, h.echo(t.Context(), "first"))
 	}
-	harness.Eventually(t, 10*time.Second, "the first calls are sent at once",
+	harness.Eventually(t, harness.Wait, "the first calls are sent at once",
 		harness.True(func() bool { return g.alone.Load() == sendersMax }, "%d were", sendersMax))
 	return calls
 }
@@ -103,7 +104,7 @@ func (h *sharing) queue(t *testing.T, words ...string) (calls []<-chan echoed) {
 	t.Helper()
 	for i, word := range words {
 		calls = append(calls, h.echo(t.Context(), word))
-		harness.Eventually(t, 10*time.Second, "a call waits for those before it", harness.True(func() bool {
+		harness.Eventually(t, harness.Wait, "a call waits for those before it", harness.True(func() bool {
 			h.mu.Lock()
 			defer h.mu.Unlock()
 			return len(h.waiting) == i+1
@@ -113,6 +114,7 @@ func (h *sharing) queue(t *testing.T, words ...string) (calls []<-chan echoed) {
 }
 
 func TestCallsThatComeWhileOthersAreUnderWayGoTogether(t *testing.T) {
+	t.Parallel()
 	failed := func(err error) func(func() error, []redis.Cmder) error {
 		return func(_ func() error, cmds []redis.Cmder) error {
 			for _, cmd := range cmds {
@@ -184,12 +186,13 @@ func TestCallsThatComeWhileOthersAreUnderWayGoTogether(t *testing.T) {
 }
 
 func TestACallThatIsGivenUpLeavesTheOthersAlone(t *testing.T) {
+	t.Parallel()
 	h, g := openSharing(t)
 	h.wait = time.Hour
 	h.fill(t, g)
 	ctx, cancel := context.WithCancel(t.Context())
 	given := h.echo(ctx, "given up")
-	harness.Eventually(t, 10*time.Second, "it waits", harness.True(func() bool {
+	harness.Eventually(t, harness.Wait, "it waits", harness.True(func() bool {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		return len(h.waiting) == 1
@@ -208,9 +211,25 @@ func TestACallThatIsGivenUpLeavesTheOthersAlone(t *testing.T) {
 	}
 }
 
+// noticed is a context that says when somebody has found it to be over.
+type noticed struct {
+	context.Context
+	once  sync.Once
+	asked chan struct{}
+}
+
+func (c *noticed) Err() error {
+	err := c.Context.Err()
+	if err != nil {
+		c.once.Do(func() { close(c.asked) })
+	}
+	return err
+}
+
 // What a call has changed is for its caller to follow: a wake that it hands out, say, which would wait for
 // its deadline otherwise.
 func TestACallThatIsUnderWayIsAnsweredThoughItsCallerStops(t *testing.T) {
+	t.Parallel()
 	h, g := openSharing(t)
 	h.wait = time.Hour
 	under, release := make(chan struct{}), make(chan struct{})
@@ -220,9 +239,10 @@ func TestACallThatIsUnderWayIsAnsweredThoughItsCallerStops(t *testing.T) {
 		return send()
 	}
 	h.fill(t, g)
-	ctx, cancel := context.WithCancel(t.Context())
+	parent, cancel := context.WithCancel(t.Context())
+	ctx := &noticed{Context: parent, asked: make(chan struct{})}
 	call := h.echo(ctx, "a")
-	harness.Eventually(t, 10*time.Second, "it waits", harness.True(func() bool {
+	harness.Eventually(t, harness.Wait, "it waits", harness.True(func() bool {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		return len(h.waiting) == 1
@@ -230,19 +250,15 @@ func TestACallThatIsUnderWayIsAnsweredThoughItsCallerStops(t *testing.T) {
 	close(g.open)
 	<-under
 	cancel()
-	select {
-	case e := <-call:
-		t.Errorf("nobody waited for its answer: %v, %v", e.v, e.err)
-		close(release)
-	case <-time.After(50 * time.Millisecond):
-		close(release)
-		if e := <-call; e.err != nil || e.v != "a" {
-			t.Errorf("answered %v, %v", e.v, e.err)
-		}
+	<-ctx.asked // the call has heard of it
+	close(release)
+	if e := <-call; e.err != nil || e.v != "a" {
+		t.Errorf("answered %v, %v", e.v, e.err)
 	}
 }
 
 func TestCallsDoNotWaitForRequestsThatHang(t *testing.T) {
+	t.Parallel()
 	h, g := openSharing(t)
 	first := h.fill(t, g)
 	if e := <-h.echo(t.Context(), "next"); e.err != nil || e.v != "next" {
@@ -252,7 +268,7 @@ func TestCallsDoNotWaitForRequestsThatHang(t *testing.T) {
 	for _, call := range first {
 		<-call
 	}
-	harness.Eventually(t, 10*time.Second, "nothing is under way any more", harness.True(func() bool {
+	harness.Eventually(t, harness.Wait, "nothing is under way any more", harness.True(func() bool {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		return h.senders == 0 && len(h.waiting) == 0
@@ -271,7 +287,7 @@ func TestCallsForAClusterGoEachForItself(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = closeClient() }()
-	if newSharing(client) != nil {
+	if newSharing(client, usual.call) != nil {
 		t.Error("calls for a node that is dead would hold up those for others")
 	}
 }
@@ -294,6 +310,7 @@ func (e expiring) Err() error {
 }
 
 func TestAStopWaitsForRequestsThatNoCallerWaitsFor(t *testing.T) {
+	t.Parallel()
 	h, g := openSharing(t)
 	h.wait = time.Hour
 	under, release := make(chan struct{}), make(chan struct{})
@@ -305,7 +322,7 @@ func TestAStopWaitsForRequestsThatNoCallerWaitsFor(t *testing.T) {
 	first := h.fill(t, g)
 	deadline := expiring{Context: t.Context(), over: make(chan struct{})}
 	abandoned := h.echo(deadline, "abandoned")
-	harness.Eventually(t, 10*time.Second, "it waits", harness.True(func() bool {
+	harness.Eventually(t, harness.Wait, "it waits", harness.True(func() bool {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		return len(h.waiting) == 1

@@ -54,6 +54,9 @@ type Options struct {
 	Untraced bool
 	// Draw replaces chance and time, in tests; nil for real ones.
 	Draw func() Draw
+
+	// limits are usual, except in tests.
+	limits limits
 }
 
 // Store keeps the state in Redis. It is safe for concurrent use.
@@ -106,11 +109,14 @@ func New(rdb redis.UniversalClient, opts Options) *Store {
 	if opts.ReplicaID == "" {
 		opts.ReplicaID = randomDraw().Nonce
 	}
+	if opts.limits == (limits{}) {
+		opts.limits = usual
+	}
 	if opts.Outcomes == nil {
 		opts.Outcomes = fsm.NewRouter()
 	}
 	s := &Store{
-		rdb: rdb, sharing: newSharing(rdb), opts: opts, draw: opts.Draw, catalog: fsm.NewCatalog(),
+		rdb: rdb, sharing: newSharing(rdb, opts.limits.call), opts: opts, draw: opts.Draw, catalog: fsm.NewCatalog(),
 		keys: keys{partitions: opts.Partitions}, refreshing: make(chan struct{}, 1), refreshNow: make(chan struct{}, 1),
 		clearNow: make(chan struct{}, 1), seen: make([]atomic.Int64, opts.Partitions),
 		ownership: fsm.NewOwnership(opts.Partitions), metrics: newMetrics(opts.Metrics),

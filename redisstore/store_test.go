@@ -26,7 +26,19 @@ import (
 
 func TestMain(m *testing.M) {
 	redisstore.LogTo(zap.NewNop())
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(sharing{m})
+}
+
+// sharing ends the servers that tests share after the last test, before goroutines are looked for that are left.
+type sharing struct{ goleak.TestingM }
+
+func (m sharing) Run() int {
+	code := m.TestingM.Run()
+	for _, fault := range redisstore.Servers.End() {
+		fmt.Fprintln(os.Stderr, fault)
+		code = max(code, 1)
+	}
+	return code
 }
 
 var timing = fsm.Timing{
@@ -49,11 +61,26 @@ func open(t *testing.T, url string, partitions int) *world {
 
 func openWith(t *testing.T, url string, ca *x509.CertPool, o redisstore.Options) *world {
 	t.Helper()
-	rdb, closeRedis, err := redisstore.Connect(url, ca)
+	rdb, closeRedis, err := redisstore.ConnectPatiently(url, ca)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = closeRedis() })
+	return worldOn(rdb, o.Patient())
+}
+
+// openImpatient is for tests in which a server hangs: it is given up as soon as it is by the program.
+func openImpatient(t *testing.T, url string, o redisstore.Options) *world {
+	t.Helper()
+	rdb, closeRedis, err := redisstore.Connect(url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = closeRedis() })
+	return worldOn(rdb, o)
+}
+
+func worldOn(rdb redis.UniversalClient, o redisstore.Options) *world {
 	w := &world{rdb: rdb, now: time.UnixMilli(1_790_000_000_000)}
 	o.Timing = timing
 	o.Draw = func() redisstore.Draw {
@@ -91,11 +118,12 @@ func subscription(id string) fsm.Subscription {
 
 // TestAConsumerOnEveryKindOfRedis takes one consumer from its creation to its end on each of them.
 func TestAConsumerOnEveryKindOfRedis(t *testing.T) {
+	t.Parallel()
 	for name, url := range map[string]func(*testing.T) string{
-		"redis-server": func(t *testing.T) string { return harness.StartRedis(t).URL },
+		"redis-server": func(t *testing.T) string { return redisstore.EmptyRedis(t).URL },
 		"embedded":     func(*testing.T) string { return redisstore.Embedded },
-		"cluster":      func(t *testing.T) string { return harness.StartRedisCluster(t, 3, 1).URL },
-		"sentinel":     func(t *testing.T) string { return harness.StartRedisSentinel(t).URL },
+		"cluster":      func(t *testing.T) string { return redisstore.EmptyCluster(t).URL },
+		"sentinel":     func(t *testing.T) string { return redisstore.EmptySentinel(t).URL },
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx := t.Context()
@@ -203,7 +231,8 @@ func leftovers(t *testing.T, w *world) (left []string) {
 }
 
 func TestScriptsSurviveAFlush(t *testing.T) {
-	w := open(t, harness.StartRedis(t).URL, 1)
+	t.Parallel()
+	w := open(t, redisstore.EmptyRedis(t).URL, 1)
 	ctx := t.Context()
 	must[fsm.Outcome](t)(w.Link(ctx, subscription("s"), "/a", fsm.Start, ""))
 	if err := w.rdb.ScriptFlush(ctx).Err(); err != nil {
@@ -215,6 +244,7 @@ func TestScriptsSurviveAFlush(t *testing.T) {
 }
 
 func TestCheck(t *testing.T) {
+	t.Parallel()
 	server := harness.StartRedis(t)
 	first := open(t, server.URL, 8)
 	if err := first.Check(t.Context()); err != nil {
@@ -239,6 +269,7 @@ func TestCheck(t *testing.T) {
 
 // TestCheckRefusesAnOldRedis has a server that says it is old: the real one cannot be made to.
 func TestCheckRefusesAnOldRedis(t *testing.T) {
+	t.Parallel()
 	for version, fit := range map[string]bool{
 		"5.0.14": false, "6.0.16": false, "6.1.9": false, "6.2.0": true, "7.0.15": true, "10.0.0": true, "": false,
 		"x.y": false,
@@ -283,6 +314,7 @@ func TestConnectNamesWhatIsWrong(t *testing.T) {
 }
 
 func TestARedisThatIsGoneIsUnavailable(t *testing.T) {
+	t.Parallel()
 	server := harness.StartRedis(t)
 	w := open(t, server.URL, 1)
 	must[fsm.Outcome](t)(w.Link(t.Context(), subscription("s"), "/a", fsm.Start, "0"))
@@ -317,6 +349,7 @@ func TestARedisThatIsGoneIsUnavailable(t *testing.T) {
 // TestConcurrentObservationsWakeOnce holds that a check and the change that follows from it are one.
 // TestARedisThatTakesNoWritesIsUnavailable holds that its refusals are told from broken invariants.
 func TestARedisThatTakesNoWritesIsUnavailable(t *testing.T) {
+	t.Parallel()
 	w := open(t, harness.StartRedis(t, "--dbfilename", "taken").URL, 1)
 	ctx := t.Context()
 	set := func(name, value string) {
@@ -342,7 +375,7 @@ func TestARedisThatTakesNoWritesIsUnavailable(t *testing.T) {
 			if err := w.rdb.BgSave(ctx).Err(); err != nil {
 				t.Fatal(err)
 			}
-			harness.Eventually(t, 10*time.Second, "the snapshot has failed", func() error {
+			harness.Eventually(t, harness.Wait, "the snapshot has failed", func() error {
 				if info := w.rdb.Info(ctx, "persistence").Val(); !strings.Contains(info, "rdb_last_bgsave_status:err") {
 					return errors.New(info)
 				}
@@ -355,7 +388,7 @@ func TestARedisThatTakesNoWritesIsUnavailable(t *testing.T) {
 			long := redis.NewClient(&redis.Options{Addr: w.rdb.(*redis.Client).Options().Addr, ReadTimeout: -1})
 			t.Cleanup(func() { _ = long.Close() })
 			go long.Eval(ctx, "while true do end", nil)
-			harness.Eventually(t, 10*time.Second, "redis is busy", func() error {
+			harness.Eventually(t, harness.Wait, "redis is busy", func() error {
 				if err := w.rdb.Ping(ctx).Err(); err == nil {
 					return errors.New("not yet")
 				}
@@ -376,7 +409,7 @@ func TestARedisThatTakesNoWritesIsUnavailable(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 			tt.after()
-			harness.Eventually(t, 10*time.Second, "redis takes writes again", func() error { return w.Ping(ctx) })
+			harness.Eventually(t, harness.Wait, "redis takes writes again", func() error { return w.Ping(ctx) })
 		})
 	}
 	if o := must[fsm.Outcome](t)(w.Link(ctx, subscription("s"), "/a", fsm.Start, "0")); len(o.Wakes) != 1 {
@@ -385,7 +418,8 @@ func TestARedisThatTakesNoWritesIsUnavailable(t *testing.T) {
 }
 
 func TestConcurrentObservationsWakeOnce(t *testing.T) {
-	w := open(t, harness.StartRedis(t).URL, 1)
+	t.Parallel()
+	w := open(t, redisstore.EmptyRedis(t).URL, 1)
 	ctx := t.Context()
 	must[fsm.Outcome](t)(w.Link(ctx, subscription("s"), "/a", "00", "00"))
 	for round := range 20 {
@@ -416,7 +450,8 @@ func TestConcurrentObservationsWakeOnce(t *testing.T) {
 }
 
 func TestAStreamWithManyConsumers(t *testing.T) {
-	w := open(t, harness.StartRedis(t).URL, 1)
+	t.Parallel()
+	w := open(t, redisstore.EmptyRedis(t).URL, 1)
 	ctx := t.Context()
 	const n = 500
 	for i := range n {
@@ -450,7 +485,8 @@ func TestAStreamWithManyConsumers(t *testing.T) {
 }
 
 func TestSubscriptions(t *testing.T) {
-	server := harness.StartRedis(t)
+	t.Parallel()
+	server := redisstore.EmptyRedis(t)
 	w, other := open(t, server.URL, 4), open(t, server.URL, 4)
 	ctx := t.Context()
 	sub, created, err := w.CreateSubscription(ctx, subscription("s"))
@@ -543,7 +579,8 @@ func sever(w *world) *severed {
 
 // TestTheSecretOfAStoredSubscriptionIsNotLost holds that its creator is told it whenever there is an answer.
 func TestTheSecretOfAStoredSubscriptionIsNotLost(t *testing.T) {
-	w := open(t, harness.StartRedis(t).URL, 4)
+	t.Parallel()
+	w := open(t, redisstore.EmptyRedis(t).URL, 4)
 	ctx := t.Context()
 	if _, _, err := w.CreateSubscription(ctx, subscription("first")); err != nil { // the scripts are loaded by this
 		t.Fatal(err)
@@ -562,7 +599,8 @@ func TestTheSecretOfAStoredSubscriptionIsNotLost(t *testing.T) {
 
 // TestADeletionThatRedisCutShortIsFinished holds that it needs no restart and no second request.
 func TestADeletionThatRedisCutShortIsFinished(t *testing.T) {
-	server := harness.StartRedis(t)
+	t.Parallel()
+	server := redisstore.EmptyRedis(t)
 	w := open(t, server.URL, 4)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -577,7 +615,7 @@ func TestADeletionThatRedisCutShortIsFinished(t *testing.T) {
 	ended := make(chan error, 1)
 	other := open(t, server.URL, 4)
 	go func() { ended <- other.Run(ctx) }()
-	harness.Eventually(t, 10*time.Second, "the other replica has looked once", func() error {
+	harness.Eventually(t, harness.Wait, "the other replica has looked once", func() error {
 		if !other.Catalog().Loaded() {
 			return errors.New("not yet")
 		}
@@ -589,7 +627,7 @@ func TestADeletionThatRedisCutShortIsFinished(t *testing.T) {
 		t.Fatalf("cut short, but: %v", err)
 	}
 	h.left.Store(-1)
-	harness.Eventually(t, 10*time.Second, "the consumers are removed", func() error {
+	harness.Eventually(t, harness.Wait, "the consumers are removed", func() error {
 		if keys := leftovers(t, w); len(keys) > 0 {
 			return fmt.Errorf("left: %v", keys)
 		}
@@ -609,7 +647,8 @@ func TestADeletionThatRedisCutShortIsFinished(t *testing.T) {
 
 // TestADeletionThatWasCutShortIsFinished holds that a crash between its steps leaves no consumer behind.
 func TestADeletionThatWasCutShortIsFinished(t *testing.T) {
-	server := harness.StartRedis(t)
+	t.Parallel()
+	server := redisstore.EmptyRedis(t)
 	w := open(t, server.URL, 4)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -631,7 +670,7 @@ func TestADeletionThatWasCutShortIsFinished(t *testing.T) {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- open(t, server.URL, 4).Run(ctx) }()
-	harness.Eventually(t, 10*time.Second, "the deletion is finished", func() error {
+	harness.Eventually(t, harness.Wait, "the deletion is finished", func() error {
 		if keys := leftovers(t, w); len(keys) > 0 {
 			return fmt.Errorf("left: %v", keys)
 		}
@@ -649,7 +688,8 @@ func TestADeletionThatWasCutShortIsFinished(t *testing.T) {
 
 // TestEpochsGoOnAfterRemoval holds S1 for an id that is used again.
 func TestEpochsGoOnAfterRemoval(t *testing.T) {
-	w := open(t, harness.StartRedis(t).URL, 1)
+	t.Parallel()
+	w := open(t, redisstore.EmptyRedis(t).URL, 1)
 	ctx := t.Context()
 	sub := subscription("s")
 	last := int64(0)
@@ -664,7 +704,8 @@ func TestEpochsGoOnAfterRemoval(t *testing.T) {
 }
 
 func TestStreamsOnRecord(t *testing.T) {
-	w := open(t, harness.StartRedis(t).URL, 1)
+	t.Parallel()
+	w := open(t, redisstore.EmptyRedis(t).URL, 1)
 	ctx := t.Context()
 	note := func(path string, awaited bool) {
 		if err := w.note(ctx, path, awaited); err != nil {

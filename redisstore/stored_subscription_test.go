@@ -14,13 +14,13 @@ import (
 
 	"reveille/fsm"
 	"reveille/redisstore"
-	"reveille/test/harness"
 )
 
 const storedSubscriptions = "rv:{subs}:all"
 
 func TestASubscriptionIsStoredWithHowItIsDelivered(t *testing.T) {
-	w := open(t, harness.StartRedis(t).URL, 4)
+	t.Parallel()
+	w := open(t, redisstore.EmptyRedis(t).URL, 4)
 	if _, _, err := w.CreateSubscription(t.Context(), subscription("s")); err != nil {
 		t.Fatal(err)
 	}
@@ -44,6 +44,7 @@ func TestASubscriptionIsStoredWithHowItIsDelivered(t *testing.T) {
 // TestStoredSubscriptionsOfOtherVersions reads what earlier and later versions have stored, each
 // beside one of this version.
 func TestStoredSubscriptionsOfOtherVersions(t *testing.T) {
+	t.Parallel()
 	const base = `"id":"other","generation":"g","pattern":"/**","webhook":"https://example.com/",` +
 		`"secret":"whsec_y","created_at":1000`
 	other := fsm.Subscription{
@@ -52,7 +53,7 @@ func TestStoredSubscriptionsOfOtherVersions(t *testing.T) {
 	}
 	later := other
 	later.Mode, later.Format, later.Signature = "push", "cloudevents", "standard"
-	server := harness.StartRedis(t)
+	server := redisstore.EmptyRedis(t)
 	for _, c := range []struct {
 		name, stored string
 		want         *fsm.Subscription // nil: it is left out

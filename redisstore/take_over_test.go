@@ -8,13 +8,13 @@ import (
 
 	"reveille/fsm"
 	"reveille/redisstore"
-	"reveille/test/harness"
 )
 
 // TestStreamsOfAnEarlierVersionAreTakenOver holds that a database whose records say only since when a stream is known
 // goes on as if they had been made by this version: a stream is linked to every subscription but those whose backfill
 // is not over, and who has unsubscribed stays gone.
 func TestStreamsOfAnEarlierVersionAreTakenOver(t *testing.T) {
+	t.Parallel()
 	const micros, ms = 1_790_000_000_000_000, 1000
 	version := func(micros int64) int64 { return micros / 1000 * 2048 }
 	for name, tt := range map[string]struct {
@@ -26,8 +26,8 @@ func TestStreamsOfAnEarlierVersionAreTakenOver(t *testing.T) {
 		"one is, of the former one": {"former", func(noted int64) int64 { return noted }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			server := harness.StartRedis(t)
-			rdb, ctx := server.Client(), t.Context()
+			server := redisstore.EmptyRedis(t)
+			rdb, ctx := client(t, server), t.Context()
 			former := map[string]int64{"former": micros + 2*ms, "later": micros + 5*ms}
 			for id, at := range former {
 				text := fmt.Sprintf(`{"id":%q,"generation":"g-%s","pattern":"/**","webhook":"https://example.com/",`+
@@ -54,7 +54,7 @@ func TestStreamsOfAnEarlierVersionAreTakenOver(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			s := redisstore.New(rdb, redisstore.Options{Partitions: 1, Timing: timing})
+			s := redisstore.New(rdb, redisstore.Options{Partitions: 1, Timing: timing}.Patient())
 			for range 2 { // at each start
 				if err := s.Check(ctx); err != nil {
 					t.Fatal(err)

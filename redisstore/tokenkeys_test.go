@@ -15,7 +15,8 @@ import (
 
 // TestAReplicaStartsOnlyWithATokenKeyOfTheOthers holds that no token of one replica is refused by another by chance.
 func TestAReplicaStartsOnlyWithATokenKeyOfTheOthers(t *testing.T) {
-	server := harness.StartRedis(t)
+	t.Parallel()
+	server := redisstore.EmptyRedis(t)
 	replica := func(id string, keys ...string) *world {
 		return openWith(t, server.URL, nil,
 			redisstore.Options{Partitions: 1, ReplicaID: id, TokenKeys: keys, Lease: time.Hour})
@@ -63,6 +64,7 @@ func TestAReplicaStartsOnlyWithATokenKeyOfTheOthers(t *testing.T) {
 
 // TestTheStartWarnsOfARedisThatEvicts holds that what the guide asks for is looked at.
 func TestTheStartWarnsOfARedisThatEvicts(t *testing.T) {
+	t.Parallel()
 	for policy, want := range map[string]int{"noeviction": 0, "allkeys-lru": 1, "volatile-ttl": 1} {
 		t.Run(policy, func(t *testing.T) {
 			core, logs := observer.New(zap.WarnLevel)

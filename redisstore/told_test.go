@@ -6,14 +6,15 @@ import (
 
 	"reveille/fsm"
 	"reveille/fsm/memstore"
-	"reveille/test/harness"
+	"reveille/redisstore"
 )
 
 // TestASubscriptionIsToldFromTheFirstRepetitionOn holds of both stores that whoever reads a version of the list after
 // somebody was told of a subscription that he has not created finds that in it.
 func TestASubscriptionIsToldFromTheFirstRepetitionOn(t *testing.T) {
+	t.Parallel()
 	db := memstore.New(memstore.Options{})
-	server := harness.StartRedis(t)
+	server := redisstore.EmptyRedis(t)
 	for name, replicas := range map[string][2]fsm.Store{
 		"redis":  {open(t, server.URL, 4), open(t, server.URL, 4)},
 		"memory": {db.Replica("a"), db.Replica("b")},

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"reveille/fsm"
-	"reveille/test/harness"
+	"reveille/redisstore"
 )
 
 // onLists returns on which of a partition's lists a consumer is, and since when.
@@ -30,7 +30,7 @@ func (w *world) onLists(t *testing.T, partition int, consumer string) map[string
 func TestAConsumerIsOnTheListOfItsStateSinceItCameToBeInIt(t *testing.T) {
 	t.Parallel()
 	for name, url := range map[string]func(*testing.T) string{
-		"redis-server": func(t *testing.T) string { return harness.StartRedis(t).URL },
+		"redis-server": func(t *testing.T) string { return redisstore.EmptyRedis(t).URL },
 		"embedded":     func(*testing.T) string { return "embedded" },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -98,7 +98,7 @@ func TestAConsumerIsOnTheListOfItsStateSinceItCameToBeInIt(t *testing.T) {
 // TestAConsumerOfAVersionThatNotedLessGoesOn is for an upgrade of one replica after the other.
 func TestAConsumerOfAVersionThatNotedLessGoesOn(t *testing.T) {
 	t.Parallel()
-	w := open(t, harness.StartRedis(t).URL, 1)
+	w := open(t, redisstore.EmptyRedis(t).URL, 1)
 	ctx := t.Context()
 	id := fsm.ConsumerID("s", "/a")
 	wake := must[fsm.Outcome](t)(w.Link(ctx, subscription("s"), "/a", fsm.Start, "1")).Wakes[0]
@@ -136,7 +136,7 @@ func TestAConsumerOfAVersionThatNotedLessGoesOn(t *testing.T) {
 // for one after a way back.
 func TestAWakeOfAnOlderVersionIsNotTakenForTheOneBefore(t *testing.T) {
 	t.Parallel()
-	w, r := owning(t, harness.StartRedis(t).URL, 1)
+	w, r := owning(t, redisstore.EmptyRedis(t).URL, 1)
 	ctx := t.Context()
 	sub, _, err := w.CreateSubscription(ctx, subscription("s"))
 	if err != nil {

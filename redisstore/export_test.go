@@ -1,0 +1,24 @@
+package redisstore
+
+import (
+	"crypto/x509"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// patient are the limits of tests in which no server hangs: a process that pauses for a while is waited for.
+var patient = limits{
+	dial: 5 * time.Minute, read: 5 * time.Minute, call: 5 * time.Minute, all: 5 * time.Minute, census: 5 * time.Minute,
+}
+
+// ConnectPatiently is Connect with limits that no pause of a process reaches.
+func ConnectPatiently(rawURL string, ca *x509.CertPool) (redis.UniversalClient, func() error, error) {
+	return connectWithin(patient, rawURL, ca)
+}
+
+// Patient returns the options with limits that no pause of a process reaches.
+func (o Options) Patient() Options {
+	o.limits = patient
+	return o
+}
