@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
-	"net/http"
 	"slices"
 	"testing"
 	"time"
@@ -75,7 +74,7 @@ var carriesToken = map[fsm.Code]bool{
 func (s *fixture) unchanged(fault, url, token, body string, code fsm.Code) {
 	s.t.Helper()
 	before := s.consumer()
-	a := s.gateway.RawCallback(url, token, body)
+	a := s.answer(url, token, body)
 	if a.Status != refusals[code] || a.Error.Code != string(code) || a.Error.Message == "" || a.OK {
 		s.t.Errorf("%s: the answer is %d %s, want %d %s and a message", fault, a.Status, a.Body, refusals[code], code)
 	}
@@ -111,10 +110,11 @@ func (e *env) settledLive(t *testing.T) (s *fixture, first, wake harness.Wake, t
 func (s *fixture) watched(path string) bool {
 	s.t.Helper()
 	for p := range s.store.Partitions() {
-		list, err := s.store.WatchedSince(s.t.Context(), p, 0)
-		if err != nil {
-			s.t.Fatal(err)
-		}
+		var list []fsm.Watched
+		harness.Eventually(s.t, soon, "the watched streams are read", func() (err error) {
+			list, err = s.store.WatchedSince(s.t.Context(), p, 0)
+			return err
+		})
 		for _, w := range list {
 			if w.Path == path {
 				return true
@@ -151,7 +151,7 @@ func (s *fixture) gone(w harness.Wake) {
 // its second stream is let go.
 func (s *fixture) removed(w harness.Wake, second string) {
 	s.t.Helper()
-	if c, err := s.consumerOf(s.path); !errors.Is(err, fsm.ErrNotFound) {
+	if c, err := s.read(s.path); !errors.Is(err, fsm.ErrNotFound) {
 		s.t.Errorf("there is still %+v (%v)", c, err)
 	}
 	s.gone(w)
@@ -163,9 +163,7 @@ func (s *fixture) removed(w harness.Wake, second string) {
 func (s *fixture) made(paths []string) {
 	s.t.Helper()
 	for _, path := range paths {
-		if res := s.gateway.Do(http.MethodPut, path, "", "Content-Type", "application/json"); res.Status >= 300 {
-			s.t.Fatalf("PUT %s: %d %s", path, res.Status, res.Body)
-		}
+		s.gateway.Create(path)
 		s.gateway.Append(path, `{"event":true}`)
 	}
 }

@@ -129,7 +129,7 @@ func deletedSubscription(t *testing.T, e *env) {
 	for _, path := range more {
 		w := s.wake(path, 1)
 		s.gone(w)
-		if c, err := s.consumerOf(path); !errors.Is(err, fsm.ErrNotFound) {
+		if c, err := s.read(path); !errors.Is(err, fsm.ErrNotFound) {
 			t.Errorf("there is still %+v (%v)", c, err)
 		}
 		w = other.wake(path, 1)
@@ -207,7 +207,7 @@ func matched(t *testing.T, e *env, there bool) {
 		for j, path := range streams {
 			name := globs[0].matches[j]
 			if !slices.Contains(glob.matches, name) {
-				if c, err := subs[i].consumerOf(path); !errors.Is(err, fsm.ErrNotFound) {
+				if c, err := subs[i].read(path); !errors.Is(err, fsm.ErrNotFound) {
 					t.Errorf("%s has a consumer of %s: %+v (%v)", glob.pattern, name, c, err)
 				}
 				continue

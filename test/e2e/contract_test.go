@@ -145,7 +145,7 @@ func TestCallbacks(t *testing.T) {
 			second := s.worker.Wake(2)
 			fresh.Token = s.expired(first)
 			for range 2 { // what it gets for the expired token, and for that
-				a := s.gateway.Callback(fresh, second.Claim(true))
+				a := s.answer(fresh.Callback, fresh.Token, jsonOf(t, second.Claim(true)))
 				if epoch := s.parseToken(a.Token).Epoch; a.OK || epoch != first.Epoch {
 					t.Errorf("a token of epoch %d was traded for one of %d: %s", first.Epoch, epoch, a.Body)
 				}
@@ -257,7 +257,7 @@ func racing(t *testing.T, e *env) {
 	answers := make(chan harness.CallbackAnswer)
 	for _, i := range []int{5, 11, 0, 7, 3, 10, 1, 9, 2, 8, 4, 6} {
 		body := fmt.Sprintf(`{"epoch":%d,"acks":[%s]}`, wake.Epoch, jsonOf(t, s.ack(offsets[i])))
-		go func() { answers <- s.gateway.RawCallback(wake.Callback, wake.Token, body) }()
+		go func() { answers <- s.answer(wake.Callback, wake.Token, body) }()
 	}
 	for range offsets {
 		if a := <-answers; !a.OK {

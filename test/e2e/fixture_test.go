@@ -53,10 +53,16 @@ func (s *fixture) subscribe(pattern string) {
 	s.t.Helper()
 	s.sub = s.gateway.Subscribe(pattern, s.sub.ID, s.worker)
 	s.t.Cleanup(func() {
-		res, err := s.gateway.Try(context.Background(), http.MethodDelete, "/**?subscription="+s.sub.ID, "")
-		// Some tests end with Reveille stopped.
-		if err == nil && res.Status != http.StatusNoContent {
-			s.t.Errorf("DELETE of subscription %s: status %d: %s", s.sub.ID, res.Status, res.Body)
+		err := harness.Poll(soon, func() error {
+			res, err := s.gateway.Try(context.Background(), http.MethodDelete, "/**?subscription="+s.sub.ID, "")
+			// Some tests end with Reveille stopped.
+			if err == nil && res.Status != http.StatusNoContent {
+				return fmt.Errorf("status %d: %s", res.Status, res.Body)
+			}
+			return nil
+		})
+		if err != nil {
+			s.t.Errorf("DELETE of subscription %s: %v", s.sub.ID, err)
 		}
 	})
 }
@@ -159,10 +165,19 @@ func (s *fixture) consumerOf(path string) (fsm.Consumer, error) {
 	return s.store.Consumer(s.t.Context(), fsm.ConsumerID(s.sub.ID, path), path)
 }
 
+// read is consumerOf that waits for a Redis that pauses, as any process may.
+func (s *fixture) read(path string) (c fsm.Consumer, err error) {
+	_ = harness.Poll(soon, func() error {
+		c, err = s.consumerOf(path)
+		return harness.True(func() bool { return !errors.Is(err, fsm.ErrUnavailable) }, "away")()
+	})
+	return c, err
+}
+
 // consumer returns the consumer of the fixture's stream as it is stored.
 func (s *fixture) consumer() fsm.Consumer {
 	s.t.Helper()
-	c, err := s.consumerOf(s.path)
+	c, err := s.read(s.path)
 	if err != nil {
 		s.t.Fatalf("consumer %s: %v", s.id(), err)
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -92,9 +93,17 @@ func (c *Client) Do(method, path, body string, header ...string) Response {
 	return res
 }
 
+// must is Do that fails the test unless the status is one of those wanted. Where any process may pause for seconds, a
+// Reveille answers 502 or 503 for a server that does; it is asked again, as it says.
 func (c *Client) must(method, path, body string, want []int, header ...string) Response {
 	c.t.Helper()
-	res := c.Do(method, path, body, header...)
+	var res Response
+	_ = Poll(Wait, func() error {
+		if res = c.Do(method, path, body, header...); awayForNow(res) {
+			return errors.New("away")
+		}
+		return nil
+	})
 	for _, s := range want {
 		if res.Status == s {
 			return res
@@ -102,6 +111,10 @@ func (c *Client) must(method, path, body string, want []int, header ...string) R
 	}
 	c.t.Fatalf("%s %s: status %d, want %v: %s", method, path, res.Status, want, res.Body)
 	return Response{}
+}
+
+func awayForNow(r Response) bool {
+	return r.Status == http.StatusBadGateway || r.Status == http.StatusServiceUnavailable
 }
 
 var jsonType = []string{"Content-Type", "application/json"}
@@ -197,7 +210,19 @@ func (c *Client) SubscribeURL(pattern, id, webhook string) Subscription {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	res := c.PutSubscription(pattern, id, string(body))
+	var res Response
+	_ = Poll(Wait, func() error {
+		again := awayForNow(res)
+		if res = c.PutSubscription(pattern, id, string(body)); again && res.Status == http.StatusOK {
+			// It was made, and the answer that had its secret was lost.
+			c.DeleteSubscription(pattern, id)
+			res = c.PutSubscription(pattern, id, string(body))
+		}
+		if awayForNow(res) {
+			return errors.New("away")
+		}
+		return nil
+	})
 	if res.Status != http.StatusCreated {
 		c.t.Fatalf("PUT %s?subscription=%s: status %d, want 201: %s", pattern, id, res.Status, res.Body)
 	}
