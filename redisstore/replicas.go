@@ -73,7 +73,8 @@ func (r *replicas) soon() { signal(r.beatNow) }
 func (r *replicas) beat(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.resigned {
+	// The beat that resigning ended may be followed by one more that gets the lock before the resignation does.
+	if r.resigned || r.resigning.Err() != nil {
 		return nil
 	}
 	ctx, cancel := context.WithCancel(ctx)
