@@ -1,0 +1,312 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"unicode/utf8"
+)
+
+// A goFile is one file of the project, parsed. Its name is its path.
+type goFile struct {
+	name string
+	text []byte
+	*ast.File
+	fset *token.FileSet
+}
+
+func (f goFile) at(pos token.Pos, text string) string {
+	return fmt.Sprintf("%s:%d: %s", f.name, f.fset.Position(pos).Line, text)
+}
+
+// production reports whether the file belongs to the program.
+func (f goFile) production() bool {
+	return !strings.HasSuffix(f.name, "_test.go") && !strings.HasPrefix(f.name, "test/") && f.name[0] != '.'
+}
+
+var skipped = regexp.MustCompile(`^\.git$|^\.tools$|(^|/)(node_modules|testdata)$`)
+
+func goFiles(t *testing.T, tree fs.FS) (all []goFile) {
+	fset := token.NewFileSet()
+	err := fs.WalkDir(tree, ".", func(name string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && skipped.MatchString(name):
+			return fs.SkipDir
+		case entry.IsDir() || path.Ext(name) != ".go":
+			return nil
+		}
+		text, err := fs.ReadFile(tree, name)
+		if err != nil {
+			return err
+		}
+		file, err := parser.ParseFile(fset, name, text, parser.ParseComments)
+		all = append(all, goFile{name, text, file, fset})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func TestEveryFileKeepsTheRulesOfTheLayout(t *testing.T) {
+	files := goFiles(t, project())
+	if len(files) < 100 {
+		t.Fatalf("only %d files", len(files))
+	}
+	for _, problem := range layoutProblems(files) {
+		t.Error(problem)
+	}
+}
+
+func TestWhatBreaksARuleOfTheLayoutIsFound(t *testing.T) {
+	long := "//" + strings.Repeat("x", 118)
+	tree := fstest.MapFS{}
+	for name, text := range map[string]string{
+		"fsm/a.go":           "// Package fsm is.\npackage fsm\n" + `import _ "reveille/fsm/memstore"`,
+		"tailer/a.go":        "// Package tailer is.\npackage tailer\n" + `import _ "reveille/fsm"`,
+		"tailer/b/a_test.go": "package b\n" + `import _ "reveille/dispatcher/format"`,
+		"dispatcher/format/a.go": `// Package format is.
+package format
+import _ "reveille/fsm"
+import _ "reveille/dispatcher"
+`,
+		"cmd/reveille/settings.go": "package main\nimport \"os\"\nvar a = os.Getenv",
+		"cmd/reveille/main.go":     "// Command reveille is.\npackage main\nimport env \"os\"\nvar a = env.Getenv",
+		"cmd/reveille/a.go": `package main
+import ("fmt"; "time")
+func a() {
+	fmt.Println()
+	time.Sleep(1)
+	print()
+	fmt.Fprintln(nil)
+}
+`,
+		"test/a/a.go":     "// Package a is.\npackage a\nimport \"time\"\nvar a = time.Sleep",
+		"httpapi/none.go": "package httpapi",
+		"httpapi/a_test.go": "// Package httpapi is.\npackage httpapi\n\nfunc A() {}\n" +
+			long + "y\n\t" + long + "\n" + long,
+		"redisstore/a.go": `// Package redisstore is.
+package redisstore
+func A() {}
+type B int
+const (
+	// C is.
+	C = 1
+	D = 2
+)
+// These are.
+var (
+	E = 1
+)
+func (B) F() {}
+func (B) String() string {}
+func (b) G() {}
+type b int
+// H is.
+type H struct { I int }
+`,
+	} {
+		tree[name] = &fstest.MapFile{Data: []byte(text)}
+	}
+	files := goFiles(t, tree)
+	got := layoutProblems(files)
+	want := []string{
+		"cmd/reveille/a.go:4: fmt.Println: log with zap",
+		"cmd/reveille/a.go:5: time.Sleep: wait for a signal, a timer or the context",
+		"cmd/reveille/a.go:6: print: log with zap",
+		"cmd/reveille/main.go:4: os.Getenv: settings are read in one place, cmd/reveille/settings.go",
+		"dispatcher/format/a.go:4: imports reveille/dispatcher: a format imports nothing of ours but the domain",
+		"fsm/a.go:3: imports reveille/fsm/memstore: the domain imports nothing of ours",
+		"httpapi/a_test.go:5: 121 columns, more than 120", "httpapi/a_test.go:6: 124 columns, more than 120",
+		"httpapi/none.go:1: package httpapi has no comment",
+		"redisstore/a.go:3: A has no comment", "redisstore/a.go:4: B has no comment",
+		"redisstore/a.go:8: D has no comment", "redisstore/a.go:14: F has no comment",
+		"tailer/b/a_test.go:2: imports reveille/dispatcher/format: the packages of the ring meet in fsm",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+func layoutProblems(files []goFile) (found []string) {
+	commented := map[string]bool{}
+	for _, f := range files {
+		if f.Doc != nil && !strings.HasSuffix(f.name, "_test.go") {
+			commented[path.Dir(f.name)] = true
+		}
+	}
+	for _, f := range files {
+		found = append(found, badImports(f)...)
+		if f.production() {
+			found = append(found, badCalls(f)...)
+		}
+		found = append(found, longLines(f)...)
+		if !strings.HasSuffix(f.name, "_test.go") {
+			if dir := path.Dir(f.name); !commented[dir] {
+				commented[dir] = true
+				found = append(found, f.at(f.Package, "package "+f.Name.Name+" has no comment"))
+			}
+			found = append(found, uncommented(f)...)
+		}
+	}
+	return found
+}
+
+// The four meet in the interfaces of fsm and never import each other; only cmd ties them together.
+var ring = []string{"reveille/dispatcher", "reveille/httpapi", "reveille/redisstore", "reveille/tailer"}
+
+func within(pkg, root string) bool { return pkg == root || strings.HasPrefix(pkg, root+"/") }
+
+// part is the part of the ring that a package is in.
+func part(pkg string) string {
+	i := slices.IndexFunc(ring, func(root string) bool { return within(pkg, root) })
+	if i < 0 {
+		return ""
+	}
+	return ring[i]
+}
+
+func badImports(f goFile) (found []string) {
+	pkg := "reveille/" + path.Dir(f.name)
+	for _, spec := range f.Imports {
+		imported := strings.Trim(spec.Path.Value, `"`)
+		why := ""
+		switch {
+		case !within(imported, "reveille"):
+		case pkg == "reveille/fsm":
+			why = "the domain imports nothing of ours"
+		case within(pkg, "reveille/dispatcher/format"):
+			if imported != "reveille/fsm" && !within(imported, "reveille/dispatcher/format") {
+				why = "a format imports nothing of ours but the domain"
+			}
+		default:
+			if from, to := part(pkg), part(imported); from != "" && to != "" && from != to {
+				why = "the packages of the ring meet in fsm"
+			}
+		}
+		if why != "" {
+			found = append(found, f.at(spec.Pos(), "imports "+imported+": "+why))
+		}
+	}
+	return found
+}
+
+var forbidden = []struct {
+	name   *regexp.Regexp
+	except string
+	why    string
+}{
+	{
+		regexp.MustCompile(`^os\.(Getenv|LookupEnv|Environ)$`),
+		"cmd/reveille/settings.go", "settings are read in one place, cmd/reveille/settings.go",
+	},
+	{regexp.MustCompile(`^time\.Sleep$`), "", "wait for a signal, a timer or the context"},
+	{regexp.MustCompile(`^(fmt\.Print(|f|ln)|print|println)$`), "", "log with zap"},
+}
+
+func badCalls(f goFile) (found []string) {
+	packages := map[string]string{} // by the name that the file gives them
+	for _, spec := range f.Imports {
+		imported := strings.Trim(spec.Path.Value, `"`)
+		name := path.Base(imported)
+		if spec.Name != nil {
+			name = spec.Name.Name
+		}
+		packages[name] = imported
+	}
+	ast.Inspect(f.File, func(n ast.Node) bool {
+		name, pos := "", token.NoPos
+		switch n := n.(type) {
+		case *ast.SelectorExpr:
+			if x, ok := n.X.(*ast.Ident); ok && packages[x.Name] != "" {
+				name, pos = packages[x.Name]+"."+n.Sel.Name, n.Pos()
+			}
+		case *ast.CallExpr:
+			if fun, ok := n.Fun.(*ast.Ident); ok && fun.Obj == nil {
+				name, pos = fun.Name, n.Pos()
+			}
+		}
+		for _, rule := range forbidden {
+			if rule.name.MatchString(name) && f.name != rule.except {
+				found = append(found, f.at(pos, name+": "+rule.why))
+			}
+		}
+		return true
+	})
+	return found
+}
+
+func longLines(f goFile) (found []string) {
+	n := 0
+	for line := range bytes.Lines(f.text) {
+		n++
+		line = bytes.TrimRight(line, "\r\n")
+		columns := utf8.RuneCount(line) + 3*bytes.Count(line, []byte("\t"))
+		if columns > 120 && !bytes.HasPrefix(line, []byte("//go:")) {
+			found = append(found, fmt.Sprintf("%s:%d: %d columns, more than 120", f.name, n, columns))
+		}
+	}
+	return found
+}
+
+// Methods that everyone knows.
+var known = []string{
+	"Error", "Is", "Len", "Less", "MarshalJSON", "Read", "ServeHTTP", "String", "Swap", "UnmarshalJSON", "Unwrap",
+	"Write",
+}
+
+func uncommented(f goFile) (found []string) {
+	if f.Name.Name == "main" {
+		return nil
+	}
+	present := func(doc *ast.CommentGroup) bool { return doc != nil }
+	say := func(name *ast.Ident, docs ...*ast.CommentGroup) {
+		if name.IsExported() && !slices.ContainsFunc(docs, present) {
+			found = append(found, f.at(name.Pos(), name.Name+" has no comment"))
+		}
+	}
+	for _, decl := range f.Decls {
+		switch d := decl.(type) {
+		case *ast.FuncDecl:
+			if d.Recv == nil || ast.IsExported(receiver(d)) && !slices.Contains(known, d.Name.Name) {
+				say(d.Name, d.Doc)
+			}
+		case *ast.GenDecl:
+			for _, spec := range d.Specs {
+				switch s := spec.(type) {
+				case *ast.TypeSpec:
+					say(s.Name, d.Doc, s.Doc)
+				case *ast.ValueSpec:
+					for _, name := range s.Names {
+						say(name, d.Doc, s.Doc, s.Comment)
+					}
+				}
+			}
+		}
+	}
+	return found
+}
+
+// receiver is the name of the type whose method it is.
+func receiver(f *ast.FuncDecl) string {
+	name := ""
+	ast.Inspect(f.Recv.List[0].Type, func(n ast.Node) bool {
+		if ident, ok := n.(*ast.Ident); ok && name == "" {
+			name = ident.Name
+		}
+		return true
+	})
+	return name
+}
