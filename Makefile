@@ -1,6 +1,4 @@
 # "make" or "make help" lists the targets.
-GOLANGCI_VERSION := v2.15.0
-GOLANGCI := .tools/golangci-lint-$(GOLANGCI_VERSION)
 # Bounds the tests of one package. A net only: a slow machine needs several times what a quick one does.
 TEST_TIMEOUT ?= 30m
 # The end-to-end tests mostly wait for one another's servers, so more of them than there are cores go on at once.
@@ -52,14 +50,8 @@ BENCH ?= full
 bench: deps ## measure how quick it is, beside the least that could do it (some 20 minutes; BENCH=quick takes three)
 	@BENCH=$(BENCH) go test -count=1 -v -timeout 120m -run '^TestBench$$' ./test/bench
 
-lint: $(GOLANGCI) ## check the format and look for mistakes
-	$(GOLANGCI) run --allow-parallel-runners ./...
-	cd test/chart && $(CURDIR)/$(GOLANGCI) run --allow-parallel-runners --config $(CURDIR)/.golangci.yml ./...
+lint: ## check the format and look for mistakes
+	@.ci/lint
 
 deps:
 	@.ci/install-deps
-
-# The linter is built from its own module, so its dependencies are not ours.
-$(GOLANGCI):
-	GOBIN=$(CURDIR)/.tools GOFLAGS= go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
-	mv .tools/golangci-lint $@

@@ -36,7 +36,8 @@ var inScript = regexp.MustCompile(`^ERR Error running script .*user_script: ?\d+
 
 // wrap tells errors of a Redis that cannot answer now from those of a broken invariant.
 func wrap(err error) error {
-	if err == nil || err == redis.Nil { //nolint:errorlint // wrapped, it is from sentinels that know no such master
+	// One that is wrapped is from sentinels that know no such master.
+	if err == nil || errors.Is(err, redis.Nil) && errors.Unwrap(err) == nil {
 		return nil
 	}
 	var network net.Error

@@ -121,7 +121,7 @@ func randomDraw() Draw {
 	_, _ = rand.Read(b[:])
 	return Draw{
 		Nonce:  hex.EncodeToString(b[:]),
-		Jitter: fsm.Jitter(mrand.Uint32N(fsm.JitterSpan)), //nolint:gosec // jitter is no secret
+		Jitter: fsm.Jitter(mrand.Uint32N(fsm.JitterSpan)),
 	}
 }
 

@@ -2,7 +2,7 @@ package memstore
 
 import (
 	"context"
-	"crypto/sha1" //nolint:gosec // as the scripts do; a wake id is no secret
+	"crypto/sha1" // as the scripts do; a wake id is no secret
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -251,7 +251,7 @@ func (db *DB) begin() *tx {
 func (t *tx) now() time.Time { return time.UnixMilli(t.draw.Now.UnixMilli()) }
 
 func (t *tx) env(p *partition, consumer string) fsm.Env {
-	sum := sha1.Sum([]byte(t.draw.Nonce + consumer)) //nolint:gosec // see the import
+	sum := sha1.Sum([]byte(t.draw.Nonce + consumer))
 	return fsm.Env{
 		Now: t.now(), WakeID: "w_" + hex.EncodeToString(sum[:])[:20], Jitter: t.draw.Jitter,
 		Timing: t.db.opts.Timing, Base: p.fence.In(t.draw.Incarnation, t.now()).Base,
