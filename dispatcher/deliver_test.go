@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -106,8 +107,13 @@ func start(t *testing.T, store *memStore, change func(*Config), prepare ...func(
 
 func endpoint(t *testing.T, h http.HandlerFunc) string {
 	t.Helper()
-	srv := httptest.NewServer(h)
+	// A request that comes while the server is being closed must not wait for its client's time-out.
+	ctx, cancel := context.WithCancel(context.Background())
+	srv := httptest.NewUnstartedServer(h)
+	srv.Config.BaseContext = func(net.Listener) context.Context { return ctx }
+	srv.Start()
 	t.Cleanup(func() {
+		cancel()
 		srv.CloseClientConnections()
 		srv.Close()
 	})

@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -38,7 +37,6 @@ type Tokens struct {
 	mint   []byte
 	verify jwt.VerificationKeySet
 	parser *jwt.Parser
-	prints []string
 }
 
 type claims struct {
@@ -67,28 +65,32 @@ func NewTokens(keys ...string) (*Tokens, error) {
 		if i == 0 {
 			t.mint = sum[:]
 		}
-		mark, err := fingerprint(sum[:])
-		if err != nil {
-			return nil, err
-		}
-		t.prints = append(t.prints, mark)
 	}
 	return t, nil
 }
 
 // Fingerprints tell keys from one another, in the order of the keys. Each is slow to compute and so short that many
-// keys have the same: whoever reads it can neither find the key nor be sure of a guess.
-func (t *Tokens) Fingerprints() []string { return slices.Clone(t.prints) }
+// keys have the same: whoever reads it can neither find the key nor be sure of a guess. Each call computes them.
+func (t *Tokens) Fingerprints() []string {
+	prints := make([]string, len(t.verify.Keys))
+	for i, key := range t.verify.Keys {
+		prints[i] = fingerprint(key.([]byte))
+	}
+	return prints
+}
 
 const (
 	fingerprintRounds = 100_000
 	fingerprintLen    = 4 // bytes
 )
 
-func fingerprint(key []byte) (string, error) {
+func fingerprint(key []byte) string {
 	sum, err := pbkdf2.Key(sha256.New, string(key), []byte("reveille token key fingerprint"), fingerprintRounds,
 		fingerprintLen)
-	return hex.EncodeToString(sum), err
+	if err != nil {
+		panic("reveille: deriving a fingerprint failed: " + err.Error()) // cannot happen: the key is a hash's sum
+	}
+	return hex.EncodeToString(sum)
 }
 
 // Mint returns a token for one wake of one consumer.
