@@ -111,6 +111,40 @@ func TestStopCancelsRequestsAfterTheGrace(t *testing.T) {
 	}
 }
 
+// TestAStopIsOverWithTheGraceAndTheTimeForReports has one request hang, and another be answered at the last moment, by
+// which a store is away that is to be told of it.
+func TestAStopIsOverWithTheGraceAndTheTimeForReports(t *testing.T) {
+	// The program counts on it: what all its parts take to stop is less than it promises.
+	const reports = 5 * time.Second
+	var answer chan struct{}
+	inTime(t, timings(func(*fsm.Timing) {}), func(n int, w http.ResponseWriter, r *http.Request) {
+		if n == 1 {
+			hangs(r)
+			return
+		}
+		<-answer
+		answersDone(w)
+	}, func(f *timed) {
+		answer = make(chan struct{})
+		f.store.err = func(op string) error {
+			if op == "Finish" {
+				return fsm.ErrUnavailable
+			}
+			return nil
+		}
+		f.event("0001")
+		f.attempt(1)
+		f.Deliver(f.store.event(f.sub, "/s/2", "0001"))
+		f.attempt(2)
+		began := time.Now()
+		time.AfterFunc(f.cfg.ShutdownGrace-time.Millisecond, func() { close(answer) })
+		f.stop()
+		if took, most := time.Since(began), f.cfg.ShutdownGrace+reports; took > most || f.store.called("Finish") < 2 {
+			t.Errorf("it took %s, want %s at most; the store was told %d times", took, most, f.store.called("Finish"))
+		}
+	})
+}
+
 func TestAStoreThatIsSlowToTakeWakesBackLengthensNoStop(t *testing.T) {
 	hit, cancelled := make(chan struct{}, 1), make(chan struct{})
 	store := newMemStore()
