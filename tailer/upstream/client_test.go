@@ -286,6 +286,18 @@ func TestAHEADThatHangsIsBoundedInTime(t *testing.T) {
 	}
 }
 
+func TestReadingBeyondATailGoesOnWhereAnAnswerEndsAtIt(t *testing.T) {
+	c := testClient(t, func(w http.ResponseWriter, r *http.Request) {
+		n, _ := strconv.Atoi(r.URL.Query().Get("offset"))
+		w.Header().Set(HeaderNextOffset, strconv.Itoa(min(n+1, 5)))
+	}, "", nil)
+	for tail, want := range map[fsm.Offset]fsm.Offset{"3": "4", "4": "5", "5": "5"} {
+		if at, err := c.ReadBeyond(t.Context(), "/a", "1", tail); err != nil || at != want {
+			t.Errorf("beyond %s it came to %s, want %s: %v", tail, at, want, err)
+		}
+	}
+}
+
 func TestReadingOnThatDoesNotComeToItsEndSaysHowFarItCame(t *testing.T) {
 	offset := func(n int) fsm.Offset { return fsm.Offset(fmt.Sprintf("%04d", n)) }
 	broken := false
