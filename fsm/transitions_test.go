@@ -155,6 +155,10 @@ func TestTransitionTable(t *testing.T) {
 				cb.Acks, cb.Tails = []Ack{{"/a", "12"}}, map[string]Offset{"/a": "12"}
 			})
 		}, result{Idle, 7, "w_7", "12", 0, false, false}},
+		{"IDLE → WAKING on a late callback that finds an event that nobody has told of", func() (Consumer, Effects) {
+			c, _ := call(live("10", "11"), at(0), done(Ack{"/a", "11"}))
+			return call(c, at(time.Second), func(cb *Callback) { cb.Tails = map[string]Offset{"/a": "12"} })
+		}, result{Waking, 8, "w_new", "11", time.Second + timing.Waking, true, false}},
 		{"LIVE stays LIVE when more events arrive: no further wake", func() (Consumer, Effects) {
 			return live("10", "11").Observe(at(time.Second), "/a", "12")
 		}, result{Live, 7, "w_7", "10", timing.Liveness, false, false}},

@@ -195,6 +195,27 @@ func TestAConsumerOnEveryKindOfRedis(t *testing.T) {
 	}
 }
 
+func TestALateCallbackWakesAnIdleConsumerForAnEventThatNobodyHasToldOf(t *testing.T) {
+	t.Parallel()
+	w := open(t, redisstore.EmptyRedis(t).URL, 1)
+	ctx, sub := t.Context(), subscription("s")
+	wake := must[fsm.Outcome](t)(w.Link(ctx, sub, "/a", "1", "2")).Wakes[0]
+	must[fsm.Outcome](t)(w.Finish(ctx, wake.Ref(), wake.Streams))
+	late := fsm.Callback{
+		Consumer: wake.Consumer, Primary: "/a", Generation: sub.Generation, Epoch: 1, TokenEpoch: 1, MaxStreams: 10,
+	}
+	for wakes, tail := range []fsm.Offset{"2", "3"} {
+		late.Tails = map[string]fsm.Offset{"/a": tail}
+		reply := must[fsm.CallbackReply](t)(w.Callback(ctx, late))
+		if reply.Code != "" || len(reply.Wakes) != wakes {
+			t.Fatalf("upstream ends at %s: %+v", tail, reply)
+		}
+	}
+	if c := must[fsm.Consumer](t)(w.Consumer(ctx, wake.Consumer, "/a")); c.State != fsm.Waking || c.Epoch != 2 {
+		t.Errorf("it is %+v", c)
+	}
+}
+
 // leftovers are the keys that a store without subscriptions and streams need not have.
 func leftovers(t *testing.T, w *world) (left []string) {
 	var all []string
