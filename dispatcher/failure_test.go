@@ -74,6 +74,15 @@ func TestAnswersAreReadUpToALimit(t *testing.T) {
 	if readAnswer(io.MultiReader(strings.NewReader(body), cut{})) != nil {
 		t.Error("an answer that was cut was looked at")
 	}
+	for name, read := range map[string]func(io.Reader){
+		"that may be done":     func(r io.Reader) { readAnswer(r) },
+		"that decides nothing": func(r io.Reader) { drain(r, func() {}) },
+	} {
+		beyond := strings.NewReader(padded)
+		if read(io.MultiReader(strings.NewReader(padded+" "), beyond)); beyond.Len() < len(padded) {
+			t.Errorf("of an answer %s, more was read than the limit", name)
+		}
+	}
 }
 
 type cut struct{}
