@@ -191,6 +191,30 @@ func TestAReplicaThatResignsEndsAHeartbeatThatHangs(t *testing.T) {
 	}
 }
 
+// TestAReplicaGivesBackNoLeaseThatAnotherHasTaken is about one whose leases have run out without its noticing, as in a
+// process that was frozen.
+func TestAReplicaGivesBackNoLeaseThatAnotherHasTaken(t *testing.T) {
+	t.Parallel()
+	redis := redisstore.EmptyRedis(t)
+	c := client(t, redis)
+	one := startReplica(t, redis.URL, redisstore.Options{Lease: time.Hour, Poll: time.Hour})
+	harness.Eventually(t, harness.Wait, "it owns all", shared(one))
+	lease := func(p int) string { return fmt.Sprintf("rv:{%d}:lease", p) }
+	for p := range replicaPartitions {
+		if err := c.Set(t.Context(), lease(p), "another", time.Hour).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := one.Resign(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for p := range replicaPartitions {
+		if has, err := c.Get(t.Context(), lease(p)).Result(); err != nil || has != "another" {
+			t.Errorf("partition %d is leased to %q (%v)", p, has, err)
+		}
+	}
+}
+
 func TestTheShareOfADeadReplicaGoesToTheOthers(t *testing.T) {
 	t.Parallel()
 	redis := redisstore.EmptyRedis(t)
