@@ -220,6 +220,18 @@ func TestAnAnswerThatTakesItsTime(t *testing.T) {
 	})
 }
 
+func TestAnAnswerThatIsThereInTimeIsToldOnce(t *testing.T) {
+	inTime(t, timings(func(*fsm.Timing) {}), func(_ int, w http.ResponseWriter, _ *http.Request) { answersDone(w) },
+		func(f *timed) {
+			f.event("0001")
+			f.attempt(1)
+			if pass(time.Minute); f.store.called("Finish") != 1 || f.store.told() != 1 {
+				t.Errorf("the store was told %d times, and %d times that it is done", f.store.told(),
+					f.store.called("Finish"))
+			}
+		})
+}
+
 func TestAnAnswerThatBreaksOff(t *testing.T) {
 	const ok = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 	for _, tt := range []struct {
