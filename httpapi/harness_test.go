@@ -145,7 +145,7 @@ func (h *harness) api(method, target, body string, header ...string) answer {
 
 func (h *harness) admin(method, target, body string, header ...string) answer {
 	h.t.Helper()
-	return h.send(h.svc.Admin(), method, target, body,
+	return h.send(h.svc.Admin(), method, "http://localhost:9090"+target, body,
 		append([]string{"Content-Type", "application/json"}, header...)...)
 }
 

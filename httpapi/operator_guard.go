@@ -23,18 +23,23 @@ func (s *Service) guardOperator(next echo.HandlerFunc) echo.HandlerFunc {
 		}
 		origin := r.Header.Get("Origin")
 		listed := s.origins.listed[origin]
-		if !listed && (foreign(r, origin) || s.rebound(r)) {
-			s.limitBody(c)
-			return refuse(fsm.CodeForbidden, "requests of web pages are refused here; to allow your own page, add "+
-				"its origin to REVEILLE_CORS_ORIGINS")
-		}
-		if listed {
+		switch {
+		case listed:
 			header := c.Response().Header()
 			s.origins.answerTo(header, origin)
 			if r.Method == http.MethodOptions {
 				s.origins.preflight(header, r, "GET, POST, PUT, DELETE")
 				return c.NoContent(http.StatusNoContent)
 			}
+		case !s.isOperatorHost(r.Host):
+			s.limitBody(c)
+			return refuse(fsm.CodeForbidden, "%s is not a host of the operator port: a web page could have pointed "+
+				"that name here (DNS rebinding); use an IP address or an internal name, or add http://%[1]s to "+
+				"REVEILLE_CORS_ORIGINS", clipped(r.Host))
+		case foreign(r, origin):
+			s.limitBody(c)
+			return refuse(fsm.CodeForbidden, "requests of web pages are refused here; to allow your own page, add "+
+				"its origin to REVEILLE_CORS_ORIGINS")
 		}
 		if strings.HasPrefix(r.URL.Path, "/api/") && r.ContentLength != 0 && !isJSON(r.Header.Get("Content-Type")) {
 			s.limitBody(c)
@@ -44,43 +49,45 @@ func (s *Service) guardOperator(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
+// isOperatorHost says whether the operator port answers requests for a host. A stranger's page can point its own name
+// at any address that the browser reaches, not just at the browser's own machine. To the browser, the port is then part
+// of that page's origin, and the page reads every answer.
+func (s *Service) isOperatorHost(host string) bool {
+	return private(host) || s.origins.hasHost(host) ||
+		s.operatorName != "" && hostname(host) == s.operatorName
+}
+
 // foreign says whether a page of another origin sent a request. A link that is followed is fine: it only reads.
 func foreign(r *http.Request, origin string) bool {
 	if origin != "" {
 		u, err := url.Parse(origin)
-		return err != nil || u.Host == "" || !strings.EqualFold(u.Host, r.Host) || !private(r.Host)
+		return err != nil || u.Host == "" || !strings.EqualFold(u.Host, r.Host)
 	}
 	site := r.Header.Get("Sec-Fetch-Site")
 	followed := r.Method == http.MethodGet && r.Header.Get("Sec-Fetch-Mode") == "navigate"
 	return (site == "cross-site" || site == "same-site") && !followed
 }
 
-// rebound says whether a request came to this machine by a name that a stranger's DNS may have led here: the page of
-// that name is then of the same origin, and its reads carry none.
-func (s *Service) rebound(r *http.Request) bool {
-	local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
-	if !ok || private(r.Host) {
-		return false
-	}
-	at, err := netip.ParseAddrPort(local.String())
-	return err == nil && at.Addr().Unmap().IsLoopback() && !s.origins.hasHost(r.Host)
-}
-
 // private says whether a Host is one that no stranger can have: an address, or a name that public DNS does not hold.
 func private(host string) bool {
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
-	}
-	host = strings.TrimSuffix(strings.ToLower(host), ".")
-	if _, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil || !strings.Contains(host, ".") {
+	name := hostname(host)
+	if _, err := netip.ParseAddr(name); err == nil || !strings.Contains(name, ".") {
 		return true
 	}
 	for _, domain := range []string{".localhost", ".local", ".internal", ".svc"} {
-		if strings.HasSuffix(host, domain) {
+		if strings.HasSuffix(name, domain) {
 			return true
 		}
 	}
 	return false
+}
+
+// hostname is a Host without its port, in one form.
+func hostname(host string) string {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	return strings.TrimSuffix(strings.ToLower(strings.Trim(host, "[]")), ".")
 }
 
 func isJSON(contentType string) bool {

@@ -1,6 +1,9 @@
 package httpapi
 
-import "net/http"
+import (
+	"net/http"
+	"strings"
+)
 
 // AnyOrigin is the member of Config.Origins that lets pages of every origin use the API port.
 const AnyOrigin = "*"
@@ -49,9 +52,10 @@ func (o origins) answerTo(header http.Header, origin string) {
 	header.Set("Access-Control-Allow-Origin", origin)
 }
 
-// hasHost says whether a listed origin is at a host.
+// hasHost says whether a listed origin is at a host. Programs may name the default port, which origins leave out.
 func (o origins) hasHost(host string) bool {
-	return o.listed["https://"+host] || o.listed["http://"+host]
+	host = strings.ToLower(host)
+	return o.listed["https://"+strings.TrimSuffix(host, ":443")] || o.listed["http://"+strings.TrimSuffix(host, ":80")]
 }
 
 // preflight tells the browser which requests a page may send. mark was called before.

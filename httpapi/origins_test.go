@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -67,81 +68,150 @@ func TestOwnResourcesHaveTheirOwnRuleOfCORS(t *testing.T) {
 	}
 }
 
+// askOperator sends a request to the operator port by a host, at an address that the port listens on.
+func (h *harness) askOperator(at, host, method, target string, header ...string) answer {
+	h.t.Helper()
+	r := httptest.NewRequest(method, target, strings.NewReader(map[string]string{"POST": `{"streams":["/a"]}`}[method]))
+	r.Host = host
+	r.Header.Set("Content-Type", "application/json")
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	local := net.Addr(net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(at), 9090)))
+	w := httptest.NewRecorder()
+	h.svc.Admin().ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, local)))
+	return h.read(w.Result())
+}
+
+// operatorAddresses are those of a replica that listens on all of them.
+var operatorAddresses = []string{"127.0.0.1", "::1", "10.0.0.7", "fd00::7", "203.0.113.7"}
+
 func TestTheOperatorPortTakesNothingFromWebPages(t *testing.T) {
 	h := newHarness(t, func(c *Config) { c.Origins = []string{AnyOrigin, "https://ops.example"} })
-	const body = `{"streams":["/a"]}`
-	send := func(host string, loopback bool, method, target string, header ...string) answer {
-		r := httptest.NewRequest(method, target, strings.NewReader(map[string]string{"POST": body}[method]))
-		r.Host = host
-		r.Header.Set("Content-Type", "application/json")
-		for i := 0; i < len(header); i += 2 {
-			r.Header.Set(header[i], header[i+1])
-		}
-		addr := &net.TCPAddr{IP: net.IPv4(10, 0, 0, 7), Port: 9090}
-		if loopback {
-			addr.IP = net.IPv4(127, 0, 0, 1)
-		}
-		w := httptest.NewRecorder()
-		h.svc.Admin().ServeHTTP(w,
-			r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, net.Addr(addr))))
-		return h.read(w.Result())
-	}
 	for _, c := range []struct {
 		name, host string
-		loopback   bool
 		header     []string
 		want       int
 	}{
-		{"a program", "localhost:9090", true, nil, 200},
-		{"a program, by a service's name", "reveille-operator.prod.svc.cluster.local:9090", false, nil, 200},
-		{"a program, by any name of a machine", "reveille.dev:9090", false, nil, 200},
-		{"a page of this port", "127.0.0.1:9090", true, []string{"Origin", "http://127.0.0.1:9090"}, 200},
-		{"a page of the operator's", "ops.example", true, []string{"Origin", "https://ops.example"}, 200},
+		{"a program", "localhost:9090", nil, 200},
+		{"a page of this port", "127.0.0.1:9090", []string{"Origin", "http://127.0.0.1:9090"}, 200},
+		{"a page of the operator's", "ops.example", []string{"Origin", "https://ops.example"}, 200},
+		{"the same page that asks by a private host", "localhost:9090", []string{"Origin", "https://ops.example"}, 200},
 		{
-			"a foreign page, though the API port takes any", "localhost:9090", true,
+			"a foreign page, though the API port takes any", "localhost:9090",
 			[]string{"Origin", "https://evil.example"},
 			403,
 		},
-		{"a page without an origin", "localhost:9090", true, []string{"Origin", "null"}, 403},
-		{"a page of another port", "localhost:9090", true, []string{"Origin", "http://localhost:3000"}, 403},
-		{"a rebound name", "evil.example:9090", true, []string{"Origin", "http://evil.example:9090"}, 403},
+		{"a page without an origin", "localhost:9090", []string{"Origin", "null"}, 403},
+		{"a page of another port", "localhost:9090", []string{"Origin", "http://localhost:3000"}, 403},
+		{"a rebound name", "evil.example:9090", []string{"Origin", "http://evil.example:9090"}, 403},
 		{
-			"a rebound name in a network", "evil.example:9090", false,
-			[]string{"Origin", "http://evil.example:9090"},
-			403,
-		},
-		{"a rebound name that reads", "evil.example:9090", true, nil, 403},
-		{
-			"an image of a foreign page", "localhost:9090", true,
+			"an image of a foreign page", "localhost:9090",
 			[]string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "no-cors"},
 			403,
 		},
 	} {
-		for _, method := range []string{"GET", "POST"} {
-			a := send(c.host, c.loopback, method, "/api/v1/streams", c.header...)
-			if a.status != c.want || c.want == 403 &&
-				(a.code() != "FORBIDDEN" || !strings.Contains(a.message(), "REVEILLE_CORS_ORIGINS")) {
-				t.Errorf("%s: %s: %d %s, want %d", c.name, method, a.status, a.text, c.want)
+		for _, at := range operatorAddresses {
+			for _, method := range []string{"GET", "POST"} {
+				a := h.askOperator(at, c.host, method, "/api/v1/streams", c.header...)
+				if a.status != c.want || c.want == 403 &&
+					(a.code() != "FORBIDDEN" || !strings.Contains(a.message(), "REVEILLE_CORS_ORIGINS")) {
+					t.Errorf("%s: %s: %d %s, want %d", c.name, method, a.status, a.text, c.want)
+				}
+			}
+			if a := h.askOperator(at, c.host, "GET", "/healthz", c.header...); a.status != 200 {
+				t.Errorf("%s: a probe: %d", c.name, a.status)
 			}
 		}
-		if a := send(c.host, c.loopback, "GET", "/healthz", c.header...); a.status != 200 {
-			t.Errorf("%s: a probe: %d", c.name, a.status)
-		}
 	}
-	if a := send(
-		"localhost:9090", true, "GET", "/api/v1/version", "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate",
+	if a := h.askOperator(
+		"127.0.0.1", "localhost:9090", "GET", "/api/v1/version", "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode",
+		"navigate",
 	); a.status != 200 {
 		t.Errorf("a link that was followed: %d", a.status)
 	}
 	preflight := []string{"Origin", "https://ops.example", "Access-Control-Request-Method", "POST"}
-	a := send("localhost:9090", true, "OPTIONS", "/api/v1/streams", preflight...)
+	a := h.askOperator("127.0.0.1", "localhost:9090", "OPTIONS", "/api/v1/streams", preflight...)
 	if a.status != 204 || a.header.Get("Access-Control-Allow-Origin") != "https://ops.example" {
 		t.Errorf("a preflight of the operator's page: %d %v", a.status, a.header)
 	}
-	a = send("localhost:9090", true, "OPTIONS", "/api/v1/streams", "Origin", "https://evil.example",
+	a = h.askOperator("127.0.0.1", "localhost:9090", "OPTIONS", "/api/v1/streams", "Origin", "https://evil.example",
 		"Access-Control-Request-Method", "POST")
 	if a.status != 403 || a.header.Get("Access-Control-Allow-Origin") != "" {
 		t.Errorf("a foreign preflight: %d %v", a.status, a.header)
+	}
+}
+
+func TestTheOperatorPortAnswersAtNoNameThatAStrangerCanHave(t *testing.T) {
+	const listed, bound = "https://ops.example,http://machine.example:9090", "bound.example:9090"
+	for _, c := range []struct {
+		name, origins, addr string
+		hosts               []string
+		open                bool
+	}{
+		{"loopback names", "", ":9090", []string{"localhost", "localhost:9090", "LOCALHOST:1", "x.localhost"}, true},
+		{
+			"addresses", "", ":9090",
+			[]string{"127.0.0.1:9090", "[::1]:9090", "[::1]", "10.0.0.7", "[fd00::7]:1", "203.0.113.7:1"},
+			true,
+		},
+		{
+			"names that public DNS does not hold", "", ":9090",
+			[]string{
+				"reveille-operator:9090", "reveille-operator.prod.svc:9090",
+				"reveille-operator.prod.svc.cluster.local:9090", "reveille-operator.prod.svc.cluster.local.:9090",
+				"ip-10-0-0-7.ec2.internal:9090", "machine.local",
+			},
+			true,
+		},
+		{
+			"public names", "", ":9090",
+			[]string{
+				"evil.example:9090", "evil.example", "EVIL.example.:9090", "reveille.dev:9090", "evil.svc.example",
+				"localhost.evil.example", "127.0.0.1.evil.example:9090", "evilsvc.example:9090",
+			},
+			false,
+		},
+		{"a public name, though the API port takes any page", "*", ":9090", []string{"evil.example"}, false},
+		{
+			"hosts of listed origins", listed, ":9090",
+			[]string{"ops.example", "OPS.example", "ops.example:443", "machine.example:9090"},
+			true,
+		},
+		{
+			"other hosts than those listed", listed, ":9090",
+			[]string{"evil.example", "ops.example.evil.example", "x.ops.example", "ops.example:90", "machine.example"},
+			false,
+		},
+		{"the name that the port is bound by", "", bound, []string{bound, "bound.example", "BOUND.example:1"}, true},
+		{"other names than the one it is bound by", "", bound, []string{"evil.example", "x." + bound}, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := newHarness(t, func(cfg *Config) {
+				cfg.OperatorAddr = c.addr
+				if c.origins != "" {
+					cfg.Origins = strings.Split(c.origins, ",")
+				}
+			})
+			for _, host := range c.hosts {
+				for _, at := range operatorAddresses {
+					for _, method := range []string{"GET", "POST", "OPTIONS"} {
+						a := h.askOperator(at, host, method, "/api/v1/streams")
+						refused := a.status == 403 && a.code() == "FORBIDDEN" &&
+							strings.Contains(a.message(), "add http://"+host+" to REVEILLE_CORS_ORIGINS")
+						if refused == c.open || c.open && a.status == 403 {
+							t.Errorf("%s %s at %s: %d %s", method, host, at, a.status, a.text)
+						}
+					}
+					if a := h.askOperator(at, host, "GET", "/healthz"); a.status != 200 {
+						t.Errorf("a probe by %s at %s: %d", host, at, a.status)
+					}
+					if a := h.askOperator(at, host, "GET", "/readyz"); a.status != 200 {
+						t.Errorf("a probe of readiness by %s at %s: %d", host, at, a.status)
+					}
+				}
+			}
+		})
 	}
 }
 

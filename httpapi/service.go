@@ -86,8 +86,11 @@ type Config struct {
 	RegistryPath string
 
 	// Origins are the web origins ("https://app.example.com") whose pages may use Reveille's own resources from a
-	// browser; AnyOrigin allows all of them, but on the API port only.
+	// browser; AnyOrigin allows all of them, but on the API port only. The operator port also answers at their hosts.
 	Origins []string
+	// OperatorAddr is the address that the operator port is set to listen on. The port answers at the host name in it,
+	// even if that is a public one. May be empty.
+	OperatorAddr string
 
 	// MaxStreamsPerConsumer bounds how many streams a consumer may be subscribed to. 0 is DefaultMaxStreams.
 	MaxStreamsPerConsumer int
@@ -115,9 +118,11 @@ type Service struct {
 	metrics *metrics
 	gateway *gateway
 	origins origins
-	traces  tracing
-	api     *echo.Echo
-	admin   *echo.Echo
+	// operatorName is the host name of Config.OperatorAddr; empty for none.
+	operatorName string
+	traces       tracing
+	api          *echo.Echo
+	admin        *echo.Echo
 	// unavailable and broken are what was logged of requests that were answered with 503 and 500.
 	unavailable, broken fsm.Trouble
 	// decoded is what was logged of callbacks with a decoded path.
@@ -162,7 +167,7 @@ func New(cfg Config) (*Service, error) {
 	s := &Service{
 		cfg: cfg, log: cfg.Logger, metrics: newMetrics(cfg.Metrics),
 		traces:  tracing{fsm.NewSpans(cfg.Tracer, "reveille/httpapi")},
-		origins: newOrigins(cfg.Origins),
+		origins: newOrigins(cfg.Origins), operatorName: hostname(cfg.OperatorAddr),
 	}
 	if cfg.Gateway {
 		s.gateway = newGateway(cfg, s.metrics)

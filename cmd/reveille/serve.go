@@ -147,7 +147,7 @@ func assemble(
 		Origins: s.Origins, RegistryPath: s.RegistryStream, Metrics: metrics,
 		MetricsPage: scrapes(metrics, log.Named("metrics")), MaxStreamsPerConsumer: s.MaxStreamsPerConsumer,
 		MaxConnections: s.MaxConnections, Logger: log.Named("api"), Version: programVersion(), Ready: p.ready,
-		LogLevel: level, Pprof: s.Pprof, Tracer: tracer,
+		LogLevel: level, Pprof: s.Pprof, Tracer: tracer, OperatorAddr: s.AdminAddr,
 	})
 	return p, err
 }

@@ -30,7 +30,7 @@ var meanings = map[string]string{
 	"ADMIN_ADDR":  "address of the operator port: health, readiness, /api/v1",
 	"GATEWAY":     "forward all other requests on the API port to the stream server",
 	"CORS_ORIGINS": "origins of web pages that may use Reveille's own resources from a browser; * allows all " +
-		"pages to use those of the API port",
+		"pages to use those of the API port; the operator port also answers at the hosts of the listed origins",
 	"STREAMS":         "paths of streams that exist or will exist",
 	"REGISTRY_STREAM": "path of the stream server's registry stream, e.g. /__registry__",
 	"TAIL_MODE":       "how streams are watched: long-poll or sse",
