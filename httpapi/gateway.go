@@ -49,8 +49,9 @@ func newGateway(cfg Config, m *metrics) *gateway {
 		streams:  cfg.Streams, upstream: cfg.Upstream, transport: cfg.UpstreamTransport, log: cfg.Logger, metrics: m,
 	}
 	g.proxy = &httputil.ReverseProxy{
-		Rewrite: g.rewrite, ModifyResponse: g.answered, ErrorHandler: g.failed, Transport: g.transport,
-		FlushInterval: -1, BufferPool: &bufferPool{}, ErrorLog: warnings(cfg.Logger),
+		Rewrite: g.rewrite, ModifyResponse: g.answered, ErrorHandler: g.failed,
+		Transport: oneProtocol{g.transport}, FlushInterval: -1, BufferPool: &bufferPool{},
+		ErrorLog: warnings(cfg.Logger),
 	}
 	return g
 }
@@ -122,7 +123,9 @@ func (g *gateway) serve(w http.ResponseWriter, r *http.Request, raw, stream stri
 			}
 		}()
 	}
-	g.proxy.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), exchangeKey{}, ex)))
+	r = r.WithContext(context.WithValue(r.Context(), exchangeKey{}, ex))
+	r.Header = withoutUpgrade(r.Header)
+	g.proxy.ServeHTTP(w, r)
 }
 
 // rewrite aims the request at upstream. Path and query go out byte by byte as they came in.
