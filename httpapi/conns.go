@@ -192,7 +192,7 @@ func noteState(nc net.Conn, state http.ConnState) {
 	}
 }
 
-// arrived says that a request is complete.
+// arrived says that a request is complete: at once if it has no body, otherwise when the body has been read to its end.
 func arrived(ctx context.Context) {
 	if c, ok := ctx.Value(connKey{}).(*conn); ok {
 		c.move(&c.all.working)

@@ -58,7 +58,7 @@ func answered(t *testing.T, r *bufio.Reader) {
 // isClosed waits until a connection is closed.
 func isClosed(t *testing.T, c net.Conn) {
 	t.Helper()
-	_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
+	_ = c.SetReadDeadline(time.Now().Add(time.Minute))
 	if _, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("it is open still: %v", err)
 	}

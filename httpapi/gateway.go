@@ -125,6 +125,11 @@ func (g *gateway) serve(w http.ResponseWriter, r *http.Request, raw, stream stri
 	}
 	r = r.WithContext(context.WithValue(r.Context(), exchangeKey{}, ex))
 	r.Header = withoutUpgrade(r.Header)
+	if r.ContentLength != 0 {
+		body := arriving(r.Context(), r.Body)
+		defer body.over()
+		r.Body = body
+	}
 	g.proxy.ServeHTTP(w, r)
 }
 

@@ -36,6 +36,8 @@ type harness struct {
 	rec    *recorder
 	tokens *fsm.Tokens
 	logs   *observer.ObservedLogs
+	// conns are those of the API port, once server has started it.
+	conns *conns
 
 	mu      sync.Mutex
 	now     time.Time
@@ -204,7 +206,8 @@ func (h *harness) await(call string) {
 // server starts the API port for real.
 func (h *harness) server() (root string, client *http.Client) {
 	srv := httptest.NewUnstartedServer(nil)
-	srv.Config, srv.Listener = h.svc.APIServer(""), h.svc.Listen(srv.Listener)
+	limited := h.svc.Listen(srv.Listener).(*listener)
+	h.conns, srv.Config, srv.Listener = limited.conns, h.svc.APIServer(""), limited
 	srv.Start()
 	h.t.Cleanup(srv.Close)
 	return srv.URL, srv.Client()
