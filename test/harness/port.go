@@ -14,10 +14,11 @@ import (
 )
 
 // The ports that FreePort draws from lie below the range from which kernels take the ports of outgoing connections, so
-// nothing takes one between its being drawn and its being listened on.
+// nothing takes one between its being drawn and its being listened on. A node of a Redis Cluster listens on the port
+// that is 10,000 above its own, too: those lie below that range as well, and apart from the ports that are drawn.
 const (
-	firstPort = 20000
-	lastPort  = 31999
+	firstPort = 11000
+	lastPort  = 19999
 )
 
 // FreePort returns a TCP port on 127.0.0.1 that nothing listens on and that no other test, of this or of another test
