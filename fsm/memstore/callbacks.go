@@ -34,9 +34,9 @@ func (t *tx) callback(cb fsm.Callback) (r fsm.CallbackReply) {
 			cb.Tails[sub.Path] = noted
 		}
 	}
-	c, alive := p.alive(cb.Consumer)
+	c, there := p.consumers[cb.Consumer]
 	had := c.Links
-	c, res := c.Callback(t.env(p, cb.Consumer), alive, cb)
+	c, res := c.Callback(t.env(p, cb.Consumer), there, cb)
 	r = fsm.CallbackReply{Code: res.Code, Path: res.Path, Streams: res.Streams, WakeID: res.WakeID}
 	if r.Streams == nil {
 		r.Streams = []fsm.StreamTail{}
@@ -54,12 +54,11 @@ func (t *tx) callback(cb fsm.Callback) (r fsm.CallbackReply) {
 	return r
 }
 
-// Consumer implements fsm.CallbackStore. One whose subscription was deleted is not found.
+// Consumer implements fsm.CallbackStore.
 func (s *Store) Consumer(ctx context.Context, id, primary string) (c fsm.Consumer, err error) {
 	err = s.call(ctx, func(t *tx) error {
-		var alive bool
-		if c, alive = t.home(primary).alive(id); !alive {
-			c = fsm.Consumer{}
+		var there bool
+		if c, there = t.home(primary).consumers[id]; !there {
 			return fsm.ErrNotFound
 		}
 		c.Links = maps.Clone(c.Links)

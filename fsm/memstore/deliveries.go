@@ -26,10 +26,6 @@ func (s *Store) Due(ctx context.Context, partition, limit int) (o fsm.Outcome, n
 		due = due[:min(len(due), limit)]
 		n = len(due)
 		for _, c := range due {
-			if p.isDead(c.Generation) {
-				t.put(p, c, c.Remove(fsm.GoneSubscriptionDeleted), &o)
-				continue
-			}
 			c, e := c.Due(t.env(p, c.ID))
 			t.put(p, c, e, &o)
 		}
@@ -66,7 +62,7 @@ func (s *Store) transit(
 ) (o fsm.Outcome, err error) {
 	err = s.call(ctx, func(t *tx) error {
 		p := t.home(r.Primary)
-		if c, alive := p.alive(r.Consumer); alive {
+		if c, there := p.consumers[r.Consumer]; there {
 			c, e := f(c, t.env(p, c.ID))
 			t.put(p, c, e, &o)
 		}

@@ -44,11 +44,7 @@ func (s *Store) ScanConsumers(
 	ctx context.Context, sub fsm.Subscription, partition int, cursor string, count int,
 ) (list []fsm.Consumer, after string, err error) {
 	err = s.call(ctx, func(t *tx) error {
-		after = "0"
 		p := t.partitions[partition]
-		if p.isDead(sub.Generation) {
-			return nil
-		}
 		ids, next := some(t.of(sub, partition), cursor, min(count, t.db.opts.Batch))
 		for _, id := range ids {
 			c := p.consumers[id]

@@ -4,7 +4,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"reveille/fsm"
 )
@@ -19,9 +18,9 @@ type partition struct {
 	seq     int64
 	// floor is the highest epoch of any consumer that was removed.
 	floor int64
-	// dead are generations of deleted subscriptions, and since when.
-	dead  map[string]time.Time
-	fence fsm.Fence
+	// deleted are the generations of deleted subscriptions: they get no consumers any more.
+	deleted map[string]struct{}
+	fence   fsm.Fence
 	// records are those of streams, removed is the stamp of the latest removal of one.
 	records map[string]fsm.Stream
 	removed int64
@@ -37,14 +36,14 @@ type stream struct {
 
 func newPartition() *partition {
 	return &partition{
-		consumers: map[string]fsm.Consumer{}, streams: map[string]stream{}, dead: map[string]time.Time{},
+		consumers: map[string]fsm.Consumer{}, streams: map[string]stream{}, deleted: map[string]struct{}{},
 		records: map[string]fsm.Stream{}, expected: map[string]int{},
 	}
 }
 
 func (p *partition) clone() *partition {
 	c := *p
-	c.consumers, c.dead = maps.Clone(p.consumers), maps.Clone(p.dead)
+	c.consumers, c.deleted = maps.Clone(p.consumers), maps.Clone(p.deleted)
 	c.records, c.expected = maps.Clone(p.records), maps.Clone(p.expected)
 	c.streams = make(map[string]stream, len(p.streams))
 	for path, s := range p.streams {
@@ -67,17 +66,6 @@ func (p *partition) of(path string) []fsm.Consumer {
 func (p *partition) all() []fsm.Consumer {
 	return slices.SortedFunc(maps.Values(p.consumers),
 		func(a, b fsm.Consumer) int { return strings.Compare(a.ID, b.ID) })
-}
-
-func (p *partition) isDead(generation string) bool {
-	_, dead := p.dead[generation]
-	return dead
-}
-
-// alive returns a consumer unless its subscription was deleted.
-func (p *partition) alive(id string) (fsm.Consumer, bool) {
-	c, there := p.consumers[id]
-	return c, there && !p.isDead(c.Generation)
 }
 
 // store stores a consumer and watches just the streams that concern it.

@@ -101,7 +101,7 @@ func (s *Store) LinkStream(ctx context.Context, path string, l fsm.Linking) (rep
 // link makes the consumer that a subscription has for a stream, unless it is there, and notes the tail.
 func (t *tx) link(p *partition, n fsm.NewLink, path string, tail fsm.Offset, o *fsm.Outcome) {
 	sub, id := n.Subscription, fsm.ConsumerID(n.Subscription.ID, path)
-	if p.isDead(sub.Generation) {
+	if _, deleted := p.deleted[sub.Generation]; deleted {
 		return
 	}
 	c, there := p.consumers[id]

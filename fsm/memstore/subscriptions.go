@@ -15,9 +15,6 @@ type backfill struct {
 	progress   fsm.Backfill
 }
 
-// deadKept is how long a deleted subscription's mark is kept: no replica acts on a list of subscriptions that old.
-const deadKept = 24 * time.Hour
-
 // Catalog implements fsm.SubscriptionStore.
 func (s *Store) Catalog() *fsm.Catalog { return s.catalog }
 
@@ -105,13 +102,12 @@ func (s *Store) finishDeletions(ctx context.Context) error {
 	return nil
 }
 
-// drop marks a generation as deleted in a partition and removes its consumers there.
+// drop has a generation get no consumers in a partition any more, and removes those that it has there.
 func (s *Store) drop(ctx context.Context, n int, id, generation string) error {
 	var o fsm.Outcome
 	err := s.call(ctx, func(t *tx) error {
 		p := t.partitions[n]
-		maps.DeleteFunc(p.dead, func(_ string, at time.Time) bool { return t.now().Sub(at) > deadKept })
-		p.dead[generation] = t.now()
+		p.deleted[generation] = struct{}{}
 		for _, c := range p.all() {
 			if c.Subscription == id && c.Generation == generation {
 				t.put(p, c, c.Remove(fsm.GoneSubscriptionDeleted), &o)

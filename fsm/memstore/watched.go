@@ -35,9 +35,6 @@ func (s *Store) Observe(
 		p.raise(path, tail)
 		o.Watched, o.Tail = true, p.streams[path].tail
 		for _, c := range p.of(path) {
-			if p.isDead(c.Generation) {
-				continue
-			}
 			c, e := c.Observe(t.env(p, c.ID), path, tail)
 			t.put(p, c, e, &o.Outcome)
 			if _, linked := c.Links[path]; linked && c.Wakeable() {
@@ -83,19 +80,16 @@ func (s *Store) Restart(
 			p.records[path] = record
 		}
 		for _, c := range concerned {
-			switch {
-			case p.isDead(c.Generation):
-				continue
-			case c.Primary == path:
-				sub := fsm.Subscription{ID: c.Subscription, Generation: c.Generation}
-				t.put(p, c, c.Remove(fsm.GoneStreamRecreated), &o)
-				p.store(fsm.NewConsumer(sub, path, fsm.Start, c.Epoch))
-				fresh, e := p.consumers[c.ID].Observe(t.env(p, c.ID), path, tail)
-				t.put(p, fresh, e, &o)
-			default:
+			if c.Primary != path {
 				c, e := c.Restart(t.env(p, c.ID), path, tail)
 				t.put(p, c, e, &o)
+				continue
 			}
+			sub := fsm.Subscription{ID: c.Subscription, Generation: c.Generation}
+			t.put(p, c, c.Remove(fsm.GoneStreamRecreated), &o)
+			p.store(fsm.NewConsumer(sub, path, fsm.Start, c.Epoch))
+			fresh, e := p.consumers[c.ID].Observe(t.env(p, c.ID), path, tail)
+			t.put(p, fresh, e, &o)
 		}
 		p.setTail(path, tail)
 		return nil
