@@ -92,7 +92,8 @@ type StreamStore interface {
 	// record or was taken off since.
 	NoteStream(ctx context.Context, s Stream, look time.Duration) (Stream, bool, error)
 	// LinkStream makes the consumers of a Linking that are not there yet, and moves the record with them. It refuses if
-	// the record's stamp is another by now. Consumers of deleted subscriptions are not made; those that are there keep
+	// the record's stamp is another by now. The list that the Links are from may be old, but no older than the
+	// Linking's Version: consumers of subscriptions that are deleted by now are not made. Those that are there keep
 	// their offsets. An error may come after some were made.
 	LinkStream(ctx context.Context, path string, l Linking) (LinkReply, error)
 	// ForgetStream takes a stream off the record that upstream does not have, unless its stamp is another by now, it is

@@ -54,8 +54,15 @@ func TestTheWorkOfAScriptIsBoundedByLinks(t *testing.T) {
 	const commandsMost = 4 * streams
 	w := open(t, redisstore.EmptyRedis(t).URL, 1)
 	ctx := t.Context()
-	if _, _, err := w.CreateSubscription(ctx, subscription("gone")); err != nil {
-		t.Fatal(err)
+	for _, id := range []string{"gone", "s"} {
+		if _, _, err := w.CreateSubscription(ctx, subscription(id)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range consumers {
+		if _, _, err := w.CreateSubscription(ctx, subscription(fmt.Sprint("s", i))); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if err := w.DeleteSubscription(ctx, "gone"); err != nil { // the scripts are loaded by this
 		t.Fatal(err)
@@ -153,12 +160,8 @@ func TestTheWorkOfAScriptIsBoundedByLinks(t *testing.T) {
 	follow("making the primary anew", consumers, o)
 	done()
 	removed("deleting it", must[fsm.Outcome](t)(w.Deleted(ctx, 0, primary, false)))
-	sub, _, err := w.CreateSubscription(ctx, subscription("s"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	for i := range consumers {
-		w.fill(t, shared, sub, fmt.Sprint(primary, i))
+		w.fill(t, shared, subscription("s"), fmt.Sprint(primary, i))
 	}
 	giveUp(5)
 	follow("resuming", consumers, must[fsm.Outcome](t)(w.ResumeSubscription(ctx, "s")))

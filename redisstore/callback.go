@@ -53,7 +53,8 @@ var callbackCodes = []fsm.Code{
 // Consumer implements fsm.CallbackStore. One whose subscription was deleted is not found, even while it is yet to be
 // cleared away.
 func (s *Store) Consumer(ctx context.Context, id, primary string) (fsm.Consumer, error) {
-	prefix := s.keys.partition(s.PartitionOf(primary))
+	p := s.PartitionOf(primary)
+	prefix := s.keys.partition(p)
 	pipe := s.rdb.TxPipeline()
 	record, acked := pipe.HGetAll(ctx, prefix+"c:"+id), pipe.HGetAll(ctx, prefix+"l:"+id)
 	if _, err := pipe.Exec(ctx); wrap(err) != nil {
@@ -63,11 +64,13 @@ func (s *Store) Consumer(ctx context.Context, id, primary string) (fsm.Consumer,
 	if len(h) == 0 {
 		return fsm.Consumer{}, fsm.ErrNotFound
 	}
-	dead, err := s.rdb.ZScore(ctx, prefix+"dead", h["gen"]).Result()
-	if err = wrap(err); err != nil {
-		return fsm.Consumer{}, err
+	// Of one moment: with its last consumer goes what says that a subscription was deleted.
+	pipe = s.rdb.TxPipeline()
+	dead, still := pipe.HExists(ctx, s.keys.droppingIn(p), h["gen"]), pipe.HGet(ctx, prefix+"c:"+id, "gen")
+	if _, err := pipe.Exec(ctx); wrap(err) != nil {
+		return fsm.Consumer{}, wrap(err)
 	}
-	if dead > 0 {
+	if dead.Val() || still.Val() != h["gen"] {
 		return fsm.Consumer{}, fsm.ErrNotFound
 	}
 	c, bad := decodeConsumer(id, h)

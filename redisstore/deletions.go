@@ -15,23 +15,27 @@ import (
 const fewConsumers = 200
 
 // DeleteSubscription implements fsm.SubscriptionStore. It takes the subscription off the list and then tells every
-// partition, in one round trip. From then on its consumers are gone for every script. They are removed by whoever owns
-// their partition (clear), unless they are few.
+// partition, in one round trip. From then on its consumers are gone for every script, and no script makes one. They are
+// removed by whoever owns their partition (clear), unless they are few.
 //
 // Each step leaves a record of what is yet to be done, so a crash in between leaves no consumer behind: the list
 // remembers which generations the partitions were not told of, and a partition of which it has consumers to remove.
 func (s *Store) DeleteSubscription(ctx context.Context, id string) error {
+	var version int64
 	var generations []string
 	r := s.call(ctx, scriptDeleteSubscription,
 		[]string{s.keys.subscriptions(), s.keys.version(), s.keys.backfills(), s.keys.changes(), s.keys.dropping()},
 		id, s.versionSeen.Load(), versionDraw())
-	r.each(func(l *reply) { generations = append(generations, l.text()) })
+	r.list(func(l *reply) {
+		version = l.int()
+		l.each(func(untold *reply) { generations = append(generations, untold.text()) })
+	})
 	if r.bad != nil {
 		return r.bad
 	}
 	var left []dropping
 	for _, generation := range generations {
-		some, err := s.markDeleted(ctx, id, generation)
+		some, err := s.markDeleted(ctx, id, generation, version)
 		if err != nil {
 			return err
 		}
@@ -59,11 +63,13 @@ type dropping struct {
 	left           int64
 }
 
-// markDeleted tells all partitions of a deleted generation, and then that they were told, and returns where
-// it has consumers left.
-func (s *Store) markDeleted(ctx context.Context, id, generation string) (left []dropping, err error) {
+// markDeleted tells all partitions of a generation that is not on a version of the list any more, and then that they
+// were told, and returns where it has consumers left.
+func (s *Store) markDeleted(
+	ctx context.Context, id, generation string, version int64,
+) (left []dropping, err error) {
 	for p, r := range s.pipeline(ctx, scriptMarkDeleted, s.keys.partitions, func(p int) ([]string, []any) {
-		return s.keys.guard(p), s.arguments(p, id, generation)
+		return s.keys.guard(p), s.arguments(p, id, generation, version)
 	}) {
 		if n := r.int(); n > 0 {
 			left = append(left, dropping{partition: p, id: id, generation: generation, left: n})
@@ -118,8 +124,14 @@ func (s *Store) clear(ctx context.Context) error {
 		if err = wrap(err); err != nil {
 			return err
 		}
+		version := int64(0)
+		if len(untold) > 0 { // they are off the list, as it is now
+			if version, err = s.Version(ctx); err != nil {
+				return err
+			}
+		}
 		for generation, id := range untold {
-			if _, err := s.markDeleted(ctx, id, generation); err != nil {
+			if _, err := s.markDeleted(ctx, id, generation, version); err != nil {
 				return err
 			}
 		}

@@ -105,6 +105,73 @@ func TestADeletionCostsWhatItsOwnSubscriptionCosts(t *testing.T) {
 	}
 }
 
+// comeAndGo creates the subscriptions of some numbers and deletes them again, eight at a time.
+func comeAndGo(t *testing.T, w *world, first, n int) {
+	t.Helper()
+	var wg sync.WaitGroup
+	for from := range 8 {
+		wg.Go(func() {
+			for i := first + from; i < first+n; i += 8 {
+				sub := subscription(fmt.Sprintf("passing-%06d", i))
+				sub.Generation = fmt.Sprintf("%032x", i) // as long as a real one
+				_, _, err := w.CreateSubscription(t.Context(), sub)
+				if err == nil {
+					err = w.DeleteSubscription(t.Context(), sub.ID)
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if t.Failed() {
+		t.FailNow()
+	}
+}
+
+// held is how much memory a store takes in Redis, in bytes.
+func held(t *testing.T, w *world) (sum int64) {
+	t.Helper()
+	for _, key := range allKeys(t, w) {
+		sum += must[int64](t)(w.rdb.MemoryUsage(t.Context(), key, 0).Result())
+	}
+	return sum
+}
+
+// TestWhatDeletedSubscriptionsLeaveDoesNotGrow holds that no client fills Redis by subscriptions that it creates and
+// deletes.
+func TestWhatDeletedSubscriptionsLeaveDoesNotGrow(t *testing.T) {
+	t.Parallel()
+	// full is how many it takes until the list of changes is full, which keeps the latest thousand. slack is for what
+	// counts, and gets more digits.
+	const full, more, partitions, slack = 550, 400, 16, 16 * 64
+	servers := map[string]func(*testing.T) string{
+		"redis-server": func(t *testing.T) string { return redisstore.EmptyRedis(t).URL },
+	}
+	if !testing.Short() {
+		servers["cluster"] = func(t *testing.T) string { return redisstore.EmptyCluster(t).URL }
+	}
+	for name, url := range servers {
+		t.Run(name, func(t *testing.T) {
+			w := open(t, url(t), partitions)
+			comeAndGo(t, w, 0, full)
+			before := held(t, w)
+			comeAndGo(t, w, full, more)
+			after := held(t, w)
+			t.Logf("%d bytes after %d subscriptions, %d after %d more: %d for each", before, full, after, more,
+				(after-before)/more)
+			if after > before+slack {
+				t.Errorf("%d more subscriptions have left %d bytes", more, after-before)
+			}
+			if left := leftovers(t, w); len(left) > 0 {
+				t.Errorf("left: %v", left)
+			}
+		})
+	}
+}
+
 // TestALargeDeletionAnswersAtOnceAndGoesOn holds that callbacks find the consumers of a large subscription gone when
 // its deletion returns, and that they are removed whichever replica lives.
 func TestALargeDeletionAnswersAtOnceAndGoesOn(t *testing.T) {
@@ -147,6 +214,79 @@ func TestALargeDeletionAnswersAtOnceAndGoesOn(t *testing.T) {
 	stop()
 	if err := <-ended; err != nil {
 		t.Error(err)
+	}
+}
+
+// TestConsumersThatAreYetToBeRemovedAreGone holds that nothing acts on the consumers of a deleted subscription that are
+// so many that their removal goes on in the background, whatever else is deleted meanwhile.
+func TestConsumersThatAreYetToBeRemovedAreGone(t *testing.T) {
+	t.Parallel()
+	const consumers = 250
+	w := open(t, redisstore.EmptyRedis(t).URL, 1)
+	ctx := t.Context()
+	sub, _, err := w.CreateSubscription(ctx, subscription("s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := func(i int) string { return fmt.Sprint("/agents/", i) }
+	var wakes []fsm.Wake
+	for i := range consumers {
+		wakes = append(wakes, must[fsm.Outcome](t)(w.Link(ctx, sub, path(i), "0", "1")).Wakes...)
+	}
+	must[fsm.Outcome](t)(w.Finish(ctx, wakes[0].Ref(), wakes[0].Streams)) // it rests
+	late := w.decide(t, "/agents/late", sub)
+	if err := w.DeleteSubscription(ctx, sub.ID); err != nil {
+		t.Fatal(err)
+	}
+	comeAndGo(t, w, 0, 20)
+	if left := leftovers(t, w); len(left) < consumers {
+		t.Fatalf("it has removed consumers: %d keys are left", len(left))
+	}
+	for _, wake := range wakes {
+		if r := must[fsm.CallbackReply](t)(w.Callback(ctx, of(wake))); r.Code != fsm.CodeConsumerGone {
+			t.Fatalf("a callback of %s was answered %q", wake.Consumer, r.Code)
+		}
+		if c, err := w.Consumer(ctx, wake.Consumer, wake.Primary); !errors.Is(err, fsm.ErrNotFound) {
+			t.Fatalf("it is shown: %+v, %v", c, err)
+		}
+	}
+	if list, next, err := w.ScanConsumers(ctx, sub, 0, "0", 100); err != nil || len(list) > 0 || next != "0" {
+		t.Errorf("%d are listed, next %q, %v", len(list), next, err)
+	}
+	if o := must[fsm.Observation](t)(w.Observe(ctx, 0, wakes[0].Primary, "2")); len(o.Wakes) > 0 {
+		t.Errorf("an event has woken %+v", o.Wakes)
+	}
+	w.later(timing.Waking)
+	if o, n, err := w.Due(ctx, 0, 10); err != nil || n != 10 || len(o.Wakes) > 0 || len(o.Gone) != 10 {
+		t.Errorf("%d were due, %d woken, %d removed, %v", n, len(o.Wakes), len(o.Gone), err)
+	}
+	if woken := w.make(t, late); len(woken) > 0 {
+		t.Errorf("a link has woken %v", woken)
+	}
+}
+
+// TestAConsumerThatIsRemovedWhileItIsReadIsNotFound is about one that is read just before its subscription is deleted.
+func TestAConsumerThatIsRemovedWhileItIsReadIsNotFound(t *testing.T) {
+	t.Parallel()
+	server := redisstore.EmptyRedis(t)
+	w, other := open(t, server.URL, 1), open(t, server.URL, 1)
+	sub, _, err := w.CreateSubscription(t.Context(), subscription("s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	must[fsm.Outcome](t)(w.Link(t.Context(), sub, "/a", "1", "1"))
+	id := fsm.ConsumerID("s", "/a")
+	must[fsm.Consumer](t)(w.Consumer(t.Context(), id, "/a")) // it connects
+	reads := 0
+	w.rdb.AddHook(beforePipeline{func() {
+		if reads++; reads == 2 {
+			if err := other.DeleteSubscription(t.Context(), sub.ID); err != nil {
+				t.Error(err)
+			}
+		}
+	}})
+	if c, err := w.Consumer(t.Context(), id, "/a"); !errors.Is(err, fsm.ErrNotFound) || reads < 2 {
+		t.Errorf("after %d reads: %+v, %v", reads, c, err)
 	}
 }
 

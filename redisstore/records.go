@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -87,12 +88,12 @@ func (s *Store) NoteStream(ctx context.Context, n fsm.Stream, span time.Duration
 
 // LinkStream implements fsm.StreamStore.
 func (s *Store) LinkStream(ctx context.Context, path string, l fsm.Linking) (linked fsm.LinkReply, err error) {
-	links, size := l.Links, linksAtATime
+	links, size, asked := l.Links, linksAtATime, ""
 	for {
 		batch := links[:min(len(links), size)]
 		last := len(batch) == len(links)
 		args := []any{
-			path, l.Stamp, string(l.Tail), l.Version, l.Look.Milliseconds(), flag(last), len(batch),
+			path, l.Stamp, string(l.Tail), l.Version, l.Look.Milliseconds(), flag(last), asked, len(batch),
 		}
 		for _, n := range batch {
 			sub := n.Subscription
@@ -102,9 +103,13 @@ func (s *Store) LinkStream(ctx context.Context, path string, l fsm.Linking) (lin
 		var code int64
 		var number int
 		r.list(func(l *reply) {
-			code, linked.Stream = l.code(0, 1, 2), l.stream(path)
+			code, linked.Stream = l.code(0, 1, 2, 3), l.stream(path)
 			linked.Add(l.outcome())
-			number = int(l.int())
+			if code == 3 {
+				asked = l.text()
+			} else {
+				number = int(l.int())
+			}
 		})
 		linked.Done = code == 1
 		switch {
@@ -113,6 +118,13 @@ func (s *Store) LinkStream(ctx context.Context, path string, l fsm.Linking) (lin
 		case code == 2:
 			size = number
 			continue
+		case code == 3: // once more only if one of those that are left is deleted meanwhile
+			left, err := s.listed(ctx, batch)
+			if err != nil {
+				return linked, err
+			}
+			links, size = slices.Concat(left, links[len(batch):]), len(left)
+			continue
 		}
 		linked.Linked += number
 		if last {
@@ -120,6 +132,19 @@ func (s *Store) LinkStream(ctx context.Context, path string, l fsm.Linking) (lin
 		}
 		links, size = links[len(batch):], linksAtATime
 	}
+}
+
+// listed returns those of some links whose subscriptions are on the list of subscriptions as it is now.
+func (s *Store) listed(ctx context.Context, links []fsm.NewLink) (left []fsm.NewLink, err error) {
+	if err := s.RefreshCatalog(ctx); err != nil {
+		return nil, err
+	}
+	for _, n := range links {
+		if sub, there := s.catalog.Get(n.Subscription.ID); there && sub.Generation == n.Subscription.Generation {
+			left = append(left, n)
+		}
+	}
+	return left, nil
 }
 
 // ForgetStream implements fsm.StreamStore.

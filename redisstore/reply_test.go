@@ -79,7 +79,11 @@ func callers() []caller {
 		{scriptLinkStream, func(ctx context.Context, s *Store) error {
 			_, err := s.LinkStream(ctx, "/a", fsm.Linking{})
 			return err
-		}, []any{[]any{int64(7), record, outcome, int64(0)}, []any{int64(1), record, bored, int64(0)}}},
+		}, []any{
+			[]any{int64(7), record, outcome, int64(0)},
+			[]any{int64(1), record, bored, int64(0)},
+			[]any{int64(3), record, outcome, int64(0)},
+		}},
 		{scriptForgetStream, func(ctx context.Context, s *Store) error {
 			_, err := s.ForgetStream(ctx, "/a", 1, false)
 			return err
@@ -142,7 +146,7 @@ func callers() []caller {
 			return err
 		}, []any{[]any{"BORED", "", none, outcome, ""}, []any{"", "", none, tired, ""}}},
 		{scriptMarkDeleted, func(ctx context.Context, s *Store) error {
-			_, err := s.markDeleted(ctx, "s", "g")
+			_, err := s.markDeleted(ctx, "s", "g", 1)
 			return err
 		}, []any{none}},
 		{scriptDrop, func(ctx context.Context, s *Store) error {
@@ -175,7 +179,7 @@ func callers() []caller {
 		}, []any{int64(7)}},
 		{scriptDeleteSubscription, func(ctx context.Context, s *Store) error {
 			return s.DeleteSubscription(ctx, "another")
-		}, []any{[]any{int64(1)}}},
+		}, []any{[]any{int64(1)}, []any{int64(1), []any{int64(1)}}}},
 		{scriptRenewList, func(ctx context.Context, s *Store) error { return s.takeOver(ctx) }, []any{"boredom"}},
 		{scriptListSubscriptions, func(ctx context.Context, s *Store) error {
 			return s.RefreshCatalog(ctx)

@@ -216,9 +216,9 @@ func TestALateCallbackWakesAnIdleConsumerForAnEventThatNobodyHasToldOf(t *testin
 	}
 }
 
-// leftovers are the keys that a store without subscriptions and streams need not have.
-func leftovers(t *testing.T, w *world) (left []string) {
-	var all []string
+// allKeys are the keys that a store has.
+func allKeys(t *testing.T, w *world) (all []string) {
+	t.Helper()
 	keys := func(ctx context.Context, c *redis.Client) error {
 		found, err := c.Keys(ctx, "*").Result()
 		all = append(all, found...)
@@ -235,16 +235,21 @@ func leftovers(t *testing.T, w *world) (left []string) {
 			return keys(ctx, c)
 		}))
 	}
-	for _, key := range all {
+	return all
+}
+
+// leftovers are the keys that a store without subscriptions and streams need not have.
+func leftovers(t *testing.T, w *world) (left []string) {
+	for _, key := range allKeys(t, w) {
 		if !strings.HasPrefix(key, "rv:{") {
 			t.Errorf("key %q has no hash tag", key)
 		}
 		name := key[strings.Index(key, "}:")+2:]
-		if strings.HasPrefix(name, "n:") {
+		if strings.HasPrefix(name, "n:") || strings.HasPrefix(name, "a:") {
 			if ttl := must[time.Duration](t)(w.rdb.PTTL(t.Context(), key).Result()); ttl <= 0 {
 				t.Errorf("key %q stays for ever", key)
 			}
-		} else if strings.Contains(name, ":") || name == "due" || name == "watched" {
+		} else if strings.Contains(name, ":") || name == "due" || name == "watched" || name == "dropping" {
 			left = append(left, key)
 		}
 	}

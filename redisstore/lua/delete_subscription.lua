@@ -3,8 +3,8 @@
 -- KEYS[4] zset of changes of the first hash
 -- KEYS[5] hash generation -> id of deleted subscriptions that the partitions are yet to be told of
 -- ARGV[1] id  ARGV[2] the list's highest version that the caller has seen  ARGV[3] a number from 0 to 2047, drawn by chance
--- Returns the generations of that id that the partitions are yet to be told of: one if it was there, those of calls that were cut
--- short. O(log changes + subscriptions deleted at this moment).
+-- Returns { version of the list now, { generation, … } }: the generations of that id that the partitions are yet to be told of, one if it
+-- was there, and those of calls that were cut short. O(log changes + subscriptions deleted at this moment).
 local there = redis.call('HGET', KEYS[1], ARGV[1])
 if there then
   redis.call('HSET', KEYS[5], cjson.decode(there).generation, ARGV[1])
@@ -17,4 +17,4 @@ local untold = redis.call('HGETALL', KEYS[5])
 for i = 1, #untold, 2 do
   if untold[i + 1] == ARGV[1] then generations[#generations + 1] = untold[i] end
 end
-return generations
+return { redis.call('GET', KEYS[2]) or '0', generations }

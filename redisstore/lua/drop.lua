@@ -1,9 +1,8 @@
--- Removes some consumers of a subscription that mark_deleted.lua has marked. Call again until nothing is left.
+-- Removes some consumers of a subscription that mark_deleted.lua was told of. Call again until nothing is left.
 -- ARGV[9] subscription  ARGV[10] generation
 -- Returns { how many are left, outcome }. O(links that one script may read).
 local sub, gen = ARGV[A], ARGV[A + 1]
 local set = P .. 'b:' .. sub .. ':' .. gen
-redis.call('ZADD', P .. 'dead', now, gen)
 for _, id in ipairs(redis.call('SRANDMEMBER', set, 50)) do
   if not can_read(id) then break end
   local c = load(id)

@@ -33,13 +33,16 @@
 --   waiting         zset    consumer that is waking and not retired -> since when, ms
 --   retired, live   zset    consumer that is waking and retired, or live -> since when, ms
 --   given_up        zset    consumer that was given up -> when, ms
---   dead            zset    generation of a deleted subscription -> when, ms
 --   dropping        hash    generation of a deleted subscription whose consumers are yet to be removed -> subscription
+--   a:<gen>         set     nonces of the links that have asked whether a generation is still on the list (link_stream.lua), until it
+--                           is deleted; for a while
 --   known           hash    stream path -> its record, see stream_of
 --   d:<path>        string  how many deletions were dealt with that the registry stream will tell of, less those that it has told of
 --                           first; for a minute
 --   meta            hash    seq: the counter of watched; floor: the highest epoch of any consumer removed;
---                           restarts: of streams; life (the incarnation), base, mark, at: see fence; stamp, removed, linked: see stream_of
+--                           restarts: of streams; life (the incarnation), base, mark, at: see fence; stamp, removed, linked: see stream_of;
+--                           deleted: a version of the list that had none of the subscriptions any more of whose deletion the partition
+--                           was told
 --   lease           string  the replica that owns the partition
 --   n:<nonce>       string  the nonce of a call, for as long as it may be sent again because its reply was lost (note_call)
 --
@@ -316,7 +319,8 @@ local function stream_reply(path)
   }
 end
 
-local function is_dead(gen) return redis.call('ZSCORE', P .. 'dead', gen) end
+-- is_dead says of a consumer's generation whether its subscription was deleted: the consumer is gone, but is yet to be removed.
+local function is_dead(gen) return redis.call('HEXISTS', P .. 'dropping', gen) == 1 end
 
 -- place_of names the list that a consumer is on. Those that are idle are on none.
 local function place_of(c)

@@ -1,30 +1,47 @@
 -- Links a stream to subscriptions and, with the last batch of them, moves its record.
 -- ARGV[9] path  ARGV[10] the stamp that was read before the tail was asked for  ARGV[11] the tail
 -- ARGV[12] version of the list of subscriptions that was read after that  ARGV[13] how long from now the record is due for a look, ms
--- ARGV[14] 1 if no other batch follows  ARGV[15] n  then n times subscription, generation, consumer, acked
+-- ARGV[14] 1 if no other batch follows  ARGV[15] what code 3 has returned, "" at first
+-- ARGV[16] n  then n times subscription, generation, consumer, acked
 -- Returns { code, record, outcome, number }. Code 1: done; number is how many consumers were created. Code 0: nothing was changed, because
 -- the record has another stamp or is gone. Code 2: nothing was changed, because the consumers that are there have more links than one
--- script may read; number is how many of the batch may go together. A consumer that is there keeps its offsets; one of a deleted
--- subscription is not made. O(n + links that one script may read).
+-- script may read; number is how many of the batch may go together. Code 3: nothing was linked, because some subscription was deleted after
+-- that version of the list; read the list again and call with the number, which is a text, for those of the batch that are still on it.
+-- A consumer that is there keeps its offsets; one of a deleted subscription is not made. O(n + links that one script may read).
 local path, stamp, tail, version = ARGV[A], tonumber(ARGV[A + 1]), ARGV[A + 2], tonumber(ARGV[A + 3])
-local span, last, n = tonumber(ARGV[A + 4]), ARGV[A + 5] == '1', tonumber(ARGV[A + 6])
+local span, last, asked, n = tonumber(ARGV[A + 4]), ARGV[A + 5] == '1', ARGV[A + 6], tonumber(ARGV[A + 7])
 local made = 0
 local s = stream_of(path)
 local again = s and s.nonce == NONCE
 if not s or s.stamp ~= stamp and not again then
   -- The call may have been carried out before, and its reply lost.
-  for i = 0, n - 1 do repeated(load(ARGV[A + 9 + 4 * i])) end
+  for i = 0, n - 1 do repeated(load(ARGV[A + 10 + 4 * i])) end
   return reply({ 0, stream_reply(path), outcome(), made })
 end
 if not again then
   local sum = 0
   for i = 0, n - 1 do
-    sum = sum + redis.call('HLEN', P .. 'l:' .. ARGV[A + 9 + 4 * i])
+    sum = sum + redis.call('HLEN', P .. 'l:' .. ARGV[A + 10 + 4 * i])
     if i > 0 and sum > LINKS_READ then return reply({ 2, stream_reply(path), outcome(), i }) end
+  end
+  -- Which subscription was deleted is not kept: by clients that create and delete them, the partition would fill. A caller that asks here,
+  -- then finds a generation on the list, and then finds here that its question still stands, links one that was not deleted meanwhile.
+  -- Deletions of others do not count, so the caller gets there however many there are.
+  if version < tonumber(redis.call('HGET', P .. 'meta', 'deleted') or '0') then
+    local sure = true
+    for i = 0, n - 1 do sure = sure and redis.call('SISMEMBER', P .. 'a:' .. ARGV[A + 9 + 4 * i], asked) == 1 end
+    if not sure then
+      for i = 0, n - 1 do
+        local key = P .. 'a:' .. ARGV[A + 9 + 4 * i]
+        redis.call('SADD', key, NONCE)
+        redis.call('PEXPIRE', key, REPEATED)
+      end
+      return reply({ 3, stream_reply(path), outcome(), NONCE })
+    end
   end
 end
 for i = 0, n - 1 do
-  local at = A + 7 + 4 * i
+  local at = A + 8 + 4 * i
   local sub, gen, id, acked = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
   if not is_dead(gen) then
     local c = load(id)
