@@ -77,10 +77,13 @@ type history struct {
 	db       *memstore.DB
 	specTold fsm.Outcome
 	// draw is what both sides get of chance and time.
-	draw      memstore.Draw
-	rdb       *redis.Client
-	subs      []fsm.Subscription
-	made      int // generations
+	draw memstore.Draw
+	rdb  *redis.Client
+	subs []fsm.Subscription
+	made int // generations
+	// former are subscriptions that were deleted, the latest by id, early is a version of the list from before that.
+	former    map[string]fsm.Subscription
+	early     int64
 	failovers int // of the store
 	calls     int
 	// refs are the delivery attempts handed out so far, in order.
@@ -132,6 +135,7 @@ func newHistory(ctx context.Context, rt *rapid.T, rdb *redis.Client, tokens *fsm
 		epochs: map[string]int64{}, wakeIDs: map[string]string{}, acked: map[string]fsm.Offset{},
 		read: map[string]int64{}, unsettled: map[string]bool{},
 		over: map[string]bool{}, sent: map[string]time.Time{}, away: map[string]bool{},
+		former: map[string]fsm.Subscription{},
 	}
 	h.store = redisstore.New(rdb, redisstore.Options{
 		Partitions: 1, Timing: timing,
@@ -148,6 +152,7 @@ func newHistory(ctx context.Context, rt *rapid.T, rdb *redis.Client, tokens *fsm
 	for _, id := range []string{"one", "two"} {
 		h.subs = append(h.subs, h.subscription(id))
 	}
+	h.early = h.version()
 	return h
 }
 
@@ -165,7 +170,16 @@ func (h *history) subscription(id string) fsm.Subscription {
 	h.made++
 	sub := fsm.Subscription{ID: id, Generation: fmt.Sprintf("g%d", h.made), Pattern: "/**"}
 	h.db.PutSubscription(sub)
+	_, _, err := h.store.CreateSubscription(h.ctx, sub)
+	h.must(err)
 	return sub
+}
+
+// version is that of the list of subscriptions, in the real store.
+func (h *history) version() int64 {
+	version, err := h.store.Version(h.ctx)
+	h.must(err)
+	return version
 }
 
 // alive returns the specification's consumer unless its subscription was deleted.
@@ -328,15 +342,23 @@ func (h *history) failOver() {
 	h.draw.Incarnation = fmt.Sprintf("incarnation %d", h.failovers+1)
 }
 
-// link links a stream as discovery does, sometimes with the stamp of a moment ago.
+// link links a stream as discovery does, sometimes with the stamp of a moment ago, or by a list of subscriptions from
+// before the latest deletions.
 func (h *history) link() {
 	path, tail := h.pick("path", primaries), h.offset("tail")
 	stream := h.record(path)
 	if !stream.Found() {
 		stream = h.noteAs(path, fsm.NewStream(path, ""))
 	}
-	l := fsm.Linking{Stamp: h.stamp(stream), Tail: tail, Version: stream.Linked + 1, Look: time.Hour}
+	l := fsm.Linking{Stamp: h.stamp(stream), Tail: tail, Version: h.version(), Look: time.Hour}
+	late := rapid.IntRange(0, 3).Draw(h.t, "by a list of before") == 0
+	if late {
+		l.Version = h.early
+	}
 	for _, sub := range h.subs[:rapid.IntRange(0, len(h.subs)).Draw(h.t, "subscriptions")] {
+		if was, there := h.former[sub.ID]; late && there && rapid.Bool().Draw(h.t, "which was deleted") {
+			sub = was
+		}
 		acked := rapid.SampledFrom([]fsm.Offset{fsm.Start, tail}).Draw(h.t, "acked")
 		l.Links = append(l.Links, fsm.NewLink{Subscription: sub, Acked: acked})
 	}
@@ -519,17 +541,15 @@ func (h *history) forgetAcks(path string) {
 func (h *history) drop() {
 	i := rapid.IntRange(0, len(h.subs)-1).Draw(h.t, "subscription")
 	sub := h.subs[i]
-	h.must(h.rdb.HSet(h.ctx, "rv:{subs}:dropping", sub.Generation, sub.ID).Err())
 	h.must(h.store.DeleteSubscription(h.ctx, sub.ID))
 	h.must(h.spec.DeleteSubscription(h.ctx, sub.ID))
 	h.outcome("drop", h.told, h.specTold)
 	h.told, h.specTold = fsm.Outcome{}, fsm.Outcome{}
-	h.subs[i] = h.subscription(sub.ID)
+	h.former[sub.ID], h.subs[i] = sub, h.subscription(sub.ID)
 }
 
 func (h *history) resume() {
 	sub := rapid.SampledFrom(h.subs).Draw(h.t, "subscription")
-	h.store.Catalog().Replace([]fsm.Subscription{{ID: sub.ID, Generation: sub.Generation, Pattern: "/**"}}, 0)
 	got, err := h.store.ResumeSubscription(h.ctx, sub.ID)
 	h.must(err)
 	want, err := h.spec.ResumeSubscription(h.ctx, sub.ID)
