@@ -38,6 +38,8 @@ func (s *Service) refusalFor(err error) *refusal {
 		return &refusal{fsm.CodeSubscriptionConflict, fsm.ErrConflict.Error()}
 	case errors.Is(err, context.Canceled): // the store calls that unavailable as well
 		return &refusal{fsm.CodeUnavailable, "the client went away"}
+	case errors.Is(err, fsm.ErrStreamsUnknown):
+		return &refusal{fsm.CodeUnavailable, err.Error()}
 	case errors.Is(err, fsm.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
 		if times, log := s.unavailable.Happened(s.cfg.Clock()); log {
 			s.log.Warn("requests are answered with 503", zap.Int("times", times), zap.Error(err))

@@ -141,6 +141,9 @@ func (r *recorder) Forget(_ context.Context, paths []string) error {
 }
 
 func (r *recorder) Subscribe(ctx context.Context, sub fsm.Subscription) (fsm.Subscription, bool, error) {
+	if r.err != nil {
+		return sub, false, r.err
+	}
 	stored, created, err := r.create(ctx, sub)
 	if created {
 		r.note("subscribed %s %s", stored.ID, stored.Pattern)

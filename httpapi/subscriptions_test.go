@@ -364,6 +364,12 @@ func TestSubscriptionErrorsNameTheCauseAndChangeNothing(t *testing.T) {
 	}
 }
 
+func TestASubscriptionWaitsUntilItIsKnownWhichStreamsThereAre(t *testing.T) {
+	h := newHarness(t, nil)
+	h.rec.err = fmt.Errorf("%w: the registry stream was read up to 7 of 9", fsm.ErrStreamsUnknown)
+	h.want(h.api(http.MethodPut, "/a/*?subscription=s", hook), 503, fsm.CodeUnavailable, "7 of 9")
+}
+
 func TestWithoutAGatewayTheRestIsNotFound(t *testing.T) {
 	h := newHarness(t, nil)
 	for _, r := range [][2]string{

@@ -1,6 +1,7 @@
 package tailer
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -16,7 +17,7 @@ func (m *model) write(r *modelReplica, path string, create bool, took time.Durat
 	m.hears(path)
 	time.Sleep(took)
 	was := m.up.there(path)
-	at, incarnation, err := m.up.land(path, "1", create)
+	at, incarnation, err := m.up.land(path, create, "1")
 	if err == nil {
 		m.mu.Lock()
 		delete(m.removed, path)
@@ -44,7 +45,7 @@ func (m *model) crash(r *modelReplica, path string, arrives bool) {
 		return
 	}
 	m.hears(path)
-	if at, incarnation, err := m.up.land(path, "1", true); err == nil {
+	if at, incarnation, err := m.up.land(path, true, "1"); err == nil {
 		m.mu.Lock()
 		delete(m.removed, path)
 		m.mu.Unlock()
@@ -63,6 +64,10 @@ func (m *model) subscribe(r *modelReplica, id, pattern string) {
 	m.subs[id] = s
 	m.mu.Unlock()
 	stored, _, err := r.d.Subscribe(r.ctx, s.Subscription)
+	for tries := 0; errors.Is(err, fsm.ErrStreamsUnknown) && tries < 120 && r.ctx.Err() == nil; tries++ {
+		time.Sleep(time.Second)
+		stored, _, err = r.d.Subscribe(r.ctx, s.Subscription)
+	}
 	m.answered(r, s, stored, err)
 }
 
@@ -138,7 +143,7 @@ func (m *model) removePast(path string) {
 	if !m.beginRemoval(path) {
 		return
 	}
-	if !m.up.registry {
+	if !m.registryTells() {
 		time.Sleep(3 * time.Minute)
 		m.renew(path, m.replica(0) != nil)
 	}
@@ -163,7 +168,7 @@ func (m *model) beginRemoval(path string) bool {
 func (m *model) notices(path string, noticed bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.unnoticed[path] = !noticed && !m.up.registry; m.unnoticed[path] {
+	if m.unnoticed[path] = !noticed && !m.tells; m.unnoticed[path] {
 		m.excuse(func(e modelEvent, l modelLink) bool { return e.path == path && l.primary == path })
 	}
 }

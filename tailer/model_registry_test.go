@@ -85,7 +85,7 @@ func (m *model) createPast(path string) {
 	delete(m.removed, path)
 	m.mu.Unlock()
 	was := m.up.there(path)
-	at, incarnation, err := m.up.land(path, "2", true)
+	at, incarnation, err := m.up.land(path, true, "2")
 	if err != nil {
 		return
 	}
@@ -109,4 +109,27 @@ func (m *model) announce(r *modelReplica, path string, create bool) (w fsm.Write
 		m.excuse(func(e modelEvent, l modelLink) bool { return e.path == path && l.primary == path })
 	}
 	return w
+}
+
+// switchOn has the replicas read the registry stream from now on, if there is one. They are started anew for that.
+func (m *model) switchOn() error {
+	m.mu.Lock()
+	on := !m.tells && m.up.registry
+	m.tells = m.up.registry
+	m.mu.Unlock()
+	if !on {
+		return nil
+	}
+	for _, r := range m.replicas {
+		if r != nil {
+			r.die()
+		}
+	}
+	return m.revive()
+}
+
+func (m *model) registryTells() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.tells
 }

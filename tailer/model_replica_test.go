@@ -42,16 +42,18 @@ type discoverer interface {
 var modelBackfillWaits = [modelReplicas]time.Duration{250 * time.Millisecond, 10 * time.Millisecond}
 
 // newDiscoverer makes the one that is under test: another takes its place here. room is for how many streams its memory
-// has room; 0 for as many as there are. wait is how long the creators of subscriptions wait.
+// has room; 0 for as many as there are. wait is how long the creators of subscriptions wait. registry says that it
+// reads the registry stream.
 func newDiscoverer(
 	store *memstore.Store, up *modelUpstream, outcomes discovery.Outcomes, room int, wait time.Duration,
+	registry bool,
 ) (discoverer, error) {
 	cfg := Config{
 		Upstream: upstream.Config{URL: &url.URL{Scheme: "http", Host: "upstream.test"}, Dial: up.dial},
 		Store:    store, Outcomes: outcomes, Logger: zap.NewNop(), GoneGrace: modelTiming.GoneGrace,
 		Discovery: discovery.Config{LookEvery: time.Minute, Max: room, BackfillWait: wait},
 	}
-	if up.registry {
+	if registry {
 		cfg.Discovery.Registry = registryPath
 	}
 	t, err := New(cfg)
@@ -102,7 +104,7 @@ func (m *model) start(id int) error {
 	r := &modelReplica{m: m, id: id, store: m.db.Replica(string(rune('A' + id)))}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	var err error
-	if r.d, err = newDiscoverer(r.store, m.up, r, m.room, modelBackfillWaits[id]); err != nil {
+	if r.d, err = newDiscoverer(r.store, m.up, r, m.room, modelBackfillWaits[id], m.registryTells()); err != nil {
 		return err
 	}
 	m.mu.Lock()

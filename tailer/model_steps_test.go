@@ -25,6 +25,7 @@ var modelKinds = []string{
 	"create", "append", "past", "create past", "refused", "crash", "delete", "delete past",
 	"subscribe", "subscribe again", "unsubscribe", "leave", "leave one", "link", "name", "forget",
 	"late heads", "slow heads", "quick heads", "lie", "lie for long", "mute", "down", "registry",
+	"switch on",
 	"fail", "work", "die before", "die after", "revive", "outage", "lose", "store away", "little room",
 }
 
@@ -42,7 +43,33 @@ func drawHistory(t *rapid.T) []modelStep {
 		at := rapid.IntRange(0, len(history)).Draw(t, "at")
 		history = slices.Insert(history, at, drawSlowBackfill(t, step, paths, subs)...)
 	}
+	if rapid.IntRange(0, 3).Draw(t, "first reading") == 0 {
+		history = append(drawFirstReading(t, paths, subs), history...)
+	}
 	return history
+}
+
+// drawFirstReading draws the usual first deployment: streams are there and so is the registry stream, the replicas
+// begin with an empty store, somebody subscribes at once, and an event comes past the gateway. The registry may also be
+// switched on later.
+func drawFirstReading(t *rapid.T, paths, subs int) []modelStep {
+	path, sub := rapid.IntRange(0, paths-1).Draw(t, "path"), rapid.IntRange(0, subs-1).Draw(t, "sub")
+	steps := []modelStep{{Kind: "registry"}, {Kind: "old", Path: path, Wait: 20_000}}
+	if rapid.Bool().Draw(t, "slow") {
+		steps = append(steps, modelStep{Kind: "slow heads", N: rapid.IntRange(2, 4).Draw(t, "heads")})
+	}
+	steps = append(steps,
+		modelStep{Kind: "start", Wait: rapid.SampledFrom([]int{0, 100, 3000}).Draw(t, "started for")},
+		modelStep{
+			Kind: "subscribe", Sub: sub, Replica: 1,
+			Wait: rapid.SampledFrom([]int{100, 300, 3000}).Draw(t, "answered for"),
+		},
+		modelStep{Kind: "past", Path: path, Wait: rapid.SampledFrom([]int{100, 3000}).Draw(t, "landed for")},
+	)
+	if rapid.Bool().Draw(t, "later") {
+		steps = append(steps, modelStep{Kind: "switch on"})
+	}
+	return steps
 }
 
 // drawSlowBackfill draws what steps by chance rarely come to: an event that lands when the 201 of a subscription was
@@ -116,12 +143,18 @@ func (s modelStep) do(m *model) (err error) {
 		})
 	case "past":
 		if m.up.there(path) > 0 {
-			if at, incarnation, err := m.up.land(path, "2", false); err == nil {
+			if at, incarnation, err := m.up.land(path, false, "2"); err == nil {
 				m.landed(path, at, incarnation)
 			}
 		}
-	case "create past":
+	case "create past", "old":
 		m.createPast(path)
+	case "start":
+		err = m.revive()
+	case "switch on":
+		if m.mayDie() {
+			err = m.switchOn()
+		}
 	case "subscribe":
 		m.client(s.Replica, func(r *modelReplica) { m.subscribe(r, sub, modelPatterns[s.Sub]) })
 	case "subscribe again":

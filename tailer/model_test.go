@@ -44,6 +44,8 @@ type model struct {
 	up *modelUpstream
 	// room is for how many streams the replicas' memory has room; 0 for as many as there are.
 	room int
+	// tells is true once the replicas read the registry stream.
+	tells bool
 	// clients are the requests under way.
 	clients sync.WaitGroup
 
@@ -249,6 +251,9 @@ func (m *model) quiet() error {
 	m.mu.Unlock()
 	time.Sleep(time.Until(back) + time.Second)
 	m.clients.Wait()
+	if err := m.switchOn(); err != nil {
+		return err
+	}
 	if err := m.revive(); err != nil {
 		return err
 	}
@@ -283,9 +288,10 @@ func newModel(steps []modelStep) *model {
 		room = 2
 	}
 	return &model{
-		room: room, up: newModelUpstream(has("registry")),
-		db:   memstore.New(memstore.Options{Partitions: modelPartitions, Timing: modelTiming}),
-		subs: map[string]*modelSub{}, deleted: map[string]bool{}, heard: map[string]bool{},
+		room: room, up: newModelUpstream(has("registry") || has("switch on")),
+		tells: has("registry") && !has("switch on"),
+		db:    memstore.New(memstore.Options{Partitions: modelPartitions, Timing: modelTiming}),
+		subs:  map[string]*modelSub{}, deleted: map[string]bool{}, heard: map[string]bool{},
 		named: map[string]bool{}, unanswered: map[string]bool{}, forgotten: map[string]bool{},
 		past: map[string]int{}, unnoticed: map[string]bool{},
 		links: map[modelLink]time.Time{}, left: map[modelLink]bool{}, removed: map[string]time.Time{},
@@ -298,8 +304,11 @@ func play(t *testing.T, steps []modelStep) (faults []string) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newModel(steps)
 		m.db.SetHooks(memstore.Hooks{Before: m.hook(false), After: m.hook(true)})
-		err := m.revive()
-		time.Sleep(time.Second)
+		var err error
+		if !slices.ContainsFunc(steps, func(s modelStep) bool { return s.Kind == "start" }) {
+			err = m.revive()
+			time.Sleep(time.Second)
+		}
 		for _, s := range steps {
 			if err == nil {
 				m.mu.Lock()

@@ -102,15 +102,14 @@ var _ upstream.Dial = (*modelUpstream)(nil).dial
 
 func (s *modelStream) tail() fsm.Offset { return offsetOf(len(s.events)) }
 
-func (s *modelStream) append(event string) {
-	s.events = append(s.events, event)
+func (s *modelStream) append(events ...string) {
+	s.events = append(s.events, events...)
 	close(s.changed)
 	s.changed = make(chan struct{})
 }
 
-// land makes an event land; it returns the offset after it. One that is created begins empty unless event says
-// otherwise.
-func (u *modelUpstream) land(path, event string, create bool) (at fsm.Offset, incarnation int, err error) {
+// land makes events land, one unless more are given; it returns the offset after them.
+func (u *modelUpstream) land(path string, create bool, events ...string) (at fsm.Offset, incarnation int, err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	s := u.streams[path]
@@ -125,7 +124,7 @@ func (u *modelUpstream) land(path, event string, create bool) (at fsm.Offset, in
 		u.streams[path] = s
 		u.notice("insert", path)
 	}
-	s.append(event)
+	s.append(events...)
 	return s.tail(), s.incarnation, nil
 }
 

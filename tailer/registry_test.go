@@ -2,6 +2,7 @@ package tailer
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -157,7 +158,8 @@ func TestADeletionSeenByTheGatewayIsNotRepeatedForTheRegistry(t *testing.T) {
 	}
 }
 
-func TestTheFirstLoadOfTheRegistryFindsExistingStreams(t *testing.T) {
+// What a stream holds may have landed after its subscription, however old the registry says that it is.
+func TestAStreamThatTheRegistryTellsOfFirstBeginsAtItsStart(t *testing.T) {
 	r := newRig(t, withRegistry)
 	r.store.create(t, "s", "/**")
 	r.up.create("/old", "1")
@@ -165,12 +167,45 @@ func TestTheFirstLoadOfTheRegistryFindsExistingStreams(t *testing.T) {
 	r.up.create(registryPath, message("insert", "old", time.Now().Add(-time.Hour)),
 		message("insert", "gone", time.Now().Add(-time.Hour)), message("insert", "new", time.Now()))
 	r.start()
+	r.wake("/old", 1)
 	r.wake("/new", 1)
-	r.until("the existing one is linked", func() bool { return r.linkedNow("s", "/old") })
-	if got := r.acked("s", "/old"); got != offsetOf(1) || len(r.woken("/old")) != 0 {
-		t.Errorf("an existing stream begins at %s", got)
-	}
 	r.nothingKept("/gone")
+}
+
+// Until the registry was read, and every stream in it was looked at, a subscription would begin at the start of each
+// stream that is not known yet.
+func TestNoSubscriptionIsMadeBeforeTheRegistryWasReadForTheFirstTime(t *testing.T) {
+	r := newRig(t, withRegistry, func(c *Config) { c.Discovery.BackfillWait = time.Millisecond })
+	r.up.create("/a", "1")
+	r.up.create("/b", "1", "2")
+	r.up.create(registryPath, message("insert", "a", time.Now()), message("insert", "b", time.Now()))
+	held, release := make(chan struct{}, 100), make(chan struct{})
+	r.up.setFault(func(_ http.ResponseWriter, req *http.Request) bool {
+		if req.URL.Path == "/b" {
+			held <- struct{}{}
+			<-release
+		}
+		return false
+	})
+	r.start()
+	<-held
+	sub := newSubscription("s", "/**")
+	if _, _, err := r.Subscribe(t.Context(), sub); !errors.Is(err, fsm.ErrStreamsUnknown) {
+		t.Errorf("a subscription is made: %v", err)
+	}
+	if err := r.Ready(t.Context()); !errors.Is(err, fsm.ErrStreamsUnknown) {
+		t.Errorf("it is ready: %v", err)
+	}
+	close(release)
+	r.until("it is ready", func() bool { return r.Ready(t.Context()) == nil })
+	if _, created, err := r.Subscribe(t.Context(), sub); !created || err != nil {
+		t.Fatal(created, err)
+	}
+	r.up.append("/b", "3")
+	r.wake("/b", 1)
+	if got := r.acked("s", "/b"); got != offsetOf(2) {
+		t.Errorf("it begins at %s", got)
+	}
 }
 
 func TestARegistryMessageThatIsNotJSONIsSkipped(t *testing.T) {
@@ -255,7 +290,7 @@ func TestOnlyTheOwnerOfItsPartitionReadsTheRegistry(t *testing.T) {
 	r.up.create(registryPath)
 	r.store.own()
 	r.start()
-	r.subscribe("s", "/**")
+	r.store.create(t, "s", "/**")
 	r.up.create("/a", "1")
 	r.up.append(registryPath, message("insert", "a", time.Now()))
 	r.put("/b")

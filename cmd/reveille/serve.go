@@ -165,7 +165,10 @@ func (p *program) ready(ctx context.Context) error {
 	case !p.store.Catalog().Loaded():
 		return errors.New("the subscriptions have not been read yet")
 	}
-	return p.store.Ping(ctx)
+	if err := p.store.Ping(ctx); err != nil {
+		return err
+	}
+	return p.tailer.Ready(ctx)
 }
 
 // gate answers 503 until Redis was found fit: a client must not wait for that, and a database that was set up otherwise

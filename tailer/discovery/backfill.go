@@ -61,9 +61,13 @@ func newBackfills(d *Discovery) *backfills {
 	return bs
 }
 
-// Subscribe stores a subscription. For one that is new it begins the backfill, whether or not the creator waits for it,
-// and returns when that is over or has taken longer than a creator can be kept waiting; the rest goes on in Run.
+// Subscribe stores a subscription, once the registry stream was read up to its present end (catchUp). For one that is
+// new it begins the backfill, whether or not the creator waits for it, and returns when that is over or has taken
+// longer than a creator can be kept waiting; the rest goes on in Run.
 func (d *Discovery) Subscribe(ctx context.Context, sub fsm.Subscription) (fsm.Subscription, bool, error) {
+	if err := d.registry.catchUp(ctx); err != nil {
+		return fsm.Subscription{}, false, err
+	}
 	d.flush(ctx, sub)
 	d.backfills.unanswered.Store(sub.Generation, nil)
 	defer d.backfills.unanswered.Delete(sub.Generation)

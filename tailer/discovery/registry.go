@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
@@ -24,8 +23,6 @@ const (
 	registryTime = 30 * time.Second
 	// registryPace is the pause after an answer that shows nothing new.
 	registryPace = 50 * time.Millisecond
-	// registrySkew is by how much the clock that stamps the registry's messages may be off.
-	registrySkew = 5 * time.Second
 )
 
 // registry reads the stream in which a server keeps which streams it has (protocol, Registry stream).
@@ -34,16 +31,19 @@ type registry struct {
 	// at is the offset that was read from last, empty before the first read; cursor is the last answer's.
 	at     fsm.Offset
 	cursor string
-	// loading is true while the registry is read for the first time ever: it then tells of streams that were there
-	// before their subscriptions.
-	loading bool
+	// goal is an end of the registry that a look has shown, until it is read up to there, and goalAt is from before
+	// that look. A registry that grows all the time may never be read to its end of the moment.
+	goal   fsm.Offset
+	goalAt time.Time
 	// seen is from before a look at the registry that showed nothing beyond an offset up to which it was read: what is
 	// read of it now is of after that. It is zero while the registry is read for the first time ever, by whichever
-	// replicas.
+	// replicas (catchUp).
 	seen time.Time
 	// dealt is how many messages behind at were dealt with: should the rest have to be read again, a deletion among
 	// them must not hit the stream that was made after it.
 	dealt int
+	// looks are those under way at streams behind at that the registry tells of.
+	looks []chan error
 	// unread is what was logged of reads that failed, foreign of what is no messages, odd of messages of another form.
 	unread, foreign, odd fsm.Trouble
 }
@@ -52,8 +52,7 @@ type registry struct {
 type change struct {
 	Key   string `json:"key"`
 	Value struct {
-		Path      string  `json:"path"`
-		CreatedAt float64 `json:"createdAt"`
+		Path string `json:"path"`
 	} `json:"value"`
 	Headers struct {
 		Operation string `json:"operation"`
@@ -119,19 +118,18 @@ func (r *registry) tick(ctx context.Context) (again time.Duration, err error) {
 		r.d.log.Info("the registry stream was made anew; it is read from its start", zap.String("was", at.Value()))
 		return 0, r.move(ctx, at, fsm.Start)
 	}
-	if r.at == "" {
-		r.loading = at == fsm.Start
-	}
 	if r.at != at {
-		r.at, r.cursor, r.dealt = at, "", 0
+		r.at, r.cursor, r.dealt, r.looks, r.goal = at, "", 0, nil, ""
 	}
 	live := at == info.Tail
-	r.loading = r.loading && !live
-	if r.seen = seen; live {
-		if err := r.d.store.SeeRegistry(ctx, now); err != nil {
+	if live || r.goal == "" {
+		r.goal, r.goalAt = info.Tail, now
+	}
+	if r.seen = seen; !r.goal.After(at) {
+		if err := r.d.store.SeeRegistry(ctx, r.goalAt); err != nil {
 			return 0, err
 		}
-		r.seen = now
+		r.seen, r.goal = r.goalAt, ""
 	}
 	again, err = r.read(ctx, live)
 	if err == nil && r.unread.Over() {
@@ -140,9 +138,10 @@ func (r *registry) tick(ctx context.Context) (again time.Duration, err error) {
 	return again, err
 }
 
-// read makes one request and deals with its messages.
-func (r *registry) read(ctx context.Context, live bool) (again time.Duration, err error) {
-	ctx, cancel := context.WithCancel(ctx)
+// read makes one request and deals with its messages. The registry counts as read once the streams that it tells of
+// were looked at: whoever subscribes after that begins at the tails that they had.
+func (r *registry) read(running context.Context, live bool) (again time.Duration, err error) {
+	ctx, cancel := context.WithCancel(running)
 	defer cancel()
 	patience := registryTime
 	if live {
@@ -178,12 +177,30 @@ func (r *registry) read(ctx context.Context, live bool) (again time.Duration, er
 		err = nil
 	}
 	if err == nil {
-		err = r.move(ctx, r.at, a.Offset)
+		err = r.looked(running)
+	}
+	if err == nil {
+		err = r.move(running, r.at, a.Offset)
 	}
 	if err == nil {
 		r.at, r.cursor, r.dealt = a.Offset, a.Cursor, 0
 	}
 	return 0, err
+}
+
+// looked waits until each stream that the registry tells of was looked at once. One that cannot be asked for holds up
+// nothing: it is on record, and asked for again.
+func (r *registry) looked(ctx context.Context) error {
+	for _, look := range r.looks {
+		select {
+		case err := <-look:
+			r.d.complain(ctx, "a stream that the registry tells of", err)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	r.looks = nil
+	return nil
 }
 
 // move tells the store how far the registry was read.
@@ -265,7 +282,7 @@ func (r *registry) message(ctx context.Context, raw json.RawMessage) error {
 	}
 	switch c.Headers.Operation {
 	case "insert", "upsert":
-		return r.created(ctx, path, time.UnixMilli(int64(c.Value.CreatedAt)))
+		return r.created(ctx, path)
 	case "delete":
 		return r.deleted(ctx, path)
 	}
@@ -313,36 +330,17 @@ func (r *registry) mayBeNewer(ctx context.Context, path string) (bool, error) {
 	return err != nil || !info.Gone(), nil // one that cannot be asked for is looked at again by others
 }
 
-// created puts a stream on record, so that the registry need not be read again for it.
-func (r *registry) created(ctx context.Context, path string, at time.Time) error {
-	n, look := fsm.NewStream(path, ""), r.d.cfg.WriteFor
-	if r.loading && r.precedes(path, at) {
-		s, err := r.d.store.Stream(ctx, path)
-		if err != nil {
-			return err
-		}
-		info, err := r.d.up.Look(ctx, path)
-		switch {
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case err == nil && info.Exists: // one that cannot be asked for must not hold up those behind it
-			n, look = fsm.NewStream(path, info.Tail), r.d.cfg.LookEvery
-			n.Stamp = s.Stamp
-		}
+// created puts a stream on record, so that the registry need not be read again for it, and has it looked at. What it
+// holds by then may be news to every subscription that there is; one that is created later begins at the tail that the
+// look shows.
+func (r *registry) created(ctx context.Context, path string) error {
+	_, _, err := r.d.store.NoteStream(ctx, fsm.NewStream(path, ""), r.d.cfg.WriteFor)
+	if err != nil {
+		return err
 	}
-	_, noted, err := r.d.store.NoteStream(ctx, n, look)
-	if err == nil && !noted { // it is on record, or another one was taken off, since it was looked at
-		_, _, err = r.d.store.NoteStream(ctx, fsm.NewStream(path, ""), r.d.cfg.WriteFor)
+	look := make(chan error, 1)
+	if r.d.queue.add(path, Evidence{confirm: true}, time.Now(), look) {
+		r.looks = append(r.looks, look)
 	}
-	if err == nil {
-		r.d.Enqueue(path, Evidence{confirm: !n.Present()})
-	}
-	return err
-}
-
-// precedes says whether a stream that was created at a time was there before all subscriptions that match it. That is
-// told by clocks, because nobody had heard of the stream then.
-func (r *registry) precedes(path string, at time.Time) bool {
-	return !slices.ContainsFunc(r.d.store.Catalog().Match(path),
-		func(sub fsm.Subscription) bool { return !at.Before(sub.CreatedAt.Add(-registrySkew)) })
+	return nil
 }

@@ -31,11 +31,9 @@ func TestDiscoveryByTheRegistryStream(t *testing.T) {
 
 	t.Run("a stream known from before its subscription is idle until the next event", func(t *testing.T) {
 		root := "/" + name(t)
-		marker := e.subscriber(root + "/b")
 		e.streams.Create(root + "/a")
 		at := e.streams.Append(root+"/a", `{"old":true}`)
-		marker.awaitIdle(root+"/b", e.streams.Create(root+"/b")) // the registry has been read so far
-		f := e.subscriber(root + "/*")
+		f := e.subscriber(root + "/*") // the registry is read so far before the answer
 		f.awaitIdle(root+"/a", at)
 		f.wakesOnAppend(root+"/a", at)
 		f.wantWakes(root+"/a", 1)
@@ -103,6 +101,54 @@ func TestDiscoveryByTheRegistryStream(t *testing.T) {
 			return errors.New("no such wake")
 		})
 		f.wakesOnAppend(root+"/remade", at)
+	})
+}
+
+// The usual first deployment, and the registry that is switched on later.
+func TestTheFirstReadingOfTheRegistryLosesNoEvent(t *testing.T) {
+	t.Parallel()
+	const streams = 300
+	registry := map[string]string{"REVEILLE_REGISTRY_STREAM": "/__registry__"}
+	fill := func(t *testing.T) (e *env, path func(n int) string) {
+		t.Helper()
+		e = &env{t: t, redis: startRedis(t), ref: harness.StartRefServer(t, harness.RefOptions{Registry: true})}
+		root := "/" + name(t)
+		path = func(n int) string { return fmt.Sprintf("%s/%d", root, n) }
+		at := harness.NewClient(t, e.ref.StreamRoot)
+		for n := range streams {
+			at.Create(path(n))
+			at.Append(path(n), `{"before":"Reveille"}`)
+		}
+		return e, path
+	}
+
+	t.Run("a subscription made at once is woken for the next event of each stream", func(t *testing.T) {
+		e, path := fill(t)
+		e.run(options{settings: registry})
+		f := e.subscriber(strings.TrimSuffix(path(0), "/0") + "/*")
+		for _, n := range []int{streams - 1, 0, streams / 2} {
+			before := e.streams.Tail(path(n))
+			e.streams.Append(path(n), `{"after":"the answer"}`)
+			if w := f.wake(path(n), 1); w.Offset(path(n)) != before {
+				t.Errorf("the wake begins at %s, want %s", w.Offset(path(n)), before)
+			}
+		}
+	})
+
+	t.Run("a subscription that is older than the first reading begins at the starts", func(t *testing.T) {
+		e, path := fill(t)
+		e.run(options{})
+		f := e.subscriber(path(7))
+		g := e.subscriber(strings.TrimSuffix(path(0), "/0") + "/*")
+		f.awaitIdle(path(7), e.streams.Tail(path(7)))
+		e.streams.Append(path(9), `{"in":"a stream that nobody has heard of"}`)
+		if err := e.rev.Stop(); err != nil {
+			t.Fatal(err)
+		}
+		e.run(options{settings: registry})
+		if w := g.wake(path(9), 1); w.Offset(path(9)) != "-1" {
+			t.Errorf("the wake begins at %s", w.Offset(path(9)))
+		}
 	})
 }
 
