@@ -74,9 +74,8 @@ type StreamStore interface {
 	// the tail noted is no longer was. Consumers of the old one are replaced by new ones at Start.
 	Restart(ctx context.Context, partition int, path string, was, tail Offset) (Outcome, error)
 	// Deleted takes a stream off the record of its partition, removes the consumers whose primary stream it was, and
-	// has the others start over should it be made anew. expect says that the registry stream will tell of the deletion,
-	// too, which TakeDeletion then knows.
-	Deleted(ctx context.Context, partition int, path string, expect bool) (Outcome, error)
+	// has the others start over should it be made anew, all of it as the Deletion says.
+	Deleted(ctx context.Context, partition int, path string, d Deletion) (Outcome, error)
 	// TakeDeletion says whether a deletion that the registry stream tells of was dealt with when it was made.
 	TakeDeletion(ctx context.Context, path string) (bool, error)
 	// WatchedIn returns the partitions whose consumers a stream concerns; with an error those of which that is known.

@@ -148,11 +148,26 @@ func (s Stream) Link(l Linking, stamp int64, now time.Time) Stream {
 	return s
 }
 
+// Deletion is what evidence says of a stream that is no more.
+type Deletion struct {
+	// Of is the First of the record that the evidence is of: if the record is another one by now, the deletion was
+	// dealt with before and nothing happens. It is zero for evidence of whatever is on record.
+	Of time.Time
+	// Anew says that there may be another stream of the name by now: it is awaited from then on, so that a write to it
+	// does not pass for the first that Reveille has heard of.
+	Anew bool
+	// Expect says that the registry stream will tell of the deletion, too.
+	Expect bool
+}
+
 // Write is a write that is on its way upstream. The zero Write is of a stream that is of no interest.
 type Write struct {
 	Path string
-	// First is that of the stream's record before the write.
+	// First is that of the stream's record before the write; zero if it is not known.
 	First time.Time
+	// Present says whether upstream had shown the stream before, or consumers watch it: if the write makes the stream,
+	// that one is no more.
+	Present bool
 	// Kept is true if the write is kept in mind until it has ended.
 	Kept bool
 }

@@ -62,7 +62,7 @@ func TestAWakeAcksNothingOfAStreamThatWasMadeAnewSinceItBegan(t *testing.T) {
 					for i := range others {
 						must[fsm.Outcome](t)(w.Link(ctx, subscription(fmt.Sprint("other", i)), "/b", "5", "5"))
 					}
-					must[fsm.Outcome](t)(w.Deleted(ctx, 0, "/b", false))
+					must[fsm.Outcome](t)(w.Deleted(ctx, 0, "/b", fsm.Deletion{}))
 					o := must[fsm.Observation](t)(w.Observe(ctx, 0, "/b", tail)).Outcome
 					o.Add(late(t, w, wake))
 					if len(o.Wakes) != 1 || o.Wakes[0].Epoch != wake.Epoch+1 ||
@@ -87,7 +87,7 @@ func TestAStoredLinkThatDoesNotSaySinceWhenItsAcksCountTakesThemAll(t *testing.T
 	w := open(t, redisstore.EmptyRedis(t).URL, 1)
 	ctx := t.Context()
 	wake := reading(t, w, subscription("s"))
-	must[fsm.Outcome](t)(w.Deleted(ctx, 0, "/b", false))
+	must[fsm.Outcome](t)(w.Deleted(ctx, 0, "/b", fsm.Deletion{}))
 	if c := must[fsm.Consumer](t)(w.Consumer(ctx, wake.Consumer, "/a")); c.Links["/b"].Since != wake.Epoch {
 		t.Fatalf("nothing was noted: %+v", c)
 	}

@@ -142,7 +142,7 @@ func TestTheWorkOfAScriptIsBoundedByLinks(t *testing.T) {
 	done()
 	follow("a stream made anew", consumers, must[fsm.Outcome](t)(w.Restart(ctx, 0, shared[0].Path, tail(2), tail(1))))
 	done()
-	follow("a stream deleted", 0, must[fsm.Outcome](t)(w.Deleted(ctx, 0, shared[1].Path, false)))
+	follow("a stream deleted", 0, must[fsm.Outcome](t)(w.Deleted(ctx, 0, shared[1].Path, fsm.Deletion{})))
 	follow("the stream is there again", consumers,
 		must[fsm.Observation](t)(w.Observe(ctx, 0, shared[1].Path, tail(0))).Outcome)
 	done()
@@ -153,13 +153,13 @@ func TestTheWorkOfAScriptIsBoundedByLinks(t *testing.T) {
 		t.Fatalf("what was hidden has left %d keys", len(left))
 	}
 	fillAll()
-	removed("deleting the primary", must[fsm.Outcome](t)(w.Deleted(ctx, 0, primary, false)))
+	removed("deleting the primary", must[fsm.Outcome](t)(w.Deleted(ctx, 0, primary, fsm.Deletion{})))
 	fillAll()
 	o := must[fsm.Outcome](t)(w.Restart(ctx, 0, primary, tail(1), tail(0)))
 	removed("making the primary anew", o)
 	follow("making the primary anew", consumers, o)
 	done()
-	removed("deleting it", must[fsm.Outcome](t)(w.Deleted(ctx, 0, primary, false)))
+	removed("deleting it", must[fsm.Outcome](t)(w.Deleted(ctx, 0, primary, fsm.Deletion{})))
 	for i := range consumers {
 		w.fill(t, shared, subscription("s"), fmt.Sprint(primary, i))
 	}

@@ -29,7 +29,7 @@ func TestEachConsumerThatIsGoneIsToldOfWithItsCauseAndWhereItStood(t *testing.T)
 		n++
 		return must[fsm.Outcome](t)(w.Link(ctx, sub, fmt.Sprint("/", n), "3", "5")).Wakes[0]
 	}
-	told.Add(must[fsm.Outcome](t)(w.Deleted(ctx, 0, link().Primary, false)))
+	told.Add(must[fsm.Outcome](t)(w.Deleted(ctx, 0, link().Primary, fsm.Deletion{})))
 	anew := must[fsm.Outcome](t)(w.Restart(ctx, 0, link().Primary, "5", "2"))
 	told.Add(anew)
 	must[fsm.Outcome](t)(w.Finish(ctx, anew.Wakes[0].Ref(), anew.Wakes[0].Streams))

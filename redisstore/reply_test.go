@@ -114,7 +114,7 @@ func callers() []caller {
 			return err
 		}, []any{[]any{"0", bored}}},
 		{scriptDeleted, func(ctx context.Context, s *Store) error {
-			_, err := s.Deleted(ctx, 0, "/a", false)
+			_, err := s.Deleted(ctx, 0, "/a", fsm.Deletion{})
 			return err
 		}, []any{[]any{"0", bored}}},
 		{scriptDue, func(ctx context.Context, s *Store) error {

@@ -725,7 +725,7 @@ func TestEpochsGoOnAfterRemoval(t *testing.T) {
 			t.Fatalf("consumer %d: %+v after epoch %d", i, o.Wakes, last)
 		}
 		last = o.Wakes[0].Epoch
-		must[fsm.Outcome](t)(w.Deleted(ctx, 0, "/a", false))
+		must[fsm.Outcome](t)(w.Deleted(ctx, 0, "/a", fsm.Deletion{}))
 	}
 }
 

@@ -45,8 +45,12 @@ func (s *Store) Restart(ctx context.Context, partition int, path string, was, ta
 }
 
 // Deleted implements fsm.StreamStore.
-func (s *Store) Deleted(ctx context.Context, partition int, path string, expect bool) (fsm.Outcome, error) {
-	return s.batches(ctx, scriptDeleted, partition, path, flag(expect))
+func (s *Store) Deleted(ctx context.Context, partition int, path string, d fsm.Deletion) (fsm.Outcome, error) {
+	of := ""
+	if !d.Of.IsZero() {
+		of = strconv.FormatInt(d.Of.UnixMicro(), 10)
+	}
+	return s.batches(ctx, scriptDeleted, partition, path, of, flag(d.Anew), flag(d.Expect))
 }
 
 // batches calls a script that takes a cursor as its last argument and replies { next cursor, outcome } until it is

@@ -89,7 +89,7 @@ func TestAConsumerIsOnTheListOfItsStateSinceItCameToBeInIt(t *testing.T) {
 				t.Fatalf("the idle consumer's last wake began at %s, want %s", c.WokeAt, began)
 			}
 			must[fsm.Observation](t)(w.Observe(ctx, 0, "/a", "3"))
-			must[fsm.Outcome](t)(w.Deleted(ctx, 0, "/a", false))
+			must[fsm.Outcome](t)(w.Deleted(ctx, 0, "/a", fsm.Deletion{}))
 			wants("its removal", "", time.Time{})
 		})
 	}

@@ -510,13 +510,12 @@ func TestAQueueThatIsFullLosesNoWrite(t *testing.T) {
 
 func TestWritesToOneStreamThatWaitTogetherBecomeOne(t *testing.T) {
 	r := newRig(t)
-	w := fsm.Write{Path: "/a"}
+	w := fsm.Write{Path: "/a", First: time.Now()}
 	r.Written(w, offsetOf(1), true)
 	r.Written(w, offsetOf(3), false)
 	r.Written(w, offsetOf(2), false)
-	wr := r.writes.take("/a")
-	if wr.seen.Tail != offsetOf(3) || !wr.created || len(r.writes.ready) != 1 {
-		t.Errorf("got %+v", wr)
+	if seen := r.writes.take("/a"); seen.Tail != offsetOf(3) || len(r.writes.ready) != 1 {
+		t.Errorf("got %+v", seen)
 	}
 }
 
@@ -535,5 +534,24 @@ func TestAConsumerThatUnsubscribedIsNotBroughtBack(t *testing.T) {
 	r.until("the new subscription has its consumer", func() bool { return r.linkedNow("other", "/a") })
 	if r.linkedNow("s", "/a") {
 		t.Error("it is back")
+	}
+}
+
+func TestAWriteThatGotNoAnswerIsLookedForAtOnce(t *testing.T) {
+	for name, create := range map[string]bool{"an append": false, "a PUT": true} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, func(c *Config) { c.Resync, c.Check = time.Hour, time.Hour })
+			r.store.create(t, "s", "/**")
+			r.start()
+			r.put("/b") // by then nothing else is left to look for
+			r.wake("/b", 1)
+			r.up.create("/a", "old")
+			w := r.BeforeWrite(t.Context(), "/a", create)
+			r.up.append("/a", "new")
+			r.Refused(w)
+			if got := r.wake("/a", 1).Streams[0].Acked; got != offsetOf(1) {
+				t.Errorf("woken at %q", got)
+			}
+		})
 	}
 }

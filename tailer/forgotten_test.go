@@ -14,7 +14,7 @@ func TestAWriteThatMakesAStreamKeepsItOnRecordThoughAnotherReplicaDeletesIt(t *t
 	r.until("it is known", func() bool { known, _ := r.store.knows("/a"); return known })
 	w := r.BeforeWrite(t.Context(), "/a", true)
 	r.up.remove("/a")
-	if _, err := r.store.other.Deleted(t.Context(), r.store.PartitionOf("/a"), "/a", false); err != nil {
+	if _, err := r.store.other.Deleted(t.Context(), r.store.PartitionOf("/a"), "/a", fsm.Deletion{}); err != nil {
 		t.Fatal(err)
 	}
 	r.Hinted(fsm.Hint{Kind: fsm.HintRemoved, Path: "/a"})

@@ -25,7 +25,7 @@ var modelKinds = []string{
 	"create", "append", "past", "create past", "refused", "crash", "delete", "delete past",
 	"subscribe", "subscribe again", "unsubscribe", "leave", "leave one", "link", "name", "forget",
 	"late heads", "slow heads", "quick heads", "lie", "lie for long", "mute", "down", "registry",
-	"switch on",
+	"replace", "unanswered", "switch on",
 	"fail", "work", "die before", "die after", "revive", "outage", "lose", "store away", "little room",
 }
 
@@ -149,6 +149,10 @@ func (s modelStep) do(m *model) (err error) {
 		}
 	case "create past", "old":
 		m.createPast(path)
+	case "replace":
+		m.client(s.Replica, func(r *modelReplica) { m.replace(r, path, s.N, s.travel()) })
+	case "unanswered":
+		m.client(s.Replica, func(r *modelReplica) { m.loseAnswer(r, path, s.travel()) })
 	case "start":
 		err = m.revive()
 	case "switch on":

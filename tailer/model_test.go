@@ -70,6 +70,8 @@ type model struct {
 	unnoticed map[string]bool
 	// past are the incarnations that were made past the gateway.
 	past map[string]int
+	// replaced is when a client was last told that it has made a stream whose predecessor ended unnoticed.
+	replaced map[string]time.Time
 	// links are those that callbacks have made, with when: events since are due. left are those that callbacks have
 	// ended; true if they must not come back.
 	links map[modelLink]time.Time
@@ -230,6 +232,12 @@ func (m *model) lose() {
 	m.dropLinks(func(l modelLink) bool { return !slices.Contains(links, l) || m.mayBeRemoved(l.primary) })
 	records := m.db.Records()
 	maps.DeleteFunc(m.named, func(path string, _ bool) bool { return !records[path].Found() })
+	for path, at := range m.replaced {
+		if time.Since(at) < time.Second { // that may be lost
+			m.unnoticed[path] = true
+			m.excuse(func(e modelEvent, l modelLink) bool { return e.path == path && l.primary == path })
+		}
+	}
 	clear(m.removed)
 	clear(m.deleted)
 	there := m.db.Subscriptions()
@@ -293,7 +301,7 @@ func newModel(steps []modelStep) *model {
 		db:    memstore.New(memstore.Options{Partitions: modelPartitions, Timing: modelTiming}),
 		subs:  map[string]*modelSub{}, deleted: map[string]bool{}, heard: map[string]bool{},
 		named: map[string]bool{}, unanswered: map[string]bool{}, forgotten: map[string]bool{},
-		past: map[string]int{}, unnoticed: map[string]bool{},
+		past: map[string]int{}, replaced: map[string]time.Time{}, unnoticed: map[string]bool{},
 		links: map[modelLink]time.Time{}, left: map[modelLink]bool{}, removed: map[string]time.Time{},
 	}
 }

@@ -128,6 +128,28 @@ func (u *modelUpstream) land(path string, create bool, events ...string) (at fsm
 	return s.tail(), s.incarnation, nil
 }
 
+// length is how many events a stream has.
+func (u *modelUpstream) length(path string) int {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if s := u.streams[path]; s != nil {
+		return len(s.events)
+	}
+	return 0
+}
+
+// expire ends a stream as its time to live does: nobody is told. It says whether it was there.
+func (u *modelUpstream) expire(path string) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	s := u.streams[path]
+	if s != nil {
+		close(s.changed)
+		delete(u.streams, path)
+	}
+	return s != nil
+}
+
 // remove deletes a stream, and says whether it was there.
 func (u *modelUpstream) remove(path string) bool {
 	u.mu.Lock()

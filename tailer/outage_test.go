@@ -292,12 +292,12 @@ func TestWhatWasNotedOfADeletedStreamIsNoneOfTheNewOnes(t *testing.T) {
 		observed: observed{since: w.moment(), tail: offsetOf(2), noted: offsetOf(2), watched: true},
 	}
 	w.step(&old)
-	if got := w.notedBeyond(offsetOf(0)); got[0] != offsetOf(2) {
+	if got := w.machine.part(0).noted; got != offsetOf(2) {
 		t.Fatalf("noted is %v", got)
 	}
 	w.step(&input{kind: inputDeleted})
 	w.step(&old) // its answer was on its way
-	if got := w.notedBeyond(offsetOf(0)); len(got) > 0 {
+	if got := w.machine.part(0).noted; got != "" {
 		t.Errorf("noted is %v", got)
 	}
 }
@@ -378,10 +378,13 @@ func TestThoseThatWaitedForTheirTurnDoNotAskAnUpstreamThatIsDown(t *testing.T) {
 	r.Close()
 }
 
-func TestAStreamMadeAnewThroughTheGatewayStartsOverThoughItIsAsLongAsTheOldOne(t *testing.T) {
-	for name, merged := range map[string]bool{
-		"and its appends come after":   false,
-		"and its appends come with it": true,
+// The 201 of a PUT says that the stream is another one, however long it is; 200 says that it is the one that it was.
+func TestAStreamMadeAnewThroughTheGatewayStartsOverHoweverLongItIs(t *testing.T) {
+	for name, events := range map[string][]string{
+		"it is empty":        nil,
+		"shorter":            {"1"},
+		"as long as it was":  {"1", "2"},
+		"longer than it was": {"1", "2", "3", "4"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, func(c *Config) { c.Check = time.Hour }).start()
@@ -394,21 +397,24 @@ func TestAStreamMadeAnewThroughTheGatewayStartsOverThoughItIsAsLongAsTheOldOne(t
 				return c.State == fsm.Idle && c.Links["/a"].Acked == offsetOf(2)
 			})
 			old := len(r.woken("/a"))
-			r.up.remove("/a")
 			w := r.BeforeWrite(t.Context(), "/a", true)
-			r.up.create("/a", "1", "2")
-			if merged {
-				r.writes.mu.Lock()
-				r.writes.waiting["/a"] = write{}
-				r.writes.mu.Unlock()
+			r.Written(w, offsetOf(2), false)
+			if n := len(r.woken("/a")); n != old {
+				t.Errorf("%d wakes for a PUT that changes nothing", n-old)
 			}
-			r.Written(w, offsetOf(0), true)
-			if merged {
-				r.Written(w, offsetOf(2), false)
-				r.writes.ready <- "/a"
+			r.up.remove("/a")
+			w = r.BeforeWrite(t.Context(), "/a", true)
+			r.Written(w, r.up.create("/a", events...), true)
+			last := r.wake("/a", old+1)
+			if last.Streams[0].Acked != fsm.Start {
+				t.Errorf("woken at %q", last.Streams[0].Acked)
 			}
-			if w := r.wake("/a", old+1); w.Streams[0].Acked != fsm.Start {
-				t.Errorf("woken at %q", w.Streams[0].Acked)
+			// An answer that comes late, or twice, is of a stream that is no more.
+			r.Written(w, offsetOf(len(events)), true)
+			r.done(last)
+			r.post("/a", "5")
+			if next := r.wake("/a", old+2); next.Streams[0].Acked != offsetOf(len(events)) {
+				t.Errorf("the next wake begins at %q", next.Streams[0].Acked)
 			}
 		})
 	}

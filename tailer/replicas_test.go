@@ -147,7 +147,7 @@ func TestAStreamThatTheStoreHasLostIsLinkedAnew(t *testing.T) {
 	t.Run("not when an operator has had it forgotten through another replica", func(t *testing.T) {
 		r := newRig(t, func(c *Config) { c.Resync = time.Hour }).start()
 		r.idle("/a")
-		if _, err := r.store.Deleted(t.Context(), r.store.PartitionOf("/a"), "/a", false); err != nil {
+		if _, err := r.store.Deleted(t.Context(), r.store.PartitionOf("/a"), "/a", fsm.Deletion{}); err != nil {
 			t.Fatal(err)
 		}
 		r.Hinted(fsm.Hint{Kind: fsm.HintRemoved, Path: "/a"})

@@ -204,19 +204,6 @@ func (w *watch) told(partition int) (tail fsm.Offset, watched bool) {
 	return "", false
 }
 
-// notedBeyond returns the tails beyond one that the store has noted in the partitions, as far as is known here.
-func (w *watch) notedBeyond(tail fsm.Offset) map[int]fsm.Offset {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	m := map[int]fsm.Offset{}
-	for _, p := range w.machine.parts {
-		if p.noted.After(tail) {
-			m[p.number] = p.noted
-		}
-	}
-	return m
-}
-
 // isDeleted says whether the stream was deleted and nobody has been linked since: it is rightly not on the list of
 // watched streams.
 func (w *watch) isDeleted() bool {

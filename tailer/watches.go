@@ -290,6 +290,12 @@ func (ws *watches) get(path string) (w *watch, runs bool) {
 	return w, !rests
 }
 
+// Watches says whether a stream is watched, be it by a watch that rests.
+func (ws *watches) Watches(path string) bool {
+	w, _ := ws.get(path)
+	return w != nil
+}
+
 // lookSoon has all streams looked at within Check: upstream was down, and answers to silent requests may have got lost
 // meanwhile.
 func (ws *watches) lookSoon() {

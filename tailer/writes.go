@@ -20,15 +20,6 @@ const (
 	writeTries = 4
 )
 
-// write is what the gateway saw of one or more writes to a stream.
-type write struct {
-	seen    discovery.Evidence
-	created bool
-	// replaced are the tails, by partition, that the store had noted of an older stream of the same name
-	// when this one was created.
-	replaced map[int]fsm.Offset
-}
-
 // writes is the queue between the gateway, which must not wait, and the store. Writes to one stream that wait together
 // become one: tails only go up.
 //
@@ -41,17 +32,17 @@ type writes struct {
 	unwritten fsm.Trouble
 
 	mu      sync.Mutex
-	waiting map[string]write
+	waiting map[string]discovery.Evidence
 	// ended is true once Run takes in no more.
 	ended bool
 }
 
 func newWrites(t *Tailer) *writes {
-	return &writes{t: t, ready: make(chan string, writesMax), waiting: map[string]write{}}
+	return &writes{t: t, ready: make(chan string, writesMax), waiting: map[string]discovery.Evidence{}}
 }
 
 // add queues a write. It does not block.
-func (ws *writes) add(path string, wr write) {
+func (ws *writes) add(path string, seen discovery.Evidence) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	was, ok := ws.waiting[path]
@@ -63,24 +54,19 @@ func (ws *writes) add(path string, wr write) {
 		ws.t.fallBack(path)
 		return
 	}
-	wr.created = wr.created || was.created
-	if wr.replaced == nil {
-		wr.replaced = was.replaced
-	}
-	wr.seen = was.seen.Merge(wr.seen)
-	ws.waiting[path] = wr
+	ws.waiting[path] = was.Merge(seen)
 	if !ok {
 		ws.ready <- path
 	}
 }
 
 // take returns what waits for a stream.
-func (ws *writes) take(path string) write {
+func (ws *writes) take(path string) discovery.Evidence {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	wr := ws.waiting[path]
+	seen := ws.waiting[path]
 	delete(ws.waiting, path)
-	return wr
+	return seen
 }
 
 // Run takes in writes until the context ends, and leaves those that wait then to the owners of their partitions.
@@ -111,11 +97,11 @@ func (ws *writes) Run(ctx context.Context) error {
 // leave leaves a stream to the owner of its partition.
 func (ws *writes) leave(path string) { ws.t.store.Hint(fsm.Hint{Kind: fsm.HintLook, Path: path}) }
 
-func (ws *writes) do(ctx context.Context, path string, wr write) {
+func (ws *writes) do(ctx context.Context, path string, seen discovery.Evidence) {
 	delay := upstream.Backoff{Min: 20 * time.Millisecond, Max: 200 * time.Millisecond}
 	var err error
 	for range writeTries {
-		if err = ws.t.wrote(ctx, path, wr); err == nil {
+		if err = ws.t.wrote(ctx, path, seen); err == nil {
 			return
 		}
 		if !upstream.Sleep(ctx, upstream.Jitter(delay.Next())) {

@@ -99,10 +99,13 @@ func (s *Store) Restart(
 
 // Deleted implements fsm.StreamStore.
 func (s *Store) Deleted(
-	ctx context.Context, partition int, path string, expect bool,
+	ctx context.Context, partition int, path string, d fsm.Deletion,
 ) (o fsm.Outcome, err error) {
 	err = s.call(ctx, func(t *tx) error {
 		p := t.partitions[partition]
+		if !d.Of.IsZero() && !p.records[path].First.Equal(d.Of) {
+			return nil
+		}
 		for _, c := range p.of(path) {
 			if c.Primary == path {
 				t.put(p, c, c.Remove(fsm.GoneStreamDeleted), &o)
@@ -112,11 +115,17 @@ func (s *Store) Deleted(
 			t.put(p, c, e, &o)
 		}
 		p.setTail(path, "")
-		if t.dropRecord(p, path); expect {
+		if t.dropRecord(p, path); d.Expect {
 			p.expect(path, 1)
 		}
+		if d.Anew {
+			n := fsm.NewStream(path, "")
+			n.Lost, n.Stamp = t.record(path).Lost, t.nextStamp()
+			n.First, n.Until = time.UnixMicro(n.Stamp), time.UnixMicro(t.micros())
+			p.records[path] = n
+		}
 		return nil
-	}, "Deleted", partition, path, expect)
+	}, "Deleted", partition, path, d)
 	return o, err
 }
 

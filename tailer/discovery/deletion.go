@@ -10,28 +10,26 @@ import (
 )
 
 // Deleted takes in that a client has deleted a stream through the gateway: its consumers are removed. The registry
-// stream will tell of it, too.
+// stream will tell of it, too. Another client may have made it anew by now.
 func (d *Discovery) Deleted(ctx context.Context, path string) error {
 	if !d.Tracked(path) {
 		return nil
 	}
-	return d.renew(ctx, path, d.cfg.Registry != "")
+	return d.renew(ctx, path, fsm.Deletion{Anew: true, Expect: d.cfg.Registry != ""})
 }
 
-// renew removes a stream that was deleted. Somebody may have made it anew by now, or waits for that: it stays awaited
-// until it was looked at, so that a write meanwhile does not pass for the first that anybody has heard of.
-func (d *Discovery) renew(ctx context.Context, path string, expect bool) error {
-	err := d.remove(ctx, path, expect)
-	_, _, unnoted := d.store.NoteStream(ctx, fsm.NewStream(path, ""), 0)
+// renew removes a stream that was deleted, and has it looked at whether it is there again.
+func (d *Discovery) renew(ctx context.Context, path string, deletion fsm.Deletion) error {
+	err := d.remove(ctx, path, deletion)
 	d.Enqueue(path, Evidence{deleted: true})
-	return errors.Join(err, unnoted)
+	return err
 }
 
 // Forget takes streams off the record and removes their consumers. What an earlier version has stored may be no
 // stream's path, and is let go of all the same.
 func (d *Discovery) Forget(ctx context.Context, paths []string) error {
 	for _, path := range paths {
-		if err := d.remove(ctx, path, false); err != nil {
+		if err := d.remove(ctx, path, fsm.Deletion{}); err != nil {
 			return fmt.Errorf("stream %s could not be forgotten: %w", path, err)
 		}
 	}
@@ -59,20 +57,20 @@ func (d *Discovery) Forgotten(path string) {
 	d.store.Hint(fsm.Hint{Kind: fsm.HintForgotten, Path: path})
 }
 
-// remove takes a stream off the record and removes its consumers. expect says that the registry will tell of it.
+// remove takes a stream off the record and removes its consumers.
 //
 // Home first: the record goes with the consumers there. A partition that cannot be reached keeps no other from it; the
 // error says that consumers there may not have started over.
-func (d *Discovery) remove(ctx context.Context, path string, expect bool) error {
+func (d *Discovery) remove(ctx context.Context, path string, deletion fsm.Deletion) error {
 	d.memory.remove(path)
 	home := d.store.PartitionOf(path)
-	if err := d.removeIn(ctx, home, path, expect); err != nil {
+	if err := d.removeIn(ctx, home, path, deletion); err != nil {
 		return err
 	}
 	partitions, err := d.store.WatchedIn(ctx, path)
 	for _, partition := range partitions {
 		if partition != home {
-			err = errors.Join(err, d.removeIn(ctx, partition, path, false))
+			err = errors.Join(err, d.removeIn(ctx, partition, path, fsm.Deletion{}))
 		}
 	}
 	d.watcher.Deleted(path)
@@ -81,9 +79,9 @@ func (d *Discovery) remove(ctx context.Context, path string, expect bool) error 
 }
 
 // removeIn removes a stream and its consumers from one partition.
-func (d *Discovery) removeIn(ctx context.Context, partition int, path string, expect bool) error {
+func (d *Discovery) removeIn(ctx context.Context, partition int, path string, deletion fsm.Deletion) error {
 	told := time.Now()
-	o, err := d.store.Deleted(ctx, partition, path, expect)
+	o, err := d.store.Deleted(ctx, partition, path, deletion)
 	d.outcomes.Follow(o, fsm.Sighting{Path: path, Told: told}) // an error may have come after some were removed
 	return err
 }

@@ -13,6 +13,10 @@ type Evidence struct {
 	Tail  fsm.Offset
 	First time.Time
 	Seen  fsm.Sighting
+	// Made says that a write has made the stream: what was on record before it is no more. Of is the First of that
+	// record, zero if it is not known.
+	Made bool
+	Of   time.Time
 	// Await puts the stream on record for so long if upstream does not have it yet.
 	Await time.Duration
 
@@ -30,6 +34,11 @@ func (e Evidence) Merge(o Evidence) Evidence {
 	first := e.Seen.At
 	if first.IsZero() || !o.Seen.At.IsZero() && o.Seen.At.Before(first) {
 		first = o.Seen.At
+	}
+	switch {
+	case !o.Made:
+	case !e.Made, o.Of.IsZero(), !e.Of.IsZero() && o.Of.After(e.Of):
+		e.Made, e.Of = true, o.Of
 	}
 	if o.Tail != "" && (e.Tail == "" || o.First.After(e.First) || o.First.Equal(e.First) && o.Tail.After(e.Tail)) {
 		e.Tail, e.First, e.Seen = o.Tail, o.First, o.Seen

@@ -48,7 +48,7 @@ func (d *Discovery) tick(ctx context.Context, it *item) {
 		}
 	} else {
 		it.failures.Reset()
-		e.Await, e.Tail = 0, "" // it is on record by now
+		e.Await, e.Tail, e.Made = 0, "", false // it is on record by now
 	}
 	for _, w := range waiters {
 		w <- err
@@ -62,6 +62,9 @@ func (d *Discovery) tick(ctx context.Context, it *item) {
 func (d *Discovery) reconcile(ctx, look context.Context, it *item, e Evidence) (again time.Duration, err error) {
 	path, doubts := it.path, d.memory.doubts(it.path)
 	s, err := d.store.Stream(ctx, path)
+	if err == nil && e.Made {
+		s, err = d.replace(ctx, s, e.Of)
+	}
 	if err != nil {
 		return 0, err
 	}
@@ -128,6 +131,21 @@ func (d *Discovery) reconcile(ctx, look context.Context, it *item, e Evidence) (
 	d.memory.put(reply.Stream, doubts)
 	it.waits.Reset()
 	return 0, nil
+}
+
+// replace removes the stream that was on record before a write has made another one of its name. first is that of its
+// record; if the store could not be asked for it before the write, whatever is on record may be of before.
+func (d *Discovery) replace(ctx context.Context, s fsm.Stream, first time.Time) (fsm.Stream, error) {
+	if first.IsZero() {
+		first = s.First
+	}
+	if !s.First.Equal(first) {
+		return s, nil
+	}
+	if err := d.remove(ctx, s.Path, fsm.Deletion{Of: first, Anew: true}); err != nil {
+		return s, err
+	}
+	return d.store.Stream(ctx, s.Path)
 }
 
 // version returns a version of the list of subscriptions that was read now, and has this replica's list be no older.

@@ -312,7 +312,7 @@ func (r *registry) deleted(ctx context.Context, path string) error {
 		r.d.Enqueue(path, Evidence{})
 		return nil
 	}
-	return r.d.renew(ctx, path, false)
+	return r.d.renew(ctx, path, fsm.Deletion{Anew: true})
 }
 
 // mayBeNewer says whether what the store has of a stream may be of after a deletion that the registry tells of: the

@@ -85,7 +85,9 @@ func (d *Discovery) BeforeWrite(ctx context.Context, path string, create bool) f
 		}
 	}
 	// Whoever drops the record meanwhile does not know of a write that makes the stream. An append makes none.
-	if w.First = s.First; create || !s.Present() {
+	// Consumers of others may be subscribed to a stream that is not on record.
+	w.First, w.Present = s.First, s.Present() || d.watcher.Watches(path)
+	if create || !s.Present() {
 		w.Kept = d.writing.change(path, func(s *writes) {
 			s.n++
 			s.unnoted = s.unnoted || err != nil
@@ -124,10 +126,13 @@ func (d *Discovery) Written(w fsm.Write, tail fsm.Offset, seen fsm.Sighting) Evi
 	return Evidence{Tail: tail, First: w.First, Seen: seen}
 }
 
-// Refused takes in that a write did not succeed, as far as anybody knows: if the stream is there, its event counts.
+// Refused takes in that a write did not succeed, as far as is known: upstream may have taken it, and its answer is
+// lost. A stream that is linked is watched; any other one is looked at now.
 func (d *Discovery) Refused(w fsm.Write) {
 	if w.Kept {
 		d.writing.end(w.Path)
+	}
+	if w.Kept || !d.Linked(w.Path) {
 		d.Enqueue(w.Path, Evidence{confirm: true})
 	}
 }

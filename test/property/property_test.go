@@ -459,16 +459,27 @@ func (h *history) restart() {
 	h.forgetAcks(path)
 }
 
-func (h *history) deleted() { h.deletedAt(h.pick("path", paths)) }
+func (h *history) deleted() {
+	path := h.pick("path", paths)
+	of := time.Time{}
+	switch record := h.record(path); rapid.SampledFrom([]string{"whichever", "this", "another"}).Draw(h.t, "of") {
+	case "this":
+		of = record.First
+	case "another":
+		of = record.First.Add(-time.Microsecond)
+	}
+	h.deletedAt(path, of)
+}
 
-func (h *history) deletedAt(path string) {
+// deletedAt has a stream deleted that has a record from a moment on; whichever there is for none.
+func (h *history) deletedAt(path string, of time.Time) {
 	h.noteReaders(path)
 	before := h.record(path)
 	h.newNonce()
-	expect := rapid.Bool().Draw(h.t, "expect")
-	got, err := h.store.Deleted(h.ctx, 0, path, expect)
+	d := fsm.Deletion{Of: of, Expect: rapid.Bool().Draw(h.t, "expect"), Anew: rapid.Bool().Draw(h.t, "anew")}
+	got, err := h.store.Deleted(h.ctx, 0, path, d)
 	h.must(err)
-	want, err := h.spec.Deleted(h.ctx, 0, path, expect)
+	want, err := h.spec.Deleted(h.ctx, 0, path, d)
 	h.must(err)
 	h.outcome("deleted", got, want)
 	h.newNonce()
@@ -477,7 +488,8 @@ func (h *history) deletedAt(path string) {
 	wantTaken, err := h.spec.TakeDeletion(h.ctx, path)
 	h.must(err)
 	h.same("whether the deletion of "+path+" was taken", taken, wantTaken)
-	if rapid.Bool().Draw(h.t, "shown by an answer from before") {
+	dealt := d.Of.IsZero() || before.Found() && d.Of.Equal(before.First)
+	if dealt && !h.record(path).Found() && rapid.Bool().Draw(h.t, "shown by an answer from before") {
 		shown := fsm.NewStream(path, "0001")
 		shown.Stamp = before.Stamp
 		if s := h.noteAs(path, shown); s.Found() {
@@ -510,7 +522,7 @@ func (h *history) late() {
 		}
 	}
 	path := h.pick("stream", others)
-	h.deletedAt(path)
+	h.deletedAt(path, time.Time{})
 	h.agree("a deletion")
 	if rapid.Bool().Draw(h.t, "seen again") {
 		h.newNonce()
