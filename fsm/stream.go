@@ -59,9 +59,8 @@ func (s Stream) LinkedTo(sub Subscription) bool { return s.Present() && sub.Vers
 
 // NewStream is the record of a stream that was not on record, before it is stored.
 //
-// seen is the tail that upstream showed before anything was to be seen by anybody: the tail before the append through
-// which the stream was first heard of (D12). It is empty if upstream did not show the stream, or if what it showed may
-// be news to subscriptions that there are.
+// seen is the tail that upstream showed; empty if it did not show the stream, or was not asked. Subscriptions that
+// there are begin at it (D12), unless the caller cannot tell what is news to them: it then sets Begin to Start.
 func NewStream(path string, seen Offset) Stream {
 	if seen == "" {
 		return Stream{Path: path, State: StreamAwaited, Begin: Start}
@@ -165,8 +164,8 @@ type Write struct {
 	Path string
 	// First is that of the stream's record before the write; zero if it is not known.
 	First time.Time
-	// Present says whether upstream had shown the stream before, or consumers watch it: if the write makes the stream,
-	// that one is no more.
+	// Present says whether upstream had shown a stream of the name before: if the write makes the stream, that one is
+	// no more.
 	Present bool
 	// Kept is true if the write is kept in mind until it has ended.
 	Kept bool

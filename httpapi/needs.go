@@ -49,7 +49,8 @@ type Writes interface {
 	// BeforeWrite is called before a PUT (create) or a POST goes upstream. When it returns, a stream that nobody had
 	// heard of is on record, so that no crash can lose its event. What it returns goes to Written or Refused.
 	BeforeWrite(ctx context.Context, path string, create bool) fsm.Write
-	// Written is called after a successful PUT or POST; created says that the stream is new. It does not block.
+	// Written is called after a successful PUT or POST; created says that it has made the stream. It does not block,
+	// unless the write has replaced a stream: then it waits a few seconds at most until that is stored.
 	Written(w fsm.Write, tail fsm.Offset, created bool)
 	// Refused is called after a PUT or POST that did not succeed. It does not block.
 	Refused(w fsm.Write)

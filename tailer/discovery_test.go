@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -266,14 +267,12 @@ func madeAnewWhileDeleted(t *testing.T, pattern string, fault func(http.Response
 	r.done(r.wake("/a", 1))
 	r.watchedLive("/a")
 	r.up.remove("/a")
-	var once sync.Once
+	var begun atomic.Bool
 	r.store.setBefore(func(method string) {
-		if method == "Deleted" {
-			once.Do(func() {
-				r.put("/a", "new")
-				r.until("it is linked", func() bool { known, awaited := r.store.knows("/a"); return known && !awaited })
-				r.up.setFault(fault)
-			})
+		if method == "Deleted" && begun.CompareAndSwap(false, true) {
+			r.put("/a", "new") // which deletes the one before, too
+			r.until("it is linked", func() bool { known, awaited := r.store.knows("/a"); return known && !awaited })
+			r.up.setFault(fault)
 		}
 	})
 	if err := r.Deleted(t.Context(), "/a"); err != nil {
@@ -553,5 +552,19 @@ func TestAWriteThatGotNoAnswerIsLookedForAtOnce(t *testing.T) {
 				t.Errorf("woken at %q", got)
 			}
 		})
+	}
+}
+
+// A worker may subscribe its consumer to a stream that is yet to be made. What it reads of that later counts.
+func TestTheFirstStreamOfANameReplacesNone(t *testing.T) {
+	r := newRig(t).start()
+	r.idle("/a")
+	r.store.subscribe(fsm.ConsumerID("s", "/a"), "/child", fsm.Start)
+	r.Watch("/a", []string{"/child"})
+	r.until("it is asked for", func() bool { return r.up.count(r.up.heads, "/child") > 0 })
+	r.put("/child", "1")
+	r.wake("/child", 1)
+	if c, _ := r.store.consumer("s", "/a"); c.Links["/child"].Since != 0 {
+		t.Errorf("its consumer started over: %+v", c)
 	}
 }

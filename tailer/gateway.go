@@ -12,7 +12,8 @@ import (
 const replaceTimeout = 5 * time.Second
 
 // Written takes in a successful write through the gateway; created says that it has made the stream. It does not block,
-// unless the write has replaced a stream: the client is told after that is stored, so that it cannot get lost.
+// unless the write has replaced a stream: the client is told after that is stored, if it can be, so that no crash loses
+// it.
 func (t *Tailer) Written(w fsm.Write, tail fsm.Offset, created bool) {
 	switch {
 	case w.Path == "":
@@ -24,11 +25,12 @@ func (t *Tailer) Written(w fsm.Write, tail fsm.Offset, created bool) {
 	seen := t.Discovery.Written(w, tail, fsm.Sighting{At: time.Now(), Gateway: true})
 	if created && (w.Present || w.First.IsZero()) {
 		seen.Made, seen.Of = true, w.First
+	}
+	if seen.Made && w.Present {
 		ctx, cancel := context.WithTimeout(context.Background(), replaceTimeout)
 		defer cancel()
-		if t.Do(ctx, w.Path, seen) == nil {
-			t.watches.stir(w.Path, inputActive)
-			return
+		if t.Replace(ctx, w) == nil {
+			seen.Made = false
 		}
 	}
 	t.writes.add(w.Path, seen)
@@ -37,8 +39,8 @@ func (t *Tailer) Written(w fsm.Write, tail fsm.Offset, created bool) {
 // wrote takes in a successful write. For a stream that is linked it is one call of the store in each partition that
 // watches it, mostly one in all.
 func (t *Tailer) wrote(ctx context.Context, path string, seen discovery.Evidence) error {
-	known := t.Current(path, seen)
-	if seen.Made || !known {
+	known := !seen.Made && t.Current(path, seen)
+	if !known {
 		if err := t.Do(ctx, path, seen); err != nil {
 			return err
 		}

@@ -2,6 +2,7 @@ package tailer
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -290,10 +291,16 @@ func (ws *watches) get(path string) (w *watch, runs bool) {
 	return w, !rests
 }
 
-// Watches says whether a stream is watched, be it by a watch that rests.
-func (ws *watches) Watches(path string) bool {
+// Knew says whether a stream is watched, be it by a watch that rests, whose tail the store has noted. Consumers may be
+// subscribed to one that is yet to be made: the first of its name replaces none.
+func (ws *watches) Knew(path string) bool {
 	w, _ := ws.get(path)
-	return w != nil
+	if w == nil {
+		return false
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.ContainsFunc(w.machine.parts, func(p part) bool { return p.noted != "" })
 }
 
 // lookSoon has all streams looked at within Check: upstream was down, and answers to silent requests may have got lost

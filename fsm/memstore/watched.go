@@ -121,6 +121,7 @@ func (s *Store) Deleted(
 		if d.Anew {
 			n := fsm.NewStream(path, "")
 			n.Lost, n.Stamp = t.record(path).Lost, t.nextStamp()
+			// First is the Stamp, which no record had before.
 			n.First, n.Until = time.UnixMicro(n.Stamp), time.UnixMicro(t.micros())
 			p.records[path] = n
 		}

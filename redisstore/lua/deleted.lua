@@ -19,6 +19,7 @@ if cursor == '0' then
   note_call()
   drop_stream(path)
   if ARGV[A + 2] == '1' then
+    -- Its first is the stamp, which no record had before: within one microsecond, micros could be that of the old record.
     local stamp = next_stamp()
     put_stream(path, {
       awaited = true, first = stamp, till = micros, noted = 0, linked = 0, stamp = stamp, lost = lost_version(), begin = '-1', tail = '',

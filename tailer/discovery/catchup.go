@@ -16,25 +16,35 @@ const catchUpPatience = 8
 // Ready returns nil once the streams are known that the registry stream tells of, and fsm.ErrStreamsUnknown while it is
 // read for the first time.
 func (d *Discovery) Ready(ctx context.Context) error {
+	if d.cfg.Registry == "" {
+		return nil
+	}
+	seen, _, err := d.store.RegistrySeen(ctx)
+	if err != nil || !seen.IsZero() {
+		return err
+	}
 	end, exists := d.registry.end(ctx)
 	if !exists {
 		return nil
 	}
-	_, err := d.registry.isBehind(ctx, end)
+	_, err = d.registry.isBehind(ctx, end)
 	return err
 }
 
-// catchUp waits until all streams were looked at that the registry tells of by now, so that a subscription which is
-// created after that begins where they end. What takes longer costs no event: the subscription then begins earlier.
-// Only while the registry is read for the first time catchUp fails, with fsm.ErrStreamsUnknown: the subscription would
-// begin at the start of each of the many streams that are not known yet.
+// catchUp waits until the registry was read up to its present end and each stream in it was looked at: a subscription
+// that is created after that begins where they end. If that takes too long, the subscription begins earlier, which
+// costs no event. Only during the first reading catchUp fails instead, with fsm.ErrStreamsUnknown: the subscription
+// would begin at the start of each stream that is not known yet.
 func (r *registry) catchUp(ctx context.Context) error {
-	end, exists := r.end(ctx)
+	patience := catchUpPatience * r.d.cfg.BackfillWait
+	till := time.Now().Add(patience)
+	brief, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	end, exists := r.end(brief)
 	if !exists {
 		return nil
 	}
-	wait := upstream.Backoff{Min: registryPace / 5, Max: registryPace}
-	for till := time.Now().Add(catchUpPatience * r.d.cfg.BackfillWait); ; {
+	for wait := (upstream.Backoff{Min: registryPace / 5, Max: registryPace}); ; {
 		behind, err := r.isBehind(ctx, end)
 		switch {
 		case err == nil && !behind, err != nil && !errors.Is(err, fsm.ErrStreamsUnknown):
@@ -50,7 +60,7 @@ func (r *registry) end(ctx context.Context) (end fsm.Offset, exists bool) {
 	if r.d.cfg.Registry == "" {
 		return "", false
 	}
-	info, err := r.d.up.LookNow(ctx, r.d.cfg.Registry)
+	info, err := r.d.up.HeadAnew(ctx, r.d.cfg.Registry)
 	return info.Tail, err != nil || info.Exists
 }
 

@@ -15,12 +15,13 @@ func (d *Discovery) Deleted(ctx context.Context, path string) error {
 	if !d.Tracked(path) {
 		return nil
 	}
-	return d.renew(ctx, path, fsm.Deletion{Anew: true, Expect: d.cfg.Registry != ""})
+	return d.renew(ctx, path, d.cfg.Registry != "")
 }
 
-// renew removes a stream that was deleted, and has it looked at whether it is there again.
-func (d *Discovery) renew(ctx context.Context, path string, deletion fsm.Deletion) error {
-	err := d.remove(ctx, path, deletion)
+// renew removes a stream that was deleted, and asks upstream whether it is there again. expect says that the registry
+// stream will tell of the deletion, too.
+func (d *Discovery) renew(ctx context.Context, path string, expect bool) error {
+	err := d.remove(ctx, path, fsm.Deletion{Anew: true, Expect: expect})
 	d.Enqueue(path, Evidence{deleted: true})
 	return err
 }
@@ -63,18 +64,23 @@ func (d *Discovery) Forgotten(path string) {
 // error says that consumers there may not have started over.
 func (d *Discovery) remove(ctx context.Context, path string, deletion fsm.Deletion) error {
 	d.memory.remove(path)
-	home := d.store.PartitionOf(path)
-	if err := d.removeIn(ctx, home, path, deletion); err != nil {
+	if err := d.removeIn(ctx, d.store.PartitionOf(path), path, deletion); err != nil {
 		return err
 	}
+	err := d.removeElsewhere(ctx, path)
+	d.watcher.Deleted(path)
+	d.store.Hint(fsm.Hint{Kind: fsm.HintRemoved, Path: path})
+	return err
+}
+
+// removeElsewhere has the consumers of other streams start over that are subscribed to one, outside its home partition.
+func (d *Discovery) removeElsewhere(ctx context.Context, path string) error {
 	partitions, err := d.store.WatchedIn(ctx, path)
 	for _, partition := range partitions {
-		if partition != home {
+		if partition != d.store.PartitionOf(path) {
 			err = errors.Join(err, d.removeIn(ctx, partition, path, fsm.Deletion{}))
 		}
 	}
-	d.watcher.Deleted(path)
-	d.store.Hint(fsm.Hint{Kind: fsm.HintRemoved, Path: path})
 	return err
 }
 

@@ -10,43 +10,56 @@ import (
 	"reveille/fsm/memstore"
 )
 
+const goneStream = "/gone"
+
+// withReaders links a stream to its own consumer, and to one in each of the other partitions whose primary stream is
+// another. Then the store fails: at one of those partitions, or where it tells which there are.
+func withReaders(t *testing.T, method string) (
+	d *Discovery, db *memstore.DB, own string, readers map[int]string, broken int,
+) {
+	t.Helper()
+	db = memstore.New(memstore.Options{Partitions: 3})
+	db.PutSubscription(fsm.Subscription{ID: "s", Generation: "g", Pattern: "/**"})
+	up := &server{answers: make(chan struct{})}
+	close(up.answers)
+	d = start(t, db, up, queueMax)
+	// readers has for each of the other partitions a consumer of another stream that reads this one, too.
+	home := d.store.PartitionOf(goneStream)
+	readers = map[int]string{}
+	for n := 0; len(readers) < 2; n++ {
+		if p := d.store.PartitionOf(path(n)); p != home {
+			readers[p] = fsm.ConsumerID("s", path(n))
+		}
+		d.Enqueue(path(n), Evidence{})
+	}
+	d.Enqueue(goneStream, Evidence{})
+	own = fsm.ConsumerID("s", goneStream)
+	broken = slices.Min(slices.Collect(maps.Keys(readers)))
+	for partition, id := range readers {
+		eventually(t, "the stream has a reader", func() bool { _, there := db.Consumer(id); return there })
+		db.ChangeConsumer(id, func(c *fsm.Consumer) { c.Links[goneStream] = fsm.Link{Acked: "1"} })
+		if c, _ := db.Consumer(id); c.Links[goneStream].Acked != "1" {
+			t.Fatalf("nobody reads it in partition %d", partition)
+		}
+	}
+	eventually(t, "the stream has its consumer", func() bool { _, there := db.Consumer(own); return there })
+	db.SetHooks(memstore.Hooks{Before: func(c memstore.Call) error {
+		if c.Method == method && (method == "WatchedIn" || c.Args[0] == broken) {
+			return fsm.ErrUnavailable
+		}
+		return nil
+	}})
+	return d, db, own, readers, broken
+}
+
 func TestADeletionGoesAsFarAsThePartitionsAnswer(t *testing.T) {
-	const stream = "/gone"
 	for name, method := range map[string]string{
 		"one partition cannot be reached":     "Deleted",
 		"it is not known where it is watched": "WatchedIn",
 	} {
 		t.Run(name, func(t *testing.T) {
-			db := memstore.New(memstore.Options{Partitions: 3})
-			db.PutSubscription(fsm.Subscription{ID: "s", Generation: "g", Pattern: "/**"})
-			up := &server{answers: make(chan struct{})}
-			close(up.answers)
-			d := start(t, db, up, queueMax)
-			// readers has for each of the other partitions a consumer of another stream that reads this one, too.
-			home, readers := d.store.PartitionOf(stream), map[int]string{}
-			for n := 0; len(readers) < 2; n++ {
-				if p := d.store.PartitionOf(path(n)); p != home {
-					readers[p] = fsm.ConsumerID("s", path(n))
-				}
-				d.Enqueue(path(n), Evidence{})
-			}
-			d.Enqueue(stream, Evidence{})
-			own := fsm.ConsumerID("s", stream)
-			broken := slices.Min(slices.Collect(maps.Keys(readers)))
-			for partition, id := range readers {
-				eventually(t, "the stream has a reader", func() bool { _, there := db.Consumer(id); return there })
-				db.ChangeConsumer(id, func(c *fsm.Consumer) { c.Links[stream] = fsm.Link{Acked: "1"} })
-				if c, _ := db.Consumer(id); c.Links[stream].Acked != "1" {
-					t.Fatalf("nobody reads it in partition %d", partition)
-				}
-			}
-			eventually(t, "the stream has its consumer", func() bool { _, there := db.Consumer(own); return there })
-			db.SetHooks(memstore.Hooks{Before: func(c memstore.Call) error {
-				if c.Method == method && (method == "WatchedIn" || c.Args[0] == broken) {
-					return fsm.ErrUnavailable
-				}
-				return nil
-			}})
+			const stream = goneStream
+			d, db, own, readers, broken := withReaders(t, method)
 			if err := d.Forget(t.Context(), []string{stream}); !errors.Is(err, fsm.ErrUnavailable) {
 				t.Errorf("the error is %v", err)
 			}
@@ -66,6 +79,38 @@ func TestADeletionGoesAsFarAsThePartitionsAnswer(t *testing.T) {
 			for partition, id := range readers {
 				if c, _ := db.Consumer(id); c.Links[stream].Acked != fsm.Start {
 					t.Errorf("the reader in partition %d begins at %s", partition, c.Links[stream].Acked)
+				}
+			}
+		})
+	}
+}
+
+// The record of the stream that was there before tells that this is still to be done.
+func TestAStreamIsReplacedOnceAllItsConsumersAre(t *testing.T) {
+	for name, method := range map[string]string{
+		"one partition cannot be reached":     "Deleted",
+		"it is not known where it is watched": "WatchedIn",
+	} {
+		t.Run(name, func(t *testing.T) {
+			d, db, own, readers, _ := withReaders(t, method)
+			first := db.Records()[goneStream].First
+			made := fsm.Write{Path: goneStream, First: first, Present: true}
+			if err := d.Replace(t.Context(), made); !errors.Is(err, fsm.ErrUnavailable) {
+				t.Errorf("the error is %v", err)
+			}
+			if _, there := db.Consumer(own); !there || !db.Records()[goneStream].First.Equal(first) {
+				t.Error("the stream that was there before is off the record")
+			}
+			db.SetHooks(memstore.Hooks{})
+			if err := d.Replace(t.Context(), made); err != nil {
+				t.Error(err)
+			}
+			if db.Records()[goneStream].First.Equal(first) {
+				t.Error("the stream that was there before is on record")
+			}
+			for partition, id := range readers {
+				if c, _ := db.Consumer(id); c.Links[goneStream].Acked != fsm.Start {
+					t.Errorf("the reader in partition %d begins at %s", partition, c.Links[goneStream].Acked)
 				}
 			}
 		})

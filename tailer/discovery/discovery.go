@@ -40,8 +40,8 @@ type Watcher interface {
 	// Void makes void what the watcher of a stream, if there is one, has seen by now: it does not hide consumers for a
 	// 404 from before.
 	Void(path string)
-	// Watches says whether a stream is watched.
-	Watches(path string) bool
+	// Knew says whether a stream is watched that was there at some time, as far as is known here.
+	Knew(path string) bool
 	// Deleted says that the consumers of the stream were removed, because it was deleted or is to be forgotten.
 	Deleted(path string)
 }

@@ -53,7 +53,7 @@ type nobody struct{}
 
 func (nobody) Watch(int, string)                {}
 func (nobody) Void(string)                      {}
-func (nobody) Watches(string) bool              { return false }
+func (nobody) Knew(string) bool                 { return false }
 func (nobody) Deleted(string)                   {}
 func (nobody) Follow(fsm.Outcome, fsm.Sighting) {}
 

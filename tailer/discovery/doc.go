@@ -14,8 +14,9 @@
 //   - A stream is on record before the first write to it goes upstream (writing.go), so no crash loses its event.
 //   - Evidence carries the stamp that the record had before upstream was asked. The store refuses evidence with another
 //     stamp, and upstream is asked again: an answer from before a deletion never makes a consumer after it.
-//   - Before and after are told by versions of the list of subscriptions, not by clocks. Two exceptions say why: what
-//     the registry stream tells when it is first read (registry.go), and when a store has lost its latest changes
-//     (lost_version in the scripts' library).
+//   - Before and after are told by versions of the list of subscriptions, not by clocks. One exception says why: a
+//     store that has lost its latest changes (lost_version in the scripts' library).
+//   - A PUT that makes a stream, or a deletion, replaces what was on record before it (replace, renew): lengths do not
+//     tell two streams of one name apart.
 //   - Whatever is kept in memory is bounded and may be lost: it saves work, and decides nothing.
 package discovery

@@ -35,9 +35,8 @@ func (e Evidence) Merge(o Evidence) Evidence {
 	if first.IsZero() || !o.Seen.At.IsZero() && o.Seen.At.Before(first) {
 		first = o.Seen.At
 	}
-	switch {
-	case !o.Made:
-	case !e.Made, o.Of.IsZero(), !e.Of.IsZero() && o.Of.After(e.Of):
+	// Of two, that of the later record; of whatever is on record, if one of them does not know.
+	if o.Made && (!e.Made || !e.Of.IsZero() && (o.Of.IsZero() || o.Of.After(e.Of))) {
 		e.Made, e.Of = true, o.Of
 	}
 	if o.Tail != "" && (e.Tail == "" || o.First.After(e.First) || o.First.Equal(e.First) && o.Tail.After(e.Tail)) {

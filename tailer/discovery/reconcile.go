@@ -142,6 +142,10 @@ func (d *Discovery) replace(ctx context.Context, s fsm.Stream, first time.Time) 
 	if !s.First.Equal(first) {
 		return s, nil
 	}
+	// The record tells that this is still to be done, so it goes last.
+	if err := d.removeElsewhere(ctx, s.Path); err != nil {
+		return s, err
+	}
 	if err := d.remove(ctx, s.Path, fsm.Deletion{Of: first, Anew: true}); err != nil {
 		return s, err
 	}

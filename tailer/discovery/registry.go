@@ -32,7 +32,7 @@ type registry struct {
 	at     fsm.Offset
 	cursor string
 	// goal is an end of the registry that a look has shown, until it is read up to there, and goalAt is from before
-	// that look. A registry that grows all the time may never be read to its end of the moment.
+	// that look. A registry that grows all the time may never be read to its present end.
 	goal   fsm.Offset
 	goalAt time.Time
 	// seen is from before a look at the registry that showed nothing beyond an offset up to which it was read: what is
@@ -112,6 +112,8 @@ func (r *registry) tick(ctx context.Context) (again time.Duration, err error) {
 	switch {
 	case err != nil:
 		return 0, err
+	case !info.Exists && seen.IsZero(): // what it tells once it is there is of after now
+		return upstream.Jitter(r.d.cfg.RetryMax), r.d.store.SeeRegistry(ctx, now)
 	case !info.Exists:
 		return upstream.Jitter(r.d.cfg.RetryMax), nil
 	case at.After(info.Tail):
@@ -191,15 +193,14 @@ func (r *registry) read(running context.Context, live bool) (again time.Duration
 // looked waits until each stream that the registry tells of was looked at once. One that cannot be asked for holds up
 // nothing: it is on record, and asked for again.
 func (r *registry) looked(ctx context.Context) error {
-	for _, look := range r.looks {
+	for ; len(r.looks) > 0; r.looks = r.looks[1:] {
 		select {
-		case err := <-look:
+		case err := <-r.looks[0]:
 			r.d.complain(ctx, "a stream that the registry tells of", err)
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
-	r.looks = nil
 	return nil
 }
 
@@ -312,7 +313,7 @@ func (r *registry) deleted(ctx context.Context, path string) error {
 		r.d.Enqueue(path, Evidence{})
 		return nil
 	}
-	return r.d.renew(ctx, path, fsm.Deletion{Anew: true})
+	return r.d.renew(ctx, path, false)
 }
 
 // mayBeNewer says whether what the store has of a stream may be of after a deletion that the registry tells of: the
@@ -337,6 +338,11 @@ func (r *registry) created(ctx context.Context, path string) error {
 	_, _, err := r.d.store.NoteStream(ctx, fsm.NewStream(path, ""), r.d.cfg.WriteFor)
 	if err != nil {
 		return err
+	}
+	if len(r.looks) >= looksMax { // the queue has room for others, too
+		if err := r.looked(ctx); err != nil {
+			return err
+		}
 	}
 	look := make(chan error, 1)
 	if r.d.queue.add(path, Evidence{confirm: true}, time.Now(), look) {

@@ -84,9 +84,9 @@ func (d *Discovery) BeforeWrite(ctx context.Context, path string, create bool) f
 				zap.String("stream", path), zap.Int("times", times), zap.Error(err))
 		}
 	}
-	// Whoever drops the record meanwhile does not know of a write that makes the stream. An append makes none.
 	// Consumers of others may be subscribed to a stream that is not on record.
-	w.First, w.Present = s.First, s.Present() || d.watcher.Watches(path)
+	w.First, w.Present = s.First, s.Present() || d.watcher.Knew(path)
+	// A replica that drops the record meanwhile does not know of a write that makes the stream. An append makes none.
 	if create || !s.Present() {
 		w.Kept = d.writing.change(path, func(s *writes) {
 			s.n++
@@ -124,6 +124,15 @@ func (d *Discovery) Written(w fsm.Write, tail fsm.Offset, seen fsm.Sighting) Evi
 		d.writing.end(w.Path)
 	}
 	return Evidence{Tail: tail, First: w.First, Seen: seen}
+}
+
+// Replace removes the stream that was there before a write that has made one of its name.
+func (d *Discovery) Replace(ctx context.Context, w fsm.Write) error {
+	s, err := d.store.Stream(ctx, w.Path)
+	if err == nil {
+		_, err = d.replace(ctx, s, w.First)
+	}
+	return err
 }
 
 // Refused takes in that a write did not succeed, as far as is known: upstream may have taken it, and its answer is

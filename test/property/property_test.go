@@ -473,8 +473,11 @@ func (h *history) deleted() {
 
 // deletedAt has a stream deleted that has a record from a moment on; whichever there is for none.
 func (h *history) deletedAt(path string, of time.Time) {
-	h.noteReaders(path)
 	before := h.record(path)
+	dealt := of.IsZero() || before.Found() && of.Equal(before.First)
+	if dealt {
+		h.noteReaders(path)
+	}
 	h.newNonce()
 	d := fsm.Deletion{Of: of, Expect: rapid.Bool().Draw(h.t, "expect"), Anew: rapid.Bool().Draw(h.t, "anew")}
 	got, err := h.store.Deleted(h.ctx, 0, path, d)
@@ -488,7 +491,6 @@ func (h *history) deletedAt(path string, of time.Time) {
 	wantTaken, err := h.spec.TakeDeletion(h.ctx, path)
 	h.must(err)
 	h.same("whether the deletion of "+path+" was taken", taken, wantTaken)
-	dealt := d.Of.IsZero() || before.Found() && d.Of.Equal(before.First)
 	if dealt && !h.record(path).Found() && rapid.Bool().Draw(h.t, "shown by an answer from before") {
 		shown := fsm.NewStream(path, "0001")
 		shown.Stamp = before.Stamp
@@ -496,7 +498,9 @@ func (h *history) deletedAt(path string, of time.Time) {
 			h.fail("%s was put on record by an answer from before it was deleted: %+v", path, s)
 		}
 	}
-	h.forgetAcks(path)
+	if dealt {
+		h.forgetAcks(path)
+	}
 }
 
 // noteReaders is for a stream that is about to be deleted or made anew.
