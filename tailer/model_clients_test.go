@@ -8,8 +8,9 @@ import (
 	"reveille/fsm"
 )
 
-// write is a write through the gateway; took is how long it is on its way upstream and back.
-func (m *model) write(r *modelReplica, path string, create bool, took time.Duration) {
+// write is a write through the gateway; took is how long it is on its way upstream and back. The gateway gets the
+// answer only if it is answered.
+func (m *model) write(r *modelReplica, path string, create, answered bool, took time.Duration) {
 	w := m.announce(r, path, create)
 	if r.ctx.Err() != nil {
 		return
@@ -27,7 +28,7 @@ func (m *model) write(r *modelReplica, path string, create bool, took time.Durat
 	time.Sleep(took)
 	switch {
 	case r.ctx.Err() != nil:
-	case err != nil:
+	case err != nil, !answered:
 		r.d.Refused(w)
 	default:
 		r.d.Written(w, at, was == 0)
@@ -169,6 +170,6 @@ func (m *model) notices(path string, noticed bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.unnoticed[path] = !noticed && !m.tells; m.unnoticed[path] {
-		m.excuse(func(e modelEvent, l modelLink) bool { return e.path == path && l.primary == path })
+		m.excusePrimary(path)
 	}
 }

@@ -70,25 +70,5 @@ func (m *model) unseen(path string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.unnoticed[path] = true
-	m.excuse(func(e modelEvent, l modelLink) bool { return e.path == path && l.primary == path })
-}
-
-// loseAnswer is a write that upstream takes and the gateway gets no 2xx for.
-func (m *model) loseAnswer(r *modelReplica, path string, took time.Duration) {
-	w := m.announce(r, path, true)
-	if r.ctx.Err() != nil {
-		return
-	}
-	m.hears(path)
-	at, incarnation, err := m.up.land(path, true, "4")
-	if err == nil {
-		m.mu.Lock()
-		delete(m.removed, path)
-		m.mu.Unlock()
-		m.landed(path, at, incarnation)
-	}
-	time.Sleep(took)
-	if r.ctx.Err() == nil {
-		r.d.Refused(w)
-	}
+	m.excusePrimary(path)
 }

@@ -174,6 +174,11 @@ func (m *model) dropLinks(which func(modelLink) bool) {
 	m.excuse(func(_ modelEvent, l modelLink) bool { return l.path != l.primary && which(l) })
 }
 
+// excusePrimary is for the events by now of a stream whose own consumers may rightly miss them. m.mu is held.
+func (m *model) excusePrimary(path string) {
+	m.excuse(func(e modelEvent, l modelLink) bool { return e.path == path && l.primary == path })
+}
+
 // excuse is for events by now that may rightly go unnoticed. m.mu is held.
 func (m *model) excuse(which func(e modelEvent, l modelLink) bool) {
 	for i := range m.events {

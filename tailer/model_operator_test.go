@@ -42,7 +42,7 @@ func (m *model) forget(r *modelReplica, path string) {
 			m.named[path] = false
 		}
 		m.forgotten[path] = true
-		m.excuse(func(e modelEvent, l modelLink) bool { return e.path == path && l.primary == path })
+		m.excusePrimary(path)
 		m.mu.Unlock()
 		m.renew(path, false)
 	}

@@ -106,7 +106,7 @@ func (m *model) announce(r *modelReplica, path string, create bool) (w fsm.Write
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !known && there > 0 && m.past[path] == there {
-		m.excuse(func(e modelEvent, l modelLink) bool { return e.path == path && l.primary == path })
+		m.excusePrimary(path)
 	}
 	return w
 }

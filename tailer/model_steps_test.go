@@ -123,9 +123,9 @@ func (s modelStep) do(m *model) (err error) {
 	path, sub := modelPaths[s.Path], fmt.Sprint("s", s.Sub)
 	switch s.Kind {
 	case "create":
-		m.client(s.Replica, func(r *modelReplica) { m.write(r, path, true, s.travel()) })
+		m.client(s.Replica, func(r *modelReplica) { m.write(r, path, true, true, s.travel()) })
 	case "append":
-		m.client(s.Replica, func(r *modelReplica) { m.write(r, path, false, s.travel()) })
+		m.client(s.Replica, func(r *modelReplica) { m.write(r, path, false, true, s.travel()) })
 	case "refused":
 		m.client(s.Replica, func(r *modelReplica) {
 			w := m.announce(r, path, true)
@@ -152,7 +152,7 @@ func (s modelStep) do(m *model) (err error) {
 	case "replace":
 		m.client(s.Replica, func(r *modelReplica) { m.replace(r, path, s.N, s.travel()) })
 	case "unanswered":
-		m.client(s.Replica, func(r *modelReplica) { m.loseAnswer(r, path, s.travel()) })
+		m.client(s.Replica, func(r *modelReplica) { m.write(r, path, true, false, s.travel()) })
 	case "start":
 		err = m.revive()
 	case "switch on":

@@ -235,7 +235,7 @@ func (m *model) lose() {
 	for path, at := range m.replaced {
 		if time.Since(at) < time.Second { // that may be lost
 			m.unnoticed[path] = true
-			m.excuse(func(e modelEvent, l modelLink) bool { return e.path == path && l.primary == path })
+			m.excusePrimary(path)
 		}
 	}
 	clear(m.removed)

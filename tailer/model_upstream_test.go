@@ -138,16 +138,14 @@ func (u *modelUpstream) length(path string) int {
 	return 0
 }
 
-// expire ends a stream as its time to live does: nobody is told. It says whether it was there.
-func (u *modelUpstream) expire(path string) bool {
+// expire ends a stream, if it is there, as its time to live does: nobody is told.
+func (u *modelUpstream) expire(path string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	s := u.streams[path]
-	if s != nil {
+	if s := u.streams[path]; s != nil {
 		close(s.changed)
 		delete(u.streams, path)
 	}
-	return s != nil
 }
 
 // remove deletes a stream, and says whether it was there.

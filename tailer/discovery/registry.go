@@ -23,6 +23,8 @@ const (
 	registryTime = 30 * time.Second
 	// registryPace is the pause after an answer that shows nothing new.
 	registryPace = 50 * time.Millisecond
+	// registryLooks bounds the looks under way at streams that the registry tells of: the queue has room for others.
+	registryLooks = 1000
 )
 
 // registry reads the stream in which a server keeps which streams it has (protocol, Registry stream).
@@ -339,7 +341,7 @@ func (r *registry) created(ctx context.Context, path string) error {
 	if err != nil {
 		return err
 	}
-	if len(r.looks) >= looksMax { // the queue has room for others, too
+	if len(r.looks) >= registryLooks {
 		if err := r.looked(ctx); err != nil {
 			return err
 		}
