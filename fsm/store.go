@@ -86,8 +86,9 @@ type StreamStore interface {
 	// Stream returns the record of a stream. One that is not on record has only Path, Stamp and Lost.
 	Stream(ctx context.Context, path string) (Stream, error)
 	// NoteStream puts a stream on record: what NewStream made, with the Stamp that was read before upstream was
-	// asked. It is due for a look after look. One that is on record stays as it is, but an awaited one is
-	// waited for at least that long. It returns the record, and false if it refused, because the stream is on
+	// asked, and as Lost the version given or that up to which the store itself may have lost something, whichever is
+	// later. It is due for a look after look. One that is on record stays as it is, but an awaited one is waited for at
+	// least that long. It returns the record, and false if it refused, because the stream is on
 	// record or was taken off since.
 	NoteStream(ctx context.Context, s Stream, look time.Duration) (Stream, bool, error)
 	// LinkStream makes the consumers of a Linking that are not there yet, and moves the record with them. It refuses if
@@ -159,12 +160,24 @@ type CallbackReply struct {
 	Outcome
 }
 
-// ReplicaStore shares the work out among the replicas.
+// ReplicaStore shares the work out among the replicas, and tells them what one of them could not tell the store.
+//
+// A write is unnoted if it makes a stream, or may be the first to it that Reveille hears of, and the store could not be
+// told of it before it went upstream. To whoever looks at the stream next, its event would pass for one from before.
 type ReplicaStore interface {
 	// Ownership is what this replica works for.
 	Ownership() *Ownership
 	// Hint tells the other replicas something. It does not block, and a hint may get lost.
 	Hint(h Hint)
+
+	// SetUnnoted says whether this replica has unnoted writes, or is about to. It does not block.
+	SetUnnoted(some bool)
+	// MayWriteUnnoted says whether an unnoted write may go upstream now: whichever replica sees its event there and
+	// then calls UnnotedThrough is told of it. SetUnnoted comes first. It stays true until all are noted.
+	MayWriteUnnoted() bool
+	// UnnotedThrough returns the latest version of the list of subscriptions that counts as older than unnoted writes
+	// of any replica; 0 if there were none for sure.
+	UnnotedThrough(ctx context.Context) (int64, error)
 }
 
 // Hint is something that replicas tell each other so that it is acted on at once. Each of them would find it out by

@@ -36,8 +36,8 @@ type Stream struct {
 	// Linked is the version through which the stream is linked: every matching subscription up to it has had its
 	// consumer, and none of those is given one again.
 	Linked int64
-	// Lost is a version of the list: the store may have lost that it knew the stream to
-	// subscriptions up to it. 0 for none.
+	// Lost is a version of the list: to subscriptions up to it, what the stream held when it was noted may be news. The
+	// store may have lost that it knew the stream, or was not told of a write to it. 0 for none.
 	Lost int64
 	// Begin is where subscriptions begin that came earlier than the stream was noted.
 	Begin Offset
@@ -77,9 +77,10 @@ const (
 	// StartSeen: the stream was looked at after the subscription was created and before its creator was told. The
 	// subscription begins at the tail it had; at Start if it was not there.
 	StartSeen StartRule = "seen before the answer"
-	// StartLost: the store has lost its latest changes since the subscription was created, and knew nothing of the
-	// stream afterwards. What is in the stream may be pending for a consumer that was lost with it.
-	StartLost StartRule = "record may be lost"
+	// StartLost: since the subscription was created, the store has lost its latest changes, or may not have been told
+	// of writes, and knew nothing of the stream afterwards. What is in the stream may be pending for a consumer that
+	// was lost with it, or may be of such a write.
+	StartLost StartRule = "record or write may be lost"
 	// StartEarlier: the subscription came earlier than the stream was noted, or nobody can tell. It begins where the
 	// stream was first heard of.
 	StartEarlier StartRule = "earlier than the stream"

@@ -63,6 +63,7 @@ func (k keys) registrySeen() string      { return k.global("registry_seen") }
 func (k keys) meta() string              { return k.global("meta") }
 func (k keys) tokenKeys() string         { return k.global("token_keys") }
 func (k keys) replicas() string          { return k.global("replicas") }
+func (k keys) unnoted() string           { return k.global("unnoted") }
 
 // hints names the channel that replicas tell each other things on.
 func (k keys) hints() string { return k.global("hints") }

@@ -81,7 +81,7 @@ func (s *Store) NoteStream(ctx context.Context, n fsm.Stream, span time.Duration
 	var done bool
 	var stream fsm.Stream
 	r := s.run(ctx, scriptNoteStream, s.PartitionOf(n.Path), n.Path, stamp, string(n.Tail), string(n.Begin),
-		span.Milliseconds())
+		span.Milliseconds(), n.Lost)
 	r.list(func(l *reply) { done, stream = l.yes(), l.stream(n.Path) })
 	return stream, done, r.bad
 }

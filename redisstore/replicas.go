@@ -80,11 +80,10 @@ func (r *replicas) beat(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(r.resigning, cancel)()
-	began := time.Now()
-	live, now, err := r.s.replicaSet(ctx, r.id, r.s.opts.Lease)
+	set, err := r.s.keepPlace(ctx)
 	if err == nil {
-		r.noteLive(live)
-		r.noteTime(now, began)
+		r.noteLive(set.live)
+		r.noteTime(set.now, set.asked)
 	} else if r.live == nil {
 		return err
 	}
@@ -224,7 +223,7 @@ func (r *replicas) resign(ctx context.Context) error {
 	owned := slices.Clone(r.s.ownership.Partitions())
 	clear(r.owned)
 	r.publish()
-	_, _, err := r.s.replicaSet(ctx, r.id, 0)
+	err := r.s.leavePlace(ctx)
 	if _, keysErr := r.s.noteTokenKeys(ctx, 0); err == nil {
 		err = keysErr
 	}
@@ -244,21 +243,6 @@ func responsible(live []string, partition int) (id string) {
 		}
 	}
 	return id
-}
-
-// replicaSet says that a replica is alive for so long (0: not any more). It returns all that are, and the
-// server's time.
-func (s *Store) replicaSet(
-	ctx context.Context, id string, ttl time.Duration,
-) (live []string, now time.Time, err error) {
-	ctx, cancel := context.WithTimeout(ctx, s.opts.limits.all)
-	defer cancel()
-	r := s.call(ctx, scriptReplicaSet, []string{s.keys.replicas()}, id, ttl.Milliseconds())
-	r.list(func(l *reply) {
-		now = time.UnixMilli(l.int())
-		l.each(func(replicas *reply) { live = append(live, replicas.text()) })
-	})
-	return live, now, r.bad
 }
 
 type leaseResult struct {

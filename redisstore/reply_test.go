@@ -192,9 +192,12 @@ func callers() []caller {
 			return err
 		}, []any{[]any{"boredom"}, none}},
 		{scriptReplicaSet, func(ctx context.Context, s *Store) error {
-			_, _, err := s.replicaSet(ctx, "r", time.Second)
-			return err
-		}, []any{[]any{"boredom", none}, []any{int64(1), []any{int64(1)}}}},
+			return s.Join(ctx)
+		}, []any{
+			[]any{"boredom", none, int64(0)},
+			[]any{int64(1), []any{int64(1)}, int64(0)},
+			[]any{int64(1), none, "boredom"},
+		}},
 		{scriptTokenKeys, func(ctx context.Context, s *Store) error {
 			_, err := s.noteTokenKeys(ctx, time.Second)
 			return err

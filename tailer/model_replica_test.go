@@ -107,6 +107,9 @@ func (m *model) start(id int) error {
 	if r.d, err = newDiscoverer(r.store, m.up, r, m.room, modelBackfillWaits[id], m.registryTells()); err != nil {
 		return err
 	}
+	for r.store.Join(r.ctx) != nil { // before that it takes no request
+		time.Sleep(500 * time.Millisecond)
+	}
 	m.mu.Lock()
 	m.replicas[id] = r
 	m.mu.Unlock()

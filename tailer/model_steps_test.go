@@ -43,6 +43,10 @@ func drawHistory(t *rapid.T) []modelStep {
 		at := rapid.IntRange(0, len(history)).Draw(t, "at")
 		history = slices.Insert(history, at, drawSlowBackfill(t, step, paths, subs)...)
 	}
+	if rapid.IntRange(0, 3).Draw(t, "thaw") == 0 {
+		at := rapid.IntRange(0, len(history)).Draw(t, "at")
+		history = slices.Insert(history, at, drawThaw(t, paths, subs)...)
+	}
 	if rapid.IntRange(0, 3).Draw(t, "first reading") == 0 {
 		history = append(drawFirstReading(t, paths, subs), history...)
 	}
@@ -70,6 +74,25 @@ func drawFirstReading(t *rapid.T, paths, subs int) []modelStep {
 		steps = append(steps, modelStep{Kind: "switch on"})
 	}
 	return steps
+}
+
+// drawThaw draws a store that is away, for longer than a lease or not, while a stream is made through one replica, and
+// an event that comes through the other one about when the store is back.
+func drawThaw(t *rapid.T, paths, subs int) []modelStep {
+	path, replica := rapid.IntRange(0, paths-1).Draw(t, "path"), rapid.IntRange(0, modelReplicas-1).Draw(t, "replica")
+	away := modelStep{Kind: "store away"}
+	takes, still := modelAway, rapid.SampledFrom([]int{0, 3000, 20_000, 35_000, 40_000}).Draw(t, "still for")
+	if n := rapid.IntRange(0, 4).Draw(t, "seconds"); n > 0 {
+		away.Kind, away.N, takes, still = "store away briefly", n, time.Duration(n)*time.Second, 0
+	}
+	away.Wait = still
+	thawed := rapid.SampledFrom([]int{-10, 1, 100, 700, 3000}).Draw(t, "thawed for")
+	return []modelStep{
+		{Kind: "subscribe", Sub: rapid.IntRange(0, subs-1).Draw(t, "sub"), Wait: 3000},
+		away,
+		{Kind: "create", Path: path, Replica: replica, Wait: int(takes.Milliseconds()) - still + thawed},
+		{Kind: "append", Path: path, Replica: 1 - replica, Wait: 3000},
+	}
 }
 
 // drawSlowBackfill draws what steps by chance rarely come to: an event that lands when the 201 of a subscription was
@@ -194,7 +217,9 @@ func (s modelStep) do(m *model) (err error) {
 	case "lie for long":
 		m.lieForLong(40*time.Second + 10*s.travel())
 	case "store away":
-		m.storeAway(time.Duration(s.N) * time.Second)
+		m.storeAway(time.Duration(s.N)*time.Second, modelAway)
+	case "store away briefly":
+		m.storeAway(0, time.Duration(s.N)*time.Second)
 	case "mute":
 		m.up.set(func() { m.up.mute = true })
 		time.Sleep(5 * time.Second)
@@ -275,20 +300,20 @@ func (m *model) outage() error {
 	return m.revive()
 }
 
-// modelAway is for how long the store is away.
+// modelAway is for how long the store is away, unless that is brief.
 const modelAway = 45 * time.Second
 
-// storeAway has the store be away from a time on, while the history goes on: not while what replicas that died or
-// changes that are lost have left is found.
-func (m *model) storeAway(from time.Duration) {
+// storeAway has the store be away from a time on, for so long, while the history goes on: not while what replicas that
+// died or changes that are lost have left is found.
+func (m *model) storeAway(from, long time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.dying != nil || time.Since(m.died) < time.Minute || time.Since(m.lost) < time.Minute || !m.storeLasts() {
 		return
 	}
-	m.back = time.Now().Add(from + modelAway)
+	m.back = time.Now().Add(from + long)
 	time.AfterFunc(from, func() { m.db.SetDown(true) })
-	time.AfterFunc(from+modelAway, func() { m.db.SetDown(false) })
+	time.AfterFunc(from+long, func() { m.db.SetDown(false) })
 }
 
 // storeLasts says whether the store is neither away nor about to be, nor was it lately. m.mu is held.

@@ -260,6 +260,9 @@ func replicaID(listenAddr string) string {
 func (p *program) check(ctx context.Context) error {
 	for said := false; ; {
 		err := p.store.Check(ctx)
+		if err == nil {
+			err = p.store.Join(ctx)
+		}
 		if err == nil || ctx.Err() != nil {
 			return nil
 		}

@@ -92,6 +92,10 @@ type state struct {
 	registry fsm.Offset
 	// registrySeen is when the registry was last seen to hold nothing beyond registry.
 	registrySeen time.Time
+	// places are the replica set: until when each of those counts as alive that Run.
+	places map[string]time.Time
+	// unnoted is until when subscriptions count as older than unnoted writes.
+	unnoted time.Time
 }
 
 // New returns an empty DB.
@@ -107,7 +111,7 @@ func New(opts Options) *DB {
 	}
 	db := &DB{opts: opts, calls: map[string]int{}, changed: make(chan struct{}), incarnations: 1, state: state{
 		subs: map[string]fsm.Subscription{}, backfills: map[string]backfill{}, dropping: map[string]string{},
-		registry: fsm.Start,
+		registry: fsm.Start, places: map[string]time.Time{},
 	}}
 	for range opts.Partitions {
 		db.state.partitions = append(db.state.partitions, newPartition())
@@ -216,6 +220,7 @@ func (s state) clone() state {
 	}
 	s.partitions = partitions
 	s.subs, s.backfills, s.dropping = maps.Clone(s.subs), maps.Clone(s.backfills), maps.Clone(s.dropping)
+	s.places = maps.Clone(s.places)
 	return s
 }
 

@@ -17,8 +17,8 @@ type Store struct {
 	id        string
 	catalog   *fsm.Catalog
 	ownership *fsm.Ownership
-	// hinted asks Run to deliver hints.
-	hinted chan struct{}
+	// hinted asks Run to deliver hints, beat for a heartbeat.
+	hinted, beat chan struct{}
 
 	// dead and stale are guarded by db.mu.
 	dead, stale bool
@@ -26,6 +26,7 @@ type Store struct {
 	mu    sync.Mutex
 	sent  []fsm.Hint
 	inbox []fsm.Hint
+	place place
 }
 
 var _ fsm.Store = (*Store)(nil)
@@ -36,7 +37,7 @@ func (db *DB) Replica(id string, partitions ...int) *Store {
 	defer db.mu.Unlock()
 	s := &Store{
 		db: db, id: id, catalog: fsm.NewCatalog(), ownership: fsm.NewOwnership(db.opts.Partitions),
-		hinted: make(chan struct{}, 1),
+		hinted: make(chan struct{}, 1), beat: make(chan struct{}, 1),
 	}
 	db.replicas = append(db.replicas, s)
 	s.own(partitions)
@@ -123,14 +124,16 @@ func (s *Store) Hints() []fsm.Hint {
 	return append([]fsm.Hint(nil), s.sent...)
 }
 
-// Run hands the other replicas' hints to hinted, follows the list of subscriptions and finishes deletions that were cut
-// short, until the context ends, which is no error.
+// Run keeps this replica's place in the replica set, hands the other replicas' hints to hinted, follows the list of
+// subscriptions and finishes deletions that were cut short, until the context ends, which is no error.
 func (s *Store) Run(ctx context.Context, hinted func(fsm.Hint)) error {
 	ticker := time.NewTicker(poll)
 	defer ticker.Stop()
+	_ = s.Join(ctx) // as long as it fails, it is tried again
 	for {
 		select {
 		case <-ctx.Done():
+			s.leavePlace(context.WithoutCancel(ctx))
 			return nil
 		case <-s.hinted:
 			s.mu.Lock()
@@ -140,7 +143,10 @@ func (s *Store) Run(ctx context.Context, hinted func(fsm.Hint)) error {
 			for _, h := range inbox {
 				hinted(h)
 			}
+		case <-s.beat:
+			_ = s.Join(ctx)
 		case <-ticker.C:
+			_ = s.Join(ctx)
 			_ = s.RefreshCatalog(ctx) // one that fails is tried again
 			_ = s.finishDeletions(ctx)
 		}

@@ -59,7 +59,8 @@ func (s *Store) NoteStream(
 		switch {
 		case !there.Found() && n.Present() && n.Stamp != there.Stamp:
 		case !there.Found():
-			n.First, n.Until, n.Lost, n.Stamp = time.UnixMicro(t.micros()), till, there.Lost, t.nextStamp()
+			n.First, n.Until, n.Stamp = time.UnixMicro(t.micros()), till, t.nextStamp()
+			n.Lost = max(n.Lost, there.Lost)
 			there, done = n, true
 		case n.Present():
 		case there.Present():

@@ -1,7 +1,8 @@
 -- Puts a stream on record, or has one that is awaited waited for longer.
 -- ARGV[9] path  ARGV[10] the stamp that was read before the tail was asked for, or "" if nothing was asked
 -- ARGV[11] the tail that upstream showed, or "" if the stream is only awaited  ARGV[12] where subscriptions begin that are there now
--- ARGV[13] how long from now the record is due for a look, ms
+-- ARGV[13] how long from now the record is due for a look, ms  ARGV[14] a version of the list of subscriptions: to subscriptions up to it,
+-- what is in the stream may be news
 -- Returns { code, record }: 1 it is on record now, 0 nothing was changed, because what was asked is of before the stamp that the record
 -- has. O(1).
 local path, stamp, tail, begin, span = ARGV[A], ARGV[A + 1], ARGV[A + 2], ARGV[A + 3], tonumber(ARGV[A + 4])
@@ -10,8 +11,8 @@ local s = stream_of(path)
 if not s then
   if stamp ~= '' and tonumber(stamp) ~= removed_stamp() then return reply({ 0, stream_reply(path) }) end
   s = {
-    awaited = tail == '', first = micros, till = till, noted = 0, linked = 0, stamp = next_stamp(), lost = lost_version(),
-    begin = begin, tail = tail,
+    awaited = tail == '', first = micros, till = till, noted = 0, linked = 0, stamp = next_stamp(),
+    lost = math.max(lost_version(), tonumber(ARGV[A + 5])), begin = begin, tail = tail,
   }
 elseif not s.awaited or tail ~= '' then
   -- One that is present has been linked or will be; of one that is awaited, the tail may be news to somebody.

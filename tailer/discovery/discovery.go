@@ -131,7 +131,7 @@ func New(cfg Config) (*Discovery, error) {
 	if d.memory, err = newMemory(d.store, cmp.Or(cfg.Max, memoryMax)); err != nil {
 		return nil, err
 	}
-	d.writing, d.backfills, d.registry = newWriting(), newBackfills(d), &registry{d: d}
+	d.writing, d.backfills, d.registry = newWriting(d.store.SetUnnoted), newBackfills(d), &registry{d: d}
 	return d, nil
 }
 

@@ -19,26 +19,39 @@ const writesMax = 100_000
 // writing keeps in mind the writes that are on their way upstream to streams that they make, or that upstream has not
 // shown yet, so that these stay awaited as long as the writes take.
 type writing struct {
+	// setUnnoted is called when there come to be unnoted writes (fsm.ReplicaStore), and when there are none any more.
+	setUnnoted func(some bool)
+
 	mu     sync.Mutex
 	byPath map[string]writes
+	// unnoted counts the streams with unnoted writes.
+	unnoted int
 }
 
 type writes struct {
-	// n counts those that are on their way.
-	n int
-	// unnoted is true if the store could not be told of one before it went, until the stream is on record: what it
-	// holds may be news.
-	unnoted bool
+	// n counts those that are on their way, held those that wait because the store cannot be told of them.
+	n, held int
+	// passed is true if one has passed that the store could not be told of, until the stream is on record.
+	passed bool
 }
 
-func newWriting() *writing { return &writing{byPath: map[string]writes{}} }
+func (s writes) unnoted() bool { return s.held > 0 || s.passed }
 
-// change changes what is kept of the writes to a stream, and says whether anything is.
+func newWriting(setUnnoted func(bool)) *writing {
+	return &writing{setUnnoted: setUnnoted, byPath: map[string]writes{}}
+}
+
+// change changes what is kept of the writes to a stream, and says whether anything is. Of unnoted writes that are too
+// many to be kept nobody says that they were noted: the replica then has some for good.
 func (w *writing) change(path string, f func(*writes)) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	s, there := w.byPath[path]
+	was, there := w.byPath[path]
+	s := was
 	f(&s)
+	if s.unnoted() != was.unnoted() {
+		w.countUnnoted(s.unnoted())
+	}
 	switch {
 	case s == writes{}:
 		delete(w.byPath, path)
@@ -49,12 +62,29 @@ func (w *writing) change(path string, f func(*writes)) bool {
 	return false
 }
 
+func (w *writing) countUnnoted(more bool) {
+	if more {
+		w.unnoted++
+	} else {
+		w.unnoted--
+	}
+	w.setUnnoted(w.unnoted > 0)
+}
+
 func (w *writing) end(path string) { w.change(path, func(s *writes) { s.n-- }) }
 
 // noted says that a stream is on record.
-func (w *writing) noted(path string) { w.change(path, func(s *writes) { s.unnoted = false }) }
+func (w *writing) noted(path string) { w.change(path, func(s *writes) { s.passed = false }) }
 
 func (w *writing) has(path string) bool { return w.change(path, func(*writes) {}) }
+
+// sent says whether a write to a stream has gone upstream whose outcome is not on record.
+func (w *writing) sent(path string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s := w.byPath[path]
+	return s.n > 0 || s.passed
+}
 
 func (w *writing) paths() []string {
 	w.mu.Lock()
@@ -64,7 +94,8 @@ func (w *writing) paths() []string {
 
 // BeforeWrite notes that a write is about to go upstream: when it returns, the stream is on record, so that no crash
 // loses its event. create says that the write makes the stream if it is not there. For a stream that is linked an
-// append costs no call of the store. A store that cannot be told holds up no write.
+// append costs no call of the store. A store that cannot be told holds a write up until the other replicas know what
+// that means, for as long as a lease lasts at most.
 func (d *Discovery) BeforeWrite(ctx context.Context, path string, create bool) fsm.Write {
 	if !d.Tracked(path) {
 		return fsm.Write{}
@@ -75,39 +106,65 @@ func (d *Discovery) BeforeWrite(ctx context.Context, path string, create bool) f
 		return w
 	}
 	s, err := d.announce(ctx, path)
+	if err != nil && ctx.Err() == nil {
+		s = d.hold(ctx, path, err)
+	}
 	if ctx.Err() != nil {
 		return w // the write goes nowhere
-	}
-	if err != nil {
-		if times, log := d.unnoted.Happened(time.Now()); log {
-			d.log.Warn("a stream could not be put on record before it was written to; it is put there after",
-				zap.String("stream", path), zap.Int("times", times), zap.Error(err))
-		}
 	}
 	// Consumers of others may be subscribed to a stream that is not on record.
 	w.First, w.Present = s.First, s.Present() || d.watcher.Knew(path)
 	// A replica that drops the record meanwhile does not know of a write that makes the stream. An append makes none.
 	if create || !s.Present() {
-		w.Kept = d.writing.change(path, func(s *writes) {
-			s.n++
-			s.unnoted = s.unnoted || err != nil
-		})
+		w.Kept = d.writing.change(path, func(s *writes) { s.n++ })
 	}
 	return w
 }
 
+// hold keeps a write that the store could not be told of until the store can be told, and returns the record then, or
+// until it may pass as an unnoted one.
+func (d *Discovery) hold(ctx context.Context, path string, err error) fsm.Stream {
+	kept := d.writing.change(path, func(s *writes) { s.held++ })
+	end := func(passed bool) {
+		if kept {
+			d.writing.change(path, func(s *writes) { s.held, s.passed = s.held-1, s.passed || passed })
+		}
+	}
+	delay := upstream.Backoff{Min: 50 * time.Millisecond, Max: time.Second}
+	for !d.store.MayWriteUnnoted() {
+		if !upstream.Sleep(ctx, upstream.Jitter(delay.Next())) {
+			end(false)
+			return fsm.Stream{}
+		}
+		var s fsm.Stream
+		if s, err = d.announce(ctx, path); err == nil {
+			end(false)
+			return s
+		}
+	}
+	end(true)
+	if times, log := d.unnoted.Happened(time.Now()); log {
+		d.log.Warn("a stream could not be put on record before it was written to; it is put there after",
+			zap.String("stream", path), zap.Int("times", times), zap.Error(err))
+	}
+	return fsm.Stream{}
+}
+
 // announce puts a stream on record that is about to be written to. One that upstream has already is first heard of
-// through this write, and what it holds is nobody's (D12), unless another write is on its way or went before that
-// nobody could note.
+// through this write, and what it holds is nobody's (D12), unless another write is on its way or there may be one that
+// the store was not told of.
 func (d *Discovery) announce(ctx context.Context, path string) (fsm.Stream, error) {
 	s, err := d.store.Stream(ctx, path)
 	if err != nil || s.Present() {
 		return s, err
 	}
-	if !s.Found() && !d.writing.has(path) {
+	if !s.Found() && !d.writing.sent(path) {
 		if info, err := d.up.HeadAnew(ctx, path); err == nil && info.Exists {
 			n := fsm.NewStream(path, info.Tail)
 			n.Stamp = s.Stamp
+			if n.Lost, err = d.store.UnnotedThrough(ctx); err != nil {
+				return s, err
+			}
 			if s, noted, err := d.store.NoteStream(ctx, n, d.cfg.LookEvery); err != nil || noted || s.Present() {
 				return s, err
 			}

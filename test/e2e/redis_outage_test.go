@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync"
 	"testing"
 
 	"reveille/fsm"
@@ -133,6 +134,44 @@ func TestRedisThatIsAway(t *testing.T) {
 	}
 	if _, found := e.gateway.Subscription("meanwhile"); found {
 		t.Error("the subscription that was refused is there")
+	}
+}
+
+// While Redis stands still, no replica can be told of a stream that is made through another one. What comes through it
+// later must not make those events pass for ones from before.
+func TestEventsFromWhenRedisStoodStillAreNotTakenForOldOnes(t *testing.T) {
+	t.Parallel()
+	redis := durableRedis(t)
+	e := with(t, redis, nil)
+	second := harness.StartReveille(t, e.settings(nil))
+	other := harness.NewClient(t, second.URL)
+	root := "/" + name(t)
+	f := e.subscriber(root + "/*")
+	for _, s := range redis.servers {
+		s.Pause()
+		t.Cleanup(s.Resume)
+	}
+	paths := []string{root + "/0", root + "/1", root + "/2", root + "/3"}
+	var writes sync.WaitGroup
+	for _, path := range paths {
+		writes.Go(func() {
+			e.gateway.Create(path)
+			e.gateway.Append(path, `{"n":1}`)
+		})
+	}
+	writes.Wait()
+	e.rev.Pause() // it is to tell nobody
+	t.Cleanup(e.rev.Resume)
+	for _, s := range redis.servers {
+		s.Resume()
+	}
+	for _, path := range paths {
+		other.Append(path, `{"n":2}`)
+	}
+	for _, path := range paths {
+		if w := f.wake(path, 1); w.Offset(path) != "-1" {
+			t.Errorf("woken at %s", w.Offset(path))
+		}
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -407,6 +408,7 @@ func (h *history) note() {
 	n := fsm.NewStream(path, seen)
 	n.Stamp = h.stamp(h.record(path))
 	n.Begin = rapid.SampledFrom([]fsm.Offset{n.Begin, fsm.Start}).Draw(h.t, "begin")
+	n.Lost = rapid.SampledFrom([]int64{0, 1, math.MaxInt64 >> 10}).Draw(h.t, "unnoted through")
 	h.noteAs(path, n)
 }
 

@@ -1,0 +1,110 @@
+package memstore
+
+import (
+	"context"
+	"time"
+)
+
+const (
+	// lease is how long a replica counts as alive after it last said so; away is for how long one that said nothing
+	// more may go on with unnoted writes.
+	lease = 6 * time.Second
+	away  = time.Hour
+)
+
+// place is a replica's place in the replica set. One that does not Run has none, and passes unnoted writes at once.
+type place struct {
+	runs    bool
+	unnoted bool
+	// told is true once a heartbeat has told of unnoted writes. The place lapses at lapses if none does.
+	told   bool
+	lapses time.Time
+}
+
+// SetUnnoted implements fsm.ReplicaStore.
+func (s *Store) SetUnnoted(some bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if some == s.place.unnoted {
+		return
+	}
+	s.place.unnoted, s.place.told = some, false
+	select {
+	case s.beat <- struct{}{}:
+	default:
+	}
+}
+
+// MayWriteUnnoted implements fsm.ReplicaStore.
+func (s *Store) MayWriteUnnoted() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.place.runs || s.place.told || time.Now().After(s.place.lapses)
+}
+
+// UnnotedThrough implements fsm.ReplicaStore.
+func (s *Store) UnnotedThrough(ctx context.Context) (version int64, err error) {
+	err = s.call(ctx, func(t *tx) error {
+		t.lapse()
+		if !t.unnoted.IsZero() {
+			version = t.unnoted.Add(clocks).UnixMilli() * versionsPerMilli
+		}
+		return nil
+	}, "UnnotedThrough")
+	return version, err
+}
+
+// lapse takes the replicas out of the set that count as alive no longer.
+func (t *tx) lapse() {
+	for id, till := range t.places {
+		if !till.After(t.now()) {
+			delete(t.places, id)
+			t.older(t.now().Add(away))
+		}
+	}
+}
+
+// older has subscriptions count as older than unnoted writes until a time.
+func (t *tx) older(till time.Time) {
+	if till.After(t.unnoted) {
+		t.unnoted = till
+	}
+}
+
+// Join takes this replica's place in the replica set, and keeps it once it Runs.
+func (s *Store) Join(ctx context.Context) error {
+	s.mu.Lock()
+	unnoted := s.place.unnoted
+	s.place.runs = true
+	if !unnoted {
+		s.place.lapses = time.Now().Add(lease)
+	}
+	s.mu.Unlock()
+	err := s.call(ctx, func(t *tx) error {
+		t.lapse()
+		t.places[s.id] = t.now().Add(lease)
+		if unnoted {
+			t.older(t.now().Add(lease))
+		}
+		return nil
+	}, "Beat", unnoted)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.place.told = s.place.unnoted && (s.place.told || unnoted && err == nil)
+	return err
+}
+
+// leavePlace gives the place up. One that cannot lapses.
+func (s *Store) leavePlace(ctx context.Context) {
+	s.mu.Lock()
+	unnoted := s.place.unnoted
+	s.mu.Unlock()
+	_ = s.call(ctx, func(t *tx) error {
+		t.lapse()
+		delete(t.places, s.id)
+		if unnoted {
+			t.older(t.now().Add(away))
+		}
+		return nil
+	}, "Leave")
+}

@@ -1,0 +1,149 @@
+package redisstore
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"reveille/fsm"
+)
+
+// place is this replica's place in the replica set, and whether the other replicas can tell by it that there may be
+// unnoted writes (fsm.ReplicaStore): those of a replica whose place has lapsed are never ruled out.
+type place struct {
+	mu sync.Mutex
+	// taken is true from the first heartbeat that succeeded until the replica resigns.
+	taken bool
+	// lapses is when the place has lapsed for sure, if no heartbeat succeeds any more. One that failed may have
+	// arrived, or may yet arrive. Those that tell of unnoted writes do not count.
+	lapses time.Time
+	// unnoted is true while this replica has such writes; changes counts how often that began or ended.
+	unnoted bool
+	changes int
+	// told is true once a heartbeat has told of them.
+	told bool
+	// clock is what Redis's clock said in an answer that was asked for at asked and took a while.
+	clock, asked time.Time
+	took         time.Duration
+}
+
+// SetUnnoted implements fsm.ReplicaStore.
+func (s *Store) SetUnnoted(some bool) {
+	p := &s.place
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if some == p.unnoted {
+		return
+	}
+	p.unnoted, p.told = some, false
+	p.changes++
+	if some {
+		s.replicas.soon()
+	}
+}
+
+// MayWriteUnnoted implements fsm.ReplicaStore.
+func (s *Store) MayWriteUnnoted() bool {
+	p := &s.place
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.told || p.taken && time.Now().After(p.lapses)
+}
+
+// UnnotedThrough implements fsm.ReplicaStore.
+func (s *Store) UnnotedThrough(ctx context.Context) (int64, error) {
+	set, err := s.replicaSet(ctx, lookOnly, 0, false)
+	return set.unnotedThrough, err
+}
+
+// Join takes this replica's place in the replica set, which must come before the first write that passes through it.
+// An error wraps fsm.ErrUnavailable.
+func (s *Store) Join(ctx context.Context) error {
+	_, err := s.keepPlace(ctx)
+	return err
+}
+
+// keepPlace makes one heartbeat of the replica set.
+func (s *Store) keepPlace(ctx context.Context) (set replicaSet, err error) {
+	p := &s.place
+	p.mu.Lock()
+	known := !p.asked.IsZero()
+	p.mu.Unlock()
+	if !known {
+		if _, err := s.replicaSet(ctx, lookOnly, 0, false); err != nil {
+			return set, err
+		}
+	}
+	for range 2 { // once more if the server's clock was set ahead, or is another server's
+		p.mu.Lock()
+		unnoted, changes := p.unnoted, p.changes
+		till := p.clock.Add(time.Since(p.asked) + s.opts.Lease)
+		if !unnoted {
+			p.lapses = time.Now().Add(s.opts.Lease + p.took)
+		}
+		p.mu.Unlock()
+		set, err = s.replicaSet(ctx, till.UnixMilli(), s.opts.Lease, unnoted)
+		if err != nil {
+			return set, err
+		}
+		if slices.Contains(set.live, s.opts.ReplicaID) {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.taken = true
+			p.told = p.unnoted && (p.told || unnoted && changes == p.changes)
+			return set, nil
+		}
+	}
+	return set, fsm.ErrUnavailable
+}
+
+// leavePlace gives the place up for good. From then on there may be none that lapses, so no unnoted write may pass.
+func (s *Store) leavePlace(ctx context.Context) error {
+	p := &s.place
+	p.mu.Lock()
+	unnoted := p.unnoted
+	p.taken, p.told = false, false
+	p.mu.Unlock()
+	_, err := s.replicaSet(ctx, leave, 0, unnoted)
+	return err
+}
+
+// replicaSet is what its script returns.
+type replicaSet struct {
+	live []string
+	// now is the server's time; asked is when this replica asked for it.
+	now, asked time.Time
+	// unnotedThrough is what UnnotedThrough returns.
+	unnotedThrough int64
+}
+
+// What is said to replicaSet in the place of a time.
+const (
+	leave    = 0
+	lookOnly = -1
+)
+
+// replicaSet says until when this replica is alive, in ms by the server's clock, and for how long from now at most. It
+// says, too, whether there are unnoted writes of its.
+func (s *Store) replicaSet(
+	ctx context.Context, till int64, most time.Duration, unnoted bool,
+) (set replicaSet, err error) {
+	ctx, cancel := context.WithTimeout(ctx, s.opts.limits.all)
+	defer cancel()
+	set.asked = time.Now()
+	r := s.call(ctx, scriptReplicaSet, []string{s.keys.replicas(), s.keys.unnoted()},
+		s.opts.ReplicaID, till, most.Milliseconds(), flag(unnoted))
+	r.list(func(l *reply) {
+		set.now = time.UnixMilli(l.int())
+		l.each(func(replicas *reply) { set.live = append(set.live, replicas.text()) })
+		set.unnotedThrough = l.int()
+	})
+	if r.bad == nil {
+		p := &s.place
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.clock, p.asked, p.took = set.now, set.asked, time.Since(set.asked)
+	}
+	return set, r.bad
+}
