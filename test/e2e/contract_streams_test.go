@@ -59,9 +59,12 @@ func TestConsumersThatGo(t *testing.T) {
 		{"the subscription takes all its consumers with it, and none of another's", deletedSubscription},
 		{"a subscription made anew under its ID has new consumers, with higher epochs", func(t *testing.T, e *env) {
 			s, wake := e.live(t)
+			old := s.consumer().Generation
 			s.gateway.DeleteSubscription(s.sub.Pattern, s.sub.ID)
 			s.subscribe(s.sub.Pattern)
-			tail := s.awaitState(fsm.Idle).Links[s.path].Acked.Value()
+			// On a slow machine it may begin before the tail and be woken for that.
+			c := s.await("consumer made anew", func(c fsm.Consumer) bool { return c.Generation != old })
+			tail := c.Links[s.path].Acked.Value()
 			s.gone(wake)
 			s.append()
 			second := s.worker.Wake(2)
