@@ -107,7 +107,7 @@ func (d *Discovery) BeforeWrite(ctx context.Context, path string, create bool) f
 	}
 	s, err := d.announce(ctx, path)
 	if err != nil && ctx.Err() == nil {
-		s = d.hold(ctx, path, err)
+		s = d.hold(ctx, path)
 	}
 	if ctx.Err() != nil {
 		return w // the write goes nowhere
@@ -123,7 +123,7 @@ func (d *Discovery) BeforeWrite(ctx context.Context, path string, create bool) f
 
 // hold keeps a write that the store could not be told of until the store can be told, and returns the record then, or
 // until it may pass as an unnoted one.
-func (d *Discovery) hold(ctx context.Context, path string, err error) fsm.Stream {
+func (d *Discovery) hold(ctx context.Context, path string) fsm.Stream {
 	kept := d.writing.change(path, func(s *writes) { s.held++ })
 	end := func(passed bool) {
 		if kept {
@@ -131,23 +131,26 @@ func (d *Discovery) hold(ctx context.Context, path string, err error) fsm.Stream
 		}
 	}
 	delay := upstream.Backoff{Min: 50 * time.Millisecond, Max: time.Second}
-	for !d.store.MayWriteUnnoted() {
+	for {
+		// Once more in any case: the place of a replica that was frozen has lapsed, and the store can be told.
 		if !upstream.Sleep(ctx, upstream.Jitter(delay.Next())) {
 			end(false)
 			return fsm.Stream{}
 		}
-		var s fsm.Stream
-		if s, err = d.announce(ctx, path); err == nil {
+		s, err := d.announce(ctx, path)
+		switch {
+		case err == nil:
 			end(false)
 			return s
+		case d.store.MayWriteUnnoted():
+			end(true)
+			if times, log := d.unnoted.Happened(time.Now()); log {
+				d.log.Warn("a stream could not be put on record before it was written to; it is put there after",
+					zap.String("stream", path), zap.Int("times", times), zap.Error(err))
+			}
+			return fsm.Stream{}
 		}
 	}
-	end(true)
-	if times, log := d.unnoted.Happened(time.Now()); log {
-		d.log.Warn("a stream could not be put on record before it was written to; it is put there after",
-			zap.String("stream", path), zap.Int("times", times), zap.Error(err))
-	}
-	return fsm.Stream{}
 }
 
 // announce puts a stream on record that is about to be written to. One that upstream has already is first heard of
