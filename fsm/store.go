@@ -13,8 +13,11 @@ type Observation struct {
 	// Busy is true if all that are subscribed are awake or cannot be woken, so further events would wake nobody.
 	Busy bool
 	// Tail is the highest tail noted, this one included. It lies beyond the observed one if that is old news, or if the
-	// stream was made anew under the same name.
+	// stream was made anew under the same name. It lies before the observed one only if the stream is Closed.
 	Tail Offset
+	// Closed says that the stream was seen closed at Tail. Such a stream never gets an event again, so one that is
+	// open, or ends elsewhere, is another one under the same name.
+	Closed bool
 }
 
 // LinkReply is what became of a Linking.
@@ -65,8 +68,9 @@ type StreamStore interface {
 	Partitions() int
 	PartitionOf(path string) int
 
-	// Observe notes that a stream's tail is at least this, in one partition, and wakes whom that concerns.
-	Observe(ctx context.Context, partition int, path string, tail Offset) (Observation, error)
+	// Observe notes that a stream's tail is at least this, in one partition, and wakes whom that concerns. closed says
+	// that it is closed there. The tail noted of a stream that was seen closed stays as it is until Restart or Deleted.
+	Observe(ctx context.Context, partition int, path string, tail Offset, closed bool) (Observation, error)
 	// Hide keeps the consumers whose primary stream upstream says is gone from sight, until it is observed again. Those
 	// for which that has been so for the grace are removed. An error may come after some were.
 	Hide(ctx context.Context, path string, a Absence) (Outcome, error)

@@ -63,7 +63,7 @@ func TestAWakeAcksNothingOfAStreamThatWasMadeAnewSinceItBegan(t *testing.T) {
 						must[fsm.Outcome](t)(w.Link(ctx, subscription(fmt.Sprint("other", i)), "/b", "5", "5"))
 					}
 					must[fsm.Outcome](t)(w.Deleted(ctx, 0, "/b", fsm.Deletion{}))
-					o := must[fsm.Observation](t)(w.Observe(ctx, 0, "/b", tail)).Outcome
+					o := must[fsm.Observation](t)(w.Observe(ctx, 0, "/b", tail, false)).Outcome
 					o.Add(late(t, w, wake))
 					if len(o.Wakes) != 1 || o.Wakes[0].Epoch != wake.Epoch+1 ||
 						o.Wakes[0].Streams[1].Acked != fsm.Start {
@@ -94,7 +94,7 @@ func TestAStoredLinkThatDoesNotSaySinceWhenItsAcksCountTakesThemAll(t *testing.T
 	if err := w.rdb.HDel(ctx, "rv:{0}:c:"+wake.Consumer, "since", "since:/b").Err(); err != nil {
 		t.Fatal(err)
 	}
-	must[fsm.Observation](t)(w.Observe(ctx, 0, "/b", "7"))
+	must[fsm.Observation](t)(w.Observe(ctx, 0, "/b", "7", false))
 	cb := of(wake)
 	cb.Acks = []fsm.Ack{{Path: "/b", Offset: "5"}}
 	if r := must[fsm.CallbackReply](t)(w.Callback(ctx, cb)); r.Code != "" {

@@ -162,7 +162,7 @@ func (c *benchConsumer) link(ctx context.Context) error {
 
 func (c *benchConsumer) observe(ctx context.Context) error {
 	c.end++
-	o, err := c.rig.Observe(ctx, c.rig.PartitionOf(c.path), c.path, benchOffset(c.end))
+	o, err := c.rig.Observe(ctx, c.rig.PartitionOf(c.path), c.path, benchOffset(c.end), false)
 	return c.woken(o.Outcome, err)
 }
 

@@ -109,7 +109,8 @@ func TestTheWorkOfAScriptIsBoundedByLinks(t *testing.T) {
 	}
 
 	fillAll()
-	follow("an event for all", consumers, must[fsm.Observation](t)(w.Observe(ctx, 0, shared[0].Path, tail(2))).Outcome)
+	follow("an event for all", consumers,
+		must[fsm.Observation](t)(w.Observe(ctx, 0, shared[0].Path, tail(2), false)).Outcome)
 	w.later(timing.Waking)
 	due("no answer")
 	w.later(time.Hour)
@@ -119,7 +120,7 @@ func TestTheWorkOfAScriptIsBoundedByLinks(t *testing.T) {
 	giveUp := func(n int) {
 		t.Helper()
 		follow("an event that nobody takes", consumers,
-			must[fsm.Observation](t)(w.Observe(ctx, 0, shared[read].Path, tail(n))).Outcome)
+			must[fsm.Observation](t)(w.Observe(ctx, 0, shared[read].Path, tail(n), false)).Outcome)
 		for id := range wakes {
 			failing := w.now.Add(-timing.GCAfter).UnixMilli()
 			if err := w.rdb.HSet(ctx, "rv:{0}:c:"+id, "failing", failing).Err(); err != nil {
@@ -136,15 +137,15 @@ func TestTheWorkOfAScriptIsBoundedByLinks(t *testing.T) {
 	}
 	giveUp(2)
 	follow("a look at those that were given up", 0,
-		must[fsm.Observation](t)(w.Observe(ctx, 0, shared[read].Path, tail(2))).Outcome)
+		must[fsm.Observation](t)(w.Observe(ctx, 0, shared[read].Path, tail(2), false)).Outcome)
 	follow("the next event", consumers,
-		must[fsm.Observation](t)(w.Observe(ctx, 0, shared[read].Path, tail(3))).Outcome)
+		must[fsm.Observation](t)(w.Observe(ctx, 0, shared[read].Path, tail(3), false)).Outcome)
 	done()
 	follow("a stream made anew", consumers, must[fsm.Outcome](t)(w.Restart(ctx, 0, shared[0].Path, tail(2), tail(1))))
 	done()
 	follow("a stream deleted", 0, must[fsm.Outcome](t)(w.Deleted(ctx, 0, shared[1].Path, fsm.Deletion{})))
 	follow("the stream is there again", consumers,
-		must[fsm.Observation](t)(w.Observe(ctx, 0, shared[1].Path, tail(0))).Outcome)
+		must[fsm.Observation](t)(w.Observe(ctx, 0, shared[1].Path, tail(0), false)).Outcome)
 	done()
 	must[fsm.Outcome](t)(w.Hide(ctx, primary, fsm.MissingAnew))
 	w.later(timing.GoneGrace)
@@ -233,7 +234,7 @@ func TestARestartThatWasCutShortHoldsForEveryConsumer(t *testing.T) {
 	if refused != consumers/2 {
 		t.Errorf("%d callbacks were refused, want %d", refused, consumers/2)
 	}
-	for _, wake := range must[fsm.Observation](t)(w.Observe(ctx, 0, "/shared", "3")).Wakes {
+	for _, wake := range must[fsm.Observation](t)(w.Observe(ctx, 0, "/shared", "3", false)).Wakes {
 		visited[wake.Consumer] = true
 	}
 	if len(visited) != consumers {

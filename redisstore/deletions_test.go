@@ -253,7 +253,7 @@ func TestConsumersThatAreYetToBeRemovedAreGone(t *testing.T) {
 	if list, next, err := w.ScanConsumers(ctx, sub, 0, "0", 100); err != nil || len(list) > 0 || next != "0" {
 		t.Errorf("%d are listed, next %q, %v", len(list), next, err)
 	}
-	if o := must[fsm.Observation](t)(w.Observe(ctx, 0, wakes[0].Primary, "2")); len(o.Wakes) > 0 {
+	if o := must[fsm.Observation](t)(w.Observe(ctx, 0, wakes[0].Primary, "2", false)); len(o.Wakes) > 0 {
 		t.Errorf("an event has woken %+v", o.Wakes)
 	}
 	w.later(timing.Waking)

@@ -185,12 +185,12 @@ func TestANodeThatHangsDoesNotHoldUpTheOthers(t *testing.T) {
 	hung := home(0)
 	hung.Pause()
 	waiting := make(chan error, 1)
-	go func() { _, err := w.Observe(t.Context(), 0, paths[0], "1"); waiting <- err }()
+	go func() { _, err := w.Observe(t.Context(), 0, paths[0], "1", false); waiting <- err }()
 	for p := range 8 {
 		if home := home(p); home == hung {
 			continue
 		}
-		if _, err := w.Observe(t.Context(), p, paths[p], "1"); err != nil {
+		if _, err := w.Observe(t.Context(), p, paths[p], "1", false); err != nil {
 			t.Errorf("partition %d: %v", p, err)
 		}
 	}
@@ -216,7 +216,7 @@ func TestANodeThatHangsDoesNotHoldUpTheOthers(t *testing.T) {
 	}
 	hung.Resume()
 	harness.Eventually(t, harness.Wait, "it is back",
-		func() error { _, err := w.Observe(t.Context(), 0, paths[0], "1"); return err })
+		func() error { _, err := w.Observe(t.Context(), 0, paths[0], "1", false); return err })
 }
 
 func isMaster(t *testing.T, r *harness.Redis) bool {
@@ -272,7 +272,7 @@ func TestAWalkInBatchesMissesNothingWhenAnotherServerTakesOver(t *testing.T) {
 		h.left.Store(4)
 		woken := map[string]bool{}
 		rideOut("observe", func() error {
-			seen, err := w.Observe(ctx, 0, "/a", "1")
+			seen, err := w.Observe(ctx, 0, "/a", "1", false)
 			for _, wake := range seen.Wakes {
 				woken[wake.Consumer] = true
 			}

@@ -71,7 +71,7 @@ func epochsAfter(
 	tail := byte('a')
 	wake := func() {
 		t.Helper()
-		o := must[fsm.Observation](t)(s.Observe(ctx, 0, path, fsm.Offset(tail)))
+		o := must[fsm.Observation](t)(s.Observe(ctx, 0, path, fsm.Offset(tail), false))
 		if len(o.Wakes) != 1 {
 			t.Fatalf("observed %+v", o)
 		}
@@ -129,12 +129,12 @@ func TestAWakeFromBeforeALossIsDeliveredUnderANewEpoch(t *testing.T) {
 	ctx := t.Context()
 	s := redisstore.New(rdb, redisstore.Options{Partitions: 1, Timing: timing}.Patient())
 	must[fsm.Outcome](t)(memstore.Link(ctx, s, subscription("s"), "/a", "0", "0"))
-	first := must[fsm.Observation](t)(s.Observe(ctx, 0, "/a", "1")).Wakes[0]
+	first := must[fsm.Observation](t)(s.Observe(ctx, 0, "/a", "1", false)).Wakes[0]
 	if err := r.Client().Save(ctx).Err(); err != nil {
 		t.Fatal(err)
 	}
 	must[fsm.Outcome](t)(s.Finish(ctx, first.Ref(), first.Streams))
-	second := must[fsm.Observation](t)(s.Observe(ctx, 0, "/a", "2")).Wakes[0]
+	second := must[fsm.Observation](t)(s.Observe(ctx, 0, "/a", "2", false)).Wakes[0]
 	r.Kill()
 	r.Restart()
 	if _, err := s.Park(ctx, first.Ref(), 0); err != nil { // its deadline has come
@@ -207,14 +207,14 @@ func TestAReplicaThatKnowsNothingOfALossRepeatsNoEpoch(t *testing.T) {
 	}
 	one, other := replica(), replica()
 	must[fsm.Outcome](t)(memstore.Link(ctx, one, subscription("s"), "/a", "0", "0"))
-	must[fsm.Observation](t)(other.Observe(ctx, 0, "/a", "0"))
+	must[fsm.Observation](t)(other.Observe(ctx, 0, "/a", "0", false))
 	if err := r.Client().Save(ctx).Err(); err != nil {
 		t.Fatal(err)
 	}
-	lost := must[fsm.Observation](t)(one.Observe(ctx, 0, "/a", "1")).Wakes[0]
+	lost := must[fsm.Observation](t)(one.Observe(ctx, 0, "/a", "1", false)).Wakes[0]
 	r.Kill()
 	r.Restart()
-	if again := must[fsm.Observation](t)(other.Observe(ctx, 0, "/a", "1")).Wakes[0]; again.Epoch <= lost.Epoch {
+	if again := must[fsm.Observation](t)(other.Observe(ctx, 0, "/a", "1", false)).Wakes[0]; again.Epoch <= lost.Epoch {
 		t.Errorf("epoch %d came after epoch %d", again.Epoch, lost.Epoch)
 	}
 }

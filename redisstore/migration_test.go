@@ -44,7 +44,8 @@ func (r riding) round(w *world, sub fsm.Subscription, path string, n int, last *
 	tail, before := fsm.Offset(fmt.Sprintf("%06d", n)), fsm.Offset(fmt.Sprintf("%06d", n-1))
 	home, id := w.PartitionOf(path), fsm.ConsumerID(sub.ID, path)
 	var seen fsm.Observation
-	if !r.out("observe", func() (err error) { seen, err = w.Observe(r.t.Context(), home, path, tail); return err }) {
+	observe := func() (err error) { seen, err = w.Observe(r.t.Context(), home, path, tail, false); return err }
+	if !r.out("observe", observe) {
 		return false
 	}
 	if !seen.Watched || seen.Tail != tail || len(seen.Wakes) != 1 || seen.Wakes[0].Epoch <= *last ||

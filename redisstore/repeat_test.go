@@ -52,7 +52,7 @@ func TestACallWhoseReplyWasLostIsAnsweredAsIfItWereTheFirst(t *testing.T) {
 		path := fmt.Sprint("/", n)
 		d.on = false
 		o := must[fsm.Outcome](t)(w.Link(ctx, sub, path, fsm.Start, "1"))
-		must[fsm.Observation](t)(w.Observe(ctx, 0, path, "2"))
+		must[fsm.Observation](t)(w.Observe(ctx, 0, path, "2", false))
 		d.on = true
 		return o.Wakes[0]
 	}
@@ -71,8 +71,8 @@ func TestACallWhoseReplyWasLostIsAnsweredAsIfItWereTheFirst(t *testing.T) {
 		d.on = false
 		must[fsm.Outcome](t)(w.Link(ctx, sub, "/seen", "1", "1"))
 		d.on = true
-		wake := first(t, must[fsm.Observation](t)(w.Observe(ctx, 0, "/seen", "2")).Wakes, 1)
-		if again := must[fsm.Observation](t)(w.Observe(ctx, 0, "/seen", "3")); len(again.Wakes) != 0 {
+		wake := first(t, must[fsm.Observation](t)(w.Observe(ctx, 0, "/seen", "2", false)).Wakes, 1)
+		if again := must[fsm.Observation](t)(w.Observe(ctx, 0, "/seen", "3", false)); len(again.Wakes) != 0 {
 			t.Errorf("another observation handed out %+v, which is under way as %+v", again.Wakes, wake)
 		}
 	})
@@ -104,7 +104,7 @@ func TestACallWhoseReplyWasLostIsAnsweredAsIfItWereTheFirst(t *testing.T) {
 		cb.Acks[0].Offset = "2"
 		d.on, d.between = true, func() {
 			d.on = false
-			first(t, must[fsm.Observation](t)(w.Observe(ctx, 0, wake.Primary, "3")).Wakes, 2)
+			first(t, must[fsm.Observation](t)(w.Observe(ctx, 0, wake.Primary, "3", false)).Wakes, 2)
 		}
 		reply := must[fsm.CallbackReply](t)(w.Callback(ctx, cb))
 		d.between = nil
@@ -118,7 +118,7 @@ func TestACallWhoseReplyWasLostIsAnsweredAsIfItWereTheFirst(t *testing.T) {
 		cb.Acks[0].Offset = "2"
 		d.on, d.between = true, func() {
 			d.on = false
-			next := first(t, must[fsm.Observation](t)(w.Observe(ctx, 0, wake.Primary, "3")).Wakes, 2)
+			next := first(t, must[fsm.Observation](t)(w.Observe(ctx, 0, wake.Primary, "3", false)).Wakes, 2)
 			claim := callback(next)
 			claim.Acks, claim.Done = nil, false
 			done := callback(next)

@@ -98,7 +98,7 @@ func callers() []caller {
 		}, []any{int64(7)}},
 		{scriptTakeOver, func(ctx context.Context, s *Store) error { return s.takeOver(ctx) }, []any{int64(0)}},
 		{scriptObserve, func(ctx context.Context, s *Store) error {
-			_, err := s.Observe(ctx, 0, "/a", "1")
+			_, err := s.Observe(ctx, 0, "/a", "1", false)
 			return err
 		}, []any{
 			[]any{int64(7), int64(1), "", "0", outcome},

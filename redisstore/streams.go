@@ -17,14 +17,17 @@ func (s *Store) Partitions() int { return s.keys.partitions }
 func (s *Store) PartitionOf(path string) int { return s.keys.partitionOf(path) }
 
 // Observe implements fsm.StreamStore.
-func (s *Store) Observe(ctx context.Context, partition int, path string, tail fsm.Offset) (fsm.Observation, error) {
+func (s *Store) Observe(
+	ctx context.Context, partition int, path string, tail fsm.Offset, closed bool,
+) (fsm.Observation, error) {
 	o := fsm.Observation{Busy: true}
 	for cursor := "0"; ; {
-		r := s.run(ctx, scriptObserve, partition, path, string(tail), cursor)
+		r := s.run(ctx, scriptObserve, partition, path, string(tail), flag(closed), cursor)
 		r.list(func(l *reply) {
 			o.Watched = l.yes()
 			o.Busy = l.yes() && o.Busy
 			o.Tail = fsm.Offset(l.text())
+			o.Closed = l.yes()
 			cursor = l.text()
 			o.Add(l.outcome())
 		})

@@ -74,7 +74,7 @@ func TestAConsumerIsOnTheListOfItsStateSinceItCameToBeInIt(t *testing.T) {
 				t.Fatal(err)
 			}
 			wants("a 2xx", "live", w.now)
-			must[fsm.Observation](t)(w.Observe(ctx, 0, "/a", "2"))
+			must[fsm.Observation](t)(w.Observe(ctx, 0, "/a", "2", false))
 			w.later(time.Second)
 			again := must[fsm.Outcome](t)(w.Finish(ctx, wake.Ref(), wake.Streams)).Wakes[0]
 			wants("a done with work pending", "waiting", w.now)
@@ -88,7 +88,7 @@ func TestAConsumerIsOnTheListOfItsStateSinceItCameToBeInIt(t *testing.T) {
 			if c := must[fsm.Consumer](t)(w.Consumer(ctx, id, "/a")); !c.WokeAt.Equal(began) {
 				t.Fatalf("the idle consumer's last wake began at %s, want %s", c.WokeAt, began)
 			}
-			must[fsm.Observation](t)(w.Observe(ctx, 0, "/a", "3"))
+			must[fsm.Observation](t)(w.Observe(ctx, 0, "/a", "3", false))
 			must[fsm.Outcome](t)(w.Deleted(ctx, 0, "/a", fsm.Deletion{}))
 			wants("its removal", "", time.Time{})
 		})
@@ -124,7 +124,7 @@ func TestAConsumerOfAVersionThatNotedLessGoesOn(t *testing.T) {
 	if on := w.onLists(t, 0, id); !on["waiting"].Equal(failed) {
 		t.Fatalf("it is on %v, want it waiting since %s, when this version first saw it", on, failed)
 	}
-	must[fsm.Observation](t)(w.Observe(ctx, 0, "/a", "2"))
+	must[fsm.Observation](t)(w.Observe(ctx, 0, "/a", "2", false))
 	if next := must[fsm.Outcome](t)(
 		w.Finish(ctx, due.Wakes[0].Ref(), due.Wakes[0].Streams),
 	); !next.Wakes[0].WokeAt.Equal(w.now) {
@@ -169,7 +169,7 @@ func TestAWakeOfAnOlderVersionIsNotTakenForTheOneBefore(t *testing.T) {
 			seen)
 	}
 	began := w.now
-	must[fsm.Observation](t)(w.Observe(ctx, 0, "/a", "2"))
+	must[fsm.Observation](t)(w.Observe(ctx, 0, "/a", "2", false))
 	if next := must[fsm.Outcome](t)(w.Finish(ctx, due.Wakes[0].Ref(), due.Wakes[0].Streams)); len(next.Wakes) != 1 ||
 		!next.Wakes[0].WokeAt.Equal(began) {
 		t.Errorf("the next wake is %+v, want one that began at %s", next, began)

@@ -2,6 +2,7 @@ package tailer
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -11,8 +12,13 @@ import (
 // closed creates a stream that was closed after one event, which its consumer has seen.
 func (r *rig) closed(path string) {
 	r.t.Helper()
+	r.closedAfter(path, "last")
+}
+
+func (r *rig) closedAfter(path string, events ...string) {
+	r.t.Helper()
 	r.idle(path)
-	r.up.change(path, func(s *stream) { s.events, s.closed = append(s.events, "last"), true })
+	r.up.change(path, func(s *stream) { s.events, s.closed = append(s.events, events...), true })
 	r.done(r.wake(path, 2))
 	r.until("the loop is over", func() bool { return r.running(path) == nil })
 }
@@ -94,4 +100,68 @@ func TestAHintThatFindsAStreamAtRestHasItLookedAt(t *testing.T) {
 	w.step(&input{kind: inputRefresh, partition: everywhere})
 	r.until("it is looked at", func() bool { return r.up.count(r.up.heads, "/a") > heads })
 	r.until("it rests again", func() bool { return r.running("/a") == nil })
+}
+
+// A closed stream never gets an event, so whatever shows another end is another stream, however long it is.
+func TestAStreamThatWasSeenClosedAndShowsAnotherEndIsAnotherOne(t *testing.T) {
+	for name, anew := range map[string]struct {
+		events int
+		closed bool
+	}{
+		"open and shorter": {1, false}, "open and as long": {2, false}, "open and longer": {4, false},
+		"closed and shorter": {1, true}, "closed and longer": {4, true},
+	} {
+		became := func(s *stream) {
+			s.events, s.closed = slices.Repeat([]string{"new"}, anew.events), anew.closed
+		}
+		t.Run(name+", found by a look", func(t *testing.T) {
+			r := newRig(t, func(c *Config) { c.ClosedCheck = 100 * time.Millisecond }).start()
+			r.closedAfter("/a", "1", "2")
+			old := len(r.woken("/a"))
+			r.up.change("/a", became)
+			if w := r.wake("/a", old+1); w.Streams[0].Acked != fsm.Start {
+				t.Errorf("woken at %q", w.Streams[0].Acked)
+			}
+		})
+		t.Run(name+", found by another replica", func(t *testing.T) {
+			r := newRig(t, func(c *Config) { c.ClosedCheck = time.Hour }).start()
+			r.closedAfter("/a", "1", "2")
+			old := len(r.woken("/a"))
+			r.up.change("/a", became)
+			r.store.own()
+			r.until("it watches nothing", func() bool { w, _ := r.watches.get("/a"); return w == nil })
+			r.store.ownAll()
+			if w := r.wake("/a", old+1); w.Streams[0].Acked != fsm.Start {
+				t.Errorf("woken at %q", w.Streams[0].Acked)
+			}
+		})
+	}
+	t.Run("longer, and written to through the gateway", func(t *testing.T) {
+		r := newRig(t, func(c *Config) { c.ClosedCheck = time.Hour }).start()
+		r.closed("/a")
+		old := len(r.woken("/a"))
+		r.up.change("/a", func(s *stream) { s.events, s.closed = []string{"1", "2", "3"}, false })
+		r.post("/a", "4")
+		if w := r.wake("/a", old+1); w.Streams[0].Acked != fsm.Start {
+			t.Errorf("woken at %q", w.Streams[0].Acked)
+		}
+	})
+}
+
+func TestAClosedStreamThatIsNamedByItselfIsLookedAtMoreOften(t *testing.T) {
+	r := newRig(t, func(c *Config) { c.Check, c.ClosedCheck = 20*time.Millisecond, time.Hour }).start()
+	r.subscribe("named", "/named")
+	r.subscribe("all", "/x/*")
+	r.put("/named")
+	r.put("/x/other")
+	for _, path := range []string{"/named", "/x/other"} {
+		r.post(path, "1")
+		r.up.change(path, func(s *stream) { s.closed = true })
+	}
+	r.until("both are at rest", func() bool { return r.running("/named") == nil && r.running("/x/other") == nil })
+	other, named := r.up.count(r.up.heads, "/x/other"), r.up.count(r.up.heads, "/named")
+	r.until("it is looked at", func() bool { return r.up.count(r.up.heads, "/named") > named+3 })
+	if n := r.up.count(r.up.heads, "/x/other") - other; n > 1 {
+		t.Errorf("the other one was looked at %d times", n)
+	}
 }

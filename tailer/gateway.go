@@ -74,12 +74,14 @@ func (w *watch) written(ctx context.Context, seen discovery.Evidence, subscribed
 	_, watched := w.told(home)
 	for _, partition := range w.partitions(subscribed) {
 		err := w.tellOnce(ctx, partition, seen.Tail, time.After(gatewayPatience), func() error {
-			o, err := w.observe(ctx, partition, seen.Tail, seen.Seen)
+			o, err := w.observe(ctx, partition, seen.Tail, false, seen.Seen)
 			if err != nil {
 				return err
 			}
 			w.step(&input{kind: inputObserved, observed: o})
 			switch {
+			case o.notedClosed && o.tail.After(o.noted): // whoever watches it, or has left it at rest, is to look
+				w.t.watches.Watch(partition, w.path)
 			case partition != home:
 			case !o.watched:
 				// It was forgotten through another replica, the store has lost its latest changes, or nobody is left.

@@ -111,9 +111,10 @@ type observed struct {
 	// since is the moment in which it began to be told.
 	since moment
 	tail  fsm.Offset
-	// noted is the highest tail that it has noted, watched whether anybody is subscribed, busy whether further events
-	// would wake nobody.
+	// noted is the highest tail that it has noted, notedClosed whether the stream was seen closed there; watched is
+	// whether anybody is subscribed, busy whether further events would wake nobody.
 	noted         fsm.Offset
+	notedClosed   bool
 	watched, busy bool
 }
 
@@ -121,9 +122,11 @@ type observed struct {
 type action struct {
 	// phase says what is asked, which has the fields below of its own. For a hint it is the zero one: nothing new is.
 	phase phase
-	// partition and tail are what the store is told; was is set if the tail has moved back from there.
+	// partition, tail and closed are what the store is told; was is set if the stream is another one than that which
+	// ended there.
 	partition int
 	tail, was fsm.Offset
+	closed    bool
 	// A live request begins at tail, with cursor. A read begins at was, to find what lies beyond tail.
 	cursor  string
 	absence fsm.Absence

@@ -149,8 +149,10 @@ type part struct {
 	added moment
 	// tail is the highest that the store was told; empty if it is to be told again.
 	tail fsm.Offset
-	// noted is the tail that the store had noted when it was last told one.
-	noted fsm.Offset
+	// noted is the tail that the store had noted when it was last told one, closed whether the stream was seen closed
+	// there.
+	noted  fsm.Offset
+	closed bool
 	// busy is true if the last observation said that further events would wake nobody.
 	busy bool
 }
@@ -206,7 +208,7 @@ func (m *machine) invalidate(partition int) {
 	m.invalidated = m.happened()
 	for i := range m.parts {
 		if p := &m.parts[i]; p.number == partition || partition == everywhere {
-			p.tail, p.busy = "", false
+			p.tail, p.closed, p.busy = "", false, false
 		}
 	}
 }
@@ -222,6 +224,10 @@ func (m *machine) observed(o *observed) (due bool) {
 		// Somebody subscribed since: the store noted for them what they knew, which may be less.
 		p.tail, p.busy = "", false
 		return true
+	case o.notedClosed && o.tail.After(o.noted):
+		// It was told of another stream than the one that it has noted.
+		p.tail, p.noted, p.busy = "", o.noted, false
+		return true
 	default:
 		if (p.tail == "" || o.tail.After(p.tail)) && m.invalidated <= o.since {
 			p.tail = o.tail
@@ -229,6 +235,7 @@ func (m *machine) observed(o *observed) (due bool) {
 		if m.deleted <= o.since {
 			p.noted = o.noted
 		}
+		p.closed = o.notedClosed && m.invalidated <= o.since
 		p.busy = o.busy && m.rested <= o.since
 	}
 	return false

@@ -58,6 +58,39 @@ func (m *model) replace(r *modelReplica, path string, n int, took time.Duration)
 	m.startedOver(path, false)
 }
 
+// closeAnew closes a stream and, once the store has seen that, has another one of its name take its place past the
+// gateway: n says how many events it has, beside the one before.
+func (m *model) closeAnew(path string, n int) {
+	if !m.settled(path) || m.up.shut(path) == 0 {
+		return
+	}
+	for range 60 {
+		if m.db.SeenClosed(path) {
+			break
+		}
+		time.Sleep(time.Second)
+	}
+	m.clients.Wait()
+	if !m.settled(path) || !m.db.SeenClosed(path) || m.up.length(path) == 0 {
+		return
+	}
+	was := m.up.length(path)
+	events := slices.Repeat([]string{"4"}, []int{1, max(1, was-1), was, was + 1, was + 3}[n])
+	incarnation := m.up.shut(path, events...)
+	if incarnation == 0 {
+		return
+	}
+	m.renew(path, false)
+	m.startOver(path, time.Now().Add(never))
+	for i := range events {
+		m.landed(path, offsetOf(i+1), incarnation)
+	}
+	m.mu.Lock()
+	m.replaced[path] = time.Now()
+	m.mu.Unlock()
+	m.startedOver(path, false)
+}
+
 // settled says whether nothing is known of a stream that a history excuses until it is noticed.
 func (m *model) settled(path string) bool {
 	m.mu.Lock()

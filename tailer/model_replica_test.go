@@ -51,7 +51,8 @@ func newDiscoverer(
 	cfg := Config{
 		Upstream: upstream.Config{URL: &url.URL{Scheme: "http", Host: "upstream.test"}, Dial: up.dial},
 		Store:    store, Outcomes: outcomes, Logger: zap.NewNop(), GoneGrace: modelTiming.GoneGrace,
-		Discovery: discovery.Config{LookEvery: time.Minute, Max: room, BackfillWait: wait},
+		ClosedCheck: time.Minute,
+		Discovery:   discovery.Config{LookEvery: time.Minute, Max: room, BackfillWait: wait},
 	}
 	if registry {
 		cfg.Discovery.Registry = registryPath

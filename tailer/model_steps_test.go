@@ -25,7 +25,7 @@ var modelKinds = []string{
 	"create", "append", "past", "create past", "refused", "crash", "delete", "delete past",
 	"subscribe", "subscribe again", "unsubscribe", "leave", "leave one", "link", "name", "forget",
 	"late heads", "slow heads", "quick heads", "lie", "lie for long", "mute", "down", "registry",
-	"replace", "unanswered", "switch on",
+	"replace", "unanswered", "switch on", "close",
 	"fail", "work", "die before", "die after", "revive", "outage", "lose", "store away", "little room",
 }
 
@@ -174,6 +174,8 @@ func (s modelStep) do(m *model) (err error) {
 		m.createPast(path)
 	case "replace":
 		m.client(s.Replica, func(r *modelReplica) { m.replace(r, path, s.N, s.travel()) })
+	case "close":
+		m.closeAnew(path, s.N)
 	case "unanswered":
 		m.client(s.Replica, func(r *modelReplica) { m.write(r, path, true, false, s.travel()) })
 	case "start":

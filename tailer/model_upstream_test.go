@@ -41,6 +41,7 @@ type modelStream struct {
 	incarnation int
 	made        time.Time
 	events      []string
+	closed      bool
 	changed     chan struct{}
 }
 
@@ -118,6 +119,8 @@ func (u *modelUpstream) land(path string, create bool, events ...string) (at fsm
 		return "", 0, errors.New("503")
 	case s == nil && !create:
 		return "", 0, errors.New("404")
+	case s != nil && s.closed:
+		return "", 0, errors.New("409")
 	case s == nil:
 		u.incarnations[path]++
 		s = &modelStream{incarnation: u.incarnations[path], made: time.Now(), changed: make(chan struct{})}
@@ -126,6 +129,33 @@ func (u *modelUpstream) land(path string, create bool, events ...string) (at fsm
 	}
 	s.append(events...)
 	return s.tail(), s.incarnation, nil
+}
+
+// shut closes a stream, and has another one take its place, if there is one that is closed and events are given. The
+// incarnation is 0 if nothing was done.
+func (u *modelUpstream) shut(path string, events ...string) (incarnation int) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	s := u.streams[path]
+	switch {
+	case s == nil:
+		return 0
+	case len(events) == 0:
+		s.closed = true
+		s.append()
+		return s.incarnation
+	case !s.closed:
+		return 0
+	}
+	u.incarnations[path]++
+	anew := &modelStream{
+		incarnation: u.incarnations[path], made: time.Now(), changed: make(chan struct{}), events: events,
+	}
+	close(s.changed)
+	u.streams[path] = anew
+	u.notice("delete", path)
+	u.notice("insert", path)
+	return anew.incarnation
 }
 
 // length is how many events a stream has.
@@ -215,7 +245,7 @@ func (u *modelUpstream) describe(path string) func(http.ResponseWriter, *http.Re
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	s := u.streams[path]
-	status, tail := http.StatusOK, fsm.Offset("")
+	status, tail, closed := http.StatusOK, fsm.Offset(""), false
 	switch {
 	case u.mute:
 		return func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
@@ -224,9 +254,12 @@ func (u *modelUpstream) describe(path string) func(http.ResponseWriter, *http.Re
 	case u.lies, s == nil:
 		status = http.StatusNotFound
 	default:
-		tail = s.tail()
+		tail, closed = s.tail(), s.closed
 	}
 	return func(w http.ResponseWriter, _ *http.Request) {
+		if closed {
+			w.Header().Set(upstream.HeaderClosed, "true")
+		}
 		if tail != "" {
 			w.Header().Set(upstream.HeaderNextOffset, string(tail))
 		}
@@ -247,7 +280,7 @@ func (u *modelUpstream) read(w http.ResponseWriter, r *http.Request) {
 			u.describe(path)(w, r)
 			return
 		}
-		tail, changed := s.tail(), s.changed
+		tail, changed, closed := s.tail(), s.changed, s.closed
 		var events []string
 		for i, e := range s.events {
 			if offsetOf(i + 1).After(from) {
@@ -255,7 +288,10 @@ func (u *modelUpstream) read(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 		u.mu.Unlock()
-		if len(events) > 0 || last {
+		if len(events) > 0 || last || closed {
+			if closed {
+				w.Header().Set(upstream.HeaderClosed, "true")
+			}
 			w.Header().Set(upstream.HeaderUpToDate, "true")
 			w.Header().Set(upstream.HeaderNextOffset, string(tail))
 			if len(events) == 0 {

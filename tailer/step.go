@@ -208,9 +208,9 @@ func (m *machine) tell(now time.Time) action {
 
 func (m *machine) tellNext(now time.Time) action {
 	for i := range m.parts {
-		if p := &m.parts[i]; p.number > m.last && p.tail != m.info.Tail {
+		if p := &m.parts[i]; p.number > m.last && (p.tail != m.info.Tail || m.info.Closed && !p.closed) {
 			m.last = p.number
-			return action{partition: p.number, tail: m.info.Tail}
+			return action{partition: p.number, tail: m.info.Tail, closed: m.info.Closed}
 		}
 	}
 	if len(m.behind) > 0 {
@@ -234,10 +234,15 @@ func (m *machine) told(in *input) action {
 		return m.announce()
 	case m.phase == phaseCorrecting:
 		return m.correct(in.now)
-	case o.watched && ahead(o.noted, m.info.Tail):
+	case o.watched && o.belies(m.info):
 		m.behind = append(m.behind, *o)
 	}
 	return m.tellNext(in.now)
+}
+
+// belies says whether what the store has noted belies what upstream shows: a tail that lies beyond, or a closed end.
+func (o *observed) belies(info fsm.StreamInfo) bool {
+	return ahead(o.noted, info.Tail) || o.notedClosed && (!info.Closed || o.noted != info.Tail)
 }
 
 // ahead says whether a tail that was noted belies one that upstream shows: it lies beyond, or is
@@ -278,10 +283,10 @@ func (m *machine) correct(now time.Time) action {
 	}
 	b := m.behind[0]
 	m.behind, m.last = m.behind[1:], b.partition
-	if ahead(b.noted, m.info.Tail) {
+	if b.belies(m.info) {
 		return action{partition: b.partition, was: b.noted, tail: m.info.Tail}
 	}
-	return action{partition: b.partition, tail: m.info.Tail}
+	return action{partition: b.partition, tail: m.info.Tail, closed: m.info.Closed}
 }
 
 // settled goes on from a look whose tail the store knows.

@@ -54,8 +54,8 @@ type Config struct {
 	// all records, and for backfills that nobody works at (10 s, less often if that takes long).
 	WatchEvery time.Duration
 	Resync     time.Duration
-	// ClosedCheck is how often a closed stream is looked at, should it have been deleted, or have expired,
-	// past the gateway (1 h).
+	// ClosedCheck is how often a closed stream is looked at, should it have been deleted, or have expired, past the
+	// gateway (1 h). One that a setting or a pattern names is looked at every six times Check, if that is more often.
 	ClosedCheck time.Duration
 
 	// jitter spreads what would come at the same time.

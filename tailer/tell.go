@@ -32,7 +32,7 @@ func (w *watch) hide(ctx context.Context, a fsm.Absence) error {
 	return err
 }
 
-// restart starts over the consumers of a stream whose tail has moved back.
+// restart starts over the consumers of a stream that is another one under an old name.
 func (w *watch) restart(ctx context.Context, partition int, was, tail fsm.Offset) error {
 	if times, log := w.t.restarted.Happened(time.Now()); log {
 		w.t.log.Info("the tail moved back: a new stream under an old name", zap.String("stream", w.path),
@@ -45,21 +45,24 @@ func (w *watch) restart(ctx context.Context, partition int, was, tail fsm.Offset
 	return err
 }
 
-// observe tells the store a tail in a partition. seen is when and how it was seen.
-func (w *watch) observe(ctx context.Context, partition int, tail fsm.Offset, seen fsm.Sighting) (observed, error) {
+// observe tells the store a tail in a partition, and whether the stream is closed there. seen is when and how that was
+// seen.
+func (w *watch) observe(
+	ctx context.Context, partition int, tail fsm.Offset, closed bool, seen fsm.Sighting,
+) (observed, error) {
 	since := w.moment()
 	seen.Path, seen.Tail, seen.Told = w.path, tail, time.Now()
-	obs, err := w.t.store.Observe(ctx, partition, w.path, tail)
+	obs, err := w.t.store.Observe(ctx, partition, w.path, tail, closed)
 	w.t.cfg.Outcomes.Follow(obs.Outcome, seen) // an error may have come after some were woken
 	return observed{
 		partition: partition, since: since, tail: tail,
-		noted: obs.Tail, watched: obs.Watched, busy: obs.Busy && len(obs.Wakes) == 0,
+		noted: obs.Tail, notedClosed: obs.Closed, watched: obs.Watched, busy: obs.Busy && len(obs.Wakes) == 0,
 	}, err
 }
 
-// tell tells the store a tail in a partition.
-func (w *watch) tell(ctx context.Context, partition int, tail fsm.Offset) input {
-	o, err := w.observe(ctx, partition, tail, fsm.Sighting{At: time.Now()})
+// tell tells the store a tail in a partition, and whether the stream is closed there.
+func (w *watch) tell(ctx context.Context, partition int, tail fsm.Offset, closed bool) input {
+	o, err := w.observe(ctx, partition, tail, closed, fsm.Sighting{At: time.Now()})
 	w.untaken(ctx, "tail", err)
 	return input{kind: inputTold, observed: o, err: err}
 }
@@ -69,7 +72,7 @@ func (w *watch) tell(ctx context.Context, partition int, tail fsm.Offset) input 
 func (w *watch) announce(ctx context.Context, partition int, tail fsm.Offset) (next action, err error) {
 	mine := false
 	err = w.tellOnce(ctx, partition, tail, nil, func() error {
-		in := w.tell(ctx, partition, tail)
+		in := w.tell(ctx, partition, tail, false)
 		if ctx.Err() == nil {
 			next, mine = w.step(&in), true
 		}

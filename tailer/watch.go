@@ -145,13 +145,13 @@ func (w *watch) do(ctx context.Context) (more bool) {
 		in.err = w.hide(ctx, a.absence)
 		w.untaken(ctx, "gone", in.err)
 	case phaseTelling:
-		in = w.tell(ctx, a.partition, a.tail)
+		in = w.tell(ctx, a.partition, a.tail, a.closed)
 	case phaseReading, phaseRereading:
 		in.kind = inputRead
 		in.tail, in.err = w.t.ReadBeyond(ctx, w.path, a.was, a.tail)
 	case phaseCorrecting:
 		if a.was == "" {
-			in = w.tell(ctx, a.partition, a.tail)
+			in = w.tell(ctx, a.partition, a.tail, a.closed)
 		} else {
 			in.err = w.restart(ctx, a.partition, a.was, a.tail)
 			w.untaken(ctx, "restart", in.err)

@@ -144,11 +144,20 @@ func (ws *watches) tendClosed() {
 		case !rests:
 		case len(w.partitions(false)) == 0:
 			ws.remove(w)
-		case looks < closedBatch && time.Since(since) >= ws.t.cfg.ClosedCheck:
+		case looks < closedBatch && time.Since(since) >= ws.restsFor(w.path):
 			looks++
 			ws.run(w, w.take(&input{kind: inputRefresh, partition: everywhere}))
 		}
 	}
+}
+
+// restsFor is how long a closed stream is left alone. One that is named by itself is waited for: so is its next
+// incarnation.
+func (ws *watches) restsFor(path string) time.Duration {
+	if ws.t.Named(path) {
+		return min(ws.t.cfg.ClosedCheck, calm*ws.t.cfg.Check)
+	}
+	return ws.t.cfg.ClosedCheck
 }
 
 // read calls f for each stream that came to be watched in a partition since the one it last was called for.

@@ -30,7 +30,11 @@ var themes = []struct {
 		[]string{"PUBLIC_URL", "TOKEN_KEY", "LISTEN_ADDR", "ADMIN_ADDR", "GATEWAY", "CORS_ORIGINS"},
 		nil,
 	},
-	{"Finding and watching streams", []string{"STREAMS", "REGISTRY_STREAM", "STREAM_GONE_GRACE"}, []string{"TAIL_"}},
+	{
+		"Finding and watching streams",
+		[]string{"STREAMS", "REGISTRY_STREAM", "STREAM_GONE_GRACE", "CLOSED_CHECK"},
+		[]string{"TAIL_"},
+	},
 	{
 		"Where webhooks may go",
 		[]string{"ALLOW_INSECURE_WEBHOOKS", "WEBHOOK_ALLOW_CIDRS", "WEBHOOK_PROXY_FROM_ENV"},

@@ -133,8 +133,8 @@ func assemble(
 		},
 		Discovery: discovery.Config{Registry: s.RegistryStream, Names: s.Streams},
 		Store:     p.store, Outcomes: outcomes, Logger: log.Named("tailer"), Metrics: metrics,
-		SSE: s.TailMode == "sse", Check: s.TailCheck, MaxLive: s.TailMaxLive, SweepRate: s.TailSweepRate,
-		GoneGrace: s.StreamGoneGrace,
+		SSE: s.TailMode == "sse", Check: s.TailCheck, ClosedCheck: s.ClosedCheck, MaxLive: s.TailMaxLive,
+		SweepRate: s.TailSweepRate, GoneGrace: s.StreamGoneGrace,
 	})
 	if err != nil {
 		return nil, err

@@ -53,6 +53,7 @@ type settings struct {
 	RegistryStream  string        `envconfig:"REVEILLE_REGISTRY_STREAM"`
 	TailMode        string        `envconfig:"REVEILLE_TAIL_MODE" default:"long-poll"`
 	TailCheck       time.Duration `envconfig:"REVEILLE_TAIL_CHECK" default:"5s"`
+	ClosedCheck     time.Duration `envconfig:"REVEILLE_CLOSED_CHECK" default:"1h"`
 	TailMaxLive     int           `envconfig:"REVEILLE_TAIL_MAX_LIVE" default:"10000"`
 	TailSweepRate   int           `envconfig:"REVEILLE_TAIL_SWEEP_RATE" default:"500"`
 	StreamGoneGrace time.Duration `envconfig:"REVEILLE_STREAM_GONE_GRACE" default:"30s"`
@@ -275,6 +276,7 @@ func (s *settings) check() (err error) {
 		least time.Duration
 	}{
 		{"TAIL_CHECK", s.TailCheck, 10 * time.Millisecond},
+		{"CLOSED_CHECK", s.ClosedCheck, 10 * time.Millisecond},
 		{"STREAM_GONE_GRACE", s.StreamGoneGrace, 100 * time.Millisecond},
 		{"WEBHOOK_TIMEOUT", s.WebhookTimeout, 10 * time.Millisecond},
 		{"WAKING_TIMEOUT", s.WakingTimeout, 10 * time.Millisecond},

@@ -61,6 +61,7 @@ func TestSettingsHaveTheDocumentedDefaults(t *testing.T) {
 		{"PARTITIONS", s.Partitions, 64},
 		{"TAIL_MODE", s.TailMode, "long-poll"},
 		{"TAIL_CHECK", s.TailCheck, 5 * time.Second},
+		{"CLOSED_CHECK", s.ClosedCheck, time.Hour},
 		{"TAIL_MAX_LIVE", s.TailMaxLive, 10_000},
 		{"STREAM_GONE_GRACE", s.StreamGoneGrace, 30 * time.Second},
 		{"ALLOW_INSECURE_WEBHOOKS", s.AllowInsecureWebhooks, false},

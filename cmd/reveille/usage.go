@@ -36,6 +36,8 @@ var meanings = map[string]string{
 	"TAIL_MODE":       "how streams are watched: long-poll or sse",
 	"TAIL_CHECK": "how long a stream may be silent before it is checked with HEAD; a stream that stays silent is " +
 		"checked less often, but at least every six times that",
+	"CLOSED_CHECK": "how often a closed stream is checked with HEAD, in case there is another one of its name; those " +
+		"that a setting or a pattern without a wildcard names are checked every six times REVEILLE_TAIL_CHECK",
 	"TAIL_MAX_LIVE": "maximum number of streams with an open request; beyond it, those that have been silent " +
 		"longest are checked with HEAD",
 	"TAIL_SWEEP_RATE": "maximum number of HEAD requests per second for the streams beyond " +

@@ -112,6 +112,21 @@ func (db *DB) Consumer(id string) (c fsm.Consumer, there bool) {
 	return c, there
 }
 
+// SeenClosed says whether a stream is watched, and was seen closed wherever it is.
+func (db *DB) SeenClosed(path string) (closed bool) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	for _, p := range db.state.partitions {
+		if s, watched := p.streams[path]; watched {
+			if !s.closed {
+				return false
+			}
+			closed = true
+		}
+	}
+	return closed
+}
+
 // Consumers returns all that are there, by partition and ID.
 func (db *DB) Consumers() (list []fsm.Consumer) {
 	db.edit(func(t *tx) {

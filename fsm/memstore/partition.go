@@ -29,7 +29,9 @@ type partition struct {
 }
 
 type stream struct {
-	tail      fsm.Offset
+	tail fsm.Offset
+	// closed says that the stream was seen closed at tail.
+	closed    bool
 	seq       int64
 	consumers map[string]struct{}
 }
@@ -134,10 +136,18 @@ func (p *partition) setTail(path string, tail fsm.Offset) {
 	}
 }
 
-// raise notes that a stream's tail is at least this, without waking anybody.
+// open says that a stream is another one than that which was seen closed.
+func (p *partition) open(path string) {
+	if s, watched := p.streams[path]; watched {
+		s.closed = false
+		p.streams[path] = s
+	}
+}
+
+// raise notes that a stream's tail is at least this, unless it is closed, without waking anybody.
 func (p *partition) raise(path string, tail fsm.Offset) {
-	if noted := p.streams[path].tail; !tail.After(noted) {
-		tail = noted
+	if s := p.streams[path]; !tail.After(s.tail) || s.closed {
+		tail = s.tail
 	}
 	p.setTail(path, tail)
 }

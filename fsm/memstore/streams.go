@@ -117,7 +117,7 @@ func (t *tx) link(p *partition, n fsm.NewLink, path string, tail fsm.Offset, o *
 		o.Linked++
 	}
 	p.raise(path, tail)
-	c, e := p.consumers[id].Observe(t.env(p, id), path, tail)
+	c, e := p.consumers[id].Observe(t.env(p, id), path, p.streams[path].tail)
 	t.put(p, c, e, o)
 }
 

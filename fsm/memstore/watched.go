@@ -24,7 +24,7 @@ func (t *tx) home(path string) *partition { return t.partitions[t.db.partitionOf
 
 // Observe implements fsm.StreamStore.
 func (s *Store) Observe(
-	ctx context.Context, partition int, path string, tail fsm.Offset,
+	ctx context.Context, partition int, path string, tail fsm.Offset, closed bool,
 ) (o fsm.Observation, err error) {
 	o.Busy = true
 	err = s.call(ctx, func(t *tx) error {
@@ -33,16 +33,21 @@ func (s *Store) Observe(
 			return nil
 		}
 		p.raise(path, tail)
-		o.Watched, o.Tail = true, p.streams[path].tail
+		st := p.streams[path]
+		if closed && st.tail == tail {
+			st.closed = true
+			p.streams[path] = st
+		}
+		o.Watched, o.Tail, o.Closed = true, st.tail, st.closed
 		for _, c := range p.of(path) {
-			c, e := c.Observe(t.env(p, c.ID), path, tail)
+			c, e := c.Observe(t.env(p, c.ID), path, st.tail)
 			t.put(p, c, e, &o.Outcome)
 			if _, linked := c.Links[path]; linked && c.Wakeable() {
 				o.Busy = false
 			}
 		}
 		return nil
-	}, "Observe", partition, path, tail)
+	}, "Observe", partition, path, tail, closed)
 	return o, err
 }
 
@@ -92,6 +97,7 @@ func (s *Store) Restart(
 			t.put(p, fresh, e, &o)
 		}
 		p.setTail(path, tail)
+		p.open(path)
 		return nil
 	}, "Restart", partition, path, was, tail)
 	return o, err
@@ -115,6 +121,7 @@ func (s *Store) Deleted(
 			t.put(p, c, e, &o)
 		}
 		p.setTail(path, "")
+		p.open(path)
 		if t.dropRecord(p, path); d.Expect {
 			p.expect(path, 1)
 		}

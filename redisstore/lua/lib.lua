@@ -25,7 +25,8 @@
 --                           since:<stream>: the epoch it was in when a stream that it is linked to was last deleted or made anew
 --                           (fsm.Link); since: the latest of these; none is 0
 --   l:<consumer>    hash    stream path -> acked offset
---   s:<path>        hash    t: the highest tail noted; r: the partition's count of restarts at the stream's latest one
+--   s:<path>        hash    t: the highest tail noted; r: the partition's count of restarts at the stream's latest one; closed: the tail
+--                           at which the stream was seen closed
 --   w:<path>        set     consumers that a stream concerns: linked to it, or it is their primary
 --   b:<sub>:<gen>   set     consumers of a subscription
 --   watched         zset    stream path -> when it came to be watched (a counter)
@@ -206,12 +207,18 @@ end
 local function forget_tail(path)
   touched = true
   tails[path] = nil
-  redis.call('HDEL', P .. 's:' .. path, 't')
+  redis.call('HDEL', P .. 's:' .. path, 't', 'closed')
 end
 
--- note_tail raises the tail of a watched stream.
+-- is_closed says whether a stream was seen closed at the tail noted.
+local function is_closed(path)
+  local tail = tail_of(path)
+  return tail ~= '' and redis.call('HGET', P .. 's:' .. path, 'closed') == tail
+end
+
+-- note_tail raises the tail of a watched stream. What lies beyond the end of a closed one is of another stream.
 local function note_tail(path, tail)
-  if tail ~= '' and after(tail, tail_of(path)) then set_tail(path, tail) end
+  if tail ~= '' and after(tail, tail_of(path)) and not is_closed(path) then set_tail(path, tail) end
 end
 
 -- in_chunks calls f with the items of a list, so many of them at a time that unpack takes them.

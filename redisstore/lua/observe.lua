@@ -1,11 +1,12 @@
 -- Notes that a stream's tail is at least this, shows consumers that were hidden because it was gone, and wakes the idle
 -- ones that have work on it now, and those that were given up if it is new. Consumers are taken in batches: call again with the returned cursor until it is "0".
--- ARGV[9] path  ARGV[10] tail  ARGV[11] cursor
--- Returns { watched 0|1, busy 0|1, tail noted, next cursor, outcome }. O(batch + links that one script may read).
-local path, tail, cursor = ARGV[A], ARGV[A + 1], ARGV[A + 2]
+-- ARGV[9] path  ARGV[10] tail  ARGV[11] 1 if the stream is closed there  ARGV[12] cursor
+-- Returns { watched 0|1, busy 0|1, tail noted, 1 if the stream was seen closed there, next cursor, outcome }. O(batch + links that one script may read).
+local path, tail, cursor = ARGV[A], ARGV[A + 1], ARGV[A + 3]
 local watchers = redis.call('SCARD', P .. 'w:' .. path)
-if watchers == 0 then return reply({ 0, 1, '', '0', outcome() }) end
+if watchers == 0 then return reply({ 0, 1, '', 0, '0', outcome() }) end
 note_tail(path, tail)
+if ARGV[A + 2] == '1' and tail == tail_of(path) then redis.call('HSET', P .. 's:' .. path, 'closed', tail) end
 meta() -- read at once what waking somebody needs
 local busy = 1
 local next_cursor = visit(P .. 'w:' .. path, cursor, function(id)
@@ -15,4 +16,4 @@ local next_cursor = visit(P .. 'w:' .. path, cursor, function(id)
   if observed(c, path) then save(c) end
   if (c.state == 'idle' or c.state == 'given_up') and c.hidden == 0 and redis.call('HEXISTS', P .. 'l:' .. id, path) == 1 then busy = 0 end
 end, watchers)
-return reply({ 1, busy, tail_of(path), next_cursor, outcome() })
+return reply({ 1, busy, tail_of(path), is_closed(path) and 1 or 0, next_cursor, outcome() })

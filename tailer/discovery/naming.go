@@ -39,8 +39,8 @@ func (d *Discovery) Name(ctx context.Context, paths []string) error {
 	return g.Wait()
 }
 
-// named says whether a stream is waited for as long as a setting or a literal pattern names it.
-func (d *Discovery) named(path string) bool {
+// Named says whether a stream is waited for as long as a setting or a literal pattern names it.
+func (d *Discovery) Named(path string) bool {
 	return slices.Contains(d.cfg.Names, path) ||
 		slices.ContainsFunc(d.store.Catalog().Match(path), func(s fsm.Subscription) bool { return literal(s) == path })
 }

@@ -187,7 +187,7 @@ func (d *Discovery) absent(
 	case s.Present() && !gone: // its events have expired, and consumers of it go on should there be others
 		return 0, nil
 	case s.Found():
-	case await == 0 && (d.writing.has(path) || d.named(path)):
+	case await == 0 && (d.writing.has(path) || d.Named(path)):
 		await = d.cfg.WriteFor
 	case await > 0:
 	case e.known && !it.absent.lasts(d.cfg.GoneGrace):
@@ -230,7 +230,7 @@ func (d *Discovery) askAgain(it *item) time.Duration {
 // that was deleted.
 func (d *Discovery) forget(ctx context.Context, it *item, s fsm.Stream, deleted bool) (bool, error) {
 	gone := it.absent.lasts(d.cfg.GoneGrace) || deleted && !s.Present()
-	if !gone || d.writing.has(it.path) || !s.Present() && d.named(it.path) {
+	if !gone || d.writing.has(it.path) || !s.Present() && d.Named(it.path) {
 		return false, nil
 	}
 	readByOthers := it.absent.lasts(patience * d.cfg.GoneGrace)
@@ -239,7 +239,7 @@ func (d *Discovery) forget(ctx context.Context, it *item, s fsm.Stream, deleted 
 		return false, err
 	}
 	d.Forgotten(it.path)
-	if d.named(it.path) {
+	if d.Named(it.path) {
 		_, _, err = d.store.NoteStream(ctx, fsm.NewStream(it.path, ""), d.cfg.WriteFor)
 	}
 	return err == nil, err

@@ -59,3 +59,49 @@ func TestAStreamThatIsMadeAnewThroughTheGatewayIsWokenForFromItsStart(t *testing
 		})
 	}
 }
+
+// A closed stream that ends elsewhere by now, or is open, is another one: also if it is longer, and nobody saw it end.
+func TestAStreamThatIsMadeAnewPastTheGatewayAfterItWasClosedIsWokenForFromItsStart(t *testing.T) {
+	t.Parallel()
+	e := start(t, options{settings: map[string]string{"REVEILLE_TAIL_CHECK": "100ms", "REVEILLE_CLOSED_CHECK": "1s"}})
+	for how, pattern := range map[string]string{
+		"its pattern has no wildcard": "", "its pattern has one": "/*",
+	} {
+		t.Run(how, func(t *testing.T) {
+			root := "/" + name(t)
+			path := root + "/x"
+			if pattern == "" {
+				pattern = "/x"
+			}
+			f := e.subscriber(root + pattern)
+			e.gateway.Create(path)
+			f.awaitIdle(path, e.streams.Append(path, `{"n":1}`))
+			e.streams.CloseStream(path)
+			harness.Eventually(t, soon, "it is left alone, for it is closed", func() error {
+				if found, _ := e.scrape(t); found[`reveille_watched_streams{mode="live"}`] > 0 {
+					return errors.New("it is still watched")
+				}
+				return nil
+			})
+			before := len(f.wakes(path))
+			// Nobody looks between the two: the check that finds the new one may be any time after.
+			e.streams.DeleteStream(path)
+			e.streams.Create(path)
+			var at string
+			for range 3 {
+				at = e.streams.Append(path, `{"m":1}`)
+			}
+			harness.Eventually(t, soon, "a wake for all of it", func() error {
+				for _, w := range f.wakes(path)[before:] {
+					if w.Offset(path) == "-1" {
+						return nil
+					}
+				}
+				return errors.New("no such wake")
+			})
+			f.awaitIdle(path, at)
+			f.wakesOnAppend(path, at)
+			e.streams.DeleteStream(path)
+		})
+	}
+}

@@ -426,9 +426,10 @@ func (h *history) forget() {
 func (h *history) observe() { h.observeAt(h.pick("path", paths), h.offset("tail")) }
 
 func (h *history) observeAt(path string, tail fsm.Offset) {
-	got, err := h.store.Observe(h.ctx, 0, path, tail)
+	closed := rapid.SampledFrom([]bool{false, false, false, false, true}).Draw(h.t, "closed")
+	got, err := h.store.Observe(h.ctx, 0, path, tail, closed)
 	h.must(err)
-	want, err := h.spec.Observe(h.ctx, 0, path, tail)
+	want, err := h.spec.Observe(h.ctx, 0, path, tail, closed)
 	h.must(err)
 	h.outcome("observe", got.Outcome, want.Outcome)
 	got.Outcome, want.Outcome = fsm.Outcome{}, fsm.Outcome{}
@@ -946,9 +947,9 @@ func (h *history) converges() {
 	for _, path := range paths {
 		if tail := h.tail(path); tail != "" {
 			h.newNonce()
-			got, err := h.store.Observe(h.ctx, 0, path, tail)
+			got, err := h.store.Observe(h.ctx, 0, path, tail, false)
 			h.must(err)
-			want, err := h.spec.Observe(h.ctx, 0, path, tail)
+			want, err := h.spec.Observe(h.ctx, 0, path, tail, false)
 			h.must(err)
 			h.outcome("last look", got.Outcome, want.Outcome)
 			delete(h.unsettled, path)
