@@ -58,6 +58,9 @@ func Sleep(ctx context.Context, d time.Duration) bool { return SleepOr(ctx, d, n
 
 // SleepOr waits as Sleep does, until a signal on cut at the latest.
 func SleepOr(ctx context.Context, d time.Duration, cut <-chan struct{}) bool {
+	if d <= 0 {
+		return ctx.Err() == nil
+	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
