@@ -226,7 +226,7 @@ func (m *machine) observed(o *observed) (due bool) {
 		return true
 	case o.notedClosed && o.tail.After(o.noted):
 		// It was told of another stream than the one that it has noted.
-		p.tail, p.noted, p.busy = "", o.noted, false
+		p.tail, p.busy = "", false
 		return true
 	default:
 		if (p.tail == "" || o.tail.After(p.tail)) && m.invalidated <= o.since {

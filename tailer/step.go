@@ -1,6 +1,7 @@
 package tailer
 
 import (
+	"slices"
 	"time"
 
 	"reveille/fsm"
@@ -118,7 +119,9 @@ func (m *machine) answered(in *input) action {
 	}
 	m.info = in.info
 	switch {
-	case was == phaseVerifying && m.info.TTL:
+	case was == phaseVerifying && (m.info.TTL || !slices.ContainsFunc(m.behind, func(o observed) bool {
+		return ahead(o.noted, m.info.Tail)
+	})):
 		return m.correct(in.now)
 	case was == phaseVerifying:
 		// A server may have more to read than its HEAD says: one that was interrupted in an append, say. Its stream is
@@ -226,7 +229,7 @@ func (m *machine) told(in *input) action {
 		return m.untaken()
 	}
 	o := &in.observed
-	if m.observed(o) {
+	if m.observed(o) && !o.notedClosed { // of a closed end it is known at once whether it holds
 		m.due = true
 	}
 	switch {
@@ -283,8 +286,12 @@ func (m *machine) correct(now time.Time) action {
 	}
 	b := m.behind[0]
 	m.behind, m.last = m.behind[1:], b.partition
-	if b.belies(m.info) {
+	switch {
+	case b.belies(m.info):
 		return action{partition: b.partition, was: b.noted, tail: m.info.Tail}
+	case b.notedClosed: // it was open a moment ago
+		m.invalidate(m.last)
+		return m.fail(nil)
 	}
 	return action{partition: b.partition, tail: m.info.Tail, closed: m.info.Closed}
 }

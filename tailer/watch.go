@@ -25,6 +25,10 @@ type watch struct {
 	shown  mode
 	// cut ends the wait under way; telling is held by who tells the store of an event.
 	cut, telling chan struct{}
+	// named says whether a setting or a literal pattern named the stream when the list of subscriptions had the version
+	// namedAt. The lock of the set guards both.
+	named   bool
+	namedAt int64
 	// slot is the place among the slots, whose lock guards it; nil without one.
 	slot *list.Element
 

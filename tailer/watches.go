@@ -130,7 +130,7 @@ func (ws *watches) readOwned(ctx context.Context, lists map[int]*reading, all bo
 	return failure
 }
 
-// closedBatch is how many closed streams are looked at at a time.
+// closedBatch is how many closed streams are looked at at a time, besides those that are named by themselves.
 const closedBatch = 1000
 
 // tendClosed removes the closed streams that nobody is subscribed to any more, and has those looked at that were not
@@ -140,24 +140,30 @@ func (ws *watches) tendClosed() {
 	defer ws.mu.Unlock()
 	looks := 0
 	for _, w := range ws.byPath {
-		switch since, rests := w.rests(); {
+		since, rests := w.rests()
+		rested := time.Since(since)
+		switch {
 		case !rests:
+			continue
 		case len(w.partitions(false)) == 0:
 			ws.remove(w)
-		case looks < closedBatch && time.Since(since) >= ws.restsFor(w.path):
+			continue
+		case rested >= ws.t.cfg.ClosedCheck && looks < closedBatch:
 			looks++
-			ws.run(w, w.take(&input{kind: inputRefresh, partition: everywhere}))
+		case rested < min(calm*ws.t.cfg.Check, ws.t.cfg.ClosedCheck) || !w.isNamed():
+			continue
 		}
+		ws.run(w, w.take(&input{kind: inputRefresh, partition: everywhere}))
 	}
 }
 
-// restsFor is how long a closed stream is left alone. One that is named by itself is waited for: so is its next
-// incarnation.
-func (ws *watches) restsFor(path string) time.Duration {
-	if ws.t.Named(path) {
-		return min(ws.t.cfg.ClosedCheck, calm*ws.t.cfg.Check)
+// isNamed says whether a closed stream is named by itself: its next incarnation is waited for, as the first one was.
+// The lock of the set is held.
+func (w *watch) isNamed() bool {
+	if version := w.t.store.Catalog().Version(); w.namedAt != version || version == 0 {
+		w.named, w.namedAt = w.t.Named(w.path), version
 	}
-	return ws.t.cfg.ClosedCheck
+	return w.named
 }
 
 // read calls f for each stream that came to be watched in a partition since the one it last was called for.

@@ -14,8 +14,8 @@ const (
 
 // place is a replica's place in the replica set. One that does not Run has none, and passes unnoted writes at once.
 type place struct {
-	runs    bool
-	unnoted bool
+	runs, left bool
+	unnoted    bool
 	// told is true once a heartbeat has told of unnoted writes. The place lapses at lapses if none does.
 	told   bool
 	lapses time.Time
@@ -39,7 +39,7 @@ func (s *Store) SetUnnoted(some bool) {
 func (s *Store) MayWriteUnnoted() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return !s.place.runs || s.place.told || time.Now().After(s.place.lapses)
+	return !s.place.left && (!s.place.runs || s.place.told || time.Now().After(s.place.lapses))
 }
 
 // UnnotedThrough implements fsm.ReplicaStore.
@@ -98,6 +98,7 @@ func (s *Store) Join(ctx context.Context) error {
 func (s *Store) leavePlace(ctx context.Context) {
 	s.mu.Lock()
 	unnoted := s.place.unnoted
+	s.place.left = true
 	s.mu.Unlock()
 	_ = s.call(ctx, func(t *tx) error {
 		t.lapse()

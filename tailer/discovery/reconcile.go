@@ -23,6 +23,9 @@ var (
 // tells that a stream which upstream does not have will never come back.
 const patience = 3
 
+// lookMin is how soon a new stream that nobody is subscribed to is looked at again.
+const lookMin = time.Minute
+
 // changedDelay is how long a try waits before which the record had changed.
 const changedDelay = 5 * time.Millisecond
 
@@ -69,6 +72,7 @@ func (d *Discovery) reconcile(ctx, look context.Context, it *item, e Evidence) (
 		return 0, err
 	}
 	if e.confirm && s.Present() && d.memory.covers(path, s.Linked) {
+		d.writing.noted(path)
 		d.memory.put(s, doubts)
 		return 0, nil
 	}
@@ -104,8 +108,9 @@ func (d *Discovery) reconcile(ctx, look context.Context, it *item, e Evidence) (
 	if err != nil {
 		return 0, err
 	}
-	l := fsm.Linking{Stamp: s.Stamp, Tail: tail, Version: max(version, s.Linked), Look: d.cfg.LookEvery}
-	for _, sub := range d.store.Catalog().Match(path) {
+	subs := d.store.Catalog().Match(path)
+	l := fsm.Linking{Stamp: s.Stamp, Tail: tail, Version: max(version, s.Linked), Look: d.lookAfter(s, len(subs) > 0)}
+	for _, sub := range subs {
 		if sub.Version > s.Linked && sub.Version <= version {
 			acked, _ := fsm.StartOffset(sub, s, tail, d.backfills.tailBefore(sub, s, tail))
 			l.Links = append(l.Links, fsm.NewLink{Subscription: sub, Acked: acked})
@@ -131,6 +136,16 @@ func (d *Discovery) reconcile(ctx, look context.Context, it *item, e Evidence) (
 	d.memory.put(reply.Stream, doubts)
 	it.waits.Reset()
 	return 0, nil
+}
+
+// lookAfter is how long a stream on record can go without a look at whether it is still there: where nobody is
+// subscribed, and so nobody watches it, for as long as it has been on record, within bounds. What was deleted unseen
+// then stays on record for no longer than it was there.
+func (d *Discovery) lookAfter(s fsm.Stream, subscribed bool) time.Duration {
+	if subscribed {
+		return d.cfg.LookEvery
+	}
+	return min(max(time.Since(s.First), lookMin), d.cfg.LookEvery)
 }
 
 // replace removes the stream that was on record before a write has made another one of its name. first is that of its

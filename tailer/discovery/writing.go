@@ -134,7 +134,7 @@ func (d *Discovery) hold(ctx context.Context, path string) fsm.Stream {
 	for {
 		// Once more in any case: the place of a replica that was frozen has lapsed, and the store can be told.
 		if !upstream.Sleep(ctx, upstream.Jitter(delay.Next())) {
-			end(false)
+			end(true) // others that come meanwhile are not to wait from the beginning
 			return fsm.Stream{}
 		}
 		s, err := d.announce(ctx, path)
