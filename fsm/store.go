@@ -74,7 +74,8 @@ type StreamStore interface {
 	// Hide keeps the consumers whose primary stream upstream says is gone from sight, until it is observed again. Those
 	// for which that has been so for the grace are removed. An error may come after some were.
 	Hide(ctx context.Context, path string, a Absence) (Outcome, error)
-	// Restart is for a stream whose tail moved back from was to tail: a new one under an old name. It does nothing if
+	// Restart is for a stream whose tail moved back from was to tail, or that was closed at was: a new one under an old
+	// name. It does nothing if
 	// the tail noted is no longer was. Consumers of the old one are replaced by new ones at Start.
 	Restart(ctx context.Context, partition int, path string, was, tail Offset) (Outcome, error)
 	// Deleted takes a stream off the record of its partition, removes the consumers whose primary stream it was, and

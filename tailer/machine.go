@@ -24,12 +24,14 @@ import (
 //	absent      wait, longer each time    over, or a hint                  looking
 //	telling     store: each partition     none knows more                  settled: see below
 //	            that knows another tail   some know a tail beyond it       verifying
-//	verifying   HEAD, from after now      it exists                        reading, or correcting if it has a TTL
+//	verifying   HEAD, from after now      it exists                        reading, or correcting if it has a TTL or
+//	                                                                       all that was noted is a closed end
 //	                                      404                              confirming
 //	reading     read on from the tail,    there is more                    correcting, with the end of the read
 //	            then from the start       there is no more                 correcting
 //	correcting  store: the tail, or       done in all those partitions     telling
-//	            restart where it is less
+//	            restart where it is less  a closed end holds after all     failing: upstream contradicts itself
+//	            or was closed elsewhere
 //	settled     -                         nobody is subscribed, or closed  ending
 //	                                      it moved and everybody is busy   pausing
 //	                                      it has a TTL                     headOnly

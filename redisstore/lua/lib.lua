@@ -191,10 +191,13 @@ local function watermark()
   return mark
 end
 
--- tails are those that were read or set.
-local tails = {}
+-- tails are those that were read or set, closed the tails at which streams were seen closed, of those that were read.
+local tails, closed = {}, {}
 local function tail_of(path)
-  if not tails[path] then tails[path] = redis.call('HGET', P .. 's:' .. path, 't') or '' end
+  if not tails[path] then
+    local noted = redis.call('HMGET', P .. 's:' .. path, 't', 'closed')
+    tails[path], closed[path] = noted[1] or '', noted[2]
+  end
   return tails[path]
 end
 
@@ -206,14 +209,14 @@ end
 
 local function forget_tail(path)
   touched = true
-  tails[path] = nil
+  tails[path], closed[path] = nil, nil
   redis.call('HDEL', P .. 's:' .. path, 't', 'closed')
 end
 
 -- is_closed says whether a stream was seen closed at the tail noted.
 local function is_closed(path)
   local tail = tail_of(path)
-  return tail ~= '' and redis.call('HGET', P .. 's:' .. path, 'closed') == tail
+  return tail ~= '' and closed[path] == tail
 end
 
 -- note_tail raises the tail of a watched stream. What lies beyond the end of a closed one is of another stream.
@@ -243,7 +246,7 @@ local function unwatch(paths, id)
   for _, path in ipairs(paths) do
     redis.call('SREM', P .. 'w:' .. path, id)
     if redis.call('EXISTS', P .. 'w:' .. path) == 0 then
-      tails[path] = nil
+      tails[path], closed[path] = nil, nil
       unwatched[#unwatched + 1], keys[#keys + 1] = path, P .. 's:' .. path
     end
   end

@@ -8,6 +8,7 @@ if watchers == 0 then return reply({ 0, 1, '', 0, '0', outcome() }) end
 note_tail(path, tail)
 if ARGV[A + 2] == '1' and tail == tail_of(path) then
   touched = true
+  closed[path] = tail
   redis.call('HSET', P .. 's:' .. path, 'closed', tail)
 end
 meta() -- read at once what waking somebody needs

@@ -6,6 +6,7 @@ local path, was, tail, cursor = ARGV[A], ARGV[A + 1], ARGV[A + 2], ARGV[A + 3]
 if cursor == '0' then
   if tail_of(path) ~= was or redis.call('EXISTS', P .. 'w:' .. path) == 0 then return reply({ '0', outcome() }) end
   set_tail(path, tail)
+  closed[path] = nil
   redis.call('HDEL', P .. 's:' .. path, 'closed')
   renew_stream(path)
 end
