@@ -75,8 +75,8 @@ type StreamStore interface {
 	// for which that has been so for the grace are removed. An error may come after some were.
 	Hide(ctx context.Context, path string, a Absence) (Outcome, error)
 	// Restart is for a stream whose tail moved back from was to tail, or that was closed at was: a new one under an old
-	// name. It does nothing if
-	// the tail noted is no longer was. Consumers of the old one are replaced by new ones at Start.
+	// name. It does nothing if the tail noted is no longer was. Consumers of the old one are replaced by new ones at
+	// Start.
 	Restart(ctx context.Context, partition int, path string, was, tail Offset) (Outcome, error)
 	// Deleted takes a stream off the record of its partition, removes the consumers whose primary stream it was, and
 	// has the others start over should it be made anew, all of it as the Deletion says.

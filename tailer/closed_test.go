@@ -136,16 +136,20 @@ func TestAStreamThatWasSeenClosedAndShowsAnotherEndIsAnotherOne(t *testing.T) {
 			}
 		})
 	}
-	t.Run("longer, and written to through the gateway", func(t *testing.T) {
-		r := newRig(t, func(c *Config) { c.ClosedCheck = time.Hour }).start()
-		r.closed("/a")
-		old := len(r.woken("/a"))
-		r.up.change("/a", func(s *stream) { s.events, s.closed = []string{"1", "2", "3"}, false })
-		r.post("/a", "4")
-		if w := r.wake("/a", old+1); w.Streams[0].Acked != fsm.Start {
-			t.Errorf("woken at %q", w.Streams[0].Acked)
-		}
-	})
+	for name, before := range map[string][]string{
+		"shorter": nil, "as long": {"1"}, "longer": {"1", "2", "3"},
+	} {
+		t.Run(name+", and written to through the gateway", func(t *testing.T) {
+			r := newRig(t, func(c *Config) { c.ClosedCheck = time.Hour }).start()
+			r.closedAfter("/a", "1", "2")
+			old := len(r.woken("/a"))
+			r.up.change("/a", func(s *stream) { s.events, s.closed = before, false })
+			r.post("/a", "4")
+			if w := r.wake("/a", old+1); w.Streams[0].Acked != fsm.Start {
+				t.Errorf("woken at %q", w.Streams[0].Acked)
+			}
+		})
+	}
 }
 
 func TestAClosedStreamThatIsNamedByItselfIsLookedAtMoreOften(t *testing.T) {

@@ -24,8 +24,7 @@ import (
 //	absent      wait, longer each time    over, or a hint                  looking
 //	telling     store: each partition     none knows more                  settled: see below
 //	            that knows another tail   some know a tail beyond it       verifying
-//	verifying   HEAD, from after now      it exists                        reading, or correcting if it has a TTL or
-//	                                                                       all that was noted is a closed end
+//	verifying   HEAD, from after now      it exists                        reading, or correcting if it has a TTL
 //	                                      404                              confirming
 //	reading     read on from the tail,    there is more                    correcting, with the end of the read
 //	            then from the start       there is no more                 correcting

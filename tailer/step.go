@@ -1,7 +1,6 @@
 package tailer
 
 import (
-	"slices"
 	"time"
 
 	"reveille/fsm"
@@ -119,9 +118,7 @@ func (m *machine) answered(in *input) action {
 	}
 	m.info = in.info
 	switch {
-	case was == phaseVerifying && (m.info.TTL || !slices.ContainsFunc(m.behind, func(o observed) bool {
-		return ahead(o.noted, m.info.Tail)
-	})):
+	case was == phaseVerifying && m.info.TTL:
 		return m.correct(in.now)
 	case was == phaseVerifying:
 		// A server may have more to read than its HEAD says: one that was interrupted in an append, say. Its stream is

@@ -273,6 +273,13 @@ var histories = map[string][]turn{
 		on(knows(other, 1, 1), "head anew"), on(ends(5), "read from 5 beyond 5"), on(led(5), "read from -1 beyond 5"),
 		on(led(5), "tell 1 of 5"), on(knows(home, 5, 5), "tell 2 of 5"), on(knows(other, 5, 5), "slot"),
 	}),
+	"a closed end that holds after all costs a wait, for upstream contradicts itself": script(begun, []turn{
+		on(ends(1), "tell 1 of 1"), on(closedAt(knows(home, 1, 1)), "head anew"),
+		on(endsClosed(1), "read from 1 beyond 1"), on(led(1), "read from -1 beyond 1"), on(led(1), "wait 100ms"),
+		on(hintOf(inputDone), "head"),
+		on(ends(1), "tell 1 of 1"), on(closedAt(knows(home, 1, 1)), "head anew"),
+		on(endsClosed(1), "read from 1 beyond 1"), on(led(1), "read from -1 beyond 1"), on(led(1), "wait 150ms"),
+	}),
 	"a server that has more to read than its HEAD says has the same stream": script(begun, []turn{
 		on(ends(1), "tell 1 of 1"), on(knows(home, 1, 5), "head anew"), on(ends(1), "read from 1 beyond 1"),
 		on(led(5), "tell 1 of 5"), on(knows(home, 5, 5), "slot"),
@@ -417,6 +424,9 @@ var histories = map[string][]turn{
 		on(hintOf(inputDone), "head"),
 	}),
 }
+
+// closedAt is the store's answer that it has noted the stream's end, too.
+func closedAt(in input) input { in.observed.notedClosed = true; return in }
 
 func dropped(partition int, since moment) input {
 	return input{kind: inputDropped, partition: partition, since: since}

@@ -1,0 +1,105 @@
+package discovery
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/zap"
+
+	"reveille/fsm"
+	"reveille/fsm/memstore"
+)
+
+// one is a stream server whose streams are all there, until they are all gone.
+type one struct {
+	server
+	gone atomic.Bool
+}
+
+func (u *one) Look(context.Context, string) (fsm.StreamInfo, error) {
+	u.asked.Add(1)
+	if u.gone.Load() {
+		return fsm.StreamInfo{}, nil
+	}
+	return fsm.StreamInfo{Exists: true, Tail: "1"}, nil
+}
+
+func (u *one) LookNow(ctx context.Context, path string) (fsm.StreamInfo, error) {
+	return u.Look(ctx, path)
+}
+
+// A stream that nobody is subscribed to is watched by nobody either: what deletes it past the gateway goes unseen.
+func TestAStreamThatNobodyIsSubscribedToLeavesTheRecordSoonAfterItIsGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const path, lived = "/a", 10 * time.Minute
+		db, up := memstore.New(memstore.Options{}), &one{}
+		d, err := New(Config{
+			Store: db.Replica("a", 0), Upstream: up, Watcher: nobody{}, Outcomes: nobody{}, Logger: zap.NewNop(),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- d.Run(ctx) }()
+		d.Enqueue(path, Evidence{})
+		time.Sleep(lived)
+		if !db.Records()[path].Present() {
+			t.Fatal("it is not on record")
+		}
+		if n := up.asked.Load(); n > 10 {
+			t.Errorf("it was looked at %d times in %s", n, lived)
+		}
+		up.gone.Store(true)
+		time.Sleep(lived + d.cfg.GoneGrace + 2*time.Minute)
+		if s := db.Records()[path]; s.Found() {
+			t.Errorf("it is on record until %s", s.Until)
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestAWriteWhoseClientGaveUpLeavesTheNextOneNoLongerWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := memstore.New(memstore.Options{})
+		store := db.Replica("a", 0)
+		if err := store.Join(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		d, err := New(Config{
+			Store: store, Upstream: &empty{}, Watcher: nobody{}, Outcomes: nobody{}, Logger: zap.NewNop(),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		db.SetDown(true)
+		began := time.Now()
+		if !d.BeforeWrite(t.Context(), "/a", true).Kept {
+			t.Fatal("the first write was not held")
+		}
+		alone := time.Since(began)
+
+		db.SetDown(false)
+		d.writing.change("/a", func(s *writes) { *s = writes{} })
+		if err := store.Join(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		db.SetDown(true)
+		began = time.Now()
+		impatient, cancel := context.WithTimeout(t.Context(), alone/2)
+		defer cancel()
+		d.BeforeWrite(impatient, "/a", true)
+		// A heartbeat that nobody hears, as every replica tries one now and then.
+		_ = store.Join(t.Context())
+		d.BeforeWrite(t.Context(), "/a", true)
+		if took := time.Since(began); took > alone+2*time.Second {
+			t.Errorf("after one that gave up it took %s, alone %s", took, alone)
+		}
+	})
+}
