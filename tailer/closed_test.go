@@ -139,15 +139,15 @@ func TestAStreamThatWasSeenClosedAndShowsAnotherEndIsAnotherOne(t *testing.T) {
 	for name, before := range map[string][]string{
 		"shorter": nil, "as long": {"1"}, "longer": {"1", "2", "3"},
 	} {
-		t.Run(name+", and written to through the gateway", func(t *testing.T) {
+		t.Run(name+", and written to through a replica that does not watch it", func(t *testing.T) {
 			r := newRig(t, func(c *Config) { c.ClosedCheck = time.Hour }).start()
 			r.closedAfter("/a", "1", "2")
-			old := len(r.woken("/a"))
+			r.store.own()
+			r.until("it watches nothing", func() bool { w, _ := r.watches.get("/a"); return w == nil })
 			r.up.change("/a", func(s *stream) { s.events, s.closed = before, false })
 			r.post("/a", "4")
-			if w := r.wake("/a", old+1); w.Streams[0].Acked != fsm.Start {
-				t.Errorf("woken at %q", w.Streams[0].Acked)
-			}
+			look := fsm.Hint{Kind: fsm.HintWatch, Partition: r.store.PartitionOf("/a"), Path: "/a"}
+			r.until("the one that does is told", func() bool { return r.store.hinted(look) })
 		})
 	}
 }
