@@ -111,9 +111,14 @@ func (t *tx) link(p *partition, n fsm.NewLink, path string, tail fsm.Offset, o *
 		there = false
 	}
 	if !there {
-		noted := p.streams[path].tail
-		p.store(fsm.NewConsumer(sub, path, n.Acked, p.floor))
-		p.setTail(path, noted)
+		noted, acked := p.streams[path], n.Acked
+		// What lies beyond the end of a closed stream is of another one, which all its consumers will begin at the
+		// start of.
+		if noted.closed && acked.After(noted.tail) {
+			acked = noted.tail
+		}
+		p.store(fsm.NewConsumer(sub, path, acked, p.floor))
+		p.setTail(path, noted.tail)
 		o.Linked++
 	}
 	p.raise(path, tail)
