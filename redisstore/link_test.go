@@ -2,10 +2,12 @@ package redisstore_test
 
 import (
 	"context"
+	"testing"
 	"time"
 
 	"reveille/fsm"
 	"reveille/fsm/memstore"
+	"reveille/redisstore"
 )
 
 // Link links a stream to one subscription.
@@ -29,4 +31,27 @@ func (w *world) note(ctx context.Context, path string, awaited bool) error {
 	n.Stamp = s.Stamp
 	_, _, err = w.NoteStream(ctx, n, time.Minute)
 	return err
+}
+
+// What lies beyond the end of a closed stream is of another one: nobody is to have seen it.
+func TestNobodyIsLinkedBeyondTheEndAtWhichAStreamWasClosed(t *testing.T) {
+	t.Parallel()
+	w := open(t, redisstore.EmptyRedis(t).URL, 1)
+	ctx := t.Context()
+	for _, id := range []string{"before", "after"} {
+		sub, _, err := w.CreateSubscription(ctx, subscription(id))
+		if err != nil {
+			t.Fatal(err)
+		}
+		acked := fsm.Offset("1")
+		if id == "after" {
+			must[fsm.Observation](t)(w.Observe(ctx, 0, "/a", "1", true))
+			acked = "5"
+		}
+		must[fsm.Outcome](t)(w.Link(ctx, sub, "/a", acked, acked))
+		c := must[fsm.Consumer](t)(w.Consumer(ctx, fsm.ConsumerID(id, "/a"), "/a"))
+		if got := c.Links["/a"].Acked; got != "1" {
+			t.Errorf("%s is acked up to %q", c.ID, got)
+		}
+	}
 }
