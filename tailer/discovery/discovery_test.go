@@ -59,14 +59,26 @@ func (nobody) Follow(fsm.Outcome, fsm.Sighting) {}
 
 func start(t *testing.T, db *memstore.DB, up Upstream, room int) *Discovery {
 	t.Helper()
-	d, err := New(Config{
-		Store: db.Replica("a", 0), Upstream: up, Watcher: nobody{}, Outcomes: nobody{}, Logger: zap.NewNop(),
-		Resync: 10 * time.Millisecond,
-	})
+	d := build(t, Config{Store: db.Replica("a", 0), Upstream: up, Resync: 10 * time.Millisecond})
+	d.queue.max = room
+	run(t, d)
+	return d
+}
+
+// build makes one that nobody follows.
+func build(t *testing.T, cfg Config) *Discovery {
+	t.Helper()
+	cfg.Watcher, cfg.Outcomes, cfg.Logger = nobody{}, nobody{}, zap.NewNop()
+	d, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.queue.max = room
+	return d
+}
+
+// run has it run until the test is over.
+func run(t *testing.T, d *Discovery) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- d.Run(ctx) }()
@@ -76,7 +88,6 @@ func start(t *testing.T, db *memstore.DB, up Upstream, room int) *Discovery {
 			t.Error(err)
 		}
 	})
-	return d
 }
 
 func eventually(t *testing.T, what string, ok func() bool) {

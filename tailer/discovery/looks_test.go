@@ -7,8 +7,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/zap"
-
 	"reveille/fsm"
 	"reveille/fsm/memstore"
 )
@@ -36,15 +34,8 @@ func TestAStreamThatNobodyIsSubscribedToLeavesTheRecordSoonAfterItIsGone(t *test
 	synctest.Test(t, func(t *testing.T) {
 		const path, lived = "/a", 10 * time.Minute
 		db, up := memstore.New(memstore.Options{}), &one{}
-		d, err := New(Config{
-			Store: db.Replica("a", 0), Upstream: up, Watcher: nobody{}, Outcomes: nobody{}, Logger: zap.NewNop(),
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- d.Run(ctx) }()
+		d := build(t, Config{Store: db.Replica("a", 0), Upstream: up})
+		run(t, d)
 		d.Enqueue(path, Evidence{})
 		time.Sleep(lived)
 		if !db.Records()[path].Present() {
@@ -58,10 +49,6 @@ func TestAStreamThatNobodyIsSubscribedToLeavesTheRecordSoonAfterItIsGone(t *test
 		if s := db.Records()[path]; s.Found() {
 			t.Errorf("it is on record until %s", s.Until)
 		}
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
 	})
 }
 
@@ -72,12 +59,7 @@ func TestAWriteWhoseClientGaveUpLeavesTheNextOneNoLongerWait(t *testing.T) {
 		if err := store.Join(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		d, err := New(Config{
-			Store: store, Upstream: &empty{}, Watcher: nobody{}, Outcomes: nobody{}, Logger: zap.NewNop(),
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		d := build(t, Config{Store: store, Upstream: &empty{}})
 		db.SetDown(true)
 		began := time.Now()
 		if !d.BeforeWrite(t.Context(), "/a", true).Kept {

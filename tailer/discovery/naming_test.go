@@ -6,8 +6,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/zap"
-
 	"reveille/fsm"
 	"reveille/fsm/memstore"
 )
@@ -33,19 +31,13 @@ func TestANameOfAnOperatorIsForgottenWhenItsTimeIsOver(t *testing.T) {
 				for _, sub := range subs {
 					db.PutSubscription(sub)
 				}
-				d, err := New(Config{
-					Store: db.Replica("a", 0), Upstream: &empty{}, Watcher: nobody{}, Outcomes: nobody{},
-					Logger: zap.NewNop(),
+				d := build(t, Config{
+					Store: db.Replica("a", 0), Upstream: &empty{},
 					// The week takes few looks.
 					Resync: time.Minute, RetryMax: time.Minute, GoneGrace: 4 * time.Minute,
 				})
-				if err != nil {
-					t.Fatal(err)
-				}
-				ctx, cancel := context.WithCancel(t.Context())
-				ended := make(chan error, 1)
-				go func() { ended <- d.Run(ctx) }()
-				if err := d.Name(ctx, []string{path}); err != nil {
+				run(t, d)
+				if err := d.Name(t.Context(), []string{path}); err != nil {
 					t.Fatal(err)
 				}
 				time.Sleep(nameFor - time.Second)
@@ -60,10 +52,6 @@ func TestANameOfAnOperatorIsForgottenWhenItsTimeIsOver(t *testing.T) {
 					if n > 0 {
 						t.Errorf("%d %s are kept in memory", n, what)
 					}
-				}
-				cancel()
-				if err := <-ended; err != nil {
-					t.Error(err)
 				}
 			})
 		})
