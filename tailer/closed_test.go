@@ -18,9 +18,15 @@ func (r *rig) closed(path string) {
 func (r *rig) closedAfter(path string, events ...string) {
 	r.t.Helper()
 	r.idle(path)
+	r.closes(path, events...)
+}
+
+// closes closes an idle stream after some events, and waits until its watch is at rest.
+func (r *rig) closes(path string, events ...string) {
+	r.t.Helper()
 	r.up.change(path, func(s *stream) { s.events, s.closed = append(s.events, events...), true })
 	r.done(r.wake(path, 2))
-	r.until("the loop is over", func() bool { return r.running(path) == nil })
+	r.until("its watch is at rest", func() bool { return r.rests(path) })
 }
 
 func TestAClosedStreamCostsNothing(t *testing.T) {
@@ -99,7 +105,7 @@ func TestAHintThatFindsAStreamAtRestHasItLookedAt(t *testing.T) {
 	heads := r.up.count(r.up.heads, "/a")
 	w.step(&input{kind: inputRefresh, partition: everywhere})
 	r.until("it is looked at", func() bool { return r.up.count(r.up.heads, "/a") > heads })
-	r.until("it rests again", func() bool { return r.running("/a") == nil })
+	r.until("it rests again", func() bool { return r.rests("/a") })
 }
 
 // A closed stream never gets an event, so whatever shows another end is another stream, however long it is.
@@ -156,13 +162,10 @@ func TestAClosedStreamThatIsNamedByItselfIsLookedAtMoreOften(t *testing.T) {
 	r := newRig(t, func(c *Config) { c.Check, c.ClosedCheck = 20*time.Millisecond, time.Hour }).start()
 	r.subscribe("named", "/named")
 	r.subscribe("all", "/x/*")
-	r.put("/named")
-	r.put("/x/other")
 	for _, path := range []string{"/named", "/x/other"} {
-		r.post(path, "1")
-		r.up.change(path, func(s *stream) { s.closed = true })
+		r.created(path)
+		r.closes(path, "last")
 	}
-	r.until("both are at rest", func() bool { return r.running("/named") == nil && r.running("/x/other") == nil })
 	other, named := r.up.count(r.up.heads, "/x/other"), r.up.count(r.up.heads, "/named")
 	r.until("it is looked at", func() bool { return r.up.count(r.up.heads, "/named") > named+3 })
 	if n := r.up.count(r.up.heads, "/x/other") - other; n > 1 {

@@ -152,6 +152,12 @@ func (r *rig) done(w fsm.Wake) {
 func (r *rig) idle(path string) {
 	r.t.Helper()
 	r.subscribe("s", "/**")
+	r.created(path)
+}
+
+// created is idle for a stream that there is a subscription for already.
+func (r *rig) created(path string) {
+	r.t.Helper()
 	r.put(path)
 	r.done(r.wake(path, 1))
 	r.watchedLive(path)
@@ -162,7 +168,17 @@ func (r *rig) watchedLive(path string) {
 	r.until("the stream is watched live", func() bool { return r.up.waiters(path) == 1 })
 }
 
-// running returns the watch of a stream that does not rest, or nil.
+// rests says whether a stream is watched and at rest. A stream whose watch has not begun does not rest.
+func (r *rig) rests(path string) bool {
+	w, runs := r.watches.get(path)
+	if w == nil || runs {
+		return false
+	}
+	_, rests := w.rests()
+	return rests
+}
+
+// running returns the watch of a stream that is neither at rest nor unwatched, or nil.
 func (r *rig) running(path string) *watch {
 	if w, runs := r.watches.get(path); runs {
 		return w
