@@ -88,3 +88,6 @@ func (o Offset) After(p Offset) bool {
 	}
 	return o > p && !o.Other(p)
 }
+
+// Ahead says whether o is not among what ends at p: it lies beyond p, or is of another incarnation.
+func (o Offset) Ahead(p Offset) bool { return o.After(p) || o.Other(p) }

@@ -75,7 +75,7 @@ func (c Consumer) giveUp() (Consumer, Effects) {
 }
 
 // news says whether the stream of a consumer that was given up has had an event since.
-func (l Link) news() bool { return Link{Acked: l.Past, Tail: l.Tail}.Pending() }
+func (l Link) news() bool { return l.Tail.Ahead(l.Past) }
 
 // renewed says whether any stream of a consumer that was given up has had an event since.
 func (c Consumer) renewed() bool {

@@ -12,12 +12,9 @@ type Observation struct {
 	Watched bool
 	// Busy is true if all that are subscribed are awake or cannot be woken, so further events would wake nobody.
 	Busy bool
-	// Tail is the highest tail noted, this one included. It lies beyond the observed one if that is old news, or if the
-	// stream was made anew under the same name. It lies before the observed one only if the stream is Closed.
-	Tail Offset
-	// Closed says that the stream was seen closed at Tail. Such a stream never gets an event again, so one that is
-	// open, or ends elsewhere, is another one under the same name.
-	Closed bool
+	// Noted is what is noted by now, this tail included. Its tail lies beyond the observed one if that is old news, or
+	// if the stream was made anew under the same name. It lies before it only if the stream was seen closed there.
+	Noted Noted
 }
 
 // LinkReply is what became of a Linking.
@@ -74,9 +71,9 @@ type StreamStore interface {
 	// Hide keeps the consumers whose primary stream upstream says is gone from sight, until it is observed again. Those
 	// for which that has been so for the grace are removed. An error may come after some were.
 	Hide(ctx context.Context, path string, a Absence) (Outcome, error)
-	// Restart is for a stream whose tail moved back from was to tail, or that was closed at was: a new one under an old
-	// name. It does nothing if the tail noted is no longer was. Consumers of the old one are replaced by new ones at
-	// Start.
+	// Restart is for a stream that belies what was noted of it, with the tail was: a new one under an old name, which
+	// ends at tail. It does nothing if the tail noted is no longer was. Consumers of the old one are replaced by new
+	// ones at Start.
 	Restart(ctx context.Context, partition int, path string, was, tail Offset) (Outcome, error)
 	// Deleted takes a stream off the record of its partition, removes the consumers whose primary stream it was, and
 	// has the others start over should it be made anew, all of it as the Deletion says.

@@ -68,57 +68,6 @@ func NewStream(path string, seen Offset) Stream {
 	return Stream{Path: path, State: StreamPresent, Begin: seen, Tail: seen}
 }
 
-// StartRule names the row of the table by which a consumer's first offset was chosen.
-type StartRule string
-
-// The rows, in the order in which they are tried. Where two sides of a race cannot be told apart a row says the earlier
-// offset: a wake too many, never one too few.
-const (
-	// StartSeen: the stream was looked at after the subscription was created and before its creator was told. The
-	// subscription begins at the tail it had; at Start if it was not there.
-	StartSeen StartRule = "seen before the answer"
-	// StartLost: since the subscription was created, the store has lost its latest changes, or may not have been told
-	// of writes, and knew nothing of the stream afterwards. What is in the stream may be pending for a consumer that
-	// was lost with it, or may be of such a write.
-	StartLost StartRule = "record or write may be lost"
-	// StartEarlier: the subscription came earlier than the stream was noted, or nobody can tell. It begins where the
-	// stream was first heard of.
-	StartEarlier StartRule = "earlier than the stream"
-	// StartUnseen: the subscription came later, and nobody had seen a tail of the stream before it.
-	StartUnseen StartRule = "no tail seen before"
-	// StartBack: the subscription came later, but the tail seen before it lies beyond the present one: the stream is a
-	// new one under an old name.
-	StartBack StartRule = "tail moved back"
-	// StartLater: the subscription came later. It begins at the latest tail that was seen before it.
-	StartLater StartRule = "later than the stream"
-)
-
-// StartOffset is where the consumer that a subscription gets for a stream begins, and by which row (DESIGN, Discovery).
-// tail is the present tail. seen is the tail that was seen after the subscription was created and before its creator
-// was told of it (Start if the stream was not there); empty if it was not looked at then.
-func StartOffset(sub Subscription, s Stream, tail, seen Offset) (Offset, StartRule) {
-	switch {
-	case seen != "" && !beyond(seen, tail):
-		return seen, StartSeen
-	case sub.Version <= s.Lost:
-		return Start, StartLost
-	case s.Noted == 0 || sub.Version <= s.Noted:
-		if beyond(s.Begin, tail) {
-			return Start, StartBack
-		}
-		return s.Begin, StartEarlier
-	case s.Tail == "":
-		return Start, StartUnseen
-	case beyond(s.Tail, tail):
-		return Start, StartBack
-	}
-	return s.Tail, StartLater
-}
-
-// beyond says whether an offset is none of the stream that ends at tail: it lies beyond its end, or is of another
-// incarnation.
-func beyond(o, tail Offset) bool { return o.After(tail) || o.Other(tail) }
-
 // NewLink is a consumer that a stream is to be linked to, and where it begins.
 type NewLink struct {
 	Subscription Subscription
@@ -146,18 +95,6 @@ func (s Stream) Link(l Linking, stamp int64, now time.Time) Stream {
 	}
 	s.State, s.Linked, s.Tail, s.Stamp, s.Until = StreamPresent, l.Version, l.Tail, stamp, now.Add(l.Look)
 	return s
-}
-
-// Deletion is what evidence says of a stream that is no more.
-type Deletion struct {
-	// Of is the First of the record that the evidence is of: if the record is another one by now, the deletion was
-	// dealt with before and nothing happens. It is zero for evidence of whatever is on record.
-	Of time.Time
-	// Anew says that there may be another stream of the name by now: it is awaited from then on, so that a write to it
-	// does not pass for the first that Reveille has heard of.
-	Anew bool
-	// Expect says that the registry stream will tell of the deletion, too.
-	Expect bool
 }
 
 // Write is a write that is on its way upstream. The zero Write is of a stream that is of no interest.

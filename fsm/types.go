@@ -116,12 +116,10 @@ type Link struct {
 
 // Pending says whether the stream has unprocessed events (webhook spec, Pending Work). What was acked of another
 // incarnation acks nothing of this one.
-func (l Link) Pending() bool { return l.Tail.After(l.Acked) || l.Tail.Other(l.Acked) }
+func (l Link) Pending() bool { return l.Tail.Ahead(l.Acked) }
 
 // moves says whether an ack moves the link forward.
-func (l Link) moves(to Offset) bool {
-	return Link{Acked: l.Acked, Tail: to}.Pending() && !to.Other(l.Tail)
-}
+func (l Link) moves(to Offset) bool { return to.Ahead(l.Acked) && !to.Other(l.Tail) }
 
 // Consumer is one consumer instance. All times have the precision of a millisecond.
 type Consumer struct {

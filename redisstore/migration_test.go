@@ -48,7 +48,7 @@ func (r riding) round(w *world, sub fsm.Subscription, path string, n int, last *
 	if !r.out("observe", observe) {
 		return false
 	}
-	if !seen.Watched || seen.Tail != tail || len(seen.Wakes) != 1 || seen.Wakes[0].Epoch <= *last ||
+	if !seen.Watched || seen.Noted.Tail != tail || len(seen.Wakes) != 1 || seen.Wakes[0].Epoch <= *last ||
 		seen.Wakes[0].Streams[0].Acked != before {
 		r.t.Errorf("round %d of %s, after epoch %d: observed %+v", n, path, *last, seen)
 		return false

@@ -141,7 +141,7 @@ func TestAConsumerOnEveryKindOfRedis(t *testing.T) {
 				t.Fatalf("an existing stream woke: %+v", linked)
 			}
 			seen := must[fsm.Observation](t)(w.Observe(ctx, home, "/a", "2", false))
-			if len(seen.Wakes) != 1 || !seen.Watched || !seen.Busy || seen.Tail != "2" {
+			if len(seen.Wakes) != 1 || !seen.Watched || !seen.Busy || seen.Noted.Tail != "2" {
 				t.Fatalf("observed %+v", seen)
 			}
 			wake := seen.Wakes[0]

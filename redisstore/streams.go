@@ -26,8 +26,8 @@ func (s *Store) Observe(
 		r.list(func(l *reply) {
 			o.Watched = l.yes()
 			o.Busy = l.yes() && o.Busy
-			o.Tail = fsm.Offset(l.text())
-			o.Closed = l.yes()
+			o.Noted.Tail = fsm.Offset(l.text())
+			o.Noted.Closed = l.yes()
 			cursor = l.text()
 			o.Add(l.outcome())
 		})

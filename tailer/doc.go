@@ -3,8 +3,8 @@
 //
 // Where to look:
 //
-//   - A stream becomes known, and subscriptions get their consumers of it: reconcile in discovery/reconcile.go, by the
-//     table fsm.StartOffset.
+//   - A stream becomes known, and subscriptions get their consumers of it: reconcile in discovery/reconcile.go.
+//   - What each piece of evidence decides of a stream, and where a consumer begins in it: fsm/evidence.go.
 //   - A wake is created: settle in fsm/steps.go, which each transition that leaves a consumer idle calls. What runs is
 //     its twin in redisstore/lua/lib.lua.
 //   - A retry is decided: failed in fsm/steps.go, with the delay of fsm/schedule.go. Its twin is in lib.lua, too.

@@ -80,7 +80,7 @@ func (w *watch) written(ctx context.Context, seen discovery.Evidence, subscribed
 			}
 			w.step(&input{kind: inputObserved, observed: o})
 			switch {
-			case o.notedClosed: // there is another one, unless the answer is late: who has left it at rest is to look
+			case o.noted.Closed: // there is another one, unless the answer is late: who has left it at rest is to look
 				w.t.watches.Watch(partition, w.path)
 			case partition != home:
 			case !o.watched:

@@ -111,10 +111,9 @@ type observed struct {
 	// since is the moment in which it began to be told.
 	since moment
 	tail  fsm.Offset
-	// noted is the highest tail that it has noted, notedClosed whether the stream was seen closed there; watched is
-	// whether anybody is subscribed, busy whether further events would wake nobody.
-	noted         fsm.Offset
-	notedClosed   bool
+	// noted is what it has noted by now; watched is whether anybody is subscribed, busy whether further events would
+	// wake nobody.
+	noted         fsm.Noted
 	watched, busy bool
 }
 

@@ -22,15 +22,15 @@ import (
 //	                                      an error, or it exists           failing: upstream contradicts itself
 //	hiding      store: hide               done                             absent, or ending if nobody is subscribed
 //	absent      wait, longer each time    over, or a hint                  looking
-//	telling     store: each partition     none knows more                  settled: see below
-//	            that knows another tail   some know a tail beyond it       verifying
+//	telling     store: each partition     what it has noted agrees         settled: see below
+//	            that was told otherwise   HEAD belies it (fsm.Noted)       verifying
 //	verifying   HEAD, from after now      it exists                        reading, or correcting if it has a TTL
 //	                                      404                              confirming
 //	reading     read on from the tail,    there is more                    correcting, with the end of the read
 //	            then from the start       there is no more                 correcting
-//	correcting  store: the tail, or       done in all those partitions     telling
-//	            restart where it is less  a closed end holds after all     failing: upstream contradicts itself
-//	            or was closed elsewhere
+//	correcting  store: restart where      done in all those partitions     telling
+//	            it is belied, the tail    a closed end holds after all     failing: upstream contradicts itself
+//	            where it is not
 //	settled     -                         nobody is subscribed, or closed  ending
 //	                                      it moved and everybody is busy   pausing
 //	                                      it has a TTL                     headOnly
@@ -98,8 +98,8 @@ type machine struct {
 	last int
 	// reread is how far reading on from the start had come when it failed.
 	reread fsm.Offset
-	// behind is what the store made of the tail that HEAD showed where it had noted one beyond it.
-	behind []observed
+	// belied is what the store made of the tail that HEAD showed where that belies what it had noted.
+	belied []observed
 	// absent is true while upstream says that there is no such stream and nothing else; gone until discovery was told
 	// that it is back.
 	absent, gone bool
@@ -150,9 +150,9 @@ type part struct {
 	added moment
 	// tail is the highest that the store was told; empty if it is to be told again.
 	tail fsm.Offset
-	// noted is the tail that the store had noted when it was last told one, closed whether the stream was seen closed
-	// there.
-	noted  fsm.Offset
+	// noted is what the store had noted when it was last told a tail.
+	noted fsm.Noted
+	// closed is true if the store was told that the stream is closed at tail.
 	closed bool
 	// busy is true if the last observation said that further events would wake nobody.
 	busy bool
@@ -225,7 +225,7 @@ func (m *machine) observed(o *observed) (due bool) {
 		// Somebody subscribed since: the store noted for them what they knew, which may be less.
 		p.tail, p.busy = "", false
 		return true
-	case o.notedClosed && o.tail.After(o.noted):
+	case o.noted.EndsBefore(o.tail):
 		// It was told of another stream than the one that it has noted.
 		p.tail, p.busy = "", false
 		return true
@@ -236,14 +236,14 @@ func (m *machine) observed(o *observed) (due bool) {
 		if m.deleted <= o.since {
 			p.noted = o.noted
 		}
-		p.closed = o.notedClosed && m.invalidated <= o.since
+		p.closed = o.noted.Closed && m.invalidated <= o.since
 		p.busy = o.busy && m.rested <= o.since
 	}
 	return false
 }
 
 // carriesOn says whether a stream that is there again is, as far as is known, the one that it was.
-func (m *machine) carriesOn(tail fsm.Offset) bool {
+func (m *machine) carriesOn() bool {
 	p := m.part(m.home)
-	return p != nil && p.noted != "" && !p.noted.After(tail)
+	return p != nil && p.noted.Tail != "" && !p.noted.BeliedBy(m.info)
 }

@@ -289,15 +289,15 @@ func TestWhatWasNotedOfADeletedStreamIsNoneOfTheNewOnes(t *testing.T) {
 	w.step(&input{kind: inputAdded})
 	old := input{
 		kind:     inputObserved,
-		observed: observed{since: w.moment(), tail: offsetOf(2), noted: offsetOf(2), watched: true},
+		observed: observed{since: w.moment(), tail: offsetOf(2), noted: fsm.Noted{Tail: offsetOf(2)}, watched: true},
 	}
 	w.step(&old)
-	if got := w.machine.part(0).noted; got != offsetOf(2) {
+	if got := w.machine.part(0).noted; got.Tail != offsetOf(2) {
 		t.Fatalf("noted is %v", got)
 	}
 	w.step(&input{kind: inputDeleted})
 	w.step(&old) // its answer was on its way
-	if got := w.machine.part(0).noted; got != "" {
+	if got := w.machine.part(0).noted; got.Tail != "" {
 		t.Errorf("noted is %v", got)
 	}
 }

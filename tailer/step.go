@@ -48,7 +48,7 @@ func (m *machine) lookAgain(a *action) {
 		m.stop(thenLook, a)
 		return
 	}
-	m.forgetBehind()
+	m.forgetBelied()
 	m.look()
 }
 
@@ -113,7 +113,7 @@ func (m *machine) answered(in *input) action {
 		return m.missing(in)
 	case in.info.Gone():
 		m.phase = phaseConfirming
-		m.forgetBehind()
+		m.forgetBelied()
 		return m.release(action{})
 	}
 	m.info = in.info
@@ -126,7 +126,7 @@ func (m *machine) answered(in *input) action {
 		m.phase = phaseReading
 		return action{was: m.info.Tail, tail: m.info.Tail}
 	}
-	back, wavered := m.gone, m.gone && m.carriesOn(m.info.Tail)
+	back, wavered := m.gone, m.gone && m.carriesOn()
 	m.gone = false
 	a := m.tell(in.now)
 	a.back, a.wavered = back, wavered
@@ -137,7 +137,7 @@ func (m *machine) fail(err error) action {
 	if err != nil {
 		m.mode = modeFailing
 	}
-	m.forgetBehind()
+	m.forgetBelied()
 	var a action
 	if len(m.parts) == 0 { // it may never be answered
 		a = m.leave()
@@ -160,14 +160,14 @@ func (m *machine) untaken() (a action) {
 	return m.fail(nil)
 }
 
-// forgetBehind has the partitions told again that knew more than HEAD showed, if the reason was not found out.
-func (m *machine) forgetBehind() {
-	for _, b := range m.behind {
+// forgetBelied has the partitions told again that HEAD belied, if the reason was not found out.
+func (m *machine) forgetBelied() {
+	for _, b := range m.belied {
 		if p := m.part(b.partition); p != nil {
 			p.tail = ""
 		}
 	}
-	m.behind = nil
+	m.belied = nil
 }
 
 // missing hides the consumers of a stream, which upstream has just said twice or again that it does not have. It does
@@ -208,13 +208,13 @@ func (m *machine) tell(now time.Time) action {
 
 func (m *machine) tellNext(now time.Time) action {
 	for i := range m.parts {
-		if p := &m.parts[i]; p.number > m.last && (p.tail != m.info.Tail || m.info.Closed && !p.closed) {
+		if p := &m.parts[i]; p.number > m.last && (p.tail != m.info.Tail || p.closed != m.info.Closed) {
 			m.last = p.number
 			return action{partition: p.number, tail: m.info.Tail, closed: m.info.Closed}
 		}
 	}
-	if len(m.behind) > 0 {
-		// Every tail in behind was noted before this HEAD, so a tail behind it cannot be old news.
+	if len(m.belied) > 0 {
+		// What is in belied was noted before this HEAD, so that cannot be old news.
 		m.phase = phaseVerifying
 		return action{}
 	}
@@ -226,7 +226,7 @@ func (m *machine) told(in *input) action {
 		return m.untaken()
 	}
 	o := &in.observed
-	if m.observed(o) && !o.notedClosed { // of a closed end it is known at once whether it holds
+	if m.observed(o) && !o.noted.Closed { // of a closed end it is known at once whether it holds
 		m.due = true
 	}
 	switch {
@@ -234,20 +234,11 @@ func (m *machine) told(in *input) action {
 		return m.announce()
 	case m.phase == phaseCorrecting:
 		return m.correct(in.now)
-	case o.watched && o.belies(m.info):
-		m.behind = append(m.behind, *o)
+	case o.watched && o.noted.BeliedBy(m.info):
+		m.belied = append(m.belied, *o)
 	}
 	return m.tellNext(in.now)
 }
-
-// belies says whether what the store has noted belies what upstream shows: a tail that lies beyond, or a closed end.
-func (o *observed) belies(info fsm.StreamInfo) bool {
-	return ahead(o.noted, info.Tail) || o.notedClosed && (!info.Closed || o.noted != info.Tail)
-}
-
-// ahead says whether a tail that was noted belies one that upstream shows: it lies beyond, or is
-// of another incarnation.
-func ahead(noted, shown fsm.Offset) bool { return noted.After(shown) || noted.Other(shown) }
 
 // read takes in where reading on led to. Some servers show more to nobody who is at the end by their HEAD, but to those
 // behind it. A stream that is too long for one go is read on by the next look.
@@ -262,7 +253,7 @@ func (m *machine) read(in *input) action {
 		m.info.Tail = in.tail
 	case m.phase == phaseReading:
 		m.phase = phaseRereading
-		if m.reread == "" || ahead(m.reread, m.info.Tail) {
+		if m.reread == "" || m.reread.Ahead(m.info.Tail) {
 			m.reread = fsm.Start
 		}
 		return action{was: m.reread, tail: m.info.Tail}
@@ -271,22 +262,21 @@ func (m *machine) read(in *input) action {
 	return m.correct(in.now)
 }
 
-// correct deals with the partitions that knew a tail beyond the one that HEAD showed: the store is told it again where
-// it turned out not to lie behind, and where it does the stream is a new one under an old name, and its consumers start
-// over.
+// correct deals with the partitions where HEAD belied what was noted. If that holds, the stream is a new one under an
+// old name, and its consumers start over; if not, the store is told the tail again.
 func (m *machine) correct(now time.Time) action {
 	m.phase = phaseCorrecting
-	if len(m.behind) == 0 {
+	if len(m.belied) == 0 {
 		// The tail may be another one by now than the other partitions were told.
-		m.behind = nil
+		m.belied = nil
 		return m.tell(now)
 	}
-	b := m.behind[0]
-	m.behind, m.last = m.behind[1:], b.partition
+	b := m.belied[0]
+	m.belied, m.last = m.belied[1:], b.partition
 	switch {
-	case b.belies(m.info):
-		return action{partition: b.partition, was: b.noted, tail: m.info.Tail}
-	case b.notedClosed: // it was open a moment ago
+	case b.noted.BeliedBy(m.info):
+		return action{partition: b.partition, was: b.noted.Tail, tail: m.info.Tail}
+	case b.noted.Closed: // it was open a moment ago
 		m.invalidate(m.last)
 		return m.fail(nil)
 	}

@@ -3,6 +3,8 @@ package tailer
 import (
 	"slices"
 	"time"
+
+	"reveille/fsm"
 )
 
 // hint takes in an input that comes while the loop is at something else. What it says of the action under way is done
@@ -49,7 +51,7 @@ func (m *machine) hint(in *input) (a action) {
 	case inputDeleted:
 		m.deleted = m.happened()
 		for i := range m.parts {
-			m.parts[i].noted = ""
+			m.parts[i].noted = fsm.Noted{}
 		}
 	case inputRested:
 		m.rested = m.happened()

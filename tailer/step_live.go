@@ -153,5 +153,5 @@ func (m *machine) checkAfter(now time.Time) time.Duration {
 // elsewhere says whether a HEAD shows anything that the live request would not bring.
 func (m *machine) elsewhere(info fsm.StreamInfo) bool {
 	return info.Gone() || info.TTL || info.Closed || info.Tail != m.request.heard ||
-		slices.ContainsFunc(m.parts, func(p part) bool { return ahead(p.tail, info.Tail) })
+		slices.ContainsFunc(m.parts, func(p part) bool { return p.tail.Ahead(info.Tail) })
 }

@@ -22,8 +22,8 @@ type stage struct {
 
 	stream fsm.StreamInfo
 	down   bool
-	// noted are the tails that the store has noted, of the partitions that somebody is subscribed in.
-	noted  map[int]fsm.Offset
+	// noted is what the store has noted, of the partitions that somebody is subscribed in.
+	noted  map[int]fsm.Noted
 	hidden bool
 	// hiddenAt is since when the store hides the consumers of the home partition.
 	hiddenAt time.Time
@@ -112,7 +112,7 @@ func (s *stage) refuse() {
 // subscribe is what the set does when somebody wants the stream watched.
 func (s *stage) subscribe(partition int) {
 	if _, there := s.noted[partition]; !there {
-		s.noted[partition] = ""
+		s.noted[partition] = fsm.Noted{}
 	}
 	if s.m == nil {
 		m := newMachine(testRules(), home)
@@ -142,17 +142,15 @@ func (s *stage) answer(fails, late bool) {
 		s.step(input{kind: inputDone})
 	case phaseTelling, phaseAnnouncing, phaseCorrecting:
 		if a.was != "" {
-			if s.noted[a.partition] == a.was {
-				s.noted[a.partition] = a.tail
+			if s.noted[a.partition].Tail == a.was {
+				s.noted[a.partition] = fsm.Noted{Tail: a.tail}
 			}
 			s.step(input{kind: inputDone})
 			return
 		}
 		o := observed{partition: a.partition, since: s.m.moment, tail: a.tail}
 		if noted, watched := s.noted[a.partition]; watched {
-			if a.tail.After(noted) {
-				noted = a.tail
-			}
+			noted = noted.Raised(a.tail, a.closed)
 			if a.partition == home {
 				s.hidden, s.hiddenAt = false, time.Time{}
 			}
@@ -202,7 +200,7 @@ func (s *stage) happen(what string) {
 		s.deletions++
 		s.leave(home)
 		if _, there := s.noted[other]; there {
-			s.noted[other] = ""
+			s.noted[other] = fsm.Noted{}
 		}
 		if running {
 			s.step(input{kind: inputDeleted})
@@ -225,7 +223,7 @@ func (s *stage) happen(what string) {
 		}
 	case "store loses":
 		if _, there := s.noted[partition]; there {
-			s.noted[partition] = ""
+			s.noted[partition] = fsm.Noted{}
 		}
 		if running {
 			s.step(input{kind: inputRefresh, partition: partition})
@@ -258,7 +256,7 @@ func (s *stage) happen(what string) {
 func TestAMachineTellsTheStoreWhatIsTrueInTheEnd(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := &stage{
-			t: t, now: time.Unix(0, 0), noted: map[int]fsm.Offset{},
+			t: t, now: time.Unix(0, 0), noted: map[int]fsm.Noted{},
 			stream: fsm.StreamInfo{Exists: true, Tail: "1"},
 		}
 		s.subscribe(home)
@@ -299,11 +297,11 @@ func TestAMachineTellsTheStoreWhatIsTrueInTheEnd(t *testing.T) {
 			return
 		}
 		for partition, noted := range s.noted {
-			if s.stream.Exists && noted != s.stream.Tail {
-				t.Fatalf("partition %d has noted %q, and the stream ends at %q", partition, noted, s.stream.Tail)
+			if ends := (fsm.Noted{Tail: s.stream.Tail, Closed: s.stream.Closed}); s.stream.Exists && noted != ends {
+				t.Fatalf("partition %d has noted %v, and the stream ends so: %v", partition, noted, ends)
 			}
 		}
-		if s.hidden && s.stream.Exists && s.noted[home] != "" {
+		if s.hidden && s.stream.Exists && s.noted[home].Tail != "" {
 			t.Fatal("its consumers are hidden, and the stream is there")
 		}
 	})

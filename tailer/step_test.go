@@ -54,7 +54,8 @@ func shows(n int) input {
 // knows is the store's answer that somebody is subscribed, and that it has noted a tail.
 func knows(partition, tail, noted int) input {
 	return input{kind: inputTold, observed: observed{
-		partition: partition, since: forever, tail: offsetOf(tail), noted: offsetOf(noted), watched: true,
+		partition: partition, since: forever, tail: offsetOf(tail), noted: fsm.Noted{Tail: offsetOf(noted)},
+		watched: true,
 	}}
 }
 
@@ -423,10 +424,14 @@ var histories = map[string][]turn{
 		on(endsClosed(1), "tell 1 of 1"), on(hintIn(inputAdded, home), ""), on(knows(home, 1, 1), "release; end"),
 		on(hintOf(inputDone), "head"),
 	}),
+	"one that is open before it came to rest is told, for the store took it for closed": script(begun, []turn{
+		on(endsClosed(1), "tell 1 of 1"), on(closedAt(knows(home, 1, 1)), "release; end"), on(hintOf(inputLook), ""),
+		on(hintOf(inputDone), "head"), on(ends(1), "tell 1 of 1"), on(closedAt(knows(home, 1, 1)), "head anew"),
+	}),
 }
 
 // closedAt is the store's answer that it has noted the stream's end, too.
-func closedAt(in input) input { in.observed.notedClosed = true; return in }
+func closedAt(in input) input { in.observed.noted.Closed = true; return in }
 
 func dropped(partition int, since moment) input {
 	return input{kind: inputDropped, partition: partition, since: since}

@@ -35,7 +35,7 @@ func (w *watch) hide(ctx context.Context, a fsm.Absence) error {
 // restart starts over the consumers of a stream that is another one under an old name.
 func (w *watch) restart(ctx context.Context, partition int, was, tail fsm.Offset) error {
 	if times, log := w.t.restarted.Happened(time.Now()); log {
-		w.t.log.Info("the tail moved back: a new stream under an old name", zap.String("stream", w.path),
+		w.t.log.Info("a new stream under an old name", zap.String("stream", w.path),
 			zap.String("was", was.Value()), zap.String("tail", tail.Value()), zap.Int("times", times))
 	}
 	told := time.Now()
@@ -56,7 +56,7 @@ func (w *watch) observe(
 	w.t.cfg.Outcomes.Follow(obs.Outcome, seen) // an error may have come after some were woken
 	return observed{
 		partition: partition, since: since, tail: tail,
-		noted: obs.Tail, notedClosed: obs.Closed, watched: obs.Watched, busy: obs.Busy && len(obs.Wakes) == 0,
+		noted: obs.Noted, watched: obs.Watched, busy: obs.Busy && len(obs.Wakes) == 0,
 	}, err
 }
 

@@ -202,7 +202,7 @@ func (ws *watches) readAll(ctx context.Context, partition int, l *reading, lost 
 		switch {
 		case !watched, !runs && (lost || told == "" || told != entry.Tail):
 			ws.Watch(partition, entry.Path)
-		case lost, ahead(told, entry.Tail):
+		case lost, told.Ahead(entry.Tail):
 			w.step(&input{kind: inputRefresh, partition: partition})
 		}
 		delete(before, w)
@@ -315,7 +315,7 @@ func (ws *watches) Knew(path string) bool {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return slices.ContainsFunc(w.machine.parts, func(p part) bool { return p.noted != "" })
+	return slices.ContainsFunc(w.machine.parts, func(p part) bool { return p.noted.Tail != "" })
 }
 
 // lookSoon has all streams looked at within Check: upstream was down, and answers to silent requests may have got lost

@@ -34,7 +34,7 @@ func (db *DB) PutConsumer(c fsm.Consumer) {
 		p := t.home(c.Primary)
 		p.store(c)
 		for path, l := range c.Links {
-			p.raise(path, l.Tail)
+			p.raise(path, l.Tail, false)
 		}
 	})
 }
@@ -61,7 +61,7 @@ func (db *DB) LoseConsumer(id string) {
 
 // SetTail sets the tail that is noted of a watched stream in the partition of a primary stream.
 func (db *DB) SetTail(primary, path string, tail fsm.Offset) {
-	db.edit(func(t *tx) { t.home(primary).setTail(path, tail) })
+	db.edit(func(t *tx) { t.home(primary).note(path, fsm.Noted{Tail: tail}) })
 }
 
 // LoseStream removes whatever is kept of a stream and its consumers, without a trace.
@@ -118,7 +118,7 @@ func (db *DB) SeenClosed(path string) (closed bool) {
 	defer db.mu.Unlock()
 	for _, p := range db.state.partitions {
 		if s, watched := p.streams[path]; watched {
-			if !s.closed {
+			if !s.noted.Closed {
 				return false
 			}
 			closed = true
@@ -179,7 +179,7 @@ func (db *DB) Expected(path string) (n int) {
 
 // Tail returns the tail that is noted of a stream in the partition of a primary stream.
 func (db *DB) Tail(primary, path string) (tail fsm.Offset) {
-	db.edit(func(t *tx) { tail = t.home(primary).streams[path].tail })
+	db.edit(func(t *tx) { tail = t.home(primary).streams[path].noted.Tail })
 	return tail
 }
 

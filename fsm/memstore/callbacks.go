@@ -25,12 +25,12 @@ func (t *tx) callback(cb fsm.Callback) (r fsm.CallbackReply) {
 		cb.Tails = map[string]fsm.Offset{}
 	}
 	for path, tail := range cb.Tails {
-		if noted := p.streams[path].tail; noted != "" && !tail.After(noted) {
+		if noted := p.streams[path].noted.Tail; noted != "" && !tail.After(noted) {
 			cb.Tails[path] = noted
 		}
 	}
 	for _, sub := range cb.Subscribe {
-		if noted := p.streams[sub.Path].tail; cb.Tails[sub.Path] == "" && noted != "" {
+		if noted := p.streams[sub.Path].noted.Tail; cb.Tails[sub.Path] == "" && noted != "" {
 			cb.Tails[sub.Path] = noted
 		}
 	}
@@ -48,7 +48,7 @@ func (t *tx) callback(cb fsm.Callback) (r fsm.CallbackReply) {
 	for path, tail := range asked {
 		_, linked := had[path]
 		if linked || slices.ContainsFunc(cb.Subscribe, func(s fsm.Subscribe) bool { return s.Path == path }) {
-			p.raise(path, tail)
+			p.raise(path, tail, false)
 		}
 	}
 	return r

@@ -29,9 +29,7 @@ type partition struct {
 }
 
 type stream struct {
-	tail fsm.Offset
-	// closed says that the stream was seen closed at tail.
-	closed    bool
+	noted     fsm.Noted
 	seq       int64
 	consumers map[string]struct{}
 }
@@ -117,39 +115,28 @@ func (p *partition) take(c fsm.Consumer) {
 	p.floor = max(p.floor, was.Epoch)
 }
 
-// setTail sets the tail of a watched stream, for every consumer that is linked to it.
-func (p *partition) setTail(path string, tail fsm.Offset) {
+// note notes the end of a watched stream, for every consumer that is linked to it, without waking anybody.
+func (p *partition) note(path string, noted fsm.Noted) {
 	s, watched := p.streams[path]
 	if !watched {
 		return
 	}
-	s.tail = tail
+	s.noted = noted
 	p.streams[path] = s
 	for id := range s.consumers {
 		c := p.consumers[id]
-		if l, linked := c.Links[path]; linked && l.Tail != tail {
+		if l, linked := c.Links[path]; linked && l.Tail != noted.Tail {
 			c.Links = maps.Clone(c.Links)
-			l.Tail = tail
+			l.Tail = noted.Tail
 			c.Links[path] = l
 			p.consumers[id] = c
 		}
 	}
 }
 
-// open says that a stream is another one than that which was seen closed.
-func (p *partition) open(path string) {
-	if s, watched := p.streams[path]; watched {
-		s.closed = false
-		p.streams[path] = s
-	}
-}
-
-// raise notes that a stream's tail is at least this, unless it is closed, without waking anybody.
-func (p *partition) raise(path string, tail fsm.Offset) {
-	if s := p.streams[path]; !tail.After(s.tail) || s.closed {
-		tail = s.tail
-	}
-	p.setTail(path, tail)
+// raise notes a tail that somebody has shown.
+func (p *partition) raise(path string, tail fsm.Offset, closed bool) {
+	p.note(path, p.streams[path].noted.Raised(tail, closed))
 }
 
 // put stores what a transition returned and adds its effects to an outcome.

@@ -111,18 +111,16 @@ func (t *tx) link(p *partition, n fsm.NewLink, path string, tail fsm.Offset, o *
 		there = false
 	}
 	if !there {
-		noted, acked := p.streams[path], n.Acked
-		// What lies beyond the end of a closed stream is of another one, which all its consumers will begin at the
-		// start of.
-		if noted.closed && acked.After(noted.tail) {
-			acked = noted.tail
+		noted, acked := p.streams[path].noted, n.Acked
+		if noted.EndsBefore(acked) { // all its consumers will start over
+			acked = noted.Tail
 		}
 		p.store(fsm.NewConsumer(sub, path, acked, p.floor))
-		p.setTail(path, noted.tail)
+		p.note(path, noted)
 		o.Linked++
 	}
-	p.raise(path, tail)
-	c, e := p.consumers[id].Observe(t.env(p, id), path, p.streams[path].tail)
+	p.raise(path, tail, false)
+	c, e := p.consumers[id].Observe(t.env(p, id), path, p.streams[path].noted.Tail)
 	t.put(p, c, e, o)
 }
 
@@ -154,7 +152,7 @@ func (s *Store) ScanStreams(
 		paths, following := some(disorder(p.records), cursor, t.db.opts.Batch)
 		for _, path := range paths {
 			record := p.records[path]
-			record.NotedTail = p.streams[path].tail
+			record.NotedTail = p.streams[path].noted.Tail
 			list = append(list, record)
 		}
 		next = following

@@ -32,15 +32,10 @@ func (s *Store) Observe(
 		if _, watched := p.streams[path]; !watched {
 			return nil
 		}
-		p.raise(path, tail)
-		st := p.streams[path]
-		if closed && st.tail == tail {
-			st.closed = true
-			p.streams[path] = st
-		}
-		o.Watched, o.Tail, o.Closed = true, st.tail, st.closed
+		p.raise(path, tail, closed)
+		o.Watched, o.Noted = true, p.streams[path].noted
 		for _, c := range p.of(path) {
-			c, e := c.Observe(t.env(p, c.ID), path, st.tail)
+			c, e := c.Observe(t.env(p, c.ID), path, o.Noted.Tail)
 			t.put(p, c, e, &o.Outcome)
 			if _, linked := c.Links[path]; linked && c.Wakeable() {
 				o.Busy = false
@@ -76,7 +71,7 @@ func (s *Store) Restart(
 	err = s.call(ctx, func(t *tx) error {
 		p := t.partitions[partition]
 		concerned := p.of(path)
-		if len(concerned) == 0 || p.streams[path].tail != was {
+		if len(concerned) == 0 || p.streams[path].noted.Tail != was {
 			return nil
 		}
 		if record, found := p.records[path]; found {
@@ -96,8 +91,7 @@ func (s *Store) Restart(
 			fresh, e := p.consumers[c.ID].Observe(t.env(p, c.ID), path, tail)
 			t.put(p, fresh, e, &o)
 		}
-		p.setTail(path, tail)
-		p.open(path)
+		p.note(path, fsm.Noted{Tail: tail})
 		return nil
 	}, "Restart", partition, path, was, tail)
 	return o, err
@@ -120,8 +114,7 @@ func (s *Store) Deleted(
 			c, e := c.Restart(t.env(p, c.ID), path, "")
 			t.put(p, c, e, &o)
 		}
-		p.setTail(path, "")
-		p.open(path)
+		p.note(path, fsm.Noted{})
 		if t.dropRecord(p, path); d.Expect {
 			p.expect(path, 1)
 		}
@@ -158,7 +151,7 @@ func (s *Store) WatchedSince(ctx context.Context, partition int, seq int64) (lis
 	err = s.call(ctx, func(t *tx) error {
 		for path, st := range t.partitions[partition].streams {
 			if st.seq > seq {
-				list = append(list, fsm.Watched{Path: path, Tail: st.tail, Seq: st.seq})
+				list = append(list, fsm.Watched{Path: path, Tail: st.noted.Tail, Seq: st.seq})
 			}
 		}
 		slices.SortFunc(list, func(a, b fsm.Watched) int { return cmp.Compare(a.Seq, b.Seq) })

@@ -201,10 +201,22 @@ local function tail_of(path)
   return tails[path]
 end
 
-local function set_tail(path, tail)
+-- is_closed says whether a stream was seen closed at the tail noted.
+local function is_closed(path)
+  local tail = tail_of(path)
+  return tail ~= '' and closed[path] == tail
+end
+
+-- set_noted notes the end of a stream, and whether it was seen closed there.
+local function set_noted(path, tail, ends)
   touched = true
-  tails[path] = tail
   redis.call('HSET', P .. 's:' .. path, 't', tail)
+  if ends then
+    redis.call('HSET', P .. 's:' .. path, 'closed', tail)
+  elseif closed[path] then
+    redis.call('HDEL', P .. 's:' .. path, 'closed')
+  end
+  tails[path], closed[path] = tail, ends and tail
 end
 
 local function forget_tail(path)
@@ -213,15 +225,15 @@ local function forget_tail(path)
   redis.call('HDEL', P .. 's:' .. path, 't', 'closed')
 end
 
--- is_closed says whether a stream was seen closed at the tail noted.
-local function is_closed(path)
-  local tail = tail_of(path)
-  return tail ~= '' and closed[path] == tail
-end
+-- ends_before says whether an offset lies beyond the end of a closed stream (fsm.Noted.EndsBefore).
+local function ends_before(path, offset) return is_closed(path) and after(offset, tail_of(path)) end
 
--- note_tail raises the tail of a watched stream. What lies beyond the end of a closed one is of another stream.
-local function note_tail(path, tail)
-  if tail ~= '' and after(tail, tail_of(path)) and not is_closed(path) then set_tail(path, tail) end
+-- note_tail notes a tail that somebody has shown, and whether the stream is closed there (fsm.Noted.Raised).
+local function note_tail(path, tail, ends)
+  local noted = tail_of(path)
+  if after(tail, noted) and not ends_before(path, tail) or ends and tail ~= '' and tail == noted and not is_closed(path) then
+    set_noted(path, tail, ends)
+  end
 end
 
 -- in_chunks calls f with the items of a list, so many of them at a time that unpack takes them.
@@ -703,12 +715,12 @@ end
 -- anew it is replaced by a new one, if it was deleted it is removed, and nil is returned.
 local function start_over(c, made_anew)
   if made_anew(c.primary) then
-    local tail = tail_of(c.primary)
+    local tail, ends = tail_of(c.primary), is_closed(c.primary)
     remove(c, tail == '' and 'stream_deleted' or 'stream_recreated')
     if tail == '' then return nil end
     local anew = create(c.sub, c.gen, c.id, c.primary, '-1')
     anew.epoch = c.epoch
-    set_tail(c.primary, tail)
+    set_noted(c.primary, tail, ends)
     settle(anew)
     save(anew)
     return anew

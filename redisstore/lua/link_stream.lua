@@ -51,8 +51,7 @@ for i = 0, n - 1 do
     end
     if not c and not again then
       made = made + 1
-      -- What lies beyond the end of a closed stream is of another one, which all its consumers will begin at the start of.
-      if is_closed(path) and after(acked, tail_of(path)) then acked = tail_of(path) end
+      if ends_before(path, acked) then acked = tail_of(path) end -- all its consumers will start over
       c = create(sub, gen, id, path, acked)
     end
     if c then

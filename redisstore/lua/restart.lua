@@ -1,13 +1,11 @@
--- A stream was made anew under an old name: its tail moved back. Its own consumers are replaced by new ones, those that subscribed
--- to it start over. Batches: call again with the returned cursor until it is "0".
+-- A stream was made anew under an old name, as what it shows belies the end that was noted (fsm.Noted). Its own consumers are replaced
+-- by new ones, those that subscribed to it start over. Batches: call again with the returned cursor until it is "0".
 -- ARGV[9] path  ARGV[10] the tail noted that was compared  ARGV[11] the new tail  ARGV[12] cursor
 -- Returns { next cursor, outcome }; nothing happens if the tail noted is another by now. O(batch + links that one script may read).
 local path, was, tail, cursor = ARGV[A], ARGV[A + 1], ARGV[A + 2], ARGV[A + 3]
 if cursor == '0' then
   if tail_of(path) ~= was or redis.call('EXISTS', P .. 'w:' .. path) == 0 then return reply({ '0', outcome() }) end
-  set_tail(path, tail)
-  closed[path] = nil
-  redis.call('HDEL', P .. 's:' .. path, 'closed')
+  set_noted(path, tail)
   renew_stream(path)
 end
 return reply({ all_start_over(path, cursor), outcome() })

@@ -16,7 +16,7 @@
 //     stamp, and upstream is asked again: an answer from before a deletion never makes a consumer after it.
 //   - Before and after are told by versions of the list of subscriptions, not by clocks. One exception says why: a
 //     store that has lost its latest changes (lost_version in the scripts' library).
-//   - A PUT that makes a stream, or a deletion, replaces what was on record before it (replace, renew): lengths do not
-//     tell two streams of one name apart.
+//   - A PUT that makes a stream, or a deletion, replaces what was on record before it (replace, renew). What else is
+//     evidence of another stream, and what is not, is the table in fsm/evidence.go.
 //   - Whatever is kept in memory is bounded and may be lost: it saves work, and decides nothing.
 package discovery

@@ -262,7 +262,7 @@ func TestAStreamWhoseEventsExpireKeepsItsConsumers(t *testing.T) {
 	c.server.Expire("t1")
 	// Either a read finds its offset gone first, or a HEAD finds the stream empty. What the former leads to, the tests
 	// of tailer/upstream hold too.
-	const movedBack = "the tail moved back: a new stream under an old name"
+	const movedBack = "a new stream under an old name"
 	harness.Eventually(t, soon, "it is seen that the events have expired", harness.True(func() bool {
 		return c.server.Lost.Load() > 0 || strings.Contains(c.rev.Log(), movedBack)
 	}, "it is not"))

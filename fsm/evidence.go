@@ -1,0 +1,109 @@
+package fsm
+
+import "time"
+
+// What is known of a stream can be of one that was there before it under the same name. This table says what each piece
+// of evidence decides. Nothing else decides any of it: neither clocks nor lengths, and no process's memory.
+//
+//	evidence                                          it decides
+//	a write through the gateway has made the stream   another: what was on record before the write is no more
+//	a client has deleted it through the gateway       gone, and there may be another by now
+//	the registry stream says that it was deleted:
+//	  it is on record since before the registry
+//	  was last read to its end                        gone, and there may be another by now
+//	  it is on record since then, or nobody knows     that if upstream then says 404, else nothing
+//	404, and 404 when it was asked once more          nothing: its consumers are hidden until there is more
+//	404 for all of the grace, and no outage           gone
+//	HEAD belies the end that was noted, and so does
+//	what was asked once more (Noted.BeliedBy)         another
+//	a tail, from wherever                             how far it goes, if that is further than noted (Noted.Raised)
+//	a write's tail, but the record is another by now  nothing: upstream is asked where it ends
+//	a subscription                                    where its consumer begins (StartOffset)
+//
+// Another: all its consumers begin at Start. Gone: its own are removed, those of others wait for the next one.
+
+// Noted is the end of a stream as the store has noted it for the consumers that are linked to it.
+type Noted struct {
+	// Tail is the highest one that the store was told of the stream; empty if it was told none.
+	Tail Offset
+	// Closed says that the stream was seen closed at Tail. It never gets an event again.
+	Closed bool
+}
+
+// EndsBefore says whether an offset lies beyond the end of a closed stream. It is one of another stream.
+func (n Noted) EndsBefore(o Offset) bool { return n.Closed && o.After(n.Tail) }
+
+// Raised is what is noted once somebody has shown a tail, and whether the stream is closed there. That may be old news,
+// or of the stream that came after.
+func (n Noted) Raised(tail Offset, closed bool) Noted {
+	if tail.After(n.Tail) && !n.EndsBefore(tail) {
+		n.Tail = tail
+	}
+	n.Closed = n.Closed || closed && tail == n.Tail && tail != ""
+	return n
+}
+
+// BeliedBy says whether a HEAD that was asked for after this was noted, and that shows a stream, shows another one: one
+// that ends before it, that is of another incarnation, or that goes on where this one was closed.
+func (n Noted) BeliedBy(info StreamInfo) bool {
+	return n.Tail.Ahead(info.Tail) || n.Closed && (!info.Closed || n.Tail != info.Tail)
+}
+
+// Deletion is what evidence says of a stream that is no more.
+type Deletion struct {
+	// Of is the First of the record that the evidence is of: if the record is another one by now, the deletion was
+	// dealt with before and nothing happens. It is zero for evidence of whatever is on record.
+	Of time.Time
+	// Anew says that there may be another stream of the name by now: it is awaited from then on, so that a write to it
+	// does not pass for the first that Reveille has heard of.
+	Anew bool
+	// Expect says that the registry stream will tell of the deletion, too.
+	Expect bool
+}
+
+// StartRule names the row of the table by which a consumer's first offset was chosen.
+type StartRule string
+
+// The rows, in the order in which they are tried. Where two sides of a race cannot be told apart a row says the earlier
+// offset: a wake too many, never one too few.
+const (
+	// StartSeen: the stream was looked at after the subscription was created and before its creator was told. The
+	// subscription begins at the tail it had; at Start if it was not there.
+	StartSeen StartRule = "seen before the answer"
+	// StartLost: since the subscription was created, the store has lost its latest changes, or may not have been told
+	// of writes, and knew nothing of the stream afterwards. What is in the stream may be pending for a consumer that
+	// was lost with it, or may be of such a write.
+	StartLost StartRule = "record or write may be lost"
+	// StartEarlier: the subscription came earlier than the stream was noted, or nobody can tell. It begins where the
+	// stream was first heard of.
+	StartEarlier StartRule = "earlier than the stream"
+	// StartUnseen: the subscription came later, and nobody had seen a tail of the stream before it.
+	StartUnseen StartRule = "no tail seen before"
+	// StartBack: the subscription came later, but the tail seen before it lies beyond the present one: the stream is a
+	// new one under an old name.
+	StartBack StartRule = "tail moved back"
+	// StartLater: the subscription came later. It begins at the latest tail that was seen before it.
+	StartLater StartRule = "later than the stream"
+)
+
+// StartOffset is where the consumer that a subscription gets for a stream begins, and by which row (DESIGN, Discovery).
+// tail is the present tail. seen is the tail that was seen after the subscription was created and before its creator
+// was told of it (Start if the stream was not there); empty if it was not looked at then.
+func StartOffset(sub Subscription, s Stream, tail, seen Offset) (Offset, StartRule) {
+	switch {
+	case seen != "" && !seen.Ahead(tail):
+		return seen, StartSeen
+	case sub.Version <= s.Lost:
+		return Start, StartLost
+	case s.Noted == 0 || sub.Version <= s.Noted:
+		if s.Begin.Ahead(tail) {
+			return Start, StartBack
+		}
+		return s.Begin, StartEarlier
+	case s.Tail == "":
+		return Start, StartUnseen
+	case s.Tail.Ahead(tail):
+		return Start, StartBack
+	}
+	return s.Tail, StartLater
+}
