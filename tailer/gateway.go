@@ -39,26 +39,28 @@ func (t *Tailer) Written(w fsm.Write, tail fsm.Offset, created bool) {
 // wrote takes in a successful write. For a stream that is linked it is one call of the store in each partition that
 // watches it, mostly one in all.
 func (t *Tailer) wrote(ctx context.Context, path string, seen discovery.Evidence) error {
-	known := !seen.Made && t.Current(path, seen)
+	subscribed, current := t.Current(path, seen)
+	known := current && !seen.Made
 	if !known {
 		if err := t.Do(ctx, path, seen); err != nil {
 			return err
 		}
 		t.watches.stir(path, inputActive)
+		subscribed, current = t.Current(path, seen)
 	}
-	if !t.Current(path, seen) {
+	if !current {
 		// It may have been to a stream that was deleted since: where the present one ends is asked for.
 		info, err := t.HeadAnew(ctx, path)
 		if err != nil || !info.Exists {
 			return err
 		}
 		seen.Tail = info.Tail
+		subscribed = len(t.store.Catalog().Match(path)) > 0
 	}
 	w, runs := t.watches.get(path)
 	if !runs {
 		w = newWatch(t, path) // for this write alone
 	}
-	subscribed := len(t.store.Catalog().Match(path)) > 0
 	if known && !subscribed { // otherwise the tail is on record by now
 		t.Unsubscribed(path, seen)
 	}

@@ -580,14 +580,15 @@ local REPEATED = 15000
 local function carried_out() return redis.call('EXISTS', P .. 'n:' .. NONCE) == 1 end
 local function note_call() redis.call('SET', P .. 'n:' .. NONCE, '', 'PX', REPEATED) end
 
-local function settle(c)
+-- settle wakes a consumer that rests if it has work. works is true if it is known to have some.
+local function settle(c, works)
   if c.state ~= 'idle' then return end
   c.due = 0
   if c.hidden > 0 then
     c.due = c.hidden + GRACE
     return
   end
-  if not pending(c) then return end
+  if not works and not pending(c) then return end
   c.state, c.begun = 'waking', true
   pause(c, c.failing) -- rest_idle takes back what counted before
   begin(c)
@@ -680,17 +681,18 @@ end
 -- observed follows on the tail of a stream having been noted (fsm.Consumer.Observe), and says whether that changed the consumer. Its other
 -- streams are looked at only if there is work on this one: whoever raises their tails wakes it.
 local function observed(c, path)
-  if c.hidden > 0 then
-    if c.primary ~= path then return false end
-    show(c)
-  else
+  local works = c.hidden == 0
+  if works then
     local rests = c.state == 'idle' or c.state == 'given_up'
     local acked = rests and redis.call('HGET', P .. 'l:' .. c.id, path)
     if not acked or not ahead(tail_of(path), acked) then return false end
     if c.state == 'given_up' and not news(c, path) then return false end
+  else
+    if c.primary ~= path then return false end
+    show(c)
   end
   if c.state == 'given_up' and renewed(c) then revive(c) end
-  settle(c)
+  settle(c, works)
   return true
 end
 

@@ -23,8 +23,10 @@ type remembered struct {
 	// first is the record's; linked is the version through which the stream is linked.
 	first  time.Time
 	linked int64
-	// checked is a version of this replica's list of subscriptions in which nothing above linked matches.
-	checked int64
+	// checked is a version of this replica's list of subscriptions in which nothing above linked matches; 0 if none is
+	// known. subscribed says whether anything matches there.
+	checked    int64
+	subscribed bool
 	// doubts of the partition when the record was read; -1 if it was not.
 	doubts int64
 }
@@ -36,7 +38,7 @@ func newMemory(s Store, most int) (*memory, error) {
 
 // put remembers what the store has returned; doubts is of before it was asked.
 func (m *memory) put(s fsm.Stream, doubts int64) {
-	m.lru.Add(s.Path, remembered{first: s.First, linked: s.Linked, checked: s.Linked, doubts: doubts})
+	m.lru.Add(s.Path, remembered{first: s.First, linked: s.Linked, doubts: doubts})
 }
 
 func (m *memory) remove(path string) { m.lru.Remove(path) }
@@ -48,14 +50,13 @@ func (m *memory) doubts(path string) int64 {
 // note remembers a path of which nothing else is known.
 func (m *memory) note(path string) { m.lru.ContainsOrAdd(path, remembered{doubts: -1}) }
 
-// covers says whether a stream that is linked through a version is linked to all subscriptions that match it, as far as
-// this replica knows them.
-func (m *memory) covers(path string, linked int64) bool {
-	return !slices.ContainsFunc(m.store.Catalog().Match(path),
-		func(sub fsm.Subscription) bool { return sub.Version > linked })
+// covers says whether a stream that is linked through a version is linked to all of the subscriptions.
+func covers(linked int64, subs []fsm.Subscription) bool {
+	return !slices.ContainsFunc(subs, func(sub fsm.Subscription) bool { return sub.Version > linked })
 }
 
-// get returns what is remembered of a stream that is linked to all subscriptions that match it.
+// get returns what is remembered of a stream that is linked to all subscriptions that match it, as far as this replica
+// knows them.
 func (m *memory) get(path string) (remembered, bool) {
 	r, ok := m.lru.Get(path)
 	if !ok || r.doubts != m.doubts(path) {
@@ -63,10 +64,11 @@ func (m *memory) get(path string) (remembered, bool) {
 	}
 	version := m.store.Catalog().Version()
 	if r.checked != version {
-		if !m.covers(path, r.linked) {
+		subs := m.store.Catalog().Match(path)
+		if !covers(r.linked, subs) {
 			return remembered{}, false
 		}
-		r.checked = version
+		r.checked, r.subscribed = version, len(subs) > 0
 		m.lru.Add(path, r)
 	}
 	return r, true

@@ -71,7 +71,7 @@ func (d *Discovery) reconcile(ctx, look context.Context, it *item, e Evidence) (
 	if err != nil {
 		return 0, err
 	}
-	if e.confirm && s.Present() && d.memory.covers(path, s.Linked) {
+	if e.confirm && s.Present() && covers(s.Linked, d.store.Catalog().Match(path)) {
 		d.writing.noted(path)
 		d.memory.put(s, doubts)
 		return 0, nil
