@@ -128,12 +128,12 @@ func (m *model) fault(format string, args ...any) {
 	m.faults = append(m.faults, fmt.Sprintf(format, args...))
 }
 
-// note judges a wake as it is handed out: no wake begins for a stream that was deleted before.
+// note judges a wake as it is handed out: no wake begins for a stream that was deleted before, and was not made anew.
 func (m *model) note(w fsm.Wake) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	at, gone := m.removed[w.Primary]
-	if gone && w.WokeAt.After(at) && w.Attempt == 1 {
+	if gone && m.up.there(w.Primary) == 0 && w.WokeAt.After(at) && w.Attempt == 1 {
 		m.faults = append(m.faults,
 			fmt.Sprintf("wake for a stream that is gone: %s woke at %s, after the deletion at %s",
 				w.Consumer, clock(w.WokeAt), clock(at)))
