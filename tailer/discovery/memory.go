@@ -78,3 +78,17 @@ func (m *memory) get(path string) (remembered, bool) {
 func (m *memory) paths(partition int) []string {
 	return slices.DeleteFunc(m.lru.Keys(), func(path string) bool { return m.store.PartitionOf(path) != partition })
 }
+
+// Current says whether what was seen is of the stream that is linked now under its name, as far as this process knows,
+// and if so whether anybody is subscribed to it.
+func (d *Discovery) Current(path string, e Evidence) (subscribed, current bool) {
+	r, ok := d.memory.get(path)
+	current = ok && r.first.Equal(e.First)
+	return current && r.subscribed, current
+}
+
+// Linked says whether a stream is, as far as this process knows, linked to all subscriptions that match it.
+func (d *Discovery) Linked(path string) bool {
+	_, ok := d.memory.get(path)
+	return ok
+}

@@ -15,13 +15,7 @@ var (
 	errStaleCatalog = errors.New("the list of subscriptions could not be brought up to date")
 	// errChanged says that the record has changed since it was read. Upstream is asked again.
 	errChanged = errors.New("the record of the stream has changed meanwhile")
-	// errGone says that upstream does not have a stream that is on record. It is asked again before that is believed.
-	errGone = errors.New("upstream has no such stream")
 )
-
-// patience is for how many graces a stream that is gone is kept on record because consumers of others read it. No fact
-// tells that a stream which upstream does not have will never come back.
-const patience = 3
 
 // lookMin is how soon a new stream that nobody is subscribed to is looked at again.
 const lookMin = time.Minute
@@ -187,105 +181,3 @@ func (d *Discovery) version(ctx context.Context) (int64, error) {
 	}
 	return version, nil
 }
-
-// absent deals with a stream that upstream does not have. gone is false where every name is a stream to the server, and
-// this one shows no event: then there is nothing to be known of it but that it is awaited.
-func (d *Discovery) absent(
-	ctx context.Context, it *item, s fsm.Stream, e Evidence, gone bool,
-) (again time.Duration, err error) {
-	path, await := it.path, e.Await
-	d.memory.remove(path)
-	if e.Tail != "" { // it had the stream when it took the write, so this may be no more than a proxy's word
-		await = max(await, d.cfg.WriteFor)
-	}
-	switch {
-	case s.Present() && !gone: // its events have expired, and consumers of it go on should there be others
-		return 0, nil
-	case s.Found():
-	case await == 0 && (d.writing.has(path) || d.Named(path)):
-		await = d.cfg.WriteFor
-	case await > 0:
-	case e.known && !it.absent.lasts(d.cfg.GoneGrace):
-		// It should be on record. A proxy in front of a server that is down says of every stream that there is none.
-		return d.askAgain(it), errGone
-	default:
-		return 0, nil
-	}
-	if await > 0 && !s.Present() {
-		if s, _, err = d.store.NoteStream(ctx, fsm.NewStream(path, ""), await); err != nil {
-			return 0, err
-		}
-	}
-	d.writing.noted(path)
-	if forgotten, err := d.forget(ctx, it, s, e.deleted); forgotten || err != nil {
-		return 0, err
-	}
-	switch mine := d.store.Ownership().Owns(d.store.PartitionOf(path)); {
-	case s.Present():
-		return d.askAgain(it), errGone
-	case d.writing.has(path):
-		return d.askAgain(it), nil
-	case !mine:
-		d.store.Hint(fsm.Hint{Kind: fsm.HintLook, Path: path})
-		return 0, nil
-	case len(d.store.Catalog().Match(path)) > 0, !time.Now().Before(s.Until):
-		return d.askAgain(it), nil
-	}
-	return 0, nil // the scan finds it when its time is up, or somebody is subscribed to it
-}
-
-// askAgain returns how long it is until the next look at a stream that upstream does not have.
-func (d *Discovery) askAgain(it *item) time.Duration {
-	// Looks follow each other well within what counts as a gap.
-	it.waits.Min, it.waits.Max = d.cfg.AwaitMin, min(d.cfg.RetryMax, d.cfg.GoneGrace/4)
-	return upstream.Jitter(it.waits.Next())
-}
-
-// forget takes a stream off the record that nobody waits for, and that upstream has not had for all of the grace, or
-// that was deleted.
-func (d *Discovery) forget(ctx context.Context, it *item, s fsm.Stream, deleted bool) (bool, error) {
-	gone := it.absent.lasts(d.cfg.GoneGrace) || deleted && !s.Present()
-	if !gone || d.writing.has(it.path) || !s.Present() && d.Named(it.path) {
-		return false, nil
-	}
-	readByOthers := it.absent.lasts(patience * d.cfg.GoneGrace)
-	forgotten, err := d.store.ForgetStream(ctx, it.path, s.Stamp, readByOthers)
-	if err != nil || !forgotten {
-		return false, err
-	}
-	d.Forgotten(it.path)
-	if d.Named(it.path) {
-		_, _, err = d.store.NoteStream(ctx, fsm.NewStream(it.path, ""), d.cfg.WriteFor)
-	}
-	return err == nil, err
-}
-
-// absence is since when upstream has said of a stream that there is none, and neither shown it to anybody nor failed
-// since, nor gone unasked for.
-type absence struct {
-	since, last time.Time
-	outages     int64
-	// stamp is that of the stream's record: whoever is shown the stream moves it. It is 0 without a record, for then
-	// it is other streams that move it.
-	stamp int64
-}
-
-// say takes in what a look came to: that there is no such stream, or anything else. s is the record from before the
-// look. outages counts those of upstream, during which nobody asks for the stream; a look that comes later than gap
-// after the last one begins a new absence: no fact tells what upstream had while nobody asked.
-func (a *absence) say(gone bool, s fsm.Stream, outages int64, gap time.Duration) {
-	now := time.Now()
-	if !s.Found() {
-		s.Stamp = 0
-	}
-	switch {
-	case !gone:
-		*a = absence{}
-		return
-	case a.since.IsZero() || outages != a.outages || s.Stamp != a.stamp || now.Sub(a.last) > gap:
-		a.since, a.outages, a.stamp = now, outages, s.Stamp
-	}
-	a.last = now
-}
-
-func (a *absence) lasts(d time.Duration) bool { return !a.since.IsZero() && time.Since(a.since) >= d }
