@@ -16,6 +16,13 @@ var errGone = errors.New("upstream has no such stream")
 // tells that a stream which upstream does not have will never come back.
 const patience = 3
 
+// await puts a stream on record that upstream has not shown, and has one that is awaited already waited for at least
+// that long. It returns the record.
+func (d *Discovery) await(ctx context.Context, path string, span time.Duration) (fsm.Stream, error) {
+	s, _, err := d.store.NoteStream(ctx, fsm.NewStream(path, ""), span)
+	return s, err
+}
+
 // absent deals with a stream that upstream does not have. gone is false where every name is a stream to the server, and
 // this one shows no event: then there is nothing to be known of it but that it is awaited.
 func (d *Discovery) absent(
@@ -40,7 +47,7 @@ func (d *Discovery) absent(
 		return 0, nil
 	}
 	if await > 0 && !s.Present() {
-		if s, _, err = d.store.NoteStream(ctx, fsm.NewStream(path, ""), await); err != nil {
+		if s, err = d.await(ctx, path, await); err != nil {
 			return 0, err
 		}
 	}
@@ -83,7 +90,7 @@ func (d *Discovery) forget(ctx context.Context, it *item, s fsm.Stream, deleted 
 	}
 	d.Forgotten(it.path)
 	if d.Named(it.path) {
-		_, _, err = d.store.NoteStream(ctx, fsm.NewStream(it.path, ""), d.cfg.WriteFor)
+		_, err = d.await(ctx, it.path, d.cfg.WriteFor)
 	}
 	return err == nil, err
 }

@@ -29,7 +29,7 @@ func (d *Discovery) Name(ctx context.Context, paths []string) error {
 			if !d.Tracked(path) {
 				return nil
 			}
-			if _, _, err := d.store.NoteStream(ctx, fsm.NewStream(path, ""), nameFor); err != nil {
+			if _, err := d.await(ctx, path, nameFor); err != nil {
 				return fmt.Errorf("stream %s could not be named: %w", path, err)
 			}
 			_ = d.Do(ctx, path, Evidence{}) // it is on record, and tried again

@@ -337,8 +337,7 @@ func (r *registry) mayBeNewer(ctx context.Context, path string) (bool, error) {
 // holds by then may be news to every subscription that there is; one that is created later begins at the tail that the
 // look shows.
 func (r *registry) created(ctx context.Context, path string) error {
-	_, _, err := r.d.store.NoteStream(ctx, fsm.NewStream(path, ""), r.d.cfg.WriteFor)
-	if err != nil {
+	if _, err := r.d.await(ctx, path, r.d.cfg.WriteFor); err != nil {
 		return err
 	}
 	if len(r.looks) >= registryLooks {

@@ -173,8 +173,7 @@ func (d *Discovery) announce(ctx context.Context, path string) (fsm.Stream, erro
 			}
 		}
 	}
-	s, _, err = d.store.NoteStream(ctx, fsm.NewStream(path, ""), d.cfg.WriteFor)
-	return s, err
+	return d.await(ctx, path, d.cfg.WriteFor)
 }
 
 // Written takes in that upstream has accepted a write that ended at tail, and returns what is
