@@ -31,25 +31,44 @@ func (u *one) LookNow(ctx context.Context, path string) (fsm.StreamInfo, error) 
 
 // A stream that nobody is subscribed to is watched by nobody either: what deletes it past the gateway goes unseen.
 func TestAStreamThatNobodyIsSubscribedToLeavesTheRecordSoonAfterItIsGone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const path, lived = "/a", 10 * time.Minute
-		db, up := memstore.New(memstore.Options{}), &one{}
-		d := build(t, Config{Store: db.Replica("a", 0), Upstream: up})
-		run(t, d)
-		d.Enqueue(path, Evidence{})
-		time.Sleep(lived)
-		if !db.Records()[path].Present() {
-			t.Fatal("it is not on record")
-		}
-		if n := up.asked.Load(); n > 10 {
-			t.Errorf("it was looked at %d times in %s", n, lived)
-		}
-		up.gone.Store(true)
-		time.Sleep(lived + d.cfg.GoneGrace + 2*time.Minute)
-		if s := db.Records()[path]; s.Found() {
-			t.Errorf("it is on record until %s", s.Until)
-		}
-	})
+	const path, lived = "/a", 10 * time.Minute
+	for name, subscribed := range map[string]bool{"nobody ever was": false, "somebody was": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				db, up := memstore.New(memstore.Options{}), &one{}
+				store := db.Replica("a", 0)
+				d := build(t, Config{Store: store, Upstream: up})
+				run(t, d)
+				if subscribed {
+					if _, _, err := d.Subscribe(t.Context(), fsm.Subscription{ID: "s", Pattern: "/*"}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				d.Enqueue(path, Evidence{})
+				time.Sleep(lived)
+				if !db.Records()[path].Present() {
+					t.Fatal("it is not on record")
+				}
+				if n := up.asked.Load(); n > 10 {
+					t.Errorf("it was looked at %d times in %s", n, lived)
+				}
+				if err := store.DeleteSubscription(t.Context(), "s"); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(time.Minute) // the deletion is noticed
+				asked := up.asked.Load()
+				time.Sleep(lived / 2)
+				if n := up.asked.Load() - asked; n > 1 {
+					t.Errorf("it was looked at %d times in %s", n, lived/2)
+				}
+				up.gone.Store(true)
+				time.Sleep(2*lived + d.cfg.GoneGrace + 2*time.Minute)
+				if s := db.Records()[path]; s.Found() {
+					t.Errorf("it is on record until %s", s.Until)
+				}
+			})
+		})
+	}
 }
 
 func TestAWriteWhoseClientGaveUpLeavesTheNextOneNoLongerWait(t *testing.T) {

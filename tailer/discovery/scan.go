@@ -55,10 +55,11 @@ func (d *Discovery) scanOnce(ctx context.Context) error {
 	}
 	looks, now := 0, time.Now()
 	return d.scanRecords(ctx, d.store.Ownership().Partitions(), func(s fsm.Stream) {
+		subs := d.store.Catalog().Match(s.Path)
 		due := !now.Before(s.Until)
 		switch {
-		case !s.Present() && due, d.isBehind(s, version, under):
-		case due && looks < looksMax:
+		case !s.Present() && due, isBehind(s, subs, version, under):
+		case (due || len(subs) == 0 && d.isLeft(s, now)) && looks < looksMax:
 			looks++
 		default:
 			return
@@ -69,8 +70,8 @@ func (d *Discovery) scanOnce(ctx context.Context) error {
 
 // isBehind says whether somebody is to be linked to a stream, or waits for it to be made. Streams on record are linked
 // to a subscription whose backfill is under way by that, and so may those be that came after the version.
-func (d *Discovery) isBehind(s fsm.Stream, version int64, under map[string]fsm.Backfill) bool {
-	for _, sub := range d.store.Catalog().Match(s.Path) {
+func isBehind(s fsm.Stream, subs []fsm.Subscription, version int64, under map[string]fsm.Backfill) bool {
+	for _, sub := range subs {
 		if !s.Present() {
 			return true
 		}
@@ -79,6 +80,12 @@ func (d *Discovery) isBehind(s fsm.Stream, version int64, under map[string]fsm.B
 		}
 	}
 	return false
+}
+
+// isLeft says whether a stream that nobody is subscribed to is due for a look much later than it would be if nobody had
+// been before. The replicas' clocks and the store's may differ.
+func (d *Discovery) isLeft(s fsm.Stream, now time.Time) bool {
+	return s.Present() && s.Until.Sub(now) > 2*d.lookAfter(s, false)
 }
 
 // watchDoubts enqueues what this replica remembers of a partition, and the streams of it that are named, at the start
