@@ -9,9 +9,9 @@ import "time"
 //	a write through the gateway has made the stream   another: what was on record before the write is no more
 //	a client has deleted it through the gateway       gone, and there may be another by now
 //	the registry stream says that it was deleted:
-//	  it is on record since before the registry
-//	  was last read to its end                        gone, and there may be another by now
-//	  it is on record since then, or nobody knows     that if upstream then says 404, else nothing
+//	  in the first reading of the registry ever       gone if upstream then says 404, else nothing
+//	  later, unless a reader has dealt with a later
+//	  deletion of the stream already                  gone, and there may be another by now
 //	404, and 404 when it was asked once more          nothing: its consumers are hidden until there is more
 //	404 for all of the grace, and no outage           gone
 //	HEAD belies the end that was noted, and so does

@@ -79,6 +79,16 @@ var mendedFaults = map[string][]modelStep{
 		{Kind: "delete past"},
 		{Kind: "create past", Wait: 3000},
 	},
+	"a deletion that follows soon on another one of the same stream is taken for that one": {
+		{Kind: "registry"},
+		{Kind: "slow heads", N: 4},
+		{Kind: "subscribe", Wait: 20_000},
+		{Kind: "create past", Wait: 20_000},
+		{Kind: "delete past"},
+		{Kind: "create past", Wait: 3000},
+		{Kind: "delete past"},
+		{Kind: "create past", Wait: 20_000},
+	},
 	"a 404 from before the store was away removes consumers after it": {
 		{Kind: "subscribe", Wait: 3000},
 		{Kind: "create", Wait: 20_000},

@@ -19,7 +19,7 @@ func TestABackfillLeavesTheQueueToOthersAndIsTakenUpAfterACrash(t *testing.T) {
 	d := start(t, db, up, queueMax)
 	for n := range streams {
 		s := fsm.NewStream(path(n), "1")
-		if _, noted, err := d.store.NoteStream(t.Context(), s, time.Hour); !noted || err != nil {
+		if _, noted, err := d.store.NoteStream(t.Context(), s, time.Minute); !noted || err != nil {
 			t.Fatal(noted, err)
 		}
 	}

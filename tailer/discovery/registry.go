@@ -37,9 +37,11 @@ type registry struct {
 	// that look. A registry that grows all the time may never be read to its present end.
 	goal   fsm.Offset
 	goalAt time.Time
-	// seen is from before a look at the registry that showed nothing beyond an offset up to which it was read: what is
-	// read of it now is of after that. It is zero while the registry is read for the first time ever, by whichever
-	// replicas (catchUp).
+	// renewed are streams that were renewed after goal was shown: whatever is told of them up to there is of before. It
+	// is nil where messages are read beyond goal.
+	renewed map[string]struct{}
+	// seen is from before a look at the registry that showed nothing beyond an offset up to which it was read. It is
+	// zero while the registry is read for the first time ever, by whichever replicas (catchUp).
 	seen time.Time
 	// dealt is how many messages behind at were dealt with: should the rest have to be read again, a deletion among
 	// them must not hit the stream that was made after it.
@@ -128,6 +130,7 @@ func (r *registry) tick(ctx context.Context) (again time.Duration, err error) {
 	live := at == info.Tail
 	if live || r.goal == "" {
 		r.goal, r.goalAt = info.Tail, now
+		r.renewed = map[string]struct{}{}
 	}
 	if r.seen = seen; !r.goal.After(at) {
 		if err := r.d.store.SeeRegistry(ctx, r.goalAt); err != nil {
@@ -169,6 +172,9 @@ func (r *registry) read(running context.Context, live bool) (again time.Duration
 	case !a.Offset.After(r.at):
 		return 0, upstream.AnswerError{What: "its next offset lies behind the one that was asked for"}
 	case !a.Empty:
+		if a.Offset.After(r.goal) {
+			r.renewed = nil
+		}
 		err = r.messages(ctx, a.Body)
 	}
 	if errors.Is(err, errForeign) {
@@ -307,30 +313,36 @@ func (r *registry) deleted(ctx context.Context, path string) error {
 	if at != r.at {
 		return errMovedOn
 	}
-	newer, err := r.mayBeNewer(ctx, path)
+	if _, again := r.renewed[path]; again {
+		return nil
+	}
+	older, err := r.isOlder(ctx, path)
 	switch {
 	case err != nil:
 		return err
-	case newer:
+	case !older:
 		r.d.Enqueue(path, Evidence{})
 		return nil
 	}
-	return r.d.renew(ctx, path, false)
+	if err = r.d.renew(ctx, path, false); err == nil && r.renewed != nil && len(r.renewed) < memoryMax {
+		r.renewed[path] = struct{}{}
+	}
+	return err
 }
 
-// mayBeNewer says whether what the store has of a stream may be of after a deletion that the registry tells of: the
-// stream is there, and was first heard of, or found to be made anew, since the registry was read to its end before. A
-// deletion concerns only what is older than it. When the registry is read for the first time ever, all may be newer.
-func (r *registry) mayBeNewer(ctx context.Context, path string) (bool, error) {
-	s, err := r.d.store.Stream(ctx, path)
-	if err != nil || !r.seen.IsZero() && !s.First.After(r.seen) {
-		return false, err
+// isOlder says whether what the store has of a stream is taken for older than a deletion that the registry tells of.
+// Only when the registry is read for the first time ever, it is not if the stream is there: there may be deletions from
+// long before Reveille. Later, a stream that is there may be one that was made anew since, and begins once more at its
+// start: an event too many, never one too few.
+func (r *registry) isOlder(ctx context.Context, path string) (bool, error) {
+	if !r.seen.IsZero() {
+		return true, nil
 	}
 	info, err := r.d.up.Look(ctx, path)
 	if ctx.Err() != nil {
 		return false, ctx.Err()
 	}
-	return err != nil || !info.Gone(), nil // one that cannot be asked for is looked at again by others
+	return err == nil && info.Gone(), nil // one that cannot be asked for is looked at again by others
 }
 
 // created puts a stream on record, so that the registry need not be read again for it, and has it looked at. What it
