@@ -78,8 +78,6 @@ type StreamStore interface {
 	// Deleted takes a stream off the record of its partition, removes the consumers whose primary stream it was, and
 	// has the others start over should it be made anew, all of it as the Deletion says.
 	Deleted(ctx context.Context, partition int, path string, d Deletion) (Outcome, error)
-	// TakeDeletion says whether a deletion that the registry stream tells of was dealt with when it was made.
-	TakeDeletion(ctx context.Context, path string) (bool, error)
 	// WatchedIn returns the partitions whose consumers a stream concerns; with an error those of which that is known.
 	WatchedIn(ctx context.Context, path string) ([]int, error)
 	// WatchedSince returns the streams of a partition that came to be watched after seq, in order.
@@ -104,16 +102,19 @@ type StreamStore interface {
 	ForgetStream(ctx context.Context, path string, stamp int64, readByOthers bool) (bool, error)
 	// ScanStreams walks the records of a partition, each at least once. It begins and ends with cursor "0".
 	ScanStreams(ctx context.Context, partition int, cursor string) ([]Stream, string, error)
+}
 
-	// RegistryOffset is how far the registry stream was read; Start before the first time.
+// RegistryStore keeps how far the registry stream was read.
+type RegistryStore interface {
+	// RegistryOffset is how far it was read; Start before the first time.
 	RegistryOffset(ctx context.Context) (Offset, error)
 	// MoveRegistryOffset moves it on, and does nothing if it is not at from (any more).
 	MoveRegistryOffset(ctx context.Context, from, to Offset) (moved bool, err error)
-	// RegistrySeen returns when the registry stream was last seen to hold nothing that was not read, zero if it never
-	// was, and the time now, both by the store's clock: what is read of it later is of after that. SeeRegistry notes
-	// it.
-	RegistrySeen(ctx context.Context) (seen, now time.Time, err error)
-	SeeRegistry(ctx context.Context, at time.Time) error
+	// RegistryRead says whether the registry stream was ever read to its end, which SetRegistryRead notes.
+	RegistryRead(ctx context.Context) (bool, error)
+	SetRegistryRead(ctx context.Context) error
+	// TakeDeletion says whether a deletion that the registry stream tells of was dealt with when it was made.
+	TakeDeletion(ctx context.Context, path string) (bool, error)
 }
 
 // DeliveryStore drives the deliveries.

@@ -59,7 +59,7 @@ func (k keys) changes() string           { return k.global("changes") }
 func (k keys) backfills() string         { return k.global("backfill") }
 func (k keys) dropping() string          { return k.global("dropping") }
 func (k keys) registry() string          { return k.global("registry") }
-func (k keys) registrySeen() string      { return k.global("registry_seen") }
+func (k keys) registryRead() string      { return k.global("registry_read") }
 func (k keys) meta() string              { return k.global("meta") }
 func (k keys) tokenKeys() string         { return k.global("token_keys") }
 func (k keys) replicas() string          { return k.global("replicas") }

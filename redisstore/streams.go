@@ -3,7 +3,6 @@ package redisstore
 import (
 	"context"
 	"strconv"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -71,7 +70,7 @@ func (s *Store) batches(ctx context.Context, sc *script, partition int, args ...
 	}
 }
 
-// TakeDeletion implements fsm.StreamStore.
+// TakeDeletion implements fsm.RegistryStore.
 func (s *Store) TakeDeletion(ctx context.Context, path string) (bool, error) {
 	r := s.run(ctx, scriptTakeDeletion, s.PartitionOf(path), path)
 	return r.yes(), r.err()
@@ -128,7 +127,7 @@ func flag(b bool) int {
 	return 0
 }
 
-// RegistryOffset implements fsm.StreamStore.
+// RegistryOffset implements fsm.RegistryStore.
 func (s *Store) RegistryOffset(ctx context.Context) (fsm.Offset, error) {
 	v, err := s.rdb.Get(ctx, s.keys.registry()).Result()
 	if err = wrap(err); err != nil {
@@ -140,24 +139,18 @@ func (s *Store) RegistryOffset(ctx context.Context) (fsm.Offset, error) {
 	return fsm.Offset(v), nil
 }
 
-// RegistrySeen implements fsm.StreamStore.
-func (s *Store) RegistrySeen(ctx context.Context) (seen, now time.Time, err error) {
-	if now, err = s.now(ctx); err != nil {
-		return seen, now, err
-	}
-	micros, err := s.rdb.Get(ctx, s.keys.registrySeen()).Int64()
-	if err = wrap(err); micros > 0 {
-		seen = time.UnixMicro(micros)
-	}
-	return seen, now, err
+// RegistryRead implements fsm.RegistryStore.
+func (s *Store) RegistryRead(ctx context.Context) (bool, error) {
+	n, err := s.rdb.Exists(ctx, s.keys.registryRead()).Result()
+	return n > 0, wrap(err)
 }
 
-// SeeRegistry implements fsm.StreamStore.
-func (s *Store) SeeRegistry(ctx context.Context, at time.Time) error {
-	return wrap(s.rdb.Set(ctx, s.keys.registrySeen(), at.UnixMicro(), 0).Err())
+// SetRegistryRead implements fsm.RegistryStore.
+func (s *Store) SetRegistryRead(ctx context.Context) error {
+	return wrap(s.rdb.Set(ctx, s.keys.registryRead(), "", 0).Err())
 }
 
-// MoveRegistryOffset implements fsm.StreamStore.
+// MoveRegistryOffset implements fsm.RegistryStore.
 func (s *Store) MoveRegistryOffset(ctx context.Context, from, to fsm.Offset) (moved bool, err error) {
 	r := s.call(ctx, scriptMoveRegistry, []string{s.keys.registry()}, string(from), string(to))
 	return r.yes(), r.err()

@@ -140,11 +140,12 @@ func (m *model) remove(r *modelReplica, path string, took time.Duration) {
 }
 
 // removePast deletes a stream past the gateway, and waits until somebody has noticed unless the registry tells of it.
+// In its first reading ever, what it tells of is taken for older than the streams that are there.
 func (m *model) removePast(path string) {
 	if !m.beginRemoval(path) {
 		return
 	}
-	if !m.registryTells() {
+	if !m.registryTells() || !m.db.RegistryWasRead() {
 		time.Sleep(3 * time.Minute)
 		m.renew(path, m.replica(0) != nil)
 	}

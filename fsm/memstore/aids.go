@@ -171,6 +171,12 @@ func (db *DB) RegistryOffset() (at fsm.Offset) {
 	return at
 }
 
+// RegistryWasRead says whether the registry stream was ever read to its end.
+func (db *DB) RegistryWasRead() (read bool) {
+	db.edit(func(t *tx) { read = t.registryRead })
+	return read
+}
+
 // Expected returns how many deletions of a stream the registry stream will tell of that were dealt with.
 func (db *DB) Expected(path string) (n int) {
 	db.edit(func(t *tx) { n = t.home(path).expected[path] })

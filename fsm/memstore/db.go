@@ -90,8 +90,8 @@ type state struct {
 	// dropping are the IDs, by generation, of subscriptions whose consumers are yet to be removed.
 	dropping map[string]string
 	registry fsm.Offset
-	// registrySeen is when the registry was last seen to hold nothing beyond registry.
-	registrySeen time.Time
+	// registryRead is true once the registry was read to its end.
+	registryRead bool
 	// places are the replica set: until when each of those counts as alive that Run.
 	places map[string]time.Time
 	// unnoted is until when subscriptions count as older than unnoted writes.

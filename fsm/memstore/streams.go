@@ -161,7 +161,7 @@ func (s *Store) ScanStreams(
 	return list, next, err
 }
 
-// TakeDeletion implements fsm.StreamStore.
+// TakeDeletion implements fsm.RegistryStore.
 func (s *Store) TakeDeletion(ctx context.Context, path string) (taken bool, err error) {
 	err = s.call(ctx, func(t *tx) error {
 		p := t.home(path)

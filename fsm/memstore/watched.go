@@ -161,7 +161,7 @@ func (s *Store) WatchedSince(ctx context.Context, partition int, seq int64) (lis
 	return list, err
 }
 
-// RegistryOffset implements fsm.StreamStore.
+// RegistryOffset implements fsm.RegistryStore.
 func (s *Store) RegistryOffset(ctx context.Context) (at fsm.Offset, err error) {
 	err = s.call(ctx, func(t *tx) error {
 		at = t.registry
@@ -170,24 +170,24 @@ func (s *Store) RegistryOffset(ctx context.Context) (at fsm.Offset, err error) {
 	return at, err
 }
 
-// RegistrySeen implements fsm.StreamStore.
-func (s *Store) RegistrySeen(ctx context.Context) (seen, now time.Time, err error) {
+// RegistryRead implements fsm.RegistryStore.
+func (s *Store) RegistryRead(ctx context.Context) (read bool, err error) {
 	err = s.call(ctx, func(t *tx) error {
-		seen, now = t.registrySeen, time.UnixMicro(t.micros())
+		read = t.registryRead
 		return nil
-	}, "RegistrySeen")
-	return seen, now, err
+	}, "RegistryRead")
+	return read, err
 }
 
-// SeeRegistry implements fsm.StreamStore.
-func (s *Store) SeeRegistry(ctx context.Context, at time.Time) error {
+// SetRegistryRead implements fsm.RegistryStore.
+func (s *Store) SetRegistryRead(ctx context.Context) error {
 	return s.call(ctx, func(t *tx) error {
-		t.registrySeen = at
+		t.registryRead = true
 		return nil
-	}, "SeeRegistry", at)
+	}, "SetRegistryRead")
 }
 
-// MoveRegistryOffset implements fsm.StreamStore.
+// MoveRegistryOffset implements fsm.RegistryStore.
 func (s *Store) MoveRegistryOffset(ctx context.Context, from, to fsm.Offset) (moved bool, err error) {
 	err = s.call(ctx, func(t *tx) error {
 		if moved = t.registry == from; moved {

@@ -19,8 +19,8 @@ func (d *Discovery) Ready(ctx context.Context) error {
 	if d.cfg.Registry == "" {
 		return nil
 	}
-	seen, _, err := d.store.RegistrySeen(ctx)
-	if err != nil || !seen.IsZero() {
+	read, err := d.store.RegistryRead(ctx)
+	if err != nil || read {
 		return err
 	}
 	end, exists := d.registry.end(ctx)
@@ -66,12 +66,12 @@ func (r *registry) end(ctx context.Context) (end fsm.Offset, exists bool) {
 
 // isBehind says whether the registry is still to be read up to an offset.
 func (r *registry) isBehind(ctx context.Context, end fsm.Offset) (bool, error) {
-	seen, _, err := r.d.store.RegistrySeen(ctx)
+	read, err := r.d.store.RegistryRead(ctx)
 	if err != nil {
 		return false, err
 	}
 	at, err := r.d.store.RegistryOffset(ctx)
-	if err == nil && seen.IsZero() {
+	if err == nil && !read {
 		err = fmt.Errorf("%w: the registry stream was read up to %q, its end is %q", fsm.ErrStreamsUnknown, at.Value(),
 			end.Value())
 	}

@@ -15,6 +15,7 @@ import (
 // Store is what discovery needs of the store.
 type Store interface {
 	fsm.StreamStore
+	fsm.RegistryStore
 	fsm.SubscriptionStore
 	fsm.ReplicaStore
 }

@@ -33,16 +33,14 @@ type registry struct {
 	// at is the offset that was read from last, empty before the first read; cursor is the last answer's.
 	at     fsm.Offset
 	cursor string
-	// goal is an end of the registry that a look has shown, until it is read up to there, and goalAt is from before
-	// that look. A registry that grows all the time may never be read to its present end.
-	goal   fsm.Offset
-	goalAt time.Time
+	// goal is an end of the registry that a look has shown, until it is read up to there. A registry that grows all the
+	// time may never be read to its present end.
+	goal fsm.Offset
 	// renewed are streams that were renewed after goal was shown: whatever is told of them up to there is of before. It
 	// is nil where messages are read beyond goal.
 	renewed map[string]struct{}
-	// seen is from before a look at the registry that showed nothing beyond an offset up to which it was read. It is
-	// zero while the registry is read for the first time ever, by whichever replicas (catchUp).
-	seen time.Time
+	// first is true while the registry is read for the first time ever, by whichever replicas (catchUp).
+	first bool
 	// dealt is how many messages behind at were dealt with: should the rest have to be read again, a deletion among
 	// them must not hit the stream that was made after it.
 	dealt int
@@ -108,7 +106,7 @@ func (r *registry) tick(ctx context.Context) (again time.Duration, err error) {
 	if err != nil {
 		return 0, err
 	}
-	seen, now, err := r.d.store.RegistrySeen(ctx)
+	read, err := r.d.store.RegistryRead(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -116,8 +114,8 @@ func (r *registry) tick(ctx context.Context) (again time.Duration, err error) {
 	switch {
 	case err != nil:
 		return 0, err
-	case !info.Exists && seen.IsZero(): // what it tells once it is there is of after now
-		return upstream.Jitter(r.d.cfg.RetryMax), r.d.store.SeeRegistry(ctx, now)
+	case !info.Exists && !read: // what it tells once it is there is of after now
+		return upstream.Jitter(r.d.cfg.RetryMax), r.d.store.SetRegistryRead(ctx)
 	case !info.Exists:
 		return upstream.Jitter(r.d.cfg.RetryMax), nil
 	case at.After(info.Tail):
@@ -129,14 +127,15 @@ func (r *registry) tick(ctx context.Context) (again time.Duration, err error) {
 	}
 	live := at == info.Tail
 	if live || r.goal == "" {
-		r.goal, r.goalAt = info.Tail, now
-		r.renewed = map[string]struct{}{}
+		r.goal, r.renewed = info.Tail, map[string]struct{}{}
 	}
-	if r.seen = seen; !r.goal.After(at) {
-		if err := r.d.store.SeeRegistry(ctx, r.goalAt); err != nil {
-			return 0, err
+	if r.first = !read; !r.goal.After(at) {
+		if r.first {
+			if err := r.d.store.SetRegistryRead(ctx); err != nil {
+				return 0, err
+			}
 		}
-		r.seen, r.goal = r.goalAt, ""
+		r.first, r.goal = false, ""
 	}
 	again, err = r.read(ctx, live)
 	if err == nil && r.unread.Over() {
@@ -335,7 +334,7 @@ func (r *registry) deleted(ctx context.Context, path string) error {
 // long before Reveille. Later, a stream that is there may be one that was made anew since, and begins once more at its
 // start: an event too many, never one too few.
 func (r *registry) isOlder(ctx context.Context, path string) (bool, error) {
-	if !r.seen.IsZero() {
+	if !r.first {
 		return true, nil
 	}
 	info, err := r.d.up.Look(ctx, path)
