@@ -22,6 +22,7 @@ func (m *model) write(r *modelReplica, path string, create, answered bool, took 
 	if err == nil {
 		m.mu.Lock()
 		delete(m.removed, path)
+		m.unnoted[path] = m.unnoted[path] || was == 0 && w.First.IsZero()
 		m.mu.Unlock()
 		m.landed(path, at, incarnation)
 	}

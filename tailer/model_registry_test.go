@@ -67,8 +67,8 @@ func (m *model) unread(path string) (list []*modelNotice) {
 	return list
 }
 
-// mayBeRemoved says whether the registry is still to tell of a deletion for which the consumers of a stream that is
-// there by now are removed, and made again. m.mu is held.
+// mayBeRemoved says whether somebody is still to take in that a stream is a new one, for which the consumers that are
+// there by now are removed, and made again: the registry is to tell of a deletion, say. m.mu is held.
 func (m *model) mayBeRemoved(path string) bool {
 	deletions := 0
 	for _, n := range m.unread(path) {
@@ -76,7 +76,7 @@ func (m *model) mayBeRemoved(path string) bool {
 			deletions++
 		}
 	}
-	return m.unnoticed[path] || deletions > max(m.db.Expected(path), 0)
+	return m.unnoticed[path] || m.unnoted[path] || deletions > max(m.db.Expected(path), 0)
 }
 
 // createPast makes a stream past the gateway. Nobody knows of it unless there is a registry, or it was named.

@@ -68,6 +68,9 @@ type model struct {
 	// unnoticed are those that may have been deleted without anybody noticing: one that is made anew passes for the old
 	// one.
 	unnoticed map[string]bool
+	// unnoted are those that were made while the store could not be told of the write: a replica may take in later that
+	// this stream is a new one.
+	unnoted map[string]bool
 	// past are the incarnations that were made past the gateway.
 	past map[string]int
 	// replaced is when a client was last told that it has made a stream whose predecessor ended unnoticed.
@@ -301,7 +304,8 @@ func newModel(steps []modelStep) *model {
 		db:    memstore.New(memstore.Options{Partitions: modelPartitions, Timing: modelTiming}),
 		subs:  map[string]*modelSub{}, deleted: map[string]bool{}, heard: map[string]bool{},
 		named: map[string]bool{}, unanswered: map[string]bool{}, forgotten: map[string]bool{},
-		past: map[string]int{}, replaced: map[string]time.Time{}, unnoticed: map[string]bool{},
+		past: map[string]int{}, replaced: map[string]time.Time{},
+		unnoticed: map[string]bool{}, unnoted: map[string]bool{},
 		links: map[modelLink]time.Time{}, left: map[modelLink]bool{}, removed: map[string]time.Time{},
 	}
 }
