@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -107,7 +108,10 @@ func TestDiscoveryByTheRegistryStream(t *testing.T) {
 // The usual first deployment, and the registry that is switched on later.
 func TestTheFirstReadingOfTheRegistryLosesNoEvent(t *testing.T) {
 	t.Parallel()
-	const streams = 300
+	streams := 300
+	if !testing.Short() {
+		streams = 3000
+	}
 	registry := map[string]string{"REVEILLE_REGISTRY_STREAM": "/__registry__"}
 	fill := func(t *testing.T) (e *env, path func(n int) string) {
 		t.Helper()
@@ -115,16 +119,21 @@ func TestTheFirstReadingOfTheRegistryLosesNoEvent(t *testing.T) {
 		root := "/" + name(t)
 		path = func(n int) string { return fmt.Sprintf("%s/%d", root, n) }
 		at := harness.NewClient(t, e.ref.StreamRoot)
-		for n := range streams {
-			at.Create(path(n))
-			at.Append(path(n), `{"before":"Reveille"}`)
+		var wg sync.WaitGroup
+		for worker := range 8 {
+			wg.Go(func() {
+				for n := worker; n < streams; n += 8 {
+					at.Create(path(n))
+					at.Append(path(n), `{"before":"Reveille"}`)
+				}
+			})
 		}
+		wg.Wait()
 		return e, path
 	}
-
-	t.Run("a subscription made at once is woken for the next event of each stream", func(t *testing.T) {
-		e, path := fill(t)
-		e.run(options{settings: registry})
+	// next has some of the streams get an event, and nobody else is woken.
+	next := func(t *testing.T, e *env, path func(n int) string) {
+		t.Helper()
 		f := e.subscriber(strings.TrimSuffix(path(0), "/0") + "/*")
 		for _, n := range []int{streams - 1, 0, streams / 2} {
 			before := e.streams.Tail(path(n))
@@ -133,6 +142,49 @@ func TestTheFirstReadingOfTheRegistryLosesNoEvent(t *testing.T) {
 				t.Errorf("the wake begins at %s, want %s", w.Offset(path(n)), before)
 			}
 		}
+		for _, w := range f.worker.Wakes() {
+			if w.Offset(w.PrimaryStream) == "-1" {
+				t.Errorf("%s was woken from its start", w.PrimaryStream)
+			}
+		}
+	}
+
+	t.Run("a subscription made at once is woken for the next event of each stream", func(t *testing.T) {
+		e, path := fill(t)
+		e.run(options{settings: registry})
+		next(t, e, path)
+	})
+
+	t.Run("a kill in the middle of it makes no stream begin at its start", func(t *testing.T) {
+		e, path := fill(t)
+		h, turns := &hop{}, make(chan struct{}, streams/3)
+		e.prepare(options{settings: registry, upstream: h.before(t)})
+		for range cap(turns) {
+			turns <- struct{}{}
+		}
+		h.do(func(_ http.ResponseWriter, r *http.Request) bool {
+			if r.Method == http.MethodHead && !strings.HasSuffix(r.URL.Path, "/__registry__") {
+				select {
+				case <-turns:
+				case <-r.Context().Done():
+				}
+			}
+			return false
+		})
+		e.rev.Launch()
+		harness.Eventually(t, soon, "a third of the streams was looked at", func() error {
+			if n := len(turns); n > 0 {
+				return fmt.Errorf("%d are left of it", n)
+			}
+			return nil
+		})
+		if read, err := storeOf(e.redis).RegistryRead(t.Context()); read || err != nil {
+			t.Fatalf("the registry was read to its end: %v, %v", read, err)
+		}
+		e.rev.Kill()
+		h.do(nil)
+		e.rev.Start()
+		next(t, e, path)
 	})
 
 	t.Run("a subscription that is older than the first reading begins at the starts", func(t *testing.T) {

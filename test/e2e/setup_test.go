@@ -65,6 +65,14 @@ func start(t *testing.T, o options) *env {
 // run starts the Reveille of an env that has its other servers.
 func (e *env) run(o options) *env {
 	e.t.Helper()
+	e.prepare(o)
+	e.rev.Start()
+	return e
+}
+
+// prepare is run that does not start Reveille yet.
+func (e *env) prepare(o options) {
+	e.t.Helper()
 	upstream := e.ref.StreamRoot
 	if o.upstream != nil {
 		upstream = o.upstream(upstream)
@@ -72,10 +80,9 @@ func (e *env) run(o options) *env {
 	settings := map[string]string{"REVEILLE_UPSTREAM_URL": upstream, "REVEILLE_REDIS_URL": e.redis.URL}
 	maps.Copy(settings, calm)
 	maps.Copy(settings, o.settings)
-	e.rev = harness.StartReveille(e.t, settings)
+	e.rev = harness.NewReveille(e.t, settings)
 	e.streams = harness.NewClient(e.t, e.ref.StreamRoot)
 	e.gateway = harness.NewClient(e.t, e.rev.URL)
-	return e
 }
 
 var names atomic.Int64
