@@ -182,3 +182,29 @@ func TestAStreamThatNobodyMakesAgainIsKeptForTheGrace(t *testing.T) {
 	}
 	f.awaitIdle(path, e.streams.Append(path, `{"new":1}`))
 }
+
+// A server that denies a stream for too long costs its consumer the offset. If the stream is named, by a pattern without
+// a wildcard here, that costs no event: neither one from meanwhile nor one from afterwards.
+func TestA404ForLongerThanTheGraceLosesNoEventOfAStreamThatIsNamed(t *testing.T) {
+	t.Parallel()
+	for mode := range tailModes {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			e, p := behindProxy(t, options{settings: map[string]string{
+				"REVEILLE_TAIL_MODE": mode, "REVEILLE_STREAM_GONE_GRACE": "1s",
+			}})
+			path := "/" + name(t)
+			f := e.subscriber(path)
+			f.wakesOnAppend(path, e.gateway.Create(path))
+			p.breakDown(status(http.StatusNotFound))
+			e.streams.Append(path, `{"while":"it is denied"}`)
+			f.awaitRemoved(path, soon)
+			n := len(f.wakes(path))
+			p.setFault(nil)
+			if w := f.wake(path, n+1); w.Offset(path) != "-1" {
+				t.Errorf("woken at %s, want -1", w.Offset(path))
+			}
+			f.wakesOnAppend(path, e.streams.Tail(path))
+		})
+	}
+}
