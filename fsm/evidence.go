@@ -3,24 +3,30 @@ package fsm
 import "time"
 
 // What is known of a stream can be of one that was there before it under the same name. This table says what each piece
-// of evidence decides. Nothing else decides any of it: neither clocks nor lengths, and no process's memory.
+// of evidence decides. Nothing else decides any of it. What a process remembers on the way may be lost: a consumer then
+// begins once too often, or a stream is kept for longer.
 //
 //	evidence                                          it decides
-//	a write through the gateway has made the stream   another: what was on record before the write is no more
+//	a write through the gateway has made the stream   gone, and there is another
 //	a client has deleted it through the gateway       gone, and there may be another by now
 //	the registry stream says that it was deleted:
+//	  through the gateway, as was dealt with then     nothing
+//	  another replica has read on                     nothing
+//	  the message was there already when an earlier
+//	  deletion of the stream was dealt with           nothing
 //	  in the first reading of the registry ever       gone if upstream then says 404, else nothing
-//	  later, unless a reader has dealt with a later
-//	  deletion of the stream already                  gone, and there may be another by now
+//	  else                                            gone, and there may be another by now
 //	404, and 404 when it was asked once more          nothing: its consumers are hidden until there is more
-//	404 for all of the grace, and no outage           gone
+//	404 for all of the grace, and no outage           its own consumers are removed; others keep their offsets
 //	HEAD belies the end that was noted, and so does
 //	what was asked once more (Noted.BeliedBy)         another
-//	a tail, from wherever                             how far it goes, if that is further than noted (Noted.Raised)
+//	a tail, from wherever                             how far it goes, if that is further than noted, and whether it
+//	                                                  is closed there; nothing beyond a closed end (Noted.Raised)
 //	a write's tail, but the record is another by now  nothing: upstream is asked where it ends
 //	a subscription                                    where its consumer begins (StartOffset)
 //
-// Another: all its consumers begin at Start. Gone: its own are removed, those of others wait for the next one.
+// Another: its own consumers are replaced, and all begin at Start. Gone: its own are removed, those of others begin at
+// Start once there is another.
 
 // Noted is the end of a stream as the store has noted it for the consumers that are linked to it.
 type Noted struct {
@@ -30,7 +36,7 @@ type Noted struct {
 	Closed bool
 }
 
-// EndsBefore says whether an offset lies beyond the end of a closed stream. It is one of another stream.
+// EndsBefore says whether an offset lies beyond the end of a closed stream, and so is of another stream.
 func (n Noted) EndsBefore(o Offset) bool { return n.Closed && o.After(n.Tail) }
 
 // Raised is what is noted once somebody has shown a tail, and whether the stream is closed there. That may be old news,
@@ -61,11 +67,11 @@ type Deletion struct {
 	Expect bool
 }
 
-// StartRule names the row of the table by which a consumer's first offset was chosen.
+// StartRule names the case of StartOffset by which a consumer's first offset was chosen.
 type StartRule string
 
-// The rows, in the order in which they are tried. Where two sides of a race cannot be told apart a row says the earlier
-// offset: a wake too many, never one too few.
+// The cases, in the order in which they are tried. Where two sides of a race cannot be told apart, the earlier offset
+// is chosen: a wake too many, never one too few.
 const (
 	// StartSeen: the stream was looked at after the subscription was created and before its creator was told. The
 	// subscription begins at the tail it had; at Start if it was not there.
@@ -86,7 +92,7 @@ const (
 	StartLater StartRule = "later than the stream"
 )
 
-// StartOffset is where the consumer that a subscription gets for a stream begins, and by which row (DESIGN, Discovery).
+// StartOffset is where the consumer that a subscription gets for a stream begins, and by which case.
 // tail is the present tail. seen is the tail that was seen after the subscription was created and before its creator
 // was told of it (Start if the stream was not there); empty if it was not looked at then.
 func StartOffset(sub Subscription, s Stream, tail, seen Offset) (Offset, StartRule) {

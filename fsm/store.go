@@ -104,7 +104,7 @@ type StreamStore interface {
 	ScanStreams(ctx context.Context, partition int, cursor string) ([]Stream, string, error)
 }
 
-// RegistryStore keeps how far the registry stream was read.
+// RegistryStore keeps how far the registry stream was read, and which of its deletions were dealt with.
 type RegistryStore interface {
 	// RegistryOffset is how far it was read; Start before the first time.
 	RegistryOffset(ctx context.Context) (Offset, error)

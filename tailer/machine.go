@@ -98,7 +98,7 @@ type machine struct {
 	last int
 	// reread is how far reading on from the start had come when it failed.
 	reread fsm.Offset
-	// belied is what the store made of the tail that HEAD showed where that belies what it had noted.
+	// belied are the store's answers that HEAD belies.
 	belied []observed
 	// absent is true while upstream says that there is no such stream and nothing else; gone until discovery was told
 	// that it is back.
@@ -152,8 +152,6 @@ type part struct {
 	tail fsm.Offset
 	// noted is what the store had noted when it was last told a tail.
 	noted fsm.Noted
-	// closed is true if the store was told that the stream is closed at tail.
-	closed bool
 	// busy is true if the last observation said that further events would wake nobody.
 	busy bool
 }
@@ -209,7 +207,7 @@ func (m *machine) invalidate(partition int) {
 	m.invalidated = m.happened()
 	for i := range m.parts {
 		if p := &m.parts[i]; p.number == partition || partition == everywhere {
-			p.tail, p.closed, p.busy = "", false, false
+			p.tail, p.busy = "", false
 		}
 	}
 }
@@ -236,7 +234,6 @@ func (m *machine) observed(o *observed) (due bool) {
 		if m.deleted <= o.since {
 			p.noted = o.noted
 		}
-		p.closed = o.noted.Closed && m.invalidated <= o.since
 		p.busy = o.busy && m.rested <= o.since
 	}
 	return false

@@ -394,43 +394,35 @@ func (r *rig) holdRegistry() (release func()) {
 // A deletion may be of before the stream that is there. Where nobody can tell, its consumers begin at the start, once
 // more if need be; only the first reading ever is all of before.
 func TestWhichStreamADeletionIsOf(t *testing.T) {
-	kept := func(t *testing.T, r *rig, messages int, read func()) {
-		t.Helper()
-		deletions, before := r.store.count("Deleted"), r.acked("s", "/a")
-		read()
-		r.until("the registry is read",
-			func() bool { o, _ := r.store.RegistryOffset(t.Context()); return o == offsetOf(messages) })
-		if got := r.acked("s", "/a"); !r.linkedNow("s", "/a") || got != before {
-			t.Errorf("its consumer stands at %q, was at %s", got, before)
-		}
-		if n := r.store.count("Deleted"); n != deletions {
-			t.Errorf("%d deletions", n-deletions)
-		}
-	}
 	history := []string{
 		message("insert", "a", time.Now().Add(-time.Hour)), message("delete", "a", time.Time{}),
 		message("insert", "a", time.Now().Add(-time.Minute)),
 	}
-	t.Run("what a registry tells that is read for the first time is all old", func(t *testing.T) {
-		r := newRig(t).start()
-		r.idle("/a")
-		r.stop()
-		r.build(withRegistry)
-		r.up.create(registryPath, history...)
-		kept(t, r, len(history), func() { r.start() })
-	})
-	t.Run("whichever replica goes on with that", func(t *testing.T) {
-		r := newRig(t).start()
-		r.idle("/a")
-		r.stop()
-		r.build(withRegistry)
-		r.up.create(registryPath, history...)
-		// Another one has died behind the first message.
-		if moved, err := r.store.MoveRegistryOffset(t.Context(), fsm.Start, offsetOf(1)); !moved || err != nil {
-			t.Fatal(moved, err)
-		}
-		kept(t, r, len(history), func() { r.start() })
-	})
+	for name, from := range map[string]fsm.Offset{
+		"what a registry tells that is read for the first time is all old": fsm.Start,
+		"whichever replica goes on with that":                              offsetOf(1), // one has died there
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t).start()
+			r.idle("/a")
+			r.stop()
+			r.build(withRegistry)
+			r.up.create(registryPath, history...)
+			if moved, err := r.store.MoveRegistryOffset(t.Context(), fsm.Start, from); !moved || err != nil {
+				t.Fatal(moved, err)
+			}
+			deletions, before := r.store.count("Deleted"), r.acked("s", "/a")
+			r.start()
+			r.until("the registry is read",
+				func() bool { o, _ := r.store.RegistryOffset(t.Context()); return o == offsetOf(len(history)) })
+			if got := r.acked("s", "/a"); !r.linkedNow("s", "/a") || got != before {
+				t.Errorf("its consumer stands at %q, was at %s", got, before)
+			}
+			if n := r.store.count("Deleted"); n != deletions {
+				t.Errorf("%d deletions", n-deletions)
+			}
+		})
+	}
 	// It may be of the stream that the watcher has found, or of the one before.
 	t.Run("what a registry tells later is of whatever is there", func(t *testing.T) {
 		r := newRig(t, withRegistry)

@@ -160,7 +160,7 @@ func (m *machine) untaken() (a action) {
 	return m.fail(nil)
 }
 
-// forgetBelied has the partitions told again that HEAD belied, if the reason was not found out.
+// forgetBelied has the partitions in belied told again, if the check did not come to an end.
 func (m *machine) forgetBelied() {
 	for _, b := range m.belied {
 		if p := m.part(b.partition); p != nil {
@@ -208,13 +208,13 @@ func (m *machine) tell(now time.Time) action {
 
 func (m *machine) tellNext(now time.Time) action {
 	for i := range m.parts {
-		if p := &m.parts[i]; p.number > m.last && (p.tail != m.info.Tail || p.closed != m.info.Closed) {
+		if p := &m.parts[i]; p.number > m.last && (p.tail != m.info.Tail || p.noted.Closed != m.info.Closed) {
 			m.last = p.number
 			return action{partition: p.number, tail: m.info.Tail, closed: m.info.Closed}
 		}
 	}
 	if len(m.belied) > 0 {
-		// What is in belied was noted before this HEAD, so that cannot be old news.
+		// The next HEAD is newer than all that belied holds, so it cannot be old news.
 		m.phase = phaseVerifying
 		return action{}
 	}

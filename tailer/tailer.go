@@ -92,7 +92,7 @@ type Tailer struct {
 	limiter *upstream.Limiter
 	watches *watches
 	writes  *writes
-	// untold is what was logged of a store that did not take what was seen, restarted of streams that others followed.
+	// untold is what was logged of a store that did not take what was seen, restarted of streams that were made anew.
 	untold, restarted fsm.Trouble
 }
 

@@ -134,7 +134,7 @@ func (p *partition) note(path string, noted fsm.Noted) {
 	}
 }
 
-// raise notes a tail that somebody has shown.
+// raise notes a tail that was shown, and whether the stream is closed there, without waking anybody.
 func (p *partition) raise(path string, tail fsm.Offset, closed bool) {
 	p.note(path, p.streams[path].noted.Raised(tail, closed))
 }

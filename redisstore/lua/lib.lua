@@ -508,7 +508,7 @@ local function remove(c, cause)
   if c.epoch > floor then redis.call('HSET', P .. 'meta', 'floor', c.epoch) end
 end
 
--- ahead says whether an offset acks something, or a tail has something pending.
+-- ahead is fsm.Offset.Ahead.
 local function ahead(offset, acked) return after(offset, acked) or other(offset, acked) end
 
 local function pending(c)
@@ -580,15 +580,15 @@ local REPEATED = 15000
 local function carried_out() return redis.call('EXISTS', P .. 'n:' .. NONCE) == 1 end
 local function note_call() redis.call('SET', P .. 'n:' .. NONCE, '', 'PX', REPEATED) end
 
--- settle wakes a consumer that rests if it has work. works is true if it is known to have some.
-local function settle(c, works)
+-- settle wakes an idle consumer that has work. has_work spares it a look at all the links.
+local function settle(c, has_work)
   if c.state ~= 'idle' then return end
   c.due = 0
   if c.hidden > 0 then
     c.due = c.hidden + GRACE
     return
   end
-  if not works and not pending(c) then return end
+  if not has_work and not pending(c) then return end
   c.state, c.begun = 'waking', true
   pause(c, c.failing) -- rest_idle takes back what counted before
   begin(c)
@@ -681,18 +681,19 @@ end
 -- observed follows on the tail of a stream having been noted (fsm.Consumer.Observe), and says whether that changed the consumer. Its other
 -- streams are looked at only if there is work on this one: whoever raises their tails wakes it.
 local function observed(c, path)
-  local works = c.hidden == 0
-  if works then
+  local has_work = false
+  if c.hidden == 0 then
     local rests = c.state == 'idle' or c.state == 'given_up'
     local acked = rests and redis.call('HGET', P .. 'l:' .. c.id, path)
     if not acked or not ahead(tail_of(path), acked) then return false end
     if c.state == 'given_up' and not news(c, path) then return false end
+    has_work = true
   else
     if c.primary ~= path then return false end
     show(c)
   end
   if c.state == 'given_up' and renewed(c) then revive(c) end
-  settle(c, works)
+  settle(c, has_work)
   return true
 end
 

@@ -23,6 +23,8 @@ const (
 	registryTime = 30 * time.Second
 	// registryPace is the pause after an answer that shows nothing new.
 	registryPace = 50 * time.Millisecond
+	// renewedMax bounds the streams in renewed. Further deletions are dealt with once more.
+	renewedMax = 100_000
 	// registryLooks bounds the looks under way at streams that the registry tells of: the queue has room for others.
 	registryLooks = 1000
 )
@@ -36,9 +38,10 @@ type registry struct {
 	// goal is an end of the registry that a look has shown, until it is read up to there. A registry that grows all the
 	// time may never be read to its present end.
 	goal fsm.Offset
-	// renewed are streams that were renewed after goal was shown: whatever is told of them up to there is of before. It
-	// is nil where messages are read beyond goal.
-	renewed map[string]struct{}
+	// renewed are the streams that were renewed after goal was shown, with the doubts of their partitions before that:
+	// messages up to goal that tell of their deletion are older, unless the store may have lost the renewal. It is nil
+	// beyond goal, where nothing is known of a message's age.
+	renewed map[string]int64
 	// first is true while the registry is read for the first time ever, by whichever replicas (catchUp).
 	first bool
 	// dealt is how many messages behind at were dealt with: should the rest have to be read again, a deletion among
@@ -114,8 +117,11 @@ func (r *registry) tick(ctx context.Context) (again time.Duration, err error) {
 	switch {
 	case err != nil:
 		return 0, err
-	case !info.Exists && !read: // what it tells once it is there is of after now
-		return upstream.Jitter(r.d.cfg.RetryMax), r.d.store.SetRegistryRead(ctx)
+	case !info.Exists && !read:
+		if info, err = r.d.up.HeadAnew(ctx, r.d.cfg.Registry); err == nil && !info.Exists {
+			err = r.d.store.SetRegistryRead(ctx) // whatever it holds later was written after now
+		}
+		return upstream.Jitter(r.d.cfg.RetryMax), err
 	case !info.Exists:
 		return upstream.Jitter(r.d.cfg.RetryMax), nil
 	case at.After(info.Tail):
@@ -127,7 +133,7 @@ func (r *registry) tick(ctx context.Context) (again time.Duration, err error) {
 	}
 	live := at == info.Tail
 	if live || r.goal == "" {
-		r.goal, r.renewed = info.Tail, map[string]struct{}{}
+		r.goal, r.renewed = info.Tail, map[string]int64{}
 	}
 	if r.first = !read; !r.goal.After(at) {
 		if r.first {
@@ -312,36 +318,26 @@ func (r *registry) deleted(ctx context.Context, path string) error {
 	if at != r.at {
 		return errMovedOn
 	}
-	if _, again := r.renewed[path]; again {
+	doubts := r.d.memory.doubts(path)
+	if was, renewed := r.renewed[path]; renewed && was == doubts {
 		return nil
 	}
-	older, err := r.isOlder(ctx, path)
-	switch {
-	case err != nil:
-		return err
-	case !older:
-		r.d.Enqueue(path, Evidence{})
-		return nil
+	if r.first {
+		// There may be deletions from long before Reveille: a stream that is there stays. Later its consumers begin at
+		// the start, once more if need be: an event too many, never one too few.
+		info, err := r.d.up.Look(ctx, path)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil || !info.Gone() { // one that cannot be asked for is looked at again by others
+			r.d.Enqueue(path, Evidence{})
+			return nil
+		}
 	}
-	if err = r.d.renew(ctx, path, false); err == nil && r.renewed != nil && len(r.renewed) < memoryMax {
-		r.renewed[path] = struct{}{}
+	if err = r.d.renew(ctx, path, false); err == nil && r.renewed != nil && len(r.renewed) < renewedMax {
+		r.renewed[path] = doubts
 	}
 	return err
-}
-
-// isOlder says whether what the store has of a stream is taken for older than a deletion that the registry tells of.
-// Only when the registry is read for the first time ever, it is not if the stream is there: there may be deletions from
-// long before Reveille. Later, a stream that is there may be one that was made anew since, and begins once more at its
-// start: an event too many, never one too few.
-func (r *registry) isOlder(ctx context.Context, path string) (bool, error) {
-	if !r.first {
-		return true, nil
-	}
-	info, err := r.d.up.Look(ctx, path)
-	if ctx.Err() != nil {
-		return false, ctx.Err()
-	}
-	return err == nil && info.Gone(), nil // one that cannot be asked for is looked at again by others
 }
 
 // created puts a stream on record, so that the registry need not be read again for it, and has it looked at. What it

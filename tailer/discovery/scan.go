@@ -10,8 +10,9 @@ import (
 	"reveille/tailer/upstream"
 )
 
-// looksMax bounds the streams that one scan has looked at for no other reason than that their time has come.
-const looksMax = 1000
+// looksMax bounds the streams that one scan has looked at for no other reason than that their time has come, leftMax
+// those for which it would have come sooner (isLeft).
+const looksMax, leftMax = 1000, 100
 
 // scanRecords calls f for each record of some partitions, at least once. One that cannot be read keeps no other from
 // it.
@@ -53,14 +54,16 @@ func (d *Discovery) scanOnce(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	looks, now := 0, time.Now()
+	looks, left, now := 0, 0, time.Now()
 	return d.scanRecords(ctx, d.store.Ownership().Partitions(), func(s fsm.Stream) {
 		subs := d.store.Catalog().Match(s.Path)
 		due := !now.Before(s.Until)
 		switch {
 		case !s.Present() && due, isBehind(s, subs, version, under):
-		case (due || len(subs) == 0 && d.isLeft(s, now)) && looks < looksMax:
+		case due && looks < looksMax:
 			looks++
+		case len(subs) == 0 && left < leftMax && d.isLeft(s, now):
+			left++
 		default:
 			return
 		}
@@ -82,10 +85,10 @@ func isBehind(s fsm.Stream, subs []fsm.Subscription, version int64, under map[st
 	return false
 }
 
-// isLeft says whether a stream that nobody is subscribed to is due for a look much later than it would be if nobody had
-// been before. The replicas' clocks and the store's may differ.
+// isLeft says whether a stream has lost its last subscription since its next look was set: the look is far later than
+// that of a stream without one. Twice as late, because the clocks of replicas and store may differ.
 func (d *Discovery) isLeft(s fsm.Stream, now time.Time) bool {
-	return s.Present() && s.Until.Sub(now) > 2*d.lookAfter(s, false)
+	return s.Present() && d.store.Catalog().Loaded() && s.Until.Sub(now) > 2*d.lookAfter(s, false)
 }
 
 // watchDoubts enqueues what this replica remembers of a partition, and the streams of it that are named, at the start

@@ -262,9 +262,9 @@ func TestAStreamWhoseEventsExpireKeepsItsConsumers(t *testing.T) {
 	c.server.Expire("t1")
 	// Either a read finds its offset gone first, or a HEAD finds the stream empty. What the former leads to, the tests
 	// of tailer/upstream hold too.
-	const movedBack = "a new stream under an old name"
+	const anew = "a new stream under an old name"
 	harness.Eventually(t, soon, "it is seen that the events have expired", harness.True(func() bool {
-		return c.server.Lost.Load() > 0 || strings.Contains(c.rev.Log(), movedBack)
+		return c.server.Lost.Load() > 0 || strings.Contains(c.rev.Log(), anew)
 	}, "it is not"))
 	// A stream that is gone loses its consumers as soon as it is asked for after the grace.
 	lost, before := time.Now(), asked.Load()
@@ -275,7 +275,7 @@ func TestAStreamWhoseEventsExpireKeepsItsConsumers(t *testing.T) {
 		return asked.Load() >= before+3
 	}, "it is not"))
 	c.awaitMetrics(t, map[string]float64{"reveille_upstream_up": 1})
-	if !strings.Contains(c.rev.Log(), movedBack) {
+	if !strings.Contains(c.rev.Log(), anew) {
 		harness.Eventually(t, soon, "a metric says that an offset is not kept any more", harness.True(func() bool {
 			found, _ := c.scrape(t)
 			return found[`reveille_upstream_requests_total{kind="tail",outcome="not_kept"}`] > 0

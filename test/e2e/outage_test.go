@@ -183,9 +183,9 @@ func TestAStreamThatNobodyMakesAgainIsKeptForTheGrace(t *testing.T) {
 	f.awaitIdle(path, e.streams.Append(path, `{"new":1}`))
 }
 
-// A server that denies a stream for too long costs its consumer the offset. If the stream is named, by a pattern without
-// a wildcard here, that costs no event: neither one from meanwhile nor one from afterwards.
-func TestA404ForLongerThanTheGraceLosesNoEventOfAStreamThatIsNamed(t *testing.T) {
+// A server that denies a stream for too long costs its consumer the offset. If the stream is named, here by a pattern
+// without a wildcard, that costs no event: neither one from meanwhile nor one from afterwards.
+func TestA404ForLongerThanTheGraceLosesNoEventOfANamedStream(t *testing.T) {
 	t.Parallel()
 	for mode := range tailModes {
 		t.Run(mode, func(t *testing.T) {
