@@ -39,6 +39,15 @@ type Noted struct {
 // EndsBefore says whether an offset lies beyond the end of a closed stream, and so is of another stream.
 func (n Noted) EndsBefore(o Offset) bool { return n.Closed && o.After(n.Tail) }
 
+// Begin returns where a consumer begins that is to begin at an offset: nowhere beyond the end of a closed stream. If
+// that is of another stream, all consumers will start over.
+func (n Noted) Begin(o Offset) Offset {
+	if n.EndsBefore(o) {
+		return n.Tail
+	}
+	return o
+}
+
 // Raised is what is noted once somebody has shown a tail, and whether the stream is closed there. That may be old news,
 // or of the stream that came after.
 func (n Noted) Raised(tail Offset, closed bool) Noted {

@@ -104,3 +104,23 @@ func TestWhatBeliesTheEndThatWasNoted(t *testing.T) {
 		})
 	}
 }
+
+func TestNobodyBeginsBeyondTheEndOfAClosedStream(t *testing.T) {
+	open, closed := Noted{Tail: "20"}, Noted{Tail: "20", Closed: true}
+	for _, tt := range []struct {
+		noted       Noted
+		at, want    Offset
+		description string
+	}{
+		{closed, "30", "20", "beyond the end"},
+		{closed, "20", "20", "at the end"},
+		{closed, "10", "10", "before the end"},
+		{closed, Start, Start, "at the start"},
+		{open, "30", "30", "beyond the tail of an open stream"},
+		{Noted{}, "30", "30", "in a stream that nothing is noted of"},
+	} {
+		if got := tt.noted.Begin(tt.at); got != tt.want {
+			t.Errorf("%s: begins at %q, want %q", tt.description, got, tt.want)
+		}
+	}
+}

@@ -24,17 +24,20 @@ func (t *tx) callback(cb fsm.Callback) (r fsm.CallbackReply) {
 	if cb.Tails == nil {
 		cb.Tails = map[string]fsm.Offset{}
 	}
+	c, there := p.consumers[cb.Consumer]
 	for path, tail := range cb.Tails {
 		if noted := p.streams[path].noted.Tail; noted != "" && !tail.After(noted) {
 			cb.Tails[path] = noted
 		}
 	}
-	for _, sub := range cb.Subscribe {
-		if noted := p.streams[sub.Path].noted.Tail; cb.Tails[sub.Path] == "" && noted != "" {
-			cb.Tails[sub.Path] = noted
+	cb.Subscribe = slices.Clone(cb.Subscribe)
+	for i, sub := range cb.Subscribe {
+		if _, linked := c.Links[sub.Path]; !linked {
+			noted := p.streams[sub.Path].noted
+			cb.Tails[sub.Path] = noted.Raised(asked[sub.Path], false).Tail
+			cb.Subscribe[i].From = noted.Begin(sub.From)
 		}
 	}
-	c, there := p.consumers[cb.Consumer]
 	had := c.Links
 	c, res := c.Callback(t.env(p, cb.Consumer), there, cb)
 	r = fsm.CallbackReply{Code: res.Code, Path: res.Path, Streams: res.Streams, WakeID: res.WakeID}

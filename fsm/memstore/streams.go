@@ -111,11 +111,8 @@ func (t *tx) link(p *partition, n fsm.NewLink, path string, tail fsm.Offset, o *
 		there = false
 	}
 	if !there {
-		noted, acked := p.streams[path].noted, n.Acked
-		if noted.EndsBefore(acked) { // all its consumers will start over
-			acked = noted.Tail
-		}
-		p.store(fsm.NewConsumer(sub, path, acked, p.floor))
+		noted := p.streams[path].noted
+		p.store(fsm.NewConsumer(sub, path, noted.Begin(n.Acked), p.floor))
 		p.note(path, noted)
 		o.Linked++
 	}

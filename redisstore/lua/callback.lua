@@ -72,9 +72,10 @@ for _, s in ipairs(subscribe) do
   if fresh[path] then
     fresh[path] = nil -- named twice, the first counts
     made[#made + 1] = path
-    offsets[#offsets + 1], offsets[#offsets + 2] = path, s[2]
+    local from = begin_at(path, s[2])
+    offsets[#offsets + 1], offsets[#offsets + 2] = path, from
     note_tail(path, asked[path] or '')
-    links(c)[path] = { acked = s[2], tail = tail_of(path) }
+    links(c)[path] = { acked = from, tail = tail_of(path) }
   end
 end
 if #made > 0 then

@@ -228,6 +228,9 @@ end
 -- ends_before says whether an offset lies beyond the end of a closed stream (fsm.Noted.EndsBefore).
 local function ends_before(path, offset) return is_closed(path) and after(offset, tail_of(path)) end
 
+-- begin_at returns where a consumer begins that is to begin at an offset (fsm.Noted.Begin).
+local function begin_at(path, offset) return ends_before(path, offset) and tail_of(path) or offset end
+
 -- note_tail notes a tail that somebody has shown, and whether the stream is closed there (fsm.Noted.Raised).
 local function note_tail(path, tail, ends)
   local noted = tail_of(path)

@@ -51,8 +51,7 @@ for i = 0, n - 1 do
     end
     if not c and not again then
       made = made + 1
-      if ends_before(path, acked) then acked = tail_of(path) end -- all its consumers will start over
-      c = create(sub, gen, id, path, acked)
+      c = create(sub, gen, id, path, begin_at(path, acked))
     end
     if c then
       note_tail(path, tail)
