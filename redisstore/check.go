@@ -39,9 +39,6 @@ func (s *Store) Check(ctx context.Context) error {
 		return err
 	}
 	s.warnOfEviction(ctx)
-	if err := s.takeOver(ctx); err != nil {
-		return err
-	}
 	if s.opts.Upstream == "" {
 		return nil
 	}

@@ -14,9 +14,8 @@ import (
 // linksAtATime is how many consumers one call of link_stream.lua makes, if those that are there have few links.
 const linksAtATime = 100
 
-// recordOf decodes a stream's record as lib.lua's stream_of stores it. linked is the version through which streams are
-// linked whose records have the earlier form.
-func recordOf(path, text string, linked int64) (fsm.Stream, error) {
+// recordOf decodes a stream's record as lib.lua's stream_of stores it.
+func recordOf(path, text string) (fsm.Stream, error) {
 	s := fsm.Stream{Path: path, State: fsm.StreamPresent}
 	text, awaited := strings.CutPrefix(text, "?")
 	if awaited {
@@ -24,43 +23,32 @@ func recordOf(path, text string, linked int64) (fsm.Stream, error) {
 	}
 	fields := strings.Split(text, ",")
 	numbers := []*int64{new(int64), &s.Noted, &s.Linked, &s.Stamp, new(int64), &s.Lost}
-	switch len(fields) {
-	case 1:
-	case len(numbers) + 3:
-		s.Begin, s.Tail = fsm.Offset(fields[6]), fsm.Offset(fields[7])
-	default:
+	if len(fields) != len(numbers)+3 {
 		return s, fmt.Errorf("redis: the record of stream %s has %d fields", path, len(fields))
 	}
-	for i := range min(len(fields), len(numbers)) {
+	for i, number := range numbers {
 		n, err := strconv.ParseInt(fields[i], 10, 64)
 		if err != nil {
 			return s, fmt.Errorf("redis: the record of stream %s has no number where one belongs", path)
 		}
-		*numbers[i] = n
+		*number = n
 	}
-	s.First = time.UnixMicro(*numbers[0])
-	if len(fields) > 1 {
-		s.Until = time.UnixMicro(*numbers[4])
-		return s, nil
-	}
-	s.Noted, s.Begin = versionAt(*numbers[0]), fsm.Start
-	if !awaited {
-		s.Linked = max(s.Noted, linked)
-	}
+	s.First, s.Until = time.UnixMicro(*numbers[0]), time.UnixMicro(*numbers[4])
+	s.Begin, s.Tail = fsm.Offset(fields[6]), fsm.Offset(fields[7])
 	return s, nil
 }
 
 // versionAt returns a version of the list of subscriptions as changed.lua would have made it at a time, in
-// microseconds: records of the earlier form, and subscriptions that were stored with them, have the time in its place.
+// microseconds: subscriptions that were stored before there were versions have the time in its place.
 func versionAt(micros int64) int64 { return micros / 1000 * 2048 }
 
 // stream reads what lib.lua's stream_reply returns.
 func (r *reply) stream(path string) (s fsm.Stream) {
 	r.list(func(l *reply) {
-		text, linked, removed, lost := l.text(), l.int(), l.int(), l.int()
+		text, removed, lost := l.text(), l.int(), l.int()
 		s = fsm.Stream{Path: path, Stamp: removed, Lost: lost}
 		if l.bad == nil && text != "" {
-			s, l.bad = recordOf(path, text, linked)
+			s, l.bad = recordOf(path, text)
 		}
 	})
 	return s
@@ -163,52 +151,16 @@ func (s *Store) ScanStreams(
 	r := s.run(ctx, scriptScanStreams, partition, cursor, scanBatch)
 	r.list(func(l *reply) {
 		next = l.text()
-		linked := l.int()
 		l.each(func(records *reply) {
 			path, text, tail := records.text(), records.text(), records.text()
 			if records.bad != nil {
 				return
 			}
 			var stream fsm.Stream
-			stream, records.bad = recordOf(path, text, linked)
+			stream, records.bad = recordOf(path, text)
 			stream.NotedTail = fsm.Offset(tail)
 			streams = append(streams, stream)
 		})
 	})
 	return streams, next, r.bad
-}
-
-// takeOver has the streams on record whose records have the earlier form, which does not say through which
-// version of the list of subscriptions they are linked. They are through the present one, but for subscriptions
-// whose backfill is not over.
-func (s *Store) takeOver(ctx context.Context) error {
-	done, err := s.rdb.HGet(ctx, s.keys.meta(), "records").Result()
-	if err = wrap(err); err != nil || done != "" {
-		return err
-	}
-	// Versions of an earlier form lie below those of this one: the list gets one of this form.
-	r := s.call(ctx, scriptRenewList, []string{s.keys.version(), s.keys.changes()}, s.versionSeen.Load(), versionDraw())
-	version := r.int()
-	if r.bad != nil {
-		return r.bad
-	}
-	if err := s.RefreshCatalog(ctx); err != nil {
-		return err
-	}
-	under, err := s.Backfills(ctx)
-	if err != nil {
-		return err
-	}
-	for id := range under {
-		if sub, ok := s.catalog.Get(id); ok {
-			version = min(version, sub.Version-1)
-		}
-	}
-	for p := range s.keys.partitions {
-		r := s.run(ctx, scriptTakeOver, p, version)
-		if r.code(1); r.bad != nil {
-			return r.bad
-		}
-	}
-	return wrap(s.rdb.HSet(ctx, s.keys.meta(), "records", "2").Err())
 }

@@ -62,8 +62,8 @@ func callers() []caller {
 		outcome = []any{none, none, none, none, none}
 		bored   = []any{none, none, none, []any{[]any{"s", "g", "s:%2Fa", "/a", "4", "boredom"}}, none}
 		tired   = []any{none, none, none, none, []any{[]any{"c", "s", "/a", "1", "w_1", "0", "tiredness"}}}
-		record  = []any{"", "0", "0", "0"}
-		odd     = []any{"1,2,3", "0", "0", "0"}
+		record  = []any{"", "0", "0"}
+		odd     = []any{"1,2,3", "0", "0"}
 		sub     = fsm.Subscription{ID: "s", Generation: "g", Pattern: "/**", Webhook: "https://example.com/"}
 		ref     = fsm.WakeRef{Consumer: "c", Primary: "/a", Epoch: 1, WakeID: "w_1", Attempt: 1}
 	)
@@ -91,12 +91,11 @@ func callers() []caller {
 		{scriptScanStreams, func(ctx context.Context, s *Store) error {
 			_, _, err := s.ScanStreams(ctx, 0, "0")
 			return err
-		}, []any{[]any{"0", "0", []any{"/a", "1,2,3", ""}}, []any{"0", "0", []any{"/a"}}}},
+		}, []any{[]any{"0", []any{"/a", "1,2,3", ""}}, []any{"0", []any{"/a"}}}},
 		{scriptTakeDeletion, func(ctx context.Context, s *Store) error {
 			_, err := s.TakeDeletion(ctx, "/a")
 			return err
 		}, []any{int64(7)}},
-		{scriptTakeOver, func(ctx context.Context, s *Store) error { return s.takeOver(ctx) }, []any{int64(0)}},
 		{scriptObserve, func(ctx context.Context, s *Store) error {
 			_, err := s.Observe(ctx, 0, "/a", "1", false)
 			return err
@@ -180,7 +179,6 @@ func callers() []caller {
 		{scriptDeleteSubscription, func(ctx context.Context, s *Store) error {
 			return s.DeleteSubscription(ctx, "another")
 		}, []any{[]any{int64(1)}, []any{int64(1), []any{int64(1)}}}},
-		{scriptRenewList, func(ctx context.Context, s *Store) error { return s.takeOver(ctx) }, []any{"boredom"}},
 		{scriptListSubscriptions, func(ctx context.Context, s *Store) error {
 			return s.RefreshCatalog(ctx)
 		}, []any{[]any{"1", int64(7), none}, []any{"1", int64(0), []any{"s"}}}},

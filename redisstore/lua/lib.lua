@@ -41,7 +41,7 @@
 --   d:<path>        string  how many deletions were dealt with that the registry stream will tell of, less those that it has told of
 --                           first; for a minute
 --   meta            hash    seq: the counter of watched; floor: the highest epoch of any consumer removed;
---                           restarts: of streams; life (the incarnation), base, mark, at: see fence; stamp, removed, linked: see stream_of;
+--                           restarts: of streams; life (the incarnation), base, mark, at: see fence; stamp, removed: see next_stamp and drop_stream;
 --                           deleted: a version of the list that had none of the subscriptions any more of whose deletion the partition
 --                           was told
 --   lease           string  the replica that owns the partition
@@ -291,8 +291,7 @@ end
 
 -- stream_of reads a stream's record (fsm.Stream), or returns nil if there is none. It is stored as
 --   first,noted,linked,stamp,till,lost,begin,tail,nonce
--- after a "?" while the stream is awaited: times in microseconds; nonce: that of the call that linked it last. The earlier form is
--- first alone: such a stream was linked when it was first heard of, and through the version in meta's field linked.
+-- after a "?" while the stream is awaited: times in microseconds; nonce: that of the call that linked it last.
 local function stream_of(path)
   local raw = redis.call('HGET', P .. 'known', path)
   if not raw then return nil end
@@ -300,14 +299,8 @@ local function stream_of(path)
   if awaited then raw = string.sub(raw, 2) end
   local f = {}
   for field in string.gmatch(raw .. ',', '([^,]*),') do f[#f + 1] = field end
-  local first = tonumber(f[1]) or 0
-  if #f == 1 then
-    local at = math.floor(first / 1000) * 2048 -- as changed.lua would have made a version then
-    local linked = awaited and 0 or math.max(at, tonumber(redis.call('HGET', P .. 'meta', 'linked') or '0'))
-    return { awaited = awaited, first = first, noted = at, linked = linked, stamp = 0, till = 0, lost = 0, begin = '-1', tail = '' }
-  end
   return {
-    awaited = awaited, first = first, noted = tonumber(f[2]), linked = tonumber(f[3]), stamp = tonumber(f[4]), till = tonumber(f[5]),
+    awaited = awaited, first = tonumber(f[1]), noted = tonumber(f[2]), linked = tonumber(f[3]), stamp = tonumber(f[4]), till = tonumber(f[5]),
     lost = tonumber(f[6]), begin = f[7], tail = f[8], nonce = f[9],
   }
 end
@@ -336,12 +329,9 @@ local function renew_stream(path)
   end
 end
 
--- stream_reply is what scripts return of a record: { record or "", meta's linked, removed stamp, lost version }.
+-- stream_reply is what scripts return of a record: { record or "", removed stamp, lost version }.
 local function stream_reply(path)
-  return {
-    redis.call('HGET', P .. 'known', path) or '', redis.call('HGET', P .. 'meta', 'linked') or '0', int(removed_stamp()),
-    int(lost_version()),
-  }
+  return { redis.call('HGET', P .. 'known', path) or '', int(removed_stamp()), int(lost_version()) }
 end
 
 -- is_dead says of a consumer's generation whether its subscription was deleted: the consumer is gone, but is yet to be removed.

@@ -1,6 +1,6 @@
 -- Goes through the records of streams. Batches: call again with the returned cursor until it is "0".
 -- ARGV[9] cursor  ARGV[10] about how many
--- Returns { next cursor, the version that records of an earlier form are linked through, { path, record, tail noted or "", … } }. O(batch).
+-- Returns { next cursor, { path, record, tail noted or "", … } }. O(batch).
 local scan = batch('HSCAN', P .. 'known', ARGV[A], ARGV[A + 1])
 local found = {}
 for i = 1, #scan[2], 2 do
@@ -8,4 +8,4 @@ for i = 1, #scan[2], 2 do
   found[#found + 1] = scan[2][i + 1]
   found[#found + 1] = tail_of(scan[2][i])
 end
-return unchanged({ scan[1], redis.call('HGET', P .. 'meta', 'linked') or '0', found })
+return unchanged({ scan[1], found })
