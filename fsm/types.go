@@ -70,7 +70,7 @@ func (s Signature) NewSecret(random []byte) string {
 }
 
 // WithDefaults fills in what says how the subscription is delivered, where it is empty. Stores call it for what they
-// store and for what they read: earlier versions stored none of it.
+// store.
 func (s Subscription) WithDefaults() Subscription {
 	s.Mode = cmp.Or(s.Mode, ModeWake)
 	s.Format = cmp.Or(s.Format, FormatWake)

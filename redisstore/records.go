@@ -38,10 +38,6 @@ func recordOf(path, text string) (fsm.Stream, error) {
 	return s, nil
 }
 
-// versionAt returns a version of the list of subscriptions as changed.lua would have made it at a time, in
-// microseconds: subscriptions that were stored before there were versions have the time in its place.
-func versionAt(micros int64) int64 { return micros / 1000 * 2048 }
-
 // stream reads what lib.lua's stream_reply returns.
 func (r *reply) stream(path string) (s fsm.Stream) {
 	r.list(func(l *reply) {

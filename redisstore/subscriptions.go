@@ -15,19 +15,17 @@ import (
 
 // record is a subscription as it is stored.
 type record struct {
-	ID          string `json:"id"`
-	Generation  string `json:"generation"`
-	Pattern     string `json:"pattern"`
-	Webhook     string `json:"webhook"`
-	Secret      string `json:"secret"`
-	Description string `json:"description,omitempty"`
-	// Mode, Format and Signature are missing where a version stored it that knew only the defaults.
-	Mode      fsm.Mode      `json:"mode"`
-	Format    fsm.Format    `json:"format"`
-	Signature fsm.Signature `json:"signature"`
-	CreatedAt int64         `json:"created_at"` // microseconds
-	// Version is added by create_subscription.lua. What was stored before there was one has the time in its place:
-	// versions are times, too.
+	ID          string        `json:"id"`
+	Generation  string        `json:"generation"`
+	Pattern     string        `json:"pattern"`
+	Webhook     string        `json:"webhook"`
+	Secret      string        `json:"secret"`
+	Description string        `json:"description,omitempty"`
+	Mode        fsm.Mode      `json:"mode"`
+	Format      fsm.Format    `json:"format"`
+	Signature   fsm.Signature `json:"signature"`
+	CreatedAt   int64         `json:"created_at"` // microseconds
+	// Version is added by create_subscription.lua.
 	Version int64 `json:"version,omitempty"`
 	// Told is added by tell_subscription.lua.
 	Told bool `json:"told,omitempty"`
@@ -52,14 +50,11 @@ func decodeSubscription(s string) (fsm.Subscription, error) {
 		// field is of a wrong type.
 		return fsm.Subscription{}, fmt.Errorf("redis: subscription %q cannot be read: its record is not valid", r.ID)
 	}
-	if r.Version == 0 {
-		r.Version = versionAt(r.CreatedAt)
-	}
 	return fsm.Subscription{
 		ID: r.ID, Generation: r.Generation, Pattern: r.Pattern, Webhook: r.Webhook, Secret: r.Secret,
 		Description: r.Description, Mode: r.Mode, Format: r.Format, Signature: r.Signature,
 		CreatedAt: time.UnixMicro(r.CreatedAt), Version: r.Version, Told: r.Told,
-	}.WithDefaults(), nil
+	}, nil
 }
 
 // Catalog implements fsm.SubscriptionStore.
