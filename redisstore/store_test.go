@@ -687,9 +687,11 @@ func TestADeletionThatWasCutShortIsFinished(t *testing.T) {
 		must[fsm.Outcome](t)(w.Link(ctx, sub, fmt.Sprint("/a", i), "0", "0"))
 	}
 	// As if the replica had died right after the subscription was taken off the list.
+	version := must[int64](t)(w.rdb.Incr(ctx, "rv:{subs}:version").Result())
+	noted := redis.Z{Score: float64(version), Member: fmt.Sprint(version, " s")}
 	for _, change := range []error{
 		w.rdb.HDel(ctx, "rv:{subs}:all", "s").Err(), w.rdb.HSet(ctx, "rv:{subs}:dropping", sub.Generation, "s").Err(),
-		w.rdb.Incr(ctx, "rv:{subs}:version").Err(),
+		w.rdb.ZAdd(ctx, "rv:{subs}:changes", noted).Err(),
 	} {
 		if change != nil {
 			t.Fatal(change)

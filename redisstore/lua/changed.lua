@@ -1,7 +1,7 @@
 -- What scripts that change the list of subscriptions begin with.
 --
 -- The changes are a zset of "version id" by version, so that whoever has one of these versions reads what has changed since. A version
--- that is not among them is of before the oldest that is kept, of a list that was lost, or of a replica that keeps no changes.
+-- that is not among them is of before the oldest that is kept, or of a list that was lost.
 
 -- changed gives the list a new version, in which the subscription of an id has changed. No version comes twice, not even if the list has
 -- lost its latest changes: it is the time in ms, 2,048 times over, and a number drawn by chance, and lies above every version that the
@@ -14,11 +14,7 @@ local function changed(version_key, changes_key, id, seen, drawn)
   local now = tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000)
   local version = math.max(now * 2048 + drawn, math.max(was, seen) + 1 + drawn)
   was, version = string.format('%.0f', was), string.format('%.0f', version)
-  local last = redis.call('ZRANGE', changes_key, -1, -1)[1]
-  if not last or string.match(last, '^%d+') ~= was then
-    redis.call('DEL', changes_key)
-    redis.call('ZADD', changes_key, was, was .. ' ')
-  end
+  if redis.call('EXISTS', changes_key) == 0 then redis.call('ZADD', changes_key, was, was .. ' ') end
   redis.call('ZADD', changes_key, version, version .. ' ' .. id)
   redis.call('ZREMRANGEBYRANK', changes_key, 0, -1001)
   redis.call('SET', version_key, version)

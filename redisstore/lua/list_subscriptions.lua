@@ -5,8 +5,7 @@
 -- Returns { version, 1, { JSON, … } } with all of them, or { version, 0, { id, JSON or "" if it is gone, … } }.
 -- O(subscriptions), or O(changes).
 local version, since = redis.call('GET', KEYS[2]) or '0', ARGV[1]
-local last = redis.call('ZRANGE', KEYS[3], -1, -1)[1]
-if since == '' or not last or string.match(last, '^%d+') ~= version or redis.call('ZCOUNT', KEYS[3], since, since) == 0 then
+if since == '' or redis.call('ZCOUNT', KEYS[3], since, since) == 0 then
   return { version, 1, redis.call('HVALS', KEYS[1]) }
 end
 local changes, told = {}, {}
