@@ -62,7 +62,7 @@ type WakeEnd struct {
 	Primary      string
 	Epoch        int64
 	WakeID       string
-	// WokeAt is when it began, by the store's clock; zero if that was not noted.
+	// WokeAt is when it began, by the store's clock.
 	WokeAt time.Time
 	Cause  EndCause
 }

@@ -134,7 +134,7 @@ type Consumer struct {
 	Epoch int64
 	// WakeID of the current wake; kept while idle so that a repeated final callback still matches.
 	WakeID string
-	// WokeAt is when that wake began; zero if none has, or if a version that did not note it began it.
+	// WokeAt is when that wake began; zero if none has.
 	WokeAt time.Time
 	// Links by stream path.
 	Links map[string]Link
@@ -178,7 +178,7 @@ type Wake struct {
 	Primary      string
 	Epoch        int64
 	WakeID       string
-	// WokeAt is when the wake cycle began, by the store's clock; zero if that was not noted.
+	// WokeAt is when the wake cycle began, by the store's clock.
 	WokeAt time.Time
 	// Attempt counts from 1 within the wake cycle.
 	Attempt int

@@ -80,27 +80,3 @@ func TestAWakeAcksNothingOfAStreamThatWasMadeAnewSinceItBegan(t *testing.T) {
 		}
 	}
 }
-
-// TestAStoredLinkThatDoesNotSaySinceWhenItsAcksCountTakesThemAll holds that the data of an earlier version is read.
-func TestAStoredLinkThatDoesNotSaySinceWhenItsAcksCountTakesThemAll(t *testing.T) {
-	t.Parallel()
-	w := open(t, redisstore.EmptyRedis(t).URL, 1)
-	ctx := t.Context()
-	wake := reading(t, w, subscription("s"))
-	must[fsm.Outcome](t)(w.Deleted(ctx, 0, "/b", fsm.Deletion{}))
-	if c := must[fsm.Consumer](t)(w.Consumer(ctx, wake.Consumer, "/a")); c.Links["/b"].Since != wake.Epoch {
-		t.Fatalf("nothing was noted: %+v", c)
-	}
-	if err := w.rdb.HDel(ctx, "rv:{0}:c:"+wake.Consumer, "since", "since:/b").Err(); err != nil {
-		t.Fatal(err)
-	}
-	must[fsm.Observation](t)(w.Observe(ctx, 0, "/b", "7", false))
-	cb := of(wake)
-	cb.Acks = []fsm.Ack{{Path: "/b", Offset: "5"}}
-	if r := must[fsm.CallbackReply](t)(w.Callback(ctx, cb)); r.Code != "" {
-		t.Fatalf("refused: %s", r.Code)
-	}
-	if c := must[fsm.Consumer](t)(w.Consumer(ctx, wake.Consumer, "/a")); c.Links["/b"].Acked != "5" {
-		t.Errorf("acked %+v", c.Links)
-	}
-}

@@ -115,16 +115,10 @@ func decodeConsumer(id string, h map[string]string) (c fsm.Consumer, bad error) 
 		Attempt: int(number("attempt")), Sent: number("sent") == 1, FirstFailure: at("failing"),
 		LastError: h["error"], Retired: number("retired") == 1, Stalled: int(number("stalled")),
 		Moved: number("moved") == 1, HiddenAt: at("hidden"), Deadline: at("due"),
+		WokeAt: at("woke"),
 	}
-	if h["paused"] != "" { // a version that does not note it may have made the record
+	if h["paused"] != "" {
 		c.Paused = time.Duration(number("paused")) * time.Millisecond
-	}
-	if c.FirstFailure.IsZero() {
-		c.Paused, c.LastError = 0, "" // a version that does not know of them may have ended the failures
-	}
-	// a version that does not note it may have made the record, or begun the wake
-	if h["woke"] != "" && h["listed"] == h["epoch"] {
-		c.WokeAt = at("woke")
 	}
 	return c, bad
 }

@@ -6,8 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"reveille/fsm"
 	"reveille/redisstore"
 )
@@ -83,30 +81,5 @@ func TestEachConsumerThatIsGoneIsToldOfWithItsCauseAndWhereItStood(t *testing.T)
 	}
 	if !maps.Equal(got, want) {
 		t.Errorf("gone are %v, want %v", got, want)
-	}
-}
-
-// TestARetiredConsumerOfAnOlderVersionIsNotRemoved is about one whose removal that version has put on the list of
-// deadlines.
-func TestARetiredConsumerOfAnOlderVersionIsNotRemoved(t *testing.T) {
-	t.Parallel()
-	w := open(t, redisstore.EmptyRedis(t).URL, 1)
-	ctx := t.Context()
-	wake := must[fsm.Outcome](t)(w.Link(ctx, subscription("s"), "/a", fsm.Start, "1")).Wakes[0]
-	must[fsm.Outcome](t)(w.Fail(ctx, wake.Ref(), fsm.Failure{Retired: true}))
-	due := w.now.Add(timing.GCAfter).UnixMilli()
-	if err := w.rdb.HSet(ctx, "rv:{0}:c:"+wake.Consumer, "due", due).Err(); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.rdb.ZAdd(ctx, "rv:{0}:due", redis.Z{Score: float64(due), Member: wake.Consumer}).Err(); err != nil {
-		t.Fatal(err)
-	}
-	w.later(timing.GCAfter)
-	o, n, err := w.Due(ctx, 0, 100)
-	if err != nil || n != 1 || len(o.Gone) > 0 || len(o.Wakes) > 0 {
-		t.Fatalf("%d due, %+v, %v", n, o, err)
-	}
-	if c := must[fsm.Consumer](t)(w.Consumer(ctx, wake.Consumer, "/a")); !c.Retired || !c.Deadline.IsZero() {
-		t.Errorf("it is %+v", c)
 	}
 }

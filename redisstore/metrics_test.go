@@ -110,38 +110,6 @@ func TestTheFiguresOfTheOwnedPartitionsAreThoseOfTheDatabase(t *testing.T) {
 	}
 }
 
-// TestWhatAnOlderVersionMovedOnIsTakenOffTheLists is for an upgrade of one replica after the
-// other, and for the way back.
-func TestWhatAnOlderVersionMovedOnIsTakenOffTheLists(t *testing.T) {
-	t.Parallel()
-	w, r := owning(t, redisstore.EmptyRedis(t).URL, 1)
-	ctx := t.Context()
-	sub, _, err := w.CreateSubscription(ctx, subscription("s"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	const gone = 300
-	for i := range gone + 2 {
-		must[fsm.Outcome](t)(w.Link(ctx, sub, fmt.Sprint("/", i), fsm.Start, "1"))
-		w.later(time.Second)
-	}
-	// The first came to rest and all others but the last are gone, without the lists being told.
-	if err := w.rdb.HSet(ctx, "rv:{0}:c:"+fsm.ConsumerID("s", "/0"), "state", "idle").Err(); err != nil {
-		t.Fatal(err)
-	}
-	for i := range gone {
-		if err := w.rdb.Del(ctx, "rv:{0}:c:"+fsm.ConsumerID("s", fmt.Sprint("/", i+1))).Err(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if got := figures(t, r, "reveille_oldest_pending_wake_seconds")[""]; got != 1 {
-		t.Errorf("the oldest has waited for %g s, want 1, which is the last", got)
-	}
-	if got := figures(t, r, "reveille_consumers")["waking"]; got != 1 {
-		t.Errorf("%g consumers are waking, want 1", got)
-	}
-}
-
 func TestCallsOfRedisAreTimedAndTheirFailuresCounted(t *testing.T) {
 	t.Parallel()
 	server := harness.StartRedis(t)

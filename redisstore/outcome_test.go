@@ -8,35 +8,21 @@ import (
 	"reveille/fsm"
 )
 
-func TestAnOutcomeOfAVersionThatNotedLessIsRead(t *testing.T) {
-	wake := func(more ...any) []any {
-		return append([]any{"s:%2Fa", "s", "g", "/a", "7", "w_1", "2", []any{"/a", "-1", "5"}}, more...)
+func TestAnOutcomeIsRead(t *testing.T) {
+	r := &reply{script: scriptAccept, items: []any{[]any{
+		[]any{[]any{"s:%2Fa", "s", "g", "/a", "7", "w_1", "2", []any{"/a", "-1", "5"}, "1790000000123"}},
+		[]any{},
+		[]any{},
+		[]any{[]any{"s", "g", "s:%2Fa", "/a", "4", "given_up"}},
+		[]any{},
+	}}}
+	o := r.outcome()
+	if r.bad != nil || len(o.Wakes) != 1 || len(o.Gone) != 1 || o.Gone[0].Cause != fsm.GoneGivenUp {
+		t.Fatalf("%+v, %v", o, r.bad)
 	}
-	for _, tc := range []struct {
-		name string
-		wake []any
-		woke time.Time
-	}{
-		{"without when the wake began", wake(), time.Time{}},
-		{"with a time that nobody knows", wake("0"), time.Time{}},
-		{"with when the wake began", wake("1790000000123"), time.UnixMilli(1_790_000_000_123)},
-		{"with more than this version knows", wake("1790000000123", "news"), time.UnixMilli(1_790_000_000_123)},
-	} {
-		r := &reply{script: scriptAccept, items: []any{[]any{
-			[]any{tc.wake},
-			[]any{},
-			[]any{},
-			[]any{[]any{"s", "g", "s:%2Fa", "/a", "4", "given_up"}},
-			[]any{},
-		}}}
-		o := r.outcome()
-		if r.bad != nil || len(o.Wakes) != 1 || len(o.Gone) != 1 || o.Gone[0].Cause != fsm.GoneGivenUp {
-			t.Errorf("%s: %+v, %v", tc.name, o, r.bad)
-			continue
-		}
-		if w := o.Wakes[0]; w.Epoch != 7 || w.Attempt != 2 || len(w.Streams) != 1 || !w.WokeAt.Equal(tc.woke) {
-			t.Errorf("%s: %+v, want it begun at %s", tc.name, w, tc.woke)
-		}
+	if w := o.Wakes[0]; w.Epoch != 7 || w.Attempt != 2 || len(w.Streams) != 1 ||
+		!w.WokeAt.Equal(time.UnixMilli(1_790_000_000_123)) {
+		t.Errorf("the wake is %+v", w)
 	}
 }
 

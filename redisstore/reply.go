@@ -151,9 +151,7 @@ func (r *reply) wake() (w fsm.Wake) {
 			Epoch: l.int(), WakeID: l.text(), Attempt: int(l.int()),
 		}
 		w.Streams = l.streams(w.Primary)
-		if len(l.items) > 0 { // a version that did not note it says nothing of it
-			w.WokeAt = moment(l.int())
-		}
+		w.WokeAt = moment(l.int())
 	})
 	return w
 }

@@ -123,7 +123,7 @@ func (t *tracing) wakesEnded(ends []fsm.WakeEnd) {
 	now := time.Now()
 	for _, e := range ends {
 		begun := e.WokeAt
-		if begun.IsZero() || begun.After(now) {
+		if begun.After(now) { // the store's clock is ahead
 			begun = now
 		}
 		ctx := context.WithValue(context.Background(), rootOf{}, fsm.TraceOf(e.Consumer, e.WakeID))

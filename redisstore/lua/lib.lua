@@ -16,10 +16,10 @@
 -- What a script returns is the first of two items; the other is the watermark now (scripts.go).
 --
 -- Keys below the prefix:
---   c:<consumer>    hash    sub gen primary state epoch wake woke listed attempt sent failing retired stalled moved hidden due;
+--   c:<consumer>    hash    sub gen primary state epoch wake woke attempt sent failing retired stalled moved hidden due;
 --                           by: the nonce of the last callback that succeeded; error: why the last attempt failed, while
---                           failing is not 0; listed: the epoch that woke and the lists below are of;
---                           restarts: the partition's count of restarts that it is up to date with (load), none is 0;
+--                           failing is not 0; restarts: the partition's count of restarts that it is up to date with (load), none
+--                           is 0;
 --                           paused: how much of the time since failing does not count, ms, none is 0;
 --                           past:<stream>: of one that was given up, the tail at that time;
 --                           since:<stream>: the epoch it was in when a stream that it is linked to was last deleted or made anew
@@ -41,9 +41,9 @@
 --   d:<path>        string  how many deletions were dealt with that the registry stream will tell of, less those that it has told of
 --                           first; for a minute
 --   meta            hash    seq: the counter of watched; floor: the highest epoch of any consumer removed;
---                           restarts: of streams; life (the incarnation), base, mark, at: see fence; stamp, removed: see next_stamp and drop_stream;
---                           deleted: a version of the list that had none of the subscriptions any more of whose deletion the partition
---                           was told
+--                           restarts: of streams; life (the incarnation), base, mark, at: see fence; stamp, removed: see next_stamp
+--                           and drop_stream; deleted: a version of the list that had none of the subscriptions any more of whose
+--                           deletion the partition was told
 --   lease           string  the replica that owns the partition
 --   n:<nonce>       string  the nonce of a call, for as long as it may be sent again because its reply was lost (note_call)
 --
@@ -300,8 +300,8 @@ local function stream_of(path)
   local f = {}
   for field in string.gmatch(raw .. ',', '([^,]*),') do f[#f + 1] = field end
   return {
-    awaited = awaited, first = tonumber(f[1]), noted = tonumber(f[2]), linked = tonumber(f[3]), stamp = tonumber(f[4]), till = tonumber(f[5]),
-    lost = tonumber(f[6]), begin = f[7], tail = f[8], nonce = f[9],
+    awaited = awaited, first = tonumber(f[1]), noted = tonumber(f[2]), linked = tonumber(f[3]), stamp = tonumber(f[4]),
+    till = tonumber(f[5]), lost = tonumber(f[6]), begin = f[7], tail = f[8], nonce = f[9],
   }
 end
 
@@ -389,23 +389,20 @@ end
 -- read by themselves: each field costs.
 local RECORD = {
   'sub', 'gen', 'primary', 'state', 'wake', 'by',
-  'epoch', 'woke', 'listed', 'attempt', 'sent', 'failing', 'retired', 'stalled', 'moved', 'hidden', 'due', 'since',
+  'epoch', 'woke', 'attempt', 'sent', 'failing', 'retired', 'stalled', 'moved', 'hidden', 'due', 'since',
 }
 
 -- record returns a consumer's record, or nil if there is none. Field was has it as it is stored, in the order of RECORD.
 local function record(id)
   local r = redis.call('HMGET', P .. 'c:' .. id, unpack(RECORD))
   if not r[1] then return nil end
-  for i = 7, 18 do r[i] = NUMBERS[r[i]] or tonumber(r[i]) end
+  for i = 7, 17 do r[i] = NUMBERS[r[i]] or tonumber(r[i]) end
   local c = {
     id = id, was = r, sub = r[1], gen = r[2], primary = r[3], state = r[4], wake = r[5], by = r[6], epoch = r[7], woke = r[8],
-    listed = r[9], attempt = r[10], sent = r[11], failing = r[12], retired = r[13], stalled = r[14], moved = r[15], hidden = r[16],
-    due = r[17], since = r[18], paused = 0,
+    attempt = r[9], sent = r[10], failing = r[11], retired = r[12], stalled = r[13], moved = r[14], hidden = r[15], due = r[16],
+    since = r[17], paused = 0,
   }
   if c.failing > 0 then c.paused = tonumber(redis.call('HGET', P .. 'c:' .. id, 'paused') or '0') end
-  -- A version that does not note it may have made the record, or begun the wake: the lists are of one before then.
-  c.unlisted = c.listed ~= c.epoch
-  if c.unlisted or not c.woke then c.woke = 0 end
   c.was_due, c.was_paused, c.was_place = c.due, c.paused, place_of(c)
   return c
 end
@@ -422,9 +419,8 @@ local function links(c)
 end
 
 local function save(c)
-  c.listed = c.epoch
   local was, changes = c.was, { 'HSET', P .. 'c:' .. c.id }
-  for i = 4, 18 do
+  for i = 4, 17 do
     local field = RECORD[i]
     local value = c[field]
     if value ~= was[i] then
@@ -441,12 +437,7 @@ local function save(c)
   if #changes > 2 then redis.call(unpack(changes)) end
   local place = place_of(c)
   if c.was_place and c.was_place ~= place then redis.call('ZREM', P .. c.was_place, c.id) end
-  if place and (place ~= c.was_place or c.begun or c.unlisted) then
-    redis.call('ZADD', P .. place, int(now), c.id)
-  elseif place == 'waiting' then
-    -- One that a version without these lists has resumed waits from now on, as far as is known.
-    redis.call('ZADD', P .. place, 'NX', int(now), c.id)
-  end
+  if place and (place ~= c.was_place or c.begun) then redis.call('ZADD', P .. place, int(now), c.id) end
   if c.due == c.was_due then return end
   if c.due == 0 then
     redis.call('ZREM', P .. 'due', c.id)
@@ -693,9 +684,7 @@ end
 -- failed books a failed attempt. The consumer is given up if that was made after a time of failures that is long enough.
 local function failed(c, retry_after, retired, why)
   local begun_at = c.due - WAKING
-  if c.failing == 0 then
-    c.failing, c.was_paused = now, nil -- a version that does not know of pauses may have left one
-  end
+  if c.failing == 0 then c.failing = now end
   c.sent = 0
   redis.call('HSET', P .. 'c:' .. c.id, 'error', why)
   if retired then
