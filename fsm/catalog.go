@@ -32,8 +32,8 @@ type node struct {
 	here    []*entry
 }
 
-// newEntry keeps a subscription whose pattern an earlier version took and this one does not: it matches nothing, and
-// can be seen and deleted. The index holds it at its root, which no path ends at.
+// newEntry keeps a subscription whose pattern a later version took and this one does not: it matches nothing, and can
+// be seen and deleted. The index holds it at its root, which no path ends at.
 func newEntry(s Subscription) *entry {
 	p, _ := ParsePattern(s.Pattern)
 	return &entry{sub: s, pattern: p}

@@ -56,16 +56,6 @@ func CanonicalPath(p string) (string, error) {
 	return finish(raw)
 }
 
-// LoosePath is CanonicalPath for letting go of a path: it takes names that are no stream's, because an earlier version
-// may have stored them.
-func LoosePath(p string) (string, error) {
-	raw, err := escaped(p)
-	if err != nil {
-		return "", fmt.Errorf("%w: %w", ErrPath, err)
-	}
-	return finish(raw)
-}
-
 // escaped turns backslashes into slashes and percent-encodes what a URL could not hold.
 func escaped(p string) (string, error) {
 	switch {

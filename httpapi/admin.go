@@ -41,10 +41,10 @@ func (s *Service) newAdmin() *echo.Echo {
 		return nil
 	})
 	e.POST("/api/v1/streams", func(c echo.Context) error {
-		return s.nameStreams(c, "streams named", fsm.CanonicalPath, s.cfg.Streams.Name)
+		return s.nameStreams(c, "streams named", s.cfg.Streams.Name)
 	})
 	e.DELETE("/api/v1/streams", func(c echo.Context) error {
-		return s.nameStreams(c, "streams forgotten", fsm.LoosePath, s.cfg.Streams.Forget)
+		return s.nameStreams(c, "streams forgotten", s.cfg.Streams.Forget)
 	})
 	e.GET("/api/v1/streams", s.showStreams)
 	e.GET("/api/v1/subscriptions", s.showSubscriptions)

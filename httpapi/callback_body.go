@@ -79,8 +79,7 @@ func (s *Service) readCallback(c echo.Context) (req callbackRequest, err error) 
 	if req.subscribe, err = readPaths(o, "subscribe", anyPath, s.cfg.MaxStreamsPerConsumer); err != nil {
 		return req, err
 	}
-	// A consumer can be subscribed to what is no stream's path since an earlier version.
-	if req.unsubscribe, err = readPaths(o, "unsubscribe", looseAnyPath, math.MaxInt); err != nil {
+	if req.unsubscribe, err = readPaths(o, "unsubscribe", anyPath, math.MaxInt); err != nil {
 		return req, err
 	}
 	req.done, _, err = optional[bool](o, "done", "true or false")
@@ -156,8 +155,6 @@ var notInPath = strings.NewReplacer("?", "%3F", "#", "%23", "\x00", "%00")
 
 // anyPath takes a text for a stream path (webhook spec, Dynamic Subscribe: "No validation of stream paths"): what has
 // no place in a path is percent-encoded, and only what could be no stream's is refused.
-func anyPath(text string) (string, error) { return fsm.CanonicalPath(absolute(text)) }
-
-func looseAnyPath(text string) (string, error) { return fsm.LoosePath(absolute(text)) }
-
-func absolute(text string) string { return "/" + notInPath.Replace(strings.TrimPrefix(text, "/")) }
+func anyPath(text string) (string, error) {
+	return fsm.CanonicalPath("/" + notInPath.Replace(strings.TrimPrefix(text, "/")))
+}

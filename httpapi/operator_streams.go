@@ -124,9 +124,7 @@ func (s *Service) someWatched(ctx context.Context, at *place, list *[]watchedStr
 
 // nameStreams reads {"streams":["/a",…]} and does the same to all of them, or nothing if one of them is wrong. done is
 // how the log says it.
-func (s *Service) nameStreams(
-	c echo.Context, done string, canonical func(string) (string, error), do func(context.Context, []string) error,
-) error {
+func (s *Service) nameStreams(c echo.Context, done string, do func(context.Context, []string) error) error {
 	s.limitBody(c)
 	o, err := s.readObject(c)
 	if err != nil {
@@ -142,7 +140,7 @@ func (s *Service) nameStreams(
 	if len(list) > MaxNamed {
 		return refuse(fsm.CodeInvalidRequest, "streams: at most %d can be named in one request", MaxNamed)
 	}
-	paths, err := readPaths(o, "streams", canonical, math.MaxInt)
+	paths, err := readPaths(o, "streams", fsm.CanonicalPath, math.MaxInt)
 	if err != nil {
 		return err
 	}

@@ -26,8 +26,7 @@ func (d *Discovery) renew(ctx context.Context, path string, expect bool) error {
 	return err
 }
 
-// Forget takes streams off the record and removes their consumers. What an earlier version has stored may be no
-// stream's path, and is let go of all the same.
+// Forget takes streams off the record and removes their consumers.
 func (d *Discovery) Forget(ctx context.Context, paths []string) error {
 	for _, path := range paths {
 		if err := d.remove(ctx, path, fsm.Deletion{}); err != nil {

@@ -153,11 +153,8 @@ func (d *Discovery) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// Tracked says whether a path can be that of a stream of interest. Names that an earlier version stored may not be.
-func (d *Discovery) Tracked(path string) bool {
-	canonical, err := fsm.CanonicalPath(path)
-	return err == nil && canonical == path && path != d.cfg.Registry
-}
+// Tracked says whether a canonical path can be that of a stream of interest. The empty one is no stream's.
+func (d *Discovery) Tracked(path string) bool { return path != "" && path != d.cfg.Registry }
 
 // Enqueue has a path reconciled soon. A queue that is full drops it: what is on record is found again by the scan.
 func (d *Discovery) Enqueue(path string, e Evidence) {

@@ -126,8 +126,8 @@ func (c *Client) Close() {
 }
 
 // target returns what a request for a stream asks for, as it stands on the wire. No other way leads to a request, so
-// what is no stream's path is never asked for: an earlier version may have stored one that leads out of the root, where
-// our credentials must not go.
+// what is no stream's path is never asked for, whoever has put it on record: it may lead out of the root, where our
+// credentials must not go.
 func (c *Client) target(path string, query url.Values) (string, error) {
 	canonical, err := fsm.CanonicalPath(path)
 	if err != nil {

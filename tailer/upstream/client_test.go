@@ -56,7 +56,7 @@ func TestAPathGoesUpstreamAsItStands(t *testing.T) {
 	}
 }
 
-// What an earlier version linked may lead out of the root, where our credentials must not go.
+// What is no stream's path may lead out of the root, where our credentials must not go.
 func TestWhatIsNoStreamsPathIsNeverAskedFor(t *testing.T) {
 	logs, log := observer.New(zap.WarnLevel)
 	metrics := prometheus.NewRegistry()
