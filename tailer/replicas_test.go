@@ -3,6 +3,7 @@ package tailer
 import (
 	"net/http"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -35,6 +36,32 @@ func TestOnlyTheOwnerOfAPartitionWatchesItsStreams(t *testing.T) {
 	r.up.append("/a", "while another owns it")
 	r.store.own(home)
 	r.wake("/a", 3)
+}
+
+func TestAPartitionThatComesAndGoesWhileTheListsAreReadLeavesNoWatchBehind(t *testing.T) {
+	r := newRig(t).start()
+	r.idle("/a")
+	home := r.store.PartitionOf("/a")
+	r.store.own()
+	r.until("nothing is watched", func() bool { return r.loops() == 0 })
+
+	reads, goOn := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	r.store.setBefore(func(method string) {
+		if method == "WatchedSince" {
+			once.Do(func() {
+				close(reads)
+				<-goOn
+			})
+		}
+	})
+	r.store.own((home + 1) % testPartitions)
+	<-reads
+	r.store.ownAll()
+	r.Watch("/a", []string{"/a"})
+	r.store.own()
+	close(goOn)
+	r.until("its watching ends, too", func() bool { return r.loops() == 0 && r.up.waiters("/a") == 0 })
 }
 
 func TestAnOwnerThatChangesWhileAStreamIsAwayForgetsNothing(t *testing.T) {

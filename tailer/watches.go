@@ -2,6 +2,7 @@ package tailer
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -26,6 +27,8 @@ type watches struct {
 
 // Run keeps the watches in step with the store and owns them.
 func (ws *watches) Run(ctx context.Context) error {
+	store, lists := ws.t.store, map[int]*reading{}
+	changed := store.Ownership().Changed()
 	ws.mu.Lock()
 	ws.ctx = ctx
 	ws.mu.Unlock()
@@ -38,14 +41,18 @@ func (ws *watches) Run(ctx context.Context) error {
 		clear(ws.byPath)
 		ws.mu.Unlock()
 	}()
-	store, lists := ws.t.store, map[int]*reading{}
 	var ended time.Time
 	var took time.Duration
 	var version int64
 	var unread fsm.Trouble
 	for ctx.Err() == nil {
-		began, changed := time.Now(), store.Ownership().Changed()
-		ws.disown(lists)
+		began := time.Now()
+		select {
+		case <-changed:
+			changed = store.Ownership().Changed()
+			ws.disown(lists)
+		default:
+		}
 		// To read everything takes a hundredth of the time at most, or a tenth where there is reason for it: a
 		// subscription that is deleted leaves watches behind, which that ends.
 		share, current := 100, store.Catalog().Version()
@@ -90,15 +97,19 @@ type reading struct {
 // notRead stands for no number of doubts.
 const notRead = -1
 
-// disown ends the watching for partitions that are another replica's now.
+// disown ends the watching for partitions that are another replica's now. What is watched decides, not what was read:
+// a partition may have come and gone since the lists were read.
 func (ws *watches) disown(lists map[int]*reading) {
-	for partition := range lists {
-		if ws.t.store.Ownership().Owns(partition) {
-			continue
-		}
-		delete(lists, partition)
-		for w := range ws.watching(partition) {
-			w.step(&input{kind: inputDisowned, partition: partition})
+	owns := ws.t.store.Ownership().Owns
+	maps.DeleteFunc(lists, func(partition int, _ *reading) bool { return !owns(partition) })
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	for _, w := range ws.byPath {
+		for _, partition := range w.partitions(false) {
+			if owns(partition) {
+				continue
+			}
+			ws.run(w, w.take(&input{kind: inputDisowned, partition: partition}))
 			if partition == w.machine.home {
 				ws.t.Remember(w.path)
 			}
@@ -244,13 +255,13 @@ func (ws *watches) watching(partition int) map[*watch]moment {
 // Watch has a stream watched in a partition, by whoever owns that. Before and after Run it does nothing: the store
 // knows what is watched.
 func (ws *watches) Watch(partition int, path string) {
-	if !ws.t.store.Ownership().Owns(partition) {
-		ws.t.store.Hint(fsm.Hint{Kind: fsm.HintWatch, Partition: partition, Path: path})
-		return
-	}
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	if ws.ctx == nil {
+	switch {
+	case !ws.t.store.Ownership().Owns(partition): // asked with the lock, so that disown finds what is added before
+		ws.t.store.Hint(fsm.Hint{Kind: fsm.HintWatch, Partition: partition, Path: path})
+		return
+	case ws.ctx == nil:
 		return
 	}
 	w, there := ws.byPath[path]
