@@ -22,7 +22,9 @@ import "time"
 //	what was asked once more (Noted.BeliedBy)         another
 //	a tail, from wherever                             how far it goes, if that is further than noted, and whether it
 //	                                                  is closed there; nothing beyond a closed end (Noted.Raised)
-//	a write's tail, but the record is another by now  nothing: upstream is asked where it ends
+//	a write that was announced to another record:
+//	  that of now has its consumers begin at Start    nothing: upstream is asked where it ends
+//	  else, for it may be before where they begin     another
 //	a subscription                                    where its consumer begins (StartOffset)
 //
 // Another: its own consumers are replaced, and all begin at Start. Gone: its own are removed, those of others begin at

@@ -40,7 +40,7 @@ func (t *Tailer) Written(w fsm.Write, tail fsm.Offset, created bool) {
 // watches it, mostly one in all.
 func (t *Tailer) wrote(ctx context.Context, path string, seen discovery.Evidence) error {
 	subscribed, current := t.Current(path, seen)
-	known := current && !seen.Made
+	known := current && !seen.Made && !seen.Stray
 	if !known {
 		if err := t.Do(ctx, path, seen); err != nil {
 			return err
@@ -87,7 +87,7 @@ func (w *watch) written(ctx context.Context, seen discovery.Evidence, subscribed
 			case partition != home:
 			case !o.watched:
 				// It was forgotten through another replica, the store has lost its latest changes, or nobody is left.
-				w.t.Confirm(w.path)
+				w.t.ConfirmWritten(w.path, seen)
 			case !watched && w.t.store.Ownership().Owns(home):
 				w.t.watches.Watch(home, w.path)
 			}

@@ -16,10 +16,12 @@ func (m *model) write(r *modelReplica, path string, create, answered bool, took 
 		return
 	}
 	m.hears(path)
+	forgets := m.forgetsOf(path)
 	time.Sleep(took)
 	was := m.up.there(path)
 	at, incarnation, err := m.up.land(path, create, "1")
 	if err == nil {
+		m.hears(path) // it may have been forgotten on the way
 		m.mu.Lock()
 		delete(m.removed, path)
 		m.unnoted[path] = m.unnoted[path] || was == 0 && w.First.IsZero()
@@ -28,6 +30,8 @@ func (m *model) write(r *modelReplica, path string, create, answered bool, took 
 	}
 	time.Sleep(took)
 	switch {
+	case r.ctx.Err() != nil && m.forgetsOf(path) != forgets:
+		m.unheard(path)
 	case r.ctx.Err() != nil:
 	case err != nil, !answered:
 		r.d.Refused(w)

@@ -7,6 +7,20 @@ import (
 
 // mendedFaults are histories that once went wrong, found by the model.
 var mendedFaults = map[string][]modelStep{
+	"a write that was on its way while its stream was forgotten counts as there before the next one": {
+		{Kind: "create", Replica: 1, Wait: 3000},
+		{Kind: "subscribe", Wait: 3000},
+		{Kind: "append", Replica: 1, N: 2, Wait: 100},
+		{Kind: "forget", Replica: 1, Wait: 600},
+		{Kind: "append", Wait: 3000},
+	},
+	"a write without an answer that was on its way while its stream was forgotten does, too": {
+		{Kind: "create", Replica: 1, Wait: 3000},
+		{Kind: "subscribe", Wait: 3000},
+		{Kind: "unanswered", Replica: 1, N: 2, Wait: 100},
+		{Kind: "forget", Replica: 1, Wait: 600},
+		{Kind: "append", Wait: 3000},
+	},
 	"a consumer whose attempt failed is removed after an outage without another attempt": {
 		{Kind: "subscribe", Wait: 3000},
 		{Kind: "fail"},

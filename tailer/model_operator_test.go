@@ -10,6 +10,20 @@ func (m *model) hears(path string) {
 	delete(m.forgotten, path)
 }
 
+func (m *model) forgetsOf(path string) int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.forgets[path]
+}
+
+// unheard is for a stream that was forgotten while a write was on its way of which nobody told afterwards.
+func (m *model) unheard(path string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.heard, path)
+	m.excusePrimary(path)
+}
+
 // isAwaited says whether a stream would be noticed although it is made past the gateway. m.mu is held.
 func (m *model) isAwaited(path string) bool { return m.up.registry || m.named[path] }
 
@@ -42,6 +56,7 @@ func (m *model) forget(r *modelReplica, path string) {
 			m.named[path] = false
 		}
 		m.forgotten[path] = true
+		m.forgets[path]++
 		m.excusePrimary(path)
 		m.mu.Unlock()
 		m.renew(path, false)

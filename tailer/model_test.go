@@ -60,9 +60,10 @@ type model struct {
 	// heard is since when a stream is known, by its name: an event past the gateway before then is nobody's.
 	heard map[string]bool
 	// named are streams that an operator has named that were not there, true until they are; forgotten are those that
-	// one had forgotten.
+	// one had forgotten, and forgets how often that was.
 	named     map[string]bool
 	forgotten map[string]bool
+	forgets   map[string]int
 	// unanswered are those that an operator has named who got no answer.
 	unanswered map[string]bool
 	// unnoticed are those that may have been deleted without anybody noticing: one that is made anew passes for the old
@@ -304,7 +305,8 @@ func newModel(steps []modelStep) *model {
 		db:    memstore.New(memstore.Options{Partitions: modelPartitions, Timing: modelTiming}),
 		subs:  map[string]*modelSub{}, deleted: map[string]bool{}, heard: map[string]bool{},
 		named: map[string]bool{}, unanswered: map[string]bool{}, forgotten: map[string]bool{},
-		past: map[string]int{}, replaced: map[string]time.Time{},
+		forgets: map[string]int{},
+		past:    map[string]int{}, replaced: map[string]time.Time{},
 		unnoticed: map[string]bool{}, unnoted: map[string]bool{},
 		links: map[modelLink]time.Time{}, left: map[modelLink]bool{}, removed: map[string]time.Time{},
 	}

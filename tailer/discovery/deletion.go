@@ -45,7 +45,7 @@ func (d *Discovery) RemovedElsewhere(path string) {
 // ForgottenElsewhere takes in that another replica has taken a stream off the record. One that a write is on its way to
 // is put there again, as awaited.
 func (d *Discovery) ForgottenElsewhere(path string) {
-	d.memory.remove(path)
+	d.memory.removed(path)
 	if d.writing.has(path) {
 		d.Enqueue(path, Evidence{Await: d.cfg.WriteFor})
 	}
@@ -62,7 +62,7 @@ func (d *Discovery) Forgotten(path string) {
 // Home first: the record goes with the consumers there. A partition that cannot be reached keeps no other from it; the
 // error says that consumers there may not have started over.
 func (d *Discovery) remove(ctx context.Context, path string, deletion fsm.Deletion) error {
-	d.memory.remove(path)
+	defer d.memory.removed(path)
 	if err := d.removeIn(ctx, d.store.PartitionOf(path), path, deletion); err != nil {
 		return err
 	}

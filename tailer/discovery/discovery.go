@@ -166,6 +166,12 @@ func (d *Discovery) Enqueue(path string, e Evidence) {
 // Confirm has a stream reconciled that should be on record and linked, unless it is.
 func (d *Discovery) Confirm(path string) { d.Enqueue(path, Evidence{confirm: true, known: true}) }
 
+// ConfirmWritten is Confirm for a stream to which there was a write.
+func (d *Discovery) ConfirmWritten(path string, e Evidence) {
+	e.confirm, e.known = true, true
+	d.Enqueue(path, e)
+}
+
 // Remember has a stream confirmed should the store ever have lost its latest changes to it, as long as there is room.
 func (d *Discovery) Remember(path string) { d.memory.note(path) }
 

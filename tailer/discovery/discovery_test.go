@@ -179,8 +179,21 @@ func TestWhatIsSeenOfAStreamMergesWhateverComesFirst(t *testing.T) {
 			Evidence{Tail: "2", First: early, Seen: fsm.Sighting{At: late, Path: "b"}},
 			Evidence{Tail: "2", First: early, Seen: fsm.Sighting{At: early, Path: "b"}},
 		},
-		"one that was made anew is the newer one": {
-			Evidence{Tail: "9", First: early}, Evidence{Tail: "1", First: late}, Evidence{Tail: "1", First: late},
+		"one that was made anew is the newer one, and the other write is not forgotten": {
+			Evidence{Tail: "9", First: early},
+			Evidence{Tail: "1", First: late},
+			Evidence{Tail: "1", First: late, Stray: true},
+		},
+		"nor is it if its answer is lost": {
+			Evidence{First: early, confirm: true},
+			Evidence{Tail: "1", First: late},
+			Evidence{Tail: "1", First: late, Stray: true},
+		},
+		"nor if it was to no record": {
+			Evidence{Tail: "1"}, Evidence{Tail: "2", First: late}, Evidence{Tail: "2", First: late, Stray: true},
+		},
+		"what is no write makes none stray": {
+			Evidence{deleted: true}, Evidence{First: early}, Evidence{First: early, deleted: true},
 		},
 		"only what all say is there need not be looked at": {
 			Evidence{confirm: true, known: true},
@@ -194,5 +207,24 @@ func TestWhatIsSeenOfAStreamMergesWhateverComesFirst(t *testing.T) {
 		if got := tt.b.Merge(tt.a); got != tt.want {
 			t.Errorf("%s, the other way round: %+v", name, got)
 		}
+	}
+}
+
+func TestWhatTheStoreSaidBeforeARemovalIsNotRemembered(t *testing.T) {
+	d := build(t, Config{Store: memstore.New(memstore.Options{Partitions: 1}).Replica("a", 0), Upstream: &server{}})
+	s := fsm.NewStream("/a", "1")
+	for what, meanwhile := range map[string]func(){
+		"nothing":              func() {},
+		"it was removed":       func() { _ = d.Forget(t.Context(), []string{"/a"}) },
+		"another was removed":  func() { _ = d.Forget(t.Context(), []string{"/b"}) },
+		"another replica's is": func() { d.RemovedElsewhere("/a") },
+	} {
+		asked := d.memory.asks("/a")
+		meanwhile()
+		d.memory.put(s, asked)
+		if got := d.Linked("/a"); got != (what == "nothing") {
+			t.Errorf("after %s it is remembered: %v", what, got)
+		}
+		d.memory.remove("/a")
 	}
 }

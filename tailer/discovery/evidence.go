@@ -8,8 +8,8 @@ import (
 
 // Evidence is what a source saw of a stream. The zero Evidence says that there is reason to look.
 type Evidence struct {
-	// Tail is where a write through the gateway ended that upstream has accepted, First is that of the record before
-	// the write, and Seen is how the event became known.
+	// Tail is where a write through the gateway ended that upstream has accepted; empty if its answer is lost. First is
+	// that of the record before the write, and Seen is how the event became known.
 	Tail  fsm.Offset
 	First time.Time
 	Seen  fsm.Sighting
@@ -17,6 +17,9 @@ type Evidence struct {
 	// record, zero if it is not known.
 	Made bool
 	Of   time.Time
+	// Stray says that a write was announced to another record than First's: it may have landed before that record's
+	// stream was first heard of.
+	Stray bool
 	// Await puts the stream on record for so long if upstream does not have it yet.
 	Await time.Duration
 
@@ -39,6 +42,10 @@ func (e Evidence) Merge(o Evidence) Evidence {
 	if o.Made && (!e.Made || !e.Of.IsZero() && (o.Of.IsZero() || o.Of.After(e.Of))) {
 		e.Made, e.Of = true, o.Of
 	}
+	e.Stray = e.Stray || o.Stray || e.writes() && o.writes() && !e.First.Equal(o.First)
+	if !e.writes() {
+		e.First = o.First
+	}
 	if o.Tail != "" && (e.Tail == "" || o.First.After(e.First) || o.First.Equal(e.First) && o.Tail.After(e.Tail)) {
 		e.Tail, e.First, e.Seen = o.Tail, o.First, o.Seen
 	}
@@ -47,4 +54,14 @@ func (e Evidence) Merge(o Evidence) Evidence {
 	e.confirm, e.known = e.confirm && o.confirm, e.known || o.known
 	e.Await, e.urgent = max(e.Await, o.Await), e.urgent || o.urgent
 	return e
+}
+
+// writes says whether the evidence is of a write, if only that there was one.
+func (e Evidence) writes() bool { return e.Tail != "" || !e.First.IsZero() }
+
+// strays says whether a write was announced to another record than a stream has, and that record's consumers begin
+// beyond where the write may have landed.
+func (e Evidence) strays(s fsm.Stream) bool {
+	other := e.Stray || !e.First.IsZero() && !e.First.Equal(s.First)
+	return other && s.Found() && s.Begin != fsm.Start
 }

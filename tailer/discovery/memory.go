@@ -2,6 +2,7 @@ package discovery
 
 import (
 	"slices"
+	"sync/atomic"
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
@@ -17,7 +18,13 @@ const memoryMax = 100_000
 type memory struct {
 	store Store
 	lru   *lru.Cache[string, remembered]
+	// removals counts the calls of removed.
+	removals atomic.Int64
 }
+
+// asked is when the store was asked for a stream: how often it had lost changes to the partition, as far as is known,
+// and how many streams were removed from it.
+type asked struct{ doubts, removals int64 }
 
 type remembered struct {
 	// first is the record's; linked is the version through which the stream is linked.
@@ -36,12 +43,24 @@ func newMemory(s Store, most int) (*memory, error) {
 	return &memory{store: s, lru: c}, err
 }
 
-// put remembers what the store has returned; doubts is of before it was asked.
-func (m *memory) put(s fsm.Stream, doubts int64) {
-	m.lru.Add(s.Path, remembered{first: s.First, linked: s.Linked, doubts: doubts})
+// asks returns what put is to be given once the store has answered.
+func (m *memory) asks(path string) asked { return asked{m.doubts(path), m.removals.Load()} }
+
+// put remembers what the store has returned, unless that may have been removed since the store was asked.
+func (m *memory) put(s fsm.Stream, a asked) {
+	m.lru.Add(s.Path, remembered{first: s.First, linked: s.Linked, doubts: a.doubts})
+	if m.removals.Load() != a.removals {
+		m.lru.Remove(s.Path)
+	}
 }
 
 func (m *memory) remove(path string) { m.lru.Remove(path) }
+
+// removed is remove for a stream that was removed from the store: what the store has returned by now is void.
+func (m *memory) removed(path string) {
+	m.removals.Add(1)
+	m.remove(path)
+}
 
 func (m *memory) doubts(path string) int64 {
 	return m.store.Ownership().Doubts(m.store.PartitionOf(path))

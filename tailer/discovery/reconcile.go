@@ -45,7 +45,7 @@ func (d *Discovery) tick(ctx context.Context, it *item) {
 		}
 	} else {
 		it.failures.Reset()
-		e.Await, e.Tail, e.Made = 0, "", false // it is on record by now
+		e.Await, e.Tail, e.First, e.Made, e.Stray = 0, "", time.Time{}, false, false // it is on record by now
 	}
 	for _, w := range waiters {
 		w <- err
@@ -57,17 +57,21 @@ func (d *Discovery) tick(ctx context.Context, it *item) {
 // how long the stream is to be looked at again; 0 if nothing is left to do, or if an error says that it is to be tried
 // again soon.
 func (d *Discovery) reconcile(ctx, look context.Context, it *item, e Evidence) (again time.Duration, err error) {
-	path, doubts := it.path, d.memory.doubts(it.path)
+	path, asked := it.path, d.memory.asks(it.path)
 	s, err := d.store.Stream(ctx, path)
-	if err == nil && e.Made {
+	switch {
+	case err != nil:
+	case e.Made:
 		s, err = d.replace(ctx, s, e.Of)
+	case e.strays(s):
+		s, err = d.replace(ctx, s, s.First)
 	}
 	if err != nil {
 		return 0, err
 	}
 	if e.confirm && s.Present() && covers(s.Linked, d.store.Catalog().Match(path)) {
 		d.writing.noted(path)
-		d.memory.put(s, doubts)
+		d.memory.put(s, asked)
 		return 0, nil
 	}
 	tail := e.Tail
@@ -127,7 +131,7 @@ func (d *Discovery) reconcile(ctx, look context.Context, it *item, e Evidence) (
 	if len(l.Links) > 0 {
 		d.watcher.Watch(d.store.PartitionOf(path), path)
 	}
-	d.memory.put(reply.Stream, doubts)
+	d.memory.put(reply.Stream, asked)
 	it.waits.Reset()
 	return 0, nil
 }

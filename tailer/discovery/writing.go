@@ -195,13 +195,13 @@ func (d *Discovery) Replace(ctx context.Context, w fsm.Write) error {
 }
 
 // Refused takes in that a write did not succeed, as far as is known: upstream may have taken it, and its answer is
-// lost. A stream that is linked is watched; any other one is looked at now.
+// lost. The stream that it was announced to is watched if it is linked; any other one is looked at now.
 func (d *Discovery) Refused(w fsm.Write) {
 	if w.Kept {
 		d.writing.end(w.Path)
 	}
-	if w.Kept || !d.Linked(w.Path) {
-		d.Enqueue(w.Path, Evidence{confirm: true})
+	if _, current := d.Current(w.Path, Evidence{First: w.First}); w.Kept || !current {
+		d.Enqueue(w.Path, Evidence{First: w.First, confirm: true})
 	}
 }
 
