@@ -208,3 +208,40 @@ func TestA404ForLongerThanTheGraceLosesNoEventOfANamedStream(t *testing.T) {
 		})
 	}
 }
+
+// Two minutes are longer than any time-out that a stream server which is away could run into here.
+func TestAStreamServerThatIsAwayForTwoMinutes(t *testing.T) {
+	harness.Long(t)
+	t.Parallel()
+	for mode := range tailModes {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			e, p := behindProxy(t, options{settings: map[string]string{
+				"REVEILLE_TAIL_MODE": mode, "REVEILLE_STREAM_GONE_GRACE": "10s",
+			}})
+			root := "/" + name(t)
+			f := e.subscriber(root + "/*")
+			acked := map[string]string{}
+			for n := range 8 {
+				path := fmt.Sprintf("%s/%d", root, n)
+				acked[path] = f.wakesOnAppend(path, e.gateway.Create(path))
+			}
+			p.refuse()
+			for path := range acked {
+				e.streams.Append(path, `{"while":"it is away"}`)
+			}
+			if res := e.gateway.Do(http.MethodPut, root+"/new", ""); res.Status != http.StatusBadGateway {
+				t.Errorf("PUT while it is away: %d, want 502", res.Status)
+			}
+			time.Sleep(2 * time.Minute)
+			p.listen()
+			for path, at := range acked {
+				if w := f.wake(path, 3); w.Offset(path) != at {
+					t.Errorf("%s: woken at %s, want %s", path, w.Offset(path), at)
+				}
+				f.wakesOnAppend(path, e.streams.Tail(path))
+			}
+			f.wakesOnAppend(root+"/new", e.gateway.Create(root+"/new"))
+		})
+	}
+}

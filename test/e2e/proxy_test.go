@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -46,8 +47,10 @@ type proxy struct {
 	// URL is what Reveille takes for the stream root.
 	URL string
 
-	t       *testing.T
-	addr    string
+	t    *testing.T
+	addr string
+	// root is the folder that the stream root is; what is counted and awaited is named by paths below it.
+	root    string
 	forward *httputil.ReverseProxy
 
 	mu     sync.Mutex
@@ -75,10 +78,10 @@ func unstartedProxy(t *testing.T, root string) *proxy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	path := target.Path
+	root = target.Path
 	target.Path = ""
 	p := &proxy{
-		t: t, addr: fmt.Sprintf("127.0.0.1:%d", harness.FreePort(t)), live: map[string]int{},
+		t: t, addr: fmt.Sprintf("127.0.0.1:%d", harness.FreePort(t)), root: root, live: map[string]int{},
 		forward: &httputil.ReverseProxy{
 			Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(target) },
 			Transport:     &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 1000},
@@ -88,7 +91,7 @@ func unstartedProxy(t *testing.T, root string) *proxy {
 			},
 		},
 	}
-	p.URL = "http://" + p.addr + path
+	p.URL = "http://" + p.addr + root
 	t.Cleanup(func() {
 		p.refuse()
 		p.forward.Transport.(*http.Transport).CloseIdleConnections()
@@ -142,12 +145,11 @@ func (p *proxy) breakDown(f fault) {
 
 // ServeHTTP passes a request on, or has the fault deal with it.
 func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	live := r.URL.Query().Has("live")
+	live, path := r.URL.Query().Has("live"), strings.TrimPrefix(r.URL.EscapedPath(), p.root)
 	p.mu.Lock()
-	p.log = append(p.log,
-		seen{method: r.Method, path: r.URL.EscapedPath(), query: r.URL.RawQuery, protocol: r.Proto})
+	p.log = append(p.log, seen{method: r.Method, path: path, query: r.URL.RawQuery, protocol: r.Proto})
 	if live {
-		p.live[r.URL.EscapedPath()]++
+		p.live[path]++
 	}
 	fault := p.fault
 	p.mu.Unlock()
@@ -155,7 +157,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		defer func() {
 			p.mu.Lock()
 			defer p.mu.Unlock()
-			p.live[r.URL.EscapedPath()]--
+			p.live[path]--
 		}()
 	}
 	if fault != nil {

@@ -87,6 +87,31 @@ func (d *database) closeChannels() {
 	}
 }
 
+// loseStreams deletes everything but the subscriptions: all partitions, each at once as a server loses it, and how far
+// the registry stream was read.
+func (d *database) loseStreams() {
+	d.t.Helper()
+	lost, rdb := map[string][]string{}, d.Client()
+	for _, server := range d.servers {
+		keys := server.Client().Scan(d.t.Context(), 0, "rv:*", 1000).Iterator()
+		for keys.Next(d.t.Context()) {
+			key := keys.Val()
+			tag := key[:strings.Index(key, "}")]
+			if tag != "rv:{subs" || strings.Contains(key, "registry") {
+				lost[tag] = append(lost[tag], key)
+			}
+		}
+		if err := keys.Err(); err != nil {
+			d.t.Fatal(err)
+		}
+	}
+	for _, keys := range lost {
+		if err := rdb.Unlink(d.t.Context(), keys...).Err(); err != nil {
+			d.t.Fatal(err)
+		}
+	}
+}
+
 // Kill ends all servers without warning, Stop asks them to end, Restart starts them again.
 func (d *database) Kill() {
 	if d.cluster != nil {

@@ -15,9 +15,7 @@ import (
 
 func TestDiscoveryByTheRegistryStream(t *testing.T) {
 	t.Parallel()
-	e := start(t, options{ref: harness.RefOptions{Registry: true}, settings: map[string]string{
-		"REVEILLE_REGISTRY_STREAM": "/__registry__",
-	}})
+	e := start(t, options{ref: harness.RefOptions{Registry: true}, settings: registry})
 
 	t.Run("a stream created on the stream server is found and woken for", func(t *testing.T) {
 		root := "/" + name(t)
@@ -112,10 +110,9 @@ func TestTheFirstReadingOfTheRegistryLosesNoEvent(t *testing.T) {
 	if !testing.Short() {
 		streams = 3000
 	}
-	registry := map[string]string{"REVEILLE_REGISTRY_STREAM": "/__registry__"}
 	fill := func(t *testing.T) (e *env, path func(n int) string) {
 		t.Helper()
-		e = &env{t: t, redis: startRedis(t), ref: harness.StartRefServer(t, harness.RefOptions{Registry: true})}
+		e = &env{t: t, redis: startRedis(t), ref: refServer(t, harness.RefOptions{Registry: true})}
 		root := "/" + name(t)
 		path = func(n int) string { return fmt.Sprintf("%s/%d", root, n) }
 		at := harness.NewClient(t, e.ref.StreamRoot)
@@ -202,6 +199,50 @@ func TestTheFirstReadingOfTheRegistryLosesNoEvent(t *testing.T) {
 			t.Errorf("the wake begins at %s", w.Offset(path(9)))
 		}
 	})
+}
+
+// A Redis that has lost what it knew of streams, and how far the registry was read, but not the subscriptions: nobody
+// can tell what was acked, so every stream is woken for from its start.
+func TestARedisThatHasLostAllButItsSubscriptionsLosesNoEvent(t *testing.T) {
+	t.Parallel()
+	for what, running := range map[string]bool{"while Reveille is down": false, "while Reveille runs": true} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			e := start(t, options{ref: harness.RefOptions{Registry: true}, settings: registry})
+			root := "/" + name(t)
+			f := e.subscriber(root + "/*")
+			woken := map[string]int{}
+			for n := range 6 {
+				path := fmt.Sprintf("%s/%d", root, n)
+				f.wakesOnAppend(path, e.streams.Create(path))
+				woken[path] = len(f.wakes(path))
+			}
+			readUpTo(t, e, e.streams.Tail("/__registry__"))
+			if !running {
+				if err := e.rev.Stop(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			e.redis.loseStreams()
+			for path := range woken {
+				e.streams.Append(path, `{"after":"the loss"}`)
+			}
+			if !running {
+				e.rev.Start()
+			}
+			for path, n := range woken {
+				harness.Eventually(t, soon, path+" is woken for from its start", func() error {
+					for _, w := range f.wakes(path)[n:] {
+						if w.Offset(path) == "-1" {
+							return nil
+						}
+					}
+					return errors.New("no such wake")
+				})
+				f.awaitIdle(path, e.streams.Tail(path))
+			}
+		})
+	}
 }
 
 func TestARegistryStreamWithJunkInIt(t *testing.T) {

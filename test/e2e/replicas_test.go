@@ -3,7 +3,6 @@ package e2e
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"strings"
 	"testing"
@@ -23,16 +22,12 @@ type fleet struct {
 
 func startFleet(t *testing.T, n int, settings map[string]string) *fleet {
 	t.Helper()
-	f := &fleet{env: &env{t: t, redis: startRedis(t), ref: harness.StartRefServer(t, harness.RefOptions{})}}
+	f := &fleet{env: &env{t: t, redis: startRedis(t), ref: refServer(t, harness.RefOptions{})}}
 	f.streams = harness.NewClient(t, f.ref.StreamRoot)
 	for range n {
 		p := newProxy(t, f.ref.StreamRoot)
-		own := map[string]string{
-			"REVEILLE_UPSTREAM_URL": p.URL, "REVEILLE_UPSTREAM_NAME": "the-one-behind",
-			"REVEILLE_REDIS_URL": f.redis.URL,
-		}
-		maps.Copy(own, calm)
-		maps.Copy(own, settings)
+		own := usual(p.URL, f.redis.URL, settings)
+		own["REVEILLE_UPSTREAM_NAME"] = "the-one-behind"
 		r := harness.NewReveille(t, own)
 		r.Launch()
 		f.replicas, f.proxies, f.gateways = append(f.replicas, r), append(f.proxies, p),

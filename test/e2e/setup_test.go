@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -48,6 +49,31 @@ var calm = map[string]string{
 	"REVEILLE_STREAM_GONE_GRACE": "5m",
 }
 
+// withRegistry has every stream server keep a registry stream and every Reveille read it, on top of what else a test
+// asks for: streams and their ends are then heard of in two ways at once.
+var withRegistry = os.Getenv("REVEILLE_TEST_REGISTRY") != ""
+
+// registry are the settings that have it read.
+var registry = map[string]string{"REVEILLE_REGISTRY_STREAM": "/__registry__"}
+
+// refServer starts a stream server that lasts as long as t.
+func refServer(t testing.TB, o harness.RefOptions) *harness.RefServer {
+	t.Helper()
+	o.Registry = o.Registry || withRegistry
+	return harness.StartRefServer(t, o)
+}
+
+// usual are the settings of a Reveille on these servers, with more on top.
+func usual(streamRoot, redisURL string, more map[string]string) map[string]string {
+	s := map[string]string{"REVEILLE_UPSTREAM_URL": streamRoot, "REVEILLE_REDIS_URL": redisURL}
+	maps.Copy(s, calm)
+	if withRegistry {
+		maps.Copy(s, registry)
+	}
+	maps.Copy(s, more)
+	return s
+}
+
 // brief are time-outs that a test sees pass. Only a test that waits for them takes them, and it must hold if they pass
 // earlier than it thinks: any process may pause for ten seconds at any moment.
 var brief = map[string]string{
@@ -58,7 +84,7 @@ var brief = map[string]string{
 
 func start(t *testing.T, o options) *env {
 	t.Helper()
-	e := &env{t: t, redis: startRedis(t), ref: harness.StartRefServer(t, o.ref)}
+	e := &env{t: t, redis: startRedis(t), ref: refServer(t, o.ref)}
 	return e.run(o)
 }
 
@@ -77,10 +103,7 @@ func (e *env) prepare(o options) {
 	if o.upstream != nil {
 		upstream = o.upstream(upstream)
 	}
-	settings := map[string]string{"REVEILLE_UPSTREAM_URL": upstream, "REVEILLE_REDIS_URL": e.redis.URL}
-	maps.Copy(settings, calm)
-	maps.Copy(settings, o.settings)
-	e.rev = harness.NewReveille(e.t, settings)
+	e.rev = harness.NewReveille(e.t, usual(upstream, e.redis.URL, o.settings))
 	e.streams = harness.NewClient(e.t, e.ref.StreamRoot)
 	e.gateway = harness.NewClient(e.t, e.rev.URL)
 }
@@ -125,7 +148,7 @@ func (e *env) mustOperator(method string, paths ...string) {
 // with is start on a Redis of the test's own.
 func with(t *testing.T, r *database, settings map[string]string) *env {
 	t.Helper()
-	e := &env{t: t, redis: r, ref: harness.StartRefServer(t, harness.RefOptions{})}
+	e := &env{t: t, redis: r, ref: refServer(t, harness.RefOptions{})}
 	e.streams = harness.NewClient(t, e.ref.StreamRoot)
 	e.rev = harness.StartReveille(t, e.settings(settings))
 	e.gateway = harness.NewClient(t, e.rev.URL)
@@ -134,11 +157,5 @@ func with(t *testing.T, r *database, settings map[string]string) *env {
 
 // settings of one more Reveille on the same servers.
 func (e *env) settings(more map[string]string) map[string]string {
-	s := map[string]string{"REVEILLE_UPSTREAM_URL": e.ref.StreamRoot, "REVEILLE_REDIS_URL": e.redis.URL}
-	for _, m := range []map[string]string{calm, more} {
-		for k, v := range m {
-			s[k] = v
-		}
-	}
-	return s
+	return usual(e.ref.StreamRoot, e.redis.URL, more)
 }

@@ -20,7 +20,7 @@ func shared(t *testing.T) *env {
 	t.Helper()
 	common.once.Do(func() {
 		lasting := common.servers.Of(t)
-		e := &env{ref: harness.StartRefServer(lasting, harness.RefOptions{})}
+		e := &env{ref: refServer(lasting, harness.RefOptions{})}
 		if kindOfRedis == "cluster" {
 			e.redis = ofCluster(t, harness.StartRedisCluster(lasting, 3, 1))
 		} else {

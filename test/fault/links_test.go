@@ -54,8 +54,8 @@ type connection struct {
 	// Kind is what it leads to; Replica the number of the replica that it is of, or -1.
 	Kind    string
 	Replica int
-	// Addr is where it begins.
-	Addr string
+	// Addr is where it begins, root the folder of streams that is found there.
+	Addr, root string
 
 	t      testing.TB
 	server *toxiproxy.ApiServer
@@ -82,7 +82,7 @@ func newProxyServer() *toxiproxy.ApiServer {
 }
 
 // URL of the link's beginning.
-func (c *connection) URL() string { return "http://" + c.Addr }
+func (c *connection) URL() string { return "http://" + c.Addr + c.root }
 
 // String names the link.
 func (c *connection) String() string { return fmt.Sprintf("%s/%d", c.Kind, c.Replica) }

@@ -55,6 +55,10 @@ var scenarios = []scenario{
 	{name: "clock of a replica jumps", prepare: jumpingClock, faults: jumpClock},
 	{name: "everything at random", share: 1, prepare: jumpingClock, faults: anything},
 	{
+		name: "registry, everything at random", share: 0.5, options: options{registry: true}, prepare: jumpingClock,
+		faults: anything,
+	},
+	{
 		name: "cluster, everything at random", share: 0.5, options: options{cluster: true}, prepare: jumpingClock,
 		faults: anything,
 	},

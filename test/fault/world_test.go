@@ -40,6 +40,8 @@ type options struct {
 	binary string
 	// cluster has the state in a Redis Cluster.
 	cluster bool
+	// registry has the stream server keep a registry stream, and the replicas read it.
+	registry bool
 	// binaries of single replicas, and settings on top of the usual ones for all.
 	settings map[string]string
 }
@@ -87,15 +89,15 @@ func newWorld(t testing.TB, seed uint64, o options) *world {
 	}
 	w.ctx, w.end = context.WithCancel(t.Context())
 	w.startRedis(o)
-	w.ref = harness.StartRefServer(t,
-		harness.RefOptions{DataDir: filepath.Join(t.TempDir(), "streams"), LongPoll: 5 * time.Second})
-	w.direct = harness.NewClient(t, w.ref.URL)
-	refAddr := strings.TrimPrefix(w.ref.URL, "http://")
+	w.ref = harness.StartRefServer(t, harness.RefOptions{
+		DataDir: filepath.Join(t.TempDir(), "streams"), LongPoll: 5 * time.Second, Registry: o.registry,
+	})
+	w.direct = harness.NewClient(t, w.ref.StreamRoot)
 	w.missing = httptest.NewServer(http.HandlerFunc(notFound))
 	t.Cleanup(w.missing.Close)
-	w.writer, w.reader = w.connect(linkWriter, -1, refAddr), w.connect(linkReader, -1, refAddr)
+	w.writer, w.reader = w.toStreams(linkWriter, -1), w.toStreams(linkReader, -1)
 	for i := range replicas {
-		w.startReplica(i, refAddr, o)
+		w.startReplica(i, o)
 	}
 	w.startWorkers()
 	// What the scenario's goroutines use must outlive them.
@@ -136,7 +138,15 @@ func addrs(cs []*connection) []string {
 	return a
 }
 
-func (w *world) startReplica(i int, refAddr string, o options) {
+// toStreams makes a link to the stream server.
+func (w *world) toStreams(kind string, replica int) *connection {
+	w.t.Helper()
+	c := w.connect(kind, replica, strings.TrimPrefix(w.ref.URL, "http://"))
+	c.root = strings.TrimPrefix(w.ref.StreamRoot, w.ref.URL)
+	return c
+}
+
+func (w *world) startReplica(i int, o options) {
 	w.t.Helper()
 	url := "redis+cluster://" + strings.Join(addrs(w.some(linkRedis, -1)), ",")
 	if w.redis != nil {
@@ -144,7 +154,7 @@ func (w *world) startReplica(i int, refAddr string, o options) {
 	}
 	settings := map[string]string{
 		"REVEILLE_REDIS_URL":         url,
-		"REVEILLE_UPSTREAM_URL":      w.connect(linkUpstream, i, refAddr).URL(),
+		"REVEILLE_UPSTREAM_URL":      w.toStreams(linkUpstream, i).URL(),
 		"REVEILLE_UPSTREAM_NAME":     "streams",
 		"REVEILLE_PUBLIC_URL":        publicURL,
 		"REVEILLE_WAKING_TIMEOUT":    wakingTimeout.String(),
@@ -153,6 +163,9 @@ func (w *world) startReplica(i int, refAddr string, o options) {
 		"REVEILLE_TAIL_CHECK":        "500ms",
 		"REVEILLE_LOG_LEVEL":         "info",
 		clockSetting:                 w.clockFile(i),
+	}
+	if o.registry {
+		settings["REVEILLE_REGISTRY_STREAM"] = "/__registry__"
 	}
 	for k, v := range o.settings {
 		settings[k] = v
