@@ -30,15 +30,10 @@ type Store interface {
 	RefreshCatalog(ctx context.Context) error
 }
 
-// Outcomes acts on what a transition asks for.
-type Outcomes interface {
-	Follow(o fsm.Outcome, seen fsm.Sighting)
-}
-
 // Config of a Dispatcher. Store, Outcomes, Tokens and PublicURL are required; a zero in any other field is its default.
 type Config struct {
 	Store    Store
-	Outcomes Outcomes
+	Outcomes *fsm.Router
 	Tokens   *fsm.Tokens
 	// PublicURL is what callback URLs begin with.
 	PublicURL string

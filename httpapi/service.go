@@ -45,17 +45,12 @@ const (
 	adminWriteTimeout = 2 * time.Minute
 )
 
-// Outcomes acts on what a transition asks for.
-type Outcomes interface {
-	Follow(o fsm.Outcome, seen fsm.Sighting)
-}
-
 // Config is what a Service needs of the rest of the program.
 type Config struct {
 	Store    Store
 	Upstream Upstream
 	Streams  Streams
-	Outcomes Outcomes
+	Outcomes *fsm.Router
 	Targets  Targets
 	Tokens   *fsm.Tokens
 	// Ready returns nil once the program can do its work, or the reason why not. It is asked by /readyz.

@@ -19,11 +19,6 @@ const DefaultPartitions = 64
 // DefaultPoll is how often the list of subscriptions is checked for changes that no hint told of.
 const DefaultPoll = time.Second
 
-// Outcomes acts on what a transition asks for.
-type Outcomes interface {
-	Follow(o fsm.Outcome, seen fsm.Sighting)
-}
-
 // Options of a Store.
 type Options struct {
 	// Partitions, from 1 to 4096; fixed by the first program that uses the database. DefaultPartitions by default.
@@ -49,7 +44,7 @@ type Options struct {
 	// Hinted is called with the hints of other replicas, from when Run is called. It must not block. May be nil.
 	Hinted func(fsm.Hint)
 	// Outcomes acts on what comes of clearing away the consumers of deleted subscriptions; nil for nobody.
-	Outcomes Outcomes
+	Outcomes *fsm.Router
 	// Untraced has outcomes leave out the wakes that ended with "done", of which only tracing makes use.
 	Untraced bool
 	// Draw replaces chance and time, in tests; nil for real ones.

@@ -45,7 +45,7 @@ var modelBackfillWaits = [modelReplicas]time.Duration{250 * time.Millisecond, 10
 // has room; 0 for as many as there are. wait is how long the creators of subscriptions wait. registry says that it
 // reads the registry stream.
 func newDiscoverer(
-	store *memstore.Store, up *modelUpstream, outcomes discovery.Outcomes, room int, wait time.Duration,
+	store *memstore.Store, up *modelUpstream, outcomes *fsm.Router, room int, wait time.Duration,
 	registry bool,
 ) (discoverer, error) {
 	cfg := Config{
@@ -91,10 +91,11 @@ func (t modelTailer) Watched() []string {
 // modelReplica is one replica: its discoverer, its store, and in place of a dispatcher the endpoint of the model's
 // workers.
 type modelReplica struct {
-	m      *model
-	id     int
-	store  *memstore.Store
-	d      discoverer
+	m        *model
+	id       int
+	store    *memstore.Store
+	outcomes *fsm.Router
+	d        discoverer
 	ctx    context.Context
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
@@ -102,15 +103,16 @@ type modelReplica struct {
 }
 
 func (m *model) start(id int) error {
-	r := &modelReplica{m: m, id: id, store: m.db.Replica(string(rune('A' + id)))}
+	r := &modelReplica{m: m, id: id, store: m.db.Replica(string(rune('A' + id))), outcomes: fsm.NewRouter(m.told)}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	var err error
-	if r.d, err = newDiscoverer(r.store, m.up, r, m.room, modelBackfillWaits[id], m.registryTells()); err != nil {
+	if r.d, err = newDiscoverer(r.store, m.up, r.outcomes, m.room, modelBackfillWaits[id], m.registryTells()); err != nil {
 		return err
 	}
 	for r.store.Join(r.ctx) != nil { // before that it takes no request
 		time.Sleep(500 * time.Millisecond)
 	}
+	r.outcomes.Connect(r, r.d)
 	m.mu.Lock()
 	m.replicas[id] = r
 	m.mu.Unlock()
@@ -180,21 +182,17 @@ func (r *modelReplica) timers() {
 	}
 }
 
-// Follow is Outcomes'.
-func (r *modelReplica) Follow(o fsm.Outcome, _ fsm.Sighting) { r.settle(o) }
+func (r *modelReplica) settle(o fsm.Outcome) { r.outcomes.Follow(o, fsm.Sighting{}) }
 
-func (r *modelReplica) settle(o fsm.Outcome) {
-	r.deliver(o.Wakes)
-	r.d.Idle(o.Idle)
+// told takes in whose consumers are gone.
+func (m *model) told(o fsm.Outcome, _ fsm.Sighting) {
 	for _, g := range o.Gone {
-		r.m.gone(g)
-	}
-	for _, path := range o.Hidden {
-		r.d.Gone(path)
+		m.gone(g)
 	}
 }
 
-func (r *modelReplica) deliver(wakes []fsm.Wake) {
+// Deliver is fsm.Deliverer's.
+func (r *modelReplica) Deliver(wakes []fsm.Wake) {
 	for _, w := range wakes {
 		r.m.note(w)
 		r.wg.Go(func() { r.attempt(w) })

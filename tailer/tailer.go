@@ -24,7 +24,7 @@ type Config struct {
 	Discovery discovery.Config
 	// Store, Outcomes and Logger are required.
 	Store    Store
-	Outcomes discovery.Outcomes
+	Outcomes *fsm.Router
 	Logger   *zap.Logger
 	// Metrics is what the metrics are registered with; nil for nowhere.
 	Metrics prometheus.Registerer

@@ -14,11 +14,6 @@ import (
 	"reveille/fsm"
 )
 
-// Outcomes acts on what a transition asks for.
-type Outcomes interface {
-	Follow(o fsm.Outcome, seen fsm.Sighting)
-}
-
 // Options of a DB.
 type Options struct {
 	// Partitions is 1 by default.
@@ -31,7 +26,7 @@ type Options struct {
 	// incarnation that the DB is in.
 	Draw func() Draw
 	// Outcomes acts on what comes of clearing away the consumers of deleted subscriptions; nil for nobody.
-	Outcomes Outcomes
+	Outcomes *fsm.Router
 }
 
 // DefaultTiming is what the program runs with unless a setting says otherwise.

@@ -47,7 +47,7 @@ func TestNothingIsKeptOfASubscriptionOnceItsCreatorIsAnsweredAndItsBackfillIsOve
 		db.PutSubscription(fsm.Subscription{ID: "another", Generation: "another", Pattern: "/**"})
 		up := &server{answers: make(chan struct{})}
 		d, err := New(Config{
-			Store: db.Replica("a", 0), Upstream: up, Watcher: nobody{}, Outcomes: nobody{}, Logger: zap.NewNop(),
+			Store: db.Replica("a", 0), Upstream: up, Watcher: nobody{}, Outcomes: noOutcomes(), Logger: zap.NewNop(),
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -47,17 +47,12 @@ type Watcher interface {
 	Deleted(path string)
 }
 
-// Outcomes acts on what transitions in the store ask for.
-type Outcomes interface {
-	Follow(o fsm.Outcome, seen fsm.Sighting)
-}
-
 // Config of a Discovery. Everything is required but Registry and Names; a zero duration means its default.
 type Config struct {
 	Store    Store
 	Upstream Upstream
 	Watcher  Watcher
-	Outcomes Outcomes
+	Outcomes *fsm.Router
 	Logger   *zap.Logger
 	// Registry is the canonical path of the registry stream; empty if upstream has none.
 	Registry string
@@ -109,7 +104,7 @@ type Discovery struct {
 	store    Store
 	up       Upstream
 	watcher  Watcher
-	outcomes Outcomes
+	outcomes *fsm.Router
 
 	queue     *queue
 	memory    *memory

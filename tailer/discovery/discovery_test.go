@@ -48,14 +48,23 @@ func (*server) Registry(context.Context, string, fsm.Offset, bool, string) (*ups
 	return nil, upstream.ErrGone
 }
 
-// nobody watches, and follows nothing.
+// nobody watches, and delivers nothing.
 type nobody struct{}
 
-func (nobody) Watch(int, string)                {}
-func (nobody) Void(string)                      {}
-func (nobody) Knew(string) bool                 { return false }
-func (nobody) Deleted(string)                   {}
-func (nobody) Follow(fsm.Outcome, fsm.Sighting) {}
+func (nobody) Watch(int, string)  {}
+func (nobody) Void(string)        {}
+func (nobody) Knew(string) bool   { return false }
+func (nobody) Deleted(string)     {}
+func (nobody) Deliver([]fsm.Wake) {}
+func (nobody) Idle([]string)      {}
+func (nobody) Gone(string)        {}
+
+// noOutcomes acts on none.
+func noOutcomes() *fsm.Router {
+	r := fsm.NewRouter()
+	r.Connect(nobody{}, nobody{})
+	return r
+}
 
 func start(t *testing.T, db *memstore.DB, up Upstream, room int) *Discovery {
 	t.Helper()
@@ -68,7 +77,7 @@ func start(t *testing.T, db *memstore.DB, up Upstream, room int) *Discovery {
 // build makes one that nobody follows.
 func build(t *testing.T, cfg Config) *Discovery {
 	t.Helper()
-	cfg.Watcher, cfg.Outcomes, cfg.Logger = nobody{}, nobody{}, zap.NewNop()
+	cfg.Watcher, cfg.Outcomes, cfg.Logger = nobody{}, noOutcomes(), zap.NewNop()
 	d, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -226,5 +235,21 @@ func TestWhatTheStoreSaidBeforeARemovalIsNotRemembered(t *testing.T) {
 			t.Errorf("after %s it is remembered: %v", what, got)
 		}
 		d.memory.remove("/a")
+	}
+}
+
+// 0 stands for a stream that is linked through no version.
+func TestAListThatHasLostItsSubscriptionsHasAVersion(t *testing.T) {
+	db := memstore.New(memstore.Options{Partitions: 1})
+	empty := db.Snapshot()
+	db.PutSubscription(fsm.Subscription{ID: "s", Generation: "g", Pattern: "/**"})
+	d := build(t, Config{Store: db.Replica("a", 0), Upstream: &server{}})
+	for _, lost := range []bool{false, true} {
+		if lost {
+			db.Lose(empty)
+		}
+		if version, err := d.version(t.Context()); version < 1 || err != nil {
+			t.Errorf("lost %v: version %d, %v", lost, version, err)
+		}
 	}
 }

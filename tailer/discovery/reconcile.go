@@ -172,16 +172,14 @@ func (d *Discovery) version(ctx context.Context) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	catalog := d.store.Catalog()
-	if catalog.Version() == version {
-		return max(version, 1), nil
+	if catalog := d.store.Catalog(); catalog.Version() != version {
+		if err := d.store.RefreshCatalog(ctx); err != nil {
+			return 0, err
+		}
+		// A list that has lost its latest changes has a version below what it had; its subscriptions are what there is.
+		if catalog.Version() < version {
+			return 0, errStaleCatalog
+		}
 	}
-	if err := d.store.RefreshCatalog(ctx); err != nil {
-		return 0, err
-	}
-	// A list that has lost its latest changes has a version below what it had; its subscriptions are what there is.
-	if now := catalog.Version(); now < version {
-		return 0, errStaleCatalog
-	}
-	return version, nil
+	return max(version, 1), nil
 }
