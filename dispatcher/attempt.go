@@ -34,21 +34,32 @@ type attempt struct {
 	wake fsm.Wake
 	// host of the webhook. It is all that is ever told of the URL: the rest may be a secret.
 	host string
-	// verdict is what the attempt came to, status that of the answer (0 without one), and took how long it was until
-	// the verdict was known.
+	// began is when the request was begun, verdict what the attempt came to, status that of the answer (0 without one),
+	// and took how long it was until the verdict was known.
+	began   time.Time
 	verdict format.Verdict
 	status  int
 	took    time.Duration
 }
 
-// perform makes one delivery attempt: it sends it, notes how it went, reports it to the store, gives the slot back and
-// does what the store asks for.
+// over is what observers are told of the attempt.
+func (a *attempt) over() fsm.Attempt {
+	return fsm.Attempt{
+		Wake: a.wake, Host: a.host, Began: a.began, Took: a.took, Result: a.verdict.Result, Status: a.status,
+		Class: string(a.verdict.Class), Reason: a.verdict.Reason,
+	}
+}
+
+// perform makes one delivery attempt: it sends it, tells the observers how it went, reports it to the store, gives the
+// slot back and does what the store asks for.
 func (d *Dispatcher) perform(sl slot, sub fsm.Subscription, w fsm.Wake) {
 	a := &attempt{sub: sub, wake: w}
 	ctx := d.traces.begin(d.requests, w)
 	a.verdict = d.send(ctx, a)
-	d.traces.end(ctx, a)
-	d.note(sl.lane, a)
+	over := a.over()
+	d.traces.end(ctx, over)
+	d.noteStanding(sl.lane, over.Result)
+	d.cfg.Outcomes.Attempted(over)
 	out := d.report(a)
 	d.release(sl)
 	d.follow(out)
@@ -56,11 +67,11 @@ func (d *Dispatcher) perform(sl slot, sub fsm.Subscription, w fsm.Wake) {
 
 // send makes the request of an attempt and returns the verdict on it.
 func (d *Dispatcher) send(ctx context.Context, a *attempt) format.Verdict {
-	begun := time.Now()
-	defer func() { a.took = cmp.Or(a.took, time.Since(begun)) }()
+	a.began = time.Now()
+	defer func() { a.took = cmp.Or(a.took, time.Since(a.began)) }()
 	f, err := format.Of(a.sub)
 	if err != nil {
-		return format.Verdict{Result: format.Waiting, Class: format.ClassUnknownFormat, Reason: err.Error()}
+		return format.Verdict{Result: fsm.AttemptWaiting, Class: format.ClassUnknownFormat, Reason: err.Error()}
 	}
 	d.metrics.sends(a.wake)
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.RequestTimeout)
@@ -73,7 +84,7 @@ func (d *Dispatcher) send(ctx context.Context, a *attempt) format.Verdict {
 	switch {
 	case err == nil:
 	case d.requests.Err() != nil:
-		return format.Verdict{Result: format.Abandoned}
+		return format.Verdict{Result: fsm.AttemptAbandoned}
 	default:
 		return judgeError(err)
 	}
@@ -85,7 +96,7 @@ func (d *Dispatcher) send(ctx context.Context, a *attempt) format.Verdict {
 		answer.Body = readAnswer(resp.Body)
 		early.wait()
 	} else {
-		a.took = time.Since(begun)
+		a.took = time.Since(a.began)
 		drain(resp.Body, cancel)
 	}
 	return f.Judge(answer)
@@ -175,18 +186,18 @@ func (d *Dispatcher) report(a *attempt) fsm.Outcome {
 
 func (d *Dispatcher) tell(ctx context.Context, w fsm.Wake, v format.Verdict) (fsm.Outcome, error) {
 	switch v.Result {
-	case format.Accepted:
+	case fsm.AttemptAccepted:
 		return d.cfg.Store.Accept(ctx, w.Ref())
-	case format.Done:
+	case fsm.AttemptDone:
 		return d.cfg.Store.Finish(ctx, w.Ref(), w.Streams)
-	case format.Abandoned:
+	case fsm.AttemptAbandoned:
 		return fsm.Outcome{}, nil
-	case format.Waiting:
+	case fsm.AttemptWaiting:
 		return d.cfg.Store.Park(ctx, w.Ref(), parkTime)
-	case format.Failed, format.Retired:
+	case fsm.AttemptFailed, fsm.AttemptRetired:
 	}
 	return d.cfg.Store.Fail(ctx, w.Ref(), fsm.Failure{
-		RetryAfter: v.RetryAfter, Retired: v.Result == format.Retired, Reason: v.Reason,
+		RetryAfter: v.RetryAfter, Retired: v.Result == fsm.AttemptRetired, Reason: v.Reason,
 	})
 }
 
@@ -213,47 +224,12 @@ func (d *Dispatcher) noteStore(err error) {
 	}
 }
 
-// note counts an attempt, remembers how its endpoint does, and logs it.
-func (d *Dispatcher) note(l *lane, a *attempt) {
-	d.mu.Lock()
-	d.metrics.ended(l.metrics, a)
-	if r := a.verdict.Result; r != format.Abandoned && r != format.Waiting {
-		d.slots.ended(l, a.verdict.OK())
-	}
-	d.mu.Unlock()
-	if c := d.log.Check(zap.DebugLevel, "delivery attempt"); c != nil {
-		c.Write(append(a.fields(), zap.Stringer("result", a.verdict.Result), zap.Int("status", a.status),
-			zap.Duration("took", a.took))...)
-	}
-	switch a.verdict.Result {
-	case format.Abandoned:
-	case format.Accepted, format.Done:
-		wasFailing, wasRetired := l.trouble.Over(), l.retired.Over()
-		if wasFailing || wasRetired {
-			d.log.Info("webhook takes deliveries again", zap.String("subscription", a.sub.ID),
-				zap.String("host", a.host))
-		}
-	case format.Failed:
-		d.warn(&l.trouble, a, "webhook delivery failed")
-	case format.Retired:
-		d.warn(&l.retired, a, "webhook answered 410: its consumers get nothing until the subscription is resumed")
-	case format.Waiting:
-		d.warn(&l.trouble, a, "this version cannot deliver for a subscription: its wakes are held")
-	}
-}
-
-// warn logs the first of what goes wrong with a subscription's attempts, and then a summary now and then.
-func (d *Dispatcher) warn(t *fsm.Trouble, a *attempt, says string) {
-	if times, log := t.Happened(d.cfg.Clock()); log {
-		d.log.Warn(says, append(a.fields(), zap.Int("times", times))...)
-	}
-}
-
-func (a *attempt) fields() []zap.Field {
-	return []zap.Field{
-		zap.String("subscription", a.sub.ID), zap.String("host", a.host), zap.String("reason", a.verdict.Reason),
-		zap.String("consumer", a.wake.Consumer), zap.Int64("epoch", a.wake.Epoch), zap.String("wake_id", a.wake.WakeID),
-		zap.Int("attempt", a.wake.Attempt),
+// noteStanding remembers how the endpoint of a subscription does.
+func (d *Dispatcher) noteStanding(l *lane, r fsm.AttemptResult) {
+	if r.Tells() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.slots.ended(l, r.OK())
 	}
 }
 

@@ -169,7 +169,9 @@ type Dispatcher struct {
 	sender  *sender
 	outage  *outage
 	metrics *metrics
-	traces  tracing
+	// deliveries is the observer that logs them.
+	deliveries *deliveryLog
+	traces     tracing
 
 	// requests is the context of every request, reports that of every call to the store about one. Both outlive the
 	// context of Run for a bounded time.
@@ -210,6 +212,7 @@ func New(cfg Config) (*Dispatcher, error) {
 		cfg:           cfg,
 		metrics:       m,
 		log:           cfg.Logger,
+		deliveries:    newDeliveryLog(cfg.Logger, cfg.Clock),
 		guard:         newGuard(cfg.AllowInsecure, cfg.AllowCIDRs, cfg.resolver),
 		outage:        &outage{log: cfg.Logger, now: cfg.Clock},
 		traces:        tracing{fsm.NewSpans(cfg.Tracer, "reveille/dispatcher")},
@@ -219,6 +222,8 @@ func New(cfg Config) (*Dispatcher, error) {
 		slots:         newSlots(cfg.MaxInFlight, cfg.MaxInFlightPerSubscription, cfg.MaxQueued, maxInFlightBytes, m),
 	}
 	d.watch(cfg.Metrics)
+	cfg.Outcomes.Observe(fsm.Observer{Attempt: m.attempted})
+	cfg.Outcomes.Observe(fsm.Observer{Attempt: d.deliveries.attempted})
 	d.sender = newSender(cfg, d.guard)
 	d.requests, d.cancelRequests = context.WithCancel(context.Background())
 	d.reports, d.cancelReports = context.WithCancel(context.Background())
@@ -311,12 +316,14 @@ func (d *Dispatcher) runForget(ctx context.Context) {
 	catalog := d.cfg.Store.Catalog()
 	for sleep(ctx, forgetPause) {
 		changed := catalog.Changed()
-		d.mu.Lock()
-		d.slots.forget(func(k laneKey) bool {
+		listed := func(k laneKey) bool {
 			sub, ok := catalog.Get(k.id)
 			return ok && sub.Generation == k.generation
-		})
+		}
+		d.mu.Lock()
+		d.slots.forget(listed)
 		d.mu.Unlock()
+		d.deliveries.forget(listed)
 		select {
 		case <-ctx.Done():
 			return

@@ -16,7 +16,7 @@ import (
 // judgeError returns the verdict on an attempt that got no status. It names the kind of the error without its text.
 func judgeError(err error) format.Verdict {
 	class, reason := classify(err)
-	return format.Verdict{Result: format.Failed, Class: class, Reason: reason}
+	return format.Verdict{Result: fsm.AttemptFailed, Class: class, Reason: reason}
 }
 
 func classify(err error) (class format.Class, reason string) {

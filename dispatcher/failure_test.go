@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"reveille/dispatcher/format"
+	"reveille/fsm"
 )
 
 func TestAnswersWithoutStatus(t *testing.T) {
@@ -54,7 +55,7 @@ func TestAnswersWithoutStatus(t *testing.T) {
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			want := format.Verdict{Result: format.Failed, Class: tc.class, Reason: tc.reason}
+			want := format.Verdict{Result: fsm.AttemptFailed, Class: tc.class, Reason: tc.reason}
 			if got := judgeError(tc.err); got != want {
 				t.Errorf("got %+v, want %+v", got, want)
 			}

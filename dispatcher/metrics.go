@@ -1,12 +1,12 @@
 package dispatcher
 
 import (
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
-	"reveille/dispatcher/format"
 	"reveille/fsm"
 )
 
@@ -17,7 +17,7 @@ const (
 	otherLabel = "_other"
 )
 
-// metrics are what the dispatcher tells of itself. Those by subscription are guarded by the Dispatcher's mutex.
+// metrics are what the dispatcher tells of itself. Of delivery attempts they are an observer.
 type metrics struct {
 	attempts *prometheus.CounterVec
 	failures *prometheus.CounterVec
@@ -27,7 +27,9 @@ type metrics struct {
 	delayGateway, delayTail prometheus.Observer
 	dropped, lost           prometheus.Counter
 
-	most   int
+	most int
+
+	mu     sync.Mutex
 	labels map[string]*laneMetrics
 }
 
@@ -35,7 +37,7 @@ type metrics struct {
 type laneMetrics struct {
 	label    string
 	lanes    int
-	attempts [format.Results][statuses]prometheus.Counter
+	attempts [fsm.AttemptResults][statuses]prometheus.Counter
 	duration prometheus.Observer
 }
 
@@ -140,6 +142,8 @@ func (d *Dispatcher) watch(r prometheus.Registerer) {
 
 // of returns the metrics of a subscription for one more lane.
 func (m *metrics) of(subscription string) *laneMetrics {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	label := subscription
 	l := m.labels[label]
 	if l == nil && len(m.labels) >= m.most {
@@ -156,6 +160,8 @@ func (m *metrics) of(subscription string) *laneMetrics {
 
 // forget ends a lane. The series of a subscription end with its last one.
 func (m *metrics) forget(l *laneMetrics) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	if l.lanes--; l.lanes > 0 {
 		return
 	}
@@ -165,30 +171,35 @@ func (m *metrics) forget(l *laneMetrics) {
 	for r := range l.attempts {
 		for class, counter := range l.attempts[r] {
 			if counter != nil {
-				m.attempts.DeleteLabelValues(l.label, format.Result(r).String(), statusNames[class])
+				m.attempts.DeleteLabelValues(l.label, fsm.AttemptResult(r).String(), statusNames[class])
 			}
 		}
 	}
 }
 
-// ended counts an attempt.
-func (m *metrics) ended(l *laneMetrics, a *attempt) {
-	result, class := a.verdict.Result, classOf(a.status)
-	counter := l.attempts[result][class]
+// attempted is fsm.Observer's Attempt. The subscription has a lane, which its attempt holds.
+func (m *metrics) attempted(a fsm.Attempt) {
+	if a.Class != "" {
+		m.failures.WithLabelValues(a.Class).Inc()
+	}
+	if a.Result.OK() {
+		m.retries.Observe(float64(a.Wake.Attempt - 1))
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	l := m.labels[a.Wake.Subscription]
+	if l == nil {
+		l = m.labels[otherLabel]
+	}
+	class := classOf(a.Status)
+	counter := l.attempts[a.Result][class]
 	if counter == nil {
-		counter = m.attempts.WithLabelValues(l.label, result.String(), statusNames[class])
-		l.attempts[result][class] = counter
+		counter = m.attempts.WithLabelValues(l.label, a.Result.String(), statusNames[class])
+		l.attempts[a.Result][class] = counter
 	}
 	counter.Inc()
-	if a.verdict.Class != "" {
-		m.failures.WithLabelValues(string(a.verdict.Class)).Inc()
-	}
-	if result == format.Abandoned || result == format.Waiting {
-		return
-	}
-	l.duration.Observe(a.took.Seconds())
-	if a.verdict.OK() {
-		m.retries.Observe(float64(a.wake.Attempt - 1))
+	if a.Result.Tells() {
+		l.duration.Observe(a.Took.Seconds())
 	}
 }
 

@@ -12,7 +12,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"reveille/dispatcher/format"
 	"reveille/fsm"
 )
 
@@ -167,10 +166,11 @@ func TestTheSubscriptionsWithSeriesOfTheirOwnAreBounded(t *testing.T) {
 	r := prometheus.NewPedanticRegistry()
 	m := newMetrics(r, 2)
 	s := newSlots(10, 10, 10, 1<<20, m)
-	accepted := format.Verdict{Result: format.Accepted}
-	a := &attempt{wake: fsm.Wake{Attempt: 1}, verdict: accepted, status: http.StatusNoContent}
 	end := func(id, generation string) {
-		m.ended(s.lane(laneKey{id, generation}).metrics, a)
+		s.lane(laneKey{id, generation})
+		m.attempted(fsm.Attempt{
+			Wake: fsm.Wake{Subscription: id, Attempt: 1}, Result: fsm.AttemptAccepted, Status: http.StatusNoContent,
+		})
 	}
 	for i := range 5 {
 		end(fmt.Sprint("s", i), "g")

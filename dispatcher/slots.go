@@ -58,10 +58,8 @@ type lane struct {
 	standing standing
 	queue    list.List
 	// turn is the lane's place in waiting; nil without a queue.
-	turn *list.Element
-	// trouble is what was logged of the endpoint, retired of its being so.
-	trouble, retired fsm.Trouble
-	metrics          *laneMetrics
+	turn    *list.Element
+	metrics *laneMetrics
 }
 
 // standing is how a lane's last attempt ended.

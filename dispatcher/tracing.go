@@ -36,7 +36,7 @@ func (t tracing) send(ctx context.Context, h http.Header) {
 }
 
 // end is to be called once with the context of an attempt.
-func (t tracing) end(ctx context.Context, a *attempt) {
+func (t tracing) end(ctx context.Context, a fsm.Attempt) {
 	if t.spans == nil {
 		return
 	}
@@ -46,30 +46,30 @@ func (t tracing) end(ctx context.Context, a *attempt) {
 		return
 	}
 	span.SetAttributes(
-		attribute.String("reveille.subscription", a.wake.Subscription),
-		attribute.String("reveille.consumer", a.wake.Consumer),
-		attribute.String("reveille.wake_id", a.wake.WakeID),
-		attribute.Int64("reveille.epoch", a.wake.Epoch),
-		attribute.Int("reveille.attempt", a.wake.Attempt),
-		attribute.String("reveille.outcome", a.verdict.Result.String()),
+		attribute.String("reveille.subscription", a.Wake.Subscription),
+		attribute.String("reveille.consumer", a.Wake.Consumer),
+		attribute.String("reveille.wake_id", a.Wake.WakeID),
+		attribute.Int64("reveille.epoch", a.Wake.Epoch),
+		attribute.Int("reveille.attempt", a.Wake.Attempt),
+		attribute.String("reveille.outcome", a.Result.String()),
 		attribute.String("http.request.method", http.MethodPost),
 	)
-	if name, port, err := net.SplitHostPort(a.host); err == nil {
+	if name, port, err := net.SplitHostPort(a.Host); err == nil {
 		n, _ := strconv.Atoi(port) // it was dialled
 		span.SetAttributes(attribute.String("server.address", name), attribute.Int("server.port", n))
 	} else {
-		span.SetAttributes(attribute.String("server.address", strings.Trim(a.host, "[]")))
+		span.SetAttributes(attribute.String("server.address", strings.Trim(a.Host, "[]")))
 	}
-	if a.status != 0 {
-		span.SetAttributes(attribute.Int("http.response.status_code", a.status))
+	if a.Status != 0 {
+		span.SetAttributes(attribute.Int("http.response.status_code", a.Status))
 	}
-	if a.verdict.Class == "" {
+	if a.Class == "" {
 		return
 	}
-	kind := a.verdict.Reason
-	if a.status != 0 {
-		kind = strconv.Itoa(a.status)
+	kind := a.Reason
+	if a.Status != 0 {
+		kind = strconv.Itoa(a.Status)
 	}
 	span.SetAttributes(attribute.String("error.type", kind))
-	span.SetStatus(codes.Error, a.verdict.Reason)
+	span.SetStatus(codes.Error, a.Reason)
 }

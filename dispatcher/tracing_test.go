@@ -10,7 +10,6 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
-	"reveille/dispatcher/format"
 	"reveille/fsm"
 )
 
@@ -19,7 +18,7 @@ func untraced(h http.Header, w fsm.Wake) {
 	var t tracing
 	ctx := t.begin(context.Background(), w)
 	t.send(ctx, h)
-	t.end(ctx, &attempt{wake: w, host: "example.com", verdict: format.Verdict{Result: format.Accepted}})
+	t.end(ctx, fsm.Attempt{Wake: w, Host: "example.com", Result: fsm.AttemptAccepted})
 }
 
 func TestWithoutTracingADeliveryAllocatesNothingForIt(t *testing.T) {
@@ -39,19 +38,15 @@ func BenchmarkDeliveryWithoutTracing(b *testing.B) {
 
 func TestTheSpanOfAnAttemptSaysWhatCameOfIt(t *testing.T) {
 	t.Parallel()
-	verdict := func(r format.Result) format.Verdict { return format.Verdict{Result: r} }
-	failed := func(r format.Result, c format.Class, reason string) format.Verdict {
-		return format.Verdict{Result: r, Class: c, Reason: reason}
-	}
 	for _, c := range []struct {
 		name string
-		a    attempt
+		a    fsm.Attempt
 		want map[attribute.Key]string
 		code codes.Code
 	}{
 		{
 			"accepted",
-			attempt{host: "example.com", status: 202, verdict: verdict(format.Accepted)},
+			fsm.Attempt{Host: "example.com", Status: 202, Result: fsm.AttemptAccepted},
 			map[attribute.Key]string{
 				"reveille.outcome": "accepted", "http.response.status_code": "202", "server.address": "example.com",
 				"server.port": "", "error.type": "",
@@ -60,7 +55,7 @@ func TestTheSpanOfAnAttemptSaysWhatCameOfIt(t *testing.T) {
 		},
 		{
 			"done",
-			attempt{host: "example.com:8443", status: 200, verdict: verdict(format.Done)},
+			fsm.Attempt{Host: "example.com:8443", Status: 200, Result: fsm.AttemptDone},
 			map[attribute.Key]string{
 				"reveille.outcome": "done", "server.address": "example.com", "server.port": "8443",
 			},
@@ -68,7 +63,9 @@ func TestTheSpanOfAnAttemptSaysWhatCameOfIt(t *testing.T) {
 		},
 		{
 			"refused with a status",
-			attempt{host: "[::1]", status: 503, verdict: failed(format.Failed, format.ClassUnavailable, "status 503")},
+			fsm.Attempt{
+				Host: "[::1]", Status: 503, Result: fsm.AttemptFailed, Class: "unavailable", Reason: "status 503",
+			},
 			map[attribute.Key]string{
 				"reveille.outcome": "failed", "http.response.status_code": "503", "server.address": "::1",
 				"error.type": "503",
@@ -77,19 +74,23 @@ func TestTheSpanOfAnAttemptSaysWhatCameOfIt(t *testing.T) {
 		},
 		{
 			"gone",
-			attempt{host: "example.com", status: 410, verdict: failed(format.Retired, format.ClassGone, "status 410")},
+			fsm.Attempt{
+				Host: "example.com", Status: 410, Result: fsm.AttemptRetired, Class: "gone", Reason: "status 410",
+			},
 			map[attribute.Key]string{"reveille.outcome": "retired"},
 			codes.Error,
 		},
 		{
 			"not answered",
-			attempt{host: "example.com", verdict: failed(format.Failed, format.ClassTimeout, "no answer in time")},
+			fsm.Attempt{
+				Host: "example.com", Result: fsm.AttemptFailed, Class: "timeout", Reason: "no answer in time",
+			},
 			map[attribute.Key]string{
 				"reveille.outcome": "failed", "http.response.status_code": "", "error.type": "no answer in time",
 			},
 			codes.Error,
 		},
-		{"abandoned", attempt{host: "example.com", verdict: verdict(format.Abandoned)}, map[attribute.Key]string{
+		{"abandoned", fsm.Attempt{Host: "example.com", Result: fsm.AttemptAbandoned}, map[attribute.Key]string{
 			"reveille.outcome": "abandoned", "error.type": "",
 		}, codes.Unset},
 	} {
@@ -99,10 +100,10 @@ func TestTheSpanOfAnAttemptSaysWhatCameOfIt(t *testing.T) {
 			tr := tracing{fsm.NewSpans(sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)),
 				"reveille/dispatcher")}
 			w, h := fsm.Wake{Consumer: "s:%2Fa", Subscription: "s", WakeID: "w_1", Epoch: 3, Attempt: 2}, http.Header{}
-			c.a.wake = w
+			c.a.Wake = w
 			ctx := tr.begin(context.Background(), w)
 			tr.send(ctx, h)
-			tr.end(ctx, &c.a)
+			tr.end(ctx, c.a)
 			if len(spans.Ended()) != 1 {
 				t.Fatalf("there are %d spans", len(spans.Ended()))
 			}
@@ -120,7 +121,7 @@ func TestTheSpanOfAnAttemptSaysWhatCameOfIt(t *testing.T) {
 					t.Errorf("%s is %q, want %q", k, v.String(), want)
 				}
 			}
-			if s.Status().Code != c.code || s.Status().Description != c.a.verdict.Reason {
+			if s.Status().Code != c.code || s.Status().Description != c.a.Reason {
 				t.Errorf("its status is %v", s.Status())
 			}
 		})

@@ -77,12 +77,24 @@ type Sighting struct {
 	Tail Offset
 }
 
-// Router is the one place that acts on outcomes. Whoever has a transition run in the store passes its outcome on to
-// Follow and does nothing else with it. It is ready once it is connected, which is before anything runs.
+// Observer is told of what happens: metrics, logs and traces are observers. A nil field hears nothing, and costs
+// nothing. Neither function may block.
+type Observer struct {
+	// Transition is told of what a transition in the store asks for, before that is done, and of what this process saw
+	// that led to it.
+	Transition func(Outcome, Sighting)
+	// Attempt is told of a delivery attempt that is over, before the store is.
+	Attempt func(Attempt)
+}
+
+// Router is the one place that acts on outcomes, and that observers hear from. Whoever has a transition run in the
+// store passes its outcome on to Follow and does nothing else with it. It is ready once it is connected, which is
+// before anything runs.
 type Router struct {
-	watchers  []func(Outcome, Sighting)
-	deliverer Deliverer
-	streams   StreamWatcher
+	transitions []func(Outcome, Sighting)
+	attempts    []func(Attempt)
+	deliverer   Deliverer
+	streams     StreamWatcher
 }
 
 // StreamWatcher is what a Router needs of Streams.
@@ -94,8 +106,31 @@ type StreamWatcher interface {
 	Gone(path string)
 }
 
-// NewRouter returns a Router that tells watchers of each outcome, before it acts on it. They must not block.
-func NewRouter(watchers ...func(Outcome, Sighting)) *Router { return &Router{watchers: watchers} }
+// NewRouter returns a Router with these observers.
+func NewRouter(observers ...Observer) *Router {
+	r := &Router{}
+	for _, o := range observers {
+		r.Observe(o)
+	}
+	return r
+}
+
+// Observe adds an observer. It is called before anything runs.
+func (r *Router) Observe(o Observer) {
+	if o.Transition != nil {
+		r.transitions = append(r.transitions, o.Transition)
+	}
+	if o.Attempt != nil {
+		r.attempts = append(r.attempts, o.Attempt)
+	}
+}
+
+// Attempted tells the observers of a delivery attempt that is over.
+func (r *Router) Attempted(a Attempt) {
+	for _, tell := range r.attempts {
+		tell(a)
+	}
+}
 
 // Connect names those who act on what outcomes ask for.
 func (r *Router) Connect(d Deliverer, s StreamWatcher) { r.deliverer, r.streams = d, s }
@@ -107,7 +142,7 @@ func (r *Router) Follow(o Outcome, seen Sighting) {
 			o.Wakes[i].Seen = seen
 		}
 	}
-	for _, tell := range r.watchers {
+	for _, tell := range r.transitions {
 		tell(o, seen)
 	}
 	if len(o.Wakes) > 0 {

@@ -21,9 +21,9 @@ func (a *acts) Gone(path string)    { a.list = append(a.list, "look at "+path) }
 func TestARouterActsOnAllThatAnOutcomeAsksFor(t *testing.T) {
 	t.Parallel()
 	a := &acts{}
-	r := NewRouter(func(o Outcome, seen Sighting) {
+	r := NewRouter(Observer{Transition: func(o Outcome, seen Sighting) {
 		a.list = append(a.list, fmt.Sprintf("tell of %d gone, %d over, %s", len(o.Gone), len(o.Ended), seen.Path))
-	})
+	}}, Observer{}, Observer{Attempt: func(t Attempt) { a.list = append(a.list, "tell of an attempt, "+t.Host) }})
 	r.Connect(a, a)
 	r.Follow(Outcome{
 		Wakes: []Wake{{Consumer: "s:%2Fa"}}, Idle: []string{"/b"}, Hidden: []string{"/c", "/c", "/d"},
@@ -31,11 +31,25 @@ func TestARouterActsOnAllThatAnOutcomeAsksFor(t *testing.T) {
 	}, Sighting{At: time.Now(), Path: "/a"})
 	r.Follow(Outcome{Wakes: []Wake{{Consumer: "s:%2Fe"}}}, Sighting{})
 	r.Follow(Outcome{}, Sighting{})
+	r.Attempted(Attempt{Host: "example.com"})
 	want := []string{
 		"tell of 1 gone, 2 over, /a", "deliver s:%2Fa seen true", "idle [/b]", "look at /c", "look at /d",
 		"tell of 0 gone, 0 over, ", "deliver s:%2Fe seen false", "tell of 0 gone, 0 over, ",
+		"tell of an attempt, example.com",
 	}
 	if !slices.Equal(a.list, want) {
 		t.Errorf("it did %q, want %q", a.list, want)
+	}
+}
+
+// TestEveryResultOfAnAttemptHasAName holds that no metric label is empty or means two results.
+func TestEveryResultOfAnAttemptHasAName(t *testing.T) {
+	t.Parallel()
+	names := map[string]bool{}
+	for r := range AttemptResults {
+		names[AttemptResult(r).String()] = true
+	}
+	if len(names) != AttemptResults || names[""] {
+		t.Errorf("the names are %v", names)
 	}
 }

@@ -14,7 +14,10 @@ func TestEachConsumerThatIsGoneIsToldOfWithItsCauseAndWhereItStood(t *testing.T)
 	t.Parallel()
 	var told fsm.Outcome
 	w := openWith(t, redisstore.EmptyRedis(t).URL, nil, redisstore.Options{
-		Partitions: 1, Outcomes: fsm.NewRouter(func(o fsm.Outcome, _ fsm.Sighting) { told.Add(o) }),
+		Partitions: 1,
+		Outcomes: fsm.NewRouter(fsm.Observer{
+			Transition: func(o fsm.Outcome, _ fsm.Sighting) { told.Add(o) },
+		}),
 	})
 	ctx := t.Context()
 	sub, _, err := w.CreateSubscription(ctx, subscription("s"))

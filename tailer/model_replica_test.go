@@ -96,17 +96,21 @@ type modelReplica struct {
 	store    *memstore.Store
 	outcomes *fsm.Router
 	d        discoverer
-	ctx    context.Context
-	cancel context.CancelFunc
-	wg     sync.WaitGroup
-	dead   bool
+	ctx      context.Context
+	cancel   context.CancelFunc
+	wg       sync.WaitGroup
+	dead     bool
 }
 
 func (m *model) start(id int) error {
-	r := &modelReplica{m: m, id: id, store: m.db.Replica(string(rune('A' + id))), outcomes: fsm.NewRouter(m.told)}
+	r := &modelReplica{
+		m: m, id: id, store: m.db.Replica(string(rune('A' + id))),
+		outcomes: fsm.NewRouter(fsm.Observer{Transition: m.told}),
+	}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	var err error
-	if r.d, err = newDiscoverer(r.store, m.up, r.outcomes, m.room, modelBackfillWaits[id], m.registryTells()); err != nil {
+	r.d, err = newDiscoverer(r.store, m.up, r.outcomes, m.room, modelBackfillWaits[id], m.registryTells())
+	if err != nil {
 		return err
 	}
 	for r.store.Join(r.ctx) != nil { // before that it takes no request

@@ -82,11 +82,16 @@ func (t *tracing) forParts() trace.TracerProvider {
 	return t.provider
 }
 
+// observer hears nothing where nothing is traced.
+func (t *tracing) observer() fsm.Observer {
+	if t.provider == nil {
+		return fsm.Observer{}
+	}
+	return fsm.Observer{Transition: t.followed}
+}
+
 // followed makes the spans that an outcome gives rise to.
 func (t *tracing) followed(o fsm.Outcome, seen fsm.Sighting) {
-	if t.provider == nil {
-		return
-	}
 	if seen.Path != "" {
 		for _, w := range o.Wakes {
 			t.observed(seen, w)

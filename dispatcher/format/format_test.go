@@ -41,14 +41,3 @@ func TestWhatALaterVersionStoredIsAnErrorThatNamesIt(t *testing.T) {
 		})
 	}
 }
-
-// TestEveryResultHasAName holds that no metric label is empty or means two results.
-func TestEveryResultHasAName(t *testing.T) {
-	names := map[string]bool{}
-	for r := range Results {
-		names[Result(r).String()] = true
-	}
-	if len(names) != Results || names[""] {
-		t.Errorf("the names are %v", names)
-	}
-}

@@ -16,10 +16,10 @@ import (
 //	3xx               failed: redirects are not followed
 //	4xx, 5xx, others  failed
 func judgeFailure(a Answer) Verdict {
-	v := Verdict{Result: Failed, Reason: "status " + strconv.Itoa(a.Status)}
+	v := Verdict{Result: fsm.AttemptFailed, Reason: "status " + strconv.Itoa(a.Status)}
 	switch {
 	case a.Status == http.StatusGone:
-		v.Result, v.Class = Retired, ClassGone
+		v.Result, v.Class = fsm.AttemptRetired, ClassGone
 	case a.Status == http.StatusTooManyRequests:
 		v.Class, v.RetryAfter = ClassRateLimited, parseRetryAfter(a.Header.Get("Retry-After"), a.At)
 	case a.Status == http.StatusServiceUnavailable:

@@ -11,7 +11,7 @@ import (
 
 // TestTheVerdictOnEveryAnswer holds the whole policy of status codes, bodies and Retry-After.
 func TestTheVerdictOnEveryAnswer(t *testing.T) {
-	done, accepted := Verdict{Result: Done}, Verdict{Result: Accepted}
+	done, accepted := Verdict{Result: fsm.AttemptDone}, Verdict{Result: fsm.AttemptAccepted}
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	in := func(d time.Duration) string { return now.Add(d).Format(http.TimeFormat) }
 	for _, tc := range []struct {
@@ -53,10 +53,10 @@ func TestTheVerdictOnEveryAnswer(t *testing.T) {
 		{"400 failed", 400, "", `{"done":true}`, Verdict{Class: ClassClientError, Reason: "status 400"}},
 		{"404 failed", 404, "", ``, Verdict{Class: ClassClientError, Reason: "status 404"}},
 		{"415 failed", 415, "", ``, Verdict{Class: ClassClientError, Reason: "status 415"}},
-		{"410 retires", 410, "", ``, Verdict{Result: Retired, Class: ClassGone, Reason: "status 410"}},
+		{"410 retires", 410, "", ``, Verdict{Result: fsm.AttemptRetired, Class: ClassGone, Reason: "status 410"}},
 		{
 			"410 retires whatever Retry-After says", 410, "5", ``,
-			Verdict{Result: Retired, Class: ClassGone, Reason: "status 410"},
+			Verdict{Result: fsm.AttemptRetired, Class: ClassGone, Reason: "status 410"},
 		},
 		{
 			"500 failed, and its Retry-After does not count", 500, "5", ``,

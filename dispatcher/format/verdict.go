@@ -1,10 +1,14 @@
 package format
 
-import "time"
+import (
+	"time"
+
+	"reveille/fsm"
+)
 
 // Verdict is what a delivery attempt came to.
 type Verdict struct {
-	Result Result
+	Result fsm.AttemptResult
 	// Class is the kind of a failure; empty if the attempt did not fail.
 	Class Class
 	// Reason of a failure in a few words. It never repeats anything that the endpoint sent: that may be an echo of the
@@ -15,34 +19,7 @@ type Verdict struct {
 }
 
 // OK says whether the endpoint took the delivery.
-func (v Verdict) OK() bool { return v.Result == Accepted || v.Result == Done }
-
-// Result is what follows from an attempt.
-type Result int
-
-// The results of an attempt.
-const (
-	// Failed is retried by the schedule.
-	Failed Result = iota
-	// Retired leaves the endpoint alone until the subscription is resumed.
-	Retired
-	// Accepted means that the consumer is at work and will use the callback API.
-	Accepted
-	// Done means that the work is done already (webhook spec, Synchronous Done).
-	Done
-	// Abandoned means that this program stopped before there was an answer: nothing is known.
-	Abandoned
-	// Waiting means that nothing was sent: this version does not know how.
-	Waiting
-)
-
-// Results is how many there are.
-const Results = int(Waiting) + 1
-
-// String returns the value of a metric label.
-func (r Result) String() string {
-	return [Results]string{"failed", "retired", "accepted", "done", "abandoned", "waiting"}[r]
-}
+func (v Verdict) OK() bool { return v.Result.OK() }
 
 // Class is the kind of a failure: the value of a metric label.
 type Class string

@@ -46,9 +46,9 @@ func (wake) Judge(a Answer) Verdict {
 	case !Success(a.Status):
 		return judgeFailure(a)
 	case saysDone(a.Body):
-		return Verdict{Result: Done}
+		return Verdict{Result: fsm.AttemptDone}
 	}
-	return Verdict{Result: Accepted}
+	return Verdict{Result: fsm.AttemptAccepted}
 }
 
 // encodeWake returns the payload. A consumer ID is percent-encoded already and goes into the callback URL as it stands.

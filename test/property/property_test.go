@@ -138,15 +138,17 @@ func newHistory(ctx context.Context, rt *rapid.T, rdb *redis.Client, tokens *fsm
 		over: map[string]bool{}, sent: map[string]time.Time{}, away: map[string]bool{},
 		former: map[string]fsm.Subscription{},
 	}
+	collect := func(in *fsm.Outcome) *fsm.Router {
+		return fsm.NewRouter(fsm.Observer{Transition: func(o fsm.Outcome, _ fsm.Sighting) { in.Add(o) }})
+	}
 	h.store = redisstore.New(rdb, redisstore.Options{
-		Partitions: 1, Timing: timing,
-		Outcomes: fsm.NewRouter(func(o fsm.Outcome, _ fsm.Sighting) { h.told.Add(o) }),
+		Partitions: 1, Timing: timing, Outcomes: collect(&h.told),
 		Draw: func() redisstore.Draw {
 			return redisstore.Draw(h.draw)
 		},
 	})
 	h.db = memstore.New(memstore.Options{
-		Timing: timing, Outcomes: fsm.NewRouter(func(o fsm.Outcome, _ fsm.Sighting) { h.specTold.Add(o) }),
+		Timing: timing, Outcomes: collect(&h.specTold),
 		Draw: func() memstore.Draw { return h.draw },
 	})
 	h.spec = h.db.Replica("specification")

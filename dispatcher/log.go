@@ -1,0 +1,87 @@
+package dispatcher
+
+import (
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"reveille/fsm"
+)
+
+// deliveryLog is the observer that logs delivery attempts: each one for debugging, and otherwise the first of what goes
+// wrong with a subscription, a summary now and then, and that it is over.
+type deliveryLog struct {
+	log *zap.Logger
+	now func() time.Time
+
+	mu sync.Mutex
+	// troubles are those of subscriptions whose last attempt failed.
+	troubles map[laneKey]*troubles
+}
+
+// troubles are what was logged of an endpoint that fails, and of one that answered 410.
+type troubles struct{ failing, retired fsm.Trouble }
+
+func newDeliveryLog(log *zap.Logger, now func() time.Time) *deliveryLog {
+	return &deliveryLog{log: log, now: now, troubles: map[laneKey]*troubles{}}
+}
+
+// attempted is fsm.Observer's Attempt.
+func (l *deliveryLog) attempted(a fsm.Attempt) {
+	if c := l.log.Check(zap.DebugLevel, "delivery attempt"); c != nil {
+		c.Write(append(attemptFields(a), zap.Stringer("result", a.Result), zap.Int("status", a.Status),
+			zap.Duration("took", a.Took))...)
+	}
+	if a.Result == fsm.AttemptAbandoned {
+		return
+	}
+	key := laneKey{a.Wake.Subscription, a.Wake.Generation}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t := l.troubles[key]
+	if a.Result.OK() {
+		if t != nil {
+			delete(l.troubles, key)
+			l.log.Info("webhook takes deliveries again", zap.String("subscription", key.id), zap.String("host", a.Host))
+		}
+		return
+	}
+	if t == nil {
+		t = &troubles{}
+		l.troubles[key] = t
+	}
+	switch a.Result {
+	case fsm.AttemptRetired:
+		l.warn(&t.retired, a, "webhook answered 410: its consumers get nothing until the subscription is resumed")
+	case fsm.AttemptWaiting:
+		l.warn(&t.failing, a, "this version cannot deliver for a subscription: its wakes are held")
+	default:
+		l.warn(&t.failing, a, "webhook delivery failed")
+	}
+}
+
+func (l *deliveryLog) warn(t *fsm.Trouble, a fsm.Attempt, says string) {
+	if times, log := t.Happened(l.now()); log {
+		l.log.Warn(says, append(attemptFields(a), zap.Int("times", times))...)
+	}
+}
+
+// forget drops what is known of the subscriptions that keep says no to.
+func (l *deliveryLog) forget(keep func(laneKey) bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for key := range l.troubles {
+		if !keep(key) {
+			delete(l.troubles, key)
+		}
+	}
+}
+
+func attemptFields(a fsm.Attempt) []zap.Field {
+	return []zap.Field{
+		zap.String("subscription", a.Wake.Subscription), zap.String("host", a.Host), zap.String("reason", a.Reason),
+		zap.String("consumer", a.Wake.Consumer), zap.Int64("epoch", a.Wake.Epoch), zap.String("wake_id", a.Wake.WakeID),
+		zap.Int("attempt", a.Wake.Attempt),
+	}
+}

@@ -1,0 +1,55 @@
+package fsm
+
+import "time"
+
+// Attempt is a delivery attempt that is over, as observers are told of it.
+type Attempt struct {
+	// Wake is what was delivered, and the how-manieth attempt of it this was.
+	Wake Wake
+	// Host of the endpoint. It is all that is ever told of the URL: the rest may be a secret.
+	Host string
+	// Began is when the attempt began, by this process's clock, and Took how long it was until its result was known.
+	Began time.Time
+	Took  time.Duration
+	// Result is what follows from it.
+	Result AttemptResult
+	// Status of the answer; 0 without one.
+	Status int
+	// Class is the kind of a failure, as the metrics name it; empty if the attempt did not fail.
+	Class string
+	// Reason of a failure in at most MaxReason bytes. It repeats nothing that the endpoint has sent.
+	Reason string
+}
+
+// AttemptResult is what follows from a delivery attempt.
+type AttemptResult int
+
+// The results of an attempt.
+const (
+	// AttemptFailed is retried by the schedule.
+	AttemptFailed AttemptResult = iota
+	// AttemptRetired leaves the endpoint alone until the subscription is resumed.
+	AttemptRetired
+	// AttemptAccepted means that the consumer is at work and will use the callback API.
+	AttemptAccepted
+	// AttemptDone means that the work is done already (webhook spec, Synchronous Done).
+	AttemptDone
+	// AttemptAbandoned means that this program stopped before there was an answer: nothing is known.
+	AttemptAbandoned
+	// AttemptWaiting means that nothing was sent: this version does not know how.
+	AttemptWaiting
+)
+
+// AttemptResults is how many there are.
+const AttemptResults = int(AttemptWaiting) + 1
+
+// String returns the value of a metric label.
+func (r AttemptResult) String() string {
+	return [AttemptResults]string{"failed", "retired", "accepted", "done", "abandoned", "waiting"}[r]
+}
+
+// OK says whether the endpoint took the delivery.
+func (r AttemptResult) OK() bool { return r == AttemptAccepted || r == AttemptDone }
+
+// Tells says whether the attempt shows how the endpoint does.
+func (r AttemptResult) Tells() bool { return r != AttemptAbandoned && r != AttemptWaiting }
