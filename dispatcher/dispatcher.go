@@ -1,6 +1,7 @@
 package dispatcher
 
 import (
+	"cmp"
 	"container/list"
 	"context"
 	"errors"
@@ -111,23 +112,19 @@ func (c *Config) setDefaults() error {
 		return errors.New("dispatcher: PublicURL is required")
 	}
 	c.PublicURL = strings.TrimRight(c.PublicURL, "/")
-	setDefault(&c.UserAgent, "Reveille")
-	setDefault(&c.RequestTimeout, 30*time.Second)
-	setDefault(&c.WakingTimeout, 10*time.Second)
-	setDefault(&c.parkAfter, min(parkAfter, c.WakingTimeout/4))
-	setDefault(&c.MaxInFlight, 1024)
-	setDefault(&c.MaxInFlightPerSubscription, 64)
-	setDefault(&c.MaxQueued, 100_000)
-	setDefault(&c.DueInterval, 200*time.Millisecond)
-	setDefault(&c.ShutdownGrace, 20*time.Second)
-	if c.Logger == nil {
-		c.Logger = zap.NewNop()
-	}
+	c.UserAgent = cmp.Or(c.UserAgent, "Reveille")
+	c.RequestTimeout = cmp.Or(c.RequestTimeout, 30*time.Second)
+	c.WakingTimeout = cmp.Or(c.WakingTimeout, 10*time.Second)
+	c.parkAfter = cmp.Or(c.parkAfter, min(parkAfter, c.WakingTimeout/4))
+	c.MaxInFlight = cmp.Or(c.MaxInFlight, 1024)
+	c.MaxInFlightPerSubscription = cmp.Or(c.MaxInFlightPerSubscription, 64)
+	c.MaxQueued = cmp.Or(c.MaxQueued, 100_000)
+	c.DueInterval = cmp.Or(c.DueInterval, 200*time.Millisecond)
+	c.ShutdownGrace = cmp.Or(c.ShutdownGrace, 20*time.Second)
+	c.Logger = cmp.Or(c.Logger, zap.NewNop())
+	c.resolver = cmp.Or(c.resolver, net.DefaultResolver)
 	if c.Clock == nil {
 		c.Clock = time.Now
-	}
-	if c.resolver == nil {
-		c.resolver = net.DefaultResolver
 	}
 	if c.proxy == nil {
 		c.proxy = http.ProxyFromEnvironment
@@ -152,13 +149,6 @@ func (c *Config) setDefaults() error {
 			c.MaxInFlightPerSubscription, c.MaxInFlight)
 	}
 	return nil
-}
-
-func setDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
 }
 
 // Dispatcher delivers wakes. It is safe for concurrent use.

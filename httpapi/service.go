@@ -8,6 +8,7 @@ package httpapi
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -141,21 +142,11 @@ func New(cfg Config) (*Service, error) {
 		return nil, errors.New("httpapi: MaxStreamsPerConsumer, MaxConnections, BodyTimeout and HeadTimeout " +
 			"of Config cannot be negative")
 	}
-	if cfg.MaxStreamsPerConsumer == 0 {
-		cfg.MaxStreamsPerConsumer = DefaultMaxStreams
-	}
-	if cfg.MaxConnections == 0 {
-		cfg.MaxConnections = DefaultMaxConns
-	}
-	if cfg.BodyTimeout == 0 {
-		cfg.BodyTimeout = DefaultBodyTimeout
-	}
-	if cfg.HeadTimeout == 0 {
-		cfg.HeadTimeout = DefaultHeadTimeout
-	}
-	if cfg.LogLevel == (zap.AtomicLevel{}) {
-		cfg.LogLevel = zap.NewAtomicLevel()
-	}
+	cfg.MaxStreamsPerConsumer = cmp.Or(cfg.MaxStreamsPerConsumer, DefaultMaxStreams)
+	cfg.MaxConnections = cmp.Or(cfg.MaxConnections, DefaultMaxConns)
+	cfg.BodyTimeout = cmp.Or(cfg.BodyTimeout, DefaultBodyTimeout)
+	cfg.HeadTimeout = cmp.Or(cfg.HeadTimeout, DefaultHeadTimeout)
+	cfg.LogLevel = cmp.Or(cfg.LogLevel, zap.NewAtomicLevel())
 	if cfg.Clock == nil {
 		cfg.Clock = time.Now
 	}

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"sync/atomic"
@@ -90,27 +91,13 @@ var _ fsm.Store = (*Store)(nil)
 
 // New returns a Store on a client that stays the caller's to close.
 func New(rdb redis.UniversalClient, opts Options) *Store {
-	if opts.Partitions == 0 {
-		opts.Partitions = DefaultPartitions
-	}
-	if opts.Logger == nil {
-		opts.Logger = zap.NewNop()
-	}
-	if opts.Lease == 0 {
-		opts.Lease = DefaultLease
-	}
-	if opts.Poll == 0 {
-		opts.Poll = DefaultPoll
-	}
-	if opts.ReplicaID == "" {
-		opts.ReplicaID = randomDraw().Nonce
-	}
-	if opts.limits == (limits{}) {
-		opts.limits = usual
-	}
-	if opts.Outcomes == nil {
-		opts.Outcomes = fsm.NewRouter()
-	}
+	opts.Partitions = cmp.Or(opts.Partitions, DefaultPartitions)
+	opts.Logger = cmp.Or(opts.Logger, zap.NewNop())
+	opts.Lease = cmp.Or(opts.Lease, DefaultLease)
+	opts.Poll = cmp.Or(opts.Poll, DefaultPoll)
+	opts.ReplicaID = cmp.Or(opts.ReplicaID, randomDraw().Nonce)
+	opts.limits = cmp.Or(opts.limits, usual)
+	opts.Outcomes = cmp.Or(opts.Outcomes, fsm.NewRouter())
 	s := &Store{
 		rdb: rdb, sharing: newSharing(rdb, opts.limits.call), opts: opts, draw: opts.Draw, catalog: fsm.NewCatalog(),
 		keys: keys{partitions: opts.Partitions}, refreshing: make(chan struct{}, 1), refreshNow: make(chan struct{}, 1),

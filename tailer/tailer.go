@@ -63,16 +63,18 @@ type Config struct {
 }
 
 func (c *Config) setDefaults() {
-	for d, def := range map[*time.Duration]time.Duration{
-		&c.Check: 5 * time.Second, &c.GoneGrace: 30 * time.Second, &c.Upstream.HeadTimeout: 3 * time.Second,
-		&c.Silence: 70 * time.Second, &c.PaceMin: 50 * time.Millisecond, &c.PaceMax: time.Second,
-		&c.BackoffMin: 100 * time.Millisecond, &c.TTLFast: 250 * time.Millisecond, &c.Spread: time.Second,
-		&c.WatchEvery: time.Second, &c.Resync: 10 * time.Second, &c.ClosedCheck: time.Hour,
-	} {
-		if *d == 0 {
-			*d = def
-		}
-	}
+	c.Check = cmp.Or(c.Check, 5*time.Second)
+	c.GoneGrace = cmp.Or(c.GoneGrace, 30*time.Second)
+	c.Upstream.HeadTimeout = cmp.Or(c.Upstream.HeadTimeout, 3*time.Second)
+	c.Silence = cmp.Or(c.Silence, 70*time.Second)
+	c.PaceMin = cmp.Or(c.PaceMin, 50*time.Millisecond)
+	c.PaceMax = cmp.Or(c.PaceMax, time.Second)
+	c.BackoffMin = cmp.Or(c.BackoffMin, 100*time.Millisecond)
+	c.TTLFast = cmp.Or(c.TTLFast, 250*time.Millisecond)
+	c.Spread = cmp.Or(c.Spread, time.Second)
+	c.WatchEvery = cmp.Or(c.WatchEvery, time.Second)
+	c.Resync = cmp.Or(c.Resync, 10*time.Second)
+	c.ClosedCheck = cmp.Or(c.ClosedCheck, time.Hour)
 	c.MaxLive, c.SweepRate = cmp.Or(c.MaxLive, 10_000), cmp.Or(c.SweepRate, 500)
 	c.jitter = upstream.Jitter
 }

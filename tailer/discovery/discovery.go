@@ -85,16 +85,16 @@ type Config struct {
 }
 
 func (c *Config) setDefaults() {
-	for d, def := range map[*time.Duration]time.Duration{
-		&c.GoneGrace: 30 * time.Second, &c.RetryMin: 100 * time.Millisecond, &c.RetryMax: 5 * time.Second,
-		&c.AwaitMin: time.Second, &c.WriteFor: 3 * time.Minute, &c.LookEvery: 24 * time.Hour,
-		&c.Resync: 10 * time.Second, &c.BackfillWait: 250 * time.Millisecond, &c.TailEvery: 5 * time.Second,
-		&c.RegistryCheck: 5 * time.Second,
-	} {
-		if *d == 0 {
-			*d = def
-		}
-	}
+	c.GoneGrace = cmp.Or(c.GoneGrace, 30*time.Second)
+	c.RetryMin = cmp.Or(c.RetryMin, 100*time.Millisecond)
+	c.RetryMax = cmp.Or(c.RetryMax, 5*time.Second)
+	c.AwaitMin = cmp.Or(c.AwaitMin, time.Second)
+	c.WriteFor = cmp.Or(c.WriteFor, 3*time.Minute)
+	c.LookEvery = cmp.Or(c.LookEvery, 24*time.Hour)
+	c.Resync = cmp.Or(c.Resync, 10*time.Second)
+	c.BackfillWait = cmp.Or(c.BackfillWait, 250*time.Millisecond)
+	c.TailEvery = cmp.Or(c.TailEvery, 5*time.Second)
+	c.RegistryCheck = cmp.Or(c.RegistryCheck, 5*time.Second)
 }
 
 // Discovery finds out which streams exist and links them to the subscriptions that match them.
