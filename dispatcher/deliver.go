@@ -55,7 +55,7 @@ func subscriptionOf(c *fsm.Catalog, w fsm.Wake) (fsm.Subscription, bool) {
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
-	default: // whoever is to be woken will be anyway
+	default: // its reader will be woken anyway
 	}
 }
 
@@ -85,7 +85,7 @@ func (d *Dispatcher) drop() {
 	}
 }
 
-// pump gives the free slots to those whose turn it is. d.mu is held.
+// pump gives the free slots to the wakes whose turn it is. d.mu is held.
 func (d *Dispatcher) pump() {
 	for {
 		it, sl, ok := d.slots.next(d.cfg.Clock())
@@ -142,7 +142,7 @@ func (d *Dispatcher) begin(sl slot, ref fsm.WakeRef, seen fsm.Sighting) {
 	d.follow(out)
 }
 
-// follow has what a transition asks for done. It was told of no stream.
+// follow carries out what a transition asks for. No sighting of a stream has caused it.
 func (d *Dispatcher) follow(out fsm.Outcome) { d.cfg.Outcomes.Follow(out, fsm.Sighting{}) }
 
 // parkLater has the store told that a wake waits, if it waits for long: in a burst most do not, and go out without a
@@ -167,7 +167,7 @@ func (d *Dispatcher) parkLater(it *item) {
 	}
 	it.parkAt = at
 	it.park = list.PushBack(it)
-	if urgent || list.Len() == 1 { // otherwise somebody waits for the first one's time already
+	if urgent || list.Len() == 1 { // otherwise a parker waits for the first one's time already
 		signal(d.parkReady)
 	}
 }
@@ -211,7 +211,7 @@ func (d *Dispatcher) runParker(ctx context.Context) {
 	}
 }
 
-// nextToPark returns the item whose turn it is, or how long it is until it is somebody's; 0 if nobody waits.
+// nextToPark returns the item whose turn it is, or how long it is until the next item's turn; 0 if no item waits.
 func (d *Dispatcher) nextToPark() (it *item, ref fsm.WakeRef, wait time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -229,7 +229,7 @@ func (d *Dispatcher) nextToPark() (it *item, ref fsm.WakeRef, wait time.Duration
 	d.parkNoMore(it)
 	it.parking = true
 	if d.toParkNow.Len()+d.toPark.Len() > 0 {
-		signal(d.parkReady) // another may go on with the next
+		signal(d.parkReady) // another parker may go on with the next
 	}
 	return it, it.ref, 0
 }

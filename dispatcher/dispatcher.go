@@ -43,7 +43,7 @@ type Config struct {
 	Logger    *zap.Logger
 	// Metrics is what the metrics are registered with; nil for nowhere.
 	Metrics prometheus.Registerer
-	// Tracer gets the spans of delivery attempts; nil: nobody does.
+	// Tracer gets the spans of delivery attempts; nil to make none.
 	Tracer trace.TracerProvider
 	// Clock dates signatures and tokens; default time.Now.
 	Clock func() time.Time
@@ -174,7 +174,7 @@ type Dispatcher struct {
 	idle atomic.Int32
 	work chan func()
 
-	// parkReady and unlistedReady wake those that work through toParkNow and toPark, and unlisted.
+	// parkReady and unlistedReady wake the goroutines that work through toParkNow and toPark, and unlisted.
 	parkReady, unlistedReady chan struct{}
 
 	mu      sync.Mutex
@@ -260,7 +260,7 @@ func (d *Dispatcher) stop() (waiting []fsm.WakeRef) {
 	return waiting
 }
 
-// handBack tells the store that attempts will not be made here: whoever owns their partitions makes them at once. Those
+// handBack tells the store that attempts will not be made here: the owners of their partitions make them at once. Those
 // that it could not be told of wait for their deadlines.
 func (d *Dispatcher) handBack(waiting []fsm.WakeRef) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.reports), handBackTime)

@@ -18,7 +18,7 @@ const slowAfter = 5 * time.Second
 //  1. in all there are no more than total, and no subscription holds more than perLane;
 //  2. while less than half of all slots are in use, nothing else is asked;
 //  3. from then on a subscription may hold at most its share of what is free: free slots divided by the subscriptions
-//     that hold any, itself included, and at least one. What hanging subscriptions can take so gets less with each;
+//     that hold any, itself included, and at least one. Each one that hangs leaves less for the next;
 //  4. the last eighth is only for subscriptions whose last attempt did not fail and that have none out for longer than
 //     slowAfter, and the last quarter of that only for those whose last attempt succeeded: new ones that hang, however
 //     many at once, cannot take it;
@@ -87,8 +87,8 @@ type item struct {
 	lane *lane
 	ref  fsm.WakeRef
 	size int
-	// wake is set until the store was told that the attempt waits: such a one can go out as it is. Afterwards the store
-	// is asked for what there is to deliver.
+	// wake is set until the store was told that the attempt waits: such a wake can go out as it is. Afterwards the
+	// store is asked for what there is to deliver.
 	wake *fsm.Wake
 	// parking is true while the store is being told; again is true if it must be told once more after that.
 	parking, again bool
@@ -158,7 +158,7 @@ func (s *slots) mayStart(l *lane, size int, now time.Time) bool {
 	return held < max(1, free/active)
 }
 
-// kept returns how much of a whole is kept for those of a better standing.
+// kept returns how much of a whole is kept for lanes of a better standing.
 func (s standing) kept(whole int) int {
 	switch s {
 	case failing:
@@ -245,7 +245,7 @@ func (s *slots) next(now time.Time) (it *item, sl slot, ok bool) {
 		standing := (s.first + i) % standings
 		ring := &s.waiting[standing]
 		for range ring.Len() {
-			// Where they may have nothing they are not looked through: they can be very many.
+			// If lanes of this standing may have no slot, they are not looked through: there can be very many.
 			if free := s.total - s.inFlight; free <= 0 || 2*s.inFlight >= s.total && free <= standing.kept(s.total) {
 				break
 			}
@@ -271,7 +271,7 @@ func (s *slots) next(now time.Time) (it *item, sl slot, ok bool) {
 // untold says whether the store must be told that an item waits before it can be asked what there is to deliver.
 func (it *item) untold() bool { return it.parking || it.wake == nil && it.park != nil }
 
-// forget drops what is known of the lanes that hold nothing and that keep says no to.
+// forget drops what is known of the lanes that hold nothing and for which keep returns false.
 func (s *slots) forget(keep func(laneKey) bool) {
 	for k, l := range s.lanes {
 		if l.started.Len() == 0 && l.queue.Len() == 0 && !keep(k) {

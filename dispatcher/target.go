@@ -61,8 +61,8 @@ func (g *guard) checkTarget(ctx context.Context, raw string) error {
 	return nil
 }
 
-// parseTarget judges all of a webhook URL that can be judged without asking anybody. Its errors are one sentence that
-// begins with "webhook".
+// parseTarget judges all of a webhook URL that can be judged without asking the resolver. Its errors are one sentence
+// that begins with "webhook".
 func (g *guard) parseTarget(raw string) (target, error) {
 	switch {
 	case raw == "":
@@ -107,8 +107,8 @@ func (g *guard) parseTarget(raw string) (target, error) {
 	return t, nil
 }
 
-// parseHost judges the host of a webhook in every notation that somebody might read as an address. Its errors continue
-// a sentence that began with the host.
+// parseHost judges the host of a webhook in every notation that a resolver might read as an address. Its errors
+// continue a sentence that began with the host.
 func (g *guard) parseHost(u *url.URL) (target, error) {
 	host := u.Hostname()
 	if strings.HasPrefix(u.Host, "[") {

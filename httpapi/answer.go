@@ -26,8 +26,8 @@ func refuse(code fsm.Code, format string, args ...any) error {
 	return &refusal{code: code, message: fmt.Sprintf(format, args...)}
 }
 
-// refusalFor finds the answer to any error that a handler came upon. What it does not know is logged and answered
-// without its text, which is nobody's business outside.
+// refusalFor finds the answer to any error that a handler came upon. An error that it does not know is logged and
+// answered without its text, which is not for clients.
 func (s *Service) refusalFor(err error) *refusal {
 	var r *refusal
 	var he *echo.HTTPError

@@ -20,7 +20,8 @@ func (s *Service) newAPI() *echo.Echo {
 	return e
 }
 
-// route decides whom a request is for. Reveille's own resources never go upstream, whatever the method.
+// route decides whether a request is for Reveille or for the stream server. Reveille's own resources never go upstream,
+// whatever the method.
 func (s *Service) route(c echo.Context) error {
 	r, path := c.Request(), rawPath(c.Request())
 	if r.ContentLength == 0 {

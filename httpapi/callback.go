@@ -37,8 +37,8 @@ type bearer struct {
 }
 
 // callback answers POST /callback/{consumer_id} (webhook spec, Callback API). A callback is judged in a fixed order and
-// the first failure answers: token, body, consumer gone, token expired, epoch, wake ID, offsets. The last five are the
-// store's to judge, in one step with what follows from them.
+// the first failure answers: token, body, consumer gone, token expired, epoch, wake ID, offsets. The store judges the
+// last five, in one step with what follows from them.
 func (s *Service) callback(c echo.Context, id string) error {
 	begun := time.Now()
 	began := time.Now()
@@ -62,7 +62,7 @@ func (s *Service) callback(c echo.Context, id string) error {
 		e.Write(zap.String("consumer", id), zap.Int64("epoch", req.epoch), zap.String("wake_id", req.wakeID),
 			zap.Bool("done", req.done))
 	}
-	s.traces.answered(c, begun, b, req, reply, nil) // before its wake is over, for whose span is to hold it
+	s.traces.answered(c, begun, b, req, reply, nil) // before its wake is over: the wake's span is to hold it
 	s.cfg.Outcomes.Follow(reply.Outcome, fsm.Sighting{})
 	if linked := req.linked(); len(linked) > 0 {
 		s.cfg.Streams.Watch(primary, linked)
@@ -98,8 +98,8 @@ func (s *Service) authorize(r *http.Request, id string) (b bearer, primary strin
 	return b, primary, nil
 }
 
-// process brings what upstream says to the callback and has the store judge it. What comes of a callback that was
-// refused is seen to.
+// process adds what upstream says to the callback and has the store judge it. It follows the outcomes of a callback
+// that was refused, too.
 func (s *Service) process(
 	ctx context.Context, b bearer, primary string, req callbackRequest,
 ) (fsm.CallbackReply, error) {
@@ -138,8 +138,8 @@ func (s *Service) process(
 	}
 }
 
-// young says whether a HEAD that was asked for at a time still tells where a stream ends. After longer than it and the
-// store may take, as in a process that was frozen meanwhile, the stream may well have got longer.
+// young says whether a HEAD that was asked for at a time still tells where a stream ends. After longer than the HEAD
+// and the store may take, as in a process that was frozen meanwhile, the stream may well have got longer.
 func (s *Service) young(asked time.Time) bool { return s.cfg.Clock().Sub(asked) <= 2*s.cfg.HeadTimeout }
 
 // refusalOf puts the store's judgement into words.

@@ -27,9 +27,9 @@ func (s *Service) look(ctx context.Context, ask ask, path string) (info fsm.Stre
 	return info, err == nil
 }
 
-// lookAtPrimary notices that a consumer's primary stream was deleted although nobody said so (webhook spec, S7), and
-// returns CodeConsumerGone if so. A "gone" that may be from before this callback is asked for anew. If upstream cannot
-// be asked the callback proceeds.
+// lookAtPrimary notices that a consumer's primary stream was deleted although no source has reported it (webhook spec,
+// S7), and returns CodeConsumerGone then. A "gone" that may be from before this callback is asked for anew. If upstream
+// cannot be asked the callback proceeds.
 //
 // Every callback asks, a claim and a sign of life as well: each has to find the consumer gone once the stream is, and
 // an answer from before this callback does not tell whether the stream was deleted since. A done also has to see what
@@ -47,7 +47,7 @@ func (s *Service) lookAtPrimary(ctx context.Context, cb *fsm.Callback) error {
 	return nil
 }
 
-// hide keeps a consumer from sight whose primary stream is gone, and says so.
+// hide hides the consumers of a primary stream that is gone, and returns CodeConsumerGone.
 func (s *Service) hide(ctx context.Context, cb *fsm.Callback) error {
 	out, err := s.cfg.Store.Hide(ctx, cb.Primary, fsm.Missing)
 	s.cfg.Outcomes.Follow(out, fsm.Sighting{}) // an error may have come after some were hidden
@@ -76,7 +76,7 @@ func (s *Service) lookAtSubscribed(ctx context.Context, cb *fsm.Callback, req ca
 			continue
 		}
 		if !wanted[path] {
-			continue // unsubscribed from in the same breath
+			continue // unsubscribed from in the same callback
 		}
 		g.Go(func() error {
 			if info, ok := s.look(ctx, s.cfg.Upstream.Head, path); ok && info.Exists {

@@ -19,14 +19,13 @@ const (
 	// writeTimeout is how long a client may take for writeChunk bytes of an answer, however long the whole takes.
 	writeTimeout = time.Minute
 	writeChunk   = 64 << 10
-	// acceptTries is how often a connection is accepted at once for which there is no file.
+	// acceptTries is how often Accept tries at once while there is no file for a connection.
 	acceptTries = 8
 )
 
 // conns are the connections of the API port. Each costs memory and a file, so there are no more than max: one beyond
-// takes the place of the one that has waited longest for a request to be complete, so that clients which are slow,
-// however many, keep out none that is not. Only if every connection has a request that is complete does the oldest of
-// those go.
+// takes the place of the one that has waited longest for a request to be complete, so that slow clients, however many,
+// keep out no client that is not slow. Only if every connection has a complete request, the oldest of those goes.
 type conns struct {
 	max          int
 	writeTimeout time.Duration
@@ -63,9 +62,9 @@ func (s *Service) Listen(ln net.Listener) net.Listener {
 	return &listener{ln, &conns{max: s.cfg.MaxConnections, writeTimeout: writeTimeout, log: s.log}}
 }
 
-// Accept takes a connection, and closes another if there are too many, or if the process has no file left for it. That
-// one may be taken by somebody else in the process, so it tries a few times; what remains is for the server to wait and
-// try again.
+// Accept takes a connection, and closes another if there are too many, or if the process has no file left for it.
+// Another part of the process may take the file that has become free, so it tries a few times; after that the server
+// waits and tries again.
 func (l *listener) Accept() (net.Conn, error) {
 	for tries := 1; ; tries++ {
 		c, err := l.Listener.Accept()

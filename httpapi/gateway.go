@@ -29,7 +29,7 @@ type gateway struct {
 	// host is what upstream is asked by: its own, never the client's, because other virtual hosts may share its
 	// address.
 	host string
-	// public is where clients find the gateway; nil for wherever each of them came.
+	// public is where clients find the gateway; nil for the address that each client came by.
 	public    *url.URL
 	registry  string
 	streams   Writes

@@ -45,7 +45,7 @@ func (s *Service) setLogLevel(c echo.Context) error {
 		return refuse(fsm.CodeInvalidRequest, "level must be %s", want)
 	}
 	was := s.cfg.LogLevel.Level()
-	// Whichever of the two levels shows more has the line: a log that ends without a word is no help.
+	// The level that shows more, the old or the new one, has the line: a log that ends without a word is no help.
 	s.cfg.LogLevel.SetLevel(min(was, level, zap.InfoLevel))
 	s.log.Info("log level changed", zap.Stringer("was", was), zap.Stringer("level", level))
 	s.cfg.LogLevel.SetLevel(level)

@@ -67,7 +67,7 @@ func (m *metrics) calledBack(began time.Time, code fsm.Code) {
 	m.callbackDuration.Observe(time.Since(began).Seconds())
 }
 
-// passed counts a request that the stream server has answered, with a status, or not, for a reason.
+// passed counts a request: by the status of the stream server's answer, or by the reason why there is none.
 func (m *metrics) passed(ex *exchange, status int, reason string) {
 	if reason == "" {
 		reason = classes[min(max(status/100, 1), 5)]

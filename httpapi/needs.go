@@ -46,8 +46,8 @@ type Store interface {
 
 // Writes is what the gateway tells of the writes and deletions that pass through it.
 type Writes interface {
-	// BeforeWrite is called before a PUT (create) or a POST goes upstream. When it returns, a stream that nobody had
-	// heard of is on record, so that no crash can lose its event. What it returns goes to Written or Refused.
+	// BeforeWrite is called before a PUT (create) or a POST goes upstream. When it returns, a stream that was not known
+	// is on record, so that no crash can lose its event. What it returns goes to Written or Refused.
 	BeforeWrite(ctx context.Context, path string, create bool) fsm.Write
 	// Written is called after a successful PUT or POST; created says that it has made the stream. It does not block,
 	// unless the write has replaced a stream: then it waits a few seconds at most until that is stored.

@@ -13,8 +13,8 @@ import (
 	"reveille/fsm"
 )
 
-// guardOperator keeps web pages from the operator port, which asks nobody who they are: a browser on the operator's
-// machine would send their requests along.
+// guardOperator keeps web pages from the operator port, which has no authentication: a browser on the operator's
+// machine would send the pages' requests along.
 func (s *Service) guardOperator(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		r := c.Request()
@@ -49,9 +49,9 @@ func (s *Service) guardOperator(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-// isOperatorHost says whether the operator port answers requests for a host. A stranger's page can point its own name
-// at any address that the browser reaches, not just at the browser's own machine. To the browser, the port is then part
-// of that page's origin, and the page reads every answer.
+// isOperatorHost says whether the operator port answers requests for a host. A foreign page can point its own name at
+// any address that the browser reaches, not just at the browser's own machine. To the browser, the port is then part of
+// that page's origin, and the page reads every answer.
 func (s *Service) isOperatorHost(host string) bool {
 	return private(host) || s.origins.hasHost(host) ||
 		s.operatorName != "" && hostname(host) == s.operatorName
@@ -68,7 +68,8 @@ func foreign(r *http.Request, origin string) bool {
 	return (site == "cross-site" || site == "same-site") && !followed
 }
 
-// private says whether a Host is one that no stranger can have: an address, or a name that public DNS does not hold.
+// private says whether a Host is one that no foreign page can have: an address, or a name that public DNS does not
+// hold.
 func private(host string) bool {
 	name := hostname(host)
 	if _, err := netip.ParseAddr(name); err == nil || !strings.Contains(name, ".") {

@@ -41,7 +41,7 @@ type streamsBody[T any] struct {
 	Next string `json:"next,omitempty"`
 }
 
-// showStreams lists the streams that are known or, with watched=true, those that somebody is subscribed to. The order
+// showStreams lists the streams that are known or, with watched=true, those that consumers are subscribed to. The order
 // is Redis's own.
 func (s *Service) showStreams(c echo.Context) error {
 	p, err := s.readPage(c.QueryParams(), "watched")

@@ -18,8 +18,7 @@ const (
 	sampleCalls = 4
 	// maxCounted bounds how many sets of consumers one page counts.
 	maxCounted = 1 << 16
-	// conditionUnknown is that of a subscription of which some consumers were looked at, none of them in trouble, and
-	// not all.
+	// conditionUnknown is that of a subscription of which only some consumers were looked at, none of them in trouble.
 	conditionUnknown = "unknown"
 )
 

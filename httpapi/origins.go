@@ -37,7 +37,7 @@ func (o origins) mark(header http.Header, r *http.Request) {
 	if o.any {
 		header.Set("Access-Control-Allow-Origin", AnyOrigin)
 	} else if len(o.listed) > 0 {
-		header.Add("Vary", "Origin") // the answer to others lacks the header, so a cache must tell them apart
+		header.Add("Vary", "Origin") // the answer to other origins lacks the header: a cache must tell them apart
 		if origin := r.Header.Get("Origin"); o.listed[origin] {
 			o.answerTo(header, origin)
 		}

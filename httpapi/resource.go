@@ -9,7 +9,8 @@ import (
 	"reveille/fsm"
 )
 
-// resource is one of Reveille's own on the API port: what it answers each of its methods, and what it says to others.
+// resource is one of Reveille's own on the API port: what it answers each of its methods, and what it says to other
+// methods.
 type resource struct {
 	methods []method
 	usage   string
@@ -22,7 +23,7 @@ type method struct {
 	handle echo.HandlerFunc
 }
 
-// refusing is a resource that nobody can use.
+// refusing is a resource that refuses every request.
 func refusing(because func() error) *resource { return &resource{refusal: because} }
 
 // answer answers a request. OPTIONS and the headers of CORS are as the origins say, and never those of upstream.

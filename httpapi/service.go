@@ -62,7 +62,7 @@ type Config struct {
 	// answers at /metrics.
 	Metrics     prometheus.Registerer
 	MetricsPage http.Handler
-	// Tracer gets the spans of callbacks; nil: nobody does.
+	// Tracer gets the spans of callbacks; nil to make none.
 	Tracer trace.TracerProvider
 
 	// Gateway has requests that are not for Reveille go to the stream server; without it they are answered 404.
@@ -186,7 +186,7 @@ func (s *Service) AdminServer(addr string) *http.Server {
 	}
 }
 
-// warnings is for those who can only write to a logger of the standard library, and have nothing good to say.
+// warnings is for packages that can only write to a logger of the standard library, and write only of problems.
 func warnings(l *zap.Logger) *log.Logger { return log.New(&remarks{log: l}, "", 0) }
 
 // remarks logs lines, not each of many.

@@ -213,9 +213,9 @@ func writeList(w http.ResponseWriter, list iter.Seq[subscriptionBody]) {
 	_, _ = io.WriteString(w, "]}\n")
 }
 
-// deleteSubscription answers DELETE /{pattern}?subscription=ID (webhook spec, Delete). One that is not there is what
-// the client wants, but the store is asked all the same: an earlier request may have been cut short before all of the
-// consumers were gone.
+// deleteSubscription answers DELETE /{pattern}?subscription=ID (webhook spec, Delete). A subscription that is not there
+// is what the client wants, but the store is asked all the same: an earlier request may have been cut short before all
+// of the consumers were gone.
 func (s *Service) deleteSubscription(c echo.Context, path string) error {
 	sub, found, err := s.find(c.Request(), path)
 	if err != nil {

@@ -6,12 +6,13 @@
 //
 // Its one promise is that no event stays without a wake. Three rules carry it:
 //
-//   - No waiter is trusted. A silent long-poll or SSE stream is checked with HEAD, and each loop begins with HEAD again
-//     whenever anything was unclear.
-//   - Nothing counts as done before the store has said so: a tail that was seen is told to the store until it takes it.
+//   - No live request is trusted. A silent long-poll or SSE stream is checked with HEAD, and each loop begins with HEAD
+//     again whenever anything was unclear.
+//   - Nothing counts as done before the store has said so: a tail that was seen is reported to the store until the
+//     store accepts it.
 //   - What a crash could lose is noted in the store first: a stream that is about to be written to is put on record
 //     before the write goes upstream (discovery).
 //
-// Where the two sides of a race cannot be told apart the choice is the earlier offset: a wake too
-// many, never one too few.
+// Where it is not clear which side of a race came first, Reveille takes the earlier offset: a wake too many, never one
+// too few.
 package tailer

@@ -12,8 +12,8 @@ import (
 const replaceTimeout = 5 * time.Second
 
 // Written takes in a successful write through the gateway; created says that it has made the stream. It does not block,
-// unless the write has replaced a stream: the client is told after that is stored, if it can be, so that no crash loses
-// it.
+// unless the write has replaced a stream: then the client gets its answer once that is stored, if the store takes it
+// within replaceTimeout, so that no crash loses it.
 func (t *Tailer) Written(w fsm.Write, tail fsm.Offset, created bool) {
 	switch {
 	case w.Path == "":
@@ -49,7 +49,7 @@ func (t *Tailer) wrote(ctx context.Context, path string, seen discovery.Evidence
 		subscribed, current = t.Current(path, seen)
 	}
 	if !current {
-		// It may have been to a stream that was deleted since: where the present one ends is asked for.
+		// The write may have been to a stream that was deleted since: upstream is asked where the present one ends.
 		info, err := t.HeadAnew(ctx, path)
 		if err != nil || !info.Exists {
 			return err
@@ -82,11 +82,12 @@ func (w *watch) written(ctx context.Context, seen discovery.Evidence, subscribed
 			}
 			w.step(&input{kind: inputObserved, observed: o})
 			switch {
-			case o.noted.Closed: // there is another one, unless the answer is late: who has left it at rest is to look
+			case o.noted.Closed: // a new stream, unless the answer is late: a watch at rest is to look
 				w.t.watches.Watch(partition, w.path)
 			case partition != home:
 			case !o.watched:
-				// It was forgotten through another replica, the store has lost its latest changes, or nobody is left.
+				// It was forgotten through another replica, the store has lost its latest changes, or no consumer is
+				// left.
 				w.t.ConfirmWritten(w.path, seen)
 			case !watched && w.t.store.Ownership().Owns(home):
 				w.t.watches.Watch(home, w.path)
@@ -100,5 +101,5 @@ func (w *watch) written(ctx context.Context, seen discovery.Evidence, subscribed
 	return nil
 }
 
-// gatewayPatience is how long the gateway waits for others that tell the store what it saw.
+// gatewayPatience is how long a write through the gateway waits while another goroutine tells the store of an event.
 const gatewayPatience = 100 * time.Millisecond

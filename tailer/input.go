@@ -7,7 +7,7 @@ import (
 	"reveille/tailer/upstream"
 )
 
-// phase is what a machine is at: see there.
+// phase is what a machine is doing: see machine.
 type phase uint8
 
 const (
@@ -76,7 +76,7 @@ type inputKind uint8
 
 // Answers to what was asked.
 const (
-	inputDone  inputKind = iota // what has no other answer was done: the wait is over, say. err: the store took it not
+	inputDone  inputKind = iota // what has no other answer was done: the wait is over, say. err: the store refused it
 	inputHead                   // info, err, wavers
 	inputTold                   // err, or observed
 	inputRead                   // err, or tail: how far the read led
@@ -89,9 +89,9 @@ const (
 const (
 	inputChecked   inputKind = iota + 32 // info, err of a HEAD beside the live request
 	inputSilence                         // the live request has shown no sign of life for too long
-	inputVoid                            // somebody knows better than a 404 from before: it hides nobody
+	inputVoid                            // discovery knows of the stream: a 404 from before hides no consumers
 	inputAdded                           // consumers of partition are subscribed to the stream
-	inputDropped                         // none of partition's is, unless it was added again after since
+	inputDropped                         // no consumer of partition is, unless it was added again after since
 	inputDisowned                        // another replica watches for partition from now on
 	inputRefresh                         // look, and tell the store again, in partition or everywhere
 	inputLook                            // look
@@ -108,21 +108,21 @@ const (
 // observed is what the store made of a tail that it was told.
 type observed struct {
 	partition int
-	// since is the moment in which it began to be told.
+	// since is the moment in which the call that told it began.
 	since moment
 	tail  fsm.Offset
-	// noted is what it has noted by now; watched is whether anybody is subscribed, busy whether further events would
-	// wake nobody.
+	// noted is what the store has noted by now; watched is whether any consumer is subscribed, busy whether further
+	// events would wake none.
 	noted         fsm.Noted
 	watched, busy bool
 }
 
 // action is what a machine wants done.
 type action struct {
-	// phase says what is asked, which has the fields below of its own. For a hint it is the zero one: nothing new is.
+	// phase says what is asked; each phase has fields of its own below. For a hint it is zero: nothing new is asked.
 	phase phase
-	// partition, tail and closed are what the store is told; was is set if the stream is another one than that which
-	// ended there.
+	// partition, tail and closed are what the store is told; was, if it is set, is where another stream of that name
+	// ended.
 	partition int
 	tail, was fsm.Offset
 	closed    bool
@@ -147,6 +147,6 @@ type action struct {
 	check time.Duration
 	// run: the goroutine is to begin.
 	run bool
-	// leave: nobody is subscribed, and the watcher is to leave the set; lost: of a stream that was absent until then.
+	// leave: no consumer is subscribed, and the watch is to leave the set; lost: its stream was absent until then.
 	leave, lost bool
 }

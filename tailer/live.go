@@ -47,7 +47,7 @@ func (w *watch) begin(ctx context.Context, check time.Duration) *live {
 		l.cancel()
 	}
 	w.live = l
-	// Longer than any server waits: the connection is dead, only nobody has said so.
+	// Longer than any server waits: the connection is dead, although no error has shown it.
 	l.silence = time.AfterFunc(w.t.cfg.Silence, func() { l.step(&input{kind: inputSilence}) })
 	l.checks.Add(1)
 	l.check = time.AfterFunc(check, l.checkNow)

@@ -15,12 +15,12 @@ import (
 // It begins at rest. One thing is asked at a time; phase says which, and what its answer leads to:
 //
 //	phase       asked                     answer                           next
-//	looking     HEAD                      an error                         failing, or ending if nobody is subscribed
+//	looking     HEAD                      an error                         failing, or ending without consumers
 //	                                      404                              confirming, or hiding if absent already
 //	                                      it exists                        telling; discovery hears that it is back
 //	confirming  HEAD, from after now      404                              hiding
 //	                                      an error, or it exists           failing: upstream contradicts itself
-//	hiding      store: hide               done                             absent, or ending if nobody is subscribed
+//	hiding      store: hide               done                             absent, or ending without consumers
 //	absent      wait, longer each time    over, or a hint                  looking
 //	telling     store: each partition     what it has noted agrees         settled: see below
 //	            that was told otherwise   HEAD belies it (fsm.Noted)       verifying
@@ -31,8 +31,8 @@ import (
 //	correcting  store: restart where      done in all those partitions     telling
 //	            it is belied, the tail    a closed end holds after all     failing: upstream contradicts itself
 //	            where it is not
-//	settled     -                         nobody is subscribed, or closed  ending
-//	                                      it moved and everybody is busy   pausing
+//	settled     -                         no consumer left, or closed      ending
+//	                                      it moved, all consumers are busy pausing
 //	                                      it has a TTL                     headOnly
 //	                                      otherwise                        entering
 //	entering    a slot for live requests  granted                          live, or delaying if the last one failed
@@ -46,13 +46,13 @@ import (
 //	sweeping    wait for the turn         over, or a hint                  looking
 //	failing     wait, longer each time    over                             looking
 //	delaying    wait, longer each time    over                             live
-//	ending      leave the set             nobody is subscribed             ended; discovery hears of one that was gone
+//	ending      leave the set             no consumer is subscribed        ended; discovery hears of one that was gone
 //	                                      closed                           resting
-//	                                      somebody asked for it meanwhile  looking
-//	resting     nothing                   somebody asks for it             looking
+//	                                      it is to be looked at again      looking
+//	resting     nothing                   a hint: added, or refresh        looking
 //
-// What the store does not take leads to failing, or ends the live request. What upstream said of a stream that was
-// deleted since leads to looking.
+// If a call of the store fails, the next phase is failing, or the live request ends. If the stream was deleted since
+// upstream answered, the next phase is looking.
 //
 // A hint that comes while anything but a wait is under way counts for the next wait. It stops a live request if the
 // store is to be told something, or if the slot went to another stream. Besides the live request, a HEAD checks it now
@@ -65,13 +65,14 @@ type machine struct {
 	mode  mode
 	parts []part
 
-	// moment counts the inputs that make void what was asked before them; the next ones hold when each kind came last.
+	// moment is a logical clock: it advances with each input that makes void what was asked before. The next fields
+	// hold the moment in which each kind of input came last.
 	moment moment
-	// wanted: somebody wanted the stream watched. An end or an absence that was found before is void.
+	// wanted: the stream was added, or discovery knows of it. An end or an absence that was found before is void.
 	wanted moment
-	// rested: a consumer came to rest. That everybody is busy, as an observation from before says, is void.
+	// rested: a consumer came to rest. An earlier observation that all consumers are busy is void.
 	rested moment
-	// invalidated: the store is to be told the tail again. That it was told one before is void.
+	// invalidated: the store is to be told the tail again. What it was told before does not count.
 	invalidated moment
 	// deleted: the stream was deleted. What the store had noted before is another stream's.
 	deleted moment
@@ -100,8 +101,8 @@ type machine struct {
 	reread fsm.Offset
 	// belied are the store's answers that HEAD belies.
 	belied []observed
-	// absent is true while upstream says that there is no such stream and nothing else; gone until discovery was told
-	// that it is back.
+	// absent is true while each answer of upstream is that there is no such stream; gone until discovery was told that
+	// it is back.
 	absent, gone bool
 	// missed is when that was said last, and wavers how often upstream had wavered when it was said anew; hid is true
 	// once the store has hidden the consumers for it.
@@ -152,7 +153,7 @@ type part struct {
 	tail fsm.Offset
 	// noted is what the store had noted when it was last told a tail.
 	noted fsm.Noted
-	// busy is true if the last observation said that further events would wake nobody.
+	// busy is true if the last observation said that further events would wake no consumer.
 	busy bool
 }
 
@@ -197,7 +198,7 @@ func (m *machine) untold() bool {
 	return len(m.parts) == 0 || slices.ContainsFunc(m.parts, func(p part) bool { return p.tail == "" })
 }
 
-// busy says whether further events would wake nobody.
+// busy says whether further events would wake no consumer.
 func (m *machine) busy() bool {
 	return len(m.parts) > 0 && !slices.ContainsFunc(m.parts, func(p part) bool { return !p.busy })
 }
@@ -220,11 +221,11 @@ func (m *machine) observed(o *observed) (due bool) {
 	case !o.watched && p.added <= o.since:
 		m.drop(o.partition)
 	case !o.watched:
-		// Somebody subscribed since: the store noted for them what they knew, which may be less.
+		// A consumer was subscribed since: the store noted the tail that was known then, which may be lower.
 		p.tail, p.busy = "", false
 		return true
 	case o.noted.EndsBefore(o.tail):
-		// It was told of another stream than the one that it has noted.
+		// The store was told of another stream than the one that it has noted.
 		p.tail, p.busy = "", false
 		return true
 	default:
@@ -239,7 +240,7 @@ func (m *machine) observed(o *observed) (due bool) {
 	return false
 }
 
-// carriesOn says whether a stream that is there again is, as far as is known, the one that it was.
+// carriesOn says whether a stream that is back is, as far as is known, the same one as before.
 func (m *machine) carriesOn() bool {
 	p := m.part(m.home)
 	return p != nil && p.noted.Tail != "" && !p.noted.BeliedBy(m.info)

@@ -52,7 +52,7 @@ func (m *machine) lookAgain(a *action) {
 	m.look()
 }
 
-// done goes on from what has no other answer than that it is done, or that the store did not take it.
+// done takes in the end of an action that has no other answer, or the error of the store.
 func (m *machine) done(in *input) action {
 	switch m.phase {
 	case phaseHiding:
@@ -78,13 +78,13 @@ func (m *machine) done(in *input) action {
 	}
 }
 
-// look asks the stream with HEAD: what comes first whenever anything is unclear.
+// look asks for the stream with HEAD, which comes first whenever anything is unclear.
 func (m *machine) look() action {
 	m.phase, m.looked, m.due = phaseLooking, m.moment, false
 	return action{}
 }
 
-// wait waits, but not for what a hint would end when there was one already.
+// wait waits, unless a hint would end the wait and one has come already: then it looks.
 func (m *machine) wait(p phase, d time.Duration) action {
 	if p.waits() && m.due {
 		return m.look()
@@ -106,7 +106,7 @@ func (m *machine) answered(in *input) action {
 	}
 	switch {
 	case was == phaseConfirming && in.err == nil && !in.info.Gone():
-		return m.fail(nil) // one that contradicts itself is not asked at full speed
+		return m.fail(nil) // a server that contradicts itself is not asked at full speed
 	case in.err != nil:
 		return m.fail(in.err)
 	case in.info.Gone() && (was == phaseConfirming || m.absent):
@@ -148,8 +148,8 @@ func (m *machine) fail(err error) action {
 	return a
 }
 
-// untaken drops what the store did not take. By the time that the store is back it may be old news: upstream is asked
-// again, and the store told what it says then.
+// untaken drops what the store did not take, which may be out of date by the time that the store is back: upstream is
+// asked again, and the store is told that answer.
 func (m *machine) untaken() (a action) {
 	m.invalidate(m.last)
 	if m.phase == phaseAnnouncing {
@@ -170,8 +170,8 @@ func (m *machine) forgetBelied() {
 	m.belied = nil
 }
 
-// missing hides the consumers of a stream, which upstream has just said twice or again that it does not have. It does
-// not if somebody who knew better has asked for the stream since the HEAD.
+// missing hides the consumers of a stream after upstream has said twice, or once more, that it does not have it. It
+// hides none if the stream was added since the HEAD, or if discovery has learned of it since.
 func (m *machine) missing(in *input) action {
 	absence := fsm.MissingStill
 	if !m.hid || in.wavers != m.wavers || in.now.Sub(m.missed) > m.rules.GoneGrace/2 {
@@ -226,7 +226,7 @@ func (m *machine) told(in *input) action {
 		return m.untaken()
 	}
 	o := &in.observed
-	if m.observed(o) && !o.noted.Closed { // of a closed end it is known at once whether it holds
+	if m.observed(o) && !o.noted.Closed { // whether a closed end holds is known at once
 		m.due = true
 	}
 	switch {
@@ -240,8 +240,8 @@ func (m *machine) told(in *input) action {
 	return m.tellNext(in.now)
 }
 
-// read takes in where reading on led to. Some servers show more to nobody who is at the end by their HEAD, but to those
-// behind it. A stream that is too long for one go is read on by the next look.
+// read takes in how far reading on led. Some servers show further events only to a reader that begins before the tail
+// of their HEAD, not to one that begins at it. A stream that is too long for one go is read on by the next look.
 func (m *machine) read(in *input) action {
 	switch {
 	case in.err != nil:
@@ -267,7 +267,7 @@ func (m *machine) read(in *input) action {
 func (m *machine) correct(now time.Time) action {
 	m.phase = phaseCorrecting
 	if len(m.belied) == 0 {
-		// The tail may be another one by now than the other partitions were told.
+		// The tail may differ by now from the one that the other partitions were told.
 		m.belied = nil
 		return m.tell(now)
 	}
@@ -311,8 +311,8 @@ func (m *machine) settled(now time.Time) action {
 	return a
 }
 
-// pause waits while a stream moves and all its consumers are busy. A consumer that comes to rest ends the wait. What
-// was hinted before has no more to say.
+// pause waits while a stream moves and all its consumers are busy. A consumer that comes to rest ends the wait. Earlier
+// hints do not end it.
 func (m *machine) pause() action {
 	m.due = false
 	return m.wait(phasePausing, m.paceWait.Next())
@@ -322,7 +322,8 @@ func (m *machine) enter(in *input) action {
 	switch {
 	case !in.granted:
 		m.mode = modeSweep
-		// A turn that a hint has cut short is still to come: one that is given up would cost all the others.
+		// A turn that a hint has cut short is kept: a turn that is given up goes unused, and the other streams still
+		// wait for it.
 		if !m.turn.After(in.now) {
 			m.turn = in.now.Add(in.turn)
 		}
@@ -335,7 +336,7 @@ func (m *machine) enter(in *input) action {
 	return m.open(in.now)
 }
 
-// leave gives up what a watcher holds, and the watcher itself unless somebody asks for the stream meanwhile.
+// leave gives up what a watch holds, and the watch itself unless a hint asks for the stream meanwhile.
 func (m *machine) leave() action {
 	m.phase, m.mode = phaseEnding, modeNone
 	return m.release(action{})

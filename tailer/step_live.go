@@ -34,7 +34,7 @@ func (m *machine) stop(why then, a *action) {
 	}
 }
 
-// show takes in what the live request shows. Where it moves on the store is told first.
+// show takes in what the live request shows. If the stream has moved on, the store is told first.
 func (m *machine) show(in *input) action {
 	r := &m.request
 	r.shown = in.shown
@@ -86,7 +86,7 @@ func (m *machine) judge(moved bool) action {
 	return a
 }
 
-// over takes in how the live request ended. What an error says of one that was stopped is of no interest.
+// over takes in how the live request ended. The error of a request that was stopped is ignored.
 func (m *machine) over(in *input) action {
 	r := &m.request
 	took, err := in.now.Sub(r.began), in.err
@@ -131,7 +131,7 @@ func (m *machine) checked(in *input, a *action) {
 	case in.err == nil && m.elsewhere(in.info):
 		m.stop(thenLook, a)
 	case in.err == nil && unchecked:
-		// What cost that HEAD may have cost this request its connection, only nobody has said so.
+		// What made that HEAD fail may have cost this request its connection, although no error has shown it.
 		m.stop(thenAgain, a)
 	default:
 		a.check = m.checkAfter(in.now)

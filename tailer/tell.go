@@ -32,7 +32,7 @@ func (w *watch) hide(ctx context.Context, a fsm.Absence) error {
 	return err
 }
 
-// restart starts over the consumers of a stream that is another one under an old name.
+// restart starts over the consumers of a new stream under an old name.
 func (w *watch) restart(ctx context.Context, partition int, was, tail fsm.Offset) error {
 	if times, log := w.t.restarted.Happened(time.Now()); log {
 		w.t.log.Info("a new stream under an old name", zap.String("stream", w.path),
@@ -67,8 +67,8 @@ func (w *watch) tell(ctx context.Context, partition int, tail fsm.Offset, closed
 	return input{kind: inputTold, observed: o, err: err}
 }
 
-// announce tells the store of an event that a live request shows, unless the gateway has done so, which sees the same
-// one at the same time. It returns what is next.
+// announce tells the store of an event that a live request shows, unless the gateway, which sees the same event at the
+// same time, has done so. It returns what is next.
 func (w *watch) announce(ctx context.Context, partition int, tail fsm.Offset) (next action, err error) {
 	mine := false
 	err = w.tellOnce(ctx, partition, tail, nil, func() error {
@@ -84,8 +84,9 @@ func (w *watch) announce(ctx context.Context, partition int, tail fsm.Offset) (n
 	return next, err
 }
 
-// tellOnce has do tell the store, and then the machine, what an event has moved the tail to, unless the store was told
-// that or a higher tail. One at a time does: who has no patience to wait for the others has the stream looked at.
+// tellOnce calls do, which tells the store, and then the machine, the tail that an event has led to, unless the store
+// was told that tail or a higher one. One goroutine at a time does so. A caller whose patience ends before its turn has
+// the stream looked at instead.
 func (w *watch) tellOnce(
 	ctx context.Context, partition int, tail fsm.Offset, patience <-chan time.Time, do func() error,
 ) error {

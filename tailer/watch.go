@@ -12,9 +12,9 @@ import (
 	"reveille/tailer/upstream"
 )
 
-// watch watches one stream, for all the partitions whose consumers are subscribed to it. What is asked, and when, its
-// machine decides; watch carries that out and brings back the answers. A goroutine does so, while there is anything to
-// ask (run); what happens meanwhile reaches the machine from wherever it happens (step).
+// watch watches one stream, for all the partitions whose consumers are subscribed to it. Its machine decides what is
+// asked, and when; watch carries that out and brings back the answers. A goroutine does so while there is anything to
+// ask (run); other goroutines pass to the machine what happens meanwhile (step).
 type watch struct {
 	t    *Tailer
 	path string
@@ -23,7 +23,7 @@ type watch struct {
 	conn   upstream.Conn
 	action action
 	shown  mode
-	// cut ends the wait under way; telling is held by who tells the store of an event.
+	// cut ends the wait under way; telling is held by the goroutine that tells the store of an event.
 	cut, telling chan struct{}
 	// named says whether a setting or a literal pattern named the stream when the list of subscriptions had the version
 	// namedAt. The lock of the set guards both.
@@ -70,7 +70,7 @@ func (w *watch) apply(in *input) action {
 	a := w.machine.step(in)
 	if a.wait > 0 {
 		select {
-		case <-w.cut: // what is there was for another wait
+		case <-w.cut: // a signal that is there was for another wait
 		default:
 		}
 	}
@@ -179,7 +179,7 @@ func (w *watch) release() {
 	w.conn.Close()
 }
 
-// What others ask of the machine's state.
+// What other parts of the package ask of the machine's state.
 
 // partitions returns those that watch the stream; with home, that one in any case.
 func (w *watch) partitions(home bool) (numbers []int) {
@@ -195,7 +195,7 @@ func (w *watch) partitions(home bool) (numbers []int) {
 }
 
 // told returns the tail that the store was told in a partition; empty if it is to be told again. watched is false if
-// nobody watches for the partition: neither does a watch that is nil.
+// the stream is not watched for the partition, or if the watch is nil.
 func (w *watch) told(partition int) (tail fsm.Offset, watched bool) {
 	if w == nil {
 		return "", false
@@ -208,7 +208,7 @@ func (w *watch) told(partition int) (tail fsm.Offset, watched bool) {
 	return "", false
 }
 
-// isDeleted says whether the stream was deleted and nobody has been linked since: it is rightly not on the list of
+// isDeleted says whether the stream was deleted and no consumer has been linked since: it is rightly not on the list of
 // watched streams.
 func (w *watch) isDeleted() bool {
 	w.mu.Lock()

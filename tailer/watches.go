@@ -53,8 +53,8 @@ func (ws *watches) Run(ctx context.Context) error {
 			ws.disown(lists)
 		default:
 		}
-		// To read everything takes a hundredth of the time at most, or a tenth where there is reason for it: a
-		// subscription that is deleted leaves watches behind, which that ends.
+		// Reading everything takes a hundredth of the time at most, or a tenth where there is reason for it: it ends
+		// the watches that a deleted subscription leaves behind.
 		share, current := 100, store.Catalog().Version()
 		reason := current != version
 		for _, l := range lists {
@@ -97,8 +97,8 @@ type reading struct {
 // notRead stands for no number of doubts.
 const notRead = -1
 
-// disown ends the watching for partitions that are another replica's now. What is watched decides, not what was read:
-// a partition may have come and gone since the lists were read.
+// disown ends the watching for partitions that are another replica's now. It goes by the watches, not by the lists: a
+// partition may have come and gone since the lists were read.
 func (ws *watches) disown(lists map[int]*reading) {
 	owns := ws.t.store.Ownership().Owns
 	maps.DeleteFunc(lists, func(partition int, _ *reading) bool { return !owns(partition) })
@@ -118,8 +118,8 @@ func (ws *watches) disown(lists map[int]*reading) {
 }
 
 // readOwned reads the lists of the owned partitions: what is new in them, or all if that is asked for, if they were not
-// read yet, or if the store may have lost its latest changes. A partition that cannot be read does not keep the others
-// from it.
+// read yet, or if the store may have lost its latest changes. A partition that cannot be read does not hold up the
+// others.
 func (ws *watches) readOwned(ctx context.Context, lists map[int]*reading, all bool) (failure error) {
 	ownership := ws.t.store.Ownership()
 	for _, partition := range ownership.Partitions() {
@@ -144,8 +144,8 @@ func (ws *watches) readOwned(ctx context.Context, lists map[int]*reading, all bo
 // closedBatch is how many closed streams are looked at at a time, besides those that are named by themselves.
 const closedBatch = 1000
 
-// tendClosed removes the closed streams that nobody is subscribed to any more, and has those looked at that were not
-// for long. They rest again at once if nothing has changed.
+// tendClosed removes the closed streams that no consumer is subscribed to any more, and has those looked at that were
+// not looked at for long. They rest again at once if nothing has changed.
 func (ws *watches) tendClosed() {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -200,10 +200,10 @@ func (ws *watches) readNew(ctx context.Context, partition int, l *reading) error
 	})
 }
 
-// readAll compares the watches with a partition's whole list: what is missing is begun, what nobody is subscribed to
-// any more is dropped, and what the store has forgotten it is told again. lost says that it may have lost its latest
-// changes: then it is told everything, for a tail that it has may have been noted since, without all whom that
-// concerns.
+// readAll compares the watches with a partition's whole list. It begins what is missing, drops what no consumer is
+// subscribed to any more, and tells the store again what the store has forgotten. lost says that the store may have
+// lost its latest changes: then it is told everything, for a tail that it has may have been noted since, without all
+// the consumers that the tail concerns.
 func (ws *watches) readAll(ctx context.Context, partition int, l *reading, lost bool) error {
 	before := ws.watching(partition)
 	l.seq = 0
@@ -225,7 +225,7 @@ func (ws *watches) readAll(ctx context.Context, partition int, l *reading, lost 
 	for w, added := range before {
 		switch {
 		case !lost && l.missing[w] != added:
-			// That the store has lost something may not have been noticed yet. It will have been the next time.
+			// A loss of the store may not have been noticed yet. It will have been by the next time.
 			missing[w] = added
 			continue
 		case lost && partition == w.machine.home && !w.isDeleted():
@@ -252,8 +252,8 @@ func (ws *watches) watching(partition int) map[*watch]moment {
 	return m
 }
 
-// Watch has a stream watched in a partition, by whoever owns that. Before and after Run it does nothing: the store
-// knows what is watched.
+// Watch has a stream watched in a partition, by the replica that owns the partition. Before and after Run it does
+// nothing: the store knows what is watched.
 func (ws *watches) Watch(partition int, path string) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -296,8 +296,8 @@ func (ws *watches) end(w *watch) (more bool) {
 	return w.action.phase.asks()
 }
 
-// remove takes a watch out of the set that watches for no partition any more. That nobody is subscribed may be what the
-// store has lost. ws.mu is held.
+// remove takes a watch that watches for no partition any more out of the set. The consumers may be missing because the
+// store has lost them: a stream that a subscription matches is remembered. ws.mu is held.
 func (ws *watches) remove(w *watch) {
 	if !w.isDeleted() && len(ws.t.store.Catalog().Match(w.path)) > 0 {
 		ws.t.Remember(w.path)
@@ -317,8 +317,8 @@ func (ws *watches) get(path string) (w *watch, runs bool) {
 	return w, !rests
 }
 
-// Knew says whether a stream is watched, be it by a watch that rests, whose tail the store has noted. Consumers may be
-// subscribed to one that is yet to be made: the first of its name replaces none.
+// Knew says whether the store has noted a tail of a stream that is watched, even by a watch that rests. Consumers may
+// be subscribed to a stream that is yet to be made: the first one of its name replaces none.
 func (ws *watches) Knew(path string) bool {
 	w, _ := ws.get(path)
 	if w == nil {
@@ -340,7 +340,7 @@ func (ws *watches) lookSoon() {
 }
 
 // stir has the watch of a stream, if it runs, take in that something has happened to the stream: it comes first where
-// slots are few. It says whether one does.
+// slots are few. It says whether the watch runs.
 func (ws *watches) stir(path string, kind inputKind) bool {
 	w, runs := ws.get(path)
 	if runs {
@@ -350,15 +350,15 @@ func (ws *watches) stir(path string, kind inputKind) bool {
 	return runs
 }
 
-// Void makes void that the watch of a stream, if there is one, has seen a 404: it hides nobody for one from before.
+// Void has the watch of a stream, if there is one, hide no consumers for a 404 from before the call.
 func (ws *watches) Void(path string) {
 	if w, _ := ws.get(path); w != nil {
 		w.step(&input{kind: inputVoid})
 	}
 }
 
-// Deleted takes in that the consumers of a stream were removed, and with them what the store had noted of it: one of
-// that name is a new one.
+// Deleted takes in that the consumers of a stream were removed, and with them what the store had noted of it: a stream
+// of that name is a new one.
 func (ws *watches) Deleted(path string) {
 	if w, _ := ws.get(path); w != nil {
 		w.step(&input{kind: inputDeleted})
@@ -367,7 +367,7 @@ func (ws *watches) Deleted(path string) {
 }
 
 // refresh has a stream looked at now and the store told its tail again, if it is watched here. A closed one is looked
-// at for its home partition, too, whoever owns that.
+// at for its home partition, too, whichever replica owns it.
 func (ws *watches) refresh(path string) {
 	w, runs := ws.get(path)
 	if w == nil {

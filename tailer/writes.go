@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// writeWorkers take in writes at the same time; writesMax is how many streams may wait for one.
+	// writeWorkers take in writes at the same time; writesMax is how many streams may wait for a worker.
 	writeWorkers = 64
 	writesMax    = 16_384
 	// writeTries is how often the store is told of a write before the loops have to find it.
@@ -23,8 +23,8 @@ const (
 // writes is the queue between the gateway, which must not wait, and the store. Writes to one stream that wait together
 // become one: tails only go up.
 //
-// A write that cannot be queued, or that the store does not take, is not lost: a stream with a loop is seen by it, and
-// one that nobody had heard of was put on record before its write went upstream.
+// A write that cannot be queued, or that the store does not take, is not lost: the watch of a stream that has one sees
+// it, and a stream that was not known was put on record before its write went upstream.
 type writes struct {
 	t     *Tailer
 	ready chan string

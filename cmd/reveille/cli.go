@@ -133,7 +133,7 @@ type usageError struct{ text string }
 
 func (e usageError) Error() string { return e.text }
 
-// errRefused is the cause of a failure that has been told of already.
+// errRefused is the cause of a failure that was printed already.
 var errRefused = errors.New("refused")
 
 // exit says what went wrong and returns the exit status.

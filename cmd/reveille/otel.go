@@ -16,7 +16,7 @@ import (
 
 // otelSettings are the standard variables of OpenTelemetry that traces are set up by. The SDK reads most of them by
 // itself, and goes on without what it does not understand; they are read here as well so that a wrong one stops the
-// start. Of an OTLP variable there is one for traces only, which wins.
+// start. Each OTLP variable also exists for traces only, and that one wins.
 type otelSettings struct {
 	Disabled     string `envconfig:"OTEL_SDK_DISABLED"`
 	Exporter     string `envconfig:"OTEL_TRACES_EXPORTER"`
@@ -31,7 +31,7 @@ type otelSettings struct {
 	All    otlpSettings `envconfig:"OTEL_EXPORTER_OTLP"`
 	Traces otlpSettings `envconfig:"OTEL_EXPORTER_OTLP_TRACES"`
 
-	// on is true if there is something to trace for; the fields after it say how.
+	// on is true if traces are exported; the fields after it say how.
 	on      bool
 	grpc    bool
 	sampler sdktrace.Sampler

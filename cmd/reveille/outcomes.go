@@ -10,15 +10,15 @@ import (
 	"reveille/fsm"
 )
 
-// askedFor are the causes for which somebody has asked: of many consumers that are gone for one of them, not each has a
-// log line. What is lost unasked has one each, for an operator may want it back.
+// askedFor are the causes that a client, a worker or an operator has asked for: if many consumers are gone for one of
+// them, not each has a log line. Each consumer that is lost unasked has one, for an operator may want it back.
 var askedFor = []fsm.GoneCause{fsm.GoneSubscriptionDeleted, fsm.GoneStreamDeleted, fsm.GoneUnsubscribed}
 
 // consumersGone tells operators of consumers that are gone.
 type consumersGone struct {
 	log   *zap.Logger
 	count map[fsm.GoneCause]prometheus.Counter
-	// asked is what was logged of each cause that somebody has asked for.
+	// asked is what was logged of each cause in askedFor.
 	asked map[fsm.GoneCause]*fsm.Trouble
 }
 
@@ -44,8 +44,8 @@ func newConsumersGone(r prometheus.Registerer, log *zap.Logger) *consumersGone {
 
 func (g *consumersGone) observer() fsm.Observer { return fsm.Observer{Transition: g.followed} }
 
-// followed counts the consumers that an outcome says are gone, and logs them. Only those that were given up call for
-// somebody.
+// followed counts the consumers that an outcome says are gone, and logs them. Only those that were given up call for an
+// operator.
 func (g *consumersGone) followed(o fsm.Outcome, _ fsm.Sighting) {
 	for _, c := range o.Gone {
 		g.count[c.Cause].Inc()

@@ -25,12 +25,12 @@ import (
 
 const prefix = "REVEILLE"
 
-// defaultPublicURL is the default of PublicURL. Nobody sets it where clients come from elsewhere.
+// defaultPublicURL is the default of PublicURL. An operator whose clients come from elsewhere sets another.
 const defaultPublicURL = "http://localhost:8080"
 
 // settings are read from the environment, by the names in their envconfig tags. These are whole: envconfig takes a
-// variable of the name in the tag even if it is to put a prefix before it, and REDIS_URL or STREAMS may be somebody
-// else's. Table meanings (usage.go) has what --help says of them.
+// variable of the name in the tag even if it is to put a prefix before it, and REDIS_URL or STREAMS may be another
+// program's. Table meanings (usage.go) has what --help says of them.
 type settings struct {
 	UpstreamURL     string  `envconfig:"REVEILLE_UPSTREAM_URL"`
 	UpstreamH2C     bool    `envconfig:"REVEILLE_UPSTREAM_H2C" default:"false"`

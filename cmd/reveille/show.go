@@ -394,7 +394,7 @@ func relative(t, now time.Time) string {
 	return "in " + d.Round(unit).String()
 }
 
-// printable keeps what others have written from steering the terminal.
+// printable keeps text that this program did not write from steering the terminal.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {

@@ -100,7 +100,7 @@ func (t *tracing) followed(o fsm.Outcome, seen fsm.Sighting) {
 	t.wakesEnded(o.Ended)
 }
 
-// observed makes the span of an observation that woke somebody.
+// observed makes the span of an observation that woke a consumer.
 func (t *tracing) observed(seen fsm.Sighting, w fsm.Wake) {
 	// The wake begins within the call that tells the store of the tail: its first part was before the wake.
 	begun := seen.Told

@@ -95,7 +95,7 @@ func (c *cli) conclude(e format.Examination, checks [][]string) error {
 	return err
 }
 
-// signatureHeader is the value of the header, with which its name may have been copied.
+// signatureHeader is the value of the header without its name, which may have been copied along.
 func (c *cli) signatureHeader() string {
 	header := strings.TrimSpace(c.signature)
 	if name, value, ok := strings.Cut(header, ":"); ok && strings.EqualFold(name, format.SignatureHeader) {

@@ -44,7 +44,7 @@ type Answer struct {
 	At time.Time
 }
 
-// scheme signs a request: it adds to the header. The error says that the secret is none for it.
+// scheme signs a request: it adds to the header. The error says that the secret does not fit the scheme.
 type scheme func(h http.Header, d Delivery, body []byte) error
 
 var (

@@ -31,8 +31,8 @@ func Sign(secret string, t time.Time, body []byte) string {
 	return "t=" + unix + ",sha256=" + hex.EncodeToString(signature([]byte(secret), unix, body))
 }
 
-// Examination says which of the checks a signature passes, for people who look for the reason why one is refused. A
-// receiver of wakes tells nobody.
+// Examination says which of the checks a signature passes, for developers who look for the reason why one is refused. A
+// receiver of wakes does not disclose it.
 type Examination struct {
 	// Form is what is wrong with the header's form; nil if nothing is. The other fields mean something only then.
 	Form error

@@ -35,7 +35,7 @@ const (
 	ClassInvalid     Class = "invalid_status"
 )
 
-// The classes of attempts without an answer, decided by whoever sends.
+// The classes of attempts without an answer, decided by the sender of the request.
 const (
 	ClassTimeout    Class = "timeout"
 	ClassDNS        Class = "dns"

@@ -12,19 +12,19 @@ import (
 // errGone says that upstream does not have a stream that is on record. It is asked again before that is believed.
 var errGone = errors.New("upstream has no such stream")
 
-// patience is for how many graces a stream that is gone is kept on record because consumers of others read it. No fact
-// tells that a stream which upstream does not have will never come back.
+// patience is for how many graces a stream that is gone is kept on record because consumers of other streams read it.
+// No fact tells that a stream which upstream does not have will never come back.
 const patience = 3
 
-// await puts a stream on record that upstream has not shown, and has one that is awaited already waited for at least
-// that long. It returns the record.
+// await puts a stream on record that upstream has not shown, and extends the wait for one that is awaited already to at
+// least that long. It returns the record.
 func (d *Discovery) await(ctx context.Context, path string, span time.Duration) (fsm.Stream, error) {
 	s, _, err := d.store.NoteStream(ctx, fsm.NewStream(path, ""), span)
 	return s, err
 }
 
-// absent deals with a stream that upstream does not have. gone is false where every name is a stream to the server, and
-// this one shows no event: then there is nothing to be known of it but that it is awaited.
+// absent deals with a stream that upstream does not have. gone is false if every name is a stream to the server and
+// this one shows no event: then nothing is known of it but that it is awaited.
 func (d *Discovery) absent(
 	ctx context.Context, it *item, s fsm.Stream, e Evidence, gone bool,
 ) (again time.Duration, err error) {
@@ -34,7 +34,7 @@ func (d *Discovery) absent(
 		await = max(await, d.cfg.WriteFor)
 	}
 	switch {
-	case s.Present() && !gone: // its events have expired, and consumers of it go on should there be others
+	case s.Present() && !gone: // its events have expired; its consumers go on if new events come
 		return 0, nil
 	case s.Found():
 	case await == 0 && (d.writing.has(path) || d.Named(path)):
@@ -66,7 +66,7 @@ func (d *Discovery) absent(
 	case len(d.store.Catalog().Match(path)) > 0, !time.Now().Before(s.Until):
 		return d.askAgain(it), nil
 	}
-	return 0, nil // the scan finds it when its time is up, or somebody is subscribed to it
+	return 0, nil // the scan finds it when its time is up, or when a subscription matches it
 }
 
 // askAgain returns how long it is until the next look at a stream that upstream does not have.
@@ -76,8 +76,8 @@ func (d *Discovery) askAgain(it *item) time.Duration {
 	return upstream.Jitter(it.waits.Next())
 }
 
-// forget takes a stream off the record that nobody waits for, and that upstream has not had for all of the grace, or
-// that was deleted.
+// forget takes a stream off the record that neither a write nor a name waits for, and that upstream has not had for all
+// of the grace, or that was deleted.
 func (d *Discovery) forget(ctx context.Context, it *item, s fsm.Stream, deleted bool) (bool, error) {
 	gone := it.absent.lasts(d.cfg.GoneGrace) || deleted && !s.Present()
 	if !gone || d.writing.has(it.path) || !s.Present() && d.Named(it.path) {
@@ -95,19 +95,19 @@ func (d *Discovery) forget(ctx context.Context, it *item, s fsm.Stream, deleted 
 	return err == nil, err
 }
 
-// absence is since when upstream has said of a stream that there is none, and neither shown it to anybody nor failed
-// since, nor gone unasked for.
+// absence is since when upstream has said of a stream that there is none. Since then it has not shown the stream to any
+// replica, has not failed, and was asked without a gap.
 type absence struct {
 	since, last time.Time
 	outages     int64
-	// stamp is that of the stream's record: whoever is shown the stream moves it. It is 0 without a record, for then
-	// it is other streams that move it.
+	// stamp is that of the stream's record: the replica that is shown the stream moves it. It is 0 without a record,
+	// for then other streams move it.
 	stamp int64
 }
 
 // say takes in what a look came to: that there is no such stream, or anything else. s is the record from before the
-// look. outages counts those of upstream, during which nobody asks for the stream; a look that comes later than gap
-// after the last one begins a new absence: no fact tells what upstream had while nobody asked.
+// look. outages counts those of upstream, during which no replica asks for the stream; a look that comes later than gap
+// after the last one begins a new absence: no fact tells what upstream had while no replica asked.
 func (a *absence) say(gone bool, s fsm.Stream, outages int64, gap time.Duration) {
 	now := time.Now()
 	if !s.Found() {

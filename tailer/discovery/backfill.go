@@ -17,8 +17,8 @@ const (
 	// smallBackfill is a backfill of so few streams that Subscribed waits smallPatience times as long for it: it is a
 	// few looks, and what was there before the subscription is known best if they come first.
 	smallBackfill, smallPatience = 2 * workers, 8
-	// flushPatience is by how much longer Subscribe waits, at most, for writes from before it. What takes longer costs
-	// no event: at worst the subscription begins earlier than it could.
+	// flushPatience times BackfillWait is how long Subscribe waits, at most, for writes from before it. What takes
+	// longer costs no event: at worst the subscription begins earlier than it could.
 	flushPatience = 8
 	// backfillWidth is how many streams of a backfill are in the queue at a time.
 	backfillWidth = 2 * workers
@@ -39,8 +39,8 @@ type backfills struct {
 	mu      sync.Mutex
 	running map[int64]*backfill
 
-	// unanswered has the generations of the subscriptions whose creators here are not told of them yet. What is seen of
-	// a stream by then was there before the subscription, unless a list that was read later has it as Told.
+	// unanswered has the generations of the subscriptions whose creators wait at this replica for the answer. What is
+	// seen of a stream by then was there before the subscription, unless a list that was read later has it as Told.
 	unanswered sync.Map
 }
 
@@ -50,8 +50,8 @@ type backfill struct {
 	over chan struct{}
 	// total is how many streams there were to link, left how many still are.
 	total, left atomic.Int64
-	// watched are the records of streams that somebody watched when they were scanned, before anybody was told of the
-	// subscription: their tails are of before it. It is guarded by the lock of backfills.
+	// watched are the records of streams that were watched when they were scanned, before any client was told of the
+	// subscription: their tails are from before it. It is guarded by the lock of backfills.
 	watched map[string]fsm.Stream
 }
 
@@ -78,7 +78,7 @@ func (d *Discovery) Subscribe(ctx context.Context, sub fsm.Subscription) (fsm.Su
 	return stored, created, err
 }
 
-// flush puts on record what writes through this replica have shown of streams that nobody was subscribed to. A new
+// flush puts on record what writes through this replica have shown of streams that no consumer was subscribed to. A new
 // subscription begins there, and no earlier, although its backfill may come to them late.
 func (d *Discovery) flush(ctx context.Context, sub fsm.Subscription) {
 	pattern, err := fsm.ParsePattern(sub.Pattern)
@@ -120,8 +120,8 @@ func (d *Discovery) Subscribed(ctx context.Context, sub fsm.Subscription) {
 	}
 }
 
-// tailBefore returns a tail that a stream had before anybody was told of a subscription, or nothing if none is known.
-// tail is what it had been seen to have when the list was read that the subscription is from.
+// tailBefore returns a tail that a stream had before any client was told of a subscription, or nothing if none is
+// known. tail is the one that was seen before the list with the subscription was read.
 func (bs *backfills) tailBefore(sub fsm.Subscription, s fsm.Stream, tail fsm.Offset) fsm.Offset {
 	if _, unanswered := bs.unanswered.Load(sub.Generation); unanswered && !sub.Told {
 		return tail
@@ -204,7 +204,8 @@ func (bs *backfills) do(ctx context.Context, b *backfill) {
 }
 
 // behind returns the streams that a subscription is not linked to yet. Those that are only awaited are looked at once,
-// at first: should they come later, the scan sees to them. A partition that cannot be read keeps no other from it.
+// in the first round: should they come later, the scan sees to them. A partition that cannot be read does not hold up
+// the others.
 func (bs *backfills) behind(ctx context.Context, b *backfill, first bool) (paths []string, err error) {
 	d := bs.d
 	if path := literal(b.sub); d.Tracked(path) {
@@ -232,14 +233,14 @@ func (bs *backfills) behind(ctx context.Context, b *backfill, first bool) (paths
 	return paths, err
 }
 
-// isTold says whether somebody may have been told of a subscription whose creator was not.
+// isTold says whether another client may have been told of a subscription whose creator was not.
 func (bs *backfills) isTold(ctx context.Context, sub fsm.Subscription) bool {
 	_, err := bs.d.version(ctx) // the list is no older than that
 	now, _ := bs.d.store.Catalog().Get(sub.ID)
 	return err != nil || now.Told || now.Generation != sub.Generation
 }
 
-// link has streams reconciled, some at a time, while it keeps the store told of how far that is.
+// link has streams reconciled, some at a time, while it reports the progress to the store.
 func (bs *backfills) link(ctx context.Context, b *backfill, paths []string) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -275,7 +276,7 @@ func (bs *backfills) link(ctx context.Context, b *backfill, paths []string) {
 		}
 		left, total := int(b.left.Load()), int(b.total.Load())
 		now := fsm.Backfill{Done: total - left, Total: total}
-		// One that waits for a stream for long costs the store nothing.
+		// A backfill that waits for a stream for long costs the store nothing.
 		if left > 0 && now != told && bs.d.store.SetBackfill(ctx, b.sub, now) == nil {
 			told = now
 		}

@@ -59,8 +59,8 @@ func (d *Discovery) Forgotten(path string) {
 
 // remove takes a stream off the record and removes its consumers.
 //
-// Home first: the record goes with the consumers there. A partition that cannot be reached keeps no other from it; the
-// error says that consumers there may not have started over.
+// Home first: the record goes with the consumers there. A partition that cannot be reached does not hold up the others;
+// the error says that consumers there may not have started over.
 func (d *Discovery) remove(ctx context.Context, path string, deletion fsm.Deletion) error {
 	defer d.memory.removed(path)
 	if err := d.removeIn(ctx, d.store.PartitionOf(path), path, deletion); err != nil {
@@ -72,7 +72,8 @@ func (d *Discovery) remove(ctx context.Context, path string, deletion fsm.Deleti
 	return err
 }
 
-// removeElsewhere has the consumers of other streams start over that are subscribed to one, outside its home partition.
+// removeElsewhere has the consumers of other streams that are subscribed to this one start over, outside its home
+// partition.
 func (d *Discovery) removeElsewhere(ctx context.Context, path string) error {
 	partitions, err := d.store.WatchedIn(ctx, path)
 	for _, partition := range partitions {

@@ -20,7 +20,7 @@ type Store interface {
 	fsm.ReplicaStore
 }
 
-// Upstream asks the stream server. No answer is of before the call.
+// Upstream asks the stream server. Every answer is newer than the call.
 type Upstream interface {
 	// Look asks in turn with Reveille's other requests, and waits while upstream is down.
 	Look(ctx context.Context, path string) (fsm.StreamInfo, error)
@@ -34,14 +34,13 @@ type Upstream interface {
 	Outages() int64
 }
 
-// Watcher watches streams that somebody is subscribed to. None of its methods blocks for long.
+// Watcher watches streams that consumers are subscribed to. None of its methods blocks for long.
 type Watcher interface {
 	// Watch has a stream watched for the consumers of a partition.
 	Watch(partition int, path string)
-	// Void makes void what the watcher of a stream, if there is one, has seen by now: it does not hide consumers for a
-	// 404 from before.
+	// Void has the watcher of a stream, if there is one, hide no consumers for a 404 from before the call.
 	Void(path string)
-	// Knew says whether a stream is watched that was there at some time, as far as is known here.
+	// Knew says whether a stream is watched and was there at some time, as far as is known here.
 	Knew(path string) bool
 	// Deleted says that the consumers of the stream were removed, because it was deleted or is to be forgotten.
 	Deleted(path string)
@@ -70,15 +69,15 @@ type Config struct {
 	// WriteFor is how long a stream is awaited after a write to it went upstream (3 min). A write that takes longer is
 	// noted again. No fact tells that a replica will never end a write it has begun.
 	WriteFor time.Duration
-	// LookEvery is how often a stream on record is looked at that nobody writes to (24 h), should it have gone unseen:
-	// nothing tells of one that is deleted past Reveille while nobody watches it.
+	// LookEvery is how often a stream on record that no client writes to is looked at (24 h), should it have gone
+	// unseen: nothing tells of a stream that is deleted past Reveille while no replica watches it.
 	LookEvery time.Duration
 	// Resync is how often the records are scanned (10 s, less often if that takes long).
 	Resync time.Duration
 	// BackfillWait is how long the creator of a subscription waits for its backfill (250 ms).
 	BackfillWait time.Duration
-	// TailEvery is how often, at most, the tail of a stream that nobody is subscribed to is put on record (5 s). It
-	// saves calls of the store; at worst a later subscription begins earlier than it could.
+	// TailEvery is how often, at most, the tail of a stream that no consumer is subscribed to is put on record (5 s).
+	// It saves calls of the store; at worst a later subscription begins earlier than it could.
 	TailEvery time.Duration
 	// RegistryCheck is how long a read of the registry stream may be silent before the stream is looked at (5 s).
 	RegistryCheck time.Duration
@@ -158,7 +157,7 @@ func (d *Discovery) Enqueue(path string, e Evidence) {
 	}
 }
 
-// Confirm has a stream reconciled that should be on record and linked, unless it is.
+// Confirm has a stream reconciled unless it is on record and linked, as it should be.
 func (d *Discovery) Confirm(path string) { d.Enqueue(path, Evidence{confirm: true, known: true}) }
 
 // ConfirmWritten is Confirm for a stream to which there was a write.

@@ -14,8 +14,8 @@
 //   - A stream is on record before the first write to it goes upstream (writing.go), so no crash loses its event.
 //   - A Linking carries the stamp that the record had before upstream was asked. The store refuses one with another
 //     stamp, and upstream is asked again: an answer from before a deletion never makes a consumer after it.
-//   - Before and after are told by versions of the list of subscriptions, not by clocks. One exception says why: a
-//     store that has lost its latest changes (lost_version in the scripts' library).
+//   - Versions of the list of subscriptions, not clocks, tell what came before and what after. One exception says why:
+//     a store that has lost its latest changes (lost_version in the scripts' library).
 //   - A PUT that makes a stream, or a deletion, replaces what was on record before it (replace, renew). What else is
 //     evidence of another stream, and what is not, is the table in fsm/evidence.go.
 //   - Whatever is kept in memory is bounded and may be lost: that costs a look, a wait or an event twice, never an

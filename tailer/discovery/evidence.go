@@ -28,7 +28,7 @@ type Evidence struct {
 	// confirm says that there is nothing to do if the stream is on record and linked, known that it was: that upstream
 	// does not have it is not believed at once.
 	confirm, known bool
-	// urgent is true if somebody waits for it.
+	// urgent is true if a caller waits for it.
 	urgent bool
 }
 
@@ -38,7 +38,7 @@ func (e Evidence) Merge(o Evidence) Evidence {
 	if first.IsZero() || !o.Seen.At.IsZero() && o.Seen.At.Before(first) {
 		first = o.Seen.At
 	}
-	// Of two, that of the later record; of whatever is on record, if one of them does not know.
+	// Of two records the later one counts; if either is not known, whatever is on record.
 	if o.Made && (!e.Made || !e.Of.IsZero() && (o.Of.IsZero() || o.Of.After(e.Of))) {
 		e.Made, e.Of = true, o.Of
 	}

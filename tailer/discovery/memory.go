@@ -99,7 +99,7 @@ func (m *memory) paths(partition int) []string {
 }
 
 // Current says whether what was seen is of the stream that is linked now under its name, as far as this process knows,
-// and if so whether anybody is subscribed to it.
+// and if so whether any subscription matches it.
 func (d *Discovery) Current(path string, e Evidence) (subscribed, current bool) {
 	r, ok := d.memory.get(path)
 	current = ok && r.first.Equal(e.First)

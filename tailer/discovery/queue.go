@@ -15,7 +15,7 @@ import (
 const (
 	// queueMax bounds the paths that wait. What does not fit is on record, and found by the scan.
 	queueMax = 100_000
-	// urgentWorkers reconcile what somebody waits for, which mostly needs no look; workers all the rest.
+	// urgentWorkers reconcile what a caller waits for, which mostly needs no look; workers all the rest.
 	urgentWorkers, workers = 64, 32
 )
 
@@ -35,7 +35,7 @@ type item struct {
 	due      time.Time
 	// at is the place in the heap of its lane; -1 while a worker has it.
 	at int
-	// cancel ends the look of the worker that has it; patient says that this waits while upstream is down.
+	// cancel ends the look of the worker that has it; patient says that the look waits while upstream is down.
 	cancel  context.CancelFunc
 	patient bool
 }
@@ -61,7 +61,7 @@ type queue struct {
 	// items is nil once ended is closed.
 	items map[string]*item
 	ended chan struct{}
-	// urgent is the lane of what somebody waits for, so that a backfill of thousands of streams holds up no write.
+	// urgent is the lane of what a caller waits for, so that a backfill of thousands of streams holds up no write.
 	urgent, other lane
 }
 
@@ -134,7 +134,8 @@ func (q *queue) add(path string, e Evidence, due time.Time, waiters ...chan erro
 		q.items[path] = it
 	case it.at < 0:
 		it.want(e, due, waiters)
-		// A write that upstream accepted needs no look; somebody who waits does not wait for an upstream that is down.
+		// A write that upstream accepted needs no look; a caller that waits here does not wait for an upstream that is
+		// down.
 		if it.cancel != nil && (e.Tail != "" || e.urgent && it.patient) {
 			it.cancel()
 		}
@@ -205,7 +206,7 @@ func (q *queue) next(ctx context.Context, l *lane) *item {
 	return nil
 }
 
-// take begins the work on an item: it returns what was seen of it, who waits for it, and the context of its look.
+// take begins the work on an item: it returns what was seen of it, its waiters, and the context of its look.
 func (q *queue) take(ctx context.Context, it *item) (Evidence, []chan error, context.Context, context.CancelFunc) {
 	look, cancel := context.WithCancel(ctx)
 	q.mu.Lock()
@@ -238,7 +239,7 @@ func (q *queue) len() int {
 	return len(q.items)
 }
 
-// close lets nobody wait any longer.
+// close ends the waiting of all callers.
 func (q *queue) close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -17,10 +17,10 @@ var (
 	errChanged = errors.New("the record of the stream has changed meanwhile")
 )
 
-// lookMin is how soon a new stream that nobody is subscribed to is looked at again.
+// lookMin is how soon a new stream that no consumer is subscribed to is looked at again.
 const lookMin = time.Minute
 
-// changedDelay is how long a try waits before which the record had changed.
+// changedDelay is how long the next try waits after the record has changed.
 const changedDelay = 5 * time.Millisecond
 
 // tick reconciles one path and says when it is to be done again.
@@ -30,7 +30,7 @@ func (d *Discovery) tick(ctx context.Context, it *item) {
 	again, err := d.reconcile(ctx, look, it, e)
 	superseded := err != nil && look.Err() != nil && ctx.Err() == nil
 	if superseded || errors.Is(err, errChanged) {
-		// Whoever waits for this try waits for the next one.
+		// The callers that wait for this try wait for the next one.
 		d.queue.done(it, changedDelay, e, waiters...)
 		return
 	}
@@ -53,9 +53,9 @@ func (d *Discovery) tick(ctx context.Context, it *item) {
 	d.queue.done(it, again, e)
 }
 
-// reconcile makes record and consumers of a stream agree with what upstream has and who is subscribed. It returns after
-// how long the stream is to be looked at again; 0 if nothing is left to do, or if an error says that it is to be tried
-// again soon.
+// reconcile makes record and consumers of a stream agree with what upstream has and which subscriptions match it. It
+// returns after how long the stream is to be looked at again; 0 if nothing is left to do, or if an error says that it
+// is to be tried again soon.
 func (d *Discovery) reconcile(ctx, look context.Context, it *item, e Evidence) (again time.Duration, err error) {
 	path, asked := it.path, d.memory.asks(it.path)
 	s, err := d.store.Stream(ctx, path)
@@ -77,7 +77,7 @@ func (d *Discovery) reconcile(ctx, look context.Context, it *item, e Evidence) (
 	tail := e.Tail
 	if tail == "" || !s.Found() || !e.First.Equal(s.First) {
 		ask := d.up.Look
-		if e.urgent { // somebody waits: what fails is tried again in the other lane
+		if e.urgent { // a caller waits: what fails is tried again in the other lane
 			ask = d.up.LookNow
 		}
 		info, err := ask(look, path)
@@ -92,7 +92,7 @@ func (d *Discovery) reconcile(ctx, look context.Context, it *item, e Evidence) (
 	}
 	if !s.Found() {
 		n := fsm.NewStream(path, tail)
-		// Who first hears of a stream by anything but a write cannot tell what in it is news.
+		// A replica that first hears of a stream by anything but a write cannot tell what in it is news.
 		n.Begin, n.Stamp = fsm.Start, s.Stamp
 		var noted bool
 		if s, noted, err = d.store.NoteStream(ctx, n, d.cfg.LookEvery); err != nil {
@@ -136,9 +136,9 @@ func (d *Discovery) reconcile(ctx, look context.Context, it *item, e Evidence) (
 	return 0, nil
 }
 
-// lookAfter is how long a stream on record can go without a look at whether it is still there: where nobody is
-// subscribed, and so nobody watches it, for as long as it has been on record, within bounds. What was deleted unseen
-// then stays on record for no longer than it was there.
+// lookAfter is how long a stream on record can go without a look at whether it is still there. A stream that no
+// subscription matches, and so no replica watches, can go for as long as it has been on record, within bounds: if it
+// was deleted unseen, it then stays on record for no longer than it was there.
 func (d *Discovery) lookAfter(s fsm.Stream, subscribed bool) time.Duration {
 	if subscribed {
 		return d.cfg.LookEvery
@@ -147,7 +147,7 @@ func (d *Discovery) lookAfter(s fsm.Stream, subscribed bool) time.Duration {
 }
 
 // replace removes the stream that was on record before a write has made another one of its name. first is that of its
-// record; if the store could not be asked for it before the write, whatever is on record may be of before.
+// record; if the store could not be asked for it before the write, whatever is on record may be older than the write.
 func (d *Discovery) replace(ctx context.Context, s fsm.Stream, first time.Time) (fsm.Stream, error) {
 	if first.IsZero() {
 		first = s.First

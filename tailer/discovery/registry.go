@@ -47,7 +47,7 @@ type registry struct {
 	// dealt is how many messages behind at were dealt with: should the rest have to be read again, a deletion among
 	// them must not hit the stream that was made after it.
 	dealt int
-	// looks are those under way at streams behind at that the registry tells of.
+	// looks are the looks under way at streams that the registry tells of behind at.
 	looks []chan error
 	// unread is what was logged of reads that failed, foreign of what is no messages, odd of messages of another form.
 	unread, foreign, odd fsm.Trouble
@@ -65,7 +65,7 @@ type change struct {
 }
 
 var (
-	// errMovedOn says that somebody else has read on, or that the store has lost how far this one had read.
+	// errMovedOn says that another replica has read on, or that the store has lost how far this one had read.
 	errMovedOn = errors.New("the store has another offset of the registry stream than it was read from")
 	// errForeign says that a body cannot be read as messages.
 	errForeign = errors.New("not an array of messages")
@@ -151,7 +151,7 @@ func (r *registry) tick(ctx context.Context) (again time.Duration, err error) {
 }
 
 // read makes one request and deals with its messages. The registry counts as read once the streams that it tells of
-// were looked at: whoever subscribes after that begins at the tails that they had.
+// were looked at: a subscription that is created after that begins at the tails that they had.
 func (r *registry) read(running context.Context, live bool) (again time.Duration, err error) {
 	ctx, cancel := context.WithCancel(running)
 	defer cancel()
@@ -329,7 +329,7 @@ func (r *registry) deleted(ctx context.Context, path string) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if err != nil || !info.Gone() { // one that cannot be asked for is looked at again by others
+		if err != nil || !info.Gone() { // the queue looks again at one that cannot be asked for
 			r.d.Enqueue(path, Evidence{})
 			return nil
 		}

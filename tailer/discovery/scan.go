@@ -14,8 +14,8 @@ import (
 // those for which it would have come sooner (isLeft).
 const looksMax, leftMax = 1000, 100
 
-// scanRecords calls f for each record of some partitions, at least once. One that cannot be read keeps no other from
-// it.
+// scanRecords calls f for each record of some partitions, at least once. One that cannot be read does not hold up the
+// others.
 func (d *Discovery) scanRecords(ctx context.Context, partitions []int, f func(fsm.Stream)) (failure error) {
 	for _, partition := range partitions {
 		for cursor, more := "0", true; more; more = cursor != "0" {
@@ -71,8 +71,9 @@ func (d *Discovery) scanOnce(ctx context.Context) error {
 	})
 }
 
-// isBehind says whether somebody is to be linked to a stream, or waits for it to be made. Streams on record are linked
-// to a subscription whose backfill is under way by that, and so may those be that came after the version.
+// isBehind says whether a subscription is to be linked to a stream, or waits for it to be made. A backfill that is
+// under way links its subscription to the streams on record, and a subscription that came after the version may have
+// one, too.
 func isBehind(s fsm.Stream, subs []fsm.Subscription, version int64, under map[string]fsm.Backfill) bool {
 	for _, sub := range subs {
 		if !s.Present() {

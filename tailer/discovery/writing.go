@@ -41,8 +41,8 @@ func newWriting(setUnnoted func(bool)) *writing {
 	return &writing{setUnnoted: setUnnoted, byPath: map[string]writes{}}
 }
 
-// change changes what is kept of the writes to a stream, and says whether anything is. Of unnoted writes that are too
-// many to be kept nobody says that they were noted: the replica then has some for good.
+// change changes what is kept of the writes to a stream, and says whether anything is. Unnoted writes that are too many
+// to be kept are never reported as noted: the replica then has some for good.
 func (w *writing) change(path string, f func(*writes)) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -112,7 +112,7 @@ func (d *Discovery) BeforeWrite(ctx context.Context, path string, create bool) f
 	if ctx.Err() != nil {
 		return w // the write goes nowhere
 	}
-	// Consumers of others may be subscribed to a stream that is not on record.
+	// Consumers of other streams may be subscribed to a stream that is not on record.
 	w.First, w.Present = s.First, s.Present() || d.watcher.Knew(path)
 	// A replica that drops the record meanwhile does not know of a write that makes the stream. An append makes none.
 	if create || !s.Present() {
@@ -121,8 +121,8 @@ func (d *Discovery) BeforeWrite(ctx context.Context, path string, create bool) f
 	return w
 }
 
-// hold keeps a write that the store could not be told of until the store can be told, and returns the record then, or
-// until it may pass as an unnoted one.
+// hold keeps a write that the store could not be told of. It returns the record once the store can be told, or an empty
+// one once the write may pass as an unnoted one.
 func (d *Discovery) hold(ctx context.Context, path string) fsm.Stream {
 	kept := d.writing.change(path, func(s *writes) { s.held++ })
 	end := func(passed bool) {
@@ -134,7 +134,7 @@ func (d *Discovery) hold(ctx context.Context, path string) fsm.Stream {
 	for {
 		// Once more in any case: the place of a replica that was frozen has lapsed, and the store can be told.
 		if !upstream.Sleep(ctx, upstream.Jitter(delay.Next())) {
-			end(true) // others that come meanwhile are not to wait from the beginning
+			end(true) // writes that come meanwhile are not to wait from the beginning
 			return fsm.Stream{}
 		}
 		s, err := d.announce(ctx, path)
@@ -153,9 +153,9 @@ func (d *Discovery) hold(ctx context.Context, path string) fsm.Stream {
 	}
 }
 
-// announce puts a stream on record that is about to be written to. One that upstream has already is first heard of
-// through this write, and what it holds is nobody's (D12), unless another write is on its way or there may be one that
-// the store was not told of.
+// announce puts a stream on record that is about to be written to. A stream that upstream has already is first heard of
+// through this write, and no consumer gets what it holds (D12), unless another write is on its way or there may be one
+// that the store was not told of.
 func (d *Discovery) announce(ctx context.Context, path string) (fsm.Stream, error) {
 	s, err := d.store.Stream(ctx, path)
 	if err != nil || s.Present() {
@@ -205,7 +205,7 @@ func (d *Discovery) Refused(w fsm.Write) {
 	}
 }
 
-// Unsubscribed takes in the tail of a write to a stream that nobody is subscribed to: whoever subscribes later begins
+// Unsubscribed takes in the tail of a write to a stream that no consumer is subscribed to: a later subscription begins
 // there.
 func (d *Discovery) Unsubscribed(path string, e Evidence) {
 	d.queue.add(path, e, time.Now().Add(d.cfg.TailEvery))

@@ -51,7 +51,7 @@ func isOurs(err error) bool {
 	return errors.Is(err, fsm.ErrPath) || errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
 }
 
-// unconnected says whether there was no connection to ask by: nobody listens, the name leads nowhere, or the
+// unconnected says whether there was no connection to ask by: no server listens, the name leads nowhere, or the
 // certificate is wrong.
 func unconnected(err error) bool {
 	var dial *net.OpError

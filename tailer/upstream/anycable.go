@@ -15,8 +15,8 @@ import (
 	"reveille/fsm"
 )
 
-// anyCable is AnyCable's Durable Streams endpoint, which only reads. Its streams are named, not made, and it keeps
-// the last events of each for a while. Its offsets are a number and the epoch of its broker: one that is restarted,
+// anyCable is AnyCable's Durable Streams endpoint, which only reads. Its streams are named, not made, and it keeps the
+// last events of each for a while. Its offsets are a number and the epoch of its broker: a broker that is restarted,
 // and has kept nothing, counts anew in another epoch.
 var anyCable = dialect{
 	name: DialectAnyCable, offset: anyCableOffset, everyName: true, notKept: []int{http.StatusGone}, cacheable: true,

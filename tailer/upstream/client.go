@@ -46,8 +46,8 @@ type Config struct {
 	// with, where the dialect has such a thing; empty if they are not to be.
 	Dialect    string
 	SigningKey string
-	// Logger is told of what upstream is found to be, and of streams and offsets that it cannot be asked for; nil for
-	// nobody.
+	// Logger gets what upstream is found to be, and the streams and offsets that it cannot be asked for; nil to log
+	// nothing.
 	Logger *zap.Logger
 	// HeadTimeout bounds a HEAD with its retries.
 	HeadTimeout time.Duration
@@ -71,7 +71,7 @@ type Client struct {
 	// dialect is the one that was set, if it is fixed, or that upstream has shown; nil until it has.
 	dialect atomic.Pointer[dialect]
 	fixed   bool
-	// headTells is true once a HEAD has shown a tail: there are servers of which none does.
+	// headTells is true once a HEAD has shown a tail: with some servers none ever does.
 	headTells atomic.Bool
 	// turn makes the URLs of two requests differ, for caches.
 	turn atomic.Int64
@@ -125,9 +125,9 @@ func (c *Client) Close() {
 	c.conns.CloseIdleConnections()
 }
 
-// target returns what a request for a stream asks for, as it stands on the wire. No other way leads to a request, so
-// what is no stream's path is never asked for, whoever has put it on record: it may lead out of the root, where our
-// credentials must not go.
+// target returns what a request for a stream asks for, as it stands on the wire. Every request for a stream goes
+// through it, so a path that no stream may have is never asked for, even if it is on record: it may lead out of the
+// root, where our credentials must not go.
 func (c *Client) target(path string, query url.Values) (string, error) {
 	canonical, err := fsm.CanonicalPath(path)
 	if err != nil {
@@ -161,8 +161,8 @@ func (c *Client) request(ctx context.Context, method, target string) *http.Reque
 	return req.WithContext(ctx)
 }
 
-// Head returns a stream's metadata. Equal requests at the same time share one answer. One caller's cancelled context
-// leaves it alone: it runs on its own time, at most HeadTimeout.
+// Head returns a stream's metadata. Equal requests at the same time share one answer. The request does not end with one
+// caller's context: it runs on its own time, at most HeadTimeout.
 func (c *Client) Head(ctx context.Context, path string) (fsm.StreamInfo, error) {
 	flight := c.flights.DoChan(path, func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.cfg.HeadTimeout)
@@ -181,8 +181,8 @@ func (c *Client) Head(ctx context.Context, path string) (fsm.StreamInfo, error) 
 	}
 }
 
-// HeadAnew asks as Head does, but shares no request that began before the call. One that begins between the two calls
-// here began after this one.
+// HeadAnew asks as Head does, but shares no request that began before the call. A request that begins between the two
+// calls here has begun after the call of HeadAnew.
 func (c *Client) HeadAnew(ctx context.Context, path string) (fsm.StreamInfo, error) {
 	c.flights.Forget(path)
 	return c.Head(ctx, path)
@@ -221,7 +221,7 @@ func (c *Client) ask(ctx context.Context, k kind, path string, judge func(*http.
 func (c *Client) info(ctx context.Context, path string, res *http.Response) (fsm.StreamInfo, error) {
 	offset := res.Header.Get(HeaderNextOffset)
 	if c.dialect.Load() == nil && isSuccess(res.StatusCode) && isAnyCableStart(offset) {
-		// Whether the stream is empty or has this tail depends on what a name means that nobody has made.
+		// Whether the stream is empty or has this tail depends on whether every name is a stream to the server.
 		if err := c.Probe(ctx); err != nil && !errors.Is(err, errNoStreamServer) {
 			return fsm.StreamInfo{}, err
 		}

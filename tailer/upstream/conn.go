@@ -38,8 +38,8 @@ var (
 
 // Conn is a connection to an upstream that speaks HTTP/1.1, for requests without a body, one after the other: the live
 // ones of a stream, or HEADs, which share it (conns). It is dialled when it is needed. http.Transport keeps two
-// goroutines and two buffers for each connection; here whoever asks waits for the answer himself, with nothing but the
-// connection, which is what makes a silent stream cheap. Only one goroutine uses a Conn at a time.
+// goroutines and two buffers for each connection; here the goroutine that asks waits for the answer itself, with
+// nothing but the connection, which is what makes a silent stream cheap. Only one goroutine uses a Conn at a time.
 type Conn struct {
 	client *Client
 	conn   net.Conn
@@ -187,8 +187,8 @@ func (b *connBody) Close() error {
 	return nil
 }
 
-// drained says whether the body is at its end, of which nobody wants the rest: a body that does not end in time or size
-// costs its connection and nothing else.
+// drained reads the rest of the body, which is not needed, and says whether it came to its end: a body that does not
+// end in time or size costs its connection and nothing else.
 func (b *connBody) drained() bool {
 	if !b.ended && b.res.ContentLength <= drainLimit {
 		_ = b.by.conn.SetReadDeadline(time.Now().Add(drainTime))

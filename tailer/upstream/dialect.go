@@ -64,8 +64,8 @@ func (c *Client) learn(d *dialect) {
 	}
 }
 
-// dialectOf returns the dialect of an answer, as far as is known. One that is to be found out shows in the answers of
-// a server: in its version, and in the form of an offset.
+// dialectOf returns the dialect of an answer, as far as is known. A dialect that was not set shows in the answers of a
+// server: in its version, and in the form of an offset.
 func (c *Client) dialectOf(h http.Header) *dialect {
 	switch offset := h.Get(HeaderNextOffset); {
 	case h.Get(headerAnyCable) != "" || isAnyCableOffset(offset):

@@ -16,17 +16,17 @@ import (
 )
 
 // DownAfter is on how many different streams upstream must fail, with no success between, to count as down. A broken
-// stream alone never does, but where no connection comes about, that is no stream's fault: as many attempts will do,
-// so that somebody with one stream is told too.
+// stream alone never does, but where no connection comes about, that is no stream's fault: as many attempts will do, so
+// that an operator with one stream is told, too.
 const DownAfter = 3
 
-// Health knows whether the upstream as a whole is down. While it is, one probe at a time goes through and everybody
-// else waits; when it is back, those who waited go on spread over a while, so that their return is no storm.
+// Health knows whether the upstream as a whole is down. While it is, one probe at a time goes through and all other
+// requests wait; when it is back, the requests that waited go on spread over a while, so that their return is no storm.
 type Health struct {
 	client *Client
 	back   func()
 	spread time.Duration
-	// probing is full while somebody probes.
+	// probing is full while a probe is under way.
 	probing chan struct{}
 	// outages counts the times that upstream has gone down, wavered those that it has shown a stream again that it had
 	// said was gone.
@@ -39,8 +39,8 @@ type Health struct {
 	up      chan struct{} // closed at the end of a down time; nil while there is none
 }
 
-// NewHealth returns the Health of an upstream that nobody has asked yet. delay is the time between two probes. back is
-// called when upstream answers again, and spread is how long the return of those who waited is spread over.
+// NewHealth returns the Health of an upstream that was not asked yet. delay is the time between two probes. back is
+// called when upstream answers again, and spread is the time over which the requests that waited go on.
 func (c *Client) NewHealth(delay Backoff, spread time.Duration, back func()) *Health {
 	h := &Health{
 		client: c, back: back, spread: spread, probing: make(chan struct{}, 1), delay: delay,
@@ -59,7 +59,7 @@ func (c *Client) NewHealth(delay Backoff, spread time.Duration, back func()) *He
 	return h
 }
 
-// ErrDown is what those get who do not wait for an upstream that is down.
+// ErrDown is what a caller gets that does not wait for an upstream that is down.
 var ErrDown = errors.New("upstream is down")
 
 // Enter waits until a request may go upstream, or fails with ErrDown if it may not now and patient is false. It returns
@@ -110,7 +110,7 @@ func (h *Health) Enter(ctx context.Context, path string, patient bool) (done fun
 // Wavered notes that upstream shows a stream again, the same one, that it had said was gone.
 func (h *Health) Wavered() { h.wavered.Add(1) }
 
-// Wavers counts the times that what upstream said of streams that are gone was not to be believed: Wavered, and
+// Wavers counts the times that upstream could not be believed when it said that streams were gone: Wavered, and
 // Outages.
 func (h *Health) Wavers() int64 { return h.wavered.Load() + h.outages.Load() }
 

@@ -23,10 +23,10 @@ const (
 	NoAnswer = time.Duration(-1)
 )
 
-// Limiter bounds how many HEADs of the loops are under way to what upstream can answer without making anybody wait.
-// When tens of thousands of streams have to be looked at (a new subscription, the partitions of a replica that died),
-// that takes as long with few at a time as with many, but the streams that are read and written meanwhile do not
-// queue behind them.
+// Limiter bounds how many HEADs of the loops are under way to what upstream can answer without making other requests
+// wait. When tens of thousands of streams have to be looked at (a new subscription, the partitions of a replica that
+// died), that takes as long with few at a time as with many, but with few the streams that are read and written
+// meanwhile do not queue behind them.
 //
 // The bound grows while answers come as fast as they ever do, and shrinks when they take longer than twice that. What
 // counts is the mean of a round of answers: some streams are answered quicker than others without a queue (from a
@@ -40,7 +40,7 @@ type Limiter struct {
 	bound float64
 	// open is how many slots are free or taken: the bound, once enough have been given back.
 	open, taken int
-	// usual is what HEADs take in the mean that do not wait; 0 before the first round.
+	// usual is the mean of what HEADs take that do not wait; 0 before the first round.
 	usual time.Duration
 	// of is how many answers the present round has, n how many of them have come, and sum what those took.
 	of, n int
@@ -114,9 +114,9 @@ func (l *Limiter) learn(took time.Duration) {
 		}
 	case l.bound > limitMin:
 		l.bound = max(limitMin, l.bound/2)
-	default: // no crowd of ours is the reason: upstream has become slower
+	default: // our own HEADs are not the reason: upstream has become slower
 		l.usual = mean
 	}
-	// Those that are under way have been in the crowd that was judged now.
+	// The HEADs that are under way have been part of the load that was judged now.
 	l.of, l.n, l.sum = max(limitRound, l.taken), 0, 0
 }

@@ -19,7 +19,7 @@ const probeEvery = 30 * time.Second
 // errNoStreamServer is what is wrong with a server that answers, but not as a stream server does.
 var errNoStreamServer = errors.New("it is no stream server")
 
-// Probe asks for a stream that nobody has made, and returns an error that says why upstream is no stream server, if
+// Probe asks for a stream that no client has made, and returns an error that says why upstream is no stream server, if
 // it is none.
 func (c *Client) Probe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.HeadTimeout)
@@ -35,7 +35,7 @@ func (c *Client) judge(res *http.Response) error {
 	c.dialectOf(res.Header)
 	switch status, missing := res.StatusCode, slices.Contains(standard.gone, res.StatusCode); {
 	case isSuccess(status) && offset != "":
-		c.learn(&anyCable) // only to AnyCable a name that nobody has made is a stream
+		c.learn(&anyCable) // only to AnyCable a name that no client has made is a stream
 		_, err := c.known().next(offset)
 		return err
 	case isSuccess(status):
@@ -66,8 +66,8 @@ func speaks(h http.Header) bool {
 func (c *Client) Shown() bool { return c.shown.Load() }
 
 // KeepProbing finds out whether upstream is a stream server, and logs what it found when that is news: at the start,
-// and whenever no answer about a stream has shown it for probeEvery, unless upstream is down and asked for by others.
-// The end of the context is no error.
+// and whenever no answer about a stream has shown it for probeEvery, unless upstream is down: then other requests probe
+// it (Health). The end of the context is no error.
 func (c *Client) KeepProbing(ctx context.Context, isDown func() bool) error {
 	delay, last := Backoff{Min: time.Second, Max: probeEvery}, "?"
 	for ctx.Err() == nil {
@@ -84,7 +84,7 @@ func (c *Client) KeepProbing(ctx context.Context, isDown func() bool) error {
 		case err == nil:
 			delay.Reset()
 		case errors.Is(err, errNoAnswer):
-			wait, news = delay.Next(), errNoAnswer.Error() // the rest may be another each time
+			wait, news = delay.Next(), errNoAnswer.Error() // the rest of the text may differ each time
 		default:
 			wait, news = delay.Next(), err.Error()
 		}

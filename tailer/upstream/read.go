@@ -34,7 +34,7 @@ type Event struct {
 	Cached bool
 }
 
-// Answer is what a read showed. Whoever has it reads the data if he wants to, and closes the body.
+// Answer is what a read showed. The caller reads the data if it wants to, and closes the body.
 type Answer struct {
 	Event
 	Body io.ReadCloser

@@ -12,8 +12,8 @@ const (
 	// pingAfter is how long a connection of HTTP/2 is silent before it is asked whether it is still there, pingTime
 	// how long it may take to say so: all that goes over it hangs if it is not.
 	pingAfter, pingTime = 10 * time.Second, 5 * time.Second
-	// aheadLimit is how much of an answer by HTTP/2 is taken, in bytes, that has not been read yet: what it shows goes
-	// to the store, or to a client, first.
+	// aheadLimit is how much of an answer by HTTP/2 is received, in bytes, before it is read: what it shows goes to the
+	// store, or to a client, first.
 	aheadLimit = 64 << 10
 	// connsIdle is how many connections are kept for further requests, and connsIdleTime for how long.
 	connsIdle, connsIdleTime = 4096, 90 * time.Second
@@ -55,6 +55,6 @@ func NewGatewayTransport(h2c bool) *http.Transport {
 	t := newTransport(Config{H2C: h2c, Dial: dialer.DialContext})
 	t.MaxIdleConnsPerHost, t.IdleConnTimeout = passedIdle, passedIdleTime
 	t.ExpectContinueTimeout = time.Second
-	t.MaxResponseHeaderBytes = 0 // what clients may take is for them to say
+	t.MaxResponseHeaderBytes = 0 // clients decide how long a header they take
 	return t
 }

@@ -29,7 +29,7 @@ type Rate struct {
 	next  time.Time
 }
 
-// NewRate returns one of so many events in a second.
+// NewRate returns a Rate of so many events a second.
 func NewRate(perSecond int) *Rate { return &Rate{every: time.Second / time.Duration(perSecond)} }
 
 // Turn returns how long it is until the caller's turn.
