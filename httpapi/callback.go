@@ -40,7 +40,6 @@ type bearer struct {
 // the first failure answers: token, body, consumer gone, token expired, epoch, wake ID, offsets. The store judges the
 // last five, in one step with what follows from them.
 func (s *Service) callback(c echo.Context, id string) error {
-	begun := time.Now()
 	began := time.Now()
 	b, primary, err := s.authorize(c.Request(), id)
 	if err != nil {
@@ -55,14 +54,14 @@ func (s *Service) callback(c echo.Context, id string) error {
 	defer cancel()
 	reply, err := s.process(ctx, b, primary, req)
 	if err != nil {
-		defer s.traces.answered(c, begun, b, req, reply, err)
+		defer s.traces.answered(c, began, b, req, reply, err)
 		return s.refuseCallback(c, began, id, b, err)
 	}
 	if e := s.log.Check(zap.DebugLevel, "callback processed"); e != nil {
 		e.Write(zap.String("consumer", id), zap.Int64("epoch", req.epoch), zap.String("wake_id", req.wakeID),
 			zap.Bool("done", req.done))
 	}
-	s.traces.answered(c, begun, b, req, reply, nil) // before its wake is over: the wake's span is to hold it
+	s.traces.answered(c, began, b, req, reply, nil) // before its wake is over: the wake's span is to hold it
 	s.cfg.Outcomes.Follow(reply.Outcome, fsm.Sighting{})
 	if linked := req.linked(); len(linked) > 0 {
 		s.cfg.Streams.Watch(primary, linked)
@@ -183,8 +182,8 @@ func (s *Service) nextToken(b bearer) string {
 	return b.text
 }
 
-// refuseCallback answers a callback that failed. The refusals of a token that is the consumer's own carry one to go on
-// with.
+// refuseCallback answers a callback that failed. Of a token that is the consumer's own, the refusals that a worker can
+// go on after carry a fresh one.
 func (s *Service) refuseCallback(c echo.Context, began time.Time, consumer string, b bearer, err error) error {
 	r := s.refusalFor(err)
 	body := callbackBody{Error: &errorBody{r.code, r.message}}

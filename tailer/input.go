@@ -143,7 +143,8 @@ type action struct {
 
 	// interrupt: the wait or the live request under way is to end now.
 	interrupt bool
-	// check is when the live request is to be checked with HEAD, if that is not under way; 0 leaves it as it is.
+	// check is how long it is until the live request is to be checked with HEAD, if that is not under way; 0 leaves
+	// that as it is.
 	check time.Duration
 	// run: the goroutine is to begin.
 	run bool

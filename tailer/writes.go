@@ -60,7 +60,7 @@ func (ws *writes) add(path string, seen discovery.Evidence) {
 	}
 }
 
-// take returns what waits for a stream.
+// take takes out what waits for a stream.
 func (ws *writes) take(path string) discovery.Evidence {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()

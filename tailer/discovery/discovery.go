@@ -46,7 +46,7 @@ type Watcher interface {
 	Deleted(path string)
 }
 
-// Config of a Discovery. Everything is required but Registry and Names; a zero duration means its default.
+// Config of a Discovery. Everything is required but Registry, Names and Max; a zero duration means its default.
 type Config struct {
 	Store    Store
 	Upstream Upstream
