@@ -86,7 +86,7 @@ func (m *model) closeAnew(path string, n int) {
 		m.landed(path, offsetOf(i+1), incarnation)
 	}
 	m.mu.Lock()
-	m.replaced[path] = time.Now()
+	m.replaced[path], m.closedAnew[path] = time.Now(), true
 	m.mu.Unlock()
 	m.startedOver(path, false)
 }

@@ -67,8 +67,9 @@ func (m *model) unread(path string) (list []*modelNotice) {
 	return list
 }
 
-// mayBeRemoved says whether somebody is still to take in that a stream is a new one, for which the consumers that are
-// there by now are removed, and made again: the registry is to tell of a deletion, say. m.mu is held.
+// mayBeRemoved says whether a replica is still to take in that a stream is a new one, for which the consumers that are
+// there by now are removed, and made again: the registry is to tell of a deletion, say, or a closed stream that was
+// made anew is to be looked at. m.mu is held.
 func (m *model) mayBeRemoved(path string) bool {
 	deletions := 0
 	for _, n := range m.unread(path) {
@@ -76,7 +77,8 @@ func (m *model) mayBeRemoved(path string) bool {
 			deletions++
 		}
 	}
-	return m.unnoticed[path] || m.unnoted[path] || deletions > max(m.db.Expected(path), 0)
+	return m.unnoticed[path] || m.unnoted[path] || deletions > max(m.db.Expected(path), 0) ||
+		m.closedAnew[path] && m.db.SeenClosed(path)
 }
 
 // createPast makes a stream past the gateway. Nobody knows of it unless there is a registry, or it was named.

@@ -76,6 +76,8 @@ type model struct {
 	past map[string]int
 	// replaced is when a client was last told that it has made a stream whose predecessor ended unnoticed.
 	replaced map[string]time.Time
+	// closedAnew are those that were closed, and made anew past the gateway.
+	closedAnew map[string]bool
 	// links are those that callbacks have made, with when: events since are due. left are those that callbacks have
 	// ended; true if they must not come back.
 	links map[modelLink]time.Time
@@ -307,7 +309,7 @@ func newModel(steps []modelStep) *model {
 		named: map[string]bool{}, unanswered: map[string]bool{}, forgotten: map[string]bool{},
 		forgets: map[string]int{},
 		past:    map[string]int{}, replaced: map[string]time.Time{},
-		unnoticed: map[string]bool{}, unnoted: map[string]bool{},
+		closedAnew: map[string]bool{}, unnoticed: map[string]bool{}, unnoted: map[string]bool{},
 		links: map[modelLink]time.Time{}, left: map[modelLink]bool{}, removed: map[string]time.Time{},
 	}
 }
