@@ -8,14 +8,14 @@ type Jitter uint32
 // JitterSpan is the exclusive upper end of a Jitter.
 const JitterSpan = 1_000_000
 
-// The retry schedule's constants (webhook spec, Retry Schedule).
+// The retry schedule's constants (webhook spec, Retry Schedule). The store's scripts take them from here.
 const (
-	retryBase       = 100 * time.Millisecond
-	retryCap        = 30 * time.Second
-	retryJitter     = time.Second
-	retrySlowAfter  = 10
-	retrySlow       = 60 * time.Second
-	retrySlowJitter = 5 * time.Second
+	RetryBase       = 100 * time.Millisecond
+	RetryCap        = 30 * time.Second
+	RetryJitter     = time.Second
+	RetrySlowAfter  = 10
+	RetrySlow       = 60 * time.Second
+	RetrySlowJitter = 5 * time.Second
 	// MaxRetryAfter bounds what a Retry-After header can ask for.
 	MaxRetryAfter = time.Hour
 	// StallLimit is how many wakes in a row may end in "done" with work pending and no acked offset moved before
@@ -27,9 +27,9 @@ const (
 // the first ten, 60 s and up to 5 s from the eleventh on (webhook spec, Retry Schedule). Whole milliseconds.
 func RetryDelay(n int, j Jitter) time.Duration {
 	n = max(n, 1)
-	base, span := retrySlow, retrySlowJitter
-	if n <= retrySlowAfter {
-		base, span = min(retryBase<<n, retryCap), retryJitter
+	base, span := RetrySlow, RetrySlowJitter
+	if n <= RetrySlowAfter {
+		base, span = min(RetryBase<<n, RetryCap), RetryJitter
 	}
 	return (base + span*time.Duration(j)/JitterSpan).Truncate(time.Millisecond)
 }

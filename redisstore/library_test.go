@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -109,6 +110,24 @@ func TestOffsetsAreComparedByteByByte(t *testing.T) {
 			if want := fsm.Offset(a).After(fsm.Offset(b)); got != want {
 				t.Errorf("%q lies beyond %q: %v, want %v", a, b, got, want)
 			}
+		}
+	}
+}
+
+func TestAScriptBeginsWithTheConstantsThatItUses(t *testing.T) {
+	for script, want := range map[string]string{
+		"return 1": "return 1",
+		"-- CLOCKS\nreturn VERSIONS * RETRY_SLOW -- CLOCKS": "local VERSIONS, RETRY_SLOW = 2048, 60000 " +
+			"-- CLOCKS\nreturn VERSIONS * RETRY_SLOW -- CLOCKS",
+	} {
+		if got := WithConstants(script); got != want {
+			t.Errorf("it is %q, want %q", got, want)
+		}
+	}
+	all := source("lib") + source("changed") + source("replica_set")
+	for _, c := range constants {
+		if !slices.Contains(wordsOf(all), c.name) {
+			t.Errorf("no script uses %s", c.name)
 		}
 	}
 }

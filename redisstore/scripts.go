@@ -37,7 +37,7 @@ type script struct {
 var scripts []*script
 
 func newScript(name, text string) *script {
-	s := &script{Script: redis.NewScript(text), name: name}
+	s := &script{Script: redis.NewScript(WithConstants(text)), name: name}
 	scripts = append(scripts, s)
 	return s
 }

@@ -212,7 +212,7 @@ func (s *Store) Version(ctx context.Context) (int64, error) {
 }
 
 // versionDraw draws what tells two versions of the same moment apart (lua/changed.lua).
-func versionDraw() uint32 { return mrand.Uint32N(2048) }
+func versionDraw() uint32 { return mrand.Uint32N(fsm.VersionsPerMilli) }
 
 // Backfills implements fsm.SubscriptionStore.
 func (s *Store) Backfills(ctx context.Context) (map[string]fsm.Backfill, error) {

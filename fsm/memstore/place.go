@@ -3,6 +3,8 @@ package memstore
 import (
 	"context"
 	"time"
+
+	"reveille/fsm"
 )
 
 const (
@@ -47,7 +49,7 @@ func (s *Store) UnnotedThrough(ctx context.Context) (version int64, err error) {
 	err = s.call(ctx, func(t *tx) error {
 		t.lapse()
 		if !t.unnoted.IsZero() {
-			version = t.unnoted.Add(clocks).UnixMilli() * versionsPerMilli
+			version = fsm.VersionsThrough(t.unnoted.UnixMilli())
 		}
 		return nil
 	}, "UnnotedThrough")

@@ -7,12 +7,6 @@ import (
 	"reveille/fsm"
 )
 
-// versionsPerMilli is how many versions of the list of subscriptions a millisecond has.
-const versionsPerMilli = 2048
-
-// clocks is by how much the clocks of two servers may differ, see lost_version in the scripts' library.
-const clocks = 30 * time.Second
-
 func (t *tx) micros() int64 { return t.draw.Now.UnixMicro() }
 
 // nextStamp moves the stamp. Restore does not take it back.
@@ -30,7 +24,7 @@ func (t *tx) record(path string) fsm.Stream {
 	}
 	s := fsm.Stream{Path: path, Stamp: p.removed}
 	if p.fence.Base > 0 {
-		s.Lost = (p.fence.Base/1024 + clocks.Milliseconds()) * versionsPerMilli
+		s.Lost = fsm.VersionsThrough(p.fence.Base / 1024)
 	}
 	return s
 }

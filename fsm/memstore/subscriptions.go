@@ -29,7 +29,7 @@ func (s *Store) readSubscriptions() {
 // relist gives the list of subscriptions a new version. A list that was lost and the one that came instead must not
 // share one, so it is a time, as the scripts' are.
 func (t *tx) relist() {
-	t.db.listed = max(t.now().UnixMilli()*versionsPerMilli, t.db.listed+1)
+	t.db.listed = max(t.now().UnixMilli()*fsm.VersionsPerMilli, t.db.listed+1)
 	t.version = t.db.listed
 	t.refresh = true
 }

@@ -4,15 +4,15 @@
 -- that is not among them is of before the oldest that is kept, or of a list that was lost.
 
 -- changed gives the list a new version, in which the subscription of an id has changed. No version comes twice, not even if the list has
--- lost its latest changes: it is the time in ms, 2,048 times over, and a number drawn by chance, and lies above every version that the
+-- lost its latest changes: it is the time in ms, VERSIONS times over, and a number drawn by chance, and lies above every version that the
 -- caller has seen. Returns the version. O(log changes).
 -- version_key: version of the list  changes_key: the changes  seen: the highest version that the caller has seen
--- drawn: from 0 to 2047, by chance
+-- drawn: from 0 to below VERSIONS, by chance
 local function changed(version_key, changes_key, id, seen, drawn)
   local was = tonumber(redis.call('GET', version_key) or '0')
   local t = redis.call('TIME')
   local now = tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000)
-  local version = math.max(now * 2048 + drawn, math.max(was, seen) + 1 + drawn)
+  local version = math.max(now * VERSIONS + drawn, math.max(was, seen) + 1 + drawn)
   was, version = string.format('%.0f', was), string.format('%.0f', version)
   if redis.call('EXISTS', changes_key) == 0 then redis.call('ZADD', changes_key, was, was .. ' ') end
   redis.call('ZADD', changes_key, version, version .. ' ' .. id)

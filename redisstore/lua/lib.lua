@@ -119,8 +119,8 @@ end
 
 local function retry_delay(n)
   if n < 1 then n = 1 end
-  local base, span = 60000, 5000
-  if n <= 10 then base, span = math.min(100 * 2 ^ n, 30000), 1000 end
+  local base, span = RETRY_SLOW, RETRY_SLOW_JITTER
+  if n <= RETRY_SLOW_AFTER then base, span = math.min(RETRY_BASE * 2 ^ n, RETRY_CAP), RETRY_JITTER end
   return math.floor(base + span * JITTER / 1000000)
 end
 
@@ -281,12 +281,10 @@ end
 local function removed_stamp() return tonumber(redis.call('HGET', P .. 'meta', 'removed') or '0') end
 
 -- lost_version is the latest version of the list of subscriptions at which the partition may have lost its latest changes (fsm.Stream,
--- Lost). Versions are times (changed.lua), and so are the fences of the server's incarnations; CLOCKS is by how much the clocks of two
--- servers may differ, ms, which no stored fact tells.
-local CLOCKS = 30000
+-- Lost). Versions are times (changed.lua), and so are the fences of the server's incarnations.
 local function lost_version()
   local base = fence()
-  return base > 0 and (math.floor(base / 1024) + CLOCKS) * 2048 or 0
+  return base > 0 and (math.floor(base / 1024) + CLOCKS) * VERSIONS or 0
 end
 
 -- stream_of reads a stream's record (fsm.Stream), or returns nil if there is none. It is stored as
@@ -577,8 +575,8 @@ local function settle(c, has_work)
   pause(c, c.failing) -- rest_idle takes back what counted before
   begin(c)
   if c.retired == 1 then return end -- nothing but a resumption ends that
-  if c.stalled >= 3 then
-    c.due = now + retry_delay(c.stalled - 2)
+  if c.stalled >= STALL_LIMIT then
+    c.due = now + retry_delay(c.stalled - STALL_LIMIT + 1)
   else
     hand_out(c)
   end
@@ -692,7 +690,7 @@ local function failed(c, retry_after, retired, why)
   elseif begun_at >= c.failing + c.paused + GC then
     give_up(c)
   else
-    c.due = now + math.max(retry_delay(c.attempt), math.min(retry_after, 3600000))
+    c.due = now + math.max(retry_delay(c.attempt), math.min(retry_after, RETRY_AFTER_MAX))
   end
 end
 

@@ -9,8 +9,8 @@
 -- counts as older than such writes, or 0 }. O(replicas).
 
 -- AWAY is for how long a replica whose place has lapsed without a word may go on with such writes before it comes back, ms: no stored fact
--- tells whether it has ended or is only cut off from this server. CLOCKS: see lib.lua.
-local AWAY, CLOCKS = 3600000, 30000
+-- tells whether it has ended or is only cut off from this server.
+local AWAY = 3600000
 local function int(n) return string.format('%.0f', n) end
 local t = redis.call('TIME')
 local now, till = tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000), tonumber(ARGV[2])
@@ -35,4 +35,4 @@ elseif some then
   unnoted = math.max(was, till) -- its place lapses then, unless it says so again
 end
 if unnoted > was then redis.call('SET', KEYS[2], int(unnoted)) end
-return { now, redis.call('ZRANGE', KEYS[1], 0, -1), unnoted > 0 and (unnoted + CLOCKS) * 2048 or 0 }
+return { now, redis.call('ZRANGE', KEYS[1], 0, -1), unnoted > 0 and (unnoted + CLOCKS) * VERSIONS or 0 }

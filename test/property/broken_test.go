@@ -133,12 +133,12 @@ func (b *breaker) broken(text string) string {
 		b.t.Errorf("no script of the store: %.100s", text)
 	}
 	file := "redisstore/lua/" + name + ".lua"
-	switch first, _, _ := strings.Cut(b.library, "\n"); {
-	case strings.HasPrefix(text, first):
-		return b.patched("redisstore/lua/lib.lua", b.library) + b.patched(file, luaFile(b.t, name))
-	default:
-		return b.patched(file, text)
+	first, _, _ := strings.Cut(b.library, "\n")
+	if head, _, _ := strings.Cut(text, "\n"); strings.HasSuffix(head, first) {
+		library := b.patched("redisstore/lua/lib.lua", b.library)
+		return redisstore.WithConstants(library + b.patched(file, luaFile(b.t, name)))
 	}
+	return b.patched(file, text)
 }
 
 func (b *breaker) patched(file, text string) string {

@@ -1,0 +1,45 @@
+package redisstore
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"reveille/fsm"
+)
+
+// constants are what the scripts share with package fsm, by what the scripts call them. Times are milliseconds.
+var constants = []struct {
+	name  string
+	value int64
+}{
+	{"VERSIONS", fsm.VersionsPerMilli},
+	{"CLOCKS", millis(fsm.Clocks)},
+	{"STALL_LIMIT", fsm.StallLimit},
+	{"RETRY_BASE", millis(fsm.RetryBase)},
+	{"RETRY_CAP", millis(fsm.RetryCap)},
+	{"RETRY_JITTER", millis(fsm.RetryJitter)},
+	{"RETRY_SLOW_AFTER", fsm.RetrySlowAfter},
+	{"RETRY_SLOW", millis(fsm.RetrySlow)},
+	{"RETRY_SLOW_JITTER", millis(fsm.RetrySlowJitter)},
+	{"RETRY_AFTER_MAX", millis(fsm.MaxRetryAfter)},
+}
+
+func millis(d time.Duration) int64 { return d.Milliseconds() }
+
+// WithConstants returns a script that begins with the constants that it uses, on its first line, so that errors name
+// the lines of its file.
+func WithConstants(script string) string {
+	words := wordsOf(script)
+	var names, values []string
+	for _, c := range constants {
+		if slices.Contains(words, c.name) {
+			names, values = append(names, c.name), append(values, fmt.Sprint(c.value))
+		}
+	}
+	if len(names) == 0 {
+		return script
+	}
+	return "local " + strings.Join(names, ", ") + " = " + strings.Join(values, ", ") + " " + script
+}
