@@ -43,8 +43,8 @@ type node struct {
 	here    []*entry
 }
 
-// newEntry keeps a subscription whose pattern a later version took and this one does not: it matches nothing, and can
-// be seen and deleted. The index holds it at its root, which no path ends at.
+// newEntry keeps a subscription even if a later version of the program took its pattern and this one does not: it
+// matches nothing, and can be seen and deleted. The index holds it at its root, which no path ends at.
 func newEntry(s Subscription) *entry {
 	p, _ := ParsePattern(s.Pattern)
 	return &entry{sub: s, pattern: p}
@@ -56,8 +56,8 @@ func NewCatalog() *Catalog {
 }
 
 // Replace makes the catalog hold just these subscriptions, as of a version of the store's list. Versions go
-// up, unless the store has lost its latest changes: whoever calls this sees to it that lists come in the order
-// in which they were read.
+// up, unless the store has lost its latest changes: the caller makes sure that lists come in the order in which they
+// were read.
 func (c *Catalog) Replace(subs []Subscription, version int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

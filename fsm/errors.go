@@ -77,7 +77,7 @@ var (
 	ErrUnavailable = errors.New("redis is not available")
 	// ErrConflict: a subscription with that ID and another configuration exists.
 	ErrConflict = errors.New("a subscription with this id and another configuration exists")
-	// ErrStreamsUnknown: which streams the server has is still being found out for the first time.
+	// ErrStreamsUnknown: the first search for the streams of the server is not over yet.
 	ErrStreamsUnknown = errors.New("the streams of the server are not known yet, try again")
 	// ErrNotFound: no such subscription or consumer.
 	ErrNotFound = errors.New("not found")

@@ -32,7 +32,7 @@ import "time"
 
 // Noted is the end of a stream as the store has noted it for the consumers that are linked to it.
 type Noted struct {
-	// Tail is the highest one that the store was told of the stream; empty if it was told none.
+	// Tail is the stream's highest tail that the store was told of; empty if it was told of none.
 	Tail Offset
 	// Closed says that the stream was seen closed at Tail. It never gets an event again.
 	Closed bool
@@ -41,8 +41,8 @@ type Noted struct {
 // EndsBefore says whether an offset lies beyond the end of a closed stream, and so is of another stream.
 func (n Noted) EndsBefore(o Offset) bool { return n.Closed && o.After(n.Tail) }
 
-// Begin returns where a consumer begins that is to begin at an offset: nowhere beyond the end of a closed stream. If
-// that is of another stream, all consumers will start over.
+// Begin returns where a consumer begins that is to begin at o: there, but never beyond the end of a closed stream. If o
+// is of another stream, all consumers will start over.
 func (n Noted) Begin(o Offset) Offset {
 	if n.EndsBefore(o) {
 		return n.Tail
@@ -50,8 +50,8 @@ func (n Noted) Begin(o Offset) Offset {
 	return o
 }
 
-// Raised is what is noted once somebody has shown a tail, and whether the stream is closed there. That may be old news,
-// or of the stream that came after.
+// Raised is what is noted once a caller has shown a tail, and whether the stream is closed there. The tail may be old
+// news, or of the stream that came after.
 func (n Noted) Raised(tail Offset, closed bool) Noted {
 	if tail.After(n.Tail) && !n.EndsBefore(tail) {
 		n.Tail = tail
@@ -60,8 +60,9 @@ func (n Noted) Raised(tail Offset, closed bool) Noted {
 	return n
 }
 
-// BeliedBy says whether a HEAD that was asked for after this was noted, and that shows a stream, shows another one: one
-// that ends before it, that is of another incarnation, or that goes on where this one was closed.
+// BeliedBy says whether a HEAD shows another stream: one that ends before this one, that is of another incarnation, or
+// that goes on where this one was closed. The HEAD must show a stream, and must have been asked for after this was
+// noted.
 func (n Noted) BeliedBy(info StreamInfo) bool {
 	return n.Tail.Ahead(info.Tail) || n.Closed && (!info.Closed || n.Tail != info.Tail)
 }
@@ -91,10 +92,10 @@ const (
 	// of writes, and knew nothing of the stream afterwards. What is in the stream may be pending for a consumer that
 	// was lost with it, or may be of such a write.
 	StartLost StartRule = "record or write may be lost"
-	// StartEarlier: the subscription came earlier than the stream was noted, or nobody can tell. It begins where the
-	// stream was first heard of.
+	// StartEarlier: the subscription came earlier than the stream was noted, or the order is not known. It begins where
+	// the stream was first heard of.
 	StartEarlier StartRule = "earlier than the stream"
-	// StartUnseen: the subscription came later, and nobody had seen a tail of the stream before it.
+	// StartUnseen: the subscription came later, and no replica had seen a tail of the stream before it.
 	StartUnseen StartRule = "no tail seen before"
 	// StartBack: the subscription came later, but the tail seen before it lies beyond the present one: the stream is a
 	// new one under an old name.

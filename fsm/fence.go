@@ -11,12 +11,13 @@ import "time"
 //   - What callers remember. A partition has a watermark that rises with every change. Each reply carries it, each
 //     caller keeps the highest that it has seen and passes it on with its next call. If the partition's is lower, what
 //     the caller has seen is lost. Every replica calls every partition with each heartbeat, so a loss is found within
-//     one, by whoever has seen what was lost.
+//     one, by a replica that has seen what was lost.
 //   - The server's incarnation, a name that changes with every restart and failover. Each script asks for it, so this
 //     sign comes at once and also to a caller that has seen nothing of what was lost. Managed servers and proxies may
 //     hide it, or show one that never changes.
-//   - The clock, for a caller that remembers nothing, because it was just started: if nobody has held the partition's
-//     lease for longer than a restart takes, whoever remembered is gone, and a backup may have been restored meanwhile.
+//   - The clock, for a caller that remembers nothing, because it was just started: if no replica has held the
+//     partition's lease for longer than a restart takes, every replica that remembered is gone, and a backup may have
+//     been restored meanwhile.
 //
 // A server that hides its incarnation has its epochs follow its clock as well, so even a caller that is the first to
 // act after a loss, and knows nothing of it, hands out none that was seen. What remains: a server that shows an

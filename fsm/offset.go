@@ -14,7 +14,7 @@ import (
 // "/" nor a space is in an offset, and a space sorts before all that a key may hold, so two Offsets of one incarnation
 // compare as plain strings. Those of two incarnations do not compare: only Restart leads from one to the other.
 //
-// The empty Offset is "not known yet": the tail of a stream that nobody has seen.
+// The empty Offset is "not known yet": the tail of a stream whose tail no replica has seen.
 type Offset string
 
 // Start is the offset before everything, "-1" (protocol, Offsets). It sorts before every other offset.
@@ -89,5 +89,5 @@ func (o Offset) After(p Offset) bool {
 	return o > p && !o.Other(p)
 }
 
-// Ahead says whether o is not among what ends at p: it lies beyond p, or is of another incarnation.
+// Ahead says whether p does not cover o: o lies beyond p, or is of another incarnation.
 func (o Offset) Ahead(p Offset) bool { return o.After(p) || o.Other(p) }

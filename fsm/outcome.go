@@ -8,8 +8,8 @@ type Outcome struct {
 	Wakes []Wake
 	// Idle are the streams of consumers that have come to rest.
 	Idle []string
-	// Hidden are the primary streams of consumers that have been hidden for a while: whether they are back is to be
-	// looked at.
+	// Hidden are the primary streams of consumers that have been hidden for a while: the Router has them looked for
+	// again.
 	Hidden []string
 	// Gone are the consumers that are gone from now on.
 	Gone []Gone
@@ -87,7 +87,7 @@ type Observer struct {
 	Attempt func(Attempt)
 }
 
-// Router is the one place that acts on outcomes, and that observers hear from. Whoever has a transition run in the
+// Router is the one place that acts on outcomes, and that observers hear from. A caller that runs a transition in the
 // store passes its outcome on to Follow and does nothing else with it. It is ready once it is connected, which is
 // before anything runs.
 type Router struct {
@@ -132,7 +132,7 @@ func (r *Router) Attempted(a Attempt) {
 	}
 }
 
-// Connect names those who act on what outcomes ask for.
+// Connect sets the parts that act on what outcomes ask for.
 func (r *Router) Connect(d Deliverer, s StreamWatcher) { r.deliverer, r.streams = d, s }
 
 // Follow does what an outcome asks for. seen is what the transition was told of, if it was of a stream.

@@ -53,7 +53,8 @@ func (o *Ownership) change() {
 	o.changed = make(chan struct{})
 }
 
-// Doubt says that the store may have lost its latest changes to a partition: what it was told must be told again.
+// Doubt says that the store may have lost its latest changes to a partition: this replica must tell it again what it
+// had told it.
 func (o *Ownership) Doubt(partition int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

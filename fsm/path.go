@@ -78,7 +78,7 @@ func finish(p string) (string, error) {
 	return p, nil
 }
 
-// reachable returns why a path may not be asked of a stream server, however that reads encoded characters.
+// reachable returns why a path may not be requested from a stream server, however the server reads encoded characters.
 func reachable(p string) error {
 	for range decodings {
 		if err := segmentsOf(p); err != nil {

@@ -63,7 +63,7 @@ func (c Consumer) gone(cause GoneCause) Effects {
 	}
 }
 
-// giveUp keeps of a consumer what it takes to make it again.
+// giveUp keeps of a consumer what revive needs.
 func (c Consumer) giveUp() (Consumer, Effects) {
 	e := c.gone(GoneGivenUp)
 	c.State, c.Attempt, c.Stalled, c.Moved, c.Deadline = GivenUp, 0, 0, false, time.Time{}
@@ -170,9 +170,9 @@ func (c *Consumer) show(env Env) {
 	}
 }
 
-// failed gives the consumer up if the attempt that failed was made after a time of failures that is long enough; how
-// long nothing was attempted does not matter (D9). An endpoint that answered 410 wants nothing until it is resumed: no
-// time ends that.
+// failed gives the consumer up if the failed attempt was made after failures had gone on for long enough. Time in which
+// nothing was attempted does not count (D9). An endpoint that answered 410 gets nothing until it is resumed, however
+// long that takes.
 func (c Consumer) failed(env Env, f Failure) (Consumer, Effects) {
 	begun := c.Deadline.Add(-env.Timing.Waking)
 	if c.FirstFailure.IsZero() {

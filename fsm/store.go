@@ -10,10 +10,11 @@ type Observation struct {
 	Outcome
 	// Watched is false if no consumer of the partition is subscribed to the stream.
 	Watched bool
-	// Busy is true if all that are subscribed are awake or cannot be woken, so further events would wake nobody.
+	// Busy is true if all that are subscribed are awake or cannot be woken, so further events would wake no consumer.
 	Busy bool
 	// Noted is what is noted by now, this tail included. Its tail lies beyond the observed one if that is old news, or
-	// if the stream was made anew under the same name. It lies before it only if the stream was seen closed there.
+	// if the stream was made anew under the same name. It lies before the observed one only if the stream was seen
+	// closed there.
 	Noted Noted
 }
 
@@ -39,14 +40,14 @@ type SubscriptionStore interface {
 	// Catalog is this replica's view of the subscriptions; the store keeps it up to date.
 	Catalog() *Catalog
 	// CreateSubscription stores sub unless its ID is taken. The same configuration again returns the stored one and
-	// false, and whoever reads a Version of the list from then on finds it Told; another returns ErrConflict. A created
-	// one has a backfill under way until EndBackfill.
+	// false, and a replica that reads a Version of the list from then on finds it Told; another returns ErrConflict. A
+	// created one has a backfill under way until EndBackfill.
 	CreateSubscription(ctx context.Context, sub Subscription) (stored Subscription, created bool, err error)
 	// DeleteSubscription removes a subscription and all of its consumers; callbacks find them gone as soon as it
 	// returns. An unknown ID is no error.
 	DeleteSubscription(ctx context.Context, id string) error
-	// ResumeSubscription lets consumers be delivered to again whose endpoint answered 410. It returns ErrNotFound for
-	// an unknown ID. An error may come after some were resumed.
+	// ResumeSubscription resumes deliveries to consumers whose endpoint answered 410. It returns ErrNotFound for an
+	// unknown ID. An error may come after some were resumed.
 	ResumeSubscription(ctx context.Context, id string) (Outcome, error)
 	// Version of the list of subscriptions as it is now.
 	Version(ctx context.Context) (int64, error)
@@ -65,40 +66,42 @@ type StreamStore interface {
 	Partitions() int
 	PartitionOf(path string) int
 
-	// Observe notes that a stream's tail is at least this, in one partition, and wakes whom that concerns. closed says
-	// that it is closed there. The tail noted of a stream that was seen closed stays as it is until Restart or Deleted.
+	// Observe notes that a stream's tail is at least this, in one partition, and wakes the consumers that it concerns.
+	// closed says that it is closed there. The tail noted of a stream that was seen closed stays as it is until Restart
+	// or Deleted.
 	Observe(ctx context.Context, partition int, path string, tail Offset, closed bool) (Observation, error)
-	// Hide keeps the consumers whose primary stream upstream says is gone from sight, until it is observed again. Those
-	// for which that has been so for the grace are removed. An error may come after some were.
+	// Hide hides the consumers of a primary stream that upstream says is gone, until the stream is observed again. It
+	// removes those whose stream has been gone for all of the grace. An error may come after some were.
 	Hide(ctx context.Context, path string, a Absence) (Outcome, error)
-	// Restart is for a stream that belies what was noted of it, with the tail was: a new one under an old name, which
-	// ends at tail. It does nothing if the tail noted is no longer was. Consumers of the old one are replaced by new
-	// ones at Start.
+	// Restart is for a new stream under an old name. The new one ends at tail, which belies what was noted of the old
+	// one with the tail was. It does nothing if the tail noted is no longer was. Consumers of the old one are replaced
+	// by new ones at Start.
 	Restart(ctx context.Context, partition int, path string, was, tail Offset) (Outcome, error)
 	// Deleted takes a stream off the record of its partition, removes the consumers whose primary stream it was, and
 	// has the others start over should it be made anew, all of it as the Deletion says.
 	Deleted(ctx context.Context, partition int, path string, d Deletion) (Outcome, error)
-	// WatchedIn returns the partitions whose consumers a stream concerns; with an error those of which that is known.
+	// WatchedIn returns the partitions that have consumers of a stream. With an error it returns those that are known
+	// to have some.
 	WatchedIn(ctx context.Context, path string) ([]int, error)
 	// WatchedSince returns the streams of a partition that came to be watched after seq, in order.
 	WatchedSince(ctx context.Context, partition int, seq int64) ([]Watched, error)
 
 	// Stream returns the record of a stream. One that is not on record has only Path, Stamp and Lost.
 	Stream(ctx context.Context, path string) (Stream, error)
-	// NoteStream puts a stream on record: what NewStream made, with the Stamp that was read before upstream was
-	// asked, and as Lost the version given or that up to which the store itself may have lost something, whichever is
-	// later. It is due for a look after look. One that is on record stays as it is, but an awaited one is waited for at
-	// least that long. It returns the record, and false if it refused, because the stream is on
-	// record or was taken off since.
+	// NoteStream puts a stream on record: what NewStream made, with the Stamp that was read before upstream was asked.
+	// Its Lost is the version given, or that up to which the store itself may have lost something, whichever is later.
+	// The record is due for a look after look. One that is on record stays as it is, but an awaited one is waited for
+	// at least that long. It returns the record, and false if it refused, because the stream is on record or was taken
+	// off since.
 	NoteStream(ctx context.Context, s Stream, look time.Duration) (Stream, bool, error)
 	// LinkStream makes the consumers of a Linking that are not there yet, and moves the record with them. It refuses if
 	// the record's stamp is another by now. The list that the Links are from may be old, but no older than the
 	// Linking's Version: consumers of subscriptions that are deleted by now are not made. Those that are there keep
 	// their offsets. An error may come after some were made.
 	LinkStream(ctx context.Context, path string, l Linking) (LinkReply, error)
-	// ForgetStream takes a stream off the record that upstream does not have, unless its stamp is another by now, it is
-	// waited for longer, or consumers are in its partition. readByOthers is for a stream whose consumers are all of
-	// other primary streams: it takes it off all the same.
+	// ForgetStream takes a stream that upstream does not have off the record, unless its stamp is another by now, it is
+	// awaited for longer, or its partition has consumers of it. With readByOthers it takes the stream off in spite of
+	// such consumers: they all have other primary streams.
 	ForgetStream(ctx context.Context, path string, stamp int64, readByOthers bool) (bool, error)
 	// ScanStreams walks the records of a partition, each at least once. It begins and ends with cursor "0".
 	ScanStreams(ctx context.Context, partition int, cursor string) ([]Stream, string, error)
@@ -166,7 +169,7 @@ type CallbackReply struct {
 // ReplicaStore shares the work out among the replicas, and tells them what one of them could not tell the store.
 //
 // A write is unnoted if it makes a stream, or may be the first to it that Reveille hears of, and the store could not be
-// told of it before it went upstream. To whoever looks at the stream next, its event would pass for one from before.
+// told of it before it went upstream. The replica that looks at the stream next would take its event for an old one.
 type ReplicaStore interface {
 	// Ownership is what this replica works for.
 	Ownership() *Ownership
@@ -175,8 +178,8 @@ type ReplicaStore interface {
 
 	// SetUnnoted says whether this replica has unnoted writes, or is about to. It does not block.
 	SetUnnoted(some bool)
-	// MayWriteUnnoted says whether an unnoted write may go upstream now: whichever replica sees its event there and
-	// then calls UnnotedThrough is told of it. SetUnnoted comes first. It stays true until all are noted.
+	// MayWriteUnnoted says whether an unnoted write may go upstream now: any replica that sees its event there and then
+	// calls UnnotedThrough is told of it. SetUnnoted comes first. It stays true until all are noted.
 	MayWriteUnnoted() bool
 	// UnnotedThrough returns the latest version of the list of subscriptions that counts as older than unnoted writes
 	// of any replica; 0 if there were none for sure.
@@ -196,7 +199,7 @@ type Hint struct {
 // HintKind is what a hint is about.
 type HintKind string
 
-// The kinds of hints. All are for whoever watches the stream.
+// The kinds of hints. All are for the replicas that watch the stream.
 const (
 	// HintWatch says that consumers of a partition are subscribed to the stream now.
 	HintWatch HintKind = "watch"

@@ -7,7 +7,7 @@ type StreamState string
 
 // The states of a stream's record. A stream without a record has the empty state.
 const (
-	// StreamAwaited is a stream that somebody waits for and upstream has not shown yet.
+	// StreamAwaited is a stream that Reveille waits for and upstream has not shown yet.
 	StreamAwaited StreamState = "awaited"
 	// StreamPresent is a stream that upstream has shown.
 	StreamPresent StreamState = "present"
@@ -22,11 +22,11 @@ type Stream struct {
 	Path  string
 	State StreamState
 	// Stamp moves with every link, deletion and restart of the stream; without a record it is that of the
-	// latest deletion in the partition, of whatever stream. What was asked of upstream counts only as long as the
-	// stamp is what it was before.
+	// latest deletion in the partition, of whatever stream. An answer of upstream counts only if the stamp is still the
+	// one from before the question.
 	Stamp int64
-	// First is when the store first heard of the stream, by the store's clock. One that was deleted, or made anew, is
-	// another one, so First names what a write is of.
+	// First is when the store first heard of the stream, by the store's clock. A stream that was deleted or made anew
+	// is another one, so First identifies the stream that a write is of.
 	First time.Time
 	// Until is when the record is due for a look: an awaited stream that upstream does not have by then is forgotten.
 	Until time.Time
@@ -59,8 +59,8 @@ func (s Stream) LinkedTo(sub Subscription) bool { return s.Present() && sub.Vers
 
 // NewStream is the record of a stream that was not on record, before it is stored.
 //
-// seen is the tail that upstream showed; empty if it did not show the stream, or was not asked. Subscriptions that
-// there are begin at it (D12), unless the caller cannot tell what is news to them: it then sets Begin to Start.
+// seen is the tail that upstream showed; empty if it did not show the stream, or was not asked. Existing subscriptions
+// begin at it (D12), unless the caller cannot tell what is news to them: it then sets Begin to Start.
 func NewStream(path string, seen Offset) Stream {
 	if seen == "" {
 		return Stream{Path: path, State: StreamAwaited, Begin: Start}

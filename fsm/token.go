@@ -70,7 +70,7 @@ func NewTokens(keys ...string) (*Tokens, error) {
 }
 
 // Fingerprints tell keys from one another, in the order of the keys. Each is slow to compute and so short that many
-// keys have the same: whoever reads it can neither find the key nor be sure of a guess. Each call computes them.
+// keys have the same one: a reader of it can neither find the key nor be sure of a guess. Each call computes them.
 func (t *Tokens) Fingerprints() []string {
 	prints := make([]string, len(t.verify.Keys))
 	for i, key := range t.verify.Keys {

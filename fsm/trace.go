@@ -8,8 +8,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Trace is what the spans of one wake hang together by. Every replica finds it by itself, so a trace goes on over
-// replicas and restarts without a record of it anywhere.
+// Trace ties the spans of one wake together. Every replica computes it by itself, so a trace goes on over replicas and
+// restarts without a record of it anywhere.
 type Trace struct {
 	// ID of the trace.
 	ID [16]byte
@@ -29,8 +29,8 @@ func (t Trace) RootSpan() trace.SpanContext {
 	return trace.NewSpanContext(trace.SpanContextConfig{TraceID: t.ID, SpanID: t.Root, TraceFlags: trace.FlagsSampled})
 }
 
-// Spans makes spans below those of wakes. A nil one, for a program that is not traced, does nothing: whoever holds it
-// asks first.
+// Spans makes spans below those of wakes. A nil one, for a program that is not traced, does nothing: its holder asks
+// first.
 type Spans struct{ tracer trace.Tracer }
 
 // NewSpans returns what a part of the program makes its spans with; nil if nothing is traced.

@@ -15,8 +15,8 @@ type Timing struct {
 	Liveness time.Duration
 	// GoneGrace is how long the primary stream must stay away before its consumers are removed.
 	GoneGrace time.Duration
-	// GCAfter is how long deliveries may fail without a break before an attempt that fails, too, is the last (webhook
-	// spec, Garbage Collection).
+	// GCAfter is how long deliveries may fail without a break; an attempt made later that fails, too, is the last
+	// (webhook spec, Garbage Collection).
 	GCAfter time.Duration
 }
 
@@ -41,8 +41,8 @@ type Effects struct {
 	Removed bool
 	// Idled is true if the consumer has come to rest: its streams are of interest again.
 	Idled bool
-	// Hidden is true if the consumer has been hidden for a while: whether its primary stream is back is to be looked
-	// at.
+	// Hidden is true if the consumer has been hidden for a while: the caller must look whether its primary stream is
+	// back.
 	Hidden bool
 	// Ended is a wake that is over. Wake, if there is one, is then another.
 	Ended *WakeEnd
@@ -107,7 +107,7 @@ func SortStreams(primary string, streams []StreamTail) {
 	})
 }
 
-// Remove ends the consumer, whatever its state. One that was given up is known to be gone.
+// Remove ends the consumer, whatever its state. A consumer that was given up was already reported as gone.
 func (c Consumer) Remove(cause GoneCause) Effects {
 	e := c.gone(cause)
 	e.Removed = true
@@ -115,8 +115,8 @@ func (c Consumer) Remove(cause GoneCause) Effects {
 }
 
 // Observe notes that the tail of a stream is at least this. A tail behind the one noted is old news. Pending work on
-// the stream wakes an idle consumer; whoever raises the tail of another of its streams sees to that one. The primary
-// stream being there at all ends the consumer's hiding.
+// the stream wakes an idle consumer; the call that raises the tail of another of its streams wakes it for that one. Any
+// tail of the primary stream ends the consumer's hiding.
 func (c Consumer) Observe(env Env, path string, tail Offset) (Consumer, Effects) {
 	c = c.clone()
 	c.note(path, tail)
@@ -140,11 +140,12 @@ func (c Consumer) Observe(env Env, path string, tail Offset) (Consumer, Effects)
 type Absence int
 
 const (
-	// Missing is the word of somebody who asked once.
+	// Missing is the answer to a caller that asked once.
 	Missing Absence = iota
-	// MissingAnew is the first word of somebody who goes on asking; what upstream had before is not known.
+	// MissingAnew is the first such answer to a watcher that goes on asking; what upstream had before is not known.
 	MissingAnew
-	// MissingStill is a further word of one who has asked without a gap since MissingAnew and had no other answer.
+	// MissingStill is a later answer to a watcher that has asked without a gap since MissingAnew and had no other
+	// answer.
 	MissingStill
 )
 
@@ -168,9 +169,9 @@ func (c Consumer) Hide(env Env, a Absence) (Consumer, Effects) {
 	return c, Effects{Hidden: a == Missing}
 }
 
-// Restart has the consumer start over at Start in a stream other than the primary that was deleted and made anew, or
-// deleted (tail is then empty): what was acked meant the old stream. A worker that is at work on the old stream is
-// fenced off by a new wake, and what it acks until then does not count. A primary stream that is made anew gets a new
+// Restart has the consumer start over at Start in a stream that was deleted and made anew, or only deleted (tail is
+// then empty): its acks were of the old stream. The stream is not the primary. A new wake fences off a worker that is
+// at work on the old stream; what it acks until then does not count. A primary stream that is made anew gets a new
 // consumer instead.
 func (c Consumer) Restart(env Env, path string, tail Offset) (Consumer, Effects) {
 	c = c.clone()
@@ -194,7 +195,7 @@ func (c Consumer) Due(env Env) (Consumer, Effects) {
 	c = c.clone()
 	switch {
 	case !c.HiddenAt.IsZero():
-		// Only upstream's word ends it (Hide): nobody may have been able to ask.
+		// Only upstream's answer ends it (Hide): the watcher may not have been able to ask.
 		c.Deadline = env.Now.Add(env.Timing.GoneGrace)
 		return c, Effects{Hidden: true}
 	case c.State == Waking && c.Sent:
@@ -220,7 +221,7 @@ func (c Consumer) Fail(env Env, r WakeRef, f Failure) (Consumer, Effects) {
 	return c.clone().failed(env, f)
 }
 
-// Park takes back the attempt that was handed out and not begun: it waits for this long, unless somebody begins it.
+// Park takes back the attempt that was handed out and not begun: it waits for this long, unless Begin hands it out.
 // Parked again, it waits from then on.
 func (c Consumer) Park(env Env, r WakeRef, wait time.Duration) (Consumer, Effects) {
 	if !c.Current(r) || c.State != Waking || !c.HiddenAt.IsZero() {
@@ -237,7 +238,7 @@ func (c Consumer) Park(env Env, r WakeRef, wait time.Duration) (Consumer, Effect
 }
 
 // Begin hands out the attempt that was parked, as a slot is free for it. Without a Wake there is nothing to deliver any
-// more, or somebody else is at it.
+// more, or another call has handed it out.
 func (c Consumer) Begin(env Env, r WakeRef) (Consumer, Effects) {
 	if !c.Current(r) || c.State != Waking || c.Sent || c.Retired || !c.HiddenAt.IsZero() {
 		return c, Effects{}
@@ -280,7 +281,7 @@ func (c Consumer) Finish(env Env, r WakeRef, seen []StreamTail) (Consumer, Effec
 	return c, Effects{Wake: c.rest(env), Idled: true, Ended: end}
 }
 
-// Resume has the consumer delivered to again: the subscription's endpoint takes deliveries.
+// Resume resumes deliveries to the consumer: the subscription's endpoint takes them again.
 func (c Consumer) Resume(env Env) (Consumer, Effects) {
 	switch {
 	case c.State == GivenUp:

@@ -29,7 +29,8 @@ type Subscription struct {
 	CreatedAt time.Time
 	// Version that the list of subscriptions got when this one was created; what came before and after is told by it.
 	Version int64
-	// Told is true once a client has asked for the same again and is told that it is there: its creator may still wait.
+	// Told is true once a client has asked for the same again and is told that it is there: its creator may still wait
+	// for an answer.
 	Told bool
 }
 
@@ -104,7 +105,7 @@ const (
 type Link struct {
 	// Acked is the last acknowledged offset, inclusive; Start if nothing was processed.
 	Acked Offset
-	// Tail is the stream's end as last noted; empty if nobody has seen it.
+	// Tail is the stream's end as last noted; empty if no tail is noted yet.
 	Tail Offset
 	// Past is the tail that the consumer was given up at: what lies beyond is news. Empty unless it is given up.
 	Past Offset
@@ -114,8 +115,8 @@ type Link struct {
 	Since int64
 }
 
-// Pending says whether the stream has unprocessed events (webhook spec, Pending Work). What was acked of another
-// incarnation acks nothing of this one.
+// Pending says whether the stream has unprocessed events (webhook spec, Pending Work). An ack of another incarnation
+// acks nothing of this one.
 func (l Link) Pending() bool { return l.Tail.Ahead(l.Acked) }
 
 // moves says whether an ack moves the link forward.
@@ -145,8 +146,8 @@ type Consumer struct {
 	Sent bool
 	// FirstFailure is when the uninterrupted run of failed attempts began; zero without one.
 	FirstFailure time.Time
-	// Paused is how much of the time since FirstFailure does not count, because no attempt could be made: nobody acted
-	// on a deadline, or the consumer was hidden or idle. While it is idle it is less by the time that did count.
+	// Paused is how much of the time since FirstFailure does not count, because no attempt could be made: no replica
+	// acted on a deadline, or the consumer was hidden or idle. While it is idle it is less by the time that did count.
 	Paused time.Duration
 	// LastError is why the last attempt failed, in a few words; empty without an uninterrupted run of failed attempts.
 	LastError string
@@ -204,7 +205,7 @@ type WakeRef struct {
 	Attempt int
 }
 
-// Failure is what a delivery attempt failed of.
+// Failure is why a delivery attempt failed.
 type Failure struct {
 	// RetryAfter is the least time that the endpoint asked for; at most MaxRetryAfter counts.
 	RetryAfter time.Duration

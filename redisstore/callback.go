@@ -50,8 +50,8 @@ var callbackCodes = []fsm.Code{
 	fsm.CodeInvalidRequest,
 }
 
-// Consumer implements fsm.CallbackStore. One whose subscription was deleted is not found, even while it is yet to be
-// cleared away.
+// Consumer implements fsm.CallbackStore. A consumer whose subscription was deleted is not found, even while it is yet
+// to be cleared away.
 func (s *Store) Consumer(ctx context.Context, id, primary string) (fsm.Consumer, error) {
 	p := s.PartitionOf(primary)
 	prefix := s.keys.partition(p)
@@ -64,7 +64,7 @@ func (s *Store) Consumer(ctx context.Context, id, primary string) (fsm.Consumer,
 	if len(h) == 0 {
 		return fsm.Consumer{}, fsm.ErrNotFound
 	}
-	// Of one moment: with its last consumer goes what says that a subscription was deleted.
+	// Both are read at one moment: the note that a subscription was deleted goes with its last consumer.
 	pipe = s.rdb.TxPipeline()
 	dead, still := pipe.HExists(ctx, s.keys.droppingIn(p), h["gen"]), pipe.HGet(ctx, prefix+"c:"+id, "gen")
 	if _, err := pipe.Exec(ctx); wrap(err) != nil {

@@ -55,8 +55,8 @@ func (s *Store) Check(ctx context.Context) error {
 	return nil
 }
 
-// warnOfEviction says once that Redis may throw consumers away. A Redis that may not be asked is taken
-// at its operator's word.
+// warnOfEviction says once that Redis may throw consumers away. It trusts the operator of a Redis that may not be
+// asked.
 func (s *Store) warnOfEviction(ctx context.Context) {
 	if s.opts.Embedded {
 		return
@@ -131,7 +131,7 @@ func (s *Store) checkServer(ctx context.Context) error {
 	return nil
 }
 
-// refused wraps an error of a start: what only another URL or other rights can cure is not waited for.
+// refused wraps an error of a start. The program does not wait for what only another URL or other rights can cure.
 func refused(err error) error {
 	var network net.Error
 	var reply redis.Error

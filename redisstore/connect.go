@@ -38,15 +38,15 @@ type limits struct {
 	census time.Duration
 }
 
-// usual are the limits outside tests. Whoever calls tries again by rules of its own, so it is better to say soon that
-// Redis is away than to wait for it in here.
+// usual are the limits outside tests. Callers try again by rules of their own, so it is better to say soon that Redis
+// is away than to wait for it in here.
 var usual = limits{
 	dial: 2 * time.Second, read: 3 * time.Second, call: 5 * time.Second, all: 2 * time.Second, census: 2 * time.Second,
 }
 
 const (
 	// topologyAge is how old the list of a cluster's nodes gets. The client renews it by itself only when a node that
-	// answers points to another: of a node that is dead, and was replaced, it would hear nothing.
+	// answers points to another: it would not hear that a dead node was replaced.
 	topologyAge = time.Second
 	// redirects, with pauses that grow from firstPause to longestPause, outlast the migration of a small slot.
 	redirects    = 6
@@ -204,8 +204,8 @@ func options(l limits, o *redis.Options) *redis.Options {
 	o.ContextTimeoutEnabled = true
 	o.ClientName = clientName
 	o.DisableIdentity = true
-	// A Redis that is away is said so at once: whoever calls waits and tries again by rules of its own. The one retry
-	// is for a connection that broke while it was idle.
+	// The client reports at once that Redis is away: callers wait and try again by rules of their own. The one retry is
+	// for a connection that broke while it was idle.
 	o.DialerRetries, o.MaxRetries = 1, 1
 	o.DialTimeout, o.ReadTimeout = l.dial, l.read
 	return o

@@ -15,11 +15,12 @@ import (
 const fewConsumers = 200
 
 // DeleteSubscription implements fsm.SubscriptionStore. It takes the subscription off the list and then tells every
-// partition, in one round trip. From then on its consumers are gone for every script, and no script makes one. They are
-// removed by whoever owns their partition (clear), unless they are few.
+// partition, in one round trip. From then on its consumers are gone for every script, and no script makes one. This
+// call removes them if they are few; else the replica that owns their partition does (clear).
 //
 // Each step leaves a record of what is yet to be done, so a crash in between leaves no consumer behind: the list
-// remembers which generations the partitions were not told of, and a partition of which it has consumers to remove.
+// remembers which generations the partitions were not told of, and a partition remembers of which generations it has
+// consumers to remove.
 func (s *Store) DeleteSubscription(ctx context.Context, id string) error {
 	var version int64
 	var generations []string
@@ -63,8 +64,8 @@ type dropping struct {
 	left           int64
 }
 
-// markDeleted tells all partitions of a generation that is not on a version of the list any more, and then that they
-// were told, and returns where it has consumers left.
+// markDeleted tells all partitions of a generation that is not on a version of the list any more. It then notes that
+// they were told, and returns where the generation has consumers left.
 func (s *Store) markDeleted(
 	ctx context.Context, id, generation string, version int64,
 ) (left []dropping, err error) {
@@ -114,9 +115,9 @@ func (s *Store) dropped(r *reply) (left int64) {
 	return left
 }
 
-// clear removes what deleted subscriptions have left in the partitions that this replica owns, and if the
-// first is among them, tells the partitions of those whose deletion was cut short. It leaves Redis as much
-// time for others as it takes.
+// clear removes what deleted subscriptions have left in the partitions that this replica owns. If it owns the first
+// partition, it also tells all partitions of the deletions that were cut short. While it removes, it leaves Redis as
+// much time for others as it takes.
 func (s *Store) clear(ctx context.Context) error {
 	owned := s.ownership.Partitions()
 	if slices.Contains(owned, 0) {

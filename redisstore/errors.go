@@ -12,7 +12,7 @@ import (
 	"reveille/fsm"
 )
 
-// passing are the codes of answers that have to do with the state a Redis is in and not with what it was asked.
+// passing are the error codes that come from the state of a Redis and not from what it was asked.
 var passing = map[string]bool{
 	// it starts; a script runs on; no room; cannot save
 	"LOADING": true, "BUSY": true, "OOM": true, "MISCONF": true, "NOREPLICAS": true,
@@ -26,7 +26,7 @@ var passing = map[string]bool{
 // passingTexts are answers of that kind that have no code.
 var passingTexts = []string{
 	"max number of clients reached",
-	// A node lost its slots while a script was running, which takes one that runs for seconds.
+	// A node lost its slots while a script was running. Only a script that runs for seconds gets this.
 	"Script attempted to access a non local key", "while the cluster is down",
 }
 
@@ -36,7 +36,7 @@ var inScript = regexp.MustCompile(`^ERR Error running script .*user_script: ?\d+
 
 // wrap tells errors of a Redis that cannot answer now from those of a broken invariant.
 func wrap(err error) error {
-	// One that is wrapped is from sentinels that know no such master.
+	// A wrapped redis.Nil is from sentinels that know no such master.
 	if err == nil || errors.Is(err, redis.Nil) && errors.Unwrap(err) == nil {
 		return nil
 	}

@@ -28,7 +28,7 @@ const (
 // line and a hint on each of the others: kind, partition, path.
 type hints struct {
 	s *Store
-	// id is no other sender's.
+	// id is unique among the senders.
 	id      string
 	waiting chan fsm.Hint
 }
@@ -116,7 +116,8 @@ func (h *hints) receive(ctx context.Context) {
 	}
 }
 
-// parse returns the hints of another replica's message. What it cannot read, a later version may have sent.
+// parse returns the hints of another replica's message. It skips lines that it cannot read: a later version may have
+// sent them.
 func (h *hints) parse(message string) (list []fsm.Hint) {
 	sender, rest, _ := strings.Cut(message, "\n")
 	if sender == h.id {

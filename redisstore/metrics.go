@@ -53,7 +53,7 @@ func (m *metrics) called(s *script, began time.Time, err error) {
 	c := m.calls[s.name]
 	c.duration.Observe(time.Since(began).Seconds())
 	switch {
-	case err == nil, errors.Is(err, context.Canceled): // whoever wanted to know does not any more
+	case err == nil, errors.Is(err, context.Canceled): // the caller no longer wants the answer
 	case errors.Is(err, fsm.ErrUnavailable):
 		c.unavailable.Inc()
 	default:
@@ -84,7 +84,7 @@ type figures struct {
 	oldest  time.Duration
 }
 
-// census is the collector of what is counted in Redis when somebody asks.
+// census is the collector of what is counted in Redis for a scrape.
 type census struct {
 	s *Store
 
@@ -179,8 +179,8 @@ func (c *census) figures() figures {
 	return c.last
 }
 
-// lasts is how long figures are good that took some time to count. Those that lack something were counted in vain,
-// which says nothing of what counting costs: they must not outlast the outage.
+// lasts is how long figures are good that took some time to count. Incomplete figures say nothing of what counting
+// costs, and must not outlast the outage.
 func lasts(f figures, took time.Duration) time.Duration {
 	if !f.up {
 		return censusAge

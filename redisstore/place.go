@@ -15,15 +15,15 @@ type place struct {
 	mu sync.Mutex
 	// taken is true from the first heartbeat that succeeded until the replica resigns.
 	taken bool
-	// lapses is when the place has lapsed for sure, if no heartbeat succeeds any more. One that failed may have
-	// arrived, or may yet arrive. Those that tell of unnoted writes do not count.
+	// lapses is when the place has lapsed for sure, if no heartbeat succeeds any more. A heartbeat that failed may have
+	// arrived, or may yet arrive. Heartbeats that tell of unnoted writes do not count.
 	lapses time.Time
 	// unnoted is true while this replica has such writes; changes counts how often that began or ended.
 	unnoted bool
 	changes int
 	// told is true once a heartbeat has told of them.
 	told bool
-	// clock is what Redis's clock said in an answer that was asked for at asked and took a while.
+	// clock is the time by Redis's clock in its latest answer, which was asked for at asked and took this long.
 	clock, asked time.Time
 	took         time.Duration
 }
@@ -98,7 +98,8 @@ func (s *Store) keepPlace(ctx context.Context) (set replicaSet, err error) {
 	return set, fsm.ErrUnavailable
 }
 
-// leavePlace gives the place up for good. From then on there may be none that lapses, so no unnoted write may pass.
+// leavePlace gives the place up for good. From then on this replica may have no place that lapses, so none of its
+// unnoted writes may pass.
 func (s *Store) leavePlace(ctx context.Context) error {
 	p := &s.place
 	p.mu.Lock()
@@ -118,14 +119,14 @@ type replicaSet struct {
 	unnotedThrough int64
 }
 
-// What is said to replicaSet in the place of a time.
+// Values that replicaSet takes in place of a time.
 const (
 	leave    = 0
 	lookOnly = -1
 )
 
 // replicaSet says until when this replica is alive, in ms by the server's clock, and for how long from now at most. It
-// says, too, whether there are unnoted writes of its.
+// also says whether this replica has unnoted writes.
 func (s *Store) replicaSet(
 	ctx context.Context, till int64, most time.Duration, unnoted bool,
 ) (set replicaSet, err error) {

@@ -20,7 +20,7 @@ const (
 	DefaultLease = 6 * time.Second
 	// beats is how many heartbeats a lease lasts for.
 	beats = 6
-	// clockTolerance is by how much the clocks of a replica and of Redis may differ until that is said.
+	// clockTolerance is by how much the clocks of a replica and of Redis may differ before it logs a warning.
 	clockTolerance = 30 * time.Second
 )
 
@@ -88,8 +88,8 @@ func (r *replicas) beat(ctx context.Context) error {
 		return err
 	}
 	r.noteTokenKeys(ctx)
-	// Those whose replica has not given them back yet are asked for too. The others are looked at: what this replica
-	// remembers of them may be what Redis has lost.
+	// This replica also asks for those of its partitions that another has not given back yet. The others are looked at:
+	// what this replica remembers of them may be what Redis has lost.
 	var ask, release, look []int
 	for p := range r.s.keys.partitions {
 		switch {
@@ -112,7 +112,7 @@ func (r *replicas) beat(ctx context.Context) error {
 	if leaseErr := r.lease(ctx, look, -1); err == nil {
 		err = leaseErr
 	}
-	if len(r.owned) < had { // not for those that could not be given back: replicas must not keep each other busy
+	if len(r.owned) < had { // not for partitions that could not be given back: replicas must not keep each other busy
 		r.s.hints.tellReplicas()
 	}
 	return err
@@ -170,8 +170,8 @@ func (r *replicas) noteTime(now, asked time.Time) {
 	}
 }
 
-// lease takes leases or, for no time, gives them back, or only looks, for a negative time. A partition that could not
-// be asked for stays as it is.
+// lease takes the leases of partitions, gives them back if ttl is 0, or only looks if it is negative. A partition that
+// could not be asked for stays as it is.
 func (r *replicas) lease(ctx context.Context, partitions []int, ttl time.Duration) (failure error) {
 	var doubtful []int
 	for i, res := range r.s.leases(ctx, r.id, partitions, ttl) {

@@ -17,7 +17,7 @@ type reply struct {
 	bad    error
 }
 
-// err is a call, so that "return r.yes(), r.err()" reads the reply first.
+// err is a method, so that "return r.yes(), r.err()" reads the reply first.
 func (r *reply) err() error { return r.bad }
 
 func (r *reply) next() any {
@@ -124,7 +124,7 @@ func (r *reply) streams(primary string) []fsm.StreamTail {
 	return streams
 }
 
-// moment returns the time of so many milliseconds; zero of none.
+// moment returns the time of a number of milliseconds; the zero time if that is 0 or less.
 func moment(millis int64) time.Time {
 	if millis <= 0 {
 		return time.Time{}

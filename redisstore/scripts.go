@@ -149,7 +149,7 @@ func (s *Store) call(ctx context.Context, sc *script, keys []string, args ...any
 	return &reply{script: sc, items: []any{v}, bad: err}
 }
 
-// commonArguments is how many those are that every script of a partition has.
+// commonArguments is how many arguments every script of a partition has beside its own.
 const commonArguments = 10
 
 // remember takes the watermark of a partition off a script's reply and keeps it.
@@ -174,7 +174,7 @@ func raise(n *atomic.Int64, to int64) {
 func (s *Store) arguments(partition int, own ...any) []any {
 	d, t := s.draw(), s.opts.Timing
 	if s.opts.Embedded && d.Incarnation == "" {
-		d.Incarnation = Embedded // it has no run_id, and loses nothing that it does not lose whole
+		d.Incarnation = Embedded // it has no run_id, and loses either nothing or everything
 	}
 	if d.Incarnation == "" && s.isLasting() {
 		d.Incarnation = "?"
@@ -243,7 +243,7 @@ func (s *Store) together(
 	for at, i := range calls {
 		v, err := cmds[at].Result()
 		if v != nil {
-			err = nil // while one node of a cluster fails, the client puts that down to the others' answers as well
+			err = nil // while one node of a cluster fails, the client sets its error on the others' answers, too
 		}
 		if redis.HasErrorPrefix(err, "NOSCRIPT") {
 			missing = append(missing, i)

@@ -85,8 +85,8 @@ func (s *Store) CreateSubscription(ctx context.Context, sub fsm.Subscription) (f
 	}
 	switch {
 	case stored.Generation == sub.Generation:
-		// It is new, even if it was there: the client sends a script again whose reply got lost. An error would cost
-		// the caller the secret for good, while Run reads the list again anyway.
+		// It is new, even if it was there: the Redis client sends a script again if its reply got lost. A failed
+		// reading is no error: an error would cost the caller the secret for good, and Run reads the list again anyway.
 		_ = s.RefreshCatalog(ctx)
 		s.hints.tellSubscriptions()
 		return stored, true, nil

@@ -25,7 +25,7 @@ type Options struct {
 	// Draw gives each call its chance and time. What it leaves zero is taken from the clock, a counter, and the
 	// incarnation that the DB is in.
 	Draw func() Draw
-	// Outcomes acts on what comes of clearing away the consumers of deleted subscriptions; nil for nobody.
+	// Outcomes gets the outcomes of removing the consumers of deleted subscriptions; nil if they are dropped.
 	Outcomes *fsm.Router
 }
 
@@ -187,7 +187,7 @@ func (db *DB) Lose(s Snapshot) {
 	db.incarnations++
 }
 
-// Restart begins another incarnation of the database; it loses nothing, which nobody can know.
+// Restart begins another incarnation of the database. It loses nothing, but no replica can know that.
 func (db *DB) Restart() { db.Lose(db.Snapshot()) }
 
 // Doubt tells the owners of partitions that began another incarnation, as their next heartbeat does.
@@ -261,10 +261,10 @@ func (t *tx) env(p *partition, consumer string) fsm.Env {
 // fence notes the incarnation that a partition is in.
 func (t *tx) fence(p *partition) { p.fence = p.fence.In(t.draw.Incarnation, t.now()) }
 
-// errDead is what a replica gets that was killed.
+// errDead is the cause of the errors that a killed replica gets.
 var errDead = errors.New("the replica is dead")
 
-// call carries out one call of a replica, unless the hooks, the database's state or the context are against it.
+// call carries out one call of a replica, unless the hooks, the database's state or the context prevent it.
 func (s *Store) call(ctx context.Context, f func(*tx) error, method string, args ...any) error {
 	db, c := s.db, Call{Replica: s.id, Method: method, Args: args}
 	db.mu.Lock()
@@ -291,7 +291,7 @@ func (s *Store) count(method string) {
 	s.db.counted(method)
 }
 
-// counted counts a call and tells those who wait for one; db.mu is held.
+// counted counts a call and wakes the waiters on Changed; db.mu is held.
 func (db *DB) counted(method string) {
 	db.calls[method]++
 	close(db.changed)

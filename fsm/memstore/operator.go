@@ -57,7 +57,7 @@ func (s *Store) ScanConsumers(
 	return list, after, err
 }
 
-// disorder returns the keys of a map in an order, but one that no caller could take for one.
+// disorder returns the keys of a map in an order that is fixed but looks random, so that no caller relies on it.
 func disorder[T any](all map[string]T) []string {
 	return slices.SortedFunc(maps.Keys(all), func(a, b string) int {
 		return cmp.Or(cmp.Compare(hash(a), hash(b)), cmp.Compare(a, b))

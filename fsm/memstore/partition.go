@@ -115,7 +115,7 @@ func (p *partition) take(c fsm.Consumer) {
 	p.floor = max(p.floor, was.Epoch)
 }
 
-// note notes the end of a watched stream, for every consumer that is linked to it, without waking anybody.
+// note notes the end of a watched stream, for every consumer that is linked to it, and wakes none of them.
 func (p *partition) note(path string, noted fsm.Noted) {
 	s, watched := p.streams[path]
 	if !watched {
@@ -134,7 +134,7 @@ func (p *partition) note(path string, noted fsm.Noted) {
 	}
 }
 
-// raise notes a tail that was shown, and whether the stream is closed there, without waking anybody.
+// raise notes a tail that was shown, and whether the stream is closed there. It wakes no consumer.
 func (p *partition) raise(path string, tail fsm.Offset, closed bool) {
 	p.note(path, p.streams[path].noted.Raised(tail, closed))
 }

@@ -14,7 +14,8 @@ const (
 	away  = time.Hour
 )
 
-// place is a replica's place in the replica set. One that does not Run has none, and passes unnoted writes at once.
+// place is a replica's place in the replica set. A replica that does not Run has none, and passes unnoted writes at
+// once.
 type place struct {
 	runs, left bool
 	unnoted    bool
@@ -56,7 +57,7 @@ func (s *Store) UnnotedThrough(ctx context.Context) (version int64, err error) {
 	return version, err
 }
 
-// lapse takes the replicas out of the set that count as alive no longer.
+// lapse takes the replicas that no longer count as alive out of the set.
 func (t *tx) lapse() {
 	for id, till := range t.places {
 		if !till.After(t.now()) {
@@ -96,7 +97,7 @@ func (s *Store) Join(ctx context.Context) error {
 	return err
 }
 
-// leavePlace gives the place up. One that cannot lapses.
+// leavePlace gives the place up. If the call fails, the place lapses.
 func (s *Store) leavePlace(ctx context.Context) {
 	s.mu.Lock()
 	unnoted := s.place.unnoted

@@ -61,8 +61,8 @@ func (s *Store) own(partitions []int) {
 	s.ownership.Replace(partitions)
 }
 
-// SetStale keeps the catalog from following what other replicas do to the subscriptions until RefreshCatalog is
-// called, or ends that.
+// SetStale(true) keeps the catalog from following what other replicas do to the subscriptions until RefreshCatalog is
+// called; SetStale(false) ends that.
 func (s *Store) SetStale(stale bool) {
 	s.db.mu.Lock()
 	defer s.db.mu.Unlock()

@@ -29,7 +29,8 @@ func (t *tx) record(path string) fsm.Stream {
 	return s
 }
 
-// dropRecord takes a stream off the record, if it is on it. What was asked of it before does not count any more.
+// dropRecord takes a stream off the record, if it is on it. An answer of upstream that was asked for before does not
+// count any more.
 func (t *tx) dropRecord(p *partition, path string) {
 	delete(p.records, path)
 	p.removed = t.nextStamp()

@@ -64,8 +64,8 @@ func (s *Store) CreateSubscription(
 	return stored, created, err
 }
 
-// DeleteSubscription implements fsm.SubscriptionStore. It is in two steps, so that whoever dies in between leaves no
-// consumer behind: the list remembers what is to be removed until all is.
+// DeleteSubscription implements fsm.SubscriptionStore. It is in two steps, so that a replica that dies in between
+// leaves no consumer behind: the list remembers what is to be removed until all is.
 func (s *Store) DeleteSubscription(ctx context.Context, id string) error {
 	err := s.call(ctx, func(t *tx) error {
 		if sub, there := t.subs[id]; there {

@@ -25,10 +25,10 @@ local of = ''
 local function refuse(code, path) return { code, path or '', {}, outcome(), of } end
 
 local c = load(id)
--- One that was never woken has given nobody a token: the callback is of an earlier consumer of the same id.
+-- No worker has a token of a consumer that was never woken: the callback is of an earlier consumer of the same id.
 if not c or c.gen ~= gen or c.hidden > 0 or c.wake == '' or c.state == 'given_up' or is_dead(c.gen) then return reply(refuse('CONSUMER_GONE')) end
 if token_expired then return reply(refuse('TOKEN_EXPIRED')) end
--- A "done" whose reply was lost may be sent again when the wakes after its own have gone their way.
+-- The Redis client may send a "done" whose reply was lost again when later wakes have begun already.
 if repeated(c) or epoch ~= c.epoch and carried_out() then
   return reply({ '', '', streams(c), outcome(), '' })
 end

@@ -1,7 +1,7 @@
 -- What scripts that change the list of subscriptions begin with.
 --
--- The changes are a zset of "version id" by version, so that whoever has one of these versions reads what has changed since. A version
--- that is not among them is of before the oldest that is kept, or of a list that was lost.
+-- The changes are a zset of "version id" by version, so that a caller that has one of these versions reads what has changed since.
+-- A version that is not among them is older than the oldest that is kept, or of a list that was lost.
 
 -- changed gives the list a new version, in which the subscription of an id has changed. No version comes twice, not even if the list has
 -- lost its latest changes: it is the time in ms, VERSIONS times over, and a number drawn by chance, and lies above every version that the

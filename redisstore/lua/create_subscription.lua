@@ -6,7 +6,7 @@
 -- Returns the JSON of the one that is stored now. O(log changes).
 local there = redis.call('HGET', KEYS[1], ARGV[1])
 if there then return there end
--- First a write that a full Redis refuses: after another one it would take it.
+-- A full Redis refuses this write only as the first of the script: after another write it would take it.
 redis.call('HSET', KEYS[3], ARGV[1], ARGV[3] .. ' 0 0')
 local version = changed(KEYS[2], KEYS[4], ARGV[1], tonumber(ARGV[4]), tonumber(ARGV[5]))
 local stored = string.sub(ARGV[2], 1, -2) .. ',"version":' .. version .. '}'

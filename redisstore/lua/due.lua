@@ -16,9 +16,9 @@ for _, id in ipairs(ids) do
   elseif is_dead(c.gen) then
     remove(c, 'subscription_deleted')
   elseif begun[id] then
-    -- By load, just now: the deadline that has passed was not that of this wake.
+    -- load has begun this wake just now: the deadline that has passed was not this wake's.
   elseif c.hidden > 0 then
-    -- Only upstream's word ends it (hide.lua): nobody may have been able to ask.
+    -- Only upstream's answer ends it (hide.lua): the watcher may not have been able to ask.
     c.due = now + GRACE
     save(c)
     hidden[#hidden + 1] = c.primary

@@ -1,12 +1,12 @@
--- Hides the consumers whose primary stream upstream says is gone, until it is observed again, and removes those for which
--- that has been so for the grace. Batches: call again with the returned cursor until it is "0".
+-- Hides the consumers whose primary stream upstream says is gone, until it is observed again, and removes those whose stream has
+-- been gone for the grace. Batches: call again with the returned cursor until it is "0".
 -- ARGV[9] path  ARGV[10] what is known: 0 once missing, 1 missing anew, 2 missing still (fsm.Absence)  ARGV[11] cursor
 -- Returns { next cursor, outcome }. O(batch + links that one script may read).
 local path, absence = ARGV[A], ARGV[A + 1]
 local next_cursor = visit(P .. 'w:' .. path, ARGV[A + 2], function(id)
   local c = load(id)
   if not c or c.primary ~= path then return end
-  -- Whoever asked once leaves it to others to ask again.
+  -- A caller that asked once leaves it to the stream's watcher to ask again.
   if absence == '0' then hidden[#hidden + 1] = path end
   if c.hidden == 0 or absence == '1' then
     if c.state == 'waking' then pause(c, c.hidden > 0 and c.hidden or c.due) end

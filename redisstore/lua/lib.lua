@@ -10,7 +10,7 @@
 --          partition without an incarnation on record has lost it
 -- ARGV[7]  nonce that wake ids are made from                        ARGV[8]  jitter, millionths
 -- ARGV[9…] the script's own
--- and last, which are taken off: 1 if nobody traces wakes, so that those that end with "done" need not be told of; the partition's
+-- and last, which are taken off: 1 if wakes are not traced, so that those that end with "done" need not be told of; the partition's
 -- watermark as the caller has last seen it, 0 if it has not
 --
 -- What a script returns is the first of two items; the other is the watermark now (scripts.go).
@@ -42,8 +42,8 @@
 --                           first; for a minute
 --   meta            hash    seq: the counter of watched; floor: the highest epoch of any consumer removed;
 --                           restarts: of streams; life (the incarnation), base, mark, at: see fence; stamp, removed: see next_stamp
---                           and drop_stream; deleted: a version of the list that had none of the subscriptions any more of whose
---                           deletion the partition was told
+--                           and drop_stream; deleted: a version of the list without any of the subscriptions whose deletion the
+--                           partition was told of
 --   lease           string  the replica that owns the partition
 --   n:<nonce>       string  the nonce of a call, for as long as it may be sent again because its reply was lost (note_call)
 --
@@ -134,8 +134,8 @@ local function incarnation()
   return INCARNATION
 end
 
--- batch takes some more of a set or a hash, with SSCAN or HSCAN. A cursor means nothing to another server than the one that it
--- is from, so it carries the server's incarnation; on another the walk begins again.
+-- batch takes some more of a set or a hash, with SSCAN or HSCAN. Only the server that a cursor is from understands it, so it
+-- carries the server's incarnation; on another server the walk begins again.
 local function batch(scan, key, cursor, count)
   local at, from = string.match(cursor, '^(%d+)@(.+)$')
   if not from or from ~= incarnation() then at = '0' end
@@ -144,12 +144,13 @@ local function batch(scan, key, cursor, count)
   return found
 end
 
--- ABANDONED is for how long nobody has taken a lease when nobody who remembers the watermark is there any more, ms: longer than a lease
--- and a restart take. That is all that a caller who remembers nothing can go by.
+-- ABANDONED, ms: if no replica has taken a lease for this long, no replica that remembers the watermark is left. It is longer than
+-- a lease and a restart take. A caller that remembers nothing has nothing else to go by.
 local ABANDONED = 60000
 
--- touched is true once this call has begun a wake, made or removed a consumer, or noted a tail: what others act on. The watermark then
--- rises, so that whoever has seen it knows when it is lost. The rest comes again by its deadline, or is delivered again.
+-- touched is true once this call has begun a wake, made or removed a consumer, or noted a tail: other replicas act on these. The
+-- watermark then rises, so that a caller that has seen it knows when it is lost. The rest comes again by its deadline, or is
+-- delivered again.
 local touched, mark, lost = false, SEEN, false
 
 -- meta reads of the partition what most calls need.
@@ -160,7 +161,8 @@ local function meta()
 end
 
 -- fence returns what new epochs lie above (fsm.Fence). It begins an incarnation if the partition may have lost its latest changes: the
--- server has another incarnation, its watermark lies below the one that the caller has seen, or nobody is left who has seen it.
+-- server has another incarnation, its watermark lies below the one that the caller has seen, or no replica that has seen it is
+-- left.
 local fenced
 local function fence()
   if fenced then return fenced end
@@ -231,7 +233,7 @@ local function ends_before(path, offset) return is_closed(path) and after(offset
 -- begin_at returns where a consumer begins that is to begin at an offset (fsm.Noted.Begin).
 local function begin_at(path, offset) return ends_before(path, offset) and tail_of(path) or offset end
 
--- note_tail notes a tail that somebody has shown, and whether the stream is closed there (fsm.Noted.Raised).
+-- note_tail notes a tail that a caller has shown, and whether the stream is closed there (fsm.Noted.Raised).
 local function note_tail(path, tail, ends)
   local noted = tail_of(path)
   if after(tail, noted) and not ends_before(path, tail) or ends and tail ~= '' and tail == noted and not is_closed(path) then
@@ -255,7 +257,7 @@ local function watch(paths, id)
   in_chunks(numbered, function(...) redis.call('ZADD', P .. 'watched', 'NX', ...) end)
 end
 
--- unwatch is the reverse. Streams that concern nobody any more are forgotten.
+-- unwatch is the reverse. Streams that concern no consumer any more are forgotten.
 local function unwatch(paths, id)
   local unwatched, keys = {}, {}
   for _, path in ipairs(paths) do
@@ -269,8 +271,8 @@ local function unwatch(paths, id)
   in_chunks(keys, function(...) redis.call('DEL', ...) end)
 end
 
--- next_stamp moves the partition's stamp. It is a time, in microseconds, so that a store that has lost its latest changes gives
--- none of theirs again.
+-- next_stamp moves the partition's stamp. It is a time, in microseconds, so that a store that has lost its latest changes gives no
+-- stamp a second time.
 local function next_stamp()
   local stamp = math.max(micros, tonumber(redis.call('HGET', P .. 'meta', 'stamp') or '0') + 1)
   redis.call('HSET', P .. 'meta', 'stamp', int(stamp))
@@ -310,14 +312,16 @@ local function put_stream(path, s)
   }, ','))
 end
 
--- drop_stream takes a stream off the record, if it is on it. What was asked of it before does not count any more.
+-- drop_stream takes a stream off the record, if it is on it. An answer of upstream that was asked for before does not count any
+-- more.
 local function drop_stream(path)
   touched = true
   redis.call('HDEL', P .. 'known', path)
   redis.call('HSET', P .. 'meta', 'removed', int(next_stamp()))
 end
 
--- renew_stream renews the record of a stream that was made anew: what was asked of it before, and writes to it, do not count any more.
+-- renew_stream renews the record of a stream that was made anew: earlier answers of upstream, and earlier writes to it, do not
+-- count any more.
 local function renew_stream(path)
   local s = stream_of(path)
   if s then
@@ -341,7 +345,7 @@ local function place_of(c)
   return (c.state == 'live' or c.state == 'given_up') and c.state or nil
 end
 
--- restarts is how many streams of the partition were made anew or deleted whose consumers one script could not see to.
+-- restarts counts the streams of the partition that were made anew or deleted and had too many consumers for one script.
 local restarted
 local function restarts()
   if not restarted then
@@ -350,7 +354,7 @@ local function restarts()
   return restarted
 end
 
--- count_restart has every consumer of a stream that has not been visited since count as one of the stream as it was before.
+-- count_restart notes that a stream was restarted: until a consumer of it is visited, it counts as one of the old stream.
 local function count_restart(path)
   restarted = redis.call('HINCRBY', P .. 'meta', 'restarts', 1)
   redis.call('HSET', P .. 's:' .. path, 'r', restarted)
@@ -366,9 +370,9 @@ local function can_read(id)
   return links_read == 0 or links_read + redis.call('HLEN', P .. 'l:' .. id) <= LINKS_READ
 end
 
--- visit calls f with a batch of the consumers in a set, and returns the cursor for the next call, "0" if there is none. A call that
--- stops for the links it has read begins with the same batch next time: f must then find that little is left to do for those that it
--- was called with. Size is how many the set has, if that is known.
+-- visit calls f with a batch of the consumers in a set, and returns the cursor for the next call, "0" if there is none. If a call
+-- stops because of the links it has read, the next one begins with the same batch: f must then find little left to do for the
+-- consumers that it has seen. Size is how many the set has, if that is known.
 local function visit(set, cursor, f, size)
   local scan
   if string.sub(cursor, 1, 1) == '0' and (size or redis.call('SCARD', set)) <= 50 then
@@ -383,8 +387,8 @@ local function visit(set, cursor, f, size)
   return scan[1]
 end
 
--- RECORD are the fields of a consumer's record that scripts read; save writes those from the fourth on. What few of them need, they
--- read by themselves: each field costs.
+-- RECORD are the fields of a consumer's record that scripts read; save writes those from the fourth on. A script reads the fields
+-- that few scripts need by itself: each field costs.
 local RECORD = {
   'sub', 'gen', 'primary', 'state', 'wake', 'by',
   'epoch', 'woke', 'attempt', 'sent', 'failing', 'retired', 'stalled', 'moved', 'hidden', 'due', 'since',
@@ -636,7 +640,7 @@ local function show(c)
   end
 end
 
--- give_up keeps of a consumer what it takes to make it again. O(links).
+-- give_up keeps of a consumer what revive needs. O(links).
 local function give_up(c)
   is_gone(c, 'given_up')
   c.state, c.attempt, c.stalled, c.moved, c.due = 'given_up', 0, 0, 0, 0
@@ -660,8 +664,8 @@ local function revive(c)
   for path in pairs(links(c)) do redis.call('HDEL', P .. 'c:' .. c.id, 'past:' .. path) end
 end
 
--- observed follows on the tail of a stream having been noted (fsm.Consumer.Observe), and says whether that changed the consumer. Its other
--- streams are looked at only if there is work on this one: whoever raises their tails wakes it.
+-- observed acts on a tail of a stream that was noted (fsm.Consumer.Observe), and says whether that changed the consumer.
+-- Its other streams are looked at only if there is work on this one: the call that raises their tails wakes it.
 local function observed(c, path)
   local has_work = false
   if c.hidden == 0 then
@@ -679,7 +683,7 @@ local function observed(c, path)
   return true
 end
 
--- failed books a failed attempt. The consumer is given up if that was made after a time of failures that is long enough.
+-- failed books a failed attempt. The consumer is given up if the attempt was made after failures had gone on for long enough.
 local function failed(c, retry_after, retired, why)
   local begun_at = c.due - WAKING
   if c.failing == 0 then c.failing = now end
@@ -694,8 +698,8 @@ local function failed(c, retry_after, retired, why)
   end
 end
 
--- start_over does for a consumer what it means that streams were made anew or deleted (fsm.Consumer.Restart). If its primary was made
--- anew it is replaced by a new one, if it was deleted it is removed, and nil is returned.
+-- start_over has a consumer start over in streams that were made anew or deleted (fsm.Consumer.Restart). If its primary was made
+-- anew, a new consumer replaces it and is returned. If its primary was deleted, it is removed and nil is returned.
 local function start_over(c, made_anew)
   if made_anew(c.primary) then
     local tail, ends = tail_of(c.primary), is_closed(c.primary)
@@ -750,8 +754,9 @@ local function few(path)
   return sum <= LINKS_READ and ids or nil
 end
 
--- all_start_over has the consumers of a stream start over whose tail was changed. If they are many, the first call counts a restart,
--- which is what every script goes by from then on, so acks and tail change together; all calls visit some. It returns the next cursor.
+-- all_start_over has the consumers of a stream whose tail was changed start over. If they are many, the first call counts a
+-- restart. Every script goes by that count from then on, so acks and tail change together; all calls visit some. It returns the
+-- next cursor.
 local function all_start_over(path, cursor)
   local function see_to(id, made_anew)
     local c = load(id)
@@ -786,6 +791,7 @@ local function or_nil(list) return #list > 0 and list end
 
 local function outcome() return { or_nil(wakes), or_nil(idle), or_nil(hidden), or_nil(gone), or_nil(ended) } end
 
--- reply is what a script returns: its own reply and the watermark. Unchanged is for scripts that change nothing by which others act.
+-- reply is what a script returns: its own reply and the watermark. unchanged is for scripts that change nothing that other replicas
+-- act on.
 local function reply(own) return { own, watermark() } end
 local function unchanged(own) return { own, mark } end

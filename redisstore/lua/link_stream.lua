@@ -24,9 +24,9 @@ if not again then
     sum = sum + redis.call('HLEN', P .. 'l:' .. ARGV[A + 10 + 4 * i])
     if i > 0 and sum > LINKS_READ then return reply({ 2, stream_reply(path), outcome(), i }) end
   end
-  -- Which subscription was deleted is not kept: by clients that create and delete them, the partition would fill. A caller that asks here,
-  -- then finds a generation on the list, and then finds here that its question still stands, links one that was not deleted meanwhile.
-  -- Deletions of others do not count, so the caller gets there however many there are.
+  -- Which subscription was deleted is not kept: clients that create and delete many would fill the partition. A caller first asks
+  -- here, then finds a generation on the list, and then finds here that its question still stands: so the subscription was not
+  -- deleted meanwhile. Deletions of others do not count, so the caller gets there however many there are.
   if version < tonumber(redis.call('HGET', P .. 'meta', 'deleted') or '0') then
     local sure = true
     for i = 0, n - 1 do sure = sure and redis.call('SISMEMBER', P .. 'a:' .. ARGV[A + 9 + 4 * i], asked) == 1 end

@@ -1,4 +1,4 @@
--- Moves on how far the registry stream was read, unless somebody else has meanwhile. Global.
+-- Moves on how far the registry stream was read, unless another replica has meanwhile. Global.
 -- KEYS[1] string offset
 -- ARGV[1] the offset that was read from  ARGV[2] the offset read to
 -- Returns 1 if it was moved. O(1).

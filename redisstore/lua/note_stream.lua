@@ -15,7 +15,7 @@ if not s then
     lost = math.max(lost_version(), tonumber(ARGV[A + 5])), begin = begin, tail = tail,
   }
 elseif not s.awaited or tail ~= '' then
-  -- One that is present has been linked or will be; of one that is awaited, the tail may be news to somebody.
+  -- A stream that is present has been linked or will be. The tail of an awaited one may be news to a subscription.
   return reply({ tail == '' and 1 or 0, stream_reply(path) })
 elseif till > s.till then
   s.till = till

@@ -6,7 +6,7 @@ local path, tail, cursor = ARGV[A], ARGV[A + 1], ARGV[A + 3]
 local watchers = redis.call('SCARD', P .. 'w:' .. path)
 if watchers == 0 then return reply({ 0, 1, '', 0, '0', outcome() }) end
 note_tail(path, tail, ARGV[A + 2] == '1')
-meta() -- read at once what waking somebody needs
+meta() -- read at once what waking a consumer needs
 local busy = 1
 local next_cursor = visit(P .. 'w:' .. path, cursor, function(id)
   local c = load(id)

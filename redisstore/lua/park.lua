@@ -1,4 +1,4 @@
--- The attempt handed out was not begun and waits, unless somebody begins it; or, parked already, waits from now on.
+-- The attempt handed out was not begun: it waits, unless begin.lua hands it out. If it is parked already, it waits from now on.
 -- ARGV[9] consumer  ARGV[10] epoch  ARGV[11] wake id  ARGV[12] attempt  ARGV[13] how long, ms
 -- Returns the outcome; nothing happens unless this very attempt is out or parked. O(1).
 local c = current(record, ARGV[A], ARGV[A + 1], ARGV[A + 2])

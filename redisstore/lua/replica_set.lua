@@ -19,7 +19,7 @@ local some = ARGV[4] == '1'
 if till == 0 then
   redis.call('ZREM', KEYS[1], ARGV[1])
 elseif till > now then
-  -- Nobody counts as alive for longer than it said: what says so is from a server whose clock was ahead.
+  -- No replica counts as alive for longer than it said: an entry that says so is from a server whose clock was ahead.
   local most = now + tonumber(ARGV[3])
   till = math.min(till, most)
   redis.call('ZADD', KEYS[1], int(till), ARGV[1])

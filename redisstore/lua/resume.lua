@@ -1,5 +1,5 @@
--- Lets consumers of a subscription be delivered to again whose endpoint answered 410, or that were given up. Batches: call again with the
--- returned cursor until it is "0".
+-- Resumes deliveries to consumers of a subscription whose endpoint answered 410, or that were given up. Batches: call again with
+-- the returned cursor until it is "0".
 -- ARGV[9] subscription  ARGV[10] generation  ARGV[11] cursor
 -- Returns { next cursor, outcome }. O(batch + links that one script may read).
 local next_cursor = visit(P .. 'b:' .. ARGV[A] .. ':' .. ARGV[A + 1], ARGV[A + 2], function(id)

@@ -5,7 +5,8 @@ if carried_out() then return unchanged(1) end
 local key = P .. 'd:' .. ARGV[A]
 local expected = tonumber(redis.call('GET', key) or '0')
 if expected <= 0 then
-  -- A client may have made it through the gateway, which has yet to take it in (deleted.lua): the registry will not tell of it again.
+  -- A client may have deleted it through the gateway, which has yet to take that in (deleted.lua): the registry will not tell of it
+  -- again.
   redis.call('DECR', key)
   redis.call('PEXPIRE', key, 60000)
   return unchanged(0)

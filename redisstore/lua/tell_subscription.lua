@@ -1,5 +1,5 @@
--- Notes that a client is told of a subscription that it has not created, once. Global; it begins with changed.lua: with a version
--- of the list that was read later comes that it is told of.
+-- Notes that a client is told of a subscription that it has not created, once. Global; it begins with changed.lua: whatever version
+-- of the list is read later says so, too.
 -- KEYS[1] hash id -> subscription as JSON  KEYS[2] version of that hash  KEYS[3] zset of changes of that hash
 -- ARGV[1] id  ARGV[2] generation  ARGV[3] the list's highest version that the caller has seen  ARGV[4] a number from 0 to 2047,
 -- drawn by chance
