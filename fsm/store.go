@@ -46,8 +46,8 @@ type SubscriptionStore interface {
 	// DeleteSubscription removes a subscription and all of its consumers; callbacks find them gone as soon as it
 	// returns. An unknown ID is no error.
 	DeleteSubscription(ctx context.Context, id string) error
-	// ResumeSubscription resumes deliveries to consumers whose endpoint answered 410. It returns ErrNotFound for an
-	// unknown ID. An error may come after some were resumed.
+	// ResumeSubscription resumes deliveries to consumers whose endpoint answered 410, and to those that were given up.
+	// It returns ErrNotFound for an unknown ID. An error may come after some were resumed.
 	ResumeSubscription(ctx context.Context, id string) (Outcome, error)
 	// Version of the list of subscriptions as it is now.
 	Version(ctx context.Context) (int64, error)
@@ -91,8 +91,8 @@ type StreamStore interface {
 	// NoteStream puts a stream on record: what NewStream made, with the Stamp that was read before upstream was asked.
 	// Its Lost is the version given, or that up to which the store itself may have lost something, whichever is later.
 	// The record is due for a look after look. One that is on record stays as it is, but an awaited one is waited for
-	// at least that long. It returns the record, and false if it refused, because the stream is on record or was taken
-	// off since.
+	// at least that long. It returns the record. It returns false if it refused a stream that upstream has shown,
+	// because one is on record or was taken off since.
 	NoteStream(ctx context.Context, s Stream, look time.Duration) (Stream, bool, error)
 	// LinkStream makes the consumers of a Linking that are not there yet, and moves the record with them. It refuses if
 	// the record's stamp is another by now. The list that the Links are from may be old, but no older than the
@@ -199,7 +199,7 @@ type Hint struct {
 // HintKind is what a hint is about.
 type HintKind string
 
-// The kinds of hints. All are for the replicas that watch the stream.
+// The kinds of hints. They are for the replicas that watch the stream, but for HintLook.
 const (
 	// HintWatch says that consumers of a partition are subscribed to the stream now.
 	HintWatch HintKind = "watch"

@@ -90,7 +90,8 @@ func (h *hints) publish(ctx context.Context, hint fsm.Hint) {
 }
 
 // receive acts on the others' hints until ctx is done. The client subscribes again by itself when its connection
-// breaks; what was said until then is found out at once.
+// breaks; the replicas and the subscriptions are read at once then. Other hints that were missed only made things
+// quicker.
 func (h *hints) receive(ctx context.Context) {
 	sub := h.s.rdb.Subscribe(ctx, h.s.keys.hints())
 	defer func() { _ = sub.Close() }()

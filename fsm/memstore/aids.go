@@ -82,7 +82,7 @@ func (db *DB) PutRecord(s fsm.Stream) {
 	db.edit(func(t *tx) { t.home(s.Path).records[s.Path] = s })
 }
 
-// edit changes the state without a call of a replica; the replicas' catalogs follow.
+// edit changes the state without a call of a replica; the catalogs of replicas that are not stale follow.
 func (db *DB) edit(f func(*tx)) {
 	db.mu.Lock()
 	defer db.mu.Unlock()

@@ -61,8 +61,8 @@ func (s *Store) own(partitions []int) {
 	s.ownership.Replace(partitions)
 }
 
-// SetStale(true) keeps the catalog from following what other replicas do to the subscriptions until RefreshCatalog is
-// called; SetStale(false) ends that.
+// SetStale(true) keeps the catalog from following what other replicas do to the subscriptions: only RefreshCatalog and
+// this replica's own calls bring it up to date. SetStale(false) ends that.
 func (s *Store) SetStale(stale bool) {
 	s.db.mu.Lock()
 	defer s.db.mu.Unlock()

@@ -3,8 +3,8 @@
 -- ARGV[11] the tail that upstream showed, or "" if the stream is only awaited  ARGV[12] where subscriptions begin that are there now
 -- ARGV[13] how long from now the record is due for a look, ms  ARGV[14] a version of the list of subscriptions: to subscriptions up to it,
 -- what is in the stream may be news
--- Returns { code, record }: 1 it is on record now, 0 nothing was changed, because what was asked is of before the stamp that the record
--- has. O(1).
+-- Returns { code, record }: 1 it is on record now, 0 nothing was changed, because a record is there although a tail was shown, or because
+-- what was asked is of before the stamp. O(1).
 local path, stamp, tail, begin, span = ARGV[A], ARGV[A + 1], ARGV[A + 2], ARGV[A + 3], tonumber(ARGV[A + 4])
 local till = micros + span * 1000
 local s = stream_of(path)
