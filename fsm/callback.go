@@ -120,7 +120,7 @@ func (c Consumer) Callback(env Env, exists bool, cb Callback) (Consumer, Callbac
 	res := CallbackResult{Streams: c.wakeNow().Streams, WakeID: wakeID}
 	switch {
 	case c.State == Idle:
-		res.Wake = c.settle(env)
+		res.Wake = c.wakeIfPending(env)
 	case cb.Done:
 		res.Ended = c.Ended(EndDone)
 		res.Wake, res.Idled = c.rest(env), true

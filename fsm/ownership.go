@@ -13,13 +13,13 @@ type Ownership struct {
 	partitions []int
 	owns       []bool
 	changed    chan struct{}
-	// doubts counts for each partition how often the store may have lost its latest changes.
-	doubts []int64
+	// losses counts for each partition how often the store may have lost its latest changes.
+	losses []int64
 }
 
 // NewOwnership returns the Ownership of a replica that owns these of n partitions.
 func NewOwnership(n int, partitions ...int) *Ownership {
-	o := &Ownership{owns: make([]bool, n), doubts: make([]int64, n), changed: make(chan struct{})}
+	o := &Ownership{owns: make([]bool, n), losses: make([]int64, n), changed: make(chan struct{})}
 	o.Replace(partitions)
 	return o
 }
@@ -53,20 +53,20 @@ func (o *Ownership) change() {
 	o.changed = make(chan struct{})
 }
 
-// Doubt says that the store may have lost its latest changes to a partition: this replica must tell it again what it
-// had told it.
-func (o *Ownership) Doubt(partition int) {
+// CountLoss says that the store may have lost its latest changes to a partition: this replica must tell it again what
+// it had told it.
+func (o *Ownership) CountLoss(partition int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.doubts[partition]++
+	o.losses[partition]++
 	o.change()
 }
 
-// Doubts counts the calls of Doubt for a partition.
-func (o *Ownership) Doubts(partition int) int64 {
+// Losses counts the calls of CountLoss for a partition.
+func (o *Ownership) Losses(partition int) int64 {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
-	return o.doubts[partition]
+	return o.losses[partition]
 }
 
 // Owns says whether this replica owns a partition.
@@ -83,7 +83,7 @@ func (o *Ownership) Partitions() []int {
 	return o.partitions
 }
 
-// Changed returns a channel that is closed at the next change of what is owned, or doubt.
+// Changed returns a channel that is closed at the next change of what is owned, or the next loss.
 func (o *Ownership) Changed() <-chan struct{} {
 	o.mu.RLock()
 	defer o.mu.RUnlock()

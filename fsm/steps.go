@@ -4,8 +4,8 @@ import "time"
 
 // The steps that transitions are made of.
 
-// settle ends every transition that leaves a consumer idle: pending work wakes it (L1).
-func (c *Consumer) settle(env Env) *Wake {
+// wakeIfPending ends every transition that leaves a consumer idle: pending work wakes it (L1), unless it is hidden.
+func (c *Consumer) wakeIfPending(env Env) *Wake {
 	if c.State != Idle {
 		return nil
 	}
@@ -114,7 +114,7 @@ func (c *Consumer) rest(env Env) *Wake {
 		c.Stalled++
 	}
 	c.idle(env)
-	return c.settle(env)
+	return c.wakeIfPending(env)
 }
 
 // idle has a consumer rest, and the failure clock with it.

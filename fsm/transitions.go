@@ -133,7 +133,7 @@ func (c Consumer) Observe(env Env, path string, tail Offset) (Consumer, Effects)
 	if c.State == GivenUp && c.renewed() {
 		c.revive()
 	}
-	return c, Effects{Wake: c.settle(env)}
+	return c, Effects{Wake: c.wakeIfPending(env)}
 }
 
 // Absence is what is known of a stream that upstream said is gone.
@@ -187,7 +187,7 @@ func (c Consumer) Restart(env Env, path string, tail Offset) (Consumer, Effects)
 	}
 	end := c.Ended(EndRestarted)
 	c.idle(env)
-	return c, Effects{Wake: c.settle(env), Idled: true, Ended: end}
+	return c, Effects{Wake: c.wakeIfPending(env), Idled: true, Ended: end}
 }
 
 // Due acts on the deadline, which has passed (webhook spec, State Transitions and Failure Handling).
@@ -207,7 +207,7 @@ func (c Consumer) Due(env Env) (Consumer, Effects) {
 	case c.State == Live:
 		end := c.Ended(EndSilent)
 		c.State = Idle
-		return c, Effects{Wake: c.settle(env), Idled: true, Ended: end}
+		return c, Effects{Wake: c.wakeIfPending(env), Idled: true, Ended: end}
 	}
 	c.Deadline = time.Time{}
 	return c, Effects{}
@@ -275,7 +275,7 @@ func (c Consumer) Finish(env Env, r WakeRef, seen []StreamTail) (Consumer, Effec
 		}
 	}
 	if c.State == Idle {
-		return c, Effects{Wake: c.settle(env)}
+		return c, Effects{Wake: c.wakeIfPending(env)}
 	}
 	end := c.Ended(EndDone)
 	return c, Effects{Wake: c.rest(env), Idled: true, Ended: end}
@@ -287,7 +287,7 @@ func (c Consumer) Resume(env Env) (Consumer, Effects) {
 	case c.State == GivenUp:
 		c = c.clone()
 		c.revive()
-		return c, Effects{Wake: c.settle(env)}
+		return c, Effects{Wake: c.wakeIfPending(env)}
 	case !c.Retired:
 		return c, Effects{}
 	}

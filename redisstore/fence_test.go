@@ -276,11 +276,11 @@ func TestEveryReplicaHearsOfALoss(t *testing.T) {
 	})
 	r.Kill()
 	r.Restart()
-	harness.Eventually(t, harness.Wait, "every replica doubts every partition", func() error {
+	harness.Eventually(t, harness.Wait, "every replica counts a loss in every partition", func() error {
 		for i, s := range replicas {
 			for p := range partitions {
-				if s.Ownership().Doubts(p) == 0 {
-					return fmt.Errorf("replica %d does not doubt partition %d", i, p)
+				if s.Ownership().Losses(p) == 0 {
+					return fmt.Errorf("replica %d counts none in partition %d", i, p)
 				}
 			}
 		}

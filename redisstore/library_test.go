@@ -35,9 +35,9 @@ func TestAScriptHasWhatItUsesOfTheLibraryOnItsOwnLines(t *testing.T) {
 
 // TestWhatOnlyTheRareFunctionUsesIsMadeInIt holds that the calls that do not need it do not pay for it.
 func TestWhatOnlyTheRareFunctionUsesIsMadeInIt(t *testing.T) {
-	text := withLibrary("load(ARGV[A])\nsettle(c)\n")
+	text := withLibrary("load(ARGV[A])\nwake_if_pending(c)\n")
 	for name, within := range map[string]bool{
-		"create": true, "remove": true, "unwatch": true, "settle": false, "links": false, rare: false,
+		"create": true, "remove": true, "unwatch": true, "wake_if_pending": false, "links": false, rare: false,
 	} {
 		head := "local function " + name + "("
 		if alone := strings.Contains(text, "\n"+head); alone == within || !strings.Contains(text, head) {

@@ -173,7 +173,7 @@ func (r *replicas) noteTime(now, asked time.Time) {
 // lease takes the leases of partitions, gives them back if ttl is 0, or only looks if it is negative. A partition that
 // could not be asked for stays as it is.
 func (r *replicas) lease(ctx context.Context, partitions []int, ttl time.Duration) (failure error) {
-	var doubtful []int
+	var lossy []int
 	for i, res := range r.s.leases(ctx, r.id, partitions, ttl) {
 		p := partitions[i]
 		if res.err != nil {
@@ -181,8 +181,8 @@ func (r *replicas) lease(ctx context.Context, partitions []int, ttl time.Duratio
 			continue
 		}
 		if was, had := r.bases[p]; had && res.base > was {
-			doubtful = append(doubtful, p)
-			r.s.ownership.Doubt(p)
+			lossy = append(lossy, p)
+			r.s.ownership.CountLoss(p)
 		}
 		r.bases[p] = res.base
 		if ttl < 0 {
@@ -194,10 +194,10 @@ func (r *replicas) lease(ctx context.Context, partitions []int, ttl time.Duratio
 			delete(r.owned, p)
 		}
 	}
-	if len(doubtful) > 0 {
+	if len(lossy) > 0 {
 		r.s.opts.Logger.Warn("redis was restarted or failed over and may have lost its latest changes; epochs jump "+
 			"ahead",
-			zap.Ints("partitions", doubtful))
+			zap.Ints("partitions", lossy))
 	}
 	return failure
 }

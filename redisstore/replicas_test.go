@@ -289,10 +289,10 @@ func TestWhoeverHadAPartitionDoubtsWhatRedisHasOfItAfterAnOutage(t *testing.T) {
 	had := map[*replica][]int{one: one.Ownership().Partitions(), two: two.Ownership().Partitions()}
 	redis.Kill()
 	redis.Restart()
-	harness.Eventually(t, harness.Wait, "all is in doubt", func() error {
+	harness.Eventually(t, harness.Wait, "a loss is counted in every partition", func() error {
 		for r, partitions := range had {
 			for _, p := range partitions {
-				if r.Ownership().Doubts(p) == 0 {
+				if r.Ownership().Losses(p) == 0 {
 					return fmt.Errorf("partition %d is not", p)
 				}
 			}
@@ -330,8 +330,8 @@ func TestAPartitionThatCameBackEmptyIsInDoubtAndItsEpochsJump(t *testing.T) {
 	if after := wake(); after.Epoch <= before.Epoch {
 		t.Errorf("epoch %d after %d", after.Epoch, before.Epoch)
 	}
-	harness.Eventually(t, harness.Wait, "it is in doubt", func() error {
-		if one.Ownership().Doubts(p) == 0 {
+	harness.Eventually(t, harness.Wait, "the loss is counted", func() error {
+		if one.Ownership().Losses(p) == 0 {
 			return errors.New("it is not")
 		}
 		return nil

@@ -226,7 +226,7 @@ func (m *model) lose() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.db.Lose(m.before)
-	time.AfterFunc(time.Second, m.db.Doubt)
+	time.AfterFunc(time.Second, m.db.CountLoss)
 	m.lost = time.Now()
 	for l := range m.left {
 		m.left[l] = false

@@ -138,7 +138,7 @@ func TestAStreamThatTheStoreHasLostIsLinkedAnew(t *testing.T) {
 		r.idle("/a")
 		for n := 2; n < 4; n++ {
 			r.store.forgetStream("/a")
-			r.store.doubt("/a")
+			r.store.countLoss("/a")
 			r.wake("/a", n)
 			r.until("it is on record", func() bool { known, _ := r.store.knows("/a"); return known })
 		}
@@ -149,7 +149,7 @@ func TestAStreamThatTheStoreHasLostIsLinkedAnew(t *testing.T) {
 		r.store.forgetStream("/a")
 		r.up.append("/a", "found before")
 		r.until("its loop has ended", func() bool { return r.loops() == 0 })
-		r.store.doubt("/a")
+		r.store.countLoss("/a")
 		r.wake("/a", 2)
 	})
 	t.Run("although its partition is another replica's by then", func(t *testing.T) {
@@ -157,7 +157,7 @@ func TestAStreamThatTheStoreHasLostIsLinkedAnew(t *testing.T) {
 		r.idle("/a")
 		r.store.forgetStream("/a")
 		r.store.own()
-		r.store.doubt("/a")
+		r.store.countLoss("/a")
 		r.wake("/a", 2)
 	})
 	t.Run("not when an operator has had it forgotten", func(t *testing.T) {
@@ -189,7 +189,7 @@ func TestAStreamThatTheStoreHasLostIsLinkedAnew(t *testing.T) {
 		// The consumer has fallen back, while somebody else has noted the tail anew: an ack beyond it asks
 		// upstream, and wakes nobody.
 		r.store.fallBack("s", "/a")
-		r.store.doubt("/a")
+		r.store.countLoss("/a")
 		r.wake("/a", 3)
 	})
 	t.Run("by the replica that linked it, though another owns it", func(t *testing.T) {
@@ -201,7 +201,7 @@ func TestAStreamThatTheStoreHasLostIsLinkedAnew(t *testing.T) {
 		r.wake("/a", 1)
 		r.until("it is linked", func() bool { return r.Discovery.Linked("/a") })
 		r.store.forgetStream("/a")
-		r.store.doubt("/a")
+		r.store.countLoss("/a")
 		r.wake("/a", 2)
 	})
 	t.Run("although a proxy says at first that there is no such stream", func(t *testing.T) {
@@ -210,7 +210,7 @@ func TestAStreamThatTheStoreHasLostIsLinkedAnew(t *testing.T) {
 		r.store.forgetStream("/a")
 		r.up.setFault(answer(http.StatusNotFound))
 		heads := r.up.count(r.up.heads, "/a")
-		r.store.doubt("/a")
+		r.store.countLoss("/a")
 		r.until("that was asked again and again", func() bool { return r.up.count(r.up.heads, "/a") > heads+6 })
 		r.up.setFault(nil)
 		r.wake("/a", 2)
@@ -221,7 +221,7 @@ func TestAStreamThatTheStoreHasLostIsLinkedAnew(t *testing.T) {
 		r.store.own()
 		r.until("nobody watches it", func() bool { return r.loops() == 0 })
 		r.store.forgetStream("/a")
-		r.store.Ownership().Doubt(r.store.PartitionOf("/a"))
+		r.store.Ownership().CountLoss(r.store.PartitionOf("/a"))
 		r.post("/a", "1")
 		r.until("its consumer is woken from its start", func() bool {
 			return slices.ContainsFunc(r.woken("/a")[1:],
@@ -230,12 +230,12 @@ func TestAStreamThatTheStoreHasLostIsLinkedAnew(t *testing.T) {
 	})
 }
 
-// forgottenForGood has the store doubted again and again, and a stream written to that comes after: the one that was
-// forgotten is not linked again.
+// forgottenForGood has losses of the store counted, and each time a stream written to that comes after: the one that
+// was forgotten is not linked again.
 func (r *rig) forgottenForGood(path string) {
 	r.t.Helper()
 	for range 4 {
-		r.store.doubt(path)
+		r.store.countLoss(path)
 		reads := r.store.count("ScanStreams")
 		r.put("/after")
 		r.until("discovery has gone on",
@@ -278,7 +278,7 @@ func TestAConsumerThatTheStoreHasLostOfAStreamThatItKnowsMissesNothing(t *testin
 	t.Run("one that has unsubscribed stays away where nothing was lost", func(t *testing.T) {
 		r, _ := linked(t)
 		r.store.remove(fsm.ConsumerID("s", "/a"))
-		r.store.doubt("/a")
+		r.store.countLoss("/a")
 		for range 3 {
 			reads := r.store.count("ScanStreams")
 			r.until("the records were scanned",

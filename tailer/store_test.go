@@ -110,8 +110,8 @@ func (m *memory) own(partitions ...int) { m.Own(partitions...) }
 
 func (m *memory) ownAll() { m.own(fsm.AllPartitions(testPartitions)...) }
 
-// doubt tells the replica that the store may have lost its latest changes of a stream.
-func (m *memory) doubt(path string) { m.Ownership().Doubt(m.PartitionOf(path)) }
+// countLoss tells the replica that the store may have lost its latest changes of a stream.
+func (m *memory) countLoss(path string) { m.Ownership().CountLoss(m.PartitionOf(path)) }
 
 // forgetStream loses everything about a stream, as a store does that comes back without its latest changes.
 func (m *memory) forgetStream(path string) {

@@ -87,14 +87,14 @@ func (ws *watches) Run(ctx context.Context) error {
 // reading is how far the list of a partition's watched streams was read.
 type reading struct {
 	seq int64
-	// doubts is how often the store may have lost its latest changes when all of it was read; notRead before that.
-	doubts int64
+	// losses is how often the store may have lost its latest changes when all of it was read; notRead before that.
+	losses int64
 	// missing are the watches whose streams were not on the list when all of it was read last, with when they were
 	// added.
 	missing map[*watch]moment
 }
 
-// notRead stands for no number of doubts.
+// notRead stands for no number of losses.
 const notRead = -1
 
 // disown ends the watching for partitions that are another replica's now. It goes by the watches, not by the lists: a
@@ -125,14 +125,14 @@ func (ws *watches) readOwned(ctx context.Context, lists map[int]*reading, all bo
 	for _, partition := range ownership.Partitions() {
 		l := lists[partition]
 		if l == nil {
-			l = &reading{doubts: notRead}
+			l = &reading{losses: notRead}
 			lists[partition] = l
 		}
 		var err error
-		if doubts := ownership.Doubts(partition); !all && doubts == l.doubts {
+		if losses := ownership.Losses(partition); !all && losses == l.losses {
 			err = ws.readNew(ctx, partition, l)
-		} else if err = ws.readAll(ctx, partition, l, l.doubts != notRead && doubts != l.doubts); err == nil {
-			l.doubts = doubts
+		} else if err = ws.readAll(ctx, partition, l, l.losses != notRead && losses != l.losses); err == nil {
+			l.losses = losses
 		}
 		if err != nil {
 			failure = err

@@ -176,7 +176,7 @@ func (db *DB) Snapshot() Snapshot {
 // Restore has the database lose what has changed since a snapshot, begin another incarnation, and tell the replicas.
 func (db *DB) Restore(s Snapshot) {
 	db.Lose(s)
-	db.Doubt()
+	db.CountLoss()
 }
 
 // Lose does the same as Restore, but does not tell the replicas: they may act for a moment before they find out.
@@ -190,8 +190,8 @@ func (db *DB) Lose(s Snapshot) {
 // Restart begins another incarnation of the database. It loses nothing, but no replica can know that.
 func (db *DB) Restart() { db.Lose(db.Snapshot()) }
 
-// Doubt tells the owners of partitions that began another incarnation, as their next heartbeat does.
-func (db *DB) Doubt() {
+// CountLoss tells the owners of partitions that began another incarnation, as their next heartbeat does.
+func (db *DB) CountLoss() {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	t := db.begin()
@@ -202,7 +202,7 @@ func (db *DB) Doubt() {
 		}
 		for _, s := range db.replicas {
 			if s.ownership.Owns(n) {
-				s.ownership.Doubt(n)
+				s.ownership.CountLoss(n)
 			}
 		}
 	}

@@ -56,8 +56,8 @@ func TestADatabaseThatLosesItsLastChangesRaisesDoubtsAndHandsOutNoEpochTwice(t *
 		t.Fatal(err)
 	}
 	db.Restore(before)
-	if n := s.Ownership().Doubts(0); n != 1 {
-		t.Errorf("%d doubts", n)
+	if n := s.Ownership().Losses(0); n != 1 {
+		t.Errorf("%d losses", n)
 	}
 	if _, there := db.Consumer("s:%2Fa"); there {
 		t.Error("the consumer is still there")

@@ -101,7 +101,7 @@ end
 c.by = NONCE
 local now_subscribed = streams(c)
 if c.state == 'idle' then
-  settle(c)
+  wake_if_pending(c)
 elseif done then
   came_idle(c)
   rest(c)

@@ -33,7 +33,7 @@ for _, id in ipairs(ids) do
     over(c, 'silent')
     c.state = 'idle'
     came_idle(c)
-    settle(c)
+    wake_if_pending(c)
     save(c)
   else
     c.due = 0

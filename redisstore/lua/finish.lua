@@ -13,7 +13,7 @@ else
     if l and not after(seen, l.tail) then ack(c, ARGV[A + 4 + 2 * i], seen) end
   end
   if c.state == 'idle' then
-    settle(c)
+    wake_if_pending(c)
   else
     came_idle(c)
     rest(c)

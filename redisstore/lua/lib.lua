@@ -566,8 +566,8 @@ local REPEATED = 15000
 local function carried_out() return redis.call('EXISTS', P .. 'n:' .. NONCE) == 1 end
 local function note_call() redis.call('SET', P .. 'n:' .. NONCE, '', 'PX', REPEATED) end
 
--- settle wakes an idle consumer that has work. has_work spares it a look at all the links.
-local function settle(c, has_work)
+-- wake_if_pending wakes an idle consumer that has work. has_work spares it a look at all the links.
+local function wake_if_pending(c, has_work)
   if c.state ~= 'idle' then return end
   c.due = 0
   if c.hidden > 0 then
@@ -596,7 +596,7 @@ local function rest(c)
   if not UNTRACED then over(c, 'done') end
   if c.moved == 1 or not pending(c) then c.stalled = 0 else c.stalled = c.stalled + 1 end
   rest_idle(c)
-  settle(c)
+  wake_if_pending(c)
 end
 
 -- came_idle notes the streams of a consumer that has come to rest.
@@ -679,7 +679,7 @@ local function observed(c, path)
     show(c)
   end
   if c.state == 'given_up' and renewed(c) then revive(c) end
-  settle(c, has_work)
+  wake_if_pending(c, has_work)
   return true
 end
 
@@ -708,7 +708,7 @@ local function start_over(c, made_anew)
     local anew = create(c.sub, c.gen, c.id, c.primary, '-1')
     anew.epoch = c.epoch
     set_noted(c.primary, tail, ends)
-    settle(anew)
+    wake_if_pending(anew)
     save(anew)
     return anew
   end
@@ -728,7 +728,7 @@ local function start_over(c, made_anew)
     over(c, 'restarted')
     rest_idle(c)
     came_idle(c)
-    settle(c)
+    wake_if_pending(c)
   end
   save(c)
   return c

@@ -6,7 +6,7 @@ local next_cursor = visit(P .. 'b:' .. ARGV[A] .. ':' .. ARGV[A + 1], ARGV[A + 2
   local c = load(id)
   if c and c.state == 'given_up' then
     revive(c)
-    settle(c)
+    wake_if_pending(c)
     save(c)
   elseif c and c.retired == 1 then
     delivered(c)

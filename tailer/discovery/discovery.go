@@ -137,7 +137,7 @@ func (d *Discovery) Run(ctx context.Context) error {
 	for _, run := range []func(context.Context){
 		func(ctx context.Context) { d.queue.work(ctx, &d.queue.urgent, urgentWorkers, d.tick) },
 		func(ctx context.Context) { d.queue.work(ctx, &d.queue.other, workers, d.tick) },
-		d.scan, d.renewWrites, d.watchDoubts, d.backfills.run, d.registry.run,
+		d.scan, d.renewWrites, d.watchLosses, d.backfills.run, d.registry.run,
 	} {
 		g.Go(func() error {
 			run(ctx)

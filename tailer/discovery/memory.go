@@ -24,7 +24,7 @@ type memory struct {
 
 // asked is when the store was asked for a stream: how often it had lost changes to the partition, as far as is known,
 // and how many streams were removed from it.
-type asked struct{ doubts, removals int64 }
+type asked struct{ losses, removals int64 }
 
 type remembered struct {
 	// first is the record's; linked is the version through which the stream is linked.
@@ -34,8 +34,8 @@ type remembered struct {
 	// known. subscribed says whether anything matches there.
 	checked    int64
 	subscribed bool
-	// doubts of the partition when the record was read; -1 if it was not.
-	doubts int64
+	// losses of the partition when the record was read; -1 if it was not.
+	losses int64
 }
 
 func newMemory(s Store, most int) (*memory, error) {
@@ -44,11 +44,11 @@ func newMemory(s Store, most int) (*memory, error) {
 }
 
 // asks returns what put is to be given once the store has answered.
-func (m *memory) asks(path string) asked { return asked{m.doubts(path), m.removals.Load()} }
+func (m *memory) asks(path string) asked { return asked{m.losses(path), m.removals.Load()} }
 
 // put remembers what the store has returned, unless that may have been removed since the store was asked.
 func (m *memory) put(s fsm.Stream, a asked) {
-	m.lru.Add(s.Path, remembered{first: s.First, linked: s.Linked, doubts: a.doubts})
+	m.lru.Add(s.Path, remembered{first: s.First, linked: s.Linked, losses: a.losses})
 	if m.removals.Load() != a.removals {
 		m.lru.Remove(s.Path)
 	}
@@ -62,12 +62,12 @@ func (m *memory) removed(path string) {
 	m.remove(path)
 }
 
-func (m *memory) doubts(path string) int64 {
-	return m.store.Ownership().Doubts(m.store.PartitionOf(path))
+func (m *memory) losses(path string) int64 {
+	return m.store.Ownership().Losses(m.store.PartitionOf(path))
 }
 
 // note remembers a path of which nothing else is known.
-func (m *memory) note(path string) { m.lru.ContainsOrAdd(path, remembered{doubts: -1}) }
+func (m *memory) note(path string) { m.lru.ContainsOrAdd(path, remembered{losses: -1}) }
 
 // covers says whether a stream that is linked through a version is linked to all of the subscriptions.
 func covers(linked int64, subs []fsm.Subscription) bool {
@@ -78,7 +78,7 @@ func covers(linked int64, subs []fsm.Subscription) bool {
 // knows them.
 func (m *memory) get(path string) (remembered, bool) {
 	r, ok := m.lru.Get(path)
-	if !ok || r.doubts != m.doubts(path) {
+	if !ok || r.losses != m.losses(path) {
 		return remembered{}, false
 	}
 	version := m.store.Catalog().Version()

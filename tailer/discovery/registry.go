@@ -38,7 +38,7 @@ type registry struct {
 	// goal is an end of the registry that a look has shown, until it is read up to there. A registry that grows all the
 	// time may never be read to its present end.
 	goal fsm.Offset
-	// renewed are the streams that were renewed after goal was shown, with the doubts of their partitions before that:
+	// renewed are the streams that were renewed after goal was shown, with the losses of their partitions before that:
 	// messages up to goal that tell of their deletion are older, unless the store may have lost the renewal. It is nil
 	// beyond goal, where nothing is known of a message's age.
 	renewed map[string]int64
@@ -318,8 +318,8 @@ func (r *registry) deleted(ctx context.Context, path string) error {
 	if at != r.at {
 		return errMovedOn
 	}
-	doubts := r.d.memory.doubts(path)
-	if was, renewed := r.renewed[path]; renewed && was == doubts {
+	losses := r.d.memory.losses(path)
+	if was, renewed := r.renewed[path]; renewed && was == losses {
 		return nil
 	}
 	if r.first {
@@ -335,7 +335,7 @@ func (r *registry) deleted(ctx context.Context, path string) error {
 		}
 	}
 	if err = r.d.renew(ctx, path, false); err == nil && r.renewed != nil && len(r.renewed) < renewedMax {
-		r.renewed[path] = doubts
+		r.renewed[path] = losses
 	}
 	return err
 }

@@ -92,25 +92,25 @@ func (d *Discovery) isLeft(s fsm.Stream, now time.Time) bool {
 	return s.Present() && d.store.Catalog().Loaded() && s.Until.Sub(now) > 2*d.lookAfter(s, false)
 }
 
-// watchDoubts enqueues what this replica remembers of a partition, and the streams of it that are named, at the start
+// watchLosses enqueues what this replica remembers of a partition, and the streams of it that are named, at the start
 // and whenever the store may have lost its latest changes to it: whatever is not on record is put there.
-func (d *Discovery) watchDoubts(ctx context.Context) {
+func (d *Discovery) watchLosses(ctx context.Context) {
 	ownership, seen := d.store.Ownership(), map[int]int64{}
 	for ctx.Err() == nil {
 		changed := ownership.Changed()
-		var doubted []int
+		var lost []int
 		for p := range d.store.Partitions() {
-			doubts := ownership.Doubts(p)
-			if was, known := seen[p]; known && was == doubts {
+			losses := ownership.Losses(p)
+			if was, known := seen[p]; known && was == losses {
 				continue
 			}
-			seen[p] = doubts
-			doubted = append(doubted, p)
+			seen[p] = losses
+			lost = append(lost, p)
 			for _, path := range d.memory.paths(p) {
 				d.Confirm(path)
 			}
 		}
-		d.enqueueNamed(doubted)
+		d.enqueueNamed(lost)
 		select {
 		case <-ctx.Done():
 		case <-changed:
