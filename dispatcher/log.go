@@ -16,7 +16,7 @@ type deliveryLog struct {
 	now func() time.Time
 
 	mu sync.Mutex
-	// troubles are those of subscriptions whose last attempt failed.
+	// troubles are those of subscriptions whose attempts have failed.
 	troubles map[laneKey]*troubles
 }
 
@@ -27,44 +27,60 @@ func newDeliveryLog(log *zap.Logger, now func() time.Time) *deliveryLog {
 	return &deliveryLog{log: log, now: now, troubles: map[laneKey]*troubles{}}
 }
 
-// attempted is fsm.Observer's Attempt.
+// attempted is fsm.Observer's Attempt. It logs without the lock: a log that is held up holds up no other attempt.
 func (l *deliveryLog) attempted(a fsm.Attempt) {
 	if c := l.log.Check(zap.DebugLevel, "delivery attempt"); c != nil {
 		c.Write(append(attemptFields(a), zap.Stringer("result", a.Result), zap.Int("status", a.Status),
 			zap.Duration("took", a.Took))...)
 	}
-	if a.Result == fsm.AttemptAbandoned {
-		return
+	switch a.Result {
+	case fsm.AttemptAbandoned:
+	case fsm.AttemptAccepted, fsm.AttemptDone:
+		if l.over(a) {
+			l.log.Info("webhook takes deliveries again", zap.String("subscription", a.Wake.Subscription),
+				zap.String("host", a.Host))
+		}
+	case fsm.AttemptRetired:
+		l.warn(a, "webhook answered 410: its consumers get nothing until the subscription is resumed")
+	case fsm.AttemptWaiting:
+		l.warn(a, "this version cannot deliver for a subscription: its wakes are held")
+	default:
+		l.warn(a, "webhook delivery failed")
 	}
-	key := laneKey{a.Wake.Subscription, a.Wake.Generation}
+}
+
+// over notes that an endpoint works, and says whether that is news.
+func (l *deliveryLog) over(a fsm.Attempt) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	t := l.troubles[key]
-	if a.Result.OK() {
-		if t != nil {
-			delete(l.troubles, key)
-			l.log.Info("webhook takes deliveries again", zap.String("subscription", key.id), zap.String("host", a.Host))
-		}
-		return
+	t := l.troubles[laneKey{a.Wake.Subscription, a.Wake.Generation}]
+	if t == nil {
+		return false
 	}
+	failed, retired := t.failing.Over(), t.retired.Over()
+	return failed || retired
+}
+
+func (l *deliveryLog) warn(a fsm.Attempt, says string) {
+	if times, log := l.happened(a); log {
+		l.log.Warn(says, append(attemptFields(a), zap.Int("times", times))...)
+	}
+}
+
+// happened notes a failure, and says how many there were and whether that is to be logged.
+func (l *deliveryLog) happened(a fsm.Attempt) (times int, log bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	key := laneKey{a.Wake.Subscription, a.Wake.Generation}
+	t := l.troubles[key]
 	if t == nil {
 		t = &troubles{}
 		l.troubles[key] = t
 	}
-	switch a.Result {
-	case fsm.AttemptRetired:
-		l.warn(&t.retired, a, "webhook answered 410: its consumers get nothing until the subscription is resumed")
-	case fsm.AttemptWaiting:
-		l.warn(&t.failing, a, "this version cannot deliver for a subscription: its wakes are held")
-	default:
-		l.warn(&t.failing, a, "webhook delivery failed")
+	if a.Result == fsm.AttemptRetired {
+		return t.retired.Happened(l.now())
 	}
-}
-
-func (l *deliveryLog) warn(t *fsm.Trouble, a fsm.Attempt, says string) {
-	if times, log := t.Happened(l.now()); log {
-		l.log.Warn(says, append(attemptFields(a), zap.Int("times", times))...)
-	}
+	return t.failing.Happened(l.now())
 }
 
 // forget drops what is known of the subscriptions that keep says no to.

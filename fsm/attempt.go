@@ -4,7 +4,7 @@ import "time"
 
 // Attempt is a delivery attempt that is over, as observers are told of it.
 type Attempt struct {
-	// Wake is what was delivered, and the how-manieth attempt of it this was.
+	// Wake is what was delivered; its Attempt says which attempt of it this was.
 	Wake Wake
 	// Host of the endpoint. It is all that is ever told of the URL: the rest may be a secret.
 	Host string
@@ -17,7 +17,7 @@ type Attempt struct {
 	Status int
 	// Class is the kind of a failure, as the metrics name it; empty if the attempt did not fail.
 	Class string
-	// Reason of a failure in at most MaxReason bytes. It repeats nothing that the endpoint has sent.
+	// Reason of a failure in a few words. It repeats nothing that the endpoint has sent.
 	Reason string
 }
 

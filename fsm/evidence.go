@@ -23,7 +23,7 @@ import "time"
 //	a tail, from wherever                             how far it goes, if that is further than noted, and whether it
 //	                                                  is closed there; nothing beyond a closed end (Noted.Raised)
 //	a write that was announced to another record:
-//	  that of now has its consumers begin at Start    nothing: upstream is asked where it ends
+//	  the consumers of the present one begin at Start nothing: upstream is asked where it ends
 //	  else, for it may be before where they begin     another
 //	a subscription                                    where its consumer begins (StartOffset)
 //

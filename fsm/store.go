@@ -199,7 +199,7 @@ type Hint struct {
 // HintKind is what a hint is about.
 type HintKind string
 
-// The kinds of hints. They are for the replicas that watch the stream, but for HintLook.
+// The kinds of hints.
 const (
 	// HintWatch says that consumers of a partition are subscribed to the stream now.
 	HintWatch HintKind = "watch"

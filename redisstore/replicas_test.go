@@ -269,7 +269,7 @@ func TestADeadReplicaOfAServerWhoseClockWasAheadIsReplaced(t *testing.T) {
 	harness.Eventually(t, harness.Wait, "the one that lives has all", shared(one))
 }
 
-func TestWhoeverHadAPartitionDoubtsWhatRedisHasOfItAfterAnOutage(t *testing.T) {
+func TestWhoeverHadAPartitionCountsALossAfterAnOutage(t *testing.T) {
 	t.Parallel()
 	redis := harness.StartRedis(t, "--dir", t.TempDir())
 	lasting := redisstore.Options{Lease: time.Hour}
@@ -301,7 +301,7 @@ func TestWhoeverHadAPartitionDoubtsWhatRedisHasOfItAfterAnOutage(t *testing.T) {
 	})
 }
 
-func TestAPartitionThatCameBackEmptyIsInDoubtAndItsEpochsJump(t *testing.T) {
+func TestAPartitionThatCameBackEmptyCountsAsALossAndItsEpochsJump(t *testing.T) {
 	t.Parallel()
 	redis := redisstore.EmptyRedis(t)
 	c, ctx := client(t, redis), t.Context()

@@ -38,13 +38,16 @@ func (t *Tailer) Written(w fsm.Write, tail fsm.Offset, created bool) {
 
 // wrote takes in a successful write. For a stream that is linked it is one call of the store in each partition that
 // watches it, mostly one in all.
-func (t *Tailer) wrote(ctx context.Context, path string, seen discovery.Evidence) error {
+func (t *Tailer) wrote(ctx context.Context, path string, write *discovery.Evidence) error {
+	seen := *write
 	subscribed, current := t.Current(path, seen)
 	known := current && !seen.Made && !seen.Stray
 	if !known {
 		if err := t.Do(ctx, path, seen); err != nil {
 			return err
 		}
+		seen.Made, seen.Stray = false, false
+		*write = seen // what is done is not done again
 		t.watches.stir(path, inputActive)
 		subscribed, current = t.Current(path, seen)
 	}

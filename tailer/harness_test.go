@@ -117,7 +117,7 @@ func (r *rig) subscribe(id, pattern string) fsm.Subscription {
 // until waits for a condition.
 func (r *rig) until(what string, ok func() bool) {
 	r.t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); !ok(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			r.t.Fatalf("it did not come about that %s", what)
 		}

@@ -77,8 +77,8 @@ func (m *model) mayBeRemoved(path string) bool {
 			deletions++
 		}
 	}
-	return m.unnoticed[path] || m.unnoted[path] || deletions > max(m.db.Expected(path), 0) ||
-		m.closedAnew[path] && m.db.SeenClosed(path)
+	m.closedAnew[path] = m.closedAnew[path] && m.db.SeenClosed(path)
+	return m.unnoticed[path] || m.unnoted[path] || m.closedAnew[path] || deletions > max(m.db.Expected(path), 0)
 }
 
 // createPast makes a stream past the gateway. Nobody knows of it unless there is a registry, or it was named.

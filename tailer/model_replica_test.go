@@ -105,7 +105,7 @@ type modelReplica struct {
 func (m *model) start(id int) error {
 	r := &modelReplica{
 		m: m, id: id, store: m.db.Replica(string(rune('A' + id))),
-		outcomes: fsm.NewRouter(fsm.Observer{Transition: m.told}),
+		outcomes: fsm.NewRouter(fsm.Observer{Transition: m.countGone}),
 	}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	var err error
@@ -188,8 +188,8 @@ func (r *modelReplica) timers() {
 
 func (r *modelReplica) settle(o fsm.Outcome) { r.outcomes.Follow(o, fsm.Sighting{}) }
 
-// told takes in whose consumers are gone.
-func (m *model) told(o fsm.Outcome, _ fsm.Sighting) {
+// countGone is fsm.Observer's Transition.
+func (m *model) countGone(o fsm.Outcome, _ fsm.Sighting) {
 	for _, g := range o.Gone {
 		m.gone(g)
 	}

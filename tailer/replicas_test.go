@@ -59,6 +59,7 @@ func TestAPartitionThatComesAndGoesWhileTheListsAreReadLeavesNoWatchBehind(t *te
 	<-reads
 	r.store.ownAll()
 	r.Watch("/a", []string{"/a"})
+	r.watchedLive("/a")
 	r.store.own()
 	close(goOn)
 	r.until("its watching ends, too", func() bool { return r.loops() == 0 && r.up.waiters("/a") == 0 })

@@ -51,7 +51,7 @@ func (ws *writes) add(path string, seen discovery.Evidence) {
 		ws.leave(path)
 		return
 	case !ok && len(ws.ready) == cap(ws.ready):
-		ws.t.fallBack(path)
+		ws.t.fallBack(path, seen)
 		return
 	}
 	ws.waiting[path] = was.Merge(seen)
@@ -101,7 +101,7 @@ func (ws *writes) do(ctx context.Context, path string, seen discovery.Evidence) 
 	delay := upstream.Backoff{Min: 20 * time.Millisecond, Max: 200 * time.Millisecond}
 	var err error
 	for range writeTries {
-		if err = ws.t.wrote(ctx, path, seen); err == nil {
+		if err = ws.t.wrote(ctx, path, &seen); err == nil {
 			return
 		}
 		if !upstream.Sleep(ctx, upstream.Jitter(delay.Next())) {
@@ -114,16 +114,17 @@ func (ws *writes) do(ctx context.Context, path string, seen discovery.Evidence) 
 			"the stream server is asked for the tail instead",
 			zap.String("stream", path), zap.Int("times", times), zap.Error(err))
 	}
-	ws.t.fallBack(path)
+	ws.t.fallBack(path, seen)
 }
 
 // fallBack has a stream looked at whose write is not taken in.
-func (t *Tailer) fallBack(path string) {
+func (t *Tailer) fallBack(path string, seen discovery.Evidence) {
 	t.watches.refresh(path)
+	_, current := t.Current(path, seen)
 	switch _, runs := t.watches.get(path); {
-	case !t.Linked(path):
-		t.Enqueue(path, discovery.Evidence{})
+	case !current || seen.Made || seen.Stray:
+		t.Enqueue(path, seen)
 	case !runs: // its record may have been dropped meanwhile
-		t.Confirm(path)
+		t.ConfirmWritten(path, seen)
 	}
 }

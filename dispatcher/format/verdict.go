@@ -18,9 +18,6 @@ type Verdict struct {
 	RetryAfter time.Duration
 }
 
-// OK says whether the endpoint took the delivery.
-func (v Verdict) OK() bool { return v.Result.OK() }
-
 // Class is the kind of a failure: the value of a metric label.
 type Class string
 

@@ -1,6 +1,7 @@
 package memstore
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha1" // as the scripts do; a wake id is no secret
 	"encoding/hex"
@@ -95,15 +96,9 @@ type state struct {
 
 // New returns an empty DB.
 func New(opts Options) *DB {
-	if opts.Partitions == 0 {
-		opts.Partitions = 1
-	}
-	if opts.Timing == (fsm.Timing{}) {
-		opts.Timing = DefaultTiming
-	}
-	if opts.Batch == 0 {
-		opts.Batch = math.MaxInt
-	}
+	opts.Partitions = cmp.Or(opts.Partitions, 1)
+	opts.Timing = cmp.Or(opts.Timing, DefaultTiming)
+	opts.Batch = cmp.Or(opts.Batch, math.MaxInt)
 	db := &DB{opts: opts, calls: map[string]int{}, changed: make(chan struct{}), incarnations: 1, state: state{
 		subs: map[string]fsm.Subscription{}, backfills: map[string]backfill{}, dropping: map[string]string{},
 		registry: fsm.Start, places: map[string]time.Time{},

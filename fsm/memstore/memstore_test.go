@@ -47,7 +47,7 @@ func TestAReplicaThatDiesBeforeACallHasNotMadeItAndOneThatDiesAfterItHas(t *test
 	}
 }
 
-func TestADatabaseThatLosesItsLastChangesRaisesDoubtsAndHandsOutNoEpochTwice(t *testing.T) {
+func TestADatabaseThatLosesItsLastChangesCountsALossAndHandsOutNoEpochTwice(t *testing.T) {
 	db := memstore.New(memstore.Options{})
 	s := db.Replica("a", 0)
 	before := db.Snapshot()

@@ -61,8 +61,8 @@ func (s *Store) own(partitions []int) {
 	s.ownership.Replace(partitions)
 }
 
-// SetStale keeps the catalog from following what other replicas do to the subscriptions, or ends that: a stale one only
-// RefreshCatalog and this replica's own calls bring up to date.
+// SetStale keeps the catalog from following what other replicas do to the subscriptions, or ends that. Only
+// RefreshCatalog and this replica's own calls bring a stale catalog up to date.
 func (s *Store) SetStale(stale bool) {
 	s.db.mu.Lock()
 	defer s.db.mu.Unlock()

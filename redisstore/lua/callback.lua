@@ -28,7 +28,7 @@ local c = load(id)
 -- No worker has a token of a consumer that was never woken: the callback is of an earlier consumer of the same id.
 if not c or c.gen ~= gen or c.hidden > 0 or c.wake == '' or c.state == 'given_up' or is_dead(c.gen) then return reply(refuse('CONSUMER_GONE')) end
 if token_expired then return reply(refuse('TOKEN_EXPIRED')) end
--- The Redis client may send a "done" whose reply was lost again when later wakes have begun already.
+-- The Redis client may repeat a "done" whose reply was lost, when later wakes have begun already.
 if repeated(c) or epoch ~= c.epoch and carried_out() then
   return reply({ '', '', streams(c), outcome(), '' })
 end

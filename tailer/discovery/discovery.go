@@ -158,7 +158,7 @@ func (d *Discovery) Enqueue(path string, e Evidence) {
 }
 
 // Confirm has a stream reconciled unless it is on record and linked, as it should be.
-func (d *Discovery) Confirm(path string) { d.Enqueue(path, Evidence{confirm: true, known: true}) }
+func (d *Discovery) Confirm(path string) { d.ConfirmWritten(path, Evidence{}) }
 
 // ConfirmWritten is Confirm for a stream to which there was a write.
 func (d *Discovery) ConfirmWritten(path string, e Evidence) {

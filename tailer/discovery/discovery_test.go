@@ -198,8 +198,8 @@ func TestWhatIsSeenOfAStreamMergesWhateverComesFirst(t *testing.T) {
 			Evidence{Tail: "1", First: late},
 			Evidence{Tail: "1", First: late, Stray: true},
 		},
-		"nor if it was to no record": {
-			Evidence{Tail: "1"}, Evidence{Tail: "2", First: late}, Evidence{Tail: "2", First: late, Stray: true},
+		"one that was to no record is no stray: others know of it": {
+			Evidence{Tail: "1"}, Evidence{Tail: "2", First: late}, Evidence{Tail: "2", First: late},
 		},
 		"what is no write makes none stray": {
 			Evidence{deleted: true}, Evidence{First: early}, Evidence{First: early, deleted: true},
@@ -223,10 +223,9 @@ func TestWhatTheStoreSaidBeforeARemovalIsNotRemembered(t *testing.T) {
 	d := build(t, Config{Store: memstore.New(memstore.Options{Partitions: 1}).Replica("a", 0), Upstream: &server{}})
 	s := fsm.NewStream("/a", "1")
 	for what, meanwhile := range map[string]func(){
-		"nothing":              func() {},
-		"it was removed":       func() { _ = d.Forget(t.Context(), []string{"/a"}) },
-		"another was removed":  func() { _ = d.Forget(t.Context(), []string{"/b"}) },
-		"another replica's is": func() { d.RemovedElsewhere("/a") },
+		"nothing":                    func() {},
+		"it was removed":             func() { _ = d.Forget(t.Context(), []string{"/a"}) },
+		"another replica removed it": func() { d.RemovedElsewhere("/a") },
 	} {
 		asked := d.memory.asks("/a")
 		meanwhile()

@@ -42,8 +42,8 @@ func (e Evidence) Merge(o Evidence) Evidence {
 	if o.Made && (!e.Made || !e.Of.IsZero() && (o.Of.IsZero() || o.Of.After(e.Of))) {
 		e.Made, e.Of = true, o.Of
 	}
-	e.Stray = e.Stray || o.Stray || e.writes() && o.writes() && !e.First.Equal(o.First)
-	if !e.writes() {
+	e.Stray = e.Stray || o.Stray || !e.First.IsZero() && !o.First.IsZero() && !e.First.Equal(o.First)
+	if e.Tail == "" && e.First.IsZero() {
 		e.First = o.First
 	}
 	if o.Tail != "" && (e.Tail == "" || o.First.After(e.First) || o.First.Equal(e.First) && o.Tail.After(e.Tail)) {
@@ -55,9 +55,6 @@ func (e Evidence) Merge(o Evidence) Evidence {
 	e.Await, e.urgent = max(e.Await, o.Await), e.urgent || o.urgent
 	return e
 }
-
-// writes says whether the evidence is of a write, if only that there was one.
-func (e Evidence) writes() bool { return e.Tail != "" || !e.First.IsZero() }
 
 // strays says whether a write was announced to another record than a stream has, and that record's consumers begin
 // beyond where the write may have landed.

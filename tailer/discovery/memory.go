@@ -18,12 +18,12 @@ const memoryMax = 100_000
 type memory struct {
 	store Store
 	lru   *lru.Cache[string, remembered]
-	// removals counts the calls of removed.
-	removals atomic.Int64
+	// removals counts the calls of removed, by partition.
+	removals []atomic.Int64
 }
 
 // asked is when the store was asked for a stream: how often it had lost changes to the partition, as far as is known,
-// and how many streams were removed from it.
+// and how many of the partition's streams were removed.
 type asked struct{ losses, removals int64 }
 
 type remembered struct {
@@ -40,17 +40,25 @@ type remembered struct {
 
 func newMemory(s Store, most int) (*memory, error) {
 	c, err := lru.New[string, remembered](most)
-	return &memory{store: s, lru: c}, err
+	return &memory{store: s, lru: c, removals: make([]atomic.Int64, s.Partitions())}, err
 }
 
 // asks returns what put is to be given once the store has answered.
-func (m *memory) asks(path string) asked { return asked{m.losses(path), m.removals.Load()} }
+func (m *memory) asks(path string) asked { return asked{m.losses(path), m.removalsOf(path).Load()} }
+
+func (m *memory) removalsOf(path string) *atomic.Int64 { return &m.removals[m.store.PartitionOf(path)] }
 
 // put remembers what the store has returned, unless that may have been removed since the store was asked.
 func (m *memory) put(s fsm.Stream, a asked) {
-	m.lru.Add(s.Path, remembered{first: s.First, linked: s.Linked, losses: a.losses})
-	if m.removals.Load() != a.removals {
-		m.lru.Remove(s.Path)
+	m.add(s.Path, remembered{first: s.First, linked: s.Linked, losses: a.losses}, a.removals)
+}
+
+// add adds an item unless there was a removal since there were so many. It adds first, so that a removal in between
+// finds it.
+func (m *memory) add(path string, r remembered, removals int64) {
+	m.lru.Add(path, r)
+	if m.removalsOf(path).Load() != removals {
+		m.lru.Remove(path)
 	}
 }
 
@@ -58,7 +66,7 @@ func (m *memory) remove(path string) { m.lru.Remove(path) }
 
 // removed is remove for a stream that was removed from the store: what the store has returned by now is void.
 func (m *memory) removed(path string) {
-	m.removals.Add(1)
+	m.removalsOf(path).Add(1)
 	m.remove(path)
 }
 
@@ -77,6 +85,7 @@ func covers(linked int64, subs []fsm.Subscription) bool {
 // get returns what is remembered of a stream that is linked to all subscriptions that match it, as far as this replica
 // knows them.
 func (m *memory) get(path string) (remembered, bool) {
+	removals := m.removalsOf(path).Load()
 	r, ok := m.lru.Get(path)
 	if !ok || r.losses != m.losses(path) {
 		return remembered{}, false
@@ -88,7 +97,7 @@ func (m *memory) get(path string) (remembered, bool) {
 			return remembered{}, false
 		}
 		r.checked, r.subscribed = version, len(subs) > 0
-		m.lru.Add(path, r)
+		m.add(path, r, removals)
 	}
 	return r, true
 }

@@ -59,15 +59,17 @@ func (d *Discovery) tick(ctx context.Context, it *item) {
 func (d *Discovery) reconcile(ctx, look context.Context, it *item, e Evidence) (again time.Duration, err error) {
 	path, asked := it.path, d.memory.asks(it.path)
 	s, err := d.store.Stream(ctx, path)
-	switch {
-	case err != nil:
-	case e.Made:
+	if err == nil && e.Made {
 		s, err = d.replace(ctx, s, e.Of)
-	case e.strays(s):
+	}
+	if err == nil && e.strays(s) {
 		s, err = d.replace(ctx, s, s.First)
 	}
 	if err != nil {
 		return 0, err
+	}
+	if e.Made || e.Stray {
+		asked = d.memory.asks(path) // what was removed just now was removed by this try
 	}
 	if e.confirm && s.Present() && covers(s.Linked, d.store.Catalog().Match(path)) {
 		d.writing.noted(path)
@@ -166,7 +168,7 @@ func (d *Discovery) replace(ctx context.Context, s fsm.Stream, first time.Time) 
 }
 
 // version returns a version of the list of subscriptions that was read now, and has this replica's list be no older.
-// That of a list that never had a subscription is 1, for 0 stands for none.
+// That of an empty list is 1, for 0 stands for none.
 func (d *Discovery) version(ctx context.Context) (int64, error) {
 	version, err := d.store.Version(ctx)
 	if err != nil {
