@@ -40,8 +40,8 @@ func (t *Tailer) Written(w fsm.Write, tail fsm.Offset, created bool) {
 // watches it, mostly one in all.
 func (t *Tailer) wrote(ctx context.Context, path string, write *discovery.Evidence) error {
 	seen := *write
-	subscribed, current := t.Current(path, seen)
-	known := current && !seen.Made && !seen.Stray
+	subscribed, known := t.Current(path, seen)
+	current := known
 	if !known {
 		if err := t.Do(ctx, path, seen); err != nil {
 			return err

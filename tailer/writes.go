@@ -122,7 +122,7 @@ func (t *Tailer) fallBack(path string, seen discovery.Evidence) {
 	t.watches.refresh(path)
 	_, current := t.Current(path, seen)
 	switch _, runs := t.watches.get(path); {
-	case !current || seen.Made || seen.Stray:
+	case !current:
 		t.Enqueue(path, seen)
 	case !runs: // its record may have been dropped meanwhile
 		t.ConfirmWritten(path, seen)

@@ -42,8 +42,6 @@ func newConsumersGone(r prometheus.Registerer, log *zap.Logger) *consumersGone {
 	return g
 }
 
-func (g *consumersGone) observer() fsm.Observer { return fsm.Observer{Transition: g.followed} }
-
 // followed counts the consumers that an outcome says are gone, and logs them. Only those that were given up call for an
 // operator.
 func (g *consumersGone) followed(o fsm.Outcome, _ fsm.Sighting) {
@@ -79,8 +77,6 @@ func newWakesEnded(r prometheus.Registerer) *wakesEnded {
 			"REVEILLE_LIVENESS_TIMEOUT: it crashed, its callbacks do not arrive, or it did not say done.",
 	})}
 }
-
-func (w *wakesEnded) observer() fsm.Observer { return fsm.Observer{Transition: w.followed} }
 
 func (w *wakesEnded) followed(o fsm.Outcome, _ fsm.Sighting) {
 	for _, e := range o.Ended {

@@ -103,8 +103,8 @@ func assemble(
 	p := &program{log: log}
 	tracer := traces.forParts()
 	outcomes := fsm.NewRouter(
-		newConsumersGone(metrics, log.Named("consumers")).observer(), newWakesEnded(metrics).observer(),
-		traces.observer(),
+		fsm.Observer{Transition: newConsumersGone(metrics, log.Named("consumers")).followed},
+		fsm.Observer{Transition: newWakesEnded(metrics).followed}, traces.observer(),
 	)
 	p.store = redisstore.New(rdb, redisstore.Options{
 		Partitions: s.Partitions, Embedded: s.RedisURL == redisstore.Embedded, Upstream: s.UpstreamName,

@@ -108,10 +108,10 @@ func (m *memory) paths(partition int) []string {
 }
 
 // Current says whether what was seen is of the stream that is linked now under its name, as far as this process knows,
-// and if so whether any subscription matches it.
+// and says nothing of another one; and if so whether any subscription matches it.
 func (d *Discovery) Current(path string, e Evidence) (subscribed, current bool) {
 	r, ok := d.memory.get(path)
-	current = ok && r.first.Equal(e.First)
+	current = ok && r.first.Equal(e.First) && !e.Made && !e.Stray
 	return current && r.subscribed, current
 }
 

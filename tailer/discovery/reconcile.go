@@ -68,9 +68,6 @@ func (d *Discovery) reconcile(ctx, look context.Context, it *item, e Evidence) (
 	if err != nil {
 		return 0, err
 	}
-	if e.Made || e.Stray {
-		asked = d.memory.asks(path) // what was removed just now was removed by this try
-	}
 	if e.confirm && s.Present() && covers(s.Linked, d.store.Catalog().Match(path)) {
 		d.writing.noted(path)
 		d.memory.put(s, asked)
@@ -122,6 +119,7 @@ func (d *Discovery) reconcile(ctx, look context.Context, it *item, e Evidence) (
 		seen.At = time.Now() // it has just appeared
 	}
 	seen.Path, seen.Tail, seen.Told = path, tail, time.Now()
+	asked = d.memory.asks(path) // this try itself may have removed the record before
 	reply, err := d.store.LinkStream(ctx, path, l)
 	d.outcomes.Follow(reply.Outcome, seen) // an error may have come after some were made
 	switch {

@@ -187,61 +187,55 @@ func TestAStreamThatNobodyMakesAgainIsKeptForTheGrace(t *testing.T) {
 // without a wildcard, that costs no event: neither one from meanwhile nor one from afterwards.
 func TestA404ForLongerThanTheGraceLosesNoEventOfANamedStream(t *testing.T) {
 	t.Parallel()
-	for mode := range tailModes {
-		t.Run(mode, func(t *testing.T) {
-			t.Parallel()
-			e, p := behindProxy(t, options{settings: map[string]string{
-				"REVEILLE_TAIL_MODE": mode, "REVEILLE_STREAM_GONE_GRACE": "1s",
-			}})
-			path := "/" + name(t)
-			f := e.subscriber(path)
-			f.wakesOnAppend(path, e.gateway.Create(path))
-			p.breakDown(status(http.StatusNotFound))
-			e.streams.Append(path, `{"while":"it is denied"}`)
-			f.awaitRemoved(path, soon)
-			n := len(f.wakes(path))
-			p.setFault(nil)
-			if w := f.wake(path, n+1); w.Offset(path) != "-1" {
-				t.Errorf("woken at %s, want -1", w.Offset(path))
-			}
-			f.wakesOnAppend(path, e.streams.Tail(path))
-		})
-	}
+	eachTailMode(t, "sse", func(t *testing.T, mode string) {
+		e, p := behindProxy(t, options{settings: map[string]string{
+			"REVEILLE_TAIL_MODE": mode, "REVEILLE_STREAM_GONE_GRACE": "1s",
+		}})
+		path := "/" + name(t)
+		f := e.subscriber(path)
+		f.wakesOnAppend(path, e.gateway.Create(path))
+		p.breakDown(status(http.StatusNotFound))
+		e.streams.Append(path, `{"while":"it is denied"}`)
+		f.awaitRemoved(path, soon)
+		n := len(f.wakes(path))
+		p.setFault(nil)
+		if w := f.wake(path, n+1); w.Offset(path) != "-1" {
+			t.Errorf("woken at %s, want -1", w.Offset(path))
+		}
+		f.wakesOnAppend(path, e.streams.Tail(path))
+	})
 }
 
 // Two minutes are longer than any time-out that a stream server which is away could run into here.
 func TestAStreamServerThatIsAwayForTwoMinutes(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
-	for mode := range tailModes {
-		t.Run(mode, func(t *testing.T) {
-			t.Parallel()
-			e, p := behindProxy(t, options{settings: map[string]string{
-				"REVEILLE_TAIL_MODE": mode, "REVEILLE_STREAM_GONE_GRACE": "10s",
-			}})
-			root := "/" + name(t)
-			f := e.subscriber(root + "/*")
-			acked := map[string]string{}
-			for n := range 8 {
-				path := fmt.Sprintf("%s/%d", root, n)
-				acked[path] = f.wakesOnAppend(path, e.gateway.Create(path))
+	eachTailMode(t, "sse", func(t *testing.T, mode string) {
+		e, p := behindProxy(t, options{settings: map[string]string{
+			"REVEILLE_TAIL_MODE": mode, "REVEILLE_STREAM_GONE_GRACE": "10s",
+		}})
+		root := "/" + name(t)
+		f := e.subscriber(root + "/*")
+		acked := map[string]string{}
+		for n := range 8 {
+			path := fmt.Sprintf("%s/%d", root, n)
+			acked[path] = f.wakesOnAppend(path, e.gateway.Create(path))
+		}
+		p.refuse()
+		for path := range acked {
+			e.streams.Append(path, `{"while":"it is away"}`)
+		}
+		if res := e.gateway.Do(http.MethodPut, root+"/new", ""); res.Status != http.StatusBadGateway {
+			t.Errorf("PUT while it is away: %d, want 502", res.Status)
+		}
+		time.Sleep(2 * time.Minute)
+		p.listen()
+		for path, at := range acked {
+			if w := f.wake(path, 3); w.Offset(path) != at {
+				t.Errorf("%s: woken at %s, want %s", path, w.Offset(path), at)
 			}
-			p.refuse()
-			for path := range acked {
-				e.streams.Append(path, `{"while":"it is away"}`)
-			}
-			if res := e.gateway.Do(http.MethodPut, root+"/new", ""); res.Status != http.StatusBadGateway {
-				t.Errorf("PUT while it is away: %d, want 502", res.Status)
-			}
-			time.Sleep(2 * time.Minute)
-			p.listen()
-			for path, at := range acked {
-				if w := f.wake(path, 3); w.Offset(path) != at {
-					t.Errorf("%s: woken at %s, want %s", path, w.Offset(path), at)
-				}
-				f.wakesOnAppend(path, e.streams.Tail(path))
-			}
-			f.wakesOnAppend(root+"/new", e.gateway.Create(root+"/new"))
-		})
-	}
+			f.wakesOnAppend(path, e.streams.Tail(path))
+		}
+		f.wakesOnAppend(root+"/new", e.gateway.Create(root+"/new"))
+	})
 }
