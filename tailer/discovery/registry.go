@@ -19,7 +19,8 @@ import (
 const (
 	// registryElementMax bounds one message of the registry stream in bytes.
 	registryElementMax = 64 << 10
-	// registryTime bounds how long an answer that is there already may take, and then its body.
+	// registryTime bounds how long an answer that is there already may take, and then each read of its body. Dealing
+	// with what was read may take longer: the first reading of a registry can find thousands of streams.
 	registryTime = 30 * time.Second
 	// registryPace is the pause after an answer that shows nothing new.
 	registryPace = 50 * time.Millisecond
@@ -166,7 +167,7 @@ func (r *registry) read(running context.Context, live bool) (again time.Duration
 	if err == nil {
 		defer a.Body.Close()
 	}
-	switch silent := !timer.Reset(registryTime); {
+	switch silent := !timer.Stop(); {
 	case silent && live:
 		return 0, nil
 	case err != nil:
@@ -180,7 +181,7 @@ func (r *registry) read(running context.Context, live bool) (again time.Duration
 		if a.Offset.After(r.goal) {
 			r.renewed = nil
 		}
-		err = r.messages(ctx, a.Body)
+		err = r.messages(running, patient{in: a.Body, timer: timer})
 	}
 	if errors.Is(err, errForeign) {
 		if times, log := r.foreign.Happened(time.Now()); log {
@@ -256,6 +257,18 @@ func (r *registry) messages(ctx context.Context, body io.Reader) error {
 		return fmt.Errorf("GET: %w", in.err)
 	}
 	return fmt.Errorf("%w: %w", errForeign, err)
+}
+
+// patient is a body each of whose reads may take registryTime, at whose end timer ends the request.
+type patient struct {
+	in    io.Reader
+	timer *time.Timer
+}
+
+func (p patient) Read(b []byte) (int, error) {
+	p.timer.Reset(registryTime)
+	defer p.timer.Stop()
+	return p.in.Read(b)
 }
 
 // allowance is a reader that gives no more than left bytes until that is set anew.

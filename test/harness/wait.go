@@ -2,6 +2,7 @@ package harness
 
 import (
 	"fmt"
+	"math"
 	"testing"
 	"time"
 )
@@ -19,6 +20,25 @@ func Eventually(t testing.TB, within time.Duration, what string, cond func() err
 	t.Helper()
 	if err := Poll(within, cond); err != nil {
 		t.Fatalf("%s: not within %s: %v", what, within, err)
+	}
+}
+
+// Progress waits until left returns 0, however long that takes, and fails the test if left returns no smaller number for
+// as long as Wait: for work whose time grows with its amount, which a slow machine can make long.
+func Progress(t testing.TB, what string, left func() (int, error)) {
+	t.Helper()
+	least := math.MaxInt
+	for least > 0 {
+		Eventually(t, Wait, what, func() error {
+			now, err := left()
+			if err == nil && now >= least {
+				err = fmt.Errorf("%d are left, as before", now)
+			}
+			if err == nil {
+				least = now
+			}
+			return err
+		})
 	}
 }
 
