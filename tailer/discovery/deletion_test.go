@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"testing"
+	"time"
 
 	"reveille/fsm"
 	"reveille/fsm/memstore"
@@ -22,7 +23,15 @@ func withReaders(t *testing.T, method string) (
 	db.PutSubscription(fsm.Subscription{ID: "s", Generation: "g", Pattern: "/**"})
 	up := &server{answers: make(chan struct{})}
 	close(up.answers)
-	d = start(t, db, up, queueMax)
+	// No scan comes in between: it would look at the stream again after it was forgotten, and find it.
+	d = build(t, Config{Store: db.Replica("a", 0), Upstream: up, Resync: time.Hour})
+	run(t, d)
+	look := func(path string) {
+		t.Helper()
+		if err := d.Do(t.Context(), path, Evidence{}); err != nil {
+			t.Fatal(err)
+		}
+	}
 	// readers has for each of the other partitions a consumer of another stream that reads this one, too.
 	home := d.store.PartitionOf(goneStream)
 	readers = map[int]string{}
@@ -30,19 +39,20 @@ func withReaders(t *testing.T, method string) (
 		if p := d.store.PartitionOf(path(n)); p != home {
 			readers[p] = fsm.ConsumerID("s", path(n))
 		}
-		d.Enqueue(path(n), Evidence{})
+		look(path(n))
 	}
-	d.Enqueue(goneStream, Evidence{})
+	look(goneStream)
 	own = fsm.ConsumerID("s", goneStream)
 	broken = slices.Min(slices.Collect(maps.Keys(readers)))
 	for partition, id := range readers {
-		eventually(t, "the stream has a reader", func() bool { _, there := db.Consumer(id); return there })
 		db.ChangeConsumer(id, func(c *fsm.Consumer) { c.Links[goneStream] = fsm.Link{Acked: "1"} })
 		if c, _ := db.Consumer(id); c.Links[goneStream].Acked != "1" {
 			t.Fatalf("nobody reads it in partition %d", partition)
 		}
 	}
-	eventually(t, "the stream has its consumer", func() bool { _, there := db.Consumer(own); return there })
+	if _, there := db.Consumer(own); !there {
+		t.Fatal("the stream has no consumer")
+	}
 	db.SetHooks(memstore.Hooks{Before: func(c memstore.Call) error {
 		if c.Method == method && (method == "WatchedIn" || c.Args[0] == broken) {
 			return fsm.ErrUnavailable
