@@ -43,6 +43,13 @@ type SubscriptionStore interface {
 	// false, and a replica that reads a Version of the list from then on finds it Told; another returns ErrConflict. A
 	// created one has a backfill under way until EndBackfill.
 	CreateSubscription(ctx context.Context, sub Subscription) (stored Subscription, created bool, err error)
+	// ChangeSubscription stores what change makes of a subscription, and returns that; it is Told from the next version
+	// of the list on. Only what says where and how wakes are delivered may differ. change is called again if another
+	// change came in between, and not at all without the subscription: an unknown ID is ErrNotFound. An error of change
+	// is returned as it is, and nothing is stored.
+	ChangeSubscription(
+		ctx context.Context, id string, change func(Subscription) (Subscription, error),
+	) (Subscription, error)
 	// DeleteSubscription removes a subscription and all of its consumers; callbacks find them gone as soon as it
 	// returns. An unknown ID is no error.
 	DeleteSubscription(ctx context.Context, id string) error

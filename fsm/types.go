@@ -29,8 +29,10 @@ type Subscription struct {
 	CreatedAt time.Time
 	// Version that the list of subscriptions got when this one was created; what came before and after is told by it.
 	Version int64
-	// Told is true once a client has asked for the same again and is told that it is there: its creator may still wait
-	// for an answer.
+	// Revision counts the changes that the store has made of it; 0 when it is created.
+	Revision int64
+	// Told is true once a client other than its creator is told that it is there, because it has asked for the same
+	// again or has changed it: the creator may still wait for an answer.
 	Told bool
 }
 

@@ -13,6 +13,9 @@ import (
 type Subscriptions interface {
 	Catalog() *fsm.Catalog
 	RefreshCatalog(ctx context.Context) error
+	ChangeSubscription(
+		ctx context.Context, id string, change func(fsm.Subscription) (fsm.Subscription, error),
+	) (fsm.Subscription, error)
 	DeleteSubscription(ctx context.Context, id string) error
 	Backfills(ctx context.Context) (map[string]fsm.Backfill, error)
 }

@@ -38,7 +38,7 @@ func TestOwnResourcesHaveTheirOwnRuleOfCORS(t *testing.T) {
 			h := newHarness(t,
 				func(cfg *Config) { cfg.Gateway, cfg.UpstreamURL, cfg.Origins = true, mustURL(t, srv.URL), c.origins })
 			for target, methods := range map[string]string{
-				"/a/*?subscription=a": "GET, HEAD, PUT, DELETE", "/**?subscriptions": "GET, HEAD",
+				"/a/*?subscription=a": "GET, HEAD, PUT, PATCH, DELETE", "/**?subscriptions": "GET, HEAD",
 				"/callback/" + consumerID: "POST",
 			} {
 				a := h.api("OPTIONS", target, "", "Origin", c.origin, "Access-Control-Request-Method", "PUT")

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"io"
 	"iter"
 	"net/http"
@@ -59,10 +60,11 @@ func (s *Service) subscriptionAt(path string) *resource {
 			{http.MethodGet, at(s.getSubscription)},
 			{http.MethodHead, at(s.getSubscription)},
 			{http.MethodPut, at(s.createSubscription)},
+			{http.MethodPatch, at(s.changeSubscription)},
 			{http.MethodDelete, at(s.deleteSubscription)},
 		},
-		usage: "?subscription=ID names a subscription: PUT creates it, GET reads it, DELETE deletes it; a write to a " +
-			"stream has no such query",
+		usage: "?subscription=ID names a subscription: PUT creates it, GET reads it, PATCH changes it, " +
+			"DELETE deletes it; a write to a stream has no such query",
 	}
 }
 
@@ -83,13 +85,11 @@ func (s *Service) createSubscription(c echo.Context, path string) error {
 	if err != nil {
 		return err
 	}
-	sub := fsm.Subscription{ID: id, Pattern: pattern}
-	if err := s.readSubscription(c, &sub); err != nil {
+	asked, err := s.readSubscription(c, true)
+	if err != nil {
 		return err
 	}
-	if err := s.cfg.Targets.CheckTarget(ctx, sub.Webhook); err != nil {
-		return refuse(fsm.CodeInvalidWebhook, "%v", err) // it names the field
-	}
+	sub := asked.of(fsm.Subscription{ID: id, Pattern: pattern}).WithDefaults()
 	sub.Secret = sub.Signature.NewSecret(random(32))
 	sub.Generation = hex.EncodeToString(random(16))
 	stored, created, err := s.cfg.Streams.Subscribe(ctx, sub)
@@ -107,33 +107,109 @@ func (s *Service) createSubscription(c echo.Context, path string) error {
 	return nil
 }
 
-// readSubscription reads the body of a PUT.
-func (s *Service) readSubscription(c echo.Context, sub *fsm.Subscription) error {
-	o, err := s.readObject(c)
+// changeSubscription answers PATCH /{pattern}?subscription=ID: a JSON merge patch (RFC 7396) of what a PUT has. The
+// subscription keeps its consumers, and they their leases, epochs and offsets. The next attempt goes by the change.
+func (s *Service) changeSubscription(c echo.Context, path string) error {
+	found, there, err := s.find(c.Request(), path)
 	if err != nil {
 		return err
 	}
-	if sub.Webhook, err = required[string](o, "webhook", "a URL"); err != nil {
+	if !there {
+		return errNoSubscription()
+	}
+	asked, err := s.readSubscription(c, false)
+	if err != nil {
 		return err
 	}
-	if sub.Description, _, err = optional[string](o, "description", "a string"); err != nil {
+	stored, err := s.cfg.Store.ChangeSubscription(c.Request().Context(), found.ID,
+		func(now fsm.Subscription) (fsm.Subscription, error) {
+			if now.Pattern != found.Pattern { // deleted since, and made anew with this one
+				return now, fsm.ErrNotFound
+			}
+			return asked.of(now), nil
+		})
+	switch {
+	case errors.Is(err, fsm.ErrNotFound):
+		return errNoSubscription()
+	case err != nil:
 		return err
 	}
-	if sub.Signature, err = readSignature(o); err != nil {
-		return err
+	s.log.Info("subscription changed", zap.String("subscription", stored.ID))
+	body := bodyOf(stored)
+	if stored.Secret == asked.secret {
+		body.Secret = stored.Secret
+	}
+	writeJSON(c.Response(), http.StatusOK, body)
+	return nil
+}
+
+// configuration is what a PUT or a PATCH says of a subscription. What is nil is not said.
+type configuration struct {
+	webhook, description *string
+	signature            *fsm.Signature
+	// secret is what the subscription gets in exchange for the one that it had for another signature scheme.
+	secret string
+}
+
+// of returns a subscription with what is said.
+func (asked configuration) of(sub fsm.Subscription) fsm.Subscription {
+	if asked.webhook != nil {
+		sub.Webhook = *asked.webhook
+	}
+	if asked.description != nil {
+		sub.Description = *asked.description
+	}
+	if asked.signature != nil && *asked.signature != sub.Signature {
+		sub.Signature, sub.Secret = *asked.signature, asked.secret
+	}
+	return sub
+}
+
+// readSubscription reads a body of what is said of a subscription: all that it needs, or some of it. null stands for
+// the default.
+func (s *Service) readSubscription(c echo.Context, all bool) (asked configuration, err error) {
+	o, err := s.readObject(c)
+	if err != nil {
+		return asked, err
+	}
+	if _, said := o["webhook"]; said || all {
+		webhook, err := required[string](o, "webhook", "a URL")
+		if err != nil {
+			return asked, err
+		}
+		asked.webhook = &webhook
+	}
+	if _, said := o["description"]; said {
+		description, _, err := optional[string](o, "description", "a string")
+		if err != nil {
+			return asked, err
+		}
+		asked.description = &description
+	}
+	if _, said := o["signature"]; said {
+		signature, err := readSignature(o)
+		if err != nil {
+			return asked, err
+		}
+		asked.signature, asked.secret = &signature, signature.NewSecret(random(32))
 	}
 	if err := o.only("webhook", "description", "signature"); err != nil {
-		return err
+		return asked, err
 	}
 	switch {
-	case sub.Webhook == "":
-		return refuse(fsm.CodeInvalidRequest, "webhook is empty: it must be a URL")
-	case len(sub.Webhook) > maxWebhook:
-		return refuse(fsm.CodeInvalidRequest, "webhook is longer than %d bytes", maxWebhook)
-	case len(sub.Description) > maxDescription:
-		return refuse(fsm.CodeInvalidRequest, "description is longer than %d bytes", maxDescription)
+	case asked.description != nil && len(*asked.description) > maxDescription:
+		return asked, refuse(fsm.CodeInvalidRequest, "description is longer than %d bytes", maxDescription)
+	case asked.webhook == nil:
+		return asked, nil
+	case *asked.webhook == "":
+		return asked, refuse(fsm.CodeInvalidRequest, "webhook is empty: it must be a URL")
+	case len(*asked.webhook) > maxWebhook:
+		return asked, refuse(fsm.CodeInvalidRequest, "webhook is longer than %d bytes", maxWebhook)
 	}
-	return nil
+	if err := s.cfg.Targets.CheckTarget(c.Request().Context(), *asked.webhook); err != nil {
+		return asked, refuse(fsm.CodeInvalidWebhook, "%v", err) // it names the field
+	}
+	return asked, nil
 }
 
 // readSignature reads the field that names the signature scheme; the default is that of the webhook spec.
@@ -163,7 +239,7 @@ func (s *Service) getSubscription(c echo.Context, path string) error {
 		return err
 	}
 	if !found {
-		return refuse(fsm.CodeSubscriptionNotFound, "there is no subscription with this id")
+		return errNoSubscription()
 	}
 	body := bodyOf(sub)
 	backfills, err := s.cfg.Store.Backfills(ctx)
@@ -248,6 +324,10 @@ func (s *Service) find(r *http.Request, path string) (sub fsm.Subscription, foun
 		return sub, false, refuse(fsm.CodeSubscriptionNotFound, "the subscription with this id has another pattern")
 	}
 	return sub, true, nil
+}
+
+func errNoSubscription() error {
+	return refuse(fsm.CodeSubscriptionNotFound, "there is no subscription with this id")
 }
 
 // target returns the subscription ID and the canonical pattern that a request names.

@@ -57,13 +57,15 @@ func TestSubscriptionLifeCycle(t *testing.T) {
 			t.Fatalf("GET under %s: %d %s", pattern, a.status, a.text)
 		}
 	}
-	for _, method := range []string{http.MethodGet, http.MethodDelete} {
+	for _, method := range []string{http.MethodGet, http.MethodPatch, http.MethodDelete} {
 		for _, other := range []string{"/other/*", "/agents/**", "/agents/one"} {
 			h.want(h.api(method, other+"?subscription=agent-handler", ""), 404, fsm.CodeSubscriptionNotFound,
 				"another pattern")
 		}
 	}
-	h.want(h.api(http.MethodGet, "/**?subscription=nobody", ""), 404, fsm.CodeSubscriptionNotFound, "")
+	for _, method := range []string{http.MethodGet, http.MethodPatch} {
+		h.want(h.api(method, "/**?subscription=nobody", ""), 404, fsm.CodeSubscriptionNotFound, "")
+	}
 
 	for range 2 { // the second finds nothing, which is what was wanted
 		if a = h.api(http.MethodDelete, target, ""); a.status != 204 || a.text != "" ||
@@ -114,6 +116,92 @@ func TestASubscriptionChoosesHowItsWakesAreSigned(t *testing.T) {
 			h.secret(a.body["webhook_secret"].(string))
 		}
 	}
+}
+
+func TestAPatchChangesWhatItNamesAndNothingElse(t *testing.T) {
+	const target = "/agents/*?subscription=s"
+	for _, c := range []struct {
+		patch, shown string
+		secret       *regexp.Regexp // of the new secret that is shown; nil for none
+		refused      string
+	}{
+		{patch: `{}`, shown: `"webhook":"https://w.example/hook","description":"d"`},
+		{
+			patch: `{"webhook":"https://w.example/moved"}`,
+			shown: `"webhook":"https://w.example/moved","description":"d"`,
+		},
+		{patch: `{"description":"other"}`, shown: `"webhook":"https://w.example/hook","description":"other"`},
+		{patch: `{"description":null}`, shown: `"webhook":"https://w.example/hook"`},
+		{patch: `{"signature":"hmac"}`, shown: `"webhook":"https://w.example/hook","description":"d"`},
+		{
+			patch:  `{"signature":"standard-webhooks"}`,
+			shown:  `"webhook":"https://w.example/hook","description":"d","signature":"standard-webhooks"`,
+			secret: regexp.MustCompile(`^whsec_[A-Za-z0-9+/]{43}=$`),
+		},
+		{patch: `{"webhook":null}`, refused: "webhook is missing: it must be a URL"},
+		{patch: `{"webhook":""}`, refused: "webhook is empty"},
+		{patch: `{"webhook":"https://w.example/moved","description":7}`, refused: "description must be a string"},
+		{patch: `{"webhook":"https://w.example/moved","signature":"md5"}`, refused: "signature must be"},
+		{
+			patch:   `{"pattern":"/other/*"}`,
+			refused: `unknown field "pattern"; known are webhook, description, signature`,
+		},
+		{patch: `[]`, refused: "not a JSON object"},
+	} {
+		t.Run(c.patch, func(t *testing.T) {
+			h := newHarness(t, nil)
+			h.rec.onSubscribed = func(sub fsm.Subscription) { h.store.db.SetBackfill(sub, nil) }
+			made := h.api(http.MethodPut, target, hook)
+			h.secret(made.body["webhook_secret"].(string))
+			before := h.store.db.Subscriptions()["s"]
+			a := h.api(http.MethodPatch, target, c.patch)
+			after := h.store.db.Subscriptions()["s"]
+			if c.refused != "" {
+				h.want(a, 400, fsm.CodeInvalidRequest, c.refused)
+				if after != before {
+					t.Errorf("a refused request made %+v of %+v", after, before)
+				}
+				return
+			}
+			shown := `{"subscription_id":"s","pattern":"/agents/*",` + c.shown + `}`
+			secret, told := a.body["webhook_secret"].(string)
+			if told {
+				h.secret(secret)
+			}
+			if told != (c.secret != nil) || told && !c.secret.MatchString(secret) || told && after.Secret != secret {
+				t.Errorf("it shows the secret %q; stored is %q", secret, after.Secret)
+			}
+			text := strings.Replace(strings.TrimSpace(a.text), `"webhook_secret":"`+secret+`",`, "", 1)
+			if a.status != http.StatusOK || text != shown {
+				t.Errorf("got %d %s, want %s", a.status, text, shown)
+			}
+			if !told && after.Secret != before.Secret || after.Generation != before.Generation {
+				t.Error("it has another secret or generation")
+			}
+			if a := h.api(http.MethodGet, target, ""); strings.TrimSpace(a.text) != shown {
+				t.Errorf("GET: %s, want %s", a.text, shown)
+			}
+			// A repetition of the PUT asks for what was there before.
+			if a := h.api(http.MethodPut, target, hook); (a.status == http.StatusOK) != after.SameConfig(before) {
+				t.Errorf("the PUT once more: %d %s", a.status, a.text)
+			}
+		})
+	}
+	t.Run("a webhook that is not allowed", func(t *testing.T) {
+		h := newHarness(t, nil)
+		h.secret(h.api(http.MethodPut, target, hook).body["webhook_secret"].(string))
+		before := h.store.db.Subscriptions()["s"]
+		h.rec.refuse = errors.New("webhook host \"10.0.0.1\" is a private address")
+		h.want(h.api(http.MethodPatch, target, `{"webhook":"https://10.0.0.1/"}`), 400, fsm.CodeInvalidWebhook,
+			`webhook host "10.0.0.1" is a private address`)
+		if after := h.store.db.Subscriptions()["s"]; after != before {
+			t.Errorf("a refused request made %+v of %+v", after, before)
+		}
+		// What the patch does not name is not judged again.
+		if a := h.api(http.MethodPatch, target, `{"description":"other"}`); a.status != http.StatusOK {
+			t.Errorf("got %d %s", a.status, a.text)
+		}
+	})
 }
 
 func TestSubscriptionDeletedAgainLeavesNoConsumerOfACutShortDeletion(t *testing.T) {
@@ -354,6 +442,7 @@ func TestSubscriptionErrorsNameTheCauseAndChangeNothing(t *testing.T) {
 		{"PUT", "/a?subscription=a", hook},
 		{"GET", "/a?subscription=a", ""},
 		{"GET", "/a?subscriptions", ""},
+		{"PATCH", "/a?subscription=a", "{}"},
 		{"DELETE", "/a?subscription=a", ""},
 	} {
 		t.Run("a store that is away: "+r.method+" "+r.target, func(t *testing.T) {

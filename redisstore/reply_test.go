@@ -172,7 +172,7 @@ func callers() []caller {
 			_, _, err := s.CreateSubscription(ctx, sub)
 			return err
 		}, []any{int64(1)}},
-		{scriptTellSubscription, func(ctx context.Context, s *Store) error {
+		{scriptChangeSubscription, func(ctx context.Context, s *Store) error {
 			_, _, err := s.tell(ctx, sub)
 			return err
 		}, []any{int64(7)}},

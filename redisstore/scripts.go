@@ -92,7 +92,7 @@ var (
 	scriptCensus        = partitionScript("census")
 
 	scriptCreateSubscription = listScript("create_subscription")
-	scriptTellSubscription   = listScript("tell_subscription")
+	scriptChangeSubscription = listScript("change_subscription")
 	scriptDeleteSubscription = listScript("delete_subscription")
 	scriptListSubscriptions  = globalScript("list_subscriptions")
 	scriptSetBackfill        = globalScript("set_backfill")

@@ -522,7 +522,7 @@ func TestSubscriptions(t *testing.T) {
 	}
 	again := subscription("s")
 	again.Generation, again.Secret = "g-2", "whsec_2"
-	sub.Told = true
+	sub.Told, sub.Revision = true, 1
 	if stored, created, err := w.CreateSubscription(ctx, again); err != nil || created || stored != sub {
 		t.Errorf("the same again: %+v %v %v", stored, created, err)
 	}

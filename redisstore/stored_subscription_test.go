@@ -34,7 +34,8 @@ func TestASubscriptionIsStoredWithHowItIsDelivered(t *testing.T) {
 	delete(stored, "version")
 	want := map[string]any{
 		"id": "s", "generation": "g-s", "pattern": "/**", "webhook": "https://example.com/hook", "secret": "whsec_x",
-		"mode": "wake", "format": "wake", "signature": "hmac", "created_at": float64(w.now.UnixMicro()),
+		"description": "", "revision": 0.0, "mode": "wake", "format": "wake", "signature": "hmac",
+		"created_at": float64(w.now.UnixMicro()),
 	}
 	if !maps.Equal(stored, want) {
 		t.Errorf("stored is %v, want %v", stored, want)

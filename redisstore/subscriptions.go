@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	mrand "math/rand/v2"
 	"strconv"
@@ -20,25 +21,37 @@ type record struct {
 	Pattern     string        `json:"pattern"`
 	Webhook     string        `json:"webhook"`
 	Secret      string        `json:"secret"`
-	Description string        `json:"description,omitempty"`
+	Description string        `json:"description"`
 	Mode        fsm.Mode      `json:"mode"`
 	Format      fsm.Format    `json:"format"`
 	Signature   fsm.Signature `json:"signature"`
 	CreatedAt   int64         `json:"created_at"` // microseconds
 	// Version is added by create_subscription.lua.
 	Version int64 `json:"version,omitempty"`
-	// Told is added by tell_subscription.lua.
-	Told bool `json:"told,omitempty"`
+	// Revision is compared by change_subscription.lua.
+	Revision int64 `json:"revision"`
+	Told     bool  `json:"told,omitempty"`
 }
 
-func encodeSubscription(s fsm.Subscription) (string, error) {
+// encodeSubscription returns the record of a subscription. What was there of it, if anything, stays where this version
+// of the program does not know it.
+func encodeSubscription(s fsm.Subscription, was string) (string, error) {
 	text, err := json.Marshal(record{
 		ID: s.ID, Generation: s.Generation, Pattern: s.Pattern, Webhook: s.Webhook, Secret: s.Secret,
 		Description: s.Description, Mode: s.Mode, Format: s.Format, Signature: s.Signature,
-		CreatedAt: s.CreatedAt.UnixMicro(),
+		CreatedAt: s.CreatedAt.UnixMicro(), Version: s.Version, Revision: s.Revision, Told: s.Told,
 	})
+	if err == nil && was != "" {
+		fields := map[string]json.RawMessage{}
+		if err = json.Unmarshal([]byte(was), &fields); err == nil {
+			err = json.Unmarshal(text, &fields)
+		}
+		if err == nil {
+			text, err = json.Marshal(fields)
+		}
+	}
 	if err != nil {
-		return "", fmt.Errorf("store subscription %s: %w", s.ID, err)
+		return "", fmt.Errorf("store subscription %s: its record is not valid", s.ID) // the error may have the secret
 	}
 	return string(text), nil
 }
@@ -53,7 +66,7 @@ func decodeSubscription(s string) (fsm.Subscription, error) {
 	return fsm.Subscription{
 		ID: r.ID, Generation: r.Generation, Pattern: r.Pattern, Webhook: r.Webhook, Secret: r.Secret,
 		Description: r.Description, Mode: r.Mode, Format: r.Format, Signature: r.Signature,
-		CreatedAt: time.UnixMicro(r.CreatedAt), Version: r.Version, Told: r.Told,
+		CreatedAt: time.UnixMicro(r.CreatedAt), Version: r.Version, Revision: r.Revision, Told: r.Told,
 	}, nil
 }
 
@@ -68,7 +81,7 @@ func (s *Store) CreateSubscription(ctx context.Context, sub fsm.Subscription) (f
 	}
 	sub = sub.WithDefaults()
 	sub.CreatedAt = now
-	text, err := encodeSubscription(sub)
+	text, err := encodeSubscription(sub, "")
 	if err != nil {
 		return fsm.Subscription{}, false, err
 	}
@@ -98,17 +111,60 @@ func (s *Store) CreateSubscription(ctx context.Context, sub fsm.Subscription) (f
 
 // tell notes that a client is told of a subscription that was there, and returns it.
 func (s *Store) tell(ctx context.Context, sub fsm.Subscription) (stored fsm.Subscription, created bool, err error) {
-	if !sub.Told {
-		r := s.call(ctx, scriptTellSubscription,
-			[]string{s.keys.subscriptions(), s.keys.version(), s.keys.changes()},
-			sub.ID, sub.Generation, s.versionSeen.Load(), versionDraw())
-		r.yes() // no: it was deleted since
-		if r.bad != nil {
-			return fsm.Subscription{}, false, r.bad
-		}
-		sub.Told = true
+	if sub.Told {
+		return sub, false, nil
 	}
-	return sub, false, nil
+	stored, err = s.ChangeSubscription(ctx, sub.ID, func(now fsm.Subscription) (fsm.Subscription, error) {
+		if !now.SameConfig(sub) {
+			return now, fsm.ErrConflict
+		}
+		return now, nil
+	})
+	if errors.Is(err, fsm.ErrNotFound) { // deleted since
+		return sub, false, nil
+	}
+	return stored, false, err
+}
+
+// ChangeSubscription implements fsm.SubscriptionStore.
+func (s *Store) ChangeSubscription(
+	ctx context.Context, id string, change func(fsm.Subscription) (fsm.Subscription, error),
+) (fsm.Subscription, error) {
+	for {
+		text, err := s.rdb.HGet(ctx, s.keys.subscriptions(), id).Result()
+		if err = wrap(err); err != nil {
+			return fsm.Subscription{}, err
+		}
+		if text == "" {
+			return fsm.Subscription{}, fsm.ErrNotFound
+		}
+		was, err := decodeSubscription(text)
+		if err != nil {
+			return fsm.Subscription{}, err
+		}
+		next, err := change(was)
+		if err != nil {
+			return fsm.Subscription{}, err
+		}
+		if next.Told = true; next == was {
+			return was, nil
+		}
+		next.Revision++
+		if text, err = encodeSubscription(next, text); err != nil {
+			return fsm.Subscription{}, err
+		}
+		r := s.call(ctx, scriptChangeSubscription,
+			[]string{s.keys.subscriptions(), s.keys.version(), s.keys.changes()},
+			id, text, was.Generation, was.Revision, s.versionSeen.Load(), versionDraw())
+		switch changed := r.yes(); {
+		case r.bad != nil:
+			return fsm.Subscription{}, r.bad
+		case changed:
+			_ = s.RefreshCatalog(ctx) // Run reads the list again anyway
+			s.hints.tellSubscriptions()
+			return next, nil
+		}
+	}
 }
 
 // ResumeSubscription implements fsm.SubscriptionStore.

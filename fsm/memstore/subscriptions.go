@@ -45,12 +45,7 @@ func (s *Store) CreateSubscription(
 		case taken && !there.SameConfig(sub):
 			return fsm.ErrConflict
 		case taken:
-			if !there.Told {
-				there.Told = true
-				t.relist()
-				t.subs[sub.ID] = there
-			}
-			stored = there
+			stored = t.change(there, there)
 			return nil
 		}
 		sub.CreatedAt = time.UnixMicro(t.draw.Now.UnixMicro())
@@ -62,6 +57,34 @@ func (s *Store) CreateSubscription(
 		return nil
 	}, "CreateSubscription", sub)
 	return stored, created, err
+}
+
+// ChangeSubscription implements fsm.SubscriptionStore.
+func (s *Store) ChangeSubscription(
+	ctx context.Context, id string, change func(fsm.Subscription) (fsm.Subscription, error),
+) (stored fsm.Subscription, err error) {
+	err = s.call(ctx, func(t *tx) error {
+		there, known := t.subs[id]
+		if !known {
+			return fsm.ErrNotFound
+		}
+		next, err := change(there)
+		if err == nil {
+			stored = t.change(there, next)
+		}
+		return err
+	}, "ChangeSubscription", id)
+	return stored, err
+}
+
+// change stores another form of a subscription, unless it is as it was and told already, and returns what is stored.
+func (t *tx) change(was, next fsm.Subscription) fsm.Subscription {
+	if next.Told = true; next != was {
+		next.Revision++
+		t.relist()
+		t.subs[next.ID] = next
+	}
+	return next
 }
 
 // DeleteSubscription implements fsm.SubscriptionStore. It is in two steps, so that a replica that dies in between

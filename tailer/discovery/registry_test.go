@@ -2,6 +2,7 @@ package discovery
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -46,7 +47,7 @@ func (b *body) Read(p []byte) (int, error) {
 		return 0, b.ctx.Err()
 	}
 	n, err := b.in.Read(p)
-	if err == io.EOF && b.stalls {
+	if errors.Is(err, io.EOF) && b.stalls {
 		<-b.ctx.Done()
 		err = b.ctx.Err()
 	}
@@ -85,7 +86,8 @@ func TestARegistryIsAskedForOnceHoweverLongItsStreamsTake(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				db := memstore.New(memstore.Options{})
 				run(t, build(t, Config{
-					Store: slow{db.Replica("a", 0)}, Upstream: test.up, Registry: "/__registry__", RetryMax: time.Second,
+					Store: slow{db.Replica("a", 0)}, Upstream: test.up,
+					Registry: "/__registry__", RetryMax: time.Second,
 				}))
 				time.Sleep(time.Duration(streams)*time.Second + registryTime + 5*time.Second)
 				if n := test.up.requests.Load(); n != test.requests {
