@@ -157,6 +157,7 @@ type Dispatcher struct {
 	log     *zap.Logger
 	guard   *guard
 	sender  *sender
+	stages  stages
 	outage  *outage
 	metrics *metrics
 	// deliveries is the observer that logs them.
@@ -214,7 +215,7 @@ func New(cfg Config) (*Dispatcher, error) {
 	d.watch(cfg.Metrics)
 	cfg.Outcomes.Observe(fsm.Observer{Attempt: m.attempted})
 	cfg.Outcomes.Observe(fsm.Observer{Attempt: d.deliveries.attempted})
-	d.sender = newSender(cfg, d.guard)
+	d.sender, d.stages = newSender(cfg, d.guard), d.newStages()
 	d.requests, d.cancelRequests = context.WithCancel(context.Background())
 	d.reports, d.cancelReports = context.WithCancel(context.Background())
 	return d, nil

@@ -1,0 +1,109 @@
+package dispatcher
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.uber.org/zap"
+
+	"reveille/dispatcher/format"
+	"reveille/fsm"
+)
+
+// reportRetry is the first pause before a result is offered to the store again; it doubles, up to reportRetryMax.
+const (
+	reportRetry    = 100 * time.Millisecond
+	reportRetryMax = 2 * time.Second
+)
+
+// record tells the observers and the store what an attempt came to, and returns what the store asks for.
+func (d *Dispatcher) record(ctx context.Context, l *lane, a *attempt) fsm.Outcome {
+	over := a.over()
+	d.traces.end(ctx, over)
+	d.noteStanding(l, over.Result)
+	d.cfg.Outcomes.Attempted(over)
+	return d.report(a)
+}
+
+// report tells the store what an attempt came to, and returns what it asks for. A store that is not available is asked
+// again for reportTimeout; then the attempt's deadline decides.
+func (d *Dispatcher) report(a *attempt) fsm.Outcome {
+	ctx, cancel := context.WithTimeout(d.reports, reportTimeout)
+	defer cancel()
+	for pause := reportRetry; ; pause = min(2*pause, reportRetryMax) {
+		out, err := d.tell(ctx, a.wake, a.verdict)
+		if err == nil {
+			return out
+		}
+		if errors.Is(err, fsm.ErrUnavailable) {
+			d.noteStore(err)
+			if sleep(ctx, pause) {
+				continue
+			}
+		}
+		d.giveUp(a.wake, err)
+		return fsm.Outcome{}
+	}
+}
+
+func (d *Dispatcher) tell(ctx context.Context, w fsm.Wake, v format.Verdict) (fsm.Outcome, error) {
+	switch v.Result {
+	case fsm.AttemptAccepted:
+		return d.cfg.Store.Accept(ctx, w.Ref())
+	case fsm.AttemptDone:
+		return d.cfg.Store.Finish(ctx, w.Ref(), w.Streams)
+	case fsm.AttemptAbandoned:
+		return fsm.Outcome{}, nil
+	case fsm.AttemptWaiting:
+		return d.cfg.Store.Park(ctx, w.Ref(), parkTime)
+	case fsm.AttemptFailed, fsm.AttemptRetired:
+	}
+	return d.cfg.Store.Fail(ctx, w.Ref(), fsm.Failure{
+		RetryAfter: v.RetryAfter, Retired: v.Result == fsm.AttemptRetired, Reason: v.Reason,
+	})
+}
+
+func (d *Dispatcher) giveUp(w fsm.Wake, err error) {
+	d.metrics.lost.Inc()
+	if times, log := d.unreported.Happened(d.cfg.Clock()); log {
+		d.log.Error("the result of a delivery attempt was not stored; its deadline decides what happens next",
+			zap.Int("times", times),
+			zap.String("subscription", w.Subscription), zap.String("consumer", w.Consumer),
+			zap.Int64("epoch", w.Epoch), zap.String("wake_id", w.WakeID), zap.Error(err))
+	}
+}
+
+// noteStore logs that the store did not do what it was asked for, unless this program is stopping.
+func (d *Dispatcher) noteStore(err error) {
+	switch {
+	case err == nil || d.reports.Err() != nil:
+	case errors.Is(err, fsm.ErrUnavailable):
+		d.outage.failed(err)
+	default:
+		if times, log := d.broken.Happened(d.cfg.Clock()); log {
+			d.log.Error("redis refused a call", zap.Int("times", times), zap.Error(err))
+		}
+	}
+}
+
+// noteStanding remembers how the endpoint of a subscription does.
+func (d *Dispatcher) noteStanding(l *lane, r fsm.AttemptResult) {
+	if r.Tells() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.slots.ended(l, r.OK())
+	}
+}
+
+// sleep returns false if the context ended first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}

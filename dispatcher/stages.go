@@ -1,0 +1,91 @@
+package dispatcher
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"time"
+
+	"reveille/dispatcher/format"
+	"reveille/fsm"
+)
+
+// stages are what each attempt passes, in this order, before it is recorded. A stage has any number of steps.
+type stages struct {
+	// prepare finds out what is to be delivered, and how.
+	prepare []step
+	// allow says whether it may be sent now.
+	allow []step
+	// build makes the request anew for each attempt, with a token and a signature of this moment.
+	build []step
+	// send gets the answer.
+	send []step
+	// judge says what the answer means.
+	judge []step
+}
+
+// step is a step of a stage. It returns false if the attempt ends with the verdict that it has set: the steps and the
+// stages after it are left out.
+type step func(ctx context.Context, a *attempt) bool
+
+func (d *Dispatcher) newStages() stages {
+	return stages{
+		prepare: []step{d.prepare}, allow: []step{d.allowTarget}, build: []step{d.build}, send: []step{d.send},
+		judge: []step{d.judge},
+	}
+}
+
+// attempt is one delivery attempt on its way through the stages.
+type attempt struct {
+	sub  fsm.Subscription
+	wake fsm.Wake
+	// format and host are of the stage prepare. The host of the webhook is all that is ever told of the URL: the rest
+	// may be a secret.
+	format format.Format
+	host   string
+	// request is of the stage build, response and status are of the stage send. status is 0 without an answer.
+	request  *http.Request
+	response *http.Response
+	status   int
+	// cancel ends the request.
+	cancel func()
+	// began is when the attempt was begun, verdict what it came to, and took how long it was until that was known.
+	began   time.Time
+	verdict format.Verdict
+	took    time.Duration
+}
+
+// ends sets what an attempt came to. It returns false, as a step does that ends the attempt.
+func (a *attempt) ends(v format.Verdict) bool {
+	a.verdict = v
+	return false
+}
+
+// over is what observers are told of the attempt.
+func (a *attempt) over() fsm.Attempt {
+	return fsm.Attempt{
+		Wake: a.wake, Host: a.host, Began: a.began, Took: a.took, Result: a.verdict.Result, Status: a.status,
+		Class: string(a.verdict.Class), Reason: a.verdict.Reason,
+	}
+}
+
+// pass has an attempt pass the stages, all of them within RequestTimeout.
+func (d *Dispatcher) pass(ctx context.Context, a *attempt) {
+	a.began = time.Now()
+	ctx, a.cancel = context.WithTimeout(ctx, d.cfg.RequestTimeout)
+	defer a.cancel()
+stages:
+	for _, stage := range [...][]step{
+		d.stages.prepare, d.stages.allow, d.stages.build, d.stages.send, d.stages.judge,
+	} {
+		for _, passes := range stage {
+			if !passes(ctx, a) {
+				break stages
+			}
+		}
+	}
+	a.took = cmp.Or(a.took, time.Since(a.began))
+	if a.response != nil {
+		_ = a.response.Body.Close()
+	}
+}

@@ -1,0 +1,78 @@
+package dispatcher
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"testing"
+
+	"reveille/dispatcher/format"
+	"reveille/fsm"
+)
+
+// TestEachStageTakesAnotherStep holds that a step can be put into any stage, what it can do there, and that an attempt
+// that it ends passes no further step and is recorded all the same.
+func TestEachStageTakesAnotherStep(t *testing.T) {
+	ends := func(r fsm.AttemptResult) step {
+		return func(_ context.Context, a *attempt) bool {
+			return a.ends(format.Verdict{Result: r, Reason: "the added step"})
+		}
+	}
+	marks := func(_ context.Context, a *attempt) bool {
+		a.request.Header.Set("X-Added", "yes")
+		return true
+	}
+	answers := func(_ context.Context, a *attempt) bool {
+		a.status, a.response = http.StatusNoContent, &http.Response{Body: http.NoBody}
+		return true
+	}
+	for name, test := range map[string]struct {
+		add func(*stages)
+		// requests are what arrives: the header that a step has set of each. recorded is the call to the store.
+		requests []string
+		recorded string
+	}{
+		"none is added": {add: func(*stages) {}, requests: []string{""}, recorded: "Accept"},
+		"prepare finds nothing to deliver": {
+			add:      func(s *stages) { s.prepare = append(s.prepare, ends(fsm.AttemptDone)) },
+			recorded: "Finish",
+		},
+		"allow has it wait": {
+			add:      func(s *stages) { s.allow = append(s.allow, ends(fsm.AttemptWaiting)) },
+			recorded: "Park",
+		},
+		"build adds to the request": {
+			add:      func(s *stages) { s.build = append(s.build, marks) },
+			requests: []string{"yes"}, recorded: "Accept",
+		},
+		"send by another way": {add: func(s *stages) { s.send = []step{answers} }, recorded: "Accept"},
+		"judge before the format does": {
+			add:      func(s *stages) { s.judge = append([]step{ends(fsm.AttemptFailed)}, s.judge...) },
+			requests: []string{""}, recorded: "Fail",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			requests := make(chan string, 1)
+			hook := endpoint(t, func(_ http.ResponseWriter, r *http.Request) { requests <- r.Header.Get("X-Added") })
+			var attempts []fsm.Attempt // read after the store was told
+			f := start(t, newMemStore(), nil, func(d *Dispatcher) {
+				test.add(&d.stages)
+				d.cfg.Outcomes.Observe(fsm.Observer{Attempt: func(a fsm.Attempt) { attempts = append(attempts, a) }})
+			})
+			f.Deliver(f.store.event(f.store.addSubscription("s", hook), "/s/1", "0005"))
+			f.store.untilCalls(t, test.recorded, 1)
+			f.stop()
+			close(requests)
+			var arrived []string
+			for header := range requests {
+				arrived = append(arrived, header)
+			}
+			if !slices.Equal(arrived, test.requests) {
+				t.Errorf("the endpoint got %q, want %q", arrived, test.requests)
+			}
+			if len(attempts) != 1 || "http://"+attempts[0].Host != hook || attempts[0].Took <= 0 {
+				t.Errorf("the observers were told of %+v", attempts)
+			}
+		})
+	}
+}
