@@ -11,11 +11,13 @@ import (
 // milliseconds, times this, and what tells it from others of that time.
 const VersionsPerMilli = 2048
 
-// Clocks is by how much the clocks of two servers may differ. No stored fact tells.
-const Clocks = 30 * time.Second
+// MaxClockSkew is by how much the clocks of two servers may differ. No stored fact tells.
+const MaxClockSkew = 30 * time.Second
 
 // VersionsThrough returns the latest version that may be of a time, in milliseconds, by whichever server's clock.
-func VersionsThrough(millis int64) int64 { return (millis + Clocks.Milliseconds()) * VersionsPerMilli }
+func VersionsThrough(millis int64) int64 {
+	return (millis + MaxClockSkew.Milliseconds()) * VersionsPerMilli
+}
 
 // Catalog is the set of subscriptions as one replica knows it, with an index by pattern: the cost of Match depends on
 // the length of the path and on how many patterns match, not on how many there are. It is safe for concurrent use.

@@ -30,19 +30,19 @@ type Fence struct {
 	Base int64
 }
 
-// epochsPerMilli is how many epochs an incarnation sets aside for each millisecond until the next one begins: far more
+// EpochsPerMilli is how many epochs an incarnation sets aside for each millisecond until the next one begins: far more
 // than a consumer can have wakes. At this rate the epochs stay below 2^53, the whole numbers that JSON and Lua keep
 // exact, until the year 2248.
-const epochsPerMilli = 1024
+const EpochsPerMilli = 1024
 
-// leastEpochs is how many epochs an incarnation sets aside at least: the next one may have a clock that is behind.
-const leastEpochs = 1000 * epochsPerMilli
+// LeastEpochs is how many epochs an incarnation sets aside at least: the next one may have a clock that is behind.
+const LeastEpochs = 1000 * EpochsPerMilli
 
 // In returns the fence as it is for a wake in an incarnation of the server, at a time by its clock. The first
 // incarnation of a partition has no earlier one and begins at 1.
 func (f Fence) In(incarnation string, now time.Time) Fence {
 	if f.Incarnation != "" && f.Incarnation != incarnation {
-		f.Base = max(f.Base+leastEpochs, now.UnixMilli()*epochsPerMilli)
+		f.Base = max(f.Base+LeastEpochs, now.UnixMilli()*EpochsPerMilli)
 	}
 	f.Incarnation = incarnation
 	return f

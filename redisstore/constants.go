@@ -15,7 +15,10 @@ var constants = []struct {
 	value int64
 }{
 	{"VERSIONS", fsm.VersionsPerMilli},
-	{"CLOCKS", millis(fsm.Clocks)},
+	{"CLOCK_SKEW", millis(fsm.MaxClockSkew)},
+	{"EPOCHS", fsm.EpochsPerMilli},
+	{"LEAST_EPOCHS", fsm.LeastEpochs},
+	{"JITTER_SPAN", fsm.JitterSpan},
 	{"STALL_LIMIT", fsm.StallLimit},
 	{"RETRY_BASE", millis(fsm.RetryBase)},
 	{"RETRY_CAP", millis(fsm.RetryCap)},

@@ -117,8 +117,8 @@ func TestOffsetsAreComparedByteByByte(t *testing.T) {
 func TestAScriptBeginsWithTheConstantsThatItUses(t *testing.T) {
 	for script, want := range map[string]string{
 		"return 1": "return 1",
-		"-- CLOCKS\nreturn VERSIONS * RETRY_SLOW -- CLOCKS": "local VERSIONS, RETRY_SLOW = 2048, 60000 " +
-			"-- CLOCKS\nreturn VERSIONS * RETRY_SLOW -- CLOCKS",
+		"-- CLOCK_SKEW\nreturn VERSIONS * RETRY_SLOW -- CLOCK_SKEW": "local VERSIONS, RETRY_SLOW = 2048, 60000 " +
+			"-- CLOCK_SKEW\nreturn VERSIONS * RETRY_SLOW -- CLOCK_SKEW",
 	} {
 		if got := WithConstants(script); got != want {
 			t.Errorf("it is %q, want %q", got, want)

@@ -121,7 +121,7 @@ local function retry_delay(n)
   if n < 1 then n = 1 end
   local base, span = RETRY_SLOW, RETRY_SLOW_JITTER
   if n <= RETRY_SLOW_AFTER then base, span = math.min(RETRY_BASE * 2 ^ n, RETRY_CAP), RETRY_JITTER end
-  return math.floor(base + span * JITTER / 1000000)
+  return math.floor(base + span * JITTER / JITTER_SPAN)
 end
 
 -- incarnation is the server's run_id: one that was restarted or promoted has another. It is "-" if the server does not tell.
@@ -172,7 +172,7 @@ local function fence()
   mark = tonumber(meta()[3] or '0')
   lost = lost or SEEN > mark or at and now - at > ABANDONED
   if lost or incarnation() ~= recorded then
-    if lost or recorded or LASTING then base = math.max(base + 1024000, now * 1024) end
+    if lost or recorded or LASTING then base = math.max(base + LEAST_EPOCHS, now * EPOCHS) end
     -- The other callers have seen less than this one, or little more: they must not all find the same loss.
     mark = lost and math.max(mark, seen) + 1000000 or math.max(mark, 1)
     redis.call('HSET', P .. 'meta', 'life', incarnation(), 'base', base, 'mark', mark, 'at', now)
@@ -286,7 +286,7 @@ local function removed_stamp() return tonumber(redis.call('HGET', P .. 'meta', '
 -- Lost). Versions are times (changed.lua), and so are the fences of the server's incarnations.
 local function lost_version()
   local base = fence()
-  return base > 0 and (math.floor(base / 1024) + CLOCKS) * VERSIONS or 0
+  return base > 0 and (math.floor(base / EPOCHS) + CLOCK_SKEW) * VERSIONS or 0
 end
 
 -- stream_of reads a stream's record (fsm.Stream), or returns nil if there is none. It is stored as
@@ -525,7 +525,7 @@ local function begin(c)
   begun[c.id] = true
   local base = fence()
   -- A server that does not tell its incarnation may have lost what another caller has seen: epochs follow its clock.
-  if incarnation() == '-' then base = math.max(base, now * 1024) end
+  if incarnation() == '-' then base = math.max(base, now * EPOCHS) end
   c.epoch = math.max(c.epoch, base) + 1
   c.wake = new_wake_id(c)
   c.moved, c.attempt, c.sent = 0, 0, 0

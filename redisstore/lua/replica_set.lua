@@ -35,4 +35,4 @@ elseif some then
   unnoted = math.max(was, till) -- its place lapses then, unless it says so again
 end
 if unnoted > was then redis.call('SET', KEYS[2], int(unnoted)) end
-return { now, redis.call('ZRANGE', KEYS[1], 0, -1), unnoted > 0 and (unnoted + CLOCKS) * VERSIONS or 0 }
+return { now, redis.call('ZRANGE', KEYS[1], 0, -1), unnoted > 0 and (unnoted + CLOCK_SKEW) * VERSIONS or 0 }
