@@ -140,7 +140,7 @@ func (f *timed) consumer() fsm.Consumer { return f.store.consumer(timedConsumer)
 func (f *timed) callback(p payload, change func(*fsm.Callback)) {
 	f.t.Helper()
 	cb := fsm.Callback{
-		Consumer: timedConsumer, Primary: timedStream, Generation: f.sub.Generation, Epoch: p.Epoch,
+		Consumer: f.consumer().Ref(), Primary: timedStream, Generation: f.sub.Generation, Epoch: p.Epoch,
 		TokenEpoch: p.Epoch, MaxStreams: 10,
 	}
 	change(&cb)

@@ -17,8 +17,8 @@ type Subscribe struct {
 
 // Callback is a callback whose token and body were found well-formed (webhook spec, Callback API).
 type Callback struct {
-	// Consumer, Primary and Subscription are what the token and the URL name.
-	Consumer string
+	// Consumer is what the token and the URL name, Primary its primary stream.
+	Consumer ConsumerRef
 	Primary  string
 	// Generation and TokenEpoch are the token's; TokenExpired is true if its time is up.
 	Generation   string

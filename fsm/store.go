@@ -69,9 +69,10 @@ type SubscriptionStore interface {
 
 // StreamStore keeps which streams exist and where they end.
 type StreamStore interface {
-	// Partitions is how many there are, numbered from 0. PartitionOf is where the consumers of a primary stream live.
+	// Partitions is how many there are, numbered from 0. PartitionOf is where the consumers with a home live
+	// (ConsumerRef), and where the record of a stream of this path is.
 	Partitions() int
-	PartitionOf(path string) int
+	PartitionOf(home string) int
 
 	// Observe notes that a stream's tail is at least this, in one partition, and wakes the consumers that it concerns.
 	// closed says that it is closed there. The tail noted of a stream that was seen closed stays as it is until Restart
@@ -149,7 +150,7 @@ type CallbackStore interface {
 	// Callback is the transition of the same name on Consumer.
 	Callback(ctx context.Context, cb Callback) (CallbackReply, error)
 	// Consumer returns one consumer, or ErrNotFound.
-	Consumer(ctx context.Context, id, primary string) (Consumer, error)
+	Consumer(ctx context.Context, r ConsumerRef) (Consumer, error)
 }
 
 // OperatorStore shows an operator what is there. No call costs the store more than a bounded time.

@@ -33,12 +33,12 @@ func live(acked, tail Offset) Consumer {
 }
 
 func ref(c Consumer) WakeRef {
-	return WakeRef{Consumer: c.ID, Primary: c.Primary, Epoch: c.Epoch, WakeID: c.WakeID, Attempt: max(c.Attempt, 1)}
+	return WakeRef{Consumer: c.Ref(), Epoch: c.Epoch, WakeID: c.WakeID, Attempt: max(c.Attempt, 1)}
 }
 
 func callback(c Consumer, f func(*Callback)) Callback {
 	cb := Callback{
-		Consumer: c.ID, Primary: c.Primary, Generation: c.Generation, Epoch: c.Epoch, TokenEpoch: c.Epoch,
+		Consumer: c.Ref(), Primary: c.Primary, Generation: c.Generation, Epoch: c.Epoch, TokenEpoch: c.Epoch,
 		MaxStreams: 10,
 	}
 	f(&cb)

@@ -194,17 +194,32 @@ type Wake struct {
 // Ref names the delivery attempt in the transitions that follow from it. A transition whose Ref is not the current
 // one changes nothing.
 func (w Wake) Ref() WakeRef {
-	return WakeRef{Consumer: w.Consumer, Primary: w.Primary, Epoch: w.Epoch, WakeID: w.WakeID, Attempt: w.Attempt}
+	return WakeRef{
+		Consumer: ConsumerRef{ID: w.Consumer, Home: w.Primary}, Epoch: w.Epoch, WakeID: w.WakeID, Attempt: w.Attempt,
+	}
+}
+
+// ConsumerRef names a consumer, and says where the store keeps it.
+type ConsumerRef struct {
+	ID string
+	// Home is what decides on the partition (StreamStore.PartitionOf): the primary stream.
+	Home string
+}
+
+// Ref names the consumer.
+func (c Consumer) Ref() ConsumerRef { return ConsumerRef{ID: c.ID, Home: c.Primary} }
+
+// RefOf names the consumer that a subscription has for a stream.
+func RefOf(subscription, stream string) ConsumerRef {
+	return ConsumerRef{ID: ConsumerID(subscription, stream), Home: stream}
 }
 
 // WakeRef names one delivery attempt of one wake cycle.
 type WakeRef struct {
-	Consumer string
-	// Primary stream of the consumer: where the store keeps it.
-	Primary string
-	Epoch   int64
-	WakeID  string
-	Attempt int
+	Consumer ConsumerRef
+	Epoch    int64
+	WakeID   string
+	Attempt  int
 }
 
 // Failure is why a delivery attempt failed.

@@ -103,7 +103,7 @@ func (s *Service) process(
 	ctx context.Context, b bearer, primary string, req callbackRequest,
 ) (fsm.CallbackReply, error) {
 	cb := fsm.Callback{
-		Consumer: b.Consumer, Primary: primary,
+		Consumer: fsm.ConsumerRef{ID: b.Consumer, Home: primary}, Primary: primary,
 		Generation: b.Generation, TokenEpoch: b.Epoch, TokenExpired: !s.cfg.Clock().Before(b.Expires),
 		Epoch: req.epoch, WakeID: req.wakeID, Unsubscribe: req.unsubscribe, Done: req.done,
 		Tails: map[string]fsm.Offset{}, MaxStreams: s.cfg.MaxStreamsPerConsumer,
@@ -145,7 +145,7 @@ func (s *Service) young(asked time.Time) bool { return s.cfg.Clock().Sub(asked) 
 func (s *Service) refusalOf(cb fsm.Callback, req callbackRequest, reply fsm.CallbackReply) error {
 	switch reply.Code {
 	case fsm.CodeConsumerGone:
-		return gone(cb.Consumer)
+		return gone(cb.Consumer.ID)
 	case fsm.CodeTokenExpired:
 		return refuse(reply.Code, "the token has expired: repeat the callback with the token in this answer")
 	case fsm.CodeStaleEpoch:

@@ -54,7 +54,7 @@ func (s *Service) hide(ctx context.Context, cb *fsm.Callback) error {
 	if err != nil {
 		return err
 	}
-	return gone(cb.Consumer)
+	return gone(cb.Consumer.ID)
 }
 
 // lookAtSubscribed finds where the streams that a callback subscribes to end: they are subscribed to from there on

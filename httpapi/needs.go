@@ -31,7 +31,7 @@ type Inventory interface {
 	Partitions() int
 	PartitionOf(path string) int
 	ResumeSubscription(ctx context.Context, id string) (fsm.Outcome, error)
-	Consumer(ctx context.Context, id, primary string) (fsm.Consumer, error)
+	Consumer(ctx context.Context, r fsm.ConsumerRef) (fsm.Consumer, error)
 	CountConsumers(ctx context.Context, subs []fsm.Subscription) (byPartition [][]int, err error)
 	ScanConsumers(
 		ctx context.Context, sub fsm.Subscription, partition int, cursor string, count int,

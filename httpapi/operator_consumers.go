@@ -257,7 +257,7 @@ func (s *Service) showConsumer(c echo.Context) error {
 		return refuse(fsm.CodeInvalidRequest,
 			"the path does not end in a consumer id, such as agent-handler:%%2Fagents%%2Ftask-1")
 	}
-	consumer, err := s.cfg.Store.Consumer(c.Request().Context(), id, primary)
+	consumer, err := s.cfg.Store.Consumer(c.Request().Context(), fsm.ConsumerRef{ID: id, Home: primary})
 	if errors.Is(err, fsm.ErrNotFound) {
 		return refuse(fsm.CodeNotFound, "there is no consumer with this id")
 	} else if err != nil {

@@ -27,7 +27,7 @@ func reading(t *testing.T, w *world, sub fsm.Subscription) fsm.Wake {
 // of is a callback of a wake that claims it.
 func of(wake fsm.Wake) fsm.Callback {
 	return fsm.Callback{
-		Consumer: wake.Consumer, Primary: wake.Primary, Generation: wake.Generation, Epoch: wake.Epoch,
+		Consumer: wake.Ref().Consumer, Primary: wake.Primary, Generation: wake.Generation, Epoch: wake.Epoch,
 		TokenEpoch: wake.Epoch, WakeID: wake.WakeID, MaxStreams: 10,
 	}
 }
@@ -71,7 +71,7 @@ func TestAWakeAcksNothingOfAStreamThatWasMadeAnewSinceItBegan(t *testing.T) {
 					}
 					next := o.Wakes[0]
 					must[fsm.Outcome](t)(w.Finish(ctx, next.Ref(), next.Streams))
-					c := must[fsm.Consumer](t)(w.Consumer(ctx, wake.Consumer, "/a"))
+					c := must[fsm.Consumer](t)(w.Consumer(ctx, wake.Ref().Consumer))
 					if c.State != fsm.Idle || c.Links["/b"].Acked != next.Streams[1].Tail {
 						t.Errorf("after the next wake: %+v", c)
 					}

@@ -200,7 +200,7 @@ func (c *benchConsumer) begin(ctx context.Context) error {
 
 // callback sends what a worker does, with the tail that the API brings along.
 func (c *benchConsumer) callback(ctx context.Context, cb fsm.Callback) error {
-	cb.Consumer, cb.Primary, cb.Generation = c.wake.Consumer, c.wake.Primary, c.wake.Generation
+	cb.Consumer, cb.Primary, cb.Generation = c.wake.Ref().Consumer, c.wake.Primary, c.wake.Generation
 	cb.Epoch, cb.TokenEpoch, cb.MaxStreams = c.wake.Epoch, c.wake.Epoch, 1000
 	cb.Tails = map[string]fsm.Offset{c.path: benchOffset(c.end)}
 	reply, err := c.rig.Callback(ctx, cb)

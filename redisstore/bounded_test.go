@@ -191,7 +191,7 @@ func TestARestartThatWasCutShortHoldsForEveryConsumer(t *testing.T) {
 		sub := subscription(fmt.Sprint("s", i))
 		wake := must[fsm.Outcome](t)(w.Link(ctx, sub, "/agent", "-1", "0")).Wakes[0]
 		r := must[fsm.CallbackReply](t)(w.Callback(ctx, fsm.Callback{
-			Consumer: wake.Consumer, Primary: wake.Primary, Generation: sub.Generation, Epoch: wake.Epoch,
+			Consumer: wake.Ref().Consumer, Primary: wake.Primary, Generation: sub.Generation, Epoch: wake.Epoch,
 			TokenEpoch: wake.Epoch,
 			WakeID:     wake.WakeID, Subscribe: []fsm.Subscribe{{Path: "/shared", From: "5"}},
 			Tails: map[string]fsm.Offset{"/shared": "5"},
@@ -216,10 +216,11 @@ func TestARestartThatWasCutShortHoldsForEveryConsumer(t *testing.T) {
 	}
 	// A worker that is still at the old stream has lost its claim, whether or not its consumer was visited.
 	refused := 0
-	for id, wake := range wakes {
+	for _, wake := range wakes {
 		r := must[fsm.CallbackReply](t)(w.Callback(ctx, fsm.Callback{
-			Consumer: id, Primary: wake.Primary, Generation: wake.Generation, Epoch: wake.Epoch, TokenEpoch: wake.Epoch,
-			WakeID: wake.WakeID, Acks: []fsm.Ack{{Path: "/shared", Offset: "2"}}, MaxStreams: 2,
+			Consumer: wake.Ref().Consumer, Primary: wake.Primary, Generation: wake.Generation,
+			Epoch: wake.Epoch, TokenEpoch: wake.Epoch, WakeID: wake.WakeID,
+			Acks: []fsm.Ack{{Path: "/shared", Offset: "2"}}, MaxStreams: 2,
 		}))
 		if r.Code == fsm.CodeStaleEpoch {
 			refused++
@@ -240,8 +241,9 @@ func TestARestartThatWasCutShortHoldsForEveryConsumer(t *testing.T) {
 	if len(visited) != consumers {
 		t.Errorf("%d consumers were woken for the new stream, want %d", len(visited), consumers)
 	}
-	for id := range wakes {
-		if c := must[fsm.Consumer](t)(w.Consumer(ctx, id, "/agent")); c.Links["/shared"].Acked != "-1" || c.Epoch != 2 {
+	for id, wake := range wakes {
+		c := must[fsm.Consumer](t)(w.Consumer(ctx, wake.Ref().Consumer))
+		if c.Links["/shared"].Acked != "-1" || c.Epoch != 2 {
 			t.Errorf("%s is in epoch %d and has acked %s of the new stream", id, c.Epoch, c.Links["/shared"].Acked)
 		}
 	}
@@ -278,7 +280,7 @@ func TestAnAttemptThatARestartHandsOutHasNotFailed(t *testing.T) {
 	}
 	handed := 0
 	for _, wake := range o.Wakes {
-		c := must[fsm.Consumer](t)(w.Consumer(ctx, wake.Consumer, "/agent"))
+		c := must[fsm.Consumer](t)(w.Consumer(ctx, wake.Ref().Consumer))
 		if wake.Attempt != 1 {
 			continue // one of the first, whose attempt was not answered
 		}

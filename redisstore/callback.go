@@ -15,7 +15,7 @@ import (
 // Callback implements fsm.CallbackStore.
 func (s *Store) Callback(ctx context.Context, cb fsm.Callback) (fsm.CallbackReply, error) {
 	args := []any{
-		cb.Consumer, cb.Generation, cb.Epoch, cb.TokenEpoch, flag(cb.TokenExpired), cb.WakeID, flag(cb.Done),
+		cb.Consumer.ID, cb.Generation, cb.Epoch, cb.TokenEpoch, flag(cb.TokenExpired), cb.WakeID, flag(cb.Done),
 		cb.MaxStreams, len(cb.Tails),
 	}
 	for path, tail := range cb.Tails {
@@ -34,7 +34,7 @@ func (s *Store) Callback(ctx context.Context, cb fsm.Callback) (fsm.CallbackRepl
 		args = append(args, path)
 	}
 	var answer fsm.CallbackReply
-	r := s.run(ctx, scriptCallback, s.PartitionOf(cb.Primary), args...)
+	r := s.run(ctx, scriptCallback, s.PartitionOf(cb.Consumer.Home), args...)
 	r.list(func(l *reply) {
 		answer = fsm.CallbackReply{
 			Code: word(l, callbackCodes), Path: l.text(), Streams: l.streams(cb.Primary),
@@ -52,11 +52,11 @@ var callbackCodes = []fsm.Code{
 
 // Consumer implements fsm.CallbackStore. A consumer whose subscription was deleted is not found, even while it is yet
 // to be cleared away.
-func (s *Store) Consumer(ctx context.Context, id, primary string) (fsm.Consumer, error) {
-	p := s.PartitionOf(primary)
+func (s *Store) Consumer(ctx context.Context, r fsm.ConsumerRef) (fsm.Consumer, error) {
+	p := s.PartitionOf(r.Home)
 	prefix := s.keys.partition(p)
 	pipe := s.rdb.TxPipeline()
-	record, acked := pipe.HGetAll(ctx, prefix+"c:"+id), pipe.HGetAll(ctx, prefix+"l:"+id)
+	record, acked := pipe.HGetAll(ctx, prefix+"c:"+r.ID), pipe.HGetAll(ctx, prefix+"l:"+r.ID)
 	if _, err := pipe.Exec(ctx); wrap(err) != nil {
 		return fsm.Consumer{}, wrap(err)
 	}
@@ -66,14 +66,14 @@ func (s *Store) Consumer(ctx context.Context, id, primary string) (fsm.Consumer,
 	}
 	// Both are read at one moment: the note that a subscription was deleted goes with its last consumer.
 	pipe = s.rdb.TxPipeline()
-	dead, still := pipe.HExists(ctx, s.keys.droppingIn(p), h["gen"]), pipe.HGet(ctx, prefix+"c:"+id, "gen")
+	dead, still := pipe.HExists(ctx, s.keys.droppingIn(p), h["gen"]), pipe.HGet(ctx, prefix+"c:"+r.ID, "gen")
 	if _, err := pipe.Exec(ctx); wrap(err) != nil {
 		return fsm.Consumer{}, wrap(err)
 	}
 	if dead.Val() || still.Val() != h["gen"] {
 		return fsm.Consumer{}, fsm.ErrNotFound
 	}
-	c, bad := decodeConsumer(id, h)
+	c, bad := decodeConsumer(r.ID, h)
 	tails := make(map[string]*redis.StringCmd, len(acked.Val()))
 	pipe = s.rdb.Pipeline()
 	for path := range acked.Val() {
@@ -89,7 +89,7 @@ func (s *Store) Consumer(ctx context.Context, id, primary string) (fsm.Consumer,
 		}
 		since, err := strconv.ParseInt(cmp.Or(h["since:"+path], "0"), 10, 64)
 		if err != nil {
-			bad = fmt.Errorf("redis: consumer %s has since:%s=%q", id, path, h["since:"+path])
+			bad = fmt.Errorf("redis: consumer %s has since:%s=%q", r.ID, path, h["since:"+path])
 		}
 		c.Links[path] = fsm.Link{
 			Acked: fsm.Offset(offset), Tail: fsm.Offset(tails[path].Val()),

@@ -62,7 +62,7 @@ func linkMany(t testing.TB, w *world, sub fsm.Subscription, streams int) {
 func (w *world) callbackCode(t testing.TB, sub fsm.Subscription, path string) fsm.Code {
 	t.Helper()
 	r, err := w.Callback(context.Background(), fsm.Callback{
-		Consumer: fsm.ConsumerID(sub.ID, path), Primary: path, Generation: sub.Generation, Epoch: 1, TokenEpoch: 1,
+		Consumer: fsm.RefOf(sub.ID, path), Primary: path, Generation: sub.Generation, Epoch: 1, TokenEpoch: 1,
 		MaxStreams: 1,
 	})
 	if err != nil {
@@ -247,7 +247,7 @@ func TestConsumersThatAreYetToBeRemovedAreGone(t *testing.T) {
 		if r := must[fsm.CallbackReply](t)(w.Callback(ctx, of(wake))); r.Code != fsm.CodeConsumerGone {
 			t.Fatalf("a callback of %s was answered %q", wake.Consumer, r.Code)
 		}
-		if c, err := w.Consumer(ctx, wake.Consumer, wake.Primary); !errors.Is(err, fsm.ErrNotFound) {
+		if c, err := w.Consumer(ctx, wake.Ref().Consumer); !errors.Is(err, fsm.ErrNotFound) {
 			t.Fatalf("it is shown: %+v, %v", c, err)
 		}
 	}
@@ -276,8 +276,8 @@ func TestAConsumerThatIsRemovedWhileItIsReadIsNotFound(t *testing.T) {
 		t.Fatal(err)
 	}
 	must[fsm.Outcome](t)(w.Link(t.Context(), sub, "/a", "1", "1"))
-	id := fsm.ConsumerID("s", "/a")
-	must[fsm.Consumer](t)(w.Consumer(t.Context(), id, "/a")) // it connects
+	consumer := fsm.RefOf("s", "/a")
+	must[fsm.Consumer](t)(w.Consumer(t.Context(), consumer)) // it connects
 	reads := 0
 	w.rdb.AddHook(beforePipeline{func() {
 		if reads++; reads == 2 {
@@ -286,7 +286,7 @@ func TestAConsumerThatIsRemovedWhileItIsReadIsNotFound(t *testing.T) {
 			}
 		}
 	}})
-	if c, err := w.Consumer(t.Context(), id, "/a"); !errors.Is(err, fsm.ErrNotFound) || reads < 2 {
+	if c, err := w.Consumer(t.Context(), consumer); !errors.Is(err, fsm.ErrNotFound) || reads < 2 {
 		t.Errorf("after %d reads: %+v, %v", reads, c, err)
 	}
 }

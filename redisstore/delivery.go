@@ -86,31 +86,31 @@ func untilDue(r *reply) time.Duration {
 
 // Fail implements fsm.DeliveryStore.
 func (s *Store) Fail(ctx context.Context, r fsm.WakeRef, f fsm.Failure) (fsm.Outcome, error) {
-	return s.runOutcome(ctx, scriptFail, s.PartitionOf(r.Primary), r.Consumer, r.Epoch, r.WakeID, r.Attempt,
+	return s.runOutcome(ctx, scriptFail, s.PartitionOf(r.Consumer.Home), r.Consumer.ID, r.Epoch, r.WakeID, r.Attempt,
 		f.RetryAfter.Milliseconds(), flag(f.Retired), f.Reason[:min(len(f.Reason), fsm.MaxReason)])
 }
 
 // Park implements fsm.DeliveryStore.
 func (s *Store) Park(ctx context.Context, r fsm.WakeRef, wait time.Duration) (fsm.Outcome, error) {
-	return s.runOutcome(ctx, scriptPark, s.PartitionOf(r.Primary), r.Consumer, r.Epoch, r.WakeID, r.Attempt,
+	return s.runOutcome(ctx, scriptPark, s.PartitionOf(r.Consumer.Home), r.Consumer.ID, r.Epoch, r.WakeID, r.Attempt,
 		wait.Milliseconds())
 }
 
 // Begin implements fsm.DeliveryStore.
 func (s *Store) Begin(ctx context.Context, r fsm.WakeRef) (fsm.Outcome, error) {
-	return s.runOutcome(ctx, scriptBegin, s.PartitionOf(r.Primary), r.Consumer, r.Epoch, r.WakeID)
+	return s.runOutcome(ctx, scriptBegin, s.PartitionOf(r.Consumer.Home), r.Consumer.ID, r.Epoch, r.WakeID)
 }
 
 // Accept implements fsm.DeliveryStore.
 func (s *Store) Accept(ctx context.Context, r fsm.WakeRef) (fsm.Outcome, error) {
-	return s.runOutcome(ctx, scriptAccept, s.PartitionOf(r.Primary), r.Consumer, r.Epoch, r.WakeID)
+	return s.runOutcome(ctx, scriptAccept, s.PartitionOf(r.Consumer.Home), r.Consumer.ID, r.Epoch, r.WakeID)
 }
 
 // Finish implements fsm.DeliveryStore.
 func (s *Store) Finish(ctx context.Context, r fsm.WakeRef, seen []fsm.StreamTail) (fsm.Outcome, error) {
-	args := []any{r.Consumer, r.Epoch, r.WakeID, len(seen)}
+	args := []any{r.Consumer.ID, r.Epoch, r.WakeID, len(seen)}
 	for _, t := range seen {
 		args = append(args, t.Path, string(t.Tail))
 	}
-	return s.runOutcome(ctx, scriptFinish, s.PartitionOf(r.Primary), args...)
+	return s.runOutcome(ctx, scriptFinish, s.PartitionOf(r.Consumer.Home), args...)
 }

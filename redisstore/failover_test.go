@@ -140,7 +140,7 @@ func TestFailoversAreRiddenOut(t *testing.T) {
 						defer close(read)
 						// Not as often as can be: the servers that fail over need the machine as well.
 						for tick := time.NewTicker(time.Millisecond); ctx.Err() == nil; <-tick.C {
-							c, err := w.Consumer(ctx, fsm.ConsumerID(sub.ID, path), path)
+							c, err := w.Consumer(ctx, fsm.RefOf(sub.ID, path))
 							switch {
 							case errors.Is(err, fsm.ErrUnavailable):
 								calls.turned.Add(1)

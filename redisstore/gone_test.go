@@ -41,7 +41,7 @@ func TestEachConsumerThatIsGoneIsToldOfWithItsCauseAndWhereItStood(t *testing.T)
 	}
 	left := link()
 	reply := must[fsm.CallbackReply](t)(w.Callback(ctx, fsm.Callback{
-		Consumer: left.Consumer, Primary: left.Primary, Generation: sub.Generation, Epoch: left.Epoch,
+		Consumer: left.Ref().Consumer, Primary: left.Primary, Generation: sub.Generation, Epoch: left.Epoch,
 		TokenEpoch: left.Epoch,
 		WakeID:     left.WakeID, Unsubscribe: []string{left.Primary}, MaxStreams: 10,
 	}))

@@ -127,7 +127,7 @@ func TestALinkThatWasDecidedBeforeADeletionMakesNoConsumer(t *testing.T) {
 			if woken := w.make(t, late); len(woken) != 1 || woken[0] != "stays" {
 				t.Errorf("it has woken %v", woken)
 			}
-			if c, err := w.Consumer(t.Context(), fsm.ConsumerID("s", "/a"), "/a"); err == nil {
+			if c, err := w.Consumer(t.Context(), fsm.RefOf("s", "/a")); err == nil {
 				t.Errorf("there is %+v", c)
 			}
 		})

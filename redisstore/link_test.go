@@ -49,7 +49,7 @@ func TestNobodyIsLinkedBeyondTheEndAtWhichAStreamWasClosed(t *testing.T) {
 			acked = "5"
 		}
 		must[fsm.Outcome](t)(w.Link(ctx, sub, "/a", acked, acked))
-		c := must[fsm.Consumer](t)(w.Consumer(ctx, fsm.ConsumerID(id, "/a"), "/a"))
+		c := must[fsm.Consumer](t)(w.Consumer(ctx, fsm.RefOf(id, "/a")))
 		if got := c.Links["/a"].Acked; got != "1" {
 			t.Errorf("%s is acked up to %q", c.ID, got)
 		}

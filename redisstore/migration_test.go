@@ -66,7 +66,8 @@ func (r riding) round(w *world, sub fsm.Subscription, path string, n int, last *
 	}
 	var reply fsm.CallbackReply
 	cb := fsm.Callback{
-		Consumer: id, Primary: path, Generation: sub.Generation, Epoch: epoch, TokenEpoch: epoch,
+		Consumer: fsm.ConsumerRef{ID: id, Home: path}, Primary: path,
+		Generation: sub.Generation, Epoch: epoch, TokenEpoch: epoch,
 		WakeID: seen.Wakes[0].WakeID,
 		Acks:   []fsm.Ack{{Path: path, Offset: tail}}, Done: true, MaxStreams: 10,
 	}
@@ -78,7 +79,10 @@ func (r riding) round(w *world, sub fsm.Subscription, path string, n int, last *
 		return false
 	}
 	var c fsm.Consumer
-	if !r.out("consumer", func() (err error) { c, err = w.Consumer(r.t.Context(), id, path); return err }) {
+	if !r.out("consumer", func() (err error) {
+		c, err = w.Consumer(r.t.Context(), fsm.ConsumerRef{ID: id, Home: path})
+		return err
+	}) {
 		return false
 	}
 	if c.Epoch != epoch || c.State != fsm.Idle || c.Links[path] != (fsm.Link{Acked: tail, Tail: tail}) {

@@ -56,7 +56,7 @@ func TestConsumersAreCountedAndListed(t *testing.T) {
 						calls++
 						for _, c := range list {
 							ids = append(ids, c.ID)
-							full := must[fsm.Consumer](t)(w.Consumer(ctx, c.ID, c.Primary))
+							full := must[fsm.Consumer](t)(w.Consumer(ctx, c.Ref()))
 							full.Links, c.Links = nil, nil
 							if fmt.Sprintf("%+v", c) != fmt.Sprintf("%+v", full) {
 								t.Errorf("listed as %+v, is %+v", c, full)

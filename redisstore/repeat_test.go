@@ -82,7 +82,7 @@ func TestACallWhoseReplyWasLostIsAnsweredAsIfItWereTheFirst(t *testing.T) {
 	})
 	callback := func(wake fsm.Wake) fsm.Callback {
 		return fsm.Callback{
-			Consumer: wake.Consumer, Primary: wake.Primary, Generation: wake.Generation, Epoch: wake.Epoch,
+			Consumer: wake.Ref().Consumer, Primary: wake.Primary, Generation: wake.Generation, Epoch: wake.Epoch,
 			TokenEpoch: wake.Epoch,
 			WakeID:     wake.WakeID, Acks: []fsm.Ack{{Path: wake.Primary, Offset: "1"}}, Done: true, MaxStreams: 10,
 		}

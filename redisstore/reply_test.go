@@ -65,7 +65,7 @@ func callers() []caller {
 		record  = []any{"", "0", "0"}
 		odd     = []any{"1,2,3", "0", "0"}
 		sub     = fsm.Subscription{ID: "s", Generation: "g", Pattern: "/**", Webhook: "https://example.com/"}
-		ref     = fsm.WakeRef{Consumer: "c", Primary: "/a", Epoch: 1, WakeID: "w_1", Attempt: 1}
+		ref     = fsm.WakeRef{Consumer: fsm.RefOf("s", "/a"), Epoch: 1, WakeID: "w_1", Attempt: 1}
 	)
 	return []caller{
 		{scriptStream, func(ctx context.Context, s *Store) error {
@@ -141,7 +141,7 @@ func callers() []caller {
 			return err
 		}, []any{bored, tired}},
 		{scriptCallback, func(ctx context.Context, s *Store) error {
-			_, err := s.Callback(ctx, fsm.Callback{Consumer: "c", Primary: "/a"})
+			_, err := s.Callback(ctx, fsm.Callback{Consumer: fsm.RefOf("s", "/a"), Primary: "/a"})
 			return err
 		}, []any{[]any{"BORED", "", none, outcome, ""}, []any{"", "", none, tired, ""}}},
 		{scriptMarkDeleted, func(ctx context.Context, s *Store) error {

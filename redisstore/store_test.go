@@ -155,7 +155,7 @@ func TestAConsumerOnEveryKindOfRedis(t *testing.T) {
 				t.Fatalf("failed %+v", failed)
 			}
 			if c := must[fsm.Consumer](t)(
-				w.Consumer(ctx, wake.Consumer, "/a"),
+				w.Consumer(ctx, wake.Ref().Consumer),
 			); c.LastError != strings.Repeat("x", fsm.MaxReason) {
 				t.Fatalf("the reason is kept as %q", c.LastError)
 			}
@@ -170,7 +170,7 @@ func TestAConsumerOnEveryKindOfRedis(t *testing.T) {
 				t.Fatalf("due %+v, %d, %v", due, n, err)
 			}
 			reply := must[fsm.CallbackReply](t)(w.Callback(ctx, fsm.Callback{
-				Consumer: wake.Consumer, Primary: "/a", Generation: sub.Generation, Epoch: 1, TokenEpoch: 1,
+				Consumer: wake.Ref().Consumer, Primary: "/a", Generation: sub.Generation, Epoch: 1, TokenEpoch: 1,
 				WakeID: wake.WakeID,
 				Acks:   []fsm.Ack{{Path: "/a", Offset: "2"}}, Subscribe: []fsm.Subscribe{{Path: "/b", From: "7"}},
 				Tails: map[string]fsm.Offset{"/b": "7"}, Done: true, MaxStreams: 10,
@@ -185,7 +185,7 @@ func TestAConsumerOnEveryKindOfRedis(t *testing.T) {
 			if err := w.DeleteSubscription(ctx, "s"); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := w.Consumer(ctx, wake.Consumer, "/a"); !errors.Is(err, fsm.ErrNotFound) {
+			if _, err := w.Consumer(ctx, wake.Ref().Consumer); !errors.Is(err, fsm.ErrNotFound) {
 				t.Fatalf("after the deletion: %v", err)
 			}
 			if keys := leftovers(t, w); len(keys) > 0 {
@@ -202,7 +202,8 @@ func TestALateCallbackWakesAnIdleConsumerForAnEventThatNobodyHasToldOf(t *testin
 	wake := must[fsm.Outcome](t)(w.Link(ctx, sub, "/a", "1", "2")).Wakes[0]
 	must[fsm.Outcome](t)(w.Finish(ctx, wake.Ref(), wake.Streams))
 	late := fsm.Callback{
-		Consumer: wake.Consumer, Primary: "/a", Generation: sub.Generation, Epoch: 1, TokenEpoch: 1, MaxStreams: 10,
+		Consumer: wake.Ref().Consumer, Primary: "/a", Generation: sub.Generation, Epoch: 1, TokenEpoch: 1,
+		MaxStreams: 10,
 	}
 	for wakes, tail := range []fsm.Offset{"2", "3"} {
 		late.Tails = map[string]fsm.Offset{"/a": tail}
@@ -211,7 +212,7 @@ func TestALateCallbackWakesAnIdleConsumerForAnEventThatNobodyHasToldOf(t *testin
 			t.Fatalf("upstream ends at %s: %+v", tail, reply)
 		}
 	}
-	if c := must[fsm.Consumer](t)(w.Consumer(ctx, wake.Consumer, "/a")); c.State != fsm.Waking || c.Epoch != 2 {
+	if c := must[fsm.Consumer](t)(w.Consumer(ctx, wake.Ref().Consumer)); c.State != fsm.Waking || c.Epoch != 2 {
 		t.Errorf("it is %+v", c)
 	}
 }
@@ -357,10 +358,13 @@ func TestARedisThatIsGoneIsUnavailable(t *testing.T) {
 			_, _, err := w.CreateSubscription(ctx, subscription("x"))
 			return err
 		},
-		"watched":  func(ctx context.Context) error { _, err := w.WatchedSince(ctx, 0, 0); return err },
-		"consumer": func(ctx context.Context) error { _, err := w.Consumer(ctx, "s:%2Fa", "/a"); return err },
-		"check":    w.Check,
-		"ping":     w.Ping,
+		"watched": func(ctx context.Context) error { _, err := w.WatchedSince(ctx, 0, 0); return err },
+		"consumer": func(ctx context.Context) error {
+			_, err := w.Consumer(ctx, fsm.RefOf("s", "/a"))
+			return err
+		},
+		"check": w.Check,
+		"ping":  w.Ping,
 		"a cancelled": func(ctx context.Context) error {
 			c, cancel := context.WithCancel(ctx)
 			cancel()
@@ -661,7 +665,8 @@ func TestADeletionThatRedisCutShortIsFinished(t *testing.T) {
 		return nil
 	})
 	reply := must[fsm.CallbackReply](t)(w.Callback(ctx, fsm.Callback{
-		Consumer: wake.Consumer, Primary: "/a", Generation: sub.Generation, Epoch: 1, TokenEpoch: 1, MaxStreams: 1,
+		Consumer: wake.Ref().Consumer, Primary: "/a", Generation: sub.Generation, Epoch: 1, TokenEpoch: 1,
+		MaxStreams: 1,
 	}))
 	if reply.Code != fsm.CodeConsumerGone {
 		t.Errorf("a callback was answered %q", reply.Code)

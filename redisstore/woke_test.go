@@ -85,7 +85,7 @@ func TestAConsumerIsOnTheListOfItsStateSinceItCameToBeInIt(t *testing.T) {
 			w.later(time.Second)
 			must[fsm.Outcome](t)(w.Finish(ctx, again.Ref(), again.Streams))
 			wants("a done with nothing pending", "", time.Time{})
-			if c := must[fsm.Consumer](t)(w.Consumer(ctx, id, "/a")); !c.WokeAt.Equal(began) {
+			if c := must[fsm.Consumer](t)(w.Consumer(ctx, wake.Ref().Consumer)); !c.WokeAt.Equal(began) {
 				t.Fatalf("the idle consumer's last wake began at %s, want %s", c.WokeAt, began)
 			}
 			must[fsm.Observation](t)(w.Observe(ctx, 0, "/a", "3", false))

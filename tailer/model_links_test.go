@@ -38,7 +38,7 @@ func (m *model) worker(match func(fsm.Consumer) bool) (fsm.Consumer, bool) {
 // call is a callback of the current wake. done is whether it has taken effect; an error means that nobody knows.
 func (m *model) call(r *modelReplica, c fsm.Consumer, subscribe, unsubscribe []string) (done bool, err error) {
 	cb := fsm.Callback{
-		Consumer: c.ID, Primary: c.Primary, Generation: c.Generation, Epoch: c.Epoch, TokenEpoch: c.Epoch,
+		Consumer: c.Ref(), Primary: c.Primary, Generation: c.Generation, Epoch: c.Epoch, TokenEpoch: c.Epoch,
 		WakeID: c.WakeID, Unsubscribe: unsubscribe, Tails: map[string]fsm.Offset{}, MaxStreams: 10,
 	}
 	info, err := r.d.Head(r.ctx, c.Primary)

@@ -18,13 +18,13 @@ func (s *Store) Callback(ctx context.Context, cb fsm.Callback) (r fsm.CallbackRe
 }
 
 func (t *tx) callback(cb fsm.Callback) (r fsm.CallbackReply) {
-	p := t.home(cb.Primary)
+	p := t.home(cb.Consumer.Home)
 	asked := maps.Clone(cb.Tails)
 	cb.Tails = maps.Clone(cb.Tails)
 	if cb.Tails == nil {
 		cb.Tails = map[string]fsm.Offset{}
 	}
-	c, there := p.consumers[cb.Consumer]
+	c, there := p.consumers[cb.Consumer.ID]
 	for path, tail := range cb.Tails {
 		if noted := p.streams[path].noted.Tail; noted != "" && !tail.After(noted) {
 			cb.Tails[path] = noted
@@ -39,7 +39,7 @@ func (t *tx) callback(cb fsm.Callback) (r fsm.CallbackReply) {
 		}
 	}
 	had := c.Links
-	c, res := c.Callback(t.env(p, cb.Consumer), there, cb)
+	c, res := c.Callback(t.env(p, cb.Consumer.ID), there, cb)
 	r = fsm.CallbackReply{Code: res.Code, Path: res.Path, Streams: res.Streams, WakeID: res.WakeID}
 	if r.Streams == nil {
 		r.Streams = []fsm.StreamTail{}
@@ -58,14 +58,14 @@ func (t *tx) callback(cb fsm.Callback) (r fsm.CallbackReply) {
 }
 
 // Consumer implements fsm.CallbackStore.
-func (s *Store) Consumer(ctx context.Context, id, primary string) (c fsm.Consumer, err error) {
+func (s *Store) Consumer(ctx context.Context, r fsm.ConsumerRef) (c fsm.Consumer, err error) {
 	err = s.call(ctx, func(t *tx) error {
 		var there bool
-		if c, there = t.home(primary).consumers[id]; !there {
+		if c, there = t.home(r.Home).consumers[r.ID]; !there {
 			return fsm.ErrNotFound
 		}
 		c.Links = maps.Clone(c.Links)
 		return nil
-	}, "Consumer", id, primary)
+	}, "Consumer", r)
 	return c, err
 }

@@ -61,8 +61,8 @@ func (s *Store) transit(
 	method string, args ...any,
 ) (o fsm.Outcome, err error) {
 	err = s.call(ctx, func(t *tx) error {
-		p := t.home(r.Primary)
-		if c, there := p.consumers[r.Consumer]; there {
+		p := t.home(r.Consumer.Home)
+		if c, there := p.consumers[r.Consumer.ID]; there {
 			c, e := f(c, t.env(p, c.ID))
 			t.put(p, c, e, &o)
 		}

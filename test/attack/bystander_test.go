@@ -57,7 +57,7 @@ func (b *bystander) rest() {
 	store := redisstore.New(b.redis.Client(), redisstore.Options{})
 	for path, tail := range b.tails {
 		harness.Eventually(b.t, wakeWithin, path+" is at rest with every event acked", func() error {
-			c, err := store.Consumer(b.t.Context(), fsm.ConsumerID("bystander", path), path)
+			c, err := store.Consumer(b.t.Context(), fsm.RefOf("bystander", path))
 			if err == nil && (c.State != fsm.Idle || string(c.Links[path].Acked) != tail) {
 				err = fmt.Errorf("it is %s with %+v, want %s", c.State, c.Links, tail)
 			}

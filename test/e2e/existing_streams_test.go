@@ -89,7 +89,7 @@ func TestABackfillOfManyStreamsGoesOnBehindThe201(t *testing.T) {
 		return nil
 	})
 	for i := range streams {
-		c, err := store.Consumer(t.Context(), fsm.ConsumerID(id, path(i)), path(i))
+		c, err := store.Consumer(t.Context(), fsm.RefOf(id, path(i)))
 		if err != nil || c.State != fsm.Idle || string(c.Links[path(i)].Acked) != tails[i] || c.Epoch != 0 {
 			t.Fatalf("the consumer of %s is %+v (%v), want idle at %s and never woken", path(i), c, err, tails[i])
 		}

@@ -162,7 +162,7 @@ func (s *fixture) id() string { return fsm.ConsumerID(s.sub.ID, s.path) }
 
 // consumerOf returns the consumer of a stream as it is stored.
 func (s *fixture) consumerOf(path string) (fsm.Consumer, error) {
-	return s.store.Consumer(s.t.Context(), fsm.ConsumerID(s.sub.ID, path), path)
+	return s.store.Consumer(s.t.Context(), fsm.RefOf(s.sub.ID, path))
 }
 
 // read is consumerOf that waits for a Redis that pauses, as any process may.

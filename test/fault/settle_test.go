@@ -106,7 +106,7 @@ func (w *world) truth(j *journal, streams map[string]streamTruth) truth {
 		t.Expected = append(t.Expected, matching(path)...)
 	}
 	for _, id := range t.Expected {
-		c, err := w.store.Consumer(w.t.Context(), id, primaryOf(id))
+		c, err := w.store.Consumer(w.t.Context(), fsm.ConsumerRef{ID: id, Home: primaryOf(id)})
 		switch {
 		case err == nil:
 			t.Consumers[id] = c

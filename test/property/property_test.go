@@ -188,7 +188,7 @@ func (h *history) version() int64 {
 // alive returns the specification's consumer unless its subscription was deleted.
 func (h *history) alive(id string) (fsm.Consumer, bool) {
 	_, path, _ := fsm.ParseConsumerID(id)
-	c, err := h.spec.Consumer(h.ctx, id, path)
+	c, err := h.spec.Consumer(h.ctx, fsm.ConsumerRef{ID: id, Home: path})
 	return c, err == nil
 }
 
@@ -688,7 +688,7 @@ func (h *history) finish(wake fsm.Wake) {
 // callbackOf is a callback of a wake that asks for nothing.
 func (h *history) callbackOf(wake fsm.Wake) fsm.Callback {
 	return fsm.Callback{
-		Consumer: wake.Consumer, Primary: wake.Primary, Generation: wake.Generation, Epoch: wake.Epoch,
+		Consumer: wake.Ref().Consumer, Primary: wake.Primary, Generation: wake.Generation, Epoch: wake.Epoch,
 		TokenEpoch: wake.Epoch, MaxStreams: 2, Tails: map[string]fsm.Offset{},
 	}
 }
@@ -738,7 +738,7 @@ func (h *history) worker() {
 	}
 	c := rapid.SampledFrom(consumers).Draw(h.t, "consumer")
 	cb := fsm.Callback{
-		Consumer: c.ID, Primary: c.Primary, Generation: c.Generation, Epoch: c.Epoch, TokenEpoch: c.Epoch,
+		Consumer: c.Ref(), Primary: c.Primary, Generation: c.Generation, Epoch: c.Epoch, TokenEpoch: c.Epoch,
 		WakeID: c.WakeID,
 		Done:   true, MaxStreams: 3, Tails: map[string]fsm.Offset{},
 	}
@@ -763,7 +763,7 @@ func (h *history) worker() {
 
 // call makes a callback.
 func (h *history) call(cb fsm.Callback) {
-	before, alive := h.alive(cb.Consumer)
+	before, alive := h.alive(cb.Consumer.ID)
 	got, err := h.store.Callback(h.ctx, cb)
 	h.must(err)
 	want, err := h.spec.Callback(h.ctx, cb)
@@ -805,12 +805,12 @@ func (h *history) judged(cb fsm.Callback, before fsm.Consumer, alive bool, got f
 		}
 	}
 	if got.Code == "" {
-		token, err := h.tokens.Parse(h.tokens.Mint(cb.Consumer, cb.Generation, cb.Epoch, h.draw.Now))
-		if err != nil || token.Consumer != cb.Consumer || token.Epoch != cb.Epoch {
-			h.fail("S5: a token for %s epoch %d reads as %+v (%v)", cb.Consumer, cb.Epoch, token, err)
+		token, err := h.tokens.Parse(h.tokens.Mint(cb.Consumer.ID, cb.Generation, cb.Epoch, h.draw.Now))
+		if err != nil || token.Consumer != cb.Consumer.ID || token.Epoch != cb.Epoch {
+			h.fail("S5: a token for %s epoch %d reads as %+v (%v)", cb.Consumer.ID, cb.Epoch, token, err)
 		}
 	}
-	after, still := h.alive(cb.Consumer)
+	after, still := h.alive(cb.Consumer.ID)
 	if got.Code != "" || !cb.Done || !still || before.State == fsm.Idle {
 		return
 	}
@@ -829,7 +829,7 @@ func (h *history) agree(kind string) {
 	for _, sub := range []string{"one", "two"} {
 		for _, path := range primaries {
 			id := fsm.ConsumerID(sub, path)
-			got, err := h.store.Consumer(h.ctx, id, path)
+			got, err := h.store.Consumer(h.ctx, fsm.ConsumerRef{ID: id, Home: path})
 			want, alive := h.alive(id)
 			if errors.Is(err, fsm.ErrNotFound) {
 				if alive {

@@ -268,7 +268,7 @@ func awaitProcessed(t *testing.T, host *harness.NodeScript, want ...int) {
 func consumerOf(r *harness.Redis, subscription, path string) func(context.Context) (fsm.Consumer, error) {
 	store := redisstore.New(r.Client(), redisstore.Options{})
 	return func(ctx context.Context) (fsm.Consumer, error) {
-		return store.Consumer(ctx, fsm.ConsumerID(subscription, path), path)
+		return store.Consumer(ctx, fsm.RefOf(subscription, path))
 	}
 }
 
