@@ -19,7 +19,7 @@ func TestAStreamIsLinkedBeforeAWriteToASubscriptionThatIsBeingBackfilled(t *test
 	if w := r.wake("/a", 1); w.Streams[0].Acked != offsetOf(1) {
 		t.Errorf("woken with %+v", w.Streams[0])
 	}
-	r.Discovery.Subscribed(t.Context(), sub)
+	r.discovery.Subscribed(t.Context(), sub)
 	if got := r.acked("s", "/a"); got != offsetOf(1) {
 		t.Errorf("the backfill moved it to %s", got)
 	}
@@ -102,7 +102,7 @@ func TestABackfill(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.until("nothing runs", func() bool {
-			return r.Discovery.Held()["backfills"] == 0
+			return r.discovery.Held()["backfills"] == 0
 		})
 		if r.linkedNow("s", "/a/1") {
 			t.Error("it has a consumer")
@@ -110,7 +110,7 @@ func TestABackfill(t *testing.T) {
 	})
 	t.Run("wakes for a stream that appeared after the answer", func(t *testing.T) {
 		r := newRig(t, func(c *Config) { c.Discovery.BackfillWait = time.Millisecond }).start()
-		if err := r.Name(t.Context(), []string{"/a/2"}); err != nil {
+		if err := r.discovery.Name(t.Context(), []string{"/a/2"}); err != nil {
 			t.Fatal(err)
 		}
 		hang(r, "/a/2")

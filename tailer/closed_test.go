@@ -58,11 +58,11 @@ func TestTheDeletionOfAClosedStreamReachesAllItsConsumers(t *testing.T) {
 	r.put(other)
 	r.done(r.wake(other, 1))
 	r.store.subscribe(fsm.ConsumerID("s", other), "/a", offsetOf(1))
-	r.Watch(other, []string{"/a"})
+	r.discovery.Watch(other, []string{"/a"})
 	r.until("the loop is over",
 		func() bool { w, runs := r.watches.get("/a"); return !runs && len(w.partitions(false)) == 2 })
 	r.up.remove("/a")
-	if err := r.Deleted(t.Context(), "/a"); err != nil {
+	if err := r.discovery.Deleted(t.Context(), "/a"); err != nil {
 		t.Fatal(err)
 	}
 	r.up.create("/a", "new")

@@ -76,13 +76,13 @@ func TestTheRegistryStreamIsNotTracked(t *testing.T) {
 	const path = "/__registry__"
 	r := newRig(t, func(c *Config) { c.Discovery.Registry = path }).start()
 	r.subscribe("s", "/**")
-	w := r.BeforeWrite(t.Context(), path, true)
-	r.Written(w, offsetOf(1), true)
-	r.Refused(w)
-	if err := r.Deleted(t.Context(), path); err != nil {
+	w := r.discovery.BeforeWrite(t.Context(), path, true)
+	r.discovery.Written(w, offsetOf(1), true)
+	r.discovery.Refused(w)
+	if err := r.discovery.Deleted(t.Context(), path); err != nil {
 		t.Error(err)
 	}
-	if err := r.Name(t.Context(), []string{path}); err != nil {
+	if err := r.discovery.Name(t.Context(), []string{path}); err != nil {
 		t.Error(err)
 	}
 	if known, awaited := r.store.knows(path); known || awaited || r.loops() != 0 {
@@ -98,7 +98,7 @@ func TestACrashAfterTheWriteLosesNoEvent(t *testing.T) {
 			if before != nil {
 				r.up.create("/a", before...)
 			}
-			r.BeforeWrite(t.Context(), "/a", before == nil)
+			r.discovery.BeforeWrite(t.Context(), "/a", before == nil)
 			r.stop()
 			if before == nil {
 				r.up.create("/a", "event")
@@ -119,11 +119,11 @@ func TestARefusedWriteIsForgotten(t *testing.T) {
 	r.subscribe("s", "/a/*")
 	r.subscribe("literal", "/lit")
 	for _, path := range []string{"/a/1", "/lit"} {
-		w := r.BeforeWrite(t.Context(), path, true)
+		w := r.discovery.BeforeWrite(t.Context(), path, true)
 		if _, awaited := r.store.knows(path); !awaited {
 			t.Fatalf("%s is not awaited", path)
 		}
-		r.Refused(w)
+		r.discovery.Refused(w)
 	}
 	r.until("it is forgotten", func() bool { _, awaited := r.store.knows("/a/1"); return !awaited })
 	if _, awaited := r.store.knows("/lit"); !awaited {
@@ -137,7 +137,7 @@ func TestARefusedWriteDoesNotForgetAStreamThatSomebodyHasNamed(t *testing.T) {
 	if _, _, err := r.store.NoteStream(t.Context(), fsm.NewStream("/a/1", ""), time.Hour); err != nil {
 		t.Fatal(err)
 	}
-	r.Refused(r.BeforeWrite(t.Context(), "/a/1", true))
+	r.discovery.Refused(r.discovery.BeforeWrite(t.Context(), "/a/1", true))
 	looks := r.up.count(r.up.heads, "/a/1")
 	r.until("it is asked for", func() bool { return r.up.count(r.up.heads, "/a/1") > looks+3 })
 	if _, awaited := r.store.knows("/a/1"); !awaited {
@@ -154,22 +154,22 @@ func TestAWriteThatTakesLongKeepsItsStreamAwaited(t *testing.T) {
 		c.GoneGrace, c.Discovery.WriteFor = 10*time.Millisecond, 100*time.Millisecond
 	}).start()
 	r.subscribe("s", "/**")
-	w := r.BeforeWrite(t.Context(), "/a", true)
+	w := r.discovery.BeforeWrite(t.Context(), "/a", true)
 	looks := r.up.count(r.up.heads, "/a")
 	r.until("it is asked for", func() bool { return r.up.count(r.up.heads, "/a") > looks+5 })
 	if _, awaited := r.store.knows("/a"); !awaited {
 		t.Fatal("it was forgotten")
 	}
-	r.Refused(w)
+	r.discovery.Refused(w)
 	r.until("it is forgotten", func() bool { _, awaited := r.store.knows("/a"); return !awaited })
 }
 
 func TestAWriteThatOnlySeemedRefusedCounts(t *testing.T) {
 	r := newRig(t).start()
 	r.subscribe("s", "/**")
-	w := r.BeforeWrite(t.Context(), "/a", true)
+	w := r.discovery.BeforeWrite(t.Context(), "/a", true)
 	r.up.create("/a", "1")
-	r.Refused(w)
+	r.discovery.Refused(w)
 	r.wake("/a", 1)
 }
 
@@ -178,12 +178,12 @@ func TestAnUpstreamThatCannotBeAskedBeforeTheWriteCostsNoWake(t *testing.T) {
 	r.subscribe("s", "/**")
 	r.up.create("/a", "old")
 	r.up.setFault(func(w http.ResponseWriter, _ *http.Request) bool { w.WriteHeader(500); return true })
-	w := r.BeforeWrite(t.Context(), "/a", false)
+	w := r.discovery.BeforeWrite(t.Context(), "/a", false)
 	if _, awaited := r.store.knows("/a"); !awaited {
 		t.Error("it is not awaited")
 	}
 	r.up.setFault(nil)
-	r.Written(w, r.up.append("/a", "new"), false)
+	r.discovery.Written(w, r.up.append("/a", "new"), false)
 	r.wake("/a", 1)
 }
 
@@ -238,7 +238,7 @@ func TestADeletedStreamIsForgottenAndMayComeBack(t *testing.T) {
 	r.post("/a", "1")
 	r.done(r.wake("/a", 2))
 	r.up.remove("/a")
-	if err := r.Deleted(t.Context(), "/a"); err != nil {
+	if err := r.discovery.Deleted(t.Context(), "/a"); err != nil {
 		t.Fatal(err)
 	}
 	if r.linkedNow("s", "/a") {
@@ -274,7 +274,7 @@ func madeAnewWhileDeleted(t *testing.T, pattern string, fault func(http.Response
 			r.up.setFault(fault)
 		}
 	})
-	if err := r.Deleted(t.Context(), "/a"); err != nil {
+	if err := r.discovery.Deleted(t.Context(), "/a"); err != nil {
 		t.Fatal(err)
 	}
 	r.up.setFault(nil)
@@ -302,7 +302,7 @@ func TestNamedStreams(t *testing.T) {
 	r.start()
 	r.wake("/set/here", 1)
 	r.up.create("/api/here", "1")
-	if err := r.Name(t.Context(), []string{"/api/here", "/api/later"}); err != nil {
+	if err := r.discovery.Name(t.Context(), []string{"/api/here", "/api/later"}); err != nil {
 		t.Fatal(err)
 	}
 	r.wake("/api/here", 1)
@@ -312,7 +312,7 @@ func TestNamedStreams(t *testing.T) {
 			t.Errorf("woken with %+v", w.Streams[0])
 		}
 	}
-	if err := r.Forget(t.Context(), []string{"/api/here"}); err != nil {
+	if err := r.discovery.Forget(t.Context(), []string{"/api/here"}); err != nil {
 		t.Fatal(err)
 	}
 	if known, _ := r.store.knows("/api/here"); known || r.linkedNow("s", "/api/here") {
@@ -353,7 +353,7 @@ func TestALiteralPatternNamesItself(t *testing.T) {
 		r.put("/a")
 		r.wake("/a", 1)
 		r.up.remove("/a")
-		if err := r.Deleted(t.Context(), "/a"); err != nil {
+		if err := r.discovery.Deleted(t.Context(), "/a"); err != nil {
 			t.Fatal(err)
 		}
 		r.up.create("/a", "1")
@@ -364,10 +364,10 @@ func TestALiteralPatternNamesItself(t *testing.T) {
 func TestAWriteIsTakenInWhenTheStoreIsBack(t *testing.T) {
 	r := newRig(t).start()
 	r.subscribe("s", "/**")
-	w := r.BeforeWrite(t.Context(), "/a", true)
+	w := r.discovery.BeforeWrite(t.Context(), "/a", true)
 	r.store.setDown(true)
 	reads := r.store.count("Stream")
-	r.Written(w, r.up.create("/a", "1"), true)
+	r.discovery.Written(w, r.up.create("/a", "1"), true)
 	r.until("the store was told in vain", func() bool { return r.store.count("Stream") > reads+2 })
 	r.store.setDown(false)
 	r.wake("/a", 1)
@@ -429,11 +429,11 @@ func TestARefusedWriteToAStreamOnRecordGivesANewSubscriptionNoOldEvents(t *testi
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, func(c *Config) { c.Discovery.BackfillWait = time.Millisecond }).start()
 			r.put("/a", "old")
-			r.until("it is linked", func() bool { return r.Discovery.Linked("/a") })
+			r.until("it is linked", func() bool { return r.discovery.Linked("/a") })
 			r.up.setFault(answer(http.StatusForbidden))
 			r.subscribe("s", "/**")
 			fail(r)
-			r.Refused(r.BeforeWrite(t.Context(), "/a", false))
+			r.discovery.Refused(r.discovery.BeforeWrite(t.Context(), "/a", false))
 			r.store.setDown(false)
 			r.up.setFault(nil)
 			r.until("it is linked", func() bool { return r.linkedNow("s", "/a") })
@@ -450,8 +450,8 @@ func TestAWriteWhoseClientHasGoneMakesNoStreamAwaited(t *testing.T) {
 	r.up.create("/a", "old")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	r.Refused(r.BeforeWrite(ctx, "/a", true))
-	if known, awaited := r.store.knows("/a"); known || awaited || r.Discovery.Held()["writes"] != 0 {
+	r.discovery.Refused(r.discovery.BeforeWrite(ctx, "/a", true))
+	if known, awaited := r.store.knows("/a"); known || awaited || r.discovery.Held()["writes"] != 0 {
 		t.Error("it is")
 	}
 }
@@ -468,9 +468,9 @@ func TestAQueueThatIsFullLosesNoWrite(t *testing.T) {
 func TestWritesToOneStreamThatWaitTogetherBecomeOne(t *testing.T) {
 	r := newRig(t)
 	w := fsm.Write{Path: "/a", First: time.Now()}
-	r.Written(w, offsetOf(1), true)
-	r.Written(w, offsetOf(3), false)
-	r.Written(w, offsetOf(2), false)
+	r.discovery.Written(w, offsetOf(1), true)
+	r.discovery.Written(w, offsetOf(3), false)
+	r.discovery.Written(w, offsetOf(2), false)
 	if seen := r.writes.take("/a"); seen.Tail != offsetOf(3) || len(r.writes.ready) != 1 {
 		t.Errorf("got %+v", seen)
 	}
@@ -503,9 +503,9 @@ func TestAWriteThatGotNoAnswerIsLookedForAtOnce(t *testing.T) {
 			r.put("/b") // by then nothing else is left to look for
 			r.wake("/b", 1)
 			r.up.create("/a", "old")
-			w := r.BeforeWrite(t.Context(), "/a", create)
+			w := r.discovery.BeforeWrite(t.Context(), "/a", create)
 			r.up.append("/a", "new")
-			r.Refused(w)
+			r.discovery.Refused(w)
 			if got := r.wake("/a", 1).Streams[0].Acked; got != offsetOf(1) {
 				t.Errorf("woken at %q", got)
 			}
@@ -518,7 +518,7 @@ func TestTheFirstStreamOfANameReplacesNone(t *testing.T) {
 	r := newRig(t).start()
 	r.idle("/a")
 	r.store.subscribe(fsm.ConsumerID("s", "/a"), "/child", fsm.Start)
-	r.Watch("/a", []string{"/child"})
+	r.discovery.Watch("/a", []string{"/child"})
 	r.until("it is asked for", func() bool { return r.up.count(r.up.heads, "/child") > 0 })
 	r.put("/child", "1")
 	r.wake("/child", 1)

@@ -12,7 +12,7 @@ func TestAWriteThatMakesAStreamKeepsItOnRecordThoughAnotherReplicaDeletesIt(t *t
 	r := newRig(t, func(c *Config) { c.Discovery.WriteFor = time.Hour }).start()
 	r.put("/a", "1")
 	r.until("it is known", func() bool { known, _ := r.store.knows("/a"); return known })
-	w := r.BeforeWrite(t.Context(), "/a", true)
+	w := r.discovery.BeforeWrite(t.Context(), "/a", true)
 	r.up.remove("/a")
 	if _, err := r.store.other.Deleted(t.Context(), r.store.PartitionOf("/a"), "/a", fsm.Deletion{}); err != nil {
 		t.Fatal(err)
@@ -20,9 +20,9 @@ func TestAWriteThatMakesAStreamKeepsItOnRecordThoughAnotherReplicaDeletesIt(t *t
 	r.Hinted(fsm.Hint{Kind: fsm.HintRemoved, Path: "/a"})
 	r.until("it is awaited", func() bool { _, awaited := r.store.knows("/a"); return awaited })
 	r.up.create("/a", "1")
-	r.Refused(w)
+	r.discovery.Refused(w)
 	r.until("it is known again", func() bool { known, _ := r.store.knows("/a"); return known })
-	r.until("nothing is kept in mind", func() bool { return r.Held()["writes"] == 0 })
+	r.until("nothing is kept in mind", func() bool { return r.discovery.Held()["writes"] == 0 })
 }
 
 // What is remembered of a stream that another replica has forgotten is old news until its hint comes. An event that was
@@ -35,7 +35,7 @@ func TestAWriteThatWasOnItsWayWhileItsStreamWasForgottenIsNotLost(t *testing.T) 
 			r.idle("/a")
 			r.up.set(func() { r.up.deaf = true }) // nobody but the gateway shows the event
 			ctx, other, home := t.Context(), r.store.other, r.store.PartitionOf("/a")
-			w := r.BeforeWrite(ctx, "/a", false)
+			w := r.discovery.BeforeWrite(ctx, "/a", false)
 			if _, err := other.Deleted(ctx, home, "/a", fsm.Deletion{}); err != nil {
 				t.Fatal(err)
 			}
@@ -50,10 +50,10 @@ func TestAWriteThatWasOnItsWayWhileItsStreamWasForgottenIsNotLost(t *testing.T) 
 				t.Fatal(noted, err)
 			}
 			if answered {
-				r.Written(w, tail, false)
+				r.discovery.Written(w, tail, false)
 			} else {
 				r.Hinted(fsm.Hint{Kind: fsm.HintRemoved, Path: "/a"})
-				r.Refused(w)
+				r.discovery.Refused(w)
 			}
 			if got := r.wake("/a", 2).Streams[0]; got.Acked != fsm.Start || got.Tail != tail {
 				t.Errorf("woken for %s to %s, want all up to %s", got.Acked, got.Tail, tail)
@@ -71,24 +71,24 @@ func TestNobodyRemembersAStreamThatWasTakenOffTheRecord(t *testing.T) {
 		r.up.remove("/a")
 		r.until("its consumer is removed", func() bool { return !r.linkedNow("s", "/a") })
 		r.until("the others are told", func() bool { return r.store.hinted(forgotten) })
-		if r.Linked("/a") {
+		if r.discovery.Linked("/a") {
 			t.Error("it is remembered as linked")
 		}
 	})
 	t.Run("because nobody was subscribed to it", func(t *testing.T) {
 		r := newRig(t).start()
 		r.put("/a", "1")
-		r.until("it is remembered", func() bool { return r.Linked("/a") })
+		r.until("it is remembered", func() bool { return r.discovery.Linked("/a") })
 		r.up.remove("/a")
-		r.Enqueue("/a", discovery.Evidence{})
+		r.discovery.Enqueue("/a", discovery.Evidence{})
 		r.until("the others are told", func() bool { return r.store.hinted(forgotten) })
 	})
 	t.Run("by another replica", func(t *testing.T) {
 		r := newRig(t).start()
 		r.put("/a", "1")
-		r.until("it is remembered", func() bool { return r.Linked("/a") })
+		r.until("it is remembered", func() bool { return r.discovery.Linked("/a") })
 		r.Hinted(forgotten)
-		if r.Linked("/a") {
+		if r.discovery.Linked("/a") {
 			t.Error("it is remembered as linked")
 		}
 	})

@@ -107,7 +107,7 @@ func (r *rig) start() *rig {
 // subscribe creates a subscription the way the API does.
 func (r *rig) subscribe(id, pattern string) fsm.Subscription {
 	r.t.Helper()
-	sub, _, err := r.Subscribe(r.t.Context(), newSubscription(id, pattern))
+	sub, _, err := r.discovery.Subscribe(r.t.Context(), newSubscription(id, pattern))
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -133,14 +133,14 @@ func (r *rig) wake(path string, n int) fsm.Wake {
 
 // put creates a stream through the gateway.
 func (r *rig) put(path string, events ...string) {
-	w := r.BeforeWrite(r.t.Context(), path, true)
-	r.Written(w, r.up.create(path, events...), true)
+	w := r.discovery.BeforeWrite(r.t.Context(), path, true)
+	r.discovery.Written(w, r.up.create(path, events...), true)
 }
 
 // post appends through the gateway.
 func (r *rig) post(path string, events ...string) {
-	w := r.BeforeWrite(r.t.Context(), path, false)
-	r.Written(w, r.up.append(path, events...), false)
+	w := r.discovery.BeforeWrite(r.t.Context(), path, false)
+	r.discovery.Written(w, r.up.append(path, events...), false)
 }
 
 // done is a worker that has read everything and says so.

@@ -24,15 +24,15 @@ type live struct {
 // request makes one live request. What it shows reaches the machine while it goes on.
 func (w *watch) request(ctx context.Context) error {
 	l := w.begin(ctx, w.action.check)
-	read := w.t.Poll
+	read := w.t.upstream.Poll
 	if w.t.cfg.SSE {
-		read = w.t.SSE
+		read = w.t.upstream.SSE
 	}
 	err := read(l.ctx, &w.conn, w.path, w.action.tail, w.action.cursor, func(e upstream.Event) error {
 		return l.heard(ctx, e)
 	})
 	if err != nil && l.ctx.Err() == nil {
-		w.t.health.Report(w.path, err)
+		w.t.upstream.health.Report(w.path, err)
 	}
 	l.end()
 	return err
@@ -78,7 +78,7 @@ func (l *live) step(in *input) {
 // heard takes in what the request shows. The store is told before the request goes on.
 func (l *live) heard(ctx context.Context, e upstream.Event) error {
 	w := l.w
-	w.t.health.Report(w.path, nil)
+	w.t.upstream.health.Report(w.path, nil)
 	l.silence.Reset(w.t.cfg.Silence)
 	a := w.step(&input{kind: inputShown, shown: e})
 	for a.phase == phaseAnnouncing {
@@ -103,7 +103,7 @@ func (l *live) checkSooner(after time.Duration) {
 // checkNow checks the request with HEAD: an answer that got lost on the way must not cost a wake.
 func (l *live) checkNow() {
 	defer l.checks.Done()
-	info, err := l.w.t.look(l.ctx, l.w.path, true, l.w.t.Head)
+	info, err := l.w.t.upstream.look(l.ctx, l.w.path, true, l.w.t.upstream.Head)
 	if l.ctx.Err() != nil {
 		return
 	}

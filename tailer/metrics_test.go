@@ -48,8 +48,8 @@ func TestRequestsAndWatchedStreamsAreCounted(t *testing.T) {
 		r.until("the other is swept", in("sweep", 1))
 		r.up.create("/ttl")
 		r.up.change("/ttl", func(s *stream) { s.ttl = true })
-		w := r.BeforeWrite(t.Context(), "/ttl", false)
-		r.Written(w, r.up.append("/ttl", "1"), false)
+		w := r.discovery.BeforeWrite(t.Context(), "/ttl", false)
+		r.discovery.Written(w, r.up.append("/ttl", "1"), false)
 		r.until("a stream with a time to live is only looked at with HEAD", in("head_only", 1))
 		r.up.setFault(func(w http.ResponseWriter, req *http.Request) bool {
 			if req.URL.Path == "/swept" {

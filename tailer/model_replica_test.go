@@ -19,6 +19,18 @@ import (
 // discoverer is what the model is of: discovery and watching, as one replica runs them.
 type discoverer interface {
 	fsm.StreamWatcher
+	modelStreams
+	modelHeads
+	Run(ctx context.Context) error
+	Hinted(h fsm.Hint)
+	// Held is how many items the replica keeps in each of its maps and lists that must come to an end by themselves.
+	Held() map[string]int
+	// Watched are the streams that the replica watches.
+	Watched() []string
+}
+
+// modelStreams is what clients and operators tell a replica of streams.
+type modelStreams interface {
 	BeforeWrite(ctx context.Context, path string, create bool) fsm.Write
 	Written(w fsm.Write, tail fsm.Offset, created bool)
 	Refused(w fsm.Write)
@@ -27,14 +39,12 @@ type discoverer interface {
 	Forget(ctx context.Context, paths []string) error
 	Subscribe(ctx context.Context, sub fsm.Subscription) (stored fsm.Subscription, created bool, err error)
 	Watch(primary string, paths []string)
+}
+
+// modelHeads asks upstream for a replica.
+type modelHeads interface {
 	Head(ctx context.Context, path string) (fsm.StreamInfo, error)
 	HeadAnew(ctx context.Context, path string) (fsm.StreamInfo, error)
-	Run(ctx context.Context) error
-	Hinted(h fsm.Hint)
-	// Held is how many items the replica keeps in each of its maps and lists that must come to an end by themselves.
-	Held() map[string]int
-	// Watched are the streams that the replica watches.
-	Watched() []string
 }
 
 // modelBackfillWaits are how long the creators of subscriptions wait, by replica: so long that most backfills are over
@@ -58,13 +68,20 @@ func newDiscoverer(
 		cfg.Discovery.Registry = registryPath
 	}
 	t, err := New(cfg)
-	return modelTailer{t}, err
+	if err != nil {
+		return nil, err
+	}
+	return modelTailer{t, t.Discovery(), t.Upstream()}, nil
 }
 
-type modelTailer struct{ *Tailer }
+type modelTailer struct {
+	*Tailer
+	modelStreams
+	modelHeads
+}
 
 func (t modelTailer) Held() map[string]int {
-	held := t.Discovery.Held()
+	held := t.discovery.Held()
 	t.writes.mu.Lock()
 	held["writes in the queue"] = len(t.writes.waiting)
 	t.writes.mu.Unlock()

@@ -43,12 +43,12 @@ func TestAnUpstreamThatNobodyCanConnectToIsDownForOneStreamToo(t *testing.T) {
 	r.build(func(c *Config) { c.Upstream.URL = root })
 	r.start().idle("/a")
 	_ = first.Close()
-	r.until("upstream counts as down", r.health.IsDown)
+	r.until("upstream counts as down", r.upstream.health.IsDown)
 	back := serve()
 	t.Cleanup(func() { r.stop(); _ = back.Close() })
 	r.up.append("/a", "1")
 	r.wake("/a", 2)
-	r.until("upstream counts as up", func() bool { return !r.health.IsDown() })
+	r.until("upstream counts as up", func() bool { return !r.upstream.health.IsDown() })
 }
 
 func TestARefusedWriteIsForgottenOnceUpstreamCanBeAsked(t *testing.T) {
@@ -57,13 +57,13 @@ func TestARefusedWriteIsForgottenOnceUpstreamCanBeAsked(t *testing.T) {
 			r := newRig(t).start()
 			r.subscribe("s", pattern)
 			r.up.setFault(answer(http.StatusInternalServerError))
-			w := r.BeforeWrite(t.Context(), "/a", true)
+			w := r.discovery.BeforeWrite(t.Context(), "/a", true)
 			heads := r.up.count(r.up.heads, "/a")
-			r.Refused(w)
+			r.discovery.Refused(w)
 			r.until("upstream was asked", func() bool { return r.up.count(r.up.heads, "/a") >= heads+4 })
 			r.up.setFault(nil)
 			r.until("it is forgotten", func() bool { _, awaited := r.store.knows("/a"); return !awaited })
-			r.until("nothing is kept of it", func() bool { return r.Discovery.Held()["writes"] == 0 })
+			r.until("nothing is kept of it", func() bool { return r.discovery.Held()["writes"] == 0 })
 		})
 	}
 }
@@ -77,15 +77,15 @@ func TestAWriteFromAnOutageThatNobodyIsSubscribedToLeavesNothingBehind(t *testin
 	r.until("the store was told in vain", func() bool { return r.store.count("Stream") > reads+2 })
 	r.store.setDown(false)
 	r.until("it is known", func() bool { known, _ := r.store.knows("/a"); return known })
-	r.until("nothing is kept of it", func() bool { return r.Discovery.Held()["writes"] == 0 })
+	r.until("nothing is kept of it", func() bool { return r.discovery.Held()["writes"] == 0 })
 }
 
 func TestAWriteWhoseAnswerHasNoOffsetCounts(t *testing.T) {
 	r := newRig(t).start()
 	r.subscribe("s", "/other")
-	w := r.BeforeWrite(t.Context(), "/a", true)
+	w := r.discovery.BeforeWrite(t.Context(), "/a", true)
 	r.up.create("/a", "1")
-	r.Written(w, "", true)
+	r.discovery.Written(w, "", true)
 	r.until("it is known", func() bool { known, _ := r.store.knows("/a"); return known })
 }
 
@@ -158,7 +158,7 @@ func TestAWordAfterAnOutageCostsNoStreamThatIsInDoubt(t *testing.T) {
 	})
 	r.up.create("/a", "1")
 	r.subscribe("s", "/**")
-	r.Discovery.Confirm("/a")
+	r.discovery.Confirm("/a")
 	r.wake("/a", 1)
 }
 
@@ -201,7 +201,7 @@ func goneButWatched(t *testing.T, home bool) {
 	r.put(path, "1")
 	r.until("it is known", func() bool { known, _ := r.store.knows(path); return known })
 	r.store.subscribe(fsm.ConsumerID("other", "/other"), path, offsetOf(1))
-	r.Watch("/other", []string{path})
+	r.discovery.Watch("/other", []string{path})
 	r.watchedLive(path)
 	r.up.remove(path)
 	r.subscribe("s", "/a/*")
@@ -319,7 +319,7 @@ func TestAListOfSubscriptionsThatWentBackIsLookedAtAnew(t *testing.T) {
 	r.subscribe("other", "/other")
 	r.subscribe("another", "/other")
 	r.put("/a")
-	r.until("it is remembered", func() bool { return r.Discovery.Linked("/a") })
+	r.until("it is remembered", func() bool { return r.discovery.Linked("/a") })
 	// The store comes back from a copy from before the subscriptions and the stream.
 	r.store.db.Lose(before)
 	if err := r.store.RefreshCatalog(t.Context()); err != nil {
@@ -366,16 +366,16 @@ func TestThoseThatWaitedForTheirTurnDoNotAskAnUpstreamThatIsDown(t *testing.T) {
 	var looks sync.WaitGroup
 	const bound = 2 // what a limiter begins with
 	for n := range 768 {
-		looks.Go(func() { _, _ = r.look(ctx, fmt.Sprint("/", n), true, r.Head) })
+		looks.Go(func() { _, _ = r.upstream.look(ctx, fmt.Sprint("/", n), true, r.upstream.Head) })
 	}
-	r.until("upstream counts as down", r.health.IsDown)
-	r.until("those under way are over", func() bool { return r.limiter.InUse() == 0 })
+	r.until("upstream counts as down", r.upstream.health.IsDown)
+	r.until("those under way are over", func() bool { return r.upstream.limiter.InUse() == 0 })
 	if n := asked.Load(); n > 3*bound {
 		t.Errorf("%d streams were asked for, want about %d", n, bound)
 	}
 	cancel()
 	looks.Wait()
-	r.Close()
+	r.upstream.Close()
 }
 
 // The 201 of a PUT says that the stream is another one, however long it is; 200 says that it is the one that it was.
@@ -397,20 +397,20 @@ func TestAStreamMadeAnewThroughTheGatewayStartsOverHoweverLongItIs(t *testing.T)
 				return c.State == fsm.Idle && c.Links["/a"].Acked == offsetOf(2)
 			})
 			old := len(r.woken("/a"))
-			w := r.BeforeWrite(t.Context(), "/a", true)
-			r.Written(w, offsetOf(2), false)
+			w := r.discovery.BeforeWrite(t.Context(), "/a", true)
+			r.discovery.Written(w, offsetOf(2), false)
 			if n := len(r.woken("/a")); n != old {
 				t.Errorf("%d wakes for a PUT that changes nothing", n-old)
 			}
 			r.up.remove("/a")
-			w = r.BeforeWrite(t.Context(), "/a", true)
-			r.Written(w, r.up.create("/a", events...), true)
+			w = r.discovery.BeforeWrite(t.Context(), "/a", true)
+			r.discovery.Written(w, r.up.create("/a", events...), true)
 			last := r.wake("/a", old+1)
 			if last.Streams[0].Acked != fsm.Start {
 				t.Errorf("woken at %q", last.Streams[0].Acked)
 			}
 			// An answer that comes late, or twice, is of a stream that is no more.
-			r.Written(w, offsetOf(len(events)), true)
+			r.discovery.Written(w, offsetOf(len(events)), true)
 			r.done(last)
 			r.post("/a", "5")
 			if next := r.wake("/a", old+2); next.Streams[0].Acked != offsetOf(len(events)) {

@@ -125,7 +125,7 @@ func TestADeletionSeenByTheGatewayIsNotRepeatedForTheRegistry(t *testing.T) {
 	r.registryRead()
 	r.idle("/a")
 	r.up.remove("/a")
-	if err := r.Deleted(t.Context(), "/a"); err != nil {
+	if err := r.discovery.Deleted(t.Context(), "/a"); err != nil {
 		t.Fatal(err)
 	}
 	r.put("/a", "1")
@@ -170,15 +170,15 @@ func TestNoSubscriptionIsMadeBeforeTheRegistryWasReadForTheFirstTime(t *testing.
 	r.start()
 	<-held
 	sub := newSubscription("s", "/**")
-	if _, _, err := r.Subscribe(t.Context(), sub); !errors.Is(err, fsm.ErrStreamsUnknown) {
+	if _, _, err := r.discovery.Subscribe(t.Context(), sub); !errors.Is(err, fsm.ErrStreamsUnknown) {
 		t.Errorf("a subscription is made: %v", err)
 	}
-	if err := r.Ready(t.Context()); !errors.Is(err, fsm.ErrStreamsUnknown) {
+	if err := r.discovery.Ready(t.Context()); !errors.Is(err, fsm.ErrStreamsUnknown) {
 		t.Errorf("it is ready: %v", err)
 	}
 	close(release)
-	r.until("it is ready", func() bool { return r.Ready(t.Context()) == nil })
-	if _, created, err := r.Subscribe(t.Context(), sub); !created || err != nil {
+	r.until("it is ready", func() bool { return r.discovery.Ready(t.Context()) == nil })
+	if _, created, err := r.discovery.Subscribe(t.Context(), sub); !created || err != nil {
 		t.Fatal(created, err)
 	}
 	r.up.append("/b", "3")

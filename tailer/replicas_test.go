@@ -58,7 +58,7 @@ func TestAPartitionThatComesAndGoesWhileTheListsAreReadLeavesNoWatchBehind(t *te
 	r.store.own((home + 1) % testPartitions)
 	<-reads
 	r.store.ownAll()
-	r.Watch("/a", []string{"/a"})
+	r.discovery.Watch("/a", []string{"/a"})
 	r.watchedLive("/a")
 	r.store.own()
 	close(goOn)
@@ -164,7 +164,7 @@ func TestAStreamThatTheStoreHasLostIsLinkedAnew(t *testing.T) {
 	t.Run("not when an operator has had it forgotten", func(t *testing.T) {
 		r := newRig(t).start()
 		r.idle("/a")
-		if err := r.Forget(t.Context(), []string{"/a"}); err != nil {
+		if err := r.discovery.Forget(t.Context(), []string{"/a"}); err != nil {
 			t.Fatal(err)
 		}
 		r.forgottenForGood("/a")
@@ -200,7 +200,7 @@ func TestAStreamThatTheStoreHasLostIsLinkedAnew(t *testing.T) {
 		r.subscribe("s", "/**")
 		r.put("/a")
 		r.wake("/a", 1)
-		r.until("it is linked", func() bool { return r.Discovery.Linked("/a") })
+		r.until("it is linked", func() bool { return r.discovery.Linked("/a") })
 		r.store.forgetStream("/a")
 		r.store.countLoss("/a")
 		r.wake("/a", 2)
@@ -240,7 +240,7 @@ func (r *rig) forgottenForGood(path string) {
 		reads := r.store.count("ScanStreams")
 		r.put("/after")
 		r.until("discovery has gone on",
-			func() bool { return r.store.count("ScanStreams") > reads || r.Discovery.Linked("/after") })
+			func() bool { return r.store.count("ScanStreams") > reads || r.discovery.Linked("/after") })
 	}
 	if got := len(r.woken(path)); got != 1 || r.linkedNow("s", path) {
 		r.t.Errorf("%d wakes", got)
@@ -251,10 +251,10 @@ func TestAConsumerThatTheStoreHasLostOfAStreamThatItKnowsMissesNothing(t *testin
 	linked := func(t *testing.T) (*rig, memstore.Snapshot) {
 		r := newRig(t).start()
 		r.put("/a", "before anybody subscribed")
-		r.until("it is linked", func() bool { return r.Discovery.Linked("/a") })
+		r.until("it is linked", func() bool { return r.discovery.Linked("/a") })
 		sub := r.store.create(t, "s", "/**")
 		before := r.store.db.Snapshot() // as if Redis had lost the link, and no more
-		r.Discovery.Subscribed(t.Context(), sub)
+		r.discovery.Subscribed(t.Context(), sub)
 		r.until("it is linked", func() bool { return r.linkedNow("s", "/a") })
 		return r, before
 	}
@@ -294,10 +294,10 @@ func TestAConsumerThatTheStoreHasLostOfAStreamThatItKnowsMissesNothing(t *testin
 func TestAWriteThroughATailerThatHasEndedIsLeftToTheOthers(t *testing.T) {
 	r := newRig(t).start()
 	r.subscribe("s", "/**")
-	w := r.BeforeWrite(t.Context(), "/a", true)
+	w := r.discovery.BeforeWrite(t.Context(), "/a", true)
 	tail := r.up.create("/a", "first")
 	r.stop()
-	r.Written(w, tail, true)
+	r.discovery.Written(w, tail, true)
 	if !r.store.hinted(fsm.Hint{Kind: fsm.HintLook, Path: "/a"}) {
 		t.Error("nobody was told")
 	}

@@ -91,12 +91,12 @@ func TestATailFromBeforeADeletionIsNoneOfTheNewStream(t *testing.T) {
 func TestTheTailOfAWriteFromBeforeADeletionIsNoneOfTheNewStream(t *testing.T) {
 	r := newRig(t).start()
 	r.idle("/a")
-	w := r.BeforeWrite(t.Context(), "/a", false)
+	w := r.discovery.BeforeWrite(t.Context(), "/a", false)
 	tail := r.up.append("/a", "1", "2", "3")
 	r.done(r.wake("/a", 2))
 	check := r.renewed("/a")
 	looked := r.up.count(r.up.heads, "/a")
-	r.Written(w, tail, false) // its answer was on its way
+	r.discovery.Written(w, tail, false) // its answer was on its way
 	r.until("it was looked at", func() bool { return r.up.count(r.up.heads, "/a") > looked+3 })
 	check()
 }
@@ -107,7 +107,7 @@ func (r *rig) renewed(path string) (check func()) {
 	r.t.Helper()
 	wakes := len(r.woken(path))
 	r.up.remove(path)
-	if err := r.Deleted(r.t.Context(), path); err != nil {
+	if err := r.discovery.Deleted(r.t.Context(), path); err != nil {
 		r.t.Fatal(err)
 	}
 	r.put(path, "new")

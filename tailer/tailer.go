@@ -79,52 +79,56 @@ func (c *Config) setDefaults() {
 	c.jitter = upstream.Jitter
 }
 
-// Tailer finds streams and watches them, and asks the stream server for others.
+// Tailer finds streams and watches them.
 type Tailer struct {
-	*upstream.Client
-	*discovery.Discovery
-	cfg   Config
-	log   *zap.Logger
-	store Store
+	cfg       Config
+	log       *zap.Logger
+	store     Store
+	upstream  *asker
+	discovery *discovery.Discovery
 
 	watched *prometheus.GaugeVec
-	health  *upstream.Health
 	slots   slots
 	sweep   *upstream.Rate
-	limiter *upstream.Limiter
 	watches *watches
 	writes  *writes
 	// untold is what was logged of a store that did not take what was seen, restarted of streams that were made anew.
 	untold, restarted fsm.Trouble
 }
 
-// New returns a Tailer that does nothing until Run; its Client works at once.
+// New returns a Tailer that does nothing until Run; Upstream works at once.
 func New(cfg Config) (*Tailer, error) {
 	cfg.setDefaults()
 	cfg.Upstream.Logger, cfg.Upstream.Metrics = cfg.Logger, cfg.Metrics
 	t := &Tailer{
-		Client: upstream.New(cfg.Upstream), cfg: cfg, log: cfg.Logger, store: cfg.Store,
-		watched: newWatched(cfg.Metrics), slots: slots{max: cfg.MaxLive}, sweep: upstream.NewRate(cfg.SweepRate),
-		limiter: upstream.NewLimiter(),
+		cfg: cfg, log: cfg.Logger, store: cfg.Store,
+		upstream: &asker{Client: upstream.New(cfg.Upstream), limiter: upstream.NewLimiter()},
+		watched:  newWatched(cfg.Metrics), slots: slots{max: cfg.MaxLive}, sweep: upstream.NewRate(cfg.SweepRate),
 	}
 	t.watches, t.writes = &watches{t: t, byPath: map[string]*watch{}}, newWrites(t)
-	t.health = t.NewHealth(
+	t.upstream.health = t.upstream.NewHealth(
 		upstream.Backoff{Min: cfg.BackoffMin, Max: cfg.Check}, cfg.Spread, t.watches.lookSoon,
 	)
 	d := cfg.Discovery
-	d.Store, d.Upstream, d.Watcher, d.Outcomes, d.Logger = t.store, t, t.watches, cfg.Outcomes, cfg.Logger
+	d.Store, d.Upstream, d.Watcher, d.Outcomes, d.Logger = t.store, t.upstream, t.watches, cfg.Outcomes, cfg.Logger
 	d.GoneGrace, d.Resync, d.RetryMin, d.RetryMax = cfg.GoneGrace, cfg.Resync, cfg.BackoffMin, cfg.Check
 	d.RegistryCheck = cfg.Check
 	var err error
-	t.Discovery, err = discovery.New(d)
+	t.discovery, err = discovery.New(d)
 	return t, err
 }
 
+// Upstream returns the client of the stream server, for other parts that ask it something.
+func (t *Tailer) Upstream() *upstream.Client { return t.upstream.Client }
+
+// Discovery returns the part that knows which streams exist, for those that clients and operators tell of streams.
+func (t *Tailer) Discovery() *discovery.Discovery { return t.discovery }
+
 // Run discovers and watches until the context ends, which is no error.
 func (t *Tailer) Run(ctx context.Context) error {
-	defer t.Close()
+	defer t.upstream.Close()
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return t.KeepProbing(ctx, t.health.IsDown) })
+	g.Go(func() error { return t.upstream.KeepProbing(ctx, t.upstream.health.IsDown) })
 	// Without the subscriptions nothing that is discovered could be linked.
 	for catalog := t.store.Catalog(); !catalog.Loaded(); {
 		changed := catalog.Changed()
@@ -132,61 +136,10 @@ func (t *Tailer) Run(ctx context.Context) error {
 			return g.Wait()
 		}
 	}
-	for _, run := range []func(context.Context) error{t.watches.Run, t.writes.Run, t.Discovery.Run} {
+	for _, run := range []func(context.Context) error{t.watches.Run, t.writes.Run, t.discovery.Run} {
 		g.Go(func() error { return run(ctx) })
 	}
 	return g.Wait()
-}
-
-// Look asks for a stream, in turn, with an answer from after the call.
-func (t *Tailer) Look(ctx context.Context, path string) (fsm.StreamInfo, error) {
-	return t.look(ctx, path, true, t.HeadAnew)
-}
-
-// LookNow asks for a stream as Look does, but fails while upstream is down.
-func (t *Tailer) LookNow(ctx context.Context, path string) (fsm.StreamInfo, error) {
-	return t.look(ctx, path, false, t.HeadAnew)
-}
-
-// Outages counts the times that upstream has gone down.
-func (t *Tailer) Outages() int64 { return t.health.Outages() }
-
-// look asks for a stream in turn with Reveille's other requests; while upstream is down it waits if it is patient, and
-// fails otherwise. head is the request.
-func (t *Tailer) look(
-	ctx context.Context, path string, patient bool, head func(context.Context, string) (fsm.StreamInfo, error),
-) (fsm.StreamInfo, error) {
-	for {
-		done, probes, err := t.health.Enter(ctx, path, patient)
-		if err != nil {
-			return fsm.StreamInfo{}, err
-		}
-		release, err := t.limiter.Acquire(ctx)
-		if err != nil {
-			done(err)
-			return fsm.StreamInfo{}, err
-		}
-		if !probes && t.health.IsDown() { // it came down while this one waited for its turn
-			release(upstream.NoAnswer)
-			continue
-		}
-		began := time.Now()
-		info, err := head(ctx, path)
-		took := time.Since(began)
-		if err != nil {
-			took = upstream.NoAnswer
-		}
-		release(took)
-		done(err)
-		return info, err
-	}
-}
-
-// Watch has streams watched for a consumer, which lives in the partition of its primary stream.
-func (t *Tailer) Watch(primary string, paths []string) {
-	for _, path := range paths {
-		t.watches.Watch(t.store.PartitionOf(primary), path)
-	}
 }
 
 // Idle takes in that consumers of these streams have come to rest: their next events wake them.
@@ -218,9 +171,9 @@ func (t *Tailer) Hinted(h fsm.Hint) {
 	switch {
 	case err != nil || path != h.Path:
 	case h.Kind == fsm.HintRemoved:
-		t.RemovedElsewhere(path)
+		t.discovery.RemovedElsewhere(path)
 	case h.Kind == fsm.HintForgotten:
-		t.ForgottenElsewhere(path)
+		t.discovery.ForgottenElsewhere(path)
 	case h.Kind == fsm.HintIdle:
 		t.watches.stir(path, inputRested)
 	case h.Kind == fsm.HintWatch && t.store.Ownership().Owns(h.Partition):
@@ -229,6 +182,6 @@ func (t *Tailer) Hinted(h fsm.Hint) {
 		t.Gone(path)
 	case h.Kind == fsm.HintLook && t.owns(path):
 		t.watches.refresh(path)
-		t.Enqueue(path, discovery.Evidence{})
+		t.discovery.Enqueue(path, discovery.Evidence{})
 	}
 }

@@ -27,7 +27,7 @@ func (w *watch) hide(ctx context.Context, a fsm.Absence) error {
 	// An error may have come after some were removed.
 	w.t.cfg.Outcomes.Follow(o, fsm.Sighting{Path: w.path, Told: told})
 	if len(o.Gone) > 0 {
-		w.t.Forgotten(w.path) // the record went with the consumers
+		w.t.discovery.Forgotten(w.path) // the record went with the consumers
 	}
 	return err
 }

@@ -10,7 +10,7 @@ func TestAnEventThatTheGatewayAndALiveRequestSeeIsToldOnce(t *testing.T) {
 	r := newRig(t, func(c *Config) { c.Check = c.Silence }).start()
 	r.subscribe("s", "/**")
 	r.up.create("/a") // behind the gateway's back: it has nothing left to tell
-	if err := r.Name(t.Context(), []string{"/a"}); err != nil {
+	if err := r.discovery.Name(t.Context(), []string{"/a"}); err != nil {
 		t.Fatal(err)
 	}
 	r.watchedLive("/a")

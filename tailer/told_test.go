@@ -16,7 +16,7 @@ import (
 func TestWhatLandsAfterTheFirstAnswerForASubscriptionWakes(t *testing.T) {
 	for name, again := range map[string]func(*rig) (fsm.Subscription, bool, error){
 		"through the same replica": func(r *rig) (fsm.Subscription, bool, error) {
-			return r.Subscribe(r.t.Context(), newSubscription("s", "/**"))
+			return r.discovery.Subscribe(r.t.Context(), newSubscription("s", "/**"))
 		},
 		"through another one": func(r *rig) (fsm.Subscription, bool, error) {
 			return r.store.other.CreateSubscription(r.t.Context(), newSubscription("s", "/**"))
@@ -35,7 +35,7 @@ func TestWhatLandsAfterTheFirstAnswerForASubscriptionWakes(t *testing.T) {
 
 				stored, answer := r.holdFirstCreation()
 				var creator sync.WaitGroup
-				creator.Go(func() { _, _, _ = r.Subscribe(t.Context(), newSubscription("s", "/**")) })
+				creator.Go(func() { _, _, _ = r.discovery.Subscribe(t.Context(), newSubscription("s", "/**")) })
 				t.Cleanup(creator.Wait)
 				<-stored
 				if sub, created, err := again(r); err != nil || created {
@@ -91,7 +91,7 @@ func TestATailThatWasNotedAfterTheFirstAnswerForASubscriptionIsNoneFromBefore(t 
 	r.watchedLive("/a")
 	stored, answer := r.holdFirstCreation()
 	var creator sync.WaitGroup
-	creator.Go(func() { _, _, _ = r.Subscribe(t.Context(), newSubscription("s", "/**")) })
+	creator.Go(func() { _, _, _ = r.discovery.Subscribe(t.Context(), newSubscription("s", "/**")) })
 	t.Cleanup(creator.Wait)
 	<-stored
 	if sub, created, err := r.store.other.CreateSubscription(t.Context(), newSubscription("s", "/**")); err != nil ||

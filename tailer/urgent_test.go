@@ -21,12 +21,12 @@ func TestNothingThatSomebodyWaitsForWaitsForAnUpstreamThatIsDown(t *testing.T) {
 		names = append(names, fmt.Sprint("/named/", n))
 	}
 	for _, path := range names[:10] {
-		r.Discovery.Enqueue(path, discovery.Evidence{})
+		r.discovery.Enqueue(path, discovery.Evidence{})
 	}
-	r.until("upstream counts as down", r.health.IsDown)
+	r.until("upstream counts as down", r.upstream.health.IsDown)
 	for range 3 { // what was named before waits for upstream by then
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-		if err := r.Name(ctx, names); err != nil || ctx.Err() != nil {
+		if err := r.discovery.Name(ctx, names); err != nil || ctx.Err() != nil {
 			t.Fatal("streams cannot be named:", err, ctx.Err())
 		}
 		cancel()

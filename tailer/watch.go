@@ -40,7 +40,7 @@ type watch struct {
 
 func newWatch(t *Tailer, path string) *watch {
 	return &watch{
-		t: t, path: path, conn: t.NewConn(), cut: make(chan struct{}, 1), telling: make(chan struct{}, 1),
+		t: t, path: path, conn: t.upstream.NewConn(), cut: make(chan struct{}, 1), telling: make(chan struct{}, 1),
 		machine: newMachine(&t.cfg, t.store.PartitionOf(path)),
 	}
 }
@@ -120,10 +120,10 @@ func (w *watch) answer(ctx context.Context, in *input) (more bool) {
 		w.t.log.Debug("a request for a stream failed", zap.String("stream", w.path), zap.Error(a.failure))
 	}
 	if a.back { // if it was away for so long that its consumers were removed, it is a new one
-		w.t.Confirm(w.path)
+		w.t.discovery.Confirm(w.path)
 	}
 	if a.wavered {
-		w.t.health.Wavered()
+		w.t.upstream.health.Wavered()
 	}
 	if a.release {
 		w.release()
@@ -139,12 +139,12 @@ func (w *watch) do(ctx context.Context) (more bool) {
 	switch a := &w.action; a.phase {
 	case phaseLooking:
 		in.kind = inputHead
-		in.info, in.err = w.t.look(ctx, w.path, true, w.t.Head)
-		in.wavers = w.t.health.Wavers()
+		in.info, in.err = w.t.upstream.look(ctx, w.path, true, w.t.upstream.Head)
+		in.wavers = w.t.upstream.health.Wavers()
 	case phaseConfirming, phaseVerifying:
 		in.kind = inputHead
-		in.info, in.err = w.t.HeadAnew(ctx, w.path)
-		in.wavers = w.t.health.Wavers()
+		in.info, in.err = w.t.upstream.HeadAnew(ctx, w.path)
+		in.wavers = w.t.upstream.health.Wavers()
 	case phaseHiding:
 		in.err = w.hide(ctx, a.absence)
 		w.untaken(ctx, "gone", in.err)
@@ -152,7 +152,7 @@ func (w *watch) do(ctx context.Context) (more bool) {
 		in = w.tell(ctx, a.partition, a.tail, a.closed)
 	case phaseReading, phaseRereading:
 		in.kind = inputRead
-		in.tail, in.err = w.t.ReadBeyond(ctx, w.path, a.was, a.tail)
+		in.tail, in.err = w.t.upstream.ReadBeyond(ctx, w.path, a.was, a.tail)
 	case phaseCorrecting:
 		if a.was == "" {
 			in = w.tell(ctx, a.partition, a.tail, a.closed)

@@ -303,7 +303,7 @@ func TestAStreamWithATTLIsOnlyEverHEADed(t *testing.T) {
 	r.subscribe("s", "/**")
 	r.up.create("/a")
 	r.up.change("/a", func(s *stream) { s.ttl = true })
-	if err := r.Name(t.Context(), []string{"/a"}); err != nil {
+	if err := r.discovery.Name(t.Context(), []string{"/a"}); err != nil {
 		t.Fatal(err)
 	}
 	r.done(r.wake("/a", 1))
@@ -420,7 +420,7 @@ func TestAStreamIsWatchedFromSeveralPartitions(t *testing.T) {
 	}
 	// The stream does not exist yet: a lazy subscription.
 	r.store.subscribe(id, other, fsm.Start)
-	r.Watch("/a", []string{other})
+	r.discovery.Watch("/a", []string{other})
 	r.until("the stream is asked for", func() bool { return r.up.count(r.up.heads, other) > 2 })
 	tail := r.up.create(other, "1")
 	w := r.wake("/a", 2)
@@ -475,7 +475,7 @@ func TestOneBrokenStreamSlowsNoOther(t *testing.T) {
 		r.done(r.wake("/a", n))
 	}
 	r.until("the broken stream failed", func() bool { return broken.Load() > 5 })
-	if r.health.IsDown() {
+	if r.upstream.health.IsDown() {
 		t.Error("one broken stream counts as a broken upstream")
 	}
 	if n := len(r.woken("/broken")); n != 1 {
@@ -558,9 +558,9 @@ func TestAnUpstreamThatIsDownIsAskedByOneProbeAtATime(t *testing.T) {
 	}
 	r.up.setFault(func(http.ResponseWriter, *http.Request) bool { panic(http.ErrAbortHandler) })
 	r.up.CloseClientConnections()
-	r.until("upstream counts as down", r.health.IsDown)
+	r.until("upstream counts as down", r.upstream.health.IsDown)
 	// Those that were on their way at that moment come to an end; from then on there is one at a time.
-	r.until("only one asks", func() bool { return r.limiter.InUse() <= 1 })
+	r.until("only one asks", func() bool { return r.upstream.limiter.InUse() <= 1 })
 	var now, most, all atomic.Int32
 	r.up.setFault(func(_ http.ResponseWriter, req *http.Request) bool {
 		most.Store(max(most.Load(), now.Add(1)))

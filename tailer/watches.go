@@ -111,7 +111,7 @@ func (ws *watches) disown(lists map[int]*reading) {
 			}
 			ws.run(w, w.take(&input{kind: inputDisowned, partition: partition}))
 			if partition == w.machine.home {
-				ws.t.Remember(w.path)
+				ws.t.discovery.Remember(w.path)
 			}
 		}
 	}
@@ -172,7 +172,7 @@ func (ws *watches) tendClosed() {
 // The lock of the set is held.
 func (w *watch) isNamed() bool {
 	if version := w.t.store.Catalog().Version(); w.namedAt != version || version == 0 {
-		w.named, w.namedAt = w.t.Named(w.path), version
+		w.named, w.namedAt = w.t.discovery.Named(w.path), version
 	}
 	return w.named
 }
@@ -229,7 +229,7 @@ func (ws *watches) readAll(ctx context.Context, partition int, l *reading, lost 
 			missing[w] = added
 			continue
 		case lost && partition == w.machine.home && !w.isDeleted():
-			ws.t.Confirm(w.path)
+			ws.t.discovery.Confirm(w.path)
 		}
 		w.step(&input{kind: inputDropped, partition: partition, since: added})
 	}
@@ -291,7 +291,7 @@ func (ws *watches) end(w *watch) (more bool) {
 		ws.remove(w)
 	}
 	if w.action.lost {
-		ws.t.Enqueue(w.path, discovery.Evidence{})
+		ws.t.discovery.Enqueue(w.path, discovery.Evidence{})
 	}
 	return w.action.phase.asks()
 }
@@ -300,7 +300,7 @@ func (ws *watches) end(w *watch) (more bool) {
 // store has lost them: a stream that a subscription matches is remembered. ws.mu is held.
 func (ws *watches) remove(w *watch) {
 	if !w.isDeleted() && len(ws.t.store.Catalog().Match(w.path)) > 0 {
-		ws.t.Remember(w.path)
+		ws.t.discovery.Remember(w.path)
 	}
 	delete(ws.byPath, w.path)
 }
@@ -365,6 +365,9 @@ func (ws *watches) Deleted(path string) {
 	}
 	ws.refresh(path)
 }
+
+// ReportWrite queues a write through the gateway: its tail is reported to the store.
+func (ws *watches) ReportWrite(path string, e discovery.Evidence) { ws.t.writes.add(path, e) }
 
 // refresh has a stream looked at now and the store told its tail again, if it is watched here. A closed one is looked
 // at for its home partition, too, whichever replica owns it.

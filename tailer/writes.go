@@ -120,11 +120,11 @@ func (ws *writes) do(ctx context.Context, path string, seen discovery.Evidence) 
 // fallBack has a stream looked at whose write is not taken in.
 func (t *Tailer) fallBack(path string, seen discovery.Evidence) {
 	t.watches.refresh(path)
-	_, current := t.Current(path, seen)
+	_, current := t.discovery.Current(path, seen)
 	switch _, runs := t.watches.get(path); {
 	case !current:
-		t.Enqueue(path, seen)
+		t.discovery.Enqueue(path, seen)
 	case !runs: // its record may have been dropped meanwhile
-		t.ConfirmWritten(path, seen)
+		t.discovery.ConfirmWritten(path, seen)
 	}
 }

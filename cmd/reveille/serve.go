@@ -142,9 +142,10 @@ func assemble(
 	}
 	outcomes.Connect(p.dispatcher, p.tailer)
 	p.api, err = httpapi.New(httpapi.Config{
-		Store: p.store, Upstream: p.tailer, Streams: p.tailer, Outcomes: outcomes, Targets: p.dispatcher,
-		Tokens: s.tokens, UpstreamURL: s.upstream, UpstreamHost: http.Header(s.UpstreamHeaders).Get("Host"),
-		PublicURL: s.public, UpstreamTransport: upstream.NewGatewayTransport(s.UpstreamH2C), Gateway: s.Gateway,
+		Store: p.store, Upstream: p.tailer.Upstream(), Streams: p.tailer.Discovery(), Outcomes: outcomes,
+		Targets: p.dispatcher, Tokens: s.tokens, UpstreamURL: s.upstream,
+		UpstreamHost: http.Header(s.UpstreamHeaders).Get("Host"), PublicURL: s.public,
+		UpstreamTransport: upstream.NewGatewayTransport(s.UpstreamH2C), Gateway: s.Gateway,
 		Origins: s.Origins, RegistryPath: s.RegistryStream, Metrics: metrics,
 		MetricsPage: scrapes(metrics, log.Named("metrics")), MaxStreamsPerConsumer: s.MaxStreamsPerConsumer,
 		MaxConnections: s.MaxConnections, Logger: log.Named("api"), Version: programVersion(), Ready: p.ready,
@@ -169,7 +170,7 @@ func (p *program) ready(ctx context.Context) error {
 	if err := p.store.Ping(ctx); err != nil {
 		return err
 	}
-	return p.tailer.Ready(ctx)
+	return p.tailer.Discovery().Ready(ctx)
 }
 
 // gate answers 503 until Redis was found fit: a client must not wait for that, and a database that was set up otherwise

@@ -105,14 +105,14 @@ func TestAStreamIsReplacedOnceAllItsConsumersAre(t *testing.T) {
 			d, db, own, readers, _ := withReaders(t, method)
 			first := db.Records()[goneStream].First
 			made := fsm.Write{Path: goneStream, First: first, Present: true}
-			if err := d.Replace(t.Context(), made); !errors.Is(err, fsm.ErrUnavailable) {
+			if err := d.replaceBefore(t.Context(), made); !errors.Is(err, fsm.ErrUnavailable) {
 				t.Errorf("the error is %v", err)
 			}
 			if _, there := db.Consumer(own); !there || !db.Records()[goneStream].First.Equal(first) {
 				t.Error("the stream that was there before is off the record")
 			}
 			db.SetHooks(memstore.Hooks{})
-			if err := d.Replace(t.Context(), made); err != nil {
+			if err := d.replaceBefore(t.Context(), made); err != nil {
 				t.Error(err)
 			}
 			if db.Records()[goneStream].First.Equal(first) {

@@ -34,7 +34,8 @@ type Upstream interface {
 	Outages() int64
 }
 
-// Watcher watches streams that consumers are subscribed to. None of its methods blocks for long.
+// Watcher watches streams that consumers are subscribed to, and reports to the store where they end. None of its
+// methods blocks for long.
 type Watcher interface {
 	// Watch has a stream watched for the consumers of a partition.
 	Watch(partition int, path string)
@@ -44,6 +45,8 @@ type Watcher interface {
 	Knew(path string) bool
 	// Deleted says that the consumers of the stream were removed, because it was deleted or is to be forgotten.
 	Deleted(path string)
+	// ReportWrite has the tail of a write through the gateway reported to the store.
+	ReportWrite(path string, e Evidence)
 }
 
 // Config of a Discovery. Everything is required but Registry, Names and Max; a zero duration means its default.
@@ -149,6 +152,13 @@ func (d *Discovery) Run(ctx context.Context) error {
 
 // Tracked says whether a canonical path can be that of a stream of interest. The empty one is no stream's.
 func (d *Discovery) Tracked(path string) bool { return path != "" && path != d.cfg.Registry }
+
+// Watch has streams watched for a consumer, which lives in the partition of its primary stream.
+func (d *Discovery) Watch(primary string, paths []string) {
+	for _, path := range paths {
+		d.watcher.Watch(d.store.PartitionOf(primary), path)
+	}
+}
 
 // Enqueue has a path reconciled soon. A queue that is full drops it: what is on record is found again by the scan.
 func (d *Discovery) Enqueue(path string, e Evidence) {

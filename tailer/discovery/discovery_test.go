@@ -51,13 +51,14 @@ func (*server) Registry(context.Context, string, fsm.Offset, bool, string) (*ups
 // nobody watches, and delivers nothing.
 type nobody struct{}
 
-func (nobody) Watch(int, string)  {}
-func (nobody) Void(string)        {}
-func (nobody) Knew(string) bool   { return false }
-func (nobody) Deleted(string)     {}
-func (nobody) Deliver([]fsm.Wake) {}
-func (nobody) Idle([]string)      {}
-func (nobody) Gone(string)        {}
+func (nobody) Watch(int, string)            {}
+func (nobody) Void(string)                  {}
+func (nobody) Knew(string) bool             { return false }
+func (nobody) Deleted(string)               {}
+func (nobody) ReportWrite(string, Evidence) {}
+func (nobody) Deliver([]fsm.Wake)           {}
+func (nobody) Idle([]string)                {}
+func (nobody) Gone(string)                  {}
 
 // noOutcomes acts on none.
 func noOutcomes() *fsm.Router {

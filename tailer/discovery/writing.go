@@ -13,8 +13,12 @@ import (
 	"reveille/tailer/upstream"
 )
 
-// writesMax bounds the streams whose writes are kept in mind.
-const writesMax = 100_000
+const (
+	// writesMax bounds the streams whose writes are kept in mind.
+	writesMax = 100_000
+	// replaceTimeout bounds how long the answer to a write waits for the consumers of the stream that it has replaced.
+	replaceTimeout = 5 * time.Second
+)
 
 // writing keeps in mind the writes that are on their way upstream to streams that they make, or that upstream has not
 // shown yet, so that these stay awaited as long as the writes take.
@@ -176,17 +180,35 @@ func (d *Discovery) announce(ctx context.Context, path string) (fsm.Stream, erro
 	return d.await(ctx, path, d.cfg.WriteFor)
 }
 
-// Written takes in that upstream has accepted a write that ended at tail, and returns what is
-// known of the stream by it.
-func (d *Discovery) Written(w fsm.Write, tail fsm.Offset, seen fsm.Sighting) Evidence {
-	if w.Kept {
+// Written takes in a successful write through the gateway; created says that it has made the stream. It does not block,
+// unless the write has replaced a stream: then the client gets its answer once that is stored, if the store takes it
+// within replaceTimeout, so that no crash loses it.
+func (d *Discovery) Written(w fsm.Write, tail fsm.Offset, created bool) {
+	switch {
+	case w.Path == "":
+		return
+	case tail == "": // against the protocol; upstream is asked
+		d.Refused(w)
+		return
+	case w.Kept:
 		d.writing.end(w.Path)
 	}
-	return Evidence{Tail: tail, First: w.First, Seen: seen}
+	seen := Evidence{Tail: tail, First: w.First, Seen: fsm.Sighting{At: time.Now(), Gateway: true}}
+	if created && (w.Present || w.First.IsZero()) {
+		seen.Made, seen.Of = true, w.First
+	}
+	if seen.Made && w.Present {
+		ctx, cancel := context.WithTimeout(context.Background(), replaceTimeout)
+		defer cancel()
+		if d.replaceBefore(ctx, w) == nil {
+			seen.Made = false
+		}
+	}
+	d.watcher.ReportWrite(w.Path, seen)
 }
 
-// Replace removes the stream that was there before a write that has made one of its name.
-func (d *Discovery) Replace(ctx context.Context, w fsm.Write) error {
+// replaceBefore removes the stream that was there before a write that has made one of its name.
+func (d *Discovery) replaceBefore(ctx context.Context, w fsm.Write) error {
 	s, err := d.store.Stream(ctx, w.Path)
 	if err == nil {
 		_, err = d.replace(ctx, s, w.First)
