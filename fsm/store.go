@@ -60,20 +60,28 @@ type SubscriptionStore interface {
 	Version(ctx context.Context) (int64, error)
 	// RefreshCatalog reads the subscriptions anew if they have changed.
 	RefreshCatalog(ctx context.Context) error
+}
 
+// BackfillStore keeps which new subscriptions are still to be linked to the streams that there are.
+type BackfillStore interface {
 	// Backfills returns the backfills under way, by subscription ID.
 	Backfills(ctx context.Context) (map[string]Backfill, error)
 	SetBackfill(ctx context.Context, sub Subscription, b Backfill) error
 	EndBackfill(ctx context.Context, sub Subscription) error
 }
 
-// StreamStore keeps which streams exist and where they end.
-type StreamStore interface {
+// PartitionStore says which partitions there are, and which of them are this replica's.
+type PartitionStore interface {
 	// Partitions is how many there are, numbered from 0. PartitionOf is where the consumers with a home live
 	// (ConsumerRef), and where the record of a stream of this path is.
 	Partitions() int
 	PartitionOf(home string) int
+	// Ownership is what this replica works for.
+	Ownership() *Ownership
+}
 
+// TailStore keeps which streams are watched and where they end. It wakes, hides and restarts the consumers.
+type TailStore interface {
 	// Observe notes that a stream's tail is at least this, in one partition, and wakes the consumers that it concerns.
 	// closed says that it is closed there. The tail noted of a stream that was seen closed stays as it is until Restart
 	// or Deleted.
@@ -85,15 +93,12 @@ type StreamStore interface {
 	// one with the tail was. It does nothing if the tail noted is no longer was. Consumers of the old one are replaced
 	// by new ones at Start.
 	Restart(ctx context.Context, partition int, path string, was, tail Offset) (Outcome, error)
-	// Deleted takes a stream off the record of its partition, removes the consumers whose primary stream it was, and
-	// has the others start over should it be made anew, all of it as the Deletion says.
-	Deleted(ctx context.Context, partition int, path string, d Deletion) (Outcome, error)
-	// WatchedIn returns the partitions that have consumers of a stream. With an error it returns those that are known
-	// to have some.
-	WatchedIn(ctx context.Context, path string) ([]int, error)
 	// WatchedSince returns the streams of a partition that came to be watched after seq, in order.
 	WatchedSince(ctx context.Context, partition int, seq int64) ([]Watched, error)
+}
 
+// RecordStore keeps which streams exist, and links them to subscriptions.
+type RecordStore interface {
 	// Stream returns the record of a stream. One that is not on record has only Path, Stamp and Lost.
 	Stream(ctx context.Context, path string) (Stream, error)
 	// NoteStream puts a stream on record: what NewStream made, with the Stamp that was read before upstream was asked.
@@ -113,6 +118,12 @@ type StreamStore interface {
 	ForgetStream(ctx context.Context, path string, stamp int64, readByOthers bool) (bool, error)
 	// ScanStreams walks the records of a partition, each at least once. It begins and ends with cursor "0".
 	ScanStreams(ctx context.Context, partition int, cursor string) ([]Stream, string, error)
+	// Deleted takes a stream off the record of its partition, removes the consumers whose primary stream it was, and
+	// has the others start over should it be made anew, all of it as the Deletion says.
+	Deleted(ctx context.Context, partition int, path string, d Deletion) (Outcome, error)
+	// WatchedIn returns the partitions that have consumers of a stream. With an error it returns those that are known
+	// to have some.
+	WatchedIn(ctx context.Context, path string) ([]int, error)
 }
 
 // RegistryStore keeps how far the registry stream was read, and which of its deletions were dealt with.
@@ -174,13 +185,11 @@ type CallbackReply struct {
 	Outcome
 }
 
-// ReplicaStore shares the work out among the replicas, and tells them what one of them could not tell the store.
+// ReplicaStore is what replicas tell each other, and what one of them could not tell the store.
 //
 // A write is unnoted if it makes a stream, or may be the first to it that Reveille hears of, and the store could not be
 // told of it before it went upstream. The replica that looks at the stream next would take its event for an old one.
 type ReplicaStore interface {
-	// Ownership is what this replica works for.
-	Ownership() *Ownership
 	// Hint tells the other replicas something. It does not block, and a hint may get lost.
 	Hint(h Hint)
 
@@ -227,7 +236,11 @@ const (
 // Store is all of the state. Every method may return an error that wraps ErrUnavailable.
 type Store interface {
 	SubscriptionStore
-	StreamStore
+	BackfillStore
+	PartitionStore
+	TailStore
+	RecordStore
+	RegistryStore
 	DeliveryStore
 	CallbackStore
 	OperatorStore

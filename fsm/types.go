@@ -202,7 +202,7 @@ func (w Wake) Ref() WakeRef {
 // ConsumerRef names a consumer, and says where the store keeps it.
 type ConsumerRef struct {
 	ID string
-	// Home is what decides on the partition (StreamStore.PartitionOf): the primary stream.
+	// Home is what decides on the partition (PartitionStore.PartitionOf): the primary stream.
 	Home string
 }
 

@@ -50,13 +50,13 @@ func (r *reply) stream(path string) (s fsm.Stream) {
 	return s
 }
 
-// Stream implements fsm.StreamStore.
+// Stream implements fsm.RecordStore.
 func (s *Store) Stream(ctx context.Context, path string) (fsm.Stream, error) {
 	r := s.run(ctx, scriptStream, s.PartitionOf(path), path)
 	return r.stream(path), r.err()
 }
 
-// NoteStream implements fsm.StreamStore.
+// NoteStream implements fsm.RecordStore.
 func (s *Store) NoteStream(ctx context.Context, n fsm.Stream, span time.Duration) (fsm.Stream, bool, error) {
 	stamp := ""
 	if n.Present() {
@@ -70,7 +70,7 @@ func (s *Store) NoteStream(ctx context.Context, n fsm.Stream, span time.Duration
 	return stream, done, r.bad
 }
 
-// LinkStream implements fsm.StreamStore.
+// LinkStream implements fsm.RecordStore.
 func (s *Store) LinkStream(ctx context.Context, path string, l fsm.Linking) (linked fsm.LinkReply, err error) {
 	links, size, asked := l.Links, linksAtATime, ""
 	for {
@@ -131,7 +131,7 @@ func (s *Store) listed(ctx context.Context, links []fsm.NewLink) (left []fsm.New
 	return left, nil
 }
 
-// ForgetStream implements fsm.StreamStore.
+// ForgetStream implements fsm.RecordStore.
 func (s *Store) ForgetStream(ctx context.Context, path string, stamp int64, readByOthers bool) (bool, error) {
 	r := s.run(ctx, scriptForgetStream, s.PartitionOf(path), path, stamp, flag(readByOthers))
 	return r.yes(), r.err()
@@ -140,7 +140,7 @@ func (s *Store) ForgetStream(ctx context.Context, path string, stamp int64, read
 // scanBatch is about how many records are read at a time.
 const scanBatch = 500
 
-// ScanStreams implements fsm.StreamStore.
+// ScanStreams implements fsm.RecordStore.
 func (s *Store) ScanStreams(
 	ctx context.Context, partition int, cursor string,
 ) (streams []fsm.Stream, next string, err error) {

@@ -143,7 +143,7 @@ func (s *Store) Run(ctx context.Context) error {
 // until its leases run out.
 func (s *Store) Resign(ctx context.Context) error { return s.replicas.resign(ctx) }
 
-// Ownership implements fsm.ReplicaStore.
+// Ownership implements fsm.PartitionStore.
 func (s *Store) Ownership() *fsm.Ownership { return s.ownership }
 
 // repeat calls do at an interval, and when it is asked for, until ctx is done, and logs once when it begins to fail and

@@ -9,13 +9,13 @@ import (
 	"reveille/fsm"
 )
 
-// Partitions implements fsm.StreamStore.
+// Partitions implements fsm.PartitionStore.
 func (s *Store) Partitions() int { return s.keys.partitions }
 
-// PartitionOf implements fsm.StreamStore.
+// PartitionOf implements fsm.PartitionStore.
 func (s *Store) PartitionOf(path string) int { return s.keys.partitionOf(path) }
 
-// Observe implements fsm.StreamStore.
+// Observe implements fsm.TailStore.
 func (s *Store) Observe(
 	ctx context.Context, partition int, path string, tail fsm.Offset, closed bool,
 ) (fsm.Observation, error) {
@@ -36,17 +36,17 @@ func (s *Store) Observe(
 	}
 }
 
-// Hide implements fsm.StreamStore.
+// Hide implements fsm.TailStore.
 func (s *Store) Hide(ctx context.Context, path string, a fsm.Absence) (fsm.Outcome, error) {
 	return s.batches(ctx, scriptHide, s.PartitionOf(path), path, int(a))
 }
 
-// Restart implements fsm.StreamStore.
+// Restart implements fsm.TailStore.
 func (s *Store) Restart(ctx context.Context, partition int, path string, was, tail fsm.Offset) (fsm.Outcome, error) {
 	return s.batches(ctx, scriptRestart, partition, path, string(was), string(tail))
 }
 
-// Deleted implements fsm.StreamStore.
+// Deleted implements fsm.RecordStore.
 func (s *Store) Deleted(ctx context.Context, partition int, path string, d fsm.Deletion) (fsm.Outcome, error) {
 	of := ""
 	if !d.Of.IsZero() {
@@ -76,7 +76,7 @@ func (s *Store) TakeDeletion(ctx context.Context, path string) (bool, error) {
 	return r.yes(), r.err()
 }
 
-// WatchedIn implements fsm.StreamStore.
+// WatchedIn implements fsm.RecordStore.
 func (s *Store) WatchedIn(ctx context.Context, path string) (partitions []int, err error) {
 	watched := make([]*redis.IntCmd, s.keys.partitions)
 	pipe := s.rdb.Pipeline()
@@ -95,7 +95,7 @@ func (s *Store) WatchedIn(ctx context.Context, path string) (partitions []int, e
 // watchedBatch is how many watched streams are read at a time.
 const watchedBatch = 1000
 
-// WatchedSince implements fsm.StreamStore.
+// WatchedSince implements fsm.TailStore.
 func (s *Store) WatchedSince(ctx context.Context, partition int, seq int64) ([]fsm.Watched, error) {
 	found, err := s.rdb.ZRangeByScoreWithScores(ctx, s.keys.watched(partition), &redis.ZRangeBy{
 		Min: "(" + strconv.FormatInt(seq, 10), Max: "+inf", Count: watchedBatch,

@@ -270,7 +270,7 @@ func (s *Store) Version(ctx context.Context) (int64, error) {
 // versionDraw draws what tells two versions of the same moment apart (lua/changed.lua).
 func versionDraw() uint32 { return mrand.Uint32N(fsm.VersionsPerMilli) }
 
-// Backfills implements fsm.SubscriptionStore.
+// Backfills implements fsm.BackfillStore.
 func (s *Store) Backfills(ctx context.Context) (map[string]fsm.Backfill, error) {
 	all, err := s.rdb.HGetAll(ctx, s.keys.backfills()).Result()
 	if err = wrap(err); err != nil {
@@ -288,12 +288,12 @@ func (s *Store) Backfills(ctx context.Context) (map[string]fsm.Backfill, error) 
 	return under, nil
 }
 
-// SetBackfill implements fsm.SubscriptionStore.
+// SetBackfill implements fsm.BackfillStore.
 func (s *Store) SetBackfill(ctx context.Context, sub fsm.Subscription, b fsm.Backfill) error {
 	return s.setBackfill(ctx, sub, fmt.Sprintf("%d %d", b.Done, b.Total))
 }
 
-// EndBackfill implements fsm.SubscriptionStore.
+// EndBackfill implements fsm.BackfillStore.
 func (s *Store) EndBackfill(ctx context.Context, sub fsm.Subscription) error {
 	return s.setBackfill(ctx, sub, "")
 }

@@ -14,8 +14,19 @@ import (
 	"reveille/tailer/upstream"
 )
 
-// Store is what the tailer needs of the store.
-type Store = discovery.Store
+// Store is what a Tailer uses of fsm.Store, and what its Discovery does.
+type Store interface {
+	watchStore
+	discovery.Store
+}
+
+// watchStore is what watching uses.
+type watchStore interface {
+	fsm.PartitionStore
+	fsm.TailStore
+	Catalog() *fsm.Catalog
+	Hint(h fsm.Hint)
+}
 
 // Config of a Tailer. A zero duration or number means its default.
 type Config struct {
@@ -83,7 +94,7 @@ func (c *Config) setDefaults() {
 type Tailer struct {
 	cfg       Config
 	log       *zap.Logger
-	store     Store
+	store     watchStore
 	upstream  *asker
 	discovery *discovery.Discovery
 
@@ -110,7 +121,7 @@ func New(cfg Config) (*Tailer, error) {
 		upstream.Backoff{Min: cfg.BackoffMin, Max: cfg.Check}, cfg.Spread, t.watches.lookSoon,
 	)
 	d := cfg.Discovery
-	d.Store, d.Upstream, d.Watcher, d.Outcomes, d.Logger = t.store, t.upstream, t.watches, cfg.Outcomes, cfg.Logger
+	d.Store, d.Upstream, d.Watcher, d.Outcomes, d.Logger = cfg.Store, t.upstream, t.watches, cfg.Outcomes, cfg.Logger
 	d.GoneGrace, d.Resync, d.RetryMin, d.RetryMax = cfg.GoneGrace, cfg.Resync, cfg.BackoffMin, cfg.Check
 	d.RegistryCheck = cfg.Check
 	var err error

@@ -191,7 +191,7 @@ func (db *DB) Tail(primary, path string) (tail fsm.Offset) {
 
 // Link links a stream to one subscription in any store, as discovery does: it is put on record, then linked.
 func Link(
-	ctx context.Context, s fsm.StreamStore, sub fsm.Subscription, path string, acked, tail fsm.Offset,
+	ctx context.Context, s fsm.RecordStore, sub fsm.Subscription, path string, acked, tail fsm.Offset,
 ) (fsm.Outcome, error) {
 	stream, err := s.Stream(ctx, path)
 	if err == nil && !stream.Found() {

@@ -87,7 +87,7 @@ func without(list []*Store, s *Store) []*Store {
 	return rest
 }
 
-// Ownership implements fsm.ReplicaStore.
+// Ownership implements fsm.PartitionStore.
 func (s *Store) Ownership() *fsm.Ownership { return s.ownership }
 
 // Hint implements fsm.ReplicaStore. The other replicas get it when they Run.

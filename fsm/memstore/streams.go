@@ -36,7 +36,7 @@ func (t *tx) dropRecord(p *partition, path string) {
 	p.removed = t.nextStamp()
 }
 
-// Stream implements fsm.StreamStore.
+// Stream implements fsm.RecordStore.
 func (s *Store) Stream(ctx context.Context, path string) (stream fsm.Stream, err error) {
 	err = s.call(ctx, func(t *tx) error {
 		stream = t.record(path)
@@ -45,7 +45,7 @@ func (s *Store) Stream(ctx context.Context, path string) (stream fsm.Stream, err
 	return stream, err
 }
 
-// NoteStream implements fsm.StreamStore.
+// NoteStream implements fsm.RecordStore.
 func (s *Store) NoteStream(
 	ctx context.Context, n fsm.Stream, look time.Duration,
 ) (stream fsm.Stream, done bool, err error) {
@@ -75,7 +75,7 @@ func (s *Store) NoteStream(
 	return stream, done, err
 }
 
-// LinkStream implements fsm.StreamStore.
+// LinkStream implements fsm.RecordStore.
 func (s *Store) LinkStream(ctx context.Context, path string, l fsm.Linking) (reply fsm.LinkReply, err error) {
 	err = s.call(ctx, func(t *tx) error {
 		p := t.home(path)
@@ -116,7 +116,7 @@ func (t *tx) link(p *partition, n fsm.NewLink, path string, tail fsm.Offset, o *
 	t.put(p, c, e, o)
 }
 
-// ForgetStream implements fsm.StreamStore.
+// ForgetStream implements fsm.RecordStore.
 func (s *Store) ForgetStream(
 	ctx context.Context, path string, stamp int64, readByOthers bool,
 ) (forgotten bool, err error) {
@@ -135,7 +135,7 @@ func (s *Store) ForgetStream(
 	return forgotten, err
 }
 
-// ScanStreams implements fsm.StreamStore.
+// ScanStreams implements fsm.RecordStore.
 func (s *Store) ScanStreams(
 	ctx context.Context, partition int, cursor string,
 ) (list []fsm.Stream, next string, err error) {

@@ -173,7 +173,7 @@ func (s *Store) RefreshCatalog(ctx context.Context) error {
 	}, "RefreshCatalog")
 }
 
-// Backfills implements fsm.SubscriptionStore.
+// Backfills implements fsm.BackfillStore.
 func (s *Store) Backfills(ctx context.Context) (under map[string]fsm.Backfill, err error) {
 	err = s.call(ctx, func(t *tx) error {
 		under = make(map[string]fsm.Backfill, len(t.backfills))
@@ -185,7 +185,7 @@ func (s *Store) Backfills(ctx context.Context) (under map[string]fsm.Backfill, e
 	return under, err
 }
 
-// SetBackfill implements fsm.SubscriptionStore.
+// SetBackfill implements fsm.BackfillStore.
 func (s *Store) SetBackfill(ctx context.Context, sub fsm.Subscription, b fsm.Backfill) error {
 	return s.call(ctx, func(t *tx) error {
 		if there, under := t.backfills[sub.ID]; under && there.generation == sub.Generation {
@@ -195,7 +195,7 @@ func (s *Store) SetBackfill(ctx context.Context, sub fsm.Subscription, b fsm.Bac
 	}, "SetBackfill", sub, b)
 }
 
-// EndBackfill implements fsm.SubscriptionStore.
+// EndBackfill implements fsm.BackfillStore.
 func (s *Store) EndBackfill(ctx context.Context, sub fsm.Subscription) error {
 	return s.call(ctx, func(t *tx) error {
 		if there, under := t.backfills[sub.ID]; under && there.generation == sub.Generation {

@@ -9,10 +9,10 @@ import (
 	"reveille/fsm"
 )
 
-// Partitions implements fsm.StreamStore.
+// Partitions implements fsm.PartitionStore.
 func (s *Store) Partitions() int { return s.db.opts.Partitions }
 
-// PartitionOf implements fsm.StreamStore.
+// PartitionOf implements fsm.PartitionStore.
 func (s *Store) PartitionOf(path string) int { return s.db.partitionOf(path) }
 
 func (db *DB) partitionOf(path string) int {
@@ -22,7 +22,7 @@ func (db *DB) partitionOf(path string) int {
 // home returns the partition of a primary stream.
 func (t *tx) home(path string) *partition { return t.partitions[t.db.partitionOf(path)] }
 
-// Observe implements fsm.StreamStore.
+// Observe implements fsm.TailStore.
 func (s *Store) Observe(
 	ctx context.Context, partition int, path string, tail fsm.Offset, closed bool,
 ) (o fsm.Observation, err error) {
@@ -46,7 +46,7 @@ func (s *Store) Observe(
 	return o, err
 }
 
-// Hide implements fsm.StreamStore.
+// Hide implements fsm.TailStore.
 func (s *Store) Hide(ctx context.Context, path string, a fsm.Absence) (o fsm.Outcome, err error) {
 	err = s.call(ctx, func(t *tx) error {
 		p := t.home(path)
@@ -64,7 +64,7 @@ func (s *Store) Hide(ctx context.Context, path string, a fsm.Absence) (o fsm.Out
 	return o, err
 }
 
-// Restart implements fsm.StreamStore.
+// Restart implements fsm.TailStore.
 func (s *Store) Restart(
 	ctx context.Context, partition int, path string, was, tail fsm.Offset,
 ) (o fsm.Outcome, err error) {
@@ -97,7 +97,7 @@ func (s *Store) Restart(
 	return o, err
 }
 
-// Deleted implements fsm.StreamStore.
+// Deleted implements fsm.RecordStore.
 func (s *Store) Deleted(
 	ctx context.Context, partition int, path string, d fsm.Deletion,
 ) (o fsm.Outcome, err error) {
@@ -130,7 +130,7 @@ func (s *Store) Deleted(
 	return o, err
 }
 
-// WatchedIn implements fsm.StreamStore.
+// WatchedIn implements fsm.RecordStore.
 func (s *Store) WatchedIn(ctx context.Context, path string) (partitions []int, err error) {
 	err = s.call(ctx, func(t *tx) error {
 		for n, p := range t.partitions {
@@ -146,7 +146,7 @@ func (s *Store) WatchedIn(ctx context.Context, path string) (partitions []int, e
 // watchedBatch is how many watched streams are read at a time.
 const watchedBatch = 1000
 
-// WatchedSince implements fsm.StreamStore.
+// WatchedSince implements fsm.TailStore.
 func (s *Store) WatchedSince(ctx context.Context, partition int, seq int64) (list []fsm.Watched, err error) {
 	err = s.call(ctx, func(t *tx) error {
 		for path, st := range t.partitions[partition].streams {

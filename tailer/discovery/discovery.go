@@ -12,12 +12,17 @@ import (
 	"reveille/tailer/upstream"
 )
 
-// Store is what discovery needs of the store.
+// Store is what discovery uses of fsm.Store.
 type Store interface {
-	fsm.StreamStore
+	fsm.PartitionStore
+	fsm.RecordStore
 	fsm.RegistryStore
-	fsm.SubscriptionStore
+	fsm.BackfillStore
 	fsm.ReplicaStore
+	Catalog() *fsm.Catalog
+	RefreshCatalog(ctx context.Context) error
+	Version(ctx context.Context) (int64, error)
+	CreateSubscription(ctx context.Context, sub fsm.Subscription) (stored fsm.Subscription, created bool, err error)
 }
 
 // Upstream asks the stream server. Every answer is newer than the call.
