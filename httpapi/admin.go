@@ -13,8 +13,8 @@ import (
 
 const readyTimeout = 2 * time.Second
 
-// newAdmin has the operator port's routes. There is no authentication: the port is not for the public, nor for web
-// pages.
+// newAdmin has a route for each resource of the operator port. There is no authentication: the port is not for the
+// public, nor for web pages.
 func (s *Service) newAdmin() *echo.Echo {
 	e := s.newEcho()
 	e.HTTPErrorHandler = func(err error, c echo.Context) {
@@ -27,36 +27,17 @@ func (s *Service) newAdmin() *echo.Echo {
 		}
 		writeRefusal(c.Response(), r)
 	}
-	e.Pre(s.guardOperator)
-	e.GET("/healthz", func(c echo.Context) error {
-		writeJSON(c.Response(), http.StatusOK, map[string]string{"status": "ok"})
-		return nil
-	})
-	e.GET("/readyz", s.ready)
-	if s.cfg.MetricsPage != nil {
-		e.GET("/metrics", echo.WrapHandler(s.cfg.MetricsPage))
+	routes := map[string]resource{}
+	for _, res := range s.table {
+		if res.port == operator {
+			routes[res.route] = res
+			// Not a route for each method: echo knows only some methods, and the resource answers all.
+			e.RouteNotFound(res.route, func(c echo.Context) error { return s.answer(c, res) })
+		}
 	}
-	e.GET("/api/v1/version", func(c echo.Context) error {
-		writeJSON(c.Response(), http.StatusOK, map[string]string{"version": s.cfg.Version})
-		return nil
+	e.Use(func(next echo.HandlerFunc) echo.HandlerFunc {
+		return func(c echo.Context) error { return s.guardOperator(c, routes[c.Path()], next) }
 	})
-	e.POST("/api/v1/streams", func(c echo.Context) error {
-		return s.nameStreams(c, "streams named", s.cfg.Streams.Name)
-	})
-	e.DELETE("/api/v1/streams", func(c echo.Context) error {
-		return s.nameStreams(c, "streams forgotten", s.cfg.Streams.Forget)
-	})
-	e.GET("/api/v1/streams", s.showStreams)
-	e.GET("/api/v1/subscriptions", s.showSubscriptions)
-	e.GET("/api/v1/subscriptions/:id", s.showSubscription)
-	e.POST("/api/v1/subscriptions/:id/resume", s.resume)
-	e.GET("/api/v1/consumers", s.showConsumers)
-	e.GET(consumerPrefix+"*", s.showConsumer)
-	e.GET("/api/v1/log-level", s.getLogLevel)
-	e.PUT("/api/v1/log-level", s.setLogLevel)
-	if s.cfg.Pprof {
-		s.addPprof(e)
-	}
 	return e
 }
 
@@ -69,4 +50,12 @@ func (s *Service) ready(c echo.Context) error {
 	}
 	writeJSON(c.Response(), http.StatusOK, map[string]string{"status": "ready"})
 	return nil
+}
+
+// fixed is a handler whose answer is always the same.
+func fixed(name, value string) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		writeJSON(c.Response(), http.StatusOK, map[string]string{name: value})
+		return nil
+	}
 }

@@ -47,8 +47,6 @@ func (s *Service) refusalFor(err error) *refusal {
 		return &refusal{fsm.CodeUnavailable, "the request cannot be processed now; try again"}
 	case errors.As(err, &he) && he.Code == http.StatusNotFound:
 		return &refusal{fsm.CodeNotFound, "there is nothing at this path"}
-	case errors.As(err, &he) && he.Code == http.StatusMethodNotAllowed:
-		return &refusal{fsm.CodeMethodNotAllowed, "this path does not support this method"}
 	}
 	if times, log := s.broken.Happened(s.cfg.Clock()); log {
 		s.log.Error("requests failed", zap.Int("times", times), zap.Error(err))

@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"errors"
 	"net/http"
 	"net/url"
 	"strings"
@@ -29,7 +28,8 @@ func (s *Service) route(c echo.Context) error {
 	}
 	if own := s.own(r, path); own != nil {
 		s.limitBody(c)
-		return own.answer(c, s.origins)
+		s.origins.mark(c.Response().Header(), r)
+		return s.answer(c, *own)
 	}
 	if s.gateway == nil {
 		return refuse(fsm.CodeNotFound, "there is nothing at this path")
@@ -45,27 +45,19 @@ func (s *Service) route(c echo.Context) error {
 
 // own returns the resource of Reveille's own that a request is for, or nil.
 func (s *Service) own(r *http.Request, path string) *resource {
-	byID, list := queryHas(r.URL.RawQuery, "subscription"), queryHas(r.URL.RawQuery, "subscriptions")
-	callback, isCallback := strings.CutPrefix(path, callbackPrefix)
-	canonical, err := fsm.CanonicalPath(path)
-	switch {
-	case byID:
-		return s.subscriptionAt(path)
-	case list:
-		return s.subscriptionsAt(path)
-	case isCallback && callback != "" && !strings.Contains(callback, "/"):
-		return &resource{
-			methods: []method{{http.MethodPost, func(c echo.Context) error { return s.callback(c, callback) }}},
-			usage:   "a callback is a POST",
+	for i := range s.table {
+		if res := &s.table[i]; res.port == api && (res.query == "" || queryHas(r.URL.RawQuery, res.query)) &&
+			(res.path == nil || res.path(path)) {
+			return res
 		}
-	case isCallback, strings.HasPrefix(canonical, callbackPrefix):
-		return refusing(func() error { return s.mangled(r, path) })
-	case errors.Is(err, fsm.ErrReservedPath):
-		return refusing(func() error {
-			return refuse(fsm.CodeNotImplemented, "%v; it is not forwarded, and Reveille does not support it yet", err)
-		})
 	}
 	return nil
+}
+
+// reserved refuses the paths that the protocol keeps for itself.
+func reserved(c echo.Context) error {
+	_, err := fsm.CanonicalPath(rawPath(c.Request()))
+	return refuse(fsm.CodeNotImplemented, "%v; it is not forwarded, and Reveille does not support it yet", err)
 }
 
 // rawPath is the path as the client wrote it. url.URL cannot be asked for that: it encodes the whole path anew if there

@@ -39,8 +39,8 @@ type bearer struct {
 // callback answers POST /callback/{consumer_id} (webhook spec, Callback API). A callback is judged in a fixed order and
 // the first failure answers: token, body, consumer gone, token expired, epoch, wake ID, offsets. The store judges the
 // last five, in one step with what follows from them.
-func (s *Service) callback(c echo.Context, id string) error {
-	began := time.Now()
+func (s *Service) callback(c echo.Context) error {
+	began, id := time.Now(), strings.TrimPrefix(rawPath(c.Request()), callbackPrefix)
 	b, primary, err := s.authorize(c.Request(), id)
 	if err != nil {
 		return s.refuseCallback(c, began, id, bearer{}, err)

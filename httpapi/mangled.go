@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/labstack/echo/v4"
 	"go.uber.org/zap"
 
 	"reveille/fsm"
@@ -12,10 +13,11 @@ import (
 
 // mangled refuses what is below "/callback/" and names no consumer, and says so of a callback whose path lost its "%2F"
 // on the way. The token says whether it is one: it must be for the consumer that the path would name.
-func (s *Service) mangled(r *http.Request, path string) error {
+func (s *Service) mangled(c echo.Context) error {
+	r := c.Request()
 	nothing := refuse(fsm.CodeNotFound,
 		"there is no callback at this path; use callback URLs unchanged, including %%2F")
-	id, ok := strings.CutPrefix(path, callbackPrefix)
+	id, ok := strings.CutPrefix(rawPath(r), callbackPrefix)
 	if !ok || r.Method != http.MethodPost {
 		return nothing
 	}

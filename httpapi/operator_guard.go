@@ -14,39 +14,37 @@ import (
 )
 
 // guardOperator keeps web pages from the operator port, which has no authentication: a browser on the operator's
-// machine would send the pages' requests along.
-func (s *Service) guardOperator(next echo.HandlerFunc) echo.HandlerFunc {
-	return func(c echo.Context) error {
-		r := c.Request()
-		if path := r.URL.Path; path == "/healthz" || path == "/readyz" {
-			return next(c)
-		}
-		origin := r.Header.Get("Origin")
-		listed := s.origins.listed[origin]
-		switch {
-		case listed:
-			header := c.Response().Header()
-			s.origins.answerTo(header, origin)
-			if r.Method == http.MethodOptions {
-				s.origins.preflight(header, r, "GET, POST, PUT, DELETE")
-				return c.NoContent(http.StatusNoContent)
-			}
-		case !s.isOperatorHost(r.Host):
-			s.limitBody(c)
-			return refuse(fsm.CodeForbidden, "%s is not a host of the operator port: a web page could have pointed "+
-				"that name here (DNS rebinding); use an IP address or an internal name, or add http://%[1]s to "+
-				"REVEILLE_CORS_ORIGINS", clipped(r.Host))
-		case foreign(r, origin):
-			s.limitBody(c)
-			return refuse(fsm.CodeForbidden, "requests of web pages are refused here; to allow your own page, add "+
-				"its origin to REVEILLE_CORS_ORIGINS")
-		}
-		if strings.HasPrefix(r.URL.Path, "/api/") && r.ContentLength != 0 && !isJSON(r.Header.Get("Content-Type")) {
-			s.limitBody(c)
-			return refuse(fsm.CodeUnsupportedMediaType, "the body must be JSON with Content-Type: application/json")
-		}
+// machine would send the pages' requests along. res is what the request is for, and the zero value if that is nothing.
+func (s *Service) guardOperator(c echo.Context, res resource, next echo.HandlerFunc) error {
+	r := c.Request()
+	if res.unguarded {
 		return next(c)
 	}
+	origin := r.Header.Get("Origin")
+	listed := s.origins.listed[origin]
+	switch {
+	case listed:
+		header := c.Response().Header()
+		s.origins.answerTo(header, origin)
+		if r.Method == http.MethodOptions {
+			s.origins.preflight(header, r, res.allow())
+			return c.NoContent(http.StatusNoContent)
+		}
+	case !s.isOperatorHost(r.Host):
+		s.limitBody(c)
+		return refuse(fsm.CodeForbidden, "%s is not a host of the operator port: a web page could have pointed "+
+			"that name here (DNS rebinding); use an IP address or an internal name, or add http://%[1]s to "+
+			"REVEILLE_CORS_ORIGINS", clipped(r.Host))
+	case foreign(r, origin):
+		s.limitBody(c)
+		return refuse(fsm.CodeForbidden, "requests of web pages are refused here; to allow your own page, add "+
+			"its origin to REVEILLE_CORS_ORIGINS")
+	}
+	if strings.HasPrefix(r.URL.Path, "/api/") && r.ContentLength != 0 && !isJSON(r.Header.Get("Content-Type")) {
+		s.limitBody(c)
+		return refuse(fsm.CodeUnsupportedMediaType, "the body must be JSON with Content-Type: application/json")
+	}
+	return next(c)
 }
 
 // isOperatorHost says whether the operator port answers requests for a host. A foreign page can point its own name at

@@ -124,32 +124,34 @@ func (s *Service) someWatched(ctx context.Context, at *place, list *[]watchedStr
 
 // nameStreams reads {"streams":["/a",…]} and does the same to all of them, or nothing if one of them is wrong. done is
 // how the log says it.
-func (s *Service) nameStreams(c echo.Context, done string, do func(context.Context, []string) error) error {
-	s.limitBody(c)
-	o, err := s.readObject(c)
-	if err != nil {
-		return err
+func (s *Service) nameStreams(done string, do func(context.Context, []string) error) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		s.limitBody(c)
+		o, err := s.readObject(c)
+		if err != nil {
+			return err
+		}
+		if err := o.only("streams"); err != nil {
+			return err
+		}
+		list, err := required[[]json.RawMessage](o, "streams", "an array of stream paths")
+		if err != nil {
+			return err
+		}
+		if len(list) > MaxNamed {
+			return refuse(fsm.CodeInvalidRequest, "streams: at most %d can be named in one request", MaxNamed)
+		}
+		paths, err := readPaths(o, "streams", fsm.CanonicalPath, math.MaxInt)
+		if err != nil {
+			return err
+		}
+		if err := do(c.Request().Context(), paths); err != nil {
+			return err
+		}
+		if len(paths) > 0 {
+			s.log.Info(done, zap.Int("streams", len(paths)), zap.String("first", paths[0]))
+		}
+		writeJSON(c.Response(), http.StatusOK, map[string]int{"streams": len(paths)})
+		return nil
 	}
-	if err := o.only("streams"); err != nil {
-		return err
-	}
-	list, err := required[[]json.RawMessage](o, "streams", "an array of stream paths")
-	if err != nil {
-		return err
-	}
-	if len(list) > MaxNamed {
-		return refuse(fsm.CodeInvalidRequest, "streams: at most %d can be named in one request", MaxNamed)
-	}
-	paths, err := readPaths(o, "streams", fsm.CanonicalPath, math.MaxInt)
-	if err != nil {
-		return err
-	}
-	if err := do(c.Request().Context(), paths); err != nil {
-		return err
-	}
-	if len(paths) > 0 {
-		s.log.Info(done, zap.Int("streams", len(paths)), zap.String("first", paths[0]))
-	}
-	writeJSON(c.Response(), http.StatusOK, map[string]int{"streams": len(paths)})
-	return nil
 }

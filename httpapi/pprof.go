@@ -2,27 +2,20 @@ package httpapi
 
 import (
 	"net/http"
-	"net/http/pprof" // adds itself to http.DefaultServeMux, which nothing here serves
+	"net/http/pprof"
 	"time"
 
 	"github.com/labstack/echo/v4"
 )
 
+// pprofPrefix is before the names of profiles of the running program, which are those of net/http/pprof.
 const pprofPrefix = "/debug/pprof/"
 
-// addPprof has the operator port answer with profiles of the running program, as net/http/pprof does.
-func (s *Service) addPprof(e *echo.Echo) {
-	for name, handler := range map[string]http.HandlerFunc{
-		"*": pprof.Index, "cmdline": pprof.Cmdline, "profile": pprof.Profile,
-		"symbol": pprof.Symbol, "trace": pprof.Trace,
-	} {
-		e.GET(pprofPrefix+name, unhurried(handler))
-	}
-	e.POST(pprofPrefix+"symbol", func(c echo.Context) error {
-		s.limitBody(c)
-		pprof.Symbol(c.Response(), c.Request())
-		return nil
-	})
+// symbol answers a POST, which has the addresses in its body.
+func (s *Service) symbol(c echo.Context) error {
+	s.limitBody(c)
+	pprof.Symbol(c.Response(), c.Request())
+	return nil
 }
 
 // unhurried is for requests without a body that take as long as they ask for. net/http/pprof puts off the deadline for

@@ -1,6 +1,6 @@
 // Package httpapi is what Reveille answers over HTTP. The API port has the subscription API, the callbacks of woken
 // workers and, if it is wanted, a gateway to the stream server; the operator port has health, readiness and the
-// operator's requests.
+// operator's requests. What the two ports have of their own is one table, Service.resources.
 //
 // Requests are told apart by the raw path, percent-encoding included, because a consumer ID holds "%2F" and a stream
 // path is what stands in the URL (webhook spec, Consumer Instance).
@@ -119,6 +119,9 @@ type Service struct {
 	traces       tracing
 	api          *echo.Echo
 	admin        *echo.Echo
+	// table is what both ports answer by, and permit judges whether a request has the role that a resource needs.
+	table  []resource
+	permit func(r *http.Request, needed role) error
 	// unavailable and broken are what was logged of requests that were answered with 503 and 500.
 	unavailable, broken fsm.Trouble
 	// decoded is what was logged of callbacks with a decoded path.
@@ -153,11 +156,12 @@ func New(cfg Config) (*Service, error) {
 	s := &Service{
 		cfg: cfg, log: cfg.Logger, metrics: newMetrics(cfg.Metrics),
 		traces:  tracing{fsm.NewSpans(cfg.Tracer, "reveille/httpapi")},
-		origins: newOrigins(cfg.Origins), operatorName: hostname(cfg.OperatorAddr),
+		origins: newOrigins(cfg.Origins), operatorName: hostname(cfg.OperatorAddr), permit: permit,
 	}
 	if cfg.Gateway {
 		s.gateway = newGateway(cfg, s.metrics)
 	}
+	s.table = s.resources()
 	s.api, s.admin = s.newAPI(), s.newAdmin()
 	return s, nil
 }

@@ -50,38 +50,10 @@ func bodyOf(sub fsm.Subscription) subscriptionBody {
 	return b
 }
 
-// subscriptionAt serves the resource of one subscription (webhook spec, Subscription HTTP API).
-func (s *Service) subscriptionAt(path string) *resource {
-	at := func(handle func(echo.Context, string) error) echo.HandlerFunc {
-		return func(c echo.Context) error { return handle(c, path) }
-	}
-	return &resource{
-		methods: []method{
-			{http.MethodGet, at(s.getSubscription)},
-			{http.MethodHead, at(s.getSubscription)},
-			{http.MethodPut, at(s.createSubscription)},
-			{http.MethodPatch, at(s.changeSubscription)},
-			{http.MethodDelete, at(s.deleteSubscription)},
-		},
-		usage: "?subscription=ID names a subscription: PUT creates it, GET reads it, PATCH changes it, " +
-			"DELETE deletes it; a write to a stream has no such query",
-	}
-}
-
-// subscriptionsAt serves the resource of the subscriptions of a pattern.
-func (s *Service) subscriptionsAt(path string) *resource {
-	list := func(c echo.Context) error { return s.listSubscriptions(c, path) }
-	return &resource{
-		methods: []method{{http.MethodGet, list}, {http.MethodHead, list}},
-		usage: "GET with ?subscriptions lists subscriptions; ?subscription=ID is one of them, which PUT creates and " +
-			"DELETE deletes",
-	}
-}
-
 // createSubscription answers PUT /{pattern}?subscription=ID (webhook spec, Create).
-func (s *Service) createSubscription(c echo.Context, path string) error {
+func (s *Service) createSubscription(c echo.Context) error {
 	ctx := c.Request().Context()
-	id, pattern, err := target(c.Request(), path)
+	id, pattern, err := target(c.Request())
 	if err != nil {
 		return err
 	}
@@ -109,8 +81,8 @@ func (s *Service) createSubscription(c echo.Context, path string) error {
 
 // changeSubscription answers PATCH /{pattern}?subscription=ID: a JSON merge patch (RFC 7396) of what a PUT has. The
 // subscription keeps its consumers, and they their leases, epochs and offsets. The next attempt goes by the change.
-func (s *Service) changeSubscription(c echo.Context, path string) error {
-	found, there, err := s.find(c.Request(), path)
+func (s *Service) changeSubscription(c echo.Context) error {
+	found, there, err := s.find(c.Request())
 	if err != nil {
 		return err
 	}
@@ -232,9 +204,9 @@ func readSignature(o object) (fsm.Signature, error) {
 }
 
 // getSubscription answers GET /{pattern}?subscription=ID (webhook spec, Get by ID).
-func (s *Service) getSubscription(c echo.Context, path string) error {
+func (s *Service) getSubscription(c echo.Context) error {
 	ctx := c.Request().Context()
-	sub, found, err := s.find(c.Request(), path)
+	sub, found, err := s.find(c.Request())
 	if err != nil {
 		return err
 	}
@@ -254,8 +226,8 @@ func (s *Service) getSubscription(c echo.Context, path string) error {
 }
 
 // listSubscriptions answers GET /{pattern}?subscriptions (webhook spec, List by Pattern and List All).
-func (s *Service) listSubscriptions(c echo.Context, path string) error {
-	pattern, err := parsePattern(path)
+func (s *Service) listSubscriptions(c echo.Context) error {
+	pattern, err := parsePattern(rawPath(c.Request()))
 	if err != nil {
 		return err
 	}
@@ -292,8 +264,8 @@ func writeList(w http.ResponseWriter, list iter.Seq[subscriptionBody]) {
 // deleteSubscription answers DELETE /{pattern}?subscription=ID (webhook spec, Delete). A subscription that is not there
 // is what the client wants, but the store is asked all the same: an earlier request may have been cut short before all
 // of the consumers were gone.
-func (s *Service) deleteSubscription(c echo.Context, path string) error {
-	sub, found, err := s.find(c.Request(), path)
+func (s *Service) deleteSubscription(c echo.Context) error {
+	sub, found, err := s.find(c.Request())
 	if err != nil {
 		return err
 	}
@@ -309,8 +281,8 @@ func (s *Service) deleteSubscription(c echo.Context, path string) error {
 
 // find returns the subscription that a request names by ID, whichever replica created it, or nothing but the ID if
 // there is none. Under a pattern that is neither its own nor "/**" the request is refused.
-func (s *Service) find(r *http.Request, path string) (sub fsm.Subscription, found bool, err error) {
-	id, pattern, err := target(r, path)
+func (s *Service) find(r *http.Request) (sub fsm.Subscription, found bool, err error) {
+	id, pattern, err := target(r)
 	if err != nil {
 		return sub, false, err
 	}
@@ -331,7 +303,7 @@ func errNoSubscription() error {
 }
 
 // target returns the subscription ID and the canonical pattern that a request names.
-func target(r *http.Request, path string) (id, pattern string, err error) {
+func target(r *http.Request) (id, pattern string, err error) {
 	values := queryValues(r.URL.RawQuery, "subscription")
 	if len(values) != 1 {
 		return "", "", refuse(fsm.CodeInvalidSubscriptionID, "subscription is given %d times in the query", len(values))
@@ -342,7 +314,7 @@ func target(r *http.Request, path string) (id, pattern string, err error) {
 	if err := fsm.ValidateSubscriptionID(id); err != nil {
 		return "", "", refuse(fsm.CodeInvalidSubscriptionID, "subscription: %v", err)
 	}
-	pattern, err = parsePattern(path)
+	pattern, err = parsePattern(rawPath(r))
 	return id, pattern, err
 }
 

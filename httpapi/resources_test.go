@@ -1,0 +1,117 @@
+package httpapi
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/labstack/echo/v4"
+
+	"reveille/fsm"
+)
+
+// ownTargets has a request for each resource of the API port, in the order of the table.
+var ownTargets = []string{
+	"/a/*?subscription=s", "/**?subscriptions", "/callback/s:%2Fa", "/callback/s:/a", "/a/__ds/b",
+}
+
+// serve has both ports answer by another table.
+func (h *harness) serve(table []resource) {
+	h.svc.table = table
+	h.svc.api, h.svc.admin = h.svc.newAPI(), h.svc.newAdmin()
+}
+
+func TestEachResourceAnswersTheMethodsThatItNamesAndNoOther(t *testing.T) {
+	h := newHarness(t, func(c *Config) { c.Pprof, c.MetricsPage = true, http.NotFoundHandler() })
+	table := h.svc.resources()
+	for i := range table {
+		for j, m := range table[i].methods {
+			table[i].methods[j].handle = func(c echo.Context) error {
+				return c.String(http.StatusOK, fmt.Sprint(i, " by ", m.name))
+			}
+		}
+	}
+	h.serve(table)
+	left, example := ownTargets, strings.NewReplacer(":id", "s", "*", "s:%2Fa")
+	for i, res := range table {
+		ask, target := h.admin, example.Replace(res.route)
+		if res.port == api {
+			if len(left) == 0 {
+				t.Fatalf("ownTargets has no request for resource %d of the table", i)
+			}
+			ask, target, left = h.api, left[0], left[1:]
+		}
+		for _, name := range []string{"GET", "HEAD", "PUT", "POST", "PATCH", "DELETE", "OPTIONS", "PURGE"} {
+			a := ask(name, target, "")
+			named := slices.ContainsFunc(res.methods, func(m method) bool { return m.name == name })
+			switch {
+			case named || res.methods[0].name == every:
+				by := name
+				if !named {
+					by = every
+				}
+				if want := fmt.Sprint(i, " by ", by); a.status != http.StatusOK || a.text != want {
+					t.Errorf("%s %s: %d %s, want %q", name, target, a.status, a.text, want)
+				}
+			case name == http.MethodOptions:
+				if a.status != http.StatusNoContent || a.header.Get("Allow") != res.allow() {
+					t.Errorf("%s %s: %d, Allow %q", name, target, a.status, a.header.Get("Allow"))
+				}
+			default:
+				h.want(a, http.StatusMethodNotAllowed, fsm.CodeMethodNotAllowed, res.usage)
+				if a.header.Get("Allow") != res.allow() {
+					t.Errorf("%s %s: Allow %q", name, target, a.header.Get("Allow"))
+				}
+			}
+		}
+	}
+	if len(left) > 0 {
+		t.Errorf("there is no resource for %q", left)
+	}
+}
+
+func TestAResourceIsForItsRole(t *testing.T) {
+	const reader role = "reader"
+	h := newHarness(t, nil)
+	h.svc.permit = func(r *http.Request, needed role) error {
+		if needed == reader && r.Header.Get("Authorization") == "Bearer of-a-reader" {
+			return nil
+		}
+		return permit(r, needed)
+	}
+	report := get(fixed("report", "1"))
+	at := func(path string) func(string) bool { return func(raw string) bool { return raw == path } }
+	h.serve(append(h.svc.resources(),
+		resource{port: api, path: at("/report"), role: reader, methods: report},
+		resource{port: operator, route: "/report", role: reader, methods: report},
+		resource{port: api, path: at("/forgotten"), methods: report},
+		resource{port: operator, route: "/forgotten", methods: report},
+	))
+	for _, ask := range []func(method, target, body string, header ...string) answer{h.api, h.admin} {
+		for _, name := range []string{"GET", "POST"} {
+			h.want(ask(name, "/report", ""), 403, fsm.CodeForbidden, `the role "reader"`)
+			h.want(ask(name, "/forgotten", "", "Authorization", "Bearer of-a-reader"), 403, fsm.CodeForbidden, "")
+		}
+		if a := ask("GET", "/report", "", "Authorization", "Bearer of-a-reader"); a.status != 200 {
+			t.Errorf("a reader: %d %s", a.status, a.text)
+		}
+		h.want(ask("POST", "/report", "", "Authorization", "Bearer of-a-reader"), 405, fsm.CodeMethodNotAllowed, "")
+		if a := ask("OPTIONS", "/report", ""); a.status != 204 {
+			t.Errorf("a preflight, which carries no token: %d %s", a.status, a.text)
+		}
+	}
+}
+
+func TestAPreflightOfTheOperatorsPageNamesTheMethodsOfTheResource(t *testing.T) {
+	h := newHarness(t, func(c *Config) { c.Origins = []string{app} })
+	for target, want := range map[string]string{
+		"/api/v1/streams": "GET, POST, DELETE", "/api/v1/log-level": "GET, PUT", "/nothing": "",
+	} {
+		a := h.admin("OPTIONS", target, "", "Origin", app, "Access-Control-Request-Method", "PUT")
+		if a.status != 204 || a.header.Get("Access-Control-Allow-Methods") != want {
+			t.Errorf("%s: %d %v", target, a.status, a.header)
+		}
+	}
+}
