@@ -28,18 +28,20 @@ func (s *Service) look(ctx context.Context, ask ask, path string) (info fsm.Stre
 }
 
 // lookAtPrimary notices that a consumer's primary stream was deleted although no source has reported it (webhook spec,
-// S7), and returns CodeConsumerGone then. If upstream cannot be asked the callback proceeds.
+// S7), and returns CodeConsumerGone then. A "gone" that may be from before this callback is asked for anew. If upstream
+// cannot be asked the callback proceeds.
 //
-// Every callback asks anew, a claim and a sign of life as well: each has to find the consumer gone once the stream is,
-// and an answer to a request from before this callback does not tell whether the stream was deleted or made since. A
-// done also has to see what is pending (L2, L3), and an ack reaches beyond the tail that the store knows wherever the
-// worker has read on.
+// Every callback asks, a claim and a sign of life as well: each has to find the consumer gone once the stream is, and
+// an answer from before this callback does not tell whether the stream was deleted since. A done also has to see what
+// is pending (L2, L3), and an ack reaches beyond the tail that the store knows wherever the worker has read on.
 func (s *Service) lookAtPrimary(ctx context.Context, cb *fsm.Callback) error {
-	switch info, ok := s.look(ctx, s.cfg.Upstream.HeadAnew, cb.Primary); {
-	case !ok:
-	case info.Gone():
-		return s.hide(ctx, cb)
-	default:
+	info, ok := s.look(ctx, s.cfg.Upstream.Head, cb.Primary)
+	if ok && info.Gone() {
+		if info, ok = s.look(ctx, s.cfg.Upstream.HeadAnew, cb.Primary); ok && info.Gone() {
+			return s.hide(ctx, cb)
+		}
+	}
+	if ok {
 		cb.Tails[cb.Primary] = info.Tail
 	}
 	return nil
