@@ -28,8 +28,8 @@ func (s *Service) look(ctx context.Context, ask ask, path string) (info fsm.Stre
 }
 
 // lookAtPrimary notices that a consumer's primary stream was deleted although no source has reported it (webhook spec,
-// S7), and returns CodeConsumerGone then. A "gone" that may be from before this callback is asked for anew. If upstream
-// cannot be asked the callback proceeds.
+// S7), and returns CodeConsumerGone then. One "gone" alone may be a server's that is about to go itself, and is asked
+// for once more. If upstream cannot be asked the callback proceeds.
 //
 // Every callback asks, a claim and a sign of life as well: each has to find the consumer gone once the stream is, and
 // an answer from before this callback does not tell whether the stream was deleted since. A done also has to see what

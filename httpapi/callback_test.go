@@ -432,7 +432,7 @@ func TestCallbackLooksAtThePrimaryStream(t *testing.T) {
 		delete(h.up.streams, primary)
 		h.want(h.callback(h.token(consumerID, epoch, 2*time.Hour), body), 410, fsm.CodeConsumerGone, "")
 	})
-	t.Run("a shared answer of an earlier moment is not trusted", func(t *testing.T) {
+	t.Run("one answer alone that lacks the stream is not trusted", func(t *testing.T) {
 		h := woken(t, nil)
 		h.up.shared[primary] = fsm.StreamInfo{}
 		if a := h.callback(h.token(consumerID, epoch, 0), body); a.status != 200 || len(h.store.hidden) > 0 {

@@ -78,10 +78,9 @@ type Streams interface {
 
 // Upstream asks the stream server for what callbacks and the gateway want to know.
 type Upstream interface {
-	// Head returns a stream's metadata. Equal requests at the same time may share one answer, which can then be from a
-	// moment before the call.
+	// Head returns a stream's metadata, from after the call. Callers that wait at the same time may share one answer.
 	Head(ctx context.Context, path string) (fsm.StreamInfo, error)
-	// HeadAnew is Head with an answer from after the call.
+	// HeadAnew is Head that waits for no other request, and shares none.
 	HeadAnew(ctx context.Context, path string) (fsm.StreamInfo, error)
 	Offsets
 	Passed

@@ -18,7 +18,6 @@ import (
 	"github.com/hashicorp/go-retryablehttp"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
-	"golang.org/x/sync/singleflight"
 
 	"reveille/fsm"
 )
@@ -63,7 +62,7 @@ type Client struct {
 	shared  *http.Client
 	heads   *retryablehttp.Client
 	conns   conns
-	flights singleflight.Group
+	flights flights
 	metrics *metrics
 	// http2 is true while upstream answers by HTTP/2: live requests share connections then, too.
 	http2 atomic.Bool
@@ -161,42 +160,30 @@ func (c *Client) request(ctx context.Context, method, target string) *http.Reque
 	return req.WithContext(ctx)
 }
 
-// Head returns a stream's metadata. Equal requests at the same time share one answer. The request does not end with one
-// caller's context: it runs on its own time, at most HeadTimeout.
+// Head returns a stream's metadata, by a request that begins after the call. Callers share requests, so that of a path
+// one is under way at most, and one waits for its end. The request does not end with one caller's context: it runs on
+// its own time, at most HeadTimeout.
 func (c *Client) Head(ctx context.Context, path string) (fsm.StreamInfo, error) {
-	flight := c.flights.DoChan(path, func() (any, error) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.cfg.HeadTimeout)
-		defer cancel()
-		info, err := c.head(ctx, path)
-		return info, err
+	return c.flights.join(ctx, path, func() (fsm.StreamInfo, error) {
+		return c.HeadAnew(context.WithoutCancel(ctx), path)
 	})
-	select {
-	case <-ctx.Done():
-		return fsm.StreamInfo{}, ctx.Err()
-	case res := <-flight:
-		if res.Err != nil {
-			return fsm.StreamInfo{}, res.Err
-		}
-		return res.Val.(fsm.StreamInfo), nil
-	}
 }
 
-// HeadAnew asks as Head does, but shares no request that began before the call. A request that begins between the two
-// calls here has begun after the call of HeadAnew.
-func (c *Client) HeadAnew(ctx context.Context, path string) (fsm.StreamInfo, error) {
-	c.flights.Forget(path)
-	return c.Head(ctx, path)
-}
-
-func (c *Client) head(ctx context.Context, path string) (info fsm.StreamInfo, err error) {
-	err = c.ask(ctx, kindHead, path, func(res *http.Response) error {
-		info, err = c.info(ctx, path, res)
+// HeadAnew is Head at once, by a request that no other caller shares.
+func (c *Client) HeadAnew(ctx context.Context, path string) (info fsm.StreamInfo, err error) {
+	bounded, cancel := context.WithTimeout(ctx, c.cfg.HeadTimeout)
+	defer cancel()
+	err = c.ask(bounded, kindHead, path, func(res *http.Response) error {
+		info, err = c.info(bounded, path, res)
 		return err
 	})
-	if err != nil {
-		return fsm.StreamInfo{}, fmt.Errorf("HEAD: %w", err)
+	switch {
+	case err == nil:
+		return info, nil
+	case ctx.Err() != nil:
+		return fsm.StreamInfo{}, ctx.Err()
 	}
-	return info, nil
+	return fsm.StreamInfo{}, fmt.Errorf("HEAD: %w", err)
 }
 
 // ask sends a HEAD, with its retries, and counts it by what judge makes of the answer.

@@ -228,7 +228,9 @@ func (w waiting) Done() <-chan struct{} {
 	return w.Context.Done()
 }
 
-func TestEqualConcurrentHEADsAreOneRequest(t *testing.T) {
+// However many ask at once, one request is under way and one follows, and each gets the answer to one that began after
+// it has asked.
+func TestConcurrentHEADsAreTwoRequestsInARow(t *testing.T) {
 	h, open, n := gate()
 	c := testClient(t, h, "", nil)
 	var wg sync.WaitGroup
@@ -241,7 +243,7 @@ func TestEqualConcurrentHEADsAreOneRequest(t *testing.T) {
 	begun := make(chan struct{})
 	for range 10 {
 		wg.Go(func() {
-			if info, err := c.Head(waiting{t.Context(), begun}, "/a"); err != nil || info.Tail != "1" {
+			if info, err := c.Head(waiting{t.Context(), begun}, "/a"); err != nil || info.Tail != "2" {
 				t.Errorf("got %+v, %v", info, err)
 			}
 		})
@@ -249,16 +251,22 @@ func TestEqualConcurrentHEADsAreOneRequest(t *testing.T) {
 	for range 10 {
 		<-begun
 	}
-	// The one that began it leaves: the others' answer must not go with it.
+	// The one that began the first leaves: the request goes on, and the others wait for its end.
 	cancel()
 	if err := <-impatient; !errors.Is(err, context.Canceled) {
 		t.Errorf("the cancelled one got %v", err)
 	}
+	if n.Load() != 1 {
+		t.Errorf("%d requests are under way", n.Load())
+	}
 	close(open)
 	wg.Wait()
+	if n.Load() != 2 || len(c.flights.last) > 0 {
+		t.Errorf("%d requests were made, and %d are kept in mind", n.Load(), len(c.flights.last))
+	}
 }
 
-func TestHeadAnewNeverJoinsAnEarlierFlight(t *testing.T) {
+func TestHeadAnewWaitsForNoOtherRequest(t *testing.T) {
 	h, open, n := gate()
 	c := testClient(t, h, "", nil)
 	var wg sync.WaitGroup
