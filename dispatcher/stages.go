@@ -24,8 +24,7 @@ type stages struct {
 	judge []step
 }
 
-// step is a step of a stage. It returns false if the attempt ends with the verdict that it has set: the steps and the
-// stages after it are left out.
+// step is a step of a stage. It returns false to end the attempt: it has set the verdict, and no further step runs.
 type step func(ctx context.Context, a *attempt) bool
 
 func (d *Dispatcher) newStages() stages {
@@ -39,11 +38,10 @@ func (d *Dispatcher) newStages() stages {
 type attempt struct {
 	sub  fsm.Subscription
 	wake fsm.Wake
-	// format and host are of the stage prepare. The host of the webhook is all that is ever told of the URL: the rest
-	// may be a secret.
+	// prepare sets format and host. Of the URL only the host is ever shown: the rest may be a secret.
 	format format.Format
 	host   string
-	// request is of the stage build, response and status are of the stage send. status is 0 without an answer.
+	// build sets request; send sets response and status, which is 0 without an answer.
 	request  *http.Request
 	response *http.Response
 	status   int
@@ -55,7 +53,7 @@ type attempt struct {
 	took    time.Duration
 }
 
-// ends sets what an attempt came to. It returns false, as a step does that ends the attempt.
+// ends sets the verdict and returns false, for a step to return.
 func (a *attempt) ends(v format.Verdict) bool {
 	a.verdict = v
 	return false
@@ -74,13 +72,13 @@ func (d *Dispatcher) pass(ctx context.Context, a *attempt) {
 	a.began = time.Now()
 	ctx, a.cancel = context.WithTimeout(ctx, d.cfg.RequestTimeout)
 	defer a.cancel()
-stages:
+pass:
 	for _, stage := range [...][]step{
 		d.stages.prepare, d.stages.allow, d.stages.build, d.stages.send, d.stages.judge,
 	} {
 		for _, passes := range stage {
 			if !passes(ctx, a) {
-				break stages
+				break pass
 			}
 		}
 	}

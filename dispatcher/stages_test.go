@@ -28,7 +28,7 @@ func TestEachStageTakesAnotherStep(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		add func(*stages)
-		// requests are what arrives: the header that a step has set of each. recorded is the call to the store.
+		// requests has the X-Added header of each request that arrives; recorded is the call to the store.
 		requests []string
 		recorded string
 	}{
@@ -47,7 +47,7 @@ func TestEachStageTakesAnotherStep(t *testing.T) {
 		},
 		"send by another way": {add: func(s *stages) { s.send = []step{answers} }, recorded: "Accept"},
 		"judge before the format does": {
-			add:      func(s *stages) { s.judge = append([]step{ends(fsm.AttemptFailed)}, s.judge...) },
+			add:      func(s *stages) { s.judge = append([]step{ends(fsm.AttemptRetired)}, s.judge...) },
 			requests: []string{""}, recorded: "Fail",
 		},
 	} {

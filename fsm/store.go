@@ -43,10 +43,10 @@ type SubscriptionStore interface {
 	// false, and a replica that reads a Version of the list from then on finds it Told; another returns ErrConflict. A
 	// created one has a backfill under way until EndBackfill.
 	CreateSubscription(ctx context.Context, sub Subscription) (stored Subscription, created bool, err error)
-	// ChangeSubscription stores what change makes of a subscription, and returns that; it is Told from the next version
-	// of the list on. Only what says where and how wakes are delivered may differ. change is called again if another
-	// change came in between, and not at all without the subscription: an unknown ID is ErrNotFound. An error of change
-	// is returned as it is, and nothing is stored.
+	// ChangeSubscription stores what change returns, and returns it as stored: Told, and in the list from its next
+	// version on. change may alter Webhook, Description, Signature and Secret alone. It is called again if another
+	// change came in between. If it fails, its error is returned as it is and nothing is stored. An unknown ID is
+	// ErrNotFound.
 	ChangeSubscription(
 		ctx context.Context, id string, change func(Subscription) (Subscription, error),
 	) (Subscription, error)

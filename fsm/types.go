@@ -16,7 +16,7 @@ type Subscription struct {
 	Pattern string
 	// Webhook is the URL that wakes are POSTed to.
 	Webhook string
-	// Secret signs the wakes. It leaves the program only in the answer to the creating request.
+	// Secret signs the wakes. It leaves the program only in the answer to the request that has made it.
 	Secret string
 	// Description is free text, may be empty.
 	Description string

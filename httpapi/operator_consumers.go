@@ -169,7 +169,7 @@ func (s *Service) subscriptionsOf(ctx context.Context, id string) ([]fsm.Subscri
 	}
 	sub, ok := s.cfg.Store.Catalog().Get(id)
 	if !ok {
-		return nil, errNoSubscription()
+		return nil, noSubscription()
 	}
 	return []fsm.Subscription{sub}, nil
 }

@@ -24,12 +24,7 @@ func (s *Service) guardOperator(c echo.Context, res resource, next echo.HandlerF
 	listed := s.origins.listed[origin]
 	switch {
 	case listed:
-		header := c.Response().Header()
-		s.origins.answerTo(header, origin)
-		if r.Method == http.MethodOptions {
-			s.origins.preflight(header, r, res.allow())
-			return c.NoContent(http.StatusNoContent)
-		}
+		s.origins.answerTo(c.Response().Header(), origin)
 	case !s.isOperatorHost(r.Host):
 		s.limitBody(c)
 		return refuse(fsm.CodeForbidden, "%s is not a host of the operator port: a web page could have pointed "+

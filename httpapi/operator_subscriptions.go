@@ -204,7 +204,7 @@ func (s *Service) resume(c echo.Context) error {
 	out, err := s.cfg.Store.ResumeSubscription(ctx, id)
 	s.cfg.Outcomes.Follow(out, fsm.Sighting{}) // an error may have come after some were resumed
 	if errors.Is(err, fsm.ErrNotFound) {
-		return errNoSubscription()
+		return noSubscription()
 	} else if err != nil {
 		return err
 	}

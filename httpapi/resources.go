@@ -70,8 +70,7 @@ func (s *Service) resources() []resource {
 		{port: api, query: "subscriptions", role: anyone, methods: methods{
 			{http.MethodGet, s.listSubscriptions},
 			{http.MethodHead, s.listSubscriptions},
-		}, usage: "GET with ?subscriptions lists subscriptions; ?subscription=ID is one of them, which PUT creates " +
-			"and DELETE deletes"},
+		}, usage: "GET with ?subscriptions lists subscriptions; ?subscription=ID names one of them"},
 		{port: api, path: isCallback, role: anyone, methods: post(s.callback), usage: "a callback is a POST"},
 		{port: api, path: isBelowCallbacks, role: anyone, methods: methods{{every, s.mangled}}},
 		{port: api, path: isReserved, role: anyone, methods: methods{{every, reserved}}},

@@ -82,27 +82,27 @@ func (s *Service) createSubscription(c echo.Context) error {
 // changeSubscription answers PATCH /{pattern}?subscription=ID: a JSON merge patch (RFC 7396) of what a PUT has. The
 // subscription keeps its consumers, and they their leases, epochs and offsets. The next attempt goes by the change.
 func (s *Service) changeSubscription(c echo.Context) error {
-	found, there, err := s.find(c.Request())
+	named, found, err := s.find(c.Request())
 	if err != nil {
 		return err
 	}
-	if !there {
-		return errNoSubscription()
+	if !found {
+		return noSubscription()
 	}
 	asked, err := s.readSubscription(c, false)
 	if err != nil {
 		return err
 	}
-	stored, err := s.cfg.Store.ChangeSubscription(c.Request().Context(), found.ID,
+	stored, err := s.cfg.Store.ChangeSubscription(c.Request().Context(), named.ID,
 		func(now fsm.Subscription) (fsm.Subscription, error) {
-			if now.Pattern != found.Pattern { // deleted since, and made anew with this one
+			if now.Pattern != named.Pattern { // deleted since, and made anew with this one
 				return now, fsm.ErrNotFound
 			}
 			return asked.of(now), nil
 		})
 	switch {
 	case errors.Is(err, fsm.ErrNotFound):
-		return errNoSubscription()
+		return noSubscription()
 	case err != nil:
 		return err
 	}
@@ -115,7 +115,7 @@ func (s *Service) changeSubscription(c echo.Context) error {
 	return nil
 }
 
-// configuration is what a PUT or a PATCH says of a subscription. What is nil is not said.
+// configuration holds the fields that the body of a PUT or PATCH has; nil for those that it lacks.
 type configuration struct {
 	webhook, description *string
 	signature            *fsm.Signature
@@ -123,7 +123,7 @@ type configuration struct {
 	secret string
 }
 
-// of returns a subscription with what is said.
+// of returns a subscription with these fields.
 func (asked configuration) of(sub fsm.Subscription) fsm.Subscription {
 	if asked.webhook != nil {
 		sub.Webhook = *asked.webhook
@@ -137,8 +137,7 @@ func (asked configuration) of(sub fsm.Subscription) fsm.Subscription {
 	return sub
 }
 
-// readSubscription reads a body of what is said of a subscription: all that it needs, or some of it. null stands for
-// the default.
+// readSubscription reads the body of a PUT (all), or of a PATCH, which may lack any field. null stands for the default.
 func (s *Service) readSubscription(c echo.Context, all bool) (asked configuration, err error) {
 	o, err := s.readObject(c)
 	if err != nil {
@@ -211,7 +210,7 @@ func (s *Service) getSubscription(c echo.Context) error {
 		return err
 	}
 	if !found {
-		return errNoSubscription()
+		return noSubscription()
 	}
 	body := bodyOf(sub)
 	backfills, err := s.cfg.Store.Backfills(ctx)
@@ -298,7 +297,7 @@ func (s *Service) find(r *http.Request) (sub fsm.Subscription, found bool, err e
 	return sub, true, nil
 }
 
-func errNoSubscription() error {
+func noSubscription() error {
 	return refuse(fsm.CodeSubscriptionNotFound, "there is no subscription with this id")
 }
 

@@ -6,7 +6,7 @@
 -- Returns 1 if it is stored, 0 if there is another form by now, or no such subscription any more. O(log changes).
 local there = redis.call('HGET', KEYS[1], ARGV[1])
 local sub = there and cjson.decode(there)
-if not sub or sub.generation ~= ARGV[3] or (sub.revision or 0) ~= tonumber(ARGV[4]) then return 0 end
+if not sub or sub.generation ~= ARGV[3] or (tonumber(sub.revision) or 0) ~= tonumber(ARGV[4]) then return 0 end
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
 changed(KEYS[2], KEYS[3], ARGV[1], tonumber(ARGV[5]), tonumber(ARGV[6]))
 return 1

@@ -181,7 +181,7 @@ func (r *registry) read(running context.Context, live bool) (again time.Duration
 		if a.Offset.After(r.goal) {
 			r.renewed = nil
 		}
-		err = r.messages(running, patient{in: a.Body, timer: timer})
+		err = r.messages(running, timedBody{in: a.Body, timer: timer})
 	}
 	if errors.Is(err, errForeign) {
 		if times, log := r.foreign.Happened(time.Now()); log {
@@ -259,16 +259,16 @@ func (r *registry) messages(ctx context.Context, body io.Reader) error {
 	return fmt.Errorf("%w: %w", errForeign, err)
 }
 
-// patient is a body each of whose reads may take registryTime, at whose end timer ends the request.
-type patient struct {
+// timedBody limits each read of a body to registryTime: after that, timer ends the request.
+type timedBody struct {
 	in    io.Reader
 	timer *time.Timer
 }
 
-func (p patient) Read(b []byte) (int, error) {
-	p.timer.Reset(registryTime)
-	defer p.timer.Stop()
-	return p.in.Read(b)
+func (t timedBody) Read(b []byte) (int, error) {
+	t.timer.Reset(registryTime)
+	defer t.timer.Stop()
+	return t.in.Read(b)
 }
 
 // allowance is a reader that gives no more than left bytes until that is set anew.

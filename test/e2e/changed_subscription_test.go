@@ -59,7 +59,7 @@ func TestAChangedSubscription(t *testing.T) {
 		}
 	})
 
-	t.Run("the other replica delivers to the new webhook", func(t *testing.T) {
+	t.Run("a replica that has read the list delivers to the new webhook", func(t *testing.T) {
 		e := start(t, options{})
 		second := harness.StartReveille(t, e.settings(nil))
 		other := harness.NewClient(t, second.URL)

@@ -23,8 +23,8 @@ func Eventually(t testing.TB, within time.Duration, what string, cond func() err
 	}
 }
 
-// Progress waits until left returns 0, however long that takes, and fails the test if left returns no smaller number
-// for as long as Wait: for work whose time grows with its amount, which a slow machine can make long.
+// Progress waits until left returns 0. It fails the test if the number does not shrink within Wait. Use it for work
+// whose time grows with its amount.
 func Progress(t testing.TB, what string, left func() (int, error)) {
 	t.Helper()
 	least := math.MaxInt
