@@ -57,17 +57,26 @@ func (d *Dispatcher) allowTarget(_ context.Context, a *attempt) bool {
 
 func (d *Dispatcher) build(ctx context.Context, a *attempt) bool {
 	now := d.cfg.Clock()
-	header, body, err := a.format.Request(format.Delivery{
-		Wake: a.wake, PublicURL: d.cfg.PublicURL, Secret: a.sub.Secret, At: now,
-		Token: d.cfg.Tokens.Mint(a.wake.Consumer, a.wake.Generation, a.wake.Epoch, now),
-	})
+	delivery := format.Delivery{Wake: a.wake, PublicURL: d.cfg.PublicURL, Secret: a.sub.Secret, At: now}
+	if a.batch != nil {
+		delivery.Batch = *a.batch
+	} else {
+		delivery.Token = d.cfg.Tokens.Mint(a.wake.Consumer, a.wake.Generation, a.wake.Epoch, now)
+	}
+	header, body, err := a.format.Request(delivery)
 	if err != nil {
 		return a.ends(judgeError(err))
+	}
+	if a.batch != nil {
+		ctx, a.cancel = context.WithTimeout(ctx, a.sub.Timeout)
 	}
 	if a.request, err = http.NewRequestWithContext(
 		ctx, http.MethodPost, a.sub.Webhook, bytes.NewReader(body),
 	); err != nil {
 		return a.ends(judgeError(errTarget)) // its own text holds the URL
+	}
+	for name, value := range a.sub.Headers {
+		header.Set(name, value)
 	}
 	a.request.Header = header
 	header.Set("User-Agent", d.cfg.UserAgent)
@@ -90,7 +99,7 @@ func (d *Dispatcher) send(ctx context.Context, a *attempt) bool {
 
 func (d *Dispatcher) judge(_ context.Context, a *attempt) bool {
 	answer := format.Answer{Status: a.status, Header: a.response.Header, At: d.cfg.Clock()}
-	if format.Success(a.status) {
+	if a.batch == nil && format.Success(a.status) { // a worker says in it whether the work is done
 		early := d.acceptEarly(a.wake)
 		answer.Body = readAnswer(a.response.Body)
 		early.wait()

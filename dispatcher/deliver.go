@@ -63,6 +63,9 @@ func signal(c chan struct{}) {
 func (d *Dispatcher) placeOne(sub fsm.Subscription, w fsm.Wake) {
 	now := d.cfg.Clock()
 	l := d.slots.lane(laneKey{sub.ID, sub.Generation})
+	if sub.Mode == fsm.ModePush {
+		l.brings = pushSize
+	}
 	if size := sizeOf(w); l.queue.Len() == 0 && d.slots.mayStart(l, size, now) {
 		d.start(d.slots.take(l, size, now), sub, w)
 		return

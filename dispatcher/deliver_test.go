@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -40,13 +41,24 @@ type payload struct {
 	Token    string `json:"token"`
 }
 
-// idles collects which streams are said to be at rest.
+// idles collects which streams are said to be at rest, and which are to be looked at because they are gone.
 type idles struct {
-	mu    sync.Mutex
-	paths []string
+	mu          sync.Mutex
+	paths, gone []string
 }
 
-func (i *idles) Gone(string) {}
+// Gone implements fsm.StreamWatcher.
+func (i *idles) Gone(path string) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.gone = append(i.gone, path)
+}
+
+func (i *idles) missed() []string {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return slices.Clone(i.gone)
+}
 
 func (i *idles) Idle(paths []string) {
 	i.mu.Lock()
@@ -319,7 +331,7 @@ func TestEndpoints(t *testing.T) {
 			f.Deliver(wakes)
 			f.store.untilCalls(t, tc.call, 1)
 			if tc.call == "Fail" {
-				if want := (failCall{wakes[0].Ref(), tc.fail}); f.store.fails()[0] != want {
+				if want := (failCall{wakes[0].Ref(), tc.fail}); !reflect.DeepEqual(f.store.fails()[0], want) {
 					t.Errorf("got %+v, want %+v", f.store.fails()[0], want)
 				}
 			} else if f.store.called("Fail") > 0 {
@@ -656,7 +668,7 @@ func TestADeliveryThatThisVersionCannotMakeWaits(t *testing.T) {
 		_, _ = io.WriteString(w, `{"done":true}`)
 	})
 	later := f.store.addSubscription("later", hook+"/later")
-	later.Mode = "push"
+	later.Mode = "pull"
 	f.store.db.PutSubscription(later)
 	ours := f.store.addSubscription("ours", hook+"/ours")
 	f.Deliver(f.store.event(later, "/later/1", "0005"))
@@ -673,7 +685,7 @@ func TestADeliveryThatThisVersionCannotMakeWaits(t *testing.T) {
 	f.stop()
 	lines := f.logs.FilterMessageSnippet("cannot deliver").All()
 	if len(lines) != 1 || lines[0].ContextMap()["subscription"] != "later" ||
-		lines[0].ContextMap()["reason"] != `subscription later has the mode "push", which this version does not know` {
+		lines[0].ContextMap()["reason"] != `subscription later has the mode "pull", which this version does not know` {
 		t.Errorf("logged %+v", lines)
 	}
 }

@@ -38,6 +38,9 @@ type Config struct {
 	Tokens   *fsm.Tokens
 	// PublicURL is what callback URLs begin with.
 	PublicURL string
+	// ReadBatch reads at most so many events of a stream from a position on. Its error wraps fsm.ErrNoStream if there
+	// is no such stream. nil if no subscription has fsm.ModePush.
+	ReadBatch func(ctx context.Context, path string, at fsm.Offset, events int) (fsm.Batch, error)
 	// UserAgent of the requests; default "Reveille".
 	UserAgent string
 	Logger    *zap.Logger
@@ -187,8 +190,8 @@ type Dispatcher struct {
 	// unlisted are wakes of subscriptions that the catalog does not hold (yet).
 	unlisted []fsm.Wake
 	// dropped is what was logged of wakes beyond MaxQueued, unreported of results that the store did not take, broken
-	// of errors of the store other than an outage.
-	dropped, unreported, broken fsm.Trouble
+	// of errors of the store other than an outage, unreadable of events that could not be read.
+	dropped, unreported, broken, unreadable fsm.Trouble
 }
 
 var _ fsm.Deliverer = (*Dispatcher)(nil)

@@ -20,8 +20,8 @@ type deliveryLog struct {
 	troubles map[laneKey]*troubles
 }
 
-// troubles are what was logged of an endpoint that fails, and of one that answered 410.
-type troubles struct{ failing, retired fsm.Trouble }
+// troubles are what was logged of an endpoint that fails, of one that answered 410, and of events that were put aside.
+type troubles struct{ failing, retired, putAside fsm.Trouble }
 
 func newDeliveryLog(log *zap.Logger, now func() time.Time) *deliveryLog {
 	return &deliveryLog{log: log, now: now, troubles: map[laneKey]*troubles{}}
@@ -34,7 +34,7 @@ func (l *deliveryLog) attempted(a fsm.Attempt) {
 			zap.Duration("took", a.Took))...)
 	}
 	switch a.Result {
-	case fsm.AttemptAbandoned:
+	case fsm.AttemptAbandoned, fsm.AttemptEmpty, fsm.AttemptUnread:
 	case fsm.AttemptAccepted, fsm.AttemptDone:
 		if l.over(a) {
 			l.log.Info("webhook takes deliveries again", zap.String("subscription", a.Wake.Subscription),
@@ -44,7 +44,9 @@ func (l *deliveryLog) attempted(a fsm.Attempt) {
 		l.warn(a, "webhook answered 410: its consumers get nothing until the subscription is resumed")
 	case fsm.AttemptWaiting:
 		l.warn(a, "this version cannot deliver for a subscription: its wakes are held")
-	default:
+	case fsm.AttemptPutAside:
+		l.warn(a, "events are put aside: they are not tried again")
+	case fsm.AttemptFailed:
 		l.warn(a, "webhook delivery failed")
 	}
 }
@@ -57,8 +59,8 @@ func (l *deliveryLog) over(a fsm.Attempt) bool {
 	if t == nil {
 		return false
 	}
-	failed, retired := t.failing.Over(), t.retired.Over()
-	return failed || retired
+	failed, retired, putAside := t.failing.Over(), t.retired.Over(), t.putAside.Over()
+	return failed || retired || putAside
 }
 
 func (l *deliveryLog) warn(a fsm.Attempt, says string) {
@@ -80,6 +82,9 @@ func (l *deliveryLog) happened(a fsm.Attempt) (times int, log bool) {
 	if a.Result == fsm.AttemptRetired {
 		return t.retired.Happened(l.now())
 	}
+	if a.Result == fsm.AttemptPutAside {
+		return t.putAside.Happened(l.now())
+	}
 	return t.failing.Happened(l.now())
 }
 
@@ -95,9 +100,14 @@ func (l *deliveryLog) forget(keep func(laneKey) bool) {
 }
 
 func attemptFields(a fsm.Attempt) []zap.Field {
-	return []zap.Field{
+	fields := []zap.Field{
 		zap.String("subscription", a.Wake.Subscription), zap.String("host", a.Host), zap.String("reason", a.Reason),
 		zap.String("consumer", a.Wake.Consumer), zap.Int64("epoch", a.Wake.Epoch), zap.String("wake_id", a.Wake.WakeID),
 		zap.Int("attempt", a.Wake.Attempt),
 	}
+	if a.Batch != nil {
+		fields = append(fields, zap.String("stream", a.Wake.Primary), zap.String("from", string(a.Batch.From)),
+			zap.String("to", string(a.Batch.To)), zap.Int("events", len(a.Batch.Events)))
+	}
+	return fields
 }

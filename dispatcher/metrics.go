@@ -82,9 +82,12 @@ func newMetrics(r prometheus.Registerer, most int) *metrics {
 		attempts: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "reveille_delivery_attempts_total",
 			Help: "Delivery attempts that have ended, by subscription (_other: those beyond the first 1000), outcome " +
-				"(accepted: a 2xx; done: a 2xx that said done; failed: to be retried; retired: a 410; abandoned: cut " +
-				"off because this program stopped; waiting: not made, because a later version stored a mode, format " +
-				"or signature scheme that this one does not know) and class of the status (none: there was no answer).",
+				"(accepted: a 2xx; done: a 2xx that said done, or took the events; failed: to be retried; retired: a " +
+				"410; abandoned: cut off because this program stopped; waiting: not made, because a later version " +
+				"stored a mode, format or signature scheme that this one does not know; empty: not made, because " +
+				"there was no event to bring; unread: not made, because the events could not be read from the stream " +
+				"server; put_aside: the events are not tried again) and class of the status (none: there was no " +
+				"answer).",
 		}, []string{"subscription", "outcome", "status"}),
 		failures: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "reveille_delivery_failures_total",
@@ -93,7 +96,7 @@ func newMetrics(r prometheus.Registerer, most int) *metrics {
 				"invalid_status: any other status. No answer: timeout; dns: the host name does not resolve; tls: the " +
 				"handshake failed or the certificate is not valid; connection: it was refused, reset or closed; " +
 				"prohibited: the settings do not allow the target; too_many_open_files: on this machine; other. Not " +
-				"made: unknown_format.",
+				"made: unknown_format; upstream: the events could not be read; too_large: the event is.",
 		}, []string{"class"}),
 		duration: f.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "reveille_delivery_duration_seconds",

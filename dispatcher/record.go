@@ -7,7 +7,6 @@ import (
 
 	"go.uber.org/zap"
 
-	"reveille/dispatcher/format"
 	"reveille/fsm"
 )
 
@@ -32,8 +31,11 @@ func (d *Dispatcher) report(a *attempt) fsm.Outcome {
 	ctx, cancel := context.WithTimeout(d.reports, reportTimeout)
 	defer cancel()
 	for pause := reportRetry; ; pause = min(2*pause, reportRetryMax) {
-		out, err := d.tell(ctx, a.wake, a.verdict)
+		out, err := d.tell(ctx, a)
 		if err == nil {
+			if a.missing {
+				out.Hidden = append(out.Hidden, a.wake.Primary)
+			}
 			return out
 		}
 		if errors.Is(err, fsm.ErrUnavailable) {
@@ -47,12 +49,20 @@ func (d *Dispatcher) report(a *attempt) fsm.Outcome {
 	}
 }
 
-func (d *Dispatcher) tell(ctx context.Context, w fsm.Wake, v format.Verdict) (fsm.Outcome, error) {
+func (d *Dispatcher) tell(ctx context.Context, a *attempt) (fsm.Outcome, error) {
+	w, v := a.wake, a.verdict
 	switch v.Result {
 	case fsm.AttemptAccepted:
 		return d.cfg.Store.Accept(ctx, w.Ref())
 	case fsm.AttemptDone:
-		return d.cfg.Store.Finish(ctx, w.Ref(), w.Streams)
+		if a.batch == nil {
+			return d.cfg.Store.Finish(ctx, w.Ref(), w.Streams)
+		}
+		return d.cfg.Store.Deliver(ctx, w.Ref(), a.delivered())
+	case fsm.AttemptEmpty, fsm.AttemptPutAside:
+		return d.cfg.Store.Deliver(ctx, w.Ref(), a.delivered())
+	case fsm.AttemptUnread:
+		return d.cfg.Store.Park(ctx, w.Ref(), unreadWait)
 	case fsm.AttemptAbandoned:
 		return fsm.Outcome{}, nil
 	case fsm.AttemptWaiting:
@@ -61,6 +71,7 @@ func (d *Dispatcher) tell(ctx context.Context, w fsm.Wake, v format.Verdict) (fs
 	}
 	return d.cfg.Store.Fail(ctx, w.Ref(), fsm.Failure{
 		RetryAfter: v.RetryAfter, Retired: v.Result == fsm.AttemptRetired, Reason: v.Reason,
+		Profile: a.sub.Profile(),
 	})
 }
 

@@ -60,6 +60,8 @@ type lane struct {
 	// turn is the lane's place in waiting; nil without a queue.
 	turn    *list.Element
 	metrics *laneMetrics
+	// brings is what each of its attempts costs in memory on top of its wake, in bytes.
+	brings int
 }
 
 // standing is how a lane's last attempt ended.
@@ -138,7 +140,7 @@ func (s *slots) lane(k laneKey) *lane {
 // mayStart applies the rules above to an attempt of a size.
 func (s *slots) mayStart(l *lane, size int, now time.Time) bool {
 	held, free := l.started.Len(), s.total-s.inFlight
-	bytes := s.maxBytes - s.bytes - s.counted(size)
+	bytes := s.maxBytes - s.bytes - s.counted(size+l.brings)
 	standing := l.standing
 	if l.hangs(now) {
 		standing = failing
@@ -184,6 +186,7 @@ func (s *slots) take(l *lane, size int, now time.Time) slot {
 		s.active++
 	}
 	s.inFlight++
+	size += l.brings
 	s.bytes += s.counted(size)
 	return slot{lane: l, at: l.started.PushBack(now), size: size}
 }

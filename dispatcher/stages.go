@@ -29,7 +29,7 @@ type step func(ctx context.Context, a *attempt) bool
 
 func (d *Dispatcher) newStages() stages {
 	return stages{
-		prepare: []step{d.prepare}, allow: []step{d.allowTarget}, build: []step{d.build}, send: []step{d.send},
+		prepare: []step{d.prepare, d.read}, allow: []step{d.allowTarget}, build: []step{d.build}, send: []step{d.send},
 		judge: []step{d.judge},
 	}
 }
@@ -41,6 +41,9 @@ type attempt struct {
 	// prepare sets format and host. Of the URL only the host is ever shown: the rest may be a secret.
 	format format.Format
 	host   string
+	// read sets batch, if the attempt brings events, or missing, if there is no such stream.
+	batch   *fsm.Batch
+	missing bool
 	// build sets request; send sets response and status, which is 0 without an answer.
 	request  *http.Request
 	response *http.Response
@@ -63,14 +66,19 @@ func (a *attempt) ends(v format.Verdict) bool {
 func (a *attempt) over() fsm.Attempt {
 	return fsm.Attempt{
 		Wake: a.wake, Host: a.host, Began: a.began, Took: a.took, Result: a.verdict.Result, Status: a.status,
-		Class: string(a.verdict.Class), Reason: a.verdict.Reason,
+		Class: string(a.verdict.Class), Reason: a.verdict.Reason, Batch: a.batch,
 	}
 }
 
-// pass has an attempt pass the stages, all of them within RequestTimeout.
+// pass has an attempt pass the stages, all of them within the time that its request may take; a push reads its events
+// before that.
 func (d *Dispatcher) pass(ctx context.Context, a *attempt) {
 	a.began = time.Now()
-	ctx, a.cancel = context.WithTimeout(ctx, d.cfg.RequestTimeout)
+	limit := d.cfg.RequestTimeout
+	if a.sub.Mode == fsm.ModePush {
+		limit = a.sub.Timeout + readTimeout
+	}
+	ctx, a.cancel = context.WithTimeout(ctx, limit)
 	defer a.cancel()
 pass:
 	for _, stage := range [...][]step{
@@ -82,6 +90,7 @@ pass:
 			}
 		}
 	}
+	a.judgeLast()
 	a.took = cmp.Or(a.took, time.Since(a.began))
 	if a.response != nil {
 		_ = a.response.Body.Close()

@@ -19,6 +19,8 @@ type Attempt struct {
 	Class string
 	// Reason of a failure in a few words. It repeats nothing that the endpoint has sent.
 	Reason string
+	// Batch is what it brought; nil for a wake, and where nothing could be read.
+	Batch *Batch
 }
 
 // AttemptResult is what follows from a delivery attempt.
@@ -38,18 +40,29 @@ const (
 	AttemptAbandoned
 	// AttemptWaiting means that nothing was sent: this version does not know how.
 	AttemptWaiting
+	// AttemptEmpty means that there was no event to bring.
+	AttemptEmpty
+	// AttemptUnread means that the events could not be read from the stream server. It is made again.
+	AttemptUnread
+	// AttemptPutAside means that the events are not tried again: the endpoint will never take them, their last attempt
+	// has failed, or they are too large. What follows them goes on.
+	AttemptPutAside
 )
 
 // AttemptResults is how many there are.
-const AttemptResults = int(AttemptWaiting) + 1
+const AttemptResults = int(AttemptPutAside) + 1
 
 // String returns the value of a metric label.
 func (r AttemptResult) String() string {
-	return [AttemptResults]string{"failed", "retired", "accepted", "done", "abandoned", "waiting"}[r]
+	return [AttemptResults]string{
+		"failed", "retired", "accepted", "done", "abandoned", "waiting", "empty", "unread", "put_aside",
+	}[r]
 }
 
 // OK says whether the endpoint took the delivery.
 func (r AttemptResult) OK() bool { return r == AttemptAccepted || r == AttemptDone }
 
 // Tells says whether the attempt shows how the endpoint does.
-func (r AttemptResult) Tells() bool { return r != AttemptAbandoned && r != AttemptWaiting }
+func (r AttemptResult) Tells() bool {
+	return r != AttemptAbandoned && r != AttemptWaiting && r != AttemptEmpty && r != AttemptUnread
+}

@@ -97,12 +97,12 @@ func TestAChangedCatalogIsAsIfItWereReadWhole(t *testing.T) {
 			}
 			whole := NewCatalog()
 			whole.Replace(slices.Collect(maps.Values(subs)), version)
-			if !slices.Equal(c.All(), whole.All()) || c.Version() != whole.Version() {
+			if !slices.EqualFunc(c.All(), whole.All(), Subscription.Equal) || c.Version() != whole.Version() {
 				t.Fatalf("it holds %+v of version %d, not %+v of %d", c.All(), c.Version(), whole.All(),
 					whole.Version())
 			}
 			for _, path := range []string{"/a", "/b", "/a/a", "/a/b", "/b/a", "/b/b", "/a/b/a", "/b/b/b/b"} {
-				if !slices.Equal(c.Match(path), whole.Match(path)) {
+				if !slices.EqualFunc(c.Match(path), whole.Match(path), Subscription.Equal) {
 					t.Fatalf("%s: it finds %+v, not %+v", path, c.Match(path), whole.Match(path))
 				}
 			}
@@ -370,17 +370,41 @@ func TestASubscriptionIsTheSameOnlyIfItIsDeliveredInTheSameWay(t *testing.T) {
 		"another pattern":               {func(s *Subscription) { s.Pattern = "/b" }, false},
 		"another webhook":               {func(s *Subscription) { s.Webhook += "b" }, false},
 		"another description":           {func(s *Subscription) { s.Description = "b" }, false},
-		"another mode":                  {func(s *Subscription) { s.Mode = "push" }, false},
+		"another mode":                  {func(s *Subscription) { s.Mode = "of a later version" }, false},
 		"another format":                {func(s *Subscription) { s.Format = "ojs" }, false},
 		"another signature":             {func(s *Subscription) { s.Signature = "standard" }, false},
+		"another batch":                 {func(s *Subscription) { s.Batch = 2 }, false},
+		"another timeout":               {func(s *Subscription) { s.Timeout = time.Second }, false},
+		"other delays":                  {func(s *Subscription) { s.Retry = []time.Duration{time.Second} }, false},
+		"other headers":                 {func(s *Subscription) { s.Headers = map[string]string{"X-A": "1"} }, false},
+		"other metadata":                {func(s *Subscription) { s.Metadata = map[string]string{"a": "1"} }, false},
+		"no headers, told otherwise":    {func(s *Subscription) { s.Headers = map[string]string{} }, true},
 	} {
 		asked := stored
 		tc.change(&asked)
 		if got := stored.SameConfig(asked); got != tc.same {
 			t.Errorf("%s: the same is %t", name, got)
 		}
-		if again := asked.WithDefaults(); again != asked {
+		if again := asked.WithDefaults(); !again.Equal(asked) {
 			t.Errorf("%s: the defaults replaced what is there: %+v", name, again)
 		}
+	}
+}
+
+func TestTheDefaultsOfASubscriptionGoByItsMode(t *testing.T) {
+	push := Subscription{ID: "s", Mode: ModePush}.WithDefaults()
+	want := Subscription{
+		ID: "s", Mode: ModePush, Format: FormatJSON, Signature: SignatureHMAC, Batch: 1, Timeout: PushTimeout,
+		Retry: PushRetry,
+	}
+	if !push.Equal(want) {
+		t.Errorf("the defaults are %+v, want %+v", push, want)
+	}
+	set := Subscription{
+		ID: "s", Mode: ModePush, Format: "cloudevents", Signature: SignatureStandardWebhooks, Batch: 7,
+		Timeout: time.Second, Retry: []time.Duration{time.Minute},
+	}
+	if got := set.WithDefaults(); !got.Equal(set) {
+		t.Errorf("the defaults replaced what is there: %+v", got)
 	}
 }

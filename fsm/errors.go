@@ -79,6 +79,8 @@ var (
 	ErrConflict = errors.New("a subscription with this id and another configuration exists")
 	// ErrStreamsUnknown: the first search for the streams of the server is not over yet.
 	ErrStreamsUnknown = errors.New("the streams of the server are not known yet, try again")
+	// ErrNoStream: the stream server has no such stream.
+	ErrNoStream = errors.New("upstream has no such stream")
 	// ErrNotFound: no such subscription or consumer.
 	ErrNotFound = errors.New("not found")
 )

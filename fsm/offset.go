@@ -3,6 +3,7 @@ package fsm
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -13,6 +14,9 @@ import (
 // An Offset of theirs is the incarnation of the stream, "/", a sort key, one space, and the upstream's offset. Neither
 // "/" nor a space is in an offset, and a space sorts before all that a key may hold, so two Offsets of one incarnation
 // compare as plain strings. Those of two incarnations do not compare: only Restart leads from one to the other.
+//
+// A position inside of what one read shows has no offset of upstream's. It is the Offset that the read is from, two
+// spaces, and how much of it lies before the position (At): so it sorts between that Offset and the next.
 //
 // The empty Offset is "not known yet": the tail of a stream whose tail no replica has seen.
 type Offset string
@@ -69,8 +73,42 @@ func (o Offset) Other(p Offset) bool {
 	return b != "" && a != b
 }
 
+// indexDigits is how many digits a position has that lies inside of what a read shows.
+const indexDigits = 12
+
+// At returns the position behind the first n messages (bytes, in a stream without messages) of what a read from o
+// shows, if that ends before next, the offset that the read leads to. n is less than 10^12, and o is no such position
+// itself.
+func (o Offset) At(n int64, next Offset) Offset {
+	switch incarnation := next.Incarnation(); {
+	case n == 0:
+		return o
+	case o != Start:
+	case incarnation == "":
+		o = ""
+	default:
+		o = IncarnateOffset(incarnation, "", string(Start))
+	}
+	return Offset(fmt.Sprintf("%s  %0*d", o, indexDigits, n))
+}
+
+// Split returns the offset that a read has to be from to show what follows a position, and how many of its messages
+// (bytes) lie before it.
+func (o Offset) Split() (from Offset, n int64) {
+	at := strings.LastIndex(string(o), "  ")
+	if at < 0 {
+		return o, 0
+	}
+	n, _ = strconv.ParseInt(string(o[at+2:]), 10, 64) // At has written it
+	if at == 0 {
+		return Start, n
+	}
+	return o[:at], n
+}
+
 // Value returns the offset as the upstream knows it.
 func (o Offset) Value() string {
+	o, _ = o.Split()
 	if _, v, ok := strings.Cut(string(o), " "); ok {
 		return v
 	}

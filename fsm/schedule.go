@@ -33,3 +33,19 @@ func RetryDelay(n int, j Jitter) time.Duration {
 	}
 	return (base + span*time.Duration(j)/JitterSpan).Truncate(time.Millisecond)
 }
+
+// PushRetry has the delays of a subscription of ModePush that names none.
+var PushRetry = []time.Duration{
+	30 * time.Second, 2 * time.Minute, 10 * time.Minute, time.Hour, 4 * time.Hour, 12 * time.Hour, 24 * time.Hour,
+}
+
+// What holds for deliveries of ModePush.
+const (
+	// PushTimeout is how long an endpoint may take if its subscription does not say.
+	PushTimeout = 30 * time.Second
+	// RetryVariance is by how many percent at most a delay of Subscription.Retry is varied, either way.
+	RetryVariance = 20
+	// MaxBatch is how many events one delivery may bring, and MaxDeliveryBytes how many bytes of them.
+	MaxBatch         = 1000
+	MaxDeliveryBytes = 1 << 20
+)

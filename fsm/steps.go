@@ -45,7 +45,7 @@ func (c *Consumer) handOut(env Env) (e Effects) {
 		c.begin(env)
 	}
 	c.Attempt, c.Sent = c.Attempt+1, true
-	c.Deadline = env.Now.Add(env.Timing.Waking)
+	c.Deadline = env.Now.Add(c.patience(env.Timing))
 	e.Wake = c.wakeNow()
 	return e
 }
@@ -117,6 +117,15 @@ func (c *Consumer) rest(env Env) *Wake {
 	return c.wakeIfPending(env)
 }
 
+// finished ends the wake that the consumer is in, if it is in one, and wakes it again if work is pending.
+func (c Consumer) finished(env Env) (Consumer, Effects) {
+	if c.State == Idle {
+		return c, Effects{Wake: c.wakeIfPending(env)}
+	}
+	end := c.Ended(EndDone)
+	return c, Effects{Wake: c.rest(env), Idled: true, Ended: end}
+}
+
 // idle has a consumer rest, and the failure clock with it.
 func (c *Consumer) idle(env Env) {
 	if c.State == Waking && !c.FirstFailure.IsZero() {
@@ -170,22 +179,24 @@ func (c *Consumer) show(env Env) {
 	}
 }
 
-// failed gives the consumer up if the failed attempt was made after failures had gone on for long enough. Time in which
-// nothing was attempted does not count (D9). An endpoint that answered 410 gets nothing until it is resumed, however
-// long that takes.
+// failed gives the consumer up if the attempt was the last that its profile has, or if it was made after failures had
+// gone on for long enough. Time in which nothing was attempted does not count (D9). An endpoint that answered 410 gets
+// nothing until it is resumed, however long that takes.
 func (c Consumer) failed(env Env, f Failure) (Consumer, Effects) {
-	begun := c.Deadline.Add(-env.Timing.Waking)
+	begun := c.Deadline.Add(-c.patience(env.Timing))
 	if c.FirstFailure.IsZero() {
 		c.FirstFailure = env.Now
 	}
-	c.Sent, c.LastError = false, f.Reason
+	c.Sent, c.LastError, c.Profile = false, f.Reason, f.Profile
 	switch {
 	case f.Retired:
 		c.Retired, c.Deadline = true, time.Time{}
 		return c, Effects{}
-	case !begun.Before(c.FirstFailure.Add(c.Paused + env.Timing.GCAfter)):
+	case c.Profile.Lasting:
+	case c.Profile.Last(c.Attempt),
+		len(c.Profile.Delays) == 0 && !begun.Before(c.FirstFailure.Add(c.Paused+env.Timing.GCAfter)):
 		return c.giveUp()
 	}
-	c.Deadline = env.Now.Add(max(RetryDelay(c.Attempt, env.Jitter), min(f.RetryAfter, MaxRetryAfter)))
+	c.Deadline = env.Now.Add(max(c.Profile.delay(c.Attempt, env.Jitter), min(f.RetryAfter, MaxRetryAfter)))
 	return c, Effects{}
 }

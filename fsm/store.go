@@ -148,12 +148,13 @@ type DeliveryStore interface {
 	// is none, or if the partition could not be asked for. The error is that of one such partition; the
 	// others' deadlines are good.
 	NextDue(ctx context.Context, partitions []int) ([]time.Duration, error)
-	// Fail, Park, Begin, Accept and Finish are the transitions of the same name on Consumer.
+	// Fail, Park, Begin, Accept, Finish and Deliver are the transitions of the same name on Consumer.
 	Fail(ctx context.Context, r WakeRef, f Failure) (Outcome, error)
 	Park(ctx context.Context, r WakeRef, wait time.Duration) (Outcome, error)
 	Begin(ctx context.Context, r WakeRef) (Outcome, error)
 	Accept(ctx context.Context, r WakeRef) (Outcome, error)
 	Finish(ctx context.Context, r WakeRef, seen []StreamTail) (Outcome, error)
+	Deliver(ctx context.Context, r WakeRef, d Delivered) (Outcome, error)
 }
 
 // CallbackStore judges and processes callbacks.

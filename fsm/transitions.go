@@ -51,10 +51,25 @@ type Effects struct {
 // NewConsumer is the consumer that a subscription gets for a stream, before anything happened to it. epoch is the
 // highest that an earlier consumer of the same ID may have had.
 func NewConsumer(sub Subscription, primary string, acked Offset, epoch int64) Consumer {
-	return Consumer{
+	c := Consumer{
 		ID: ConsumerID(sub.ID, primary), Subscription: sub.ID, Generation: sub.Generation, Primary: primary,
 		State: Idle, Epoch: epoch, Links: map[string]Link{primary: {Acked: acked}},
 	}
+	return c.goBy(sub.Profile())
+}
+
+// Anew is the consumer that takes the place of c, whose primary stream was made anew.
+func (c Consumer) Anew() Consumer {
+	sub := Subscription{ID: c.Subscription, Generation: c.Generation}
+	return NewConsumer(sub, c.Primary, Start, c.Epoch).goBy(c.Profile)
+}
+
+// goBy gives a new consumer its profile.
+func (c Consumer) goBy(p Profile) Consumer {
+	if c.Profile = p; !p.IsZero() {
+		c.Born = c.Epoch
+	}
+	return c
 }
 
 func (c Consumer) clone() Consumer {
@@ -86,6 +101,9 @@ func (c Consumer) wakeNow() *Wake {
 	w := &Wake{
 		Consumer: c.ID, Subscription: c.Subscription, Generation: c.Generation, Primary: c.Primary,
 		Epoch: c.Epoch, WakeID: c.WakeID, WokeAt: c.WokeAt, Attempt: c.Attempt,
+	}
+	if !c.Profile.IsZero() {
+		w.Born = c.Born
 	}
 	for p, l := range c.Links {
 		w.Streams = append(w.Streams, StreamTail{Path: p, Acked: l.Acked, Tail: l.Tail})
@@ -200,7 +218,7 @@ func (c Consumer) Due(env Env) (Consumer, Effects) {
 		return c, Effects{Hidden: true}
 	case c.State == Waking && c.Sent:
 		c.pause(env, c.Deadline)
-		return c.failed(env, Failure{Reason: ReasonTimeout})
+		return c.failed(env, Failure{Reason: ReasonTimeout, Profile: c.Profile})
 	case c.State == Waking && !c.Retired:
 		e := c.handOut(env)
 		return c, e
@@ -274,11 +292,23 @@ func (c Consumer) Finish(env Env, r WakeRef, seen []StreamTail) (Consumer, Effec
 			c.ack(s.Path, s.Tail)
 		}
 	}
-	if c.State == Idle {
-		return c, Effects{Wake: c.wakeIfPending(env)}
+	return c.finished(env)
+}
+
+// Deliver takes in that the events which an attempt has brought were delivered, or are put aside for good: the consumer
+// goes on behind them. Reading them has shown how far the stream goes, which nobody may have told of before.
+func (c Consumer) Deliver(env Env, r WakeRef, d Delivered) (Consumer, Effects) {
+	if !c.Current(r) {
+		return c, Effects{}
 	}
-	end := c.Ended(EndDone)
-	return c, Effects{Wake: c.rest(env), Idled: true, Ended: end}
+	c = c.clone()
+	c.delivered()
+	c.Profile = d.Profile
+	c.note(d.Path, d.Tail)
+	if !d.To.After(c.Links[d.Path].Tail) {
+		c.ack(d.Path, d.To)
+	}
+	return c.finished(env)
 }
 
 // Resume resumes deliveries to the consumer: the subscription's endpoint takes them again.

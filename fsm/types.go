@@ -3,10 +3,13 @@ package fsm
 import (
 	"cmp"
 	"encoding/base64"
+	"maps"
+	"slices"
 	"time"
 )
 
-// Subscription maps a glob pattern to a webhook (webhook spec, Subscription). It is immutable.
+// Subscription maps a glob pattern to a webhook (webhook spec, Subscription). It is immutable, and so are its maps and
+// lists.
 type Subscription struct {
 	// ID is the client's name for it: 1 to 128 characters of A-Za-z0-9._~-.
 	ID string
@@ -25,6 +28,19 @@ type Subscription struct {
 	Mode      Mode
 	Format    Format
 	Signature Signature
+	// Batch is how many events a delivery of ModePush brings at most, 1 to MaxBatch; 0 in ModeWake.
+	Batch int
+	// Timeout is how long the endpoint may take to answer a delivery of ModePush; 0 in ModeWake, which goes by the
+	// settings of the program.
+	Timeout time.Duration
+	// Retry has the delays after the first failed attempt, the second and so on; the attempt after the last one is the
+	// last. Each is varied by up to RetryVariance either way. In ModeWake it may be empty: then the schedule of the
+	// webhook spec holds, and failures are given up after a time.
+	Retry []time.Duration
+	// Headers are sent along with each delivery. Their values may be secrets: they are shown to nobody.
+	Headers map[string]string
+	// Metadata is the client's own.
+	Metadata map[string]string
 	// CreatedAt by the store's clock.
 	CreatedAt time.Time
 	// Version that the list of subscriptions got when this one was created; what came before and after is told by it.
@@ -48,8 +64,12 @@ type Signature string
 // The known modes, formats and signature schemes. The first of each is the default.
 const (
 	ModeWake Mode = "wake"
+	// ModePush brings the events themselves.
+	ModePush Mode = "push"
 
 	FormatWake Format = "wake"
+	// FormatJSON is the event as it stands in the stream, or a JSON array of events.
+	FormatJSON Format = "json"
 
 	// SignatureHMAC is the scheme of the webhook spec (Webhook Signature Verification).
 	SignatureHMAC Signature = "hmac"
@@ -57,8 +77,12 @@ const (
 	SignatureStandardWebhooks Signature = "standard-webhooks"
 )
 
-// Signatures are the known signature schemes.
-var Signatures = []Signature{SignatureHMAC, SignatureStandardWebhooks}
+// What is known of each; the first is the default. Formats go by the mode.
+var (
+	Modes      = []Mode{ModeWake, ModePush}
+	Formats    = map[Mode][]Format{ModeWake: {FormatWake}, ModePush: {FormatJSON}}
+	Signatures = []Signature{SignatureHMAC, SignatureStandardWebhooks}
+)
 
 // SecretPrefix begins every secret.
 const SecretPrefix = "whsec_"
@@ -76,15 +100,33 @@ func (s Signature) NewSecret(random []byte) string {
 // store.
 func (s Subscription) WithDefaults() Subscription {
 	s.Mode = cmp.Or(s.Mode, ModeWake)
-	s.Format = cmp.Or(s.Format, FormatWake)
 	s.Signature = cmp.Or(s.Signature, SignatureHMAC)
+	if s.Mode != ModePush {
+		s.Format = cmp.Or(s.Format, FormatWake)
+		return s
+	}
+	s.Format = cmp.Or(s.Format, FormatJSON)
+	s.Batch = cmp.Or(s.Batch, 1)
+	s.Timeout = cmp.Or(s.Timeout, PushTimeout)
+	if len(s.Retry) == 0 {
+		s.Retry = PushRetry
+	}
 	return s
 }
 
 // SameConfig says whether a PUT of o under s's ID asks for what is there.
 func (s Subscription) SameConfig(o Subscription) bool {
 	return s.Pattern == o.Pattern && s.Webhook == o.Webhook && s.Description == o.Description &&
-		s.Mode == o.Mode && s.Format == o.Format && s.Signature == o.Signature
+		s.Mode == o.Mode && s.Format == o.Format && s.Signature == o.Signature &&
+		s.Batch == o.Batch && s.Timeout == o.Timeout && slices.Equal(s.Retry, o.Retry) &&
+		maps.Equal(s.Headers, o.Headers) && maps.Equal(s.Metadata, o.Metadata)
+}
+
+// Equal says whether s and o are the same in all.
+func (s Subscription) Equal(o Subscription) bool {
+	same := s.SameConfig(o)
+	return same && s.ID == o.ID && s.Generation == o.Generation && s.Secret == o.Secret &&
+		s.CreatedAt.Equal(o.CreatedAt) && s.Version == o.Version && s.Revision == o.Revision && s.Told == o.Told
 }
 
 // Backfill is the progress of creating the consumers of streams that were there before their subscription.
@@ -126,11 +168,15 @@ func (l Link) moves(to Offset) bool { return to.Ahead(l.Acked) && !to.Other(l.Ta
 
 // Consumer is one consumer instance. All times have the precision of a millisecond.
 type Consumer struct {
-	// ID, Subscription, Generation and Primary never change.
+	// ID, Subscription, Generation, Primary and Born never change.
 	ID           string
 	Subscription string
 	Generation   string
 	Primary      string
+	// Born is the epoch that it was made with, if it was made with a Profile: it tells it from an earlier consumer of
+	// the same ID, whose stream was another.
+	Born    int64
+	Profile Profile
 
 	State State
 	// Epoch of the current wake, or of the last one while idle.
@@ -185,6 +231,8 @@ type Wake struct {
 	WokeAt time.Time
 	// Attempt counts from 1 within the wake cycle.
 	Attempt int
+	// Born tells the consumer from an earlier one of its ID, whose stream was another (EventID); 0 without a Profile.
+	Born int64
 	// Streams has the primary first if the consumer is still subscribed to it, then the others by path.
 	Streams []StreamTail
 	// Seen is how this process came to know of the event that set the wake off. The store keeps nothing of it.
@@ -197,6 +245,16 @@ func (w Wake) Ref() WakeRef {
 	return WakeRef{
 		Consumer: ConsumerRef{ID: w.Consumer, Home: w.Primary}, Epoch: w.Epoch, WakeID: w.WakeID, Attempt: w.Attempt,
 	}
+}
+
+// At is where the consumer stands in one of its streams; Start if it has no such stream.
+func (w Wake) At(path string) Offset {
+	for _, s := range w.Streams {
+		if s.Path == path {
+			return s.Acked
+		}
+	}
+	return Start
 }
 
 // ConsumerRef names a consumer, and says where the store keeps it.
@@ -228,9 +286,20 @@ type Failure struct {
 	RetryAfter time.Duration
 	// Retired is true if the endpoint answered 410.
 	Retired bool
+	// Profile is that of the subscription by now: the consumer goes by it from then on.
+	Profile Profile
 	// Reason says it to an operator in at most MaxReason bytes, without a URL and without anything that the endpoint
 	// sent.
 	Reason string
+}
+
+// Delivered is what came of the events of a stream that an attempt of ModePush has brought.
+type Delivered struct {
+	Path string
+	// To is the position behind the last event, Tail how far the stream goes, as reading it has shown.
+	To, Tail Offset
+	// Profile is as in Failure.
+	Profile Profile
 }
 
 // MaxReason bounds Failure.Reason in bytes.

@@ -99,6 +99,18 @@ func required[T any](o object, name, want string) (T, error) {
 	return v, err
 }
 
+// under names the fields of an object by where they stand in the body, such as retry.max. null stands for the default,
+// as if the field were not there.
+func (o object) under(name string) object {
+	named := make(object, len(o))
+	for field, raw := range o {
+		if !isNull(raw) {
+			named[name+"."+field] = raw
+		}
+	}
+	return named
+}
+
 // only refuses an object with other fields than those known: a misspelt one would be ignored without a word.
 func (o object) only(known ...string) error {
 	var unknown []string

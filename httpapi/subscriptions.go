@@ -8,9 +8,6 @@ import (
 	"iter"
 	"net/http"
 	"net/url"
-	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/labstack/echo/v4"
 	"go.uber.org/zap"
@@ -34,7 +31,8 @@ type subscriptionBody struct {
 	Description string `json:"description,omitempty"`
 	// Signature is left out for the scheme of the webhook spec, which knows no such field.
 	Signature fsm.Signature `json:"signature,omitempty"`
-	Backfill  *backfillBody `json:"backfill,omitempty"`
+	settingsBody
+	Backfill *backfillBody `json:"backfill,omitempty"`
 }
 
 type backfillBody struct {
@@ -43,7 +41,10 @@ type backfillBody struct {
 }
 
 func bodyOf(sub fsm.Subscription) subscriptionBody {
-	b := subscriptionBody{ID: sub.ID, Pattern: sub.Pattern, Webhook: sub.Webhook, Description: sub.Description}
+	b := subscriptionBody{
+		ID: sub.ID, Pattern: sub.Pattern, Webhook: sub.Webhook, Description: sub.Description,
+		settingsBody: settingsOf(sub),
+	}
 	if sub.Signature != fsm.SignatureHMAC {
 		b.Signature = sub.Signature
 	}
@@ -61,7 +62,10 @@ func (s *Service) createSubscription(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	sub := asked.of(fsm.Subscription{ID: id, Pattern: pattern}).WithDefaults()
+	sub, err := asked.of(fsm.Subscription{ID: id, Pattern: pattern})
+	if err != nil {
+		return err
+	}
 	sub.Secret = sub.Signature.NewSecret(random(32))
 	sub.Generation = hex.EncodeToString(random(16))
 	stored, created, err := s.cfg.Streams.Subscribe(ctx, sub)
@@ -98,7 +102,7 @@ func (s *Service) changeSubscription(c echo.Context) error {
 			if now.Pattern != named.Pattern { // deleted since, and made anew with this one
 				return now, fsm.ErrNotFound
 			}
-			return asked.of(now), nil
+			return asked.of(now)
 		})
 	switch {
 	case errors.Is(err, fsm.ErrNotFound):
@@ -121,10 +125,12 @@ type configuration struct {
 	signature            *fsm.Signature
 	// secret is what the subscription gets in exchange for the one that it had for another signature scheme.
 	secret string
+	// settings are those of the other fields.
+	settings []setting
 }
 
-// of returns a subscription with these fields.
-func (asked configuration) of(sub fsm.Subscription) fsm.Subscription {
+// of returns a subscription with these fields; the error refuses them.
+func (asked configuration) of(sub fsm.Subscription) (fsm.Subscription, error) {
 	if asked.webhook != nil {
 		sub.Webhook = *asked.webhook
 	}
@@ -134,7 +140,12 @@ func (asked configuration) of(sub fsm.Subscription) fsm.Subscription {
 	if asked.signature != nil && *asked.signature != sub.Signature {
 		sub.Signature, sub.Secret = *asked.signature, asked.secret
 	}
-	return sub
+	for _, set := range asked.settings {
+		if err := set(&sub); err != nil {
+			return sub, err
+		}
+	}
+	return sub.WithDefaults(), nil
 }
 
 // readSubscription reads the body of a PUT (all), or of a PATCH, which may lack any field. null stands for the default.
@@ -158,13 +169,16 @@ func (s *Service) readSubscription(c echo.Context, all bool) (asked configuratio
 		asked.description = &description
 	}
 	if _, said := o["signature"]; said {
-		signature, err := readSignature(o)
+		signature, err := oneOf(o, "signature", fsm.Signatures)
 		if err != nil {
 			return asked, err
 		}
 		asked.signature, asked.secret = &signature, signature.NewSecret(random(32))
 	}
-	if err := o.only("webhook", "description", "signature"); err != nil {
+	if asked.settings, err = readSettings(o); err != nil {
+		return asked, err
+	}
+	if err := o.only(append([]string{"webhook", "description", "signature"}, settingNames()...)...); err != nil {
 		return asked, err
 	}
 	switch {
@@ -181,25 +195,6 @@ func (s *Service) readSubscription(c echo.Context, all bool) (asked configuratio
 		return asked, refuse(fsm.CodeInvalidWebhook, "%v", err) // it names the field
 	}
 	return asked, nil
-}
-
-// readSignature reads the field that names the signature scheme; the default is that of the webhook spec.
-func readSignature(o object) (fsm.Signature, error) {
-	known := make([]string, len(fsm.Signatures))
-	for i, s := range fsm.Signatures {
-		known[i] = strconv.Quote(string(s))
-	}
-	want := strings.Join(known, " or ")
-	s, ok, err := optional[fsm.Signature](o, "signature", want)
-	switch {
-	case err != nil:
-		return "", err
-	case !ok:
-		return fsm.SignatureHMAC, nil
-	case !slices.Contains(fsm.Signatures, s):
-		return "", refuse(fsm.CodeInvalidRequest, "signature must be %s", want)
-	}
-	return s, nil
 }
 
 // getSubscription answers GET /{pattern}?subscription=ID (webhook spec, Get by ID).

@@ -158,7 +158,7 @@ func TestAPatchChangesWhatItNamesAndNothingElse(t *testing.T) {
 			after := h.store.db.Subscriptions()["s"]
 			if c.refused != "" {
 				h.want(a, 400, fsm.CodeInvalidRequest, c.refused)
-				if after != before {
+				if !after.Equal(before) {
 					t.Errorf("a refused request made %+v of %+v", after, before)
 				}
 				return
@@ -194,7 +194,7 @@ func TestAPatchChangesWhatItNamesAndNothingElse(t *testing.T) {
 		h.rec.refuse = errors.New("webhook host \"10.0.0.1\" is a private address")
 		h.want(h.api(http.MethodPatch, target, `{"webhook":"https://10.0.0.1/"}`), 400, fsm.CodeInvalidWebhook,
 			`webhook host "10.0.0.1" is a private address`)
-		if after := h.store.db.Subscriptions()["s"]; after != before {
+		if after := h.store.db.Subscriptions()["s"]; !after.Equal(before) {
 			t.Errorf("a refused request made %+v of %+v", after, before)
 		}
 		// What the patch does not name is not judged again.

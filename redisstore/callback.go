@@ -117,6 +117,16 @@ func decodeConsumer(id string, h map[string]string) (c fsm.Consumer, bad error) 
 		Moved: number("moved") == 1, HiddenAt: at("hidden"), Deadline: at("due"),
 		WokeAt: at("woke"),
 	}
+	if h["profile"] != "" {
+		profile, err := fsm.ParseProfile(h["profile"])
+		if err != nil {
+			bad = fmt.Errorf("redis: consumer %s has profile=%q", id, h["profile"])
+		}
+		c.Profile = profile
+	}
+	if h["born"] != "" {
+		c.Born = number("born")
+	}
 	if h["paused"] != "" {
 		c.Paused = time.Duration(number("paused")) * time.Millisecond
 	}

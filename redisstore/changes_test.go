@@ -108,7 +108,7 @@ func TestARefreshReadsWhatHasChanged(t *testing.T) {
 					t.Fatal(err)
 				}
 				for _, sub := range w.Catalog().All() {
-					if got, _ := w.Catalog().Get(sub.ID); got != sub {
+					if got, _ := w.Catalog().Get(sub.ID); !got.Equal(sub) {
 						t.Errorf("%s is %+v by its ID, not %+v", sub.ID, got, sub)
 					}
 					ids = append(ids, sub.ID)

@@ -26,6 +26,7 @@ var constants = []struct {
 	{"RETRY_SLOW_AFTER", fsm.RetrySlowAfter},
 	{"RETRY_SLOW", millis(fsm.RetrySlow)},
 	{"RETRY_SLOW_JITTER", millis(fsm.RetrySlowJitter)},
+	{"RETRY_VARIANCE", fsm.RetryVariance},
 	{"RETRY_AFTER_MAX", millis(fsm.MaxRetryAfter)},
 }
 

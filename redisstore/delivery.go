@@ -87,7 +87,8 @@ func untilDue(r *reply) time.Duration {
 // Fail implements fsm.DeliveryStore.
 func (s *Store) Fail(ctx context.Context, r fsm.WakeRef, f fsm.Failure) (fsm.Outcome, error) {
 	return s.runOutcome(ctx, scriptFail, s.PartitionOf(r.Consumer.Home), r.Consumer.ID, r.Epoch, r.WakeID, r.Attempt,
-		f.RetryAfter.Milliseconds(), flag(f.Retired), f.Reason[:min(len(f.Reason), fsm.MaxReason)])
+		f.RetryAfter.Milliseconds(), flag(f.Retired), f.Reason[:min(len(f.Reason), fsm.MaxReason)],
+		f.Profile.String())
 }
 
 // Park implements fsm.DeliveryStore.
@@ -113,4 +114,10 @@ func (s *Store) Finish(ctx context.Context, r fsm.WakeRef, seen []fsm.StreamTail
 		args = append(args, t.Path, string(t.Tail))
 	}
 	return s.runOutcome(ctx, scriptFinish, s.PartitionOf(r.Consumer.Home), args...)
+}
+
+// Deliver implements fsm.DeliveryStore.
+func (s *Store) Deliver(ctx context.Context, r fsm.WakeRef, d fsm.Delivered) (fsm.Outcome, error) {
+	return s.runOutcome(ctx, scriptDeliver, s.PartitionOf(r.Consumer.Home), r.Consumer.ID, r.Epoch, r.WakeID,
+		d.Path, string(d.To), string(d.Tail), d.Profile.String())
 }

@@ -10,7 +10,7 @@ import (
 
 func TestAnOutcomeIsRead(t *testing.T) {
 	r := &reply{script: scriptAccept, items: []any{[]any{
-		[]any{[]any{"s:%2Fa", "s", "g", "/a", "7", "w_1", "2", []any{"/a", "-1", "5"}, "1790000000123"}},
+		[]any{[]any{"s:%2Fa", "s", "g", "/a", "7", "w_1", "2", []any{"/a", "-1", "5"}, "1790000000123", int64(6)}},
 		[]any{},
 		[]any{},
 		[]any{[]any{"s", "g", "s:%2Fa", "/a", "4", "given_up"}},
@@ -20,7 +20,7 @@ func TestAnOutcomeIsRead(t *testing.T) {
 	if r.bad != nil || len(o.Wakes) != 1 || len(o.Gone) != 1 || o.Gone[0].Cause != fsm.GoneGivenUp {
 		t.Fatalf("%+v, %v", o, r.bad)
 	}
-	if w := o.Wakes[0]; w.Epoch != 7 || w.Attempt != 2 || len(w.Streams) != 1 ||
+	if w := o.Wakes[0]; w.Epoch != 7 || w.Attempt != 2 || w.Born != 6 || len(w.Streams) != 1 ||
 		!w.WokeAt.Equal(time.UnixMilli(1_790_000_000_123)) {
 		t.Errorf("the wake is %+v", w)
 	}

@@ -81,7 +81,8 @@ func (s *Store) LinkStream(ctx context.Context, path string, l fsm.Linking) (lin
 		}
 		for _, n := range batch {
 			sub := n.Subscription
-			args = append(args, sub.ID, sub.Generation, fsm.ConsumerID(sub.ID, path), string(n.Acked))
+			args = append(args, sub.ID, sub.Generation, fsm.ConsumerID(sub.ID, path), string(n.Acked),
+				sub.Profile().String())
 		}
 		r := s.run(ctx, scriptLinkStream, s.PartitionOf(path), args...)
 		var code int64

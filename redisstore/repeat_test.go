@@ -80,6 +80,13 @@ func TestACallWhoseReplyWasLostIsAnsweredAsIfItWereTheFirst(t *testing.T) {
 		wake := waking(t)
 		first(t, must[fsm.Outcome](t)(w.Finish(ctx, wake.Ref(), wake.Streams)).Wakes, 2)
 	})
+	t.Run("delivery of some of the events", func(t *testing.T) {
+		wake := waking(t)
+		at := wake.Streams[0]
+		first(t, must[fsm.Outcome](t)(w.Deliver(ctx, wake.Ref(), fsm.Delivered{
+			Path: at.Path, To: at.Acked.At(1, at.Tail), Tail: at.Tail,
+		})).Wakes, 2)
+	})
 	callback := func(wake fsm.Wake) fsm.Callback {
 		return fsm.Callback{
 			Consumer: wake.Ref().Consumer, Primary: wake.Primary, Generation: wake.Generation, Epoch: wake.Epoch,

@@ -151,7 +151,7 @@ func (r *reply) wake() (w fsm.Wake) {
 			Epoch: l.int(), WakeID: l.text(), Attempt: int(l.int()),
 		}
 		w.Streams = l.streams(w.Primary)
-		w.WokeAt = moment(l.int())
+		w.WokeAt, w.Born = moment(l.int()), l.int()
 	})
 	return w
 }

@@ -140,6 +140,10 @@ func callers() []caller {
 			_, err := s.Finish(ctx, ref, nil)
 			return err
 		}, []any{bored, tired}},
+		{scriptDeliver, func(ctx context.Context, s *Store) error {
+			_, err := s.Deliver(ctx, ref, fsm.Delivered{Path: "/a", To: "5", Tail: "5"})
+			return err
+		}, []any{bored, tired}},
 		{scriptCallback, func(ctx context.Context, s *Store) error {
 			_, err := s.Callback(ctx, fsm.Callback{Consumer: fsm.RefOf("s", "/a"), Primary: "/a"})
 			return err

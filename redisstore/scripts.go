@@ -83,6 +83,7 @@ var (
 	scriptBegin         = partitionScript("begin")
 	scriptAccept        = partitionScript("accept")
 	scriptFinish        = partitionScript("finish")
+	scriptDeliver       = partitionScript("deliver")
 	scriptCallback      = partitionScript("callback")
 	scriptMarkDeleted   = partitionScript("mark_deleted")
 	scriptDrop          = partitionScript("drop")

@@ -527,7 +527,7 @@ func TestSubscriptions(t *testing.T) {
 	again := subscription("s")
 	again.Generation, again.Secret = "g-2", "whsec_2"
 	sub.Told, sub.Revision = true, 1
-	if stored, created, err := w.CreateSubscription(ctx, again); err != nil || created || stored != sub {
+	if stored, created, err := w.CreateSubscription(ctx, again); err != nil || created || !stored.Equal(sub) {
 		t.Errorf("the same again: %+v %v %v", stored, created, err)
 	}
 	again.Webhook = "https://example.com/other"
@@ -537,7 +537,7 @@ func TestSubscriptions(t *testing.T) {
 	if err := other.RefreshCatalog(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if got, ok := other.Catalog().Get("s"); !ok || got != sub {
+	if got, ok := other.Catalog().Get("s"); !ok || !got.Equal(sub) {
 		t.Errorf("another replica sees %+v", got)
 	}
 	if err := w.SetBackfill(ctx, sub, fsm.Backfill{Done: 3, Total: 9}); err != nil {

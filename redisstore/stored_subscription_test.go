@@ -35,10 +35,53 @@ func TestASubscriptionIsStoredWithHowItIsDelivered(t *testing.T) {
 	want := map[string]any{
 		"id": "s", "generation": "g-s", "pattern": "/**", "webhook": "https://example.com/hook", "secret": "whsec_x",
 		"description": "", "revision": 0.0, "mode": "wake", "format": "wake", "signature": "hmac",
+		"batch": 0.0, "timeout": 0.0, "retry": nil, "headers": nil, "metadata": nil,
 		"created_at": float64(w.now.UnixMicro()),
 	}
 	if !maps.Equal(stored, want) {
 		t.Errorf("stored is %v, want %v", stored, want)
+	}
+}
+
+// TestTheSettingsOfASubscriptionAreStored takes them from one replica to another: when it is created, and when a change
+// takes off what it can.
+func TestTheSettingsOfASubscriptionAreStored(t *testing.T) {
+	t.Parallel()
+	server := redisstore.EmptyRedis(t)
+	one, two := open(t, server.URL, 4), open(t, server.URL, 4)
+	sub := subscription("s")
+	sub.Mode, sub.Batch, sub.Timeout = fsm.ModePush, 7, 5*time.Second
+	sub.Retry = []time.Duration{1500 * time.Millisecond, time.Hour, 168 * time.Hour}
+	sub.Headers = map[string]string{"Authorization": "Bearer x", "X-Quote": `"\é`}
+	sub.Metadata = map[string]string{"team": "a", "": "no name"}
+	bare := subscription("s")
+	bare.Mode = fsm.ModePush
+	for _, c := range []struct {
+		name  string
+		store func() (fsm.Subscription, error)
+		want  fsm.Subscription
+	}{
+		{"created", func() (fsm.Subscription, error) {
+			stored, _, err := one.CreateSubscription(t.Context(), sub)
+			return stored, err
+		}, sub},
+		{"changed", func() (fsm.Subscription, error) {
+			return one.ChangeSubscription(t.Context(), "s", func(s fsm.Subscription) (fsm.Subscription, error) {
+				s.Batch, s.Timeout, s.Retry, s.Headers, s.Metadata = 0, 0, nil, nil, nil
+				return s.WithDefaults(), nil
+			})
+		}, bare},
+	} {
+		stored, err := c.store()
+		if err != nil || !stored.SameConfig(c.want.WithDefaults()) {
+			t.Fatalf("%s: it is %+v, %v; want %+v", c.name, stored, err, c.want.WithDefaults())
+		}
+		if err := two.RefreshCatalog(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got, _ := two.Catalog().Get("s"); !got.Equal(stored) {
+			t.Errorf("%s: another replica has %+v, want %+v", c.name, got, stored)
+		}
 	}
 }
 
@@ -51,6 +94,7 @@ func TestStoredSubscriptionsOfLaterVersions(t *testing.T) {
 	later := fsm.Subscription{
 		ID: "other", Generation: "g", Pattern: "/**", Webhook: "https://example.com/", Secret: "whsec_y",
 		CreatedAt: time.UnixMicro(1000), Version: 2048, Mode: "push", Format: "cloudevents", Signature: "standard",
+		Batch: 1, Timeout: fsm.PushTimeout, Retry: fsm.PushRetry, // it lacks them
 	}
 	server := redisstore.EmptyRedis(t)
 	for _, c := range []struct {
@@ -60,9 +104,10 @@ func TestStoredSubscriptionsOfLaterVersions(t *testing.T) {
 	}{
 		{
 			"a later version's keeps what only that one knows",
-			`{` + base + `,"mode":"push","format":"cloudevents","signature":"standard","retry":{"max":3}}`, &later, "",
+			`{` + base + `,"mode":"push","format":"cloudevents","signature":"standard","later":{"max":3}}`, &later, "",
 		},
 		{"one with a field of another type is left out", `{` + base + `,"mode":7}`, nil, `"other"`},
+		{"as is one with headers of another type", `{` + base + `,"headers":{"A":["whsec_y"]}}`, nil, `"other"`},
 		{"one that is no JSON is left out", `whsec_y`, nil, "cannot be read"},
 	} {
 		for _, whole := range []bool{true, false} {
@@ -96,7 +141,7 @@ func TestStoredSubscriptionsOfLaterVersions(t *testing.T) {
 					ids = append(ids, sub.ID)
 				}
 				got, there := w.Catalog().Get("other")
-				if !slices.Contains(ids, "ours") || there != (c.want != nil) || there && got != *c.want {
+				if !slices.Contains(ids, "ours") || there != (c.want != nil) || there && !got.Equal(*c.want) {
 					t.Errorf("the catalog holds %v, and %+v; want %+v", ids, got, c.want)
 				}
 				lines := logs.All()

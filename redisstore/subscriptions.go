@@ -14,18 +14,24 @@ import (
 	"reveille/fsm"
 )
 
-// record is a subscription as it is stored.
+// record is a subscription as it is stored. What a change may empty is stored even if it is empty: a field that is left
+// out stays as it was in the former record.
 type record struct {
-	ID          string        `json:"id"`
-	Generation  string        `json:"generation"`
-	Pattern     string        `json:"pattern"`
-	Webhook     string        `json:"webhook"`
-	Secret      string        `json:"secret"`
-	Description string        `json:"description"`
-	Mode        fsm.Mode      `json:"mode"`
-	Format      fsm.Format    `json:"format"`
-	Signature   fsm.Signature `json:"signature"`
-	CreatedAt   int64         `json:"created_at"` // microseconds
+	ID          string            `json:"id"`
+	Generation  string            `json:"generation"`
+	Pattern     string            `json:"pattern"`
+	Webhook     string            `json:"webhook"`
+	Secret      string            `json:"secret"`
+	Description string            `json:"description"`
+	Mode        fsm.Mode          `json:"mode"`
+	Format      fsm.Format        `json:"format"`
+	Signature   fsm.Signature     `json:"signature"`
+	Batch       int               `json:"batch"`
+	Timeout     int64             `json:"timeout"` // milliseconds
+	Retry       []int64           `json:"retry"`   // milliseconds
+	Headers     map[string]string `json:"headers"`
+	Metadata    map[string]string `json:"metadata"`
+	CreatedAt   int64             `json:"created_at"` // microseconds
 	// Version is added by create_subscription.lua.
 	Version int64 `json:"version,omitempty"`
 	// Revision is compared by change_subscription.lua.
@@ -39,7 +45,9 @@ func encodeSubscription(s fsm.Subscription, was string) (string, error) {
 	text, err := json.Marshal(record{
 		ID: s.ID, Generation: s.Generation, Pattern: s.Pattern, Webhook: s.Webhook, Secret: s.Secret,
 		Description: s.Description, Mode: s.Mode, Format: s.Format, Signature: s.Signature,
-		CreatedAt: s.CreatedAt.UnixMicro(), Version: s.Version, Revision: s.Revision, Told: s.Told,
+		Batch: s.Batch, Timeout: s.Timeout.Milliseconds(), Retry: inMillis(s.Retry), Headers: s.Headers,
+		Metadata: s.Metadata, CreatedAt: s.CreatedAt.UnixMicro(), Version: s.Version, Revision: s.Revision,
+		Told: s.Told,
 	})
 	if err == nil && was != "" {
 		fields := map[string]json.RawMessage{}
@@ -59,15 +67,30 @@ func encodeSubscription(s fsm.Subscription, was string) (string, error) {
 func decodeSubscription(s string) (fsm.Subscription, error) {
 	var r record
 	if err := json.Unmarshal([]byte(s), &r); err != nil {
-		// The text is not part of the error: it holds the secret. The ID is there if some other
-		// field is of a wrong type.
+		// The text is not part of the error: it holds secrets. The ID is there if some other field is of a wrong type.
 		return fsm.Subscription{}, fmt.Errorf("redis: subscription %q cannot be read: its record is not valid", r.ID)
 	}
 	return fsm.Subscription{
 		ID: r.ID, Generation: r.Generation, Pattern: r.Pattern, Webhook: r.Webhook, Secret: r.Secret,
 		Description: r.Description, Mode: r.Mode, Format: r.Format, Signature: r.Signature,
-		CreatedAt: time.UnixMicro(r.CreatedAt), Version: r.Version, Revision: r.Revision, Told: r.Told,
-	}, nil
+		Batch: r.Batch, Timeout: time.Duration(r.Timeout) * time.Millisecond, Retry: ofMillis(r.Retry),
+		Headers: r.Headers, Metadata: r.Metadata, CreatedAt: time.UnixMicro(r.CreatedAt), Version: r.Version,
+		Revision: r.Revision, Told: r.Told,
+	}.WithDefaults(), nil // what a record lacks goes by its mode
+}
+
+func inMillis(delays []time.Duration) (millis []int64) {
+	for _, d := range delays {
+		millis = append(millis, d.Milliseconds())
+	}
+	return millis
+}
+
+func ofMillis(millis []int64) (delays []time.Duration) {
+	for _, ms := range millis {
+		delays = append(delays, time.Duration(ms)*time.Millisecond)
+	}
+	return delays
 }
 
 // Catalog implements fsm.SubscriptionStore.
@@ -146,7 +169,7 @@ func (s *Store) ChangeSubscription(
 		if err != nil {
 			return fsm.Subscription{}, err
 		}
-		if next.Told = true; next == was {
+		if next.Told = true; next.Equal(was) {
 			return was, nil
 		}
 		next.Revision++

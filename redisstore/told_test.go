@@ -113,14 +113,14 @@ func TestAChangedSubscriptionIsMadeOfTheLatestForm(t *testing.T) {
 			changed, err := a.ChangeSubscription(ctx, "s", describe("first"))
 			want := made
 			want.Description, want.Revision, want.Told = "first", 1, true
-			if err != nil || changed != want {
+			if err != nil || !changed.Equal(want) {
 				t.Fatalf("it is %+v, %v; want %+v", changed, err, want)
 			}
 			for replica, s := range replicas {
 				if err := s.RefreshCatalog(ctx); err != nil {
 					t.Fatal(err)
 				}
-				if got, _ := s.Catalog().Get("s"); got != want {
+				if got, _ := s.Catalog().Get("s"); !got.Equal(want) {
 					t.Errorf("replica %d has %+v, want %+v", replica, got, want)
 				}
 			}
@@ -128,7 +128,7 @@ func TestAChangedSubscriptionIsMadeOfTheLatestForm(t *testing.T) {
 			if err != nil || version <= before {
 				t.Errorf("the list had the version %d and has %d, %v", before, version, err)
 			}
-			if again, err := b.ChangeSubscription(ctx, "s", describe("first")); again != want || err != nil {
+			if again, err := b.ChangeSubscription(ctx, "s", describe("first")); !again.Equal(want) || err != nil {
 				t.Errorf("the same once more: %+v, %v", again, err)
 			}
 			if now, _ := b.Version(ctx); now != version {
@@ -192,7 +192,7 @@ func TestAChangeKeepsWhatOnlyALaterVersionKnows(t *testing.T) {
 	w := open(t, redisstore.EmptyRedis(t).URL, 4)
 	ctx := t.Context()
 	const later = `{"id":"s","generation":"g","pattern":"/**","webhook":"https://example.com/","secret":"whsec_y",` +
-		`"created_at":1763999999123456,"version":3612671998204928123,"mode":"push","retry":{"max":3}}`
+		`"created_at":1763999999123456,"version":3612671998204928123,"mode":"push","later":{"max":3}}`
 	if err := w.rdb.HSet(ctx, storedSubscriptions, "s", later).Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -207,7 +207,7 @@ func TestAChangeKeepsWhatOnlyALaterVersionKnows(t *testing.T) {
 		t.Fatal(err)
 	}
 	for field, want := range map[string]string{
-		"description": `"changed"`, "retry": `{"max":3}`, "mode": `"push"`, "revision": "1",
+		"description": `"changed"`, "later": `{"max":3}`, "mode": `"push"`, "revision": "1",
 		"created_at": "1763999999123456", "version": "3612671998204928123", "secret": `"whsec_y"`,
 	} {
 		if string(stored[field]) != want {

@@ -123,6 +123,9 @@ func assemble(
 		MaxInFlightPerSubscription: s.MaxInFlightPerSubscription, MaxQueued: s.MaxQueuedWakes,
 		ShutdownGrace: deliveryGrace, Metrics: metrics, AllowInsecure: s.AllowInsecureWebhooks,
 		AllowCIDRs: s.WebhookAllowCIDRs, ProxyFromEnvironment: s.WebhookProxyFromEnv, Tracer: tracer,
+		ReadBatch: func(ctx context.Context, path string, at fsm.Offset, events int) (fsm.Batch, error) {
+			return p.tailer.Upstream().ReadBatch(ctx, path, at, events)
+		},
 	})
 	if err != nil {
 		return nil, err

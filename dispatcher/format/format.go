@@ -24,6 +24,8 @@ type Format interface {
 // Delivery is what one attempt is built from. Attempts may go on for days, so each is built anew.
 type Delivery struct {
 	Wake fsm.Wake
+	// Batch is what a delivery of fsm.ModePush brings.
+	Batch fsm.Batch
 	// PublicURL is what the callback URL begins with; it has no slash at its end.
 	PublicURL string
 	// Token is the bearer token of the callbacks.
@@ -32,6 +34,8 @@ type Delivery struct {
 	Secret string
 	// At dates the signature.
 	At time.Time
+	// id is what receivers tell the delivery by. It is the same over all attempts; the format sets it.
+	id string
 }
 
 // Answer is what an endpoint answered.
@@ -48,8 +52,9 @@ type Answer struct {
 type scheme func(h http.Header, d Delivery, body []byte) error
 
 var (
-	formats = map[fsm.Mode]map[fsm.Format]func(scheme) Format{
-		fsm.ModeWake: {fsm.FormatWake: func(s scheme) Format { return wake{s} }},
+	formats = map[fsm.Mode]map[fsm.Format]func(fsm.Subscription, scheme) Format{
+		fsm.ModeWake: {fsm.FormatWake: func(_ fsm.Subscription, s scheme) Format { return wake{s} }},
+		fsm.ModePush: {fsm.FormatJSON: func(sub fsm.Subscription, s scheme) Format { return plainJSON{sub, s} }},
 	}
 	schemes = map[fsm.Signature]scheme{
 		fsm.SignatureHMAC:             signHMAC,
@@ -74,5 +79,5 @@ func Of(sub fsm.Subscription) (Format, error) {
 	if !ok {
 		return nil, unknown("signature scheme", string(sub.Signature))
 	}
-	return make(sign), nil
+	return make(sub, sign), nil
 }

@@ -15,7 +15,7 @@ func TestWhatALaterVersionStoredIsAnErrorThatNamesIt(t *testing.T) {
 		change func(*fsm.Subscription)
 		want   string
 	}{
-		{"the mode", func(s *fsm.Subscription) { s.Mode = "push" }, `subscription s has the mode "push"`},
+		{"the mode", func(s *fsm.Subscription) { s.Mode = "pull" }, `subscription s has the mode "pull"`},
 		{"the format", func(s *fsm.Subscription) { s.Format = "ojs" }, `subscription s has the format "ojs"`},
 		{
 			"the signature", func(s *fsm.Subscription) { s.Signature = "standard" },

@@ -35,14 +35,14 @@ func standardKey(secret string) ([]byte, error) {
 	return key, nil
 }
 
-// signStandardWebhooks signs by Standard Webhooks. The id is that of the wake, so that it is the same over all
-// attempts: receivers tell by it what they have had before.
+// signStandardWebhooks signs by Standard Webhooks. The id is the same over all attempts: receivers tell by it what they
+// have had before.
 func signStandardWebhooks(h http.Header, d Delivery, body []byte) error {
 	key, err := standardKey(d.Secret)
 	if err != nil {
 		return err
 	}
-	id, unix := d.Wake.WakeID, strconv.FormatInt(d.At.Unix(), 10)
+	id, unix := d.id, strconv.FormatInt(d.At.Unix(), 10)
 	h.Set(IDHeader, id)
 	h.Set(TimestampHeader, unix)
 	h.Set(SignatureHeader, StandardPrefix+base64.StdEncoding.EncodeToString(signature(key, id+"."+unix, body)))

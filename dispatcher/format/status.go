@@ -9,7 +9,7 @@ import (
 	"reveille/fsm"
 )
 
-// judgeFailure is the policy for answers other than a 2xx, by status:
+// judgeFailure is the policy for answers to wakes other than a 2xx, by status:
 //
 //	410               retired
 //	429, 503          failed, not before Retry-After
@@ -33,6 +33,21 @@ func judgeFailure(a Answer) Verdict {
 		v.Class = ClassServerError
 	default:
 		v.Class = ClassInvalid
+	}
+	return v
+}
+
+// judgePushFailure is judgeFailure for deliveries that bring events. What an endpoint refuses of them it would refuse
+// again:
+//
+//	408, 425, 429      failed: the same may be taken later
+//	3xx, other 4xx     put aside
+func judgePushFailure(a Answer) Verdict {
+	v := judgeFailure(a)
+	switch {
+	case a.Status == http.StatusRequestTimeout, a.Status == http.StatusTooEarly:
+	case v.Class == ClassRedirect, v.Class == ClassClientError:
+		v.Result = fsm.AttemptPutAside
 	}
 	return v
 }

@@ -45,5 +45,11 @@ const (
 	ClassOther Class = "other"
 )
 
+// The classes of attempts that were not made, because the events could not be read, or not be sent.
+const (
+	ClassUpstream Class = "upstream"
+	ClassTooLarge Class = "too_large"
+)
+
 // ClassUnknownFormat is that of an attempt that was not made, because this version does not know how.
 const ClassUnknownFormat Class = "unknown_format"

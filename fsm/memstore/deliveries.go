@@ -105,3 +105,24 @@ func (s *Store) Finish(ctx context.Context, r fsm.WakeRef, seen []fsm.StreamTail
 		return c.Finish(env, r, seen)
 	}, "Finish", r, seen)
 }
+
+// Deliver implements fsm.DeliveryStore.
+func (s *Store) Deliver(ctx context.Context, r fsm.WakeRef, d fsm.Delivered) (o fsm.Outcome, err error) {
+	err = s.call(ctx, func(t *tx) error {
+		p := t.home(r.Consumer.Home)
+		c, there := p.consumers[r.Consumer.ID]
+		if !there || !c.Current(r) {
+			return nil
+		}
+		_, linked := c.Links[d.Path]
+		raised := p.streams[d.Path].noted.Raised(d.Tail, false)
+		d.Tail = raised.Tail
+		c, e := c.Deliver(t.env(p, c.ID), r, d)
+		t.put(p, c, e, &o)
+		if linked {
+			p.note(d.Path, raised)
+		}
+		return nil
+	}, "Deliver", r, d)
+	return o, err
+}

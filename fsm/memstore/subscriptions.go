@@ -79,7 +79,7 @@ func (s *Store) ChangeSubscription(
 
 // change stores another form of a subscription, unless it is as it was and told already, and returns what is stored.
 func (t *tx) change(was, next fsm.Subscription) fsm.Subscription {
-	if next.Told = true; next != was {
+	if next.Told = true; !next.Equal(was) {
 		next.Revision++
 		t.relist()
 		t.subs[next.ID] = next

@@ -85,9 +85,8 @@ func (s *Store) Restart(
 				t.put(p, c, e, &o)
 				continue
 			}
-			sub := fsm.Subscription{ID: c.Subscription, Generation: c.Generation}
 			t.put(p, c, c.Remove(fsm.GoneStreamRecreated), &o)
-			p.store(fsm.NewConsumer(sub, path, fsm.Start, c.Epoch))
+			p.store(c.Anew())
 			fresh, e := p.consumers[c.ID].Observe(t.env(p, c.ID), path, tail)
 			t.put(p, fresh, e, &o)
 		}

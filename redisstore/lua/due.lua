@@ -24,7 +24,7 @@ for _, id in ipairs(ids) do
     hidden[#hidden + 1] = c.primary
   elseif c.state == 'waking' and c.sent == 1 then
     pause(c, c.due)
-    failed(c, 0, false, 'no answer in time')
+    failed(c, 0, false, 'no answer in time', c.profile or '')
     save(c)
   elseif c.state == 'waking' and c.retired == 0 then
     hand_out(c)

@@ -12,12 +12,7 @@ else
     local l, seen = links(c)[ARGV[A + 4 + 2 * i]], ARGV[A + 5 + 2 * i]
     if l and not after(seen, l.tail) then ack(c, ARGV[A + 4 + 2 * i], seen) end
   end
-  if c.state == 'idle' then
-    wake_if_pending(c)
-  else
-    came_idle(c)
-    rest(c)
-  end
+  finished(c)
   save(c)
 end
 return reply(outcome())

@@ -21,6 +21,8 @@
 --                           failing is not 0; restarts: the partition's count of restarts that it is up to date with (load), none
 --                           is 0;
 --                           paused: how much of the time since failing does not count, ms, none is 0;
+--                           profile: what it goes by that its subscription has set (fsm.Profile), none is that of the webhook spec;
+--                           born: the epoch that it was made with, if it was made with a profile;
 --                           past:<stream>: of one that was given up, the tail at that time;
 --                           since:<stream>: the epoch it was in when a stream that it is linked to was last deleted or made anew
 --                           (fsm.Link); since: the latest of these; none is 0
@@ -387,10 +389,10 @@ local function visit(set, cursor, f, size)
   return scan[1]
 end
 
--- RECORD are the fields of a consumer's record that scripts read; save writes those from the fourth on. A script reads the fields
+-- RECORD are the fields of a consumer's record that scripts read; save writes those from the fifth on. A script reads the fields
 -- that few scripts need by itself: each field costs.
 local RECORD = {
-  'sub', 'gen', 'primary', 'state', 'wake', 'by',
+  'sub', 'gen', 'primary', 'profile', 'state', 'wake', 'by',
   'epoch', 'woke', 'attempt', 'sent', 'failing', 'retired', 'stalled', 'moved', 'hidden', 'due', 'since',
 }
 
@@ -398,11 +400,11 @@ local RECORD = {
 local function record(id)
   local r = redis.call('HMGET', P .. 'c:' .. id, unpack(RECORD))
   if not r[1] then return nil end
-  for i = 7, 17 do r[i] = NUMBERS[r[i]] or tonumber(r[i]) end
+  for i = 8, 18 do r[i] = NUMBERS[r[i]] or tonumber(r[i]) end
   local c = {
-    id = id, was = r, sub = r[1], gen = r[2], primary = r[3], state = r[4], wake = r[5], by = r[6], epoch = r[7], woke = r[8],
-    attempt = r[9], sent = r[10], failing = r[11], retired = r[12], stalled = r[13], moved = r[14], hidden = r[15], due = r[16],
-    since = r[17], paused = 0,
+    id = id, was = r, sub = r[1], gen = r[2], primary = r[3], profile = r[4], state = r[5], wake = r[6], by = r[7], epoch = r[8],
+    woke = r[9], attempt = r[10], sent = r[11], failing = r[12], retired = r[13], stalled = r[14], moved = r[15], hidden = r[16],
+    due = r[17], since = r[18], paused = 0,
   }
   if c.failing > 0 then c.paused = tonumber(redis.call('HGET', P .. 'c:' .. id, 'paused') or '0') end
   c.was_due, c.was_paused, c.was_place = c.due, c.paused, place_of(c)
@@ -422,12 +424,12 @@ end
 
 local function save(c)
   local was, changes = c.was, { 'HSET', P .. 'c:' .. c.id }
-  for i = 4, 17 do
+  for i = 5, 18 do
     local field = RECORD[i]
     local value = c[field]
     if value ~= was[i] then
       changes[#changes + 1] = field
-      changes[#changes + 1] = i < 7 and value or int(value)
+      changes[#changes + 1] = i < 8 and value or int(value)
       was[i] = value
     end
   end
@@ -448,15 +450,16 @@ local function save(c)
   end
 end
 
-local function create(sub, gen, id, primary, acked)
+-- create makes a consumer. epoch is the highest that an earlier consumer of the same id may have had; profile is as in a record.
+local function create(sub, gen, id, primary, acked, epoch, profile)
   touched = true
-  local floor = tonumber(redis.call('HGET', P .. 'meta', 'floor') or '0')
   local c = {
-    id = id, sub = sub, gen = gen, primary = primary, state = 'idle', epoch = floor, wake = '', woke = 0, attempt = 0,
+    id = id, sub = sub, gen = gen, primary = primary, state = 'idle', epoch = epoch, profile = profile, wake = '', woke = 0, attempt = 0,
     sent = 0, failing = 0, retired = 0, stalled = 0, moved = 0, hidden = 0, paused = 0, due = 0, was = {}, was_due = 0,
     was_paused = 0,
   }
   redis.call('HSET', P .. 'c:' .. id, 'sub', sub, 'gen', gen, 'primary', primary)
+  if profile then redis.call('HSET', P .. 'c:' .. id, 'profile', profile, 'born', int(epoch)) end
   if restarts() > 0 then redis.call('HSET', P .. 'c:' .. id, 'restarts', int(restarts())) end
   redis.call('HSET', P .. 'l:' .. id, primary, acked)
   redis.call('SADD', P .. 'b:' .. sub .. ':' .. gen, id)
@@ -479,6 +482,9 @@ local function is_gone(c, cause)
   gone[#gone + 1] = { c.sub, c.gen, c.id, c.primary, l and l.acked or '', cause }
 end
 
+-- floor is the highest epoch of any consumer removed.
+local function floor() return tonumber(redis.call('HGET', P .. 'meta', 'floor') or '0') end
+
 -- remove ends a consumer for a cause. Should one of the same id come again, its epochs go on above those of this one.
 local function remove(c, cause)
   touched = true
@@ -490,8 +496,7 @@ local function remove(c, cause)
   redis.call('ZREM', P .. 'due', c.id)
   for _, place in ipairs({ 'waiting', 'retired', 'live', 'given_up' }) do redis.call('ZREM', P .. place, c.id) end
   redis.call('SREM', P .. 'b:' .. c.sub .. ':' .. c.gen, c.id)
-  local floor = tonumber(redis.call('HGET', P .. 'meta', 'floor') or '0')
-  if c.epoch > floor then redis.call('HSET', P .. 'meta', 'floor', c.epoch) end
+  if c.epoch > floor() then redis.call('HSET', P .. 'meta', 'floor', c.epoch) end
 end
 
 -- ahead is fsm.Offset.Ahead.
@@ -533,8 +538,21 @@ local function begin(c)
 end
 
 local function ask_for_attempt(c)
-  wakes[#wakes + 1] = { c.id, c.sub, c.gen, c.primary, c.epoch, c.wake, c.attempt, streams(c), c.woke }
+  local born = c.profile and redis.call('HGET', P .. 'c:' .. c.id, 'born')
+  wakes[#wakes + 1] = { c.id, c.sub, c.gen, c.primary, c.epoch, c.wake, c.attempt, streams(c), c.woke, tonumber(born or '0') }
 end
+
+-- profile_of returns what the profile of a consumer says, if it has one: how long an attempt may be out, whether failures never give it
+-- up, and the delays between attempts, all in ms (fsm.Profile).
+local function profile_of(c)
+  local numbers = {}
+  for n in string.gmatch(c.profile, '%d+') do numbers[#numbers + 1] = tonumber(n) end
+  local attempt, lasting = table.remove(numbers, 1), table.remove(numbers, 1) == 1
+  return attempt > 0 and attempt or tonumber(WAKING), lasting, numbers
+end
+
+-- patience is how long an attempt of a consumer may be out.
+local function patience(c) return c.profile and profile_of(c) or WAKING end
 
 -- pause takes the time since a moment, in which no attempt could be made, out of the failure clock.
 local function pause(c, since)
@@ -547,7 +565,7 @@ local function hand_out(c)
     over(c, 'lost')
     begin(c)
   end
-  c.attempt, c.sent, c.due = c.attempt + 1, 1, now + WAKING
+  c.attempt, c.sent, c.due = c.attempt + 1, 1, now + patience(c)
   ask_for_attempt(c)
 end
 
@@ -602,6 +620,16 @@ end
 -- came_idle notes the streams of a consumer that has come to rest.
 local function came_idle(c)
   for path in pairs(links(c)) do idle[#idle + 1] = path end
+end
+
+-- finished ends the wake that a consumer is in, if it is in one, and wakes it again if work is pending.
+local function finished(c)
+  if c.state == 'idle' then
+    wake_if_pending(c)
+  else
+    came_idle(c)
+    rest(c)
+  end
 end
 
 -- moves says whether an ack moves a link forward.
@@ -683,18 +711,49 @@ local function observed(c, path)
   return true
 end
 
--- failed books a failed attempt. The consumer is given up if the attempt was made after failures had gone on for long enough.
-local function failed(c, retry_after, retired, why)
-  local begun_at = c.due - WAKING
+-- delay_of returns how long a consumer waits after failed attempt n by the delays of its profile.
+local function delay_of(delays, n)
+  local d = delays[math.min(math.max(n, 1), #delays)]
+  local least, span = d * (100 - RETRY_VARIANCE) / 100, d * 2 * RETRY_VARIANCE / 100
+  return math.floor(least + span * JITTER / JITTER_SPAN)
+end
+
+-- put_profile gives a consumer the profile that its subscription has by now.
+local function put_profile(c, profile)
+  if profile == (c.profile or '') then return end
+  c.profile = profile ~= '' and profile
+  if c.profile then
+    redis.call('HSET', P .. 'c:' .. c.id, 'profile', profile)
+  else
+    redis.call('HDEL', P .. 'c:' .. c.id, 'profile')
+  end
+end
+
+-- failed books a failed attempt. The consumer is given up if the attempt was the last that its profile has, or if it was made after
+-- failures had gone on for long enough.
+local function failed(c, retry_after, retired, why, profile)
+  local begun_at = c.due - patience(c)
+  put_profile(c, profile)
+  local lasting, delays, last = false, nil, false
+  if c.profile then
+    local _
+    _, lasting, delays = profile_of(c)
+    if #delays == 0 then delays = nil end
+  end
   if c.failing == 0 then c.failing = now end
   c.sent = 0
   redis.call('HSET', P .. 'c:' .. c.id, 'error', why)
+  if delays then
+    last = c.attempt > #delays
+  else
+    last = begun_at >= c.failing + c.paused + GC
+  end
   if retired then
     c.retired, c.due = 1, 0
-  elseif begun_at >= c.failing + c.paused + GC then
+  elseif last and not lasting then
     give_up(c)
   else
-    c.due = now + math.max(retry_delay(c.attempt), math.min(retry_after, RETRY_AFTER_MAX))
+    c.due = now + math.max(delays and delay_of(delays, c.attempt) or retry_delay(c.attempt), math.min(retry_after, RETRY_AFTER_MAX))
   end
 end
 
@@ -705,8 +764,7 @@ local function start_over(c, made_anew)
     local tail, ends = tail_of(c.primary), is_closed(c.primary)
     remove(c, tail == '' and 'stream_deleted' or 'stream_recreated')
     if tail == '' then return nil end
-    local anew = create(c.sub, c.gen, c.id, c.primary, '-1')
-    anew.epoch = c.epoch
+    local anew = create(c.sub, c.gen, c.id, c.primary, '-1', c.epoch, c.profile)
     set_noted(c.primary, tail, ends)
     wake_if_pending(anew)
     save(anew)

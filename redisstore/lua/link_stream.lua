@@ -2,7 +2,7 @@
 -- ARGV[9] path  ARGV[10] the stamp that was read before the tail was asked for  ARGV[11] the tail
 -- ARGV[12] version of the list of subscriptions that was read after that  ARGV[13] how long from now the record is due for a look, ms
 -- ARGV[14] 1 if no other batch follows  ARGV[15] what code 3 has returned, "" at first
--- ARGV[16] n  then n times subscription, generation, consumer, acked
+-- ARGV[16] n  then n times subscription, generation, consumer, acked, profile
 -- Returns { code, record, outcome, number }. Code 1: done; number is how many consumers were created. Code 0: nothing was changed, because
 -- the record has another stamp or is gone. Code 2: nothing was changed, because the consumers that are there have more links than one
 -- script may read; number is how many of the batch may go together. Code 3: nothing was linked, because some subscription was deleted after
@@ -15,13 +15,13 @@ local s = stream_of(path)
 local again = s and s.nonce == NONCE
 if not s or s.stamp ~= stamp and not again then
   -- The call may have been carried out before, and its reply lost.
-  for i = 0, n - 1 do repeated(load(ARGV[A + 10 + 4 * i])) end
+  for i = 0, n - 1 do repeated(load(ARGV[A + 10 + 5 * i])) end
   return reply({ 0, stream_reply(path), outcome(), made })
 end
 if not again then
   local sum = 0
   for i = 0, n - 1 do
-    sum = sum + redis.call('HLEN', P .. 'l:' .. ARGV[A + 10 + 4 * i])
+    sum = sum + redis.call('HLEN', P .. 'l:' .. ARGV[A + 10 + 5 * i])
     if i > 0 and sum > LINKS_READ then return reply({ 2, stream_reply(path), outcome(), i }) end
   end
   -- Which subscription was deleted is not kept: clients that create and delete many would fill the partition. A caller first asks
@@ -29,10 +29,10 @@ if not again then
   -- deleted meanwhile. Deletions of others do not count, so the caller gets there however many there are.
   if version < tonumber(redis.call('HGET', P .. 'meta', 'deleted') or '0') then
     local sure = true
-    for i = 0, n - 1 do sure = sure and redis.call('SISMEMBER', P .. 'a:' .. ARGV[A + 9 + 4 * i], asked) == 1 end
+    for i = 0, n - 1 do sure = sure and redis.call('SISMEMBER', P .. 'a:' .. ARGV[A + 9 + 5 * i], asked) == 1 end
     if not sure then
       for i = 0, n - 1 do
-        local key = P .. 'a:' .. ARGV[A + 9 + 4 * i]
+        local key = P .. 'a:' .. ARGV[A + 9 + 5 * i]
         redis.call('SADD', key, NONCE)
         redis.call('PEXPIRE', key, REPEATED)
       end
@@ -41,8 +41,8 @@ if not again then
   end
 end
 for i = 0, n - 1 do
-  local at = A + 8 + 4 * i
-  local sub, gen, id, acked = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
+  local at = A + 8 + 5 * i
+  local sub, gen, id, acked, profile = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4]
   if not is_dead(gen) then
     local c = load(id)
     if c and c.gen ~= gen then
@@ -51,7 +51,7 @@ for i = 0, n - 1 do
     end
     if not c and not again then
       made = made + 1
-      c = create(sub, gen, id, path, begin_at(path, acked))
+      c = create(sub, gen, id, path, begin_at(path, acked), floor(), profile ~= '' and profile)
     end
     if c then
       note_tail(path, tail)

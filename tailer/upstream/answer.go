@@ -28,7 +28,7 @@ func (e AnswerError) Error() string {
 // The causes of errors that say something of a stream.
 var (
 	// ErrGone says that there is no such stream.
-	ErrGone = errors.New("upstream has no such stream")
+	ErrGone = fsm.ErrNoStream
 	// ErrNotKept says that an offset is not kept any more, although the stream may be there.
 	ErrNotKept = errors.New("upstream does not keep the offset any more")
 )

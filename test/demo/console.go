@@ -9,7 +9,9 @@ import (
 )
 
 // colours by who speaks, as the codes of a terminal.
-var colours = map[string]string{"writer": "33", "reveille": "36", "worker": "32", "server": "35", "demo": "2"}
+var colours = map[string]string{
+	"writer": "33", "reveille": "36", "worker": "32", "receiver": "34", "server": "35", "demo": "2",
+}
 
 // console prints one line for each step: when, who, what.
 type console struct {

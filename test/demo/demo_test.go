@@ -47,6 +47,12 @@ func TestDemoEndsByItselfAfterTheWakesAskedFor(t *testing.T) {
 		}
 		rest = rest[at[1]:]
 	}
+	for _, pushed := range []string{`\{"n":1\}`, `\{"n":2\}`} {
+		line := regexp.MustCompile(`receiver  got ` + pushed + ` from /agents/task-1 by push, id evt_\S+, signature ok`)
+		if !line.MatchString(text) {
+			t.Errorf("no line matches %q", line)
+		}
+	}
 	if n := strings.Count(text, "said done"); n != 3 {
 		t.Errorf("%d wakes came to their end, want 3", n)
 	}
@@ -108,8 +114,8 @@ func start(t *testing.T, settings ...string) (out *harness.Output, cmd *exec.Cmd
 func assertNothingLeft(t *testing.T, output, run string) {
 	t.Helper()
 	urls := regexp.MustCompile(`listens on http://([\d.]+:\d+)`).FindAllStringSubmatch(output, -1)
-	if len(urls) != 3 {
-		t.Errorf("%d servers said where they listen, want 3", len(urls))
+	if len(urls) != 4 {
+		t.Errorf("%d servers said where they listen, want 4", len(urls))
 	}
 	for _, u := range urls {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -1,5 +1,6 @@
 // Demo shows what Reveille does, on this machine and with nothing set up before: a stream server, Reveille beside it, a
-// writer that appends an event every second, and a worker that is woken for each of them.
+// writer that appends an event every second, a worker that is woken for each of them, and a receiver that each of them
+// is pushed to.
 //
 // It runs until Ctrl-C. With DEMO_WAKES=N in the environment it ends by itself after N wakes, with exit status 0.
 package main
@@ -24,9 +25,8 @@ import (
 )
 
 const (
-	pattern      = "/agents/*"
-	stream       = "/agents/task-1"
-	subscription = "demo"
+	pattern = "/agents/*"
+	stream  = "/agents/task-1"
 
 	appendEvery = time.Second
 	// startWithin bounds how long each server may take to start, wakeWithin how long the demo waits for a wake.
@@ -89,39 +89,37 @@ func run(ctx context.Context, say *console) (err error) {
 	say.line("reveille", "listens on %s, watches the server, keeps its state in memory", reveille.url)
 	say.line("reveille", "writes its log to %s", reveille.log)
 
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	w := &worker{
+		streams: serverURL, say: say, enough: enough, woken: make(chan struct{}, 1), result: make(chan error, 1),
+	}
+	workerServer, webhook, err := serve(ctx, w)
 	if err != nil {
 		return err
 	}
-	webhook := "http://" + listener.Addr().String()
+	defer func() { _ = workerServer.Close() }()
 	say.line("worker", "listens on %s and sleeps", webhook)
-
-	secret, err := subscribe(ctx, reveille.url, webhook)
-	if err != nil {
-		return errors.Join(err, listener.Close())
+	if w.secret, err = subscribe(ctx, reveille.url, "woken", map[string]string{"webhook": webhook}); err != nil {
+		return err
 	}
-	say.line("reveille", "subscription %q: an event in a stream that matches %s wakes the worker", subscription,
-		pattern)
+	say.line("reveille", "subscription \"woken\": an event in a stream that matches %s wakes the worker", pattern)
+
+	r := &receiver{say: say, result: w.result}
+	receiverServer, webhook, err := serve(ctx, r)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = receiverServer.Close() }()
+	say.line("receiver", "listens on %s", webhook)
+	push := map[string]string{"mode": "push", "webhook": webhook}
+	if r.secret, err = subscribe(ctx, reveille.url, "pushed", push); err != nil {
+		return err
+	}
+	say.line("reveille", "subscription \"pushed\": the same event itself is pushed to the receiver")
 	if os.Getenv("DEMO_WAKES") == "" {
 		say.line("demo", "an event a second from here on; Ctrl-C ends everything")
 	}
 
-	w := &worker{
-		streams: serverURL, secret: secret, say: say, enough: enough, woken: make(chan struct{}, 1),
-		result: make(chan error, 1),
-	}
 	group, ctx := errgroup.WithContext(ctx)
-	web := &http.Server{Handler: w, ReadHeaderTimeout: 10 * time.Second}
-	group.Go(func() error {
-		if err := web.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			return err
-		}
-		return nil
-	})
-	group.Go(func() error {
-		<-ctx.Done()
-		return web.Close()
-	})
 	group.Go(func() error { return write(ctx, reveille.url, serverURL, say) })
 	group.Go(func() error { return w.watch(ctx) })
 	for _, p := range []*harness.Process{server, reveille.Process} {
@@ -135,6 +133,17 @@ func run(ctx context.Context, say *console) (err error) {
 		})
 	}
 	return group.Wait()
+}
+
+// serve starts an endpoint and returns its URL. It ends with the server.
+func serve(ctx context.Context, endpoint http.Handler) (*http.Server, string, error) {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, "", err
+	}
+	server := &http.Server{Handler: endpoint, ReadHeaderTimeout: 10 * time.Second}
+	go func() { _ = server.Serve(listener) }()
+	return server, "http://" + listener.Addr().String(), nil
 }
 
 func wakesWanted() (int, error) {

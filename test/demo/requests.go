@@ -49,11 +49,9 @@ func request(ctx context.Context, method, url, token string, body any, want ...i
 	return res.Header, answer, nil
 }
 
-// subscribe creates the subscription and returns its secret.
-func subscribe(ctx context.Context, api, webhook string) (secret string, err error) {
-	body := map[string]string{"webhook": webhook, "description": "what make demo shows"}
-	_, answer, err := request(ctx, http.MethodPut, api+pattern+"?subscription="+subscription, "", body,
-		http.StatusCreated)
+// subscribe creates a subscription and returns its secret.
+func subscribe(ctx context.Context, api, id string, body map[string]string) (secret string, err error) {
+	_, answer, err := request(ctx, http.MethodPut, api+pattern+"?subscription="+id, "", body, http.StatusCreated)
 	if err != nil {
 		return "", err
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -21,6 +22,30 @@ import (
 // huntedHistories bounds how many histories it may take to find a broken script, soundHistories is how many are played
 // with scripts that are right. The histories are always the same.
 const huntedHistories, soundHistories = 300, 40
+
+// brokenPushes are about what a subscription's profile and deliveries of ModePush change.
+var brokenPushes = []harness.BrokenScript{
+	{
+		Name: "the delays of a profile are not varied", File: "redisstore/lua/lib.lua",
+		Old: "return math.floor(least + span * JITTER / JITTER_SPAN)", New: "return d",
+	},
+	{
+		Name: "failures give up a consumer that lasts", File: "redisstore/lua/lib.lua",
+		Old: "elseif last and not lasting then", New: "elseif last then",
+	},
+	{
+		Name: "a changed profile does not count", File: "redisstore/lua/lib.lua",
+		Old: "  if profile == (c.profile or '') then return end\n", New: "  if true then return end\n",
+	},
+	{
+		Name: "a delivery acks all of the stream", File: "redisstore/lua/deliver.lua",
+		Old: "ack(c, path, to)", New: "ack(c, path, l.tail)",
+	},
+	{
+		Name: "a consumer that is made anew passes for the old one", File: "redisstore/lua/lib.lua",
+		Old: "'born', int(epoch))", New: "'born', '0')",
+	},
+}
 
 // brokenLink is about a link that was decided before a subscription was deleted, and comes after that.
 var brokenLink = harness.BrokenScript{
@@ -42,7 +67,9 @@ func TestHistoriesFindABrokenScript(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, b := range append([]harness.BrokenScript{{Name: "none"}, brokenLink}, harness.BrokenScripts...) {
+	for _, b := range slices.Concat(
+		[]harness.BrokenScript{{Name: "none"}, brokenLink}, brokenPushes, harness.BrokenScripts,
+	) {
 		t.Run(strings.ReplaceAll(b.Name, " ", "_"), func(t *testing.T) {
 			rdb := server.Client()
 			if err := rdb.ScriptFlush(t.Context()).Err(); err != nil {

@@ -102,10 +102,11 @@ type history struct {
 	// told is what the store has done by itself, over are the wakes that are known to be over.
 	told fsm.Outcome
 	over map[string]bool
-	// sent is when a consumer's last attempt was handed out; away are those that were given up and were not woken
-	// since.
-	sent map[string]time.Time
-	away map[string]bool
+	// sent is when a consumer's last attempt was handed out, attempts which it was; away are those that were given up
+	// and were not woken since.
+	sent     map[string]time.Time
+	attempts map[string]int
+	away     map[string]bool
 	// hunting has what is found be told by a panic: it is looked for.
 	hunting bool
 }
@@ -120,7 +121,8 @@ func TestScriptsDoWhatTheTransitionsSay(t *testing.T) {
 	}
 	steps := 0
 	defer func() {
-		t.Logf("%d steps, %d consumers given up, %d of them woken again", steps, counted.givenUp, counted.madeAgain)
+		t.Logf("%d steps, %d deliveries, %d consumers given up, %d of them by a last attempt, %d woken again", steps,
+			counted.delivered, counted.givenUp, counted.lastOnes, counted.madeAgain)
 	}()
 	rapid.Check(t, func(rt *rapid.T) { steps += newHistory(t.Context(), rt, rdb, tokens).play() })
 }
@@ -135,7 +137,7 @@ func newHistory(ctx context.Context, rt *rapid.T, rdb *redis.Client, tokens *fsm
 		draw:   memstore.Draw{Now: time.UnixMilli(1_790_000_000_000), Incarnation: "incarnation 1"},
 		epochs: map[string]int64{}, wakeIDs: map[string]string{}, acked: map[string]fsm.Offset{},
 		read: map[string]int64{}, unsettled: map[string]bool{},
-		over: map[string]bool{}, sent: map[string]time.Time{}, away: map[string]bool{},
+		over: map[string]bool{}, sent: map[string]time.Time{}, attempts: map[string]int{}, away: map[string]bool{},
 		former: map[string]fsm.Subscription{},
 	}
 	collect := func(in *fsm.Outcome) *fsm.Router {
@@ -172,6 +174,13 @@ func (h *history) play() (steps int) {
 func (h *history) subscription(id string) fsm.Subscription {
 	h.made++
 	sub := fsm.Subscription{ID: id, Generation: fmt.Sprintf("g%d", h.made), Pattern: "/**"}
+	switch h.pick("kind of "+id, []string{"plain", "plain", "push", "retry"}) {
+	case "push":
+		sub.Mode, sub.Retry = fsm.ModePush, []time.Duration{time.Second}
+	case "retry":
+		sub.Retry = []time.Duration{2 * time.Second}
+	}
+	sub = sub.WithDefaults()
 	h.db.PutSubscription(sub)
 	_, _, err := h.store.CreateSubscription(h.ctx, sub)
 	h.must(err)
@@ -267,7 +276,7 @@ func (h *history) outcome(what string, got, want fsm.Outcome) {
 		}
 	}
 	for _, wake := range got.Wakes {
-		h.sent[wake.Consumer] = h.draw.Now
+		h.sent[wake.Consumer], h.attempts[wake.Consumer] = h.draw.Now, wake.Attempt
 		if h.away[wake.Consumer] {
 			delete(h.away, wake.Consumer)
 			counted.madeAgain++
@@ -307,13 +316,21 @@ func (h *history) outcome(what string, got, want fsm.Outcome) {
 }
 
 // counted is how often histories came upon what they must come upon.
-var counted struct{ givenUp, madeAgain int }
+var counted struct{ givenUp, madeAgain, lastOnes, delivered int }
 
-// givenUp holds that no consumer is given up but by the failure of an attempt that was made past the limit (D9).
+// givenUp holds that no consumer is given up but by the failure of its last attempt (fsm.Profile), or of one that was
+// made past the limit (D9).
 func (h *history) givenUp(what string, g fsm.Gone) {
 	counted.givenUp++
 	h.away[g.Consumer] = true
 	c, there := h.db.Consumer(g.Consumer)
+	if delays := len(c.Profile.Delays); delays > 0 {
+		counted.lastOnes++
+		if c.Profile.Lasting || h.attempts[g.Consumer] <= delays {
+			h.fail("%s: given up after attempt %d: %+v", what, h.attempts[g.Consumer], c)
+		}
+		return
+	}
 	limit := c.FirstFailure.Add(timing.GCAfter)
 	if !there || c.State != fsm.GivenUp || h.sent[g.Consumer].Before(limit) {
 		h.fail("%s: given up after an attempt made at %s, the limit was %s: %+v", what, h.sent[g.Consumer], limit,
@@ -640,13 +657,15 @@ func (h *history) ref() fsm.Wake {
 func (h *history) answer() {
 	wake := h.ref()
 	r := wake.Ref()
-	switch kind := h.pick("answer",
-		[]string{"fail", "fail", "retired", "park", "begin", "accept", "finish", "finish"}); kind {
+	switch kind := h.pick("answer", []string{
+		"fail", "fail", "retired", "park", "begin", "accept", "finish", "finish after an event", "deliver",
+	}); kind {
 	case "fail", "retired":
 		wait := rapid.SampledFrom([]time.Duration{0, 0, time.Minute, 5 * time.Hour}).Draw(h.t, "retry after")
 		f := fsm.Failure{
 			RetryAfter: wait, Retired: kind == "retired",
-			Reason: h.pick("reason", []string{"status 503", "connection refused"}),
+			Reason:  h.pick("reason", []string{"status 503", "connection refused"}),
+			Profile: h.profile(wake),
 		}
 		got, err := h.store.Fail(h.ctx, r, f)
 		h.must(err)
@@ -674,6 +693,60 @@ func (h *history) answer() {
 		h.outcome(kind, got, want)
 	case "finish":
 		h.finish(wake)
+	case "finish after an event":
+		tail := rapid.SampledFrom(offsets).Draw(h.t, "tail")
+		got, err := h.store.Observe(h.ctx, 0, wake.Primary, tail, false)
+		h.must(err)
+		want, err := h.spec.Observe(h.ctx, 0, wake.Primary, tail, false)
+		h.must(err)
+		h.outcome("event", got.Outcome, want.Outcome)
+		delete(h.unsettled, wake.Primary)
+		h.newNonce()
+		h.finish(wake)
+	case "deliver":
+		h.deliver(wake)
+	}
+}
+
+// profile is that of the wake's subscription, or that of another: the subscription may have been changed.
+func (h *history) profile(wake fsm.Wake) fsm.Profile {
+	subs := slices.Clone(h.subs)
+	if rapid.IntRange(0, 3).Draw(h.t, "profile") > 0 {
+		subs = slices.DeleteFunc(subs, func(s fsm.Subscription) bool { return s.ID != wake.Subscription })
+	}
+	if len(subs) == 0 {
+		return fsm.Profile{}
+	}
+	return subs[rapid.IntRange(0, len(subs)-1).Draw(h.t, "subscription")].Profile()
+}
+
+// deliver has an attempt bring what reading a stream has shown: some of it, all of it, or more than is noted.
+func (h *history) deliver(wake fsm.Wake) {
+	d := fsm.Delivered{Path: wake.Primary, Profile: h.profile(wake)}
+	for _, s := range wake.Streams {
+		if s.Path != d.Path {
+			continue
+		}
+		from, n := s.Acked.Split()
+		d.Tail = s.Tail
+		switch h.pick("delivered", []string{"some", "all", "more"}) {
+		case "some":
+			d.To = from.At(n+1, s.Tail)
+		case "all":
+			d.To = s.Tail
+		case "more":
+			d.Tail = rapid.SampledFrom(offsets).Draw(h.t, "tail read")
+			d.To = d.Tail
+		}
+	}
+	h.unsettled[d.Path] = true
+	got, err := h.store.Deliver(h.ctx, wake.Ref(), d)
+	h.must(err)
+	want, err := h.spec.Deliver(h.ctx, wake.Ref(), d)
+	h.must(err)
+	h.outcome("deliver", got, want)
+	if len(want.Idle) > 0 {
+		counted.delivered++
 	}
 }
 

@@ -1,0 +1,160 @@
+package dispatcher
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"reveille/fsm"
+)
+
+// pushSub stores a subscription whose events are pushed, one failure of which is retried.
+func (s *memStore) pushSub(webhook string, change func(*fsm.Subscription)) fsm.Subscription {
+	sub := fsm.Subscription{
+		ID: "s", Generation: "g-s", Pattern: "/s/*", Webhook: webhook, Secret: "whsec_s_secret", Mode: fsm.ModePush,
+		Retry: []time.Duration{time.Millisecond},
+	}
+	if change != nil {
+		change(&sub)
+	}
+	sub = sub.WithDefaults()
+	s.db.PutSubscription(sub)
+	return sub
+}
+
+// reads is a Config.ReadBatch that gives the answers in turn, the last one for ever.
+func reads(answers ...any) func(context.Context, string, fsm.Offset, int) (fsm.Batch, error) {
+	var n atomic.Int32
+	return func(_ context.Context, _ string, at fsm.Offset, _ int) (fsm.Batch, error) {
+		switch a := answers[min(int(n.Add(1)), len(answers))-1].(type) {
+		case error:
+			return fsm.Batch{}, a
+		case fsm.Batch:
+			a.From = at
+			return a, nil
+		}
+		panic("an answer is a Batch or an error")
+	}
+}
+
+// TestAPush holds what becomes of the events of a stream, by what reading them shows and what the endpoint answers.
+func TestAPush(t *testing.T) {
+	event := fsm.Batch{
+		ContentType: "application/json", JSON: true, Events: [][]byte{[]byte(`{"n":1}`)}, To: "0005", Tail: "0005",
+	}
+	some := event
+	some.To, some.Tail = fsm.Start.At(1, "0005"), "0005"
+	for _, tc := range []struct {
+		name     string
+		reads    []any
+		statuses []int // of the answers in turn, the last one for ever
+		change   func(*fsm.Subscription)
+		requests int
+		acked    fsm.Offset
+		state    fsm.State
+		results  []string
+		gone     []string
+	}{
+		{
+			name: "is done with a 2xx", reads: []any{event}, statuses: []int{200}, requests: 1, acked: "0005",
+			state: fsm.Idle, results: []string{"done"},
+		},
+		{
+			name: "of some of what a read shows goes on with the rest", reads: []any{some, event}, statuses: []int{204},
+			requests: 2, acked: "0005", state: fsm.Idle, results: []string{"done", "done"},
+		},
+		{
+			name:  "that fails is sent again",
+			reads: []any{event}, statuses: []int{503, 200}, requests: 2, acked: "0005", state: fsm.Idle,
+			results: []string{"failed", "done"},
+		},
+		{
+			name:  "whose last attempt fails is put aside",
+			reads: []any{event}, statuses: []int{503}, requests: 2, acked: "0005", state: fsm.Idle,
+			results: []string{"failed", "put_aside"},
+		},
+		{
+			name: "that is refused is put aside", reads: []any{event}, statuses: []int{422}, requests: 1, acked: "0005",
+			state: fsm.Idle, results: []string{"put_aside"},
+		},
+		{
+			name: "of an event that is too large is put aside", reads: []any{fsm.Batch{TooLarge: true, To: "0005"}},
+			acked: "0005", state: fsm.Idle, results: []string{"put_aside"},
+		},
+		{
+			name: "without events is done", reads: []any{fsm.Batch{To: "0005", Tail: "0005"}}, acked: "0005",
+			state: fsm.Idle, results: []string{"empty"},
+		},
+		{
+			name: "that is answered 410 waits for a resumption", reads: []any{event}, statuses: []int{410}, requests: 1,
+			acked: fsm.Start, state: fsm.Waking, results: []string{"retired"},
+		},
+		{
+			name: "whose events cannot be read waits", reads: []any{errors.New("no answer")}, acked: fsm.Start,
+			state: fsm.Waking, results: []string{"unread"},
+		},
+		{
+			name: "of a stream that is gone waits, and has the stream looked at", reads: []any{fsm.ErrNoStream},
+			acked: fsm.Start, state: fsm.Waking, results: []string{"unread"}, gone: []string{"/s/1"},
+		},
+		{
+			name: "that is not answered in its own time fails", reads: []any{event}, statuses: []int{0, 200},
+			change:   func(s *fsm.Subscription) { s.Timeout = 100 * time.Millisecond },
+			requests: 2, acked: "0005", state: fsm.Idle, results: []string{"failed", "done"},
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var requests atomic.Int32
+			hook := endpoint(t, func(w http.ResponseWriter, r *http.Request) {
+				_, _ = io.Copy(io.Discard, r.Body)
+				status := tc.statuses[min(int(requests.Add(1)), len(tc.statuses))-1]
+				if status == 0 {
+					<-r.Context().Done()
+					return
+				}
+				w.WriteHeader(status)
+			})
+			results := make(chan string, 10)
+			f := start(t, newMemStore(), func(c *Config) { c.ReadBatch = reads(tc.reads...) }, func(d *Dispatcher) {
+				d.cfg.Outcomes.Observe(fsm.Observer{Attempt: func(a fsm.Attempt) { results <- a.Result.String() }})
+			})
+			f.Deliver(f.store.event(f.store.pushSub(hook, tc.change), "/s/1", "0005"))
+			for _, want := range tc.results {
+				if got := <-results; got != want {
+					t.Fatalf("an attempt is %s, want %s", got, want)
+				}
+			}
+			f.store.until(t, "the consumer is as it should be", func() bool {
+				c := f.store.consumer("s:%2Fs%2F1")
+				return c.State == tc.state && c.Links["/s/1"].Acked == tc.acked && (!c.Sent || tc.state == fsm.Idle)
+			})
+			f.stop()
+			if n := int(requests.Load()); n != tc.requests {
+				t.Errorf("the endpoint got %d requests, want %d", n, tc.requests)
+			}
+			if got := f.idle.missed(); !slices.Equal(got, tc.gone) {
+				t.Errorf("the streams %q were to be looked at, want %q", got, tc.gone)
+			}
+		})
+	}
+}
+
+// TestPushesInFlightAreBoundedInMemory holds that no more events are in memory than the limit allows.
+func TestPushesInFlightAreBoundedInMemory(t *testing.T) {
+	store := newMemStore()
+	s := newSlots(1000, 900, 1000, maxInFlightBytes, newMetrics(nil, 10))
+	l := s.lane(laneKey{"s", "g"})
+	l.brings = pushSize
+	n := 0
+	for now := store.now(); s.mayStart(l, 100, now); n++ {
+		s.take(l, 100, now)
+	}
+	if most := maxInFlightBytes / pushSize; n > most || n < most/2 {
+		t.Errorf("%d pushes are in flight, want about %d", n, most)
+	}
+}

@@ -1,0 +1,43 @@
+package fsm
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strconv"
+)
+
+// Batch is what a delivery of ModePush brings: events of one stream, in their order.
+type Batch struct {
+	// ContentType of the stream, as the server says it. JSON is true if it is JSON: then each of Events is one JSON
+	// text. Of any other stream all that a delivery brings is one event.
+	ContentType string
+	JSON        bool
+	Events      [][]byte
+	// From is the position of the first event, To the one behind the last. Tail is how far the stream goes, as the read
+	// has shown.
+	From, To, Tail Offset
+	// TooLarge is true if the event at From is larger than MaxDeliveryBytes. Then there are no Events, and To lies
+	// behind it.
+	TooLarge bool
+}
+
+// DeliveryID names the delivery of a batch for its receiver: it is the EventID of the first event, followed by "-" and
+// the index of the last one if there are more. So the receiver knows the ID of each event.
+func (b Batch) DeliveryID(sub Subscription, stream string, born int64) string {
+	id := EventID(sub, stream, born, b.From)
+	if len(b.Events) > 1 {
+		_, n := b.From.Split()
+		id += "-" + strconv.FormatInt(n+int64(len(b.Events))-1, 10)
+	}
+	return id
+}
+
+// EventID names an event for its receiver: the same over all attempts, by whichever replica, and another one for
+// whatever other event of the subscription. born is Wake.Born, which also tells the incarnations of a stream apart:
+// what is read from the start has the same IDs before and after its incarnation is known.
+func EventID(sub Subscription, stream string, born int64, at Offset) string {
+	from, n := at.Split()
+	sum := sha256.Sum256([]byte(fmt.Sprintf("%s\n%s\n%d\n%s", sub.Generation, stream, born, from.Value())))
+	return "evt_" + hex.EncodeToString(sum[:10]) + "_" + strconv.FormatInt(n, 10)
+}

@@ -1,0 +1,105 @@
+package fsm
+
+import (
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Profile is what a consumer goes by that its subscription has set. It is kept with the consumer, so that a deadline
+// can be acted on without the subscription; a change of the subscription reaches it with the report of its next
+// attempt. The zero Profile is that of the webhook spec.
+type Profile struct {
+	// Attempt is how long a delivery attempt may be out; 0 for Timing.Waking.
+	Attempt time.Duration
+	// Delays after the first failed attempt, the second and so on (Subscription.Retry). The attempt after the last of
+	// them is the last, unless the profile is Lasting: then the last delay goes on. Without any, RetryDelay holds, and
+	// failures give the consumer up by Timing.GCAfter.
+	Delays []time.Duration
+	// Lasting says that failures never give the consumer up: whoever reports them puts the events aside in the end.
+	Lasting bool
+}
+
+// attemptMargin is how much longer than the endpoint may take an attempt may be out: it waits for a slot, its events
+// are read, and it is reported.
+const attemptMargin = 15 * time.Second
+
+// Profile is what the consumers of the subscription are to go by.
+func (s Subscription) Profile() Profile {
+	p := Profile{Delays: s.Retry}
+	if s.Mode == ModePush {
+		p.Attempt, p.Lasting = s.Timeout+attemptMargin, true
+	}
+	return p
+}
+
+// IsZero says whether it is the profile of the webhook spec.
+func (p Profile) IsZero() bool { return p.Attempt == 0 && len(p.Delays) == 0 && !p.Lasting }
+
+// Equal says whether p and o are the same.
+func (p Profile) Equal(o Profile) bool {
+	return p.Attempt == o.Attempt && p.Lasting == o.Lasting && slices.Equal(p.Delays, o.Delays)
+}
+
+// String returns the profile as stores keep it: the milliseconds of Attempt, 1 if it is Lasting, otherwise 0, and the
+// milliseconds of the Delays, with commas between them. The zero Profile is empty.
+func (p Profile) String() string {
+	if p.IsZero() {
+		return ""
+	}
+	lasting := int64(0)
+	if p.Lasting {
+		lasting = 1
+	}
+	b := strconv.AppendInt(nil, p.Attempt.Milliseconds(), 10)
+	b = strconv.AppendInt(append(b, ','), lasting, 10)
+	for _, d := range p.Delays {
+		b = strconv.AppendInt(append(b, ','), d.Milliseconds(), 10)
+	}
+	return string(b)
+}
+
+// ErrProfile is the error of ParseProfile.
+var ErrProfile = errors.New("not a profile")
+
+// ParseProfile reads what String has written.
+func ParseProfile(text string) (Profile, error) {
+	if text == "" {
+		return Profile{}, nil
+	}
+	var numbers []time.Duration
+	for field := range strings.SplitSeq(text, ",") {
+		n, err := strconv.ParseInt(field, 10, 64)
+		if err != nil {
+			return Profile{}, ErrProfile
+		}
+		numbers = append(numbers, time.Duration(n)*time.Millisecond)
+	}
+	if len(numbers) < 2 {
+		return Profile{}, ErrProfile
+	}
+	return Profile{Attempt: numbers[0], Lasting: numbers[1] != 0, Delays: numbers[2:]}, nil
+}
+
+// Last says whether a failed attempt is the last: nothing is retried after it.
+func (p Profile) Last(attempt int) bool { return len(p.Delays) > 0 && attempt > len(p.Delays) }
+
+// delay returns how long to wait after failed attempt n (from 1), in whole milliseconds.
+func (p Profile) delay(n int, j Jitter) time.Duration {
+	if len(p.Delays) == 0 {
+		return RetryDelay(n, j)
+	}
+	d := p.Delays[min(max(n, 1), len(p.Delays))-1]
+	least, span := d*(100-RetryVariance)/100, d*2*RetryVariance/100
+	return (least + span*time.Duration(j)/JitterSpan).Truncate(time.Millisecond)
+}
+
+// patience is how long an attempt of the consumer may be out.
+func (c Consumer) patience(t Timing) time.Duration {
+	if c.Profile.Attempt > 0 {
+		return c.Profile.Attempt
+	}
+	return t.Waking
+}

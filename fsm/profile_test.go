@@ -1,0 +1,181 @@
+package fsm
+
+import (
+	"testing"
+	"time"
+)
+
+// Subscriptions whose consumers have a profile.
+var (
+	pushing = Subscription{
+		ID: "sub", Generation: "g", Mode: ModePush, Timeout: 20 * time.Second,
+		Retry: []time.Duration{10 * time.Second, time.Minute},
+	}.WithDefaults()
+	retrying = Subscription{ID: "sub", Generation: "g", Retry: pushing.Retry}.WithDefaults()
+)
+
+// attempted returns a consumer of a subscription with attempt n of epoch 7 out.
+func attempted(sub Subscription, n int) Consumer {
+	c, _ := NewConsumer(sub, "/a", "10", 6).Observe(Env{Now: t0, WakeID: "w_7", Timing: timing}, "/a", "12")
+	c.Attempt = n
+	return c
+}
+
+// TestAConsumerGoesByItsProfile holds what a profile changes: how long an attempt may be out, when the next one is
+// made, and which is the last.
+func TestAConsumerGoesByItsProfile(t *testing.T) {
+	fail := func(c Consumer, f Failure) Consumer {
+		f.Reason = "status 500"
+		c, _ = c.Fail(at(time.Second), ref(c), f)
+		return c
+	}
+	most := at(0)
+	most.Jitter = JitterSpan - 1
+	for _, tc := range []struct {
+		name     string
+		c        Consumer
+		state    State
+		deadline time.Duration // after t0; 0: none
+	}{
+		{"without one an attempt is out as the spec has it", attempted(Subscription{}, 1), Waking, timing.Waking},
+		{
+			"a push is out as long as the endpoint may take, and some more", attempted(pushing, 1), Waking,
+			35 * time.Second,
+		},
+		{
+			"the first delay follows the first failure, less a fifth", fail(attempted(pushing, 1),
+				Failure{Profile: pushing.Profile()}), Waking, 9 * time.Second,
+		},
+		{
+			"the second follows the second", fail(attempted(pushing, 2), Failure{Profile: pushing.Profile()}), Waking,
+			49 * time.Second,
+		},
+		{
+			"the last goes on for a push: whoever reports it puts the events aside",
+			fail(attempted(pushing, 30), Failure{Profile: pushing.Profile()}), Waking, 49 * time.Second,
+		},
+		{
+			"Retry-After holds if it is longer", fail(attempted(pushing, 1),
+				Failure{Profile: pushing.Profile(), RetryAfter: 20 * time.Second}), Waking, 21 * time.Second,
+		},
+		{
+			"a wake is given up after its last attempt", fail(attempted(retrying, 3),
+				Failure{Profile: retrying.Profile()}), GivenUp, 0,
+		},
+		{
+			"a wake is retried until then", fail(attempted(retrying, 2), Failure{Profile: retrying.Profile()}), Waking,
+			49 * time.Second,
+		},
+		{
+			"a changed subscription counts from the failure on", fail(attempted(retrying, 3),
+				Failure{Profile: pushing.Profile()}), Waking, 49 * time.Second,
+		},
+		{
+			"one that lost its schedule goes by the spec's", fail(attempted(retrying, 1), Failure{}), Waking,
+			time.Second + RetryDelay(1, 0),
+		},
+	} {
+		var deadline time.Duration
+		if !tc.c.Deadline.IsZero() {
+			deadline = tc.c.Deadline.Sub(t0)
+		}
+		if tc.c.State != tc.state || deadline != tc.deadline {
+			t.Errorf("%s: it is %s until %s, want %s until %s", tc.name, tc.c.State, deadline, tc.state, tc.deadline)
+		}
+	}
+	c, _ := attempted(pushing, 1).Fail(most, ref(attempted(pushing, 1)), Failure{Profile: pushing.Profile()})
+	if got := c.Deadline.Sub(t0); got != 12*time.Second-time.Millisecond {
+		t.Errorf("the most that chance adds to a delay of 10 s leads to %s", got)
+	}
+	c, _ = attempted(retrying, 3).Due(at(timing.Waking))
+	if c.State != GivenUp {
+		t.Errorf("a last attempt without an answer in time leaves it %s", c.State)
+	}
+	c, _ = attempted(pushing, 1).Due(at(35 * time.Second))
+	if want := at(35*time.Second + 8*time.Second).Now; !c.Profile.Equal(pushing.Profile()) || c.Deadline != want {
+		t.Errorf("without a report it goes by %s until %s, want %s", c.Profile, c.Deadline, want)
+	}
+}
+
+// TestAProfileIsReadAsItWasWritten holds the form that stores keep.
+func TestAProfileIsReadAsItWasWritten(t *testing.T) {
+	for _, tc := range []struct {
+		profile Profile
+		text    string
+	}{
+		{Profile{}, ""},
+		{Subscription{}.WithDefaults().Profile(), ""},
+		{pushing.Profile(), "35000,1,10000,60000"},
+		{retrying.Profile(), "0,0,10000,60000"},
+	} {
+		got, err := ParseProfile(tc.text)
+		if err != nil || !got.Equal(tc.profile) || tc.profile.String() != tc.text || got.IsZero() != (tc.text == "") {
+			t.Errorf("%+v is written %q; %q is read as %+v, %v", tc.profile, tc.profile, tc.text, got, err)
+		}
+	}
+	for _, text := range []string{"x", "1", "1,,2", "1,0,x"} {
+		if p, err := ParseProfile(text); err == nil {
+			t.Errorf("%q is read as %+v", text, p)
+		}
+	}
+}
+
+// TestADeliveryMovesTheConsumerByWhatItBrought holds what a push acks, and that its consumer goes on behind that.
+func TestADeliveryMovesTheConsumerByWhatItBrought(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		d     Delivered
+		acked Offset
+		state State
+	}{
+		{
+			"some of what one read shows",
+			Delivered{Path: "/a", To: Offset("10").At(3, "12"), Tail: "12"},
+			"10  000000000003", Waking,
+		},
+		{"all of it", Delivered{Path: "/a", To: "12", Tail: "12"}, "12", Idle},
+		{"a part, up to an offset", Delivered{Path: "/a", To: "11", Tail: "12"}, "11", Waking},
+		{"more than was noted, which the read has shown", Delivered{Path: "/a", To: "13", Tail: "13"}, "13", Idle},
+		{"of a stream that it is not subscribed to", Delivered{Path: "/b", To: "13", Tail: "13"}, "10", Waking},
+		{"less than was acked", Delivered{Path: "/a", To: "09", Tail: "12"}, "10", Waking},
+	} {
+		c := attempted(pushing, 2)
+		c.FirstFailure, c.LastError = t0, "status 500"
+		tc.d.Profile = pushing.Profile()
+		got, e := c.Deliver(at(time.Second), ref(c), tc.d)
+		if got.Links["/a"].Acked != tc.acked || got.State != tc.state || (e.Wake != nil) != (tc.state == Waking) ||
+			!e.Idled || !got.FirstFailure.IsZero() || got.LastError != "" {
+			t.Errorf("%s: it is %+v, with %+v", tc.name, got, e)
+		}
+		if e.Wake != nil && (e.Wake.Epoch != 8 || e.Wake.Attempt != 1 || e.Wake.Born != 6) {
+			t.Errorf("%s: the next attempt is %+v", tc.name, e.Wake)
+		}
+		old := ref(c)
+		old.Epoch--
+		if again, e := got.Deliver(at(time.Second), old, tc.d); e.Idled || again.Links["/a"] != got.Links["/a"] {
+			t.Errorf("%s: a report of an older wake made %+v", tc.name, again)
+		}
+	}
+}
+
+// TestAnEventHasOneID holds that the id of an event is the same for whoever makes it, and that no other event of the
+// subscription has it.
+func TestAnEventHasOneID(t *testing.T) {
+	of := EventID(pushing, "/a", 6, Offset("10").At(3, "12"))
+	if again := EventID(pushing, "/a", 6, Offset("10").At(3, "19")); again != of {
+		t.Errorf("it is %s and %s", of, again)
+	}
+	other := pushing
+	other.Generation = "h"
+	for name, id := range map[string]string{
+		"another subscription": EventID(other, "/a", 6, Offset("10").At(3, "12")),
+		"another stream":       EventID(pushing, "/b", 6, Offset("10").At(3, "12")),
+		"a stream made anew":   EventID(pushing, "/a", 7, Offset("10").At(3, "12")),
+		"the event before":     EventID(pushing, "/a", 6, Offset("10").At(2, "12")),
+		"another read":         EventID(pushing, "/a", 6, Offset("11").At(3, "12")),
+	} {
+		if id == of {
+			t.Errorf("the event of %s has the same id", name)
+		}
+	}
+}

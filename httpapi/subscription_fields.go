@@ -1,0 +1,210 @@
+package httpapi
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"reveille/fsm"
+)
+
+// The bounds of a push subscription's timeout.
+const (
+	minTimeout = 5 * time.Second
+	maxTimeout = 60 * time.Second
+)
+
+// setting is what one field of a PUT or PATCH makes of a subscription, or refuses of it. It may be called more than
+// once, and leaves the subscription's maps and lists as they are.
+type setting func(*fsm.Subscription) error
+
+// settings are the fields of a subscription beside its webhook, description and signature, in the order in which they
+// are set: the others go by the mode. null stands for the default.
+var settings = []struct {
+	name string
+	read func(object) (setting, error)
+}{
+	{"mode", readMode},
+	{"format", readFormat},
+	{"batch", readBatch},
+	{"timeout", readTimeout},
+	{"retry", readRetry},
+	{"headers", readHeaders},
+	{"metadata", readMetadata},
+}
+
+func settingNames() (names []string) {
+	for _, s := range settings {
+		names = append(names, s.name)
+	}
+	return names
+}
+
+// readSettings reads those of the fields that a body has.
+func readSettings(o object) (asked []setting, err error) {
+	for _, s := range settings {
+		if _, said := o[s.name]; !said {
+			continue
+		}
+		set, err := s.read(o)
+		if err != nil {
+			return nil, err
+		}
+		asked = append(asked, set)
+	}
+	return asked, nil
+}
+
+// settingsBody shows the settings. The webhook spec knows none of them, so a subscription of ModeWake shows only what
+// is not the default.
+type settingsBody struct {
+	Mode    fsm.Mode   `json:"mode,omitempty"`
+	Format  fsm.Format `json:"format,omitempty"`
+	Batch   int        `json:"batch,omitempty"`
+	Timeout string     `json:"timeout,omitempty"`
+	Retry   *retryBody `json:"retry,omitempty"`
+	// Headers has their names alone: the values may be secrets.
+	Headers  []string          `json:"headers,omitempty"`
+	Metadata map[string]string `json:"metadata,omitempty"`
+}
+
+type retryBody struct {
+	Schedule []string `json:"schedule"`
+}
+
+func settingsOf(sub fsm.Subscription) settingsBody {
+	b := settingsBody{Batch: sub.Batch, Headers: slices.Sorted(maps.Keys(sub.Headers)), Metadata: sub.Metadata}
+	if sub.Mode != fsm.ModeWake {
+		b.Mode = sub.Mode
+	}
+	if sub.Format != fsm.FormatWake {
+		b.Format = sub.Format
+	}
+	if sub.Timeout != 0 {
+		b.Timeout = durationText(sub.Timeout)
+	}
+	if len(sub.Retry) > 0 {
+		b.Retry = &retryBody{}
+		for _, d := range sub.Retry {
+			b.Retry.Schedule = append(b.Retry.Schedule, durationText(d))
+		}
+	}
+	return b
+}
+
+// oneOf reads a field that is one of several words; the first is the default.
+func oneOf[T ~string](o object, name string, known []T) (T, error) {
+	want := quotedList(known)
+	word, ok, err := optional[T](o, name, want)
+	switch {
+	case err != nil:
+		return "", err
+	case !ok:
+		return known[0], nil
+	case !slices.Contains(known, word):
+		return "", refuse(fsm.CodeInvalidRequest, "%s must be %s", name, want)
+	}
+	return word, nil
+}
+
+func quotedList[T ~string](words []T) string {
+	quoted := make([]string, len(words))
+	for i, word := range words {
+		quoted[i] = strconv.Quote(string(word))
+	}
+	return strings.Join(quoted, " or ")
+}
+
+// readMode reads the mode, which a subscription gets when it is created and keeps: its consumers are in the middle of
+// deliveries that the other mode does not have.
+func readMode(o object) (setting, error) {
+	mode, err := oneOf(o, "mode", fsm.Modes)
+	return func(sub *fsm.Subscription) error {
+		if sub.Mode != "" && sub.Mode != mode {
+			return refuse(fsm.CodeInvalidRequest,
+				"mode cannot be changed from %q: delete the subscription and create it anew", clipped(string(sub.Mode)))
+		}
+		sub.Mode = mode
+		return nil
+	}, err
+}
+
+func readFormat(o object) (setting, error) {
+	format, named, err := optional[fsm.Format](o, "format", "a string")
+	return func(sub *fsm.Subscription) error {
+		mode := cmp.Or(sub.Mode, fsm.ModeWake)
+		if known := fsm.Formats[mode]; named && !slices.Contains(known, format) {
+			return refuse(fsm.CodeInvalidRequest, `format must be %s for "mode":%q`, quotedList(known), mode)
+		}
+		sub.Format = format
+		return nil
+	}, err
+}
+
+func readBatch(o object) (setting, error) {
+	want := fmt.Sprintf("an integer from 1 to %d", fsm.MaxBatch)
+	batch, named, err := optional[int](o, "batch", want)
+	if named && (batch < 1 || batch > fsm.MaxBatch) {
+		err = refuse(fsm.CodeInvalidRequest, "batch must be %s", want)
+	}
+	return forPush("batch", named, func(sub *fsm.Subscription) { sub.Batch = batch }), err
+}
+
+func readTimeout(o object) (setting, error) {
+	timeout, named, err := readDuration(o, "timeout", minTimeout, maxTimeout)
+	return forPush("timeout", named, func(sub *fsm.Subscription) { sub.Timeout = timeout }), err
+}
+
+// forPush is a setting that only push subscriptions have. The default of the others is that they have none.
+func forPush(name string, named bool, set func(*fsm.Subscription)) setting {
+	return func(sub *fsm.Subscription) error {
+		switch {
+		case sub.Mode == fsm.ModePush:
+			set(sub)
+		case named:
+			return refuse(fsm.CodeInvalidRequest, `%s is only for "mode":"push"`, name)
+		}
+		return nil
+	}
+}
+
+// readDuration reads a field that may be absent or null: named is then false.
+func readDuration(o object, name string, least, most time.Duration) (d time.Duration, named bool, err error) {
+	raw, found := o[name]
+	if !found || isNull(raw) {
+		return 0, false, nil
+	}
+	d, err = duration(raw, name, least, most)
+	return d, err == nil, err
+}
+
+// duration decodes a text such as "30s". What is finer than a millisecond is cut off.
+func duration(raw json.RawMessage, name string, least, most time.Duration) (time.Duration, error) {
+	want := fmt.Sprintf(`a duration from %q to %q, as a text such as "30s"`, durationText(least), durationText(most))
+	text, err := value[string](raw, name, want)
+	if err != nil {
+		return 0, err
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d < least || d > most {
+		return 0, refuse(fsm.CodeInvalidRequest, "%s must be %s", name, want)
+	}
+	return d.Truncate(time.Millisecond), nil
+}
+
+// durationText writes a duration as a client would: "2m", not "2m0s".
+func durationText(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}

@@ -1,0 +1,421 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"reveille/fsm"
+)
+
+// seconds lists delays.
+func seconds(list ...float64) (delays []time.Duration) {
+	for _, s := range list {
+		delays = append(delays, time.Duration(s*float64(time.Second)))
+	}
+	return delays
+}
+
+// members returns a JSON object with n members, each of them a text of a size.
+func members(n int, name string, size int) string {
+	object := map[string]string{}
+	for i := range n {
+		object[fmt.Sprintf(name, i)] = strings.Repeat("v", size)
+	}
+	text, _ := json.Marshal(object)
+	return string(text)
+}
+
+func TestASubscriptionIsStoredAndShownWithItsSettings(t *testing.T) {
+	const push = `"mode":"push","format":"json",`
+	const once, patient = `"batch":1,"timeout":"30s",`, `"retry":{"schedule":["30s","2m","10m","1h","4h","12h","24h"]}`
+	for _, c := range []struct {
+		name, fields string
+		want         fsm.Subscription // of which only the settings count
+		shown        string           // behind the webhook
+	}{
+		{"a wake has none", ``, fsm.Subscription{}, ``},
+		{
+			"the defaults of a wake are not shown",
+			`,"mode":"wake","format":"wake","retry":null,"headers":{},"metadata":{}`,
+			fsm.Subscription{},
+			``,
+		},
+		{
+			"null is the default", `,"mode":null,"format":null,"batch":null,"timeout":null,"retry":null,` +
+				`"headers":null,"metadata":null`, fsm.Subscription{}, ``,
+		},
+		{
+			"a wake with delays, headers and metadata",
+			`,"retry":{"schedule":["1500ms","120s"]},"headers":{"x-team":"a"},"metadata":{"k":"v"}`,
+			fsm.Subscription{
+				Retry: seconds(1.5, 120), Headers: map[string]string{"X-Team": "a"},
+				Metadata: map[string]string{"k": "v"},
+			},
+			`,"retry":{"schedule":["1.5s","2m"]},"headers":["X-Team"],"metadata":{"k":"v"}`,
+		},
+		{"a push has defaults", `,"mode":"push"`, fsm.Subscription{Mode: fsm.ModePush}, "," + push + once + patient},
+		{
+			"null is the default of a push", `,"mode":"push","format":null,"batch":null,"timeout":null,"retry":null`,
+			fsm.Subscription{Mode: fsm.ModePush},
+			"," + push + once + patient,
+		},
+		{
+			"the mode may come last", `,"batch":1000,"timeout":"60s","format":"json","mode":"push"`,
+			fsm.Subscription{Mode: fsm.ModePush, Batch: 1000, Timeout: time.Minute},
+			"," + push + `"batch":1000,"timeout":"1m",` + patient,
+		},
+		{
+			"the least of all", `,"mode":"push","batch":1,"timeout":"5s","retry":{"schedule":["1s"]}`,
+			fsm.Subscription{Mode: fsm.ModePush, Timeout: 5 * time.Second, Retry: seconds(1)},
+			"," + push + `"batch":1,"timeout":"5s","retry":{"schedule":["1s"]}`,
+		},
+		{
+			"delays of every kind", `,"mode":"push","retry":{"schedule":["168h","90s","1h0m30s","90m","24h0m0s"]}`,
+			fsm.Subscription{Mode: fsm.ModePush, Retry: seconds(604800, 90, 3630, 5400, 86400)},
+			"," + push + once + `"retry":{"schedule":["168h","1m30s","1h0m30s","1h30m","24h"]}`,
+		},
+		{
+			"delays that double", `,"mode":"push","retry":{"max_attempts":5}`,
+			fsm.Subscription{Mode: fsm.ModePush, Retry: seconds(1, 2, 4, 8)},
+			"," + push + once + `"retry":{"schedule":["1s","2s","4s","8s"]}`,
+		},
+		{
+			"delays that grow to their bound",
+			`,"mode":"push","retry":{"max_attempts":5,"initial":"2s","factor":1.5,"max":"5s","schedule":null}`,
+			fsm.Subscription{Mode: fsm.ModePush, Retry: seconds(2, 3, 4.5, 5)},
+			"," + push + once + `"retry":{"schedule":["2s","3s","4.5s","5s"]}`,
+		},
+		{
+			"delays that stay", `,"mode":"push","retry":{"max_attempts":3,"initial":"1h","factor":1,"max":null}`,
+			fsm.Subscription{Mode: fsm.ModePush, Retry: seconds(3600, 3600)},
+			"," + push + once + `"retry":{"schedule":["1h","1h"]}`,
+		},
+		{
+			"headers that name who calls",
+			`,"headers":{"Authorization":"Bearer tell-no-one","cookie":"a=b","X-Empty":"",` +
+				`"X-Quote":"\"é ü\"","Reveille":"x","X-Gone":null}`,
+			fsm.Subscription{Headers: map[string]string{
+				"Authorization": "Bearer tell-no-one", "Cookie": "a=b", "X-Empty": "", "X-Quote": `"é ü"`,
+				"Reveille": "x",
+			}},
+			`,"headers":["Authorization","Cookie","Reveille","X-Empty","X-Quote"]`,
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := newHarness(t, nil)
+			h.secret("tell-no-one")
+			h.rec.onSubscribed = func(sub fsm.Subscription) { h.store.db.SetBackfill(sub, nil) }
+			const target = "/agents/*?subscription=s"
+			body := `{"webhook":"https://w.example/hook"` + c.fields + `}`
+			made := h.api(http.MethodPut, target, body)
+			secret, _ := made.body["webhook_secret"].(string)
+			h.secret(secret)
+			stored := h.store.db.Subscriptions()["s"]
+			want := c.want
+			want.Pattern, want.Webhook = "/agents/*", "https://w.example/hook"
+			if made.status != http.StatusCreated || !stored.SameConfig(want.WithDefaults()) {
+				t.Fatalf("got %d %s; stored is %+v, want %+v", made.status, made.text, stored, want.WithDefaults())
+			}
+			shown := `{"subscription_id":"s","pattern":"/agents/*","webhook":"https://w.example/hook"` + c.shown + `}`
+			list := strings.TrimSpace(h.api(http.MethodGet, "/**?subscriptions", "").text)
+			for name, text := range map[string]string{
+				"PUT":       strings.Replace(made.text, `,"webhook_secret":"`+secret+`"`, "", 1),
+				"PUT again": h.api(http.MethodPut, target, body).text,
+				"PATCH":     h.api(http.MethodPatch, target, `{}`).text,
+				"GET":       h.api(http.MethodGet, target, "").text,
+				"the list":  strings.TrimSuffix(strings.TrimPrefix(list, `{"subscriptions":[`), "]}"),
+			} {
+				if text = strings.TrimSpace(text); text != shown {
+					t.Errorf("%s shows %s, want %s", name, text, shown)
+				}
+			}
+			// All but the headers can be sent as it is shown, and asks for the same.
+			fields := map[string]any{}
+			if err := json.Unmarshal([]byte(shown), &fields); err != nil {
+				t.Fatal(err)
+			}
+			delete(fields, "subscription_id")
+			delete(fields, "pattern")
+			fields["headers"] = stored.Headers
+			again, err := json.Marshal(fields)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if a := h.api(http.MethodPut, target, string(again)); a.status != http.StatusOK {
+				t.Errorf("PUT of %s: %d %s", again, a.status, a.text)
+			}
+		})
+	}
+}
+
+func TestTheLargestHeadersAndMetadata(t *testing.T) {
+	for _, fields := range []string{
+		`"headers":` + members(20, "X-%d", 1), `"headers":` + members(2, "X-%d", 4093),
+		`"headers":` + members(1, "X-%d", 4096),
+		`"metadata":` + members(50, "%128d", 1024),
+	} {
+		h := newHarness(t, nil)
+		a := h.api(http.MethodPut, "/a?subscription=s", `{"webhook":"https://w.example/hook",`+fields+`}`)
+		if a.status != http.StatusCreated {
+			t.Fatalf("%.80s: got %d %s", fields, a.status, a.text)
+		}
+		h.secret(a.body["webhook_secret"].(string))
+	}
+}
+
+func TestAPutWithOtherSettingsIsAnotherConfiguration(t *testing.T) {
+	const target, hook = "/agents/*?subscription=s", `{"webhook":"https://w.example/hook","mode":"push"`
+	for _, fields := range []string{
+		`,"mode":"wake"`, `,"batch":2`, `,"timeout":"5s"`, `,"retry":{"schedule":["30s"]}`, `,"headers":{"X-A":"2"}`,
+		`,"headers":null`, `,"headers":{"X-A":"1","X-B":""}`, `,"metadata":{"k":"w"}`, `,"metadata":null`,
+	} {
+		h := newHarness(t, nil)
+		base := hook + `,"headers":{"X-A":"1"},"metadata":{"k":"v"}`
+		h.secret(h.api(http.MethodPut, target, base+`}`).body["webhook_secret"].(string))
+		// Of a name that comes twice the last counts.
+		h.want(h.api(http.MethodPut, target, base+fields+`}`), 409, fsm.CodeSubscriptionConflict, "")
+		if a := h.api(http.MethodPut, target, base+`,"headers":{"x-a":"1"}}`); a.status != http.StatusOK {
+			t.Errorf("the same in another spelling: %d %s", a.status, a.text)
+		}
+	}
+}
+
+func TestAPatchOfSettings(t *testing.T) {
+	const headers, metadata = `"headers":{"X-A":"1","X-B":"2"}`, `"metadata":{"a":"1","b":"2"}`
+	for _, c := range []struct {
+		name, fields, patch string
+		change              func(*fsm.Subscription)
+	}{
+		{"of none", `"mode":"push",` + headers, `{}`, func(*fsm.Subscription) {}},
+		{
+			"that has what is there", `"mode":"push"`,
+			`{"mode":"push","format":"json","batch":1,"timeout":"30s","retry":null}`, func(*fsm.Subscription) {},
+		},
+		{"with the mode that is the default", headers, `{"mode":null,"format":null}`, func(*fsm.Subscription) {}},
+		{
+			"that sets all", `"mode":"push"`,
+			`{"batch":3,"timeout":"10s","retry":{"max_attempts":2},` + headers + `,` + metadata + `}`,
+			func(s *fsm.Subscription) {
+				s.Batch, s.Timeout, s.Retry = 3, 10*time.Second, seconds(1)
+				s.Headers = map[string]string{"X-A": "1", "X-B": "2"}
+				s.Metadata = map[string]string{"a": "1", "b": "2"}
+			},
+		},
+		{
+			"that sets the defaults", `"mode":"push","batch":3,"timeout":"10s","retry":{"max_attempts":2}`,
+			`{"batch":null,"timeout":null,"retry":null}`, func(s *fsm.Subscription) {
+				s.Batch, s.Timeout, s.Retry = 1, fsm.PushTimeout, fsm.PushRetry
+			},
+		},
+		{
+			"that takes off the delays of a wake", `"retry":{"schedule":["1s"]}`, `{"retry":null,"batch":null}`,
+			func(s *fsm.Subscription) { s.Retry = nil },
+		},
+		{
+			"that adds, replaces and takes off", headers + `,` + metadata,
+			`{"headers":{"x-a":"3","x-b":null,"X-C":"4","X-D":null},"metadata":{"a":null,"b":"3","c":""}}`,
+			func(s *fsm.Subscription) {
+				s.Headers = map[string]string{"X-A": "3", "X-C": "4"}
+				s.Metadata = map[string]string{"b": "3", "c": ""}
+			},
+		},
+		{
+			"that takes off all one by one", headers + `,` + metadata,
+			`{"headers":{"x-a":null,"x-b":null},"metadata":{"a":null,"b":null}}`,
+			func(s *fsm.Subscription) { s.Headers, s.Metadata = nil, nil },
+		},
+		{
+			"that takes off all at once", headers + `,` + metadata, `{"headers":null,"metadata":null}`,
+			func(s *fsm.Subscription) { s.Headers, s.Metadata = nil, nil },
+		},
+		{
+			"of what is full: one goes, one comes", `"headers":` + members(20, "X-%d", 1),
+			`{"headers":{"X-0":null,"X-20":"v"}}`, func(s *fsm.Subscription) {
+				s.Headers = maps.Clone(s.Headers)
+				delete(s.Headers, "X-0")
+				s.Headers["X-20"] = "v"
+			},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := newHarness(t, nil)
+			const target = "/agents/*?subscription=s"
+			made := h.api(http.MethodPut, target, `{"webhook":"https://w.example/hook",`+c.fields+`}`)
+			h.secret(made.body["webhook_secret"].(string))
+			before := h.store.db.Subscriptions()["s"]
+			headers, metadata := maps.Clone(before.Headers), maps.Clone(before.Metadata)
+			want := before
+			c.change(&want)
+			a := h.api(http.MethodPatch, target, c.patch)
+			if after := h.store.db.Subscriptions()["s"]; a.status != http.StatusOK || !after.SameConfig(want) {
+				t.Errorf("got %d %s; stored is %+v, want %+v", a.status, a.text, after, want)
+			}
+			if !maps.Equal(before.Headers, headers) || !maps.Equal(before.Metadata, metadata) {
+				t.Error("the maps of the former subscription have changed")
+			}
+		})
+	}
+}
+
+func TestARefusedSettingIsNamedAndChangesNothing(t *testing.T) {
+	const timeout = `timeout must be a duration from "5s" to "1m", as a text such as "30s"`
+	const delay = ` must be a duration from "1s" to "168h", as a text such as "30s"`
+	const attempts = `retry.max_attempts must be an integer from 2 to 100`
+	const either = "retry must be an object with either schedule or max_attempts"
+	type refused struct{ field, says string }
+	both := []refused{ // whatever the mode
+		{`"mode":"pull"`, `mode must be "wake" or "push"`},
+		{`"mode":""`, `mode must be "wake" or "push"`},
+		{`"mode":1`, `mode must be "wake" or "push"`},
+		{`"format":1`, `format must be a string`},
+		{`"batch":0`, "batch must be an integer from 1 to 1000"},
+		{`"batch":1001`, "batch must be an integer from 1 to 1000"},
+		{`"batch":1.5`, "batch must be an integer from 1 to 1000"},
+		{`"batch":"1"`, "batch must be an integer from 1 to 1000"},
+		{`"batch":1e99`, "batch must be an integer from 1 to 1000"},
+		{`"timeout":30`, timeout},
+		{`"timeout":"30"`, timeout},
+		{`"timeout":""`, timeout},
+		{`"timeout":"-30s"`, timeout},
+		{`"timeout":"4999ms"`, timeout},
+		{`"timeout":"60.001s"`, timeout},
+		{`"timeout":"1000000h"`, timeout},
+		{`"timeout":"99999999999h"`, timeout},
+		{`"retry":3`, either},
+		{`"retry":["30s"]`, either},
+		{`"retry":{}`, either},
+		{`"retry":{"schedule":null}`, either},
+		{`"retry":{"initial":"1s"}`, either},
+		{`"retry":{"schedule":["1s"],"max_attempts":2}`, either},
+		{`"retry":{"schedule":["1s"],"max":"2s"}`, "retry.schedule excludes the other fields of retry"},
+		{
+			`"retry":{"schedule":["1s"],"jitter":1}`, `unknown field "retry.jitter"; known are retry.schedule, ` +
+				`retry.max_attempts, retry.initial, retry.factor, retry.max`,
+		},
+		{`"retry":{"Max_attempts":2}`, `unknown field "retry.Max_attempts"`},
+		{`"retry":{"schedule":[]}`, "retry.schedule must be a list of 1 to 100 delays"},
+		{`"retry":{"schedule":"1s"}`, "retry.schedule must be a list of 1 to 100 delays"},
+		{
+			`"retry":{"schedule":["1s"` + strings.Repeat(`,"1s"`, 100) + `]}`,
+			"retry.schedule must be a list of 1 to 100 delays",
+		},
+		{`"retry":{"schedule":["1s",2]}`, "retry.schedule[1]" + delay},
+		{`"retry":{"schedule":["1s",null]}`, "retry.schedule[1]" + delay},
+		{`"retry":{"schedule":["0s"]}`, "retry.schedule[0]" + delay},
+		{`"retry":{"schedule":["999ms"]}`, "retry.schedule[0]" + delay},
+		{`"retry":{"schedule":["168h0m1s"]}`, "retry.schedule[0]" + delay},
+		{`"retry":{"schedule":["1d"]}`, "retry.schedule[0]" + delay},
+		{`"retry":{"max_attempts":1}`, attempts},
+		{`"retry":{"max_attempts":101}`, attempts},
+		{`"retry":{"max_attempts":"5"}`, attempts},
+		{`"retry":{"max_attempts":2.5}`, attempts},
+		{`"retry":{"max_attempts":2,"initial":1}`, "retry.initial" + delay},
+		{`"retry":{"max_attempts":2,"initial":"0s"}`, "retry.initial" + delay},
+		{`"retry":{"max_attempts":2,"max":"169h"}`, "retry.max" + delay},
+		{`"retry":{"max_attempts":2,"factor":0.9}`, "retry.factor must be a number from 1 to 10"},
+		{`"retry":{"max_attempts":2,"factor":10.1}`, "retry.factor must be a number from 1 to 10"},
+		{`"retry":{"max_attempts":2,"factor":"2"}`, "retry.factor must be a number from 1 to 10"},
+		{`"retry":{"max_attempts":2,"factor":1e999}`, "retry.factor must be a number from 1 to 10"},
+		{
+			`"retry":{"max_attempts":2,"initial":"10s","max":"5s"}`,
+			"retry.max is 5s, which is less than retry.initial, 10s",
+		},
+		{`"retry":{"max_attempts":2,"initial":"2h"}`, "retry.max is 1h, which is less than retry.initial, 2h"},
+		{`"headers":[]`, "headers must be an object of strings"},
+		{`"headers":"hush: hush"`, "headers must be an object of strings"},
+		{`"headers":{"X-A":7}`, "headers.X-A must be a string"},
+		{`"headers":{"X-A":["hush"]}`, "headers.X-A must be a string"},
+		{`"headers":{"":"hush"}`, `headers has "", which is not the name of a header`},
+		{`"headers":{"X A":"hush"}`, `headers has "X A", which is not the name of a header`},
+		{`"headers":{"X-A:":"hush"}`, `headers has "X-A:", which is not the name of a header`},
+		{`"headers":{"X-\u00e9":"hush"}`, `headers has "X-é", which is not the name of a header`},
+		{`"headers":{"X\n":"hush"}`, `headers has "X\n", which is not the name of a header`},
+		{`"headers":{"X-A":"hush","x-a":"hush"}`, "headers has X-A in two spellings"},
+		{`"headers":{"X-A":"hush","x-a":null}`, "headers has X-A in two spellings"},
+		{`"headers":{"X-A":"hush\r\nX-B: hush"}`, "headers.X-A has a control character"},
+		{`"headers":{"X-A":"hush\u0000"}`, "headers.X-A has a control character"},
+		{`"headers":{"X-A":"hush\thush"}`, "headers.X-A has a control character"},
+		{`"headers":{"X-A":"hush\u007f"}`, "headers.X-A has a control character"},
+		{`"headers":{"X-A":"hush\u0085"}`, "headers.X-A has a control character"},
+		{`"headers":` + members(1, "X-%d", 4097), "headers.X-0 is longer than 4096 bytes"},
+		{`"headers":` + members(21, "X-%d", 1), "headers must have at most 20 names"},
+		{`"headers":` + members(2, "X-%d", 4094), "headers must have at most 8192 bytes of names and values"},
+		{`"metadata":[]`, "metadata must be an object of strings"},
+		{`"metadata":{"a":1}`, "metadata.a must be a string"},
+		{`"metadata":{"a":{}}`, "metadata.a must be a string"},
+		{`"metadata":{"":"a"}`, "metadata has an empty key"},
+		{`"metadata":` + members(1, "%129d", 1), "which is longer than 128 bytes"},
+		{`"metadata":` + members(1, "k%d", 1025), "metadata.k0 is longer than 1024 bytes"},
+		{`"metadata":` + members(51, "k%d", 1), "metadata must have at most 50 keys"},
+	}
+	for _, name := range []string{
+		"Host", "content-length", "Content-Type", "Content-Encoding", "TRANSFER-ENCODING", "Connection", "Upgrade",
+		"TE", "Trailer", "Keep-Alive", "Proxy-Authorization", "Proxy-Connection", "user-agent", "Webhook-Id",
+		"webhook-signature", "Reveille-Stream", "X-Forwarded-For", "traceparent", "TraceState", "Expect",
+		"Accept-Encoding",
+	} {
+		both = append(both, refused{
+			fmt.Sprintf(`"headers":{%q:"hush"}`, name),
+			"headers has " + http.CanonicalHeaderKey(name) + ", which a subscription cannot set",
+		})
+	}
+	more := map[fsm.Mode][]refused{
+		fsm.ModeWake: {
+			{`"format":"json"`, `format must be "wake" for "mode":"wake"`},
+			{`"format":""`, `format must be "wake" for "mode":"wake"`},
+			{`"batch":1`, `batch is only for "mode":"push"`},
+			{`"timeout":"30s"`, `timeout is only for "mode":"push"`},
+		},
+		fsm.ModePush: {
+			{`"format":"wake"`, `format must be "json" for "mode":"push"`},
+			{`"format":"ojs"`, `format must be "json" for "mode":"push"`},
+		},
+	}
+	// These are refused of a subscription that is there, which has one header and one key of metadata.
+	changes := map[fsm.Mode][]refused{
+		fsm.ModeWake: {
+			{`"mode":"push"`, `mode cannot be changed from "wake"`},
+			{`"mode":"push","batch":2`, `mode cannot be changed from "wake"`},
+			{`"headers":` + members(20, "Y-%d", 1), "headers must have at most 20 names"},
+			{`"headers":` + members(2, "Y-%d", 4092), "headers must have at most 8192 bytes"},
+			{`"metadata":` + members(50, "k%d", 1), "metadata must have at most 50 keys"},
+		},
+		fsm.ModePush: {
+			{`"mode":"wake"`, `mode cannot be changed from "push"`},
+			{`"mode":null`, `mode cannot be changed from "push"`},
+		},
+	}
+	for _, mode := range fsm.Modes {
+		const target = "/agents/*?subscription="
+		body := fmt.Sprintf(`{"webhook":"https://w.example/hook","mode":%q`, mode)
+		h := newHarness(t, nil)
+		h.secret("hush")
+		full := body + `,"headers":{"X-A":"1"},"metadata":{"a":"1"},"retry":{"schedule":["5s"]}}`
+		h.secret(h.api(http.MethodPut, target+"there", full).body["webhook_secret"].(string))
+		before := h.store.db.Subscriptions()["there"]
+		refuses := func(c refused, method string, a answer) {
+			t.Helper()
+			if a.status != http.StatusBadRequest || a.code() != string(fsm.CodeInvalidRequest) ||
+				!strings.Contains(a.message(), c.says) || strings.Contains(a.text, "hush") {
+				t.Errorf("%s %s %.80s: got %d %s, want %s", mode, method, c.field, a.status, a.text, c.says)
+			}
+		}
+		for _, c := range slices.Concat(both, more[mode]) {
+			refuses(c, http.MethodPut, h.api(http.MethodPut, target+"new", body+","+c.field+"}"))
+		}
+		for _, c := range slices.Concat(both, more[mode], changes[mode]) {
+			patch := `{"description":"changed",` + c.field + "}"
+			refuses(c, http.MethodPatch, h.api(http.MethodPatch, target+"there", patch))
+		}
+		subs := h.store.db.Subscriptions()
+		if len(subs) != 1 || !subs["there"].Equal(before) {
+			t.Errorf("refused requests made %+v of %+v", subs, before)
+		}
+	}
+}

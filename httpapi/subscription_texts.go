@@ -1,0 +1,173 @@
+package httpapi
+
+import (
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"unicode"
+
+	"reveille/fsm"
+)
+
+const (
+	maxHeaders     = 20
+	maxHeaderValue = 4096
+	// maxHeaderBytes bounds the names and values of all headers together: some servers take no more than 8 KiB, and
+	// others' headers come on top.
+	maxHeaderBytes = 8192
+
+	maxMetadata      = 50
+	maxMetadataKey   = 128
+	maxMetadataValue = 1024
+)
+
+// reservedHeaders are those that a subscription cannot have: Reveille or its HTTP client sets them, or they say how the
+// request is to be read or answered. A name that ends in "-" is a prefix.
+var reservedHeaders = []string{
+	"Accept-Encoding", "Connection", "Content-Encoding", "Content-Length", "Content-Type", "Expect", "Host",
+	"Keep-Alive", "Proxy-", "Reveille-", "Te", "Traceparent", "Tracestate", "Trailer", "Transfer-Encoding", "Upgrade",
+	"User-Agent", "Webhook-", "X-Forwarded-",
+}
+
+// texts is a merge patch (RFC 7396) of a map of strings: nil takes a key off, and no map at all takes off all.
+type texts map[string]*string
+
+// readTexts reads a field that is such a patch. Its errors have no value of it.
+func readTexts(o object, name string) (texts, error) {
+	fields, named, err := optional[object](o, name, "an object of strings")
+	if !named || err != nil {
+		return nil, err
+	}
+	patch := make(texts, len(fields))
+	for _, key := range slices.Sorted(maps.Keys(fields)) {
+		if isNull(fields[key]) {
+			patch[key] = nil
+			continue
+		}
+		text, err := value[string](fields[key], name+"."+clipped(key), "a string")
+		if err != nil {
+			return nil, err
+		}
+		patch[key] = &text
+	}
+	return patch, nil
+}
+
+// of returns what the patch makes of a map, which stays as it is.
+func (patch texts) of(was map[string]string) map[string]string {
+	if patch == nil {
+		return nil
+	}
+	merged := maps.Clone(was)
+	if merged == nil {
+		merged = map[string]string{}
+	}
+	for key, text := range patch {
+		if text == nil {
+			delete(merged, key)
+		} else {
+			merged[key] = *text
+		}
+	}
+	return merged
+}
+
+func readHeaders(o object) (setting, error) {
+	asked, err := readTexts(o, "headers")
+	if err != nil {
+		return nil, err
+	}
+	patch, err := asked.canonical()
+	if err != nil {
+		return nil, err
+	}
+	return func(sub *fsm.Subscription) error {
+		merged, size := patch.of(sub.Headers), 0
+		for name, text := range merged {
+			size += len(name) + len(text)
+		}
+		switch {
+		case len(merged) > maxHeaders:
+			return refuse(fsm.CodeInvalidRequest, "headers must have at most %d names", maxHeaders)
+		case size > maxHeaderBytes:
+			return refuse(fsm.CodeInvalidRequest, "headers must have at most %d bytes of names and values",
+				maxHeaderBytes)
+		}
+		sub.Headers = merged
+		return nil
+	}, nil
+}
+
+// canonical returns the patch with the names as they are sent, or refuses a name or a value.
+func (patch texts) canonical() (texts, error) {
+	if patch == nil {
+		return nil, nil
+	}
+	canonical := make(texts, len(patch))
+	for _, name := range slices.Sorted(maps.Keys(patch)) {
+		if !isToken(name) {
+			return nil, refuse(fsm.CodeInvalidRequest, "headers has %q, which is not the name of a header",
+				clipped(name))
+		}
+		sent := http.CanonicalHeaderKey(name)
+		if !settable(sent) {
+			return nil, refuse(fsm.CodeInvalidRequest, "headers has %s, which a subscription cannot set", clipped(sent))
+		}
+		if _, twice := canonical[sent]; twice {
+			return nil, refuse(fsm.CodeInvalidRequest, "headers has %s in two spellings", clipped(sent))
+		}
+		switch text := patch[name]; {
+		case text == nil:
+		case len(*text) > maxHeaderValue:
+			return nil, refuse(fsm.CodeInvalidRequest, "headers.%s is longer than %d bytes", clipped(name),
+				maxHeaderValue)
+		case strings.ContainsFunc(*text, unicode.IsControl):
+			return nil, refuse(fsm.CodeInvalidRequest, "headers.%s has a control character", clipped(name))
+		}
+		canonical[sent] = patch[name]
+	}
+	return canonical, nil
+}
+
+// settable says whether a subscription can have a header of this canonical name.
+func settable(header string) bool {
+	return !slices.ContainsFunc(reservedHeaders, func(name string) bool {
+		return header == name || strings.HasSuffix(name, "-") && strings.HasPrefix(header, name)
+	})
+}
+
+// isToken says whether a text can be the name of a header (RFC 9110, Tokens).
+func isToken(name string) bool {
+	return name != "" && !strings.ContainsFunc(name, func(r rune) bool {
+		letter := 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z'
+		return !letter && !('0' <= r && r <= '9') && !strings.ContainsRune("!#$%&'*+-.^_`|~", r)
+	})
+}
+
+func readMetadata(o object) (setting, error) {
+	patch, err := readTexts(o, "metadata")
+	if err != nil {
+		return nil, err
+	}
+	for _, key := range slices.Sorted(maps.Keys(patch)) {
+		switch text := patch[key]; {
+		case key == "":
+			return nil, refuse(fsm.CodeInvalidRequest, "metadata has an empty key")
+		case len(key) > maxMetadataKey:
+			return nil, refuse(fsm.CodeInvalidRequest, "metadata has the key %q, which is longer than %d bytes",
+				clipped(key), maxMetadataKey)
+		case text != nil && len(*text) > maxMetadataValue:
+			return nil, refuse(fsm.CodeInvalidRequest, "metadata.%s is longer than %d bytes", clipped(key),
+				maxMetadataValue)
+		}
+	}
+	return func(sub *fsm.Subscription) error {
+		merged := patch.of(sub.Metadata)
+		if len(merged) > maxMetadata {
+			return refuse(fsm.CodeInvalidRequest, "metadata must have at most %d keys", maxMetadata)
+		}
+		sub.Metadata = merged
+		return nil
+	}, nil
+}

@@ -1,0 +1,21 @@
+-- The events of a stream that an attempt has brought were delivered, or are put aside for good: the consumer goes on behind them.
+-- ARGV[9] consumer  ARGV[10] epoch  ARGV[11] wake id  ARGV[12] path  ARGV[13] the position behind the last event
+-- ARGV[14] how far the stream goes, as reading it has shown  ARGV[15] the profile to go by from now on
+-- Returns the outcome. O(links of the consumer).
+local c = current(load, ARGV[A], ARGV[A + 1], ARGV[A + 2])
+if not c then
+  repeated(load(ARGV[A]))
+else
+  delivered(c)
+  put_profile(c, ARGV[A + 6])
+  local path, to = ARGV[A + 3], ARGV[A + 4]
+  local l = links(c)[path]
+  if l then
+    note_tail(path, ARGV[A + 5])
+    l.tail = tail_of(path)
+    if not after(to, l.tail) then ack(c, path, to) end
+  end
+  finished(c)
+  save(c)
+end
+return reply(outcome())

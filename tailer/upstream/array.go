@@ -1,0 +1,172 @@
+package upstream
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"strings"
+)
+
+// errNotJSON is of an answer whose content type is JSON and whose data is none.
+var errNotJSON = AnswerError{What: "it is not an array of JSON"}
+
+const jsonSpace = " \t\r\n"
+
+// array splits a JSON array into its elements as they arrive. It finds where they end; whether they are valid is for
+// whoever takes them to check.
+type array struct {
+	in    *bufio.Reader
+	begun bool
+	// inside is true while there is more of the element.
+	inside bool
+	// depth is how many arrays and objects of the element are open. quoted is true in a string, and escaped after a
+	// backslash there.
+	depth           int
+	quoted, escaped bool
+}
+
+// more goes to the next element. It returns false at the end of the array, which is the end of the answer, too.
+func (a *array) more() (bool, error) {
+	first := !a.begun
+	c, err := a.peek()
+	switch {
+	case err != nil:
+		return false, cut(err)
+	case !first && c == ']':
+		return false, a.end()
+	case first && c != '[', !first && c != ',':
+		return false, errNotJSON
+	}
+	a.begun = true
+	c, err = a.after()
+	switch {
+	case err != nil:
+		return false, cut(err)
+	case first && c == ']':
+		return false, a.end()
+	case strings.IndexByte(",:]}", c) >= 0:
+		return false, errNotJSON
+	}
+	a.inside = true
+	return true, nil
+}
+
+// end holds that nothing follows the array.
+func (a *array) end() error {
+	switch _, err := a.after(); {
+	case errors.Is(err, io.EOF):
+		return nil
+	case err != nil:
+		return err
+	}
+	return errNotJSON
+}
+
+// take returns the element unless it is longer than limit. In that case whole is false and the rest is there to skip.
+func (a *array) take(limit int) (element []byte, whole bool, err error) {
+	for a.inside {
+		window, err := a.window()
+		if err != nil {
+			return nil, false, cut(err)
+		}
+		n := a.scan(window)
+		if whole = len(element)+n <= limit; whole {
+			element = append(element, window[:n]...)
+		}
+		_, _ = a.in.Discard(n)
+		if !whole {
+			return nil, false, nil
+		}
+	}
+	return element, true, nil
+}
+
+// skip reads the element to its end and keeps nothing.
+func (a *array) skip() error {
+	for a.inside {
+		window, err := a.window()
+		if err != nil {
+			return cut(err)
+		}
+		_, _ = a.in.Discard(a.scan(window))
+	}
+	return nil
+}
+
+// scan returns how much of b belongs to the element.
+func (a *array) scan(b []byte) int {
+	depth, quoted, escaped := a.depth, a.quoted, a.escaped
+	ends := func(n int) int {
+		a.inside, a.depth, a.quoted, a.escaped = false, 0, false, false
+		return n
+	}
+	for i, c := range b {
+		if quoted {
+			switch {
+			case escaped:
+				escaped = false
+			case c == '\\':
+				escaped = true
+			case c == '"':
+				if quoted = false; depth == 0 {
+					return ends(i + 1)
+				}
+			}
+			continue
+		}
+		switch c {
+		case '"':
+			quoted = true
+		case '[', '{':
+			depth++
+		case ']', '}':
+			if depth == 0 {
+				return ends(i)
+			}
+			if depth--; depth == 0 {
+				return ends(i + 1)
+			}
+		case ',', ' ', '\t', '\r', '\n':
+			if depth == 0 {
+				return ends(i)
+			}
+		}
+	}
+	a.depth, a.quoted, a.escaped = depth, quoted, escaped
+	return len(b)
+}
+
+// window returns what has arrived, at least one byte.
+func (a *array) window() ([]byte, error) {
+	if _, err := a.in.Peek(1); err != nil {
+		return nil, err
+	}
+	return a.in.Peek(a.in.Buffered())
+}
+
+// peek returns the next byte that is no space.
+func (a *array) peek() (byte, error) {
+	for {
+		switch b, err := a.in.Peek(1); {
+		case err != nil:
+			return 0, err
+		case strings.IndexByte(jsonSpace, b[0]) < 0:
+			return b[0], nil
+		}
+		_, _ = a.in.Discard(1)
+	}
+}
+
+// after lets the byte go that peek returned, and returns the next.
+func (a *array) after() (byte, error) {
+	_, _ = a.in.Discard(1)
+	return a.peek()
+}
+
+// cut is the error of an answer that is not over.
+func cut(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}

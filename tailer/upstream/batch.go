@@ -1,0 +1,149 @@
+package upstream
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"time"
+
+	"reveille/fsm"
+)
+
+const (
+	// batchTimeout bounds the read of a batch unless the Config says another time. All that lies before the position in
+	// the server's answer is part of that.
+	batchTimeout = 20 * time.Second
+	// batchBuffer is how much of an answer is looked at together, in bytes.
+	batchBuffer = 32 << 10
+)
+
+// ReadBatch returns the next events of a stream from a position: at most so many, as far as they fit together into
+// fsm.MaxDeliveryBytes. It keeps nothing else of what the server shows, and stops to read once the batch is full. The
+// errors are those of get; ErrNotKept also says that the stream has another incarnation now. What is cut short is an
+// error, not a shorter batch.
+func (c *Client) ReadBatch(ctx context.Context, path string, at fsm.Offset, events int) (fsm.Batch, error) {
+	ctx, done := context.WithTimeout(ctx, c.cfg.BatchTimeout)
+	defer done()
+	from, behind := at.Split()
+	res, err := c.get(ctx, nil, kindPush, path, from, "", "")
+	if err != nil {
+		return fsm.Batch{}, err
+	}
+	defer res.Body.Close()
+	next, err := c.dialectOf(res.Header).next(res.Header.Get(HeaderNextOffset))
+	switch {
+	case err != nil:
+		return fsm.Batch{}, fmt.Errorf("GET: %w", err)
+	case next == "":
+		next = from
+	case next.Other(from):
+		return fsm.Batch{}, fmt.Errorf("GET: %w", ErrNotKept)
+	}
+	b := fsm.Batch{ContentType: res.Header.Get("Content-Type"), From: at, Tail: next}
+	mediaType, _, _ := mime.ParseMediaType(b.ContentType)
+	b.JSON = mediaType == "application/json"
+
+	var taken int64
+	var last bool
+	in := bufio.NewReaderSize(res.Body, batchBuffer)
+	switch {
+	case res.StatusCode == http.StatusNoContent:
+		if last = true; behind > 0 {
+			err = errShrunk
+		}
+	case b.JSON:
+		taken, last, err = readMessages(in, &b, behind, max(events, 1))
+	case endless(res):
+		err = AnswerError{What: "it does not say how long it is"}
+	default:
+		taken, last, err = readBytes(in, &b, behind)
+	}
+	if err == nil && behind+taken > 0 && !next.After(from) {
+		err = AnswerError{What: "it has data, and its next offset is not beyond it"}
+	}
+	if err != nil {
+		return fsm.Batch{}, fmt.Errorf("GET: %w", err)
+	}
+	if b.To = next; !last {
+		b.To = from.At(behind+taken, next)
+	}
+	return b, nil
+}
+
+// errShrunk is of an answer that shows less than there was before: the stream is not what it was.
+var errShrunk = AnswerError{What: "it ends before the position that the events before were read up to"}
+
+// endless says whether the end of an answer cannot be told from a connection that was cut.
+func endless(res *http.Response) bool {
+	return res.ProtoMajor == 1 && res.ContentLength < 0 && len(res.TransferEncoding) == 0
+}
+
+// readMessages puts the messages behind the first ones into a batch. taken is how many, and last says that no other
+// message follows.
+func readMessages(in *bufio.Reader, b *fsm.Batch, behind int64, most int) (taken int64, last bool, err error) {
+	a := array{in: in}
+	for range behind {
+		switch more, err := a.more(); {
+		case err != nil:
+			return 0, false, err
+		case !more:
+			return 0, false, errShrunk
+		}
+		if err := a.skip(); err != nil {
+			return 0, false, err
+		}
+	}
+	for room := fsm.MaxDeliveryBytes; ; {
+		more, err := a.more()
+		if err != nil || !more || len(b.Events) == most || b.TooLarge {
+			return taken, !more, err
+		}
+		event, whole, err := a.take(room)
+		switch {
+		case err != nil:
+			return 0, false, err
+		case !whole && taken > 0:
+			return taken, false, nil
+		case !whole:
+			b.TooLarge = true
+			if err := a.skip(); err != nil {
+				return 0, false, err
+			}
+		case !json.Valid(event):
+			return 0, false, errNotJSON
+		default:
+			b.Events = append(b.Events, event)
+		}
+		taken++
+		room -= len(event)
+	}
+}
+
+// readBytes puts the bytes behind the first ones into a batch, as one event.
+func readBytes(in *bufio.Reader, b *fsm.Batch, behind int64) (taken int64, last bool, err error) {
+	switch _, err := io.CopyN(io.Discard, in, behind); {
+	case errors.Is(err, io.EOF):
+		return 0, false, errShrunk
+	case err != nil:
+		return 0, false, err
+	}
+	event, err := io.ReadAll(io.LimitReader(in, fsm.MaxDeliveryBytes))
+	if err != nil {
+		return 0, false, err
+	}
+	if len(event) > 0 {
+		b.Events = [][]byte{event}
+	}
+	switch _, err = in.ReadByte(); {
+	case errors.Is(err, io.EOF):
+		last, err = true, nil
+	case err != nil:
+		return 0, false, err
+	}
+	return int64(len(event)), last, err
+}
