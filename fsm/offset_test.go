@@ -74,15 +74,13 @@ func TestPositionsSortAsTheirMessagesDo(t *testing.T) {
 		if rapid.Bool().Draw(t, "incarnate") {
 			offset = func(s string) Offset { return IncarnateOffset("x", s, s+"::x") }
 		}
-		from, next := offset(text.Draw(t, "from")), offset(text.Draw(t, "next"))
+		two := rapid.SliceOfNDistinct(text, 2, 2, rapid.ID[string]).Draw(t, "offsets")
+		from, next := offset(two[0]), offset(two[1])
 		if from > next {
 			from, next = next, from
 		}
 		if rapid.Bool().Draw(t, "from the start") {
 			from = Start
-		}
-		if from == next {
-			t.Skip("not two offsets")
 		}
 		m, n := count.Draw(t, "m"), count.Draw(t, "n")
 		atM, atN := from.At(m, next), from.At(n, next)

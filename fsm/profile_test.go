@@ -157,25 +157,3 @@ func TestADeliveryMovesTheConsumerByWhatItBrought(t *testing.T) {
 		}
 	}
 }
-
-// TestAnEventHasOneID holds that the id of an event is the same for whoever makes it, and that no other event of the
-// subscription has it.
-func TestAnEventHasOneID(t *testing.T) {
-	of := EventID(pushing, "/a", 6, Offset("10").At(3, "12"))
-	if again := EventID(pushing, "/a", 6, Offset("10").At(3, "19")); again != of {
-		t.Errorf("it is %s and %s", of, again)
-	}
-	other := pushing
-	other.Generation = "h"
-	for name, id := range map[string]string{
-		"another subscription": EventID(other, "/a", 6, Offset("10").At(3, "12")),
-		"another stream":       EventID(pushing, "/b", 6, Offset("10").At(3, "12")),
-		"a stream made anew":   EventID(pushing, "/a", 7, Offset("10").At(3, "12")),
-		"the event before":     EventID(pushing, "/a", 6, Offset("10").At(2, "12")),
-		"another read":         EventID(pushing, "/a", 6, Offset("11").At(3, "12")),
-	} {
-		if id == of {
-			t.Errorf("the event of %s has the same id", name)
-		}
-	}
-}

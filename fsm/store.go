@@ -44,9 +44,9 @@ type SubscriptionStore interface {
 	// created one has a backfill under way until EndBackfill.
 	CreateSubscription(ctx context.Context, sub Subscription) (stored Subscription, created bool, err error)
 	// ChangeSubscription stores what change returns, and returns it as stored: Told, and in the list from its next
-	// version on. change may alter Webhook, Description, Signature and Secret alone. It is called again if another
-	// change came in between. If it fails, its error is returned as it is and nothing is stored. An unknown ID is
-	// ErrNotFound.
+	// version on. change may alter what SameConfig compares, but for Pattern and Mode, and Secret. It is called again
+	// if another change came in between. If it fails, its error is returned as it is and nothing is stored. An unknown
+	// ID is ErrNotFound.
 	ChangeSubscription(
 		ctx context.Context, id string, change func(Subscription) (Subscription, error),
 	) (Subscription, error)

@@ -9,26 +9,19 @@ import (
 	"io"
 	"mime"
 	"net/http"
-	"time"
 
 	"reveille/fsm"
 )
 
-const (
-	// batchTimeout bounds the read of a batch unless the Config says another time. All that lies before the position in
-	// the server's answer is part of that.
-	batchTimeout = 20 * time.Second
-	// batchBuffer is how much of an answer is looked at together, in bytes.
-	batchBuffer = 32 << 10
-)
+// batchBuffer is how much of an answer is looked at together, in bytes.
+const batchBuffer = 32 << 10
 
 // ReadBatch returns the next events of a stream from a position: at most so many, as far as they fit together into
-// fsm.MaxDeliveryBytes. It keeps nothing else of what the server shows, and stops to read once the batch is full. The
-// errors are those of get; ErrNotKept also says that the stream has another incarnation now. What is cut short is an
-// error, not a shorter batch.
+// fsm.MaxDeliveryBytes. It keeps nothing else of what the server shows, and stops to read once the batch is full. ctx
+// bounds all of it, and with it how much may lie before the position in the server's answer. The errors are those of
+// get; ErrNotKept also says that the stream has another incarnation now. What is cut short is an error, not a shorter
+// batch.
 func (c *Client) ReadBatch(ctx context.Context, path string, at fsm.Offset, events int) (fsm.Batch, error) {
-	ctx, done := context.WithTimeout(ctx, c.cfg.BatchTimeout)
-	defer done()
 	from, behind := at.Split()
 	res, err := c.get(ctx, nil, kindPush, path, from, "", "")
 	if err != nil {

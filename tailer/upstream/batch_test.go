@@ -334,20 +334,20 @@ func TestABatchThatIsCutShortIsAnError(t *testing.T) {
 }
 
 // TestABatchThatIsFullIsReadNoFurther holds that the rest of an answer is not waited for, and that a batch whose rest
-// does not come ends with the time for it.
+// does not come ends with its context.
 func TestABatchThatIsFullIsReadNoFurther(t *testing.T) {
 	c := testClient(t, func(w http.ResponseWriter, r *http.Request) {
 		shown("application/json", "9", "[1,2,3")(w, r)
 		_ = http.NewResponseController(w).Flush()
 		<-r.Context().Done()
 	}, "", nil)
-	c.cfg.BatchTimeout = time.Minute
 	b, err := c.ReadBatch(t.Context(), "/a", "1", 2)
 	if err != nil || len(b.Events) != 2 || b.To != at(2) {
 		t.Errorf("got %+v, %v", b, err)
 	}
-	c.cfg.BatchTimeout = 50 * time.Millisecond
-	if _, err := c.ReadBatch(t.Context(), "/a", "1", 3); !errors.Is(err, context.DeadlineExceeded) {
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := c.ReadBatch(ctx, "/a", "1", 3); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v", err)
 	}
 }

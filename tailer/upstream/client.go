@@ -50,8 +50,6 @@ type Config struct {
 	Logger *zap.Logger
 	// HeadTimeout bounds a HEAD with its retries.
 	HeadTimeout time.Duration
-	// BatchTimeout bounds the read of a batch; 0 for 20 s.
-	BatchTimeout time.Duration
 	// Metrics is what the metrics are registered with; nil for nowhere.
 	Metrics prometheus.Registerer
 }
@@ -94,7 +92,6 @@ func New(cfg Config) *Client {
 	if cfg.Headers = cfg.Headers.Clone(); cfg.Headers == nil {
 		cfg.Headers = http.Header{}
 	}
-	cfg.BatchTimeout = cmp.Or(cfg.BatchTimeout, batchTimeout)
 	c := &Client{
 		cfg: cfg, root: strings.TrimSuffix(cfg.URL.EscapedPath(), "/"), metrics: newMetrics(cfg.Metrics),
 		shared: &http.Client{Transport: newTransport(cfg), CheckRedirect: noRedirects},
