@@ -887,6 +887,13 @@ func (h *history) judged(cb fsm.Callback, before fsm.Consumer, alive bool, got f
 	if got.Code != "" || !cb.Done || !still || before.State == fsm.Idle {
 		return
 	}
+	// A tail that lies beyond the end of a closed stream is of the one that came after, and is noted nowhere. It wakes.
+	for path, tail := range cb.Tails {
+		if l, linked := after.Links[path]; linked && tail.After(l.Tail) {
+			l.Tail = tail
+			after.Links[path] = l
+		}
+	}
 	switch pending := after.Pending(); {
 	case !pending && after.State != fsm.Idle:
 		h.fail("L2: done with nothing pending left the consumer %s", after.State)
