@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"io"
 	"net/http"
@@ -40,12 +41,16 @@ func (d *Dispatcher) prepare(_ context.Context, a *attempt) bool {
 			Result: fsm.AttemptWaiting, Class: format.ClassUnknownFormat, Reason: err.Error(),
 		})
 	}
-	a.format = f
+	a.kind, a.format = d.kinds[a.sub.Mode], f
+	a.delivery = format.Delivery{Wake: a.wake, PublicURL: d.cfg.PublicURL, Secret: a.sub.Secret}
 	if u, err := url.Parse(a.sub.Webhook); err == nil {
 		a.host = u.Host
 	}
 	return true
 }
+
+// load finds out what is to be delivered.
+func (d *Dispatcher) load(ctx context.Context, a *attempt) bool { return a.kind.load(ctx, a) }
 
 // allowTarget judges the URL again: the settings may be stricter than when the subscription was created.
 func (d *Dispatcher) allowTarget(_ context.Context, a *attempt) bool {
@@ -56,20 +61,12 @@ func (d *Dispatcher) allowTarget(_ context.Context, a *attempt) bool {
 }
 
 func (d *Dispatcher) build(ctx context.Context, a *attempt) bool {
-	now := d.cfg.Clock()
-	delivery := format.Delivery{Wake: a.wake, PublicURL: d.cfg.PublicURL, Secret: a.sub.Secret, At: now}
-	if a.batch != nil {
-		delivery.Batch = *a.batch
-	} else {
-		delivery.Token = d.cfg.Tokens.Mint(a.wake.Consumer, a.wake.Generation, a.wake.Epoch, now)
-	}
-	header, body, err := a.format.Request(delivery)
+	a.delivery.At = d.cfg.Clock()
+	header, body, err := a.format.Request(a.delivery)
 	if err != nil {
 		return a.ends(judgeError(err))
 	}
-	if a.batch != nil {
-		ctx, a.cancel = context.WithTimeout(ctx, a.sub.Timeout)
-	}
+	ctx, a.cancel = context.WithTimeout(ctx, cmp.Or(a.sub.Timeout, d.cfg.RequestTimeout))
 	if a.request, err = http.NewRequestWithContext(
 		ctx, http.MethodPost, a.sub.Webhook, bytes.NewReader(body),
 	); err != nil {
@@ -86,6 +83,7 @@ func (d *Dispatcher) build(ctx context.Context, a *attempt) bool {
 
 func (d *Dispatcher) send(ctx context.Context, a *attempt) bool {
 	d.metrics.sends(a.wake)
+	a.sent = true
 	var err error
 	switch a.response, err = d.sender.send(ctx, a.request); {
 	case err == nil:
@@ -99,7 +97,7 @@ func (d *Dispatcher) send(ctx context.Context, a *attempt) bool {
 
 func (d *Dispatcher) judge(_ context.Context, a *attempt) bool {
 	answer := format.Answer{Status: a.status, Header: a.response.Header, At: d.cfg.Clock()}
-	if a.batch == nil && format.Success(a.status) { // a worker says in it whether the work is done
+	if a.kind.reads && format.Success(a.status) {
 		early := d.acceptEarly(a.wake)
 		answer.Body = readAnswer(a.response.Body)
 		early.wait()

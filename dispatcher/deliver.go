@@ -62,10 +62,7 @@ func signal(c chan struct{}) {
 // placeOne sends a wake or queues it. d.mu is held.
 func (d *Dispatcher) placeOne(sub fsm.Subscription, w fsm.Wake) {
 	now := d.cfg.Clock()
-	l := d.slots.lane(laneKey{sub.ID, sub.Generation})
-	if sub.Mode == fsm.ModePush {
-		l.brings = pushSize
-	}
+	l := d.slots.lane(laneKey{sub.ID, sub.Generation}, d.kinds[sub.Mode].size)
 	if size := sizeOf(w); l.queue.Len() == 0 && d.slots.mayStart(l, size, now) {
 		d.start(d.slots.take(l, size, now), sub, w)
 		return

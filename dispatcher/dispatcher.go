@@ -161,6 +161,7 @@ type Dispatcher struct {
 	guard   *guard
 	sender  *sender
 	stages  stages
+	kinds   map[fsm.Mode]kind
 	outage  *outage
 	metrics *metrics
 	// deliveries is the observer that logs them.
@@ -218,7 +219,7 @@ func New(cfg Config) (*Dispatcher, error) {
 	d.watch(cfg.Metrics)
 	cfg.Outcomes.Observe(fsm.Observer{Attempt: m.attempted})
 	cfg.Outcomes.Observe(fsm.Observer{Attempt: d.deliveries.attempted})
-	d.sender, d.stages = newSender(cfg, d.guard), d.newStages()
+	d.sender, d.stages, d.kinds = newSender(cfg, d.guard), d.newStages(), d.newKinds()
 	d.requests, d.cancelRequests = context.WithCancel(context.Background())
 	d.reports, d.cancelReports = context.WithCancel(context.Background())
 	return d, nil

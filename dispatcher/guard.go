@@ -86,7 +86,7 @@ func (g *guard) judge(ip netip.Addr) error {
 		return fmt.Errorf("%w: %s is a cloud metadata address", errProhibited, ip)
 	}
 	if g.guardian.SafeAddr(ip) != nil {
-		return fmt.Errorf("%w: %s is %s", errProhibited, ip, kind(ip))
+		return fmt.Errorf("%w: %s is %s", errProhibited, ip, kindOf(ip))
 	}
 	return nil
 }
@@ -102,7 +102,7 @@ func carried(ip netip.Addr) netip.Addr {
 	return ip
 }
 
-func kind(ip netip.Addr) string {
+func kindOf(ip netip.Addr) string {
 	switch {
 	case ip.IsUnspecified():
 		return "the unspecified address"

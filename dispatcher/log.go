@@ -20,8 +20,8 @@ type deliveryLog struct {
 	troubles map[laneKey]*troubles
 }
 
-// troubles are what was logged of an endpoint that fails, of one that answered 410, and of events that were put aside.
-type troubles struct{ failing, retired, putAside fsm.Trouble }
+// troubles are what was logged of an endpoint that fails, and of one that answered 410.
+type troubles struct{ failing, retired fsm.Trouble }
 
 func newDeliveryLog(log *zap.Logger, now func() time.Time) *deliveryLog {
 	return &deliveryLog{log: log, now: now, troubles: map[laneKey]*troubles{}}
@@ -44,8 +44,8 @@ func (l *deliveryLog) attempted(a fsm.Attempt) {
 		l.warn(a, "webhook answered 410: its consumers get nothing until the subscription is resumed")
 	case fsm.AttemptWaiting:
 		l.warn(a, "this version cannot deliver for a subscription: its wakes are held")
-	case fsm.AttemptPutAside:
-		l.warn(a, "events are put aside: they are not tried again")
+	case fsm.AttemptDead: // nothing else remembers which they are, so each is told
+		l.log.Warn("events are dead: they are not tried again", attemptFields(a)...)
 	case fsm.AttemptFailed:
 		l.warn(a, "webhook delivery failed")
 	}
@@ -59,8 +59,8 @@ func (l *deliveryLog) over(a fsm.Attempt) bool {
 	if t == nil {
 		return false
 	}
-	failed, retired, putAside := t.failing.Over(), t.retired.Over(), t.putAside.Over()
-	return failed || retired || putAside
+	failed, retired := t.failing.Over(), t.retired.Over()
+	return failed || retired
 }
 
 func (l *deliveryLog) warn(a fsm.Attempt, says string) {
@@ -82,9 +82,6 @@ func (l *deliveryLog) happened(a fsm.Attempt) (times int, log bool) {
 	if a.Result == fsm.AttemptRetired {
 		return t.retired.Happened(l.now())
 	}
-	if a.Result == fsm.AttemptPutAside {
-		return t.putAside.Happened(l.now())
-	}
 	return t.failing.Happened(l.now())
 }
 
@@ -105,9 +102,10 @@ func attemptFields(a fsm.Attempt) []zap.Field {
 		zap.String("consumer", a.Wake.Consumer), zap.Int64("epoch", a.Wake.Epoch), zap.String("wake_id", a.Wake.WakeID),
 		zap.Int("attempt", a.Wake.Attempt),
 	}
-	if a.Batch != nil {
-		fields = append(fields, zap.String("stream", a.Wake.Primary), zap.String("from", string(a.Batch.From)),
-			zap.String("to", string(a.Batch.To)), zap.Int("events", len(a.Batch.Events)))
+	if a.From != "" {
+		from, skip := a.From.Split()
+		fields = append(fields, zap.String("delivery_id", a.DeliveryID), zap.String("stream", a.Wake.Primary),
+			zap.String("from", from.Value()), zap.Int64("skip", skip), zap.Int("events", a.Events))
 	}
 	return fields
 }

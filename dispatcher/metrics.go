@@ -86,7 +86,7 @@ func newMetrics(r prometheus.Registerer, most int) *metrics {
 				"410; abandoned: cut off because this program stopped; waiting: not made, because a later version " +
 				"stored a mode, format or signature scheme that this one does not know; empty: not made, because " +
 				"there was no event to bring; unread: not made, because the events could not be read from the stream " +
-				"server; put_aside: the events are not tried again) and class of the status (none: there was no " +
+				"server; dead: the events are not tried again) and class of the status (none: there was no " +
 				"answer).",
 		}, []string{"subscription", "outcome", "status"}),
 		failures: f.NewCounterVec(prometheus.CounterOpts{
@@ -201,7 +201,7 @@ func (m *metrics) attempted(a fsm.Attempt) {
 		l.attempts[a.Result][class] = counter
 	}
 	counter.Inc()
-	if a.Result.Tells() {
+	if a.Tells() {
 		l.duration.Observe(a.Took.Seconds())
 	}
 }

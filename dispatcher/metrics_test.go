@@ -167,7 +167,7 @@ func TestTheSubscriptionsWithSeriesOfTheirOwnAreBounded(t *testing.T) {
 	m := newMetrics(r, 2)
 	s := newSlots(10, 10, 10, 1<<20, m)
 	end := func(id, generation string) {
-		s.lane(laneKey{id, generation})
+		s.lane(laneKey{id, generation}, 0)
 		m.attempted(fsm.Attempt{
 			Wake: fsm.Wake{Subscription: id, Attempt: 1}, Result: fsm.AttemptAccepted, Status: http.StatusNoContent,
 		})

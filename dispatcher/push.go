@@ -21,11 +21,8 @@ const (
 	pushSize = 2 * fsm.MaxDeliveryBytes
 )
 
-// read reads the events that a push brings. A wake brings none.
+// read reads the events that a push brings.
 func (d *Dispatcher) read(ctx context.Context, a *attempt) bool {
-	if a.sub.Mode != fsm.ModePush {
-		return true
-	}
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	batch, err := d.cfg.ReadBatch(ctx, a.wake.Primary, a.wake.At(a.wake.Primary), a.sub.Batch)
@@ -33,7 +30,7 @@ func (d *Dispatcher) read(ctx context.Context, a *attempt) bool {
 	case d.requests.Err() != nil:
 		return a.ends(format.Verdict{Result: fsm.AttemptAbandoned})
 	case errors.Is(err, fsm.ErrNoStream):
-		a.missing = true
+		d.follow(fsm.Outcome{Hidden: []string{a.wake.Primary}})
 		return a.ends(unread("the stream server has no such stream"))
 	case err != nil:
 		if times, log := d.unreadable.Happened(d.cfg.Clock()); log {
@@ -42,11 +39,11 @@ func (d *Dispatcher) read(ctx context.Context, a *attempt) bool {
 		}
 		return a.ends(unread("the stream server cannot be read"))
 	}
-	a.batch = &batch
+	a.delivery.ID, a.delivery.Batch = batch.DeliveryID(a.wake), batch
 	switch {
 	case batch.TooLarge:
 		return a.ends(format.Verdict{
-			Result: fsm.AttemptPutAside, Class: format.ClassTooLarge,
+			Result: fsm.AttemptDead, Class: format.ClassTooLarge,
 			Reason: "the event is larger than a delivery may be",
 		})
 	case len(batch.Events) == 0:
@@ -56,17 +53,21 @@ func (d *Dispatcher) read(ctx context.Context, a *attempt) bool {
 }
 
 func unread(why string) format.Verdict {
-	return format.Verdict{Result: fsm.AttemptUnread, Class: format.ClassUpstream, Reason: why}
+	return format.Verdict{Result: fsm.AttemptUnread, Class: format.ClassUpstream, Reason: why, Wait: unreadWait}
 }
 
-// judgeLast has the events of a push put aside whose last attempt has failed.
+// judgeLast has nothing retried whose last attempt has failed, where that does not give up the consumer.
 func (a *attempt) judgeLast() {
-	if a.batch != nil && a.verdict.Result == fsm.AttemptFailed && a.sub.Profile().Last(a.wake.Attempt) {
-		a.verdict.Result = fsm.AttemptPutAside
+	p := a.sub.Profile()
+	if a.verdict.Result == fsm.AttemptFailed && p.Lasting && p.Last(a.wake.Attempt) {
+		a.verdict.Result = fsm.AttemptDead
 	}
 }
 
-// delivered is what the store is told of a push whose events were taken, or are put aside.
-func (a *attempt) delivered() fsm.Delivered {
-	return fsm.Delivered{Path: a.wake.Primary, To: a.batch.To, Tail: a.batch.Tail, Profile: a.sub.Profile()}
+// advance acks the events of a push that were taken, or are dead.
+func (d *Dispatcher) advance(ctx context.Context, a *attempt) (fsm.Outcome, error) {
+	b := a.delivery.Batch
+	return d.cfg.Store.Deliver(ctx, a.wake.Ref(), fsm.Delivered{
+		Path: a.wake.Primary, To: b.To, Tail: b.Tail, Profile: a.sub.Profile(),
+	})
 }

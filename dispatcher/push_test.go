@@ -74,17 +74,17 @@ func TestAPush(t *testing.T) {
 			results: []string{"failed", "done"},
 		},
 		{
-			name:  "whose last attempt fails is put aside",
+			name:  "whose last attempt fails is dead",
 			reads: []any{event}, statuses: []int{503}, requests: 2, acked: "0005", state: fsm.Idle,
-			results: []string{"failed", "put_aside"},
+			results: []string{"failed", "dead"},
 		},
 		{
-			name: "that is refused is put aside", reads: []any{event}, statuses: []int{422}, requests: 1, acked: "0005",
-			state: fsm.Idle, results: []string{"put_aside"},
+			name: "that is refused is dead", reads: []any{event}, statuses: []int{422}, requests: 1, acked: "0005",
+			state: fsm.Idle, results: []string{"dead"},
 		},
 		{
-			name: "of an event that is too large is put aside", reads: []any{fsm.Batch{TooLarge: true, To: "0005"}},
-			acked: "0005", state: fsm.Idle, results: []string{"put_aside"},
+			name: "of an event that is too large is dead", reads: []any{fsm.Batch{TooLarge: true, To: "0005"}},
+			acked: "0005", state: fsm.Idle, results: []string{"dead"},
 		},
 		{
 			name: "without events is done", reads: []any{fsm.Batch{To: "0005", Tail: "0005"}}, acked: "0005",
@@ -148,8 +148,7 @@ func TestAPush(t *testing.T) {
 func TestPushesInFlightAreBoundedInMemory(t *testing.T) {
 	store := newMemStore()
 	s := newSlots(1000, 900, 1000, maxInFlightBytes, newMetrics(nil, 10))
-	l := s.lane(laneKey{"s", "g"})
-	l.brings = pushSize
+	l := s.lane(laneKey{"s", "g"}, (*Dispatcher)(nil).newKinds()[fsm.ModePush].size)
 	n := 0
 	for now := store.now(); s.mayStart(l, 100, now); n++ {
 		s.take(l, 100, now)

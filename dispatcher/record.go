@@ -1,6 +1,7 @@
 package dispatcher
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -20,7 +21,7 @@ const (
 func (d *Dispatcher) record(ctx context.Context, l *lane, a *attempt) fsm.Outcome {
 	over := a.over()
 	d.traces.end(ctx, over)
-	d.noteStanding(l, over.Result)
+	d.noteStanding(l, over)
 	d.cfg.Outcomes.Attempted(over)
 	return d.report(a)
 }
@@ -33,9 +34,6 @@ func (d *Dispatcher) report(a *attempt) fsm.Outcome {
 	for pause := reportRetry; ; pause = min(2*pause, reportRetryMax) {
 		out, err := d.tell(ctx, a)
 		if err == nil {
-			if a.missing {
-				out.Hidden = append(out.Hidden, a.wake.Primary)
-			}
 			return out
 		}
 		if errors.Is(err, fsm.ErrUnavailable) {
@@ -54,19 +52,12 @@ func (d *Dispatcher) tell(ctx context.Context, a *attempt) (fsm.Outcome, error) 
 	switch v.Result {
 	case fsm.AttemptAccepted:
 		return d.cfg.Store.Accept(ctx, w.Ref())
-	case fsm.AttemptDone:
-		if a.batch == nil {
-			return d.cfg.Store.Finish(ctx, w.Ref(), w.Streams)
-		}
-		return d.cfg.Store.Deliver(ctx, w.Ref(), a.delivered())
-	case fsm.AttemptEmpty, fsm.AttemptPutAside:
-		return d.cfg.Store.Deliver(ctx, w.Ref(), a.delivered())
-	case fsm.AttemptUnread:
-		return d.cfg.Store.Park(ctx, w.Ref(), unreadWait)
+	case fsm.AttemptDone, fsm.AttemptEmpty, fsm.AttemptDead:
+		return a.kind.ack(ctx, a)
+	case fsm.AttemptUnread, fsm.AttemptWaiting:
+		return d.cfg.Store.Park(ctx, w.Ref(), cmp.Or(v.Wait, parkTime))
 	case fsm.AttemptAbandoned:
 		return fsm.Outcome{}, nil
-	case fsm.AttemptWaiting:
-		return d.cfg.Store.Park(ctx, w.Ref(), parkTime)
 	case fsm.AttemptFailed, fsm.AttemptRetired:
 	}
 	return d.cfg.Store.Fail(ctx, w.Ref(), fsm.Failure{
@@ -99,11 +90,11 @@ func (d *Dispatcher) noteStore(err error) {
 }
 
 // noteStanding remembers how the endpoint of a subscription does.
-func (d *Dispatcher) noteStanding(l *lane, r fsm.AttemptResult) {
-	if r.Tells() {
+func (d *Dispatcher) noteStanding(l *lane, a fsm.Attempt) {
+	if a.Tells() {
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		d.slots.ended(l, r.OK())
+		d.slots.ended(l, a.Result.OK())
 	}
 }
 

@@ -60,8 +60,8 @@ type lane struct {
 	// turn is the lane's place in waiting; nil without a queue.
 	turn    *list.Element
 	metrics *laneMetrics
-	// brings is what each of its attempts costs in memory on top of its wake, in bytes.
-	brings int
+	// size is about what each of its deliveries costs in memory on top of its wake, in bytes (kind).
+	size int
 }
 
 // standing is how a lane's last attempt ended.
@@ -106,7 +106,8 @@ type item struct {
 type slot struct {
 	lane *lane
 	at   *list.Element
-	size int
+	// bytes is what it counts for of those in flight.
+	bytes int
 }
 
 // keptWake is the size, in bytes, beyond which a wake that waits is not kept in memory: the store has it.
@@ -128,10 +129,10 @@ func newSlots(total, perLane, maxQueue, maxBytes int, m *metrics) *slots {
 	}
 }
 
-func (s *slots) lane(k laneKey) *lane {
+func (s *slots) lane(k laneKey, size int) *lane {
 	l := s.lanes[k]
 	if l == nil {
-		l = &lane{key: k, metrics: s.metrics.of(k.id)}
+		l = &lane{key: k, size: size, metrics: s.metrics.of(k.id)}
 		s.lanes[k] = l
 	}
 	return l
@@ -140,7 +141,7 @@ func (s *slots) lane(k laneKey) *lane {
 // mayStart applies the rules above to an attempt of a size.
 func (s *slots) mayStart(l *lane, size int, now time.Time) bool {
 	held, free := l.started.Len(), s.total-s.inFlight
-	bytes := s.maxBytes - s.bytes - s.counted(size+l.brings)
+	bytes := s.maxBytes - s.bytes - s.counted(size+l.size)
 	standing := l.standing
 	if l.hangs(now) {
 		standing = failing
@@ -186,15 +187,15 @@ func (s *slots) take(l *lane, size int, now time.Time) slot {
 		s.active++
 	}
 	s.inFlight++
-	size += l.brings
-	s.bytes += s.counted(size)
-	return slot{lane: l, at: l.started.PushBack(now), size: size}
+	counted := s.counted(size + l.size)
+	s.bytes += counted
+	return slot{lane: l, at: l.started.PushBack(now), bytes: counted}
 }
 
 func (s *slots) release(sl slot) {
 	sl.lane.started.Remove(sl.at)
 	s.inFlight--
-	s.bytes -= s.counted(sl.size)
+	s.bytes -= sl.bytes
 	if sl.lane.started.Len() == 0 {
 		s.active--
 	}

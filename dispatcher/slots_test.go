@@ -11,7 +11,7 @@ import (
 
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 
-func named(s *slots, id string) *lane { return s.lane(laneKey{id: id}) }
+func named(s *slots, id string) *lane { return s.lane(laneKey{id: id}, 0) }
 
 // fill takes slots for a subscription until it gets no more.
 func fill(s *slots, l *lane, now time.Time) (taken []slot) {

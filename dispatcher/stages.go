@@ -29,7 +29,7 @@ type step func(ctx context.Context, a *attempt) bool
 
 func (d *Dispatcher) newStages() stages {
 	return stages{
-		prepare: []step{d.prepare, d.read}, allow: []step{d.allowTarget}, build: []step{d.build}, send: []step{d.send},
+		prepare: []step{d.prepare, d.load}, allow: []step{d.allowTarget}, build: []step{d.build}, send: []step{d.send},
 		judge: []step{d.judge},
 	}
 }
@@ -38,18 +38,18 @@ func (d *Dispatcher) newStages() stages {
 type attempt struct {
 	sub  fsm.Subscription
 	wake fsm.Wake
-	// prepare sets format and host. Of the URL only the host is ever shown: the rest may be a secret.
-	format format.Format
-	host   string
-	// read sets batch, if the attempt brings events, or missing, if there is no such stream.
-	batch   *fsm.Batch
-	missing bool
-	// build sets request; send sets response and status, which is 0 without an answer.
+	// prepare sets kind, format, delivery and host. Of the URL only the host is ever shown: the rest may be a secret.
+	kind     kind
+	format   format.Format
+	delivery format.Delivery
+	host     string
+	// build sets request, and cancel, which ends it; send sets sent, then response and status, which is 0 without an
+	// answer.
 	request  *http.Request
+	cancel   func()
+	sent     bool
 	response *http.Response
 	status   int
-	// cancel ends the request.
-	cancel func()
 	// began is when the attempt was begun, verdict what it came to, and took how long it was until that was known.
 	began   time.Time
 	verdict format.Verdict
@@ -64,22 +64,19 @@ func (a *attempt) ends(v format.Verdict) bool {
 
 // over is what observers are told of the attempt.
 func (a *attempt) over() fsm.Attempt {
+	b := a.delivery.Batch
 	return fsm.Attempt{
-		Wake: a.wake, Host: a.host, Began: a.began, Took: a.took, Result: a.verdict.Result, Status: a.status,
-		Class: string(a.verdict.Class), Reason: a.verdict.Reason, Batch: a.batch,
+		Wake: a.wake, Host: a.host, Began: a.began, Took: a.took, Sent: a.sent, Result: a.verdict.Result,
+		Status: a.status, Class: string(a.verdict.Class), Reason: a.verdict.Reason, DeliveryID: a.delivery.ID,
+		Events: len(b.Events), From: b.From, To: b.To,
 	}
 }
 
-// pass has an attempt pass the stages, all of them within the time that its request may take; a push reads its events
-// before that.
+// pass has an attempt pass the stages. A step that waits for something bounds that itself.
 func (d *Dispatcher) pass(ctx context.Context, a *attempt) {
 	a.began = time.Now()
-	limit := d.cfg.RequestTimeout
-	if a.sub.Mode == fsm.ModePush {
-		limit = a.sub.Timeout + readTimeout
-	}
-	ctx, a.cancel = context.WithTimeout(ctx, limit)
-	defer a.cancel()
+	ctx, a.cancel = context.WithCancel(ctx)
+	defer func() { a.cancel() }()
 pass:
 	for _, stage := range [...][]step{
 		d.stages.prepare, d.stages.allow, d.stages.build, d.stages.send, d.stages.judge,

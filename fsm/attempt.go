@@ -19,9 +19,18 @@ type Attempt struct {
 	Class string
 	// Reason of a failure in a few words. It repeats nothing that the endpoint has sent.
 	Reason string
-	// Batch is what it brought; nil for a wake, and where nothing could be read.
-	Batch *Batch
+	// Sent is true if the request was sent, or its sending was begun.
+	Sent bool
+	// DeliveryID is what the receiver tells the delivery by; empty if there was nothing to deliver.
+	DeliveryID string
+	// Events is how many it brought, From the position of the first of them and To the one behind the last. Both are
+	// empty for a wake, and where nothing could be read.
+	Events   int
+	From, To Offset
 }
+
+// Tells says whether the attempt shows how the endpoint does.
+func (a Attempt) Tells() bool { return a.Sent && a.Result != AttemptAbandoned }
 
 // AttemptResult is what follows from a delivery attempt.
 type AttemptResult int
@@ -44,25 +53,20 @@ const (
 	AttemptEmpty
 	// AttemptUnread means that the events could not be read from the stream server. It is made again.
 	AttemptUnread
-	// AttemptPutAside means that the events are not tried again: the endpoint will never take them, their last attempt
-	// has failed, or they are too large. What follows them goes on.
-	AttemptPutAside
+	// AttemptDead means that the events are not tried again: the endpoint will never take them, their last attempt has
+	// failed, or they are too large. What follows them goes on.
+	AttemptDead
 )
 
 // AttemptResults is how many there are.
-const AttemptResults = int(AttemptPutAside) + 1
+const AttemptResults = int(AttemptDead) + 1
 
 // String returns the value of a metric label.
 func (r AttemptResult) String() string {
 	return [AttemptResults]string{
-		"failed", "retired", "accepted", "done", "abandoned", "waiting", "empty", "unread", "put_aside",
+		"failed", "retired", "accepted", "done", "abandoned", "waiting", "empty", "unread", "dead",
 	}[r]
 }
 
 // OK says whether the endpoint took the delivery.
 func (r AttemptResult) OK() bool { return r == AttemptAccepted || r == AttemptDone }
-
-// Tells says whether the attempt shows how the endpoint does.
-func (r AttemptResult) Tells() bool {
-	return r != AttemptAbandoned && r != AttemptWaiting && r != AttemptEmpty && r != AttemptUnread
-}

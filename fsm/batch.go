@@ -24,8 +24,8 @@ type Batch struct {
 
 // DeliveryID names the delivery of a batch for its receiver: it is the EventID of the first event, followed by "-" and
 // the index of the last one if there are more. So the receiver knows the ID of each event.
-func (b Batch) DeliveryID(sub Subscription, stream string, born int64) string {
-	id := EventID(sub, stream, born, b.From)
+func (b Batch) DeliveryID(w Wake) string {
+	id := EventID(w, b.From)
 	if len(b.Events) > 1 {
 		_, n := b.From.Split()
 		id += "-" + strconv.FormatInt(n+int64(len(b.Events))-1, 10)
@@ -33,11 +33,11 @@ func (b Batch) DeliveryID(sub Subscription, stream string, born int64) string {
 	return id
 }
 
-// EventID names an event for its receiver: the same over all attempts, by whichever replica, and another one for
-// whatever other event of the subscription. born is Wake.Born, which also tells the incarnations of a stream apart:
+// EventID names an event of a wake's primary stream for its receiver: the same over all attempts, by whichever replica,
+// and another one for whatever other event of the subscription. Wake.Born tells the incarnations of a stream apart:
 // what is read from the start has the same IDs before and after its incarnation is known.
-func EventID(sub Subscription, stream string, born int64, at Offset) string {
+func EventID(w Wake, at Offset) string {
 	from, n := at.Split()
-	sum := sha256.Sum256([]byte(fmt.Sprintf("%s\n%s\n%d\n%s", sub.Generation, stream, born, from.Value())))
+	sum := sha256.Sum256([]byte(fmt.Sprintf("%s\n%s\n%d\n%s", w.Generation, w.Primary, w.Born, from.Value())))
 	return "evt_" + hex.EncodeToString(sum[:10]) + "_" + strconv.FormatInt(n, 10)
 }

@@ -104,16 +104,17 @@ func TestPositionsSortAsTheirMessagesDo(t *testing.T) {
 // TestAnEventHasOneIDWhereverItsBatchBegins holds that the ID of an event is the same in a batch that begins with it
 // and in one that begins at the start, and that no other event has it.
 func TestAnEventHasOneIDWhereverItsBatchBegins(t *testing.T) {
-	sub, next := Subscription{Generation: "g"}, IncarnateOffset("x", "0009", "9::x")
-	first := EventID(sub, "/a", 1, Start)
-	later := EventID(sub, "/a", 1, Start.At(3, next))
+	wake, next := Wake{Generation: "g", Primary: "/a", Born: 1}, IncarnateOffset("x", "0009", "9::x")
+	first, later := EventID(wake, Start), EventID(wake, Start.At(3, next))
+	anew, elsewhere, other := wake, wake, wake
+	anew.Born, elsewhere.Primary, other.Generation = 2, "/b", "h"
 	if hash, ok := strings.CutSuffix(first, "_0"); !ok || later != hash+"_3" {
 		t.Errorf("in one read the IDs are %s and %s", first, later)
 	}
 	seen := map[string]bool{first: true, later: true}
 	for _, id := range []string{
-		EventID(sub, "/a", 1, next), EventID(sub, "/a", 1, next.At(3, next)), EventID(sub, "/a", 2, Start),
-		EventID(sub, "/b", 1, Start), EventID(Subscription{Generation: "h"}, "/a", 1, Start),
+		EventID(wake, next), EventID(wake, next.At(3, next)), EventID(anew, Start), EventID(elsewhere, Start),
+		EventID(other, Start),
 	} {
 		if seen[id] {
 			t.Errorf("two events have the ID %s", id)

@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"errors"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,7 +19,7 @@ type Profile struct {
 	// them is the last, unless the profile is Lasting: then the last delay goes on. Without any, RetryDelay holds, and
 	// failures give the consumer up by Timing.GCAfter.
 	Delays []time.Duration
-	// Lasting says that failures never give the consumer up: whoever reports them puts the events aside in the end.
+	// Lasting says that failures never give the consumer up: whoever reports the last one acks the events as dead.
 	Lasting bool
 }
 
@@ -91,9 +92,10 @@ func (p Profile) delay(n int, j Jitter) time.Duration {
 	if len(p.Delays) == 0 {
 		return RetryDelay(n, j)
 	}
-	d := p.Delays[min(max(n, 1), len(p.Delays))-1]
-	least, span := d*(100-RetryVariance)/100, d*2*RetryVariance/100
-	return (least + span*time.Duration(j)/JitterSpan).Truncate(time.Millisecond)
+	// As Lua reckons, which has no integers.
+	ms := float64(p.Delays[min(max(n, 1), len(p.Delays))-1].Milliseconds())
+	least, span := ms*(100-RetryVariance)/100, ms*2*RetryVariance/100
+	return time.Duration(math.Floor(least+span*float64(j)/JitterSpan)) * time.Millisecond
 }
 
 // patience is how long an attempt of the consumer may be out.

@@ -157,3 +157,13 @@ func TestADeliveryMovesTheConsumerByWhatItBrought(t *testing.T) {
 		}
 	}
 }
+
+// TestALongDelayIsVariedAsAShortOneIs holds it of the longest that a subscription may have.
+func TestALongDelayIsVariedAsAShortOneIs(t *testing.T) {
+	for _, d := range []time.Duration{time.Second, 7 * 24 * time.Hour} {
+		p := Profile{Delays: []time.Duration{d}}
+		if least, most := p.delay(1, 0), p.delay(1, JitterSpan-1); least != d*8/10 || most <= d || most > d*12/10 {
+			t.Errorf("%s is varied from %s to %s", d, least, most)
+		}
+	}
+}

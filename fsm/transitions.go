@@ -295,7 +295,7 @@ func (c Consumer) Finish(env Env, r WakeRef, seen []StreamTail) (Consumer, Effec
 	return c.finished(env)
 }
 
-// Deliver takes in that the events which an attempt has brought were delivered, or are put aside for good: the consumer
+// Deliver takes in that the events which an attempt has brought were delivered, or are dead: the consumer
 // goes on behind them. Reading them has shown how far the stream goes, which nobody may have told of before.
 func (c Consumer) Deliver(env Env, r WakeRef, d Delivered) (Consumer, Effects) {
 	if !c.Current(r) {

@@ -24,6 +24,8 @@ type Format interface {
 // Delivery is what one attempt is built from. Attempts may go on for days, so each is built anew.
 type Delivery struct {
 	Wake fsm.Wake
+	// ID is what receivers tell the delivery by: the same over all attempts.
+	ID string
 	// Batch is what a delivery of fsm.ModePush brings.
 	Batch fsm.Batch
 	// PublicURL is what the callback URL begins with; it has no slash at its end.
@@ -34,8 +36,6 @@ type Delivery struct {
 	Secret string
 	// At dates the signature.
 	At time.Time
-	// id is what receivers tell the delivery by. It is the same over all attempts; the format sets it.
-	id string
 }
 
 // Answer is what an endpoint answered.
@@ -54,7 +54,9 @@ type scheme func(h http.Header, d Delivery, body []byte) error
 var (
 	formats = map[fsm.Mode]map[fsm.Format]func(fsm.Subscription, scheme) Format{
 		fsm.ModeWake: {fsm.FormatWake: func(_ fsm.Subscription, s scheme) Format { return wake{s} }},
-		fsm.ModePush: {fsm.FormatJSON: func(sub fsm.Subscription, s scheme) Format { return plainJSON{sub, s} }},
+		fsm.ModePush: {fsm.FormatJSON: func(sub fsm.Subscription, s scheme) Format {
+			return plainJSON{several: sub.Batch > 1, sign: s}
+		}},
 	}
 	schemes = map[fsm.Signature]scheme{
 		fsm.SignatureHMAC:             signHMAC,

@@ -3,7 +3,6 @@ package format
 import (
 	"bytes"
 	"cmp"
-	"errors"
 	"net/http"
 	"slices"
 
@@ -16,29 +15,22 @@ const StreamHeader = "Reveille-Stream"
 // plainJSON is the format of events as they stand in their stream: one message, a JSON array of messages if the
 // subscription takes several at a time, or the bytes of a stream that is not JSON.
 type plainJSON struct {
-	sub  fsm.Subscription
-	sign scheme
+	several bool
+	sign    scheme
 }
-
-var errEvents = errors.New("the number of events is not what the format takes")
 
 // Request implements Format.
 func (f plainJSON) Request(d Delivery) (http.Header, []byte, error) {
 	b := d.Batch
-	array := b.JSON && f.sub.Batch > 1
-	if len(b.Events) == 0 || len(b.Events) > 1 && !array {
-		return nil, nil, errEvents
-	}
 	body, contentType := b.Events[0], "application/json"
 	switch {
-	case array:
+	case b.JSON && f.several:
 		body = slices.Concat([]byte("["), bytes.Join(b.Events, []byte(",")), []byte("]"))
 	case !b.JSON:
 		contentType = cmp.Or(b.ContentType, "application/octet-stream")
 	}
-	d.id = b.DeliveryID(f.sub, d.Wake.Primary, d.Wake.Born)
 	h := http.Header{"Content-Type": {contentType}}
-	h.Set(IDHeader, d.id)
+	h.Set(IDHeader, d.ID)
 	h.Set(StreamHeader, d.Wake.Primary)
 	return h, body, f.sign(h, d, body)
 }

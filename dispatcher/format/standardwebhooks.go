@@ -42,7 +42,7 @@ func signStandardWebhooks(h http.Header, d Delivery, body []byte) error {
 	if err != nil {
 		return err
 	}
-	id, unix := d.id, strconv.FormatInt(d.At.Unix(), 10)
+	id, unix := d.ID, strconv.FormatInt(d.At.Unix(), 10)
 	h.Set(IDHeader, id)
 	h.Set(TimestampHeader, unix)
 	h.Set(SignatureHeader, StandardPrefix+base64.StdEncoding.EncodeToString(signature(key, id+"."+unix, body)))

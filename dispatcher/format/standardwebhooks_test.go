@@ -20,7 +20,7 @@ const (
 func TestStandardWebhooksSignsAsItsSpecificationShows(t *testing.T) {
 	h := http.Header{}
 	err := signStandardWebhooks(h, Delivery{
-		id: exampleID, Secret: exampleSecret, At: time.Unix(1649367553, 999_999_999),
+		ID: exampleID, Secret: exampleSecret, At: time.Unix(1649367553, 999_999_999),
 	}, []byte(exampleBody))
 	if err != nil || h.Get("webhook-id") != exampleID || h.Get("webhook-timestamp") != exampleTime ||
 		h.Get("webhook-signature") != exampleSignature {

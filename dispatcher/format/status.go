@@ -41,13 +41,13 @@ func judgeFailure(a Answer) Verdict {
 // again:
 //
 //	408, 425, 429      failed: the same may be taken later
-//	3xx, other 4xx     put aside
+//	3xx, other 4xx     dead
 func judgePushFailure(a Answer) Verdict {
 	v := judgeFailure(a)
 	switch {
 	case a.Status == http.StatusRequestTimeout, a.Status == http.StatusTooEarly:
 	case v.Class == ClassRedirect, v.Class == ClassClientError:
-		v.Result = fsm.AttemptPutAside
+		v.Result = fsm.AttemptDead
 	}
 	return v
 }

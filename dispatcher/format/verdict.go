@@ -16,6 +16,8 @@ type Verdict struct {
 	Reason string
 	// RetryAfter is the least time that the endpoint wants to be left alone; 0 if it did not say.
 	RetryAfter time.Duration
+	// Wait is how long it is until an attempt that was not made is made again; 0 for as long as one waits for a slot.
+	Wait time.Duration
 }
 
 // Class is the kind of a failure: the value of a metric label.

@@ -35,7 +35,6 @@ func (f wake) Request(d Delivery) (http.Header, []byte, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	d.id = d.Wake.WakeID
 	h := http.Header{"Content-Type": {"application/json"}}
 	return h, body, f.sign(h, d, body)
 }

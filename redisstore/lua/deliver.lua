@@ -1,4 +1,4 @@
--- The events of a stream that an attempt has brought were delivered, or are put aside for good: the consumer goes on behind them.
+-- The events of a stream that an attempt has brought were delivered, or are dead: the consumer goes on behind them.
 -- ARGV[9] consumer  ARGV[10] epoch  ARGV[11] wake id  ARGV[12] path  ARGV[13] the position behind the last event
 -- ARGV[14] how far the stream goes, as reading it has shown  ARGV[15] the profile to go by from now on
 -- Returns the outcome. O(links of the consumer).

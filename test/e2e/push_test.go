@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -144,8 +143,13 @@ func TestPush(t *testing.T) {
 			t.Errorf("the tries, by their answers, were %v", tries)
 		}
 		harness.Eventually(t, soon, "both are logged", func() error {
-			if n := strings.Count(p.rev.Log(), "events are put aside"); n == 0 {
-				return errors.New("none is")
+			for _, reason := range []string{"status 422", "status 500"} {
+				if !slices.ContainsFunc(strings.Split(p.rev.Log(), "\n"), func(line string) bool {
+					return strings.Contains(line, "events are dead") && strings.Contains(line, p.sub.ID) &&
+						strings.Contains(line, reason) && strings.Contains(line, p.path)
+				}) {
+					return fmt.Errorf("no line says %s", reason)
+				}
 			}
 			return nil
 		})

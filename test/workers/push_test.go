@@ -22,7 +22,7 @@ func TestEventsAreSignedSoThatOthersCanVerifyThem(t *testing.T) {
 			t.Fatal(err)
 		}
 		header, body, err := f.Request(format.Delivery{
-			Wake: fsm.Wake{Primary: "/a"}, Secret: secret, At: now, Batch: fsm.Batch{
+			Wake: fsm.Wake{Primary: "/a"}, ID: "evt_1_3-4", Secret: secret, At: now, Batch: fsm.Batch{
 				JSON: true, Events: [][]byte{[]byte(`{"text":"é €"}`), []byte("2")}, From: fsm.Offset("1").At(3, "2"),
 			},
 		})

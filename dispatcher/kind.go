@@ -1,0 +1,39 @@
+package dispatcher
+
+import (
+	"context"
+
+	"reveille/fsm"
+)
+
+// kind is what the modes of subscriptions differ in, beside the formats of their requests.
+type kind struct {
+	// load is the last step of prepare: it names the delivery, and finds out what it brings.
+	load step
+	// reads is true if the body of a 2xx says whether the work is done.
+	reads bool
+	// size is about what a delivery costs in memory on top of its wake, in bytes.
+	size int
+	// ack tells the store that there is nothing left to do of what was delivered.
+	ack func(context.Context, *attempt) (fsm.Outcome, error)
+}
+
+func (d *Dispatcher) newKinds() map[fsm.Mode]kind {
+	return map[fsm.Mode]kind{
+		fsm.ModeWake: {load: d.mint, reads: true, ack: d.finish},
+		fsm.ModePush: {load: d.read, size: pushSize, ack: d.advance},
+	}
+}
+
+// mint makes the token of a wake.
+func (d *Dispatcher) mint(_ context.Context, a *attempt) bool {
+	w := a.wake
+	a.delivery.ID = w.WakeID
+	a.delivery.Token = d.cfg.Tokens.Mint(w.Consumer, w.Generation, w.Epoch, d.cfg.Clock())
+	return true
+}
+
+// finish acks what the worker of a wake could have seen.
+func (d *Dispatcher) finish(ctx context.Context, a *attempt) (fsm.Outcome, error) {
+	return d.cfg.Store.Finish(ctx, a.wake.Ref(), a.wake.Streams)
+}
