@@ -14,8 +14,9 @@ type Batch struct {
 	ContentType string
 	JSON        bool
 	Events      [][]byte
-	// From is the position of the first event, To the one behind the last. Tail is how far the stream goes, as the read
-	// has shown.
+	// From names the first event (EventID). It is the position that the batch was read from, unless the server numbers
+	// its events: then it is the one behind as many from the start, whether or not those are kept. To is the position
+	// behind the last event, Tail how far the stream goes, as the read has shown.
 	From, To, Tail Offset
 	// TooLarge is true if the event at From is larger than MaxDeliveryBytes. Then there are no Events, and To lies
 	// behind it.

@@ -20,7 +20,7 @@ import (
 // and has kept nothing, counts anew in another epoch.
 var anyCable = dialect{
 	name: DialectAnyCable, offset: anyCableOffset, everyName: true, notKept: []int{http.StatusGone}, cacheable: true,
-	signed: anyCableSigned,
+	signed: anyCableSigned, number: anyCableNumber, numbered: numberedAnyCableOffset,
 }
 
 // headerAnyCable is in each of AnyCable's answers.
@@ -55,6 +55,17 @@ func anyCableOffset(s string) (fsm.Offset, error) {
 		return "", fmt.Errorf("%w: AnyCable's are a number, \"::\" and an epoch", fsm.ErrOffset)
 	}
 	return fsm.IncarnateOffset(epoch, fmt.Sprintf("%020d", n), fmt.Sprintf("%d::%s", n, epoch)), nil
+}
+
+// anyCableNumber is 0 at the start.
+func anyCableNumber(o fsm.Offset) int64 {
+	n, _, _ := splitAnyCableOffset(o.Value())
+	return int64(n) //nolint:gosec // it counts events
+}
+
+func numberedAnyCableOffset(epoch string, n int64) fsm.Offset {
+	o, _ := anyCableOffset(fmt.Sprintf("%d::%s", n, epoch)) // epoch is one of theirs
+	return o
 }
 
 // anyCableSigned signs the name of a stream as AnyCable's clients do: its JSON in base64, and the HMAC of that in hex.

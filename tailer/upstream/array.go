@@ -51,6 +51,19 @@ func (a *array) more() (bool, error) {
 	return true, nil
 }
 
+// rest goes on to the end of the array, and returns how many elements there were from the present one on.
+func (a *array) rest() (n int64, err error) {
+	for more := true; more; n++ {
+		if err := a.skip(); err != nil {
+			return 0, err
+		}
+		if more, err = a.more(); err != nil {
+			return 0, err
+		}
+	}
+	return n, nil
+}
+
 // end holds that nothing follows the array.
 func (a *array) end() error {
 	switch _, err := a.after(); {

@@ -27,6 +27,10 @@ type dialect struct {
 	// notKept are the statuses of a read from an offset that the server does not keep any more, which says nothing of
 	// the stream.
 	notKept []int
+	// number is how many events a stream has had up to an offset, and numbered the offset behind that many; nil where
+	// offsets do not say. Such a server lets go of the first events of a stream.
+	number   func(fsm.Offset) int64
+	numbered func(incarnation string, n int64) fsm.Offset
 	// writes is true if clients can write by this protocol.
 	writes bool
 	// cacheable is true if the server allows caches to answer reads in its place.

@@ -1,0 +1,82 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"reveille/test/anycable"
+	"reveille/test/harness"
+)
+
+// TestAPushGoesOnBehindEventsThatAreNotKept has a server drop events while those before them are being delivered.
+func TestAPushGoesOnBehindEventsThatAreNotKept(t *testing.T) {
+	t.Parallel()
+	const kept = 10
+	for name, tt := range map[string]struct {
+		batch int
+		// status is the answer to the first delivery, during which the events are dropped.
+		status int
+	}{
+		"one by one":                            {batch: 1, status: http.StatusNoContent},
+		"in batches":                            {batch: 4, status: http.StatusNoContent},
+		"and one of them is that which is sent": {batch: 1, status: http.StatusServiceUnavailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := startBroker(t, anycable.Options{History: kept}, nil, nil)
+			receiver := harness.NewReceiver(t)
+			got, release := make(chan struct{}), make(chan struct{})
+			receiver.Answer(func(n int, _ harness.Push) int {
+				if n > 1 {
+					return http.StatusNoContent
+				}
+				close(got)
+				<-release
+				return tt.status
+			})
+			a := c.gateway.PutSubscription("/t1", "s", jsonOf(t, map[string]any{
+				"mode": "push", "webhook": receiver.URL, "batch": tt.batch,
+				"retry": map[string]any{"schedule": []string{"1s", "1s"}},
+			}))
+			if a.Status != http.StatusCreated {
+				t.Fatalf("PUT: %d %s", a.Status, a.Body)
+			}
+			numbers := func(from, to int) (list []string) {
+				for n := from; n <= to; n++ {
+					list = append(list, strconv.Itoa(n))
+				}
+				return list
+			}
+			c.server.Publish("t1", "1")
+			<-got
+			c.server.Publish("t1", numbers(2, 50)...)
+			close(release)
+			want := numbers(50-kept+1, 50)
+			if tt.status == http.StatusNoContent {
+				want = slices.Insert(want, 0, "1")
+			}
+			receiver.Await("/t1", len(want))
+			c.server.Publish("t1", "51")
+			want = append(want, "51")
+			ids, events := receiver.Await("/t1", len(want))
+			if !slices.Equal(events, want) {
+				t.Errorf("it took %q, want %q", events, want)
+			}
+			base := ids[0][:strings.LastIndex(ids[0], "_")]
+			for i, id := range ids {
+				n, _ := strconv.Atoi(events[i])
+				if id != fmt.Sprintf("%s_%d", base, n-1) {
+					t.Errorf("event %s has the id %s, beside %s", events[i], id, ids[0])
+				}
+			}
+			if tt.status != http.StatusNoContent {
+				return // it stands at the start, behind which a server may have dropped anything
+			}
+			c.awaitLog(t, `"stream":"/t1"`, "the stream server dropped events before they were pushed")
+		})
+	}
+}
