@@ -3,6 +3,7 @@ package dispatcher
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"go.uber.org/zap"
@@ -25,7 +26,10 @@ const (
 func (d *Dispatcher) read(ctx context.Context, a *attempt) bool {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	batch, err := d.cfg.ReadBatch(ctx, a.wake.Primary, a.wake.At(a.wake.Primary), a.sub.Batch)
+	w := a.wake
+	// A stream that is made anew has another consumer, by its birth if not by its ID.
+	reader := fmt.Sprintf("%s %s %d", w.Generation, w.Consumer, w.Born)
+	batch, err := d.cfg.ReadBatch(ctx, reader, w.Primary, w.At(w.Primary), a.sub.Batch)
 	switch {
 	case d.requests.Err() != nil:
 		return a.ends(format.Verdict{Result: fsm.AttemptAbandoned})

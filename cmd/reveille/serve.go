@@ -123,8 +123,10 @@ func assemble(
 		MaxInFlightPerSubscription: s.MaxInFlightPerSubscription, MaxQueued: s.MaxQueuedWakes,
 		ShutdownGrace: deliveryGrace, Metrics: metrics, AllowInsecure: s.AllowInsecureWebhooks,
 		AllowCIDRs: s.WebhookAllowCIDRs, ProxyFromEnvironment: s.WebhookProxyFromEnv, Tracer: tracer,
-		ReadBatch: func(ctx context.Context, path string, at fsm.Offset, events int) (fsm.Batch, error) {
-			return p.tailer.Upstream().ReadBatch(ctx, path, at, events)
+		ReadBatch: func(
+			ctx context.Context, reader, path string, at fsm.Offset, events int,
+		) (fsm.Batch, error) {
+			return p.tailer.Upstream().ReadBatch(ctx, reader, path, at, events)
 		},
 	})
 	if err != nil {

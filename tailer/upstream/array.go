@@ -17,16 +17,22 @@ const jsonSpace = " \t\r\n"
 type array struct {
 	in    *bufio.Reader
 	begun bool
-	// inside is true while there is more of the element.
-	inside bool
+	// open is true while the element is neither taken nor skipped, inside while there is more of it to read. held is
+	// what was read of one that was not taken, because it was too long.
+	open, inside bool
+	held         []byte
 	// depth is how many arrays and objects of the element are open. quoted is true in a string, and escaped after a
 	// backslash there.
 	depth           int
 	quoted, escaped bool
 }
 
-// more goes to the next element. It returns false at the end of the array, which is the end of the answer, too.
+// more goes to the next element, unless the present one is neither taken nor skipped. It returns false at the end of
+// the array, which is the end of the answer, too.
 func (a *array) more() (bool, error) {
+	if a.open {
+		return true, nil
+	}
 	first := !a.begun
 	c, err := a.peek()
 	switch {
@@ -47,7 +53,7 @@ func (a *array) more() (bool, error) {
 	case strings.IndexByte(",:]}", c) >= 0:
 		return false, errNotJSON
 	}
-	a.inside = true
+	a.open, a.inside = true, true
 	return true, nil
 }
 
@@ -75,34 +81,35 @@ func (a *array) end() error {
 	return errNotJSON
 }
 
-// take returns the element unless it is longer than limit. In that case whole is false and the rest is there to skip.
+// take returns the element unless it is longer than limit. In that case whole is false, and it is there to be taken by
+// a higher limit, or skipped.
 func (a *array) take(limit int) (element []byte, whole bool, err error) {
-	for a.inside {
+	for a.inside && len(a.held) <= limit {
 		window, err := a.window()
 		if err != nil {
 			return nil, false, cut(err)
 		}
 		n := a.scan(window)
-		if whole = len(element)+n <= limit; whole {
-			element = append(element, window[:n]...)
-		}
+		a.held = append(a.held, window[:n]...)
 		_, _ = a.in.Discard(n)
-		if !whole {
-			return nil, false, nil
-		}
 	}
+	if len(a.held) > limit {
+		return nil, false, nil
+	}
+	element, a.held, a.open = a.held, nil, false
 	return element, true, nil
 }
 
 // skip reads the element to its end and keeps nothing.
 func (a *array) skip() error {
-	for a.inside {
+	for a.held = nil; a.inside; {
 		window, err := a.window()
 		if err != nil {
 			return cut(err)
 		}
 		_, _ = a.in.Discard(a.scan(window))
 	}
+	a.open = false
 	return nil
 }
 

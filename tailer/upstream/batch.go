@@ -1,14 +1,11 @@
 package upstream
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"mime"
-	"net/http"
 	"time"
 
 	"go.uber.org/zap"
@@ -20,105 +17,52 @@ import (
 const batchBuffer = 32 << 10
 
 // ReadBatch returns the next events of a stream from a position: at most so many, as far as they fit together into
-// fsm.MaxDeliveryBytes. It keeps nothing else of what the server shows, and stops to read once the batch is full. ctx
-// bounds all of it, and with it how much may lie before the position in the server's answer.
+// fsm.MaxDeliveryBytes. It keeps nothing else of what the server shows, and stops to read once the batch is full.
+//
+// The answer of the server is kept open for a while: the reader's next batch goes on with it, if that is from where
+// this one has ended. It shows the stream as it was when it was asked for, so what is another stream, though under the
+// same name, needs another reader. Any other position is read up to from the offset before it. What does not come by
+// the end of ctx is asked for again by the next call, which may find that more has been read by then.
 //
 // Where the server numbers its events and does not keep those behind the position any more, the batch begins with the
 // first one that it keeps.
 //
 // The errors are those of get; ErrNotKept also says that the stream has another incarnation now, or has nothing behind
 // the position. What is cut short is an error, not a shorter batch.
-func (c *Client) ReadBatch(ctx context.Context, path string, at fsm.Offset, events int) (fsm.Batch, error) {
-	b, err := c.readBatch(ctx, path, at, max(events, 1))
+func (c *Client) ReadBatch(
+	ctx context.Context, reader, path string, at fsm.Offset, events int,
+) (b fsm.Batch, err error) {
+	if r := c.readings.take(reader); r != nil {
+		if _, ok := r.ahead(path, at); !ok {
+			r.close()
+		} else if b, err = c.readOn(ctx, reader, r, at, events); err == nil || again(ctx, err) {
+			return b, err
+		} // it may have been cut while it was kept
+	}
+	r, err := c.open(ctx, path, at)
+	if err != nil {
+		return fsm.Batch{}, fmt.Errorf("GET: %w", err)
+	}
+	return c.readOn(ctx, reader, r, at, events)
+}
+
+// again says whether it is for the next call to go on after an error.
+func again(ctx context.Context, err error) bool { return ctx.Err() != nil || errors.Is(err, errFar) }
+
+// readOn reads a batch from an answer, which it keeps if there is more.
+func (c *Client) readOn(
+	ctx context.Context, reader string, r *reading, at fsm.Offset, events int,
+) (fsm.Batch, error) {
+	b, last, err := r.batch(ctx, at, max(events, 1))
+	if err == nil && !last || errors.Is(err, errFar) {
+		c.readings.keep(reader, r)
+	} else {
+		r.close()
+	}
 	if err != nil {
 		return fsm.Batch{}, fmt.Errorf("GET: %w", err)
 	}
 	return b, nil
-}
-
-func (c *Client) readBatch(ctx context.Context, path string, at fsm.Offset, events int) (b fsm.Batch, err error) {
-	from, behind := at.Split()
-	res, err := c.get(ctx, nil, kindPush, path, from, "", "")
-	if errors.Is(err, ErrNotKept) && from != fsm.Start && c.known().number != nil {
-		from = fsm.Start
-		res, err = c.get(ctx, nil, kindPush, path, from, "", "")
-	}
-	if err != nil {
-		return b, err
-	}
-	defer res.Body.Close()
-	d := c.dialectOf(res.Header)
-	next, err := d.next(res.Header.Get(HeaderNextOffset))
-	switch {
-	case err != nil:
-		return b, err
-	case next == "":
-		next = from
-	case next.Other(at):
-		return b, ErrNotKept
-	}
-	b = fsm.Batch{ContentType: res.Header.Get("Content-Type"), From: at, To: next, Tail: next}
-	mediaType, _, _ := mime.ParseMediaType(b.ContentType)
-	b.JSON = mediaType == "application/json"
-
-	var taken int64
-	var last bool
-	a := array{in: bufio.NewReaderSize(res.Body, batchBuffer)}
-	switch {
-	case res.StatusCode == http.StatusNoContent:
-		if last = true; behind > 0 {
-			err = errShrunk
-		}
-	case b.JSON:
-		taken, last, err = readMessages(&a, &b, behind, events)
-	case endless(res):
-		err = AnswerError{What: "it does not say how long it is"}
-	default:
-		taken, last, err = readBytes(a.in, &b, behind)
-	}
-	switch {
-	case err != nil:
-	case behind+taken > 0 && !next.After(from):
-		err = AnswerError{What: "it has data, and its next offset is not beyond it"}
-	case d.number != nil && b.JSON:
-		err = c.number(d, &b, &a, taken, last, path, from)
-	case !last:
-		b.To = from.At(behind+taken, next)
-	}
-	return b, err
-}
-
-// number gives the events of a batch their numbers, by which they are called from then on: the first events that a
-// server keeps are others each time, and positions that count from them mean nothing later. The batch was read from
-// where its reader stands, or from the start, if the server does not keep that any more.
-func (c *Client) number(
-	d *dialect, b *fsm.Batch, a *array, taken int64, last bool, path string, from fsm.Offset,
-) error {
-	at, before := b.From, d.number(from)
-	if from == fsm.Start {
-		var rest int64
-		if !last {
-			var err error
-			if rest, err = a.rest(); err != nil {
-				return err
-			}
-		}
-		before = d.number(b.Tail) - taken - rest
-	}
-	if from != at {
-		lost := before - d.number(at)
-		switch {
-		case !b.Tail.After(at), lost < 0: // the stream has expired, or the server stops
-			return ErrNotKept
-		case lost > 0:
-			c.trims(path, at, lost)
-		}
-	}
-	if !last {
-		b.To = d.numbered(b.Tail.Incarnation(), before+taken)
-	}
-	b.From = fsm.Start.At(before, b.Tail)
-	return nil
 }
 
 // trims says that a server has dropped events before they were pushed.
@@ -133,71 +77,44 @@ func (c *Client) trims(path string, at fsm.Offset, events int64) {
 // errShrunk is of an answer that shows less than there was before: the stream is not what it was.
 var errShrunk = AnswerError{What: "it ends before the position that the events before were read up to"}
 
-// endless says whether the end of an answer cannot be told from a connection that was cut.
-func endless(res *http.Response) bool {
-	return res.ProtoMajor == 1 && res.ContentLength < 0 && len(res.TransferEncoding) == 0
-}
-
-// readMessages puts the messages behind the first ones into a batch. taken is how many, and last says that no other
-// message follows.
-func readMessages(a *array, b *fsm.Batch, behind int64, most int) (taken int64, last bool, err error) {
-	for range behind {
-		switch more, err := a.more(); {
-		case err != nil:
-			return 0, false, err
-		case !more:
-			return 0, false, errShrunk
-		}
-		if err := a.skip(); err != nil {
-			return 0, false, err
-		}
-	}
-	for room := fsm.MaxDeliveryBytes; ; {
-		more, err := a.more()
+// messages puts the next messages into a batch. last says that no other message follows.
+func (r *reading) messages(b *fsm.Batch, most int) (last bool, err error) {
+	for room := fsm.MaxDeliveryBytes; ; r.done++ {
+		more, err := r.in.more()
 		if err != nil || !more || len(b.Events) == most || b.TooLarge {
-			return taken, !more, err
+			return !more, err
 		}
-		event, whole, err := a.take(room)
+		event, whole, err := r.in.take(room)
 		switch {
 		case err != nil:
-			return 0, false, err
-		case !whole && taken > 0:
-			return taken, false, nil
+			return false, err
+		case !whole && len(b.Events) > 0:
+			return false, nil
 		case !whole:
 			b.TooLarge = true
-			if err := a.skip(); err != nil {
-				return 0, false, err
+			if err := r.in.skip(); err != nil {
+				return false, err
 			}
 		case !json.Valid(event):
-			return 0, false, errNotJSON
+			return false, errNotJSON
 		default:
 			b.Events = append(b.Events, event)
+			room -= len(event)
 		}
-		taken++
-		room -= len(event)
 	}
 }
 
-// readBytes puts the bytes behind the first ones into a batch, as one event.
-func readBytes(in *bufio.Reader, b *fsm.Batch, behind int64) (taken int64, last bool, err error) {
-	switch _, err := io.CopyN(io.Discard, in, behind); {
-	case errors.Is(err, io.EOF):
-		return 0, false, errShrunk
-	case err != nil:
-		return 0, false, err
-	}
-	event, err := io.ReadAll(io.LimitReader(in, fsm.MaxDeliveryBytes))
+// bytes puts the next bytes into a batch, as one event.
+func (r *reading) bytes(b *fsm.Batch) (last bool, err error) {
+	event, err := io.ReadAll(io.LimitReader(r.in.in, fsm.MaxDeliveryBytes))
 	if err != nil {
-		return 0, false, err
+		return false, err
 	}
-	if len(event) > 0 {
+	if r.done += int64(len(event)); len(event) > 0 {
 		b.Events = [][]byte{event}
 	}
-	switch _, err = in.ReadByte(); {
-	case errors.Is(err, io.EOF):
-		last, err = true, nil
-	case err != nil:
-		return 0, false, err
+	if _, err = r.in.in.Peek(1); errors.Is(err, io.EOF) {
+		return true, nil
 	}
-	return int64(len(event)), last, err
+	return false, err
 }

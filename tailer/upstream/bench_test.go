@@ -1,35 +1,51 @@
 package upstream
 
 import (
+	"fmt"
 	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
+
+	"reveille/fsm"
 )
 
-// BenchmarkReadBatch reads batches of 100 events of 200 bytes, at the start of what the server shows and far into it.
+// BenchmarkReadBatch reads 1,000 events of 200 bytes in batches, one after the other, at the start and at the end of a
+// backlog of 100,000 events that the server shows in one answer. Getting to the first of them is not counted.
 func BenchmarkReadBatch(b *testing.B) {
-	const events = 100
+	const backlog, events = 100_000, 1000
 	event := `{"type":"user.created","text":"` + strings.Repeat("x", 167) + `"}`
-	for name, behind := range map[string]int64{"first": 0, "behind 1000": 1000} {
-		b.Run(name, func(b *testing.B) {
-			data := "[" + strings.Repeat(event+",", int(behind)+events-1) + event + "]"
-			srv := httptest.NewServer(shown("application/json", "9", data))
-			defer srv.Close()
-			u, err := url.Parse(srv.URL)
-			if err != nil {
-				b.Fatal(err)
-			}
-			c := New(Config{URL: u})
-			defer c.Close()
-			b.ReportAllocs()
-			for b.Loop() {
-				batch, err := c.ReadBatch(b.Context(), "/a", at(behind), events)
-				if err != nil || len(batch.Events) != events || batch.To != "9" {
-					b.Fatalf("%d events to %s: %v", len(batch.Events), batch.To, err)
+	srv := httptest.NewServer(shown("application/json", "9", "["+strings.Repeat(event+",", backlog-1)+event+"]"))
+	defer srv.Close()
+	u, err := url.Parse(srv.URL)
+	if err != nil {
+		b.Fatal(err)
+	}
+	c := New(Config{URL: u})
+	defer c.Close()
+	for _, most := range []int{1, 100} {
+		for name, behind := range map[string]int64{"first": 1, "last": backlog - events} {
+			b.Run(fmt.Sprintf("%s/%d", name, most), func(b *testing.B) {
+				read := func(position fsm.Offset, most int) fsm.Batch {
+					batch, err := c.ReadBatch(b.Context(), "r", "/a", position, most)
+					if err != nil {
+						b.Fatal(err)
+					}
+					return batch
 				}
-			}
-			b.ReportMetric(float64(events*b.N)/b.Elapsed().Seconds(), "events/s")
-		})
+				b.ReportAllocs()
+				for b.Loop() {
+					b.StopTimer()
+					read(at(behind-1), 1)
+					b.StartTimer()
+					position := at(behind)
+					for n := 0; n < events; {
+						batch := read(position, most)
+						n, position = n+len(batch.Events), batch.To
+					}
+				}
+				b.ReportMetric(float64(events*b.N)/b.Elapsed().Seconds(), "events/s")
+			})
+		}
 	}
 }

@@ -64,6 +64,8 @@ type Client struct {
 	conns   conns
 	flights flights
 	metrics *metrics
+	// readings are the answers that batches go on with.
+	readings readings
 	// http2 is true while upstream answers by HTTP/2: live requests share connections then, too.
 	http2 atomic.Bool
 
@@ -119,8 +121,9 @@ func New(cfg Config) *Client {
 
 func noRedirects(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
-// Close lets go of the idle connections.
+// Close lets go of the idle connections, and of the answers that are kept open.
 func (c *Client) Close() {
+	c.readings.close()
 	c.conns.CloseIdleConnections()
 }
 

@@ -1,0 +1,311 @@
+package upstream
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"reveille/fsm"
+)
+
+const (
+	// readingsMax is how many answers are kept open for the next batch of their readers, and readingsIdle for how long.
+	// By HTTP/1.1 each has a connection.
+	readingsMax, readingsIdle = 64, 30 * time.Second
+	// heldMax is how much of an event that did not fit into a batch is kept for the next one, in bytes.
+	heldMax = 256 << 10
+	// skipCheck is how many messages are passed over between two looks at the clock.
+	skipCheck = 64
+)
+
+// errFar is of a position that is not reached in time. What was read up to there does not have to be read again.
+var errFar = errors.New("the position lies far into what the server shows: the next read goes on towards it")
+
+// reading is an answer to a read while it is taken in, batch by batch. One goroutine at a time uses it.
+type reading struct {
+	client *Client
+	status int
+	header http.Header
+	body   io.Closer
+	// cancel ends the request, and with it what waits for data.
+	cancel context.CancelCauseFunc
+	d      *dialect
+	path   string
+	// from is the offset that was asked for, next the one that the answer leads to.
+	from, next fsm.Offset
+	// json is true if the answer is an array of messages. Otherwise it is bytes.
+	json bool
+	in   array
+	// done is how many messages, or bytes, lie behind.
+	done int64
+	// reader is what it is kept for, and since when.
+	reader string
+	since  time.Time
+}
+
+// open asks for what lies behind a position.
+func (c *Client) open(ctx context.Context, path string, at fsm.Offset) (*reading, error) {
+	own, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	r := &reading{client: c, path: path, cancel: cancel}
+	defer r.within(ctx)()
+	res, from, err := c.getKept(own, path, at)
+	if err != nil {
+		cancel(nil)
+		return nil, err
+	}
+	r.status, r.header, r.body, r.from, r.d = res.StatusCode, res.Header, res.Body, from, c.dialectOf(res.Header)
+	r.in.in = bufio.NewReaderSize(res.Body, batchBuffer)
+	switch r.next, err = r.d.next(r.header.Get(HeaderNextOffset)); {
+	case err != nil:
+	case r.next == "":
+		r.next = r.from
+	case r.next.Other(at):
+		err = ErrNotKept
+	}
+	mediaType, _, _ := mime.ParseMediaType(r.header.Get("Content-Type"))
+	if r.json = mediaType == "application/json"; err == nil && !r.json && endless(res) {
+		err = AnswerError{What: "it does not say how long it is"}
+	}
+	if err != nil {
+		_ = res.Body.Close()
+		cancel(nil)
+		return nil, err
+	}
+	return r, nil
+}
+
+// getKept sends a read from a position; from the start, if the server does not keep that and numbers its events.
+func (c *Client) getKept(
+	ctx context.Context, path string, at fsm.Offset,
+) (res *http.Response, from fsm.Offset, err error) {
+	from, _ = at.Split()
+	res, err = c.get(ctx, nil, kindPush, path, from, "", "")
+	if errors.Is(err, ErrNotKept) && from != fsm.Start && c.known().number != nil {
+		from = fsm.Start
+		res, err = c.get(ctx, nil, kindPush, path, from, "", "")
+	}
+	return res, from, err
+}
+
+// endless says whether the end of an answer cannot be told from a connection that was cut.
+func endless(res *http.Response) bool {
+	return res.StatusCode != http.StatusNoContent &&
+		res.ProtoMajor == 1 && res.ContentLength < 0 && len(res.TransferEncoding) == 0
+}
+
+// within has the request end with ctx, if that ends before the function that it returns is called.
+func (r *reading) within(ctx context.Context) (free func()) {
+	stop := context.AfterFunc(ctx, func() { r.cancel(context.Cause(ctx)) })
+	return func() { stop() }
+}
+
+func (r *reading) close() {
+	_ = r.body.Close()
+	r.cancel(nil)
+}
+
+// ahead returns how far a position lies ahead in the answer. ok is false if it does not lie there.
+func (r *reading) ahead(path string, at fsm.Offset) (n int64, ok bool) {
+	from, n := at.Split()
+	if ok = from == r.from; !ok && r.d.number != nil && r.from != fsm.Start && !from.Other(r.from) {
+		n, ok = r.d.number(from)-r.d.number(r.from), true
+	}
+	n -= r.done
+	return n, ok && n >= 0 && path == r.path
+}
+
+// batch returns the next events from a position. last says that the answer has no others. After errFar it can be asked
+// again, after any other error it cannot.
+func (r *reading) batch(ctx context.Context, at fsm.Offset, events int) (b fsm.Batch, last bool, err error) {
+	defer r.within(ctx)()
+	b = fsm.Batch{
+		ContentType: r.header.Get("Content-Type"), JSON: r.json, From: at, To: r.next, Tail: r.next,
+	}
+	// From the start the position is found by what the whole answer shows.
+	if n, ok := r.ahead(r.path, at); ok {
+		if err := r.skip(ctx, n); err != nil {
+			return b, false, err
+		}
+	}
+	before := r.done
+	switch {
+	case r.status == http.StatusNoContent:
+		last = true
+	case r.json:
+		last, err = r.messages(&b, events)
+	default:
+		last, err = r.bytes(&b)
+	}
+	switch {
+	case err != nil:
+	case r.done > 0 && !r.next.After(r.from):
+		err = AnswerError{What: "it has data, and its next offset is not beyond it"}
+	case r.d.number != nil && r.json:
+		last, err = r.number(&b, before, last)
+	case !last:
+		b.To = r.from.At(r.done, r.next)
+	}
+	if ctx.Err() != nil { // the request has ended with it, or is about to
+		err = context.Cause(ctx)
+	}
+	return b, last, err
+}
+
+// skip passes over what lies before a position. It stops early enough for the next call to go on.
+func (r *reading) skip(ctx context.Context, n int64) error {
+	if n > 0 && r.status == http.StatusNoContent {
+		return errShrunk
+	}
+	began := time.Now()
+	deadline, bounded := ctx.Deadline()
+	patience := deadline.Sub(began) * 3 / 4
+	for i := 0; n > 0; i++ {
+		if bounded && i%skipCheck == skipCheck-1 && time.Since(began) > patience {
+			return errFar
+		}
+		passed, err := r.pass(n)
+		if err != nil {
+			return err
+		}
+		r.done, n = r.done+passed, n-passed
+	}
+	return nil
+}
+
+// pass passes over one message, or some of n bytes.
+func (r *reading) pass(n int64) (passed int64, err error) {
+	if !r.json {
+		switch passed, err = io.CopyN(io.Discard, r.in.in, min(n, batchBuffer)); {
+		case errors.Is(err, io.EOF):
+			return 0, errShrunk
+		case err != nil:
+			return 0, err
+		}
+		return passed, nil
+	}
+	switch more, err := r.in.more(); {
+	case err != nil:
+		return 0, err
+	case !more:
+		return 0, errShrunk
+	}
+	return 1, r.in.skip()
+}
+
+// number gives the events of a batch their numbers, by which they are called from then on: the first events that a
+// server keeps are others each time, and positions that count from them mean nothing later. What was asked for from the
+// start, because the server keeps no more or because the reader begins there, is read to its end for that. before is
+// how many events of the answer lie before the batch.
+func (r *reading) number(b *fsm.Batch, before int64, last bool) (bool, error) {
+	at, first := b.From, r.d.number(r.from)+before
+	to := first + r.done - before
+	if r.from == fsm.Start {
+		var rest int64
+		if !last {
+			var err error
+			if rest, err = r.in.rest(); err != nil {
+				return false, err
+			}
+		}
+		to = r.d.number(r.next) - rest
+		first = to - (r.done - before)
+	}
+	if !last {
+		b.To = r.d.numbered(r.next.Incarnation(), to)
+	}
+	if r.from == fsm.Start && at != fsm.Start {
+		lost := first - r.d.number(at)
+		switch {
+		case !r.next.After(at), lost < 0: // the stream has expired, or the server stops
+			return false, ErrNotKept
+		case lost > 0:
+			r.client.trims(r.path, at, lost)
+		}
+	}
+	b.From = fsm.Start.At(first, r.next)
+	return last || r.from == fsm.Start, nil
+}
+
+// readings are answers that are kept open, so that the next batch of a reader can go on where its last one has ended:
+// some servers show all of a stream in one answer, and a position in it can only be found by reading what lies before.
+// Of each, no more has arrived than the buffers hold.
+type readings struct {
+	mu sync.Mutex
+	// kept has the one that was used last at its end.
+	kept []*reading
+	// expiry closes those that were kept for too long; nil if none is kept. closed is true if none is to be.
+	expiry *time.Timer
+	closed bool
+}
+
+// take returns the one that is kept for a reader; nil if there is none.
+func (rs *readings) take(reader string) *reading {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	i := slices.IndexFunc(rs.kept, func(r *reading) bool { return r.reader == reader })
+	if i < 0 {
+		return nil
+	}
+	r := rs.kept[i]
+	rs.kept = slices.Delete(rs.kept, i, i+1)
+	return r
+}
+
+// keep keeps one for a reader, in the place of any other of that reader, and of the one that was idle for longest if
+// there are too many.
+func (rs *readings) keep(reader string, r *reading) {
+	if other := rs.take(reader); other != nil {
+		other.close()
+	}
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	if rs.closed || len(r.in.held) > heldMax {
+		r.close()
+		return
+	}
+	r.reader, r.since = reader, time.Now()
+	rs.kept = append(rs.kept, r)
+	if len(rs.kept) > readingsMax {
+		rs.kept[0].close()
+		rs.kept = slices.Delete(rs.kept, 0, 1)
+	}
+	if rs.expiry == nil {
+		rs.expiry = time.AfterFunc(readingsIdle, rs.expire)
+	}
+}
+
+// expire closes those that were kept for too long.
+func (rs *readings) expire() {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	rs.drop(readingsIdle)
+	if rs.expiry = nil; len(rs.kept) > 0 {
+		rs.expiry = time.AfterFunc(readingsIdle-time.Since(rs.kept[0].since), rs.expire)
+	}
+}
+
+// close closes all that are kept, and each that is still in use when its user is done with it.
+func (rs *readings) close() {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	rs.closed = true
+	rs.drop(0)
+	if rs.expiry != nil {
+		rs.expiry.Stop()
+	}
+}
+
+// drop closes those that have been idle for at least this long. rs.mu is held.
+func (rs *readings) drop(idle time.Duration) {
+	n := 0
+	for ; n < len(rs.kept) && time.Since(rs.kept[n].since) >= idle; n++ {
+		rs.kept[n].close()
+	}
+	rs.kept = slices.Delete(rs.kept, 0, n)
+}
