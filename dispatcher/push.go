@@ -50,6 +50,11 @@ func (d *Dispatcher) read(ctx context.Context, a *attempt) bool {
 			Result: fsm.AttemptDead, Class: format.ClassTooLarge,
 			Reason: "the event is larger than a delivery may be",
 		})
+	case batch.TooDeep:
+		return a.ends(format.Verdict{
+			Result: fsm.AttemptDead, Class: format.ClassTooDeep,
+			Reason: "the event is nested deeper than a delivery may be",
+		})
 	case len(batch.Events) == 0:
 		return a.ends(format.Verdict{Result: fsm.AttemptEmpty})
 	}

@@ -87,6 +87,11 @@ func TestAPush(t *testing.T) {
 			acked: "0005", state: fsm.Idle, results: []string{"dead"},
 		},
 		{
+			name:  "of an event that is nested too deep is dead",
+			reads: []any{fsm.Batch{TooDeep: true, To: "0005"}}, acked: "0005", state: fsm.Idle,
+			results: []string{"dead"},
+		},
+		{
 			name: "without events is done", reads: []any{fsm.Batch{To: "0005", Tail: "0005"}}, acked: "0005",
 			state: fsm.Idle, results: []string{"empty"},
 		},

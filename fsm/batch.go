@@ -18,10 +18,14 @@ type Batch struct {
 	// its events: then it is the one behind as many from the start, whether or not those are kept. To is the position
 	// behind the last event, Tail how far the stream goes, as the read has shown.
 	From, To, Tail Offset
-	// TooLarge is true if the event at From is larger than MaxDeliveryBytes. Then there are no Events, and To lies
-	// behind it.
-	TooLarge bool
+	// TooLarge is true if the event at From is larger than MaxDeliveryBytes, TooDeep if it is nested deeper than
+	// MaxDepth. Then there are no Events, and To lies behind it.
+	TooLarge, TooDeep bool
 }
+
+// MaxDepth is how deep the arrays and objects of an event may be nested. Many readers of JSON, Go's among them, take no
+// more.
+const MaxDepth = 10_000
 
 // DeliveryID names the delivery of a batch for its receiver: it is the EventID of the first event, followed by "-" and
 // the index of the last one if there are more. So the receiver knows the ID of each event.

@@ -51,6 +51,7 @@ const (
 const (
 	ClassUpstream Class = "upstream"
 	ClassTooLarge Class = "too_large"
+	ClassTooDeep  Class = "too_deep"
 )
 
 // ClassUnknownFormat is that of an attempt that was not made, because this version does not know how.

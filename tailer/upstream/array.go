@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io"
 	"strings"
+
+	"reveille/fsm"
 )
 
 // errNotJSON is of an answer whose content type is JSON and whose data is none.
@@ -21,9 +23,9 @@ type array struct {
 	// what was read of one that was not taken, because it was too long.
 	open, inside bool
 	held         []byte
-	// depth is how many arrays and objects of the element are open. quoted is true in a string, and escaped after a
-	// backslash there.
-	depth           int
+	// depth is how many arrays and objects of the element are open, and deepest how many have been at once. quoted is
+	// true in a string, and escaped after a backslash there.
+	depth, deepest  int
 	quoted, escaped bool
 }
 
@@ -53,7 +55,7 @@ func (a *array) more() (bool, error) {
 	case strings.IndexByte(",:]}", c) >= 0:
 		return false, errNotJSON
 	}
-	a.open, a.inside = true, true
+	a.open, a.inside, a.deepest = true, true, 0
 	return true, nil
 }
 
@@ -81,10 +83,13 @@ func (a *array) end() error {
 	return errNotJSON
 }
 
-// take returns the element unless it is longer than limit. In that case whole is false, and it is there to be taken by
-// a higher limit, or skipped.
+// deep says whether the element, as far as it was read, is nested deeper than an event may be.
+func (a *array) deep() bool { return a.deepest > fsm.MaxDepth }
+
+// take returns the element unless it is longer than limit, or too deep. In these cases whole is false, and it is there
+// to be taken by a higher limit, or skipped.
 func (a *array) take(limit int) (element []byte, whole bool, err error) {
-	for a.inside && len(a.held) <= limit {
+	for a.inside && len(a.held) <= limit && !a.deep() {
 		window, err := a.window()
 		if err != nil {
 			return nil, false, cut(err)
@@ -93,7 +98,7 @@ func (a *array) take(limit int) (element []byte, whole bool, err error) {
 		a.held = append(a.held, window[:n]...)
 		_, _ = a.in.Discard(n)
 	}
-	if len(a.held) > limit {
+	if len(a.held) > limit || a.deep() {
 		return nil, false, nil
 	}
 	element, a.held, a.open = a.held, nil, false
@@ -139,6 +144,7 @@ func (a *array) scan(b []byte) int {
 			quoted = true
 		case '[', '{':
 			depth++
+			a.deepest = max(a.deepest, depth)
 		case ']', '}':
 			if depth == 0 {
 				return ends(i)

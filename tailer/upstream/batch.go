@@ -81,7 +81,7 @@ var errShrunk = AnswerError{What: "it ends before the position that the events b
 func (r *reading) messages(b *fsm.Batch, most int) (last bool, err error) {
 	for room := fsm.MaxDeliveryBytes; ; r.done++ {
 		more, err := r.in.more()
-		if err != nil || !more || len(b.Events) == most || b.TooLarge {
+		if err != nil || !more || len(b.Events) == most || b.TooLarge || b.TooDeep {
 			return !more, err
 		}
 		event, whole, err := r.in.take(room)
@@ -91,7 +91,8 @@ func (r *reading) messages(b *fsm.Batch, most int) (last bool, err error) {
 		case !whole && len(b.Events) > 0:
 			return false, nil
 		case !whole:
-			b.TooLarge = true
+			b.TooDeep = r.in.deep()
+			b.TooLarge = !b.TooDeep
 			if err := r.in.skip(); err != nil {
 				return false, err
 			}

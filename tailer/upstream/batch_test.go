@@ -41,6 +41,12 @@ func texts(events [][]byte) (list []string) {
 	return list
 }
 
+// nested is a message of this depth.
+func nested(depth int) string {
+	return strings.Repeat(`[{"a":`, depth/2) + strings.Repeat("[", depth%2) + "0" + strings.Repeat("]", depth%2) +
+		strings.Repeat("}]", depth/2)
+}
+
 // TestABatchOfMessages holds what a batch has of a JSON stream, read from offset 1, which leads to offset 9.
 func TestABatchOfMessages(t *testing.T) {
 	long := func(n int) string { return `"` + strings.Repeat("x", n-2) + `"` }
@@ -54,6 +60,7 @@ func TestABatchOfMessages(t *testing.T) {
 		want   []string
 		to     fsm.Offset
 		large  bool
+		deep   bool
 		wrong  string
 	}{
 		{name: "all there are", data: `[1,2,3]`, most: 5, want: []string{"1", "2", "3"}, to: "9"},
@@ -105,6 +112,19 @@ func TestABatchOfMessages(t *testing.T) {
 			name: "what follows one that is too large", data: `[1,[` + most + most + `],2]`, behind: 2, most: 5,
 			want: []string{"2"}, to: "9",
 		},
+		{
+			name: "the deepest", data: `[` + nested(fsm.MaxDepth) + `]`, most: 5, want: []string{nested(fsm.MaxDepth)},
+			to: "9",
+		},
+		{name: "one that is too deep", data: `[` + nested(fsm.MaxDepth+1) + `,2]`, most: 5, to: at(1), deep: true},
+		{
+			name: "up to one that is too deep", data: `[1,` + nested(fsm.MaxDepth+1) + `,2]`, most: 5,
+			want: []string{"1"}, to: at(1),
+		},
+		{
+			name: "what follows one that is too deep", data: `[` + nested(100_000) + `,[[2]]]`, behind: 1, most: 5,
+			want: []string{"[[2]]"}, to: "9",
+		},
 		{name: "fewer messages than were there", data: `[1,2]`, behind: 3, most: 5, wrong: shrunk},
 		{name: "no messages where some were there", data: `[]`, behind: 1, most: 5, wrong: shrunk},
 		{name: "no array", data: `{"a":1}`, most: 5, wrong: notJSON},
@@ -129,8 +149,9 @@ func TestABatchOfMessages(t *testing.T) {
 			if err != nil {
 				return
 			}
-			if got := texts(b.Events); !slices.Equal(got, tc.want) || b.To != tc.to || b.TooLarge != tc.large {
-				t.Errorf("got %.300q to %q, too large: %t", got, b.To, b.TooLarge)
+			if got := texts(b.Events); !slices.Equal(got, tc.want) || b.To != tc.to || b.TooLarge != tc.large ||
+				b.TooDeep != tc.deep {
+				t.Errorf("got %.300q to %q, too large: %t, too deep: %t", got, b.To, b.TooLarge, b.TooDeep)
 			}
 			if b.From != at(tc.behind) || b.Tail != "9" || !b.JSON || b.ContentType != "application/json" {
 				t.Errorf("it is from %q of %q, %q, JSON: %t", b.From, b.Tail, b.ContentType, b.JSON)

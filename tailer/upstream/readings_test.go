@@ -101,6 +101,17 @@ func TestABacklogIsReadInOneAnswer(t *testing.T) {
 	}
 }
 
+func TestAnAnswerIsGoneOnWithAtAnEventThatIsTooDeep(t *testing.T) {
+	s := &backlog{contentType: "application/json", data: "[1,2,3," + nested(fsm.MaxDepth+1) + ",5]"}
+	c := testClient(t, s.ServeHTTP, "", nil)
+	if events := walk(t, c, "r", "1", 5); !slices.Equal(events, []string{"1", "2", "3", "5"}) {
+		t.Errorf("got %q", events)
+	}
+	if n := s.asked.Load(); n != 1 {
+		t.Errorf("it was asked %d times", n)
+	}
+}
+
 // TestWhoGoesOnWithAnAnswer holds who gets what an answer shows that was asked for by another call, from position 2.
 func TestWhoGoesOnWithAnAnswer(t *testing.T) {
 	for _, tc := range []struct {
