@@ -66,7 +66,11 @@ func (d *Dispatcher) build(ctx context.Context, a *attempt) bool {
 	if err != nil {
 		return a.ends(judgeError(err))
 	}
-	ctx, a.cancel = context.WithTimeout(ctx, cmp.Or(a.sub.Timeout, d.cfg.RequestTimeout))
+	limit := cmp.Or(a.sub.Timeout, d.cfg.RequestTimeout)
+	if a.wake.Patience > 0 { // it is not out for longer than its deadline, which a change of the subscription leaves
+		limit = min(limit, a.wake.Patience-fsm.AttemptMargin)
+	}
+	ctx, a.cancel = context.WithTimeout(ctx, limit)
 	if a.request, err = http.NewRequestWithContext(
 		ctx, http.MethodPost, a.sub.Webhook, bytes.NewReader(body),
 	); err != nil {

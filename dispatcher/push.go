@@ -29,7 +29,11 @@ func (d *Dispatcher) read(ctx context.Context, a *attempt) bool {
 	w := a.wake
 	// A stream that is made anew has another consumer, by its birth if not by its ID.
 	reader := fmt.Sprintf("%s %s %d", w.Generation, w.Consumer, w.Born)
-	batch, err := d.cfg.ReadBatch(ctx, reader, w.Primary, w.At(w.Primary), a.sub.Batch)
+	most := a.sub.Batch
+	if w.Span > 0 {
+		most = min(most, int(w.Span))
+	}
+	batch, err := d.cfg.ReadBatch(ctx, reader, w.Primary, w.At(w.Primary), most)
 	switch {
 	case d.requests.Err() != nil:
 		return a.ends(format.Verdict{Result: fsm.AttemptAbandoned})
@@ -42,6 +46,9 @@ func (d *Dispatcher) read(ctx context.Context, a *attempt) bool {
 				zap.String("subscription", a.wake.Subscription), zap.String("stream", a.wake.Primary), zap.Error(err))
 		}
 		return a.ends(unread("the stream server cannot be read"))
+	}
+	if w.Span > 0 {
+		batch = batch.Upto(w.Span)
 	}
 	a.delivery.ID, a.delivery.Batch = batch.DeliveryID(a.wake), batch
 	switch {

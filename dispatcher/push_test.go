@@ -161,4 +161,12 @@ func TestPushesInFlightAreBoundedInMemory(t *testing.T) {
 	if most := maxInFlightBytes / pushSize; n > most || n < most/2 {
 		t.Errorf("%d pushes are in flight, want about %d", n, most)
 	}
+	wakes := s.lane(laneKey{"new", "g"}, 0)
+	if !s.mayStart(wakes, 100, store.now()) {
+		t.Error("a new subscription's wake may not start beside them")
+	}
+	wakes.standing = failing
+	if !s.mayStart(wakes, 100, store.now()) {
+		t.Error("a wake whose endpoint has failed may not start beside them")
+	}
 }

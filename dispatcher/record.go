@@ -62,7 +62,7 @@ func (d *Dispatcher) tell(ctx context.Context, a *attempt) (fsm.Outcome, error) 
 	}
 	return d.cfg.Store.Fail(ctx, w.Ref(), fsm.Failure{
 		RetryAfter: v.RetryAfter, Retired: v.Result == fsm.AttemptRetired, Reason: v.Reason,
-		Profile: a.sub.Profile(),
+		Profile: a.sub.Profile(), Span: a.delivery.Batch.Span(),
 	})
 }
 

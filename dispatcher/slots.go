@@ -22,7 +22,8 @@ const slowAfter = 5 * time.Second
 //  4. the last eighth is only for subscriptions whose last attempt did not fail and that have none out for longer than
 //     slowAfter, and the last quarter of that only for those whose last attempt succeeded: new ones that hang, however
 //     many at once, cannot take it;
-//  5. what is in flight has no more than maxBytes, and the last parts of those are kept in the same way.
+//  5. what is in flight has no more than maxBytes, and the last parts of those are kept in the same way; the last
+//     quarter for deliveries that bring no events, which are small.
 //
 // Wakes that get none are queued, first in first out within a subscription, and subscriptions take turns.
 type slots struct {
@@ -146,8 +147,12 @@ func (s *slots) mayStart(l *lane, size int, now time.Time) bool {
 	if l.hangs(now) {
 		standing = failing
 	}
+	spare := standing.kept(s.maxBytes)
+	if l.size > 0 {
+		spare = s.maxBytes / 4
+	}
 	switch {
-	case free <= 0 || held >= s.perLane || bytes < standing.kept(s.maxBytes):
+	case free <= 0 || held >= s.perLane || bytes < spare:
 		return false
 	case 2*s.inFlight < s.total:
 		return true

@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"cmp"
 	"errors"
 	"math"
 	"slices"
@@ -15,25 +16,27 @@ import (
 type Profile struct {
 	// Attempt is how long a delivery attempt may be out; 0 for Timing.Waking.
 	Attempt time.Duration
-	// Delays after the first failed attempt, the second and so on (Subscription.Retry). The attempt after the last of
-	// them is the last, unless the profile is Lasting: then the last delay goes on. Without any, RetryDelay holds, and
+	// Delays after the first failed attempt, the second and so on (Subscription.Retry). Only failures that are reported
+	// count: an attempt of which nothing was heard by its deadline is made again. The attempt after the last delay is
+	// the last, unless the profile is Lasting: then the last delay goes on. Without any, RetryDelay holds, and
 	// failures give the consumer up by Timing.GCAfter.
 	Delays []time.Duration
 	// Lasting says that failures never give the consumer up: whoever reports the last one acks the events as dead.
 	Lasting bool
 }
 
-// attemptMargin is how much longer than the endpoint may take an attempt may be out: it waits for a slot, its events
-// are read, and it is reported.
-const attemptMargin = 15 * time.Second
+// AttemptMargin is how much longer than the endpoint may take an attempt may be out (Profile.Attempt): it waits for a
+// slot, its events are read, and it is reported.
+const AttemptMargin = 15 * time.Second
 
 // Profile is what the consumers of the subscription are to go by.
 func (s Subscription) Profile() Profile {
-	p := Profile{Delays: s.Retry}
-	if s.Mode == ModePush {
-		p.Attempt, p.Lasting = s.Timeout+attemptMargin, true
+	if s.Mode != ModePush && len(s.Retry) == 0 {
+		return Profile{}
 	}
-	return p
+	return Profile{
+		Attempt: cmp.Or(s.Timeout, PushTimeout) + AttemptMargin, Delays: s.Retry, Lasting: s.Mode == ModePush,
+	}
 }
 
 // IsZero says whether it is the profile of the webhook spec.
@@ -96,6 +99,13 @@ func (p Profile) delay(n int, j Jitter) time.Duration {
 	ms := float64(p.Delays[min(max(n, 1), len(p.Delays))-1].Milliseconds())
 	least, span := ms*(100-RetryVariance)/100, ms*2*RetryVariance/100
 	return time.Duration(math.Floor(least+span*float64(j)/JitterSpan)) * time.Millisecond
+}
+
+// takeBack has an attempt that is out and was not reported be made again, where only reported failures count.
+func (c *Consumer) takeBack() {
+	if c.Sent && len(c.Profile.Delays) > 0 {
+		c.Attempt, c.Sent = c.Attempt-1, false
+	}
 }
 
 // patience is how long an attempt of the consumer may be out.

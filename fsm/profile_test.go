@@ -87,13 +87,53 @@ func TestAConsumerGoesByItsProfile(t *testing.T) {
 	if got := c.Deadline.Sub(t0); got != 12*time.Second-time.Millisecond {
 		t.Errorf("the most that chance adds to a delay of 10 s leads to %s", got)
 	}
-	c, _ = attempted(retrying, 3).Due(at(timing.Waking))
-	if c.State != GivenUp {
-		t.Errorf("a last attempt without an answer in time leaves it %s", c.State)
+}
+
+// TestOnlyWhatIsReportedCountsAsAnAttempt holds that an attempt of which nobody has heard takes nothing of a schedule,
+// and that a resumption begins it anew.
+func TestOnlyWhatIsReportedCountsAsAnAttempt(t *testing.T) {
+	for _, sub := range []Subscription{pushing, retrying} {
+		last := attempted(sub, 3)
+		for name, again := range map[string]func(Consumer) (Consumer, Effects){
+			"its deadline": func(c Consumer) (Consumer, Effects) { return c.Due(at(time.Minute)) },
+			"its stream was away for a moment": func(c Consumer) (Consumer, Effects) {
+				c, _ = c.Hide(at(0), Missing)
+				c, _ = c.Observe(at(time.Second), "/a", "12")
+				return c.Due(at(2 * time.Second))
+			},
+			"it was parked": func(c Consumer) (Consumer, Effects) {
+				c, _ = c.Park(at(0), ref(c), 0)
+				return c.Begin(at(time.Second), ref(c))
+			},
+		} {
+			if c, e := again(last); e.Wake == nil || e.Wake.Attempt != 3 || !c.Sent || !c.FirstFailure.IsZero() {
+				t.Errorf("%s, after %s: %+v, %+v", sub.Mode, name, c, e)
+			}
+		}
+		c, _ := last.Fail(at(0), ref(last), Failure{Retired: true, Profile: sub.Profile()})
+		c, _ = c.Resume(at(time.Hour))
+		if _, e := c.Due(at(time.Hour)); e.Wake == nil || e.Wake.Attempt != 1 {
+			t.Errorf("%s: resumed after a 410 it is handed out as %+v", sub.Mode, e.Wake)
+		}
 	}
-	c, _ = attempted(pushing, 1).Due(at(35 * time.Second))
-	if want := at(35*time.Second + 8*time.Second).Now; !c.Profile.Equal(pushing.Profile()) || c.Deadline != want {
-		t.Errorf("without a report it goes by %s until %s, want %s", c.Profile, c.Deadline, want)
+	if c, _ := attempted(Subscription{}, 1).Due(at(timing.Waking)); c.Sent || c.FirstFailure.IsZero() {
+		t.Errorf("a wake of the spec without an answer in time is %+v", c)
+	}
+}
+
+// TestARetryBringsNoMoreThanTheFirstAttemptThatFailed holds it for all attempts of a wake, and no longer.
+func TestARetryBringsNoMoreThanTheFirstAttemptThatFailed(t *testing.T) {
+	c := attempted(pushing, 1)
+	for n, span := range []int64{4, 9, 2} {
+		c, _ = c.Fail(at(0), ref(c), Failure{Span: span, Profile: pushing.Profile()})
+		var e Effects
+		if c, e = c.Due(at(time.Hour)); e.Wake == nil || e.Wake.Attempt != n+2 || e.Wake.Span != 4 {
+			t.Errorf("after failure %d: %+v", n+1, e.Wake)
+		}
+	}
+	c, e := c.Deliver(at(0), ref(c), Delivered{Path: "/a", To: "11", Tail: "12", Profile: pushing.Profile()})
+	if e.Wake == nil || e.Wake.Span != 0 || c.Span != 0 {
+		t.Errorf("the next wake: %+v", e.Wake)
 	}
 }
 
@@ -106,7 +146,7 @@ func TestAProfileIsReadAsItWasWritten(t *testing.T) {
 		{Profile{}, ""},
 		{Subscription{}.WithDefaults().Profile(), ""},
 		{pushing.Profile(), "35000,1,10000,60000"},
-		{retrying.Profile(), "0,0,10000,60000"},
+		{retrying.Profile(), "45000,0,10000,60000"},
 	} {
 		got, err := ParseProfile(tc.text)
 		if err != nil || !got.Equal(tc.profile) || tc.profile.String() != tc.text || got.IsZero() != (tc.text == "") {

@@ -33,7 +33,7 @@ func (c *Consumer) wakeIfPending(env Env) *Wake {
 // begin makes the wake a new one.
 func (c *Consumer) begin(env Env) {
 	c.Epoch, c.WakeID, c.WokeAt = max(c.Epoch, env.Base)+1, env.WakeID, env.Now
-	c.Moved, c.Attempt, c.Sent = false, 0, false
+	c.Moved, c.Attempt, c.Sent, c.Span = false, 0, false, 0
 }
 
 // handOut begins the next delivery attempt. A wake of an earlier incarnation of the server may have been over, and
@@ -170,6 +170,7 @@ func (c *Consumer) show(env Env) {
 	case Waking:
 		c.pause(env, hidden)
 		// What became of an attempt that was out meanwhile is not known; it is made again.
+		c.takeBack()
 		c.Sent, c.Deadline = false, env.Now
 	case Live:
 		c.Deadline = env.Now.Add(env.Timing.Liveness)
@@ -188,6 +189,9 @@ func (c Consumer) failed(env Env, f Failure) (Consumer, Effects) {
 		c.FirstFailure = env.Now
 	}
 	c.Sent, c.LastError, c.Profile = false, f.Reason, f.Profile
+	if c.Attempt == 1 && !c.Profile.IsZero() {
+		c.Span = f.Span
+	}
 	switch {
 	case f.Retired:
 		c.Retired, c.Deadline = true, time.Time{}

@@ -103,7 +103,10 @@ func (c Consumer) wakeNow() *Wake {
 		Epoch: c.Epoch, WakeID: c.WakeID, WokeAt: c.WokeAt, Attempt: c.Attempt,
 	}
 	if !c.Profile.IsZero() {
-		w.Born = c.Born
+		w.Born, w.Patience = c.Born, c.Profile.Attempt
+		if c.Attempt > 1 {
+			w.Span = c.Span
+		}
 	}
 	for p, l := range c.Links {
 		w.Streams = append(w.Streams, StreamTail{Path: p, Acked: l.Acked, Tail: l.Tail})
@@ -211,6 +214,9 @@ func (c Consumer) Restart(env Env, path string, tail Offset) (Consumer, Effects)
 // Due acts on the deadline, which has passed (webhook spec, State Transitions and Failure Handling).
 func (c Consumer) Due(env Env) (Consumer, Effects) {
 	c = c.clone()
+	if c.HiddenAt.IsZero() && c.State == Waking {
+		c.takeBack()
+	}
 	switch {
 	case !c.HiddenAt.IsZero():
 		// Only upstream's answer ends it (Hide): the watcher may not have been able to ask.
@@ -322,6 +328,7 @@ func (c Consumer) Resume(env Env) (Consumer, Effects) {
 		return c, Effects{}
 	}
 	c.delivered()
+	c.Attempt = 0
 	if c.State == Waking && c.HiddenAt.IsZero() {
 		c.Deadline = env.Now
 	}

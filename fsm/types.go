@@ -188,8 +188,11 @@ type Consumer struct {
 	// Links by stream path.
 	Links map[string]Link
 
-	// Attempt counts the delivery attempts begun in this wake.
+	// Attempt counts the delivery attempts begun in this wake. By a Profile with Delays it counts those whose failure
+	// was reported, and the one that is out.
 	Attempt int
+	// Span is Failure.Span of this wake's first failure.
+	Span int64
 	// Sent is true while the last attempt begun has neither failed nor succeeded.
 	Sent bool
 	// FirstFailure is when the uninterrupted run of failed attempts began; zero without one.
@@ -233,6 +236,11 @@ type Wake struct {
 	Attempt int
 	// Born tells the consumer from an earlier one of its ID, whose stream was another (EventID); 0 without a Profile.
 	Born int64
+	// Patience is how long the attempt may be out; 0 without a Profile that says so.
+	Patience time.Duration
+	// Span is how many events the attempts before have brought, or bytes of a stream that is not JSON; 0 if none has
+	// brought any. A further attempt brings no more, so that none is the last for events that it alone has brought.
+	Span int64
 	// Streams has the primary first if the consumer is still subscribed to it, then the others by path.
 	Streams []StreamTail
 	// Seen is how this process came to know of the event that set the wake off. The store keeps nothing of it.
@@ -288,6 +296,8 @@ type Failure struct {
 	Retired bool
 	// Profile is that of the subscription by now: the consumer goes by it from then on.
 	Profile Profile
+	// Span is how many events the attempt has brought, or bytes of a stream that is not JSON; 0 for a wake.
+	Span int64
 	// Reason says it to an operator in at most MaxReason bytes, without a URL and without anything that the endpoint
 	// sent.
 	Reason string

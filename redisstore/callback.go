@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -126,6 +127,13 @@ func decodeConsumer(id string, h map[string]string) (c fsm.Consumer, bad error) 
 	}
 	if h["born"] != "" {
 		c.Born = number("born")
+	}
+	if epoch, span, _ := strings.Cut(h["span"], " "); epoch == h["epoch"] {
+		n, err := strconv.ParseInt(span, 10, 64)
+		if err != nil {
+			bad = fmt.Errorf("redis: consumer %s has span=%q", id, h["span"])
+		}
+		c.Span = n
 	}
 	if h["paused"] != "" {
 		c.Paused = time.Duration(number("paused")) * time.Millisecond

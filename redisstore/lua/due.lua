@@ -22,12 +22,14 @@ for _, id in ipairs(ids) do
     c.due = now + GRACE
     save(c)
     hidden[#hidden + 1] = c.primary
-  elseif c.state == 'waking' and c.sent == 1 then
-    pause(c, c.due)
-    failed(c, 0, false, 'no answer in time', c.profile or '')
-    save(c)
   elseif c.state == 'waking' and c.retired == 0 then
-    hand_out(c)
+    take_back(c)
+    if c.sent == 1 then
+      pause(c, c.due)
+      failed(c, 0, false, 'no answer in time', c.profile or '', '0')
+    else
+      hand_out(c)
+    end
     save(c)
   elseif c.state == 'live' then
     over(c, 'silent')

@@ -23,6 +23,8 @@
 --                           paused: how much of the time since failing does not count, ms, none is 0;
 --                           profile: what it goes by that its subscription has set (fsm.Profile), none is that of the webhook spec;
 --                           born: the epoch that it was made with, if it was made with a profile;
+--                           span: an epoch, and how many events, or bytes, the first attempt has brought that failed in it
+--                           (fsm.Consumer.Span);
 --                           past:<stream>: of one that was given up, the tail at that time;
 --                           since:<stream>: the epoch it was in when a stream that it is linked to was last deleted or made anew
 --                           (fsm.Link); since: the latest of these; none is 0
@@ -537,22 +539,40 @@ local function begin(c)
   c.woke = now
 end
 
-local function ask_for_attempt(c)
-  local born = c.profile and redis.call('HGET', P .. 'c:' .. c.id, 'born')
-  wakes[#wakes + 1] = { c.id, c.sub, c.gen, c.primary, c.epoch, c.wake, c.attempt, streams(c), c.woke, tonumber(born or '0') }
-end
-
 -- profile_of returns what the profile of a consumer says, if it has one: how long an attempt may be out, whether failures never give it
 -- up, and the delays between attempts, all in ms (fsm.Profile).
 local function profile_of(c)
   local numbers = {}
   for n in string.gmatch(c.profile, '%d+') do numbers[#numbers + 1] = tonumber(n) end
   local attempt, lasting = table.remove(numbers, 1), table.remove(numbers, 1) == 1
-  return attempt > 0 and attempt or tonumber(WAKING), lasting, numbers
+  return attempt, lasting, numbers
 end
 
 -- patience is how long an attempt of a consumer may be out.
-local function patience(c) return c.profile and profile_of(c) or WAKING end
+local function patience(c)
+  local attempt = c.profile and profile_of(c) or 0
+  return attempt > 0 and attempt or tonumber(WAKING)
+end
+
+-- take_back has an attempt that is out and was not reported be made again, where only reported failures count.
+local function take_back(c)
+  if c.sent == 0 or not c.profile then return end
+  local _, _, delays = profile_of(c)
+  if #delays > 0 then c.attempt, c.sent = c.attempt - 1, 0 end
+end
+
+local function ask_for_attempt(c)
+  local born, attempt, span = 0, 0, 0
+  if c.profile then
+    local kept = redis.call('HMGET', P .. 'c:' .. c.id, 'born', 'span')
+    born, attempt = tonumber(kept[1] or '0'), profile_of(c)
+    if c.attempt > 1 and kept[2] then
+      local epoch, n = string.match(kept[2], '^(%d+) (%d+)$')
+      if tonumber(epoch) == c.epoch then span = tonumber(n) end
+    end
+  end
+  wakes[#wakes + 1] = { c.id, c.sub, c.gen, c.primary, c.epoch, c.wake, c.attempt, streams(c), c.woke, born, attempt, span }
+end
 
 -- pause takes the time since a moment, in which no attempt could be made, out of the failure clock.
 local function pause(c, since)
@@ -657,7 +677,10 @@ local function go_live(c)
 end
 
 local function show(c)
-  if c.state == 'waking' then pause(c, c.hidden) end
+  if c.state == 'waking' then
+    pause(c, c.hidden)
+    take_back(c)
+  end
   c.hidden = 0
   if c.state == 'waking' then
     c.sent, c.due = 0, now
@@ -731,7 +754,7 @@ end
 
 -- failed books a failed attempt. The consumer is given up if the attempt was the last that its profile has, or if it was made after
 -- failures had gone on for long enough.
-local function failed(c, retry_after, retired, why, profile)
+local function failed(c, retry_after, retired, why, profile, span)
   local begun_at = c.due - patience(c)
   put_profile(c, profile)
   local lasting, delays, last = false, nil, false
@@ -743,6 +766,7 @@ local function failed(c, retry_after, retired, why, profile)
   if c.failing == 0 then c.failing = now end
   c.sent = 0
   redis.call('HSET', P .. 'c:' .. c.id, 'error', why)
+  if c.attempt == 1 and c.profile then redis.call('HSET', P .. 'c:' .. c.id, 'span', int(c.epoch) .. ' ' .. span) end
   if delays then
     last = c.attempt > #delays
   else

@@ -10,6 +10,7 @@ local next_cursor = visit(P .. 'b:' .. ARGV[A] .. ':' .. ARGV[A + 1], ARGV[A + 2
     save(c)
   elseif c and c.retired == 1 then
     delivered(c)
+    c.attempt = 0
     if c.state == 'waking' and c.hidden == 0 then c.due = now end
     save(c)
   end

@@ -106,14 +106,21 @@ func TestPush(t *testing.T) {
 	})
 
 	t.Run("what fails is sent again as it was, and what follows waits for it", func(t *testing.T) {
-		p := e.pushes(t, map[string]any{"retry": soonAgain})
+		p := e.pushes(t, map[string]any{"retry": soonAgain, "batch": 10})
+		came := make(chan struct{})
 		p.receiver.Answer(func(n int, _ harness.Push) int {
+			if n == 1 {
+				close(came)
+			}
 			if n <= 2 {
 				return http.StatusServiceUnavailable
 			}
 			return http.StatusOK
 		})
-		p.want(p.path, p.add(p.path, 0, 3))
+		events := p.add(p.path, 0, 3)
+		<-came
+		events = append(events, p.add(p.path, 3, 5)...)
+		p.want(p.path, events)
 		pushes := p.receiver.Pushes()
 		for _, again := range pushes[1:3] {
 			if again.ID != pushes[0].ID || !bytes.Equal(again.Body, pushes[0].Body) {

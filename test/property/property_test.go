@@ -604,6 +604,11 @@ func (h *history) fails() {
 		for _, wake := range h.refs[from:] {
 			h.newNonce()
 			f := fsm.Failure{Reason: "status 500"}
+			for _, sub := range h.subs {
+				if sub.ID == wake.Subscription {
+					f.Profile = sub.Profile()
+				}
+			}
 			got, err := h.store.Fail(h.ctx, wake.Ref(), f)
 			h.must(err)
 			want, err := h.spec.Fail(h.ctx, wake.Ref(), f)
@@ -665,7 +670,7 @@ func (h *history) answer() {
 		f := fsm.Failure{
 			RetryAfter: wait, Retired: kind == "retired",
 			Reason:  h.pick("reason", []string{"status 503", "connection refused"}),
-			Profile: h.profile(wake),
+			Profile: h.profile(wake), Span: int64(h.calls % 3),
 		}
 		got, err := h.store.Fail(h.ctx, r, f)
 		h.must(err)
