@@ -84,6 +84,6 @@ func (a *attempt) judgeLast() {
 func (d *Dispatcher) advance(ctx context.Context, a *attempt) (fsm.Outcome, error) {
 	b := a.delivery.Batch
 	return d.cfg.Store.Deliver(ctx, a.wake.Ref(), fsm.Delivered{
-		Path: a.wake.Primary, To: b.To, Tail: b.Tail, Profile: a.sub.Profile(),
+		Path: a.wake.Primary, To: b.To, Within: b.Within, Tail: b.Tail, Profile: a.sub.Profile(),
 	})
 }

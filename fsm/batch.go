@@ -18,6 +18,8 @@ type Batch struct {
 	// its events: then it is the one behind as many from the start, whether or not those are kept. To is the position
 	// behind the last event, Tail how far the stream goes, as the read has shown.
 	From, To, Tail Offset
+	// Within is To as a position that counts from where From does, so that the events behind it have the same IDs.
+	Within Offset
 	// TooLarge is true if the event at From is larger than MaxDeliveryBytes, TooDeep if it is nested deeper than
 	// MaxDepth. Then there are no Events, and To lies behind it.
 	TooLarge, TooDeep bool
@@ -43,6 +45,7 @@ func (b Batch) Upto(span int64) Batch {
 	}
 	base, n := b.From.Split()
 	b.Events, b.To = [][]byte{b.Events[0][:span]}, base.At(n+span, b.Tail)
+	b.Within = b.To
 	return b
 }
 

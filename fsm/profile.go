@@ -104,7 +104,7 @@ func (p Profile) delay(n int, j Jitter) time.Duration {
 // takeBack has an attempt that is out and was not reported be made again, where only reported failures count.
 func (c *Consumer) takeBack() {
 	if c.Sent && len(c.Profile.Delays) > 0 {
-		c.Attempt, c.Sent = c.Attempt-1, false
+		c.Attempt, c.Sent, c.Again = c.Attempt-1, false, true
 	}
 }
 

@@ -160,6 +160,23 @@ func TestAProfileIsReadAsItWasWritten(t *testing.T) {
 	}
 }
 
+// An attempt that was sent twice tells of its events when the other time has brought more, whose ids count from where
+// both began: the consumer must not go on from another offset.
+func TestADeliveryThatWasSentAgainKeepsTheIDsOfTheOther(t *testing.T) {
+	d := Delivered{Path: "/a", To: "12", Within: Offset("10").At(2, "12"), Tail: "12", Profile: pushing.Profile()}
+	again, _ := attempted(pushing, 2).Due(at(time.Minute))
+	got, e := again.Deliver(at(time.Minute), ref(again), d)
+	if got.Links["/a"].Acked != d.Within || e.Wake == nil {
+		t.Errorf("one of them made %+v, with %+v", got, e)
+	}
+	if late, e := got.Deliver(at(time.Minute), ref(again), d); e.Idled || late.Links["/a"] != got.Links["/a"] {
+		t.Errorf("the report of the other made %+v", late)
+	}
+	if got, _ = got.Deliver(at(time.Minute), ref(got), d); got.Links["/a"].Acked != "12" {
+		t.Errorf("the next wake's delivery made %+v", got)
+	}
+}
+
 // TestADeliveryMovesTheConsumerByWhatItBrought holds what a push acks, and that its consumer goes on behind that.
 func TestADeliveryMovesTheConsumerByWhatItBrought(t *testing.T) {
 	for _, tc := range []struct {

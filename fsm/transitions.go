@@ -311,8 +311,12 @@ func (c Consumer) Deliver(env Env, r WakeRef, d Delivered) (Consumer, Effects) {
 	c.delivered()
 	c.Profile = d.Profile
 	c.note(d.Path, d.Tail)
-	if !d.To.After(c.Links[d.Path].Tail) {
-		c.ack(d.Path, d.To)
+	to := d.To
+	if c.Again {
+		to = d.Within
+	}
+	if !to.After(c.Links[d.Path].Tail) {
+		c.ack(d.Path, to)
 	}
 	return c.finished(env)
 }

@@ -193,6 +193,8 @@ type Consumer struct {
 	Attempt int
 	// Span is Failure.Span of this wake's first failure.
 	Span int64
+	// Again is true once an attempt of this wake was taken back that may have been sent.
+	Again bool
 	// Sent is true while the last attempt begun has neither failed nor succeeded.
 	Sent bool
 	// FirstFailure is when the uninterrupted run of failed attempts began; zero without one.
@@ -308,6 +310,9 @@ type Delivered struct {
 	Path string
 	// To is the position behind the last event, Tail how far the stream goes, as reading it has shown.
 	To, Tail Offset
+	// Within is Batch.Within. It counts if an attempt of the wake may have been sent twice: the other time may have
+	// brought more.
+	Within Offset
 	// Profile is as in Failure.
 	Profile Profile
 }

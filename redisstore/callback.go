@@ -135,6 +135,7 @@ func decodeConsumer(id string, h map[string]string) (c fsm.Consumer, bad error) 
 		}
 		c.Span = n
 	}
+	c.Again = h["again"] != "" && h["again"] == h["epoch"]
 	if h["paused"] != "" {
 		c.Paused = time.Duration(number("paused")) * time.Millisecond
 	}

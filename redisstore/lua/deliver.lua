@@ -1,6 +1,6 @@
 -- The events of a stream that an attempt has brought were delivered, or are dead: the consumer goes on behind them.
 -- ARGV[9] consumer  ARGV[10] epoch  ARGV[11] wake id  ARGV[12] path  ARGV[13] the position behind the last event
--- ARGV[14] how far the stream goes, as reading it has shown  ARGV[15] the profile to go by from now on
+-- ARGV[14] how far the stream goes, as reading it has shown  ARGV[15] the profile to go by from now on  ARGV[16] fsm.Delivered.Within
 -- Returns the outcome. O(links of the consumer).
 local c = current(load, ARGV[A], ARGV[A + 1], ARGV[A + 2])
 if not c then
@@ -8,7 +8,8 @@ if not c then
 else
   delivered(c)
   put_profile(c, ARGV[A + 6])
-  local path, to = ARGV[A + 3], ARGV[A + 4]
+  local again = redis.call('HGET', P .. 'c:' .. c.id, 'again') == int(c.epoch)
+  local path, to = ARGV[A + 3], again and ARGV[A + 7] or ARGV[A + 4]
   local l = links(c)[path]
   if l then
     note_tail(path, ARGV[A + 5])

@@ -24,7 +24,7 @@
 --                           profile: what it goes by that its subscription has set (fsm.Profile), none is that of the webhook spec;
 --                           born: the epoch that it was made with, if it was made with a profile;
 --                           span: an epoch, and how many events, or bytes, the first attempt has brought that failed in it
---                           (fsm.Consumer.Span);
+--                           (fsm.Consumer.Span); again: the epoch in which an attempt was last taken back that may have been sent;
 --                           past:<stream>: of one that was given up, the tail at that time;
 --                           since:<stream>: the epoch it was in when a stream that it is linked to was last deleted or made anew
 --                           (fsm.Link); since: the latest of these; none is 0
@@ -558,7 +558,9 @@ end
 local function take_back(c)
   if c.sent == 0 or not c.profile then return end
   local _, _, delays = profile_of(c)
-  if #delays > 0 then c.attempt, c.sent = c.attempt - 1, 0 end
+  if #delays == 0 then return end
+  c.attempt, c.sent = c.attempt - 1, 0
+  redis.call('HSET', P .. 'c:' .. c.id, 'again', int(c.epoch))
 end
 
 local function ask_for_attempt(c)

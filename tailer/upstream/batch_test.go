@@ -209,22 +209,23 @@ func TestABatchByTheHeaderOfTheAnswer(t *testing.T) {
 		{
 			name: "JSON in capitals and with a parameter", at: "1", want: fsm.Batch{
 				ContentType: "Application/JSON; charset=utf-8", JSON: true, Events: [][]byte{[]byte("1")}, To: "9",
-				Tail: "9",
+				Within: "1  000000000001", Tail: "9",
 			},
 			give: func(w http.ResponseWriter) { shown("Application/JSON; charset=utf-8", "9", "[1]")(w, nil) },
 		},
 		{
 			name: "a type that is like JSON is not", at: "1", want: fsm.Batch{
 				ContentType: "application/problem+json", Events: [][]byte{[]byte("[1]")}, To: "9", Tail: "9",
+				Within: "1  000000000003",
 			},
 			give: func(w http.ResponseWriter) { shown("application/problem+json", "9", "[1]")(w, nil) },
 		},
 		{
-			name: "no content", at: "1", want: fsm.Batch{To: "1", Tail: "1"},
+			name: "no content", at: "1", want: fsm.Batch{To: "1", Within: "1", Tail: "1"},
 			give: func(w http.ResponseWriter) { w.WriteHeader(http.StatusNoContent) },
 		},
 		{
-			name: "no content, up to an offset", at: fsm.Start, want: fsm.Batch{To: "0", Tail: "0"},
+			name: "no content, up to an offset", at: fsm.Start, want: fsm.Batch{To: "0", Within: "-1", Tail: "0"},
 			give: func(w http.ResponseWriter) {
 				w.Header().Set(HeaderNextOffset, "0")
 				w.WriteHeader(http.StatusNoContent)
@@ -236,7 +237,7 @@ func TestABatchByTheHeaderOfTheAnswer(t *testing.T) {
 		},
 		{
 			name: "an empty array without an offset", at: "1",
-			want: fsm.Batch{ContentType: "application/json", JSON: true, To: "1", Tail: "1"},
+			want: fsm.Batch{ContentType: "application/json", JSON: true, To: "1", Within: "1", Tail: "1"},
 			give: func(w http.ResponseWriter) { shown("application/json", "", "[]")(w, nil) },
 		},
 		{
@@ -254,7 +255,7 @@ func TestABatchByTheHeaderOfTheAnswer(t *testing.T) {
 		{
 			name: "the start of an incarnation", at: fsm.Start, want: fsm.Batch{
 				ContentType: "application/json", JSON: true, Events: [][]byte{[]byte("1"), []byte("2")},
-				To: oneBefore, Tail: inX,
+				To: oneBefore, Within: oneBefore, Tail: inX,
 			},
 			give: func(w http.ResponseWriter) { shown("application/json", "3::x", "[1,2,3]")(w, nil) },
 		},

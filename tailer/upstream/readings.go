@@ -148,8 +148,12 @@ func (r *reading) batch(ctx context.Context, at fsm.Offset, events int) (b fsm.B
 		err = AnswerError{What: "it has data, and its next offset is not beyond it"}
 	case r.d.number != nil && r.json:
 		last, err = r.number(&b, before, last)
-	case !last:
-		b.To = r.from.At(r.done, r.next)
+		b.Within = b.To // a number is the event's own
+	default:
+		b.Within = r.from.At(r.done, r.next)
+		if !last {
+			b.To = b.Within
+		}
 	}
 	if ctx.Err() != nil { // the request has ended with it, or is about to
 		err = context.Cause(ctx)

@@ -595,9 +595,10 @@ func (h *history) resume() {
 	h.outcome("resume", got, want)
 }
 
-// fails is an endpoint that fails again and again: each attempt is made when it is due, and fails.
+// fails is an endpoint that fails again and again: each attempt is made when it is due, and fails. In the end its
+// subscription may have lost its settings.
 func (h *history) fails() {
-	for range rapid.IntRange(2, 4).Draw(h.t, "failures") {
+	for left := rapid.IntRange(2, 4).Draw(h.t, "failures"); left > 0; left-- {
 		from := len(h.refs)
 		h.newNonce()
 		h.dueAt(true)
@@ -605,7 +606,7 @@ func (h *history) fails() {
 			h.newNonce()
 			f := fsm.Failure{Reason: "status 500"}
 			for _, sub := range h.subs {
-				if sub.ID == wake.Subscription {
+				if sub.ID == wake.Subscription && (left > 1 || h.calls%2 == 0) {
 					f.Profile = sub.Profile()
 				}
 			}
@@ -664,6 +665,7 @@ func (h *history) answer() {
 	r := wake.Ref()
 	switch kind := h.pick("answer", []string{
 		"fail", "fail", "retired", "park", "begin", "accept", "finish", "finish after an event", "deliver",
+		"deliver what was sent again",
 	}); kind {
 	case "fail", "retired":
 		wait := rapid.SampledFrom([]time.Duration{0, 0, time.Minute, 5 * time.Hour}).Draw(h.t, "retry after")
@@ -710,6 +712,18 @@ func (h *history) answer() {
 		h.finish(wake)
 	case "deliver":
 		h.deliver(wake)
+	case "deliver what was sent again":
+		for _, c := range h.db.Consumers() {
+			if c.State == fsm.Waking && c.Sent && len(c.Profile.Delays) > 0 && c.HiddenAt.IsZero() {
+				if c.Deadline.After(h.draw.Now) {
+					h.draw.Now = c.Deadline
+				}
+				h.dueAt(false)
+				h.newNonce()
+				h.deliver(h.refs[len(h.refs)-1])
+				return
+			}
+		}
 	}
 }
 
@@ -733,10 +747,10 @@ func (h *history) deliver(wake fsm.Wake) {
 			continue
 		}
 		from, n := s.Acked.Split()
-		d.Tail = s.Tail
+		d.Tail, d.Within = s.Tail, from.At(n+1, s.Tail)
 		switch h.pick("delivered", []string{"some", "all", "more"}) {
 		case "some":
-			d.To = from.At(n+1, s.Tail)
+			d.To = d.Within
 		case "all":
 			d.To = s.Tail
 		case "more":
