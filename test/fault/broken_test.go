@@ -21,6 +21,35 @@ var brokenSign = harness.BrokenScript{
 	New: `hex.EncodeToString(signature([]byte(secret+"x"), unix, body))`,
 }
 
+// brokenPushes are builds that push events wrongly.
+var brokenPushes = []harness.BrokenScript{
+	{
+		Name: "a push acknowledges one event too many", File: "tailer/upstream/batch.go",
+		Old: "b.To = from.At(behind+taken, next)",
+		New: "b.To = from.At(behind+taken+1, next)",
+	},
+	{
+		Name: "a push that is refused is not retried", File: "dispatcher/format/json.go",
+		Old: "if Success(a.Status) {",
+		New: "if Success(a.Status) || a.Status == http.StatusInternalServerError {",
+	},
+	{
+		Name: "a push does not acknowledge what a batch leaves over", File: "redisstore/lua/deliver.lua",
+		Old: "if not after(to, l.tail) then",
+		New: "if to == l.tail then",
+	},
+	{
+		Name: "each attempt of a push has ids of its own", File: "dispatcher/format/json.go",
+		Old: "d.Wake.Primary, d.Wake.Born)",
+		New: "d.Wake.Primary, int64(d.Wake.Attempt))",
+	},
+	{
+		Name: "the events of a push come in another order", File: "dispatcher/format/json.go",
+		Old: "	body, contentType := b.Events[0]",
+		New: "	slices.Reverse(b.Events)\n	body, contentType := b.Events[0]",
+	},
+}
+
 // caught is how each broken build is caught: what goes wrong meanwhile, and the rule that it breaks.
 var caught = map[string]struct {
 	faults func(*world, time.Duration)
@@ -60,6 +89,11 @@ var caught = map[string]struct {
 	brokenSign.Name: {
 		nothing, ruleForged,
 	},
+	brokenPushes[0].Name: {misbehave(behaviour{status: 500}), ruleUndelivered},
+	brokenPushes[1].Name: {misbehave(behaviour{status: 500}), ruleUndelivered},
+	brokenPushes[2].Name: {misbehave(behaviour{status: 500}), ruleAgain},
+	brokenPushes[3].Name: {misbehave(behaviour{status: 500}), ruleID},
+	brokenPushes[4].Name: {misbehave(behaviour{status: 500}), ruleOrder},
 }
 
 // TestTheCheckerCatchesBrokenBuilds has the world run on builds of Reveille in each of which one thing is wrong. It is
@@ -73,7 +107,7 @@ func TestTheCheckerCatchesBrokenBuilds(t *testing.T) {
 	if err != nil {
 		t.Fatalf("FAULT_SCENARIO: %v", err)
 	}
-	for _, b := range append(slices.Clone(harness.BrokenScripts), brokenSign) {
+	for _, b := range slices.Concat(harness.BrokenScripts, []harness.BrokenScript{brokenSign}, brokenPushes) {
 		how, there := caught[b.Name]
 		if !there {
 			t.Errorf("nothing says how this is caught: %s", b.Name)

@@ -38,8 +38,8 @@ type link struct{ Consumer, Path string }
 // truth is how things stand in the end.
 type truth struct {
 	Streams map[string]streamTruth
-	// Expected are the consumers that there must be.
-	Expected []string
+	// Expected are the consumers that there must be and that are woken, Pushed those that events are pushed for.
+	Expected, Pushed []string
 	// Consumers are those that there are.
 	Consumers map[string]fsm.Consumer
 	// Since are the events that a consumer has to get of streams that it subscribed to by callback.
@@ -49,8 +49,10 @@ type truth struct {
 // verdict is what the checker makes of a run.
 type verdict struct {
 	Events, Wakes, Lost, Duplicates, Repeated int
-	Gap                                       time.Duration
-	Violations                                []violation
+	// Pushed counts the events that receivers took, PushedAgain the pushes of events that were taken already.
+	Pushed, PushedAgain int
+	Gap                 time.Duration
+	Violations          []violation
 }
 
 // checker judges one run.
@@ -70,6 +72,7 @@ func check(j *journal, t truth) verdict {
 	c.zombies()
 	c.offsets()
 	c.events()
+	c.pushes()
 	c.refusals()
 	c.final()
 	return c.v
@@ -286,7 +289,7 @@ func (c *checker) refusals() {
 
 // final checks how the consumers stand in the end.
 func (c *checker) final() {
-	for _, id := range c.t.Expected {
+	for _, id := range slices.Concat(c.t.Expected, c.t.Pushed) {
 		k, there := c.t.Consumers[id]
 		if !there {
 			c.violate(ruleGone, "%s does not exist", id)

@@ -124,9 +124,8 @@ func play(t *testing.T, s scenario, seed uint64, span time.Duration) result {
 		w.stop()
 	})
 	r.Took = time.Since(began)
-	progress("%s: %s after %s: %d events, %d wakes, %d lost, %d duplicate wakes", s.name, r.word(),
-		r.Took.Round(time.Second),
-		r.Events, r.Wakes, r.Lost, r.Duplicates)
+	progress("%s: %s after %s: %d events, %d wakes, %d lost, %d duplicate wakes, %d events pushed, %d again", s.name,
+		r.word(), r.Took.Round(time.Second), r.Events, r.Wakes, r.Lost, r.Duplicates, r.Pushed, r.PushedAgain)
 	return r
 }
 
@@ -187,7 +186,7 @@ func (w *world) save(name string, r result) {
 	if text, err := json.MarshalIndent(map[string]any{
 		"Heads": w.heads(), "Violations": r.Violations, "Arrivals": j.Arrivals, "Reads": j.Reads, "Calls": j.Calls,
 		"Dones": j.Dones, "Appends": j.Appends,
-		"Marks": j.Marks,
+		"Pushes": j.Pushes, "Marks": j.Marks,
 	}, "", " "); err == nil {
 		_ = os.WriteFile(filepath.Join(dir, "journal.json"), text, 0o600)
 	}

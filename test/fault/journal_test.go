@@ -17,6 +17,7 @@ type journal struct {
 	Calls    []*call
 	Dones    []syncDone
 	Appends  []written
+	Pushes   []*pushed
 	Marks    []mark
 }
 
@@ -115,6 +116,9 @@ const (
 	redisLost markKind = iota
 	// maybeGone spans a time in which upstream said that streams are gone.
 	maybeGone
+	// answersLost spans a time in which what a receiver answered may not have been noted in Redis: a replica died or
+	// stood still, or one of its connections to Redis or to receivers was broken.
+	answersLost
 )
 
 // mark is a time in which a fault excuses something.
@@ -173,6 +177,9 @@ func (j *journal) copy() *journal {
 		d := *k
 		d.Tries = append([]try(nil), k.Tries...)
 		c.Calls = append(c.Calls, &d)
+	}
+	for _, p := range j.Pushes {
+		c.Pushes = append(c.Pushes, new(*p))
 	}
 	return c
 }

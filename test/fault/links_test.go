@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	toxiproxy "github.com/Shopify/toxiproxy/v2"
 	"github.com/Shopify/toxiproxy/v2/toxics"
@@ -57,11 +58,14 @@ type connection struct {
 	// Addr is where it begins, root the folder of streams that is found there.
 	Addr, root string
 
-	t      testing.TB
-	server *toxiproxy.ApiServer
-	mu     sync.Mutex
-	to     string
-	proxy  *toxiproxy.Proxy
+	t       testing.TB
+	server  *toxiproxy.ApiServer
+	journal *journal
+	mu      sync.Mutex
+	to      string
+	proxy   *toxiproxy.Proxy
+	// broken is since when it does not do what it should; zero if it does.
+	broken time.Time
 }
 
 // connect makes a link to an address. It works until a fault is put on it.
@@ -69,7 +73,7 @@ func (w *world) connect(kind string, replica int, to string) *connection {
 	w.t.Helper()
 	c := &connection{
 		Kind: kind, Replica: replica, Addr: fmt.Sprintf("127.0.0.1:%d", harness.FreePort(w.t)), t: w.t,
-		server: w.proxies, to: to,
+		server: w.proxies, journal: w.journal, to: to,
 	}
 	w.links = append(w.links, c)
 	w.t.Cleanup(c.cut)
@@ -93,6 +97,7 @@ func (c *connection) renew(to string, conditions ...string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.proxy != nil {
+		c.breaks()
 		c.proxy.Stop()
 	}
 	c.proxy = toxiproxy.NewProxy(c.server, c.String(), c.Addr, to)
@@ -100,6 +105,19 @@ func (c *connection) renew(to string, conditions ...string) {
 	// The end of the old one may take a moment to be known.
 	if err := harness.Poll(harness.Wait, c.proxy.Start); err != nil {
 		c.t.Errorf("link %s: %v", c, err)
+	}
+	if !c.broken.IsZero() && (c.Kind == linkRedis || c.Kind == linkWebhook) {
+		c.journal.mark(answersLost, c.broken, time.Now())
+	}
+	if c.broken = (time.Time{}); len(conditions) > 0 {
+		c.breaks()
+	}
+}
+
+// breaks notes that it does not do from now on what it should. c.mu is held.
+func (c *connection) breaks() {
+	if c.broken.IsZero() {
+		c.broken = time.Now()
 	}
 }
 
@@ -148,6 +166,7 @@ func (c *connection) bad(latency, jitter, percent int) {
 func (c *connection) swallow() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.breaks()
 	c.put([]string{
 		`{"name":"none-up","type":"timeout","stream":"upstream","attributes":{"timeout":0}}`,
 		`{"name":"none-down","type":"timeout","stream":"downstream","attributes":{"timeout":0}}`,

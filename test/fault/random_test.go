@@ -14,10 +14,7 @@ func anything(w *world, span time.Duration) {
 		{"replicas are killed", short(killReplicas)},
 		{"all replicas restart", short(rollingRestart)},
 		{"a replica is frozen", func() {
-			r := w.replicas[w.random(replicas)]
-			r.Pause()
-			w.pause(w.between(time.Second, 15*time.Second))
-			r.Resume()
+			w.freezeFor(w.replicas[w.random(replicas)], w.between(time.Second, 15*time.Second))
 		}},
 		{"upstream restarts", short(restartUpstream)},
 		{"upstream swallows everything", short(swallowAll(linkUpstream))},

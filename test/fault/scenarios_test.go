@@ -3,6 +3,8 @@ package fault
 import (
 	"testing"
 	"time"
+
+	"reveille/test/harness"
 )
 
 // scenario is one thing that goes wrong, while writers write and workers work.
@@ -68,7 +70,7 @@ func nothing(w *world, span time.Duration) { w.pause(span) }
 
 func killReplicas(w *world, span time.Duration) {
 	for i := range 2 {
-		w.replicas[i].Kill()
+		w.losingAnswers(w.replicas[i].Kill)
 		w.pause(span / 2)
 		w.replicas[i].Start()
 	}
@@ -92,19 +94,35 @@ func freezeReplica(w *world, span time.Duration) {
 	} else {
 		span = 2 * livenessTimeout
 	}
-	w.replicas[0].Pause()
-	w.pause(span)
-	w.replicas[0].Resume()
+	w.freezeFor(w.replicas[0], span)
 	w.pause(livenessTimeout)
+}
+
+// freezeFor stops a replica as it stands for a time.
+func (w *world) freezeFor(r *harness.Reveille, span time.Duration) {
+	w.losingAnswers(func() {
+		r.Pause()
+		w.pause(span)
+		r.Resume()
+	})
+}
+
+// losingAnswers does what may keep the answers of receivers from being noted.
+func (w *world) losingAnswers(f func()) {
+	began := time.Now()
+	f()
+	w.journal.mark(answersLost, began, time.Now())
 }
 
 func restartRedis(w *world, span time.Duration) {
 	for range 2 {
-		if err := w.redis.Stop(); err != nil {
-			w.t.Errorf("redis did not end in order: %v", err)
-		}
-		w.pause(500 * time.Millisecond)
-		w.redis.Restart()
+		w.losingAnswers(func() {
+			if err := w.redis.Stop(); err != nil {
+				w.t.Errorf("redis did not end in order: %v", err)
+			}
+			w.pause(500 * time.Millisecond)
+			w.redis.Restart()
+		})
 		w.pause(span / 2)
 	}
 }
@@ -165,6 +183,9 @@ func misbehave(b behaviour) func(*world, time.Duration) {
 	return func(w *world, span time.Duration) {
 		for _, k := range w.workers {
 			k.behave(b)
+		}
+		for _, r := range w.receivers {
+			r.answer(b.status)
 		}
 		w.pause(span)
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -77,7 +78,7 @@ func (w *world) heads() map[string]fsm.Offset {
 
 func mendable(v verdict) bool {
 	for _, x := range v.Violations {
-		if x.Rule == ruleLost || x.Rule == ruleFinal || x.Rule == ruleGone &&
+		if x.Rule == ruleLost || x.Rule == ruleUndelivered || x.Rule == ruleFinal || x.Rule == ruleGone &&
 			strings.HasSuffix(x.How, "does not exist") {
 			return true
 		}
@@ -104,8 +105,9 @@ func (w *world) truth(j *journal, streams map[string]streamTruth) truth {
 	t := truth{Streams: streams, Consumers: map[string]fsm.Consumer{}, Since: map[link][]string{}}
 	for path := range streams {
 		t.Expected = append(t.Expected, matching(path)...)
+		t.Pushed = append(t.Pushed, pushedTo(path)...)
 	}
-	for _, id := range t.Expected {
+	for _, id := range slices.Concat(t.Expected, t.Pushed) {
 		c, err := w.store.Consumer(w.t.Context(), fsm.ConsumerRef{ID: id, Home: primaryOf(id)})
 		switch {
 		case err == nil:

@@ -64,6 +64,8 @@ type world struct {
 	reader   *connection
 	missing  *httptest.Server
 	workers  []*worker
+	// receivers are where events are pushed to.
+	receivers []*receiver
 	// direct speaks to the stream server past all links.
 	direct *harness.Client
 
@@ -100,6 +102,7 @@ func newWorld(t testing.TB, seed uint64, o options) *world {
 		w.startReplica(i, o)
 	}
 	w.startWorkers()
+	w.startReceivers()
 	// What the scenario's goroutines use must outlive them.
 	t.Cleanup(w.stop)
 	return w
@@ -247,6 +250,9 @@ func (w *world) revive() {
 	}
 	for _, k := range w.workers {
 		k.behave(behaviour{})
+	}
+	for _, r := range w.receivers {
+		r.answer(0)
 	}
 	for i := range w.replicas {
 		w.jump(i, 0)

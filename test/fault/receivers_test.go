@@ -1,0 +1,147 @@
+package fault
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"reveille/fsm"
+	"reveille/test/harness"
+)
+
+// pushTimeout is how long a receiver may take; a push subscription cannot allow less.
+const pushTimeout = 5 * time.Second
+
+// pushRetry goes on for longer than anything is broken: no event may be put aside.
+const pushRetry = `{"max_attempts":100,"initial":"1s","factor":1}`
+
+// How often a receiver, whatever the scenario, answers 503, takes the events and breaks the connection instead of an
+// answer, lets its sender wait until the time is up, and is slow.
+const (
+	pushRefused = 0.03
+	pushCut     = 0.02
+	pushSilent  = 0.003
+	pushSlow    = 0.03
+)
+
+// pushSubscription is a pattern whose events are pushed, so many at a time.
+type pushSubscription struct {
+	id, pattern string
+	batch       int
+}
+
+var pushSubscriptions = []pushSubscription{
+	{id: "feed", pattern: "/jobs/*", batch: 1},
+	{id: "bulk", pattern: "/chat/**", batch: 20},
+}
+
+// pushedTo returns the consumers that push the events of a stream.
+func pushedTo(path string) []string {
+	var ids []string
+	for _, s := range pushSubscriptions {
+		if pattern, err := fsm.ParsePattern(s.pattern); err == nil && pattern.Matches(path) {
+			ids = append(ids, fsm.ConsumerID(s.id, path))
+		}
+	}
+	return ids
+}
+
+// receiver is the endpoint that the events of a subscription are pushed to.
+type receiver struct {
+	pushSubscription
+	w      *world
+	secret string
+
+	mu sync.Mutex
+	// status that every push is answered with; 0 for 204 most of the time.
+	status int
+}
+
+func (r *receiver) answer(status int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.status = status
+}
+
+func (w *world) startReceivers() {
+	w.t.Helper()
+	api := harness.NewClient(w.t, w.replicas[0].URL)
+	for _, s := range pushSubscriptions {
+		r := &receiver{pushSubscription: s, w: w}
+		addr := fmt.Sprintf("127.0.0.1:%d", harness.FreePort(w.t))
+		ln, err := (&net.ListenConfig{}).Listen(w.t.Context(), "tcp", addr)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		a := api.PutSubscription(s.pattern, s.id, fmt.Sprintf(
+			`{"mode":"push","webhook":%q,"batch":%d,"timeout":%q,"retry":%s}`,
+			w.connect(linkWebhook, -1, addr).URL()+"/", s.batch, pushTimeout, pushRetry))
+		if a.Status != http.StatusCreated {
+			w.t.Fatalf("PUT %s: %d %s", s.id, a.Status, a.Body)
+		}
+		var sub harness.Subscription
+		a.Decode(w.t, &sub)
+		r.secret = sub.Secret
+		// There is no stream yet, so nothing has come before the secret is known.
+		server := &http.Server{Handler: r, ReadHeaderTimeout: 10 * time.Second}
+		go func() { _ = server.Serve(ln) }()
+		w.t.Cleanup(func() { _ = server.Close() })
+		w.receivers = append(w.receivers, r)
+	}
+}
+
+// ServeHTTP takes a push, or does not.
+func (r *receiver) ServeHTTP(rw http.ResponseWriter, req *http.Request) {
+	body, err := io.ReadAll(req.Body)
+	if err != nil {
+		return // cut on the way
+	}
+	p := harness.Push{ID: req.Header.Get("Webhook-Id"), Stream: req.Header.Get("Reveille-Stream"), Body: body}
+	got := &pushed{Consumer: fsm.ConsumerID(r.id, p.Stream), Path: p.Stream, Delivery: p.ID, At: time.Now()}
+	var events []string
+	if got.IDs, events, err = p.Events(); err != nil {
+		got.Forged = err.Error()
+	}
+	for _, text := range events {
+		var e event
+		if err := json.Unmarshal([]byte(text), &e); err != nil {
+			got.Forged = err.Error()
+		}
+		got.Events = append(got.Events, e.ID)
+	}
+	if strings.HasPrefix(string(body), "[") != (r.batch > 1) || len(events) > r.batch {
+		got.Forged = fmt.Sprintf("%d events with a batch of %d: %.40s", len(events), r.batch, body)
+	}
+	header := req.Header.Get("Webhook-Signature")
+	if err := harness.VerifySignature(r.secret, header, body, signedAt(header)); err != nil {
+		got.Forged = err.Error()
+	}
+	answered := r.w.journal.pushed(got)
+	r.mu.Lock()
+	status := r.status
+	r.mu.Unlock()
+	switch {
+	case harness.VerifySignature(r.secret, header, body, got.At) != nil:
+		status = http.StatusServiceUnavailable // by the sender's clock; any other refusal would be final
+	case status != 0:
+	case r.w.chance(pushSilent):
+		r.w.pause(pushTimeout + time.Second)
+		panic(http.ErrAbortHandler)
+	case r.w.chance(pushCut):
+		panic(http.ErrAbortHandler)
+	case r.w.chance(pushRefused):
+		status = http.StatusServiceUnavailable
+	case r.w.chance(pushSlow):
+		r.w.pause(r.w.between(0, time.Second))
+		fallthrough
+	default:
+		status = http.StatusNoContent
+	}
+	answered(status)
+	rw.WriteHeader(status)
+}
