@@ -47,7 +47,7 @@ attack: deps ## hold it against attacks with the full numbers and print what it 
 # turns; BENCH_RESULTS=test/bench/RESULTS.md keeps what was measured.
 BENCH ?= full
 
-bench: deps ## measure how quick it is, beside the least that could do it (some 20 minutes; BENCH=quick takes three)
+bench: deps ## measure how quick it is, beside the least that could do it (half an hour; BENCH=quick takes four minutes)
 	@BENCH=$(BENCH) go test -count=1 -v -timeout 120m -run '^TestBench$$' ./test/bench
 
 lint: ## check the format and look for mistakes

@@ -6,7 +6,7 @@
 // TestBench, which make bench runs, takes BENCH=full or BENCH=quick, BENCH_ONLY (a regular expression that picks
 // parts), BENCH_BASE (another build of Reveille, to compare this one with) and BENCH_RESULTS (a file of results that
 // the run is added to). TestBenchShort, a plain test, plays every part with tiny numbers and asserts that nothing is
-// lost; times are never asserted. In the short form it plays one part.
+// lost; times are never asserted. In the short form it plays two parts.
 package bench
 
 import (
@@ -25,6 +25,8 @@ type sizes struct {
 	streams  []int
 	// many is the number of streams of the parts that take just one.
 	many int
+	// pushStreams are numbers of streams whose events are pushed, batches how many at a time.
+	pushStreams, batches []int
 	// silent are numbers of silent watched streams, idle how long they are watched being silent.
 	silent []int
 	idle   time.Duration
@@ -43,20 +45,20 @@ type sizes struct {
 var forms = map[string]sizes{
 	"full": {
 		rounds: 3, span: 10 * time.Second, settle: 2 * time.Second, patience: 5 * time.Second,
-		streams: []int{1, 64, 512}, many: 64,
+		streams: []int{1, 64, 512}, many: 64, pushStreams: []int{1, 64}, batches: []int{1, 100},
 		silent: []int{0, 10_000, 50_000}, idle: 30 * time.Second, burst: 10_000,
 		subscriptions: []int{1, 10, 100, 10_000}, newStreams: 500,
 		replicas: []int{1, 2, 3}, hints: 100, benchtime: "1s",
 	},
 	"quick": {
 		rounds: 1, span: 2 * time.Second, settle: 500 * time.Millisecond, patience: 5 * time.Second,
-		streams: []int{1, 64, 512}, many: 64,
+		streams: []int{1, 64, 512}, many: 64, pushStreams: []int{1, 64}, batches: []int{1, 100},
 		silent: []int{0, 1000}, idle: 5 * time.Second, burst: 1000, subscriptions: []int{1, 10, 100}, newStreams: 50,
 		replicas: []int{1, 2, 3}, hints: 20, benchtime: "50ms",
 	},
 	"tiny": {
 		rounds: 1, span: 200 * time.Millisecond, settle: 50 * time.Millisecond, patience: 5 * time.Minute,
-		streams: []int{3}, many: 3,
+		streams: []int{3}, many: 3, pushStreams: []int{3}, batches: []int{1, 100},
 		silent: []int{20}, idle: 200 * time.Millisecond, burst: 20, subscriptions: []int{6}, newStreams: 4,
 		replicas: []int{2}, hints: 4, benchtime: "1x",
 	},

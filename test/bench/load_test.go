@@ -20,6 +20,8 @@ type load struct {
 	// callbacks has a wake answered with {} and then dealt with as a worker does that uses callbacks: claim, two acks,
 	// done. Otherwise the answer says that it is done.
 	callbacks bool
+	// batch is how many events are appended at a time, and pushed at most.
+	batch int
 	// before is called when everything is set up and nothing has been measured.
 	before func()
 }
