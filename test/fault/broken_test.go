@@ -24,9 +24,9 @@ var brokenSign = harness.BrokenScript{
 // brokenPushes are builds that push events wrongly.
 var brokenPushes = []harness.BrokenScript{
 	{
-		Name: "a push acknowledges one event too many", File: "tailer/upstream/batch.go",
-		Old: "b.To = from.At(behind+taken, next)",
-		New: "b.To = from.At(behind+taken+1, next)",
+		Name: "a push acknowledges one event too many", File: "tailer/upstream/readings.go",
+		Old: "b.Within = r.from.At(r.done, r.next)",
+		New: "b.Within = r.from.At(r.done+1, r.next)",
 	},
 	{
 		Name: "a push that is refused is not retried", File: "dispatcher/format/json.go",
@@ -39,9 +39,13 @@ var brokenPushes = []harness.BrokenScript{
 		New: "if to == l.tail then",
 	},
 	{
-		Name: "each attempt of a push has ids of its own", File: "dispatcher/format/json.go",
-		Old: "d.Wake.Primary, d.Wake.Born)",
-		New: "d.Wake.Primary, int64(d.Wake.Attempt))",
+		Name: "each attempt of a push has ids of its own", File: "fsm/batch.go",
+		Old: "w.Generation, w.Primary, w.Born, from",
+		New: "w.Generation, w.Primary, int64(w.Attempt), from",
+	},
+	{
+		Name: "a push goes on from another offset than one that was sent again", File: "redisstore/lua/deliver.lua",
+		Old: "again and ARGV[A + 7] or ARGV[A + 4]", New: "ARGV[A + 4]",
 	},
 	{
 		Name: "the events of a push come in another order", File: "dispatcher/format/json.go",
@@ -93,7 +97,10 @@ var caught = map[string]struct {
 	brokenPushes[1].Name: {misbehave(behaviour{status: 500}), ruleUndelivered},
 	brokenPushes[2].Name: {misbehave(behaviour{status: 500}), ruleAgain},
 	brokenPushes[3].Name: {misbehave(behaviour{status: 500}), ruleID},
-	brokenPushes[4].Name: {misbehave(behaviour{status: 500}), ruleOrder},
+	brokenPushes[4].Name: {
+		func(w *world, span time.Duration) { loseUpstreamAgainAndAgain(w, 4*span) }, ruleID,
+	},
+	brokenPushes[5].Name: {misbehave(behaviour{status: 500}), ruleOrder},
 }
 
 // TestTheCheckerCatchesBrokenBuilds has the world run on builds of Reveille in each of which one thing is wrong. It is

@@ -114,7 +114,9 @@ type markKind int
 const (
 	// redisLost spans the changes that Redis has lost.
 	redisLost markKind = iota
-	// maybeGone spans a time in which upstream said that streams are gone.
+	// missing spans a time in which upstream said that streams are gone, maybeGone that and the time in which Reveille
+	// may go by it.
+	missing
 	maybeGone
 	// answersLost spans a time in which what a receiver answered may not have been noted in Redis: a replica died or
 	// stood still, or one of its connections to Redis or to receivers was broken.

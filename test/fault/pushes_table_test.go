@@ -141,11 +141,22 @@ func TestTheCheckerFindsWhatIsWrongWithPushes(t *testing.T) {
 		{name: "an event again whose stream was hidden when it was taken", again: 1, tell: func(s *story) {
 			began := s.now
 			s.push("a", yes, "a")
-			s.excuse(maybeGone, began)
+			s.excuse(missing, began)
 			s.quiet()
 			s.push("a", yes, "a")
 			s.push("b-c", yes, "b", "c")
 		}},
+		{
+			name: "an event again whose stream was hidden long before", want: []string{ruleAgain}, again: 1,
+			tell: func(s *story) {
+				began := s.now
+				s.excuse(missing, began)
+				s.quiet()
+				pushesByTheBook(s)
+				s.excuse(maybeGone, began)
+				s.push("c", yes, "c")
+			},
+		},
 		{name: "an event again whose answer took as long as the time allowed", again: 1, tell: func(s *story) {
 			s.push("a", yes, "a")
 			s.now = s.now.Add(pushTimeout)

@@ -47,8 +47,8 @@ const pushReport = 2 * time.Second
 func (c *checker) answerLost(p *pushed, again time.Time) bool {
 	from, to := p.At.Add(-pushReport), p.Answered.Add(pushReport)
 	return p.Answered.Sub(p.At) >= pushTimeout/2 || c.marked(answersLost, from, to) || c.marked(redisLost, from, to) ||
-		// An attempt that is out while its stream is hidden is made again once the stream is shown.
-		c.marked(maybeGone, from, to) || c.lostBetween(p.Answered, again)
+		// An attempt that was out when its stream was hidden is made again once the stream is shown.
+		c.marked(missing, from, to) || c.lostBetween(p.Answered, again)
 }
 
 // pushedEvent is an event of a consumer's stream.

@@ -57,15 +57,20 @@ type receiver struct {
 	w      *world
 	secret string
 
-	mu sync.Mutex
-	// status that every push is answered with; 0 for 204 most of the time.
-	status int
+	mu  sync.Mutex
+	bad behaviour
 }
 
-func (r *receiver) answer(status int) {
+func (r *receiver) behave(b behaviour) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.status = status
+	r.bad = b
+}
+
+func (r *receiver) behaviour() behaviour {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.bad
 }
 
 func (w *world) startReceivers() {
@@ -122,9 +127,8 @@ func (r *receiver) ServeHTTP(rw http.ResponseWriter, req *http.Request) {
 		got.Forged = err.Error()
 	}
 	answered := r.w.journal.pushed(got)
-	r.mu.Lock()
-	status := r.status
-	r.mu.Unlock()
+	b := r.behaviour()
+	status := b.status
 	switch {
 	case harness.VerifySignature(r.secret, header, body, got.At) != nil:
 		status = http.StatusServiceUnavailable // by the sender's clock; any other refusal would be final
@@ -138,8 +142,9 @@ func (r *receiver) ServeHTTP(rw http.ResponseWriter, req *http.Request) {
 		status = http.StatusServiceUnavailable
 	case r.w.chance(pushSlow):
 		r.w.pause(r.w.between(0, time.Second))
-		fallthrough
+		status = http.StatusNoContent
 	default:
+		r.w.pause(r.w.between(b.linger/2, b.linger))
 		status = http.StatusNoContent
 	}
 	answered(status)

@@ -42,6 +42,7 @@ var scenarios = []scenario{
 	{name: "upstream swallows everything", faults: swallowAll(linkUpstream)},
 	{name: "upstream out of reach of one replica", faults: swallowOne(linkUpstream)},
 	{name: "upstream answers 404 for less than the grace", faults: loseUpstream},
+	{name: "upstream answers 404 while receivers take their time", faults: loseUpstreamAgainAndAgain},
 	{name: "latency and resets, redis links", faults: badLinks(linkRedis)},
 	{name: "latency and resets, upstream links", faults: badLinks(linkUpstream)},
 	{name: "latency and resets, webhook links", faults: badLinks(linkWebhook)},
@@ -163,8 +164,18 @@ func loseUpstream(w *world, span time.Duration) {
 	for _, c := range w.some(linkUpstream, -1) {
 		c.heal()
 	}
+	w.journal.mark(missing, began, time.Now())
 	// What is hidden is shown again once a replica has looked, which it may have no time for.
 	w.journal.mark(maybeGone, began, time.Now().Add(goneGrace))
+}
+
+// loseUpstreamAgainAndAgain has deliveries be out while their stream is hidden, and shown again.
+func loseUpstreamAgainAndAgain(w *world, span time.Duration) {
+	misbehave(behaviour{linger: pushTimeout / 2})(w, span/6)
+	for range 4 {
+		loseUpstream(w, 500*time.Millisecond)
+		w.pause(span / 6)
+	}
 }
 
 // badLinks delays every answer by 200 ms and resets connections at 5% of what passes.
@@ -185,7 +196,7 @@ func misbehave(b behaviour) func(*world, time.Duration) {
 			k.behave(b)
 		}
 		for _, r := range w.receivers {
-			r.answer(b.status)
+			r.behave(b)
 		}
 		w.pause(span)
 	}

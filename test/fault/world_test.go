@@ -252,7 +252,7 @@ func (w *world) revive() {
 		k.behave(behaviour{})
 	}
 	for _, r := range w.receivers {
-		r.answer(0)
+		r.behave(behaviour{})
 	}
 	for i := range w.replicas {
 		w.jump(i, 0)
