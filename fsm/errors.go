@@ -3,6 +3,7 @@ package fsm
 import (
 	"errors"
 	"net/http"
+	"strings"
 )
 
 // Code is the machine-readable cause of a refused request.
@@ -75,8 +76,6 @@ func (c Code) Status() int {
 var (
 	// ErrUnavailable: the store cannot be reached or cannot answer now; nothing is known of what it did.
 	ErrUnavailable = errors.New("redis is not available")
-	// ErrConflict: a subscription with that ID and another configuration exists.
-	ErrConflict = errors.New("a subscription with this id and another configuration exists")
 	// ErrStreamsUnknown: the first search for the streams of the server is not over yet.
 	ErrStreamsUnknown = errors.New("the streams of the server are not known yet, try again")
 	// ErrNoStream: the stream server has no such stream.
@@ -84,3 +83,15 @@ var (
 	// ErrNotFound: no such subscription or consumer.
 	ErrNotFound = errors.New("not found")
 )
+
+// ConflictError says that a subscription with that ID and another configuration exists.
+type ConflictError struct {
+	// Fields are what is different, as the API names them.
+	Fields []string
+}
+
+// Error implements error.
+func (e *ConflictError) Error() string {
+	return "a subscription with this id and another configuration exists: it has another " +
+		strings.Join(e.Fields, ", ")
+}

@@ -40,8 +40,8 @@ type SubscriptionStore interface {
 	// Catalog is this replica's view of the subscriptions; the store keeps it up to date.
 	Catalog() *Catalog
 	// CreateSubscription stores sub unless its ID is taken. The same configuration again returns the stored one and
-	// false, and a replica that reads a Version of the list from then on finds it Told; another returns ErrConflict. A
-	// created one has a backfill under way until EndBackfill.
+	// false, and a replica that reads a Version of the list from then on finds it Told; another returns a
+	// *ConflictError. A created one has a backfill under way until EndBackfill.
 	CreateSubscription(ctx context.Context, sub Subscription) (stored Subscription, created bool, err error)
 	// ChangeSubscription stores what change returns, and returns it as stored: Told, and in the list from its next
 	// version on. change may alter what SameConfig compares, but for Pattern and Mode, and Secret. It is called again

@@ -115,12 +115,35 @@ func (s Subscription) WithDefaults() Subscription {
 }
 
 // SameConfig says whether a PUT of o under s's ID asks for what is there.
-func (s Subscription) SameConfig(o Subscription) bool {
-	return s.Pattern == o.Pattern && s.Webhook == o.Webhook && s.Description == o.Description &&
-		s.Mode == o.Mode && s.Format == o.Format && s.Signature == o.Signature &&
-		s.Batch == o.Batch && s.Timeout == o.Timeout && slices.Equal(s.Retry, o.Retry) &&
-		maps.Equal(s.Headers, o.Headers) && maps.Equal(s.Metadata, o.Metadata)
+func (s Subscription) SameConfig(o Subscription) bool { return len(s.differs(o)) == 0 }
+
+// differs names what a PUT of o under s's ID would change, as the API names it.
+func (s Subscription) differs(o Subscription) (fields []string) {
+	for _, f := range []struct {
+		name string
+		same bool
+	}{
+		{"pattern", s.Pattern == o.Pattern},
+		{"webhook", s.Webhook == o.Webhook},
+		{"description", s.Description == o.Description},
+		{"signature", s.Signature == o.Signature},
+		{"mode", s.Mode == o.Mode},
+		{"format", s.Format == o.Format},
+		{"batch", s.Batch == o.Batch},
+		{"timeout", s.Timeout == o.Timeout},
+		{"retry", slices.Equal(s.Retry, o.Retry)},
+		{"headers", maps.Equal(s.Headers, o.Headers)},
+		{"metadata", maps.Equal(s.Metadata, o.Metadata)},
+	} {
+		if !f.same {
+			fields = append(fields, f.name)
+		}
+	}
+	return fields
 }
+
+// Conflict is the error of a PUT of o under s's ID that asks for something else: a *ConflictError.
+func (s Subscription) Conflict(o Subscription) error { return &ConflictError{Fields: s.differs(o)} }
 
 // Equal says whether s and o are the same in all.
 func (s Subscription) Equal(o Subscription) bool {

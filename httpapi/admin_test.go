@@ -113,7 +113,7 @@ func TestConfigIsChecked(t *testing.T) {
 func TestErrorsAreAnswered(t *testing.T) {
 	h := newHarness(t, nil)
 	for want, err := range map[fsm.Code]error{
-		fsm.CodeUnavailable: context.DeadlineExceeded, fsm.CodeSubscriptionConflict: fsm.ErrConflict,
+		fsm.CodeUnavailable: context.DeadlineExceeded, fsm.CodeSubscriptionConflict: &fsm.ConflictError{},
 		fsm.CodeInternal: errors.New("boom"),
 	} {
 		if got := h.svc.refusalFor(err).code; got != want {

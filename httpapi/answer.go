@@ -31,11 +31,12 @@ func refuse(code fsm.Code, format string, args ...any) error {
 func (s *Service) refusalFor(err error) *refusal {
 	var r *refusal
 	var he *echo.HTTPError
+	var conflict *fsm.ConflictError
 	switch {
 	case errors.As(err, &r):
 		return r
-	case errors.Is(err, fsm.ErrConflict):
-		return &refusal{fsm.CodeSubscriptionConflict, fsm.ErrConflict.Error()}
+	case errors.As(err, &conflict):
+		return &refusal{fsm.CodeSubscriptionConflict, conflict.Error()}
 	case errors.Is(err, context.Canceled): // the store calls that unavailable as well
 		return &refusal{fsm.CodeUnavailable, "the client went away"}
 	case errors.Is(err, fsm.ErrStreamsUnknown):

@@ -27,6 +27,7 @@ const (
 type operatorSubscription struct {
 	ID          string        `json:"subscription_id"`
 	Pattern     string        `json:"pattern"`
+	Mode        fsm.Mode      `json:"mode"`
 	WebhookHost string        `json:"webhook_host"`
 	Description string        `json:"description,omitempty"`
 	CreatedAt   time.Time     `json:"created_at"`
@@ -50,7 +51,8 @@ type operatorSubscriptions struct {
 
 func operatorSubscriptionOf(sub fsm.Subscription, backfills map[string]fsm.Backfill) operatorSubscription {
 	b := operatorSubscription{
-		ID: sub.ID, Pattern: sub.Pattern, Description: sub.Description, CreatedAt: sub.CreatedAt.UTC(),
+		ID: sub.ID, Pattern: sub.Pattern, Mode: sub.Mode, Description: sub.Description,
+		CreatedAt: sub.CreatedAt.UTC(),
 	}
 	if u, err := url.Parse(sub.Webhook); err == nil {
 		b.WebhookHost = u.Host

@@ -21,7 +21,7 @@ func (h *harness) subscribe(id string, n int) fsm.Subscription {
 		Webhook: "https://user.example.com:8443/hook?key=" + h.secret("key-of-the-webhook"),
 		Secret:  h.secret("whsec_" + id), Description: "of " + id, CreatedAt: h.clock(),
 	}
-	h.store.db.PutSubscription(sub)
+	h.store.db.PutSubscription(sub.WithDefaults())
 	for i := range n {
 		c := fsm.NewConsumer(sub, fmt.Sprintf("/%s/%d", id, i), fsm.Start, 0)
 		h.store.db.PutConsumer(c)
@@ -217,13 +217,13 @@ func TestOperatorSeesSubscriptionsWithoutTheirSecrets(t *testing.T) {
 	}
 	var got []string
 	for _, row := range rowsOf(a, "subscriptions") {
-		got = append(got, fmt.Sprintln(row["subscription_id"], row["pattern"], row["webhook_host"], row["consumers"],
-			row["condition"]))
+		got = append(got, fmt.Sprintln(row["subscription_id"], row["pattern"], row["mode"], row["webhook_host"],
+			row["consumers"], row["condition"]))
 	}
 	want := []string{
-		"a /a/* user.example.com:8443 6 retired\n", "b /b/* user.example.com:8443 5 ok\n",
-		"c /c/* user.example.com:8443 0 ok\n",
-		"d /d/* user.example.com:8443 2 failing\n", "many /many/* user.example.com:8443 100 unknown\n",
+		"a /a/* wake user.example.com:8443 6 retired\n", "b /b/* wake user.example.com:8443 5 ok\n",
+		"c /c/* wake user.example.com:8443 0 ok\n",
+		"d /d/* wake user.example.com:8443 2 failing\n", "many /many/* wake user.example.com:8443 100 unknown\n",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)

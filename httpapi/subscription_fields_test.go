@@ -171,15 +171,18 @@ func TestTheLargestHeadersAndMetadata(t *testing.T) {
 
 func TestAPutWithOtherSettingsIsAnotherConfiguration(t *testing.T) {
 	const target, hook = "/agents/*?subscription=s", `{"webhook":"https://w.example/hook","mode":"push"`
-	for _, fields := range []string{
-		`,"mode":"wake"`, `,"batch":2`, `,"timeout":"5s"`, `,"retry":{"schedule":["30s"]}`, `,"headers":{"X-A":"2"}`,
-		`,"headers":null`, `,"headers":{"X-A":"1","X-B":""}`, `,"metadata":{"k":"w"}`, `,"metadata":null`,
+	for fields, names := range map[string]string{
+		`,"mode":"wake"`: "mode, format, batch, timeout, retry", `,"batch":2`: "batch", `,"timeout":"5s"`: "timeout",
+		`,"retry":{"schedule":["30s"]}`: "retry", `,"headers":{"X-A":"2"}`: "headers", `,"headers":null`: "headers",
+		`,"headers":{"X-A":"1","X-B":""}`: "headers", `,"metadata":{"k":"w"},"batch":2`: "batch, metadata",
+		`,"metadata":null`: "metadata",
 	} {
 		h := newHarness(t, nil)
 		base := hook + `,"headers":{"X-A":"1"},"metadata":{"k":"v"}`
 		h.secret(h.api(http.MethodPut, target, base+`}`).body["webhook_secret"].(string))
 		// Of a name that comes twice the last counts.
-		h.want(h.api(http.MethodPut, target, base+fields+`}`), 409, fsm.CodeSubscriptionConflict, "")
+		h.want(h.api(http.MethodPut, target, base+fields+`}`), 409, fsm.CodeSubscriptionConflict,
+			"it has another "+names)
 		if a := h.api(http.MethodPut, target, base+`,"headers":{"x-a":"1"}}`); a.status != http.StatusOK {
 			t.Errorf("the same in another spelling: %d %s", a.status, a.text)
 		}

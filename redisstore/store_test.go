@@ -531,7 +531,7 @@ func TestSubscriptions(t *testing.T) {
 		t.Errorf("the same again: %+v %v %v", stored, created, err)
 	}
 	again.Webhook = "https://example.com/other"
-	if _, _, err := w.CreateSubscription(ctx, again); !errors.Is(err, fsm.ErrConflict) {
+	if _, _, err := w.CreateSubscription(ctx, again); !errors.As(err, new(*fsm.ConflictError)) {
 		t.Errorf("another configuration: %v", err)
 	}
 	if err := other.RefreshCatalog(ctx); err != nil {

@@ -129,7 +129,7 @@ func (s *Store) CreateSubscription(ctx context.Context, sub fsm.Subscription) (f
 	case stored.SameConfig(sub):
 		return s.tell(ctx, stored)
 	}
-	return fsm.Subscription{}, false, fsm.ErrConflict
+	return fsm.Subscription{}, false, stored.Conflict(sub)
 }
 
 // tell notes that a client is told of a subscription that was there, and returns it.
@@ -139,7 +139,7 @@ func (s *Store) tell(ctx context.Context, sub fsm.Subscription) (stored fsm.Subs
 	}
 	stored, err = s.ChangeSubscription(ctx, sub.ID, func(now fsm.Subscription) (fsm.Subscription, error) {
 		if !now.SameConfig(sub) {
-			return now, fsm.ErrConflict
+			return now, now.Conflict(sub)
 		}
 		return now, nil
 	})

@@ -43,7 +43,7 @@ func TestASubscriptionIsToldFromTheFirstRepetitionOn(t *testing.T) {
 			}
 			again := subscription("s")
 			again.Generation, again.Pattern = "of another", "/a"
-			if _, _, err := other.CreateSubscription(ctx, again); !errors.Is(err, fsm.ErrConflict) {
+			if _, _, err := other.CreateSubscription(ctx, again); !errors.As(err, new(*fsm.ConflictError)) {
 				t.Fatal(err)
 			}
 			if told, _ := told(); told {

@@ -55,31 +55,33 @@ func TestCommands(t *testing.T) {
 		{
 			"subscriptions", "subscriptions", "GET /api/v1/subscriptions?limit=100",
 			`{"subscriptions":[{"subscription_id":"agent-handler","pattern":"/agents/*",
-			"webhook_host":"agents.example.com","consumers":1204,"condition":"failing"},
-			{"subscription_id":"b","pattern":"/**","webhook_host":"127.0.0.1:3000","consumers":0,"condition":"ok"},
-			{"subscription_id":"many","pattern":"/a/*","webhook_host":"127.0.0.1:3000","consumers":7,
+			"mode":"wake","webhook_host":"agents.example.com","consumers":1204,"condition":"failing"},
+			{"subscription_id":"b","pattern":"/**","mode":"push","webhook_host":"127.0.0.1:3000","consumers":0,
+			"condition":"ok"},
+			{"subscription_id":"many","pattern":"/a/*","mode":"wake","webhook_host":"127.0.0.1:3000","consumers":7,
 			"condition":"unknown","looked_at":4}],"next":"abc"}`,
 			`
-SUBSCRIPTION   PATTERN    WEBHOOK             CONSUMERS  CONDITION
-agent-handler  /agents/*  agents.example.com  1204       failing
-b              /**        127.0.0.1:3000      0          ok
-many           /a/*       127.0.0.1:3000      7          ok in 4 of 7
+SUBSCRIPTION   PATTERN    MODE  WEBHOOK             CONSUMERS  CONDITION
+agent-handler  /agents/*  wake  agents.example.com  1204       failing
+b              /**        push  127.0.0.1:3000      0          ok
+many           /a/*       wake  127.0.0.1:3000      7          ok in 4 of 7
 
 There is more: reveille subscriptions --cursor abc
 `,
 		},
 		{"no subscriptions", "subscriptions --limit 5", "GET /api/v1/subscriptions?limit=5", `{"subscriptions":[]}`, `
-SUBSCRIPTION  PATTERN  WEBHOOK  CONSUMERS  CONDITION
+SUBSCRIPTION  PATTERN  MODE  WEBHOOK  CONSUMERS  CONDITION
 `},
 		{
 			"one subscription", "subscriptions agent-handler", "GET /api/v1/subscriptions/agent-handler",
-			`{"subscription_id":"agent-handler","pattern":"/agents/*","webhook_host":"agents.example.com",
+			`{"subscription_id":"agent-handler","pattern":"/agents/*","mode":"wake","webhook_host":"agents.example.com",
 			"description":"wakes \u001b[31magents","created_at":"2026-11-20T10:00:00Z",
 			"backfill":{"done":3,"total":9},"consumers":30000,"condition":"retired","looked_at":20000,
 			"states":{"idle":19000,"live":10,"waking":990,"retired":990}}`,
 			`
 subscription  agent-handler
 pattern       /agents/*
+mode          wake
 webhook       agents.example.com
 description   wakes ?[31magents
 created       2026-11-20T10:00:00Z

@@ -19,6 +19,7 @@ type (
 	shownSubscription struct {
 		ID          string    `json:"subscription_id"`
 		Pattern     string    `json:"pattern"`
+		Mode        string    `json:"mode"`
 		WebhookHost string    `json:"webhook_host"`
 		Description string    `json:"description"`
 		CreatedAt   time.Time `json:"created_at"`
@@ -77,9 +78,9 @@ func (c *cli) subscriptions(ctx context.Context, args []string) error {
 	if printed, err := c.ask(ctx, http.MethodGet, c.list(subscriptionsPath), nil, &body); printed || err != nil {
 		return err
 	}
-	rows := [][]string{{"SUBSCRIPTION", "PATTERN", "WEBHOOK", "CONSUMERS", "CONDITION"}}
+	rows := [][]string{{"SUBSCRIPTION", "PATTERN", "MODE", "WEBHOOK", "CONSUMERS", "CONDITION"}}
 	for _, s := range body.Subscriptions {
-		rows = append(rows, []string{s.ID, s.Pattern, s.WebhookHost, fmt.Sprint(s.Consumers), conditionOf(s)})
+		rows = append(rows, []string{s.ID, s.Pattern, s.Mode, s.WebhookHost, fmt.Sprint(s.Consumers), conditionOf(s)})
 	}
 	return c.rows(rows, "subscriptions", body.Next)
 }
@@ -112,6 +113,7 @@ func (c *cli) oneSubscription(ctx context.Context, id string) error {
 	fields := [][]string{
 		{"subscription", s.ID},
 		{"pattern", s.Pattern},
+		{"mode", s.Mode},
 		{"webhook", s.WebhookHost},
 		{"description", s.Description},
 		{"created", stamp(s.CreatedAt)},

@@ -110,7 +110,7 @@ func TestTheSameSubscriptionAgainIsNoConflict(t *testing.T) {
 	}
 	other := sub
 	other.Mode = "push"
-	if _, _, err := s.CreateSubscription(t.Context(), other); !errors.Is(err, fsm.ErrConflict) {
+	if _, _, err := s.CreateSubscription(t.Context(), other); !errors.As(err, new(*fsm.ConflictError)) {
 		t.Errorf("another mode: %v", err)
 	}
 }

@@ -43,7 +43,7 @@ func (s *Store) CreateSubscription(
 		there, taken := t.subs[sub.ID]
 		switch {
 		case taken && !there.SameConfig(sub):
-			return fsm.ErrConflict
+			return there.Conflict(sub)
 		case taken:
 			stored = t.change(there, there)
 			return nil

@@ -87,7 +87,7 @@ func TestOperatorsCommandLine(t *testing.T) {
 		table := must("subscriptions")
 		host := strings.TrimPrefix(worker.URL, "http://")
 		for id, want := range map[string]string{"desk": "4 failing", "shut": "1 retired"} {
-			if got := row(table, id); got != fmt.Sprintf("%s %s/%s/* %s %s", id, root, id, host, want) {
+			if got := row(table, id); got != fmt.Sprintf("%s %s/%s/* wake %s %s", id, root, id, host, want) {
 				t.Errorf("%s is listed as %q, want %q", id, got, want)
 			}
 		}
