@@ -161,6 +161,13 @@ func TestPushesInFlightAreBoundedInMemory(t *testing.T) {
 	if most := maxInFlightBytes / pushSize; n > most || n < most/2 {
 		t.Errorf("%d pushes are in flight, want about %d", n, most)
 	}
+	working := s.lane(laneKey{"works", "g"}, pushSize)
+	if s.mayStart(working, 100, store.now()) {
+		t.Error("a push of a new subscription may start beside them")
+	}
+	if working.standing = proven; !s.mayStart(working, 100, store.now()) {
+		t.Error("a push whose endpoint works may not start beside those of a new one")
+	}
 	wakes := s.lane(laneKey{"new", "g"}, 0)
 	if !s.mayStart(wakes, 100, store.now()) {
 		t.Error("a new subscription's wake may not start beside them")

@@ -149,7 +149,8 @@ func (s *slots) mayStart(l *lane, size int, now time.Time) bool {
 	}
 	spare := standing.kept(s.maxBytes)
 	if l.size > 0 {
-		spare = s.maxBytes / 4
+		theirs := s.maxBytes - s.maxBytes/4
+		spare = s.maxBytes/4 + standing.kept(theirs)
 	}
 	switch {
 	case free <= 0 || held >= s.perLane || bytes < spare:

@@ -75,8 +75,9 @@ func (a *attempt) over() fsm.Attempt {
 // pass has an attempt pass the stages. A step that waits for something bounds that itself.
 func (d *Dispatcher) pass(ctx context.Context, a *attempt) {
 	a.began = time.Now()
-	ctx, a.cancel = context.WithCancel(ctx)
-	defer func() { a.cancel() }()
+	ctx, cancel := context.WithCancel(ctx) // whatever a step makes of it ends with it
+	defer cancel()
+	a.cancel = cancel
 pass:
 	for _, stage := range [...][]step{
 		d.stages.prepare, d.stages.allow, d.stages.build, d.stages.send, d.stages.judge,

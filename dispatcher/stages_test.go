@@ -10,6 +10,35 @@ import (
 	"reveille/fsm"
 )
 
+// TestNothingIsLeftOfAnAttempt holds that the context of each of its steps ends with it: what is left of one for ever
+// would add up.
+func TestNothingIsLeftOfAnAttempt(t *testing.T) {
+	contexts := make(chan context.Context, 10)
+	keep := func(ctx context.Context, _ *attempt) bool {
+		contexts <- ctx
+		return true
+	}
+	hook := endpoint(t, func(http.ResponseWriter, *http.Request) {})
+	f := start(t, newMemStore(), nil, func(d *Dispatcher) {
+		s := &d.stages
+		for _, stage := range []*[]step{&s.prepare, &s.allow, &s.build, &s.send, &s.judge} {
+			*stage = append([]step{keep}, *stage...)
+		}
+	})
+	f.Deliver(f.store.event(f.store.addSubscription("s", hook), "/s/1", "0005"))
+	f.store.untilCalls(t, "Accept", 1)
+	close(contexts)
+	n := 0
+	for ctx := range contexts {
+		if n++; ctx.Err() == nil {
+			t.Errorf("the context of step %d goes on", n)
+		}
+	}
+	if n != 5 {
+		t.Errorf("%d steps were passed", n)
+	}
+}
+
 // TestEachStageTakesAnotherStep holds that a step can be put into any stage, what it can do there, and that an attempt
 // that it ends passes no further step and is recorded all the same.
 func TestEachStageTakesAnotherStep(t *testing.T) {

@@ -20,8 +20,6 @@ const (
 	readingsMax, readingsIdle = 64, 30 * time.Second
 	// heldMax is how much of an event that did not fit into a batch is kept for the next one, in bytes.
 	heldMax = 256 << 10
-	// skipCheck is how many messages are passed over between two looks at the clock.
-	skipCheck = 64
 )
 
 // errFar is of a position that is not reached in time. What was read up to there does not have to be read again.
@@ -169,15 +167,15 @@ func (r *reading) skip(ctx context.Context, n int64) error {
 	began := time.Now()
 	deadline, bounded := ctx.Deadline()
 	patience := deadline.Sub(began) * 3 / 4
-	for i := 0; n > 0; i++ {
-		if bounded && i%skipCheck == skipCheck-1 && time.Since(began) > patience {
+	for passed := false; n > 0; passed = true {
+		if bounded && passed && time.Since(began) > patience {
 			return errFar
 		}
-		passed, err := r.pass(n)
+		some, err := r.pass(n)
 		if err != nil {
 			return err
 		}
-		r.done, n = r.done+passed, n-passed
+		r.done, n = r.done+some, n-some
 	}
 	return nil
 }
