@@ -23,10 +23,10 @@ type Attempt struct {
 	Sent bool
 	// DeliveryID is what the receiver tells the delivery by; empty if there was nothing to deliver.
 	DeliveryID string
-	// Events is how many it brought, From the position of the first of them and To the one behind the last. Both are
-	// empty for a wake, and where nothing could be read.
-	Events   int
-	From, To Offset
+	// Events is how many it brought, and From the position of the first of them; empty for a wake, and where nothing
+	// could be read.
+	Events int
+	From   Offset
 }
 
 // Tells says whether the attempt shows how the endpoint does.

@@ -142,6 +142,10 @@ func TestPush(t *testing.T) {
 		})
 		events := p.add(p.path, 0, 4)
 		p.want(p.path, []string{events[1], events[3]})
+		attempts := `reveille_delivery_attempts_total{outcome="dead",status=%q,subscription=%q}`
+		e.awaitMetrics(t, map[string]float64{
+			fmt.Sprintf(attempts, "4xx", p.sub.ID): 1, fmt.Sprintf(attempts, "5xx", p.sub.ID): 1,
+		})
 		tries := map[int]int{}
 		for _, push := range p.receiver.Pushes() {
 			tries[push.Status]++

@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http"
 	"strings"
-	"sync"
 	"time"
 
 	"reveille/fsm"
@@ -57,20 +56,7 @@ type receiver struct {
 	w      *world
 	secret string
 
-	mu  sync.Mutex
-	bad behaviour
-}
-
-func (r *receiver) behave(b behaviour) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.bad = b
-}
-
-func (r *receiver) behaviour() behaviour {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.bad
+	conduct
 }
 
 func (w *world) startReceivers() {

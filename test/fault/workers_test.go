@@ -73,20 +73,25 @@ type worker struct {
 	// callbacks and streams are its clients.
 	callbacks, streams *http.Client
 
+	conduct
+}
+
+// conduct is how an endpoint behaves now.
+type conduct struct {
 	mu  sync.Mutex
 	bad behaviour
 }
 
-func (k *worker) behave(b behaviour) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.bad = b
+func (c *conduct) behave(b behaviour) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.bad = b
 }
 
-func (k *worker) behaviour() behaviour {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.bad
+func (c *conduct) behaviour() behaviour {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.bad
 }
 
 func (w *world) startWorkers() {
