@@ -154,7 +154,7 @@ func (d *Dispatcher) parkLater(it *item) {
 		it.again = true
 		return
 	}
-	urgent := it.wake == nil || it.ref.Attempt > 1
+	urgent := it.wake == nil || it.ref.Handed > 1
 	if it.park != nil {
 		if !urgent {
 			return

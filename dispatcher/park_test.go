@@ -125,7 +125,7 @@ func TestRetriesAndLargeWakesAreParkedAtOnce(t *testing.T) {
 	f.Deliver(large)
 	f.store.untilCalls(t, "Park", 1)
 	retry := slices.Clone(first)
-	retry[0].Attempt = 2
+	retry[0].Attempt, retry[0].Handed = 2, 2
 	f.Deliver(retry) // takes the place of the first, which is not to be parked for long
 	f.store.untilCalls(t, "Park", 2)
 	f.mu.Lock()

@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"reflect"
 	"testing"
 	"time"
 )
@@ -118,6 +119,29 @@ func TestOnlyWhatIsReportedCountsAsAnAttempt(t *testing.T) {
 	}
 	if c, _ := attempted(Subscription{}, 1).Due(at(timing.Waking)); c.Sent || c.FirstFailure.IsZero() {
 		t.Errorf("a wake of the spec without an answer in time is %+v", c)
+	}
+}
+
+// TestAReportIsOfTheSendingThatItNames holds that an attempt which was taken back and made again, under the same
+// number, is told from the first sending: what comes late of that changes nothing.
+func TestAReportIsOfTheSendingThatItNames(t *testing.T) {
+	first := attempted(pushing, 2)
+	again, e := first.Due(at(time.Minute))
+	if e.Wake == nil || e.Wake.Attempt != 2 || e.Wake.Handed != first.Handed+1 {
+		t.Fatalf("made again: %+v", e.Wake)
+	}
+	for name, late := range map[string]func(WakeRef) (Consumer, Effects){
+		"failed": func(r WakeRef) (Consumer, Effects) {
+			return again.Fail(at(time.Minute), r, Failure{Profile: pushing.Profile()})
+		},
+		"was parked": func(r WakeRef) (Consumer, Effects) { return again.Park(at(time.Minute), r, time.Hour) },
+	} {
+		if c, _ := late(ref(first)); !reflect.DeepEqual(c, again) {
+			t.Errorf("the first sending %s late: %+v, want %+v", name, c, again)
+		}
+		if c, _ := late(ref(again)); c.Sent {
+			t.Errorf("the second sending %s: %+v", name, c)
+		}
 	}
 }
 

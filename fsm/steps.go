@@ -33,7 +33,7 @@ func (c *Consumer) wakeIfPending(env Env) *Wake {
 // begin makes the wake a new one.
 func (c *Consumer) begin(env Env) {
 	c.Epoch, c.WakeID, c.WokeAt = max(c.Epoch, env.Base)+1, env.WakeID, env.Now
-	c.Moved, c.Attempt, c.Sent, c.Span, c.Again = false, 0, false, 0, false
+	c.Moved, c.Attempt, c.Handed, c.Sent, c.Span, c.Again = false, 0, 0, false, 0, false
 }
 
 // handOut begins the next delivery attempt. A wake of an earlier incarnation of the server may have been over, and
@@ -44,7 +44,7 @@ func (c *Consumer) handOut(env Env) (e Effects) {
 		e.Ended = c.Ended(EndLost)
 		c.begin(env)
 	}
-	c.Attempt, c.Sent = c.Attempt+1, true
+	c.Attempt, c.Handed, c.Sent = c.Attempt+1, c.Handed+1, true
 	c.Deadline = env.Now.Add(c.patience(env.Timing))
 	e.Wake = c.wakeNow()
 	return e

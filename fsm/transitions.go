@@ -100,7 +100,7 @@ func (c Consumer) Current(r WakeRef) bool {
 func (c Consumer) wakeNow() *Wake {
 	w := &Wake{
 		Consumer: c.ID, Subscription: c.Subscription, Generation: c.Generation, Primary: c.Primary,
-		Epoch: c.Epoch, WakeID: c.WakeID, WokeAt: c.WokeAt, Attempt: c.Attempt,
+		Epoch: c.Epoch, WakeID: c.WakeID, WokeAt: c.WokeAt, Attempt: c.Attempt, Handed: c.Handed,
 	}
 	if !c.Profile.IsZero() {
 		w.Born, w.Patience = c.Born, c.Profile.Attempt
@@ -239,7 +239,7 @@ func (c Consumer) Due(env Env) (Consumer, Effects) {
 
 // Fail books a delivery attempt that failed (webhook spec, Failure Handling).
 func (c Consumer) Fail(env Env, r WakeRef, f Failure) (Consumer, Effects) {
-	if !c.Current(r) || c.State != Waking || !c.Sent || c.Attempt != r.Attempt || !c.HiddenAt.IsZero() {
+	if !c.Current(r) || c.State != Waking || !c.Sent || c.Handed != r.Handed || !c.HiddenAt.IsZero() {
 		return c, Effects{}
 	}
 	return c.clone().failed(env, f)
@@ -248,13 +248,13 @@ func (c Consumer) Fail(env Env, r WakeRef, f Failure) (Consumer, Effects) {
 // Park takes back the attempt that was handed out and not begun: it waits for this long, unless Begin hands it out.
 // Parked again, it waits from then on.
 func (c Consumer) Park(env Env, r WakeRef, wait time.Duration) (Consumer, Effects) {
-	if !c.Current(r) || c.State != Waking || !c.HiddenAt.IsZero() {
+	if !c.Current(r) || c.State != Waking || c.Handed != r.Handed || !c.HiddenAt.IsZero() {
 		return c, Effects{}
 	}
 	switch {
-	case c.Sent && c.Attempt == r.Attempt:
+	case c.Sent:
 		c.Attempt, c.Sent = c.Attempt-1, false
-	case c.Sent || c.Retired || c.Attempt != r.Attempt-1:
+	case c.Retired || c.Attempt != r.Attempt-1:
 		return c, Effects{}
 	}
 	c.Deadline = env.Now.Add(wait)

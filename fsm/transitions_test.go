@@ -33,7 +33,7 @@ func live(acked, tail Offset) Consumer {
 }
 
 func ref(c Consumer) WakeRef {
-	return WakeRef{Consumer: c.Ref(), Epoch: c.Epoch, WakeID: c.WakeID, Attempt: max(c.Attempt, 1)}
+	return WakeRef{Consumer: c.Ref(), Epoch: c.Epoch, WakeID: c.WakeID, Attempt: max(c.Attempt, 1), Handed: c.Handed}
 }
 
 func callback(c Consumer, f func(*Callback)) Callback {

@@ -218,6 +218,9 @@ type Consumer struct {
 	Span int64
 	// Again is true once an attempt of this wake was taken back that may have been sent.
 	Again bool
+	// Handed counts how often an attempt of this wake was handed out. Attempts that were taken back are among them, so
+	// that no two have the same number.
+	Handed int
 	// Sent is true while the last attempt begun has neither failed nor succeeded.
 	Sent bool
 	// FirstFailure is when the uninterrupted run of failed attempts began; zero without one.
@@ -257,8 +260,8 @@ type Wake struct {
 	WakeID       string
 	// WokeAt is when the wake cycle began, by the store's clock.
 	WokeAt time.Time
-	// Attempt counts from 1 within the wake cycle.
-	Attempt int
+	// Attempt counts from 1 within the wake cycle, Handed is Consumer.Handed.
+	Attempt, Handed int
 	// Born tells the consumer from an earlier one of its ID, whose stream was another (EventID); 0 without a Profile.
 	Born int64
 	// Patience is how long the attempt may be out; 0 without a Profile that says so.
@@ -276,7 +279,8 @@ type Wake struct {
 // one changes nothing.
 func (w Wake) Ref() WakeRef {
 	return WakeRef{
-		Consumer: ConsumerRef{ID: w.Consumer, Home: w.Primary}, Epoch: w.Epoch, WakeID: w.WakeID, Attempt: w.Attempt,
+		Consumer: ConsumerRef{ID: w.Consumer, Home: w.Primary}, Epoch: w.Epoch, WakeID: w.WakeID,
+		Attempt: w.Attempt, Handed: w.Handed,
 	}
 }
 
@@ -305,12 +309,13 @@ func RefOf(subscription, stream string) ConsumerRef {
 	return ConsumerRef{ID: ConsumerID(subscription, stream), Home: stream}
 }
 
-// WakeRef names one delivery attempt of one wake cycle.
+// WakeRef names one delivery attempt of one wake cycle. Handed tells it from one that was taken back, whose Attempt is
+// the same.
 type WakeRef struct {
-	Consumer ConsumerRef
-	Epoch    int64
-	WakeID   string
-	Attempt  int
+	Consumer        ConsumerRef
+	Epoch           int64
+	WakeID          string
+	Attempt, Handed int
 }
 
 // Failure is why a delivery attempt failed.

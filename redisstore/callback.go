@@ -113,9 +113,9 @@ func decodeConsumer(id string, h map[string]string) (c fsm.Consumer, bad error) 
 	c = fsm.Consumer{
 		ID: id, Subscription: h["sub"], Generation: h["gen"], Primary: h["primary"],
 		State: fsm.State(h["state"]), Epoch: number("epoch"), WakeID: h["wake"], Links: map[string]fsm.Link{},
-		Attempt: int(number("attempt")), Sent: number("sent") == 1, FirstFailure: at("failing"),
-		LastError: h["error"], Retired: number("retired") == 1, Stalled: int(number("stalled")),
-		Moved: number("moved") == 1, HiddenAt: at("hidden"), Deadline: at("due"),
+		Attempt: int(number("attempt")), Handed: int(number("handed")), Sent: number("sent") == 1,
+		FirstFailure: at("failing"), LastError: h["error"], Retired: number("retired") == 1,
+		Stalled: int(number("stalled")), Moved: number("moved") == 1, HiddenAt: at("hidden"), Deadline: at("due"),
 		WokeAt: at("woke"),
 	}
 	if h["profile"] != "" {

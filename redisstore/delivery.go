@@ -86,15 +86,15 @@ func untilDue(r *reply) time.Duration {
 
 // Fail implements fsm.DeliveryStore.
 func (s *Store) Fail(ctx context.Context, r fsm.WakeRef, f fsm.Failure) (fsm.Outcome, error) {
-	return s.runOutcome(ctx, scriptFail, s.PartitionOf(r.Consumer.Home), r.Consumer.ID, r.Epoch, r.WakeID, r.Attempt,
+	return s.runOutcome(ctx, scriptFail, s.PartitionOf(r.Consumer.Home), r.Consumer.ID, r.Epoch, r.WakeID, r.Handed,
 		f.RetryAfter.Milliseconds(), flag(f.Retired), f.Reason[:min(len(f.Reason), fsm.MaxReason)],
 		f.Profile.String(), f.Span)
 }
 
 // Park implements fsm.DeliveryStore.
 func (s *Store) Park(ctx context.Context, r fsm.WakeRef, wait time.Duration) (fsm.Outcome, error) {
-	return s.runOutcome(ctx, scriptPark, s.PartitionOf(r.Consumer.Home), r.Consumer.ID, r.Epoch, r.WakeID, r.Attempt,
-		wait.Milliseconds())
+	return s.runOutcome(ctx, scriptPark, s.PartitionOf(r.Consumer.Home), r.Consumer.ID, r.Epoch, r.WakeID, r.Handed,
+		r.Attempt, wait.Milliseconds())
 }
 
 // Begin implements fsm.DeliveryStore.

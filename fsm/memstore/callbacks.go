@@ -19,22 +19,19 @@ func (s *Store) Callback(ctx context.Context, cb fsm.Callback) (r fsm.CallbackRe
 
 func (t *tx) callback(cb fsm.Callback) (r fsm.CallbackReply) {
 	p := t.home(cb.Consumer.Home)
-	asked := maps.Clone(cb.Tails)
 	cb.Tails = maps.Clone(cb.Tails)
 	if cb.Tails == nil {
 		cb.Tails = map[string]fsm.Offset{}
 	}
 	c, there := p.consumers[cb.Consumer.ID]
 	for path, tail := range cb.Tails {
-		if noted := p.streams[path].noted.Tail; noted != "" && !tail.After(noted) {
-			cb.Tails[path] = noted
-		}
+		cb.Tails[path] = p.streams[path].noted.Raised(tail, false).Tail
 	}
 	cb.Subscribe = slices.Clone(cb.Subscribe)
 	for i, sub := range cb.Subscribe {
 		if _, linked := c.Links[sub.Path]; !linked {
 			noted := p.streams[sub.Path].noted
-			cb.Tails[sub.Path] = noted.Raised(asked[sub.Path], false).Tail
+			cb.Tails[sub.Path] = noted.Raised(cb.Tails[sub.Path], false).Tail
 			cb.Subscribe[i].From = noted.Begin(sub.From)
 		}
 	}
@@ -48,7 +45,7 @@ func (t *tx) callback(cb fsm.Callback) (r fsm.CallbackReply) {
 		return r
 	}
 	t.put(p, c, res.Effects, &r.Outcome)
-	for path, tail := range asked {
+	for path, tail := range cb.Tails {
 		_, linked := had[path]
 		if linked || slices.ContainsFunc(cb.Subscribe, func(s fsm.Subscribe) bool { return s.Path == path }) {
 			p.raise(path, tail, false)

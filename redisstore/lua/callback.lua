@@ -38,7 +38,10 @@ if wake ~= '' and wake ~= c.wake then return reply(refuse('ALREADY_CLAIMED')) en
 
 local asked = {}
 local count = 0
-for _, t in ipairs(tails) do asked[t[1]] = t[2] end
+for _, t in ipairs(tails) do
+  -- What lies beyond the end of a closed stream is of the one that came after (fsm.Noted.Raised).
+  if not ends_before(t[1], t[2]) then asked[t[1]] = t[2] end
+end
 for path, l in pairs(links(c)) do
   count = count + 1
   if asked[path] and after(asked[path], l.tail) then l.tail = asked[path] end

@@ -16,7 +16,7 @@
 -- What a script returns is the first of two items; the other is the watermark now (scripts.go).
 --
 -- Keys below the prefix:
---   c:<consumer>    hash    sub gen primary state epoch wake woke attempt sent failing retired stalled moved hidden due;
+--   c:<consumer>    hash    sub gen primary state epoch wake woke attempt handed sent failing retired stalled moved hidden due;
 --                           by: the nonce of the last callback that succeeded; error: why the last attempt failed, while
 --                           failing is not 0; restarts: the partition's count of restarts that it is up to date with (load), none
 --                           is 0;
@@ -395,18 +395,18 @@ end
 -- that few scripts need by itself: each field costs.
 local RECORD = {
   'sub', 'gen', 'primary', 'profile', 'state', 'wake', 'by',
-  'epoch', 'woke', 'attempt', 'sent', 'failing', 'retired', 'stalled', 'moved', 'hidden', 'due', 'since',
+  'epoch', 'woke', 'attempt', 'handed', 'sent', 'failing', 'retired', 'stalled', 'moved', 'hidden', 'due', 'since',
 }
 
 -- record returns a consumer's record, or nil if there is none. Field was has it as it is stored, in the order of RECORD.
 local function record(id)
   local r = redis.call('HMGET', P .. 'c:' .. id, unpack(RECORD))
   if not r[1] then return nil end
-  for i = 8, 18 do r[i] = NUMBERS[r[i]] or tonumber(r[i]) end
+  for i = 8, #RECORD do r[i] = NUMBERS[r[i]] or tonumber(r[i]) end
   local c = {
     id = id, was = r, sub = r[1], gen = r[2], primary = r[3], profile = r[4], state = r[5], wake = r[6], by = r[7], epoch = r[8],
-    woke = r[9], attempt = r[10], sent = r[11], failing = r[12], retired = r[13], stalled = r[14], moved = r[15], hidden = r[16],
-    due = r[17], since = r[18], paused = 0,
+    woke = r[9], attempt = r[10], handed = r[11], sent = r[12], failing = r[13], retired = r[14], stalled = r[15], moved = r[16],
+    hidden = r[17], due = r[18], since = r[19], paused = 0,
   }
   if c.failing > 0 then c.paused = tonumber(redis.call('HGET', P .. 'c:' .. id, 'paused') or '0') end
   c.was_due, c.was_paused, c.was_place = c.due, c.paused, place_of(c)
@@ -426,7 +426,7 @@ end
 
 local function save(c)
   local was, changes = c.was, { 'HSET', P .. 'c:' .. c.id }
-  for i = 5, 18 do
+  for i = 5, #RECORD do
     local field = RECORD[i]
     local value = c[field]
     if value ~= was[i] then
@@ -457,7 +457,7 @@ local function create(sub, gen, id, primary, acked, epoch, profile)
   touched = true
   local c = {
     id = id, sub = sub, gen = gen, primary = primary, state = 'idle', epoch = epoch, profile = profile, wake = '', woke = 0, attempt = 0,
-    sent = 0, failing = 0, retired = 0, stalled = 0, moved = 0, hidden = 0, paused = 0, due = 0, was = {}, was_due = 0,
+    handed = 0, sent = 0, failing = 0, retired = 0, stalled = 0, moved = 0, hidden = 0, paused = 0, due = 0, was = {}, was_due = 0,
     was_paused = 0,
   }
   redis.call('HSET', P .. 'c:' .. id, 'sub', sub, 'gen', gen, 'primary', primary)
@@ -535,7 +535,7 @@ local function begin(c)
   if incarnation() == '-' then base = math.max(base, now * EPOCHS) end
   c.epoch = math.max(c.epoch, base) + 1
   c.wake = new_wake_id(c)
-  c.moved, c.attempt, c.sent = 0, 0, 0
+  c.moved, c.attempt, c.handed, c.sent = 0, 0, 0, 0
   c.woke = now
 end
 
@@ -573,7 +573,7 @@ local function ask_for_attempt(c)
       if tonumber(epoch) == c.epoch then span = tonumber(n) end
     end
   end
-  wakes[#wakes + 1] = { c.id, c.sub, c.gen, c.primary, c.epoch, c.wake, c.attempt, streams(c), c.woke, born, attempt, span }
+  wakes[#wakes + 1] = { c.id, c.sub, c.gen, c.primary, c.epoch, c.wake, c.attempt, streams(c), c.woke, born, attempt, span, c.handed }
 end
 
 -- pause takes the time since a moment, in which no attempt could be made, out of the failure clock.
@@ -587,7 +587,7 @@ local function hand_out(c)
     over(c, 'lost')
     begin(c)
   end
-  c.attempt, c.sent, c.due = c.attempt + 1, 1, now + patience(c)
+  c.attempt, c.handed, c.sent, c.due = c.attempt + 1, c.handed + 1, 1, now + patience(c)
   ask_for_attempt(c)
 end
 
@@ -596,7 +596,7 @@ end
 local function repeated(c)
   if not c or begun[c.id] then return false end
   if c.wake ~= new_wake_id(c) then return c.by == NONCE end
-  if c.state == 'waking' and c.sent == 1 and c.attempt == 1 and c.hidden == 0 then ask_for_attempt(c) end
+  if c.state == 'waking' and c.sent == 1 and c.handed == 1 and c.hidden == 0 then ask_for_attempt(c) end
   return true
 end
 

@@ -42,8 +42,8 @@ var BrokenScripts = []BrokenScript{
 	},
 	{
 		Name: "a wake takes back what was acknowledged", File: "redisstore/lua/lib.lua",
-		Old: "  c.moved, c.attempt, c.sent = 0, 0, 0\n",
-		New: "  c.moved, c.attempt, c.sent = 0, 0, 0\n" +
+		Old: "  c.moved, c.attempt, c.handed, c.sent = 0, 0, 0, 0\n",
+		New: "  c.moved, c.attempt, c.handed, c.sent = 0, 0, 0, 0\n" +
 			"  if links(c)[c.primary] then links(c)[c.primary].acked = '-1' end\n",
 	},
 	{

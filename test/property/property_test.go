@@ -656,6 +656,8 @@ func (h *history) ref() fsm.Wake {
 		wake.WakeID = "w_other"
 	case 2:
 		wake.Attempt++
+	case 3:
+		wake.Handed--
 	}
 	return wake
 }
@@ -905,13 +907,6 @@ func (h *history) judged(cb fsm.Callback, before fsm.Consumer, alive bool, got f
 	after, still := h.alive(cb.Consumer.ID)
 	if got.Code != "" || !cb.Done || !still || before.State == fsm.Idle {
 		return
-	}
-	// A tail that lies beyond the end of a closed stream is of the one that came after, and is noted nowhere. It wakes.
-	for path, tail := range cb.Tails {
-		if l, linked := after.Links[path]; linked && tail.After(l.Tail) {
-			l.Tail = tail
-			after.Links[path] = l
-		}
 	}
 	switch pending := after.Pending(); {
 	case !pending && after.State != fsm.Idle:
