@@ -24,8 +24,8 @@ const batchBuffer = 32 << 10
 // same name, needs another reader. Any other position is read up to from the offset before it. What does not come by
 // the end of ctx is asked for again by the next call, which may find that more has been read by then.
 //
-// Where the server numbers its events and does not keep those behind the position any more, the batch begins with the
-// first one that it keeps.
+// Where the server numbers its events and does not keep those behind the position any more, the batch has no events and
+// leads to the first one that it keeps: that one was not tried before, whatever became of those that are gone.
 //
 // The errors are those of get; ErrNotKept also says that the stream has another incarnation now, or has nothing behind
 // the position. What is cut short is an error, not a shorter batch.

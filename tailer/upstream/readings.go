@@ -221,16 +221,20 @@ func (r *reading) number(b *fsm.Batch, before int64, last bool) (bool, error) {
 	if !last {
 		b.To = r.d.numbered(r.next.Incarnation(), to)
 	}
-	if r.from == fsm.Start && at != fsm.Start {
+	b.From = fsm.Start.At(first, r.next)
+	if r.from == fsm.Start {
 		lost := first - r.d.number(at)
 		switch {
-		case !r.next.After(at), lost < 0: // the stream has expired, or the server stops
+		case at != fsm.Start && (!r.next.After(at) || lost < 0): // the stream has expired, or the server stops
 			return false, ErrNotKept
 		case lost > 0:
-			r.client.trims(r.path, at, lost)
+			if at != fsm.Start { // behind which a server may have dropped anything
+				r.client.trims(r.path, at, lost)
+			}
+			b.Events, b.TooLarge, b.TooDeep = nil, false, false
+			b.To = r.d.numbered(r.next.Incarnation(), first)
 		}
 	}
-	b.From = fsm.Start.At(first, r.next)
 	return last || r.from == fsm.Start, nil
 }
 

@@ -70,6 +70,12 @@ func TestABatchBehindEventsThatAreNotKept(t *testing.T) {
 				most = 100
 			}
 			b, err := c.ReadBatch(t.Context(), "r", "/a", first.To, most)
+			if err == nil && tc.lost > 0 { // the gap is told by itself
+				if len(b.Events) > 0 || !b.To.After(first.To) || b.Within != b.To {
+					t.Fatalf("over the gap came %q, up to %q", texts(b.Events), b.To)
+				}
+				b, err = c.ReadBatch(t.Context(), "r", "/a", b.To, most)
+			}
 			if tc.notKept {
 				if !errors.Is(err, ErrNotKept) {
 					t.Errorf("got %+v, %v", b, err)
@@ -122,7 +128,7 @@ func TestAWalkThroughAStreamThatIsTrimmed(t *testing.T) {
 				t.Fatalf("from %q: %v", at, err)
 			}
 			want := max(had, published-history) + 1
-			if goesOn && texts(b.Events)[0] == strconv.Itoa(had+1) {
+			if goesOn && len(b.Events) > 0 && texts(b.Events)[0] == strconv.Itoa(had+1) {
 				want = had + 1 // an answer that is open shows what was dropped since
 			}
 			_, n := b.From.Split()
@@ -140,7 +146,11 @@ func TestAWalkThroughAStreamThatIsTrimmed(t *testing.T) {
 					t.Fatalf("%s is number %d", event, n+int64(i))
 				}
 			}
-			if len(b.Events) == 0 || !b.To.After(at) || b.To.After(b.Tail) {
+			if len(b.Events) == 0 && want > had+1 && b.To.After(at) { // a gap comes by itself
+				at, had = b.To, want-1
+				continue
+			}
+			if len(b.Events) == 0 || want > had+1 || !b.To.After(at) || b.To.After(b.Tail) {
 				t.Fatalf("from %q: %d events to %q, tail %q", at, len(b.Events), b.To, b.Tail)
 			}
 			if rapid.Bool().Draw(t, "it is taken") {

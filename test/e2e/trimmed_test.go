@@ -18,12 +18,13 @@ func TestAPushGoesOnBehindEventsThatAreNotKept(t *testing.T) {
 	const kept = 10
 	for name, tt := range map[string]struct {
 		batch int
-		// status is the answer to the first delivery, during which the events are dropped.
-		status int
+		// status is the answer to the first delivery, during which the events are dropped, and to so many more.
+		status, more int
 	}{
 		"one by one":                            {batch: 1, status: http.StatusNoContent},
 		"in batches":                            {batch: 4, status: http.StatusNoContent},
 		"and one of them is that which is sent": {batch: 1, status: http.StatusServiceUnavailable},
+		"and the one behind them fails once":    {batch: 1, status: http.StatusServiceUnavailable, more: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -31,16 +32,18 @@ func TestAPushGoesOnBehindEventsThatAreNotKept(t *testing.T) {
 			receiver := harness.NewReceiver(t)
 			got, release := make(chan struct{}), make(chan struct{})
 			receiver.Answer(func(n int, _ harness.Push) int {
-				if n > 1 {
+				switch {
+				case n == 1:
+					close(got)
+					<-release
+				case n > 1+tt.more:
 					return http.StatusNoContent
 				}
-				close(got)
-				<-release
 				return tt.status
 			})
 			a := c.gateway.PutSubscription("/t1", "s", jsonOf(t, map[string]any{
 				"mode": "push", "webhook": receiver.URL, "batch": tt.batch,
-				"retry": map[string]any{"schedule": []string{"1s", "1s"}},
+				"retry": map[string]any{"schedule": []string{"1s"}},
 			}))
 			if a.Status != http.StatusCreated {
 				t.Fatalf("PUT: %d %s", a.Status, a.Body)
