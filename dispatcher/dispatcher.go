@@ -26,6 +26,7 @@ import (
 // Store is what the dispatcher uses of fsm.Store.
 type Store interface {
 	fsm.DeliveryStore
+	fsm.EndpointStore
 	Ownership() *fsm.Ownership
 	Catalog() *fsm.Catalog
 	RefreshCatalog(ctx context.Context) error

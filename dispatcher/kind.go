@@ -8,6 +8,9 @@ import (
 
 // kind is what the modes of subscriptions differ in, beside the formats of their requests.
 type kind struct {
+	// spares is true if all deliveries of a subscription leave an endpoint alone that is in trouble (endpoint.go). In
+	// ModeWake each consumer goes by the schedule of the webhook spec.
+	spares bool
 	// load is the last step of prepare: it names the delivery, and finds out what it brings.
 	load step
 	// reads is true if the body of a 2xx says whether the work is done.
@@ -21,7 +24,7 @@ type kind struct {
 func (d *Dispatcher) newKinds() map[fsm.Mode]kind {
 	return map[fsm.Mode]kind{
 		fsm.ModeWake: {load: d.mint, reads: true, ack: d.finish},
-		fsm.ModePush: {load: d.read, size: pushSize, ack: d.advance},
+		fsm.ModePush: {spares: true, load: d.read, size: pushSize, ack: d.advance},
 	}
 }
 

@@ -34,7 +34,7 @@ func (l *deliveryLog) attempted(a fsm.Attempt) {
 			zap.Duration("took", a.Took))...)
 	}
 	switch a.Result {
-	case fsm.AttemptAbandoned, fsm.AttemptEmpty, fsm.AttemptUnread:
+	case fsm.AttemptAbandoned, fsm.AttemptEmpty, fsm.AttemptUnread, fsm.AttemptHeld:
 	case fsm.AttemptAccepted, fsm.AttemptDone:
 		if l.over(a) {
 			l.log.Info("webhook takes deliveries again", zap.String("subscription", a.Wake.Subscription),

@@ -86,8 +86,8 @@ func newMetrics(r prometheus.Registerer, most int) *metrics {
 				"410; abandoned: cut off because this program stopped; waiting: not made, because a later version " +
 				"stored a mode, format or signature scheme that this one does not know; empty: not made, because " +
 				"there was no event to bring; unread: not made, because the events could not be read from the stream " +
-				"server; dead: the events are not tried again) and class of the status (none: there was no " +
-				"answer).",
+				"server; held: not made, because the endpoint is left alone for a while; dead: the events are " +
+				"not tried again) and class of the status (none: there was no answer).",
 		}, []string{"subscription", "outcome", "status"}),
 		failures: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "reveille_delivery_failures_total",
@@ -128,6 +128,11 @@ func newMetrics(r prometheus.Registerer, most int) *metrics {
 // watch has the numbers of requests and wakes shown.
 func (d *Dispatcher) watch(r prometheus.Registerer) {
 	f := promauto.With(r)
+	f.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "reveille_endpoints_paused",
+		Help: "Endpoints of push subscriptions that get nothing for a while, because they have answered a delivery " +
+			"of any replica with a Retry-After.",
+	}, func() float64 { return float64(d.cfg.Store.Endpoints().Count()) })
 	gauge := func(name, help string, value func() int) {
 		f.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 {
 			d.mu.Lock()

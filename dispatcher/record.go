@@ -32,7 +32,11 @@ func (d *Dispatcher) report(a *attempt) fsm.Outcome {
 	ctx, cancel := context.WithTimeout(d.reports, reportTimeout)
 	defer cancel()
 	for pause := reportRetry; ; pause = min(2*pause, reportRetryMax) {
-		out, err := d.tell(ctx, a)
+		var out fsm.Outcome
+		err := d.noteEndpoint(ctx, a)
+		if err == nil {
+			out, err = d.tell(ctx, a)
+		}
 		if err == nil {
 			return out
 		}
@@ -54,7 +58,7 @@ func (d *Dispatcher) tell(ctx context.Context, a *attempt) (fsm.Outcome, error) 
 		return d.cfg.Store.Accept(ctx, w.Ref())
 	case fsm.AttemptDone, fsm.AttemptEmpty, fsm.AttemptDead:
 		return a.kind.ack(ctx, a)
-	case fsm.AttemptUnread, fsm.AttemptWaiting:
+	case fsm.AttemptUnread, fsm.AttemptWaiting, fsm.AttemptHeld:
 		return d.cfg.Store.Park(ctx, w.Ref(), cmp.Or(v.Wait, parkTime))
 	case fsm.AttemptAbandoned:
 		return fsm.Outcome{}, nil

@@ -12,7 +12,7 @@ import (
 
 // stages are what each attempt passes, in this order, before it is recorded. A stage has any number of steps.
 type stages struct {
-	// prepare finds out what is to be delivered, and how.
+	// prepare finds out what is to be delivered, and how. Nothing is read for an endpoint that is left alone.
 	prepare []step
 	// allow says whether it may be sent now.
 	allow []step
@@ -29,8 +29,8 @@ type step func(ctx context.Context, a *attempt) bool
 
 func (d *Dispatcher) newStages() stages {
 	return stages{
-		prepare: []step{d.prepare, d.load}, allow: []step{d.allowTarget}, build: []step{d.build}, send: []step{d.send},
-		judge: []step{d.judge},
+		prepare: []step{d.prepare, d.allowEndpoint, d.load}, allow: []step{d.allowTarget}, build: []step{d.build},
+		send: []step{d.send}, judge: []step{d.judge},
 	}
 }
 
@@ -54,6 +54,8 @@ type attempt struct {
 	began   time.Time
 	verdict format.Verdict
 	took    time.Duration
+	// noted is true once the store knows what the attempt says of its endpoint.
+	noted bool
 }
 
 // ends sets the verdict and returns false, for a step to return.

@@ -56,15 +56,18 @@ const (
 	// AttemptDead means that the events are not tried again: the endpoint will never take them, their last attempt has
 	// failed, or they are too large. What follows them goes on.
 	AttemptDead
+	// AttemptHeld means that nothing was sent, because the endpoint is to be left alone for a while.
+	AttemptHeld
 )
 
 // AttemptResults is how many there are.
-const AttemptResults = int(AttemptDead) + 1
+const AttemptResults = int(AttemptHeld) + 1
 
 // String returns the value of a metric label.
 func (r AttemptResult) String() string {
 	return [AttemptResults]string{
 		"failed", "retired", "accepted", "done", "abandoned", "waiting", "empty", "unread", "dead",
+		"held",
 	}[r]
 }
 

@@ -157,6 +157,16 @@ type DeliveryStore interface {
 	Deliver(ctx context.Context, r WakeRef, d Delivered) (Outcome, error)
 }
 
+// EndpointStore keeps which endpoints of subscriptions of ModePush are in trouble, until their subscription is deleted.
+type EndpointStore interface {
+	// Endpoints is this replica's view of them. The store keeps it up to date: with the answers to its own calls at
+	// once, with those of other replicas within about a second.
+	Endpoints() *Endpoints
+	// FailEndpoint and RecoverEndpoint are the transitions Fail and Recover on Endpoint.
+	FailEndpoint(ctx context.Context, sub Subscription, f EndpointFailure) error
+	RecoverEndpoint(ctx context.Context, sub Subscription) error
+}
+
 // CallbackStore judges and processes callbacks.
 type CallbackStore interface {
 	// Callback is the transition of the same name on Consumer.
@@ -243,6 +253,7 @@ type Store interface {
 	RecordStore
 	RegistryStore
 	DeliveryStore
+	EndpointStore
 	CallbackStore
 	OperatorStore
 	ReplicaStore

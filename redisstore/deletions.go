@@ -25,8 +25,10 @@ func (s *Store) DeleteSubscription(ctx context.Context, id string) error {
 	var version int64
 	var generations []string
 	r := s.call(ctx, scriptDeleteSubscription,
-		[]string{s.keys.subscriptions(), s.keys.version(), s.keys.backfills(), s.keys.changes(), s.keys.dropping()},
-		id, s.versionSeen.Load(), versionDraw())
+		append([]string{
+			s.keys.subscriptions(), s.keys.version(), s.keys.backfills(), s.keys.changes(), s.keys.dropping(),
+		}, s.keys.listOfEndpoints()...),
+		id, s.versionSeen.Load(), versionDraw(), s.endpointsSeen.Load())
 	r.list(func(l *reply) {
 		version = l.int()
 		l.each(func(untold *reply) { generations = append(generations, untold.text()) })

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"context"
 	"crypto/x509"
 	"time"
 
@@ -22,3 +23,6 @@ func (o Options) Patient() Options {
 	o.limits = patient
 	return o
 }
+
+// ReadEndpoints reads which endpoints are in trouble, as Run does every second.
+func (s *Store) ReadEndpoints(ctx context.Context) error { return s.readEndpoints(ctx) }

@@ -22,6 +22,7 @@ const (
 const (
 	hintSubscriptions fsm.HintKind = "subscriptions"
 	hintReplicas      fsm.HintKind = "replicas"
+	hintEndpoints     fsm.HintKind = "endpoints"
 )
 
 // hints sends and receives what replicas tell each other, by Redis's pub/sub. A message is the sender's ID on the first
@@ -52,6 +53,7 @@ func (h *hints) tell(hint fsm.Hint) {
 
 func (h *hints) tellReplicas()      { h.tell(fsm.Hint{Kind: hintReplicas}) }
 func (h *hints) tellSubscriptions() { h.tell(fsm.Hint{Kind: hintSubscriptions}) }
+func (h *hints) tellEndpoints()     { h.tell(fsm.Hint{Kind: hintEndpoints}) }
 
 // send sends hints until ctx is done.
 func (h *hints) send(ctx context.Context) {
@@ -105,6 +107,7 @@ func (h *hints) receive(ctx context.Context) {
 			case *redis.Subscription:
 				h.act(fsm.Hint{Kind: hintReplicas})
 				h.act(fsm.Hint{Kind: hintSubscriptions})
+				h.act(fsm.Hint{Kind: hintEndpoints})
 			case *redis.Message:
 				for _, hint := range h.parse(m.Payload) {
 					h.act(hint)
@@ -143,6 +146,8 @@ func (h *hints) act(hint fsm.Hint) {
 		h.s.replicas.soon()
 	case hintSubscriptions:
 		signal(h.s.refreshNow)
+	case hintEndpoints:
+		signal(h.s.lookNow)
 	default:
 		if h.s.opts.Hinted != nil {
 			h.s.opts.Hinted(hint)

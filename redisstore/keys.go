@@ -56,6 +56,9 @@ func (k keys) global(name string) string { return keyPrefix + ":{subs}:" + name 
 func (k keys) subscriptions() string     { return k.global("all") }
 func (k keys) version() string           { return k.global("version") }
 func (k keys) changes() string           { return k.global("changes") }
+func (k keys) endpoints() string         { return k.global("endpoints") }
+func (k keys) endpointsVersion() string  { return k.global("endpoints_version") }
+func (k keys) endpointsChanges() string  { return k.global("endpoints_changes") }
 func (k keys) backfills() string         { return k.global("backfill") }
 func (k keys) dropping() string          { return k.global("dropping") }
 func (k keys) registry() string          { return k.global("registry") }
@@ -64,6 +67,11 @@ func (k keys) meta() string              { return k.global("meta") }
 func (k keys) tokenKeys() string         { return k.global("token_keys") }
 func (k keys) replicas() string          { return k.global("replicas") }
 func (k keys) unnoted() string           { return k.global("unnoted") }
+
+// listOfEndpoints are the keys of the list of endpoints in trouble.
+func (k keys) listOfEndpoints() []string {
+	return []string{k.endpoints(), k.endpointsVersion(), k.endpointsChanges()}
+}
 
 // hints names the channel that replicas tell each other things on.
 func (k keys) hints() string { return k.global("hints") }

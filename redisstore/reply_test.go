@@ -186,6 +186,19 @@ func callers() []caller {
 		{scriptListSubscriptions, func(ctx context.Context, s *Store) error {
 			return s.RefreshCatalog(ctx)
 		}, []any{[]any{"1", int64(7), none}, []any{"1", int64(0), []any{"s"}}}},
+		{scriptListEndpoints, func(ctx context.Context, s *Store) error {
+			return s.readEndpoints(ctx)
+		}, []any{
+			[]any{"1", int64(7), none, int64(1)},
+			[]any{"1", int64(1), []any{"g"}, int64(1)},
+			[]any{"1", int64(1), []any{"g", "1 boredom"}, int64(1)},
+		}},
+		{scriptFailEndpoint, func(ctx context.Context, s *Store) error {
+			return s.FailEndpoint(ctx, sub, fsm.EndpointFailure{RetryAfter: time.Second})
+		}, []any{[]any{"1", "boredom", int64(1)}}},
+		{scriptRecoverEndpoint, func(ctx context.Context, s *Store) error {
+			return s.RecoverEndpoint(ctx, sub)
+		}, []any{[]any{"1", "1"}}},
 		{scriptSetBackfill, func(ctx context.Context, s *Store) error {
 			return s.SetBackfill(ctx, sub, fsm.Backfill{})
 		}, []any{int64(7)}},

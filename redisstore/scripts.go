@@ -63,8 +63,13 @@ func partitionScript(name string) *script {
 // globalScript is one that works on what belongs to no partition.
 func globalScript(name string) *script { return newScript(name, source(name)) }
 
-// listScript is a global one that changes the list of subscriptions.
+// listScript is a global one that reads or changes the list of subscriptions, or that of endpoints.
 func listScript(name string) *script { return newScript(name, source("changed")+source(name)) }
+
+// endpointScript is a global one that is about one endpoint.
+func endpointScript(name string) *script {
+	return newScript(name, source("changed")+source("endpoint")+source(name))
+}
 
 var (
 	scriptStream        = partitionScript("stream")
@@ -95,7 +100,10 @@ var (
 	scriptCreateSubscription = listScript("create_subscription")
 	scriptChangeSubscription = listScript("change_subscription")
 	scriptDeleteSubscription = listScript("delete_subscription")
-	scriptListSubscriptions  = globalScript("list_subscriptions")
+	scriptListSubscriptions  = listScript("list_subscriptions")
+	scriptListEndpoints      = listScript("list_endpoints")
+	scriptFailEndpoint       = endpointScript("fail_endpoint")
+	scriptRecoverEndpoint    = endpointScript("recover_endpoint")
 	scriptSetBackfill        = globalScript("set_backfill")
 	scriptNextDue            = globalScript("next_due")
 	scriptReplicaSet         = globalScript("replica_set")

@@ -64,7 +64,10 @@ type Store struct {
 	opts    Options
 	draw    func() Draw
 	catalog *fsm.Catalog
-	metrics *metrics
+	// endpoints are those in trouble, as far as this replica knows; lookNow asks Run to read them.
+	endpoints *fsm.Endpoints
+	lookNow   chan struct{}
+	metrics   *metrics
 	// refreshing holds one item while the catalog is read anew; refreshNow asks Run for it.
 	refreshing, refreshNow chan struct{}
 	// unreadable is what was logged of stored subscriptions that cannot be read.
@@ -76,6 +79,8 @@ type Store struct {
 	seen []atomic.Int64
 	// versionSeen is the highest version of the list of subscriptions that was read.
 	versionSeen atomic.Int64
+	// endpointsSeen is that of the list of endpoints.
+	endpointsSeen atomic.Int64
 
 	ownership *fsm.Ownership
 	replicas  *replicas
@@ -101,6 +106,7 @@ func New(rdb redis.UniversalClient, opts Options) *Store {
 	s := &Store{
 		rdb: rdb, sharing: newSharing(rdb, opts.limits.call), opts: opts, draw: opts.Draw, catalog: fsm.NewCatalog(),
 		keys: keys{partitions: opts.Partitions}, refreshing: make(chan struct{}, 1), refreshNow: make(chan struct{}, 1),
+		endpoints: fsm.NewEndpoints(), lookNow: make(chan struct{}, 1),
 		clearNow: make(chan struct{}, 1), seen: make([]atomic.Int64, opts.Partitions),
 		ownership: fsm.NewOwnership(opts.Partitions), metrics: newMetrics(opts.Metrics),
 	}
@@ -128,6 +134,9 @@ func (s *Store) Run(ctx context.Context) error {
 	})
 	loops.Go(func() {
 		s.repeat(ctx, s.opts.Poll, s.refreshNow, s.RefreshCatalog, "watching and delivering wait")
+	})
+	loops.Go(func() {
+		s.repeat(ctx, s.opts.Poll, s.lookNow, s.readEndpoints, "what other replicas know of endpoints is not heard of")
 	})
 	loops.Go(func() { s.replicas.run(ctx) })
 	loops.Go(func() { s.hints.send(ctx) })

@@ -92,6 +92,7 @@ func (db *DB) edit(f func(*tx)) {
 		for _, r := range db.replicas {
 			if !r.stale {
 				r.readSubscriptions()
+				r.readEndpoints(t.now())
 			}
 		}
 	}
@@ -141,6 +142,12 @@ func (db *DB) Consumers() (list []fsm.Consumer) {
 func (db *DB) Subscriptions() (subs map[string]fsm.Subscription) {
 	db.edit(func(t *tx) { subs = maps.Clone(t.subs) })
 	return subs
+}
+
+// Endpoints returns those in trouble, by the generation of their subscription.
+func (db *DB) Endpoints() (endpoints map[string]fsm.EndpointState) {
+	db.edit(func(t *tx) { endpoints = maps.Clone(t.endpoints) })
+	return endpoints
 }
 
 // Backfills returns those under way, by the generation of their subscription.

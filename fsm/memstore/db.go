@@ -88,6 +88,9 @@ type state struct {
 	registry fsm.Offset
 	// registryRead is true once the registry was read to its end.
 	registryRead bool
+	// endpoints are those in trouble, by the generation of their subscription; the version is that of the list of them.
+	endpoints        map[string]fsm.EndpointState
+	endpointsVersion int64
 	// places are the replica set: until when each of those counts as alive that Run.
 	places map[string]time.Time
 	// unnoted is until when subscriptions count as older than unnoted writes.
@@ -101,7 +104,7 @@ func New(opts Options) *DB {
 	opts.Batch = cmp.Or(opts.Batch, math.MaxInt)
 	db := &DB{opts: opts, calls: map[string]int{}, changed: make(chan struct{}), incarnations: 1, state: state{
 		subs: map[string]fsm.Subscription{}, backfills: map[string]backfill{}, dropping: map[string]string{},
-		registry: fsm.Start, places: map[string]time.Time{},
+		registry: fsm.Start, places: map[string]time.Time{}, endpoints: map[string]fsm.EndpointState{},
 	}}
 	for range opts.Partitions {
 		db.state.partitions = append(db.state.partitions, newPartition())
@@ -210,7 +213,7 @@ func (s state) clone() state {
 	}
 	s.partitions = partitions
 	s.subs, s.backfills, s.dropping = maps.Clone(s.subs), maps.Clone(s.backfills), maps.Clone(s.dropping)
-	s.places = maps.Clone(s.places)
+	s.places, s.endpoints = maps.Clone(s.places), maps.Clone(s.endpoints)
 	return s
 }
 
@@ -219,7 +222,7 @@ type tx struct {
 	db *DB
 	*state
 	draw Draw
-	// refresh brings the replicas' catalogs up to date after the call.
+	// refresh brings the replicas' catalogs and endpoints up to date after the call.
 	refresh bool
 }
 
@@ -314,6 +317,7 @@ func (s *Store) carryOut(ctx context.Context, f func(*tx) error, method string) 
 		for _, r := range db.replicas {
 			if r == s || !r.stale {
 				r.readSubscriptions()
+				r.readEndpoints(t.now())
 			}
 		}
 	}

@@ -6,6 +6,7 @@
 //
 // A DB is the shared database (db.go), a Store is one replica's way to it (replica.go). partition.go holds what a
 // partition keeps. The methods of fsm.Store are in subscriptions.go, streams.go (the records of
-// streams), watched.go (tails), deliveries.go, callbacks.go and operator.go. aids.go is for tests that look into a
+// streams), watched.go (tails), deliveries.go, endpoints.go,
+// callbacks.go and operator.go. aids.go is for tests that look into a
 // DB or change it directly.
 package memstore

@@ -16,6 +16,7 @@ type Store struct {
 	db        *DB
 	id        string
 	catalog   *fsm.Catalog
+	endpoints *fsm.Endpoints
 	ownership *fsm.Ownership
 	// hinted asks Run to deliver hints, beat for a heartbeat.
 	hinted, beat chan struct{}
@@ -36,12 +37,14 @@ func (db *DB) Replica(id string, partitions ...int) *Store {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	s := &Store{
-		db: db, id: id, catalog: fsm.NewCatalog(), ownership: fsm.NewOwnership(db.opts.Partitions),
-		hinted: make(chan struct{}, 1), beat: make(chan struct{}, 1),
+		db: db, id: id, catalog: fsm.NewCatalog(), endpoints: fsm.NewEndpoints(),
+		ownership: fsm.NewOwnership(db.opts.Partitions),
+		hinted:    make(chan struct{}, 1), beat: make(chan struct{}, 1),
 	}
 	db.replicas = append(db.replicas, s)
 	s.own(partitions)
 	s.readSubscriptions()
+	s.readEndpoints(db.begin().now())
 	return s
 }
 
@@ -61,8 +64,8 @@ func (s *Store) own(partitions []int) {
 	s.ownership.Replace(partitions)
 }
 
-// SetStale keeps the catalog from following what other replicas do to the subscriptions, or ends that. Only
-// RefreshCatalog and this replica's own calls bring a stale catalog up to date.
+// SetStale keeps the catalog and the endpoints from following what other replicas do, or ends that. Only RefreshCatalog
+// and this replica's own calls bring a stale catalog up to date.
 func (s *Store) SetStale(stale bool) {
 	s.db.mu.Lock()
 	defer s.db.mu.Unlock()

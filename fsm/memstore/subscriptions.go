@@ -95,6 +95,9 @@ func (s *Store) DeleteSubscription(ctx context.Context, id string) error {
 			t.dropping[sub.Generation] = id
 			delete(t.subs, id)
 			delete(t.backfills, id)
+			if _, kept := t.endpoints[sub.Generation]; kept {
+				t.putEndpoint(fsm.EndpointState{Generation: sub.Generation})
+			}
 			t.relist()
 		}
 		return nil

@@ -67,6 +67,7 @@ type Receiver struct {
 
 	mu     sync.Mutex
 	answer func(n int, p Push) int
+	pause  time.Duration
 	pushes []Push
 }
 
@@ -89,6 +90,13 @@ func (r *Receiver) Answer(status func(n int, p Push) int) {
 	r.answer = status
 }
 
+// AskForPause has the answers 429 and 503 ask for a pause, in whole seconds, from now on.
+func (r *Receiver) AskForPause(d time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.pause = d
+}
+
 func (r *Receiver) serve(w http.ResponseWriter, req *http.Request) {
 	body, err := io.ReadAll(req.Body)
 	if err != nil {
@@ -106,6 +114,9 @@ func (r *Receiver) serve(w http.ResponseWriter, req *http.Request) {
 	status := answer(n+1, p)
 	r.mu.Lock()
 	r.pushes[n].Status = status
+	if r.pause > 0 && (status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable) {
+		w.Header().Set("Retry-After", strconv.Itoa(int(r.pause/time.Second)))
+	}
 	r.mu.Unlock()
 	w.WriteHeader(status)
 }

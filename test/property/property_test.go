@@ -218,12 +218,13 @@ func (h *history) step() {
 		"answer": h.answer, "later": h.later,
 		"hide": h.hide, "restart": h.restart, "deleted": h.deleted, "drop": h.drop, "resume": h.resume,
 		"fail over": h.failOver, "worker": h.worker, "fails": h.fails, "late": h.late,
+		"endpoint": h.endpoint,
 	}
 	kind := h.pick("step", []string{
 		"observe", "observe", "observe", "link", "link", "note", "forget", "due", "due", "later",
 		"callback", "callback", "callback", "callback",
 		"answer", "answer", "answer", "worker", "worker", "hide", "hide", "restart", "deleted", "drop", "resume",
-		"fail over", "fails", "fails", "late",
+		"fail over", "fails", "fails", "late", "endpoint",
 	})
 	kinds[kind]()
 	h.agree(kind)
@@ -620,6 +621,34 @@ func (h *history) fails() {
 	}
 }
 
+// endpoint is what some deliveries show of the endpoint of a subscription, which may be deleted by now.
+func (h *history) endpoint() {
+	sub := rapid.SampledFrom(h.subs).Draw(h.t, "subscription")
+	if was, there := h.former[sub.ID]; there && rapid.IntRange(0, 3).Draw(h.t, "which was deleted") == 0 {
+		sub = was
+	}
+	for range rapid.IntRange(1, 3).Draw(h.t, "shown") {
+		switch shown := h.pick("shown", []string{"fails", "fails", "recovers", "later"}); shown {
+		case "fails":
+			f := fsm.EndpointFailure{
+				RetryAfter: rapid.SampledFrom([]time.Duration{0, time.Second, time.Minute, 5 * time.Hour}).Draw(h.t,
+					"retry after"),
+			}
+			h.must(h.store.FailEndpoint(h.ctx, sub, f))
+			h.must(h.spec.FailEndpoint(h.ctx, sub, f))
+		case "recovers":
+			h.must(h.store.RecoverEndpoint(h.ctx, sub))
+			h.must(h.spec.RecoverEndpoint(h.ctx, sub))
+		case "later":
+			h.draw.Now = h.draw.Now.Add(time.Second)
+		}
+		got, _, trouble := h.store.Endpoints().Get(sub.Generation)
+		want, _, wantTrouble := h.spec.Endpoints().Get(sub.Generation)
+		h.same("endpoint of "+sub.Generation, got, want)
+		h.same("whether it is in trouble", trouble, wantTrouble)
+	}
+}
+
 func (h *history) due() { h.dueAt(rapid.Bool().Draw(h.t, "at the deadline")) }
 
 func (h *history) dueAt(deadline bool) {
@@ -940,6 +969,9 @@ func (h *history) agree(kind string) {
 		}
 	}
 	h.listed(kind)
+	kept, err := h.rdb.HLen(h.ctx, "rv:{subs}:endpoints").Result()
+	h.must(err)
+	h.same("after "+kind+": endpoints in trouble", kept, len(h.db.Endpoints()))
 }
 
 // listed checks that the lists of the consumers by state hold those that are in it, since a time that can be.

@@ -1,0 +1,174 @@
+package fsm
+
+import (
+	"sync"
+	"time"
+)
+
+// Endpoint is how the endpoint of a subscription of ModePush does. It is one for each generation of a subscription: two
+// with the same URL have two. The zero Endpoint takes what it gets, and nothing is kept of it.
+type Endpoint struct {
+	// Until is when deliveries may begin again, as a Retry-After has asked; zero if none has.
+	Until time.Time
+}
+
+// EndpointFailure is a delivery attempt that failed, as its endpoint is concerned.
+type EndpointFailure struct {
+	// RetryAfter is the least time that the endpoint asked for; at most MaxRetryAfter counts.
+	RetryAfter time.Duration
+}
+
+// Fail takes in that a delivery failed that may be tried again.
+func (e Endpoint) Fail(now time.Time, f EndpointFailure) Endpoint {
+	if f.RetryAfter > 0 {
+		if until := now.Add(min(f.RetryAfter, MaxRetryAfter)); until.After(e.Until) {
+			e.Until = until
+		}
+	}
+	return e
+}
+
+// Recover takes in that a delivery was answered with a 2xx. It may have begun before the endpoint asked for a pause:
+// that goes on.
+func (e Endpoint) Recover(now time.Time) Endpoint {
+	if e.Until.After(now) {
+		return Endpoint{Until: e.Until}
+	}
+	return Endpoint{}
+}
+
+// EndpointState is what the store keeps of an endpoint.
+type EndpointState struct {
+	Endpoint
+	// Generation is that of the subscription.
+	Generation string
+	// Version of the list of endpoints in which it came on it as it is.
+	Version int64
+}
+
+// Endpoints is what one replica knows of the endpoints in trouble: those that are not the zero Endpoint. It is safe for
+// concurrent use.
+type Endpoints struct {
+	mu      sync.RWMutex
+	known   map[string]*knownEndpoint // by generation
+	version int64
+	loaded  bool
+}
+
+type knownEndpoint struct {
+	EndpointState
+	// now is what the store's clock said when this was heard of, at heard.
+	now, heard time.Time
+	// held counts the deliveries that were held back since.
+	held int
+}
+
+// NewEndpoints returns an empty Endpoints.
+func NewEndpoints() *Endpoints { return &Endpoints{known: map[string]*knownEndpoint{}} }
+
+// Get returns an endpoint and the time by the store's clock. ok is false if the endpoint is not in trouble.
+func (v *Endpoints) Get(generation string) (e Endpoint, now time.Time, ok bool) {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	k, ok := v.known[generation]
+	if !ok {
+		return Endpoint{}, time.Time{}, false
+	}
+	return k.Endpoint, k.clock(), true
+}
+
+// clock is the store's, as far as is known.
+func (k *knownEndpoint) clock() time.Time { return k.now.Add(time.Since(k.heard)) }
+
+// Hold counts a delivery that is held back, and returns how many were since there was news of the endpoint.
+func (v *Endpoints) Hold(generation string) int {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	k, ok := v.known[generation]
+	if !ok {
+		return 1
+	}
+	k.held++
+	return k.held
+}
+
+// Pause has an endpoint left alone from now on, before the store is told.
+func (v *Endpoints) Pause(generation string, d time.Duration) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	k, ok := v.known[generation]
+	if !ok {
+		now := time.Now()
+		k = &knownEndpoint{EndpointState: EndpointState{Generation: generation}, now: now, heard: now}
+		v.known[generation] = k
+	}
+	k.Endpoint = k.Fail(k.clock(), EndpointFailure{RetryAfter: d})
+}
+
+// Note takes in what the store has answered about an endpoint, at a time by its clock, unless there is later news. Of
+// one that is not in trouble, the Version is that of the list.
+func (v *Endpoints) Note(s EndpointState, now time.Time) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if s.Version >= v.version {
+		v.note(s, now)
+	}
+}
+
+func (v *Endpoints) note(s EndpointState, now time.Time) {
+	k, ok := v.known[s.Generation]
+	switch {
+	case ok && k.Version > s.Version:
+	case s.Endpoint == Endpoint{}:
+		delete(v.known, s.Generation)
+	case ok && k.Version == s.Version:
+	default:
+		v.known[s.Generation] = &knownEndpoint{EndpointState: s, now: now, heard: time.Now()}
+	}
+}
+
+// Replace takes in all of the list as it is in a version, at a time by the store's clock.
+func (v *Endpoints) Replace(all []EndpointState, version int64, now time.Time) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	was := v.known
+	v.known = make(map[string]*knownEndpoint, len(all))
+	for _, s := range all {
+		if k, ok := was[s.Generation]; ok && k.Version == s.Version {
+			v.known[s.Generation] = k
+		} else {
+			v.note(s, now)
+		}
+	}
+	v.version, v.loaded = version, true
+}
+
+// Change takes in what has changed up to a version of the list, at a time by the store's clock. Those that are off the
+// list are the zero Endpoint.
+func (v *Endpoints) Change(changed []EndpointState, version int64, now time.Time) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, s := range changed {
+		v.note(s, now)
+	}
+	v.version = version
+}
+
+// Version of the list that was read last. ok is false if none was.
+func (v *Endpoints) Version() (version int64, ok bool) {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	return v.version, v.loaded
+}
+
+// Count returns how many endpoints are left alone because they have asked for that.
+func (v *Endpoints) Count() (paused int) {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	for _, k := range v.known {
+		if k.Until.After(k.clock()) {
+			paused++
+		}
+	}
+	return paused
+}

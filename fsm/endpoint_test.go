@@ -1,0 +1,122 @@
+package fsm
+
+import (
+	"testing"
+	"time"
+)
+
+// moment is one some seconds after another.
+func moment(seconds int) time.Time { return time.Unix(1_790_000_000+int64(seconds), 0) }
+
+// TestAnEndpointIsLeftAloneForAsLongAsItAsks holds what a Retry-After does for a whole endpoint.
+func TestAnEndpointIsLeftAloneForAsLongAsItAsks(t *testing.T) {
+	asks := func(d time.Duration) EndpointFailure { return EndpointFailure{RetryAfter: d} }
+	for _, tc := range []struct {
+		name string
+		was  Endpoint
+		do   func(Endpoint) Endpoint
+		want Endpoint
+	}{
+		{
+			"it asks for a pause",
+			Endpoint{},
+			func(e Endpoint) Endpoint { return e.Fail(moment(0), asks(time.Minute)) },
+			Endpoint{Until: moment(60)},
+		},
+		{
+			"a later answer asks for less",
+			Endpoint{Until: moment(60)},
+			func(e Endpoint) Endpoint { return e.Fail(moment(1), asks(time.Second)) },
+			Endpoint{Until: moment(60)},
+		},
+		{
+			"a later answer asks for more",
+			Endpoint{Until: moment(60)},
+			func(e Endpoint) Endpoint { return e.Fail(moment(1), asks(time.Minute)) },
+			Endpoint{Until: moment(61)},
+		},
+		{
+			"it asks for too much",
+			Endpoint{},
+			func(e Endpoint) Endpoint { return e.Fail(moment(0), asks(5*time.Hour)) },
+			Endpoint{Until: moment(3600)},
+		},
+		{
+			"a delivery that began before is taken",
+			Endpoint{Until: moment(60)},
+			func(e Endpoint) Endpoint { return e.Recover(moment(59)) },
+			Endpoint{Until: moment(60)},
+		},
+		{
+			"a delivery is taken after the pause",
+			Endpoint{Until: moment(60)},
+			func(e Endpoint) Endpoint { return e.Recover(moment(60)) },
+			Endpoint{},
+		},
+	} {
+		if got := tc.do(tc.was); got != tc.want {
+			t.Errorf("%s: %+v, want %+v", tc.name, got, tc.want)
+		}
+	}
+}
+
+// TestLaterNewsOfAnEndpointCounts has a replica hear of an endpoint from its own calls and from the list, in whichever
+// order they come.
+func TestLaterNewsOfAnEndpointCounts(t *testing.T) {
+	paused := func(version int64, until int) EndpointState {
+		return EndpointState{Endpoint: Endpoint{Until: moment(until)}, Generation: "g", Version: version}
+	}
+	works := func(version int64) EndpointState { return EndpointState{Generation: "g", Version: version} }
+	for _, tc := range []struct {
+		name string
+		do   func(*Endpoints)
+		want Endpoint
+	}{
+		{"nothing is known", func(*Endpoints) {}, Endpoint{}},
+		{"an answer", func(v *Endpoints) { v.Note(paused(1, 10), moment(0)) }, Endpoint{Until: moment(10)}},
+		{"a late answer", func(v *Endpoints) {
+			v.Note(paused(2, 20), moment(0))
+			v.Note(paused(1, 10), moment(0))
+		}, Endpoint{Until: moment(20)}},
+		{"a late answer that it works", func(v *Endpoints) {
+			v.Note(paused(2, 20), moment(0))
+			v.Note(works(1), moment(0))
+		}, Endpoint{Until: moment(20)}},
+		{"an answer that is older than the list", func(v *Endpoints) {
+			v.Replace(nil, 2, moment(0))
+			v.Note(paused(1, 10), moment(0))
+		}, Endpoint{}},
+		{"a change that is older than an answer", func(v *Endpoints) {
+			v.Replace(nil, 1, moment(0))
+			v.Note(paused(3, 30), moment(0))
+			v.Change([]EndpointState{paused(2, 20)}, 2, moment(0))
+		}, Endpoint{Until: moment(30)}},
+		{"a change that it works", func(v *Endpoints) {
+			v.Note(paused(1, 10), moment(0))
+			v.Change([]EndpointState{works(2)}, 2, moment(0))
+		}, Endpoint{}},
+		{"a list of a store that has lost its latest changes", func(v *Endpoints) {
+			v.Note(paused(3, 10), moment(0))
+			v.Replace(nil, 1, moment(0))
+		}, Endpoint{}},
+		{"an answer of such a store", func(v *Endpoints) {
+			v.Replace([]EndpointState{paused(3, 10)}, 3, moment(0))
+			v.Replace(nil, 1, moment(0))
+			v.Note(works(1), moment(0))
+		}, Endpoint{}},
+		{"the store had nothing to keep of a pause", func(v *Endpoints) {
+			v.Pause("g", time.Minute)
+			v.Note(works(0), moment(0))
+		}, Endpoint{}},
+	} {
+		v := NewEndpoints()
+		tc.do(v)
+		got, now, trouble := v.Get("g")
+		if got != tc.want || trouble != (tc.want != Endpoint{}) {
+			t.Errorf("%s: %+v, want %+v", tc.name, got, tc.want)
+		}
+		if trouble && (now.Before(moment(0)) || now.After(moment(9))) {
+			t.Errorf("%s: the store's clock is said to be at %s", tc.name, now)
+		}
+	}
+}

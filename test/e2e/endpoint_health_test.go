@@ -1,0 +1,61 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"testing"
+	"time"
+
+	"reveille/test/harness"
+)
+
+// known waits until each replica says that so many endpoints are in a trouble.
+func (f *fleet) known(metric string, n int) {
+	f.t.Helper()
+	for _, r := range f.replicas {
+		e := *f.env
+		e.rev = r
+		e.awaitMetrics(f.t, map[string]float64{metric: float64(n)})
+	}
+}
+
+// TestARetryAfterHoldsForAnEndpointOverReplicas has an endpoint ask for a pause in its answer to a delivery of one
+// stream. Those of other streams, on whichever replica, do not begin before it is over.
+func TestARetryAfterHoldsForAnEndpointOverReplicas(t *testing.T) {
+	t.Parallel()
+	const pause, streams = 15 * time.Second, 20
+	f := startFleet(t, 2, nil)
+	f.share(0, 1)
+	p := f.pushes(t, map[string]any{"retry": map[string]any{"schedule": []string{"1s", "1s", "1s"}}})
+	path := func(i int) string { return fmt.Sprintf("%s/%d", p.folder, i) }
+	for i := range streams {
+		f.gateways[i%2].Create(path(i))
+	}
+	p.receiver.AskForPause(pause)
+	p.receiver.Answer(func(n int, _ harness.Push) int {
+		if n == 1 {
+			return http.StatusTooManyRequests
+		}
+		return http.StatusNoContent
+	})
+	events := [][]string{p.add(path(0), 0, 1)}
+	f.known("reveille_endpoints_paused", 1)
+	for i := 1; i < streams; i++ {
+		events = append(events, p.add(path(i), i, i+1))
+	}
+	for i := range streams {
+		p.want(path(i), events[i])
+	}
+	pushes := p.receiver.Pushes()
+	slices.SortFunc(pushes, func(a, b harness.Push) int { return a.At.Compare(b.At) })
+	for i, push := range pushes[1:] {
+		if after := push.At.Sub(pushes[0].At); after < pause {
+			t.Errorf("request %d, of %s, came %s after the first", i+2, push.Stream, after)
+		}
+	}
+	if n := len(pushes); n != streams+1 {
+		t.Errorf("%d requests came, want one for each stream, and one again", n)
+	}
+	f.known("reveille_endpoints_paused", 0)
+}
