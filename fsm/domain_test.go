@@ -373,6 +373,7 @@ func TestASubscriptionIsTheSameOnlyIfItIsDeliveredInTheSameWay(t *testing.T) {
 		"another mode":                  {func(s *Subscription) { s.Mode = "of a later version" }, false},
 		"another format":                {func(s *Subscription) { s.Format = "ojs" }, false},
 		"another signature":             {func(s *Subscription) { s.Signature = "standard" }, false},
+		"another start":                 {func(s *Subscription) { s.Start = Start }, false},
 		"another batch":                 {func(s *Subscription) { s.Batch = 2 }, false},
 		"another timeout":               {func(s *Subscription) { s.Timeout = time.Second }, false},
 		"other delays":                  {func(s *Subscription) { s.Retry = []time.Duration{time.Second} }, false},

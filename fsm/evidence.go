@@ -85,6 +85,10 @@ type StartRule string
 // The cases, in the order in which they are tried. Where two sides of a race cannot be told apart, the earlier offset
 // is chosen: a wake too many, never one too few.
 const (
+	// StartAsked: by the other cases the stream was there before the subscription, which says where it begins in such
+	// streams (Subscription.Start). An offset that is not within the stream counts as StartBack. One that lies beyond
+	// the offset of StartEarlier does not count: what is there may be a stream that came later.
+	StartAsked StartRule = "asked for"
 	// StartSeen: the stream was looked at after the subscription was created and before its creator was told. The
 	// subscription begins at the tail it had; at Start if it was not there.
 	StartSeen StartRule = "seen before the answer"
@@ -97,8 +101,8 @@ const (
 	StartEarlier StartRule = "earlier than the stream"
 	// StartUnseen: the subscription came later, and no replica had seen a tail of the stream before it.
 	StartUnseen StartRule = "no tail seen before"
-	// StartBack: the subscription came later, but the tail seen before it lies beyond the present one: the stream is a
-	// new one under an old name.
+	// StartBack: the tail seen before the subscription, or the offset that it asks for, lies beyond the present tail:
+	// the stream is a new one under an old name.
 	StartBack StartRule = "tail moved back"
 	// StartLater: the subscription came later. It begins at the latest tail that was seen before it.
 	StartLater StartRule = "later than the stream"
@@ -108,6 +112,18 @@ const (
 // tail is the present tail. seen is the tail that was seen after the subscription was created and before its creator
 // was told of it (Start if the stream was not there); empty if it was not looked at then.
 func StartOffset(sub Subscription, s Stream, tail, seen Offset) (Offset, StartRule) {
+	from, rule := startOfNews(sub, s, tail, seen)
+	switch {
+	case sub.Start == "" || from == Start || rule == StartEarlier && sub.Start.After(from):
+		return from, rule
+	case !sub.Start.within(tail):
+		return Start, StartBack
+	}
+	return sub.Start, StartAsked
+}
+
+// startOfNews is where a stream holds news for a subscription: behind Start only if it was there before.
+func startOfNews(sub Subscription, s Stream, tail, seen Offset) (Offset, StartRule) {
 	switch {
 	case seen != "" && !seen.Ahead(tail):
 		return seen, StartSeen

@@ -44,6 +44,54 @@ func TestWhereASubscriptionBeginsInAStream(t *testing.T) {
 	}
 }
 
+func TestWhereASubscriptionBeginsThatSaysSo(t *testing.T) {
+	noted := Stream{State: StreamPresent, Noted: 100, Linked: 100, Begin: Start, Tail: "20"}
+	heard, unseen, lost := noted, noted, noted
+	heard.Begin, unseen.Tail, lost.Lost = "10", "", 101
+	const epoch, anew = Offset("e/05 5::e"), Offset("f/05 5::f")
+	for name, tt := range map[string]struct {
+		start      Offset
+		version    int64
+		stream     Stream
+		tail, seen Offset
+		want       Offset
+		rule       StartRule
+	}{
+		"from the start, of a stream that was there":         {Start, 101, noted, "30", "25", Start, StartAsked},
+		"from the start, of one that was linked later":       {Start, 101, noted, "30", "", Start, StartAsked},
+		"from the start, of one heard of through an append":  {Start, 100, heard, "30", "", Start, StartAsked},
+		"from the start, of one that came later":             {Start, 100, noted, "30", "", Start, StartEarlier},
+		"from an offset, of a stream that was there":         {"15", 101, noted, "30", "25", "15", StartAsked},
+		"from an offset, of one that was linked later":       {"25", 101, noted, "30", "", "25", StartAsked},
+		"from an offset that is the tail":                    {"30", 101, noted, "30", "30", "30", StartAsked},
+		"from an offset beyond the tail":                     {"31", 101, noted, "30", "30", Start, StartBack},
+		"from an offset, of a stream that came later":        {"15", 100, noted, "30", "", Start, StartEarlier},
+		"from an offset, of one that was not there":          {"15", 101, noted, "30", Start, Start, StartSeen},
+		"from an offset, of one whose end was unknown":       {"15", 101, unseen, "30", "", Start, StartUnseen},
+		"from an offset, of one that may have been lost":     {"15", 101, lost, "30", "", Start, StartLost},
+		"from an offset, of one that was made anew, shorter": {"03", 101, noted, "05", "", Start, StartBack},
+		"from an offset before where it was heard of":        {"05", 100, heard, "30", "", "05", StartAsked},
+		"from an offset behind where it was heard of":        {"15", 100, heard, "30", "", "10", StartEarlier},
+		"from an offset of the incarnation that is there": {
+			epoch, 101, noted, "e/10 10::e", "e/10 10::e", epoch, StartAsked,
+		},
+		"from an offset of another incarnation": {anew, 101, noted, "e/10 10::e", "e/10 10::e", Start, StartBack},
+		"from an offset of an incarnation, of a stream without": {
+			"00/05 5::00", 101, noted, "30", "30", Start, StartBack,
+		},
+		"from an offset without an incarnation, of a stream with one": {
+			"0", 101, noted, "e/10 10::e", "e/10 10::e", Start, StartBack,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, rule := StartOffset(Subscription{Version: tt.version, Start: tt.start}, tt.stream, tt.tail, tt.seen)
+			if got != tt.want || rule != tt.rule {
+				t.Errorf("it begins at %q, because %q; want %q, because %q", got, rule, tt.want, tt.rule)
+			}
+		})
+	}
+}
+
 func TestWhatIsNotedOfAStreamOnceATailWasShown(t *testing.T) {
 	open, closed := Noted{Tail: "20"}, Noted{Tail: "20", Closed: true}
 	for name, tt := range map[string]struct {

@@ -129,3 +129,8 @@ func (o Offset) After(p Offset) bool {
 
 // Ahead says whether p does not cover o: o lies beyond p, or is of another incarnation.
 func (o Offset) Ahead(p Offset) bool { return o.After(p) || o.Other(p) }
+
+// within says whether o is a position of the stream that has a tail, as far as offsets tell.
+func (o Offset) within(tail Offset) bool {
+	return o == Start || o.Incarnation() == tail.Incarnation() && !o.After(tail)
+}

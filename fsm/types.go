@@ -28,6 +28,9 @@ type Subscription struct {
 	Mode      Mode
 	Format    Format
 	Signature Signature
+	// Start is where the subscription begins in streams that were there before it: at Start, at an offset of the one
+	// stream that the pattern names, or, if it is empty, at their end.
+	Start Offset
 	// Batch is how many events a delivery of ModePush brings at most, 1 to MaxBatch; 0 in ModeWake.
 	Batch int
 	// Timeout is how long the endpoint may take to answer a delivery of ModePush; 0 in ModeWake, which goes by the
@@ -127,6 +130,7 @@ func (s Subscription) differs(o Subscription) (fields []string) {
 		{"webhook", s.Webhook == o.Webhook},
 		{"description", s.Description == o.Description},
 		{"signature", s.Signature == o.Signature},
+		{"start", s.Start == o.Start},
 		{"mode", s.Mode == o.Mode},
 		{"format", s.Format == o.Format},
 		{"batch", s.Batch == o.Batch},

@@ -28,6 +28,7 @@ type operatorSubscription struct {
 	ID          string        `json:"subscription_id"`
 	Pattern     string        `json:"pattern"`
 	Mode        fsm.Mode      `json:"mode"`
+	Start       string        `json:"start,omitempty"` // as in the answers to clients
 	WebhookHost string        `json:"webhook_host"`
 	Description string        `json:"description,omitempty"`
 	CreatedAt   time.Time     `json:"created_at"`
@@ -51,7 +52,7 @@ type operatorSubscriptions struct {
 
 func operatorSubscriptionOf(sub fsm.Subscription, backfills map[string]fsm.Backfill) operatorSubscription {
 	b := operatorSubscription{
-		ID: sub.ID, Pattern: sub.Pattern, Mode: sub.Mode, Description: sub.Description,
+		ID: sub.ID, Pattern: sub.Pattern, Mode: sub.Mode, Start: sub.Start.Value(), Description: sub.Description,
 		CreatedAt: sub.CreatedAt.UTC(),
 	}
 	if u, err := url.Parse(sub.Webhook); err == nil {

@@ -204,7 +204,9 @@ func TestOperatorSeesSubscriptionsWithoutTheirSecrets(t *testing.T) {
 	h := newHarness(t, nil)
 	h.states()
 	h.subscribe("b", 5)
-	h.subscribe("c", 0)
+	c := h.subscribe("c", 0)
+	c.Start = fsm.Start
+	h.store.db.PutSubscription(c.WithDefaults())
 	h.subscribe("d", 2)
 	h.change("d:%2Fd%2F1", func(c *fsm.Consumer) { c.FirstFailure = h.clock() })
 	h.subscribe("many", 100)
@@ -217,13 +219,14 @@ func TestOperatorSeesSubscriptionsWithoutTheirSecrets(t *testing.T) {
 	}
 	var got []string
 	for _, row := range rowsOf(a, "subscriptions") {
-		got = append(got, fmt.Sprintln(row["subscription_id"], row["pattern"], row["mode"], row["webhook_host"],
-			row["consumers"], row["condition"]))
+		got = append(got, fmt.Sprintln(row["subscription_id"], row["pattern"], row["mode"], row["start"],
+			row["webhook_host"], row["consumers"], row["condition"]))
 	}
 	want := []string{
-		"a /a/* wake user.example.com:8443 6 retired\n", "b /b/* wake user.example.com:8443 5 ok\n",
-		"c /c/* wake user.example.com:8443 0 ok\n",
-		"d /d/* wake user.example.com:8443 2 failing\n", "many /many/* wake user.example.com:8443 100 unknown\n",
+		"a /a/* wake <nil> user.example.com:8443 6 retired\n", "b /b/* wake <nil> user.example.com:8443 5 ok\n",
+		"c /c/* wake -1 user.example.com:8443 0 ok\n",
+		"d /d/* wake <nil> user.example.com:8443 2 failing\n",
+		"many /many/* wake <nil> user.example.com:8443 100 unknown\n",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)

@@ -63,6 +63,8 @@ func readSettings(o object) (asked []setting, err error) {
 // settingsBody shows the settings. The webhook spec knows none of them, so a subscription of ModeWake shows only what
 // is not the default.
 type settingsBody struct {
+	// Start is left out for streams that begin at their end.
+	Start   string     `json:"start,omitempty"`
 	Mode    fsm.Mode   `json:"mode,omitempty"`
 	Format  fsm.Format `json:"format,omitempty"`
 	Batch   int        `json:"batch,omitempty"`
@@ -79,6 +81,7 @@ type retryBody struct {
 
 func settingsOf(sub fsm.Subscription) settingsBody {
 	b := settingsBody{Batch: sub.Batch, Headers: slices.Sorted(maps.Keys(sub.Headers)), Metadata: sub.Metadata}
+	b.Start = sub.Start.Value()
 	if sub.Mode != fsm.ModeWake {
 		b.Mode = sub.Mode
 	}

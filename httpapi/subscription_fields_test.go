@@ -42,12 +42,12 @@ func TestASubscriptionIsStoredAndShownWithItsSettings(t *testing.T) {
 		{"a wake has none", ``, fsm.Subscription{}, ``},
 		{
 			"the defaults of a wake are not shown",
-			`,"mode":"wake","format":"wake","retry":null,"headers":{},"metadata":{}`,
+			`,"start":"now","mode":"wake","format":"wake","retry":null,"headers":{},"metadata":{}`,
 			fsm.Subscription{},
 			``,
 		},
 		{
-			"null is the default", `,"mode":null,"format":null,"batch":null,"timeout":null,"retry":null,` +
+			"null is the default", `,"start":null,"mode":null,"format":null,"batch":null,"timeout":null,"retry":null,` +
 				`"headers":null,"metadata":null`, fsm.Subscription{}, ``,
 		},
 		{
@@ -58,6 +58,9 @@ func TestASubscriptionIsStoredAndShownWithItsSettings(t *testing.T) {
 				Metadata: map[string]string{"k": "v"},
 			},
 			`,"retry":{"schedule":["1.5s","2m"]},"headers":["X-Team"],"metadata":{"k":"v"}`,
+		},
+		{
+			"from the start of each stream", `,"start":"-1"`, fsm.Subscription{Start: fsm.Start}, `,"start":"-1"`,
 		},
 		{"a push has defaults", `,"mode":"push"`, fsm.Subscription{Mode: fsm.ModePush}, "," + push + once + patient},
 		{
@@ -154,6 +157,38 @@ func TestASubscriptionIsStoredAndShownWithItsSettings(t *testing.T) {
 	}
 }
 
+func TestASubscriptionToOneStreamBeginsAtAnOffset(t *testing.T) {
+	const target, offset = "/agents/task-1?subscription=s", "0000000000000000_0000000000000012"
+	h := newHarness(t, nil)
+	body := func(start string) string {
+		return fmt.Sprintf(`{"webhook":"https://w.example/hook","start":%q}`, start)
+	}
+	made := h.api(http.MethodPut, target, body(offset))
+	if made.status != http.StatusCreated {
+		t.Fatalf("got %d %s", made.status, made.text)
+	}
+	h.secret(made.body["webhook_secret"].(string))
+	if start := h.store.db.Subscriptions()["s"].Start; start != offset {
+		t.Errorf("stored is %q", start)
+	}
+	for name, a := range map[string]answer{
+		"PUT": made, "PUT again": h.api(http.MethodPut, target, body(offset)), "GET": h.api(http.MethodGet, target, ""),
+		"PATCH": h.api(http.MethodPatch, target, `{"start":"`+offset+`"}`),
+	} {
+		if a.status/100 != 2 || a.body["start"] != offset {
+			t.Errorf("%s: %d %s", name, a.status, a.text)
+		}
+	}
+	h.want(h.api(http.MethodPut, target, body("now")), 409, fsm.CodeSubscriptionConflict, "it has another start")
+	for _, start := range []string{`"now"`, `"-1"`, `null`, `"13"`} {
+		h.want(h.api(http.MethodPatch, target, `{"description":"d","start":`+start+`}`), 400, fsm.CodeInvalidRequest,
+			`start cannot be changed from "`+offset+`"`)
+	}
+	if sub := h.store.db.Subscriptions()["s"]; sub.Start != offset || sub.Description != "" {
+		t.Errorf("refused requests made %+v", sub)
+	}
+}
+
 func TestTheLargestHeadersAndMetadata(t *testing.T) {
 	for _, fields := range []string{
 		`"headers":` + members(20, "X-%d", 1), `"headers":` + members(2, "X-%d", 4093),
@@ -175,7 +210,8 @@ func TestAPutWithOtherSettingsIsAnotherConfiguration(t *testing.T) {
 		`,"mode":"wake"`: "mode, format, batch, timeout, retry", `,"batch":2`: "batch", `,"timeout":"5s"`: "timeout",
 		`,"retry":{"schedule":["30s"]}`: "retry", `,"headers":{"X-A":"2"}`: "headers", `,"headers":null`: "headers",
 		`,"headers":{"X-A":"1","X-B":""}`: "headers", `,"metadata":{"k":"w"},"batch":2`: "batch, metadata",
-		`,"metadata":null`: "metadata",
+		`,"metadata":null`: "metadata", `,"start":"-1"`: "start",
+		`,"batch":2,"start":"-1"`: "start, batch",
 	} {
 		h := newHarness(t, nil)
 		base := hook + `,"headers":{"X-A":"1"},"metadata":{"k":"v"}`
@@ -198,7 +234,8 @@ func TestAPatchOfSettings(t *testing.T) {
 		{"of none", `"mode":"push",` + headers, `{}`, func(*fsm.Subscription) {}},
 		{
 			"that has what is there", `"mode":"push"`,
-			`{"mode":"push","format":"json","batch":1,"timeout":"30s","retry":null}`, func(*fsm.Subscription) {},
+			`{"start":"now","mode":"push","format":"json","batch":1,"timeout":"30s","retry":null}`,
+			func(*fsm.Subscription) {},
 		},
 		{"with the mode that is the default", headers, `{"mode":null,"format":null}`, func(*fsm.Subscription) {}},
 		{
@@ -270,9 +307,14 @@ func TestARefusedSettingIsNamedAndChangesNothing(t *testing.T) {
 	const timeout = `timeout must be a duration from "5s" to "1m", as a text such as "30s"`
 	const delay = ` must be a duration from "1s" to "168h", as a text such as "30s"`
 	const attempts = `retry.max_attempts must be an integer from 2 to 100`
+	const start = `start must be "now", "-1" or an offset of the stream`
 	const either = "retry must be an object with either schedule or max_attempts"
 	type refused struct{ field, says string }
 	both := []refused{ // whatever the mode
+		{`"start":7`, start},
+		{`"start":""`, start + ": not an offset: it is empty"},
+		{`"start":"a b"`, start + ": not an offset: byte 1"},
+		{`"start":"` + strings.Repeat("9", 257) + `"`, start + ": not an offset: it is longer than 256 bytes"},
 		{`"mode":"pull"`, `mode must be "wake" or "push"`},
 		{`"mode":""`, `mode must be "wake" or "push"`},
 		{`"mode":1`, `mode must be "wake" or "push"`},
@@ -383,6 +425,8 @@ func TestARefusedSettingIsNamedAndChangesNothing(t *testing.T) {
 	// These are refused of a subscription that is there, which has one header and one key of metadata.
 	changes := map[fsm.Mode][]refused{
 		fsm.ModeWake: {
+			{`"start":"-1"`, `start cannot be changed from "now"`},
+			{`"start":"0000000000000000_0000000000000012"`, `start cannot be changed from "now"`},
 			{`"mode":"push"`, `mode cannot be changed from "wake"`},
 			{`"mode":"push","batch":2`, `mode cannot be changed from "wake"`},
 			{`"headers":` + members(20, "Y-%d", 1), "headers must have at most 20 names"},
@@ -394,6 +438,7 @@ func TestARefusedSettingIsNamedAndChangesNothing(t *testing.T) {
 			{`"mode":null`, `mode cannot be changed from "push"`},
 		},
 	}
+	offset := refused{`"start":"12"`, `start must be "now" or "-1" for a pattern with a wildcard: an offset is`}
 	for _, mode := range fsm.Modes {
 		const target = "/agents/*?subscription="
 		body := fmt.Sprintf(`{"webhook":"https://w.example/hook","mode":%q`, mode)
@@ -412,6 +457,7 @@ func TestARefusedSettingIsNamedAndChangesNothing(t *testing.T) {
 		for _, c := range slices.Concat(both, more[mode]) {
 			refuses(c, http.MethodPut, h.api(http.MethodPut, target+"new", body+","+c.field+"}"))
 		}
+		refuses(offset, http.MethodPut, h.api(http.MethodPut, target+"new", body+","+offset.field+"}"))
 		for _, c := range slices.Concat(both, more[mode], changes[mode]) {
 			patch := `{"description":"changed",` + c.field + "}"
 			refuses(c, http.MethodPatch, h.api(http.MethodPatch, target+"there", patch))

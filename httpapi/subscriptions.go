@@ -178,7 +178,15 @@ func (s *Service) readSubscription(c echo.Context, all bool) (asked configuratio
 	if asked.settings, err = readSettings(o); err != nil {
 		return asked, err
 	}
-	if err := o.only(append([]string{"webhook", "description", "signature"}, settingNames()...)...); err != nil {
+	start, err := s.readStart(o)
+	if err != nil {
+		return asked, err
+	}
+	if start != nil {
+		asked.settings = append(asked.settings, start)
+	}
+	others := []string{"webhook", "description", "signature", "start"}
+	if err := o.only(append(others, settingNames()...)...); err != nil {
 		return asked, err
 	}
 	switch {

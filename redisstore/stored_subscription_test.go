@@ -34,7 +34,7 @@ func TestASubscriptionIsStoredWithHowItIsDelivered(t *testing.T) {
 	delete(stored, "version")
 	want := map[string]any{
 		"id": "s", "generation": "g-s", "pattern": "/**", "webhook": "https://example.com/hook", "secret": "whsec_x",
-		"description": "", "revision": 0.0, "mode": "wake", "format": "wake", "signature": "hmac",
+		"description": "", "revision": 0.0, "start": "", "mode": "wake", "format": "wake", "signature": "hmac",
 		"batch": 0.0, "timeout": 0.0, "retry": nil, "headers": nil, "metadata": nil,
 		"created_at": float64(w.now.UnixMicro()),
 	}
@@ -54,8 +54,9 @@ func TestTheSettingsOfASubscriptionAreStored(t *testing.T) {
 	sub.Retry = []time.Duration{1500 * time.Millisecond, time.Hour, 168 * time.Hour}
 	sub.Headers = map[string]string{"Authorization": "Bearer x", "X-Quote": `"\é`}
 	sub.Metadata = map[string]string{"team": "a", "": "no name"}
+	sub.Start = fsm.IncarnateOffset("IY03", "000000000013", "13::IY03")
 	bare := subscription("s")
-	bare.Mode = fsm.ModePush
+	bare.Mode, bare.Start = fsm.ModePush, sub.Start
 	for _, c := range []struct {
 		name  string
 		store func() (fsm.Subscription, error)

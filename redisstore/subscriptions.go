@@ -26,6 +26,7 @@ type record struct {
 	Mode        fsm.Mode          `json:"mode"`
 	Format      fsm.Format        `json:"format"`
 	Signature   fsm.Signature     `json:"signature"`
+	Start       fsm.Offset        `json:"start"`
 	Batch       int               `json:"batch"`
 	Timeout     int64             `json:"timeout"` // milliseconds
 	Retry       []int64           `json:"retry"`   // milliseconds
@@ -45,7 +46,7 @@ func encodeSubscription(s fsm.Subscription, was string) (string, error) {
 	text, err := json.Marshal(record{
 		ID: s.ID, Generation: s.Generation, Pattern: s.Pattern, Webhook: s.Webhook, Secret: s.Secret,
 		Description: s.Description, Mode: s.Mode, Format: s.Format, Signature: s.Signature,
-		Batch: s.Batch, Timeout: s.Timeout.Milliseconds(), Retry: inMillis(s.Retry), Headers: s.Headers,
+		Start: s.Start, Batch: s.Batch, Timeout: s.Timeout.Milliseconds(), Retry: inMillis(s.Retry), Headers: s.Headers,
 		Metadata: s.Metadata, CreatedAt: s.CreatedAt.UnixMicro(), Version: s.Version, Revision: s.Revision,
 		Told: s.Told,
 	})
@@ -73,7 +74,7 @@ func decodeSubscription(s string) (fsm.Subscription, error) {
 	return fsm.Subscription{
 		ID: r.ID, Generation: r.Generation, Pattern: r.Pattern, Webhook: r.Webhook, Secret: r.Secret,
 		Description: r.Description, Mode: r.Mode, Format: r.Format, Signature: r.Signature,
-		Batch: r.Batch, Timeout: time.Duration(r.Timeout) * time.Millisecond, Retry: ofMillis(r.Retry),
+		Start: r.Start, Batch: r.Batch, Timeout: time.Duration(r.Timeout) * time.Millisecond, Retry: ofMillis(r.Retry),
 		Headers: r.Headers, Metadata: r.Metadata, CreatedAt: time.UnixMicro(r.CreatedAt), Version: r.Version,
 		Revision: r.Revision, Told: r.Told,
 	}.WithDefaults(), nil // what a record lacks goes by its mode

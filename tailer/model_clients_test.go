@@ -59,14 +59,16 @@ func (m *model) crash(r *modelReplica, path string, arrives bool) {
 	}
 }
 
-func (m *model) subscribe(r *modelReplica, id, pattern string) {
+func (m *model) subscribe(r *modelReplica, id, pattern string, start fsm.Offset) {
 	m.mu.Lock()
 	if m.subs[id] != nil {
 		m.mu.Unlock()
 		return
 	}
 	m.generations++
-	s := &modelSub{Subscription: fsm.Subscription{ID: id, Pattern: pattern, Generation: fmt.Sprint("g", m.generations)}}
+	s := &modelSub{Subscription: fsm.Subscription{
+		ID: id, Pattern: pattern, Start: start, Generation: fmt.Sprint("g", m.generations),
+	}}
 	m.subs[id] = s
 	m.mu.Unlock()
 	stored, _, err := r.d.Subscribe(r.ctx, s.Subscription)
@@ -87,7 +89,7 @@ func (m *model) subscribeAgain(r *modelReplica, id string) {
 		return
 	}
 	m.generations++
-	sub := fsm.Subscription{ID: id, Pattern: s.Pattern, Generation: fmt.Sprint("g", m.generations)}
+	sub := fsm.Subscription{ID: id, Pattern: s.Pattern, Start: s.Start, Generation: fmt.Sprint("g", m.generations)}
 	m.mu.Unlock()
 	stored, _, err := r.d.Subscribe(r.ctx, sub)
 	m.answered(r, s, stored, err)
@@ -100,6 +102,19 @@ func (m *model) answered(r *modelReplica, s *modelSub, stored fsm.Subscription, 
 	if err == nil && r.ctx.Err() == nil && m.subs[stored.ID] == s && !s.leaving {
 		s.Subscription, s.answered = stored, true
 		delete(m.forgotten, stored.Pattern) // in case it is a name
+		if s.Start == fsm.Start {
+			m.owe(s)
+		}
+	}
+}
+
+// owe has a subscription that begins at the start of each stream get the events that were there before it; m.mu is
+// held.
+func (m *model) owe(s *modelSub) {
+	for i, e := range m.events {
+		if m.expects(s, e.path) {
+			m.events[i].due = append(e.due, modelLink{s.Generation, e.path, e.path})
+		}
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"reveille/fsm"
 )
 
 // modelStep is one step of a history. What its numbers mean depends on the kind.
@@ -23,7 +25,8 @@ type modelStep struct {
 // modelKinds are the steps that a history is made of.
 var modelKinds = []string{
 	"create", "append", "past", "create past", "refused", "crash", "delete", "delete past",
-	"subscribe", "subscribe again", "unsubscribe", "leave", "leave one", "link", "name", "forget",
+	"subscribe", "subscribe from the start", "subscribe again", "unsubscribe", "leave", "leave one", "link", "name",
+	"forget",
 	"late heads", "slow heads", "quick heads", "lie", "lie for long", "mute", "down", "registry",
 	"replace", "unanswered", "switch on", "close",
 	"fail", "work", "die before", "die after", "revive", "outage", "lose", "store away", "little room",
@@ -185,7 +188,9 @@ func (s modelStep) do(m *model) (err error) {
 			err = m.switchOn()
 		}
 	case "subscribe":
-		m.client(s.Replica, func(r *modelReplica) { m.subscribe(r, sub, modelPatterns[s.Sub]) })
+		m.client(s.Replica, func(r *modelReplica) { m.subscribe(r, sub, modelPatterns[s.Sub], "") })
+	case "subscribe from the start":
+		m.client(s.Replica, func(r *modelReplica) { m.subscribe(r, sub, modelPatterns[s.Sub], fsm.Start) })
 	case "subscribe again":
 		m.client(s.Replica, func(r *modelReplica) { m.subscribeAgain(r, sub) })
 	case "unsubscribe":

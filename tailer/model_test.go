@@ -189,13 +189,8 @@ func (m *model) landed(path string, at fsm.Offset, incarnation int) {
 	defer m.mu.Unlock()
 	e := modelEvent{path: path, incarnation: incarnation, at: at, landed: time.Now(), early: m.db.Backfills()}
 	for _, id := range slices.Sorted(maps.Keys(m.subs)) {
-		s := m.subs[id]
-		p, _ := fsm.ParsePattern(s.Pattern)
-		l := modelLink{s.Generation, path, path}
-		_, left := m.left[l]
-		known := m.heard[path] || p.Literal() && !m.forgotten[path]
-		if s.answered && p.Matches(path) && !left && known && !m.unnoticed[path] {
-			e.due = append(e.due, l)
+		if s := m.subs[id]; m.expects(s, path) {
+			e.due = append(e.due, modelLink{s.Generation, path, path})
 		}
 	}
 	for l, since := range m.links {
@@ -207,6 +202,14 @@ func (m *model) landed(path string, at fsm.Offset, incarnation int) {
 	if m.named[path] {
 		m.named[path] = false
 	}
+}
+
+// expects says whether a client may count on it that a subscription gets the events of a stream; m.mu is held.
+func (m *model) expects(s *modelSub, path string) bool {
+	p, _ := fsm.ParsePattern(s.Pattern)
+	_, left := m.left[modelLink{s.Generation, path, path}]
+	known := m.heard[path] || p.Literal() && !m.forgotten[path]
+	return s.answered && p.Matches(path) && !left && known && !m.unnoticed[path]
 }
 
 // replica is one that a client's request goes to; nil if none lives.

@@ -176,15 +176,22 @@ func TestNoSubscriptionIsMadeBeforeTheRegistryWasReadForTheFirstTime(t *testing.
 	if err := r.discovery.Ready(t.Context()); !errors.Is(err, fsm.ErrStreamsUnknown) {
 		t.Errorf("it is ready: %v", err)
 	}
+	early := newSubscription("early", "/**")
+	early.Start = fsm.Start // which it does whatever becomes known
+	if _, created, err := r.discovery.Subscribe(t.Context(), early); !created || err != nil {
+		t.Errorf("one that begins at the start of each stream is made: %v, %v", created, err)
+	}
 	close(release)
 	r.until("it is ready", func() bool { return r.discovery.Ready(t.Context()) == nil })
 	if _, created, err := r.discovery.Subscribe(t.Context(), sub); !created || err != nil {
 		t.Fatal(created, err)
 	}
 	r.up.append("/b", "3")
-	r.wake("/b", 1)
-	if got := r.acked("s", "/b"); got != offsetOf(2) {
-		t.Errorf("it begins at %s", got)
+	r.wake("/b", 2)
+	for id, want := range map[string]fsm.Offset{"s": offsetOf(2), "early": fsm.Start} {
+		if got := r.acked(id, "/b"); got != want {
+			t.Errorf("%s begins at %s, want %s", id, got, want)
+		}
 	}
 }
 

@@ -74,14 +74,16 @@ SUBSCRIPTION  PATTERN  MODE  WEBHOOK  CONSUMERS  CONDITION
 `},
 		{
 			"one subscription", "subscriptions agent-handler", "GET /api/v1/subscriptions/agent-handler",
-			`{"subscription_id":"agent-handler","pattern":"/agents/*","mode":"wake","webhook_host":"agents.example.com",
-			"description":"wakes \u001b[31magents","created_at":"2026-11-20T10:00:00Z",
-			"backfill":{"done":3,"total":9},"consumers":30000,"condition":"retired","looked_at":20000,
+			`{"subscription_id":"agent-handler","pattern":"/agents/*","mode":"wake","start":"-1",
+			"webhook_host":"agents.example.com","description":"wakes \u001b[31magents",
+			"created_at":"2026-11-20T10:00:00Z","backfill":{"done":3,"total":9},
+			"consumers":30000,"condition":"retired","looked_at":20000,
 			"states":{"idle":19000,"live":10,"waking":990,"retired":990}}`,
 			`
 subscription  agent-handler
 pattern       /agents/*
 mode          wake
+start         -1
 webhook       agents.example.com
 description   wakes ?[31magents
 created       2026-11-20T10:00:00Z

@@ -20,6 +20,7 @@ type (
 		ID          string    `json:"subscription_id"`
 		Pattern     string    `json:"pattern"`
 		Mode        string    `json:"mode"`
+		Start       string    `json:"start"`
 		WebhookHost string    `json:"webhook_host"`
 		Description string    `json:"description"`
 		CreatedAt   time.Time `json:"created_at"`
@@ -114,6 +115,7 @@ func (c *cli) oneSubscription(ctx context.Context, id string) error {
 		{"subscription", s.ID},
 		{"pattern", s.Pattern},
 		{"mode", s.Mode},
+		{"start", s.Start},
 		{"webhook", s.WebhookHost},
 		{"description", s.Description},
 		{"created", stamp(s.CreatedAt)},

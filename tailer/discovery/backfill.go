@@ -61,14 +61,13 @@ func newBackfills(d *Discovery) *backfills {
 	return bs
 }
 
-// Subscribe stores a subscription, once the registry stream was read up to its present end (catchUp). For one that is
-// new it begins the backfill, whether or not the creator waits for it, and returns when that is over or has taken
-// longer than a creator can be kept waiting; the rest goes on in Run.
+// Subscribe stores a subscription, once it is known where it may have to begin (knowEnds). For one that is new it
+// begins the backfill, whether or not the creator waits for it, and returns when that is over or has taken longer than
+// a creator can be kept waiting; the rest goes on in Run.
 func (d *Discovery) Subscribe(ctx context.Context, sub fsm.Subscription) (fsm.Subscription, bool, error) {
-	if err := d.registry.catchUp(ctx); err != nil {
+	if err := d.knowEnds(ctx, sub); err != nil {
 		return fsm.Subscription{}, false, err
 	}
-	d.flush(ctx, sub)
 	d.backfills.unanswered.Store(sub.Generation, nil)
 	defer d.backfills.unanswered.Delete(sub.Generation)
 	stored, created, err := d.store.CreateSubscription(ctx, sub)
@@ -76,6 +75,20 @@ func (d *Discovery) Subscribe(ctx context.Context, sub fsm.Subscription) (fsm.Su
 		d.Subscribed(context.WithoutCancel(ctx), stored)
 	}
 	return stored, created, err
+}
+
+// knowEnds finds out, before a subscription is there, which streams are and where they end: the registry stream is read
+// up to its present end, and writes through this replica are put on record. A subscription that begins at the start of
+// each stream does without.
+func (d *Discovery) knowEnds(ctx context.Context, sub fsm.Subscription) error {
+	if sub.Start == fsm.Start {
+		return nil
+	}
+	if err := d.registry.catchUp(ctx); err != nil {
+		return err
+	}
+	d.flush(ctx, sub)
+	return nil
 }
 
 // flush puts on record what writes through this replica have shown of streams that no consumer was subscribed to. A new
