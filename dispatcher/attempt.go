@@ -80,6 +80,7 @@ func (d *Dispatcher) build(ctx context.Context, a *attempt) bool {
 		header.Set(name, value)
 	}
 	a.request.Header = header
+	authorize(a.request, a.sub.Authorization)
 	header.Set("User-Agent", d.cfg.UserAgent)
 	d.traces.send(ctx, header)
 	return true

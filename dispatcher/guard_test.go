@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -377,7 +378,11 @@ func TestProxies(t *testing.T) {
 	if err := send(false, "http://link.test/"); !errors.Is(err, errProhibited) {
 		t.Errorf("a target without the setting went through the proxy: %v", err)
 	}
-	if len(got) != 1 || got[0] != "http://public.test/a" {
+	long := "http://public.test/a?t=" + strings.Repeat("x", maxTargetLen) // by the token in it
+	if err := send(true, long); err != nil {
+		t.Errorf("a public target with a long authorization through the proxy: %v", err)
+	}
+	if !slices.Equal(got, []string{"http://public.test/a", long}) {
 		t.Errorf("the proxy saw %v", got)
 	}
 }

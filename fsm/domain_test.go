@@ -378,6 +378,8 @@ func TestASubscriptionIsTheSameOnlyIfItIsDeliveredInTheSameWay(t *testing.T) {
 		"another timeout":               {func(s *Subscription) { s.Timeout = time.Second }, false},
 		"other delays":                  {func(s *Subscription) { s.Retry = []time.Duration{time.Second} }, false},
 		"other headers":                 {func(s *Subscription) { s.Headers = map[string]string{"X-A": "1"} }, false},
+		"another authorization":         {func(s *Subscription) { s.Authorization.Secret = "Bearer a" }, false},
+		"another place for it":          {func(s *Subscription) { s.Authorization.Query = "t" }, false},
 		"other metadata":                {func(s *Subscription) { s.Metadata = map[string]string{"a": "1"} }, false},
 		"no headers, told otherwise":    {func(s *Subscription) { s.Headers = map[string]string{} }, true},
 	} {

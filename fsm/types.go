@@ -42,6 +42,8 @@ type Subscription struct {
 	Retry []time.Duration
 	// Headers are sent along with each delivery. Their values may be secrets: they are shown to nobody.
 	Headers map[string]string
+	// Authorization goes with each delivery. It is shown to nobody either.
+	Authorization Authorization
 	// Metadata is the client's own.
 	Metadata map[string]string
 	// CreatedAt by the store's clock.
@@ -53,6 +55,14 @@ type Subscription struct {
 	// Told is true once a client other than its creator is told that it is there, because it has asked for the same
 	// again or has changed it: the creator may still wait for an answer.
 	Told bool
+}
+
+// Authorization proves to an endpoint that a delivery is allowed; the zero value does not.
+type Authorization struct {
+	// Query is the parameter of the webhook's query that the secret is added as. If it is empty, the secret is the
+	// value of the Authorization header.
+	Query  string
+	Secret string
 }
 
 // Mode is what a delivery brings: a call to read the streams, or their events.
@@ -137,6 +147,7 @@ func (s Subscription) differs(o Subscription) (fields []string) {
 		{"timeout", s.Timeout == o.Timeout},
 		{"retry", slices.Equal(s.Retry, o.Retry)},
 		{"headers", maps.Equal(s.Headers, o.Headers)},
+		{"authorization", s.Authorization == o.Authorization},
 		{"metadata", maps.Equal(s.Metadata, o.Metadata)},
 	} {
 		if !f.same {

@@ -35,6 +35,7 @@ var settings = []struct {
 	{"timeout", readTimeout},
 	{"retry", readRetry},
 	{"headers", readHeaders},
+	{"authorization", readAuthorization},
 	{"metadata", readMetadata},
 }
 
@@ -71,8 +72,9 @@ type settingsBody struct {
 	Timeout string     `json:"timeout,omitempty"`
 	Retry   *retryBody `json:"retry,omitempty"`
 	// Headers has their names alone: the values may be secrets.
-	Headers  []string          `json:"headers,omitempty"`
-	Metadata map[string]string `json:"metadata,omitempty"`
+	Headers       []string           `json:"headers,omitempty"`
+	Authorization *authorizationBody `json:"authorization,omitempty"`
+	Metadata      map[string]string  `json:"metadata,omitempty"`
 }
 
 type retryBody struct {
@@ -81,7 +83,7 @@ type retryBody struct {
 
 func settingsOf(sub fsm.Subscription) settingsBody {
 	b := settingsBody{Batch: sub.Batch, Headers: slices.Sorted(maps.Keys(sub.Headers)), Metadata: sub.Metadata}
-	b.Start = sub.Start.Value()
+	b.Start, b.Authorization = sub.Start.Value(), authorizationOf(sub)
 	if sub.Mode != fsm.ModeWake {
 		b.Mode = sub.Mode
 	}

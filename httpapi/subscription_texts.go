@@ -83,14 +83,11 @@ func readHeaders(o object) (setting, error) {
 		return nil, err
 	}
 	return func(sub *fsm.Subscription) error {
-		merged, size := patch.of(sub.Headers), 0
-		for name, text := range merged {
-			size += len(name) + len(text)
-		}
+		merged := patch.of(sub.Headers)
 		switch {
 		case len(merged) > maxHeaders:
 			return refuse(fsm.CodeInvalidRequest, "headers must have at most %d names", maxHeaders)
-		case size > maxHeaderBytes:
+		case headerBytes(merged) > maxHeaderBytes:
 			return refuse(fsm.CodeInvalidRequest, "headers must have at most %d bytes of names and values",
 				maxHeaderBytes)
 		}
@@ -117,17 +114,32 @@ func (patch texts) canonical() (texts, error) {
 		if _, twice := canonical[sent]; twice {
 			return nil, refuse(fsm.CodeInvalidRequest, "headers has %s in two spellings", clipped(sent))
 		}
-		switch text := patch[name]; {
-		case text == nil:
-		case len(*text) > maxHeaderValue:
-			return nil, refuse(fsm.CodeInvalidRequest, "headers.%s is longer than %d bytes", clipped(name),
-				maxHeaderValue)
-		case strings.ContainsFunc(*text, unicode.IsControl):
-			return nil, refuse(fsm.CodeInvalidRequest, "headers.%s has a control character", clipped(name))
+		if text := patch[name]; text != nil {
+			if err := checkHeaderValue("headers."+clipped(name), *text); err != nil {
+				return nil, err
+			}
 		}
 		canonical[sent] = patch[name]
 	}
 	return canonical, nil
+}
+
+// checkHeaderValue refuses what cannot be the value of a header. name is that of the field.
+func checkHeaderValue(name, text string) error {
+	switch {
+	case len(text) > maxHeaderValue:
+		return refuse(fsm.CodeInvalidRequest, "%s is longer than %d bytes", name, maxHeaderValue)
+	case strings.ContainsFunc(text, unicode.IsControl):
+		return refuse(fsm.CodeInvalidRequest, "%s has a control character", name)
+	}
+	return nil
+}
+
+func headerBytes(headers map[string]string) (n int) {
+	for name, text := range headers {
+		n += len(name) + len(text)
+	}
+	return n
 }
 
 // settable says whether a subscription can have a header of this canonical name.

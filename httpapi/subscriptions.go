@@ -130,7 +130,23 @@ type configuration struct {
 }
 
 // of returns a subscription with these fields; the error refuses them.
-func (asked configuration) of(sub fsm.Subscription) (fsm.Subscription, error) {
+func (asked configuration) of(was fsm.Subscription) (fsm.Subscription, error) {
+	sub, err := asked.appliedTo(was)
+	if err == nil {
+		err = checkAuthorization(sub)
+	}
+	if err != nil {
+		return sub, err
+	}
+	bare := was
+	bare.Headers, bare.Authorization = nil, fsm.Authorization{}
+	if bare, err = asked.appliedTo(bare); err != nil {
+		return sub, err
+	}
+	return sub, checkMove(was, bare, sub)
+}
+
+func (asked configuration) appliedTo(sub fsm.Subscription) (fsm.Subscription, error) {
 	if asked.webhook != nil {
 		sub.Webhook = *asked.webhook
 	}

@@ -36,7 +36,7 @@ func TestASubscriptionIsStoredWithHowItIsDelivered(t *testing.T) {
 		"id": "s", "generation": "g-s", "pattern": "/**", "webhook": "https://example.com/hook", "secret": "whsec_x",
 		"description": "", "revision": 0.0, "start": "", "mode": "wake", "format": "wake", "signature": "hmac",
 		"batch": 0.0, "timeout": 0.0, "retry": nil, "headers": nil, "metadata": nil,
-		"created_at": float64(w.now.UnixMicro()),
+		"authorization": "", "authorization_query": "", "created_at": float64(w.now.UnixMicro()),
 	}
 	if !maps.Equal(stored, want) {
 		t.Errorf("stored is %v, want %v", stored, want)
@@ -53,6 +53,7 @@ func TestTheSettingsOfASubscriptionAreStored(t *testing.T) {
 	sub.Mode, sub.Batch, sub.Timeout = fsm.ModePush, 7, 5*time.Second
 	sub.Retry = []time.Duration{1500 * time.Millisecond, time.Hour, 168 * time.Hour}
 	sub.Headers = map[string]string{"Authorization": "Bearer x", "X-Quote": `"\é`}
+	sub.Authorization = fsm.Authorization{Query: "access_token", Secret: "hush"}
 	sub.Metadata = map[string]string{"team": "a", "": "no name"}
 	sub.Start = fsm.IncarnateOffset("IY03", "000000000013", "13::IY03")
 	bare := subscription("s")
@@ -69,6 +70,7 @@ func TestTheSettingsOfASubscriptionAreStored(t *testing.T) {
 		{"changed", func() (fsm.Subscription, error) {
 			return one.ChangeSubscription(t.Context(), "s", func(s fsm.Subscription) (fsm.Subscription, error) {
 				s.Batch, s.Timeout, s.Retry, s.Headers, s.Metadata = 0, 0, nil, nil, nil
+				s.Authorization = fsm.Authorization{}
 				return s.WithDefaults(), nil
 			})
 		}, bare},

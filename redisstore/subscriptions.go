@@ -31,6 +31,8 @@ type record struct {
 	Timeout     int64             `json:"timeout"` // milliseconds
 	Retry       []int64           `json:"retry"`   // milliseconds
 	Headers     map[string]string `json:"headers"`
+	Auth        string            `json:"authorization"`
+	AuthQuery   string            `json:"authorization_query"`
 	Metadata    map[string]string `json:"metadata"`
 	CreatedAt   int64             `json:"created_at"` // microseconds
 	// Version is added by create_subscription.lua.
@@ -47,6 +49,7 @@ func encodeSubscription(s fsm.Subscription, was string) (string, error) {
 		ID: s.ID, Generation: s.Generation, Pattern: s.Pattern, Webhook: s.Webhook, Secret: s.Secret,
 		Description: s.Description, Mode: s.Mode, Format: s.Format, Signature: s.Signature,
 		Start: s.Start, Batch: s.Batch, Timeout: s.Timeout.Milliseconds(), Retry: inMillis(s.Retry), Headers: s.Headers,
+		Auth: s.Authorization.Secret, AuthQuery: s.Authorization.Query,
 		Metadata: s.Metadata, CreatedAt: s.CreatedAt.UnixMicro(), Version: s.Version, Revision: s.Revision,
 		Told: s.Told,
 	})
@@ -75,7 +78,8 @@ func decodeSubscription(s string) (fsm.Subscription, error) {
 		ID: r.ID, Generation: r.Generation, Pattern: r.Pattern, Webhook: r.Webhook, Secret: r.Secret,
 		Description: r.Description, Mode: r.Mode, Format: r.Format, Signature: r.Signature,
 		Start: r.Start, Batch: r.Batch, Timeout: time.Duration(r.Timeout) * time.Millisecond, Retry: ofMillis(r.Retry),
-		Headers: r.Headers, Metadata: r.Metadata, CreatedAt: time.UnixMicro(r.CreatedAt), Version: r.Version,
+		Headers: r.Headers, Authorization: fsm.Authorization{Query: r.AuthQuery, Secret: r.Auth},
+		Metadata: r.Metadata, CreatedAt: time.UnixMicro(r.CreatedAt), Version: r.Version,
 		Revision: r.Revision, Told: r.Told,
 	}.WithDefaults(), nil // what a record lacks goes by its mode
 }

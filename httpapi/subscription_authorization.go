@@ -1,0 +1,145 @@
+package httpapi
+
+import (
+	"cmp"
+	"maps"
+	"net/url"
+	"strings"
+
+	"reveille/fsm"
+)
+
+const (
+	headerAuthorization = "Authorization"
+	// maxParameter bounds the name of the query's parameter that an authorization goes into.
+	maxParameter = 64
+)
+
+// authorizationBody shows where an authorization goes. The secret itself is shown to nobody, and a PUT refuses this
+// form of it.
+type authorizationBody struct {
+	Header string `json:"header,omitempty"`
+	Query  string `json:"query,omitempty"`
+}
+
+func authorizationOf(sub fsm.Subscription) *authorizationBody {
+	switch a := sub.Authorization; {
+	case a.Secret == "":
+		return nil
+	case a.Query != "":
+		return &authorizationBody{Query: a.Query}
+	}
+	return &authorizationBody{Header: headerAuthorization}
+}
+
+// readAuthorization reads what proves to the endpoint that a delivery is allowed. Its errors have no secret.
+func readAuthorization(o object) (setting, error) {
+	const name = "authorization"
+	a, err := fsm.Authorization{}, error(nil)
+	switch raw := o[name]; {
+	case isNull(raw):
+	case raw[0] == '{':
+		a, err = readParameter(o)
+	default:
+		if a.Secret, err = value[string](raw, name, "a string, or an object with query and token"); err == nil {
+			err = checkSecret(name, a.Secret)
+		}
+	}
+	return func(sub *fsm.Subscription) error {
+		sub.Authorization = a
+		return nil
+	}, err
+}
+
+func readParameter(o object) (a fsm.Authorization, err error) {
+	const query, token = "authorization.query", "authorization.token"
+	fields, err := required[object](o, "authorization", "an object with query and token")
+	if err != nil {
+		return a, err
+	}
+	fields = fields.under("authorization")
+	if err = fields.only(query, token); err != nil {
+		return a, err
+	}
+	if a.Query, err = required[string](fields, query, "the name of a parameter"); err != nil {
+		return a, err
+	}
+	if !isToken(a.Query) || len(a.Query) > maxParameter {
+		return a, refuse(fsm.CodeInvalidRequest,
+			"%s must have 1 to %d characters, of those that the name of a header has", query, maxParameter)
+	}
+	if a.Secret, err = required[string](fields, token, "a string"); err != nil {
+		return a, err
+	}
+	return a, checkSecret(token, a.Secret)
+}
+
+func checkSecret(name, secret string) error {
+	if secret == "" {
+		return refuse(fsm.CodeInvalidRequest, "%s is empty", name)
+	}
+	return checkHeaderValue(name, secret)
+}
+
+// checkAuthorization refuses an authorization beside which there is another, or for which there is no room.
+func checkAuthorization(sub fsm.Subscription) error {
+	a := sub.Authorization
+	_, header := sub.Headers[headerAuthorization]
+	switch {
+	case a.Secret == "":
+	case header:
+		return refuse(fsm.CodeInvalidRequest, "headers has Authorization, and authorization is set: one of them only")
+	case a.Query == "" && headerBytes(sub.Headers)+len(headerAuthorization)+len(a.Secret) > maxHeaderBytes:
+		return refuse(fsm.CodeInvalidRequest, "headers and authorization must have at most %d bytes together",
+			maxHeaderBytes)
+	case a.Query != "" && hasParameter(sub.Webhook, a.Query):
+		return refuse(fsm.CodeInvalidRequest, "authorization.query is %q, which the query of webhook has already",
+			a.Query)
+	}
+	return nil
+}
+
+// hasParameter says whether the query of a webhook has a parameter, for any reader: some take ";" for "&".
+func hasParameter(webhook, name string) bool {
+	_, query, _ := strings.Cut(webhook, "?")
+	for _, pair := range strings.FieldsFunc(query, func(r rune) bool { return r == '&' || r == ';' }) {
+		key, _, _ := strings.Cut(pair, "=")
+		if plain, err := url.QueryUnescape(key); err == nil {
+			key = plain
+		}
+		if key == name {
+			return true
+		}
+	}
+	return false
+}
+
+// checkMove refuses a change that would send the secrets of a subscription to another party: bare is what it would make
+// of the subscription without them.
+func checkMove(was, bare, sub fsm.Subscription) error {
+	if party(was.Webhook) == party(sub.Webhook) {
+		return nil
+	}
+	var kept []string
+	if bare.Authorization != sub.Authorization {
+		kept = append(kept, "authorization")
+	}
+	if !maps.Equal(bare.Headers, sub.Headers) {
+		kept = append(kept, "headers")
+	}
+	if len(kept) == 0 {
+		return nil
+	}
+	return refuse(fsm.CodeInvalidRequest, "webhook has another scheme, host or port, which would get what %s has for "+
+		"the old one: give it anew in the same request, or take it away with null", strings.Join(kept, " and "))
+}
+
+// party is who gets what is sent to a URL.
+func party(webhook string) string {
+	u, err := url.Parse(webhook)
+	if err != nil {
+		return webhook
+	}
+	port := cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme])
+	return u.Scheme + "://" + strings.ToLower(u.Hostname()) + ":" + port
+}
