@@ -1,10 +1,13 @@
 package dispatcher
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
 	"time"
+
+	"go.uber.org/zap"
 
 	"reveille/dispatcher/format"
 	"reveille/fsm"
@@ -17,15 +20,37 @@ const (
 	heldSpread = 30 * time.Second
 )
 
-// allowEndpoint has a delivery wait whose endpoint is to be left alone. That is no attempt.
-func (d *Dispatcher) allowEndpoint(_ context.Context, a *attempt) bool {
+// retryNowTime bounds how long the consumers of an endpoint that is up again are told.
+const retryNowTime = time.Minute
+
+// allowEndpoint has a delivery wait whose endpoint is to be left alone. That is no attempt. While the endpoint is down,
+// the store says which delivery is the next probe: it knows what other replicas have seen a moment ago.
+func (d *Dispatcher) allowEndpoint(ctx context.Context, a *attempt) bool {
 	if !a.kind.spares {
 		return true
 	}
 	e, now, trouble := d.cfg.Store.Endpoints().Get(a.wake.Generation)
-	if wait := e.Until.Sub(now); trouble && wait > 0 {
+	switch wait := e.Until.Sub(now); {
+	case !trouble:
+		return true
+	case wait > 0:
 		return d.hold(a, wait)
+	case !e.Down():
+		return true
 	}
+	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
+	defer cancel()
+	probe, err := d.cfg.Store.ProbeEndpoint(ctx, a.sub, cmp.Or(a.wake.Patience, a.sub.Profile().Attempt))
+	switch {
+	case d.requests.Err() != nil:
+		return a.ends(format.Verdict{Result: fsm.AttemptAbandoned})
+	case err != nil:
+		d.noteStore(err)
+		return d.hold(a, max(fsm.ProbePause, e.Wait(now)))
+	case !probe.Allowed:
+		return d.hold(a, probe.Wait)
+	}
+	a.probe = probe.Slot
 	return true
 }
 
@@ -37,26 +62,60 @@ func (d *Dispatcher) hold(a *attempt, wait time.Duration) bool {
 	})
 }
 
-// noteEndpoint tells the store what an attempt says of its endpoint, if that is news. The other deliveries of this
-// replica go by it before the store has answered.
+// noteEndpoint tells the store what an attempt says of its endpoint, if that is news.
 func (d *Dispatcher) noteEndpoint(ctx context.Context, a *attempt) error {
 	if !a.kind.spares || a.noted {
 		return nil
 	}
-	var err error
-	endpoints := d.cfg.Store.Endpoints()
-	switch e, now, trouble := endpoints.Get(a.wake.Generation); {
-	case a.verdict.RetryAfter > 0: // which counts from the answer on, however late the store takes it
-		pause := max(1, a.verdict.RetryAfter-time.Since(a.began.Add(a.took)))
-		endpoints.Pause(a.wake.Generation, pause)
-		err = d.cfg.Store.FailEndpoint(ctx, a.sub, fsm.EndpointFailure{RetryAfter: pause})
-	case trouble && a.verdict.Result.OK() && !e.Until.After(now):
-		err = d.cfg.Store.RecoverEndpoint(ctx, a.sub)
-	}
+	err := d.tellEndpoint(ctx, a)
 	if err != nil && errors.Is(err, fsm.ErrUnavailable) {
 		return err
 	}
 	d.noteStore(err) // what became of the attempt is told all the same
 	a.noted = true
 	return nil
+}
+
+func (d *Dispatcher) tellEndpoint(ctx context.Context, a *attempt) error {
+	store, v := d.cfg.Store, a.verdict
+	switch {
+	case v.Result.OK():
+		e, now, trouble := store.Endpoints().Get(a.wake.Generation)
+		if !trouble || e.Failures == 0 && e.Until.After(now) {
+			return nil
+		}
+		up, err := store.RecoverEndpoint(ctx, a.sub)
+		if up {
+			d.log.Info("the endpoint of a subscription is up again", zap.String("subscription", a.sub.ID),
+				zap.String("host", a.host))
+			d.do(func() { d.retryNow(a.sub) })
+		}
+		return err
+	case a.failed && a.sent && v.Class != format.ClassFiles && v.Class != format.ClassProhibited:
+		f := fsm.EndpointFailure{Probe: a.probe}
+		if v.RetryAfter > 0 {
+			// It counts from the answer on, however late the store takes it. The other deliveries of this replica go by
+			// it at once.
+			f.RetryAfter = max(time.Millisecond, v.RetryAfter-time.Since(a.began.Add(a.took)))
+			store.Endpoints().Pause(a.wake.Generation, f.RetryAfter)
+		}
+		down, err := store.FailEndpoint(ctx, a.sub, f)
+		if down {
+			d.log.Warn("the endpoint of a subscription is down: it gets one delivery at a time until it takes one",
+				zap.String("subscription", a.sub.ID), zap.String("host", a.host), zap.String("reason", v.Reason))
+		}
+		return err
+	case !a.probe.IsZero():
+		return store.ReturnProbe(ctx, a.sub, a.probe, a.sent)
+	}
+	return nil
+}
+
+// retryNow has all that waits for an endpoint delivered at once. What it does not reach comes by its own deadline.
+func (d *Dispatcher) retryNow(sub fsm.Subscription) {
+	ctx, cancel := context.WithTimeout(d.reports, retryNowTime)
+	defer cancel()
+	out, err := d.cfg.Store.RetryNow(ctx, sub)
+	d.noteStore(err)
+	d.follow(out)
 }

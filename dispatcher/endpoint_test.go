@@ -1,10 +1,14 @@
 package dispatcher
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -57,6 +61,9 @@ type pushed struct {
 	*fixture
 	hook *pushHook
 	sub  fsm.Subscription
+	// breaks has the stream that is read next be unreadable for good: broken.
+	breaks atomic.Bool
+	broken atomic.Value
 }
 
 func answersWith(code int, header ...string) http.HandlerFunc {
@@ -77,7 +84,16 @@ func inPushTime(t *testing.T, change func(*fsm.Subscription), test func(*pushed)
 		store := newMemStore()
 		p := &pushed{hook: &pushHook{answer: answersWith(http.StatusOK), at: map[string][]time.Time{}}}
 		p.sub = store.pushSub(hookURL, change)
-		p.fixture = start(t, store, func(c *Config) { c.ReadBatch = reads(event) }, without(t, p.hook))
+		p.fixture = start(t, store, func(c *Config) {
+			c.ReadBatch = func(_ context.Context, _, path string, at fsm.Offset, _ int) (fsm.Batch, error) {
+				if p.breaks.Load() && p.broken.CompareAndSwap(nil, path) || p.broken.Load() == path {
+					return fsm.Batch{}, errors.New("no answer")
+				}
+				batch := event
+				batch.From = at
+				return batch, nil
+			}
+		}, without(t, p.hook))
 		test(p)
 		p.stop()
 	})
@@ -102,7 +118,7 @@ func TestARetryAfterHoldsForTheWholeEndpoint(t *testing.T) {
 		},
 		"an answer to another replica": func(p *pushed) {
 			failure := fsm.EndpointFailure{RetryAfter: 20 * time.Second}
-			if err := p.store.other.FailEndpoint(t.Context(), p.sub, failure); err != nil {
+			if _, err := p.store.other.FailEndpoint(t.Context(), p.sub, failure); err != nil {
 				t.Error(err)
 			}
 		},
@@ -152,6 +168,197 @@ func TestARetryAfterHoldsForTheWholeEndpoint(t *testing.T) {
 	}
 }
 
+// lasting is a subscription whose retries come long after any probe.
+func lasting(s *fsm.Subscription) { s.Retry = []time.Duration{10 * time.Hour, 10 * time.Hour} }
+
+// down has as many deliveries fail as it takes, and then some events wait.
+func (p *pushed) down(t *testing.T, waiting int) (failed, waits []string) {
+	t.Helper()
+	p.hook.answers(answersWith(http.StatusServiceUnavailable))
+	for i := range fsm.DownAfter {
+		failed = append(failed, fmt.Sprint("/s/failed-", i))
+		p.event(failed[i])
+	}
+	synctest.Wait()
+	for i := range waiting {
+		waits = append(waits, fmt.Sprint("/s/waits-", i))
+		p.event(waits[i])
+	}
+	synctest.Wait()
+	if n := p.hook.requests(); n != fsm.DownAfter {
+		t.Fatalf("%d requests came, want those that failed", n)
+	}
+	return failed, waits
+}
+
+// logged is how often something was logged.
+func (p *pushed) logged(line string) int { return p.logs.FilterMessageSnippet(line).Len() }
+
+// TestAnEndpointThatIsDownGetsOneRequestAtATime holds when probes are sent, that what is not sent is no attempt, and
+// that the first 2xx has all that waits sent.
+func TestAnEndpointThatIsDownGetsOneRequestAtATime(t *testing.T) {
+	const isDown, isUp = "the endpoint of a subscription is down", "the endpoint of a subscription is up again"
+	inPushTime(t, lasting, func(p *pushed) {
+		failed, waits := p.down(t, 40)
+		had := p.hook.requests()
+		for i, pause := range []time.Duration{1, 2, 4, 8, 16, 32, 60, 60} {
+			pass(pause*time.Second - time.Millisecond)
+			if n := p.hook.requests() - had; n != i {
+				t.Fatalf("%d probes were sent before the pause was over, want %d", n, i)
+			}
+			for p.hook.requests() == had+i { // they are spread
+				pass(time.Millisecond)
+			}
+			if n := p.hook.requests() - had; n != i+1 {
+				t.Fatalf("%d probes were sent, want %d", n, i+1)
+			}
+		}
+		probes, attempts := p.hook.requests()-had, 0
+		for _, path := range waits {
+			c := p.consumer(path)
+			if attempts += c.Attempt; c.Attempt != len(p.hook.times(path)) {
+				t.Errorf("%s got %d requests: %+v", path, len(p.hook.times(path)), c)
+			}
+		}
+		if attempts != probes {
+			t.Errorf("%d attempts count, %d were sent", attempts, probes)
+		}
+		if n := p.logged(isDown); n != 1 || p.logged(isUp) != 0 {
+			t.Errorf("that it is down was logged %d times", n)
+		}
+		if _, down := p.store.other.Endpoints().Count(); down != 1 {
+			t.Errorf("another replica knows of %d that are down", down)
+		}
+		p.hook.answers(answersWith(http.StatusOK))
+		pass(91 * time.Second)
+		for _, path := range slices.Concat(failed, waits) {
+			if c := p.consumer(path); c.State != fsm.Idle {
+				t.Errorf("%s waits: %+v", path, c)
+			}
+		}
+		if p.logged(isDown) != 1 || p.logged(isUp) != 1 || len(p.store.db.Endpoints()) != 0 {
+			t.Errorf("that it is up was logged %d times; %v is kept", p.logged(isUp), p.store.db.Endpoints())
+		}
+	})
+}
+
+// TestTheFirst2xxIsToldToAllThatWaits has the only delivery that another replica has under way be taken: what waits
+// here, by its own schedule or for a probe, is sent at once.
+func TestTheFirst2xxIsToldToAllThatWaits(t *testing.T) {
+	inPushTime(t, lasting, func(p *pushed) {
+		failed, waits := p.down(t, 20)
+		took := make(chan struct{})
+		p.hook.answers(func(w http.ResponseWriter, _ *http.Request) { <-took })
+		for range 50 {
+			pass(20 * time.Millisecond) // the probe is out now
+		}
+		p.hook.answers(answersWith(http.StatusOK))
+		close(took)
+		pass(time.Second)
+		for _, path := range slices.Concat(failed, waits) {
+			if c := p.consumer(path); c.State != fsm.Idle {
+				t.Errorf("%s waits: %+v", path, c)
+			}
+		}
+	})
+}
+
+// TestAProbeWhoseReplicaDiesHoldsUpTheOthersForItsPatience holds that its slot has a deadline.
+func TestAProbeWhoseReplicaDiesHoldsUpTheOthersForItsPatience(t *testing.T) {
+	inPushTime(t, lasting, func(p *pushed) {
+		_, waits := p.down(t, 3)
+		had, patience := p.hook.requests(), p.sub.Profile().Attempt
+		pass(time.Second - time.Millisecond)
+		time.Sleep(time.Millisecond)
+		if probe, err := p.store.other.ProbeEndpoint(t.Context(), p.sub, patience); err != nil || !probe.Allowed {
+			t.Fatal(probe, err)
+		}
+		pass(patience - time.Millisecond)
+		if n := p.hook.requests() - had; n != 0 {
+			t.Errorf("%d probes were sent beside the one that is out", n)
+		}
+		p.hook.answers(answersWith(http.StatusOK))
+		pass(10 * time.Second)
+		for _, path := range waits {
+			if c := p.consumer(path); c.State != fsm.Idle {
+				t.Errorf("%s waits: %+v", path, c)
+			}
+		}
+	})
+}
+
+// TestWhatBringsAnEndpointDown holds which deliveries count.
+func TestWhatBringsAnEndpointDown(t *testing.T) {
+	hang := func(_ http.ResponseWriter, r *http.Request) { hangs(r) }
+	for name, tc := range map[string]struct {
+		answers []http.HandlerFunc
+		retry   []time.Duration
+		want    int // how many failures count in the end
+	}{
+		"what may be tried again": {
+			answers: []http.HandlerFunc{
+				answersWith(408), answersWith(425), answersWith(429), answersWith(500), hang,
+			},
+			want: 5,
+		},
+		"too few": {
+			answers: []http.HandlerFunc{answersWith(500), answersWith(500), answersWith(500), answersWith(500)},
+			want:    4,
+		},
+		"a 2xx in between": {
+			answers: []http.HandlerFunc{
+				answersWith(500), answersWith(500), answersWith(500), answersWith(500), answersWith(204),
+				answersWith(500),
+			},
+			want: 1,
+		},
+		"what is final": {
+			answers: []http.HandlerFunc{
+				answersWith(400), answersWith(404), answersWith(422), answersWith(301), answersWith(410),
+			},
+			want: 0,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inPushTime(t, lasting, func(p *pushed) {
+				for i, answer := range tc.answers {
+					p.hook.answers(answer)
+					p.event(fmt.Sprint("/s/", i))
+					pass(31 * time.Second)
+				}
+				if e := p.store.db.Endpoints()[p.sub.Generation]; e.Failures != tc.want {
+					t.Errorf("%d failures count, want %d", e.Failures, tc.want)
+				}
+			})
+		})
+	}
+	t.Run("the last attempt of an event", func(t *testing.T) {
+		inPushTime(t, nil, func(p *pushed) { // one failure of which is retried
+			p.hook.answers(answersWith(500))
+			p.event("/s/1")
+			pass(time.Minute)
+			if e := p.store.db.Endpoints()[p.sub.Generation]; e.Failures != 2 || p.consumer("/s/1").State != fsm.Idle {
+				t.Errorf("%d failures count, want both", e.Failures)
+			}
+		})
+	})
+}
+
+// TestAProbeThatHasNothingToBringIsFollowedAtOnce is about a delivery whose events cannot be read.
+func TestAProbeThatHasNothingToBringIsFollowedAtOnce(t *testing.T) {
+	inPushTime(t, lasting, func(p *pushed) {
+		_, waits := p.down(t, 10)
+		p.breaks.Store(true)
+		p.hook.answers(answersWith(http.StatusOK))
+		pass(3 * time.Second)
+		for _, path := range waits {
+			if c := p.consumer(path); (c.State == fsm.Idle) == (path == p.broken.Load()) {
+				t.Errorf("%s (%v cannot be read): %+v", path, p.broken.Load(), c)
+			}
+		}
+	})
+}
+
 // TestAWakeGoesByItsOwnRetryAfter holds that the schedule of the webhook spec is each consumer's own.
 func TestAWakeGoesByItsOwnRetryAfter(t *testing.T) {
 	inTime(t, timings(func(*fsm.Timing) {}), func(n int, w http.ResponseWriter, _ *http.Request) {
@@ -180,7 +387,7 @@ func TestAHealthyEndpointCostsNoCall(t *testing.T) {
 	inPushTime(t, nil, func(p *pushed) {
 		p.event("/s/1")
 		pass(time.Second)
-		for _, call := range []string{"FailEndpoint", "RecoverEndpoint", "Park"} {
+		for _, call := range []string{"FailEndpoint", "RecoverEndpoint", "ProbeEndpoint", "RetryNow", "Park"} {
 			if n := p.store.db.Calls(call); n != 0 {
 				t.Errorf("%s was called %d times", call, n)
 			}

@@ -54,6 +54,10 @@ type attempt struct {
 	began   time.Time
 	verdict format.Verdict
 	took    time.Duration
+	// probe is the slot of the probe that the attempt is; zero if it is none. allowEndpoint sets it.
+	probe time.Time
+	// failed is true if it failed and may be tried again, be it the last or not.
+	failed bool
 	// noted is true once the store knows what the attempt says of its endpoint.
 	noted bool
 }
@@ -90,6 +94,7 @@ pass:
 			}
 		}
 	}
+	a.failed = a.verdict.Result == fsm.AttemptFailed
 	a.judgeLast()
 	a.took = cmp.Or(a.took, time.Since(a.began))
 	if a.response != nil {

@@ -5,18 +5,43 @@ import (
 	"time"
 )
 
+// What holds for endpoints of ModePush.
+const (
+	// DownAfter is how many deliveries in a row must fail, without a 2xx in between, for an endpoint to be down.
+	DownAfter = 5
+	// ProbePause is how long an endpoint that is down is left alone before the first probe. The pause doubles with each
+	// probe that fails, up to ProbePauseMax.
+	ProbePause    = time.Second
+	ProbePauseMax = time.Minute
+)
+
 // Endpoint is how the endpoint of a subscription of ModePush does. It is one for each generation of a subscription: two
 // with the same URL have two. The zero Endpoint takes what it gets, and nothing is kept of it.
+//
+// One that is down gets one delivery at a time, a probe, until any delivery is answered with a 2xx.
 type Endpoint struct {
 	// Until is when deliveries may begin again, as a Retry-After has asked; zero if none has.
 	Until time.Time
+	// Failures counts the deliveries that failed since the last 2xx, up to DownAfter.
+	Failures int
+	// Next is when the next probe may begin; zero unless it is down. While a probe is out (Probing), that is when it
+	// counts as lost.
+	Next    time.Time
+	Probing bool
+	// Probes counts those that failed since the endpoint is down, up to what matters for the pause.
+	Probes int
 }
 
 // EndpointFailure is a delivery attempt that failed, as its endpoint is concerned.
 type EndpointFailure struct {
 	// RetryAfter is the least time that the endpoint asked for; at most MaxRetryAfter counts.
 	RetryAfter time.Duration
+	// Probe is the Slot of a probe; zero for another delivery.
+	Probe time.Time
 }
+
+// Down says whether the endpoint is down.
+func (e Endpoint) Down() bool { return e.Failures >= DownAfter }
 
 // Fail takes in that a delivery failed that may be tried again.
 func (e Endpoint) Fail(now time.Time, f EndpointFailure) Endpoint {
@@ -24,6 +49,65 @@ func (e Endpoint) Fail(now time.Time, f EndpointFailure) Endpoint {
 		if until := now.Add(min(f.RetryAfter, MaxRetryAfter)); until.After(e.Until) {
 			e.Until = until
 		}
+	}
+	if !e.Down() {
+		if e.Failures++; e.Down() {
+			e.Next = now.Add(probePause(0))
+		}
+	}
+	if e.probes(f.Probe) {
+		if probePause(e.Probes) < ProbePauseMax {
+			e.Probes++
+		}
+		e.Probing, e.Next = false, now.Add(probePause(e.Probes))
+	}
+	return e
+}
+
+// probes says whether that probe is out.
+func (e Endpoint) probes(slot time.Time) bool { return e.Probing && e.Next.Equal(slot) }
+
+// probePause is how long an endpoint that is down is left alone after so many probes have failed.
+func probePause(failed int) time.Duration { return min(ProbePause<<failed, ProbePauseMax) }
+
+// Probe is whether a delivery may begin.
+type Probe struct {
+	Allowed bool
+	// Slot names the probe that the delivery is; zero if the endpoint is not down.
+	Slot time.Time
+	// Wait is after how long to ask again if it may not.
+	Wait time.Duration
+}
+
+// Probe asks whether a delivery may begin. If the endpoint is down, it is then the only one for its patience, which it
+// may be out for at most, until it is reported or returned.
+func (e Endpoint) Probe(now time.Time, patience time.Duration) (Endpoint, Probe) {
+	switch {
+	case e.Until.After(now), e.Down() && e.Next.After(now):
+		return e, Probe{Wait: e.Wait(now)}
+	case !e.Down():
+		return e, Probe{Allowed: true}
+	}
+	e.Probing, e.Next = true, now.Add(patience)
+	return e, Probe{Allowed: true, Slot: e.Next}
+}
+
+// Wait is after how long it is worth to ask again. A probe that is out mostly fails long before it counts as lost.
+func (e Endpoint) Wait(now time.Time) time.Duration {
+	next := e.Next.Sub(now)
+	if e.Probing {
+		next = min(next, probePause(e.Probes+1))
+	}
+	return max(next, e.Until.Sub(now))
+}
+
+// Return takes in that a probe is over and has shown nothing. The next one follows at once if it was not sent.
+func (e Endpoint) Return(now time.Time, slot time.Time, sent bool) Endpoint {
+	if !e.probes(slot) {
+		return e
+	}
+	if e.Probing, e.Next = false, now; sent {
+		e.Next = now.Add(probePause(e.Probes))
 	}
 	return e
 }
@@ -102,7 +186,9 @@ func (v *Endpoints) Pause(generation string, d time.Duration) {
 		k = &knownEndpoint{EndpointState: EndpointState{Generation: generation}, now: now, heard: now}
 		v.known[generation] = k
 	}
-	k.Endpoint = k.Fail(k.clock(), EndpointFailure{RetryAfter: d})
+	if until := k.clock().Add(d); until.After(k.Until) {
+		k.Until = until
+	}
 }
 
 // Note takes in what the store has answered about an endpoint, at a time by its clock, unless there is later news. Of
@@ -161,14 +247,17 @@ func (v *Endpoints) Version() (version int64, ok bool) {
 	return v.version, v.loaded
 }
 
-// Count returns how many endpoints are left alone because they have asked for that.
-func (v *Endpoints) Count() (paused int) {
+// Count returns how many endpoints are left alone because they have asked for that, and how many are down.
+func (v *Endpoints) Count() (paused, down int) {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
 	for _, k := range v.known {
 		if k.Until.After(k.clock()) {
 			paused++
 		}
+		if k.Down() {
+			down++
+		}
 	}
-	return paused
+	return paused, down
 }

@@ -21,25 +21,25 @@ func TestAnEndpointIsLeftAloneForAsLongAsItAsks(t *testing.T) {
 			"it asks for a pause",
 			Endpoint{},
 			func(e Endpoint) Endpoint { return e.Fail(moment(0), asks(time.Minute)) },
-			Endpoint{Until: moment(60)},
+			Endpoint{Until: moment(60), Failures: 1},
 		},
 		{
 			"a later answer asks for less",
 			Endpoint{Until: moment(60)},
 			func(e Endpoint) Endpoint { return e.Fail(moment(1), asks(time.Second)) },
-			Endpoint{Until: moment(60)},
+			Endpoint{Until: moment(60), Failures: 1},
 		},
 		{
 			"a later answer asks for more",
 			Endpoint{Until: moment(60)},
 			func(e Endpoint) Endpoint { return e.Fail(moment(1), asks(time.Minute)) },
-			Endpoint{Until: moment(61)},
+			Endpoint{Until: moment(61), Failures: 1},
 		},
 		{
 			"it asks for too much",
 			Endpoint{},
 			func(e Endpoint) Endpoint { return e.Fail(moment(0), asks(5*time.Hour)) },
-			Endpoint{Until: moment(3600)},
+			Endpoint{Until: moment(3600), Failures: 1},
 		},
 		{
 			"a delivery that began before is taken",
@@ -57,6 +57,76 @@ func TestAnEndpointIsLeftAloneForAsLongAsItAsks(t *testing.T) {
 		if got := tc.do(tc.was); got != tc.want {
 			t.Errorf("%s: %+v, want %+v", tc.name, got, tc.want)
 		}
+	}
+}
+
+// TestAnEndpointThatIsDownIsProbed holds when an endpoint is down, and which deliveries may begin then.
+func TestAnEndpointThatIsDownIsProbed(t *testing.T) {
+	const patience = 45 * time.Second
+	var e Endpoint
+	fails := func(at int, probe time.Time) { e = e.Fail(moment(at), EndpointFailure{Probe: probe}) }
+	allowed := func(at int, want bool) (p Probe) {
+		t.Helper()
+		if e, p = e.Probe(moment(at), patience); p.Allowed != want || p.Allowed == (p.Wait > 0) {
+			t.Fatalf("after %d s: %+v, want %t; %+v", at, p, want, e)
+		}
+		return p
+	}
+	down := func(at int) {
+		t.Helper()
+		for range DownAfter - 1 {
+			fails(at, time.Time{})
+		}
+		if p := allowed(at, true); e.Down() || !p.Slot.IsZero() {
+			t.Fatalf("after too few failures it is %+v, and a delivery is %+v", e, p)
+		}
+		if fails(at, time.Time{}); !e.Down() {
+			t.Fatalf("after %d failures it is %+v", DownAfter, e)
+		}
+	}
+	down(0)
+	e = e.Recover(moment(0))
+	down(0)
+	at, pauses := 0, []int{1, 2, 4, 8, 16, 32, 60, 60}
+	for _, pause := range pauses {
+		allowed(at+pause-1, false)
+		at += pause
+		p := allowed(at, true)
+		allowed(at, false)
+		fails(at, time.Time{}) // one that was under way: the pause is the probe's
+		fails(at, p.Slot)
+		fails(at, p.Slot) // which is over
+	}
+	t.Run("a probe that nobody tells of counts as lost after its patience", func(t *testing.T) {
+		at += 60
+		lost := allowed(at, true)
+		allowed(at+44, false)
+		if wait := e.Wait(moment(at)); wait > patience {
+			t.Errorf("the others wait for %s", wait)
+		}
+		at += 45
+		p := allowed(at, true)
+		fails(at, lost.Slot)
+		allowed(at+1, false)
+		e = e.Return(moment(at), p.Slot, false)
+	})
+	t.Run("one that was not sent is followed at once", func(t *testing.T) {
+		e = e.Return(moment(at), allowed(at, true).Slot, false)
+	})
+	t.Run("one that has shown nothing is followed after a pause that does not grow", func(t *testing.T) {
+		e.Probes = 1
+		e = e.Return(moment(at), allowed(at, true).Slot, true)
+		allowed(at+1, false)
+		e = e.Return(moment(at+2), allowed(at+2, true).Slot, false)
+	})
+	t.Run("a pause that was asked for goes before", func(t *testing.T) {
+		asks := e.Fail(moment(at), EndpointFailure{RetryAfter: time.Minute})
+		if _, p := asks.Probe(moment(at+59), patience); p.Allowed || p.Wait != time.Second {
+			t.Errorf("%+v", p)
+		}
+	})
+	if e = e.Recover(moment(at)); e != (Endpoint{}) {
+		t.Errorf("after a 2xx it is %+v", e)
 	}
 }
 

@@ -155,6 +155,9 @@ type DeliveryStore interface {
 	Accept(ctx context.Context, r WakeRef) (Outcome, error)
 	Finish(ctx context.Context, r WakeRef, seen []StreamTail) (Outcome, error)
 	Deliver(ctx context.Context, r WakeRef, d Delivered) (Outcome, error)
+	// RetryNow is the transition of the same name on all consumers of a subscription. An error may come after it was
+	// made on some.
+	RetryNow(ctx context.Context, sub Subscription) (Outcome, error)
 }
 
 // EndpointStore keeps which endpoints of subscriptions of ModePush are in trouble, until their subscription is deleted.
@@ -162,9 +165,13 @@ type EndpointStore interface {
 	// Endpoints is this replica's view of them. The store keeps it up to date: with the answers to its own calls at
 	// once, with those of other replicas within about a second.
 	Endpoints() *Endpoints
-	// FailEndpoint and RecoverEndpoint are the transitions Fail and Recover on Endpoint.
-	FailEndpoint(ctx context.Context, sub Subscription, f EndpointFailure) error
-	RecoverEndpoint(ctx context.Context, sub Subscription) error
+	// FailEndpoint, RecoverEndpoint and ReturnProbe are the transitions Fail, Recover and Return on Endpoint. Changed
+	// says whether the endpoint is down since this call, or is not down any more since.
+	FailEndpoint(ctx context.Context, sub Subscription, f EndpointFailure) (changed bool, err error)
+	RecoverEndpoint(ctx context.Context, sub Subscription) (changed bool, err error)
+	ReturnProbe(ctx context.Context, sub Subscription, slot time.Time, sent bool) error
+	// ProbeEndpoint is the transition Probe on Endpoint.
+	ProbeEndpoint(ctx context.Context, sub Subscription, patience time.Duration) (Probe, error)
 }
 
 // CallbackStore judges and processes callbacks.

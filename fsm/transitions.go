@@ -338,3 +338,12 @@ func (c Consumer) Resume(env Env) (Consumer, Effects) {
 	}
 	return c, Effects{}
 }
+
+// RetryNow has the next attempt of the consumer made at once, if it waits for one: by its schedule, or parked.
+func (c Consumer) RetryNow(env Env) Consumer {
+	waits := c.State == Waking && !c.Sent && !c.Retired && c.HiddenAt.IsZero()
+	if waits && c.Deadline.After(env.Now) {
+		c.Deadline = env.Now
+	}
+	return c
+}

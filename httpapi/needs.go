@@ -30,6 +30,7 @@ type Callbacks interface {
 type Inventory interface {
 	Partitions() int
 	PartitionOf(path string) int
+	Endpoints() *fsm.Endpoints
 	ResumeSubscription(ctx context.Context, id string) (fsm.Outcome, error)
 	Consumer(ctx context.Context, r fsm.ConsumerRef) (fsm.Consumer, error)
 	CountConsumers(ctx context.Context, subs []fsm.Subscription) (byPartition [][]int, err error)

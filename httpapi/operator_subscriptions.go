@@ -20,6 +20,10 @@ const (
 	maxCounted = 1 << 16
 	// conditionUnknown is that of a subscription of which only some consumers were looked at, none of them in trouble.
 	conditionUnknown = "unknown"
+	// conditionDown and conditionPaused are those of a push subscription whose endpoint gets one delivery at a time, or
+	// none for a while (fsm.Endpoint).
+	conditionDown   = "down"
+	conditionPaused = "paused"
 )
 
 // operatorSubscription is a subscription as an operator sees it. It has neither the secret nor the webhook's path and
@@ -35,7 +39,7 @@ type operatorSubscription struct {
 	Backfill    *backfillBody `json:"backfill,omitempty"`
 	Consumers   int           `json:"consumers"`
 	// Condition is the worst of the consumers that were looked at: "retired", "failing", "ok"; "unknown" if nothing is
-	// wrong with them and there are others.
+	// wrong with them and there are others. Unless one is retired, it is "down" or "paused" if the endpoint is.
 	Condition string `json:"condition"`
 	// LookedAt is how many consumers Condition and States are of.
 	LookedAt int `json:"looked_at"`
@@ -79,8 +83,15 @@ func (b *operatorSubscription) judge(c consumerBody) {
 	}
 }
 
-func (b *operatorSubscription) conclude() {
+// conclude comes after all consumers that are looked at.
+func (s *Service) conclude(sub fsm.Subscription, b *operatorSubscription) {
+	e, now, trouble := s.cfg.Store.Endpoints().Get(sub.Generation)
 	switch {
+	case b.Condition == conditionRetired:
+	case trouble && e.Down():
+		b.Condition = conditionDown
+	case trouble && e.Until.After(now):
+		b.Condition = conditionPaused
 	case b.Condition != "":
 	case b.LookedAt < b.Consumers:
 		b.Condition = conditionUnknown
@@ -145,7 +156,7 @@ func (s *Service) sample(ctx context.Context, sub fsm.Subscription, counts []int
 			b.judge(s.consumerBody(c))
 		}
 	}
-	b.conclude()
+	s.conclude(sub, b)
 	return nil
 }
 
@@ -177,7 +188,7 @@ func (s *Service) showSubscription(c echo.Context) error {
 	if _, err := w.over(subs); err != nil {
 		return err
 	}
-	b.conclude()
+	s.conclude(subs[0], &b)
 	writeJSON(c.Response(), http.StatusOK, b)
 	return nil
 }

@@ -250,6 +250,33 @@ func TestOperatorSeesSubscriptionsWithoutTheirSecrets(t *testing.T) {
 	}
 }
 
+// TestOperatorSeesEndpointsInTrouble holds that a subscription shows what its endpoint is like, even if nothing is
+// wrong with the consumers that were looked at.
+func TestOperatorSeesEndpointsInTrouble(t *testing.T) {
+	h := newHarness(t, nil)
+	fails := func(sub fsm.Subscription, times int, f fsm.EndpointFailure) {
+		for range times {
+			if _, err := h.store.FailEndpoint(t.Context(), sub, f); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	fails(h.subscribe("down", 1), fsm.DownAfter, fsm.EndpointFailure{})
+	fails(h.subscribe("failing", 1), fsm.DownAfter-1, fsm.EndpointFailure{})
+	h.change("failing:%2Ffailing%2F0", func(c *fsm.Consumer) { c.FirstFailure = h.clock() })
+	h.subscribe("ok", 1)
+	fails(h.subscribe("paused", 1), 1, fsm.EndpointFailure{RetryAfter: time.Minute})
+	fails(h.subscribe("retired", 1), fsm.DownAfter, fsm.EndpointFailure{})
+	h.change("retired:%2Fretired%2F0", func(c *fsm.Consumer) { c.State, c.Retired = fsm.Waking, true })
+	for _, row := range rowsOf(h.admin("GET", "/api/v1/subscriptions", ""), "subscriptions") {
+		id := fmt.Sprint(row["subscription_id"])
+		one := h.admin("GET", "/api/v1/subscriptions/"+id, "")
+		if row["condition"] != id || one.body["condition"] != id {
+			t.Errorf("%s is shown as %v in the list, and as %v by itself", id, row["condition"], one.body["condition"])
+		}
+	}
+}
+
 func TestOperatorListsStreams(t *testing.T) {
 	h := newHarness(t, nil)
 	sub := h.subscribe("s", 0)

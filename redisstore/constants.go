@@ -28,6 +28,9 @@ var constants = []struct {
 	{"RETRY_SLOW_JITTER", millis(fsm.RetrySlowJitter)},
 	{"RETRY_VARIANCE", fsm.RetryVariance},
 	{"RETRY_AFTER_MAX", millis(fsm.MaxRetryAfter)},
+	{"DOWN_AFTER", fsm.DownAfter},
+	{"PROBE_PAUSE", millis(fsm.ProbePause)},
+	{"PROBE_PAUSE_MAX", millis(fsm.ProbePauseMax)},
 }
 
 func millis(d time.Duration) int64 { return d.Milliseconds() }

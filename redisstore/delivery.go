@@ -121,3 +121,8 @@ func (s *Store) Deliver(ctx context.Context, r fsm.WakeRef, d fsm.Delivered) (fs
 	return s.runOutcome(ctx, scriptDeliver, s.PartitionOf(r.Consumer.Home), r.Consumer.ID, r.Epoch, r.WakeID,
 		d.Path, string(d.To), string(d.Tail), d.Profile.String(), string(d.Within))
 }
+
+// RetryNow implements fsm.DeliveryStore.
+func (s *Store) RetryNow(ctx context.Context, sub fsm.Subscription) (o fsm.Outcome, err error) {
+	return s.ofSubscription(ctx, scriptRetryNow, sub)
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"strconv"
 	"strings"
+	"time"
 
 	"reveille/fsm"
 )
@@ -12,34 +13,79 @@ import (
 func (s *Store) Endpoints() *fsm.Endpoints { return s.endpoints }
 
 // FailEndpoint implements fsm.EndpointStore.
-func (s *Store) FailEndpoint(ctx context.Context, sub fsm.Subscription, f fsm.EndpointFailure) error {
-	err := s.ofEndpoint(ctx, scriptFailEndpoint, sub, f.RetryAfter.Milliseconds())
-	if err == nil && f.RetryAfter > 0 {
+func (s *Store) FailEndpoint(
+	ctx context.Context, sub fsm.Subscription, f fsm.EndpointFailure,
+) (changed bool, err error) {
+	_, _, changed, err = s.ofEndpoint(ctx, scriptFailEndpoint, sub, f.RetryAfter.Milliseconds(), millisOf(f.Probe))
+	if changed || f.RetryAfter > 0 {
 		s.hints.tellEndpoints()
 	}
-	return err
+	return changed, err
 }
 
 // RecoverEndpoint implements fsm.EndpointStore.
-func (s *Store) RecoverEndpoint(ctx context.Context, sub fsm.Subscription) error {
-	return s.ofEndpoint(ctx, scriptRecoverEndpoint, sub)
+func (s *Store) RecoverEndpoint(ctx context.Context, sub fsm.Subscription) (changed bool, err error) {
+	_, _, changed, err = s.ofEndpoint(ctx, scriptRecoverEndpoint, sub)
+	if changed {
+		s.hints.tellEndpoints()
+	}
+	return changed, err
 }
 
-// ofEndpoint calls a script about the endpoint of a subscription, and notes what it is like then.
-func (s *Store) ofEndpoint(ctx context.Context, sc *script, sub fsm.Subscription, args ...any) error {
+// ReturnProbe implements fsm.EndpointStore.
+func (s *Store) ReturnProbe(ctx context.Context, sub fsm.Subscription, slot time.Time, sent bool) error {
+	_, _, _, err := s.ofEndpoint(ctx, scriptReturnProbe, sub, millisOf(slot), flag(sent))
+	return err
+}
+
+// ProbeEndpoint implements fsm.EndpointStore.
+func (s *Store) ProbeEndpoint(
+	ctx context.Context, sub fsm.Subscription, patience time.Duration,
+) (fsm.Probe, error) {
+	e, now, allowed, err := s.ofEndpoint(ctx, scriptProbeEndpoint, sub, patience.Milliseconds())
+	switch {
+	case err != nil:
+		return fsm.Probe{}, err
+	case !allowed:
+		return fsm.Probe{Wait: e.Wait(now)}, nil
+	}
+	return fsm.Probe{Allowed: true, Slot: e.Next}, nil
+}
+
+// millisOf is the reverse of moment.
+func millisOf(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixMilli()
+}
+
+// ofEndpoint calls a script about the endpoint of a subscription, notes what it is like then, and says whether the
+// script says yes.
+func (s *Store) ofEndpoint(
+	ctx context.Context, sc *script, sub fsm.Subscription, args ...any,
+) (e fsm.Endpoint, now time.Time, yes bool, err error) {
 	r := s.call(ctx, sc, append(s.keys.listOfEndpoints(), s.keys.subscriptions()), append([]any{
 		s.draw().millis(), sub.ID, sub.Generation, s.endpointsSeen.Load(), versionDraw(),
 	}, args...)...)
 	r.list(func(l *reply) {
 		state := fsm.EndpointState{Generation: sub.Generation, Version: l.int()}
-		state.Until = moment(l.int())
-		now := moment(l.int())
+		state.Endpoint = l.endpoint()
+		now, yes = moment(l.int()), l.yes()
 		if l.bad == nil {
 			raise(&s.endpointsSeen, state.Version)
 			s.endpoints.Note(state, now)
+			e = state.Endpoint
 		}
 	})
-	return r.bad
+	return e, now, yes, r.bad
+}
+
+// endpoint reads until, failures, next, probing and probes (lua/endpoint.lua).
+func (r *reply) endpoint() fsm.Endpoint {
+	return fsm.Endpoint{
+		Until: moment(r.int()), Failures: int(r.int()), Next: moment(r.int()), Probing: r.yes(), Probes: int(r.int()),
+	}
 }
 
 // readEndpoints reads which endpoints are in trouble, if that has changed.
@@ -58,7 +104,7 @@ func (s *Store) readEndpoints(ctx context.Context) error {
 	r := s.call(ctx, scriptListEndpoints, s.keys.listOfEndpoints(), since, s.draw().millis())
 	r.list(func(l *reply) {
 		version, whole = l.int(), l.yes()
-		l.each(func(changed *reply) { states = append(states, changed.endpoint()) })
+		l.each(func(changed *reply) { states = append(states, changed.listed()) })
 		now = l.int()
 	})
 	if r.bad != nil {
@@ -78,25 +124,18 @@ func (s *Store) readEndpoints(ctx context.Context) error {
 	return nil
 }
 
-// endpoint reads a generation and what lua/endpoint.lua keeps of its endpoint, which is nothing if it is off the list.
-func (r *reply) endpoint() (s fsm.EndpointState) {
+// listed reads a generation and what lua/endpoint.lua keeps of its endpoint, which is nothing if it is off the list.
+func (r *reply) listed() (s fsm.EndpointState) {
 	s.Generation = r.text()
 	text := r.text()
 	if r.bad != nil || text == "" {
 		return s
 	}
-	var numbers [2]int64
-	fields := strings.Fields(text)
-	for i := range numbers {
-		if i < len(fields) {
-			n, err := strconv.ParseInt(fields[i], 10, 64)
-			if err != nil {
-				r.fail("an endpoint that cannot be read")
-				return s
-			}
-			numbers[i] = n
-		}
+	kept := &reply{script: r.script}
+	for field := range strings.FieldsSeq(text) {
+		kept.items = append(kept.items, field)
 	}
-	s.Version, s.Until = numbers[0], moment(numbers[1])
+	s.Version, s.Endpoint = kept.int(), kept.endpoint()
+	r.bad = kept.bad
 	return s
 }

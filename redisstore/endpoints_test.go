@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"reveille/fsm"
+	"reveille/fsm/memstore"
 	"reveille/redisstore"
 )
 
@@ -36,7 +37,7 @@ func TestReplicasHearOfEndpointsInTrouble(t *testing.T) {
 	}
 	wants("at first", two, subs[0], time.Time{})
 	for _, sub := range subs {
-		if err := one.FailEndpoint(ctx, sub, pause); err != nil {
+		if _, err := one.FailEndpoint(ctx, sub, pause); err != nil {
 			t.Fatal(err)
 		}
 		if got, _, _ := one.Endpoints().Get(sub.Generation); !got.Until.Equal(until) {
@@ -46,14 +47,14 @@ func TestReplicasHearOfEndpointsInTrouble(t *testing.T) {
 	}
 
 	// What began before is taken: the pause goes on.
-	if err := two.RecoverEndpoint(ctx, subs[0]); err != nil {
+	if _, err := two.RecoverEndpoint(ctx, subs[0]); err != nil {
 		t.Fatal(err)
 	}
 	wants("during the pause", one, subs[0], until)
 	for _, w := range []*world{one, two} {
 		w.later(time.Minute)
 	}
-	if err := two.RecoverEndpoint(ctx, subs[0]); err != nil {
+	if _, err := two.RecoverEndpoint(ctx, subs[0]); err != nil {
 		t.Fatal(err)
 	}
 	wants("after the pause", one, subs[0], time.Time{})
@@ -67,12 +68,12 @@ func TestReplicasHearOfEndpointsInTrouble(t *testing.T) {
 		t.Fatal(err)
 	}
 	wants("after a deletion", two, subs[1], time.Time{})
-	if err := two.FailEndpoint(ctx, subs[1], pause); err != nil {
+	if _, err := two.FailEndpoint(ctx, subs[1], pause); err != nil {
 		t.Fatal(err)
 	}
 	anew := subs[2]
 	anew.Generation = "g-anew"
-	if err := two.FailEndpoint(ctx, anew, pause); err != nil {
+	if _, err := two.FailEndpoint(ctx, anew, pause); err != nil {
 		t.Fatal(err)
 	}
 	wants("after a deletion and a failure", two, subs[1], time.Time{})
@@ -95,7 +96,7 @@ func TestAReplicaThatMissedManyEndpointsReadsAllOfThem(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range 1100 {
-		if err := one.FailEndpoint(ctx, sub, fsm.EndpointFailure{
+		if _, err := one.FailEndpoint(ctx, sub, fsm.EndpointFailure{
 			RetryAfter: time.Second + time.Duration(i)*time.Millisecond,
 		}); err != nil {
 			t.Fatal(err)
@@ -110,5 +111,103 @@ func TestAReplicaThatMissedManyEndpointsReadsAllOfThem(t *testing.T) {
 	want := one.now.Add(2099 * time.Millisecond)
 	if got, _, _ := two.Endpoints().Get(sub.Generation); !got.Until.Equal(want) {
 		t.Errorf("it is left alone until %v, want %v", got.Until, want)
+	}
+}
+
+// TestOneReplicaHasTheProbe has replicas ask at the same moment, and one of them die with it.
+func TestOneReplicaHasTheProbe(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	const patience = 45 * time.Second
+	url := redisstore.EmptyRedis(t).URL
+	one, two := open(t, url, 1), open(t, url, 1)
+	sub, _, err := one.CreateSubscription(ctx, subscription("s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range fsm.DownAfter {
+		down := must[bool](t)([]*world{one, two}[i%2].FailEndpoint(ctx, sub, fsm.EndpointFailure{}))
+		if down != (i == fsm.DownAfter-1) {
+			t.Errorf("failure %d brings it down: %t", i+1, down)
+		}
+	}
+	later := func(d time.Duration) {
+		one.later(d)
+		two.later(d)
+	}
+	ask := func(w *world) fsm.Probe { return must[fsm.Probe](t)(w.ProbeEndpoint(ctx, sub, patience)) }
+	if p := ask(two); p.Allowed || p.Wait != fsm.ProbePause {
+		t.Errorf("at once: %+v", p)
+	}
+	later(fsm.ProbePause)
+	if p := ask(one); !p.Allowed || !p.Slot.Equal(one.now.Add(patience)) {
+		t.Errorf("after the pause: %+v", p)
+	}
+	if p := ask(two); p.Allowed || p.Wait <= 0 {
+		t.Errorf("beside a probe: %+v", p)
+	}
+	later(patience)
+	slot := ask(two).Slot
+	if slot.IsZero() {
+		t.Error("a probe of which nobody tells goes on for ever")
+	}
+	if err := two.ReturnProbe(ctx, sub, slot, false); err != nil {
+		t.Fatal(err)
+	}
+	if p := ask(one); !p.Allowed {
+		t.Errorf("after one that was not sent: %+v", p)
+	}
+	if up := must[bool](t)(two.RecoverEndpoint(ctx, sub)); !up {
+		t.Error("a 2xx does not bring it up")
+	}
+	if up := must[bool](t)(one.RecoverEndpoint(ctx, sub)); up {
+		t.Error("another 2xx brings it up again")
+	}
+	if p := ask(one); !p.Allowed || !p.Slot.IsZero() {
+		t.Errorf("of one that is up: %+v", p)
+	}
+}
+
+// TestRetryNowReachesAllThatWait is about a subscription with more consumers than one call visits.
+func TestRetryNowReachesAllThatWait(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	const consumers, partitions = 300, 2
+	w := open(t, redisstore.EmptyRedis(t).URL, partitions)
+	var subs []fsm.Subscription
+	for _, id := range []string{"s", "other"} {
+		sub, _, err := w.CreateSubscription(ctx, subscription(id))
+		if err != nil {
+			t.Fatal(err)
+		}
+		subs = append(subs, sub)
+		for i := range consumers {
+			o, err := memstore.Link(ctx, w, sub, fmt.Sprintf("/%s/%d", id, i), fsm.Start, "0001")
+			if err != nil || len(o.Wakes) != 1 {
+				t.Fatal(o, err)
+			}
+			if _, err := w.Park(ctx, o.Wakes[0].Ref(), time.Hour); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if _, err := w.RetryNow(ctx, subs[0]); err != nil {
+		t.Fatal(err)
+	}
+	due := 0
+	for p := range partitions {
+		o, _, err := w.Due(ctx, p, 10*consumers)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, wake := range o.Wakes {
+			if wake.Subscription != "s" || wake.Attempt != 1 {
+				t.Errorf("%s is due, attempt %d", wake.Consumer, wake.Attempt)
+			}
+			due++
+		}
+	}
+	if due != consumers {
+		t.Errorf("%d are due, want %d", due, consumers)
 	}
 }

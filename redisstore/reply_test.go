@@ -192,13 +192,27 @@ func callers() []caller {
 			[]any{"1", int64(7), none, int64(1)},
 			[]any{"1", int64(1), []any{"g"}, int64(1)},
 			[]any{"1", int64(1), []any{"g", "1 boredom"}, int64(1)},
+			[]any{"1", int64(1), []any{"g", "1 0 5 0 7 0"}, int64(1)},
 		}},
 		{scriptFailEndpoint, func(ctx context.Context, s *Store) error {
-			return s.FailEndpoint(ctx, sub, fsm.EndpointFailure{RetryAfter: time.Second})
-		}, []any{[]any{"1", "boredom", int64(1)}}},
+			_, err := s.FailEndpoint(ctx, sub, fsm.EndpointFailure{RetryAfter: time.Second})
+			return err
+		}, []any{[]any{"1", "boredom", int64(0), int64(0), int64(0), int64(0), int64(1), int64(0)}}},
 		{scriptRecoverEndpoint, func(ctx context.Context, s *Store) error {
-			return s.RecoverEndpoint(ctx, sub)
-		}, []any{[]any{"1", "1"}}},
+			_, err := s.RecoverEndpoint(ctx, sub)
+			return err
+		}, []any{[]any{"1", int64(0), int64(0), int64(0), int64(0), int64(0), int64(1)}}},
+		{scriptProbeEndpoint, func(ctx context.Context, s *Store) error {
+			_, err := s.ProbeEndpoint(ctx, sub, time.Second)
+			return err
+		}, []any{[]any{"1", int64(0), int64(0), int64(0), int64(0), int64(0), int64(1), int64(7)}}},
+		{scriptReturnProbe, func(ctx context.Context, s *Store) error {
+			return s.ReturnProbe(ctx, sub, time.UnixMilli(1), true)
+		}, []any{[]any{"1", int64(0), int64(0), int64(0), int64(7), int64(0), int64(1), int64(0)}}},
+		{scriptRetryNow, func(ctx context.Context, s *Store) error {
+			_, err := s.RetryNow(ctx, sub)
+			return err
+		}, []any{[]any{"0", bored}}},
 		{scriptSetBackfill, func(ctx context.Context, s *Store) error {
 			return s.SetBackfill(ctx, sub, fsm.Backfill{})
 		}, []any{int64(7)}},

@@ -204,9 +204,14 @@ func (s *Store) ResumeSubscription(ctx context.Context, id string) (o fsm.Outcom
 	if !ok {
 		return o, fsm.ErrNotFound
 	}
+	return s.ofSubscription(ctx, scriptResume, sub)
+}
+
+// ofSubscription calls a script for all consumers of a subscription.
+func (s *Store) ofSubscription(ctx context.Context, sc *script, sub fsm.Subscription) (o fsm.Outcome, err error) {
 	for p := range s.keys.partitions {
-		resumed, err := s.batches(ctx, scriptResume, p, sub.ID, sub.Generation)
-		o.Add(resumed)
+		done, err := s.batches(ctx, sc, p, sub.ID, sub.Generation)
+		o.Add(done)
 		if err != nil {
 			return o, err
 		}

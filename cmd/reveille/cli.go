@@ -54,7 +54,9 @@ var commands = []command{
 		does: "list subscriptions, or show one with its consumers counted by state", most: 1,
 		about: "CONDITION is that of the consumers that were looked at, a few of each subscription in the list: " +
 			"retired (the\nendpoint answered 410, see resume), failing or ok. \"ok in 4 of 7\": 4 were looked at and " +
-			"nothing is wrong with them;\nreveille subscriptions ID looks at more.",
+			"nothing is wrong with them;\nreveille subscriptions ID looks at more. Down or paused is the endpoint of " +
+			"a push subscription: it gets one\ndelivery at a time until it takes one, or none for as long as it has " +
+			"asked.",
 		flags: pages, run: (*cli).subscriptions,
 	},
 	{

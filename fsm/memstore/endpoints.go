@@ -33,15 +33,43 @@ func (t *tx) putEndpoint(e fsm.EndpointState) {
 }
 
 // FailEndpoint implements fsm.EndpointStore.
-func (s *Store) FailEndpoint(ctx context.Context, sub fsm.Subscription, f fsm.EndpointFailure) error {
-	return s.ofEndpoint(ctx, sub, func(e fsm.Endpoint, now time.Time) fsm.Endpoint {
-		return e.Fail(now, f)
+func (s *Store) FailEndpoint(
+	ctx context.Context, sub fsm.Subscription, f fsm.EndpointFailure,
+) (changed bool, err error) {
+	err = s.ofEndpoint(ctx, sub, func(e fsm.Endpoint, now time.Time) fsm.Endpoint {
+		next := e.Fail(now, f)
+		changed = next.Down() && !e.Down()
+		return next
 	}, "FailEndpoint", sub, f)
+	return changed, err
 }
 
 // RecoverEndpoint implements fsm.EndpointStore.
-func (s *Store) RecoverEndpoint(ctx context.Context, sub fsm.Subscription) error {
-	return s.ofEndpoint(ctx, sub, fsm.Endpoint.Recover, "RecoverEndpoint", sub)
+func (s *Store) RecoverEndpoint(ctx context.Context, sub fsm.Subscription) (changed bool, err error) {
+	err = s.ofEndpoint(ctx, sub, func(e fsm.Endpoint, now time.Time) fsm.Endpoint {
+		changed = e.Down()
+		return e.Recover(now)
+	}, "RecoverEndpoint", sub)
+	return changed, err
+}
+
+// ReturnProbe implements fsm.EndpointStore.
+func (s *Store) ReturnProbe(ctx context.Context, sub fsm.Subscription, slot time.Time, sent bool) error {
+	return s.ofEndpoint(ctx, sub, func(e fsm.Endpoint, now time.Time) fsm.Endpoint {
+		return e.Return(now, slot, sent)
+	}, "ReturnProbe", sub, slot, sent)
+}
+
+// ProbeEndpoint implements fsm.EndpointStore.
+func (s *Store) ProbeEndpoint(
+	ctx context.Context, sub fsm.Subscription, patience time.Duration,
+) (p fsm.Probe, err error) {
+	p.Allowed = true
+	err = s.ofEndpoint(ctx, sub, func(e fsm.Endpoint, now time.Time) fsm.Endpoint {
+		e, p = e.Probe(now, patience)
+		return e
+	}, "ProbeEndpoint", sub, patience)
+	return p, err
 }
 
 // ofEndpoint runs a transition of the endpoint of a subscription, unless that was deleted.

@@ -1,7 +1,9 @@
 -- What scripts begin with that are about one endpoint, after changed.lua. The functions mirror fsm/endpoint.go.
 --
--- An endpoint is kept as "version until" by the generation of its subscription, unless it is not in trouble: until: when deliveries may
--- begin again, ms, 0 for none.
+-- An endpoint is kept by the generation of its subscription, unless it is not in trouble, as
+--   version until failures next probing probes
+-- until: when deliveries may begin again, ms, 0 for none; next: when the next probe may begin, ms, 0 for none; probing: 1 while one is
+-- out, 0 otherwise.
 --
 -- KEYS[1] hash generation -> endpoint in trouble  KEYS[2] version of that hash  KEYS[3] zset of changes of that hash
 -- KEYS[4] hash id -> subscription as JSON
@@ -9,7 +11,8 @@
 -- ARGV[4] the highest version of KEYS[1] that the caller has seen  ARGV[5] a number from 0 to 2047, drawn by chance
 -- ARGV[6…] the script's own
 --
--- They return { version of the list in which the endpoint came on it as it is, or of the list now if it is not on it, until, now }.
+-- They return { version of the list in which the endpoint came on it as it is, or of the list now if it is not on it, until, failures,
+-- next, probing, probes, now, 1 if the script says yes, otherwise 0 }.
 local now = tonumber(ARGV[1])
 if now < 0 then
   local t = redis.call('TIME')
@@ -20,8 +23,16 @@ end
 local function endpoint()
   local f = {}
   for n in string.gmatch(redis.call('HGET', KEYS[1], ARGV[3]) or '', '%d+') do f[#f + 1] = n end
-  return { version = f[1], pause = tonumber(f[2] or '0') }
+  local function number(i) return tonumber(f[i] or '0') end
+  return { version = f[1], pause = number(2), failures = number(3), next = number(4), probing = number(5), probes = number(6) }
 end
+
+local function is_down(e) return e.failures >= DOWN_AFTER end
+
+local function probe_pause(failed) return math.min(PROBE_PAUSE * 2 ^ failed, PROBE_PAUSE_MAX) end
+
+-- is_out says whether a probe is out, by its slot.
+local function is_out(e, slot) return e.probing == 1 and e.next == slot end
 
 -- is_listed says whether the subscription is there: nothing is kept of one that was deleted.
 local function is_listed()
@@ -29,16 +40,21 @@ local function is_listed()
   return there and cjson.decode(there).generation == ARGV[3]
 end
 
-local function endpoint_reply(e) return { e.version or redis.call('GET', KEYS[2]) or '0', string.format('%.0f', e.pause), now } end
+local function endpoint_reply(e, yes)
+  return {
+    e.version or redis.call('GET', KEYS[2]) or '0', e.pause, e.failures, e.next, e.probing, e.probes, now, yes and 1 or 0,
+  }
+end
 
 -- put_endpoint keeps an endpoint as it is now, if it is in trouble, and returns the reply.
-local function put_endpoint(e)
+local function put_endpoint(e, yes)
   e.version = changed(KEYS[2], KEYS[3], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]))
-  if e.pause == 0 then
+  if e.pause == 0 and e.failures == 0 then
     redis.call('HDEL', KEYS[1], ARGV[3])
   else
-    redis.call('HSET', KEYS[1], ARGV[3], string.format('%s %.0f', e.version, e.pause))
+    redis.call('HSET', KEYS[1], ARGV[3],
+      string.format('%s %.0f %.0f %.0f %.0f %.0f', e.version, e.pause, e.failures, e.next, e.probing, e.probes))
   end
-  return endpoint_reply(e)
+  return endpoint_reply(e, yes)
 end
 

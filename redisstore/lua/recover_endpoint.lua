@@ -1,6 +1,8 @@
 -- A delivery was answered with a 2xx. Global; it begins with changed.lua and endpoint.lua, which says what it gets and returns.
--- A pause that the endpoint has asked for goes on. O(log changes).
+-- A pause that the endpoint has asked for goes on. It says yes if the endpoint is not down any more since. O(log changes).
 local e = endpoint()
-if not e.version or e.pause > now then return endpoint_reply(e) end
-e.pause = 0
-return put_endpoint(e)
+local was_down = is_down(e)
+if not e.version or e.pause > now and e.failures == 0 then return endpoint_reply(e) end
+e.pause = e.pause > now and e.pause or 0
+e.failures, e.next, e.probing, e.probes = 0, 0, 0, 0
+return put_endpoint(e, was_down)

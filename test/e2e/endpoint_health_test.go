@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"reveille/fsm"
 	"reveille/test/harness"
 )
 
@@ -58,4 +60,63 @@ func TestARetryAfterHoldsForAnEndpointOverReplicas(t *testing.T) {
 		t.Errorf("%d requests came, want one for each stream, and one again", n)
 	}
 	f.known("reveille_endpoints_paused", 0)
+}
+
+// TestAnEndpointThatIsDownIsProbedOverReplicas has an endpoint fail for the streams of two replicas. While it is down
+// it gets probes instead of a request for each stream, and once it takes one, all that waits comes.
+func TestAnEndpointThatIsDownIsProbedOverReplicas(t *testing.T) {
+	t.Parallel()
+	const streams = 50
+	f := startFleet(t, 2, nil)
+	f.share(0, 1)
+	// What waits for its own schedule would come too late for this test.
+	p := f.pushes(t, map[string]any{"retry": map[string]any{"schedule": []string{"10h", "10h"}}})
+	path := func(i int) string { return fmt.Sprintf("%s/%d", p.folder, i) }
+	for i := range fsm.DownAfter + streams {
+		f.gateways[i%2].Create(path(i))
+	}
+	p.receiver.Answer(func(int, harness.Push) int { return http.StatusServiceUnavailable })
+	var events [][]string
+	began := time.Now()
+	for i := range fsm.DownAfter {
+		events = append(events, p.add(path(i), i, i+1))
+	}
+	f.known("reveille_endpoints_down", 1)
+	for i := fsm.DownAfter; i < fsm.DownAfter+streams; i++ {
+		events = append(events, p.add(path(i), i, i+1))
+	}
+	held := fmt.Sprintf(`reveille_delivery_attempts_total{outcome="held",status="none",subscription=%q}`, p.sub.ID)
+	harness.Eventually(t, harness.Wait, "deliveries of all streams are held back", func() error {
+		n := 0.0
+		for _, r := range f.replicas {
+			e := *f.env
+			e.rev = r
+			found, _ := e.scrape(t)
+			n += found[held]
+		}
+		if n < streams {
+			return fmt.Errorf("%g were", n)
+		}
+		return nil
+	})
+	probes, most := len(p.receiver.Pushes())-fsm.DownAfter, 0
+	for pause := fsm.ProbePause; pause < time.Since(began); pause += fsm.ProbePause << most {
+		most++
+	}
+	if probes > most {
+		t.Errorf("%d requests came within %s beside those that failed at first, want %d at most", probes,
+			time.Since(began), most)
+	}
+	p.receiver.Answer(func(int, harness.Push) int { return http.StatusNoContent })
+	for i := range events {
+		p.want(path(i), events[i])
+	}
+	f.known("reveille_endpoints_down", 0)
+	n := 0
+	for _, r := range f.replicas {
+		n += strings.Count(r.Log(), "the endpoint of a subscription is down")
+	}
+	if n != 1 {
+		t.Errorf("%d lines say that it is down", n)
+	}
 }

@@ -61,6 +61,22 @@ var brokenPushes = []harness.BrokenScript{
 		Name: "a consumer that is made anew passes for the old one", File: "redisstore/lua/lib.lua",
 		Old: "'born', int(epoch))", New: "'born', '0')",
 	},
+	{
+		Name: "an attempt that is out is retried now", File: "redisstore/lua/retry_now.lua",
+		Old: "c.sent == 0 and", New: "",
+	},
+	{
+		Name: "a probe that fails does not lengthen the pause", File: "redisstore/lua/fail_endpoint.lua",
+		Old: "e.probes = e.probes + 1", New: "",
+	},
+	{
+		Name: "a 2xx ends a pause", File: "redisstore/lua/recover_endpoint.lua",
+		Old: "e.pause > now and e.pause or 0", New: "0",
+	},
+	{
+		Name: "two probes are out at a time", File: "redisstore/lua/probe_endpoint.lua",
+		Old: "e.next > now", New: "e.probing == 0 and e.next > now",
+	},
 }
 
 // brokenLink is about a link that was decided before a subscription was deleted, and comes after that.

@@ -218,13 +218,13 @@ func (h *history) step() {
 		"answer": h.answer, "later": h.later,
 		"hide": h.hide, "restart": h.restart, "deleted": h.deleted, "drop": h.drop, "resume": h.resume,
 		"fail over": h.failOver, "worker": h.worker, "fails": h.fails, "late": h.late,
-		"endpoint": h.endpoint,
+		"endpoint": h.endpoint, "retry now": h.retryNow,
 	}
 	kind := h.pick("step", []string{
 		"observe", "observe", "observe", "link", "link", "note", "forget", "due", "due", "later",
 		"callback", "callback", "callback", "callback",
 		"answer", "answer", "answer", "worker", "worker", "hide", "hide", "restart", "deleted", "drop", "resume",
-		"fail over", "fails", "fails", "late", "endpoint",
+		"fail over", "fails", "fails", "late", "endpoint", "retry now",
 	})
 	kinds[kind]()
 	h.agree(kind)
@@ -627,26 +627,79 @@ func (h *history) endpoint() {
 	if was, there := h.former[sub.ID]; there && rapid.IntRange(0, 3).Draw(h.t, "which was deleted") == 0 {
 		sub = was
 	}
-	for range rapid.IntRange(1, 3).Draw(h.t, "shown") {
-		switch shown := h.pick("shown", []string{"fails", "fails", "recovers", "later"}); shown {
-		case "fails":
-			f := fsm.EndpointFailure{
-				RetryAfter: rapid.SampledFrom([]time.Duration{0, time.Second, time.Minute, 5 * time.Hour}).Draw(h.t,
-					"retry after"),
-			}
-			h.must(h.store.FailEndpoint(h.ctx, sub, f))
-			h.must(h.spec.FailEndpoint(h.ctx, sub, f))
-		case "recovers":
-			h.must(h.store.RecoverEndpoint(h.ctx, sub))
-			h.must(h.spec.RecoverEndpoint(h.ctx, sub))
-		case "later":
-			h.draw.Now = h.draw.Now.Add(time.Second)
+	slot := time.Time{}
+	if rapid.Bool().Draw(h.t, "it is down and probed") {
+		for range fsm.DownAfter {
+			h.failEndpoint(sub, fsm.EndpointFailure{})
 		}
-		got, _, trouble := h.store.Endpoints().Get(sub.Generation)
-		want, _, wantTrouble := h.spec.Endpoints().Get(sub.Generation)
-		h.same("endpoint of "+sub.Generation, got, want)
-		h.same("whether it is in trouble", trouble, wantTrouble)
+		h.draw.Now = h.draw.Now.Add(fsm.ProbePauseMax)
+		slot = h.probe(sub, slot)
 	}
+	for range rapid.IntRange(1, 8).Draw(h.t, "shown") {
+		switch h.pick("shown", []string{
+			"fails", "fails", "a pause", "recovers", "probe", "probe", "returned", "later", "later",
+		}) {
+		case "fails":
+			h.failEndpoint(sub, fsm.EndpointFailure{Probe: slot})
+		case "a pause":
+			h.failEndpoint(sub, fsm.EndpointFailure{Probe: slot, RetryAfter: rapid.SampledFrom(
+				[]time.Duration{time.Second, time.Minute, 5 * time.Hour}).Draw(h.t, "retry after")})
+		case "recovers":
+			got, err := h.store.RecoverEndpoint(h.ctx, sub)
+			h.must(err)
+			want, err := h.spec.RecoverEndpoint(h.ctx, sub)
+			h.must(err)
+			h.same("whether the endpoint is up since", got, want)
+		case "probe":
+			slot = h.probe(sub, slot)
+		case "returned":
+			sent := rapid.Bool().Draw(h.t, "sent")
+			h.must(h.store.ReturnProbe(h.ctx, sub, slot, sent))
+			h.must(h.spec.ReturnProbe(h.ctx, sub, slot, sent))
+		case "later":
+			h.draw.Now = h.draw.Now.Add(rapid.SampledFrom([]time.Duration{time.Second, time.Minute}).Draw(h.t, "later"))
+			continue // a replica hears of what was deleted from the next answer
+		}
+		h.endpoints(sub)
+	}
+}
+
+func (h *history) failEndpoint(sub fsm.Subscription, f fsm.EndpointFailure) {
+	got, err := h.store.FailEndpoint(h.ctx, sub, f)
+	h.must(err)
+	want, err := h.spec.FailEndpoint(h.ctx, sub, f)
+	h.must(err)
+	h.same("whether the endpoint is down since", got, want)
+}
+
+// probe asks for a delivery, and returns the slot of the probe that is out then; was is that of the one before.
+func (h *history) probe(sub fsm.Subscription, was time.Time) time.Time {
+	got, err := h.store.ProbeEndpoint(h.ctx, sub, 2*time.Second)
+	h.must(err)
+	want, err := h.spec.ProbeEndpoint(h.ctx, sub, 2*time.Second)
+	h.must(err)
+	h.same("whether a delivery may begin", got, want)
+	if got.Slot.IsZero() {
+		return was
+	}
+	return got.Slot
+}
+
+// endpoints compares what both sides know of an endpoint.
+func (h *history) endpoints(sub fsm.Subscription) {
+	got, _, trouble := h.store.Endpoints().Get(sub.Generation)
+	want, _, wantTrouble := h.spec.Endpoints().Get(sub.Generation)
+	h.same("endpoint of "+sub.Generation, got, want)
+	h.same("whether it is in trouble", trouble, wantTrouble)
+}
+
+func (h *history) retryNow() {
+	sub := rapid.SampledFrom(h.subs).Draw(h.t, "subscription")
+	got, err := h.store.RetryNow(h.ctx, sub)
+	h.must(err)
+	want, err := h.spec.RetryNow(h.ctx, sub)
+	h.must(err)
+	h.outcome("retry now", got, want)
 }
 
 func (h *history) due() { h.dueAt(rapid.Bool().Draw(h.t, "at the deadline")) }
