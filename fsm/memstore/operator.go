@@ -12,17 +12,17 @@ import (
 )
 
 // of returns the IDs of a subscription's consumers in a partition.
-func (t *tx) of(sub fsm.Subscription, partition int) (ids []string) {
+func (t *tx) of(sub fsm.Subscription, partition int) []string {
 	p := t.partitions[partition]
 	if p.order == nil {
-		p.order = disorder(p.consumers)
-	}
-	for _, id := range p.order {
-		if c := p.consumers[id]; c.Generation == sub.Generation && c.Subscription == sub.ID {
-			ids = append(ids, id)
+		p.order = map[generation][]string{}
+		for _, id := range disorder(p.consumers) {
+			c := p.consumers[id]
+			of := generation{c.Subscription, c.Generation}
+			p.order[of] = append(p.order[of], id)
 		}
 	}
-	return ids
+	return p.order[generation{sub.ID, sub.Generation}]
 }
 
 // CountConsumers implements fsm.OperatorStore.

@@ -8,11 +8,14 @@ import (
 	"reveille/fsm"
 )
 
+// generation names a subscription, and tells it from an earlier one of the same ID.
+type generation struct{ id, generation string }
+
 // partition is what a partition holds. A consumer in it is never changed in place, nor are its links.
 type partition struct {
 	consumers map[string]fsm.Consumer
-	// order is what consumers are listed in; nil after one came or went.
-	order []string
+	// order is what the consumers of each subscription are listed in; nil after one came or went.
+	order map[generation][]string
 	// streams are those that concern a consumer: linked to it, or its primary.
 	streams map[string]stream
 	seq     int64
