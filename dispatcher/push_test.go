@@ -28,9 +28,9 @@ func (s *memStore) pushSub(webhook string, change func(*fsm.Subscription)) fsm.S
 }
 
 // reads is a Config.ReadBatch that gives the answers in turn, the last one for ever.
-func reads(answers ...any) func(context.Context, string, string, fsm.Offset, int) (fsm.Batch, error) {
+func reads(answers ...any) func(context.Context, string, string, fsm.Offset, fsm.Offset, int) (fsm.Batch, error) {
 	var n atomic.Int32
-	return func(_ context.Context, _, _ string, at fsm.Offset, _ int) (fsm.Batch, error) {
+	return func(_ context.Context, _, _ string, at, _ fsm.Offset, _ int) (fsm.Batch, error) {
 		switch a := answers[min(int(n.Add(1)), len(answers))-1].(type) {
 		case error:
 			return fsm.Batch{}, a

@@ -64,10 +64,15 @@ func (d *Dispatcher) tell(ctx context.Context, a *attempt) (fsm.Outcome, error) 
 		return fsm.Outcome{}, nil
 	case fsm.AttemptFailed, fsm.AttemptRetired:
 	}
-	return d.cfg.Store.Fail(ctx, w.Ref(), fsm.Failure{
+	b := a.delivery.Batch
+	f := fsm.Failure{
 		RetryAfter: v.RetryAfter, Retired: v.Result == fsm.AttemptRetired, Reason: v.Reason,
-		Profile: a.sub.Profile(), Span: a.delivery.Batch.Span(),
-	})
+		Profile: a.sub.Profile(), Span: b.Span(),
+	}
+	if f.Profile.Aside {
+		f.To, f.Within, f.Tail = b.To, b.Within, b.Tail
+	}
+	return d.cfg.Store.Fail(ctx, w.Ref(), f)
 }
 
 func (d *Dispatcher) giveUp(w fsm.Wake, err error) {

@@ -60,8 +60,10 @@ func (c Consumer) Callback(env Env, exists bool, cb Callback) (Consumer, Callbac
 	refuse := func(code Code, path string) (Consumer, CallbackResult) {
 		return c, CallbackResult{Code: code, Path: path, WakeID: wakeID}
 	}
-	// No worker has a token of a consumer that was never woken: the callback is of an earlier consumer of the same ID.
-	if !exists || c.Generation != cb.Generation || !c.HiddenAt.IsZero() || c.WakeID == "" || c.State == GivenUp {
+	// No worker has a token of an aside, nor of a consumer that was never woken: the callback is of an earlier consumer
+	// of the same ID.
+	if !exists || c.End != "" || c.Generation != cb.Generation || !c.HiddenAt.IsZero() || c.WakeID == "" ||
+		c.State == GivenUp {
 		return refuse(CodeConsumerGone, "")
 	}
 	if cb.TokenExpired {

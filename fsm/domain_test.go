@@ -397,15 +397,15 @@ func TestASubscriptionIsTheSameOnlyIfItIsDeliveredInTheSameWay(t *testing.T) {
 func TestTheDefaultsOfASubscriptionGoByItsMode(t *testing.T) {
 	push := Subscription{ID: "s", Mode: ModePush}.WithDefaults()
 	want := Subscription{
-		ID: "s", Mode: ModePush, Format: FormatJSON, Signature: SignatureHMAC, Batch: 1, Timeout: PushTimeout,
-		Retry: PushRetry,
+		ID: "s", Mode: ModePush, Format: FormatJSON, Signature: SignatureHMAC, Batch: 1, Ordering: OrderingStream,
+		Timeout: PushTimeout, Retry: PushRetry,
 	}
 	if !push.Equal(want) {
 		t.Errorf("the defaults are %+v, want %+v", push, want)
 	}
 	set := Subscription{
 		ID: "s", Mode: ModePush, Format: "cloudevents", Signature: SignatureStandardWebhooks, Batch: 7,
-		Timeout: time.Second, Retry: []time.Duration{time.Minute},
+		Ordering: "key", Timeout: time.Second, Retry: []time.Duration{time.Minute},
 	}
 	if got := set.WithDefaults(); !got.Equal(set) {
 		t.Errorf("the defaults replaced what is there: %+v", got)

@@ -247,6 +247,33 @@ func ParseConsumerID(id string) (subscription, path string, ok bool) {
 	return subscription, path, ConsumerID(subscription, path) == id && strings.HasPrefix(path, "/")
 }
 
+// AsideID is the identity of the aside that a consumer gets for the delivery of an epoch. It is no ConsumerID: those
+// have one colon.
+func AsideID(consumer string, epoch int64) string {
+	return consumer + ":" + strconv.FormatInt(epoch, 10)
+}
+
+// AsideOf returns the ID of the consumer that an aside is of. ok is false for any other consumer.
+func AsideOf(id string) (consumer string, ok bool) {
+	last := strings.LastIndexByte(id, ':')
+	if last < 0 || strings.IndexByte(id, ':') == last {
+		return "", false
+	}
+	return id[:last], true
+}
+
+// ParseAnyConsumerID is ParseConsumerID of a consumer or of an aside.
+func ParseAnyConsumerID(id string) (subscription, path string, ok bool) {
+	of, aside := AsideOf(id)
+	if !aside {
+		return ParseConsumerID(id)
+	}
+	if epoch, err := strconv.ParseInt(id[len(of)+1:], 10, 64); err != nil || AsideID(of, epoch) != id {
+		return "", "", false
+	}
+	return ParseConsumerID(of)
+}
+
 // ValidateSubscriptionID returns an error that says what is wrong with a subscription's ID.
 func ValidateSubscriptionID(id string) error {
 	if id == "" || len(id) > 128 {

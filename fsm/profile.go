@@ -23,7 +23,13 @@ type Profile struct {
 	Delays []time.Duration
 	// Lasting says that failures never give the consumer up: whoever reports the last one acks the events as dead.
 	Lasting bool
+	// Aside says that what an attempt has brought steps aside when the attempt fails: it is retried as a consumer of
+	// its own (Consumer.End) while this one goes on behind it. Such a profile is Lasting.
+	Aside bool
 }
+
+// MaxAsides is how many asides a consumer may have. With so many, it waits for its failed delivery.
+const MaxAsides = 1000
 
 // AttemptMargin is how much longer than the endpoint may take an attempt may be out (Profile.Attempt): it waits for a
 // slot, its events are read, and it is reported.
@@ -36,6 +42,7 @@ func (s Subscription) Profile() Profile {
 	}
 	return Profile{
 		Attempt: cmp.Or(s.Timeout, PushTimeout) + AttemptMargin, Delays: s.Retry, Lasting: s.Mode == ModePush,
+		Aside: s.Mode == ModePush && s.Ordering == OrderingNone,
 	}
 }
 
@@ -44,17 +51,20 @@ func (p Profile) IsZero() bool { return p.Attempt == 0 && len(p.Delays) == 0 && 
 
 // Equal says whether p and o are the same.
 func (p Profile) Equal(o Profile) bool {
-	return p.Attempt == o.Attempt && p.Lasting == o.Lasting && slices.Equal(p.Delays, o.Delays)
+	return p.Attempt == o.Attempt && p.Lasting == o.Lasting && p.Aside == o.Aside && slices.Equal(p.Delays, o.Delays)
 }
 
-// String returns the profile as stores keep it: the milliseconds of Attempt, 1 if it is Lasting, otherwise 0, and the
-// milliseconds of the Delays, with commas between them. The zero Profile is empty.
+// String returns the profile as stores keep it: the milliseconds of Attempt, 1 if it is Lasting, 2 if it is Aside as
+// well, otherwise 0, and the milliseconds of the Delays, with commas between them. The zero Profile is empty.
 func (p Profile) String() string {
 	if p.IsZero() {
 		return ""
 	}
 	lasting := int64(0)
-	if p.Lasting {
+	switch {
+	case p.Aside:
+		lasting = 2
+	case p.Lasting:
 		lasting = 1
 	}
 	b := strconv.AppendInt(nil, p.Attempt.Milliseconds(), 10)
@@ -76,15 +86,17 @@ func ParseProfile(text string) (Profile, error) {
 	var numbers []time.Duration
 	for field := range strings.SplitSeq(text, ",") {
 		n, err := strconv.ParseInt(field, 10, 64)
-		if err != nil {
+		if err != nil || n < 0 {
 			return Profile{}, ErrProfile
 		}
 		numbers = append(numbers, time.Duration(n)*time.Millisecond)
 	}
-	if len(numbers) < 2 {
+	if len(numbers) < 2 || numbers[1] > 2*time.Millisecond {
 		return Profile{}, ErrProfile
 	}
-	return Profile{Attempt: numbers[0], Lasting: numbers[1] != 0, Delays: numbers[2:]}, nil
+	return Profile{
+		Attempt: numbers[0], Lasting: numbers[1] > 0, Aside: numbers[1] == 2*time.Millisecond, Delays: numbers[2:],
+	}, nil
 }
 
 // Last says whether a failed attempt is the last: nothing is retried after it.

@@ -171,13 +171,14 @@ func TestAProfileIsReadAsItWasWritten(t *testing.T) {
 		{Subscription{}.WithDefaults().Profile(), ""},
 		{pushing.Profile(), "35000,1,10000,60000"},
 		{retrying.Profile(), "45000,0,10000,60000"},
+		{unordered.Profile(), "35000,2,10000,60000"},
 	} {
 		got, err := ParseProfile(tc.text)
 		if err != nil || !got.Equal(tc.profile) || tc.profile.String() != tc.text || got.IsZero() != (tc.text == "") {
 			t.Errorf("%+v is written %q; %q is read as %+v, %v", tc.profile, tc.profile, tc.text, got, err)
 		}
 	}
-	for _, text := range []string{"x", "1", "1,,2", "1,0,x"} {
+	for _, text := range []string{"x", "1", "1,,2", "1,0,x", "1,3", "1,-1", "-1,0", "1,2,-1"} {
 		if p, err := ParseProfile(text); err == nil {
 			t.Errorf("%q is read as %+v", text, p)
 		}

@@ -51,8 +51,11 @@ func (c *Consumer) handOut(env Env) (e Effects) {
 }
 
 func (c Consumer) gone(cause GoneCause) Effects {
-	if c.State == GivenUp {
+	switch {
+	case c.State == GivenUp:
 		return Effects{}
+	case c.End != "":
+		return Effects{Ended: c.Ended(EndRemoved)}
 	}
 	return Effects{
 		Gone: &Gone{
@@ -117,12 +120,16 @@ func (c *Consumer) rest(env Env) *Wake {
 	return c.wakeIfPending(env)
 }
 
-// finished ends the wake that the consumer is in, if it is in one, and wakes it again if work is pending.
+// finished ends the wake that the consumer is in, if it is in one, and wakes it again if work is pending. An aside
+// without any is removed.
 func (c Consumer) finished(env Env) (Consumer, Effects) {
 	if c.State == Idle {
 		return c, Effects{Wake: c.wakeIfPending(env)}
 	}
 	end := c.Ended(EndDone)
+	if c.End != "" && !c.Pending() {
+		return c, Effects{Ended: end, Removed: true}
+	}
 	return c, Effects{Wake: c.rest(env), Idled: true, Ended: end}
 }
 
@@ -143,8 +150,9 @@ func (c *Consumer) ack(path string, to Offset) {
 	}
 }
 
+// note notes a tail. That of an aside is its End.
 func (c *Consumer) note(path string, tail Offset) {
-	if l, ok := c.Links[path]; ok && tail.After(l.Tail) {
+	if l, ok := c.Links[path]; ok && c.End == "" && tail.After(l.Tail) {
 		l.Tail = tail
 		c.Links[path] = l
 	}
@@ -178,6 +186,46 @@ func (c *Consumer) show(env Env) {
 		c.Deadline = time.Time{}
 	case Idle:
 	}
+}
+
+// behind is the position behind what an attempt has brought (Delivered). An aside may be led behind its End, where the
+// server has dropped what it had.
+func (c Consumer) behind(to, within Offset) Offset {
+	switch {
+	case c.End != "" && within.After(c.End):
+		return c.End
+	case c.End != "" || c.Again:
+		return within
+	}
+	return to
+}
+
+// stepsAside says whether what a failed attempt has brought steps aside.
+func (c Consumer) stepsAside(f Failure) bool {
+	l, linked := c.Links[c.Primary]
+	to := c.behind(f.To, f.Within)
+	return f.Profile.Aside && !f.Retired && c.End == "" && c.Asides < MaxAsides &&
+		linked && l.moves(f.Within) && l.moves(to) && !to.After(l.Tail)
+}
+
+// stepAside makes the aside that goes on with a failed attempt, and goes on behind what that has brought.
+func (c Consumer) stepAside(env Env, f Failure) (Consumer, Effects) {
+	aside := c
+	aside.ID, aside.End, aside.Asides, aside.Stalled = AsideID(c.ID, c.Epoch), f.Within, 0, 0
+	aside.Links = map[string]Link{c.Primary: {Acked: c.Links[c.Primary].Acked, Tail: f.Within}}
+	own := env
+	own.WakeID = env.AsideWakeID
+	aside.begin(own)
+	aside.Attempt = c.Attempt
+	aside, _ = aside.failed(own, f)
+	aside.Span = f.Span
+	c.Profile = f.Profile
+	c.delivered()
+	c.ack(c.Primary, c.behind(f.To, f.Within))
+	c.Asides++
+	c, e := c.finished(env)
+	e.Aside = &aside
+	return c, e
 }
 
 // failed gives the consumer up if the attempt was the last that its profile has, or if it was made after failures had

@@ -26,9 +26,11 @@ type Env struct {
 	// WakeID is the ID of the new wake, should there be one.
 	WakeID string
 	// Base is what the epoch of a new wake lies above (Fence).
-	Base   int64
-	Jitter Jitter
-	Timing Timing
+	Base int64
+	// AsideWakeID is the ID of the wake of an aside, should there be one.
+	AsideWakeID string
+	Jitter      Jitter
+	Timing      Timing
 }
 
 // Effects is what a transition asks its caller to do.
@@ -46,6 +48,8 @@ type Effects struct {
 	Hidden bool
 	// Ended is a wake that is over. Wake, if there is one, is then another.
 	Ended *WakeEnd
+	// Aside is a consumer that is made (Consumer.End).
+	Aside *Consumer
 }
 
 // NewConsumer is the consumer that a subscription gets for a stream, before anything happened to it. epoch is the
@@ -237,12 +241,22 @@ func (c Consumer) Due(env Env) (Consumer, Effects) {
 	return c, Effects{}
 }
 
-// Fail books a delivery attempt that failed (webhook spec, Failure Handling).
+// Out says whether the reference is to the attempt that is out.
+func (c Consumer) Out(r WakeRef) bool {
+	return c.Current(r) && c.State == Waking && c.Sent && c.Handed == r.Handed && c.HiddenAt.IsZero()
+}
+
+// Fail books a delivery attempt that failed (webhook spec, Failure Handling). What it has brought may step aside.
 func (c Consumer) Fail(env Env, r WakeRef, f Failure) (Consumer, Effects) {
-	if !c.Current(r) || c.State != Waking || !c.Sent || c.Handed != r.Handed || !c.HiddenAt.IsZero() {
+	if !c.Out(r) {
 		return c, Effects{}
 	}
-	return c.clone().failed(env, f)
+	c = c.clone()
+	c.note(c.Primary, f.Tail)
+	if c.stepsAside(f) {
+		return c.stepAside(env, f)
+	}
+	return c.failed(env, f)
 }
 
 // Park takes back the attempt that was handed out and not begun: it waits for this long, unless Begin hands it out.
@@ -311,11 +325,7 @@ func (c Consumer) Deliver(env Env, r WakeRef, d Delivered) (Consumer, Effects) {
 	c.delivered()
 	c.Profile = d.Profile
 	c.note(d.Path, d.Tail)
-	to := d.To
-	if c.Again {
-		to = d.Within
-	}
-	if !to.After(c.Links[d.Path].Tail) {
+	if to := c.behind(d.To, d.Within); !to.After(c.Links[d.Path].Tail) {
 		c.ack(d.Path, to)
 	}
 	return c.finished(env)

@@ -33,6 +33,8 @@ type Subscription struct {
 	Start Offset
 	// Batch is how many events a delivery of ModePush brings at most, 1 to MaxBatch; 0 in ModeWake.
 	Batch int
+	// Ordering says what a delivery of ModePush that failed holds up; empty in ModeWake.
+	Ordering Ordering
 	// Timeout is how long the endpoint may take to answer a delivery of ModePush; 0 in ModeWake, which goes by the
 	// settings of the program.
 	Timeout time.Duration
@@ -74,7 +76,10 @@ type Format string
 // Signature is the scheme that signs the request of a delivery.
 type Signature string
 
-// The known modes, formats and signature schemes. The first of each is the default.
+// Ordering is what a failed delivery of ModePush holds up.
+type Ordering string
+
+// The known modes, formats, signature schemes and orderings. The first of each is the default.
 const (
 	ModeWake Mode = "wake"
 	// ModePush brings the events themselves.
@@ -88,6 +93,11 @@ const (
 	SignatureHMAC Signature = "hmac"
 	// SignatureStandardWebhooks is that of Standard Webhooks, https://www.standardwebhooks.com.
 	SignatureStandardWebhooks Signature = "standard-webhooks"
+
+	// OrderingStream is the order of the stream: nothing passes an event whose delivery fails.
+	OrderingStream Ordering = "stream"
+	// OrderingNone has a delivery that failed step aside: it is retried by itself while the stream goes on.
+	OrderingNone Ordering = "none"
 )
 
 // What is known of each; the first is the default. Formats go by the mode.
@@ -95,6 +105,7 @@ var (
 	Modes      = []Mode{ModeWake, ModePush}
 	Formats    = map[Mode][]Format{ModeWake: {FormatWake}, ModePush: {FormatJSON}}
 	Signatures = []Signature{SignatureHMAC, SignatureStandardWebhooks}
+	Orderings  = []Ordering{OrderingStream, OrderingNone}
 )
 
 // SecretPrefix begins every secret.
@@ -120,6 +131,7 @@ func (s Subscription) WithDefaults() Subscription {
 	}
 	s.Format = cmp.Or(s.Format, FormatJSON)
 	s.Batch = cmp.Or(s.Batch, 1)
+	s.Ordering = cmp.Or(s.Ordering, OrderingStream)
 	s.Timeout = cmp.Or(s.Timeout, PushTimeout)
 	if len(s.Retry) == 0 {
 		s.Retry = PushRetry
@@ -144,6 +156,7 @@ func (s Subscription) differs(o Subscription) (fields []string) {
 		{"mode", s.Mode == o.Mode},
 		{"format", s.Format == o.Format},
 		{"batch", s.Batch == o.Batch},
+		{"ordering", s.Ordering == o.Ordering},
 		{"timeout", s.Timeout == o.Timeout},
 		{"retry", slices.Equal(s.Retry, o.Retry)},
 		{"headers", maps.Equal(s.Headers, o.Headers)},
@@ -215,6 +228,13 @@ type Consumer struct {
 	// the same ID, whose stream was another.
 	Born    int64
 	Profile Profile
+	// End makes it an aside: a consumer that goes on with a delivery of another one, which has stepped aside
+	// (Profile.Aside). Its stream ends there for it, whatever follows, and it is removed once all is delivered or dead.
+	// It is hidden and made anew only with that other one, and nobody is told that it is gone. End never changes; it is
+	// empty for any other consumer.
+	End Offset
+	// Asides counts the asides of the consumer. They go with it.
+	Asides int
 
 	State State
 	// Epoch of the current wake, or of the last one while idle.
@@ -299,6 +319,14 @@ func (w Wake) Ref() WakeRef {
 	}
 }
 
+// End is what a delivery of the wake brings nothing behind; empty if that is open.
+func (w Wake) End() Offset {
+	if _, aside := AsideOf(w.Consumer); !aside {
+		return ""
+	}
+	return w.Streams[0].Tail
+}
+
 // At is where the consumer stands in one of its streams; Start if it has no such stream.
 func (w Wake) At(path string) Offset {
 	for _, s := range w.Streams {
@@ -343,6 +371,8 @@ type Failure struct {
 	Profile Profile
 	// Span is how many events the attempt has brought, or bytes of a stream that is not JSON; 0 for a wake.
 	Span int64
+	// To, Within and Tail are as in Delivered, of the primary stream; empty unless the Profile is Aside.
+	To, Within, Tail Offset
 	// Reason says it to an operator in at most MaxReason bytes, without a URL and without anything that the endpoint
 	// sent.
 	Reason string
@@ -354,7 +384,7 @@ type Delivered struct {
 	// To is the position behind the last event, Tail how far the stream goes, as reading it has shown.
 	To, Tail Offset
 	// Within is Batch.Within. It counts if an attempt of the wake may have been sent twice: the other time may have
-	// brought more.
+	// brought more. It also counts for an aside, whose End is one.
 	Within Offset
 	// Profile is as in Failure.
 	Profile Profile

@@ -32,6 +32,7 @@ var settings = []struct {
 	{"mode", readMode},
 	{"format", readFormat},
 	{"batch", readBatch},
+	{"ordering", readOrdering},
 	{"timeout", readTimeout},
 	{"retry", readRetry},
 	{"headers", readHeaders},
@@ -65,12 +66,13 @@ func readSettings(o object) (asked []setting, err error) {
 // is not the default.
 type settingsBody struct {
 	// Start is left out for streams that begin at their end.
-	Start   string     `json:"start,omitempty"`
-	Mode    fsm.Mode   `json:"mode,omitempty"`
-	Format  fsm.Format `json:"format,omitempty"`
-	Batch   int        `json:"batch,omitempty"`
-	Timeout string     `json:"timeout,omitempty"`
-	Retry   *retryBody `json:"retry,omitempty"`
+	Start    string       `json:"start,omitempty"`
+	Mode     fsm.Mode     `json:"mode,omitempty"`
+	Format   fsm.Format   `json:"format,omitempty"`
+	Batch    int          `json:"batch,omitempty"`
+	Ordering fsm.Ordering `json:"ordering,omitempty"`
+	Timeout  string       `json:"timeout,omitempty"`
+	Retry    *retryBody   `json:"retry,omitempty"`
 	// Headers has their names alone: the values may be secrets.
 	Headers       []string           `json:"headers,omitempty"`
 	Authorization *authorizationBody `json:"authorization,omitempty"`
@@ -83,7 +85,7 @@ type retryBody struct {
 
 func settingsOf(sub fsm.Subscription) settingsBody {
 	b := settingsBody{Batch: sub.Batch, Headers: slices.Sorted(maps.Keys(sub.Headers)), Metadata: sub.Metadata}
-	b.Start, b.Authorization = sub.Start.Value(), authorizationOf(sub)
+	b.Start, b.Ordering, b.Authorization = sub.Start.Value(), sub.Ordering, authorizationOf(sub)
 	if sub.Mode != fsm.ModeWake {
 		b.Mode = sub.Mode
 	}
@@ -158,6 +160,11 @@ func readBatch(o object) (setting, error) {
 		err = refuse(fsm.CodeInvalidRequest, "batch must be %s", want)
 	}
 	return forPush("batch", named, func(sub *fsm.Subscription) { sub.Batch = batch }), err
+}
+
+func readOrdering(o object) (setting, error) {
+	ordering, err := oneOf(o, "ordering", fsm.Orderings)
+	return forPush("ordering", !isNull(o["ordering"]), func(sub *fsm.Subscription) { sub.Ordering = ordering }), err
 }
 
 func readTimeout(o object) (setting, error) {

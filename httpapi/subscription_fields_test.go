@@ -33,7 +33,8 @@ func members(n int, name string, size int) string {
 
 func TestASubscriptionIsStoredAndShownWithItsSettings(t *testing.T) {
 	const push = `"mode":"push","format":"json",`
-	const once, patient = `"batch":1,"timeout":"30s",`, `"retry":{"schedule":["30s","2m","10m","1h","4h","12h","24h"]}`
+	const once = `"batch":1,"ordering":"stream","timeout":"30s",`
+	const patient = `"retry":{"schedule":["30s","2m","10m","1h","4h","12h","24h"]}`
 	for _, c := range []struct {
 		name, fields string
 		want         fsm.Subscription // of which only the settings count
@@ -47,8 +48,8 @@ func TestASubscriptionIsStoredAndShownWithItsSettings(t *testing.T) {
 			``,
 		},
 		{
-			"null is the default", `,"start":null,"mode":null,"format":null,"batch":null,"timeout":null,"retry":null,` +
-				`"headers":null,"metadata":null`, fsm.Subscription{}, ``,
+			"null is the default", `,"start":null,"mode":null,"format":null,"batch":null,"ordering":null,` +
+				`"timeout":null,"retry":null,"headers":null,"metadata":null`, fsm.Subscription{}, ``,
 		},
 		{
 			"a wake with delays, headers and metadata",
@@ -64,19 +65,25 @@ func TestASubscriptionIsStoredAndShownWithItsSettings(t *testing.T) {
 		},
 		{"a push has defaults", `,"mode":"push"`, fsm.Subscription{Mode: fsm.ModePush}, "," + push + once + patient},
 		{
-			"null is the default of a push", `,"mode":"push","format":null,"batch":null,"timeout":null,"retry":null`,
+			"null is the default of a push",
+			`,"mode":"push","format":null,"batch":null,"ordering":null,"timeout":null,"retry":null`,
 			fsm.Subscription{Mode: fsm.ModePush},
 			"," + push + once + patient,
 		},
 		{
 			"the mode may come last", `,"batch":1000,"timeout":"60s","format":"json","mode":"push"`,
 			fsm.Subscription{Mode: fsm.ModePush, Batch: 1000, Timeout: time.Minute},
-			"," + push + `"batch":1000,"timeout":"1m",` + patient,
+			"," + push + `"batch":1000,"ordering":"stream","timeout":"1m",` + patient,
 		},
 		{
 			"the least of all", `,"mode":"push","batch":1,"timeout":"5s","retry":{"schedule":["1s"]}`,
 			fsm.Subscription{Mode: fsm.ModePush, Timeout: 5 * time.Second, Retry: seconds(1)},
-			"," + push + `"batch":1,"timeout":"5s","retry":{"schedule":["1s"]}`,
+			"," + push + `"batch":1,"ordering":"stream","timeout":"5s","retry":{"schedule":["1s"]}`,
+		},
+		{
+			"no ordering", `,"ordering":"none","mode":"push"`,
+			fsm.Subscription{Mode: fsm.ModePush, Ordering: fsm.OrderingNone},
+			"," + push + strings.Replace(once, "stream", "none", 1) + patient,
 		},
 		{
 			"delays of every kind", `,"mode":"push","retry":{"schedule":["168h","90s","1h0m30s","90m","24h0m0s"]}`,
@@ -207,10 +214,11 @@ func TestTheLargestHeadersAndMetadata(t *testing.T) {
 func TestAPutWithOtherSettingsIsAnotherConfiguration(t *testing.T) {
 	const target, hook = "/agents/*?subscription=s", `{"webhook":"https://w.example/hook","mode":"push"`
 	for fields, names := range map[string]string{
-		`,"mode":"wake"`: "mode, format, batch, timeout, retry", `,"batch":2`: "batch", `,"timeout":"5s"`: "timeout",
+		`,"mode":"wake"`: "mode, format, batch, ordering, timeout, retry", `,"batch":2`: "batch",
+		`,"timeout":"5s"`:               "timeout",
 		`,"retry":{"schedule":["30s"]}`: "retry", `,"headers":{"X-A":"2"}`: "headers", `,"headers":null`: "headers",
 		`,"headers":{"X-A":"1","X-B":""}`: "headers", `,"metadata":{"k":"w"},"batch":2`: "batch, metadata",
-		`,"metadata":null`: "metadata", `,"start":"-1"`: "start",
+		`,"metadata":null`: "metadata", `,"start":"-1"`: "start", `,"ordering":"none"`: "ordering",
 		`,"batch":2,"start":"-1"`: "start, batch",
 	} {
 		h := newHarness(t, nil)
@@ -234,23 +242,24 @@ func TestAPatchOfSettings(t *testing.T) {
 		{"of none", `"mode":"push",` + headers, `{}`, func(*fsm.Subscription) {}},
 		{
 			"that has what is there", `"mode":"push"`,
-			`{"start":"now","mode":"push","format":"json","batch":1,"timeout":"30s","retry":null}`,
+			`{"start":"now","mode":"push","format":"json","batch":1,"ordering":"stream","timeout":"30s","retry":null}`,
 			func(*fsm.Subscription) {},
 		},
 		{"with the mode that is the default", headers, `{"mode":null,"format":null}`, func(*fsm.Subscription) {}},
 		{
 			"that sets all", `"mode":"push"`,
-			`{"batch":3,"timeout":"10s","retry":{"max_attempts":2},` + headers + `,` + metadata + `}`,
+			`{"batch":3,"ordering":"none","timeout":"10s","retry":{"max_attempts":2},` + headers + `,` + metadata + `}`,
 			func(s *fsm.Subscription) {
-				s.Batch, s.Timeout, s.Retry = 3, 10*time.Second, seconds(1)
+				s.Batch, s.Timeout, s.Retry, s.Ordering = 3, 10*time.Second, seconds(1), fsm.OrderingNone
 				s.Headers = map[string]string{"X-A": "1", "X-B": "2"}
 				s.Metadata = map[string]string{"a": "1", "b": "2"}
 			},
 		},
 		{
-			"that sets the defaults", `"mode":"push","batch":3,"timeout":"10s","retry":{"max_attempts":2}`,
-			`{"batch":null,"timeout":null,"retry":null}`, func(s *fsm.Subscription) {
-				s.Batch, s.Timeout, s.Retry = 1, fsm.PushTimeout, fsm.PushRetry
+			"that sets the defaults",
+			`"mode":"push","batch":3,"ordering":"none","timeout":"10s","retry":{"max_attempts":2}`,
+			`{"batch":null,"ordering":null,"timeout":null,"retry":null}`, func(s *fsm.Subscription) {
+				s.Batch, s.Timeout, s.Retry, s.Ordering = 1, fsm.PushTimeout, fsm.PushRetry, fsm.OrderingStream
 			},
 		},
 		{
@@ -324,6 +333,9 @@ func TestARefusedSettingIsNamedAndChangesNothing(t *testing.T) {
 		{`"batch":1.5`, "batch must be an integer from 1 to 1000"},
 		{`"batch":"1"`, "batch must be an integer from 1 to 1000"},
 		{`"batch":1e99`, "batch must be an integer from 1 to 1000"},
+		{`"ordering":"key"`, `ordering must be "stream" or "none"`},
+		{`"ordering":""`, `ordering must be "stream" or "none"`},
+		{`"ordering":1`, `ordering must be "stream" or "none"`},
 		{`"timeout":30`, timeout},
 		{`"timeout":"30"`, timeout},
 		{`"timeout":""`, timeout},
@@ -416,6 +428,7 @@ func TestARefusedSettingIsNamedAndChangesNothing(t *testing.T) {
 			{`"format":""`, `format must be "wake" for "mode":"wake"`},
 			{`"batch":1`, `batch is only for "mode":"push"`},
 			{`"timeout":"30s"`, `timeout is only for "mode":"push"`},
+			{`"ordering":"stream"`, `ordering is only for "mode":"push"`},
 		},
 		fsm.ModePush: {
 			{`"format":"wake"`, `format must be "json" for "mode":"push"`},

@@ -58,6 +58,7 @@ func (s *Store) Consumer(ctx context.Context, r fsm.ConsumerRef) (fsm.Consumer, 
 	prefix := s.keys.partition(p)
 	pipe := s.rdb.TxPipeline()
 	record, acked := pipe.HGetAll(ctx, prefix+"c:"+r.ID), pipe.HGetAll(ctx, prefix+"l:"+r.ID)
+	asides := pipe.SCard(ctx, prefix+"x:"+r.ID)
 	if _, err := pipe.Exec(ctx); wrap(err) != nil {
 		return fsm.Consumer{}, wrap(err)
 	}
@@ -75,6 +76,7 @@ func (s *Store) Consumer(ctx context.Context, r fsm.ConsumerRef) (fsm.Consumer, 
 		return fsm.Consumer{}, fsm.ErrNotFound
 	}
 	c, bad := decodeConsumer(r.ID, h)
+	c.Asides = int(asides.Val())
 	tails := make(map[string]*redis.StringCmd, len(acked.Val()))
 	pipe = s.rdb.Pipeline()
 	for path := range acked.Val() {
@@ -93,7 +95,7 @@ func (s *Store) Consumer(ctx context.Context, r fsm.ConsumerRef) (fsm.Consumer, 
 			bad = fmt.Errorf("redis: consumer %s has since:%s=%q", r.ID, path, h["since:"+path])
 		}
 		c.Links[path] = fsm.Link{
-			Acked: fsm.Offset(offset), Tail: fsm.Offset(tails[path].Val()),
+			Acked: fsm.Offset(offset), Tail: cmp.Or(c.End, fsm.Offset(tails[path].Val())),
 			Past: fsm.Offset(h["past:"+path]), Since: since,
 		}
 	}
@@ -116,7 +118,7 @@ func decodeConsumer(id string, h map[string]string) (c fsm.Consumer, bad error) 
 		Attempt: int(number("attempt")), Handed: int(number("handed")), Sent: number("sent") == 1,
 		FirstFailure: at("failing"), LastError: h["error"], Retired: number("retired") == 1,
 		Stalled: int(number("stalled")), Moved: number("moved") == 1, HiddenAt: at("hidden"), Deadline: at("due"),
-		WokeAt: at("woke"),
+		WokeAt: at("woke"), End: fsm.Offset(h["ends"]),
 	}
 	if h["profile"] != "" {
 		profile, err := fsm.ParseProfile(h["profile"])

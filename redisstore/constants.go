@@ -31,6 +31,7 @@ var constants = []struct {
 	{"DOWN_AFTER", fsm.DownAfter},
 	{"PROBE_PAUSE", millis(fsm.ProbePause)},
 	{"PROBE_PAUSE_MAX", millis(fsm.ProbePauseMax)},
+	{"MAX_ASIDES", fsm.MaxAsides},
 }
 
 func millis(d time.Duration) int64 { return d.Milliseconds() }

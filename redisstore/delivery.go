@@ -88,7 +88,7 @@ func untilDue(r *reply) time.Duration {
 func (s *Store) Fail(ctx context.Context, r fsm.WakeRef, f fsm.Failure) (fsm.Outcome, error) {
 	return s.runOutcome(ctx, scriptFail, s.PartitionOf(r.Consumer.Home), r.Consumer.ID, r.Epoch, r.WakeID, r.Handed,
 		f.RetryAfter.Milliseconds(), flag(f.Retired), f.Reason[:min(len(f.Reason), fsm.MaxReason)],
-		f.Profile.String(), f.Span)
+		f.Profile.String(), f.Span, string(f.To), string(f.Within), string(f.Tail))
 }
 
 // Park implements fsm.DeliveryStore.

@@ -74,11 +74,11 @@ const (
 
 // figures are what the metrics tell of the owned partitions.
 type figures struct {
-	up                          bool
-	asked                       int
-	waiting, retired, live, all int64
-	givenUp                     int64
-	known                       int64
+	up                      bool
+	asked                   int
+	waiting, aside, retired int64
+	live, givenUp, all      int64
+	known                   int64
 	// counted is false if there were too many subscriptions to count the consumers of.
 	counted bool
 	oldest  time.Duration
@@ -105,7 +105,8 @@ func newCensus(s *Store) *census {
 	return &census{
 		s: s,
 		consumers: describe("reveille_consumers", "Consumers in the partitions that this replica owns, by state "+
-			"(waking: a wake is being delivered; retired: the same, but the endpoint answered 410 and the "+
+			"(waking: a wake is being delivered; aside: a failed push of a subscription with \"ordering\":\"none\", "+
+			"which is retried by itself; retired: either of these, but the endpoint answered 410 and the "+
 			"subscription was not resumed; live: its worker is working; given_up: deliveries failed "+
 			"for too long, the next event or a resumption wakes it; idle: none of these). The sum over the "+
 			"replicas is the total. Idle is left out if there are more than 200,000 pairs of a subscription and an "+
@@ -113,8 +114,8 @@ func newCensus(s *Store) *census {
 		oldest: describe("reveille_oldest_pending_wake_seconds", "Age of the oldest wake among the consumers in "+
 			"state waking in the partitions that this replica owns: since Redis was told of the event, since the end "+
 			"of the previous wake if the consumer was busy, or since it was resumed. 0 if there is none. Retired "+
-			"consumers do not count: they wait for an operator and would hide the others. Alert on the maximum over "+
-			"the replicas."),
+			"consumers and those aside do not count: they wait for an operator, or hold up nothing, and would hide "+
+			"the others. Alert on the maximum over the replicas."),
 		known: describe("reveille_streams_known", "Streams that discovery has found in the partitions that this "+
 			"replica owns, including streams that do not exist yet. The sum over the replicas is the total."),
 		up: describe("reveille_redis_up", "1 if Redis answered for all partitions that this replica owns when "+
@@ -156,11 +157,12 @@ func (c *census) Collect(ch chan<- prometheus.Metric) {
 		return
 	}
 	gauge(c.consumers, float64(f.waiting), "waking")
+	gauge(c.consumers, float64(f.aside), "aside")
 	gauge(c.consumers, float64(f.retired), "retired")
 	gauge(c.consumers, float64(f.live), "live")
 	gauge(c.consumers, float64(f.givenUp), "given_up")
 	if f.counted {
-		gauge(c.consumers, float64(max(0, f.all-f.waiting-f.retired-f.live-f.givenUp)), "idle")
+		gauge(c.consumers, float64(max(0, f.all-f.waiting-f.aside-f.retired-f.live-f.givenUp)), "idle")
 	}
 	gauge(c.known, float64(f.known))
 	gauge(c.oldest, f.oldest.Seconds())
@@ -221,8 +223,8 @@ func (s *Store) count(partitions []int) figures {
 		return s.keys.guard(p), s.arguments(p, batches[i%n]...)
 	}) {
 		r.list(func(l *reply) {
-			waiting, retired, live, givenUp, all, known, waited :=
-				l.int(), l.int(), l.int(), l.int(), l.int(), l.int(), l.int()
+			waiting, aside, retired, live, givenUp, all, known, waited :=
+				l.int(), l.int(), l.int(), l.int(), l.int(), l.int(), l.int(), l.int()
 			if l.bad != nil {
 				return
 			}
@@ -232,7 +234,8 @@ func (s *Store) count(partitions []int) figures {
 			}
 			f.asked++
 			f.givenUp += givenUp
-			f.waiting, f.retired, f.live, f.known = f.waiting+waiting, f.retired+retired, f.live+live, f.known+known
+			f.waiting, f.aside, f.retired = f.waiting+waiting, f.aside+aside, f.retired+retired
+			f.live, f.known = f.live+live, f.known+known
 			f.oldest = max(f.oldest, time.Duration(waited)*time.Millisecond)
 		})
 		if r.bad != nil {

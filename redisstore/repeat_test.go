@@ -87,6 +87,16 @@ func TestACallWhoseReplyWasLostIsAnsweredAsIfItWereTheFirst(t *testing.T) {
 			Path: at.Path, To: at.Acked.At(1, at.Tail), Tail: at.Tail,
 		})).Wakes, 2)
 	})
+	t.Run("delivery that fails and steps aside", func(t *testing.T) {
+		wake := waking(t)
+		next := first(t, w.failOne(t, unordered("s"), wake).Wakes, 2)
+		if c := must[fsm.Consumer](t)(w.Consumer(ctx, wake.Ref().Consumer)); c.Asides != 1 || c.Handed != 1 {
+			t.Errorf("it is %+v", c)
+		}
+		if next.At(wake.Primary) != fsm.Start.At(1, "9") {
+			t.Errorf("the stream goes on with %+v", next)
+		}
+	})
 	callback := func(wake fsm.Wake) fsm.Callback {
 		return fsm.Callback{
 			Consumer: wake.Ref().Consumer, Primary: wake.Primary, Generation: wake.Generation, Epoch: wake.Epoch,

@@ -35,7 +35,7 @@ func TestASubscriptionIsStoredWithHowItIsDelivered(t *testing.T) {
 	want := map[string]any{
 		"id": "s", "generation": "g-s", "pattern": "/**", "webhook": "https://example.com/hook", "secret": "whsec_x",
 		"description": "", "revision": 0.0, "start": "", "mode": "wake", "format": "wake", "signature": "hmac",
-		"batch": 0.0, "timeout": 0.0, "retry": nil, "headers": nil, "metadata": nil,
+		"batch": 0.0, "ordering": "", "timeout": 0.0, "retry": nil, "headers": nil, "metadata": nil,
 		"authorization": "", "authorization_query": "", "created_at": float64(w.now.UnixMicro()),
 	}
 	if !maps.Equal(stored, want) {
@@ -50,7 +50,7 @@ func TestTheSettingsOfASubscriptionAreStored(t *testing.T) {
 	server := redisstore.EmptyRedis(t)
 	one, two := open(t, server.URL, 4), open(t, server.URL, 4)
 	sub := subscription("s")
-	sub.Mode, sub.Batch, sub.Timeout = fsm.ModePush, 7, 5*time.Second
+	sub.Mode, sub.Batch, sub.Timeout, sub.Ordering = fsm.ModePush, 7, 5*time.Second, fsm.OrderingNone
 	sub.Retry = []time.Duration{1500 * time.Millisecond, time.Hour, 168 * time.Hour}
 	sub.Headers = map[string]string{"Authorization": "Bearer x", "X-Quote": `"\é`}
 	sub.Authorization = fsm.Authorization{Query: "access_token", Secret: "hush"}
@@ -69,7 +69,7 @@ func TestTheSettingsOfASubscriptionAreStored(t *testing.T) {
 		}, sub},
 		{"changed", func() (fsm.Subscription, error) {
 			return one.ChangeSubscription(t.Context(), "s", func(s fsm.Subscription) (fsm.Subscription, error) {
-				s.Batch, s.Timeout, s.Retry, s.Headers, s.Metadata = 0, 0, nil, nil, nil
+				s.Batch, s.Ordering, s.Timeout, s.Retry, s.Headers, s.Metadata = 0, "", 0, nil, nil, nil
 				s.Authorization = fsm.Authorization{}
 				return s.WithDefaults(), nil
 			})
@@ -97,7 +97,7 @@ func TestStoredSubscriptionsOfLaterVersions(t *testing.T) {
 	later := fsm.Subscription{
 		ID: "other", Generation: "g", Pattern: "/**", Webhook: "https://example.com/", Secret: "whsec_y",
 		CreatedAt: time.UnixMicro(1000), Version: 2048, Mode: "push", Format: "cloudevents", Signature: "standard",
-		Batch: 1, Timeout: fsm.PushTimeout, Retry: fsm.PushRetry, // it lacks them
+		Batch: 1, Ordering: fsm.OrderingStream, Timeout: fsm.PushTimeout, Retry: fsm.PushRetry, // it lacks them
 	}
 	server := redisstore.EmptyRedis(t)
 	for _, c := range []struct {

@@ -28,6 +28,7 @@ type record struct {
 	Signature   fsm.Signature     `json:"signature"`
 	Start       fsm.Offset        `json:"start"`
 	Batch       int               `json:"batch"`
+	Ordering    fsm.Ordering      `json:"ordering"`
 	Timeout     int64             `json:"timeout"` // milliseconds
 	Retry       []int64           `json:"retry"`   // milliseconds
 	Headers     map[string]string `json:"headers"`
@@ -48,7 +49,8 @@ func encodeSubscription(s fsm.Subscription, was string) (string, error) {
 	text, err := json.Marshal(record{
 		ID: s.ID, Generation: s.Generation, Pattern: s.Pattern, Webhook: s.Webhook, Secret: s.Secret,
 		Description: s.Description, Mode: s.Mode, Format: s.Format, Signature: s.Signature,
-		Start: s.Start, Batch: s.Batch, Timeout: s.Timeout.Milliseconds(), Retry: inMillis(s.Retry), Headers: s.Headers,
+		Start: s.Start, Batch: s.Batch, Ordering: s.Ordering, Timeout: s.Timeout.Milliseconds(),
+		Retry: inMillis(s.Retry), Headers: s.Headers,
 		Auth: s.Authorization.Secret, AuthQuery: s.Authorization.Query,
 		Metadata: s.Metadata, CreatedAt: s.CreatedAt.UnixMicro(), Version: s.Version, Revision: s.Revision,
 		Told: s.Told,
@@ -77,9 +79,10 @@ func decodeSubscription(s string) (fsm.Subscription, error) {
 	return fsm.Subscription{
 		ID: r.ID, Generation: r.Generation, Pattern: r.Pattern, Webhook: r.Webhook, Secret: r.Secret,
 		Description: r.Description, Mode: r.Mode, Format: r.Format, Signature: r.Signature,
-		Start: r.Start, Batch: r.Batch, Timeout: time.Duration(r.Timeout) * time.Millisecond, Retry: ofMillis(r.Retry),
-		Headers: r.Headers, Authorization: fsm.Authorization{Query: r.AuthQuery, Secret: r.Auth},
-		Metadata: r.Metadata, CreatedAt: time.UnixMicro(r.CreatedAt), Version: r.Version,
+		Start: r.Start, Batch: r.Batch, Ordering: r.Ordering, Timeout: time.Duration(r.Timeout) * time.Millisecond,
+		Retry: ofMillis(r.Retry), Headers: r.Headers,
+		Authorization: fsm.Authorization{Query: r.AuthQuery, Secret: r.Auth},
+		Metadata:      r.Metadata, CreatedAt: time.UnixMicro(r.CreatedAt), Version: r.Version,
 		Revision: r.Revision, Told: r.Told,
 	}.WithDefaults(), nil // what a record lacks goes by its mode
 }

@@ -72,10 +72,23 @@ func (s *Store) transit(
 }
 
 // Fail implements fsm.DeliveryStore.
-func (s *Store) Fail(ctx context.Context, r fsm.WakeRef, f fsm.Failure) (fsm.Outcome, error) {
-	return s.transit(ctx, r, func(c fsm.Consumer, env fsm.Env) (fsm.Consumer, fsm.Effects) {
-		return c.Fail(env, r, f)
+func (s *Store) Fail(ctx context.Context, r fsm.WakeRef, f fsm.Failure) (o fsm.Outcome, err error) {
+	err = s.call(ctx, func(t *tx) error {
+		p := t.home(r.Consumer.Home)
+		c, there := p.consumers[r.Consumer.ID]
+		if !there || !c.Out(r) {
+			return nil
+		}
+		raised := p.raisedBy(c, c.Primary, f.Tail)
+		f.Tail = raised.Tail
+		env := t.env(p, c.ID)
+		env.AsideWakeID = t.env(p, fsm.AsideID(c.ID, c.Epoch)).WakeID
+		c, e := c.Fail(env, r, f)
+		t.put(p, c, e, &o)
+		p.note(c.Primary, raised)
+		return nil
 	}, "Fail", r, f)
+	return o, err
 }
 
 // Park implements fsm.DeliveryStore.
@@ -114,14 +127,11 @@ func (s *Store) Deliver(ctx context.Context, r fsm.WakeRef, d fsm.Delivered) (o 
 		if !there || !c.Current(r) {
 			return nil
 		}
-		_, linked := c.Links[d.Path]
-		raised := p.streams[d.Path].noted.Raised(d.Tail, false)
+		raised := p.raisedBy(c, d.Path, d.Tail)
 		d.Tail = raised.Tail
 		c, e := c.Deliver(t.env(p, c.ID), r, d)
 		t.put(p, c, e, &o)
-		if linked {
-			p.note(d.Path, raised)
-		}
+		p.note(d.Path, raised)
 		return nil
 	}, "Deliver", r, d)
 	return o, err

@@ -78,6 +78,9 @@ func (p *partition) store(c fsm.Consumer) {
 		p.order = nil
 	}
 	p.consumers[c.ID] = c
+	if c.End != "" { // its streams are its consumer's affair
+		return
+	}
 	p.watch(c.Primary, c.ID)
 	for path := range c.Links {
 		p.watch(path, c.ID)
@@ -111,11 +114,41 @@ func (p *partition) take(c fsm.Consumer) {
 	was := p.consumers[c.ID]
 	delete(p.consumers, c.ID)
 	p.order = nil
+	p.floor = max(p.floor, was.Epoch)
+	if of, aside := fsm.AsideOf(c.ID); aside {
+		if parent, there := p.consumers[of]; there {
+			parent.Asides--
+			p.consumers[of] = parent
+		}
+		return
+	}
 	p.unwatch(was.Primary, c.ID)
 	for path := range was.Links {
 		p.unwatch(path, c.ID)
 	}
-	p.floor = max(p.floor, was.Epoch)
+}
+
+// asidesOf returns the asides of a consumer, by ID.
+func (p *partition) asidesOf(c fsm.Consumer) (list []fsm.Consumer) {
+	if c.Asides == 0 {
+		return nil
+	}
+	for _, a := range p.all() {
+		if of, aside := fsm.AsideOf(a.ID); aside && of == c.ID {
+			list = append(list, a)
+		}
+	}
+	return list
+}
+
+// raisedBy returns what is noted of a stream after a consumer has read up to a tail. An aside shows nothing of the
+// stream, nor does a consumer that is not linked to it.
+func (p *partition) raisedBy(c fsm.Consumer, path string, tail fsm.Offset) fsm.Noted {
+	noted := p.streams[path].noted
+	if _, linked := c.Links[path]; linked && c.End == "" {
+		noted = noted.Raised(tail, false)
+	}
+	return noted
 }
 
 // note notes the end of a watched stream, for every consumer that is linked to it, and wakes none of them.
@@ -160,8 +193,15 @@ func (t *tx) put(p *partition, c fsm.Consumer, e fsm.Effects, o *fsm.Outcome) {
 		o.Gone = append(o.Gone, *e.Gone)
 	}
 	if e.Removed {
+		for _, a := range p.asidesOf(c) {
+			t.put(p, a, a.Remove(fsm.GoneStreamDeleted), o) // whatever the cause, nobody is told
+		}
 		p.take(c)
 		return
+	}
+	if e.Aside != nil {
+		t.fence(p)
+		p.store(*e.Aside)
 	}
 	if c.Epoch > p.consumers[c.ID].Epoch {
 		t.fence(p)

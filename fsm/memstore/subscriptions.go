@@ -135,7 +135,7 @@ func (s *Store) drop(ctx context.Context, n int, id, generation string) error {
 		p := t.partitions[n]
 		p.deleted[generation] = struct{}{}
 		for _, c := range p.all() {
-			if c.Subscription == id && c.Generation == generation {
+			if _, still := p.consumers[c.ID]; still && c.Subscription == id && c.Generation == generation {
 				t.put(p, c, c.Remove(fsm.GoneSubscriptionDeleted), &o)
 			}
 		}

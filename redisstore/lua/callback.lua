@@ -25,8 +25,8 @@ local of = ''
 local function refuse(code, path) return { code, path or '', {}, outcome(), of } end
 
 local c = load(id)
--- No worker has a token of a consumer that was never woken: the callback is of an earlier consumer of the same id.
-if not c or c.gen ~= gen or c.hidden > 0 or c.wake == '' or c.state == 'given_up' or is_dead(c.gen) then return reply(refuse('CONSUMER_GONE')) end
+-- No worker has a token of an aside, nor of a consumer that was never woken: the callback is of an earlier consumer of the same id.
+if not c or aside_of(c) or c.gen ~= gen or c.hidden > 0 or c.wake == '' or c.state == 'given_up' or is_dead(c.gen) then return reply(refuse('CONSUMER_GONE')) end
 if token_expired then return reply(refuse('TOKEN_EXPIRED')) end
 -- The Redis client may repeat a "done" whose reply was lost, when later wakes have begun already.
 if repeated(c) or epoch ~= c.epoch and carried_out() then

@@ -8,15 +8,10 @@ if not c then
 else
   delivered(c)
   put_profile(c, ARGV[A + 6])
-  local again = redis.call('HGET', P .. 'c:' .. c.id, 'again') == int(c.epoch)
-  local path, to = ARGV[A + 3], again and ARGV[A + 7] or ARGV[A + 4]
+  local path, to = ARGV[A + 3], behind(c, ARGV[A + 4], ARGV[A + 7])
+  note(c, path, ARGV[A + 5])
   local l = links(c)[path]
-  if l then
-    note_tail(path, ARGV[A + 5])
-    l.tail = tail_of(path)
-    if not after(to, l.tail) then ack(c, path, to) end
-  end
+  if l and not after(to, l.tail) then ack(c, path, to) end
   finished(c)
-  save(c)
 end
 return reply(outcome())

@@ -1,11 +1,21 @@
--- A delivery attempt failed.
+-- A delivery attempt failed. What it has brought may step aside.
 -- ARGV[9] consumer  ARGV[10] epoch  ARGV[11] wake id  ARGV[12] handed  ARGV[13] least wait asked for, ms
 -- ARGV[14] 1 if the endpoint answered 410  ARGV[15] why it failed, in a few words  ARGV[16] the profile to go by from now on
--- ARGV[17] how many events, or bytes, the attempt has brought
--- Returns the outcome; nothing happens unless this very attempt is out. O(1), or O(links) when the consumer is given up.
-local c = current(record, ARGV[A], ARGV[A + 1], ARGV[A + 2])
-if c and c.state == 'waking' and c.sent == 1 and c.handed == tonumber(ARGV[A + 3]) and c.hidden == 0 then
-  failed(c, tonumber(ARGV[A + 4]), ARGV[A + 5] == '1', ARGV[A + 6], ARGV[A + 7], ARGV[A + 8])
-  save(c)
+-- ARGV[17] how many events, or bytes, the attempt has brought  ARGV[18] the position behind the last of them  ARGV[19]
+-- fsm.Delivered.Within  ARGV[20] how far the stream goes, as reading it has shown; "" if none of it can step aside
+-- Returns the outcome; nothing happens unless this very attempt is out. O(1), or O(links) when the consumer is given up or goes on.
+local c = current(load, ARGV[A], ARGV[A + 1], ARGV[A + 2])
+if not c then
+  repeated(load(ARGV[A]))
+elseif c.state == 'waking' and c.sent == 1 and c.handed == tonumber(ARGV[A + 3]) and c.hidden == 0 then
+  local retry_after, retired, why = tonumber(ARGV[A + 4]), ARGV[A + 5] == '1', ARGV[A + 6]
+  local profile, span, to, within = ARGV[A + 7], ARGV[A + 8], ARGV[A + 9], ARGV[A + 10]
+  if ARGV[A + 11] ~= '' then note(c, c.primary, ARGV[A + 11]) end
+  if not retired and steps_aside(c, profile, to, within) then
+    step_aside(c, retry_after, why, profile, span, to, within)
+  else
+    failed(c, retry_after, retired, why, profile, span)
+    save(c)
+  end
 end
-return unchanged(outcome())
+return reply(outcome())

@@ -13,6 +13,5 @@ else
     if l and not after(seen, l.tail) then ack(c, ARGV[A + 4 + 2 * i], seen) end
   end
   finished(c)
-  save(c)
 end
 return reply(outcome())

@@ -26,16 +26,18 @@
 --                           span: an epoch, and how many events, or bytes, the first attempt has brought that failed in it
 --                           (fsm.Consumer.Span); again: the epoch in which an attempt was last taken back that may have been sent;
 --                           past:<stream>: of one that was given up, the tail at that time;
+--                           ends: of an aside, fsm.Consumer.End
 --                           since:<stream>: the epoch it was in when a stream that it is linked to was last deleted or made anew
 --                           (fsm.Link); since: the latest of these; none is 0
 --   l:<consumer>    hash    stream path -> acked offset
 --   s:<path>        hash    t: the highest tail noted; r: the partition's count of restarts at the stream's latest one; closed: the tail
 --                           at which the stream was seen closed
 --   w:<path>        set     consumers that a stream concerns: linked to it, or it is their primary
---   b:<sub>:<gen>   set     consumers of a subscription
+--   x:<consumer>    set     its asides (fsm.Consumer.End). They are no watchers of their stream
+--   b:<sub>:<gen>   set     consumers of a subscription, its asides among them
 --   watched         zset    stream path -> when it came to be watched (a counter)
 --   due             zset    consumer -> deadline, ms
---   waiting         zset    consumer that is waking and not retired -> since when, ms
+--   waiting, aside  zset    consumer that is waking and not retired -> since when, ms; asides have a list of their own
 --   retired, live   zset    consumer that is waking and retired, or live -> since when, ms
 --   given_up        zset    consumer that was given up -> when, ms
 --   dropping        hash    generation of a deleted subscription whose consumers are yet to be removed -> subscription
@@ -343,9 +345,12 @@ end
 -- is_dead says of a consumer's generation whether its subscription was deleted: the consumer is gone, but is yet to be removed.
 local function is_dead(gen) return redis.call('HEXISTS', P .. 'dropping', gen) == 1 end
 
+-- aside_of returns the id of the consumer that an aside is of, or nil for any other consumer (fsm.AsideOf).
+local function aside_of(c) return string.match(c.id, '^([^:]*:[^:]*):') end
+
 -- place_of names the list that a consumer is on. Those that are idle are on none.
 local function place_of(c)
-  if c.state == 'waking' then return c.retired == 1 and 'retired' or 'waiting' end
+  if c.state == 'waking' then return c.retired == 1 and 'retired' or aside_of(c) and 'aside' or 'waiting' end
   return (c.state == 'live' or c.state == 'given_up') and c.state or nil
 end
 
@@ -413,13 +418,14 @@ local function record(id)
   return c
 end
 
--- links returns the consumer's links: path -> { acked, tail }. They are read once.
+-- links returns the consumer's links: path -> { acked, tail }. They are read once. The tail of an aside is its end.
 local function links(c)
   if not c.links then
     c.links = {}
+    local ends = aside_of(c) and redis.call('HGET', P .. 'c:' .. c.id, 'ends')
     local raw = redis.call('HGETALL', P .. 'l:' .. c.id)
     links_read = links_read + #raw / 2 + 10 -- the consumer itself costs about as much as ten
-    for i = 1, #raw, 2 do c.links[raw[i]] = { acked = raw[i + 1], tail = tail_of(raw[i]) } end
+    for i = 1, #raw, 2 do c.links[raw[i]] = { acked = raw[i + 1], tail = ends or tail_of(raw[i]) } end
   end
   return c.links
 end
@@ -452,8 +458,9 @@ local function save(c)
   end
 end
 
--- create makes a consumer. epoch is the highest that an earlier consumer of the same id may have had; profile is as in a record.
-local function create(sub, gen, id, primary, acked, epoch, profile)
+-- create makes a consumer. epoch is the highest that an earlier consumer of the same id may have had; profile is as in a record. What
+-- aside has of a consumer that is one: of, its consumer's id, born, and ends.
+local function create(sub, gen, id, primary, acked, epoch, profile, aside)
   touched = true
   local c = {
     id = id, sub = sub, gen = gen, primary = primary, state = 'idle', epoch = epoch, profile = profile, wake = '', woke = 0, attempt = 0,
@@ -461,11 +468,16 @@ local function create(sub, gen, id, primary, acked, epoch, profile)
     was_paused = 0,
   }
   redis.call('HSET', P .. 'c:' .. id, 'sub', sub, 'gen', gen, 'primary', primary)
-  if profile then redis.call('HSET', P .. 'c:' .. id, 'profile', profile, 'born', int(epoch)) end
+  if profile then redis.call('HSET', P .. 'c:' .. id, 'profile', profile, 'born', aside and aside.born or int(epoch)) end
   if restarts() > 0 then redis.call('HSET', P .. 'c:' .. id, 'restarts', int(restarts())) end
   redis.call('HSET', P .. 'l:' .. id, primary, acked)
   redis.call('SADD', P .. 'b:' .. sub .. ':' .. gen, id)
-  watch({ primary }, id)
+  if aside then
+    redis.call('HSET', P .. 'c:' .. id, 'ends', aside.ends)
+    redis.call('SADD', P .. 'x:' .. aside.of, id)
+  else
+    watch({ primary }, id)
+  end
   return c
 end
 
@@ -476,10 +488,11 @@ local function over(c, cause)
   end
 end
 
--- is_gone notes that a consumer is gone for a cause (fsm.GoneCause), unless that was known.
+-- is_gone notes that a consumer is gone for a cause (fsm.GoneCause), unless that was known. Of an aside only its wake is noted.
 local function is_gone(c, cause)
   if c.state == 'given_up' then return end
   over(c, 'removed')
+  if aside_of(c) then return end
   local l = links(c)[c.primary]
   gone[#gone + 1] = { c.sub, c.gen, c.id, c.primary, l and l.acked or '', cause }
 end
@@ -487,18 +500,36 @@ end
 -- floor is the highest epoch of any consumer removed.
 local function floor() return tonumber(redis.call('HGET', P .. 'meta', 'floor') or '0') end
 
--- remove ends a consumer for a cause. Should one of the same id come again, its epochs go on above those of this one.
+-- remove ends a consumer for a cause, and its asides with it. Should one of the same id come again, its epochs go on above those of
+-- this one. O(links + asides), and an aside counts as a link: a script sees to little else beside a consumer that has many.
 local function remove(c, cause)
   touched = true
   is_gone(c, cause)
-  local paths = { c.primary }
-  for path in pairs(links(c)) do paths[#paths + 1] = path end
-  unwatch(paths, c.id)
-  redis.call('DEL', P .. 'c:' .. c.id, P .. 'l:' .. c.id)
-  redis.call('ZREM', P .. 'due', c.id)
-  for _, place in ipairs({ 'waiting', 'retired', 'live', 'given_up' }) do redis.call('ZREM', P .. place, c.id) end
-  redis.call('SREM', P .. 'b:' .. c.sub .. ':' .. c.gen, c.id)
-  if c.epoch > floor() then redis.call('HSET', P .. 'meta', 'floor', c.epoch) end
+  local ids, epoch, of = { c.id }, c.epoch, aside_of(c)
+  if of then
+    redis.call('SREM', P .. 'x:' .. of, c.id)
+  else
+    local paths = { c.primary }
+    for path in pairs(links(c)) do paths[#paths + 1] = path end
+    unwatch(paths, c.id)
+    for _, id in ipairs(redis.call('SMEMBERS', P .. 'x:' .. c.id)) do
+      local r = redis.call('HMGET', P .. 'c:' .. id, 'state', 'epoch', 'wake', 'woke')
+      over({ id = id, sub = c.sub, primary = c.primary, state = r[1], epoch = r[2], wake = r[3], woke = r[4] }, 'removed')
+      ids[#ids + 1], epoch = id, math.max(epoch, tonumber(r[2]))
+    end
+    links_read = links_read + #ids - 1
+  end
+  local keys = { P .. 'x:' .. c.id }
+  for _, id in ipairs(ids) do
+    keys[#keys + 1] = P .. 'c:' .. id
+    keys[#keys + 1] = P .. 'l:' .. id
+  end
+  in_chunks(keys, function(...) redis.call('DEL', ...) end)
+  in_chunks(ids, function(...)
+    for _, list in ipairs({ 'due', 'waiting', 'aside', 'retired', 'live', 'given_up' }) do redis.call('ZREM', P .. list, ...) end
+    redis.call('SREM', P .. 'b:' .. c.sub .. ':' .. c.gen, ...)
+  end)
+  if epoch > floor() then redis.call('HSET', P .. 'meta', 'floor', epoch) end
 end
 
 -- ahead is fsm.Offset.Ahead.
@@ -544,7 +575,7 @@ end
 local function profile_of(c)
   local numbers = {}
   for n in string.gmatch(c.profile, '%d+') do numbers[#numbers + 1] = tonumber(n) end
-  local attempt, lasting = table.remove(numbers, 1), table.remove(numbers, 1) == 1
+  local attempt, lasting = table.remove(numbers, 1), table.remove(numbers, 1) > 0
   return attempt, lasting, numbers
 end
 
@@ -644,14 +675,20 @@ local function came_idle(c)
   for path in pairs(links(c)) do idle[#idle + 1] = path end
 end
 
--- finished ends the wake that a consumer is in, if it is in one, and wakes it again if work is pending.
+-- finished ends the wake that a consumer is in, if it is in one, wakes it again if work is pending, and saves it. An aside without any is
+-- removed.
 local function finished(c)
   if c.state == 'idle' then
     wake_if_pending(c)
+  elseif aside_of(c) and not pending(c) then
+    if not UNTRACED then over(c, 'done') end
+    c.state = 'idle'
+    return remove(c)
   else
     came_idle(c)
     rest(c)
   end
+  save(c)
 end
 
 -- moves says whether an ack moves a link forward.
@@ -665,6 +702,22 @@ local function ack(c, path, to)
     l.acked = to
     redis.call('HSET', P .. 'l:' .. c.id, path, to)
     c.moved = 1
+  end
+end
+
+-- behind is the position behind what an attempt has brought (fsm.Consumer.behind).
+local function behind(c, to, within)
+  local ends = aside_of(c) and links(c)[c.primary].tail
+  if ends then return after(within, ends) and ends or within end
+  return redis.call('HGET', P .. 'c:' .. c.id, 'again') == int(c.epoch) and within or to
+end
+
+-- note notes a tail that a consumer has come upon in its reading. That of an aside is its end.
+local function note(c, path, tail)
+  local l = links(c)[path]
+  if l and not aside_of(c) then
+    note_tail(path, tail)
+    l.tail = tail_of(path)
   end
 end
 
@@ -783,13 +836,39 @@ local function failed(c, retry_after, retired, why, profile, span)
   end
 end
 
+-- steps_aside says whether what a failed attempt has brought steps aside (fsm.Consumer.stepsAside).
+local function steps_aside(c, profile, to, within)
+  if not string.find(profile, '^%d+,2') or aside_of(c) then return false end
+  local l = links(c)[c.primary]
+  to = behind(c, to, within)
+  return l and moves(l, within) and moves(l, to) and not after(to, l.tail) and
+    redis.call('SCARD', P .. 'x:' .. c.id) < MAX_ASIDES
+end
+
+-- step_aside makes the aside that goes on with a failed attempt, and goes on behind what that has brought (fsm.Consumer.stepAside).
+local function step_aside(c, retry_after, why, profile, span, to, within)
+  local aside = create(c.sub, c.gen, c.id .. ':' .. int(c.epoch), c.primary, links(c)[c.primary].acked, c.epoch, profile, {
+    of = c.id, born = redis.call('HGET', P .. 'c:' .. c.id, 'born') or '0', ends = within,
+  })
+  aside.state = 'waking'
+  begin(aside)
+  aside.attempt, aside.due, aside.failing, aside.paused = c.attempt, c.due, c.failing, c.paused
+  failed(aside, retry_after, false, why, profile, span)
+  redis.call('HSET', P .. 'c:' .. aside.id, 'span', int(aside.epoch) .. ' ' .. span)
+  save(aside)
+  put_profile(c, profile)
+  delivered(c)
+  ack(c, c.primary, behind(c, to, within))
+  finished(c)
+end
+
 -- start_over has a consumer start over in streams that were made anew or deleted (fsm.Consumer.Restart). If its primary was made
 -- anew, a new consumer replaces it and is returned. If its primary was deleted, it is removed and nil is returned.
 local function start_over(c, made_anew)
   if made_anew(c.primary) then
     local tail, ends = tail_of(c.primary), is_closed(c.primary)
     remove(c, tail == '' and 'stream_deleted' or 'stream_recreated')
-    if tail == '' then return nil end
+    if tail == '' or aside_of(c) then return nil end
     local anew = create(c.sub, c.gen, c.id, c.primary, '-1', c.epoch, c.profile)
     set_noted(c.primary, tail, ends)
     wake_if_pending(anew)

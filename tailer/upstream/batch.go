@@ -16,8 +16,9 @@ import (
 // batchBuffer is how much of an answer is looked at together, in bytes.
 const batchBuffer = 32 << 10
 
-// ReadBatch returns the next events of a stream from a position: at most so many, as far as they fit together into
-// fsm.MaxDeliveryBytes. It keeps nothing else of what the server shows, and stops to read once the batch is full.
+// ReadBatch returns the next events of a stream from a position: at most so many, none behind end unless that is empty,
+// and as far as they fit together into fsm.MaxDeliveryBytes. It keeps nothing else of what the server shows, and stops
+// to read once the batch is full.
 //
 // The answer of the server is kept open for a while: the reader's next batch goes on with it, if that is from where
 // this one has ended. It shows the stream as it was when it was asked for, so what is another stream, though under the
@@ -30,12 +31,12 @@ const batchBuffer = 32 << 10
 // The errors are those of get; ErrNotKept also says that the stream has another incarnation now, or has nothing behind
 // the position. What is cut short is an error, not a shorter batch.
 func (c *Client) ReadBatch(
-	ctx context.Context, reader, path string, at fsm.Offset, events int,
+	ctx context.Context, reader, path string, at, end fsm.Offset, events int,
 ) (b fsm.Batch, err error) {
 	if r := c.readings.take(reader); r != nil {
 		if _, ok := r.ahead(path, at); !ok {
 			r.close()
-		} else if b, err = c.readOn(ctx, reader, r, at, events); err == nil || again(ctx, err) {
+		} else if b, err = c.readOn(ctx, reader, r, at, end, events); err == nil || again(ctx, err) {
 			return b, err
 		} // it may have been cut while it was kept
 	}
@@ -43,18 +44,18 @@ func (c *Client) ReadBatch(
 	if err != nil {
 		return fsm.Batch{}, fmt.Errorf("GET: %w", err)
 	}
-	return c.readOn(ctx, reader, r, at, events)
+	return c.readOn(ctx, reader, r, at, end, events)
 }
 
 // again says whether it is for the next call to go on after an error.
 func again(ctx context.Context, err error) bool { return ctx.Err() != nil || errors.Is(err, errFar) }
 
-// readOn reads a batch from an answer, which it keeps if there is more.
+// readOn reads a batch from an answer, which it keeps if there is more. Whoever reads to an end hardly comes back.
 func (c *Client) readOn(
-	ctx context.Context, reader string, r *reading, at fsm.Offset, events int,
+	ctx context.Context, reader string, r *reading, at, end fsm.Offset, events int,
 ) (fsm.Batch, error) {
-	b, last, err := r.batch(ctx, at, max(events, 1))
-	if err == nil && !last || errors.Is(err, errFar) {
+	b, last, err := r.batch(ctx, at, end, max(events, 1))
+	if err == nil && !last && end == "" || errors.Is(err, errFar) {
 		c.readings.keep(reader, r)
 	} else {
 		r.close()
@@ -106,8 +107,8 @@ func (r *reading) messages(b *fsm.Batch, most int) (last bool, err error) {
 }
 
 // bytes puts the next bytes into a batch, as one event.
-func (r *reading) bytes(b *fsm.Batch) (last bool, err error) {
-	event, err := io.ReadAll(io.LimitReader(r.in.in, fsm.MaxDeliveryBytes))
+func (r *reading) bytes(b *fsm.Batch, most int64) (last bool, err error) {
+	event, err := io.ReadAll(io.LimitReader(r.in.in, most))
 	if err != nil {
 		return false, err
 	}

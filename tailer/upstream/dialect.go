@@ -46,6 +46,22 @@ var standard = dialect{
 
 var dialects = map[string]*dialect{DialectAuto: nil, DialectStandard: &standard, DialectAnyCable: &anyCable}
 
+// between returns how many events, or bytes, lie between two positions. ok is false if they do not say, or there is no
+// end.
+func (d *dialect) between(at, end fsm.Offset) (n int64, ok bool) {
+	from, passed := at.Split()
+	to, n := end.Split()
+	switch {
+	case end == "":
+		return 0, false
+	case from == to:
+		return max(n-passed, 0), true
+	case d.number != nil:
+		return max(d.number(to)+n-d.number(from)-passed, 0), true
+	}
+	return 0, false
+}
+
 // next returns the next offset of an answer; empty if it names none that is a position.
 func (d *dialect) next(text string) (fsm.Offset, error) {
 	if text == "" || text == "now" {

@@ -118,9 +118,9 @@ func (r *reading) ahead(path string, at fsm.Offset) (n int64, ok bool) {
 	return n, ok && n >= 0 && path == r.path
 }
 
-// batch returns the next events from a position. last says that the answer has no others. After errFar it can be asked
-// again, after any other error it cannot.
-func (r *reading) batch(ctx context.Context, at fsm.Offset, events int) (b fsm.Batch, last bool, err error) {
+// batch returns the next events from a position to an end, if there is one. last says that the answer has no others.
+// After errFar it can be asked again, after any other error it cannot.
+func (r *reading) batch(ctx context.Context, at, end fsm.Offset, events int) (b fsm.Batch, last bool, err error) {
 	defer r.within(ctx)()
 	b = fsm.Batch{
 		ContentType: r.header.Get("Content-Type"), JSON: r.json, From: at, To: r.next, Tail: r.next,
@@ -131,14 +131,17 @@ func (r *reading) batch(ctx context.Context, at fsm.Offset, events int) (b fsm.B
 			return b, false, err
 		}
 	}
-	before := r.done
+	before, bytes := r.done, int64(fsm.MaxDeliveryBytes)
+	if n, ok := r.d.between(at, end); ok {
+		events, bytes = int(min(int64(events), n)), min(bytes, n)
+	}
 	switch {
 	case r.status == http.StatusNoContent:
 		last = true
 	case r.json:
 		last, err = r.messages(&b, events)
 	default:
-		last, err = r.bytes(&b)
+		last, err = r.bytes(&b, bytes)
 	}
 	switch {
 	case err != nil:

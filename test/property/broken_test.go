@@ -55,11 +55,11 @@ var brokenPushes = []harness.BrokenScript{
 	},
 	{
 		Name: "a delivery goes on from another offset than one that was sent again", File: "redisstore/lua/deliver.lua",
-		Old: "again and ARGV[A + 7] or ARGV[A + 4]", New: "ARGV[A + 4]",
+		Old: "behind(c, ARGV[A + 4], ARGV[A + 7])", New: "ARGV[A + 4]",
 	},
 	{
 		Name: "a consumer that is made anew passes for the old one", File: "redisstore/lua/lib.lua",
-		Old: "'born', int(epoch))", New: "'born', '0')",
+		Old: "'born', aside and aside.born or int(epoch))", New: "'born', '0')",
 	},
 	{
 		Name: "an attempt that is out is retried now", File: "redisstore/lua/retry_now.lua",
@@ -99,9 +99,8 @@ func TestHistoriesFindABrokenScript(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, b := range slices.Concat(
-		[]harness.BrokenScript{{Name: "none"}, brokenLink}, brokenPushes, harness.BrokenScripts,
-	) {
+	usual := slices.Concat([]harness.BrokenScript{{Name: "none"}, brokenLink}, brokenPushes, harness.BrokenScripts)
+	for i, b := range slices.Concat(usual, []harness.BrokenScript{{Name: "none beside asides"}}, brokenAsides) {
 		t.Run(strings.ReplaceAll(b.Name, " ", "_"), func(t *testing.T) {
 			rdb := server.Client()
 			if err := rdb.ScriptFlush(t.Context()).Err(); err != nil {
@@ -112,7 +111,7 @@ func TestHistoriesFindABrokenScript(t *testing.T) {
 			if !broken {
 				histories = soundHistories
 			}
-			number, found := hunt(t, rdb, tokens, histories)
+			number, found := hunt(t, rdb, tokens, histories, i >= len(usual))
 			switch {
 			case broken && found == "":
 				t.Errorf("none of %d histories shows it", histories)
@@ -125,8 +124,10 @@ func TestHistoriesFindABrokenScript(t *testing.T) {
 	}
 }
 
-// hunt plays histories until one finds something, and returns which and what.
-func hunt(t *testing.T, rdb *redis.Client, tokens *fsm.Tokens, histories int) (number int, found string) {
+// hunt plays histories, with asides or without, until one finds something, and returns which and what.
+func hunt(
+	t *testing.T, rdb *redis.Client, tokens *fsm.Tokens, histories int, aside bool,
+) (number int, found string) {
 	t.Helper()
 	var failed error
 	one := rapid.Custom(func(rt *rapid.T) (found string) {
@@ -141,7 +142,7 @@ func hunt(t *testing.T, rdb *redis.Client, tokens *fsm.Tokens, histories int) (n
 				panic(p)
 			}
 		}()
-		h := newHistory(t.Context(), rt, rdb, tokens)
+		h := newHistory(t.Context(), rt, rdb, tokens, aside)
 		h.hunting = true
 		h.play()
 		return ""

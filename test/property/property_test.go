@@ -109,6 +109,9 @@ type history struct {
 	away     map[string]bool
 	// hunting has what is found be told by a panic: it is looked for.
 	hunting bool
+	// aside has failed deliveries of ModePush step aside. It is no draw of the histories that are looked through, so
+	// that they stay what they are.
+	aside bool
 }
 
 // TestScriptsDoWhatTheTransitionsSay is the property test of the state machine.
@@ -121,19 +124,25 @@ func TestScriptsDoWhatTheTransitionsSay(t *testing.T) {
 	}
 	steps := 0
 	defer func() {
-		t.Logf("%d steps, %d deliveries, %d consumers given up, %d of them by a last attempt, %d woken again", steps,
-			counted.delivered, counted.givenUp, counted.lastOnes, counted.madeAgain)
+		t.Logf("%d steps, %d deliveries, %d looks at asides, %d consumers given up, %d of them by a last attempt, "+
+			"%d woken again", steps, counted.delivered, counted.asides, counted.givenUp, counted.lastOnes,
+			counted.madeAgain)
 	}()
-	rapid.Check(t, func(rt *rapid.T) { steps += newHistory(t.Context(), rt, rdb, tokens).play() })
+	rapid.Check(t, func(rt *rapid.T) {
+		aside := rapid.Bool().Draw(rt, "failed deliveries step aside")
+		steps += newHistory(t.Context(), rt, rdb, tokens, aside).play()
+	})
 }
 
 // newHistory prepares both sides for a history.
-func newHistory(ctx context.Context, rt *rapid.T, rdb *redis.Client, tokens *fsm.Tokens) *history {
+func newHistory(
+	ctx context.Context, rt *rapid.T, rdb *redis.Client, tokens *fsm.Tokens, aside bool,
+) *history {
 	if err := rdb.FlushDB(ctx).Err(); err != nil {
 		rt.Fatal(err)
 	}
 	h := &history{
-		t: rt, ctx: ctx, rdb: rdb, tokens: tokens,
+		t: rt, ctx: ctx, rdb: rdb, tokens: tokens, aside: aside,
 		draw:   memstore.Draw{Now: time.UnixMilli(1_790_000_000_000), Incarnation: "incarnation 1"},
 		epochs: map[string]int64{}, wakeIDs: map[string]string{}, acked: map[string]fsm.Offset{},
 		read: map[string]int64{}, unsettled: map[string]bool{},
@@ -177,6 +186,9 @@ func (h *history) subscription(id string) fsm.Subscription {
 	switch h.pick("kind of "+id, []string{"plain", "plain", "push", "retry"}) {
 	case "push":
 		sub.Mode, sub.Retry = fsm.ModePush, []time.Duration{time.Second}
+		if h.aside {
+			sub.Ordering = fsm.OrderingNone
+		}
 	case "retry":
 		sub.Retry = []time.Duration{2 * time.Second}
 	}
@@ -220,12 +232,17 @@ func (h *history) step() {
 		"fail over": h.failOver, "worker": h.worker, "fails": h.fails, "late": h.late,
 		"endpoint": h.endpoint, "retry now": h.retryNow,
 	}
-	kind := h.pick("step", []string{
+	steps := []string{
 		"observe", "observe", "observe", "link", "link", "note", "forget", "due", "due", "later",
 		"callback", "callback", "callback", "callback",
 		"answer", "answer", "answer", "worker", "worker", "hide", "hide", "restart", "deleted", "drop", "resume",
 		"fail over", "fails", "fails", "late", "endpoint", "retry now",
-	})
+	}
+	if h.aside {
+		kinds["push"] = h.push
+		steps = append(steps, "push", "push", "push")
+	}
+	kind := h.pick("step", steps)
 	kinds[kind]()
 	h.agree(kind)
 }
@@ -317,7 +334,7 @@ func (h *history) outcome(what string, got, want fsm.Outcome) {
 }
 
 // counted is how often histories came upon what they must come upon.
-var counted struct{ givenUp, madeAgain, lastOnes, delivered int }
+var counted struct{ givenUp, madeAgain, lastOnes, delivered, asides int }
 
 // givenUp holds that no consumer is given up but by the failure of its last attempt (fsm.Profile), or of one that was
 // made past the limit (D9).
@@ -611,11 +628,7 @@ func (h *history) fails() {
 					f.Profile = sub.Profile()
 				}
 			}
-			got, err := h.store.Fail(h.ctx, wake.Ref(), f)
-			h.must(err)
-			want, err := h.spec.Fail(h.ctx, wake.Ref(), f)
-			h.must(err)
-			h.outcome("fail", got, want)
+			h.failed(wake, f)
 		}
 		h.agree("a failure")
 	}
@@ -758,11 +771,10 @@ func (h *history) answer() {
 			Reason:  h.pick("reason", []string{"status 503", "connection refused"}),
 			Profile: h.profile(wake), Span: int64(h.calls % 3),
 		}
-		got, err := h.store.Fail(h.ctx, r, f)
-		h.must(err)
-		want, err := h.spec.Fail(h.ctx, r, f)
-		h.must(err)
-		h.outcome(kind, got, want)
+		if h.aside {
+			f.To, f.Within, f.Tail = h.brought(wake)
+		}
+		h.failed(wake, f)
 	case "park":
 		wait := rapid.SampledFrom([]time.Duration{0, time.Minute}).Draw(h.t, "parked for")
 		got, err := h.store.Park(h.ctx, r, wait)
@@ -811,6 +823,18 @@ func (h *history) answer() {
 	}
 }
 
+// failed reports that an attempt has failed.
+func (h *history) failed(wake fsm.Wake, f fsm.Failure) {
+	if f.Tail != "" {
+		h.unsettled[wake.Primary] = true
+	}
+	got, err := h.store.Fail(h.ctx, wake.Ref(), f)
+	h.must(err)
+	want, err := h.spec.Fail(h.ctx, wake.Ref(), f)
+	h.must(err)
+	h.outcome("fail", got, want)
+}
+
 // profile is that of the wake's subscription, or that of another: the subscription may have been changed.
 func (h *history) profile(wake fsm.Wake) fsm.Profile {
 	subs := slices.Clone(h.subs)
@@ -826,22 +850,7 @@ func (h *history) profile(wake fsm.Wake) fsm.Profile {
 // deliver has an attempt bring what reading a stream has shown: some of it, all of it, or more than is noted.
 func (h *history) deliver(wake fsm.Wake) {
 	d := fsm.Delivered{Path: wake.Primary, Profile: h.profile(wake)}
-	for _, s := range wake.Streams {
-		if s.Path != d.Path {
-			continue
-		}
-		from, n := s.Acked.Split()
-		d.Tail, d.Within = s.Tail, from.At(n+1, s.Tail)
-		switch h.pick("delivered", []string{"some", "all", "more"}) {
-		case "some":
-			d.To = d.Within
-		case "all":
-			d.To = s.Tail
-		case "more":
-			d.Tail = rapid.SampledFrom(offsets).Draw(h.t, "tail read")
-			d.To = d.Tail
-		}
-	}
+	d.To, d.Within, d.Tail = h.brought(wake)
 	h.unsettled[d.Path] = true
 	got, err := h.store.Deliver(h.ctx, wake.Ref(), d)
 	h.must(err)
@@ -851,6 +860,30 @@ func (h *history) deliver(wake fsm.Wake) {
 	if len(want.Idle) > 0 {
 		counted.delivered++
 	}
+}
+
+// brought is what reading the stream of an attempt has shown.
+func (h *history) brought(wake fsm.Wake) (to, within, tail fsm.Offset) {
+	for _, s := range wake.Streams {
+		if s.Path != wake.Primary {
+			continue
+		}
+		from, n := s.Acked.Split()
+		tail, within = s.Tail, from.At(n+1, s.Tail)
+		switch h.pick("delivered", []string{"some", "all", "more"}) {
+		case "some":
+			to = within
+		case "all":
+			to = s.Tail
+		case "more":
+			tail = rapid.SampledFrom(offsets).Draw(h.t, "tail read")
+			to = tail
+		}
+	}
+	if h.aside && rapid.Bool().Draw(h.t, "with no position inside") {
+		within = to
+	}
+	return to, within, tail
 }
 
 func (h *history) finish(wake fsm.Wake) {
@@ -965,8 +998,8 @@ func (h *history) call(cb fsm.Callback) {
 // judged checks the invariants that are about what a callback is answered.
 func (h *history) judged(cb fsm.Callback, before fsm.Consumer, alive bool, got fsm.CallbackReply) {
 	// A consumer that was never woken has given nobody a token, so the callback is of an earlier one of the same ID.
-	visible := alive && before.HiddenAt.IsZero() && before.Generation == cb.Generation && before.WakeID != "" &&
-		before.State != fsm.GivenUp
+	visible := alive && before.End == "" && before.HiddenAt.IsZero() && before.Generation == cb.Generation &&
+		before.WakeID != "" && before.State != fsm.GivenUp
 	switch {
 	case !visible && got.Code != fsm.CodeConsumerGone:
 		h.fail("S7: the consumer is gone, the callback got %q", got.Code)
@@ -1021,6 +1054,7 @@ func (h *history) agree(kind string) {
 			h.sound(got)
 		}
 	}
+	h.asidesAgree(kind)
 	h.listed(kind)
 	kept, err := h.rdb.HLen(h.ctx, "rv:{subs}:endpoints").Result()
 	h.must(err)
@@ -1029,7 +1063,7 @@ func (h *history) agree(kind string) {
 
 // listed checks that the lists of the consumers by state hold those that are in it, since a time that can be.
 func (h *history) listed(kind string) {
-	want := map[string][]string{"waiting": {}, "retired": {}, "live": {}, "given_up": {}}
+	want := map[string][]string{"waiting": {}, "aside": {}, "retired": {}, "live": {}, "given_up": {}}
 	for _, c := range h.db.Consumers() {
 		id := c.ID
 		switch {
@@ -1039,6 +1073,8 @@ func (h *history) listed(kind string) {
 			want["live"] = append(want["live"], id)
 		case c.State == fsm.Waking && c.Retired:
 			want["retired"] = append(want["retired"], id)
+		case c.State == fsm.Waking && c.End != "":
+			want["aside"] = append(want["aside"], id)
 		case c.State == fsm.Waking:
 			want["waiting"] = append(want["waiting"], id)
 		}

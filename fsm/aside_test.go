@@ -1,0 +1,182 @@
+package fsm
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// unordered is a subscription whose failed deliveries step aside.
+var unordered = Subscription{
+	ID: "sub", Generation: "g", Mode: ModePush, Ordering: OrderingNone, Timeout: 20 * time.Second,
+	Retry: []time.Duration{10 * time.Second, time.Minute},
+}.WithDefaults()
+
+// failure of an attempt that has brought the first 2 of the 5 events that a read from 10 has shown.
+func failure(profile Profile) Failure {
+	to := Offset("10").At(2, "12")
+	return Failure{Reason: "status 500", Profile: profile, Span: 2, To: to, Within: to, Tail: "12"}
+}
+
+// beside is env for an aside that is made.
+func beside(after time.Duration) Env {
+	env := at(after)
+	env.AsideWakeID = "w_aside"
+	return env
+}
+
+// TestAFailedDeliveryStepsAside holds what becomes of it and of its consumer.
+func TestAFailedDeliveryStepsAside(t *testing.T) {
+	c := attempted(unordered, 1)
+	c.Stalled = 1
+	got, e := c.Fail(beside(time.Second), ref(c), failure(unordered.Profile()))
+	if e.Aside == nil || e.Gone != nil || e.Removed || e.Ended == nil || e.Ended.Cause != EndDone {
+		t.Fatalf("it asks for %+v", e)
+	}
+	if e.Wake == nil || e.Wake.Attempt != 1 || e.Wake.At("/a") != Offset("10").At(2, "12") || e.Wake.End() != "" ||
+		e.Wake.WakeID != "w_new" {
+		t.Errorf("the stream goes on with %+v", e.Wake)
+	}
+	if got.Asides != 1 || got.Stalled != 0 || !got.FirstFailure.IsZero() || got.LastError != "" {
+		t.Errorf("its consumer is %+v", got)
+	}
+	a := *e.Aside
+	link := Link{Acked: "10", Tail: Offset("10").At(2, "12")}
+	if a.ID != "sub:%2Fa:7" || a.End != link.Tail || len(a.Links) != 1 || a.Links["/a"] != link || a.Born != c.Born ||
+		a.State != Waking || a.Sent || a.WakeID != "w_aside" || a.Asides != 0 || a.LastError != "status 500" ||
+		!a.Deadline.Equal(t0.Add(9*time.Second)) || !a.FirstFailure.Equal(t0.Add(time.Second)) {
+		t.Errorf("the aside is %+v", a)
+	}
+	a, e = a.Due(at(time.Minute))
+	if w := e.Wake; w == nil || w.Attempt != 2 || w.Span != 2 || w.End() != a.End || w.At("/a") != "10" {
+		t.Fatalf("it is retried as %+v", e.Wake)
+	}
+	b := Batch{From: "10", JSON: true, Events: [][]byte{{'1'}, {'2'}}}
+	if first, again := b.DeliveryID(*c.wakeNow()), b.DeliveryID(*e.Wake); first != again {
+		t.Errorf("the delivery was %s, the retry is %s", first, again)
+	}
+}
+
+// TestWhatDoesNotStepAside holds that it is retried where it stands.
+func TestWhatDoesNotStepAside(t *testing.T) {
+	profile := unordered.Profile()
+	change := func(f func(*Failure)) Failure {
+		failed := failure(profile)
+		f(&failed)
+		return failed
+	}
+	full := attempted(unordered, 1)
+	full.Asides = MaxAsides
+	room := full
+	room.Asides--
+	aside := attempted(unordered, 1)
+	aside.ID, aside.End = AsideID(aside.ID, 6), "12"
+	other := attempted(unordered, 1)
+	other.Links = map[string]Link{"/b": {Acked: "10", Tail: "12"}}
+	for _, tc := range []struct {
+		name  string
+		c     Consumer
+		f     Failure
+		steps bool
+	}{
+		{"the first attempt", attempted(unordered, 1), failure(profile), true},
+		{"a later one", attempted(unordered, 2), failure(profile), true},
+		{"with the last place", room, failure(profile), true},
+		{"of a subscription that changed to it", attempted(pushing, 1), failure(profile), true},
+		{"which read to the end", attempted(unordered, 1), change(func(f *Failure) { f.To = "12" }), true},
+		{"which read beyond what was noted", attempted(unordered, 1), change(func(f *Failure) {
+			f.To, f.Tail = "13", "13"
+		}), true},
+		{"where the order of the stream holds", attempted(pushing, 1), failure(pushing.Profile()), false},
+		{"of a subscription that changed from it", attempted(unordered, 1), failure(pushing.Profile()), false},
+		{"with no place left", full, failure(profile), false},
+		{"of an aside", aside, failure(profile), false},
+		{"that was answered 410", attempted(unordered, 1), change(func(f *Failure) { f.Retired = true }), false},
+		{"that brought nothing", attempted(unordered, 1), change(func(f *Failure) {
+			f.To, f.Within, f.Tail = "", "", ""
+		}), false},
+		{"of what was acked", attempted(unordered, 1), change(func(f *Failure) { f.To = "10" }), false},
+		{"of what is acked by no read", attempted(unordered, 1), change(func(f *Failure) { f.To = "14" }), false},
+		{"of a stream that it left", other, failure(profile), false},
+	} {
+		got, e := tc.c.Fail(beside(time.Second), ref(tc.c), tc.f)
+		if (e.Aside != nil) != tc.steps {
+			t.Errorf("%s: %+v, %+v", tc.name, got, e)
+		}
+		if !tc.steps && (got.Epoch != tc.c.Epoch || got.Asides != tc.c.Asides || got.FirstFailure.IsZero()) {
+			t.Errorf("%s: it is %+v", tc.name, got)
+		}
+	}
+}
+
+// TestAnAsideIsGoneWhenItIsDone holds that it brings what it has, and then nobody is told that it is gone.
+func TestAnAsideIsGoneWhenItIsDone(t *testing.T) {
+	c := attempted(unordered, 1)
+	_, e := c.Fail(beside(0), ref(c), failure(unordered.Profile()))
+	a, e := e.Aside.Due(at(time.Minute))
+	deliver := func(c Consumer, to, within, tail Offset) (Consumer, Effects) {
+		return c.Deliver(at(time.Minute), ref(c), Delivered{
+			Path: "/a", To: to, Within: within, Tail: tail, Profile: unordered.Profile(),
+		})
+	}
+	one := Offset("10").At(1, "12")
+	for name, got := range map[string]func() (Consumer, Effects){
+		"all of it":                             func() (Consumer, Effects) { return deliver(a, a.End, a.End, "12") },
+		"all, and its read led to an offset":    func() (Consumer, Effects) { return deliver(a, "12", a.End, "12") },
+		"what the server keeps, which is later": func() (Consumer, Effects) { return deliver(a, "15", "15", "20") },
+		"one by one": func() (Consumer, Effects) {
+			c, e := deliver(a, one, one, "20")
+			if e.Removed || e.Wake == nil || e.Wake.At("/a") != one || e.Wake.End() != a.End || e.Wake.Attempt != 1 {
+				t.Errorf("after the first: %+v, %+v", c, e)
+			}
+			return deliver(c, "12", a.End, "20")
+		},
+		"all, by a 2xx that says that it is done": func() (Consumer, Effects) {
+			return a.Finish(at(time.Minute), ref(a), e.Wake.Streams)
+		},
+	} {
+		if c, e := got(); !e.Removed || e.Gone != nil || e.Wake != nil || e.Ended == nil || e.Idled {
+			t.Errorf("%s: %+v, %+v", name, c, e)
+		}
+	}
+	if e := a.Remove(GoneStreamDeleted); !e.Removed || e.Gone != nil || e.Ended == nil {
+		t.Errorf("deleted: %+v", e)
+	}
+	cb := callback(a, func(cb *Callback) { cb.Done = true })
+	if _, res := a.Callback(at(0), true, cb); res.Code != CodeConsumerGone {
+		t.Errorf("a callback is answered %q", res.Code)
+	}
+	a, e = a.Fail(at(time.Minute), ref(a), failure(unordered.Profile()))
+	if e.Aside != nil || !a.Deadline.Equal(t0.Add(time.Minute+48*time.Second)) {
+		t.Errorf("a second failure: %+v, %+v", a, e)
+	}
+}
+
+// TestAsideID holds that no other consumer has the ID of an aside, and that its consumer is known by it.
+func TestAsideID(t *testing.T) {
+	for _, path := range []string{"/a", "/a:7", "/a:b:c"} {
+		of := ConsumerID("sub", path)
+		id := AsideID(of, 7)
+		if _, _, ok := ParseConsumerID(id); ok {
+			t.Errorf("%s may be another consumer's", id)
+		}
+		if got, aside := AsideOf(id); got != of || !aside {
+			t.Errorf("%s is an aside of %q, %t", id, got, aside)
+		}
+		if _, aside := AsideOf(of); aside {
+			t.Errorf("%s is an aside", of)
+		}
+		for _, id := range []string{id, of} {
+			if sub, got, ok := ParseAnyConsumerID(id); sub != "sub" || got != path || !ok {
+				t.Errorf("%s is read as %q, %q, %t", id, sub, got, ok)
+			}
+		}
+	}
+	for _, bad := range []string{
+		"", "x", "x:/a", "sub:%2Fa:", "sub:%2Fa:x", "sub:%2Fa:07", "sub:%2Fa:+7", "sub:a:7", "::7",
+	} {
+		if sub, path, ok := ParseAnyConsumerID(bad); ok {
+			t.Errorf("%q is read as %s", bad, fmt.Sprint(sub, path))
+		}
+	}
+}

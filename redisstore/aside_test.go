@@ -1,0 +1,202 @@
+package redisstore_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"reveille/fsm"
+	"reveille/redisstore"
+)
+
+// unordered is a subscription whose failed deliveries step aside.
+func unordered(id string) fsm.Subscription {
+	sub := subscription(id)
+	sub.Mode, sub.Ordering = fsm.ModePush, fsm.OrderingNone
+	return sub.WithDefaults()
+}
+
+// failOne has a delivery of one event fail, and returns what follows.
+func (w *world) failOne(t *testing.T, sub fsm.Subscription, wake fsm.Wake) fsm.Outcome {
+	t.Helper()
+	from, n := wake.At(wake.Primary).Split()
+	behind := from.At(n+1, "9")
+	return must[fsm.Outcome](t)(w.Fail(t.Context(), wake.Ref(), fsm.Failure{
+		Reason: "status 500", Profile: sub.Profile(), Span: 1, To: behind, Within: behind, Tail: "9",
+	}))
+}
+
+// fillAside has as many deliveries of a stream step aside as may, and returns what goes on.
+func (w *world) fillAside(t *testing.T, sub fsm.Subscription, path string, n int) fsm.Wake {
+	t.Helper()
+	wakes := must[fsm.Outcome](t)(w.Link(t.Context(), sub, path, fsm.Start, "9")).Wakes
+	for range n {
+		wakes = w.failOne(t, sub, wakes[0]).Wakes
+		if len(wakes) != 1 || wakes[0].Attempt != 1 {
+			t.Fatalf("the stream goes on with %+v", wakes)
+		}
+	}
+	return wakes[0]
+}
+
+// TestOnlySoManyDeliveriesStepAside holds the bound: with so many aside the stream waits, until one of them is done.
+func TestOnlySoManyDeliveriesStepAside(t *testing.T) {
+	t.Parallel()
+	w := open(t, redisstore.EmptyRedis(t).URL, 1)
+	ctx := t.Context()
+	sub := unordered("s")
+	h := measured(w.rdb)
+	wake := w.fillAside(t, sub, "/a", fsm.MaxAsides)
+	if n := must[fsm.Consumer](t)(w.Consumer(ctx, wake.Ref().Consumer)).Asides; n != fsm.MaxAsides {
+		t.Fatalf("it has %d asides", n)
+	}
+	if o := w.failOne(t, sub, wake); len(o.Wakes) != 0 {
+		t.Fatalf("the stream goes on with %+v", o)
+	}
+	clear(h.most)
+	if o := must[fsm.Observation](t)(w.Observe(ctx, 0, "/a", "99", false)); !o.Busy || len(o.Wakes) != 0 {
+		t.Errorf("an event woke %+v", o)
+	}
+	h.bounded(t, 20, "observe") // whatever steps aside costs an append nothing
+	w.later(time.Hour)
+	o, _, err := w.Due(ctx, 0, fsm.MaxAsides+1)
+	if err != nil || len(o.Wakes) != fsm.MaxAsides+1 {
+		t.Fatalf("due are %d, %v", len(o.Wakes), err)
+	}
+	var aside, waits fsm.Wake
+	for _, wake := range o.Wakes {
+		switch {
+		case wake.End() == "":
+			waits = wake
+		case wake.Attempt != 2 || wake.Span != 1 || wake.Born != waits.Born:
+			t.Fatalf("one is retried as %+v", wake)
+		default:
+			aside = wake
+		}
+	}
+	w.failOne(t, sub, waits)
+	d := fsm.Delivered{Path: "/a", To: aside.End(), Within: aside.End(), Tail: "9", Profile: sub.Profile()}
+	if o := must[fsm.Outcome](t)(w.Deliver(ctx, aside.Ref(), d)); len(o.Gone)+len(o.Wakes)+len(o.Idle) != 0 {
+		t.Errorf("one that is done asks for %+v", o)
+	}
+	if _, err := w.Consumer(ctx, aside.Ref().Consumer); !errors.Is(err, fsm.ErrNotFound) {
+		t.Errorf("one that is done is %v", err)
+	}
+	w.later(time.Hour)
+	o, _, err = w.Due(ctx, 0, 2*fsm.MaxAsides)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, wake := range o.Wakes {
+		if wake.End() != "" {
+			continue
+		}
+		if o := w.failOne(t, sub, wake); len(o.Wakes) != 1 || o.Wakes[0].At("/a") == wake.At("/a") {
+			t.Errorf("in its place comes %+v", o)
+		}
+		return
+	}
+	t.Error("the stream was not retried")
+}
+
+// TestNothingIsLeftOfWhatStepsAside holds that asides go with their consumer, in the script that it goes in, and that
+// the script's work is bounded.
+func TestNothingIsLeftOfWhatStepsAside(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name   string
+		asides int
+		goes   func(*testing.T, *world) fsm.Outcome
+	}{
+		{"the stream is deleted", fsm.MaxAsides, func(t *testing.T, w *world) fsm.Outcome {
+			return must[fsm.Outcome](t)(w.Deleted(t.Context(), 0, "/a", fsm.Deletion{}))
+		}},
+		{"the stream is gone", fsm.MaxAsides, func(t *testing.T, w *world) fsm.Outcome {
+			must[fsm.Outcome](t)(w.Hide(t.Context(), "/a", fsm.MissingAnew))
+			w.later(timing.GoneGrace)
+			return must[fsm.Outcome](t)(w.Hide(t.Context(), "/a", fsm.MissingStill))
+		}},
+		// Of more consumers it is removed by the owner of their partition, in the same way.
+		{"the subscription is deleted", 150, func(t *testing.T, w *world) (o fsm.Outcome) {
+			if err := w.DeleteSubscription(t.Context(), "s"); err != nil {
+				t.Error(err)
+			}
+			return o
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := open(t, redisstore.EmptyRedis(t).URL, 1)
+			sub := unordered("s")
+			if _, _, err := w.CreateSubscription(t.Context(), sub); err != nil {
+				t.Fatal(err)
+			}
+			h := measured(w.rdb)
+			wake := w.fillAside(t, sub, "/a", tc.asides)
+			if o := tc.goes(t, w); len(o.Gone) > 1 {
+				t.Errorf("%d consumers are told of as gone", len(o.Gone))
+			}
+			if left := leftovers(t, w); len(left) > 0 {
+				t.Errorf("%d keys are left, such as %s", len(left), left[0])
+			}
+			h.bounded(t, 4*fsm.MaxAsides, "fail")
+			if late := w.failOne(t, sub, wake); len(late.Wakes) != 0 || len(leftovers(t, w)) > 0 {
+				t.Errorf("the report of the last attempt asks for %+v", late)
+			}
+		})
+	}
+}
+
+// TestAnAsideOfAnOldStreamIsNeverOfTheNewOne holds it for a stream that is made anew, also where it has too many
+// consumers for one script to see to, and the caller dies after the first.
+func TestAnAsideOfAnOldStreamIsNeverOfTheNewOne(t *testing.T) {
+	t.Parallel()
+	for _, others := range []int{0, 60} {
+		t.Run(fmt.Sprint(others, " others"), func(t *testing.T) {
+			w := open(t, redisstore.EmptyRedis(t).URL, 1)
+			ctx := t.Context()
+			for i := range others {
+				must[fsm.Outcome](t)(w.Link(ctx, subscription(fmt.Sprint("other", i)), "/a", "9", "9"))
+			}
+			var asides []fsm.ConsumerRef
+			subs := []fsm.Subscription{unordered("s"), unordered("t"), unordered("u")}
+			for _, sub := range subs {
+				wake := w.fillAside(t, sub, "/a", 2)
+				for epoch := range wake.Epoch - 1 {
+					id := fsm.AsideID(wake.Consumer, epoch+1)
+					asides = append(asides, fsm.ConsumerRef{ID: id, Home: "/a"})
+					must[fsm.Consumer](t)(w.Consumer(ctx, asides[len(asides)-1]))
+				}
+			}
+			must[fsm.Outcome](t)(w.Restart(ctx, 0, "/none", "", "0")) // the script is loaded by this
+			h := sever(w)
+			h.left.Store(1)
+			_, err := w.Restart(ctx, 0, "/a", "9", "5")
+			if cut := errors.Is(err, fsm.ErrUnavailable); cut != (others > 0) {
+				t.Fatalf("the restart is answered %v", err)
+			}
+			h.left.Store(-1)
+			w.later(time.Hour)
+			o, _, err := w.Due(ctx, 0, 1000)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, wake := range o.Wakes {
+				if wake.End() != "" {
+					t.Errorf("an aside is retried: %+v", wake)
+				}
+			}
+			for _, r := range asides {
+				if c, err := w.Consumer(ctx, r); !errors.Is(err, fsm.ErrNotFound) {
+					t.Errorf("an aside is %+v, %v", c, err)
+				}
+			}
+			for _, key := range allKeys(t, w) {
+				if strings.Contains(key, "}:x:") {
+					t.Errorf("%s is left", key)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,104 @@
+package property
+
+import (
+	"slices"
+
+	"pgregory.net/rapid"
+
+	"reveille/fsm"
+	"reveille/test/harness"
+)
+
+// brokenAsides are about deliveries that step aside. They are looked for in histories that have some.
+var brokenAsides = []harness.BrokenScript{
+	{
+		Name: "the stream does not go on behind what steps aside", File: "redisstore/lua/lib.lua",
+		Old: "  ack(c, c.primary, behind(c, to, within))\n", New: "",
+	},
+	{
+		Name: "an aside has all of the stream", File: "redisstore/lua/lib.lua",
+		Old: "tail = ends or tail_of(raw[i])", New: "tail = tail_of(raw[i])",
+	},
+	{
+		Name: "an aside outlives its consumer", File: "redisstore/lua/lib.lua",
+		Old: "ids[#ids + 1], epoch = id, math.max(epoch, tonumber(r[2]))", New: "",
+	},
+	{
+		Name: "an aside is not counted out", File: "redisstore/lua/lib.lua",
+		Old: "redis.call('SREM', P .. 'x:' .. of, c.id)", New: "",
+	},
+	{
+		Name: "an aside that is done stays", File: "redisstore/lua/lib.lua",
+		Old: "elseif aside_of(c) and not pending(c) then", New: "elseif false then",
+	},
+	{
+		Name: "an aside begins its schedule anew", File: "redisstore/lua/lib.lua",
+		Old: "aside.paused = c.attempt, c.due,", New: "aside.paused = 0, c.due,",
+	},
+	{
+		Name: "an aside gives its events other ids", File: "redisstore/lua/lib.lua",
+		Old: "aside and aside.born or int(epoch))", New: "int(epoch))",
+	},
+	{
+		Name: "what was answered by 410 steps aside", File: "redisstore/lua/fail.lua",
+		Old: "not retired and steps_aside", New: "steps_aside",
+	},
+	{
+		Name: "a callback is taken for an aside", File: "redisstore/lua/callback.lua",
+		Old: "or aside_of(c) ", New: "",
+	},
+}
+
+// push has an attempt that is out fail or arrive, of a subscription whose deliveries step aside, or of an aside.
+func (h *history) push() {
+	for _, wake := range slices.Backward(h.refs) {
+		c, there := h.db.Consumer(wake.Consumer)
+		if !there || !c.Out(wake.Ref()) || !c.Profile.Aside {
+			continue
+		}
+		switch end := rapid.IntRange(0, 7).Draw(h.t, "how it ends"); end {
+		case 0:
+			h.deliver(wake)
+		case 1:
+			cb := h.callbackOf(wake) // of which it knows nothing
+			cb.WakeID, cb.Done = wake.WakeID, true
+			h.call(cb)
+		default:
+			f := fsm.Failure{Reason: "status 500", Profile: c.Profile, Span: int64(h.calls % 3), Retired: end == 2}
+			f.To, f.Within, f.Tail = h.brought(wake)
+			h.failed(wake, f)
+		}
+		return
+	}
+}
+
+// asidesAgree compares the asides. How many there are is part of the consumers that they are of.
+func (h *history) asidesAgree(kind string) {
+	of := map[string]int{}
+	for _, want := range h.db.Consumers() {
+		id, aside := fsm.AsideOf(want.ID)
+		if !aside {
+			continue
+		}
+		of[id]++
+		got, err := h.store.Consumer(h.ctx, want.Ref())
+		h.must(err)
+		h.same("after "+kind+": aside "+want.ID, got, want)
+		h.sound(got)
+		for path, l := range got.Links {
+			if path != got.Primary || l.Tail != got.End || !l.Pending() {
+				h.fail("after %s: an aside is to bring what it has not: %+v", kind, got)
+			}
+		}
+	}
+	for id, n := range of {
+		c, there := h.db.Consumer(id)
+		if !there || c.Asides != n {
+			h.fail("after %s: %s has %d asides, its record says %d", kind, id, n, c.Asides)
+		}
+		counted.asides++
+	}
+	if kept, err := h.rdb.Keys(h.ctx, "rv:{0}:x:*").Result(); err != nil || len(kept) != len(of) {
+		h.fail("after %s: the asides of %d consumers are kept in %q, %v", kind, len(of), kept, err)
+	}
+}
