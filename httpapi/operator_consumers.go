@@ -36,11 +36,13 @@ var consumerStates = []string{
 
 // consumerBody is a consumer as an operator sees it.
 type consumerBody struct {
-	ID           string    `json:"consumer_id"`
-	Subscription string    `json:"subscription_id"`
-	Primary      string    `json:"primary_stream"`
-	Partition    int       `json:"partition"`
-	State        fsm.State `json:"state"`
+	ID           string `json:"consumer_id"`
+	Subscription string `json:"subscription_id"`
+	Primary      string `json:"primary_stream"`
+	// AsideOf is the consumer whose failed delivery this one goes on with, where "ordering" is "none".
+	AsideOf   string    `json:"aside_of,omitempty"`
+	Partition int       `json:"partition"`
+	State     fsm.State `json:"state"`
 	// Condition is "failing" while deliveries fail, "retired" once the endpoint answered 410, "hidden" while the
 	// primary stream is gone upstream, otherwise "ok".
 	Condition string `json:"condition"`
@@ -56,8 +58,9 @@ type consumerBody struct {
 	FailingSince *time.Time `json:"failing_since,omitempty"`
 	LastError    string     `json:"last_error,omitempty"`
 	HiddenSince  *time.Time `json:"hidden_since,omitempty"`
-	// Streams are only in the answer about one consumer.
+	// Streams are only in the answer about one consumer, and so is Asides, which counts those that are AsideOf it.
 	Streams []consumerStream `json:"streams,omitempty"`
+	Asides  int              `json:"asides,omitempty"`
 	AsOf    *time.Time       `json:"as_of,omitempty"`
 }
 
@@ -76,8 +79,9 @@ type consumersBody struct {
 }
 
 func (s *Service) consumerBody(c fsm.Consumer) consumerBody {
+	of, _ := fsm.AsideOf(c.ID)
 	return consumerBody{
-		ID: c.ID, Subscription: c.Subscription, Primary: c.Primary,
+		ID: c.ID, Subscription: c.Subscription, Primary: c.Primary, AsideOf: of,
 		Partition: s.cfg.Store.PartitionOf(c.Primary), State: c.State,
 		Condition: conditionOf(c), Epoch: c.Epoch, WakeID: c.WakeID, WokenAt: shown(c.WokeAt), Attempt: c.Attempt,
 		WaitsFor: waitsFor(c), Deadline: shown(c.Deadline),
@@ -252,7 +256,7 @@ func (w *walk) partition(sub fsm.Subscription) (more bool, err error) {
 // showConsumer shows one consumer.
 func (s *Service) showConsumer(c echo.Context) error {
 	id := strings.TrimPrefix(rawPath(c.Request()), consumerPrefix)
-	_, primary, ok := fsm.ParseConsumerID(id)
+	_, primary, ok := fsm.ParseAnyConsumerID(id)
 	if !ok {
 		return refuse(fsm.CodeInvalidRequest,
 			"the path does not end in a consumer id, such as agent-handler:%%2Fagents%%2Ftask-1")
@@ -264,7 +268,7 @@ func (s *Service) showConsumer(c echo.Context) error {
 		return err
 	}
 	body := s.consumerBody(consumer)
-	body.AsOf = shown(s.cfg.Clock())
+	body.AsOf, body.Asides = shown(s.cfg.Clock()), consumer.Asides
 	streams := make([]fsm.StreamTail, 0, len(consumer.Links))
 	for path, l := range consumer.Links {
 		streams = append(streams, fsm.StreamTail{Path: path, Acked: l.Acked, Tail: l.Tail})

@@ -33,6 +33,7 @@ type operatorSubscription struct {
 	Pattern     string        `json:"pattern"`
 	Mode        fsm.Mode      `json:"mode"`
 	Start       string        `json:"start,omitempty"` // as in the answers to clients
+	Ordering    fsm.Ordering  `json:"ordering,omitempty"`
 	WebhookHost string        `json:"webhook_host"`
 	Description string        `json:"description,omitempty"`
 	CreatedAt   time.Time     `json:"created_at"`
@@ -56,8 +57,9 @@ type operatorSubscriptions struct {
 
 func operatorSubscriptionOf(sub fsm.Subscription, backfills map[string]fsm.Backfill) operatorSubscription {
 	b := operatorSubscription{
-		ID: sub.ID, Pattern: sub.Pattern, Mode: sub.Mode, Start: sub.Start.Value(), Description: sub.Description,
-		CreatedAt: sub.CreatedAt.UTC(),
+		ID: sub.ID, Pattern: sub.Pattern, Mode: sub.Mode, Start: sub.Start.Value(), Ordering: sub.Ordering,
+		Description: sub.Description,
+		CreatedAt:   sub.CreatedAt.UTC(),
 	}
 	if u, err := url.Parse(sub.Webhook); err == nil {
 		b.WebhookHost = u.Host

@@ -137,6 +137,42 @@ func (h *harness) states() {
 	h.change("a:%2Fa%2F5", func(c *fsm.Consumer) { *c, _ = c.Hide(env, fsm.MissingAnew) })
 }
 
+func TestOperatorSeesWhatStepsAside(t *testing.T) {
+	h := newHarness(t, nil)
+	sub := h.subscribe("a", 1)
+	env := fsm.Env{Now: h.clock(), WakeID: "w_1", AsideWakeID: "w_2", Timing: fsm.Timing{Waking: time.Minute}}
+	c, _ := h.store.consumer(fsm.ConsumerID(sub.ID, "/a/0"))
+	c, e := c.Observe(env, "/a/0", "0007")
+	c, e = c.Fail(env, e.Wake.Ref(), fsm.Failure{
+		Reason: "status 503", To: "0007", Within: "0006", Tail: "0007",
+		Profile: fsm.Subscription{Mode: fsm.ModePush, Ordering: fsm.OrderingNone}.WithDefaults().Profile(),
+	})
+	h.store.db.PutConsumer(c)
+	h.store.db.PutConsumer(*e.Aside)
+	const id = "a:%2Fa%2F0"
+	if a := h.admin("GET", "/api/v1/consumers/"+id, ""); a.body["asides"] != 1.0 || a.body["aside_of"] != nil {
+		t.Errorf("its consumer is shown as %s", a.text)
+	}
+	a := h.admin("GET", "/api/v1/consumers/"+e.Aside.ID, "")
+	if s := rowsOf(a, "streams"); a.body["aside_of"] != id || a.body["condition"] != "failing" || len(s) != 1 ||
+		s[0]["tail"] != "0006" {
+		t.Errorf("it is shown as %s", a.text)
+	}
+	found := 0
+	for _, row := range rowsOf(h.admin("GET", "/api/v1/consumers?state=failing", ""), "consumers") {
+		if found++; row["consumer_id"] != e.Aside.ID || row["aside_of"] != id {
+			t.Errorf("the list has %v", row)
+		}
+	}
+	if found != 1 {
+		t.Errorf("the list has %d", found)
+	}
+	for _, bad := range []string{id + ":", id + ":x", id + ":01"} {
+		h.want(h.admin("GET", "/api/v1/consumers/"+bad, ""), 400, fsm.CodeInvalidRequest, "consumer id")
+	}
+	h.want(h.admin("GET", "/api/v1/consumers/"+id+":77", ""), 404, fsm.CodeNotFound, "no consumer")
+}
+
 func TestOperatorSeesWhatConsumersAreLike(t *testing.T) {
 	h := newHarness(t, nil)
 	h.states()

@@ -100,11 +100,14 @@ backfill      3 of 9
 			"condition":"failing","epoch":7,"attempt":12,
 			"deadline":"2026-11-21T15:20:31.5Z","last_error":"status 503"},
 			{"subscription_id":"orders","primary_stream":"/orders/18","state":"idle","condition":"ok",
-			"epoch":1838351904357378}],"next":"more","as_of":"2026-11-21T15:20:00Z"}`,
+			"epoch":1838351904357378},{"subscription_id":"orders","primary_stream":"/orders/18",
+			"aside_of":"orders:%2Forders%2F18","state":"waking","condition":"failing","epoch":9,"attempt":2}],
+			"next":"more","as_of":"2026-11-21T15:20:00Z"}`,
 			`
-SUBSCRIPTION  STREAM      STATE            EPOCH             ATTEMPT  DEADLINE  LAST ERROR
-orders        /orders/17  waking, failing  7                 12       in 32s    status 503
-orders        /orders/18  idle             1838351904357378
+SUBSCRIPTION  STREAM      STATE                   EPOCH             ATTEMPT  DEADLINE  LAST ERROR
+orders        /orders/17  waking, failing         7                 12       in 32s    status 503
+orders        /orders/18  idle                    1838351904357378
+orders        /orders/18  aside, waking, failing  9                 2
 
 There is more: reveille consumers --subscription orders --state failing --limit 2 --cursor more
 `,
@@ -137,6 +140,38 @@ partition      23
 STREAM      ACKED                              TAIL                               PENDING
 /orders/17  0000000000000000_0000000000000026  0000000000000000_0000000000000052  yes
 /tools/17   -1                                 -1
+`,
+		},
+		{
+			"one with failed deliveries aside", "consumer orders:%2Forders%2F18",
+			"GET /api/v1/consumers/orders:%2Forders%2F18",
+			`{"consumer_id":"orders:%2Forders%2F18","subscription_id":"orders","primary_stream":"/orders/18",
+			"partition":3,"state":"idle","condition":"ok","epoch":9,"asides":2}`, `
+consumer      orders:%2Forders%2F18
+subscription  orders
+stream        /orders/18
+state         idle
+asides        2 failed deliveries are retried by themselves
+epoch         9
+partition     3
+
+STREAM  ACKED  TAIL  PENDING
+`,
+		},
+		{
+			"one that is aside", "consumer orders:%2Forders%2F18:8",
+			"GET /api/v1/consumers/orders:%2Forders%2F18:8",
+			`{"consumer_id":"orders:%2Forders%2F18:8","subscription_id":"orders","primary_stream":"/orders/18",
+			"aside_of":"orders:%2Forders%2F18","partition":3,"state":"waking","condition":"failing","epoch":9}`, `
+consumer      orders:%2Forders%2F18:8
+subscription  orders
+stream        /orders/18
+aside of      orders:%2Forders%2F18
+state         aside, waking, failing
+epoch         9
+partition     3
+
+STREAM  ACKED  TAIL  PENDING
 `,
 		},
 		{

@@ -21,6 +21,7 @@ type (
 		Pattern     string    `json:"pattern"`
 		Mode        string    `json:"mode"`
 		Start       string    `json:"start"`
+		Ordering    string    `json:"ordering"`
 		WebhookHost string    `json:"webhook_host"`
 		Description string    `json:"description"`
 		CreatedAt   time.Time `json:"created_at"`
@@ -37,6 +38,8 @@ type (
 		ID           string    `json:"consumer_id"`
 		Subscription string    `json:"subscription_id"`
 		Primary      string    `json:"primary_stream"`
+		AsideOf      string    `json:"aside_of"`
+		Asides       int       `json:"asides"`
 		Partition    int       `json:"partition"`
 		State        string    `json:"state"`
 		Condition    string    `json:"condition"`
@@ -116,6 +119,7 @@ func (c *cli) oneSubscription(ctx context.Context, id string) error {
 		{"pattern", s.Pattern},
 		{"mode", s.Mode},
 		{"start", s.Start},
+		{"ordering", s.Ordering},
 		{"webhook", s.WebhookHost},
 		{"description", s.Description},
 		{"created", stamp(s.CreatedAt)},
@@ -162,7 +166,7 @@ func (c *cli) consumer(ctx context.Context, args []string) error {
 		}
 		id = fsm.ConsumerID(id, path)
 	}
-	if _, _, ok := fsm.ParseConsumerID(id); !ok {
+	if _, _, ok := fsm.ParseAnyConsumerID(id); !ok {
 		return usageError{fmt.Sprintf(
 			"%q is no consumer's id: expected one such as agent-handler:%%2Fagents%%2Ftask-1, or SUBSCRIPTION STREAM",
 			id,
@@ -172,7 +176,10 @@ func (c *cli) consumer(ctx context.Context, args []string) error {
 	if printed, err := c.ask(ctx, http.MethodGet, consumersPath+"/"+id, nil, &s); printed || err != nil {
 		return err
 	}
-	deadline, attempt := "", ""
+	deadline, attempt, asides := "", "", ""
+	if s.Asides > 0 {
+		asides = fmt.Sprintf("%d failed deliveries are retried by themselves", s.Asides)
+	}
 	if s.Attempt > 0 {
 		attempt = fmt.Sprint(s.Attempt)
 	}
@@ -186,7 +193,9 @@ func (c *cli) consumer(ctx context.Context, args []string) error {
 		{"consumer", s.ID},
 		{"subscription", s.Subscription},
 		{"stream", s.Primary},
+		{"aside of", s.AsideOf},
 		{"state", stateOf(s)},
+		{"asides", asides},
 		{"failing since", since(s.FailingSince, s.AsOf)},
 		{"last error", s.LastError},
 		{"hidden since", since(s.HiddenSince, s.AsOf)},
@@ -367,10 +376,14 @@ func (c *cli) filters() (flags string) {
 }
 
 func stateOf(c shownConsumer) string {
-	if c.Condition == "ok" || c.Condition == "" {
-		return c.State
+	state := c.State
+	if c.AsideOf != "" {
+		state = "aside, " + state
 	}
-	return c.State + ", " + c.Condition
+	if c.Condition == "ok" || c.Condition == "" {
+		return state
+	}
+	return state + ", " + c.Condition
 }
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }

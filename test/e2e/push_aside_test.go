@@ -1,0 +1,179 @@
+package e2e
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"reveille/test/harness"
+)
+
+// brings says whether a request has the event of a number.
+func brings(p harness.Push, n int) bool {
+	return bytes.Contains(p.Body, fmt.Appendf(nil, `{"n":%d,`, n))
+}
+
+// TestAPushThatFailsStepsAside holds "ordering":"none" for real: what fails holds up nothing.
+func TestAPushThatFailsStepsAside(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	const attempts = 100
+	patient := map[string]any{"max_attempts": attempts, "initial": "1s", "factor": 1}
+
+	t.Run("the others do not wait for it, and it comes under its own id", func(t *testing.T) {
+		p := e.pushes(t, map[string]any{"retry": patient, "ordering": "none"})
+		ordered := &pushed{fixture: p.fixture, receiver: harness.NewReceiver(t)}
+		a := p.gateway.PutSubscription(p.folder+"/*", p.sub.ID+"-ordered", jsonOf(t, map[string]any{
+			"mode": "push", "webhook": ordered.receiver.URL, "retry": patient, "ordering": "stream",
+		}))
+		if a.Status != http.StatusCreated {
+			t.Fatalf("PUT: %d %s", a.Status, a.Body)
+		}
+		for _, r := range []*harness.Receiver{p.receiver, ordered.receiver} {
+			failed := 0
+			r.Answer(func(_ int, push harness.Push) int {
+				if !brings(push, 3) {
+					return http.StatusOK
+				}
+				// With the order of the stream, the others never come before it.
+				_, taken := p.receiver.Taken(p.path)
+				if failed++; failed <= 2 || r == p.receiver && len(taken) < 19 {
+					return http.StatusInternalServerError
+				}
+				return http.StatusOK
+			})
+		}
+		events := p.add(p.path, 1, 21)
+		ids, got := p.receiver.Await(p.path, len(events))
+		if want := append(slices.Delete(slices.Clone(events), 2, 3), events[2]); !slices.Equal(got, want) {
+			t.Errorf("they came as %q", got)
+		}
+		tries := 0
+		for _, push := range p.receiver.Pushes() {
+			if !brings(push, 3) {
+				continue
+			}
+			if tries++; push.ID != ids[len(ids)-1] || string(push.Body) != events[2] {
+				t.Errorf("one of its attempts is %s %s, the last is %s", push.ID, push.Body, ids[len(ids)-1])
+			}
+		}
+		if tries < 3 {
+			t.Errorf("it came after %d attempts", tries)
+		}
+		if other := ordered.want(p.path, events); slices.Contains(other, ids[0]) {
+			t.Errorf("both subscriptions have an event %s", ids[0])
+		}
+		p.awaitAsides(0)
+	})
+
+	t.Run("a batch is retried as it was", func(t *testing.T) {
+		p := e.pushes(t, map[string]any{"retry": patient, "ordering": "none", "batch": 5})
+		p.receiver.Answer(func(n int, push harness.Push) int {
+			if _, taken := p.receiver.Taken(p.path); brings(push, 3) && len(taken) < 15 {
+				return http.StatusInternalServerError
+			}
+			return http.StatusOK
+		})
+		events := p.add(p.path, 0, 20) // in one append, so that no batch has less
+		_, got := p.receiver.Await(p.path, len(events))
+		if want := slices.Concat(events[5:], events[:5]); !slices.Equal(got, want) {
+			t.Errorf("they came as %q", got)
+		}
+		pushes := p.receiver.Pushes()
+		for _, push := range pushes {
+			if brings(push, 3) && (push.ID != pushes[0].ID || !bytes.Equal(push.Body, pushes[0].Body)) {
+				t.Errorf("a retry is %s %s, the first attempt was %s %s", push.ID, push.Body, pushes[0].ID,
+					pushes[0].Body)
+			}
+		}
+		p.awaitAsides(0)
+	})
+
+	t.Run("what fails for the last time is dead", func(t *testing.T) {
+		p := e.pushes(t, map[string]any{"retry": map[string]any{"schedule": []string{"1s", "1s"}}, "ordering": "none"})
+		p.receiver.Answer(func(_ int, push harness.Push) int {
+			if brings(push, 3) {
+				return http.StatusInternalServerError
+			}
+			return http.StatusOK
+		})
+		events := p.add(p.path, 0, 10)
+		p.want(p.path, slices.Delete(slices.Clone(events), 3, 4))
+		e.awaitMetrics(t, map[string]float64{
+			fmt.Sprintf(`reveille_delivery_attempts_total{outcome="dead",status="5xx",subscription=%q}`, p.sub.ID): 1,
+		})
+		harness.Eventually(t, soon, "it is logged", func() error {
+			for line := range strings.Lines(p.rev.Log()) {
+				if strings.Contains(line, "events are dead") && strings.Contains(line, p.sub.ID) {
+					return nil
+				}
+			}
+			return fmt.Errorf("no line says it")
+		})
+		p.awaitAsides(0)
+		tries := 0
+		for _, push := range p.receiver.Pushes() {
+			if brings(push, 3) {
+				tries++
+			}
+		}
+		if tries != 3 {
+			t.Errorf("it was tried %d times", tries)
+		}
+	})
+
+	t.Run("operators see it, and it goes with its stream", func(t *testing.T) {
+		p := e.pushes(t, map[string]any{"retry": map[string]any{"schedule": []string{"1h"}}, "ordering": "none"})
+		p.receiver.Answer(func(_ int, push harness.Push) int {
+			if brings(push, 0) || brings(push, 2) {
+				return http.StatusInternalServerError
+			}
+			return http.StatusOK
+		})
+		events := p.add(p.path, 0, 4)
+		p.want(p.path, []string{events[1], events[3]})
+		p.awaitAsides(2)
+		p.gateway.DeleteStream(p.path)
+		p.awaitAsides(0)
+	})
+}
+
+// awaitAsides waits until operators see so many asides of the subscription.
+func (p *pushed) awaitAsides(n int) {
+	p.t.Helper()
+	harness.Eventually(p.t, harness.Wait, fmt.Sprintf("%d deliveries are aside", n), func() error {
+		var list struct {
+			Consumers []struct {
+				ID        string `json:"consumer_id"`
+				AsideOf   string `json:"aside_of"`
+				Condition string `json:"condition"`
+				LastError string `json:"last_error"`
+			} `json:"consumers"`
+		}
+		p.admin().Do(http.MethodGet, "/api/v1/consumers?subscription="+p.sub.ID, "").Decode(p.t, &list)
+		found := 0
+		for _, c := range list.Consumers {
+			if c.AsideOf == "" {
+				continue
+			}
+			var one struct {
+				Streams []struct{ Path string }
+			}
+			a := p.admin().Do(http.MethodGet, "/api/v1/consumers/"+c.ID, "")
+			if a.Status == http.StatusNotFound {
+				continue // it is done
+			}
+			a.Decode(p.t, &one)
+			if found++; len(one.Streams) != 1 || c.Condition != "failing" || c.LastError != "status 500" {
+				p.t.Errorf("an aside is shown as %+v, %s", c, a.Body)
+			}
+		}
+		if found != n {
+			return fmt.Errorf("there are %d", found)
+		}
+		return nil
+	})
+}
