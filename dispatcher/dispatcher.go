@@ -40,10 +40,12 @@ type Config struct {
 	// PublicURL is what callback URLs begin with.
 	PublicURL string
 	// ReadBatch reads at most so many events of a stream from a position on, and none behind an end unless that is
-	// empty. A reader that comes back for those behind the last ones gets them sooner; it reads one stream, and what is
-	// made anew has another reader. Its error wraps fsm.ErrNoStream if there is no such stream. nil if no subscription
-	// has fsm.ModePush.
-	ReadBatch func(ctx context.Context, reader, path string, at, end fsm.Offset, events int) (fsm.Batch, error)
+	// empty; retried says that an attempt before has brought them. A reader that comes back for those behind the last
+	// ones gets them sooner; it reads one stream, and what is made anew has another reader. Its error wraps
+	// fsm.ErrNoStream if there is no such stream. nil if no subscription has fsm.ModePush.
+	ReadBatch func(
+		ctx context.Context, reader, path string, at, end fsm.Offset, events int, retried bool,
+	) (fsm.Batch, error)
 	// UserAgent of the requests; default "Reveille".
 	UserAgent string
 	Logger    *zap.Logger

@@ -33,7 +33,7 @@ func (d *Dispatcher) read(ctx context.Context, a *attempt) bool {
 	if w.Span > 0 {
 		most = min(most, int(w.Span))
 	}
-	batch, err := d.cfg.ReadBatch(ctx, reader, w.Primary, w.At(w.Primary), w.End(), most)
+	batch, err := d.cfg.ReadBatch(ctx, reader, w.Primary, w.At(w.Primary), w.End(), most, w.Span > 0)
 	switch {
 	case d.requests.Err() != nil:
 		return a.ends(format.Verdict{Result: fsm.AttemptAbandoned})

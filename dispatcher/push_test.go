@@ -28,9 +28,9 @@ func (s *memStore) pushSub(webhook string, change func(*fsm.Subscription)) fsm.S
 }
 
 // reads is a Config.ReadBatch that gives the answers in turn, the last one for ever.
-func reads(answers ...any) func(context.Context, string, string, fsm.Offset, fsm.Offset, int) (fsm.Batch, error) {
+func reads(answers ...any) func(context.Context, string, string, fsm.Offset, fsm.Offset, int, bool) (fsm.Batch, error) {
 	var n atomic.Int32
-	return func(_ context.Context, _, _ string, at, _ fsm.Offset, _ int) (fsm.Batch, error) {
+	return func(_ context.Context, _, _ string, at, _ fsm.Offset, _ int, _ bool) (fsm.Batch, error) {
 		switch a := answers[min(int(n.Add(1)), len(answers))-1].(type) {
 		case error:
 			return fsm.Batch{}, a
@@ -147,6 +147,32 @@ func TestAPush(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestAPushSaysWhetherItsEventsHaveBeenRead holds that a retry is told from what brings events for the first time.
+func TestAPushSaysWhetherItsEventsHaveBeenRead(t *testing.T) {
+	statuses := []int{http.StatusServiceUnavailable, http.StatusOK}
+	var requests atomic.Int32
+	hook := endpoint(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(statuses[requests.Add(1)-1])
+	})
+	said := make(chan bool, 10)
+	read := reads(fsm.Batch{JSON: true, Events: [][]byte{[]byte("1")}, To: "0005", Tail: "0005"})
+	f := start(t, newMemStore(), func(c *Config) {
+		c.ReadBatch = func(
+			ctx context.Context, reader, path string, at, end fsm.Offset, events int, retried bool,
+		) (fsm.Batch, error) {
+			said <- retried
+			return read(ctx, reader, path, at, end, events, retried)
+		}
+	})
+	f.Deliver(f.store.event(f.store.pushSub(hook, nil), "/s/1", "0005"))
+	for i, want := range []bool{false, true} {
+		if got := <-said; got != want {
+			t.Errorf("read %d says %t", i+1, got)
+		}
+	}
+	f.stop()
 }
 
 // TestPushesInFlightAreBoundedInMemory holds that no more events are in memory than the limit allows.

@@ -124,9 +124,9 @@ func assemble(
 		ShutdownGrace: deliveryGrace, Metrics: metrics, AllowInsecure: s.AllowInsecureWebhooks,
 		AllowCIDRs: s.WebhookAllowCIDRs, ProxyFromEnvironment: s.WebhookProxyFromEnv, Tracer: tracer,
 		ReadBatch: func(
-			ctx context.Context, reader, path string, at, end fsm.Offset, events int,
+			ctx context.Context, reader, path string, at, end fsm.Offset, events int, retried bool,
 		) (fsm.Batch, error) {
-			return p.tailer.Upstream().ReadBatch(ctx, reader, path, at, end, events)
+			return p.tailer.Upstream().ReadBatch(ctx, reader, path, at, end, events, retried)
 		},
 	})
 	if err != nil {

@@ -25,13 +25,16 @@ const batchBuffer = 32 << 10
 // same name, needs another reader. Any other position is read up to from the offset before it. What does not come by
 // the end of ctx is asked for again by the next call, which may find that more has been read by then.
 //
+// What a watch of the stream has just been shown is not asked for once more (recent), unless the events are read again:
+// then an attempt may have brought more than that.
+//
 // Where the server numbers its events and does not keep those behind the position any more, the batch has no events and
 // leads to the first one that it keeps: that one was not tried before, whatever became of those that are gone.
 //
 // The errors are those of get; ErrNotKept also says that the stream has another incarnation now, or has nothing behind
 // the position. What is cut short is an error, not a shorter batch.
 func (c *Client) ReadBatch(
-	ctx context.Context, reader, path string, at, end fsm.Offset, events int,
+	ctx context.Context, reader, path string, at, end fsm.Offset, events int, retried bool,
 ) (b fsm.Batch, err error) {
 	if r := c.readings.take(reader); r != nil {
 		if _, ok := r.ahead(path, at); !ok {
@@ -39,6 +42,12 @@ func (c *Client) ReadBatch(
 		} else if b, err = c.readOn(ctx, reader, r, at, end, events); err == nil || again(ctx, err) {
 			return b, err
 		} // it may have been cut while it was kept
+	}
+	if r := c.fromRecent(reader, path, at); r != nil && !retried {
+		// Otherwise something has come behind it by now, or the server is asked whether it is as wrong once more.
+		if b, err = c.readOn(ctx, reader, r, at, end, events); err == nil && len(b.Events) > 0 {
+			return b, nil
+		}
 	}
 	r, err := c.open(ctx, path, at)
 	if err != nil {

@@ -27,7 +27,7 @@ func TestABatchToAnEnd(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := testClient(t, shown(tc.kind, "9", tc.data), "", nil)
-			b, err := c.ReadBatch(t.Context(), "r", "/a", at(tc.from), at(tc.end), tc.most)
+			b, err := c.ReadBatch(t.Context(), "r", "/a", at(tc.from), at(tc.end), tc.most, false)
 			if err != nil || !slices.Equal(texts(b.Events), tc.want) || b.To != tc.to || b.From != at(tc.from) {
 				t.Errorf("got %q from %q to %q, %v", texts(b.Events), b.From, b.To, err)
 			}
@@ -51,7 +51,7 @@ func TestABatchToAnEndWhereEventsHaveNumbers(t *testing.T) {
 	}
 	read := func(reader string, at, end fsm.Offset, most int, want ...string) fsm.Batch {
 		t.Helper()
-		b, err := c.ReadBatch(t.Context(), reader, "/a", at, end, most)
+		b, err := c.ReadBatch(t.Context(), reader, "/a", at, end, most, false)
 		if err != nil || !slices.Equal(texts(b.Events), want) {
 			t.Fatalf("from %q to %q: got %q, %v; want %q", at, end, texts(b.Events), err, want)
 		}

@@ -140,8 +140,7 @@ func TestABatchOfMessages(t *testing.T) {
 		{name: "a line break in a string", data: "[\"a\nb\"]", most: 5, wrong: notJSON},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			c := testClient(t, shown("application/json", "9", tc.data), "", nil)
-			b, err := c.ReadBatch(t.Context(), "r", "/a", at(tc.behind), "", tc.most)
+			b, err := readBoth(t, shown("application/json", "9", tc.data), at(tc.behind), tc.most)
 			var answer AnswerError
 			if errors.As(err, &answer); answer.What != tc.wrong || (err != nil) != (tc.wrong != "") {
 				t.Fatalf("got %v, want %q", err, tc.wrong)
@@ -180,8 +179,7 @@ func TestABatchOfBytes(t *testing.T) {
 		{name: "fewer than were there", data: "[1,2]", behind: 6, wrong: errShrunk.What},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			c := testClient(t, shown("text/plain; charset=utf-8", "9", tc.data), "", nil)
-			b, err := c.ReadBatch(t.Context(), "r", "/a", at(tc.behind), "", 5)
+			b, err := readBoth(t, shown("text/plain; charset=utf-8", "9", tc.data), at(tc.behind), 5)
 			var answer AnswerError
 			if errors.As(err, &answer); answer.What != tc.wrong || (err != nil) != (tc.wrong != "") {
 				t.Fatalf("got %v, want %q", err, tc.wrong)
@@ -282,11 +280,10 @@ func TestABatchByTheHeaderOfTheAnswer(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var asked string
-			c := testClient(t, func(w http.ResponseWriter, r *http.Request) {
+			b, err := readBoth(t, func(w http.ResponseWriter, r *http.Request) {
 				asked = r.URL.Query().Get("offset")
 				tc.give(w)
-			}, "", nil)
-			b, err := c.ReadBatch(t.Context(), "r", "/a", tc.at, "", 2)
+			}, tc.at, 2)
 			if asked != tc.at.Value() {
 				t.Errorf("it asked for what follows %q", asked)
 			}
@@ -331,7 +328,7 @@ func TestABatchThatIsCutShortIsAnError(t *testing.T) {
 				}, "", nil)
 				for n := 1; n < len(data); n++ {
 					sent.Store(int64(n))
-					b, err := c.ReadBatch(t.Context(), "r", "/a", "1", "", 5)
+					b, err := c.ReadBatch(t.Context(), "r", "/a", "1", "", 5, false)
 					if err == nil {
 						t.Errorf("%d bytes of %s: got %q to %q", n, contentType, b.Events, b.To)
 					}
@@ -349,13 +346,13 @@ func TestABatchThatIsFullIsReadNoFurther(t *testing.T) {
 		_ = http.NewResponseController(w).Flush()
 		<-r.Context().Done()
 	}, "", nil)
-	b, err := c.ReadBatch(t.Context(), "r", "/a", "1", "", 2)
+	b, err := c.ReadBatch(t.Context(), "r", "/a", "1", "", 2, false)
 	if err != nil || len(b.Events) != 2 || b.To != at(2) {
 		t.Errorf("got %+v, %v", b, err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := c.ReadBatch(ctx, "r", "/a", "1", "", 3); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := c.ReadBatch(ctx, "r", "/a", "1", "", 3, false); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -373,7 +370,7 @@ func TestABatchTakesLittleMemory(t *testing.T) {
 	}, "", nil)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	b, err := c.ReadBatch(t.Context(), "r", "/a", "1", "", 5)
+	b, err := c.ReadBatch(t.Context(), "r", "/a", "1", "", 5, false)
 	runtime.ReadMemStats(&after)
 	if err != nil || !b.TooLarge || b.Events != nil || b.To != at(1) {
 		t.Errorf("got %d events to %q, %v", len(b.Events), b.To, err)
@@ -419,7 +416,7 @@ func TestWalkingInBatchesGivesEachEventOnce(t *testing.T) {
 		at, tail := fsm.Start, fsm.Offset(fmt.Sprintf("%06d", len(messages)))
 		for tail.After(at) {
 			most := rapid.IntRange(1, 12).Draw(t, "events of a batch")
-			b, err := c.ReadBatch(context.Background(), "r", "/a", at, "", most)
+			b, err := c.ReadBatch(context.Background(), "r", "/a", at, "", most, false)
 			if err != nil {
 				t.Fatalf("from %q: %v", at, err)
 			}

@@ -64,8 +64,9 @@ type Client struct {
 	conns   conns
 	flights flights
 	metrics *metrics
-	// readings are the answers that batches go on with.
+	// readings are the answers that batches go on with, recent those that batches begin with.
 	readings readings
+	recent   recent
 	// http2 is true while upstream answers by HTTP/2: live requests share connections then, too.
 	http2 atomic.Bool
 
@@ -124,6 +125,7 @@ func noRedirects(*http.Request, []*http.Request) error { return http.ErrUseLastR
 // Close lets go of the idle connections, and of the answers that are kept open.
 func (c *Client) Close() {
 	c.readings.close()
+	c.recent.close()
 	c.conns.CloseIdleConnections()
 }
 

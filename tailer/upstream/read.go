@@ -40,12 +40,17 @@ type Answer struct {
 	Body io.ReadCloser
 	// Empty is true if the answer has no data.
 	Empty bool
+	res   *http.Response
 }
 
-// Poll makes one long-poll, calls take with what the answer's headers say, then lets the body go.
+// Poll makes one long-poll, calls take with what the answer's headers say, then lets the body go, unless it is kept for
+// ReadBatch.
 func (c *Client) Poll(
 	ctx context.Context, conn *Conn, path string, from fsm.Offset, cursor string, take func(Event) error,
 ) error {
+	if asked, follows := c.recent.asks(path); follows {
+		return c.pollKept(ctx, conn, path, from, cursor, asked, take)
+	}
 	a, err := c.read(ctx, conn, kindTail, path, from, "long-poll", cursor)
 	if err != nil {
 		return err
@@ -126,7 +131,7 @@ func (c *Client) read(
 		return nil, err
 	}
 	h := res.Header
-	a := &Answer{Body: res.Body, Empty: res.StatusCode != http.StatusOK}
+	a := &Answer{Body: res.Body, Empty: res.StatusCode != http.StatusOK, res: res}
 	if a.Offset, err = c.dialectOf(h).next(h.Get(HeaderNextOffset)); err != nil {
 		_ = res.Body.Close()
 		return nil, fmt.Errorf("GET: %w", err)

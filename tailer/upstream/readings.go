@@ -53,12 +53,24 @@ func (c *Client) open(ctx context.Context, path string, at fsm.Offset) (*reading
 	r := &reading{client: c, path: path, cancel: cancel}
 	defer r.within(ctx)()
 	res, from, err := c.getKept(own, path, at)
+	if err == nil {
+		err = r.begin(res, from, at)
+	}
 	if err != nil {
 		cancel(nil)
 		return nil, err
 	}
-	r.status, r.header, r.body, r.from, r.d = res.StatusCode, res.Header, res.Body, from, c.dialectOf(res.Header)
-	r.in.in = bufio.NewReaderSize(res.Body, batchBuffer)
+	return r, nil
+}
+
+// begin takes in the answer to a read from an offset, for what lies behind a position. With an error it is closed.
+func (r *reading) begin(res *http.Response, from, at fsm.Offset) (err error) {
+	r.status, r.header, r.body, r.from, r.d = res.StatusCode, res.Header, res.Body, from, r.client.dialectOf(res.Header)
+	size := int64(batchBuffer)
+	if res.ContentLength >= 0 {
+		size = min(size, res.ContentLength)
+	}
+	r.in.in = bufio.NewReaderSize(res.Body, int(size))
 	switch r.next, err = r.d.next(r.header.Get(HeaderNextOffset)); {
 	case err != nil:
 	case r.next == "":
@@ -72,10 +84,8 @@ func (c *Client) open(ctx context.Context, path string, at fsm.Offset) (*reading
 	}
 	if err != nil {
 		_ = res.Body.Close()
-		cancel(nil)
-		return nil, err
 	}
-	return r, nil
+	return err
 }
 
 // getKept sends a read from a position; from the start, if the server does not keep that and numbers its events.

@@ -1,0 +1,228 @@
+package upstream
+
+import (
+	"bytes"
+	"container/list"
+	"context"
+	"io"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"reveille/fsm"
+)
+
+const (
+	// recentMax bounds one answer that is kept, recentSize all of them, in bytes. recentIdle is how long one is kept,
+	// recentEach how many there are of a stream.
+	recentMax, recentSize  = 64 << 10, 16 << 20
+	recentIdle, recentEach = 10 * time.Second, 4
+	// recentPaths is how many streams are followed, recentReaders how many readers of each.
+	recentPaths, recentReaders = 10_000, 32
+)
+
+// recent are the latest answers to long-polls: what is pushed has mostly just been shown to the watch of its stream,
+// and does not have to be read again. It keeps answers of streams that are read in batches, and nothing of others.
+//
+// A stream may be deleted, and another one be made under its name, with the same offsets. So an answer is only for
+// readers that had asked for a batch before the long-poll was sent: the stream that such a reader reads was there by
+// then, so the answer is not of an earlier one. The first batch of each reader is read.
+type recent struct {
+	mu sync.Mutex
+	// clock is a logical clock: it advances with each new reader.
+	clock int64
+	// paths has the streams that are followed, and used them by when they were last read or shown, the latest first.
+	paths map[string]*list.Element
+	used  list.List
+	size  int
+	// expiry drops answers that were kept for long enough; nil if none is kept. closed is true if none is to be.
+	expiry *time.Timer
+	closed bool
+}
+
+// followed is a stream of recent.
+type followed struct {
+	path string
+	// readers has the one that came last at its end, answers the latest at theirs.
+	readers []follower
+	answers []*recentAnswer
+}
+
+// follower is a reader, and when it first asked for a batch.
+type follower struct {
+	reader string
+	since  int64
+}
+
+// recentAnswer is an answer to a long-poll. It is not changed.
+type recentAnswer struct {
+	asked       int64
+	from, next  fsm.Offset
+	contentType string
+	body        []byte
+	at          time.Time
+}
+
+// asks returns the moment in which a long-poll is sent, and whether its answer is worth keeping.
+func (rs *recent) asks(path string) (asked int64, follows bool) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	_, follows = rs.paths[path]
+	return rs.clock, follows
+}
+
+// keep keeps an answer.
+func (rs *recent) keep(path string, a *recentAnswer) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	e := rs.paths[path]
+	if e == nil || rs.closed {
+		return
+	}
+	rs.used.MoveToFront(e)
+	f := e.Value.(*followed)
+	if len(f.answers) == recentEach {
+		rs.drop(f, 1)
+	}
+	a.at = time.Now()
+	f.answers = append(f.answers, a)
+	rs.size += len(a.body)
+	for e := rs.used.Back(); rs.size > recentSize; e = e.Prev() {
+		f := e.Value.(*followed)
+		rs.drop(f, len(f.answers))
+	}
+	if rs.expiry == nil {
+		rs.expiry = time.AfterFunc(recentIdle, rs.expire)
+	}
+}
+
+// find returns an answer that was asked for from an offset, after the reader had asked for its first batch. It is nil
+// if there is none.
+func (rs *recent) find(reader, path string, from fsm.Offset) *recentAnswer {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	f := rs.follow(path)
+	i := slices.IndexFunc(f.readers, func(r follower) bool { return r.reader == reader })
+	if i < 0 {
+		if len(f.readers) == recentReaders {
+			f.readers = slices.Delete(f.readers, 0, 1)
+		}
+		rs.clock++
+		f.readers = append(f.readers, follower{reader, rs.clock})
+		return nil
+	}
+	for _, a := range f.answers {
+		if a.from == from && a.asked >= f.readers[i].since {
+			return a
+		}
+	}
+	return nil
+}
+
+// follow has a stream followed, in the place of another one if there are too many. rs.mu is held.
+func (rs *recent) follow(path string) *followed {
+	if e := rs.paths[path]; e != nil {
+		rs.used.MoveToFront(e)
+		return e.Value.(*followed)
+	}
+	if rs.used.Len() == recentPaths {
+		f := rs.used.Remove(rs.used.Back()).(*followed)
+		rs.drop(f, len(f.answers))
+		delete(rs.paths, f.path)
+	}
+	if rs.paths == nil {
+		rs.paths = map[string]*list.Element{}
+	}
+	f := &followed{path: path}
+	rs.paths[path] = rs.used.PushFront(f)
+	return f
+}
+
+// drop drops the first n answers of a stream. rs.mu is held.
+func (rs *recent) drop(f *followed, n int) {
+	for _, a := range f.answers[:n] {
+		rs.size -= len(a.body)
+	}
+	if f.answers = slices.Delete(f.answers, 0, n); len(f.answers) == 0 {
+		f.answers = nil
+	}
+}
+
+// expire drops the answers that were kept for long enough.
+func (rs *recent) expire() {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	for e := rs.used.Front(); e != nil; e = e.Next() {
+		f := e.Value.(*followed)
+		n := 0
+		for n < len(f.answers) && time.Since(f.answers[n].at) >= recentIdle {
+			n++
+		}
+		rs.drop(f, n)
+	}
+	if rs.expiry = nil; rs.size > 0 && !rs.closed {
+		rs.expiry = time.AfterFunc(recentIdle, rs.expire)
+	}
+}
+
+func (rs *recent) close() {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	rs.closed = true
+	if rs.expiry != nil {
+		rs.expiry.Stop()
+	}
+}
+
+// pollKept is a long-poll whose answer is kept for those who read its stream in batches. What has not come in
+// drainTime, or is too long, is not kept.
+func (c *Client) pollKept(
+	ctx context.Context, conn *Conn, path string, from fsm.Offset, cursor string, asked int64, take func(Event) error,
+) error {
+	own, cancel := context.WithCancel(ctx)
+	defer cancel()
+	a, err := c.read(own, conn, kindTail, path, from, "long-poll", cursor)
+	if err != nil {
+		return err
+	}
+	defer a.Body.Close()
+	if a.keeps(from) && c.dialectOf(a.res.Header).number == nil {
+		late := time.AfterFunc(drainTime, cancel)
+		body, err := io.ReadAll(io.LimitReader(a.Body, recentMax+1))
+		late.Stop()
+		if err == nil && len(body) <= recentMax {
+			c.recent.keep(path, &recentAnswer{
+				asked: asked, from: from, next: a.Offset, contentType: a.res.Header.Get("Content-Type"), body: body,
+			})
+		}
+	}
+	return take(a.Event)
+}
+
+// keeps says whether an answer from an offset has what a read from there would show.
+func (a *Answer) keeps(from fsm.Offset) bool {
+	return !a.Empty && !a.Cached && a.Offset.After(from) && a.res.ContentLength <= recentMax && !endless(a.res) &&
+		a.res.Header.Get("Content-Encoding") == ""
+}
+
+// fromRecent returns what a watch was shown from the offset before a position, if it is for the reader; otherwise nil.
+func (c *Client) fromRecent(reader, path string, at fsm.Offset) *reading {
+	if c.known().number != nil {
+		return nil // nothing is kept
+	}
+	from, _ := at.Split()
+	a := c.recent.find(reader, path, from)
+	if a == nil {
+		return nil
+	}
+	r := &reading{client: c, path: path, cancel: func(error) {}}
+	err := r.begin(&http.Response{
+		StatusCode: http.StatusOK, ContentLength: int64(len(a.body)), Body: io.NopCloser(bytes.NewReader(a.body)),
+		Header: http.Header{"Content-Type": {a.contentType}, HeaderNextOffset: {a.next.Value()}},
+	}, from, at)
+	if err != nil {
+		return nil
+	}
+	return r
+}
