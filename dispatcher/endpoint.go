@@ -20,8 +20,8 @@ const (
 	heldSpread = 30 * time.Second
 )
 
-// retryNowTime bounds how long the consumers of an endpoint that is up again are told.
-const retryNowTime = time.Minute
+// releaseTime bounds how long the consumers of an endpoint that is up again are told.
+const releaseTime = time.Minute
 
 // allowEndpoint has a delivery wait whose endpoint is to be left alone. That is no attempt. While the endpoint is down,
 // the store says which delivery is the next probe: it knows what other replicas have seen a moment ago.
@@ -41,6 +41,7 @@ func (d *Dispatcher) allowEndpoint(ctx context.Context, a *attempt) bool {
 	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
 	defer cancel()
 	probe, err := d.cfg.Store.ProbeEndpoint(ctx, a.sub, cmp.Or(a.wake.Patience, a.sub.Profile().Attempt))
+	a.probe = probe.Slot
 	switch {
 	case d.requests.Err() != nil:
 		return a.ends(format.Verdict{Result: fsm.AttemptAbandoned})
@@ -50,7 +51,6 @@ func (d *Dispatcher) allowEndpoint(ctx context.Context, a *attempt) bool {
 	case !probe.Allowed:
 		return d.hold(a, probe.Wait)
 	}
-	a.probe = probe.Slot
 	return true
 }
 
@@ -62,18 +62,17 @@ func (d *Dispatcher) hold(a *attempt, wait time.Duration) bool {
 	})
 }
 
-// noteEndpoint tells the store what an attempt says of its endpoint, if that is news.
-func (d *Dispatcher) noteEndpoint(ctx context.Context, a *attempt) error {
+// noteEndpoint tells the store what an attempt says of its endpoint, if that is news. What became of the attempt is
+// told all the same: in a cluster, other nodes keep that, and a later attempt says how the endpoint does.
+func (d *Dispatcher) noteEndpoint(ctx context.Context, a *attempt) {
 	if !a.kind.spares || a.noted {
-		return nil
+		return
 	}
+	ctx, cancel := context.WithTimeout(ctx, reportTimeout/4)
+	defer cancel()
 	err := d.tellEndpoint(ctx, a)
-	if err != nil && errors.Is(err, fsm.ErrUnavailable) {
-		return err
-	}
-	d.noteStore(err) // what became of the attempt is told all the same
-	a.noted = true
-	return nil
+	d.noteStore(err)
+	a.noted = !errors.Is(err, fsm.ErrUnavailable)
 }
 
 func (d *Dispatcher) tellEndpoint(ctx context.Context, a *attempt) error {
@@ -88,7 +87,9 @@ func (d *Dispatcher) tellEndpoint(ctx context.Context, a *attempt) error {
 		if up {
 			d.log.Info("the endpoint of a subscription is up again", zap.String("subscription", a.sub.ID),
 				zap.String("host", a.host))
-			d.do(func() { d.retryNow(a.sub) })
+		}
+		if up || err == nil && e.Down() { // the reply that said so may have been lost
+			d.do(func() { d.releaseHeld(a.sub) })
 		}
 		return err
 	case a.failed && a.sent && v.Class != format.ClassFiles && v.Class != format.ClassProhibited:
@@ -111,11 +112,12 @@ func (d *Dispatcher) tellEndpoint(ctx context.Context, a *attempt) error {
 	return nil
 }
 
-// retryNow has all that waits for an endpoint delivered at once. What it does not reach comes by its own deadline.
-func (d *Dispatcher) retryNow(sub fsm.Subscription) {
-	ctx, cancel := context.WithTimeout(d.reports, retryNowTime)
+// releaseHeld has what was held back for an endpoint delivered at once. What it does not reach comes by its own
+// deadline.
+func (d *Dispatcher) releaseHeld(sub fsm.Subscription) {
+	ctx, cancel := context.WithTimeout(d.reports, releaseTime)
 	defer cancel()
-	out, err := d.cfg.Store.RetryNow(ctx, sub)
+	out, err := d.cfg.Store.ReleaseHeld(ctx, sub)
 	d.noteStore(err)
 	d.follow(out)
 }

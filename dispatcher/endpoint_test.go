@@ -195,7 +195,7 @@ func (p *pushed) down(t *testing.T, waiting int) (failed, waits []string) {
 func (p *pushed) logged(line string) int { return p.logs.FilterMessageSnippet(line).Len() }
 
 // TestAnEndpointThatIsDownGetsOneRequestAtATime holds when probes are sent, that what is not sent is no attempt, and
-// that the first 2xx has all that waits sent.
+// that the first 2xx has all that was held back sent. What has failed before keeps to its schedule.
 func TestAnEndpointThatIsDownGetsOneRequestAtATime(t *testing.T) {
 	const isDown, isUp = "the endpoint of a subscription is down", "the endpoint of a subscription is up again"
 	inPushTime(t, lasting, func(p *pushed) {
@@ -229,11 +229,16 @@ func TestAnEndpointThatIsDownGetsOneRequestAtATime(t *testing.T) {
 		if _, down := p.store.other.Endpoints().Count(); down != 1 {
 			t.Errorf("another replica knows of %d that are down", down)
 		}
+		tried := map[string]bool{}
+		for _, path := range slices.Concat(failed, waits) {
+			tried[path] = len(p.hook.times(path)) > 0
+		}
 		p.hook.answers(answersWith(http.StatusOK))
 		pass(91 * time.Second)
-		for _, path := range slices.Concat(failed, waits) {
-			if c := p.consumer(path); c.State != fsm.Idle {
-				t.Errorf("%s waits: %+v", path, c)
+		for path, tried := range tried {
+			c := p.consumer(path)
+			if waits := c.State == fsm.Waking && c.Attempt == 1; waits != tried || !waits && c.State != fsm.Idle {
+				t.Errorf("%s was tried before: %t, and is now %+v", path, tried, c)
 			}
 		}
 		if p.logged(isDown) != 1 || p.logged(isUp) != 1 || len(p.store.db.Endpoints()) != 0 {
@@ -242,11 +247,11 @@ func TestAnEndpointThatIsDownGetsOneRequestAtATime(t *testing.T) {
 	})
 }
 
-// TestTheFirst2xxIsToldToAllThatWaits has the only delivery that another replica has under way be taken: what waits
-// here, by its own schedule or for a probe, is sent at once.
-func TestTheFirst2xxIsToldToAllThatWaits(t *testing.T) {
+// TestTheFirst2xxIsToldToAllThatIsHeldBack has the only delivery that is under way be taken: what was held back for a
+// probe is sent at once.
+func TestTheFirst2xxIsToldToAllThatIsHeldBack(t *testing.T) {
 	inPushTime(t, lasting, func(p *pushed) {
-		failed, waits := p.down(t, 20)
+		_, waits := p.down(t, 20)
 		took := make(chan struct{})
 		p.hook.answers(func(w http.ResponseWriter, _ *http.Request) { <-took })
 		for range 50 {
@@ -255,7 +260,7 @@ func TestTheFirst2xxIsToldToAllThatWaits(t *testing.T) {
 		p.hook.answers(answersWith(http.StatusOK))
 		close(took)
 		pass(time.Second)
-		for _, path := range slices.Concat(failed, waits) {
+		for _, path := range waits {
 			if c := p.consumer(path); c.State != fsm.Idle {
 				t.Errorf("%s waits: %+v", path, c)
 			}
@@ -387,7 +392,7 @@ func TestAHealthyEndpointCostsNoCall(t *testing.T) {
 	inPushTime(t, nil, func(p *pushed) {
 		p.event("/s/1")
 		pass(time.Second)
-		for _, call := range []string{"FailEndpoint", "RecoverEndpoint", "ProbeEndpoint", "RetryNow", "Park"} {
+		for _, call := range []string{"FailEndpoint", "RecoverEndpoint", "ProbeEndpoint", "ReleaseHeld", "Park"} {
 			if n := p.store.db.Calls(call); n != 0 {
 				t.Errorf("%s was called %d times", call, n)
 			}

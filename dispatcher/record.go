@@ -32,11 +32,8 @@ func (d *Dispatcher) report(a *attempt) fsm.Outcome {
 	ctx, cancel := context.WithTimeout(d.reports, reportTimeout)
 	defer cancel()
 	for pause := reportRetry; ; pause = min(2*pause, reportRetryMax) {
-		var out fsm.Outcome
-		err := d.noteEndpoint(ctx, a)
-		if err == nil {
-			out, err = d.tell(ctx, a)
-		}
+		d.noteEndpoint(ctx, a)
+		out, err := d.tell(ctx, a)
 		if err == nil {
 			return out
 		}

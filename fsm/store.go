@@ -155,9 +155,9 @@ type DeliveryStore interface {
 	Accept(ctx context.Context, r WakeRef) (Outcome, error)
 	Finish(ctx context.Context, r WakeRef, seen []StreamTail) (Outcome, error)
 	Deliver(ctx context.Context, r WakeRef, d Delivered) (Outcome, error)
-	// RetryNow is the transition of the same name on all consumers of a subscription. An error may come after it was
+	// ReleaseHeld is the transition of the same name on all consumers of a subscription. An error may come after it was
 	// made on some.
-	RetryNow(ctx context.Context, sub Subscription) (Outcome, error)
+	ReleaseHeld(ctx context.Context, sub Subscription) (Outcome, error)
 }
 
 // EndpointStore keeps which endpoints of subscriptions of ModePush are in trouble, until their subscription is deleted.

@@ -349,9 +349,10 @@ func (c Consumer) Resume(env Env) (Consumer, Effects) {
 	return c, Effects{}
 }
 
-// RetryNow has the next attempt of the consumer made at once, if it waits for one: by its schedule, or parked.
-func (c Consumer) RetryNow(env Env) Consumer {
-	waits := c.State == Waking && !c.Sent && !c.Retired && c.HiddenAt.IsZero()
+// ReleaseHeld has the first attempt of the consumer's wake made at once, if that was held back. What has failed before
+// keeps to its schedule: an endpoint that takes some deliveries and fails others would use up the attempts of these.
+func (c Consumer) ReleaseHeld(env Env) Consumer {
+	waits := c.State == Waking && !c.Sent && c.Attempt == 0 && !c.Retired && c.HiddenAt.IsZero()
 	if waits && c.Deadline.After(env.Now) {
 		c.Deadline = env.Now
 	}

@@ -327,25 +327,22 @@ func TestFailures(t *testing.T) {
 			t.Error("not delivered after it was resumed")
 		}
 	})
-	t.Run("what waits for an attempt is retried now, and nothing else", func(t *testing.T) {
+	t.Run("what waits for its first attempt is released, and nothing else", func(t *testing.T) {
 		parked, _ := c.Park(at(0), first, time.Minute)
 		failed, _ := c.Fail(at(0), first, Failure{RetryAfter: time.Hour})
-		for name, waits := range map[string]Consumer{"parked": parked, "failed": failed} {
-			if got := waits.RetryNow(at(time.Second)); !got.Deadline.Equal(at(time.Second).Now) ||
-				got.Attempt != waits.Attempt {
-				t.Errorf("%s: %+v", name, got)
-			}
-			if got := waits.RetryNow(at(2 * time.Hour)); !got.Deadline.Equal(waits.Deadline) {
-				t.Errorf("%s, and overdue: %+v", name, got)
-			}
+		if got := parked.ReleaseHeld(at(time.Second)); !got.Deadline.Equal(at(time.Second).Now) || got.Attempt != 0 {
+			t.Errorf("parked: %+v", got)
+		}
+		if got := parked.ReleaseHeld(at(2 * time.Hour)); !got.Deadline.Equal(parked.Deadline) {
+			t.Errorf("parked, and overdue: %+v", got)
 		}
 		retired, _ := c.Fail(at(0), first, Failure{Retired: true})
 		hidden, _ := failed.Hide(at(0), Missing)
 		for name, other := range map[string]Consumer{
-			"out": c, "retired": retired, "hidden": hidden, "idle": idle("10", "10"), "live": live("10", "11"),
-			"given up": givenUp(),
+			"out": c, "failed": failed, "retired": retired, "hidden": hidden, "idle": idle("10", "10"),
+			"live": live("10", "11"), "given up": givenUp(),
 		} {
-			if got := other.RetryNow(at(time.Second)); !got.Deadline.Equal(other.Deadline) {
+			if got := other.ReleaseHeld(at(time.Second)); !got.Deadline.Equal(other.Deadline) {
 				t.Errorf("%s: its deadline is %s, not %s", name, got.Deadline, other.Deadline)
 			}
 		}

@@ -28,7 +28,7 @@ func (w *world) failOne(t *testing.T, sub fsm.Subscription, wake fsm.Wake) fsm.O
 	}))
 }
 
-// fillAside has as many deliveries of a stream step aside as may, and returns what goes on.
+// fillAside has n deliveries of a stream step aside, and returns what goes on.
 func (w *world) fillAside(t *testing.T, sub fsm.Subscription, path string, n int) fsm.Wake {
 	t.Helper()
 	wakes := must[fsm.Outcome](t)(w.Link(t.Context(), sub, path, fsm.Start, "9")).Wakes

@@ -122,7 +122,7 @@ func (s *Store) Deliver(ctx context.Context, r fsm.WakeRef, d fsm.Delivered) (fs
 		d.Path, string(d.To), string(d.Tail), d.Profile.String(), string(d.Within))
 }
 
-// RetryNow implements fsm.DeliveryStore.
-func (s *Store) RetryNow(ctx context.Context, sub fsm.Subscription) (o fsm.Outcome, err error) {
-	return s.ofSubscription(ctx, scriptRetryNow, sub)
+// ReleaseHeld implements fsm.DeliveryStore.
+func (s *Store) ReleaseHeld(ctx context.Context, sub fsm.Subscription) (o fsm.Outcome, err error) {
+	return s.ofSubscription(ctx, scriptReleaseHeld, sub)
 }

@@ -168,8 +168,8 @@ func TestOneReplicaHasTheProbe(t *testing.T) {
 	}
 }
 
-// TestRetryNowReachesAllThatWait is about a subscription with more consumers than one call visits.
-func TestRetryNowReachesAllThatWait(t *testing.T) {
+// TestReleaseHeldReachesAllThatWait is about a subscription with more consumers than one call visits.
+func TestReleaseHeldReachesAllThatWait(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	const consumers, partitions = 300, 2
@@ -191,7 +191,7 @@ func TestRetryNowReachesAllThatWait(t *testing.T) {
 			}
 		}
 	}
-	if _, err := w.RetryNow(ctx, subs[0]); err != nil {
+	if _, err := w.ReleaseHeld(ctx, subs[0]); err != nil {
 		t.Fatal(err)
 	}
 	due := 0

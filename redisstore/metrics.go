@@ -105,9 +105,9 @@ func newCensus(s *Store) *census {
 	return &census{
 		s: s,
 		consumers: describe("reveille_consumers", "Consumers in the partitions that this replica owns, by state "+
-			"(waking: a wake is being delivered; aside: a failed push of a subscription with \"ordering\":\"none\", "+
-			"which is retried by itself; retired: either of these, but the endpoint answered 410 and the "+
-			"subscription was not resumed; live: its worker is working; given_up: deliveries failed "+
+			"(waking: a wake is being delivered; aside: a failed push that is retried by itself, where the ordering "+
+			"is none; retired: either of these, but the endpoint answered 410 and the subscription was not resumed; "+
+			"live: its worker is working; given_up: deliveries failed "+
 			"for too long, the next event or a resumption wakes it; idle: none of these). The sum over the "+
 			"replicas is the total. Idle is left out if there are more than 200,000 pairs of a subscription and an "+
 			"owned partition.", "state"),

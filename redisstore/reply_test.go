@@ -209,8 +209,8 @@ func callers() []caller {
 		{scriptReturnProbe, func(ctx context.Context, s *Store) error {
 			return s.ReturnProbe(ctx, sub, time.UnixMilli(1), true)
 		}, []any{[]any{"1", int64(0), int64(0), int64(0), int64(7), int64(0), int64(1), int64(0)}}},
-		{scriptRetryNow, func(ctx context.Context, s *Store) error {
-			_, err := s.RetryNow(ctx, sub)
+		{scriptReleaseHeld, func(ctx context.Context, s *Store) error {
+			_, err := s.ReleaseHeld(ctx, sub)
 			return err
 		}, []any{[]any{"0", bored}}},
 		{scriptSetBackfill, func(ctx context.Context, s *Store) error {

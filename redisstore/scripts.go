@@ -93,7 +93,7 @@ var (
 	scriptMarkDeleted   = partitionScript("mark_deleted")
 	scriptDrop          = partitionScript("drop")
 	scriptResume        = partitionScript("resume")
-	scriptRetryNow      = partitionScript("retry_now")
+	scriptReleaseHeld   = partitionScript("release_held")
 	scriptScanConsumers = partitionScript("scan_consumers")
 	scriptLease         = partitionScript("lease")
 	scriptCensus        = partitionScript("census")

@@ -137,17 +137,17 @@ func (s *Store) Deliver(ctx context.Context, r fsm.WakeRef, d fsm.Delivered) (o 
 	return o, err
 }
 
-// RetryNow implements fsm.DeliveryStore.
-func (s *Store) RetryNow(ctx context.Context, sub fsm.Subscription) (o fsm.Outcome, err error) {
+// ReleaseHeld implements fsm.DeliveryStore.
+func (s *Store) ReleaseHeld(ctx context.Context, sub fsm.Subscription) (o fsm.Outcome, err error) {
 	err = s.call(ctx, func(t *tx) error {
 		for _, p := range t.partitions {
 			for _, c := range p.all() {
 				if c.Subscription == sub.ID && c.Generation == sub.Generation {
-					t.put(p, c.RetryNow(t.env(p, c.ID)), fsm.Effects{}, &o)
+					t.put(p, c.ReleaseHeld(t.env(p, c.ID)), fsm.Effects{}, &o)
 				}
 			}
 		}
 		return nil
-	}, "RetryNow", sub)
+	}, "ReleaseHeld", sub)
 	return o, err
 }

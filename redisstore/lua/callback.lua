@@ -26,7 +26,9 @@ local function refuse(code, path) return { code, path or '', {}, outcome(), of }
 
 local c = load(id)
 -- No worker has a token of an aside, nor of a consumer that was never woken: the callback is of an earlier consumer of the same id.
-if not c or aside_of(c) or c.gen ~= gen or c.hidden > 0 or c.wake == '' or c.state == 'given_up' or is_dead(c.gen) then return reply(refuse('CONSUMER_GONE')) end
+if not c or aside_of(c) or c.gen ~= gen or c.hidden > 0 or c.wake == '' or c.state == 'given_up' or is_dead(c.gen) then
+  return reply(refuse('CONSUMER_GONE'))
+end
 if token_expired then return reply(refuse('TOKEN_EXPIRED')) end
 -- The Redis client may repeat a "done" whose reply was lost, when later wakes have begun already.
 if repeated(c) or epoch ~= c.epoch and carried_out() then

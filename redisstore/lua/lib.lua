@@ -913,7 +913,7 @@ end
 local function few(path)
   if redis.call('SCARD', P .. 'w:' .. path) > 50 then return nil end
   local ids, sum = redis.call('SMEMBERS', P .. 'w:' .. path), 0
-  for _, id in ipairs(ids) do sum = sum + redis.call('HLEN', P .. 'l:' .. id) end
+  for _, id in ipairs(ids) do sum = sum + redis.call('HLEN', P .. 'l:' .. id) + redis.call('SCARD', P .. 'x:' .. id) end
   return sum <= LINKS_READ and ids or nil
 end
 

@@ -43,10 +43,12 @@ func (c *Client) ReadBatch(
 			return b, err
 		} // it may have been cut while it was kept
 	}
-	if r := c.fromRecent(reader, path, at); r != nil && !retried {
-		// Otherwise something has come behind it by now, or the server is asked whether it is as wrong once more.
-		if b, err = c.readOn(ctx, reader, r, at, end, events); err == nil && len(b.Events) > 0 {
-			return b, nil
+	if !retried {
+		if r := c.fromRecent(reader, path, at); r != nil {
+			// Otherwise something has come behind it by now, or the server is asked whether it is as wrong once more.
+			if b, err = c.readOn(ctx, reader, r, at, end, events); err == nil && len(b.Events) > 0 {
+				return b, nil
+			}
 		}
 	}
 	r, err := c.open(ctx, path, at)

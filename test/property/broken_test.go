@@ -62,8 +62,8 @@ var brokenPushes = []harness.BrokenScript{
 		Old: "'born', aside and aside.born or int(epoch))", New: "'born', '0')",
 	},
 	{
-		Name: "an attempt that is out is retried now", File: "redisstore/lua/retry_now.lua",
-		Old: "c.sent == 0 and", New: "",
+		Name: "what has failed before is released", File: "redisstore/lua/release_held.lua",
+		Old: "c.attempt == 0 and", New: "",
 	},
 	{
 		Name: "a probe that fails does not lengthen the pause", File: "redisstore/lua/fail_endpoint.lua",

@@ -230,7 +230,7 @@ func (h *history) step() {
 		"answer": h.answer, "later": h.later,
 		"hide": h.hide, "restart": h.restart, "deleted": h.deleted, "drop": h.drop, "resume": h.resume,
 		"fail over": h.failOver, "worker": h.worker, "fails": h.fails, "late": h.late,
-		"endpoint": h.endpoint, "retry now": h.retryNow,
+		"endpoint": h.endpoint, "retry now": h.releaseHeld,
 	}
 	steps := []string{
 		"observe", "observe", "observe", "link", "link", "note", "forget", "due", "due", "later",
@@ -706,11 +706,11 @@ func (h *history) endpoints(sub fsm.Subscription) {
 	h.same("whether it is in trouble", trouble, wantTrouble)
 }
 
-func (h *history) retryNow() {
+func (h *history) releaseHeld() {
 	sub := rapid.SampledFrom(h.subs).Draw(h.t, "subscription")
-	got, err := h.store.RetryNow(h.ctx, sub)
+	got, err := h.store.ReleaseHeld(h.ctx, sub)
 	h.must(err)
-	want, err := h.spec.RetryNow(h.ctx, sub)
+	want, err := h.spec.ReleaseHeld(h.ctx, sub)
 	h.must(err)
 	h.outcome("retry now", got, want)
 }
