@@ -68,8 +68,6 @@ func (d *Dispatcher) noteEndpoint(ctx context.Context, a *attempt) {
 	if !a.kind.spares || a.noted {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, reportTimeout/4)
-	defer cancel()
 	err := d.tellEndpoint(ctx, a)
 	d.noteStore(err)
 	a.noted = !errors.Is(err, fsm.ErrUnavailable)
@@ -77,12 +75,14 @@ func (d *Dispatcher) noteEndpoint(ctx context.Context, a *attempt) {
 
 func (d *Dispatcher) tellEndpoint(ctx context.Context, a *attempt) error {
 	store, v := d.cfg.Store, a.verdict
+	e, now, trouble := store.Endpoints().Get(a.wake.Generation)
+	if v.Result.OK() && (!trouble || e.Failures == 0 && e.Until.After(now)) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, reportTimeout/4) // the report of the attempt itself needs time, too
+	defer cancel()
 	switch {
 	case v.Result.OK():
-		e, now, trouble := store.Endpoints().Get(a.wake.Generation)
-		if !trouble || e.Failures == 0 && e.Until.After(now) {
-			return nil
-		}
 		up, err := store.RecoverEndpoint(ctx, a.sub)
 		if up {
 			d.log.Info("the endpoint of a subscription is up again", zap.String("subscription", a.sub.ID),
