@@ -387,6 +387,43 @@ func TestAWakeGoesByItsOwnRetryAfter(t *testing.T) {
 	})
 }
 
+// TestWhatAPushCameToIsStoredThoughItsEndpointIsNot has the store take deliveries and nothing about endpoints, as in a
+// cluster whose node for these is away.
+func TestWhatAPushCameToIsStoredThoughItsEndpointIsNot(t *testing.T) {
+	inPushTime(t, lasting, func(p *pushed) {
+		away := func(ops ...string) {
+			p.store.mu.Lock()
+			defer p.store.mu.Unlock()
+			p.store.err = func(op string) error {
+				if slices.Contains(ops, op) {
+					return fsm.ErrUnavailable
+				}
+				return nil
+			}
+		}
+		away("FailEndpoint")
+		p.hook.answers(answersWith(http.StatusServiceUnavailable))
+		p.event("/s/fails")
+		synctest.Wait()
+		if c := p.consumer("/s/fails"); c.Sent || c.Attempt != 1 || c.LastError == "" {
+			t.Errorf("the failure is not booked: %+v", c)
+		}
+		away()
+		p.event("/s/fails-too")
+		synctest.Wait()
+		away("RecoverEndpoint")
+		p.hook.answers(answersWith(http.StatusOK))
+		p.event("/s/works")
+		synctest.Wait()
+		if c := p.consumer("/s/works"); c.State != fsm.Idle {
+			t.Errorf("the delivery is not acked: %+v", c)
+		}
+		if n := p.store.db.Calls("RecoverEndpoint"); n != 1 {
+			t.Errorf("that the endpoint works was told %d times", n)
+		}
+	})
+}
+
 // TestAHealthyEndpointCostsNoCall holds that the store is told of nothing but the deliveries themselves.
 func TestAHealthyEndpointCostsNoCall(t *testing.T) {
 	inPushTime(t, nil, func(p *pushed) {
