@@ -130,6 +130,13 @@ var mendedFaults = map[string][]modelStep{
 		{Kind: "past", Path: 1, Wait: 700},
 		{Kind: "lie", Wait: 3000},
 	},
+	"a stream that was lost with the store's last second is only told again by the owner of its partition": {
+		{Kind: "create", Path: 1},
+		{Kind: "lose"},
+		{Kind: "past", Path: 1},
+		{Kind: "subscribe", Replica: 1, Wait: 3000},
+		{Kind: "past", Path: 1, Wait: 3000},
+	},
 	"a write whose answer comes after the deletion of its stream makes consumers for it": {
 		{Kind: "subscribe", Wait: 3000},
 		{Kind: "create", N: 3, Wait: 3000},

@@ -188,21 +188,12 @@ func (db *DB) Lose(s Snapshot) {
 // Restart begins another incarnation of the database. It loses nothing, but no replica can know that.
 func (db *DB) Restart() { db.Lose(db.Snapshot()) }
 
-// CountLoss tells the owners of partitions that began another incarnation, as their next heartbeat does.
+// CountLoss tells all replicas of the partitions that began another incarnation, as their next heartbeats do.
 func (db *DB) CountLoss() {
 	db.mu.Lock()
 	defer db.mu.Unlock()
-	t := db.begin()
-	for n, p := range db.state.partitions {
-		was := p.fence.Base
-		if t.fence(p); p.fence.Base == was {
-			continue
-		}
-		for _, s := range db.replicas {
-			if s.ownership.Owns(n) {
-				s.ownership.CountLoss(n)
-			}
-		}
+	for _, s := range db.replicas {
+		s.lookAtBases(s.ownership.CountLoss)
 	}
 }
 

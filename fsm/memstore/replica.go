@@ -18,6 +18,8 @@ type Store struct {
 	catalog   *fsm.Catalog
 	endpoints *fsm.Endpoints
 	ownership *fsm.Ownership
+	// bases are those of the partitions' fences, as of the last look at them; guarded by db.mu.
+	bases []int64
 	// hinted asks Run to deliver hints, beat for a heartbeat.
 	hinted, beat chan struct{}
 
@@ -38,14 +40,28 @@ func (db *DB) Replica(id string, partitions ...int) *Store {
 	defer db.mu.Unlock()
 	s := &Store{
 		db: db, id: id, catalog: fsm.NewCatalog(), endpoints: fsm.NewEndpoints(),
-		ownership: fsm.NewOwnership(db.opts.Partitions),
-		hinted:    make(chan struct{}, 1), beat: make(chan struct{}, 1),
+		ownership: fsm.NewOwnership(db.opts.Partitions), bases: make([]int64, db.opts.Partitions),
+		hinted: make(chan struct{}, 1), beat: make(chan struct{}, 1),
 	}
 	db.replicas = append(db.replicas, s)
 	s.own(partitions)
+	s.lookAtBases(func(int) {})
 	s.readSubscriptions()
 	s.readEndpoints(db.begin().now())
 	return s
+}
+
+// lookAtBases notes the incarnations that the partitions are in and calls lost for each that has begun another one
+// since the last look; db.mu is held.
+func (s *Store) lookAtBases(lost func(partition int)) {
+	t := s.db.begin()
+	for n, p := range s.db.state.partitions {
+		t.fence(p)
+		if p.fence.Base > s.bases[n] {
+			s.bases[n] = p.fence.Base
+			lost(n)
+		}
+	}
 }
 
 // Own makes it the owner of just these partitions.
