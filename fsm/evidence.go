@@ -77,6 +77,9 @@ type Deletion struct {
 	Anew bool
 	// Expect says that the registry stream will tell of the deletion, too.
 	Expect bool
+	// Doubt says that a write may have come after it. What is then awaited is awaited for the grace, in which it is no
+	// evidence that upstream says that there is no such stream (D8).
+	Doubt bool
 }
 
 // StartRule names the case of StartOffset by which a consumer's first offset was chosen.

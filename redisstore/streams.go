@@ -52,7 +52,7 @@ func (s *Store) Deleted(ctx context.Context, partition int, path string, d fsm.D
 	if !d.Of.IsZero() {
 		of = strconv.FormatInt(d.Of.UnixMicro(), 10)
 	}
-	return s.batches(ctx, scriptDeleted, partition, path, of, flag(d.Anew), flag(d.Expect))
+	return s.batches(ctx, scriptDeleted, partition, path, of, flag(d.Anew), flag(d.Expect), flag(d.Doubt))
 }
 
 // batches calls a script that takes a cursor as its last argument and replies { next cursor, outcome } until it is

@@ -130,6 +130,17 @@ var mendedFaults = map[string][]modelStep{
 		{Kind: "past", Path: 1, Wait: 700},
 		{Kind: "lie", Wait: 3000},
 	},
+	"a stream that was made anew while its deletion was answered is forgotten at a word of a proxy": {
+		{Kind: "create", Replica: 1, N: 4, Wait: 3000},
+		{Kind: "append", N: 1, Wait: 1},
+		{Kind: "subscribe", Replica: 1, Wait: 700},
+		{Kind: "create", Replica: 1, N: 3, Wait: 700},
+		{Kind: "create", Replica: 1, N: 3, Wait: 100},
+		{Kind: "delete", N: 4, Wait: 101},
+		{Kind: "lie", Wait: 700},
+		{Kind: "create", Replica: 1, N: 3},
+		{Kind: "append", N: 2, Wait: 20_000},
+	},
 	"a stream that was lost with the store's last second is only told again by the owner of its partition": {
 		{Kind: "create", Path: 1},
 		{Kind: "lose"},

@@ -192,8 +192,15 @@ func (db *DB) Restart() { db.Lose(db.Snapshot()) }
 func (db *DB) CountLoss() {
 	db.mu.Lock()
 	defer db.mu.Unlock()
-	for _, s := range db.replicas {
-		s.lookAtBases(s.ownership.CountLoss)
+	t := db.begin()
+	for n, p := range db.state.partitions {
+		t.fence(p)
+		for _, s := range db.replicas {
+			if p.fence.Base > s.bases[n] {
+				s.bases[n] = p.fence.Base
+				s.ownership.CountLoss(n)
+			}
+		}
 	}
 }
 

@@ -45,23 +45,12 @@ func (db *DB) Replica(id string, partitions ...int) *Store {
 	}
 	db.replicas = append(db.replicas, s)
 	s.own(partitions)
-	s.lookAtBases(func(int) {})
+	for n, p := range db.state.partitions {
+		s.bases[n] = p.fence.Base
+	}
 	s.readSubscriptions()
 	s.readEndpoints(db.begin().now())
 	return s
-}
-
-// lookAtBases notes the incarnations that the partitions are in and calls lost for each that has begun another one
-// since the last look; db.mu is held.
-func (s *Store) lookAtBases(lost func(partition int)) {
-	t := s.db.begin()
-	for n, p := range s.db.state.partitions {
-		t.fence(p)
-		if p.fence.Base > s.bases[n] {
-			s.bases[n] = p.fence.Base
-			lost(n)
-		}
-	}
 }
 
 // Own makes it the owner of just these partitions.

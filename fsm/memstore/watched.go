@@ -122,6 +122,9 @@ func (s *Store) Deleted(
 			n.Lost, n.Stamp = t.record(path).Lost, t.nextStamp()
 			// First is the Stamp, which no record had before.
 			n.First, n.Until = time.UnixMicro(n.Stamp), time.UnixMicro(t.micros())
+			if d.Doubt {
+				n.Until = n.Until.Add(t.db.opts.Timing.GoneGrace)
+			}
 			p.records[path] = n
 		}
 		return nil

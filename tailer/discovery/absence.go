@@ -60,6 +60,8 @@ func (d *Discovery) absent(
 		return d.askAgain(it), errGone
 	case d.writing.has(path):
 		return d.askAgain(it), nil
+	case time.Now().Before(e.deleted) && !d.Named(path):
+		return time.Until(e.deleted), nil
 	case !mine:
 		d.store.Hint(fsm.Hint{Kind: fsm.HintLook, Path: path})
 		return 0, nil
@@ -77,9 +79,12 @@ func (d *Discovery) askAgain(it *item) time.Duration {
 }
 
 // forget takes a stream off the record that neither a write nor a name waits for, and that upstream has not had for all
-// of the grace, or that was deleted.
-func (d *Discovery) forget(ctx context.Context, it *item, s fsm.Stream, deleted bool) (bool, error) {
-	gone := it.absent.lasts(d.cfg.GoneGrace) || deleted && !s.Present()
+// of the grace, or that was deleted at such a time.
+func (d *Discovery) forget(ctx context.Context, it *item, s fsm.Stream, deleted time.Time) (bool, error) {
+	gone := it.absent.lasts(d.cfg.GoneGrace)
+	if !s.Present() && !deleted.IsZero() && !time.Now().Before(deleted) {
+		gone = true
+	}
 	if !gone || d.writing.has(it.path) || !s.Present() && d.Named(it.path) {
 		return false, nil
 	}

@@ -10,19 +10,23 @@ import (
 )
 
 // Deleted takes in that a client has deleted a stream through the gateway: its consumers are removed. The registry
-// stream will tell of it, too. Another client may have made it anew by now.
+// stream will tell of it, too. Another client may have made it anew by now, and have its answer already.
 func (d *Discovery) Deleted(ctx context.Context, path string) error {
 	if !d.Tracked(path) {
 		return nil
 	}
-	return d.renew(ctx, path, d.cfg.Registry != "")
+	return d.renew(ctx, path, fsm.Deletion{Anew: true, Expect: d.cfg.Registry != "", Doubt: true})
 }
 
-// renew removes a stream that was deleted, and asks upstream whether it is there again. expect says that the registry
-// stream will tell of the deletion, too.
-func (d *Discovery) renew(ctx context.Context, path string, expect bool) error {
-	err := d.remove(ctx, path, fsm.Deletion{Anew: true, Expect: expect})
-	d.Enqueue(path, Evidence{deleted: true})
+// renew removes a stream that was deleted, and asks upstream whether it is there again. If there is doubt it asks once
+// more when the grace is over.
+func (d *Discovery) renew(ctx context.Context, path string, deletion fsm.Deletion) error {
+	err := d.remove(ctx, path, deletion)
+	e := Evidence{deleted: time.Now()}
+	if deletion.Doubt {
+		e.deleted = e.deleted.Add(d.cfg.GoneGrace)
+	}
+	d.Enqueue(path, e)
 	return err
 }
 

@@ -203,7 +203,10 @@ func TestWhatIsSeenOfAStreamMergesWhateverComesFirst(t *testing.T) {
 			Evidence{Tail: "1"}, Evidence{Tail: "2", First: late}, Evidence{Tail: "2", First: late},
 		},
 		"what is no write makes none stray": {
-			Evidence{deleted: true}, Evidence{First: early}, Evidence{First: early, deleted: true},
+			Evidence{deleted: late}, Evidence{First: early}, Evidence{First: early, deleted: late},
+		},
+		"of two deletions the one that is believed sooner counts": {
+			Evidence{deleted: late}, Evidence{deleted: early}, Evidence{deleted: early},
 		},
 		"only what all say is there need not be looked at": {
 			Evidence{confirm: true, known: true},

@@ -23,8 +23,8 @@ type Evidence struct {
 	// Await puts the stream on record for so long if upstream does not have it yet.
 	Await time.Duration
 
-	// deleted says that it was deleted a moment ago: that upstream does not have it is believed at once.
-	deleted bool
+	// deleted says that it was deleted: from this time on it is believed at once that upstream does not have it.
+	deleted time.Time
 	// confirm says that there is nothing to do if the stream is on record and linked, known that it was: that upstream
 	// does not have it is not believed at once.
 	confirm, known bool
@@ -50,7 +50,9 @@ func (e Evidence) Merge(o Evidence) Evidence {
 		e.Tail, e.First, e.Seen = o.Tail, o.First, o.Seen
 	}
 	e.Seen.At = first
-	e.deleted = e.deleted || o.deleted
+	if e.deleted.IsZero() || !o.deleted.IsZero() && o.deleted.Before(e.deleted) {
+		e.deleted = o.deleted
+	}
 	e.confirm, e.known = e.confirm && o.confirm, e.known || o.known
 	e.Await, e.urgent = max(e.Await, o.Await), e.urgent || o.urgent
 	return e

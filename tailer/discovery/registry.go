@@ -347,7 +347,8 @@ func (r *registry) deleted(ctx context.Context, path string) error {
 			return nil
 		}
 	}
-	if err = r.d.renew(ctx, path, false); err == nil && r.renewed != nil && len(r.renewed) < renewedMax {
+	err = r.d.renew(ctx, path, fsm.Deletion{Anew: true})
+	if err == nil && r.renewed != nil && len(r.renewed) < renewedMax {
 		r.renewed[path] = losses
 	}
 	return err

@@ -519,7 +519,10 @@ func (h *history) deletedAt(path string, of time.Time) {
 		h.noteReaders(path)
 	}
 	h.newNonce()
-	d := fsm.Deletion{Of: of, Expect: rapid.Bool().Draw(h.t, "expect"), Anew: rapid.Bool().Draw(h.t, "anew")}
+	d := fsm.Deletion{
+		Of: of, Expect: rapid.Bool().Draw(h.t, "expect"), Anew: rapid.Bool().Draw(h.t, "anew"),
+		Doubt: rapid.Bool().Draw(h.t, "doubt"),
+	}
 	got, err := h.store.Deleted(h.ctx, 0, path, d)
 	h.must(err)
 	want, err := h.spec.Deleted(h.ctx, 0, path, d)
