@@ -7,7 +7,10 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"reveille/dispatcher/format"
 	"reveille/fsm"
@@ -108,15 +111,31 @@ func (d *Dispatcher) judge(_ context.Context, a *attempt) bool {
 		early.wait()
 	} else {
 		a.took = time.Since(a.began)
-		drain(a.response.Body, a.cancel)
+		begins := drain(a.response.Body, a.cancel)
+		if !format.Success(a.status) {
+			a.answer = legible(begins)
+		}
 	}
 	return a.ends(a.format.Judge(answer))
 }
 
-// drain reads a body that decides nothing, so that its connection can be used again.
-func drain(body io.Reader, cancel func()) {
+// drain reads a body that decides nothing, so that its connection can be used again, and returns how it begins.
+func drain(body io.Reader, cancel func()) string {
 	defer time.AfterFunc(drainFor, cancel).Stop()
-	_, _ = io.CopyN(io.Discard, body, maxAnswer)
+	var begins strings.Builder
+	_, _ = io.CopyN(&begins, body, fsm.MaxLetterAnswer)
+	_, _ = io.CopyN(io.Discard, body, maxAnswer-fsm.MaxLetterAnswer)
+	return begins.String()
+}
+
+// legible returns a text without what is none, or would do more than be read where it is shown.
+func legible(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r == utf8.RuneError || !unicode.IsPrint(r) && r != '\n' && r != '\t' {
+			return -1
+		}
+		return r
+	}, text)
 }
 
 // readAnswer returns a body that arrived completely and is not too long, otherwise nil.

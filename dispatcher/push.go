@@ -83,7 +83,27 @@ func (a *attempt) judgeLast() {
 // advance acks the events of a push that were taken, or are dead.
 func (d *Dispatcher) advance(ctx context.Context, a *attempt) (fsm.Outcome, error) {
 	b := a.delivery.Batch
-	return d.cfg.Store.Deliver(ctx, a.wake.Ref(), fsm.Delivered{
+	delivered := fsm.Delivered{
 		Path: a.wake.Primary, To: b.To, Within: b.Within, Tail: b.Tail, Profile: a.sub.Profile(),
-	})
+	}
+	if a.verdict.Result == fsm.AttemptDead {
+		delivered.Dead = a.letter()
+	}
+	return d.cfg.Store.Deliver(ctx, a.wake.Ref(), delivered)
+}
+
+// letter is what is kept of a delivery that is not tried again.
+func (a *attempt) letter() *fsm.DeadLetter {
+	w, b := a.wake, a.delivery.Batch
+	l := &fsm.DeadLetter{
+		Subscription: w.Subscription, Generation: w.Generation, Consumer: w.Consumer, Stream: w.Primary,
+		DeliveryID: a.delivery.ID, From: w.At(w.Primary), To: b.To, Within: b.Within,
+		Events: max(1, int64(len(b.Events))), Attempts: w.Attempt, Class: string(a.verdict.Class),
+		Reason: a.verdict.Reason, Status: a.status,
+		Answer: a.answer,
+	}
+	if !a.sent { // it is not even tried
+		l.Attempts--
+	}
+	return l
 }

@@ -59,6 +59,7 @@ func TestAPush(t *testing.T) {
 		state    fsm.State
 		results  []string
 		gone     []string
+		letter   fsm.DeadLetter // what it says beside the delivery
 	}{
 		{
 			name: "is done with a 2xx", reads: []any{event}, statuses: []int{200}, requests: 1, acked: "0005",
@@ -77,19 +78,31 @@ func TestAPush(t *testing.T) {
 			name:  "whose last attempt fails is dead",
 			reads: []any{event}, statuses: []int{503}, requests: 2, acked: "0005", state: fsm.Idle,
 			results: []string{"failed", "dead"},
+			letter: fsm.DeadLetter{
+				Events: 1, Attempts: 2, Class: "unavailable", Reason: "status 503", Status: 503, Answer: "why not",
+			},
 		},
 		{
 			name: "that is refused is dead", reads: []any{event}, statuses: []int{422}, requests: 1, acked: "0005",
 			state: fsm.Idle, results: []string{"dead"},
+			letter: fsm.DeadLetter{
+				Events: 1, Attempts: 1, Class: "client_error", Reason: "status 422", Status: 422, Answer: "why not",
+			},
 		},
 		{
 			name: "of an event that is too large is dead", reads: []any{fsm.Batch{TooLarge: true, To: "0005"}},
 			acked: "0005", state: fsm.Idle, results: []string{"dead"},
+			letter: fsm.DeadLetter{
+				Events: 1, Class: "too_large", Reason: "the event is larger than a delivery may be",
+			},
 		},
 		{
 			name:  "of an event that is nested too deep is dead",
 			reads: []any{fsm.Batch{TooDeep: true, To: "0005"}}, acked: "0005", state: fsm.Idle,
 			results: []string{"dead"},
+			letter: fsm.DeadLetter{
+				Events: 1, Class: "too_deep", Reason: "the event is nested deeper than a delivery may be",
+			},
 		},
 		{
 			name: "without events is done", reads: []any{fsm.Batch{To: "0005", Tail: "0005"}}, acked: "0005",
@@ -123,6 +136,7 @@ func TestAPush(t *testing.T) {
 					return
 				}
 				w.WriteHeader(status)
+				_, _ = io.WriteString(w, "why\x00 not\xff")
 			})
 			results := make(chan string, 10)
 			f := start(t, newMemStore(), func(c *Config) { c.ReadBatch = reads(tc.reads...) }, func(d *Dispatcher) {
@@ -139,6 +153,7 @@ func TestAPush(t *testing.T) {
 				return c.State == tc.state && c.Links["/s/1"].Acked == tc.acked && (!c.Sent || tc.state == fsm.Idle)
 			})
 			f.stop()
+			f.letter(t, tc.letter)
 			if n := int(requests.Load()); n != tc.requests {
 				t.Errorf("the endpoint got %d requests, want %d", n, tc.requests)
 			}
@@ -146,6 +161,35 @@ func TestAPush(t *testing.T) {
 				t.Errorf("the streams %q were to be looked at, want %q", got, tc.gone)
 			}
 		})
+	}
+}
+
+// letter holds what is kept of the delivery that is dead; nothing of one that says nothing.
+func (f *fixture) letter(t *testing.T, want fsm.DeadLetter) {
+	t.Helper()
+	list, err := f.store.DeadLetters(t.Context(), fsm.LetterSpan{
+		Partition: f.store.PartitionOf("/s/1"), Through: fsm.MaxLetterNumber,
+	}, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want == (fsm.DeadLetter{}) && len(list) == 0 {
+		return
+	}
+	if len(list) != 1 {
+		t.Fatalf("%d dead letters are kept: %+v", len(list), list)
+	}
+	got := list[0]
+	if got.Stream != "/s/1" || got.Consumer != "s:%2Fs%2F1" || got.Subscription != "s" || got.Generation != "g-s" ||
+		got.From != fsm.Start || got.To != "0005" || got.DeliveryID == "" {
+		t.Errorf("the letter is of %+v", got)
+	}
+	got = fsm.DeadLetter{
+		Events: got.Events, Attempts: got.Attempts, Class: got.Class, Reason: got.Reason, Status: got.Status,
+		Answer: got.Answer,
+	}
+	if got != want {
+		t.Errorf("the letter says %+v, want %+v", got, want)
 	}
 }
 

@@ -50,6 +50,8 @@ type attempt struct {
 	sent     bool
 	response *http.Response
 	status   int
+	// answer is how the body of an answer begins that is no success, as text.
+	answer string
 	// began is when the attempt was begun, verdict what it came to, and took how long it was until that was known.
 	began   time.Time
 	verdict format.Verdict

@@ -142,12 +142,15 @@ func (c *Consumer) idle(env Env) {
 }
 
 // ack counts only in a wake that began after the stream's present incarnation came to be.
-func (c *Consumer) ack(path string, to Offset) {
-	if l, ok := c.Links[path]; ok && c.Epoch > l.Since && l.moves(to) {
-		l.Acked = to
-		c.Links[path] = l
-		c.Moved = true
+func (c *Consumer) ack(path string, to Offset) bool {
+	l, ok := c.Links[path]
+	if !ok || c.Epoch <= l.Since || !l.moves(to) {
+		return false
 	}
+	l.Acked = to
+	c.Links[path] = l
+	c.Moved = true
+	return true
 }
 
 // note notes a tail. That of an aside is its End.

@@ -174,6 +174,17 @@ type EndpointStore interface {
 	ProbeEndpoint(ctx context.Context, sub Subscription, patience time.Duration) (Probe, error)
 }
 
+// LetterStore keeps the dead letters of the subscriptions of ModePush, in the partitions of their streams.
+type LetterStore interface {
+	// DeadLetters returns the first letters of a span, at most so many, in the order in which they came.
+	DeadLetters(ctx context.Context, span LetterSpan, most int) ([]DeadLetter, error)
+	// DropDeadLetters drops the first letters of a span, at most so many, and returns how many it has dropped. A call
+	// that is carried out twice because its reply was lost returns what the second has dropped.
+	DropDeadLetters(ctx context.Context, span LetterSpan, most int) (int, error)
+	// CountDeadLetters returns how many letters the subscriptions have that have some, by ID, in each partition.
+	CountDeadLetters(ctx context.Context) (byPartition []map[string]int, err error)
+}
+
 // CallbackStore judges and processes callbacks.
 type CallbackStore interface {
 	// Callback is the transition of the same name on Consumer.
@@ -261,6 +272,7 @@ type Store interface {
 	RegistryStore
 	DeliveryStore
 	EndpointStore
+	LetterStore
 	CallbackStore
 	OperatorStore
 	ReplicaStore

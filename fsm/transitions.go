@@ -50,6 +50,8 @@ type Effects struct {
 	Ended *WakeEnd
 	// Aside is a consumer that is made (Consumer.End).
 	Aside *Consumer
+	// Dead is a dead letter to keep. It lacks ID and DeadAt.
+	Dead *DeadLetter
 }
 
 // NewConsumer is the consumer that a subscription gets for a stream, before anything happened to it. epoch is the
@@ -316,19 +318,25 @@ func (c Consumer) Finish(env Env, r WakeRef, seen []StreamTail) (Consumer, Effec
 }
 
 // Deliver takes in that the events which an attempt has brought were delivered, or are dead: the consumer
-// goes on behind them. Reading them has shown how far the stream goes, which nobody may have told of before.
+// goes on behind them. Those that are dead leave a letter, once. Reading them has shown how far the stream goes, which
+// nobody may have told of before.
 func (c Consumer) Deliver(env Env, r WakeRef, d Delivered) (Consumer, Effects) {
 	if !c.Current(r) {
 		return c, Effects{}
 	}
 	c = c.clone()
+	failing := c.FirstFailure
 	c.delivered()
 	c.Profile = d.Profile
 	c.note(d.Path, d.Tail)
-	if to := c.behind(d.To, d.Within); !to.After(c.Links[d.Path].Tail) {
-		c.ack(d.Path, to)
+	var dead *DeadLetter
+	if to := c.behind(d.To, d.Within); !to.After(c.Links[d.Path].Tail) && c.ack(d.Path, to) && d.Dead != nil {
+		letter := *d.Dead
+		letter.FirstFailure, dead = failing, &letter
 	}
-	return c.finished(env)
+	c, e := c.finished(env)
+	e.Dead = dead
+	return c, e
 }
 
 // Resume resumes deliveries to the consumer: the subscription's endpoint takes them again.

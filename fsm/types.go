@@ -388,6 +388,8 @@ type Delivered struct {
 	Within Offset
 	// Profile is as in Failure.
 	Profile Profile
+	// Dead is the dead letter that the events leave, without ID and times; nil if they were delivered.
+	Dead *DeadLetter
 }
 
 // MaxReason bounds Failure.Reason in bytes.

@@ -39,6 +39,7 @@ type Inventory interface {
 	) ([]fsm.Consumer, string, error)
 	ScanStreams(ctx context.Context, partition int, cursor string) ([]fsm.Stream, string, error)
 	WatchedSince(ctx context.Context, partition int, seq int64) ([]fsm.Watched, error)
+	fsm.LetterStore
 }
 
 // Store is the part of the state that the ports use.

@@ -39,6 +39,8 @@ type operatorSubscription struct {
 	CreatedAt   time.Time     `json:"created_at"`
 	Backfill    *backfillBody `json:"backfill,omitempty"`
 	Consumers   int           `json:"consumers"`
+	// DeadLetters counts the deliveries that are not tried again.
+	DeadLetters int `json:"dead_letters,omitempty"`
 	// Condition is the worst of the consumers that were looked at: "retired", "failing", "ok"; "unknown" if nothing is
 	// wrong with them and there are others. Unless one is retired, it is "down" or "paused" if the endpoint is.
 	Condition string `json:"condition"`
@@ -68,6 +70,13 @@ func operatorSubscriptionOf(sub fsm.Subscription, backfills map[string]fsm.Backf
 		b.Backfill = &backfillBody{Done: under.Done, Total: under.Total}
 	}
 	return b
+}
+
+// count adds up the dead letters.
+func (b *operatorSubscription) count(byPartition []map[string]int) {
+	for _, letters := range byPartition {
+		b.DeadLetters += letters[b.ID]
+	}
 }
 
 // judge counts a consumer in.
@@ -126,9 +135,14 @@ func (s *Service) showSubscriptions(c echo.Context) error {
 	if err != nil {
 		return err
 	}
+	letters, err := s.cfg.Store.CountDeadLetters(ctx)
+	if err != nil {
+		return err
+	}
 	body := operatorSubscriptions{Subscriptions: make([]operatorSubscription, n)}
 	for i, sub := range all[:n] {
 		b := operatorSubscriptionOf(sub, backfills)
+		b.count(letters)
 		if err := s.sample(ctx, sub, counts[i], &b); err != nil {
 			return err
 		}
@@ -181,7 +195,12 @@ func (s *Service) showSubscription(c echo.Context) error {
 	if err != nil {
 		return err
 	}
+	letters, err := s.cfg.Store.CountDeadLetters(ctx)
+	if err != nil {
+		return err
+	}
 	b := operatorSubscriptionOf(subs[0], backfills)
+	b.count(letters)
 	b.States = map[string]int{}
 	for _, n := range counts[0] {
 		b.Consumers += n

@@ -88,6 +88,12 @@ func (s *Service) resources() []resource {
 		{port: operator, route: "/api/v1/subscriptions/:id/resume", role: anyone, methods: post(s.resume)},
 		{port: operator, route: "/api/v1/consumers", role: anyone, methods: get(s.showConsumers)},
 		{port: operator, route: consumerPrefix + "*", role: anyone, methods: get(s.showConsumer)},
+		{port: operator, route: "/api/v1/dead-letters", role: anyone, methods: get(s.showLetters)},
+		{port: operator, route: "/api/v1/dead-letters/discard", role: anyone, methods: post(s.discardLetters)},
+		{port: operator, route: "/api/v1/dead-letters/:id", role: anyone, methods: methods{
+			{http.MethodGet, s.showLetter},
+			{http.MethodDelete, s.discardLetter},
+		}},
 		{port: operator, route: "/api/v1/log-level", role: anyone, methods: methods{
 			{http.MethodGet, s.getLogLevel},
 			{http.MethodPut, s.setLogLevel},

@@ -119,7 +119,7 @@ func (s *Store) Finish(ctx context.Context, r fsm.WakeRef, seen []fsm.StreamTail
 // Deliver implements fsm.DeliveryStore.
 func (s *Store) Deliver(ctx context.Context, r fsm.WakeRef, d fsm.Delivered) (fsm.Outcome, error) {
 	return s.runOutcome(ctx, scriptDeliver, s.PartitionOf(r.Consumer.Home), r.Consumer.ID, r.Epoch, r.WakeID,
-		d.Path, string(d.To), string(d.Tail), d.Profile.String(), string(d.Within))
+		d.Path, string(d.To), string(d.Tail), d.Profile.String(), string(d.Within), writeLetter(d.Dead))
 }
 
 // ReleaseHeld implements fsm.DeliveryStore.

@@ -24,5 +24,8 @@ func (o Options) Patient() Options {
 	return o
 }
 
+// BoundLetters drops dead letters that are too old or too many, as Run does now and then.
+func (s *Store) BoundLetters(ctx context.Context) error { return s.boundLetters(ctx) }
+
 // ReadEndpoints reads which endpoints are in trouble, as Run does every second.
 func (s *Store) ReadEndpoints(ctx context.Context) error { return s.readEndpoints(ctx) }

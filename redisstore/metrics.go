@@ -78,7 +78,7 @@ type figures struct {
 	asked                   int
 	waiting, aside, retired int64
 	live, givenUp, all      int64
-	known                   int64
+	known, dead             int64
 	// counted is false if there were too many subscriptions to count the consumers of.
 	counted bool
 	oldest  time.Duration
@@ -88,7 +88,7 @@ type figures struct {
 type census struct {
 	s *Store
 
-	consumers, oldest, known, up, subs, partitions, owned, replicas *prometheus.Desc
+	consumers, oldest, known, dead, up, subs, partitions, owned, replicas *prometheus.Desc
 
 	mu    sync.Mutex
 	last  figures
@@ -118,6 +118,8 @@ func newCensus(s *Store) *census {
 			"the others. Alert on the maximum over the replicas."),
 		known: describe("reveille_streams_known", "Streams that discovery has found in the partitions that this "+
 			"replica owns, including streams that do not exist yet. The sum over the replicas is the total."),
+		dead: describe("reveille_dead_letters", "Dead letters in the partitions that this replica owns: deliveries of "+
+			"events that are not tried again. The sum over the replicas is the total."),
 		up: describe("reveille_redis_up", "1 if Redis answered for all partitions that this replica owns when "+
 			"these metrics were collected, otherwise 0."),
 		subs: describe("reveille_subscriptions", "Subscriptions that this replica knows: the same number on "+
@@ -132,7 +134,7 @@ func newCensus(s *Store) *census {
 // Describe implements prometheus.Collector.
 func (c *census) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		c.consumers, c.oldest, c.known, c.up, c.subs, c.partitions, c.owned, c.replicas,
+		c.consumers, c.oldest, c.known, c.dead, c.up, c.subs, c.partitions, c.owned, c.replicas,
 	} {
 		ch <- d
 	}
@@ -165,6 +167,7 @@ func (c *census) Collect(ch chan<- prometheus.Metric) {
 		gauge(c.consumers, float64(max(0, f.all-f.waiting-f.aside-f.retired-f.live-f.givenUp)), "idle")
 	}
 	gauge(c.known, float64(f.known))
+	gauge(c.dead, float64(f.dead))
 	gauge(c.oldest, f.oldest.Seconds())
 }
 
@@ -223,8 +226,8 @@ func (s *Store) count(partitions []int) figures {
 		return s.keys.guard(p), s.arguments(p, batches[i%n]...)
 	}) {
 		r.list(func(l *reply) {
-			waiting, aside, retired, live, givenUp, all, known, waited :=
-				l.int(), l.int(), l.int(), l.int(), l.int(), l.int(), l.int(), l.int()
+			waiting, aside, retired, live, givenUp, all, known, waited, dead :=
+				l.int(), l.int(), l.int(), l.int(), l.int(), l.int(), l.int(), l.int(), l.int()
 			if l.bad != nil {
 				return
 			}
@@ -235,7 +238,7 @@ func (s *Store) count(partitions []int) figures {
 			f.asked++
 			f.givenUp += givenUp
 			f.waiting, f.aside, f.retired = f.waiting+waiting, f.aside+aside, f.retired+retired
-			f.live, f.known = f.live+live, f.known+known
+			f.live, f.known, f.dead = f.live+live, f.known+known, f.dead+dead
 			f.oldest = max(f.oldest, time.Duration(waited)*time.Millisecond)
 		})
 		if r.bad != nil {

@@ -20,6 +20,12 @@ const DefaultPartitions = 64
 // DefaultPoll is how often the list of subscriptions is checked for changes that no hint told of.
 const DefaultPoll = time.Second
 
+// The bounds of dead letters.
+const (
+	DefaultLetterRetention = 30 * 24 * time.Hour
+	DefaultMaxLetters      = 100_000
+)
+
 // Options of a Store.
 type Options struct {
 	// Partitions, from 1 to 4096; fixed by the first program that uses the database. DefaultPartitions by default.
@@ -42,6 +48,10 @@ type Options struct {
 	// ReplicaID names this replica among those that share the database. One that is started again under its name goes
 	// on with the leases it had; two that have the same by mistake do the same work twice. Drawn by chance by default.
 	ReplicaID string
+	// LetterRetention is how long dead letters are kept, and MaxLetters how many of a subscription, the latest;
+	// DefaultLetterRetention and DefaultMaxLetters by default.
+	LetterRetention time.Duration
+	MaxLetters      int
 	// Hinted is called with the hints of other replicas, from when Run is called. It must not block. May be nil.
 	Hinted func(fsm.Hint)
 	// Outcomes acts on what comes of clearing away the consumers of deleted subscriptions; nil for nobody.
@@ -65,9 +75,10 @@ type Store struct {
 	draw    func() Draw
 	catalog *fsm.Catalog
 	// endpoints are those in trouble, as far as this replica knows; lookNow asks Run to read them.
-	endpoints *fsm.Endpoints
-	lookNow   chan struct{}
-	metrics   *metrics
+	endpoints      *fsm.Endpoints
+	lookNow        chan struct{}
+	metrics        *metrics
+	lettersDropped droppedLetters
 	// refreshing holds one item while the catalog is read anew; refreshNow asks Run for it.
 	refreshing, refreshNow chan struct{}
 	// unreadable is what was logged of stored subscriptions that cannot be read.
@@ -100,6 +111,8 @@ func New(rdb redis.UniversalClient, opts Options) *Store {
 	opts.Logger = cmp.Or(opts.Logger, zap.NewNop())
 	opts.Lease = cmp.Or(opts.Lease, DefaultLease)
 	opts.Poll = cmp.Or(opts.Poll, DefaultPoll)
+	opts.LetterRetention = cmp.Or(opts.LetterRetention, DefaultLetterRetention)
+	opts.MaxLetters = cmp.Or(opts.MaxLetters, DefaultMaxLetters)
 	opts.ReplicaID = cmp.Or(opts.ReplicaID, randomDraw().Nonce)
 	opts.limits = cmp.Or(opts.limits, usual)
 	opts.Outcomes = cmp.Or(opts.Outcomes, fsm.NewRouter())
@@ -109,6 +122,7 @@ func New(rdb redis.UniversalClient, opts Options) *Store {
 		endpoints: fsm.NewEndpoints(), lookNow: make(chan struct{}, 1),
 		clearNow: make(chan struct{}, 1), seen: make([]atomic.Int64, opts.Partitions),
 		ownership: fsm.NewOwnership(opts.Partitions), metrics: newMetrics(opts.Metrics),
+		lettersDropped: newDroppedLetters(opts.Metrics),
 	}
 	s.replicas, s.hints = newReplicas(s, opts.ReplicaID), newHints(s, randomDraw().Nonce)
 	s.alone.Store(true)
@@ -137,6 +151,9 @@ func (s *Store) Run(ctx context.Context) error {
 	})
 	loops.Go(func() {
 		s.repeat(ctx, s.opts.Poll, s.lookNow, s.readEndpoints, "what other replicas know of endpoints is not heard of")
+	})
+	loops.Go(func() {
+		s.repeat(ctx, boundLettersEvery, nil, s.boundLetters, "dead letters are kept for longer than they should be")
 	})
 	loops.Go(func() { s.replicas.run(ctx) })
 	loops.Go(func() { s.hints.send(ctx) })

@@ -27,9 +27,9 @@ type cli struct {
 	addr string
 	json bool
 
-	subscription, state, cursor string
-	limit                       int
-	watched                     bool
+	subscription, state, stream, cursor string
+	limit                               int
+	watched                             bool
 
 	secret, signature, id, timestamp string
 	tolerance                        time.Duration
@@ -88,6 +88,19 @@ var commands = []command{
 		name: "resume", args: "SUBSCRIPTION",
 		does:  "deliver again to an endpoint that answered 410, and to consumers that were given up",
 		least: 1, most: 1, flags: asks, run: (*cli).resume,
+	},
+	{
+		name: "dead-letters", args: "[ID|discard [ID…]]",
+		does: "list deliveries of events that are not tried again, show one, or discard some", most: -1,
+		about: "The events themselves stay in their stream: a read from the offset FROM shows them, behind " +
+			"so many others\nas stand after +. discard takes the ids of dead letters, or --subscription ID for all " +
+			"that it has.",
+		flags: func(c *cli, f *flag.FlagSet) {
+			pages(c, f)
+			f.StringVar(&c.subscription, "subscription", "", "only those of the subscription with this `ID`")
+			f.StringVar(&c.stream, "stream", "", "only those of the stream at this `path`")
+		},
+		run: (*cli).letters,
 	},
 	{
 		name: "log-level", args: "[debug|info|warn|error]",

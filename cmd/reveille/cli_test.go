@@ -70,8 +70,51 @@ There is more: reveille subscriptions --cursor abc
 `,
 		},
 		{"no subscriptions", "subscriptions --limit 5", "GET /api/v1/subscriptions?limit=5", `{"subscriptions":[]}`, `
-SUBSCRIPTION  PATTERN  MODE  WEBHOOK  CONSUMERS  CONDITION
+SUBSCRIPTION  PATTERN  MODE  WEBHOOK  CONSUMERS  CONDITION  DEAD LETTERS
 `},
+		{
+			"dead letters", "dead-letters --subscription orders --stream /orders/17 --limit 1",
+			"GET /api/v1/dead-letters?limit=1&stream=%2Forders%2F17&subscription=orders",
+			`{"dead_letters":[{"id":"dl_23_1764167412345678","subscription_id":"orders","stream":"/orders/17",
+			"from":"0000_0026","events":2,"attempts":8,"reason":"status 500",
+			"dead_at":"2026-11-26T14:30:12.345678Z"}],"next":"abc"}`,
+			`
+DEAD LETTER             SUBSCRIPTION  STREAM      FROM       EVENTS  ATTEMPTS  DEAD SINCE            REASON
+dl_23_1764167412345678  orders        /orders/17  0000_0026  2       8         2026-11-26T14:30:12Z  status 500
+
+There is more: reveille dead-letters --subscription orders --stream /orders/17 --limit 1 --cursor abc
+`,
+		},
+		{
+			"one dead letter", "dead-letters dl_23_1764167412345678", "GET /api/v1/dead-letters/dl_23_1764167412345678",
+			`{"id":"dl_23_1764167412345678","subscription_id":"orders","stream":"/orders/17","delivery_id":"evt_ab_7",
+			"from":"26","skip":3,"events":1,"attempts":1,"class":"client_error","reason":"status 422",
+			"status_code":422,"response_body":"no\u001b[31m","dead_at":"2026-11-21T15:04:00Z"}`,
+			`
+dead letter   dl_23_1764167412345678
+subscription  orders
+stream        /orders/17
+delivery      evt_ab_7
+from          26 +3
+events        1
+attempts      1
+reason        status 422
+response      no?[31m
+dead since    2026-11-21T15:04:00Z
+`,
+		},
+		{
+			"a dead letter is discarded", "dead-letters discard dl_23_1764167412345678",
+			"DELETE /api/v1/dead-letters/dl_23_1764167412345678", `{"discarded":1}`, `
+1 discarded
+`,
+		},
+		{
+			"all dead letters of a subscription are discarded", "dead-letters discard --subscription orders",
+			`POST /api/v1/dead-letters/discard {"subscription":"orders"}`, `{"discarded":12}`, `
+12 discarded
+`,
+		},
 		{
 			"one subscription", "subscriptions agent-handler", "GET /api/v1/subscriptions/agent-handler",
 			`{"subscription_id":"agent-handler","pattern":"/agents/*","mode":"wake","start":"-1",

@@ -40,7 +40,11 @@ var themes = []struct {
 		[]string{"ALLOW_INSECURE_WEBHOOKS", "WEBHOOK_ALLOW_CIDRS", "WEBHOOK_PROXY_FROM_ENV"},
 		nil,
 	},
-	{"Times", []string{"WEBHOOK_TIMEOUT", "WAKING_TIMEOUT", "LIVENESS_TIMEOUT", "GC_AFTER"}, nil},
+	{
+		"Times",
+		[]string{"WEBHOOK_TIMEOUT", "WAKING_TIMEOUT", "LIVENESS_TIMEOUT", "GC_AFTER", "DEAD_LETTER_RETENTION"},
+		nil,
+	},
 	{"Limits", nil, []string{"MAX_"}},
 	{"Logs, metrics, traces and profiles", []string{"PPROF"}, []string{"LOG_", "METRICS_", "TRACES_"}},
 }

@@ -65,11 +65,13 @@ type settings struct {
 	WakingTimeout         time.Duration `envconfig:"REVEILLE_WAKING_TIMEOUT" default:"10s"`
 	LivenessTimeout       time.Duration `envconfig:"REVEILLE_LIVENESS_TIMEOUT" default:"45s"`
 	GCAfter               time.Duration `envconfig:"REVEILLE_GC_AFTER" default:"72h"`
+	DeadLetterRetention   time.Duration `envconfig:"REVEILLE_DEAD_LETTER_RETENTION" default:"720h"`
 
 	MaxInFlight                int `envconfig:"REVEILLE_MAX_IN_FLIGHT" default:"1024"`
 	MaxInFlightPerSubscription int `envconfig:"REVEILLE_MAX_IN_FLIGHT_PER_SUBSCRIPTION" default:"64"`
 	MaxQueuedWakes             int `envconfig:"REVEILLE_MAX_QUEUED_WAKES" default:"100000"`
 	MaxStreamsPerConsumer      int `envconfig:"REVEILLE_MAX_STREAMS_PER_CONSUMER" default:"1000"`
+	MaxDeadLetters             int `envconfig:"REVEILLE_MAX_DEAD_LETTERS" default:"100000"`
 	MaxConnections             int `envconfig:"REVEILLE_MAX_CONNECTIONS" default:"10000"`
 
 	LogLevel zapcore.Level `envconfig:"REVEILLE_LOG_LEVEL" default:"info"`
@@ -282,6 +284,7 @@ func (s *settings) check() (err error) {
 		{"WAKING_TIMEOUT", s.WakingTimeout, 10 * time.Millisecond},
 		{"LIVENESS_TIMEOUT", s.LivenessTimeout, 10 * time.Millisecond},
 		{"GC_AFTER", s.GCAfter, time.Second},
+		{"DEAD_LETTER_RETENTION", s.DeadLetterRetention, time.Minute},
 	} {
 		if d.value < d.least {
 			return wrong(d.name, d.value.String(), "a duration of at least "+d.least.String())
@@ -298,6 +301,7 @@ func (s *settings) check() (err error) {
 		{"MAX_IN_FLIGHT_PER_SUBSCRIPTION", s.MaxInFlightPerSubscription, 1, s.MaxInFlight - 1},
 		{"MAX_QUEUED_WAKES", s.MaxQueuedWakes, 1, 10_000_000},
 		{"MAX_STREAMS_PER_CONSUMER", s.MaxStreamsPerConsumer, 1, 100_000},
+		{"MAX_DEAD_LETTERS", s.MaxDeadLetters, 1, 10_000_000},
 		{"MAX_CONNECTIONS", s.MaxConnections, 1, 1_000_000},
 	} {
 		if n.value < n.least || n.value > n.most {

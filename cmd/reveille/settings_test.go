@@ -71,6 +71,7 @@ func TestSettingsHaveTheDocumentedDefaults(t *testing.T) {
 		{"WAKING_TIMEOUT", s.WakingTimeout, 10 * time.Second},
 		{"LIVENESS_TIMEOUT", s.LivenessTimeout, 45 * time.Second},
 		{"GC_AFTER", s.GCAfter, 72 * time.Hour},
+		{"DEAD_LETTER_RETENTION", s.DeadLetterRetention, 720 * time.Hour},
 		{"LOG_LEVEL", s.LogLevel, zapcore.InfoLevel},
 		{"PPROF", s.Pprof, false},
 	} {

@@ -29,10 +29,11 @@ type (
 			Done  int `json:"done"`
 			Total int `json:"total"`
 		} `json:"backfill"`
-		Consumers int            `json:"consumers"`
-		Condition string         `json:"condition"`
-		LookedAt  int            `json:"looked_at"`
-		States    map[string]int `json:"states"`
+		Consumers   int            `json:"consumers"`
+		DeadLetters int            `json:"dead_letters"`
+		Condition   string         `json:"condition"`
+		LookedAt    int            `json:"looked_at"`
+		States      map[string]int `json:"states"`
 	}
 	shownConsumer struct {
 		ID           string    `json:"consumer_id"`
@@ -82,9 +83,15 @@ func (c *cli) subscriptions(ctx context.Context, args []string) error {
 	if printed, err := c.ask(ctx, http.MethodGet, c.list(subscriptionsPath), nil, &body); printed || err != nil {
 		return err
 	}
-	rows := [][]string{{"SUBSCRIPTION", "PATTERN", "MODE", "WEBHOOK", "CONSUMERS", "CONDITION"}}
+	rows := [][]string{{"SUBSCRIPTION", "PATTERN", "MODE", "WEBHOOK", "CONSUMERS", "CONDITION", "DEAD LETTERS"}}
 	for _, s := range body.Subscriptions {
-		rows = append(rows, []string{s.ID, s.Pattern, s.Mode, s.WebhookHost, fmt.Sprint(s.Consumers), conditionOf(s)})
+		letters := ""
+		if s.DeadLetters > 0 {
+			letters = fmt.Sprint(s.DeadLetters)
+		}
+		rows = append(rows, []string{
+			s.ID, s.Pattern, s.Mode, s.WebhookHost, fmt.Sprint(s.Consumers), conditionOf(s), letters,
+		})
 	}
 	return c.rows(rows, "subscriptions", body.Next)
 }
@@ -114,6 +121,10 @@ func (c *cli) oneSubscription(ctx context.Context, id string) error {
 			states = append(states, fmt.Sprintf("%d %s", n, state))
 		}
 	}
+	letters := ""
+	if s.DeadLetters > 0 {
+		letters = fmt.Sprint(s.DeadLetters)
+	}
 	fields := [][]string{
 		{"subscription", s.ID},
 		{"pattern", s.Pattern},
@@ -126,6 +137,7 @@ func (c *cli) oneSubscription(ctx context.Context, id string) error {
 		{"consumers", consumers},
 		{"states", strings.Join(states, ", ")},
 		{"condition", conditionOf(s)},
+		{"dead letters", letters},
 	}
 	if s.Backfill != nil {
 		fields = append(fields, []string{"backfill", fmt.Sprintf("%d of %d", s.Backfill.Done, s.Backfill.Total)})
@@ -361,7 +373,7 @@ func (c *cli) rows(rows [][]string, list, next string) error {
 
 // filters returns the flags that the next page needs as well.
 func (c *cli) filters() (flags string) {
-	for _, f := range [][2]string{{"subscription", c.subscription}, {"state", c.state}} {
+	for _, f := range [][2]string{{"subscription", c.subscription}, {"state", c.state}, {"stream", c.stream}} {
 		if f[1] != "" {
 			flags += " --" + f[0] + " " + f[1]
 		}

@@ -77,6 +77,14 @@ func (db *DB) LoseStream(path string) {
 	})
 }
 
+// PutLetter keeps a dead letter in the partition of its stream.
+func (db *DB) PutLetter(l fsm.DeadLetter) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	t := db.begin()
+	t.keep(t.home(l.Stream), l)
+}
+
 // PutRecord stores a stream's record as it is.
 func (db *DB) PutRecord(s fsm.Stream) {
 	db.edit(func(t *tx) { t.home(s.Path).records[s.Path] = s })

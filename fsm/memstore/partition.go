@@ -29,6 +29,8 @@ type partition struct {
 	removed int64
 	// expected counts deletions that the registry stream will tell of, less those that it has told of first.
 	expected map[string]int
+	// letters are in the order in which they came.
+	letters []fsm.DeadLetter
 }
 
 type stream struct {
@@ -48,6 +50,7 @@ func (p *partition) clone() *partition {
 	c := *p
 	c.consumers, c.deleted = maps.Clone(p.consumers), maps.Clone(p.deleted)
 	c.records, c.expected = maps.Clone(p.records), maps.Clone(p.expected)
+	c.letters = slices.Clone(p.letters)
 	c.streams = make(map[string]stream, len(p.streams))
 	for path, s := range p.streams {
 		s.consumers = maps.Clone(s.consumers)
@@ -191,6 +194,9 @@ func (t *tx) put(p *partition, c fsm.Consumer, e fsm.Effects, o *fsm.Outcome) {
 	}
 	if e.Gone != nil {
 		o.Gone = append(o.Gone, *e.Gone)
+	}
+	if e.Dead != nil {
+		t.keep(p, *e.Dead)
 	}
 	if e.Removed {
 		for _, a := range p.asidesOf(c) {

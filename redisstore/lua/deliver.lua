@@ -1,17 +1,19 @@
 -- The events of a stream that an attempt has brought were delivered, or are dead: the consumer goes on behind them.
 -- ARGV[9] consumer  ARGV[10] epoch  ARGV[11] wake id  ARGV[12] path  ARGV[13] the position behind the last event
 -- ARGV[14] how far the stream goes, as reading it has shown  ARGV[15] the profile to go by from now on  ARGV[16] fsm.Delivered.Within
+-- ARGV[17] the dead letter that the events leave, "" if they were delivered
 -- Returns the outcome. O(links of the consumer).
 local c = current(load, ARGV[A], ARGV[A + 1], ARGV[A + 2])
 if not c then
   repeated(load(ARGV[A]))
 else
+  local failing, letter = c.failing, ARGV[A + 8]
   delivered(c)
   put_profile(c, ARGV[A + 6])
   local path, to = ARGV[A + 3], behind(c, ARGV[A + 4], ARGV[A + 7])
   note(c, path, ARGV[A + 5])
   local l = links(c)[path]
-  if l and not after(to, l.tail) then ack(c, path, to) end
+  if l and not after(to, l.tail) and ack(c, path, to) and letter ~= '' then keep_letter(c, failing, letter) end
   finished(c)
 end
 return reply(outcome())

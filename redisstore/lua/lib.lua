@@ -50,6 +50,10 @@
 --                           restarts: of streams; life (the incarnation), base, mark, at: see fence; stamp, removed: see next_stamp
 --                           and drop_stream; deleted: a version of the list without any of the subscriptions whose deletion the
 --                           partition was told of
+--   letters         hash    number of a dead letter -> since when its endpoint had failed, in ms, 0 if it was the only failure, its
+--                           subscription, and what it tells (redisstore.letter)
+--   dead, dead:<sub>  zset  number of a dead letter, which is its score, too: of all, of those of one subscription
+--   dead_counts     hash    subscription -> how many dead letters it has
 --   lease           string  the replica that owns the partition
 --   n:<nonce>       string  the nonce of a call, for as long as it may be sent again because its reply was lost (note_call)
 --
@@ -702,6 +706,7 @@ local function ack(c, path, to)
     l.acked = to
     redis.call('HSET', P .. 'l:' .. c.id, path, to)
     c.moved = 1
+    return true
   end
 end
 
@@ -947,6 +952,20 @@ local function current(get, id, epoch, wake)
   local c = get(id)
   if not c or c.epoch ~= tonumber(epoch) or c.wake ~= wake or c.state == 'given_up' or is_dead(c.gen) then return nil end
   return c
+end
+
+-- keep_letter keeps a dead letter of a consumer whose deliveries had failed since a time.
+local function keep_letter(c, failing, letter)
+  local n = next_stamp()
+  redis.call('HSET', P .. 'letters', int(n), int(failing) .. ' ' .. c.sub .. ' ' .. letter)
+  redis.call('ZADD', P .. 'dead', int(n), int(n))
+  redis.call('ZADD', P .. 'dead:' .. c.sub, int(n), int(n))
+  redis.call('HINCRBY', P .. 'dead_counts', c.sub, 1)
+end
+
+-- letters_of returns the numbers of the first letters of a span (fsm.LetterSpan), at most so many.
+local function letters_of(sub, from, through, most)
+  return redis.call('ZRANGEBYSCORE', P .. (sub == '' and 'dead' or 'dead:' .. sub), from, through, 'LIMIT', 0, most)
 end
 
 -- or_nil returns a list as it stands in a reply: false, which is nil there, if it has no items. That costs Redis less.

@@ -2,8 +2,11 @@ package e2e
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -49,6 +52,47 @@ func (p *pushed) add(path string, from, to int) (events []string) {
 	}
 	p.gateway.Append(path, "["+strings.Join(events, ",")+"]")
 	return events
+}
+
+// letters holds what the dead letters of the subscription point to, by their reasons, as an operator sees it, and that
+// they can be discarded.
+func (p *pushed) letters(want map[string]string) {
+	p.t.Helper()
+	ask := func(args ...string) string {
+		status, out, errs := p.rev.Ask("", append([]string{"dead-letters", "--subscription", p.sub.ID}, args...)...)
+		if status != 0 {
+			p.t.Fatalf("reveille dead-letters: %s", errs)
+		}
+		return out
+	}
+	var body struct {
+		Letters []struct {
+			ID, Stream, From, Reason string
+			Skip, Events, Attempts   int
+			StatusCode               int `json:"status_code"`
+		} `json:"dead_letters"`
+	}
+	if err := json.Unmarshal([]byte(ask("--json")), &body); err != nil {
+		p.t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, l := range body.Letters {
+		var events []json.RawMessage
+		p.gateway.Do(http.MethodGet, l.Stream+"?offset="+url.QueryEscape(l.From), "").Decode(p.t, &events)
+		got[l.Reason] = fmt.Sprintf("%s %d attempts", events[l.Skip], l.Attempts)
+		if l.Stream != p.path || l.Events != 1 || l.Reason != fmt.Sprint("status ", l.StatusCode) {
+			p.t.Errorf("a letter is %+v", l)
+		}
+	}
+	if !maps.Equal(got, want) {
+		p.t.Errorf("the dead letters point to %q, want %q", got, want)
+	}
+	if out := ask("discard"); out != fmt.Sprintf("%d discarded\n", len(want)) {
+		p.t.Errorf("discard prints %q", out)
+	}
+	if n := strings.Count(ask(), "\n"); n != 1 {
+		p.t.Errorf("%d lines are left", n-1)
+	}
 }
 
 // want waits until the receiver has taken the events of a stream. They must have come in their order, each once and
@@ -153,6 +197,9 @@ func TestPush(t *testing.T) {
 		if tries[http.StatusUnprocessableEntity] != 1 || tries[http.StatusInternalServerError] != 3 {
 			t.Errorf("the tries, by their answers, were %v", tries)
 		}
+		p.letters(map[string]string{
+			"status 422": events[0] + " 1 attempts", "status 500": events[2] + " 3 attempts",
+		})
 		harness.Eventually(t, soon, "both are logged", func() error {
 			for _, reason := range []string{"status 422", "status 500"} {
 				if !slices.ContainsFunc(strings.Split(p.rev.Log(), "\n"), func(line string) bool {

@@ -100,7 +100,8 @@ func TestHistoriesFindABrokenScript(t *testing.T) {
 		t.Fatal(err)
 	}
 	usual := slices.Concat([]harness.BrokenScript{{Name: "none"}, brokenLink}, brokenPushes, harness.BrokenScripts)
-	for i, b := range slices.Concat(usual, []harness.BrokenScript{{Name: "none beside asides"}}, brokenAsides) {
+	beside := []harness.BrokenScript{{Name: "none beside asides"}}
+	for i, b := range slices.Concat(usual, beside, brokenAsides, brokenLetters) {
 		t.Run(strings.ReplaceAll(b.Name, " ", "_"), func(t *testing.T) {
 			rdb := server.Client()
 			if err := rdb.ScriptFlush(t.Context()).Err(); err != nil {

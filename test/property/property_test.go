@@ -239,8 +239,8 @@ func (h *history) step() {
 		"fail over", "fails", "fails", "late", "endpoint", "retry now",
 	}
 	if h.aside {
-		kinds["push"] = h.push
-		steps = append(steps, "push", "push", "push")
+		kinds["push"], kinds["drop letters"] = h.push, h.dropLetters
+		steps = append(steps, "push", "push", "push", "drop letters")
 	}
 	kind := h.pick("step", steps)
 	kinds[kind]()
@@ -854,6 +854,13 @@ func (h *history) profile(wake fsm.Wake) fsm.Profile {
 func (h *history) deliver(wake fsm.Wake) {
 	d := fsm.Delivered{Path: wake.Primary, Profile: h.profile(wake)}
 	d.To, d.Within, d.Tail = h.brought(wake)
+	if h.aside && rapid.Bool().Draw(h.t, "dead") {
+		d.Dead = &fsm.DeadLetter{
+			Subscription: wake.Subscription, Generation: wake.Generation, Consumer: wake.Consumer, Stream: wake.Primary,
+			From: wake.At(wake.Primary), To: d.To, Within: d.Within, Attempts: wake.Attempt, Reason: "status 400",
+			Status: 400, Answer: "no \"thanks\"\n",
+		}
+	}
 	h.unsettled[d.Path] = true
 	got, err := h.store.Deliver(h.ctx, wake.Ref(), d)
 	h.must(err)
@@ -1058,6 +1065,7 @@ func (h *history) agree(kind string) {
 		}
 	}
 	h.asidesAgree(kind)
+	h.lettersAgree(kind)
 	h.listed(kind)
 	kept, err := h.rdb.HLen(h.ctx, "rv:{subs}:endpoints").Result()
 	h.must(err)

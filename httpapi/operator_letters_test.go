@@ -1,0 +1,117 @@
+package httpapi
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"reveille/fsm"
+)
+
+// letters puts n dead letters of each of some streams in the store.
+func (h *harness) letters(subscription string, n int, streams ...string) {
+	for i := range n {
+		for _, path := range streams {
+			h.store.db.PutLetter(fsm.DeadLetter{
+				Subscription: subscription, Generation: "g", Consumer: fsm.ConsumerID(subscription, path), Stream: path,
+				DeliveryID: fmt.Sprintf("evt_%s_%d", path, i), From: fsm.Start.At(int64(i), "0009"),
+				To: fsm.Start.At(int64(i+1), "0009"), Events: 1, Attempts: 3, Class: "server_error",
+				Reason: "status 500", Status: 500, Answer: "it <broke>", FirstFailure: h.clock().Add(-time.Hour),
+			})
+		}
+	}
+}
+
+func TestOperatorListsDeadLetters(t *testing.T) {
+	h := newHarness(t, nil)
+	h.subscribe("s", 1)
+	streams := []string{"/s/0", "/s/1", "/s/2", "/s/3", "/s/4"}
+	h.letters("s", 3, streams...)
+	h.letters("gone", 2, "/s/0") // its subscription was deleted
+	var want []string
+	for _, path := range streams {
+		for i := range 3 {
+			want = append(want, fmt.Sprintf("evt_%s_%d", path, i))
+		}
+	}
+	slices.Sort(want)
+	for _, limit := range []int{1, 4, 100} {
+		path := fmt.Sprintf("/api/v1/dead-letters?subscription=s&limit=%d", limit)
+		got, lengths := h.pages(path, "dead_letters", "delivery_id")
+		if slices.Max(lengths) > limit {
+			t.Errorf("limit %d: pages of %v", limit, lengths)
+		}
+		for _, path := range streams { // those of a stream come in the order of its events
+			of := slices.DeleteFunc(slices.Clone(got), func(id string) bool { return id[:len(id)-2] != "evt_"+path })
+			if !slices.IsSorted(of) || len(of) != 3 {
+				t.Errorf("limit %d: of %s are listed %q", limit, path, of)
+			}
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, want) {
+			t.Errorf("limit %d: %q are listed", limit, got)
+		}
+	}
+	for query, n := range map[string]int{
+		"": 17, "subscription=gone": 2, "stream=/s/0": 5, "stream=/s/0&subscription=s": 3, "stream=/none": 0,
+		"subscription=none": 0,
+	} {
+		if got := len(rowsOf(h.admin("GET", "/api/v1/dead-letters?"+query, ""), "dead_letters")); got != n {
+			t.Errorf("?%s lists %d, want %d", query, got, n)
+		}
+	}
+	row := rowsOf(h.admin("GET", "/api/v1/dead-letters?subscription=gone&limit=1", ""), "dead_letters")[0]
+	one := h.admin("GET", "/api/v1/dead-letters/"+fmt.Sprint(row["id"]), "").body
+	if fmt.Sprint(one) != fmt.Sprint(row) {
+		t.Errorf("one is shown as %v, and in the list as %v", one, row)
+	}
+	second := rowsOf(h.admin("GET", "/api/v1/dead-letters?subscription=gone", ""), "dead_letters")[1]
+	if second["from"] != "-1" || second["skip"] != 1.0 {
+		t.Errorf("the second event of a read is at %v, behind %v others", second["from"], second["skip"])
+	}
+	for field, want := range map[string]any{
+		"subscription_id": "gone", "stream": "/s/0", "consumer_id": "gone:%2Fs%2F0", "from": "-1", "events": 1.0,
+		"attempts": 3.0, "class": "server_error", "reason": "status 500", "status_code": 500.0, "response_body": "it <broke>",
+	} {
+		if one[field] != want {
+			t.Errorf("%s is %v, want %v", field, one[field], want)
+		}
+	}
+	for _, path := range []string{"/api/v1/subscriptions/s", "/api/v1/subscriptions"} {
+		a := h.admin("GET", path, "")
+		body := a.body
+		if rows := rowsOf(a, "subscriptions"); len(rows) > 0 {
+			body = rows[0]
+		}
+		if body["dead_letters"] != 15.0 {
+			t.Errorf("%s counts %v", path, body["dead_letters"])
+		}
+	}
+}
+
+func TestOperatorDiscardsDeadLetters(t *testing.T) {
+	h := newHarness(t, nil)
+	h.letters("s", 3, "/s/0", "/s/1")
+	h.letters("other", 1, "/s/0")
+	left := func() int { return len(rowsOf(h.admin("GET", "/api/v1/dead-letters", ""), "dead_letters")) }
+	id := fmt.Sprint(rowsOf(h.admin("GET", "/api/v1/dead-letters?stream=/s/1", ""), "dead_letters")[1]["id"])
+	if a := h.admin("DELETE", "/api/v1/dead-letters/"+id, ""); a.body["discarded"] != 1.0 || left() != 6 {
+		t.Errorf("one was discarded: %s, and %d are left", a.text, left())
+	}
+	h.want(h.admin("DELETE", "/api/v1/dead-letters/"+id, ""), 404, fsm.CodeNotFound, "no dead letter")
+	h.want(h.admin("GET", "/api/v1/dead-letters/"+id, ""), 404, fsm.CodeNotFound, "no dead letter")
+	h.want(h.admin("GET", "/api/v1/dead-letters/17", ""), 400, fsm.CodeInvalidRequest, "no id of a dead letter")
+	h.want(h.admin("GET", "/api/v1/dead-letters?stream=a", ""), 400, fsm.CodeInvalidPath, "stream")
+	h.want(h.admin("GET", "/api/v1/dead-letters?subscription=a:b", ""), 400, fsm.CodeInvalidSubscriptionID,
+		"subscription")
+	for body, says := range map[string]string{
+		`{}`: "subscription", `{"subscription":7}`: "subscription", `{"subscription":"s","stream":"/a"}`: "stream",
+	} {
+		h.want(h.admin("POST", "/api/v1/dead-letters/discard", body), 400, fsm.CodeInvalidRequest, says)
+	}
+	a := h.admin("POST", "/api/v1/dead-letters/discard", `{"subscription":"s"}`)
+	if a.body["discarded"] != 5.0 || left() != 1 {
+		t.Errorf("all of a subscription: %s, and %d are left", a.text, left())
+	}
+}

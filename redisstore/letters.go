@@ -1,0 +1,103 @@
+package redisstore
+
+import (
+	"context"
+	"encoding/json"
+	"strconv"
+	"strings"
+	"time"
+
+	"reveille/fsm"
+)
+
+// letter is what is kept of a dead letter, beside its number and what the script knows itself.
+type letter struct {
+	Generation string     `json:"g"`
+	Consumer   string     `json:"c"`
+	Stream     string     `json:"s"`
+	Delivery   string     `json:"d,omitempty"`
+	From       fsm.Offset `json:"f"`
+	To         fsm.Offset `json:"t"`
+	Within     fsm.Offset `json:"w"`
+	Events     int64      `json:"n,omitempty"`
+	Attempts   int        `json:"a,omitempty"`
+	Class      string     `json:"k,omitempty"`
+	Reason     string     `json:"r,omitempty"`
+	Status     int        `json:"h,omitempty"`
+	Answer     string     `json:"b,omitempty"`
+}
+
+// writeLetter returns what deliver.lua is given of a dead letter; "" for none.
+func writeLetter(l *fsm.DeadLetter) string {
+	if l == nil {
+		return ""
+	}
+	text, _ := json.Marshal(letter{ // a struct of texts and numbers cannot fail
+		Generation: l.Generation, Consumer: l.Consumer, Stream: l.Stream, Delivery: l.DeliveryID,
+		From: l.From, To: l.To, Within: l.Within, Events: l.Events, Attempts: l.Attempts,
+		Class: l.Class, Reason: l.Reason[:min(len(l.Reason), fsm.MaxReason)], Status: l.Status,
+		Answer: strings.ToValidUTF8(l.Answer[:min(len(l.Answer), fsm.MaxLetterAnswer)], ""),
+	})
+	return string(text)
+}
+
+// reasonUnreadable stands in a letter that this version cannot read. It can be dropped.
+const reasonUnreadable = "this dead letter cannot be read"
+
+// readLetter is the reverse of what keep_letter keeps.
+func readLetter(id fsm.LetterID, kept string) fsm.DeadLetter {
+	failing, rest, _ := strings.Cut(kept, " ")
+	sub, text, _ := strings.Cut(rest, " ")
+	since, err := strconv.ParseInt(failing, 10, 64)
+	var l letter
+	if err != nil || json.Unmarshal([]byte(text), &l) != nil {
+		l = letter{Reason: reasonUnreadable}
+	}
+	return fsm.DeadLetter{
+		ID: id, Subscription: sub, Generation: l.Generation, Consumer: l.Consumer, Stream: l.Stream,
+		DeliveryID: l.Delivery, From: l.From, To: l.To, Within: l.Within, Events: l.Events, Attempts: l.Attempts,
+		Class: l.Class, Reason: l.Reason, Status: l.Status, Answer: l.Answer,
+		FirstFailure: moment(since), DeadAt: time.UnixMicro(id.Number),
+	}
+}
+
+// DeadLetters implements fsm.LetterStore.
+func (s *Store) DeadLetters(
+	ctx context.Context, span fsm.LetterSpan, most int,
+) (list []fsm.DeadLetter, err error) {
+	r := s.run(ctx, scriptListLetters, span.Partition, span.Subscription, span.From, span.Through, most)
+	r.list(func(l *reply) {
+		for len(l.items) > 0 && l.bad == nil {
+			id := fsm.LetterID{Partition: span.Partition, Number: l.int()}
+			list = append(list, readLetter(id, l.text()))
+		}
+	})
+	return list, r.err()
+}
+
+// DropDeadLetters implements fsm.LetterStore.
+func (s *Store) DropDeadLetters(ctx context.Context, span fsm.LetterSpan, most int) (int, error) {
+	r := s.run(ctx, scriptDropLetters, span.Partition, span.Subscription, span.From, span.Through, most)
+	return int(r.int()), r.err()
+}
+
+// CountDeadLetters implements fsm.LetterStore.
+func (s *Store) CountDeadLetters(ctx context.Context) ([]map[string]int, error) {
+	byPartition := make([]map[string]int, s.keys.partitions)
+	var failure error
+	for i, r := range s.pipeline(ctx, scriptCountLetters, len(byPartition), func(i int) ([]string, []any) {
+		return s.keys.guard(i), s.arguments(i)
+	}) {
+		byPartition[i] = map[string]int{}
+		r.list(func(l *reply) {
+			for len(l.items) > 0 && l.bad == nil {
+				sub := l.text()
+				byPartition[i][sub] = int(l.int())
+			}
+		})
+		if r.bad != nil {
+			failure = r.bad
+		}
+	}
+	return byPartition, failure
+}
