@@ -96,7 +96,8 @@ func newMetrics(r prometheus.Registerer, most int) *metrics {
 				"invalid_status: any other status. No answer: timeout; dns: the host name does not resolve; tls: the " +
 				"handshake failed or the certificate is not valid; connection: it was refused, reset or closed; " +
 				"prohibited: the settings do not allow the target; too_many_open_files: on this machine; other. Not " +
-				"made: unknown_format; upstream: the events could not be read; too_large or too_deep: the event is.",
+				"made: unknown_format; upstream: the events could not be read; too_large or too_deep: the event is; " +
+				"not_kept: the stream server has dropped the events.",
 		}, []string{"class"}),
 		duration: f.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "reveille_delivery_duration_seconds",

@@ -62,6 +62,11 @@ func (d *Dispatcher) read(ctx context.Context, a *attempt) bool {
 			Result: fsm.AttemptDead, Class: format.ClassTooDeep,
 			Reason: "the event is nested deeper than a delivery may be",
 		})
+	case batch.NotKept:
+		return a.ends(format.Verdict{
+			Result: fsm.AttemptDead, Class: format.ClassNotKept,
+			Reason: "the stream server does not keep the events any more",
+		})
 	case len(batch.Events) == 0:
 		return a.ends(format.Verdict{Result: fsm.AttemptEmpty})
 	}

@@ -23,6 +23,9 @@ type Batch struct {
 	// TooLarge is true if the event at From is larger than MaxDeliveryBytes, TooDeep if it is nested deeper than
 	// MaxDepth. Then there are no Events, and To lies behind it.
 	TooLarge, TooDeep bool
+	// NotKept is true if the server has dropped all that lay between the position and the end that was read to. Then
+	// there are no Events, and To is that end.
+	NotKept bool
 }
 
 // MaxDepth is how deep the arrays and objects of an event may be nested. Many readers of JSON, Go's among them, take no

@@ -52,6 +52,7 @@ const (
 	ClassUpstream Class = "upstream"
 	ClassTooLarge Class = "too_large"
 	ClassTooDeep  Class = "too_deep"
+	ClassNotKept  Class = "not_kept"
 )
 
 // ClassUnknownFormat is that of an attempt that was not made, because this version does not know how.

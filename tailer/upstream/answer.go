@@ -31,6 +31,8 @@ var (
 	ErrGone = fsm.ErrNoStream
 	// ErrNotKept says that an offset is not kept any more, although the stream may be there.
 	ErrNotKept = errors.New("upstream does not keep the offset any more")
+	// errGoneThere is ErrGone by a 410 to a read. Some servers say so of an offset that they do not keep.
+	errGoneThere = fmt.Errorf("%w: 410", ErrGone)
 )
 
 // errNoAnswer is the cause of an error of a request without an answer.

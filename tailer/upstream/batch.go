@@ -31,9 +31,22 @@ const batchBuffer = 32 << 10
 // Where the server numbers its events and does not keep those behind the position any more, the batch has no events and
 // leads to the first one that it keeps: that one was not tried before, whatever became of those that are gone.
 //
+// Where it shows that it keeps nothing of what lay between the position and an end, the batch says so (NotKept): those
+// events were there, and do not come again.
+//
 // The errors are those of get; ErrNotKept also says that the stream has another incarnation now, or has nothing behind
 // the position. What is cut short is an error, not a shorter batch.
 func (c *Client) ReadBatch(
+	ctx context.Context, reader, path string, at, end fsm.Offset, events int, retried bool,
+) (fsm.Batch, error) {
+	b, err := c.readBatch(ctx, reader, path, at, end, events, retried)
+	if end != "" && (errors.Is(err, errLost) || errors.Is(err, errGoneThere) && c.has(ctx, path)) {
+		return c.lost(at, end), nil
+	}
+	return b, err
+}
+
+func (c *Client) readBatch(
 	ctx context.Context, reader, path string, at, end fsm.Offset, events int, retried bool,
 ) (b fsm.Batch, err error) {
 	if r := c.readings.take(reader); r != nil {
@@ -56,6 +69,25 @@ func (c *Client) ReadBatch(
 		return fsm.Batch{}, fmt.Errorf("GET: %w", err)
 	}
 	return c.readOn(ctx, reader, r, at, end, events)
+}
+
+// errLost is of an answer that shows that nothing is kept of what lay behind a position.
+var errLost = fmt.Errorf("%w, nor what followed it", ErrNotKept)
+
+// has says whether upstream has shown that it has a stream.
+func (c *Client) has(ctx context.Context, path string) bool {
+	info, err := c.Head(ctx, path)
+	return err == nil && info.Exists
+}
+
+// lost is the batch of what lay between a position and an end, none of which is kept any more.
+func (c *Client) lost(at, end fsm.Offset) fsm.Batch {
+	b := fsm.Batch{From: at, To: end, Within: end, NotKept: true}
+	if d := c.known(); d.number != nil {
+		from, n := at.Split()
+		b.From = fsm.Start.At(d.number(from)+n, end)
+	}
+	return b
 }
 
 // again says whether it is for the next call to go on after an error.

@@ -1,8 +1,11 @@
 package upstream
 
 import (
+	"errors"
+	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"reveille/fsm"
@@ -74,7 +77,115 @@ func TestABatchToAnEndWhereEventsHaveNumbers(t *testing.T) {
 		t.Errorf("what is kept ends at %q, want %q", last.Within, failed.Within)
 	}
 	publish(5) // all of them are gone
-	if gap = read("aside", first.To, failed.Within, 10); !gap.Within.After(failed.Within) {
-		t.Errorf("it goes on at %q", gap.Within)
+	past := read("aside", first.To, failed.Within, 10)
+	if !past.NotKept || past.To != failed.Within || past.Within != failed.Within || past.From != failed.From {
+		t.Errorf("what is gone is %+v, and was %+v", past, failed)
+	}
+}
+
+// TestABatchToAnEndOfWhichNothingIsKept holds when it says so: once the server has shown that what lay before the end
+// is gone for good. An answer that may be of a server that stops, or of a cache, shows nothing.
+func TestABatchToAnEndOfWhichNothingIsKept(t *testing.T) {
+	const atOnce = "true"
+	standard := func(status int, upToDate, age, next, data string) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set(HeaderUpToDate, upToDate)
+			w.Header().Set("Age", age)
+			if status != http.StatusOK && r.Method == http.MethodGet {
+				w.WriteHeader(status)
+				return
+			}
+			shown("application/json", next, data)(w, r)
+		}
+	}
+	broker := func(happens func(*anycable.Server)) http.HandlerFunc {
+		s := anycable.New(anycable.Options{History: 2})
+		s.Publish("a", "1", "2", "3", "4")
+		happens(s)
+		return s.ServeHTTP
+	}
+	expires := broker(func(s *anycable.Server) { s.Expire("a") })
+	two, four := numberedAnyCableOffset("y001", 2), numberedAnyCableOffset("y001", 4)
+	for _, tc := range []struct {
+		name    string
+		server  http.HandlerFunc
+		at, end fsm.Offset
+		notKept bool
+		err     error
+	}{
+		{name: "the stream has expired", server: expires, at: two, end: four, notKept: true},
+		{name: "and it is about the first events", server: expires, at: fsm.Start, end: two, notKept: true},
+		{
+			name: "the stream has expired, and has fewer events", at: two, end: four, notKept: true,
+			server: broker(func(s *anycable.Server) { s.Expire("a"); s.Publish("a", "5") }),
+		},
+		{
+			name: "the broker has another epoch", at: two, end: four, notKept: true,
+			server: broker(func(s *anycable.Server) { s.Restart(); s.Publish("a", "5", "6", "7") }),
+		},
+		{
+			name: "and it is about the first events of the one before", at: fsm.Start, end: two, notKept: true,
+			server: broker(func(s *anycable.Server) { s.Restart(); s.Publish("a", "5", "6") }),
+		},
+		{
+			name: "later events are kept, more than one answer shows", at: two, end: four, notKept: true,
+			server: func() http.HandlerFunc {
+				s := anycable.New(anycable.Options{History: 150})
+				for i := range 200 {
+					s.Publish("a", strconv.Itoa(i+1))
+				}
+				return s.ServeHTTP
+			}(),
+		},
+		{
+			name: "the broker stops", at: two, end: four, err: ErrNotKept,
+			server: func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set(headerAnyCable, "1")
+				w.WriteHeader(http.StatusGone)
+			},
+		},
+		{
+			name: "one that stops is followed by one that has it", at: two, end: four, err: ErrNotKept,
+			server: func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set(headerAnyCable, "1")
+				w.Header().Set(HeaderUpToDate, atOnce)
+				if r.URL.Query().Get("offset") != "-1" {
+					w.WriteHeader(http.StatusGone)
+					return
+				}
+				shown("application/json", "5::y001", "[1,2,3,4,5]")(w, r)
+			},
+		},
+		{
+			name: "nothing follows", server: standard(200, atOnce, "0", "1", "[]"), at: "1", end: at(2), notKept: true,
+		},
+		{name: "nothing follows yet", server: standard(200, "false", "0", "1", "[]"), at: "1", end: at(2)},
+		{name: "nothing follows in a cache", server: standard(200, atOnce, "9", "1", "[]"), at: "1", end: at(2)},
+		{
+			name: "a 410 though the stream is there", server: standard(410, "", "", "1", ""), at: "1", end: at(2),
+			notKept: true,
+		},
+		{name: "a 404", server: standard(404, "", "", "1", ""), at: "1", end: at(2), err: ErrGone},
+		{
+			name: "a 410 of a stream that is gone", at: "1", end: at(2), err: ErrGone,
+			server: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusGone) },
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := to(t, tc.server, nil)
+			if strings.HasPrefix(string(tc.end), "y") {
+				c.learn(&anyCable)
+			}
+			b, err := c.ReadBatch(t.Context(), "r", "/a", tc.at, tc.end, 1, true)
+			if b.NotKept != tc.notKept || len(b.Events) > 0 || tc.err != nil && !errors.Is(err, tc.err) {
+				t.Errorf("got %+v, %v", b, err)
+			}
+			if tc.notKept && (b.To != tc.end || b.Within != tc.end) {
+				t.Errorf("it leads to %q and %q", b.To, b.Within)
+			}
+			if b, err := c.ReadBatch(t.Context(), "o", "/a", tc.at, "", 1, true); b.NotKept {
+				t.Errorf("without an end it is %+v, %v", b, err)
+			}
+		})
 	}
 }

@@ -185,6 +185,8 @@ func (c *Client) get(
 				"reading goes on from what there is",
 				zap.String("stream", path), zap.String("offset", from.Value()), zap.Int("times", times))
 		}
+	case slices.Contains(d.gone, status) && status == http.StatusGone:
+		err = errGoneThere
 	case slices.Contains(d.gone, status):
 		err = ErrGone
 	default:

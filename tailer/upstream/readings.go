@@ -76,7 +76,7 @@ func (r *reading) begin(res *http.Response, from, at fsm.Offset) (err error) {
 	case r.next == "":
 		r.next = r.from
 	case r.next.Other(at):
-		err = ErrNotKept
+		err = r.lacks()
 	}
 	mediaType, _, _ := mime.ParseMediaType(r.header.Get("Content-Type"))
 	if r.json = mediaType == "application/json"; err == nil && !r.json && endless(res) {
@@ -158,7 +158,7 @@ func (r *reading) batch(ctx context.Context, at, end fsm.Offset, events int) (b 
 	case r.done > 0 && !r.next.After(r.from):
 		err = AnswerError{What: "it has data, and its next offset is not beyond it"}
 	case r.d.number != nil && r.json:
-		last, err = r.number(&b, before, last)
+		last, err = r.number(&b, end, before, last)
 		b.Within = b.To // a number is the event's own
 	default:
 		b.Within = r.from.At(r.done, r.next)
@@ -166,10 +166,38 @@ func (r *reading) batch(ctx context.Context, at, end fsm.Offset, events int) (b 
 			b.To = b.Within
 		}
 	}
+	if err == nil && end != "" {
+		err = r.missing(b, at, end)
+	}
 	if ctx.Err() != nil { // the request has ended with it, or is about to
 		err = context.Cause(ctx)
 	}
 	return b, last, err
+}
+
+// missing is the error of an answer that has nothing of what lay between a position and an end. A batch without events
+// may also lead to those that are kept.
+func (r *reading) missing(b fsm.Batch, at, end fsm.Offset) error {
+	switch {
+	case r.next.Other(end):
+		return r.lacks()
+	case len(b.Events) > 0 || b.TooLarge || b.TooDeep:
+		return nil
+	case !end.After(b.Within): // the first event that is kept lies behind it
+		return errLost
+	case !b.Within.After(at):
+		return r.lacks()
+	}
+	return nil
+}
+
+// lacks is the error of an answer that does not have what was there before. It proves that this is lost if it is not
+// kept by a cache, and shows all that there is; otherwise what is there may have come to it since, or is still to come.
+func (r *reading) lacks() error {
+	if isCached(r.header) || !isTrue(r.header.Get(HeaderUpToDate)) {
+		return ErrNotKept
+	}
+	return errLost
 }
 
 // skip passes over what lies before a position. It stops early enough for the next call to go on.
@@ -217,7 +245,7 @@ func (r *reading) pass(n int64) (passed int64, err error) {
 // server keeps are others each time, and positions that count from them mean nothing later. What was asked for from the
 // start, because the server keeps no more or because the reader begins there, is read to its end for that. before is
 // how many events of the answer lie before the batch.
-func (r *reading) number(b *fsm.Batch, before int64, last bool) (bool, error) {
+func (r *reading) number(b *fsm.Batch, end fsm.Offset, before int64, last bool) (bool, error) {
 	at, first := b.From, r.d.number(r.from)+before
 	to := first + r.done - before
 	if r.from == fsm.Start {
@@ -238,14 +266,17 @@ func (r *reading) number(b *fsm.Batch, before int64, last bool) (bool, error) {
 	if r.from == fsm.Start {
 		lost := first - r.d.number(at)
 		switch {
-		case at != fsm.Start && (!r.next.After(at) || lost < 0): // the stream has expired, or the server stops
+		case at != fsm.Start && !r.next.After(at): // the stream has expired
+			return false, r.lacks()
+		case at != fsm.Start && lost < 0: // the server stops
 			return false, ErrNotKept
 		case lost > 0:
-			if at != fsm.Start { // behind which a server may have dropped anything
-				r.client.trims(r.path, at, lost)
-			}
 			b.Events, b.TooLarge, b.TooDeep = nil, false, false
 			b.To = r.d.numbered(r.next.Incarnation(), first)
+			// Behind the start a server may have dropped anything.
+			if at != fsm.Start && (end == "" || end.After(b.To)) {
+				r.client.trims(r.path, at, lost)
+			}
 		}
 	}
 	return last || r.from == fsm.Start, nil

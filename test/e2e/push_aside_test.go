@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"reveille/test/anycable"
 	"reveille/test/harness"
 )
 
@@ -139,6 +140,37 @@ func TestAPushThatFailsStepsAside(t *testing.T) {
 		p.gateway.DeleteStream(p.path)
 		p.awaitAsides(0)
 	})
+}
+
+// TestWhatIsAsideAndNotKeptIsDead has later events drop what has stepped aside, and holds that operators are told.
+func TestWhatIsAsideAndNotKeptIsDead(t *testing.T) {
+	t.Parallel()
+	const kept = 10
+	c := startBroker(t, anycable.Options{History: kept}, nil, nil)
+	receiver := harness.NewReceiver(t)
+	receiver.Answer(func(_ int, push harness.Push) int {
+		if string(push.Body) == "2" {
+			return http.StatusInternalServerError
+		}
+		return http.StatusNoContent
+	})
+	a := c.gateway.PutSubscription("/t1", "s", jsonOf(t, map[string]any{
+		"mode": "push", "webhook": receiver.URL, "ordering": "none",
+		"retry": map[string]any{"max_attempts": 100, "initial": "1s", "factor": 1},
+	}))
+	if a.Status != http.StatusCreated {
+		t.Fatalf("PUT: %d %s", a.Status, a.Body)
+	}
+	c.server.Publish("t1", "1", "2", "3")
+	receiver.Await("/t1", 2) // 2 is aside
+	c.server.Publish("t1", slices.Repeat([]string{"0"}, kept)...)
+	c.awaitMetrics(t, map[string]float64{
+		`reveille_delivery_attempts_total{outcome="dead",status="none",subscription="s"}`: 1,
+		`reveille_delivery_failures_total{class="not_kept"}`:                              1,
+		`reveille_consumers{state="aside"}`:                                               0,
+	})
+	c.awaitLog(t, "events are dead", `"reason":"the stream server does not keep the events any more"`)
+	receiver.Await("/t1", 2+kept)
 }
 
 // awaitAsides waits until operators see so many asides of the subscription.
