@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"fmt"
+	"reflect"
 	"testing"
 	"time"
 )
@@ -149,6 +150,32 @@ func TestAnAsideIsGoneWhenItIsDone(t *testing.T) {
 	a, e = a.Fail(at(time.Minute), ref(a), failure(unordered.Profile()))
 	if e.Aside != nil || !a.Deadline.Equal(t0.Add(time.Minute+48*time.Second)) {
 		t.Errorf("a second failure: %+v, %+v", a, e)
+	}
+}
+
+// TestAnAsideWaitsWhileItsConsumerIsHidden holds that it is not retried then, and that waiting is no attempt.
+func TestAnAsideWaitsWhileItsConsumerIsHidden(t *testing.T) {
+	c := attempted(unordered, 1)
+	_, e := c.Fail(beside(0), ref(c), failure(unordered.Profile()))
+	waits := *e.Aside
+	sent, e := waits.Due(at(time.Minute))
+	if e.Wake == nil {
+		t.Fatalf("no attempt is out: %+v", sent)
+	}
+	for name, c := range map[string]Consumer{"one that waits": waits, "one whose attempt is out": sent} {
+		for _, grace := range []time.Duration{time.Second, time.Hour} {
+			env := at(time.Hour)
+			env.Away, env.Timing.GoneGrace = true, grace
+			got, e := c.Due(env)
+			want := c
+			want.Deadline = env.Now.Add(min(grace, RetryCap))
+			if e != (Effects{}) || !reflect.DeepEqual(got, want) {
+				t.Errorf("%s: it is %+v, %+v; want %+v", name, got, e, want)
+			}
+		}
+		if _, e := c.Due(at(time.Hour)); e.Wake == nil || e.Wake.Attempt != 2 {
+			t.Errorf("%s: once the stream is back: %+v", name, e)
+		}
 	}
 }
 

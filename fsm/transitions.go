@@ -27,6 +27,8 @@ type Env struct {
 	WakeID string
 	// Base is what the epoch of a new wake lies above (Fence).
 	Base int64
+	// Away is true if the consumer is an aside of one that is hidden.
+	Away bool
 	// AsideWakeID is the ID of the wake of an aside, should there be one.
 	AsideWakeID string
 	Jitter      Jitter
@@ -217,9 +219,14 @@ func (c Consumer) Restart(env Env, path string, tail Offset) (Consumer, Effects)
 	return c, Effects{Wake: c.wakeIfPending(env), Idled: true, Ended: end}
 }
 
-// Due acts on the deadline, which has passed (webhook spec, State Transitions and Failure Handling).
+// Due acts on the deadline, which has passed (webhook spec, State Transitions and Failure Handling). What is aside
+// waits while its consumer is hidden: there is nothing to read.
 func (c Consumer) Due(env Env) (Consumer, Effects) {
 	c = c.clone()
+	if env.Away && c.State == Waking && !c.Retired {
+		c.Deadline = env.Now.Add(min(env.Timing.GoneGrace, RetryCap))
+		return c, Effects{}
+	}
 	if c.HiddenAt.IsZero() && c.State == Waking {
 		c.takeBack()
 	}

@@ -230,8 +230,8 @@ type Consumer struct {
 	Profile Profile
 	// End makes it an aside: a consumer that goes on with a delivery of another one, which has stepped aside
 	// (Profile.Aside). Its stream ends there for it, whatever follows, and it is removed once all is delivered or dead.
-	// It is never hidden, it is removed with that other one, and nobody is told that it is gone. End never changes; it
-	// is empty for any other consumer.
+	// It is never hidden, but waits while that other one is (Env.Away); it is removed with it, and nobody is told that it
+	// is gone. End never changes; it is empty for any other consumer.
 	End Offset
 	// Asides counts the asides of the consumer. They go with it.
 	Asides int

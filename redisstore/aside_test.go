@@ -200,3 +200,37 @@ func TestAnAsideOfAnOldStreamIsNeverOfTheNewOne(t *testing.T) {
 		})
 	}
 }
+
+// TestWhatIsAsideWaitsWhileItsStreamIsGone holds that nothing of it is handed out before the stream is back.
+func TestWhatIsAsideWaitsWhileItsStreamIsGone(t *testing.T) {
+	t.Parallel()
+	const asides = 3
+	w := open(t, redisstore.EmptyRedis(t).URL, 1)
+	ctx := t.Context()
+	w.fillAside(t, unordered("s"), "/a", asides)
+	due := func() (retried int) {
+		t.Helper()
+		o, _, err := w.Due(ctx, 0, 100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, wake := range o.Wakes {
+			if wake.End() != "" {
+				retried++
+			}
+		}
+		return retried
+	}
+	must[fsm.Outcome](t)(w.Hide(ctx, "/a", fsm.Missing))
+	for range 3 {
+		w.later(time.Hour)
+		if n := due(); n != 0 {
+			t.Errorf("%d are retried while the stream is gone", n)
+		}
+	}
+	must[fsm.Observation](t)(w.Observe(ctx, 0, "/a", "9", false))
+	w.later(min(timing.GoneGrace, fsm.RetryCap))
+	if n := due(); n != asides {
+		t.Errorf("%d are retried once it is back, want %d", n, asides)
+	}
+}

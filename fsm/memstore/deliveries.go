@@ -26,7 +26,11 @@ func (s *Store) Due(ctx context.Context, partition, limit int) (o fsm.Outcome, n
 		due = due[:min(len(due), limit)]
 		n = len(due)
 		for _, c := range due {
-			c, e := c.Due(t.env(p, c.ID))
+			env := t.env(p, c.ID)
+			if of, aside := fsm.AsideOf(c.ID); aside {
+				env.Away = !p.consumers[of].HiddenAt.IsZero()
+			}
+			c, e := c.Due(env)
 			t.put(p, c, e, &o)
 		}
 		return nil

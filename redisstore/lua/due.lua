@@ -3,6 +3,13 @@
 -- Returns { how many were acted on, outcome, 1 if it stopped before the rest because it had read many links }.
 -- O(log n + consumers due + links that one script may read).
 local acted, stopped = 0, 0
+
+-- is_away is fsm.Env.Away.
+local function is_away(c)
+  local of = aside_of(c)
+  return of and (redis.call('HGET', P .. 'c:' .. of, 'hidden') or '0') ~= '0'
+end
+
 local ids = redis.call('ZRANGEBYSCORE', P .. 'due', '-inf', now, 'LIMIT', 0, ARGV[A])
 for _, id in ipairs(ids) do
   if not can_read(id) then
@@ -22,6 +29,9 @@ for _, id in ipairs(ids) do
     c.due = now + GRACE
     save(c)
     hidden[#hidden + 1] = c.primary
+  elseif c.state == 'waking' and c.retired == 0 and is_away(c) then
+    c.due = now + math.min(GRACE, RETRY_CAP)
+    save(c)
   elseif c.state == 'waking' and c.retired == 0 then
     take_back(c)
     if c.sent == 1 then

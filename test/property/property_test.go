@@ -239,8 +239,8 @@ func (h *history) step() {
 		"fail over", "fails", "fails", "late", "endpoint", "retry now",
 	}
 	if h.aside {
-		kinds["push"], kinds["drop letters"] = h.push, h.dropLetters
-		steps = append(steps, "push", "push", "push", "drop letters")
+		kinds["push"], kinds["aside waits"], kinds["drop letters"] = h.push, h.asideWaits, h.dropLetters
+		steps = append(steps, "push", "push", "push", "aside waits", "drop letters")
 	}
 	kind := h.pick("step", steps)
 	kinds[kind]()
