@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"reveille/fsm"
+	"reveille/fsm/memstore"
 )
 
 // pushHook is an endpoint for pushes on injected time.
@@ -248,24 +249,34 @@ func TestAnEndpointThatIsDownGetsOneRequestAtATime(t *testing.T) {
 }
 
 // TestTheFirst2xxIsToldToAllThatIsHeldBack has the only delivery that is under way be taken: what was held back for a
-// probe is sent at once.
+// probe is sent at once, also if the store is told of the 2xx twice, because its first reply was lost.
 func TestTheFirst2xxIsToldToAllThatIsHeldBack(t *testing.T) {
-	inPushTime(t, lasting, func(p *pushed) {
-		_, waits := p.down(t, 20)
-		took := make(chan struct{})
-		p.hook.answers(func(w http.ResponseWriter, _ *http.Request) { <-took })
-		for range 50 {
-			pass(20 * time.Millisecond) // the probe is out now
-		}
-		p.hook.answers(answersWith(http.StatusOK))
-		close(took)
-		pass(time.Second)
-		for _, path := range waits {
-			if c := p.consumer(path); c.State != fsm.Idle {
-				t.Errorf("%s waits: %+v", path, c)
-			}
-		}
-	})
+	for _, twice := range []bool{false, true} {
+		t.Run(fmt.Sprint("told twice: ", twice), func(t *testing.T) {
+			inPushTime(t, lasting, func(p *pushed) {
+				_, waits := p.down(t, 20)
+				took := make(chan struct{})
+				p.hook.answers(func(w http.ResponseWriter, _ *http.Request) { <-took })
+				for range 50 {
+					pass(20 * time.Millisecond) // the probe is out now
+				}
+				p.hook.answers(answersWith(http.StatusOK))
+				p.store.db.SetHooks(memstore.Hooks{Before: func(c memstore.Call) (err error) {
+					if twice && c.Replica != "other" && c.Method == "RecoverEndpoint" {
+						_, err = p.store.other.RecoverEndpoint(context.Background(), p.sub)
+					}
+					return err
+				}})
+				close(took)
+				pass(time.Second)
+				for _, path := range waits {
+					if c := p.consumer(path); c.State != fsm.Idle {
+						t.Errorf("%s waits: %+v", path, c)
+					}
+				}
+			})
+		})
+	}
 }
 
 // TestAProbeWhoseReplicaDiesHoldsUpTheOthersForItsPatience holds that its slot has a deadline.

@@ -234,3 +234,22 @@ func TestWhatIsAsideWaitsWhileItsStreamIsGone(t *testing.T) {
 		t.Errorf("%d are retried once it is back, want %d", n, asides)
 	}
 }
+
+// TestAsidesCountForWhatOneScriptSeesTo holds that a stream has too many consumers for one script if it has too many
+// asides.
+func TestAsidesCountForWhatOneScriptSeesTo(t *testing.T) {
+	t.Parallel()
+	const subscriptions, asides = 5, 400
+	w := open(t, redisstore.EmptyRedis(t).URL, 1)
+	for i := range subscriptions {
+		w.fillAside(t, unordered(fmt.Sprint("s", i)), "/a", asides)
+	}
+	h := measured(w.rdb)
+	if o := must[fsm.Outcome](t)(w.Deleted(t.Context(), 0, "/a", fsm.Deletion{})); len(o.Gone) != subscriptions {
+		t.Errorf("%d consumers are gone", len(o.Gone))
+	}
+	h.bounded(t, (subscriptions-1)*asides, "deleted") // one for each aside, at least
+	if left := leftovers(t, w); len(left) > 0 {
+		t.Errorf("%d keys are left, such as %s", len(left), left[0])
+	}
+}

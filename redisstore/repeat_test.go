@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -95,6 +96,28 @@ func TestACallWhoseReplyWasLostIsAnsweredAsIfItWereTheFirst(t *testing.T) {
 		}
 		if next.At(wake.Primary) != fsm.Start.At(1, "9") {
 			t.Errorf("the stream goes on with %+v", next)
+		}
+	})
+	t.Run("2xx of an endpoint that is down", func(t *testing.T) {
+		d.on = false
+		sub, _, err := w.CreateSubscription(ctx, unordered("down"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		wake := must[fsm.Outcome](t)(w.Link(ctx, sub, "/down", fsm.Start, "1")).Wakes[0]
+		must[fsm.Outcome](t)(w.Park(ctx, wake.Ref(), time.Hour))
+		for range fsm.DownAfter {
+			must[bool](t)(w.FailEndpoint(ctx, sub, fsm.EndpointFailure{}))
+		}
+		d.on = true
+		must[bool](t)(w.RecoverEndpoint(ctx, sub))
+		if e, _, trouble := w.Endpoints().Get(sub.Generation); trouble {
+			t.Errorf("it is still in trouble: %+v", e)
+		}
+		must[fsm.Outcome](t)(w.ReleaseHeld(ctx, sub))
+		d.on = false
+		if o, _, err := w.Due(ctx, 0, 1); err != nil || len(o.Wakes) != 1 || o.Wakes[0].Consumer != wake.Consumer {
+			t.Errorf("due is %+v, %v", o, err)
 		}
 	})
 	callback := func(wake fsm.Wake) fsm.Callback {
