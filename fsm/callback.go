@@ -62,7 +62,7 @@ func (c Consumer) Callback(env Env, exists bool, cb Callback) (Consumer, Callbac
 	}
 	// No worker has a token of an aside, nor of a consumer that was never woken: the callback is of an earlier consumer
 	// of the same ID.
-	if !exists || c.End != "" || c.Generation != cb.Generation || !c.HiddenAt.IsZero() || c.WakeID == "" ||
+	if !exists || c.IsAside() || c.Generation != cb.Generation || !c.HiddenAt.IsZero() || c.WakeID == "" ||
 		c.State == GivenUp {
 		return refuse(CodeConsumerGone, "")
 	}

@@ -24,7 +24,7 @@ type Profile struct {
 	// Lasting says that failures never give the consumer up: whoever reports the last one acks the events as dead.
 	Lasting bool
 	// Aside says that what an attempt has brought steps aside when the attempt fails: it is retried as a consumer of
-	// its own (Consumer.End) while this one goes on behind it. Such a profile is Lasting.
+	// its own (Consumer.IsAside) while this one goes on behind it. Such a profile is Lasting.
 	Aside bool
 }
 

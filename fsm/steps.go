@@ -54,7 +54,7 @@ func (c Consumer) gone(cause GoneCause) Effects {
 	switch {
 	case c.State == GivenUp:
 		return Effects{}
-	case c.End != "":
+	case c.IsAside():
 		return Effects{Ended: c.Ended(EndRemoved)}
 	}
 	return Effects{
@@ -127,7 +127,7 @@ func (c Consumer) finished(env Env) (Consumer, Effects) {
 		return c, Effects{Wake: c.wakeIfPending(env)}
 	}
 	end := c.Ended(EndDone)
-	if c.End != "" && !c.Pending() {
+	if c.IsAside() && !c.Pending() {
 		return c, Effects{Ended: end, Removed: true}
 	}
 	return c, Effects{Wake: c.rest(env), Idled: true, Ended: end}
@@ -153,9 +153,9 @@ func (c *Consumer) ack(path string, to Offset) bool {
 	return true
 }
 
-// note notes a tail. That of an aside is its End.
+// note notes a tail. That of an aside is its end.
 func (c *Consumer) note(path string, tail Offset) {
-	if l, ok := c.Links[path]; ok && c.End == "" && tail.After(l.Tail) {
+	if l, ok := c.Links[path]; ok && !c.IsAside() && tail.After(l.Tail) {
 		l.Tail = tail
 		c.Links[path] = l
 	}
@@ -191,13 +191,13 @@ func (c *Consumer) show(env Env) {
 	}
 }
 
-// behind is the position behind what an attempt has brought (Delivered). An aside may be led behind its End, where the
+// behind is the position behind what an attempt has brought (Delivered). An aside may be led behind its end, where the
 // server has dropped what it had.
 func (c Consumer) behind(to, within Offset) Offset {
-	switch {
-	case c.End != "" && within.After(c.End):
-		return c.End
-	case c.End != "" || c.Again:
+	switch end := c.Links[c.Primary].Tail; {
+	case c.IsAside() && within.After(end):
+		return end
+	case c.IsAside() || c.Again:
 		return within
 	}
 	return to
@@ -207,14 +207,14 @@ func (c Consumer) behind(to, within Offset) Offset {
 func (c Consumer) stepsAside(f Failure) bool {
 	l, linked := c.Links[c.Primary]
 	to := c.behind(f.To, f.Within)
-	return f.Profile.Aside && !f.Retired && c.End == "" && c.Asides < MaxAsides &&
+	return f.Profile.Aside && !f.Retired && !c.IsAside() && c.Asides < MaxAsides &&
 		linked && l.moves(f.Within) && l.moves(to) && !to.After(l.Tail)
 }
 
 // stepAside makes the aside that goes on with a failed attempt, and goes on behind what that has brought.
 func (c Consumer) stepAside(env Env, f Failure) (Consumer, Effects) {
 	aside := c
-	aside.ID, aside.End, aside.Asides, aside.Stalled = AsideID(c.ID, c.Epoch), f.Within, 0, 0
+	aside.ID, aside.Asides, aside.Stalled = AsideID(c.ID, c.Epoch), 0, 0
 	aside.Links = map[string]Link{c.Primary: {Acked: c.Links[c.Primary].Acked, Tail: f.Within}}
 	own := env
 	own.WakeID = env.AsideWakeID

@@ -50,7 +50,7 @@ type Effects struct {
 	Hidden bool
 	// Ended is a wake that is over. Wake, if there is one, is then another.
 	Ended *WakeEnd
-	// Aside is a consumer that is made (Consumer.End).
+	// Aside is a consumer that is made (IsAside).
 	Aside *Consumer
 	// Dead is a dead letter to keep. It lacks ID and DeadAt.
 	Dead *DeadLetter
@@ -83,6 +83,15 @@ func (c Consumer) goBy(p Profile) Consumer {
 func (c Consumer) clone() Consumer {
 	c.Links = maps.Clone(c.Links)
 	return c
+}
+
+// IsAside says whether the consumer is an aside: one that goes on with a delivery of another one, which has stepped
+// aside (Profile.Aside). Its only stream ends for it where that delivery did, whatever follows: the Tail of its Link
+// never changes. It is removed once all is delivered or dead. It is never hidden, but waits while that other one is
+// (Env.Away); it is removed with it, and nobody is told that it is gone.
+func (c Consumer) IsAside() bool {
+	_, aside := AsideOf(c.ID)
+	return aside
 }
 
 // Pending says whether any subscribed stream has unprocessed events (webhook spec, Pending Work).

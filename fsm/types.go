@@ -228,11 +228,6 @@ type Consumer struct {
 	// the same ID, whose stream was another.
 	Born    int64
 	Profile Profile
-	// End makes it an aside: a consumer that goes on with a delivery of another one, which has stepped aside
-	// (Profile.Aside). Its stream ends there for it, whatever follows, and it is removed once all is delivered or dead.
-	// It is never hidden, but waits while that other one is (Env.Away); it is removed with it, and nobody is told that it
-	// is gone. End never changes; it is empty for any other consumer.
-	End Offset
 	// Asides counts the asides of the consumer. They go with it.
 	Asides int
 
@@ -384,7 +379,7 @@ type Delivered struct {
 	// To is the position behind the last event, Tail how far the stream goes, as reading it has shown.
 	To, Tail Offset
 	// Within is Batch.Within. It counts if an attempt of the wake may have been sent twice: the other time may have
-	// brought more. It also counts for an aside, whose End is one.
+	// brought more. It also counts for an aside, whose end is one.
 	Within Offset
 	// Profile is as in Failure.
 	Profile Profile

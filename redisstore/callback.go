@@ -95,7 +95,7 @@ func (s *Store) Consumer(ctx context.Context, r fsm.ConsumerRef) (fsm.Consumer, 
 			bad = fmt.Errorf("redis: consumer %s has since:%s=%q", r.ID, path, h["since:"+path])
 		}
 		c.Links[path] = fsm.Link{
-			Acked: fsm.Offset(offset), Tail: cmp.Or(c.End, fsm.Offset(tails[path].Val())),
+			Acked: fsm.Offset(offset), Tail: fsm.Offset(cmp.Or(h["ends"], tails[path].Val())),
 			Past: fsm.Offset(h["past:"+path]), Since: since,
 		}
 	}
@@ -118,7 +118,7 @@ func decodeConsumer(id string, h map[string]string) (c fsm.Consumer, bad error) 
 		Attempt: int(number("attempt")), Handed: int(number("handed")), Sent: number("sent") == 1,
 		FirstFailure: at("failing"), LastError: h["error"], Retired: number("retired") == 1,
 		Stalled: int(number("stalled")), Moved: number("moved") == 1, HiddenAt: at("hidden"), Deadline: at("due"),
-		WokeAt: at("woke"), End: fsm.Offset(h["ends"]),
+		WokeAt: at("woke"),
 	}
 	if h["profile"] != "" {
 		profile, err := fsm.ParseProfile(h["profile"])

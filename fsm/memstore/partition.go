@@ -81,7 +81,7 @@ func (p *partition) store(c fsm.Consumer) {
 		p.order = nil
 	}
 	p.consumers[c.ID] = c
-	if c.End != "" { // its streams are its consumer's affair
+	if c.IsAside() { // its streams are its consumer's affair
 		return
 	}
 	p.watch(c.Primary, c.ID)
@@ -148,7 +148,7 @@ func (p *partition) asidesOf(c fsm.Consumer) (list []fsm.Consumer) {
 // stream, nor does a consumer that is not linked to it.
 func (p *partition) raisedBy(c fsm.Consumer, path string, tail fsm.Offset) fsm.Noted {
 	noted := p.streams[path].noted
-	if _, linked := c.Links[path]; linked && c.End == "" {
+	if _, linked := c.Links[path]; linked && !c.IsAside() {
 		noted = noted.Raised(tail, false)
 	}
 	return noted

@@ -26,14 +26,14 @@
 --                           span: an epoch, and how many events, or bytes, the first attempt has brought that failed in it
 --                           (fsm.Consumer.Span); again: the epoch in which an attempt was last taken back that may have been sent;
 --                           past:<stream>: of one that was given up, the tail at that time;
---                           ends: of an aside, fsm.Consumer.End
+--                           ends: of an aside, the Tail of its link (fsm.Consumer.IsAside)
 --                           since:<stream>: the epoch it was in when a stream that it is linked to was last deleted or made anew
 --                           (fsm.Link); since: the latest of these; none is 0
 --   l:<consumer>    hash    stream path -> acked offset
 --   s:<path>        hash    t: the highest tail noted; r: the partition's count of restarts at the stream's latest one; closed: the tail
 --                           at which the stream was seen closed
 --   w:<path>        set     consumers that a stream concerns: linked to it, or it is their primary
---   x:<consumer>    set     its asides (fsm.Consumer.End). They are no watchers of their stream
+--   x:<consumer>    set     its asides (fsm.Consumer.IsAside). They are no watchers of their stream
 --   b:<sub>:<gen>   set     consumers of a subscription, its asides among them
 --   watched         zset    stream path -> when it came to be watched (a counter)
 --   due             zset    consumer -> deadline, ms

@@ -1008,7 +1008,7 @@ func (h *history) call(cb fsm.Callback) {
 // judged checks the invariants that are about what a callback is answered.
 func (h *history) judged(cb fsm.Callback, before fsm.Consumer, alive bool, got fsm.CallbackReply) {
 	// A consumer that was never woken has given nobody a token, so the callback is of an earlier one of the same ID.
-	visible := alive && before.End == "" && before.HiddenAt.IsZero() && before.Generation == cb.Generation &&
+	visible := alive && !before.IsAside() && before.HiddenAt.IsZero() && before.Generation == cb.Generation &&
 		before.WakeID != "" && before.State != fsm.GivenUp
 	switch {
 	case !visible && got.Code != fsm.CodeConsumerGone:
@@ -1084,7 +1084,7 @@ func (h *history) listed(kind string) {
 			want["live"] = append(want["live"], id)
 		case c.State == fsm.Waking && c.Retired:
 			want["retired"] = append(want["retired"], id)
-		case c.State == fsm.Waking && c.End != "":
+		case c.State == fsm.Waking && c.IsAside():
 			want["aside"] = append(want["aside"], id)
 		case c.State == fsm.Waking:
 			want["waiting"] = append(want["waiting"], id)
