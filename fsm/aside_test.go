@@ -100,13 +100,25 @@ func TestWhatDoesNotStepAside(t *testing.T) {
 		{"of what is acked by no read", attempted(unordered, 1), change(func(f *Failure) { f.To = "14" }), false},
 		{"of a stream that it left", other, failure(profile), false},
 	} {
-		got, e := tc.c.Fail(beside(time.Second), ref(tc.c), tc.f)
+		env := beside(time.Second)
+		env.Asides = MaxSubscriptionAsides - 1
+		got, e := tc.c.Fail(env, ref(tc.c), tc.f)
 		if (e.Aside != nil) != tc.steps {
 			t.Errorf("%s: %+v, %+v", tc.name, got, e)
 		}
 		if !tc.steps && (got.Epoch != tc.c.Epoch || got.Asides != tc.c.Asides || got.FirstFailure.IsZero()) {
 			t.Errorf("%s: it is %+v", tc.name, got)
 		}
+	}
+}
+
+// TestNothingStepsAsideWhereItsSubscriptionHasTooMany holds that it is retried where it stands.
+func TestNothingStepsAsideWhereItsSubscriptionHasTooMany(t *testing.T) {
+	c := attempted(unordered, 1)
+	env := beside(time.Second)
+	env.Asides = MaxSubscriptionAsides
+	if got, e := c.Fail(env, ref(c), failure(unordered.Profile())); e.Aside != nil || got.FirstFailure.IsZero() {
+		t.Errorf("%+v, %+v", got, e)
 	}
 }
 

@@ -28,8 +28,12 @@ type Profile struct {
 	Aside bool
 }
 
-// MaxAsides is how many asides a consumer may have. With so many, it waits for its failed delivery.
-const MaxAsides = 1000
+// MaxAsides is how many asides a consumer may have, MaxSubscriptionAsides how many its subscription may have in one
+// partition. With so many, it waits for its failed delivery.
+const (
+	MaxAsides             = 1000
+	MaxSubscriptionAsides = 2000
+)
 
 // AttemptMargin is how much longer than the endpoint may take an attempt may be out (Profile.Attempt): it waits for a
 // slot, its events are read, and it is reported.

@@ -204,11 +204,11 @@ func (c Consumer) behind(to, within Offset) Offset {
 }
 
 // stepsAside says whether what a failed attempt has brought steps aside.
-func (c Consumer) stepsAside(f Failure) bool {
+func (c Consumer) stepsAside(env Env, f Failure) bool {
 	l, linked := c.Links[c.Primary]
 	to := c.behind(f.To, f.Within)
 	return f.Profile.Aside && !f.Retired && !c.IsAside() && c.Asides < MaxAsides &&
-		linked && l.moves(f.Within) && l.moves(to) && !to.After(l.Tail)
+		env.Asides < MaxSubscriptionAsides && linked && l.moves(f.Within) && l.moves(to) && !to.After(l.Tail)
 }
 
 // stepAside makes the aside that goes on with a failed attempt, and goes on behind what that has brought.

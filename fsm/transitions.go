@@ -27,6 +27,8 @@ type Env struct {
 	WakeID string
 	// Base is what the epoch of a new wake lies above (Fence).
 	Base int64
+	// Asides is how many asides the consumer's subscription has in its partition.
+	Asides int
 	// Away is true if the consumer is an aside of one that is hidden.
 	Away bool
 	// AsideWakeID is the ID of the wake of an aside, should there be one.
@@ -271,7 +273,7 @@ func (c Consumer) Fail(env Env, r WakeRef, f Failure) (Consumer, Effects) {
 	}
 	c = c.clone()
 	c.note(c.Primary, f.Tail)
-	if c.stepsAside(f) {
+	if c.stepsAside(env, f) {
 		return c.stepAside(env, f)
 	}
 	return c.failed(env, f)

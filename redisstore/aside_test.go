@@ -101,6 +101,26 @@ func TestOnlySoManyDeliveriesStepAside(t *testing.T) {
 	t.Error("the stream was not retried")
 }
 
+// TestOnlySoManyDeliveriesOfASubscriptionStepAside holds the bound of a partition, which is each subscription's own.
+func TestOnlySoManyDeliveriesOfASubscriptionStepAside(t *testing.T) {
+	t.Parallel()
+	w := open(t, redisstore.EmptyRedis(t).URL, 1)
+	ctx := t.Context()
+	sub := unordered("s")
+	var wakes []fsm.Wake
+	for n := 0; n < fsm.MaxSubscriptionAsides; n += fsm.MaxAsides / 2 {
+		wakes = append(wakes, w.fillAside(t, sub, fmt.Sprint("/", n), fsm.MaxAsides/2))
+	}
+	for _, wake := range wakes {
+		if o := w.failOne(t, sub, wake); len(o.Wakes) != 0 {
+			t.Fatalf("a stream goes on with %+v", o)
+		}
+	}
+	w.fillAside(t, unordered("other"), "/0", 1)
+	must[fsm.Outcome](t)(w.Deleted(ctx, 0, "/0", fsm.Deletion{}))
+	w.fillAside(t, sub, "/new", fsm.MaxAsides/2)
+}
+
 // TestNothingIsLeftOfWhatStepsAside holds that asides go with their consumer, in the script that it goes in, and that
 // the script's work is bounded.
 func TestNothingIsLeftOfWhatStepsAside(t *testing.T) {

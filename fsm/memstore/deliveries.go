@@ -86,6 +86,7 @@ func (s *Store) Fail(ctx context.Context, r fsm.WakeRef, f fsm.Failure) (o fsm.O
 		raised := p.raisedBy(c, c.Primary, f.Tail)
 		f.Tail = raised.Tail
 		env := t.env(p, c.ID)
+		env.Asides = p.asides(c.Generation)
 		env.AsideWakeID = t.env(p, fsm.AsideID(c.ID, c.Epoch)).WakeID
 		c, e := c.Fail(env, r, f)
 		t.put(p, c, e, &o)

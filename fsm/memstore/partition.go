@@ -144,6 +144,16 @@ func (p *partition) asidesOf(c fsm.Consumer) (list []fsm.Consumer) {
 	return list
 }
 
+// asides counts those of a subscription.
+func (p *partition) asides(generation string) (n int) {
+	for _, c := range p.consumers {
+		if c.Generation == generation && c.IsAside() {
+			n++
+		}
+	}
+	return n
+}
+
 // raisedBy returns what is noted of a stream after a consumer has read up to a tail. An aside shows nothing of the
 // stream, nor does a consumer that is not linked to it.
 func (p *partition) raisedBy(c fsm.Consumer, path string, tail fsm.Offset) fsm.Noted {

@@ -34,6 +34,7 @@
 --                           at which the stream was seen closed
 --   w:<path>        set     consumers that a stream concerns: linked to it, or it is their primary
 --   x:<consumer>    set     its asides (fsm.Consumer.IsAside). They are no watchers of their stream
+--   asides          hash    generation of a subscription -> how many asides it has, none is 0
 --   b:<sub>:<gen>   set     consumers of a subscription, its asides among them
 --   watched         zset    stream path -> when it came to be watched (a counter)
 --   due             zset    consumer -> deadline, ms
@@ -479,6 +480,7 @@ local function create(sub, gen, id, primary, acked, epoch, profile, aside)
   if aside then
     redis.call('HSET', P .. 'c:' .. id, 'ends', aside.ends)
     redis.call('SADD', P .. 'x:' .. aside.of, id)
+    redis.call('HINCRBY', P .. 'asides', gen, 1)
   else
     watch({ primary }, id)
   end
@@ -533,6 +535,8 @@ local function remove(c, cause)
     for _, list in ipairs({ 'due', 'waiting', 'aside', 'retired', 'live', 'given_up' }) do redis.call('ZREM', P .. list, ...) end
     redis.call('SREM', P .. 'b:' .. c.sub .. ':' .. c.gen, ...)
   end)
+  local asides = of and 1 or #ids - 1
+  if asides > 0 and redis.call('HINCRBY', P .. 'asides', c.gen, -asides) == 0 then redis.call('HDEL', P .. 'asides', c.gen) end
   if epoch > floor() then redis.call('HSET', P .. 'meta', 'floor', epoch) end
 end
 
@@ -847,7 +851,8 @@ local function steps_aside(c, profile, to, within)
   local l = links(c)[c.primary]
   to = behind(c, to, within)
   return l and moves(l, within) and moves(l, to) and not after(to, l.tail) and
-    redis.call('SCARD', P .. 'x:' .. c.id) < MAX_ASIDES
+    redis.call('SCARD', P .. 'x:' .. c.id) < MAX_ASIDES and
+    tonumber(redis.call('HGET', P .. 'asides', c.gen) or '0') < MAX_SUBSCRIPTION_ASIDES
 end
 
 -- step_aside makes the aside that goes on with a failed attempt, and goes on behind what that has brought (fsm.Consumer.stepAside).
