@@ -67,7 +67,7 @@ func (h *history) push() {
 			continue
 		}
 		end := rapid.IntRange(0, 7).Draw(h.t, "how it ends")
-		if c.End != "" && end > 3 {
+		if c.IsAside() && end > 3 {
 			end = 0 // what has stepped aside fails seldom enough to leave something behind
 		}
 		switch end {
