@@ -52,6 +52,19 @@ var brokenPushes = []harness.BrokenScript{
 		Old: "	body, contentType := b.Events[0]",
 		New: "	slices.Reverse(b.Events)\n	body, contentType := b.Events[0]",
 	},
+	{
+		Name: "a push that steps aside is forgotten", File: "redisstore/lua/lib.lua",
+		Old: "  save(aside)\n", New: "",
+	},
+	{
+		Name: "a push aside is not over when it was taken", File: "redisstore/lua/lib.lua",
+		Old: "  elseif aside_of(c) and not pending(c) then", New: "  elseif aside_of(c) and false then",
+	},
+	{
+		Name: "a push aside begins where its stream goes on", File: "redisstore/lua/lib.lua",
+		Old: "c.primary, links(c)[c.primary].acked, c.epoch, profile, {",
+		New: "c.primary, within, c.epoch, profile, {",
+	},
 }
 
 // caught is how each broken build is caught: what goes wrong meanwhile, and the rule that it breaks.
@@ -101,6 +114,9 @@ var caught = map[string]struct {
 		func(w *world, span time.Duration) { loseUpstreamAgainAndAgain(w, 4*span) }, ruleID,
 	},
 	brokenPushes[5].Name: {misbehave(behaviour{status: 500}), ruleOrder},
+	brokenPushes[6].Name: {nothing, ruleUndelivered},
+	brokenPushes[7].Name: {nothing, ruleFinal},
+	brokenPushes[8].Name: {nothing, ruleUndelivered},
 }
 
 // TestTheCheckerCatchesBrokenBuilds has the world run on builds of Reveille in each of which one thing is wrong. It is

@@ -38,8 +38,10 @@ type link struct{ Consumer, Path string }
 // truth is how things stand in the end.
 type truth struct {
 	Streams map[string]streamTruth
-	// Expected are the consumers that there must be and that are woken, Pushed those that events are pushed for.
-	Expected, Pushed []string
+	// Expected are the consumers that there must be and that are woken.
+	Expected []string
+	// Pushed are those that events are pushed for, and how each orders them.
+	Pushed map[string]fsm.Ordering
 	// Consumers are those that there are.
 	Consumers map[string]fsm.Consumer
 	// Since are the events that a consumer has to get of streams that it subscribed to by callback.
@@ -49,10 +51,11 @@ type truth struct {
 // verdict is what the checker makes of a run.
 type verdict struct {
 	Events, Wakes, Lost, Duplicates, Repeated int
-	// Pushed counts the events that receivers took, PushedAgain the pushes of events that were taken already.
-	Pushed, PushedAgain int
-	Gap                 time.Duration
-	Violations          []violation
+	// Pushed counts the events that receivers took, PushedAgain the pushes of events that were taken already, and Aside
+	// the events that stepped aside: their stream went on before they were pushed again.
+	Pushed, PushedAgain, Aside int
+	Gap                        time.Duration
+	Violations                 []violation
 }
 
 // checker judges one run.
@@ -289,7 +292,7 @@ func (c *checker) refusals() {
 
 // final checks how the consumers stand in the end.
 func (c *checker) final() {
-	for _, id := range slices.Concat(c.t.Expected, c.t.Pushed) {
+	for _, id := range slices.Concat(c.t.Expected, slices.Sorted(maps.Keys(c.t.Pushed))) {
 		k, there := c.t.Consumers[id]
 		if !there {
 			c.violate(ruleGone, "%s does not exist", id)
@@ -297,6 +300,9 @@ func (c *checker) final() {
 		}
 		if k.State != fsm.Idle {
 			c.violate(ruleFinal, "%s is %s in epoch %d, attempt %d", id, k.State, k.Epoch, k.Attempt)
+		}
+		if k.Asides > 0 {
+			c.violate(ruleFinal, "%s has %d deliveries aside", id, k.Asides)
 		}
 		for _, path := range slices.Sorted(maps.Keys(k.Links)) {
 			acked, tail := k.Links[path].Acked, c.t.Streams[path].Tail

@@ -54,6 +54,10 @@ func TestFaults(t *testing.T) {
 		results = append(results, play(t, s, seed, span))
 	}
 	report(t, results, seed, fmt.Sprintf("FAULT_MINUTES=%v", minutes), began)
+	aside := slices.ContainsFunc(results, func(r result) bool { return r.Aside > 0 })
+	if len(results) == len(scenarios) && !aside {
+		t.Error("no push stepped aside in any scenario")
+	}
 }
 
 // smoke is the scenario that the short form plays.
@@ -124,8 +128,9 @@ func play(t *testing.T, s scenario, seed uint64, span time.Duration) result {
 		w.stop()
 	})
 	r.Took = time.Since(began)
-	progress("%s: %s after %s: %d events, %d wakes, %d lost, %d duplicate wakes, %d events pushed, %d again", s.name,
-		r.word(), r.Took.Round(time.Second), r.Events, r.Wakes, r.Lost, r.Duplicates, r.Pushed, r.PushedAgain)
+	progress("%s: %s after %s: %d events, %d wakes, %d lost, %d duplicate wakes, %d events pushed, %d again, %d aside",
+		s.name, r.word(), r.Took.Round(time.Second), r.Events, r.Wakes, r.Lost, r.Duplicates, r.Pushed, r.PushedAgain,
+		r.Aside)
 	return r
 }
 

@@ -38,8 +38,8 @@ func TestTheCheckerFindsWhatIsWrongWithPushes(t *testing.T) {
 		tell  func(s *story)
 		truth func(t *truth)
 		want  []string
-		// lost and again are the figures that the verdict must show.
-		lost, again int
+		// lost, again and aside are the figures that the verdict must show.
+		lost, again, aside int
 	}{
 		{name: "nothing is wrong", tell: func(s *story) {
 			s.push("a", yes, "a")
@@ -204,6 +204,66 @@ func TestTheCheckerFindsWhatIsWrongWithPushes(t *testing.T) {
 			s.push("a", yes, "b")
 			s.push("c", yes, "c")
 		}},
+		{name: "an event aside is retried while its stream goes on", aside: 1, truth: unordered, tell: func(s *story) {
+			s.push("a", no, "a")
+			s.push("b", yes, "b")
+			s.push("a", no, "a")
+			s.push("c", yes, "c")
+			s.push("a", yes, "a")
+		}},
+		{
+			name: "an event aside whose first attempt has not arrived", aside: 1, truth: unordered,
+			tell: func(s *story) {
+				s.push("b", yes, "b")
+				s.push("a", yes, "a")
+				s.push("c", yes, "c")
+			},
+		},
+		{
+			name: "an event aside that never came again", want: []string{ruleUndelivered}, lost: 1, truth: unordered,
+			tell: func(s *story) {
+				s.push("a", no, "a")
+				s.push("b-c", yes, "b", "c")
+			},
+		},
+		{
+			name: "an event aside again that was taken", want: []string{ruleAgain}, again: 1, aside: 1,
+			truth: unordered, tell: func(s *story) {
+				s.push("a", no, "a")
+				s.push("b-c", yes, "b", "c")
+				s.push("a", yes, "a")
+				s.push("a", yes, "a")
+			},
+		},
+		{
+			name: "an event aside again whose answer may have been lost", again: 1, aside: 1, truth: unordered,
+			tell: func(s *story) {
+				s.push("a", no, "a")
+				s.push("b-c", yes, "b", "c")
+				began := s.now
+				s.push("a", yes, "a")
+				s.excuse(answersLost, began)
+				s.quiet()
+				s.push("a", yes, "a")
+			},
+		},
+		{
+			name: "an event aside under another id", want: []string{ruleID}, aside: 1, truth: unordered,
+			tell: func(s *story) {
+				s.push("a", no, "a")
+				s.push("b-c", yes, "b", "c")
+				s.push("a'", yes, "a")
+			},
+		},
+		{
+			name: "a delivery that is aside in the end", want: []string{ruleFinal}, tell: pushesByTheBook,
+			truth: func(t *truth) {
+				unordered(t)
+				k := t.Consumers[thePushed]
+				k.Asides = 1
+				t.Consumers[thePushed] = k
+			},
+		},
 		{name: "a push that somebody else has signed", want: []string{ruleForged}, tell: func(s *story) {
 			pushesByTheBook(s)
 			s.Pushes[0].Forged = "the signature is wrong"
@@ -227,7 +287,8 @@ func TestTheCheckerFindsWhatIsWrongWithPushes(t *testing.T) {
 			s := &story{now: time.Unix(1_700_000_000, 0)}
 			c.tell(s)
 			end := truth{
-				Streams: map[string]streamTruth{"/jobs/1": {[]string{"a", "b", "c"}, "3"}}, Pushed: []string{thePushed},
+				Streams: map[string]streamTruth{"/jobs/1": {[]string{"a", "b", "c"}, "3"}},
+				Pushed:  map[string]fsm.Ordering{thePushed: fsm.OrderingStream},
 				Consumers: map[string]fsm.Consumer{thePushed: {
 					State: fsm.Idle, Links: map[string]fsm.Link{"/jobs/1": {Acked: "3", Tail: "3"}},
 				}},
@@ -243,12 +304,16 @@ func TestTheCheckerFindsWhatIsWrongWithPushes(t *testing.T) {
 			if !slices.Equal(rules, c.want) {
 				t.Errorf("violations %v, want %v", v.Violations, c.want)
 			}
-			if v.Lost != c.lost || v.PushedAgain != c.again {
-				t.Errorf("lost %d, again %d; want %d, %d", v.Lost, v.PushedAgain, c.lost, c.again)
+			if v.Lost != c.lost || v.PushedAgain != c.again || v.Aside != c.aside {
+				t.Errorf("lost %d, again %d, aside %d; want %d, %d, %d", v.Lost, v.PushedAgain, v.Aside, c.lost,
+					c.again, c.aside)
 			}
 		})
 	}
 }
+
+// unordered has failed pushes step aside.
+func unordered(t *truth) { t.Pushed[thePushed] = fsm.OrderingNone }
 
 func pushesByTheBook(s *story) {
 	s.push("a", http.StatusOK, "a")

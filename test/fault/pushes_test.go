@@ -1,8 +1,11 @@
 package fault
 
 import (
+	"maps"
 	"slices"
 	"time"
+
+	"reveille/fsm"
 )
 
 // The rules for events that are pushed.
@@ -54,11 +57,11 @@ func (c *checker) answerLost(p *pushed, again time.Time) bool {
 // pushedEvent is an event of a consumer's stream.
 type pushedEvent struct{ Consumer, Event string }
 
-// pushes checks that each event has come until it was taken, the events of a stream in their order, each under one id,
-// and after it was taken only where the answer may have been lost.
+// pushes checks that each event has come until it was taken, the events of a stream in their order where that is asked
+// for, each under one id, and after it was taken only where the answer may have been lost.
 func (c *checker) pushes() {
 	number := map[string]map[string]int{}
-	for _, consumer := range c.t.Pushed {
+	for consumer := range c.t.Pushed {
 		number[consumer] = map[string]int{}
 		for i, e := range c.t.Streams[primaryOf(consumer)].Events {
 			number[consumer][e] = i
@@ -66,19 +69,23 @@ func (c *checker) pushes() {
 	}
 	came, taken := map[pushedEvent][]*pushed{}, map[pushedEvent][]*pushed{}
 	ids, events := map[pushedEvent]string{}, map[string]pushedEvent{}
-	last := map[string]int{}
+	last, aside := map[string]int{}, map[pushedEvent]bool{}
 	for _, p := range c.j.Pushes {
 		if p.Forged != "" {
 			c.violate(ruleForged, "%s: %s", p.Delivery, p.Forged)
 		}
 		for i, e := range p.Events[:min(len(p.Events), len(p.IDs))] {
 			n, id := pushedEvent{p.Consumer, e}, p.IDs[i]
-			if at, there := number[p.Consumer][e]; there && len(came[n]) == 0 {
-				if before, some := last[p.Consumer]; some && at < before {
+			if at, there := number[p.Consumer][e]; there {
+				switch before := last[p.Consumer]; {
+				case at >= before:
+					last[p.Consumer] = at
+				case c.t.Pushed[p.Consumer] == fsm.OrderingNone:
+					aside[n] = true
+				case len(came[n]) == 0:
 					c.violate(ruleOrder, "%s: %s at %s, number %d, after number %d", p.Consumer, e, stamp(p.At), at,
 						before)
 				}
-				last[p.Consumer] = max(last[p.Consumer], at)
 			}
 			c.again(p, n, taken[n])
 			if was, there := ids[n]; there && was != id && !c.moved(came[n], p.At) {
@@ -94,10 +101,10 @@ func (c *checker) pushes() {
 			}
 		}
 	}
-	for _, consumer := range c.t.Pushed {
+	for _, consumer := range slices.Sorted(maps.Keys(c.t.Pushed)) {
 		c.delivered(consumer, came, taken)
 	}
-	c.v.Pushed = len(taken)
+	c.v.Pushed, c.v.Aside = len(taken), len(aside)
 }
 
 // again checks a push of an event that was taken before.

@@ -32,19 +32,24 @@ const (
 type pushSubscription struct {
 	id, pattern string
 	batch       int
+	ordering    fsm.Ordering
+	// refused is how often its receiver answers 503 beside pushRefused.
+	refused float64
 }
 
 var pushSubscriptions = []pushSubscription{
-	{id: "feed", pattern: "/jobs/*", batch: 1},
-	{id: "bulk", pattern: "/chat/**", batch: 20},
+	{id: "feed", pattern: "/jobs/*", batch: 1, ordering: fsm.OrderingStream},
+	{id: "bulk", pattern: "/chat/**", batch: 20, ordering: fsm.OrderingStream},
+	{id: "loose", pattern: "/jobs/*", batch: 1, ordering: fsm.OrderingNone, refused: 0.2},
+	{id: "heap", pattern: "/files/*", batch: 5, ordering: fsm.OrderingNone, refused: 0.2},
 }
 
-// pushedTo returns the consumers that push the events of a stream.
-func pushedTo(path string) []string {
-	var ids []string
+// pushedTo returns the consumers that push the events of a stream, and how each orders them.
+func pushedTo(path string) map[string]fsm.Ordering {
+	ids := map[string]fsm.Ordering{}
 	for _, s := range pushSubscriptions {
 		if pattern, err := fsm.ParsePattern(s.pattern); err == nil && pattern.Matches(path) {
-			ids = append(ids, fsm.ConsumerID(s.id, path))
+			ids[fsm.ConsumerID(s.id, path)] = s.ordering
 		}
 	}
 	return ids
@@ -70,8 +75,8 @@ func (w *world) startReceivers() {
 			w.t.Fatal(err)
 		}
 		a := api.PutSubscription(s.pattern, s.id, fmt.Sprintf(
-			`{"mode":"push","webhook":%q,"batch":%d,"timeout":%q,"retry":%s}`,
-			w.connect(linkWebhook, -1, addr).URL()+"/", s.batch, pushTimeout, pushRetry))
+			`{"mode":"push","webhook":%q,"batch":%d,"ordering":%q,"timeout":%q,"retry":%s}`,
+			w.connect(linkWebhook, -1, addr).URL()+"/", s.batch, s.ordering, pushTimeout, pushRetry))
 		if a.Status != http.StatusCreated {
 			w.t.Fatalf("PUT %s: %d %s", s.id, a.Status, a.Body)
 		}
@@ -124,7 +129,7 @@ func (r *receiver) ServeHTTP(rw http.ResponseWriter, req *http.Request) {
 		panic(http.ErrAbortHandler)
 	case r.w.chance(pushCut):
 		panic(http.ErrAbortHandler)
-	case r.w.chance(pushRefused):
+	case r.w.chance(pushRefused + r.refused):
 		status = http.StatusServiceUnavailable
 	case r.w.chance(pushSlow):
 		r.w.pause(r.w.between(0, time.Second))

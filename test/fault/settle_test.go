@@ -3,6 +3,7 @@ package fault
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -102,12 +103,15 @@ func (w *world) finalStreams() map[string]streamTruth {
 // subscribed to by callback.
 func (w *world) truth(j *journal, streams map[string]streamTruth) truth {
 	w.t.Helper()
-	t := truth{Streams: streams, Consumers: map[string]fsm.Consumer{}, Since: map[link][]string{}}
+	t := truth{
+		Streams: streams, Pushed: map[string]fsm.Ordering{}, Consumers: map[string]fsm.Consumer{},
+		Since: map[link][]string{},
+	}
 	for path := range streams {
 		t.Expected = append(t.Expected, matching(path)...)
-		t.Pushed = append(t.Pushed, pushedTo(path)...)
+		maps.Copy(t.Pushed, pushedTo(path))
 	}
-	for _, id := range slices.Concat(t.Expected, t.Pushed) {
+	for _, id := range slices.Concat(t.Expected, slices.Collect(maps.Keys(t.Pushed))) {
 		c, err := w.store.Consumer(w.t.Context(), fsm.ConsumerRef{ID: id, Home: primaryOf(id)})
 		switch {
 		case err == nil:
