@@ -160,6 +160,24 @@ func (b *bench) in(s system, replicas int, f func(w *world)) bool {
 	return b.Run(string(s), func(t *testing.T) { f(newWorld(b.ctx, t, s, b.bin, replicas)) })
 }
 
+// byTurns measures in each of some systems, as many times as there are rounds; they take turns.
+func (b *bench) byTurns(systems []system, measure func(w *world) measured) map[system]*measured {
+	b.Helper()
+	all := map[system]*measured{}
+	for range b.rounds {
+		for _, s := range systems {
+			b.in(s, 1, func(w *world) {
+				m := measure(w)
+				if all[s] == nil {
+					all[s] = &measured{}
+				}
+				all[s].add(m)
+			})
+		}
+	}
+	return all
+}
+
 // once waits until a condition holds, at most until the part's time is over. It returns false if it does not.
 func (b *bench) once(within time.Duration, holds func() bool) bool {
 	until := time.Now().Add(within)

@@ -1,6 +1,9 @@
 package bench
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Aims of the part push.
 const (
@@ -13,25 +16,21 @@ func pushes(b *bench) {
 	t := b.table("Append → events pushed",
 		fmt.Sprintf("Each stream has one writer: append as many events as a batch holds, %d bytes each, wait until "+
 			"all were received and answered, and again. %d × %s each; the systems take turns. The floor sends one "+
-			"request for each append, without the events.", len(eventsOf(0, 1))-2, b.rounds, b.span),
+			"request for each append, without the events. \"unordered\" is tailed with the ordering none.",
+			len(eventsOf(0, 1))-2, b.rounds, b.span),
 		"streams", "batch", "system", "events/s", "p50", "p99", "lost", "events/s ÷ floor", "p50 ÷ floor",
 		"CPU s per 1,000 appends", "Redis", "stream server")
 	for _, n := range b.pushStreams {
 		for _, batch := range b.batches {
-			all := map[system]*measured{}
-			for range b.rounds {
-				for _, s := range systems {
-					b.in(s, 1, func(w *world) {
-						m := w.measurePush(load{
-							streams: n, batch: batch, span: b.span, settle: b.settle, patience: b.patience,
-						})
-						if all[s] == nil {
-							all[s] = &measured{}
-						}
-						all[s].add(m)
-					})
-				}
+			systems := systems
+			if batch == 1 && n == slices.Max(b.pushStreams) {
+				systems = append(slices.Clone(systems), unordered)
 			}
+			all := b.byTurns(systems, func(w *world) measured {
+				return w.measurePush(load{
+					streams: n, batch: batch, span: b.span, settle: b.settle, patience: b.patience,
+				})
+			})
 			least := all[floor]
 			for _, s := range systems {
 				m := all[s]

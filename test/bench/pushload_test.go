@@ -13,6 +13,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"reveille/fsm"
 )
 
 // eventStart is what each event begins with: its number in its stream follows.
@@ -94,8 +96,12 @@ func (w *world) measurePush(l load) measured {
 		paths[i] = fmt.Sprintf("%s/%d", under, i)
 	}
 	r := newReceiver(w.t, paths)
+	ordering := fsm.OrderingStream
+	if w.system == unordered {
+		ordering = fsm.OrderingNone
+	}
 	_, err := w.ask(http.MethodPut, w.api[0]+under+"/*?subscription="+under[1:],
-		fmt.Sprintf(`{"mode":"push","webhook":%q,"batch":%d}`, r.url, l.batch), "")
+		fmt.Sprintf(`{"mode":"push","webhook":%q,"batch":%d,"ordering":%q}`, r.url, l.batch, ordering), "")
 	w.check(err)
 	w.check(w.each(l.streams, func(i int) error { return w.create(i, paths[i]) }))
 	writers := make([]pushWriter, l.streams)

@@ -14,18 +14,9 @@ func wakes(b *bench) {
 		"streams", "system", "p50", "p99", "wakes/s", "lost", "p50 ÷ floor", "p99 ÷ floor", "wakes/s ÷ floor",
 		"CPU s per 1,000 wakes", "Redis", "stream server")
 	for _, n := range b.streams {
-		all := map[system]*measured{}
-		for range b.rounds {
-			for _, s := range systems {
-				b.in(s, 1, func(w *world) {
-					m := w.measure(load{streams: n, gap: gap, span: b.span, settle: b.settle, patience: b.patience})
-					if all[s] == nil {
-						all[s] = &measured{}
-					}
-					all[s].add(m)
-				})
-			}
-		}
+		all := b.byTurns(systems, func(w *world) measured {
+			return w.measure(load{streams: n, gap: gap, span: b.span, settle: b.settle, patience: b.patience})
+		})
 		least := all[floor]
 		for _, s := range systems {
 			m := all[s]

@@ -24,6 +24,8 @@ const (
 	gateway system = "gateway"
 	// tailedHTTP2 is tailed with a stream server that speaks HTTP/2.
 	tailedHTTP2 system = "tailed, HTTP/2"
+	// unordered is tailed with pushes of the ordering none.
+	unordered system = "unordered"
 )
 
 var systems = []system{floor, tailed, gateway}
@@ -75,7 +77,7 @@ func newWorld(ctx context.Context, t *testing.T, s system, bin string, replicas 
 		rev.Start()
 		w.revs, w.api, w.write = append(w.revs, rev), append(w.api, rev.URL), append(w.write, rev.URL)
 	}
-	if s == tailed || s == tailedHTTP2 {
+	if s != gateway {
 		w.write = []string{w.ref.StreamRoot}
 	}
 	return w
