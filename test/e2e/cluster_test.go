@@ -29,11 +29,6 @@ func TestNoWakeIsLostWhileACluster(t *testing.T) {
 		paths = append(paths, fmt.Sprint(root, "/", i))
 		e.gateway.Create(paths[i])
 	}
-	slotOf := func(path string) int {
-		h := fnv.New32a()
-		_, _ = h.Write([]byte(path))
-		return cluster.Slot(fmt.Sprintf("rv:{%d}:", h.Sum32()%redisstore.DefaultPartitions))
-	}
 	other := func(than *harness.Redis) *harness.Redis {
 		for _, slot := range []int{0, 8000, 16000} {
 			if m := cluster.Master(slot); m != than {
@@ -49,7 +44,7 @@ func TestNoWakeIsLostWhileACluster(t *testing.T) {
 	}{
 		{"moves a partition, key by key", func(t *testing.T, traffic func()) {
 			for _, path := range paths[:2] {
-				slot := slotOf(path)
+				slot := slotOf(cluster, path)
 				from := cluster.Master(slot)
 				to := other(from)
 				cluster.BeginMigration(slot, from, to)
@@ -123,4 +118,69 @@ func TestNoWakeIsLostWhileACluster(t *testing.T) {
 	if c, err := f.consumerOf(paths[0]); err != nil || c.State != fsm.Idle {
 		t.Errorf("afterwards the consumer is %+v, %v", c, err)
 	}
+}
+
+// slotOf is that of the consumers of a stream.
+func slotOf(c *harness.RedisCluster, path string) int {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(path))
+	return c.Slot(fmt.Sprintf("rv:{%d}:", h.Sum32()%redisstore.DefaultPartitions))
+}
+
+// TestWhatAPushCameToIsStoredWithoutTheNodeOfItsEndpoint freezes the node that keeps subscriptions and how endpoints
+// do, and which has no replica. What a push came to is kept by another.
+func TestWhatAPushCameToIsStoredWithoutTheNodeOfItsEndpoint(t *testing.T) {
+	if kindOfRedis != "cluster" {
+		t.Skip("it needs a cluster: REVEILLE_TEST_REDIS=cluster")
+	}
+	t.Parallel()
+	cluster := harness.StartRedisCluster(t, 3, 0, "--cluster-require-full-coverage", "no")
+	e := with(t, ofCluster(t, cluster), nil)
+	p := e.pushes(t, map[string]any{"retry": map[string]any{"max_attempts": 100, "initial": "1s", "factor": 1}})
+	away := cluster.Master(cluster.Slot("rv:{subs}:"))
+	path := p.path
+	for i := 0; cluster.Master(slotOf(cluster, path)) == away; i++ {
+		path = fmt.Sprint(p.folder, "/", i)
+	}
+	e.gateway.Create(path)
+	frozen, failed := make(chan struct{}), make(chan struct{})
+	await := func(c chan struct{}) {
+		select {
+		case <-c:
+		case <-t.Context().Done():
+		}
+	}
+	p.receiver.Answer(func(n int, _ harness.Push) int {
+		switch n {
+		case 1:
+			return http.StatusServiceUnavailable
+		case 2:
+			await(frozen)
+			return http.StatusServiceUnavailable
+		}
+		await(failed)
+		return http.StatusNoContent
+	})
+	is := func(what string, cond func(c fsm.Consumer) bool) {
+		t.Helper()
+		harness.Eventually(t, soon, what, func() error {
+			c, err := p.consumerOf(path)
+			if err == nil && !cond(c) {
+				err = fmt.Errorf("it is %+v", c)
+			}
+			return err
+		})
+	}
+	events := p.add(path, 0, 1)
+	is("the first failure is stored", func(c fsm.Consumer) bool { return c.Attempt == 1 && c.LastError != "" })
+	away.Pause()
+	t.Cleanup(away.Resume)
+	close(frozen)
+	is("the second failure is stored", func(c fsm.Consumer) bool { return c.Attempt == 2 && !c.Sent })
+	close(failed)
+	is("the delivery is acked", func(c fsm.Consumer) bool {
+		return c.State == fsm.Idle && c.Links[path].Acked == fsm.Offset(e.streams.Tail(path))
+	})
+	away.Resume()
+	p.want(path, append(events, p.add(path, 1, 2)...))
 }
