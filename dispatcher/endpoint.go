@@ -112,8 +112,7 @@ func (d *Dispatcher) tellEndpoint(ctx context.Context, a *attempt) error {
 	return nil
 }
 
-// releaseHeld has what was held back for an endpoint delivered at once. What it does not reach comes by its own
-// deadline.
+// releaseHeld has what waits for an endpoint attempted at once. What it does not reach comes by its own deadline.
 func (d *Dispatcher) releaseHeld(sub fsm.Subscription) {
 	ctx, cancel := context.WithTimeout(d.reports, releaseTime)
 	defer cancel()

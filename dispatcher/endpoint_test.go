@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -196,7 +197,7 @@ func (p *pushed) down(t *testing.T, waiting int) (failed, waits []string) {
 func (p *pushed) logged(line string) int { return p.logs.FilterMessageSnippet(line).Len() }
 
 // TestAnEndpointThatIsDownGetsOneRequestAtATime holds when probes are sent, that what is not sent is no attempt, and
-// that the first 2xx has all that was held back sent. What has failed before keeps to its schedule.
+// that the first 2xx has all sent that waits, be it for its schedule.
 func TestAnEndpointThatIsDownGetsOneRequestAtATime(t *testing.T) {
 	const isDown, isUp = "the endpoint of a subscription is down", "the endpoint of a subscription is up again"
 	inPushTime(t, lasting, func(p *pushed) {
@@ -230,16 +231,11 @@ func TestAnEndpointThatIsDownGetsOneRequestAtATime(t *testing.T) {
 		if _, down := p.store.other.Endpoints().Count(); down != 1 {
 			t.Errorf("another replica knows of %d that are down", down)
 		}
-		tried := map[string]bool{}
-		for _, path := range slices.Concat(failed, waits) {
-			tried[path] = len(p.hook.times(path)) > 0
-		}
 		p.hook.answers(answersWith(http.StatusOK))
 		pass(91 * time.Second)
-		for path, tried := range tried {
-			c := p.consumer(path)
-			if waits := c.State == fsm.Waking && c.Attempt == 1; waits != tried || !waits && c.State != fsm.Idle {
-				t.Errorf("%s was tried before: %t, and is now %+v", path, tried, c)
+		for _, path := range slices.Concat(failed, waits) {
+			if c := p.consumer(path); c.State != fsm.Idle {
+				t.Errorf("%s waits: %+v", path, c)
 			}
 		}
 		if p.logged(isDown) != 1 || p.logged(isUp) != 1 || len(p.store.db.Endpoints()) != 0 {
@@ -277,6 +273,44 @@ func TestTheFirst2xxIsToldToAllThatIsHeldBack(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestWhatFailsDoesNotRunThroughItsSchedule has an endpoint take some deliveries and fail others, so that it is down
+// and up again many times. What fails has one attempt that does not count, and is not dead.
+func TestWhatFailsDoesNotRunThroughItsSchedule(t *testing.T) {
+	twice := func(s *fsm.Subscription) { s.Retry = []time.Duration{20 * time.Minute} }
+	inPushTime(t, twice, func(p *pushed) {
+		p.hook.answers(func(w http.ResponseWriter, r *http.Request) {
+			if strings.HasPrefix(r.Header.Get("Reveille-Stream"), "/s/fails") {
+				w.WriteHeader(http.StatusServiceUnavailable)
+			}
+		})
+		var fails []string
+		for turn := range 4 {
+			for i := range fsm.DownAfter {
+				fails = append(fails, fmt.Sprintf("/s/fails-%d-%d", turn, i))
+				p.event(fails[len(fails)-1])
+			}
+			synctest.Wait()
+			p.event(fmt.Sprint("/s/works-", turn))
+			pass(2 * time.Minute)
+		}
+		if n := p.logged("is up again"); n < 3 {
+			t.Fatalf("it was up again %d times", n)
+		}
+		for i, path := range fails {
+			c, n := p.consumer(path), len(p.hook.times(path))
+			if c.State != fsm.Waking || c.Attempt != 1 || n > 2 || n < 2 && i < 2*fsm.DownAfter {
+				t.Errorf("%s got %d requests: %+v", path, n, c)
+			}
+		}
+		pass(40 * time.Minute)
+		for _, path := range fails {
+			if c, n := p.consumer(path), len(p.hook.times(path)); c.State != fsm.Idle || n > 3 {
+				t.Errorf("after its last attempt %s got %d requests: %+v", path, n, c)
+			}
+		}
+	})
 }
 
 // TestAProbeWhoseReplicaDiesHoldsUpTheOthersForItsPatience holds that its slot has a deadline.

@@ -77,10 +77,11 @@ func unread(why string) format.Verdict {
 	return format.Verdict{Result: fsm.AttemptUnread, Class: format.ClassUpstream, Reason: why, Wait: unreadWait}
 }
 
-// judgeLast has nothing retried whose last attempt has failed, where that does not give up the consumer.
+// judgeLast has nothing retried whose last attempt has failed, where that does not give up the consumer. A nudged
+// attempt is not the last: it does not count.
 func (a *attempt) judgeLast() {
 	p := a.sub.Profile()
-	if a.verdict.Result == fsm.AttemptFailed && p.Lasting && p.Last(a.wake.Attempt) {
+	if a.verdict.Result == fsm.AttemptFailed && p.Lasting && p.Last(a.wake.Attempt) && !a.wake.Nudged {
 		a.verdict.Result = fsm.AttemptDead
 	}
 }

@@ -34,6 +34,7 @@ func (c *Consumer) wakeIfPending(env Env) *Wake {
 func (c *Consumer) begin(env Env) {
 	c.Epoch, c.WakeID, c.WokeAt = max(c.Epoch, env.Base)+1, env.WakeID, env.Now
 	c.Moved, c.Attempt, c.Handed, c.Sent, c.Span, c.Again = false, 0, 0, false, 0, false
+	c.Nudged = time.Time{}
 }
 
 // handOut begins the next delivery attempt. A wake of an earlier incarnation of the server may have been over, and
@@ -47,6 +48,7 @@ func (c *Consumer) handOut(env Env) (e Effects) {
 	c.Attempt, c.Handed, c.Sent = c.Attempt+1, c.Handed+1, true
 	c.Deadline = env.Now.Add(c.patience(env.Timing))
 	e.Wake = c.wakeNow()
+	e.Wake.Nudged = env.Now.Before(c.Nudged)
 	return e
 }
 
@@ -219,7 +221,7 @@ func (c Consumer) stepAside(env Env, f Failure) (Consumer, Effects) {
 	own := env
 	own.WakeID = env.AsideWakeID
 	aside.begin(own)
-	aside.Attempt = c.Attempt
+	aside.Attempt, aside.Nudged = c.Attempt, c.Nudged
 	aside, _ = aside.failed(own, f)
 	aside.Span = f.Span
 	c.Profile = f.Profile
@@ -233,7 +235,8 @@ func (c Consumer) stepAside(env Env, f Failure) (Consumer, Effects) {
 
 // failed gives the consumer up if the attempt was the last that its profile has, or if it was made after failures had
 // gone on for long enough. Time in which nothing was attempted does not count (D9). An endpoint that answered 410 gets
-// nothing until it is resumed, however long that takes.
+// nothing until it is resumed, however long that takes. A nudged attempt does not count: the next one is due as
+// it was before.
 func (c Consumer) failed(env Env, f Failure) (Consumer, Effects) {
 	begun := c.Deadline.Add(-c.patience(env.Timing))
 	if c.FirstFailure.IsZero() {
@@ -243,15 +246,20 @@ func (c Consumer) failed(env Env, f Failure) (Consumer, Effects) {
 	if c.Attempt == 1 && !c.Profile.IsZero() {
 		c.Span = f.Span
 	}
+	nudged, wait := c.Nudged, min(f.RetryAfter, MaxRetryAfter)
+	c.Nudged = time.Time{}
 	switch {
 	case f.Retired:
 		c.Retired, c.Deadline = true, time.Time{}
+		return c, Effects{}
+	case begun.Before(nudged):
+		c.Attempt, c.Nudged, c.Deadline = c.Attempt-1, env.Now, env.Now.Add(max(nudged.Sub(env.Now), wait))
 		return c, Effects{}
 	case c.Profile.Lasting:
 	case c.Profile.Last(c.Attempt),
 		len(c.Profile.Delays) == 0 && !begun.Before(c.FirstFailure.Add(c.Paused+env.Timing.GCAfter)):
 		return c.giveUp()
 	}
-	c.Deadline = env.Now.Add(max(c.Profile.delay(c.Attempt, env.Jitter), min(f.RetryAfter, MaxRetryAfter)))
+	c.Deadline = env.Now.Add(max(c.Profile.delay(c.Attempt, env.Jitter), wait))
 	return c, Effects{}
 }

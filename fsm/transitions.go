@@ -375,12 +375,24 @@ func (c Consumer) Resume(env Env) (Consumer, Effects) {
 	return c, Effects{}
 }
 
-// ReleaseHeld has the first attempt of the consumer's wake made at once, if that was held back. What has failed before
-// keeps to its schedule: an endpoint that takes some deliveries and fails others would use up the attempts of these.
+// ReleaseHeld has the next attempt of the consumer's wake made at once, as its endpoint is up again. What was held back
+// just comes sooner. What has failed before is nudged: its schedule stands (Consumer.Nudged), because an endpoint that
+// takes some deliveries and fails others is up again every other second.
 func (c Consumer) ReleaseHeld(env Env) Consumer {
-	waits := c.State == Waking && !c.Sent && c.Attempt == 0 && !c.Retired && c.HiddenAt.IsZero()
-	if waits && c.Deadline.After(env.Now) {
-		c.Deadline = env.Now
+	switch {
+	case !c.waits(env):
+		return c
+	case c.Attempt == 0:
+	case c.Nudged.IsZero():
+		c.Nudged = c.Deadline
+	case !c.Nudged.After(env.Now): // that attempt was made, or is due by itself
+		return c
 	}
+	c.Deadline = env.Now
 	return c
+}
+
+// waits says whether the next attempt of the consumer's wake is to be made later.
+func (c Consumer) waits(env Env) bool {
+	return c.State == Waking && !c.Sent && !c.Retired && c.HiddenAt.IsZero() && c.Deadline.After(env.Now)
 }

@@ -253,6 +253,10 @@ type Consumer struct {
 	Handed int
 	// Sent is true while the last attempt begun has neither failed nor succeeded.
 	Sent bool
+	// Nudged is the deadline that a nudge has put forward (ReleaseHeld); zero without one. An attempt that begins
+	// before it does not count if it fails. Once one has failed so, it is the time of that: the next attempt counts,
+	// and there is no other nudge until that has failed.
+	Nudged time.Time
 	// FirstFailure is when the uninterrupted run of failed attempts began; zero without one.
 	FirstFailure time.Time
 	// Paused is how much of the time since FirstFailure does not count, because no attempt could be made: no replica
@@ -296,6 +300,8 @@ type Wake struct {
 	Born int64
 	// Patience is how long the attempt may be out; 0 without a Profile that says so.
 	Patience time.Duration
+	// Nudged is true if the attempt does not count should it fail (Consumer.Nudged).
+	Nudged bool
 	// Span is how many events the attempts before have brought, or bytes of a stream that is not JSON; 0 if none has
 	// brought any. A further attempt brings no more, so that none is the last for events that it alone has brought.
 	Span int64

@@ -137,6 +137,13 @@ func decodeConsumer(id string, h map[string]string) (c fsm.Consumer, bad error) 
 		}
 		c.Span = n
 	}
+	if epoch, at, _ := strings.Cut(h["nudged"], " "); epoch == h["epoch"] {
+		n, err := strconv.ParseInt(at, 10, 64)
+		if err != nil {
+			bad = fmt.Errorf("redis: consumer %s has nudged=%q", id, h["nudged"])
+		}
+		c.Nudged = moment(n)
+	}
 	c.Again = h["again"] != "" && h["again"] == h["epoch"]
 	if h["paused"] != "" {
 		c.Paused = time.Duration(number("paused")) * time.Millisecond

@@ -24,7 +24,7 @@
 --                           profile: what it goes by that its subscription has set (fsm.Profile), none is that of the webhook spec;
 --                           born: the epoch that it was made with, if it was made with a profile;
 --                           span: an epoch, and how many events, or bytes, the first attempt has brought that failed in it
---                           (fsm.Consumer.Span); again: the epoch in which an attempt was last taken back that may have been sent;
+--                           (fsm.Consumer.Span); nudged: an epoch, and fsm.Consumer.Nudged in it, ms; again: the epoch in which an attempt was last taken back that may have been sent;
 --                           past:<stream>: of one that was given up, the tail at that time;
 --                           ends: of an aside, the Tail of its link (fsm.Consumer.IsAside)
 --                           since:<stream>: the epoch it was in when a stream that it is linked to was last deleted or made anew
@@ -602,8 +602,27 @@ local function take_back(c)
   redis.call('HSET', P .. 'c:' .. c.id, 'again', int(c.epoch))
 end
 
+-- nudged_of returns fsm.Consumer.Nudged, 0 if it is zero.
+local function nudged_of(c)
+  local epoch, at = string.match(redis.call('HGET', P .. 'c:' .. c.id, 'nudged') or '', '^(%d+) (%d+)$')
+  return tonumber(epoch) == c.epoch and tonumber(at) or 0
+end
+
+local function set_nudged(c, at)
+  if at > 0 then
+    redis.call('HSET', P .. 'c:' .. c.id, 'nudged', int(c.epoch) .. ' ' .. int(at))
+  else
+    redis.call('HDEL', P .. 'c:' .. c.id, 'nudged')
+  end
+end
+
+-- waits says whether the next attempt of a consumer's wake is to be made later.
+local function waits(c)
+  return c.state == 'waking' and c.sent == 0 and c.retired == 0 and c.hidden == 0 and c.due > now
+end
+
 local function ask_for_attempt(c)
-  local born, attempt, span = 0, 0, 0
+  local born, attempt, span, nudged = 0, 0, 0, c.attempt > 1 and now < nudged_of(c) and 1 or 0
   if c.profile then
     local kept = redis.call('HMGET', P .. 'c:' .. c.id, 'born', 'span')
     born, attempt = tonumber(kept[1] or '0'), profile_of(c)
@@ -612,7 +631,9 @@ local function ask_for_attempt(c)
       if tonumber(epoch) == c.epoch then span = tonumber(n) end
     end
   end
-  wakes[#wakes + 1] = { c.id, c.sub, c.gen, c.primary, c.epoch, c.wake, c.attempt, streams(c), c.woke, born, attempt, span, c.handed }
+  wakes[#wakes + 1] = {
+    c.id, c.sub, c.gen, c.primary, c.epoch, c.wake, c.attempt, streams(c), c.woke, born, attempt, span, c.handed, nudged,
+  }
 end
 
 -- pause takes the time since a moment, in which no attempt could be made, out of the failure clock.
@@ -817,10 +838,11 @@ local function put_profile(c, profile)
 end
 
 -- failed books a failed attempt. The consumer is given up if the attempt was the last that its profile has, or if it was made after
--- failures had gone on for long enough.
+-- failures had gone on for long enough. A nudged attempt does not count: the next one is due as it was before.
 local function failed(c, retry_after, retired, why, profile, span)
-  local begun_at = c.due - patience(c)
+  local begun_at, nudged, wait = c.due - patience(c), nudged_of(c), math.min(retry_after, RETRY_AFTER_MAX)
   put_profile(c, profile)
+  if nudged > 0 then set_nudged(c, 0) end
   local lasting, delays, last = false, nil, false
   if c.profile then
     local _
@@ -838,10 +860,13 @@ local function failed(c, retry_after, retired, why, profile, span)
   end
   if retired then
     c.retired, c.due = 1, 0
+  elseif begun_at < nudged then
+    c.attempt, c.due = c.attempt - 1, now + math.max(nudged - now, wait)
+    set_nudged(c, now)
   elseif last and not lasting then
     give_up(c)
   else
-    c.due = now + math.max(delays and delay_of(delays, c.attempt) or retry_delay(c.attempt), math.min(retry_after, RETRY_AFTER_MAX))
+    c.due = now + math.max(delays and delay_of(delays, c.attempt) or retry_delay(c.attempt), wait)
   end
 end
 
@@ -863,6 +888,8 @@ local function step_aside(c, retry_after, why, profile, span, to, within)
   aside.state = 'waking'
   begin(aside)
   aside.attempt, aside.due, aside.failing, aside.paused = c.attempt, c.due, c.failing, c.paused
+  local nudged = nudged_of(c)
+  if nudged > 0 then set_nudged(aside, nudged) end
   failed(aside, retry_after, false, why, profile, span)
   redis.call('HSET', P .. 'c:' .. aside.id, 'span', int(aside.epoch) .. ' ' .. span)
   save(aside)

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -36,6 +37,10 @@ var brokenAsides = []harness.BrokenScript{
 	{
 		Name: "an aside begins its schedule anew", File: "redisstore/lua/lib.lua",
 		Old: "aside.paused = c.attempt, c.due,", New: "aside.paused = 0, c.due,",
+	},
+	{
+		Name: "a nudged attempt that steps aside counts", File: "redisstore/lua/lib.lua",
+		Old: "  if nudged > 0 then set_nudged(aside, nudged) end\n", New: "",
 	},
 	{
 		Name: "an aside gives its events other ids", File: "redisstore/lua/lib.lua",
@@ -102,6 +107,30 @@ func (h *history) asideWaits() {
 		}
 		h.newNonce()
 		h.dueAt(false)
+		return
+	}
+}
+
+// nudgedPush has an attempt that is out fail and wait, and the one that is nudged then step aside.
+func (h *history) nudgedPush() {
+	for _, wake := range slices.Backward(h.refs) {
+		c, there := h.db.Consumer(wake.Consumer)
+		i := slices.IndexFunc(h.subs, func(s fsm.Subscription) bool { return s.Generation == wake.Generation })
+		if !there || i < 0 || !c.Out(wake.Ref()) || !c.Profile.Aside || c.IsAside() {
+			continue
+		}
+		h.failed(wake, fsm.Failure{Reason: "status 503", Profile: c.Profile, RetryAfter: 2 * time.Minute})
+		h.newNonce()
+		h.releaseHeld(h.subs[i])
+		from := len(h.refs)
+		h.newNonce()
+		h.dueAt(false)
+		for _, wake := range h.refs[from:] {
+			f := fsm.Failure{Reason: "status 500", Profile: c.Profile, Span: 1}
+			f.To, f.Within, f.Tail = h.brought(wake)
+			h.newNonce()
+			h.failed(wake, f)
+		}
 		return
 	}
 }

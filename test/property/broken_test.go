@@ -62,8 +62,44 @@ var brokenPushes = []harness.BrokenScript{
 		Old: "'born', aside and aside.born or int(epoch))", New: "'born', '0')",
 	},
 	{
-		Name: "what has failed before is released", File: "redisstore/lua/release_held.lua",
-		Old: "c.attempt == 0 and", New: "",
+		Name: "what has failed is released as if it had not", File: "redisstore/lua/release_held.lua",
+		Old: "      set_nudged(c, c.due)\n", New: "",
+	},
+	{
+		Name: "what was nudged is nudged again", File: "redisstore/lua/release_held.lua",
+		Old: "      return\n", New: "      set_nudged(c, c.due)\n",
+	},
+	{
+		Name: "a nudge that was not used is the last", File: "redisstore/lua/release_held.lua",
+		Old: "elseif nudged <= now then", New: "else",
+	},
+	{
+		Name: "a nudged attempt counts", File: "redisstore/lua/lib.lua",
+		Old: "elseif begun_at < nudged then", New: "elseif false then",
+	},
+	{
+		Name: "a nudge puts off the next attempt", File: "redisstore/lua/lib.lua",
+		Old: "now + math.max(nudged - now, wait)", New: "now + nudged - begun_at + wait",
+	},
+	{
+		Name: "an endpoint that was nudged asks for a pause in vain", File: "redisstore/lua/lib.lua",
+		Old: "now + math.max(nudged - now, wait)", New: "nudged",
+	},
+	{
+		Name: "no attempt counts once there was a nudge", File: "redisstore/lua/lib.lua",
+		Old: "    set_nudged(c, now)\n", New: "    set_nudged(c, nudged)\n",
+	},
+	{
+		Name: "what was nudged once is never nudged again", File: "redisstore/lua/lib.lua",
+		Old: "  if nudged > 0 then set_nudged(c, 0) end\n", New: "",
+	},
+	{
+		Name: "a nudge is of the wakes that follow, too", File: "redisstore/lua/lib.lua",
+		Old: "return tonumber(epoch) == c.epoch and tonumber(at) or 0", New: "return tonumber(at) or 0",
+	},
+	{
+		Name: "a nudged attempt passes for the last one", File: "redisstore/lua/lib.lua",
+		Old: "c.attempt > 1 and now < nudged_of(c) and 1 or 0", New: "0",
 	},
 	{
 		Name: "a probe that fails does not lengthen the pause", File: "redisstore/lua/fail_endpoint.lua",

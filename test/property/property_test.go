@@ -230,17 +230,18 @@ func (h *history) step() {
 		"answer": h.answer, "later": h.later,
 		"hide": h.hide, "restart": h.restart, "deleted": h.deleted, "drop": h.drop, "resume": h.resume,
 		"fail over": h.failOver, "worker": h.worker, "fails": h.fails, "late": h.late,
-		"endpoint": h.endpoint, "retry now": h.releaseHeld,
+		"endpoint": h.endpoint, "release": h.flaps,
 	}
 	steps := []string{
 		"observe", "observe", "observe", "link", "link", "note", "forget", "due", "due", "later",
 		"callback", "callback", "callback", "callback",
 		"answer", "answer", "answer", "worker", "worker", "hide", "hide", "restart", "deleted", "drop", "resume",
-		"fail over", "fails", "fails", "late", "endpoint", "retry now",
+		"fail over", "fails", "fails", "late", "endpoint", "release",
 	}
 	if h.aside {
 		kinds["push"], kinds["aside waits"], kinds["drop letters"] = h.push, h.asideWaits, h.dropLetters
-		steps = append(steps, "push", "push", "push", "aside waits", "drop letters")
+		kinds["nudged push"] = h.nudgedPush
+		steps = append(steps, "push", "push", "push", "aside waits", "drop letters", "nudged push")
 	}
 	kind := h.pick("step", steps)
 	kinds[kind]()
@@ -709,13 +710,62 @@ func (h *history) endpoints(sub fsm.Subscription) {
 	h.same("whether it is in trouble", trouble, wantTrouble)
 }
 
-func (h *history) releaseHeld() {
+// flaps is an endpoint that is down, and then up again and again: what was released fails, is held back or is taken.
+func (h *history) flaps() {
 	sub := rapid.SampledFrom(h.subs).Draw(h.t, "subscription")
+	fails := func(wake fsm.Wake, f fsm.Failure) {
+		f.Reason, f.Profile = "status 503", h.profile(wake)
+		if h.aside && rapid.Bool().Draw(h.t, "with what it has brought") {
+			f.To, f.Within, f.Tail = h.brought(wake)
+		}
+		h.failed(wake, f)
+	}
+	from := len(h.refs)
+	h.newNonce()
+	h.dueAt(true)
+	for _, wake := range h.refs[from:] {
+		h.newNonce() // it brings nothing that steps aside, so that it waits
+		h.failed(wake, fsm.Failure{Reason: "status 503", Profile: h.profile(wake), RetryAfter: 2 * time.Minute})
+	}
+	for left := rapid.IntRange(1, 4).Draw(h.t, "times"); left > 0; left-- {
+		h.newNonce()
+		h.releaseHeld(sub)
+		h.agree("a release")
+		from := len(h.refs)
+		h.newNonce()
+		h.dueAt(rapid.IntRange(0, 2).Draw(h.t, "at the deadline") == 0)
+		for _, wake := range h.refs[from:] {
+			h.newNonce()
+			switch h.pick("answer", []string{"fails", "fails", "asks for a pause", "held", "later", "taken"}) {
+			case "fails":
+				fails(wake, fsm.Failure{})
+			case "asks for a pause":
+				fails(wake, fsm.Failure{RetryAfter: 2 * time.Minute})
+			case "held":
+				h.park(wake, time.Minute)
+			case "later":
+				h.draw.Now = h.draw.Now.Add(time.Second)
+			case "taken":
+				from := len(h.refs)
+				h.finish(wake)
+				h.newNonce()
+				h.observeAt(wake.Primary, h.offset("tail"))
+				for _, wake := range h.refs[from:] {
+					h.newNonce()
+					fails(wake, fsm.Failure{})
+				}
+			}
+		}
+		h.agree("what came of a release")
+	}
+}
+
+func (h *history) releaseHeld(sub fsm.Subscription) {
 	got, err := h.store.ReleaseHeld(h.ctx, sub)
 	h.must(err)
 	want, err := h.spec.ReleaseHeld(h.ctx, sub)
 	h.must(err)
-	h.outcome("retry now", got, want)
+	h.outcome("release", got, want)
 }
 
 func (h *history) due() { h.dueAt(rapid.Bool().Draw(h.t, "at the deadline")) }
@@ -779,12 +829,7 @@ func (h *history) answer() {
 		}
 		h.failed(wake, f)
 	case "park":
-		wait := rapid.SampledFrom([]time.Duration{0, time.Minute}).Draw(h.t, "parked for")
-		got, err := h.store.Park(h.ctx, r, wait)
-		h.must(err)
-		want, err := h.spec.Park(h.ctx, r, wait)
-		h.must(err)
-		h.outcome(kind, got, want)
+		h.park(wake, rapid.SampledFrom([]time.Duration{0, time.Minute}).Draw(h.t, "parked for"))
 	case "begin":
 		got, err := h.store.Begin(h.ctx, r)
 		h.must(err)
@@ -824,6 +869,15 @@ func (h *history) answer() {
 			}
 		}
 	}
+}
+
+// park takes back an attempt that was not begun.
+func (h *history) park(wake fsm.Wake, wait time.Duration) {
+	got, err := h.store.Park(h.ctx, wake.Ref(), wait)
+	h.must(err)
+	want, err := h.spec.Park(h.ctx, wake.Ref(), wait)
+	h.must(err)
+	h.outcome("park", got, want)
 }
 
 // failed reports that an attempt has failed.
