@@ -23,20 +23,19 @@ const (
 // releaseTime bounds how long the consumers of an endpoint that is up again are told.
 const releaseTime = time.Minute
 
-// allowEndpoint has a delivery wait whose endpoint is to be left alone. That is no attempt. While the endpoint is down,
-// the store says which delivery is the next probe: it knows what other replicas have seen a moment ago.
+// allowEndpoint has a delivery wait whose endpoint is to be left alone. That is no attempt. While the endpoint is in
+// trouble, the store says whether a delivery may begin: it knows what other replicas have seen a moment ago, and what
+// an operator has asked for.
 func (d *Dispatcher) allowEndpoint(ctx context.Context, a *attempt) bool {
 	if !a.kind.spares {
 		return true
 	}
 	e, now, trouble := d.cfg.Store.Endpoints().Get(a.wake.Generation)
-	switch wait := e.Until.Sub(now); {
-	case !trouble:
+	if !trouble || !e.Down() && !e.Until.After(now) {
 		return true
-	case wait > 0:
+	}
+	if wait := d.cfg.Store.Endpoints().Ahead(a.wake.Generation); wait > 0 {
 		return d.hold(a, wait)
-	case !e.Down():
-		return true
 	}
 	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
 	defer cancel()

@@ -176,6 +176,7 @@ func lasting(s *fsm.Subscription) { s.Retry = []time.Duration{10 * time.Hour, 10
 // down has as many deliveries fail as it takes, and then some events wait.
 func (p *pushed) down(t *testing.T, waiting int) (failed, waits []string) {
 	t.Helper()
+	had := p.hook.requests()
 	p.hook.answers(answersWith(http.StatusServiceUnavailable))
 	for i := range fsm.DownAfter {
 		failed = append(failed, fmt.Sprint("/s/failed-", i))
@@ -187,7 +188,7 @@ func (p *pushed) down(t *testing.T, waiting int) (failed, waits []string) {
 		p.event(waits[i])
 	}
 	synctest.Wait()
-	if n := p.hook.requests(); n != fsm.DownAfter {
+	if n := p.hook.requests() - had; n != fsm.DownAfter {
 		t.Fatalf("%d requests came, want those that failed", n)
 	}
 	return failed, waits
@@ -308,6 +309,52 @@ func TestWhatFailsDoesNotRunThroughItsSchedule(t *testing.T) {
 		for _, path := range fails {
 			if c, n := p.consumer(path), len(p.hook.times(path)); c.State != fsm.Idle || n > 3 {
 				t.Errorf("after its last attempt %s got %d requests: %+v", path, n, c)
+			}
+		}
+	})
+}
+
+// TestAnOperatorHasDeliveriesMadeNow holds that what waits for an endpoint is sent when an operator asks for it, on a
+// replica that has not heard of that.
+func TestAnOperatorHasDeliveriesMadeNow(t *testing.T) {
+	inPushTime(t, lasting, func(p *pushed) {
+		p.hook.answers(answersWith(http.StatusTooManyRequests, "Retry-After", "3000"))
+		p.event("/s/paused")
+		pass(time.Second)
+		p.event("/s/waits")
+		p.hook.answers(answersWith(http.StatusOK))
+		pass(time.Minute)
+		if n := p.hook.requests(); n != 1 {
+			t.Fatalf("%d requests came within the pause", n)
+		}
+		paused, _, _ := p.store.Endpoints().Get(p.sub.Generation)
+		if n, err := p.store.other.RetrySubscription(t.Context(), p.sub.ID); n != 2 || err != nil {
+			t.Errorf("%d are retried, %v", n, err)
+		}
+		stale := fsm.EndpointState{Endpoint: paused, Generation: p.sub.Generation}
+		stale.Version, _ = p.store.Endpoints().Version()
+		stale.Version++
+		p.store.Endpoints().Note(stale, time.Now())
+		pass(3 * time.Second)
+		for _, path := range []string{"/s/paused", "/s/waits"} {
+			if c := p.consumer(path); c.State != fsm.Idle {
+				t.Errorf("after a pause %s waits: %+v", path, c)
+			}
+		}
+		_, waits := p.down(t, 2)
+		pass(2 * time.Minute) // the next probe is up to a minute away
+		had := p.hook.requests()
+		p.hook.answers(answersWith(http.StatusOK))
+		if n, err := p.store.other.RetrySubscription(t.Context(), p.sub.ID); n == 0 || err != nil {
+			t.Errorf("%d are retried, %v", n, err)
+		}
+		pass(3 * time.Second)
+		if p.hook.requests() == had {
+			t.Error("no probe is sent")
+		}
+		for _, path := range waits {
+			if c := p.consumer(path); c.State != fsm.Idle {
+				t.Errorf("though the endpoint is up %s waits: %+v", path, c)
 			}
 		}
 	})

@@ -121,6 +121,16 @@ func (e Endpoint) Recover(now time.Time) Endpoint {
 	return Endpoint{}
 }
 
+// Retry takes in that an operator asks for attempts now: a pause is over, and if the endpoint is down, the next probe
+// may begin. One that is out goes on.
+func (e Endpoint) Retry(now time.Time) Endpoint {
+	e.Until = time.Time{}
+	if e.Down() && !e.Probing {
+		e.Next = now
+	}
+	return e
+}
+
 // EndpointState is what the store keeps of an endpoint.
 type EndpointState struct {
 	Endpoint
@@ -145,6 +155,8 @@ type knownEndpoint struct {
 	now, heard time.Time
 	// held counts the deliveries that were held back since.
 	held int
+	// ahead is the end of a pause that this replica knows of and the store may not.
+	ahead time.Time
 }
 
 // NewEndpoints returns an empty Endpoints.
@@ -187,8 +199,18 @@ func (v *Endpoints) Pause(generation string, d time.Duration) {
 		v.known[generation] = k
 	}
 	if until := k.clock().Add(d); until.After(k.Until) {
-		k.Until = until
+		k.Until, k.ahead = until, until
 	}
+}
+
+// Ahead returns how much is left of a Pause that the store has not answered for yet.
+func (v *Endpoints) Ahead(generation string) time.Duration {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	if k, ok := v.known[generation]; ok && !k.ahead.IsZero() {
+		return k.ahead.Sub(k.clock())
+	}
+	return 0
 }
 
 // Note takes in what the store has answered about an endpoint, at a time by its clock, unless there is later news. Of

@@ -190,3 +190,19 @@ func TestLaterNewsOfAnEndpointCounts(t *testing.T) {
 		}
 	}
 }
+
+// TestAnEndpointIsRetried holds what an operator's asking does to an endpoint.
+func TestAnEndpointIsRetried(t *testing.T) {
+	now := time.UnixMilli(1_790_000_000_000)
+	if e := (Endpoint{Until: now.Add(time.Hour), Failures: 1}).Retry(now); (e != Endpoint{Failures: 1}) {
+		t.Errorf("a pause goes on: %+v", e)
+	}
+	down := Endpoint{Failures: DownAfter, Next: now.Add(time.Minute), Probes: 6}
+	if e := down.Retry(now); (e != Endpoint{Failures: DownAfter, Next: now, Probes: 6}) {
+		t.Errorf("one that is down: %+v", e)
+	}
+	down.Probing = true
+	if e := down.Retry(now); e != down {
+		t.Errorf("one whose probe is out: %+v", e)
+	}
+}

@@ -141,3 +141,35 @@ func TestANudge(t *testing.T) {
 		}
 	})
 }
+
+// TestAnOperatorRetries holds what an operator has attempted at once, and that it counts.
+func TestAnOperatorRetries(t *testing.T) {
+	nudgedBefore := nudgeable(t).ReleaseHeld(at(time.Minute))
+	nudgedBefore, _ = nudgedBefore.Due(at(time.Minute))
+	nudgedBefore, _ = nudgedBefore.Park(at(time.Minute), ref(nudgedBefore), time.Hour)
+	for name, c := range map[string]Consumer{"failed": nudgeable(t), "nudged, and held back": nudgedBefore} {
+		c, ok := c.Retry(at(2 * time.Minute))
+		c, e := c.Due(at(2 * time.Minute))
+		if !ok || e.Wake == nil || e.Wake.Nudged {
+			t.Errorf("%s: %+v", name, e.Wake)
+		}
+		if c, _ = c.Fail(at(2*time.Minute), ref(c), Failure{Profile: c.Profile}); c.Attempt != 3 {
+			t.Errorf("%s: it does not count: %+v", name, c)
+		}
+	}
+	out := waking("10", "11")
+	parked, _ := out.Park(at(0), ref(out), time.Minute)
+	if c, ok := parked.Retry(at(time.Second)); !ok || !c.Deadline.Equal(at(time.Second).Now) {
+		t.Errorf("parked: %+v", c)
+	}
+	retired, _ := out.Fail(at(0), ref(out), Failure{Retired: true})
+	hidden, _ := parked.Hide(at(0), Missing)
+	for name, c := range map[string]Consumer{
+		"out": out, "due": parked, "retired": retired, "hidden": hidden, "idle": idle("10", "10"),
+		"live": live("10", "11"), "given up": givenUp(),
+	} {
+		if got, ok := c.Retry(at(time.Minute)); ok || !got.Deadline.Equal(c.Deadline) {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}

@@ -56,6 +56,10 @@ type SubscriptionStore interface {
 	// ResumeSubscription resumes deliveries to consumers whose endpoint answered 410, and to those that were given up.
 	// It returns ErrNotFound for an unknown ID. An error may come after some were resumed.
 	ResumeSubscription(ctx context.Context, id string) (Outcome, error)
+	// RetrySubscription is the transition Retry on the endpoint of a subscription, then on all of its consumers. It
+	// returns of how many an attempt has waited, and ErrNotFound for an unknown ID. An error may come after it was made
+	// on some.
+	RetrySubscription(ctx context.Context, id string) (consumers int, err error)
 	// Version of the list of subscriptions as it is now.
 	Version(ctx context.Context) (int64, error)
 	// RefreshCatalog reads the subscriptions anew if they have changed.

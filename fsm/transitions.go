@@ -396,3 +396,13 @@ func (c Consumer) ReleaseHeld(env Env) Consumer {
 func (c Consumer) waits(env Env) bool {
 	return c.State == Waking && !c.Sent && !c.Retired && c.HiddenAt.IsZero() && c.Deadline.After(env.Now)
 }
+
+// Retry has the next attempt of the consumer's wake made at once, as an operator has asked for. It counts as any. ok is
+// false if none waits.
+func (c Consumer) Retry(env Env) (_ Consumer, ok bool) {
+	if !c.waits(env) {
+		return c, false
+	}
+	c.Deadline, c.Nudged = env.Now, time.Time{}
+	return c, true
+}

@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"reveille/fsm"
+	"reveille/fsm/memstore"
 )
 
 func TestHealthAndReadiness(t *testing.T) {
@@ -91,6 +93,35 @@ func TestOperatorResumesASubscription(t *testing.T) {
 	}
 	h.store.fail(fsm.ErrUnavailable)
 	h.want(h.admin("POST", "/api/v1/subscriptions/a/resume", ""), 503, fsm.CodeUnavailable, "")
+}
+
+func TestOperatorRetriesASubscription(t *testing.T) {
+	h := newHarness(t, nil)
+	h.want(h.admin("POST", "/api/v1/subscriptions/a/retry", ""), 404, fsm.CodeSubscriptionNotFound, "")
+	h.want(h.admin("POST", "/api/v1/subscriptions/a:b/retry", ""), 400, fsm.CodeInvalidSubscriptionID, "':'")
+	h.want(h.admin("POST", "/api/v1/subscriptions/a/retry", `{"all":true}`), 400, fsm.CodeInvalidRequest, "all")
+	sub := fsm.Subscription{ID: "a", Generation: "g", Pattern: "/*"}
+	h.store.db.PutSubscription(sub)
+	store := h.store.db.Replica("other")
+	for i, path := range []string{"/a", "/b", "/c"} {
+		out, err := memstore.Link(t.Context(), store, sub, path, fsm.Start, "5")
+		if err != nil || len(out.Wakes) != 1 {
+			t.Fatal(out, err)
+		}
+		if i > 0 { // the first is out
+			if _, err := store.Fail(t.Context(), out.Wakes[0].Ref(), fsm.Failure{RetryAfter: time.Hour}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, want := range []string{`{"consumers":2}`, `{"consumers":0}`} {
+		if a := h.admin("POST", "/api/v1/subscriptions/a/retry", ""); a.status != 200 ||
+			strings.TrimSpace(a.text) != want {
+			t.Errorf("%d %s, want %s", a.status, a.text, want)
+		}
+	}
+	h.store.fail(fsm.ErrUnavailable)
+	h.want(h.admin("POST", "/api/v1/subscriptions/a/retry", ""), 503, fsm.CodeUnavailable, "")
 }
 
 func TestConfigIsChecked(t *testing.T) {

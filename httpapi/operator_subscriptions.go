@@ -247,3 +247,23 @@ func (s *Service) resume(c echo.Context) error {
 	writeJSON(c.Response(), http.StatusOK, map[string]string{"subscription_id": id})
 	return nil
 }
+
+// retry has what waits for a later attempt delivered now, also to an endpoint that has asked for a pause or is down.
+func (s *Service) retry(c echo.Context) error {
+	ctx, id := c.Request().Context(), c.Param("id")
+	if err := fsm.ValidateSubscriptionID(id); err != nil {
+		return refuse(fsm.CodeInvalidSubscriptionID, "%v", err)
+	}
+	if err := s.readNothing(c); err != nil {
+		return err
+	}
+	n, err := s.cfg.Store.RetrySubscription(ctx, id)
+	if errors.Is(err, fsm.ErrNotFound) {
+		return noSubscription()
+	} else if err != nil {
+		return err
+	}
+	s.log.Info("subscription retried", zap.String("subscription", id), zap.Int("consumers", n))
+	writeJSON(c.Response(), http.StatusOK, map[string]int{"consumers": n})
+	return nil
+}

@@ -86,6 +86,7 @@ func (s *Service) resources() []resource {
 		{port: operator, route: "/api/v1/subscriptions", role: anyone, methods: get(s.showSubscriptions)},
 		{port: operator, route: "/api/v1/subscriptions/:id", role: anyone, methods: get(s.showSubscription)},
 		{port: operator, route: "/api/v1/subscriptions/:id/resume", role: anyone, methods: post(s.resume)},
+		{port: operator, route: "/api/v1/subscriptions/:id/retry", role: anyone, methods: post(s.retry)},
 		{port: operator, route: "/api/v1/consumers", role: anyone, methods: get(s.showConsumers)},
 		{port: operator, route: consumerPrefix + "*", role: anyone, methods: get(s.showConsumer)},
 		{port: operator, route: "/api/v1/dead-letters", role: anyone, methods: get(s.showLetters)},

@@ -213,6 +213,14 @@ func callers() []caller {
 			_, err := s.ReleaseHeld(ctx, sub)
 			return err
 		}, []any{[]any{"0", bored}}},
+		{scriptRetry, func(ctx context.Context, s *Store) error {
+			_, err := s.RetrySubscription(ctx, sub.ID)
+			return err
+		}, []any{[]any{"0", "boredom"}}},
+		{scriptRetryEndpoint, func(ctx context.Context, s *Store) error {
+			_, err := s.RetrySubscription(ctx, sub.ID)
+			return err
+		}, []any{[]any{"1", int64(0), int64(0), int64(0), int64(0), int64(0), int64(1), int64(7)}}},
 		{scriptSetBackfill, func(ctx context.Context, s *Store) error {
 			return s.SetBackfill(ctx, sub, fsm.Backfill{})
 		}, []any{int64(7)}},

@@ -210,6 +210,34 @@ func (s *Store) ResumeSubscription(ctx context.Context, id string) (o fsm.Outcom
 	return s.ofSubscription(ctx, scriptResume, sub)
 }
 
+// RetrySubscription implements fsm.SubscriptionStore.
+func (s *Store) RetrySubscription(ctx context.Context, id string) (n int, err error) {
+	if err := s.RefreshCatalog(ctx); err != nil {
+		return 0, err
+	}
+	sub, ok := s.catalog.Get(id)
+	if !ok {
+		return 0, fsm.ErrNotFound
+	}
+	// The endpoint first: a delivery that finds it as it was would wait again.
+	_, _, changed, err := s.ofEndpoint(ctx, scriptRetryEndpoint, sub)
+	if changed {
+		s.hints.tellEndpoints()
+	}
+	for p := 0; err == nil && p < s.keys.partitions; p++ {
+		for cursor, more := "0", true; more; {
+			r := s.run(ctx, scriptRetry, p, sub.ID, sub.Generation, cursor)
+			r.list(func(l *reply) {
+				cursor = l.text()
+				n += int(l.int())
+			})
+			err = r.bad
+			more = err == nil && cursor != "0"
+		}
+	}
+	return n, err
+}
+
 // ofSubscription calls a script for all consumers of a subscription.
 func (s *Store) ofSubscription(ctx context.Context, sc *script, sub fsm.Subscription) (o fsm.Outcome, err error) {
 	for p := range s.keys.partitions {

@@ -90,6 +90,11 @@ var commands = []command{
 		least: 1, most: 1, flags: asks, run: (*cli).resume,
 	},
 	{
+		name: "retry", args: "SUBSCRIPTION",
+		does:  "make now what waits for a later attempt, also to an endpoint that is down or has asked for a pause",
+		least: 1, most: 1, flags: asks, run: (*cli).retry,
+	},
+	{
 		name: "dead-letters", args: "[ID|discard [ID…]]",
 		does: "list deliveries of events that are not tried again, show one, or discard some", most: -1,
 		about: "The events themselves stay in their stream: a read from the offset FROM shows them, behind " +

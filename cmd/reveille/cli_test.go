@@ -245,6 +245,9 @@ There is more: reveille streams --watched --cursor n
 		{"resume", "resume orders", "POST /api/v1/subscriptions/orders/resume", `{"subscription_id":"orders"}`, `
 orders is delivered to again
 `},
+		{"retry", "retry orders", "POST /api/v1/subscriptions/orders/retry", `{"consumers":3}`, `
+3 consumers have their next attempt now
+`},
 		{"the log level", "log-level", "GET /api/v1/log-level", `{"level":"info"}`, `
 info
 `},
@@ -328,6 +331,7 @@ func TestWrongCommandLines(t *testing.T) {
 		{"streams name", "usage: reveille streams"},
 		{"streams rename /a", "usage: reveille streams"},
 		{"resume", "usage:"},
+		{"retry a b", "usage: reveille retry"},
 		{"log-level a b", "usage:"},
 		{"version x", "usage:"},
 		{"consumers --addr ftp://x", "expected host:port"},
@@ -355,6 +359,7 @@ func TestNoCommandShowsThePasswordOfTheAddress(t *testing.T) {
 			{"consumer", "a\nb", "/x"},
 			{"consumer", "a b", "/x"},
 			{"resume", "a%zz"},
+			{"retry", "a%zz"},
 			{"subscriptions", "\x7f"},
 		} {
 			status, out, errs := call("", append(args, "--addr", addr)...)

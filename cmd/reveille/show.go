@@ -297,6 +297,18 @@ func (c *cli) resume(ctx context.Context, args []string) error {
 	return err
 }
 
+func (c *cli) retry(ctx context.Context, args []string) error {
+	var body struct {
+		Consumers int `json:"consumers"`
+	}
+	path := subscriptionsPath + "/" + url.PathEscape(args[0]) + "/retry"
+	if printed, err := c.ask(ctx, http.MethodPost, path, nil, &body); printed || err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(c.out, "%d consumers have their next attempt now\n", body.Consumers)
+	return err
+}
+
 func (c *cli) logLevel(ctx context.Context, args []string) error {
 	method, body := http.MethodGet, any(nil)
 	var level struct {

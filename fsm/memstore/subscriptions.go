@@ -168,6 +168,34 @@ func (s *Store) ResumeSubscription(ctx context.Context, id string) (o fsm.Outcom
 	return o, err
 }
 
+// RetrySubscription implements fsm.SubscriptionStore.
+func (s *Store) RetrySubscription(ctx context.Context, id string) (n int, err error) {
+	err = s.call(ctx, func(t *tx) error {
+		s.readSubscriptions()
+		sub, there := t.subs[id]
+		if !there {
+			return fsm.ErrNotFound
+		}
+		e := t.endpoints[sub.Generation]
+		if next := e.Retry(t.now()); next != e.Endpoint {
+			t.putEndpoint(fsm.EndpointState{Endpoint: next, Generation: sub.Generation})
+		}
+		for _, p := range t.partitions {
+			for _, c := range p.all() {
+				if c.Subscription != id || c.Generation != sub.Generation {
+					continue
+				}
+				if c, waited := c.Retry(t.env(p, c.ID)); waited {
+					n++
+					t.put(p, c, fsm.Effects{}, &fsm.Outcome{})
+				}
+			}
+		}
+		return nil
+	}, "RetrySubscription", id)
+	return n, err
+}
+
 // RefreshCatalog implements fsm.SubscriptionStore.
 func (s *Store) RefreshCatalog(ctx context.Context) error {
 	return s.call(ctx, func(*tx) error {

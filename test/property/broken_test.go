@@ -102,6 +102,26 @@ var brokenPushes = []harness.BrokenScript{
 		Old: "c.attempt > 1 and now < nudged_of(c) and 1 or 0", New: "0",
 	},
 	{
+		Name: "an attempt that an operator asks for does not count", File: "redisstore/lua/retry.lua",
+		Old: "  set_nudged(c, 0)\n", New: "",
+	},
+	{
+		Name: "an operator asks in vain", File: "redisstore/lua/retry.lua",
+		Old: "  c.due = now\n", New: "",
+	},
+	{
+		Name: "a pause goes on though an operator asks", File: "redisstore/lua/retry_endpoint.lua",
+		Old: "e.pause = 0\n", New: "",
+	},
+	{
+		Name: "an operator has a probe sent beside the one that is out", File: "redisstore/lua/retry_endpoint.lua",
+		Old: " and e.probing == 0 then e.next = now", New: " then e.next, e.probing = now, 0",
+	},
+	{
+		Name: "an operator has no probe sent", File: "redisstore/lua/retry_endpoint.lua",
+		Old: "e.next = now", New: "",
+	},
+	{
 		Name: "a probe that fails does not lengthen the pause", File: "redisstore/lua/fail_endpoint.lua",
 		Old: "e.probes = e.probes + 1", New: "",
 	},

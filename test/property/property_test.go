@@ -654,7 +654,7 @@ func (h *history) endpoint() {
 	}
 	for range rapid.IntRange(1, 8).Draw(h.t, "shown") {
 		switch h.pick("shown", []string{
-			"fails", "fails", "a pause", "recovers", "probe", "probe", "returned", "later", "later",
+			"fails", "fails", "a pause", "recovers", "probe", "probe", "returned", "later", "later", "retried",
 		}) {
 		case "fails":
 			h.failEndpoint(sub, fsm.EndpointFailure{Probe: slot})
@@ -667,6 +667,8 @@ func (h *history) endpoint() {
 			want, err := h.spec.RecoverEndpoint(h.ctx, sub)
 			h.must(err)
 			h.same("whether the endpoint is up since", got, want)
+		case "retried":
+			h.retry(sub)
 		case "probe":
 			slot = h.probe(sub, slot)
 		case "returned":
@@ -729,7 +731,11 @@ func (h *history) flaps() {
 	}
 	for left := rapid.IntRange(1, 4).Draw(h.t, "times"); left > 0; left-- {
 		h.newNonce()
-		h.releaseHeld(sub)
+		if rapid.IntRange(0, 3).Draw(h.t, "an operator asks") == 0 {
+			h.retry(sub)
+		} else {
+			h.releaseHeld(sub)
+		}
 		h.agree("a release")
 		from := len(h.refs)
 		h.newNonce()
@@ -758,6 +764,14 @@ func (h *history) flaps() {
 		}
 		h.agree("what came of a release")
 	}
+}
+
+func (h *history) retry(sub fsm.Subscription) {
+	got, err := h.store.RetrySubscription(h.ctx, sub.ID)
+	h.must(err)
+	want, err := h.spec.RetrySubscription(h.ctx, sub.ID)
+	h.must(err)
+	h.same("how many are retried", got, want)
 }
 
 func (h *history) releaseHeld(sub fsm.Subscription) {
