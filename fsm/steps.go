@@ -40,7 +40,7 @@ func (c *Consumer) begin(env Env) {
 // handOut begins the next delivery attempt. A wake of an earlier incarnation of the server may have been over, and
 // followed by others that are lost: it becomes a new one.
 func (c *Consumer) handOut(env Env) (e Effects) {
-	c.pause(env, c.Deadline)
+	c.pauseUnattempted(env)
 	if c.Epoch <= env.Base {
 		e.Ended = c.Ended(EndLost)
 		c.begin(env)
@@ -109,6 +109,16 @@ func (c *Consumer) pause(env Env, since time.Time) {
 	}
 }
 
+// pauseUnattempted takes the time out of the failure clock since the next attempt is due, or was parked.
+func (c *Consumer) pauseUnattempted(env Env) {
+	since := c.Deadline
+	if !c.ParkedAt.IsZero() {
+		since = c.ParkedAt
+	}
+	c.pause(env, since)
+	c.ParkedAt = time.Time{}
+}
+
 // rest takes a consumer that is done back to idle, counts whether it got anywhere, and wakes it again if work is
 // pending (L2, L3).
 func (c *Consumer) rest(env Env) *Wake {
@@ -138,6 +148,8 @@ func (c Consumer) finished(env Env) (Consumer, Effects) {
 // idle has a consumer rest, and the failure clock with it.
 func (c *Consumer) idle(env Env) {
 	if c.State == Waking && !c.FirstFailure.IsZero() {
+		c.pause(env, c.ParkedAt)
+		c.ParkedAt = time.Time{}
 		c.Paused -= env.Now.Sub(c.FirstFailure)
 	}
 	c.State, c.Attempt, c.Sent = Idle, 0, false
@@ -166,6 +178,7 @@ func (c *Consumer) note(path string, tail Offset) {
 // delivered notes what any 2xx and any claim prove: the endpoint takes wakes.
 func (c *Consumer) delivered() {
 	c.FirstFailure, c.Paused, c.Retired, c.LastError = time.Time{}, 0, false, ""
+	c.ParkedAt = time.Time{}
 }
 
 // goLive starts the liveness timeout.

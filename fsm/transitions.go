@@ -197,7 +197,7 @@ func (c Consumer) Hide(env Env, a Absence) (Consumer, Effects) {
 		switch {
 		case c.State != Waking:
 		case c.HiddenAt.IsZero():
-			c.pause(env, c.Deadline)
+			c.pauseUnattempted(env)
 		default:
 			c.pause(env, c.HiddenAt)
 		}
@@ -288,6 +288,9 @@ func (c Consumer) Park(env Env, r WakeRef, wait time.Duration) (Consumer, Effect
 	switch {
 	case c.Sent:
 		c.Attempt, c.Sent = c.Attempt-1, false
+		if !c.FirstFailure.IsZero() {
+			c.ParkedAt = env.Now
+		}
 	case c.Retired || c.Attempt != r.Attempt-1:
 		return c, Effects{}
 	}
@@ -357,9 +360,13 @@ func (c Consumer) Deliver(env Env, r WakeRef, d Delivered) (Consumer, Effects) {
 	return c, e
 }
 
-// Resume resumes deliveries to the consumer: the subscription's endpoint takes them again.
+// Resume resumes deliveries to the consumer: the subscription's endpoint takes them again. What was held back meanwhile
+// is due at once; what waits for its retry goes on waiting.
 func (c Consumer) Resume(env Env) (Consumer, Effects) {
 	switch {
+	case c.heldBack() && c.Deadline.After(env.Now):
+		c.Deadline = env.Now
+		return c, Effects{}
 	case c.State == GivenUp:
 		c = c.clone()
 		c.revive()
@@ -405,4 +412,10 @@ func (c Consumer) Retry(env Env) (_ Consumer, ok bool) {
 	}
 	c.Deadline, c.Nudged = env.Now, time.Time{}
 	return c, true
+}
+
+// heldBack says whether the next attempt of the wake waits though its time had come: it was handed out, and is parked.
+func (c Consumer) heldBack() bool {
+	return c.State == Waking && !c.Sent && c.Handed > 0 && (c.Attempt == 0 || !c.ParkedAt.IsZero()) && !c.Retired &&
+		c.HiddenAt.IsZero()
 }

@@ -369,6 +369,72 @@ func TestFailures(t *testing.T) {
 			t.Errorf("an attempt that was made and failed was parked: %+v", again)
 		}
 	})
+	t.Run("a resumption releases what was held back, and not what waits for its retry", func(t *testing.T) {
+		first, _ := c.Park(at(0), first, time.Hour)
+		failed, _ := c.Fail(at(0), ref(c), Failure{})
+		due, e := failed.Due(at(time.Second))
+		retry, _ := due.Park(at(time.Second), e.Wake.Ref(), time.Hour)
+		for name, held := range map[string]Consumer{"a first attempt": first, "a retry that was due": retry} {
+			if got, e := held.Resume(at(time.Minute)); !got.Deadline.Equal(at(time.Minute).Now) || e.Wake != nil ||
+				got.Attempt != held.Attempt || !got.FirstFailure.Equal(held.FirstFailure) {
+				t.Errorf("%s: %+v", name, got)
+			}
+		}
+		hidden, _ := retry.Hide(at(2*time.Second), Missing)
+		stalled := idle("10", "11")
+		stalled.Stalled = StallLimit
+		stalled, _ = stalled.Observe(at(0), "/a", "12")
+		for name, other := range map[string]Consumer{
+			"out": due, "failed": failed, "hidden": hidden, "done without progress": stalled,
+		} {
+			if got, e := other.Resume(at(0)); !got.Deadline.Equal(other.Deadline) || e.Wake != nil {
+				t.Errorf("%s: its deadline is %s, not %s", name, got.Deadline, other.Deadline)
+			}
+		}
+	})
+	t.Run("time in which an attempt is parked does not count, however it ends", func(t *testing.T) {
+		failed, _ := c.Fail(at(0), first, Failure{RetryAfter: time.Second})
+		due, e := failed.Due(at(time.Second))
+		parked, _ := due.Park(at(time.Second), e.Wake.Ref(), time.Minute)
+		parked, _ = parked.Park(at(2*time.Second), e.Wake.Ref(), time.Minute)
+		stale := WakeRef{Consumer: c.Ref(), Epoch: c.Epoch, WakeID: c.WakeID}
+		for name, tt := range map[string]struct {
+			end  func() Consumer
+			want time.Duration
+		}{
+			"at the deadline": {func() Consumer {
+				c, _ := parked.Due(at(time.Hour))
+				return c
+			}, time.Hour - time.Second},
+			"before it": {func() Consumer {
+				c, _ := parked.Begin(at(31*time.Second), stale)
+				return c
+			}, 30 * time.Second},
+			"by a resumption": {func() Consumer {
+				c, _ := parked.Resume(at(11 * time.Second))
+				c, _ = c.Due(at(11 * time.Second))
+				return c
+			}, 10 * time.Second},
+			"while the stream was gone": {func() Consumer {
+				c, _ := parked.Hide(at(21*time.Second), Missing)
+				c, _ = c.Observe(at(41*time.Second), "/a", "11")
+				c, _ = c.Due(at(41 * time.Second))
+				return c
+			}, 40 * time.Second},
+			"over the end of its wake": {func() Consumer {
+				cb := callback(parked, func(cb *Callback) { cb.Done = true })
+				c, r := parked.Callback(at(21*time.Second), true, cb)
+				if r.Code != "" || c.State != Waking || c.Epoch != parked.Epoch+1 {
+					t.Fatalf("%s, %+v", r.Code, c)
+				}
+				return c
+			}, 20 * time.Second},
+		} {
+			if got := tt.end(); got.Paused != tt.want || !got.ParkedAt.IsZero() || !got.FirstFailure.Equal(t0) {
+				t.Errorf("%s: %s do not count, want %s: %+v", name, got.Paused, tt.want, got)
+			}
+		}
+	})
 }
 
 // TestDoneWithoutProgress holds that such a consumer does not spin.

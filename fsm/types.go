@@ -260,8 +260,12 @@ type Consumer struct {
 	// FirstFailure is when the uninterrupted run of failed attempts began; zero without one.
 	FirstFailure time.Time
 	// Paused is how much of the time since FirstFailure does not count, because no attempt could be made: no replica
-	// acted on a deadline, or the consumer was hidden or idle. While it is idle it is less by the time that did count.
+	// acted on a deadline, the attempt was parked, or the consumer was hidden or idle. While it is idle it is less by
+	// the time that did count.
 	Paused time.Duration
+	// ParkedAt is since when the next attempt waits that was handed out and not begun (Park), which is time that does
+	// not count either; zero if none does, and without a FirstFailure.
+	ParkedAt time.Time
 	// LastError is why the last attempt failed, in a few words; empty without an uninterrupted run of failed attempts.
 	LastError string
 	// Retired is true when the endpoint answered 410: no delivery until the subscription is resumed.

@@ -148,5 +148,8 @@ func decodeConsumer(id string, h map[string]string) (c fsm.Consumer, bad error) 
 	if h["paused"] != "" {
 		c.Paused = time.Duration(number("paused")) * time.Millisecond
 	}
+	if h["parked"] != "" {
+		c.ParkedAt = at("parked")
+	}
 	return c, bad
 }

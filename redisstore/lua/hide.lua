@@ -9,7 +9,9 @@ local next_cursor = visit(P .. 'w:' .. path, ARGV[A + 2], function(id)
   -- A caller that asked once leaves it to the stream's watcher to ask again.
   if absence == '0' then hidden[#hidden + 1] = path end
   if c.hidden == 0 or absence == '1' then
-    if c.state == 'waking' then pause(c, c.hidden > 0 and c.hidden or c.due) end
+    if c.state == 'waking' then
+      if c.hidden > 0 then pause(c, c.hidden) else pause_unattempted(c) end
+    end
     c.hidden, c.due = now, now + GRACE
     save(c)
   elseif absence == '2' and now >= c.hidden + GRACE then

@@ -20,7 +20,8 @@
 --                           by: the nonce of the last callback that succeeded; error: why the last attempt failed, while
 --                           failing is not 0; restarts: the partition's count of restarts that it is up to date with (load), none
 --                           is 0;
---                           paused: how much of the time since failing does not count, ms, none is 0;
+--                           paused: how much of the time since failing does not count, ms, none is 0; parked: since when the next attempt
+--                           waits that was handed out and not begun, ms, none is 0; both only while failing is not 0;
 --                           profile: what it goes by that its subscription has set (fsm.Profile), none is that of the webhook spec;
 --                           born: the epoch that it was made with, if it was made with a profile;
 --                           span: an epoch, and how many events, or bytes, the first attempt has brought that failed in it
@@ -416,10 +417,13 @@ local function record(id)
   local c = {
     id = id, was = r, sub = r[1], gen = r[2], primary = r[3], profile = r[4], state = r[5], wake = r[6], by = r[7], epoch = r[8],
     woke = r[9], attempt = r[10], handed = r[11], sent = r[12], failing = r[13], retired = r[14], stalled = r[15], moved = r[16],
-    hidden = r[17], due = r[18], since = r[19], paused = 0,
+    hidden = r[17], due = r[18], since = r[19], paused = 0, parked = 0,
   }
-  if c.failing > 0 then c.paused = tonumber(redis.call('HGET', P .. 'c:' .. id, 'paused') or '0') end
-  c.was_due, c.was_paused, c.was_place = c.due, c.paused, place_of(c)
+  if c.failing > 0 then
+    local kept = redis.call('HMGET', P .. 'c:' .. id, 'paused', 'parked')
+    c.paused, c.parked = tonumber(kept[1] or '0'), tonumber(kept[2] or '0')
+  end
+  c.was_due, c.was_paused, c.was_parked, c.was_place = c.due, c.paused, c.parked, place_of(c)
   return c
 end
 
@@ -451,6 +455,11 @@ local function save(c)
     changes[#changes + 1] = int(c.paused)
     c.was_paused = c.paused
   end
+  if c.parked ~= c.was_parked then
+    changes[#changes + 1] = 'parked'
+    changes[#changes + 1] = int(c.parked)
+    c.was_parked = c.parked
+  end
   if #changes > 2 then redis.call(unpack(changes)) end
   local place = place_of(c)
   if c.was_place and c.was_place ~= place then redis.call('ZREM', P .. c.was_place, c.id) end
@@ -469,8 +478,8 @@ local function create(sub, gen, id, primary, acked, epoch, profile, aside)
   touched = true
   local c = {
     id = id, sub = sub, gen = gen, primary = primary, state = 'idle', epoch = epoch, profile = profile, wake = '', woke = 0, attempt = 0,
-    handed = 0, sent = 0, failing = 0, retired = 0, stalled = 0, moved = 0, hidden = 0, paused = 0, due = 0, was = {}, was_due = 0,
-    was_paused = 0,
+    handed = 0, sent = 0, failing = 0, retired = 0, stalled = 0, moved = 0, hidden = 0, paused = 0, parked = 0, due = 0, was = {}, was_due = 0,
+    was_paused = 0, was_parked = 0,
   }
   redis.call('HSET', P .. 'c:' .. id, 'sub', sub, 'gen', gen, 'primary', primary)
   if profile then redis.call('HSET', P .. 'c:' .. id, 'profile', profile, 'born', aside and aside.born or int(epoch)) end
@@ -641,8 +650,14 @@ local function pause(c, since)
   if c.failing > 0 and since > 0 and now > since then c.paused = c.paused + now - since end
 end
 
+-- pause_unattempted takes the time out of the failure clock since the next attempt is due, or was parked.
+local function pause_unattempted(c)
+  pause(c, c.parked > 0 and c.parked or c.due)
+  c.parked = 0
+end
+
 local function hand_out(c)
-  pause(c, c.due)
+  pause_unattempted(c)
   if c.epoch <= fence() then
     over(c, 'lost')
     begin(c)
@@ -688,7 +703,11 @@ end
 
 -- rest_idle has a consumer rest, and the failure clock with it.
 local function rest_idle(c)
-  if c.state == 'waking' and c.failing > 0 then c.paused = c.paused - (now - c.failing) end
+  if c.state == 'waking' and c.failing > 0 then
+    pause(c, c.parked)
+    c.parked = 0
+    c.paused = c.paused - (now - c.failing)
+  end
   c.state, c.attempt, c.sent = 'idle', 0, 0
 end
 
@@ -753,7 +772,7 @@ end
 
 local function delivered(c)
   if c.failing > 0 then redis.call('HDEL', P .. 'c:' .. c.id, 'error') end
-  c.failing, c.paused, c.retired = 0, 0, 0
+  c.failing, c.paused, c.parked, c.retired = 0, 0, 0, 0
 end
 
 local function go_live(c)

@@ -6,7 +6,10 @@ local c = current(record, ARGV[A], ARGV[A + 1], ARGV[A + 2])
 if c and c.state == 'waking' and c.handed == tonumber(ARGV[A + 3]) and c.hidden == 0 then
   local out = c.sent == 1
   if out or c.retired == 0 and c.attempt == tonumber(ARGV[A + 4]) - 1 then
-    if out then c.attempt, c.sent = c.attempt - 1, 0 end
+    if out then
+      c.attempt, c.sent = c.attempt - 1, 0
+      if c.failing > 0 then c.parked = now end
+    end
     c.due = now + tonumber(ARGV[A + 5])
     save(c)
   end

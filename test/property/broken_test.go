@@ -133,6 +133,18 @@ var brokenPushes = []harness.BrokenScript{
 		Name: "two probes are out at a time", File: "redisstore/lua/probe_endpoint.lua",
 		Old: "e.next > now", New: "e.probing == 0 and e.next > now",
 	},
+	{
+		Name: "time in which an attempt is parked counts as failure", File: "redisstore/lua/park.lua",
+		Old: "c.parked = now", New: "c.parked = 0",
+	},
+	{
+		Name: "a retry that was held back is not released", File: "redisstore/lua/resume.lua",
+		Old: "(c.attempt == 0 or c.parked > 0)", New: "c.attempt == 0",
+	},
+	{
+		Name: "a resumption takes retries for held back", File: "redisstore/lua/resume.lua",
+		Old: "(c.attempt == 0 or c.parked > 0) and", New: "",
+	},
 }
 
 // brokenLink is about a link that was decided before a subscription was deleted, and comes after that.

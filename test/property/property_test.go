@@ -609,16 +609,37 @@ func (h *history) drop() {
 }
 
 func (h *history) resume() {
-	sub := rapid.SampledFrom(h.subs).Draw(h.t, "subscription")
-	got, err := h.store.ResumeSubscription(h.ctx, sub.ID)
+	h.resumed(rapid.SampledFrom(h.subs).Draw(h.t, "subscription").ID)
+}
+
+func (h *history) resumed(id string) {
+	got, err := h.store.ResumeSubscription(h.ctx, id)
 	h.must(err)
-	want, err := h.spec.ResumeSubscription(h.ctx, sub.ID)
+	want, err := h.spec.ResumeSubscription(h.ctx, id)
 	h.must(err)
 	h.outcome("resume", got, want)
 }
 
-// fails is an endpoint that fails again and again: each attempt is made when it is due, and fails. In the end its
-// subscription may have lost its settings.
+// heldBack is an attempt that is due and not begun, as that of a subscription that is paused. Some are resumed.
+func (h *history) heldBack(wake fsm.Wake) {
+	h.parked(wake.Ref(), time.Hour)
+	if h.calls%4 > 0 {
+		h.agree("an attempt is held back")
+		h.draw.Nonce += "x"
+		h.resumed(wake.Subscription)
+	}
+}
+
+func (h *history) parked(r fsm.WakeRef, wait time.Duration) {
+	got, err := h.store.Park(h.ctx, r, wait)
+	h.must(err)
+	want, err := h.spec.Park(h.ctx, r, wait)
+	h.must(err)
+	h.outcome("park", got, want)
+}
+
+// fails is an endpoint that fails again and again: each attempt is made when it is due, and fails, but for a few that
+// are held back at first. In the end its subscription may have lost its settings.
 func (h *history) fails() {
 	for left := rapid.IntRange(2, 4).Draw(h.t, "failures"); left > 0; left-- {
 		from := len(h.refs)
@@ -626,6 +647,10 @@ func (h *history) fails() {
 		h.dueAt(true)
 		for _, wake := range h.refs[from:] {
 			h.newNonce()
+			if left > 1 && h.calls%3 == 0 {
+				h.heldBack(wake)
+				continue
+			}
 			f := fsm.Failure{Reason: "status 500"}
 			for _, sub := range h.subs {
 				if sub.ID == wake.Subscription && (left > 1 || h.calls%2 == 0) {
@@ -748,7 +773,7 @@ func (h *history) flaps() {
 			case "asks for a pause":
 				fails(wake, fsm.Failure{RetryAfter: 2 * time.Minute})
 			case "held":
-				h.park(wake, time.Minute)
+				h.parked(wake.Ref(), time.Minute)
 			case "later":
 				h.draw.Now = h.draw.Now.Add(time.Second)
 			case "taken":
@@ -843,7 +868,8 @@ func (h *history) answer() {
 		}
 		h.failed(wake, f)
 	case "park":
-		h.park(wake, rapid.SampledFrom([]time.Duration{0, time.Minute}).Draw(h.t, "parked for"))
+		wait := rapid.SampledFrom([]time.Duration{0, time.Minute}).Draw(h.t, "parked for")
+		h.parked(r, wait)
 	case "begin":
 		got, err := h.store.Begin(h.ctx, r)
 		h.must(err)
@@ -883,15 +909,6 @@ func (h *history) answer() {
 			}
 		}
 	}
-}
-
-// park takes back an attempt that was not begun.
-func (h *history) park(wake fsm.Wake, wait time.Duration) {
-	got, err := h.store.Park(h.ctx, wake.Ref(), wait)
-	h.must(err)
-	want, err := h.spec.Park(h.ctx, wake.Ref(), wait)
-	h.must(err)
-	h.outcome("park", got, want)
 }
 
 // failed reports that an attempt has failed.
