@@ -66,6 +66,8 @@ type pushed struct {
 	// breaks has the stream that is read next be unreadable for good: broken.
 	breaks atomic.Bool
 	broken atomic.Value
+	// pauses has the subscription be paused when a stream is read next.
+	pauses atomic.Bool
 }
 
 func answersWith(code int, header ...string) http.HandlerFunc {
@@ -90,6 +92,9 @@ func inPushTime(t *testing.T, change func(*fsm.Subscription), test func(*pushed)
 			c.ReadBatch = func(_ context.Context, _, path string, at, _ fsm.Offset, _ int, _ bool) (fsm.Batch, error) {
 				if p.breaks.Load() && p.broken.CompareAndSwap(nil, path) || p.broken.Load() == path {
 					return fsm.Batch{}, errors.New("no answer")
+				}
+				if p.pauses.CompareAndSwap(true, false) {
+					p.store.pause(t, p.sub.ID)
 				}
 				batch := event
 				batch.From = at

@@ -3,6 +3,7 @@ package dispatcher
 import (
 	"net/http"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"reveille/fsm"
@@ -167,6 +168,23 @@ func TestTheFailureClock(t *testing.T) {
 			}
 			*answer = func(_ int, w http.ResponseWriter, _ *http.Request) { answersDone(w) }
 			f.until("it is done", time.Hour, func() bool { return f.consumer().State == fsm.Idle })
+		})
+	})
+	t.Run("does not count the time in which the subscription is paused", func(t *testing.T) {
+		failing(t, func(f *timed, _ *answering) {
+			began := f.consumer().FirstFailure
+			pass(gcAfter / 3)
+			f.store.pause(t, f.sub.ID)
+			synctest.Wait()
+			n, attempt, paused := len(f.hook.attempts()), f.consumer().Attempt, time.Now()
+			if pass(3 * gcAfter); len(f.hook.attempts()) > n || f.consumer().Attempt > attempt {
+				t.Errorf("%d attempts were made: %+v", len(f.hook.attempts())-n, f.consumer())
+			}
+			f.resume(t, f.sub.ID)
+			if pass(f.cfg.DueInterval); len(f.hook.attempts()) != n+1 {
+				t.Errorf("what came due in the pause waits on: %+v", f.consumer())
+			}
+			f.givenUp(began.Add(time.Since(paused)))
 		})
 	})
 }

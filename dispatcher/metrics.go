@@ -86,8 +86,8 @@ func newMetrics(r prometheus.Registerer, most int) *metrics {
 				"410; abandoned: cut off because this program stopped; waiting: not made, because a later version " +
 				"stored a mode, format or signature scheme that this one does not know; empty: not made, because " +
 				"there was no event to bring; unread: not made, because the events could not be read from the stream " +
-				"server; held: not made, because the endpoint is left alone for a while; dead: the events are " +
-				"not tried again) and class of the status (none: there was no answer).",
+				"server; held: not made, because the endpoint is left alone for a while, or the subscription is " +
+				"paused; dead: the events are not tried again) and class of the status (none: there was no answer).",
 		}, []string{"subscription", "outcome", "status"}),
 		failures: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "reveille_delivery_failures_total",

@@ -56,7 +56,11 @@ func (d *Dispatcher) tell(ctx context.Context, a *attempt) (fsm.Outcome, error) 
 	case fsm.AttemptDone, fsm.AttemptEmpty, fsm.AttemptDead:
 		return a.kind.ack(ctx, a)
 	case fsm.AttemptUnread, fsm.AttemptWaiting, fsm.AttemptHeld:
-		return d.cfg.Store.Park(ctx, w.Ref(), cmp.Or(v.Wait, parkTime))
+		out, err := d.cfg.Store.Park(ctx, w.Ref(), cmp.Or(v.Wait, parkTime))
+		if err == nil && a.paused {
+			return d.pauseAgain(ctx, w)
+		}
+		return out, err
 	case fsm.AttemptAbandoned:
 		return fsm.Outcome{}, nil
 	case fsm.AttemptFailed, fsm.AttemptRetired:

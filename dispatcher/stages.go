@@ -14,7 +14,7 @@ import (
 type stages struct {
 	// prepare finds out what is to be delivered, and how. Nothing is read for an endpoint that is left alone.
 	prepare []step
-	// allow says whether it may be sent now.
+	// allow says whether it may be sent now; to read may have taken a while.
 	allow []step
 	// build makes the request anew for each attempt, with a token and a signature of this moment.
 	build []step
@@ -29,7 +29,8 @@ type step func(ctx context.Context, a *attempt) bool
 
 func (d *Dispatcher) newStages() stages {
 	return stages{
-		prepare: []step{d.prepare, d.allowEndpoint, d.load}, allow: []step{d.allowTarget}, build: []step{d.build},
+		prepare: []step{d.prepare, d.allowSubscription, d.allowEndpoint, d.load},
+		allow:   []step{d.allowTarget, d.allowSubscription}, build: []step{d.build},
 		send: []step{d.send}, judge: []step{d.judge},
 	}
 }
@@ -58,6 +59,8 @@ type attempt struct {
 	took    time.Duration
 	// probe is the slot of the probe that the attempt is; zero if it is none. allowEndpoint sets it.
 	probe time.Time
+	// paused is true if it waits because its subscription is paused.
+	paused bool
 	// failed is true if it failed and may be tried again, be it the last or not.
 	failed bool
 	// noted is true once the store knows what the attempt says of its endpoint.

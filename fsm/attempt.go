@@ -56,7 +56,8 @@ const (
 	// AttemptDead means that the events are not tried again: the endpoint will never take them, their last attempt has
 	// failed, or they are too large. What follows them goes on.
 	AttemptDead
-	// AttemptHeld means that nothing was sent, because the endpoint is to be left alone for a while.
+	// AttemptHeld means that nothing was sent, because the endpoint is to be left alone for a while, or because the
+	// subscription is paused.
 	AttemptHeld
 )
 

@@ -44,17 +44,17 @@ type SubscriptionStore interface {
 	// *ConflictError. A created one has a backfill under way until EndBackfill.
 	CreateSubscription(ctx context.Context, sub Subscription) (stored Subscription, created bool, err error)
 	// ChangeSubscription stores what change returns, and returns it as stored: Told, and in the list from its next
-	// version on. change may alter what SameConfig compares, but for Pattern and Mode, and Secret. It is called again
-	// if another change came in between. If it fails, its error is returned as it is and nothing is stored. An unknown
-	// ID is ErrNotFound.
+	// version on. change may alter what SameConfig compares, but for Pattern and Mode, and Secret and Paused. It is
+	// called again if another change came in between. If it fails, its error is returned as it is and nothing is
+	// stored. An unknown ID is ErrNotFound.
 	ChangeSubscription(
 		ctx context.Context, id string, change func(Subscription) (Subscription, error),
 	) (Subscription, error)
 	// DeleteSubscription removes a subscription and all of its consumers; callbacks find them gone as soon as it
 	// returns. An unknown ID is no error.
 	DeleteSubscription(ctx context.Context, id string) error
-	// ResumeSubscription resumes deliveries to consumers whose endpoint answered 410, and to those that were given up.
-	// It returns ErrNotFound for an unknown ID. An error may come after some were resumed.
+	// ResumeSubscription resumes deliveries: the subscription is not Paused any more, and then all of its consumers
+	// make the transition Resume. It returns ErrNotFound for an unknown ID. An error may come after some were resumed.
 	ResumeSubscription(ctx context.Context, id string) (Outcome, error)
 	// RetrySubscription is the transition Retry on the endpoint of a subscription, then on all of its consumers. It
 	// returns of how many an attempt has waited, and ErrNotFound for an unknown ID. An error may come after it was made

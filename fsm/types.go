@@ -57,6 +57,8 @@ type Subscription struct {
 	// Told is true once a client other than its creator is told that it is there, because it has asked for the same
 	// again or has changed it: the creator may still wait for an answer.
 	Told bool
+	// Paused is true while an operator has its deliveries wait: no attempt begins. It is no part of the configuration.
+	Paused bool
 }
 
 // Authorization proves to an endpoint that a delivery is allowed; the zero value does not.
@@ -177,7 +179,8 @@ func (s Subscription) Conflict(o Subscription) error { return &ConflictError{Fie
 func (s Subscription) Equal(o Subscription) bool {
 	same := s.SameConfig(o)
 	return same && s.ID == o.ID && s.Generation == o.Generation && s.Secret == o.Secret &&
-		s.CreatedAt.Equal(o.CreatedAt) && s.Version == o.Version && s.Revision == o.Revision && s.Told == o.Told
+		s.CreatedAt.Equal(o.CreatedAt) && s.Version == o.Version && s.Revision == o.Revision && s.Told == o.Told &&
+		s.Paused == o.Paused
 }
 
 // Backfill is the progress of creating the consumers of streams that were there before their subscription.

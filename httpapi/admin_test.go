@@ -124,6 +124,54 @@ func TestOperatorRetriesASubscription(t *testing.T) {
 	h.want(h.admin("POST", "/api/v1/subscriptions/a/retry", ""), 503, fsm.CodeUnavailable, "")
 }
 
+// TestOperatorPausesASubscription holds what a pause is answered and where it shows, and that neither a PATCH nor the
+// same PUT ends it.
+func TestOperatorPausesASubscription(t *testing.T) {
+	h := newHarness(t, nil)
+	const target, pause = "/a/*?subscription=a", "/api/v1/subscriptions/a/pause"
+	h.want(h.admin("POST", pause, ""), 404, fsm.CodeSubscriptionNotFound, "")
+	h.want(h.admin("POST", "/api/v1/subscriptions/a:b/pause", ""), 400, fsm.CodeInvalidSubscriptionID, "':'")
+	h.secret(fmt.Sprint(h.api("PUT", target, hook).body["webhook_secret"]))
+	h.want(h.admin("POST", pause, `{"all":true}`), 400, fsm.CodeInvalidRequest, "all")
+	sub := h.store.db.Subscriptions()["a"]
+	for i := range 3 {
+		h.store.db.PutConsumer(fsm.NewConsumer(sub, fmt.Sprint("/a/", i), fsm.Start, 0))
+	}
+	waiting := fsm.ConsumerID("a", "/a/0")
+	h.change(waiting, func(c *fsm.Consumer) { c.State, c.Deadline = fsm.Waking, h.clock().Add(time.Minute) })
+	shows := func(when string, paused any, waitsFor string) {
+		t.Helper()
+		for _, a := range []answer{
+			h.api("GET", target, ""), h.api("PUT", target, hook), h.api("PATCH", target, `{"description":"d"}`),
+			h.admin("GET", "/api/v1/subscriptions/a", ""),
+		} {
+			if a.status != 200 || a.body["paused"] != paused {
+				t.Errorf("%s: %d %s", when, a.status, a.text)
+			}
+		}
+		if rows := rowsOf(h.admin("GET", "/api/v1/subscriptions", ""), "subscriptions"); rows[0]["paused"] != paused {
+			t.Errorf("%s it is listed as %v", when, rows[0])
+		}
+		if a := h.admin("GET", "/api/v1/consumers/"+waiting, ""); a.body["waits_for"] != waitsFor {
+			t.Errorf("%s a consumer is %s", when, a.text)
+		}
+	}
+	shows("before", nil, "attempt")
+	for _, again := range []string{"", "{}"} {
+		if a := h.admin("POST", pause, again); a.status != 200 || a.body["subscription_id"] != "a" ||
+			a.body["consumers"] != 3.0 {
+			t.Errorf("paused: %d %s", a.status, a.text)
+		}
+		shows("paused", true, "resumption")
+	}
+	if a := h.admin("POST", "/api/v1/subscriptions/a/resume", ""); a.status != 200 {
+		t.Errorf("resumed: %d %s", a.status, a.text)
+	}
+	shows("resumed", nil, "attempt")
+	h.store.fail(fsm.ErrUnavailable)
+	h.want(h.admin("POST", pause, ""), 503, fsm.CodeUnavailable, "")
+}
+
 func TestConfigIsChecked(t *testing.T) {
 	whole := newHarness(t, nil).svc.cfg
 	for field, spoil := range map[string]func(*Config){

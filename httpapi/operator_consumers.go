@@ -52,7 +52,8 @@ type consumerBody struct {
 	WokenAt *time.Time `json:"woken_at,omitempty"`
 	Attempt int        `json:"attempt,omitempty"`
 	// WaitsFor is what happens at the deadline if nothing comes before: "answer" (the attempt counts as failed),
-	// "attempt" (the next one is made), "callback" (it counts as asleep), "stream" (it is looked for again).
+	// "attempt" (the next one is made), "resumption" (its subscription is paused, so it waits on), "callback" (it
+	// counts as asleep), "stream" (it is looked for again).
 	WaitsFor     string     `json:"waits_for,omitempty"`
 	Deadline     *time.Time `json:"deadline,omitempty"`
 	FailingSince *time.Time `json:"failing_since,omitempty"`
@@ -80,11 +81,15 @@ type consumersBody struct {
 
 func (s *Service) consumerBody(c fsm.Consumer) consumerBody {
 	of, _ := fsm.AsideOf(c.ID)
+	waits := waitsFor(c)
+	if waits == "attempt" && s.paused(c) {
+		waits = "resumption"
+	}
 	return consumerBody{
 		ID: c.ID, Subscription: c.Subscription, Primary: c.Primary, AsideOf: of,
 		Partition: s.cfg.Store.PartitionOf(c.Primary), State: c.State,
 		Condition: conditionOf(c), Epoch: c.Epoch, WakeID: c.WakeID, WokenAt: shown(c.WokeAt), Attempt: c.Attempt,
-		WaitsFor: waitsFor(c), Deadline: shown(c.Deadline),
+		WaitsFor: waits, Deadline: shown(c.Deadline),
 		FailingSince: shown(c.FirstFailure), LastError: c.LastError, HiddenSince: shown(c.HiddenAt),
 	}
 }

@@ -44,6 +44,8 @@ type operatorSubscription struct {
 	// Condition is the worst of the consumers that were looked at: "retired", "failing", "ok"; "unknown" if nothing is
 	// wrong with them and there are others. Unless one is retired, it is "down" or "paused" if the endpoint is.
 	Condition string `json:"condition"`
+	// Paused is true until an operator resumes the subscription, which is no part of Condition.
+	Paused bool `json:"paused,omitempty"`
 	// LookedAt is how many consumers Condition and States are of.
 	LookedAt int `json:"looked_at"`
 	// States counts them by state, and those in trouble once more by condition; only in the answer about one
@@ -62,6 +64,7 @@ func operatorSubscriptionOf(sub fsm.Subscription, backfills map[string]fsm.Backf
 		ID: sub.ID, Pattern: sub.Pattern, Mode: sub.Mode, Start: sub.Start.Value(), Ordering: sub.Ordering,
 		Description: sub.Description,
 		CreatedAt:   sub.CreatedAt.UTC(),
+		Paused:      sub.Paused,
 	}
 	if u, err := url.Parse(sub.Webhook); err == nil {
 		b.WebhookHost = u.Host
@@ -227,7 +230,8 @@ func (s *Service) readNothing(c echo.Context) error {
 	return o.only()
 }
 
-// resume delivers again to a subscription's endpoint that answered 410, and to consumers that were given up.
+// resume ends a pause, and delivers again to a subscription's endpoint that answered 410, and to consumers that were
+// given up.
 func (s *Service) resume(c echo.Context) error {
 	ctx, id := c.Request().Context(), c.Param("id")
 	if err := fsm.ValidateSubscriptionID(id); err != nil {

@@ -85,6 +85,7 @@ func (s *Service) resources() []resource {
 		}},
 		{port: operator, route: "/api/v1/subscriptions", role: anyone, methods: get(s.showSubscriptions)},
 		{port: operator, route: "/api/v1/subscriptions/:id", role: anyone, methods: get(s.showSubscription)},
+		{port: operator, route: "/api/v1/subscriptions/:id/pause", role: anyone, methods: post(s.pause)},
 		{port: operator, route: "/api/v1/subscriptions/:id/resume", role: anyone, methods: post(s.resume)},
 		{port: operator, route: "/api/v1/subscriptions/:id/retry", role: anyone, methods: post(s.retry)},
 		{port: operator, route: "/api/v1/consumers", role: anyone, methods: get(s.showConsumers)},

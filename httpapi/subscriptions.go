@@ -32,6 +32,8 @@ type subscriptionBody struct {
 	// Signature is left out for the scheme of the webhook spec, which knows no such field.
 	Signature fsm.Signature `json:"signature,omitempty"`
 	settingsBody
+	// Paused is true while an operator has the deliveries wait.
+	Paused   bool          `json:"paused,omitempty"`
 	Backfill *backfillBody `json:"backfill,omitempty"`
 }
 
@@ -43,7 +45,7 @@ type backfillBody struct {
 func bodyOf(sub fsm.Subscription) subscriptionBody {
 	b := subscriptionBody{
 		ID: sub.ID, Pattern: sub.Pattern, Webhook: sub.Webhook, Description: sub.Description,
-		settingsBody: settingsOf(sub),
+		settingsBody: settingsOf(sub), Paused: sub.Paused,
 	}
 	if sub.Signature != fsm.SignatureHMAC {
 		b.Signature = sub.Signature

@@ -88,7 +88,7 @@ type figures struct {
 type census struct {
 	s *Store
 
-	consumers, oldest, known, dead, up, subs, partitions, owned, replicas *prometheus.Desc
+	consumers, oldest, known, dead, up, subs, paused, partitions, owned, replicas *prometheus.Desc
 
 	mu    sync.Mutex
 	last  figures
@@ -124,6 +124,8 @@ func newCensus(s *Store) *census {
 			"these metrics were collected, otherwise 0."),
 		subs: describe("reveille_subscriptions", "Subscriptions that this replica knows: the same number on "+
 			"each replica."),
+		paused: describe("reveille_subscriptions_paused", "Subscriptions whose deliveries wait until an operator "+
+			"resumes them: the same number on each replica."),
 		partitions: describe("reveille_partitions", "Partitions of the database: the same number on each replica."),
 		owned: describe("reveille_partitions_owned", "Partitions that this replica owns: it watches their "+
 			"streams and acts on their deadlines."),
@@ -134,7 +136,7 @@ func newCensus(s *Store) *census {
 // Describe implements prometheus.Collector.
 func (c *census) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		c.consumers, c.oldest, c.known, c.dead, c.up, c.subs, c.partitions, c.owned, c.replicas,
+		c.consumers, c.oldest, c.known, c.dead, c.up, c.subs, c.paused, c.partitions, c.owned, c.replicas,
 	} {
 		ch <- d
 	}
@@ -145,7 +147,14 @@ func (c *census) Collect(ch chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
-	gauge(c.subs, float64(len(c.s.catalog.All())))
+	subs, paused := c.s.catalog.All(), 0
+	for i := range subs {
+		if subs[i].Paused {
+			paused++
+		}
+	}
+	gauge(c.subs, float64(len(subs)))
+	gauge(c.paused, float64(paused))
 	gauge(c.partitions, float64(c.s.keys.partitions))
 	gauge(c.owned, float64(len(c.s.ownership.Partitions())))
 	gauge(c.replicas, float64(c.s.replicas.count.Load()))

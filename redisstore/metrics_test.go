@@ -88,6 +88,15 @@ func TestTheFiguresOfTheOwnedPartitionsAreThoseOfTheDatabase(t *testing.T) {
 			want("seven wakes", oldest, one(7))
 			want("seven wakes", "reveille_streams_known", one(7))
 			want("seven wakes", "reveille_subscriptions", one(1))
+			want("seven wakes", "reveille_subscriptions_paused", one(0))
+			pause := func(now fsm.Subscription) (fsm.Subscription, error) {
+				now.Paused = true
+				return now, nil
+			}
+			if _, err := w.ChangeSubscription(ctx, "s", pause); err != nil {
+				t.Fatal(err)
+			}
+			want("seven wakes of one that is paused", "reveille_subscriptions_paused", one(1))
 			want("seven wakes", "reveille_partitions", one(8))
 			want("seven wakes", "reveille_partitions_owned", one(8))
 			must[fsm.Outcome](t)(w.Fail(ctx, wakes[0].Ref(), fsm.Failure{Retired: true}))

@@ -37,6 +37,7 @@ func TestASubscriptionIsStoredWithHowItIsDelivered(t *testing.T) {
 		"description": "", "revision": 0.0, "start": "", "mode": "wake", "format": "wake", "signature": "hmac",
 		"batch": 0.0, "ordering": "", "timeout": 0.0, "retry": nil, "headers": nil, "metadata": nil,
 		"authorization": "", "authorization_query": "", "created_at": float64(w.now.UnixMicro()),
+		"paused": false,
 	}
 	if !maps.Equal(stored, want) {
 		t.Errorf("stored is %v, want %v", stored, want)

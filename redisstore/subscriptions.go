@@ -41,6 +41,7 @@ type record struct {
 	// Revision is compared by change_subscription.lua.
 	Revision int64 `json:"revision"`
 	Told     bool  `json:"told,omitempty"`
+	Paused   bool  `json:"paused"`
 }
 
 // encodeSubscription returns the record of a subscription. What was there of it, if anything, stays where this version
@@ -53,7 +54,7 @@ func encodeSubscription(s fsm.Subscription, was string) (string, error) {
 		Retry: inMillis(s.Retry), Headers: s.Headers,
 		Auth: s.Authorization.Secret, AuthQuery: s.Authorization.Query,
 		Metadata: s.Metadata, CreatedAt: s.CreatedAt.UnixMicro(), Version: s.Version, Revision: s.Revision,
-		Told: s.Told,
+		Told: s.Told, Paused: s.Paused,
 	})
 	if err == nil && was != "" {
 		fields := map[string]json.RawMessage{}
@@ -83,7 +84,7 @@ func decodeSubscription(s string) (fsm.Subscription, error) {
 		Retry: ofMillis(r.Retry), Headers: r.Headers,
 		Authorization: fsm.Authorization{Query: r.AuthQuery, Secret: r.Auth},
 		Metadata:      r.Metadata, CreatedAt: time.UnixMicro(r.CreatedAt), Version: r.Version,
-		Revision: r.Revision, Told: r.Told,
+		Revision: r.Revision, Told: r.Told, Paused: r.Paused,
 	}.WithDefaults(), nil // what a record lacks goes by its mode
 }
 
@@ -198,7 +199,8 @@ func (s *Store) ChangeSubscription(
 	}
 }
 
-// ResumeSubscription implements fsm.SubscriptionStore.
+// ResumeSubscription implements fsm.SubscriptionStore. A replica that still takes the subscription for paused may hold
+// back an attempt of a consumer that was visited: it finds the change when it has done so.
 func (s *Store) ResumeSubscription(ctx context.Context, id string) (o fsm.Outcome, err error) {
 	if err := s.RefreshCatalog(ctx); err != nil {
 		return o, err
@@ -206,6 +208,15 @@ func (s *Store) ResumeSubscription(ctx context.Context, id string) (o fsm.Outcom
 	sub, ok := s.catalog.Get(id)
 	if !ok {
 		return o, fsm.ErrNotFound
+	}
+	if sub.Paused {
+		sub, err = s.ChangeSubscription(ctx, id, func(now fsm.Subscription) (fsm.Subscription, error) {
+			now.Paused = false
+			return now, nil
+		})
+		if err != nil {
+			return o, err
+		}
 	}
 	return s.ofSubscription(ctx, scriptResume, sub)
 }

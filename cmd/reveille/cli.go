@@ -56,7 +56,7 @@ var commands = []command{
 			"retired (the\nendpoint answered 410, see resume), failing or ok. \"ok in 4 of 7\": 4 were looked at and " +
 			"nothing is wrong with them;\nreveille subscriptions ID looks at more. Down or paused is the endpoint of " +
 			"a push subscription: it gets one\ndelivery at a time until it takes one, or none for as long as it has " +
-			"asked.",
+			"asked. Paused by operator: see pause.",
 		flags: pages, run: (*cli).subscriptions,
 	},
 	{
@@ -85,8 +85,14 @@ var commands = []command{
 		run: (*cli).streams,
 	},
 	{
+		name: "pause", args: "SUBSCRIPTION", does: "hold all deliveries until the subscription is resumed",
+		about: "Requests that are open end as they do, and workers go on. Nothing is lost: what is appended " +
+			"meanwhile is delivered\nonce the subscription is resumed.",
+		least: 1, most: 1, flags: asks, run: (*cli).pause,
+	},
+	{
 		name: "resume", args: "SUBSCRIPTION",
-		does:  "deliver again to an endpoint that answered 410, and to consumers that were given up",
+		does:  "end a pause; deliver again to an endpoint that answered 410, and to consumers that were given up",
 		least: 1, most: 1, flags: asks, run: (*cli).resume,
 	},
 	{

@@ -242,6 +242,25 @@ There is more: reveille streams --watched --cursor n
 		{"forgetting streams", "streams forget /a", `DELETE /api/v1/streams {"streams":["/a"]}`, `{"streams":1}`, `
 1 forgotten, with their consumers
 `},
+		{
+			"pause", "pause orders", "POST /api/v1/subscriptions/orders/pause",
+			`{"subscription_id":"orders","consumers":7}`, `
+orders is paused: its 7 consumers get nothing until it is resumed
+`,
+		},
+		{
+			"subscriptions that are paused", "subscriptions", "GET /api/v1/subscriptions?limit=100",
+			`{"subscriptions":[{"subscription_id":"a","condition":"ok","paused":true},
+			{"subscription_id":"b","condition":"unknown","paused":true},
+			{"subscription_id":"c","condition":"failing","paused":true},
+			{"subscription_id":"d","condition":"paused"}]}`, `
+SUBSCRIPTION  CONSUMERS  CONDITION
+a             0          paused by operator
+b             0          paused by operator
+c             0          paused by operator, failing
+d             0          paused
+`,
+		},
 		{"resume", "resume orders", "POST /api/v1/subscriptions/orders/resume", `{"subscription_id":"orders"}`, `
 orders is delivered to again
 `},
@@ -332,6 +351,7 @@ func TestWrongCommandLines(t *testing.T) {
 		{"streams rename /a", "usage: reveille streams"},
 		{"resume", "usage:"},
 		{"retry a b", "usage: reveille retry"},
+		{"pause", "usage:"},
 		{"log-level a b", "usage:"},
 		{"version x", "usage:"},
 		{"consumers --addr ftp://x", "expected host:port"},

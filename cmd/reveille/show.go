@@ -25,6 +25,7 @@ type (
 		WebhookHost string    `json:"webhook_host"`
 		Description string    `json:"description"`
 		CreatedAt   time.Time `json:"created_at"`
+		Paused      bool      `json:"paused"`
 		Backfill    *struct {
 			Done  int `json:"done"`
 			Total int `json:"total"`
@@ -96,9 +97,16 @@ func (c *cli) subscriptions(ctx context.Context, args []string) error {
 	return c.rows(rows, "subscriptions", body.Next)
 }
 
-// conditionOf does not leave an operator with "unknown": what was looked at is known.
+// conditionOf does not leave an operator with "unknown": what was looked at is known. "paused" alone is the endpoint,
+// which has asked for that.
 func conditionOf(s shownSubscription) string {
-	if s.Condition == "unknown" {
+	const paused = "paused by operator"
+	switch healthy := s.Condition == "ok" || s.Condition == "unknown"; {
+	case s.Paused && healthy:
+		return paused
+	case s.Paused:
+		return paused + ", " + s.Condition
+	case s.Condition == "unknown":
 		return fmt.Sprintf("ok in %d of %d", s.LookedAt, s.Consumers)
 	}
 	return s.Condition
@@ -198,7 +206,7 @@ func (c *cli) consumer(ctx context.Context, args []string) error {
 	if !s.Deadline.IsZero() {
 		deadline = fmt.Sprintf("%s (%s): %s", relative(s.Deadline, s.AsOf), stamp(s.Deadline), map[string]string{
 			"answer": "the attempt counts as failed", "attempt": "the next attempt", "callback": "it counts as asleep",
-			"stream": "its stream is looked for again",
+			"stream": "its stream is looked for again", "resumption": "its subscription is paused, so it waits on",
 		}[s.WaitsFor])
 	}
 	fields := [][]string{
@@ -282,6 +290,20 @@ func (c *cli) nameStreams(ctx context.Context, what string, paths []string) erro
 	}
 	_, err := fmt.Fprintf(c.out, "%d %s\n", body.Streams,
 		map[string]string{"name": "named", "forget": "forgotten, with their consumers"}[what])
+	return err
+}
+
+func (c *cli) pause(ctx context.Context, args []string) error {
+	var body struct {
+		ID        string `json:"subscription_id"`
+		Consumers int    `json:"consumers"`
+	}
+	path := subscriptionsPath + "/" + url.PathEscape(args[0]) + "/pause"
+	if printed, err := c.ask(ctx, http.MethodPost, path, nil, &body); printed || err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(c.out, "%s is paused: its %d consumers get nothing until it is resumed\n",
+		printable(body.ID), body.Consumers)
 	return err
 }
 

@@ -155,6 +155,10 @@ func (s *Store) ResumeSubscription(ctx context.Context, id string) (o fsm.Outcom
 		if !there {
 			return fsm.ErrNotFound
 		}
+		if resumed := sub; sub.Paused {
+			resumed.Paused = false
+			t.change(sub, resumed)
+		}
 		for _, p := range t.partitions {
 			for _, c := range p.all() {
 				if c.Subscription == id && c.Generation == sub.Generation {

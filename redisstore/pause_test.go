@@ -1,0 +1,57 @@
+package redisstore_test
+
+import (
+	"testing"
+	"time"
+
+	"reveille/fsm"
+	"reveille/redisstore"
+)
+
+// TestAPauseIsStoredAndEndsWithAResumption takes one from one replica to another. The consumers are visited when the
+// subscription is not paused any more: a replica that holds back one of them later finds that.
+func TestAPauseIsStoredAndEndsWithAResumption(t *testing.T) {
+	t.Parallel()
+	server := redisstore.EmptyRedis(t)
+	one, two := open(t, server.URL, 4), open(t, server.URL, 4)
+	ctx := t.Context()
+	sub, _, err := one.CreateSubscription(ctx, subscription("s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := must[fsm.Outcome](t)(one.Link(ctx, sub, "/a", fsm.Start, "1")).Wakes[0]
+	if _, err := one.ChangeSubscription(ctx, "s", func(now fsm.Subscription) (fsm.Subscription, error) {
+		now.Paused = true
+		return now, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	must[fsm.Outcome](t)(one.Park(ctx, w.Ref(), time.Hour))
+	paused := func() bool {
+		t.Helper()
+		if err := two.RefreshCatalog(ctx); err != nil {
+			t.Fatal(err)
+		}
+		now, _ := two.Catalog().Get("s")
+		return now.Paused
+	}
+	if !paused() {
+		t.Error("another replica does not see it paused")
+	}
+	must[fsm.Outcome](t)(one.ResumeSubscription(ctx, "s"))
+	if c, err := one.Consumer(ctx, w.Ref().Consumer); err != nil || c.Deadline.After(one.now) {
+		t.Errorf("it waits until %s, %v", c.Deadline, err)
+	}
+	if paused() {
+		t.Error("another replica sees it paused")
+	}
+	revision := func() int64 {
+		now, _ := one.Catalog().Get("s")
+		return now.Revision
+	}
+	was := revision()
+	must[fsm.Outcome](t)(one.ResumeSubscription(ctx, "s"))
+	if got := revision(); got != was {
+		t.Errorf("a second resumption changed it: revision %d after %d", got, was)
+	}
+}
