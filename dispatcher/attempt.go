@@ -65,6 +65,7 @@ func (d *Dispatcher) allowTarget(_ context.Context, a *attempt) bool {
 
 func (d *Dispatcher) build(ctx context.Context, a *attempt) bool {
 	a.delivery.At = d.cfg.Clock()
+	a.delivery.Previous = a.sub.Previous.At(a.delivery.At)
 	header, body, err := a.format.Request(a.delivery)
 	if err != nil {
 		return a.ends(judgeError(err))

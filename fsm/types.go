@@ -21,6 +21,8 @@ type Subscription struct {
 	Webhook string
 	// Secret signs the wakes. It leaves the program only in the answer to the request that has made it.
 	Secret string
+	// Previous signs them as well, for a time after a rotation of the secret.
+	Previous PreviousSecret
 	// Description is free text, may be empty.
 	Description string
 	// Mode, Format and Signature say how it is delivered. A store may hold values that only a later version knows: such
@@ -179,6 +181,7 @@ func (s Subscription) Conflict(o Subscription) error { return &ConflictError{Fie
 func (s Subscription) Equal(o Subscription) bool {
 	same := s.SameConfig(o)
 	return same && s.ID == o.ID && s.Generation == o.Generation && s.Secret == o.Secret &&
+		s.Previous.Secret == o.Previous.Secret && s.Previous.Until.Equal(o.Previous.Until) &&
 		s.CreatedAt.Equal(o.CreatedAt) && s.Version == o.Version && s.Revision == o.Revision && s.Told == o.Told &&
 		s.Paused == o.Paused
 }

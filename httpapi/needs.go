@@ -17,6 +17,7 @@ type Subscriptions interface {
 		ctx context.Context, id string, change func(fsm.Subscription) (fsm.Subscription, error),
 	) (fsm.Subscription, error)
 	DeleteSubscription(ctx context.Context, id string) error
+	RotateSecret(ctx context.Context, id string, r fsm.Rotation) (fsm.Subscription, error)
 	Backfills(ctx context.Context) (map[string]fsm.Backfill, error)
 }
 

@@ -38,7 +38,11 @@ type operatorSubscription struct {
 	Description string        `json:"description,omitempty"`
 	CreatedAt   time.Time     `json:"created_at"`
 	Backfill    *backfillBody `json:"backfill,omitempty"`
-	Consumers   int           `json:"consumers"`
+	// PreviousSignsUntil is when the secret before the present one stops signing; only in the answer about one
+	// subscription.
+	PreviousSignsUntil time.Time `json:"previous_signs_until,omitzero"`
+
+	Consumers int `json:"consumers"`
 	// DeadLetters counts the deliveries that are not tried again.
 	DeadLetters int `json:"dead_letters,omitempty"`
 	// Condition is the worst of the consumers that were looked at: "retired", "failing", "ok"; "unknown" if nothing is
@@ -205,6 +209,9 @@ func (s *Service) showSubscription(c echo.Context) error {
 	b := operatorSubscriptionOf(subs[0], backfills)
 	b.count(letters)
 	b.States = map[string]int{}
+	if previous := subs[0].Previous; previous.At(s.cfg.Clock()) != "" {
+		b.PreviousSignsUntil = previous.Until.UTC()
+	}
 	for _, n := range counts[0] {
 		b.Consumers += n
 	}

@@ -88,6 +88,10 @@ func (s *Service) resources() []resource {
 		{port: operator, route: "/api/v1/subscriptions/:id/pause", role: anyone, methods: post(s.pause)},
 		{port: operator, route: "/api/v1/subscriptions/:id/resume", role: anyone, methods: post(s.resume)},
 		{port: operator, route: "/api/v1/subscriptions/:id/retry", role: anyone, methods: post(s.retry)},
+		{
+			port: operator, route: "/api/v1/subscriptions/:id/rotate-secret", role: anyone,
+			methods: post(s.rotateSecret),
+		},
 		{port: operator, route: "/api/v1/consumers", role: anyone, methods: get(s.showConsumers)},
 		{port: operator, route: consumerPrefix + "*", role: anyone, methods: get(s.showConsumer)},
 		{port: operator, route: "/api/v1/dead-letters", role: anyone, methods: get(s.showLetters)},

@@ -156,7 +156,8 @@ func (asked configuration) appliedTo(sub fsm.Subscription) (fsm.Subscription, er
 		sub.Description = *asked.description
 	}
 	if asked.signature != nil && *asked.signature != sub.Signature {
-		sub.Signature, sub.Secret = *asked.signature, asked.secret
+		// A previous secret is one of the other scheme.
+		sub.Signature, sub.Secret, sub.Previous = *asked.signature, asked.secret, fsm.PreviousSecret{}
 	}
 	for _, set := range asked.settings {
 		if err := set(&sub); err != nil {

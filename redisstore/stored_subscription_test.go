@@ -34,6 +34,7 @@ func TestASubscriptionIsStoredWithHowItIsDelivered(t *testing.T) {
 	delete(stored, "version")
 	want := map[string]any{
 		"id": "s", "generation": "g-s", "pattern": "/**", "webhook": "https://example.com/hook", "secret": "whsec_x",
+		"previous_secret": "", "previous_secret_until": 0.0,
 		"description": "", "revision": 0.0, "start": "", "mode": "wake", "format": "wake", "signature": "hmac",
 		"batch": 0.0, "ordering": "", "timeout": 0.0, "retry": nil, "headers": nil, "metadata": nil,
 		"authorization": "", "authorization_query": "", "created_at": float64(w.now.UnixMicro()),

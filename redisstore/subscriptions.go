@@ -22,6 +22,8 @@ type record struct {
 	Pattern     string            `json:"pattern"`
 	Webhook     string            `json:"webhook"`
 	Secret      string            `json:"secret"`
+	Previous    string            `json:"previous_secret"`
+	Until       int64             `json:"previous_secret_until"` // milliseconds; 0 without one
 	Description string            `json:"description"`
 	Mode        fsm.Mode          `json:"mode"`
 	Format      fsm.Format        `json:"format"`
@@ -52,6 +54,7 @@ func encodeSubscription(s fsm.Subscription, was string) (string, error) {
 		Description: s.Description, Mode: s.Mode, Format: s.Format, Signature: s.Signature,
 		Start: s.Start, Batch: s.Batch, Ordering: s.Ordering, Timeout: s.Timeout.Milliseconds(),
 		Retry: inMillis(s.Retry), Headers: s.Headers,
+		Previous: s.Previous.Secret, Until: untilMillis(s.Previous),
 		Auth: s.Authorization.Secret, AuthQuery: s.Authorization.Query,
 		Metadata: s.Metadata, CreatedAt: s.CreatedAt.UnixMicro(), Version: s.Version, Revision: s.Revision,
 		Told: s.Told, Paused: s.Paused,
@@ -77,15 +80,26 @@ func decodeSubscription(s string) (fsm.Subscription, error) {
 		// The text is not part of the error: it holds secrets. The ID is there if some other field is of a wrong type.
 		return fsm.Subscription{}, fmt.Errorf("redis: subscription %q cannot be read: its record is not valid", r.ID)
 	}
+	var previous fsm.PreviousSecret
+	if r.Previous != "" {
+		previous = fsm.PreviousSecret{Secret: r.Previous, Until: time.UnixMilli(r.Until)}
+	}
 	return fsm.Subscription{
 		ID: r.ID, Generation: r.Generation, Pattern: r.Pattern, Webhook: r.Webhook, Secret: r.Secret,
-		Description: r.Description, Mode: r.Mode, Format: r.Format, Signature: r.Signature,
+		Previous: previous, Description: r.Description, Mode: r.Mode, Format: r.Format, Signature: r.Signature,
 		Start: r.Start, Batch: r.Batch, Ordering: r.Ordering, Timeout: time.Duration(r.Timeout) * time.Millisecond,
 		Retry: ofMillis(r.Retry), Headers: r.Headers,
 		Authorization: fsm.Authorization{Query: r.AuthQuery, Secret: r.Auth},
 		Metadata:      r.Metadata, CreatedAt: time.UnixMicro(r.CreatedAt), Version: r.Version,
 		Revision: r.Revision, Told: r.Told, Paused: r.Paused,
 	}.WithDefaults(), nil // what a record lacks goes by its mode
+}
+
+func untilMillis(p fsm.PreviousSecret) int64 {
+	if p.Secret == "" {
+		return 0
+	}
+	return p.Until.UnixMilli()
 }
 
 func inMillis(delays []time.Duration) (millis []int64) {
@@ -181,6 +195,13 @@ func (s *Store) ChangeSubscription(
 		if next.Told = true; next.Equal(was) {
 			return was, nil
 		}
+		if next.Previous.Secret != "" {
+			now, err := s.now(ctx)
+			if err != nil {
+				return fsm.Subscription{}, err
+			}
+			next.Previous = next.Previous.Unexpired(now)
+		}
 		next.Revision++
 		if text, err = encodeSubscription(next, text); err != nil {
 			return fsm.Subscription{}, err
@@ -197,6 +218,14 @@ func (s *Store) ChangeSubscription(
 			return next, nil
 		}
 	}
+}
+
+// RotateSecret implements fsm.SubscriptionStore.
+func (s *Store) RotateSecret(ctx context.Context, id string, r fsm.Rotation) (fsm.Subscription, error) {
+	return s.ChangeSubscription(ctx, id, func(sub fsm.Subscription) (fsm.Subscription, error) {
+		now, err := s.now(ctx)
+		return sub.Rotate(r, now), err
+	})
 }
 
 // ResumeSubscription implements fsm.SubscriptionStore. A replica that still takes the subscription for paused may hold

@@ -33,6 +33,9 @@ type cli struct {
 
 	secret, signature, id, timestamp string
 	tolerance                        time.Duration
+
+	overlap      time.Duration
+	keepPrevious bool
 }
 
 // defaultLimit is how many lines a page of a list has at most.
@@ -138,7 +141,24 @@ var commands = []command{
 		},
 		run: (*cli).verify,
 	},
+	{
+		name: "rotate-secret", args: "SUBSCRIPTION",
+		does: "give a subscription a new webhook_secret, and show it this once", least: 1, most: 1,
+		about: "Until the overlap is over, deliveries are signed with both secrets, the new and the previous one.\n" +
+			"If you did not get to see the new one, repeat the command with --keep-previous.",
+		flags: func(c *cli, f *flag.FlagSet) {
+			asks(c, f)
+			f.DurationVar(&c.overlap, "overlap", defaultOverlap,
+				"how long the present secret goes on signing, up to 168h; 0s if it has leaked")
+			f.BoolVar(&c.keepPrevious, "keep-previous", false,
+				"replace a secret that nobody knows: the one before it goes on signing instead")
+		},
+		run: (*cli).rotateSecret,
+	},
 }
+
+// defaultOverlap is that of the API.
+const defaultOverlap = 24 * time.Hour
 
 // asks has the flags of every command that asks a running Reveille.
 func asks(c *cli, f *flag.FlagSet) {

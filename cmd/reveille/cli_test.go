@@ -120,20 +120,22 @@ dead since    2026-11-21T15:04:00Z
 			`{"subscription_id":"agent-handler","pattern":"/agents/*","mode":"wake","start":"-1",
 			"webhook_host":"agents.example.com","description":"wakes \u001b[31magents",
 			"created_at":"2026-11-20T10:00:00Z","backfill":{"done":3,"total":9},
+			"previous_signs_until":"2026-11-27T10:00:00.5Z",
 			"consumers":30000,"condition":"retired","looked_at":20000,
 			"states":{"idle":19000,"live":10,"waking":990,"retired":990}}`,
 			`
-subscription  agent-handler
-pattern       /agents/*
-mode          wake
-start         -1
-webhook       agents.example.com
-description   wakes ?[31magents
-created       2026-11-20T10:00:00Z
-consumers     30000, of which 20000 were looked at
-states        19000 idle, 990 waking, 10 live, 990 retired
-condition     retired
-backfill      3 of 9
+subscription     agent-handler
+pattern          /agents/*
+mode             wake
+start            -1
+webhook          agents.example.com
+description      wakes ?[31magents
+created          2026-11-20T10:00:00Z
+consumers        30000, of which 20000 were looked at
+states           19000 idle, 990 waking, 10 live, 990 retired
+condition        retired
+backfill         3 of 9
+previous secret  signs until 2026-11-27T10:00:00Z
 `,
 		},
 		{
@@ -267,6 +269,22 @@ orders is delivered to again
 		{"retry", "retry orders", "POST /api/v1/subscriptions/orders/retry", `{"consumers":3}`, `
 3 consumers have their next attempt now
 `},
+		{
+			"rotating a secret", "rotate-secret orders",
+			`POST /api/v1/subscriptions/orders/rotate-secret {"overlap":"24h0m0s"}`,
+			`{"webhook_secret":"whsec_new","previous_signs_until":"2026-11-27T10:00:00.5Z"}`, `
+webhook secret   whsec_new
+previous secret  signs until 2026-11-27T10:00:00Z
+`,
+		},
+		{
+			"replacing a secret at once", "rotate-secret orders --overlap 0s --keep-previous",
+			`POST /api/v1/subscriptions/orders/rotate-secret {"overlap":"0s","keep_previous":true}`,
+			`{"webhook_secret":"whsec_new"}`, `
+webhook secret   whsec_new
+previous secret  does not sign any more
+`,
+		},
 		{"the log level", "log-level", "GET /api/v1/log-level", `{"level":"info"}`, `
 info
 `},
@@ -352,6 +370,8 @@ func TestWrongCommandLines(t *testing.T) {
 		{"resume", "usage:"},
 		{"retry a b", "usage: reveille retry"},
 		{"pause", "usage:"},
+		{"rotate-secret", "usage:"},
+		{"rotate-secret a --overlap soon", "rotate-secret: invalid value"},
 		{"log-level a b", "usage:"},
 		{"version x", "usage:"},
 		{"consumers --addr ftp://x", "expected host:port"},
@@ -444,6 +464,11 @@ func TestVerifySaysWhichCheckFails(t *testing.T) {
 		},
 		{
 			"with the header's name", "Webhook-Signature: " + signed(secret, 0, body), secret, body,
+			[]string{"The signature is valid."},
+			0,
+		},
+		{
+			"with the other header's name", "webhook-signature-new: " + signed(secret, 0, body), secret, body,
 			[]string{"The signature is valid."},
 			0,
 		},

@@ -35,6 +35,8 @@ type (
 		Condition   string         `json:"condition"`
 		LookedAt    int            `json:"looked_at"`
 		States      map[string]int `json:"states"`
+
+		PreviousSignsUntil time.Time `json:"previous_signs_until"`
 	}
 	shownConsumer struct {
 		ID           string    `json:"consumer_id"`
@@ -149,6 +151,9 @@ func (c *cli) oneSubscription(ctx context.Context, id string) error {
 	}
 	if s.Backfill != nil {
 		fields = append(fields, []string{"backfill", fmt.Sprintf("%d of %d", s.Backfill.Done, s.Backfill.Total)})
+	}
+	if !s.PreviousSignsUntil.IsZero() {
+		fields = append(fields, []string{"previous secret", "signs until " + stamp(s.PreviousSignsUntil)})
 	}
 	return c.fields(fields)
 }

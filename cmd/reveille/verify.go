@@ -98,7 +98,8 @@ func (c *cli) conclude(e format.Examination, checks [][]string) error {
 // signatureHeader is the value of the header without its name, which may have been copied along.
 func (c *cli) signatureHeader() string {
 	header := strings.TrimSpace(c.signature)
-	if name, value, ok := strings.Cut(header, ":"); ok && strings.EqualFold(name, format.SignatureHeader) {
+	name, value, ok := strings.Cut(header, ":")
+	if ok && (strings.EqualFold(name, format.SignatureHeader) || strings.EqualFold(name, format.NewSignatureHeader)) {
 		header = strings.TrimSpace(value)
 	}
 	return header

@@ -32,8 +32,8 @@ type Delivery struct {
 	PublicURL string
 	// Token is the bearer token of the callbacks.
 	Token string
-	// Secret signs the request.
-	Secret string
+	// Secret signs the request, and so does Previous; that is empty if only Secret does.
+	Secret, Previous string
 	// At dates the signature.
 	At time.Time
 }

@@ -1,6 +1,7 @@
 package format
 
 import (
+	"cmp"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
@@ -15,12 +16,19 @@ import (
 // SignatureHeader carries the signature of a wake (webhook spec, Webhook Signature Verification).
 const SignatureHeader = "Webhook-Signature"
 
+// NewSignatureHeader carries a second one while the previous secret signs as well.
+const NewSignatureHeader = "Webhook-Signature-New"
+
 // SignatureTolerance is how far the time of a signature may be from a receiver's clock, in either direction.
 const SignatureTolerance = 5 * time.Minute
 
-// signHMAC signs by the scheme of the webhook spec.
+// signHMAC signs by the scheme of the webhook spec. That knows one signature in its header, and readers of it refuse
+// more. So the header stays as it was for those who only know the previous secret, as long as that signs.
 func signHMAC(h http.Header, d Delivery, body []byte) error {
-	h.Set(SignatureHeader, Sign(d.Secret, d.At, body))
+	h.Set(SignatureHeader, Sign(cmp.Or(d.Previous, d.Secret), d.At, body))
+	if d.Previous != "" {
+		h.Set(NewSignatureHeader, Sign(d.Secret, d.At, body))
+	}
 	return nil
 }
 

@@ -1,6 +1,9 @@
 package format
 
 import (
+	"maps"
+	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -55,5 +58,41 @@ func TestSignature(t *testing.T) {
 				t.Errorf("got %+v", e)
 			}
 		})
+	}
+}
+
+// TestBothSecretsSignWhileThereIsAPreviousOne holds that who reads the header of the webhook spec as ever goes on with
+// the secret that he knows, and who knows the new one finds its signature beside that.
+func TestBothSecretsSignWhileThereIsAPreviousOne(t *testing.T) {
+	at, body := time.Unix(1704067200, 0), []byte(`{"epoch":7}`)
+	// Keys that both schemes take.
+	const first, second = "whsec_Zmlyc3Q=", "whsec_c2Vjb25k"
+	hmac := func(secret string) string { return Sign(secret, at, body) }
+	standard := func(secret string) string {
+		h := http.Header{}
+		if err := signStandardWebhooks(h, Delivery{ID: "w_1", Secret: secret, At: at}, body); err != nil {
+			t.Fatal(err)
+		}
+		return h.Get(SignatureHeader)
+	}
+	for _, tc := range []struct {
+		sign     scheme
+		previous string
+		want     http.Header
+	}{
+		{signHMAC, "", http.Header{SignatureHeader: {hmac(second)}}},
+		{signHMAC, first, http.Header{SignatureHeader: {hmac(first)}, NewSignatureHeader: {hmac(second)}}},
+		{signStandardWebhooks, "", http.Header{SignatureHeader: {standard(second)}}},
+		{signStandardWebhooks, first, http.Header{SignatureHeader: {standard(second) + " " + standard(first)}}},
+	} {
+		h := http.Header{}
+		if err := tc.sign(h, Delivery{ID: "w_1", Secret: second, Previous: tc.previous, At: at}, body); err != nil {
+			t.Fatal(err)
+		}
+		h.Del(IDHeader)
+		h.Del(TimestampHeader)
+		if !maps.EqualFunc(h, tc.want, slices.Equal) {
+			t.Errorf("with the previous secret %q it is %v, want %v", tc.previous, h, tc.want)
+		}
 	}
 }

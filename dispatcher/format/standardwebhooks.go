@@ -38,14 +38,22 @@ func standardKey(secret string) ([]byte, error) {
 // signStandardWebhooks signs by Standard Webhooks. The id is the same over all attempts: receivers tell by it what they
 // have had before.
 func signStandardWebhooks(h http.Header, d Delivery, body []byte) error {
-	key, err := standardKey(d.Secret)
-	if err != nil {
-		return err
-	}
 	id, unix := d.ID, strconv.FormatInt(d.At.Unix(), 10)
+	secrets := []string{d.Secret}
+	if d.Previous != "" {
+		secrets = append(secrets, d.Previous)
+	}
+	signatures := make([]string, len(secrets))
+	for i, secret := range secrets {
+		key, err := standardKey(secret)
+		if err != nil {
+			return err
+		}
+		signatures[i] = StandardPrefix + base64.StdEncoding.EncodeToString(signature(key, id+"."+unix, body))
+	}
 	h.Set(IDHeader, id)
 	h.Set(TimestampHeader, unix)
-	h.Set(SignatureHeader, StandardPrefix+base64.StdEncoding.EncodeToString(signature(key, id+"."+unix, body)))
+	h.Set(SignatureHeader, strings.Join(signatures, " "))
 	return nil
 }
 

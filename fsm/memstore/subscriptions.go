@@ -77,9 +77,23 @@ func (s *Store) ChangeSubscription(
 	return stored, err
 }
 
+// RotateSecret implements fsm.SubscriptionStore.
+func (s *Store) RotateSecret(ctx context.Context, id string, r fsm.Rotation) (stored fsm.Subscription, err error) {
+	err = s.call(ctx, func(t *tx) error {
+		there, known := t.subs[id]
+		if !known {
+			return fsm.ErrNotFound
+		}
+		stored = t.change(there, there.Rotate(r, t.now()))
+		return nil
+	}, "RotateSecret", id)
+	return stored, err
+}
+
 // change stores another form of a subscription, unless it is as it was and told already, and returns what is stored.
 func (t *tx) change(was, next fsm.Subscription) fsm.Subscription {
 	if next.Told = true; !next.Equal(was) {
+		next.Previous = next.Previous.Unexpired(t.now())
 		next.Revision++
 		t.relist()
 		t.subs[next.ID] = next

@@ -30,7 +30,8 @@ export default {
   async fetch(request: Request, env: Env, ctx: ExecutionContext): Promise<Response> {
     if (request.method !== "POST") return new Response("POST only\n", { status: 405 })
     const body = await request.text()
-    if (!(await isSigned(request.headers.get("Webhook-Signature"), body, env.WEBHOOK_SECRET))) {
+    const signed = (name: string) => isSigned(request.headers.get(name), body, env.WEBHOOK_SECRET)
+    if (!(await signed("Webhook-Signature")) && !(await signed("Webhook-Signature-New"))) {
       return new Response("bad signature\n", { status: 401 })
     }
     ctx.waitUntil(work(JSON.parse(body) as Wake, env, request.headers.get("traceparent")))

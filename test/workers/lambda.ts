@@ -24,7 +24,8 @@ async function processMessage(path: string, message: unknown): Promise<void> {
 export async function handler(event: APIGatewayProxyEventV2): Promise<APIGatewayProxyStructuredResultV2> {
   // The signature covers the bytes of the body as they were sent.
   const body = Buffer.from(event.body ?? "", event.isBase64Encoded ? "base64" : "utf8")
-  if (!isSigned(event.headers["webhook-signature"], body, setting("WEBHOOK_SECRET"))) {
+  const signed = (name: string) => isSigned(event.headers[name], body, setting("WEBHOOK_SECRET"))
+  if (!signed("webhook-signature") && !signed("webhook-signature-new")) {
     return { statusCode: 401, body: "bad signature\n" }
   }
   const wake = JSON.parse(body.toString("utf8")) as Wake

@@ -104,6 +104,16 @@ func TestExampleWorkersRefuseWakesThatAreNotSigned(t *testing.T) {
 					t.Errorf("%s: status %d, want 401", tc.name, res.Status)
 				}
 			}
+			for _, header := range []string{"Webhook-Signature", "Webhook-Signature-New"} {
+				other := map[string]string{
+					"Webhook-Signature": "Webhook-Signature-New", "Webhook-Signature-New": "Webhook-Signature",
+				}[header]
+				res := c.Do(http.MethodPost, "/", string(body), header, harness.Sign("whsec_test", now, body),
+					other, harness.Sign("whsec_other", now, body))
+				if res.Status/100 != 2 {
+					t.Errorf("a signature in %s, with one by another secret beside it: status %d", header, res.Status)
+				}
+			}
 		})
 	}
 }

@@ -56,7 +56,9 @@ func (w *worker) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		http.Error(rw, "the body cannot be read", http.StatusBadRequest)
 		return
 	}
-	if !isSigned(r.Header.Get("Webhook-Signature"), body, w.secret, time.Now()) {
+	now := time.Now()
+	if !isSigned(r.Header.Get("Webhook-Signature"), body, w.secret, now) &&
+		!isSigned(r.Header.Get("Webhook-Signature-New"), body, w.secret, now) { // while the secret is rotated
 		http.Error(rw, "bad signature", http.StatusUnauthorized)
 		return
 	}

@@ -1,0 +1,55 @@
+package fsm
+
+import "time"
+
+// PreviousSecret is the secret that a subscription had before its present one; the zero value if none still signs.
+type PreviousSecret struct {
+	Secret string
+	// Until is when it stops signing, by the store's clock.
+	Until time.Time
+}
+
+// At returns the secret if it signs at a time, otherwise "".
+func (p PreviousSecret) At(now time.Time) string {
+	if !now.Before(p.Until) {
+		return ""
+	}
+	return p.Secret
+}
+
+// Unexpired returns what there is to keep of it.
+func (p PreviousSecret) Unexpired(now time.Time) PreviousSecret {
+	if p.At(now) == "" {
+		return PreviousSecret{}
+	}
+	return p
+}
+
+// Rotation gives a subscription a new secret.
+type Rotation struct {
+	// Random is what the new secret is made of.
+	Random []byte
+	// Overlap is how long the present secret goes on signing beside the new one.
+	Overlap time.Duration
+	// KeepPrevious has the previous secret go on instead, if it still signs. It is for a caller who has lost the answer
+	// with the present one: no receiver knows that.
+	KeepPrevious bool
+}
+
+// Rotate returns a subscription with a new secret. The same Rotation again changes nothing: a store may have done it
+// without knowing.
+func (s Subscription) Rotate(r Rotation, now time.Time) Subscription {
+	secret := s.Signature.NewSecret(r.Random)
+	if secret == s.Secret {
+		return s
+	}
+	known := s.Secret
+	if previous := s.Previous.At(now); r.KeepPrevious && previous != "" {
+		known = previous
+	}
+	s.Secret, s.Previous = secret, PreviousSecret{}
+	if r.Overlap > 0 {
+		s.Previous = PreviousSecret{Secret: known, Until: time.UnixMilli(now.Add(r.Overlap).UnixMilli())}
+	}
+	return s
+}

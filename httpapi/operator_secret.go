@@ -1,0 +1,78 @@
+package httpapi
+
+import (
+	"errors"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/labstack/echo/v4"
+	"go.uber.org/zap"
+
+	"reveille/fsm"
+)
+
+// How long the secret before a rotation goes on signing.
+const (
+	defaultOverlap = 24 * time.Hour
+	maxOverlap     = 7 * 24 * time.Hour
+)
+
+type rotatedSecret struct {
+	Secret string `json:"webhook_secret"`
+	// PreviousSignsUntil is left out if there was to be no overlap.
+	PreviousSignsUntil time.Time `json:"previous_signs_until,omitzero"`
+}
+
+// rotateSecret gives a subscription a new secret, and shows it this once.
+func (s *Service) rotateSecret(c echo.Context) error {
+	ctx, id := c.Request().Context(), c.Param("id")
+	if err := fsm.ValidateSubscriptionID(id); err != nil {
+		return refuse(fsm.CodeInvalidSubscriptionID, "%v", err)
+	}
+	r, err := s.readRotation(c)
+	if err != nil {
+		return err
+	}
+	if err := s.cfg.Store.RefreshCatalog(ctx); err != nil {
+		return err
+	}
+	if sub, ok := s.cfg.Store.Catalog().Get(id); ok && !slices.Contains(fsm.Signatures, sub.Signature) {
+		return refuse(fsm.CodeNotImplemented, "this version does not know the signature scheme %q of the subscription",
+			clipped(string(sub.Signature)))
+	}
+	sub, err := s.cfg.Store.RotateSecret(ctx, id, r)
+	switch {
+	case errors.Is(err, fsm.ErrNotFound):
+		return noSubscription()
+	case err != nil:
+		return err
+	}
+	s.log.Info("secret rotated", zap.String("subscription", id), zap.Duration("overlap", r.Overlap))
+	writeJSON(c.Response(), http.StatusOK, rotatedSecret{sub.Secret, sub.Previous.Until.UTC()})
+	return nil
+}
+
+// readRotation reads the body, which may be missing.
+func (s *Service) readRotation(c echo.Context) (r fsm.Rotation, err error) {
+	r = fsm.Rotation{Random: random(32), Overlap: defaultOverlap}
+	if c.Request().ContentLength == 0 {
+		return r, nil
+	}
+	s.limitBody(c)
+	o, err := s.readObject(c)
+	if err != nil {
+		return r, err
+	}
+	overlap, named, err := readDuration(o, "overlap", 0, maxOverlap)
+	if err != nil {
+		return r, err
+	}
+	if named {
+		r.Overlap = overlap
+	}
+	if r.KeepPrevious, _, err = optional[bool](o, "keep_previous", "true or false"); err != nil {
+		return r, err
+	}
+	return r, o.only("overlap", "keep_previous")
+}
