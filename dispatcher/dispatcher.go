@@ -195,6 +195,8 @@ type Dispatcher struct {
 	toParkNow, toPark list.List
 	// unlisted are wakes of subscriptions that the catalog does not hold (yet).
 	unlisted []fsm.Wake
+	// tests are the subscriptions that have a test delivery in flight.
+	tests map[string]struct{}
 	// dropped is what was logged of wakes beyond MaxQueued, unreported of results that the store did not take, broken
 	// of errors of the store other than an outage, unreadable of events that could not be read.
 	dropped, unreported, broken, unreadable fsm.Trouble
@@ -219,6 +221,7 @@ func New(cfg Config) (*Dispatcher, error) {
 		parkReady:     make(chan struct{}, parkers),
 		unlistedReady: make(chan struct{}, 1),
 		work:          make(chan func()),
+		tests:         map[string]struct{}{},
 		slots:         newSlots(cfg.MaxInFlight, cfg.MaxInFlightPerSubscription, cfg.MaxQueued, maxInFlightBytes, m),
 	}
 	d.watch(cfg.Metrics)

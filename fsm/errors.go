@@ -34,6 +34,7 @@ const (
 	CodeMethodNotAllowed      Code = "METHOD_NOT_ALLOWED"
 	CodeForbidden             Code = "FORBIDDEN"
 	CodeUnsupportedMediaType  Code = "UNSUPPORTED_MEDIA_TYPE"
+	CodeTooManyRequests       Code = "TOO_MANY_REQUESTS"
 	CodeUnavailable           Code = "UNAVAILABLE"
 	CodeUpstreamUnavailable   Code = "UPSTREAM_UNAVAILABLE"
 	CodeInternal              Code = "INTERNAL"
@@ -59,6 +60,7 @@ var statuses = map[Code]int{
 	CodeMethodNotAllowed:      http.StatusMethodNotAllowed,
 	CodeForbidden:             http.StatusForbidden,
 	CodeUnsupportedMediaType:  http.StatusUnsupportedMediaType,
+	CodeTooManyRequests:       http.StatusTooManyRequests,
 	CodeUnavailable:           http.StatusServiceUnavailable,
 	CodeUpstreamUnavailable:   http.StatusBadGateway,
 	CodeInternal:              http.StatusInternalServerError,

@@ -177,8 +177,9 @@ func TestConfigIsChecked(t *testing.T) {
 	for field, spoil := range map[string]func(*Config){
 		"Store": func(c *Config) { c.Store = nil }, "Upstream": func(c *Config) { c.Upstream = nil },
 		"Streams": func(c *Config) { c.Streams = nil }, "Outcomes": func(c *Config) { c.Outcomes = nil },
-		"Targets": func(c *Config) { c.Targets = nil }, "Tokens": func(c *Config) { c.Tokens = nil },
-		"Ready": func(c *Config) { c.Ready = nil }, "Logger": func(c *Config) { c.Logger = nil },
+		"Targets": func(c *Config) { c.Targets = nil }, "Tester": func(c *Config) { c.Tester = nil },
+		"Tokens": func(c *Config) { c.Tokens = nil },
+		"Ready":  func(c *Config) { c.Ready = nil }, "Logger": func(c *Config) { c.Logger = nil },
 		"UpstreamURL": func(c *Config) { c.Gateway = true }, "BodyTimeout": func(c *Config) { c.BodyTimeout = -1 },
 	} {
 		cfg := whole

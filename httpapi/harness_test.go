@@ -65,6 +65,7 @@ func newHarness(t *testing.T, change func(*Config)) *harness {
 	outcomes.Connect(h.rec, h.rec)
 	cfg := Config{
 		Store: h.store, Upstream: h.up, Streams: h.rec, Outcomes: outcomes, Targets: h.rec, Tokens: tokens,
+		Tester:            &tester{},
 		UpstreamTransport: &http.Transport{DisableCompression: true, ExpectContinueTimeout: time.Second},
 		Ready:             h.store.ready, Logger: zap.New(core), Clock: h.clock, HeadTimeout: 50 * time.Millisecond,
 	}

@@ -110,3 +110,10 @@ type Targets interface {
 	// "webhook" (webhook spec, SSRF Prevention).
 	CheckTarget(ctx context.Context, url string) error
 }
+
+// Tester makes test deliveries.
+type Tester interface {
+	// Test sends a synthetic event to a subscription's endpoint, as a delivery is sent, and changes nothing. It returns
+	// fsm.ErrTesting if as many are under way as may be.
+	Test(ctx context.Context, sub fsm.Subscription) (fsm.TestDelivery, error)
+}

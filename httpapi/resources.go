@@ -92,6 +92,7 @@ func (s *Service) resources() []resource {
 			port: operator, route: "/api/v1/subscriptions/:id/rotate-secret", role: anyone,
 			methods: post(s.rotateSecret),
 		},
+		{port: operator, route: "/api/v1/subscriptions/:id/test", role: anyone, methods: post(s.testDelivery)},
 		{port: operator, route: "/api/v1/consumers", role: anyone, methods: get(s.showConsumers)},
 		{port: operator, route: consumerPrefix + "*", role: anyone, methods: get(s.showConsumer)},
 		{port: operator, route: "/api/v1/dead-letters", role: anyone, methods: get(s.showLetters)},

@@ -36,6 +36,9 @@ type cli struct {
 
 	overlap      time.Duration
 	keepPrevious bool
+
+	// patience is how long an answer may take; askTimeout by default.
+	patience time.Duration
 }
 
 // defaultLimit is how many lines a page of a list has at most.
@@ -154,6 +157,13 @@ var commands = []command{
 				"replace a secret that nobody knows: the one before it goes on signing instead")
 		},
 		run: (*cli).rotateSecret,
+	},
+	{
+		name: "test", args: "SUBSCRIPTION", does: "send a test event to the endpoint of a subscription",
+		least: 1, most: 1,
+		about: "Its type is webhook.test. It is signed, authorized and sent as deliveries are, also to the worker " +
+			"of a wake\nsubscription. It changes nothing. The exit status is 1 if the endpoint did not take it.",
+		flags: asks, run: (*cli).testDelivery,
 	},
 }
 

@@ -285,6 +285,14 @@ webhook secret   whsec_new
 previous secret  does not sign any more
 `,
 		},
+		{
+			"a test delivery", "test orders", "POST /api/v1/subscriptions/orders/test",
+			`{"success":true,"status_code":204,"response_time_ms":12,"response_body":""}`, `
+test delivery  the endpoint took it
+status         204
+time           12ms
+`,
+		},
 		{"the log level", "log-level", "GET /api/v1/log-level", `{"level":"info"}`, `
 info
 `},
@@ -326,6 +334,35 @@ the one that runs  1.2.3
 				t.Errorf("refused: status %d, %q, %q", status, out, errs)
 			}
 		})
+	}
+}
+
+// TestATestDeliveryThatIsNotTakenFails holds what is shown of it, and the exit status, with --json too.
+func TestATestDeliveryThatIsNotTakenFails(t *testing.T) {
+	for answer, want := range map[string]string{
+		`{"success":false,"status_code":401,"response_time_ms":1200,"response_body":"bad\nsignature",` +
+			`"error":"status 401"}`: `
+test delivery  failed: status 401
+status         401
+time           1.2s
+response body  bad?signature
+`,
+		`{"success":false,"status_code":0,"response_time_ms":0,"response_body":"","error":"connection refused"}`: `
+test delivery  failed: connection refused
+time           0s
+`,
+	} {
+		server := httptest.NewServer(&operatorPort{answers: map[string]string{
+			"POST /api/v1/subscriptions/orders/test": answer,
+		}})
+		status, out, errs := call("", "test", "orders", "--addr", server.URL)
+		if status != 1 || errs != "" || "\n"+out != want {
+			t.Errorf("status %d, %q, printed\n%s\nwant%s", status, errs, out, want)
+		}
+		if status, out, _ := call("", "test", "orders", "--json", "--addr", server.URL); status != 1 || out != answer {
+			t.Errorf("--json: status %d, %s", status, out)
+		}
+		server.Close()
 	}
 }
 
@@ -371,6 +408,7 @@ func TestWrongCommandLines(t *testing.T) {
 		{"retry a b", "usage: reveille retry"},
 		{"pause", "usage:"},
 		{"rotate-secret", "usage:"},
+		{"test", "usage:"},
 		{"rotate-secret a --overlap soon", "rotate-secret: invalid value"},
 		{"log-level a b", "usage:"},
 		{"version x", "usage:"},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"strconv"
 	"time"
 )
 
@@ -25,4 +26,39 @@ func (c *cli) rotateSecret(ctx context.Context, args []string) error {
 		previous = "signs until " + stamp(body.PreviousSignsUntil)
 	}
 	return c.fields([][]string{{"webhook secret", body.Secret}, {"previous secret", previous}})
+}
+
+// testPatience bounds the wait for a test delivery: the operator port answers once the endpoint has, or its time is
+// over.
+const testPatience = 10 * time.Minute
+
+func (c *cli) testDelivery(ctx context.Context, args []string) error {
+	var body struct {
+		Success        bool   `json:"success"`
+		StatusCode     int    `json:"status_code"`
+		ResponseTimeMS int64  `json:"response_time_ms"`
+		ResponseBody   string `json:"response_body"`
+		Error          string `json:"error"`
+	}
+	c.patience = testPatience
+	printed, err := c.ask(ctx, http.MethodPost, subscriptionsPath+"/"+url.PathEscape(args[0])+"/test", nil, &body)
+	if !printed && err == nil {
+		result, status := "the endpoint took it", ""
+		if !body.Success {
+			result = "failed: " + body.Error
+		}
+		if body.StatusCode != 0 {
+			status = strconv.Itoa(body.StatusCode)
+		}
+		err = c.fields([][]string{
+			{"test delivery", result},
+			{"status", status},
+			{"time", (time.Duration(body.ResponseTimeMS) * time.Millisecond).String()},
+			{"response body", body.ResponseBody},
+		})
+	}
+	if err == nil && !body.Success {
+		return errRefused
+	}
+	return err
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -40,14 +41,14 @@ func operatorURL(addr string) (string, error) {
 	return "http://" + net.JoinHostPort(host, port), nil
 }
 
-// ask makes a request of the operator's API. With --json the answer is printed as it is, otherwise it is read into
-// answer; printed says which it was.
+// ask makes a request of the operator's API and reads the answer. With --json it is printed as it is: printed is then
+// true.
 func (c *cli) ask(ctx context.Context, method, path string, body, answer any) (printed bool, err error) {
 	root, err := operatorURL(c.addr)
 	if err != nil {
 		return false, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(c.patience, askTimeout))
 	defer cancel()
 	var sent io.Reader
 	if body != nil {
@@ -76,6 +77,7 @@ func (c *cli) ask(ctx context.Context, method, path string, body, answer any) (p
 		return false, refusalOf(res.StatusCode, text)
 	}
 	if c.json {
+		_ = json.Unmarshal(text, answer)
 		_, err := c.out.Write(text)
 		return true, err
 	}

@@ -149,7 +149,7 @@ func assemble(
 	outcomes.Connect(p.dispatcher, p.tailer)
 	p.api, err = httpapi.New(httpapi.Config{
 		Store: p.store, Upstream: p.tailer.Upstream(), Streams: p.tailer.Discovery(), Outcomes: outcomes,
-		Targets: p.dispatcher, Tokens: s.tokens, UpstreamURL: s.upstream,
+		Targets: p.dispatcher, Tester: p.dispatcher, Tokens: s.tokens, UpstreamURL: s.upstream,
 		UpstreamHost: http.Header(s.UpstreamHeaders).Get("Host"), PublicURL: s.public,
 		UpstreamTransport: upstream.NewGatewayTransport(s.UpstreamH2C), Gateway: s.Gateway,
 		Origins: s.Origins, RegistryPath: s.RegistryStream, Metrics: metrics,

@@ -16,6 +16,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"reveille/dispatcher/format"
 	"reveille/fsm"
 	"reveille/redisstore"
 	"reveille/test/harness"
@@ -113,6 +114,11 @@ func TestExampleWorkersRefuseWakesThatAreNotSigned(t *testing.T) {
 				if res.Status/100 != 2 {
 					t.Errorf("a signature in %s, with one by another secret beside it: status %d", header, res.Status)
 				}
+			}
+			test := format.TestBatch(fsm.Subscription{ID: "s"}, "test_1", now).Events[0]
+			res := c.Do(http.MethodPost, "/", string(test), "Webhook-Signature", harness.Sign("whsec_test", now, test))
+			if res.Status != http.StatusNoContent {
+				t.Errorf("a test delivery: status %d, %s", res.Status, res.Body)
 			}
 		})
 	}

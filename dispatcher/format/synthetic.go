@@ -1,0 +1,35 @@
+package format
+
+import (
+	"encoding/json"
+	"time"
+
+	"reveille/fsm"
+)
+
+// TestType is the type of the event of a test delivery.
+const TestType = "webhook.test"
+
+// OfTest returns the format of a test delivery. A subscription of fsm.ModeWake gets the event, too: a wake would name a
+// consumer and a token, which are not to be had for nothing.
+func OfTest(sub fsm.Subscription) (Format, error) {
+	f, err := Of(sub)
+	if w, ok := f.(wake); ok {
+		return plainJSON{sign: w.sign}, nil
+	}
+	return f, err
+}
+
+// TestBatch has the event of a test delivery. It is of no stream.
+func TestBatch(sub fsm.Subscription, id string, at time.Time) fsm.Batch {
+	event, err := json.Marshal(struct {
+		Type         string    `json:"type"`
+		ID           string    `json:"id"`
+		Subscription string    `json:"subscription_id"`
+		Time         time.Time `json:"time"`
+	}{TestType, id, sub.ID, at.UTC().Truncate(time.Millisecond)})
+	if err != nil {
+		panic("format: " + err.Error()) // cannot happen: texts and a time of today
+	}
+	return fsm.Batch{ContentType: "application/json", JSON: true, Events: [][]byte{event}}
+}

@@ -1,0 +1,103 @@
+package dispatcher
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"io"
+	"slices"
+	"time"
+
+	"reveille/dispatcher/format"
+	"reveille/fsm"
+)
+
+const (
+	// maxTests bounds the test deliveries in flight, one of each subscription at most.
+	maxTests = 16
+	// maxShown is how much of an answer a test delivery shows, in bytes.
+	maxShown = 1 << 10
+
+	reasonStopping = "this replica is stopping"
+)
+
+// Test sends a synthetic event to a subscription's endpoint, as a delivery is sent. It is no attempt: no consumer, no
+// endpoint's state and no metric knows of it. It returns fsm.ErrTesting if as many are under way as may be. It is over
+// when the endpoint has answered, or its time is.
+func (d *Dispatcher) Test(ctx context.Context, sub fsm.Subscription) (fsm.TestDelivery, error) {
+	ends, err := d.beginTest(sub.ID)
+	if err != nil || ends == nil {
+		return fsm.TestDelivery{Failure: reasonStopping}, err
+	}
+	defer ends()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(d.requests, cancel)()
+	a := &attempt{sub: sub, began: time.Now(), cancel: cancel}
+	for _, passes := range slices.Concat(
+		[]step{d.prepareTest}, d.stages.allow, d.stages.build, []step{d.sendTest},
+	) {
+		if !passes(ctx, a) {
+			break
+		}
+	}
+	result := fsm.TestDelivery{Status: a.status, Took: a.took, Failure: a.verdict.Reason}
+	if a.response != nil {
+		result.Body, _ = io.ReadAll(io.LimitReader(a.response.Body, maxShown)) // what there is of it
+		drain(a.response.Body, a.cancel)
+		_ = a.response.Body.Close()
+	}
+	if result.Status == 0 && d.requests.Err() != nil {
+		result.Failure = reasonStopping
+	}
+	return result, nil
+}
+
+// beginTest returns what ends a test delivery, or nil if the program stops.
+func (d *Dispatcher) beginTest(id string) (ends func(), err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_, busy := d.tests[id]
+	switch {
+	case d.stopped:
+		return nil, nil
+	case busy, len(d.tests) == maxTests:
+		return nil, fsm.ErrTesting
+	}
+	d.tests[id] = struct{}{}
+	d.attempts.Add(1) // a stop waits for it
+	return func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		delete(d.tests, id)
+		d.attempts.Done()
+	}, nil
+}
+
+func (d *Dispatcher) prepareTest(_ context.Context, a *attempt) bool {
+	f, err := format.OfTest(a.sub)
+	if err != nil {
+		return a.ends(format.Verdict{Reason: err.Error()})
+	}
+	var random [10]byte
+	_, _ = rand.Read(random[:]) // never fails: it would end the program
+	id := "test_" + hex.EncodeToString(random[:])
+	a.format = f
+	a.delivery = format.Delivery{
+		ID: id, Batch: format.TestBatch(a.sub, id, d.cfg.Clock()), PublicURL: d.cfg.PublicURL, Secret: a.sub.Secret,
+	}
+	return true
+}
+
+// sendTest is send and judge without what is for attempts only.
+func (d *Dispatcher) sendTest(ctx context.Context, a *attempt) bool {
+	sent := time.Now()
+	var err error
+	a.response, err = d.sender.send(ctx, a.request)
+	a.took = time.Since(sent)
+	if err != nil {
+		return a.ends(judgeError(err))
+	}
+	a.status = a.response.StatusCode
+	return a.ends(a.format.Judge(format.Answer{Status: a.status, Header: a.response.Header, At: d.cfg.Clock()}))
+}

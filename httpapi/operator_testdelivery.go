@@ -1,0 +1,57 @@
+package httpapi
+
+import (
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/labstack/echo/v4"
+	"go.uber.org/zap"
+
+	"reveille/fsm"
+)
+
+// testedBody is what came of a test delivery.
+type testedBody struct {
+	Success bool `json:"success"`
+	// StatusCode is 0 if the endpoint has not answered.
+	StatusCode     int    `json:"status_code"`
+	ResponseTimeMS int64  `json:"response_time_ms"`
+	ResponseBody   string `json:"response_body"`
+	Error          string `json:"error,omitempty"`
+}
+
+// testDelivery sends a synthetic event to a subscription's endpoint, and shows what came of it.
+func (s *Service) testDelivery(c echo.Context) error {
+	ctx, id := c.Request().Context(), c.Param("id")
+	if err := fsm.ValidateSubscriptionID(id); err != nil {
+		return refuse(fsm.CodeInvalidSubscriptionID, "%v", err)
+	}
+	if err := s.readNothing(c); err != nil {
+		return err
+	}
+	if err := s.cfg.Store.RefreshCatalog(ctx); err != nil {
+		return err
+	}
+	sub, found := s.cfg.Store.Catalog().Get(id)
+	if !found {
+		return noSubscription()
+	}
+	t, err := s.cfg.Tester.Test(ctx, sub)
+	// The endpoint may have taken longer than an answer of the operator port; as in limitBody.
+	_ = http.NewResponseController(c.Response()).SetWriteDeadline(time.Now().Add(adminWriteTimeout))
+	switch {
+	case errors.Is(err, fsm.ErrTesting):
+		return refuse(fsm.CodeTooManyRequests, "this replica has a test delivery of this subscription under way, or "+
+			"many of others; try again")
+	case err != nil:
+		return err
+	}
+	s.log.Info("test delivery", zap.String("subscription", id), zap.Int("status", t.Status),
+		zap.String("reason", t.Failure))
+	writeJSON(c.Response(), http.StatusOK, testedBody{
+		Success: t.Failure == "", StatusCode: t.Status, ResponseTimeMS: t.Took.Milliseconds(),
+		ResponseBody: string(t.Body), Error: t.Failure,
+	})
+	return nil
+}
