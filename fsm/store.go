@@ -44,8 +44,8 @@ type SubscriptionStore interface {
 	// *ConflictError. A created one has a backfill under way until EndBackfill.
 	CreateSubscription(ctx context.Context, sub Subscription) (stored Subscription, created bool, err error)
 	// ChangeSubscription stores what change returns, and returns it as stored: Told, and in the list from its next
-	// version on. change may alter what SameConfig compares, but for Pattern and Mode, and Paused and the secrets. It is
-	// called again if another change came in between. If it fails, its error is returned as it is and nothing is
+	// version on. change may alter what SameConfig compares, but for Pattern and Mode, and Paused and the secrets. It
+	// is called again if another change came in between. If it fails, its error is returned as it is and nothing is
 	// stored. A previous secret that does not sign any more is dropped with the next change. An unknown ID is
 	// ErrNotFound.
 	ChangeSubscription(

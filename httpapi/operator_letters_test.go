@@ -72,8 +72,8 @@ func TestOperatorListsDeadLetters(t *testing.T) {
 	}
 	for field, want := range map[string]any{
 		"subscription_id": "gone", "stream": "/s/0", "consumer_id": "gone:%2Fs%2F0", "from": "-1",
-		"events":   1.0,
-		"attempts": 3.0, "class": "server_error", "reason": "status 500", "status_code": 500.0, "response_body": "it <broke>",
+		"events": 1.0, "attempts": 3.0, "class": "server_error", "reason": "status 500", "status_code": 500.0,
+		"response_body": "it <broke>",
 	} {
 		if one[field] != want {
 			t.Errorf("%s is %v, want %v", field, one[field], want)

@@ -159,6 +159,18 @@ func callers() []caller {
 			_, err := s.ResumeSubscription(ctx, "s")
 			return err
 		}, []any{[]any{"0", bored}}},
+		{scriptListLetters, func(ctx context.Context, s *Store) error {
+			_, err := s.DeadLetters(ctx, fsm.LetterSpan{}, 1)
+			return err
+		}, []any{[]any{"1"}, []any{"one", "0 s {}"}, []any{"1", int64(7)}}},
+		{scriptDropLetters, func(ctx context.Context, s *Store) error {
+			_, err := s.DropDeadLetters(ctx, fsm.LetterSpan{}, 1)
+			return err
+		}, nil},
+		{scriptCountLetters, func(ctx context.Context, s *Store) error {
+			_, err := s.CountDeadLetters(ctx)
+			return err
+		}, []any{[]any{"s"}, []any{"s", "many"}}},
 		{scriptScanConsumers, func(ctx context.Context, s *Store) error {
 			_, _, err := s.ScanConsumers(ctx, sub, 0, "0", 10)
 			return err
