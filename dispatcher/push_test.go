@@ -108,6 +108,9 @@ func TestAPush(t *testing.T) {
 			name:  "of events that are not kept is dead",
 			reads: []any{fsm.Batch{NotKept: true, To: "0005"}}, acked: "0005", state: fsm.Idle,
 			results: []string{"dead"},
+			letter: fsm.DeadLetter{
+				Events: 1, Class: "not_kept", Reason: "the stream server does not keep the events any more",
+			},
 		},
 		{
 			name: "without events is done", reads: []any{fsm.Batch{To: "0005", Tail: "0005"}}, acked: "0005",

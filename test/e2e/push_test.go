@@ -283,7 +283,7 @@ func TestTheREADMEVerifiesAPush(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "verify.mjs")
 	ask := `
 const [header, body, secret] = process.argv.slice(2);
-process.stdout.write(String(verify(header, Buffer.from(body), secret)));
+process.stdout.write(String(verify({ "webhook-signature": header }, Buffer.from(body), secret)));
 `
 	if err := os.WriteFile(file, []byte(code+ask), 0o600); err != nil {
 		t.Fatal(err)

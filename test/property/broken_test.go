@@ -19,9 +19,10 @@ import (
 	"reveille/test/harness"
 )
 
-// huntedHistories bounds how many histories it may take to find a broken script, soundHistories is how many are played
+// huntedHistories bounds how many histories it may take to find a broken script, of which the short form plays
+// hastyHistories and no more for any script, and soundHistories is how many are played
 // with scripts that are right. The histories are always the same.
-const huntedHistories, soundHistories = 300, 40
+const huntedHistories, hastyHistories, soundHistories = 300, 30, 40
 
 // brokenPushes are about what a subscription's profile and deliveries of ModePush change.
 var brokenPushes = []harness.BrokenScript{
@@ -177,11 +178,16 @@ func TestHistoriesFindABrokenScript(t *testing.T) {
 			}
 			rdb.AddHook(newBreaker(t, b))
 			broken, histories := b.Old != "", huntedHistories
-			if !broken {
+			switch {
+			case !broken:
 				histories = soundHistories
+			case testing.Short():
+				histories = hastyHistories
 			}
 			number, found := hunt(t, rdb, tokens, histories, i >= len(usual))
 			switch {
+			case broken && found == "" && testing.Short():
+				t.Skipf("none of %d histories shows it, which are all that the short form plays", histories)
 			case broken && found == "":
 				t.Errorf("none of %d histories shows it", histories)
 			case !broken && found != "":
@@ -206,7 +212,9 @@ func hunt(
 			case disagreement:
 				found = string(p)
 			case failure:
-				failed = p
+				if failed = p; strings.Contains(p.Error(), "user_script") { // a broken one may break down
+					failed, found = nil, p.Error()
+				}
 			default:
 				panic(p)
 			}

@@ -1,6 +1,8 @@
 package property
 
 import (
+	"slices"
+
 	"pgregory.net/rapid"
 
 	"reveille/fsm"
@@ -19,12 +21,20 @@ var brokenLetters = []harness.BrokenScript{
 	},
 }
 
-// dropLetters drops some dead letters.
+// dropLetters drops some dead letters. If there are none, an attempt that is out leaves one.
 func (h *history) dropLetters() {
+	all := fsm.LetterSpan{Through: fsm.MaxLetterNumber}
+	for _, wake := range slices.Backward(h.refs) {
+		c, there := h.db.Consumer(wake.Consumer)
+		if len(h.letters(all)) == 0 && there && c.Out(wake.Ref()) {
+			h.delivers(wake, true)
+			h.newNonce()
+		}
+	}
 	span := fsm.LetterSpan{
 		Subscription: h.pick("of", []string{"", "one", "two"}), Through: fsm.MaxLetterNumber,
 	}
-	list := h.letters(fsm.LetterSpan{Through: fsm.MaxLetterNumber})
+	list := h.letters(all)
 	if len(list) > 0 && rapid.Bool().Draw(h.t, "only") {
 		one := rapid.IntRange(0, len(list)-1).Draw(h.t, "letter")
 		span.From, span.Through = list[one].ID.Number, list[one].ID.Number

@@ -937,9 +937,13 @@ func (h *history) profile(wake fsm.Wake) fsm.Profile {
 
 // deliver has an attempt bring what reading a stream has shown: some of it, all of it, or more than is noted.
 func (h *history) deliver(wake fsm.Wake) {
+	h.delivers(wake, h.aside && rapid.Bool().Draw(h.t, "dead"))
+}
+
+func (h *history) delivers(wake fsm.Wake, dead bool) {
 	d := fsm.Delivered{Path: wake.Primary, Profile: h.profile(wake)}
 	d.To, d.Within, d.Tail = h.brought(wake)
-	if h.aside && rapid.Bool().Draw(h.t, "dead") {
+	if dead {
 		d.Dead = &fsm.DeadLetter{
 			Subscription: wake.Subscription, Generation: wake.Generation, Consumer: wake.Consumer, Stream: wake.Primary,
 			From: wake.At(wake.Primary), To: d.To, Within: d.Within, Attempts: wake.Attempt, Reason: "status 400",
