@@ -284,7 +284,7 @@ func (s *settings) check() (err error) {
 		{"WAKING_TIMEOUT", s.WakingTimeout, 10 * time.Millisecond},
 		{"LIVENESS_TIMEOUT", s.LivenessTimeout, 10 * time.Millisecond},
 		{"GC_AFTER", s.GCAfter, time.Second},
-		{"DEAD_LETTER_RETENTION", s.DeadLetterRetention, time.Minute},
+		{"DEAD_LETTER_RETENTION", s.DeadLetterRetention, time.Second},
 	} {
 		if d.value < d.least {
 			return wrong(d.name, d.value.String(), "a duration of at least "+d.least.String())
