@@ -14,10 +14,12 @@ import (
 )
 
 // Deliveries that wait for the same moment are spread from then on: heldPace for each that this replica has held back,
-// heldSpread at most.
+// heldSpread at most. Those that have failed before come retryLag later, and are counted by themselves: the next probe
+// goes to one that has not failed yet, if there is any, however many wait for a retry.
 const (
 	heldPace   = 10 * time.Millisecond
 	heldSpread = 30 * time.Second
+	retryLag   = time.Second
 )
 
 // releaseTime bounds how long the consumers of an endpoint that is up again are told.
@@ -55,10 +57,24 @@ func (d *Dispatcher) allowEndpoint(ctx context.Context, a *attempt) bool {
 
 // hold has a delivery wait.
 func (d *Dispatcher) hold(a *attempt, wait time.Duration) bool {
-	spread := min(time.Duration(d.cfg.Store.Endpoints().Hold(a.wake.Generation))*heldPace, heldSpread)
+	again := a.wake.Attempt > 1
+	spread := min(time.Duration(d.cfg.Store.Endpoints().Hold(a.wake.Generation, again))*heldPace, heldSpread)
+	if again {
+		wait += retryLag
+	}
 	return a.ends(format.Verdict{
 		Result: fsm.AttemptHeld, Reason: "the endpoint is left alone", Wait: wait + rand.N(spread),
 	})
+}
+
+// holdAgain looks whether the endpoint of a delivery that the store was told to hold back is still in trouble. What
+// ends that is stored before the consumers are released. So either this one is released later than the store was told,
+// or it is found here, as far as this replica has heard of it.
+func (d *Dispatcher) holdAgain(ctx context.Context, w fsm.Wake) (fsm.Outcome, error) {
+	if e, now, trouble := d.cfg.Store.Endpoints().Get(w.Generation); trouble && (e.Down() || e.Until.After(now)) {
+		return fsm.Outcome{}, nil
+	}
+	return d.cfg.Store.Park(ctx, w.Ref(), 0)
 }
 
 // noteEndpoint tells the store what an attempt says of its endpoint, if that is news. What became of the attempt is

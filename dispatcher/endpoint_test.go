@@ -365,6 +365,31 @@ func TestAnOperatorHasDeliveriesMadeNow(t *testing.T) {
 	})
 }
 
+// TestWhatHasNotFailedGetsTheProbeBeforeRetries has an endpoint fail for many streams and work for one, which must not
+// wait until all of the others have had a probe.
+func TestWhatHasNotFailedGetsTheProbeBeforeRetries(t *testing.T) {
+	everySecond := func(s *fsm.Subscription) { s.Retry = slices.Repeat([]time.Duration{time.Second}, 100) }
+	inPushTime(t, everySecond, func(p *pushed) {
+		p.down(t, 40)
+		p.hook.answers(func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Reveille-Stream") == "/s/works" {
+				w.WriteHeader(http.StatusNoContent)
+				return
+			}
+			w.WriteHeader(http.StatusInternalServerError)
+		})
+		pass(time.Hour) // each of the others has failed by then
+		had := p.hook.requests()
+		p.event("/s/works")
+		for p.consumer("/s/works").State != fsm.Idle {
+			if n := p.hook.requests() - had; n > 2 { // one may have been out
+				t.Fatalf("%d probes were sent, and none of them brought the event that has not failed", n)
+			}
+			pass(time.Second)
+		}
+	})
+}
+
 // TestAProbeWhoseReplicaDiesHoldsUpTheOthersForItsPatience holds that its slot has a deadline.
 func TestAProbeWhoseReplicaDiesHoldsUpTheOthersForItsPatience(t *testing.T) {
 	inPushTime(t, lasting, func(p *pushed) {

@@ -57,8 +57,12 @@ func (d *Dispatcher) tell(ctx context.Context, a *attempt) (fsm.Outcome, error) 
 		return a.kind.ack(ctx, a)
 	case fsm.AttemptUnread, fsm.AttemptWaiting, fsm.AttemptHeld:
 		out, err := d.cfg.Store.Park(ctx, w.Ref(), cmp.Or(v.Wait, parkTime))
-		if err == nil && a.paused {
+		switch {
+		case err != nil:
+		case a.paused:
 			return d.pauseAgain(ctx, w)
+		case v.Result == fsm.AttemptHeld:
+			return d.holdAgain(ctx, w)
 		}
 		return out, err
 	case fsm.AttemptAbandoned:

@@ -153,8 +153,8 @@ type knownEndpoint struct {
 	EndpointState
 	// now is what the store's clock said when this was heard of, at heard.
 	now, heard time.Time
-	// held counts the deliveries that were held back since.
-	held int
+	// held counts the deliveries that were held back since and had not failed before, heldAgain those that had.
+	held, heldAgain int
 	// ahead is the end of a pause that this replica knows of and the store may not.
 	ahead time.Time
 }
@@ -176,13 +176,18 @@ func (v *Endpoints) Get(generation string) (e Endpoint, now time.Time, ok bool) 
 // clock is the store's, as far as is known.
 func (k *knownEndpoint) clock() time.Time { return k.now.Add(time.Since(k.heard)) }
 
-// Hold counts a delivery that is held back, and returns how many were since there was news of the endpoint.
-func (v *Endpoints) Hold(generation string) int {
+// Hold counts a delivery that is held back, and returns how many of its kind were since there was news of the endpoint.
+// again says that it has failed before.
+func (v *Endpoints) Hold(generation string, again bool) int {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	k, ok := v.known[generation]
-	if !ok {
+	switch {
+	case !ok:
 		return 1
+	case again:
+		k.heldAgain++
+		return k.heldAgain
 	}
 	k.held++
 	return k.held
