@@ -103,7 +103,7 @@ func (a *attempt) letter() *fsm.DeadLetter {
 	w, b := a.wake, a.delivery.Batch
 	l := &fsm.DeadLetter{
 		Subscription: w.Subscription, Generation: w.Generation, Consumer: w.Consumer, Stream: w.Primary,
-		DeliveryID: a.delivery.ID, From: w.At(w.Primary), To: b.To, Within: b.Within,
+		Born: w.Born, DeliveryID: a.delivery.ID, From: w.At(w.Primary), To: b.To, Within: b.Within,
 		Events: max(1, int64(len(b.Events))), Attempts: w.Attempt, Class: string(a.verdict.Class),
 		Reason: a.verdict.Reason, Status: a.status,
 		Answer: a.answer,

@@ -30,14 +30,16 @@ const (
 	CodeBodyTooLarge          Code = "BODY_TOO_LARGE"
 	CodeInvalidPath           Code = "INVALID_PATH"
 	CodeNotFound              Code = "NOT_FOUND"
-	CodeNotImplemented        Code = "NOT_IMPLEMENTED"
-	CodeMethodNotAllowed      Code = "METHOD_NOT_ALLOWED"
-	CodeForbidden             Code = "FORBIDDEN"
-	CodeUnsupportedMediaType  Code = "UNSUPPORTED_MEDIA_TYPE"
-	CodeTooManyRequests       Code = "TOO_MANY_REQUESTS"
-	CodeUnavailable           Code = "UNAVAILABLE"
-	CodeUpstreamUnavailable   Code = "UPSTREAM_UNAVAILABLE"
-	CodeInternal              Code = "INTERNAL"
+	// CodeReplayRefused: the events of a dead letter cannot be delivered again.
+	CodeReplayRefused        Code = "REPLAY_REFUSED"
+	CodeNotImplemented       Code = "NOT_IMPLEMENTED"
+	CodeMethodNotAllowed     Code = "METHOD_NOT_ALLOWED"
+	CodeForbidden            Code = "FORBIDDEN"
+	CodeUnsupportedMediaType Code = "UNSUPPORTED_MEDIA_TYPE"
+	CodeTooManyRequests      Code = "TOO_MANY_REQUESTS"
+	CodeUnavailable          Code = "UNAVAILABLE"
+	CodeUpstreamUnavailable  Code = "UPSTREAM_UNAVAILABLE"
+	CodeInternal             Code = "INTERNAL"
 )
 
 var statuses = map[Code]int{
@@ -56,6 +58,7 @@ var statuses = map[Code]int{
 	CodeBodyTooLarge:          http.StatusRequestEntityTooLarge,
 	CodeInvalidPath:           http.StatusBadRequest,
 	CodeNotFound:              http.StatusNotFound,
+	CodeReplayRefused:         http.StatusConflict,
 	CodeNotImplemented:        http.StatusNotImplemented,
 	CodeMethodNotAllowed:      http.StatusMethodNotAllowed,
 	CodeForbidden:             http.StatusForbidden,

@@ -13,6 +13,8 @@ type DeadLetter struct {
 	ID LetterID
 	// Subscription, Generation and Consumer say for whom the events were, Stream whose they are.
 	Subscription, Generation, Consumer, Stream string
+	// Born is Wake.Born of the delivery: it tells the stream from later ones of its name.
+	Born int64
 	// DeliveryID is what the receiver tells the delivery by. It names the events, too (Batch.DeliveryID).
 	DeliveryID string
 	// From is the position that they are read from, To the one behind the last of them, Within the same as
@@ -74,10 +76,36 @@ type LetterSpan struct {
 	From, Through int64
 }
 
+// Replay is what came of asking for the replay of dead letters.
+type Replay struct {
+	// Queued counts those that are to be replayed, Refused those that cannot be: their stream or their subscription is
+	// gone, or is another one of its name.
+	Queued, Refused int
+	// Last is the number of the last letter that was looked at; 0 if there was none.
+	Last int64
+}
+
 // MaxLetterNumber is beyond that of every letter; Lua keeps it exact.
 const MaxLetterNumber = 1<<53 - 1
 
 // Only is the span of one letter.
 func (id LetterID) Only() LetterSpan {
 	return LetterSpan{Partition: id.Partition, From: id.Number, Through: id.Number}
+}
+
+// Replays says whether the consumer can replay a dead letter: its events are of the stream that the consumer is of now.
+func (c Consumer) Replays(l DeadLetter) bool {
+	return l.Generation == c.Generation && l.Born == c.Born && l.Within.After(l.From)
+}
+
+// ReplayLetter makes the aside that replays a dead letter of the consumer, with its first attempt.
+func (c Consumer) ReplayLetter(env Env, l DeadLetter) (Consumer, Effects) {
+	aside := Consumer{
+		ID: AsideID(c.ID, l.ID.Number), Subscription: c.Subscription, Generation: c.Generation, Primary: c.Primary,
+		State: Waking, Profile: c.Profile, Born: c.Born, Epoch: c.Epoch, Replay: l.ID.Number,
+		Links: map[string]Link{c.Primary: {Acked: l.From, Tail: l.Within}},
+	}
+	aside.begin(env)
+	e := aside.handOut(env)
+	return aside, e
 }

@@ -57,3 +57,23 @@ func TestOnlyWhatIsAckedLeavesALetter(t *testing.T) {
 		}
 	}
 }
+
+func TestALetterIsReplayedByTheStreamItIsOf(t *testing.T) {
+	c := Consumer{ID: "s:%2Fa", Generation: "g", Primary: "/a", Born: 4, Epoch: 9}
+	l := DeadLetter{Generation: "g", Born: 4, From: Start, Within: "0005"}
+	for name, tt := range map[string]struct {
+		change func(*DeadLetter)
+		want   bool
+	}{
+		"of this one":                         {func(*DeadLetter) {}, true},
+		"of an earlier subscription":          {func(l *DeadLetter) { l.Generation = "f" }, false},
+		"of a stream that was made anew":      {func(l *DeadLetter) { l.Born = 3 }, false},
+		"of nothing: it cannot be read again": {func(l *DeadLetter) { l.Within = "" }, false},
+	} {
+		letter := l
+		tt.change(&letter)
+		if got := c.Replays(letter); got != tt.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}

@@ -122,7 +122,7 @@ func (c Consumer) wakeNow() *Wake {
 		Epoch: c.Epoch, WakeID: c.WakeID, WokeAt: c.WokeAt, Attempt: c.Attempt, Handed: c.Handed,
 	}
 	if !c.Profile.IsZero() {
-		w.Born, w.Patience = c.Born, c.Profile.Attempt
+		w.Born, w.Patience, w.Replay = c.Born, c.Profile.Attempt, c.Replay != 0
 		if c.Attempt > 1 {
 			w.Span = c.Span
 		}

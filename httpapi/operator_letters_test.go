@@ -116,3 +116,41 @@ func TestOperatorDiscardsDeadLetters(t *testing.T) {
 		t.Errorf("all of a subscription: %s, and %d are left", a.text, left())
 	}
 }
+
+func TestOperatorReplaysDeadLetters(t *testing.T) {
+	h := newHarness(t, nil)
+	h.subscribe("s", 2)
+	for _, path := range []string{"/s/0", "/s/1", "/s/9"} { // the last has no consumer
+		for i := range 2 {
+			h.store.db.PutLetter(fsm.DeadLetter{
+				Subscription: "s", Generation: "g-s", Consumer: fsm.ConsumerID("s", path), Stream: path,
+				From: fsm.Start.At(int64(i), "0009"), To: fsm.Start.At(int64(i+1), "0009"),
+				Within: fsm.Start.At(int64(i+1), "0009"), Reason: "status 500",
+			})
+		}
+	}
+	ids := func(stream string) (ids []string) {
+		for _, row := range rowsOf(h.admin("GET", "/api/v1/dead-letters?stream="+stream, ""), "dead_letters") {
+			ids = append(ids, fmt.Sprint(row["id"]))
+		}
+		return ids
+	}
+	if a := h.admin("POST", "/api/v1/dead-letters/"+ids("/s/0")[0]+"/replay", ""); a.status != 202 ||
+		a.body["queued"] != 1.0 {
+		t.Errorf("one: %d %s", a.status, a.text)
+	}
+	h.want(h.admin("POST", "/api/v1/dead-letters/"+ids("/s/9")[0]+"/replay", ""), 409, fsm.CodeReplayRefused, "is gone")
+	h.want(h.admin("POST", "/api/v1/dead-letters/dl_0_1/replay", ""), 404, fsm.CodeNotFound, "no dead letter")
+	for body, says := range map[string]string{
+		`{}`: "subscription", `{"subscription":"s","next":"x"}`: "next", `{"subscription":"s","stream":"/a"}`: "stream",
+	} {
+		h.want(h.admin("POST", "/api/v1/dead-letters/replay", body), 400, fsm.CodeInvalidRequest, says)
+	}
+	a := h.admin("POST", "/api/v1/dead-letters/replay", `{"subscription":"s"}`)
+	if a.status != 202 || a.body["queued"] != 4.0 || a.body["refused"] != 2.0 || a.body["more"] != nil {
+		t.Errorf("all: %d %s", a.status, a.text)
+	}
+	if a := h.admin("POST", "/api/v1/dead-letters/replay", `{"subscription":"none"}`); a.body["queued"] != 0.0 {
+		t.Errorf("of a subscription without any: %s", a.text)
+	}
+}

@@ -97,6 +97,8 @@ func (s *Service) resources() []resource {
 		{port: operator, route: consumerPrefix + "*", role: anyone, methods: get(s.showConsumer)},
 		{port: operator, route: "/api/v1/dead-letters", role: anyone, methods: get(s.showLetters)},
 		{port: operator, route: "/api/v1/dead-letters/discard", role: anyone, methods: post(s.discardLetters)},
+		{port: operator, route: "/api/v1/dead-letters/replay", role: anyone, methods: post(s.replayLetters)},
+		{port: operator, route: "/api/v1/dead-letters/:id/replay", role: anyone, methods: post(s.replayLetter)},
 		{port: operator, route: "/api/v1/dead-letters/:id", role: anyone, methods: methods{
 			{http.MethodGet, s.showLetter},
 			{http.MethodDelete, s.discardLetter},

@@ -130,6 +130,12 @@ func decodeConsumer(id string, h map[string]string) (c fsm.Consumer, bad error) 
 	if h["born"] != "" {
 		c.Born = number("born")
 	}
+	if h["replay"] != "" {
+		c.Replay = number("replay")
+	}
+	if h["replaying"] != "" {
+		c.Replaying = number("replaying")
+	}
 	if epoch, span, _ := strings.Cut(h["span"], " "); epoch == h["epoch"] {
 		n, err := strconv.ParseInt(span, 10, 64)
 		if err != nil {

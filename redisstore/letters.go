@@ -15,6 +15,7 @@ type letter struct {
 	Generation string     `json:"g"`
 	Consumer   string     `json:"c"`
 	Stream     string     `json:"s"`
+	Born       int64      `json:"o,omitempty"`
 	Delivery   string     `json:"d,omitempty"`
 	From       fsm.Offset `json:"f"`
 	To         fsm.Offset `json:"t"`
@@ -33,8 +34,9 @@ func writeLetter(l *fsm.DeadLetter) string {
 		return ""
 	}
 	text, _ := json.Marshal(letter{ // a struct of texts and numbers cannot fail
-		Generation: l.Generation, Consumer: l.Consumer, Stream: l.Stream, Delivery: l.DeliveryID,
-		From: l.From, To: l.To, Within: l.Within, Events: l.Events, Attempts: l.Attempts,
+		Generation: l.Generation, Consumer: l.Consumer, Stream: l.Stream, Born: l.Born,
+		Delivery: l.DeliveryID,
+		From:     l.From, To: l.To, Within: l.Within, Events: l.Events, Attempts: l.Attempts,
 		Class: l.Class, Reason: l.Reason[:min(len(l.Reason), fsm.MaxReason)], Status: l.Status,
 		Answer: strings.ToValidUTF8(l.Answer[:min(len(l.Answer), fsm.MaxLetterAnswer)], ""),
 	})
@@ -55,8 +57,8 @@ func readLetter(id fsm.LetterID, kept string) fsm.DeadLetter {
 	}
 	return fsm.DeadLetter{
 		ID: id, Subscription: sub, Generation: l.Generation, Consumer: l.Consumer, Stream: l.Stream,
-		DeliveryID: l.Delivery, From: l.From, To: l.To, Within: l.Within, Events: l.Events, Attempts: l.Attempts,
-		Class: l.Class, Reason: l.Reason, Status: l.Status, Answer: l.Answer,
+		Born: l.Born, DeliveryID: l.Delivery, From: l.From, To: l.To, Within: l.Within, Events: l.Events,
+		Attempts: l.Attempts, Class: l.Class, Reason: l.Reason, Status: l.Status, Answer: l.Answer,
 		FirstFailure: moment(since), DeadAt: time.UnixMicro(id.Number),
 	}
 }
@@ -79,6 +81,18 @@ func (s *Store) DeadLetters(
 func (s *Store) DropDeadLetters(ctx context.Context, span fsm.LetterSpan, most int) (int, error) {
 	r := s.run(ctx, scriptDropLetters, span.Partition, span.Subscription, span.From, span.Through, most)
 	return int(r.int()), r.err()
+}
+
+// ReplayDeadLetters implements fsm.LetterStore.
+func (s *Store) ReplayDeadLetters(
+	ctx context.Context, span fsm.LetterSpan, most int,
+) (replay fsm.Replay, o fsm.Outcome, err error) {
+	r := s.run(ctx, scriptReplayLetters, span.Partition, span.Subscription, span.From, span.Through, most)
+	r.list(func(l *reply) {
+		replay = fsm.Replay{Queued: int(l.int()), Refused: int(l.int()), Last: l.int()}
+		o = l.outcome()
+	})
+	return replay, o, r.err()
 }
 
 // CountDeadLetters implements fsm.LetterStore.

@@ -153,7 +153,7 @@ func (r *reply) wake() (w fsm.Wake) {
 		w.Streams = l.streams(w.Primary)
 		w.WokeAt, w.Born = moment(l.int()), l.int()
 		w.Patience, w.Span = time.Duration(l.int())*time.Millisecond, l.int()
-		w.Handed, w.Nudged = int(l.int()), l.yes()
+		w.Handed, w.Nudged, w.Replay = int(l.int()), l.yes(), l.yes()
 	})
 	return w
 }

@@ -167,6 +167,10 @@ func callers() []caller {
 			_, err := s.DropDeadLetters(ctx, fsm.LetterSpan{}, 1)
 			return err
 		}, nil},
+		{scriptReplayLetters, func(ctx context.Context, s *Store) error {
+			_, _, err := s.ReplayDeadLetters(ctx, fsm.LetterSpan{}, 1)
+			return err
+		}, []any{[]any{"many", int64(0), int64(0), outcome}, []any{int64(1), int64(0), int64(7), bored}}},
 		{scriptCountLetters, func(ctx context.Context, s *Store) error {
 			_, err := s.CountDeadLetters(ctx)
 			return err

@@ -96,6 +96,7 @@ var (
 	scriptReleaseHeld   = partitionScript("release_held")
 	scriptListLetters   = partitionScript("list_letters")
 	scriptDropLetters   = partitionScript("drop_letters")
+	scriptReplayLetters = partitionScript("replay_letters")
 	scriptCountLetters  = partitionScript("count_letters")
 	scriptRetry         = partitionScript("retry")
 	scriptScanConsumers = partitionScript("scan_consumers")

@@ -107,11 +107,12 @@ var commands = []command{
 		least: 1, most: 1, flags: asks, run: (*cli).retry,
 	},
 	{
-		name: "dead-letters", args: "[ID|discard [ID…]]",
-		does: "list deliveries of events that are not tried again, show one, or discard some", most: -1,
+		name: "dead-letters", args: "[ID|replay [ID…]|discard [ID…]]",
+		does: "list deliveries of events that are not tried again, show one, deliver some again, or discard some",
+		most: -1,
 		about: "The events themselves stay in their stream: a read from the offset FROM shows them, behind " +
-			"so many others\nas stand after +. discard takes the ids of dead letters, or --subscription ID for all " +
-			"that it has.",
+			"so many others\nas stand after +. replay and discard take the ids of dead letters, or --subscription ID " +
+			"for all that it has.",
 		flags: func(c *cli, f *flag.FlagSet) {
 			pages(c, f)
 			f.StringVar(&c.subscription, "subscription", "", "only those of the subscription with this `ID`")

@@ -110,6 +110,18 @@ dead since    2026-11-21T15:04:00Z
 `,
 		},
 		{
+			"a dead letter is replayed", "dead-letters replay dl_23_1764167412345678",
+			"POST /api/v1/dead-letters/dl_23_1764167412345678/replay", `{"queued":1}`, `
+1 to be replayed, those of a stream one by one
+`,
+		},
+		{
+			"all dead letters of a subscription are replayed", "dead-letters replay --subscription orders",
+			`POST /api/v1/dead-letters/replay {"subscription":"orders"}`, `{"queued":12,"refused":3}`, `
+12 to be replayed, those of a stream one by one; 3 cannot be: their stream or subscription is gone, or another one
+`,
+		},
+		{
 			"all dead letters of a subscription are discarded", "dead-letters discard --subscription orders",
 			`POST /api/v1/dead-letters/discard {"subscription":"orders"}`, `{"discarded":12}`, `
 12 discarded

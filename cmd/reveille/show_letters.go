@@ -31,10 +31,12 @@ func (c *cli) letters(ctx context.Context, args []string) error {
 	switch {
 	case len(args) > 0 && args[0] == "discard":
 		return c.discardLetters(ctx, args[1:])
+	case len(args) > 0 && args[0] == "replay":
+		return c.replayLetters(ctx, args[1:])
 	case len(args) == 1:
 		return c.letter(ctx, args[0])
 	case len(args) > 1:
-		return usageError{"usage: reveille dead-letters [flags] [ID|discard [ID…]]"}
+		return usageError{"usage: reveille dead-letters [flags] [ID|replay [ID…]|discard [ID…]]"}
 	}
 	var body struct {
 		DeadLetters []shownLetter `json:"dead_letters"`
@@ -88,8 +90,8 @@ func fromOf(l shownLetter) string {
 
 // discardLetters discards those that are named, or all of a subscription.
 func (c *cli) discardLetters(ctx context.Context, ids []string) error {
-	if (len(ids) > 0) == (c.subscription != "") {
-		return usageError{"dead-letters discard: name either dead letters, or --subscription ID for all that it has"}
+	if err := c.which("discard", ids); err != nil {
+		return err
 	}
 	discarded := 0
 	for _, id := range ids {
@@ -118,5 +120,56 @@ func (c *cli) discardLetters(ctx context.Context, ids []string) error {
 		return nil
 	}
 	_, err := fmt.Fprintf(c.out, "%d discarded\n", discarded)
+	return err
+}
+
+// which refuses a command that says of no dead letter, or of too many, that it is meant.
+func (c *cli) which(command string, ids []string) error {
+	if (len(ids) > 0) == (c.subscription != "") {
+		return usageError{
+			"dead-letters " + command + ": name either dead letters, or --subscription ID for all that it has",
+		}
+	}
+	return nil
+}
+
+// replayLetters has those replayed that are named, or all of a subscription.
+func (c *cli) replayLetters(ctx context.Context, ids []string) error {
+	if err := c.which("replay", ids); err != nil {
+		return err
+	}
+	var all struct{ Queued, Refused int }
+	for _, id := range ids {
+		var body struct{ Queued int }
+		_, err := c.ask(ctx, http.MethodPost, lettersPath+"/"+url.PathEscape(id)+"/replay", nil, &body)
+		if err != nil && len(ids) > 1 {
+			return fmt.Errorf("%s: %w (%d are replayed before it)", printable(id), err, all.Queued)
+		} else if err != nil {
+			return err
+		}
+		all.Queued += body.Queued
+	}
+	of := map[string]string{"subscription": c.subscription}
+	for more := c.subscription != ""; more; {
+		var body struct {
+			Queued, Refused int
+			More            bool
+			Next            string
+		}
+		printed, err := c.ask(ctx, http.MethodPost, lettersPath+"/replay", of, &body)
+		if printed || err != nil {
+			return err
+		}
+		all.Queued, all.Refused = all.Queued+body.Queued, all.Refused+body.Refused
+		more, of["next"] = body.More, body.Next
+	}
+	if c.json {
+		return nil
+	}
+	refused := ""
+	if all.Refused > 0 {
+		refused = fmt.Sprintf("; %d cannot be: their stream or subscription is gone, or another one", all.Refused)
+	}
+	_, err := fmt.Fprintf(c.out, "%d to be replayed, those of a stream one by one%s\n", all.Queued, refused)
 	return err
 }

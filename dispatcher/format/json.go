@@ -12,6 +12,9 @@ import (
 // StreamHeader names the stream that the events of a delivery are of: its path, percent-encoded as it stands.
 const StreamHeader = "Reveille-Stream"
 
+// ReplayHeader is "true" if a dead letter is replayed: the receiver may have taken the events before.
+const ReplayHeader = "Reveille-Replay"
+
 // plainJSON is the format of events as they stand in their stream: one message, a JSON array of messages if the
 // subscription takes several at a time, or the bytes of a stream that is not JSON.
 type plainJSON struct {
@@ -33,6 +36,9 @@ func (f plainJSON) Request(d Delivery) (http.Header, []byte, error) {
 	h.Set(IDHeader, d.ID)
 	if d.Wake.Primary != "" { // a test delivery is of no stream
 		h.Set(StreamHeader, d.Wake.Primary)
+	}
+	if d.Wake.Replay {
+		h.Set(ReplayHeader, "true")
 	}
 	return h, body, f.sign(h, d, body)
 }

@@ -137,6 +137,9 @@ func (s *Store) Deliver(ctx context.Context, r fsm.WakeRef, d fsm.Delivered) (o 
 		c, e := c.Deliver(t.env(p, c.ID), r, d)
 		t.put(p, c, e, &o)
 		p.note(d.Path, raised)
+		if e.Removed && c.Replay != 0 {
+			t.replayOver(p, c, &o)
+		}
 		return nil
 	}, "Deliver", r, d)
 	return o, err

@@ -2,6 +2,7 @@ package memstore
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -48,6 +49,90 @@ func (s *Store) DropDeadLetters(ctx context.Context, span fsm.LetterSpan, most i
 		return nil
 	}, "DropDeadLetters", span, most)
 	return n, err
+}
+
+// ReplayDeadLetters implements fsm.LetterStore.
+func (s *Store) ReplayDeadLetters(
+	ctx context.Context, span fsm.LetterSpan, most int,
+) (replay fsm.Replay, o fsm.Outcome, err error) {
+	err = s.call(ctx, func(t *tx) error {
+		p := t.partitions[span.Partition]
+		for _, l := range t.spanned(span, most) {
+			replay.Last = l.ID.Number
+			id := l.Consumer
+			if of, aside := fsm.AsideOf(id); aside {
+				id = of
+			}
+			c, there := p.consumers[id]
+			if _, deleted := p.deleted[c.Generation]; !there || deleted || !c.Replays(l) {
+				replay.Refused++
+				continue
+			}
+			replay.Queued++
+			if at, there := slices.BinarySearch(p.replays[id], l.ID.Number); !there {
+				p.replays[id] = slices.Insert(slices.Clone(p.replays[id]), at, l.ID.Number)
+			}
+			t.replayNext(p, id, &o)
+		}
+		return nil
+	}, "ReplayDeadLetters", span, most)
+	return replay, o, err
+}
+
+// replayNext begins the replay of the first letter of a consumer that waits for it, unless one is under way. Letters
+// that were dropped meanwhile are passed over.
+func (t *tx) replayNext(p *partition, id string, o *fsm.Outcome) {
+	c, there := p.consumers[id]
+	if _, deleted := p.deleted[c.Generation]; !there || deleted || c.Replaying != 0 {
+		return
+	}
+	for len(p.replays[id]) > 0 {
+		n := p.replays[id][0]
+		i := slices.IndexFunc(p.letters, func(l fsm.DeadLetter) bool { return l.ID.Number == n })
+		if i < 0 || !c.Replays(p.letters[i]) {
+			p.replayed(id, n)
+			continue
+		}
+		t.fence(p)
+		aside, e := c.ReplayLetter(t.env(p, fsm.AsideID(id, n)), p.letters[i])
+		c.Replaying, c.Asides = n, c.Asides+1
+		p.store(c)
+		t.put(p, aside, e, o)
+		return
+	}
+}
+
+// replayed takes a letter off those that are to be replayed.
+func (p *partition) replayed(id string, n int64) {
+	p.replays[id] = slices.DeleteFunc(slices.Clone(p.replays[id]), func(m int64) bool { return m == n })
+	if len(p.replays[id]) == 0 {
+		delete(p.replays, id)
+	}
+}
+
+// replayOver follows the end of a replay: its letter is dropped, and the next one begins.
+func (t *tx) replayOver(p *partition, aside fsm.Consumer, o *fsm.Outcome) {
+	of, _ := fsm.AsideOf(aside.ID)
+	p.letters = slices.DeleteFunc(slices.Clone(p.letters), func(l fsm.DeadLetter) bool {
+		return l.ID.Number == aside.Replay
+	})
+	p.replayed(of, aside.Replay)
+	if c, there := p.consumers[of]; there {
+		c.Replaying = 0
+		p.store(c)
+	}
+	t.replayNext(p, of, o)
+}
+
+// Replays returns the numbers of the dead letters that are to be replayed, by consumer.
+func (db *DB) Replays() (replays map[string][]int64) {
+	db.edit(func(t *tx) {
+		replays = map[string][]int64{}
+		for _, p := range t.partitions {
+			maps.Copy(replays, p.replays)
+		}
+	})
+	return replays
 }
 
 // CountDeadLetters implements fsm.LetterStore.

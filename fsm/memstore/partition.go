@@ -31,6 +31,8 @@ type partition struct {
 	expected map[string]int
 	// letters are in the order in which they came.
 	letters []fsm.DeadLetter
+	// replays are the numbers of the letters that are to be replayed, in their order, by consumer.
+	replays map[string][]int64
 }
 
 type stream struct {
@@ -42,7 +44,7 @@ type stream struct {
 func newPartition() *partition {
 	return &partition{
 		consumers: map[string]fsm.Consumer{}, streams: map[string]stream{}, deleted: map[string]struct{}{},
-		records: map[string]fsm.Stream{}, expected: map[string]int{},
+		records: map[string]fsm.Stream{}, expected: map[string]int{}, replays: map[string][]int64{},
 	}
 }
 
@@ -50,7 +52,7 @@ func (p *partition) clone() *partition {
 	c := *p
 	c.consumers, c.deleted = maps.Clone(p.consumers), maps.Clone(p.deleted)
 	c.records, c.expected = maps.Clone(p.records), maps.Clone(p.expected)
-	c.letters = slices.Clone(p.letters)
+	c.letters, c.replays = slices.Clone(p.letters), maps.Clone(p.replays)
 	c.streams = make(map[string]stream, len(p.streams))
 	for path, s := range p.streams {
 		s.consumers = maps.Clone(s.consumers)
@@ -125,6 +127,7 @@ func (p *partition) take(c fsm.Consumer) {
 		}
 		return
 	}
+	delete(p.replays, c.ID)
 	p.unwatch(was.Primary, c.ID)
 	for path := range was.Links {
 		p.unwatch(path, c.ID)

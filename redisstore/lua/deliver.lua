@@ -14,6 +14,9 @@ else
   note(c, path, ARGV[A + 5])
   local l = links(c)[path]
   if l and not after(to, l.tail) and ack(c, path, to) and letter ~= '' then keep_letter(c, failing, letter) end
+  local of = aside_of(c)
+  local replayed = of and redis.call('HGET', P .. 'c:' .. c.id, 'replay')
   finished(c)
+  if replayed and redis.call('EXISTS', P .. 'c:' .. c.id) == 0 then replay_over(of, replayed) end
 end
 return reply(outcome())

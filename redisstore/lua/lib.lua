@@ -27,7 +27,8 @@
 --                           span: an epoch, and how many events, or bytes, the first attempt has brought that failed in it
 --                           (fsm.Consumer.Span); nudged: an epoch, and fsm.Consumer.Nudged in it, ms; again: the epoch in which an attempt was last taken back that may have been sent;
 --                           past:<stream>: of one that was given up, the tail at that time;
---                           ends: of an aside, the Tail of its link (fsm.Consumer.IsAside)
+--                           ends: of an aside, the Tail of its link (fsm.Consumer.IsAside); replay: of one that replays a dead
+--                           letter, its number; replaying: of the consumer that such an aside is of, the same
 --                           since:<stream>: the epoch it was in when a stream that it is linked to was last deleted or made anew
 --                           (fsm.Link); since: the latest of these; none is 0
 --   l:<consumer>    hash    stream path -> acked offset
@@ -56,6 +57,7 @@
 --                           subscription, and what it tells (redisstore.letter)
 --   dead, dead:<sub>  zset  number of a dead letter, which is its score, too: of all, of those of one subscription
 --   dead_counts     hash    subscription -> how many dead letters it has
+--   r:<consumer>    zset    numbers of its dead letters that are to be replayed, one after the other
 --   lease           string  the replica that owns the partition
 --   n:<nonce>       string  the nonce of a call, for as long as it may be sent again because its reply was lost (note_call)
 --
@@ -527,6 +529,7 @@ local function remove(c, cause)
     local paths = { c.primary }
     for path in pairs(links(c)) do paths[#paths + 1] = path end
     unwatch(paths, c.id)
+    redis.call('UNLINK', P .. 'r:' .. c.id)
     for _, id in ipairs(redis.call('SMEMBERS', P .. 'x:' .. c.id)) do
       local r = redis.call('HMGET', P .. 'c:' .. id, 'state', 'epoch', 'wake', 'woke')
       over({ id = id, sub = c.sub, primary = c.primary, state = r[1], epoch = r[2], wake = r[3], woke = r[4] }, 'removed')
@@ -631,17 +634,17 @@ local function waits(c)
 end
 
 local function ask_for_attempt(c)
-  local born, attempt, span, nudged = 0, 0, 0, c.attempt > 1 and now < nudged_of(c) and 1 or 0
+  local born, attempt, span, nudged, replay = 0, 0, 0, c.attempt > 1 and now < nudged_of(c) and 1 or 0, 0
   if c.profile then
-    local kept = redis.call('HMGET', P .. 'c:' .. c.id, 'born', 'span')
-    born, attempt = tonumber(kept[1] or '0'), profile_of(c)
+    local kept = redis.call('HMGET', P .. 'c:' .. c.id, 'born', 'span', 'replay')
+    born, attempt, replay = tonumber(kept[1] or '0'), profile_of(c), kept[3] and 1 or 0
     if c.attempt > 1 and kept[2] then
       local epoch, n = string.match(kept[2], '^(%d+) (%d+)$')
       if tonumber(epoch) == c.epoch then span = tonumber(n) end
     end
   end
   wakes[#wakes + 1] = {
-    c.id, c.sub, c.gen, c.primary, c.epoch, c.wake, c.attempt, streams(c), c.woke, born, attempt, span, c.handed, nudged,
+    c.id, c.sub, c.gen, c.primary, c.epoch, c.wake, c.attempt, streams(c), c.woke, born, attempt, span, c.handed, nudged, replay,
   }
 end
 
@@ -1012,6 +1015,63 @@ local function keep_letter(c, failing, letter)
   redis.call('ZADD', P .. 'dead', int(n), int(n))
   redis.call('ZADD', P .. 'dead:' .. c.sub, int(n), int(n))
   redis.call('HINCRBY', P .. 'dead_counts', c.sub, 1)
+end
+
+-- letter_of returns what a dead letter tells (redisstore.letter); nil if it is not kept, or cannot be read.
+local function letter_of(n)
+  local text = string.match(redis.call('HGET', P .. 'letters', n) or '', '^%d+ %S+ (.+)$')
+  local ok, letter = pcall(cjson.decode, text or '')
+  return ok and type(letter) == 'table' and letter or nil
+end
+
+-- drop_letter drops a dead letter, whether or not it can be read.
+local function drop_letter(n)
+  local sub = string.match(redis.call('HGET', P .. 'letters', n) or '', '^%d+ (%S+)')
+  redis.call('HDEL', P .. 'letters', n)
+  redis.call('ZREM', P .. 'dead', n)
+  if sub then
+    redis.call('ZREM', P .. 'dead:' .. sub, n)
+    if redis.call('HINCRBY', P .. 'dead_counts', sub, -1) <= 0 then redis.call('HDEL', P .. 'dead_counts', sub) end
+  end
+end
+
+-- replays says whether a consumer can replay a dead letter: its events are of the stream that the consumer is of now (fsm.Consumer.Replays).
+local function replays(c, letter)
+  local born = redis.call('HGET', P .. 'c:' .. c.id, 'born') or '0'
+  return letter and letter.g == c.gen and (letter.o or 0) == tonumber(born) and after(letter.w or '', letter.f or '')
+end
+
+-- replay_next begins the replay of the first dead letter of a consumer that waits for it, unless one is under way: it makes an aside
+-- (fsm.Consumer.Replay). Letters that were dropped meanwhile are passed over.
+local REPLAY_SKIPS = 100
+local function replay_next(c)
+  if redis.call('HEXISTS', P .. 'c:' .. c.id, 'replaying') == 1 then return end
+  for _ = 1, REPLAY_SKIPS do
+    local n = redis.call('ZRANGE', P .. 'r:' .. c.id, 0, 0)[1]
+    if not n then return end
+    local letter = letter_of(n)
+    if replays(c, letter) then
+      local aside = create(c.sub, c.gen, c.id .. ':' .. n, c.primary, letter.f, c.epoch, c.profile, {
+        of = c.id, born = redis.call('HGET', P .. 'c:' .. c.id, 'born') or '0', ends = letter.w,
+      })
+      redis.call('HSET', P .. 'c:' .. aside.id, 'replay', n)
+      redis.call('HSET', P .. 'c:' .. c.id, 'replaying', n)
+      aside.state = 'waking'
+      begin(aside)
+      hand_out(aside)
+      return save(aside)
+    end
+    redis.call('ZREM', P .. 'r:' .. c.id, n)
+  end
+end
+
+-- replay_over follows the end of a replay: its letter is dropped, and the next one begins.
+local function replay_over(of, n)
+  drop_letter(n)
+  redis.call('ZREM', P .. 'r:' .. of, n)
+  redis.call('HDEL', P .. 'c:' .. of, 'replaying')
+  local c = record(of)
+  if c and not is_dead(c.gen) then replay_next(c) end
 end
 
 -- letters_of returns the numbers of the first letters of a span (fsm.LetterSpan), at most so many.

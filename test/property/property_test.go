@@ -240,8 +240,8 @@ func (h *history) step() {
 	}
 	if h.aside {
 		kinds["push"], kinds["aside waits"], kinds["drop letters"] = h.push, h.asideWaits, h.dropLetters
-		kinds["nudged push"] = h.nudgedPush
-		steps = append(steps, "push", "push", "push", "aside waits", "drop letters", "nudged push")
+		kinds["nudged push"], kinds["replay"] = h.nudgedPush, h.replay
+		steps = append(steps, "push", "push", "push", "aside waits", "drop letters", "nudged push", "replay", "replay")
 	}
 	kind := h.pick("step", steps)
 	kinds[kind]()
@@ -946,6 +946,7 @@ func (h *history) delivers(wake fsm.Wake, dead bool) {
 	if dead {
 		d.Dead = &fsm.DeadLetter{
 			Subscription: wake.Subscription, Generation: wake.Generation, Consumer: wake.Consumer, Stream: wake.Primary,
+			Born: wake.Born,
 			From: wake.At(wake.Primary), To: d.To, Within: d.Within, Attempts: wake.Attempt, Reason: "status 400",
 			Status: 400, Answer: "no \"thanks\"\n",
 		}
