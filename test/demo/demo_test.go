@@ -47,9 +47,13 @@ func TestDemoEndsByItselfAfterTheWakesAskedFor(t *testing.T) {
 		}
 		rest = rest[at[1]:]
 	}
-	for _, pushed := range []string{`\{"n":1\}`, `\{"n":2\}`} {
-		line := regexp.MustCompile(`receiver  got ` + pushed + ` from /agents/task-1 by push, id evt_\S+, signature ok`)
-		if !line.MatchString(text) {
+	for _, line := range []string{
+		`receiver  got \{"n":1\} from /agents/task-1 by push, id evt_\S+, signature ok`,
+		`(?s)receiver  refuses \{"n":2\} with status 422.*reveille  keeps dead letter dl_\d+_\d+: status 422, .*` +
+			`demo      reveille dead-letters replay dl_.*` +
+			`receiver  got \{"n":2\} from /agents/task-1 by replay, id evt_\S+, signature ok`,
+	} {
+		if !regexp.MustCompile(line).MatchString(text) {
 			t.Errorf("no line matches %q", line)
 		}
 	}

@@ -1,6 +1,6 @@
 // Demo shows what Reveille does, on this machine and with nothing set up before: a stream server, Reveille beside it, a
 // writer that appends an event every second, a worker that is woken for each of them, and a receiver that each of them
-// is pushed to.
+// is pushed to. The receiver refuses one of them, which leaves a dead letter and is replayed.
 //
 // It runs until Ctrl-C. With DEMO_WAKES=N in the environment it ends by itself after N wakes, with exit status 0.
 package main
@@ -103,7 +103,7 @@ func run(ctx context.Context, say *console) (err error) {
 	}
 	say.line("reveille", "subscription \"woken\": an event in a stream that matches %s wakes the worker", pattern)
 
-	r := &receiver{say: say, result: w.result}
+	r := &receiver{say: say, result: w.result, replayed: make(chan struct{})}
 	receiverServer, webhook, err := serve(ctx, r)
 	if err != nil {
 		return err
@@ -121,7 +121,17 @@ func run(ctx context.Context, say *console) (err error) {
 
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return write(ctx, reveille.url, serverURL, say) })
-	group.Go(func() error { return w.watch(ctx) })
+	group.Go(func() error { return repair(ctx, reveille.admin, say) })
+	group.Go(func() error {
+		err := w.watch(ctx)
+		if errors.Is(err, errEnough) { // it is not over before the replay is
+			select {
+			case <-r.replayed:
+			case <-ctx.Done():
+			}
+		}
+		return err
+	})
 	for _, p := range []*harness.Process{server, reveille.Process} {
 		group.Go(func() error {
 			select {
@@ -177,8 +187,8 @@ func startStreamServer(ctx context.Context, root string) (*harness.Process, stri
 // reveilleProcess is the Reveille of this demo.
 type reveilleProcess struct {
 	*harness.Process
-	url, log string
-	release  func()
+	url, admin, log string
+	release         func()
 }
 
 // Stop ends it and gives its ports and its log file back.
@@ -205,7 +215,7 @@ func startReveille(ctx context.Context, binary, upstream string) (*reveilleProce
 		return nil, err
 	}
 	api, admin := fmt.Sprintf("127.0.0.1:%d", apiPort), fmt.Sprintf("127.0.0.1:%d", adminPort)
-	r := &reveilleProcess{url: "http://" + api, log: logFile.Name(), release: func() {
+	r := &reveilleProcess{url: "http://" + api, admin: "http://" + admin, log: logFile.Name(), release: func() {
 		releaseAPI()
 		releaseAdmin()
 		_ = logFile.Close()

@@ -1,19 +1,30 @@
 package main
 
 import (
+	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"sync"
 	"time"
 
 	"reveille/test/harness"
 )
 
-// receiver is the endpoint that the events themselves are pushed to. All that it does is answer.
+// refused is the event that the receiver does not take at first.
+const refused = `{"n":2}`
+
+// receiver is the endpoint that the events themselves are pushed to. All that it does is answer. It refuses one event,
+// until that is replayed.
 type receiver struct {
 	secret string // of its subscription
 	say    *console
 	result chan error // how the demo ends
+	// replayed is closed once the event that was refused has come again.
+	replayed chan struct{}
+	once     sync.Once
 }
 
 func (r *receiver) ServeHTTP(rw http.ResponseWriter, req *http.Request) {
@@ -29,7 +40,54 @@ func (r *receiver) ServeHTTP(rw http.ResponseWriter, req *http.Request) {
 		rw.WriteHeader(http.StatusBadRequest)
 		return
 	}
-	r.say.line("receiver", "got %s from %s by push, id %s, signature ok", body, req.Header.Get("Reveille-Stream"),
+	replay := req.Header.Get("Reveille-Replay") == "true"
+	how := "by push"
+	switch {
+	case string(body) == refused && !replay:
+		r.say.line("receiver", "refuses %s with status 422: no retry would help, and the stream goes on", body)
+		rw.WriteHeader(http.StatusUnprocessableEntity)
+		return
+	case replay:
+		how = "by replay"
+	}
+	r.say.line("receiver", "got %s from %s %s, id %s, signature ok", body, req.Header.Get("Reveille-Stream"), how,
 		req.Header.Get("Webhook-Id"))
 	rw.WriteHeader(http.StatusNoContent)
+	if replay {
+		r.once.Do(func() { close(r.replayed) })
+	}
+}
+
+// repair waits for the dead letter of the event that the receiver has refused, and has it replayed, as an operator
+// does.
+func repair(ctx context.Context, admin string, say *console) error {
+	var body struct {
+		Letters []struct{ ID, Stream, From, Reason string } `json:"dead_letters"`
+	}
+	err := harness.Poll(wakeWithin, func() error {
+		_, answer, err := request(ctx, http.MethodGet, admin+"/api/v1/dead-letters?subscription=pushed", "", nil,
+			http.StatusOK)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err == nil {
+			err = json.Unmarshal(answer, &body)
+		}
+		if err == nil && len(body.Letters) == 0 {
+			err = errors.New("there is no dead letter")
+		}
+		return err
+	})
+	if ctx.Err() != nil || err != nil {
+		return err
+	}
+	l := body.Letters[0]
+	say.line("reveille", "keeps dead letter %s: %s, the event behind offset %s of %s", l.ID, l.Reason, l.From, l.Stream)
+	say.line("demo", "reveille dead-letters replay %s", l.ID)
+	replay := admin + "/api/v1/dead-letters/" + l.ID + "/replay"
+	_, _, err = request(ctx, http.MethodPost, replay, "", nil, http.StatusAccepted)
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
 }
