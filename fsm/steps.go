@@ -229,7 +229,7 @@ func (c Consumer) stepsAside(env Env, f Failure) bool {
 // stepAside makes the aside that goes on with a failed attempt, and goes on behind what that has brought.
 func (c Consumer) stepAside(env Env, f Failure) (Consumer, Effects) {
 	aside := c
-	aside.ID, aside.Asides, aside.Stalled = AsideID(c.ID, c.Epoch), 0, 0
+	aside.ID, aside.Asides, aside.Stalled, aside.Replaying = AsideID(c.ID, c.Epoch), 0, 0, 0
 	aside.Links = map[string]Link{c.Primary: {Acked: c.Links[c.Primary].Acked, Tail: f.Within}}
 	own := env
 	own.WakeID = env.AsideWakeID

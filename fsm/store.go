@@ -189,7 +189,7 @@ type LetterStore interface {
 	// that is carried out twice because its reply was lost returns what the second has dropped.
 	DropDeadLetters(ctx context.Context, span LetterSpan, most int) (int, error)
 	// ReplayDeadLetters has the first letters of a span replayed, of which it looks at so many at most: their events
-	// are read and delivered again, in the order of their stream, one letter of a stream after the other, beside the
+	// are read and delivered again, one letter of a stream after the other, in the order in which they came, beside the
 	// deliveries of what is new. A letter is kept until its replay is over; events that are dead then leave another
 	// one. One whose replay was asked for before counts as Queued, and is replayed once.
 	ReplayDeadLetters(ctx context.Context, span LetterSpan, most int) (Replay, Outcome, error)

@@ -58,7 +58,8 @@ func letterBodyOf(l fsm.DeadLetter) letterBody {
 	}
 }
 
-// showLetters lists dead letters, partition by partition, so that those of a stream are in the order of its events.
+// showLetters lists dead letters, partition by partition, so that those of a stream are in the order in which they
+// came.
 func (s *Service) showLetters(c echo.Context) error {
 	query := c.QueryParams()
 	p, err := s.readPage(query, "subscription", "stream")

@@ -24,6 +24,9 @@ func (o Options) Patient() Options {
 	return o
 }
 
+// DroppedAtATime is how many dead letters are dropped at a time.
+const DroppedAtATime = droppedAtATime
+
 // BoundLetters drops dead letters that are too old or too many, as Run does now and then.
 func (s *Store) BoundLetters(ctx context.Context) error { return s.boundLetters(ctx) }
 

@@ -16,9 +16,8 @@ import (
 const (
 	// boundLettersEvery is how often dead letters are looked at that are too old or too many.
 	boundLettersEvery = 10 * time.Second
-	// droppedAtATime bounds the dead letters of one call of drop_letters.lua, and excessAtATime those that are dropped
-	// of one subscription at a time because there are too many.
-	droppedAtATime, excessAtATime = 500, 1000
+	// droppedAtATime bounds the dead letters that are listed or dropped at a time.
+	droppedAtATime = 500
 )
 
 // droppedLetters counts the dead letters that the bounds have cost.
@@ -37,15 +36,14 @@ func newDroppedLetters(r prometheus.Registerer) droppedLetters {
 // boundLetters drops dead letters that are too old, in the partitions of this replica, and those that are too many. One
 // replica sees to the number: it takes all partitions together.
 func (s *Store) boundLetters(ctx context.Context) error {
-	old := s.draw().Now
-	if old.IsZero() {
-		old = time.Now()
+	now, err := s.now(ctx)
+	if err != nil {
+		return err
 	}
-	through := old.Add(-s.opts.LetterRetention).UnixMicro()
+	through := now.Add(-s.opts.LetterRetention).UnixMicro()
 	dropped := 0
 	for _, p := range s.ownership.Partitions() {
 		for n := droppedAtATime; n == droppedAtATime; dropped += n {
-			var err error
 			if n, err = s.DropDeadLetters(ctx, fsm.LetterSpan{Partition: p, Through: through}, n); err != nil {
 				return err
 			}
@@ -75,10 +73,10 @@ func (s *Store) boundNumber(ctx context.Context) error {
 		}
 	}
 	for sub, n := range total {
-		if n <= s.opts.MaxLetters {
-			continue
+		dropped, err := 0, error(nil)
+		for some := 1; err == nil && some > 0 && n-dropped > s.opts.MaxLetters; dropped += some {
+			some, err = s.dropOldest(ctx, sub, byPartition, min(n-dropped-s.opts.MaxLetters, droppedAtATime))
 		}
-		dropped, err := s.dropOldest(ctx, sub, byPartition, min(n-s.opts.MaxLetters, excessAtATime))
 		if dropped > 0 {
 			s.lettersDropped.tooMany.Add(float64(dropped))
 			s.opts.Logger.Warn("the oldest dead letters of a subscription were dropped: it has more than "+

@@ -52,6 +52,20 @@ func TestDeadLettersAreBounded(t *testing.T) {
 	if w.PartitionOf("/a") == w.PartitionOf("/b") {
 		t.Fatal("/a and /b are in one partition")
 	}
+	for i := range redisstore.DroppedAtATime/9 + 2 { // more than are dropped at a time
+		w.die(t, unordered("more"), fmt.Sprint("/m/", i), 9)
+	}
+	if err := w.BoundLetters(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := w.letters(t, "more"), []string{"/m/56 7", "/m/56 8", "/m/56 9"}; !slices.Equal(got, want) {
+		t.Errorf("of far too many, %q are kept, want %q", got, want)
+	}
+	for p := range w.Partitions() {
+		must[int](t)(w.DropDeadLetters(t.Context(), fsm.LetterSpan{
+			Partition: p, Subscription: "more", Through: fsm.MaxLetterNumber,
+		}, 3))
+	}
 	w.die(t, few, "/a", 2)
 	w.die(t, many, "/b", 2)
 	w.die(t, many, "/a", 2)

@@ -279,7 +279,7 @@ d             0          paused
 orders is delivered to again
 `},
 		{"retry", "retry orders", "POST /api/v1/subscriptions/orders/retry", `{"consumers":3}`, `
-3 consumers have their next attempt now
+the next attempt of 3 consumers is due now
 `},
 		{
 			"rotating a secret", "rotate-secret orders",

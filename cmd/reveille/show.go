@@ -332,7 +332,7 @@ func (c *cli) retry(ctx context.Context, args []string) error {
 	if printed, err := c.ask(ctx, http.MethodPost, path, nil, &body); printed || err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(c.out, "%d consumers have their next attempt now\n", body.Consumers)
+	_, err := fmt.Fprintf(c.out, "the next attempt of %d consumers is due now\n", body.Consumers)
 	return err
 }
 

@@ -110,8 +110,7 @@ func (c *cli) discardLetters(ctx context.Context, ids []string) error {
 			More      bool
 		}
 		of := map[string]string{"subscription": c.subscription}
-		printed, err := c.ask(ctx, http.MethodPost, lettersPath+"/discard", of, &body)
-		if printed || err != nil {
+		if _, err := c.ask(ctx, http.MethodPost, lettersPath+"/discard", of, &body); err != nil {
 			return err
 		}
 		discarded, more = discarded+body.Discarded, body.More
@@ -156,8 +155,7 @@ func (c *cli) replayLetters(ctx context.Context, ids []string) error {
 			More            bool
 			Next            string
 		}
-		printed, err := c.ask(ctx, http.MethodPost, lettersPath+"/replay", of, &body)
-		if printed || err != nil {
+		if _, err := c.ask(ctx, http.MethodPost, lettersPath+"/replay", of, &body); err != nil {
 			return err
 		}
 		all.Queued, all.Refused = all.Queued+body.Queued, all.Refused+body.Refused

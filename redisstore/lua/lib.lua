@@ -484,7 +484,8 @@ local function create(sub, gen, id, primary, acked, epoch, profile, aside)
     was_paused = 0, was_parked = 0,
   }
   redis.call('HSET', P .. 'c:' .. id, 'sub', sub, 'gen', gen, 'primary', primary)
-  if profile then redis.call('HSET', P .. 'c:' .. id, 'profile', profile, 'born', aside and aside.born or int(epoch)) end
+  if profile then redis.call('HSET', P .. 'c:' .. id, 'profile', profile) end
+  if profile or aside then redis.call('HSET', P .. 'c:' .. id, 'born', aside and aside.born or int(epoch)) end
   if restarts() > 0 then redis.call('HSET', P .. 'c:' .. id, 'restarts', int(restarts())) end
   redis.call('HSET', P .. 'l:' .. id, primary, acked)
   redis.call('SADD', P .. 'b:' .. sub .. ':' .. gen, id)
