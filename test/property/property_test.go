@@ -692,8 +692,10 @@ func (h *history) endpoint() {
 			want, err := h.spec.RecoverEndpoint(h.ctx, sub)
 			h.must(err)
 			h.same("whether the endpoint is up since", got, want)
-		case "retried":
+		case "retried": // that is the subscription which has the ID now
 			h.retry(sub)
+			h.endpoints(h.subs[slices.IndexFunc(h.subs, func(s fsm.Subscription) bool { return s.ID == sub.ID })])
+			continue
 		case "probe":
 			slot = h.probe(sub, slot)
 		case "returned":
