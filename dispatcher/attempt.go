@@ -114,7 +114,7 @@ func (d *Dispatcher) judge(_ context.Context, a *attempt) bool {
 		a.took = time.Since(a.began)
 		begins := drain(a.response.Body, a.cancel)
 		if !format.Success(a.status) {
-			a.answer = legible(begins)
+			a.answer = legible(mask(a.sub, begins))
 		}
 	}
 	return a.ends(a.format.Judge(answer))

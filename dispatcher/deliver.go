@@ -63,7 +63,7 @@ func signal(c chan struct{}) {
 func (d *Dispatcher) placeOne(sub fsm.Subscription, w fsm.Wake) {
 	now := d.cfg.Clock()
 	l := d.slots.lane(laneKey{sub.ID, sub.Generation}, d.kinds[sub.Mode].size)
-	if size := sizeOf(w); l.queue.Len() == 0 && d.slots.mayStart(l, size, now) {
+	if size := sizeOf(w); !l.isBehind(w) && d.slots.mayStart(l, size, now) {
 		d.start(d.slots.take(l, size, now), sub, w)
 		return
 	}

@@ -104,9 +104,12 @@ func (a *attempt) letter() *fsm.DeadLetter {
 	l := &fsm.DeadLetter{
 		Subscription: w.Subscription, Generation: w.Generation, Consumer: w.Consumer, Stream: w.Primary,
 		Born: w.Born, DeliveryID: a.delivery.ID, From: w.At(w.Primary), To: b.To, Within: b.Within,
-		Events: max(1, int64(len(b.Events))), Attempts: w.Attempt, Class: string(a.verdict.Class),
+		Events: int64(len(b.Events)), Attempts: w.Attempt, Class: string(a.verdict.Class),
 		Reason: a.verdict.Reason, Status: a.status,
 		Answer: a.answer,
+	}
+	if b.TooLarge || b.TooDeep {
+		l.Events = 1
 	}
 	if !a.sent { // it is not even tried
 		l.Attempts--

@@ -109,7 +109,7 @@ func TestAPush(t *testing.T) {
 			reads: []any{fsm.Batch{NotKept: true, To: "0005"}}, acked: "0005", state: fsm.Idle,
 			results: []string{"dead"},
 			letter: fsm.DeadLetter{
-				Events: 1, Class: "not_kept", Reason: "the stream server does not keep the events any more",
+				Class: "not_kept", Reason: "the stream server does not keep the events any more",
 			},
 		},
 		{

@@ -25,7 +25,8 @@ const slowAfter = 5 * time.Second
 //  5. what is in flight has no more than maxBytes, and the last parts of those are kept in the same way; the last
 //     quarter for deliveries that bring no events, which are small.
 //
-// Wakes that get none are queued, first in first out within a subscription, and subscriptions take turns.
+// Wakes that get none are queued, first in first out within a subscription, and subscriptions take turns. What is
+// replayed has a queue of its own, which gets one of four turns while new events wait.
 type slots struct {
 	total    int
 	perLane  int
@@ -57,7 +58,9 @@ type lane struct {
 	// started are the times at which the attempts that hold slots began, the oldest first.
 	started  list.List
 	standing standing
-	queue    list.List
+	// queue has what waits, replays what is replayed of it. passed counts how often replays were passed over.
+	queue, replays list.List
+	passed         int
 	// turn is the lane's place in waiting; nil without a queue.
 	turn    *list.Element
 	metrics *laneMetrics
@@ -99,7 +102,8 @@ type item struct {
 	seen fsm.Sighting
 	// since is when the attempt was handed to this process; parkAt is when the store is to be told that it waits.
 	since, parkAt time.Time
-	place         *list.Element // in lane.queue
+	place         *list.Element // in queue
+	queue         *list.List    // of the lane
 	park          *list.Element // in one of the lists of those to be parked; nil if in none
 }
 
@@ -228,12 +232,12 @@ func (s *slots) enqueue(l *lane, w fsm.Wake) *item {
 	it := s.queued[keyOf(w)]
 	if it == nil {
 		// One subscription's queue is no longer than what it leaves to others.
-		if free := s.maxQueue - len(s.queued); free <= 0 || l.queue.Len() > free {
+		if free := s.maxQueue - len(s.queued); free <= 0 || l.waiting() > free {
 			return nil
 		}
-		it = &item{key: keyOf(w), lane: l}
+		it = &item{key: keyOf(w), lane: l, queue: l.queueOf(w)}
 		s.queued[it.key] = it
-		it.place = l.queue.PushBack(it)
+		it.place = it.queue.PushBack(it)
 		if l.turn == nil {
 			l.turn = s.waiting[l.standing].PushBack(l)
 		}
@@ -262,13 +266,13 @@ func (s *slots) next(now time.Time) (it *item, sl slot, ok bool) {
 			turn := ring.Front()
 			l := turn.Value.(*lane)
 			ring.MoveToBack(turn)
-			it := l.queue.Front().Value.(*item)
+			it := l.next()
 			if it.untold() || !s.mayStart(l, it.size, now) {
 				continue
 			}
-			l.queue.Remove(it.place)
+			l.remove(it)
 			delete(s.queued, it.key)
-			if l.queue.Len() == 0 {
+			if l.waiting() == 0 {
 				ring.Remove(turn)
 				l.turn = nil
 			}
@@ -278,13 +282,48 @@ func (s *slots) next(now time.Time) (it *item, sl slot, ok bool) {
 	return nil, slot{}, false
 }
 
+// replayTurns is how many turns new events have while replays wait, before one of these has its own.
+const replayTurns = 3
+
+func (l *lane) waiting() int { return l.queue.Len() + l.replays.Len() }
+
+func (l *lane) queueOf(w fsm.Wake) *list.List {
+	if w.Replay {
+		return &l.replays
+	}
+	return &l.queue
+}
+
+// isBehind says whether something waits that comes before a wake.
+func (l *lane) isBehind(w fsm.Wake) bool { return l.queue.Len() > 0 || w.Replay && l.replays.Len() > 0 }
+
+// next returns the item whose turn it is.
+func (l *lane) next() *item {
+	queue := &l.queue
+	if queue.Len() == 0 || l.replays.Len() > 0 && l.passed >= replayTurns {
+		queue = &l.replays
+	}
+	return queue.Front().Value.(*item)
+}
+
+// remove takes an item out of its queue.
+func (l *lane) remove(it *item) {
+	it.queue.Remove(it.place)
+	switch {
+	case it.queue == &l.replays:
+		l.passed = 0
+	case l.replays.Len() > 0:
+		l.passed++
+	}
+}
+
 // untold says whether the store must be told that an item waits before it can be asked what there is to deliver.
 func (it *item) untold() bool { return it.parking || it.wake == nil && it.park != nil }
 
 // forget drops what is known of the lanes that hold nothing and for which keep returns false.
 func (s *slots) forget(keep func(laneKey) bool) {
 	for k, l := range s.lanes {
-		if l.started.Len() == 0 && l.queue.Len() == 0 && !keep(k) {
+		if l.started.Len() == 0 && l.waiting() == 0 && !keep(k) {
 			delete(s.lanes, k)
 			s.metrics.forget(l.metrics)
 		}
@@ -296,10 +335,12 @@ func (s *slots) clear() (waiting []fsm.WakeRef) {
 	for i := range s.waiting {
 		for e := s.waiting[i].Front(); e != nil; e = e.Next() {
 			l := e.Value.(*lane)
-			for q := l.queue.Front(); q != nil; q = q.Next() {
-				waiting = append(waiting, q.Value.(*item).ref)
+			for _, queue := range []*list.List{&l.queue, &l.replays} {
+				for q := queue.Front(); q != nil; q = q.Next() {
+					waiting = append(waiting, q.Value.(*item).ref)
+				}
+				queue.Init()
 			}
-			l.queue.Init()
 			l.turn = nil
 		}
 		s.waiting[i].Init()

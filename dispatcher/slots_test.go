@@ -3,6 +3,7 @@ package dispatcher
 import (
 	"container/list"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -233,5 +234,37 @@ func TestALongQueueLeavesOtherSubscriptionsTheirShare(t *testing.T) {
 	}
 	if s.enqueue(named(s, "d"), fsm.Wake{Consumer: "d:0"}) == nil {
 		t.Error("the queue is full before a fourth")
+	}
+}
+
+// TestReplaysLeaveNewEventsTheirTurns holds that three of four turns are of what is new, and that nobody waits for
+// nothing.
+func TestReplaysLeaveNewEventsTheirTurns(t *testing.T) {
+	s := newSlots(1, 1, 100, 1<<20, newMetrics(nil, 10))
+	l := named(s, "s")
+	busy := s.take(l, 0, noon)
+	put := func(kind string, n int) {
+		for i := range n {
+			w := fsm.Wake{Consumer: fmt.Sprint(kind, i), Replay: kind == "r"}
+			if s.enqueue(l, w) == nil {
+				t.Fatal("the queue is full")
+			}
+		}
+	}
+	put("r", 4)
+	put("n", 5)
+	s.release(busy)
+	var got []string
+	for {
+		it, sl, ok := s.next(noon)
+		if !ok {
+			break
+		}
+		got = append(got, it.key.consumer)
+		s.release(sl)
+	}
+	want := []string{"n0", "n1", "n2", "r0", "n3", "n4", "r1", "r2", "r3"}
+	if !slices.Equal(got, want) {
+		t.Errorf("they had their turns as %q, want %q", got, want)
 	}
 }

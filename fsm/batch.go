@@ -23,8 +23,8 @@ type Batch struct {
 	// TooLarge is true if the event at From is larger than MaxDeliveryBytes, TooDeep if it is nested deeper than
 	// MaxDepth. Then there are no Events, and To lies behind it.
 	TooLarge, TooDeep bool
-	// NotKept is true if the server has dropped all that lay between the position and the end that was read to. Then
-	// there are no Events, and To is that end.
+	// NotKept is true if the server has dropped what lay between the position and To, the end that was read to or the
+	// first event before it that is kept. Then there are no Events.
 	NotKept bool
 }
 

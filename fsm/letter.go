@@ -18,7 +18,7 @@ type DeadLetter struct {
 	// DeliveryID is what the receiver tells the delivery by. It names the events, too (Batch.DeliveryID).
 	DeliveryID string
 	// From is the position that they are read from, To the one behind the last of them, Within the same as
-	// Batch.Within. Events is how many there are.
+	// Batch.Within. Events is how many there are; 0 if that is not known.
 	From, To, Within Offset
 	Events           int64
 	// Attempts counts those that were made.
@@ -44,16 +44,17 @@ type LetterID struct {
 	Number int64
 }
 
-const letterPrefix = "dl_"
+// LetterPrefix begins the ID of a dead letter.
+const LetterPrefix = "dl_"
 
 // String returns the ID as operators see it.
 func (id LetterID) String() string {
-	return letterPrefix + strconv.Itoa(id.Partition) + "_" + strconv.FormatInt(id.Number, 10)
+	return LetterPrefix + strconv.Itoa(id.Partition) + "_" + strconv.FormatInt(id.Number, 10)
 }
 
 // ParseLetterID reads what String has written.
 func ParseLetterID(text string, partitions int) (id LetterID, err error) {
-	rest, ok := strings.CutPrefix(text, letterPrefix)
+	rest, ok := strings.CutPrefix(text, LetterPrefix)
 	partition, number, two := strings.Cut(rest, "_")
 	if ok && two {
 		id.Partition, err = strconv.Atoi(partition)
@@ -68,20 +69,30 @@ func ParseLetterID(text string, partitions int) (id LetterID, err error) {
 	return id, nil
 }
 
-// LetterSpan is a stretch of the dead letters of one partition: those of a subscription, or of all if it is empty, from
-// a number through another.
+// LetterSpan is a stretch of the dead letters of one partition, from a number through another: those of a subscription
+// and of a stream, or of all where one is empty.
 type LetterSpan struct {
-	Partition     int
-	Subscription  string
-	From, Through int64
+	Partition            int
+	Subscription, Stream string
+	From, Through        int64
 }
 
-// Replay is what came of asking for the replay of dead letters.
-type Replay struct {
-	// Queued counts those that are to be replayed, Refused those that cannot be: their stream or their subscription is
-	// gone, or is another one of its name.
-	Queued, Refused int
-	// Last is the number of the last letter that was looked at; 0 if there was none.
+// LetterWork is what came of one call for some dead letters.
+type LetterWork struct {
+	// Done counts those that were dropped, or are to be replayed. Refused counts those that cannot be replayed: their
+	// stream or their subscription is gone, or is another one of its name.
+	Done, Refused int
+	// Looked counts those that were looked at, of whatever stream. Last is the number of the last one; 0 if there was
+	// none.
+	Looked int
+	Last   int64
+}
+
+// LetterCounts says how many dead letters a partition has.
+type LetterCounts struct {
+	// Of has those of each subscription that has some, by ID.
+	Of map[string]int
+	// Last is the number of the last letter; 0 if there is none. What comes later has a higher one.
 	Last int64
 }
 
@@ -91,21 +102,4 @@ const MaxLetterNumber = 1<<53 - 1
 // Only is the span of one letter.
 func (id LetterID) Only() LetterSpan {
 	return LetterSpan{Partition: id.Partition, From: id.Number, Through: id.Number}
-}
-
-// Replays says whether the consumer can replay a dead letter: its events are of the stream that the consumer is of now.
-func (c Consumer) Replays(l DeadLetter) bool {
-	return l.Generation == c.Generation && l.Born == c.Born && l.Within.After(l.From)
-}
-
-// ReplayLetter makes the aside that replays a dead letter of the consumer, with its first attempt.
-func (c Consumer) ReplayLetter(env Env, l DeadLetter) (Consumer, Effects) {
-	aside := Consumer{
-		ID: AsideID(c.ID, l.ID.Number), Subscription: c.Subscription, Generation: c.Generation, Primary: c.Primary,
-		State: Waking, Profile: c.Profile, Born: c.Born, Epoch: c.Epoch, Replay: l.ID.Number,
-		Links: map[string]Link{c.Primary: {Acked: l.From, Tail: l.Within}},
-	}
-	aside.begin(env)
-	e := aside.handOut(env)
-	return aside, e
 }

@@ -206,10 +206,12 @@ func (c *Consumer) show(env Env) {
 	}
 }
 
-// behind is the position behind what an attempt has brought (Delivered). An aside may be led behind its end, where the
-// server has dropped what it had.
+// behind is the position behind what an attempt has brought (Delivered). What an aside brings may end inside of what a
+// read shows; it may also be led behind its end, where the server has dropped what it had.
 func (c Consumer) behind(to, within Offset) Offset {
 	switch end := c.Links[c.Primary].Tail; {
+	case c.IsAside() && !to.After(end):
+		return to
 	case c.IsAside() && within.After(end):
 		return end
 	case c.IsAside() || c.Again:
@@ -229,7 +231,7 @@ func (c Consumer) stepsAside(env Env, f Failure) bool {
 // stepAside makes the aside that goes on with a failed attempt, and goes on behind what that has brought.
 func (c Consumer) stepAside(env Env, f Failure) (Consumer, Effects) {
 	aside := c
-	aside.ID, aside.Asides, aside.Stalled, aside.Replaying = AsideID(c.ID, c.Epoch), 0, 0, 0
+	aside.ID, aside.Asides, aside.Stalled, aside.Replaying, aside.Replayed = AsideID(c.ID, c.Epoch), 0, 0, 0, 0
 	aside.Links = map[string]Link{c.Primary: {Acked: c.Links[c.Primary].Acked, Tail: f.Within}}
 	own := env
 	own.WakeID = env.AsideWakeID

@@ -183,18 +183,36 @@ type EndpointStore interface {
 
 // LetterStore keeps the dead letters of the subscriptions of ModePush, in the partitions of their streams.
 type LetterStore interface {
-	// DeadLetters returns the first letters of a span, at most so many, in the order in which they came.
+	// DeadLetters returns the first letters of a span, at most so many, in the order in which they came. It takes those
+	// of all streams.
 	DeadLetters(ctx context.Context, span LetterSpan, most int) ([]DeadLetter, error)
-	// DropDeadLetters drops the first letters of a span, at most so many, and returns how many it has dropped. A call
-	// that is carried out twice because its reply was lost returns what the second has dropped.
-	DropDeadLetters(ctx context.Context, span LetterSpan, most int) (int, error)
-	// ReplayDeadLetters has the first letters of a span replayed, of which it looks at so many at most: their events
-	// are read and delivered again, one letter of a stream after the other, in the order in which they came, beside the
-	// deliveries of what is new. A letter is kept until its replay is over; events that are dead then leave another
-	// one. One whose replay was asked for before counts as Queued, and is replayed once.
-	ReplayDeadLetters(ctx context.Context, span LetterSpan, most int) (Replay, Outcome, error)
-	// CountDeadLetters returns how many letters the subscriptions have that have some, by ID, in each partition.
-	CountDeadLetters(ctx context.Context) (byPartition []map[string]int, err error)
+	// DropDeadLetters drops the first letters of a span, of which it looks at so many at most. Their replays go with
+	// them: of one that is under way, the attempt that is out is the last. A call that is carried out twice because its
+	// reply was lost returns what the second has dropped.
+	DropDeadLetters(ctx context.Context, span LetterSpan, most int) (LetterWork, Outcome, error)
+	// CountDeadLetters counts the letters of each partition.
+	CountDeadLetters(ctx context.Context) (byPartition []LetterCounts, err error)
+}
+
+// ReplayStore has events delivered again that were delivered before, or are dead. What a consumer of ModePush is to
+// replay waits in its queue: one thing after the other, in the order of its number, beside the deliveries of what is
+// new.
+type ReplayStore interface {
+	// ReplayDeadLetters has the first letters of a span replayed, of which it looks at so many at most. A letter is
+	// kept until its replay is over; events that are dead then leave another one. One whose replay was asked for before
+	// counts as Done, and is replayed once.
+	ReplayDeadLetters(ctx context.Context, span LetterSpan, most int) (LetterWork, Outcome, error)
+	// ReplaySpan has a span of a consumer's stream replayed, and returns the number that it is known by. A span that
+	// waits already is replayed once. ErrNotFound is of a consumer that is gone, or was made anew since it was born,
+	// ErrTooManyReplays of one that has MaxReplaySpans.
+	ReplaySpan(ctx context.Context, r ConsumerRef, born int64, span ReplaySpan) (int64, Outcome, error)
+	// ReplayQueues returns the queues of the consumers in a partition that have something to replay, in the order of
+	// their IDs, behind one of these, at most so many. A subscription's ID leaves out those of others, unless it is
+	// empty.
+	ReplayQueues(ctx context.Context, partition int, subscription, after string, most int) ([]ReplayQueue, error)
+	// CancelReplays empties the queue of a consumer and returns how much was in it. Of the replay that is under way,
+	// the attempt that is out is the last. Dead letters stay.
+	CancelReplays(ctx context.Context, r ConsumerRef) (int, Outcome, error)
 }
 
 // CallbackStore judges and processes callbacks.
@@ -285,6 +303,7 @@ type Store interface {
 	DeliveryStore
 	EndpointStore
 	LetterStore
+	ReplayStore
 	CallbackStore
 	OperatorStore
 	ReplicaStore

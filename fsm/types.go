@@ -236,9 +236,9 @@ type Consumer struct {
 	Profile Profile
 	// Asides counts the asides of the consumer. They go with it.
 	Asides int
-	// Replay is the number of the dead letter that an aside replays, Replaying that of the one that an aside of the
-	// consumer replays; 0 for none.
-	Replay, Replaying int64
+	// Replay is the number of the dead letter, or of the span, that an aside replays, Replaying that of what an aside
+	// of the consumer replays; 0 for none. Replayed is ReplayQueue.Done.
+	Replay, Replaying, Replayed int64
 
 	State State
 	// Epoch of the current wake, or of the last one while idle.
@@ -315,7 +315,7 @@ type Wake struct {
 	Patience time.Duration
 	// Nudged is true if the attempt does not count should it fail (Consumer.Nudged).
 	Nudged bool
-	// Replay is true if the wake replays a dead letter.
+	// Replay is true if the wake replays a dead letter, or a span of its stream.
 	Replay bool
 	// Span is how many events the attempts before have brought, or bytes of a stream that is not JSON; 0 if none has
 	// brought any. A further attempt brings no more, so that none is the last for events that it alone has brought.

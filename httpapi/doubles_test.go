@@ -61,6 +61,19 @@ func (u *upstream) HeadAnew(ctx context.Context, path string) (fsm.StreamInfo, e
 	return u.head(ctx, path, "anew ", false)
 }
 
+// Locate finds each offset that the stream has.
+func (u *upstream) Locate(_ context.Context, path string, _, to fsm.Offset) (fsm.Offset, error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	switch info := u.streams[path]; {
+	case !info.Exists:
+		return "", fsm.ErrNoStream
+	case to.After(info.Tail):
+		return "", fmt.Errorf("%w: it lies behind the end of the stream", fsm.ErrOffset)
+	}
+	return to, nil
+}
+
 func (u *upstream) ParseOffset(s string) (fsm.Offset, error) { return fsm.ParseOffset(s) }
 
 func (u *upstream) TakesWrites() bool { return !u.readOnly }

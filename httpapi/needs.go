@@ -42,6 +42,7 @@ type Inventory interface {
 	ScanStreams(ctx context.Context, partition int, cursor string) ([]fsm.Stream, string, error)
 	WatchedSince(ctx context.Context, partition int, seq int64) ([]fsm.Watched, error)
 	fsm.LetterStore
+	fsm.ReplayStore
 }
 
 // Store is the part of the state that the ports use.
@@ -86,6 +87,10 @@ type Upstream interface {
 	Head(ctx context.Context, path string) (fsm.StreamInfo, error)
 	// HeadAnew is Head that waits for no other request, and shares none.
 	HeadAnew(ctx context.Context, path string) (fsm.StreamInfo, error)
+	// Locate returns where an offset lies, as a position that counts from where a read from another one shows it. It
+	// reads what lies between them. fsm.ErrOffset says that they are no such offsets of the stream, fsm.ErrNoStream
+	// that it is not there.
+	Locate(ctx context.Context, path string, from, to fsm.Offset) (fsm.Offset, error)
 	Offsets
 	Passed
 }

@@ -13,9 +13,7 @@ import (
 
 const (
 	// lettersAtATime bounds the dead letters that one call of the store lists or drops.
-	lettersAtATime = 500
-	// discardTimeout bounds the time of one request that discards all dead letters of a subscription.
-	discardTimeout = 10 * time.Second
+	lettersAtATime = 200
 )
 
 // letterBody is a dead letter as an operator sees it.
@@ -62,32 +60,21 @@ func letterBodyOf(l fsm.DeadLetter) letterBody {
 // came.
 func (s *Service) showLetters(c echo.Context) error {
 	query := c.QueryParams()
-	p, err := s.readPage(query, "subscription", "stream")
+	p, err := s.readPage(query, "subscription", "stream", "since", "until")
 	if err != nil {
 		return err
 	}
-	subscription, stream := query.Get("subscription"), query.Get("stream")
-	if subscription != "" {
-		if err := fsm.ValidateSubscriptionID(subscription); err != nil {
-			return refuse(fsm.CodeInvalidSubscriptionID, "subscription: %v", err)
-		}
+	which, err := s.whichLetters(query.Get)
+	if err != nil {
+		return err
 	}
-	last := s.cfg.Store.Partitions() - 1
-	if stream != "" {
-		if stream, err = fsm.CanonicalPath(stream); err != nil {
-			return refuse(fsm.CodeInvalidPath, "stream: %v", err)
-		}
-		last = s.cfg.Store.PartitionOf(stream)
-		p.from.Partition = max(p.from.Partition, last)
-	}
+	p.from.Partition = max(p.from.Partition, which.first)
 	ctx, cancel := context.WithTimeout(c.Request().Context(), pageTimeout)
 	defer cancel()
 	body, at, looked := lettersBody{DeadLetters: []letterBody{}}, p.from, 0
-	for ; at.Partition <= last; at = (place{Partition: at.Partition + 1}) {
+	for ; at.Partition <= which.last; at = (place{Partition: at.Partition + 1}) {
 		for more := true; more; {
-			span := fsm.LetterSpan{
-				Partition: at.Partition, Subscription: subscription, From: at.Seq + 1, Through: fsm.MaxLetterNumber,
-			}
+			span := which.span(at, fsm.MaxLetterNumber)
 			list, err := s.cfg.Store.DeadLetters(ctx, span, lettersAtATime)
 			if err != nil {
 				return err
@@ -100,7 +87,7 @@ func (s *Service) showLetters(c echo.Context) error {
 				}
 				looked++
 				at.Seq = l.ID.Number
-				if stream == "" || stream == l.Stream {
+				if which.stream == "" || which.stream == l.Stream {
 					body.DeadLetters = append(body.DeadLetters, letterBodyOf(l))
 				}
 			}
@@ -142,7 +129,9 @@ func (s *Service) discardLetter(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := s.cfg.Store.DropDeadLetters(c.Request().Context(), l.ID.Only(), 1); err != nil {
+	_, out, err := s.cfg.Store.DropDeadLetters(c.Request().Context(), l.ID.Only(), 1)
+	s.cfg.Outcomes.Follow(out, fsm.Sighting{})
+	if err != nil {
 		return err
 	}
 	s.log.Info("dead letters discarded", zap.String("subscription", l.Subscription), zap.Int("dead_letters", 1))
@@ -152,50 +141,22 @@ func (s *Service) discardLetter(c echo.Context) error {
 
 type discardedBody struct {
 	Discarded int `json:"discarded"`
-	// More is true if there was no time for all of them: the same request goes on.
-	More bool `json:"more,omitempty"`
+	// Next is where the same request goes on, if there was no time for all of them.
+	Next string `json:"next,omitempty"`
 }
 
 // discardLetters drops the dead letters that a subscription has now. The subscription may be deleted.
 func (s *Service) discardLetters(c echo.Context) error {
-	s.limitBody(c)
-	o, err := s.readObject(c)
+	which, err := s.readWhichLetters(c)
 	if err != nil {
 		return err
 	}
-	if err := o.only("subscription"); err != nil {
-		return err
-	}
-	id, err := required[string](o, "subscription", "a subscription id")
+	work, next, err := s.workLetters(c.Request().Context(), which, lettersAtATime, s.cfg.Store.DropDeadLetters)
 	if err != nil {
 		return err
 	}
-	if err := fsm.ValidateSubscriptionID(id); err != nil {
-		return refuse(fsm.CodeInvalidSubscriptionID, "subscription: %v", err)
-	}
-	ctx, began := c.Request().Context(), s.cfg.Clock()
-	counts, err := s.cfg.Store.CountDeadLetters(ctx)
-	if err != nil {
-		return err
-	}
-	var body discardedBody
-	for partition, had := range counts {
-		for left := had[id]; left > 0; {
-			if body.More = s.cfg.Clock().Sub(began) > discardTimeout; body.More {
-				break
-			}
-			span := fsm.LetterSpan{Partition: partition, Subscription: id, Through: fsm.MaxLetterNumber}
-			n, err := s.cfg.Store.DropDeadLetters(ctx, span, min(left, lettersAtATime))
-			if err != nil {
-				return err
-			}
-			if body.Discarded += n; n == 0 {
-				break
-			}
-			left -= n
-		}
-	}
-	s.log.Info("dead letters discarded", zap.String("subscription", id), zap.Int("dead_letters", body.Discarded))
-	writeJSON(c.Response(), http.StatusOK, body)
+	s.log.Info("dead letters discarded", zap.String("subscription", which.subscription),
+		zap.Int("dead_letters", work.Done))
+	writeJSON(c.Response(), http.StatusOK, discardedBody{Discarded: work.Done, Next: next})
 	return nil
 }

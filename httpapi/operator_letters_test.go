@@ -107,12 +107,19 @@ func TestOperatorDiscardsDeadLetters(t *testing.T) {
 	h.want(h.admin("GET", "/api/v1/dead-letters?subscription=a:b", ""), 400, fsm.CodeInvalidSubscriptionID,
 		"subscription")
 	for body, says := range map[string]string{
-		`{}`: "subscription", `{"subscription":7}`: "subscription", `{"subscription":"s","stream":"/a"}`: "stream",
+		`{}`: "subscription", `{"subscription":7}`: "subscription", `{"subscription":"s","since":"noon"}`: "since",
+		`{"subscription":"s","which":"all"}`: "which", `{"subscription":"s","cursor":"x"}`: "cursor",
 	} {
 		h.want(h.admin("POST", "/api/v1/dead-letters/discard", body), 400, fsm.CodeInvalidRequest, says)
 	}
-	a := h.admin("POST", "/api/v1/dead-letters/discard", `{"subscription":"s"}`)
-	if a.body["discarded"] != 5.0 || left() != 1 {
+	h.want(h.admin("POST", "/api/v1/dead-letters/discard", `{"subscription":"misspelt"}`), 404,
+		fsm.CodeSubscriptionNotFound, "")
+	a := h.admin("POST", "/api/v1/dead-letters/discard", `{"subscription":"s","stream":"/s/1"}`)
+	if a.body["discarded"] != 2.0 || left() != 4 {
+		t.Errorf("those of a stream: %s, and %d are left", a.text, left())
+	}
+	a = h.admin("POST", "/api/v1/dead-letters/discard", `{"subscription":"s"}`)
+	if a.body["discarded"] != 3.0 || left() != 1 {
 		t.Errorf("all of a subscription: %s, and %d are left", a.text, left())
 	}
 }
@@ -142,15 +149,46 @@ func TestOperatorReplaysDeadLetters(t *testing.T) {
 	h.want(h.admin("POST", "/api/v1/dead-letters/"+ids("/s/9")[0]+"/replay", ""), 409, fsm.CodeReplayRefused, "is gone")
 	h.want(h.admin("POST", "/api/v1/dead-letters/dl_0_1/replay", ""), 404, fsm.CodeNotFound, "no dead letter")
 	for body, says := range map[string]string{
-		`{}`: "subscription", `{"subscription":"s","next":"x"}`: "next", `{"subscription":"s","stream":"/a"}`: "stream",
+		`{}`: "subscription", `{"subscription":"s","cursor":"x"}`: "cursor",
+		`{"subscription":"s","which":"all"}`: "which",
 	} {
 		h.want(h.admin("POST", "/api/v1/dead-letters/replay", body), 400, fsm.CodeInvalidRequest, says)
 	}
 	a := h.admin("POST", "/api/v1/dead-letters/replay", `{"subscription":"s"}`)
-	if a.status != 202 || a.body["queued"] != 4.0 || a.body["refused"] != 2.0 || a.body["more"] != nil {
+	if a.status != 202 || a.body["queued"] != 4.0 || a.body["refused"] != 2.0 || a.body["next"] != nil {
 		t.Errorf("all: %d %s", a.status, a.text)
 	}
+	h.subscribe("none", 0)
 	if a := h.admin("POST", "/api/v1/dead-letters/replay", `{"subscription":"none"}`); a.body["queued"] != 0.0 {
 		t.Errorf("of a subscription without any: %s", a.text)
+	}
+}
+
+// TestOperatorFiltersDeadLettersByTime holds that since is inclusive and until is not, for the list and for what
+// changes letters.
+func TestOperatorFiltersDeadLettersByTime(t *testing.T) {
+	h := newHarness(t, nil)
+	h.letters("s", 3, "/s/0")
+	rows := rowsOf(h.admin("GET", "/api/v1/dead-letters", ""), "dead_letters")
+	second := fmt.Sprint(rows[1]["dead_at"])
+	listed := func(query string) (ids []string) {
+		for _, row := range rowsOf(h.admin("GET", "/api/v1/dead-letters?"+query, ""), "dead_letters") {
+			ids = append(ids, fmt.Sprint(row["id"]))
+		}
+		return ids
+	}
+	for query, want := range map[string][]string{
+		"since=" + second:                      {fmt.Sprint(rows[1]["id"]), fmt.Sprint(rows[2]["id"])},
+		"until=" + second:                      {fmt.Sprint(rows[0]["id"])},
+		"since=" + second + "&until=" + second: nil,
+	} {
+		if got := listed(query); !slices.Equal(got, want) {
+			t.Errorf("?%s lists %q, want %q", query, got, want)
+		}
+	}
+	h.want(h.admin("GET", "/api/v1/dead-letters?since=17", ""), 400, fsm.CodeInvalidRequest, "since")
+	a := h.admin("POST", "/api/v1/dead-letters/discard", `{"subscription":"s","until":"`+second+`"}`)
+	if left := listed(""); a.body["discarded"] != 1.0 || len(left) != 2 || left[0] != fmt.Sprint(rows[1]["id"]) {
+		t.Errorf("discarded: %s, left are %q", a.text, left)
 	}
 }

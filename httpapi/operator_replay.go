@@ -1,7 +1,10 @@
 package httpapi
 
 import (
+	"context"
+	"errors"
 	"net/http"
+	"time"
 
 	"github.com/labstack/echo/v4"
 	"go.uber.org/zap"
@@ -16,8 +19,7 @@ const replaysAtATime = 50
 type replayBody struct {
 	Queued  int `json:"queued"`
 	Refused int `json:"refused,omitempty"`
-	// More is true if there was no time for all of them. Next is where the same request goes on.
-	More bool   `json:"more,omitempty"`
+	// Next is where the same request goes on, if there was no time for all of them.
 	Next string `json:"next,omitempty"`
 }
 
@@ -32,82 +34,293 @@ func (s *Service) replayLetter(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	replay, out, err := s.cfg.Store.ReplayDeadLetters(c.Request().Context(), l.ID.Only(), 1)
+	work, out, err := s.cfg.Store.ReplayDeadLetters(c.Request().Context(), l.ID.Only(), 1)
 	s.cfg.Outcomes.Follow(out, fsm.Sighting{})
 	switch {
 	case err != nil:
 		return err
-	case replay.Refused > 0:
+	case work.Refused > 0:
 		return refuse(fsm.CodeReplayRefused, "the dead letter cannot be replayed: %s", refusedReplay)
-	case replay.Queued == 0:
+	case work.Done == 0:
 		return refuse(fsm.CodeNotFound, "there is no dead letter with this id (any more)")
 	}
-	s.logReplay(l.Subscription, replayBody{Queued: replay.Queued})
-	writeJSON(c.Response(), http.StatusAccepted, replayBody{Queued: replay.Queued})
+	return s.answerReplay(c, l.Subscription, replayBody{Queued: work.Done})
+}
+
+// replayLetters has the dead letters replayed that a subscription has now.
+func (s *Service) replayLetters(c echo.Context) error {
+	which, err := s.readWhichLetters(c)
+	if err != nil {
+		return err
+	}
+	work, next, err := s.workLetters(c.Request().Context(), which, replaysAtATime, s.cfg.Store.ReplayDeadLetters)
+	if err != nil {
+		return err
+	}
+	return s.answerReplay(c, which.subscription, replayBody{Queued: work.Done, Refused: work.Refused, Next: next})
+}
+
+func (s *Service) answerReplay(c echo.Context, subscription string, body replayBody) error {
+	s.log.Info("dead letters are replayed", zap.String("subscription", subscription),
+		zap.Int("dead_letters", body.Queued), zap.Int("refused", body.Refused))
+	writeJSON(c.Response(), http.StatusAccepted, body)
 	return nil
 }
 
-// replayLetters has the dead letters replayed that a subscription has, partition by partition.
-func (s *Service) replayLetters(c echo.Context) error {
+// replayPrefix begins what a span is known by.
+const replayPrefix = "rp_"
+
+// spanBody is a span of a stream that is replayed.
+type spanBody struct {
+	ID           string `json:"replay_id"`
+	Subscription string `json:"subscription_id"`
+	Stream       string `json:"stream"`
+	From         string `json:"from"`
+	To           string `json:"to"`
+}
+
+// replaySpan has the events of a stream delivered again that lie between two offsets.
+func (s *Service) replaySpan(c echo.Context) error {
+	ctx, cancel := context.WithTimeout(c.Request().Context(), pageTimeout)
+	defer cancel()
 	s.limitBody(c)
 	o, err := s.readObject(c)
 	if err != nil {
 		return err
 	}
-	if err := o.only("subscription", "next"); err != nil {
+	if err := o.only("stream", "from", "to"); err != nil {
 		return err
 	}
-	id, err := required[string](o, "subscription", "a subscription id")
+	path, err := required[string](o, "stream", "the path of a stream")
 	if err != nil {
 		return err
 	}
-	if err := fsm.ValidateSubscriptionID(id); err != nil {
-		return refuse(fsm.CodeInvalidSubscriptionID, "subscription: %v", err)
+	if path, err = fsm.CanonicalPath(path); err != nil {
+		return refuse(fsm.CodeInvalidPath, "stream: %v", err)
 	}
-	from, _, err := optional[string](o, "next", "the next of an earlier answer")
-	if err != nil {
-		return err
-	}
-	var at fsm.LetterID
-	if from != "" {
-		if at, err = fsm.ParseLetterID(from, s.cfg.Store.Partitions()); err != nil {
-			return refuse(fsm.CodeInvalidRequest, "next must be the next of an earlier answer")
+	var bounds [2]fsm.Offset
+	for i, name := range []string{"from", "to"} {
+		text, named, err := optional[string](o, name, `"-1" or an offset of the stream`)
+		switch {
+		case err != nil:
+			return err
+		case !named && name == "from":
+			return refuse(fsm.CodeInvalidRequest, `from is missing: it must be "-1" or an offset of the stream`)
+		case !named:
+			continue
+		}
+		if bounds[i], err = s.cfg.Upstream.ParseOffset(text); err != nil {
+			return refuse(fsm.CodeInvalidRequest, "%s: %v", name, err)
 		}
 	}
-	ctx, began := c.Request().Context(), s.cfg.Clock()
-	counts, err := s.cfg.Store.CountDeadLetters(ctx)
+	from, to := bounds[0], bounds[1]
+	consumer, err := s.replayer(ctx, c.Param("id"), path)
 	if err != nil {
 		return err
 	}
-	var body replayBody
-	for ; at.Partition < s.cfg.Store.Partitions() && !body.More; at = (fsm.LetterID{Partition: at.Partition + 1}) {
-		for left := counts[at.Partition][id]; left > 0; { // what dies meanwhile is not among them
-			if body.More = s.cfg.Clock().Sub(began) > discardTimeout && at.Number > 0; body.More {
-				body.Next = at.String()
-				break
-			}
-			span := fsm.LetterSpan{
-				Partition: at.Partition, Subscription: id, From: at.Number + 1, Through: fsm.MaxLetterNumber,
-			}
-			replay, out, err := s.cfg.Store.ReplayDeadLetters(ctx, span, min(left, replaysAtATime))
-			s.cfg.Outcomes.Follow(out, fsm.Sighting{})
-			if err != nil {
-				return err
-			}
-			body.Queued, body.Refused = body.Queued+replay.Queued, body.Refused+replay.Refused
-			looked := replay.Queued + replay.Refused
-			if at.Number = replay.Last; looked == 0 {
-				break
-			}
-			left -= looked
-		}
+	if to == "" {
+		to = consumer.Links[path].Tail
 	}
-	s.logReplay(id, body)
+	if !to.After(from) {
+		return refuse(fsm.CodeInvalidRequest, "to: no event lies between these offsets")
+	}
+	end, err := s.cfg.Upstream.Locate(ctx, path, from, to)
+	switch {
+	case errors.Is(err, fsm.ErrOffset):
+		return refuse(fsm.CodeInvalidRequest, "from and to: %v", err)
+	case errors.Is(err, fsm.ErrNoStream):
+		return refuse(fsm.CodeReplayRefused, "the stream server has no such stream (any more)")
+	case err != nil:
+		return refuse(fsm.CodeUpstreamUnavailable, "the stream server does not show where the offsets lie: %v", err)
+	}
+	span := fsm.ReplaySpan{From: from, To: end}
+	number, out, err := s.cfg.Store.ReplaySpan(ctx, consumer.Ref(), consumer.Born, span)
+	s.cfg.Outcomes.Follow(out, fsm.Sighting{})
+	switch {
+	case errors.Is(err, fsm.ErrNotFound):
+		return noConsumerOf(path)
+	case errors.Is(err, fsm.ErrTooManyReplays):
+		return refuse(fsm.CodeTooManyRequests,
+			"%d spans of this stream wait for their replay, which is as many as may be", fsm.MaxReplaySpans)
+	case err != nil:
+		return err
+	}
+	body := spanBody{
+		ID:           s.replayID(fsm.ReplayQueue{Stream: path, Number: number, Span: true}),
+		Subscription: consumer.Subscription, Stream: path, From: from.Value(), To: to.Value(),
+	}
+	s.log.Info("a span of a stream is replayed", zap.String("subscription", body.Subscription),
+		zap.String("stream", path), zap.String("from", body.From), zap.String("to", body.To))
 	writeJSON(c.Response(), http.StatusAccepted, body)
 	return nil
 }
 
-func (s *Service) logReplay(subscription string, body replayBody) {
-	s.log.Info("dead letters are replayed", zap.String("subscription", subscription),
-		zap.Int("dead_letters", body.Queued), zap.Int("refused", body.Refused))
+// replayer returns the consumer of a stream whose events a subscription gets pushed.
+func (s *Service) replayer(ctx context.Context, id, path string) (fsm.Consumer, error) {
+	subs, err := s.subscriptionsOf(ctx, id)
+	switch {
+	case err != nil:
+		return fsm.Consumer{}, err
+	case subs[0].Mode != fsm.ModePush:
+		return fsm.Consumer{}, refuse(fsm.CodeReplayRefused,
+			"the workers of this subscription read the stream themselves: only events that are pushed are replayed")
+	}
+	consumer, err := s.cfg.Store.Consumer(ctx, fsm.ConsumerRef{ID: fsm.ConsumerID(id, path), Home: path})
+	if errors.Is(err, fsm.ErrNotFound) {
+		err = noConsumerOf(path)
+	}
+	return consumer, err
+}
+
+func noConsumerOf(path string) error {
+	return refuse(fsm.CodeNotFound, "the subscription has no consumer of the stream %s", path)
+}
+
+// replayID is what a replay is known by: a span by an ID of its own, a dead letter by its own.
+func (s *Service) replayID(q fsm.ReplayQueue) string {
+	id := fsm.LetterID{Partition: s.cfg.Store.PartitionOf(q.Stream), Number: q.Number}.String()
+	if q.Span {
+		return replayPrefix + id[len(fsm.LetterPrefix):]
+	}
+	return id
+}
+
+// queueBody is what a consumer has to replay.
+type queueBody struct {
+	Subscription string `json:"subscription_id"`
+	Stream       string `json:"stream"`
+	Consumer     string `json:"consumer_id"`
+	// Waiting counts what is not over. Done counts what is, since there was nothing to replay.
+	Waiting int `json:"waiting"`
+	Done    int `json:"done"`
+	// UnderWay is the dead letter, or the span, that is replayed now.
+	UnderWay string `json:"under_way,omitempty"`
+	// At is the offset that its events are read from now, Skip how many others a read from there shows before them, and
+	// To where it ends.
+	At           string     `json:"at,omitempty"`
+	Skip         int64      `json:"skip,omitempty"`
+	To           string     `json:"to,omitempty"`
+	Attempt      int        `json:"attempt,omitempty"`
+	FailingSince *time.Time `json:"failing_since,omitempty"`
+	LastError    string     `json:"last_error,omitempty"`
+}
+
+type queuesBody struct {
+	Replays []queueBody `json:"replays"`
+	// Next is the cursor of the next page; empty at the end.
+	Next string `json:"next,omitempty"`
+}
+
+// showReplays lists what is to be replayed, by partition and consumer.
+func (s *Service) showReplays(c echo.Context) error {
+	query := c.QueryParams()
+	p, err := s.readPage(query, "subscription", "stream")
+	if err != nil {
+		return err
+	}
+	which, err := s.whichLetters(query.Get)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(c.Request().Context(), pageTimeout)
+	defer cancel()
+	p.from.Partition = max(p.from.Partition, which.first)
+	body := queuesBody{Replays: []queueBody{}}
+	body.Next, err = s.queues(ctx, which, p.from, func(q fsm.ReplayQueue) (bool, error) {
+		if len(body.Replays) == p.limit {
+			return false, nil
+		}
+		at, skip := q.At.Split()
+		b := queueBody{
+			Subscription: q.Subscription, Stream: q.Stream, Consumer: q.Consumer, Waiting: q.Waiting, Done: q.Done,
+			At: at.Value(), Skip: skip, To: q.To.Value(), Attempt: q.Attempt, FailingSince: shown(q.FirstFailure),
+			LastError: q.LastError,
+		}
+		if q.Number != 0 {
+			b.UnderWay = s.replayID(q)
+		}
+		body.Replays = append(body.Replays, b)
+		return true, nil
+	})
+	if err != nil {
+		return err
+	}
+	writeJSON(c.Response(), http.StatusOK, body)
+	return nil
+}
+
+// queuesAtATime bounds the replay queues that one call of the store lists.
+const queuesAtATime = 100
+
+// queues calls a function with each replay queue behind a place, until that returns false. next is where it goes on
+// then.
+func (s *Service) queues(
+	ctx context.Context, which whichLetters, at place, f func(fsm.ReplayQueue) (bool, error),
+) (next string, err error) {
+	for ; at.Partition <= which.last; at = (place{Partition: at.Partition + 1}) {
+		for more := true; more; {
+			list, err := s.cfg.Store.ReplayQueues(ctx, at.Partition, which.subscription, at.After, queuesAtATime)
+			if err != nil {
+				return "", err
+			}
+			for _, q := range list {
+				if which.stream == "" || which.stream == q.Stream {
+					if goOn, err := f(q); err != nil || !goOn {
+						return at.String(), err
+					}
+				}
+				at.After = q.Consumer
+			}
+			more = len(list) == queuesAtATime
+		}
+	}
+	return "", nil
+}
+
+type cancelledBody struct {
+	// Cancelled counts the dead letters and spans that are not replayed any more.
+	Cancelled int `json:"cancelled"`
+}
+
+// cancelReplays ends what a subscription has to replay; of one stream, if one is named. Dead letters stay.
+func (s *Service) cancelReplays(c echo.Context) error {
+	ctx, cancel := context.WithTimeout(c.Request().Context(), pageTimeout)
+	defer cancel()
+	s.limitBody(c)
+	o, err := s.readObject(c)
+	if err != nil {
+		return err
+	}
+	if err := o.only("subscription", "stream"); err != nil {
+		return err
+	}
+	subscription, err := required[string](o, "subscription", "a subscription id")
+	if err != nil {
+		return err
+	}
+	stream, _, err := optional[string](o, "stream", "the path of a stream")
+	if err != nil {
+		return err
+	}
+	said := map[string]string{"subscription": subscription, "stream": stream}
+	which, err := s.whichLetters(func(name string) string { return said[name] })
+	if err != nil {
+		return err
+	}
+	if _, err := s.subscriptionsOf(ctx, subscription); err != nil {
+		return err
+	}
+	var body cancelledBody
+	_, err = s.queues(ctx, which, place{Partition: which.first}, func(q fsm.ReplayQueue) (bool, error) {
+		n, out, err := s.cfg.Store.CancelReplays(ctx, fsm.ConsumerRef{ID: q.Consumer, Home: q.Stream})
+		s.cfg.Outcomes.Follow(out, fsm.Sighting{})
+		body.Cancelled += n
+		return true, err
+	})
+	if err != nil {
+		return err
+	}
+	s.log.Info("replays cancelled", zap.String("subscription", subscription), zap.Int("replays", body.Cancelled))
+	writeJSON(c.Response(), http.StatusOK, body)
+	return nil
 }

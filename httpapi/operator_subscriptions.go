@@ -80,9 +80,9 @@ func operatorSubscriptionOf(sub fsm.Subscription, backfills map[string]fsm.Backf
 }
 
 // count adds up the dead letters.
-func (b *operatorSubscription) count(byPartition []map[string]int) {
+func (b *operatorSubscription) count(byPartition []fsm.LetterCounts) {
 	for _, letters := range byPartition {
-		b.DeadLetters += letters[b.ID]
+		b.DeadLetters += letters.Of[b.ID]
 	}
 }
 

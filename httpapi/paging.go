@@ -67,14 +67,21 @@ func (s *Service) readPage(query url.Values, known ...string) (p page, err error
 		}
 	}
 	if text := query.Get("cursor"); text != "" {
-		raw, err := base64.RawURLEncoding.DecodeString(text)
-		if err != nil || json.Unmarshal(raw, &p.from) != nil || p.from.Partition < 0 ||
-			p.from.Partition >= s.cfg.Store.Partitions() {
-			return p, refuse(fsm.CodeInvalidRequest, "cursor must be the next of an earlier page")
+		if p.from, err = s.readPlace(text); err != nil {
+			return p, err
 		}
 	}
 	if p.from.Scan == "" {
 		p.from.Scan = "0"
 	}
 	return p, nil
+}
+
+// readPlace reads a cursor.
+func (s *Service) readPlace(cursor string) (at place, err error) {
+	raw, err := base64.RawURLEncoding.DecodeString(cursor)
+	if err != nil || json.Unmarshal(raw, &at) != nil || at.Partition < 0 || at.Partition >= s.cfg.Store.Partitions() {
+		return at, refuse(fsm.CodeInvalidRequest, "cursor must be the next of an earlier answer")
+	}
+	return at, nil
 }

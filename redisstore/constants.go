@@ -32,6 +32,7 @@ var constants = []struct {
 	{"PROBE_PAUSE", millis(fsm.ProbePause)},
 	{"PROBE_PAUSE_MAX", millis(fsm.ProbePauseMax)},
 	{"MAX_ASIDES", fsm.MaxAsides},
+	{"MAX_REPLAY_SPANS", fsm.MaxReplaySpans},
 	{"MAX_SUBSCRIPTION_ASIDES", fsm.MaxSubscriptionAsides},
 }
 

@@ -78,36 +78,40 @@ func (s *Store) DeadLetters(
 }
 
 // DropDeadLetters implements fsm.LetterStore.
-func (s *Store) DropDeadLetters(ctx context.Context, span fsm.LetterSpan, most int) (int, error) {
-	r := s.run(ctx, scriptDropLetters, span.Partition, span.Subscription, span.From, span.Through, most)
-	return int(r.int()), r.err()
+func (s *Store) DropDeadLetters(
+	ctx context.Context, span fsm.LetterSpan, most int,
+) (fsm.LetterWork, fsm.Outcome, error) {
+	return s.letterWork(ctx, scriptDropLetters, span, most)
 }
 
-// ReplayDeadLetters implements fsm.LetterStore.
-func (s *Store) ReplayDeadLetters(
-	ctx context.Context, span fsm.LetterSpan, most int,
-) (replay fsm.Replay, o fsm.Outcome, err error) {
-	r := s.run(ctx, scriptReplayLetters, span.Partition, span.Subscription, span.From, span.Through, most)
+// letterWork calls a script that works through dead letters.
+func (s *Store) letterWork(
+	ctx context.Context, sc *script, span fsm.LetterSpan, most int,
+) (w fsm.LetterWork, o fsm.Outcome, err error) {
+	r := s.run(ctx, sc, span.Partition, span.Subscription, span.Stream, span.From, span.Through, most)
 	r.list(func(l *reply) {
-		replay = fsm.Replay{Queued: int(l.int()), Refused: int(l.int()), Last: l.int()}
+		w = fsm.LetterWork{Done: int(l.int()), Refused: int(l.int()), Looked: int(l.int()), Last: l.int()}
 		o = l.outcome()
 	})
-	return replay, o, r.err()
+	return w, o, r.err()
 }
 
 // CountDeadLetters implements fsm.LetterStore.
-func (s *Store) CountDeadLetters(ctx context.Context) ([]map[string]int, error) {
-	byPartition := make([]map[string]int, s.keys.partitions)
+func (s *Store) CountDeadLetters(ctx context.Context) ([]fsm.LetterCounts, error) {
+	byPartition := make([]fsm.LetterCounts, s.keys.partitions)
 	var failure error
 	for i, r := range s.pipeline(ctx, scriptCountLetters, len(byPartition), func(i int) ([]string, []any) {
 		return s.keys.guard(i), s.arguments(i)
 	}) {
-		byPartition[i] = map[string]int{}
+		byPartition[i].Of = map[string]int{}
 		r.list(func(l *reply) {
-			for len(l.items) > 0 && l.bad == nil {
-				sub := l.text()
-				byPartition[i][sub] = int(l.int())
-			}
+			byPartition[i].Last = l.int()
+			l.list(func(l *reply) {
+				for len(l.items) > 0 && l.bad == nil {
+					sub := l.text()
+					byPartition[i].Of[sub] = int(l.int())
+				}
+			})
 		})
 		if r.bad != nil {
 			failure = r.bad

@@ -3,7 +3,6 @@ package redisstore
 import (
 	"cmp"
 	"context"
-	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -16,8 +15,9 @@ import (
 const (
 	// boundLettersEvery is how often dead letters are looked at that are too old or too many.
 	boundLettersEvery = 10 * time.Second
-	// droppedAtATime bounds the dead letters that are listed or dropped at a time.
-	droppedAtATime = 500
+	// droppedAtATime bounds the dead letters that one call drops, tooManyAtATime those that are dropped as too many
+	// before they are counted again.
+	droppedAtATime, tooManyAtATime = 200, 10_000
 )
 
 // droppedLetters counts the dead letters that the bounds have cost.
@@ -40,13 +40,12 @@ func (s *Store) boundLetters(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	through := now.Add(-s.opts.LetterRetention).UnixMicro()
+	old := fsm.LetterSpan{Through: now.Add(-s.opts.LetterRetention).UnixMicro()}
 	dropped := 0
-	for _, p := range s.ownership.Partitions() {
-		for n := droppedAtATime; n == droppedAtATime; dropped += n {
-			if n, err = s.DropDeadLetters(ctx, fsm.LetterSpan{Partition: p, Through: through}, n); err != nil {
-				return err
-			}
+	for _, old.Partition = range s.ownership.Partitions() {
+		n, err := s.dropAll(ctx, old)
+		if dropped += n; err != nil {
+			return err
 		}
 	}
 	if dropped > 0 {
@@ -60,64 +59,103 @@ func (s *Store) boundLetters(ctx context.Context) error {
 	return s.boundNumber(ctx)
 }
 
-// boundNumber drops the oldest dead letters of each subscription that has more than it may.
+// dropAll drops the letters of a span.
+func (s *Store) dropAll(ctx context.Context, span fsm.LetterSpan) (dropped int, err error) {
+	for looked := droppedAtATime; looked == droppedAtATime; {
+		w, out, err := s.DropDeadLetters(ctx, span, droppedAtATime)
+		s.opts.Outcomes.Follow(out, fsm.Sighting{})
+		if dropped, looked = dropped+w.Done, w.Looked; err != nil {
+			return dropped, err
+		}
+	}
+	return dropped, nil
+}
+
+// lettersOf are those that a subscription has in a partition.
+type lettersOf struct {
+	subscription string
+	partition, n int
+}
+
+// boundNumber drops the oldest dead letters of each subscription that has more than it may. Those of deleted
+// subscriptions count together: there may be any number of them.
 func (s *Store) boundNumber(ctx context.Context) error {
-	byPartition, err := s.CountDeadLetters(ctx)
-	if err != nil {
+	if err := s.RefreshCatalog(ctx); err != nil {
 		return err
 	}
-	total := map[string]int{}
-	for _, counts := range byPartition {
-		for sub, n := range counts {
-			total[sub] += n
-		}
-	}
-	for sub, n := range total {
-		dropped, err := 0, error(nil)
-		for some := 1; err == nil && some > 0 && n-dropped > s.opts.MaxLetters; dropped += some {
-			some, err = s.dropOldest(ctx, sub, byPartition, min(n-dropped-s.opts.MaxLetters, droppedAtATime))
-		}
-		if dropped > 0 {
-			s.lettersDropped.tooMany.Add(float64(dropped))
-			s.opts.Logger.Warn("the oldest dead letters of a subscription were dropped: it has more than "+
-				"REVEILLE_MAX_DEAD_LETTERS", zap.String("subscription", sub), zap.Int("dead_letters", dropped))
-		}
+	for more := true; more; {
+		more = false
+		byPartition, err := s.CountDeadLetters(ctx)
 		if err != nil {
 			return err
+		}
+		groups, last := map[string][]lettersOf{}, int64(0)
+		for p, counts := range byPartition {
+			last = max(last, counts.Last)
+			for sub, n := range counts.Of {
+				group := sub
+				if _, listed := s.catalog.Get(sub); !listed {
+					group = ""
+				}
+				groups[group] = append(groups[group], lettersOf{sub, p, n})
+			}
+		}
+		for group, letters := range groups {
+			excess := -s.opts.MaxLetters
+			for _, of := range letters {
+				excess += of.n
+			}
+			if excess <= 0 {
+				continue
+			}
+			more = more || excess > tooManyAtATime
+			if err := s.dropOldest(ctx, group, letters, min(excess, tooManyAtATime), last); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
-// dropOldest drops the oldest dead letters of a subscription, whichever partitions they are in.
-func (s *Store) dropOldest(ctx context.Context, sub string, byPartition []map[string]int, excess int) (int, error) {
-	var oldest []fsm.LetterID
-	for p, counts := range byPartition {
-		if counts[sub] == 0 {
-			continue
-		}
-		all := fsm.LetterSpan{Partition: p, Subscription: sub, Through: fsm.MaxLetterNumber}
-		list, err := s.DeadLetters(ctx, all, excess)
-		if err != nil {
-			return 0, err
-		}
-		for _, l := range list {
-			oldest = append(oldest, l.ID)
-		}
-		slices.SortFunc(oldest, func(a, b fsm.LetterID) int { return cmp.Compare(a.Number, b.Number) })
-		oldest = oldest[:min(len(oldest), excess)]
-	}
-	through := map[int]int64{}
-	for _, id := range oldest {
-		through[id.Partition] = max(through[id.Partition], id.Number)
-	}
-	dropped := 0
-	for p, last := range through {
-		n, err := s.DropDeadLetters(ctx, fsm.LetterSpan{Partition: p, Subscription: sub, Through: last}, excess)
+// dropOldest drops so many letters, the oldest of a subscription, or of all that are deleted, whichever partitions they
+// are in. last is the number of the latest letter of all.
+func (s *Store) dropOldest(ctx context.Context, group string, letters []lettersOf, excess int, last int64) error {
+	through, err := s.oldest(ctx, letters, excess, last)
+	dropped, n := 0, 0
+	for i := 0; err == nil && i < len(letters); i++ {
+		of := letters[i]
+		n, err = s.dropAll(ctx, fsm.LetterSpan{
+			Partition: of.partition, Subscription: of.subscription, Through: through,
+		})
 		dropped += n
-		if err != nil {
-			return dropped, err
+	}
+	if dropped > 0 {
+		s.lettersDropped.tooMany.Add(float64(dropped))
+		s.opts.Logger.Warn("the oldest dead letters of a subscription were dropped: it has more than "+
+			"REVEILLE_MAX_DEAD_LETTERS", zap.String("subscription", cmp.Or(group, "(deleted ones)")),
+			zap.Int("dead_letters", dropped))
+	}
+	return err
+}
+
+// oldest returns the number of the letter up to which there are so many. Numbers are times, so it can be searched for.
+func (s *Store) oldest(ctx context.Context, letters []lettersOf, n int, last int64) (int64, error) {
+	from, to := int64(0), last
+	for from < to {
+		middle, upto := from+(to-from)/2, 0
+		for _, r := range s.pipeline(ctx, scriptLettersUpto, len(letters), func(i int) ([]string, []any) {
+			of := letters[i]
+			return s.keys.guard(of.partition), s.arguments(of.partition, of.subscription, middle)
+		}) {
+			if upto += int(r.int()); r.bad != nil {
+				return 0, r.bad
+			}
+		}
+		if upto < n {
+			from = middle + 1
+		} else {
+			to = middle
 		}
 	}
-	return dropped, nil
+	return to, nil
 }

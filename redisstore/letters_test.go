@@ -49,20 +49,27 @@ func TestDeadLettersAreBounded(t *testing.T) {
 	})
 	w.Ownership().Replace(fsm.AllPartitions(8))
 	many, few := unordered("many"), unordered("few")
+	for _, sub := range []fsm.Subscription{many, few, unordered("more")} {
+		if _, _, err := w.CreateSubscription(t.Context(), sub); err != nil {
+			t.Fatal(err)
+		}
+	}
 	if w.PartitionOf("/a") == w.PartitionOf("/b") {
 		t.Fatal("/a and /b are in one partition")
 	}
+	last := ""
 	for i := range redisstore.DroppedAtATime/9 + 2 { // more than are dropped at a time
-		w.die(t, unordered("more"), fmt.Sprint("/m/", i), 9)
+		last = fmt.Sprint("/m/", i)
+		w.die(t, unordered("more"), last, 9)
 	}
 	if err := w.BoundLetters(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := w.letters(t, "more"), []string{"/m/56 7", "/m/56 8", "/m/56 9"}; !slices.Equal(got, want) {
+	if got, want := w.letters(t, "more"), []string{last + " 7", last + " 8", last + " 9"}; !slices.Equal(got, want) {
 		t.Errorf("of far too many, %q are kept, want %q", got, want)
 	}
 	for p := range w.Partitions() {
-		must[int](t)(w.DropDeadLetters(t.Context(), fsm.LetterSpan{
+		dropped(t)(w.DropDeadLetters(t.Context(), fsm.LetterSpan{
 			Partition: p, Subscription: "more", Through: fsm.MaxLetterNumber,
 		}, 3))
 	}
@@ -85,14 +92,32 @@ func TestDeadLettersAreBounded(t *testing.T) {
 	if got := w.letters(t, "few"); len(got) > 0 {
 		t.Errorf("of the subscription with few, %q are kept", got)
 	}
-	for p, counts := range must[[]map[string]int](t)(w.CountDeadLetters(t.Context())) {
+	for p, counts := range must[[]fsm.LetterCounts](t)(w.CountDeadLetters(t.Context())) {
 		want := map[string]int{}
 		if p == w.PartitionOf("/a") {
 			want["many"] = 2
 		}
-		if fmt.Sprint(counts) != fmt.Sprint(want) {
+		if fmt.Sprint(counts.Of) != fmt.Sprint(want) {
 			t.Errorf("partition %d counts %v, want %v", p, counts, want)
 		}
+	}
+}
+
+// TestDeadLettersOfDeletedSubscriptionsAreBoundedTogether holds that nobody fills the store by new names.
+func TestDeadLettersOfDeletedSubscriptionsAreBoundedTogether(t *testing.T) {
+	t.Parallel()
+	w := openWith(t, redisstore.EmptyRedis(t).URL, nil, redisstore.Options{
+		Partitions: 8, MaxLetters: 3, LetterRetention: time.Hour,
+	})
+	w.Ownership().Replace(fsm.AllPartitions(8))
+	for _, path := range []string{"/a", "/b", "/c"} {
+		w.die(t, unordered("gone"+path[1:]), path, 2)
+	}
+	if err := w.BoundLetters(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := w.letters(t, ""), []string{"/b 2", "/c 1", "/c 2"}; !slices.Equal(got, want) {
+		t.Errorf("of deleted subscriptions, %q are kept, want %q", got, want)
 	}
 }
 
@@ -142,10 +167,10 @@ func TestALetterThatCannotBeReadHoldsUpNoOther(t *testing.T) {
 	if len(list) != 3 || list[1].ID != second || !strings.Contains(list[1].Reason, "cannot be read") {
 		t.Errorf("listed are %+v", list)
 	}
-	if n := must[int](t)(w.DropDeadLetters(t.Context(), second.Only(), 1)); n != 1 {
+	if n := dropped(t)(w.DropDeadLetters(t.Context(), second.Only(), 1)); n != 1 {
 		t.Errorf("%d were dropped", n)
 	}
-	if n := must[[]map[string]int](t)(w.CountDeadLetters(t.Context()))[0]["s"]; n != 2 {
+	if n := must[[]fsm.LetterCounts](t)(w.CountDeadLetters(t.Context()))[0].Of["s"]; n != 2 {
 		t.Errorf("%d are left", n)
 	}
 }
@@ -192,10 +217,10 @@ func TestLettersOfAStreamAreReplayedOneAfterTheOther(t *testing.T) {
 		wakes = dead(wakes[0], fsm.Offset(fmt.Sprint(i+1))).Wakes
 	}
 	replay, o, err := w.ReplayDeadLetters(ctx, all, 10)
-	if err != nil || replay.Queued != 3 || replay.Refused != 0 || len(o.Wakes) != 1 {
+	if err != nil || replay.Done != 3 || replay.Refused != 0 || len(o.Wakes) != 1 {
 		t.Fatalf("asked for their replay: %+v, %+v, %v", replay, o, err)
 	}
-	if again, o, err := w.ReplayDeadLetters(ctx, all, 10); err != nil || again.Queued != 3 || len(o.Wakes) != 0 {
+	if again, o, err := w.ReplayDeadLetters(ctx, all, 10); err != nil || again.Done != 3 || len(o.Wakes) != 0 {
 		t.Errorf("asked again: %+v, %+v, %v", again, o, err)
 	}
 	first := o.Wakes[0]
@@ -209,7 +234,7 @@ func TestLettersOfAStreamAreReplayedOneAfterTheOther(t *testing.T) {
 		t.Fatalf("once the first is taken, %q are left, and what follows is %+v", got, o.Wakes)
 	}
 	third := must[[]fsm.DeadLetter](t)(w.DeadLetters(ctx, all, 10))[1].ID
-	if n := must[int](t)(w.DropDeadLetters(ctx, third.Only(), 1)); n != 1 {
+	if n := dropped(t)(w.DropDeadLetters(ctx, third.Only(), 1)); n != 1 {
 		t.Errorf("%d were dropped", n)
 	}
 	if o = dead(o.Wakes[0], "2"); len(o.Wakes) != 0 {
@@ -222,10 +247,21 @@ func TestLettersOfAStreamAreReplayedOneAfterTheOther(t *testing.T) {
 	must[fsm.Outcome](t)(w.Deleted(ctx, 0, "/a", fsm.Deletion{}))
 	must[fsm.Outcome](t)(w.Link(ctx, sub, "/a", fsm.Start, "9"))
 	replay, o, err = w.ReplayDeadLetters(ctx, all, 10)
-	if err != nil || replay.Refused != 1 || replay.Queued != 0 || len(o.Wakes) != 0 {
+	if err != nil || replay.Refused != 1 || replay.Done != 0 || len(o.Wakes) != 0 {
 		t.Errorf("the replay of one of an earlier stream: %+v, %+v, %v", replay, o, err)
 	}
 	if n, err := w.rdb.Exists(ctx, "rv:{0}:r:s:%2Fa").Result(); n != 0 || err != nil {
 		t.Errorf("the list of replays is left, %v", err)
+	}
+}
+
+// dropped returns how many letters a call has dropped.
+func dropped(t *testing.T) func(fsm.LetterWork, fsm.Outcome, error) int {
+	return func(w fsm.LetterWork, _ fsm.Outcome, err error) int {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return w.Done
 	}
 }

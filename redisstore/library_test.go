@@ -124,7 +124,7 @@ func TestAScriptBeginsWithTheConstantsThatItUses(t *testing.T) {
 			t.Errorf("it is %q, want %q", got, want)
 		}
 	}
-	all := source("lib") + source("changed") + source("endpoint") + source("replica_set")
+	all := source("lib") + source("changed") + source("endpoint") + source("replica_set") + source("replay_span")
 	for _, c := range constants {
 		if !slices.Contains(wordsOf(all), c.name) {
 			t.Errorf("no script uses %s", c.name)

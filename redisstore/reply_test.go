@@ -164,17 +164,37 @@ func callers() []caller {
 			return err
 		}, []any{[]any{"1"}, []any{"one", "0 s {}"}, []any{"1", int64(7)}}},
 		{scriptDropLetters, func(ctx context.Context, s *Store) error {
-			_, err := s.DropDeadLetters(ctx, fsm.LetterSpan{}, 1)
+			_, _, err := s.DropDeadLetters(ctx, fsm.LetterSpan{}, 1)
 			return err
-		}, nil},
+		}, []any{
+			[]any{int64(1), int64(0), int64(1), "many", outcome}, []any{int64(1), int64(0), int64(1), int64(7), bored},
+		}},
 		{scriptReplayLetters, func(ctx context.Context, s *Store) error {
 			_, _, err := s.ReplayDeadLetters(ctx, fsm.LetterSpan{}, 1)
 			return err
-		}, []any{[]any{"many", int64(0), int64(0), outcome}, []any{int64(1), int64(0), int64(7), bored}}},
+		}, []any{
+			[]any{"many", int64(0), int64(0), int64(0), outcome}, []any{int64(1), int64(0), int64(1), int64(7), bored},
+		}},
+		{scriptLettersUpto, func(ctx context.Context, s *Store) error {
+			_, err := s.oldest(ctx, []lettersOf{{"s", 0, 1}}, 1, 2)
+			return err
+		}, nil},
+		{scriptReplaySpan, func(ctx context.Context, s *Store) error {
+			_, _, err := s.ReplaySpan(ctx, fsm.ConsumerRef{ID: "s:a", Home: "/a"}, 0, fsm.ReplaySpan{})
+			return err
+		}, []any{[]any{"many", outcome}, []any{int64(7), bored}}},
+		{scriptReplayQueues, func(ctx context.Context, s *Store) error {
+			_, err := s.ReplayQueues(ctx, 0, "", "", 1)
+			return err
+		}, []any{[]any{"s:a"}, []any{[]any{"s:a", "s", "/a", "many", "0", "0", int64(0), "", "", "0", "0", ""}}}},
+		{scriptCancelReplays, func(ctx context.Context, s *Store) error {
+			_, _, err := s.CancelReplays(ctx, fsm.ConsumerRef{ID: "s:a", Home: "/a"})
+			return err
+		}, []any{[]any{"many", outcome}, []any{int64(7), bored}}},
 		{scriptCountLetters, func(ctx context.Context, s *Store) error {
 			_, err := s.CountDeadLetters(ctx)
 			return err
-		}, []any{[]any{"s"}, []any{"s", "many"}}},
+		}, []any{[]any{int64(7), []any{"s"}}, []any{int64(7), []any{"s", "many"}}, []any{"many", []any{}}}},
 		{scriptScanConsumers, func(ctx context.Context, s *Store) error {
 			_, _, err := s.ScanConsumers(ctx, sub, 0, "0", 10)
 			return err

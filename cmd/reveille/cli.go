@@ -28,8 +28,9 @@ type cli struct {
 	json bool
 
 	subscription, state, stream, cursor string
+	since, until, from, to              string
 	limit                               int
-	watched                             bool
+	watched, wait                       bool
 
 	secret, signature, id, timestamp string
 	tolerance                        time.Duration
@@ -112,13 +113,34 @@ var commands = []command{
 		most: -1,
 		about: "The events themselves stay in their stream: a read from the offset FROM shows them, behind " +
 			"so many others\nas stand after +. replay and discard take the ids of dead letters, or --subscription ID " +
-			"for all that it has.",
+			"for all that it has\nby now; --stream, --since and --until leave out others. reveille replay shows how " +
+			"far it is.",
 		flags: func(c *cli, f *flag.FlagSet) {
 			pages(c, f)
 			f.StringVar(&c.subscription, "subscription", "", "only those of the subscription with this `ID`")
 			f.StringVar(&c.stream, "stream", "", "only those of the stream at this `path`")
+			f.StringVar(&c.since, "since", "",
+				"only those that are dead since this `time`, such as 2026-11-26T17:00:00Z")
+			f.StringVar(&c.until, "until", "", "only those that were dead before this `time`")
 		},
 		run: (*cli).letters,
+	},
+	{
+		name: "replay", args: "[SUBSCRIPTION STREAM|cancel]",
+		does: "list what is replayed, deliver some of a stream again, or cancel replays",
+		most: 2,
+		about: "Events of a stream that lie behind the offset --from, up to --to, are delivered again to a push " +
+			"subscription, beside\nwhat is new, with the header Reveille-Replay. cancel takes --subscription ID, and " +
+			"--stream for one stream of it; dead\nletters stay.",
+		flags: func(c *cli, f *flag.FlagSet) {
+			pages(c, f)
+			f.StringVar(&c.subscription, "subscription", "", "only those of the subscription with this `ID`")
+			f.StringVar(&c.stream, "stream", "", "only those of the stream at this `path`")
+			f.StringVar(&c.from, "from", "", "the `offset` behind which the events lie; -1 for the start of the stream")
+			f.StringVar(&c.to, "to", "", "the `offset` that they go up to; the present end of the stream by default")
+			f.BoolVar(&c.wait, "wait", false, "wait until nothing is to be replayed any more, and show how far it is")
+		},
+		run: (*cli).replay,
 	},
 	{
 		name: "log-level", args: "[debug|info|warn|error]",

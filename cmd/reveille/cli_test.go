@@ -116,6 +116,36 @@ dead since    2026-11-21T15:04:00Z
 `,
 		},
 		{
+			"what is replayed", "replay --subscription orders", "GET /api/v1/replays?limit=100&subscription=orders",
+			`{"replays":[{"subscription_id":"orders","stream":"/orders/17","consumer_id":"orders:%2Forders%2F17",
+			"waiting":3,"done":1,"under_way":"rp_23_1764167412345678","at":"0004","skip":2,"to":"0009","attempt":2,
+			"failing_since":"2026-11-26T16:00:00Z","last_error":"status 500"}]}`, `
+SUBSCRIPTION  STREAM      DONE  WAITING  UNDER WAY               AT       ATTEMPT  FAILING SINCE         LAST ERROR
+orders        /orders/17  1     3        rp_23_1764167412345678  0004 +2  2        2026-11-26T16:00:00Z  status 500
+`,
+		},
+		{
+			"a span is replayed", "replay orders /orders/17 --from -1 --to 0004",
+			`POST /api/v1/subscriptions/orders/replay {"from":"-1","stream":"/orders/17","to":"0004"}`,
+			`{"replay_id":"rp_23_1764167412345678","from":"-1","to":"0004"}`, `
+rp_23_1764167412345678: the events of /orders/17 are delivered again up to 0004
+`,
+		},
+		{
+			"replays are cancelled", "replay cancel --subscription orders --stream /orders/17",
+			`POST /api/v1/replays/cancel {"stream":"/orders/17","subscription":"orders"}`, `{"cancelled":4}`, `
+4 replays cancelled
+`,
+		},
+		{
+			"some dead letters are replayed",
+			"dead-letters replay --subscription orders --stream /orders/17 --since 2026-11-26T16:00:00Z",
+			`POST /api/v1/dead-letters/replay {"since":"2026-11-26T16:00:00Z","stream":"/orders/17",` +
+				`"subscription":"orders"}`, `{"queued":2}`, `
+2 to be replayed, those of a stream one by one
+`,
+		},
+		{
 			"all dead letters of a subscription are replayed", "dead-letters replay --subscription orders",
 			`POST /api/v1/dead-letters/replay {"subscription":"orders"}`, `{"queued":12,"refused":3}`, `
 12 to be replayed, those of a stream one by one; 3 cannot be: their stream or subscription is gone, or another one

@@ -412,7 +412,13 @@ func (c *cli) rows(rows [][]string, list, next string) error {
 
 // filters returns the flags that the next page needs as well.
 func (c *cli) filters() (flags string) {
-	for _, f := range [][2]string{{"subscription", c.subscription}, {"state", c.state}, {"stream", c.stream}} {
+	for _, f := range [][2]string{
+		{"subscription", c.subscription},
+		{"state", c.state},
+		{"stream", c.stream},
+		{"since", c.since},
+		{"until", c.until},
+	} {
 		if f[1] != "" {
 			flags += " --" + f[0] + " " + f[1]
 		}

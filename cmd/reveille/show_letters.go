@@ -42,7 +42,8 @@ func (c *cli) letters(ctx context.Context, args []string) error {
 		DeadLetters []shownLetter `json:"dead_letters"`
 		Next        string        `json:"next"`
 	}
-	path := c.list(lettersPath, [2]string{"subscription", c.subscription}, [2]string{"stream", c.stream})
+	path := c.list(lettersPath, [2]string{"subscription", c.subscription}, [2]string{"stream", c.stream},
+		[2]string{"since", c.since}, [2]string{"until", c.until})
 	if printed, err := c.ask(ctx, http.MethodGet, path, nil, &body); printed || err != nil {
 		return err
 	}
@@ -88,86 +89,88 @@ func fromOf(l shownLetter) string {
 	return fmt.Sprintf("%s +%d", l.From, l.Skip)
 }
 
-// discardLetters discards those that are named, or all of a subscription.
+// which is what a command that changes dead letters is about: those that are named, or all that the filters leave of a
+// subscription.
+func (c *cli) which(command string, ids []string) (map[string]string, error) {
+	filters := map[string]string{}
+	for name, value := range map[string]string{
+		"subscription": c.subscription, "stream": c.stream, "since": c.since, "until": c.until,
+	} {
+		if value != "" {
+			filters[name] = value
+		}
+	}
+	switch {
+	case len(ids) > 0 && len(filters) > 0 || len(ids) == 0 && c.subscription == "":
+		return nil, usageError{
+			"dead-letters " + command + ": name either dead letters, or --subscription ID for all that it has " +
+				"(--stream, --since and --until leave out others)",
+		}
+	case c.cursor != "" || c.limit != defaultLimit:
+		return nil, usageError{"dead-letters " + command + ": --limit and --cursor are for the list"}
+	}
+	return filters, nil
+}
+
+// letterWork is what came of a request that changes dead letters.
+type letterWork struct {
+	Discarded, Queued, Refused int
+	Next                       string
+}
+
+// work sends a request for each dead letter that is named, or for all that the filters leave, until these are worked
+// through.
+func (c *cli) work(ctx context.Context, command string, ids []string, one func(id string) (method, path string)) (
+	sum letterWork, err error,
+) {
+	filters, err := c.which(command, ids)
+	if err != nil {
+		return sum, err
+	}
+	add := func(method, path string, body any) (next string, err error) {
+		var w letterWork
+		if _, err = c.ask(ctx, method, path, body, &w); err != nil && sum.Discarded+sum.Queued > 0 {
+			err = fmt.Errorf("%w (%d were worked on before)", err, sum.Discarded+sum.Queued)
+		}
+		sum.Discarded, sum.Queued, sum.Refused = sum.Discarded+w.Discarded, sum.Queued+w.Queued, sum.Refused+w.Refused
+		return w.Next, err
+	}
+	for _, id := range ids {
+		method, path := one(lettersPath + "/" + url.PathEscape(id))
+		if _, err := add(method, path, nil); err != nil && len(ids) > 1 {
+			return sum, fmt.Errorf("%s: %w", printable(id), err)
+		} else if err != nil {
+			return sum, err
+		}
+	}
+	for more := len(ids) == 0; more; more = filters["cursor"] != "" {
+		if filters["cursor"], err = add(http.MethodPost, lettersPath+"/"+command, filters); err != nil {
+			return sum, err
+		}
+	}
+	return sum, nil
+}
+
 func (c *cli) discardLetters(ctx context.Context, ids []string) error {
-	if err := c.which("discard", ids); err != nil {
+	sum, err := c.work(ctx, "discard", ids, func(path string) (string, string) { return http.MethodDelete, path })
+	if err != nil || c.json {
 		return err
 	}
-	discarded := 0
-	for _, id := range ids {
-		var body struct{ Discarded int }
-		_, err := c.ask(ctx, http.MethodDelete, lettersPath+"/"+url.PathEscape(id), nil, &body)
-		if err != nil && len(ids) > 1 {
-			return fmt.Errorf("%s: %w (%d discarded before)", printable(id), err, discarded)
-		} else if err != nil {
-			return err
-		}
-		discarded += body.Discarded
-	}
-	for more := c.subscription != ""; more; {
-		var body struct {
-			Discarded int
-			More      bool
-		}
-		of := map[string]string{"subscription": c.subscription}
-		if _, err := c.ask(ctx, http.MethodPost, lettersPath+"/discard", of, &body); err != nil {
-			return err
-		}
-		discarded, more = discarded+body.Discarded, body.More
-	}
-	if c.json {
-		return nil
-	}
-	_, err := fmt.Fprintf(c.out, "%d discarded\n", discarded)
+	_, err = fmt.Fprintf(c.out, "%d discarded\n", sum.Discarded)
 	return err
 }
 
-// which refuses a command that says of no dead letter, or of too many, that it is meant.
-func (c *cli) which(command string, ids []string) error {
-	if (len(ids) > 0) == (c.subscription != "") {
-		return usageError{
-			"dead-letters " + command + ": name either dead letters, or --subscription ID for all that it has",
-		}
-	}
-	return nil
-}
-
-// replayLetters has those replayed that are named, or all of a subscription.
 func (c *cli) replayLetters(ctx context.Context, ids []string) error {
-	if err := c.which("replay", ids); err != nil {
+	sum, err := c.work(ctx, "replay", ids, func(path string) (string, string) {
+		return http.MethodPost, path + "/replay"
+	})
+	if err != nil || c.json {
 		return err
 	}
-	var all struct{ Queued, Refused int }
-	for _, id := range ids {
-		var body struct{ Queued int }
-		_, err := c.ask(ctx, http.MethodPost, lettersPath+"/"+url.PathEscape(id)+"/replay", nil, &body)
-		if err != nil && len(ids) > 1 {
-			return fmt.Errorf("%s: %w (%d are replayed before it)", printable(id), err, all.Queued)
-		} else if err != nil {
-			return err
-		}
-		all.Queued += body.Queued
-	}
-	of := map[string]string{"subscription": c.subscription}
-	for more := c.subscription != ""; more; {
-		var body struct {
-			Queued, Refused int
-			More            bool
-			Next            string
-		}
-		if _, err := c.ask(ctx, http.MethodPost, lettersPath+"/replay", of, &body); err != nil {
-			return err
-		}
-		all.Queued, all.Refused = all.Queued+body.Queued, all.Refused+body.Refused
-		more, of["next"] = body.More, body.Next
-	}
-	if c.json {
-		return nil
-	}
 	refused := ""
-	if all.Refused > 0 {
-		refused = fmt.Sprintf("; %d cannot be: their stream or subscription is gone, or another one", all.Refused)
+	if sum.Refused > 0 {
+		refused = fmt.Sprintf("; %d cannot be: their stream or subscription is gone, or another one", sum.Refused)
 	}
-	_, err := fmt.Fprintf(c.out, "%d to be replayed, those of a stream one by one%s\n", all.Queued, refused)
+	_, err = fmt.Fprintf(c.out, "%d to be replayed, those of a stream one by one%s\n", sum.Queued, refused)
 	return err
 }

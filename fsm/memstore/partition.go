@@ -31,8 +31,8 @@ type partition struct {
 	expected map[string]int
 	// letters are in the order in which they came.
 	letters []fsm.DeadLetter
-	// replays are the numbers of the letters that are to be replayed, in their order, by consumer.
-	replays map[string][]int64
+	// replays are the replay queues that are not empty, by consumer, each in the order of its numbers.
+	replays map[string][]queued
 }
 
 type stream struct {
@@ -44,7 +44,7 @@ type stream struct {
 func newPartition() *partition {
 	return &partition{
 		consumers: map[string]fsm.Consumer{}, streams: map[string]stream{}, deleted: map[string]struct{}{},
-		records: map[string]fsm.Stream{}, expected: map[string]int{}, replays: map[string][]int64{},
+		records: map[string]fsm.Stream{}, expected: map[string]int{}, replays: map[string][]queued{},
 	}
 }
 
@@ -147,10 +147,10 @@ func (p *partition) asidesOf(c fsm.Consumer) (list []fsm.Consumer) {
 	return list
 }
 
-// asides counts those of a subscription.
+// asides counts those of a subscription, but for those that replay something.
 func (p *partition) asides(generation string) (n int) {
 	for _, c := range p.consumers {
-		if c.Generation == generation && c.IsAside() {
+		if c.Generation == generation && c.IsAside() && c.Replay == 0 {
 			n++
 		}
 	}

@@ -5,7 +5,10 @@
 -- Returns the outcome. O(links of the consumer).
 local c = current(load, ARGV[A], ARGV[A + 1], ARGV[A + 2])
 if not c then
-  repeated(load(ARGV[A]))
+  local again = load(ARGV[A])
+  local of = not again and string.match(ARGV[A], '^([^:]*:[^:]*):')
+  local next_replay = of and redis.call('HGET', P .. 'c:' .. of, 'replaying')
+  repeated(again or next_replay and load(of .. ':' .. next_replay)) -- that follows the one that the call has ended
 else
   local failing, letter = c.failing, ARGV[A + 8]
   delivered(c)

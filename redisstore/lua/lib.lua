@@ -27,8 +27,9 @@
 --                           span: an epoch, and how many events, or bytes, the first attempt has brought that failed in it
 --                           (fsm.Consumer.Span); nudged: an epoch, and fsm.Consumer.Nudged in it, ms; again: the epoch in which an attempt was last taken back that may have been sent;
 --                           past:<stream>: of one that was given up, the tail at that time;
---                           ends: of an aside, the Tail of its link (fsm.Consumer.IsAside); replay: of one that replays a dead
---                           letter, its number; replaying: of the consumer that such an aside is of, the same
+--                           ends: of an aside, the Tail of its link (fsm.Consumer.IsAside); replay: of one that replays something,
+--                           its number; replaying: of the consumer that such an aside is of, the same; replayed: how many replays of
+--                           the queue are over, none is 0
 --                           since:<stream>: the epoch it was in when a stream that it is linked to was last deleted or made anew
 --                           (fsm.Link); since: the latest of these; none is 0
 --   l:<consumer>    hash    stream path -> acked offset
@@ -36,7 +37,7 @@
 --                           at which the stream was seen closed
 --   w:<path>        set     consumers that a stream concerns: linked to it, or it is their primary
 --   x:<consumer>    set     its asides (fsm.Consumer.IsAside). They are no watchers of their stream
---   asides          hash    generation of a subscription -> how many asides it has, none is 0
+--   asides          hash    generation of a subscription -> how many asides it has, but for those that replay something; none is 0
 --   b:<sub>:<gen>   set     consumers of a subscription, its asides among them
 --   watched         zset    stream path -> when it came to be watched (a counter)
 --   due             zset    consumer -> deadline, ms
@@ -57,7 +58,9 @@
 --                           subscription, and what it tells (redisstore.letter)
 --   dead, dead:<sub>  zset  number of a dead letter, which is its score, too: of all, of those of one subscription
 --   dead_counts     hash    subscription -> how many dead letters it has
---   r:<consumer>    zset    numbers of its dead letters that are to be replayed, one after the other
+--   r:<consumer>    zset    its replay queue (fsm.ReplayStore): numbers of dead letters and spans, which are their scores, too
+--   rs:<consumer>   hash    number of a span in the queue -> its fsm.ReplaySpan: from, "," and to
+--   replays         zset    consumers whose queue is not empty, all with score 0
 --   lease           string  the replica that owns the partition
 --   n:<nonce>       string  the nonce of a call, for as long as it may be sent again because its reply was lost (note_call)
 --
@@ -475,7 +478,7 @@ local function save(c)
 end
 
 -- create makes a consumer. epoch is the highest that an earlier consumer of the same id may have had; profile is as in a record. What
--- aside has of a consumer that is one: of, its consumer's id, born, and ends.
+-- aside has of a consumer that is one: of, its consumer's id, born, ends, and replay, the number of what it replays, if it does.
 local function create(sub, gen, id, primary, acked, epoch, profile, aside)
   touched = true
   local c = {
@@ -492,7 +495,11 @@ local function create(sub, gen, id, primary, acked, epoch, profile, aside)
   if aside then
     redis.call('HSET', P .. 'c:' .. id, 'ends', aside.ends)
     redis.call('SADD', P .. 'x:' .. aside.of, id)
-    redis.call('HINCRBY', P .. 'asides', gen, 1)
+    if aside.replay then
+      redis.call('HSET', P .. 'c:' .. id, 'replay', aside.replay)
+    else
+      redis.call('HINCRBY', P .. 'asides', gen, 1)
+    end
   else
     watch({ primary }, id)
   end
@@ -524,13 +531,15 @@ local function remove(c, cause)
   touched = true
   is_gone(c, cause)
   local ids, epoch, of = { c.id }, c.epoch, aside_of(c)
+  local replays = redis.call('HEXISTS', P .. 'c:' .. c.id, of and 'replay' or 'replaying')
   if of then
     redis.call('SREM', P .. 'x:' .. of, c.id)
   else
     local paths = { c.primary }
     for path in pairs(links(c)) do paths[#paths + 1] = path end
     unwatch(paths, c.id)
-    redis.call('UNLINK', P .. 'r:' .. c.id)
+    redis.call('UNLINK', P .. 'r:' .. c.id, P .. 'rs:' .. c.id)
+    redis.call('ZREM', P .. 'replays', c.id)
     for _, id in ipairs(redis.call('SMEMBERS', P .. 'x:' .. c.id)) do
       local r = redis.call('HMGET', P .. 'c:' .. id, 'state', 'epoch', 'wake', 'woke')
       over({ id = id, sub = c.sub, primary = c.primary, state = r[1], epoch = r[2], wake = r[3], woke = r[4] }, 'removed')
@@ -548,7 +557,7 @@ local function remove(c, cause)
     for _, list in ipairs({ 'due', 'waiting', 'aside', 'retired', 'live', 'given_up' }) do redis.call('ZREM', P .. list, ...) end
     redis.call('SREM', P .. 'b:' .. c.sub .. ':' .. c.gen, ...)
   end)
-  local asides = of and 1 or #ids - 1
+  local asides = (of and 1 or #ids - 1) - replays
   if asides > 0 and redis.call('HINCRBY', P .. 'asides', c.gen, -asides) == 0 then redis.call('HDEL', P .. 'asides', c.gen) end
   if epoch > floor() then redis.call('HSET', P .. 'meta', 'floor', epoch) end
 end
@@ -761,6 +770,7 @@ end
 -- behind is the position behind what an attempt has brought (fsm.Consumer.behind).
 local function behind(c, to, within)
   local ends = aside_of(c) and links(c)[c.primary].tail
+  if ends and not after(to, ends) then return to end
   if ends then return after(within, ends) and ends or within end
   return redis.call('HGET', P .. 'c:' .. c.id, 'again') == int(c.epoch) and within or to
 end
@@ -905,7 +915,7 @@ end
 
 -- step_aside makes the aside that goes on with a failed attempt, and goes on behind what that has brought (fsm.Consumer.stepAside).
 local function step_aside(c, retry_after, why, profile, span, to, within)
-  local aside = create(c.sub, c.gen, c.id .. ':' .. int(c.epoch), c.primary, links(c)[c.primary].acked, c.epoch, profile, {
+  local aside = create(c.sub, c.gen, c.id .. ':' .. int(c.epoch), c.primary, links(c)[c.primary].acked, c.epoch, c.profile, {
     of = c.id, born = redis.call('HGET', P .. 'c:' .. c.id, 'born') or '0', ends = within,
   })
   aside.state = 'waking'
@@ -1025,14 +1035,16 @@ local function letter_of(n)
   return ok and type(letter) == 'table' and letter or nil
 end
 
--- drop_letter drops a dead letter, whether or not it can be read.
-local function drop_letter(n)
-  local sub = string.match(redis.call('HGET', P .. 'letters', n) or '', '^%d+ (%S+)')
-  redis.call('HDEL', P .. 'letters', n)
-  redis.call('ZREM', P .. 'dead', n)
-  if sub then
-    redis.call('ZREM', P .. 'dead:' .. sub, n)
-    if redis.call('HINCRBY', P .. 'dead_counts', sub, -1) <= 0 then redis.call('HDEL', P .. 'dead_counts', sub) end
+-- receiver_of returns the id of the consumer that a dead letter's events are for. Those of an aside are its consumer's.
+local function receiver_of(letter) return string.match(letter.c, '^([^:]*:[^:]*):') or letter.c end
+
+-- unqueue takes a number out of a consumer's replay queue, if it is in it.
+local function unqueue(id, n)
+  if redis.call('ZREM', P .. 'r:' .. id, n) == 0 then return end
+  redis.call('HDEL', P .. 'rs:' .. id, n)
+  if redis.call('EXISTS', P .. 'r:' .. id) == 0 then
+    redis.call('ZREM', P .. 'replays', id)
+    redis.call('HDEL', P .. 'c:' .. id, 'replayed')
   end
 end
 
@@ -1042,43 +1054,86 @@ local function replays(c, letter)
   return letter and letter.g == c.gen and (letter.o or 0) == tonumber(born) and after(letter.w or '', letter.f or '')
 end
 
--- replay_next begins the replay of the first dead letter of a consumer that waits for it, unless one is under way: it makes an aside
--- (fsm.Consumer.Replay). Letters that were dropped meanwhile are passed over.
-local REPLAY_SKIPS = 100
+-- span_of returns from where to where a number in a consumer's queue replays; nil if its dead letter is lost.
+local function span_of(c, n)
+  local span = redis.call('HGET', P .. 'rs:' .. c.id, n)
+  if span then return string.match(span, '^(.*),(.*)$') end
+  local letter = letter_of(n)
+  if replays(c, letter) then return letter.f, letter.w end
+end
+
+-- replay_next begins with the first number in a consumer's queue, unless a replay is under way: it makes an aside (fsm.Consumer.StartReplay).
+-- What cannot be replayed, and is passed over, is what a store has lost.
 local function replay_next(c)
   if redis.call('HEXISTS', P .. 'c:' .. c.id, 'replaying') == 1 then return end
-  for _ = 1, REPLAY_SKIPS do
+  while true do
     local n = redis.call('ZRANGE', P .. 'r:' .. c.id, 0, 0)[1]
     if not n then return end
-    local letter = letter_of(n)
-    if replays(c, letter) then
-      local aside = create(c.sub, c.gen, c.id .. ':' .. n, c.primary, letter.f, c.epoch, c.profile, {
-        of = c.id, born = redis.call('HGET', P .. 'c:' .. c.id, 'born') or '0', ends = letter.w,
+    local from, to = span_of(c, n)
+    if from then
+      local aside = create(c.sub, c.gen, c.id .. ':' .. n, c.primary, from, c.epoch, c.profile, {
+        of = c.id, born = redis.call('HGET', P .. 'c:' .. c.id, 'born') or '0', ends = to, replay = n,
       })
-      redis.call('HSET', P .. 'c:' .. aside.id, 'replay', n)
       redis.call('HSET', P .. 'c:' .. c.id, 'replaying', n)
-      aside.state = 'waking'
+      aside.state, aside.retired = 'waking', c.retired
       begin(aside)
-      hand_out(aside)
+      if c.retired == 0 then hand_out(aside) end
       return save(aside)
     end
-    redis.call('ZREM', P .. 'r:' .. c.id, n)
+    unqueue(c.id, n)
+  end
+end
+
+-- queue puts a number into a consumer's replay queue.
+local function queue(c, n)
+  redis.call('ZADD', P .. 'r:' .. c.id, n, n)
+  redis.call('ZADD', P .. 'replays', 0, c.id)
+  replay_next(c)
+end
+
+-- replay_ends has the next replay begin once the one under way is over, or is to be no more. O(links of an aside).
+local function replay_ends(c, n)
+  local aside = record(c.id .. ':' .. n)
+  if aside then remove(aside) end
+  redis.call('HDEL', P .. 'c:' .. c.id, 'replaying')
+  unqueue(c.id, n)
+  if not is_dead(c.gen) then replay_next(c) end
+end
+
+-- drop_letter drops a dead letter, whether or not it can be read, and its replay with it.
+local function drop_letter(n)
+  local text = redis.call('HGET', P .. 'letters', n)
+  if not text then return end
+  local letter, sub = letter_of(n), string.match(text, '^%d+ (%S+)')
+  redis.call('HDEL', P .. 'letters', n)
+  redis.call('ZREM', P .. 'dead', n)
+  if sub then
+    redis.call('ZREM', P .. 'dead:' .. sub, n)
+    if redis.call('HINCRBY', P .. 'dead_counts', sub, -1) <= 0 then redis.call('HDEL', P .. 'dead_counts', sub) end
+  end
+  local id = letter and receiver_of(letter)
+  if not id or not redis.call('ZSCORE', P .. 'r:' .. id, n) then return end
+  if redis.call('HGET', P .. 'c:' .. id, 'replaying') == n then
+    replay_ends(record(id), n)
+  else
+    unqueue(id, n)
   end
 end
 
 -- replay_over follows the end of a replay: its letter is dropped, and the next one begins.
 local function replay_over(of, n)
-  drop_letter(n)
-  redis.call('ZREM', P .. 'r:' .. of, n)
-  redis.call('HDEL', P .. 'c:' .. of, 'replaying')
   local c = record(of)
-  if c and not is_dead(c.gen) then replay_next(c) end
+  redis.call('HINCRBY', P .. 'c:' .. of, 'replayed', 1)
+  if redis.call('HEXISTS', P .. 'letters', n) == 1 then drop_letter(n) else replay_ends(c, n) end
 end
 
--- letters_of returns the numbers of the first letters of a span (fsm.LetterSpan), at most so many.
+-- letters_of returns the numbers of the first letters of a span (fsm.LetterSpan) of all streams, at most so many.
 local function letters_of(sub, from, through, most)
   return redis.call('ZRANGEBYSCORE', P .. (sub == '' and 'dead' or 'dead:' .. sub), from, through, 'LIMIT', 0, most)
 end
+
+-- is_of says whether a dead letter is of a stream, "" for any.
+local function is_of(letter, stream) return stream == '' or letter and letter.s == stream end
 
 -- or_nil returns a list as it stands in a reply: false, which is nil there, if it has no items. That costs Redis less.
 local function or_nil(list) return #list > 0 and list end

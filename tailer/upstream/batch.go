@@ -31,8 +31,8 @@ const batchBuffer = 32 << 10
 // Where the server numbers its events and does not keep those behind the position any more, the batch has no events and
 // leads to the first one that it keeps: that one was not tried before, whatever became of those that are gone.
 //
-// Where it shows that it keeps nothing of what lay between the position and an end, the batch says so (NotKept): those
-// events were there, and do not come again.
+// What lies before an end was there. Where the server shows that it keeps nothing of it, or not the first of it, the
+// batch says so (NotKept): those events do not come again.
 //
 // The errors are those of get; ErrNotKept also says that the stream has another incarnation now, or has nothing behind
 // the position. What is cut short is an error, not a shorter batch.
@@ -93,12 +93,12 @@ func (c *Client) lost(at, end fsm.Offset) fsm.Batch {
 // again says whether it is for the next call to go on after an error.
 func again(ctx context.Context, err error) bool { return ctx.Err() != nil || errors.Is(err, errFar) }
 
-// readOn reads a batch from an answer, which it keeps if there is more. Whoever reads to an end hardly comes back.
+// readOn reads a batch from an answer, which it keeps if there is more to read.
 func (c *Client) readOn(
 	ctx context.Context, reader string, r *reading, at, end fsm.Offset, events int,
 ) (fsm.Batch, error) {
 	b, last, err := r.batch(ctx, at, end, max(events, 1))
-	if err == nil && !last && end == "" || errors.Is(err, errFar) {
+	if err == nil && !last && (end == "" || end.After(b.To)) || errors.Is(err, errFar) {
 		c.readings.keep(reader, r)
 	} else {
 		r.close()

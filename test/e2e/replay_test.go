@@ -125,3 +125,83 @@ func TestDeadLettersAreReplayed(t *testing.T) {
 		return nil
 	})
 }
+
+// TestASpanOfAStreamIsReplayed has an operator repeat what lies between two offsets, of a stream that was pushed event
+// by event and that the server shows in one answer now.
+func TestASpanOfAStreamIsReplayed(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	p := e.pushes(t, map[string]any{"batch": 2})
+	ask := func(want int, args ...string) string {
+		t.Helper()
+		status, out, errs := p.rev.Ask("", append([]string{"replay"}, args...)...)
+		if status != want {
+			t.Fatalf("reveille replay %s: %d %s", strings.Join(args, " "), status, errs)
+		}
+		return out + errs
+	}
+	p.gateway.Create(p.path)
+	var events []string
+	offsets := []string{"-1"}
+	for i := range 9 {
+		events = append(events, fmt.Sprintf(`{"n":%d}`, i))
+		offsets = append(offsets, p.gateway.Append(p.path, events[i]))
+	}
+	p.receiver.Await(p.path, len(events))
+	// replayed returns the events that came by replay from the nth on, and their ids.
+	replayed := func(n int) (got, ids []string) {
+		for _, push := range p.receiver.Pushes() {
+			if push.Header.Get("Reveille-Replay") == "true" && push.Status < 300 {
+				its, brought, err := push.Events()
+				if err != nil {
+					t.Fatal(err)
+				}
+				got, ids = append(got, brought...), append(ids, its...)
+			}
+		}
+		return got[min(n, len(got)):], ids[min(n, len(ids)):]
+	}
+	span := []string{p.sub.ID, p.path, "--from", offsets[3], "--to", offsets[8], "--wait"}
+	if out := ask(0, span...); !strings.Contains(out, "1 of 1 replayed") {
+		t.Errorf("replay --wait prints %q", out)
+	}
+	first, ids := replayed(0)
+	if !slices.Equal(first, events[3:8]) {
+		t.Errorf("from %s to %s came %q", offsets[3], offsets[8], first)
+	}
+	ask(0, span...)
+	if again, same := replayed(len(first)); !slices.Equal(again, first) || !slices.Equal(same, ids) {
+		t.Errorf("the second time, %q came under the ids %q; the first time under %q", again, same, ids)
+	}
+	if out := ask(1, p.sub.ID, p.path, "--from", offsets[8]+"x"); !strings.Contains(out, "from") {
+		t.Errorf("an offset that is none: %q", out)
+	}
+
+	// One that fails shows why, does not hold up what is new, and can be cancelled.
+	p.receiver.Answer(func(_ int, push harness.Push) int {
+		if push.Header.Get("Reveille-Replay") != "" {
+			return http.StatusInternalServerError
+		}
+		return http.StatusNoContent
+	})
+	ask(0, p.sub.ID, p.path, "--from", "-1")
+	harness.Eventually(t, soon, "the replay fails", func() error {
+		if out := ask(0, "--subscription", p.sub.ID); !strings.Contains(out, "status 500") {
+			return fmt.Errorf("it shows %q", out)
+		}
+		return nil
+	})
+	p.gateway.Append(p.path, `{"n":"new"}`)
+	harness.Eventually(t, soon, "what is new is taken", func() error {
+		if _, got := p.receiver.Taken(p.path); !slices.Contains(got, `{"n":"new"}`) {
+			return fmt.Errorf("%q came", got)
+		}
+		return nil
+	})
+	if out := ask(0, "cancel", "--subscription", p.sub.ID); out != "1 replay cancelled\n" {
+		t.Errorf("cancel prints %q", out)
+	}
+	if out := ask(0, "--subscription", p.sub.ID, "--wait"); !strings.Contains(out, "nothing is") {
+		t.Errorf("nothing is to be replayed: %q", out)
+	}
+}

@@ -156,7 +156,7 @@ func (h *history) asidesAgree(kind string) {
 	}
 	bySub := map[string]string{}
 	for _, c := range h.db.Consumers() {
-		if c.IsAside() {
+		if c.IsAside() && c.Replay == 0 {
 			n, _ := strconv.Atoi(bySub[c.Generation])
 			bySub[c.Generation] = strconv.Itoa(n + 1)
 		}

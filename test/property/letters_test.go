@@ -1,6 +1,8 @@
 package property
 
 import (
+	"errors"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,11 +21,20 @@ var brokenLetters = []harness.BrokenScript{
 	},
 	{
 		Name: "a letter outlives its replay", File: "redisstore/lua/lib.lua",
-		Old: "  drop_letter(n)\n  redis.call('ZREM'", New: "  redis.call('ZREM'",
+		Old: "if redis.call('HEXISTS', P .. 'letters', n) == 1 then drop_letter(n) else replay_ends(c, n) end",
+		New: "replay_ends(c, n)",
 	},
 	{
 		Name: "two letters of a stream are replayed at a time", File: "redisstore/lua/lib.lua",
 		Old: "  if redis.call('HEXISTS', P .. 'c:' .. c.id, 'replaying') == 1 then return end\n", New: "",
+	},
+	{
+		Name: "a replay that was cancelled goes on", File: "redisstore/lua/cancel_replays.lua",
+		Old: "if aside then remove(aside) end", New: "",
+	},
+	{
+		Name: "a dead letter that is dropped is replayed all the same", File: "redisstore/lua/lib.lua",
+		Old: "  else\n    unqueue(id, n)\n", New: "",
 	},
 	{
 		Name: "a dead letter that is dropped still counts", File: "redisstore/lua/lib.lua",
@@ -48,7 +59,8 @@ var allLetters = fsm.LetterSpan{Through: fsm.MaxLetterNumber}
 func (h *history) dropLetters() {
 	h.leaveLetter()
 	span := fsm.LetterSpan{
-		Subscription: h.pick("of", []string{"", "one", "two"}), Through: fsm.MaxLetterNumber,
+		Subscription: h.pick("of", []string{"", "one", "two"}),
+		Stream:       h.pick("stream", []string{"", "", "/a", "/b"}), Through: fsm.MaxLetterNumber,
 	}
 	list := h.letters(allLetters)
 	if len(list) > 0 && rapid.Bool().Draw(h.t, "only") {
@@ -56,18 +68,20 @@ func (h *history) dropLetters() {
 		span.From, span.Through = list[one].ID.Number, list[one].ID.Number
 	}
 	most := rapid.IntRange(1, 3).Draw(h.t, "most")
-	got, err := h.store.DropDeadLetters(h.ctx, span, most)
+	got, outcome, err := h.store.DropDeadLetters(h.ctx, span, most)
 	h.must(err)
-	want, err := h.spec.DropDeadLetters(h.ctx, span, most)
+	want, wantOutcome, err := h.spec.DropDeadLetters(h.ctx, span, most)
 	h.must(err)
 	h.same("letters dropped", got, want)
+	h.outcome("drop letters", outcome, wantOutcome)
 }
 
 // replay has some dead letters replayed. If there are none, an attempt that is out leaves one.
 func (h *history) replay() {
 	h.leaveLetter()
 	span := fsm.LetterSpan{
-		Subscription: h.pick("of", []string{"", "one", "two"}), Through: fsm.MaxLetterNumber,
+		Subscription: h.pick("of", []string{"", "one", "two"}),
+		Stream:       h.pick("stream", []string{"", "", "/a", "/b"}), Through: fsm.MaxLetterNumber,
 	}
 	most := rapid.IntRange(1, 3).Draw(h.t, "most")
 	got, outcome, err := h.store.ReplayDeadLetters(h.ctx, span, most)
@@ -76,6 +90,47 @@ func (h *history) replay() {
 	h.must(err)
 	h.same("what is to be replayed", got, want)
 	h.outcome("replay", outcome, wantOutcome)
+}
+
+// replaySpan has some of a stream replayed.
+func (h *history) replaySpan() {
+	var born int64
+	var ref fsm.ConsumerRef
+	for _, c := range h.db.Consumers() {
+		if _, queued := h.db.Replays()[c.ID]; !c.IsAside() && !c.Profile.IsZero() && (ref.ID == "" || !queued) {
+			ref, born = c.Ref(), c.Born
+		}
+	}
+	span := fsm.ReplaySpan{From: h.offset("from"), To: h.offset("to")}
+	if ref.ID == "" || !span.To.After(span.From) {
+		return
+	}
+	if rapid.IntRange(0, 9).Draw(h.t, "of another") == 0 {
+		born++
+	}
+	got, outcome, err := h.store.ReplaySpan(h.ctx, ref, born, span)
+	want, wantOutcome, wantErr := h.spec.ReplaySpan(h.ctx, ref, born, span)
+	if !errors.Is(wantErr, fsm.ErrNotFound) || !errors.Is(err, fsm.ErrNotFound) {
+		h.must(err)
+		h.must(wantErr)
+	}
+	h.same("the number of a span", got, want)
+	h.outcome("replay of a span", outcome, wantOutcome)
+}
+
+// cancelReplays empties the queue of a consumer, of one that has something in it if there is any.
+func (h *history) cancelReplays() {
+	with := slices.Sorted(maps.Keys(h.db.Replays()))
+	if len(with) == 0 {
+		with = []string{"one:%2Fa"}
+	}
+	ref := fsm.ConsumerRef{ID: h.pick("consumer", with), Home: primaries[0]}
+	got, outcome, err := h.store.CancelReplays(h.ctx, ref)
+	h.must(err)
+	want, wantOutcome, err := h.spec.CancelReplays(h.ctx, ref)
+	h.must(err)
+	h.same("replays cancelled", got, want)
+	h.outcome("cancel", outcome, wantOutcome)
 }
 
 func (h *history) letters(span fsm.LetterSpan) []fsm.DeadLetter {
@@ -100,6 +155,18 @@ func (h *history) lettersAgree(kind string) {
 	kept, err := h.rdb.HLen(h.ctx, "rv:{0}:letters").Result()
 	h.must(err)
 	h.same("after "+kind+": dead letters kept", kept, len(h.letters(allLetters)))
+	h.queuesAgree(kind)
+}
+
+// queuesAgree compares what is to be replayed.
+func (h *history) queuesAgree(kind string) {
+	for _, id := range []string{"", "one", "two"} {
+		got, err := h.store.ReplayQueues(h.ctx, 0, id, "", 1000)
+		h.must(err)
+		want, err := h.spec.ReplayQueues(h.ctx, 0, id, "", 1000)
+		h.must(err)
+		h.same("after "+kind+": replay queues of "+id, got, want)
+	}
 	replays, waiting := h.db.Replays(), map[string][]int64{}
 	keys, err := h.rdb.Keys(h.ctx, "rv:{0}:r:*").Result()
 	h.must(err)
@@ -113,5 +180,12 @@ func (h *history) lettersAgree(kind string) {
 			waiting[id] = append(waiting[id], n)
 		}
 	}
-	h.same("after "+kind+": dead letters to be replayed", waiting, replays)
+	h.same("after "+kind+": what is to be replayed", waiting, replays)
+	keys, err = h.rdb.Keys(h.ctx, "rv:{0}:rs:*").Result()
+	h.must(err)
+	for _, key := range keys {
+		if id := strings.TrimPrefix(key, "rv:{0}:rs:"); len(waiting[id]) == 0 {
+			h.fail("after %s: %s has spans, and nothing to replay", kind, id)
+		}
+	}
 }

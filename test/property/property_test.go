@@ -241,7 +241,9 @@ func (h *history) step() {
 	if h.aside {
 		kinds["push"], kinds["aside waits"], kinds["drop letters"] = h.push, h.asideWaits, h.dropLetters
 		kinds["nudged push"], kinds["replay"] = h.nudgedPush, h.replay
-		steps = append(steps, "push", "push", "push", "aside waits", "drop letters", "nudged push", "replay", "replay")
+		kinds["span"], kinds["cancel replays"] = h.replaySpan, h.cancelReplays
+		steps = append(steps, "push", "push", "push", "aside waits", "drop letters", "nudged push", "replay", "replay",
+			"span", "cancel replays")
 	}
 	kind := h.pick("step", steps)
 	kinds[kind]()

@@ -1,0 +1,185 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"time"
+)
+
+const replaysPath = "/api/v1/replays"
+
+type shownReplay struct {
+	Subscription string    `json:"subscription_id"`
+	Stream       string    `json:"stream"`
+	Waiting      int       `json:"waiting"`
+	Done         int       `json:"done"`
+	UnderWay     string    `json:"under_way"`
+	At           string    `json:"at"`
+	Skip         int64     `json:"skip"`
+	Attempt      int       `json:"attempt"`
+	FailingSince time.Time `json:"failing_since"`
+	LastError    string    `json:"last_error"`
+}
+
+// replay lists what is replayed, has a span of a stream replayed, or cancels.
+func (c *cli) replay(ctx context.Context, args []string) error {
+	switch {
+	case len(args) == 0 && c.wait:
+		return c.waitForReplays(ctx, 0)
+	case len(args) == 0:
+		return c.replays(ctx)
+	case len(args) == 1 && args[0] == "cancel":
+		return c.cancelReplays(ctx)
+	case len(args) == 2:
+		return c.replaySpan(ctx, args[0], args[1])
+	}
+	return usageError{"usage: reveille replay [flags] [SUBSCRIPTION STREAM|cancel]"}
+}
+
+func (c *cli) replays(ctx context.Context) error {
+	var body struct {
+		Replays []shownReplay `json:"replays"`
+		Next    string        `json:"next"`
+	}
+	path := c.list(replaysPath, [2]string{"subscription", c.subscription}, [2]string{"stream", c.stream})
+	if printed, err := c.ask(ctx, http.MethodGet, path, nil, &body); printed || err != nil {
+		return err
+	}
+	rows := [][]string{{
+		"SUBSCRIPTION", "STREAM", "DONE", "WAITING", "UNDER WAY", "AT", "ATTEMPT", "FAILING SINCE", "LAST ERROR",
+	}}
+	for _, r := range body.Replays {
+		attempt, failing := "", ""
+		if r.Attempt > 0 {
+			attempt = fmt.Sprint(r.Attempt)
+		}
+		if !r.FailingSince.IsZero() {
+			failing = stamp(r.FailingSince)
+		}
+		rows = append(rows, []string{
+			r.Subscription, r.Stream, fmt.Sprint(r.Done), fmt.Sprint(r.Waiting), r.UnderWay,
+			fromOf(shownLetter{From: r.At, Skip: r.Skip}), attempt, failing, r.LastError,
+		})
+	}
+	return c.rows(rows, "replay", body.Next)
+}
+
+// waitForReplays shows how many are done, of at least so many, until nothing is to be replayed any more.
+func (c *cli) waitForReplays(ctx context.Context, most int) error {
+	if c.json {
+		return usageError{"replay: --wait shows progress, which --json does not"}
+	}
+	shown := ""
+	for {
+		waiting, failing := 0, ""
+		for cursor := ""; ; {
+			var body struct {
+				Replays []shownReplay `json:"replays"`
+				Next    string        `json:"next"`
+			}
+			c.cursor, c.limit = cursor, 1000
+			path := c.list(replaysPath, [2]string{"subscription", c.subscription}, [2]string{"stream", c.stream})
+			if _, err := c.ask(ctx, http.MethodGet, path, nil, &body); err != nil {
+				return err
+			}
+			for _, r := range body.Replays {
+				if waiting += r.Waiting; r.LastError != "" && failing == "" {
+					failing = fmt.Sprintf("; %s fails: %s", r.Stream, r.LastError)
+				}
+			}
+			if cursor = body.Next; cursor == "" {
+				break
+			}
+		}
+		most = max(most, waiting)
+		text := fmt.Sprintf("%d of %d replayed%s", most-waiting, most, failing)
+		if most == 0 {
+			text = "nothing is to be replayed"
+		}
+		if text != shown {
+			shown = text
+			if err := c.progress(text, waiting == 0); err != nil {
+				return err
+			}
+		}
+		if waiting == 0 {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(waitEvery):
+		}
+	}
+}
+
+// waitEvery is how often progress is asked for.
+const waitEvery = 500 * time.Millisecond
+
+// progress prints a line that says how far something is: over the last one on a terminal.
+func (c *cli) progress(text string, last bool) error {
+	const clearLine = "\r\x1b[K"
+	var err error
+	if f, ok := c.out.(*os.File); ok && isTerminal(f) {
+		if _, err = fmt.Fprint(c.out, clearLine+printable(text)); err == nil && last {
+			_, err = fmt.Fprintln(c.out)
+		}
+		return err
+	}
+	_, err = fmt.Fprintln(c.out, printable(text))
+	return err
+}
+
+func isTerminal(f *os.File) bool {
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
+
+func (c *cli) replaySpan(ctx context.Context, subscription, stream string) error {
+	if c.from == "" {
+		return usageError{"replay: --from is missing: it is -1 for the start of the stream, or an offset"}
+	}
+	span := map[string]string{"stream": stream, "from": c.from}
+	if c.to != "" {
+		span["to"] = c.to
+	}
+	var body struct {
+		ID string `json:"replay_id"`
+		To string `json:"to"`
+	}
+	path := subscriptionsPath + "/" + url.PathEscape(subscription) + "/replay"
+	if printed, err := c.ask(ctx, http.MethodPost, path, span, &body); printed || err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintf(c.out, "%s: the events of %s are delivered again up to %s\n",
+		printable(body.ID), printable(stream), printable(body.To)); err != nil || !c.wait {
+		return err
+	}
+	c.subscription, c.stream = subscription, stream
+	return c.waitForReplays(ctx, 1)
+}
+
+func (c *cli) cancelReplays(ctx context.Context) error {
+	if c.subscription == "" {
+		return usageError{"replay cancel: --subscription is missing"}
+	}
+	which := map[string]string{"subscription": c.subscription}
+	if c.stream != "" {
+		which["stream"] = c.stream
+	}
+	var body struct {
+		Cancelled int `json:"cancelled"`
+	}
+	if printed, err := c.ask(ctx, http.MethodPost, replaysPath+"/cancel", which, &body); printed || err != nil {
+		return err
+	}
+	replays := "replays"
+	if body.Cancelled == 1 {
+		replays = "replay"
+	}
+	_, err := fmt.Fprintf(c.out, "%d %s cancelled\n", body.Cancelled, replays)
+	return err
+}

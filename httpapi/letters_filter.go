@@ -1,0 +1,144 @@
+package httpapi
+
+import (
+	"context"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"reveille/fsm"
+)
+
+// workTimeout bounds the time of one request that works through many dead letters. The next one goes on.
+const workTimeout = 10 * time.Second
+
+// whichLetters says which dead letters a request is about: those of a subscription, of a stream, and that came at some
+// time; of all where one is empty.
+type whichLetters struct {
+	subscription, stream string
+	// from and through are the numbers that they have, first and last the partitions that they are in.
+	from, through int64
+	first, last   int
+	// at is where an earlier request has ended.
+	at place
+}
+
+// letterFields are what a request that is about many dead letters may say.
+var letterFields = []string{"subscription", "stream", "since", "until", "cursor"}
+
+// whichLetters reads the filters of a request.
+func (s *Service) whichLetters(get func(string) string) (w whichLetters, err error) {
+	w = whichLetters{
+		subscription: get("subscription"), through: fsm.MaxLetterNumber, last: s.cfg.Store.Partitions() - 1,
+	}
+	if w.subscription != "" {
+		if err := fsm.ValidateSubscriptionID(w.subscription); err != nil {
+			return w, refuse(fsm.CodeInvalidSubscriptionID, "subscription: %v", err)
+		}
+	}
+	if stream := get("stream"); stream != "" {
+		if w.stream, err = fsm.CanonicalPath(stream); err != nil {
+			return w, refuse(fsm.CodeInvalidPath, "stream: %v", err)
+		}
+		w.last = s.cfg.Store.PartitionOf(w.stream)
+		w.first = w.last
+	}
+	for _, bound := range []struct {
+		name   string
+		number *int64
+		less   int64
+	}{{"since", &w.from, 0}, {"until", &w.through, 1}} {
+		text := get(bound.name)
+		if text == "" {
+			continue
+		}
+		at, err := time.Parse(time.RFC3339, text)
+		if err != nil {
+			return w, refuse(fsm.CodeInvalidRequest, "%s must be a time such as 2026-11-26T17:00:00Z", bound.name)
+		}
+		*bound.number = at.UnixMicro() - bound.less
+	}
+	return w, nil
+}
+
+// readWhichLetters reads the body of a request that changes dead letters: it must name a subscription that there is, or
+// that has left some.
+func (s *Service) readWhichLetters(c echo.Context) (w whichLetters, err error) {
+	s.limitBody(c)
+	o, err := s.readObject(c)
+	if err != nil {
+		return w, err
+	}
+	if err := o.only(letterFields...); err != nil {
+		return w, err
+	}
+	said := map[string]string{}
+	for _, name := range letterFields {
+		if said[name], _, err = optional[string](o, name, "a text"); err != nil {
+			return w, err
+		}
+	}
+	if _, err := required[string](o, "subscription", "a subscription id"); err != nil {
+		return w, err
+	}
+	if w, err = s.whichLetters(func(name string) string { return said[name] }); err != nil {
+		return w, err
+	}
+	if cursor := said["cursor"]; cursor != "" {
+		w.at, err = s.readPlace(cursor)
+	}
+	w.at.Partition = max(w.at.Partition, w.first)
+	return w, err
+}
+
+// span is what lies behind a place in a partition, through a number.
+func (w whichLetters) span(at place, through int64) fsm.LetterSpan {
+	return fsm.LetterSpan{
+		Partition: at.Partition, Subscription: w.subscription, Stream: w.stream,
+		From: max(w.from, at.Seq+1), Through: min(w.through, through),
+	}
+}
+
+// workLetters has a call of the store work through the dead letters that there are now, so many at a time. next is
+// where the same request goes on, if there was no time for all of them; empty otherwise.
+func (s *Service) workLetters(
+	ctx context.Context, which whichLetters, atATime int,
+	work func(context.Context, fsm.LetterSpan, int) (fsm.LetterWork, fsm.Outcome, error),
+) (sum fsm.LetterWork, next string, err error) {
+	began := s.cfg.Clock()
+	counts, err := s.cfg.Store.CountDeadLetters(ctx)
+	if err != nil {
+		return sum, "", err
+	}
+	if err := s.hasLetters(ctx, which.subscription, counts); err != nil {
+		return sum, "", err
+	}
+	for at := which.at; at.Partition <= which.last; at = (place{Partition: at.Partition + 1}) {
+		// What dies meanwhile is not among them.
+		through := counts[at.Partition].Last
+		for looked := atATime; looked == atATime && counts[at.Partition].Of[which.subscription] > 0; {
+			if s.cfg.Clock().Sub(began) > workTimeout {
+				return sum, at.String(), nil
+			}
+			w, out, err := work(ctx, which.span(at, through), atATime)
+			s.cfg.Outcomes.Follow(out, fsm.Sighting{}) // an error may have come after some were worked on
+			if err != nil {
+				return sum, "", err
+			}
+			sum.Done, sum.Refused = sum.Done+w.Done, sum.Refused+w.Refused
+			at.Seq, looked = max(at.Seq, w.Last), w.Looked
+		}
+	}
+	return sum, "", nil
+}
+
+// hasLetters refuses a subscription that is not there and has left no dead letters: its name is misspelt.
+func (s *Service) hasLetters(ctx context.Context, subscription string, counts []fsm.LetterCounts) error {
+	for _, c := range counts {
+		if c.Of[subscription] > 0 {
+			return nil
+		}
+	}
+	_, err := s.subscriptionsOf(ctx, subscription)
+	return err
+}

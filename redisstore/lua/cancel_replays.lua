@@ -1,0 +1,14 @@
+-- Empties the replay queue of a consumer, and ends the replay that is under way.
+-- ARGV[9] consumer
+-- Returns { how much was in the queue, outcome }. O(1): the queue is freed by a thread of its own.
+local c, n = load(ARGV[A]), 0
+if c then
+  n = redis.call('ZCARD', P .. 'r:' .. c.id)
+  local number = redis.call('HGET', P .. 'c:' .. c.id, 'replaying')
+  local aside = number and record(c.id .. ':' .. number)
+  if aside then remove(aside) end
+  redis.call('UNLINK', P .. 'r:' .. c.id, P .. 'rs:' .. c.id)
+  redis.call('ZREM', P .. 'replays', c.id)
+  redis.call('HDEL', P .. 'c:' .. c.id, 'replaying', 'replayed')
+end
+return reply({ n, outcome() })

@@ -1,0 +1,16 @@
+-- Has a span of a consumer's stream replayed, unless it waits for that already.
+-- ARGV[9] consumer  ARGV[10] the epoch that it was born with  ARGV[11] from  ARGV[12] to (fsm.ReplaySpan)
+-- Returns { the number of the replay, 0 if the consumer is gone or another one, -1 if it has too many, outcome }. O(MAX_REPLAY_SPANS).
+local c, span = load(ARGV[A]), ARGV[A + 2] .. ',' .. ARGV[A + 3]
+if not c or is_dead(c.gen) or (redis.call('HGET', P .. 'c:' .. c.id, 'born') or '0') ~= ARGV[A + 1] then
+  return reply({ 0, outcome() })
+end
+local spans = redis.call('HGETALL', P .. 'rs:' .. c.id)
+for i = 1, #spans, 2 do
+  if spans[i + 1] == span then return reply({ spans[i], outcome() }) end
+end
+if #spans / 2 >= MAX_REPLAY_SPANS then return reply({ -1, outcome() }) end
+local n = int(next_stamp())
+redis.call('HSET', P .. 'rs:' .. c.id, n, span)
+queue(c, n)
+return reply({ n, outcome() })

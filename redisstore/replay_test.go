@@ -1,0 +1,119 @@
+package redisstore_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"reveille/fsm"
+	"reveille/redisstore"
+)
+
+// dead has the delivery of one event of /a end for good, with a letter that can be replayed.
+func (w *world) dead(t *testing.T, sub fsm.Subscription, wake fsm.Wake, to fsm.Offset) fsm.Outcome {
+	t.Helper()
+	w.later(time.Second)
+	return must[fsm.Outcome](t)(w.Deliver(t.Context(), wake.Ref(), fsm.Delivered{
+		Path: wake.Primary, To: to, Within: to, Profile: sub.Profile(), Dead: &fsm.DeadLetter{
+			Subscription: sub.ID, Generation: sub.Generation, Consumer: wake.Consumer, Stream: wake.Primary,
+			Born: wake.Born, From: wake.At(wake.Primary), To: to, Within: to, Reason: "status 400",
+		},
+	}))
+}
+
+// TestAReplayGoesOnBehindLettersThatAreDropped holds that what waits is replayed, however many before it are dropped,
+// and that the one under way ends with its letter.
+func TestAReplayGoesOnBehindLettersThatAreDropped(t *testing.T) {
+	t.Parallel()
+	const n = 300
+	w := open(t, redisstore.EmptyRedis(t).URL, 1)
+	ctx, sub := t.Context(), unordered("s")
+	all := fsm.LetterSpan{Subscription: "s", Through: fsm.MaxLetterNumber}
+	last := fsm.Offset(fmt.Sprintf("%03d", n))
+	wakes := must[fsm.Outcome](t)(w.Link(ctx, sub, "/a", fsm.Start, last)).Wakes
+	for i := range n {
+		wakes = w.dead(t, sub, wakes[0], fsm.Offset(fmt.Sprintf("%03d", i+1))).Wakes
+	}
+	for left := n; left > 0; left -= 100 {
+		if _, _, err := w.ReplayDeadLetters(ctx, all, n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	work, o, err := w.DropDeadLetters(ctx, all, n-1)
+	if err != nil || work.Done != n-1 || len(o.Ended) != 1 || len(o.Wakes) != 1 {
+		t.Fatalf("all but one are dropped: %+v, %+v, %v", work, o, err)
+	}
+	if wake := o.Wakes[0]; wake.End() != last || !wake.Replay {
+		t.Errorf("replayed is %+v", wake)
+	}
+	queues, err := w.ReplayQueues(ctx, 0, "", "", 10)
+	if err != nil || len(queues) != 1 || queues[0].Waiting != 1 {
+		t.Errorf("there are to be replayed %+v, %v", queues, err)
+	}
+}
+
+// TestReplaysTakeNoPlaceOfAsides holds that they count for nothing where a subscription may have so many.
+func TestReplaysTakeNoPlaceOfAsides(t *testing.T) {
+	t.Parallel()
+	w := open(t, redisstore.EmptyRedis(t).URL, 1)
+	ctx, sub := t.Context(), unordered("s")
+	wake := must[fsm.Outcome](t)(w.Link(ctx, sub, "/a", fsm.Start, "2")).Wakes[0]
+	w.dead(t, sub, wake, "1")
+	o := must[fsm.Outcome](t)(replayed(w.ReplayDeadLetters(ctx, fsm.LetterSpan{Through: fsm.MaxLetterNumber}, 1)))
+	if n, err := w.rdb.Exists(ctx, "rv:{0}:asides").Result(); n != 0 || err != nil {
+		t.Errorf("a replay counts as an aside, %v", err)
+	}
+	must[fsm.Outcome](t)(w.Deliver(ctx, o.Wakes[0].Ref(), fsm.Delivered{
+		Path: "/a", To: "1", Within: "1", Profile: sub.Profile(),
+	}))
+	if n, err := w.rdb.Exists(ctx, "rv:{0}:asides", "rv:{0}:replays").Result(); n != 0 || err != nil {
+		t.Errorf("after its end there is %d, %v", n, err)
+	}
+}
+
+func replayed(_ fsm.LetterWork, o fsm.Outcome, err error) (fsm.Outcome, error) { return o, err }
+
+// TestNothingIsReplayedToAnEndpointThatAnswered410 holds that a replay waits for the resumption, as all does.
+func TestNothingIsReplayedToAnEndpointThatAnswered410(t *testing.T) {
+	t.Parallel()
+	w := open(t, redisstore.EmptyRedis(t).URL, 1)
+	ctx, sub := t.Context(), unordered("s")
+	if _, _, err := w.CreateSubscription(ctx, sub); err != nil {
+		t.Fatal(err)
+	}
+	sub, _ = w.Catalog().Get("s")
+	wake := must[fsm.Outcome](t)(w.Link(ctx, sub, "/a", fsm.Start, "2")).Wakes[0]
+	wake = w.dead(t, sub, wake, "1").Wakes[0]
+	must[fsm.Outcome](t)(w.Fail(ctx, wake.Ref(), fsm.Failure{
+		Retired: true, Reason: "status 410", Profile: sub.Profile(),
+	}))
+	work, o, err := w.ReplayDeadLetters(ctx, fsm.LetterSpan{Through: fsm.MaxLetterNumber}, 1)
+	if err != nil || work.Done != 1 || len(o.Wakes) != 0 {
+		t.Errorf("replayed is %+v, %+v, %v", work, o, err)
+	}
+	must[fsm.Outcome](t)(w.ResumeSubscription(ctx, "s"))
+	due, _, err := w.Due(ctx, 0, 10)
+	if err != nil || len(due.Wakes) != 2 {
+		t.Errorf("once it is resumed, due are %+v, %v", due.Wakes, err)
+	}
+}
+
+// TestTheEndOfAReplayWhoseReplyWasLostHandsOutTheNext holds that the one behind it does not wait for its deadline.
+func TestTheEndOfAReplayWhoseReplyWasLostHandsOutTheNext(t *testing.T) {
+	t.Parallel()
+	w := open(t, redisstore.EmptyRedis(t).URL, 1)
+	ctx, sub := t.Context(), unordered("s")
+	d := &deaf{}
+	w.rdb.AddHook(d)
+	wake := must[fsm.Outcome](t)(w.Link(ctx, sub, "/a", fsm.Start, "2")).Wakes[0]
+	w.dead(t, sub, w.dead(t, sub, wake, "1").Wakes[0], "2")
+	all := fsm.LetterSpan{Through: fsm.MaxLetterNumber}
+	replay := must[fsm.Outcome](t)(replayed(w.ReplayDeadLetters(ctx, all, 2))).Wakes[0]
+	d.on = true
+	next := must[fsm.Outcome](t)(w.Deliver(ctx, replay.Ref(), fsm.Delivered{
+		Path: "/a", To: "1", Within: "1", Profile: sub.Profile(),
+	})).Wakes
+	if len(next) != 1 || !next[0].Replay || next[0].End() != "2" {
+		t.Errorf("handed out are %+v", next)
+	}
+}
