@@ -29,7 +29,7 @@ func (d *Dispatcher) read(ctx context.Context, a *attempt) bool {
 	w := a.wake
 	// A stream that is made anew has another consumer, by its birth if not by its ID.
 	reader := fmt.Sprintf("%s %s %d", w.Generation, w.Consumer, w.Born)
-	most := a.sub.Batch
+	most := a.format.Most(a.delivery)
 	if w.Span > 0 {
 		most = min(most, int(w.Span))
 	}

@@ -1,8 +1,8 @@
 // Package format holds what the requests of deliveries look like and what their answers mean: for each format its
 // payload, header and signature, and what it reads in an answer. It does no I/O and knows no clock.
 //
-// A new format is a type with the two methods of Format and a line in formats; a new signature scheme is a function and
-// a line in schemes. The policy of status codes is in status.go and nowhere else.
+// A new format of events is a type with the two methods of layout and a line in formats, beside its name in fsm; a new
+// signature scheme is a function and a line in schemes. The policy of status codes is in status.go and nowhere else.
 package format
 
 import (
@@ -15,6 +15,8 @@ import (
 
 // Format builds the requests of one subscription and reads their answers.
 type Format interface {
+	// Most is how many events of a delivery, of which only the stream counts, one request brings at most.
+	Most(d Delivery) int
 	// Request returns the header and the body of one attempt, signed.
 	Request(d Delivery) (http.Header, []byte, error)
 	// Judge says what an answer means.
@@ -54,9 +56,9 @@ type scheme func(h http.Header, d Delivery, body []byte) error
 var (
 	formats = map[fsm.Mode]map[fsm.Format]func(fsm.Subscription, scheme) Format{
 		fsm.ModeWake: {fsm.FormatWake: func(_ fsm.Subscription, s scheme) Format { return wake{s} }},
-		fsm.ModePush: {fsm.FormatJSON: func(sub fsm.Subscription, s scheme) Format {
-			return plainJSON{several: sub.Batch > 1, sign: s}
-		}},
+		fsm.ModePush: {
+			fsm.FormatJSON: pushes(func(batch int) layout { return plainJSON{batch} }),
+		},
 	}
 	schemes = map[fsm.Signature]scheme{
 		fsm.SignatureHMAC:             signHMAC,

@@ -15,7 +15,7 @@ const TestType = "webhook.test"
 func OfTest(sub fsm.Subscription) (Format, error) {
 	f, err := Of(sub)
 	if w, ok := f.(wake); ok {
-		return plainJSON{sign: w.sign}, nil
+		return push{plainJSON{1}, w.sign}, nil
 	}
 	return f, err
 }

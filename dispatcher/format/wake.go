@@ -29,6 +29,9 @@ type payloadStream struct {
 	Offset string `json:"offset"`
 }
 
+// Most implements Format: a wake brings no events.
+func (wake) Most(Delivery) int { return 0 }
+
 // Request implements Format.
 func (f wake) Request(d Delivery) (http.Header, []byte, error) {
 	body, err := encodeWake(d.Wake, d.PublicURL, d.Token)

@@ -1,0 +1,91 @@
+package format
+
+import (
+	"bytes"
+	"cmp"
+	"net/http"
+	"slices"
+
+	"reveille/fsm"
+)
+
+// StreamHeader names the stream that the events of a delivery are of: its path, percent-encoded as it stands.
+const StreamHeader = "Reveille-Stream"
+
+// ReplayHeader is "true" if a dead letter is replayed: the receiver may have taken the events before.
+const ReplayHeader = "Reveille-Replay"
+
+const (
+	typeJSON = "application/json"
+	// typeOctets is that of bytes of which nothing else is known.
+	typeOctets = "application/octet-stream"
+)
+
+// push is the format of requests that bring events, in any layout.
+type push struct {
+	layout
+	sign scheme
+}
+
+// layout is how events stand in a request: all that the formats of fsm.ModePush differ in.
+type layout interface {
+	// Most is how many events of a delivery one request brings at most. It goes by the stream alone.
+	Most(d Delivery) int
+	// lay returns the body, and adds to the header what says how to read it. There are no more events than Most.
+	lay(h http.Header, d Delivery) ([]byte, error)
+}
+
+// pushes makes the format of a layout, for the batches that a subscription asks for.
+func pushes(l func(batch int) layout) func(fsm.Subscription, scheme) Format {
+	return func(sub fsm.Subscription, s scheme) Format { return push{l(sub.Batch), s} }
+}
+
+// Request implements Format.
+func (f push) Request(d Delivery) (http.Header, []byte, error) {
+	h := http.Header{}
+	body, err := f.lay(h, d)
+	if err != nil {
+		return nil, nil, err
+	}
+	h.Set(IDHeader, d.ID)
+	if d.Wake.Primary != "" { // a test delivery is of no stream
+		h.Set(StreamHeader, d.Wake.Primary)
+	}
+	if d.Wake.Replay {
+		h.Set(ReplayHeader, "true")
+	}
+	return h, body, f.sign(h, d, body)
+}
+
+// Judge implements Format. A 2xx has taken the events, whatever its body says.
+func (push) Judge(a Answer) Verdict {
+	if Success(a.Status) {
+		return Verdict{Result: fsm.AttemptDone}
+	}
+	return judgePushFailure(a)
+}
+
+// plainJSON is the layout of events as they stand in their stream: one message, a JSON array of messages if the
+// subscription takes several at a time, or the bytes of a stream that is not JSON.
+type plainJSON struct{ batch int }
+
+// Most implements layout.
+func (l plainJSON) Most(Delivery) int { return l.batch }
+
+func (l plainJSON) lay(h http.Header, d Delivery) ([]byte, error) {
+	b := d.Batch
+	body, contentType := b.Events[0], typeJSON
+	switch {
+	case b.JSON && l.batch > 1:
+		body = array(b.Events)
+	case !b.JSON:
+		contentType = cmp.Or(b.ContentType, typeOctets)
+	}
+	h.Set("Content-Type", contentType)
+	return body, nil
+}
+
+// array returns a JSON array of JSON texts.
+func array(texts [][]byte) []byte {
+	return slices.Concat([]byte("["), bytes.Join(texts, []byte(",")), []byte("]"))
+}
