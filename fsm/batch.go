@@ -63,11 +63,21 @@ func (b Batch) DeliveryID(w Wake) string {
 	return id
 }
 
+// EventID names an event of the batch, counted from 0.
+func (b Batch) EventID(w Wake, i int) string {
+	base, n := b.From.Split()
+	return eventID(w, base, n+int64(i))
+}
+
 // EventID names an event of a wake's primary stream for its receiver: the same over all attempts, by whichever replica,
 // and another one for whatever other event of the subscription. Wake.Born tells the incarnations of a stream apart:
 // what is read from the start has the same IDs before and after its incarnation is known.
 func EventID(w Wake, at Offset) string {
-	from, n := at.Split()
-	sum := sha256.Sum256([]byte(fmt.Sprintf("%s\n%s\n%d\n%s", w.Generation, w.Primary, w.Born, from.Value())))
+	base, n := at.Split()
+	return eventID(w, base, n)
+}
+
+func eventID(w Wake, base Offset, n int64) string {
+	sum := sha256.Sum256([]byte(fmt.Sprintf("%s\n%s\n%d\n%s", w.Generation, w.Primary, w.Born, base.Value())))
 	return "evt_" + hex.EncodeToString(sum[:10]) + "_" + strconv.FormatInt(n, 10)
 }

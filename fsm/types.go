@@ -92,6 +92,10 @@ const (
 	FormatWake Format = "wake"
 	// FormatJSON is the event as it stands in the stream, or a JSON array of events.
 	FormatJSON Format = "json"
+	// FormatCloudEvents and the next two are the modes of the HTTP binding of CloudEvents: structured, binary, batched.
+	FormatCloudEvents       Format = "cloudevents"
+	FormatCloudEventsBinary Format = "cloudevents-binary"
+	FormatCloudEventsBatch  Format = "cloudevents-batch"
 
 	// SignatureHMAC is the scheme of the webhook spec (Webhook Signature Verification).
 	SignatureHMAC Signature = "hmac"
@@ -106,11 +110,17 @@ const (
 
 // What is known of each; the first is the default. Formats go by the mode.
 var (
-	Modes      = []Mode{ModeWake, ModePush}
-	Formats    = map[Mode][]Format{ModeWake: {FormatWake}, ModePush: {FormatJSON}}
+	Modes   = []Mode{ModeWake, ModePush}
+	Formats = map[Mode][]Format{
+		ModeWake: {FormatWake},
+		ModePush: {FormatJSON, FormatCloudEvents, FormatCloudEventsBinary, FormatCloudEventsBatch},
+	}
 	Signatures = []Signature{SignatureHMAC, SignatureStandardWebhooks}
 	Orderings  = []Ordering{OrderingStream, OrderingNone}
 )
+
+// Single says whether a request in this format has room for one event alone.
+func (f Format) Single() bool { return f == FormatCloudEvents || f == FormatCloudEventsBinary }
 
 // SecretPrefix begins every secret.
 const SecretPrefix = "whsec_"

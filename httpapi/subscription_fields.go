@@ -162,6 +162,15 @@ func readBatch(o object) (setting, error) {
 	return forPush("batch", named, func(sub *fsm.Subscription) { sub.Batch = batch }), err
 }
 
+// checkBatch refuses batches in a format that has no room for them: either field can be the one that was changed.
+func checkBatch(sub fsm.Subscription) error {
+	if sub.Format.Single() && sub.Batch > 1 {
+		return refuse(fsm.CodeInvalidRequest,
+			`batch must be 1 for "format":%q, which has one event in a request, and is %d`, sub.Format, sub.Batch)
+	}
+	return nil
+}
+
 func readOrdering(o object) (setting, error) {
 	ordering, err := oneOf(o, "ordering", fsm.Orderings)
 	return forPush("ordering", !isNull(o["ordering"]), func(sub *fsm.Subscription) { sub.Ordering = ordering }), err

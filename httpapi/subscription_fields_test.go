@@ -81,6 +81,17 @@ func TestASubscriptionIsStoredAndShownWithItsSettings(t *testing.T) {
 			"," + push + `"batch":1,"ordering":"stream","timeout":"5s","retry":{"schedule":["1s"]}`,
 		},
 		{
+			"a format of CloudEvents with one event in a request",
+			`,"mode":"push","batch":1,"format":"cloudevents-binary"`,
+			fsm.Subscription{Mode: fsm.ModePush, Format: fsm.FormatCloudEventsBinary},
+			`,"mode":"push","format":"cloudevents-binary",` + once + patient,
+		},
+		{
+			"a format of CloudEvents with several", `,"mode":"push","format":"cloudevents-batch","batch":1000`,
+			fsm.Subscription{Mode: fsm.ModePush, Format: fsm.FormatCloudEventsBatch, Batch: 1000},
+			`,"mode":"push","format":"cloudevents-batch","batch":1000,"ordering":"stream","timeout":"30s",` + patient,
+		},
+		{
 			"no ordering", `,"ordering":"none","mode":"push"`,
 			fsm.Subscription{Mode: fsm.ModePush, Ordering: fsm.OrderingNone},
 			"," + push + strings.Replace(once, "stream", "none", 1) + patient,
@@ -263,6 +274,14 @@ func TestAPatchOfSettings(t *testing.T) {
 			},
 		},
 		{
+			"that sets another format", `"mode":"push","batch":3`, `{"format":"cloudevents","batch":null}`,
+			func(s *fsm.Subscription) { s.Format, s.Batch = fsm.FormatCloudEvents, 1 },
+		},
+		{
+			"that sets the format that is the default", `"mode":"push","format":"cloudevents"`,
+			`{"format":null,"batch":3}`, func(s *fsm.Subscription) { s.Format, s.Batch = fsm.FormatJSON, 3 },
+		},
+		{
 			"that takes off the delays of a wake", `"retry":{"schedule":["1s"]}`, `{"retry":null,"batch":null}`,
 			func(s *fsm.Subscription) { s.Retry = nil },
 		},
@@ -312,12 +331,33 @@ func TestAPatchOfSettings(t *testing.T) {
 	}
 }
 
+// TestABatchAndItsFormatAreChangedTogether holds that neither field makes the other one wrong, whichever is changed.
+func TestABatchAndItsFormatAreChangedTogether(t *testing.T) {
+	h := newHarness(t, nil)
+	const target, hook = "/agents/*?subscription=", `{"webhook":"https://w.example/hook","mode":"push",`
+	for id, fields := range map[string]string{"batches": `"batch":3`, "single": `"format":"cloudevents"`} {
+		h.secret(h.api(http.MethodPut, target+id, hook+fields+"}").body["webhook_secret"].(string))
+	}
+	const says = `batch must be 1 for "format":"cloudevents", which has one event in a request, and is 3`
+	h.want(h.api(http.MethodPatch, target+"batches", `{"format":"cloudevents"}`), 400, fsm.CodeInvalidRequest, says)
+	h.want(h.api(http.MethodPatch, target+"single", `{"batch":3}`), 400, fsm.CodeInvalidRequest, says)
+	for id, patch := range map[string]string{
+		"batches": `{"format":"cloudevents-batch"}`, "single": `{"batch":3,"format":"json"}`,
+	} {
+		if a := h.api(http.MethodPatch, target+id, patch); a.status != http.StatusOK {
+			t.Errorf("%s: %d %s", id, a.status, a.text)
+		}
+	}
+}
+
 func TestARefusedSettingIsNamedAndChangesNothing(t *testing.T) {
 	const timeout = `timeout must be a duration from "5s" to "1m", as a text such as "30s"`
 	const delay = ` must be a duration from "1s" to "168h", as a text such as "30s"`
 	const attempts = `retry.max_attempts must be an integer from 2 to 100`
 	const start = `start must be "now", "-1" or an offset of the stream`
 	const either = "retry must be an object with either schedule or max_attempts"
+	const formats = `format must be "json" or "cloudevents" or "cloudevents-binary" or "cloudevents-batch" for ` +
+		`"mode":"push"`
 	type refused struct{ field, says string }
 	both := []refused{ // whatever the mode
 		{`"start":7`, start},
@@ -415,7 +455,7 @@ func TestARefusedSettingIsNamedAndChangesNothing(t *testing.T) {
 		"Host", "content-length", "Content-Type", "Content-Encoding", "TRANSFER-ENCODING", "Connection", "Upgrade",
 		"TE", "Trailer", "Keep-Alive", "Proxy-Authorization", "Proxy-Connection", "user-agent", "Webhook-Id",
 		"webhook-signature", "Reveille-Stream", "X-Forwarded-For", "traceparent", "TraceState", "Expect",
-		"Accept-Encoding",
+		"Accept-Encoding", "ce-id", "Ce-Anything",
 	} {
 		both = append(both, refused{
 			fmt.Sprintf(`"headers":{%q:"hush"}`, name),
@@ -431,8 +471,11 @@ func TestARefusedSettingIsNamedAndChangesNothing(t *testing.T) {
 			{`"ordering":"stream"`, `ordering is only for "mode":"push"`},
 		},
 		fsm.ModePush: {
-			{`"format":"wake"`, `format must be "json" for "mode":"push"`},
-			{`"format":"ojs"`, `format must be "json" for "mode":"push"`},
+			{`"format":"wake"`, formats},
+			{`"format":"ojs"`, formats},
+			{`"format":"CloudEvents"`, formats},
+			{`"format":"cloudevents","batch":2`, `batch must be 1 for "format":"cloudevents"`},
+			{`"batch":1000,"format":"cloudevents-binary"`, `batch must be 1 for "format":"cloudevents-binary"`},
 		},
 	}
 	// These are refused of a subscription that is there, which has one header and one key of metadata.

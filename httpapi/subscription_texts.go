@@ -25,7 +25,7 @@ const (
 // reservedHeaders are those that a subscription cannot have: Reveille or its HTTP client sets them, or they say how the
 // request is to be read or answered. A name that ends in "-" is a prefix.
 var reservedHeaders = []string{
-	"Accept-Encoding", "Connection", "Content-Encoding", "Content-Length", "Content-Type", "Expect", "Host",
+	"Accept-Encoding", "Ce-", "Connection", "Content-Encoding", "Content-Length", "Content-Type", "Expect", "Host",
 	"Keep-Alive", "Proxy-", "Reveille-", "Te", "Traceparent", "Tracestate", "Trailer", "Transfer-Encoding", "Upgrade",
 	"User-Agent", "Webhook-", "X-Forwarded-",
 }

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
@@ -135,7 +136,7 @@ type configuration struct {
 func (asked configuration) of(was fsm.Subscription) (fsm.Subscription, error) {
 	sub, err := asked.appliedTo(was)
 	if err == nil {
-		err = checkAuthorization(sub)
+		err = cmp.Or(checkAuthorization(sub), checkBatch(sub))
 	}
 	if err != nil {
 		return sub, err

@@ -40,6 +40,14 @@ type Delivery struct {
 	At time.Time
 }
 
+// eventID names an event of the delivery, counted from 0. A test delivery is of no stream and has one event.
+func (d Delivery) eventID(i int) string {
+	if d.Wake.Primary == "" {
+		return d.ID
+	}
+	return d.Batch.EventID(d.Wake, i)
+}
+
 // Answer is what an endpoint answered.
 type Answer struct {
 	Status int
@@ -57,7 +65,10 @@ var (
 	formats = map[fsm.Mode]map[fsm.Format]func(fsm.Subscription, scheme) Format{
 		fsm.ModeWake: {fsm.FormatWake: func(_ fsm.Subscription, s scheme) Format { return wake{s} }},
 		fsm.ModePush: {
-			fsm.FormatJSON: pushes(func(batch int) layout { return plainJSON{batch} }),
+			fsm.FormatJSON:              pushes(func(batch int) layout { return plainJSON{batch} }),
+			fsm.FormatCloudEvents:       pushes(func(int) layout { return cloudEvent{} }),
+			fsm.FormatCloudEventsBinary: pushes(func(int) layout { return cloudEventBinary{} }),
+			fsm.FormatCloudEventsBatch:  pushes(func(batch int) layout { return cloudEventBatch{batch} }),
 		},
 	}
 	schemes = map[fsm.Signature]scheme{

@@ -1,0 +1,230 @@
+package format
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"mime"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"github.com/cloudevents/sdk-go/v2/event"
+	"github.com/cloudevents/sdk-go/v2/types"
+)
+
+// DefaultType is the type of a CloudEvent that is made for an event without a type of its own.
+const DefaultType = "durable-streams.event"
+
+const (
+	contentTypeAttribute = "datacontenttype"
+	dataMember           = "data"
+	base64Member         = "data_base64"
+)
+
+// attributesOfSpec are texts; whatever else an event has are extensions.
+var attributesOfSpec = []string{
+	"specversion", "id", "source", "type", "subject", "time", contentTypeAttribute, "dataschema",
+}
+
+// envelope is an event as a CloudEvent.
+//
+// The SDK builds and checks its attributes. Its reader of JSON is not for what others write: it panics at a data_base64
+// that is a number, cuts numbers off and takes any name.
+type envelope struct {
+	// attributes are those that it has, in their canonical string representation (CloudEvents, Type System).
+	attributes map[string]string
+	// data is nil if there is none. If base64 is false it is JSON, or a text that stands in asItStands.
+	data   []byte
+	base64 bool
+	// asItStands is the JSON of an event that is a CloudEvent in its stream; nil of others.
+	asItStands []byte
+}
+
+// envelopeOf returns an event of a delivery as a CloudEvent: itself if it is one, otherwise one that is made for it.
+func envelopeOf(d Delivery, i int) (envelope, error) {
+	var members map[string]json.RawMessage
+	if d.Batch.JSON {
+		_ = json.Unmarshal(d.Batch.Events[i], &members) // what is no object has none
+	}
+	if e, ok := readEnvelope(members); ok {
+		e.asItStands = d.Batch.Events[i]
+		return e, nil
+	}
+	e := envelopeFor(d, i, members)
+	_, err := checked(e.attributes)
+	return e, err
+}
+
+// envelopeFor makes a CloudEvent of an event that is none. It has the event's type and time, if that has them.
+func envelopeFor(d Delivery, i int, members map[string]json.RawMessage) envelope {
+	e := envelope{data: d.Batch.Events[i], base64: !d.Batch.JSON, attributes: map[string]string{
+		"specversion": event.CloudEventsVersionV1, "id": d.eventID(i), "source": d.PublicURL + uriPath(d.Wake.Primary),
+		"type": DefaultType, contentTypeAttribute: typeJSON,
+	}}
+	if e.base64 {
+		e.attributes[contentTypeAttribute] = typeOctets
+		if _, _, err := mime.ParseMediaType(d.Batch.ContentType); err == nil {
+			e.attributes[contentTypeAttribute] = d.Batch.ContentType
+		}
+	}
+	if d.Wake.Primary != "" { // a test delivery is of no stream
+		e.attributes["subject"] = d.Wake.Primary
+	}
+	if text, ok := attribute("type", members["type"]); ok {
+		e.attributes["type"] = text
+	}
+	if text, ok := attribute("time", members["time"]); ok {
+		// UTC can have it in a year that no text has.
+		if at, err := types.ParseTime(text); err == nil && at.UTC().Year() >= 0 && at.UTC().Year() <= 9999 {
+			e.attributes["time"] = types.FormatTime(at)
+		}
+	}
+	return e
+}
+
+// text returns the event in the JSON format of CloudEvents.
+func (e envelope) text() ([]byte, error) {
+	if e.asItStands != nil {
+		return e.asItStands, nil
+	}
+	built, err := checked(e.attributes)
+	if err != nil {
+		return nil, err
+	}
+	built.DataEncoded, built.DataBase64 = e.data, e.base64
+	return built.MarshalJSON()
+}
+
+// checked builds the SDK's event of attributes. The error names those that are wrong.
+func checked(attributes map[string]string) (event.Event, error) {
+	e := event.New(event.CloudEventsVersionV1)
+	for name, text := range attributes {
+		switch name {
+		case "specversion":
+			e.SetSpecVersion(text)
+		case "id":
+			e.SetID(text)
+		case "source":
+			e.SetSource(text)
+		case "type":
+			e.SetType(text)
+		case "subject":
+			e.SetSubject(text)
+		case contentTypeAttribute:
+			e.SetDataContentType(text)
+		case "dataschema":
+			e.SetDataSchema(text)
+		case "time":
+			at, err := types.ParseTime(text)
+			if err != nil {
+				return e, fmt.Errorf("time: %w", err)
+			}
+			e.SetTime(at)
+		default:
+			e.SetExtension(name, text)
+		}
+	}
+	return e, e.Validate()
+}
+
+// readEnvelope returns what stands in a stream if it is a CloudEvent of version 1.0, by the members of its JSON.
+func readEnvelope(members map[string]json.RawMessage) (e envelope, ok bool) {
+	if version, _ := attribute("specversion", members["specversion"]); version != event.CloudEventsVersionV1 {
+		return e, false
+	}
+	e.attributes = map[string]string{}
+	for name, value := range members {
+		if name == dataMember || name == base64Member || string(value) == "null" {
+			continue
+		}
+		if e.attributes[name], ok = attribute(name, value); !ok {
+			return e, false
+		}
+	}
+	if _, err := checked(e.attributes); err != nil {
+		return e, false
+	}
+	return e, e.readData(members)
+}
+
+// readData reads the data (JSON format 3.1.2). Without a content type, what is JSON gets its own, and bytes get that of
+// bytes: a request with a body has one (CloudEvents webhook spec 2.1).
+func (e *envelope) readData(members map[string]json.RawMessage) bool {
+	data, found := members[dataMember]
+	encoded, binary := members[base64Member]
+	kind := e.attributes[contentTypeAttribute]
+	switch {
+	case found && binary:
+		return false
+	case binary:
+		e.attributes[contentTypeAttribute] = cmp.Or(kind, typeOctets)
+		return isText(encoded) && json.Unmarshal(encoded, &e.data) == nil
+	case !found:
+		return true
+	case isJSON(cmp.Or(kind, typeJSON)):
+		e.attributes[contentTypeAttribute] = cmp.Or(kind, typeJSON)
+		e.data = data
+		return true
+	}
+	var text string
+	if !isText(data) || json.Unmarshal(data, &text) != nil {
+		return false
+	}
+	e.data = []byte(text)
+	return true
+}
+
+// isJSON says whether a content type is that of JSON (JSON format 3.1.1).
+func isJSON(contentType string) bool {
+	kind, _, _ := mime.ParseMediaType(contentType)
+	return strings.HasSuffix(kind, "/json") || strings.HasSuffix(kind, "+json")
+}
+
+// attribute returns the value of an attribute in its canonical string representation. It is false of a name or a value
+// that an attribute cannot have (CloudEvents, Naming Conventions and Type System; JSON format 2.2).
+func attribute(name string, value json.RawMessage) (text string, ok bool) {
+	switch ofSpec := slices.Contains(attributesOfSpec, name); {
+	case !isAttributeName(name) || len(value) == 0:
+		return "", false
+	case isText(value):
+		err := json.Unmarshal(value, &text)
+		return text, err == nil && (text != "" || !ofSpec) && !strings.ContainsFunc(text, isForbidden)
+	case ofSpec:
+		return "", false
+	case string(value) == "true", string(value) == "false":
+		return string(value), true
+	}
+	n, err := strconv.ParseInt(string(value), 10, 32)
+	return strconv.FormatInt(n, 10), err == nil
+}
+
+func isText(value json.RawMessage) bool { return len(value) > 0 && value[0] == '"' }
+
+func isAttributeName(name string) bool {
+	return name != "" && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789") == ""
+}
+
+// isForbidden says whether no text of an attribute has a character.
+func isForbidden(r rune) bool { return unicode.In(r, unicode.Cc, unicode.Noncharacter_Code_Point) }
+
+// uriPath percent-encodes what the path of a stream may have and the path of a URI may not (RFC 3986, Path).
+func uriPath(path string) string {
+	var b strings.Builder
+	for i := range len(path) {
+		c := path[i]
+		stray := false
+		if c == '%' {
+			_, err := url.PathUnescape(path[i:min(i+3, len(path))])
+			stray = err != nil
+		}
+		if stray || strings.IndexByte("[]^|", c) >= 0 {
+			fmt.Fprintf(&b, "%%%02X", c)
+		} else {
+			b.WriteByte(c)
+		}
+	}
+	return b.String()
+}
