@@ -32,7 +32,8 @@ type operatorSubscription struct {
 	ID          string        `json:"subscription_id"`
 	Pattern     string        `json:"pattern"`
 	Mode        fsm.Mode      `json:"mode"`
-	Start       string        `json:"start,omitempty"` // as in the answers to clients
+	Start       string        `json:"start,omitempty"`  // as in the answers to clients
+	Format      fsm.Format    `json:"format,omitempty"` // of a push
 	Ordering    fsm.Ordering  `json:"ordering,omitempty"`
 	WebhookHost string        `json:"webhook_host"`
 	Description string        `json:"description,omitempty"`
@@ -69,6 +70,9 @@ func operatorSubscriptionOf(sub fsm.Subscription, backfills map[string]fsm.Backf
 		Description: sub.Description,
 		CreatedAt:   sub.CreatedAt.UTC(),
 		Paused:      sub.Paused,
+	}
+	if sub.Mode == fsm.ModePush {
+		b.Format = sub.Format
 	}
 	if u, err := url.Parse(sub.Webhook); err == nil {
 		b.WebhookHost = u.Host

@@ -137,6 +137,19 @@ func (h *harness) states() {
 	h.change("a:%2Fa%2F5", func(c *fsm.Consumer) { *c, _ = c.Hide(env, fsm.MissingAnew) })
 }
 
+func TestOperatorSeesTheFormatOfAPush(t *testing.T) {
+	h := newHarness(t, nil)
+	h.subscribe("wakes", 0)
+	a := h.api("PUT", "/a/*?subscription=pushes",
+		`{"webhook":"https://w.example/hook","mode":"push","format":"cloudevents"}`)
+	h.secret(a.body["webhook_secret"].(string))
+	for id, want := range map[string]any{"wakes": nil, "pushes": "cloudevents"} {
+		if a := h.admin("GET", "/api/v1/subscriptions/"+id, ""); a.status != 200 || a.body["format"] != want {
+			t.Errorf("%s is shown as %s", id, a.text)
+		}
+	}
+}
+
 func TestOperatorSeesWhatStepsAside(t *testing.T) {
 	h := newHarness(t, nil)
 	sub := h.subscribe("a", 1)

@@ -21,6 +21,7 @@ type (
 		Pattern     string    `json:"pattern"`
 		Mode        string    `json:"mode"`
 		Start       string    `json:"start"`
+		Format      string    `json:"format"`
 		Ordering    string    `json:"ordering"`
 		WebhookHost string    `json:"webhook_host"`
 		Description string    `json:"description"`
@@ -140,6 +141,7 @@ func (c *cli) oneSubscription(ctx context.Context, id string) error {
 		{"pattern", s.Pattern},
 		{"mode", s.Mode},
 		{"start", s.Start},
+		{"format", s.Format},
 		{"ordering", s.Ordering},
 		{"webhook", s.WebhookHost},
 		{"description", s.Description},
