@@ -24,8 +24,8 @@ type cli struct {
 	out io.Writer
 	now func() time.Time
 
-	addr string
-	json bool
+	addr   string
+	output output
 
 	subscription, state, stream, cursor string
 	since, until, from, to              string
@@ -197,7 +197,29 @@ const defaultOverlap = 24 * time.Hour
 func asks(c *cli, f *flag.FlagSet) {
 	f.StringVar(&c.addr, "addr", adminAddr(),
 		"operator port of a running Reveille: `host:port` or URL; REVEILLE_ADMIN_ADDR by default")
-	f.BoolVar(&c.json, "json", false, "print the answer as it is")
+	c.output = outputText
+	f.Var(&c.output, "output", "`json|text`: json prints the answer as it is")
+}
+
+// output is what an answer is printed as.
+type output string
+
+const (
+	outputText output = "text"
+	outputJSON output = "json"
+)
+
+// String implements flag.Value.
+func (o *output) String() string { return string(*o) }
+
+// Set implements flag.Value.
+func (o *output) Set(text string) error {
+	switch output(text) {
+	case outputText, outputJSON:
+		*o = output(text)
+		return nil
+	}
+	return errors.New("expected json or text")
 }
 
 // pages has the flags of the lists.

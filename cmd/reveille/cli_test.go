@@ -368,8 +368,8 @@ the one that runs  1.2.3
 			port := &operatorPort{answers: map[string]string{c.request: c.answer}}
 			server := httptest.NewServer(port)
 			defer server.Close()
-			// A consumer can be named by its stream, flags may stand anywhere, and --json changes
-			// nothing of what is there.
+			// A consumer can be named by its stream, flags may stand anywhere, and --output json
+			// changes nothing of what is there.
 			lines := []string{
 				c.args + " --addr " + server.URL,
 				c.args + " --addr=" + strings.TrimPrefix(server.URL, "http://"),
@@ -384,9 +384,9 @@ the one that runs  1.2.3
 						port.got, out, c.want)
 				}
 			}
-			status, out, _ := call("", strings.Fields(c.args+" --json --addr "+server.URL)...)
+			status, out, _ := call("", strings.Fields(c.args+" --output json --addr "+server.URL)...)
 			if status != 0 || out != c.answer {
-				t.Errorf("--json: status %d, %q, want %q", status, out, c.answer)
+				t.Errorf("--output json: status %d, %q, want %q", status, out, c.answer)
 			}
 			port.answers = nil
 			status, out, errs := call("", strings.Fields(c.args+" --addr "+server.URL)...)
@@ -397,7 +397,7 @@ the one that runs  1.2.3
 	}
 }
 
-// TestATestDeliveryThatIsNotTakenFails holds what is shown of it, and the exit status, with --json too.
+// TestATestDeliveryThatIsNotTakenFails holds what is shown of it, and the exit status, with --output json too.
 func TestATestDeliveryThatIsNotTakenFails(t *testing.T) {
 	for answer, want := range map[string]string{
 		`{"success":false,"status_code":401,"response_time_ms":1200,"response_body":"bad\nsignature",` +
@@ -419,8 +419,9 @@ time           0s
 		if status != 1 || errs != "" || "\n"+out != want {
 			t.Errorf("status %d, %q, printed\n%s\nwant%s", status, errs, out, want)
 		}
-		if status, out, _ := call("", "test", "orders", "--json", "--addr", server.URL); status != 1 || out != answer {
-			t.Errorf("--json: status %d, %s", status, out)
+		status, out, _ = call("", "test", "orders", "--output=json", "--addr", server.URL)
+		if status != 1 || out != answer {
+			t.Errorf("--output json: status %d, %s", status, out)
 		}
 		server.Close()
 	}
@@ -460,6 +461,9 @@ func TestWrongCommandLines(t *testing.T) {
 		{"consumer orders no-path", `stream "no-path"`},
 		{"consumers extra", "usage: reveille consumers [flags]"},
 		{"consumers --frob", "consumers: flag provided but not defined: -frob"},
+		{"consumers --output xml", `consumers: invalid value "xml" for flag -output: expected json or text`},
+		{"pause a --output JSON", "-output: expected json or text"},
+		{"test a --json", "not defined: -json"},
 		{"consumers --limit many", "consumers: invalid value"},
 		{"subscriptions a b", "usage:"},
 		{"streams name", "usage: reveille streams"},

@@ -41,8 +41,8 @@ func operatorURL(addr string) (string, error) {
 	return "http://" + net.JoinHostPort(host, port), nil
 }
 
-// ask makes a request of the operator's API and reads the answer. With --json it is printed as it is: printed is then
-// true.
+// ask makes a request of the operator's API and reads the answer. With --output json it is printed as it is:
+// printed is then true.
 func (c *cli) ask(ctx context.Context, method, path string, body, answer any) (printed bool, err error) {
 	root, err := operatorURL(c.addr)
 	if err != nil {
@@ -76,7 +76,7 @@ func (c *cli) ask(ctx context.Context, method, path string, body, answer any) (p
 	if res.StatusCode < 200 || res.StatusCode > 299 {
 		return false, refusalOf(res.StatusCode, text)
 	}
-	if c.json {
+	if c.output == outputJSON {
 		_ = json.Unmarshal(text, answer)
 		_, err := c.out.Write(text)
 		return true, err

@@ -153,7 +153,7 @@ func (c *cli) work(ctx context.Context, command string, ids []string, one func(i
 
 func (c *cli) discardLetters(ctx context.Context, ids []string) error {
 	sum, err := c.work(ctx, "discard", ids, func(path string) (string, string) { return http.MethodDelete, path })
-	if err != nil || c.json {
+	if err != nil || c.output == outputJSON {
 		return err
 	}
 	_, err = fmt.Fprintf(c.out, "%d discarded\n", sum.Discarded)
@@ -164,7 +164,7 @@ func (c *cli) replayLetters(ctx context.Context, ids []string) error {
 	sum, err := c.work(ctx, "replay", ids, func(path string) (string, string) {
 		return http.MethodPost, path + "/replay"
 	})
-	if err != nil || c.json {
+	if err != nil || c.output == outputJSON {
 		return err
 	}
 	refused := ""

@@ -69,8 +69,8 @@ func (c *cli) replays(ctx context.Context) error {
 
 // waitForReplays shows how many are done, of at least so many, until nothing is to be replayed any more.
 func (c *cli) waitForReplays(ctx context.Context, most int) error {
-	if c.json {
-		return usageError{"replay: --wait shows progress, which --json does not"}
+	if c.output == outputJSON {
+		return usageError{"replay: --wait shows progress, which --output json does not"}
 	}
 	shown := ""
 	for {

@@ -80,7 +80,8 @@ func usage(w io.Writer) error {
 	if _, err := io.WriteString(w, about); err != nil {
 		return err
 	}
-	_, _ = io.WriteString(w, "\nCommands (reveille COMMAND --help says more; --json prints the answer as it is):\n")
+	_, _ = io.WriteString(w, "\nCommands (reveille COMMAND --help says more; "+
+		"--output json prints the answer as it is):\n")
 	if err := commandList(w); err != nil {
 		return err
 	}

@@ -135,10 +135,10 @@ func TestOperatorsCommandLine(t *testing.T) {
 			Attempt   int    `json:"attempt"`
 			Streams   []struct{ Path, Acked, Tail string }
 		}
-		text := must("consumer", "--json", "desk", root+"/desk/failing")
+		text := must("consumer", "--output", "json", "desk", root+"/desk/failing")
 		if err := json.Unmarshal([]byte(text), &body); err != nil || body.LastError != "status 503" ||
 			body.Attempt < 1 || len(body.Streams) != 1 {
-			t.Errorf("--json: %s (%v)", text, err)
+			t.Errorf("--output json: %s (%v)", text, err)
 		}
 		status, out, stderr := call("", "consumer", "desk", root+"/desk/nothing")
 		if status != 1 || out != "" || !strings.Contains(stderr, "NOT_FOUND: there is no consumer") {

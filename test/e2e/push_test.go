@@ -72,7 +72,7 @@ func (p *pushed) letters(want map[string]string) {
 			StatusCode               int `json:"status_code"`
 		} `json:"dead_letters"`
 	}
-	if err := json.Unmarshal([]byte(ask("--json")), &body); err != nil {
+	if err := json.Unmarshal([]byte(ask("--output", "json")), &body); err != nil {
 		p.t.Fatal(err)
 	}
 	got := map[string]string{}
