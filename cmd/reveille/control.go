@@ -2,11 +2,76 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
 	"time"
 )
+
+func (c *cli) pause(ctx context.Context, args []string) error {
+	var body struct {
+		ID        string `json:"subscription_id"`
+		Consumers int    `json:"consumers"`
+	}
+	path := subscriptionsPath + "/" + url.PathEscape(args[0]) + "/pause"
+	if printed, err := c.ask(ctx, http.MethodPost, path, nil, &body); printed || err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(c.out, "%s is paused: its %d consumers get nothing until it is resumed\n",
+		printable(body.ID), body.Consumers)
+	return err
+}
+
+func (c *cli) resume(ctx context.Context, args []string) error {
+	var body struct {
+		ID string `json:"subscription_id"`
+	}
+	path := subscriptionsPath + "/" + url.PathEscape(args[0]) + "/resume"
+	if printed, err := c.ask(ctx, http.MethodPost, path, nil, &body); printed || err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(c.out, "%s is delivered to again\n", printable(body.ID))
+	return err
+}
+
+func (c *cli) retry(ctx context.Context, args []string) error {
+	var body struct {
+		Consumers int `json:"consumers"`
+	}
+	path := subscriptionsPath + "/" + url.PathEscape(args[0]) + "/retry"
+	if printed, err := c.ask(ctx, http.MethodPost, path, nil, &body); printed || err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(c.out, "the next attempt of %d consumers is due now\n", body.Consumers)
+	return err
+}
+
+func (c *cli) logLevel(ctx context.Context, args []string) error {
+	method, body := http.MethodGet, any(nil)
+	var level struct {
+		Level string `json:"level"`
+	}
+	if len(args) == 1 {
+		level.Level = args[0]
+		method, body = http.MethodPut, level
+	}
+	if printed, err := c.ask(ctx, method, "/api/v1/log-level", body, &level); printed || err != nil {
+		return err
+	}
+	_, err := fmt.Fprintln(c.out, printable(level.Level))
+	return err
+}
+
+func (c *cli) versions(ctx context.Context, _ []string) error {
+	var body struct {
+		Version string `json:"version"`
+	}
+	if printed, err := c.ask(ctx, http.MethodGet, "/api/v1/version", nil, &body); printed || err != nil {
+		return err
+	}
+	return c.fields([][]string{{"this program", programVersion()}, {"the one that runs", body.Version}})
+}
 
 func (c *cli) rotateSecret(ctx context.Context, args []string) error {
 	asked := struct {

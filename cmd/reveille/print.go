@@ -1,0 +1,115 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// fields prints names and values, one a line, without those that have no value.
+func (c *cli) fields(fields [][]string) error {
+	t := c.table()
+	for _, f := range fields {
+		if f[1] != "" {
+			_, _ = fmt.Fprintf(t, "%s\t%s\n", f[0], printable(f[1]))
+		}
+	}
+	return t.Flush()
+}
+
+// rows prints a table. A list that goes on ends with the command that shows more.
+func (c *cli) rows(rows [][]string, list, next string) error {
+	for _, row := range rows {
+		for i, cell := range row {
+			row[i] = printable(cell)
+		}
+	}
+	// What no row has a value for is left out.
+	for i := len(rows[0]) - 1; i >= 0; i-- {
+		if len(rows) > 1 && !slices.ContainsFunc(rows[1:], func(r []string) bool { return r[i] != "" }) {
+			for j, row := range rows {
+				rows[j] = slices.Delete(row, i, i+1)
+			}
+		}
+	}
+	widths := make([]int, len(rows[0]))
+	for _, row := range rows {
+		for i, cell := range row {
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+		}
+	}
+	for _, row := range rows {
+		var line strings.Builder
+		for i, cell := range row {
+			line.WriteString(cell + strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell)+2))
+		}
+		if _, err := fmt.Fprintln(c.out, strings.TrimRight(line.String(), " ")); err != nil {
+			return err
+		}
+	}
+	if next == "" {
+		return nil
+	}
+	_, err := fmt.Fprintf(c.out, "\nThere is more: reveille %s%s --cursor %s\n", list, c.filters(), next)
+	return err
+}
+
+// filters returns the flags that the next page needs as well.
+func (c *cli) filters() (flags string) {
+	for _, f := range [][2]string{
+		{"subscription", c.subscription},
+		{"state", c.state},
+		{"stream", c.stream},
+		{"since", c.since},
+		{"until", c.until},
+	} {
+		if f[1] != "" {
+			flags += " --" + f[0] + " " + f[1]
+		}
+	}
+	if c.watched {
+		flags += " --watched"
+	}
+	if c.limit != defaultLimit {
+		flags += fmt.Sprint(" --limit ", c.limit)
+	}
+	return flags
+}
+
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+func since(t, now time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return stamp(t) + ", " + relative(t, now)
+}
+
+// relative is a time as seen from now.
+func relative(t, now time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	d := t.Sub(now)
+	unit := time.Second
+	if d.Abs() < 10*time.Second {
+		unit = 100 * time.Millisecond
+	}
+	if d < 0 {
+		return (-d).Round(unit).String() + " ago"
+	}
+	return "in " + d.Round(unit).String()
+}
+
+// printable keeps text that this program did not write from steering the terminal.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, text)
+}
