@@ -85,7 +85,7 @@ func TestAnEndpointThatAnswers410IsLeftAloneUntilItIsResumed(t *testing.T) {
 		if pass(gcAfter); len(f.hook.attempts()) > 1 {
 			t.Fatalf("there were %d attempts", len(f.hook.attempts()))
 		}
-		out, err := f.store.other.ResumeSubscription(t.Context(), f.sub.ID)
+		_, out, err := f.store.other.ResumeSubscription(t.Context(), f.sub.ID)
 		if err != nil {
 			t.Fatal(err)
 		}

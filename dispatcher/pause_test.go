@@ -23,7 +23,7 @@ func (s *memStore) pause(t *testing.T, id string) {
 // resume has another replica resume it.
 func (f *fixture) resume(t *testing.T, id string) {
 	t.Helper()
-	out, err := f.store.other.ResumeSubscription(t.Context(), id)
+	_, out, err := f.store.other.ResumeSubscription(t.Context(), id)
 	if err != nil {
 		t.Error(err)
 	}

@@ -96,7 +96,7 @@ func TestANudge(t *testing.T) {
 		},
 		{
 			"ends with a resumption", func(c Consumer, _ D) (Consumer, D) {
-				c, _ = fails(tried(c), up, Failure{Retired: true}).Resume(at(2 * up))
+				c, _, _ = fails(tried(c), up, Failure{Retired: true}).Resume(at(2 * up))
 				return c, 2 * up
 			},
 			1, func(D) D { return 2 * up }, true, false,

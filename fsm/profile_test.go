@@ -112,7 +112,7 @@ func TestOnlyWhatIsReportedCountsAsAnAttempt(t *testing.T) {
 			}
 		}
 		c, _ := last.Fail(at(0), ref(last), Failure{Retired: true, Profile: sub.Profile()})
-		c, _ = c.Resume(at(time.Hour))
+		c, _, _ = c.Resume(at(time.Hour))
 		if _, e := c.Due(at(time.Hour)); e.Wake == nil || e.Wake.Attempt != 1 {
 			t.Errorf("%s: resumed after a 410 it is handed out as %+v", sub.Mode, e.Wake)
 		}

@@ -57,8 +57,9 @@ type SubscriptionStore interface {
 	// returns. An unknown ID is no error.
 	DeleteSubscription(ctx context.Context, id string) error
 	// ResumeSubscription resumes deliveries: the subscription is not Paused any more, and then all of its consumers
-	// make the transition Resume. It returns ErrNotFound for an unknown ID. An error may come after some were resumed.
-	ResumeSubscription(ctx context.Context, id string) (Outcome, error)
+	// make the transition Resume. It returns for how many that changed something, and ErrNotFound for an unknown ID. An
+	// error may come after some were resumed.
+	ResumeSubscription(ctx context.Context, id string) (consumers int, o Outcome, err error)
 	// RetrySubscription is the transition Retry on the endpoint of a subscription, then on all of its consumers. It
 	// returns of how many an attempt has waited, and ErrNotFound for an unknown ID. An error may come after it was made
 	// on some.

@@ -361,25 +361,25 @@ func (c Consumer) Deliver(env Env, r WakeRef, d Delivered) (Consumer, Effects) {
 }
 
 // Resume resumes deliveries to the consumer: the subscription's endpoint takes them again. What was held back meanwhile
-// is due at once; what waits for its retry goes on waiting.
-func (c Consumer) Resume(env Env) (Consumer, Effects) {
+// is due at once; what waits for its retry goes on waiting. ok is false if nothing was held back.
+func (c Consumer) Resume(env Env) (_ Consumer, _ Effects, ok bool) {
 	switch {
 	case c.heldBack() && c.Deadline.After(env.Now):
 		c.Deadline = env.Now
-		return c, Effects{}
+		return c, Effects{}, true
 	case c.State == GivenUp:
 		c = c.clone()
 		c.revive()
-		return c, Effects{Wake: c.wakeIfPending(env)}
+		return c, Effects{Wake: c.wakeIfPending(env)}, true
 	case !c.Retired:
-		return c, Effects{}
+		return c, Effects{}, false
 	}
 	c.delivered()
 	c.Attempt = 0
 	if c.State == Waking && c.HiddenAt.IsZero() {
 		c.Deadline = env.Now
 	}
-	return c, Effects{}
+	return c, Effects{}, true
 }
 
 // ReleaseHeld has the next attempt of the consumer's wake made at once, as its endpoint is up again. What was held back

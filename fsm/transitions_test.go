@@ -233,7 +233,8 @@ func TestTransitionTable(t *testing.T) {
 			return givenUp().Observe(at(time.Minute), "/a", "11")
 		}, result{GivenUp, 7, "w_7", "10", 0, false, false}},
 		{"given up → WAKING by a resumption", func() (Consumer, Effects) {
-			return givenUp().Resume(at(time.Minute))
+			c, e, _ := givenUp().Resume(at(time.Minute))
+			return c, e
 		}, result{Waking, 8, "w_new", "10", time.Minute + timing.Waking, true, false}},
 		{"given up → given up by a late answer", func() (Consumer, Effects) {
 			c := givenUp()
@@ -322,7 +323,10 @@ func TestFailures(t *testing.T) {
 		if e.Wake != nil || e.Gone != nil || !after.Retired || !after.Deadline.IsZero() {
 			t.Errorf("it was delivered to, or waits for something else than its resumption: %+v", after)
 		}
-		c, _ = c.Resume(at(time.Hour))
+		c, _, ok := c.Resume(at(time.Hour))
+		if !ok {
+			t.Error("its resumption does not count")
+		}
 		if _, e := c.Due(at(time.Hour)); e.Wake == nil || e.Wake.WakeID != "w_7" {
 			t.Error("not delivered after it was resumed")
 		}
@@ -375,9 +379,10 @@ func TestFailures(t *testing.T) {
 		due, e := failed.Due(at(time.Second))
 		retry, _ := due.Park(at(time.Second), e.Wake.Ref(), time.Hour)
 		for name, held := range map[string]Consumer{"a first attempt": first, "a retry that was due": retry} {
-			if got, e := held.Resume(at(time.Minute)); !got.Deadline.Equal(at(time.Minute).Now) || e.Wake != nil ||
-				got.Attempt != held.Attempt || !got.FirstFailure.Equal(held.FirstFailure) {
-				t.Errorf("%s: %+v", name, got)
+			if got, e, ok := held.Resume(at(time.Minute)); !ok || e.Wake != nil ||
+				!got.Deadline.Equal(at(time.Minute).Now) || got.Attempt != held.Attempt ||
+				!got.FirstFailure.Equal(held.FirstFailure) {
+				t.Errorf("%s: %t, %+v", name, ok, got)
 			}
 		}
 		hidden, _ := retry.Hide(at(2*time.Second), Missing)
@@ -387,8 +392,8 @@ func TestFailures(t *testing.T) {
 		for name, other := range map[string]Consumer{
 			"out": due, "failed": failed, "hidden": hidden, "done without progress": stalled,
 		} {
-			if got, e := other.Resume(at(0)); !got.Deadline.Equal(other.Deadline) || e.Wake != nil {
-				t.Errorf("%s: its deadline is %s, not %s", name, got.Deadline, other.Deadline)
+			if got, e, ok := other.Resume(at(0)); ok || !got.Deadline.Equal(other.Deadline) || e.Wake != nil {
+				t.Errorf("%s: %t, its deadline is %s, not %s", name, ok, got.Deadline, other.Deadline)
 			}
 		}
 	})
@@ -411,7 +416,7 @@ func TestFailures(t *testing.T) {
 				return c
 			}, 30 * time.Second},
 			"by a resumption": {func() Consumer {
-				c, _ := parked.Resume(at(11 * time.Second))
+				c, _, _ := parked.Resume(at(11 * time.Second))
 				c, _ = c.Due(at(11 * time.Second))
 				return c
 			}, 10 * time.Second},

@@ -86,10 +86,20 @@ func TestOperatorResumesASubscription(t *testing.T) {
 	h := newHarness(t, nil)
 	h.want(h.admin("POST", "/api/v1/subscriptions/a/resume", ""), 404, fsm.CodeSubscriptionNotFound, "")
 	h.want(h.admin("POST", "/api/v1/subscriptions/a:b/resume", ""), 400, fsm.CodeInvalidSubscriptionID, "':'")
-	h.store.db.PutSubscription(fsm.Subscription{ID: "a", Pattern: "/a"})
-	if a := h.admin("POST", "/api/v1/subscriptions/a/resume", ""); a.status != 200 ||
-		strings.Join(h.store.resumed, " ") != "a" {
-		t.Fatal(a.text)
+	sub := fsm.Subscription{ID: "a", Pattern: "/*"}
+	h.store.db.PutSubscription(sub)
+	for i := range 3 {
+		c := fsm.NewConsumer(sub, fmt.Sprint("/", i), fsm.Start, 0)
+		c.Retired = i < 2
+		h.store.db.PutConsumer(c)
+	}
+	for _, want := range []string{
+		`{"subscription_id":"a","consumers":2}`, `{"subscription_id":"a","consumers":0}`,
+	} {
+		if a := h.admin("POST", "/api/v1/subscriptions/a/resume", ""); a.status != 200 ||
+			strings.TrimSpace(a.text) != want {
+			t.Errorf("%d %s, want %s", a.status, a.text, want)
+		}
 	}
 	h.store.fail(fsm.ErrUnavailable)
 	h.want(h.admin("POST", "/api/v1/subscriptions/a/resume", ""), 503, fsm.CodeUnavailable, "")
@@ -114,7 +124,9 @@ func TestOperatorRetriesASubscription(t *testing.T) {
 			}
 		}
 	}
-	for _, want := range []string{`{"consumers":2}`, `{"consumers":0}`} {
+	for _, want := range []string{
+		`{"subscription_id":"a","consumers":2}`, `{"subscription_id":"a","consumers":0}`,
+	} {
 		if a := h.admin("POST", "/api/v1/subscriptions/a/retry", ""); a.status != 200 ||
 			strings.TrimSpace(a.text) != want {
 			t.Errorf("%d %s, want %s", a.status, a.text, want)

@@ -32,7 +32,7 @@ type Inventory interface {
 	Partitions() int
 	PartitionOf(path string) int
 	Endpoints() *fsm.Endpoints
-	ResumeSubscription(ctx context.Context, id string) (fsm.Outcome, error)
+	ResumeSubscription(ctx context.Context, id string) (consumers int, o fsm.Outcome, err error)
 	RetrySubscription(ctx context.Context, id string) (consumers int, err error)
 	Consumer(ctx context.Context, r fsm.ConsumerRef) (fsm.Consumer, error)
 	CountConsumers(ctx context.Context, subs []fsm.Subscription) (byPartition [][]int, err error)

@@ -1,8 +1,6 @@
 package httpapi
 
 import (
-	"errors"
-	"net/http"
 	"slices"
 	"time"
 
@@ -25,32 +23,21 @@ type rotatedSecret struct {
 }
 
 // rotateSecret gives a subscription a new secret, and shows it this once.
-func (s *Service) rotateSecret(c echo.Context) error {
-	ctx, id := c.Request().Context(), c.Param("id")
-	if err := fsm.ValidateSubscriptionID(id); err != nil {
-		return refuse(fsm.CodeInvalidSubscriptionID, "%v", err)
-	}
+func (s *Service) rotateSecret(c echo.Context, id string) (any, []zap.Field, error) {
+	ctx := c.Request().Context()
 	r, err := s.readRotation(c)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	if err := s.cfg.Store.RefreshCatalog(ctx); err != nil {
-		return err
+		return nil, nil, err
 	}
 	if sub, ok := s.cfg.Store.Catalog().Get(id); ok && !slices.Contains(fsm.Signatures, sub.Signature) {
-		return refuse(fsm.CodeNotImplemented, "this version does not know the signature scheme %q of the subscription",
-			clipped(string(sub.Signature)))
+		return nil, nil, refuse(fsm.CodeNotImplemented,
+			"this version does not know the signature scheme %q of the subscription", clipped(string(sub.Signature)))
 	}
 	sub, err := s.cfg.Store.RotateSecret(ctx, id, r)
-	switch {
-	case errors.Is(err, fsm.ErrNotFound):
-		return noSubscription()
-	case err != nil:
-		return err
-	}
-	s.log.Info("secret rotated", zap.String("subscription", id), zap.Duration("overlap", r.Overlap))
-	writeJSON(c.Response(), http.StatusOK, rotatedSecret{sub.Secret, sub.Previous.Until.UTC()})
-	return nil
+	return rotatedSecret{sub.Secret, sub.Previous.Until.UTC()}, []zap.Field{zap.Duration("overlap", r.Overlap)}, err
 }
 
 // readRotation reads the body, which may be missing.

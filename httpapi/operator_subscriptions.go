@@ -2,13 +2,11 @@ package httpapi
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"net/url"
 	"time"
 
 	"github.com/labstack/echo/v4"
-	"go.uber.org/zap"
 
 	"reveille/fsm"
 )
@@ -225,60 +223,5 @@ func (s *Service) showSubscription(c echo.Context) error {
 	}
 	s.conclude(subs[0], &b)
 	writeJSON(c.Response(), http.StatusOK, b)
-	return nil
-}
-
-// readNothing reads the body of a request that has no fields: none, or an empty object.
-func (s *Service) readNothing(c echo.Context) error {
-	if c.Request().ContentLength == 0 {
-		return nil
-	}
-	s.limitBody(c)
-	o, err := s.readObject(c)
-	if err != nil {
-		return err
-	}
-	return o.only()
-}
-
-// resume ends a pause, and delivers again to a subscription's endpoint that answered 410, and to consumers that were
-// given up.
-func (s *Service) resume(c echo.Context) error {
-	ctx, id := c.Request().Context(), c.Param("id")
-	if err := fsm.ValidateSubscriptionID(id); err != nil {
-		return refuse(fsm.CodeInvalidSubscriptionID, "%v", err)
-	}
-	if err := s.readNothing(c); err != nil {
-		return err
-	}
-	out, err := s.cfg.Store.ResumeSubscription(ctx, id)
-	s.cfg.Outcomes.Follow(out, fsm.Sighting{}) // an error may have come after some were resumed
-	if errors.Is(err, fsm.ErrNotFound) {
-		return noSubscription()
-	} else if err != nil {
-		return err
-	}
-	s.log.Info("subscription resumed", zap.String("subscription", id))
-	writeJSON(c.Response(), http.StatusOK, map[string]string{"subscription_id": id})
-	return nil
-}
-
-// retry has what waits for a later attempt delivered now, also to an endpoint that has asked for a pause or is down.
-func (s *Service) retry(c echo.Context) error {
-	ctx, id := c.Request().Context(), c.Param("id")
-	if err := fsm.ValidateSubscriptionID(id); err != nil {
-		return refuse(fsm.CodeInvalidSubscriptionID, "%v", err)
-	}
-	if err := s.readNothing(c); err != nil {
-		return err
-	}
-	n, err := s.cfg.Store.RetrySubscription(ctx, id)
-	if errors.Is(err, fsm.ErrNotFound) {
-		return noSubscription()
-	} else if err != nil {
-		return err
-	}
-	s.log.Info("subscription retried", zap.String("subscription", id), zap.Int("consumers", n))
-	writeJSON(c.Response(), http.StatusOK, map[string]int{"consumers": n})
 	return nil
 }

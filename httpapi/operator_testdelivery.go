@@ -22,36 +22,27 @@ type testedBody struct {
 }
 
 // testDelivery sends a synthetic event to a subscription's endpoint, and shows what came of it.
-func (s *Service) testDelivery(c echo.Context) error {
-	ctx, id := c.Request().Context(), c.Param("id")
-	if err := fsm.ValidateSubscriptionID(id); err != nil {
-		return refuse(fsm.CodeInvalidSubscriptionID, "%v", err)
-	}
+func (s *Service) testDelivery(c echo.Context, id string) (any, []zap.Field, error) {
+	ctx := c.Request().Context()
 	if err := s.readNothing(c); err != nil {
-		return err
+		return nil, nil, err
 	}
 	if err := s.cfg.Store.RefreshCatalog(ctx); err != nil {
-		return err
+		return nil, nil, err
 	}
 	sub, found := s.cfg.Store.Catalog().Get(id)
 	if !found {
-		return noSubscription()
+		return nil, nil, fsm.ErrNotFound
 	}
 	t, err := s.cfg.Tester.Test(ctx, sub)
 	// The endpoint may have taken longer than an answer of the operator port; as in limitBody.
 	_ = http.NewResponseController(c.Response()).SetWriteDeadline(time.Now().Add(adminWriteTimeout))
-	switch {
-	case errors.Is(err, fsm.ErrTesting):
-		return refuse(fsm.CodeTooManyRequests, "this replica has a test delivery of this subscription under way, or "+
-			"many of others; try again")
-	case err != nil:
-		return err
+	if errors.Is(err, fsm.ErrTesting) {
+		return nil, nil, refuse(fsm.CodeTooManyRequests, "this replica has a test delivery of this subscription under "+
+			"way, or many of others; try again")
 	}
-	s.log.Info("test delivery", zap.String("subscription", id), zap.Int("status", t.Status),
-		zap.String("reason", t.Failure))
-	writeJSON(c.Response(), http.StatusOK, testedBody{
+	return testedBody{
 		Success: t.Failure == "", StatusCode: t.Status, ResponseTimeMS: t.Took.Milliseconds(),
 		ResponseBody: string(t.Body), Error: t.Failure,
-	})
-	return nil
+	}, []zap.Field{zap.Int("status", t.Status), zap.String("reason", t.Failure)}, err
 }

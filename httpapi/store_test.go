@@ -23,8 +23,8 @@ type memory struct {
 	err error // of every call, if set
 	// cut makes the next clearing away of consumers fail.
 	cut bool
-	// hidden and resumed are what those calls were about.
-	hidden, resumed []string
+	// hidden is which streams Hide was called for.
+	hidden []string
 	// begun is what the next callback finds left to do, whatever becomes of it: wakes for a stream that was made anew.
 	begun []fsm.Wake
 }
@@ -67,8 +67,6 @@ func (m *memory) after(c memstore.Call) error {
 	switch c.Method {
 	case "Hide":
 		m.hidden = append(m.hidden, c.Args[0].(string))
-	case "ResumeSubscription":
-		m.resumed = append(m.resumed, c.Args[0].(string))
 	}
 	return nil
 }

@@ -165,7 +165,11 @@ func TestTheWorkOfAScriptIsBoundedByLinks(t *testing.T) {
 		w.fill(t, shared, subscription("s"), fmt.Sprint(primary, i))
 	}
 	giveUp(5)
-	follow("resuming", consumers, must[fsm.Outcome](t)(w.ResumeSubscription(ctx, "s")))
+	resumed, o, err := w.ResumeSubscription(ctx, "s")
+	if err != nil || resumed != consumers {
+		t.Fatalf("%d consumers of %d are resumed: %v", resumed, consumers, err)
+	}
+	follow("resuming", consumers, o)
 	clear(wakes)
 	if err := w.DeleteSubscription(ctx, "s"); err != nil {
 		t.Fatal(err)

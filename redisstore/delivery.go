@@ -124,5 +124,6 @@ func (s *Store) Deliver(ctx context.Context, r fsm.WakeRef, d fsm.Delivered) (fs
 
 // ReleaseHeld implements fsm.DeliveryStore.
 func (s *Store) ReleaseHeld(ctx context.Context, sub fsm.Subscription) (o fsm.Outcome, err error) {
-	return s.ofSubscription(ctx, scriptReleaseHeld, sub)
+	err = s.ofSubscription(ctx, scriptReleaseHeld, sub, func(l *reply) { o.Add(l.outcome()) })
+	return o, err
 }

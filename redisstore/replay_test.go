@@ -91,7 +91,9 @@ func TestNothingIsReplayedToAnEndpointThatAnswered410(t *testing.T) {
 	if err != nil || work.Done != 1 || len(o.Wakes) != 0 {
 		t.Errorf("replayed is %+v, %+v, %v", work, o, err)
 	}
-	must[fsm.Outcome](t)(w.ResumeSubscription(ctx, "s"))
+	if n, _, err := w.ResumeSubscription(ctx, "s"); n != 2 || err != nil {
+		t.Errorf("%d were resumed, %v", n, err)
+	}
 	due, _, err := w.Due(ctx, 0, 10)
 	if err != nil || len(due.Wakes) != 2 {
 		t.Errorf("once it is resumed, due are %+v, %v", due.Wakes, err)

@@ -156,9 +156,9 @@ func callers() []caller {
 			return s.drop(ctx, []dropping{{id: "s", generation: "g", left: 1}})
 		}, []any{[]any{int64(0), tired}}},
 		{scriptResume, func(ctx context.Context, s *Store) error {
-			_, err := s.ResumeSubscription(ctx, "s")
+			_, _, err := s.ResumeSubscription(ctx, "s")
 			return err
-		}, []any{[]any{"0", bored}}},
+		}, []any{[]any{"0", int64(1), bored}, []any{"0", "boredom", outcome}}},
 		{scriptListLetters, func(ctx context.Context, s *Store) error {
 			_, err := s.DeadLetters(ctx, fsm.LetterSpan{}, 1)
 			return err

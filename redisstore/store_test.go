@@ -566,7 +566,7 @@ func TestSubscriptions(t *testing.T) {
 	if err := w.DeleteSubscription(ctx, "unknown"); err != nil {
 		t.Errorf("unknown id: %v", err)
 	}
-	if _, err := w.ResumeSubscription(ctx, "unknown"); !errors.Is(err, fsm.ErrNotFound) {
+	if _, _, err := w.ResumeSubscription(ctx, "unknown"); !errors.Is(err, fsm.ErrNotFound) {
 		t.Errorf("unknown id: %v", err)
 	}
 }

@@ -55,17 +55,24 @@ func (s *Store) Deleted(ctx context.Context, partition int, path string, d fsm.D
 	return s.batches(ctx, scriptDeleted, partition, path, of, flag(d.Anew), flag(d.Expect), flag(d.Doubt))
 }
 
-// batches calls a script that takes a cursor as its last argument and replies { next cursor, outcome } until it is
-// through. After an error the outcome is that of the calls before.
+// batches calls a script that replies { next cursor, outcome } until it is through. After an error the outcome is that
+// of the calls before.
 func (s *Store) batches(ctx context.Context, sc *script, partition int, args ...any) (o fsm.Outcome, err error) {
+	err = s.eachBatch(ctx, sc, partition, func(l *reply) { o.Add(l.outcome()) }, args...)
+	return o, err
+}
+
+// eachBatch calls a script that takes a cursor as its last argument, and replies the next one first, until it is
+// through. read reads what else is in each reply.
+func (s *Store) eachBatch(ctx context.Context, sc *script, partition int, read func(*reply), args ...any) error {
 	for cursor := "0"; ; {
 		r := s.run(ctx, sc, partition, append(args[:len(args):len(args)], cursor)...)
 		r.list(func(l *reply) {
 			cursor = l.text()
-			o.Add(l.outcome())
+			read(l)
 		})
 		if r.bad != nil || cursor == "0" {
-			return o, r.bad
+			return r.bad
 		}
 	}
 }

@@ -230,13 +230,13 @@ func (s *Store) RotateSecret(ctx context.Context, id string, r fsm.Rotation) (fs
 
 // ResumeSubscription implements fsm.SubscriptionStore. A replica that still takes the subscription for paused may hold
 // back an attempt of a consumer that was visited: it finds the change when it has done so.
-func (s *Store) ResumeSubscription(ctx context.Context, id string) (o fsm.Outcome, err error) {
+func (s *Store) ResumeSubscription(ctx context.Context, id string) (n int, o fsm.Outcome, err error) {
 	if err := s.RefreshCatalog(ctx); err != nil {
-		return o, err
+		return 0, o, err
 	}
 	sub, ok := s.catalog.Get(id)
 	if !ok {
-		return o, fsm.ErrNotFound
+		return 0, o, fsm.ErrNotFound
 	}
 	if sub.Paused {
 		sub, err = s.ChangeSubscription(ctx, id, func(now fsm.Subscription) (fsm.Subscription, error) {
@@ -244,10 +244,14 @@ func (s *Store) ResumeSubscription(ctx context.Context, id string) (o fsm.Outcom
 			return now, nil
 		})
 		if err != nil {
-			return o, err
+			return 0, o, err
 		}
 	}
-	return s.ofSubscription(ctx, scriptResume, sub)
+	err = s.ofSubscription(ctx, scriptResume, sub, func(l *reply) {
+		n += int(l.int())
+		o.Add(l.outcome())
+	})
+	return n, o, err
 }
 
 // RetrySubscription implements fsm.SubscriptionStore.
@@ -264,30 +268,21 @@ func (s *Store) RetrySubscription(ctx context.Context, id string) (n int, err er
 	if changed {
 		s.hints.tellEndpoints()
 	}
-	for p := 0; err == nil && p < s.keys.partitions; p++ {
-		for cursor, more := "0", true; more; {
-			r := s.run(ctx, scriptRetry, p, sub.ID, sub.Generation, cursor)
-			r.list(func(l *reply) {
-				cursor = l.text()
-				n += int(l.int())
-			})
-			err = r.bad
-			more = err == nil && cursor != "0"
-		}
+	if err != nil {
+		return 0, err
 	}
+	err = s.ofSubscription(ctx, scriptRetry, sub, func(l *reply) { n += int(l.int()) })
 	return n, err
 }
 
-// ofSubscription calls a script for all consumers of a subscription.
-func (s *Store) ofSubscription(ctx context.Context, sc *script, sub fsm.Subscription) (o fsm.Outcome, err error) {
+// ofSubscription calls a script for all consumers of a subscription; read is as that of eachBatch.
+func (s *Store) ofSubscription(ctx context.Context, sc *script, sub fsm.Subscription, read func(*reply)) error {
 	for p := range s.keys.partitions {
-		done, err := s.batches(ctx, sc, p, sub.ID, sub.Generation)
-		o.Add(done)
-		if err != nil {
-			return o, err
+		if err := s.eachBatch(ctx, sc, p, read, sub.ID, sub.Generation); err != nil {
+			return err
 		}
 	}
-	return o, nil
+	return nil
 }
 
 // RefreshCatalog implements fsm.SubscriptionStore.

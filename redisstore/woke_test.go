@@ -64,7 +64,7 @@ func TestAConsumerIsOnTheListOfItsStateSinceItCameToBeInIt(t *testing.T) {
 			wants("a 410", "retired", w.now)
 			w.Catalog().Replace([]fsm.Subscription{sub}, 0)
 			w.later(time.Hour)
-			if _, err := w.ResumeSubscription(ctx, "s"); err != nil {
+			if _, _, err := w.ResumeSubscription(ctx, "s"); err != nil {
 				t.Fatal(err)
 			}
 			resumed := w.now

@@ -307,7 +307,7 @@ There is more: reveille streams --watched --cursor n
 		{
 			"pause", "pause orders", "POST /api/v1/subscriptions/orders/pause",
 			`{"subscription_id":"orders","consumers":7}`, `
-orders is paused: its 7 consumers get nothing until it is resumed
+orders is paused, with 7 consumers
 `,
 		},
 		{
@@ -323,12 +323,18 @@ c             0          paused by operator, failing
 d             0          paused
 `,
 		},
-		{"resume", "resume orders", "POST /api/v1/subscriptions/orders/resume", `{"subscription_id":"orders"}`, `
-orders is delivered to again
-`},
-		{"retry", "retry orders", "POST /api/v1/subscriptions/orders/retry", `{"consumers":3}`, `
-the next attempt of 3 consumers is due now
-`},
+		{
+			"resume", "resume orders", "POST /api/v1/subscriptions/orders/resume",
+			`{"subscription_id":"orders","consumers":0}`, `
+orders is resumed, with 0 consumers that waited for it
+`,
+		},
+		{
+			"retry", "retry orders", "POST /api/v1/subscriptions/orders/retry",
+			`{"subscription_id":"orders","consumers":1}`, `
+orders is retried, with 1 consumer that waited for a later attempt
+`,
+		},
 		{
 			"rotating a secret", "rotate-secret orders",
 			`POST /api/v1/subscriptions/orders/rotate-secret {"overlap":"24h0m0s"}`,

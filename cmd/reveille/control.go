@@ -10,40 +10,32 @@ import (
 )
 
 func (c *cli) pause(ctx context.Context, args []string) error {
+	return c.onConsumers(ctx, args[0], "pause", "is paused, with %s")
+}
+
+func (c *cli) resume(ctx context.Context, args []string) error {
+	return c.onConsumers(ctx, args[0], "resume", "is resumed, with %s that waited for it")
+}
+
+func (c *cli) retry(ctx context.Context, args []string) error {
+	return c.onConsumers(ctx, args[0], "retry", "is retried, with %s that waited for a later attempt")
+}
+
+// onConsumers asks for something to be done to the consumers of a subscription, and prints to how many it was done.
+func (c *cli) onConsumers(ctx context.Context, id, action, did string) error {
 	var body struct {
 		ID        string `json:"subscription_id"`
 		Consumers int    `json:"consumers"`
 	}
-	path := subscriptionsPath + "/" + url.PathEscape(args[0]) + "/pause"
+	path := subscriptionsPath + "/" + url.PathEscape(id) + "/" + action
 	if printed, err := c.ask(ctx, http.MethodPost, path, nil, &body); printed || err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(c.out, "%s is paused: its %d consumers get nothing until it is resumed\n",
-		printable(body.ID), body.Consumers)
-	return err
-}
-
-func (c *cli) resume(ctx context.Context, args []string) error {
-	var body struct {
-		ID string `json:"subscription_id"`
+	consumers := fmt.Sprintf("%d consumers", body.Consumers)
+	if body.Consumers == 1 {
+		consumers = "1 consumer"
 	}
-	path := subscriptionsPath + "/" + url.PathEscape(args[0]) + "/resume"
-	if printed, err := c.ask(ctx, http.MethodPost, path, nil, &body); printed || err != nil {
-		return err
-	}
-	_, err := fmt.Fprintf(c.out, "%s is delivered to again\n", printable(body.ID))
-	return err
-}
-
-func (c *cli) retry(ctx context.Context, args []string) error {
-	var body struct {
-		Consumers int `json:"consumers"`
-	}
-	path := subscriptionsPath + "/" + url.PathEscape(args[0]) + "/retry"
-	if printed, err := c.ask(ctx, http.MethodPost, path, nil, &body); printed || err != nil {
-		return err
-	}
-	_, err := fmt.Fprintf(c.out, "the next attempt of %d consumers is due now\n", body.Consumers)
+	_, err := fmt.Fprintf(c.out, "%s %s\n", printable(body.ID), fmt.Sprintf(did, consumers))
 	return err
 }
 

@@ -162,7 +162,7 @@ func (s *Store) drop(ctx context.Context, n int, id, generation string) error {
 }
 
 // ResumeSubscription implements fsm.SubscriptionStore.
-func (s *Store) ResumeSubscription(ctx context.Context, id string) (o fsm.Outcome, err error) {
+func (s *Store) ResumeSubscription(ctx context.Context, id string) (n int, o fsm.Outcome, err error) {
 	err = s.call(ctx, func(t *tx) error {
 		s.readSubscriptions()
 		sub, there := t.subs[id]
@@ -175,15 +175,18 @@ func (s *Store) ResumeSubscription(ctx context.Context, id string) (o fsm.Outcom
 		}
 		for _, p := range t.partitions {
 			for _, c := range p.all() {
-				if c.Subscription == id && c.Generation == sub.Generation {
-					c, e := c.Resume(t.env(p, c.ID))
+				if c.Subscription != id || c.Generation != sub.Generation {
+					continue
+				}
+				if c, e, ok := c.Resume(t.env(p, c.ID)); ok {
+					n++
 					t.put(p, c, e, &o)
 				}
 			}
 		}
 		return nil
 	}, "ResumeSubscription", id)
-	return o, err
+	return n, o, err
 }
 
 // RetrySubscription implements fsm.SubscriptionStore.

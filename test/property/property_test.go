@@ -615,10 +615,11 @@ func (h *history) resume() {
 }
 
 func (h *history) resumed(id string) {
-	got, err := h.store.ResumeSubscription(h.ctx, id)
+	n, got, err := h.store.ResumeSubscription(h.ctx, id)
 	h.must(err)
-	want, err := h.spec.ResumeSubscription(h.ctx, id)
+	wantN, want, err := h.spec.ResumeSubscription(h.ctx, id)
 	h.must(err)
+	h.same("how many are resumed", n, wantN)
 	h.outcome("resume", got, want)
 }
 
