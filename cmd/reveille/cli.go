@@ -155,6 +155,8 @@ var commands = []command{
 		name: "verify", does: "check the signature of a webhook whose body comes on standard input",
 		about: "It says which check fails: the form of the signature, its time, or the HMAC, and what the right one " +
 			"is computed over.\n" +
+			"During a rotation, until the overlap is over, the previous secret signs in Webhook-Signature and the " +
+			"new one in\nWebhook-Signature-New.\n" +
 			"A secret on a command line can be seen by everybody on the machine (ps): REVEILLE_WEBHOOK_SECRET is not.",
 		flags: func(c *cli, f *flag.FlagSet) {
 			f.StringVar(&c.secret, "secret", "",
