@@ -33,7 +33,7 @@ func (d *Dispatcher) allowEndpoint(ctx context.Context, a *attempt) bool {
 		return true
 	}
 	e, now, trouble := d.cfg.Store.Endpoints().Get(a.wake.Generation)
-	if !trouble || !e.Down() && !e.Until.After(now) {
+	if !trouble || !e.LeftAlone(now) {
 		return true
 	}
 	if wait := d.cfg.Store.Endpoints().Ahead(a.wake.Generation); wait > 0 {
@@ -71,7 +71,7 @@ func (d *Dispatcher) hold(a *attempt, wait time.Duration) bool {
 // ends that is stored before the consumers are released. So either this one is released later than the store was told,
 // or it is found here, as far as this replica has heard of it.
 func (d *Dispatcher) holdAgain(ctx context.Context, w fsm.Wake) (fsm.Outcome, error) {
-	if e, now, trouble := d.cfg.Store.Endpoints().Get(w.Generation); trouble && (e.Down() || e.Until.After(now)) {
+	if e, now, trouble := d.cfg.Store.Endpoints().Get(w.Generation); trouble && e.LeftAlone(now) {
 		return fsm.Outcome{}, nil
 	}
 	return d.cfg.Store.Park(ctx, w.Ref(), 0)
@@ -91,7 +91,7 @@ func (d *Dispatcher) noteEndpoint(ctx context.Context, a *attempt) {
 func (d *Dispatcher) tellEndpoint(ctx context.Context, a *attempt) error {
 	store, v := d.cfg.Store, a.verdict
 	e, now, trouble := store.Endpoints().Get(a.wake.Generation)
-	if v.Result.OK() && (!trouble || e.Failures == 0 && e.Until.After(now)) {
+	if v.Result.OK() && (!trouble || e.Failures == 0 && e.AskedToWait(now)) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, reportTimeout/4) // the report of the attempt itself needs time, too

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"io"
 	"slices"
 	"time"
 
@@ -15,8 +14,6 @@ import (
 const (
 	// maxTests bounds the test deliveries in flight, one of each subscription at most.
 	maxTests = 16
-	// maxShown is how much of an answer a test delivery shows, in bytes.
-	maxShown = 1 << 10
 
 	reasonStopping = "this replica is stopping"
 )
@@ -33,7 +30,7 @@ func (d *Dispatcher) Test(ctx context.Context, sub fsm.Subscription) (fsm.TestDe
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(d.requests, cancel)()
-	a := &attempt{sub: sub, began: time.Now(), cancel: cancel}
+	a := &attempt{sub: sub, test: true, began: time.Now(), cancel: cancel}
 	for _, passes := range slices.Concat(
 		[]step{d.prepareTest}, d.stages.allow, d.stages.build, []step{d.sendTest},
 	) {
@@ -43,8 +40,7 @@ func (d *Dispatcher) Test(ctx context.Context, sub fsm.Subscription) (fsm.TestDe
 	}
 	result := fsm.TestDelivery{Status: a.status, Took: a.took, Failure: a.verdict.Reason}
 	if a.response != nil {
-		result.Body, _ = io.ReadAll(io.LimitReader(a.response.Body, maxShown)) // what there is of it
-		drain(a.response.Body, a.cancel)
+		result.Body = []byte(drain(a.response.Body, a.cancel))
 		_ = a.response.Body.Close()
 	}
 	if result.Status == 0 && d.requests.Err() != nil {

@@ -25,7 +25,7 @@ func modes(s *memStore, webhook string) map[string]fsm.Subscription {
 
 // TestWhatATestDeliveryShows holds of both modes what is shown of each answer.
 func TestWhatATestDeliveryShows(t *testing.T) {
-	long := strings.Repeat("é", maxShown)
+	long := strings.Repeat("é", fsm.MaxLetterAnswer)
 	for name, tc := range map[string]struct {
 		status  int
 		body    string
@@ -34,7 +34,7 @@ func TestWhatATestDeliveryShows(t *testing.T) {
 	}{
 		"a 204":                       {status: 204},
 		"a 200 with a body":           {status: 200, body: `{"done":false}`, shown: `{"done":false}`},
-		"the beginning of a long one": {status: 200, body: long, shown: long[:maxShown]},
+		"the beginning of a long one": {status: 200, body: long, shown: long[:fsm.MaxLetterAnswer]},
 		"a refusal":                   {status: 401, body: "no", shown: "no", failure: "status 401"},
 		"a 410":                       {status: 410, failure: "status 410"},
 		"a 503":                       {status: 503, failure: "status 503"},
@@ -107,6 +107,22 @@ func TestATestDeliveryIsSentAsDeliveriesAre(t *testing.T) {
 		}
 		if r.Method != http.MethodPost || r.URL.RequestURI() != "/hook?a=b&access_token=hush" {
 			t.Errorf("%s: %s %s", mode, r.Method, r.URL)
+		}
+	}
+}
+
+// TestATestDeliveryIsSentWhileTheSubscriptionIsPaused holds of both modes that a pause is not asked about.
+func TestATestDeliveryIsSentWhileTheSubscriptionIsPaused(t *testing.T) {
+	hook := endpoint(t, func(http.ResponseWriter, *http.Request) {})
+	f := start(t, newMemStore(), nil)
+	for mode, sub := range modes(f.store, hook) {
+		f.store.pause(t, sub.ID)
+		if err := f.store.RefreshCatalog(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		sub, _ = f.store.Catalog().Get(sub.ID)
+		if got, err := f.Test(t.Context(), sub); !sub.Paused || err != nil || got.Status != http.StatusOK {
+			t.Errorf("%s: %+v, %v", mode, got, err)
 		}
 	}
 }

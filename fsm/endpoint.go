@@ -43,6 +43,12 @@ type EndpointFailure struct {
 // Down says whether the endpoint is down.
 func (e Endpoint) Down() bool { return e.Failures >= DownAfter }
 
+// AskedToWait says whether the endpoint has asked to be left alone until later than now.
+func (e Endpoint) AskedToWait(now time.Time) bool { return e.Until.After(now) }
+
+// LeftAlone says whether deliveries do not simply begin: the endpoint has asked to wait, or is down and gets probes.
+func (e Endpoint) LeftAlone(now time.Time) bool { return e.Down() || e.AskedToWait(now) }
+
 // Fail takes in that a delivery failed that may be tried again.
 func (e Endpoint) Fail(now time.Time, f EndpointFailure) Endpoint {
 	if f.RetryAfter > 0 {
@@ -83,7 +89,7 @@ type Probe struct {
 // may be out for at most, until it is reported or returned.
 func (e Endpoint) Probe(now time.Time, patience time.Duration) (Endpoint, Probe) {
 	switch {
-	case e.Until.After(now), e.Down() && e.Next.After(now):
+	case e.AskedToWait(now), e.Down() && e.Next.After(now):
 		return e, Probe{Wait: e.Wait(now)}
 	case !e.Down():
 		return e, Probe{Allowed: true}
@@ -115,7 +121,7 @@ func (e Endpoint) Return(now time.Time, slot time.Time, sent bool) Endpoint {
 // Recover takes in that a delivery was answered with a 2xx. It may have begun before the endpoint asked for a pause:
 // that goes on.
 func (e Endpoint) Recover(now time.Time) Endpoint {
-	if e.Until.After(now) {
+	if e.AskedToWait(now) {
 		return Endpoint{Until: e.Until}
 	}
 	return Endpoint{}
@@ -279,7 +285,7 @@ func (v *Endpoints) Count() (paused, down int) {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
 	for _, k := range v.known {
-		if k.Until.After(k.clock()) {
+		if k.AskedToWait(k.clock()) {
 			paused++
 		}
 		if k.Down() {

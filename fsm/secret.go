@@ -25,6 +25,9 @@ func (p PreviousSecret) Unexpired(now time.Time) PreviousSecret {
 	return p
 }
 
+// RotationOverlap is a Rotation's Overlap unless an operator asks for another one.
+const RotationOverlap = 24 * time.Hour
+
 // Rotation gives a subscription a new secret.
 type Rotation struct {
 	// Random is what the new secret is made of.

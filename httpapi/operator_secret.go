@@ -10,11 +10,8 @@ import (
 	"reveille/fsm"
 )
 
-// How long the secret before a rotation goes on signing.
-const (
-	defaultOverlap = 24 * time.Hour
-	maxOverlap     = 7 * 24 * time.Hour
-)
+// maxOverlap is how long the secret before a rotation goes on signing at most.
+const maxOverlap = 7 * 24 * time.Hour
 
 type rotatedSecret struct {
 	Secret string `json:"webhook_secret"`
@@ -42,7 +39,7 @@ func (s *Service) rotateSecret(c echo.Context, id string) (any, []zap.Field, err
 
 // readRotation reads the body, which may be missing.
 func (s *Service) readRotation(c echo.Context) (r fsm.Rotation, err error) {
-	r = fsm.Rotation{Random: random(32), Overlap: defaultOverlap}
+	r = fsm.Rotation{Random: random(32), Overlap: fsm.RotationOverlap}
 	if c.Request().ContentLength == 0 {
 		return r, nil
 	}

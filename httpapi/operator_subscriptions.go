@@ -110,7 +110,7 @@ func (s *Service) conclude(sub fsm.Subscription, b *operatorSubscription) {
 	case b.Condition == conditionRetired:
 	case trouble && e.Down():
 		b.Condition = conditionDown
-	case trouble && e.Until.After(now):
+	case trouble && e.AskedToWait(now):
 		b.Condition = conditionPaused
 	case b.Condition != "":
 	case b.LookedAt < b.Consumers:

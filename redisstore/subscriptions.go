@@ -7,6 +7,7 @@ import (
 	"fmt"
 	mrand "math/rand/v2"
 	"strconv"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -176,7 +177,18 @@ func (s *Store) tell(ctx context.Context, sub fsm.Subscription) (stored fsm.Subs
 func (s *Store) ChangeSubscription(
 	ctx context.Context, id string, change func(fsm.Subscription) (fsm.Subscription, error),
 ) (fsm.Subscription, error) {
+	return s.changeAt(ctx, id, func(sub fsm.Subscription, _ clock) (fsm.Subscription, error) { return change(sub) })
+}
+
+// clock asks Redis for the time, the first time.
+type clock = func() (time.Time, error)
+
+// changeAt is ChangeSubscription by a change that may need the time.
+func (s *Store) changeAt(
+	ctx context.Context, id string, change func(fsm.Subscription, clock) (fsm.Subscription, error),
+) (fsm.Subscription, error) {
 	for {
+		clock := sync.OnceValues(func() (time.Time, error) { return s.now(ctx) })
 		text, err := s.rdb.HGet(ctx, s.keys.subscriptions(), id).Result()
 		if err = wrap(err); err != nil {
 			return fsm.Subscription{}, err
@@ -188,7 +200,7 @@ func (s *Store) ChangeSubscription(
 		if err != nil {
 			return fsm.Subscription{}, err
 		}
-		next, err := change(was)
+		next, err := change(was, clock)
 		if err != nil {
 			return fsm.Subscription{}, err
 		}
@@ -196,7 +208,7 @@ func (s *Store) ChangeSubscription(
 			return was, nil
 		}
 		if next.Previous.Secret != "" {
-			now, err := s.now(ctx)
+			now, err := clock()
 			if err != nil {
 				return fsm.Subscription{}, err
 			}
@@ -222,8 +234,8 @@ func (s *Store) ChangeSubscription(
 
 // RotateSecret implements fsm.SubscriptionStore.
 func (s *Store) RotateSecret(ctx context.Context, id string, r fsm.Rotation) (fsm.Subscription, error) {
-	return s.ChangeSubscription(ctx, id, func(sub fsm.Subscription) (fsm.Subscription, error) {
-		now, err := s.now(ctx)
+	return s.changeAt(ctx, id, func(sub fsm.Subscription, clock clock) (fsm.Subscription, error) {
+		now, err := clock()
 		return sub.Rotate(r, now), err
 	})
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"reveille/fsm"
 )
 
 // The exit statuses of the operator's commands.
@@ -176,7 +178,7 @@ var commands = []command{
 			"If you did not get to see the new one, repeat the command with --keep-previous.",
 		flags: func(c *cli, f *flag.FlagSet) {
 			asks(c, f)
-			f.DurationVar(&c.overlap, "overlap", defaultOverlap,
+			f.DurationVar(&c.overlap, "overlap", fsm.RotationOverlap,
 				"how long the present secret goes on signing, up to 168h; 0s if it has leaked")
 			f.BoolVar(&c.keepPrevious, "keep-previous", false,
 				"replace a secret that nobody knows: the one before it goes on signing instead")
@@ -191,9 +193,6 @@ var commands = []command{
 		flags: asks, run: (*cli).testDelivery,
 	},
 }
-
-// defaultOverlap is that of the API.
-const defaultOverlap = 24 * time.Hour
 
 // asks has the flags of every command that asks a running Reveille.
 func asks(c *cli, f *flag.FlagSet) {
