@@ -18,7 +18,7 @@ func (c *Consumer) wakeIfPending(env Env) *Wake {
 		return nil
 	}
 	c.State = Waking
-	c.pause(env, c.FirstFailure) // idle takes back what counted before
+	c.uncount(env, c.FirstFailure) // idle takes back what counted before
 	c.begin(env)
 	switch {
 	case c.Retired: // nothing but a resumption ends that
@@ -40,7 +40,7 @@ func (c *Consumer) begin(env Env) {
 // handOut begins the next delivery attempt. A wake of an earlier incarnation of the server may have been over, and
 // followed by others that are lost: it becomes a new one.
 func (c *Consumer) handOut(env Env) (e Effects) {
-	c.pauseUnattempted(env)
+	c.uncountUnattempted(env)
 	if c.Epoch <= env.Base {
 		e.Ended = c.Ended(EndLost)
 		c.begin(env)
@@ -102,20 +102,20 @@ func (c *Consumer) revive() {
 	}
 }
 
-// pause takes the time since a moment, in which no attempt could be made, out of the failure clock.
-func (c *Consumer) pause(env Env, since time.Time) {
+// uncount takes the time since a moment, in which no attempt could be made, out of the failure clock.
+func (c *Consumer) uncount(env Env, since time.Time) {
 	if !c.FirstFailure.IsZero() && !since.IsZero() && env.Now.After(since) {
-		c.Paused += env.Now.Sub(since)
+		c.Uncounted += env.Now.Sub(since)
 	}
 }
 
-// pauseUnattempted takes the time out of the failure clock since the next attempt is due, or was parked.
-func (c *Consumer) pauseUnattempted(env Env) {
+// uncountUnattempted takes the time out of the failure clock since the next attempt is due, or was parked.
+func (c *Consumer) uncountUnattempted(env Env) {
 	since := c.Deadline
 	if !c.ParkedAt.IsZero() {
 		since = c.ParkedAt
 	}
-	c.pause(env, since)
+	c.uncount(env, since)
 	c.ParkedAt = time.Time{}
 }
 
@@ -148,9 +148,9 @@ func (c Consumer) finished(env Env) (Consumer, Effects) {
 // idle has a consumer rest, and the failure clock with it.
 func (c *Consumer) idle(env Env) {
 	if c.State == Waking && !c.FirstFailure.IsZero() {
-		c.pause(env, c.ParkedAt)
+		c.uncount(env, c.ParkedAt)
 		c.ParkedAt = time.Time{}
-		c.Paused -= env.Now.Sub(c.FirstFailure)
+		c.Uncounted -= env.Now.Sub(c.FirstFailure)
 	}
 	c.State, c.Attempt, c.Sent = Idle, 0, false
 }
@@ -177,7 +177,7 @@ func (c *Consumer) note(path string, tail Offset) {
 
 // delivered notes what any 2xx and any claim prove: the endpoint takes wakes.
 func (c *Consumer) delivered() {
-	c.FirstFailure, c.Paused, c.Retired, c.LastError = time.Time{}, 0, false, ""
+	c.FirstFailure, c.Uncounted, c.Retired, c.LastError = time.Time{}, 0, false, ""
 	c.ParkedAt = time.Time{}
 }
 
@@ -194,7 +194,7 @@ func (c *Consumer) show(env Env) {
 	c.HiddenAt = time.Time{}
 	switch c.State {
 	case Waking:
-		c.pause(env, hidden)
+		c.uncount(env, hidden)
 		// What became of an attempt that was out meanwhile is not known; it is made again.
 		c.takeBack()
 		c.Sent, c.Deadline = false, env.Now
@@ -272,7 +272,7 @@ func (c Consumer) failed(env Env, f Failure) (Consumer, Effects) {
 		return c, Effects{}
 	case c.Profile.Lasting:
 	case c.Profile.Last(c.Attempt),
-		len(c.Profile.Delays) == 0 && !begun.Before(c.FirstFailure.Add(c.Paused+env.Timing.GCAfter)):
+		len(c.Profile.Delays) == 0 && !begun.Before(c.FirstFailure.Add(c.Uncounted+env.Timing.GCAfter)):
 		return c.giveUp()
 	}
 	c.Deadline = env.Now.Add(max(c.Profile.delay(c.Attempt, env.Jitter), wait))

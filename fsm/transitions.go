@@ -197,9 +197,9 @@ func (c Consumer) Hide(env Env, a Absence) (Consumer, Effects) {
 		switch {
 		case c.State != Waking:
 		case c.HiddenAt.IsZero():
-			c.pauseUnattempted(env)
+			c.uncountUnattempted(env)
 		default:
-			c.pause(env, c.HiddenAt)
+			c.uncount(env, c.HiddenAt)
 		}
 		c.HiddenAt = env.Now
 		c.Deadline = env.Now.Add(env.Timing.GoneGrace)
@@ -247,7 +247,7 @@ func (c Consumer) Due(env Env) (Consumer, Effects) {
 		c.Deadline = env.Now.Add(env.Timing.GoneGrace)
 		return c, Effects{Hidden: true}
 	case c.State == Waking && c.Sent:
-		c.pause(env, c.Deadline)
+		c.uncount(env, c.Deadline)
 		return c.failed(env, Failure{Reason: ReasonTimeout, Profile: c.Profile})
 	case c.State == Waking && !c.Retired:
 		e := c.handOut(env)

@@ -435,8 +435,8 @@ func TestFailures(t *testing.T) {
 				return c
 			}, 20 * time.Second},
 		} {
-			if got := tt.end(); got.Paused != tt.want || !got.ParkedAt.IsZero() || !got.FirstFailure.Equal(t0) {
-				t.Errorf("%s: %s do not count, want %s: %+v", name, got.Paused, tt.want, got)
+			if got := tt.end(); got.Uncounted != tt.want || !got.ParkedAt.IsZero() || !got.FirstFailure.Equal(t0) {
+				t.Errorf("%s: %s do not count, want %s: %+v", name, got.Uncounted, tt.want, got)
 			}
 		}
 	})

@@ -278,10 +278,10 @@ type Consumer struct {
 	Nudged time.Time
 	// FirstFailure is when the uninterrupted run of failed attempts began; zero without one.
 	FirstFailure time.Time
-	// Paused is how much of the time since FirstFailure does not count, because no attempt could be made: no replica
+	// Uncounted is how much of the time since FirstFailure does not count, because no attempt could be made: no replica
 	// acted on a deadline, the attempt was parked, or the consumer was hidden or idle. While it is idle it is less by
 	// the time that did count.
-	Paused time.Duration
+	Uncounted time.Duration
 	// ParkedAt is since when the next attempt waits that was handed out and not begun (Park), which is time that does
 	// not count either; zero if none does, and without a FirstFailure.
 	ParkedAt time.Time

@@ -154,8 +154,8 @@ func decodeConsumer(id string, h map[string]string) (c fsm.Consumer, bad error) 
 		c.Nudged = moment(n)
 	}
 	c.Again = h["again"] != "" && h["again"] == h["epoch"]
-	if h["paused"] != "" {
-		c.Paused = time.Duration(number("paused")) * time.Millisecond
+	if h["uncounted"] != "" {
+		c.Uncounted = time.Duration(number("uncounted")) * time.Millisecond
 	}
 	if h["parked"] != "" {
 		c.ParkedAt = at("parked")

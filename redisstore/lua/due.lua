@@ -35,7 +35,7 @@ for _, id in ipairs(ids) do
   elseif c.state == 'waking' and c.retired == 0 then
     take_back(c)
     if c.sent == 1 then
-      pause(c, c.due)
+      uncount(c, c.due)
       failed(c, 0, false, 'no answer in time', c.profile or '', '0')
     else
       hand_out(c)

@@ -10,7 +10,7 @@ local next_cursor = visit(P .. 'w:' .. path, ARGV[A + 2], function(id)
   if absence == '0' then hidden[#hidden + 1] = path end
   if c.hidden == 0 or absence == '1' then
     if c.state == 'waking' then
-      if c.hidden > 0 then pause(c, c.hidden) else pause_unattempted(c) end
+      if c.hidden > 0 then uncount(c, c.hidden) else uncount_unattempted(c) end
     end
     c.hidden, c.due = now, now + GRACE
     save(c)

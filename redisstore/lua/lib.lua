@@ -20,8 +20,8 @@
 --                           by: the nonce of the last callback that succeeded; error: why the last attempt failed, while
 --                           failing is not 0; restarts: the partition's count of restarts that it is up to date with (load), none
 --                           is 0;
---                           paused: how much of the time since failing does not count, ms, none is 0; parked: since when the next attempt
---                           waits that was handed out and not begun, ms, none is 0; both only while failing is not 0;
+--                           uncounted: how much of the time since failing does not count, ms, none is 0; parked: since when the next
+--                           attempt waits that was handed out and not begun, ms, none is 0; both only while failing is not 0;
 --                           profile: what it goes by that its subscription has set (fsm.Profile), none is that of the webhook spec;
 --                           born: the epoch that it was made with, if it was made with a profile;
 --                           span: an epoch, and how many events, or bytes, the first attempt has brought that failed in it
@@ -422,13 +422,13 @@ local function record(id)
   local c = {
     id = id, was = r, sub = r[1], gen = r[2], primary = r[3], profile = r[4], state = r[5], wake = r[6], by = r[7], epoch = r[8],
     woke = r[9], attempt = r[10], handed = r[11], sent = r[12], failing = r[13], retired = r[14], stalled = r[15], moved = r[16],
-    hidden = r[17], due = r[18], since = r[19], paused = 0, parked = 0,
+    hidden = r[17], due = r[18], since = r[19], uncounted = 0, parked = 0,
   }
   if c.failing > 0 then
-    local kept = redis.call('HMGET', P .. 'c:' .. id, 'paused', 'parked')
-    c.paused, c.parked = tonumber(kept[1] or '0'), tonumber(kept[2] or '0')
+    local kept = redis.call('HMGET', P .. 'c:' .. id, 'uncounted', 'parked')
+    c.uncounted, c.parked = tonumber(kept[1] or '0'), tonumber(kept[2] or '0')
   end
-  c.was_due, c.was_paused, c.was_parked, c.was_place = c.due, c.paused, c.parked, place_of(c)
+  c.was_due, c.was_uncounted, c.was_parked, c.was_place = c.due, c.uncounted, c.parked, place_of(c)
   return c
 end
 
@@ -455,10 +455,10 @@ local function save(c)
       was[i] = value
     end
   end
-  if c.paused ~= c.was_paused then
-    changes[#changes + 1] = 'paused'
-    changes[#changes + 1] = int(c.paused)
-    c.was_paused = c.paused
+  if c.uncounted ~= c.was_uncounted then
+    changes[#changes + 1] = 'uncounted'
+    changes[#changes + 1] = int(c.uncounted)
+    c.was_uncounted = c.uncounted
   end
   if c.parked ~= c.was_parked then
     changes[#changes + 1] = 'parked'
@@ -483,8 +483,8 @@ local function create(sub, gen, id, primary, acked, epoch, profile, aside)
   touched = true
   local c = {
     id = id, sub = sub, gen = gen, primary = primary, state = 'idle', epoch = epoch, profile = profile, wake = '', woke = 0, attempt = 0,
-    handed = 0, sent = 0, failing = 0, retired = 0, stalled = 0, moved = 0, hidden = 0, paused = 0, parked = 0, due = 0, was = {}, was_due = 0,
-    was_paused = 0, was_parked = 0,
+    handed = 0, sent = 0, failing = 0, retired = 0, stalled = 0, moved = 0, hidden = 0, uncounted = 0, parked = 0, due = 0,
+    was = {}, was_due = 0, was_uncounted = 0, was_parked = 0,
   }
   redis.call('HSET', P .. 'c:' .. id, 'sub', sub, 'gen', gen, 'primary', primary)
   if profile then redis.call('HSET', P .. 'c:' .. id, 'profile', profile) end
@@ -658,19 +658,19 @@ local function ask_for_attempt(c)
   }
 end
 
--- pause takes the time since a moment, in which no attempt could be made, out of the failure clock.
-local function pause(c, since)
-  if c.failing > 0 and since > 0 and now > since then c.paused = c.paused + now - since end
+-- uncount takes the time since a moment, in which no attempt could be made, out of the failure clock.
+local function uncount(c, since)
+  if c.failing > 0 and since > 0 and now > since then c.uncounted = c.uncounted + now - since end
 end
 
--- pause_unattempted takes the time out of the failure clock since the next attempt is due, or was parked.
-local function pause_unattempted(c)
-  pause(c, c.parked > 0 and c.parked or c.due)
+-- uncount_unattempted takes the time out of the failure clock since the next attempt is due, or was parked.
+local function uncount_unattempted(c)
+  uncount(c, c.parked > 0 and c.parked or c.due)
   c.parked = 0
 end
 
 local function hand_out(c)
-  pause_unattempted(c)
+  uncount_unattempted(c)
   if c.epoch <= fence() then
     over(c, 'lost')
     begin(c)
@@ -704,7 +704,7 @@ local function wake_if_pending(c, has_work)
   end
   if not has_work and not pending(c) then return end
   c.state, c.begun = 'waking', true
-  pause(c, c.failing) -- rest_idle takes back what counted before
+  uncount(c, c.failing) -- rest_idle takes back what counted before
   begin(c)
   if c.retired == 1 then return end -- nothing but a resumption ends that
   if c.stalled >= STALL_LIMIT then
@@ -717,9 +717,9 @@ end
 -- rest_idle has a consumer rest, and the failure clock with it.
 local function rest_idle(c)
   if c.state == 'waking' and c.failing > 0 then
-    pause(c, c.parked)
+    uncount(c, c.parked)
     c.parked = 0
-    c.paused = c.paused - (now - c.failing)
+    c.uncounted = c.uncounted - (now - c.failing)
   end
   c.state, c.attempt, c.sent = 'idle', 0, 0
 end
@@ -786,7 +786,7 @@ end
 
 local function delivered(c)
   if c.failing > 0 then redis.call('HDEL', P .. 'c:' .. c.id, 'error') end
-  c.failing, c.paused, c.parked, c.retired = 0, 0, 0, 0
+  c.failing, c.uncounted, c.parked, c.retired = 0, 0, 0, 0
 end
 
 local function go_live(c)
@@ -796,7 +796,7 @@ end
 
 local function show(c)
   if c.state == 'waking' then
-    pause(c, c.hidden)
+    uncount(c, c.hidden)
     take_back(c)
   end
   c.hidden = 0
@@ -889,7 +889,7 @@ local function failed(c, retry_after, retired, why, profile, span)
   if delays then
     last = c.attempt > #delays
   else
-    last = begun_at >= c.failing + c.paused + GC
+    last = begun_at >= c.failing + c.uncounted + GC
   end
   if retired then
     c.retired, c.due = 1, 0
@@ -920,7 +920,7 @@ local function step_aside(c, retry_after, why, profile, span, to, within)
   })
   aside.state = 'waking'
   begin(aside)
-  aside.attempt, aside.due, aside.failing, aside.paused = c.attempt, c.due, c.failing, c.paused
+  aside.attempt, aside.due, aside.failing, aside.uncounted = c.attempt, c.due, c.failing, c.uncounted
   local nudged = nudged_of(c)
   if nudged > 0 then set_nudged(aside, nudged) end
   failed(aside, retry_after, false, why, profile, span)

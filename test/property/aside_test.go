@@ -36,7 +36,7 @@ var brokenAsides = []harness.BrokenScript{
 	},
 	{
 		Name: "an aside begins its schedule anew", File: "redisstore/lua/lib.lua",
-		Old: "aside.paused = c.attempt, c.due,", New: "aside.paused = 0, c.due,",
+		Old: "aside.uncounted = c.attempt, c.due,", New: "aside.uncounted = 0, c.due,",
 	},
 	{
 		Name: "a nudged attempt that steps aside counts", File: "redisstore/lua/lib.lua",
