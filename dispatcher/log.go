@@ -43,7 +43,7 @@ func (l *deliveryLog) attempted(a fsm.Attempt) {
 	case fsm.AttemptRetired:
 		l.warn(a, "webhook answered 410: its consumers get nothing until the subscription is resumed")
 	case fsm.AttemptWaiting:
-		l.warn(a, "this version cannot deliver for a subscription: its wakes are held")
+		l.warn(a, "this version cannot deliver for a subscription: its wakes wait")
 	case fsm.AttemptDead: // each is told: what is kept of it is bounded
 		l.log.Warn("events are dead: they are not tried again", attemptFields(a)...)
 	case fsm.AttemptFailed:

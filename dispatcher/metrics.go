@@ -129,14 +129,14 @@ func newMetrics(r prometheus.Registerer, most int) *metrics {
 // watch has the numbers of requests and wakes shown.
 func (d *Dispatcher) watch(r prometheus.Registerer) {
 	f := promauto.With(r)
-	endpoints := func(name, help string, value func(paused, down int) int) {
+	endpoints := func(name, help string, value func(askedToWait, down int) int) {
 		f.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 {
 			return float64(value(d.cfg.Store.Endpoints().Count()))
 		})
 	}
-	endpoints("reveille_endpoints_paused", "Endpoints of push subscriptions that get nothing for a while, because "+
-		"they have answered a delivery of any replica with a Retry-After: the same number on each replica.",
-		func(paused, _ int) int { return paused })
+	endpoints("reveille_endpoints_asked_to_wait", "Endpoints of push subscriptions that get nothing for a while, "+
+		"because they have answered a delivery of any replica with a Retry-After: the same number on each replica.",
+		func(askedToWait, _ int) int { return askedToWait })
 	endpoints("reveille_endpoints_down", "Endpoints of push subscriptions that are down: the last deliveries of all "+
 		"replicas have failed, and one at a time finds out whether that goes on. The same number on each replica.",
 		func(_, down int) int { return down })

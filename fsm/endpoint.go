@@ -118,7 +118,7 @@ func (e Endpoint) Return(now time.Time, slot time.Time, sent bool) Endpoint {
 	return e
 }
 
-// Recover takes in that a delivery was answered with a 2xx. It may have begun before the endpoint asked for a pause:
+// Recover takes in that a delivery was answered with a 2xx. It may have begun before the endpoint asked to wait:
 // that goes on.
 func (e Endpoint) Recover(now time.Time) Endpoint {
 	if e.AskedToWait(now) {
@@ -127,8 +127,8 @@ func (e Endpoint) Recover(now time.Time) Endpoint {
 	return Endpoint{}
 }
 
-// Retry takes in that an operator asks for attempts now: a pause is over, and if the endpoint is down, the next probe
-// may begin. One that is out goes on.
+// Retry takes in that an operator asks for attempts now: what the endpoint has asked for is over, and if it is down,
+// the next probe may begin. One that is out goes on.
 func (e Endpoint) Retry(now time.Time) Endpoint {
 	e.Until = time.Time{}
 	if e.Down() && !e.Probing {
@@ -280,17 +280,17 @@ func (v *Endpoints) Version() (version int64, ok bool) {
 	return v.version, v.loaded
 }
 
-// Count returns how many endpoints are left alone because they have asked for that, and how many are down.
-func (v *Endpoints) Count() (paused, down int) {
+// Count returns how many endpoints are left alone because they have asked to wait, and how many are down.
+func (v *Endpoints) Count() (askedToWait, down int) {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
 	for _, k := range v.known {
 		if k.AskedToWait(k.clock()) {
-			paused++
+			askedToWait++
 		}
 		if k.Down() {
 			down++
 		}
 	}
-	return paused, down
+	return askedToWait, down
 }

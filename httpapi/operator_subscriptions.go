@@ -18,10 +18,10 @@ const (
 	maxCounted = 1 << 16
 	// conditionUnknown is that of a subscription of which only some consumers were looked at, none of them in trouble.
 	conditionUnknown = "unknown"
-	// conditionDown and conditionPaused are those of a push subscription whose endpoint gets one delivery at a time, or
-	// none for a while (fsm.Endpoint).
-	conditionDown   = "down"
-	conditionPaused = "paused"
+	// conditionDown and conditionAskedToWait are those of a push subscription whose endpoint gets one delivery at a
+	// time, or none for a while (fsm.Endpoint).
+	conditionDown        = "down"
+	conditionAskedToWait = "asked_to_wait"
 )
 
 // operatorSubscription is a subscription as an operator sees it. It has neither the secret nor the webhook's path and
@@ -45,7 +45,8 @@ type operatorSubscription struct {
 	// DeadLetters counts the deliveries that are not tried again.
 	DeadLetters int `json:"dead_letters,omitempty"`
 	// Condition is the worst of the consumers that were looked at: "retired", "failing", "ok"; "unknown" if nothing is
-	// wrong with them and there are others. Unless one is retired, it is "down" or "paused" if the endpoint is.
+	// wrong with them and there are others. Unless one is retired, it is "down" or "asked_to_wait" if the endpoint
+	// is, or has.
 	Condition string `json:"condition"`
 	// Paused is true until an operator resumes the subscription, which is no part of Condition.
 	Paused bool `json:"paused,omitempty"`
@@ -111,7 +112,7 @@ func (s *Service) conclude(sub fsm.Subscription, b *operatorSubscription) {
 	case trouble && e.Down():
 		b.Condition = conditionDown
 	case trouble && e.AskedToWait(now):
-		b.Condition = conditionPaused
+		b.Condition = conditionAskedToWait
 	case b.Condition != "":
 	case b.LookedAt < b.Consumers:
 		b.Condition = conditionUnknown

@@ -314,7 +314,7 @@ func TestOperatorSeesEndpointsInTrouble(t *testing.T) {
 	fails(h.subscribe("failing", 1), fsm.DownAfter-1, fsm.EndpointFailure{})
 	h.change("failing:%2Ffailing%2F0", func(c *fsm.Consumer) { c.FirstFailure = h.clock() })
 	h.subscribe("ok", 1)
-	fails(h.subscribe("paused", 1), 1, fsm.EndpointFailure{RetryAfter: time.Minute})
+	fails(h.subscribe("asked_to_wait", 1), 1, fsm.EndpointFailure{RetryAfter: time.Minute})
 	fails(h.subscribe("retired", 1), fsm.DownAfter, fsm.EndpointFailure{})
 	h.change("retired:%2Fretired%2F0", func(c *fsm.Consumer) { c.State, c.Retired = fsm.Waking, true })
 	for _, row := range rowsOf(h.admin("GET", "/api/v1/subscriptions", ""), "subscriptions") {

@@ -63,9 +63,9 @@ var commands = []command{
 		does: "list subscriptions, or show one with its consumers counted by state", most: 1,
 		about: "CONDITION is that of the consumers that were looked at, a few of each subscription in the list: " +
 			"retired (the\nendpoint answered 410, see resume), failing or ok. \"ok in 4 of 7\": 4 were looked at and " +
-			"nothing is wrong with them;\nreveille subscriptions ID looks at more. Down or paused is the endpoint of " +
-			"a push subscription: it gets one\ndelivery at a time until it takes one, or none for as long as it has " +
-			"asked. Paused by operator: see pause.",
+			"nothing is wrong with them;\nreveille subscriptions ID looks at more. Down, or asked to wait, is " +
+			"the endpoint of a push subscription: it gets\none delivery at a time until it takes one, or none for " +
+			"as long as it has asked. Paused by operator: see pause.",
 		flags: pages, run: (*cli).subscriptions,
 	},
 	{
@@ -106,7 +106,7 @@ var commands = []command{
 	},
 	{
 		name: "retry", args: "SUBSCRIPTION",
-		does:  "make now what waits for a later attempt, also to an endpoint that is down or has asked for a pause",
+		does:  "make now what waits for a later attempt, also to an endpoint that is down or has asked to wait",
 		least: 1, most: 1, flags: asks, run: (*cli).retry,
 	},
 	{

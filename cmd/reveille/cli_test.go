@@ -315,12 +315,12 @@ orders is paused, with 7 consumers
 			`{"subscriptions":[{"subscription_id":"a","condition":"ok","paused":true},
 			{"subscription_id":"b","condition":"unknown","paused":true},
 			{"subscription_id":"c","condition":"failing","paused":true},
-			{"subscription_id":"d","condition":"paused"}]}`, `
+			{"subscription_id":"d","condition":"asked_to_wait"}]}`, `
 SUBSCRIPTION  CONSUMERS  CONDITION
 a             0          paused by operator
 b             0          paused by operator
 c             0          paused by operator, failing
-d             0          paused
+d             0          asked to wait
 `,
 		},
 		{

@@ -60,19 +60,20 @@ func (c *cli) subscriptions(ctx context.Context, args []string) error {
 	return c.rows(rows, "subscriptions", body.Next)
 }
 
-// conditionOf does not leave an operator with "unknown": what was looked at is known. "paused" alone is the endpoint,
-// which has asked for that.
+// conditionOf does not leave an operator with "unknown": what was looked at is known. The endpoint alone can have
+// "asked to wait".
 func conditionOf(s shownSubscription) string {
 	const paused = "paused by operator"
+	condition := strings.ReplaceAll(s.Condition, "_", " ")
 	switch healthy := s.Condition == "ok" || s.Condition == "unknown"; {
 	case s.Paused && healthy:
 		return paused
 	case s.Paused:
-		return paused + ", " + s.Condition
+		return paused + ", " + condition
 	case s.Condition == "unknown":
 		return fmt.Sprintf("ok in %d of %d", s.LookedAt, s.Consumers)
 	}
-	return s.Condition
+	return condition
 }
 
 func (c *cli) oneSubscription(ctx context.Context, id string) error {

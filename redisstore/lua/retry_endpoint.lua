@@ -1,5 +1,6 @@
 -- An operator asks for deliveries now. Global; it begins with changed.lua and endpoint.lua, which says what it gets and returns.
--- A pause is over, and the next probe may begin unless one is out. It says yes if the endpoint is in trouble. O(log changes).
+-- A wait that the endpoint has asked for is over, and the next probe may begin unless one is out.
+-- It says yes if the endpoint is in trouble. O(log changes).
 local e = endpoint()
 if not e.version then return endpoint_reply(e) end
 e.pause = 0

@@ -42,7 +42,7 @@ func TestARetryAfterHoldsForAnEndpointOverReplicas(t *testing.T) {
 		return http.StatusNoContent
 	})
 	events := [][]string{p.add(path(0), 0, 1)}
-	f.known("reveille_endpoints_paused", 1)
+	f.known("reveille_endpoints_asked_to_wait", 1)
 	for i := 1; i < streams; i++ {
 		events = append(events, p.add(path(i), i, i+1))
 	}
@@ -59,7 +59,7 @@ func TestARetryAfterHoldsForAnEndpointOverReplicas(t *testing.T) {
 	if n := len(pushes); n != streams+1 {
 		t.Errorf("%d requests came, want one for each stream, and one again", n)
 	}
-	f.known("reveille_endpoints_paused", 0)
+	f.known("reveille_endpoints_asked_to_wait", 0)
 }
 
 // TestAnEndpointThatIsDownIsProbedOverReplicas has an endpoint fail for the streams of two replicas. While it is down

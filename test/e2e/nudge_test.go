@@ -122,7 +122,7 @@ func TestAnOperatorRetriesASubscription(t *testing.T) {
 		f.receiver.AskForPause(time.Hour)
 		f.failing("")
 		path, events := f.send("asks-for-a-pause")
-		f.awaitMetrics(t, map[string]float64{"reveille_endpoints_paused": 1})
+		f.awaitMetrics(t, map[string]float64{"reveille_endpoints_asked_to_wait": 1})
 		f.failing("none")
 		other, more := f.send("waits")
 		harness.Eventually(t, harness.Wait, "both come", func() error {
@@ -136,7 +136,7 @@ func TestAnOperatorRetriesASubscription(t *testing.T) {
 		})
 		f.want(path, events)
 		f.want(other, more)
-		f.awaitMetrics(t, map[string]float64{"reveille_endpoints_paused": 0})
+		f.awaitMetrics(t, map[string]float64{"reveille_endpoints_asked_to_wait": 0})
 	})
 	t.Run("of wakes", func(t *testing.T) {
 		s := e.empty(t)
