@@ -67,6 +67,33 @@ var brokenPushes = []harness.BrokenScript{
 	},
 }
 
+// brokenReplays are builds that replay dead letters wrongly.
+var brokenReplays = []harness.BrokenScript{
+	{
+		Name: "a dead letter is dropped and not replayed", File: "redisstore/lua/lib.lua",
+		Old: "    if replays(c, letter) then\n",
+		New: "    if replays(c, letter) then drop_letter(n) return redis.call('ZREM', P .. 'r:' .. c.id, n) end\n" +
+			"    if replays(c, letter) then\n",
+	},
+	{
+		Name: "the last dead letter is replayed first", File: "redisstore/lua/lib.lua",
+		Old: "local n = redis.call('ZRANGE', P .. 'r:' .. c.id, 0, 0)[1]",
+		New: "local n = redis.call('ZRANGE', P .. 'r:' .. c.id, -1, -1)[1]",
+	},
+	{
+		Name: "a dead letter is kept when its replay is over", File: "redisstore/lua/lib.lua",
+		Old: "local function replay_over(of, n)\n  drop_letter(n)\n", New: "local function replay_over(of, n)\n",
+	},
+	{
+		Name: "a replay does not say that it is one", File: "dispatcher/format/json.go",
+		Old: "if d.Wake.Replay {", New: "if d.Wake.Replay && d.Wake.Primary == \"\" {",
+	},
+	{
+		Name: "events that were refused for good leave no dead letter", File: "dispatcher/push.go",
+		Old: "delivered.Dead = a.letter()", New: "_ = a.letter()",
+	},
+}
+
 // caught is how each broken build is caught: what goes wrong meanwhile, and the rule that it breaks.
 var caught = map[string]struct {
 	faults func(*world, time.Duration)
@@ -117,6 +144,12 @@ var caught = map[string]struct {
 	brokenPushes[6].Name: {nothing, ruleUndelivered},
 	brokenPushes[7].Name: {nothing, ruleFinal},
 	brokenPushes[8].Name: {nothing, ruleUndelivered},
+
+	brokenReplays[0].Name: {nothing, ruleUndelivered},
+	brokenReplays[1].Name: {inReplays(func(w *world) { w.pause(time.Second) }), ruleReplayOrder},
+	brokenReplays[2].Name: {nothing, ruleAgain},
+	brokenReplays[3].Name: {nothing, ruleUnmarked},
+	brokenReplays[4].Name: {nothing, ruleUndelivered},
 }
 
 // TestTheCheckerCatchesBrokenBuilds has the world run on builds of Reveille in each of which one thing is wrong. It is
@@ -130,7 +163,8 @@ func TestTheCheckerCatchesBrokenBuilds(t *testing.T) {
 	if err != nil {
 		t.Fatalf("FAULT_SCENARIO: %v", err)
 	}
-	for _, b := range slices.Concat(harness.BrokenScripts, []harness.BrokenScript{brokenSign}, brokenPushes) {
+	for _, b := range slices.Concat(harness.BrokenScripts, []harness.BrokenScript{brokenSign}, brokenPushes,
+		brokenReplays) {
 		how, there := caught[b.Name]
 		if !there {
 			t.Errorf("nothing says how this is caught: %s", b.Name)

@@ -44,6 +44,8 @@ type truth struct {
 	Pushed map[string]fsm.Ordering
 	// Consumers are those that there are.
 	Consumers map[string]fsm.Consumer
+	// Letters are the dead letters that there are.
+	Letters []fsm.DeadLetter
 	// Since are the events that a consumer has to get of streams that it subscribed to by callback.
 	Since map[link][]string
 }
@@ -54,8 +56,11 @@ type verdict struct {
 	// Pushed counts the events that receivers took, PushedAgain the pushes of events that were taken already, and Aside
 	// the events that stepped aside: their stream went on before they were pushed again.
 	Pushed, PushedAgain, Aside int
-	Gap                        time.Duration
-	Violations                 []violation
+	// Letters counts the dead letters that the operator has seen, Replayed the events that were taken from a replay, and
+	// Beside the pushes that were taken while a dead letter of their stream was replayed.
+	Letters, Replayed, Beside int
+	Gap                       time.Duration
+	Violations                []violation
 }
 
 // checker judges one run.

@@ -52,16 +52,21 @@ func (w *world) someMaster() *harness.Redis { return w.cluster.Master(w.random(1
 // killMasters kills a master, and once its replica has taken over starts it again as the replica of that.
 func killMasters(w *world, span time.Duration) {
 	for range 2 {
-		master, killed := w.someMaster(), time.Now()
-		master.Kill()
-		w.awaitFailover(master)
-		w.pause(span / 6)
-		master.Restart()
-		w.announce(master)
-		w.cluster.AwaitWhole()
-		w.journal.mark(redisLost, killed.Add(-failoverWindow), time.Now())
+		killMaster(w, span/6)
 		w.pause(span / 6)
 	}
+}
+
+// killMaster kills a master, and starts it again a while after its replica has taken over.
+func killMaster(w *world, after time.Duration) {
+	master, killed := w.someMaster(), time.Now()
+	master.Kill()
+	w.awaitFailover(master)
+	w.pause(after)
+	master.Restart()
+	w.announce(master)
+	w.cluster.AwaitWhole()
+	w.journal.mark(redisLost, killed.Add(-failoverWindow), time.Now())
 }
 
 // freezeMasters stops a master as it stands until its replica has taken over. It comes back in the belief to be the

@@ -54,9 +54,17 @@ func TestFaults(t *testing.T) {
 		results = append(results, play(t, s, seed, span))
 	}
 	report(t, results, seed, fmt.Sprintf("FAULT_MINUTES=%v", minutes), began)
-	aside := slices.ContainsFunc(results, func(r result) bool { return r.Aside > 0 })
-	if len(results) == len(scenarios) && !aside {
-		t.Error("no push stepped aside in any scenario")
+	if len(results) != len(scenarios) {
+		return
+	}
+	for what, count := range map[string]func(result) int{
+		"no push stepped aside":                                  func(r result) int { return r.Aside },
+		"no event was replayed":                                  func(r result) int { return r.Replayed },
+		"no push was taken while its stream's past was replayed": func(r result) int { return r.Beside },
+	} {
+		if !slices.ContainsFunc(results, func(r result) bool { return count(r) > 0 }) {
+			t.Errorf("%s in any scenario", what)
+		}
 	}
 }
 
@@ -128,9 +136,10 @@ func play(t *testing.T, s scenario, seed uint64, span time.Duration) result {
 		w.stop()
 	})
 	r.Took = time.Since(began)
-	progress("%s: %s after %s: %d events, %d wakes, %d lost, %d duplicate wakes, %d events pushed, %d again, %d aside",
+	progress("%s: %s after %s: %d events, %d wakes, %d lost, %d duplicate wakes, %d events pushed, %d again, %d aside, "+
+		"%d dead letters, %d events replayed, %d pushes beside replays",
 		s.name, r.word(), r.Took.Round(time.Second), r.Events, r.Wakes, r.Lost, r.Duplicates, r.Pushed, r.PushedAgain,
-		r.Aside)
+		r.Aside, r.Letters, r.Replayed, r.Beside)
 	return r
 }
 
@@ -191,7 +200,7 @@ func (w *world) save(name string, r result) {
 	if text, err := json.MarshalIndent(map[string]any{
 		"Heads": w.heads(), "Violations": r.Violations, "Arrivals": j.Arrivals, "Reads": j.Reads, "Calls": j.Calls,
 		"Dones": j.Dones, "Appends": j.Appends,
-		"Pushes": j.Pushes, "Marks": j.Marks,
+		"Pushes": j.Pushes, "Marks": j.Marks, "Letters": j.Letters, "Asks": j.Asks,
 	}, "", " "); err == nil {
 		_ = os.WriteFile(filepath.Join(dir, "journal.json"), text, 0o600)
 	}

@@ -18,6 +18,8 @@ type journal struct {
 	Dones    []syncDone
 	Appends  []written
 	Pushes   []*pushed
+	Letters  []letter
+	Asks     []*ask
 	Marks    []mark
 }
 
@@ -173,7 +175,7 @@ func (j *journal) copy() *journal {
 	c := &journal{
 		Arrivals: append([]arrival(nil), j.Arrivals...), Reads: append([]reading(nil), j.Reads...),
 		Dones: append([]syncDone(nil), j.Dones...), Appends: append([]written(nil), j.Appends...),
-		Marks: append([]mark(nil), j.Marks...),
+		Marks: append([]mark(nil), j.Marks...), Letters: append([]letter(nil), j.Letters...),
 	}
 	for _, k := range j.Calls {
 		d := *k
@@ -182,6 +184,9 @@ func (j *journal) copy() *journal {
 	}
 	for _, p := range j.Pushes {
 		c.Pushes = append(c.Pushes, new(*p))
+	}
+	for _, a := range j.Asks {
+		c.Asks = append(c.Asks, new(*a))
 	}
 	return c
 }

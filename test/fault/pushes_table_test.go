@@ -25,6 +25,12 @@ func (s *story) push(delivery string, status int, events ...string) {
 	s.Pushes = append(s.Pushes, p)
 }
 
+// replay is a push that says that it is one.
+func (s *story) replay(delivery string, status int, events ...string) {
+	s.push(delivery, status, events...)
+	s.Pushes[len(s.Pushes)-1].Replay = true
+}
+
 // quiet lets more time go by than an answer takes to be noted.
 func (s *story) quiet() { s.now = s.now.Add(2 * pushReport) }
 
@@ -33,14 +39,7 @@ func (s *story) quiet() { s.now = s.now.Add(2 * pushReport) }
 func TestTheCheckerFindsWhatIsWrongWithPushes(t *testing.T) {
 	const no = http.StatusServiceUnavailable
 	const yes = http.StatusNoContent
-	for _, c := range []struct {
-		name  string
-		tell  func(s *story)
-		truth func(t *truth)
-		want  []string
-		// lost, again and aside are the figures that the verdict must show.
-		lost, again, aside int
-	}{
+	judge(t, []pushCase{
 		{name: "nothing is wrong", tell: func(s *story) {
 			s.push("a", yes, "a")
 			s.push("b", yes, "b")
@@ -282,7 +281,22 @@ func TestTheCheckerFindsWhatIsWrongWithPushes(t *testing.T) {
 			name: "a consumer that is gone in the end", want: []string{ruleGone}, tell: pushesByTheBook,
 			truth: func(t *truth) { t.Consumers = nil },
 		},
-	} {
+	})
+}
+
+// pushCase is a run by the book but for one thing.
+type pushCase struct {
+	name string
+	tell func(s *story)
+	// truth changes what is true in the end: three events, and the consumer at rest at the end of them.
+	truth func(t *truth)
+	want  []string
+	// lost, again, aside, replayed and beside are the figures that the verdict must show.
+	lost, again, aside, replayed, beside int
+}
+
+func judge(t *testing.T, cases []pushCase) {
+	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			s := &story{now: time.Unix(1_700_000_000, 0)}
 			c.tell(s)
@@ -307,6 +321,9 @@ func TestTheCheckerFindsWhatIsWrongWithPushes(t *testing.T) {
 			if v.Lost != c.lost || v.PushedAgain != c.again || v.Aside != c.aside {
 				t.Errorf("lost %d, again %d, aside %d; want %d, %d, %d", v.Lost, v.PushedAgain, v.Aside, c.lost,
 					c.again, c.aside)
+			}
+			if v.Replayed != c.replayed || v.Beside != c.beside {
+				t.Errorf("replayed %d, beside %d; want %d, %d", v.Replayed, v.Beside, c.replayed, c.beside)
 			}
 		})
 	}

@@ -23,7 +23,9 @@ type pushed struct {
 	// Delivery is the id of all of it. IDs are those of its Events.
 	Delivery    string
 	IDs, Events []string
-	At          time.Time
+	// Replay is set if it says that it replays a dead letter.
+	Replay bool
+	At     time.Time
 	// Answered is when the answer was sent, Status what it was; 0 if there was none.
 	Answered time.Time
 	Status   int
@@ -76,7 +78,7 @@ func (c *checker) pushes() {
 		}
 		for i, e := range p.Events[:min(len(p.Events), len(p.IDs))] {
 			n, id := pushedEvent{p.Consumer, e}, p.IDs[i]
-			if at, there := number[p.Consumer][e]; there {
+			if at, there := number[p.Consumer][e]; there && !p.Replay {
 				switch before := last[p.Consumer]; {
 				case at >= before:
 					last[p.Consumer] = at
@@ -88,6 +90,7 @@ func (c *checker) pushes() {
 				}
 			}
 			c.again(p, n, taken[n])
+			c.marking(p, n, came[n])
 			if was, there := ids[n]; there && was != id && !c.moved(came[n], p.At) {
 				c.violate(ruleID, "%s: %s was %s, and is %s at %s", p.Consumer, e, was, id, stamp(p.At))
 			}
@@ -105,6 +108,7 @@ func (c *checker) pushes() {
 		c.delivered(consumer, came, taken)
 	}
 	c.v.Pushed, c.v.Aside = len(taken), len(aside)
+	c.letters()
 }
 
 // again checks a push of an event that was taken before.
@@ -129,7 +133,7 @@ func (c *checker) moved(came []*pushed, now time.Time) bool {
 	return slices.ContainsFunc(came, func(p *pushed) bool { return c.lostBetween(p.At, now) })
 }
 
-// delivered checks that all events of a consumer's stream were taken.
+// delivered checks that all events of a consumer's stream were taken, those that were refused for good by a replay.
 func (c *checker) delivered(consumer string, came, taken map[pushedEvent][]*pushed) {
 	path := primaryOf(consumer)
 	var lost []string

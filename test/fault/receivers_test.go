@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -35,6 +36,8 @@ type pushSubscription struct {
 	ordering    fsm.Ordering
 	// refused is how often its receiver answers 503 beside pushRefused.
 	refused float64
+	// picky has its receiver refuse some events for good.
+	picky bool
 }
 
 var pushSubscriptions = []pushSubscription{
@@ -42,7 +45,13 @@ var pushSubscriptions = []pushSubscription{
 	{id: "bulk", pattern: "/chat/**", batch: 20, ordering: fsm.OrderingStream},
 	{id: "loose", pattern: "/jobs/*", batch: 1, ordering: fsm.OrderingNone, refused: 0.2},
 	{id: "heap", pattern: "/files/*", batch: 5, ordering: fsm.OrderingNone, refused: 0.2},
+	{id: "picky", pattern: "/jobs/*", batch: 1, ordering: fsm.OrderingStream, refused: 0.2, picky: true},
+	{id: "fussy", pattern: "/chat/*", batch: 5, ordering: fsm.OrderingNone, refused: 0.2, picky: true},
 }
+
+// A picky receiver refuses one event in pickyEvery for good. It takes a replay of it; of one in stubbornEvery only the
+// second.
+const pickyEvery, stubbornEvery = 5, 10
 
 // pushedTo returns the consumers that push the events of a stream, and how each orders them.
 func pushedTo(path string) map[string]fsm.Ordering {
@@ -62,13 +71,15 @@ type receiver struct {
 	secret string
 
 	conduct
+	// refusedAgain has the events whose first replay was refused; mu of conduct guards it.
+	refusedAgain map[pushedEvent]bool
 }
 
 func (w *world) startReceivers() {
 	w.t.Helper()
 	api := harness.NewClient(w.t, w.replicas[0].URL)
 	for _, s := range pushSubscriptions {
-		r := &receiver{pushSubscription: s, w: w}
+		r := &receiver{pushSubscription: s, w: w, refusedAgain: map[pushedEvent]bool{}}
 		addr := fmt.Sprintf("127.0.0.1:%d", harness.FreePort(w.t))
 		ln, err := (&net.ListenConfig{}).Listen(w.t.Context(), "tcp", addr)
 		if err != nil {
@@ -99,6 +110,7 @@ func (r *receiver) ServeHTTP(rw http.ResponseWriter, req *http.Request) {
 	}
 	p := harness.Push{ID: req.Header.Get("Webhook-Id"), Stream: req.Header.Get("Reveille-Stream"), Body: body}
 	got := &pushed{Consumer: fsm.ConsumerID(r.id, p.Stream), Path: p.Stream, Delivery: p.ID, At: time.Now()}
+	got.Replay = req.Header.Get("Reveille-Replay") == "true"
 	var events []string
 	if got.IDs, events, err = p.Events(); err != nil {
 		got.Forged = err.Error()
@@ -138,6 +150,28 @@ func (r *receiver) ServeHTTP(rw http.ResponseWriter, req *http.Request) {
 		r.w.pause(r.w.between(b.linger/2, b.linger))
 		status = http.StatusNoContent
 	}
+	if status == http.StatusNoContent && r.refuses(got) {
+		status = refusedForGood
+	}
 	answered(status)
 	rw.WriteHeader(status)
+}
+
+// refuses says whether the receiver refuses a push for good.
+func (r *receiver) refuses(p *pushed) (refused bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, id := range p.Events {
+		n, err := strconv.Atoi(id)
+		if err != nil || !r.picky || n%pickyEvery != pickyEvery/2 {
+			continue
+		}
+		e := pushedEvent{p.Consumer, id}
+		if !p.Replay {
+			refused = true
+		} else if n%stubbornEvery == pickyEvery/2 && !r.refusedAgain[e] {
+			refused, r.refusedAgain[e] = true, true
+		}
+	}
+	return refused
 }

@@ -19,13 +19,39 @@ func (w *world) withoutCreations(f func()) {
 func killRedis(w *world, span time.Duration) {
 	for range 2 {
 		w.pause(span / 2)
-		killed := time.Now()
-		w.redis.Kill()
-		w.pause(300 * time.Millisecond)
-		w.redis.Restart()
-		w.journal.mark(redisLost, killed.Add(-lossWindow), time.Now())
+		killRedisOnce(w)
 	}
 	w.pause(span / 2)
+}
+
+func killRedisOnce(w *world) {
+	killed := time.Now()
+	w.redis.Kill()
+	w.pause(300 * time.Millisecond)
+	w.redis.Restart()
+	w.journal.mark(redisLost, killed.Add(-lossWindow), time.Now())
+}
+
+// killEverything kills Redis and all replicas at the same time.
+func killEverything(w *world) {
+	w.withoutCreations(func() {
+		killed := time.Now()
+		w.losingAnswers(func() {
+			for _, r := range w.replicas {
+				r.Kill()
+			}
+			w.redis.Kill()
+		})
+		w.redis.Restart()
+		w.journal.mark(redisLost, killed.Add(-lossWindow), time.Now())
+		for _, r := range w.replicas {
+			r.Start()
+		}
+	})
+}
+
+func rewindRedisOnce(w *world) {
+	w.withoutCreations(func() { rewindRedis(w, 0, time.Second) })
 }
 
 // rewindRedis ends Redis and starts it with what it had a while before.

@@ -55,6 +55,16 @@ var scenarios = []scenario{
 	{name: "workers crash after the claim", short: true, faults: misbehave(behaviour{crash: 0.5})},
 	{name: "workers stall and come back as zombies", faults: misbehave(behaviour{stall: 0.4})},
 	{name: "workers answer 500", faults: misbehave(behaviour{status: 500})},
+	{name: "all replicas killed in the middle of replays", short: true, faults: inReplays(killAllReplicas)},
+	{name: "a replica frozen in the middle of replays", faults: inReplays(freezeOneReplica)},
+	{name: "Redis restarted in the middle of replays", faults: inReplays(restartRedisOnce)},
+	{name: "Redis killed in the middle of replays", faults: inReplays(killRedisOnce)},
+	{name: "Redis and all replicas killed in the middle of replays", faults: inReplays(killEverything)},
+	{name: "Redis loses its last second, in the middle of replays", faults: inReplays(rewindRedisOnce)},
+	{
+		name: "cluster, a master killed in the middle of replays", options: options{cluster: true},
+		faults: inReplays(func(w *world) { killMaster(w, 0) }),
+	},
 	{name: "clock of a replica jumps", prepare: jumpingClock, faults: jumpClock},
 	{name: "everything at random", share: 1, prepare: jumpingClock, faults: anything},
 	{
@@ -115,17 +125,35 @@ func (w *world) losingAnswers(f func()) {
 	w.journal.mark(answersLost, began, time.Now())
 }
 
+// killAllReplicas kills all of them at the same time.
+func killAllReplicas(w *world) {
+	w.losingAnswers(func() {
+		for _, r := range w.replicas {
+			r.Kill()
+		}
+	})
+	for _, r := range w.replicas {
+		r.Start()
+	}
+}
+
+func freezeOneReplica(w *world) { w.freezeFor(w.replicas[w.random(replicas)], 2*livenessTimeout) }
+
 func restartRedis(w *world, span time.Duration) {
 	for range 2 {
-		w.losingAnswers(func() {
-			if err := w.redis.Stop(); err != nil {
-				w.t.Errorf("redis did not end in order: %v", err)
-			}
-			w.pause(500 * time.Millisecond)
-			w.redis.Restart()
-		})
+		restartRedisOnce(w)
 		w.pause(span / 2)
 	}
+}
+
+func restartRedisOnce(w *world) {
+	w.losingAnswers(func() {
+		if err := w.redis.Stop(); err != nil {
+			w.t.Errorf("redis did not end in order: %v", err)
+		}
+		w.pause(500 * time.Millisecond)
+		w.redis.Restart()
+	})
 }
 
 func restartUpstream(w *world, span time.Duration) {

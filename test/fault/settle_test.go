@@ -24,6 +24,7 @@ const hiddenAfter = 25 * time.Second
 func (w *world) settle(within time.Duration) verdict {
 	w.t.Helper()
 	began, healed := time.Now(), false
+	w.operator.turnTo(clears)
 	for {
 		j := w.journal.copy()
 		// An append without an answer may take place after its writer has ended.
@@ -79,9 +80,13 @@ func (w *world) heads() map[string]fsm.Offset {
 
 func mendable(v verdict) bool {
 	for _, x := range v.Violations {
-		if x.Rule == ruleLost || x.Rule == ruleUndelivered || x.Rule == ruleFinal || x.Rule == ruleGone &&
-			strings.HasSuffix(x.How, "does not exist") {
+		switch x.Rule {
+		case ruleLost, ruleUndelivered, ruleLeft, ruleFinal:
 			return true
+		case ruleGone:
+			if strings.HasSuffix(x.How, "does not exist") {
+				return true
+			}
 		}
 	}
 	return false
@@ -120,6 +125,7 @@ func (w *world) truth(j *journal, streams map[string]streamTruth) truth {
 			w.t.Logf("consumer %s: %v", id, err)
 		}
 	}
+	t.Letters = w.letters()
 	for l, from := range furtherFrom(j) {
 		if s, there := streams[l.Path]; there && s.Tail != "" {
 			t.Since[l], _ = readAll(w.direct, l.Path, string(from))

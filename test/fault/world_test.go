@@ -66,6 +66,7 @@ type world struct {
 	workers  []*worker
 	// receivers are where events are pushed to.
 	receivers []*receiver
+	operator  *operator
 	// direct speaks to the stream server past all links.
 	direct *harness.Client
 
@@ -103,6 +104,7 @@ func newWorld(t testing.TB, seed uint64, o options) *world {
 	}
 	w.startWorkers()
 	w.startReceivers()
+	w.startOperator()
 	// What the scenario's goroutines use must outlive them.
 	t.Cleanup(w.stop)
 	return w
