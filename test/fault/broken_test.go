@@ -76,9 +76,10 @@ var brokenReplays = []harness.BrokenScript{
 			"    if replays(c, letter) then\n",
 	},
 	{
-		Name: "the last dead letter is replayed first", File: "redisstore/lua/lib.lua",
-		Old: "local n = redis.call('ZRANGE', P .. 'r:' .. c.id, 0, 0)[1]",
-		New: "local n = redis.call('ZRANGE', P .. 'r:' .. c.id, -1, -1)[1]",
+		Name: "the last dead letter is replayed first", File: "redisstore/lua/replay_letters.lua",
+		Old: "for _, n in ipairs(letters_of(ARGV[A], ARGV[A + 1], ARGV[A + 2], ARGV[A + 3])) do\n",
+		New: "local numbers = letters_of(ARGV[A], ARGV[A + 1], ARGV[A + 2], ARGV[A + 3])\n" +
+			"for i = #numbers, 1, -1 do\n  local n = numbers[i]\n",
 	},
 	{
 		Name: "a dead letter is kept when its replay is over", File: "redisstore/lua/lib.lua",
@@ -146,7 +147,7 @@ var caught = map[string]struct {
 	brokenPushes[8].Name: {nothing, ruleUndelivered},
 
 	brokenReplays[0].Name: {nothing, ruleUndelivered},
-	brokenReplays[1].Name: {inReplays(func(w *world) { w.pause(time.Second) }), ruleReplayOrder},
+	brokenReplays[1].Name: {pileUp, ruleReplayOrder},
 	brokenReplays[2].Name: {nothing, ruleAgain},
 	brokenReplays[3].Name: {nothing, ruleUnmarked},
 	brokenReplays[4].Name: {nothing, ruleUndelivered},

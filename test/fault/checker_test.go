@@ -56,8 +56,8 @@ type verdict struct {
 	// Pushed counts the events that receivers took, PushedAgain the pushes of events that were taken already, and Aside
 	// the events that stepped aside: their stream went on before they were pushed again.
 	Pushed, PushedAgain, Aside int
-	// Letters counts the dead letters that the operator has seen, Replayed the events that were taken from a replay, and
-	// Beside the pushes that were taken while a dead letter of their stream was replayed.
+	// Letters counts the dead letters that the operator has seen, Replayed the events that were taken from a replay,
+	// and Beside the pushes that were taken while a dead letter of their stream was replayed.
 	Letters, Replayed, Beside int
 	Gap                       time.Duration
 	Violations                []violation

@@ -136,8 +136,8 @@ func play(t *testing.T, s scenario, seed uint64, span time.Duration) result {
 		w.stop()
 	})
 	r.Took = time.Since(began)
-	progress("%s: %s after %s: %d events, %d wakes, %d lost, %d duplicate wakes, %d events pushed, %d again, %d aside, "+
-		"%d dead letters, %d events replayed, %d pushes beside replays",
+	progress("%s: %s after %s: %d events, %d wakes, %d lost, %d duplicate wakes, %d events pushed, %d again, "+
+		"%d aside, %d dead letters, %d events replayed, %d pushes beside replays",
 		s.name, r.word(), r.Took.Round(time.Second), r.Events, r.Wakes, r.Lost, r.Duplicates, r.Pushed, r.PushedAgain,
 		r.Aside, r.Letters, r.Replayed, r.Beside)
 	return r

@@ -192,11 +192,14 @@ func TestTheCheckerFindsWhatIsWrongWithReplays(t *testing.T) {
 			s.replay("a", yes, "a")
 			s.replay("b", yes, "b")
 		}},
-		{name: "an event is replayed that was only put off", want: []string{ruleReplayed}, replayed: 1, tell: func(s *story) {
-			s.push("a", no, "a")
-			s.replay("a", yes, "a")
-			s.push("b-c", yes, "b", "c")
-		}},
+		{
+			name: "an event is replayed that was only put off", want: []string{ruleReplayed}, replayed: 1,
+			tell: func(s *story) {
+				s.push("a", no, "a")
+				s.replay("a", yes, "a")
+				s.push("b-c", yes, "b", "c")
+			},
+		},
 		{name: "a letter of an event that was only put off", want: []string{ruleLetter}, tell: func(s *story) {
 			s.push("a", no, "a")
 			s.list(1, "a")

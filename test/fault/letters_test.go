@@ -60,13 +60,8 @@ func (a *ask) queued(l letter) bool {
 		l.At.Before(a.Sent)
 }
 
-// mayQueue says whether a wish may have had a letter queued that came after a moment.
-func (a *ask) mayQueue(l letter, after time.Time) bool {
-	return a.Letter == l.LetterID || a.Letter == fsm.LetterID{} && a.Subscription == subscriptionOf(l.Consumer) &&
-		(a.Answered.IsZero() || a.Answered.After(after))
-}
-
-// marking checks that a push of an event says that it is a replay if it is one. came are the pushes of the event before.
+// marking checks that a push of an event says that it is a replay if it is one. came are the pushes of the event
+// before.
 func (c *checker) marking(p *pushed, n pushedEvent, came []*pushed) {
 	refused := slices.DeleteFunc(slices.Clone(came),
 		func(b *pushed) bool { return !b.refused() || b.Answered.After(p.At) })
@@ -159,28 +154,31 @@ func (c *checker) beside(all map[delivery]*history) (n int) {
 }
 
 // replayOrder checks that of two letters of a consumer, which are in the order in which they came, the second was not
-// replayed before the first, unless it may have been asked for first.
+// replayed before the first, unless it may have been asked for alone, and first. Whoever asks for all asks for the
+// first as well.
 func (c *checker) replayOrder(letters []letter, all map[delivery]*history) {
 	for i, a := range letters {
 		ha := all[delivery{a.Consumer, a.Delivery}]
-		at := slices.IndexFunc(c.j.Asks, func(k *ask) bool { return k.queued(a) })
-		if at < 0 {
-			continue
+		var asked time.Time
+		if at := slices.IndexFunc(c.j.Asks, func(k *ask) bool { return k.queued(a) }); at >= 0 {
+			asked = c.j.Asks[at].Answered
 		}
-		asked := c.j.Asks[at]
+		noted := a.At
+		if asked.After(noted) {
+			noted = asked
+		}
 		for _, b := range letters[i+1:] {
 			hb := all[delivery{b.Consumer, b.Delivery}]
-			if hb.from.IsZero() || !ha.from.IsZero() && ha.from.Before(hb.from) ||
-				c.lostBetween(asked.Answered, hb.from) {
+			if hb.from.IsZero() || !ha.from.IsZero() && ha.from.Before(hb.from) || c.lostBetween(noted, hb.from) {
 				continue
 			}
 			if slices.ContainsFunc(c.j.Asks, func(k *ask) bool {
-				return k != asked && k.mayQueue(b, hb.refused) && k.Sent.Before(asked.Answered)
+				return k.Letter == b.LetterID && k.Sent.Before(hb.from) && (asked.IsZero() || k.Sent.Before(asked))
 			}) {
 				continue
 			}
-			c.violate(ruleReplayOrder, "%s: %s at %s, %s was asked for at %s", a.Consumer, b.LetterID, stamp(hb.from),
-				a.LetterID, stamp(asked.Answered))
+			c.violate(ruleReplayOrder, "%s: %s at %s, and %s at %s", a.Consumer, b.LetterID, stamp(hb.from), a.LetterID,
+				stamp(ha.from))
 		}
 	}
 }

@@ -179,20 +179,21 @@ func (o *operator) replay(id string, letter fsm.LetterID) {
 }
 
 // letters returns the dead letters that there are in the end.
-func (w *world) letters() (all []fsm.DeadLetter) {
+func (w *world) letters() (left []fsm.DeadLetter) {
 	w.t.Helper()
 	counts, err := w.store.CountDeadLetters(w.t.Context())
 	for p := 0; err == nil && p < len(counts); p++ {
 		if len(counts[p]) > 0 {
 			var list []fsm.DeadLetter
-			list, err = w.store.DeadLetters(w.t.Context(), fsm.LetterSpan{Partition: p, Through: fsm.MaxLetterNumber}, 100)
-			all = append(all, list...)
+			all := fsm.LetterSpan{Partition: p, Through: fsm.MaxLetterNumber}
+			list, err = w.store.DeadLetters(w.t.Context(), all, 100)
+			left = append(left, list...)
 		}
 	}
 	if err != nil { // it is asked again
-		all = append(all, fsm.DeadLetter{Reason: err.Error()})
+		left = append(left, fsm.DeadLetter{Reason: err.Error()})
 	}
-	return all
+	return left
 }
 
 // subscriptionOf is the subscription that a consumer is of.
@@ -219,6 +220,20 @@ func (w *world) awaitReplay(pile time.Duration) {
 	}
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		w.t.Errorf("nothing was replayed within %s", settleTime)
+	}
+}
+
+// pileUp has several letters of a stream be there when their replay is asked for.
+func pileUp(w *world, span time.Duration) {
+	w.operator.turnTo(waits)
+	w.pause(span)
+	for until := time.Now().Add(settleTime); time.Now().Before(until) && w.pause(100*time.Millisecond); {
+		of := map[string]int{}
+		for _, l := range w.journal.copy().Letters {
+			if of[l.Consumer]++; of[l.Consumer] > 2 {
+				return
+			}
+		}
 	}
 }
 

@@ -46,7 +46,8 @@ func table(out io.Writer, results []result) {
 		_, _ = fmt.Fprintln(tw, "| "+strings.Join(text, "\t| ")+"\t|")
 	}
 	line("scenario", "events", "wakes", "lost", "duplicate wakes", "longest gap without a wake", "epochs that repeated",
-		"events pushed", "pushed again", "stepped aside", "dead letters", "events replayed", "pushed beside replays", "verdict")
+		"events pushed", "pushed again", "stepped aside", "dead letters", "events replayed",
+		"pushed beside replays", "verdict")
 	line("---", "---", "---", "---", "---", "---", "---", "---", "---", "---", "---", "---", "---", "---")
 	for _, r := range results {
 		line(r.Scenario, r.Events, r.Wakes, r.Lost, r.Duplicates, r.Gap.Round(100*time.Millisecond), r.Repeated,
