@@ -2,8 +2,11 @@
 -- ARGV[9] subscription, "" for all  ARGV[10] first number  ARGV[11] last number  ARGV[12] how many at most
 -- Returns a number and what is kept of that letter, by turns. O(letters returned).
 local list = {}
-for _, n in ipairs(letters_of(ARGV[A], ARGV[A + 1], ARGV[A + 2], ARGV[A + 3])) do
-  list[#list + 1] = n
-  list[#list + 1] = redis.call('HGET', P .. 'letters', n) or ''
-end
+in_chunks(letters_of(ARGV[A], ARGV[A + 1], ARGV[A + 2], ARGV[A + 3]), function(...)
+  local kept = redis.call('HMGET', P .. 'letters', ...)
+  for i, n in ipairs({ ... }) do
+    list[#list + 1] = n
+    list[#list + 1] = kept[i] or ''
+  end
+end)
 return unchanged(list)
