@@ -30,6 +30,7 @@ var parts = []struct {
 	{"burst", 20 * time.Minute, burst},
 	{"subscriptions", 30 * time.Minute, subscriptions},
 	{"replicas", 20 * time.Minute, replicas},
+	{"letters", 30 * time.Minute, letters},
 	{"go benchmarks", 20 * time.Minute, goBenchmarks},
 	{"builds", 40 * time.Minute, builds},
 }

@@ -38,6 +38,9 @@ type sizes struct {
 	// replicas are numbers of replicas, hints how many subscriptions are made at one for another to act on.
 	replicas []int
 	hints    int
+	// letters are how many dead letters there are, of letterStreams streams; sample is how many are replayed one by
+	// one.
+	letters, letterStreams, sample int
 	// benchtime is that of the Go benchmarks.
 	benchtime string
 }
@@ -48,19 +51,22 @@ var forms = map[string]sizes{
 		streams: []int{1, 64, 512}, many: 64, pushStreams: []int{1, 64}, batches: []int{1, 100},
 		silent: []int{0, 10_000, 50_000}, idle: 30 * time.Second, burst: 10_000,
 		subscriptions: []int{1, 10, 100, 10_000}, newStreams: 500,
-		replicas: []int{1, 2, 3}, hints: 100, benchtime: "1s",
+		replicas: []int{1, 2, 3}, hints: 100,
+		letters: 1_000_000, letterStreams: 1000, sample: 10_000, benchtime: "1s",
 	},
 	"quick": {
 		rounds: 1, span: 2 * time.Second, settle: 500 * time.Millisecond, patience: 5 * time.Second,
 		streams: []int{1, 64, 512}, many: 64, pushStreams: []int{1, 64}, batches: []int{1, 100},
 		silent: []int{0, 1000}, idle: 5 * time.Second, burst: 1000, subscriptions: []int{1, 10, 100}, newStreams: 50,
-		replicas: []int{1, 2, 3}, hints: 20, benchtime: "50ms",
+		replicas: []int{1, 2, 3}, hints: 20,
+		letters: 100_000, letterStreams: 1000, sample: 1000, benchtime: "50ms",
 	},
 	"tiny": {
 		rounds: 1, span: 200 * time.Millisecond, settle: 50 * time.Millisecond, patience: 5 * time.Minute,
 		streams: []int{3}, many: 3, pushStreams: []int{3}, batches: []int{1, 100},
 		silent: []int{20}, idle: 200 * time.Millisecond, burst: 20, subscriptions: []int{6}, newStreams: 4,
-		replicas: []int{2}, hints: 4, benchtime: "1x",
+		replicas: []int{2}, hints: 4,
+		letters: 60, letterStreams: 3, sample: 6, benchtime: "1x",
 	},
 }
 

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -44,6 +45,8 @@ type receiver struct {
 	url string
 	// waiting has a channel for each stream; it is not changed while requests come.
 	waiting map[string]chan pushed
+	// came counts all requests.
+	came atomic.Int64
 }
 
 func newReceiver(t *testing.T, paths []string) *receiver {
@@ -63,6 +66,7 @@ func newReceiver(t *testing.T, paths []string) *receiver {
 func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	answered := make(chan struct{})
 	defer close(answered)
+	r.came.Add(1)
 	body, err := io.ReadAll(req.Body)
 	p := pushed{at: time.Now(), answered: answered}
 	path := req.Header.Get("Reveille-Stream")

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os/exec"
 	"testing"
@@ -35,11 +36,15 @@ type world struct {
 	t      *testing.T
 	ctx    context.Context
 	system system
-	ref    *harness.RefServer
-	redis  *harness.Redis      // nil for the floor
-	revs   []*harness.Reveille // none for the floor
-	floor  *harness.Process
-	front  *front // of tailedHTTP2 alone
+	// bin and settings are those of the replicas.
+	bin      string
+	settings map[string]string
+
+	ref   *harness.RefServer
+	redis *harness.Redis      // nil for the floor
+	revs  []*harness.Reveille // none for the floor
+	floor *harness.Process
+	front *front // of tailedHTTP2 alone
 	// api are the origins that take subscriptions and create streams, one a replica; write those that take appends.
 	api, write []string
 	http       *http.Client
@@ -72,15 +77,32 @@ func newWorld(ctx context.Context, t *testing.T, s system, bin string, replicas 
 			t.Fatal(err)
 		}
 	}
+	w.bin, w.settings = bin, settings
 	for range replicas {
-		rev := harness.NewReveilleOf(t, bin, settings)
-		rev.Start()
-		w.revs, w.api, w.write = append(w.revs, rev), append(w.api, rev.URL), append(w.write, rev.URL)
+		w.startReveille(nil)
 	}
 	if s != gateway {
 		w.write = []string{w.ref.StreamRoot}
 	}
 	return w
+}
+
+// startReveille starts one more replica. further settings go on top of those of all.
+func (w *world) startReveille(further map[string]string) {
+	w.t.Helper()
+	settings := maps.Clone(w.settings)
+	maps.Copy(settings, further)
+	rev := harness.NewReveilleOf(w.t, w.bin, settings)
+	rev.Start()
+	w.revs, w.api, w.write = append(w.revs, rev), append(w.api, rev.URL), append(w.write, rev.URL)
+}
+
+// restartReveille ends the only replica, and starts it with further settings.
+func (w *world) restartReveille(further map[string]string) {
+	w.t.Helper()
+	w.check(w.revs[0].Stop())
+	w.revs, w.api = nil, nil
+	w.startReveille(further)
 }
 
 func (w *world) startFloor() {
