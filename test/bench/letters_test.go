@@ -182,7 +182,7 @@ func (k *deadOnes) count() (n int) {
 	counts, err := k.store.CountDeadLetters(k.ctx)
 	k.check(err)
 	for _, c := range counts {
-		n += c[k.id]
+		n += c.Of[k.id]
 	}
 	return n
 }
@@ -237,16 +237,15 @@ func (k *deadOnes) replayAll() (queued int) {
 	for next := ""; ; {
 		var body struct {
 			Queued, Refused int
-			More            bool
 			Next            string
 		}
-		request := fmt.Sprintf(`{"subscription":%q,"next":%q}`, k.id, next)
+		request := fmt.Sprintf(`{"subscription":%q,"cursor":%q}`, k.id, next)
 		k.check(k.operate(http.MethodPost, "dead-letters/replay", request, &body))
 		if body.Refused > 0 {
 			k.t.Errorf("%d letters cannot be replayed", body.Refused)
 		}
 		queued += body.Queued
-		if next = body.Next; !body.More || time.Since(began) > k.bench.span {
+		if next = body.Next; next == "" || time.Since(began) > k.bench.span {
 			break
 		}
 	}
@@ -263,13 +262,14 @@ func (k *deadOnes) dropTo(most int) (left int) {
 }
 
 func (k *deadOnes) discard() (n int) {
-	for {
+	for next := ""; ; {
 		var body struct {
 			Discarded int
-			More      bool
+			Next      string
 		}
-		k.check(k.operate(http.MethodPost, "dead-letters/discard", fmt.Sprintf(`{"subscription":%q}`, k.id), &body))
-		if n += body.Discarded; !body.More {
+		request := fmt.Sprintf(`{"subscription":%q,"cursor":%q}`, k.id, next)
+		k.check(k.operate(http.MethodPost, "dead-letters/discard", request, &body))
+		if n, next = n+body.Discarded, body.Next; next == "" {
 			break
 		}
 	}

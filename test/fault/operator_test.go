@@ -153,7 +153,6 @@ func (o *operator) see(l letter) {
 func (o *operator) replay(id string, letter fsm.LetterID) {
 	answered := o.w.journal.asked(&ask{Subscription: id, Letter: letter})
 	var body struct {
-		More    bool   `json:"more"`
 		Next    string `json:"next"`
 		Refused int    `json:"refused"`
 	}
@@ -163,15 +162,15 @@ func (o *operator) replay(id string, letter fsm.LetterID) {
 		}
 		return
 	}
-	for request := map[string]string{"subscription": id}; ; request["next"] = body.Next {
-		body.More = false
+	for request := map[string]string{"subscription": id}; ; request["cursor"] = body.Next {
+		body.Next = ""
 		if !o.call(http.MethodPost, "dead-letters/replay", request, http.StatusAccepted, &body) {
 			return // it may go on there
 		}
 		if body.Refused > 0 {
 			o.w.t.Errorf("%d dead letters of %s cannot be replayed", body.Refused, id)
 		}
-		if !body.More {
+		if body.Next == "" {
 			answered(true)
 			return
 		}
@@ -183,7 +182,7 @@ func (w *world) letters() (left []fsm.DeadLetter) {
 	w.t.Helper()
 	counts, err := w.store.CountDeadLetters(w.t.Context())
 	for p := 0; err == nil && p < len(counts); p++ {
-		if len(counts[p]) > 0 {
+		if len(counts[p].Of) > 0 {
 			var list []fsm.DeadLetter
 			all := fsm.LetterSpan{Partition: p, Through: fsm.MaxLetterNumber}
 			list, err = w.store.DeadLetters(w.t.Context(), all, 100)
