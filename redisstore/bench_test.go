@@ -363,3 +363,31 @@ func (r *benchRig) redisTime(b *testing.B) (spent time.Duration) {
 	}
 	return spent
 }
+
+// BenchmarkTally counts the consumers of a subscription that has 100,000, of which 10,000 are pending, 1000 of them
+// after failures.
+func BenchmarkTally(b *testing.B) {
+	const consumers, pending, failing = 100_000, 10_000, 1000
+	r := newBenchRig(b, true)
+	for i := len(r.consumers); i < consumers; i++ {
+		r.consumers = append(r.consumers, &benchConsumer{rig: r, path: fmt.Sprintf("/agents/task-%d", i)})
+	}
+	r.all(b, consumers, (*benchConsumer).link)
+	r.all(b, pending, (*benchConsumer).observe)
+	r.all(b, failing, func(c *benchConsumer, ctx context.Context) error {
+		_, err := r.Fail(ctx, c.wake.Ref(), fsm.Failure{Reason: "status 503"})
+		return err
+	})
+	ctx, subs := context.Background(), []fsm.Subscription{subscription("bench")}
+	was := r.inScripts(b)
+	for b.Loop() {
+		tallies, err := r.TallyConsumers(ctx, subs)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if t := tallies[0]; t.Consumers != consumers || t.Pending != pending || t.Failing != failing {
+			b.Fatalf("it counts %+v", t)
+		}
+	}
+	b.ReportMetric(float64((r.inScripts(b)-was).Microseconds())/float64(b.N), "redis-µs/op")
+}

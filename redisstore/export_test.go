@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"reveille/fsm"
 )
 
 // patient are the limits of tests in which no server hangs: a process that pauses for a while is waited for.
@@ -26,6 +28,11 @@ func (o Options) Patient() Options {
 
 // DroppedAtATime is how many dead letters are dropped at a time.
 const DroppedAtATime = droppedAtATime
+
+// TallyFew is TallyConsumers, but looks at so many consumers at a time.
+func (s *Store) TallyFew(ctx context.Context, subs []fsm.Subscription, most int) ([]fsm.Tally, error) {
+	return s.tally(ctx, subs, most)
+}
 
 // BoundLetters drops dead letters that are too old or too many, as Run does now and then.
 func (s *Store) BoundLetters(ctx context.Context) error { return s.boundLetters(ctx) }

@@ -8,8 +8,15 @@ import (
 	"reveille/fsm"
 )
 
-// countBatch is how many sets are counted in one go.
-const countBatch = 1000
+const (
+	// countBatch is how many sets are counted in one go.
+	countBatch = 1000
+	// tallyCalls is how many partitions are tallied in one go, tallyBatch how many consumers all of its calls look at,
+	// and tallySets how many sets they count: Redis may carry all of them out before it turns to another client.
+	tallyCalls = 16
+	tallyBatch = 1600
+	tallySets  = 4096
+)
 
 // CountConsumers implements fsm.OperatorStore.
 func (s *Store) CountConsumers(ctx context.Context, subs []fsm.Subscription) ([][]int, error) {
@@ -33,6 +40,79 @@ func (s *Store) CountConsumers(ctx context.Context, subs []fsm.Subscription) ([]
 		}
 	}
 	return counts, nil
+}
+
+// TallyConsumers implements fsm.OperatorStore.
+func (s *Store) TallyConsumers(ctx context.Context, subs []fsm.Subscription) ([]fsm.Tally, error) {
+	return s.tally(ctx, subs, tallyBatch)
+}
+
+// tally looks at about so many consumers at a time.
+func (s *Store) tally(ctx context.Context, subs []fsm.Subscription, most int) ([]fsm.Tally, error) {
+	wanted := make([]any, 0, 2*len(subs))
+	for _, sub := range subs {
+		wanted = append(wanted, sub.ID, sub.Generation)
+	}
+	// parts are the tallies by partition: what is equal in them goes by their order, not by which is complete first.
+	parts, cursors := make([][]fsm.Tally, s.keys.partitions), make([]string, s.keys.partitions)
+	left := make([]int, s.keys.partitions)
+	for p := range left {
+		left[p], cursors[p], parts[p] = p, "0", make([]fsm.Tally, len(subs))
+	}
+	atATime := min(tallyCalls, max(1, tallySets/max(1, len(subs))))
+	for len(left) > 0 {
+		batch := left[:min(len(left), atATime)]
+		left = left[len(batch):]
+		for i, r := range s.pipeline(ctx, scriptTally, len(batch), func(i int) ([]string, []any) {
+			p := batch[i]
+			own := append([]any{cursors[p], max(1, most/len(batch))}, wanted...)
+			return s.keys.guard(p), s.arguments(p, own...)
+		}) {
+			p := batch[i]
+			r.list(func(l *reply) {
+				cursors[p] = l.text()
+				l.each(func(rows *reply) { rows.tally(parts[p]) })
+			})
+			if r.bad != nil {
+				return nil, r.bad
+			}
+			if cursors[p] != "0" {
+				left = append(left, p)
+			}
+		}
+	}
+	tallies := make([]fsm.Tally, len(subs))
+	for _, part := range parts {
+		for i := range tallies {
+			tallies[i].Add(part[i])
+		}
+	}
+	for i := range tallies {
+		t := &tallies[i]
+		t.Idle = max(0, t.Consumers+t.Asides-t.Waking-t.Live-t.GivenUp)
+	}
+	return tallies, nil
+}
+
+// tally reads what tally.lua returns of one subscription and adds it to those of its partition.
+func (r *reply) tally(tallies []fsm.Tally) {
+	r.list(func(l *reply) {
+		of := l.int() - 1
+		consumers, asides, waking, live, givenUp, pending, failing, retired, hidden :=
+			l.int(), l.int(), l.int(), l.int(), l.int(), l.int(), l.int(), l.int(), l.int()
+		since, why := moment(l.int()), l.text()
+		if l.bad == nil && (of < 0 || of >= int64(len(tallies))) {
+			l.fail("a subscription that was not asked for")
+		}
+		if l.bad != nil {
+			return
+		}
+		tallies[of].Add(fsm.Tally{
+			Consumers: int(consumers), Asides: int(asides),
+			Waking: int(waking), Live: int(live), GivenUp: int(givenUp), Pending: int(pending),
+			Failing: int(failing), Retired: int(retired), Hidden: int(hidden), FailingSince: since, LastError: why,
+		})
+	})
 }
 
 // ScanConsumers implements fsm.OperatorStore.

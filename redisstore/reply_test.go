@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -199,6 +200,15 @@ func callers() []caller {
 			_, _, err := s.ScanConsumers(ctx, sub, 0, "0", 10)
 			return err
 		}, []any{[]any{"0", []any{[]any{"c", "epoch", "boredom"}}}, []any{"0", []any{[]any{"c", "epoch"}}}}},
+		{scriptTally, func(ctx context.Context, s *Store) error {
+			_, err := s.TallyConsumers(ctx, []fsm.Subscription{sub})
+			return err
+		}, []any{
+			[]any{"0", []any{[]any{int64(1), int64(1)}}},
+			[]any{"0", []any{append([]any{int64(1)}, append(slices.Repeat([]any{int64(1)}, 9), "boredom", "")...)}},
+			[]any{"0", []any{append([]any{int64(0)}, append(slices.Repeat([]any{int64(1)}, 10), "")...)}},
+			[]any{"0", []any{append([]any{int64(2)}, append(slices.Repeat([]any{int64(1)}, 10), "")...)}},
+		}},
 		{scriptLease, func(ctx context.Context, s *Store) error {
 			return s.leases(ctx, "r", []int{0}, time.Second)[0].err
 		}, []any{[]any{int64(7), int64(0)}}},

@@ -102,6 +102,7 @@ var (
 	scriptReplaySpan    = partitionScript("replay_span")
 	scriptReplayQueues  = partitionScript("replay_queues")
 	scriptCancelReplays = partitionScript("cancel_replays")
+	scriptTally         = partitionScript("tally")
 	scriptRetry         = partitionScript("retry")
 	scriptScanConsumers = partitionScript("scan_consumers")
 	scriptLease         = partitionScript("lease")

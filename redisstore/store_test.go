@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -251,7 +252,8 @@ func leftovers(t *testing.T, w *world) (left []string) {
 			if ttl := must[time.Duration](t)(w.rdb.PTTL(t.Context(), key).Result()); ttl == -1 {
 				t.Errorf("key %q stays for ever", key)
 			}
-		} else if strings.Contains(name, ":") || name == "due" || name == "watched" || name == "dropping" {
+		} else if strings.Contains(name, ":") ||
+			slices.Contains([]string{"due", "watched", "dropping", "failing", "hidden"}, name) {
 			left = append(left, key)
 		}
 	}

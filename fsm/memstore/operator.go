@@ -39,6 +39,34 @@ func (s *Store) CountConsumers(ctx context.Context, subs []fsm.Subscription) (co
 	return counts, err
 }
 
+// TallyConsumers implements fsm.OperatorStore.
+func (s *Store) TallyConsumers(ctx context.Context, subs []fsm.Subscription) (tallies []fsm.Tally, err error) {
+	err = s.call(ctx, func(t *tx) error {
+		tallies = make([]fsm.Tally, len(subs))
+		for i, sub := range subs {
+			for _, p := range t.partitions {
+				if _, deleted := p.deleted[sub.Generation]; !deleted {
+					tallies[i].Add(p.tally(sub))
+				}
+			}
+		}
+		return nil
+	}, "TallyConsumers", subs)
+	return tallies, err
+}
+
+// tally counts the consumers of a subscription, those that have failed for longest first.
+func (p *partition) tally(sub fsm.Subscription) (tally fsm.Tally) {
+	for _, c := range slices.SortedFunc(maps.Values(p.consumers), func(a, b fsm.Consumer) int {
+		return cmp.Or(a.FirstFailure.Compare(b.FirstFailure), cmp.Compare(a.ID, b.ID))
+	}) {
+		if c.Subscription == sub.ID && c.Generation == sub.Generation {
+			tally.Count(c)
+		}
+	}
+	return tally
+}
+
 // ScanConsumers implements fsm.OperatorStore.
 func (s *Store) ScanConsumers(
 	ctx context.Context, sub fsm.Subscription, partition int, cursor string, count int,

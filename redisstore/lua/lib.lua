@@ -44,6 +44,7 @@
 --   waiting, aside  zset    consumer that is waking and not retired -> since when, ms; asides have a list of their own
 --   retired, live   zset    consumer that is waking and retired, or live -> since when, ms
 --   given_up        zset    consumer that was given up -> when, ms
+--   failing, hidden  zset   consumer whose field of that name is not 0 -> the field, ms
 --   dropping        hash    generation of a deleted subscription whose consumers are yet to be removed -> subscription
 --   a:<gen>         set     nonces of the links that have asked whether a generation is still on the list (link_stream.lua), until it
 --                           is deleted; for a while
@@ -452,6 +453,13 @@ local function save(c)
     if value ~= was[i] then
       changes[#changes + 1] = field
       changes[#changes + 1] = i < 8 and value or int(value)
+      if field == 'failing' or field == 'hidden' then
+        if value > 0 then
+          redis.call('ZADD', P .. field, int(value), c.id)
+        elseif was[i] then
+          redis.call('ZREM', P .. field, c.id)
+        end
+      end
       was[i] = value
     end
   end
@@ -554,7 +562,9 @@ local function remove(c, cause)
   end
   in_chunks(keys, function(...) redis.call('DEL', ...) end)
   in_chunks(ids, function(...)
-    for _, list in ipairs({ 'due', 'waiting', 'aside', 'retired', 'live', 'given_up' }) do redis.call('ZREM', P .. list, ...) end
+    for _, list in ipairs({ 'due', 'waiting', 'aside', 'retired', 'live', 'given_up', 'failing', 'hidden' }) do
+      redis.call('ZREM', P .. list, ...)
+    end
     redis.call('SREM', P .. 'b:' .. c.sub .. ':' .. c.gen, ...)
   end)
   local asides = (of and 1 or #ids - 1) - replays

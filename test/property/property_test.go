@@ -1162,6 +1162,7 @@ func (h *history) agree(kind string) {
 	h.asidesAgree(kind)
 	h.lettersAgree(kind)
 	h.listed(kind)
+	h.tallied(kind)
 	kept, err := h.rdb.HLen(h.ctx, "rv:{subs}:endpoints").Result()
 	h.must(err)
 	h.same("after "+kind+": endpoints in trouble", kept, len(h.db.Endpoints()))
@@ -1203,6 +1204,34 @@ func (h *history) listed(kind string) {
 		slices.Sort(got)
 		h.same("after "+kind+": who is "+list, got, ids)
 	}
+}
+
+// tallied checks that the lists of those that fail or are hidden say since when they are, and that subscriptions are
+// counted alike.
+func (h *history) tallied(kind string) {
+	want := map[string]map[string]time.Time{"failing": {}, "hidden": {}}
+	for _, c := range h.db.Consumers() {
+		for list, since := range map[string]time.Time{"failing": c.FirstFailure, "hidden": c.HiddenAt} {
+			if !since.IsZero() {
+				want[list][c.ID] = since
+			}
+		}
+	}
+	for list, since := range want {
+		found, err := h.rdb.ZRangeWithScores(h.ctx, "rv:{0}:"+list, 0, -1).Result()
+		h.must(err)
+		got := map[string]time.Time{}
+		for _, z := range found {
+			id, _ := z.Member.(string)
+			got[id] = time.UnixMilli(int64(z.Score))
+		}
+		h.same("after "+kind+": who is "+list, got, since)
+	}
+	counted, err := h.store.TallyConsumers(h.ctx, h.subs)
+	h.must(err)
+	tallies, err := h.spec.TallyConsumers(h.ctx, h.subs)
+	h.must(err)
+	h.same("after "+kind+": how many there are", counted, tallies)
 }
 
 func (h *history) sound(c fsm.Consumer) {

@@ -1,0 +1,97 @@
+package fsm
+
+import "time"
+
+// Condition is what is wrong with a consumer, beside its State.
+type Condition string
+
+// The conditions of a consumer.
+const (
+	ConditionOK Condition = "ok"
+	// ConditionFailing is that of a consumer whose deliveries fail, until one succeeds.
+	ConditionFailing Condition = "failing"
+	// ConditionRetired is that of one whose endpoint answered 410, until its subscription is resumed.
+	ConditionRetired Condition = "retired"
+	// ConditionHidden is that of one whose primary stream is gone upstream.
+	ConditionHidden Condition = "hidden"
+)
+
+// Condition of the consumer. One that is hidden is nothing else: its endpoint gets no delivery meanwhile.
+func (c Consumer) Condition() Condition {
+	switch {
+	case !c.HiddenAt.IsZero():
+		return ConditionHidden
+	case c.Retired:
+		return ConditionRetired
+	case !c.FirstFailure.IsZero():
+		return ConditionFailing
+	}
+	return ConditionOK
+}
+
+// Tally counts the consumers of a subscription. Its asides (Consumer.IsAside) count by themselves, by their State and
+// by their Condition, but not among Consumers.
+type Tally struct {
+	Consumers, Asides int
+	// Idle, Waking, Live and GivenUp count them by State. Together they are Consumers and Asides.
+	Idle, Waking, Live, GivenUp int
+	// Pending counts those that are waking or live, unless they are Retired: that takes an operator.
+	Pending int
+	// Failing, Retired and Hidden count them by Condition.
+	Failing, Retired, Hidden int
+	// FailingSince is the earliest FirstFailure of those that are failing or retired, zero if none has one. LastError
+	// is that of the consumer whose FirstFailure it is.
+	FailingSince time.Time
+	LastError    string
+}
+
+// Count counts a consumer in. Of several that fail since the same time, the first that is counted tells its error.
+func (t *Tally) Count(c Consumer) {
+	one := Tally{Consumers: 1}
+	if c.IsAside() {
+		one = Tally{Asides: 1}
+	}
+	switch c.State {
+	case Idle:
+		one.Idle = 1
+	case Waking:
+		one.Waking = 1
+	case Live:
+		one.Live = 1
+	case GivenUp:
+		one.GivenUp = 1
+	}
+	if c.State == Live || c.State == Waking && !c.Retired {
+		one.Pending = 1
+	}
+	switch c.Condition() {
+	case ConditionFailing:
+		one.Failing = 1
+	case ConditionRetired:
+		one.Retired = 1
+	case ConditionHidden:
+		one.Hidden = 1
+	case ConditionOK:
+	}
+	if one.Failing+one.Retired > 0 {
+		one.FailingSince, one.LastError = c.FirstFailure, c.LastError
+	}
+	t.Add(one)
+}
+
+// Add adds what other consumers of the same subscription count. On a tie of FailingSince it keeps its own error.
+func (t *Tally) Add(o Tally) {
+	t.Consumers += o.Consumers
+	t.Asides += o.Asides
+	t.Idle += o.Idle
+	t.Waking += o.Waking
+	t.Live += o.Live
+	t.GivenUp += o.GivenUp
+	t.Pending += o.Pending
+	t.Failing += o.Failing
+	t.Retired += o.Retired
+	t.Hidden += o.Hidden
+	if !o.FailingSince.IsZero() && (t.FailingSince.IsZero() || o.FailingSince.Before(t.FailingSince)) {
+		t.FailingSince, t.LastError = o.FailingSince, o.LastError
+	}
+}

@@ -1,0 +1,85 @@
+-- Counts the consumers of some subscriptions (fsm.Tally): those that are idle and well by the size of their set, the others one by one.
+-- Batches: call again with the returned cursor until it is "0", and add up. A walk goes along each list by time, up to the last that was
+-- on it when the walk of it began: who comes to it later, or comes back, is not counted twice. A cursor is good on any server.
+-- ARGV[9] cursor  ARGV[10] how many consumers to look at; a few more if they came to their list in the same millisecond
+-- ARGV[11…] subscription, generation, … of those whose consumers are counted
+-- Returns { next cursor, { { which subscription, from 1, consumers, asides, waking, live, given up, pending, failing, retired, hidden, since when
+-- the first has failed in ms, 0 if none has, its last error }, … } }. Subscriptions of which there is nothing to add are left out.
+-- O(subscriptions + consumers looked at).
+local LISTS = { 'waiting', 'aside', 'retired', 'live', 'given_up', 'hidden', 'failing' }
+-- COUNTED is what a consumer on a list counts as. Those that are failing may be hidden or retired, which takes a look.
+local COUNTED = {
+  waiting = { 'waking', 'pending' }, aside = { 'waking', 'pending' }, retired = { 'waking' }, live = { 'live', 'pending' },
+  given_up = { 'given_up' }, hidden = { 'hidden' },
+}
+
+local at, from, to = string.match(ARGV[A], '^(%d+) ?(%S*) ?(%S*)$')
+at = tonumber(at)
+local left = tonumber(ARGV[A + 1])
+local tallies = {}
+local dropping, has_asides = redis.call('EXISTS', P .. 'dropping') == 1, redis.call('EXISTS', P .. 'asides') == 1
+for i = A + 2, #ARGV, 2 do
+  local sub, gen = ARGV[i], ARGV[i + 1]
+  if not dropping or not is_dead(gen) then
+    local t = {
+      which = (i - A) / 2, gen = gen, consumers = 0, asides = 0, waking = 0, live = 0, given_up = 0, pending = 0, failing = 0, retired = 0,
+      hidden = 0, since = '0', why = '',
+    }
+    tallies[sub] = t
+    if at == 0 then
+      t.asides = has_asides and tonumber(redis.call('HGET', P .. 'asides', gen) or '0') or 0
+      t.consumers = redis.call('SCARD', P .. 'b:' .. sub .. ':' .. gen) - t.asides
+      t.some = t.consumers + t.asides > 0
+    end
+  end
+end
+
+-- fails counts a consumer that is on the list of those that fail since a time. The first one has failed for longest.
+local function fails(t, id, since)
+  local r = redis.call('HMGET', P .. 'c:' .. id, 'gen', 'hidden', 'retired')
+  if r[1] ~= t.gen or r[2] ~= '0' then return end
+  local as = r[3] == '1' and 'retired' or 'failing'
+  t[as], t.some = t[as] + 1, true
+  if t.since == '0' then t.since, t.why = int(tonumber(since)), redis.call('HGET', P .. 'c:' .. id, 'error') or '' end
+end
+
+local function count(list, id, since)
+  local t, as = tallies[string.match(id, '^[^:]*')], COUNTED[list]
+  if not t then return end
+  if not as then
+    fails(t, id, since)
+  elseif redis.call('HGET', P .. 'c:' .. id, 'gen') == t.gen then
+    for _, field in ipairs(as) do t[field], t.some = t[field] + 1, true end
+  end
+end
+
+at = math.max(at, 1)
+while at <= #LISTS and left > 0 do
+  local list = P .. LISTS[at]
+  if not to or to == '' then from, to = '-inf', redis.call('ZRANGE', list, -1, -1, 'WITHSCORES')[2] end
+  local found = to and redis.call('ZRANGEBYSCORE', list, from, to, 'WITHSCORES', 'LIMIT', 0, left + 1) or {}
+  local n = #found / 2
+  local more = n > left
+  if more then -- a call ends between two milliseconds, so that the next one can go on behind it
+    local last = found[2 * n]
+    while n > 0 and found[2 * n] == last do n = n - 1 end
+    if n == 0 then
+      found = redis.call('ZRANGEBYSCORE', list, last, last, 'WITHSCORES')
+      n = #found / 2
+    end
+    from = '(' .. found[2 * n]
+  end
+  for i = 1, n do count(LISTS[at], found[2 * i - 1], found[2 * i]) end
+  if more then break end
+  at, from, to, left = at + 1, nil, nil, left - n
+end
+
+local counted = {}
+for _, t in pairs(tallies) do
+  if t.some then
+    counted[#counted + 1] = {
+      t.which, t.consumers, t.asides, t.waking, t.live, t.given_up, t.pending, t.failing, t.retired, t.hidden, t.since, t.why,
+    }
+  end
+end
+return unchanged({ at > #LISTS and '0' or to and at .. ' ' .. from .. ' ' .. to or tostring(at), counted })

@@ -1,0 +1,206 @@
+package redisstore_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"reveille/fsm"
+	"reveille/redisstore"
+)
+
+// TestConsumersAreTalliedByStateAndCondition has consumers of several subscriptions in all states, in all partitions,
+// and has them counted all at once and few at a time, which must be the same.
+func TestConsumersAreTalliedByStateAndCondition(t *testing.T) {
+	t.Parallel()
+	for name, url := range map[string]func(*testing.T) string{
+		"redis-server": func(t *testing.T) string { return redisstore.EmptyRedis(t).URL },
+		"embedded":     func(*testing.T) string { return redisstore.Embedded },
+		"cluster":      func(t *testing.T) string { return redisstore.EmptyCluster(t).URL },
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx := t.Context()
+			w := open(t, url(t), 4)
+			create := func(sub fsm.Subscription) fsm.Subscription {
+				t.Helper()
+				stored, _, err := w.CreateSubscription(ctx, sub)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return stored
+			}
+			// woken links streams below a root, with one event, and returns their wakes.
+			woken := func(sub fsm.Subscription, root string, n int) (wakes []fsm.Wake) {
+				t.Helper()
+				for i := range n {
+					if i%3 > 0 { // some come at the same time
+						w.later(time.Millisecond)
+					}
+					path := fmt.Sprintf("/%s/%s/%d", sub.ID, root, i)
+					wakes = append(wakes, must[fsm.Outcome](t)(w.Link(ctx, sub, path, "1", "2")).Wakes...)
+				}
+				return wakes
+			}
+			fail := func(sub fsm.Subscription, wakes []fsm.Wake, why string, retired bool) {
+				t.Helper()
+				for _, wake := range wakes {
+					must[fsm.Outcome](t)(w.Fail(ctx, wake.Ref(), fsm.Failure{
+						Reason: why, Retired: retired, Profile: sub.Profile(),
+					}))
+				}
+			}
+
+			once := subscription("once")
+			once.Retry = []time.Duration{time.Second}
+			once = create(once.WithDefaults())
+			givenUpAt := w.now
+			fail(once, woken(once, "away", 1), "status 500", false)
+			w.later(2 * time.Second)
+			o, _, err := w.Due(ctx, w.PartitionOf("/once/away/0"), 100)
+			if err != nil {
+				t.Fatal(err)
+			}
+			fail(once, o.Wakes, "status 502", false)
+
+			one := create(subscription("one"))
+			for i := range 30 {
+				must[fsm.Outcome](t)(w.Link(ctx, one, fmt.Sprint("/one/idle/", i), "2", "2"))
+			}
+			woken(one, "waking", 11)
+			for _, wake := range woken(one, "live", 9) {
+				must[fsm.Outcome](t)(w.Accept(ctx, wake.Ref()))
+			}
+			since := w.now
+			fail(one, woken(one, "failing", 1), "status 503", false)
+			w.later(time.Second)
+			fail(one, woken(one, "failing later", 7), "status 500", false)
+			fail(one, woken(one, "retired", 5), "status 410", true)
+			for _, wake := range woken(one, "hidden", 3) {
+				must[fsm.Outcome](t)(w.Hide(ctx, wake.Primary, fsm.MissingAnew))
+			}
+
+			push := create(unordered("one.push")) // its ID begins like another
+			pushedAt := w.now
+			w.fillAside(t, push, "/a", 2)
+			// Those of a deleted subscription count neither for it nor for the next one of its ID.
+			former := subscription("former")
+			former.Generation = "g-earlier"
+			former = create(former)
+			fail(former, woken(former, "failing", 5), "status 503", false)
+			if err := w.DeleteSubscription(ctx, former.ID); err != nil {
+				t.Fatal(err)
+			}
+			next := create(subscription("former"))
+			woken(next, "waking", 1)
+
+			subs := []fsm.Subscription{one, push, once, former, subscription("none"), next}
+			want := []fsm.Tally{
+				{
+					Consumers: 66, Idle: 30, Waking: 27, Live: 9, Pending: 31,
+					Failing: 8, Retired: 5, Hidden: 3, FailingSince: since, LastError: "status 503",
+				},
+				{
+					Consumers: 1, Asides: 2, Waking: 3, Pending: 3, Failing: 2,
+					FailingSince: pushedAt, LastError: "status 500",
+				},
+				{Consumers: 1, GivenUp: 1, Failing: 1, FailingSince: givenUpAt, LastError: "status 502"},
+				{},
+				{},
+				{Consumers: 1, Waking: 1, Pending: 1},
+			}
+			for _, most := range []int{1, 2, 7, 10_000} {
+				// Each generation by itself: the list of subscriptions has an ID once.
+				got := must[[]fsm.Tally](t)(w.TallyFew(ctx, subs[:5], most))
+				got = append(got, must[[]fsm.Tally](t)(w.TallyFew(ctx, subs[5:], most))...)
+				for i := range subs {
+					if fmt.Sprintf("%+v", got[i]) != fmt.Sprintf("%+v", want[i]) {
+						t.Errorf("%d at a time, %s is counted as\n%+v, want\n%+v", most, subs[i].ID, got[i], want[i])
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestWhatDoesNotChangeIsTalliedExactly holds that the consumers that others pass on their lists are neither left out
+// nor counted twice, though a tally takes many calls.
+func TestWhatDoesNotChangeIsTalliedExactly(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	w := open(t, redisstore.EmptyRedis(t).URL, 2)
+	steady, busy := subscription("steady"), subscription("busy")
+	type pair struct{ wake, other fsm.Wake }
+	var pairs []pair
+	for i := range 60 {
+		w.later(time.Millisecond)
+		of := func(sub fsm.Subscription) fsm.Wake {
+			return must[fsm.Outcome](t)(w.Link(ctx, sub, fmt.Sprintf("/%s/%d", sub.ID, i), tail(1), tail(2))).Wakes[0]
+		}
+		pairs = append(pairs, pair{of(steady), of(busy)})
+	}
+	fail := func(ctx context.Context, wake fsm.Wake) error {
+		_, err := w.Fail(ctx, wake.Ref(), fsm.Failure{Reason: "status 503"})
+		return err
+	}
+	for _, p := range pairs {
+		w.later(time.Millisecond)
+		for _, wake := range []fsm.Wake{p.wake, p.other} {
+			if err := fail(ctx, wake); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	want := must[[]fsm.Tally](t)(w.TallyConsumers(ctx, []fsm.Subscription{steady}))
+	if want[0].Failing != 60 || want[0].Pending != 60 {
+		t.Fatalf("they are counted as %+v", want[0])
+	}
+	// Those of the other subscription recover, come to rest, wake and fail again, one after the other.
+	stop, stopped := make(chan struct{}), make(chan error, 1)
+	go func() {
+		stopped <- func() error {
+			for n := 3; ; n++ {
+				for i := range pairs {
+					select {
+					case <-stop:
+						return nil
+					default:
+					}
+					w.later(time.Millisecond)
+					wake := pairs[i].other
+					path := wake.Primary
+					cb := of(wake)
+					cb.Acks = []fsm.Ack{{Path: path, Offset: tail(n - 1)}}
+					cb.Done = true
+					if _, err := w.Callback(ctx, cb); err != nil {
+						return err
+					}
+					o, err := w.Observe(ctx, w.PartitionOf(path), path, tail(n), false)
+					if err != nil {
+						return err
+					}
+					if len(o.Wakes) != 1 {
+						return fmt.Errorf("%s in round %d: %d wakes", path, n, len(o.Wakes))
+					}
+					pairs[i].other = o.Wakes[0]
+					if err := fail(ctx, o.Wakes[0]); err != nil {
+						return err
+					}
+				}
+			}
+		}()
+	}()
+	for range 20 {
+		got := must[[]fsm.Tally](t)(w.TallyFew(ctx, []fsm.Subscription{steady, busy}, 4))
+		if got[0] != want[0] {
+			t.Errorf("counted as %+v, want %+v", got[0], want[0])
+		}
+		if n := got[1].Consumers; n != 60 {
+			t.Errorf("of the others there are %d", n)
+		}
+	}
+	close(stop)
+	if err := <-stopped; err != nil {
+		t.Fatal(err)
+	}
+}
