@@ -36,6 +36,7 @@ type Inventory interface {
 	RetrySubscription(ctx context.Context, id string) (consumers int, err error)
 	Consumer(ctx context.Context, r fsm.ConsumerRef) (fsm.Consumer, error)
 	CountConsumers(ctx context.Context, subs []fsm.Subscription) (byPartition [][]int, err error)
+	TallyConsumers(ctx context.Context, subs []fsm.Subscription) ([]fsm.Tally, error)
 	ScanConsumers(
 		ctx context.Context, sub fsm.Subscription, partition int, cursor string, count int,
 	) ([]fsm.Consumer, string, error)

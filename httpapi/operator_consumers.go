@@ -22,10 +22,10 @@ const scanBatch = 200
 
 // What a consumer's endpoint or stream is like, beside its state.
 const (
-	conditionOK      = "ok"
-	conditionFailing = "failing"
-	conditionRetired = "retired"
-	conditionHidden  = "hidden"
+	conditionOK      = string(fsm.ConditionOK)
+	conditionFailing = string(fsm.ConditionFailing)
+	conditionRetired = string(fsm.ConditionRetired)
+	conditionHidden  = string(fsm.ConditionHidden)
 )
 
 // consumerStates are what a list of consumers can be narrowed to.
@@ -88,7 +88,8 @@ func (s *Service) consumerBody(c fsm.Consumer) consumerBody {
 	return consumerBody{
 		ID: c.ID, Subscription: c.Subscription, Primary: c.Primary, AsideOf: of,
 		Partition: s.cfg.Store.PartitionOf(c.Primary), State: c.State,
-		Condition: conditionOf(c), Epoch: c.Epoch, WakeID: c.WakeID, WokenAt: shown(c.WokeAt), Attempt: c.Attempt,
+		Condition: string(c.Condition()), Epoch: c.Epoch, WakeID: c.WakeID, WokenAt: shown(c.WokeAt),
+		Attempt:  c.Attempt,
 		WaitsFor: waits, Deadline: shown(c.Deadline),
 		FailingSince: shown(c.FirstFailure), LastError: c.LastError, HiddenSince: shown(c.HiddenAt),
 	}
@@ -100,18 +101,6 @@ func shown(t time.Time) *time.Time {
 	}
 	t = t.UTC()
 	return &t
-}
-
-func conditionOf(c fsm.Consumer) string {
-	switch {
-	case !c.HiddenAt.IsZero():
-		return conditionHidden
-	case c.Retired:
-		return conditionRetired
-	case !c.FirstFailure.IsZero():
-		return conditionFailing
-	}
-	return conditionOK
 }
 
 func waitsFor(c fsm.Consumer) string {

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/url"
 	"time"
@@ -12,12 +13,8 @@ import (
 )
 
 const (
-	// sampleCalls bounds how often the store is asked for consumers of one subscription in a list.
-	sampleCalls = 4
 	// maxCounted bounds how many sets of consumers one page counts.
 	maxCounted = 1 << 16
-	// conditionUnknown is that of a subscription of which only some consumers were looked at, none of them in trouble.
-	conditionUnknown = "unknown"
 	// conditionDown and conditionAskedToWait are those of a push subscription whose endpoint gets one delivery at a
 	// time, or none for a while (fsm.Endpoint).
 	conditionDown        = "down"
@@ -41,26 +38,32 @@ type operatorSubscription struct {
 	// subscription.
 	PreviousSignsUntil time.Time `json:"previous_signs_until,omitzero"`
 
+	// The counts are exact (fsm.Tally). Asides are deliveries that go on by themselves, beside the consumers.
 	Consumers int `json:"consumers"`
+	Asides    int `json:"asides,omitempty"`
+	// Pending counts those that have a wake or a delivery under way, unless they wait for a resumption.
+	Pending int `json:"pending"`
+	// States counts them by state, and those in trouble once more by condition. What there is none of is left out.
+	States map[string]int `json:"states"`
+	// FailingSince is the earliest time since when one of them fails, and LastError is of that one.
+	FailingSince *time.Time `json:"failing_since,omitempty"`
+	LastError    string     `json:"last_error,omitempty"`
 	// DeadLetters counts the deliveries that are not tried again.
 	DeadLetters int `json:"dead_letters,omitempty"`
-	// Condition is the worst of the consumers that were looked at: "retired", "failing", "ok"; "unknown" if nothing is
-	// wrong with them and there are others. Unless one is retired, it is "down" or "asked_to_wait" if the endpoint
-	// is, or has.
+	// Condition is the worst of them: "retired", "failing", "ok". Unless one is retired, it is "down" or
+	// "asked_to_wait" if the endpoint is, or has.
 	Condition string `json:"condition"`
 	// Paused is true until an operator resumes the subscription, which is no part of Condition.
 	Paused bool `json:"paused,omitempty"`
-	// LookedAt is how many consumers Condition and States are of.
-	LookedAt int `json:"looked_at"`
-	// States counts them by state, and those in trouble once more by condition; only in the answer about one
-	// subscription.
-	States map[string]int `json:"states,omitempty"`
+	// AsOf is only in the answer about one subscription.
+	AsOf *time.Time `json:"as_of,omitempty"`
 }
 
 type operatorSubscriptions struct {
 	Subscriptions []operatorSubscription `json:"subscriptions"`
 	// Next is the cursor of the next page; empty at the end.
-	Next string `json:"next,omitempty"`
+	Next string    `json:"next,omitempty"`
+	AsOf time.Time `json:"as_of"`
 }
 
 func operatorSubscriptionOf(sub fsm.Subscription, backfills map[string]fsm.Backfill) operatorSubscription {
@@ -82,46 +85,72 @@ func operatorSubscriptionOf(sub fsm.Subscription, backfills map[string]fsm.Backf
 	return b
 }
 
-// count adds up the dead letters.
-func (b *operatorSubscription) count(byPartition []fsm.LetterCounts) {
-	for _, letters := range byPartition {
-		b.DeadLetters += letters.Of[b.ID]
+// show describes some subscriptions. Unless all of their consumers were counted, it returns an error.
+func (s *Service) show(ctx context.Context, subs []fsm.Subscription) ([]operatorSubscription, error) {
+	bodies, err := s.describe(ctx, subs)
+	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return nil, refuse(fsm.CodeUnavailable, "the consumers could not be counted within %s; try again", pageTimeout)
 	}
+	return bodies, err
 }
 
-// judge counts a consumer in.
-func (b *operatorSubscription) judge(c consumerBody) {
-	b.LookedAt++
-	if b.States != nil {
-		b.States[string(c.State)]++
-		if c.Condition != conditionOK {
-			b.States[c.Condition]++
+func (s *Service) describe(ctx context.Context, subs []fsm.Subscription) ([]operatorSubscription, error) {
+	backfills, err := s.cfg.Store.Backfills(ctx)
+	if err != nil {
+		return nil, err
+	}
+	letters, err := s.cfg.Store.CountDeadLetters(ctx)
+	if err != nil {
+		return nil, err
+	}
+	tallies, err := s.cfg.Store.TallyConsumers(ctx, subs)
+	if err != nil {
+		return nil, err
+	}
+	bodies := make([]operatorSubscription, len(subs))
+	for i, sub := range subs {
+		b := operatorSubscriptionOf(sub, backfills)
+		b.count(tallies[i])
+		for _, inPartition := range letters {
+			b.DeadLetters += inPartition.Of[sub.ID]
+		}
+		e, now, trouble := s.cfg.Store.Endpoints().Get(sub.Generation)
+		b.Condition = conditionOfAll(tallies[i], trouble && e.Down(), trouble && e.AskedToWait(now))
+		bodies[i] = b
+	}
+	return bodies, nil
+}
+
+func (b *operatorSubscription) count(t fsm.Tally) {
+	b.Consumers, b.Asides, b.Pending, b.States = t.Consumers, t.Asides, t.Pending, map[string]int{}
+	for state, n := range map[string]int{
+		string(fsm.Idle): t.Idle, string(fsm.Waking): t.Waking, string(fsm.Live): t.Live,
+		string(fsm.GivenUp): t.GivenUp,
+		conditionFailing:    t.Failing, conditionRetired: t.Retired, conditionHidden: t.Hidden,
+	} {
+		if n > 0 {
+			b.States[state] = n
 		}
 	}
-	switch {
-	case c.Condition == conditionRetired, c.Condition == conditionFailing && b.Condition != conditionRetired:
-		b.Condition = c.Condition
-	}
+	b.FailingSince, b.LastError = shown(t.FailingSince), t.LastError
 }
 
-// conclude comes after all consumers that are looked at.
-func (s *Service) conclude(sub fsm.Subscription, b *operatorSubscription) {
-	e, now, trouble := s.cfg.Store.Endpoints().Get(sub.Generation)
+// conditionOfAll is the condition of a subscription, whose endpoint may be down or have asked to wait.
+func conditionOfAll(t fsm.Tally, down, askedToWait bool) string {
 	switch {
-	case b.Condition == conditionRetired:
-	case trouble && e.Down():
-		b.Condition = conditionDown
-	case trouble && e.AskedToWait(now):
-		b.Condition = conditionAskedToWait
-	case b.Condition != "":
-	case b.LookedAt < b.Consumers:
-		b.Condition = conditionUnknown
-	default:
-		b.Condition = conditionOK
+	case t.Retired > 0:
+		return conditionRetired
+	case down:
+		return conditionDown
+	case askedToWait:
+		return conditionAskedToWait
+	case t.Failing > 0:
+		return conditionFailing
 	}
+	return conditionOK
 }
 
-// showSubscriptions lists subscriptions by ID, each with what a few of its consumers are like.
+// showSubscriptions lists subscriptions by ID.
 func (s *Service) showSubscriptions(c echo.Context) error {
 	p, err := s.readPage(c.QueryParams())
 	if err != nil {
@@ -137,26 +166,9 @@ func (s *Service) showSubscriptions(c echo.Context) error {
 		all = all[1:]
 	}
 	n := min(p.limit, max(1, maxCounted/s.cfg.Store.Partitions()), len(all))
-	backfills, err := s.cfg.Store.Backfills(ctx)
-	if err != nil {
+	body := operatorSubscriptions{AsOf: s.cfg.Clock().UTC()}
+	if body.Subscriptions, err = s.show(ctx, all[:n]); err != nil {
 		return err
-	}
-	counts, err := s.cfg.Store.CountConsumers(ctx, all[:n])
-	if err != nil {
-		return err
-	}
-	letters, err := s.cfg.Store.CountDeadLetters(ctx)
-	if err != nil {
-		return err
-	}
-	body := operatorSubscriptions{Subscriptions: make([]operatorSubscription, n)}
-	for i, sub := range all[:n] {
-		b := operatorSubscriptionOf(sub, backfills)
-		b.count(letters)
-		if err := s.sample(ctx, sub, counts[i], &b); err != nil {
-			return err
-		}
-		body.Subscriptions[i] = b
 	}
 	if n < len(all) {
 		body.Next = place{After: all[n-1].ID}.String()
@@ -165,28 +177,7 @@ func (s *Service) showSubscriptions(c echo.Context) error {
 	return nil
 }
 
-// sample looks at some of a subscription's consumers.
-func (s *Service) sample(ctx context.Context, sub fsm.Subscription, counts []int, b *operatorSubscription) error {
-	calls := 0
-	for partition, n := range counts {
-		b.Consumers += n
-		if n == 0 || calls == sampleCalls {
-			continue
-		}
-		calls++
-		some, _, err := s.cfg.Store.ScanConsumers(ctx, sub, partition, "0", scanBatch/sampleCalls)
-		if err != nil {
-			return err
-		}
-		for _, c := range some {
-			b.judge(s.consumerBody(c))
-		}
-	}
-	s.conclude(sub, b)
-	return nil
-}
-
-// showSubscription shows one subscription, and counts its consumers by state as far as one page may go.
+// showSubscription shows one subscription.
 func (s *Service) showSubscription(c echo.Context) error {
 	ctx, cancel := context.WithTimeout(c.Request().Context(), pageTimeout)
 	defer cancel()
@@ -197,32 +188,16 @@ func (s *Service) showSubscription(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	backfills, err := s.cfg.Store.Backfills(ctx)
+	now := s.cfg.Clock()
+	bodies, err := s.show(ctx, subs)
 	if err != nil {
 		return err
 	}
-	counts, err := s.cfg.Store.CountConsumers(ctx, subs)
-	if err != nil {
-		return err
-	}
-	letters, err := s.cfg.Store.CountDeadLetters(ctx)
-	if err != nil {
-		return err
-	}
-	b := operatorSubscriptionOf(subs[0], backfills)
-	b.count(letters)
-	b.States = map[string]int{}
-	if previous := subs[0].Previous; previous.At(s.cfg.Clock()) != "" {
+	b := bodies[0]
+	b.AsOf = shown(now)
+	if previous := subs[0].Previous; previous.At(now) != "" {
 		b.PreviousSignsUntil = previous.Until.UTC()
 	}
-	for _, n := range counts[0] {
-		b.Consumers += n
-	}
-	w := walk{s: s, ctx: ctx, limit: 1, wants: func(c consumerBody) bool { b.judge(c); return false }}
-	if _, err := w.over(subs); err != nil {
-		return err
-	}
-	s.conclude(subs[0], &b)
 	writeJSON(c.Response(), http.StatusOK, b)
 	return nil
 }

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"slices"
@@ -258,7 +259,8 @@ func TestOperatorSeesSubscriptionsWithoutTheirSecrets(t *testing.T) {
 	h.store.db.PutSubscription(c.WithDefaults())
 	h.subscribe("d", 2)
 	h.change("d:%2Fd%2F1", func(c *fsm.Consumer) { c.FirstFailure = h.clock() })
-	h.subscribe("many", 100)
+	h.subscribe("many", 1000)
+	h.change("many:%2Fmany%2F731", func(c *fsm.Consumer) { c.FirstFailure = h.clock() })
 	h.store.db.SetBackfill(fsm.Subscription{ID: "b"}, &fsm.Backfill{Done: 3, Total: 9})
 	a := h.admin("GET", "/api/v1/subscriptions", "")
 	for _, secret := range []string{"whsec_", "key-of-the-webhook", "/hook", "g-a"} {
@@ -269,13 +271,13 @@ func TestOperatorSeesSubscriptionsWithoutTheirSecrets(t *testing.T) {
 	var got []string
 	for _, row := range rowsOf(a, "subscriptions") {
 		got = append(got, fmt.Sprintln(row["subscription_id"], row["pattern"], row["mode"], row["start"],
-			row["webhook_host"], row["consumers"], row["condition"]))
+			row["webhook_host"], row["consumers"], row["pending"], row["condition"]))
 	}
 	want := []string{
-		"a /a/* wake <nil> user.example.com:8443 6 retired\n", "b /b/* wake <nil> user.example.com:8443 5 ok\n",
-		"c /c/* wake -1 user.example.com:8443 0 ok\n",
-		"d /d/* wake <nil> user.example.com:8443 2 failing\n",
-		"many /many/* wake <nil> user.example.com:8443 100 unknown\n",
+		"a /a/* wake <nil> user.example.com:8443 6 3 retired\n", "b /b/* wake <nil> user.example.com:8443 5 0 ok\n",
+		"c /c/* wake -1 user.example.com:8443 0 0 ok\n",
+		"d /d/* wake <nil> user.example.com:8443 2 0 failing\n",
+		"many /many/* wake <nil> user.example.com:8443 1000 0 failing\n",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
@@ -290,12 +292,76 @@ func TestOperatorSeesSubscriptionsWithoutTheirSecrets(t *testing.T) {
 	}
 	one := h.admin("GET", "/api/v1/subscriptions/a", "")
 	if states := fmt.Sprint(one.body["states"]); states != "map[failing:1 hidden:1 idle:2 live:1 retired:1 waking:3]" ||
-		one.body["condition"] != "retired" {
+		one.body["condition"] != "retired" || one.body["failing_since"] != h.clock().Format(time.RFC3339) ||
+		one.body["as_of"] != h.clock().Format(time.RFC3339) {
 		t.Errorf("one of them: %s", one.text)
 	}
-	if one := h.admin("GET", "/api/v1/subscriptions/many", ""); one.body["condition"] != "ok" ||
-		one.body["looked_at"] != 100.0 {
-		t.Errorf("one of them: %s", one.text)
+	for i, row := range rowsOf(a, "subscriptions") {
+		one := h.admin("GET", fmt.Sprint("/api/v1/subscriptions/", row["subscription_id"]), "")
+		for field, value := range row {
+			if fmt.Sprint(one.body[field]) != fmt.Sprint(value) {
+				t.Errorf("row %d: %s is %v, by itself %v", i, field, value, one.body[field])
+			}
+		}
+	}
+}
+
+// TestASubscriptionShowsTheWorstOfAllItsConsumers holds what is made of the counts, and of the endpoint.
+func TestASubscriptionShowsTheWorstOfAllItsConsumers(t *testing.T) {
+	for _, c := range []struct {
+		name         string
+		tally        fsm.Tally
+		down, paused bool
+		want         string
+	}{
+		{name: "nobody", want: "ok"},
+		{name: "all are well", tally: fsm.Tally{Consumers: 9, Waking: 3, Live: 2}, want: "ok"},
+		{name: "a stream is gone", tally: fsm.Tally{Consumers: 9, Hidden: 1}, want: "ok"},
+		{name: "one of many fails", tally: fsm.Tally{Consumers: 1e6, Failing: 1}, want: "failing"},
+		{name: "only an aside fails", tally: fsm.Tally{Consumers: 9, Asides: 1, Failing: 1}, want: "failing"},
+		{name: "one is retired, others fail", tally: fsm.Tally{Consumers: 9, Failing: 8, Retired: 1}, want: "retired"},
+		{name: "the endpoint is down", tally: fsm.Tally{Consumers: 9, Failing: 8}, down: true, want: "down"},
+		{name: "the endpoint waits", tally: fsm.Tally{Consumers: 9, Failing: 8}, paused: true, want: conditionPaused},
+		{name: "it is down and waits", tally: fsm.Tally{Consumers: 9}, down: true, paused: true, want: "down"},
+		{name: "it is down and retired", tally: fsm.Tally{Consumers: 9, Retired: 1}, down: true, want: "retired"},
+	} {
+		if got := conditionOfAll(c.tally, c.down, c.paused); got != c.want {
+			t.Errorf("%s: %s, want %s", c.name, got, c.want)
+		}
+	}
+}
+
+// TestAFailureIsToldOfTheConsumerThatHasFailedForLongest holds which time and error a subscription shows.
+func TestAFailureIsToldOfTheConsumerThatHasFailedForLongest(t *testing.T) {
+	h := newHarness(t, nil)
+	h.subscribe("a", 40)
+	for i, ago := range []time.Duration{time.Minute, time.Hour, time.Second} {
+		h.change(fmt.Sprintf("a:%%2Fa%%2F%d", 7*i), func(c *fsm.Consumer) {
+			c.FirstFailure, c.LastError = h.clock().Add(-ago), "failing for "+ago.String()
+		})
+	}
+	h.change("a:%2Fa%2F39", func(c *fsm.Consumer) { // which fails for longer, but is not delivered to
+		c.FirstFailure, c.LastError, c.HiddenAt = h.clock().Add(-2*time.Hour), "hidden", h.clock()
+	})
+	row := rowsOf(h.admin("GET", "/api/v1/subscriptions", ""), "subscriptions")[0]
+	if row["failing_since"] != h.clock().Add(-time.Hour).Format(time.RFC3339) ||
+		row["last_error"] != "failing for 1h0m0s" ||
+		fmt.Sprint(row["states"]) != "map[failing:3 hidden:1 idle:40]" {
+		t.Errorf("it is shown as %v", row)
+	}
+}
+
+// TestCountsThatAreNotCompleteAreAnError holds that a page whose time is over shows no count.
+func TestCountsThatAreNotCompleteAreAnError(t *testing.T) {
+	h := newHarness(t, nil)
+	h.subscribe("a", 1)
+	subs := h.store.Catalog().All()
+	ctx, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
+	defer cancel()
+	_, err := h.svc.show(ctx, subs)
+	var r *refusal
+	if !errors.As(err, &r) || r.code != fsm.CodeUnavailable || !strings.Contains(r.message, "counted within 20s") {
+		t.Errorf("late, it answers %v", err)
 	}
 }
 

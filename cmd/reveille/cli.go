@@ -60,12 +60,12 @@ type command struct {
 var commands = []command{
 	{
 		name: "subscriptions", args: "[ID]",
-		does: "list subscriptions, or show one with its consumers counted by state", most: 1,
-		about: "CONDITION is that of the consumers that were looked at, a few of each subscription in the list: " +
-			"retired (the\nendpoint answered 410, see resume), failing or ok. \"ok in 4 of 7\": 4 were looked at and " +
-			"nothing is wrong with them;\nreveille subscriptions ID looks at more. Down, or asked to wait, is " +
-			"the endpoint of a push subscription: it gets\none delivery at a time until it takes one, or none for " +
-			"as long as it has asked. Paused by operator: see pause.",
+		does: "list subscriptions with how their consumers are doing, or show one", most: 1,
+		about: "PENDING is how many consumers have a wake or a delivery under way. CONDITION is the worst: " +
+			"how many are retired (the\nendpoint answered 410, see resume) or failing, or ok. Down, or asked to wait, is " +
+			"the endpoint of a push\nsubscription: it gets one delivery at a time until it takes one, or none for as " +
+			"long as it has asked. Paused by operator:\nsee pause.\nFAILING SINCE is of the consumer that has failed " +
+			"for longest, and so is LAST ERROR.",
 		flags: pages, run: (*cli).subscriptions,
 	},
 	{

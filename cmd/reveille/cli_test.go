@@ -54,23 +54,34 @@ func TestCommands(t *testing.T) {
 	}{
 		{
 			"subscriptions", "subscriptions", "GET /api/v1/subscriptions?limit=100",
-			`{"subscriptions":[{"subscription_id":"agent-handler","pattern":"/agents/*",
-			"mode":"wake","webhook_host":"agents.example.com","consumers":1204,"condition":"failing"},
-			{"subscription_id":"b","pattern":"/**","mode":"push","webhook_host":"127.0.0.1:3000","consumers":0,
-			"condition":"ok"},
-			{"subscription_id":"many","pattern":"/a/*","mode":"wake","webhook_host":"127.0.0.1:3000","consumers":7,
-			"condition":"unknown","looked_at":4}],"next":"abc"}`,
+			`{"subscriptions":[{"subscription_id":"agents","pattern":"/a/*","mode":"wake","webhook_host":"a.test",
+			"consumers":1204,"pending":17,"condition":"failing","states":{"idle":1187,"waking":17,"failing":1},
+			"failing_since":"2026-11-21T15:04:00Z","last_error":"status 503"},
+			{"subscription_id":"b","pattern":"/**","mode":"push","webhook_host":"[::1]:80","consumers":0,
+			"pending":0,"condition":"ok","states":{}},
+			{"subscription_id":"c","pattern":"/*","mode":"push","webhook_host":"[::1]:80","consumers":7,"pending":0,
+			"condition":"retired","states":{"waking":7,"retired":7},"dead_letters":3}],"next":"abc",
+			"as_of":"2026-11-21T15:20:00Z"}`,
 			`
-SUBSCRIPTION   PATTERN    MODE  WEBHOOK             CONSUMERS  CONDITION
-agent-handler  /agents/*  wake  agents.example.com  1204       failing
-b              /**        push  127.0.0.1:3000      0          ok
-many           /a/*       wake  127.0.0.1:3000      7          ok in 4 of 7
+SUBSCRIPTION  PATTERN  MODE  WEBHOOK   CONSUMERS  PENDING  CONDITION  FAILING SINCE  LAST ERROR  DEAD LETTERS
+agents        /a/*     wake  a.test    1204       17       1 failing  16m0s ago      status 503
+b             /**      push  [::1]:80  0                   ok
+c             /*       push  [::1]:80  7                   7 retired                             3
 
 There is more: reveille subscriptions --cursor abc
 `,
 		},
+		{
+			"a long error is cut", "subscriptions", "GET /api/v1/subscriptions?limit=100",
+			`{"subscriptions":[{"subscription_id":"a","consumers":1,"condition":"failing","states":{"failing":1},
+			"last_error":"the TLS certificate is not valid, and this goes on for much longer"}]}`,
+			`
+SUBSCRIPTION  CONSUMERS  CONDITION  LAST ERROR
+a             1          1 failing  the TLS certificate is not valid, and this goes on for much…
+`,
+		},
 		{"no subscriptions", "subscriptions --limit 5", "GET /api/v1/subscriptions?limit=5", `{"subscriptions":[]}`, `
-SUBSCRIPTION  PATTERN  MODE  WEBHOOK  CONSUMERS  CONDITION  DEAD LETTERS
+SUBSCRIPTION  PATTERN  MODE  WEBHOOK  CONSUMERS  PENDING  CONDITION  FAILING SINCE  LAST ERROR  DEAD LETTERS
 `},
 		{
 			"dead letters", "dead-letters --subscription orders --stream /orders/17 --limit 1",
@@ -163,8 +174,9 @@ rp_23_1764167412345678: the events of /orders/17 are delivered again up to 0004
 			"webhook_host":"agents.example.com","description":"wakes \u001b[31magents",
 			"created_at":"2026-11-20T10:00:00Z","backfill":{"done":3,"total":9},
 			"previous_signs_until":"2026-11-27T10:00:00.5Z",
-			"consumers":30000,"condition":"retired","looked_at":20000,
-			"states":{"idle":19000,"live":10,"waking":990,"retired":990}}`,
+			"consumers":30000,"asides":2,"pending":12,"condition":"retired","failing_since":"2026-11-21T15:04:00Z",
+			"last_error":"status 410","states":{"idle":29000,"live":10,"waking":992,"retired":990},
+			"as_of":"2026-11-21T15:20:00Z"}`,
 			`
 subscription     agent-handler
 pattern          /agents/*
@@ -173,9 +185,13 @@ start            -1
 webhook          agents.example.com
 description      wakes ?[31magents
 created          2026-11-20T10:00:00Z
-consumers        30000, of which 20000 were looked at
-states           19000 idle, 990 waking, 10 live, 990 retired
-condition        retired
+consumers        30000
+asides           2 failed deliveries or replays go on by themselves
+pending          12
+states           29000 idle, 992 waking, 10 live, 990 retired
+condition        990 retired
+failing since    2026-11-21T15:04:00Z, 16m0s ago
+last error       status 410
 backfill         3 of 9
 previous secret  signs until 2026-11-27T10:00:00Z
 `,
@@ -313,12 +329,12 @@ orders is paused, with 7 consumers
 		{
 			"subscriptions that are paused", "subscriptions", "GET /api/v1/subscriptions?limit=100",
 			`{"subscriptions":[{"subscription_id":"a","condition":"ok","paused":true},
-			{"subscription_id":"b","condition":"unknown","paused":true},
+			{"subscription_id":"b","condition":"down","paused":true},
 			{"subscription_id":"c","condition":"failing","paused":true},
 			{"subscription_id":"d","condition":"asked_to_wait"}]}`, `
 SUBSCRIPTION  CONSUMERS  CONDITION
 a             0          paused by operator
-b             0          paused by operator
+b             0          paused by operator, down
 c             0          paused by operator, failing
 d             0          asked to wait
 `,

@@ -27,11 +27,15 @@ type shownSubscription struct {
 		Done  int `json:"done"`
 		Total int `json:"total"`
 	} `json:"backfill"`
-	Consumers   int            `json:"consumers"`
-	DeadLetters int            `json:"dead_letters"`
-	Condition   string         `json:"condition"`
-	LookedAt    int            `json:"looked_at"`
-	States      map[string]int `json:"states"`
+	Consumers    int            `json:"consumers"`
+	Asides       int            `json:"asides"`
+	Pending      int            `json:"pending"`
+	States       map[string]int `json:"states"`
+	FailingSince time.Time      `json:"failing_since"`
+	LastError    string         `json:"last_error"`
+	DeadLetters  int            `json:"dead_letters"`
+	Condition    string         `json:"condition"`
+	AsOf         time.Time      `json:"as_of"`
 
 	PreviousSignsUntil time.Time `json:"previous_signs_until"`
 }
@@ -43,37 +47,56 @@ func (c *cli) subscriptions(ctx context.Context, args []string) error {
 	var body struct {
 		Subscriptions []shownSubscription `json:"subscriptions"`
 		Next          string              `json:"next"`
+		AsOf          time.Time           `json:"as_of"`
 	}
 	if printed, err := c.ask(ctx, http.MethodGet, c.list(subscriptionsPath), nil, &body); printed || err != nil {
 		return err
 	}
-	rows := [][]string{{"SUBSCRIPTION", "PATTERN", "MODE", "WEBHOOK", "CONSUMERS", "CONDITION", "DEAD LETTERS"}}
+	rows := [][]string{{
+		"SUBSCRIPTION", "PATTERN", "MODE", "WEBHOOK", "CONSUMERS", "PENDING", "CONDITION",
+		"FAILING SINCE", "LAST ERROR", "DEAD LETTERS",
+	}}
 	for _, s := range body.Subscriptions {
-		letters := ""
-		if s.DeadLetters > 0 {
-			letters = fmt.Sprint(s.DeadLetters)
-		}
 		rows = append(rows, []string{
-			s.ID, s.Pattern, s.Mode, s.WebhookHost, fmt.Sprint(s.Consumers), conditionOf(s), letters,
+			s.ID, s.Pattern, s.Mode, s.WebhookHost, fmt.Sprint(s.Consumers), some(s.Pending), conditionOf(s),
+			relative(s.FailingSince, body.AsOf), cut(s.LastError, errorWidth), some(s.DeadLetters),
 		})
 	}
 	return c.rows(rows, "subscriptions", body.Next)
 }
 
-// conditionOf does not leave an operator with "unknown": what was looked at is known. The endpoint alone can have
-// "asked to wait".
+// errorWidth is how many characters a table of subscriptions shows of an error.
+const errorWidth = 60
+
+// conditionOf says how many consumers are in the worst condition. The endpoint alone can have "asked to wait".
 func conditionOf(s shownSubscription) string {
-	const paused = "paused by operator"
 	condition := strings.ReplaceAll(s.Condition, "_", " ")
-	switch healthy := s.Condition == "ok" || s.Condition == "unknown"; {
-	case s.Paused && healthy:
-		return paused
+	if n := s.States[s.Condition]; n > 0 {
+		condition = fmt.Sprint(n, " ", condition)
+	}
+	switch {
+	case s.Paused && s.Condition == "ok":
+		return "paused by operator"
 	case s.Paused:
-		return paused + ", " + condition
-	case s.Condition == "unknown":
-		return fmt.Sprintf("ok in %d of %d", s.LookedAt, s.Consumers)
+		return "paused by operator, " + condition
 	}
 	return condition
+}
+
+// some is a number that a table leaves out if it is 0.
+func some(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprint(n)
+}
+
+// cut shortens a text to so many characters.
+func cut(text string, width int) string {
+	if all := []rune(text); len(all) > width {
+		return string(all[:width-1]) + "…"
+	}
+	return text
 }
 
 func (c *cli) oneSubscription(ctx context.Context, id string) error {
@@ -83,19 +106,15 @@ func (c *cli) oneSubscription(ctx context.Context, id string) error {
 	); printed || err != nil {
 		return err
 	}
-	consumers := fmt.Sprint(s.Consumers)
-	if s.LookedAt < s.Consumers {
-		consumers += fmt.Sprintf(", of which %d were looked at", s.LookedAt)
+	asides := ""
+	if s.Asides > 0 {
+		asides = fmt.Sprintf("%d failed deliveries or replays go on by themselves", s.Asides)
 	}
 	var states []string
 	for _, state := range []string{"idle", "waking", "live", "given_up", "failing", "retired", "hidden"} {
 		if n := s.States[state]; n > 0 {
 			states = append(states, fmt.Sprintf("%d %s", n, state))
 		}
-	}
-	letters := ""
-	if s.DeadLetters > 0 {
-		letters = fmt.Sprint(s.DeadLetters)
 	}
 	fields := [][]string{
 		{"subscription", s.ID},
@@ -107,10 +126,14 @@ func (c *cli) oneSubscription(ctx context.Context, id string) error {
 		{"webhook", s.WebhookHost},
 		{"description", s.Description},
 		{"created", stamp(s.CreatedAt)},
-		{"consumers", consumers},
+		{"consumers", fmt.Sprint(s.Consumers)},
+		{"asides", asides},
+		{"pending", fmt.Sprint(s.Pending)},
 		{"states", strings.Join(states, ", ")},
 		{"condition", conditionOf(s)},
-		{"dead letters", letters},
+		{"failing since", since(s.FailingSince, s.AsOf)},
+		{"last error", s.LastError},
+		{"dead letters", some(s.DeadLetters)},
 	}
 	if s.Backfill != nil {
 		fields = append(fields, []string{"backfill", fmt.Sprintf("%d of %d", s.Backfill.Done, s.Backfill.Total)})

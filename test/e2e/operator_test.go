@@ -21,7 +21,7 @@ func TestOperatorsCommandLine(t *testing.T) {
 	worker.Answer(func(w http.ResponseWriter, _ *http.Request, wake harness.Wake) {
 		switch strings.TrimPrefix(wake.PrimaryStream, root) {
 		case "/desk/live":
-		case "/desk/failing":
+		case "/desk/failing", "/crew/17":
 			w.WriteHeader(http.StatusServiceUnavailable)
 		case "/shut/retired":
 			w.WriteHeader(http.StatusGone)
@@ -33,10 +33,14 @@ func TestOperatorsCommandLine(t *testing.T) {
 	secret := e.gateway.SubscribeURL(root+"/desk/*", "desk", worker.URL+"/hook?key=key-of-the-desk").Secret
 	worker.Trust("desk", secret)
 	e.gateway.Subscribe(root+"/shut/*", "shut", worker)
+	e.gateway.Subscribe(root+"/crew/*", "crew", worker)
 	f := e.fixture(t, "desk", worker)
 	tails := map[string]string{}
 	for _, path := range []string{"/desk/idle", "/desk/live", "/desk/failing", "/desk/hidden", "/shut/retired"} {
 		tails[path] = e.gateway.Create(root + path)
+	}
+	for i := range 40 { // in most of the partitions
+		e.gateway.Create(fmt.Sprint(root, "/crew/", i))
 	}
 	f.awaitIdle(root+"/desk/hidden", tails["/desk/hidden"])
 	e.streams.DeleteStream(root + "/desk/hidden")
@@ -84,10 +88,24 @@ func TestOperatorsCommandLine(t *testing.T) {
 	}
 
 	t.Run("subscriptions", func(t *testing.T) {
+		harness.Eventually(t, soon, "one of 40 consumers is counted as failing", func() error {
+			if got := row(must("subscriptions"), "crew"); !strings.Contains(got, " 40 1 1 failing ") ||
+				!strings.HasSuffix(got, " ago status 503") {
+				return errors.New(got)
+			}
+			return nil
+		})
+		if one := must("subscriptions", "crew"); row(one, "states") != "states 39 idle, 1 waking, 1 failing" ||
+			row(one, "condition") != "condition 1 failing" || row(one, "last error") != "last error status 503" ||
+			!strings.HasPrefix(row(one, "failing since"), "failing since 2") {
+			t.Errorf("the one that fails is shown as\n%s", one)
+		}
 		table := must("subscriptions")
 		host := strings.TrimPrefix(worker.URL, "http://")
-		for id, want := range map[string]string{"desk": "4 failing", "shut": "1 retired"} {
-			if got := row(table, id); got != fmt.Sprintf("%s %s/%s/* wake %s %s", id, root, id, host, want) {
+		for id, want := range map[string]string{"desk": "4 2 1 failing", "shut": "1 1 retired"} {
+			listed := fmt.Sprintf("%s %s/%s/* wake %s %s ", id, root, id, host, want)
+			status := map[string]string{"desk": "status 503", "shut": "status 410"}[id]
+			if got := row(table, id); !strings.HasPrefix(got, listed) || !strings.HasSuffix(got, " ago "+status) {
 				t.Errorf("%s is listed as %q, want %q", id, got, want)
 			}
 		}
