@@ -116,8 +116,8 @@ func TestOperatorsCommandLine(t *testing.T) {
 	})
 
 	t.Run("consumers by subscription and state, page by page", func(t *testing.T) {
-		if out := must("consumers", "--state", "failing"); row(out, root+"/desk/failing") == "" ||
-			strings.Count(out, "\n") != 2 {
+		out := must("consumers", "--subscription", "desk", "--state", "failing")
+		if row(out, root+"/desk/failing") == "" || strings.Count(out, "\n") != 2 {
 			t.Errorf("those that fail:\n%s", out)
 		}
 		args, seen := []string{"consumers", "--subscription", "desk", "--limit", "1"}, map[string]bool{}
