@@ -321,7 +321,7 @@ func TestASubscriptionShowsTheWorstOfAllItsConsumers(t *testing.T) {
 		{name: "only an aside fails", tally: fsm.Tally{Consumers: 9, Asides: 1, Failing: 1}, want: "failing"},
 		{name: "one is retired, others fail", tally: fsm.Tally{Consumers: 9, Failing: 8, Retired: 1}, want: "retired"},
 		{name: "the endpoint is down", tally: fsm.Tally{Consumers: 9, Failing: 8}, down: true, want: "down"},
-		{name: "the endpoint waits", tally: fsm.Tally{Consumers: 9, Failing: 8}, paused: true, want: conditionPaused},
+		{name: "the endpoint waits", tally: fsm.Tally{Consumers: 9, Failing: 8}, paused: true, want: conditionAskedToWait},
 		{name: "it is down and waits", tally: fsm.Tally{Consumers: 9}, down: true, paused: true, want: "down"},
 		{name: "it is down and retired", tally: fsm.Tally{Consumers: 9, Retired: 1}, down: true, want: "retired"},
 	} {

@@ -60,7 +60,7 @@ func TestReplaysTakeNoPlaceOfAsides(t *testing.T) {
 	wake := must[fsm.Outcome](t)(w.Link(ctx, sub, "/a", fsm.Start, "2")).Wakes[0]
 	w.dead(t, sub, wake, "1")
 	o := must[fsm.Outcome](t)(replayed(w.ReplayDeadLetters(ctx, fsm.LetterSpan{Through: fsm.MaxLetterNumber}, 1)))
-	if n, err := w.rdb.Exists(ctx, "rv:{0}:asides").Result(); n != 0 || err != nil {
+	if n, err := w.rdb.HExists(ctx, "rv:{0}:asides", sub.Generation).Result(); n || err != nil {
 		t.Errorf("a replay counts as an aside, %v", err)
 	}
 	must[fsm.Outcome](t)(w.Deliver(ctx, o.Wakes[0].Ref(), fsm.Delivered{

@@ -37,7 +37,8 @@
 --                           at which the stream was seen closed
 --   w:<path>        set     consumers that a stream concerns: linked to it, or it is their primary
 --   x:<consumer>    set     its asides (fsm.Consumer.IsAside). They are no watchers of their stream
---   asides          hash    generation of a subscription -> how many asides it has, but for those that replay something; none is 0
+--   asides          hash    generation of a subscription -> how many asides it has, but for those that replay something, which are
+--                           counted by the generation and ":replays"; none is 0
 --   b:<sub>:<gen>   set     consumers of a subscription, its asides among them
 --   watched         zset    stream path -> when it came to be watched (a counter)
 --   due             zset    consumer -> deadline, ms
@@ -485,6 +486,13 @@ local function save(c)
   end
 end
 
+-- count_asides counts asides of a subscription in or out, and those that replay something by themselves.
+local function count_asides(gen, asides, replays)
+  for field, n in pairs({ [gen] = asides, [gen .. ':replays'] = replays }) do
+    if n ~= 0 and redis.call('HINCRBY', P .. 'asides', field, n) == 0 then redis.call('HDEL', P .. 'asides', field) end
+  end
+end
+
 -- create makes a consumer. epoch is the highest that an earlier consumer of the same id may have had; profile is as in a record. What
 -- aside has of a consumer that is one: of, its consumer's id, born, ends, and replay, the number of what it replays, if it does.
 local function create(sub, gen, id, primary, acked, epoch, profile, aside)
@@ -503,11 +511,8 @@ local function create(sub, gen, id, primary, acked, epoch, profile, aside)
   if aside then
     redis.call('HSET', P .. 'c:' .. id, 'ends', aside.ends)
     redis.call('SADD', P .. 'x:' .. aside.of, id)
-    if aside.replay then
-      redis.call('HSET', P .. 'c:' .. id, 'replay', aside.replay)
-    else
-      redis.call('HINCRBY', P .. 'asides', gen, 1)
-    end
+    if aside.replay then redis.call('HSET', P .. 'c:' .. id, 'replay', aside.replay) end
+    count_asides(gen, aside.replay and 0 or 1, aside.replay and 1 or 0)
   else
     watch({ primary }, id)
   end
@@ -567,8 +572,7 @@ local function remove(c, cause)
     end
     redis.call('SREM', P .. 'b:' .. c.sub .. ':' .. c.gen, ...)
   end)
-  local asides = (of and 1 or #ids - 1) - replays
-  if asides > 0 and redis.call('HINCRBY', P .. 'asides', c.gen, -asides) == 0 then redis.call('HDEL', P .. 'asides', c.gen) end
+  count_asides(c.gen, replays - (of and 1 or #ids - 1), -replays)
   if epoch > floor() then redis.call('HSET', P .. 'meta', 'floor', epoch) end
 end
 

@@ -27,7 +27,9 @@ for i = A + 2, #ARGV, 2 do
     }
     tallies[sub] = t
     if at == 0 then
-      t.asides = has_asides and tonumber(redis.call('HGET', P .. 'asides', gen) or '0') or 0
+      for _, n in ipairs(has_asides and redis.call('HMGET', P .. 'asides', gen, gen .. ':replays') or {}) do
+        t.asides = t.asides + tonumber(n or '0')
+      end
       t.consumers = redis.call('SCARD', P .. 'b:' .. sub .. ':' .. gen) - t.asides
       t.some = t.consumers + t.asides > 0
     end
