@@ -309,10 +309,10 @@ func TestOperatorSeesSubscriptionsWithoutTheirSecrets(t *testing.T) {
 // TestASubscriptionShowsTheWorstOfAllItsConsumers holds what is made of the counts, and of the endpoint.
 func TestASubscriptionShowsTheWorstOfAllItsConsumers(t *testing.T) {
 	for _, c := range []struct {
-		name         string
-		tally        fsm.Tally
-		down, paused bool
-		want         string
+		name        string
+		tally       fsm.Tally
+		down, waits bool
+		want        string
 	}{
 		{name: "nobody", want: "ok"},
 		{name: "all are well", tally: fsm.Tally{Consumers: 9, Waking: 3, Live: 2}, want: "ok"},
@@ -321,11 +321,11 @@ func TestASubscriptionShowsTheWorstOfAllItsConsumers(t *testing.T) {
 		{name: "only an aside fails", tally: fsm.Tally{Consumers: 9, Asides: 1, Failing: 1}, want: "failing"},
 		{name: "one is retired, others fail", tally: fsm.Tally{Consumers: 9, Failing: 8, Retired: 1}, want: "retired"},
 		{name: "the endpoint is down", tally: fsm.Tally{Consumers: 9, Failing: 8}, down: true, want: "down"},
-		{name: "the endpoint waits", tally: fsm.Tally{Consumers: 9, Failing: 8}, paused: true, want: conditionAskedToWait},
-		{name: "it is down and waits", tally: fsm.Tally{Consumers: 9}, down: true, paused: true, want: "down"},
+		{name: "it has asked to wait", tally: fsm.Tally{Consumers: 9, Failing: 8}, waits: true, want: "asked_to_wait"},
+		{name: "it is down, too", tally: fsm.Tally{Consumers: 9}, down: true, waits: true, want: "down"},
 		{name: "it is down and retired", tally: fsm.Tally{Consumers: 9, Retired: 1}, down: true, want: "retired"},
 	} {
-		if got := conditionOfAll(c.tally, c.down, c.paused); got != c.want {
+		if got := conditionOfAll(c.tally, c.down, c.waits); got != c.want {
 			t.Errorf("%s: %s, want %s", c.name, got, c.want)
 		}
 	}

@@ -200,7 +200,7 @@ previous secret  signs until 2026-11-27T10:00:00Z
 			"one subscription whose events are pushed", "subscriptions orders", "GET /api/v1/subscriptions/orders",
 			`{"subscription_id":"orders","pattern":"/orders/*","mode":"push","format":"cloudevents-batch",
 			"ordering":"none","webhook_host":"example.com","created_at":"2026-11-20T10:00:00Z","consumers":1,
-			"condition":"ok","looked_at":1,"states":{"idle":1}}`,
+			"pending":0,"condition":"ok","states":{"idle":1}}`,
 			`
 subscription  orders
 pattern       /orders/*
@@ -210,6 +210,7 @@ ordering      none
 webhook       example.com
 created       2026-11-20T10:00:00Z
 consumers     1
+pending       0
 states        1 idle
 condition     ok
 `,
