@@ -62,10 +62,10 @@ var commands = []command{
 		name: "subscriptions", args: "[ID]",
 		does: "list subscriptions with how their consumers are doing, or show one", most: 1,
 		about: "PENDING is how many consumers have a wake or a delivery under way. CONDITION is the worst: " +
-			"how many are retired (the\nendpoint answered 410, see resume) or failing, or ok. Down, or asked to wait, " +
-			"is the endpoint of a push\nsubscription: it gets one delivery at a time until it takes one, or none for " +
-			"as long as it has asked.\nPaused by operator: see pause.\nFAILING SINCE is of the consumer that has failed " +
-			"for longest, and so is LAST ERROR.",
+			"how many are retired (the\nendpoint answered 410, see resume) or failing, or ok. Down, or asked to " +
+			"wait, is the endpoint of a push subscription:\nit gets one delivery at a time until it takes one, or " +
+			"none for as long as it has asked. Paused by operator: see pause.\nFAILING SINCE is of the consumer " +
+			"that has failed for longest, and so is LAST ERROR.",
 		flags: pages, run: (*cli).subscriptions,
 	},
 	{
