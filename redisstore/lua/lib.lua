@@ -544,7 +544,11 @@ local function remove(c, cause)
   touched = true
   is_gone(c, cause)
   local ids, epoch, of = { c.id }, c.epoch, aside_of(c)
-  local replays = redis.call('HEXISTS', P .. 'c:' .. c.id, of and 'replay' or 'replaying')
+  local replays = of and redis.call('HEXISTS', P .. 'c:' .. c.id, 'replay')
+  if not of then -- what replays for a consumer may be gone before it, with its stream
+    local n = redis.call('HGET', P .. 'c:' .. c.id, 'replaying')
+    replays = n and redis.call('SISMEMBER', P .. 'x:' .. c.id, c.id .. ':' .. n) or 0
+  end
   if of then
     redis.call('SREM', P .. 'x:' .. of, c.id)
   else

@@ -139,8 +139,8 @@ func TestD8AStreamThatStaysAwayForTheGraceHasItsConsumerRemovedForGood(t *testin
 	if took := time.Since(began); took < grace-grace/40 {
 		t.Errorf("the consumer was removed after %s, before the grace of %s", took, grace)
 	}
-	h.do(nil)
 	s.refused(w, w.Claim(false), fsm.CodeConsumerGone)
+	h.do(nil) // from now on a new consumer may come at any time
 	s.gateway.Append(s.path, `"for a new consumer"`)
 	if again := s.worker.Wake(2); again.Epoch <= w.Epoch {
 		t.Errorf("the new consumer's wake has epoch %d, want one above %d", again.Epoch, w.Epoch)
