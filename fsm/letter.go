@@ -7,15 +7,17 @@ import (
 	"time"
 )
 
-// DeadLetter is a delivery of ModePush that is not tried again: a pointer to its events, and why. The stream is the
-// archive: nothing of the events is kept here.
+// DeadLetter is a delivery that is not tried again: a pointer to its events, and why. The stream is the archive:
+// nothing of the events is kept here. Most are of an attempt of ModePush. What a stream leaves that is gone, and a
+// consumer that is given up, has a letter, too (lost, unwoken).
 type DeadLetter struct {
 	ID LetterID
 	// Subscription, Generation and Consumer say for whom the events were, Stream whose they are.
 	Subscription, Generation, Consumer, Stream string
 	// Born is Wake.Born of the delivery: it tells the stream from later ones of its name.
 	Born int64
-	// DeliveryID is what the receiver tells the delivery by. It names the events, too (Batch.DeliveryID).
+	// DeliveryID is what the receiver tells the delivery by. It names the events, too (Batch.DeliveryID). It is empty
+	// if no attempt has left the letter.
 	DeliveryID string
 	// From is the position that they are read from, To the one behind the last of them, Within the same as
 	// Batch.Within. Events is how many there are; 0 if that is not known.
@@ -23,8 +25,9 @@ type DeadLetter struct {
 	Events           int64
 	// Attempts counts those that were made.
 	Attempts int
-	// Class and Reason of the last failure are as in Attempt. Status is that of its answer and Answer how the answer's
-	// body began, at most MaxLetterAnswer bytes of text; zero without an answer.
+	// Class and Reason of the last failure are as in Attempt. If no attempt has left the letter, Class is a GoneCause.
+	// Status is that of the answer and Answer how the answer's body began, at most MaxLetterAnswer bytes of text; zero
+	// without an answer.
 	Class, Reason string
 	Status        int
 	Answer        string
@@ -80,7 +83,7 @@ type LetterSpan struct {
 // LetterWork is what came of one call for some dead letters.
 type LetterWork struct {
 	// Done counts those that were dropped, or are to be replayed. Refused counts those that cannot be replayed: their
-	// stream or their subscription is gone, or is another one of its name.
+	// stream or their subscription is gone, or is another one of its name; or their consumer is not given up any more.
 	Done, Refused int
 	// Looked counts those that were looked at, of whatever stream. Last is the number of the last one; 0 if there was
 	// none.

@@ -17,6 +17,8 @@ type Outcome struct {
 	Linked int
 	// Ended are wakes that are over.
 	Ended []WakeEnd
+	// Left are the dead letters that events have left whose stream is gone.
+	Left []Left
 }
 
 // Add merges another outcome into o.
@@ -27,6 +29,14 @@ func (o *Outcome) Add(p Outcome) {
 	o.Gone = append(o.Gone, p.Gone...)
 	o.Linked += p.Linked
 	o.Ended = append(o.Ended, p.Ended...)
+	o.Left = append(o.Left, p.Left...)
+}
+
+// Left counts the dead letters that a subscription has of a stream that is gone for a cause.
+type Left struct {
+	Subscription, Stream string
+	Cause                GoneCause
+	Letters              int
 }
 
 // Gone is a consumer that is gone.

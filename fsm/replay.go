@@ -32,7 +32,14 @@ type ReplayQueue struct {
 }
 
 // Replays says whether the consumer can replay a dead letter: its events are of the stream that the consumer is of now.
+// That of a consumer that was given up is replayed by that one (Revive).
 func (c Consumer) Replays(l DeadLetter) bool {
+	switch {
+	case l.GivenUp():
+		return c.Letter == l.ID.Number
+	case l.streamIsGone():
+		return false
+	}
 	return l.Generation == c.Generation && l.Born == c.Born && l.Within.After(l.From)
 }
 

@@ -68,9 +68,10 @@ func (c Consumer) gone(cause GoneCause) Effects {
 	}
 }
 
-// giveUp keeps of a consumer what revive needs.
+// giveUp keeps of a consumer what revive needs. Unless nothing is pending, it leaves a dead letter.
 func (c Consumer) giveUp() (Consumer, Effects) {
 	e := c.gone(GoneGivenUp)
+	e.Dead = c.unwoken()
 	c.State, c.Attempt, c.Stalled, c.Moved, c.Deadline = GivenUp, 0, 0, false, time.Time{}
 	for path, l := range c.Links {
 		l.Past = l.Tail
@@ -92,14 +93,16 @@ func (c Consumer) renewed() bool {
 	return false
 }
 
-// revive makes a consumer that was given up again. Its next wake is of a later epoch.
-func (c *Consumer) revive() {
-	c.State = Idle
+// revive makes a consumer that was given up again, and returns the number of the dead letter that it had left. Its next
+// wake is of a later epoch.
+func (c *Consumer) revive() (letter int64) {
+	letter, c.Letter, c.State = c.Letter, 0, Idle
 	c.delivered()
 	for path, l := range c.Links {
 		l.Past = ""
 		c.Links[path] = l
 	}
+	return letter
 }
 
 // uncount takes the time since a moment, in which no attempt could be made, out of the failure clock.

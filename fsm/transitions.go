@@ -43,8 +43,9 @@ type Effects struct {
 	Wake *Wake
 	// Gone is the consumer, if it is gone for workers from now on.
 	Gone *Gone
-	// Removed is true if nothing of it is to be kept.
+	// Removed is true if nothing of it is to be kept. Cause is why; empty for an aside that is done.
 	Removed bool
+	Cause   GoneCause
 	// Idled is true if the consumer has come to rest: its streams are of interest again.
 	Idled bool
 	// Hidden is true if the consumer has been hidden for a while: the caller must look whether its primary stream is
@@ -54,8 +55,11 @@ type Effects struct {
 	Ended *WakeEnd
 	// Aside is a consumer that is made (IsAside).
 	Aside *Consumer
-	// Dead is a dead letter to keep. It lacks ID and DeadAt.
+	// Dead is a dead letter to keep. It lacks ID and DeadAt. If the consumer is given up, Consumer.Letter is its
+	// number. That of a consumer which is Removed comes after those of its asides.
 	Dead *DeadLetter
+	// Revived is the number of a dead letter to drop, if it is still there: what it tells of is delivered after all.
+	Revived int64
 }
 
 // NewConsumer is the consumer that a subscription gets for a stream, before anything happened to it. epoch is the
@@ -147,10 +151,11 @@ func SortStreams(primary string, streams []StreamTail) {
 	})
 }
 
-// Remove ends the consumer, whatever its state. A consumer that was given up was already reported as gone.
+// Remove ends the consumer, whatever its state. A consumer that was given up was already reported as gone. One that
+// goes with its stream may leave a dead letter.
 func (c Consumer) Remove(cause GoneCause) Effects {
 	e := c.gone(cause)
-	e.Removed = true
+	e.Removed, e.Cause, e.Dead = true, cause, c.lost(cause)
 	return e
 }
 
@@ -170,10 +175,11 @@ func (c Consumer) Observe(env Env, path string, tail Offset) (Consumer, Effects)
 	default:
 		c.show(env)
 	}
+	var revived int64
 	if c.State == GivenUp && c.renewed() {
-		c.revive()
+		revived = c.revive()
 	}
-	return c, Effects{Wake: c.wakeIfPending(env)}
+	return c, Effects{Wake: c.wakeIfPending(env), Revived: revived}
 }
 
 // Absence is what is known of a stream that upstream said is gone.
@@ -222,12 +228,13 @@ func (c Consumer) Restart(env Env, path string, tail Offset) (Consumer, Effects)
 	if tail == "" {
 		return c, Effects{}
 	}
+	var revived int64
 	if c.State == GivenUp {
-		c.revive()
+		revived = c.revive()
 	}
 	end := c.Ended(EndRestarted)
 	c.idle(env)
-	return c, Effects{Wake: c.wakeIfPending(env), Idled: true, Ended: end}
+	return c, Effects{Wake: c.wakeIfPending(env), Idled: true, Ended: end, Revived: revived}
 }
 
 // Due acts on the deadline, which has passed (webhook spec, State Transitions and Failure Handling). What is aside
@@ -368,9 +375,8 @@ func (c Consumer) Resume(env Env) (_ Consumer, _ Effects, ok bool) {
 		c.Deadline = env.Now
 		return c, Effects{}, true
 	case c.State == GivenUp:
-		c = c.clone()
-		c.revive()
-		return c, Effects{Wake: c.wakeIfPending(env)}, true
+		c, e := c.Revive(env)
+		return c, e, true
 	case !c.Retired:
 		return c, Effects{}, false
 	}
@@ -380,6 +386,13 @@ func (c Consumer) Resume(env Env) (_ Consumer, _ Effects, ok bool) {
 		c.Deadline = env.Now
 	}
 	return c, Effects{}, true
+}
+
+// Revive has a consumer that was given up go on where it stood, at once.
+func (c Consumer) Revive(env Env) (Consumer, Effects) {
+	c = c.clone()
+	revived := c.revive()
+	return c, Effects{Wake: c.wakeIfPending(env), Revived: revived}
 }
 
 // ReleaseHeld has the next attempt of the consumer's wake made at once, as its endpoint is up again. What was held back

@@ -249,6 +249,9 @@ type Consumer struct {
 	// Replay is the number of the dead letter, or of the span, that an aside replays, Replaying that of what an aside
 	// of the consumer replays; 0 for none. Replayed is ReplayQueue.Done.
 	Replay, Replaying, Replayed int64
+	// Letter is the number of the dead letter that the consumer has left as it was given up; 0 if it has left none, and
+	// while it is not given up. The letter may be gone: letters are discarded, and dropped by age and number.
+	Letter int64
 
 	State State
 	// Epoch of the current wake, or of the last one while idle.

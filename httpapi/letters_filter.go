@@ -116,7 +116,7 @@ func (s *Service) workLetters(
 	for at := which.at; at.Partition <= which.last; at = (place{Partition: at.Partition + 1}) {
 		// What dies meanwhile is not among them.
 		through := counts[at.Partition].Last
-		for looked := atATime; looked == atATime && counts[at.Partition].Of[which.subscription] > 0; {
+		for looked := 1; looked > 0 && counts[at.Partition].Of[which.subscription] > 0; {
 			if s.cfg.Clock().Sub(began) > workTimeout {
 				return sum, at.String(), nil
 			}

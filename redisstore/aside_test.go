@@ -128,18 +128,20 @@ func TestNothingIsLeftOfWhatStepsAside(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		asides int
-		goes   func(*testing.T, *world) fsm.Outcome
+		// letters are those of what is aside, and one of what is not yet delivered.
+		letters int
+		goes    func(*testing.T, *world) fsm.Outcome
 	}{
-		{"the stream is deleted", fsm.MaxAsides, func(t *testing.T, w *world) fsm.Outcome {
+		{"the stream is deleted", fsm.MaxAsides, fsm.MaxAsides + 1, func(t *testing.T, w *world) fsm.Outcome {
 			return must[fsm.Outcome](t)(w.Deleted(t.Context(), 0, "/a", fsm.Deletion{}))
 		}},
-		{"the stream is gone", fsm.MaxAsides, func(t *testing.T, w *world) fsm.Outcome {
+		{"the stream is gone", fsm.MaxAsides, fsm.MaxAsides + 1, func(t *testing.T, w *world) fsm.Outcome {
 			must[fsm.Outcome](t)(w.Hide(t.Context(), "/a", fsm.MissingAnew))
 			w.later(timing.GoneGrace)
 			return must[fsm.Outcome](t)(w.Hide(t.Context(), "/a", fsm.MissingStill))
 		}},
 		// Of more consumers it is removed by the owner of their partition, in the same way.
-		{"the subscription is deleted", 150, func(t *testing.T, w *world) (o fsm.Outcome) {
+		{"the subscription is deleted", 150, 0, func(t *testing.T, w *world) (o fsm.Outcome) {
 			if err := w.DeleteSubscription(t.Context(), "s"); err != nil {
 				t.Error(err)
 			}
@@ -154,8 +156,16 @@ func TestNothingIsLeftOfWhatStepsAside(t *testing.T) {
 			}
 			h := measured(w.rdb)
 			wake := w.fillAside(t, sub, "/a", tc.asides)
-			if o := tc.goes(t, w); len(o.Gone) > 1 {
+			o := tc.goes(t, w)
+			if len(o.Gone) > 1 {
 				t.Errorf("%d consumers are told of as gone", len(o.Gone))
+			}
+			left := 0
+			for _, l := range o.Left {
+				left += l.Letters
+			}
+			if n := w.dropLetters(t); n != left || n != tc.letters {
+				t.Errorf("there are %d dead letters, and %d are told of, want %d", n, left, tc.letters)
 			}
 			if left := leftovers(t, w); len(left) > 0 {
 				t.Errorf("%d keys are left, such as %s", len(left), left[0])
@@ -268,7 +278,10 @@ func TestAsidesCountForWhatOneScriptSeesTo(t *testing.T) {
 	if o := must[fsm.Outcome](t)(w.Deleted(t.Context(), 0, "/a", fsm.Deletion{})); len(o.Gone) != subscriptions {
 		t.Errorf("%d consumers are gone", len(o.Gone))
 	}
-	h.bounded(t, (subscriptions-1)*asides, "deleted") // one for each aside, at least
+	h.bounded(t, 3*(subscriptions-1)*asides, "deleted") // three for each aside, at least
+	if n := w.dropLetters(t); n != subscriptions*(asides+1) {
+		t.Errorf("there are %d dead letters", n)
+	}
 	if left := leftovers(t, w); len(left) > 0 {
 		t.Errorf("%d keys are left, such as %s", len(left), left[0])
 	}

@@ -170,6 +170,17 @@ func TestTheWorkOfAScriptIsBoundedByLinks(t *testing.T) {
 		t.Fatalf("%d consumers of %d are resumed: %v", resumed, consumers, err)
 	}
 	follow("resuming", consumers, o)
+	done()
+	giveUp(6)
+	var replayed fsm.Outcome
+	for at := (fsm.LetterWork{Last: 1}); at.Last > 0; {
+		span := fsm.LetterSpan{From: at.Last + 1, Through: fsm.MaxLetterNumber}
+		if at, o, err = w.ReplayDeadLetters(ctx, span, 50); err != nil {
+			t.Fatal(err)
+		}
+		replayed.Add(o)
+	}
+	follow("replaying their letters", consumers, replayed)
 	clear(wakes)
 	if err := w.DeleteSubscription(ctx, "s"); err != nil {
 		t.Fatal(err)
@@ -179,7 +190,7 @@ func TestTheWorkOfAScriptIsBoundedByLinks(t *testing.T) {
 	}
 
 	h.bounded(t, commandsMost, "callback", "deleted", "drop", "due", "finish", "hide", "link_stream", "mark_deleted",
-		"observe", "restart", "resume")
+		"observe", "replay_letters", "restart", "resume")
 }
 
 // TestARestartThatWasCutShortHoldsForEveryConsumer holds that acks and tail of a stream that was made anew change

@@ -139,6 +139,9 @@ func decodeConsumer(id string, h map[string]string) (c fsm.Consumer, bad error) 
 	if h["replayed"] != "" {
 		c.Replayed = number("replayed")
 	}
+	if h["letter"] != "" {
+		c.Letter = number("letter")
+	}
 	if epoch, span, _ := strings.Cut(h["span"], " "); epoch == h["epoch"] {
 		n, err := strconv.ParseInt(span, 10, 64)
 		if err != nil {

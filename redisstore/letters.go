@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"strconv"
@@ -55,6 +56,8 @@ func readLetter(id fsm.LetterID, kept string) fsm.DeadLetter {
 	if err != nil || json.Unmarshal([]byte(text), &l) != nil {
 		l = letter{Reason: reasonUnreadable}
 	}
+	// What a stream leaves that is gone has a reason only if there was a failure.
+	l.Reason = cmp.Or(l.Reason, fsm.GoneReasons[fsm.GoneCause(l.Class)])
 	return fsm.DeadLetter{
 		ID: id, Subscription: sub, Generation: l.Generation, Consumer: l.Consumer, Stream: l.Stream,
 		Born: l.Born, DeliveryID: l.Delivery, From: l.From, To: l.To, Within: l.Within, Events: l.Events,

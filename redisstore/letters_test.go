@@ -27,6 +27,16 @@ func (w *world) die(t *testing.T, sub fsm.Subscription, path string, n int) {
 	}
 }
 
+// dropLetters drops all dead letters of partition 0, and returns how many there were.
+func (w *world) dropLetters(t *testing.T) (all int) {
+	t.Helper()
+	for n := 1; n > 0; all += n {
+		n = dropped(t)(w.DropDeadLetters(t.Context(), fsm.LetterSpan{Through: fsm.MaxLetterNumber},
+			redisstore.DroppedAtATime))
+	}
+	return all
+}
+
 // letters returns where the events end of which a subscription, or any, has dead letters, with their streams.
 func (w *world) letters(t *testing.T, sub string) (kept []string) {
 	t.Helper()

@@ -20,10 +20,15 @@ func TestAnOutcomeIsRead(t *testing.T) {
 		[]any{},
 		[]any{[]any{"s", "g", "s:%2Fa", "/a", "4", "given_up"}},
 		[]any{},
+		[]any{[]any{"s", "/a", "stream_deleted", int64(3)}},
 	}}}
 	o := r.outcome()
 	if r.bad != nil || len(o.Wakes) != 1 || len(o.Gone) != 1 || o.Gone[0].Cause != fsm.GoneGivenUp {
 		t.Fatalf("%+v, %v", o, r.bad)
+	}
+	left := fsm.Left{Subscription: "s", Stream: "/a", Cause: fsm.GoneStreamDeleted, Letters: 3}
+	if len(o.Left) != 1 || o.Left[0] != left {
+		t.Errorf("what is left is %+v", o.Left)
 	}
 	if w := o.Wakes[0]; w.Epoch != 7 || w.Attempt != 2 || w.Handed != 4 || w.Born != 6 || len(w.Streams) != 1 ||
 		w.Patience != 45*time.Second || w.Span != 3 || !w.Nudged || !w.Replay ||

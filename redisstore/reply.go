@@ -132,7 +132,7 @@ func moment(millis int64) time.Time {
 	return time.UnixMilli(millis)
 }
 
-// outcome reads { wakes, idle, hidden, gone, ended }.
+// outcome reads { wakes, idle, hidden, gone, ended, left }.
 func (r *reply) outcome() (o fsm.Outcome) {
 	r.list(func(l *reply) {
 		l.eachOrNil(func(wakes *reply) { o.Wakes = append(o.Wakes, wakes.wake()) })
@@ -140,6 +140,7 @@ func (r *reply) outcome() (o fsm.Outcome) {
 		l.eachOrNil(func(paths *reply) { o.Hidden = append(o.Hidden, paths.text()) })
 		l.eachOrNil(func(gone *reply) { o.Gone = append(o.Gone, gone.gone()) })
 		l.eachOrNil(func(ends *reply) { o.Ended = append(o.Ended, ends.wakeEnd()) })
+		l.eachOrNil(func(left *reply) { o.Left = append(o.Left, left.left()) })
 	})
 	return o
 }
@@ -176,4 +177,13 @@ func (r *reply) wakeEnd() (e fsm.WakeEnd) {
 		}
 	})
 	return e
+}
+
+func (r *reply) left() (left fsm.Left) {
+	r.list(func(l *reply) {
+		left = fsm.Left{
+			Subscription: l.text(), Stream: l.text(), Cause: word(l, fsm.GoneCauses), Letters: int(l.int()),
+		}
+	})
+	return left
 }

@@ -60,9 +60,10 @@ type caller struct {
 func callers() []caller {
 	var (
 		none    = []any{}
-		outcome = []any{none, none, none, none, none}
-		bored   = []any{none, none, none, []any{[]any{"s", "g", "s:%2Fa", "/a", "4", "boredom"}}, none}
-		tired   = []any{none, none, none, none, []any{[]any{"c", "s", "/a", "1", "w_1", "0", "tiredness"}}}
+		outcome = []any{none, none, none, none, none, none}
+		bored   = []any{none, none, none, []any{[]any{"s", "g", "s:%2Fa", "/a", "4", "boredom"}}, none, none}
+		tired   = []any{none, none, none, none, []any{[]any{"c", "s", "/a", "1", "w_1", "0", "tiredness"}}, none}
+		forlorn = []any{none, none, none, none, none, []any{[]any{"s", "/a", "grief", int64(1)}}}
 		record  = []any{"", "0", "0"}
 		odd     = []any{"1,2,3", "0", "0"}
 		sub     = fsm.Subscription{ID: "s", Generation: "g", Pattern: "/**", Webhook: "https://example.com/"}
@@ -112,7 +113,7 @@ func callers() []caller {
 		{scriptRestart, func(ctx context.Context, s *Store) error {
 			_, err := s.Restart(ctx, 0, "/a", "2", "1")
 			return err
-		}, []any{[]any{"0", bored}}},
+		}, []any{[]any{"0", bored}, []any{"0", forlorn}}},
 		{scriptDeleted, func(ctx context.Context, s *Store) error {
 			_, err := s.Deleted(ctx, 0, "/a", fsm.Deletion{})
 			return err

@@ -77,12 +77,16 @@ func (db *DB) LoseStream(path string) {
 	})
 }
 
-// PutLetter keeps a dead letter in the partition of its stream.
+// PutLetter keeps a dead letter in the partition of its consumer.
 func (db *DB) PutLetter(l fsm.DeadLetter) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	t := db.begin()
-	t.keep(t.home(l.Stream), l)
+	home := l.Stream
+	if _, path, ok := fsm.ParseAnyConsumerID(l.Consumer); ok {
+		home = path
+	}
+	t.keep(t.home(home), l)
 }
 
 // PutRecord stores a stream's record as it is.

@@ -8,11 +8,29 @@ import (
 	"reveille/fsm"
 )
 
-// keep keeps a dead letter.
-func (t *tx) keep(p *partition, l fsm.DeadLetter) {
+// keep keeps a dead letter, and returns its number.
+func (t *tx) keep(p *partition, l fsm.DeadLetter) int64 {
 	l.ID = fsm.LetterID{Partition: slices.Index(t.partitions, p), Number: t.nextStamp()}
 	l.DeadAt = time.UnixMicro(l.ID.Number)
 	p.letters = append(p.letters, l)
+	return l.ID.Number
+}
+
+// leave keeps the dead letter of a consumer. It returns what the consumer is to remember of it: its number, if the
+// consumer is given up.
+func (t *tx) leave(p *partition, c fsm.Consumer, e fsm.Effects, o *fsm.Outcome) int64 {
+	n, last := t.keep(p, *e.Dead), len(o.Left)-1
+	left := fsm.Left{Subscription: c.Subscription, Stream: c.Primary, Cause: e.Cause, Letters: 1}
+	switch {
+	case e.Cause == "" && c.State == fsm.GivenUp:
+		return n
+	case e.Cause == "":
+	case last >= 0 && o.Left[last].Subscription == left.Subscription && o.Left[last].Stream == left.Stream:
+		o.Left[last].Letters++
+	default:
+		o.Left = append(o.Left, left)
+	}
+	return 0
 }
 
 // spanned returns the first letters of a span.
@@ -61,6 +79,13 @@ func looked(list []fsm.DeadLetter) (n int, last int64) {
 		last = list[n-1].ID.Number
 	}
 	return n, last
+}
+
+// dropNumbered drops the dead letter of a number, if it is kept.
+func (t *tx) dropNumbered(p *partition, number int64, o *fsm.Outcome) {
+	if i := slices.IndexFunc(p.letters, func(l fsm.DeadLetter) bool { return l.ID.Number == number }); i >= 0 {
+		t.dropLetter(p, p.letters[i], o)
+	}
 }
 
 // dropLetter drops a dead letter, and its replay with it.

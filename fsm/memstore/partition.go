@@ -134,7 +134,7 @@ func (p *partition) take(c fsm.Consumer) {
 	}
 }
 
-// asidesOf returns the asides of a consumer, by ID.
+// asidesOf returns the asides of a consumer, in the order of the numbers in their IDs.
 func (p *partition) asidesOf(c fsm.Consumer) (list []fsm.Consumer) {
 	if c.Asides == 0 {
 		return nil
@@ -144,6 +144,7 @@ func (p *partition) asidesOf(c fsm.Consumer) (list []fsm.Consumer) {
 			list = append(list, a)
 		}
 	}
+	slices.SortStableFunc(list, func(a, b fsm.Consumer) int { return len(a.ID) - len(b.ID) })
 	return list
 }
 
@@ -208,14 +209,19 @@ func (t *tx) put(p *partition, c fsm.Consumer, e fsm.Effects, o *fsm.Outcome) {
 	if e.Gone != nil {
 		o.Gone = append(o.Gone, *e.Gone)
 	}
-	if e.Dead != nil {
-		t.keep(p, *e.Dead)
+	if e.Revived != 0 {
+		t.dropNumbered(p, e.Revived, o)
 	}
 	if e.Removed {
 		for _, a := range p.asidesOf(c) {
-			t.put(p, a, a.Remove(fsm.GoneStreamDeleted), o) // whatever the cause, nobody is told
+			t.put(p, a, a.Remove(e.Cause), o)
 		}
 		p.take(c)
+	}
+	if e.Dead != nil {
+		c.Letter = t.leave(p, c, e, o)
+	}
+	if e.Removed {
 		return
 	}
 	if e.Aside != nil {

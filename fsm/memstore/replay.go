@@ -27,6 +27,10 @@ func (s *Store) ReplayDeadLetters(
 			case span.Stream != "" && span.Stream != l.Stream:
 			case !there || !c.Replays(l):
 				w.Refused++
+			case l.GivenUp():
+				w.Done++
+				c, e := c.Revive(t.env(p, c.ID))
+				t.put(p, c, e, &o)
 			default:
 				w.Done++
 				t.queue(p, c.ID, queued{number: l.ID.Number}, &o)

@@ -105,15 +105,6 @@ func (s *Store) Deleted(
 		if !d.Of.IsZero() && !p.records[path].First.Equal(d.Of) {
 			return nil
 		}
-		for _, c := range p.of(path) {
-			if c.Primary == path {
-				t.put(p, c, c.Remove(fsm.GoneStreamDeleted), &o)
-				continue
-			}
-			c, e := c.Restart(t.env(p, c.ID), path, "")
-			t.put(p, c, e, &o)
-		}
-		p.note(path, fsm.Noted{})
 		if t.dropRecord(p, path); d.Expect {
 			p.expect(path, 1)
 		}
@@ -127,6 +118,15 @@ func (s *Store) Deleted(
 			}
 			p.records[path] = n
 		}
+		for _, c := range p.of(path) {
+			if c.Primary == path {
+				t.put(p, c, c.Remove(fsm.GoneStreamDeleted), &o)
+				continue
+			}
+			c, e := c.Restart(t.env(p, c.ID), path, "")
+			t.put(p, c, e, &o)
+		}
+		p.note(path, fsm.Noted{})
 		return nil
 	}, "Deleted", partition, path, d)
 	return o, err

@@ -30,6 +30,7 @@ if cursor == '0' then
     if redis.call('INCR', key) == 0 then redis.call('DEL', key) else redis.call('PEXPIRE', key, EXPECTED) end
   end
   if redis.call('EXISTS', P .. 'w:' .. path) == 0 then return reply({ '0', outcome() }) end
+  note_old_tail(path)
   forget_tail(path)
 end
 return reply({ all_start_over(path, cursor), outcome() })

@@ -16,7 +16,7 @@ else
   local path, to = ARGV[A + 3], behind(c, ARGV[A + 4], ARGV[A + 7])
   note(c, path, ARGV[A + 5])
   local l = links(c)[path]
-  if l and not after(to, l.tail) and ack(c, path, to) and letter ~= '' then keep_letter(c, failing, letter) end
+  if l and not after(to, l.tail) and ack(c, path, to) and letter ~= '' then keep_letters(c, { int(failing), letter }) end
   local of = aside_of(c)
   local replayed = of and redis.call('HGET', P .. 'c:' .. c.id, 'replay')
   finished(c)

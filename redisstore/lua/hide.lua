@@ -16,6 +16,7 @@ local next_cursor = visit(P .. 'w:' .. path, ARGV[A + 2], function(id)
     save(c)
   elseif absence == '2' and now >= c.hidden + GRACE then
     -- Should the stream come back, it is a new one: discovery must not take it for linked.
+    leave_letters(c, 'stream_gone', tail_of(path))
     drop_stream(path)
     remove(c, 'stream_gone')
   end

@@ -29,12 +29,13 @@
 --                           past:<stream>: of one that was given up, the tail at that time;
 --                           ends: of an aside, the Tail of its link (fsm.Consumer.IsAside); replay: of one that replays something,
 --                           its number; replaying: of the consumer that such an aside is of, the same; replayed: how many replays of
---                           the queue are over, none is 0
+--                           the queue are over, none is 0; letter: the number of the dead letter that it has left as it was
+--                           given up (fsm.Consumer.Letter);
 --                           since:<stream>: the epoch it was in when a stream that it is linked to was last deleted or made anew
 --                           (fsm.Link); since: the latest of these; none is 0
 --   l:<consumer>    hash    stream path -> acked offset
 --   s:<path>        hash    t: the highest tail noted; r: the partition's count of restarts at the stream's latest one; closed: the tail
---                           at which the stream was seen closed
+--                           at which the stream was seen closed; was: the tail that it had before that latest restart
 --   w:<path>        set     consumers that a stream concerns: linked to it, or it is their primary
 --   x:<consumer>    set     its asides (fsm.Consumer.IsAside). They are no watchers of their stream
 --   asides          hash    generation of a subscription -> how many asides it has, but for those that replay something, which are
@@ -86,7 +87,7 @@ local SEEN = tonumber(table.remove(ARGV))
 local UNTRACED = table.remove(ARGV) == '1'
 
 -- What the script's caller is to do, see fsm.Outcome.
-local wakes, idle, hidden, gone, ended = {}, {}, {}, {}, {}
+local wakes, idle, hidden, gone, ended, left = {}, {}, {}, {}, {}, {}
 
 -- int writes a whole number: tostring() would write large ones as 1.79e+15. Redis takes numbers as they are, in calls and in replies, but
 -- in calls it spends more on each than int does. A script writes the same time or epoch several times, so the texts of large numbers are
@@ -240,6 +241,10 @@ local function set_noted(path, tail, ends)
   tails[path], closed[path] = tail, ends and tail
 end
 
+-- old_tails are the tails that streams had which this call has found to be no more.
+local old_tails
+local function note_old_tail(path) old_tails = { [path] = tail_of(path) } end
+
 local function forget_tail(path)
   touched = true
   tails[path], closed[path] = nil, nil
@@ -379,7 +384,7 @@ end
 -- count_restart notes that a stream was restarted: until a consumer of it is visited, it counts as one of the old stream.
 local function count_restart(path)
   restarted = redis.call('HINCRBY', P .. 'meta', 'restarts', 1)
-  redis.call('HSET', P .. 's:' .. path, 'r', restarted)
+  redis.call('HSET', P .. 's:' .. path, 'r', restarted, 'was', old_tails[path])
 end
 
 -- LINKS_READ is how many links a script reads before it leaves the rest of its consumers to the next call. One consumer has no more of
@@ -392,13 +397,20 @@ local function can_read(id)
   return links_read == 0 or links_read + redis.call('HLEN', P .. 'l:' .. id) <= LINKS_READ
 end
 
+-- members returns those of a set in their order: dead letters are numbered by it.
+local function members(set)
+  local ids = redis.call('SMEMBERS', set)
+  table.sort(ids)
+  return ids
+end
+
 -- visit calls f with a batch of the consumers in a set, and returns the cursor for the next call, "0" if there is none. If a call
 -- stops because of the links it has read, the next one begins with the same batch: f must then find little left to do for the
 -- consumers that it has seen. Size is how many the set has, if that is known.
 local function visit(set, cursor, f, size)
   local scan
   if string.sub(cursor, 1, 1) == '0' and (size or redis.call('SCARD', set)) <= 50 then
-    scan = { '0', redis.call('SMEMBERS', set) } -- at less than half the cost
+    scan = { '0', members(set) } -- at less than half the cost
   else
     scan = batch('SSCAN', set, cursor, '50')
   end
@@ -827,9 +839,72 @@ local function show(c)
   end
 end
 
+-- keep_letters keeps dead letters of a consumer's subscription: of each, since when deliveries had failed, a text, and what it tells
+-- (redisstore.letter). Returns the number of the first. O(letters).
+local function keep_letters(c, letters)
+  local first, n = next_stamp(), #letters / 2
+  if n > 1 then redis.call('HSET', P .. 'meta', 'stamp', int(first + n - 1)) end
+  local kept, numbers = {}, {}
+  for i = 1, 2 * n, 2 do
+    local number = int(first + (i - 1) / 2)
+    kept[i], kept[i + 1] = number, letters[i] .. ' ' .. c.sub .. ' ' .. letters[i + 1]
+    numbers[i], numbers[i + 1] = number, number
+  end
+  in_chunks(kept, function(...) redis.call('HSET', P .. 'letters', ...) end)
+  in_chunks(numbers, function(...)
+    redis.call('ZADD', P .. 'dead', ...)
+    redis.call('ZADD', P .. 'dead:' .. c.sub, ...)
+  end)
+  redis.call('HINCRBY', P .. 'dead_counts', c.sub, int(n))
+  return int(first)
+end
+
+-- letter_text is what a dead letter tells that no attempt has left (fsm.Consumer.letter). attempts and born are texts: cjson would round
+-- large numbers.
+local function letter_text(c, id, path, from, to, class, why, attempts, born)
+  local texts = cjson.encode({ g = c.gen, c = id, s = path, f = from, t = to, w = to, k = class, r = why or '' })
+  return string.sub(texts, 1, -2) .. ',"a":' .. attempts .. ',"o":' .. (born or '0') .. '}'
+end
+
+-- leave_letters leaves the dead letters of a consumer, and of its asides, that goes with its stream for a cause, which had the tail
+-- (fsm.Consumer.lost). O(asides).
+local function leave_letters(c, cause, tail)
+  local letters, ids, numbers = {}, aside_of(c) and { c.id } or redis.call('SMEMBERS', P .. 'x:' .. c.id), {}
+  for _, id in ipairs(ids) do numbers[id] = tonumber(string.match(id, '%d+$')) end
+  table.sort(ids, function(a, b) return numbers[a] < numbers[b] end)
+  links_read = links_read + #ids
+  local function lost(id, to)
+    local r = redis.call('HMGET', P .. 'c:' .. id, 'replay', 'ends', 'attempt', 'failing', 'born', 'error')
+    local acked, ends = redis.call('HGET', P .. 'l:' .. id, c.primary), to or r[2]
+    if r[1] or not acked or not ends or not ahead(ends, acked) then return end
+    letters[#letters + 1] = r[4]
+    letters[#letters + 1] = letter_text(c, id, c.primary, acked, ends, cause, not to and r[6], r[3], r[5])
+  end
+  for _, id in ipairs(ids) do lost(id) end
+  if not aside_of(c) and c.state ~= 'given_up' and c.profile and string.find(c.profile, '^%d+,[12]') then lost(c.id, tail) end
+  if #letters == 0 then return end
+  keep_letters(c, letters)
+  left[#left + 1] = { c.sub, c.primary, cause, #letters / 2 }
+end
+
+-- leave_letter leaves the dead letter of a consumer that is given up, and notes its number (fsm.Consumer.unwoken). Paths compare as
+-- offsets do that are of one incarnation. O(links).
+local function leave_letter(c)
+  local first
+  for path, l in pairs(links(c)) do
+    if ahead(l.tail, l.acked) and first ~= c.primary and (not first or path == c.primary or differ_after(first, path)) then first = path end
+  end
+  if not first or aside_of(c) then return end
+  local l, kept = links(c)[first], redis.call('HMGET', P .. 'c:' .. c.id, 'error', 'born')
+  redis.call('HSET', P .. 'c:' .. c.id, 'letter', keep_letters(c, {
+    int(c.failing), letter_text(c, c.id, first, l.acked, l.tail, 'given_up', kept[1], int(c.attempt), kept[2]),
+  }))
+end
+
 -- give_up keeps of a consumer what revive needs. O(links).
 local function give_up(c)
   is_gone(c, 'given_up')
+  leave_letter(c)
   c.state, c.attempt, c.stalled, c.moved, c.due = 'given_up', 0, 0, 0, 0
   for path, l in pairs(links(c)) do redis.call('HSET', P .. 'c:' .. c.id, 'past:' .. path, l.tail) end
 end
@@ -844,8 +919,106 @@ local function renewed(c)
   return false
 end
 
--- revive makes a consumer that was given up again. O(links).
+-- letter_of returns what a dead letter tells (redisstore.letter); nil if it is not kept, or cannot be read.
+local function letter_of(n)
+  local text = string.match(redis.call('HGET', P .. 'letters', n) or '', '^%d+ %S+ (.+)$')
+  local ok, letter = pcall(cjson.decode, text or '')
+  return ok and type(letter) == 'table' and letter or nil
+end
+
+-- receiver_of returns the id of the consumer that a dead letter's events are for. Those of an aside are its consumer's.
+local function receiver_of(letter) return string.match(letter.c, '^([^:]*:[^:]*):') or letter.c end
+
+-- unqueue takes a number out of a consumer's replay queue, if it is in it.
+local function unqueue(id, n)
+  if redis.call('ZREM', P .. 'r:' .. id, n) == 0 then return end
+  redis.call('HDEL', P .. 'rs:' .. id, n)
+  if redis.call('EXISTS', P .. 'r:' .. id) == 0 then
+    redis.call('ZREM', P .. 'replays', id)
+    redis.call('HDEL', P .. 'c:' .. id, 'replayed')
+  end
+end
+
+-- replays says whether a consumer can replay a dead letter: its events are of the stream that the consumer is of now (fsm.Consumer.Replays).
+-- Those whose class is a cause that begins so were left by a stream that is gone.
+local function replays(c, letter)
+  local born = redis.call('HGET', P .. 'c:' .. c.id, 'born') or '0'
+  return letter and string.sub(letter.k or '', 1, 7) ~= 'stream_' and letter.g == c.gen and (letter.o or 0) == tonumber(born) and after(letter.w or '', letter.f or '')
+end
+
+-- span_of returns from where to where a number in a consumer's queue replays; nil if its dead letter is lost.
+local function span_of(c, n)
+  local span = redis.call('HGET', P .. 'rs:' .. c.id, n)
+  if span then return string.match(span, '^(.*),(.*)$') end
+  local letter = letter_of(n)
+  if replays(c, letter) then return letter.f, letter.w end
+end
+
+-- replay_next begins with the first number in a consumer's queue, unless a replay is under way: it makes an aside (fsm.Consumer.StartReplay).
+-- What cannot be replayed, and is passed over, is what a store has lost.
+local function replay_next(c)
+  if redis.call('HEXISTS', P .. 'c:' .. c.id, 'replaying') == 1 then return end
+  while true do
+    local n = redis.call('ZRANGE', P .. 'r:' .. c.id, 0, 0)[1]
+    if not n then return end
+    local from, to = span_of(c, n)
+    if from then
+      local aside = create(c.sub, c.gen, c.id .. ':' .. n, c.primary, from, c.epoch, c.profile, {
+        of = c.id, born = redis.call('HGET', P .. 'c:' .. c.id, 'born') or '0', ends = to, replay = n,
+      })
+      redis.call('HSET', P .. 'c:' .. c.id, 'replaying', n)
+      aside.state, aside.retired = 'waking', c.retired
+      begin(aside)
+      if c.retired == 0 then hand_out(aside) end
+      return save(aside)
+    end
+    unqueue(c.id, n)
+  end
+end
+
+-- queue puts a number into a consumer's replay queue.
+local function queue(c, n)
+  redis.call('ZADD', P .. 'r:' .. c.id, n, n)
+  redis.call('ZADD', P .. 'replays', 0, c.id)
+  replay_next(c)
+end
+
+-- replay_ends has the next replay begin once the one under way is over, or is to be no more. O(links of an aside).
+local function replay_ends(c, n)
+  local aside = record(c.id .. ':' .. n)
+  if aside then remove(aside) end
+  redis.call('HDEL', P .. 'c:' .. c.id, 'replaying')
+  unqueue(c.id, n)
+  if not is_dead(c.gen) then replay_next(c) end
+end
+
+-- drop_letter drops a dead letter, whether or not it can be read, and its replay with it.
+local function drop_letter(n)
+  local text = redis.call('HGET', P .. 'letters', n)
+  if not text then return end
+  local letter, sub = letter_of(n), string.match(text, '^%d+ (%S+)')
+  redis.call('HDEL', P .. 'letters', n)
+  redis.call('ZREM', P .. 'dead', n)
+  if sub then
+    redis.call('ZREM', P .. 'dead:' .. sub, n)
+    if redis.call('HINCRBY', P .. 'dead_counts', sub, -1) <= 0 then redis.call('HDEL', P .. 'dead_counts', sub) end
+  end
+  local id = letter and receiver_of(letter)
+  if not id or not redis.call('ZSCORE', P .. 'r:' .. id, n) then return end
+  if redis.call('HGET', P .. 'c:' .. id, 'replaying') == n then
+    replay_ends(record(id), n)
+  else
+    unqueue(id, n)
+  end
+end
+
+-- revive makes a consumer that was given up again: the dead letter that it has left, which may be gone, is dropped. O(links).
 local function revive(c)
+  local letter = redis.call('HGET', P .. 'c:' .. c.id, 'letter')
+  if letter then
+    drop_letter(letter)
+    redis.call('HDEL', P .. 'c:' .. c.id, 'letter')
+  end
   c.state = 'idle'
   delivered(c)
   for path in pairs(links(c)) do redis.call('HDEL', P .. 'c:' .. c.id, 'past:' .. path) end
@@ -955,7 +1128,9 @@ end
 local function start_over(c, made_anew)
   if made_anew(c.primary) then
     local tail, ends = tail_of(c.primary), is_closed(c.primary)
-    remove(c, tail == '' and 'stream_deleted' or 'stream_recreated')
+    local cause = tail == '' and 'stream_deleted' or 'stream_recreated'
+    leave_letters(c, cause, old_tails and old_tails[c.primary] or redis.call('HGET', P .. 's:' .. c.primary, 'was') or '')
+    remove(c, cause)
     if tail == '' or aside_of(c) then return nil end
     local anew = create(c.sub, c.gen, c.id, c.primary, '-1', c.epoch, c.profile)
     set_noted(c.primary, tail, ends)
@@ -1000,7 +1175,7 @@ end
 -- few returns the consumers of a stream if one script can see to all of them.
 local function few(path)
   if redis.call('SCARD', P .. 'w:' .. path) > 50 then return nil end
-  local ids, sum = redis.call('SMEMBERS', P .. 'w:' .. path), 0
+  local ids, sum = members(P .. 'w:' .. path), 0
   for _, id in ipairs(ids) do sum = sum + redis.call('HLEN', P .. 'l:' .. id) + redis.call('SCARD', P .. 'x:' .. id) end
   return sum <= LINKS_READ and ids or nil
 end
@@ -1037,107 +1212,6 @@ local function current(get, id, epoch, wake)
   return c
 end
 
--- keep_letter keeps a dead letter of a consumer whose deliveries had failed since a time.
-local function keep_letter(c, failing, letter)
-  local n = next_stamp()
-  redis.call('HSET', P .. 'letters', int(n), int(failing) .. ' ' .. c.sub .. ' ' .. letter)
-  redis.call('ZADD', P .. 'dead', int(n), int(n))
-  redis.call('ZADD', P .. 'dead:' .. c.sub, int(n), int(n))
-  redis.call('HINCRBY', P .. 'dead_counts', c.sub, 1)
-end
-
--- letter_of returns what a dead letter tells (redisstore.letter); nil if it is not kept, or cannot be read.
-local function letter_of(n)
-  local text = string.match(redis.call('HGET', P .. 'letters', n) or '', '^%d+ %S+ (.+)$')
-  local ok, letter = pcall(cjson.decode, text or '')
-  return ok and type(letter) == 'table' and letter or nil
-end
-
--- receiver_of returns the id of the consumer that a dead letter's events are for. Those of an aside are its consumer's.
-local function receiver_of(letter) return string.match(letter.c, '^([^:]*:[^:]*):') or letter.c end
-
--- unqueue takes a number out of a consumer's replay queue, if it is in it.
-local function unqueue(id, n)
-  if redis.call('ZREM', P .. 'r:' .. id, n) == 0 then return end
-  redis.call('HDEL', P .. 'rs:' .. id, n)
-  if redis.call('EXISTS', P .. 'r:' .. id) == 0 then
-    redis.call('ZREM', P .. 'replays', id)
-    redis.call('HDEL', P .. 'c:' .. id, 'replayed')
-  end
-end
-
--- replays says whether a consumer can replay a dead letter: its events are of the stream that the consumer is of now (fsm.Consumer.Replays).
-local function replays(c, letter)
-  local born = redis.call('HGET', P .. 'c:' .. c.id, 'born') or '0'
-  return letter and letter.g == c.gen and (letter.o or 0) == tonumber(born) and after(letter.w or '', letter.f or '')
-end
-
--- span_of returns from where to where a number in a consumer's queue replays; nil if its dead letter is lost.
-local function span_of(c, n)
-  local span = redis.call('HGET', P .. 'rs:' .. c.id, n)
-  if span then return string.match(span, '^(.*),(.*)$') end
-  local letter = letter_of(n)
-  if replays(c, letter) then return letter.f, letter.w end
-end
-
--- replay_next begins with the first number in a consumer's queue, unless a replay is under way: it makes an aside (fsm.Consumer.StartReplay).
--- What cannot be replayed, and is passed over, is what a store has lost.
-local function replay_next(c)
-  if redis.call('HEXISTS', P .. 'c:' .. c.id, 'replaying') == 1 then return end
-  while true do
-    local n = redis.call('ZRANGE', P .. 'r:' .. c.id, 0, 0)[1]
-    if not n then return end
-    local from, to = span_of(c, n)
-    if from then
-      local aside = create(c.sub, c.gen, c.id .. ':' .. n, c.primary, from, c.epoch, c.profile, {
-        of = c.id, born = redis.call('HGET', P .. 'c:' .. c.id, 'born') or '0', ends = to, replay = n,
-      })
-      redis.call('HSET', P .. 'c:' .. c.id, 'replaying', n)
-      aside.state, aside.retired = 'waking', c.retired
-      begin(aside)
-      if c.retired == 0 then hand_out(aside) end
-      return save(aside)
-    end
-    unqueue(c.id, n)
-  end
-end
-
--- queue puts a number into a consumer's replay queue.
-local function queue(c, n)
-  redis.call('ZADD', P .. 'r:' .. c.id, n, n)
-  redis.call('ZADD', P .. 'replays', 0, c.id)
-  replay_next(c)
-end
-
--- replay_ends has the next replay begin once the one under way is over, or is to be no more. O(links of an aside).
-local function replay_ends(c, n)
-  local aside = record(c.id .. ':' .. n)
-  if aside then remove(aside) end
-  redis.call('HDEL', P .. 'c:' .. c.id, 'replaying')
-  unqueue(c.id, n)
-  if not is_dead(c.gen) then replay_next(c) end
-end
-
--- drop_letter drops a dead letter, whether or not it can be read, and its replay with it.
-local function drop_letter(n)
-  local text = redis.call('HGET', P .. 'letters', n)
-  if not text then return end
-  local letter, sub = letter_of(n), string.match(text, '^%d+ (%S+)')
-  redis.call('HDEL', P .. 'letters', n)
-  redis.call('ZREM', P .. 'dead', n)
-  if sub then
-    redis.call('ZREM', P .. 'dead:' .. sub, n)
-    if redis.call('HINCRBY', P .. 'dead_counts', sub, -1) <= 0 then redis.call('HDEL', P .. 'dead_counts', sub) end
-  end
-  local id = letter and receiver_of(letter)
-  if not id or not redis.call('ZSCORE', P .. 'r:' .. id, n) then return end
-  if redis.call('HGET', P .. 'c:' .. id, 'replaying') == n then
-    replay_ends(record(id), n)
-  else
-    unqueue(id, n)
-  end
-end
-
 -- replay_over follows the end of a replay: its letter is dropped, and the next one begins.
 local function replay_over(of, n)
   local c = record(of)
@@ -1156,7 +1230,7 @@ local function is_of(letter, stream) return stream == '' or letter and letter.s 
 -- or_nil returns a list as it stands in a reply: false, which is nil there, if it has no items. That costs Redis less.
 local function or_nil(list) return #list > 0 and list end
 
-local function outcome() return { or_nil(wakes), or_nil(idle), or_nil(hidden), or_nil(gone), or_nil(ended) } end
+local function outcome() return { or_nil(wakes), or_nil(idle), or_nil(hidden), or_nil(gone), or_nil(ended), or_nil(left) } end
 
 -- reply is what a script returns: its own reply and the watermark. unchanged is for scripts that change nothing that other replicas
 -- act on.

@@ -1,14 +1,22 @@
--- Has dead letters replayed, those that came first, unless they wait for that already.
+-- Has dead letters replayed, those that came first, unless they wait for that already. That of a consumer that was given up has it go on.
 -- ARGV[9] subscription, "" for all  ARGV[10] stream, "" for all  ARGV[11] first number  ARGV[12] last number
 -- ARGV[13] how many are looked at at most
 -- Returns { how many are to be replayed, how many cannot be, how many were looked at, the number of the last of these, 0 for none,
 -- outcome }. O(letters looked at + links that one script may read).
-local queued, refused, numbers = 0, 0, letters_of(ARGV[A], ARGV[A + 2], ARGV[A + 3], ARGV[A + 4])
-for _, n in ipairs(numbers) do
+local queued, refused, looked, last = 0, 0, 0, 0
+for _, n in ipairs(letters_of(ARGV[A], ARGV[A + 2], ARGV[A + 3], ARGV[A + 4])) do
   local letter = letter_of(n)
+  local id = letter and receiver_of(letter)
+  if id and not can_read(id) then break end
+  looked, last = looked + 1, n
   if is_of(letter, ARGV[A + 1]) then
-    local c = letter and load(receiver_of(letter))
-    if c and not is_dead(c.gen) and replays(c, letter) then
+    local c = id and load(id)
+    if c and not is_dead(c.gen) and redis.call('HGET', P .. 'c:' .. id, 'letter') == n then
+      queued = queued + 1
+      revive(c)
+      wake_if_pending(c)
+      save(c)
+    elseif c and not is_dead(c.gen) and replays(c, letter) then
       queued = queued + 1
       queue(c, n)
     else
@@ -16,4 +24,4 @@ for _, n in ipairs(numbers) do
     end
   end
 end
-return reply({ queued, refused, #numbers, numbers[#numbers] or 0, outcome() })
+return reply({ queued, refused, looked, last, outcome() })

@@ -5,6 +5,7 @@
 local path, was, tail, cursor = ARGV[A], ARGV[A + 1], ARGV[A + 2], ARGV[A + 3]
 if cursor == '0' then
   if tail_of(path) ~= was or redis.call('EXISTS', P .. 'w:' .. path) == 0 then return reply({ '0', outcome() }) end
+  note_old_tail(path)
   set_noted(path, tail)
   renew_stream(path)
 end

@@ -170,7 +170,7 @@ func TestHistoriesFindABrokenScript(t *testing.T) {
 	}
 	usual := slices.Concat([]harness.BrokenScript{{Name: "none"}, brokenLink}, brokenPushes, harness.BrokenScripts)
 	beside := []harness.BrokenScript{{Name: "none beside asides"}}
-	for i, b := range slices.Concat(usual, beside, brokenAsides, brokenLetters) {
+	for i, b := range slices.Concat(usual, beside, brokenAsides, brokenLetters, brokenLost) {
 		t.Run(strings.ReplaceAll(b.Name, " ", "_"), func(t *testing.T) {
 			rdb := server.Client()
 			if err := rdb.ScriptFlush(t.Context()).Err(); err != nil {

@@ -83,7 +83,10 @@ func (h *history) replay() {
 		Subscription: h.pick("of", []string{"", "one", "two"}),
 		Stream:       h.pick("stream", []string{"", "", "/a", "/b"}), Through: fsm.MaxLetterNumber,
 	}
-	most := rapid.IntRange(1, 3).Draw(h.t, "most")
+	h.replays(span, rapid.IntRange(1, 3).Draw(h.t, "most"))
+}
+
+func (h *history) replays(span fsm.LetterSpan, most int) {
 	got, outcome, err := h.store.ReplayDeadLetters(h.ctx, span, most)
 	h.must(err)
 	want, wantOutcome, err := h.spec.ReplayDeadLetters(h.ctx, span, most)

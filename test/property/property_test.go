@@ -244,6 +244,8 @@ func (h *history) step() {
 		kinds["span"], kinds["cancel replays"] = h.replaySpan, h.cancelReplays
 		steps = append(steps, "push", "push", "push", "aside waits", "drop letters", "nudged push", "replay", "replay",
 			"span", "cancel replays")
+		kinds["goes"], kinds["goes on"] = h.goes, h.goesOn
+		steps = append(steps, "goes", "goes", "goes on", "goes on")
 	}
 	kind := h.pick("step", steps)
 	kinds[kind]()
@@ -287,6 +289,7 @@ func (h *history) outcome(what string, got, want fsm.Outcome) {
 		slices.Sort(o.Idle)
 		slices.Sort(o.Hidden)
 		slices.SortFunc(o.Gone, func(a, b fsm.Gone) int { return strings.Compare(a.Consumer, b.Consumer) })
+		slices.SortFunc(o.Left, func(a, b fsm.Left) int { return strings.Compare(a.Subscription, b.Subscription) })
 		slices.SortFunc(o.Ended, func(a, b fsm.WakeEnd) int { return strings.Compare(a.Consumer, b.Consumer) })
 	}
 	h.same(what, got, want)
@@ -490,7 +493,10 @@ func (h *history) hide() {
 
 func (h *history) restart() {
 	path, tail := h.pick("path", paths), h.offset("tail")
-	was := rapid.SampledFrom([]fsm.Offset{h.tail(path), "0001"}).Draw(h.t, "was")
+	h.restartAt(path, rapid.SampledFrom([]fsm.Offset{h.tail(path), "0001"}).Draw(h.t, "was"), tail)
+}
+
+func (h *history) restartAt(path string, was, tail fsm.Offset) {
 	if was == h.tail(path) {
 		h.noteReaders(path)
 	}

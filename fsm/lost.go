@@ -1,0 +1,61 @@
+package fsm
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+)
+
+// What is lost without an attempt that says so leaves a dead letter, too.
+
+// GoneReasons are the reasons of letters whose stream is gone, by their Class.
+var GoneReasons = map[GoneCause]string{
+	GoneStreamDeleted:   "the stream was deleted",
+	GoneStreamGone:      "the stream server has no such stream any more",
+	GoneStreamRecreated: "the stream was made anew under its name",
+}
+
+// streamIsGone says whether the letter was left by a stream that is gone: its events cannot be read again.
+func (l DeadLetter) streamIsGone() bool { return GoneReasons[GoneCause(l.Class)] != "" }
+
+// GivenUp says whether the letter was left by a consumer that was given up.
+func (l DeadLetter) GivenUp() bool { return GoneCause(l.Class) == GoneGivenUp }
+
+// letter tells of what is pending on one of the consumer's streams.
+func (c Consumer) letter(path string, cause GoneCause, reason string) *DeadLetter {
+	l := c.Links[path]
+	return &DeadLetter{
+		Subscription: c.Subscription, Generation: c.Generation, Consumer: c.ID, Stream: path, Born: c.Born,
+		From: l.Acked, To: l.Tail, Within: l.Tail, Attempts: c.Attempt, Class: string(cause), Reason: reason,
+		FirstFailure: c.FirstFailure,
+	}
+}
+
+// lost is the dead letter that the consumer leaves as it goes with its stream: that of what an aside, or a consumer of
+// ModePush, had yet to deliver. Nil if there is nothing, or if there is a letter of it: an aside that replays one
+// leaves that, and a consumer that was given up has left one then. The worker of a wake is to read its streams itself.
+func (c Consumer) lost(cause GoneCause) *DeadLetter {
+	switch {
+	case GoneReasons[cause] == "", c.Replay != 0, !c.Links[c.Primary].Pending():
+		return nil
+	case c.IsAside():
+		return c.letter(c.Primary, cause, cmp.Or(c.LastError, GoneReasons[cause]))
+	case !c.Profile.Lasting, c.State == GivenUp:
+		return nil
+	}
+	return c.letter(c.Primary, cause, GoneReasons[cause])
+}
+
+// unwoken is the dead letter that the consumer leaves as it is given up. It tells of the primary stream or, if nothing
+// is pending there, of the first one by path. Nil if nothing is pending at all.
+func (c Consumer) unwoken() *DeadLetter {
+	if c.IsAside() { // the subscription is of ModePush no more, which no client can bring about
+		return nil
+	}
+	for _, path := range append([]string{c.Primary}, slices.Sorted(maps.Keys(c.Links))...) {
+		if c.Links[path].Pending() {
+			return c.letter(path, GoneGivenUp, c.LastError)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,147 @@
+package fsm
+
+import (
+	"reflect"
+	"testing"
+	"time"
+)
+
+// TestWhatGoesWithAStreamLeavesALetter holds who leaves one, and what it tells.
+func TestWhatGoesWithAStreamLeavesALetter(t *testing.T) {
+	push := Subscription{ID: "s", Generation: "g", Mode: ModePush}.WithDefaults()
+	since := t0.Add(-time.Hour)
+	// pending has delivered up to 3 of 5, and has failed twice since.
+	pending := func() Consumer {
+		return Consumer{
+			ID: "s:%2Fa", Subscription: "s", Generation: "g", Primary: "/a", Profile: push.Profile(), Born: 4, Epoch: 7,
+			State: Waking, Attempt: 2, FirstFailure: since, LastError: "status 500",
+			Links: map[string]Link{"/a": {Acked: "3", Tail: "5"}},
+		}
+	}
+	letter := DeadLetter{
+		Subscription: "s", Generation: "g", Consumer: "s:%2Fa", Stream: "/a", Born: 4, From: "3", To: "5", Within: "5",
+		Attempts: 2, Class: "stream_deleted", Reason: "the stream was deleted", FirstFailure: since,
+	}
+	aside := letter
+	aside.Consumer, aside.Reason = "s:%2Fa:7", "status 500"
+	anew := letter
+	anew.Class, anew.Reason = "stream_recreated", "the stream was made anew under its name"
+	missing := letter
+	missing.Class, missing.Reason = "stream_gone", "the stream server has no such stream any more"
+	for name, tt := range map[string]struct {
+		cause  GoneCause
+		change func(*Consumer)
+		want   *DeadLetter
+	}{
+		"what is yet to be pushed":                               {GoneStreamDeleted, func(*Consumer) {}, &letter},
+		"what is yet to be pushed of a stream that is made anew": {GoneStreamRecreated, func(*Consumer) {}, &anew},
+		"what is yet to be pushed of a stream that is missing":   {GoneStreamGone, func(*Consumer) {}, &missing},
+		"what is aside": {GoneStreamDeleted, func(c *Consumer) { c.ID = "s:%2Fa:7" }, &aside},
+		"what is aside of a letter leaves none, for that stays": {
+			GoneStreamDeleted, func(c *Consumer) { c.ID, c.Replay = "s:%2Fa:7", 17 }, nil,
+		},
+		"nor does what is delivered": {
+			GoneStreamDeleted, func(c *Consumer) { c.Links = map[string]Link{"/a": {Acked: "5", Tail: "5"}} }, nil,
+		},
+		"nor a stream that the consumer has left": {
+			GoneStreamDeleted, func(c *Consumer) { c.Links = map[string]Link{"/b": {Acked: "3", Tail: "5"}} }, nil,
+		},
+		"nor a wake, whose worker reads the stream itself": {
+			GoneStreamDeleted, func(c *Consumer) { c.Profile = Profile{} }, nil,
+		},
+		"nor a consumer that has left one as it was given up": {
+			GoneStreamDeleted, func(c *Consumer) { c.State, c.Letter = GivenUp, 17 }, nil,
+		},
+		"nor a subscription that is deleted": {GoneSubscriptionDeleted, func(*Consumer) {}, nil},
+		"nor a worker that unsubscribes":     {GoneUnsubscribed, func(*Consumer) {}, nil},
+	} {
+		c := pending()
+		tt.change(&c)
+		if e := c.Remove(tt.cause); !reflect.DeepEqual(e.Dead, tt.want) {
+			t.Errorf("%s: %+v, want %+v", name, e.Dead, tt.want)
+		}
+	}
+	for _, l := range []DeadLetter{letter, anew, missing} {
+		if c := pending(); c.Replays(l) {
+			t.Errorf("%s: it is replayed", l.Class)
+		}
+	}
+}
+
+// TestAConsumerThatIsGivenUpLeavesALetter holds what it tells.
+func TestAConsumerThatIsGivenUpLeavesALetter(t *testing.T) {
+	since := t0.Add(-timing.GCAfter - time.Hour)
+	letter := DeadLetter{
+		Subscription: "sub", Generation: "g", Consumer: "sub:%2Fb", Stream: "/b", From: "3", To: "5", Within: "5",
+		Attempts: 4, Class: "given_up", Reason: "status 500", FirstFailure: since,
+	}
+	other := letter
+	other.Stream, other.From, other.To, other.Within = "/a", "1", "2", "2"
+	last := other
+	last.Stream = "/c"
+	done, first, second := Link{Acked: "5", Tail: "5"}, Link{Acked: "1", Tail: "2"}, Link{Acked: "3", Tail: "5"}
+	for name, tt := range map[string]struct {
+		links map[string]Link
+		want  *DeadLetter
+	}{
+		"of its primary stream": {map[string]Link{"/a": first, "/b": second}, &letter},
+		"of the first other one if nothing is pending there": {
+			map[string]Link{"/a": first, "/b": done, "/c": first}, &other,
+		},
+		"of one that is pending":      {map[string]Link{"/a": done, "/c": first}, &last},
+		"of none if nothing is there": {map[string]Link{"/a": done, "/b": done}, nil},
+	} {
+		c := Consumer{
+			ID: "sub:%2Fb", Subscription: "sub", Generation: "g", Primary: "/b", Epoch: 7, WakeID: "w_7", State: Waking,
+			Sent: true, Attempt: 4, FirstFailure: since, Deadline: t0.Add(timing.Waking), Links: tt.links,
+		}
+		c, e := c.Fail(at(0), ref(c), Failure{Reason: "status 500"})
+		if c.State != GivenUp || e.Gone == nil || !reflect.DeepEqual(e.Dead, tt.want) {
+			t.Errorf("%s: %+v, want %+v", name, e.Dead, tt.want)
+		}
+	}
+}
+
+// TestALetterStandsAsLongAsNobodyIsWoken holds that whatever makes a consumer again that was given up drops its letter.
+func TestALetterStandsAsLongAsNobodyIsWoken(t *testing.T) {
+	for name, tt := range map[string]struct {
+		does func(Consumer) (Consumer, Effects)
+		want int64
+	}{
+		"an event": {func(c Consumer) (Consumer, Effects) { return c.Observe(at(0), "/a", "6") }, 17},
+		"an event that is no news": {
+			func(c Consumer) (Consumer, Effects) { return c.Observe(at(0), "/a", "5") }, 0,
+		},
+		"a resumption": {
+			func(c Consumer) (Consumer, Effects) {
+				c, e, _ := c.Resume(at(0))
+				return c, e
+			}, 17,
+		},
+		"a replay": {func(c Consumer) (Consumer, Effects) { return c.Revive(at(0)) }, 17},
+		"another stream that is made anew": {
+			func(c Consumer) (Consumer, Effects) { return c.Restart(at(0), "/b", "1") }, 17,
+		},
+		"another stream that is deleted": {
+			func(c Consumer) (Consumer, Effects) { return c.Restart(at(0), "/b", "") }, 0,
+		},
+		"the stream is deleted": {
+			func(c Consumer) (Consumer, Effects) { return c, c.Remove(GoneStreamDeleted) }, 0,
+		},
+	} {
+		c := idle("3", "5")
+		c.State, c.Letter = GivenUp, 17
+		c.Links = map[string]Link{"/a": {Acked: "3", Tail: "5", Past: "5"}, "/b": {Acked: "1", Tail: "1", Past: "1"}}
+		l := DeadLetter{ID: LetterID{Number: 17}, Class: "given_up"}
+		if !c.Replays(l) {
+			t.Errorf("%s: the letter is not replayed by its consumer", name)
+		}
+		got, e := tt.does(c)
+		if e.Revived != tt.want || (got.Letter == 0) != (tt.want != 0) || (e.Wake == nil) != (tt.want == 0) {
+			t.Errorf("%s: %+v, %+v", name, got, e)
+		}
+		if revived := tt.want != 0; got.Replays(l) == revived {
+			t.Errorf("%s: the letter is replayed by another: %+v", name, got)
+		}
+	}
+}
