@@ -72,8 +72,8 @@ func ParseLetterID(text string, partitions int) (id LetterID, err error) {
 	return id, nil
 }
 
-// LetterSpan is a stretch of the dead letters of one partition, from a number through another: those of a subscription
-// and of a stream, or of all where one is empty.
+// LetterSpan is a stretch of the dead letters of one partition, from a number through another: those of a subscription,
+// or of all if it is empty. If there is a Stream, only those of the consumer that the subscription has of it.
 type LetterSpan struct {
 	Partition            int
 	Subscription, Stream string

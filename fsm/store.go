@@ -182,7 +182,7 @@ type EndpointStore interface {
 	ProbeEndpoint(ctx context.Context, sub Subscription, patience time.Duration) (Probe, error)
 }
 
-// LetterStore keeps the dead letters of the subscriptions of ModePush, in the partitions of their streams.
+// LetterStore keeps dead letters, in the partitions of their consumers.
 type LetterStore interface {
 	// DeadLetters returns the first letters of a span, at most so many, in the order in which they came. It takes those
 	// of all streams.

@@ -22,13 +22,16 @@ type letterBody struct {
 	Subscription string `json:"subscription_id"`
 	Stream       string `json:"stream"`
 	Consumer     string `json:"consumer_id"`
-	// DeliveryID is what the receiver tells the delivery by; it names the events, too.
+	// DeliveryID is what the receiver tells the delivery by; it names the events, too. Empty if no attempt has left the
+	// letter.
 	DeliveryID string `json:"delivery_id,omitempty"`
 	// From is the offset that the events are read from, Skip how many others a read from there shows before them (of a
-	// stream that is not JSON, bytes), and Events how many there are.
+	// stream that is not JSON, bytes), and Events how many there are. If it is 0, that is not known: they go up to the
+	// offset To.
 	From   string `json:"from"`
 	Skip   int64  `json:"skip,omitempty"`
 	Events int64  `json:"events"`
+	To     string `json:"to,omitempty"`
 	// Attempts counts those that were made. The other fields are about the last one.
 	Attempts   int    `json:"attempts"`
 	Class      string `json:"class,omitempty"`
@@ -48,9 +51,13 @@ type lettersBody struct {
 
 func letterBodyOf(l fsm.DeadLetter) letterBody {
 	from, skip := l.From.Split()
+	to := ""
+	if l.Events == 0 {
+		to = l.To.Value()
+	}
 	return letterBody{
 		ID: l.ID.String(), Subscription: l.Subscription, Stream: l.Stream, Consumer: l.Consumer,
-		DeliveryID: l.DeliveryID, From: from.Value(), Skip: skip, Events: l.Events,
+		DeliveryID: l.DeliveryID, From: from.Value(), Skip: skip, Events: l.Events, To: to,
 		Attempts: l.Attempts, Class: l.Class, Reason: l.Reason, StatusCode: l.Status, ResponseBody: l.Answer,
 		FailingSince: shown(l.FirstFailure), DeadAt: l.DeadAt.UTC(),
 	}
@@ -87,7 +94,7 @@ func (s *Service) showLetters(c echo.Context) error {
 				}
 				looked++
 				at.Seq = l.ID.Number
-				if which.stream == "" || which.stream == l.Stream {
+				if which.stream == "" || which.stream == l.Stream || which.stream == primaryOf(l) {
 					body.DeadLetters = append(body.DeadLetters, letterBodyOf(l))
 				}
 			}
@@ -96,6 +103,13 @@ func (s *Service) showLetters(c echo.Context) error {
 	}
 	writeJSON(c.Response(), http.StatusOK, body)
 	return nil
+}
+
+// primaryOf is the primary stream of a letter's consumer, in whose partition it is: that of a consumer that was given
+// up may tell of another one of its streams.
+func primaryOf(l fsm.DeadLetter) string {
+	_, path, _ := fsm.ParseAnyConsumerID(l.Consumer)
+	return path
 }
 
 // letter returns the dead letter that a path names.

@@ -29,6 +29,10 @@ func TestOperatorListsDeadLetters(t *testing.T) {
 	streams := []string{"/s/0", "/s/1", "/s/2", "/s/3", "/s/4"}
 	h.letters("s", 3, streams...)
 	h.letters("gone", 2, "/s/0") // its subscription was deleted
+	h.store.db.PutLetter(fsm.DeadLetter{
+		Subscription: "wakes", Consumer: fsm.ConsumerID("wakes", "/w"), Stream: "/other", From: "4", To: "0009",
+		Class: "given_up", Reason: "status 500",
+	})
 	var want []string
 	for _, path := range streams {
 		for i := range 3 {
@@ -54,7 +58,8 @@ func TestOperatorListsDeadLetters(t *testing.T) {
 		}
 	}
 	for query, n := range map[string]int{
-		"": 17, "subscription=gone": 2, "stream=/s/0": 5, "stream=/s/0&subscription=s": 3, "stream=/none": 0,
+		"": 18, "stream=/w": 1, "subscription=gone": 2,
+		"stream=/s/0": 5, "stream=/s/0&subscription=s": 3, "stream=/none": 0,
 		"subscription=none": 0,
 	} {
 		if got := len(rowsOf(h.admin("GET", "/api/v1/dead-letters?"+query, ""), "dead_letters")); got != n {
@@ -78,6 +83,10 @@ func TestOperatorListsDeadLetters(t *testing.T) {
 		if one[field] != want {
 			t.Errorf("%s is %v, want %v", field, one[field], want)
 		}
+	}
+	wide := rowsOf(h.admin("GET", "/api/v1/dead-letters?subscription=wakes", ""), "dead_letters")[0]
+	if one["to"] != nil || wide["events"] != 0.0 || wide["to"] != "0009" || wide["stream"] != "/other" {
+		t.Errorf("one whose events nobody has counted is shown as %v", wide)
 	}
 	for _, path := range []string{"/api/v1/subscriptions/s", "/api/v1/subscriptions"} {
 		a := h.admin("GET", path, "")

@@ -91,7 +91,11 @@ func (s *Store) DropDeadLetters(
 func (s *Store) letterWork(
 	ctx context.Context, sc *script, span fsm.LetterSpan, most int,
 ) (w fsm.LetterWork, o fsm.Outcome, err error) {
-	r := s.run(ctx, sc, span.Partition, span.Subscription, span.Stream, span.From, span.Through, most)
+	consumer := ""
+	if span.Stream != "" {
+		consumer = fsm.ConsumerID(span.Subscription, span.Stream)
+	}
+	r := s.run(ctx, sc, span.Partition, span.Subscription, consumer, span.From, span.Through, most)
 	r.list(func(l *reply) {
 		w = fsm.LetterWork{Done: int(l.int()), Refused: int(l.int()), Looked: int(l.int()), Last: l.int()}
 		o = l.outcome()

@@ -119,7 +119,8 @@ func newCensus(s *Store) *census {
 		known: describe("reveille_streams_known", "Streams that discovery has found in the partitions that this "+
 			"replica owns, including streams that do not exist yet. The sum over the replicas is the total."),
 		dead: describe("reveille_dead_letters", "Dead letters in the partitions that this replica owns: deliveries of "+
-			"events that are not tried again. The sum over the replicas is the total."),
+			"events that are not tried again, what was yet to be pushed of streams that are gone, and consumers that "+
+			"are given up. The sum over the replicas is the total."),
 		up: describe("reveille_redis_up", "1 if Redis answered for all partitions that this replica owns when "+
 			"these metrics were collected, otherwise 0."),
 		subs: describe("reveille_subscriptions", "Subscriptions that this replica knows: the same number on "+

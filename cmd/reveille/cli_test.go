@@ -109,9 +109,30 @@ delivery      evt_ab_7
 from          26 +3
 events        1
 attempts      1
+class         client_error
 reason        status 422
 response      no?[31m
 dead since    2026-11-21T15:04:00Z
+`,
+		},
+		{
+			"the dead letter of a consumer that was given up", "dead-letters dl_23_1764167412345679",
+			"GET /api/v1/dead-letters/dl_23_1764167412345679",
+			`{"id":"dl_23_1764167412345679","subscription_id":"orders","stream":"/orders/17","from":"26","events":0,
+			"to":"41","attempts":12,"class":"given_up","reason":"status 500","failing_since":"2026-11-18T15:04:00Z",
+			"dead_at":"2026-11-21T15:04:00Z"}`,
+			`
+dead letter    dl_23_1764167412345679
+subscription   orders
+stream         /orders/17
+from           26
+to             41
+events         unknown
+attempts       12
+class          given_up
+reason         status 500
+failing since  2026-11-18T15:04:00Z
+dead since     2026-11-21T15:04:00Z
 `,
 		},
 		{

@@ -18,8 +18,10 @@ var askedFor = []fsm.GoneCause{fsm.GoneSubscriptionDeleted, fsm.GoneStreamDelete
 type consumersGone struct {
 	log   *zap.Logger
 	count map[fsm.GoneCause]prometheus.Counter
-	// asked is what was logged of each cause in askedFor.
+	// asked is what was logged of each cause in askedFor, left of consumers that have left dead letters with their
+	// stream.
 	asked map[fsm.GoneCause]*fsm.Trouble
+	left  fsm.Trouble
 }
 
 func newConsumersGone(r prometheus.Registerer, log *zap.Logger) *consumersGone {
@@ -42,8 +44,8 @@ func newConsumersGone(r prometheus.Registerer, log *zap.Logger) *consumersGone {
 	return g
 }
 
-// followed counts the consumers that an outcome says are gone, and logs them. Only those that were given up call for an
-// operator.
+// followed counts the consumers that an outcome says are gone, and logs them. Only those that were given up, and those
+// that have left dead letters with their stream, call for an operator.
 func (g *consumersGone) followed(o fsm.Outcome, _ fsm.Sighting) {
 	for _, c := range o.Gone {
 		g.count[c.Cause].Inc()
@@ -63,6 +65,13 @@ func (g *consumersGone) followed(o fsm.Outcome, _ fsm.Sighting) {
 			g.log.Warn("a consumer was given up: its deliveries have failed for too long", of...)
 		} else {
 			g.log.Info("a consumer is gone", of...)
+		}
+	}
+	for _, l := range o.Left {
+		if consumers, log := g.left.Happened(time.Now()); log {
+			g.log.Warn("a stream is gone before all of it was pushed: dead letters tell of the rest",
+				zap.String("cause", string(l.Cause)), zap.String("subscription", l.Subscription),
+				zap.String("stream", l.Stream), zap.Int("dead_letters", l.Letters), zap.Int("consumers", consumers))
 		}
 	}
 }

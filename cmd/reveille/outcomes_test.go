@@ -49,6 +49,24 @@ func TestConsumersThatAreGoneAreCountedAndLogged(t *testing.T) {
 	}
 }
 
+// TestWhatAStreamLeavesIsLogged holds that streams which are deleted by the thousand have one line.
+func TestWhatAStreamLeavesIsLogged(t *testing.T) {
+	t.Parallel()
+	core, logs := observer.New(zap.InfoLevel)
+	g := newConsumersGone(prometheus.NewRegistry(), zap.New(core))
+	left := fsm.Left{Subscription: "s", Stream: "/a", Cause: fsm.GoneStreamDeleted, Letters: 3}
+	for range 1000 {
+		g.followed(fsm.Outcome{Left: []fsm.Left{left, left}}, fsm.Sighting{})
+	}
+	lines := logs.TakeAll()
+	want := map[string]any{
+		"cause": "stream_deleted", "subscription": "s", "stream": "/a", "dead_letters": int64(3), "consumers": int64(1),
+	}
+	if len(lines) != 1 || lines[0].Level != zap.WarnLevel || !maps.Equal(lines[0].ContextMap(), want) {
+		t.Errorf("the lines are %+v", lines)
+	}
+}
+
 func TestWakesOfWorkersThatAreNotHeardOfAgainAreCounted(t *testing.T) {
 	t.Parallel()
 	w := newWakesEnded(prometheus.NewRegistry())

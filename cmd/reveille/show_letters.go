@@ -18,6 +18,7 @@ type shownLetter struct {
 	From         string    `json:"from"`
 	Skip         int64     `json:"skip"`
 	Events       int       `json:"events"`
+	To           string    `json:"to"`
 	Attempts     int       `json:"attempts"`
 	Class        string    `json:"class"`
 	Reason       string    `json:"reason"`
@@ -50,7 +51,7 @@ func (c *cli) letters(ctx context.Context, args []string) error {
 	rows := [][]string{{"DEAD LETTER", "SUBSCRIPTION", "STREAM", "FROM", "EVENTS", "ATTEMPTS", "DEAD SINCE", "REASON"}}
 	for _, l := range body.DeadLetters {
 		rows = append(rows, []string{
-			l.ID, l.Subscription, l.Stream, fromOf(l), fmt.Sprint(l.Events), fmt.Sprint(l.Attempts), stamp(l.DeadAt),
+			l.ID, l.Subscription, l.Stream, fromOf(l), eventsOf(l), fmt.Sprint(l.Attempts), stamp(l.DeadAt),
 			l.Reason,
 		})
 	}
@@ -72,8 +73,10 @@ func (c *cli) letter(ctx context.Context, id string) error {
 		{"stream", l.Stream},
 		{"delivery", l.DeliveryID},
 		{"from", fromOf(l)},
-		{"events", fmt.Sprint(l.Events)},
+		{"to", l.To},
+		{"events", eventsOf(l)},
 		{"attempts", fmt.Sprint(l.Attempts)},
+		{"class", l.Class},
 		{"reason", l.Reason},
 		{"response", l.ResponseBody},
 		{"failing since", failing},
@@ -87,6 +90,14 @@ func fromOf(l shownLetter) string {
 		return l.From
 	}
 	return fmt.Sprintf("%s +%d", l.From, l.Skip)
+}
+
+// eventsOf is how many there are, if that is known.
+func eventsOf(l shownLetter) string {
+	if l.Events == 0 {
+		return "unknown"
+	}
+	return fmt.Sprint(l.Events)
 }
 
 // which is what a command that changes dead letters is about: those that are named, or all that the filters leave of a

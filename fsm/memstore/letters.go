@@ -62,7 +62,7 @@ func (s *Store) DropDeadLetters(
 	err = s.call(ctx, func(t *tx) error {
 		list, p := t.spanned(span, most), t.partitions[span.Partition]
 		for _, l := range slices.Backward(list) { // so that no replay begins of one that is to be dropped, too
-			if span.Stream == "" || span.Stream == l.Stream {
+			if span.Stream == "" || receiverOf(l) == fsm.ConsumerID(span.Subscription, span.Stream) {
 				w.Done++
 				t.dropLetter(p, l, &o)
 			}

@@ -24,7 +24,7 @@ func (s *Store) ReplayDeadLetters(
 		for _, l := range list {
 			c, there := p.replayer(receiverOf(l))
 			switch {
-			case span.Stream != "" && span.Stream != l.Stream:
+			case span.Stream != "" && receiverOf(l) != fsm.ConsumerID(span.Subscription, span.Stream):
 			case !there || !c.Replays(l):
 				w.Refused++
 			case l.GivenUp():

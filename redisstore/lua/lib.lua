@@ -1224,8 +1224,8 @@ local function letters_of(sub, from, through, most)
   return redis.call('ZRANGEBYSCORE', P .. (sub == '' and 'dead' or 'dead:' .. sub), from, through, 'LIMIT', 0, most)
 end
 
--- is_of says whether a dead letter is of a stream, "" for any.
-local function is_of(letter, stream) return stream == '' or letter and letter.s == stream end
+-- is_of says whether a dead letter is for a consumer, "" for any.
+local function is_of(letter, id) return id == '' or letter and receiver_of(letter) == id end
 
 -- or_nil returns a list as it stands in a reply: false, which is nil there, if it has no items. That costs Redis less.
 local function or_nil(list) return #list > 0 and list end

@@ -1,5 +1,5 @@
 -- Has dead letters replayed, those that came first, unless they wait for that already. That of a consumer that was given up has it go on.
--- ARGV[9] subscription, "" for all  ARGV[10] stream, "" for all  ARGV[11] first number  ARGV[12] last number
+-- ARGV[9] subscription, "" for all  ARGV[10] consumer, "" for all  ARGV[11] first number  ARGV[12] last number
 -- ARGV[13] how many are looked at at most
 -- Returns { how many are to be replayed, how many cannot be, how many were looked at, the number of the last of these, 0 for none,
 -- outcome }. O(letters looked at + links that one script may read).

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 
 	"reveille/fsm"
@@ -30,6 +31,9 @@ func TestAConsumerThatWasGivenUp(t *testing.T) {
 			s.t.Errorf("it was woken with %+v, after %+v", again, wake)
 		}
 		s.awaitState(fsm.Idle)
+		if left := s.lostLetters(); len(left) > 0 {
+			s.t.Errorf("its dead letter is left: %+v", left)
+		}
 	}
 
 	t.Run("is gone for callbacks, and woken by nothing old, but by the next event", func(t *testing.T) {
@@ -47,6 +51,28 @@ func TestAConsumerThatWasGivenUp(t *testing.T) {
 	t.Run("goes on when its subscription is resumed", func(t *testing.T) {
 		s, wake, n := givenUp(t)
 		s.admin().Do(http.MethodPost, "/api/v1/subscriptions/"+s.sub.ID+"/resume", "")
+		goesOn(s, wake, n)
+	})
+	t.Run("leaves a dead letter, and goes on when that is replayed", func(t *testing.T) {
+		s, wake, n := givenUp(t)
+		l := s.oneLetter()
+		if l.Stream != s.path || l.Class != "given_up" || l.Reason != "status 500" ||
+			l.From != wake.Offset(s.path) || l.To != string(s.consumer().Links[s.path].Tail) {
+			t.Errorf("the letter is %+v", l)
+		}
+		status, out, errs := s.rev.Ask("", "dead-letters", "replay", l.ID)
+		if status != 0 || !strings.HasPrefix(out, "1 to be replayed") {
+			t.Errorf("replay ends with %d %q %q", status, out, errs)
+		}
+		goesOn(s, wake, n)
+	})
+	t.Run("stays given up when its dead letter is discarded", func(t *testing.T) {
+		s, wake, n := givenUp(t)
+		if status, _, errs := s.rev.Ask("", "dead-letters", "discard", s.oneLetter().ID); status != 0 {
+			t.Fatalf("discard: %s", errs)
+		}
+		s.awaitState(fsm.GivenUp)
+		s.append()
 		goesOn(s, wake, n)
 	})
 	t.Run("goes with its stream", func(t *testing.T) {
