@@ -42,13 +42,17 @@ var brokenLetters = []harness.BrokenScript{
 	},
 }
 
-// leaveLetter has an attempt that is out leave a dead letter, if there are none.
+// leaveLetter has an attempt that is out leave a dead letter, if no other attempt has left one.
 func (h *history) leaveLetter() {
+	if slices.ContainsFunc(h.letters(allLetters), func(l fsm.DeadLetter) bool { return l.Class == "" }) {
+		return
+	}
 	for _, wake := range slices.Backward(h.refs) {
 		c, there := h.db.Consumer(wake.Consumer)
-		if len(h.letters(allLetters)) == 0 && there && c.Out(wake.Ref()) {
+		if there && c.Out(wake.Ref()) {
 			h.delivers(wake, true)
 			h.newNonce()
+			return
 		}
 	}
 }
@@ -76,14 +80,24 @@ func (h *history) dropLetters() {
 	h.outcome("drop letters", outcome, wantOutcome)
 }
 
-// replay has some dead letters replayed. If there are none, an attempt that is out leaves one.
+// replay has some dead letters replayed, of which some are taken at once. If there are none, an attempt that is out
+// leaves one.
 func (h *history) replay() {
 	h.leaveLetter()
 	span := fsm.LetterSpan{
 		Subscription: h.pick("of", []string{"", "one", "two"}),
 		Stream:       h.pick("stream", []string{"", "", "/a", "/b"}), Through: fsm.MaxLetterNumber,
 	}
+	from := len(h.refs)
 	h.replays(span, rapid.IntRange(1, 3).Draw(h.t, "most"))
+	for _, wake := range h.refs[from:] {
+		if wake.Replay && rapid.Bool().Draw(h.t, "is taken") {
+			h.newNonce()
+			h.reports(wake, fsm.Delivered{
+				Path: wake.Primary, To: wake.End(), Within: wake.End(), Tail: wake.End(), Profile: h.profile(wake),
+			})
+		}
+	}
 }
 
 func (h *history) replays(span fsm.LetterSpan, most int) {

@@ -962,6 +962,11 @@ func (h *history) delivers(wake fsm.Wake, dead bool) {
 			Status: 400, Answer: "no \"thanks\"\n",
 		}
 	}
+	h.reports(wake, d)
+}
+
+// reports says what has become of what an attempt has brought.
+func (h *history) reports(wake fsm.Wake, d fsm.Delivered) {
 	h.unsettled[d.Path] = true
 	got, err := h.store.Deliver(h.ctx, wake.Ref(), d)
 	h.must(err)
