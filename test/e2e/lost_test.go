@@ -32,7 +32,7 @@ type lostLetter struct {
 
 func (s *fixture) lostLetters() []lostLetter {
 	s.t.Helper()
-	status, out, errs := s.rev.Ask("", "dead-letters", "--subscription", s.sub.ID, "--json")
+	status, out, errs := s.rev.Ask("", "dead-letters", "--subscription", s.sub.ID, "--output", "json")
 	var body struct {
 		Letters []lostLetter `json:"dead_letters"`
 	}
