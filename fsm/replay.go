@@ -45,11 +45,11 @@ func (c Consumer) Replays(l DeadLetter) bool {
 
 // StartReplay makes the aside that delivers a span again, with its first attempt; without one if the consumer is
 // retired, for its endpoint gets nothing. The number is that of the dead letter that is replayed, or what the span is
-// known by.
-func (c Consumer) StartReplay(env Env, number int64, span ReplaySpan) (Consumer, Effects) {
+// known by. epoch is the highest that an earlier aside of the same ID may have had: its replay may have been cancelled.
+func (c Consumer) StartReplay(env Env, number int64, span ReplaySpan, epoch int64) (Consumer, Effects) {
 	aside := Consumer{
 		ID: AsideID(c.ID, number), Subscription: c.Subscription, Generation: c.Generation, Primary: c.Primary,
-		State: Waking, Profile: c.Profile, Born: c.Born, Epoch: c.Epoch, Replay: number, Retired: c.Retired,
+		State: Waking, Profile: c.Profile, Born: c.Born, Epoch: max(c.Epoch, epoch), Replay: number, Retired: c.Retired,
 		Links: map[string]Link{c.Primary: {Acked: span.From, Tail: span.To}},
 	}
 	aside.begin(env)

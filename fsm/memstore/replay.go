@@ -151,7 +151,7 @@ func (t *tx) replayNext(p *partition, id string, o *fsm.Outcome) {
 		q.span = fsm.ReplaySpan{From: p.letters[i].From, To: p.letters[i].Within}
 	}
 	t.fence(p)
-	aside, e := c.StartReplay(t.env(p, fsm.AsideID(id, q.number)), q.number, q.span)
+	aside, e := c.StartReplay(t.env(p, fsm.AsideID(id, q.number)), q.number, q.span, p.floor)
 	c.Replaying, c.Asides = q.number, c.Asides+1
 	p.store(c)
 	t.put(p, aside, e, o)

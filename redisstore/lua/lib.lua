@@ -940,10 +940,11 @@ local function unqueue(id, n)
 end
 
 -- replays says whether a consumer can replay a dead letter: its events are of the stream that the consumer is of now (fsm.Consumer.Replays).
--- Those whose class is a cause that begins so were left by a stream that is gone.
+-- A stream that is gone has left those whose class begins so; that of a consumer that was given up is not read again (replay_letters.lua).
 local function replays(c, letter)
-  local born = redis.call('HGET', P .. 'c:' .. c.id, 'born') or '0'
-  return letter and string.sub(letter.k or '', 1, 7) ~= 'stream_' and letter.g == c.gen and (letter.o or 0) == tonumber(born) and after(letter.w or '', letter.f or '')
+  local class, born = letter and letter.k or '', redis.call('HGET', P .. 'c:' .. c.id, 'born') or '0'
+  if class == 'given_up' or string.sub(class, 1, 7) == 'stream_' then return false end
+  return letter and letter.g == c.gen and (letter.o or 0) == tonumber(born) and after(letter.w or '', letter.f or '')
 end
 
 -- span_of returns from where to where a number in a consumer's queue replays; nil if its dead letter is lost.
@@ -963,7 +964,7 @@ local function replay_next(c)
     if not n then return end
     local from, to = span_of(c, n)
     if from then
-      local aside = create(c.sub, c.gen, c.id .. ':' .. n, c.primary, from, c.epoch, c.profile, {
+      local aside = create(c.sub, c.gen, c.id .. ':' .. n, c.primary, from, math.max(c.epoch, floor()), c.profile, {
         of = c.id, born = redis.call('HGET', P .. 'c:' .. c.id, 'born') or '0', ends = to, replay = n,
       })
       redis.call('HSET', P .. 'c:' .. c.id, 'replaying', n)
