@@ -112,6 +112,8 @@ type history struct {
 	// aside has failed deliveries of ModePush step aside. It is no draw of the histories that are looked through, so
 	// that they stay what they are.
 	aside bool
+	// lost has streams go, and consumers go on that were given up: both leave dead letters.
+	lost bool
 }
 
 // TestScriptsDoWhatTheTransitionsSay is the property test of the state machine.
@@ -130,7 +132,9 @@ func TestScriptsDoWhatTheTransitionsSay(t *testing.T) {
 	}()
 	rapid.Check(t, func(rt *rapid.T) {
 		aside := rapid.Bool().Draw(rt, "failed deliveries step aside")
-		steps += newHistory(t.Context(), rt, rdb, tokens, aside).play()
+		h := newHistory(t.Context(), rt, rdb, tokens, aside)
+		h.lost = rapid.Bool().Draw(rt, "much is lost")
+		steps += h.play()
 	})
 }
 
@@ -242,10 +246,12 @@ func (h *history) step() {
 		kinds["push"], kinds["aside waits"], kinds["drop letters"] = h.push, h.asideWaits, h.dropLetters
 		kinds["nudged push"], kinds["replay"] = h.nudgedPush, h.replay
 		kinds["span"], kinds["cancel replays"] = h.replaySpan, h.cancelReplays
-		steps = append(steps, "push", "push", "push", "aside waits", "drop letters", "nudged push", "replay", "replay",
-			"span", "cancel replays")
+		steps = append(steps, "push", "push", "push", "aside waits", "aside waits", "drop letters", "nudged push",
+			"replay", "replay", "span", "cancel replays")
+	}
+	if h.lost {
 		kinds["goes"], kinds["goes on"] = h.goes, h.goesOn
-		steps = append(steps, "goes", "goes", "goes on", "goes on")
+		steps = append(steps, "goes", "goes", "goes", "goes on", "goes on", "goes on")
 	}
 	kind := h.pick("step", steps)
 	kinds[kind]()
