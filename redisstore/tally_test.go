@@ -83,6 +83,15 @@ func TestConsumersAreTalliedByStateAndCondition(t *testing.T) {
 			push := create(unordered("one.push")) // its ID begins like another
 			pushedAt := w.now
 			w.fillAside(t, push, "/a", 2)
+			// A replay for a consumer whose endpoint has answered 410 waits, too, though it has never failed.
+			retired := create(unordered("retired"))
+			retiredAt := w.now
+			gone := woken(retired, "away", 1)
+			fail(retired, gone, "status 410", true)
+			ref := fsm.ConsumerRef{ID: gone[0].Consumer, Home: gone[0].Primary}
+			if _, _, err := w.ReplaySpan(ctx, ref, gone[0].Born, fsm.ReplaySpan{From: "0", To: "1"}); err != nil {
+				t.Fatal(err)
+			}
 			// Those of a deleted subscription count neither for it nor for the next one of its ID.
 			former := subscription("former")
 			former.Generation = "g-earlier"
@@ -94,7 +103,7 @@ func TestConsumersAreTalliedByStateAndCondition(t *testing.T) {
 			next := create(subscription("former"))
 			woken(next, "waking", 1)
 
-			subs := []fsm.Subscription{one, push, once, former, subscription("none"), next}
+			subs := []fsm.Subscription{one, push, once, former, subscription("none"), retired, next}
 			want := []fsm.Tally{
 				{
 					Consumers: 66, Idle: 30, Waking: 27, Live: 9, Pending: 31,
@@ -107,12 +116,15 @@ func TestConsumersAreTalliedByStateAndCondition(t *testing.T) {
 				{Consumers: 1, GivenUp: 1, Failing: 1, FailingSince: givenUpAt, LastError: "status 502"},
 				{},
 				{},
+				{
+					Consumers: 1, Asides: 1, Waking: 2, Retired: 2, FailingSince: retiredAt, LastError: "status 410",
+				},
 				{Consumers: 1, Waking: 1, Pending: 1},
 			}
 			for _, most := range []int{1, 2, 7, 10_000} {
 				// Each generation by itself: the list of subscriptions has an ID once.
-				got := must[[]fsm.Tally](t)(w.TallyFew(ctx, subs[:5], most))
-				got = append(got, must[[]fsm.Tally](t)(w.TallyFew(ctx, subs[5:], most))...)
+				got := must[[]fsm.Tally](t)(w.TallyFew(ctx, subs[:6], most))
+				got = append(got, must[[]fsm.Tally](t)(w.TallyFew(ctx, subs[6:], most))...)
 				for i := range subs {
 					if fmt.Sprintf("%+v", got[i]) != fmt.Sprintf("%+v", want[i]) {
 						t.Errorf("%d at a time, %s is counted as\n%+v, want\n%+v", most, subs[i].ID, got[i], want[i])

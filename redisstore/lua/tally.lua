@@ -7,7 +7,7 @@
 -- the first has failed in ms, 0 if none has, its last error }, … } }. Subscriptions of which there is nothing to add are left out.
 -- O(subscriptions + consumers looked at).
 local LISTS = { 'waiting', 'aside', 'retired', 'live', 'given_up', 'hidden', 'failing' }
--- COUNTED is what a consumer on a list counts as. Those that are failing may be hidden or retired, which takes a look.
+-- COUNTED is what a consumer on a list counts as. Those that are failing or retired may be hidden, which takes a look.
 local COUNTED = {
   waiting = { 'waking', 'pending' }, aside = { 'waking', 'pending' }, retired = { 'waking' }, live = { 'live', 'pending' },
   given_up = { 'given_up' }, hidden = { 'hidden' },
@@ -36,23 +36,23 @@ for i = A + 2, #ARGV, 2 do
   end
 end
 
--- fails counts a consumer that is on the list of those that fail since a time. The first one has failed for longest.
+-- fails counts a consumer that is on the list of those that fail since a time, unless it counts as retired. The first one has failed
+-- for longest.
 local function fails(t, id, since)
   local r = redis.call('HMGET', P .. 'c:' .. id, 'gen', 'hidden', 'retired')
   if r[1] ~= t.gen or r[2] ~= '0' then return end
-  local as = r[3] == '1' and 'retired' or 'failing'
-  t[as], t.some = t[as] + 1, true
+  t.failing, t.some = t.failing + (r[3] == '1' and 0 or 1), true
   if t.since == '0' then t.since, t.why = int(tonumber(since)), redis.call('HGET', P .. 'c:' .. id, 'error') or '' end
 end
 
 local function count(list, id, since)
   local t, as = tallies[string.match(id, '^[^:]*')], COUNTED[list]
   if not t then return end
-  if not as then
-    fails(t, id, since)
-  elseif redis.call('HGET', P .. 'c:' .. id, 'gen') == t.gen then
-    for _, field in ipairs(as) do t[field], t.some = t[field] + 1, true end
-  end
+  if not as then return fails(t, id, since) end
+  local r = redis.call('HMGET', P .. 'c:' .. id, 'gen', 'hidden')
+  if r[1] ~= t.gen then return end
+  for _, field in ipairs(as) do t[field], t.some = t[field] + 1, true end
+  if list == 'retired' and r[2] == '0' then t.retired = t.retired + 1 end
 end
 
 at = math.max(at, 1)
