@@ -73,6 +73,32 @@ func TestAStreamWithManyConsumersLeavesALetterOfEach(t *testing.T) {
 	}
 }
 
+// TestAStreamThatIsDeletedAgainLeavesALetterOfEach holds that a consumer that was not visited leaves its letter though
+// there is no tail any more when the stream is said to be deleted once more.
+func TestAStreamThatIsDeletedAgainLeavesALetterOfEach(t *testing.T) {
+	t.Parallel()
+	const consumers = 120
+	w := open(t, redisstore.EmptyRedis(t).URL, 1)
+	ctx := t.Context()
+	for i := range consumers {
+		must[fsm.Outcome](t)(w.Link(ctx, push(fmt.Sprint("s", i)), "/a", fsm.Start, "9"))
+	}
+	must[fsm.Outcome](t)(w.Deleted(ctx, 0, "/none", fsm.Deletion{})) // the script is loaded by this
+	h := sever(w)
+	h.left.Store(1)
+	first, err := w.Deleted(ctx, 0, "/a", fsm.Deletion{})
+	if !errors.Is(err, fsm.ErrUnavailable) || len(first.Left) == 0 || len(first.Left) == consumers {
+		t.Fatalf("the first deletion is cut short after %d: %v", len(first.Left), err)
+	}
+	h.left.Store(-1)
+	w.later(time.Minute)
+	must[fsm.Outcome](t)(w.Deleted(ctx, 0, "/a", fsm.Deletion{}))
+	l := must[[]fsm.DeadLetter](t)(w.DeadLetters(ctx, allLetters, 2*consumers))
+	if len(l) != consumers || l[consumers-1].To != "9" {
+		t.Errorf("%d of %d consumers left a letter, the last one %+v", len(l), consumers, l[len(l)-1])
+	}
+}
+
 // push is a subscription of ModePush.
 func push(id string) fsm.Subscription {
 	sub := subscription(id)

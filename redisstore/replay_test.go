@@ -1,6 +1,7 @@
 package redisstore_test
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -117,5 +118,60 @@ func TestTheEndOfAReplayWhoseReplyWasLostHandsOutTheNext(t *testing.T) {
 	})).Wakes
 	if len(next) != 1 || !next[0].Replay || next[0].End() != "2" {
 		t.Errorf("handed out are %+v", next)
+	}
+}
+
+// TestNothingIsReplayedOfAStreamThatWasMadeAnew has the caller of Restart die before all consumers were visited. What
+// waits to be replayed was of the old stream: it does not begin, and goes as its consumer is visited.
+func TestNothingIsReplayedOfAStreamThatWasMadeAnew(t *testing.T) {
+	t.Parallel()
+	const consumers = 120
+	w := open(t, redisstore.EmptyRedis(t).URL, 1)
+	ctx := t.Context()
+	for i := range consumers {
+		sub := unordered(fmt.Sprint("s", i))
+		wake := must[fsm.Outcome](t)(w.Link(ctx, sub, "/a", fsm.Start, "9")).Wakes[0]
+		w.dead(t, sub, w.dead(t, sub, wake, "1").Wakes[0], "2")
+		must[fsm.Outcome](t)(replayed(w.ReplayDeadLetters(ctx, fsm.LetterSpan{
+			Subscription: sub.ID, Through: fsm.MaxLetterNumber,
+		}, 10)))
+	}
+	must[fsm.Outcome](t)(w.Restart(ctx, 0, "/none", "", "0")) // the script is loaded by this
+	h := sever(w)
+	h.left.Store(1)
+	if _, err := w.Restart(ctx, 0, "/a", "9", "3"); !errors.Is(err, fsm.ErrUnavailable) {
+		t.Fatalf("the restart was not cut short: %v", err)
+	}
+	h.left.Store(-1)
+	queues := func() int { return len(must[[]fsm.ReplayQueue](t)(w.ReplayQueues(ctx, 0, "", "", 2*consumers))) }
+	if n := queues(); n == 0 || n == consumers {
+		t.Fatalf("%d of %d consumers have something to replay", n, consumers)
+	}
+	for i := range consumers {
+		span := fsm.LetterSpan{Subscription: fmt.Sprint("s", i), Through: fsm.MaxLetterNumber}
+		_, o, err := w.DropDeadLetters(ctx, span, 1) // the replay that is under way, if there is one
+		if err != nil || len(o.Wakes) > 0 {
+			t.Fatalf("%s: replayed is %+v, %v", span.Subscription, o.Wakes, err)
+		}
+	}
+	w.later(time.Hour)
+	for range consumers {
+		o, _, err := w.Due(ctx, 0, 100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, wake := range o.Wakes {
+			if wake.Replay {
+				t.Errorf("replayed is %+v", wake)
+			}
+		}
+	}
+	for i := range consumers {
+		must[fsm.Outcome](t)(replayed(w.ReplayDeadLetters(ctx, fsm.LetterSpan{
+			Subscription: fmt.Sprint("s", i), Through: fsm.MaxLetterNumber,
+		}, 10)))
+	}
+	if n := queues(); n > 0 {
+		t.Errorf("%d consumers have something to replay", n)
 	}
 }

@@ -381,11 +381,17 @@ local function restarts()
   return restarted
 end
 
--- count_restart notes that a stream was restarted: until a consumer of it is visited, it counts as one of the old stream.
+-- count_restart notes that a stream was restarted: until a consumer of it is visited, it counts as one of the old stream. A second
+-- deletion finds no tail: then that of the first is still the one of those that were not visited.
 local function count_restart(path)
   restarted = redis.call('HINCRBY', P .. 'meta', 'restarts', 1)
-  redis.call('HSET', P .. 's:' .. path, 'r', restarted, 'was', old_tails[path])
+  redis.call('HSET', P .. 's:' .. path, 'r', restarted)
+  if old_tails[path] ~= '' then redis.call('HSET', P .. 's:' .. path, 'was', old_tails[path]) end
 end
+
+-- visited returns the restart that a consumer was last visited at, and is_former says whether a stream was made anew or deleted since.
+local function visited(id) return tonumber(redis.call('HGET', P .. 'c:' .. id, 'restarts') or '0') end
+local function is_former(path, seen) return tonumber(redis.call('HGET', P .. 's:' .. path, 'r') or '0') > seen end
 
 -- LINKS_READ is how many links a script reads before it leaves the rest of its consumers to the next call. One consumer has no more of
 -- them than REVEILLE_MAX_STREAMS_PER_CONSUMER; reading that many and changing them takes some 3 ms.
@@ -956,9 +962,11 @@ local function span_of(c, n)
 end
 
 -- replay_next begins with the first number in a consumer's queue, unless a replay is under way: it makes an aside (fsm.Consumer.StartReplay).
--- What cannot be replayed, and is passed over, is what a store has lost.
+-- What cannot be replayed, and is passed over, is what a store has lost. Of a stream that was made anew nothing is: as soon as the consumer
+-- is loaded, its queue goes with it.
 local function replay_next(c)
   if redis.call('HEXISTS', P .. 'c:' .. c.id, 'replaying') == 1 then return end
+  if restarts() > 0 and is_former(c.primary, visited(c.id)) then return end
   while true do
     local n = redis.call('ZRANGE', P .. 'r:' .. c.id, 0, 0)[1]
     if not n then return end
@@ -1125,12 +1133,13 @@ local function step_aside(c, retry_after, why, profile, span, to, within)
 end
 
 -- start_over has a consumer start over in streams that were made anew or deleted (fsm.Consumer.Restart). If its primary was made
--- anew, a new consumer replaces it and is returned. If its primary was deleted, it is removed and nil is returned.
-local function start_over(c, made_anew)
+-- anew, a new consumer replaces it and is returned. If its primary was deleted, it is removed and nil is returned. was is the tail that
+-- its primary had, nil for the one that was noted as restarts were counted.
+local function start_over(c, made_anew, was)
   if made_anew(c.primary) then
     local tail, ends = tail_of(c.primary), is_closed(c.primary)
     local cause = tail == '' and 'stream_deleted' or 'stream_recreated'
-    leave_letters(c, cause, old_tails and old_tails[c.primary] or redis.call('HGET', P .. 's:' .. c.primary, 'was') or '')
+    leave_letters(c, cause, was or redis.call('HGET', P .. 's:' .. c.primary, 'was') or '')
     remove(c, cause)
     if tail == '' or aside_of(c) then return nil end
     local anew = create(c.sub, c.gen, c.id, c.primary, '-1', c.epoch, c.profile)
@@ -1166,9 +1175,9 @@ end
 local function load(id)
   local c = record(id)
   if not c or restarts() == 0 then return c end
-  local seen = tonumber(redis.call('HGET', P .. 'c:' .. id, 'restarts') or '0')
+  local seen = visited(id)
   if seen == restarts() or is_dead(c.gen) then return c end
-  c = start_over(c, function(path) return tonumber(redis.call('HGET', P .. 's:' .. path, 'r') or '0') > seen end)
+  c = start_over(c, function(path) return is_former(path, seen) end)
   if c then redis.call('HSET', P .. 'c:' .. id, 'restarts', int(restarts())) end
   return c
 end
@@ -1189,7 +1198,7 @@ local function all_start_over(path, cursor)
     local c = load(id)
     if not c then return end
     if not is_dead(c.gen) then
-      if made_anew then start_over(c, made_anew) end
+      if made_anew then start_over(c, made_anew, old_tails[path]) end
     elseif c.primary == path and tail_of(path) == '' then
       remove(c, 'stream_deleted')
     end

@@ -214,7 +214,8 @@ func hunt(
 			case disagreement:
 				found = string(p)
 			case failure:
-				if failed = p; strings.Contains(p.Error(), "user_script") { // a broken one may break down
+				// A broken one may break down, but it has to be a script.
+				if failed = p; strings.Contains(p.Error(), "user_script") && !strings.Contains(p.Error(), "compiling") {
 					failed, found = nil, p.Error()
 				}
 			default:

@@ -46,8 +46,8 @@ var brokenLetters = []harness.BrokenScript{
 	},
 }
 
-// leaveLetter has attempts that are out leave dead letters, until attempts have left two. If none is out, some stream is
-// linked, which may hand one out.
+// leaveLetter has attempts that are out leave dead letters, until attempts have left two. If none is out, some stream
+// is linked, which may hand one out.
 func (h *history) leaveLetter() {
 	left := 0
 	for _, l := range h.letters(allLetters) {
