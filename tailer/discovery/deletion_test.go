@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 	"testing"
-	"time"
 
 	"reveille/fsm"
 	"reveille/fsm/memstore"
@@ -23,9 +22,8 @@ func withReaders(t *testing.T, method string) (
 	db.PutSubscription(fsm.Subscription{ID: "s", Generation: "g", Pattern: "/**"})
 	up := &server{answers: make(chan struct{})}
 	close(up.answers)
-	// No scan comes in between: it would look at the stream again after it was forgotten, and find it.
-	d = build(t, Config{Store: db.Replica("a", 0), Upstream: up, Resync: time.Hour})
-	run(t, d)
+	d = build(t, Config{Store: db.Replica("a", 0), Upstream: up})
+	work(t, d)
 	look := func(path string) {
 		t.Helper()
 		if err := d.Do(t.Context(), path, Evidence{}); err != nil {

@@ -100,6 +100,22 @@ func run(t *testing.T, d *Discovery) {
 	})
 }
 
+// work has a Discovery do what it is asked for, and nothing by itself: no scan comes in between, which would look at a
+// stream again after it was forgotten, and find it.
+func work(t *testing.T, d *Discovery) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		d.queue.work(ctx, &d.queue.urgent, urgentWorkers, d.tick)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+	})
+}
+
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); !ok(); time.Sleep(time.Millisecond) {
