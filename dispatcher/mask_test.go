@@ -12,17 +12,31 @@ func TestWhatAnEndpointRepeatsOfItsSubscriptionIsMasked(t *testing.T) {
 	sub := fsm.Subscription{
 		Secret: "whsec_0123456789", Previous: fsm.PreviousSecret{Secret: "whsec_before_that"},
 		Authorization: fsm.Authorization{Secret: "Bearer token-of-somebody"},
-		Headers:       map[string]string{"X-Key": "key-of-somebody", "X-Short": "yes"},
+		Headers: map[string]string{
+			"X-Key": "key-of-somebody", "X-Short": "yes", "X-Longer": "key-of-somebody else", "X-Odd": `c2V+jc"m/V0&==`,
+		},
 	}
 	for text, want := range map[string]string{
 		"yes, whatever": "yes, whatever",
 		"got whsec_0123456789 and whsec_before_that":   "got [masked] and [masked]",
-		`{"authorization":"Bearer token-of-somebody"}`: `{"authorization":"Bearer [masked]"}`,
+		`{"authorization":"Bearer token-of-somebody"}`: `{"authorization":"[masked]"}`,
 		"no such token: token-of-somebody":             "no such token: [masked]",
 		"X-Key: key-of-somebody":                       "X-Key: [masked]",
 		"cut within key-of-so":                         "cut within [masked]",
-		"cut within Bearer token-of-s":                 "cut within Bearer [masked]",
+		"cut within Bearer token-of-s":                 "cut within [masked]",
 		"cut too early to tell: token-":                "cut too early to tell: token-",
+		"the longer: key-of-somebody else":             "the longer: [masked]",
+		"?key=key-of-somebody+else&b":                  "?key=[masked]&b",
+		`as it is: c2V+jc"m/V0&==`:                     "as it is: [masked]",
+		"/hook?key=c2V%2Bjc%22m%2FV0%26%3D%3D HTTP":    "/hook?key=[masked] HTTP",
+		"/hook?key=c2V%2bjc%22m/V0%26%3d%3d&b=1":       "/hook?key=[masked]&b=1",
+		`{"X-Odd":"c2V+jc\"m\/V0&=="}`:                 `{"X-Odd":"[masked]"}`,
+		`{"X-Odd":"c2V\u002Bjc\u0022m\/V0\u0026=="}`:   `{"X-Odd":"[masked]"}`,
+		"<b>c2V+jc&quot;m/V0&amp;==</b>":               "<b>[masked]</b>",
+		"<b>c2V&#43;jc&#34;m/V0&amp;==</b>":            "<b>[masked]</b>",
+		"cut within c2V%2Bjc%22m%2FV0%2":               "cut within [masked]",
+		`cut within c2V+jc\"m\/V0\u00`:                 "cut within [masked]",
+		`not one: \`:                                   `not one: \`,
 	} {
 		if got := mask(sub, text); got != want {
 			t.Errorf("%q is kept as %q, want %q", text, got, want)
