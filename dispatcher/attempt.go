@@ -68,7 +68,13 @@ func (d *Dispatcher) build(ctx context.Context, a *attempt) bool {
 	a.delivery.Previous = a.sub.Previous.At(a.delivery.At)
 	header, body, err := a.format.Request(a.delivery)
 	if err != nil {
-		return a.ends(judgeError(err))
+		v := format.Verdict{
+			Result: fsm.AttemptFailed, Class: format.ClassNotBuilt, Reason: "no request can be made of it",
+		}
+		if a.sub.Mode == fsm.ModePush { // nor could one the next time
+			v.Result = fsm.AttemptDead
+		}
+		return a.ends(v)
 	}
 	limit := cmp.Or(a.sub.Timeout, d.cfg.RequestTimeout)
 	if a.wake.Patience > 0 { // it is not out for longer than its deadline, which a change of the subscription leaves

@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"sync"
@@ -95,5 +96,26 @@ func TestAnAnswerAfterItsSubscriptionWasDeletedChangesNothing(t *testing.T) {
 	f.stop()
 	if left := store.db.Consumers(); len(left) > 0 {
 		t.Errorf("there is %+v", left)
+	}
+}
+
+// unbuildable is a format of which no request can be made.
+type unbuildable struct{ format.Format }
+
+func (unbuildable) Request(format.Delivery) (http.Header, []byte, error) {
+	return nil, nil, errors.New("no type")
+}
+
+// TestARequestThatCannotBeMadeIsNotTriedAgain holds that events of which no request can be made hold up no stream: they
+// are dead at once. The worker of a wake reads them itself, so nothing of it is acked.
+func TestARequestThatCannotBeMadeIsNotTriedAgain(t *testing.T) {
+	d := &Dispatcher{cfg: Config{Clock: time.Now}}
+	for mode, want := range map[fsm.Mode]fsm.AttemptResult{
+		fsm.ModePush: fsm.AttemptDead, fsm.ModeWake: fsm.AttemptFailed,
+	} {
+		a := &attempt{sub: fsm.Subscription{Mode: mode}, format: unbuildable{}}
+		if d.build(t.Context(), a) || a.verdict.Result != want || a.verdict.Class != format.ClassNotBuilt {
+			t.Errorf("%s: the verdict is %+v", mode, a.verdict)
+		}
 	}
 }

@@ -97,7 +97,7 @@ func newMetrics(r prometheus.Registerer, most int) *metrics {
 				"handshake failed or the certificate is not valid; connection: it was refused, reset or closed; " +
 				"prohibited: the settings do not allow the target; too_many_open_files: on this machine; other. Not " +
 				"made: unknown_format; upstream: the events could not be read; too_large or too_deep: the event is; " +
-				"not_kept: the stream server has dropped the events.",
+				"not_kept: the stream server has dropped the events; not_built: no request can be made of them.",
 		}, []string{"class"}),
 		duration: f.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "reveille_delivery_duration_seconds",

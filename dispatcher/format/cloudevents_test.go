@@ -264,6 +264,13 @@ func TestACloudEventIsMadeOfWhatIsNone(t *testing.T) {
 			ours(plain, `{"type":"","time":"9999-12-31T23:59:59-01:00"}`), plainHeader(),
 		},
 		{
+			"an object whose type the SDK would change", jsonBatch(`{"type":" a"}`), ours(plain, `{"type":" a"}`),
+			plainHeader(),
+		},
+		{
+			"an object whose type is a space", jsonBatch(`{"type":" "}`), ours(plain, `{"type":" "}`), plainHeader(),
+		},
+		{
 			"an object whose type has a control character", jsonBatch(`{"type":"a\nb","Time":"2026-01-02T03:04:05Z"}`),
 			ours(plain, `{"type":"a\nb","Time":"2026-01-02T03:04:05Z"}`), plainHeader(),
 		},

@@ -73,7 +73,7 @@ func envelopeFor(d Delivery, i int, members map[string]json.RawMessage) envelope
 	if d.Wake.Primary != "" { // a test delivery is of no stream
 		e.attributes["subject"] = d.Wake.Primary
 	}
-	if text, ok := attribute("type", members["type"]); ok {
+	if text, ok := attribute("type", members["type"]); ok && text == strings.TrimSpace(text) { // the SDK trims it
 		e.attributes["type"] = text
 	}
 	if text, ok := attribute("time", members["time"]); ok {

@@ -53,6 +53,7 @@ const (
 	ClassTooLarge Class = "too_large"
 	ClassTooDeep  Class = "too_deep"
 	ClassNotKept  Class = "not_kept"
+	ClassNotBuilt Class = "not_built"
 )
 
 // ClassUnknownFormat is that of an attempt that was not made, because this version does not know how.
