@@ -34,6 +34,9 @@ func (s *Store) TallyFew(ctx context.Context, subs []fsm.Subscription, most int)
 	return s.tally(ctx, subs, most)
 }
 
+// Clear removes what deleted subscriptions have left, as Run does now and then.
+func (s *Store) Clear(ctx context.Context) error { return s.clear(ctx) }
+
 // BoundLetters drops dead letters that are too old or too many, as Run does now and then.
 func (s *Store) BoundLetters(ctx context.Context) error { return s.boundLetters(ctx) }
 

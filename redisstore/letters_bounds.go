@@ -1,7 +1,6 @@
 package redisstore
 
 import (
-	"cmp"
 	"context"
 	"time"
 
@@ -71,14 +70,11 @@ func (s *Store) dropAll(ctx context.Context, span fsm.LetterSpan) (dropped int, 
 	return dropped, nil
 }
 
-// lettersOf are those that a subscription has in a partition.
-type lettersOf struct {
-	subscription string
-	partition, n int
-}
+// lettersOf is how many a subscription has in a partition.
+type lettersOf struct{ partition, n int }
 
-// boundNumber drops the oldest dead letters of each subscription that has more than it may. Those of deleted
-// subscriptions count together: there may be any number of them.
+// boundNumber drops the oldest dead letters of each subscription that has more than it may. Those of one that is
+// deleted go anyway.
 func (s *Store) boundNumber(ctx context.Context) error {
 	if err := s.RefreshCatalog(ctx); err != nil {
 		return err
@@ -89,27 +85,23 @@ func (s *Store) boundNumber(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		groups, last := map[string][]lettersOf{}, int64(0)
+		bySubscription, last := map[string][]lettersOf{}, int64(0)
 		for p, counts := range byPartition {
 			last = max(last, counts.Last)
 			for sub, n := range counts.Of {
-				group := sub
-				if _, listed := s.catalog.Get(sub); !listed {
-					group = ""
-				}
-				groups[group] = append(groups[group], lettersOf{sub, p, n})
+				bySubscription[sub] = append(bySubscription[sub], lettersOf{p, n})
 			}
 		}
-		for group, letters := range groups {
+		for sub, letters := range bySubscription {
 			excess := -s.opts.MaxLetters
 			for _, of := range letters {
 				excess += of.n
 			}
-			if excess <= 0 {
+			if _, listed := s.catalog.Get(sub); !listed || excess <= 0 {
 				continue
 			}
 			more = more || excess > tooManyAtATime
-			if err := s.dropOldest(ctx, group, letters, min(excess, tooManyAtATime), last); err != nil {
+			if err := s.dropOldest(ctx, sub, letters, min(excess, tooManyAtATime), last); err != nil {
 				return err
 			}
 		}
@@ -117,35 +109,31 @@ func (s *Store) boundNumber(ctx context.Context) error {
 	return nil
 }
 
-// dropOldest drops so many letters, the oldest of a subscription, or of all that are deleted, whichever partitions they
-// are in. last is the number of the latest letter of all.
-func (s *Store) dropOldest(ctx context.Context, group string, letters []lettersOf, excess int, last int64) error {
-	through, err := s.oldest(ctx, letters, excess, last)
+// dropOldest drops so many letters, the oldest of a subscription, whichever partitions they are in. last is the number
+// of the latest letter of all.
+func (s *Store) dropOldest(ctx context.Context, sub string, letters []lettersOf, excess int, last int64) error {
+	through, err := s.oldest(ctx, sub, letters, excess, last)
 	dropped, n := 0, 0
 	for i := 0; err == nil && i < len(letters); i++ {
-		of := letters[i]
-		n, err = s.dropAll(ctx, fsm.LetterSpan{
-			Partition: of.partition, Subscription: of.subscription, Through: through,
-		})
+		n, err = s.dropAll(ctx, fsm.LetterSpan{Partition: letters[i].partition, Subscription: sub, Through: through})
 		dropped += n
 	}
 	if dropped > 0 {
 		s.lettersDropped.tooMany.Add(float64(dropped))
 		s.opts.Logger.Warn("the oldest dead letters of a subscription were dropped: it has more than "+
-			"REVEILLE_MAX_DEAD_LETTERS", zap.String("subscription", cmp.Or(group, "(deleted ones)")),
-			zap.Int("dead_letters", dropped))
+			"REVEILLE_MAX_DEAD_LETTERS", zap.String("subscription", sub), zap.Int("dead_letters", dropped))
 	}
 	return err
 }
 
 // oldest returns the number of the letter up to which there are so many. Numbers are times, so it can be searched for.
-func (s *Store) oldest(ctx context.Context, letters []lettersOf, n int, last int64) (int64, error) {
+func (s *Store) oldest(ctx context.Context, sub string, letters []lettersOf, n int, last int64) (int64, error) {
 	from, to := int64(0), last
 	for from < to {
 		middle, upto := from+(to-from)/2, 0
 		for _, r := range s.pipeline(ctx, scriptLettersUpto, len(letters), func(i int) ([]string, []any) {
-			of := letters[i]
-			return s.keys.guard(of.partition), s.arguments(of.partition, of.subscription, middle)
+			p := letters[i].partition
+			return s.keys.guard(p), s.arguments(p, sub, middle)
 		}) {
 			if upto += int(r.int()); r.bad != nil {
 				return 0, r.bad

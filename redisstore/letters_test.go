@@ -1,6 +1,7 @@
 package redisstore_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -113,21 +114,50 @@ func TestDeadLettersAreBounded(t *testing.T) {
 	}
 }
 
-// TestDeadLettersOfDeletedSubscriptionsAreBoundedTogether holds that nobody fills the store by new names.
-func TestDeadLettersOfDeletedSubscriptionsAreBoundedTogether(t *testing.T) {
+// TestDeadLettersGoWithTheirSubscription holds that nobody fills the store by new names, and that another subscription
+// by the name of one that is deleted keeps its own dead letters.
+func TestDeadLettersGoWithTheirSubscription(t *testing.T) {
 	t.Parallel()
-	w := openWith(t, redisstore.EmptyRedis(t).URL, nil, redisstore.Options{
-		Partitions: 8, MaxLetters: 3, LetterRetention: time.Hour,
-	})
-	w.Ownership().Replace(fsm.AllPartitions(8))
-	for _, path := range []string{"/a", "/b", "/c"} {
-		w.die(t, unordered("gone"+path[1:]), path, 2)
+	w := open(t, redisstore.EmptyRedis(t).URL, 2)
+	ctx := t.Context()
+	former, other := unordered("former"), unordered("other")
+	create := func(sub fsm.Subscription) {
+		t.Helper()
+		if _, _, err := w.CreateSubscription(ctx, sub); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if err := w.BoundLetters(t.Context()); err != nil {
+	create(former)
+	create(other)
+	for i := range 30 { // more than a script drops, and with those of the other one between them
+		w.die(t, former, fmt.Sprint("/a/", i), 9)
+	}
+	w.die(t, other, "/b", 1)
+	if err := w.DeleteSubscription(ctx, "none"); err != nil { // the script is loaded by this
 		t.Fatal(err)
 	}
-	if got, want := w.letters(t, ""), []string{"/b 2", "/c 1", "/c 2"}; !slices.Equal(got, want) {
-		t.Errorf("of deleted subscriptions, %q are kept, want %q", got, want)
+	h := sever(w)
+	h.left.Store(1) // the call ends when the subscription is off the list
+	if err := w.DeleteSubscription(ctx, former.ID); !errors.Is(err, fsm.ErrUnavailable) {
+		t.Fatalf("the deletion was not cut short: %v", err)
+	}
+	h.left.Store(-1)
+	next := former
+	next.Generation = "g-next"
+	create(next)
+	w.die(t, next, "/c", 2)
+	w.Ownership().Replace(fsm.AllPartitions(2))
+	if err := w.Clear(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := w.letters(t, ""), []string{"/b 1", "/c 1", "/c 2"}; !slices.Equal(got, want) {
+		t.Errorf("%q are kept, want %q", got, want)
+	}
+	if err := w.DeleteSubscription(ctx, former.ID); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := w.letters(t, ""), []string{"/b 1"}; !slices.Equal(got, want) {
+		t.Errorf("after another deletion, %q are kept, want %q", got, want)
 	}
 }
 

@@ -178,7 +178,7 @@ func callers() []caller {
 			[]any{"many", int64(0), int64(0), int64(0), outcome}, []any{int64(1), int64(0), int64(1), int64(7), bored},
 		}},
 		{scriptLettersUpto, func(ctx context.Context, s *Store) error {
-			_, err := s.oldest(ctx, []lettersOf{{"s", 0, 1}}, 1, 2)
+			_, err := s.oldest(ctx, "s", []lettersOf{{0, 1}}, 1, 2)
 			return err
 		}, nil},
 		{scriptReplaySpan, func(ctx context.Context, s *Store) error {

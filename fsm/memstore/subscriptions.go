@@ -142,7 +142,8 @@ func (s *Store) finishDeletions(ctx context.Context) error {
 	return nil
 }
 
-// drop has a generation get no consumers in a partition any more, and removes those that it has there.
+// drop has a generation get no consumers in a partition any more, and removes those that it has there, and its dead
+// letters.
 func (s *Store) drop(ctx context.Context, n int, id, generation string) error {
 	var o fsm.Outcome
 	err := s.call(ctx, func(t *tx) error {
@@ -153,6 +154,9 @@ func (s *Store) drop(ctx context.Context, n int, id, generation string) error {
 				t.put(p, c, c.Remove(fsm.GoneSubscriptionDeleted), &o)
 			}
 		}
+		p.letters = slices.DeleteFunc(slices.Clone(p.letters), func(l fsm.DeadLetter) bool {
+			return l.Generation == generation
+		})
 		return nil
 	}, "Drop", n, id, generation)
 	if s.db.opts.Outcomes != nil {
