@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -24,6 +25,10 @@ const batchBuffer = 32 << 10
 // this one has ended. It shows the stream as it was when it was asked for, so what is another stream, though under the
 // same name, needs another reader. Any other position is read up to from the offset before it. What does not come by
 // the end of ctx is asked for again by the next call, which may find that more has been read by then.
+//
+// An end counts from an offset that a read has led to. The batch ends there, too, if the server shows more in one
+// answer by now: how much of it lies before that offset is found by other reads. And where it shows less in one answer
+// than it did, what follows that is read as a part of it.
 //
 // What a watch of the stream has just been shown is not asked for once more (recent), unless the events are read again:
 // then an attempt may have brought more than that.
@@ -97,7 +102,19 @@ func again(ctx context.Context, err error) bool { return ctx.Err() != nil || err
 func (c *Client) readOn(
 	ctx context.Context, reader string, r *reading, at, end fsm.Offset, events int,
 ) (fsm.Batch, error) {
+	late := patience(ctx)
 	b, last, err := r.batch(ctx, at, end, max(events, 1))
+	for err != nil && r.over && ctx.Err() == nil {
+		f, ok, failed := r.follow(ctx)
+		if err = cmp.Or(failed, err); !ok {
+			break
+		}
+		if r = f; late() {
+			err = errFar
+			break
+		}
+		b, last, err = r.batch(ctx, at, end, max(events, 1))
+	}
 	if err == nil && !last && (end == "" || end.After(b.To)) || errors.Is(err, errFar) {
 		c.readings.keep(reader, r)
 	} else {

@@ -4,102 +4,135 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 
 	"reveille/fsm"
 )
 
-// locateMax bounds the requests that it takes to find a position.
-const locateMax = 1000
+const (
+	// locateMax bounds the requests that lead to a position, and countMax those that count what lies behind it.
+	locateMax, countMax = 1000, 100
+)
 
 // Locate returns where an offset of a stream lies, as a position that counts from where a read from another offset
-// shows it: ReadBatch goes from one to the other and stops there, although the server shows more in one answer. It
-// reads what lies between them, and what follows.
+// shows it: ReadBatch goes from one to the other and stops there, however much the server shows in one answer by then.
+// It reads what lies between them, and some of what follows.
 //
-// The errors are those of get, and those of an answer that is cut short. fsm.ErrOffset says that the offset lies behind
-// the end of the stream, or not behind the other one, or that the server refuses or does not keep one of them.
+// The errors are those of get, and those of an answer that is cut short or does not show where the offset lies.
+// fsm.ErrOffset says that the offset lies behind the end of the stream, or not behind the other one, or that the server
+// refuses or does not keep one of them. Where the server numbers its events, nothing is read: whether the offset is
+// there is for the caller to know.
 func (c *Client) Locate(ctx context.Context, path string, from, to fsm.Offset) (fsm.Offset, error) {
 	switch {
 	case to.Other(from) || !to.After(from):
-		return "", fmt.Errorf("%w: it does not lie behind where the span begins", fsm.ErrOffset)
+		return "", errNothingBetween
 	case c.known().number != nil:
 		return to, nil
 	}
-	for range locateMax {
-		next, n, err := c.count(ctx, path, from)
-		switch {
-		case err != nil:
-			return "", err
-		case next == to:
-			return to, nil
-		case next == from || next.Other(to):
-			return "", fmt.Errorf("%w: it lies behind the end of the stream", fsm.ErrOffset)
-		case next.After(to):
-			return c.inside(ctx, path, to, from, next, n)
-		}
-		from = next
+	p, err := c.place(ctx, path, from, to)
+	switch {
+	case err != nil:
+		return "", err
+	case p.before+p.n == 0:
+		return "", errNothingBetween
 	}
-	return "", AnswerError{What: "it does not come to the offset"}
+	return p.base.At(p.n, to), nil
 }
 
-// inside returns where an offset lies inside of what reading from another shows, which is n messages and leads to next.
-// It counts what lies behind either of them up to one and the same offset. The stream may grow meanwhile.
-func (c *Client) inside(ctx context.Context, path string, to, from, next fsm.Offset, n int64) (fsm.Offset, error) {
-	for at := to; ; {
-		behind := at.After(next)
-		read := at
-		if behind {
-			read = next
-		}
-		reached, counted, err := c.count(ctx, path, read)
+var errNothingBetween = fmt.Errorf("%w: no event lies between it and where the span begins", fsm.ErrOffset)
+
+// place is where an offset lies behind another one: n messages, or bytes, behind base, to which reading from the other
+// one has led by so many before.
+type place struct {
+	base      fsm.Offset
+	before, n int64
+}
+
+// place returns where an offset lies behind another one.
+func (c *Client) place(ctx context.Context, path string, from, to fsm.Offset) (p place, err error) {
+	p.base = from
+	for range locateMax {
+		s, err := c.look(ctx, path, p.base, to)
 		switch {
 		case err != nil:
-			return "", err
-		case behind:
-			next, n = reached, n+counted
-		default:
-			at, n = reached, n-counted
+			return place{}, err
+		case s.next == to:
+			p.n = s.n
+			return p, nil
+		case !s.next.After(p.base) || s.next.Other(to):
+			return place{}, fmt.Errorf("%w: it lies behind the end of the stream", fsm.ErrOffset)
+		case s.next.After(to):
+			p.n, err = c.inside(ctx, path, to, s)
+			return p, err
 		}
+		p.base, p.before = s.next, p.before+s.n
+	}
+	return place{}, AnswerError{What: "it does not come to the offset"}
+}
+
+// inside returns how much of what a read shows lies before an offset. What a read from there shows tells, if it fits
+// in one place only. Otherwise what lies behind the offset, and behind what is shown, is counted up to where both lead.
+func (c *Client) inside(ctx context.Context, path string, to fsm.Offset, shown stretch) (int64, error) {
+	s, err := c.look(ctx, path, to, to)
+	if err != nil {
+		return 0, err
+	}
+	if n, ok := shown.overlap(s); ok {
+		return n, nil
+	}
+	n, at, next := shown.n-s.n, s.next, shown.next
+	read, reached := to, at
+	for range countMax {
 		switch {
 		case at == next && n < 0:
-			return "", errShrunk
+			return 0, errShrunk
 		case at == next:
-			return from.At(n, next), nil
+			return n, nil
 		case reached == read:
-			return "", AnswerError{What: "it does not lead to an offset that another one has led to"}
-		case ctx.Err() != nil:
-			return "", context.Cause(ctx)
+			return 0, AnswerError{What: "it does not lead to an offset that another one has led to"}
+		}
+		behind := at.After(next)
+		if read = at; behind {
+			read = next
+		}
+		s, err := c.look(ctx, path, read, "")
+		if err != nil {
+			return 0, err
+		}
+		if reached = s.next; behind {
+			next, n = reached, n+s.n
+		} else {
+			at, n = reached, n-s.n
 		}
 	}
+	return 0, AnswerError{What: "it does not show where the offset lies, for its events are alike and still come"}
 }
 
-// count returns how many messages, or bytes, a read from an offset shows, and where it leads to.
-func (c *Client) count(ctx context.Context, path string, from fsm.Offset) (next fsm.Offset, n int64, err error) {
+// look returns what a read from an offset shows. It has the sums of it, if it leads beyond an offset that is not empty.
+func (c *Client) look(ctx context.Context, path string, from, beyond fsm.Offset) (s stretch, err error) {
 	r, err := c.open(ctx, path, from)
 	var answer AnswerError
 	switch {
 	case errors.Is(err, ErrNotKept):
-		return "", 0, fmt.Errorf("%w: the stream server does not keep %s any more", fsm.ErrOffset, from.Value())
+		return s, fmt.Errorf("%w: the stream server does not keep %s any more", fsm.ErrOffset, from.Value())
 	case errors.As(err, &answer) && answer.Status == http.StatusBadRequest:
-		return "", 0, fmt.Errorf("%w: the stream server refuses %s", fsm.ErrOffset, from.Value())
+		return s, fmt.Errorf("%w: the stream server refuses %s", fsm.ErrOffset, from.Value())
 	case err != nil:
-		return "", 0, err
+		return s, err
 	}
 	defer r.close()
 	defer r.within(ctx)()
+	s.next = r.next
+	sums := beyond != "" && s.next.After(beyond)
 	switch {
 	case r.status == http.StatusNoContent:
-	case !r.json:
-		n, err = io.Copy(io.Discard, r.in.in)
+	case r.json:
+		err = s.addMessages(&r.in, sums)
 	default:
-		var more bool
-		if more, err = r.in.more(); more && err == nil {
-			n, err = r.in.rest()
-		}
+		err = s.addBytes(r.in.in, sums)
 	}
 	if err != nil {
-		return "", 0, fmt.Errorf("GET: %w", err)
+		return s, fmt.Errorf("GET: %w", err)
 	}
-	return r.next, n, nil
+	return s, nil
 }

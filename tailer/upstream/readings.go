@@ -35,13 +35,20 @@ type reading struct {
 	cancel context.CancelCauseFunc
 	d      *dialect
 	path   string
-	// from is the offset that was asked for, next the one that the answer leads to.
+	// from is the offset that was asked for, next the one that the answer leads to. Of an answer that follows another
+	// one (follow), from is that of the first.
 	from, next fsm.Offset
 	// json is true if the answer is an array of messages. Otherwise it is bytes.
 	json bool
 	in   array
-	// done is how many messages, or bytes, lie behind.
+	// done is how many messages, or bytes, lie behind. over is true if they are all that there are, and a position lies
+	// behind them.
 	done int64
+	over bool
+	// before is how many lie before base, an offset inside of what the answer shows (edge); base is empty if there is
+	// none that is known.
+	base   fsm.Offset
+	before int64
 	// reader is what it is kept for, and since when.
 	reader string
 	since  time.Time
@@ -135,6 +142,13 @@ func (r *reading) batch(ctx context.Context, at, end fsm.Offset, events int) (b 
 	b = fsm.Batch{
 		ContentType: r.header.Get("Content-Type"), JSON: r.json, From: at, To: r.next, Tail: r.next,
 	}
+	e, err := r.edge(ctx, at, end)
+	switch {
+	case err != nil:
+		return b, false, err
+	case e.base != "" && e.n <= 0:
+		return e.behind(b, end), true, nil
+	}
 	// From the start the position is found by what the whole answer shows.
 	if n, ok := r.ahead(r.path, at); ok {
 		if err := r.skip(ctx, n); err != nil {
@@ -142,8 +156,8 @@ func (r *reading) batch(ctx context.Context, at, end fsm.Offset, events int) (b 
 		}
 	}
 	before, bytes := r.done, int64(fsm.MaxDeliveryBytes)
-	if n, ok := r.d.between(at, end); ok {
-		events, bytes = int(min(int64(events), n)), min(bytes, n)
+	if e.bounded {
+		events, bytes = int(min(int64(events), e.n)), min(bytes, e.n)
 	}
 	switch {
 	case r.status == http.StatusNoContent:
@@ -160,6 +174,10 @@ func (r *reading) batch(ctx context.Context, at, end fsm.Offset, events int) (b 
 	case r.d.number != nil && r.json:
 		last, err = r.number(&b, end, before, last)
 		b.Within = b.To // a number is the event's own
+	case e.base != "" && r.done-before == e.n:
+		b.To, b.Within, last = e.base, e.base, true
+	case e.base != "" && last:
+		err = errShrunk
 	default:
 		b.Within = r.from.At(r.done, r.next)
 		if !last {
@@ -186,6 +204,7 @@ func (r *reading) missing(b fsm.Batch, at, end fsm.Offset) error {
 	case !end.After(b.Within): // the first event that is kept lies behind it
 		return errLost
 	case !b.Within.After(at):
+		r.over = true
 		return r.lacks()
 	}
 	return nil
@@ -203,13 +222,12 @@ func (r *reading) lacks() error {
 // skip passes over what lies before a position. It stops early enough for the next call to go on.
 func (r *reading) skip(ctx context.Context, n int64) error {
 	if n > 0 && r.status == http.StatusNoContent {
+		r.over = true
 		return errShrunk
 	}
-	began := time.Now()
-	deadline, bounded := ctx.Deadline()
-	patience := deadline.Sub(began) * 3 / 4
+	late := patience(ctx)
 	for passed := false; n > 0; passed = true {
-		if bounded && passed && time.Since(began) > patience {
+		if passed && late() {
 			return errFar
 		}
 		some, err := r.pass(n)
@@ -225,9 +243,10 @@ func (r *reading) skip(ctx context.Context, n int64) error {
 func (r *reading) pass(n int64) (passed int64, err error) {
 	if !r.json {
 		switch passed, err = io.CopyN(io.Discard, r.in.in, min(n, batchBuffer)); {
-		case errors.Is(err, io.EOF):
+		case errors.Is(err, io.EOF) && passed == 0:
+			r.over = true
 			return 0, errShrunk
-		case err != nil:
+		case err != nil && !errors.Is(err, io.EOF):
 			return 0, err
 		}
 		return passed, nil
@@ -236,6 +255,7 @@ func (r *reading) pass(n int64) (passed int64, err error) {
 	case err != nil:
 		return 0, err
 	case !more:
+		r.over = true
 		return 0, errShrunk
 	}
 	return 1, r.in.skip()
