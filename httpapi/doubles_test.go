@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"sync"
 
 	"reveille/fsm"
@@ -61,8 +62,9 @@ func (u *upstream) HeadAnew(ctx context.Context, path string) (fsm.StreamInfo, e
 	return u.head(ctx, path, "anew ", false)
 }
 
-// Locate finds each offset that the stream has.
-func (u *upstream) Locate(_ context.Context, path string, _, to fsm.Offset) (fsm.Offset, error) {
+// Locate finds each offset that the stream has, as if the server showed all of a stream in one answer, with event n
+// behind the offset n.
+func (u *upstream) Locate(_ context.Context, path string, from, to fsm.Offset) (fsm.Offset, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	switch info := u.streams[path]; {
@@ -71,7 +73,9 @@ func (u *upstream) Locate(_ context.Context, path string, _, to fsm.Offset) (fsm
 	case to.After(info.Tail):
 		return "", fmt.Errorf("%w: it lies behind the end of the stream", fsm.ErrOffset)
 	}
-	return to, nil
+	start, _ := strconv.ParseInt(string(from), 10, 64)
+	end, err := strconv.ParseInt(string(to), 10, 64)
+	return from.At(end-max(start, 0), to), err
 }
 
 func (u *upstream) ParseOffset(s string) (fsm.Offset, error) { return fsm.ParseOffset(s) }

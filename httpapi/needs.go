@@ -89,8 +89,8 @@ type Upstream interface {
 	// HeadAnew is Head that waits for no other request, and shares none.
 	HeadAnew(ctx context.Context, path string) (fsm.StreamInfo, error)
 	// Locate returns where an offset lies, as a position that counts from where a read from another one shows it. It
-	// reads what lies between them. fsm.ErrOffset says that they are no such offsets of the stream, fsm.ErrNoStream
-	// that it is not there.
+	// may read what lies between them, and need not look whether the offset lies behind the end of the stream.
+	// fsm.ErrOffset says that they are no such offsets of the stream, fsm.ErrNoStream that it is not there.
 	Locate(ctx context.Context, path string, from, to fsm.Offset) (fsm.Offset, error)
 	Offsets
 	Passed

@@ -118,8 +118,12 @@ func (s *Service) replaySpan(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	if to == "" {
-		to = consumer.Links[path].Tail
+	switch tail := consumer.Links[path].Tail; {
+	case to == "":
+		to = tail
+	case to.Ahead(tail): // a span has events that were there, and are dead if they are no more
+		return refuse(fsm.CodeInvalidRequest,
+			"to: it lies behind the end of the stream, which is %q as far as is known", tail.Value())
 	}
 	if !to.After(from) {
 		return refuse(fsm.CodeInvalidRequest, "to: no event lies between these offsets")
@@ -195,11 +199,12 @@ type queueBody struct {
 	Done    int `json:"done"`
 	// UnderWay is the dead letter, or the span, that is replayed now.
 	UnderWay string `json:"under_way,omitempty"`
-	// At is the offset that its events are read from now, Skip how many others a read from there shows before them, and
-	// To where it ends.
+	// At is the offset that its events are read from now, and Skip how many others a read from there shows before them.
+	// It ends behind the first ToSkip that a read from To shows.
 	At           string     `json:"at,omitempty"`
 	Skip         int64      `json:"skip,omitempty"`
 	To           string     `json:"to,omitempty"`
+	ToSkip       int64      `json:"to_skip,omitempty"`
 	Attempt      int        `json:"attempt,omitempty"`
 	FailingSince *time.Time `json:"failing_since,omitempty"`
 	LastError    string     `json:"last_error,omitempty"`
@@ -231,10 +236,11 @@ func (s *Service) showReplays(c echo.Context) error {
 			return false, nil
 		}
 		at, skip := q.At.Split()
+		to, toSkip := q.To.Split()
 		b := queueBody{
 			Subscription: q.Subscription, Stream: q.Stream, Consumer: q.Consumer, Waiting: q.Waiting, Done: q.Done,
-			At: at.Value(), Skip: skip, To: q.To.Value(), Attempt: q.Attempt, FailingSince: shown(q.FirstFailure),
-			LastError: q.LastError,
+			At: at.Value(), Skip: skip, To: to.Value(), ToSkip: toSkip, Attempt: q.Attempt,
+			FailingSince: shown(q.FirstFailure), LastError: q.LastError,
 		}
 		if q.Number != 0 {
 			b.UnderWay = s.replayID(q)

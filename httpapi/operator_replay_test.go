@@ -27,7 +27,8 @@ func (h *harness) pushed(id string, n int) {
 // TestOperatorReplaysSpans holds what a span is asked for by, how it is shown, and that it is cancelled.
 func TestOperatorReplaysSpans(t *testing.T) {
 	h := newHarness(t, nil)
-	h.pushed("s", 2)
+	h.pushed("s", 3)
+	h.up.streams["/s/2"] = fsm.StreamInfo{Exists: true, Tail: "0007"} // it has fewer events than it had
 	h.subscribe("wakes", 1)
 	const path = "/api/v1/subscriptions/s/replay"
 	for body, says := range map[string]string{
@@ -37,7 +38,8 @@ func TestOperatorReplaysSpans(t *testing.T) {
 		`{"stream":"/s/0","from":"-1","to":"now"}`:    "to",
 		`{"stream":"/s/0","from":"0009"}`:             "no event lies between",
 		`{"stream":"/s/0","from":"0005","to":"0003"}`: "no event lies between",
-		`{"stream":"/s/0","from":"0005","to":"0010"}`: "behind the end",
+		`{"stream":"/s/0","from":"0005","to":"0010"}`: `to: it lies behind the end of the stream, which is "0009"`,
+		`{"stream":"/s/2","from":"0005","to":"0008"}`: "from and to: not an offset: it lies behind the end",
 		`{"stream":"/s/0","from":"-1","upto":"0003"}`: "upto",
 	} {
 		h.want(h.admin("POST", path, body), 400, fsm.CodeInvalidRequest, says)
@@ -64,7 +66,8 @@ func TestOperatorReplaysSpans(t *testing.T) {
 	row := rowsOf(h.admin("GET", "/api/v1/replays?stream=/s/0", ""), "replays")[0]
 	for field, want := range map[string]any{
 		"subscription_id": "s", "stream": "/s/0", "consumer_id": "s:%2Fs%2F0", "waiting": 2.0, "done": 0.0,
-		"under_way": first.body["replay_id"], "at": "-1", "to": "0009", "attempt": 1.0,
+		"under_way": first.body["replay_id"], "at": "-1", "to": "-1", "to_skip": 9.0,
+		"attempt": 1.0,
 	} {
 		if row[field] != want {
 			t.Errorf("%s is %v, want %v", field, row[field], want)
