@@ -32,6 +32,17 @@ type Store interface {
 	RefreshCatalog(ctx context.Context) error
 }
 
+// BatchReader reads at most so many events of a stream from a position on, and none behind an end unless that is empty;
+// retried says that an attempt before has brought them. If matches is not nil, the batch has only events of JSON that
+// it is true of, and may have none though the stream goes on behind it.
+//
+// A reader that comes back for those behind the last ones gets them sooner; it reads one stream, and what is made anew
+// has another reader. The error wraps fsm.ErrNoStream if there is no such stream.
+type BatchReader func(
+	ctx context.Context, reader, path string, at, end fsm.Offset, events int, retried bool,
+	matches func(event []byte) bool,
+) (fsm.Batch, error)
+
 // Config of a Dispatcher. Store, Outcomes, Tokens and PublicURL are required; a zero in any other field is its default.
 type Config struct {
 	Store    Store
@@ -39,13 +50,8 @@ type Config struct {
 	Tokens   *fsm.Tokens
 	// PublicURL is what callback URLs begin with.
 	PublicURL string
-	// ReadBatch reads at most so many events of a stream from a position on, and none behind an end unless that is
-	// empty; retried says that an attempt before has brought them. A reader that comes back for those behind the last
-	// ones gets them sooner; it reads one stream, and what is made anew has another reader. Its error wraps
-	// fsm.ErrNoStream if there is no such stream. nil if no subscription has fsm.ModePush.
-	ReadBatch func(
-		ctx context.Context, reader, path string, at, end fsm.Offset, events int, retried bool,
-	) (fsm.Batch, error)
+	// ReadBatch is nil if no subscription has fsm.ModePush.
+	ReadBatch BatchReader
 	// UserAgent of the requests; default "Reveille".
 	UserAgent string
 	Logger    *zap.Logger

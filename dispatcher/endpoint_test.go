@@ -89,7 +89,9 @@ func inPushTime(t *testing.T, change func(*fsm.Subscription), test func(*pushed)
 		p := &pushed{hook: &pushHook{answer: answersWith(http.StatusOK), at: map[string][]time.Time{}}}
 		p.sub = store.pushSub(hookURL, change)
 		p.fixture = start(t, store, func(c *Config) {
-			c.ReadBatch = func(_ context.Context, _, path string, at, _ fsm.Offset, _ int, _ bool) (fsm.Batch, error) {
+			c.ReadBatch = func(
+				_ context.Context, _, path string, at, _ fsm.Offset, _ int, _ bool, _ func([]byte) bool,
+			) (fsm.Batch, error) {
 				if p.breaks.Load() && p.broken.CompareAndSwap(nil, path) || p.broken.Load() == path {
 					return fsm.Batch{}, errors.New("no answer")
 				}

@@ -25,7 +25,7 @@ type metrics struct {
 	retries  prometheus.Histogram
 	// delay is by how the wake's event was seen: through the gateway, or by watching.
 	delayGateway, delayTail prometheus.Observer
-	dropped, lost           prometheus.Counter
+	dropped, lost, filtered prometheus.Counter
 
 	most int
 
@@ -97,7 +97,8 @@ func newMetrics(r prometheus.Registerer, most int) *metrics {
 				"handshake failed or the certificate is not valid; connection: it was refused, reset or closed; " +
 				"prohibited: the settings do not allow the target; too_many_open_files: on this machine; other. Not " +
 				"made: unknown_format; upstream: the events could not be read; too_large or too_deep: the event is; " +
-				"not_kept: the stream server has dropped the events; not_built: no request can be made of them.",
+				"not_kept: the stream server has dropped the events; not_built: no request can be made of them; " +
+				"not_json: the subscription has a filter, and the stream is not JSON.",
 		}, []string{"class"}),
 		duration: f.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "reveille_delivery_duration_seconds",
@@ -121,6 +122,11 @@ func newMetrics(r prometheus.Registerer, most int) *metrics {
 			Name: "reveille_delivery_results_lost_total",
 			Help: "Delivery attempts whose result could not be stored in Redis in time. Their deadlines decide what " +
 				"happens next.",
+		}),
+		filtered: f.NewCounter(prometheus.CounterOpts{
+			Name: "reveille_events_filtered_total",
+			Help: "Events of push subscriptions that were passed over, because a filter leaves them out. Those " +
+				"that are read again, for a retry or after an error, count again.",
 		}),
 		most: most, labels: map[string]*laneMetrics{},
 	}

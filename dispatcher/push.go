@@ -27,13 +27,24 @@ func (d *Dispatcher) read(ctx context.Context, a *attempt) bool {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	w := a.wake
+	var matches func([]byte) bool
+	if filtered := a.sub.Filter; !filtered.IsZero() {
+		f, err := newFilter(filtered)
+		if err != nil {
+			return a.ends(format.Verdict{
+				Result: fsm.AttemptWaiting, Class: format.ClassUnknownFormat,
+				Reason: "this version does not know the filter: " + err.Error(),
+			})
+		}
+		matches = f.matches
+	}
 	// A stream that is made anew has another consumer, by its birth if not by its ID.
 	reader := fmt.Sprintf("%s %s %d", w.Generation, w.Consumer, w.Born)
 	most := a.format.Most(a.delivery)
 	if w.Span > 0 {
 		most = min(most, int(w.Span))
 	}
-	batch, err := d.cfg.ReadBatch(ctx, reader, w.Primary, w.At(w.Primary), w.End(), most, w.Span > 0)
+	batch, err := d.cfg.ReadBatch(ctx, reader, w.Primary, w.At(w.Primary), w.End(), most, w.Span > 0, matches)
 	switch {
 	case d.requests.Err() != nil:
 		return a.ends(format.Verdict{Result: fsm.AttemptAbandoned})
@@ -51,7 +62,13 @@ func (d *Dispatcher) read(ctx context.Context, a *attempt) bool {
 		batch = batch.Upto(w.Span)
 	}
 	a.delivery.ID, a.delivery.Batch = batch.DeliveryID(a.wake), batch
+	d.metrics.filtered.Add(float64(batch.Passed))
 	switch {
+	case matches != nil && !batch.JSON && len(batch.Events) > 0:
+		return a.ends(format.Verdict{
+			Result: fsm.AttemptDead, Class: format.ClassNotJSON,
+			Reason: "the subscription has a filter, and the stream is not JSON",
+		})
 	case batch.TooLarge:
 		return a.ends(format.Verdict{
 			Result: fsm.AttemptDead, Class: format.ClassTooLarge,
@@ -73,6 +90,12 @@ func (d *Dispatcher) read(ctx context.Context, a *attempt) bool {
 	return true
 }
 
+// passesOver says whether all that was read is left out by the filter: the consumer goes on behind it, and there was no
+// attempt.
+func (a *attempt) passesOver() bool {
+	return a.verdict.Result == fsm.AttemptEmpty && a.delivery.Batch.Passed > 0
+}
+
 func unread(why string) format.Verdict {
 	return format.Verdict{Result: fsm.AttemptUnread, Class: format.ClassUpstream, Reason: why, Wait: unreadWait}
 }
@@ -86,7 +109,7 @@ func (a *attempt) judgeLast() {
 	}
 }
 
-// advance acks the events of a push that were taken, or are dead.
+// advance acks the events of a push that were taken, are dead, or are left out by the filter.
 func (d *Dispatcher) advance(ctx context.Context, a *attempt) (fsm.Outcome, error) {
 	b := a.delivery.Batch
 	delivered := fsm.Delivered{

@@ -28,9 +28,11 @@ func (s *memStore) pushSub(webhook string, change func(*fsm.Subscription)) fsm.S
 }
 
 // reads is a Config.ReadBatch that gives the answers in turn, the last one for ever.
-func reads(answers ...any) func(context.Context, string, string, fsm.Offset, fsm.Offset, int, bool) (fsm.Batch, error) {
+func reads(answers ...any) BatchReader {
 	var n atomic.Int32
-	return func(_ context.Context, _, _ string, at, _ fsm.Offset, _ int, _ bool) (fsm.Batch, error) {
+	return func(
+		_ context.Context, _, _ string, at, _ fsm.Offset, _ int, _ bool, _ func([]byte) bool,
+	) (fsm.Batch, error) {
 		switch a := answers[min(int(n.Add(1)), len(answers))-1].(type) {
 		case error:
 			return fsm.Batch{}, a
@@ -48,6 +50,7 @@ func TestAPush(t *testing.T) {
 		ContentType: "application/json", JSON: true, Events: [][]byte{[]byte(`{"n":1}`)}, To: "0005", Tail: "0005",
 	}
 	some := event
+	text := fsm.Batch{ContentType: "text/plain", Events: [][]byte{[]byte("x")}, To: "0005", Tail: "0005"}
 	some.To, some.Tail = fsm.Start.At(1, "0005"), "0005"
 	for _, tc := range []struct {
 		name     string
@@ -111,6 +114,26 @@ func TestAPush(t *testing.T) {
 			letter: fsm.DeadLetter{
 				Class: "not_kept", Reason: "the stream server does not keep the events any more",
 			},
+		},
+		{
+			name:   "of a stream that is not JSON is dead where there is a filter",
+			reads:  []any{text},
+			change: func(s *fsm.Subscription) { s.Filter.Events = []string{"a"} },
+			acked:  "0005", state: fsm.Idle, results: []string{"dead"},
+			letter: fsm.DeadLetter{
+				Events: 1, Class: "not_json", Reason: "the subscription has a filter, and the stream is not JSON",
+			},
+		},
+		{
+			name: "by a filter that only a later version knows waits", reads: []any{event},
+			change: func(s *fsm.Subscription) { s.Filter.Values = map[string][]fsm.Value{"a.#": {"1"}} },
+			acked:  fsm.Start, state: fsm.Waking, results: []string{"waiting"},
+		},
+		{
+			name: "of any stream is as before where the filter takes all", statuses: []int{200}, requests: 1,
+			reads:  []any{text},
+			change: func(s *fsm.Subscription) { s.Filter.Events = []string{"a", "*"} },
+			acked:  "0005", state: fsm.Idle, results: []string{"done"},
 		},
 		{
 			name: "without events is done", reads: []any{fsm.Batch{To: "0005", Tail: "0005"}}, acked: "0005",
@@ -213,9 +236,10 @@ func TestAPushSaysWhetherItsEventsHaveBeenRead(t *testing.T) {
 	f := start(t, newMemStore(), func(c *Config) {
 		c.ReadBatch = func(
 			ctx context.Context, reader, path string, at, end fsm.Offset, events int, retried bool,
+			matches func([]byte) bool,
 		) (fsm.Batch, error) {
 			said <- retried
-			return read(ctx, reader, path, at, end, events, retried)
+			return read(ctx, reader, path, at, end, events, retried, matches)
 		}
 	})
 	f.Deliver(f.store.event(f.store.pushSub(hook, nil), "/s/1", "0005"))

@@ -22,7 +22,9 @@ func (d *Dispatcher) record(ctx context.Context, l *lane, a *attempt) fsm.Outcom
 	over := a.over()
 	d.traces.end(ctx, over)
 	d.noteStanding(l, over)
-	d.cfg.Outcomes.Attempted(over)
+	if !a.passesOver() {
+		d.cfg.Outcomes.Attempted(over)
+	}
 	return d.report(a)
 }
 

@@ -14,6 +14,11 @@ type Batch struct {
 	ContentType string
 	JSON        bool
 	Events      [][]byte
+	// Places are how many events lie between From and each of Events, if a filter has looked at them: it may have
+	// passed over some. Otherwise they are nil, and Events follow each other.
+	Places []int64
+	// Passed counts the events that a filter has passed over: those before, between and behind Events.
+	Passed int64
 	// From names the first event (EventID). It is the position that the batch was read from, unless the server numbers
 	// its events: then it is the one behind as many from the start, whether or not those are kept. To is the position
 	// behind the last event, Tail how far the stream goes, as the read has shown.
@@ -53,20 +58,46 @@ func (b Batch) Upto(span int64) Batch {
 }
 
 // DeliveryID names the delivery of a batch for its receiver: it is the EventID of the first event, followed by "-" and
-// the index of the last one if there are more. So the receiver knows the ID of each event.
+// the index of the last one if there are more. So the receiver knows the ID of each event, unless a filter has passed
+// over some in between: then "-" and a checksum of the indices follow, for another filter may have picked others.
 func (b Batch) DeliveryID(w Wake) string {
-	id := EventID(w, b.From)
-	if len(b.Events) > 1 {
-		_, n := b.From.Split()
-		id += "-" + strconv.FormatInt(n+int64(len(b.Events))-1, 10)
+	base, first := b.index(0)
+	id := eventID(w, base, first)
+	if len(b.Events) < 2 {
+		return id
+	}
+	_, last := b.index(len(b.Events) - 1)
+	id += "-" + strconv.FormatInt(last, 10)
+	if last-first >= int64(len(b.Events)) {
+		sum := sha256.New()
+		for i := range b.Events {
+			_, n := b.index(i)
+			_, _ = fmt.Fprintln(sum, n) // never fails
+		}
+		id += "-" + hex.EncodeToString(sum.Sum(nil)[:4])
 	}
 	return id
 }
 
 // EventID names an event of the batch, counted from 0.
 func (b Batch) EventID(w Wake, i int) string {
-	base, n := b.From.Split()
-	return eventID(w, base, n+int64(i))
+	base, n := b.index(i)
+	return eventID(w, base, n)
+}
+
+// First is the position of the first of its events.
+func (b Batch) First() Offset {
+	base, n := b.index(0)
+	return base.At(n, b.Tail)
+}
+
+// index returns what eventID is called with for an event of the batch. It is From if there are no events.
+func (b Batch) index(i int) (base Offset, n int64) {
+	base, n = b.From.Split()
+	if i < len(b.Places) {
+		return base, n + b.Places[i]
+	}
+	return base, n + int64(i)
 }
 
 // EventID names an event of a wake's primary stream for its receiver: the same over all attempts, by whichever replica,

@@ -35,6 +35,8 @@ type Subscription struct {
 	Start Offset
 	// Batch is how many events a delivery of ModePush brings at most, 1 to MaxBatch; 0 in ModeWake.
 	Batch int
+	// Filter says which events ModePush delivers; zero in ModeWake.
+	Filter Filter
 	// Ordering says what a delivery of ModePush that failed holds up; empty in ModeWake.
 	Ordering Ordering
 	// Timeout is how long the endpoint may take to answer a delivery of ModePush; 0 in ModeWake, which goes by the
@@ -181,7 +183,7 @@ func (s Subscription) differs(o Subscription) (fields []string) {
 			fields = append(fields, f.name)
 		}
 	}
-	return fields
+	return append(fields, s.Filter.differs(o.Filter)...)
 }
 
 // Conflict is the error of a PUT of o under s's ID that asks for something else: a *ConflictError.
@@ -440,6 +442,8 @@ type StreamInfo struct {
 	TTL bool
 	// Closed is true if no append can follow.
 	Closed bool
+	// NotJSON is true if the server has said that the stream is of another content type.
+	NotJSON bool
 }
 
 // Gone says whether the server has said that there is no such stream.

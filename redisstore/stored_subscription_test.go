@@ -37,6 +37,7 @@ func TestASubscriptionIsStoredWithHowItIsDelivered(t *testing.T) {
 		"previous_secret": "", "previous_secret_until": 0.0,
 		"description": "", "revision": 0.0, "start": "", "mode": "wake", "format": "wake", "signature": "hmac",
 		"batch": 0.0, "ordering": "", "timeout": 0.0, "retry": nil, "headers": nil, "metadata": nil,
+		"events": nil, "type_path": "", "filter": nil,
 		"authorization": "", "authorization_query": "", "created_at": float64(w.now.UnixMicro()),
 		"paused": false,
 	}
@@ -57,6 +58,10 @@ func TestTheSettingsOfASubscriptionAreStored(t *testing.T) {
 	sub.Headers = map[string]string{"Authorization": "Bearer x", "X-Quote": `"\é`}
 	sub.Authorization = fsm.Authorization{Query: "access_token", Secret: "hush"}
 	sub.Metadata = map[string]string{"team": "a", "": "no name"}
+	sub.Filter = fsm.Filter{
+		Events: []string{"job.*", "a<b"}, TypePath: `meta.event\.type`,
+		Values: map[string][]fsm.Value{"data.queue": {`"a<b"`, `"é\u2028"`, "1.50", "true"}, `a\.b`: {"-1e3"}},
+	}
 	sub.Start = fsm.IncarnateOffset("IY03", "000000000013", "13::IY03")
 	bare := subscription("s")
 	bare.Mode, bare.Start = fsm.ModePush, sub.Start
@@ -72,7 +77,7 @@ func TestTheSettingsOfASubscriptionAreStored(t *testing.T) {
 		{"changed", func() (fsm.Subscription, error) {
 			return one.ChangeSubscription(t.Context(), "s", func(s fsm.Subscription) (fsm.Subscription, error) {
 				s.Batch, s.Ordering, s.Timeout, s.Retry, s.Headers, s.Metadata = 0, "", 0, nil, nil, nil
-				s.Authorization = fsm.Authorization{}
+				s.Authorization, s.Filter = fsm.Authorization{}, fsm.Filter{}
 				return s.WithDefaults(), nil
 			})
 		}, bare},

@@ -18,27 +18,30 @@ import (
 // record is a subscription as it is stored. What a change may empty is stored even if it is empty: a field that is left
 // out stays as it was in the former record.
 type record struct {
-	ID          string            `json:"id"`
-	Generation  string            `json:"generation"`
-	Pattern     string            `json:"pattern"`
-	Webhook     string            `json:"webhook"`
-	Secret      string            `json:"secret"`
-	Previous    string            `json:"previous_secret"`
-	Until       int64             `json:"previous_secret_until"` // milliseconds; 0 without one
-	Description string            `json:"description"`
-	Mode        fsm.Mode          `json:"mode"`
-	Format      fsm.Format        `json:"format"`
-	Signature   fsm.Signature     `json:"signature"`
-	Start       fsm.Offset        `json:"start"`
-	Batch       int               `json:"batch"`
-	Ordering    fsm.Ordering      `json:"ordering"`
-	Timeout     int64             `json:"timeout"` // milliseconds
-	Retry       []int64           `json:"retry"`   // milliseconds
-	Headers     map[string]string `json:"headers"`
-	Auth        string            `json:"authorization"`
-	AuthQuery   string            `json:"authorization_query"`
-	Metadata    map[string]string `json:"metadata"`
-	CreatedAt   int64             `json:"created_at"` // microseconds
+	ID          string                 `json:"id"`
+	Generation  string                 `json:"generation"`
+	Pattern     string                 `json:"pattern"`
+	Webhook     string                 `json:"webhook"`
+	Secret      string                 `json:"secret"`
+	Previous    string                 `json:"previous_secret"`
+	Until       int64                  `json:"previous_secret_until"` // milliseconds; 0 without one
+	Description string                 `json:"description"`
+	Mode        fsm.Mode               `json:"mode"`
+	Format      fsm.Format             `json:"format"`
+	Signature   fsm.Signature          `json:"signature"`
+	Start       fsm.Offset             `json:"start"`
+	Batch       int                    `json:"batch"`
+	Events      []string               `json:"events"`
+	TypePath    string                 `json:"type_path"`
+	Filter      map[string][]fsm.Value `json:"filter"`
+	Ordering    fsm.Ordering           `json:"ordering"`
+	Timeout     int64                  `json:"timeout"` // milliseconds
+	Retry       []int64                `json:"retry"`   // milliseconds
+	Headers     map[string]string      `json:"headers"`
+	Auth        string                 `json:"authorization"`
+	AuthQuery   string                 `json:"authorization_query"`
+	Metadata    map[string]string      `json:"metadata"`
+	CreatedAt   int64                  `json:"created_at"` // microseconds
 	// Version is added by create_subscription.lua.
 	Version int64 `json:"version,omitempty"`
 	// Revision is compared by change_subscription.lua.
@@ -54,6 +57,7 @@ func encodeSubscription(s fsm.Subscription, was string) (string, error) {
 		ID: s.ID, Generation: s.Generation, Pattern: s.Pattern, Webhook: s.Webhook, Secret: s.Secret,
 		Description: s.Description, Mode: s.Mode, Format: s.Format, Signature: s.Signature,
 		Start: s.Start, Batch: s.Batch, Ordering: s.Ordering, Timeout: s.Timeout.Milliseconds(),
+		Events: s.Filter.Events, TypePath: s.Filter.TypePath, Filter: s.Filter.Values,
 		Retry: inMillis(s.Retry), Headers: s.Headers,
 		Previous: s.Previous.Secret, Until: untilMillis(s.Previous),
 		Auth: s.Authorization.Secret, AuthQuery: s.Authorization.Query,
@@ -89,7 +93,8 @@ func decodeSubscription(s string) (fsm.Subscription, error) {
 		ID: r.ID, Generation: r.Generation, Pattern: r.Pattern, Webhook: r.Webhook, Secret: r.Secret,
 		Previous: previous, Description: r.Description, Mode: r.Mode, Format: r.Format, Signature: r.Signature,
 		Start: r.Start, Batch: r.Batch, Ordering: r.Ordering, Timeout: time.Duration(r.Timeout) * time.Millisecond,
-		Retry: ofMillis(r.Retry), Headers: r.Headers,
+		Filter: fsm.Filter{Events: r.Events, TypePath: r.TypePath, Values: r.Filter},
+		Retry:  ofMillis(r.Retry), Headers: r.Headers,
 		Authorization: fsm.Authorization{Query: r.AuthQuery, Secret: r.Auth},
 		Metadata:      r.Metadata, CreatedAt: time.UnixMicro(r.CreatedAt), Version: r.Version,
 		Revision: r.Revision, Told: r.Told, Paused: r.Paused,

@@ -126,8 +126,9 @@ func assemble(
 		AllowCIDRs: s.WebhookAllowCIDRs, ProxyFromEnvironment: s.WebhookProxyFromEnv, Tracer: tracer,
 		ReadBatch: func(
 			ctx context.Context, reader, path string, at, end fsm.Offset, events int, retried bool,
+			matches func([]byte) bool,
 		) (fsm.Batch, error) {
-			return p.tailer.Upstream().ReadBatch(ctx, reader, path, at, end, events, retried)
+			return p.tailer.Upstream().ReadBatch(ctx, reader, path, at, end, events, retried, matches)
 		},
 	})
 	if err != nil {

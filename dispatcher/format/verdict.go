@@ -54,6 +54,8 @@ const (
 	ClassTooDeep  Class = "too_deep"
 	ClassNotKept  Class = "not_kept"
 	ClassNotBuilt Class = "not_built"
+	// ClassNotJSON is of a stream that a filter cannot look at.
+	ClassNotJSON Class = "not_json"
 )
 
 // ClassUnknownFormat is that of an attempt that was not made, because this version does not know how.

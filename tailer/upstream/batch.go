@@ -30,6 +30,10 @@ const batchBuffer = 32 << 10
 // answer by now: how much of it lies before that offset is found by other reads. And where it shows less in one answer
 // than it did, what follows that is read as a part of it.
 //
+// If matches is not nil, only those events of JSON that it is true of are put into the batch. The others are passed
+// over, as many as passBytes and passTime allow: a batch may have none that matches, and then To is how far it has
+// come. What is too large or too deep is not passed over, for matches cannot tell. Bytes are not looked at.
+//
 // What a watch of the stream has just been shown is not asked for once more (recent), unless the events are read again:
 // then an attempt may have brought more than that.
 //
@@ -42,29 +46,35 @@ const batchBuffer = 32 << 10
 // The errors are those of get; ErrNotKept also says that the stream has another incarnation now, or has nothing behind
 // the position. What is cut short is an error, not a shorter batch.
 func (c *Client) ReadBatch(
-	ctx context.Context, reader, path string, at, end fsm.Offset, events int, retried bool,
+	ctx context.Context, reader, path string, at, end fsm.Offset, events int, retried bool, matches func([]byte) bool,
 ) (fsm.Batch, error) {
-	b, err := c.readBatch(ctx, reader, path, at, end, events, retried)
+	b, err := c.readBatch(ctx, reader, path, at, end, want{events, matches}, retried)
 	if end != "" && (errors.Is(err, errLost) || errors.Is(err, errGoneThere) && c.has(ctx, path)) {
 		return c.lost(at, end), nil
 	}
 	return b, err
 }
 
+// want is what a batch is to have: at most so many events, and only those that match, unless matches is nil.
+type want struct {
+	events  int
+	matches func([]byte) bool
+}
+
 func (c *Client) readBatch(
-	ctx context.Context, reader, path string, at, end fsm.Offset, events int, retried bool,
+	ctx context.Context, reader, path string, at, end fsm.Offset, w want, retried bool,
 ) (b fsm.Batch, err error) {
 	if r := c.readings.take(reader); r != nil {
 		if _, ok := r.ahead(path, at); !ok {
 			r.close()
-		} else if b, err = c.readOn(ctx, reader, r, at, end, events); err == nil || again(ctx, err) {
+		} else if b, err = c.readOn(ctx, reader, r, at, end, w); err == nil || again(ctx, err) {
 			return b, err
 		} // it may have been cut while it was kept
 	}
 	if !retried {
 		if r := c.fromRecent(reader, path, at); r != nil {
 			// Otherwise something has come behind it by now, or the server is asked whether it is as wrong once more.
-			if b, err = c.readOn(ctx, reader, r, at, end, events); err == nil && len(b.Events) > 0 {
+			if b, err = c.readOn(ctx, reader, r, at, end, w); err == nil && len(b.Events)+int(b.Passed) > 0 {
 				return b, nil
 			}
 		}
@@ -73,7 +83,7 @@ func (c *Client) readBatch(
 	if err != nil {
 		return fsm.Batch{}, fmt.Errorf("GET: %w", err)
 	}
-	return c.readOn(ctx, reader, r, at, end, events)
+	return c.readOn(ctx, reader, r, at, end, w)
 }
 
 // errLost is of an answer that shows that nothing is kept of what lay behind a position.
@@ -100,20 +110,20 @@ func again(ctx context.Context, err error) bool { return ctx.Err() != nil || err
 
 // readOn reads a batch from an answer, which it keeps if there is more to read.
 func (c *Client) readOn(
-	ctx context.Context, reader string, r *reading, at, end fsm.Offset, events int,
+	ctx context.Context, reader string, r *reading, at, end fsm.Offset, w want,
 ) (fsm.Batch, error) {
-	late := patience(ctx)
-	b, last, err := r.batch(ctx, at, end, max(events, 1))
+	until, bounded := early(ctx)
+	b, last, err := r.batch(ctx, at, end, w)
 	for err != nil && r.over && ctx.Err() == nil {
 		f, ok, failed := r.follow(ctx)
 		if err = cmp.Or(failed, err); !ok {
 			break
 		}
-		if r = f; late() {
+		if r = f; bounded && time.Now().After(until) {
 			err = errFar
 			break
 		}
-		b, last, err = r.batch(ctx, at, end, max(events, 1))
+		b, last, err = r.batch(ctx, at, end, w)
 	}
 	if err == nil && !last && (end == "" || end.After(b.To)) || errors.Is(err, errFar) {
 		c.readings.keep(reader, r)
@@ -138,18 +148,21 @@ func (c *Client) trims(path string, at fsm.Offset, events int64) {
 // errShrunk is of an answer that shows less than there was before: the stream is not what it was.
 var errShrunk = AnswerError{What: "it ends before the position that the events before were read up to"}
 
-// messages puts the next messages into a batch. last says that no other message follows.
-func (r *reading) messages(b *fsm.Batch, most int) (last bool, err error) {
+// messages puts the next messages into a batch, up to how many of the answer lie behind then. last says that no other
+// message follows.
+func (r *reading) messages(b *fsm.Batch, w want, upto int64, p passing) (last bool, err error) {
+	before := r.done
 	for room := fsm.MaxDeliveryBytes; ; r.done++ {
 		more, err := r.in.more()
-		if err != nil || !more || len(b.Events) == most || b.TooLarge || b.TooDeep {
+		if err != nil || !more || len(b.Events) >= max(w.events, 1) || r.done >= upto || b.TooLarge || b.TooDeep ||
+			b.Passed > 0 && p.over() {
 			return !more, err
 		}
 		event, whole, err := r.in.take(room)
 		switch {
 		case err != nil:
 			return false, err
-		case !whole && len(b.Events) > 0:
+		case !whole && r.done > before: // it is for the next batch
 			return false, nil
 		case !whole:
 			b.TooDeep = r.in.deep()
@@ -159,12 +172,34 @@ func (r *reading) messages(b *fsm.Batch, most int) (last bool, err error) {
 			}
 		case !json.Valid(event):
 			return false, errNotJSON
+		case w.matches != nil && !w.matches(event):
+			b.Passed++
+			p.bytes += len(event)
 		default:
+			if w.matches != nil {
+				b.Places = append(b.Places, r.done-before)
+			}
 			b.Events = append(b.Events, event)
 			room -= len(event)
 		}
 	}
 }
+
+// A batch passes over passBytes of events that do not match, and goes on to do so for passTime: what it has passed over
+// is then stored, and others have their turn. The time is less than an attempt may take until its subscription counts
+// as one that hangs.
+const (
+	passBytes = 8 << 20
+	passTime  = 2 * time.Second
+)
+
+// passing is how much a batch has passed over, in bytes, and when it ends.
+type passing struct {
+	bytes int
+	until time.Time
+}
+
+func (p passing) over() bool { return p.bytes >= passBytes || time.Now().After(p.until) }
 
 // bytes puts the next bytes into a batch, as one event.
 func (r *reading) bytes(b *fsm.Batch, most int64) (last bool, err error) {

@@ -2,7 +2,6 @@ package upstream
 
 import (
 	"context"
-	"time"
 
 	"reveille/fsm"
 )
@@ -65,12 +64,4 @@ func (r *reading) follow(ctx context.Context) (f *reading, ok bool, err error) {
 	r.close()
 	f.from, f.done = r.from, r.done
 	return f, true, nil
-}
-
-// patience returns a function that says when the rest has to be left to the next call.
-func patience(ctx context.Context) (over func() bool) {
-	began := time.Now()
-	deadline, bounded := ctx.Deadline()
-	most := deadline.Sub(began) * 3 / 4
-	return func() bool { return bounded && time.Since(began) > most }
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"mime"
 	"net/http"
 	"slices"
@@ -85,14 +86,19 @@ func (r *reading) begin(res *http.Response, from, at fsm.Offset) (err error) {
 	case r.next.Other(at):
 		err = r.lacks()
 	}
-	mediaType, _, _ := mime.ParseMediaType(r.header.Get("Content-Type"))
-	if r.json = mediaType == "application/json"; err == nil && !r.json && endless(res) {
+	if r.json = isJSON(r.header); err == nil && !r.json && endless(res) {
 		err = AnswerError{What: "it does not say how long it is"}
 	}
 	if err != nil {
 		_ = res.Body.Close()
 	}
 	return err
+}
+
+// isJSON says whether an answer is of a stream of JSON.
+func isJSON(h http.Header) bool {
+	mediaType, _, _ := mime.ParseMediaType(h.Get("Content-Type"))
+	return mediaType == "application/json"
 }
 
 // getKept sends a read from a position; from the start, if the server does not keep that and numbers its events.
@@ -137,8 +143,9 @@ func (r *reading) ahead(path string, at fsm.Offset) (n int64, ok bool) {
 
 // batch returns the next events from a position to an end, if there is one. last says that the answer has no others.
 // After errFar it can be asked again, after any other error it cannot.
-func (r *reading) batch(ctx context.Context, at, end fsm.Offset, events int) (b fsm.Batch, last bool, err error) {
+func (r *reading) batch(ctx context.Context, at, end fsm.Offset, w want) (b fsm.Batch, last bool, err error) {
 	defer r.within(ctx)()
+	p := passing{until: passUntil(ctx)}
 	b = fsm.Batch{
 		ContentType: r.header.Get("Content-Type"), JSON: r.json, From: at, To: r.next, Tail: r.next,
 	}
@@ -155,15 +162,15 @@ func (r *reading) batch(ctx context.Context, at, end fsm.Offset, events int) (b 
 			return b, false, err
 		}
 	}
-	before, bytes := r.done, int64(fsm.MaxDeliveryBytes)
+	before, bytes, upto := r.done, int64(fsm.MaxDeliveryBytes), int64(math.MaxInt64)
 	if e.bounded {
-		events, bytes = int(min(int64(events), e.n)), min(bytes, e.n)
+		bytes, upto = min(bytes, e.n), before+e.n
 	}
 	switch {
 	case r.status == http.StatusNoContent:
 		last = true
 	case r.json:
-		last, err = r.messages(&b, events)
+		last, err = r.messages(&b, w, upto, p)
 	default:
 		last, err = r.bytes(&b, bytes)
 	}
@@ -199,7 +206,7 @@ func (r *reading) missing(b fsm.Batch, at, end fsm.Offset) error {
 	switch {
 	case r.next.Other(end):
 		return r.lacks()
-	case len(b.Events) > 0 || b.TooLarge || b.TooDeep:
+	case len(b.Events) > 0 || b.Passed > 0 || b.TooLarge || b.TooDeep:
 		return nil
 	case !end.After(b.Within): // the first event that is kept lies behind it
 		return errLost
@@ -225,9 +232,9 @@ func (r *reading) skip(ctx context.Context, n int64) error {
 		r.over = true
 		return errShrunk
 	}
-	late := patience(ctx)
+	until, bounded := early(ctx)
 	for passed := false; n > 0; passed = true {
-		if passed && late() {
+		if bounded && passed && time.Now().After(until) {
 			return errFar
 		}
 		some, err := r.pass(n)
@@ -237,6 +244,21 @@ func (r *reading) skip(ctx context.Context, n int64) error {
 		r.done, n = r.done+some, n-some
 	}
 	return nil
+}
+
+// early is a moment from which on enough time is left until the end of ctx for what is under way to be ended in order.
+func early(ctx context.Context) (until time.Time, bounded bool) {
+	deadline, bounded := ctx.Deadline()
+	return time.Now().Add(time.Until(deadline) * 3 / 4), bounded
+}
+
+// passUntil is when a batch that is begun now stops to pass over events.
+func passUntil(ctx context.Context) time.Time {
+	until := time.Now().Add(passTime)
+	if soon, bounded := early(ctx); bounded && soon.Before(until) {
+		return soon
+	}
+	return until
 }
 
 // pass passes over one message, or some of n bytes.
@@ -291,7 +313,7 @@ func (r *reading) number(b *fsm.Batch, end fsm.Offset, before int64, last bool) 
 		case at != fsm.Start && lost < 0: // the server stops
 			return false, ErrNotKept
 		case lost > 0:
-			b.Events, b.TooLarge, b.TooDeep = nil, false, false
+			b.Events, b.Places, b.Passed, b.TooLarge, b.TooDeep = nil, nil, 0, false, false
 			b.To = r.d.numbered(r.next.Incarnation(), first)
 			// Behind the start a server may have dropped anything.
 			if at != fsm.Start && (end == "" || end.After(b.To)) {

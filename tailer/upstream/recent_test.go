@@ -36,7 +36,7 @@ func watched(t *testing.T, c *Client, path string, from fsm.Offset) (told []Even
 func readBoth(t *testing.T, h http.HandlerFunc, at fsm.Offset, most int) (fsm.Batch, error) {
 	t.Helper()
 	asks := testClient(t, h, "", nil)
-	want, wrong := asks.ReadBatch(t.Context(), "r", "/a", at, "", most, false)
+	want, wrong := asks.ReadBatch(t.Context(), "r", "/a", at, "", most, false, nil)
 	var asked atomic.Int32
 	c := testClient(t, func(w http.ResponseWriter, r *http.Request) {
 		asked.Add(1)
@@ -46,7 +46,7 @@ func readBoth(t *testing.T, h http.HandlerFunc, at fsm.Offset, most int) (fsm.Ba
 	c.recent.find("r", "/a", from)
 	watched(t, c, "/a", from)
 	kept, before := c.recent.size, asked.Load()
-	got, err := c.ReadBatch(t.Context(), "r", "/a", at, "", most, false)
+	got, err := c.ReadBatch(t.Context(), "r", "/a", at, "", most, false, nil)
 	if fmt.Sprint(err) != fmt.Sprint(wrong) || !reflect.DeepEqual(got, want) {
 		t.Errorf("what was shown is %+v, %v\nwhat is asked for %+v, %v", got, err, want, wrong)
 	}
@@ -85,9 +85,9 @@ func TestWhatWasShownIsWhatIsAskedFor(t *testing.T) {
 		watched(t, shows, "/a", "1")
 		for position := at(rapid.Int64Range(0, 5).Draw(rt, "behind")); position != "9"; {
 			most := rapid.IntRange(1, 12).Draw(rt, "events of a batch")
-			want, wrong := asks.ReadBatch(context.Background(), reader, "/a", position, "", most, false)
+			want, wrong := asks.ReadBatch(context.Background(), reader, "/a", position, "", most, false, nil)
 			before := asked.Load()
-			got, err := shows.ReadBatch(context.Background(), reader, "/a", position, "", most, false)
+			got, err := shows.ReadBatch(context.Background(), reader, "/a", position, "", most, false, nil)
 			if fmt.Sprint(err) != fmt.Sprint(wrong) || !reflect.DeepEqual(got, want) {
 				rt.Fatalf("from %q: got %+v, %v, want %+v, %v", position, got, err, want, wrong)
 			}
@@ -167,7 +167,7 @@ func TestWhoIsSparedARead(t *testing.T) {
 			}
 			read := func(reader, path string, at fsm.Offset, again bool) {
 				t.Helper()
-				if _, err := c.ReadBatch(t.Context(), reader, path, at, "", 5, again); err != nil {
+				if _, err := c.ReadBatch(t.Context(), reader, path, at, "", 5, again, nil); err != nil {
 					t.Error(err)
 				}
 			}
@@ -214,7 +214,7 @@ func TestWhatWasShownOfADeletedStreamIsNotForTheNext(t *testing.T) {
 	}, "", nil)
 	read := func(reader string) string {
 		t.Helper()
-		b, err := c.ReadBatch(t.Context(), reader, "/a", "1", "", 1, false)
+		b, err := c.ReadBatch(t.Context(), reader, "/a", "1", "", 1, false, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

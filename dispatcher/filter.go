@@ -1,0 +1,141 @@
+package dispatcher
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/tidwall/gjson"
+
+	"reveille/fsm"
+)
+
+// filter says whether a subscription gets an event. What it costs is bounded by the length of the event, times the
+// number of paths and of names in them.
+//
+// Of a name that an object has twice the last counts, as for most readers of JSON: a receiver does not find another
+// type than the one that the event was delivered for.
+type filter struct {
+	// types are those of fsm.Filter; nil if all are taken. typePath is where an event has its own.
+	types      []string
+	typePath   []string
+	conditions []condition
+}
+
+// condition is that an event has one of some values at a path.
+type condition struct {
+	path   []string
+	values []gjson.Result
+}
+
+// newFilter returns the filter of a subscription. The error says what only a later version knows.
+func newFilter(f fsm.Filter) (*filter, error) {
+	made := &filter{}
+	path := f.TypePath
+	if path == "" {
+		path = fsm.DefaultTypePath
+	}
+	var err error
+	if made.typePath, err = fsm.SplitFilterPath(path); err != nil {
+		return nil, fmt.Errorf("type_path %w", err)
+	}
+	if !slices.Contains(f.Events, fsm.AnyType) {
+		made.types = f.Events
+	}
+	for path, values := range f.Values {
+		c := condition{}
+		if c.path, err = fsm.SplitFilterPath(path); err != nil {
+			return nil, fmt.Errorf("filter has a path that %w", err)
+		}
+		for _, v := range values {
+			c.values = append(c.values, gjson.Parse(string(v)))
+		}
+		made.conditions = append(made.conditions, c)
+	}
+	return made, nil
+}
+
+// matches says whether an event, which is valid JSON, passes the filter.
+func (f *filter) matches(event []byte) bool {
+	e := gjson.ParseBytes(event)
+	return f.takesType(e) && !slices.ContainsFunc(f.conditions, func(c condition) bool { return !c.holds(e) })
+}
+
+func (f *filter) takesType(e gjson.Result) bool {
+	if len(f.types) == 0 {
+		return true
+	}
+	own := at(e, f.typePath)
+	return own.Type == gjson.String && slices.ContainsFunc(f.types, func(t string) bool {
+		prefix, wildcard := strings.CutSuffix(t, "*")
+		return own.Str == t || wildcard && strings.HasPrefix(own.Str, prefix)
+	})
+}
+
+// holds says whether an event has an allowed value. null is none, and neither is an array or an object.
+func (c condition) holds(e gjson.Result) bool {
+	own := at(e, c.path)
+	return slices.ContainsFunc(c.values, func(v gjson.Result) bool {
+		switch {
+		case own.Type != v.Type:
+			return false
+		case own.Type == gjson.String:
+			return own.Str == v.Str
+		case own.Type == gjson.Number:
+			return decimal(own.Raw) == decimal(v.Raw)
+		}
+		return true // or both are false
+	})
+}
+
+// at returns the value at a path of member names; one that does not exist, and so is of type null, if there is none.
+func at(v gjson.Result, path []string) gjson.Result {
+	for _, name := range path {
+		if !v.IsObject() {
+			return gjson.Result{}
+		}
+		var found gjson.Result
+		v.ForEach(func(key, value gjson.Result) bool {
+			if key.Str == name {
+				found = value
+			}
+			return true
+		})
+		v = found
+	}
+	return v
+}
+
+// maxExponent bounds what decimal reckons with.
+const maxExponent = 1 << 40
+
+// decimal returns a number of JSON in one spelling: 1, 1.0 and 10e-1 are the same, and so are none that differ in any
+// digit, as they would once they are floats.
+func decimal(text string) string {
+	digits, negative := strings.CutPrefix(text, "-")
+	exponent := 0
+	if i := strings.IndexAny(digits, "eE"); i >= 0 {
+		var err error
+		// One that is out of range becomes the largest or the smallest.
+		exponent, err = strconv.Atoi(strings.TrimPrefix(digits[i+1:], "+"))
+		digits = digits[:i]
+		if err != nil || max(exponent, -exponent) > maxExponent {
+			exponent = maxExponent // of a zero it says nothing
+		}
+	}
+	whole, fraction, _ := strings.Cut(digits, ".")
+	digits = strings.TrimLeft(whole+fraction, "0")
+	short := strings.TrimRight(digits, "0")
+	switch {
+	case short == "":
+		return "0"
+	case exponent == maxExponent:
+		return text
+	}
+	sign := ""
+	if negative {
+		sign = "-"
+	}
+	return sign + short + "e" + strconv.Itoa(exponent-len(fraction)+len(digits)-len(short))
+}

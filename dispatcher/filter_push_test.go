@@ -1,0 +1,197 @@
+package dispatcher
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"reveille/dispatcher/format"
+	"reveille/fsm"
+)
+
+// chunks is a Config.ReadBatch of a stream of n events, of which each read shows so many. An event's offset is its
+// number, and its type says whether it is wanted.
+func chunks(n, size int, wanted ...int) BatchReader {
+	return func(
+		_ context.Context, _, _ string, at, end fsm.Offset, most int, _ bool, matches func([]byte) bool,
+	) (fsm.Batch, error) {
+		base, skip := at.Split()
+		first := 0
+		if base != fsm.Start {
+			_, _ = fmt.Sscanf(string(base), "%d", &first) // it is one of those below
+		}
+		next := min(first+size, n)
+		tail := fsm.Offset(fmt.Sprintf("%09d", next))
+		b := fsm.Batch{ContentType: "application/json", JSON: true, From: at, To: tail, Within: tail, Tail: tail}
+		for i := first + int(skip); i < next; i++ {
+			if len(b.Events) == most || end != "" && !end.After(base.At(int64(i-first), tail)) {
+				b.To, b.Within = base.At(int64(i-first), tail), base.At(int64(i-first), tail)
+				break
+			}
+			event := fmt.Appendf(nil, `{"type":"other","n":%d}`, i)
+			if slices.Contains(wanted, i) {
+				event = fmt.Appendf(nil, `{"type":"wanted","n":%d}`, i)
+			}
+			if matches != nil && !matches(event) {
+				b.Passed++
+				continue
+			}
+			b.Events, b.Places = append(b.Events, event), append(b.Places, int64(i-first)-skip)
+		}
+		return b, nil
+	}
+}
+
+func wants(types ...string) func(*fsm.Subscription) {
+	return func(s *fsm.Subscription) { s.Filter.Events = types }
+}
+
+// TestAFilterCostsNoAttempts holds that what does not match is passed over as far as a read goes, with one call to the
+// store and no attempt: neither a request, nor a word to the observers, nor one about the endpoint.
+func TestAFilterCostsNoAttempts(t *testing.T) {
+	const events, chunk = 100_000, 5000
+	const tail = fsm.Offset("000100000")
+	var bodies, results []string
+	var mu sync.Mutex
+	hook := endpoint(t, func(_ http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		bodies = append(bodies, r.Header.Get(format.IDHeader))
+	})
+	store := newMemStore()
+	f := start(t, store, func(c *Config) { c.ReadBatch = chunks(events, chunk, 70_001) }, func(d *Dispatcher) {
+		d.cfg.Outcomes.Observe(fsm.Observer{Attempt: func(a fsm.Attempt) {
+			mu.Lock()
+			defer mu.Unlock()
+			results = append(results, fmt.Sprint(a.Result, " ", a.Events, " from ", a.From))
+		}})
+	})
+	wakes := store.event(store.pushSub(hook, wants("wanted")), "/s/1", tail)
+	f.Deliver(wakes)
+	store.until(t, "all is passed over", func() bool {
+		c := store.consumer("s:%2Fs%2F1")
+		return c.State == fsm.Idle && c.Links["/s/1"].Acked == tail
+	})
+	f.stop()
+	at := fsm.Offset("000070000").At(1, tail)
+	if want := []string{fsm.EventID(wakes[0], at)}; !slices.Equal(bodies, want) {
+		t.Errorf("the endpoint got %q, want %q", bodies, want)
+	}
+	if want := []string{"done 1 from " + string(at)}; !slices.Equal(results, want) {
+		t.Errorf("attempts are %q, want %q", results, want)
+	}
+	// The chunk of the event that matches takes two: up to it, and what follows.
+	if n, most := store.called("Deliver"), events/chunk+1; n > most {
+		t.Errorf("the store was called %d times, want %d at most", n, most)
+	}
+	for _, op := range []string{"Fail", "Park", "ProbeEndpoint", "FailEndpoint", "RecoverEndpoint", "ReturnProbe"} {
+		if n := store.called(op); n > 0 {
+			t.Errorf("%s was called %d times", op, n)
+		}
+	}
+}
+
+// TestABatchOfWhatMatchesIsSentAgainUnderItsID holds that a retry brings the same events, and that they step aside and
+// die together.
+func TestABatchOfWhatMatchesIsSentAgainUnderItsID(t *testing.T) {
+	for _, ordering := range fsm.Orderings {
+		t.Run(string(ordering), func(t *testing.T) {
+			got := make(chan string, 10)
+			hook := endpoint(t, func(w http.ResponseWriter, r *http.Request) {
+				got <- r.Header.Get(format.IDHeader)
+				w.WriteHeader(http.StatusServiceUnavailable)
+			})
+			store := newMemStore()
+			f := start(t, store, func(c *Config) { c.ReadBatch = chunks(20, 10, 3, 4, 7, 12) })
+			sub := store.pushSub(hook, func(s *fsm.Subscription) {
+				s.Batch, s.Ordering, s.Filter.Events = 3, ordering, []string{"wanted"}
+			})
+			f.Deliver(store.event(sub, "/s/1", "000000020"))
+			times := map[string]int{}
+			for range 4 { // two attempts of each
+				times[<-got]++
+			}
+			if len(times) != 2 {
+				t.Errorf("the endpoint got %v", times)
+			}
+			store.until(t, "all is dead", func() bool {
+				c := store.consumer("s:%2Fs%2F1")
+				return c.State == fsm.Idle && c.Links["/s/1"].Acked == "000000020" && c.Asides == 0
+			})
+			f.stop()
+			letters, err := store.DeadLetters(t.Context(), fsm.LetterSpan{
+				Partition: store.PartitionOf("/s/1"), Through: fsm.MaxLetterNumber,
+			}, 10)
+			if err != nil || len(letters) != 2 {
+				t.Fatalf("letters are %+v, %v", letters, err)
+			}
+			for _, l := range letters {
+				if times[l.DeliveryID] != 2 || l.Events != map[bool]int64{true: 3, false: 1}[l.From == fsm.Start] {
+					t.Errorf("a letter is %+v", l)
+				}
+			}
+		})
+	}
+}
+
+// TestTheFilterThatHoldsDecides holds that what has failed ends without a request once the filter leaves it out.
+func TestTheFilterThatHoldsDecides(t *testing.T) {
+	var requests atomic.Int32
+	store := newMemStore()
+	hook := endpoint(t, func(w http.ResponseWriter, _ *http.Request) {
+		requests.Add(1)
+		_, err := store.other.ChangeSubscription(t.Context(), "s", func(s fsm.Subscription) (fsm.Subscription, error) {
+			s.Filter.Events = []string{"another"}
+			return s, nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		w.WriteHeader(http.StatusServiceUnavailable)
+	})
+	f := start(t, store, func(c *Config) { c.ReadBatch = chunks(20, 10, 3) })
+	f.Deliver(store.event(store.pushSub(hook, wants("wanted")), "/s/1", "000000020"))
+	store.until(t, "all is passed over", func() bool {
+		c := store.consumer("s:%2Fs%2F1")
+		return c.State == fsm.Idle && c.Links["/s/1"].Acked == "000000020" && c.LastError == ""
+	})
+	f.stop()
+	f.letter(t, fsm.DeadLetter{})
+	if n := requests.Load(); n != 1 {
+		t.Errorf("the endpoint got %d requests, want 1", n)
+	}
+}
+
+// TestAFilterHoldsUpNobody holds that others have their turn while a consumer passes over a stream without an end.
+func TestAFilterHoldsUpNobody(t *testing.T) {
+	taken := make(chan struct{})
+	hook := endpoint(t, func(http.ResponseWriter, *http.Request) { close(taken) })
+	store := newMemStore()
+	passed := make(chan struct{}, 1)
+	f := start(t, store, func(c *Config) {
+		c.MaxInFlight, c.MaxInFlightPerSubscription = 2, 1
+		read := chunks(1, 1, 0)
+		c.ReadBatch = func(
+			ctx context.Context, reader, path string, at, end fsm.Offset, most int, retried bool,
+			matches func([]byte) bool,
+		) (fsm.Batch, error) {
+			if path == "/s/2" {
+				return read(ctx, reader, path, at, end, most, retried, matches)
+			}
+			signal(passed)
+			base, n := at.Split()
+			to := base.At(n+1, "9")
+			return fsm.Batch{JSON: true, From: at, To: to, Within: to, Tail: "9", Passed: 1}, nil
+		}
+	})
+	sub := store.pushSub(hook, wants("wanted"))
+	f.Deliver(store.event(sub, "/s/1", "9"))
+	<-passed
+	f.Deliver(store.event(sub, "/s/2", "000000001"))
+	<-taken
+	f.stop()
+}
