@@ -3,7 +3,6 @@ package dispatcher
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/tidwall/gjson"
@@ -83,7 +82,7 @@ func (c condition) holds(e gjson.Result) bool {
 		case own.Type == gjson.String:
 			return own.Str == v.Str
 		case own.Type == gjson.Number:
-			return decimal(own.Raw) == decimal(v.Raw)
+			return fsm.Decimal(own.Raw) == fsm.Decimal(v.Raw)
 		}
 		return true // or both are false
 	})
@@ -105,37 +104,4 @@ func at(v gjson.Result, path []string) gjson.Result {
 		v = found
 	}
 	return v
-}
-
-// maxExponent bounds what decimal reckons with.
-const maxExponent = 1 << 40
-
-// decimal returns a number of JSON in one spelling: 1, 1.0 and 10e-1 are the same, and so are none that differ in any
-// digit, as they would once they are floats.
-func decimal(text string) string {
-	digits, negative := strings.CutPrefix(text, "-")
-	exponent := 0
-	if i := strings.IndexAny(digits, "eE"); i >= 0 {
-		var err error
-		// One that is out of range becomes the largest or the smallest.
-		exponent, err = strconv.Atoi(strings.TrimPrefix(digits[i+1:], "+"))
-		digits = digits[:i]
-		if err != nil || max(exponent, -exponent) > maxExponent {
-			exponent = maxExponent // of a zero it says nothing
-		}
-	}
-	whole, fraction, _ := strings.Cut(digits, ".")
-	digits = strings.TrimLeft(whole+fraction, "0")
-	short := strings.TrimRight(digits, "0")
-	switch {
-	case short == "":
-		return "0"
-	case exponent == maxExponent:
-		return text
-	}
-	sign := ""
-	if negative {
-		sign = "-"
-	}
-	return sign + short + "e" + strconv.Itoa(exponent-len(fraction)+len(digits)-len(short))
 }

@@ -31,7 +31,9 @@ const (
 	CodeInvalidPath           Code = "INVALID_PATH"
 	CodeNotFound              Code = "NOT_FOUND"
 	// CodeReplayRefused: the events of a dead letter cannot be delivered again.
-	CodeReplayRefused        Code = "REPLAY_REFUSED"
+	CodeReplayRefused Code = "REPLAY_REFUSED"
+	// CodeStreamNotJSON: a subscription to one stream has a filter, which needs JSON, and the stream is not.
+	CodeStreamNotJSON        Code = "STREAM_NOT_JSON"
 	CodeNotImplemented       Code = "NOT_IMPLEMENTED"
 	CodeMethodNotAllowed     Code = "METHOD_NOT_ALLOWED"
 	CodeForbidden            Code = "FORBIDDEN"
@@ -59,6 +61,7 @@ var statuses = map[Code]int{
 	CodeInvalidPath:           http.StatusBadRequest,
 	CodeNotFound:              http.StatusNotFound,
 	CodeReplayRefused:         http.StatusConflict,
+	CodeStreamNotJSON:         http.StatusConflict,
 	CodeNotImplemented:        http.StatusNotImplemented,
 	CodeMethodNotAllowed:      http.StatusMethodNotAllowed,
 	CodeForbidden:             http.StatusForbidden,

@@ -58,7 +58,8 @@ func (f Filter) differs(o Filter) (fields []string) {
 	if f.TypePath != o.TypePath {
 		fields = append(fields, "type_path")
 	}
-	if !maps.EqualFunc(f.Values, o.Values, slices.Equal[[]Value]) {
+	same := func(a, b []Value) bool { return slices.EqualFunc(a, b, Value.Equal) }
+	if !maps.EqualFunc(f.Values, o.Values, same) {
 		fields = append(fields, "filter")
 	}
 	return fields
@@ -169,6 +170,13 @@ func NewValue(raw json.RawMessage) (Value, error) {
 	return Value(text), nil
 }
 
+// Equal says whether v and o are the same: 1 and 1.0 are.
+func (v Value) Equal(o Value) bool {
+	return v == o || v.number() && o.number() && Decimal(string(v)) == Decimal(string(o))
+}
+
+func (v Value) number() bool { return v != "" && strings.IndexByte("-0123456789", v[0]) >= 0 }
+
 // MarshalJSON implements json.Marshaler.
 func (v Value) MarshalJSON() ([]byte, error) { return []byte(v), nil }
 
@@ -176,4 +184,37 @@ func (v Value) MarshalJSON() ([]byte, error) { return []byte(v), nil }
 func (v *Value) UnmarshalJSON(raw []byte) (err error) {
 	*v, err = NewValue(raw)
 	return err
+}
+
+// maxExponent bounds what Decimal reckons with.
+const maxExponent = 1 << 40
+
+// Decimal returns a number of JSON in one spelling: 1, 1.0 and 10e-1 are the same, and so are none that differ in any
+// digit, as they would once they are floats.
+func Decimal(text string) string {
+	digits, negative := strings.CutPrefix(text, "-")
+	exponent := 0
+	if i := strings.IndexAny(digits, "eE"); i >= 0 {
+		var err error
+		// One that is out of range becomes the largest or the smallest.
+		exponent, err = strconv.Atoi(strings.TrimPrefix(digits[i+1:], "+"))
+		digits = digits[:i]
+		if err != nil || max(exponent, -exponent) > maxExponent {
+			exponent = maxExponent // of a zero it says nothing
+		}
+	}
+	whole, fraction, _ := strings.Cut(digits, ".")
+	digits = strings.TrimLeft(whole+fraction, "0")
+	short := strings.TrimRight(digits, "0")
+	switch {
+	case short == "":
+		return "0"
+	case exponent == maxExponent:
+		return text
+	}
+	sign := ""
+	if negative {
+		sign = "-"
+	}
+	return sign + short + "e" + strconv.Itoa(exponent-len(fraction)+len(digits)-len(short))
 }

@@ -24,12 +24,13 @@ const (
 // operatorSubscription is a subscription as an operator sees it. It has neither the secret nor the webhook's path and
 // query, which may hold a key.
 type operatorSubscription struct {
-	ID          string        `json:"subscription_id"`
-	Pattern     string        `json:"pattern"`
-	Mode        fsm.Mode      `json:"mode"`
-	Start       string        `json:"start,omitempty"`  // as in the answers to clients
-	Format      fsm.Format    `json:"format,omitempty"` // of a push
-	Ordering    fsm.Ordering  `json:"ordering,omitempty"`
+	ID       string       `json:"subscription_id"`
+	Pattern  string       `json:"pattern"`
+	Mode     fsm.Mode     `json:"mode"`
+	Start    string       `json:"start,omitempty"`  // as in the answers to clients
+	Format   fsm.Format   `json:"format,omitempty"` // of a push
+	Ordering fsm.Ordering `json:"ordering,omitempty"`
+	filterBody
 	WebhookHost string        `json:"webhook_host"`
 	Description string        `json:"description,omitempty"`
 	CreatedAt   time.Time     `json:"created_at"`
@@ -69,9 +70,9 @@ type operatorSubscriptions struct {
 func operatorSubscriptionOf(sub fsm.Subscription, backfills map[string]fsm.Backfill) operatorSubscription {
 	b := operatorSubscription{
 		ID: sub.ID, Pattern: sub.Pattern, Mode: sub.Mode, Start: sub.Start.Value(), Ordering: sub.Ordering,
-		Description: sub.Description,
-		CreatedAt:   sub.CreatedAt.UTC(),
-		Paused:      sub.Paused,
+		Description: sub.Description, filterBody: filterOf(sub),
+		CreatedAt: sub.CreatedAt.UTC(),
+		Paused:    sub.Paused,
 	}
 	if sub.Mode == fsm.ModePush {
 		b.Format = sub.Format

@@ -32,6 +32,9 @@ var settings = []struct {
 	{"mode", readMode},
 	{"format", readFormat},
 	{"batch", readBatch},
+	{"events", readEvents},
+	{"type_path", readTypePath},
+	{"filter", readFilter},
 	{"ordering", readOrdering},
 	{"timeout", readTimeout},
 	{"retry", readRetry},
@@ -66,10 +69,11 @@ func readSettings(o object) (asked []setting, err error) {
 // is not the default.
 type settingsBody struct {
 	// Start is left out for streams that begin at their end.
-	Start    string       `json:"start,omitempty"`
-	Mode     fsm.Mode     `json:"mode,omitempty"`
-	Format   fsm.Format   `json:"format,omitempty"`
-	Batch    int          `json:"batch,omitempty"`
+	Start  string     `json:"start,omitempty"`
+	Mode   fsm.Mode   `json:"mode,omitempty"`
+	Format fsm.Format `json:"format,omitempty"`
+	Batch  int        `json:"batch,omitempty"`
+	filterBody
 	Ordering fsm.Ordering `json:"ordering,omitempty"`
 	Timeout  string       `json:"timeout,omitempty"`
 	Retry    *retryBody   `json:"retry,omitempty"`
@@ -85,6 +89,7 @@ type retryBody struct {
 
 func settingsOf(sub fsm.Subscription) settingsBody {
 	b := settingsBody{Batch: sub.Batch, Headers: slices.Sorted(maps.Keys(sub.Headers)), Metadata: sub.Metadata}
+	b.filterBody = filterOf(sub)
 	b.Start, b.Ordering, b.Authorization = sub.Start.Value(), sub.Ordering, authorizationOf(sub)
 	if sub.Mode != fsm.ModeWake {
 		b.Mode = sub.Mode

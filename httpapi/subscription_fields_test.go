@@ -31,6 +31,16 @@ func members(n int, name string, size int) string {
 	return string(text)
 }
 
+// allowed returns a filter with n paths.
+func allowed(n int) string {
+	object := map[string][]int{}
+	for i := range n {
+		object[fmt.Sprint("a", i)] = []int{i}
+	}
+	text, _ := json.Marshal(object)
+	return string(text)
+}
+
 func TestASubscriptionIsStoredAndShownWithItsSettings(t *testing.T) {
 	const push = `"mode":"push","format":"json",`
 	const once = `"batch":1,"ordering":"stream","timeout":"30s",`
@@ -49,7 +59,8 @@ func TestASubscriptionIsStoredAndShownWithItsSettings(t *testing.T) {
 		},
 		{
 			"null is the default", `,"start":null,"mode":null,"format":null,"batch":null,"ordering":null,` +
-				`"timeout":null,"retry":null,"headers":null,"metadata":null`, fsm.Subscription{}, ``,
+				`"events":null,"type_path":null,"filter":null,"timeout":null,"retry":null,"headers":null,` +
+				`"metadata":null`, fsm.Subscription{}, ``,
 		},
 		{
 			"a wake with delays, headers and metadata",
@@ -90,6 +101,24 @@ func TestASubscriptionIsStoredAndShownWithItsSettings(t *testing.T) {
 			"a format of CloudEvents with several", `,"mode":"push","format":"cloudevents-batch","batch":1000`,
 			fsm.Subscription{Mode: fsm.ModePush, Format: fsm.FormatCloudEventsBatch, Batch: 1000},
 			`,"mode":"push","format":"cloudevents-batch","batch":1000,"ordering":"stream","timeout":"30s",` + patient,
+		},
+		{
+			"a filter",
+			`,"mode":"push","events":["job.failed","job.*"],"type_path":"meta.kind",` +
+				`"filter":{"queues":["p\u0061y<",""],"data.b\\.c":[1.50,-2E3,true,false],"job_types":null}`,
+			fsm.Subscription{Mode: fsm.ModePush, Filter: fsm.Filter{
+				Events: []string{"job.failed", "job.*"}, TypePath: "meta.kind", Values: map[string][]fsm.Value{
+					"data.queue": {`"pay<"`, `""`}, `data.b\.c`: {"1.50", "-2E3", "true", "false"},
+				},
+			}},
+			"," + push + `"batch":1,"events":["job.failed","job.*"],"type_path":"meta.kind","filter":` +
+				`{"data.b\\.c":[1.50,-2E3,true,false],"data.queue":["pay<",""]},"ordering":"stream",` +
+				`"timeout":"30s",` + patient,
+		},
+		{
+			"a filter that takes all", `,"mode":"push","events":["*"],"type_path":"type","filter":{}`,
+			fsm.Subscription{Mode: fsm.ModePush, Filter: fsm.Filter{Events: []string{"*"}}},
+			"," + push + `"batch":1,"events":["*"],"ordering":"stream","timeout":"30s",` + patient,
 		},
 		{
 			"no ordering", `,"ordering":"none","mode":"push"`,
@@ -259,9 +288,13 @@ func TestAPatchOfSettings(t *testing.T) {
 		{"with the mode that is the default", headers, `{"mode":null,"format":null}`, func(*fsm.Subscription) {}},
 		{
 			"that sets all", `"mode":"push"`,
-			`{"batch":3,"ordering":"none","timeout":"10s","retry":{"max_attempts":2},` + headers + `,` + metadata + `}`,
+			`{"batch":3,"ordering":"none","timeout":"10s","retry":{"max_attempts":2},"events":["a.*"],` +
+				`"type_path":"kind","filter":{"queues":["q"]},` + headers + `,` + metadata + `}`,
 			func(s *fsm.Subscription) {
 				s.Batch, s.Timeout, s.Retry, s.Ordering = 3, 10*time.Second, seconds(1), fsm.OrderingNone
+				s.Filter = fsm.Filter{
+					Events: []string{"a.*"}, TypePath: "kind", Values: map[string][]fsm.Value{"data.queue": {`"q"`}},
+				}
 				s.Headers = map[string]string{"X-A": "1", "X-B": "2"}
 				s.Metadata = map[string]string{"a": "1", "b": "2"}
 			},
@@ -272,6 +305,25 @@ func TestAPatchOfSettings(t *testing.T) {
 			`{"batch":null,"ordering":null,"timeout":null,"retry":null}`, func(s *fsm.Subscription) {
 				s.Batch, s.Timeout, s.Retry, s.Ordering = 1, fsm.PushTimeout, fsm.PushRetry, fsm.OrderingStream
 			},
+		},
+		{
+			"that adds, replaces and takes off of a filter",
+			`"mode":"push","events":["a"],"type_path":"kind","filter":{"queues":["q"],"job_types":["j"],"a":[1]}`,
+			`{"events":["b"],"type_path":null,"filter":{"data.queue":null,"job_types":["k","l"],"b":[true],"c":null}}`,
+			func(s *fsm.Subscription) {
+				s.Filter = fsm.Filter{Events: []string{"b"}, Values: map[string][]fsm.Value{
+					"data.job_type": {`"k"`, `"l"`}, "a": {"1"}, "b": {"true"},
+				}}
+			},
+		},
+		{
+			"that leaves a filter as it is", `"mode":"push","events":["a"],"filter":{"a":[1]}`,
+			`{"batch":2,"filter":{}}`,
+			func(s *fsm.Subscription) { s.Batch = 2 },
+		},
+		{
+			"that takes off a filter", `"mode":"push","events":["a"],"type_path":"kind","filter":{"a":[1]}`,
+			`{"events":null,"type_path":"type","filter":null}`, func(s *fsm.Subscription) { s.Filter = fsm.Filter{} },
 		},
 		{
 			"that sets another format", `"mode":"push","batch":3`, `{"format":"cloudevents","batch":null}`,
@@ -373,6 +425,37 @@ func TestARefusedSettingIsNamedAndChangesNothing(t *testing.T) {
 		{`"batch":1.5`, "batch must be an integer from 1 to 1000"},
 		{`"batch":"1"`, "batch must be an integer from 1 to 1000"},
 		{`"batch":1e99`, "batch must be an integer from 1 to 1000"},
+		{`"events":"a"`, "events must be a list of 1 to 100 types of events"},
+		{`"events":{}`, "events must be a list of 1 to 100 types of events"},
+		{`"events":[]`, "events must be a list of 1 to 100 types of events"},
+		{`"events":["a"` + strings.Repeat(`,"a"`, 100) + `]`, "events must be a list of 1 to 100 types of events"},
+		{`"events":["a",1]`, "events[1] must be a string"},
+		{`"events":["a",null]`, "events[1] must be a string"},
+		{`"events":["a",""]`, "events[1] must have 1 to 256 bytes"},
+		{`"events":["` + strings.Repeat("a", 257) + `"]`, "events[0] must have 1 to 256 bytes"},
+		{`"events":["job*"]`, `events[0] can have "*" only by itself, or at its end behind a dot, as in "job.*"`},
+		{`"type_path":7`, "type_path must be a path such as data.kind"},
+		{`"type_path":""`, "type_path must have 1 to 256 bytes"},
+		{`"type_path":"a.#"`, `type_path has "#": a path is the names of members with dots between them`},
+		{`"filter":[]`, "filter must be an object of lists"},
+		{`"filter":{"queues":"a"}`, "filter.queues must be a list of 1 to 100 strings, numbers or booleans"},
+		{`"filter":{"a":[]}`, "filter.a must be a list of 1 to 100 strings, numbers or booleans"},
+		{`"filter":{"a":[1` + strings.Repeat(",1", 100) + `]}`, "filter.a must be a list of 1 to 100 strings"},
+		{
+			`"filter":{"data.queue":["a",null]}`,
+			"filter.data.queue[1] must be a string, a number or a boolean of at most 256 bytes",
+		},
+		{`"filter":{"a":[{}]}`, "filter.a[0] must be a string, a number or a boolean"},
+		{`"filter":{"a":[["b"]]}`, "filter.a[0] must be a string, a number or a boolean"},
+		{`"filter":{"a":[1e999]}`, "filter.a[0] is a number beyond what most readers of JSON take"},
+		{`"filter":{"a":["` + strings.Repeat("a", 255) + `"]}`, "filter.a[0] must be a string, a number or a boolean"},
+		{`"filter":{"":[1]}`, `filter has the path "", which must have 1 to 256 bytes`},
+		{`"filter":{"a.*":[1]}`, `filter has the path "a.*", which has "*"`},
+		{`"filter":{"a..b":[1]}`, `filter has the path "a..b", which has an empty name`},
+		{`"filter":{"a..b":null}`, `filter has the path "a..b", which has an empty name`},
+		{`"filter":{"queues":["a"],"data.queue":["b"]}`, "filter has data.queue in two spellings"},
+		{`"filter":{"queues":null,"data.queue":["b"]}`, "filter has data.queue in two spellings"},
+		{`"filter":` + allowed(21), "filter must have at most 20 paths"},
 		{`"ordering":"key"`, `ordering must be "stream" or "none"`},
 		{`"ordering":""`, `ordering must be "stream" or "none"`},
 		{`"ordering":1`, `ordering must be "stream" or "none"`},
@@ -468,12 +551,19 @@ func TestARefusedSettingIsNamedAndChangesNothing(t *testing.T) {
 			{`"format":""`, `format must be "wake" for "mode":"wake"`},
 			{`"batch":1`, `batch is only for "mode":"push"`},
 			{`"timeout":"30s"`, `timeout is only for "mode":"push"`},
+			{`"events":["*"]`, `events is only for "mode":"push"`},
+			{`"type_path":"type"`, `type_path is only for "mode":"push"`},
+			{`"filter":{"queues":["a"]}`, `filter is only for "mode":"push"`},
 			{`"ordering":"stream"`, `ordering is only for "mode":"push"`},
 		},
 		fsm.ModePush: {
 			{`"format":"wake"`, formats},
 			{`"format":"ojs"`, formats},
 			{`"format":"CloudEvents"`, formats},
+			{
+				`"filter":{"a":["` + strings.Repeat(strings.Repeat("a", 200)+`","`, 90) + `"]}`,
+				"events, type_path and filter must have at most 16384 bytes together",
+			},
 			{`"format":"cloudevents","batch":2`, `batch must be 1 for "format":"cloudevents"`},
 			{`"batch":1000,"format":"cloudevents-binary"`, `batch must be 1 for "format":"cloudevents-binary"`},
 		},

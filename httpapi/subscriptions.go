@@ -69,6 +69,11 @@ func (s *Service) createSubscription(c echo.Context) error {
 	if err != nil {
 		return err
 	}
+	if _, there := s.cfg.Store.Catalog().Get(id); !there {
+		if err := s.checkStream(ctx, sub); err != nil {
+			return err
+		}
+	}
 	sub.Secret = sub.Signature.NewSecret(random(32))
 	sub.Generation = hex.EncodeToString(random(16))
 	stored, created, err := s.cfg.Streams.Subscribe(ctx, sub)
@@ -99,6 +104,11 @@ func (s *Service) changeSubscription(c echo.Context) error {
 	asked, err := s.readSubscription(c, false)
 	if err != nil {
 		return err
+	}
+	if changed, err := asked.of(named); err == nil && !changed.Filter.Equal(named.Filter) {
+		if err := s.checkStream(c.Request().Context(), changed); err != nil {
+			return err
+		}
 	}
 	stored, err := s.cfg.Store.ChangeSubscription(c.Request().Context(), named.ID,
 		func(now fsm.Subscription) (fsm.Subscription, error) {
@@ -136,7 +146,7 @@ type configuration struct {
 func (asked configuration) of(was fsm.Subscription) (fsm.Subscription, error) {
 	sub, err := asked.appliedTo(was)
 	if err == nil {
-		err = cmp.Or(checkAuthorization(sub), checkBatch(sub))
+		err = cmp.Or(checkAuthorization(sub), checkBatch(sub), checkFilter(sub))
 	}
 	if err != nil {
 		return sub, err

@@ -220,7 +220,9 @@ previous secret  signs until 2026-11-27T10:00:00Z
 		{
 			"one subscription whose events are pushed", "subscriptions orders", "GET /api/v1/subscriptions/orders",
 			`{"subscription_id":"orders","pattern":"/orders/*","mode":"push","format":"cloudevents-batch",
-			"ordering":"none","webhook_host":"example.com","created_at":"2026-11-20T10:00:00Z","consumers":1,
+			"ordering":"none","events":["job.failed","order.*"],"type_path":"kind",
+			"filter":{"data.queue":["a b",5],"x":[true]},
+			"webhook_host":"example.com","created_at":"2026-11-20T10:00:00Z","consumers":1,
 			"pending":0,"condition":"ok","states":{"idle":1}}`,
 			`
 subscription  orders
@@ -228,6 +230,9 @@ pattern       /orders/*
 mode          push
 format        cloudevents-batch
 ordering      none
+events        job.failed, order.*
+type path     kind
+filter        data.queue: "a b" or 5, x: true
 webhook       example.com
 created       2026-11-20T10:00:00Z
 consumers     1

@@ -2,9 +2,12 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 )
@@ -13,16 +16,19 @@ const subscriptionsPath = "/api/v1/subscriptions"
 
 // shownSubscription is what the operator's API answers of one, as far as it is shown.
 type shownSubscription struct {
-	ID          string    `json:"subscription_id"`
-	Pattern     string    `json:"pattern"`
-	Mode        string    `json:"mode"`
-	Start       string    `json:"start"`
-	Format      string    `json:"format"`
-	Ordering    string    `json:"ordering"`
-	WebhookHost string    `json:"webhook_host"`
-	Description string    `json:"description"`
-	CreatedAt   time.Time `json:"created_at"`
-	Paused      bool      `json:"paused"`
+	ID          string                       `json:"subscription_id"`
+	Pattern     string                       `json:"pattern"`
+	Mode        string                       `json:"mode"`
+	Start       string                       `json:"start"`
+	Format      string                       `json:"format"`
+	Ordering    string                       `json:"ordering"`
+	Events      []string                     `json:"events"`
+	TypePath    string                       `json:"type_path"`
+	Filter      map[string][]json.RawMessage `json:"filter"`
+	WebhookHost string                       `json:"webhook_host"`
+	Description string                       `json:"description"`
+	CreatedAt   time.Time                    `json:"created_at"`
+	Paused      bool                         `json:"paused"`
 	Backfill    *struct {
 		Done  int `json:"done"`
 		Total int `json:"total"`
@@ -99,6 +105,19 @@ func cut(text string, width int) string {
 	return text
 }
 
+// filterOf writes the values that a subscription allows at each path.
+func filterOf(s shownSubscription) string {
+	var paths []string
+	for _, path := range slices.Sorted(maps.Keys(s.Filter)) {
+		var values []string
+		for _, v := range s.Filter[path] {
+			values = append(values, string(v))
+		}
+		paths = append(paths, path+": "+strings.Join(values, " or "))
+	}
+	return strings.Join(paths, ", ")
+}
+
 func (c *cli) oneSubscription(ctx context.Context, id string) error {
 	var s shownSubscription
 	if printed, err := c.ask(
@@ -123,6 +142,9 @@ func (c *cli) oneSubscription(ctx context.Context, id string) error {
 		{"start", s.Start},
 		{"format", s.Format},
 		{"ordering", s.Ordering},
+		{"events", strings.Join(s.Events, ", ")},
+		{"type path", s.TypePath},
+		{"filter", filterOf(s)},
 		{"webhook", s.WebhookHost},
 		{"description", s.Description},
 		{"created", stamp(s.CreatedAt)},

@@ -1,0 +1,159 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"reveille/fsm"
+)
+
+// filterPaths are what paths of a filter can be written as (OJS webhook delivery, 5.2).
+var filterPaths = map[string]string{"queues": "data.queue", "job_types": "data.job_type"}
+
+// streamTimeout bounds how long the creation or the change of a subscription waits for what the stream is.
+const streamTimeout = 2 * time.Second
+
+// filterBody shows a filter, which is left out where it takes all events.
+type filterBody struct {
+	Events   []string               `json:"events,omitempty"`
+	TypePath string                 `json:"type_path,omitempty"`
+	Filter   map[string][]fsm.Value `json:"filter,omitempty"`
+}
+
+func filterOf(sub fsm.Subscription) filterBody {
+	return filterBody{Events: sub.Filter.Events, TypePath: sub.Filter.TypePath, Filter: sub.Filter.Values}
+}
+
+func readEvents(o object) (setting, error) {
+	const name = "events"
+	want := fmt.Sprintf("a list of 1 to %d types of events", fsm.MaxFilterTypes)
+	list, named, err := optional[[]json.RawMessage](o, name, want)
+	if named && (len(list) < 1 || len(list) > fsm.MaxFilterTypes) {
+		err = refuse(fsm.CodeInvalidRequest, "%s must be %s", name, want)
+	}
+	if err != nil {
+		return nil, err
+	}
+	var types []string
+	for i, raw := range list {
+		of := fmt.Sprintf("%s[%d]", name, i)
+		text, err := value[string](raw, of, "a string")
+		if err != nil {
+			return nil, err
+		}
+		if err := fsm.CheckEventType(text); err != nil {
+			return nil, refuse(fsm.CodeInvalidRequest, "%s %v", of, err)
+		}
+		types = append(types, text)
+	}
+	return forPush(name, named, func(sub *fsm.Subscription) { sub.Filter.Events = types }), nil
+}
+
+func readTypePath(o object) (setting, error) {
+	const name = "type_path"
+	path, named, err := optional[string](o, name, "a path such as data.kind")
+	if err != nil {
+		return nil, err
+	}
+	if named {
+		if _, err := fsm.SplitFilterPath(path); err != nil {
+			return nil, refuse(fsm.CodeInvalidRequest, "%s %v", name, err)
+		}
+	}
+	if path == fsm.DefaultTypePath {
+		path = ""
+	}
+	return forPush(name, named, func(sub *fsm.Subscription) { sub.Filter.TypePath = path }), nil
+}
+
+// readFilter reads a merge patch (RFC 7396) of the allowed values by path: null takes a path off.
+func readFilter(o object) (setting, error) {
+	const name = "filter"
+	fields, named, err := optional[object](o, name, "an object of lists")
+	if err != nil {
+		return nil, err
+	}
+	patch := map[string][]fsm.Value{}
+	for _, written := range slices.Sorted(maps.Keys(fields)) {
+		path := written
+		if long, short := filterPaths[written]; short {
+			path = long
+		}
+		if _, err := fsm.SplitFilterPath(path); err != nil {
+			return nil, refuse(fsm.CodeInvalidRequest, "%s has the path %q, which %v", name, clipped(written), err)
+		}
+		if _, twice := patch[path]; twice {
+			return nil, refuse(fsm.CodeInvalidRequest, "%s has %s in two spellings", name, path)
+		}
+		if patch[path], err = readValues(fields[written], name+"."+clipped(written)); err != nil {
+			return nil, err
+		}
+	}
+	return func(sub *fsm.Subscription) error {
+		var merged map[string][]fsm.Value
+		if named {
+			merged = maps.Clone(patch)
+			for path, values := range sub.Filter.Values {
+				if _, set := merged[path]; !set {
+					merged[path] = values
+				}
+			}
+			maps.DeleteFunc(merged, func(_ string, values []fsm.Value) bool { return values == nil })
+		}
+		if len(merged) > fsm.MaxFilterPaths {
+			return refuse(fsm.CodeInvalidRequest, "%s must have at most %d paths", name, fsm.MaxFilterPaths)
+		}
+		return forPush(name, named, func(sub *fsm.Subscription) { sub.Filter.Values = merged })(sub)
+	}, nil
+}
+
+// readValues reads the allowed values of a path; nil for null.
+func readValues(raw json.RawMessage, name string) (values []fsm.Value, err error) {
+	if isNull(raw) {
+		return nil, nil
+	}
+	want := fmt.Sprintf("a list of 1 to %d strings, numbers or booleans", fsm.MaxFilterValues)
+	list, err := value[[]json.RawMessage](raw, name, want)
+	if err != nil {
+		return nil, err
+	}
+	if len(list) < 1 || len(list) > fsm.MaxFilterValues {
+		return nil, refuse(fsm.CodeInvalidRequest, "%s must be %s", name, want)
+	}
+	for i, raw := range list {
+		v, err := fsm.NewValue(raw)
+		if err != nil {
+			return nil, refuse(fsm.CodeInvalidRequest, "%s[%d] %v", name, i, err)
+		}
+		values = append(values, v)
+	}
+	return values, nil
+}
+
+// checkFilter refuses a filter that is too large as a whole.
+func checkFilter(sub fsm.Subscription) error {
+	if sub.Filter.Size() > fsm.MaxFilterBytes {
+		return refuse(fsm.CodeInvalidRequest, "events, type_path and filter must have at most %d bytes together",
+			fsm.MaxFilterBytes)
+	}
+	return nil
+}
+
+// checkStream refuses a filter for a stream that is not JSON, if it is the only one of the pattern and is there. Of all
+// others the deliveries show it.
+func (s *Service) checkStream(ctx context.Context, sub fsm.Subscription) error {
+	if pattern, _ := fsm.ParsePattern(sub.Pattern); sub.Filter.IsZero() || !pattern.Literal() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, streamTimeout)
+	defer cancel()
+	if info, err := s.cfg.Upstream.Head(ctx, sub.Pattern); err == nil && info.NotJSON {
+		return refuse(fsm.CodeStreamNotJSON,
+			"the stream is not JSON: events and filter, which look into its events, must be left out")
+	}
+	return nil
+}
