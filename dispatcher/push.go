@@ -134,6 +134,9 @@ func (a *attempt) letter() *fsm.DeadLetter {
 	if b.TooLarge || b.TooDeep {
 		l.Events = 1
 	}
+	if l.From == b.From { // otherwise the server numbers its events, and may not keep those before
+		l.From = b.First() // which a filter may have gone on to
+	}
 	if !a.sent { // it is not even tried
 		l.Attempts--
 	}
