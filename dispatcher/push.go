@@ -58,6 +58,11 @@ func (d *Dispatcher) read(ctx context.Context, a *attempt) bool {
 		}
 		return a.ends(unread("the stream server cannot be read"))
 	}
+	if batch.Passed > 0 && !d.filterHolds(ctx, a) {
+		return a.ends(format.Verdict{
+			Result: fsm.AttemptHeld, Reason: "the filter has changed, or may have", Wait: time.Second,
+		})
+	}
 	if w.Span > 0 {
 		batch = batch.Upto(w.Span)
 	}
@@ -88,6 +93,17 @@ func (d *Dispatcher) read(ctx context.Context, a *attempt) bool {
 		return a.ends(format.Verdict{Result: fsm.AttemptEmpty})
 	}
 	return true
+}
+
+// filterHolds says whether the filter that has left out events is still that of the subscription. This replica may not
+// know yet that another one has changed it: an event that came after that must not be left out by the former filter.
+func (d *Dispatcher) filterHolds(ctx context.Context, a *attempt) bool {
+	if err := d.cfg.Store.RefreshCatalog(ctx); err != nil {
+		d.noteStore(err)
+		return false
+	}
+	sub, there := subscriptionOf(d.cfg.Store.Catalog(), a.wake)
+	return !there || sub.Filter.Equal(a.sub.Filter)
 }
 
 // passesOver says whether all that was read is left out by the filter: the consumer goes on behind it, and there was no
