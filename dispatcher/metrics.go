@@ -85,9 +85,10 @@ func newMetrics(r prometheus.Registerer, most int) *metrics {
 				"(accepted: a 2xx; done: a 2xx that said done, or took the events; failed: to be retried; retired: a " +
 				"410; abandoned: cut off because this program stopped; waiting: not made, because a later version " +
 				"stored a mode, format, signature scheme or filter that this one does not know; empty: not made, " +
-				"because there was no event to bring; unread: not made, because the events could not be read from the stream " +
-				"server; held: not made, because the endpoint is left alone for a while, or the subscription is " +
-				"paused; dead: the events are not tried again) and class of the status (none: there was no answer).",
+				"because there was no event to bring; unread: not made, because the events could not be read from " +
+				"the stream server; held: not made, because the endpoint is left alone for a while, or the " +
+				"subscription is paused; dead: the events are not tried again) and class of the status (none: there " +
+				"was no answer).",
 		}, []string{"subscription", "outcome", "status"}),
 		failures: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "reveille_delivery_failures_total",
