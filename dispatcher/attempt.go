@@ -91,7 +91,7 @@ func (d *Dispatcher) build(ctx context.Context, a *attempt) bool {
 	}
 	a.request.Header = header
 	authorize(a.request, a.sub.Authorization)
-	header.Set("User-Agent", d.cfg.UserAgent)
+	header.Set("User-Agent", strings.TrimSpace(header.Get("User-Agent")+" "+d.cfg.UserAgent))
 	d.traces.send(ctx, header)
 	return true
 }

@@ -98,6 +98,8 @@ const (
 	FormatCloudEvents       Format = "cloudevents"
 	FormatCloudEventsBinary Format = "cloudevents-binary"
 	FormatCloudEventsBatch  Format = "cloudevents-batch"
+	// FormatOJS is one event as the webhooks of Open Job Spec have it, with their headers and signature.
+	FormatOJS Format = "ojs"
 
 	// SignatureHMAC is the scheme of the webhook spec (Webhook Signature Verification).
 	SignatureHMAC Signature = "hmac"
@@ -115,14 +117,16 @@ var (
 	Modes   = []Mode{ModeWake, ModePush}
 	Formats = map[Mode][]Format{
 		ModeWake: {FormatWake},
-		ModePush: {FormatJSON, FormatCloudEvents, FormatCloudEventsBinary, FormatCloudEventsBatch},
+		ModePush: {FormatJSON, FormatCloudEvents, FormatCloudEventsBinary, FormatCloudEventsBatch, FormatOJS},
 	}
 	Signatures = []Signature{SignatureHMAC, SignatureStandardWebhooks}
 	Orderings  = []Ordering{OrderingStream, OrderingNone}
 )
 
 // Single says whether a request in this format has room for one event alone.
-func (f Format) Single() bool { return f == FormatCloudEvents || f == FormatCloudEventsBinary }
+func (f Format) Single() bool {
+	return f == FormatCloudEvents || f == FormatCloudEventsBinary || f == FormatOJS
+}
 
 // SecretPrefix begins every secret.
 const SecretPrefix = "whsec_"

@@ -408,8 +408,8 @@ func TestARefusedSettingIsNamedAndChangesNothing(t *testing.T) {
 	const attempts = `retry.max_attempts must be an integer from 2 to 100`
 	const start = `start must be "now", "-1" or an offset of the stream`
 	const either = "retry must be an object with either schedule or max_attempts"
-	const formats = `format must be "json" or "cloudevents" or "cloudevents-binary" or "cloudevents-batch" for ` +
-		`"mode":"push"`
+	const formats = `format must be "json" or "cloudevents" or "cloudevents-binary" or "cloudevents-batch" or ` +
+		`"ojs" for "mode":"push"`
 	type refused struct{ field, says string }
 	both := []refused{ // whatever the mode
 		{`"start":7`, start},
@@ -537,8 +537,8 @@ func TestARefusedSettingIsNamedAndChangesNothing(t *testing.T) {
 	for _, name := range []string{
 		"Host", "content-length", "Content-Type", "Content-Encoding", "TRANSFER-ENCODING", "Connection", "Upgrade",
 		"TE", "Trailer", "Keep-Alive", "Proxy-Authorization", "Proxy-Connection", "user-agent", "Webhook-Id",
-		"webhook-signature", "Reveille-Stream", "X-Forwarded-For", "traceparent", "TraceState", "Expect",
-		"Accept-Encoding", "ce-id", "Ce-Anything",
+		"webhook-signature", "Reveille-Stream", "X-Forwarded-For", "x-ojs-signature", "traceparent", "TraceState",
+		"Expect", "Accept-Encoding", "ce-id", "Ce-Anything",
 	} {
 		both = append(both, refused{
 			fmt.Sprintf(`"headers":{%q:"hush"}`, name),
@@ -558,7 +558,7 @@ func TestARefusedSettingIsNamedAndChangesNothing(t *testing.T) {
 		},
 		fsm.ModePush: {
 			{`"format":"wake"`, formats},
-			{`"format":"ojs"`, formats},
+			{`"format":"OJS"`, formats},
 			{`"format":"CloudEvents"`, formats},
 			{
 				`"filter":{"a":["` + strings.Repeat(strings.Repeat("a", 200)+`","`, 90) + `"]}`,
@@ -566,6 +566,7 @@ func TestARefusedSettingIsNamedAndChangesNothing(t *testing.T) {
 			},
 			{`"format":"cloudevents","batch":2`, `batch must be 1 for "format":"cloudevents"`},
 			{`"batch":1000,"format":"cloudevents-binary"`, `batch must be 1 for "format":"cloudevents-binary"`},
+			{`"batch":2,"format":"ojs"`, `batch must be 1 for "format":"ojs"`},
 		},
 	}
 	// These are refused of a subscription that is there, which has one header and one key of metadata.

@@ -27,7 +27,7 @@ const (
 var reservedHeaders = []string{
 	"Accept-Encoding", "Ce-", "Connection", "Content-Encoding", "Content-Length", "Content-Type", "Expect", "Host",
 	"Keep-Alive", "Proxy-", "Reveille-", "Te", "Traceparent", "Tracestate", "Trailer", "Transfer-Encoding", "Upgrade",
-	"User-Agent", "Webhook-", "X-Forwarded-",
+	"User-Agent", "Webhook-", "X-Forwarded-", "X-Ojs-",
 }
 
 // texts is a merge patch (RFC 7396) of a map of strings: nil takes a key off, and no map at all takes off all.

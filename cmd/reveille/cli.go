@@ -158,15 +158,16 @@ var commands = []command{
 		about: "It says which check fails: the form of the signature, its time, or the HMAC, and what the right one " +
 			"is computed over.\n" +
 			"During a rotation, until the overlap is over, the previous secret signs in Webhook-Signature and the " +
-			"new one in\nWebhook-Signature-New.\n" +
+			"new one in\nWebhook-Signature-New. X-OJS-Signature has both: one that is right is enough.\n" +
 			"A secret on a command line can be seen by everybody on the machine (ps): REVEILLE_WEBHOOK_SECRET is not.",
 		flags: func(c *cli, f *flag.FlagSet) {
 			f.StringVar(&c.secret, "secret", "",
 				"the subscription's `webhook_secret`; REVEILLE_WEBHOOK_SECRET by default")
 			f.StringVar(&c.signature, "signature", "",
-				"the Webhook-Signature header, `t=…,sha256=…`, or v1,… of Standard Webhooks; required")
+				"the `header` Webhook-Signature or X-OJS-Signature, as it came; required")
 			f.StringVar(&c.id, "id", "", "with Standard Webhooks, the `webhook-id` header")
-			f.StringVar(&c.timestamp, "timestamp", "", "with Standard Webhooks, the `webhook-timestamp` header")
+			f.StringVar(&c.timestamp, "timestamp", "",
+				"with Standard Webhooks, the `header` webhook-timestamp; with OJS, X-OJS-Timestamp")
 			f.DurationVar(&c.tolerance, "tolerance", defaultTolerance, "how far the signature's time may be from now")
 		},
 		run: (*cli).verify,

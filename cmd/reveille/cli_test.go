@@ -750,6 +750,57 @@ func TestVerifyKnowsStandardWebhooks(t *testing.T) {
 	}
 }
 
+func TestVerifyKnowsOpenJobSpec(t *testing.T) {
+	const secret, body = "whsec_abc123", `{"epoch":7}`
+	// printf '1704067200.{"epoch":7}' | openssl dgst -sha256 -hmac whsec_abc123
+	const right = "sha256=95252b658c25de3b811aa26eb2c2067f17e6f4f44e2d66cd17919f8844da1756"
+	wrong := "sha256=" + strings.Repeat("0", 64)
+	t.Setenv(webhookSecretName, secret)
+	for _, c := range []struct {
+		name, signature, timestamp, body string
+		want                             []string
+		status                           int
+	}{
+		{
+			"all is right", right, "1704067200", body,
+			[]string{"form right", "time right: signed 1m0s ago", "HMAC right", "The signature is valid."},
+			0,
+		},
+		{
+			"one of two, with the header's name", "x-ojs-signature: " + wrong + "," + right, "1704067200", body,
+			[]string{"The signature is valid."},
+			0,
+		},
+		{
+			"another secret's", wrong, "1704067200", body,
+			[]string{"HMAC wrong", `the HMAC-SHA256 of "1704067200." and the 11 bytes`, "the 12 bytes of the secret"},
+			1,
+		},
+		{"cut short", right[:20], "1704067200", body, []string{"form wrong: it is not sha256= and 64 hexadecimal"}, 1},
+		{"no time", right, "now", body, []string{"form wrong: X-OJS-Timestamp is not a number of seconds"}, 1},
+		{"a line break too many", right, "1704067200", body + "\n", []string{"hint: it is that of the body"}, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var out, errs strings.Builder
+			program := &cli{
+				in: strings.NewReader(c.body), out: &out, now: func() time.Time { return time.Unix(1704067260, 0) },
+			}
+			status := program.exit(program.run(context.Background(), []string{
+				"verify", "--signature", c.signature, "--timestamp", c.timestamp,
+			}), &errs)
+			text := strings.Join(strings.Fields(out.String()), " ")
+			for _, want := range c.want {
+				if !strings.Contains(text, want) {
+					t.Errorf("it does not say %q:\n%s", want, out.String())
+				}
+			}
+			if status != c.status || errs.String() != "" || strings.Contains(text, secret) {
+				t.Errorf("status %d, want %d; %q\n%s", status, c.status, errs.String(), out.String())
+			}
+		})
+	}
+}
+
 func TestVersionOfABuild(t *testing.T) {
 	const revision = "0123456789abcdef0123456789abcdef01234567"
 	for _, c := range []struct{ module, revision, modified, want string }{

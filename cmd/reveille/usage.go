@@ -22,8 +22,8 @@ var meanings = map[string]string{
 	"REDIS_CA_FILE": "PEM file of the authorities that are trusted to sign the certificates of a rediss server; " +
 		"the system's by default",
 	"PARTITIONS": "number of partitions of the data, 1 to 4096; cannot change once the database is in use",
-	"PUBLIC_URL": "where workers reach the API port: callback URLs and the source of CloudEvents begin with it; if " +
-		"set, the gateway also uses it in a Location of the stream server",
+	"PUBLIC_URL": "where workers reach the API port: callback URLs and the source of CloudEvents and OJS events " +
+		"begin with it; if set, the gateway also uses it in a Location of the stream server",
 	"TOKEN_KEY": "required unless Redis is embedded; the key that signs callback tokens, at least 32 bytes; after " +
 		"a comma, an older key that is still accepted",
 	"LISTEN_ADDR": "address of the API port: subscriptions, callbacks, gateway",

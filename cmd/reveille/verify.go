@@ -32,7 +32,8 @@ func (c *cli) verify(_ context.Context, _ []string) error {
 		return usageError{"verify: --tolerance cannot be negative"}
 	}
 	header := c.signatureHeader()
-	standard := c.id != "" || c.timestamp != "" || strings.HasPrefix(header, format.StandardPrefix)
+	ofOJS := c.timestamp != "" && strings.HasPrefix(header, format.OJSPrefix)
+	standard := !ofOJS && (c.id != "" || c.timestamp != "" || strings.HasPrefix(header, format.StandardPrefix))
 	if standard && (c.id == "" || c.timestamp == "") {
 		return usageError{"verify: a signature of Standard Webhooks needs --id and --timestamp, " +
 			"the webhook-id and webhook-timestamp headers"}
@@ -45,7 +46,10 @@ func (c *cli) verify(_ context.Context, _ []string) error {
 		return errors.New("the body on standard input is longer than 64 MiB")
 	}
 	examine := func(secret string, body []byte) format.Examination {
-		if standard {
+		switch {
+		case ofOJS:
+			return format.ExamineOJS(secret, c.timestamp, header, body, c.now(), c.tolerance)
+		case standard:
 			return format.ExamineStandard(secret, c.id, c.timestamp, header, body, c.now(), c.tolerance)
 		}
 		return format.Examine(secret, header, body, c.now(), c.tolerance)
@@ -99,8 +103,10 @@ func (c *cli) conclude(e format.Examination, checks [][]string) error {
 func (c *cli) signatureHeader() string {
 	header := strings.TrimSpace(c.signature)
 	name, value, ok := strings.Cut(header, ":")
-	if ok && (strings.EqualFold(name, format.SignatureHeader) || strings.EqualFold(name, format.NewSignatureHeader)) {
-		header = strings.TrimSpace(value)
+	for _, known := range []string{format.SignatureHeader, format.NewSignatureHeader, format.OJSSignatureHeader} {
+		if ok && strings.EqualFold(name, known) {
+			return strings.TrimSpace(value)
+		}
 	}
 	return header
 }

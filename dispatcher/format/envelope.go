@@ -45,10 +45,7 @@ type envelope struct {
 
 // envelopeOf returns an event of a delivery as a CloudEvent: itself if it is one, otherwise one that is made for it.
 func envelopeOf(d Delivery, i int) (envelope, error) {
-	var members map[string]json.RawMessage
-	if d.Batch.JSON {
-		_ = json.Unmarshal(d.Batch.Events[i], &members) // what is no object has none
-	}
+	members := d.members(i)
 	if e, ok := readEnvelope(members); ok {
 		e.asItStands = d.Batch.Events[i]
 		return e, nil
@@ -56,6 +53,14 @@ func envelopeOf(d Delivery, i int) (envelope, error) {
 	e := envelopeFor(d, i, members)
 	_, err := checked(e.attributes)
 	return e, err
+}
+
+// members are those of an event that is a JSON object.
+func (d Delivery) members(i int) (members map[string]json.RawMessage) {
+	if d.Batch.JSON {
+		_ = json.Unmarshal(d.Batch.Events[i], &members) // what is no object has none
+	}
+	return members
 }
 
 // envelopeFor makes a CloudEvent of an event that is none. It has the event's type and time, if that has them.
@@ -137,7 +142,7 @@ func readEnvelope(members map[string]json.RawMessage) (e envelope, ok bool) {
 	}
 	e.attributes = map[string]string{}
 	for name, value := range members {
-		if name == dataMember || name == base64Member || string(value) == "null" {
+		if name == dataMember || name == base64Member || isNull(value) {
 			continue
 		}
 		if e.attributes[name], ok = attribute(name, value); !ok {
@@ -200,6 +205,8 @@ func attribute(name string, value json.RawMessage) (text string, ok bool) {
 	n, err := strconv.ParseInt(string(value), 10, 32)
 	return strconv.FormatInt(n, 10), err == nil
 }
+
+func isNull(value json.RawMessage) bool { return string(value) == "null" }
 
 func isText(value json.RawMessage) bool { return len(value) > 0 && value[0] == '"' }
 

@@ -65,10 +65,11 @@ var (
 	formats = map[fsm.Mode]map[fsm.Format]func(fsm.Subscription, scheme) Format{
 		fsm.ModeWake: {fsm.FormatWake: func(_ fsm.Subscription, s scheme) Format { return wake{s} }},
 		fsm.ModePush: {
-			fsm.FormatJSON:              pushes(func(batch int) layout { return plainJSON{batch} }),
-			fsm.FormatCloudEvents:       pushes(func(int) layout { return cloudEvent{} }),
-			fsm.FormatCloudEventsBinary: pushes(func(int) layout { return cloudEventBinary{} }),
-			fsm.FormatCloudEventsBatch:  pushes(func(batch int) layout { return cloudEventBatch{batch} }),
+			fsm.FormatJSON:              pushes(func(s fsm.Subscription) layout { return plainJSON{s.Batch} }),
+			fsm.FormatCloudEvents:       pushes(func(fsm.Subscription) layout { return cloudEvent{} }),
+			fsm.FormatCloudEventsBinary: pushes(func(fsm.Subscription) layout { return cloudEventBinary{} }),
+			fsm.FormatCloudEventsBatch:  pushes(func(s fsm.Subscription) layout { return cloudEventBatch{s.Batch} }),
+			fsm.FormatOJS:               pushes(func(s fsm.Subscription) layout { return ojs{s.ID} }),
 		},
 	}
 	schemes = map[fsm.Signature]scheme{

@@ -35,9 +35,9 @@ type layout interface {
 	lay(h http.Header, d Delivery) ([]byte, error)
 }
 
-// pushes makes the format of a layout, for the batches that a subscription asks for.
-func pushes(l func(batch int) layout) func(fsm.Subscription, scheme) Format {
-	return func(sub fsm.Subscription, s scheme) Format { return push{l(sub.Batch), s} }
+// pushes makes the format of the layout that a subscription asks for.
+func pushes(l func(fsm.Subscription) layout) func(fsm.Subscription, scheme) Format {
+	return func(sub fsm.Subscription, s scheme) Format { return push{l(sub), s} }
 }
 
 // Request implements Format.
