@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"net/http"
 
 	"github.com/labstack/echo/v4"
@@ -97,4 +98,34 @@ func encode(w io.Writer, body any) error {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
 	return enc.Encode(body)
+}
+
+// listed are the bodies of the subscriptions that are shown.
+func listed[T any](
+	c *fsm.Catalog, body func(fsm.Subscription) T, shown func(fsm.Subscription) bool,
+) iter.Seq[T] {
+	return func(yield func(T) bool) {
+		for _, sub := range c.All() {
+			if shown(sub) && !yield(body(sub)) {
+				return
+			}
+		}
+	}
+}
+
+// writeList answers with a list of any length, of which only one entry at a time is in memory: a client may be slow to
+// read it.
+func writeList[T any](w http.ResponseWriter, list iter.Seq[T]) {
+	answerHeader(w, http.StatusOK)
+	between := `{"subscriptions":[`
+	for body := range list {
+		if _, err := io.WriteString(w, between); err != nil || encode(w, body) != nil {
+			return // the client is gone
+		}
+		between = ","
+	}
+	if between != "," {
+		_, _ = io.WriteString(w, between)
+	}
+	_, _ = io.WriteString(w, "]}\n")
 }

@@ -21,20 +21,25 @@ type rotatedSecret struct {
 
 // rotateSecret gives a subscription a new secret, and shows it this once.
 func (s *Service) rotateSecret(c echo.Context, id string) (any, []zap.Field, error) {
+	sub, fields, err := s.rotate(c, id)
+	return rotatedSecret{sub.Secret, sub.Previous.Until.UTC()}, fields, err
+}
+
+func (s *Service) rotate(c echo.Context, id string) (rotated fsm.Subscription, fields []zap.Field, err error) {
 	ctx := c.Request().Context()
 	r, err := s.readRotation(c)
 	if err != nil {
-		return nil, nil, err
+		return rotated, nil, err
 	}
 	if err := s.cfg.Store.RefreshCatalog(ctx); err != nil {
-		return nil, nil, err
+		return rotated, nil, err
 	}
 	if sub, ok := s.cfg.Store.Catalog().Get(id); ok && !slices.Contains(fsm.Signatures, sub.Signature) {
-		return nil, nil, refuse(fsm.CodeNotImplemented,
+		return rotated, nil, refuse(fsm.CodeNotImplemented,
 			"this version does not know the signature scheme %q of the subscription", clipped(string(sub.Signature)))
 	}
-	sub, err := s.cfg.Store.RotateSecret(ctx, id, r)
-	return rotatedSecret{sub.Secret, sub.Previous.Until.UTC()}, []zap.Field{zap.Duration("overlap", r.Overlap)}, err
+	rotated, err = s.cfg.Store.RotateSecret(ctx, id, r)
+	return rotated, []zap.Field{zap.Duration("overlap", r.Overlap)}, err
 }
 
 // readRotation reads the body, which may be missing.

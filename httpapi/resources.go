@@ -58,7 +58,7 @@ func post(h echo.HandlerFunc) methods { return methods{{http.MethodPost, h}} }
 
 // resources is the table of both ports. All else on the API port is for the gateway, if there is one.
 func (s *Service) resources() []resource {
-	table := []resource{
+	table := append(s.ojsResources(), []resource{
 		{port: api, query: "subscription", role: anyone, methods: methods{
 			{http.MethodGet, s.getSubscription},
 			{http.MethodHead, s.getSubscription},
@@ -122,7 +122,7 @@ func (s *Service) resources() []resource {
 			{http.MethodGet, s.getLogLevel},
 			{http.MethodPut, s.setLogLevel},
 		}},
-	}
+	}...)
 	if page := s.cfg.MetricsPage; page != nil {
 		table = append(table,
 			resource{port: operator, route: "/metrics", role: anyone, methods: get(echo.WrapHandler(page))})

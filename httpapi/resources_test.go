@@ -14,6 +14,8 @@ import (
 
 // ownTargets has a request for each resource of the API port, in the order of the table.
 var ownTargets = []string{
+	ojsSubscriptions, ojsSubscriptions + "/sub_1", ojsSubscriptions + "/sub_1/test",
+	ojsSubscriptions + "/sub_1/rotate-secret", ojsRoot + "/deliveries",
 	"/a/*?subscription=s", "/**?subscriptions", "/callback/s:%2Fa", "/callback/s:/a", "/a/__ds/b",
 }
 
@@ -24,7 +26,9 @@ func (h *harness) serve(table []resource) {
 }
 
 func TestEachResourceAnswersTheMethodsThatItNamesAndNoOther(t *testing.T) {
-	h := newHarness(t, func(c *Config) { c.Pprof, c.MetricsPage = true, http.NotFoundHandler() })
+	h := newHarness(t, func(c *Config) {
+		c.Pprof, c.MetricsPage, c.OJSStreams = true, http.NotFoundHandler(), "/ojs/**"
+	})
 	table := h.svc.resources()
 	for i := range table {
 		for j, m := range table[i].methods {

@@ -82,6 +82,10 @@ type Config struct {
 	// that a subscription could be for. May be empty.
 	RegistryPath string
 
+	// OJSStreams has the API port serve the subscriptions of Open Job Spec, for the streams of this pattern, in its
+	// canonical form. Empty serves none.
+	OJSStreams string
+
 	// Origins are the web origins ("https://app.example.com") whose pages may use Reveille's own resources from a
 	// browser; AnyOrigin allows all of them, but on the API port only. The operator port also answers at their hosts.
 	Origins []string

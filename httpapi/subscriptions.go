@@ -2,11 +2,10 @@ package httpapi
 
 import (
 	"cmp"
+	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
-	"io"
-	"iter"
 	"net/http"
 	"net/url"
 
@@ -61,7 +60,11 @@ func (s *Service) createSubscription(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	asked, err := s.readSubscription(c, true)
+	o, err := s.readObject(c)
+	if err != nil {
+		return err
+	}
+	asked, err := s.readSubscription(ctx, o, true)
 	if err != nil {
 		return err
 	}
@@ -69,14 +72,7 @@ func (s *Service) createSubscription(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, there := s.cfg.Store.Catalog().Get(id); !there {
-		if err := s.checkStream(ctx, sub); err != nil {
-			return err
-		}
-	}
-	sub.Secret = sub.Signature.NewSecret(random(32))
-	sub.Generation = hex.EncodeToString(random(16))
-	stored, created, err := s.cfg.Streams.Subscribe(ctx, sub)
+	stored, created, err := s.subscribe(ctx, sub)
 	if err != nil {
 		return err
 	}
@@ -85,10 +81,27 @@ func (s *Service) createSubscription(c echo.Context) error {
 		writeJSON(c.Response(), http.StatusOK, body)
 		return nil
 	}
-	s.log.Info("subscription created", zap.String("subscription", id), zap.String("pattern", pattern))
 	body.Secret = stored.Secret
 	writeJSON(c.Response(), http.StatusCreated, body)
 	return nil
+}
+
+// subscribe stores a subscription that may be new, with a secret of its own.
+func (s *Service) subscribe(
+	ctx context.Context, sub fsm.Subscription,
+) (stored fsm.Subscription, created bool, err error) {
+	if _, there := s.cfg.Store.Catalog().Get(sub.ID); !there {
+		if err := s.checkStream(ctx, sub); err != nil {
+			return sub, false, err
+		}
+	}
+	sub.Secret = sub.Signature.NewSecret(random(32))
+	sub.Generation = hex.EncodeToString(random(16))
+	stored, created, err = s.cfg.Streams.Subscribe(ctx, sub)
+	if created {
+		s.log.Info("subscription created", zap.String("subscription", sub.ID), zap.String("pattern", sub.Pattern))
+	}
+	return stored, created, err
 }
 
 // changeSubscription answers PATCH /{pattern}?subscription=ID: a JSON merge patch (RFC 7396) of what a PUT has. The
@@ -101,16 +114,36 @@ func (s *Service) changeSubscription(c echo.Context) error {
 	if !found {
 		return noSubscription()
 	}
-	asked, err := s.readSubscription(c, false)
+	o, err := s.readObject(c)
 	if err != nil {
 		return err
 	}
+	asked, err := s.readSubscription(c.Request().Context(), o, false)
+	if err != nil {
+		return err
+	}
+	stored, err := s.change(c.Request().Context(), named, asked)
+	if err != nil {
+		return err
+	}
+	body := bodyOf(stored)
+	if stored.Secret == asked.secret {
+		body.Secret = stored.Secret
+	}
+	writeJSON(c.Response(), http.StatusOK, body)
+	return nil
+}
+
+// change stores what was asked of a subscription that was found.
+func (s *Service) change(
+	ctx context.Context, named fsm.Subscription, asked configuration,
+) (fsm.Subscription, error) {
 	if changed, err := asked.of(named); err == nil && !changed.Filter.Equal(named.Filter) {
-		if err := s.checkStream(c.Request().Context(), changed); err != nil {
-			return err
+		if err := s.checkStream(ctx, changed); err != nil {
+			return changed, err
 		}
 	}
-	stored, err := s.cfg.Store.ChangeSubscription(c.Request().Context(), named.ID,
+	stored, err := s.cfg.Store.ChangeSubscription(ctx, named.ID,
 		func(now fsm.Subscription) (fsm.Subscription, error) {
 			if now.Pattern != named.Pattern { // deleted since, and made anew with this one
 				return now, fsm.ErrNotFound
@@ -119,17 +152,12 @@ func (s *Service) changeSubscription(c echo.Context) error {
 		})
 	switch {
 	case errors.Is(err, fsm.ErrNotFound):
-		return noSubscription()
+		return stored, noSubscription()
 	case err != nil:
-		return err
+		return stored, err
 	}
 	s.log.Info("subscription changed", zap.String("subscription", stored.ID))
-	body := bodyOf(stored)
-	if stored.Secret == asked.secret {
-		body.Secret = stored.Secret
-	}
-	writeJSON(c.Response(), http.StatusOK, body)
-	return nil
+	return stored, nil
 }
 
 // configuration holds the fields that the body of a PUT or PATCH has; nil for those that it lacks.
@@ -178,12 +206,9 @@ func (asked configuration) appliedTo(sub fsm.Subscription) (fsm.Subscription, er
 	return sub.WithDefaults(), nil
 }
 
-// readSubscription reads the body of a PUT (all), or of a PATCH, which may lack any field. null stands for the default.
-func (s *Service) readSubscription(c echo.Context, all bool) (asked configuration, err error) {
-	o, err := s.readObject(c)
-	if err != nil {
-		return asked, err
-	}
+// readSubscription reads the fields of a PUT (all), or of a PATCH, which may lack any of them. null stands for the
+// default.
+func (s *Service) readSubscription(ctx context.Context, o object, all bool) (asked configuration, err error) {
 	if _, said := o["webhook"]; said || all {
 		webhook, err := required[string](o, "webhook", "a URL")
 		if err != nil {
@@ -229,7 +254,7 @@ func (s *Service) readSubscription(c echo.Context, all bool) (asked configuratio
 	case len(*asked.webhook) > maxWebhook:
 		return asked, refuse(fsm.CodeInvalidRequest, "webhook is longer than %d bytes", maxWebhook)
 	}
-	if err := s.cfg.Targets.CheckTarget(c.Request().Context(), *asked.webhook); err != nil {
+	if err := s.cfg.Targets.CheckTarget(ctx, *asked.webhook); err != nil {
 		return asked, refuse(fsm.CodeInvalidWebhook, "%v", err) // it names the field
 	}
 	return asked, nil
@@ -266,31 +291,10 @@ func (s *Service) listSubscriptions(c echo.Context) error {
 	if err := s.cfg.Store.RefreshCatalog(c.Request().Context()); err != nil {
 		return err
 	}
-	writeList(c.Response(), func(yield func(subscriptionBody) bool) {
-		for _, sub := range s.cfg.Store.Catalog().All() {
-			if (pattern == allPattern || pattern == sub.Pattern) && !yield(bodyOf(sub)) {
-				return
-			}
-		}
-	})
+	writeList(c.Response(), listed(s.cfg.Store.Catalog(), bodyOf, func(sub fsm.Subscription) bool {
+		return pattern == allPattern || pattern == sub.Pattern
+	}))
 	return nil
-}
-
-// writeList answers with a list of any length, of which only one entry at a time is in memory: a client may be slow to
-// read it.
-func writeList(w http.ResponseWriter, list iter.Seq[subscriptionBody]) {
-	answerHeader(w, http.StatusOK)
-	between := `{"subscriptions":[`
-	for body := range list {
-		if _, err := io.WriteString(w, between); err != nil || encode(w, body) != nil {
-			return // the client is gone
-		}
-		between = ","
-	}
-	if between != "," {
-		_, _ = io.WriteString(w, between)
-	}
-	_, _ = io.WriteString(w, "]}\n")
 }
 
 // deleteSubscription answers DELETE /{pattern}?subscription=ID (webhook spec, Delete). A subscription that is not there
@@ -301,11 +305,15 @@ func (s *Service) deleteSubscription(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := s.cfg.Store.DeleteSubscription(c.Request().Context(), sub.ID); err != nil {
+	return s.delete(c, sub.ID, found)
+}
+
+func (s *Service) delete(c echo.Context, id string, found bool) error {
+	if err := s.cfg.Store.DeleteSubscription(c.Request().Context(), id); err != nil {
 		return err
 	}
 	if found {
-		s.log.Info("subscription deleted", zap.String("subscription", sub.ID))
+		s.log.Info("subscription deleted", zap.String("subscription", id))
 	}
 	c.Response().Header().Set("Cache-Control", "no-store")
 	return c.NoContent(http.StatusNoContent)

@@ -32,6 +32,33 @@ func TestEveryLinkSettingAndMetricInTheDocumentsExists(t *testing.T) {
 	}
 }
 
+func TestEveryTestThatADocumentNamesExists(t *testing.T) {
+	var sources strings.Builder
+	err := fs.WalkDir(project(), ".", func(name string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && (d.Name() == "node_modules" || name != "." && strings.HasPrefix(d.Name(), ".")):
+			return fs.SkipDir
+		case !strings.HasSuffix(name, "_test.go"):
+			return nil
+		}
+		text, err := fs.ReadFile(project(), name)
+		sources.Write(text)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for page, text := range markdown(t, project()) {
+		for _, m := range regexp.MustCompile("`(Test[A-Z]\\w+)`").FindAllStringSubmatch(text, -1) {
+			if !strings.Contains(sources.String(), "\nfunc "+m[1]+"(") {
+				t.Errorf("%s: there is no %s", page, m[1])
+			}
+		}
+	}
+}
+
 func TestABadLinkSettingOrMetricInADocumentIsFound(t *testing.T) {
 	tree := fstest.MapFS{
 		"README.md": {Data: []byte(`# A title

@@ -148,6 +148,10 @@ func assemble(
 		return nil, err
 	}
 	outcomes.Connect(p.dispatcher, p.tailer)
+	ojsStreams := ""
+	if s.OJS {
+		ojsStreams = s.OJSStreams
+	}
 	p.api, err = httpapi.New(httpapi.Config{
 		Store: p.store, Upstream: p.tailer.Upstream(), Streams: p.tailer.Discovery(), Outcomes: outcomes,
 		Targets: p.dispatcher, Tester: p.dispatcher, Tokens: s.tokens, UpstreamURL: s.upstream,
@@ -157,6 +161,7 @@ func assemble(
 		MetricsPage: scrapes(metrics, log.Named("metrics")), MaxStreamsPerConsumer: s.MaxStreamsPerConsumer,
 		MaxConnections: s.MaxConnections, Logger: log.Named("api"), Version: programVersion(), Ready: p.ready,
 		LogLevel: level, Pprof: s.Pprof, Tracer: tracer, OperatorAddr: s.AdminAddr,
+		OJSStreams: ojsStreams,
 	})
 	return p, err
 }

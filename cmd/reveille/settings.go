@@ -49,6 +49,8 @@ type settings struct {
 	AdminAddr       string        `envconfig:"REVEILLE_ADMIN_ADDR" default:":9090"`
 	Gateway         bool          `envconfig:"REVEILLE_GATEWAY" default:"true"`
 	Origins         list          `envconfig:"REVEILLE_CORS_ORIGINS"`
+	OJS             bool          `envconfig:"REVEILLE_OJS" default:"false"`
+	OJSStreams      string        `envconfig:"REVEILLE_OJS_STREAMS" default:"/ojs/**"`
 	Streams         list          `envconfig:"REVEILLE_STREAMS"`
 	RegistryStream  string        `envconfig:"REVEILLE_REGISTRY_STREAM"`
 	TailMode        string        `envconfig:"REVEILLE_TAIL_MODE" default:"long-poll"`
@@ -257,6 +259,11 @@ func (s *settings) check() (err error) {
 			return wrong("STREAMS", p, fmt.Sprintf("paths that begin with \"/\", separated by commas (%v)", err))
 		}
 	}
+	pattern, err := fsm.ParsePattern(s.OJSStreams)
+	if err != nil {
+		return wrong("OJS_STREAMS", s.OJSStreams, fmt.Sprintf("a pattern such as /ojs/** (%v)", err))
+	}
+	s.OJSStreams = pattern.String()
 	for i, o := range s.Origins {
 		if s.Origins[i], err = webOrigin(o); err != nil {
 			return wrong("CORS_ORIGINS", o, err.Error())

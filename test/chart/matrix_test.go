@@ -142,6 +142,12 @@ networkPolicy: {enabled: true}`,
 			`hostnames: [a.example.com]}}`,
 		plus: []string{"HTTPRoute"},
 	},
+	{
+		name: "a route for subscriptions of Open Job Spec",
+		values: `{httpRoute: {enabled: true, requests: subscriptions, parentRefs: [{name: public}]}, ` +
+			`settings: {ojs: true, ojsStreams: /jobs/**}}`,
+		plus: []string{"HTTPRoute"},
+	},
 	{name: "a network policy", values: `{networkPolicy: {enabled: true}}`, plus: []string{"NetworkPolicy"}},
 	{name: "metrics", values: `{serviceMonitor: {enabled: true}}`, plus: []string{"ServiceMonitor"}},
 	{

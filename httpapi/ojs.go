@@ -1,0 +1,219 @@
+package httpapi
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/labstack/echo/v4"
+	"go.uber.org/zap"
+
+	"reveille/fsm"
+)
+
+const (
+	// ojsRoot is where the HTTP binding of Open Job Spec has its webhooks (OJS Webhook Delivery 10).
+	ojsRoot          = "/ojs/v1/webhooks"
+	ojsSubscriptions = ojsRoot + "/subscriptions"
+	// ojsIDPrefix begins the IDs of the subscriptions that are made there; a UUID follows (5.1).
+	ojsIDPrefix = "sub_"
+)
+
+// ojsResources are the subscriptions of Open Job Spec, if they are to be served: push subscriptions with the format of
+// that spec, made and shown as it says. Nothing else is at their root.
+func (s *Service) ojsResources() []resource {
+	if s.cfg.OJSStreams == "" {
+		return nil
+	}
+	one := func(action string) func(string) bool {
+		return func(raw string) bool {
+			id, does := ojsTarget(raw)
+			return id != "" && does == action
+		}
+	}
+	return []resource{
+		{port: api, path: func(raw string) bool { return raw == ojsSubscriptions }, role: anyone, methods: methods{
+			{http.MethodGet, s.listOJS},
+			{http.MethodHead, s.listOJS},
+			{http.MethodPost, s.fromNoPage(s.createOJS)},
+		}},
+		{port: api, path: one(""), role: anyone, methods: methods{
+			{http.MethodGet, s.getOJS},
+			{http.MethodHead, s.getOJS},
+			{http.MethodPatch, s.changeOJS},
+			{http.MethodDelete, s.deleteOJS},
+		}},
+		{port: api, path: one("/test"), role: anyone, methods: post(s.fromNoPage(
+			s.onOJS(s.onSubscription("test delivery", s.testDelivery))))},
+		{port: api, path: one("/rotate-secret"), role: anyone, methods: post(s.fromNoPage(
+			s.onOJS(s.onSubscription("secret rotated", s.rotateOJS))))},
+		{port: api, path: isBelowOJS, role: anyone, methods: methods{{every, nothing}}},
+	}
+}
+
+// ojsTarget returns the ID of the subscription that a path is of, and what follows it. Of other paths the ID is empty.
+func ojsTarget(raw string) (id, action string) {
+	id, ok := strings.CutPrefix(raw, ojsSubscriptions+"/")
+	if i := strings.IndexByte(id, '/'); ok && i >= 0 {
+		return id[:i], id[i:]
+	}
+	if !ok {
+		return "", ""
+	}
+	return id, ""
+}
+
+func isBelowOJS(raw string) bool {
+	canonical, _ := fsm.CanonicalPath(raw) // empty for a path that no stream can have
+	below := func(path string) bool { return path == ojsRoot || strings.HasPrefix(path, ojsRoot+"/") }
+	return below(raw) || below(canonical)
+}
+
+func nothing(echo.Context) error { return refuse(fsm.CodeNotFound, "there is nothing at this path") }
+
+// fromNoPage keeps web pages away that may not use the API port: unlike a PUT, a PATCH and a DELETE, a browser sends
+// their POST without asking first.
+func (s *Service) fromNoPage(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		r := c.Request()
+		if origin := r.Header.Get("Origin"); !s.origins.any && !s.origins.listed[origin] && foreign(r, origin) {
+			return refuse(fsm.CodeForbidden, "requests of web pages are refused here; to allow your own page, add "+
+				"its origin to REVEILLE_CORS_ORIGINS")
+		}
+		return next(c)
+	}
+}
+
+// isOJS says whether a subscription was made by the resources of Open Job Spec, or might have been.
+func isOJS(sub fsm.Subscription) bool { return sub.Format == fsm.FormatOJS && isOJSID(sub.ID) }
+
+func isOJSID(id string) bool {
+	of, ok := strings.CutPrefix(id, ojsIDPrefix)
+	return ok && len(of) == 36 && uuid.Validate(of) == nil
+}
+
+// findOJS returns the subscription that a request names, whichever replica created it.
+func (s *Service) findOJS(c echo.Context) (fsm.Subscription, error) {
+	id, _ := ojsTarget(rawPath(c.Request()))
+	if err := s.cfg.Store.RefreshCatalog(c.Request().Context()); err != nil {
+		return fsm.Subscription{}, err
+	}
+	sub, found := s.cfg.Store.Catalog().Get(id)
+	if !found || !isOJS(sub) {
+		return sub, noSubscription()
+	}
+	return sub, nil
+}
+
+// onOJS gives a handler the subscription's ID as on the operator port.
+func (s *Service) onOJS(handle echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		sub, err := s.findOJS(c)
+		if err != nil {
+			return err
+		}
+		c.SetParamNames("id")
+		c.SetParamValues(sub.ID)
+		return handle(c)
+	}
+}
+
+// createOJS answers POST …/subscriptions (6.1).
+func (s *Service) createOJS(c echo.Context) error {
+	asked, err := s.readOJS(c, true)
+	if err != nil {
+		return err
+	}
+	id, err := uuid.NewV7()
+	if err != nil {
+		return err
+	}
+	sub, err := asked.of(fsm.Subscription{ID: ojsIDPrefix + id.String(), Pattern: s.cfg.OJSStreams})
+	if err != nil {
+		return byOJSName(err)
+	}
+	stored, _, err := s.subscribe(c.Request().Context(), sub)
+	if err != nil {
+		return err
+	}
+	body := ojsBodyOf(stored)
+	body.Secret = stored.Secret
+	writeJSON(c.Response(), http.StatusCreated, body)
+	return nil
+}
+
+// listOJS answers GET …/subscriptions (6.2). The text has no shape for it.
+func (s *Service) listOJS(c echo.Context) error {
+	if err := s.cfg.Store.RefreshCatalog(c.Request().Context()); err != nil {
+		return err
+	}
+	writeList(c.Response(), listed(s.cfg.Store.Catalog(), ojsBodyOf, isOJS))
+	return nil
+}
+
+// getOJS answers GET …/subscriptions/{id} (6.3).
+func (s *Service) getOJS(c echo.Context) error {
+	sub, err := s.findOJS(c)
+	if err != nil {
+		return err
+	}
+	writeJSON(c.Response(), http.StatusOK, ojsBodyOf(sub))
+	return nil
+}
+
+// changeOJS answers PATCH …/subscriptions/{id} (6.4). To set it active is what an operator's resumption is, so it also
+// delivers again to an endpoint that has answered 410.
+func (s *Service) changeOJS(c echo.Context) error {
+	named, err := s.findOJS(c)
+	if err != nil {
+		return err
+	}
+	asked, err := s.readOJS(c, false)
+	if err != nil {
+		return err
+	}
+	stored, err := s.change(c.Request().Context(), named, asked.configuration)
+	if err != nil {
+		return byOJSName(err)
+	}
+	if asked.resume {
+		_, err := s.resume(c.Request().Context(), stored.ID)
+		if errors.Is(err, fsm.ErrNotFound) { // deleted since
+			return noSubscription()
+		} else if err != nil {
+			return err
+		}
+		stored.Paused = false
+	}
+	writeJSON(c.Response(), http.StatusOK, ojsBodyOf(stored))
+	return nil
+}
+
+// deleteOJS answers DELETE …/subscriptions/{id} (6.5). As by the other API, one that is not there is what the client
+// wants; one that was made otherwise is not for these resources.
+func (s *Service) deleteOJS(c echo.Context) error {
+	id, _ := ojsTarget(rawPath(c.Request()))
+	if err := s.cfg.Store.RefreshCatalog(c.Request().Context()); err != nil {
+		return err
+	}
+	sub, found := s.cfg.Store.Catalog().Get(id)
+	if !isOJSID(id) || found && !isOJS(sub) {
+		return noSubscription()
+	}
+	return s.delete(c, id, found)
+}
+
+// rotatedOJS is the answer to a rotation of the secret, for which the text has no shape.
+type rotatedOJS struct {
+	ID                 string    `json:"id"`
+	Secret             string    `json:"secret"`
+	PreviousSignsUntil time.Time `json:"previous_signs_until,omitzero"`
+}
+
+// rotateOJS answers POST …/subscriptions/{id}/rotate-secret (8.3).
+func (s *Service) rotateOJS(c echo.Context, id string) (any, []zap.Field, error) {
+	sub, fields, err := s.rotate(c, id)
+	return rotatedOJS{id, sub.Secret, sub.Previous.Until.UTC()}, fields, err
+}

@@ -1,0 +1,94 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"reveille/fsm"
+)
+
+// ojsBody is a subscription as Open Job Spec shows it (OJS Webhook Delivery 5.1).
+type ojsBody struct {
+	ID  string `json:"id"`
+	URL string `json:"url"`
+	ojsFilterBody
+	Active bool `json:"active"`
+	// Secret is only in the answer to the request that has made it (6.1).
+	Secret    string            `json:"secret,omitempty"`
+	Metadata  map[string]string `json:"metadata,omitempty"`
+	CreatedAt time.Time         `json:"created_at"`
+}
+
+func ojsBodyOf(sub fsm.Subscription) ojsBody {
+	return ojsBody{
+		ID: sub.ID, URL: sub.Webhook, ojsFilterBody: ojsFilterOf(sub), Active: !sub.Paused, Metadata: sub.Metadata,
+		CreatedAt: sub.CreatedAt.UTC(),
+	}
+}
+
+// ojsAsked is what the body of a POST or a PATCH asks for.
+type ojsAsked struct {
+	configuration
+	// resume is true if the subscription is to be active.
+	resume bool
+}
+
+// readOJS reads the body of a POST (all), or of a PATCH, which may lack any field. What the fields mean, and which of
+// them are refused, is as for a PUT: they are the same under other names.
+func (s *Service) readOJS(c echo.Context, all bool) (asked ojsAsked, err error) {
+	o, err := s.readObject(c)
+	if err != nil {
+		return asked, err
+	}
+	if err := o.only("url", "events", "filter", "active", "metadata"); err != nil {
+		return asked, err
+	}
+	if _, said := o["events"]; said || all {
+		if _, err := required[[]json.RawMessage](o, "events", "a list of types of events"); err != nil {
+			return asked, err
+		}
+	}
+	if err := onlyOJSFilter(o); err != nil {
+		return asked, err
+	}
+	fields := object{}
+	if all { // the delays between attempts, and the time that each has, are the defaults (7.2, 7.3)
+		fields = object{"mode": []byte(`"push"`), "format": []byte(`"ojs"`), "ordering": []byte(`"none"`)}
+	}
+	for name, raw := range o {
+		if ours, known := ojsNames[name]; known {
+			fields[ours] = raw
+		}
+	}
+	if asked.configuration, err = s.readSubscription(c.Request().Context(), fields, all); err != nil {
+		return asked, byOJSName(err)
+	}
+	active, named, err := optional[bool](o, "active", "true or false")
+	if _, said := o["active"]; said && err == nil {
+		asked.resume = active || !named
+		asked.settings = append(asked.settings, func(sub *fsm.Subscription) error {
+			sub.Paused = sub.Paused || !asked.resume
+			return nil
+		})
+	}
+	return asked, err
+}
+
+// ojsNames are the fields of Open Job Spec that are those of a PUT, and their names there.
+var ojsNames = map[string]string{"url": "webhook", "metadata": "metadata", "events": "events", "filter": "filter"}
+
+// byOJSName has a refusal name the URL as the client does.
+func byOJSName(err error) error {
+	var r *refusal
+	if !errors.As(err, &r) {
+		return err
+	}
+	if rest, about := strings.CutPrefix(r.message, "webhook "); about {
+		return &refusal{r.code, "url " + rest}
+	}
+	return err
+}

@@ -1,0 +1,45 @@
+package httpapi
+
+import "reveille/fsm"
+
+// ojsFilterBody says which events a subscription gets (OJS Webhook Delivery 5.2).
+type ojsFilterBody struct {
+	Events []string               `json:"events"`
+	Filter map[string][]fsm.Value `json:"filter,omitempty"`
+}
+
+// ojsFilterOf shows a filter by the names of the text. What it has no name for, the other API has set.
+func ojsFilterOf(sub fsm.Subscription) ojsFilterBody {
+	b := ojsFilterBody{Events: sub.Filter.Events}
+	if len(b.Events) == 0 {
+		b.Events = []string{fsm.AnyType}
+	}
+	if len(sub.Filter.Values) == 0 {
+		return b
+	}
+	b.Filter = map[string][]fsm.Value{}
+	for path, values := range sub.Filter.Values {
+		b.Filter[path] = values
+	}
+	for name, path := range filterPaths {
+		if values, set := b.Filter[path]; set {
+			delete(b.Filter, path)
+			b.Filter[name] = values
+		}
+	}
+	return b
+}
+
+// onlyOJSFilter refuses names that the text does not have: a misspelt one would be a path that no event has.
+func onlyOJSFilter(o object) error {
+	const name = "filter"
+	fields, _, err := optional[object](o, name, "an object of lists")
+	if err != nil {
+		return err
+	}
+	named := object{}
+	for field, raw := range fields {
+		named[name+"."+field] = raw
+	}
+	return named.only("filter.queues", "filter.job_types")
+}
