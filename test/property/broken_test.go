@@ -19,10 +19,9 @@ import (
 	"reveille/test/harness"
 )
 
-// huntedHistories bounds how many histories it may take to find a broken script, of which the short form plays
-// hastyHistories and no more for any script, and soundHistories is how many are played
-// with scripts that are right. The histories are always the same.
-const huntedHistories, hastyHistories, soundHistories = 300, 10, 40
+// huntedHistories bounds how many histories it may take to find a broken script, and soundHistories is how many are
+// played with scripts that are right. The short form plays hastyHistories of either. They are always the same.
+const huntedHistories, hastyHistories, soundHistories = 300, 5, 40
 
 // brokenPushes are about what a subscription's profile and deliveries of ModePush change.
 var brokenPushes = []harness.BrokenScript{
@@ -180,10 +179,10 @@ func TestHistoriesFindABrokenScript(t *testing.T) {
 			rdb.AddHook(newBreaker(t, b))
 			broken, histories := b.Old != "", huntedHistories
 			switch {
-			case !broken:
-				histories = soundHistories
 			case testing.Short():
 				histories = hastyHistories
+			case !broken:
+				histories = soundHistories
 			}
 			number, found := hunt(t, rdb, tokens, histories, i >= len(usual), i >= len(besides))
 			switch {
