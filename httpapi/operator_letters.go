@@ -159,7 +159,7 @@ type discardedBody struct {
 	Next string `json:"next,omitempty"`
 }
 
-// discardLetters drops the dead letters that a subscription has now. The subscription may be deleted.
+// discardLetters drops the dead letters that a subscription has now.
 func (s *Service) discardLetters(c echo.Context) error {
 	which, err := s.readWhichLetters(c)
 	if err != nil {
