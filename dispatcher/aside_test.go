@@ -41,7 +41,7 @@ func TestAPushThatStepsAside(t *testing.T) {
 	store := newMemStore()
 	f := start(t, store, func(c *Config) {
 		c.ReadBatch = func(
-			_ context.Context, _, _ string, at, end fsm.Offset, most int, _ bool, _ func([]byte) bool,
+			_ context.Context, _, _ string, at, end fsm.Offset, most int, _ int64, _ func([]byte) bool,
 		) (fsm.Batch, error) {
 			mu.Lock()
 			defer mu.Unlock()

@@ -32,14 +32,15 @@ type Store interface {
 	RefreshCatalog(ctx context.Context) error
 }
 
-// BatchReader reads at most so many events of a stream from a position on, and none behind an end unless that is empty;
-// retried says that an attempt before has brought them. If matches is not nil, the batch has only events of JSON that
-// it is true of, and may have none though the stream goes on behind it.
+// BatchReader reads at most so many events of a stream from a position on, and none behind an end unless that is empty.
+// span is the Span of the batch that an attempt before has had, 0 without one: no more of the stream is looked at. If
+// matches is not nil, the batch has only events of JSON that it is true of, and may have none though the stream goes on
+// behind it.
 //
 // A reader that comes back for those behind the last ones gets them sooner; it reads one stream, and what is made anew
 // has another reader. The error wraps fsm.ErrNoStream if there is no such stream.
 type BatchReader func(
-	ctx context.Context, reader, path string, at, end fsm.Offset, events int, retried bool,
+	ctx context.Context, reader, path string, at, end fsm.Offset, events int, span int64,
 	matches func(event []byte) bool,
 ) (fsm.Batch, error)
 

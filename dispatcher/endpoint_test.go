@@ -90,7 +90,7 @@ func inPushTime(t *testing.T, change func(*fsm.Subscription), test func(*pushed)
 		p.sub = store.pushSub(hookURL, change)
 		p.fixture = start(t, store, func(c *Config) {
 			c.ReadBatch = func(
-				_ context.Context, _, path string, at, _ fsm.Offset, _ int, _ bool, _ func([]byte) bool,
+				_ context.Context, _, path string, at, _ fsm.Offset, _ int, _ int64, _ func([]byte) bool,
 			) (fsm.Batch, error) {
 				if p.breaks.Load() && p.broken.CompareAndSwap(nil, path) || p.broken.Load() == path {
 					return fsm.Batch{}, errors.New("no answer")

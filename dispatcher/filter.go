@@ -1,9 +1,11 @@
 package dispatcher
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/tidwall/gjson"
 
@@ -66,9 +68,10 @@ func (f *filter) takesType(e gjson.Result) bool {
 		return true
 	}
 	own := at(e, f.typePath)
+	text := textOf(own)
 	return own.Type == gjson.String && slices.ContainsFunc(f.types, func(t string) bool {
 		prefix, wildcard := strings.CutSuffix(t, "*")
-		return own.Str == t || wildcard && strings.HasPrefix(own.Str, prefix)
+		return text == t || wildcard && strings.HasPrefix(text, prefix)
 	})
 }
 
@@ -80,7 +83,7 @@ func (c condition) holds(e gjson.Result) bool {
 		case own.Type != v.Type:
 			return false
 		case own.Type == gjson.String:
-			return own.Str == v.Str
+			return textOf(own) == textOf(v)
 		case own.Type == gjson.Number:
 			return fsm.Decimal(own.Raw) == fsm.Decimal(v.Raw)
 		}
@@ -96,7 +99,7 @@ func at(v gjson.Result, path []string) gjson.Result {
 		}
 		var found gjson.Result
 		v.ForEach(func(key, value gjson.Result) bool {
-			if key.Str == name {
+			if textOf(key) == name {
 				found = value
 			}
 			return true
@@ -104,4 +107,14 @@ func at(v gjson.Result, path []string) gjson.Result {
 		v = found
 	}
 	return v
+}
+
+// textOf returns a string as a receiver's reader of JSON does, also where it has half of a surrogate pair, or bytes
+// that are no UTF-8.
+func textOf(v gjson.Result) (text string) {
+	if v.Type != gjson.String || strings.IndexByte(v.Raw, '\\') < 0 && utf8.ValidString(v.Str) {
+		return v.Str
+	}
+	_ = json.Unmarshal([]byte(v.Raw), &text) // the event is valid JSON
+	return text
 }

@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"reveille/dispatcher/format"
 	"reveille/fsm"
@@ -17,7 +19,7 @@ import (
 // number, and its type says whether it is wanted.
 func chunks(n, size int, wanted ...int) BatchReader {
 	return func(
-		_ context.Context, _, _ string, at, end fsm.Offset, most int, _ bool, matches func([]byte) bool,
+		_ context.Context, _, _ string, at, end fsm.Offset, most int, span int64, matches func([]byte) bool,
 	) (fsm.Batch, error) {
 		base, skip := at.Split()
 		first := 0
@@ -28,7 +30,8 @@ func chunks(n, size int, wanted ...int) BatchReader {
 		tail := fsm.Offset(fmt.Sprintf("%09d", next))
 		b := fsm.Batch{ContentType: "application/json", JSON: true, From: at, To: tail, Within: tail, Tail: tail}
 		for i := first + int(skip); i < next; i++ {
-			if len(b.Events) == most || end != "" && !end.After(base.At(int64(i-first), tail)) {
+			over := span > 0 && int64(i-first)-skip == span
+			if over || len(b.Events) == most || end != "" && !end.After(base.At(int64(i-first), tail)) {
 				b.To, b.Within = base.At(int64(i-first), tail), base.At(int64(i-first), tail)
 				break
 			}
@@ -48,6 +51,18 @@ func chunks(n, size int, wanted ...int) BatchReader {
 
 func wants(types ...string) func(*fsm.Subscription) {
 	return func(s *fsm.Subscription) { s.Filter.Events = types }
+}
+
+// change has another replica change subscription s.
+func (s *memStore) change(t *testing.T, change func(*fsm.Subscription)) {
+	t.Helper()
+	_, err := s.other.ChangeSubscription(t.Context(), "s", func(sub fsm.Subscription) (fsm.Subscription, error) {
+		change(&sub)
+		return sub, nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
 }
 
 // TestAFilterCostsNoAttempts holds that what does not match is passed over as far as a read goes, with one call to the
@@ -146,13 +161,7 @@ func TestTheFilterThatHoldsDecides(t *testing.T) {
 	store := newMemStore()
 	hook := endpoint(t, func(w http.ResponseWriter, _ *http.Request) {
 		requests.Add(1)
-		_, err := store.other.ChangeSubscription(t.Context(), "s", func(s fsm.Subscription) (fsm.Subscription, error) {
-			s.Filter.Events = []string{"another"}
-			return s, nil
-		})
-		if err != nil {
-			t.Error(err)
-		}
+		store.change(t, wants("another"))
 		w.WriteHeader(http.StatusServiceUnavailable)
 	})
 	f := start(t, store, func(c *Config) { c.ReadBatch = chunks(20, 10, 3) })
@@ -178,11 +187,11 @@ func TestAFilterHoldsUpNobody(t *testing.T) {
 		c.MaxInFlight, c.MaxInFlightPerSubscription = 2, 1
 		read := chunks(1, 1, 0)
 		c.ReadBatch = func(
-			ctx context.Context, reader, path string, at, end fsm.Offset, most int, retried bool,
+			ctx context.Context, reader, path string, at, end fsm.Offset, most int, span int64,
 			matches func([]byte) bool,
 		) (fsm.Batch, error) {
 			if path == "/s/2" {
-				return read(ctx, reader, path, at, end, most, retried, matches)
+				return read(ctx, reader, path, at, end, most, span, matches)
 			}
 			signal(passed)
 			base, n := at.Split()
@@ -207,14 +216,92 @@ func TestAFormerFilterLeavesOutNothing(t *testing.T) {
 	sub := store.pushSub(hook, wants("another"))
 	f := start(t, store, func(c *Config) { c.ReadBatch = chunks(20, 10, 15) })
 	store.SetStale(true)
-	_, err := store.other.ChangeSubscription(t.Context(), "s", func(s fsm.Subscription) (fsm.Subscription, error) {
-		s.Filter.Events = []string{"wanted"}
-		return s, nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	store.change(t, wants("wanted"))
 	f.Deliver(store.event(sub, "/s/1", "000000020"))
 	<-taken
 	f.stop()
+}
+
+// TestARetryUnderAnotherFilterBringsNoLaterEvents holds that no event is dead for attempts that others have had: what
+// lies behind the events of the first attempt is not read by a retry.
+func TestARetryUnderAnotherFilterBringsNoLaterEvents(t *testing.T) {
+	store := newMemStore()
+	got := make(chan string, 10)
+	hook := endpoint(t, func(w http.ResponseWriter, r *http.Request) {
+		id := r.Header.Get(format.IDHeader)
+		got <- id
+		if strings.HasSuffix(id, "_3") {
+			store.change(t, func(s *fsm.Subscription) {
+				s.Filter = fsm.Filter{Values: map[string][]fsm.Value{"n": {"5"}}}
+			})
+		}
+		w.WriteHeader(http.StatusServiceUnavailable)
+	})
+	f := start(t, store, func(c *Config) { c.ReadBatch = chunks(20, 10, 3, 5) })
+	f.Deliver(store.event(store.pushSub(hook, wants("wanted")), "/s/1", "000000020"))
+	store.until(t, "all is over", func() bool {
+		c := store.consumer("s:%2Fs%2F1")
+		return c.State == fsm.Idle && c.Links["/s/1"].Acked == "000000020"
+	})
+	f.stop()
+	close(got)
+	times := map[string]int{}
+	for id := range got {
+		times[id[strings.LastIndexByte(id, '_'):]]++
+	}
+	if times["_3"] != 1 || times["_5"] != 2 {
+		t.Errorf("event 3 was sent %d times, want 1, and event 5 %d times, want 2", times["_3"], times["_5"])
+	}
+}
+
+// TestWhatTheFilterCannotBeAskedForWaits holds that a stream is not read over and over while it is not known whether
+// the filter has changed.
+func TestWhatTheFilterCannotBeAskedForWaits(t *testing.T) {
+	store := newMemStore()
+	store.err = func(op string) error {
+		if op == "RefreshCatalog" {
+			return fsm.ErrUnavailable
+		}
+		return nil
+	}
+	hook := endpoint(t, func(http.ResponseWriter, *http.Request) {})
+	f := start(t, store, func(c *Config) { c.ReadBatch = chunks(20, 10, 15) })
+	began := store.now().Truncate(time.Millisecond) // deadlines have no more
+	f.Deliver(store.event(store.pushSub(hook, wants("wanted")), "/s/1", "000000020"))
+	store.untilCalls(t, "Park", 1)
+	if due := store.consumer("s:%2Fs%2F1").Deadline; due.Before(began.Add(filterWait)) {
+		t.Errorf("it is asked for again %s after it was", due.Sub(began))
+	}
+	f.stop()
+}
+
+// TestAFilterPassesOverNothingForOneThatIsPaused holds it though another replica has paused the subscription, and that
+// a stream of bytes is not dead by a filter that another replica has taken off.
+func TestAFilterPassesOverNothingForOneThatIsPaused(t *testing.T) {
+	for name, tc := range map[string]struct {
+		read   BatchReader
+		change func(*fsm.Subscription)
+	}{
+		"it is paused": {chunks(20, 10, 15), func(s *fsm.Subscription) { s.Paused = true }},
+		"the filter is taken off": {
+			reads(fsm.Batch{ContentType: "text/plain", Events: [][]byte{[]byte("x")}, To: "9", Within: "9", Tail: "9"}),
+			func(s *fsm.Subscription) { s.Filter = fsm.Filter{} },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			hook := endpoint(t, func(http.ResponseWriter, *http.Request) {})
+			store := newMemStore()
+			sub := store.pushSub(hook, wants("another"))
+			f := start(t, store, func(c *Config) { c.ReadBatch = tc.read })
+			store.SetStale(true)
+			store.change(t, tc.change)
+			f.Deliver(store.event(sub, "/s/1", "000000020"))
+			store.until(t, "it waits", func() bool { return store.called("Park")+store.called("Deliver") > 0 })
+			f.stop()
+			f.letter(t, fsm.DeadLetter{})
+			if n := store.called("Deliver"); n > 0 {
+				t.Errorf("%d steps were taken", n)
+			}
+		})
+	}
 }

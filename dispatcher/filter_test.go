@@ -236,3 +236,20 @@ func BenchmarkAFilter(b *testing.B) {
 		})
 	}
 }
+
+// TestAFilterReadsTextAsAReceiverDoes holds that a type is what encoding/json takes it for, also where its text is odd.
+func TestAFilterReadsTextAsAReceiverDoes(t *testing.T) {
+	for _, event := range []string{
+		`{"type":"\ud800\u0061"}`, `{"type":"\ud800a"}`, "{\"type\":\"a\xff\"}", `{"type":"\ud83d\ude00"}`,
+		`{"type":"\ud83d\ud83d\ude00"}`, `{"type":"\u0000x"}`, `{"ty\u0070e":"x"}`,
+	} {
+		var v struct{ Type string }
+		if err := json.Unmarshal([]byte(event), &v); err != nil {
+			t.Fatal(err)
+		}
+		f, err := newFilter(fsm.Filter{Events: []string{v.Type}})
+		if err != nil || !f.matches([]byte(event)) {
+			t.Errorf("%q has the type %q, which does not match, %v", event, v.Type, err)
+		}
+	}
+}

@@ -17,6 +17,8 @@ const (
 	readTimeout = 10 * time.Second
 	// unreadWait is how long a push waits whose events could not be read.
 	unreadWait = 5 * time.Second
+	// filterWait is how long one waits whose filter is not known for sure.
+	filterWait = time.Second
 	// pushSize is about what a push costs in memory while its request is in flight, in bytes: its events, as they were
 	// read and as they are sent.
 	pushSize = 2 * fsm.MaxDeliveryBytes
@@ -24,8 +26,6 @@ const (
 
 // read reads the events that a push brings.
 func (d *Dispatcher) read(ctx context.Context, a *attempt) bool {
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
-	defer cancel()
 	w := a.wake
 	var matches func([]byte) bool
 	if filtered := a.sub.Filter; !filtered.IsZero() {
@@ -40,11 +40,11 @@ func (d *Dispatcher) read(ctx context.Context, a *attempt) bool {
 	}
 	// A stream that is made anew has another consumer, by its birth if not by its ID.
 	reader := fmt.Sprintf("%s %s %d", w.Generation, w.Consumer, w.Born)
-	most := a.format.Most(a.delivery)
-	if w.Span > 0 {
-		most = min(most, int(w.Span))
-	}
-	batch, err := d.cfg.ReadBatch(ctx, reader, w.Primary, w.At(w.Primary), w.End(), most, w.Span > 0, matches)
+	reading, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	batch, err := d.cfg.ReadBatch(
+		reading, reader, w.Primary, w.At(w.Primary), w.End(), a.format.Most(a.delivery), w.Span, matches,
+	)
 	switch {
 	case d.requests.Err() != nil:
 		return a.ends(format.Verdict{Result: fsm.AttemptAbandoned})
@@ -58,18 +58,16 @@ func (d *Dispatcher) read(ctx context.Context, a *attempt) bool {
 		}
 		return a.ends(unread("the stream server cannot be read"))
 	}
-	if batch.Passed > 0 && !d.filterHolds(ctx, a) {
+	unfit := matches != nil && !batch.JSON && len(batch.Events) > 0
+	if (unfit || batch.Passed > 0) && !d.filterHolds(ctx, a) {
 		return a.ends(format.Verdict{
-			Result: fsm.AttemptHeld, Reason: "the filter has changed, or may have", Wait: time.Second,
+			Result: fsm.AttemptUnread, Reason: "the filter has changed, or may have", Wait: filterWait,
 		})
-	}
-	if w.Span > 0 {
-		batch = batch.Upto(w.Span)
 	}
 	a.delivery.ID, a.delivery.Batch = batch.DeliveryID(a.wake), batch
 	d.metrics.filtered.Add(float64(batch.Passed))
 	switch {
-	case matches != nil && !batch.JSON && len(batch.Events) > 0:
+	case unfit:
 		return a.ends(format.Verdict{
 			Result: fsm.AttemptDead, Class: format.ClassNotJSON,
 			Reason: "the subscription has a filter, and the stream is not JSON",
@@ -95,15 +93,16 @@ func (d *Dispatcher) read(ctx context.Context, a *attempt) bool {
 	return true
 }
 
-// filterHolds says whether the filter that has left out events is still that of the subscription. This replica may not
-// know yet that another one has changed it: an event that came after that must not be left out by the former filter.
+// filterHolds says whether the filter that has left out events is still that of the subscription, which is not paused.
+// This replica may not know yet that another one has changed it: an event that came after that must not be left out by
+// the former filter.
 func (d *Dispatcher) filterHolds(ctx context.Context, a *attempt) bool {
 	if err := d.cfg.Store.RefreshCatalog(ctx); err != nil {
 		d.noteStore(err)
 		return false
 	}
 	sub, there := subscriptionOf(d.cfg.Store.Catalog(), a.wake)
-	return !there || sub.Filter.Equal(a.sub.Filter)
+	return !there || !sub.Paused && sub.Filter.Equal(a.sub.Filter)
 }
 
 // passesOver says whether all that was read is left out by the filter: the consumer goes on behind it, and there was no

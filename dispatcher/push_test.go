@@ -31,7 +31,7 @@ func (s *memStore) pushSub(webhook string, change func(*fsm.Subscription)) fsm.S
 func reads(answers ...any) BatchReader {
 	var n atomic.Int32
 	return func(
-		_ context.Context, _, _ string, at, _ fsm.Offset, _ int, _ bool, _ func([]byte) bool,
+		_ context.Context, _, _ string, at, _ fsm.Offset, _ int, _ int64, _ func([]byte) bool,
 	) (fsm.Batch, error) {
 		switch a := answers[min(int(n.Add(1)), len(answers))-1].(type) {
 		case error:
@@ -231,21 +231,21 @@ func TestAPushSaysWhetherItsEventsHaveBeenRead(t *testing.T) {
 	hook := endpoint(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(statuses[requests.Add(1)-1])
 	})
-	said := make(chan bool, 10)
+	said := make(chan int64, 10)
 	read := reads(fsm.Batch{JSON: true, Events: [][]byte{[]byte("1")}, To: "0005", Tail: "0005"})
 	f := start(t, newMemStore(), func(c *Config) {
 		c.ReadBatch = func(
-			ctx context.Context, reader, path string, at, end fsm.Offset, events int, retried bool,
+			ctx context.Context, reader, path string, at, end fsm.Offset, events int, span int64,
 			matches func([]byte) bool,
 		) (fsm.Batch, error) {
-			said <- retried
-			return read(ctx, reader, path, at, end, events, retried, matches)
+			said <- span
+			return read(ctx, reader, path, at, end, events, span, matches)
 		}
 	})
 	f.Deliver(f.store.event(f.store.pushSub(hook, nil), "/s/1", "0005"))
-	for i, want := range []bool{false, true} {
+	for i, want := range []int64{0, 1} {
 		if got := <-said; got != want {
-			t.Errorf("read %d says %t", i+1, got)
+			t.Errorf("read %d is of a span of %d", i+1, got)
 		}
 	}
 	f.stop()

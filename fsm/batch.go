@@ -37,24 +37,16 @@ type Batch struct {
 // more.
 const MaxDepth = 10_000
 
-// Span is how many events it has, or bytes of a stream that is not JSON.
+// Span is how many events of the stream lie from the position to the end of the last one that it has, those that a
+// filter has passed over among them; or bytes of a stream that is not JSON.
 func (b Batch) Span() int64 {
-	if b.JSON || len(b.Events) == 0 {
+	switch {
+	case len(b.Places) > 0:
+		return b.Places[len(b.Places)-1] + 1
+	case b.JSON || len(b.Events) == 0:
 		return int64(len(b.Events))
 	}
 	return int64(len(b.Events[0]))
-}
-
-// Upto returns the part of a batch that has at most this Span. Of JSON it returns all: its reader has asked for no more
-// events.
-func (b Batch) Upto(span int64) Batch {
-	if b.JSON || b.Span() <= span {
-		return b
-	}
-	base, n := b.From.Split()
-	b.Events, b.To = [][]byte{b.Events[0][:span]}, base.At(n+span, b.Tail)
-	b.Within = b.To
-	return b
 }
 
 // DeliveryID names the delivery of a batch for its receiver: it is the EventID of the first event, followed by "-" and

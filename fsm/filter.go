@@ -112,7 +112,7 @@ func SplitFilterPath(path string) (names []string, err error) {
 			escaped = true
 		case c == '.':
 			names, name = append(names, string(name)), nil
-		case c == '*' || c == '?' || c == '#' || c == '|' || c == '@' || c == '!':
+		case c == '*' || c == '?' || c == '#' || c == '|' || c == '!':
 			return nil, fmt.Errorf("has %q: a path is the names of members with dots between them, and nothing else",
 				path[i:i+1])
 		default:

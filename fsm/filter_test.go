@@ -36,7 +36,7 @@ func TestPathsOfAFilter(t *testing.T) {
 		{"a.#", nil, `has "#"`},
 		{`a.#(b=="c")`, nil, `has "#"`},
 		{"a|b", nil, `has "|"`},
-		{"@this", nil, `has "@"`},
+		{"@type", []string{"@type"}, ""}, // of JSON-LD
 		{"!true", nil, `has "!"`},
 	} {
 		names, err := SplitFilterPath(tc.path)

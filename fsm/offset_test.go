@@ -122,14 +122,3 @@ func TestAnEventHasOneIDWhereverItsBatchBegins(t *testing.T) {
 		seen[id] = true
 	}
 }
-
-// TestAPartOfABatchEndsWhereItsEventsDo holds it of bytes, which are one event however many there are.
-func TestAPartOfABatchEndsWhereItsEventsDo(t *testing.T) {
-	b := Batch{Events: [][]byte{[]byte("abcdef")}, From: Offset("5").At(2, "9"), To: "9", Tail: "9"}
-	if got := b.Upto(4); string(got.Events[0]) != "abcd" || got.To != Offset("5").At(6, "9") || got.Tail != "9" {
-		t.Errorf("four bytes are %+v", got)
-	}
-	if got := b.Upto(6); string(got.Events[0]) != "abcdef" || got.To != "9" {
-		t.Errorf("all of it is %+v", got)
-	}
-}

@@ -2,11 +2,15 @@ package redisstore_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
 
 	"reveille/fsm"
 	"reveille/redisstore"
@@ -194,5 +198,79 @@ func TestAVersionOfTheListNeverComesTwice(t *testing.T) {
 			t.Fatalf("version %d came after %d", version, highest)
 		}
 		seen[version], highest = true, version
+	}
+}
+
+// gate has the first command wait until it is let go, and counts all.
+type gate struct {
+	n    atomic.Int32
+	came chan struct{}
+	free chan struct{}
+}
+
+func (*gate) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h *gate) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if h.n.Add(1) == 1 {
+			close(h.came)
+			<-h.free
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (*gate) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// arriving tells once that a call has begun to wait.
+type arriving struct {
+	context.Context
+	once sync.Once
+	wg   *sync.WaitGroup
+}
+
+func (a *arriving) Done() <-chan struct{} {
+	a.once.Do(a.wg.Done)
+	return a.Context.Done()
+}
+
+// TestThoseWhoWaitForTheCatalogShareIt holds that what many ask for at a time is read twice at most: what began before
+// a call came may lack what there was by then.
+func TestThoseWhoWaitForTheCatalogShareIt(t *testing.T) {
+	t.Parallel()
+	url := redisstore.EmptyRedis(t).URL
+	w, other := open(t, url, 1), open(t, url, 1)
+	if err := w.RefreshCatalog(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	h := &gate{came: make(chan struct{}), free: make(chan struct{})}
+	w.rdb.AddHook(h)
+	var g errgroup.Group
+	g.Go(func() error { return w.RefreshCatalog(t.Context()) })
+	<-h.came
+	if _, _, err := other.CreateSubscription(t.Context(), subscription("later")); err != nil {
+		t.Fatal(err)
+	}
+	const callers = 50
+	var waiting sync.WaitGroup
+	waiting.Add(callers)
+	for range callers {
+		g.Go(func() error {
+			err := w.RefreshCatalog(&arriving{Context: t.Context(), wg: &waiting})
+			if _, there := w.Catalog().Get("later"); err == nil && !there {
+				err = errors.New("the catalog lacks what was there before it was asked for")
+			}
+			return err
+		})
+	}
+	waiting.Wait()
+	close(h.free)
+	if err := g.Wait(); err != nil {
+		t.Error(err)
+	}
+	if n := h.n.Load(); n > 4 {
+		t.Errorf("it took %d commands, want a version and a list for each of two reads at most", n)
 	}
 }

@@ -81,6 +81,9 @@ type Store struct {
 	lettersDropped droppedLetters
 	// refreshing holds one item while the catalog is read anew; refreshNow asks Run for it.
 	refreshing, refreshNow chan struct{}
+	// refreshBegun counts the times that the catalog was asked for, and refreshed is the last of them that has brought
+	// it.
+	refreshBegun, refreshed atomic.Int64
 	// unreadable is what was logged of stored subscriptions that cannot be read.
 	unreadable fsm.Trouble
 	// clearNow asks Run to remove what deleted subscriptions have left.

@@ -304,13 +304,27 @@ func (s *Store) ofSubscription(ctx context.Context, sc *script, sub fsm.Subscrip
 
 // RefreshCatalog implements fsm.SubscriptionStore.
 func (s *Store) RefreshCatalog(ctx context.Context) error {
-	// One at a time, so that a list that was read earlier never replaces a later one.
+	// One at a time, so that a list that was read earlier never replaces a later one. What was begun after this call
+	// came is good for it, too: those who wait share one.
+	came := s.refreshBegun.Load()
 	select {
 	case s.refreshing <- struct{}{}:
 		defer func() { <-s.refreshing }()
 	case <-ctx.Done():
 		return fmt.Errorf("%w: %w", fsm.ErrUnavailable, ctx.Err())
 	}
+	if s.refreshed.Load() > came {
+		return nil
+	}
+	begun := s.refreshBegun.Add(1)
+	err := s.refreshCatalog(ctx)
+	if err == nil {
+		s.refreshed.Store(begun)
+	}
+	return err
+}
+
+func (s *Store) refreshCatalog(ctx context.Context) error {
 	since := ""
 	if s.catalog.Loaded() {
 		version, err := s.Version(ctx)

@@ -125,10 +125,10 @@ func assemble(
 		ShutdownGrace: deliveryGrace, Metrics: metrics, AllowInsecure: s.AllowInsecureWebhooks,
 		AllowCIDRs: s.WebhookAllowCIDRs, ProxyFromEnvironment: s.WebhookProxyFromEnv, Tracer: tracer,
 		ReadBatch: func(
-			ctx context.Context, reader, path string, at, end fsm.Offset, events int, retried bool,
+			ctx context.Context, reader, path string, at, end fsm.Offset, events int, span int64,
 			matches func([]byte) bool,
 		) (fsm.Batch, error) {
-			return p.tailer.Upstream().ReadBatch(ctx, reader, path, at, end, events, retried, matches)
+			return p.tailer.Upstream().ReadBatch(ctx, reader, path, at, end, events, span, matches)
 		},
 	})
 	if err != nil {

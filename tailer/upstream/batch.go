@@ -34,6 +34,9 @@ const batchBuffer = 32 << 10
 // over, as many as passBytes and passTime allow: a batch may have none that matches, and then To is how far it has
 // come. What is too large or too deep is not passed over, for matches cannot tell. Bytes are not looked at.
 //
+// If span is not 0, an attempt before had a batch from the same position with that Span. No more of the stream is
+// looked at, whatever matches takes by now: what lies behind has had no attempt.
+//
 // What a watch of the stream has just been shown is not asked for once more (recent), unless the events are read again:
 // then an attempt may have brought more than that.
 //
@@ -46,23 +49,25 @@ const batchBuffer = 32 << 10
 // The errors are those of get; ErrNotKept also says that the stream has another incarnation now, or has nothing behind
 // the position. What is cut short is an error, not a shorter batch.
 func (c *Client) ReadBatch(
-	ctx context.Context, reader, path string, at, end fsm.Offset, events int, retried bool, matches func([]byte) bool,
+	ctx context.Context, reader, path string, at, end fsm.Offset, events int, span int64, matches func([]byte) bool,
 ) (fsm.Batch, error) {
-	b, err := c.readBatch(ctx, reader, path, at, end, want{events, matches}, retried)
+	b, err := c.readBatch(ctx, reader, path, at, end, want{events, span, matches})
 	if end != "" && (errors.Is(err, errLost) || errors.Is(err, errGoneThere) && c.has(ctx, path)) {
 		return c.lost(at, end), nil
 	}
 	return b, err
 }
 
-// want is what a batch is to have: at most so many events, and only those that match, unless matches is nil.
+// want is what a batch is to have: at most so many events, and only those that match, unless matches is nil. If span is
+// not 0, they are read again: then it is looked at exactly as many as were before, or bytes.
 type want struct {
 	events  int
+	span    int64
 	matches func([]byte) bool
 }
 
 func (c *Client) readBatch(
-	ctx context.Context, reader, path string, at, end fsm.Offset, w want, retried bool,
+	ctx context.Context, reader, path string, at, end fsm.Offset, w want,
 ) (b fsm.Batch, err error) {
 	if r := c.readings.take(reader); r != nil {
 		if _, ok := r.ahead(path, at); !ok {
@@ -71,7 +76,7 @@ func (c *Client) readBatch(
 			return b, err
 		} // it may have been cut while it was kept
 	}
-	if !retried {
+	if w.span == 0 {
 		if r := c.fromRecent(reader, path, at); r != nil {
 			// Otherwise something has come behind it by now, or the server is asked whether it is as wrong once more.
 			if b, err = c.readOn(ctx, reader, r, at, end, w); err == nil && len(b.Events)+int(b.Passed) > 0 {
@@ -155,7 +160,7 @@ func (r *reading) messages(b *fsm.Batch, w want, upto int64, p passing) (last bo
 	for room := fsm.MaxDeliveryBytes; ; r.done++ {
 		more, err := r.in.more()
 		if err != nil || !more || len(b.Events) >= max(w.events, 1) || r.done >= upto || b.TooLarge || b.TooDeep ||
-			b.Passed > 0 && p.over() {
+			w.span == 0 && b.Passed > 0 && p.over() {
 			return !more, err
 		}
 		event, whole, err := r.in.take(room)

@@ -30,7 +30,7 @@ func TestABatchToAnEnd(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := testClient(t, shown(tc.kind, "9", tc.data), "", nil)
-			b, err := c.ReadBatch(t.Context(), "r", "/a", at(tc.from), at(tc.end), tc.most, false, nil)
+			b, err := c.ReadBatch(t.Context(), "r", "/a", at(tc.from), at(tc.end), tc.most, 0, nil)
 			if err != nil || !slices.Equal(texts(b.Events), tc.want) || b.To != tc.to || b.From != at(tc.from) {
 				t.Errorf("got %q from %q to %q, %v", texts(b.Events), b.From, b.To, err)
 			}
@@ -54,7 +54,7 @@ func TestABatchToAnEndWhereEventsHaveNumbers(t *testing.T) {
 	}
 	read := func(reader string, at, end fsm.Offset, most int, want ...string) fsm.Batch {
 		t.Helper()
-		b, err := c.ReadBatch(t.Context(), reader, "/a", at, end, most, false, nil)
+		b, err := c.ReadBatch(t.Context(), reader, "/a", at, end, most, 0, nil)
 		if err != nil || !slices.Equal(texts(b.Events), want) {
 			t.Fatalf("from %q to %q: got %q, %v; want %q", at, end, texts(b.Events), err, want)
 		}
@@ -179,14 +179,14 @@ func TestABatchToAnEndOfWhichNothingIsKept(t *testing.T) {
 			if strings.HasPrefix(string(tc.end), "y") {
 				c.learn(&anyCable)
 			}
-			b, err := c.ReadBatch(t.Context(), "r", "/a", tc.at, tc.end, 1, true, nil)
+			b, err := c.ReadBatch(t.Context(), "r", "/a", tc.at, tc.end, 1, 1, nil)
 			if b.NotKept != tc.notKept || len(b.Events) > 0 || tc.err != nil && !errors.Is(err, tc.err) {
 				t.Errorf("got %+v, %v", b, err)
 			}
 			if tc.notKept && (b.To != tc.end || b.Within != tc.end) {
 				t.Errorf("it leads to %q and %q", b.To, b.Within)
 			}
-			if b, err := c.ReadBatch(t.Context(), "o", "/a", tc.at, "", 1, true, nil); b.NotKept {
+			if b, err := c.ReadBatch(t.Context(), "o", "/a", tc.at, "", 1, 1, nil); b.NotKept {
 				t.Errorf("without an end it is %+v, %v", b, err)
 			}
 		})

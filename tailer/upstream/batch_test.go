@@ -328,7 +328,7 @@ func TestABatchThatIsCutShortIsAnError(t *testing.T) {
 				}, "", nil)
 				for n := 1; n < len(data); n++ {
 					sent.Store(int64(n))
-					b, err := c.ReadBatch(t.Context(), "r", "/a", "1", "", 5, false, nil)
+					b, err := c.ReadBatch(t.Context(), "r", "/a", "1", "", 5, 0, nil)
 					if err == nil {
 						t.Errorf("%d bytes of %s: got %q to %q", n, contentType, b.Events, b.To)
 					}
@@ -346,13 +346,13 @@ func TestABatchThatIsFullIsReadNoFurther(t *testing.T) {
 		_ = http.NewResponseController(w).Flush()
 		<-r.Context().Done()
 	}, "", nil)
-	b, err := c.ReadBatch(t.Context(), "r", "/a", "1", "", 2, false, nil)
+	b, err := c.ReadBatch(t.Context(), "r", "/a", "1", "", 2, 0, nil)
 	if err != nil || len(b.Events) != 2 || b.To != at(2) {
 		t.Errorf("got %+v, %v", b, err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := c.ReadBatch(ctx, "r", "/a", "1", "", 3, false, nil); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := c.ReadBatch(ctx, "r", "/a", "1", "", 3, 0, nil); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -370,7 +370,7 @@ func TestABatchTakesLittleMemory(t *testing.T) {
 	}, "", nil)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	b, err := c.ReadBatch(t.Context(), "r", "/a", "1", "", 5, false, nil)
+	b, err := c.ReadBatch(t.Context(), "r", "/a", "1", "", 5, 0, nil)
 	runtime.ReadMemStats(&after)
 	if err != nil || !b.TooLarge || b.Events != nil || b.To != at(1) {
 		t.Errorf("got %d events to %q, %v", len(b.Events), b.To, err)
@@ -416,7 +416,7 @@ func TestWalkingInBatchesGivesEachEventOnce(t *testing.T) {
 		at, tail := fsm.Start, fsm.Offset(fmt.Sprintf("%06d", len(messages)))
 		for tail.After(at) {
 			most := rapid.IntRange(1, 12).Draw(t, "events of a batch")
-			b, err := c.ReadBatch(context.Background(), "r", "/a", at, "", most, false, nil)
+			b, err := c.ReadBatch(context.Background(), "r", "/a", at, "", most, 0, nil)
 			if err != nil {
 				t.Fatalf("from %q: %v", at, err)
 			}

@@ -27,7 +27,7 @@ func BenchmarkReadBatch(b *testing.B) {
 		for name, behind := range map[string]int64{"first": 1, "last": backlog - events} {
 			b.Run(fmt.Sprintf("%s/%d", name, most), func(b *testing.B) {
 				read := func(position fsm.Offset, most int) fsm.Batch {
-					batch, err := c.ReadBatch(b.Context(), "r", "/a", position, "", most, false, nil)
+					batch, err := c.ReadBatch(b.Context(), "r", "/a", position, "", most, 0, nil)
 					if err != nil {
 						b.Fatal(err)
 					}

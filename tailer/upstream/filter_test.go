@@ -4,10 +4,14 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -84,7 +88,7 @@ func TestABatchOfWhatMatches(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := testClient(t, shown("application/json", "9", tc.data), "", nil)
-			b, err := c.ReadBatch(t.Context(), "r", "/a", at(tc.from), tc.end, tc.most, false, among(tc.taken...))
+			b, err := c.ReadBatch(t.Context(), "r", "/a", at(tc.from), tc.end, tc.most, 0, among(tc.taken...))
 			if err != nil || !slices.Equal(texts(b.Events), tc.want) || !slices.Equal(b.Places, tc.places) ||
 				b.Passed != tc.passed || b.To != tc.to || b.TooLarge != tc.tooLarge || b.NotKept {
 				t.Errorf("got %.50q at %v, %d passed over, up to %q, too large %t, %v",
@@ -93,7 +97,7 @@ func TestABatchOfWhatMatches(t *testing.T) {
 		})
 	}
 	c := testClient(t, shown("text/plain", "9", "bytes"), "", nil)
-	b, err := c.ReadBatch(t.Context(), "r", "/a", "1", "", 1, false, among())
+	b, err := c.ReadBatch(t.Context(), "r", "/a", "1", "", 1, 0, among())
 	if err != nil || b.JSON || !slices.Equal(texts(b.Events), []string{"bytes"}) {
 		t.Errorf("of bytes came %+v, %v", b, err)
 	}
@@ -108,7 +112,7 @@ func TestAFilterPassesOverMuchInFewBatches(t *testing.T) {
 	c := testClient(t, s.ServeHTTP, "", nil)
 	batches := 0
 	for at := fsm.Offset("1"); at != "9"; batches++ {
-		b, err := c.ReadBatch(t.Context(), "r", "/a", at, "", 1, false, among("1"))
+		b, err := c.ReadBatch(t.Context(), "r", "/a", at, "", 1, 0, among("1"))
 		if err != nil || !b.To.After(at) || b.Passed*size > passBytes+size {
 			t.Fatalf("from %q: %d are passed over, to %q, %v", at, b.Passed, b.To, err)
 		}
@@ -149,17 +153,19 @@ func TestAFilteredWalkHasWhatMatches(t *testing.T) {
 					reader = strconv.Itoa(reads)
 				}
 				most := rapid.IntRange(1, 5).Draw(t, "most")
-				b, err := c.ReadBatch(context.Background(), reader, "/a", at, "", most, false, among(names...))
+				b, err := c.ReadBatch(context.Background(), reader, "/a", at, "", most, 0, among(names...))
 				if err != nil || len(b.Events) > most || !b.To.After(at) {
 					t.Fatalf("from %q: %+v, %v", at, b, err)
 				}
 				for i, e := range b.Events {
 					got = append(got, fmt.Sprint(string(e), " ", b.EventID(wake, i)))
 				}
-				// What has failed is read again from the same position, with as many events, and is aside from then on.
+				// What has failed is read again from the same position, as far, and is aside from then on.
 				for _, end := range []fsm.Offset{"", b.Within} {
 					n := max(len(b.Events), 1)
-					again, err := c.ReadBatch(context.Background(), "again", "/a", at, end, n, true, among(names...))
+					again, err := c.ReadBatch(
+						context.Background(), "again", "/a", at, end, n, b.Span(), among(names...),
+					)
 					if err != nil || !slices.EqualFunc(again.Events, b.Events, bytes.Equal) && len(b.Events) > 0 ||
 						len(b.Events) > 0 && again.DeliveryID(wake) != b.DeliveryID(wake) || again.NotKept {
 						t.Fatalf("again from %q to %q: %+v, %v; want %+v", at, end, again, err, b)
@@ -187,7 +193,7 @@ func TestAFilterWhereEventsHaveNumbers(t *testing.T) {
 	wake := fsm.Wake{Generation: "g", Primary: "/a"}
 	read := func(at fsm.Offset, matches func([]byte) bool, most int) fsm.Batch {
 		t.Helper()
-		b, err := c.ReadBatch(t.Context(), "r", "/a", at, "", most, false, matches)
+		b, err := c.ReadBatch(t.Context(), "r", "/a", at, "", most, 0, matches)
 		if err != nil {
 			t.Fatalf("from %q: %v", at, err)
 		}
@@ -218,5 +224,45 @@ func TestAFilterWhereEventsHaveNumbers(t *testing.T) {
 	}
 	if b := read(gap.To, among("9"), 9); !slices.Equal(texts(b.Events), []string{"9"}) || b.Passed != 7 {
 		t.Errorf("behind the gap came %+v", b)
+	}
+}
+
+// TestWhatIsReadAgainIsAsMuch holds that a retry has the events of the first attempt, and so their ID: however slow the
+// server is, and whatever the filter takes by then.
+func TestWhatIsReadAgainIsAsMuch(t *testing.T) {
+	t.Parallel()
+	var requests atomic.Int32
+	c := testClient(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set(HeaderNextOffset, "9")
+		w.WriteHeader(http.StatusOK)
+		slow := requests.Add(1) == 2
+		for i, part := range []string{"[1", ",2", ",3", ",4]"} {
+			if slow && i > 0 {
+				w.(http.Flusher).Flush()
+				time.Sleep(passTime * 2 / 3)
+			}
+			_, _ = io.WriteString(w, part)
+		}
+	}, "", nil)
+	wake := fsm.Wake{Generation: "g", Primary: "/a"}
+	read := func(reader string, span int64, matches func([]byte) bool) fsm.Batch {
+		t.Helper()
+		b, err := c.ReadBatch(t.Context(), reader, "/a", "1", "", 2, span, matches)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	first := read("first", 0, among("1", "3"))
+	if first.Span() != 3 {
+		t.Errorf("it is of a span of %d", first.Span())
+	}
+	again := read("again", first.Span(), among("1", "3"))
+	if a, b := first.DeliveryID(wake), again.DeliveryID(wake); a != b {
+		t.Errorf("the first attempt is %s, the second %s", a, b)
+	}
+	if other := read("other", first.Span(), among("4")); len(other.Events) > 0 || other.Within != first.Within {
+		t.Errorf("by another filter it is %+v", other)
 	}
 }

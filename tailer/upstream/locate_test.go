@@ -95,7 +95,7 @@ func TestAPositionIsLocated(t *testing.T) {
 func span(t *testing.T, c *Client, at, end fsm.Offset) (got string) {
 	t.Helper()
 	for reads := 0; end.After(at); reads++ {
-		b, err := c.ReadBatch(t.Context(), "r", "/a", at, end, 2, false, nil)
+		b, err := c.ReadBatch(t.Context(), "r", "/a", at, end, 2, 0, nil)
 		if err != nil || b.NotKept || !b.Within.After(at) || reads == 100 {
 			t.Fatalf("from %q to %q, read %d: %+v, %v", at, end, reads, b, err)
 		}
@@ -190,7 +190,7 @@ func TestTheEndOfASpanIsFoundByTheNextCall(t *testing.T) {
 	c := testClient(t, s.ServeHTTP, "", nil)
 	at, end := fsm.Start.At(50, "0051"), fsm.Start.At(52, "0052")
 	for calls := 1; ; calls++ {
-		b, err := c.ReadBatch(hasty{t.Context()}, "r", "/a", at, end, 1, false, nil)
+		b, err := c.ReadBatch(hasty{t.Context()}, "r", "/a", at, end, 1, 0, nil)
 		if errors.Is(err, errFar) && calls < 200 {
 			continue
 		}

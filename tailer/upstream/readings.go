@@ -166,6 +166,9 @@ func (r *reading) batch(ctx context.Context, at, end fsm.Offset, w want) (b fsm.
 	if e.bounded {
 		bytes, upto = min(bytes, e.n), before+e.n
 	}
+	if w.span > 0 {
+		bytes, upto = min(bytes, w.span), min(upto, before+w.span)
+	}
 	switch {
 	case r.status == http.StatusNoContent:
 		last = true

@@ -66,7 +66,7 @@ func (s *backlog) closed(t *testing.T, open int32) {
 func walk(t *testing.T, c *Client, reader string, from fsm.Offset, most int) (events []string) {
 	t.Helper()
 	for at := from; at != "9"; {
-		b, err := c.ReadBatch(t.Context(), reader, "/a", at, "", most, false, nil)
+		b, err := c.ReadBatch(t.Context(), reader, "/a", at, "", most, 0, nil)
 		if err != nil {
 			t.Fatalf("from %q: %v", at, err)
 		}
@@ -138,14 +138,14 @@ func TestWhoGoesOnWithAnAnswer(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			s := endlessMessages()
 			c := testClient(t, s.ServeHTTP, "", nil)
-			if b, err := c.ReadBatch(t.Context(), "r", "/a", "1", "", 2, false, nil); err != nil || b.To != at(2) {
+			if b, err := c.ReadBatch(t.Context(), "r", "/a", "1", "", 2, 0, nil); err != nil || b.To != at(2) {
 				t.Fatalf("got %+v, %v", b, err)
 			}
 			path := "/a"
 			if tc.path != "" {
 				path = tc.path
 			}
-			b, err := c.ReadBatch(t.Context(), tc.reader, path, at(tc.at), "", 2, false, nil)
+			b, err := c.ReadBatch(t.Context(), tc.reader, path, at(tc.at), "", 2, 0, nil)
 			if err != nil || !slices.Equal(texts(b.Events), tc.want) || b.From != at(tc.at) || b.To != at(tc.at+2) {
 				t.Errorf("got %q to %q, %v", texts(b.Events), b.To, err)
 			}
@@ -155,7 +155,7 @@ func TestWhoGoesOnWithAnAnswer(t *testing.T) {
 			s.closed(t, tc.open)
 			c.Close()
 			s.closed(t, 0)
-			if _, err := c.ReadBatch(t.Context(), "r", "/a", "1", "", 2, false, nil); err != nil {
+			if _, err := c.ReadBatch(t.Context(), "r", "/a", "1", "", 2, 0, nil); err != nil {
 				t.Error(err)
 			}
 			s.closed(t, 0)
@@ -183,7 +183,7 @@ func TestAnAnswerThatIsCutWhileItIsKeptIsAskedForAgain(t *testing.T) {
 		_ = conn.Close()
 		close(cut)
 	}, "", nil)
-	b, err := c.ReadBatch(t.Context(), "r", "/a", "1", "", 10, false, nil)
+	b, err := c.ReadBatch(t.Context(), "r", "/a", "1", "", 10, 0, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,7 +202,7 @@ func TestAnswersThatAreKeptAreBounded(t *testing.T) {
 	c := testClient(t, s.ServeHTTP, "", nil)
 	read := func(reader int, at fsm.Offset) {
 		t.Helper()
-		if _, err := c.ReadBatch(t.Context(), strconv.Itoa(reader), "/a", at, "", 1, false, nil); err != nil {
+		if _, err := c.ReadBatch(t.Context(), strconv.Itoa(reader), "/a", at, "", 1, 0, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -240,13 +240,13 @@ func TestACallThatEndsLeavesNoAnswerOpen(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := endlessMessages()
 			c := testClient(t, s.ServeHTTP, "", nil)
-			if _, err := c.ReadBatch(t.Context(), "r", "/a", "1", "", 2, false, nil); err != nil {
+			if _, err := c.ReadBatch(t.Context(), "r", "/a", "1", "", 2, 0, nil); err != nil {
 				t.Fatal(err)
 			}
 			cause := errors.New("the call is over")
 			ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, cause)
 			defer cancel()
-			if _, err := c.ReadBatch(ctx, "r", "/a", from, "", 100, false, nil); !errors.Is(err, cause) {
+			if _, err := c.ReadBatch(ctx, "r", "/a", from, "", 100, 0, nil); !errors.Is(err, cause) {
 				t.Errorf("got %v", err)
 			}
 			s.closed(t, 0)
@@ -271,7 +271,7 @@ func TestAPositionThatIsTooFarForOneCallIsReachedByMore(t *testing.T) {
 			}
 			c := testClient(t, s.ServeHTTP, "", nil)
 			for calls := 0; ; calls++ {
-				b, err := c.ReadBatch(hasty{t.Context()}, "r", "/a", at(far), "", 1, false, nil)
+				b, err := c.ReadBatch(hasty{t.Context()}, "r", "/a", at(far), "", 1, 0, nil)
 				if errors.Is(err, errFar) && calls < 2000 {
 					continue
 				}

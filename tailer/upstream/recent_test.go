@@ -36,7 +36,7 @@ func watched(t *testing.T, c *Client, path string, from fsm.Offset) (told []Even
 func readBoth(t *testing.T, h http.HandlerFunc, at fsm.Offset, most int) (fsm.Batch, error) {
 	t.Helper()
 	asks := testClient(t, h, "", nil)
-	want, wrong := asks.ReadBatch(t.Context(), "r", "/a", at, "", most, false, nil)
+	want, wrong := asks.ReadBatch(t.Context(), "r", "/a", at, "", most, 0, nil)
 	var asked atomic.Int32
 	c := testClient(t, func(w http.ResponseWriter, r *http.Request) {
 		asked.Add(1)
@@ -46,7 +46,7 @@ func readBoth(t *testing.T, h http.HandlerFunc, at fsm.Offset, most int) (fsm.Ba
 	c.recent.find("r", "/a", from)
 	watched(t, c, "/a", from)
 	kept, before := c.recent.size, asked.Load()
-	got, err := c.ReadBatch(t.Context(), "r", "/a", at, "", most, false, nil)
+	got, err := c.ReadBatch(t.Context(), "r", "/a", at, "", most, 0, nil)
 	if fmt.Sprint(err) != fmt.Sprint(wrong) || !reflect.DeepEqual(got, want) {
 		t.Errorf("what was shown is %+v, %v\nwhat is asked for %+v, %v", got, err, want, wrong)
 	}
@@ -85,9 +85,9 @@ func TestWhatWasShownIsWhatIsAskedFor(t *testing.T) {
 		watched(t, shows, "/a", "1")
 		for position := at(rapid.Int64Range(0, 5).Draw(rt, "behind")); position != "9"; {
 			most := rapid.IntRange(1, 12).Draw(rt, "events of a batch")
-			want, wrong := asks.ReadBatch(context.Background(), reader, "/a", position, "", most, false, nil)
+			want, wrong := asks.ReadBatch(context.Background(), reader, "/a", position, "", most, 0, nil)
 			before := asked.Load()
-			got, err := shows.ReadBatch(context.Background(), reader, "/a", position, "", most, false, nil)
+			got, err := shows.ReadBatch(context.Background(), reader, "/a", position, "", most, 0, nil)
 			if fmt.Sprint(err) != fmt.Sprint(wrong) || !reflect.DeepEqual(got, want) {
 				rt.Fatalf("from %q: got %+v, %v, want %+v, %v", position, got, err, want, wrong)
 			}
@@ -115,7 +115,7 @@ func TestWhoIsSparedARead(t *testing.T) {
 		late   bool
 		path   string
 		at     fsm.Offset
-		again  bool
+		again  int64
 		header [2]string
 		data   string
 		give   http.HandlerFunc
@@ -128,7 +128,7 @@ func TestWhoIsSparedARead(t *testing.T) {
 		{name: "one of another stream", path: "/b"},
 		{name: "one whose stream is of another incarnation", other: "an earlier one's"},
 		{name: "one that came while the watch waited", late: true},
-		{name: "one that reads once more", again: true},
+		{name: "one that reads once more", again: 1},
 		{name: "none, if a cache has given it", header: [2]string{"Age", "7"}},
 		{name: "none, if it is compressed", header: [2]string{"Content-Encoding", "gzip"}},
 		{name: "an answer as long as may be", data: `["` + strings.Repeat("x", recentMax-4) + `"]`, want: true},
@@ -165,7 +165,7 @@ func TestWhoIsSparedARead(t *testing.T) {
 			if tc.other != "" {
 				first = tc.other
 			}
-			read := func(reader, path string, at fsm.Offset, again bool) {
+			read := func(reader, path string, at fsm.Offset, again int64) {
 				t.Helper()
 				if _, err := c.ReadBatch(t.Context(), reader, path, at, "", 5, again, nil); err != nil {
 					t.Error(err)
@@ -178,7 +178,7 @@ func TestWhoIsSparedARead(t *testing.T) {
 					shown("application/json", "9", `[1,2,3,4]`)(w, r)
 					return
 				case tc.late:
-					read("r", "/a", "1", false)
+					read("r", "/a", "1", 0)
 				}
 				if tc.give != nil {
 					tc.give(w, r)
@@ -192,7 +192,7 @@ func TestWhoIsSparedARead(t *testing.T) {
 			if tc.late {
 				first = "another"
 			}
-			read(first, "/a", "1", false)
+			read(first, "/a", "1", 0)
 			told := watched(t, c, "/a", "1")
 			if len(told) != 1 || told[0].Offset != "9" && tc.want {
 				t.Errorf("the watch is told %+v", told)
@@ -214,7 +214,7 @@ func TestWhatWasShownOfADeletedStreamIsNotForTheNext(t *testing.T) {
 	}, "", nil)
 	read := func(reader string) string {
 		t.Helper()
-		b, err := c.ReadBatch(t.Context(), reader, "/a", "1", "", 1, false, nil)
+		b, err := c.ReadBatch(t.Context(), reader, "/a", "1", "", 1, 0, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -57,7 +57,7 @@ func TestABatchBehindEventsThatAreNotKept(t *testing.T) {
 				}
 			}
 			publish(0, tc.before)
-			first, err := c.ReadBatch(t.Context(), "r", "/a", fsm.Start, "", tc.had, false, nil)
+			first, err := c.ReadBatch(t.Context(), "r", "/a", fsm.Start, "", tc.had, 0, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -69,12 +69,12 @@ func TestABatchBehindEventsThatAreNotKept(t *testing.T) {
 			if tc.all {
 				most = 100
 			}
-			b, err := c.ReadBatch(t.Context(), "r", "/a", first.To, "", most, false, nil)
+			b, err := c.ReadBatch(t.Context(), "r", "/a", first.To, "", most, 0, nil)
 			if err == nil && tc.lost > 0 { // the gap is told by itself
 				if len(b.Events) > 0 || !b.To.After(first.To) || b.Within != b.To {
 					t.Fatalf("over the gap came %q, up to %q", texts(b.Events), b.To)
 				}
-				b, err = c.ReadBatch(t.Context(), "r", "/a", b.To, "", most, false, nil)
+				b, err = c.ReadBatch(t.Context(), "r", "/a", b.To, "", most, 0, nil)
 			}
 			if tc.notKept {
 				if !errors.Is(err, ErrNotKept) {
@@ -123,7 +123,7 @@ func TestAWalkThroughAStreamThatIsTrimmed(t *testing.T) {
 				readers++
 			}
 			most := rapid.IntRange(1, 12).Draw(t, "events of a batch")
-			b, err := c.ReadBatch(t.Context(), fmt.Sprint(readers), "/"+name, at, "", most, false, nil)
+			b, err := c.ReadBatch(t.Context(), fmt.Sprint(readers), "/"+name, at, "", most, 0, nil)
 			if err != nil {
 				t.Fatalf("from %q: %v", at, err)
 			}

@@ -27,7 +27,7 @@ func TestBatchesOfTheReferenceServerHaveEachOfItsEvents(t *testing.T) {
 	// walk reads from a position to the tail, and returns the events and where they end.
 	walk := func(path string, at fsm.Offset, most int) (events []string, to fsm.Offset) {
 		for {
-			b, err := reader.ReadBatch(t.Context(), "r", path, at, "", most, false, nil)
+			b, err := reader.ReadBatch(t.Context(), "r", path, at, "", most, 0, nil)
 			if err != nil {
 				t.Fatalf("%s from %q: %v", path, at, err)
 			}
@@ -58,7 +58,7 @@ func TestBatchesOfTheReferenceServerHaveEachOfItsEvents(t *testing.T) {
 			e.streams.Append(path, message)
 		}
 		// A reader that is in the middle when more is appended.
-		first, err := reader.ReadBatch(t.Context(), "r", path, fsm.Start, "", 2, false, nil)
+		first, err := reader.ReadBatch(t.Context(), "r", path, fsm.Start, "", 2, 0, nil)
 		if err != nil || len(first.Events) != 2 {
 			t.Fatalf("%d events, %v", len(first.Events), err)
 		}
@@ -84,7 +84,7 @@ func TestBatchesOfTheReferenceServerHaveEachOfItsEvents(t *testing.T) {
 	if r := e.streams.Do(http.MethodPost, path, "text", "Content-Type", "text/plain"); r.Status/100 != 2 {
 		t.Fatalf("POST: %d", r.Status)
 	}
-	b, err := reader.ReadBatch(t.Context(), "r", path, fsm.Start, "", 1, false, nil)
+	b, err := reader.ReadBatch(t.Context(), "r", path, fsm.Start, "", 1, 0, nil)
 	if err != nil || b.JSON || b.ContentType != "text/plain" || len(b.Events) != 1 ||
 		string(b.Events[0]) != "some text" {
 		t.Errorf("got %q of %s, %v", b.Events, b.ContentType, err)
