@@ -89,7 +89,7 @@ func (d *Dispatcher) build(ctx context.Context, a *attempt) bool {
 	for name, value := range a.sub.Headers {
 		header.Set(name, value)
 	}
-	a.request.Header = header
+	a.request.Header, a.size = header, len(body)
 	authorize(a.request, a.sub.Authorization)
 	header.Set("User-Agent", strings.TrimSpace(header.Get("User-Agent")+" "+d.cfg.UserAgent))
 	d.traces.send(ctx, header)

@@ -46,9 +46,10 @@ type attempt struct {
 	format   format.Format
 	delivery format.Delivery
 	host     string
-	// build sets request, and cancel, which ends it; send sets sent, then response and status, which is 0 without an
-	// answer.
+	// build sets request, the size of its body in bytes, and cancel, which ends it; send sets sent, then response and
+	// status, which is 0 without an answer.
 	request  *http.Request
+	size     int
 	cancel   func()
 	sent     bool
 	response *http.Response
@@ -78,10 +79,14 @@ func (a *attempt) ends(v format.Verdict) bool {
 // over is what observers are told of the attempt.
 func (a *attempt) over() fsm.Attempt {
 	b := a.delivery.Batch
+	bytes := 0
+	if a.sent {
+		bytes = a.size
+	}
 	return fsm.Attempt{
 		Wake: a.wake, Host: a.host, Began: a.began, Took: a.took, Sent: a.sent, Result: a.verdict.Result,
 		Status: a.status, Class: string(a.verdict.Class), Reason: a.verdict.Reason, DeliveryID: a.delivery.ID,
-		Events: len(b.Events), From: b.First(),
+		Events: len(b.Events), From: b.First(), Bytes: bytes,
 	}
 }
 

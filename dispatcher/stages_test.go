@@ -82,7 +82,11 @@ func TestEachStageTakesAnotherStep(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			requests := make(chan string, 1)
-			hook := endpoint(t, func(_ http.ResponseWriter, r *http.Request) { requests <- r.Header.Get("X-Added") })
+			bytes := 0 // read after the store was told
+			hook := endpoint(t, func(_ http.ResponseWriter, r *http.Request) {
+				bytes = int(r.ContentLength)
+				requests <- r.Header.Get("X-Added")
+			})
 			var attempts []fsm.Attempt // read after the store was told
 			f := start(t, newMemStore(), nil, func(d *Dispatcher) {
 				test.add(&d.stages)
@@ -99,7 +103,8 @@ func TestEachStageTakesAnotherStep(t *testing.T) {
 			if !slices.Equal(arrived, test.requests) {
 				t.Errorf("the endpoint got %q, want %q", arrived, test.requests)
 			}
-			if len(attempts) != 1 || "http://"+attempts[0].Host != hook || attempts[0].Took <= 0 {
+			if len(attempts) != 1 || "http://"+attempts[0].Host != hook || attempts[0].Took <= 0 ||
+				attempts[0].Bytes != bytes {
 				t.Errorf("the observers were told of %+v", attempts)
 			}
 		})

@@ -27,6 +27,8 @@ type Attempt struct {
 	// could be read.
 	Events int
 	From   Offset
+	// Bytes is the size of the request's body, if it was Sent; 0 otherwise.
+	Bytes int
 }
 
 // Tells says whether the attempt shows how the endpoint does.
