@@ -48,15 +48,13 @@ func (s *Service) whichLetters(get func(string) string) (w whichLetters, err err
 		number *int64
 		less   int64
 	}{{"since", &w.from, 0}, {"until", &w.through, 1}} {
-		text := get(bound.name)
-		if text == "" {
-			continue
-		}
-		at, err := time.Parse(time.RFC3339, text)
+		at, err := readTime(bound.name, get(bound.name))
 		if err != nil {
-			return w, refuse(fsm.CodeInvalidRequest, "%s must be a time such as 2026-11-26T17:00:00Z", bound.name)
+			return w, err
 		}
-		*bound.number = at.UnixMicro() - bound.less
+		if !at.IsZero() {
+			*bound.number = at.UnixMicro() - bound.less
+		}
 	}
 	return w, nil
 }

@@ -172,6 +172,18 @@ func (s *Service) subscriptionsOf(ctx context.Context, id string) ([]fsm.Subscri
 	return []fsm.Subscription{sub}, nil
 }
 
+// subscriptionOf returns the subscription that a path names.
+func (s *Service) subscriptionOf(ctx context.Context, id string) (fsm.Subscription, error) {
+	if id == "" {
+		return fsm.Subscription{}, refuse(fsm.CodeInvalidSubscriptionID, "a subscription id has 1 to 128 characters")
+	}
+	subs, err := s.subscriptionsOf(ctx, id)
+	if err != nil {
+		return fsm.Subscription{}, err
+	}
+	return subs[0], nil
+}
+
 // walk goes through consumers in the order of their subscriptions' IDs, from a place on.
 type walk struct {
 	s     *Service

@@ -182,21 +182,18 @@ func (s *Service) showSubscriptions(c echo.Context) error {
 func (s *Service) showSubscription(c echo.Context) error {
 	ctx, cancel := context.WithTimeout(c.Request().Context(), pageTimeout)
 	defer cancel()
-	if c.Param("id") == "" {
-		return refuse(fsm.CodeInvalidSubscriptionID, "a subscription id has 1 to 128 characters")
-	}
-	subs, err := s.subscriptionsOf(ctx, c.Param("id"))
+	sub, err := s.subscriptionOf(ctx, c.Param("id"))
 	if err != nil {
 		return err
 	}
 	now := s.cfg.Clock()
-	bodies, err := s.show(ctx, subs)
+	bodies, err := s.show(ctx, []fsm.Subscription{sub})
 	if err != nil {
 		return err
 	}
 	b := bodies[0]
 	b.AsOf = shown(now)
-	if previous := subs[0].Previous; previous.At(now) != "" {
+	if previous := sub.Previous; previous.At(now) != "" {
 		b.PreviousSignsUntil = previous.Until.UTC()
 	}
 	writeJSON(c.Response(), http.StatusOK, b)

@@ -77,6 +77,17 @@ func (s *Service) readPage(query url.Values, known ...string) (p page, err error
 	return p, nil
 }
 
+// readTime reads a parameter that is a time; zero if it is empty.
+func readTime(name, text string) (at time.Time, err error) {
+	if text == "" {
+		return at, nil
+	}
+	if at, err = time.Parse(time.RFC3339, text); err != nil {
+		return at, refuse(fsm.CodeInvalidRequest, "%s must be a time such as 2026-11-26T17:00:00Z", name)
+	}
+	return at, nil
+}
+
 // readPlace reads a cursor.
 func (s *Service) readPlace(cursor string) (at place, err error) {
 	raw, err := base64.RawURLEncoding.DecodeString(cursor)
