@@ -311,6 +311,7 @@ type Store interface {
 	EndpointStore
 	LetterStore
 	ReplayStore
+	LogStore
 	CallbackStore
 	OperatorStore
 	ReplicaStore

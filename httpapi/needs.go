@@ -44,6 +44,7 @@ type Inventory interface {
 	WatchedSince(ctx context.Context, partition int, seq int64) ([]fsm.Watched, error)
 	fsm.LetterStore
 	fsm.ReplayStore
+	fsm.LogStore
 }
 
 // Store is the part of the state that the ports use.

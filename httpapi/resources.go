@@ -86,6 +86,10 @@ func (s *Service) resources() []resource {
 		{port: operator, route: "/api/v1/subscriptions", role: anyone, methods: get(s.showSubscriptions)},
 		{port: operator, route: "/api/v1/subscriptions/:id", role: anyone, methods: get(s.showSubscription)},
 		{
+			port: operator, route: "/api/v1/subscriptions/:id/deliveries", role: anyone,
+			methods: get(s.showDeliveries),
+		},
+		{
 			port: operator, route: "/api/v1/subscriptions/:id/pause", role: anyone,
 			methods: post(s.onConsumers("subscription paused", s.pause)),
 		},

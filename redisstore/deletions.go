@@ -66,8 +66,8 @@ type dropping struct {
 	left           int64
 }
 
-// markDeleted tells all partitions of a generation that is not on a version of the list any more. It then notes that
-// they were told, and returns where the generation has consumers left.
+// markDeleted tells all partitions of a generation that is not on a version of the list any more, and removes its
+// delivery log. It then notes that they were told, and returns where the generation has consumers left.
 func (s *Store) markDeleted(
 	ctx context.Context, id, generation string, version int64,
 ) (left []dropping, err error) {
@@ -78,6 +78,9 @@ func (s *Store) markDeleted(
 			left = append(left, dropping{partition: p, id: id, generation: generation, left: n})
 		}
 		err = errors.Join(err, r.bad)
+	}
+	if err == nil {
+		err = wrap(s.rdb.Unlink(ctx, s.keys.deliveryLog(id, generation)).Err())
 	}
 	if err != nil {
 		return nil, err

@@ -42,3 +42,17 @@ func (s *Store) BoundLetters(ctx context.Context) error { return s.boundLetters(
 
 // ReadEndpoints reads which endpoints are in trouble, as Run does every second.
 func (s *Store) ReadEndpoints(ctx context.Context) error { return s.readEndpoints(ctx) }
+
+// LogWaiting is how many attempts may wait to be written to the delivery log.
+const LogWaiting = logWaiting
+
+// WriteLog writes what waits for the delivery log, and removes the logs of deleted subscriptions, as Run does.
+func (s *Store) WriteLog(ctx context.Context) error {
+	defer s.log.sweep(ctx)
+	return s.log.write(ctx)
+}
+
+// LogKey is where the delivery log of a subscription is.
+func (s *Store) LogKey(sub fsm.Subscription) string {
+	return s.keys.deliveryLog(sub.ID, sub.Generation)
+}

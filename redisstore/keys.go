@@ -45,6 +45,12 @@ func (k keys) consumersOf(sub fsm.Subscription, p int) string {
 	return k.partition(p) + "b:" + sub.ID + ":" + sub.Generation
 }
 
+// deliveryLog names the stream of what is kept of a subscription's delivery attempts. The logs are spread over the
+// partitions, and so over the nodes of a cluster; no script has to do with them.
+func (k keys) deliveryLog(id, generation string) string {
+	return k.partition(k.partitionOf(id)) + "log:" + id + ":" + generation
+}
+
 func (k keys) watched(p int) string { return k.partition(p) + "watched" }
 func (k keys) due(p int) string     { return k.partition(p) + "due" }
 

@@ -52,9 +52,12 @@ type Options struct {
 	// DefaultLetterRetention and DefaultMaxLetters by default.
 	LetterRetention time.Duration
 	MaxLetters      int
+	// DeliveryLog says which delivery attempts are kept for operators (deliverylog.go). Empty is fsm.LogOff.
+	DeliveryLog fsm.DeliveryLog
 	// Hinted is called with the hints of other replicas, from when Run is called. It must not block. May be nil.
 	Hinted func(fsm.Hint)
-	// Outcomes acts on what comes of clearing away the consumers of deleted subscriptions; nil for nobody.
+	// Outcomes acts on what comes of clearing away the consumers of deleted subscriptions, and tells of the attempts
+	// that DeliveryLog keeps; nil for nobody.
 	Outcomes *fsm.Router
 	// Untraced has outcomes leave out the wakes that ended with "done", of which only tracing makes use.
 	Untraced bool
@@ -79,6 +82,8 @@ type Store struct {
 	lookNow        chan struct{}
 	metrics        *metrics
 	lettersDropped droppedLetters
+	// log is nil if no attempts are kept.
+	log *deliveryLog
 	// refreshing holds one item while the catalog is read anew; refreshNow asks Run for it.
 	refreshing, refreshNow chan struct{}
 	// refreshBegun counts the times that the catalog was asked for, and refreshed is the last of them that has brought
@@ -132,6 +137,10 @@ func New(rdb redis.UniversalClient, opts Options) *Store {
 	if s.draw == nil {
 		s.draw = randomDraw
 	}
+	if opts.DeliveryLog.Takes(fsm.AttemptFailed) {
+		s.log = newDeliveryLog(s)
+		opts.Outcomes.Observe(fsm.Observer{Attempt: s.log.attempted})
+	}
 	if opts.Metrics != nil {
 		opts.Metrics.MustRegister(newCensus(s))
 	}
@@ -141,8 +150,9 @@ func New(rdb redis.UniversalClient, opts Options) *Store {
 // Ping implements fsm.Store.
 func (s *Store) Ping(ctx context.Context) error { return wrap(s.rdb.Ping(ctx).Err()) }
 
-// Run takes part in sharing out the partitions, keeps the catalog up to date and finishes deletions that were cut
-// short, until ctx is done. Resign should come before that. Calls may still be made after it.
+// Run takes part in sharing out the partitions, keeps the catalog up to date, finishes deletions that were cut short,
+// and writes the delivery log, until ctx is done. Resign and the last delivery attempt should come before that. Calls
+// may still be made after it.
 func (s *Store) Run(ctx context.Context) error {
 	var loops sync.WaitGroup
 	// Apart from each other: the consumers of a large subscription take a while to remove.
@@ -161,6 +171,9 @@ func (s *Store) Run(ctx context.Context) error {
 	loops.Go(func() { s.replicas.run(ctx) })
 	loops.Go(func() { s.hints.send(ctx) })
 	loops.Go(func() { s.hints.receive(ctx) })
+	if s.log != nil {
+		loops.Go(func() { s.log.run(ctx) })
+	}
 	loops.Wait()
 	if s.sharing != nil {
 		s.sharing.stop()

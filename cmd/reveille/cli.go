@@ -32,7 +32,7 @@ type cli struct {
 	subscription, state, stream, cursor string
 	since, until, from, to              string
 	limit                               int
-	watched, wait                       bool
+	watched, wait, failed               bool
 
 	secret, signature, id, timestamp string
 	tolerance                        time.Duration
@@ -126,6 +126,24 @@ var commands = []command{
 			f.StringVar(&c.until, "until", "", "only those that were dead before this `time`")
 		},
 		run: (*cli).letters,
+	},
+	{
+		name: "deliveries", args: "SUBSCRIPTION",
+		does:  "list the latest delivery attempts of a subscription, whether or not they failed",
+		least: 1, most: 1,
+		about: "RESULT is accepted or done (a 2xx), failed (to be retried), retired (a 410: see resume), dead (not " +
+			"tried again:\nsee dead-letters) or abandoned (the replica stopped before there was an answer). DELIVERY " +
+			"is the id that the receiver\ngot, BYTES the size of the body. About the latest thousand are kept, for a " +
+			"week; REVEILLE_DELIVERY_LOG says which.",
+		flags: func(c *cli, f *flag.FlagSet) {
+			pages(c, f)
+			f.BoolVar(&c.failed, "failed", false, "only those that failed, or are retired or dead")
+			f.StringVar(&c.stream, "stream", "", "only those of the stream at this `path`")
+			f.StringVar(&c.since, "since", "",
+				"only those since this `time`, such as 2026-11-26T17:00:00Z, or how long ago, such as 1h")
+			f.StringVar(&c.until, "until", "", "only those before this `time`, which is said likewise")
+		},
+		run: (*cli).deliveries,
 	},
 	{
 		name: "replay", args: "[SUBSCRIPTION STREAM|cancel]",

@@ -136,6 +136,34 @@ dead since     2026-11-21T15:04:00Z
 `,
 		},
 		{
+			"delivery attempts", "deliveries orders --failed --stream /a --since 2026-11-21T13:50:00Z --limit 3",
+			"GET /api/v1/subscriptions/orders/deliveries?limit=3&result=failed%2Cretired%2Cdead&" +
+				"since=2026-11-21T13%3A50%3A00Z&stream=%2Fa",
+			`{"deliveries":[{"id":"1764167412345-0","at":"2026-11-21T15:19:58.25Z","stream":"/a",
+			"wake_id":"w_1","delivery_id":"evt_ab_7","attempt":2,"result":"failed","status_code":503,
+			"class":"unavailable","reason":"status 503","took_ms":12.345,"events":1,"bytes":312},
+			{"id":"1764167412344-0","at":"2026-11-21T15:18:00Z","stream":"/a","wake_id":"w_1",
+			"delivery_id":"evt_ab_7","attempt":1,"result":"failed","class":"timeout","reason":"timeout\u001b[31m",
+			"took_ms":30001.5,"events":1,"bytes":312},
+			{"id":"1764167412343-0","at":"2026-11-21T15:17:00Z","stream":"/a","wake_id":"w_0","attempt":1,
+			"result":"dead","class":"too_large","reason":"too large","took_ms":0.01}],"next":"x"}`,
+			`
+AT                    STREAM  DELIVERY  ATTEMPT  RESULT  STATUS  TOOK    EVENTS  BYTES  REASON
+2026-11-21T15:19:58Z  /a      evt_ab_7  2        failed  503     12.3ms  1       312    status 503
+2026-11-21T15:18:00Z  /a      evt_ab_7  1        failed          30s     1       312    timeout?[31m
+2026-11-21T15:17:00Z  /a      w_0       1        dead            0s                     too large
+
+There is more: reveille deliveries orders --stream /a --since 2026-11-21T13:50:00Z --failed --limit 3 --cursor x
+`,
+		},
+		{
+			"no delivery attempts", "deliveries orders --until 2026-11-21T14:20:00Z",
+			"GET /api/v1/subscriptions/orders/deliveries?limit=100&until=2026-11-21T14%3A20%3A00Z",
+			`{"deliveries":[]}`, `
+AT  STREAM  DELIVERY  ATTEMPT  RESULT  STATUS  TOOK  EVENTS  BYTES  REASON
+`,
+		},
+		{
 			"a dead letter is discarded", "dead-letters discard dl_23_1764167412345678",
 			"DELETE /api/v1/dead-letters/dl_23_1764167412345678", `{"discarded":1}`, `
 1 discarded
@@ -501,6 +529,25 @@ func TestACommandWithoutAnAnswerFails(t *testing.T) {
 	}
 }
 
+// TestATimeIsSaidByItselfOrByHowLongAgoItIs holds what --since and --until of reveille deliveries ask for.
+func TestATimeIsSaidByItselfOrByHowLongAgoItIs(t *testing.T) {
+	port := &operatorPort{answers: map[string]string{
+		"GET /api/v1/subscriptions/a/deliveries?limit=0&since=2026-11-21T13%3A50%3A00Z&" +
+			"until=2026-11-21T15%3A00%3A00Z": `{"deliveries":[]}`,
+	}}
+	server := httptest.NewServer(port)
+	defer server.Close()
+	for _, times := range [][]string{{"90m", "20m"}, {"2026-11-21T13:50:00Z", "20m"}, {"90m", "2026-11-21T15:00:00Z"}} {
+		c := &cli{
+			out: io.Discard, addr: server.URL, since: times[0], until: times[1],
+			now: func() time.Time { return time.Date(2026, 11, 21, 15, 20, 0, 0, time.UTC) },
+		}
+		if err := c.deliveries(t.Context(), []string{"a"}); err != nil {
+			t.Errorf("%q: %v", times, err)
+		}
+	}
+}
+
 func TestWrongCommandLines(t *testing.T) {
 	for _, c := range []struct{ line, says string }{
 		{"--port=80", `unknown argument "--port=80"`},
@@ -519,6 +566,8 @@ func TestWrongCommandLines(t *testing.T) {
 		{"streams rename /a", "usage: reveille streams"},
 		{"resume", "usage:"},
 		{"retry a b", "usage: reveille retry"},
+		{"deliveries", "usage: reveille deliveries [flags] SUBSCRIPTION"},
+		{"deliveries a --since -1h", `--since "-1h": expected how long ago`},
 		{"pause", "usage:"},
 		{"rotate-secret", "usage:"},
 		{"test", "usage:"},

@@ -73,6 +73,9 @@ func (c *cli) filters() (flags string) {
 	if c.watched {
 		flags += " --watched"
 	}
+	if c.failed {
+		flags += " --failed"
+	}
 	if c.limit != defaultLimit {
 		flags += fmt.Sprint(" --limit ", c.limit)
 	}

@@ -110,7 +110,7 @@ func assemble(
 		Partitions: s.Partitions, Embedded: s.RedisURL == redisstore.Embedded, Upstream: s.UpstreamName,
 		Logger: log.Named("redis"), ReplicaID: replicaID(s.ListenAddr), TokenKeys: s.tokens.Fingerprints(),
 		Outcomes: outcomes, Metrics: metrics, Untraced: tracer == nil,
-		LetterRetention: s.DeadLetterRetention, MaxLetters: s.MaxDeadLetters,
+		LetterRetention: s.DeadLetterRetention, MaxLetters: s.MaxDeadLetters, DeliveryLog: s.DeliveryLog,
 		Hinted: func(h fsm.Hint) { p.tailer.Hinted(h) }, // from when the store runs
 		Timing: fsm.Timing{
 			Waking: s.WakingTimeout, Liveness: s.LivenessTimeout, GoneGrace: s.StreamGoneGrace, GCAfter: s.GCAfter,

@@ -69,6 +69,8 @@ type settings struct {
 	GCAfter               time.Duration `envconfig:"REVEILLE_GC_AFTER" default:"72h"`
 	DeadLetterRetention   time.Duration `envconfig:"REVEILLE_DEAD_LETTER_RETENTION" default:"720h"`
 
+	DeliveryLog fsm.DeliveryLog `envconfig:"REVEILLE_DELIVERY_LOG" default:"all"`
+
 	MaxInFlight                int `envconfig:"REVEILLE_MAX_IN_FLIGHT" default:"1024"`
 	MaxInFlightPerSubscription int `envconfig:"REVEILLE_MAX_IN_FLIGHT_PER_SUBSCRIPTION" default:"64"`
 	MaxQueuedWakes             int `envconfig:"REVEILLE_MAX_QUEUED_WAKES" default:"100000"`
@@ -278,6 +280,11 @@ func (s *settings) check() (err error) {
 	}
 	if s.TailMode != "long-poll" && s.TailMode != "sse" {
 		return wrong("TAIL_MODE", s.TailMode, "long-poll or sse")
+	}
+	switch s.DeliveryLog {
+	case fsm.LogAll, fsm.LogFailures, fsm.LogOff:
+	default:
+		return wrong("DELIVERY_LOG", string(s.DeliveryLog), "all, failures or off")
 	}
 	for _, d := range []struct {
 		name  string

@@ -74,6 +74,7 @@ func TestSettingsHaveTheDocumentedDefaults(t *testing.T) {
 		{"LIVENESS_TIMEOUT", s.LivenessTimeout, 45 * time.Second},
 		{"GC_AFTER", s.GCAfter, 72 * time.Hour},
 		{"DEAD_LETTER_RETENTION", s.DeadLetterRetention, 720 * time.Hour},
+		{"DELIVERY_LOG", s.DeliveryLog, fsm.LogAll},
 		{"LOG_LEVEL", s.LogLevel, zapcore.InfoLevel},
 		{"PPROF", s.Pprof, false},
 	} {
@@ -214,6 +215,7 @@ func TestAWrongSettingIsOneLineThatNamesItItsValueAndWhatWasExpected(t *testing.
 		{"OJS_STREAMS", "jobs/**", "a pattern such as /ojs/**"},
 		{"OJS_STREAMS", "/jobs/a*", "a pattern such as /ojs/**"},
 		{"TAIL_MODE", "websocket", "long-poll or sse"},
+		{"DELIVERY_LOG", "errors", "all, failures or off"},
 		{"UPSTREAM_H2C", "h2c", "true or false"},
 		{"UPSTREAM_DIALECT", "caddy", "auto, standard or anycable"},
 		{"TAIL_CHECK", "5", "a duration such as 30s"},

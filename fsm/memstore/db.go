@@ -93,6 +93,8 @@ type state struct {
 	endpointsVersion int64
 	// places are the replica set: until when each of those counts as alive that Run.
 	places map[string]time.Time
+	// logs are the delivery logs, by the generation of their subscription, the oldest entry first.
+	logs map[string][]fsm.LoggedAttempt
 	// unnoted is until when subscriptions count as older than unnoted writes.
 	unnoted time.Time
 }
@@ -105,6 +107,7 @@ func New(opts Options) *DB {
 	db := &DB{opts: opts, calls: map[string]int{}, changed: make(chan struct{}), incarnations: 1, state: state{
 		subs: map[string]fsm.Subscription{}, backfills: map[string]backfill{}, dropping: map[string]string{},
 		registry: fsm.Start, places: map[string]time.Time{}, endpoints: map[string]fsm.EndpointState{},
+		logs: map[string][]fsm.LoggedAttempt{},
 	}}
 	for range opts.Partitions {
 		db.state.partitions = append(db.state.partitions, newPartition())
@@ -212,6 +215,7 @@ func (s state) clone() state {
 	s.partitions = partitions
 	s.subs, s.backfills, s.dropping = maps.Clone(s.subs), maps.Clone(s.backfills), maps.Clone(s.dropping)
 	s.places, s.endpoints = maps.Clone(s.places), maps.Clone(s.endpoints)
+	s.logs = maps.Clone(s.logs)
 	return s
 }
 

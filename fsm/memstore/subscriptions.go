@@ -109,6 +109,7 @@ func (s *Store) DeleteSubscription(ctx context.Context, id string) error {
 			t.dropping[sub.Generation] = id
 			delete(t.subs, id)
 			delete(t.backfills, id)
+			delete(t.logs, sub.Generation)
 			if _, kept := t.endpoints[sub.Generation]; kept {
 				t.putEndpoint(fsm.EndpointState{Generation: sub.Generation})
 			}

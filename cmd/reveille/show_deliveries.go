@@ -1,0 +1,84 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// shownDelivery is what the operator's API answers of a delivery attempt, as far as it is shown.
+type shownDelivery struct {
+	At         time.Time `json:"at"`
+	Stream     string    `json:"stream"`
+	WakeID     string    `json:"wake_id"`
+	DeliveryID string    `json:"delivery_id"`
+	Attempt    int       `json:"attempt"`
+	Result     string    `json:"result"`
+	StatusCode int       `json:"status_code"`
+	Reason     string    `json:"reason"`
+	TookMS     float64   `json:"took_ms"`
+	Events     int       `json:"events"`
+	Bytes      int       `json:"bytes"`
+}
+
+// failedResults are those of attempts that the endpoint has not taken.
+const failedResults = "failed,retired,dead"
+
+func (c *cli) deliveries(ctx context.Context, args []string) error {
+	var err error
+	if c.since, err = c.past("since", c.since); err != nil {
+		return err
+	}
+	if c.until, err = c.past("until", c.until); err != nil {
+		return err
+	}
+	results := ""
+	if c.failed {
+		results = failedResults
+	}
+	var body struct {
+		Deliveries []shownDelivery `json:"deliveries"`
+		Next       string          `json:"next"`
+	}
+	path := c.list(subscriptionsPath+"/"+url.PathEscape(args[0])+"/deliveries", [2]string{"stream", c.stream},
+		[2]string{"result", results}, [2]string{"since", c.since}, [2]string{"until", c.until})
+	if printed, err := c.ask(ctx, http.MethodGet, path, nil, &body); printed || err != nil {
+		return err
+	}
+	rows := [][]string{{
+		"AT", "STREAM", "DELIVERY", "ATTEMPT", "RESULT", "STATUS", "TOOK", "EVENTS", "BYTES", "REASON",
+	}}
+	for _, d := range body.Deliveries {
+		id := d.DeliveryID
+		if id == "" {
+			id = d.WakeID
+		}
+		rows = append(rows, []string{
+			stamp(d.At), d.Stream, id, fmt.Sprint(d.Attempt), d.Result, some(d.StatusCode), tookOf(d.TookMS),
+			some(d.Events), some(d.Bytes), d.Reason,
+		})
+	}
+	return c.rows(rows, "deliveries "+args[0], body.Next)
+}
+
+func tookOf(ms float64) string {
+	took := time.Duration(ms * float64(time.Millisecond))
+	if took < time.Second {
+		return took.Round(100 * time.Microsecond).String()
+	}
+	return took.Round(10 * time.Millisecond).String()
+}
+
+// past returns a time as the API takes it. It may be said as how long ago it is.
+func (c *cli) past(flag, text string) (string, error) {
+	ago, err := time.ParseDuration(text)
+	switch {
+	case err != nil: // the API judges whether it is a time
+		return text, nil
+	case ago < 0:
+		return "", usageError{fmt.Sprintf("--%s %q: expected how long ago, such as 1h, or a time", flag, text)}
+	}
+	return stamp(c.now().Add(-ago)), nil
+}

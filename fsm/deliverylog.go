@@ -1,0 +1,75 @@
+package fsm
+
+import (
+	"cmp"
+	"context"
+	"regexp"
+	"time"
+)
+
+// DeliveryLog says which delivery attempts are kept in the log of their subscription. The log is no state: nothing
+// follows from it, and it may have gaps.
+type DeliveryLog string
+
+// The values of DeliveryLog.
+const (
+	LogAll      DeliveryLog = "all"
+	LogFailures DeliveryLog = "failures"
+	LogOff      DeliveryLog = "off"
+)
+
+// Takes says whether an attempt with this result is kept. One that was put off before anything was sent is none: there
+// may be many of them while an endpoint is left alone, and they would drive out the others.
+func (l DeliveryLog) Takes(r AttemptResult) bool {
+	switch r {
+	case AttemptWaiting, AttemptEmpty, AttemptUnread, AttemptHeld:
+	case AttemptFailed, AttemptRetired, AttemptDead:
+		return l == LogAll || l == LogFailures
+	case AttemptAccepted, AttemptDone, AttemptAbandoned:
+		return l == LogAll
+	}
+	return false
+}
+
+// LogStore keeps the delivery logs, each until its subscription is deleted.
+type LogStore interface {
+	// LoggedAttempts returns the latest entries of a subscription's log that are older than the entry with the ID
+	// before, at most so many, the latest first. An empty before begins with the latest of all.
+	LoggedAttempts(ctx context.Context, sub Subscription, before string, most int) ([]LoggedAttempt, error)
+}
+
+// LoggedAttempt is an entry of a delivery log.
+type LoggedAttempt struct {
+	// ID orders the entries of a subscription by when they were stored, which several replicas do at their own pace.
+	ID string
+	// At is when the attempt began, by the clock of the replica that made it; Took is as in Attempt.
+	At   time.Time
+	Took time.Duration
+	// Stream is the primary one of the Consumer.
+	Stream, Consumer string
+	// WakeID and DeliveryID are those of the Attempt; for a wake they are the same. Attempt counts from 1.
+	WakeID, DeliveryID string
+	Attempt            int
+	// Result is a text of AttemptResult; a later version may have others.
+	Result string
+	// Status, Class, Reason, Events, Bytes and From are as in Attempt.
+	Status        int
+	Class, Reason string
+	Events, Bytes int
+	From          Offset
+}
+
+// LoggedAttemptOf is what is kept of an attempt. It has nothing of any body.
+func LoggedAttemptOf(a Attempt) LoggedAttempt {
+	return LoggedAttempt{
+		At: a.Began, Took: a.Took, Stream: a.Wake.Primary, Consumer: a.Wake.Consumer, WakeID: a.Wake.WakeID,
+		DeliveryID: cmp.Or(a.DeliveryID, a.Wake.WakeID), Attempt: a.Wake.Attempt, Result: a.Result.String(),
+		Status: a.Status, Class: a.Class, Reason: a.Reason[:min(len(a.Reason), MaxReason)], Events: a.Events,
+		Bytes: a.Bytes, From: a.From,
+	}
+}
+
+var logID = regexp.MustCompile(`^[0-9]{1,18}-[0-9]{1,18}$`)
+
+// ValidLogID says whether a text can be the ID of a LoggedAttempt.
+func ValidLogID(id string) bool { return logID.MatchString(id) }

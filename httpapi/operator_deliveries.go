@@ -1,0 +1,151 @@
+package httpapi
+
+import (
+	"context"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"reveille/fsm"
+)
+
+// loggedAtATime bounds the entries of a delivery log that one call of the store returns.
+const loggedAtATime = 200
+
+// deliveryBody is a delivery attempt as an operator sees it.
+type deliveryBody struct {
+	// ID names the attempt among those of its subscription.
+	ID       string    `json:"id"`
+	At       time.Time `json:"at"`
+	Stream   string    `json:"stream"`
+	Consumer string    `json:"consumer_id"`
+	WakeID   string    `json:"wake_id"`
+	// DeliveryID is what the receiver of events tells the delivery by; empty of a wake.
+	DeliveryID string `json:"delivery_id,omitempty"`
+	Attempt    int    `json:"attempt"`
+	Result     string `json:"result"`
+	StatusCode int    `json:"status_code,omitempty"`
+	Class      string `json:"class,omitempty"`
+	Reason     string `json:"reason,omitempty"`
+	// TookMS is in milliseconds, to the microsecond.
+	TookMS float64 `json:"took_ms"`
+	// Events and Bytes are how many events were sent, and how long the body was. The first event is read from the
+	// offset From, behind Skip others.
+	Events int    `json:"events,omitempty"`
+	Bytes  int    `json:"bytes,omitempty"`
+	From   string `json:"from,omitempty"`
+	Skip   int64  `json:"skip,omitempty"`
+}
+
+type deliveriesBody struct {
+	Deliveries []deliveryBody `json:"deliveries"`
+	// Next is the cursor of the next page; empty at the end.
+	Next string `json:"next,omitempty"`
+}
+
+func deliveryBodyOf(a fsm.LoggedAttempt) deliveryBody {
+	from, skip := a.From.Split()
+	b := deliveryBody{
+		ID: a.ID, At: a.At.UTC(), Stream: a.Stream, Consumer: a.Consumer, WakeID: a.WakeID, Attempt: a.Attempt,
+		Result: a.Result, StatusCode: a.Status, Class: a.Class, Reason: a.Reason,
+		TookMS: float64(a.Took.Microseconds()) / 1000, Events: a.Events, Bytes: a.Bytes, From: from.Value(), Skip: skip,
+	}
+	if a.DeliveryID != a.WakeID {
+		b.DeliveryID = a.DeliveryID
+	}
+	return b
+}
+
+// loggedResults are those of which a delivery log has attempts.
+var loggedResults = func() map[string]bool {
+	results := map[string]bool{}
+	for i := range fsm.AttemptResults {
+		if r := fsm.AttemptResult(i); fsm.LogAll.Takes(r) {
+			results[r.String()] = true
+		}
+	}
+	return results
+}()
+
+// whichDeliveries are the filters of a request for delivery attempts; what is empty leaves out nothing.
+type whichDeliveries struct {
+	stream       string
+	results      map[string]bool
+	since, until time.Time
+}
+
+func (w whichDeliveries) shows(a fsm.LoggedAttempt) bool {
+	return (w.stream == "" || w.stream == a.Stream) && (len(w.results) == 0 || w.results[a.Result]) &&
+		!a.At.Before(w.since) && (w.until.IsZero() || a.At.Before(w.until))
+}
+
+func readWhichDeliveries(get func(string) string) (w whichDeliveries, err error) {
+	if stream := get("stream"); stream != "" {
+		if w.stream, err = fsm.CanonicalPath(stream); err != nil {
+			return w, refuse(fsm.CodeInvalidPath, "stream: %v", err)
+		}
+	}
+	if list := get("result"); list != "" {
+		w.results = map[string]bool{}
+		for result := range strings.SplitSeq(list, ",") {
+			if !loggedResults[result] {
+				return w, refuse(fsm.CodeInvalidRequest, "result must be one or more, separated by commas, of %s",
+					strings.Join(slices.Sorted(maps.Keys(loggedResults)), ", "))
+			}
+			w.results[result] = true
+		}
+	}
+	if w.since, err = readTime("since", get("since")); err == nil {
+		w.until, err = readTime("until", get("until"))
+	}
+	return w, err
+}
+
+// showDeliveries lists the entries of a subscription's delivery log, the latest first.
+func (s *Service) showDeliveries(c echo.Context) error {
+	query := c.QueryParams()
+	p, err := s.readPage(query, "stream", "result", "since", "until")
+	if err != nil {
+		return err
+	}
+	before := p.from.After
+	if before != "" && !fsm.ValidLogID(before) {
+		return refuse(fsm.CodeInvalidRequest, "cursor must be the next of an earlier answer")
+	}
+	which, err := readWhichDeliveries(query.Get)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(c.Request().Context(), pageTimeout)
+	defer cancel()
+	sub, err := s.subscriptionOf(ctx, c.Param("id"))
+	if err != nil {
+		return err
+	}
+	body := deliveriesBody{Deliveries: []deliveryBody{}}
+	for more := true; more; { // which is bounded: so is the log
+		list, err := s.cfg.Store.LoggedAttempts(ctx, sub, before, loggedAtATime)
+		if err != nil {
+			return err
+		}
+		for _, a := range list {
+			before = a.ID
+			switch {
+			case !which.shows(a):
+			case len(body.Deliveries) < p.limit:
+				body.Deliveries = append(body.Deliveries, deliveryBodyOf(a))
+			default:
+				body.Next = place{After: body.Deliveries[p.limit-1].ID}.String()
+				writeJSON(c.Response(), http.StatusOK, body)
+				return nil
+			}
+		}
+		more = len(list) == loggedAtATime
+	}
+	writeJSON(c.Response(), http.StatusOK, body)
+	return nil
+}

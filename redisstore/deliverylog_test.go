@@ -1,0 +1,376 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"reveille/fsm"
+	"reveille/redisstore"
+	"reveille/test/harness"
+)
+
+// logging is a replica that keeps delivery attempts.
+type logging struct {
+	*world
+	outcomes *fsm.Router
+	metrics  *prometheus.Registry
+	lines    *observer.ObservedLogs
+}
+
+// openLogging opens one whose time is that of Redis.
+func openLogging(t *testing.T, url string, mode fsm.DeliveryLog) *logging {
+	t.Helper()
+	core, lines := observer.New(zap.WarnLevel)
+	l := &logging{outcomes: fsm.NewRouter(), metrics: prometheus.NewPedanticRegistry(), lines: lines}
+	l.world = openWith(t, url, nil, redisstore.Options{
+		Partitions: 8, Embedded: url == redisstore.Embedded, DeliveryLog: mode, Outcomes: l.outcomes,
+		Metrics: l.metrics, Logger: zap.New(core),
+	})
+	l.later(time.Since(l.now))
+	return l
+}
+
+func (l *logging) create(t *testing.T, id string) fsm.Subscription {
+	t.Helper()
+	sub, _, err := l.CreateSubscription(t.Context(), subscription(id))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sub
+}
+
+// attempt is the nth of a subscription.
+func attempt(sub fsm.Subscription, n int, r fsm.AttemptResult) fsm.Attempt {
+	path := fmt.Sprint("/a/", n)
+	return fsm.Attempt{
+		Wake: fsm.Wake{
+			Subscription: sub.ID, Generation: sub.Generation, Consumer: fsm.ConsumerID(sub.ID, path), Primary: path,
+			WakeID: fmt.Sprint("w_", n), Attempt: n,
+		},
+		Began: time.UnixMicro(1_790_000_000_000_123), Took: 1234 * time.Microsecond, Result: r, Sent: true,
+		DeliveryID: fmt.Sprint("evt_", n), Events: 2, Bytes: 300, From: fsm.Start.At(int64(n), "0009"),
+	}
+}
+
+func (l *logging) attempts(sub fsm.Subscription, from, to int) {
+	for n := from; n < to; n++ {
+		l.outcomes.Attempted(attempt(sub, n, fsm.AttemptDone))
+	}
+}
+
+func (l *logging) write(t *testing.T) {
+	t.Helper()
+	if err := l.WriteLog(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// logged returns the numbers of the attempts that the log has, page by page, the latest first.
+func (l *logging) logged(t *testing.T, sub fsm.Subscription, atATime int) (numbers []int) {
+	t.Helper()
+	for before := ""; ; {
+		page := must[[]fsm.LoggedAttempt](t)(l.LoggedAttempts(t.Context(), sub, before, atATime))
+		if len(page) > atATime {
+			t.Fatalf("%d come at a time, want %d", len(page), atATime)
+		}
+		for _, a := range page {
+			numbers, before = append(numbers, a.Attempt), a.ID
+			if !fsm.ValidLogID(a.ID) {
+				t.Fatalf("an entry has the id %q", a.ID)
+			}
+		}
+		if len(page) < atATime {
+			return numbers
+		}
+	}
+}
+
+// TestTheDeliveryLogOnEveryKindOfRedis holds that what is kept of attempts is read as it was, the latest first and page
+// by page, and goes with its subscription.
+func TestTheDeliveryLogOnEveryKindOfRedis(t *testing.T) {
+	t.Parallel()
+	for name, url := range map[string]func(*testing.T) string{
+		"redis-server": func(t *testing.T) string { return redisstore.EmptyRedis(t).URL },
+		"embedded":     func(*testing.T) string { return redisstore.Embedded },
+		"cluster":      func(t *testing.T) string { return redisstore.EmptyCluster(t).URL },
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := openLogging(t, url(t), fsm.LogAll)
+			subs := make([]fsm.Subscription, 12)
+			for i := range subs { // on all nodes of a cluster
+				subs[i] = l.create(t, fmt.Sprint("s", i))
+				l.attempts(subs[i], 1, 4)
+			}
+			whole := attempt(subs[0], 4, fsm.AttemptFailed)
+			whole.Status, whole.Class, whole.Reason = 500, "server_error", strings.Repeat("x", fsm.MaxReason+1)
+			wake := attempt(subs[0], 5, fsm.AttemptAccepted)
+			wake.DeliveryID, wake.Events, wake.From, wake.Wake.Consumer = wake.Wake.WakeID, 0, "", "s0:%2Fa%2F5:7"
+			l.outcomes.Attempted(whole)
+			l.outcomes.Attempted(wake)
+			l.write(t)
+			kept := must[[]fsm.LoggedAttempt](t)(l.LoggedAttempts(t.Context(), subs[0], "", 2))
+			for i, a := range []fsm.Attempt{wake, whole} {
+				want := fsm.LoggedAttemptOf(a)
+				if want.ID = kept[i].ID; !reflect.DeepEqual(kept[i], want) {
+					t.Errorf("kept is\n%+v, want\n%+v", kept[i], want)
+				}
+			}
+			for i, sub := range subs {
+				want := []int{3, 2, 1}
+				if i == 0 {
+					want = []int{5, 4, 3, 2, 1}
+				}
+				for _, atATime := range []int{1, 2, 100} {
+					if got := l.logged(t, sub, atATime); !slices.Equal(got, want) {
+						t.Errorf("%s, %d at a time: %v, want %v", sub.ID, atATime, got, want)
+					}
+				}
+			}
+			for _, sub := range subs {
+				if err := l.DeleteSubscription(t.Context(), sub.ID); err != nil {
+					t.Fatal(err)
+				}
+			}
+			l.attempts(subs[0], 6, 7) // it was out
+			l.write(t)
+			if keys := leftovers(t, l.world); len(keys) > 0 {
+				t.Errorf("left behind: %v", keys)
+			}
+		})
+	}
+}
+
+// TestTheDeliveryLogIsBounded holds that the latest thousand are kept, and a little more, and none for longer than a
+// week, be it that further ones come or not.
+func TestTheDeliveryLogIsBounded(t *testing.T) {
+	t.Parallel()
+	for name, url := range map[string]string{
+		"redis-server": redisstore.EmptyRedis(t).URL, "embedded": redisstore.Embedded,
+	} {
+		l := openLogging(t, url, fsm.LogAll)
+		sub := l.create(t, "s")
+		for n := 0; n < 3000; n += 500 {
+			l.attempts(sub, n, n+500)
+			l.write(t)
+		}
+		got := l.logged(t, sub, 200)
+		if len(got) < 1000 || len(got) > 1200 || got[0] != 2999 {
+			t.Errorf("%s: %d are kept, the latest is %d", name, len(got), got[0])
+		}
+		const week = 7 * 24 * time.Hour
+		left := must[time.Duration](t)(l.rdb.TTL(t.Context(), l.LogKey(sub)).Result())
+		if left > week || left < week-time.Hour {
+			t.Errorf("%s: the log is kept for %s", name, left)
+		}
+		l.later(week + time.Hour)
+		if got := l.logged(t, sub, 200); len(got) > 0 {
+			t.Errorf("%s: after a week, %d are shown", name, len(got))
+		}
+		l.attempts(sub, 5000, 5001)
+		l.write(t)
+		// What was just written is as old for this clock, which is ahead of that of Redis.
+		if n := must[int64](t)(l.rdb.XLen(t.Context(), l.LogKey(sub)).Result()); n > 1 {
+			t.Errorf("%s: after a week, %d are kept", name, n)
+		}
+	}
+}
+
+// TestTheDeliveryLogKeepsWhatTheSettingSays holds that what is not asked for has no observer, no key and no metric.
+func TestTheDeliveryLogKeepsWhatTheSettingSays(t *testing.T) {
+	t.Parallel()
+	server := redisstore.EmptyRedis(t)
+	for mode, want := range map[fsm.DeliveryLog][]int{
+		fsm.LogAll: {8, 4, 3, 2, 1, 0}, fsm.LogFailures: {8, 1, 0}, fsm.LogOff: nil, "": nil,
+	} {
+		l := openLogging(t, server.URL, mode)
+		sub := l.create(t, "s"+string(mode))
+		for r := range fsm.AttemptResults { // 9 is held, 5 to 7 are not made either
+			l.outcomes.Attempted(attempt(sub, r, fsm.AttemptResult(r)))
+		}
+		if want != nil {
+			l.write(t)
+		}
+		if got := l.logged(t, sub, 100); !slices.Equal(got, want) {
+			t.Errorf("%q keeps %v, want %v", mode, got, want)
+		}
+		if _, has := figures(t, l.metrics, "reveille_delivery_log_dropped_total")[""]; has != (want != nil) {
+			t.Errorf("%q has the metric: %t", mode, has)
+		}
+	}
+}
+
+// writes is a hook that is called before a delivery log is written, and may have that fail.
+type writes func() error
+
+func (w writes) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (w writes) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (w writes) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if cmds[0].Name() != "xadd" {
+			return next(ctx, cmds)
+		}
+		err := w()
+		if err == nil {
+			return next(ctx, cmds)
+		}
+		for _, c := range cmds {
+			c.SetErr(err)
+		}
+		return err
+	}
+}
+
+// TestTheDeliveryLogHoldsUpNobody holds that the observer returns while the writer stands still, that what does not fit
+// is counted, and that all else is written in its order once Redis takes it.
+func TestTheDeliveryLogHoldsUpNobody(t *testing.T) {
+	t.Parallel()
+	l := openLogging(t, redisstore.EmptyRedis(t).URL, fsm.LogAll)
+	one, other := l.create(t, "one"), l.create(t, "other")
+	entered, let, written := make(chan struct{}, 2), make(chan error, 2), make(chan error, 1)
+	l.rdb.AddHook(writes(func() error {
+		entered <- struct{}{}
+		return <-let
+	}))
+	l.attempts(one, 0, 3)
+	go func() { written <- l.WriteLog(context.Background()) }()
+	<-entered
+	l.attempts(other, 0, redisstore.LogWaiting+7) // all of this returns
+	let <- io.EOF
+	if err := <-written; !errors.Is(err, fsm.ErrUnavailable) {
+		t.Errorf("a write to a Redis that is away: %v", err)
+	}
+	if got := figures(t, l.metrics, "reveille_delivery_log_dropped_total")[""]; got != 10 {
+		t.Errorf("%g are counted, want those beyond the bound: 10", got)
+	}
+	let <- nil
+	l.write(t)
+	if got := l.logged(t, one, 100); !slices.Equal(got, []int{2, 1, 0}) {
+		t.Errorf("of those that Redis had not taken, %v are kept", got)
+	}
+	if got := l.logged(t, other, 200); len(got) < 1000 || got[0] != redisstore.LogWaiting-4 {
+		t.Errorf("of those that waited, %d are kept, and the latest is %d", len(got), got[0])
+	}
+}
+
+// TestWhatTheDeliveryLogCannotKeepIsDropped holds that what Redis refuses is counted, and holds up no other log.
+func TestWhatTheDeliveryLogCannotKeepIsDropped(t *testing.T) {
+	t.Parallel()
+	l := openLogging(t, redisstore.EmptyRedis(t).URL, fsm.LogAll)
+	broken, fine := l.create(t, "broken"), l.create(t, "fine")
+	if err := l.rdb.Set(t.Context(), l.LogKey(broken), "no stream", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	l.attempts(broken, 0, 2)
+	l.attempts(fine, 0, 2)
+	if err := l.WriteLog(t.Context()); err == nil || errors.Is(err, fsm.ErrUnavailable) {
+		t.Errorf("the error is %v", err)
+	}
+	l.attempts(fine, 2, 3)
+	l.write(t)
+	if got := l.logged(t, fine, 100); !slices.Equal(got, []int{2, 1, 0}) {
+		t.Errorf("of the other subscription %v are kept", got)
+	}
+	if got := figures(t, l.metrics, "reveille_delivery_log_dropped_total")[""]; got != 2 {
+		t.Errorf("%g are counted", got)
+	}
+}
+
+// TestAStopWritesTheDeliveryLog holds that what waits is written as Run ends, and that what Redis does not take then is
+// counted and said.
+func TestAStopWritesTheDeliveryLog(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name    string
+		answer  error
+		kept    []int
+		dropped float64
+	}{
+		{"redis takes it", nil, []int{1, 0}, 0},
+		{"redis is away", io.EOF, nil, 2},
+	} {
+		l := openLogging(t, redisstore.EmptyRedis(t).URL, fsm.LogAll)
+		sub := l.create(t, "s")
+		l.attempts(sub, 0, 2)
+		l.rdb.AddHook(writes(func() error { return c.answer }))
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := l.Run(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if got := l.logged(t, sub, 100); !slices.Equal(got, c.kept) {
+			t.Errorf("%s: %v are kept", c.name, got)
+		}
+		if got := figures(t, l.metrics, "reveille_delivery_log_dropped_total")[""]; got != c.dropped {
+			t.Errorf("%s: %g are counted", c.name, got)
+		}
+		lines := l.lines.FilterMessageSnippet("missing from the delivery log").All()
+		if said := len(lines) == 1 && lines[0].ContextMap()["attempts"] == int64(2); said != (c.dropped > 0) {
+			t.Errorf("%s: the log says %+v", c.name, lines)
+		}
+	}
+}
+
+// TestALogThatIsWrittenAfterItsDeletionGoes has a replica write of a subscription that another one has deleted, before
+// it knows that.
+func TestALogThatIsWrittenAfterItsDeletionGoes(t *testing.T) {
+	t.Parallel()
+	url := redisstore.EmptyRedis(t).URL
+	one, two := openLogging(t, url, fsm.LogAll), openLogging(t, url, fsm.LogAll)
+	sub := one.create(t, "s")
+	if err := two.RefreshCatalog(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := one.DeleteSubscription(t.Context(), "s"); err != nil {
+		t.Fatal(err)
+	}
+	two.attempts(sub, 0, 1)
+	two.write(t)
+	if got := two.logged(t, sub, 100); len(got) != 1 {
+		t.Fatalf("the other replica does not write: %v", got)
+	}
+	if err := two.RefreshCatalog(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	two.write(t)
+	if keys := leftovers(t, two.world); len(keys) > 0 {
+		t.Errorf("left behind: %v", keys)
+	}
+}
+
+// TestTheDeliveryLogIsWrittenWithoutBeingAskedTo holds that Run writes it, time after time.
+func TestTheDeliveryLogIsWrittenWithoutBeingAskedTo(t *testing.T) {
+	t.Parallel()
+	l := openLogging(t, redisstore.EmptyRedis(t).URL, fsm.LogAll)
+	sub := l.create(t, "s")
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- l.Run(ctx) }()
+	defer func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}()
+	for n := range 3 {
+		l.attempts(sub, n, n+1)
+		harness.Eventually(t, harness.Wait, "it is written", func() error {
+			if got := len(l.logged(t, sub, 100)); got != n+1 {
+				return fmt.Errorf("there are %d", got)
+			}
+			return nil
+		})
+	}
+}

@@ -1,0 +1,80 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"testing"
+	"time"
+
+	"reveille/test/harness"
+)
+
+// TestTheDeliveryLog has an endpoint refuse an event and then take it, and an operator find both attempts, with what
+// the receiver knows of them, until the subscription is deleted.
+func TestTheDeliveryLog(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	p := e.pushes(t, map[string]any{"retry": map[string]any{"schedule": []string{"1s"}}})
+	p.receiver.Answer(func(n int, _ harness.Push) int {
+		if n == 1 {
+			return http.StatusInternalServerError
+		}
+		return http.StatusNoContent
+	})
+	began := time.Now().Add(-time.Second)
+	p.want(p.path, p.add(p.path, 0, 1))
+
+	type delivery struct {
+		At         time.Time
+		Stream     string
+		DeliveryID string `json:"delivery_id"`
+		Attempt    int
+		Result     string
+		StatusCode int `json:"status_code"`
+		Class      string
+		TookMS     float64 `json:"took_ms"`
+		Events     int
+		Bytes      int
+	}
+	deliveries := func(args ...string) (list []delivery) {
+		t.Helper()
+		status, out, errs := e.rev.Ask("", append([]string{"deliveries", p.sub.ID, "--output", "json"}, args...)...)
+		var body struct{ Deliveries []delivery }
+		if err := json.Unmarshal([]byte(out), &body); status != 0 || err != nil {
+			t.Fatalf("reveille deliveries: status %d, %v, %s", status, err, errs)
+		}
+		return body.Deliveries
+	}
+	var list []delivery
+	harness.Eventually(t, harness.Wait, "both attempts are in the log", func() error {
+		if list = deliveries(); len(list) != 2 {
+			return fmt.Errorf("it has %+v", list)
+		}
+		return nil
+	})
+	requests := p.receiver.Pushes()
+	for i, want := range []delivery{
+		{Attempt: 2, Result: "done", StatusCode: http.StatusNoContent},
+		{Attempt: 1, Result: "failed", StatusCode: http.StatusInternalServerError, Class: "server_error"},
+	} {
+		got, request := list[i], requests[len(requests)-1-i]
+		if got.At.Before(began) || got.At.After(time.Now()) || got.TookMS <= 0 {
+			t.Errorf("attempt %d began at %s and took %g ms", got.Attempt, got.At, got.TookMS)
+		}
+		want.At, want.TookMS = got.At, got.TookMS
+		want.Stream, want.DeliveryID, want.Events = p.path, request.ID, 1
+		want.Bytes = len(request.Body)
+		if got != want {
+			t.Errorf("the log has %+v, want %+v", got, want)
+		}
+	}
+	if failed := deliveries("--failed"); !slices.Equal(failed, list[1:]) {
+		t.Errorf("--failed shows %+v", failed)
+	}
+	p.gateway.DeleteSubscription(p.folder+"/*", p.sub.ID)
+	if status, _, errs := e.rev.Ask("", "deliveries", p.sub.ID); status != 1 {
+		t.Errorf("of a deleted subscription: status %d, %s", status, errs)
+	}
+}
