@@ -36,12 +36,17 @@ for i = A + 2, #ARGV, 2 do
   end
 end
 
--- fails counts a consumer that is on the list of those that fail since a time, unless it counts as retired. The first one has failed
--- for longest.
+-- fails counts a consumer that is on the list of those that fail since a time, unless the list of the retired has it, which has those
+-- that are waking. The first one has failed for longest.
 local function fails(t, id, since)
-  local r = redis.call('HMGET', P .. 'c:' .. id, 'gen', 'hidden', 'retired')
+  local r = redis.call('HMGET', P .. 'c:' .. id, 'gen', 'hidden', 'retired', 'state')
   if r[1] ~= t.gen or r[2] ~= '0' then return end
-  t.failing, t.some = t.failing + (r[3] == '1' and 0 or 1), true
+  t.some = true
+  if r[3] ~= '1' then
+    t.failing = t.failing + 1
+  elseif r[4] ~= 'waking' then
+    t.retired = t.retired + 1
+  end
   if t.since == '0' then t.since, t.why = int(tonumber(since)), redis.call('HGET', P .. 'c:' .. id, 'error') or '' end
 end
 
