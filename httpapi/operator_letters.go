@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// lettersAtATime bounds the dead letters that one call of the store lists or drops.
-	lettersAtATime = 200
+	// lettersAtATime bounds the dead letters that one call of the store lists, discardedAtATime those that one drops.
+	lettersAtATime, discardedAtATime = 200, 50
 )
 
 // letterBody is a dead letter as an operator sees it.
@@ -165,7 +165,7 @@ func (s *Service) discardLetters(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	work, next, err := s.workLetters(c.Request().Context(), which, lettersAtATime, s.cfg.Store.DropDeadLetters)
+	work, next, err := s.workLetters(c.Request().Context(), which, discardedAtATime, s.cfg.Store.DropDeadLetters)
 	if err != nil {
 		return err
 	}

@@ -14,9 +14,9 @@ import (
 const (
 	// boundLettersEvery is how often dead letters are looked at that are too old or too many.
 	boundLettersEvery = 10 * time.Second
-	// droppedAtATime bounds the dead letters that one call drops, tooManyAtATime those that are dropped as too many
-	// before they are counted again.
-	droppedAtATime, tooManyAtATime = 200, 10_000
+	// droppedAtATime bounds the dead letters that one call drops, each with its replay; tooManyAtATime those that are
+	// dropped as too many before they are counted again.
+	droppedAtATime, tooManyAtATime = 50, 10_000
 )
 
 // droppedLetters counts the dead letters that the bounds have cost.

@@ -2,7 +2,7 @@
 -- is left.
 -- ARGV[9] subscription  ARGV[10] generation
 -- Returns { how much is left, outcome }. O(links that one script may read).
-local LETTERS_DROPPED = 100
+local LETTERS_DROPPED = 50
 local sub, gen = ARGV[A], ARGV[A + 1]
 local set = P .. 'b:' .. sub .. ':' .. gen
 for _, id in ipairs(redis.call('SRANDMEMBER', set, 50)) do
