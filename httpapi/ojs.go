@@ -86,7 +86,7 @@ func (s *Service) fromNoPage(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-// isOJS says whether a subscription was made by the resources of Open Job Spec, or might have been.
+// isOJS says whether a subscription is one of those of Open Job Spec, by its ID and its format.
 func isOJS(sub fsm.Subscription) bool { return sub.Format == fsm.FormatOJS && isOJSID(sub.ID) }
 
 func isOJSID(id string) bool {
