@@ -9,6 +9,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -22,6 +23,8 @@ const (
 	longestScript = 5 * time.Millisecond
 	// loggedScript is how long what Redis logs takes at least, loggedAtMost how many it keeps.
 	loggedScript, loggedAtMost = 500 * time.Microsecond, 20_000
+	// redisPriority is that of Redis's process, the first of all: what a script takes is to be its own.
+	redisPriority = -20
 	// deadAnswer is the body of the answer that letters have.
 	deadAnswer = `{"error":"unknown customer","detail":"no customer 4711 in this region","see":"/e/4711"}`
 	// tooMany is a setting by which there are never too many letters.
@@ -35,10 +38,11 @@ func letters(b *bench) {
 			"bytes. They were written in pipelines, as a script writes them (keep_letter in lib.lua), while no "+
 			"replica ran. The replica then lists them by pages of 1000, replays %d of them one by one, is asked to "+
 			"replay all (for %s, to the end of a request), drops the oldest half, because half as many are allowed "+
-			"then, and discards all. Scripts are those of Redis's slow log, from %s on, which goes by the clock: "+
-			"what Redis waits for a processor counts. The busiest of those on dead letters, and deliver, took most "+
-			"time in all. Peaks are of the step.",
-			b.letters, b.letterStreams, len(deadAnswer), b.sample, b.span, loggedScript),
+			"then, and discards all. Scripts are those of Redis's slow log, from %s on, which goes by the clock. So "+
+			"Redis has the priority %d where the bench may give it that, and does not write its file anew: the fork "+
+			"for that takes 10 ms here. The busiest of those on dead letters, and deliver, took most time in all. "+
+			"Peaks are of the step.",
+			b.letters, b.letterStreams, len(deadAnswer), b.sample, b.span, loggedScript, redisPriority),
 		"step", "letters", "took", "letters/s", "busiest script", "calls", "p50", "p99", "longest of any", "over 5 ms",
 		"RSS", "peak", "Redis", "Redis bytes a letter")
 	b.in(tailed, 1, func(w *world) {
@@ -121,6 +125,10 @@ func (k *deadOnes) begin() {
 	}
 	k.check(k.rdb.ConfigSet(k.ctx, "slowlog-log-slower-than", strconv.Itoa(int(loggedScript.Microseconds()))).Err())
 	k.check(k.rdb.ConfigSet(k.ctx, "slowlog-max-len", strconv.Itoa(loggedAtMost)).Err())
+	// What Redis waits for a processor, or for a fork, is no script's time. Where the first is not allowed, the figures
+	// are the worse for it.
+	k.check(k.rdb.ConfigSet(k.ctx, "auto-aof-rewrite-percentage", "0").Err())
+	_ = syscall.Setpriority(syscall.PRIO_PROCESS, k.redis.Pid(), redisPriority)
 	k.empty = k.redisMemory()
 	k.step("none", func() int { return 0 })
 	k.check(k.revs[0].Stop())

@@ -2,6 +2,7 @@ package fault
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +15,21 @@ import (
 // patch is a change of one place in a file. File is a path in the project, or an absolute one. An empty Old adds a
 // file.
 type patch struct{ File, Old, New string }
+
+// apply returns the text of a file with the change made.
+func (p patch) apply(file string) (string, error) {
+	if p.Old == "" {
+		return p.New, nil
+	}
+	was, err := os.ReadFile(file)
+	if err != nil {
+		return "", err
+	}
+	if n := strings.Count(string(was), p.Old); n != 1 {
+		return "", fmt.Errorf("%s has %q %d times, want once", p.File, p.Old, n)
+	}
+	return strings.Replace(string(was), p.Old, p.New, 1), nil
+}
 
 // buildPatched builds Reveille with changes that are in no file of the project. It fails if a place to change is not
 // there exactly once: the code has moved on and the patch has to follow.
@@ -34,18 +50,9 @@ func buildPatched(t *testing.T, name string, patches ...patch) string {
 		if source == "" {
 			source = file
 		}
-		var text string
-		if p.Old != "" {
-			was, err := os.ReadFile(source)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if n := strings.Count(string(was), p.Old); n != 1 {
-				t.Fatalf("%s: %s has %q %d times, want once", name, p.File, p.Old, n)
-			}
-			text = strings.Replace(string(was), p.Old, p.New, 1)
-		} else {
-			text = p.New
+		text, err := p.apply(source)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
 		}
 		patched := filepath.Join(dir, string(rune('a'+i))+"-"+filepath.Base(file))
 		if err := os.WriteFile(patched, []byte(text), 0o600); err != nil {
