@@ -85,8 +85,8 @@ type LetterWork struct {
 	// Done counts those that were dropped, or are to be replayed. Refused counts those that cannot be replayed: their
 	// stream or their subscription is gone, or is another one of its name; or their consumer is not given up any more.
 	Done, Refused int
-	// Looked counts those that were looked at, of whatever stream. Last is the number of the last one; 0 if there was
-	// none.
+	// Looked counts those that were looked at, of whatever stream. Last is the number of the one that was looked at
+	// last; 0 if there was none.
 	Looked int
 	Last   int64
 }

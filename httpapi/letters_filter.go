@@ -23,6 +23,14 @@ type whichLetters struct {
 	at place
 }
 
+// letterWork is what a call of the store does with dead letters: so many at a time, from the first of a partition on, or
+// from the last.
+type letterWork struct {
+	do         func(context.Context, fsm.LetterSpan, int) (fsm.LetterWork, fsm.Outcome, error)
+	atATime    int
+	fromTheEnd bool
+}
+
 // letterFields are what a request that is about many dead letters may say.
 var letterFields = []string{"subscription", "stream", "since", "until", "cursor"}
 
@@ -97,11 +105,10 @@ func (w whichLetters) span(at place, through int64) fsm.LetterSpan {
 	}
 }
 
-// workLetters has a call of the store work through the dead letters that there are now, so many at a time. next is
-// where the same request goes on, if there was no time for all of them; empty otherwise.
+// workLetters works through the dead letters that there are now. next is where the same request goes on, if there was no
+// time for all of them; empty otherwise.
 func (s *Service) workLetters(
-	ctx context.Context, which whichLetters, atATime int,
-	work func(context.Context, fsm.LetterSpan, int) (fsm.LetterWork, fsm.Outcome, error),
+	ctx context.Context, which whichLetters, work letterWork,
 ) (sum fsm.LetterWork, next string, err error) {
 	began := s.cfg.Clock()
 	counts, err := s.cfg.Store.CountDeadLetters(ctx)
@@ -118,13 +125,19 @@ func (s *Service) workLetters(
 			if s.cfg.Clock().Sub(began) > workTimeout {
 				return sum, at.String(), nil
 			}
-			w, out, err := work(ctx, which.span(at, through), atATime)
+			span := which.span(at, through)
+			if work.fromTheEnd && at.Seq > 0 {
+				span = which.span(place{Partition: at.Partition}, min(through, at.Seq-1))
+			}
+			w, out, err := work.do(ctx, span, work.atATime)
 			s.cfg.Outcomes.Follow(out, fsm.Sighting{}) // an error may have come after some were worked on
 			if err != nil {
 				return sum, "", err
 			}
 			sum.Done, sum.Refused = sum.Done+w.Done, sum.Refused+w.Refused
-			at.Seq, looked = max(at.Seq, w.Last), w.Looked
+			if looked = w.Looked; looked > 0 {
+				at.Seq = w.Last
+			}
 		}
 	}
 	return sum, "", nil

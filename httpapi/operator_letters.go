@@ -165,7 +165,8 @@ func (s *Service) discardLetters(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	work, next, err := s.workLetters(c.Request().Context(), which, discardedAtATime, s.cfg.Store.DropDeadLetters)
+	work, next, err := s.workLetters(c.Request().Context(), which,
+		letterWork{do: s.cfg.Store.DropDeadLetters, atATime: discardedAtATime, fromTheEnd: true})
 	if err != nil {
 		return err
 	}

@@ -133,18 +133,40 @@ func TestOperatorDiscardsDeadLetters(t *testing.T) {
 	}
 }
 
-func TestOperatorReplaysDeadLetters(t *testing.T) {
-	h := newHarness(t, nil)
-	h.subscribe("s", 2)
-	for _, path := range []string{"/s/0", "/s/1", "/s/9"} { // the last has no consumer
-		for i := range 2 {
+// replayable puts n dead letters of each of some streams in the store whose events can be read.
+func (h *harness) replayable(subscription string, n int, streams ...string) {
+	for _, path := range streams {
+		for i := range n {
 			h.store.db.PutLetter(fsm.DeadLetter{
-				Subscription: "s", Generation: "g-s", Consumer: fsm.ConsumerID("s", path), Stream: path,
-				From: fsm.Start.At(int64(i), "0009"), To: fsm.Start.At(int64(i+1), "0009"),
-				Within: fsm.Start.At(int64(i+1), "0009"), Reason: "status 500",
+				Subscription: subscription, Generation: "g-" + subscription, Stream: path,
+				Consumer: fsm.ConsumerID(subscription, path), From: fsm.Start.At(int64(i), "0009"),
+				To: fsm.Start.At(int64(i+1), "0009"), Within: fsm.Start.At(int64(i+1), "0009"), Reason: "status 500",
 			})
 		}
 	}
+}
+
+// TestWhatIsDiscardedIsNotReplayedMeanwhile holds that no replay begins while what waits for one is discarded, however
+// many calls of the store that takes.
+func TestWhatIsDiscardedIsNotReplayedMeanwhile(t *testing.T) {
+	h := newHarness(t, nil)
+	h.subscribe("s", 1)
+	const letters = 2*discardedAtATime + 1
+	h.replayable("s", letters, "/s/0")
+	if a := h.admin("POST", "/api/v1/dead-letters/replay", `{"subscription":"s"}`); a.body["queued"] != letters+0.0 {
+		t.Fatalf("to be replayed: %s", a.text)
+	}
+	h.rec.forget()
+	a := h.admin("POST", "/api/v1/dead-letters/discard", `{"subscription":"s"}`)
+	if noted := h.rec.noted(); a.body["discarded"] != letters+0.0 || len(noted) > 0 {
+		t.Errorf("discarded: %s; meanwhile: %q", a.text, noted)
+	}
+}
+
+func TestOperatorReplaysDeadLetters(t *testing.T) {
+	h := newHarness(t, nil)
+	h.subscribe("s", 2)
+	h.replayable("s", 2, "/s/0", "/s/1", "/s/9") // the last has no consumer
 	ids := func(stream string) (ids []string) {
 		for _, row := range rowsOf(h.admin("GET", "/api/v1/dead-letters?stream="+stream, ""), "dead_letters") {
 			ids = append(ids, fmt.Sprint(row["id"]))

@@ -53,7 +53,8 @@ func (s *Service) replayLetters(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	work, next, err := s.workLetters(c.Request().Context(), which, replaysAtATime, s.cfg.Store.ReplayDeadLetters)
+	work, next, err := s.workLetters(c.Request().Context(), which,
+		letterWork{do: s.cfg.Store.ReplayDeadLetters, atATime: replaysAtATime})
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package memstore
 
 import (
 	"context"
+	"math"
 	"slices"
 	"time"
 
@@ -60,8 +61,10 @@ func (s *Store) DropDeadLetters(
 	ctx context.Context, span fsm.LetterSpan, most int,
 ) (w fsm.LetterWork, o fsm.Outcome, err error) {
 	err = s.call(ctx, func(t *tx) error {
-		list, p := t.spanned(span, most), t.partitions[span.Partition]
-		for _, l := range slices.Backward(list) { // so that no replay begins of one that is to be dropped, too
+		list, p := t.spanned(span, math.MaxInt), t.partitions[span.Partition]
+		list = list[max(len(list)-most, 0):]
+		slices.Reverse(list)
+		for _, l := range list {
 			if span.Stream == "" || receiverOf(l) == fsm.ConsumerID(span.Subscription, span.Stream) {
 				w.Done++
 				t.dropLetter(p, l, &o)
