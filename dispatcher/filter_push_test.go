@@ -66,8 +66,8 @@ func (s *memStore) change(t *testing.T, change func(*fsm.Subscription)) {
 }
 
 // TestAFilterCostsNoAttempts holds that what does not match is passed over as far as a read goes, with one call to the
-// store and no attempt: neither a request, nor a word to the observers, nor one about the endpoint. The short form has a
-// tenth of the events.
+// store and no attempt: neither a request, nor a word to the observers, nor one about the endpoint. The short form has
+// a tenth of the events.
 func TestAFilterCostsNoAttempts(t *testing.T) {
 	events, chunk := 1_000_000, 5000
 	if testing.Short() {

@@ -187,8 +187,8 @@ type LetterStore interface {
 	// DeadLetters returns the first letters of a span, at most so many, in the order in which they came. It takes those
 	// of all streams.
 	DeadLetters(ctx context.Context, span LetterSpan, most int) ([]DeadLetter, error)
-	// DropDeadLetters drops the last letters of a span, of which it looks at so many at most, from the end: so no replay
-	// begins of one that is to be dropped, too. Their replays go with them: of one that is under way, the attempt that
+	// DropDeadLetters drops the last letters of a span, of which it looks at so many at most, from the end: so no
+	// replay begins of one that is to be dropped, too. Their replays go with them: of one that is under way, the attempt that
 	// is out is the last. A call that is carried out twice because its
 	// reply was lost returns what the second has dropped.
 	DropDeadLetters(ctx context.Context, span LetterSpan, most int) (LetterWork, Outcome, error)

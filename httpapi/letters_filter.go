@@ -23,8 +23,8 @@ type whichLetters struct {
 	at place
 }
 
-// letterWork is what a call of the store does with dead letters: so many at a time, from the first of a partition on, or
-// from the last.
+// letterWork is what a call of the store does with dead letters: so many at a time, from the first of a partition on,
+// or from the last.
 type letterWork struct {
 	do         func(context.Context, fsm.LetterSpan, int) (fsm.LetterWork, fsm.Outcome, error)
 	atATime    int
@@ -105,8 +105,8 @@ func (w whichLetters) span(at place, through int64) fsm.LetterSpan {
 	}
 }
 
-// workLetters works through the dead letters that there are now. next is where the same request goes on, if there was no
-// time for all of them; empty otherwise.
+// workLetters works through the dead letters that there are now. next is where the same request goes on, if there was
+// no time for all of them; empty otherwise.
 func (s *Service) workLetters(
 	ctx context.Context, which whichLetters, work letterWork,
 ) (sum fsm.LetterWork, next string, err error) {

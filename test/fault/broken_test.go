@@ -156,8 +156,8 @@ func brokenBuilds() []harness.BrokenScript {
 	return slices.Concat(harness.BrokenScripts, []harness.BrokenScript{brokenSign}, brokenPushes, brokenReplays)
 }
 
-// TestEveryBrokenBuildCanBeMade holds that the code still has what is broken in each of them. They are built in the long
-// form only, which nobody may run for days.
+// TestEveryBrokenBuildCanBeMade holds that the code still has what is broken in each of them. They are built in the
+// long form only, which nobody may run for days.
 func TestEveryBrokenBuildCanBeMade(t *testing.T) {
 	root, err := harness.Root()
 	if err != nil {
