@@ -188,9 +188,9 @@ type LetterStore interface {
 	// of all streams.
 	DeadLetters(ctx context.Context, span LetterSpan, most int) ([]DeadLetter, error)
 	// DropDeadLetters drops the last letters of a span, of which it looks at so many at most, from the end: so no
-	// replay begins of one that is to be dropped, too. Their replays go with them: of one that is under way, the attempt that
-	// is out is the last. A call that is carried out twice because its
-	// reply was lost returns what the second has dropped.
+	// replay begins of one that is to be dropped, too. Their replays go with them: of one that is under way, the
+	// attempt that is out is the last. A call that is carried out twice because its reply was lost returns what the
+	// second has dropped.
 	DropDeadLetters(ctx context.Context, span LetterSpan, most int) (LetterWork, Outcome, error)
 	// CountDeadLetters counts the letters of each partition.
 	CountDeadLetters(ctx context.Context) (byPartition []LetterCounts, err error)
