@@ -107,13 +107,15 @@ func (e Endpoint) Wait(now time.Time) time.Duration {
 	return max(next, e.Until.Sub(now))
 }
 
-// Return takes in that a probe is over and has shown nothing. The next one follows at once if it was not sent.
+// Return takes in that a probe is over, and was neither taken nor failed. The next one follows at once if it was not
+// sent. If it was, the endpoint has mostly refused those events for good. One that answers need not be left alone for
+// long: the pauses begin anew.
 func (e Endpoint) Return(now time.Time, slot time.Time, sent bool) Endpoint {
 	if !e.probes(slot) {
 		return e
 	}
 	if e.Probing, e.Next = false, now; sent {
-		e.Next = now.Add(probePause(e.Probes))
+		e.Probes, e.Next = 0, now.Add(probePause(0))
 	}
 	return e
 }

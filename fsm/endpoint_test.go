@@ -113,11 +113,13 @@ func TestAnEndpointThatIsDownIsProbed(t *testing.T) {
 	t.Run("one that was not sent is followed at once", func(t *testing.T) {
 		e = e.Return(moment(at), allowed(at, true).Slot, false)
 	})
-	t.Run("one that has shown nothing is followed after a pause that does not grow", func(t *testing.T) {
-		e.Probes = 1
+	t.Run("after one that was sent and has not failed, the pauses begin anew", func(t *testing.T) {
 		e = e.Return(moment(at), allowed(at, true).Slot, true)
-		allowed(at+1, false)
-		e = e.Return(moment(at+2), allowed(at+2, true).Slot, false)
+		allowed(at, false)
+		p := allowed(at+1, true)
+		fails(at+1, p.Slot)
+		allowed(at+2, false)
+		e = e.Return(moment(at+3), allowed(at+3, true).Slot, false)
 	})
 	t.Run("a pause that was asked for goes before", func(t *testing.T) {
 		asks := e.Fail(moment(at), EndpointFailure{RetryAfter: time.Minute})
