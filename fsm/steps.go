@@ -256,7 +256,7 @@ func (c Consumer) stepAside(env Env, f Failure) (Consumer, Effects) {
 // nothing until it is resumed, however long that takes. A nudged attempt does not count: the next one is due as
 // it was before.
 func (c Consumer) failed(env Env, f Failure) (Consumer, Effects) {
-	begun := c.Deadline.Add(-c.patience(env.Timing))
+	began := c.Deadline.Add(-c.patience(env.Timing))
 	if c.FirstFailure.IsZero() {
 		c.FirstFailure = env.Now
 	}
@@ -270,12 +270,12 @@ func (c Consumer) failed(env Env, f Failure) (Consumer, Effects) {
 	case f.Retired:
 		c.Retired, c.Deadline = true, time.Time{}
 		return c, Effects{}
-	case begun.Before(nudged):
+	case began.Before(nudged):
 		c.Attempt, c.Nudged, c.Deadline = c.Attempt-1, env.Now, env.Now.Add(max(nudged.Sub(env.Now), wait))
 		return c, Effects{}
 	case c.Profile.Lasting:
 	case c.Profile.Last(c.Attempt),
-		len(c.Profile.Delays) == 0 && !begun.Before(c.FirstFailure.Add(c.Uncounted+env.Timing.GCAfter)):
+		len(c.Profile.Delays) == 0 && !began.Before(c.FirstFailure.Add(c.Uncounted+env.Timing.GCAfter)):
 		return c.giveUp()
 	}
 	c.Deadline = env.Now.Add(max(c.Profile.delay(c.Attempt, env.Jitter), wait))

@@ -20,8 +20,8 @@ type Trouble struct {
 	every        time.Duration
 	// silent counts what was not logged since last.
 	silent int
-	// told is true if something was logged that no recovery has followed yet.
-	told bool
+	// logged is true if something was logged that no recovery has followed yet.
+	logged bool
 }
 
 // Happened says whether to log, and how many times it happened since the last log line, this time included.
@@ -35,7 +35,7 @@ func (t *Trouble) Happened(now time.Time) (times int, log bool) {
 func (t *Trouble) Began(now time.Time) (times int, log bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.told {
+	if t.logged {
 		t.silent++
 		return 0, false
 	}
@@ -53,7 +53,7 @@ func (t *Trouble) happened(now time.Time) (times int, log bool) {
 	}
 	times = t.silent
 	t.every = min(max(2*t.every, summaryFirst), summaryLast)
-	t.last, t.silent, t.told = now, 0, true
+	t.last, t.silent, t.logged = now, 0, true
 	return times, true
 }
 
@@ -61,7 +61,7 @@ func (t *Trouble) happened(now time.Time) (times int, log bool) {
 func (t *Trouble) Over() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	log := t.told
-	t.told, t.every = false, 0
+	log := t.logged
+	t.logged, t.every = false, 0
 	return log
 }

@@ -62,9 +62,9 @@ type exchange struct {
 	target string
 	// path of the stream; empty if discovery is not concerned.
 	path string
-	// write is what discovery knows of a write; told is true once it knows what became of it.
-	write fsm.Write
-	told  bool
+	// write is what discovery knows of a write; reported is true once it knows what became of it.
+	write    fsm.Write
+	reported bool
 	// kind and began are for the metrics.
 	kind  string
 	began time.Time
@@ -118,7 +118,7 @@ func (g *gateway) serve(w http.ResponseWriter, r *http.Request, raw, stream stri
 	if ex.path != "" && isWrite(r.Method) {
 		ex.write = g.streams.BeforeWrite(r.Context(), ex.path, r.Method == http.MethodPut)
 		defer func() {
-			if !ex.told { // no answer came, or the client did not wait for it
+			if !ex.reported { // no answer came, or the client did not wait for it
 				g.streams.Refused(ex.write)
 			}
 		}()
@@ -183,11 +183,11 @@ func (g *gateway) answered(res *http.Response) error {
 	ok := res.StatusCode >= 200 && res.StatusCode < 300
 	switch {
 	case isWrite(r.Method) && ok:
-		ex.told = true
+		ex.reported = true
 		created := r.Method == http.MethodPut && res.StatusCode == http.StatusCreated
 		g.streams.Written(ex.write, g.upstream.NextOffset(res.Header), created)
 	case isWrite(r.Method):
-		ex.told = true
+		ex.reported = true
 		g.streams.Refused(ex.write)
 	case r.Method == http.MethodDelete && ok:
 		// The stream is deleted whether or not the client waits for the answer.

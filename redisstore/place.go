@@ -21,8 +21,8 @@ type place struct {
 	// unnoted is true while this replica has such writes; changes counts how often that began or ended.
 	unnoted bool
 	changes int
-	// told is true once a heartbeat has told of them.
-	told bool
+	// announced is true once a heartbeat has told of them.
+	announced bool
 	// clock is the time by Redis's clock in its latest answer, which was asked for at asked and took this long.
 	clock, asked time.Time
 	took         time.Duration
@@ -36,7 +36,7 @@ func (s *Store) SetUnnoted(some bool) {
 	if some == p.unnoted {
 		return
 	}
-	p.unnoted, p.told = some, false
+	p.unnoted, p.announced = some, false
 	p.changes++
 	if some {
 		s.replicas.soon()
@@ -48,7 +48,7 @@ func (s *Store) MayWriteUnnoted() bool {
 	p := &s.place
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.told || p.taken && time.Now().After(p.lapses)
+	return p.announced || p.taken && time.Now().After(p.lapses)
 }
 
 // UnnotedThrough implements fsm.ReplicaStore.
@@ -91,7 +91,7 @@ func (s *Store) keepPlace(ctx context.Context) (set replicaSet, err error) {
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			p.taken = true
-			p.told = p.unnoted && (p.told || unnoted && changes == p.changes)
+			p.announced = p.unnoted && (p.announced || unnoted && changes == p.changes)
 			return set, nil
 		}
 	}
@@ -104,7 +104,7 @@ func (s *Store) leavePlace(ctx context.Context) error {
 	p := &s.place
 	p.mu.Lock()
 	unnoted := p.unnoted
-	p.taken, p.told = false, false
+	p.taken, p.announced = false, false
 	p.mu.Unlock()
 	_, err := s.replicaSet(ctx, leave, 0, unnoted)
 	return err

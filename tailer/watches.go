@@ -350,8 +350,8 @@ func (ws *watches) stir(path string, kind inputKind) bool {
 	return runs
 }
 
-// Void has the watch of a stream, if there is one, hide no consumers for a 404 from before the call.
-func (ws *watches) Void(path string) {
+// Invalidate has the watch of a stream, if there is one, hide no consumers for a 404 from before the call.
+func (ws *watches) Invalidate(path string) {
 	if w, _ := ws.get(path); w != nil {
 		w.step(&input{kind: inputVoid})
 	}

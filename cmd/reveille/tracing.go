@@ -103,12 +103,12 @@ func (t *tracing) followed(o fsm.Outcome, seen fsm.Sighting) {
 // observed makes the span of an observation that woke a consumer.
 func (t *tracing) observed(seen fsm.Sighting, w fsm.Wake) {
 	// The wake begins within the call that tells the store of the tail: its first part was before the wake.
-	begun := seen.Told
-	if begun.Before(w.WokeAt) {
-		begun = w.WokeAt
+	began := seen.Told
+	if began.Before(w.WokeAt) {
+		began = w.WokeAt
 	}
 	of := fsm.TraceOf(w.Consumer, w.WakeID)
-	_, span := t.spans.Start(context.Background(), of, "observe", trace.WithTimestamp(begun), trace.WithAttributes(
+	_, span := t.spans.Start(context.Background(), of, "observe", trace.WithTimestamp(began), trace.WithAttributes(
 		attribute.String("reveille.subscription", w.Subscription),
 		attribute.String("reveille.consumer", w.Consumer),
 		attribute.String("reveille.wake_id", w.WakeID),
@@ -117,8 +117,8 @@ func (t *tracing) observed(seen fsm.Sighting, w fsm.Wake) {
 		attribute.String("reveille.tail", seen.Tail.Value()),
 	))
 	end := time.Now()
-	if end.Before(begun) { // the store's clock is ahead
-		end = begun
+	if end.Before(began) { // the store's clock is ahead
+		end = began
 	}
 	span.End(trace.WithTimestamp(end))
 }
@@ -127,12 +127,12 @@ func (t *tracing) observed(seen fsm.Sighting, w fsm.Wake) {
 func (t *tracing) wakesEnded(ends []fsm.WakeEnd) {
 	now := time.Now()
 	for _, e := range ends {
-		begun := e.WokeAt
-		if begun.After(now) { // the store's clock is ahead
-			begun = now
+		began := e.WokeAt
+		if began.After(now) { // the store's clock is ahead
+			began = now
 		}
 		ctx := context.WithValue(context.Background(), rootOf{}, fsm.TraceOf(e.Consumer, e.WakeID))
-		_, span := t.spans.Below(ctx, "wake", trace.WithTimestamp(begun), trace.WithAttributes(
+		_, span := t.spans.Below(ctx, "wake", trace.WithTimestamp(began), trace.WithAttributes(
 			attribute.String("reveille.subscription", e.Subscription),
 			attribute.String("reveille.consumer", e.Consumer),
 			attribute.String("reveille.stream", e.Primary),

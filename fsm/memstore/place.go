@@ -20,8 +20,8 @@ type place struct {
 	runs, left bool
 	unnoted    bool
 	// told is true once a heartbeat has told of unnoted writes. The place lapses at lapses if none does.
-	told   bool
-	lapses time.Time
+	announced bool
+	lapses    time.Time
 }
 
 // SetUnnoted implements fsm.ReplicaStore.
@@ -31,7 +31,7 @@ func (s *Store) SetUnnoted(some bool) {
 	if some == s.place.unnoted {
 		return
 	}
-	s.place.unnoted, s.place.told = some, false
+	s.place.unnoted, s.place.announced = some, false
 	select {
 	case s.beat <- struct{}{}:
 	default:
@@ -42,7 +42,7 @@ func (s *Store) SetUnnoted(some bool) {
 func (s *Store) MayWriteUnnoted() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return !s.place.left && (!s.place.runs || s.place.told || time.Now().After(s.place.lapses))
+	return !s.place.left && (!s.place.runs || s.place.announced || time.Now().After(s.place.lapses))
 }
 
 // UnnotedThrough implements fsm.ReplicaStore.
@@ -93,7 +93,7 @@ func (s *Store) Join(ctx context.Context) error {
 	}, "Beat", unnoted)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.place.told = s.place.unnoted && (s.place.told || unnoted && err == nil)
+	s.place.announced = s.place.unnoted && (s.place.announced || unnoted && err == nil)
 	return err
 }
 

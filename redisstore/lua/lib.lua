@@ -67,7 +67,8 @@
 --   lease           string  the replica that owns the partition
 --   n:<nonce>       string  the nonce of a call, for as long as it may be sent again because its reply was lost (note_call)
 --
--- Redis makes every function anew for every call. So library.go leaves out what a script does not use; it puts the functions that only
+-- Redis makes every function anew for every call, which takes 4 to 11 µs of one by now; Redis Functions would not, but Redis has them
+-- from 7.0 on only. So library.go leaves out what a script does not use; it puts the functions that only
 -- start_over uses into it, which is rare; and it puts all of them, and the script, into one outer function: Lua looks for a local that a
 -- new function uses by a search, but not for one of the outer function's own surroundings.
 local P = KEYS[1]
@@ -435,6 +436,7 @@ local RECORD = {
 }
 
 -- record returns a consumer's record, or nil if there is none. Field was has it as it is stored, in the order of RECORD.
+-- The fields are named twice, in RECORD and here: a loop over RECORD takes 1 µs more.
 local function record(id)
   local r = redis.call('HMGET', P .. 'c:' .. id, unpack(RECORD))
   if not r[1] then return nil end
@@ -1073,7 +1075,7 @@ end
 -- failed books a failed attempt. The consumer is given up if the attempt was the last that its profile has, or if it was made after
 -- failures had gone on for long enough. A nudged attempt does not count: the next one is due as it was before.
 local function failed(c, retry_after, retired, why, profile, span)
-  local begun_at, nudged, wait = c.due - patience(c), nudged_of(c), math.min(retry_after, RETRY_AFTER_MAX)
+  local began_at, nudged, wait = c.due - patience(c), nudged_of(c), math.min(retry_after, RETRY_AFTER_MAX)
   put_profile(c, profile)
   if nudged > 0 then set_nudged(c, 0) end
   local lasting, delays, last = false, nil, false
@@ -1089,11 +1091,11 @@ local function failed(c, retry_after, retired, why, profile, span)
   if delays then
     last = c.attempt > #delays
   else
-    last = begun_at >= c.failing + c.uncounted + GC
+    last = began_at >= c.failing + c.uncounted + GC
   end
   if retired then
     c.retired, c.due = 1, 0
-  elseif begun_at < nudged then
+  elseif began_at < nudged then
     c.attempt, c.due = c.attempt - 1, now + math.max(nudged - now, wait)
     set_nudged(c, now)
   elseif last and not lasting then

@@ -277,7 +277,7 @@ func (bs *backfills) link(ctx context.Context, b *backfill, paths []string) {
 		}
 		_ = g.Wait()
 	}()
-	var told fsm.Backfill
+	var set fsm.Backfill
 	for done := false; !done; {
 		select {
 		case <-over:
@@ -290,8 +290,8 @@ func (bs *backfills) link(ctx context.Context, b *backfill, paths []string) {
 		left, total := int(b.left.Load()), int(b.total.Load())
 		now := fsm.Backfill{Done: total - left, Total: total}
 		// A backfill that waits for a stream for long costs the store nothing.
-		if left > 0 && now != told && bs.d.store.SetBackfill(ctx, b.sub, now) == nil {
-			told = now
+		if left > 0 && now != set && bs.d.store.SetBackfill(ctx, b.sub, now) == nil {
+			set = now
 		}
 	}
 }

@@ -44,8 +44,8 @@ type Upstream interface {
 type Watcher interface {
 	// Watch has a stream watched for the consumers of a partition.
 	Watch(partition int, path string)
-	// Void has the watcher of a stream, if there is one, hide no consumers for a 404 from before the call.
-	Void(path string)
+	// Invalidate has the watcher of a stream, if there is one, hide no consumers for a 404 from before the call.
+	Invalidate(path string)
 	// Knew says whether a stream is watched and was there at some time, as far as is known here.
 	Knew(path string) bool
 	// Deleted says that the consumers of the stream were removed, because it was deleted or is to be forgotten.

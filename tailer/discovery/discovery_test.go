@@ -52,7 +52,7 @@ func (*server) Registry(context.Context, string, fsm.Offset, bool, string) (*ups
 type nobody struct{}
 
 func (nobody) Watch(int, string)            {}
-func (nobody) Void(string)                  {}
+func (nobody) Invalidate(string)            {}
 func (nobody) Knew(string) bool             { return false }
 func (nobody) Deleted(string)               {}
 func (nobody) ReportWrite(string, Evidence) {}

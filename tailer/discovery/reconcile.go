@@ -113,7 +113,7 @@ func (d *Discovery) reconcile(ctx, look context.Context, it *item, e Evidence) (
 			l.Links = append(l.Links, fsm.NewLink{Subscription: sub, Acked: acked})
 		}
 	}
-	d.watcher.Void(path)
+	d.watcher.Invalidate(path)
 	seen := e.Seen
 	if seen.At.IsZero() && !s.Present() {
 		seen.At = time.Now() // it has just appeared

@@ -76,11 +76,11 @@ var brokenPushes = []harness.BrokenScript{
 	},
 	{
 		Name: "a nudged attempt counts", File: "redisstore/lua/lib.lua",
-		Old: "elseif begun_at < nudged then", New: "elseif false then",
+		Old: "elseif began_at < nudged then", New: "elseif false then",
 	},
 	{
 		Name: "a nudge puts off the next attempt", File: "redisstore/lua/lib.lua",
-		Old: "now + math.max(nudged - now, wait)", New: "now + nudged - begun_at + wait",
+		Old: "now + math.max(nudged - now, wait)", New: "now + nudged - began_at + wait",
 	},
 	{
 		Name: "an endpoint that was nudged asks for a pause in vain", File: "redisstore/lua/lib.lua",
