@@ -234,6 +234,7 @@ func TestAnExistingStreamIsNotWokenByTheSubscriptionThatFollowsItsWrite(t *testi
 
 func TestADeletedStreamIsForgottenAndMayComeBack(t *testing.T) {
 	r := newRig(t).start()
+	r.store.setGrace(300 * time.Millisecond) // for so long the name is awaited
 	r.idle("/a")
 	r.post("/a", "1")
 	r.done(r.wake("/a", 2))
