@@ -27,7 +27,13 @@ type filter struct {
 // condition is that an event has one of some values at a path.
 type condition struct {
 	path   []string
-	values []gjson.Result
+	values []value
+}
+
+// value is a string, a number or a boolean: two that are equal are the same. Of anything else only the type is told.
+type value struct {
+	kind gjson.Type
+	text string
 }
 
 // newFilter returns the filter of a subscription. The error says what only a later version knows.
@@ -50,7 +56,7 @@ func newFilter(f fsm.Filter) (*filter, error) {
 			return nil, fmt.Errorf("filter has a path that %w", err)
 		}
 		for _, v := range values {
-			c.values = append(c.values, gjson.Parse(string(v)))
+			c.values = append(c.values, valueOf(gjson.Parse(string(v))))
 		}
 		made.conditions = append(made.conditions, c)
 	}
@@ -76,19 +82,18 @@ func (f *filter) takesType(e gjson.Result) bool {
 }
 
 // holds says whether an event has an allowed value. null is none, and neither is an array or an object.
-func (c condition) holds(e gjson.Result) bool {
-	own := at(e, c.path)
-	return slices.ContainsFunc(c.values, func(v gjson.Result) bool {
-		switch {
-		case own.Type != v.Type:
-			return false
-		case own.Type == gjson.String:
-			return textOf(own) == textOf(v)
-		case own.Type == gjson.Number:
-			return fsm.Decimal(own.Raw) == fsm.Decimal(v.Raw)
-		}
-		return true // or both are false
-	})
+func (c condition) holds(e gjson.Result) bool { return slices.Contains(c.values, valueOf(at(e, c.path))) }
+
+// valueOf is called once for a path of an event, however many values are allowed: it may take as long as the event is.
+func valueOf(v gjson.Result) value {
+	switch v.Type {
+	case gjson.String:
+		return value{v.Type, textOf(v)}
+	case gjson.Number:
+		return value{v.Type, fsm.Decimal(v.Raw)}
+	case gjson.Null, gjson.False, gjson.True, gjson.JSON:
+	}
+	return value{kind: v.Type}
 }
 
 // at returns the value at a path of member names; one that does not exist, and so is of type null, if there is none.

@@ -253,3 +253,26 @@ func TestAFilterReadsTextAsAReceiverDoes(t *testing.T) {
 		}
 	}
 }
+
+// TestAFilterReadsAValueOnce holds that a long value of an event costs no more where many are allowed.
+func TestAFilterReadsAValueOnce(t *testing.T) {
+	for name, event := range map[string]string{"a string": `{"a":"\u0061bc"}`, "a number": `{"a":1.25e3}`} {
+		reads := func(allowed int) float64 {
+			values := make([]fsm.Value, allowed)
+			for i := range values {
+				values[i] = fsm.Value(strconv.Itoa(i))
+				if name == "a string" {
+					values[i] = fsm.Value(strconv.Quote(strconv.Itoa(i)))
+				}
+			}
+			f, err := newFilter(fsm.Filter{Values: map[string][]fsm.Value{"a": values}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return testing.AllocsPerRun(10, func() { f.matches([]byte(event)) })
+		}
+		if one, many := reads(1), reads(fsm.MaxFilterValues); many > one {
+			t.Errorf("%s: with one allowed value there are %g allocations, with many %g", name, one, many)
+		}
+	}
+}
