@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"reveille/dispatcher/format"
@@ -308,4 +309,27 @@ func TestAFilterPassesOverNothingForOneThatIsPaused(t *testing.T) {
 			}
 		})
 	}
+}
+
+// mute is a store that does not answer whether a filter holds.
+type mute struct{ *memStore }
+
+func (mute) RefreshCatalog(ctx context.Context) error {
+	<-ctx.Done()
+	return fmt.Errorf("%w: %w", fsm.ErrUnavailable, ctx.Err())
+}
+
+// TestAStoreThatDoesNotSayWhetherAFilterHoldsHoldsUpNoSlot holds that a push gives its slot back, and waits.
+func TestAStoreThatDoesNotSayWhetherAFilterHoldsHoldsUpNoSlot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newMemStore()
+		sub := store.pushSub("http://127.0.0.1/", wants("wanted"))
+		f := start(t, store, func(c *Config) { c.Store, c.ReadBatch = mute{store}, chunks(20, 10, 15) })
+		f.Deliver(store.event(sub, "/s/1", "000000020"))
+		time.Sleep(sub.Profile().Attempt - time.Millisecond) // then it is made again all the same
+		if store.called("Park") == 0 {
+			t.Error("it was not put off")
+		}
+		f.stop()
+	})
 }

@@ -97,6 +97,8 @@ func (d *Dispatcher) read(ctx context.Context, a *attempt) bool {
 // This replica may not know yet that another one has changed it: an event that came after that must not be left out by
 // the former filter.
 func (d *Dispatcher) filterHolds(ctx context.Context, a *attempt) bool {
+	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
+	defer cancel()
 	if err := d.cfg.Store.RefreshCatalog(ctx); err != nil {
 		d.noteStore(err)
 		return false
