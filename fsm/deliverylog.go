@@ -69,7 +69,8 @@ func LoggedAttemptOf(a Attempt) LoggedAttempt {
 	}
 }
 
-var logID = regexp.MustCompile(`^[0-9]{1,18}-[0-9]{1,18}$`)
+// logID does not take 0-0, which no entry has: Redis refuses to read what comes before it.
+var logID = regexp.MustCompile(`^[1-9][0-9]{0,17}-[0-9]{1,18}$`)
 
 // ValidLogID says whether a text can be the ID of a LoggedAttempt.
 func ValidLogID(id string) bool { return logID.MatchString(id) }

@@ -7,7 +7,7 @@ func TestOnlyAnIDOfALogEntryIsOne(t *testing.T) {
 	for id, want := range map[string]bool{
 		"1764167412345-0": true, "1764167412345-12": true, "": false, "-": false, "+": false, "1764167412345": false,
 		"1764167412345-": false, "-0": false, "(1-0": false, "1-0 ": false, "1-0\n": false,
-		"1-9999999999999999999": false,
+		"1-9999999999999999999": false, "0-0": false,
 	} {
 		if got := ValidLogID(id); got != want {
 			t.Errorf("%q: %t", id, got)
