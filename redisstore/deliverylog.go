@@ -24,8 +24,9 @@ const (
 	// at a time. Those older than logAge are not shown, and go with the next one that is written.
 	logLength = 1000
 	logAge    = 7 * 24 * time.Hour
-	// logWaiting is how many entries may wait to be written; more are dropped.
-	logWaiting = 10_000
+	// logWaiting is how many entries may wait to be written; more are dropped. Of those that Redis could not take, the
+	// latest logLeft wait on: what is for other nodes of a cluster has room, too.
+	logWaiting, logLeft = 10_000, logWaiting / 2
 	// Entries are written logPause after the first of them came, or as soon as there are logBatch.
 	logPause = 100 * time.Millisecond
 	logBatch = 500
@@ -167,7 +168,7 @@ func (l *deliveryLog) say(err error, last bool) {
 }
 
 // write writes all that waits, in one go: on a cluster, what one node does not take must not hold up the others'. What
-// Redis could not take waits on, in its order, and the error is why. What it refuses is dropped.
+// Redis could not take waits on, in its order, and the error is why. What it refuses is dropped, and what is too much.
 func (l *deliveryLog) write(ctx context.Context) error {
 	l.mu.Lock()
 	batch := l.waiting
@@ -176,7 +177,9 @@ func (l *deliveryLog) write(ctx context.Context) error {
 		return nil
 	}
 	left, refused, err := l.send(ctx, batch)
-	l.drop(refused)
+	over := max(0, len(left)-logLeft)
+	left = left[over:]
+	l.drop(refused + over)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.waiting = slices.Concat(left, l.waiting[len(batch):])

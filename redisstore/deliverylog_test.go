@@ -374,3 +374,50 @@ func TestTheDeliveryLogIsWrittenWithoutBeingAskedTo(t *testing.T) {
 		})
 	}
 }
+
+// TestANodeThatIsAwayDoesNotCrowdOutTheLogsOfOthers holds that what one node of a cluster does not take leaves room for
+// what the others do.
+func TestANodeThatIsAwayDoesNotCrowdOutTheLogsOfOthers(t *testing.T) {
+	t.Parallel()
+	l := openLogging(t, redisstore.EmptyRedis(t).URL, fsm.LogAll)
+	away, fine := l.create(t, "away"), l.create(t, "fine")
+	l.rdb.AddHook(cuts(func(cmd redis.Cmder) bool { return cmd.Args()[1] == l.LogKey(away) }))
+	for n := range 3 {
+		l.attempts(away, 0, redisstore.LogWaiting)
+		for _, attempts := range []func(){func() {}, func() { l.attempts(fine, n, n+1) }} {
+			attempts()
+			if err := l.WriteLog(t.Context()); !errors.Is(err, fsm.ErrUnavailable) {
+				t.Fatalf("a write to a node that is away: %v", err)
+			}
+		}
+	}
+	if got := l.logged(t, fine, 100); !slices.Equal(got, []int{2, 1, 0}) {
+		t.Errorf("of the node that answers %v are kept", got)
+	}
+}
+
+// cuts is a hook that does not have some commands of a pipeline carried out, as if their node were away.
+type cuts func(redis.Cmder) bool
+
+func (c cuts) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (c cuts) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (c cuts) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		rest := slices.DeleteFunc(slices.Clone(cmds), c)
+		if len(rest) > 0 {
+			if err := next(ctx, rest); err != nil {
+				return err
+			}
+		}
+		if len(rest) == len(cmds) {
+			return nil
+		}
+		for _, cmd := range cmds {
+			if c(cmd) {
+				cmd.SetErr(io.EOF)
+			}
+		}
+		return io.EOF
+	}
+}
