@@ -75,9 +75,10 @@ func newDeliveryLog(s *Store) *deliveryLog {
 	}
 }
 
-// attempted is fsm.Observer's Attempt. It only puts the attempt aside.
+// attempted is fsm.Observer's Attempt. It only puts the attempt aside. One that a stop has cut off before anything was
+// sent is none.
 func (l *deliveryLog) attempted(a fsm.Attempt) {
-	if !l.s.opts.DeliveryLog.Takes(a.Result) {
+	if !l.s.opts.DeliveryLog.Takes(a.Result) || a.Result == fsm.AttemptAbandoned && !a.Sent {
 		return
 	}
 	e := &logEntry{logOf{a.Wake.Subscription, a.Wake.Generation}, fsm.LoggedAttemptOf(a)}

@@ -199,6 +199,9 @@ func TestTheDeliveryLogKeepsWhatTheSettingSays(t *testing.T) {
 		for r := range fsm.AttemptResults { // 9 is held, 5 to 7 are not made either
 			l.outcomes.Attempted(attempt(sub, r, fsm.AttemptResult(r)))
 		}
+		unsent := attempt(sub, 99, fsm.AttemptAbandoned) // the program stopped as it read the events
+		unsent.Sent, unsent.DeliveryID = false, ""
+		l.outcomes.Attempted(unsent)
 		if want != nil {
 			l.write(t)
 		}
