@@ -82,7 +82,9 @@ func (f *filter) takesType(e gjson.Result) bool {
 }
 
 // holds says whether an event has an allowed value. null is none, and neither is an array or an object.
-func (c condition) holds(e gjson.Result) bool { return slices.Contains(c.values, valueOf(at(e, c.path))) }
+func (c condition) holds(e gjson.Result) bool {
+	return slices.Contains(c.values, valueOf(at(e, c.path)))
+}
 
 // valueOf is called once for a path of an event, however many values are allowed: it may take as long as the event is.
 func valueOf(v gjson.Result) value {

@@ -259,6 +259,46 @@ func TestARetryUnderAnotherFilterBringsNoLaterEvents(t *testing.T) {
 	}
 }
 
+// TestALateReplicaPassesOverNothingThatHasFailedSince has a replica stand still between having asked whether its filter
+// holds and telling the store what it has passed over. Meanwhile the filter changes, and another replica's attempt to
+// deliver an event that matches now fails.
+func TestALateReplicaPassesOverNothingThatHasFailedSince(t *testing.T) {
+	store := newMemStore()
+	reached, goOn := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	release := sync.OnceFunc(func() { close(goOn) })
+	defer release()
+	store.hold = func(op string) {
+		if op == "Deliver" {
+			once.Do(func() {
+				close(reached)
+				<-goOn
+			})
+		}
+	}
+	const consumer = "s:%2Fs%2F1"
+	sub := store.pushSub(endpoint(t, func(http.ResponseWriter, *http.Request) {}), wants("another"))
+	f := start(t, store, func(c *Config) { c.ReadBatch, c.DueInterval = chunks(20, 10, 3), time.Hour })
+	f.Deliver(store.event(sub, "/s/1", "000000020"))
+	<-reached
+	store.change(t, wants("wanted"))
+	store.db.ChangeConsumer(consumer, func(c *fsm.Consumer) { c.Deadline = store.now().Add(-time.Second) })
+	due, _, err := store.other.Due(t.Context(), 0, 10)
+	if err != nil || len(due.Wakes) != 1 {
+		t.Fatalf("due are %+v, %v", due.Wakes, err)
+	}
+	if _, err := store.other.Fail(t.Context(), due.Wakes[0].Ref(), fsm.Failure{
+		Reason: "status 503", Profile: sub.Profile(), Span: 4,
+	}); err != nil {
+		t.Fatal(err)
+	}
+	release()
+	f.stop()
+	if c := store.consumer(consumer); c.Links["/s/1"].Acked != fsm.Start || c.LastError == "" {
+		t.Errorf("what has failed is passed over: %+v", c)
+	}
+}
+
 // TestWhatTheFilterCannotBeAskedForWaits holds that a stream is not read over and over while it is not known whether
 // the filter has changed.
 func TestWhatTheFilterCannotBeAskedForWaits(t *testing.T) {

@@ -130,7 +130,7 @@ func (a *attempt) judgeLast() {
 func (d *Dispatcher) advance(ctx context.Context, a *attempt) (fsm.Outcome, error) {
 	b := a.delivery.Batch
 	delivered := fsm.Delivered{
-		Path: a.wake.Primary, To: b.To, Within: b.Within, Tail: b.Tail, Profile: a.sub.Profile(),
+		Path: a.wake.Primary, To: b.To, Within: b.Within, Tail: b.Tail, Profile: a.sub.Profile(), Unsent: !a.sent,
 	}
 	if a.verdict.Result == fsm.AttemptDead {
 		delivered.Dead = a.letter()

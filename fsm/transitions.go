@@ -349,7 +349,7 @@ func (c Consumer) Finish(env Env, r WakeRef, seen []StreamTail) (Consumer, Effec
 // goes on behind them. Those that are dead leave a letter, once. Reading them has shown how far the stream goes, which
 // nobody may have told of before.
 func (c Consumer) Deliver(env Env, r WakeRef, d Delivered) (Consumer, Effects) {
-	if !c.Current(r) {
+	if !c.Current(r) || d.Unsent && !c.Out(r) {
 		return c, Effects{}
 	}
 	c = c.clone()

@@ -425,6 +425,9 @@ type Delivered struct {
 	Profile Profile
 	// Dead is the dead letter that the events leave, without ID and times; nil if they were delivered.
 	Dead *DeadLetter
+	// Unsent is true if none were sent: a filter leaves them out, or they cannot be. That counts only of the attempt
+	// that is out: the next one, by another filter, may have failed to deliver them.
+	Unsent bool
 }
 
 // MaxReason bounds Failure.Reason in bytes.

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"errors"
+	"strconv"
 	"time"
 
 	"reveille/fsm"
@@ -118,8 +119,12 @@ func (s *Store) Finish(ctx context.Context, r fsm.WakeRef, seen []fsm.StreamTail
 
 // Deliver implements fsm.DeliveryStore.
 func (s *Store) Deliver(ctx context.Context, r fsm.WakeRef, d fsm.Delivered) (fsm.Outcome, error) {
+	out := ""
+	if d.Unsent {
+		out = strconv.Itoa(r.Handed)
+	}
 	return s.runOutcome(ctx, scriptDeliver, s.PartitionOf(r.Consumer.Home), r.Consumer.ID, r.Epoch, r.WakeID,
-		d.Path, string(d.To), string(d.Tail), d.Profile.String(), string(d.Within), writeLetter(d.Dead))
+		d.Path, string(d.To), string(d.Tail), d.Profile.String(), string(d.Within), writeLetter(d.Dead), out)
 }
 
 // ReleaseHeld implements fsm.DeliveryStore.

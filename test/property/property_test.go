@@ -958,7 +958,9 @@ func (h *history) deliver(wake fsm.Wake) {
 }
 
 func (h *history) delivers(wake fsm.Wake, dead bool) {
-	d := fsm.Delivered{Path: wake.Primary, Profile: h.profile(wake)}
+	d := fsm.Delivered{
+		Path: wake.Primary, Profile: h.profile(wake), Unsent: rapid.IntRange(0, 3).Draw(h.t, "unsent") == 0,
+	}
 	d.To, d.Within, d.Tail = h.brought(wake)
 	if dead {
 		d.Dead = &fsm.DeadLetter{
