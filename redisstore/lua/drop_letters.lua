@@ -3,8 +3,9 @@
 -- ARGV[13] how many are looked at at most
 -- Returns { how many it has dropped, 0, how many were looked at, the number of the last of these, 0 for none, outcome }.
 -- O(letters looked at).
-local dropped, id = 0, ARGV[A + 1]
-local numbers = redis.call('ZREVRANGEBYSCORE', dead_of(ARGV[A]), ARGV[A + 3], ARGV[A + 2], 'LIMIT', 0, ARGV[A + 4])
+local dropped, sub, id = 0, ARGV[A], ARGV[A + 1]
+local list = P .. (sub == '' and 'dead' or 'dead:' .. sub)
+local numbers = redis.call('ZREVRANGEBYSCORE', list, ARGV[A + 3], ARGV[A + 2], 'LIMIT', 0, ARGV[A + 4])
 for _, n in ipairs(numbers) do
   if id == '' or is_of(letter_of(n), id) then
     dropped = dropped + 1

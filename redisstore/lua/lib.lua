@@ -1231,12 +1231,9 @@ local function replay_over(of, n)
   if redis.call('HEXISTS', P .. 'letters', n) == 1 then drop_letter(n) else replay_ends(c, n) end
 end
 
--- dead_of is where the numbers of a subscription's letters are, of all if it is "".
-local function dead_of(sub) return P .. (sub == '' and 'dead' or 'dead:' .. sub) end
-
 -- letters_of returns the numbers of the first letters of a span (fsm.LetterSpan) of all streams, at most so many.
 local function letters_of(sub, from, through, most)
-  return redis.call('ZRANGEBYSCORE', dead_of(sub), from, through, 'LIMIT', 0, most)
+  return redis.call('ZRANGEBYSCORE', P .. (sub == '' and 'dead' or 'dead:' .. sub), from, through, 'LIMIT', 0, most)
 end
 
 -- is_of says whether a dead letter is for a consumer, "" for any.
