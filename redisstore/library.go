@@ -5,8 +5,13 @@ import (
 	"strings"
 )
 
-// library is lua/lib.lua, from which each script gets what it uses.
-var library = readLibrary(source("lib"))
+// library is what scripts begin with what they use of: lua/lib.lua, taken apart.
+type library []libraryPart
+
+var ownLibrary = readLibrary(source("lib"))
+
+// Link returns a script as Redis gets it, with what it uses of a library, the text of lua/lib.lua or one like it.
+func Link(lib, script string) string { return WithConstants(readLibrary(lib).with(script)) }
 
 // libraryPart is a function of the library, or a line outside of functions, whose name is "".
 type libraryPart struct {
@@ -31,7 +36,7 @@ func wordsOf(text string) (words []string) {
 }
 
 // readLibrary takes functions apart. They begin at the start of a line and end there, unless they are of one line.
-func readLibrary(text string) (parts []libraryPart) {
+func readLibrary(text string) (parts library) {
 	var function *libraryPart
 	for line := range strings.Lines(text) {
 		words := wordsOf(line)
@@ -60,10 +65,10 @@ const rare = "start_over"
 
 // usedOf returns the names of the library's functions that a script uses, beside the words that are no functions. The
 // function named closed counts, but not what it uses.
-func usedOf(script, closed string) map[string]bool {
+func (l library) usedOf(script, closed string) map[string]bool {
 	used := map[string]bool{}
 	words := wordsOf(script)
-	for _, part := range library {
+	for _, part := range l {
 		if part.name == "" {
 			words = append(words, part.words...)
 		}
@@ -75,7 +80,7 @@ func usedOf(script, closed string) map[string]bool {
 			continue
 		}
 		used[word] = true
-		for _, part := range library {
+		for _, part := range l {
 			if part.name == word && word != closed {
 				words = append(words, part.words...)
 			}
@@ -84,19 +89,19 @@ func usedOf(script, closed string) map[string]bool {
 	return used
 }
 
-// withLibrary returns a script that begins with what it uses of the library, as lib.lua says. What is left out or moved
+// with returns a script that begins with what it uses of the library, as lib.lua says. What is left out or moved
 // leaves empty lines, so that errors name the lines of lib.lua; errors in moved functions name the first line of rare.
-func withLibrary(script string) string {
-	used, often := usedOf(script, ""), usedOf(script, rare)
+func (l library) with(script string) string {
+	used, often := l.usedOf(script, ""), l.usedOf(script, rare)
 	var inner strings.Builder
-	for _, part := range library {
+	for _, part := range l {
 		if part.name != "" && used[part.name] && !often[part.name] {
 			inner.WriteString(inOneLine(part.text))
 		}
 	}
 	var text strings.Builder
 	within := false
-	for _, part := range library {
+	for _, part := range l {
 		if part.name != "" && !within {
 			within = true
 			text.WriteString("return (function() ")

@@ -12,7 +12,7 @@ import (
 
 func TestAScriptHasWhatItUsesOfTheLibraryOnItsOwnLines(t *testing.T) {
 	whole := source("lib")
-	text := withLibrary("local c = current(record, ARGV[A])\nreturn outcome()\n")
+	text := ownLibrary.with("local c = current(record, ARGV[A])\nreturn outcome()\n")
 	if got, want := strings.Count(text, "\n"), strings.Count(whole, "\n")+4; got != want {
 		t.Errorf("it has %d lines, want %d", got, want)
 	}
@@ -35,7 +35,7 @@ func TestAScriptHasWhatItUsesOfTheLibraryOnItsOwnLines(t *testing.T) {
 
 // TestWhatOnlyTheRareFunctionUsesIsMadeInIt holds that the calls that do not need it do not pay for it.
 func TestWhatOnlyTheRareFunctionUsesIsMadeInIt(t *testing.T) {
-	text := withLibrary("load(ARGV[A])\nwake_if_pending(c)\n")
+	text := ownLibrary.with("load(ARGV[A])\nwake_if_pending(c)\n")
 	for name, within := range map[string]bool{
 		"create": true, "remove": true, "unwatch": true, "wake_if_pending": false, "links": false, rare: false,
 	} {
@@ -72,9 +72,9 @@ func TestAScriptThatReturnsTheMarkUnchangedCannotHaveTouchedIt(t *testing.T) {
 			continue
 		}
 		text := source(s.name)
-		used := usedOf(text, "")
+		used := ownLibrary.usedOf(text, "")
 		touches := strings.Contains(text, touch)
-		for _, part := range library {
+		for _, part := range ownLibrary {
 			touches = touches || used[part.name] && strings.Contains(part.text, touch)
 		}
 		if used["reply"] == used["unchanged"] || touches != used["reply"] {
@@ -93,7 +93,7 @@ func TestOffsetsAreComparedByteByByte(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = closeClient() }()
-	after := redis.NewScript(withLibrary("return after(ARGV[A], ARGV[A + 1]) and 1 or 0\n"))
+	after := redis.NewScript(ownLibrary.with("return after(ARGV[A], ARGV[A + 1]) and 1 or 0\n"))
 	offsets := []string{"", "-1", "-", "-0", "\x00", "\xff", "a", "B", "_"}
 	for _, n := range []int{1, 15, 16, 17, 31, 32, 33} {
 		for _, end := range []string{"", "0", "1", "\x00", "\x7f", "\xff", "_2", "2_"} {

@@ -55,7 +55,7 @@ func ScriptNames() map[string]string {
 // partitionScript is a script that works within a partition. They all begin with what they use of lib.lua, and return
 // the partition's watermark beside what they return themselves.
 func partitionScript(name string) *script {
-	s := newScript(name, withLibrary(source(name)))
+	s := newScript(name, ownLibrary.with(source(name)))
 	s.partitioned = true
 	return s
 }

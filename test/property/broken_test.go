@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -245,6 +246,10 @@ func hunt(
 	return number, found
 }
 
+const libraryFile = "redisstore/lua/lib.lua"
+
+var functionHead = regexp.MustCompile(`(?m)^local function (\w+)`)
+
 // breaker stands between the store and Redis and puts other scripts in the place of those that are sent.
 type breaker struct {
 	t       *testing.T
@@ -269,11 +274,16 @@ func newBreaker(t *testing.T, b harness.BrokenScript) *breaker {
 // compile fails if the broken script is none.
 func (b *breaker) compile(rdb *redis.Client) {
 	b.t.Helper()
-	text := b.patched("redisstore/lua/lib.lua", b.library)
-	if name := strings.TrimSuffix(filepath.Base(b.patch.File), ".lua"); name != "lib" {
-		text += b.patched(b.patch.File, luaFile(b.t, name))
+	var functions []string
+	for _, head := range functionHead.FindAllStringSubmatch(b.library, -1) {
+		functions = append(functions, head[1])
 	}
-	if err := rdb.ScriptLoad(b.t.Context(), redisstore.WithConstants(text)).Err(); err != nil {
+	script := "return #{ " + strings.Join(functions, ", ") + " }\n"
+	if b.patch.File != libraryFile {
+		script = b.patched(b.patch.File, luaFile(b.t, strings.TrimSuffix(filepath.Base(b.patch.File), ".lua")))
+	}
+	text := redisstore.Link(b.patched(libraryFile, b.library), script)
+	if err := rdb.ScriptLoad(b.t.Context(), text).Err(); err != nil {
 		b.t.Error(err)
 	}
 }
@@ -291,8 +301,7 @@ func luaFile(t *testing.T, name string) string {
 	return string(text)
 }
 
-// broken returns what takes the place of a script. Those of a partition come with the whole library, of which the store
-// itself leaves out what they do not use.
+// broken returns what takes the place of a script.
 func (b *breaker) broken(text string) string {
 	name := redisstore.ScriptNames()[hashOf(text)]
 	if name == "" {
@@ -301,8 +310,7 @@ func (b *breaker) broken(text string) string {
 	file := "redisstore/lua/" + name + ".lua"
 	first, _, _ := strings.Cut(b.library, "\n")
 	if head, _, _ := strings.Cut(text, "\n"); strings.HasSuffix(head, first) {
-		library := b.patched("redisstore/lua/lib.lua", b.library)
-		return redisstore.WithConstants(library + b.patched(file, luaFile(b.t, name)))
+		return redisstore.Link(b.patched(libraryFile, b.library), b.patched(file, luaFile(b.t, name)))
 	}
 	return b.patched(file, text)
 }
