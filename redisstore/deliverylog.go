@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"net"
 	"slices"
 	"strconv"
 	"sync"
@@ -27,9 +28,8 @@ const (
 	// logWaiting is how many entries may wait to be written; more are dropped. Of those that Redis could not take, the
 	// latest logLeft wait on: what is for other nodes of a cluster has room, too.
 	logWaiting, logLeft = 10_000, logWaiting / 2
-	// Entries are written logPause after the first of them came, or as soon as there are logBatch.
+	// Entries are written logPause after the first of them came.
 	logPause = 100 * time.Millisecond
-	logBatch = 500
 	// logRetry is how long entries wait that Redis could not take, and logStop bounds the last write of a program that
 	// stops.
 	logRetry = time.Second
@@ -42,8 +42,8 @@ const (
 type deliveryLog struct {
 	s       *Store
 	dropped prometheus.Counter
-	// ready has word when something waits, full when there is a batch of it.
-	ready, full chan struct{}
+	// ready has word when something waits.
+	ready chan struct{}
 
 	mu      sync.Mutex
 	waiting []*logEntry
@@ -66,7 +66,7 @@ type logEntry struct {
 
 func newDeliveryLog(s *Store) *deliveryLog {
 	return &deliveryLog{
-		s: s, ready: make(chan struct{}, 1), full: make(chan struct{}, 1), written: map[logOf]struct{}{},
+		s: s, ready: make(chan struct{}, 1), written: map[logOf]struct{}{},
 		dropped: promauto.With(s.opts.Metrics).NewCounter(prometheus.CounterOpts{
 			Name: "reveille_delivery_log_dropped_total",
 			Help: "Delivery attempts of this replica that are missing from the delivery log, because Redis did not " +
@@ -82,26 +82,14 @@ func (l *deliveryLog) attempted(a fsm.Attempt) {
 		return
 	}
 	e := &logEntry{logOf{a.Wake.Subscription, a.Wake.Generation}, fsm.LoggedAttemptOf(a)}
-	n := l.add(e)
-	if n == 0 {
-		l.drop(1)
-		return
-	}
-	signal(l.ready)
-	if n == logBatch {
-		signal(l.full)
-	}
-}
-
-// add returns how many entries wait, this one included; 0 if it may not.
-func (l *deliveryLog) add(e *logEntry) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.waiting) >= logWaiting {
-		return 0
+		l.drop(1)
+		return
 	}
 	l.waiting = append(l.waiting, e)
-	return len(l.waiting)
+	signal(l.ready)
 }
 
 func (l *deliveryLog) drop(n int) {
@@ -121,24 +109,21 @@ func (l *deliveryLog) run(ctx context.Context) {
 			changed = catalog.Changed() // before sweep looks
 		case <-l.ready:
 		}
-		l.pause(ctx, logPause, l.full)
+		pause(ctx, logPause)
 		err := l.write(context.WithoutCancel(ctx)) // one that is cut off may have been carried out, and comes again
 		l.sweep(ctx)
 		l.say(err, false)
 		if errors.Is(err, fsm.ErrUnavailable) {
-			l.pause(ctx, logRetry, nil)
+			pause(ctx, logRetry)
 			signal(l.ready)
 		}
 	}
 }
 
-// pause waits for a time, until there is word, or until ctx is done.
-func (l *deliveryLog) pause(ctx context.Context, d time.Duration, word <-chan struct{}) {
-	t := time.NewTimer(d)
-	defer t.Stop()
+// pause waits for a time, or until ctx is done.
+func pause(ctx context.Context, d time.Duration) {
 	select {
-	case <-t.C:
-	case <-word:
+	case <-time.After(d):
 	case <-ctx.Done():
 	}
 }
@@ -169,7 +154,8 @@ func (l *deliveryLog) say(err error, last bool) {
 }
 
 // write writes all that waits, in one go: on a cluster, what one node does not take must not hold up the others'. What
-// Redis could not take waits on, in its order, and the error is why. What it refuses is dropped, and what is too much.
+// Redis could not take waits on, in its order, and the error is why. What it refuses is dropped, what is too much, and
+// what it did not answer for in time.
 func (l *deliveryLog) write(ctx context.Context) error {
 	l.mu.Lock()
 	batch := l.waiting
@@ -218,7 +204,9 @@ func (l *deliveryLog) send(ctx context.Context, batch []*logEntry) (left []*logE
 		if add == nil || add.Val() != "" { // which counts, as in together
 			continue
 		}
-		if err := wrap(add.Err()); errors.Is(err, fsm.ErrUnavailable) {
+		// What Redis may have been too slow to answer for it may have written: again and again, that would fill a log.
+		var late net.Error
+		if err := wrap(add.Err()); errors.Is(err, fsm.ErrUnavailable) && !(errors.As(err, &late) && late.Timeout()) {
 			left, failure = append(left, batch[i]), err
 		} else {
 			refused++

@@ -424,3 +424,47 @@ func (c cuts) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessP
 		return io.EOF
 	}
 }
+
+// answersLate is a hook that has pipelines carried out, and their answers come when nobody waits for them any more.
+type answersLate struct{}
+
+func (answersLate) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (answersLate) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (answersLate) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if cmds[0].Name() != "xadd" {
+			return next(ctx, cmds)
+		}
+		own := make([]redis.Cmder, len(cmds))
+		for i, c := range cmds {
+			own[i] = redis.NewCmd(ctx, c.Args()...)
+		}
+		if err := next(context.WithoutCancel(ctx), own); err != nil {
+			return err
+		}
+		<-ctx.Done()
+		for _, c := range cmds {
+			c.SetErr(ctx.Err())
+		}
+		return ctx.Err()
+	}
+}
+
+// TestARedisThatAnswersLateGetsNoEntryOverAndOver holds that a log is not filled with repetitions of what it has, and a
+// slow Redis not kept busy with them.
+func TestARedisThatAnswersLateGetsNoEntryOverAndOver(t *testing.T) {
+	t.Parallel()
+	l := openLogging(t, redisstore.EmptyRedis(t).URL, fsm.LogAll)
+	sub := l.create(t, "s")
+	l.attempts(sub, 0, 1)
+	l.rdb.AddHook(answersLate{})
+	for range 5 {
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		_ = l.WriteLog(ctx)
+		cancel()
+	}
+	if got := l.logged(t, sub, 100); !slices.Equal(got, []int{0}) {
+		t.Errorf("of one attempt there are the entries %v", got)
+	}
+}
