@@ -273,6 +273,9 @@ func (c Consumer) Out(r WakeRef) bool {
 	return c.Current(r) && c.State == Waking && c.Sent && c.Handed == r.Handed && c.HiddenAt.IsZero()
 }
 
+// Counts says whether what an attempt tells of a delivery counts. What was sent does as long as its wake goes on.
+func (c Consumer) Counts(r WakeRef, d Delivered) bool { return c.Current(r) && (!d.Unsent || c.Out(r)) }
+
 // Fail books a delivery attempt that failed (webhook spec, Failure Handling). What it has brought may step aside.
 func (c Consumer) Fail(env Env, r WakeRef, f Failure) (Consumer, Effects) {
 	if !c.Out(r) {
@@ -349,7 +352,7 @@ func (c Consumer) Finish(env Env, r WakeRef, seen []StreamTail) (Consumer, Effec
 // goes on behind them. Those that are dead leave a letter, once. Reading them has shown how far the stream goes, which
 // nobody may have told of before.
 func (c Consumer) Deliver(env Env, r WakeRef, d Delivered) (Consumer, Effects) {
-	if !c.Current(r) || d.Unsent && !c.Out(r) {
+	if !c.Counts(r, d) {
 		return c, Effects{}
 	}
 	c = c.clone()

@@ -129,7 +129,7 @@ func (s *Store) Deliver(ctx context.Context, r fsm.WakeRef, d fsm.Delivered) (o 
 	err = s.call(ctx, func(t *tx) error {
 		p := t.home(r.Consumer.Home)
 		c, there := p.consumers[r.Consumer.ID]
-		if !there || !c.Current(r) {
+		if !there || !c.Counts(r, d) {
 			return nil
 		}
 		raised := p.raisedBy(c, d.Path, d.Tail)
