@@ -87,10 +87,11 @@ func (h *history) goes() {
 	}
 }
 
-// goesOn has the letter of a consumer replayed that was given up, or has some given up.
+// goesOn has a letter replayed that a consumer has left which was given up, be it that consumer or a later one of its
+// name that is there, or has some given up.
 func (h *history) goesOn() {
 	for _, l := range h.letters(allLetters) {
-		if c, there := h.db.Consumer(l.Consumer); there && c.Letter == l.ID.Number {
+		if c, there := h.db.Consumer(l.Consumer); there && (c.Letter == l.ID.Number || l.Class == string(fsm.GoneGivenUp)) {
 			h.replays(l.ID.Only(), rapid.IntRange(1, 2).Draw(h.t, "most"))
 			return
 		}
