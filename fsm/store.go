@@ -64,6 +64,9 @@ type SubscriptionStore interface {
 	// returns of how many an attempt has waited, and ErrNotFound for an unknown ID. An error may come after it was made
 	// on some.
 	RetrySubscription(ctx context.Context, id string) (consumers int, err error)
+	// RetryWake is the transition Retry on the endpoint of a subscription, then on one of its consumers, unless that is
+	// in another wake. It says whether an attempt has waited.
+	RetryWake(ctx context.Context, sub Subscription, r WakeRef) (waited bool, err error)
 	// Version of the list of subscriptions as it is now.
 	Version(ctx context.Context) (int64, error)
 	// RefreshCatalog reads the subscriptions anew if they have changed.

@@ -264,6 +264,10 @@ func callers() []caller {
 			_, err := s.RetrySubscription(ctx, sub.ID)
 			return err
 		}, []any{[]any{"0", "boredom"}}},
+		{scriptRetryWake, func(ctx context.Context, s *Store) error {
+			_, err := s.RetryWake(ctx, sub, ref)
+			return err
+		}, []any{int64(7)}},
 		{scriptRetryEndpoint, func(ctx context.Context, s *Store) error {
 			_, err := s.RetrySubscription(ctx, sub.ID)
 			return err

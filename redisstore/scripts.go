@@ -104,6 +104,7 @@ var (
 	scriptCancelReplays = partitionScript("cancel_replays")
 	scriptTally         = partitionScript("tally")
 	scriptRetry         = partitionScript("retry")
+	scriptRetryWake     = partitionScript("retry_wake")
 	scriptScanConsumers = partitionScript("scan_consumers")
 	scriptLease         = partitionScript("lease")
 	scriptCensus        = partitionScript("census")

@@ -280,16 +280,29 @@ func (s *Store) RetrySubscription(ctx context.Context, id string) (n int, err er
 	if !ok {
 		return 0, fsm.ErrNotFound
 	}
-	// The endpoint first: a delivery that finds it as it was would wait again.
-	_, _, changed, err := s.ofEndpoint(ctx, scriptRetryEndpoint, sub)
-	if changed {
-		s.hints.tellEndpoints()
-	}
-	if err != nil {
+	if err := s.retryEndpoint(ctx, sub); err != nil {
 		return 0, err
 	}
 	err = s.ofSubscription(ctx, scriptRetry, sub, func(l *reply) { n += int(l.int()) })
 	return n, err
+}
+
+// retryEndpoint comes before its deliveries are retried: one that finds it as it was would wait again.
+func (s *Store) retryEndpoint(ctx context.Context, sub fsm.Subscription) error {
+	_, _, changed, err := s.ofEndpoint(ctx, scriptRetryEndpoint, sub)
+	if changed {
+		s.hints.tellEndpoints()
+	}
+	return err
+}
+
+// RetryWake implements fsm.SubscriptionStore.
+func (s *Store) RetryWake(ctx context.Context, sub fsm.Subscription, w fsm.WakeRef) (waited bool, err error) {
+	if err := s.retryEndpoint(ctx, sub); err != nil {
+		return false, err
+	}
+	r := s.run(ctx, scriptRetryWake, s.PartitionOf(w.Consumer.Home), w.Consumer.ID, w.Epoch, w.WakeID)
+	return r.yes(), r.err()
 }
 
 // ofSubscription calls a script for all consumers of a subscription; read is as that of eachBatch.

@@ -202,10 +202,7 @@ func (s *Store) RetrySubscription(ctx context.Context, id string) (n int, err er
 		if !there {
 			return fsm.ErrNotFound
 		}
-		e := t.endpoints[sub.Generation]
-		if next := e.Retry(t.now()); next != e.Endpoint {
-			t.putEndpoint(fsm.EndpointState{Endpoint: next, Generation: sub.Generation})
-		}
+		t.retryEndpoint(sub)
 		for _, p := range t.partitions {
 			for _, c := range p.all() {
 				if c.Subscription != id || c.Generation != sub.Generation {
@@ -220,6 +217,30 @@ func (s *Store) RetrySubscription(ctx context.Context, id string) (n int, err er
 		return nil
 	}, "RetrySubscription", id)
 	return n, err
+}
+
+// RetryWake implements fsm.SubscriptionStore.
+func (s *Store) RetryWake(ctx context.Context, sub fsm.Subscription, r fsm.WakeRef) (waited bool, err error) {
+	err = s.call(ctx, func(t *tx) error {
+		t.retryEndpoint(sub)
+		p := t.home(r.Consumer.Home)
+		c, there := p.consumers[r.Consumer.ID]
+		if !there || !c.Current(r) {
+			return nil
+		}
+		if c, waited = c.Retry(t.env(p, c.ID)); waited {
+			t.put(p, c, fsm.Effects{}, &fsm.Outcome{})
+		}
+		return nil
+	}, "RetryWake", sub.ID, r)
+	return waited, err
+}
+
+func (t *tx) retryEndpoint(sub fsm.Subscription) {
+	e := t.endpoints[sub.Generation]
+	if next := e.Retry(t.now()); next != e.Endpoint {
+		t.putEndpoint(fsm.EndpointState{Endpoint: next, Generation: sub.Generation})
+	}
 }
 
 // RefreshCatalog implements fsm.SubscriptionStore.

@@ -773,9 +773,12 @@ func (h *history) flaps() {
 	}
 	for left := rapid.IntRange(1, 4).Draw(h.t, "times"); left > 0; left-- {
 		h.newNonce()
-		if rapid.IntRange(0, 3).Draw(h.t, "an operator asks") == 0 {
+		switch rapid.IntRange(0, 4).Draw(h.t, "an operator asks") {
+		case 0:
 			h.retry(sub)
-		} else {
+		case 1:
+			h.retryWake()
+		default:
 			h.releaseHeld(sub)
 		}
 		h.agree("a release")
@@ -814,6 +817,20 @@ func (h *history) retry(sub fsm.Subscription) {
 	want, err := h.spec.RetrySubscription(h.ctx, sub.ID)
 	h.must(err)
 	h.same("how many are retried", got, want)
+}
+
+// retryWake is for a wake that was handed out, whether or not it is over.
+func (h *history) retryWake() {
+	if len(h.refs) == 0 {
+		return
+	}
+	wake := rapid.SampledFrom(h.refs).Draw(h.t, "wake")
+	sub := fsm.Subscription{ID: wake.Subscription, Generation: wake.Generation}
+	got, err := h.store.RetryWake(h.ctx, sub, wake.Ref())
+	h.must(err)
+	want, err := h.spec.RetryWake(h.ctx, sub, wake.Ref())
+	h.must(err)
+	h.same("whether an attempt is made at once", got, want)
 }
 
 func (h *history) releaseHeld(sub fsm.Subscription) {
