@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"regexp"
+	"strings"
 	"time"
 )
 
@@ -47,8 +48,10 @@ type LoggedAttempt struct {
 	Took time.Duration
 	// Stream is the primary one of the Consumer.
 	Stream, Consumer string
-	// WakeID and DeliveryID are those of the Attempt; for a wake they are the same. Attempt counts from 1.
+	// WakeID, Epoch and DeliveryID are those of the Attempt; for a wake the two IDs are the same. Attempt counts from
+	// 1.
 	WakeID, DeliveryID string
+	Epoch              int64
 	Attempt            int
 	// Result is a text of AttemptResult; a later version may have others.
 	Result string
@@ -63,8 +66,9 @@ type LoggedAttempt struct {
 func LoggedAttemptOf(a Attempt) LoggedAttempt {
 	return LoggedAttempt{
 		At: a.Began, Took: a.Took, Stream: a.Wake.Primary, Consumer: a.Wake.Consumer, WakeID: a.Wake.WakeID,
-		DeliveryID: cmp.Or(a.DeliveryID, a.Wake.WakeID), Attempt: a.Wake.Attempt, Result: a.Result.String(),
-		Status: a.Status, Class: a.Class, Reason: a.Reason[:min(len(a.Reason), MaxReason)], Events: a.Events,
+		Epoch: a.Wake.Epoch, DeliveryID: cmp.Or(a.DeliveryID, a.Wake.WakeID), Attempt: a.Wake.Attempt,
+		Result: a.Result.String(), Status: a.Status,
+		Class: a.Class, Reason: a.Reason[:min(len(a.Reason), MaxReason)], Events: a.Events,
 		Bytes: a.Bytes, From: a.From,
 	}
 }
@@ -74,3 +78,14 @@ var logID = regexp.MustCompile(`^[1-9][0-9]{0,17}-[0-9]{1,18}$`)
 
 // ValidLogID says whether a text can be the ID of a LoggedAttempt.
 func ValidLogID(id string) bool { return logID.MatchString(id) }
+
+// CompareLogIDs orders entries, also of several subscriptions, by when they were stored.
+func CompareLogIDs(a, b string) int {
+	ofA, nA, _ := strings.Cut(a, "-")
+	ofB, nB, _ := strings.Cut(b, "-")
+	return cmp.Or(compareDigits(ofA, ofB), compareDigits(nA, nB))
+}
+
+func compareDigits(a, b string) int {
+	return cmp.Or(cmp.Compare(len(a), len(b)), strings.Compare(a, b))
+}

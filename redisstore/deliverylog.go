@@ -286,9 +286,9 @@ func writeLogged(sub string, a fsm.LoggedAttempt) []any {
 		delivery = ""
 	}
 	return []any{
-		"t", a.At.UnixMicro(), "d", a.Took.Microseconds(), "s", a.Stream, "c", consumer, "w", a.WakeID, "i", delivery,
-		"a", a.Attempt, "r", a.Result, "h", a.Status, "k", a.Class, "y", a.Reason, "n", a.Events, "b", a.Bytes,
-		"f", string(a.From),
+		"t", a.At.UnixMicro(), "d", a.Took.Microseconds(), "s", a.Stream, "c", consumer, "w", a.WakeID, "e", a.Epoch,
+		"i", delivery, "a", a.Attempt, "r", a.Result, "h", a.Status, "k", a.Class, "y", a.Reason, "n", a.Events,
+		"b", a.Bytes, "f", string(a.From),
 	}
 }
 
@@ -298,8 +298,9 @@ func readLogged(sub string, e redis.XMessage) fsm.LoggedAttempt {
 	number := func(field string) int64 { n, _ := strconv.ParseInt(text(field), 10, 64); return n }
 	a := fsm.LoggedAttempt{
 		ID: e.ID, At: time.UnixMicro(number("t")), Took: time.Duration(number("d")) * time.Microsecond,
-		Stream: text("s"), Consumer: text("c"), WakeID: text("w"), DeliveryID: text("i"), Attempt: int(number("a")),
-		Result: text("r"), Status: int(number("h")), Class: text("k"), Reason: text("y"), Events: int(number("n")),
+		Stream: text("s"), Consumer: text("c"), WakeID: text("w"), Epoch: number("e"), DeliveryID: text("i"),
+		Attempt: int(number("a")), Result: text("r"), Status: int(number("h")),
+		Class: text("k"), Reason: text("y"), Events: int(number("n")),
 		Bytes: int(number("b")), From: fsm.Offset(text("f")),
 	}
 	if a.Consumer == "" {

@@ -57,7 +57,7 @@ func attempt(sub fsm.Subscription, n int, r fsm.AttemptResult) fsm.Attempt {
 	return fsm.Attempt{
 		Wake: fsm.Wake{
 			Subscription: sub.ID, Generation: sub.Generation, Consumer: fsm.ConsumerID(sub.ID, path), Primary: path,
-			WakeID: fmt.Sprint("w_", n), Attempt: n,
+			WakeID: fmt.Sprint("w_", n), Epoch: int64(n) << 20, Attempt: n,
 		},
 		Began: time.UnixMicro(1_790_000_000_000_123), Took: 1234 * time.Microsecond, Result: r, Sent: true,
 		DeliveryID: fmt.Sprint("evt_", n), Events: 2, Bytes: 300, From: fsm.Start.At(int64(n), "0009"),
