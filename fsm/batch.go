@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"regexp"
 	"strconv"
 )
 
@@ -99,6 +100,11 @@ func EventID(w Wake, at Offset) string {
 	base, n := at.Split()
 	return eventID(w, base, n)
 }
+
+var deliveryID = regexp.MustCompile(`^evt_[0-9a-f]{20}_[0-9]{1,19}(-[0-9]{1,19}(-[0-9a-f]{8})?)?$`)
+
+// ValidDeliveryID says whether a text can be what Batch.DeliveryID returns.
+func ValidDeliveryID(id string) bool { return deliveryID.MatchString(id) }
 
 func eventID(w Wake, base Offset, n int64) string {
 	sum := sha256.Sum256([]byte(fmt.Sprintf("%s\n%s\n%d\n%s", w.Generation, w.Primary, w.Born, base.Value())))

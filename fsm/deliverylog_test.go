@@ -1,6 +1,9 @@
 package fsm
 
-import "testing"
+import (
+	"slices"
+	"testing"
+)
 
 func TestOnlyAnIDOfALogEntryIsOne(t *testing.T) {
 	t.Parallel()
@@ -12,5 +15,16 @@ func TestOnlyAnIDOfALogEntryIsOne(t *testing.T) {
 		if got := ValidLogID(id); got != want {
 			t.Errorf("%q: %t", id, got)
 		}
+	}
+}
+
+// TestEntriesOfSeveralLogsAreInOneOrder holds that it goes by the numbers in their IDs.
+func TestEntriesOfSeveralLogsAreInOneOrder(t *testing.T) {
+	t.Parallel()
+	want := []string{"9-10", "10-9", "10-10", "11-0", "1764167412345-0"}
+	got := slices.Clone(want)
+	slices.Sort(got)
+	if slices.SortFunc(got, CompareLogIDs); !slices.Equal(got, want) || CompareLogIDs("10-9", "10-9") != 0 {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -32,6 +32,8 @@ const (
 	CodeNotFound              Code = "NOT_FOUND"
 	// CodeReplayRefused: the events of a dead letter cannot be delivered again.
 	CodeReplayRefused Code = "REPLAY_REFUSED"
+	// CodeRetryRefused: there is nothing of a delivery to try again, or it cannot be tried now.
+	CodeRetryRefused Code = "RETRY_REFUSED"
 	// CodeStreamNotJSON: a subscription to one stream has a filter, which needs JSON, and the stream is not.
 	CodeStreamNotJSON        Code = "STREAM_NOT_JSON"
 	CodeNotImplemented       Code = "NOT_IMPLEMENTED"
@@ -61,6 +63,7 @@ var statuses = map[Code]int{
 	CodeInvalidPath:           http.StatusBadRequest,
 	CodeNotFound:              http.StatusNotFound,
 	CodeReplayRefused:         http.StatusConflict,
+	CodeRetryRefused:          http.StatusConflict,
 	CodeStreamNotJSON:         http.StatusConflict,
 	CodeNotImplemented:        http.StatusNotImplemented,
 	CodeMethodNotAllowed:      http.StatusMethodNotAllowed,

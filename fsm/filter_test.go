@@ -112,7 +112,16 @@ func TestADeliveryOfWhatAFilterHasPicked(t *testing.T) {
 			t.Errorf("other events are %s, too", other)
 		}
 	}
-	if one := id(0, 7); one != EventID(wake, Offset("5").At(7, "9")) {
+	one := id(0, 7)
+	if one != EventID(wake, Offset("5").At(7, "9")) {
 		t.Errorf("one by itself is %s", one)
+	}
+	for id, want := range map[string]bool{
+		one: true, follow: true, gaps: true, "": false, one + "-": false, gaps + "0": false, one[1:]: false,
+		"del_1": false, "evt_019539a4-b68c-7def-8000-112233445566": false, one + "\n": false,
+	} {
+		if ValidDeliveryID(id) != want {
+			t.Errorf("%q can be the ID of a delivery: %t", id, !want)
+		}
 	}
 }

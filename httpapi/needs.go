@@ -34,6 +34,7 @@ type Inventory interface {
 	Endpoints() *fsm.Endpoints
 	ResumeSubscription(ctx context.Context, id string) (consumers int, o fsm.Outcome, err error)
 	RetrySubscription(ctx context.Context, id string) (consumers int, err error)
+	RetryWake(ctx context.Context, sub fsm.Subscription, r fsm.WakeRef) (waited bool, err error)
 	Consumer(ctx context.Context, r fsm.ConsumerRef) (fsm.Consumer, error)
 	CountConsumers(ctx context.Context, subs []fsm.Subscription) (byPartition [][]int, err error)
 	TallyConsumers(ctx context.Context, subs []fsm.Subscription) ([]fsm.Tally, error)

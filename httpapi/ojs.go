@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"strings"
@@ -17,19 +18,20 @@ const (
 	// ojsRoot is where the HTTP binding of Open Job Spec has its webhooks (OJS Webhook Delivery 10).
 	ojsRoot          = "/ojs/v1/webhooks"
 	ojsSubscriptions = ojsRoot + "/subscriptions"
+	ojsDeliveries    = ojsRoot + "/deliveries"
 	// ojsIDPrefix begins the IDs of the subscriptions that are made there; a UUID follows (5.1).
 	ojsIDPrefix = "sub_"
 )
 
-// ojsResources are the subscriptions of Open Job Spec, if they are to be served: push subscriptions with the format of
-// that spec, made and shown as it says. Nothing else is at their root.
+// ojsResources are the subscriptions of Open Job Spec and their deliveries, if they are to be served: the former are
+// push subscriptions with the format of that spec, made and shown as it says. Nothing else is at their root.
 func (s *Service) ojsResources() []resource {
 	if s.cfg.OJSStreams == "" {
 		return nil
 	}
-	one := func(action string) func(string) bool {
+	of := func(list, action string) func(string) bool {
 		return func(raw string) bool {
-			id, does := ojsTarget(raw)
+			id, does := ojsTarget(raw, list)
 			return id != "" && does == action
 		}
 	}
@@ -39,23 +41,32 @@ func (s *Service) ojsResources() []resource {
 			{http.MethodHead, s.listOJS},
 			{http.MethodPost, s.fromNoPage(s.createOJS)},
 		}},
-		{port: api, path: one(""), role: anyone, methods: methods{
+		{port: api, path: of(ojsSubscriptions, ""), role: anyone, methods: methods{
 			{http.MethodGet, s.getOJS},
 			{http.MethodHead, s.getOJS},
 			{http.MethodPatch, s.changeOJS},
 			{http.MethodDelete, s.deleteOJS},
 		}},
-		{port: api, path: one("/test"), role: anyone, methods: post(s.fromNoPage(
+		{port: api, path: of(ojsSubscriptions, "/test"), role: anyone, methods: post(s.fromNoPage(
 			s.onOJS(s.onSubscription("test delivery", s.testDelivery))))},
-		{port: api, path: one("/rotate-secret"), role: anyone, methods: post(s.fromNoPage(
+		{port: api, path: of(ojsSubscriptions, "/rotate-secret"), role: anyone, methods: post(s.fromNoPage(
 			s.onOJS(s.onSubscription("secret rotated", s.rotateOJS))))},
+		{port: api, path: func(raw string) bool { return raw == ojsDeliveries }, role: anyone, methods: methods{
+			{http.MethodGet, s.listOJSDeliveries},
+			{http.MethodHead, s.listOJSDeliveries},
+		}},
+		{port: api, path: of(ojsDeliveries, ""), role: anyone, methods: methods{
+			{http.MethodGet, s.getOJSDelivery},
+			{http.MethodHead, s.getOJSDelivery},
+		}},
+		{port: api, path: of(ojsDeliveries, "/retry"), role: anyone, methods: post(s.fromNoPage(s.retryOJS))},
 		{port: api, path: isBelowOJS, role: anyone, methods: methods{{every, nothing}}},
 	}
 }
 
-// ojsTarget returns the ID of the subscription that a path is of, and what follows it. Of other paths the ID is empty.
-func ojsTarget(raw string) (id, action string) {
-	id, ok := strings.CutPrefix(raw, ojsSubscriptions+"/")
+// ojsTarget returns the ID of what a path of a list is of, and what follows it. Of other paths the ID is empty.
+func ojsTarget(raw, list string) (id, action string) {
+	id, ok := strings.CutPrefix(raw, list+"/")
 	if i := strings.IndexByte(id, '/'); ok && i >= 0 {
 		return id[:i], id[i:]
 	}
@@ -96,8 +107,12 @@ func isOJSID(id string) bool {
 
 // findOJS returns the subscription that a request names, whichever replica created it.
 func (s *Service) findOJS(c echo.Context) (fsm.Subscription, error) {
-	id, _ := ojsTarget(rawPath(c.Request()))
-	if err := s.cfg.Store.RefreshCatalog(c.Request().Context()); err != nil {
+	id, _ := ojsTarget(rawPath(c.Request()), ojsSubscriptions)
+	return s.ojsSubscription(c.Request().Context(), id)
+}
+
+func (s *Service) ojsSubscription(ctx context.Context, id string) (fsm.Subscription, error) {
+	if err := s.cfg.Store.RefreshCatalog(ctx); err != nil {
 		return fsm.Subscription{}, err
 	}
 	sub, found := s.cfg.Store.Catalog().Get(id)
@@ -194,7 +209,7 @@ func (s *Service) changeOJS(c echo.Context) error {
 // deleteOJS answers DELETE …/subscriptions/{id} (6.5). As by the other API, one that is not there is what the client
 // wants; one that was made otherwise is not for these resources.
 func (s *Service) deleteOJS(c echo.Context) error {
-	id, _ := ojsTarget(rawPath(c.Request()))
+	id, _ := ojsTarget(rawPath(c.Request()), ojsSubscriptions)
 	if err := s.cfg.Store.RefreshCatalog(c.Request().Context()); err != nil {
 		return err
 	}

@@ -342,8 +342,8 @@ func TestNothingElseIsAtTheRootOfOJS(t *testing.T) {
 	}))
 	t.Cleanup(srv.Close)
 	targets := []string{
-		"/ojs/v1/webhooks", "/ojs/v1/webhooks/", "/ojs/v1/webhooks/deliveries",
-		"/ojs/v1/webhooks/deliveries/del_1/retry",
+		"/ojs/v1/webhooks", "/ojs/v1/webhooks/", "/ojs/v1/webhooks/deliveries/",
+		"/ojs/v1/webhooks/deliveries/del_1/retry", "/ojs/v1/webhooks/deliveries/del_1/replay",
 		"/ojs/v1/webhooks/subscriptions/", "/ojs/v1/webhooks/subscriptions/sub_1/",
 		"/ojs/v1/webhooks/subscriptions/sub_1/test/x", "/ojs/v1/webhooks/subscriptions/sub_1/events",
 		"/ojs/v1/a/../webhooks/subscriptions", `/ojs/v1\webhooks/subscriptions`,

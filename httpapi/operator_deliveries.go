@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"maps"
+	"math"
 	"net/http"
 	"slices"
 	"strings"
@@ -127,25 +128,41 @@ func (s *Service) showDeliveries(c echo.Context) error {
 		return err
 	}
 	body := deliveriesBody{Deliveries: []deliveryBody{}}
-	for more := true; more; { // which is bounded: so is the log
-		list, err := s.cfg.Store.LoggedAttempts(ctx, sub, before, loggedAtATime)
+	err = s.logged(ctx, sub, before, math.MaxInt, func(a fsm.LoggedAttempt) bool {
+		switch {
+		case !which.shows(a):
+		case len(body.Deliveries) < p.limit:
+			body.Deliveries = append(body.Deliveries, deliveryBodyOf(a))
+		default:
+			body.Next = place{After: body.Deliveries[p.limit-1].ID}.String()
+			return false
+		}
+		return true
+	})
+	if err != nil {
+		return err
+	}
+	writeJSON(c.Response(), http.StatusOK, body)
+	return nil
+}
+
+// logged calls a function with the entries of a subscription's delivery log that are older than one, the latest first,
+// until that returns false or there were as many as are wanted at most.
+func (s *Service) logged(
+	ctx context.Context, sub fsm.Subscription, before string, most int, f func(fsm.LoggedAttempt) bool,
+) error {
+	for more := true; more && most > 0; {
+		n := min(loggedAtATime, most)
+		list, err := s.cfg.Store.LoggedAttempts(ctx, sub, before, n)
 		if err != nil {
 			return err
 		}
 		for _, a := range list {
-			before = a.ID
-			switch {
-			case !which.shows(a):
-			case len(body.Deliveries) < p.limit:
-				body.Deliveries = append(body.Deliveries, deliveryBodyOf(a))
-			default:
-				body.Next = place{After: body.Deliveries[p.limit-1].ID}.String()
-				writeJSON(c.Response(), http.StatusOK, body)
+			if before = a.ID; !f(a) {
 				return nil
 			}
 		}
-		more = len(list) == loggedAtATime
+		more, most = len(list) == n, most-n
 	}
-	writeJSON(c.Response(), http.StatusOK, body)
 	return nil
 }

@@ -78,31 +78,45 @@ func (s *Service) showLetters(c echo.Context) error {
 	p.from.Partition = max(p.from.Partition, which.first)
 	ctx, cancel := context.WithTimeout(c.Request().Context(), pageTimeout)
 	defer cancel()
-	body, at, looked := lettersBody{DeadLetters: []letterBody{}}, p.from, 0
-	for ; at.Partition <= which.last; at = (place{Partition: at.Partition + 1}) {
+	body := lettersBody{DeadLetters: []letterBody{}}
+	body.Next, err = s.letters(ctx, which, p.from, func(l fsm.DeadLetter) bool {
+		switch {
+		case len(body.DeadLetters) == p.limit:
+			return false
+		case which.stream == "" || which.stream == l.Stream || which.stream == primaryOf(l):
+			body.DeadLetters = append(body.DeadLetters, letterBodyOf(l))
+		}
+		return true
+	})
+	if err != nil {
+		return err
+	}
+	writeJSON(c.Response(), http.StatusOK, body)
+	return nil
+}
+
+// letters calls a function with each dead letter behind a place, until that returns false or it was called as often as
+// one page may cost. next is where it goes on then.
+func (s *Service) letters(
+	ctx context.Context, which whichLetters, at place, f func(fsm.DeadLetter) bool,
+) (next string, err error) {
+	for looked := 0; at.Partition <= which.last; at = (place{Partition: at.Partition + 1}) {
 		for more := true; more; {
-			span := which.span(at, fsm.MaxLetterNumber)
-			list, err := s.cfg.Store.DeadLetters(ctx, span, lettersAtATime)
+			list, err := s.cfg.Store.DeadLetters(ctx, which.span(at, fsm.MaxLetterNumber), lettersAtATime)
 			if err != nil {
-				return err
+				return "", err
 			}
 			for _, l := range list {
-				if len(body.DeadLetters) == p.limit || looked == maxPageCost {
-					body.Next = at.String()
-					writeJSON(c.Response(), http.StatusOK, body)
-					return nil
+				if looked == maxPageCost || !f(l) {
+					return at.String(), nil
 				}
 				looked++
 				at.Seq = l.ID.Number
-				if which.stream == "" || which.stream == l.Stream || which.stream == primaryOf(l) {
-					body.DeadLetters = append(body.DeadLetters, letterBodyOf(l))
-				}
 			}
 			more = len(list) == lettersAtATime
 		}
 	}
-	writeJSON(c.Response(), http.StatusOK, body)
-	return nil
+	return "", nil
 }
 
 // primaryOf is the primary stream of a letter's consumer, in whose partition it is: that of a consumer that was given

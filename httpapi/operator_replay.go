@@ -34,7 +34,14 @@ func (s *Service) replayLetter(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	work, out, err := s.cfg.Store.ReplayDeadLetters(c.Request().Context(), l.ID.Only(), 1)
+	if err := s.replayOne(c.Request().Context(), l.ID); err != nil {
+		return err
+	}
+	return s.answerReplay(c, l.Subscription, replayBody{Queued: 1})
+}
+
+func (s *Service) replayOne(ctx context.Context, id fsm.LetterID) error {
+	work, out, err := s.cfg.Store.ReplayDeadLetters(ctx, id.Only(), 1)
 	s.cfg.Outcomes.Follow(out, fsm.Sighting{})
 	switch {
 	case err != nil:
@@ -44,7 +51,7 @@ func (s *Service) replayLetter(c echo.Context) error {
 	case work.Done == 0:
 		return refuse(fsm.CodeNotFound, "there is no dead letter with this id (any more)")
 	}
-	return s.answerReplay(c, l.Subscription, replayBody{Queued: work.Done})
+	return nil
 }
 
 // replayLetters has the dead letters replayed that a subscription has now.

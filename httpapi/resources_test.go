@@ -15,7 +15,8 @@ import (
 // ownTargets has a request for each resource of the API port, in the order of the table.
 var ownTargets = []string{
 	ojsSubscriptions, ojsSubscriptions + "/sub_1", ojsSubscriptions + "/sub_1/test",
-	ojsSubscriptions + "/sub_1/rotate-secret", ojsRoot + "/deliveries",
+	ojsSubscriptions + "/sub_1/rotate-secret",
+	ojsDeliveries, ojsDeliveries + "/evt_1", ojsDeliveries + "/evt_1/retry", ojsRoot + "/events",
 	"/a/*?subscription=s", "/**?subscriptions", "/callback/s:%2Fa", "/callback/s:/a", "/a/__ds/b",
 }
 

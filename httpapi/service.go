@@ -82,9 +82,12 @@ type Config struct {
 	// that a subscription could be for. May be empty.
 	RegistryPath string
 
-	// OJSStreams has the API port serve the subscriptions of Open Job Spec, for the streams of this pattern, in its
+	// OJSStreams has the API port serve the webhooks of Open Job Spec, for the streams of this pattern, in its
 	// canonical form. Empty serves none.
 	OJSStreams string
+	// DeliveryLog is which attempts the delivery log has: the deliveries of Open Job Spec are read from it. Empty is
+	// fsm.LogOff.
+	DeliveryLog fsm.DeliveryLog
 
 	// Origins are the web origins ("https://app.example.com") whose pages may use Reveille's own resources from a
 	// browser; AnyOrigin allows all of them, but on the API port only. The operator port also answers at their hosts.

@@ -161,7 +161,7 @@ func assemble(
 		MetricsPage: scrapes(metrics, log.Named("metrics")), MaxStreamsPerConsumer: s.MaxStreamsPerConsumer,
 		MaxConnections: s.MaxConnections, Logger: log.Named("api"), Version: programVersion(), Ready: p.ready,
 		LogLevel: level, Pprof: s.Pprof, Tracer: tracer, OperatorAddr: s.AdminAddr,
-		OJSStreams: ojsStreams,
+		OJSStreams: ojsStreams, DeliveryLog: s.DeliveryLog,
 	})
 	return p, err
 }

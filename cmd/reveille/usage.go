@@ -31,8 +31,8 @@ var meanings = map[string]string{
 	"GATEWAY":     "forward all other requests on the API port to the stream server",
 	"CORS_ORIGINS": "origins of web pages that may use Reveille's own resources from a browser; * allows all " +
 		"pages to use those of the API port; the operator port also answers at the hosts of the listed origins",
-	"OJS": "serve the subscriptions of Open Job Spec on the API port, at /ojs/v1/webhooks/subscriptions; nothing at " +
-		"/ojs/v1/webhooks/ is then a stream",
+	"OJS": "serve the webhooks of Open Job Spec on the API port, at /ojs/v1/webhooks/subscriptions and " +
+		"/ojs/v1/webhooks/deliveries; nothing at /ojs/v1/webhooks/ is then a stream",
 	"OJS_STREAMS":     "pattern of the streams that these subscriptions are for",
 	"STREAMS":         "paths of streams that exist or will exist",
 	"REGISTRY_STREAM": "path of the stream server's registry stream, e.g. /__registry__",

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -85,6 +86,9 @@ type ojsEndpoint struct {
 	// taken are the types and ids of the events that were verified, without tests; refused is why others were not.
 	taken, refused []string
 	tests          int
+	// failing is the status that all is answered with, if it is not 0, and failed the last delivery that was.
+	failing int
+	failed  string
 }
 
 func newOJSEndpoint(t *testing.T) *ojsEndpoint {
@@ -111,9 +115,13 @@ func (e *ojsEndpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		event.Time == "" || event.Type != r.Header.Get("X-OJS-Event-Type") {
 		e.refused = append(e.refused, "no envelope: "+string(body))
 	}
-	if event.Type == "webhook.test" {
+	switch {
+	case e.failing != 0:
+		e.failed = r.Header.Get("X-OJS-Delivery-ID")
+		w.WriteHeader(e.failing)
+	case event.Type == "webhook.test":
 		e.tests++
-	} else {
+	default:
 		e.taken = append(e.taken, event.Type+" "+event.ID)
 	}
 	_, _ = io.WriteString(w, "OK")
@@ -157,6 +165,41 @@ func (e *ojsEndpoint) testsTaken() int {
 	return e.tests
 }
 
+// fails has the endpoint answer with a status from now on, or, if it is 0, take what comes.
+func (e *ojsEndpoint) fails(status int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.failing, e.failed = status, ""
+}
+
+// awaitFailed waits until the endpoint has not taken a delivery, and returns its ID.
+func (e *ojsEndpoint) awaitFailed() (delivery string) {
+	e.t.Helper()
+	harness.Eventually(e.t, soon, "a delivery has failed", func() error {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if delivery = e.failed; delivery == "" {
+			return errors.New("none came")
+		}
+		return nil
+	})
+	return delivery
+}
+
+// awaitDelivery waits until the latest delivery that has a status is this one. The text has no shape for the list of
+// deliveries (10), nor names for what has become of them but those of the metrics (11.2).
+func (c ojsClient) awaitDelivery(status, id string) {
+	c.t.Helper()
+	harness.Eventually(c.t, soon, id+" is listed as "+status, func() error {
+		var list struct{ Deliveries []struct{ ID, Status string } }
+		c.do(http.MethodGet, "/deliveries?status="+status, http.StatusOK, nil, &list)
+		if len(list.Deliveries) == 0 || list.Deliveries[0].ID != id || list.Deliveries[0].Status != status {
+			return fmt.Errorf("listed are %v", list.Deliveries)
+		}
+		return nil
+	})
+}
+
 // await waits until the endpoint has taken just these events, in whatever order they came (7.4).
 func (e *ojsEndpoint) await(want ...string) {
 	e.t.Helper()
@@ -171,8 +214,9 @@ func (e *ojsEndpoint) await(want ...string) {
 	})
 }
 
-// TestAClientOfOpenJobSpec makes a subscription, gets events, tests it, rotates its secret, deactivates it, changes it
-// and deletes it, with nothing but what the text of OJS Webhook Delivery says.
+// TestAClientOfOpenJobSpec makes a subscription, gets events, tests it, retries what has failed and what is dead,
+// rotates its secret, deactivates it, changes it and deletes it, with nothing but what the text of OJS Webhook Delivery
+// says.
 func TestAClientOfOpenJobSpec(t *testing.T) {
 	t.Parallel()
 	folder := "/" + name(t)
@@ -231,6 +275,33 @@ func TestAClientOfOpenJobSpec(t *testing.T) {
 	if !tested.Success || tested.StatusCode != http.StatusOK || tested.Body != "OK" || endpoint.testsTaken() != 1 {
 		t.Errorf("the test: %+v, of which %d came", tested, endpoint.testsTaken())
 	}
+
+	// 10: what has failed, and would be tried again in half a minute (7.2), is found and retried by hand; so is what is
+	// dead.
+	for _, tc := range []struct {
+		status  int
+		becomes string
+	}{{http.StatusServiceUnavailable, "failed"}, {http.StatusBadRequest, "dead"}} {
+		endpoint.fails(tc.status)
+		emitted := emit("job.failed", "evt_"+tc.becomes)
+		id := endpoint.awaitFailed()
+		c.awaitDelivery(tc.becomes, id)
+		var known struct {
+			SubscriptionID string `json:"subscription_id"`
+			StatusCode     int    `json:"status_code"`
+		}
+		c.do(http.MethodGet, "/deliveries/"+id, http.StatusOK, nil, &known)
+		if known.SubscriptionID != made.ID || known.StatusCode != tc.status {
+			t.Errorf("%s is of %s, and was answered with %d", id, known.SubscriptionID, known.StatusCode)
+		}
+		endpoint.fails(0)
+		c.do(http.MethodPost, "/deliveries/"+id+"/retry", http.StatusAccepted, nil, nil)
+		taken = append(taken, emitted)
+		endpoint.await(taken...)
+		c.awaitDelivery("success", id)
+		c.do(http.MethodPost, "/deliveries/"+id+"/retry", http.StatusConflict, nil, nil)
+	}
+	c.do(http.MethodPost, "/deliveries/evt_none/retry", http.StatusNotFound, nil, nil)
 
 	// 8.3: whoever knows one of the two secrets verifies.
 	var rotated struct{ Secret string }

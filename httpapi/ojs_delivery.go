@@ -1,0 +1,193 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/labstack/echo/v4"
+	"go.uber.org/zap"
+
+	"reveille/fsm"
+)
+
+// letterSlack is by how much a dead letter may seem older than the attempt that has left it: the clocks of the replicas
+// and of the store may differ.
+const letterSlack = 5 * time.Minute
+
+// ojsDelivery is what is known of a delivery.
+type ojsDelivery struct {
+	sub fsm.Subscription
+	// attempts are those that the log has, the latest first.
+	attempts []fsm.LoggedAttempt
+	// consumer is at it, if that is not nil. If the delivery is dead, it has left the letter.
+	consumer *fsm.Consumer
+	letter   *fsm.DeadLetter
+}
+
+func (d ojsDelivery) body() ojsDeliveryBody {
+	var b ojsDeliveryBody
+	if len(d.attempts) > 0 {
+		b = ojsBodyOfLogged(d.sub, d.attempts[0])
+	}
+	if d.letter != nil {
+		dead := ojsBodyOfLetter(*d.letter)
+		dead.LastAttemptAt, dead.ResponseTimeMS = b.LastAttemptAt, b.ResponseTimeMS
+		b = dead
+	}
+	if d.consumer != nil && !d.consumer.Sent {
+		b.NextAttemptAt = shown(d.consumer.Deadline)
+	}
+	for _, a := range slices.Backward(d.attempts) {
+		b.History = append(b.History, ojsAttemptOf(a))
+	}
+	return b
+}
+
+// findOJSDelivery returns the delivery that a request names, by the ID that the endpoint was told (5.3).
+func (s *Service) findOJSDelivery(c echo.Context) (d ojsDelivery, err error) {
+	ctx, cancel := context.WithTimeout(c.Request().Context(), pageTimeout)
+	defer cancel()
+	query := c.QueryParams()
+	for name := range query {
+		if name != "subscription_id" {
+			return d, refuse(fsm.CodeInvalidRequest, "%q is not a parameter of this request", name)
+		}
+	}
+	id, _ := ojsTarget(rawPath(c.Request()), ojsDeliveries)
+	if !fsm.ValidDeliveryID(id) {
+		return d, refuse(fsm.CodeNotFound, "there is no delivery with this id")
+	}
+	named := query.Get("subscription_id")
+	subs, err := s.ojsDeliverers(ctx, named)
+	if err != nil {
+		return d, err
+	}
+	for i := 0; i < len(subs) && len(d.attempts) == 0; i++ {
+		d.sub = subs[i]
+		err := s.logged(ctx, d.sub, "", ojsLooks/len(subs), func(a fsm.LoggedAttempt) bool {
+			if a.DeliveryID == id {
+				d.attempts = append(d.attempts, a)
+			}
+			return true
+		})
+		if err != nil {
+			return d, err
+		}
+	}
+	if len(d.attempts) > 0 {
+		return d, s.whereItStands(ctx, &d)
+	}
+	all, err := s.findLetter(ctx, s.anyLetters(named), subs, id, &d)
+	switch {
+	case err != nil || d.letter != nil:
+		return d, err
+	case !all:
+		return d, refuse(fsm.CodeNotFound, "no delivery with this id is among those that one request can look at; "+
+			"?subscription_id=sub_… has it look at those of one subscription only")
+	case !s.cfg.DeliveryLog.Takes(fsm.AttemptFailed):
+		return d, refuse(fsm.CodeNotFound, "no delivery with this id is dead, and REVEILLE_DELIVERY_LOG is off: no "+
+			"others are known")
+	}
+	return d, refuse(fsm.CodeNotFound, "there is no delivery with this id (any more)")
+}
+
+// whereItStands finds the consumer that is at a delivery of which the log has attempts, or its dead letter, unless it
+// was taken.
+func (s *Service) whereItStands(ctx context.Context, d *ojsDelivery) error {
+	latest := d.attempts[0]
+	if ojsStatusOf(latest.Result) == ojsSuccess {
+		return nil
+	}
+	// It has stepped aside since, or its consumer waits with it.
+	for _, id := range []string{fsm.AsideID(latest.Consumer, latest.Epoch), latest.Consumer} {
+		c, err := s.cfg.Store.Consumer(ctx, fsm.ConsumerRef{ID: id, Home: latest.Stream})
+		if err != nil && !errors.Is(err, fsm.ErrNotFound) {
+			return err
+		}
+		same := c.Generation == d.sub.Generation && (id != latest.Consumer || c.WakeID == latest.WakeID)
+		if err == nil && same && c.State == fsm.Waking {
+			d.consumer = &c
+			return nil
+		}
+	}
+	which := s.anyLetters(d.sub.ID)
+	which.first = s.cfg.Store.PartitionOf(latest.Stream)
+	which.last = which.first
+	if i := slices.IndexFunc(d.attempts, func(a fsm.LoggedAttempt) bool {
+		return ojsStatusOf(a.Result) == ojsDead
+	}); i >= 0 {
+		which.from = d.attempts[i].At.Add(d.attempts[i].Took - letterSlack).UnixMicro()
+	}
+	_, err := s.findLetter(ctx, which, []fsm.Subscription{d.sub}, latest.DeliveryID, d)
+	return err
+}
+
+// findLetter finds the dead letter of a delivery, among as many as one request may look at. all says whether these were
+// all.
+func (s *Service) findLetter(
+	ctx context.Context, which whichLetters, subs []fsm.Subscription, id string, d *ojsDelivery,
+) (all bool, err error) {
+	next, err := s.letters(ctx, which, place{Partition: which.first}, func(l fsm.DeadLetter) bool {
+		if l.DeliveryID == id && leftBy(subs, l) {
+			d.letter = &l
+		}
+		return d.letter == nil
+	})
+	return next == "", err
+}
+
+// getOJSDelivery answers GET …/deliveries/{id} (10).
+func (s *Service) getOJSDelivery(c echo.Context) error {
+	d, err := s.findOJSDelivery(c)
+	if err != nil {
+		return err
+	}
+	writeJSON(c.Response(), http.StatusOK, d.body())
+	return nil
+}
+
+// retryOJS answers POST …/deliveries/{id}/retry (10): what is dead is replayed, and what waits for its next attempt is
+// tried now.
+func (s *Service) retryOJS(c echo.Context) error {
+	if err := s.readNothing(c); err != nil {
+		return err
+	}
+	d, err := s.findOJSDelivery(c)
+	if err != nil {
+		return err
+	}
+	if err := s.retryDelivery(c.Request().Context(), d); err != nil {
+		return err
+	}
+	b := d.body()
+	b.NextAttemptAt, b.History = nil, nil
+	s.log.Info("a delivery is retried", zap.String("subscription", b.Subscription), zap.String("delivery", b.ID),
+		zap.Bool("dead", d.letter != nil))
+	writeJSON(c.Response(), http.StatusAccepted, b)
+	return nil
+}
+
+func (s *Service) retryDelivery(ctx context.Context, d ojsDelivery) error {
+	refused := func(why string) error { return refuse(fsm.CodeRetryRefused, "the delivery cannot be retried: %s", why) }
+	switch w := d.consumer; {
+	case d.letter != nil:
+		return s.replayOne(ctx, d.letter.ID)
+	case w == nil && ojsStatusOf(d.attempts[0].Result) == ojsSuccess:
+		return refused("it was taken")
+	case w == nil:
+		return refused("it is over, and has left no dead letter, or none that is still kept")
+	case w.Retired:
+		return refused("its endpoint has answered 410; a PATCH with \"active\":true delivers to it again")
+	case s.paused(*w):
+		return refused("its subscription is not active")
+	case !w.HiddenAt.IsZero():
+		return refused("the stream server does not have its stream now")
+	default: // if it does not wait any more, it has been tried since
+		_, err := s.cfg.Store.RetryWake(ctx, d.sub,
+			fsm.WakeRef{Consumer: w.Ref(), Epoch: w.Epoch, WakeID: w.WakeID})
+		return err
+	}
+}
