@@ -88,23 +88,27 @@ type Sighting struct {
 }
 
 // Observer is told of what happens: metrics, logs and traces are observers. A nil field hears nothing, and costs
-// nothing. Neither function may block.
+// nothing. No function may block.
 type Observer struct {
 	// Transition is told of what a transition in the store asks for, before that is done, and of what this process saw
 	// that led to it.
 	Transition func(Outcome, Sighting)
 	// Attempt is told of a delivery attempt that is over, before the store is.
 	Attempt func(Attempt)
+	// Subscription is told of one that this process was asked to make (there) or to delete, after the store has done
+	// it.
+	Subscription func(sub Subscription, there bool)
 }
 
 // Router is the one place that acts on outcomes, and that observers hear from. A caller that runs a transition in the
 // store passes its outcome on to Follow and does nothing else with it. It is ready once it is connected, which is
 // before anything runs.
 type Router struct {
-	transitions []func(Outcome, Sighting)
-	attempts    []func(Attempt)
-	deliverer   Deliverer
-	streams     StreamWatcher
+	transitions   []func(Outcome, Sighting)
+	attempts      []func(Attempt)
+	subscriptions []func(Subscription, bool)
+	deliverer     Deliverer
+	streams       StreamWatcher
 }
 
 // StreamWatcher is what a Router needs of Streams.
@@ -133,12 +137,22 @@ func (r *Router) Observe(o Observer) {
 	if o.Attempt != nil {
 		r.attempts = append(r.attempts, o.Attempt)
 	}
+	if o.Subscription != nil {
+		r.subscriptions = append(r.subscriptions, o.Subscription)
+	}
 }
 
 // Attempted tells the observers of a delivery attempt that is over.
 func (r *Router) Attempted(a Attempt) {
 	for _, tell := range r.attempts {
 		tell(a)
+	}
+}
+
+// Subscribed tells the observers of a subscription that was made (there) or deleted.
+func (r *Router) Subscribed(sub Subscription, there bool) {
+	for _, tell := range r.subscriptions {
+		tell(sub, there)
 	}
 }
 

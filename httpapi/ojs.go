@@ -217,7 +217,8 @@ func (s *Service) deleteOJS(c echo.Context) error {
 	if !isOJSID(id) || found && !isOJS(sub) {
 		return noSubscription()
 	}
-	return s.delete(c, id, found)
+	sub.ID = id
+	return s.delete(c, sub, found)
 }
 
 // rotatedOJS is the answer to a rotation of the secret, for which the text has no shape.

@@ -415,3 +415,27 @@ func TestTheFilterOfAnOJSSubscription(t *testing.T) {
 		})
 	}
 }
+
+// TestObserversHearOfSubscriptions holds that they are told of each that is made or deleted, by whichever API, once.
+func TestObserversHearOfSubscriptions(t *testing.T) {
+	var heard []string
+	h := newOJS(t, func(c *Config) {
+		c.Outcomes.Observe(fsm.Observer{Subscription: func(sub fsm.Subscription, there bool) {
+			heard = append(heard, fmt.Sprint(sub.ID, " ", sub.Format, " ", there))
+		}})
+	})
+	path, a := h.ojs("")
+	for range 2 {
+		h.api("PUT", "/**?subscription=s", `{"webhook":"https://w.example/"}`)
+	}
+	h.api("PATCH", path, `{"active":false}`)
+	for range 2 {
+		h.api("DELETE", path, "")
+		h.api("DELETE", "/**?subscription=s", "")
+	}
+	id := a.body["id"].(string)
+	want := []string{id + " ojs true", "s wake true", id + " ojs false", "s wake false"}
+	if !slices.Equal(heard, want) {
+		t.Errorf("heard is %q, want %q", heard, want)
+	}
+}

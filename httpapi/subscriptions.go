@@ -100,6 +100,7 @@ func (s *Service) subscribe(
 	stored, created, err = s.cfg.Streams.Subscribe(ctx, sub)
 	if created {
 		s.log.Info("subscription created", zap.String("subscription", sub.ID), zap.String("pattern", sub.Pattern))
+		s.cfg.Outcomes.Subscribed(stored, true)
 	}
 	return stored, created, err
 }
@@ -305,15 +306,17 @@ func (s *Service) deleteSubscription(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.delete(c, sub.ID, found)
+	return s.delete(c, sub, found)
 }
 
-func (s *Service) delete(c echo.Context, id string, found bool) error {
-	if err := s.cfg.Store.DeleteSubscription(c.Request().Context(), id); err != nil {
+// delete deletes a subscription, of which nothing but the ID is known unless it was found.
+func (s *Service) delete(c echo.Context, sub fsm.Subscription, found bool) error {
+	if err := s.cfg.Store.DeleteSubscription(c.Request().Context(), sub.ID); err != nil {
 		return err
 	}
 	if found {
-		s.log.Info("subscription deleted", zap.String("subscription", id))
+		s.log.Info("subscription deleted", zap.String("subscription", sub.ID))
+		s.cfg.Outcomes.Subscribed(sub, false)
 	}
 	c.Response().Header().Set("Cache-Control", "no-store")
 	return c.NoContent(http.StatusNoContent)
