@@ -37,7 +37,7 @@ func (r *recorder) MustRegister(cs ...prometheus.Collector) {
 // assembled is the registry of a program that has all of its parts and does not run.
 func assembled(t *testing.T) *recorder {
 	t.Helper()
-	environ(t, enough("REDIS_URL", redisstore.Embedded))
+	environ(t, enough("REDIS_URL", redisstore.Embedded, "EVENTS_STREAM", "/ojs/webhooks"))
 	s, _, err := load()
 	if err != nil {
 		t.Fatal(err)

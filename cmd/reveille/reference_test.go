@@ -30,7 +30,7 @@ var themes = []struct {
 		[]string{"PUBLIC_URL", "TOKEN_KEY", "LISTEN_ADDR", "ADMIN_ADDR", "GATEWAY", "CORS_ORIGINS"},
 		nil,
 	},
-	{"Open Job Spec", []string{"OJS"}, []string{"OJS_"}},
+	{"Open Job Spec", []string{"OJS", "EVENTS_STREAM"}, []string{"OJS_"}},
 	{
 		"Finding and watching streams",
 		[]string{"STREAMS", "REGISTRY_STREAM", "STREAM_GONE_GRACE", "CLOSED_CHECK"},

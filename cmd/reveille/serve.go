@@ -22,6 +22,7 @@ import (
 	"reveille/redisstore"
 	"reveille/tailer"
 	"reveille/tailer/discovery"
+	"reveille/tailer/events"
 	"reveille/tailer/upstream"
 )
 
@@ -91,6 +92,8 @@ type program struct {
 	tailer     *tailer.Tailer
 	dispatcher *dispatcher.Dispatcher
 	api        *httpapi.Service
+	// events is nil if none are published.
+	events *events.Publisher
 	// checked is true once Redis was found fit; stopping once the program was told to stop.
 	checked, stopping atomic.Bool
 	// unfit is why Redis was not found fit when it was last asked.
@@ -148,6 +151,13 @@ func assemble(
 		return nil, err
 	}
 	outcomes.Connect(p.dispatcher, p.tailer)
+	if s.EventsStream != "" {
+		p.events = events.New(events.Config{
+			Stream: s.EventsStream, Source: s.PublicURL, Catalog: p.store.Catalog(), Server: p.tailer.Upstream(),
+			Writes: p.tailer.Discovery(), Logger: log.Named("events"), Metrics: metrics,
+		})
+		outcomes.Observe(p.events.Observer())
+	}
 	ojsStreams := ""
 	if s.OJS {
 		ojsStreams = s.OJSStreams
@@ -231,6 +241,9 @@ func (p *program) run(ctx context.Context, apiPort, adminPort net.Listener) erro
 	if err == nil && ctx.Err() == nil {
 		p.checked.Store(true)
 		start(&rest, state, p.store.Run)
+		if p.events != nil { // until the last delivery is over
+			start(&rest, state, p.events.Run)
+		}
 		start(&work, ctx, p.dispatcher.Run)
 		start(&work, ctx, p.tailer.Run)
 		p.log.Info("started", zap.String("version", programVersion()), zap.String("api", apiPort.Addr().String()),

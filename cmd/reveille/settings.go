@@ -51,6 +51,7 @@ type settings struct {
 	Origins         list          `envconfig:"REVEILLE_CORS_ORIGINS"`
 	OJS             bool          `envconfig:"REVEILLE_OJS" default:"false"`
 	OJSStreams      string        `envconfig:"REVEILLE_OJS_STREAMS" default:"/ojs/**"`
+	EventsStream    string        `envconfig:"REVEILLE_EVENTS_STREAM"`
 	Streams         list          `envconfig:"REVEILLE_STREAMS"`
 	RegistryStream  string        `envconfig:"REVEILLE_REGISTRY_STREAM"`
 	TailMode        string        `envconfig:"REVEILLE_TAIL_MODE" default:"long-poll"`
@@ -270,6 +271,13 @@ func (s *settings) check() (err error) {
 		if s.Origins[i], err = webOrigin(o); err != nil {
 			return wrong("CORS_ORIGINS", o, err.Error())
 		}
+	}
+	if s.EventsStream != "" {
+		path, err := fsm.CanonicalPath(s.EventsStream)
+		if err != nil {
+			return wrong("EVENTS_STREAM", s.EventsStream, fmt.Sprintf("a path that begins with \"/\" (%v)", err))
+		}
+		s.EventsStream = path
 	}
 	if s.RegistryStream != "" {
 		path, err := fsm.CanonicalPath(s.RegistryStream)

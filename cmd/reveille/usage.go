@@ -33,7 +33,9 @@ var meanings = map[string]string{
 		"pages to use those of the API port; the operator port also answers at the hosts of the listed origins",
 	"OJS": "serve the webhooks of Open Job Spec on the API port, at /ojs/v1/webhooks/subscriptions and " +
 		"/ojs/v1/webhooks/deliveries; nothing at /ojs/v1/webhooks/ is then a stream",
-	"OJS_STREAMS":     "pattern of the streams that these subscriptions are for",
+	"OJS_STREAMS": "pattern of the streams that these subscriptions are for",
+	"EVENTS_STREAM": "path of a JSON stream that the events of the webhooks of Open Job Spec are appended to " +
+		"(webhook.delivered and so on), e.g. /ojs/webhooks; it is made if it is not there",
 	"STREAMS":         "paths of streams that exist or will exist",
 	"REGISTRY_STREAM": "path of the stream server's registry stream, e.g. /__registry__",
 	"TAIL_MODE":       "how streams are watched: long-poll or sse",

@@ -27,6 +27,7 @@ const (
 	kindRegistry kind = "registry"
 	kindProbe    kind = "probe"
 	kindPush     kind = "push"
+	kindWrite    kind = "write"
 )
 
 func newMetrics(r prometheus.Registerer) *metrics {
@@ -37,7 +38,8 @@ func newMetrics(r prometheus.Registerer) *metrics {
 			Help: "Requests of Reveille's own to the stream server that have ended, by kind (head: including its " +
 				"retries; tail: a live read that watches a stream; read: a catch-up read; registry: a read of the " +
 				"registry stream; probe: a HEAD that finds out what the stream server is; push: a read of events to " +
-				"deliver, which is left out for those that a long-poll has just shown) and outcome (ok; missing: 404 " +
+				"deliver, which is left out for those that a long-poll has just shown; write: an append to " +
+				"REVEILLE_EVENTS_STREAM) and outcome (ok; missing: 404 " +
 				"or 410; not_kept: an offset that is no longer kept; client_error: any other status below 500; " +
 				"server_error; invalid: the response breaks the protocol; unreachable: no response; timeout; " +
 				"cancelled: no longer needed). Requests that pass through the gateway are not included.",
@@ -49,7 +51,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
 		}, []string{"kind"}),
 	}
-	for _, k := range []kind{kindHead, kindTail, kindRead, kindRegistry, kindProbe, kindPush} {
+	for _, k := range []kind{kindHead, kindTail, kindRead, kindRegistry, kindProbe, kindPush, kindWrite} {
 		m.duration.WithLabelValues(string(k))
 		for _, outcome := range []string{
 			"ok", "missing", "not_kept", "client_error", "server_error", "invalid", "unreachable", "timeout",

@@ -84,8 +84,9 @@ type ojsEndpoint struct {
 	mu      sync.Mutex
 	secrets []string
 	// taken are the types and ids of the events that were verified, without tests; refused is why others were not.
-	taken, refused []string
-	tests          int
+	// bodies are those of taken.
+	taken, refused, bodies []string
+	tests                  int
 	// failing is the status that all is answered with, if it is not 0, and failed the last delivery that was.
 	failing int
 	failed  string
@@ -123,6 +124,7 @@ func (e *ojsEndpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		e.tests++
 	default:
 		e.taken = append(e.taken, event.Type+" "+event.ID)
+		e.bodies = append(e.bodies, string(body))
 	}
 	_, _ = io.WriteString(w, "OK")
 }
@@ -186,14 +188,15 @@ func (e *ojsEndpoint) awaitFailed() (delivery string) {
 	return delivery
 }
 
-// awaitDelivery waits until the latest delivery that has a status is this one. The text has no shape for the list of
-// deliveries (10), nor names for what has become of them but those of the metrics (11.2).
+// awaitDelivery waits until a delivery is listed with a status. The text has no shape for the list of deliveries (10),
+// nor names for what has become of them but those of the metrics (11.2).
 func (c ojsClient) awaitDelivery(status, id string) {
 	c.t.Helper()
 	harness.Eventually(c.t, soon, id+" is listed as "+status, func() error {
-		var list struct{ Deliveries []struct{ ID, Status string } }
+		type delivery struct{ ID, Status string }
+		var list struct{ Deliveries []delivery }
 		c.do(http.MethodGet, "/deliveries?status="+status, http.StatusOK, nil, &list)
-		if len(list.Deliveries) == 0 || list.Deliveries[0].ID != id || list.Deliveries[0].Status != status {
+		if !slices.Contains(list.Deliveries, delivery{id, status}) {
 			return fmt.Errorf("listed are %v", list.Deliveries)
 		}
 		return nil

@@ -1,0 +1,264 @@
+// Package events publishes what becomes of the webhooks of Open Job Spec: its events (OJS Webhook Delivery 11.1) are
+// appended to a stream, so that anybody can subscribe to them. It is an observer: no delivery waits for it, memory is
+// bounded, and what the stream server does not take in time is dropped and counted.
+package events
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	"go.uber.org/zap"
+
+	"reveille/fsm"
+)
+
+const (
+	// MaxWaiting is how many events may wait to be appended; more are dropped.
+	MaxWaiting = 10_000
+	// batch bounds the events of one append. Each has less than 8 KiB, most of it the path of a stream.
+	batch = 200
+	// Events are appended pause after the first of them came, and retry after the stream server has not taken them.
+	pause = 100 * time.Millisecond
+	retry = time.Second
+	// appendTimeout bounds one append, stopTimeout the last one of a program that stops.
+	appendTimeout = 10 * time.Second
+	stopTimeout   = 2 * time.Second
+
+	contentType = "application/json"
+)
+
+// Server is what takes the events (upstream.Client).
+type Server interface {
+	Append(ctx context.Context, path, contentType string, body []byte) (fsm.Offset, error)
+	Create(ctx context.Context, path, contentType string) (tail fsm.Offset, created bool, err error)
+}
+
+// Writes is what is told of each write, as of those of the gateway (discovery.Discovery).
+type Writes interface {
+	BeforeWrite(ctx context.Context, path string, create bool) fsm.Write
+	Written(w fsm.Write, tail fsm.Offset, created bool)
+	Refused(w fsm.Write)
+}
+
+// Config of a Publisher. All of it is required, but for Metrics.
+type Config struct {
+	// Stream is the canonical path of the stream that the events go to. Source is that of the events, a URI.
+	Stream, Source string
+	// Catalog has the subscriptions.
+	Catalog *fsm.Catalog
+	Server  Server
+	Writes  Writes
+	Logger  *zap.Logger
+	// Metrics is what the metrics are registered with; nil for nowhere.
+	Metrics prometheus.Registerer
+}
+
+// Publisher appends the events. It is safe for concurrent use.
+type Publisher struct {
+	cfg     Config
+	dropped prometheus.Counter
+	ready   chan struct{}
+
+	mu      sync.Mutex
+	waiting [][]byte
+
+	// untaken is what was logged of appends that have failed.
+	untaken fsm.Trouble
+}
+
+// New returns a Publisher. What its Observer hears is published while Run runs.
+func New(cfg Config) *Publisher {
+	return &Publisher{
+		cfg: cfg, ready: make(chan struct{}, 1),
+		dropped: promauto.With(cfg.Metrics).NewCounter(prometheus.CounterOpts{
+			Name: "reveille_events_dropped_total",
+			Help: "Events of webhooks (REVEILLE_EVENTS_STREAM) that this replica has dropped, because the stream " +
+				"server did not take them in time. What a crash has cost is not known.",
+		}),
+	}
+}
+
+// Observer returns what is to hear of deliveries and subscriptions.
+func (p *Publisher) Observer() fsm.Observer {
+	return fsm.Observer{Attempt: p.attempted, Subscription: p.subscribed}
+}
+
+// event is the envelope (OJS Events 2.2).
+type event struct {
+	SpecVersion string `json:"specversion"`
+	ID          string `json:"id"`
+	Type        string `json:"type"`
+	Source      string `json:"source"`
+	Time        string `json:"time"`
+	Subject     string `json:"subject"`
+	Data        data   `json:"data"`
+}
+
+// data names a delivery as the deliveries of the HTTP binding do (10), or a subscription alone.
+type data struct {
+	Subscription   string `json:"subscription_id"`
+	Delivery       string `json:"delivery_id,omitempty"`
+	Stream         string `json:"stream,omitempty"`
+	Attempt        int    `json:"attempt,omitempty"`
+	StatusCode     int    `json:"status_code,omitempty"`
+	ResponseTimeMS *int64 `json:"response_time_ms,omitempty"`
+	Error          string `json:"error,omitempty"`
+}
+
+// types are the events that results of attempts are; others are none.
+var types = map[fsm.AttemptResult]string{
+	fsm.AttemptDone: "webhook.delivered", fsm.AttemptAccepted: "webhook.delivered",
+	fsm.AttemptFailed: "webhook.failed", fsm.AttemptRetired: "webhook.failed",
+	fsm.AttemptDead: "webhook.dead",
+}
+
+// attempted leaves out the deliveries of these very events: each of them would make another one, without end.
+func (p *Publisher) attempted(a fsm.Attempt) {
+	w, kind := a.Wake, types[a.Result]
+	sub, there := p.cfg.Catalog.Get(w.Subscription)
+	if kind == "" || w.Primary == p.cfg.Stream || !there || sub.Generation != w.Generation ||
+		sub.Format != fsm.FormatOJS {
+		return
+	}
+	took := a.Took.Milliseconds()
+	p.add(kind, a.DeliveryID, a.Began.Add(a.Took), data{
+		Subscription: w.Subscription, Delivery: a.DeliveryID, Stream: w.Primary, Attempt: w.Attempt,
+		StatusCode: a.Status, ResponseTimeMS: &took, Error: a.Reason,
+	})
+}
+
+func (p *Publisher) subscribed(sub fsm.Subscription, there bool) {
+	kind := "webhook.subscription.deleted"
+	if there {
+		kind = "webhook.subscription.created"
+	}
+	if sub.Format == fsm.FormatOJS {
+		p.add(kind, sub.ID, time.Now(), data{Subscription: sub.ID})
+	}
+}
+
+func (p *Publisher) add(kind, subject string, at time.Time, d data) {
+	text, err := json.Marshal(event{
+		SpecVersion: "1.0", ID: "evt_" + uuid.NewString(), Type: kind, Source: p.cfg.Source,
+		Time: at.UTC().Format(time.RFC3339Nano), Subject: subject, Data: d,
+	})
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err != nil || len(p.waiting) >= MaxWaiting {
+		p.dropped.Inc()
+		return
+	}
+	p.waiting = append(p.waiting, text)
+	select {
+	case p.ready <- struct{}{}:
+	default:
+	}
+}
+
+// Run appends what waits until ctx is done, and then what still waits.
+func (p *Publisher) Run(ctx context.Context) error {
+	for wait := pause; ; wait = pause {
+		select {
+		case <-ctx.Done():
+			p.stop(ctx)
+			return nil
+		case <-p.ready:
+		}
+		for sleep(ctx, wait) && p.left() > 0 {
+			wait = 0
+			if err := p.publish(ctx, appendTimeout); err != nil {
+				wait = retry
+			}
+		}
+	}
+}
+
+// stop appends what waits, and gives up on the rest.
+func (p *Publisher) stop(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+	defer cancel()
+	for p.left() > 0 && p.publish(ctx, stopTimeout) == nil {
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.dropped.Add(float64(len(p.waiting)))
+	p.waiting = nil
+}
+
+func (p *Publisher) left() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.waiting)
+}
+
+// publish appends the first of those that wait. They wait on if that fails: events may come twice, under one ID.
+func (p *Publisher) publish(ctx context.Context, timeout time.Duration) error {
+	p.mu.Lock()
+	texts := p.waiting[:min(batch, len(p.waiting))]
+	p.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	body := append(append([]byte("["), bytes.Join(texts, []byte(","))...), ']')
+	err := p.write(ctx, body)
+	if errors.Is(err, fsm.ErrNoStream) {
+		if err = p.create(ctx); err == nil {
+			err = p.write(ctx, body)
+		}
+	}
+	switch {
+	case err != nil && errors.Is(ctx.Err(), context.Canceled): // it is cut off by a stop, which tries again
+		return err
+	case err != nil:
+		if times, log := p.untaken.Happened(time.Now()); log {
+			p.cfg.Logger.Warn("the stream of events takes none: they wait, and the latest are dropped if they are too "+
+				"many", zap.String("stream", p.cfg.Stream), zap.Int("waiting", p.left()), zap.Int("times", times),
+				zap.Error(err))
+		}
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.waiting = p.waiting[len(texts):]
+	return nil
+}
+
+func (p *Publisher) write(ctx context.Context, body []byte) error {
+	w := p.cfg.Writes.BeforeWrite(ctx, p.cfg.Stream, false)
+	tail, err := p.cfg.Server.Append(ctx, p.cfg.Stream, contentType, body)
+	p.told(w, tail, false, err)
+	return err
+}
+
+func (p *Publisher) create(ctx context.Context) error {
+	w := p.cfg.Writes.BeforeWrite(ctx, p.cfg.Stream, true)
+	tail, created, err := p.cfg.Server.Create(ctx, p.cfg.Stream, contentType)
+	p.told(w, tail, created, err)
+	return err
+}
+
+func (p *Publisher) told(w fsm.Write, tail fsm.Offset, created bool, err error) {
+	if err != nil {
+		p.cfg.Writes.Refused(w)
+	} else {
+		p.cfg.Writes.Written(w, tail, created)
+	}
+}
+
+// sleep returns false if the context ended first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
