@@ -681,15 +681,6 @@ local function waits(c)
   return c.state == 'waking' and c.sent == 0 and c.retired == 0 and c.hidden == 0 and c.due > now
 end
 
--- retry_now has the next attempt of a consumer's wake made at once (fsm.Consumer.Retry). It returns how many have waited: 1 or 0.
-local function retry_now(c)
-  if not waits(c) then return 0 end
-  c.due = now
-  set_nudged(c, 0)
-  save(c)
-  return 1
-end
-
 local function ask_for_attempt(c)
   local born, attempt, span, nudged, replay = 0, 0, 0, c.attempt > 1 and now < nudged_of(c) and 1 or 0, 0
   if c.profile then

@@ -5,6 +5,10 @@
 local retried = 0
 local next_cursor = visit(P .. 'b:' .. ARGV[A] .. ':' .. ARGV[A + 1], ARGV[A + 2], function(id)
   local c = record(id)
-  if c then retried = retried + retry_now(c) end
+  if not c or not waits(c) then return end
+  retried = retried + 1
+  c.due = now
+  set_nudged(c, 0)
+  save(c)
 end)
 return unchanged({ next_cursor, retried })

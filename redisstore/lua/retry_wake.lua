@@ -2,4 +2,8 @@
 -- ARGV[9] consumer  ARGV[10] epoch  ARGV[11] wake id
 -- Returns 1 if an attempt has waited, 0 otherwise, as where the wake is over. O(1).
 local c = current(record, ARGV[A], ARGV[A + 1], ARGV[A + 2])
-return unchanged(c and retry_now(c) or 0)
+if not c or not waits(c) then return unchanged(0) end
+c.due = now
+set_nudged(c, 0)
+save(c)
+return unchanged(1)

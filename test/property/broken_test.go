@@ -108,16 +108,20 @@ var brokenPushes = []harness.BrokenScript{
 		Old: "c.attempt > 1 and now < nudged_of(c) and 1 or 0", New: "0",
 	},
 	{
-		Name: "an attempt that an operator asks for does not count", File: "redisstore/lua/lib.lua",
-		Old: "  set_nudged(c, 0)\n  save(c)\n", New: "  save(c)\n",
+		Name: "an attempt that an operator asks for does not count", File: "redisstore/lua/retry.lua",
+		Old: "  set_nudged(c, 0)\n", New: "",
 	},
 	{
-		Name: "an operator asks in vain", File: "redisstore/lua/lib.lua",
-		Old: "  c.due = now\n  set_nudged", New: "  set_nudged",
+		Name: "an operator asks in vain", File: "redisstore/lua/retry.lua",
+		Old: "  c.due = now\n", New: "",
 	},
 	{
 		Name: "a wake is retried that is over", File: "redisstore/lua/retry_wake.lua",
 		Old: "current(record, ARGV[A], ARGV[A + 1], ARGV[A + 2])", New: "record(ARGV[A])",
+	},
+	{
+		Name: "a wake is retried in vain", File: "redisstore/lua/retry_wake.lua",
+		Old: "c.due = now\n", New: "",
 	},
 	{
 		Name: "a pause goes on though an operator asks", File: "redisstore/lua/retry_endpoint.lua",
