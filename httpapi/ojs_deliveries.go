@@ -183,7 +183,8 @@ func (s *Service) recentOJS(
 			r := row{a.ID, ojsBodyOfLogged(sub, a)}
 			later := seen[a.DeliveryID] // of which the status goes by a later attempt
 			seen[a.DeliveryID] = true
-			if !later && (status == "" || status == r.Status) && (last.id == "" || order(last, r) < 0) {
+			if fsm.ValidDeliveryID(a.DeliveryID) && // a stop may have come before it had one
+				!later && (status == "" || status == r.Status) && (last.id == "" || order(last, r) < 0) {
 				rows = append(rows, r)
 			}
 			return true

@@ -152,6 +152,26 @@ func TestOJSDeliveriesAreListed(t *testing.T) {
 	}
 }
 
+// TestAnAttemptThatNamedNoDeliveryIsNotListed holds it of one that a stop cut off before its events were read: the log
+// has it under its wake, and no request for a delivery would find that.
+func TestAnAttemptThatNamedNoDeliveryIsNotListed(t *testing.T) {
+	h := newOJS(t, logging(fsm.LogAll))
+	sub := h.ojsSub()
+	h.attempted(sub, 1, 500)
+	h.store.db.PutLogged(sub, fsm.LoggedAttemptOf(fsm.Attempt{
+		Wake: fsm.Wake{
+			Consumer: fsm.ConsumerID(sub.ID, "/jobs/a"), Primary: "/jobs/a", WakeID: "w_2", Epoch: 2, Attempt: 1,
+		},
+		Began: h.clock(), Result: fsm.AttemptAbandoned,
+	}))
+	for _, query := range []string{"", "?status=failed"} {
+		rows := rowsOf(h.api("GET", ojsDeliveries+query, ""), "deliveries")
+		if len(rows) != 1 || rows[0]["id"] != evt(1) {
+			t.Errorf("%s: listed are %v", query, rows)
+		}
+	}
+}
+
 // TestAnOJSDeliveryIsShownAndRetried holds what is known of a delivery in each state, and what a retry of it does.
 func TestAnOJSDeliveryIsShownAndRetried(t *testing.T) {
 	main := func(sub fsm.Subscription) string { return fsm.ConsumerID(sub.ID, "/jobs/a") }
