@@ -349,7 +349,7 @@ func TestWhatNobodyKnowsOfOJSDeliveries(t *testing.T) {
 }
 
 // TestARequestForOJSDeliveriesIsBounded holds that many subscriptions cost no more than a few: each shows fewer of its
-// attempts, and of too many one must be named.
+// attempts, one that is not among these is not said to be none, and of too many one must be named.
 func TestARequestForOJSDeliveriesIsBounded(t *testing.T) {
 	h := newOJS(t, logging(fsm.LogAll))
 	first := h.ojsSub()
@@ -363,6 +363,7 @@ func TestARequestForOJSDeliveriesIsBounded(t *testing.T) {
 			if n := len(rowsOf(a, "deliveries")); n != ojsLooks/ojsMost {
 				t.Errorf("of %d subscriptions %d deliveries are listed: %s", ojsMost, n, a.text)
 			}
+			h.want(h.api("GET", ojsDeliveries+"/"+evt(0), ""), 404, fsm.CodeNotFound, "?subscription_id=")
 		}
 		more.ID = fmt.Sprintf("sub_00000000-0000-7000-8000-%012d", i)
 		more.Generation = more.ID

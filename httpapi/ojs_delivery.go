@@ -65,17 +65,21 @@ func (s *Service) findOJSDelivery(c echo.Context) (d ojsDelivery, err error) {
 	if err != nil {
 		return d, err
 	}
+	whole := true
 	for i := 0; i < len(subs) && len(d.attempts) == 0; i++ {
 		d.sub = subs[i]
-		err := s.logged(ctx, d.sub, "", ojsLooks/len(subs), func(a fsm.LoggedAttempt) bool {
+		left := ojsLooks / len(subs)
+		err := s.logged(ctx, d.sub, "", left, func(a fsm.LoggedAttempt) bool {
 			if a.DeliveryID == id {
 				d.attempts = append(d.attempts, a)
 			}
+			left--
 			return true
 		})
 		if err != nil {
 			return d, err
 		}
+		whole = whole && left > 0
 	}
 	if len(d.attempts) > 0 {
 		return d, s.whereItStands(ctx, &d)
@@ -84,7 +88,7 @@ func (s *Service) findOJSDelivery(c echo.Context) (d ojsDelivery, err error) {
 	switch {
 	case err != nil || d.letter != nil:
 		return d, err
-	case !all:
+	case !all || !whole:
 		return d, refuse(fsm.CodeNotFound, "no delivery with this id is among those that one request can look at; "+
 			"?subscription_id=sub_… has it look at those of one subscription only")
 	case !s.cfg.DeliveryLog.Takes(fsm.AttemptFailed):
