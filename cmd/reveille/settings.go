@@ -272,19 +272,19 @@ func (s *settings) check() (err error) {
 			return wrong("CORS_ORIGINS", o, err.Error())
 		}
 	}
-	if s.EventsStream != "" {
-		path, err := fsm.CanonicalPath(s.EventsStream)
-		if err != nil {
-			return wrong("EVENTS_STREAM", s.EventsStream, fmt.Sprintf("a path that begins with \"/\" (%v)", err))
+	for name, path := range map[string]*string{"EVENTS_STREAM": &s.EventsStream, "REGISTRY_STREAM": &s.RegistryStream} {
+		if *path == "" {
+			continue
 		}
-		s.EventsStream = path
+		canonical, err := fsm.CanonicalPath(*path)
+		if err != nil {
+			return wrong(name, *path, fmt.Sprintf("a path that begins with \"/\" (%v)", err))
+		}
+		*path = canonical
 	}
-	if s.RegistryStream != "" {
-		path, err := fsm.CanonicalPath(s.RegistryStream)
-		if err != nil {
-			return wrong("REGISTRY_STREAM", s.RegistryStream, fmt.Sprintf("a path that begins with \"/\" (%v)", err))
-		}
-		s.RegistryStream = path
+	if s.EventsStream != "" && s.EventsStream == s.RegistryStream {
+		return wrong("EVENTS_STREAM", s.EventsStream,
+			"another stream than REVEILLE_REGISTRY_STREAM, which the stream server itself writes")
 	}
 	if s.TailMode != "long-poll" && s.TailMode != "sse" {
 		return wrong("TAIL_MODE", s.TailMode, "long-poll or sse")

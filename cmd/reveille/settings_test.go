@@ -260,6 +260,14 @@ func TestAWrongSettingIsOneLineThatNamesItItsValueAndWhatWasExpected(t *testing.
 	}
 }
 
+// TestEventsAreNotAppendedToTheRegistry holds that the stream server's own list of its streams gets none of ours.
+func TestEventsAreNotAppendedToTheRegistry(t *testing.T) {
+	environ(t, enough("REGISTRY_STREAM", "/__registry__", "EVENTS_STREAM", "/./__registry__"))
+	if line := problem(t); !strings.Contains(line, `REVEILLE_EVENTS_STREAM="/__registry__"`) {
+		t.Errorf("%q does not name the setting", line)
+	}
+}
+
 // problem is the line that load complains with.
 func problem(t *testing.T) string {
 	t.Helper()
