@@ -68,6 +68,8 @@ type Publisher struct {
 
 	mu      sync.Mutex
 	waiting [][]byte
+	// ended is true once Run takes in no more.
+	ended bool
 
 	// untaken is what was logged of appends that have failed.
 	untaken fsm.Trouble
@@ -151,7 +153,7 @@ func (p *Publisher) add(kind, subject string, at time.Time, d data) {
 	})
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err != nil || len(p.waiting) >= MaxWaiting {
+	if err != nil || p.ended || len(p.waiting) >= MaxWaiting {
 		p.dropped.Inc()
 		return
 	}
@@ -180,16 +182,22 @@ func (p *Publisher) Run(ctx context.Context) error {
 	}
 }
 
-// stop appends what waits, and gives up on the rest.
+// stop appends what waits, and gives up on the rest, and on what comes later.
 func (p *Publisher) stop(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
-	for p.left() > 0 && p.publish(ctx, stopTimeout) == nil {
+	var err error
+	for err == nil && p.left() > 0 {
+		err = p.publish(ctx, stopTimeout)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.dropped.Add(float64(len(p.waiting)))
-	p.waiting = nil
+	if n := len(p.waiting); n > 0 { // the metric may not be scraped any more
+		p.dropped.Add(float64(n))
+		p.cfg.Logger.Warn("events were dropped at the stop: the stream server did not take them in time",
+			zap.String("stream", p.cfg.Stream), zap.Int("events", n), zap.Error(err))
+	}
+	p.waiting, p.ended = nil, true
 }
 
 func (p *Publisher) left() int {

@@ -261,7 +261,7 @@ func TestEventsWaitForTheStreamServer(t *testing.T) {
 }
 
 // TestAStopPublishesWhatWaits holds that it does, that it waits for no append that hangs, and that what is not taken
-// then is counted.
+// then is counted and said. What comes later is counted, too.
 func TestAStopPublishesWhatWaits(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
@@ -274,7 +274,7 @@ func TestAStopPublishesWhatWaits(t *testing.T) {
 		{"not taken", false, errors.New("it is away"), batch + 1},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			p, router, s, _ := publisher()
+			p, router, s, logs := publisher()
 			s.err, s.hangs = tc.err, tc.hangs
 			end := running(t, p)
 			for range batch + 1 {
@@ -289,6 +289,14 @@ func TestAStopPublishesWhatWaits(t *testing.T) {
 				time.Since(began) > stopTimeout {
 				t.Errorf("%s: %d are taken, %v dropped after %v", tc.name, n, testutil.ToFloat64(p.dropped),
 					time.Since(began))
+			}
+			said := logs.FilterMessageSnippet("dropped at the stop").FilterField(zap.Int("events", tc.lost)).Len()
+			if (said == 1) != (tc.lost > 0) {
+				t.Errorf("%s: the log is %v", tc.name, logs.All())
+			}
+			router.Subscribed(ojs, false)
+			if n := testutil.ToFloat64(p.dropped); n != float64(tc.lost+1) {
+				t.Errorf("%s: %v are dropped after the stop, want %d", tc.name, n, tc.lost+1)
 			}
 		})
 	}
