@@ -185,6 +185,8 @@ func TestAnOJSDeliveryIsShownAndRetried(t *testing.T) {
 		at     func(fsm.Subscription) string
 		change func(*fsm.Consumer)
 		paused bool
+		// away is true if the stream server does not have its stream.
+		away bool
 		shown  []string
 		// refused is why it is not retried; empty if it is.
 		refused string
@@ -229,6 +231,10 @@ func TestAnOJSDeliveryIsShownAndRetried(t *testing.T) {
 			change: func(c *fsm.Consumer) { c.HiddenAt = c.Deadline }, shown: []string{`"status":"failed"`},
 		},
 		{
+			name: "it has stepped aside, and its stream is away", statuses: []int{500}, at: aside, away: true,
+			refused: "does not have its stream", shown: []string{`"status":"failed"`},
+		},
+		{
 			name: "it is dead", statuses: []int{500, 400}, letter: true, shown: []string{
 				`"status":"dead"`, `"response_body":"it <broke>"`, `"dead_at":"2026-01-02T03:04:05`, `"history":[`,
 				`"last_attempt_at":"2026-01-02T03:04:05Z"`, `"response_time_ms":145`,
@@ -266,6 +272,9 @@ func TestAnOJSDeliveryIsShownAndRetried(t *testing.T) {
 				h.dead(sub, 7)
 			}
 			c := fsm.NewConsumer(sub, "/jobs/a", "0009", 0)
+			if tc.away { // which an aside does not show
+				c.HiddenAt = h.clock()
+			}
 			h.store.db.PutConsumer(c)
 			if tc.at != nil {
 				c = h.waits(sub, tc.at(sub), 7, tc.change)

@@ -176,7 +176,8 @@ func (s *Service) retryOJS(c echo.Context) error {
 
 func (s *Service) retryDelivery(ctx context.Context, d ojsDelivery) error {
 	refused := func(why string) error { return refuse(fsm.CodeRetryRefused, "the delivery cannot be retried: %s", why) }
-	switch w := d.consumer; {
+	w := d.consumer
+	switch {
 	case d.letter != nil:
 		return s.replayOne(ctx, d.letter.ID)
 	case w == nil && ojsStatusOf(d.attempts[0].Result) == ojsSuccess:
@@ -187,11 +188,26 @@ func (s *Service) retryDelivery(ctx context.Context, d ojsDelivery) error {
 		return refused("its endpoint has answered 410; a PATCH with \"active\":true delivers to it again")
 	case s.paused(*w):
 		return refused("its subscription is not active")
-	case !w.HiddenAt.IsZero():
-		return refused("the stream server does not have its stream now")
-	default: // if it does not wait any more, it has been tried since
-		_, err := s.cfg.Store.RetryWake(ctx, d.sub,
-			fsm.WakeRef{Consumer: w.Ref(), Epoch: w.Epoch, WakeID: w.WakeID})
-		return err
 	}
+	switch away, err := s.away(ctx, *w); {
+	case err != nil:
+		return err
+	case away:
+		return refused("the stream server does not have its stream now")
+	}
+	// If it does not wait any more, it has been tried since.
+	_, err := s.cfg.Store.RetryWake(ctx, d.sub, fsm.WakeRef{Consumer: w.Ref(), Epoch: w.Epoch, WakeID: w.WakeID})
+	return err
+}
+
+// away says whether a consumer is hidden. An aside is where the one is that it is of (fsm.Env.Away).
+func (s *Service) away(ctx context.Context, c fsm.Consumer) (bool, error) {
+	if of, aside := fsm.AsideOf(c.ID); aside {
+		var err error
+		c, err = s.cfg.Store.Consumer(ctx, fsm.ConsumerRef{ID: of, Home: c.Primary})
+		if err != nil && !errors.Is(err, fsm.ErrNotFound) {
+			return false, err
+		}
+	}
+	return !c.HiddenAt.IsZero(), nil
 }
