@@ -309,6 +309,24 @@ func TestAnOJSDeliveryIsShownAndRetried(t *testing.T) {
 	}
 }
 
+// TestARetryOfWhatIsOutLeavesTheEndpointAlone holds that where no attempt waits, none of the other deliveries comes before
+// the time that their endpoint has asked for.
+func TestARetryOfWhatIsOutLeavesTheEndpointAlone(t *testing.T) {
+	h := newOJS(t, logging(fsm.LogAll))
+	sub := h.ojsSub()
+	h.attempted(sub, 7, 500)
+	h.waits(sub, fsm.ConsumerID(sub.ID, "/jobs/a"), 7, func(c *fsm.Consumer) { c.Sent = true })
+	if _, err := h.store.FailEndpoint(t.Context(), sub, fsm.EndpointFailure{RetryAfter: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	if a := h.api("POST", ojsDeliveries+"/"+evt(7)+"/retry", ""); a.status != http.StatusAccepted {
+		t.Errorf("the retry: %d %s", a.status, a.text)
+	}
+	if e, now, _ := h.store.Endpoints().Get(sub.Generation); !e.AskedToWait(now) {
+		t.Errorf("the endpoint is %+v", e)
+	}
+}
+
 // TestWhatNobodyKnowsOfOJSDeliveries holds the refusals, and that they say what the delivery log does not have.
 func TestWhatNobodyKnowsOfOJSDeliveries(t *testing.T) {
 	h := newOJS(t, logging(fsm.LogAll))

@@ -188,6 +188,8 @@ func (s *Service) retryDelivery(ctx context.Context, d ojsDelivery) error {
 		return refused("its endpoint has answered 410; a PATCH with \"active\":true delivers to it again")
 	case s.paused(*w):
 		return refused("its subscription is not active")
+	case w.Sent: // it is being tried
+		return nil
 	}
 	switch away, err := s.away(ctx, *w); {
 	case err != nil:
