@@ -79,14 +79,17 @@ func (a *attempt) ends(v format.Verdict) bool {
 // over is what observers are told of the attempt.
 func (a *attempt) over() fsm.Attempt {
 	b := a.delivery.Batch
-	bytes := 0
+	bytes, kind := 0, ""
 	if a.sent {
 		bytes = a.size
+	}
+	if a.request != nil {
+		kind = a.request.Header.Get(format.OJSTypeHeader)
 	}
 	return fsm.Attempt{
 		Wake: a.wake, Host: a.host, Began: a.began, Took: a.took, Sent: a.sent, Result: a.verdict.Result,
 		Status: a.status, Class: string(a.verdict.Class), Reason: a.verdict.Reason, DeliveryID: a.delivery.ID,
-		Events: len(b.Events), From: b.First(), Bytes: bytes,
+		Events: len(b.Events), From: b.First(), EventType: kind, Bytes: bytes,
 	}
 }
 

@@ -27,6 +27,8 @@ type Attempt struct {
 	// could be read.
 	Events int
 	From   Offset
+	// EventType is that of the event which a request by Open Job Spec brings; empty for any other, and for none.
+	EventType string
 	// Bytes is the size of the request's body, if it was Sent; 0 otherwise.
 	Bytes int
 }

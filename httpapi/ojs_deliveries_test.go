@@ -186,8 +186,8 @@ func TestAnOJSDeliveryIsShownAndRetried(t *testing.T) {
 		change func(*fsm.Consumer)
 		paused bool
 		// away is true if the stream server does not have its stream.
-		away bool
-		shown  []string
+		away  bool
+		shown []string
 		// refused is why it is not retried; empty if it is.
 		refused string
 	}{

@@ -16,10 +16,12 @@ import (
 	"github.com/cloudevents/sdk-go/v2/types"
 )
 
-// The headers of the webhooks of Open Job Spec that say who has sent a request, and when (OJS Webhook Delivery 8.1).
+// The headers of the webhooks of Open Job Spec that say who has sent a request, and when (OJS Webhook Delivery 8.1), and
+// of what type its event is (5.3).
 const (
 	OJSSignatureHeader = "X-OJS-Signature"
 	OJSTimestampHeader = "X-OJS-Timestamp"
+	OJSTypeHeader      = "X-OJS-Event-Type"
 )
 
 // OJSPrefix begins each signature of OJSSignatureHeader.
@@ -44,7 +46,7 @@ func (l ojs) lay(h http.Header, d Delivery) ([]byte, error) {
 	}
 	h.Set("Content-Type", typeJSON)
 	h.Set("User-Agent", "OJS-Webhook/1.0") // the program's own name follows
-	h.Set("X-OJS-Event-Type", percentEncoded(kind))
+	h.Set(OJSTypeHeader, percentEncoded(kind))
 	h.Set("X-OJS-Delivery-ID", d.ID)
 	h.Set("X-OJS-Subscription-ID", l.subscription)
 	h.Set(OJSTimestampHeader, unix)

@@ -8,6 +8,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"strings"
 	"sync"
 	"time"
 
@@ -121,11 +122,12 @@ var types = map[fsm.AttemptResult]string{
 	fsm.AttemptDead: "webhook.dead",
 }
 
-// attempted leaves out the deliveries of these very events: each of them would make another one, without end.
+// attempted leaves out the deliveries of such events: each would make another one, without end. It goes by their type,
+// for those that another installation publishes, or did before a setting was changed, come by other streams.
 func (p *Publisher) attempted(a fsm.Attempt) {
 	w, kind := a.Wake, types[a.Result]
 	sub, there := p.cfg.Catalog.Get(w.Subscription)
-	if kind == "" || w.Primary == p.cfg.Stream || !there || sub.Generation != w.Generation ||
+	if kind == "" || strings.HasPrefix(a.EventType, "webhook.") || !there || sub.Generation != w.Generation ||
 		sub.Format != fsm.FormatOJS {
 		return
 	}
