@@ -23,8 +23,9 @@ import (
 const (
 	// MaxWaiting is how many events may wait to be appended; more are dropped.
 	MaxWaiting = 10_000
-	// batch bounds the events of one append. Each has less than 8 KiB, most of it the path of a stream.
-	batch = 200
+	// batch bounds the events of one append. Each has less than 16 KiB, most of it the path of a stream; many proxies
+	// take no more than 1 MiB.
+	batch = 64
 	// Events are appended pause after the first of them came, and retry after the stream server has not taken them.
 	pause = 100 * time.Millisecond
 	retry = time.Second

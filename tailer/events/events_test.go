@@ -27,9 +27,10 @@ type server struct {
 	err   error
 	// hangs has the next append wait until its caller gives up.
 	hangs bool
-	// took are the events by append, calls what was called.
-	took  [][]event
-	calls []string
+	// took are the events by append, calls what was called, and largest is the size of the largest append.
+	took    [][]event
+	calls   []string
+	largest int
 }
 
 func (s *server) Append(ctx context.Context, path, contentType string, body []byte) (fsm.Offset, error) {
@@ -50,7 +51,7 @@ func (s *server) Append(ctx context.Context, path, contentType string, body []by
 	if err := json.Unmarshal(body, &events); err != nil {
 		return "", err
 	}
-	s.took = append(s.took, events)
+	s.took, s.largest = append(s.took, events), max(s.largest, len(body))
 	return "7", nil
 }
 
@@ -256,6 +257,25 @@ func TestEventsWaitForTheStreamServer(t *testing.T) {
 		}
 		if len(got) != MaxWaiting || len(s.took[0]) != batch {
 			t.Errorf("%d are taken, %d at first", len(got), len(s.took[0]))
+		}
+	})
+}
+
+// TestAnAppendIsNoLargerThanProxiesTake holds that it has less than 1 MiB, however long the paths of the streams are: one
+// that is refused for its size would come again without end, and hold up all others.
+func TestAnAppendIsNoLargerThanProxiesTake(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, router, s, _ := publisher()
+		defer running(t, p)()
+		a := attempt(fsm.AttemptFailed)
+		a.Wake.Primary = "/" + strings.Repeat("&", fsm.MaxPathLen-1) // in JSON each has six bytes
+		a.Reason = strings.Repeat("x", fsm.MaxReason)
+		for range 2 * batch {
+			router.Attempted(a)
+		}
+		pass(2 * pause)
+		if n := len(s.taken()); n != 2*batch || s.largest >= 1<<20 {
+			t.Errorf("%d are taken, the largest append has %d bytes", n, s.largest)
 		}
 	})
 }
