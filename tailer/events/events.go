@@ -18,6 +18,7 @@ import (
 	"go.uber.org/zap"
 
 	"reveille/fsm"
+	"reveille/tailer/upstream"
 )
 
 const (
@@ -150,13 +151,13 @@ func (p *Publisher) subscribed(sub fsm.Subscription, there bool) {
 }
 
 func (p *Publisher) add(kind, subject string, at time.Time, d data) {
-	text, err := json.Marshal(event{
+	text, _ := json.Marshal(event{ // of texts and numbers, which cannot fail
 		SpecVersion: "1.0", ID: "evt_" + uuid.NewString(), Type: kind, Source: p.cfg.Source,
 		Time: at.UTC().Format(time.RFC3339Nano), Subject: subject, Data: d,
 	})
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err != nil || p.ended || len(p.waiting) >= MaxWaiting {
+	if p.ended || len(p.waiting) >= MaxWaiting {
 		p.dropped.Inc()
 		return
 	}
@@ -176,7 +177,7 @@ func (p *Publisher) Run(ctx context.Context) error {
 			return nil
 		case <-p.ready:
 		}
-		for sleep(ctx, wait) && p.left() > 0 {
+		for upstream.Sleep(ctx, wait) && p.left() > 0 {
 			wait = 0
 			if err := p.publish(ctx, appendTimeout); err != nil {
 				wait = retry
@@ -259,17 +260,5 @@ func (p *Publisher) told(w fsm.Write, tail fsm.Offset, created bool, err error) 
 		p.cfg.Writes.Refused(w)
 	} else {
 		p.cfg.Writes.Written(w, tail, created)
-	}
-}
-
-// sleep returns false if the context ended first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
 	}
 }
