@@ -152,7 +152,7 @@ func (s *Service) listOJSDeliveries(c echo.Context) error {
 	}
 	var body ojsDeliveriesBody
 	if status == ojsDead {
-		body, err = s.deadOJS(ctx, subs, query.Get("subscription_id"), p)
+		body, err = s.deadOJS(ctx, query.Get("subscription_id"), p)
 	} else {
 		body, err = s.recentOJS(ctx, subs, status, p)
 	}
@@ -206,16 +206,13 @@ func (s *Service) recentOJS(
 }
 
 // deadOJS lists the deliveries that have left a dead letter, in the order of those.
-func (s *Service) deadOJS(
-	ctx context.Context, subs []fsm.Subscription, named string, p page,
-) (body ojsDeliveriesBody, err error) {
-	which := s.anyLetters(named)
+func (s *Service) deadOJS(ctx context.Context, named string, p page) (body ojsDeliveriesBody, err error) {
 	body.Deliveries = []ojsDeliveryBody{}
-	body.Next, err = s.letters(ctx, which, p.from, func(l fsm.DeadLetter) bool {
+	body.Next, err = s.letters(ctx, s.anyLetters(named), p.from, func(l fsm.DeadLetter) bool {
 		switch {
 		case len(body.Deliveries) == p.limit:
 			return false
-		case leftBy(subs, l):
+		case s.leftByOJS(l):
 			body.Deliveries = append(body.Deliveries, ojsBodyOfLetter(l))
 		}
 		return true
@@ -230,9 +227,8 @@ func (s *Service) anyLetters(subscription string) whichLetters {
 	}
 }
 
-// leftBy says whether a dead letter is that of a delivery of one of some subscriptions.
-func leftBy(subs []fsm.Subscription, l fsm.DeadLetter) bool {
-	return l.DeliveryID != "" && slices.ContainsFunc(subs, func(sub fsm.Subscription) bool {
-		return sub.ID == l.Subscription && sub.Generation == l.Generation
-	})
+// leftByOJS says whether a dead letter is that of a delivery of one of these subscriptions, as it is now.
+func (s *Service) leftByOJS(l fsm.DeadLetter) bool {
+	sub, there := s.cfg.Store.Catalog().Get(l.Subscription)
+	return l.DeliveryID != "" && there && isOJS(sub) && sub.Generation == l.Generation
 }

@@ -84,7 +84,7 @@ func (s *Service) findOJSDelivery(c echo.Context) (d ojsDelivery, err error) {
 	if len(d.attempts) > 0 {
 		return d, s.whereItStands(ctx, &d)
 	}
-	all, err := s.findLetter(ctx, s.anyLetters(named), subs, id, &d)
+	all, err := s.findLetter(ctx, s.anyLetters(named), id, &d)
 	switch {
 	case err != nil || d.letter != nil:
 		return d, err
@@ -125,17 +125,17 @@ func (s *Service) whereItStands(ctx context.Context, d *ojsDelivery) error {
 	}); i >= 0 {
 		which.from = d.attempts[i].At.Add(d.attempts[i].Took - letterSlack).UnixMicro()
 	}
-	_, err := s.findLetter(ctx, which, []fsm.Subscription{d.sub}, latest.DeliveryID, d)
+	_, err := s.findLetter(ctx, which, latest.DeliveryID, d)
 	return err
 }
 
 // findLetter finds the dead letter of a delivery, among as many as one request may look at. all says whether these were
 // all.
 func (s *Service) findLetter(
-	ctx context.Context, which whichLetters, subs []fsm.Subscription, id string, d *ojsDelivery,
+	ctx context.Context, which whichLetters, id string, d *ojsDelivery,
 ) (all bool, err error) {
 	next, err := s.letters(ctx, which, place{Partition: which.first}, func(l fsm.DeadLetter) bool {
-		if l.DeliveryID == id && leftBy(subs, l) {
+		if l.DeliveryID == id && s.leftByOJS(l) {
 			d.letter = &l
 		}
 		return d.letter == nil
