@@ -309,8 +309,8 @@ func TestAnOJSDeliveryIsShownAndRetried(t *testing.T) {
 	}
 }
 
-// TestARetryOfWhatIsOutLeavesTheEndpointAlone holds that where no attempt waits, none of the other deliveries comes before
-// the time that their endpoint has asked for.
+// TestARetryOfWhatIsOutLeavesTheEndpointAlone holds that where no attempt waits, none of the other deliveries comes
+// before the time that their endpoint has asked for.
 func TestARetryOfWhatIsOutLeavesTheEndpointAlone(t *testing.T) {
 	h := newOJS(t, logging(fsm.LogAll))
 	sub := h.ojsSub()

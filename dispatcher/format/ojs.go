@@ -16,8 +16,8 @@ import (
 	"github.com/cloudevents/sdk-go/v2/types"
 )
 
-// The headers of the webhooks of Open Job Spec that say who has sent a request, and when (OJS Webhook Delivery 8.1), and
-// of what type its event is (5.3).
+// The headers of the webhooks of Open Job Spec that say who has sent a request, and when (OJS Webhook Delivery 8.1),
+// and of what type its event is (5.3).
 const (
 	OJSSignatureHeader = "X-OJS-Signature"
 	OJSTimestampHeader = "X-OJS-Timestamp"

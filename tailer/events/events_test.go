@@ -261,8 +261,8 @@ func TestEventsWaitForTheStreamServer(t *testing.T) {
 	})
 }
 
-// TestAnAppendIsNoLargerThanProxiesTake holds that it has less than 1 MiB, however long the paths of the streams are: one
-// that is refused for its size would come again without end, and hold up all others.
+// TestAnAppendIsNoLargerThanProxiesTake holds that it has less than 1 MiB, however long the paths of the streams are:
+// one that is refused for its size would come again without end, and hold up all others.
 func TestAnAppendIsNoLargerThanProxiesTake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, router, s, _ := publisher()
