@@ -22,7 +22,6 @@ import (
 	"reveille/redisstore"
 	"reveille/tailer"
 	"reveille/tailer/discovery"
-	"reveille/tailer/events"
 	"reveille/tailer/upstream"
 )
 
@@ -93,7 +92,7 @@ type program struct {
 	dispatcher *dispatcher.Dispatcher
 	api        *httpapi.Service
 	// events is nil if none are published.
-	events *events.Publisher
+	events *tailer.Publisher
 	// checked is true once Redis was found fit; stopping once the program was told to stop.
 	checked, stopping atomic.Bool
 	// unfit is why Redis was not found fit when it was last asked.
@@ -152,7 +151,7 @@ func assemble(
 	}
 	outcomes.Connect(p.dispatcher, p.tailer)
 	if s.EventsStream != "" {
-		p.events = events.New(events.Config{
+		p.events = tailer.NewPublisher(tailer.PublisherConfig{
 			Stream: s.EventsStream, Source: s.PublicURL, Catalog: p.store.Catalog(), Server: p.tailer.Upstream(),
 			Writes: p.tailer.Discovery(), Logger: log.Named("events"), Metrics: metrics,
 		})

@@ -91,7 +91,8 @@ func (h *history) goes() {
 // name that is there, or has some given up.
 func (h *history) goesOn() {
 	for _, l := range h.letters(allLetters) {
-		if c, there := h.db.Consumer(l.Consumer); there && (c.Letter == l.ID.Number || l.Class == string(fsm.GoneGivenUp)) {
+		c, there := h.db.Consumer(l.Consumer)
+		if there && (c.Letter == l.ID.Number || l.Class == string(fsm.GoneGivenUp)) {
 			h.replays(l.ID.Only(), rapid.IntRange(1, 2).Draw(h.t, "most"))
 			return
 		}

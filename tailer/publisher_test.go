@@ -1,4 +1,4 @@
-package events
+package tailer
 
 import (
 	"context"
@@ -20,20 +20,21 @@ import (
 	"reveille/fsm"
 )
 
-// server is Server and Writes: it takes what is appended, once the stream is there, unless err says why not.
-type server struct {
+// eventServer is EventServer and EventWrites: it takes what is appended, once the stream is there, unless err says why
+// not.
+type eventServer struct {
 	mu    sync.Mutex
 	there bool
 	err   error
 	// hangs has the next append wait until its caller gives up.
 	hangs bool
 	// took are the events by append, calls what was called, and largest is the size of the largest append.
-	took    [][]event
+	took    [][]ojsEvent
 	calls   []string
 	largest int
 }
 
-func (s *server) Append(ctx context.Context, path, contentType string, body []byte) (fsm.Offset, error) {
+func (s *eventServer) Append(ctx context.Context, path, contentType string, body []byte) (fsm.Offset, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.calls = append(s.calls, "append "+path+" "+contentType)
@@ -47,7 +48,7 @@ func (s *server) Append(ctx context.Context, path, contentType string, body []by
 	case !s.there:
 		return "", fsm.ErrNoStream
 	}
-	var events []event
+	var events []ojsEvent
 	if err := json.Unmarshal(body, &events); err != nil {
 		return "", err
 	}
@@ -55,40 +56,40 @@ func (s *server) Append(ctx context.Context, path, contentType string, body []by
 	return "7", nil
 }
 
-func (s *server) Create(_ context.Context, path, contentType string) (fsm.Offset, bool, error) {
+func (s *eventServer) Create(_ context.Context, path, contentType string) (fsm.Offset, bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.calls, s.there = append(s.calls, "create "+path+" "+contentType), true
 	return "0", true, nil
 }
 
-func (s *server) BeforeWrite(_ context.Context, path string, create bool) fsm.Write {
+func (s *eventServer) BeforeWrite(_ context.Context, path string, create bool) fsm.Write {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.calls = append(s.calls, fmt.Sprint("before ", create))
 	return fsm.Write{Path: path}
 }
 
-func (s *server) Written(w fsm.Write, tail fsm.Offset, created bool) {
+func (s *eventServer) Written(w fsm.Write, tail fsm.Offset, created bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.calls = append(s.calls, fmt.Sprint("written ", w.Path, " ", tail, " ", created))
 }
 
-func (s *server) Refused(w fsm.Write) {
+func (s *eventServer) Refused(w fsm.Write) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.calls = append(s.calls, "refused "+w.Path)
 }
 
-func (s *server) fail(err error) {
+func (s *eventServer) fail(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.err = err
 }
 
 // taken are the events that were taken, without their IDs.
-func (s *server) taken() (events []event) {
+func (s *eventServer) taken() (events []ojsEvent) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, e := range slices.Concat(s.took...) {
@@ -99,15 +100,15 @@ func (s *server) taken() (events []event) {
 }
 
 var (
-	ojs   = fsm.Subscription{ID: "sub_1", Generation: "g", Format: fsm.FormatOJS, Mode: fsm.ModePush}
-	other = fsm.Subscription{ID: "other", Generation: "g", Format: fsm.FormatJSON, Mode: fsm.ModePush}
+	ofOJS  = fsm.Subscription{ID: "sub_1", Generation: "g", Format: fsm.FormatOJS, Mode: fsm.ModePush}
+	ofJSON = fsm.Subscription{ID: "other", Generation: "g", Format: fsm.FormatJSON, Mode: fsm.ModePush}
 )
 
-func publisher() (*Publisher, *fsm.Router, *server, *observer.ObservedLogs) {
+func publisher() (*Publisher, *fsm.Router, *eventServer, *observer.ObservedLogs) {
 	core, logs := observer.New(zapcore.DebugLevel)
-	s, catalog := &server{there: true}, fsm.NewCatalog()
-	catalog.Replace([]fsm.Subscription{ojs, other}, 1)
-	p := New(Config{
+	s, catalog := &eventServer{there: true}, fsm.NewCatalog()
+	catalog.Replace([]fsm.Subscription{ofOJS, ofJSON}, 1)
+	p := NewPublisher(PublisherConfig{
 		Stream: "/ojs/webhooks", Source: "http://localhost:8080", Catalog: catalog, Server: s, Writes: s,
 		Logger: zap.New(core),
 	})
@@ -116,7 +117,7 @@ func publisher() (*Publisher, *fsm.Router, *server, *observer.ObservedLogs) {
 
 func attempt(r fsm.AttemptResult) fsm.Attempt {
 	return fsm.Attempt{
-		Wake:  fsm.Wake{Subscription: ojs.ID, Generation: ojs.Generation, Primary: "/ojs/jobs", Attempt: 2},
+		Wake:  fsm.Wake{Subscription: ofOJS.ID, Generation: ofOJS.Generation, Primary: "/ojs/jobs", Attempt: 2},
 		Began: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Took: 145 * time.Millisecond, Result: r, Status: 503,
 		Reason: "status 503", DeliveryID: "evt_1",
 	}
@@ -158,14 +159,14 @@ func TestWhatIsPublished(t *testing.T) {
 			r := fsm.AttemptResult(i)
 			silent := []fsm.Attempt{attempt(r), attempt(r), attempt(r), attempt(r)}
 			silent[0].EventType = "webhook.delivered"
-			silent[1].Wake.Subscription = other.ID
+			silent[1].Wake.Subscription = ofJSON.ID
 			silent[2].Wake.Generation = "of before"
 			silent[3].Wake.Subscription = "gone"
 			for _, a := range silent {
 				router.Attempted(a)
 			}
 			router.Attempted(attempt(r))
-			pass(2 * pause)
+			pass(2 * eventsPause)
 			got := s.taken()
 			if want[r] == "" {
 				if len(got) > 0 {
@@ -174,26 +175,26 @@ func TestWhatIsPublished(t *testing.T) {
 				continue
 			}
 			took := int64(145)
-			whole := event{
+			whole := ojsEvent{
 				SpecVersion: "1.0", Type: want[r], Source: "http://localhost:8080", Subject: "evt_1",
-				Time: "2026-01-02T03:04:05.145Z", Data: data{
-					Subscription: ojs.ID, Delivery: "evt_1", Stream: "/ojs/jobs", Attempt: 2, StatusCode: 503,
+				Time: "2026-01-02T03:04:05.145Z", Data: ojsEventData{
+					Subscription: ofOJS.ID, Delivery: "evt_1", Stream: "/ojs/jobs", Attempt: 2, StatusCode: 503,
 					ResponseTimeMS: &took, Error: "status 503",
 				},
 			}
-			if text(got) != text([]event{whole}) {
-				t.Errorf("%v: %s, want %s", r, text(got), text([]event{whole}))
+			if text(got) != text([]ojsEvent{whole}) {
+				t.Errorf("%v: %s, want %s", r, text(got), text([]ojsEvent{whole}))
 			}
 			s.took = nil
 		}
 		at := time.Now().UTC().Format(time.RFC3339Nano)
-		for _, sub := range []fsm.Subscription{ojs, other} {
+		for _, sub := range []fsm.Subscription{ofOJS, ofJSON} {
 			router.Subscribed(sub, true)
 			router.Subscribed(sub, false)
 		}
-		pass(2 * pause)
+		pass(2 * eventsPause)
 		got := s.taken()
-		if len(got) != 2 || got[0].Type != "webhook.subscription.created" || got[0].Subject != ojs.ID ||
+		if len(got) != 2 || got[0].Type != "webhook.subscription.created" || got[0].Subject != ofOJS.ID ||
 			got[1].Type != "webhook.subscription.deleted" || got[1].Time != at ||
 			text(got[1:]) != strings.Replace(text(got[:1]), "created", "deleted", 1) ||
 			s.took[0][0].ID == s.took[0][1].ID || len(s.took) != 1 {
@@ -202,7 +203,7 @@ func TestWhatIsPublished(t *testing.T) {
 	})
 }
 
-func text(events []event) string {
+func text(events []ojsEvent) string {
 	b, _ := json.Marshal(events)
 	return string(b)
 }
@@ -215,7 +216,7 @@ func TestTheStreamOfEventsIsMade(t *testing.T) {
 		s.there = false
 		defer running(t, p)()
 		router.Attempted(attempt(fsm.AttemptDone))
-		pass(2 * pause)
+		pass(2 * eventsPause)
 		const path = "/ojs/webhooks"
 		want := []string{
 			"before false", "append " + path + " application/json", "refused " + path,
@@ -235,12 +236,12 @@ func TestEventsWaitForTheStreamServer(t *testing.T) {
 		p, router, s, logs := publisher()
 		s.fail(errors.New("it is away"))
 		defer running(t, p)()
-		for i := range MaxWaiting + 5 {
+		for i := range MaxEventsWaiting + 5 {
 			a := attempt(fsm.AttemptDone)
 			a.DeliveryID = fmt.Sprint("evt_", i)
 			router.Attempted(a)
 		}
-		pass(10 * retry)
+		pass(10 * eventsRetry)
 		if n := testutil.ToFloat64(p.dropped); n != 5 || len(s.taken()) != 0 {
 			t.Errorf("%v are dropped, and %d taken", n, len(s.taken()))
 		}
@@ -248,14 +249,14 @@ func TestEventsWaitForTheStreamServer(t *testing.T) {
 			t.Errorf("there are %d lines", n)
 		}
 		s.fail(nil)
-		pass(2 * retry)
+		pass(2 * eventsRetry)
 		got := s.taken()
 		for i, e := range got {
 			if e.Subject != fmt.Sprint("evt_", i) {
 				t.Fatalf("event %d is about %s", i, e.Subject)
 			}
 		}
-		if len(got) != MaxWaiting || len(s.took[0]) != batch {
+		if len(got) != MaxEventsWaiting || len(s.took[0]) != eventsAtATime {
 			t.Errorf("%d are taken, %d at first", len(got), len(s.took[0]))
 		}
 	})
@@ -270,11 +271,11 @@ func TestAnAppendIsNoLargerThanProxiesTake(t *testing.T) {
 		a := attempt(fsm.AttemptFailed)
 		a.Wake.Primary = "/" + strings.Repeat("&", fsm.MaxPathLen-1) // in JSON each has six bytes
 		a.Reason = strings.Repeat("x", fsm.MaxReason)
-		for range 2 * batch {
+		for range 2 * eventsAtATime {
 			router.Attempted(a)
 		}
-		pass(2 * pause)
-		if n := len(s.taken()); n != 2*batch || s.largest >= 1<<20 {
+		pass(2 * eventsPause)
+		if n := len(s.taken()); n != 2*eventsAtATime || s.largest >= 1<<20 {
 			t.Errorf("%d are taken, the largest append has %d bytes", n, s.largest)
 		}
 	})
@@ -291,22 +292,22 @@ func TestAStopPublishesWhatWaits(t *testing.T) {
 	}{
 		{"taken", false, nil, 0},
 		{"taken, though one append hangs", true, nil, 0},
-		{"not taken", false, errors.New("it is away"), batch + 1},
+		{"not taken", false, errors.New("it is away"), eventsAtATime + 1},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			p, router, s, logs := publisher()
 			s.err, s.hangs = tc.err, tc.hangs
 			end := running(t, p)
-			for range batch + 1 {
+			for range eventsAtATime + 1 {
 				router.Attempted(attempt(fsm.AttemptDone))
 			}
 			if tc.hangs {
-				pass(2 * pause)
+				pass(2 * eventsPause)
 			}
 			began := time.Now()
 			end()
-			if n := len(s.taken()); n != batch+1-tc.lost || testutil.ToFloat64(p.dropped) != float64(tc.lost) ||
-				time.Since(began) > stopTimeout {
+			if n := len(s.taken()); n != eventsAtATime+1-tc.lost || testutil.ToFloat64(p.dropped) != float64(tc.lost) ||
+				time.Since(began) > eventsStopTimeout {
 				t.Errorf("%s: %d are taken, %v dropped after %v", tc.name, n, testutil.ToFloat64(p.dropped),
 					time.Since(began))
 			}
@@ -314,7 +315,7 @@ func TestAStopPublishesWhatWaits(t *testing.T) {
 			if (said == 1) != (tc.lost > 0) {
 				t.Errorf("%s: the log is %v", tc.name, logs.All())
 			}
-			router.Subscribed(ojs, false)
+			router.Subscribed(ofOJS, false)
 			if n := testutil.ToFloat64(p.dropped); n != float64(tc.lost+1) {
 				t.Errorf("%s: %v are dropped after the stop, want %d", tc.name, n, tc.lost+1)
 			}

@@ -1,7 +1,4 @@
-// Package events publishes what becomes of the webhooks of Open Job Spec: its events (OJS Webhook Delivery 11.1) are
-// appended to a stream, so that anybody can subscribe to them. It is an observer: no delivery waits for it, memory is
-// bounded, and what the stream server does not take in time is dropped and counted.
-package events
+package tailer
 
 import (
 	"bytes"
@@ -22,50 +19,53 @@ import (
 )
 
 const (
-	// MaxWaiting is how many events may wait to be appended; more are dropped.
-	MaxWaiting = 10_000
-	// batch bounds the events of one append. Each has less than 16 KiB, most of it the path of a stream; many proxies
-	// take no more than 1 MiB.
-	batch = 64
-	// Events are appended pause after the first of them came, and retry after the stream server has not taken them.
-	pause = 100 * time.Millisecond
-	retry = time.Second
-	// appendTimeout bounds one append, stopTimeout the last one of a program that stops.
-	appendTimeout = 10 * time.Second
-	stopTimeout   = 2 * time.Second
+	// MaxEventsWaiting is how many events may wait to be appended; more are dropped.
+	MaxEventsWaiting = 10_000
+	// eventsAtATime bounds the events of one append. Each has less than 16 KiB, most of it the path of a stream; many
+	// proxies take no more than 1 MiB.
+	eventsAtATime = 64
+	// Events are appended eventsPause after the first of them came, and eventsRetry after the stream server has not
+	// taken them.
+	eventsPause = 100 * time.Millisecond
+	eventsRetry = time.Second
+	// eventsTimeout bounds one append, eventsStopTimeout the last one of a program that stops.
+	eventsTimeout     = 10 * time.Second
+	eventsStopTimeout = 2 * time.Second
 
-	contentType = "application/json"
+	eventsContentType = "application/json"
 )
 
-// Server is what takes the events (upstream.Client).
-type Server interface {
+// EventServer is what takes the events (upstream.Client).
+type EventServer interface {
 	Append(ctx context.Context, path, contentType string, body []byte) (fsm.Offset, error)
 	Create(ctx context.Context, path, contentType string) (tail fsm.Offset, created bool, err error)
 }
 
-// Writes is what is told of each write, as of those of the gateway (discovery.Discovery).
-type Writes interface {
+// EventWrites is what is told of each write, as of those of the gateway (discovery.Discovery).
+type EventWrites interface {
 	BeforeWrite(ctx context.Context, path string, create bool) fsm.Write
 	Written(w fsm.Write, tail fsm.Offset, created bool)
 	Refused(w fsm.Write)
 }
 
-// Config of a Publisher. All of it is required, but for Metrics.
-type Config struct {
+// PublisherConfig is that of a Publisher. All of it is required, but for Metrics.
+type PublisherConfig struct {
 	// Stream is the canonical path of the stream that the events go to. Source is that of the events, a URI.
 	Stream, Source string
 	// Catalog has the subscriptions.
 	Catalog *fsm.Catalog
-	Server  Server
-	Writes  Writes
+	Server  EventServer
+	Writes  EventWrites
 	Logger  *zap.Logger
 	// Metrics is what the metrics are registered with; nil for nowhere.
 	Metrics prometheus.Registerer
 }
 
-// Publisher appends the events. It is safe for concurrent use.
+// Publisher publishes what becomes of the webhooks of Open Job Spec: its events (OJS Webhook Delivery 11.1) are
+// appended to a stream, so that anybody can subscribe to them. It is an observer: no delivery waits for it, memory is
+// bounded, and what the stream server does not take in time is dropped and counted. It is safe for concurrent use.
 type Publisher struct {
-	cfg     Config
+	cfg     PublisherConfig
 	dropped prometheus.Counter
 	ready   chan struct{}
 
@@ -78,8 +78,8 @@ type Publisher struct {
 	untaken fsm.Trouble
 }
 
-// New returns a Publisher. What its Observer hears is published while Run runs.
-func New(cfg Config) *Publisher {
+// NewPublisher returns a Publisher. What its Observer hears is published while Run runs.
+func NewPublisher(cfg PublisherConfig) *Publisher {
 	return &Publisher{
 		cfg: cfg, ready: make(chan struct{}, 1),
 		dropped: promauto.With(cfg.Metrics).NewCounter(prometheus.CounterOpts{
@@ -95,19 +95,19 @@ func (p *Publisher) Observer() fsm.Observer {
 	return fsm.Observer{Attempt: p.attempted, Subscription: p.subscribed}
 }
 
-// event is the envelope (OJS Events 2.2).
-type event struct {
-	SpecVersion string `json:"specversion"`
-	ID          string `json:"id"`
-	Type        string `json:"type"`
-	Source      string `json:"source"`
-	Time        string `json:"time"`
-	Subject     string `json:"subject"`
-	Data        data   `json:"data"`
+// ojsEvent is the envelope (OJS Events 2.2).
+type ojsEvent struct {
+	SpecVersion string       `json:"specversion"`
+	ID          string       `json:"id"`
+	Type        string       `json:"type"`
+	Source      string       `json:"source"`
+	Time        string       `json:"time"`
+	Subject     string       `json:"subject"`
+	Data        ojsEventData `json:"data"`
 }
 
-// data names a delivery as the deliveries of the HTTP binding do (10), or a subscription alone.
-type data struct {
+// ojsEventData names a delivery as the deliveries of the HTTP binding do (10), or a subscription alone.
+type ojsEventData struct {
 	Subscription   string `json:"subscription_id"`
 	Delivery       string `json:"delivery_id,omitempty"`
 	Stream         string `json:"stream,omitempty"`
@@ -117,8 +117,8 @@ type data struct {
 	Error          string `json:"error,omitempty"`
 }
 
-// types are the events that results of attempts are; others are none.
-var types = map[fsm.AttemptResult]string{
+// ojsEventTypes are the events that results of attempts are; others are none.
+var ojsEventTypes = map[fsm.AttemptResult]string{
 	fsm.AttemptDone: "webhook.delivered", fsm.AttemptAccepted: "webhook.delivered",
 	fsm.AttemptFailed: "webhook.failed", fsm.AttemptRetired: "webhook.failed",
 	fsm.AttemptDead: "webhook.dead",
@@ -127,14 +127,14 @@ var types = map[fsm.AttemptResult]string{
 // attempted leaves out the deliveries of such events: each would make another one, without end. It goes by their type,
 // for those that another installation publishes, or did before a setting was changed, come by other streams.
 func (p *Publisher) attempted(a fsm.Attempt) {
-	w, kind := a.Wake, types[a.Result]
+	w, kind := a.Wake, ojsEventTypes[a.Result]
 	sub, there := p.cfg.Catalog.Get(w.Subscription)
 	if kind == "" || strings.HasPrefix(a.EventType, "webhook.") || !there || sub.Generation != w.Generation ||
 		sub.Format != fsm.FormatOJS {
 		return
 	}
 	took := a.Took.Milliseconds()
-	p.add(kind, a.DeliveryID, a.Began.Add(a.Took), data{
+	p.add(kind, a.DeliveryID, a.Began.Add(a.Took), ojsEventData{
 		Subscription: w.Subscription, Delivery: a.DeliveryID, Stream: w.Primary, Attempt: w.Attempt,
 		StatusCode: a.Status, ResponseTimeMS: &took, Error: a.Reason,
 	})
@@ -146,18 +146,18 @@ func (p *Publisher) subscribed(sub fsm.Subscription, there bool) {
 		kind = "webhook.subscription.created"
 	}
 	if sub.Format == fsm.FormatOJS {
-		p.add(kind, sub.ID, time.Now(), data{Subscription: sub.ID})
+		p.add(kind, sub.ID, time.Now(), ojsEventData{Subscription: sub.ID})
 	}
 }
 
-func (p *Publisher) add(kind, subject string, at time.Time, d data) {
-	text, _ := json.Marshal(event{ // of texts and numbers, which cannot fail
+func (p *Publisher) add(kind, subject string, at time.Time, d ojsEventData) {
+	text, _ := json.Marshal(ojsEvent{ // of texts and numbers, which cannot fail
 		SpecVersion: "1.0", ID: "evt_" + uuid.NewString(), Type: kind, Source: p.cfg.Source,
 		Time: at.UTC().Format(time.RFC3339Nano), Subject: subject, Data: d,
 	})
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.ended || len(p.waiting) >= MaxWaiting {
+	if p.ended || len(p.waiting) >= MaxEventsWaiting {
 		p.dropped.Inc()
 		return
 	}
@@ -170,7 +170,7 @@ func (p *Publisher) add(kind, subject string, at time.Time, d data) {
 
 // Run appends what waits until ctx is done, and then what still waits.
 func (p *Publisher) Run(ctx context.Context) error {
-	for wait := pause; ; wait = pause {
+	for wait := eventsPause; ; wait = eventsPause {
 		select {
 		case <-ctx.Done():
 			p.stop(ctx)
@@ -179,8 +179,8 @@ func (p *Publisher) Run(ctx context.Context) error {
 		}
 		for upstream.Sleep(ctx, wait) && p.left() > 0 {
 			wait = 0
-			if err := p.publish(ctx, appendTimeout); err != nil {
-				wait = retry
+			if err := p.publish(ctx, eventsTimeout); err != nil {
+				wait = eventsRetry
 			}
 		}
 	}
@@ -188,11 +188,11 @@ func (p *Publisher) Run(ctx context.Context) error {
 
 // stop appends what waits, and gives up on the rest, and on what comes later.
 func (p *Publisher) stop(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), eventsStopTimeout)
 	defer cancel()
 	var err error
 	for err == nil && p.left() > 0 {
-		err = p.publish(ctx, stopTimeout)
+		err = p.publish(ctx, eventsStopTimeout)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -213,7 +213,7 @@ func (p *Publisher) left() int {
 // publish appends the first of those that wait. They wait on if that fails: events may come twice, under one ID.
 func (p *Publisher) publish(ctx context.Context, timeout time.Duration) error {
 	p.mu.Lock()
-	texts := p.waiting[:min(batch, len(p.waiting))]
+	texts := p.waiting[:min(eventsAtATime, len(p.waiting))]
 	p.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -243,14 +243,14 @@ func (p *Publisher) publish(ctx context.Context, timeout time.Duration) error {
 
 func (p *Publisher) write(ctx context.Context, body []byte) error {
 	w := p.cfg.Writes.BeforeWrite(ctx, p.cfg.Stream, false)
-	tail, err := p.cfg.Server.Append(ctx, p.cfg.Stream, contentType, body)
+	tail, err := p.cfg.Server.Append(ctx, p.cfg.Stream, eventsContentType, body)
 	p.told(w, tail, false, err)
 	return err
 }
 
 func (p *Publisher) create(ctx context.Context) error {
 	w := p.cfg.Writes.BeforeWrite(ctx, p.cfg.Stream, true)
-	tail, created, err := p.cfg.Server.Create(ctx, p.cfg.Stream, contentType)
+	tail, created, err := p.cfg.Server.Create(ctx, p.cfg.Stream, eventsContentType)
 	p.told(w, tail, created, err)
 	return err
 }
