@@ -122,8 +122,8 @@ var commands = []command{
 			f.StringVar(&c.subscription, "subscription", "", "only those of the subscription with this `ID`")
 			f.StringVar(&c.stream, "stream", "", "only those of the stream at this `path`")
 			f.StringVar(&c.since, "since", "",
-				"only those that are dead since this `time`, such as 2026-11-26T17:00:00Z")
-			f.StringVar(&c.until, "until", "", "only those that were dead before this `time`")
+				"only those dead since this `time`, such as 2026-11-26T17:00:00Z, or how long ago, such as 1h")
+			f.StringVar(&c.until, "until", "", "only those dead before this `time`, which is said likewise")
 		},
 		run: (*cli).letters,
 	},

@@ -529,21 +529,28 @@ func TestACommandWithoutAnAnswerFails(t *testing.T) {
 	}
 }
 
-// TestATimeIsSaidByItselfOrByHowLongAgoItIs holds what --since and --until of reveille deliveries ask for.
+// TestATimeIsSaidByItselfOrByHowLongAgoItIs holds what --since and --until of the commands that have them ask for.
 func TestATimeIsSaidByItselfOrByHowLongAgoItIs(t *testing.T) {
 	port := &operatorPort{answers: map[string]string{
 		"GET /api/v1/subscriptions/a/deliveries?limit=0&since=2026-11-21T13%3A50%3A00Z&" +
 			"until=2026-11-21T15%3A00%3A00Z": `{"deliveries":[]}`,
+		"GET /api/v1/dead-letters?limit=0&since=2026-11-21T13%3A50%3A00Z&" +
+			"until=2026-11-21T15%3A00%3A00Z": `{"dead_letters":[]}`,
 	}}
 	server := httptest.NewServer(port)
 	defer server.Close()
 	for _, times := range [][]string{{"90m", "20m"}, {"2026-11-21T13:50:00Z", "20m"}, {"90m", "2026-11-21T15:00:00Z"}} {
-		c := &cli{
-			out: io.Discard, addr: server.URL, since: times[0], until: times[1],
-			now: func() time.Time { return time.Date(2026, 11, 21, 15, 20, 0, 0, time.UTC) },
-		}
-		if err := c.deliveries(t.Context(), []string{"a"}); err != nil {
-			t.Errorf("%q: %v", times, err)
+		for _, command := range []func(*cli) error{
+			func(c *cli) error { return c.deliveries(t.Context(), []string{"a"}) },
+			func(c *cli) error { return c.letters(t.Context(), nil) },
+		} {
+			err := command(&cli{
+				out: io.Discard, addr: server.URL, since: times[0], until: times[1],
+				now: func() time.Time { return time.Date(2026, 11, 21, 15, 20, 0, 0, time.UTC) },
+			})
+			if err != nil {
+				t.Errorf("%q: %v", times, err)
+			}
 		}
 	}
 }

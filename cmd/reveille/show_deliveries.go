@@ -27,11 +27,7 @@ type shownDelivery struct {
 const failedResults = "failed,retired,dead"
 
 func (c *cli) deliveries(ctx context.Context, args []string) error {
-	var err error
-	if c.since, err = c.past("since", c.since); err != nil {
-		return err
-	}
-	if c.until, err = c.past("until", c.until); err != nil {
+	if err := c.span(); err != nil {
 		return err
 	}
 	results := ""
@@ -71,7 +67,14 @@ func tookOf(ms float64) string {
 	return took.Round(10 * time.Millisecond).String()
 }
 
-// past returns a time as the API takes it. It may be said as how long ago it is.
+// span has --since and --until be as the API takes them. They may be said as how long ago that is.
+func (c *cli) span() (err error) {
+	if c.since, err = c.past("since", c.since); err == nil {
+		c.until, err = c.past("until", c.until)
+	}
+	return err
+}
+
 func (c *cli) past(flag, text string) (string, error) {
 	ago, err := time.ParseDuration(text)
 	switch {

@@ -29,6 +29,9 @@ type shownLetter struct {
 }
 
 func (c *cli) letters(ctx context.Context, args []string) error {
+	if err := c.span(); err != nil {
+		return err
+	}
 	switch {
 	case len(args) > 0 && args[0] == "discard":
 		return c.discardLetters(ctx, args[1:])
