@@ -936,9 +936,14 @@ func (h *history) answer() {
 				if c.Deadline.After(h.draw.Now) {
 					h.draw.Now = c.Deadline
 				}
+				was := slices.IndexFunc(h.refs, func(w fsm.Wake) bool { return c.Out(w.Ref()) })
 				h.dueAt(false)
 				h.newNonce()
-				h.deliver(h.refs[len(h.refs)-1])
+				by := h.refs[len(h.refs)-1]
+				if was >= 0 && rapid.Bool().Draw(h.t, "by the former attempt") {
+					by = h.refs[was]
+				}
+				h.deliver(by)
 				return
 			}
 		}
