@@ -98,6 +98,18 @@ func TestTheCheckerFindsWhatIsWrongWithReplays(t *testing.T) {
 				s.replay("a", yes, "a")
 			}),
 		},
+		{name: "only the letter was seen that a replay has left", replayed: 2, beside: 1, tell: func(s *story) {
+			s.push("a", refusedForGood, "a")
+			s.ask(0)
+			s.replay("a", refusedForGood, "a")
+			s.die(1, "b")
+			s.list(s.now.UnixMicro(), "a")
+			s.push("c", yes, "c")
+			s.quiet()
+			s.ask(0)
+			s.replay("b", yes, "b")
+			s.replay("a", yes, "a")
+		}},
 		{
 			name: "the first is never replayed", want: []string{ruleUndelivered, ruleReplayOrder}, lost: 1, replayed: 1,
 			tell: dead(func(s *story) {

@@ -123,9 +123,11 @@ func (c *checker) letters() {
 		k := delivery{l.Consumer, l.Delivery}
 		if h := all[k]; h == nil || h.refused.IsZero() {
 			c.violate(ruleLetter, "%s: %s is of %s", l.Consumer, l.LetterID, l.Delivery)
-		} else if !first[k] { // what is refused again leaves a later one
+		} else if !first[k] { // what is refused again leaves a later one, and the operator may have seen only that
 			first[k] = true
-			ofConsumer[l.Consumer] = append(ofConsumer[l.Consumer], l)
+			if h.from.IsZero() || h.from.After(time.UnixMicro(l.Number)) {
+				ofConsumer[l.Consumer] = append(ofConsumer[l.Consumer], l)
+			}
 		}
 	}
 	for _, l := range c.t.Letters {
