@@ -272,15 +272,18 @@ func (s *settings) check() (err error) {
 			return wrong("CORS_ORIGINS", o, err.Error())
 		}
 	}
-	for name, path := range map[string]*string{"EVENTS_STREAM": &s.EventsStream, "REGISTRY_STREAM": &s.RegistryStream} {
-		if *path == "" {
+	for _, stream := range []struct {
+		name string
+		path *string
+	}{{"EVENTS_STREAM", &s.EventsStream}, {"REGISTRY_STREAM", &s.RegistryStream}} {
+		if *stream.path == "" {
 			continue
 		}
-		canonical, err := fsm.CanonicalPath(*path)
+		canonical, err := fsm.CanonicalPath(*stream.path)
 		if err != nil {
-			return wrong(name, *path, fmt.Sprintf("a path that begins with \"/\" (%v)", err))
+			return wrong(stream.name, *stream.path, fmt.Sprintf("a path that begins with \"/\" (%v)", err))
 		}
-		*path = canonical
+		*stream.path = canonical
 	}
 	if s.EventsStream != "" && s.EventsStream == s.RegistryStream {
 		return wrong("EVENTS_STREAM", s.EventsStream,

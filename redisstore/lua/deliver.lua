@@ -10,7 +10,7 @@ if not c then
   local of = not again and string.match(ARGV[A], '^([^:]*:[^:]*):')
   local next_replay = of and redis.call('HGET', P .. 'c:' .. of, 'replaying')
   repeated(again or next_replay and load(of .. ':' .. next_replay)) -- that follows the one that the call has ended
-elseif ARGV[A + 9] == '' or c.state == 'waking' and c.sent == 1 and c.handed == tonumber(ARGV[A + 9]) and c.hidden == 0 then
+elseif ARGV[A + 9] == '' or attempt_out(c, ARGV[A + 9]) then
   local failing, letter = c.failing, ARGV[A + 8]
   delivered(c)
   put_profile(c, ARGV[A + 6])

@@ -7,7 +7,7 @@
 local c = current(load, ARGV[A], ARGV[A + 1], ARGV[A + 2])
 if not c then
   repeated(load(ARGV[A]))
-elseif c.state == 'waking' and c.sent == 1 and c.handed == tonumber(ARGV[A + 3]) and c.hidden == 0 then
+elseif attempt_out(c, ARGV[A + 3]) then
   local retry_after, retired, why = tonumber(ARGV[A + 4]), ARGV[A + 5] == '1', ARGV[A + 6]
   local profile, span, to, within = ARGV[A + 7], ARGV[A + 8], ARGV[A + 9], ARGV[A + 10]
   if ARGV[A + 11] ~= '' then note(c, c.primary, ARGV[A + 11]) end

@@ -1224,6 +1224,11 @@ local function current(get, id, epoch, wake)
   return c
 end
 
+-- attempt_out says whether the attempt is out for which a wake was handed out so often (fsm.Consumer.Out).
+local function attempt_out(c, handed)
+  return c.state == 'waking' and c.sent == 1 and c.handed == tonumber(handed) and c.hidden == 0
+end
+
 -- replay_over follows the end of a replay: its letter is dropped, and the next one begins.
 local function replay_over(of, n)
   local c = record(of)
