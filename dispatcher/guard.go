@@ -79,9 +79,20 @@ func newGuard(allowInsecure bool, allow []netip.Prefix, resolver *net.Resolver) 
 	return g
 }
 
-// judge returns an error that wraps errProhibited if wakes may not be sent to an address.
+// judge returns an error that wraps errProhibited if wakes may not be sent to an address, or to the IPv4 address that it
+// carries.
 func (g *guard) judge(ip netip.Addr) error {
-	ip = carried(ip.WithZone(""))
+	ip = translated(ip.WithZone(""))
+	if err := g.judgeOne(ip); err != nil {
+		return err
+	}
+	if inner, ok := tunneled(ip); ok {
+		return g.judgeOne(inner)
+	}
+	return nil
+}
+
+func (g *guard) judgeOne(ip netip.Addr) error {
 	if slices.Contains(metadataAddrs, ip) && !slices.Contains(g.named, ip) {
 		return fmt.Errorf("%w: %s is a cloud metadata address", errProhibited, ip)
 	}
@@ -91,15 +102,27 @@ func (g *guard) judge(ip netip.Addr) error {
 	return nil
 }
 
-// carried returns the IPv4 address that packets to an IPv6 one end up at: it may be IPv4-mapped, or go through NAT64
-// (RFC 6052). 6to4 and Teredo, which carry one as well, are refused as they are.
-func carried(ip netip.Addr) netip.Addr {
+// translated returns the IPv4 address that stands for an IPv6 one: it may be IPv4-mapped (RFC 4291), or go through NAT64
+// (RFC 6052). Any other address is returned as it is. Whole ranges that carry IPv4 addresses, such as 6to4 and Teredo,
+// are not for public use, so the guardian refuses them.
+func translated(ip netip.Addr) netip.Addr {
 	ip = ip.Unmap()
 	if ssrf.IPv6NAT64Prefix.Contains(ip) {
 		b := ip.As16()
 		return netip.AddrFrom4([4]byte(b[12:]))
 	}
 	return ip
+}
+
+// tunneled returns the IPv4 address to which ISATAP sends the packets of an IPv6 one. That can have any prefix, a public
+// one as well: the second half tells it (RFC 5214, section 6.1).
+func tunneled(ip netip.Addr) (netip.Addr, bool) {
+	b := ip.As16()
+	const universal = 0x02 // a bit that may be set
+	if !ip.Is6() || b[8]&^universal != 0 || b[9] != 0 || b[10] != 0x5e || b[11] != 0xfe {
+		return netip.Addr{}, false
+	}
+	return netip.AddrFrom4([4]byte(b[12:])), true
 }
 
 func kindOf(ip netip.Addr) string {

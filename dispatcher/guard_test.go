@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"net"
 	"net/http"
@@ -213,9 +214,6 @@ func TestTargets(t *testing.T) {
 		{"https://[64:ff9b::7f00:1]/", only(loopback, "insecure", "named")},
 		{"https://[64:ff9b::169.254.169.254]/", only(metadata, "named")},
 		{"https://[64:ff9b::93.184.216.34]/", all(ok)},
-		{"https://[64:ff9b:1::7f00:1]/", all(special)},
-		{"https://[2002:7f00:1::]/", all(special)},
-		{"https://[2001:0:7f00:1::]/", all(special)},
 		{"https://[2001:db8::1]/", all(special)},
 		{"https://[127.0.0.1]/", all("")},
 		{"https://::1/", all("")},
@@ -287,6 +285,56 @@ func TestTargets(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestNoIPv6AddressCarriesAProhibitedOne holds that for each way in which an RFC puts an IPv4 address into an IPv6 one. It
+// leaves out what nothing in the address tells: the prefixes of an operator's own for NAT64 (RFC 6052) and 6rd (RFC 5969),
+// MAP (RFC 7597), and 6over4 (RFC 2529), whose second half may be any small number.
+func TestNoIPv6AddressCarriesAProhibitedOne(t *testing.T) {
+	const public = "2606:2800:220:1"
+	// W, X, Y and Z are the bytes of the IPv4 address.
+	for name, way := range map[string]struct {
+		form string
+		// whole is true if the whole range is refused, whatever is in it.
+		whole bool
+	}{
+		"IPv4-compatible (RFC 4291)":              {"::WX:YZ", true},
+		"IPv4-mapped (RFC 4291)":                  {"::ffff:WX:YZ", false},
+		"IPv4-translated (RFC 2765)":              {"::ffff:0:WX:YZ", true},
+		"NAT64 (RFC 6052)":                        {"64:ff9b::WX:YZ", false},
+		"local NAT64 of 96 bits (RFC 8215)":       {"64:ff9b:1::WX:YZ", true},
+		"local NAT64 of 48 bits (RFC 8215)":       {"64:ff9b:1:WX:Y:Z00::", true},
+		"6to4 (RFC 3056)":                         {"2002:WX:YZ::1", true},
+		"the server of Teredo (RFC 4380)":         {"2001:0:WX:YZ::1", true},
+		"ISATAP (RFC 5214)":                       {public + ":0:5efe:WX:YZ", false},
+		"ISATAP of a public address (RFC 5214)":   {public + ":200:5efe:WX:YZ", false},
+		"ISATAP within the own link (RFC 5214)":   {"fe80::5efe:WX:YZ", true},
+		"ISATAP under a unique local prefix":      {"fd12::5efe:WX:YZ", true},
+		"ISATAP under NAT64's local prefix":       {"64:ff9b:1::200:5efe:WX:YZ", true},
+		"ISATAP under 6to4 of a public IPv4 site": {"2002:5db8:d822::5efe:WX:YZ", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			strict := newGuard(false, nil, nil)
+			lenient := newGuard(true, prefixes("::/0"), nil)
+			for ip, prohibited := range map[string]bool{
+				"127.0.0.1": true, "10.1.2.3": true, "192.168.1.1": true, "169.254.169.254": true, "100.100.100.200": true,
+				"0.0.0.0": true, "224.0.0.1": true, "93.184.216.34": false,
+			} {
+				b := netip.MustParseAddr(ip).As4()
+				carrier := netip.MustParseAddr(strings.NewReplacer(
+					"W", hex.EncodeToString(b[:1]), "X", hex.EncodeToString(b[1:2]),
+					"Y", hex.EncodeToString(b[2:3]), "Z", hex.EncodeToString(b[3:]),
+				).Replace(way.form))
+				if err := strict.judge(carrier); (err != nil) != (prohibited || way.whole) {
+					t.Errorf("%s in %s: %v", ip, carrier, err)
+				}
+				// What an operator allows for IPv6 opens no metadata address behind it.
+				if err := lenient.judge(carrier); !way.whole && ip == "169.254.169.254" && err == nil {
+					t.Errorf("%s in %s is allowed with ::/0", ip, carrier)
+				}
+			}
+		})
 	}
 }
 
