@@ -14,10 +14,16 @@ import (
 )
 
 const (
-	// controlLimit bounds the data of one control event in bytes; of other events, and of lines that are not data, no
-	// more than fieldLimit is looked at.
+	// controlEvent is the name of the events that are read.
+	controlEvent = "control"
+	// controlLimit bounds the data of one control event in bytes; of events that are known to be others, no more than
+	// fieldLimit is looked at.
 	controlLimit = 64 << 10
 	fieldLimit   = 64
+	// lineKept is the greatest buffer, in bytes, that a connection keeps while it waits for the next line.
+	lineKept = 1 << 10
+
+	byteOrderMark = "\uFEFF"
 )
 
 // SSE reads a stream by SSE and calls take with what each control event says. The data between them is let go. It
@@ -42,7 +48,7 @@ func (c *Client) SSE(
 		case err != nil:
 			return fmt.Errorf("GET: %w", err)
 		}
-		e, err := c.controlEvent(data)
+		e, err := c.readControl(data)
 		if err != nil {
 			return fmt.Errorf("GET: %w", err)
 		}
@@ -52,8 +58,8 @@ func (c *Client) SSE(
 	}
 }
 
-// controlEvent reads the data of a control event (protocol, SSE).
-func (c *Client) controlEvent(data []byte) (Event, error) {
+// readControl reads the data of a control event (protocol, SSE).
+func (c *Client) readControl(data []byte) (Event, error) {
 	var control struct {
 		StreamNextOffset string `json:"streamNextOffset"`
 		StreamCursor     string `json:"streamCursor"`
@@ -72,9 +78,13 @@ func (c *Client) controlEvent(data []byte) (Event, error) {
 	return e, err
 }
 
-// frames reads server-sent events and keeps nothing but the data of those named "control".
+// frames reads server-sent events (HTML standard, Server-sent events, section 9.2.6) and keeps nothing but the data of
+// those named "control". Ids, and the time that a server asks to wait before the next request, are for browsers: the
+// offset and the machine of the watch say where and when it goes on.
 type frames struct {
 	in *bufio.Reader
+	// begun is true once the byte order mark was passed over, if there is one.
+	begun bool
 	// skipLF is true after a CR: an LF that follows belongs to it.
 	skipLF bool
 	line   []byte
@@ -82,37 +92,57 @@ type frames struct {
 
 func newFrames(r io.Reader) *frames { return &frames{in: bufio.NewReader(r)} }
 
+// frame is an event that is being read.
+type frame struct {
+	name string
+	data []byte
+	// incomplete is true if some of its data was not kept.
+	incomplete bool
+}
+
 // control returns the data of the next control event. An event that the end of the input cuts short was never sent:
 // io.EOF.
 func (f *frames) control() ([]byte, error) {
-	var name string
-	var data []byte
+	var e frame
 	for {
-		limit := fieldLimit
-		if name == "control" {
-			limit = controlLimit
-		}
-		long, err := f.readLine(limit)
-		if err != nil {
-			return nil, err
-		}
-		if len(f.line) == 0 {
-			if name == "control" && len(data) > 0 {
-				return data[:len(data)-1], nil // but for the last end of a line
-			}
-			name, data = "", nil
-			continue
-		}
-		field, value, _ := bytes.Cut(f.line, []byte(":"))
-		value = bytes.TrimPrefix(value, []byte(" "))
+		long, err := f.readLine(e.limit())
 		switch {
-		case string(field) == "event":
-			name = string(value)
-		case string(field) == "data" && name == "control":
-			if long || len(data)+len(value) >= controlLimit {
-				return nil, AnswerError{What: "a control event is too long"}
-			}
-			data = append(append(data, value...), '\n')
+		case err != nil:
+			return nil, err
+		case len(f.line) > 0:
+			e.take(f.line, long)
+			continue
+		case e.name != controlEvent:
+		case e.incomplete:
+			return nil, AnswerError{What: "a control event is too long"}
+		case len(e.data) > 0:
+			return e.data[:len(e.data)-1], nil // but for the last end of a line
+		}
+		e = frame{}
+	}
+}
+
+// limit is how much of the next line is looked at, in bytes. The data may come before the name.
+func (e *frame) limit() int {
+	if e.name == "" || e.name == controlEvent {
+		return controlLimit
+	}
+	return fieldLimit
+}
+
+// take takes in a line, of which there was more if it is long.
+func (e *frame) take(line []byte, long bool) {
+	field, value, _ := bytes.Cut(line, []byte(":"))
+	value = bytes.TrimPrefix(value, []byte(" "))
+	switch string(field) {
+	case "event":
+		e.name = string(value[:min(len(value), fieldLimit)])
+	case "data":
+		if long || len(e.data)+len(value) >= e.limit() {
+			e.data, e.incomplete = nil, true
+		}
+		if !e.incomplete {
+			e.data = append(append(e.data, value...), '\n')
 		}
 	}
 }
@@ -120,7 +150,15 @@ func (f *frames) control() ([]byte, error) {
 // readLine puts the next line, at most limit bytes of it, into f.line; long says that there was more. Lines end with
 // LF, CR or both.
 func (f *frames) readLine(limit int) (long bool, err error) {
-	f.line = f.line[:0]
+	if !f.begun {
+		f.begun = true
+		if mark, err := f.in.Peek(len(byteOrderMark)); err == nil && string(mark) == byteOrderMark {
+			_, _ = f.in.Discard(len(byteOrderMark))
+		}
+	}
+	if f.line = f.line[:0]; cap(f.line) > lineKept {
+		f.line = nil
+	}
 	for {
 		b, err := f.in.ReadByte()
 		if err != nil {
