@@ -82,10 +82,11 @@ func (d *Dispatcher) build(ctx context.Context, a *attempt) bool {
 	}
 	ctx, a.cancel = context.WithTimeout(ctx, limit)
 	if a.request, err = http.NewRequestWithContext(
-		ctx, http.MethodPost, a.sub.Webhook, bytes.NewReader(body),
+		ctx, http.MethodPost, requestURL(a.sub.Webhook), bytes.NewReader(body),
 	); err != nil {
 		return a.ends(judgeError(errTarget)) // its own text holds the URL
 	}
+	header.Set("Accept-Encoding", "identity")
 	for name, value := range a.sub.Headers {
 		header.Set(name, value)
 	}
@@ -114,11 +115,11 @@ func (d *Dispatcher) judge(_ context.Context, a *attempt) bool {
 	answer := format.Answer{Status: a.status, Header: a.response.Header, At: d.cfg.Clock()}
 	if a.kind.reads && format.Success(a.status) {
 		early := d.acceptEarly(a.wake)
-		answer.Body = readAnswer(a.response.Body)
+		answer.Body = readAnswer(a.response)
 		early.wait()
 	} else {
 		a.took = time.Since(a.began)
-		begins := drain(a.response.Body, a.cancel)
+		begins := drain(a.response, a.cancel)
 		if !format.Success(a.status) {
 			a.answer = legible(mask(a.sub, begins))
 		}
@@ -127,11 +128,12 @@ func (d *Dispatcher) judge(_ context.Context, a *attempt) bool {
 }
 
 // drain reads a body that decides nothing, so that its connection can be used again, and returns how it begins.
-func drain(body io.Reader, cancel func()) string {
+func drain(res *http.Response, cancel func()) string {
 	defer time.AfterFunc(drainFor, cancel).Stop()
+	body := io.LimitReader(res.Body, maxAnswer)
 	var begins strings.Builder
-	_, _ = io.CopyN(&begins, body, fsm.MaxLetterAnswer)
-	_, _ = io.CopyN(io.Discard, body, maxAnswer-fsm.MaxLetterAnswer)
+	_, _ = io.CopyN(&begins, decoded(res.Header, body), fsm.MaxLetterAnswer)
+	_, _ = io.Copy(io.Discard, body)
 	return begins.String()
 }
 
@@ -145,10 +147,12 @@ func legible(text string) string {
 	}, text)
 }
 
-// readAnswer returns a body that arrived completely and is not too long, otherwise nil.
-func readAnswer(r io.Reader) []byte {
-	body, err := io.ReadAll(io.LimitReader(r, maxAnswer+1))
-	if err != nil || len(body) > maxAnswer {
+// readAnswer returns a body that arrived completely and is not too long, neither as it came nor without its codings;
+// otherwise nil.
+func readAnswer(res *http.Response) []byte {
+	raw := &io.LimitedReader{R: res.Body, N: maxAnswer + 1}
+	body, err := io.ReadAll(io.LimitReader(decoded(res.Header, raw), maxAnswer+1))
+	if err != nil || len(body) > maxAnswer || raw.N == 0 {
 		return nil
 	}
 	return body

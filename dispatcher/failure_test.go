@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"strings"
 	"syscall"
@@ -66,21 +67,22 @@ func TestAnswersWithoutStatus(t *testing.T) {
 func TestAnswersAreReadUpToALimit(t *testing.T) {
 	const body = `{"done":true}`
 	padded := body + strings.Repeat(" ", maxAnswer-len(body))
-	if string(readAnswer(strings.NewReader(padded))) != padded {
+	answer := func(r io.Reader) *http.Response { return &http.Response{Body: io.NopCloser(r)} }
+	if string(readAnswer(answer(strings.NewReader(padded)))) != padded {
 		t.Error("an answer of exactly the limit was not read")
 	}
-	if readAnswer(strings.NewReader(padded+" ")) != nil {
+	if readAnswer(answer(strings.NewReader(padded+" "))) != nil {
 		t.Error("an answer beyond the limit was looked at")
 	}
-	if readAnswer(io.MultiReader(strings.NewReader(body), cut{})) != nil {
+	if readAnswer(answer(io.MultiReader(strings.NewReader(body), cut{}))) != nil {
 		t.Error("an answer that was cut was looked at")
 	}
-	for name, read := range map[string]func(io.Reader){
-		"that may be done":     func(r io.Reader) { readAnswer(r) },
-		"that decides nothing": func(r io.Reader) { drain(r, func() {}) },
+	for name, read := range map[string]func(*http.Response){
+		"that may be done":     func(r *http.Response) { readAnswer(r) },
+		"that decides nothing": func(r *http.Response) { drain(r, func() {}) },
 	} {
 		beyond := strings.NewReader(padded)
-		if read(io.MultiReader(strings.NewReader(padded+" "), beyond)); beyond.Len() < len(padded) {
+		if read(answer(io.MultiReader(strings.NewReader(padded+" "), beyond))); beyond.Len() < len(padded) {
 			t.Errorf("of an answer %s, more was read than the limit", name)
 		}
 	}

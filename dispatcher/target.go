@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"golang.org/x/net/idna"
 )
@@ -105,6 +106,27 @@ func (g *guard) parseTarget(raw string) (target, error) {
 		return target{}, fmt.Errorf("webhook host %q %w", u.Hostname(), err)
 	}
 	return t, nil
+}
+
+// requestURL returns a webhook URL as it goes into a request: what is not ASCII in its path or query is percent-encoded,
+// as a browser does (RFC 3987, section 3.1), and all else stays as it was written. net/http takes care of the host.
+func requestURL(webhook string) string {
+	_, host, _ := strings.Cut(webhook, "://")
+	rest := strings.IndexAny(host, "/?")
+	if rest < 0 {
+		return webhook
+	}
+	var b strings.Builder
+	at := len(webhook) - len(host) + rest
+	b.WriteString(webhook[:at])
+	for _, c := range []byte(webhook[at:]) {
+		if c > ' ' && c < utf8.RuneSelf {
+			b.WriteByte(c)
+		} else {
+			fmt.Fprintf(&b, "%%%02X", c)
+		}
+	}
+	return b.String()
 }
 
 // parseHost judges the host of a webhook in every notation that a resolver might read as an address. Its errors

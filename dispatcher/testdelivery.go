@@ -40,7 +40,7 @@ func (d *Dispatcher) Test(ctx context.Context, sub fsm.Subscription) (fsm.TestDe
 	}
 	result := fsm.TestDelivery{Status: a.status, Took: a.took, Failure: a.verdict.Reason}
 	if a.response != nil {
-		result.Body = []byte(mask(a.sub, drain(a.response.Body, a.cancel)))
+		result.Body = []byte(mask(a.sub, drain(a.response, a.cancel)))
 		_ = a.response.Body.Close()
 	}
 	if result.Status == 0 && d.requests.Err() != nil {

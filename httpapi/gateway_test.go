@@ -477,7 +477,7 @@ func TestABodyThatTricklesInIsEnded(t *testing.T) {
 	trickle := func(method, target, auth string) *http.Response {
 		return raw(t, root,
 			method+" "+target+" HTTP/1.1\r\nHost: x\r\nAuthorization: "+auth+
-				"\r\nContent-Length: 100\r\n\r\n{\"epoch\"")
+				"\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{\"epoch\"")
 	}
 	for _, c := range []struct{ method, target string }{
 		{"POST", "/callback/" + consumerID},

@@ -143,6 +143,9 @@ func (h *harness) send(handler http.Handler, method, target, body string, header
 
 func (h *harness) api(method, target, body string, header ...string) answer {
 	h.t.Helper()
+	if body != "" && !slices.Contains(header, "Content-Type") {
+		header = append(slices.Clone(header), "Content-Type", "application/json")
+	}
 	return h.send(h.svc.API(), method, target, body, header...)
 }
 

@@ -40,7 +40,7 @@ type ojsAsked struct {
 // readOJS reads the body of a POST (all), or of a PATCH, which may lack any field. What the fields mean, and which of
 // them are refused, is as for a PUT: they are the same under other names.
 func (s *Service) readOJS(c echo.Context, all bool) (asked ojsAsked, err error) {
-	o, err := s.readObject(c)
+	o, err := s.readJSON(c)
 	if err != nil {
 		return asked, err
 	}

@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"mime"
 	"net"
 	"net/http"
 	"net/netip"
@@ -35,9 +34,11 @@ func (s *Service) guardOperator(c echo.Context, res resource, next echo.HandlerF
 		return refuse(fsm.CodeForbidden, "requests of web pages are refused here; to allow your own page, add "+
 			"its origin to REVEILLE_CORS_ORIGINS")
 	}
-	if strings.HasPrefix(r.URL.Path, "/api/") && r.ContentLength != 0 && !isJSON(r.Header.Get("Content-Type")) {
-		s.limitBody(c)
-		return refuse(fsm.CodeUnsupportedMediaType, "the body must be JSON with Content-Type: application/json")
+	if strings.HasPrefix(r.URL.Path, "/api/") {
+		if err := checkJSON(r); err != nil {
+			s.limitBody(c)
+			return err
+		}
 	}
 	return next(c)
 }
@@ -82,9 +83,4 @@ func hostname(host string) string {
 		host = name
 	}
 	return strings.TrimSuffix(strings.ToLower(strings.Trim(host, "[]")), ".")
-}
-
-func isJSON(contentType string) bool {
-	kind, _, err := mime.ParseMediaType(contentType)
-	return err == nil && kind == "application/json"
 }

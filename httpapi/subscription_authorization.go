@@ -75,7 +75,7 @@ func readParameter(o object) (a fsm.Authorization, err error) {
 }
 
 func checkSecret(name, secret string) error {
-	if secret == "" {
+	if strings.TrimSpace(secret) == "" {
 		return refuse(fsm.CodeInvalidRequest, "%s is empty", name)
 	}
 	return checkHeaderValue(name, secret)

@@ -60,7 +60,7 @@ func (s *Service) createSubscription(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	o, err := s.readObject(c)
+	o, err := s.readJSON(c)
 	if err != nil {
 		return err
 	}
@@ -115,7 +115,7 @@ func (s *Service) changeSubscription(c echo.Context) error {
 	if !found {
 		return noSubscription()
 	}
-	o, err := s.readObject(c)
+	o, err := s.readJSON(c)
 	if err != nil {
 		return err
 	}
