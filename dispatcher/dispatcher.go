@@ -178,6 +178,7 @@ type Dispatcher struct {
 	metrics *metrics
 	// deliveries is the observer that logs them.
 	deliveries *deliveryLog
+	losses     *losses
 	traces     tracing
 
 	// requests is the context of every request, reports that of every call to the store about one. Both outlive the
@@ -222,6 +223,7 @@ func New(cfg Config) (*Dispatcher, error) {
 		metrics:       m,
 		log:           cfg.Logger,
 		deliveries:    newDeliveryLog(cfg.Logger, cfg.Clock),
+		losses:        &losses{log: cfg.Logger, now: cfg.Clock, counter: m.notKept},
 		guard:         newGuard(cfg.AllowInsecure, cfg.AllowCIDRs, cfg.resolver),
 		outage:        &outage{log: cfg.Logger, now: cfg.Clock},
 		traces:        tracing{fsm.NewSpans(cfg.Tracer, "reveille/dispatcher")},
@@ -262,6 +264,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	d.attempts.Go(func() { d.handBack(waiting) })
 	d.drain()
 	d.sender.close()
+	d.losses.sum()
 	return nil
 }
 
@@ -319,7 +322,7 @@ func (d *Dispatcher) drain() {
 	d.pool.Wait()
 }
 
-// runForget drops what is kept of subscriptions that are gone.
+// runForget drops what is kept of subscriptions that are gone, and logs the events that were lost.
 func (d *Dispatcher) runForget(ctx context.Context) {
 	tick := time.NewTicker(forgetEvery)
 	defer tick.Stop()
@@ -334,6 +337,7 @@ func (d *Dispatcher) runForget(ctx context.Context) {
 		d.slots.forget(listed)
 		d.mu.Unlock()
 		d.deliveries.forget(listed)
+		d.losses.sum()
 		select {
 		case <-ctx.Done():
 			return

@@ -24,8 +24,8 @@ type metrics struct {
 	duration *prometheus.HistogramVec
 	retries  prometheus.Histogram
 	// delay is by how the wake's event was seen: through the gateway, or by watching.
-	delayGateway, delayTail prometheus.Observer
-	dropped, lost, filtered prometheus.Counter
+	delayGateway, delayTail          prometheus.Observer
+	dropped, lost, filtered, notKept prometheus.Counter
 
 	most int
 
@@ -128,6 +128,11 @@ func newMetrics(r prometheus.Registerer, most int) *metrics {
 			Name: "reveille_events_filtered_total",
 			Help: "Events of push subscriptions that were passed over, because a filter leaves them out. Those " +
 				"that are read again, for a retry or after an error, count again.",
+		}),
+		notKept: f.NewCounter(prometheus.CounterOpts{
+			Name: "reveille_events_not_kept_total",
+			Help: "Events of push subscriptions that the stream server dropped before they were pushed. The deliveries " +
+				"go on behind them. Only servers that number their events show how many there were (AnyCable).",
 		}),
 		most: most, labels: map[string]*laneMetrics{},
 	}

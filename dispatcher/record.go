@@ -37,6 +37,7 @@ func (d *Dispatcher) report(a *attempt) fsm.Outcome {
 		d.noteEndpoint(ctx, a)
 		out, err := d.tell(ctx, a)
 		if err == nil {
+			d.losses.note(a)
 			return out
 		}
 		if errors.Is(err, fsm.ErrUnavailable) {

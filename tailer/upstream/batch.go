@@ -9,8 +9,6 @@ import (
 	"io"
 	"time"
 
-	"go.uber.org/zap"
-
 	"reveille/fsm"
 )
 
@@ -139,15 +137,6 @@ func (c *Client) readOn(
 		return fsm.Batch{}, fmt.Errorf("GET: %w", err)
 	}
 	return b, nil
-}
-
-// trims says that a server has dropped events before they were pushed.
-func (c *Client) trims(path string, at fsm.Offset, events int64) {
-	if times, log := c.trimmed.Happened(time.Now()); log {
-		c.cfg.Logger.Warn("the stream server dropped events before they were pushed; those behind them follow",
-			zap.String("stream", path), zap.String("offset", at.Value()), zap.Int64("events", events),
-			zap.Int("times", times))
-	}
 }
 
 // errShrunk is of an answer that shows less than there was before: the stream is not what it was.

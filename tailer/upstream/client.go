@@ -79,9 +79,8 @@ type Client struct {
 	turn atomic.Int64
 	// shown is true if upstream was a stream server when it was last asked; active is set by each answer that shows it.
 	shown, active atomic.Bool
-	// notKept is what was logged of reads from offsets that are not kept any more, trimmed of events that were dropped
-	// before they were pushed, refused of paths that are no stream's.
-	notKept, trimmed, refused fsm.Trouble
+	// notKept is what was logged of reads from offsets that are not kept any more, refused of paths that are no stream's.
+	notKept, refused fsm.Trouble
 }
 
 // New returns a Client, which has no connection until it is used.

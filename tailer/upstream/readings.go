@@ -320,8 +320,7 @@ func (r *reading) number(b *fsm.Batch, end fsm.Offset, before int64, last bool) 
 			b.To = r.d.numbered(r.next.Incarnation(), first)
 			// Behind the start a server may have dropped anything.
 			if at != fsm.Start && (end == "" || end.After(b.To)) {
-				b.NotKept = end != ""
-				r.client.trims(r.path, at, lost)
+				b.NotKept, b.Lost = end != "", lost
 			}
 		}
 	}

@@ -79,7 +79,10 @@ func TestAPushGoesOnBehindEventsThatAreNotKept(t *testing.T) {
 			if tt.status != http.StatusNoContent {
 				return // it stands at the start, behind which a server may have dropped anything
 			}
-			c.awaitLog(t, `"stream":"/t1"`, "the stream server dropped events before they were pushed")
+			const lost = 50 - kept - 1
+			c.awaitLog(t, `"stream":"/t1"`, "the stream server dropped events before they were pushed",
+				fmt.Sprintf(`"events":%d,`, lost))
+			c.awaitMetrics(t, map[string]float64{"reveille_events_not_kept_total": lost})
 		})
 	}
 }

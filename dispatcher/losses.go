@@ -1,0 +1,60 @@
+package dispatcher
+
+import (
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	"reveille/fsm"
+)
+
+// lossPause is the least time between two log lines of events that were lost.
+const lossPause = 30 * time.Second
+
+// losses counts the events that a stream server has dropped before they were pushed. It is safe for concurrent use.
+type losses struct {
+	log     *zap.Logger
+	now     func() time.Time
+	counter prometheus.Counter
+
+	mu sync.Mutex
+	// said is when the last line was logged; events and times are what was lost since, stream and at where that was last.
+	said          time.Time
+	events, times int64
+	stream        string
+	at            fsm.Offset
+}
+
+// note counts what an attempt has gone on behind, once the store knows that.
+func (l *losses) note(a *attempt) {
+	if a.verdict.Result != fsm.AttemptEmpty || a.delivery.Batch.Lost == 0 {
+		return
+	}
+	l.counter.Add(float64(a.delivery.Batch.Lost))
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.events, l.times = l.events+a.delivery.Batch.Lost, l.times+1
+	l.stream, l.at = a.wake.Primary, a.wake.At(a.wake.Primary)
+	if l.now().Sub(l.said) >= lossPause {
+		l.say()
+	}
+}
+
+// sum logs what was lost since the last line.
+func (l *losses) sum() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.times > 0 {
+		l.say()
+	}
+}
+
+// say logs a line. l.mu is held.
+func (l *losses) say() {
+	l.log.Warn("the stream server dropped events before they were pushed; those behind them follow",
+		zap.Int64("events", l.events), zap.Int64("times", l.times), zap.String("stream", l.stream),
+		zap.String("offset", l.at.Value()))
+	l.said, l.events, l.times = l.now(), 0, 0
+}
