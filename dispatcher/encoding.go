@@ -13,9 +13,9 @@ import (
 // maxCodings bounds how many codings of one answer are undone.
 const maxCodings = 2
 
-// decoded returns the body of an answer without its content codings (RFC 9110, section 8.4). None is asked for, but some
-// servers and proxies compress all the same. A coding that is not known makes the body unreadable. The reader of it sets
-// the bound: a few bytes may stand for many.
+// decoded returns the body of an answer without its content codings (RFC 9110, section 8.4). None is asked for, but
+// some servers and proxies compress all the same. A coding that is not known makes the body unreadable. The reader of
+// it sets the bound: a few bytes may stand for many.
 func decoded(header http.Header, body io.Reader) io.Reader {
 	var codings []string
 	for coding := range strings.SplitSeq(strings.Join(header.Values("Content-Encoding"), ","), ",") {

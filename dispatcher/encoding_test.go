@@ -51,9 +51,11 @@ func TestAnswersAreReadWhateverTheirCoding(t *testing.T) {
 		"one that is not there":      {[]string{"gzip"}, []byte(done), ""},
 		"nothing at all":             {[]string{"gzip"}, nil, ""},
 		"one that is cut":            {[]string{"gzip"}, zipped(done)[:20], ""},
-		"one with a wrong checksum":  {[]string{"gzip"}, append(zipped(done)[:len(zipped(done))-8], make([]byte, 8)...), ""},
-		"few bytes for many":         {[]string{"gzip"}, zipped(done + strings.Repeat(" ", 1<<20)), ""},
-		"many bytes for few":         {[]string{"gzip"}, bytes.Repeat(zipped(""), maxAnswer), ""},
+		"one with a wrong checksum": {
+			[]string{"gzip"}, append(zipped(done)[:len(zipped(done))-8], make([]byte, 8)...), "",
+		},
+		"few bytes for many": {[]string{"gzip"}, zipped(done + strings.Repeat(" ", 1<<20)), ""},
+		"many bytes for few": {[]string{"gzip"}, bytes.Repeat(zipped(""), maxAnswer), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			answer := func() *http.Response {

@@ -79,8 +79,8 @@ func newGuard(allowInsecure bool, allow []netip.Prefix, resolver *net.Resolver) 
 	return g
 }
 
-// judge returns an error that wraps errProhibited if wakes may not be sent to an address, or to the IPv4 address that it
-// carries.
+// judge returns an error that wraps errProhibited if wakes may not be sent to an address, or to the IPv4 address that
+// it carries.
 func (g *guard) judge(ip netip.Addr) error {
 	ip = translated(ip.WithZone(""))
 	if err := g.judgeOne(ip); err != nil {
@@ -102,9 +102,9 @@ func (g *guard) judgeOne(ip netip.Addr) error {
 	return nil
 }
 
-// translated returns the IPv4 address that stands for an IPv6 one: it may be IPv4-mapped (RFC 4291), or go through NAT64
-// (RFC 6052). Any other address is returned as it is. Whole ranges that carry IPv4 addresses, such as 6to4 and Teredo,
-// are not for public use, so the guardian refuses them.
+// translated returns the IPv4 address that stands for an IPv6 one: it may be IPv4-mapped (RFC 4291), or go through
+// NAT64 (RFC 6052). Any other address is returned as it is. Whole ranges that carry IPv4 addresses, such as 6to4 and
+// Teredo, are not for public use, so the guardian refuses them.
 func translated(ip netip.Addr) netip.Addr {
 	ip = ip.Unmap()
 	if ssrf.IPv6NAT64Prefix.Contains(ip) {
@@ -114,8 +114,8 @@ func translated(ip netip.Addr) netip.Addr {
 	return ip
 }
 
-// tunneled returns the IPv4 address to which ISATAP sends the packets of an IPv6 one. That can have any prefix, a public
-// one as well: the second half tells it (RFC 5214, section 6.1).
+// tunneled returns the IPv4 address to which ISATAP sends the packets of an IPv6 one. That can have any prefix, a
+// public one as well: the second half tells it (RFC 5214, section 6.1).
 func tunneled(ip netip.Addr) (netip.Addr, bool) {
 	b := ip.As16()
 	const universal = 0x02 // a bit that may be set

@@ -288,9 +288,9 @@ func TestTargets(t *testing.T) {
 	}
 }
 
-// TestNoIPv6AddressCarriesAProhibitedOne holds that for each way in which an RFC puts an IPv4 address into an IPv6 one. It
-// leaves out what nothing in the address tells: the prefixes of an operator's own for NAT64 (RFC 6052) and 6rd (RFC 5969),
-// MAP (RFC 7597), and 6over4 (RFC 2529), whose second half may be any small number.
+// TestNoIPv6AddressCarriesAProhibitedOne holds that for each way in which an RFC puts an IPv4 address into an IPv6 one.
+// It leaves out what nothing in the address tells: the prefixes of an operator's own for NAT64 (RFC 6052) and 6rd (RFC
+// 5969), MAP (RFC 7597), and 6over4 (RFC 2529), whose second half may be any small number.
 func TestNoIPv6AddressCarriesAProhibitedOne(t *testing.T) {
 	const public = "2606:2800:220:1"
 	// W, X, Y and Z are the bytes of the IPv4 address.
@@ -318,8 +318,9 @@ func TestNoIPv6AddressCarriesAProhibitedOne(t *testing.T) {
 			strict := newGuard(false, nil, nil)
 			lenient := newGuard(true, prefixes("::/0"), nil)
 			for ip, prohibited := range map[string]bool{
-				"127.0.0.1": true, "10.1.2.3": true, "192.168.1.1": true, "169.254.169.254": true, "100.100.100.200": true,
-				"0.0.0.0": true, "224.0.0.1": true, "93.184.216.34": false,
+				"127.0.0.1": true, "10.1.2.3": true, "192.168.1.1": true, "169.254.169.254": true,
+				"100.100.100.200": true,
+				"0.0.0.0":         true, "224.0.0.1": true, "93.184.216.34": false,
 			} {
 				b := netip.MustParseAddr(ip).As4()
 				carrier := netip.MustParseAddr(strings.NewReplacer(

@@ -20,7 +20,8 @@ type losses struct {
 	counter prometheus.Counter
 
 	mu sync.Mutex
-	// said is when the last line was logged; events and times are what was lost since, stream and at where that was last.
+	// said is when the last line was logged; events and times are what was lost since, stream and at where that was
+	// last.
 	said          time.Time
 	events, times int64
 	stream        string

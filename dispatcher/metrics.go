@@ -131,8 +131,9 @@ func newMetrics(r prometheus.Registerer, most int) *metrics {
 		}),
 		notKept: f.NewCounter(prometheus.CounterOpts{
 			Name: "reveille_events_not_kept_total",
-			Help: "Events of push subscriptions that the stream server dropped before they were pushed. The deliveries " +
-				"go on behind them. Only servers that number their events show how many there were (AnyCable).",
+			Help: "Events of push subscriptions that the stream server dropped before they were pushed. " +
+				"The deliveries go on behind them. Only servers that number their events show how many there were " +
+				"(AnyCable).",
 		}),
 		most: most, labels: map[string]*laneMetrics{},
 	}

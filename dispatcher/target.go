@@ -108,8 +108,9 @@ func (g *guard) parseTarget(raw string) (target, error) {
 	return t, nil
 }
 
-// requestURL returns a webhook URL as it goes into a request: what is not ASCII in its path or query is percent-encoded,
-// as a browser does (RFC 3987, section 3.1), and all else stays as it was written. net/http takes care of the host.
+// requestURL returns a webhook URL as it goes into a request: what is not ASCII in its path or query is
+// percent-encoded, as a browser does (RFC 3987, section 3.1), and all else stays as it was written. net/http takes care
+// of the host.
 func requestURL(webhook string) string {
 	_, host, _ := strings.Cut(webhook, "://")
 	rest := strings.IndexAny(host, "/?")

@@ -29,8 +29,8 @@ type Batch struct {
 	// TooLarge is true if the event at From is larger than MaxDeliveryBytes, TooDeep if it is nested deeper than
 	// MaxDepth. Then there are no Events, and To lies behind it.
 	TooLarge, TooDeep bool
-	// Lost is how many events the server has dropped between the position and To, if it numbers its events. Then there are
-	// no Events.
+	// Lost is how many events the server has dropped between the position and To, if it numbers its events. Then there
+	// are no Events.
 	Lost int64
 	// NotKept is true if the server has dropped what lay between the position and To, the end that was read to or the
 	// first event before it that is kept. Then there are no Events.

@@ -219,9 +219,12 @@ func TestSubscriptionsAreMadeOfNothingButJSON(t *testing.T) {
 	h := newOJS(t, nil)
 	path, _ := h.ojs("")
 	for _, kind := range []string{
-		"text/plain", "application/x-www-form-urlencoded", "", "application/jsonx", "+json", "multipart/form-data; boundary=x",
+		"text/plain", "application/x-www-form-urlencoded", "", "application/jsonx", "+json",
+		"multipart/form-data; boundary=x",
 	} {
-		for _, request := range []string{"PUT /a?subscription=a", "PATCH /a?subscription=a", "POST " + ojsSubscriptions, "PATCH " + path} {
+		for _, request := range []string{
+			"PUT /a?subscription=a", "PATCH /a?subscription=a", "POST " + ojsSubscriptions, "PATCH " + path,
+		} {
 			method, target, _ := strings.Cut(request, " ")
 			h.api("PUT", "/a?subscription=a", `{"webhook":"https://example.com/a"}`)
 			h.want(h.api(method, target, `{"webhook":"https://example.com/b"}`, "Content-Type", kind), 415,

@@ -79,7 +79,8 @@ type Client struct {
 	turn atomic.Int64
 	// shown is true if upstream was a stream server when it was last asked; active is set by each answer that shows it.
 	shown, active atomic.Bool
-	// notKept is what was logged of reads from offsets that are not kept any more, refused of paths that are no stream's.
+	// notKept is what was logged of reads from offsets that are not kept any more, refused of paths that are no
+	// stream's.
 	notKept, refused fsm.Trouble
 }
 

@@ -8,8 +8,8 @@ import (
 	"testing/iotest"
 )
 
-// TestOnlyControlEventsAreKept holds how an event stream is read (HTML standard, Server-sent events). What the web platform's
-// own tests of EventSource hold is said here in other words.
+// TestOnlyControlEventsAreKept holds how an event stream is read (HTML standard, Server-sent events). What the web
+// platform's own tests of EventSource hold is said here in other words.
 func TestOnlyControlEventsAreKept(t *testing.T) {
 	const mark = "\uFEFF"
 
@@ -56,20 +56,48 @@ func TestOnlyControlEventsAreKept(t *testing.T) {
 		"a name without a colon is none":  {"event: control\nevent\ndata: 1\n\n", nil, io.EOF},
 		"one space behind the colon goes": {"event: control\ndata:  1 \n\n", []string{" 1 "}, io.EOF},
 		"a name with a second space":      {"event:  control\ndata: 1\n\n", nil, io.EOF},
-		"names of fields have one case":   {"Event: control\nevent: control\nDATA: 2\ndata: 1\n\n", []string{"1"}, io.EOF},
-		"a space before a field":          {"event: control\n data: 2\ndata: 1\n\n", []string{"1"}, io.EOF},
-		"data without a colon is empty":   {"event: control\ndata\ndata\n\n", []string{"\n"}, io.EOF},
-		"one empty line of data":          {"event: control\ndata:\n\n", []string{""}, io.EOF},
-		"without data there is no event":  {"event: control\n\nevent: control\ndata: 1\n\n", []string{"1"}, io.EOF},
-		"a colon in the data":             {"event: control\ndata: a:b\n\n", []string{"a:b"}, io.EOF},
-		"a comment in the middle":         {"event: control\n:\n: x\ndata: 1\n:data: 2\n\n", []string{"1"}, io.EOF},
-		"a byte order mark":               {mark + "event: control\ndata: 1\n\n", []string{"1"}, io.EOF},
-		"a second byte order mark":        {mark + mark + "event: control\nevent: control\ndata: 1\n\n", []string{"1"}, io.EOF},
-		"a mark that is no first one":     {"event: control\ndata: 1\n\n" + mark + "event: control\ndata: 2\n\n", []string{"1"}, io.EOF},
-		"a part of a mark":                {mark[:2] + "event: control\nevent: control\ndata: 1\n\n", []string{"1"}, io.EOF},
-		"lines end in three ways":         {"event: control\rdata: 1\ndata: 2\r\ndata: 3\r\n\r", []string{"1\n2\n3"}, io.EOF},
-		"LF and CR are two ends":          {"event: control\ndata: 1\n\revent: control\ndata: 2\n\n", []string{"1", "2"}, io.EOF},
-		"a time to wait, good and bad":    {"retry: 3000\nretry: 1x\nretry\nevent: control\ndata: 1\n\n", []string{"1"}, io.EOF},
+		"names of fields have one case": {
+			"Event: control\nevent: control\nDATA: 2\ndata: 1\n\n",
+			[]string{"1"},
+			io.EOF,
+		},
+		"a space before a field":         {"event: control\n data: 2\ndata: 1\n\n", []string{"1"}, io.EOF},
+		"data without a colon is empty":  {"event: control\ndata\ndata\n\n", []string{"\n"}, io.EOF},
+		"one empty line of data":         {"event: control\ndata:\n\n", []string{""}, io.EOF},
+		"without data there is no event": {"event: control\n\nevent: control\ndata: 1\n\n", []string{"1"}, io.EOF},
+		"a colon in the data":            {"event: control\ndata: a:b\n\n", []string{"a:b"}, io.EOF},
+		"a comment in the middle":        {"event: control\n:\n: x\ndata: 1\n:data: 2\n\n", []string{"1"}, io.EOF},
+		"a byte order mark":              {mark + "event: control\ndata: 1\n\n", []string{"1"}, io.EOF},
+		"a second byte order mark": {
+			mark + mark + "event: control\nevent: control\ndata: 1\n\n",
+			[]string{"1"},
+			io.EOF,
+		},
+		"a mark that is no first one": {
+			"event: control\ndata: 1\n\n" + mark + "event: control\ndata: 2\n\n",
+			[]string{"1"},
+			io.EOF,
+		},
+		"a part of a mark": {
+			mark[:2] + "event: control\nevent: control\ndata: 1\n\n",
+			[]string{"1"},
+			io.EOF,
+		},
+		"lines end in three ways": {
+			"event: control\rdata: 1\ndata: 2\r\ndata: 3\r\n\r",
+			[]string{"1\n2\n3"},
+			io.EOF,
+		},
+		"LF and CR are two ends": {
+			"event: control\ndata: 1\n\revent: control\ndata: 2\n\n",
+			[]string{"1", "2"},
+			io.EOF,
+		},
+		"a time to wait, good and bad": {
+			"retry: 3000\nretry: 1x\nretry\nevent: control\ndata: 1\n\n",
+			[]string{"1"},
+			io.EOF,
+		},
 		"ids":                             {"id\nid: a\x00b\nevent: control\ndata: 1\n\n", []string{"1"}, io.EOF},
 		"the end in the middle of a line": {"event: control\ndata: 1", nil, io.EOF},
 		"a long data event with its name last": {"data: " + strings.Repeat("x", 1<<20) +
