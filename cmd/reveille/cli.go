@@ -82,11 +82,17 @@ var commands = []command{
 	},
 	{
 		name: "consumer", args: "ID | SUBSCRIPTION STREAM", does: "show one consumer with its streams",
+		about: "A consumer is named by its id, or by its subscription and its first stream. ACKED is how far it has " +
+			"got in a stream,\nTAIL how far the stream goes; what lies between is pending.",
 		least: 1, most: 2, flags: asks, run: (*cli).consumer,
 	},
 	{
 		name: "streams", args: "[name|forget STREAM…]",
 		does: "list streams, make some known, or forget some and their consumers", most: -1,
+		about: "Without an argument it lists the streams that are known, with or without --watched. name tells " +
+			"Reveille of streams that\nnothing else tells it of; they may be made later. forget removes streams and " +
+			"their consumers with the offsets: what is\nappended afterwards makes them known anew. Both take paths, " +
+			"such as /orders/17.",
 		flags: func(c *cli, f *flag.FlagSet) {
 			pages(c, f)
 			f.BoolVar(&c.watched, "watched", false, "list those that consumers are subscribed to, with the tail noted")
@@ -122,7 +128,7 @@ var commands = []command{
 			f.StringVar(&c.subscription, "subscription", "", "only those of the subscription with this `ID`")
 			f.StringVar(&c.stream, "stream", "", "only those of the stream at this `path`")
 			f.StringVar(&c.since, "since", "",
-				"only those dead since this `time`, such as 2026-11-26T17:00:00Z, or how long ago, such as 1h")
+				"only those dead since this `time`, such as 2026-11-26T17:00:00Z, or how long ago, such as 1h or 2d")
 			f.StringVar(&c.until, "until", "", "only those dead before this `time`, which is said likewise")
 		},
 		run: (*cli).letters,
@@ -140,7 +146,7 @@ var commands = []command{
 			f.BoolVar(&c.failed, "failed", false, "only those that failed, or are retired or dead")
 			f.StringVar(&c.stream, "stream", "", "only those of the stream at this `path`")
 			f.StringVar(&c.since, "since", "",
-				"only those since this `time`, such as 2026-11-26T17:00:00Z, or how long ago, such as 1h")
+				"only those since this `time`, such as 2026-11-26T17:00:00Z, or how long ago, such as 1h or 2d")
 			f.StringVar(&c.until, "until", "", "only those before this `time`, which is said likewise")
 		},
 		run: (*cli).deliveries,
@@ -165,6 +171,7 @@ var commands = []command{
 	{
 		name: "log-level", args: "[debug|info|warn|error]",
 		does: "show or change what one replica logs, until it ends", most: 1,
+		about: "A level logs what is at least as serious. After a restart, REVEILLE_LOG_LEVEL holds again.",
 		flags: asks, run: (*cli).logLevel,
 	},
 	{

@@ -539,7 +539,9 @@ func TestATimeIsSaidByItselfOrByHowLongAgoItIs(t *testing.T) {
 	}}
 	server := httptest.NewServer(port)
 	defer server.Close()
-	for _, times := range [][]string{{"90m", "20m"}, {"2026-11-21T13:50:00Z", "20m"}, {"90m", "2026-11-21T15:00:00Z"}} {
+	for _, times := range [][]string{
+		{"90m", "20m"}, {"2026-11-21T13:50:00Z", "20m"}, {"90m", "2026-11-21T15:00:00Z"},
+	} {
 		for _, command := range []func(*cli) error{
 			func(c *cli) error { return c.deliveries(t.Context(), []string{"a"}) },
 			func(c *cli) error { return c.letters(t.Context(), nil) },
@@ -551,6 +553,47 @@ func TestATimeIsSaidByItselfOrByHowLongAgoItIs(t *testing.T) {
 			if err != nil {
 				t.Errorf("%q: %v", times, err)
 			}
+		}
+	}
+}
+
+func TestADurationMayHaveDaysAndWeeks(t *testing.T) {
+	const day = 24 * time.Hour
+	for text, want := range map[string]time.Duration{
+		"90m": 90 * time.Minute, "1d": day, "2w": 14 * day, "1w2d3h4s": 9*day + 3*time.Hour + 4*time.Second,
+		"0d": 0, "-1h": -time.Hour,
+	} {
+		if got, err := duration(text); err != nil || got != want {
+			t.Errorf("%s: got %v, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{
+		"", "d", "1", "-1d", "1d1", "1d1w", "1.5d", "99999w", "2026-11-21T15:00:00Z", "yesterday",
+	} {
+		if got, err := duration(text); err == nil {
+			t.Errorf("%q is %v", text, got)
+		}
+	}
+}
+
+func TestTheVersionOfThisProgramIsShownWhetherOrNotOneRuns(t *testing.T) {
+	server := httptest.NewServer(nil)
+	server.Close()
+	status, out, errs := call("", "version", "--addr", server.URL)
+	if status != 0 || errs != "" || !strings.Contains(out, "this program       "+programVersion()) ||
+		!strings.Contains(out, "no answer from") {
+		t.Errorf("status %d, %q, %q", status, out, errs)
+	}
+	if status, _, _ := call("", "version", "--addr", "nonsense"); status != 2 {
+		t.Errorf("a wrong --addr: status %d", status)
+	}
+}
+
+// TestEachCommandSaysWhatItDoes holds that --help has more than flags where the arguments need words.
+func TestEachCommandSaysWhatItDoes(t *testing.T) {
+	for _, cmd := range commands {
+		if strings.ContainsAny(cmd.args, "[|") && cmd.about == "" {
+			t.Errorf("reveille %s --help does not say what %s are", cmd.name, cmd.args)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -59,7 +60,11 @@ func (c *cli) versions(ctx context.Context, _ []string) error {
 	var body struct {
 		Version string `json:"version"`
 	}
-	if printed, err := c.ask(ctx, http.MethodGet, "/api/v1/version", nil, &body); printed || err != nil {
+	printed, err := c.ask(ctx, http.MethodGet, "/api/v1/version", nil, &body)
+	switch {
+	case errors.Is(err, errNoAnswer) && c.output == outputText:
+		body.Version = err.Error()
+	case printed, err != nil:
 		return err
 	}
 	return c.fields([][]string{{"this program", programVersion()}, {"the one that runs", body.Version}})

@@ -22,6 +22,9 @@ const (
 	maxOperatorAnswer = 64 << 20
 )
 
+// errNoAnswer is the cause of an error about a replica that cannot be reached.
+var errNoAnswer = errors.New("no answer")
+
 // operatorURL returns the root of an operator port: of a URL, or of an address to listen on, as REVEILLE_ADMIN_ADDR is.
 func operatorURL(addr string) (string, error) {
 	if strings.Contains(addr, "://") {
@@ -66,7 +69,9 @@ func (c *cli) ask(ctx context.Context, method, path string, body, answer any) (p
 	req.Header.Set("User-Agent", "reveille/"+programVersion())
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return false, fmt.Errorf("no answer from %s (--addr or REVEILLE_ADMIN_ADDR): %w", redact(root), withoutURL(err))
+		return false, fmt.Errorf(
+			"%w from %s (--addr or REVEILLE_ADMIN_ADDR): %w", errNoAnswer, redact(root), withoutURL(err),
+		)
 	}
 	defer res.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(res.Body, maxOperatorAnswer))

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -75,7 +76,10 @@ func serve(ctx context.Context, s settings, warnings []string) error {
 
 func listen(ctx context.Context, name, addr string) (net.Listener, error) {
 	ln, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
-	if err != nil {
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, fmt.Errorf("%s_%s=%q: another program listens there already", prefix, name, addr)
+	case err != nil:
 		return nil, &settingError{
 			name: prefix + "_" + name, value: addr,
 			expected: "an address to listen on (" + err.Error() + ")",

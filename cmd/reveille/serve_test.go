@@ -21,6 +21,20 @@ func TestWhatAStopMayTakeIsLessThanThirtySeconds(t *testing.T) {
 	}
 }
 
+func TestAPortInUseIsSaidToBe(t *testing.T) {
+	ln, err := listen(t.Context(), "LISTEN_ADDR", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	addr := ln.Addr().String()
+	_, err = listen(t.Context(), "LISTEN_ADDR", addr)
+	if want := "REVEILLE_LISTEN_ADDR=\"" + addr + "\": another program listens there already"; err == nil ||
+		err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
 func TestAPortClosesAfterItsGraceWhateverItsClientsDo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var requests sync.WaitGroup

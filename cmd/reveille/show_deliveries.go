@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -76,12 +78,37 @@ func (c *cli) span() (err error) {
 }
 
 func (c *cli) past(flag, text string) (string, error) {
-	ago, err := time.ParseDuration(text)
+	length, err := duration(text)
 	switch {
 	case err != nil: // the API judges whether it is a time
 		return text, nil
-	case ago < 0:
-		return "", usageError{fmt.Sprintf("--%s %q: expected how long ago, such as 1h, or a time", flag, text)}
+	case length < 0:
+		return "", usageError{fmt.Sprintf("--%s %q: expected how long ago, such as 1h or 2d, or a time", flag, text)}
 	}
-	return stamp(c.now().Add(-ago)), nil
+	return stamp(c.now().Add(-length)), nil
+}
+
+// duration reads a duration as Go writes it, with weeks and days before that, such as 2d12h.
+func duration(text string) (time.Duration, error) {
+	const day = 24 * time.Hour
+	var sum time.Duration
+	for _, unit := range []struct {
+		letter string
+		length time.Duration
+	}{{"w", 7 * day}, {"d", day}} {
+		number, rest, found := strings.Cut(text, unit.letter)
+		if !found {
+			continue
+		}
+		n, err := strconv.ParseUint(number, 10, 12)
+		if err != nil {
+			return 0, err
+		}
+		if sum += time.Duration(n) * unit.length; rest == "" {
+			return sum, nil
+		}
+		text = rest
+	}
+	rest, err := time.ParseDuration(text)
+	return sum + rest, err
 }
