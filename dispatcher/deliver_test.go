@@ -531,7 +531,7 @@ func TestWakesThatWaitAndAreNotParkedYetGoOutAsTheyAre(t *testing.T) {
 	}
 }
 
-func TestWakesBeyondTheQueueAreLeftToTheirDeadline(t *testing.T) {
+func TestWakesBeyondTheQueueAreGivenBack(t *testing.T) {
 	hit := make(chan struct{}, 1)
 	f := start(t, newMemStore(), func(c *Config) {
 		c.MaxInFlight, c.MaxInFlightPerSubscription, c.MaxQueued, c.ShutdownGrace = 2, 1, 1, time.Millisecond
@@ -541,10 +541,15 @@ func TestWakesBeyondTheQueueAreLeftToTheirDeadline(t *testing.T) {
 		f.Deliver(f.store.event(sub, fmt.Sprintf("/s/%d", n), "0001"))
 	}
 	<-hit
-	f.store.untilCalls(t, "Park", 1)
+	f.store.untilCalls(t, "Park", 4)
 	f.stop()
-	if parked, back := f.store.called("Park"), f.store.called("HandBack"); parked != 1 || back != 1 {
+	if parked, back := f.store.called("Park"), f.store.called("HandBack"); parked != 4 || back != 1 {
 		t.Errorf("%d were parked and %d handed back when it stopped", parked, back)
+	}
+	for n := 1; n < 5; n++ {
+		if c := f.store.consumer(fmt.Sprintf("s:%%2Fs%%2F%d", n)); c.Sent {
+			t.Errorf("the store takes it for out: %+v", c)
+		}
 	}
 	if n := f.logs.FilterMessageSnippet("the queue of wakes is full").Len(); n != 1 {
 		t.Errorf("logged %d times", n)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"container/list"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
@@ -18,7 +19,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
-	"golang.org/x/sync/errgroup"
 
 	"reveille/fsm"
 )
@@ -72,7 +72,8 @@ type Config struct {
 	MaxInFlight int
 	// MaxInFlightPerSubscription bounds those of one subscription and must be less than MaxInFlight; default 64.
 	MaxInFlightPerSubscription int
-	// MaxQueued bounds the wakes that wait for a slot; one beyond it is left to its deadline. Default 100,000.
+	// MaxQueued bounds the wakes that wait for a slot; one beyond it is given back and comes again later. Default
+	// 100,000.
 	MaxQueued int
 	// DueInterval is how often deadlines are looked at when none is known to be sooner; default 200 ms.
 	DueInterval time.Duration
@@ -192,8 +193,10 @@ type Dispatcher struct {
 	idle atomic.Int32
 	work chan func()
 
-	// parkReady and unlistedReady wake the goroutines that work through toParkNow and toPark, and unlisted.
-	parkReady, unlistedReady chan struct{}
+	// Each of these wakes the goroutines that work through what waits: toParkNow and toPark, unlisted, toAsk, and back.
+	parkReady, unlistedReady, askReady, backReady chan struct{}
+	// name is what the store knows this process by, as it asks for attempts (Begin).
+	name string
 
 	mu      sync.Mutex
 	stopped bool
@@ -201,6 +204,11 @@ type Dispatcher struct {
 	// toParkNow are wakes that the store is to be told of at once; toPark are those that it is to be told of if they
 	// wait for long, in the order of their times.
 	toParkNow, toPark list.List
+	// toAsk are wakes for which the store did not answer as their turn had come, in the order of their times. back are
+	// those that are not kept. begun counts the wakes that the store was asked for.
+	toAsk list.List
+	back  []wakeBack
+	begun int
 	// unlisted are wakes of subscriptions that the catalog does not hold (yet).
 	unlisted []fsm.Wake
 	// tests are the subscriptions that have a test delivery in flight.
@@ -229,6 +237,9 @@ func New(cfg Config) (*Dispatcher, error) {
 		traces:        tracing{fsm.NewSpans(cfg.Tracer, "reveille/dispatcher")},
 		parkReady:     make(chan struct{}, parkers),
 		unlistedReady: make(chan struct{}, 1),
+		askReady:      make(chan struct{}, 1),
+		backReady:     make(chan struct{}, 1),
+		name:          rand.Text(),
 		work:          make(chan func()),
 		tests:         map[string]struct{}{},
 		slots:         newSlots(cfg.MaxInFlight, cfg.MaxInFlightPerSubscription, cfg.MaxQueued, maxInFlightBytes, m),
@@ -255,12 +266,15 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	workers.Go(func() { d.runTimers(ctx) })
 	workers.Go(func() { d.runUnlisted(ctx) })
 	workers.Go(func() { d.runForget(ctx) })
+	workers.Go(func() { d.runAsker(ctx) })
+	workers.Go(func() { d.runBack(ctx) })
 	for range parkers {
 		workers.Go(func() { d.runParker(ctx) })
 	}
 	<-ctx.Done()
 	waiting := d.stop()
 	workers.Wait()
+	waiting = append(waiting, d.takeBack()...)
 	d.attempts.Go(func() { d.handBack(waiting) })
 	d.drain()
 	d.sender.close()
@@ -277,37 +291,14 @@ func (d *Dispatcher) stop() (waiting []fsm.WakeRef) {
 		waiting = append(waiting, w.Ref())
 	}
 	waiting = append(waiting, d.slots.clear()...)
+	for e := d.toAsk.Front(); e != nil; e = e.Next() {
+		waiting = append(waiting, e.Value.(*item).ref)
+	}
 	d.toParkNow.Init()
 	d.toPark.Init()
+	d.toAsk.Init()
 	d.unlisted = nil
 	return waiting
-}
-
-// handBack tells the store that attempts will not be made here: the owners of their partitions make them at once. Those
-// that it could not be told of wait for their deadlines.
-func (d *Dispatcher) handBack(waiting []fsm.WakeRef) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.reports), handBackTime)
-	defer cancel()
-	d.park(ctx, waiting, 0)
-}
-
-// park tells the store that attempts are not made for a while.
-func (d *Dispatcher) park(ctx context.Context, waiting []fsm.WakeRef, wait time.Duration) {
-	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
-	defer cancel()
-	var calls errgroup.Group
-	calls.SetLimit(parkers)
-	for _, ref := range waiting {
-		calls.Go(func() error {
-			if ctx.Err() == nil {
-				out, err := d.cfg.Store.Park(ctx, ref, wait)
-				d.noteStore(err)
-				d.follow(out)
-			}
-			return nil
-		})
-	}
-	_ = calls.Wait()
 }
 
 // drain waits for the attempts in flight: first for their requests, then for what is to be reported of them.

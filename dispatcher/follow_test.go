@@ -27,8 +27,8 @@ func (s asking) Accept(ctx context.Context, r fsm.WakeRef) (fsm.Outcome, error) 
 	return ask("Accept", o, err)
 }
 
-func (s asking) Begin(ctx context.Context, r fsm.WakeRef) (fsm.Outcome, error) {
-	o, err := s.memStore.Begin(ctx, r)
+func (s asking) Begin(ctx context.Context, r fsm.WakeRef, by string) (fsm.Outcome, error) {
+	o, err := s.memStore.Begin(ctx, r, by)
 	return ask("Begin", o, err)
 }
 

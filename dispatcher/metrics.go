@@ -116,8 +116,8 @@ func newMetrics(r prometheus.Registerer, most int) *metrics {
 		delayTail:    delay.WithLabelValues("tail"),
 		dropped: f.NewCounter(prometheus.CounterOpts{
 			Name: "reveille_wakes_dropped_total",
-			Help: "Delivery attempts that were not queued because the queue was full. They are made at their " +
-				"deadlines.",
+			Help: "Delivery attempts that were not queued because the queue was full. They are given back, " +
+				"and are made some seconds later.",
 		}),
 		lost: f.NewCounter(prometheus.CounterOpts{
 			Name: "reveille_delivery_results_lost_total",

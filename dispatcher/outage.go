@@ -32,6 +32,13 @@ func (o *outage) failed(err error) {
 	}
 }
 
+// lasts says whether the store does not answer.
+func (o *outage) lasts() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return !o.since.IsZero()
+}
+
 func (o *outage) over() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -45,6 +45,8 @@ type slots struct {
 	// first is the standing whose turn it is.
 	first  standing
 	queued map[wakeKey]*item
+	// aside counts the wakes that wait elsewhere, until they come back.
+	aside int
 
 	metrics *metrics
 }
@@ -93,18 +95,20 @@ type item struct {
 	lane *lane
 	ref  fsm.WakeRef
 	size int
-	// wake is set until the store was told that the attempt waits: such a wake can go out as it is. Afterwards the
-	// store is asked for what there is to deliver.
+	// wake is set until the store was told that the attempt waits, or may have been: such a wake can go out as it is.
+	// Afterwards the store is asked for what there is to deliver, in the name of by.
 	wake *fsm.Wake
+	by   string
 	// parking is true while the store is being told; again is true if it must be told once more after that.
 	parking, again bool
 	// seen is that of the wake.
 	seen fsm.Sighting
-	// since is when the attempt was handed to this process; parkAt is when the store is to be told that it waits.
-	since, parkAt time.Time
-	place         *list.Element // in queue
-	queue         *list.List    // of the lane
-	park          *list.Element // in one of the lists of those to be parked; nil if in none
+	// since is when the attempt was handed to this process; parkAt is when the store is to be told that it waits, askAt
+	// when it is to be asked again for what there is to deliver.
+	since, parkAt, askAt time.Time
+	place                *list.Element // in queue
+	queue                *list.List    // of the lane
+	park                 *list.Element // in one of the lists of those to be parked; nil if in none
 }
 
 // slot is one right to a request in flight.
@@ -232,7 +236,7 @@ func (s *slots) enqueue(l *lane, w fsm.Wake) *item {
 	it := s.queued[keyOf(w)]
 	if it == nil {
 		// One subscription's queue is no longer than what it leaves to others.
-		if free := s.maxQueue - len(s.queued); free <= 0 || l.waiting() > free {
+		if free := s.maxQueue - len(s.queued) - s.aside; free <= 0 || l.waiting() > free {
 			return nil
 		}
 		it = &item{key: keyOf(w), lane: l, queue: l.queueOf(w)}
@@ -252,6 +256,34 @@ func (s *slots) enqueue(l *lane, w fsm.Wake) *item {
 	return it
 }
 
+// setAside keeps an item that had its turn in a list.
+func (s *slots) setAside(in *list.List, it *item) {
+	in.PushBack(it)
+	s.aside++
+}
+
+// comeBack queues an item of a list that was set aside, as the first of its lane, unless its wake was queued anew
+// meanwhile.
+func (s *slots) comeBack(in *list.List, e *list.Element) {
+	it := in.Remove(e).(*item)
+	s.aside--
+	if s.queued[it.key] != nil {
+		return
+	}
+	l := s.lane(it.lane.key, it.lane.size)
+	if it.queue == &it.lane.replays {
+		it.queue = &l.replays
+	} else {
+		it.queue = &l.queue
+	}
+	it.lane = l
+	s.queued[it.key] = it
+	it.place = it.queue.PushFront(it)
+	if l.turn == nil {
+		l.turn = s.waiting[l.standing].PushBack(l)
+	}
+}
+
 // next takes the wake whose turn it is, and a slot for it. ok is false if no waiting subscription may have one now.
 func (s *slots) next(now time.Time) (it *item, sl slot, ok bool) {
 	s.first = (s.first + 1) % standings
@@ -267,7 +299,7 @@ func (s *slots) next(now time.Time) (it *item, sl slot, ok bool) {
 			l := turn.Value.(*lane)
 			ring.MoveToBack(turn)
 			it := l.next()
-			if it.untold() || !s.mayStart(l, it.size, now) {
+			if !s.mayStart(l, it.size, now) {
 				continue
 			}
 			l.remove(it)
@@ -316,9 +348,6 @@ func (l *lane) remove(it *item) {
 		l.passed++
 	}
 }
-
-// untold says whether the store must be told that an item waits before it can be asked what there is to deliver.
-func (it *item) untold() bool { return it.parking || it.wake == nil && it.park != nil }
 
 // forget drops what is known of the lanes that hold nothing and for which keep returns false.
 func (s *slots) forget(keep func(laneKey) bool) {

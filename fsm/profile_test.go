@@ -103,8 +103,9 @@ func TestOnlyWhatIsReportedCountsAsAnAttempt(t *testing.T) {
 				return c.Due(at(2 * time.Second))
 			},
 			"it was parked": func(c Consumer) (Consumer, Effects) {
-				c, _ = c.Park(at(0), ref(c), 0)
-				return c.Begin(at(time.Second), ref(c))
+				out := ref(c)
+				c, _ = c.Park(at(0), out, 0)
+				return c.Begin(at(time.Second), out, "a")
 			},
 		} {
 			if c, e := again(last); e.Wake == nil || e.Wake.Attempt != 3 || !c.Sent || !c.FirstFailure.IsZero() {

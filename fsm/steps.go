@@ -34,7 +34,7 @@ func (c *Consumer) wakeIfPending(env Env) *Wake {
 func (c *Consumer) begin(env Env) {
 	c.Epoch, c.WakeID, c.WokeAt = max(c.Epoch, env.Base)+1, env.WakeID, env.Now
 	c.Moved, c.Attempt, c.Handed, c.Sent, c.Span, c.Again = false, 0, 0, false, 0, false
-	c.Nudged = time.Time{}
+	c.Nudged, c.Holder = time.Time{}, Holder{}
 }
 
 // handOut begins the next delivery attempt. A wake of an earlier incarnation of the server may have been over, and

@@ -162,7 +162,7 @@ type DeliveryStore interface {
 	// Fail, Park, Begin, Accept, Finish and Deliver are the transitions of the same name on Consumer.
 	Fail(ctx context.Context, r WakeRef, f Failure) (Outcome, error)
 	Park(ctx context.Context, r WakeRef, wait time.Duration) (Outcome, error)
-	Begin(ctx context.Context, r WakeRef) (Outcome, error)
+	Begin(ctx context.Context, r WakeRef, by string) (Outcome, error)
 	Accept(ctx context.Context, r WakeRef) (Outcome, error)
 	Finish(ctx context.Context, r WakeRef, seen []StreamTail) (Outcome, error)
 	Deliver(ctx context.Context, r WakeRef, d Delivered) (Outcome, error)

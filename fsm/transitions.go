@@ -308,14 +308,29 @@ func (c Consumer) Park(env Env, r WakeRef, wait time.Duration) (Consumer, Effect
 	return c, Effects{}
 }
 
-// Begin hands out the attempt that was parked, as a slot is free for it. Without a Wake there is nothing to deliver any
-// more, or another call has handed it out.
-func (c Consumer) Begin(env Env, r WakeRef) (Consumer, Effects) {
-	if !c.Current(r) || c.State != Waking || c.Sent || c.Retired || !c.HiddenAt.IsZero() {
+// Begin hands out the attempt of a reference anew, as a slot is free for it: the one that was parked, or the one that is
+// out and was not begun. It gets another number, so that a call of Park that comes late does nothing. The same call
+// again gets the same attempt: by is what the caller is known by. Without a Wake there is nothing to deliver any more,
+// or the attempt is another caller's.
+func (c Consumer) Begin(env Env, r WakeRef, by string) (Consumer, Effects) {
+	if c.State != Waking || c.Retired || !c.HiddenAt.IsZero() {
+		return c, Effects{}
+	}
+	if c.Sent && c.Holder == (Holder{Handed: c.Handed, By: by}) {
+		c.Deadline = env.Now.Add(c.patience(env.Timing))
+		w := c.wakeNow()
+		w.Nudged = env.Now.Before(c.Nudged)
+		return c, Effects{Wake: w}
+	}
+	if !c.Current(r) || c.Handed != r.Handed || !c.Sent && c.Attempt != r.Attempt-1 {
 		return c, Effects{}
 	}
 	c = c.clone()
+	if c.Sent {
+		c.Attempt, c.Sent = c.Attempt-1, false
+	}
 	e := c.handOut(env)
+	c.Holder = Holder{Handed: c.Handed, By: by}
 	return c, e
 }
 

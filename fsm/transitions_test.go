@@ -361,16 +361,36 @@ func TestFailures(t *testing.T) {
 			again.Attempt != 0 {
 			t.Errorf("parked again for no time: %+v", again)
 		}
-		begun, e := parked.Begin(at(time.Minute), first)
+		begun, e := parked.Begin(at(time.Minute), first, "a")
 		if e.Wake == nil || e.Wake.Attempt != 1 || !begun.Sent {
 			t.Errorf("begun: %+v", begun)
 		}
-		if _, e := begun.Begin(at(time.Minute), first); e.Wake != nil {
+		if _, e := begun.Begin(at(time.Minute), first, "b"); e.Wake != nil {
 			t.Error("begun twice")
+		}
+		again, same := begun.Begin(at(61*time.Second), first, "a")
+		if same.Wake == nil || same.Wake.Handed != e.Wake.Handed || same.Wake.Attempt != 1 ||
+			!again.Deadline.Equal(at(71*time.Second).Now) {
+			t.Errorf("the same call again: %+v, %+v", again, same.Wake)
+		}
+		if late, _ := begun.Park(at(time.Minute), first, time.Hour); !late.Sent {
+			t.Error("parked by a call that came late")
 		}
 		failed, _ := begun.Fail(at(time.Minute), begun.wakeNow().Ref(), Failure{})
 		if again, _ := failed.Park(at(2*time.Minute), first, 0); !again.Deadline.Equal(failed.Deadline) {
 			t.Errorf("an attempt that was made and failed was parked: %+v", again)
+		}
+	})
+	t.Run("an attempt that was handed out is begun by the caller that has it", func(t *testing.T) {
+		begun, e := c.Begin(at(time.Minute), first, "a")
+		if e.Wake == nil || e.Wake.Attempt != 1 || e.Wake.Handed != first.Handed+1 || !begun.Sent ||
+			!begun.Deadline.Equal(at(70*time.Second).Now) {
+			t.Errorf("begun: %+v, %+v", begun, e.Wake)
+		}
+		due, _ := c.Due(at(time.Minute))
+		due, e = due.Due(at(2 * time.Minute))
+		if _, other := due.Begin(at(2*time.Minute), first, "a"); e.Wake == nil || other.Wake != nil {
+			t.Error("begun though its deadline has brought it to another caller")
 		}
 	})
 	t.Run("a resumption releases what was held back, and not what waits for its retry", func(t *testing.T) {
@@ -402,7 +422,6 @@ func TestFailures(t *testing.T) {
 		due, e := failed.Due(at(time.Second))
 		parked, _ := due.Park(at(time.Second), e.Wake.Ref(), time.Minute)
 		parked, _ = parked.Park(at(2*time.Second), e.Wake.Ref(), time.Minute)
-		stale := WakeRef{Consumer: c.Ref(), Epoch: c.Epoch, WakeID: c.WakeID}
 		for name, tt := range map[string]struct {
 			end  func() Consumer
 			want time.Duration
@@ -412,7 +431,7 @@ func TestFailures(t *testing.T) {
 				return c
 			}, time.Hour - time.Second},
 			"before it": {func() Consumer {
-				c, _ := parked.Begin(at(31*time.Second), stale)
+				c, _ := parked.Begin(at(31*time.Second), e.Wake.Ref(), "a")
 				return c
 			}, 30 * time.Second},
 			"by a resumption": {func() Consumer {

@@ -279,6 +279,8 @@ type Consumer struct {
 	// Handed counts how often an attempt of this wake was handed out. Attempts that were taken back are among them, so
 	// that no two have the same number.
 	Handed int
+	// Holder is who has asked for an attempt of this wake by Begin, last.
+	Holder Holder
 	// Sent is true while the last attempt begun has neither failed nor succeeded.
 	Sent bool
 	// Nudged is the deadline that a nudge has put forward (ReleaseHeld); zero without one. An attempt that begins
@@ -306,6 +308,12 @@ type Consumer struct {
 	HiddenAt time.Time
 	// Deadline is when the one thing this state waits for is due; zero if it waits for nothing.
 	Deadline time.Time
+}
+
+// Holder is who has got an attempt by Begin: By is what the caller is known by, Handed the number of that attempt.
+type Holder struct {
+	Handed int
+	By     string
 }
 
 // StreamTail is a stream of a wake: where its consumer stands and where the stream ends.
@@ -343,6 +351,18 @@ type Wake struct {
 	Streams []StreamTail
 	// Seen is how this process came to know of the event that set the wake off. The store keeps nothing of it.
 	Seen Sighting
+	// Asked is when this process called the store, by its own clock: the attempt was handed out no earlier. The store
+	// keeps nothing of it.
+	Asked time.Time
+}
+
+// GoodUntil is until when the attempt may be begun as it was handed out, by the clock of Asked: its deadline is then so
+// far off that the endpoint has its time. Later the store is asked anew (Begin). waking is Timing.Waking.
+func (w Wake) GoodUntil(waking time.Duration) time.Time {
+	if w.Patience > 0 {
+		return w.Asked.Add(min(AttemptMargin, w.Patience) / 2)
+	}
+	return w.Asked.Add(waking / 2)
 }
 
 // Ref names the delivery attempt in the transitions that follow from it. A transition whose Ref is not the current

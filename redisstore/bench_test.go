@@ -195,7 +195,7 @@ func (c *benchConsumer) park(ctx context.Context) error {
 }
 
 func (c *benchConsumer) begin(ctx context.Context) error {
-	return c.woken(c.rig.Begin(ctx, c.wake.Ref()))
+	return c.woken(c.rig.Begin(ctx, c.wake.Ref(), "a"))
 }
 
 // callback sends what a worker does, with the tail that the API brings along.

@@ -156,6 +156,13 @@ func decodeConsumer(id string, h map[string]string) (c fsm.Consumer, bad error) 
 		}
 		c.Nudged = moment(n)
 	}
+	if f := strings.SplitN(h["holder"], " ", 3); len(f) == 3 && f[0] == h["epoch"] {
+		n, err := strconv.Atoi(f[1])
+		if err != nil {
+			bad = fmt.Errorf("redis: consumer %s has holder=%q", id, h["holder"])
+		}
+		c.Holder = fsm.Holder{Handed: n, By: f[2]}
+	}
 	c.Again = h["again"] != "" && h["again"] == h["epoch"]
 	if h["uncounted"] != "" {
 		c.Uncounted = time.Duration(number("uncounted")) * time.Millisecond

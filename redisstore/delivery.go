@@ -99,8 +99,9 @@ func (s *Store) Park(ctx context.Context, r fsm.WakeRef, wait time.Duration) (fs
 }
 
 // Begin implements fsm.DeliveryStore.
-func (s *Store) Begin(ctx context.Context, r fsm.WakeRef) (fsm.Outcome, error) {
-	return s.runOutcome(ctx, scriptBegin, s.PartitionOf(r.Consumer.Home), r.Consumer.ID, r.Epoch, r.WakeID)
+func (s *Store) Begin(ctx context.Context, r fsm.WakeRef, by string) (fsm.Outcome, error) {
+	return s.runOutcome(ctx, scriptBegin, s.PartitionOf(r.Consumer.Home), r.Consumer.ID, r.Epoch, r.WakeID, r.Handed,
+		r.Attempt, by)
 }
 
 // Accept implements fsm.DeliveryStore.

@@ -15,6 +15,8 @@ type reply struct {
 	script *script
 	items  []any
 	bad    error
+	// asked is when the call was made, by this process's clock.
+	asked time.Time
 }
 
 // err is a method, so that "return r.yes(), r.err()" reads the reply first.
@@ -91,7 +93,7 @@ func (r *reply) list(read func(*reply)) {
 		r.fail("no list where a list belongs")
 		return
 	}
-	l := &reply{script: r.script, items: items}
+	l := &reply{script: r.script, items: items, asked: r.asked}
 	read(l)
 	r.bad = l.bad
 }
@@ -154,7 +156,7 @@ func (r *reply) wake() (w fsm.Wake) {
 		w.Streams = l.streams(w.Primary)
 		w.WokeAt, w.Born = moment(l.int()), l.int()
 		w.Patience, w.Span = time.Duration(l.int())*time.Millisecond, l.int()
-		w.Handed, w.Nudged, w.Replay = int(l.int()), l.yes(), l.yes()
+		w.Handed, w.Nudged, w.Replay, w.Asked = int(l.int()), l.yes(), l.yes(), l.asked
 	})
 	return w
 }

@@ -131,7 +131,7 @@ func callers() []caller {
 			return err
 		}, []any{bored, tired}},
 		{scriptBegin, func(ctx context.Context, s *Store) error {
-			_, err := s.Begin(ctx, ref)
+			_, err := s.Begin(ctx, ref, "a")
 			return err
 		}, []any{bored, tired}},
 		{scriptAccept, func(ctx context.Context, s *Store) error {

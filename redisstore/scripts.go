@@ -170,7 +170,7 @@ func (s *Store) call(ctx context.Context, sc *script, keys []string, args ...any
 	}
 	err = wrap(err)
 	s.metrics.called(sc, began, err)
-	return &reply{script: sc, items: []any{v}, bad: err}
+	return &reply{script: sc, items: []any{v}, bad: err, asked: began}
 }
 
 // commonArguments is how many arguments every script of a partition has beside its own.
@@ -178,7 +178,7 @@ const commonArguments = 10
 
 // remember takes the watermark of a partition off a script's reply and keeps it.
 func (s *Store) remember(partition int, r *reply) *reply {
-	own := &reply{script: r.script}
+	own := &reply{script: r.script, asked: r.asked}
 	r.list(func(l *reply) {
 		own.items = []any{l.next()}
 		raise(&s.seen[partition], l.int())

@@ -224,6 +224,8 @@ type tx struct {
 	db *DB
 	*state
 	draw Draw
+	// asked is when the call was made, by the process's clock.
+	asked time.Time
 	// refresh brings the replicas' catalogs and endpoints up to date after the call.
 	refresh bool
 }
@@ -266,7 +268,7 @@ var errDead = errors.New("the replica is dead")
 
 // call carries out one call of a replica, unless the hooks, the database's state or the context prevent it.
 func (s *Store) call(ctx context.Context, f func(*tx) error, method string, args ...any) error {
-	db, c := s.db, Call{Replica: s.id, Method: method, Args: args}
+	db, c, asked := s.db, Call{Replica: s.id, Method: method, Args: args}, time.Now()
 	db.mu.Lock()
 	hooks := db.hooks
 	db.mu.Unlock()
@@ -276,7 +278,7 @@ func (s *Store) call(ctx context.Context, f func(*tx) error, method string, args
 			return err
 		}
 	}
-	if err := s.carryOut(ctx, f, method); err != nil {
+	if err := s.carryOut(ctx, f, method, asked); err != nil {
 		return err
 	}
 	if hooks.After != nil {
@@ -298,7 +300,7 @@ func (db *DB) counted(method string) {
 	db.changed = make(chan struct{})
 }
 
-func (s *Store) carryOut(ctx context.Context, f func(*tx) error, method string) error {
+func (s *Store) carryOut(ctx context.Context, f func(*tx) error, method string, asked time.Time) error {
 	db := s.db
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -312,6 +314,7 @@ func (s *Store) carryOut(ctx context.Context, f func(*tx) error, method string) 
 		return fsm.ErrUnavailable
 	}
 	t := db.begin()
+	t.asked = asked
 	if err := f(t); err != nil {
 		return err
 	}

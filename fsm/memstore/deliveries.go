@@ -104,10 +104,10 @@ func (s *Store) Park(ctx context.Context, r fsm.WakeRef, wait time.Duration) (fs
 }
 
 // Begin implements fsm.DeliveryStore.
-func (s *Store) Begin(ctx context.Context, r fsm.WakeRef) (fsm.Outcome, error) {
+func (s *Store) Begin(ctx context.Context, r fsm.WakeRef, by string) (fsm.Outcome, error) {
 	return s.transit(ctx, r, func(c fsm.Consumer, env fsm.Env) (fsm.Consumer, fsm.Effects) {
-		return c.Begin(env, r)
-	}, "Begin", r)
+		return c.Begin(env, r, by)
+	}, "Begin", r, by)
 }
 
 // Accept implements fsm.DeliveryStore.

@@ -195,7 +195,9 @@ func (p *partition) raise(path string, tail fsm.Offset, closed bool) {
 // put stores what a transition returned and adds its effects to an outcome.
 func (t *tx) put(p *partition, c fsm.Consumer, e fsm.Effects, o *fsm.Outcome) {
 	if e.Wake != nil {
-		o.Wakes = append(o.Wakes, *e.Wake)
+		w := *e.Wake
+		w.Asked = t.asked
+		o.Wakes = append(o.Wakes, w)
 	}
 	if e.Idled {
 		o.Idle = append(o.Idle, slices.Sorted(maps.Keys(c.Links))...)

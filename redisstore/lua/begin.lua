@@ -1,10 +1,21 @@
--- A slot is free for an attempt that was parked.
--- ARGV[9] consumer  ARGV[10] epoch  ARGV[11] wake id
--- Returns the outcome, with the attempt's wake unless there is nothing to deliver any more or another call has handed it out.
--- O(links of the consumer).
-local c = current(load, ARGV[A], ARGV[A + 1], ARGV[A + 2])
-if c and c.state == 'waking' and c.sent == 0 and c.retired == 0 and c.hidden == 0 then
-  hand_out(c)
-  save(c)
+-- A slot is free for an attempt that was parked, or was handed out and not begun.
+-- ARGV[9] consumer  ARGV[10] epoch  ARGV[11] wake id  ARGV[12] handed  ARGV[13] attempt  ARGV[14] what the caller is known by
+-- Returns the outcome, with the attempt's wake unless there is nothing to deliver any more or the attempt is another caller's. The same
+-- call again is answered with the same attempt. O(links of the consumer).
+local c = load(ARGV[A])
+if c and c.state == 'waking' and c.retired == 0 and c.hidden == 0 and not is_dead(c.gen) then
+  local function held_by() return int(c.epoch) .. ' ' .. int(c.handed) .. ' ' .. ARGV[A + 5] end
+  local out = c.sent == 1
+  if out and redis.call('HGET', P .. 'c:' .. c.id, 'holder') == held_by() then
+    c.due = now + patience(c)
+    ask_for_attempt(c)
+    save(c)
+  elseif c.epoch == tonumber(ARGV[A + 1]) and c.wake == ARGV[A + 2] and c.handed == tonumber(ARGV[A + 3]) and
+    (out or c.attempt == tonumber(ARGV[A + 4]) - 1) then
+    if out then c.attempt, c.sent = c.attempt - 1, 0 end
+    hand_out(c)
+    redis.call('HSET', P .. 'c:' .. c.id, 'holder', held_by())
+    save(c)
+  end
 end
 return reply(outcome())

@@ -25,7 +25,8 @@
 --                           profile: what it goes by that its subscription has set (fsm.Profile), none is that of the webhook spec;
 --                           born: the epoch that it was made with, if it was made with a profile;
 --                           span: an epoch, and how many events, or bytes, the first attempt has brought that failed in it
---                           (fsm.Consumer.Span); nudged: an epoch, and fsm.Consumer.Nudged in it, ms; again: the epoch in which an attempt was last taken back that may have been sent;
+--                           (fsm.Consumer.Span); holder: an epoch, and fsm.Consumer.Holder in it: its number, and by whom;
+--                           nudged: an epoch, and fsm.Consumer.Nudged in it, ms; again: the epoch in which an attempt was last taken back that may have been sent;
 --                           past:<stream>: of one that was given up, the tail at that time;
 --                           ends: of an aside, the Tail of its link (fsm.Consumer.IsAside); replay: of one that replays something,
 --                           its number; replaying: of the consumer that such an aside is of, the same; replayed: how many replays of

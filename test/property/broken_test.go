@@ -148,6 +148,18 @@ var brokenPushes = []harness.BrokenScript{
 		Old: "e.next > now", New: "e.probing == 0 and e.next > now",
 	},
 	{
+		Name: "an attempt is begun by a caller that does not have it", File: "redisstore/lua/begin.lua",
+		Old: "c.handed == tonumber(ARGV[A + 3])", New: "true",
+	},
+	{
+		Name: "an attempt that was not begun is lost to the caller that has it", File: "redisstore/lua/begin.lua",
+		Old: "(out or c.attempt", New: "(not out and c.attempt",
+	},
+	{
+		Name: "an attempt is begun twice where a reply was lost", File: "redisstore/lua/begin.lua",
+		Old: "redis.call('HSET', P .. 'c:' .. c.id, 'holder', held_by())", New: "",
+	},
+	{
 		Name: "time in which an attempt is parked counts as failure", File: "redisstore/lua/park.lua",
 		Old: "c.parked = now", New: "c.parked = 0",
 	},

@@ -291,6 +291,9 @@ func (h *history) same(what string, got, want any) {
 // outcome compares what a script and a transition ask their caller to do, and checks the wakes.
 func (h *history) outcome(what string, got, want fsm.Outcome) {
 	for _, o := range []*fsm.Outcome{&got, &want} {
+		for i := range o.Wakes { // that is of this process's clock
+			o.Wakes[i].Asked = time.Time{}
+		}
 		slices.SortFunc(o.Wakes, func(a, b fsm.Wake) int { return strings.Compare(a.Consumer, b.Consumer) })
 		slices.Sort(o.Idle)
 		slices.Sort(o.Hidden)
@@ -905,9 +908,10 @@ func (h *history) answer() {
 		wait := rapid.SampledFrom([]time.Duration{0, time.Minute}).Draw(h.t, "parked for")
 		h.parked(r, wait)
 	case "begin":
-		got, err := h.store.Begin(h.ctx, r)
+		by := h.pick("by", []string{"a", "b"})
+		got, err := h.store.Begin(h.ctx, r, by)
 		h.must(err)
-		want, err := h.spec.Begin(h.ctx, r)
+		want, err := h.spec.Begin(h.ctx, r, by)
 		h.must(err)
 		h.outcome(kind, got, want)
 	case "accept":

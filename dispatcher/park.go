@@ -1,0 +1,293 @@
+package dispatcher
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"reveille/fsm"
+)
+
+// What this replica was handed out and has not begun is either begun here or given back to the store. A deadline brings
+// it back only if this process dies, or if the store refuses a call.
+
+const (
+	// askPause is how long a wake waits for which the store did not answer, until it is asked again. askBatch is how
+	// many are asked for at a time while the store does not answer.
+	askPause = 500 * time.Millisecond
+	askBatch = 500
+)
+
+// parkLater has the store told that a wake waits, if it waits for long: in a burst most do not, and go out without a
+// call to the store about their waiting. Until then the deadline that they were handed out with stands, so that they
+// come back should this process die. The store is told at once of a retry, because an answer to an earlier attempt may
+// end the wake at any time, and of a wake that is not kept in memory. d.mu is held.
+func (d *Dispatcher) parkLater(it *item) {
+	if it.parking {
+		it.again = true
+		return
+	}
+	urgent := it.wake == nil || it.ref.Handed > 1
+	if it.park != nil {
+		if !urgent {
+			return
+		}
+		d.parkNoMore(it)
+	}
+	list, at := &d.toPark, it.since.Add(d.cfg.parkAfter)
+	if urgent {
+		list, at = &d.toParkNow, it.since
+	}
+	it.parkAt = at
+	it.park = list.PushBack(it)
+	if urgent || list.Len() == 1 { // otherwise a parker waits for the first one's time already
+		signal(d.parkReady)
+	}
+}
+
+// parkNoMore takes a wake off the lists of those to be parked. d.mu is held.
+func (d *Dispatcher) parkNoMore(it *item) {
+	if it.park != nil {
+		d.toParkNow.Remove(it.park) // nothing happens in the list that it is not in
+		d.toPark.Remove(it.park)
+		it.park = nil
+	}
+}
+
+// parkAgain has the store told once more of a wake that it may not have been told of. d.mu is held.
+func (d *Dispatcher) parkAgain(it *item) {
+	it.parkAt = time.Now().Add(d.cfg.parkAfter)
+	it.park = d.toPark.PushBack(it)
+	if d.toPark.Len() == 1 {
+		signal(d.parkReady)
+	}
+}
+
+// runParker tells the store of wakes that wait.
+func (d *Dispatcher) runParker(ctx context.Context) {
+	for {
+		it, ref, wait := d.nextToPark()
+		if it == nil {
+			var later <-chan time.Time
+			if wait > 0 {
+				later = time.After(wait)
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-d.parkReady:
+			case <-later:
+			}
+			continue
+		}
+		call, cancel := context.WithTimeout(ctx, reportTimeout)
+		out, err := d.cfg.Store.Park(call, ref, parkTime)
+		cancel()
+		d.follow(out)
+		if ctx.Err() != nil {
+			return
+		}
+		d.noteStore(err)
+		d.parked(it, err)
+		if errors.Is(err, fsm.ErrUnavailable) && !sleep(ctx, reportRetry) {
+			return
+		}
+	}
+}
+
+// nextToPark returns the item whose turn it is, or how long it is until the next item's turn; 0 if no item waits.
+func (d *Dispatcher) nextToPark() (it *item, ref fsm.WakeRef, wait time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	e := d.toParkNow.Front()
+	if e == nil {
+		e = d.toPark.Front()
+	}
+	if e == nil {
+		return nil, fsm.WakeRef{}, 0
+	}
+	it = e.Value.(*item)
+	if wait := time.Until(it.parkAt); wait > 0 {
+		return nil, fsm.WakeRef{}, wait
+	}
+	d.parkNoMore(it)
+	it.parking = true
+	if d.toParkNow.Len()+d.toPark.Len() > 0 {
+		signal(d.parkReady) // another parker may go on with the next
+	}
+	return it, it.ref, 0
+}
+
+// parked notes that the store was told that a wake waits, or may have been. From then on the store says what there is to
+// deliver of it.
+func (d *Dispatcher) parked(it *item, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	it.parking = false
+	switch {
+	case d.stopped || d.slots.queued[it.key] != it:
+	case it.again:
+		it.again = false
+		d.parkLater(it)
+	default:
+		it.wake = nil
+		if errors.Is(err, fsm.ErrUnavailable) {
+			d.parkAgain(it)
+		}
+	}
+}
+
+// askLater gives a slot back whose wake the store did not answer for, and keeps the wake, which is asked for again.
+func (d *Dispatcher) askLater(sl slot, it *item) {
+	d.mu.Lock()
+	d.slots.release(sl)
+	stopped := d.stopped
+	if !stopped {
+		it.askAt = time.Now().Add(askPause)
+		d.slots.setAside(&d.toAsk, it)
+		signal(d.askReady)
+		d.pump()
+	}
+	d.mu.Unlock()
+	if stopped {
+		d.handBack([]fsm.WakeRef{it.ref})
+	}
+}
+
+// runAsker has the wakes wait for a slot again that the store did not answer for.
+func (d *Dispatcher) runAsker(ctx context.Context) {
+	for {
+		var later <-chan time.Time
+		if wait := d.askSome(); wait > 0 {
+			later = time.After(wait)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-d.askReady:
+		case <-later:
+		}
+	}
+}
+
+// askSome queues wakes whose time it is to be asked for again, and returns how long it is until the next one's; 0 if
+// none waits.
+func (d *Dispatcher) askSome() time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	defer d.pump()
+	most := d.toAsk.Len()
+	if d.outage.lasts() {
+		most = min(most, askBatch)
+	}
+	for e := d.toAsk.Front(); e != nil; e = d.toAsk.Front() {
+		it := e.Value.(*item)
+		if wait := time.Until(it.askAt); wait > 0 {
+			return wait
+		}
+		if most--; most < 0 {
+			return askPause
+		}
+		d.slots.comeBack(&d.toAsk, e)
+	}
+	return 0
+}
+
+// wakeBack is a wake that is not kept, and how long it may wait.
+type wakeBack struct {
+	ref  fsm.WakeRef
+	wait time.Duration
+}
+
+// maxBack bounds the wakes of which the store is yet to be told that they are not kept; those beyond are left to their
+// deadlines.
+const maxBack = 100_000
+
+// giveBack has the store told that wakes are not kept here. d.mu is held.
+func (d *Dispatcher) giveBack(wait time.Duration, refs ...fsm.WakeRef) {
+	for _, ref := range refs {
+		if len(d.back) < maxBack {
+			d.back = append(d.back, wakeBack{ref, wait})
+		}
+	}
+	if len(refs) > 0 {
+		signal(d.backReady)
+	}
+}
+
+// takeBack returns the wakes that are to be given back, which no other goroutine does any more.
+func (d *Dispatcher) takeBack() (refs []fsm.WakeRef) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, b := range d.back {
+		refs = append(refs, b.ref)
+	}
+	d.back = nil
+	return refs
+}
+
+// runBack tells the store of the wakes that are not kept, until it has taken it.
+func (d *Dispatcher) runBack(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-d.backReady:
+		}
+		d.mu.Lock()
+		backs := d.back
+		d.back = nil
+		d.mu.Unlock()
+		left := d.park(ctx, backs)
+		d.mu.Lock()
+		d.back = append(left, d.back...)
+		d.mu.Unlock()
+		if len(left) > 0 {
+			if !sleep(ctx, askPause) {
+				return
+			}
+			signal(d.backReady)
+		}
+	}
+}
+
+// handBack tells the store that attempts will not be made here: the owners of their partitions make them at once. Those
+// that it could not be told of wait for their deadlines.
+func (d *Dispatcher) handBack(waiting []fsm.WakeRef) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.reports), handBackTime)
+	defer cancel()
+	backs := make([]wakeBack, len(waiting))
+	for i, ref := range waiting {
+		backs[i].ref = ref
+	}
+	d.park(ctx, backs)
+}
+
+// park tells the store that attempts are not made for a while, and returns those that it could not be told of.
+func (d *Dispatcher) park(ctx context.Context, backs []wakeBack) (left []wakeBack) {
+	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
+	defer cancel()
+	told := make([]bool, len(backs))
+	var calls errgroup.Group
+	calls.SetLimit(parkers)
+	for i, b := range backs {
+		calls.Go(func() error {
+			if ctx.Err() == nil {
+				out, err := d.cfg.Store.Park(ctx, b.ref, b.wait)
+				d.noteStore(err)
+				d.follow(out)
+				told[i] = !errors.Is(err, fsm.ErrUnavailable)
+			}
+			return nil
+		})
+	}
+	_ = calls.Wait()
+	for i, b := range backs {
+		if !told[i] {
+			left = append(left, b)
+		}
+	}
+	return left
+}
