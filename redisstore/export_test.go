@@ -56,3 +56,16 @@ func (s *Store) WriteLog(ctx context.Context) error {
 func (s *Store) LogKey(sub fsm.Subscription) string {
 	return s.keys.deliveryLog(sub.ID, sub.Generation)
 }
+
+// RepeatUnanswered sends the calls again that were not answered, as Run does.
+func (s *Store) RepeatUnanswered(ctx context.Context) { s.repeatOnce(ctx) }
+
+// LoadScripts has a server know all scripts by their hashes.
+func LoadScripts(ctx context.Context, rdb redis.UniversalClient) error {
+	for _, s := range scripts {
+		if err := s.Load(ctx, rdb).Err(); err != nil {
+			return err
+		}
+	}
+	return nil
+}

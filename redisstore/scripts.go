@@ -147,9 +147,15 @@ func randomDraw() Draw {
 	}
 }
 
-// run calls a script of a partition. It is sent by its hash, and whole if Redis does not have it (any more).
+// run calls a script of a partition. It is sent by its hash, and whole if Redis does not have it (any more). If it is not
+// answered, Run may send it again.
 func (s *Store) run(ctx context.Context, sc *script, partition int, args ...any) *reply {
-	return s.remember(partition, s.call(ctx, sc, s.keys.guard(partition), s.arguments(partition, args...)...))
+	all := s.arguments(partition, args...)
+	r := s.remember(partition, s.call(ctx, sc, s.keys.guard(partition), all...))
+	if r.bad != nil {
+		s.unanswered.keep(sentCall{script: sc, partition: partition, args: all, asked: r.asked}, r.bad)
+	}
+	return r
 }
 
 // runOutcome calls a script of a partition whose whole reply is an outcome.

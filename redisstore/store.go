@@ -56,8 +56,8 @@ type Options struct {
 	DeliveryLog fsm.DeliveryLog
 	// Hinted is called with the hints of other replicas, from when Run is called. It must not block. May be nil.
 	Hinted func(fsm.Hint)
-	// Outcomes acts on what comes of clearing away the consumers of deleted subscriptions, and tells of the attempts
-	// that DeliveryLog keeps; nil for nobody.
+	// Outcomes acts on what comes of clearing away the consumers of deleted subscriptions, and of calls that were
+	// answered late, and tells of the attempts that DeliveryLog keeps; nil for nobody.
 	Outcomes *fsm.Router
 	// Untraced has outcomes leave out the wakes that ended with "done", of which only tracing makes use.
 	Untraced bool
@@ -91,6 +91,7 @@ type Store struct {
 	refreshBegun, refreshed atomic.Int64
 	// unreadable is what was logged of stored subscriptions that cannot be read.
 	unreadable fsm.Trouble
+	unanswered unanswered
 	// clearNow asks Run to remove what deleted subscriptions have left.
 	clearNow chan struct{}
 
@@ -123,6 +124,7 @@ func New(rdb redis.UniversalClient, opts Options) *Store {
 	opts.MaxLetters = cmp.Or(opts.MaxLetters, DefaultMaxLetters)
 	opts.ReplicaID = cmp.Or(opts.ReplicaID, randomDraw().Nonce)
 	opts.limits = cmp.Or(opts.limits, usual)
+	follows := opts.Outcomes != nil
 	opts.Outcomes = cmp.Or(opts.Outcomes, fsm.NewRouter())
 	s := &Store{
 		rdb: rdb, sharing: newSharing(rdb, opts.limits.call), opts: opts, draw: opts.Draw, catalog: fsm.NewCatalog(),
@@ -131,6 +133,7 @@ func New(rdb redis.UniversalClient, opts Options) *Store {
 		clearNow: make(chan struct{}, 1), seen: make([]atomic.Int64, opts.Partitions),
 		ownership: fsm.NewOwnership(opts.Partitions), metrics: newMetrics(opts.Metrics),
 		lettersDropped: newDroppedLetters(opts.Metrics),
+		unanswered:     unanswered{kept: follows, ready: make(chan struct{}, 1)},
 	}
 	s.replicas, s.hints = newReplicas(s, opts.ReplicaID), newHints(s, randomDraw().Nonce)
 	s.alone.Store(true)
@@ -168,6 +171,7 @@ func (s *Store) Run(ctx context.Context) error {
 	loops.Go(func() {
 		s.repeat(ctx, boundLettersEvery, nil, s.boundLetters, "dead letters are kept for longer than they should be")
 	})
+	loops.Go(func() { s.repeatUnanswered(ctx) })
 	loops.Go(func() { s.replicas.run(ctx) })
 	loops.Go(func() { s.hints.send(ctx) })
 	loops.Go(func() { s.hints.receive(ctx) })

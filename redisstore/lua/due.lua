@@ -1,6 +1,7 @@
 -- Acts on deadlines that have passed.
 -- ARGV[9] how many consumers at most
--- Returns { how many were acted on, outcome, 1 if it stopped before the rest because it had read many links }.
+-- Returns { how many were acted on, outcome, 1 if it stopped before the rest because it had read many links }. The same call again is
+-- answered with the same attempts.
 -- O(log n + consumers due + links that one script may read).
 local acted, stopped = 0, 0
 
@@ -8,6 +9,17 @@ local acted, stopped = 0, 0
 local function is_away(c)
   local of = aside_of(c)
   return of and (redis.call('HGET', P .. 'c:' .. of, 'hidden') or '0') ~= '0'
+end
+
+-- What an earlier run of this call has handed out is handed out again, while its attempts are out: its reply was lost.
+local before = redis.call('GET', P .. 'n:' .. NONCE)
+if before then
+  for id, handed in string.gmatch(before, '(%S+) (%d+)') do
+    acted = acted + 1
+    local c = record(id)
+    if c and attempt_out(c, handed) and not is_dead(c.gen) then ask_for_attempt(c) end
+  end
+  return reply({ acted, outcome(), 0 })
 end
 
 local ids = redis.call('ZRANGEBYSCORE', P .. 'due', '-inf', now, 'LIMIT', 0, ARGV[A])
@@ -51,5 +63,10 @@ for _, id in ipairs(ids) do
     c.due = 0
     save(c)
   end
+end
+if #wakes > 0 then
+  local out = {}
+  for i, w in ipairs(wakes) do out[i] = w[1] .. ' ' .. int(w[13]) end
+  redis.call('SET', P .. 'n:' .. NONCE, table.concat(out, ' '), 'PX', REPEATED)
 end
 return reply({ acted, outcome(), stopped })

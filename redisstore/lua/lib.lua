@@ -66,7 +66,8 @@
 --   rs:<consumer>   hash    number of a span in the queue -> its fsm.ReplaySpan: from, "," and to
 --   replays         zset    consumers whose queue is not empty, all with score 0
 --   lease           string  the replica that owns the partition
---   n:<nonce>       string  the nonce of a call, for as long as it may be sent again because its reply was lost (note_call)
+--   n:<nonce>       string  the nonce of a call, for as long as it may be sent again because its reply was lost (note_call); of due.lua
+--                           what it has handed out: consumers, each with the number of its attempt
 --
 -- Redis makes every function anew for every call, which takes 4 to 11 µs of one by now; Redis Functions would not, but Redis has them
 -- from 7.0 on only. So library.go leaves out what a script does not use; it puts the functions that only

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"sync"
 	"testing"
+	"time"
 
 	"reveille/fsm"
 	"reveille/test/harness"
@@ -202,4 +203,52 @@ func TestScriptFlushChangesNothing(t *testing.T) {
 		t.Errorf("callback after SCRIPT FLUSH: %d %s", a.Status, a.Body)
 	}
 	f.awaitIdle(path, tail)
+}
+
+// TestWakesThatWaitWhileRedisStandsStillGoOutOnceItIsBack has many subscriptions wait for a slot while Redis neither
+// answers nor hangs up. The deadline of an attempt is over a minute off: no wake waits for it.
+func TestWakesThatWaitWhileRedisStandsStillGoOutOnceItIsBack(t *testing.T) {
+	t.Parallel()
+	if kindOfRedis == "cluster" {
+		t.Skip("the nodes of a cluster that stand still take each other for dead")
+	}
+	redis := ownRedis(t)
+	e := with(t, redis, map[string]string{"REVEILLE_WAKING_TIMEOUT": "2s"})
+	const crowd, deadline = 150, 75 * time.Second
+	root := "/" + name(t)
+	e.gateway.Create(root + "/a")
+	hold, held := make(chan struct{}), make(chan struct{}, crowd)
+	let := sync.OnceFunc(func() { close(hold) })
+	r := harness.NewReceiver(t)
+	t.Cleanup(let)
+	r.Answer(func(int, harness.Push) int {
+		held <- struct{}{}
+		<-hold
+		return http.StatusNoContent
+	})
+	for n := range crowd {
+		body := fmt.Sprintf(`{"mode":"push","webhook":%q,"timeout":"60s"}`, r.URL)
+		if a := e.gateway.PutSubscription(root+"/*", fmt.Sprintf("%s-%d", name(t), n), body); a.Status != 201 {
+			t.Fatalf("PUT: %d %s", a.Status, a.Body)
+		}
+	}
+	e.gateway.Append(root+"/a", `{"n":1}`)
+	for range 50 { // the others wait for memory, or for their turn
+		<-held
+	}
+	redis.servers[0].Pause()
+	let()
+	time.Sleep(6 * time.Second) // that long: calls are given up after five
+	redis.servers[0].Resume()
+	back := time.Now()
+	r.Await(root+"/a", crowd)
+	late := 0
+	for _, p := range r.Pushes() {
+		if p.At.Sub(back) > deadline-20*time.Second {
+			late++
+		}
+	}
+	if late > 0 {
+		t.Errorf("%d pushes have waited for their deadlines", late)
+	}
 }
