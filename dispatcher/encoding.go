@@ -38,9 +38,9 @@ func decoded(header http.Header, body io.Reader) io.Reader {
 func undone(coding string, body io.Reader) io.Reader {
 	switch coding {
 	case "gzip", "x-gzip":
-		return &late{body: body, open: func(r io.Reader) (io.Reader, error) { return gzip.NewReader(r) }}
+		return &lateReader{body: body, open: func(r io.Reader) (io.Reader, error) { return gzip.NewReader(r) }}
 	case "deflate":
-		return &late{body: body, open: inflated}
+		return &lateReader{body: body, open: inflated}
 	}
 	return nil
 }
@@ -60,15 +60,15 @@ func inflated(body io.Reader) (io.Reader, error) {
 	return flate.NewReader(body), nil
 }
 
-// late is a reader that is opened by the first read: to open one reads what may not have come yet.
-type late struct {
+// lateReader is a reader that is opened by the first read: to open one reads what may not have come yet.
+type lateReader struct {
 	body io.Reader
 	open func(io.Reader) (io.Reader, error)
 	in   io.Reader
 	err  error
 }
 
-func (l *late) Read(p []byte) (int, error) {
+func (l *lateReader) Read(p []byte) (int, error) {
 	if l.in == nil && l.err == nil {
 		l.in, l.err = l.open(l.body)
 	}
