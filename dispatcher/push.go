@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/tidwall/gjson"
 	"go.uber.org/zap"
 
 	"reveille/dispatcher/format"
@@ -65,6 +66,9 @@ func (d *Dispatcher) read(ctx context.Context, a *attempt) bool {
 		})
 	}
 	a.delivery.ID, a.delivery.Batch = batch.DeliveryID(a.wake), batch
+	if a.sub.Format == fsm.FormatOJS && batch.JSON && len(batch.Events) > 0 {
+		a.eventType = textOf(at(gjson.ParseBytes(batch.Events[0]), []string{fsm.DefaultTypePath}))
+	}
 	d.metrics.filtered.Add(float64(batch.Passed))
 	switch {
 	case unfit:

@@ -46,6 +46,8 @@ type attempt struct {
 	format   format.Format
 	delivery format.Delivery
 	host     string
+	// eventType is fsm.Attempt.EventType; load sets it.
+	eventType string
 	// build sets request, the size of its body in bytes, and cancel, which ends it; send sets sent, then response and
 	// status, which is 0 without an answer.
 	request  *http.Request
@@ -79,17 +81,14 @@ func (a *attempt) ends(v format.Verdict) bool {
 // over is what observers are told of the attempt.
 func (a *attempt) over() fsm.Attempt {
 	b := a.delivery.Batch
-	bytes, kind := 0, ""
+	bytes := 0
 	if a.sent {
 		bytes = a.size
-	}
-	if a.request != nil {
-		kind = a.request.Header.Get(format.OJSTypeHeader)
 	}
 	return fsm.Attempt{
 		Wake: a.wake, Host: a.host, Began: a.began, Took: a.took, Sent: a.sent, Result: a.verdict.Result,
 		Status: a.status, Class: string(a.verdict.Class), Reason: a.verdict.Reason, DeliveryID: a.delivery.ID,
-		Events: len(b.Events), From: b.First(), EventType: kind, Bytes: bytes,
+		Events: len(b.Events), From: b.First(), EventType: a.eventType, Bytes: bytes,
 	}
 }
 

@@ -1,6 +1,9 @@
 package fsm
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // Attempt is a delivery attempt that is over, as observers are told of it.
 type Attempt struct {
@@ -27,7 +30,8 @@ type Attempt struct {
 	// could be read.
 	Events int
 	From   Offset
-	// EventType is that of the event which a request by Open Job Spec brings; empty for any other, and for none.
+	// EventType is the type of the event of a delivery by Open Job Spec. The event itself has it, so it is known once
+	// the event is read, however the attempt ends. It is empty for an event without a type, and for other formats.
 	EventType string
 	// Bytes is the size of the request's body, if it was Sent; 0 otherwise.
 	Bytes int
@@ -35,6 +39,17 @@ type Attempt struct {
 
 // Tells says whether the attempt shows how the endpoint does.
 func (a Attempt) Tells() bool { return a.Sent && a.Result != AttemptAbandoned }
+
+// DeliveryEvents begins the types of the events that tell of deliveries (OJS Webhook Delivery 11.1).
+const DeliveryEvents = "webhook."
+
+// FirstHand says whether an event may tell of the attempt. It may not if what the attempt brings tells of a delivery
+// itself, for there would be no end. All of events does, the stream to which such events are appended. Elsewhere the
+// type says so: the event may be of another installation, or from before that setting was changed. Where nothing was
+// read there is nothing to tell of, and no DeliveryID.
+func (a Attempt) FirstHand(events string) bool {
+	return a.DeliveryID != "" && a.Wake.Primary != events && !strings.HasPrefix(a.EventType, DeliveryEvents)
+}
 
 // AttemptResult is what follows from a delivery attempt.
 type AttemptResult int

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"strings"
 	"sync"
 	"time"
 
@@ -124,12 +123,11 @@ var ojsEventTypes = map[fsm.AttemptResult]string{
 	fsm.AttemptDead: "webhook.dead",
 }
 
-// attempted leaves out the deliveries of such events: each would make another one, without end. It goes by their type,
-// for those that another installation publishes, or did before a setting was changed, come by other streams.
+// attempted leaves out the deliveries of such events: each would make another one, without end.
 func (p *Publisher) attempted(a fsm.Attempt) {
 	w, kind := a.Wake, ojsEventTypes[a.Result]
 	sub, there := p.cfg.Catalog.Get(w.Subscription)
-	if kind == "" || strings.HasPrefix(a.EventType, "webhook.") || !there || sub.Generation != w.Generation ||
+	if kind == "" || !a.FirstHand(p.cfg.Stream) || !there || sub.Generation != w.Generation ||
 		sub.Format != fsm.FormatOJS {
 		return
 	}

@@ -157,11 +157,13 @@ func TestWhatIsPublished(t *testing.T) {
 		}
 		for i := range fsm.AttemptResults {
 			r := fsm.AttemptResult(i)
-			silent := []fsm.Attempt{attempt(r), attempt(r), attempt(r), attempt(r)}
+			silent := slices.Repeat([]fsm.Attempt{attempt(r)}, 6)
 			silent[0].EventType = "webhook.delivered"
 			silent[1].Wake.Subscription = ofJSON.ID
 			silent[2].Wake.Generation = "of before"
 			silent[3].Wake.Subscription = "gone"
+			silent[4].Wake.Primary = p.cfg.Stream // whose events may not even be readable
+			silent[5].DeliveryID = ""
 			for _, a := range silent {
 				router.Attempted(a)
 			}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 
 	"reveille/test/harness"
@@ -95,5 +96,86 @@ func TestTheEventsOfOpenJobSpec(t *testing.T) {
 	}
 	if err := check(appended); err != nil {
 		t.Errorf("the stream: %v", err)
+	}
+}
+
+// TestWhatTellsOfADeliveryMakesNoDelivery has a subscription to all of a stream's folder, the stream of events among
+// them, whose webhook the settings do not allow any more. There are events of the deliveries of jobs, and of nothing
+// else, and the endpoint counts as down.
+func TestWhatTellsOfADeliveryMakesNoDelivery(t *testing.T) {
+	t.Parallel()
+	folder := "/" + name(t)
+	o := options{settings: map[string]string{
+		"REVEILLE_OJS": "true", "REVEILLE_OJS_STREAMS": folder + "/**", "REVEILLE_EVENTS_STREAM": folder + "/webhooks",
+	}}
+	e := beside(t, o)
+	c, endpoint := ojsClient{t, e.rev.URL}, newOJSEndpoint(t)
+	var made ojsSubscription
+	c.do(http.MethodPost, "/subscriptions", http.StatusCreated,
+		ojsSubscription{URL: endpoint.server.URL, Events: []string{"*"}}, &made)
+	endpoint.knows(made.Secret)
+	jobs := folder + "/jobs"
+	e.gateway.Create(jobs)
+	harness.Eventually(t, soon, "the event of the subscription is delivered", func() error {
+		endpoint.mu.Lock()
+		defer endpoint.mu.Unlock()
+		return harness.True(func() bool { return len(endpoint.taken) == 1 }, "it is not")()
+	})
+	if err := e.rev.Stop(); err != nil {
+		t.Fatal(err)
+	}
+
+	o.settings["REVEILLE_ALLOW_INSECURE_WEBHOOKS"] = "false"
+	e.run(o)
+	c.root = e.rev.URL
+	emitted := 0
+	emit := func() {
+		emitted++
+		e.gateway.Append(jobs, fmt.Sprintf(`{"specversion":"1.0","id":"evt_%d","type":"job.done","source":"ojs://a",`+
+			`"time":"2026-02-15T22:00:00Z","data":{}}`, emitted))
+	}
+	type delivery struct{ Stream, Result string }
+	attempts := func(stream string) (n int) {
+		t.Helper()
+		status, out, errs := e.rev.Ask("", "deliveries", made.ID, "--output", "json")
+		var body struct{ Deliveries []delivery }
+		if err := json.Unmarshal([]byte(out), &body); status != 0 || err != nil {
+			t.Fatalf("reveille deliveries: status %d, %v, %s", status, err, errs)
+		}
+		for _, d := range body.Deliveries {
+			if d.Stream == stream && d.Result == "failed" {
+				n++
+			}
+		}
+		return n
+	}
+	emit()
+	harness.Eventually(t, soon, "the event of its delivery is not delivered either", harness.True(func() bool {
+		return attempts(folder+"/webhooks") > 0
+	}, "that was not tried"))
+	for range 7 {
+		emit()
+	}
+	harness.Eventually(t, soon, "the endpoint counts as down", harness.True(func() bool {
+		return strings.Contains(e.rev.Log(), `the endpoint of a subscription is down`)
+	}, "it does not"))
+	if err := e.rev.Stop(); err != nil { // so that all is published
+		t.Fatal(err)
+	}
+	messages, _ := e.streams.Read(folder+"/webhooks", "-1")
+	of := map[string]int{}
+	for _, m := range messages {
+		var event struct {
+			Type string
+			Data struct{ Stream string }
+		}
+		if err := json.Unmarshal(m, &event); err != nil {
+			t.Fatal(err)
+		}
+		of[event.Type+" "+event.Data.Stream]++
+	}
+	failed := "webhook.failed " + jobs
+	if n := of[failed]; n == 0 || n > 2*emitted || len(of) != 2 || of["webhook.subscription.created "] != 1 {
+		t.Errorf("of %d jobs there are the events %v", emitted, of)
 	}
 }
