@@ -176,6 +176,7 @@ var commands = []command{
 	},
 	{
 		name: "version", does: "show the version of this program and of the one that runs",
+		about: "Without --addr it is no failure if none runs.",
 		flags: asks, run: (*cli).versions,
 	},
 	{
