@@ -82,8 +82,8 @@ func (d *Dispatcher) placeOne(sub fsm.Subscription, w fsm.Wake) {
 	d.pump()
 }
 
-// isGood says whether a wake may go out as it was handed out. A process that was frozen does not notice that its deadline
-// has passed: the wake may be out once more by then, and only the store knows.
+// isGood says whether a wake may go out as it was handed out. A process that was frozen does not notice that its
+// deadline has passed: the wake may be out once more by then, and only the store knows.
 func (d *Dispatcher) isGood(w fsm.Wake) bool {
 	return time.Now().Before(w.GoodUntil(d.cfg.WakingTimeout))
 }

@@ -120,8 +120,8 @@ func (d *Dispatcher) nextToPark() (it *item, ref fsm.WakeRef, wait time.Duration
 	return it, it.ref, 0
 }
 
-// parked notes that the store was told that a wake waits, or may have been. From then on the store says what there is to
-// deliver of it.
+// parked notes that the store was told that a wake waits, or may have been. From then on the store says what there is
+// to deliver of it.
 func (d *Dispatcher) parked(it *item, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -308,8 +308,8 @@ func (c Consumer) Park(env Env, r WakeRef, wait time.Duration) (Consumer, Effect
 	return c, Effects{}
 }
 
-// Begin hands out the attempt of a reference anew, as a slot is free for it: the one that was parked, or the one that is
-// out and was not begun. It gets another number, so that a call of Park that comes late does nothing. The same call
+// Begin hands out the attempt of a reference anew, as a slot is free for it: the one that was parked, or the one that
+// is out and was not begun. It gets another number, so that a call of Park that comes late does nothing. The same call
 // again gets the same attempt: by is what the caller is known by. Without a Wake there is nothing to deliver any more,
 // or the attempt is another caller's.
 func (c Consumer) Begin(env Env, r WakeRef, by string) (Consumer, Effects) {

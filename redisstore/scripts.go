@@ -147,8 +147,8 @@ func randomDraw() Draw {
 	}
 }
 
-// run calls a script of a partition. It is sent by its hash, and whole if Redis does not have it (any more). If it is not
-// answered, Run may send it again.
+// run calls a script of a partition. It is sent by its hash, and whole if Redis does not have it (any more). If it is
+// not answered, Run may send it again.
 func (s *Store) run(ctx context.Context, sc *script, partition int, args ...any) *reply {
 	all := s.arguments(partition, args...)
 	r := s.remember(partition, s.call(ctx, sc, s.keys.guard(partition), all...))

@@ -10,9 +10,10 @@ import (
 	"reveille/fsm"
 )
 
-// A call that hands out attempts may be carried out without its caller being answered: Redis stood still, or a connection
-// broke. The attempts are then out, and no replica has them. So such a call is sent again, as the same call, until it
-// is answered, and what it asks for is followed then. The scripts know a call that they have carried out by its nonce.
+// A call that hands out attempts may be carried out without its caller being answered: Redis stood still, or a
+// connection broke. The attempts are then out, and no replica has them. So such a call is sent again, as the same call,
+// until it is answered, and what it asks for is followed then. The scripts know a call that they have carried out by
+// its nonce.
 
 const (
 	// maxUnanswered bounds the calls that are kept. Beyond it, the deadlines of their attempts bring them back.

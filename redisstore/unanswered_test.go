@@ -44,8 +44,8 @@ func (noDeliverer) Deliver([]fsm.Wake) {}
 func (noStreams) Idle([]string)        {}
 func (noStreams) Gone(string)          {}
 
-// TestWhatAnUnansweredCallHandedOutIsHandedOut holds that no attempt is out without a replica that makes it because Redis
-// could not tell.
+// TestWhatAnUnansweredCallHandedOutIsHandedOut holds that no attempt is out without a replica that makes it because
+// Redis could not tell.
 func TestWhatAnUnansweredCallHandedOutIsHandedOut(t *testing.T) {
 	t.Parallel()
 	var handed []fsm.Wake

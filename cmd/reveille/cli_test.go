@@ -585,7 +585,8 @@ func TestTheVersionOfThisProgramIsShownWhetherOrNotOneRuns(t *testing.T) {
 		!strings.Contains(out, "no answer from") {
 		t.Errorf("status %d, %q, %q", status, out, errs)
 	}
-	if status, _, errs := call("", "version", "--addr", server.URL); status != 1 || !strings.Contains(errs, "no answer") {
+	status, _, errs = call("", "version", "--addr", server.URL)
+	if status != 1 || !strings.Contains(errs, "no answer") {
 		t.Errorf("one that was named: status %d, %q", status, errs)
 	}
 }
