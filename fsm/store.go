@@ -139,10 +139,11 @@ type RecordStore interface {
 
 // RegistryStore keeps how far the registry stream was read, and which of its deletions were dealt with.
 type RegistryStore interface {
-	// RegistryOffset is how far it was read; Start before the first time.
-	RegistryOffset(ctx context.Context) (Offset, error)
-	// MoveRegistryOffset moves it on, and does nothing if it is not at from (any more).
-	MoveRegistryOffset(ctx context.Context, from, to Offset) (moved bool, err error)
+	// RegistryPlace is how far it was read; at Start before the first time.
+	RegistryPlace(ctx context.Context) (RegistryPlace, error)
+	// MoveRegistry moves that on, and does nothing if it is not at from (any more). anew says that another incarnation
+	// of the stream is read from now on, which sets Since.
+	MoveRegistry(ctx context.Context, from, to RegistryPlace, anew bool) (moved bool, err error)
 	// RegistryRead says whether the registry stream was ever read to its end, which SetRegistryRead notes.
 	RegistryRead(ctx context.Context) (bool, error)
 	SetRegistryRead(ctx context.Context) error

@@ -108,3 +108,13 @@ type Write struct {
 	// Kept is true if the write is kept in mind until it has ended.
 	Kept bool
 }
+
+// RegistryPlace is how far the registry stream was read.
+type RegistryPlace struct {
+	Offset Offset
+	// Mark identifies what was read up to there, in the words of the reader; empty if that is not known.
+	Mark string
+	// Since is when the store was told that another incarnation is read than before, by the store's clock; zero for
+	// the first one.
+	Since time.Time
+}

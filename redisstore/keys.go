@@ -68,6 +68,8 @@ func (k keys) endpointsChanges() string  { return k.global("endpoints_changes") 
 func (k keys) backfills() string         { return k.global("backfill") }
 func (k keys) dropping() string          { return k.global("dropping") }
 func (k keys) registry() string          { return k.global("registry") }
+func (k keys) registryMark() string      { return k.global("registry_mark") }
+func (k keys) registrySince() string     { return k.global("registry_since") }
 func (k keys) registryRead() string      { return k.global("registry_read") }
 func (k keys) meta() string              { return k.global("meta") }
 func (k keys) tokenKeys() string         { return k.global("token_keys") }

@@ -291,7 +291,7 @@ func callers() []caller {
 			return err
 		}, []any{int64(7)}},
 		{scriptMoveRegistry, func(ctx context.Context, s *Store) error {
-			_, err := s.MoveRegistryOffset(ctx, "1", "2")
+			_, err := s.MoveRegistry(ctx, fsm.RegistryPlace{Offset: "1"}, fsm.RegistryPlace{Offset: "2"}, false)
 			return err
 		}, []any{int64(7)}},
 	}

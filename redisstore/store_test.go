@@ -765,18 +765,4 @@ func TestStreamsOnRecord(t *testing.T) {
 	if len(seen) != 1500 {
 		t.Errorf("%d streams scanned", len(seen))
 	}
-	if o := must[fsm.Offset](t)(w.RegistryOffset(ctx)); o != fsm.Start {
-		t.Errorf("registry at %q", o)
-	}
-	for _, move := range []struct {
-		from, to fsm.Offset
-		want     bool
-	}{{"11", "12", false}, {fsm.Start, "12", true}, {fsm.Start, "13", false}} {
-		if moved := must[bool](t)(w.MoveRegistryOffset(ctx, move.from, move.to)); moved != move.want {
-			t.Errorf("the registry's offset from %q to %q: moved %v", move.from, move.to, moved)
-		}
-	}
-	if o := must[fsm.Offset](t)(w.RegistryOffset(ctx)); o != "12" {
-		t.Errorf("registry at %q", o)
-	}
 }

@@ -1,8 +1,11 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -134,16 +137,29 @@ func flag(b bool) int {
 	return 0
 }
 
-// RegistryOffset implements fsm.RegistryStore.
-func (s *Store) RegistryOffset(ctx context.Context) (fsm.Offset, error) {
-	v, err := s.rdb.Get(ctx, s.keys.registry()).Result()
+// RegistryPlace implements fsm.RegistryStore.
+func (s *Store) RegistryPlace(ctx context.Context) (fsm.RegistryPlace, error) {
+	values, err := s.rdb.MGet(ctx, s.registryKeys()...).Result()
 	if err = wrap(err); err != nil {
-		return "", err
+		return fsm.RegistryPlace{}, err
 	}
-	if v == "" {
-		return fsm.Start, nil
+	var texts [3]string
+	for i, v := range values {
+		texts[i], _ = v.(string) // nil without a value
 	}
-	return fsm.Offset(v), nil
+	at := fsm.RegistryPlace{Offset: cmp.Or(fsm.Offset(texts[0]), fsm.Start), Mark: texts[1]}
+	if texts[2] != "" {
+		micros, err := strconv.ParseInt(texts[2], 10, 64)
+		if err != nil {
+			return fsm.RegistryPlace{}, fmt.Errorf("since when the registry stream is another one: %w", err)
+		}
+		at.Since = time.UnixMicro(micros)
+	}
+	return at, nil
+}
+
+func (s *Store) registryKeys() []string {
+	return []string{s.keys.registry(), s.keys.registryMark(), s.keys.registrySince()}
 }
 
 // RegistryRead implements fsm.RegistryStore.
@@ -157,8 +173,9 @@ func (s *Store) SetRegistryRead(ctx context.Context) error {
 	return wrap(s.rdb.Set(ctx, s.keys.registryRead(), "", 0).Err())
 }
 
-// MoveRegistryOffset implements fsm.RegistryStore.
-func (s *Store) MoveRegistryOffset(ctx context.Context, from, to fsm.Offset) (moved bool, err error) {
-	r := s.call(ctx, scriptMoveRegistry, []string{s.keys.registry()}, string(from), string(to))
+// MoveRegistry implements fsm.RegistryStore.
+func (s *Store) MoveRegistry(ctx context.Context, from, to fsm.RegistryPlace, anew bool) (moved bool, err error) {
+	r := s.call(ctx, scriptMoveRegistry, s.registryKeys(),
+		string(from.Offset), from.Mark, string(to.Offset), to.Mark, flag(anew))
 	return r.yes(), r.err()
 }

@@ -148,6 +148,14 @@ var mendedFaults = map[string][]modelStep{
 		{Kind: "subscribe", Replica: 1, Wait: 3000},
 		{Kind: "past", Path: 1, Wait: 3000},
 	},
+	"a registry that was made anew with its streams is read on from where the former one was": {
+		{Kind: "registry"},
+		{Kind: "subscribe", Wait: 3000},
+		{Kind: "create", Wait: 3000},
+		{Kind: "create past", Path: 1, Wait: 3000},
+		{Kind: "restart", N: 2, Wait: 3000},
+		{Kind: "past", Path: 1, Wait: 3000},
+	},
 	"a write whose answer comes after the deletion of its stream makes consumers for it": {
 		{Kind: "subscribe", Wait: 3000},
 		{Kind: "create", N: 3, Wait: 3000},

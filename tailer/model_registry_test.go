@@ -31,7 +31,14 @@ func (u *modelUpstream) notice(operation, path string) {
 	}
 	u.notices = append(u.notices, n)
 	if n.at.After(now) {
-		time.AfterFunc(n.at.Sub(now), func() { u.set(u.publish) })
+		restarts := u.restarts
+		time.AfterFunc(n.at.Sub(now), func() {
+			u.set(func() {
+				if u.restarts == restarts {
+					u.publish()
+				}
+			})
+		})
 	} else {
 		u.publish()
 	}
@@ -78,6 +85,12 @@ func (m *model) mayBeRemoved(path string) bool {
 		}
 	}
 	m.closedAnew[path] = m.closedAnew[path] && m.db.SeenClosed(path)
+	if !m.restarted.IsZero() {
+		if !m.db.RegistrySince().After(m.restarted) || len(m.unread(path)) > 0 {
+			return true
+		}
+		m.restarted = time.Time{}
+	}
 	return m.unnoticed[path] || m.unnoted[path] || m.closedAnew[path] || deletions > max(m.db.Expected(path), 0)
 }
 
@@ -97,6 +110,46 @@ func (m *model) createPast(path string) {
 	}
 	m.mu.Unlock()
 	m.landed(path, at, incarnation)
+}
+
+// restartServer has the server, which keeps everything in memory, restart, and clients make the streams anew past the
+// gateway at once: n says how many events each has, beside the one before. The registry may become longer than it was.
+// One of which nothing was read yet cannot be told from the next.
+func (m *model) restartServer(n int) {
+	if !m.registryTells() || !m.db.RegistryWasRead() || !m.db.RegistryOffset().After(offsetOf(0)) {
+		return
+	}
+	was := map[string]int{}
+	for _, path := range modelPaths {
+		if !m.settled(path) {
+			return
+		}
+		if m.up.there(path) > 0 {
+			was[path] = m.up.length(path)
+		}
+	}
+	time.Sleep(10 * time.Millisecond) // no stream is made in the same millisecond as one before
+	m.mu.Lock()
+	m.restarted = time.Now()
+	m.mu.Unlock()
+	for path := range was {
+		m.mu.Lock()
+		delete(m.heard, path)
+		m.mu.Unlock()
+	}
+	m.up.restart()
+	for path := range was {
+		m.renew(path, false)
+		m.startOver(path, time.Now().Add(never))
+	}
+	time.Sleep(10 * time.Millisecond)
+	for path, events := range was {
+		for range []int{0, 1, max(1, events), events + 1, events + 3}[n] {
+			m.createPast(path)
+		}
+		m.renew(path, false)
+		m.startedOver(path, false)
+	}
 }
 
 // announce is what the gateway does before a write. A stream that is first heard of by it begins there, for everybody

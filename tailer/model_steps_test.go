@@ -28,7 +28,7 @@ var modelKinds = []string{
 	"subscribe", "subscribe from the start", "subscribe again", "unsubscribe", "leave", "leave one", "link", "name",
 	"forget",
 	"late heads", "slow heads", "quick heads", "lie", "lie for long", "mute", "down", "registry",
-	"replace", "unanswered", "switch on", "close",
+	"replace", "unanswered", "switch on", "close", "restart",
 	"fail", "work", "die before", "die after", "revive", "outage", "lose", "store away", "little room",
 }
 
@@ -49,6 +49,10 @@ func drawHistory(t *rapid.T) []modelStep {
 	if rapid.IntRange(0, 3).Draw(t, "thaw") == 0 {
 		at := rapid.IntRange(0, len(history)).Draw(t, "at")
 		history = slices.Insert(history, at, drawThaw(t, paths, subs)...)
+	}
+	if rapid.IntRange(0, 3).Draw(t, "restart") == 0 {
+		at := rapid.IntRange(0, len(history)).Draw(t, "restart at")
+		history = slices.Insert(history, at, drawRestart(t, step, paths, subs)...)
 	}
 	if rapid.IntRange(0, 3).Draw(t, "first reading") == 0 {
 		history = append(drawFirstReading(t, paths, subs), history...)
@@ -77,6 +81,27 @@ func drawFirstReading(t *rapid.T, paths, subs int) []modelStep {
 		steps = append(steps, modelStep{Kind: "switch on"})
 	}
 	return steps
+}
+
+// drawRestart draws a server in memory that restarts, with its registry stream, while a subscription has read the
+// streams. The replicas may stand still meanwhile. A step of any kind may come before, and an event after.
+func drawRestart(t *rapid.T, step *rapid.Generator[modelStep], paths, subs int) []modelStep {
+	steps := []modelStep{
+		{Kind: "registry"},
+		{Kind: "subscribe", Sub: rapid.IntRange(0, subs-1).Draw(t, "sub"), Wait: 3000},
+	}
+	for path := range paths {
+		kind := rapid.SampledFrom([]string{"create", "create past"}).Draw(t, "made")
+		wait := rapid.SampledFrom([]int{100, 3000}).Draw(t, "made for")
+		steps = append(steps, modelStep{Kind: kind, Path: path, Wait: wait})
+	}
+	steps = append(steps, rapid.SliceOfN(step, 0, 2).Draw(t, "before")...)
+	steps = append(steps, modelStep{
+		Kind: "restart", N: rapid.IntRange(0, 4).Draw(t, "events"),
+		Wait: rapid.SampledFrom([]int{0, 100, 3000, 40_000}).Draw(t, "restarted for"),
+	})
+	event := rapid.SampledFrom([]string{"past", "append"}).Draw(t, "event")
+	return append(steps, modelStep{Kind: event, Path: rapid.IntRange(0, paths-1).Draw(t, "path"), Wait: 3000})
 }
 
 // drawThaw draws a store that is away, for longer than a lease or not, while a stream is made through one replica, and
@@ -177,6 +202,8 @@ func (s modelStep) do(m *model) (err error) {
 		m.createPast(path)
 	case "replace":
 		m.client(s.Replica, func(r *modelReplica) { m.replace(r, path, s.N, s.travel()) })
+	case "restart":
+		m.restartServer(s.N)
 	case "close":
 		m.closeAnew(path, s.N)
 	case "unanswered":

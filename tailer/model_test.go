@@ -76,6 +76,8 @@ type model struct {
 	past map[string]int
 	// replaced is when a client was last told that it has made a stream whose predecessor ended unnoticed.
 	replaced map[string]time.Time
+	// restarted is when the server restarted, until the replicas are known to have dealt with that.
+	restarted time.Time
 	// closedAnew are those that were closed, and made anew past the gateway.
 	closedAnew map[string]bool
 	// links are those that callbacks have made, with when: events since are due. left are those that callbacks have

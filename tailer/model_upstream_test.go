@@ -30,6 +30,8 @@ type modelUpstream struct {
 	registry bool
 	lag      time.Duration
 	notices  []*modelNotice
+	// restarts counts those of the server, which keeps everything in memory.
+	restarts int
 
 	conns  chan net.Conn
 	server *http.Server
@@ -192,6 +194,19 @@ func (u *modelUpstream) remove(path string) bool {
 	return true
 }
 
+// restart ends all streams, the registry's with what it has not told yet, and begins with none.
+func (u *modelUpstream) restart() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, s := range u.streams {
+		close(s.changed)
+	}
+	clear(u.streams)
+	u.restarts++
+	u.notices = nil
+	u.streams[registryPath] = &modelStream{incarnation: u.restarts + 1, changed: make(chan struct{})}
+}
+
 // age is how long a stream has been there; 0 if there is none.
 func (u *modelUpstream) age(path string) time.Duration {
 	u.mu.Lock()
@@ -272,8 +287,15 @@ func (u *modelUpstream) read(w http.ResponseWriter, r *http.Request) {
 	path, from := r.URL.EscapedPath(), fsm.Offset(r.URL.Query().Get("offset"))
 	over := time.NewTimer(modelHold)
 	defer over.Stop()
+	u.mu.Lock()
+	restarts := u.restarts
+	u.mu.Unlock()
 	for last := r.URL.Query().Get("live") == ""; ; {
 		u.mu.Lock()
+		if u.restarts != restarts {
+			u.mu.Unlock()
+			panic(http.ErrAbortHandler)
+		}
 		s, odd := u.streams[path], u.lies || u.down || u.mute
 		if s == nil || odd {
 			u.mu.Unlock()

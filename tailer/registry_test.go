@@ -31,6 +31,16 @@ func message(operation, path string, at time.Time) string {
 
 func withRegistry(c *Config) { c.Discovery.Registry = registryPath }
 
+// moveRegistry has another replica read on, or the store lose how far one had read.
+func (r *rig) moveRegistry(from, to fsm.Offset) (moved bool, err error) {
+	r.t.Helper()
+	p, err := r.store.RegistryPlace(r.t.Context())
+	if err != nil || p.Offset != from {
+		return false, err
+	}
+	return r.store.MoveRegistry(r.t.Context(), p, fsm.RegistryPlace{Offset: to, Mark: p.Mark}, false)
+}
+
 func (r *rig) registryRead() {
 	r.t.Helper()
 	r.until("the registry is read", func() bool { return r.up.waiters(registryPath) == 1 })
@@ -49,7 +59,7 @@ func TestTheRegistryTellsOfNewStreams(t *testing.T) {
 			t.Errorf("woken with %+v", w.Streams[0])
 		}
 		r.until("how far it was read is stored",
-			func() bool { o, _ := r.store.RegistryOffset(t.Context()); return o == offsetOf(1) })
+			func() bool { p, _ := r.store.RegistryPlace(t.Context()); return p.Offset == offsetOf(1) })
 		r.stop()
 	}
 }
@@ -105,8 +115,8 @@ func TestADeletionThatAnotherReplicaHasDealtWithCostsNoStreamItsConsumers(t *tes
 	r.idle("/a")
 	// It was deleted and made anew, all of which the other has dealt with.
 	r.until("its start is read",
-		func() bool { o, _ := r.store.RegistryOffset(t.Context()); return o == offsetOf(0) })
-	if moved, err := r.store.MoveRegistryOffset(t.Context(), offsetOf(0), offsetOf(1)); !moved || err != nil {
+		func() bool { p, _ := r.store.RegistryPlace(t.Context()); return p.Offset == offsetOf(0) })
+	if moved, err := r.moveRegistry(offsetOf(0), offsetOf(1)); !moved || err != nil {
 		t.Fatal(moved, err)
 	}
 	r.up.append(registryPath, message("delete", "a", time.Time{}))
@@ -132,7 +142,7 @@ func TestADeletionSeenByTheGatewayIsNotRepeatedForTheRegistry(t *testing.T) {
 	r.wake("/a", 2)
 	r.up.append(registryPath, message("delete", "a", time.Time{}), message("insert", "a", time.Now()))
 	r.until("the registry is read",
-		func() bool { o, _ := r.store.RegistryOffset(t.Context()); return o == offsetOf(2) })
+		func() bool { p, _ := r.store.RegistryPlace(t.Context()); return p.Offset == offsetOf(2) })
 	if n := len(r.woken("/a")); n != 2 {
 		t.Errorf("%d wakes", n)
 	}
@@ -212,7 +222,7 @@ func TestARegistryMessageThatIsNotJSONIsSkipped(t *testing.T) {
 			r.registryRead()
 			r.up.append(registryPath, bad)
 			r.until("reading goes on",
-				func() bool { o, _ := r.store.RegistryOffset(t.Context()); return o == offsetOf(1) })
+				func() bool { p, _ := r.store.RegistryPlace(t.Context()); return p.Offset == offsetOf(1) })
 			r.up.create("/a", "1")
 			r.up.append(registryPath, message("insert", "a", time.Now()))
 			r.wake("/a", 1)
@@ -262,11 +272,11 @@ func TestARegistryIsReadAgainFromWhereAStoreThatHasLostSomethingHasIt(t *testing
 	r.up.append(registryPath, message("insert", "a", time.Now()))
 	r.wake("/a", 1)
 	r.until("the registry is read", func() bool {
-		o, _ := r.store.RegistryOffset(t.Context())
-		return o == offsetOf(1)
+		p, _ := r.store.RegistryPlace(t.Context())
+		return p.Offset == offsetOf(1)
 	})
 	r.store.forgetStream("/a")
-	if moved, err := r.store.MoveRegistryOffset(t.Context(), offsetOf(1), offsetOf(0)); !moved || err != nil {
+	if moved, err := r.moveRegistry(offsetOf(1), offsetOf(0)); !moved || err != nil {
 		t.Fatal(moved, err)
 	}
 	r.until("it is on record again", func() bool { known, _ := r.store.knows("/a"); return known })
@@ -413,13 +423,13 @@ func TestWhichStreamADeletionIsOf(t *testing.T) {
 			r.stop()
 			r.build(withRegistry)
 			r.up.create(registryPath, history...)
-			if moved, err := r.store.MoveRegistryOffset(t.Context(), fsm.Start, from); !moved || err != nil {
+			if moved, err := r.moveRegistry(fsm.Start, from); !moved || err != nil {
 				t.Fatal(moved, err)
 			}
 			deletions, before := r.store.count("Deleted"), r.acked("s", "/a")
 			r.start()
 			r.until("the registry is read",
-				func() bool { o, _ := r.store.RegistryOffset(t.Context()); return o == offsetOf(len(history)) })
+				func() bool { p, _ := r.store.RegistryPlace(t.Context()); return p.Offset == offsetOf(len(history)) })
 			if got := r.acked("s", "/a"); !r.linkedNow("s", "/a") || got != before {
 				t.Errorf("its consumer stands at %q, was at %s", got, before)
 			}
@@ -458,7 +468,7 @@ func TestWhichStreamADeletionIsOf(t *testing.T) {
 		r.start()
 		r.wake("/a", 2)
 		r.until("the registry is read",
-			func() bool { o, _ := r.store.RegistryOffset(t.Context()); return o == offsetOf(6) })
+			func() bool { p, _ := r.store.RegistryPlace(t.Context()); return p.Offset == offsetOf(6) })
 		if n := r.store.count("Deleted"); n != 1 {
 			t.Errorf("%d deletions", n)
 		}

@@ -186,7 +186,13 @@ func (db *DB) Records() map[string]fsm.Stream {
 
 // RegistryOffset returns how far the registry stream was read.
 func (db *DB) RegistryOffset() (at fsm.Offset) {
-	db.edit(func(t *tx) { at = t.registry })
+	db.edit(func(t *tx) { at = t.registry.Offset })
+	return at
+}
+
+// RegistrySince is since when another registry stream is read than before; zero if it is the first one.
+func (db *DB) RegistrySince() (at time.Time) {
+	db.edit(func(t *tx) { at = t.registry.Since })
 	return at
 }
 

@@ -85,7 +85,7 @@ type state struct {
 	backfills  map[string]backfill
 	// dropping are the IDs, by generation, of subscriptions whose consumers are yet to be removed.
 	dropping map[string]string
-	registry fsm.Offset
+	registry fsm.RegistryPlace
 	// registryRead is true once the registry was read to its end.
 	registryRead bool
 	// endpoints are those in trouble, by the generation of their subscription; the version is that of the list of them.
@@ -106,8 +106,9 @@ func New(opts Options) *DB {
 	opts.Batch = cmp.Or(opts.Batch, math.MaxInt)
 	db := &DB{opts: opts, calls: map[string]int{}, changed: make(chan struct{}), incarnations: 1, state: state{
 		subs: map[string]fsm.Subscription{}, backfills: map[string]backfill{}, dropping: map[string]string{},
-		registry: fsm.Start, places: map[string]time.Time{}, endpoints: map[string]fsm.EndpointState{},
-		logs: map[string][]fsm.LoggedAttempt{},
+		registry: fsm.RegistryPlace{Offset: fsm.Start}, places: map[string]time.Time{},
+		endpoints: map[string]fsm.EndpointState{},
+		logs:      map[string][]fsm.LoggedAttempt{},
 	}}
 	for range opts.Partitions {
 		db.state.partitions = append(db.state.partitions, newPartition())

@@ -163,12 +163,12 @@ func (s *Store) WatchedSince(ctx context.Context, partition int, seq int64) (lis
 	return list, err
 }
 
-// RegistryOffset implements fsm.RegistryStore.
-func (s *Store) RegistryOffset(ctx context.Context) (at fsm.Offset, err error) {
+// RegistryPlace implements fsm.RegistryStore.
+func (s *Store) RegistryPlace(ctx context.Context) (at fsm.RegistryPlace, err error) {
 	err = s.call(ctx, func(t *tx) error {
 		at = t.registry
 		return nil
-	}, "RegistryOffset")
+	}, "RegistryPlace")
 	return at, err
 }
 
@@ -189,13 +189,16 @@ func (s *Store) SetRegistryRead(ctx context.Context) error {
 	}, "SetRegistryRead")
 }
 
-// MoveRegistryOffset implements fsm.RegistryStore.
-func (s *Store) MoveRegistryOffset(ctx context.Context, from, to fsm.Offset) (moved bool, err error) {
+// MoveRegistry implements fsm.RegistryStore.
+func (s *Store) MoveRegistry(ctx context.Context, from, to fsm.RegistryPlace, anew bool) (moved bool, err error) {
 	err = s.call(ctx, func(t *tx) error {
-		if moved = t.registry == from; moved {
-			t.registry = to
+		if moved = t.registry.Offset == from.Offset && t.registry.Mark == from.Mark; moved {
+			t.registry.Offset, t.registry.Mark = to.Offset, to.Mark
+			if anew {
+				t.registry.Since = t.now()
+			}
 		}
 		return nil
-	}, "MoveRegistryOffset", from, to)
+	}, "MoveRegistry", from, to, anew)
 	return moved, err
 }

@@ -70,10 +70,10 @@ func (r *registry) isBehind(ctx context.Context, end fsm.Offset) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	at, err := r.d.store.RegistryOffset(ctx)
+	place, err := r.d.store.RegistryPlace(ctx)
 	if err == nil && !read {
-		err = fmt.Errorf("%w: the registry stream was read up to %q, its end is %q", fsm.ErrStreamsUnknown, at.Value(),
-			end.Value())
+		err = fmt.Errorf("%w: the registry stream was read up to %q, its end is %q", fsm.ErrStreamsUnknown,
+			place.Offset.Value(), end.Value())
 	}
-	return end.After(at), err
+	return end.After(place.Offset), err
 }

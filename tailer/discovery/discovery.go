@@ -89,6 +89,9 @@ type Config struct {
 	TailEvery time.Duration
 	// RegistryCheck is how long a read of the registry stream may be silent before the stream is looked at (5 s).
 	RegistryCheck time.Duration
+	// RegistryProof is how often it is proved that the registry stream is the one that was read, if nothing gives
+	// reason to (1 min). That bounds for how long a stream that took its place within a live request goes unseen.
+	RegistryProof time.Duration
 }
 
 func (c *Config) setDefaults() {
@@ -102,6 +105,7 @@ func (c *Config) setDefaults() {
 	c.BackfillWait = cmp.Or(c.BackfillWait, 250*time.Millisecond)
 	c.TailEvery = cmp.Or(c.TailEvery, 5*time.Second)
 	c.RegistryCheck = cmp.Or(c.RegistryCheck, 5*time.Second)
+	c.RegistryProof = cmp.Or(c.RegistryProof, time.Minute)
 }
 
 // Discovery finds out which streams exist and links them to the subscriptions that match them.

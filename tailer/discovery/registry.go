@@ -1,13 +1,9 @@
 package discovery
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
-	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -33,9 +29,19 @@ const (
 // registry reads the stream in which a server keeps which streams it has (protocol, Registry stream).
 type registry struct {
 	d *Discovery
-	// at is the offset that was read from last, empty before the first read; cursor is the last answer's.
-	at     fsm.Offset
+	// place is where the next read begins, as the store has it; zero before the first read. cursor is the last
+	// answer's.
+	place  fsm.RegistryPlace
 	cursor string
+	// mark is that of place; known is false if none was stored with it, or upstream does not keep that part any more.
+	mark  mark
+	known bool
+	// doubt is true if the registry may be another one than was read, proved is when it was last seen not to be, and
+	// outages how many of upstream there had been. next is what was read since.
+	doubt   bool
+	proved  time.Time
+	outages int64
+	next    unproved
 	// goal is an end of the registry that a look has shown, until it is read up to there. A registry that grows all the
 	// time may never be read to its present end.
 	goal fsm.Offset
@@ -45,10 +51,10 @@ type registry struct {
 	renewed map[string]int64
 	// first is true while the registry is read for the first time ever, by whichever replicas (catchUp).
 	first bool
-	// dealt is how many messages behind at were dealt with: should the rest have to be read again, a deletion among
+	// dealt is how many messages behind place were dealt with: should the rest have to be read again, a deletion among
 	// them must not hit the stream that was made after it.
 	dealt int
-	// looks are the looks under way at streams that the registry tells of behind at.
+	// looks are the looks under way at streams that the registry tells of behind place.
 	looks []chan error
 	// unread is what was logged of reads that failed, foreign of what is no messages, odd of messages of another form.
 	unread, foreign, odd fsm.Trouble
@@ -59,6 +65,8 @@ type change struct {
 	Key   string `json:"key"`
 	Value struct {
 		Path string `json:"path"`
+		// CreatedAt is a time in milliseconds, if it is a number.
+		CreatedAt json.RawMessage `json:"createdAt"`
 	} `json:"value"`
 	Headers struct {
 		Operation string `json:"operation"`
@@ -82,7 +90,7 @@ func (r *registry) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		changed := ownership.Changed()
 		if !ownership.Owns(partition) {
-			r.at = ""
+			r.place = fsm.RegistryPlace{}
 			select {
 			case <-ctx.Done():
 			case <-changed:
@@ -94,6 +102,7 @@ func (r *registry) run(ctx context.Context) {
 		case err == nil:
 			failures.Reset()
 		case ctx.Err() == nil && !errors.Is(err, errMovedOn):
+			r.doubt = true
 			if times, log := r.unread.Happened(time.Now()); log {
 				r.d.log.Warn("the registry stream could not be read; it is read again", zap.Int("times", times),
 					zap.Error(err))
@@ -106,7 +115,7 @@ func (r *registry) run(ctx context.Context) {
 
 // tick makes one read from where the store says, deals with its messages and returns after how long to go on.
 func (r *registry) tick(ctx context.Context) (again time.Duration, err error) {
-	at, err := r.d.store.RegistryOffset(ctx)
+	place, err := r.d.store.RegistryPlace(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -115,22 +124,31 @@ func (r *registry) tick(ctx context.Context) (again time.Duration, err error) {
 		return 0, err
 	}
 	info, err := r.d.up.Look(ctx, r.d.cfg.Registry)
-	switch {
-	case err != nil:
+	if err != nil {
 		return 0, err
+	}
+	if r.place != place {
+		r.begin(place)
+	}
+	at := place.Offset
+	switch {
 	case !info.Exists && !read:
+		r.doubt = true
 		if info, err = r.d.up.HeadAnew(ctx, r.d.cfg.Registry); err == nil && !info.Exists {
 			err = r.d.store.SetRegistryRead(ctx) // whatever it holds later was written after now
 		}
 		return upstream.Jitter(r.d.cfg.RetryMax), err
 	case !info.Exists:
+		r.doubt = true
 		return upstream.Jitter(r.d.cfg.RetryMax), nil
 	case at.After(info.Tail):
-		r.d.log.Info("the registry stream was made anew; it is read from its start", zap.String("was", at.Value()))
-		return 0, r.move(ctx, at, fsm.Start)
+		return 0, r.startAgain(ctx, info.Tail, true)
 	}
-	if r.at != at {
-		r.at, r.cursor, r.dealt, r.looks, r.goal = at, "", 0, nil, ""
+	switch same, err := r.isSame(ctx, info.Tail); {
+	case err != nil:
+		return 0, err
+	case !same, !r.known && at == info.Tail: // to its end first: from there on, deletions are of whatever is there
+		return 0, r.startAgain(ctx, info.Tail, !same)
 	}
 	live := at == info.Tail
 	if live || r.goal == "" {
@@ -163,7 +181,8 @@ func (r *registry) read(running context.Context, live bool) (again time.Duration
 	}
 	timer := time.AfterFunc(patience, cancel)
 	defer timer.Stop()
-	a, err := r.d.up.Registry(ctx, r.d.cfg.Registry, r.at, live, r.cursor)
+	from, m, next := r.place.Offset, r.mark, r.next
+	a, err := r.d.up.Registry(ctx, r.d.cfg.Registry, from, live, r.cursor)
 	if err == nil {
 		defer a.Body.Close()
 	}
@@ -172,22 +191,22 @@ func (r *registry) read(running context.Context, live bool) (again time.Duration
 		return 0, nil
 	case err != nil:
 		return 0, err
-	case a.Offset == "" || a.Offset == r.at:
+	case a.Offset == "" || a.Offset == from:
 		r.cursor = a.Cursor
 		return registryPace, nil
-	case !a.Offset.After(r.at):
+	case !a.Offset.After(from):
 		return 0, upstream.AnswerError{What: "its next offset lies behind the one that was asked for"}
 	case !a.Empty:
 		if a.Offset.After(r.goal) {
 			r.renewed = nil
 		}
-		err = r.messages(running, timedBody{in: a.Body, timer: timer})
+		m, next, err = r.messages(running, timedBody{in: a.Body, timer: timer})
 	}
 	if errors.Is(err, errForeign) {
 		if times, log := r.foreign.Happened(time.Now()); log {
 			r.d.log.Warn("the registry stream holds something else than messages in JSON; "+
 				"it is skipped up to the next offset",
-				zap.String("offset", r.at.Value()), zap.String("next_offset", a.Offset.Value()),
+				zap.String("offset", from.Value()), zap.String("next_offset", a.Offset.Value()),
 				zap.Int("times", times), zap.Error(err))
 		}
 		err = nil
@@ -196,12 +215,29 @@ func (r *registry) read(running context.Context, live bool) (again time.Duration
 		err = r.looked(running)
 	}
 	if err == nil {
-		err = r.move(running, r.at, a.Offset)
-	}
-	if err == nil {
-		r.at, r.cursor, r.dealt = a.Offset, a.Cursor, 0
+		err = r.goOn(running, a.Event, m, next)
 	}
 	return 0, err
+}
+
+// goOn moves the place to behind an answer that was dealt with. One that goes on beyond what is read again is read
+// from there once more: that part is news.
+func (r *registry) goOn(ctx context.Context, e upstream.Event, m mark, next unproved) error {
+	to := fsm.RegistryPlace{Offset: e.Offset}
+	if m.Again != "" && !m.Again.After(e.Offset) {
+		to.Offset, m.Again = m.Again, ""
+	}
+	if to.Offset != e.Offset {
+		e.Cursor, next.piece = "", piece{From: to.Offset}
+	}
+	if r.known {
+		to.Mark = m.String()
+	}
+	err := r.moveTo(ctx, to)
+	if err == nil {
+		r.mark, r.next, r.cursor, r.dealt = m, next, e.Cursor, 0
+	}
+	return err
 }
 
 // looked waits until each stream that the registry tells of was looked at once. One that cannot be asked for holds up
@@ -219,156 +255,20 @@ func (r *registry) looked(ctx context.Context) error {
 }
 
 // move tells the store how far the registry was read.
-func (r *registry) move(ctx context.Context, from, to fsm.Offset) error {
-	moved, err := r.d.store.MoveRegistryOffset(ctx, from, to)
+func (r *registry) move(ctx context.Context, to fsm.RegistryPlace, anew bool) error {
+	moved, err := r.d.store.MoveRegistry(ctx, r.place, to, anew)
 	if err == nil && !moved {
 		err = errMovedOn
 	}
 	return err
 }
 
-// messages deals with a JSON array of messages, one by one.
-func (r *registry) messages(ctx context.Context, body io.Reader) error {
-	in := &allowance{in: body, left: registryElementMax}
-	d := json.NewDecoder(in)
-	token, err := d.Token()
-	if err == nil && token != json.Delim('[') {
-		return errForeign
-	}
-	for n := 0; err == nil && d.More(); n++ {
-		in.left = registryElementMax
-		var raw json.RawMessage
-		if err = d.Decode(&raw); err != nil || n < r.dealt {
-			continue
-		}
-		if err := r.message(ctx, raw); err != nil {
-			return err
-		}
-		r.dealt = n + 1
-	}
+// moveTo is move to a place from which this replica reads on.
+func (r *registry) moveTo(ctx context.Context, to fsm.RegistryPlace) error {
+	to.Since = r.place.Since
+	err := r.move(ctx, to, false)
 	if err == nil {
-		in.left = registryElementMax
-		_, err = d.Token()
-	}
-	switch {
-	case err == nil:
-		return nil
-	case in.err != nil: // it could not be received, and is asked for again
-		return fmt.Errorf("GET: %w", in.err)
-	}
-	return fmt.Errorf("%w: %w", errForeign, err)
-}
-
-// timedBody limits each read of a body to registryTime: after that, timer ends the request.
-type timedBody struct {
-	in    io.Reader
-	timer *time.Timer
-}
-
-func (t timedBody) Read(b []byte) (int, error) {
-	t.timer.Reset(registryTime)
-	defer t.timer.Stop()
-	return t.in.Read(b)
-}
-
-// allowance is a reader that gives no more than left bytes until that is set anew.
-type allowance struct {
-	in   io.Reader
-	left int
-	err  error
-}
-
-var errElementSize = fmt.Errorf("a message is longer than %d bytes", registryElementMax)
-
-func (a *allowance) Read(p []byte) (int, error) {
-	if a.left <= 0 {
-		return 0, errElementSize
-	}
-	n, err := a.in.Read(p[:min(len(p), a.left)])
-	a.left -= n
-	if err != nil && err != io.EOF {
-		a.err = err
-	}
-	return n, err
-}
-
-// message deals with one message. An error means that it is to be dealt with again.
-func (r *registry) message(ctx context.Context, raw json.RawMessage) error {
-	var c change
-	if err := json.Unmarshal(raw, &c); err != nil {
-		if times, log := r.odd.Happened(time.Now()); log {
-			r.d.log.Warn("a message of the registry stream has another form; it is skipped",
-				zap.Int("times", times), zap.Error(err))
-		}
-		return nil
-	}
-	name := cmp.Or(c.Value.Path, c.Key)
-	path, err := fsm.CanonicalPath("/" + strings.TrimPrefix(name, "/"))
-	if err != nil || name == "" || !r.d.Tracked(path) {
-		return nil
-	}
-	switch c.Headers.Operation {
-	case "insert", "upsert":
-		return r.created(ctx, path)
-	case "delete":
-		return r.deleted(ctx, path)
-	}
-	return nil
-}
-
-// deleted is careful with old news: a replica that was slow, or stood still for a while, may read on although another
-// has taken over and has dealt with the deletion, and with the stream that was made anew after it.
-func (r *registry) deleted(ctx context.Context, path string) error {
-	r.d.memory.remove(path)
-	// A deletion that a client made through the gateway was dealt with then; the stream may be there again by now.
-	if taken, err := r.d.store.TakeDeletion(ctx, path); taken || err != nil {
-		return err
-	}
-	at, err := r.d.store.RegistryOffset(ctx)
-	if err != nil {
-		return err
-	}
-	if at != r.at {
-		return errMovedOn
-	}
-	losses := r.d.memory.losses(path)
-	if was, renewed := r.renewed[path]; renewed && was == losses {
-		return nil
-	}
-	if r.first {
-		// There may be deletions from long before Reveille: a stream that is there stays. Later its consumers begin at
-		// the start, once more if need be: an event too many, never one too few.
-		info, err := r.d.up.Look(ctx, path)
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if err != nil || !info.Gone() { // the queue looks again at one that cannot be asked for
-			r.d.Enqueue(path, Evidence{})
-			return nil
-		}
-	}
-	err = r.d.renew(ctx, path, fsm.Deletion{Anew: true})
-	if err == nil && r.renewed != nil && len(r.renewed) < renewedMax {
-		r.renewed[path] = losses
+		r.place = to
 	}
 	return err
-}
-
-// created puts a stream on record, so that the registry need not be read again for it, and has it looked at. What it
-// holds by then may be news to every subscription that there is; one that is created later begins at the tail that the
-// look shows.
-func (r *registry) created(ctx context.Context, path string) error {
-	if _, err := r.d.await(ctx, path, r.d.cfg.WriteFor); err != nil {
-		return err
-	}
-	if len(r.looks) >= registryLooks {
-		if err := r.looked(ctx); err != nil {
-			return err
-		}
-	}
-	look := make(chan error, 1)
-	if r.d.queue.add(path, Evidence{confirm: true}, time.Now(), look) {
-		r.looks = append(r.looks, look)
-	}
-	return nil
 }

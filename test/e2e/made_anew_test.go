@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"testing"
 
 	"reveille/test/harness"
@@ -102,6 +103,61 @@ func TestAStreamThatIsMadeAnewPastTheGatewayAfterItWasClosedIsWokenForFromItsSta
 			f.awaitIdle(path, at)
 			f.wakesOnAppend(path, at)
 			e.streams.DeleteStream(path)
+		})
+	}
+}
+
+// A server in memory restarts, and clients make its streams anew past the gateway, each longer than it was, and more of
+// them than before: the registry grows past where the former one was read up to.
+func TestStreamsThatAreMadeAnewOnAServerThatRestartsArePushedWhole(t *testing.T) {
+	t.Parallel()
+	const streams = 12
+	event := func(n, i int, word string) string {
+		return fmt.Sprintf(`{"stream":%d,"event":%d,"word":%q}`, n, i, word)
+	}
+	for how, stopped := range map[string]bool{"while Reveille runs": false, "while Reveille is stopped": true} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			e := start(t, options{ref: harness.RefOptions{Registry: true}, settings: registry})
+			p := e.pushes(t, nil)
+			path := func(n int) string { return fmt.Sprintf("%s/%d", p.folder, n) }
+			fill := func(streams, events int, word string) {
+				for n := range streams {
+					e.streams.Create(path(n))
+					for i := range events {
+						e.streams.Append(path(n), event(n, i, word))
+					}
+				}
+			}
+			pushed := func(streams, events int, word string) {
+				t.Helper()
+				harness.Eventually(t, soon, "each event is pushed", func() error {
+					for n := range streams {
+						_, taken := p.receiver.Taken(path(n))
+						for i := range events {
+							if want := event(n, i, word); !slices.Contains(taken, want) {
+								return fmt.Errorf("%s is not among %d of its stream", want, len(taken))
+							}
+						}
+					}
+					return nil
+				})
+			}
+			fill(streams, 2, "old")
+			pushed(streams, 2, "old")
+			readUpTo(t, e, e.streams.Tail("/__registry__"))
+			if stopped {
+				if err := e.rev.Stop(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			e.ref.Kill()
+			e.ref.Restart()
+			fill(streams+3, 3, "new")
+			if stopped {
+				e.rev.Start()
+			}
+			pushed(streams+3, 3, "new")
 		})
 	}
 }

@@ -326,9 +326,9 @@ func readUpTo(t *testing.T, e *env, offset string) {
 	t.Helper()
 	store := storeOf(e.redis)
 	harness.Eventually(t, soon, "the registry is read", func() error {
-		got, err := store.RegistryOffset(t.Context())
-		if err == nil && string(got) != offset {
-			err = fmt.Errorf("up to %s, want %s", got, offset)
+		got, err := store.RegistryPlace(t.Context())
+		if err == nil && string(got.Offset) != offset {
+			err = fmt.Errorf("up to %s, want %s", got.Offset, offset)
 		}
 		return err
 	})

@@ -1,0 +1,192 @@
+package discovery
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	"reveille/fsm"
+)
+
+// messages deals with a JSON array of messages, one by one. It returns what becomes of the mark and of next with them.
+func (r *registry) messages(ctx context.Context, body io.Reader) (m mark, next unproved, err error) {
+	m, next = r.mark, r.next
+	begins := m.Piece.N == 0
+	if begins {
+		m.Piece = piece{From: r.place.Offset}
+	}
+	n := 0
+	err = eachMessage(body, func(raw json.RawMessage) error {
+		if next.piece.add(raw); begins {
+			m.Piece.add(raw)
+		}
+		var c change
+		failure := json.Unmarshal(raw, &c)
+		if failure == nil {
+			next.tells(c)
+		}
+		if n++; n <= r.dealt {
+			return nil
+		}
+		if err := r.message(ctx, c, failure); err != nil {
+			return err
+		}
+		r.dealt = n
+		return nil
+	})
+	return m, next, err
+}
+
+// eachMessage calls f for each message of a JSON array.
+func eachMessage(body io.Reader, f func(json.RawMessage) error) error {
+	in := &allowance{in: body, left: registryElementMax}
+	d := json.NewDecoder(in)
+	token, err := d.Token()
+	if err == nil && token != json.Delim('[') {
+		return errForeign
+	}
+	for err == nil && d.More() {
+		in.left = registryElementMax
+		var raw json.RawMessage
+		if err = d.Decode(&raw); err != nil {
+			continue
+		}
+		if err := f(raw); err != nil {
+			return err
+		}
+	}
+	if err == nil {
+		in.left = registryElementMax
+		_, err = d.Token()
+	}
+	switch {
+	case err == nil:
+		return nil
+	case in.err != nil: // it could not be received, and is asked for again
+		return fmt.Errorf("GET: %w", in.err)
+	}
+	return fmt.Errorf("%w: %w", errForeign, err)
+}
+
+// timedBody limits each read of a body to registryTime: after that, timer ends the request.
+type timedBody struct {
+	in    io.Reader
+	timer *time.Timer
+}
+
+func (t timedBody) Read(b []byte) (int, error) {
+	t.timer.Reset(registryTime)
+	defer t.timer.Stop()
+	return t.in.Read(b)
+}
+
+// allowance is a reader that gives no more than left bytes until that is set anew.
+type allowance struct {
+	in   io.Reader
+	left int
+	err  error
+}
+
+var errElementSize = fmt.Errorf("a message is longer than %d bytes", registryElementMax)
+
+func (a *allowance) Read(p []byte) (int, error) {
+	if a.left <= 0 {
+		return 0, errElementSize
+	}
+	n, err := a.in.Read(p[:min(len(p), a.left)])
+	a.left -= n
+	if err != nil && err != io.EOF {
+		a.err = err
+	}
+	return n, err
+}
+
+// message deals with one message, or with why it is none. An error means that it is to be dealt with again.
+func (r *registry) message(ctx context.Context, c change, failure error) error {
+	if failure != nil {
+		if times, log := r.odd.Happened(time.Now()); log {
+			r.d.log.Warn("a message of the registry stream has another form; it is skipped",
+				zap.Int("times", times), zap.Error(failure))
+		}
+		return nil
+	}
+	name := cmp.Or(c.Value.Path, c.Key)
+	path, err := fsm.CanonicalPath("/" + strings.TrimPrefix(name, "/"))
+	if err != nil || name == "" || !r.d.Tracked(path) {
+		return nil
+	}
+	switch c.Headers.Operation {
+	case "insert", "upsert":
+		return r.created(ctx, path, c.made())
+	case "delete":
+		return r.deleted(ctx, path)
+	}
+	return nil
+}
+
+// deleted is careful with old news: a replica that was slow, or stood still for a while, may read on although another
+// has taken over and has dealt with the deletion, and with the stream that was made anew after it.
+func (r *registry) deleted(ctx context.Context, path string) error {
+	r.d.memory.remove(path)
+	// A deletion that a client made through the gateway was dealt with then; the stream may be there again by now.
+	if taken, err := r.d.store.TakeDeletion(ctx, path); taken || err != nil {
+		return err
+	}
+	place, err := r.d.store.RegistryPlace(ctx)
+	if err != nil {
+		return err
+	}
+	if place != r.place {
+		return errMovedOn
+	}
+	losses := r.d.memory.losses(path)
+	if was, renewed := r.renewed[path]; renewed && was == losses {
+		return nil
+	}
+	if r.first || r.mark.Again != "" {
+		// There may be deletions from long ago: a stream that is there stays. Later its consumers begin at the start,
+		// once more if need be: an event too many, never one too few.
+		info, err := r.d.up.Look(ctx, path)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil || !info.Gone() { // the queue looks again at one that cannot be asked for
+			r.d.Enqueue(path, Evidence{})
+			return nil
+		}
+	}
+	err = r.d.renew(ctx, path, fsm.Deletion{Anew: true})
+	if err == nil && r.renewed != nil && len(r.renewed) < renewedMax {
+		r.renewed[path] = losses
+	}
+	return err
+}
+
+// created puts a stream on record, so that the registry need not be read again for it, and has it looked at. What it
+// holds by then may be news to every subscription that there is; one that is created later begins at the tail that the
+// look shows. made is when it was made, in milliseconds by the stream server's clock; 0 if that is not known.
+func (r *registry) created(ctx context.Context, path string, made int64) error {
+	s, err := r.d.await(ctx, path, r.d.cfg.WriteFor)
+	if err == nil {
+		err = r.replaced(ctx, s, made)
+	}
+	if err != nil {
+		return err
+	}
+	if len(r.looks) >= registryLooks {
+		if err := r.looked(ctx); err != nil {
+			return err
+		}
+	}
+	look := make(chan error, 1)
+	if r.d.queue.add(path, Evidence{confirm: true}, time.Now(), look) {
+		r.looks = append(r.looks, look)
+	}
+	return nil
+}
