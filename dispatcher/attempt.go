@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"net/url"
@@ -26,11 +27,26 @@ const (
 	drainFor  = time.Second
 )
 
-// perform makes one delivery attempt, gives the slot back and does what the store asks for.
-func (d *Dispatcher) perform(sl slot, sub fsm.Subscription, w fsm.Wake) {
-	a := &attempt{sub: sub, wake: w}
+// perform makes one delivery attempt, gives the slot back and does what the store asks for. It returns false if the
+// attempt was over before: then another worker does the rest in place of this one.
+func (d *Dispatcher) perform(sl slot, sub fsm.Subscription, w fsm.Wake) bool {
 	ctx := d.traces.begin(d.requests, w)
-	d.pass(ctx, a)
+	a := &attempt{sub: sub, wake: w}
+	a.overdue = func(late *attempt) {
+		d.worker(func() bool {
+			d.conclude(late)
+			d.finished(ctx, sl, late)
+			return true
+		})
+	}
+	if !d.pass(ctx, a) {
+		return false
+	}
+	d.finished(ctx, sl, a)
+	return true
+}
+
+func (d *Dispatcher) finished(ctx context.Context, sl slot, a *attempt) {
 	out := d.record(ctx, sl.lane, a)
 	d.release(sl)
 	d.follow(out)
@@ -100,11 +116,12 @@ func (d *Dispatcher) build(ctx context.Context, a *attempt) bool {
 func (d *Dispatcher) send(ctx context.Context, a *attempt) bool {
 	d.metrics.sends(a.wake)
 	a.sent = true
-	var err error
-	switch a.response, err = d.sender.send(ctx, a.request); {
+	err := d.ask(ctx, a)
+	switch {
 	case err == nil:
-		a.status = a.response.StatusCode
 		return true
+	case errors.Is(err, errOverdue):
+		return false
 	case d.requests.Err() != nil:
 		return a.ends(format.Verdict{Result: fsm.AttemptAbandoned})
 	}
@@ -113,19 +130,25 @@ func (d *Dispatcher) send(ctx context.Context, a *attempt) bool {
 
 func (d *Dispatcher) judge(_ context.Context, a *attempt) bool {
 	answer := format.Answer{Status: a.status, Header: a.response.Header, At: d.cfg.Clock()}
-	if a.kind.reads && format.Success(a.status) {
+	begins := ""
+	if a.readsAnswer() {
 		early := d.acceptEarly(a.wake)
+		defer early.wait()
 		answer.Body = readAnswer(a.response)
-		early.wait()
 	} else {
-		a.took = time.Since(a.began)
-		begins := drain(a.response, a.cancel)
-		if !format.Success(a.status) {
-			a.answer = legible(mask(a.sub, begins))
-		}
+		begins = drain(a.response, a.cancel)
+	}
+	if !a.closes() {
+		return false
+	}
+	if !format.Success(a.status) {
+		a.answer = legible(mask(a.sub, begins))
 	}
 	return a.ends(a.format.Judge(answer))
 }
+
+// readsAnswer says whether the body of the answer decides anything.
+func (a *attempt) readsAnswer() bool { return a.kind.reads && format.Success(a.status) }
 
 // drain reads a body that decides nothing, so that its connection can be used again, and returns how it begins.
 func drain(res *http.Response, cancel func()) string {

@@ -110,7 +110,7 @@ func (d *Dispatcher) pump() {
 				d.begun++
 				it.by = fmt.Sprintf("%s-%d", d.name, d.begun)
 			}
-			d.do(func() { d.begin(sl, it) })
+			d.do(func() bool { return d.begin(sl, it) })
 			continue
 		}
 		sub, ok := subscriptionOf(d.cfg.Store.Catalog(), *it.wake)
@@ -124,7 +124,7 @@ func (d *Dispatcher) pump() {
 
 // start makes an attempt with a slot that was taken for it. d.mu is held.
 func (d *Dispatcher) start(sl slot, sub fsm.Subscription, w fsm.Wake) {
-	d.do(func() { d.perform(sl, sub, w) })
+	d.do(func() bool { return d.perform(sl, sub, w) })
 }
 
 // release gives a slot back and hands it on.
@@ -135,16 +135,16 @@ func (d *Dispatcher) release(sl slot) {
 	d.pump()
 }
 
-// begin asks the store what there is to deliver of a wake that waited, and delivers it. If the store does not answer,
-// the wake stays in memory: the store may have handed it out.
-func (d *Dispatcher) begin(sl slot, it *item) {
+// begin asks the store what there is to deliver of a wake that waited, and delivers it, as perform does. If the store does
+// not answer, the wake stays in memory: the store may have handed it out.
+func (d *Dispatcher) begin(sl slot, it *item) bool {
 	ctx, cancel := context.WithTimeout(d.reports, reportTimeout)
 	out, err := d.cfg.Store.Begin(ctx, it.ref, it.by)
 	cancel()
 	d.noteStore(err)
 	if errors.Is(err, fsm.ErrUnavailable) {
 		d.askLater(sl, it)
-		return
+		return true
 	}
 	// One wake is what Begin hands out; anything else takes the common way.
 	if err == nil && len(out.Wakes) == 1 && d.requests.Err() == nil {
@@ -153,12 +153,12 @@ func (d *Dispatcher) begin(sl slot, it *item) {
 			out.Wakes = nil
 			w.Seen = it.seen
 			d.follow(out)
-			d.perform(sl, sub, w)
-			return
+			return d.perform(sl, sub, w)
 		}
 	}
 	d.release(sl)
 	d.follow(out)
+	return true
 }
 
 // follow carries out what a transition asks for. No sighting of a stream has caused it.

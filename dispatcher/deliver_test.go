@@ -661,7 +661,7 @@ func TestCertificatesAreVerified(t *testing.T) {
 	}
 
 	f = start(t, newMemStore(), nil)
-	f.sender.direct.TLSClientConfig.RootCAs = srv.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
+	f.sender.tls.RootCAs = srv.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
 	sub = f.store.addSubscription("s", srv.URL)
 	f.Deliver(f.store.event(sub, "/s/1", "0005"))
 	f.store.untilCalls(t, "Finish", 1) // the endpoint says done over HTTP/2 only

@@ -191,7 +191,7 @@ type Dispatcher struct {
 	// pool are the goroutines that make attempts, idle is how many of them wait for work.
 	pool sync.WaitGroup
 	idle atomic.Int32
-	work chan func()
+	work chan func() bool
 
 	// Each of these wakes the goroutines that work through what waits: toParkNow and toPark, unlisted, toAsk, and back.
 	parkReady, unlistedReady, askReady, backReady chan struct{}
@@ -240,7 +240,7 @@ func New(cfg Config) (*Dispatcher, error) {
 		askReady:      make(chan struct{}, 1),
 		backReady:     make(chan struct{}, 1),
 		name:          rand.Text(),
-		work:          make(chan func()),
+		work:          make(chan func() bool),
 		tests:         map[string]struct{}{},
 		slots:         newSlots(cfg.MaxInFlight, cfg.MaxInFlightPerSubscription, cfg.MaxQueued, maxInFlightBytes, m),
 	}
@@ -277,7 +277,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	waiting = append(waiting, d.takeBack()...)
 	d.attempts.Go(func() { d.handBack(waiting) })
 	d.drain()
-	d.sender.close()
+	d.sender.pool.close()
 	d.losses.sum()
 	return nil
 }
@@ -329,6 +329,7 @@ func (d *Dispatcher) runForget(ctx context.Context) {
 		d.mu.Unlock()
 		d.deliveries.forget(listed)
 		d.losses.sum()
+		d.sender.pool.sweep()
 		select {
 		case <-ctx.Done():
 			return

@@ -104,7 +104,7 @@ func (d *Dispatcher) tellEndpoint(ctx context.Context, a *attempt) error {
 				zap.String("host", a.host))
 		}
 		if up || err == nil && e.Down() { // the reply that said so may have been lost
-			d.do(func() { d.releaseHeld(a.sub) })
+			d.do(func() bool { d.releaseHeld(a.sub); return true })
 		}
 		return err
 	case a.failed && v.Class != format.ClassFiles: // a target that is not allowed is as good as one that is down

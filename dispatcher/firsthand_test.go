@@ -109,7 +109,6 @@ func TestWhatTellsOfADeliveryMakesNoDelivery(t *testing.T) {
 		"a target that is refused": {config: func(c *Config) { c.AllowInsecure = false }},
 		"no target":                {change: func(s *fsm.Subscription) { s.Webhook = "http://%zz" }},
 		"an address that is refused": {prepare: func(d *Dispatcher) {
-			d.sender.direct.DialContext = nil
 			d.stages.send = []step{func(_ context.Context, a *attempt) bool {
 				return a.ends(judgeError(errProhibited))
 			}}

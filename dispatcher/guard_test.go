@@ -373,19 +373,28 @@ func TestDNSRebindingIsRefusedByTheDial(t *testing.T) {
 	resolver := startDNS(t, map[string][][]string{"rebind.test": {{"93.184.216.34"}, {"127.0.0.1"}}})
 	g := newGuard(false, nil, resolver)
 	s := newSender(Config{MaxInFlight: 2, MaxInFlightPerSubscription: 1}, g)
-	defer s.close()
+	defer s.pool.close()
 	hook := "https://rebind.test:" + port + "/"
 	if err := g.checkTarget(t.Context(), hook); err != nil {
 		t.Fatalf("the public address was refused: %v", err)
 	}
 	req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, hook, nil)
-	resp, err := s.send(t.Context(), req)
-	if err == nil {
-		_ = resp.Body.Close()
-	}
+	err := s.sendOnce(req)
 	if !errors.Is(err, errProhibited) || hit {
 		t.Errorf("got %v, connected: %v", err, hit)
 	}
+}
+
+// sendOnce makes a request as an attempt does, and returns its error.
+func (s *sender) sendOnce(req *http.Request) error {
+	e, req := newExchange(req, func() {})
+	e.begin(req.Context())
+	defer e.end()
+	resp, err := s.send(req.Context(), e, req)
+	if err == nil {
+		_ = resp.Body.Close()
+	}
+	return err
 }
 
 func TestProxies(t *testing.T) {
@@ -407,13 +416,9 @@ func TestProxies(t *testing.T) {
 	send := func(use bool, hook string) error {
 		s := newSender(Config{MaxInFlight: 2, MaxInFlightPerSubscription: 1, ProxyFromEnvironment: use, proxy: fromEnv},
 			newGuard(true, nil, resolver))
-		defer s.close()
+		defer s.pool.close()
 		req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, hook, nil)
-		resp, err := s.send(t.Context(), req)
-		if err == nil {
-			_ = resp.Body.Close()
-		}
-		return err
+		return s.sendOnce(req)
 	}
 	if err := send(true, "http://public.test/a"); err != nil {
 		t.Errorf("a public target through the proxy: %v", err)
@@ -449,12 +454,9 @@ func TestProxyAddressIsTheOperatorsBusiness(t *testing.T) {
 	cfg := Config{MaxInFlight: 2, MaxInFlightPerSubscription: 1, ProxyFromEnvironment: true, proxy: http.ProxyURL(at)}
 	s := newSender(cfg,
 		newGuard(false, nil, startDNS(t, map[string][][]string{"public.test": {{"93.184.216.34"}}})))
-	defer s.close()
+	defer s.pool.close()
 	req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://public.test/", nil)
-	resp, err := s.send(t.Context(), req)
-	if err == nil {
-		_ = resp.Body.Close()
-	}
+	err := s.sendOnce(req)
 	if err == nil || tunnels != 1 {
 		t.Errorf("the proxy, on a loopback address, was asked for %d tunnels: %v", tunnels, err)
 	}

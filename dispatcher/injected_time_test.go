@@ -115,7 +115,7 @@ func without(t *testing.T, handler http.Handler) func(*Dispatcher) {
 		go func() { _ = srv.Serve(given(only)) }()
 		return conn, nil
 	}
-	return func(d *Dispatcher) { d.sender.direct.DialContext = dial }
+	return func(d *Dispatcher) { d.sender.dial = dial }
 }
 
 // given is a listener for connections that are there already.

@@ -48,14 +48,17 @@ type attempt struct {
 	host     string
 	// eventType is fsm.Attempt.EventType; load sets it.
 	eventType string
-	// build sets request, the size of its body in bytes, and cancel, which ends it; send sets sent, then response and
-	// status, which is 0 without an answer.
+	// build sets request, the size of its body in bytes, and cancel, which ends it; send sets sent and exchange, then
+	// response and status, which is 0 without an answer.
 	request  *http.Request
 	size     int
 	cancel   func()
 	sent     bool
+	exchange *exchange
 	response *http.Response
 	status   int
+	// overdue goes on with what is left of the attempt, if its exchange is overdue.
+	overdue func(late *attempt)
 	// answer is how the body of an answer begins that is no success, as text.
 	answer string
 	// began is when the attempt was begun, verdict what it came to, and took how long it was until that was known.
@@ -92,8 +95,9 @@ func (a *attempt) over() fsm.Attempt {
 	}
 }
 
-// pass has an attempt pass the stages. A step that waits for something bounds that itself.
-func (d *Dispatcher) pass(ctx context.Context, a *attempt) {
+// pass has an attempt pass the stages. A step that waits for something bounds that itself; the exchange with the
+// endpoint is bounded here (exchange.go). It returns false if the attempt went on without this goroutine.
+func (d *Dispatcher) pass(ctx context.Context, a *attempt) bool {
 	a.began = time.Now()
 	ctx, cancel := context.WithCancel(ctx) // whatever a step makes of it ends with it
 	defer cancel()
@@ -108,10 +112,16 @@ pass:
 			}
 		}
 	}
+	if !a.closes() {
+		return false
+	}
+	d.conclude(a)
+	return true
+}
+
+// conclude says what is to be told of an attempt that has its verdict.
+func (d *Dispatcher) conclude(a *attempt) {
 	a.failed = a.verdict.Result == fsm.AttemptFailed
 	a.judgeLast()
 	a.took = cmp.Or(a.took, time.Since(a.began))
-	if a.response != nil {
-		_ = a.response.Body.Close()
-	}
 }

@@ -18,6 +18,8 @@ const (
 	// pingAfter is how long an HTTP/2 connection with requests on it may be silent before it is
 	// asked for a sign of life.
 	pingAfter = 15 * time.Second
+	// connectionAge is how long a connection is used at most.
+	connectionAge = time.Minute
 )
 
 // errTarget is the cause of an error about a stored webhook URL that the settings of today do not allow.
@@ -26,59 +28,82 @@ var errTarget = errors.New("the webhook URL is not allowed")
 // sender makes requests to webhooks. It follows no redirects and keeps no cookies.
 type sender struct {
 	guard *guard
-	// direct judges every address it dials.
-	direct *http.Transport
-	// proxied dials nothing but proxies of the environment, whose addresses are the operator's business. It is nil
-	// unless the operator wants them used.
-	proxied *http.Transport
-	proxy   func(*http.Request) (*url.URL, error)
+	pool  *pool
+	// dial judges every address that it dials. dialProxy dials nothing but proxies of the environment, whose addresses
+	// are the operator's business.
+	dial, dialProxy func(ctx context.Context, network, addr string) (net.Conn, error)
+	tls             *tls.Config
+	// proxy returns the proxy on the way of a request. It is nil unless the operator wants proxies used.
+	proxy func(*http.Request) (*url.URL, error)
 }
 
 func newSender(cfg Config, g *guard) *sender {
-	s := &sender{guard: g}
-	guarded := &net.Dialer{Timeout: dialTimeout, Resolver: g.resolver, ControlContext: g.control}
-	s.direct = newTransport(cfg, guarded)
+	s := &sender{guard: g, tls: &tls.Config{MinVersion: tls.VersionTLS12}}
+	s.dial = (&net.Dialer{Timeout: dialTimeout, Resolver: g.resolver, ControlContext: g.control}).DialContext
+	s.dialProxy = (&net.Dialer{Timeout: dialTimeout}).DialContext
 	if cfg.ProxyFromEnvironment {
 		s.proxy = cfg.proxy
-		s.proxied = newTransport(cfg, &net.Dialer{Timeout: dialTimeout})
-		s.proxied.Proxy = s.proxy
 	}
+	// As many connections may be idle as are in use at most.
+	s.pool = newPool(2*cfg.MaxInFlight, connectionAge, func(key poolKey, only1 bool) *http.Transport {
+		t := &http.Transport{
+			DialContext:            s.dial,
+			TLSClientConfig:        s.tls.Clone(),
+			TLSHandshakeTimeout:    handshakeTimeout,
+			ForceAttemptHTTP2:      !only1,
+			HTTP2:                  &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingAfter},
+			DisableCompression:     true,
+			MaxIdleConnsPerHost:    cfg.MaxInFlightPerSubscription,
+			IdleConnTimeout:        idleConnTimeout,
+			MaxResponseHeaderBytes: maxHeaderBytes,
+		}
+		if key.proxied {
+			t.DialContext, t.Proxy = s.dialProxy, s.proxy
+		}
+		return t
+	})
 	return s
 }
 
-func newTransport(cfg Config, dialer *net.Dialer) *http.Transport {
-	return &http.Transport{
-		DialContext:            dialer.DialContext,
-		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12},
-		TLSHandshakeTimeout:    handshakeTimeout,
-		ForceAttemptHTTP2:      true,
-		HTTP2:                  &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingAfter},
-		DisableCompression:     true,
-		MaxIdleConns:           cfg.MaxInFlight,
-		MaxIdleConnsPerHost:    cfg.MaxInFlightPerSubscription,
-		IdleConnTimeout:        idleConnTimeout,
-		MaxResponseHeaderBytes: maxHeaderBytes,
-	}
-}
-
-// send makes one request. On the way through a proxy, what the host resolves to is judged first, since the dial then
-// says nothing of the target. The attempt closes the body of the answer (Dispatcher.pass).
+// send makes one request. It asks for no other protocol: an answer that changes to one has no body, and its connection
+// is closed, which no context would do. On the way through a proxy, what the host resolves to is judged first, since
+// the dial then says nothing of the target. The attempt closes the body of the answer (attempt.closes).
 //
 //bodyclose:handled
-func (s *sender) send(ctx context.Context, req *http.Request) (*http.Response, error) {
-	if s.proxied == nil {
-		return s.direct.RoundTrip(req)
+func (s *sender) send(ctx context.Context, e *exchange, req *http.Request) (*http.Response, error) {
+	key, err := s.way(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	set := s.pool.use(key)
+	if !e.uses(set) {
+		return nil, errOverdue
+	}
+	res, err := set.transport.RoundTrip(req)
+	if err == nil && res.StatusCode < http.StatusOK {
+		_ = res.Body.Close()
+		res.Body = http.NoBody
+	}
+	return res, err
+}
+
+// way returns which connections a request may use.
+func (s *sender) way(ctx context.Context, req *http.Request) (poolKey, error) {
+	key := poolKey{scheme: req.URL.Scheme, host: req.URL.Host}
+	if s.proxy == nil {
+		return key, nil
 	}
 	via, err := s.proxy(req)
 	switch {
-	case err != nil:
-		return nil, err
-	case via == nil:
-		return s.direct.RoundTrip(req)
+	case err != nil || via == nil:
+		return key, err
 	case s.guard.checkTarget(ctx, withoutQuery(req.URL)) != nil:
-		return nil, errTarget
+		return key, errTarget
+	case req.URL.Scheme == "http": // by the same connections, whatever the host
+		key.host = via.Host
 	}
-	return s.proxied.RoundTrip(req)
+	key.proxied = true
+	return key, nil
 }
 
 // withoutQuery returns a URL for the guard: an authorization in its query may make it longer than a webhook may be.
@@ -86,11 +111,4 @@ func withoutQuery(u *url.URL) string {
 	bare := *u
 	bare.RawQuery = ""
 	return bare.String()
-}
-
-func (s *sender) close() {
-	s.direct.CloseIdleConnections()
-	if s.proxied != nil {
-		s.proxied.CloseIdleConnections()
-	}
 }

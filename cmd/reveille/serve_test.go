@@ -26,7 +26,7 @@ func TestAPortInUseIsSaidToBe(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer ln.Close()
+	defer func() { _ = ln.Close() }()
 	addr := ln.Addr().String()
 	_, err = listen(t.Context(), "LISTEN_ADDR", addr)
 	if want := "REVEILLE_LISTEN_ADDR=\"" + addr + "\": another program listens there already"; err == nil ||

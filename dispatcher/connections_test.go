@@ -1,0 +1,173 @@
+package dispatcher
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// pooled is a pool on injected time, whose connections lead nowhere.
+type pooled struct {
+	*pool
+	t      *testing.T
+	dialed int
+}
+
+// inPool runs a test on injected time.
+func inPool(t *testing.T, most int, test func(p *pooled)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		p := &pooled{t: t}
+		p.pool = newPool(most, time.Minute, func(poolKey, bool) *http.Transport {
+			return &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
+				p.dialed++
+				conn, peer := net.Pipe()
+				go func() { _, _ = io.Copy(io.Discard, peer) }() // until it is closed
+				return conn, nil
+			}}
+		})
+		test(p)
+		p.close()
+		if p.open != 0 || len(p.sets) != 0 || p.used.Len() != 0 {
+			t.Errorf("%d connections of %d sets are left", p.open, len(p.sets))
+		}
+	})
+}
+
+// dial opens a connection of a set.
+func (p *pooled) dial(set *connections) net.Conn {
+	p.t.Helper()
+	conn, err := set.transport.DialContext(p.t.Context(), "tcp", "")
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return conn
+}
+
+func (p *pooled) wantOpen(want int, when string) {
+	p.t.Helper()
+	if p.open != want {
+		p.t.Errorf("%s, %d connections are open, want %d", when, p.open, want)
+	}
+}
+
+func host(n int) poolKey { return poolKey{scheme: "https", host: fmt.Sprintf("host-%d.test", n)} }
+
+func TestConnectionsHaveAnAge(t *testing.T) {
+	inPool(t, 10, func(p *pooled) {
+		first := p.use(host(1))
+		p.dial(first)
+		first.release()
+		time.Sleep(p.age / 2)
+		if again := p.use(host(1)); again != first {
+			t.Error("they are not used again")
+		} else {
+			time.Sleep(p.age / 2)
+			second := p.use(host(1))
+			if second == first {
+				t.Error("they are used for longer than their age")
+			}
+			p.dial(second)
+			second.release()
+			p.wantOpen(2, "while an exchange uses the first")
+			again.release()
+			p.wantOpen(1, "when it no longer does")
+			p.dial(first)
+			p.wantOpen(1, "after a dial that came late")
+		}
+	})
+}
+
+func TestUnusedConnectionsAreClosed(t *testing.T) {
+	inPool(t, 10, func(p *pooled) {
+		p.age = time.Hour
+		for n := range 2 {
+			set := p.use(host(n))
+			p.dial(set)
+			set.release()
+			time.Sleep(idleConnTimeout / 2)
+		}
+		time.Sleep(time.Second)
+		p.sweep()
+		p.wantOpen(1, "when one was not used for long")
+		busy := p.use(host(1))
+		time.Sleep(2 * idleConnTimeout)
+		p.sweep()
+		p.wantOpen(1, "when the other is in use")
+		busy.release()
+		p.wantOpen(0, "after that")
+	})
+}
+
+func TestConnectionsAreFew(t *testing.T) {
+	inPool(t, 10, func(p *pooled) {
+		busy := p.use(host(0))
+		for range 3 {
+			p.dial(busy)
+		}
+		for n := range 30 {
+			set := p.use(host(1 + n))
+			p.dial(set)
+			set.release()
+			if p.open > 10 || len(p.sets) > 10 {
+				t.Fatalf("%d connections of %d sets are open", p.open, len(p.sets))
+			}
+		}
+		p.wantOpen(10, "with more hosts than that")
+		busy.release()
+		p.wantOpen(7, "when the first is not used any more")
+		for n := range 30 {
+			p.use(host(n)).release()
+		}
+		if n := len(p.sets); n != 10 {
+			t.Errorf("there are %d sets", n)
+		}
+	})
+}
+
+// TestAfterAnOverdueExchangeAHostIsAskedByHTTP1 holds that a host gets another set then, which speaks HTTP/1.1, and
+// HTTP/2 again after a while.
+func TestAfterAnOverdueExchangeAHostIsAskedByHTTP1(t *testing.T) {
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, r.Proto)
+	}))
+	srv.EnableHTTP2 = true
+	srv.StartTLS()
+	defer srv.Close()
+	s := newSender(Config{MaxInFlight: 2, MaxInFlightPerSubscription: 1}, newGuard(true, nil, net.DefaultResolver))
+	defer s.pool.close()
+	s.tls.RootCAs = srv.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
+	key := poolKey{scheme: "https", host: srv.Listener.Addr().String()}
+	protocol := func() string {
+		set := s.pool.use(key)
+		defer set.release()
+		req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, srv.URL, nil)
+		res, err := set.transport.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = res.Body.Close() }()
+		body, _ := io.ReadAll(res.Body)
+		return string(body)
+	}
+	before := protocol()
+	s.pool.use(key).fails()
+	failed := protocol()
+	s.pool.only1[key] = time.Now() // its time is over
+	s.pool.sets[key].until = time.Now()
+	if after := protocol(); before != "HTTP/2.0" || failed != "HTTP/1.1" || after != "HTTP/2.0" {
+		t.Errorf("it was asked by %s, %s and %s", before, failed, after)
+	}
+	for n := range 10 {
+		s.pool.use(host(n)).fails()
+	}
+	if n := len(s.pool.only1); n > s.pool.most {
+		t.Errorf("%d hosts are remembered", n)
+	}
+}

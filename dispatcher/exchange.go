@@ -1,0 +1,194 @@
+package dispatcher
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"sync"
+	"time"
+
+	"reveille/dispatcher/format"
+	"reveille/fsm"
+)
+
+// overdueAfter is how long an exchange may go on once its context has ended. It is well within fsm.AttemptMargin.
+const overdueAfter = time.Second
+
+// errOverdue is the error of an exchange that its attempt did not wait for.
+var errOverdue = errors.New("the attempt is over")
+
+// exchange is the part of an attempt that depends on the endpoint: the request and its answer. Mostly net/http ends
+// it when its context ends. Where it does not, the exchange is overdue: its connection is closed, and the attempt goes
+// on in another goroutine. The goroutine of the exchange then has no part in the attempt any more.
+type exchange struct {
+	// overdue goes on with the attempt.
+	overdue func()
+	// stop has the end of the context no longer waited for.
+	stop  func() bool
+	trace httptrace.ClientTrace
+
+	mu    sync.Mutex
+	state exchangeState
+	// set is where its connection is from. It is released as soon as the exchange has ended or is overdue.
+	set *connections
+	// conn is the connection that net/http has chosen.
+	conn net.Conn
+	// timer runs once the context has ended.
+	timer *time.Timer
+}
+
+type exchangeState int
+
+const (
+	exchangeOpen exchangeState = iota
+	exchangeEnded
+	exchangeOverdue
+)
+
+// newExchange returns an exchange and the request to make in it.
+func newExchange(req *http.Request, overdue func()) (*exchange, *http.Request) {
+	e := &exchange{overdue: overdue}
+	e.trace.GotConn = e.gotConn
+	return e, req.WithContext(httptrace.WithClientTrace(req.Context(), &e.trace))
+}
+
+// begin has the exchange be overdue some time after the end of its context.
+func (e *exchange) begin(ctx context.Context) { e.stop = context.AfterFunc(ctx, e.expire) }
+
+// uses has the exchange use connections. It returns false if the exchange is overdue.
+func (e *exchange) uses(set *connections) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.state == exchangeOverdue {
+		set.release()
+		return false
+	}
+	e.set = set
+	return true
+}
+
+func (e *exchange) gotConn(info httptrace.GotConnInfo) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.conn = info.Conn
+}
+
+// expire gives the exchange the time that it still has once its context has ended.
+func (e *exchange) expire() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.state == exchangeOpen {
+		e.timer = time.AfterFunc(overdueAfter, e.giveUp)
+	}
+}
+
+// giveUp has the attempt go on without the exchange.
+func (e *exchange) giveUp() {
+	e.mu.Lock()
+	open := e.state == exchangeOpen
+	if open {
+		e.state = exchangeOverdue
+	}
+	conn, set := e.conn, e.set
+	e.mu.Unlock()
+	if !open {
+		return
+	}
+	if conn != nil {
+		closeAtOnce(conn)
+	}
+	if set != nil {
+		set.fails()
+	}
+	e.overdue()
+}
+
+// closeAtOnce closes a connection without a word to its peer: to say goodbye over TLS may take seconds.
+func closeAtOnce(conn net.Conn) {
+	if t, ok := conn.(*tls.Conn); ok {
+		conn = t.NetConn()
+	}
+	_ = conn.Close()
+}
+
+// note changes the attempt by what has come of the exchange so far. It returns false if the exchange is overdue.
+func (e *exchange) note(change func()) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.state == exchangeOverdue {
+		return false
+	}
+	change()
+	return true
+}
+
+// end returns false if the exchange is overdue. It may be called again, and on nil.
+func (e *exchange) end() bool {
+	if e == nil {
+		return true
+	}
+	e.mu.Lock()
+	was := e.state
+	if was == exchangeOpen {
+		e.state = exchangeEnded
+		e.stop()
+		if e.timer != nil {
+			e.timer.Stop()
+		}
+	}
+	set := e.set
+	e.mu.Unlock()
+	if was == exchangeOpen && set != nil {
+		set.release()
+	}
+	return was != exchangeOverdue
+}
+
+// ask makes the request of an attempt and notes the answer. It returns errOverdue if the attempt did not wait for it.
+func (d *Dispatcher) ask(ctx context.Context, a *attempt) error {
+	a.exchange, a.request = newExchange(a.request, func() { d.withoutAnswer(a) })
+	a.exchange.begin(a.request.Context())
+	response, err := d.sender.send(ctx, a.exchange, a.request)
+	if a.exchange.note(func() {
+		if err != nil {
+			return
+		}
+		a.response, a.status = response, response.StatusCode
+		if !a.readsAnswer() {
+			a.took = time.Since(a.began)
+		}
+	}) {
+		return err
+	}
+	if err == nil {
+		_ = response.Body.Close()
+	}
+	return errOverdue
+}
+
+// withoutAnswer goes on with an attempt whose exchange is overdue. A status may have come all the same.
+func (d *Dispatcher) withoutAnswer(a *attempt) {
+	late := *a // the goroutine of the exchange still holds the other
+	switch {
+	case late.response != nil:
+		late.verdict = late.format.Judge(format.Answer{
+			Status: late.status, Header: late.response.Header, At: d.cfg.Clock(),
+		})
+	case d.requests.Err() != nil:
+		late.verdict = format.Verdict{Result: fsm.AttemptAbandoned}
+	default:
+		late.verdict = judgeError(context.DeadlineExceeded)
+	}
+	a.overdue(&late)
+}
+
+// closes ends the exchange of an attempt. It returns false if the attempt goes on without it.
+func (a *attempt) closes() bool {
+	if a.response != nil {
+		_ = a.response.Body.Close()
+	}
+	return a.exchange.end()
+}
