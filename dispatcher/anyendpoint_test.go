@@ -147,7 +147,8 @@ func drawFrames(t *rapid.T) []byte {
 			_ = encoder.WriteField(hpack.HeaderField{Name: ":status", Value: fmt.Sprint(status)})
 			if rapid.Bool().Draw(t, "length") {
 				_ = encoder.WriteField(hpack.HeaderField{
-					Name: "content-length", Value: rapid.SampledFrom([]string{"0", "13", "x"}).Draw(t, "content-length"),
+					Name:  "content-length",
+					Value: rapid.SampledFrom([]string{"0", "13", "x"}).Draw(t, "content-length"),
 				})
 			}
 			_ = f.WriteHeaders(http2.HeadersFrameParam{

@@ -96,7 +96,9 @@ func TestAnAttemptIsOverThoughNetHTTPIsStuck(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					conn := newStuckConn(tc.answer)
 					results := make(chan fsm.AttemptResult, 1)
-					f := start(t, newMemStore(), func(c *Config) { c.ReadBatch = reads(oneEvent) }, func(d *Dispatcher) {
+					f := start(t, newMemStore(), func(c *Config) {
+						c.ReadBatch = reads(oneEvent)
+					}, func(d *Dispatcher) {
 						d.sender.dial = func(context.Context, string, string) (net.Conn, error) { return conn, nil }
 						d.cfg.Outcomes.Observe(fsm.Observer{Attempt: func(a fsm.Attempt) { results <- a.Result }})
 					})

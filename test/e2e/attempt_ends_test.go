@@ -1,13 +1,20 @@
 package e2e
 
 import (
+	"bufio"
+	"crypto/tls"
+	"encoding/pem"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
+
+	"golang.org/x/net/http2"
 
 	"reveille/fsm"
 	"reveille/test/harness"
@@ -102,4 +109,84 @@ func TestNoEndpointKeepsWhatAnAttemptHolds(t *testing.T) {
 	}
 	harness.Eventually(t, soon, "no connection is left",
 		harness.True(func() bool { return open.Load() == 0 }, "there are some"))
+}
+
+// TestAWindowThatIsTooLarge has an endpoint send what HTTP/2 of net/http hangs in for good. Others get their wakes by
+// HTTP/2 all the same, and this one by HTTP/1.1.
+func TestAWindowThatIsTooLarge(t *testing.T) {
+	t.Parallel()
+	good := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, _ = io.Copy(io.Discard, r.Body); r.ProtoMajor == 2 {
+			answerDone(w)
+		}
+	}))
+	good.EnableHTTP2 = true
+	good.StartTLS()
+	t.Cleanup(good.Close)
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	block := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: good.Certificate().Raw})
+	if err := os.WriteFile(ca, block, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ln, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{
+		Certificates: good.TLS.Certificates, NextProtos: []string{"h2", "http/1.1"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ln.Close() })
+	var hung atomic.Int64
+	go func() {
+		for {
+			conn, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go tooLarge(conn.(*tls.Conn), &hung)
+		}
+	}()
+	e := beside(t, options{settings: map[string]string{"SSL_CERT_FILE": ca, "REVEILLE_WEBHOOK_TIMEOUT": "500ms"}})
+	bad := e.fixture(t, "window-bad", nil)
+	bad.gateway.SubscribeURL(bad.folder+"/*", bad.sub.ID, "https://"+ln.Addr().String())
+	bad.gateway.Create(bad.path)
+	harness.Eventually(t, soon, "the endpoint has had a request by HTTP/2",
+		harness.True(func() bool { return hung.Load() > 0 }, "none"))
+	other := e.fixture(t, "window-good", nil)
+	other.gateway.SubscribeURL(other.folder+"/*", other.sub.ID, good.URL)
+	other.gateway.Create(other.path)
+	for _, s := range []*fixture{other, bad} {
+		s.awaitState(fsm.Idle)
+	}
+	if n := hung.Load(); n != 1 {
+		t.Errorf("it hung %d times", n)
+	}
+}
+
+// tooLarge answers a request by HTTP/2 with a window that overflows, and one by HTTP/1.1 with done.
+func tooLarge(conn *tls.Conn, hung *atomic.Int64) {
+	defer func() { _ = conn.Close() }()
+	if conn.Handshake() != nil {
+		return
+	}
+	if conn.ConnectionState().NegotiatedProtocol != "h2" {
+		if r, err := http.ReadRequest(bufio.NewReader(conn)); err == nil {
+			_, _ = io.Copy(io.Discard, r.Body)
+			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n"+`{"done":true}`)
+		}
+		return
+	}
+	if _, err := io.CopyN(io.Discard, conn, int64(len(http2.ClientPreface))); err != nil {
+		return
+	}
+	f := http2.NewFramer(conn, conn)
+	_ = f.WriteSettings()
+	for {
+		switch frame, err := f.ReadFrame(); {
+		case err != nil:
+			return
+		case frame.Header().Type == http2.FrameHeaders:
+			hung.Add(1)
+			_ = f.WriteWindowUpdate(frame.Header().StreamID, 1<<31-1)
+		}
+	}
 }
