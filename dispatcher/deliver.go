@@ -135,8 +135,8 @@ func (d *Dispatcher) release(sl slot) {
 	d.pump()
 }
 
-// begin asks the store what there is to deliver of a wake that waited, and delivers it, as perform does. If the store does
-// not answer, the wake stays in memory: the store may have handed it out.
+// begin asks the store what there is to deliver of a wake that waited, and delivers it, as perform does. If the store
+// does not answer, the wake stays in memory: the store may have handed it out.
 func (d *Dispatcher) begin(sl slot, it *item) bool {
 	ctx, cancel := context.WithTimeout(d.reports, reportTimeout)
 	out, err := d.cfg.Store.Begin(ctx, it.ref, it.by)
