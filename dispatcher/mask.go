@@ -3,16 +3,19 @@ package dispatcher
 import (
 	"html"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"reveille/fsm"
 )
 
 const (
-	// leastSecret is the length in bytes from which on a value that a subscription sends along is masked: a shorter one
-	// stands in texts by chance.
-	leastSecret = 8
+	// leastSecret is the length in bytes from which on what a subscription sends along is masked wherever it stands. A
+	// shorter value stands in texts by chance, as "1" does: it is masked as a word of its own. A secret that a text
+	// ends within is masked if as much of it is there.
+	leastSecret = 4
 	masked      = "[masked]"
 )
 
@@ -26,17 +29,25 @@ func mask(sub fsm.Subscription, text string) string {
 	var secrets []string
 	for _, value := range values {
 		_, credentials, _ := strings.Cut(value, " ") // behind the scheme, such as Bearer
-		for _, secret := range []string{value, credentials} {
-			if len(secret) >= leastSecret {
-				secrets = append(secrets, secret)
+		secrets = append(secrets, value, credentials)
+	}
+	if u, err := url.Parse(sub.Webhook); err == nil {
+		for _, values := range u.Query() {
+			for _, value := range values {
+				if len(value) >= leastSecret {
+					secrets = append(secrets, value)
+				}
 			}
 		}
 	}
+	secrets = slices.DeleteFunc(secrets, func(s string) bool { return s == "" })
 	var b strings.Builder
 	for i := 0; i < len(text); {
 		n := 0
 		for _, secret := range secrets {
-			n = max(n, lengthOf(secret, text[i:]))
+			if l := lengthOf(secret, text[i:]); len(secret) >= leastSecret || isWord(text, i, i+l) {
+				n = max(n, l)
+			}
 		}
 		if n > 0 {
 			b.WriteString(masked)
@@ -47,6 +58,15 @@ func mask(sub fsm.Subscription, text string) string {
 		}
 	}
 	return b.String()
+}
+
+// isWord says whether what stands in a text from i to end has no letter and no digit beside it.
+func isWord(text string, i, end int) bool {
+	return (i == 0 || !isWordByte(text[i-1])) && (end == len(text) || !isWordByte(text[end]))
+}
+
+func isWordByte(c byte) bool {
+	return '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || c == '_' || c >= utf8.RuneSelf
 }
 
 // lengthOf returns how much of a text a secret takes at its beginning, however it is written, or 0 if it is not there.
@@ -65,7 +85,7 @@ func lengthOf(secret, text string) (longest int) {
 			}
 			length, known = length+n, known+len(plain)
 		}
-		if known >= leastSecret {
+		if known >= min(len(secret), leastSecret) {
 			longest = max(longest, length)
 		}
 	}

@@ -51,7 +51,7 @@ func newGateway(cfg Config, m *metrics) *gateway {
 	g.proxy = &httputil.ReverseProxy{
 		Rewrite: g.rewrite, ModifyResponse: g.answered, ErrorHandler: g.failed,
 		Transport: oneProtocol{g.transport}, FlushInterval: -1, BufferPool: &bufferPool{},
-		ErrorLog: warnings(cfg.Logger),
+		ErrorLog: cfg.ErrorLog,
 	}
 	return g
 }

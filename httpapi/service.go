@@ -7,11 +7,11 @@
 package httpapi
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log"
 	"net/http"
 	"net/url"
@@ -59,6 +59,9 @@ type Config struct {
 	Ready func(context.Context) error
 	// Logger gets no token, no secret and no URL of a webhook.
 	Logger *zap.Logger
+	// ErrorLog gets what the libraries of HTTP have to say of connections. Its texts may be of strangers. nil drops
+	// them.
+	ErrorLog *log.Logger
 	// Metrics is what the metrics are registered with; nil for nowhere. MetricsPage, if set, is what the operator port
 	// answers at /metrics.
 	Metrics     prometheus.Registerer
@@ -159,6 +162,7 @@ func New(cfg Config) (*Service, error) {
 	cfg.BodyTimeout = cmp.Or(cfg.BodyTimeout, DefaultBodyTimeout)
 	cfg.HeadTimeout = cmp.Or(cfg.HeadTimeout, DefaultHeadTimeout)
 	cfg.LogLevel = cmp.Or(cfg.LogLevel, zap.NewAtomicLevel())
+	cfg.ErrorLog = cmp.Or(cfg.ErrorLog, log.New(io.Discard, "", 0))
 	if cfg.Clock == nil {
 		cfg.Clock = time.Now
 	}
@@ -187,7 +191,7 @@ func (s *Service) Admin() http.Handler { return s.admin }
 func (s *Service) APIServer(addr string) *http.Server {
 	return &http.Server{
 		Addr: addr, Handler: s.API(), ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout,
-		MaxHeaderBytes: MaxHeader, ErrorLog: warnings(s.log), ConnContext: keepConn, ConnState: noteState,
+		MaxHeaderBytes: MaxHeader, ErrorLog: s.cfg.ErrorLog, ConnContext: keepConn, ConnState: noteState,
 	}
 }
 
@@ -195,25 +199,8 @@ func (s *Service) APIServer(addr string) *http.Server {
 func (s *Service) AdminServer(addr string) *http.Server {
 	return &http.Server{
 		Addr: addr, Handler: s.Admin(), ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: adminReadTimeout,
-		WriteTimeout: adminWriteTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: MaxHeader, ErrorLog: warnings(s.log),
+		WriteTimeout: adminWriteTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: MaxHeader, ErrorLog: s.cfg.ErrorLog,
 	}
-}
-
-// warnings is for packages that can only write to a logger of the standard library, and write only of problems.
-func warnings(l *zap.Logger) *log.Logger { return log.New(&remarks{log: l}, "", 0) }
-
-// remarks logs lines, not each of many.
-type remarks struct {
-	log     *zap.Logger
-	trouble fsm.Trouble
-}
-
-// Write implements io.Writer.
-func (r *remarks) Write(line []byte) (int, error) {
-	if times, log := r.trouble.Happened(time.Now()); log {
-		r.log.Warn("connection problem", zap.String("remark", string(bytes.TrimSpace(line))), zap.Int("times", times))
-	}
-	return len(line), nil
 }
 
 // Close lets go of the idle connections to upstream. It is called after the servers were shut down.
@@ -227,5 +214,6 @@ func (s *Service) newEcho() *echo.Echo {
 	e := echo.New()
 	e.HideBanner, e.HidePort = true, true
 	e.HTTPErrorHandler = s.answerError
+	e.Logger.SetOutput(s.cfg.ErrorLog.Writer())
 	return e
 }

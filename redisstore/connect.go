@@ -9,11 +9,14 @@ import (
 	"net"
 	"net/url"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/zap"
+
+	"reveille/fsm"
 )
 
 // Embedded is the URL of a Redis that runs inside this process, forgets everything when it ends and serves no replica
@@ -212,13 +215,38 @@ func options(l limits, o *redis.Options) *redis.Options {
 }
 
 // LogTo has the client's own remarks, which are about single connections, written to a log at debug level.
-func LogTo(log *zap.Logger) { redis.SetLogger(clientLog{log}) }
+func LogTo(log *zap.Logger) {
+	redis.SetLogger(&clientLog{log: log, troubles: map[string]*fsm.Trouble{}})
+}
 
-type clientLog struct{ log *zap.Logger }
+// maxRemark bounds what is logged of a remark, in bytes, and maxRemarks how many are told from each other.
+const maxRemark, maxRemarks = 300, 100
+
+type clientLog struct {
+	log *zap.Logger
+	mu  sync.Mutex
+	// troubles are what was logged of each remark.
+	troubles map[string]*fsm.Trouble
+}
 
 // Printf implements the client's logging interface.
-func (l clientLog) Printf(_ context.Context, format string, v ...any) {
-	if e := l.log.Check(zap.DebugLevel, "redis client"); e != nil {
-		e.Write(zap.String("remark", fmt.Sprintf(format, v...)))
+func (l *clientLog) Printf(_ context.Context, format string, v ...any) {
+	e := l.log.Check(zap.DebugLevel, "redis client")
+	if e == nil {
+		return
+	}
+	l.mu.Lock()
+	t := l.troubles[format]
+	if t == nil && len(l.troubles) < maxRemarks {
+		t = &fsm.Trouble{}
+		l.troubles[format] = t
+	}
+	l.mu.Unlock()
+	if t == nil { // the client has fewer, unless it makes them up
+		return
+	}
+	if times, log := t.Happened(time.Now()); log {
+		text := fmt.Sprintf(format, v...)
+		e.Write(zap.String("remark", text[:min(len(text), maxRemark)]), zap.Int("times", times))
 	}
 }

@@ -3,12 +3,15 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
+	stdlog "log"
 	"os"
 	"os/signal"
 	"syscall"
 	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 )
 
 func main() {
@@ -21,17 +24,34 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	context.AfterFunc(ctx, stop)
 	defer stop()
 	if len(args) > 0 {
+		stdlog.SetOutput(io.Discard) // what libraries have to say of its requests is of no use to a human
 		c := &cli{in: stdin, out: stdout, now: time.Now}
 		return c.exit(c.run(ctx, args), stderr)
 	}
+	level := zap.NewAtomicLevel()
+	log := newLogger(stderr, level)
+	defer func() { _ = log.Sync() }()
+	newRemarks(log.Named("libraries")).takeOver()
+	if err := start(ctx, log, level); err != nil {
+		log.Error("the program cannot start, or go on", zap.Error(err))
+		return exitFailed
+	}
+	return exitOK
+}
+
+func start(ctx context.Context, log *zap.Logger, level zap.AtomicLevel) error {
 	s, warnings, err := load()
 	if err != nil {
-		_, _ = fmt.Fprintln(stderr, "reveille:", err)
-		return 1
+		return err
 	}
-	if err := serve(ctx, s, warnings); err != nil {
-		_, _ = fmt.Fprintln(stderr, "reveille:", err)
-		return 1
-	}
-	return 0
+	level.SetLevel(s.LogLevel)
+	return serve(ctx, s, warnings, log, level)
+}
+
+// newLogger returns the only logger of the program: what libraries log goes to it, too.
+func newLogger(to io.Writer, level zap.AtomicLevel) *zap.Logger {
+	c := zap.NewProductionEncoderConfig()
+	c.EncodeTime, c.TimeKey = zapcore.RFC3339NanoTimeEncoder, "time"
+	core := zapcore.NewCore(zapcore.NewJSONEncoder(c), zapcore.Lock(zapcore.AddSync(to)), level)
+	return zap.New(core, zap.AddCaller())
 }

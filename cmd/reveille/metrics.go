@@ -53,6 +53,6 @@ func revision() string {
 // scrapes answers requests for the metrics. What can be collected is answered even if something cannot.
 func scrapes(r registry, log *zap.Logger) http.Handler {
 	return promhttp.HandlerFor(r, promhttp.HandlerOpts{
-		ErrorLog: zap.NewStdLog(log), ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: scrapesMax,
+		ErrorLog: newRemarks(log).logger(), ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: scrapesMax,
 	})
 }

@@ -14,7 +14,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
 	"golang.org/x/sync/errgroup"
 
 	"reveille/dispatcher"
@@ -37,13 +36,7 @@ const (
 	resignTime = 2 * time.Second
 )
 
-func serve(ctx context.Context, s settings, warnings []string) error {
-	level := zap.NewAtomicLevelAt(s.LogLevel)
-	log, err := newLogger(level)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = log.Sync() }()
+func serve(ctx context.Context, s settings, warnings []string, log *zap.Logger, level zap.AtomicLevel) error {
 	for _, w := range warnings {
 		log.Warn(w)
 	}
@@ -172,7 +165,8 @@ func assemble(
 		UpstreamTransport: upstream.NewGatewayTransport(s.UpstreamH2C), Gateway: s.Gateway,
 		Origins: s.Origins, RegistryPath: s.RegistryStream, Metrics: metrics,
 		MetricsPage: scrapes(metrics, log.Named("metrics")), MaxStreamsPerConsumer: s.MaxStreamsPerConsumer,
-		MaxConnections: s.MaxConnections, Logger: log.Named("api"), Version: programVersion(), Ready: p.ready,
+		MaxConnections: s.MaxConnections, Logger: log.Named("api"), ErrorLog: newRemarks(log.Named("api")).logger(),
+		Version: programVersion(), Ready: p.ready,
 		LogLevel: level, Pprof: s.Pprof, Tracer: tracer, OperatorAddr: s.AdminAddr,
 		OJSStreams: ojsStreams, DeliveryLog: s.DeliveryLog,
 	})
@@ -329,14 +323,4 @@ func servePort(ctx context.Context, server *http.Server, ln net.Listener) error 
 		return fmt.Errorf("serve %s: %w", ln.Addr(), err)
 	}
 	return <-stopped
-}
-
-func newLogger(level zap.AtomicLevel) (*zap.Logger, error) {
-	c := zap.NewProductionConfig()
-	c.Level = level
-	c.EncoderConfig.EncodeTime = zapcore.RFC3339NanoTimeEncoder
-	c.EncoderConfig.TimeKey = "time"
-	c.Sampling = nil
-	c.DisableStacktrace = true
-	return c.Build()
 }

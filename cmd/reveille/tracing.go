@@ -38,11 +38,11 @@ type tracing struct {
 
 // newTracing sets up the export. No call of it waits for the collector, and neither does a span.
 func newTracing(ctx context.Context, o otelSettings, replica string, log *zap.Logger) (*tracing, error) {
+	// The SDK's own log could show headers, and what it would say was checked before.
+	otel.SetLogger(logr.Discard())
 	if !o.on {
 		return &tracing{log: log}, nil
 	}
-	// The SDK's own log could show headers, and what it would say was checked before.
-	otel.SetLogger(logr.Discard())
 	otel.SetErrorHandler(&exportErrors{log: log, hide: o.hide, now: time.Now})
 	var (
 		exporter *otlptrace.Exporter

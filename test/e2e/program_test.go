@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -60,19 +61,23 @@ func exits(t *testing.T, settings map[string]string, args ...string) (status int
 	return cmd.ProcessState.ExitCode(), out.String(), errs.String()
 }
 
-// complaint is the one line that is not a log line; the test fails if there is not exactly one.
+// complaint is why a start has failed: the last of its lines, all of which are JSON.
 func complaint(t *testing.T, stderr string) string {
 	t.Helper()
-	var lines []string
-	for line := range strings.Lines(stderr) {
-		if !strings.HasPrefix(line, "{") {
-			lines = append(lines, strings.TrimSpace(line))
+	var line struct{ Level, Error string }
+	failed := 0
+	for text := range strings.Lines(stderr) {
+		if err := json.Unmarshal([]byte(text), &line); err != nil {
+			t.Fatalf("it wrote a line that is not JSON: %q", text)
+		}
+		if line.Level == "error" {
+			failed++
 		}
 	}
-	if len(lines) != 1 {
-		t.Fatalf("%d lines of complaint, want one:\n%s", len(lines), stderr)
+	if line.Level != "error" || failed != 1 {
+		t.Fatalf("%d lines of complaint, want one, at the end:\n%s", failed, stderr)
 	}
-	return lines[0]
+	return line.Error
 }
 
 func TestTheProgramsArguments(t *testing.T) {
@@ -99,9 +104,10 @@ func TestTheProgramsArguments(t *testing.T) {
 		}
 	})
 
-	t.Run("an unknown argument ends it with status 2 and one line that names it", func(t *testing.T) {
+	t.Run("an unknown argument ends it with status 2 and one line of text that names it", func(t *testing.T) {
 		status, out, stderr := exits(t, nil, "--port=80")
-		if status != 2 || out != "" || !strings.Contains(complaint(t, stderr), `"--port=80"`) {
+		if status != 2 || out != "" || strings.Count(stderr, "\n") != 1 ||
+			!strings.HasPrefix(stderr, "reveille: ") || !strings.Contains(stderr, `"--port=80"`) {
 			t.Errorf("exit status %d, %q, %q", status, out, stderr)
 		}
 	})

@@ -2,6 +2,7 @@ package harness
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,10 +13,17 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TokenKey is the REVEILLE_TOKEN_KEY of every Reveille that a test starts, so that several are replicas of one.
 const TokenKey = "a key for tests of at least thirty-two bytes"
+
+// pagesTimeout bounds how long the pages of a Reveille are looked at, once its test is over.
+const pagesTimeout = 2 * time.Second
+
+// pagesOf is of how many subscriptions they are.
+const pagesOf = 3
 
 // Reveille is a running Reveille of a test's own.
 type Reveille struct {
@@ -107,6 +115,7 @@ func (r *Reveille) Launch() {
 		out = testOutput(r.t, "Reveille at "+r.URL)
 		out.Tee = r.secrets
 		r.t.Cleanup(func() {
+			r.lookAtPages()
 			r.Kill()
 			for _, line := range r.secrets.Found() {
 				r.t.Errorf("Reveille wrote a secret, %s", line)
@@ -127,6 +136,44 @@ func (r *Reveille) Launch() {
 		r.t.Fatal(err)
 	}
 	r.Process = p
+}
+
+// lookAtPages looks for secrets in what the process shows, its metrics and lists, if it still runs. Nothing waits for
+// one that does not answer.
+func (r *Reveille) lookAtPages() {
+	ctx, cancel := context.WithTimeout(context.Background(), pagesTimeout)
+	defer cancel()
+	look := func(url string) (body []byte) {
+		select {
+		case <-r.Done():
+			return nil
+		default:
+		}
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		if err != nil {
+			return nil
+		}
+		res, err := oneShot.Do(req)
+		if err != nil {
+			return nil
+		}
+		defer func() { _ = res.Body.Close() }()
+		body, _ = io.ReadAll(io.LimitReader(res.Body, maxLine))
+		_, _ = r.secrets.Write(append(body, '\n'))
+		return body
+	}
+	look(r.Admin + "/metrics")
+	look(r.Admin + "/api/v1/dead-letters")
+	var list struct{ Subscriptions []struct{ ID string } }
+	if json.Unmarshal(look(r.Admin+"/api/v1/subscriptions"), &list) == nil {
+		for _, sub := range list.Subscriptions[:min(len(list.Subscriptions), pagesOf)] {
+			look(r.Admin + "/api/v1/subscriptions/" + sub.ID + "/deliveries")
+		}
+	}
+	if slices.Contains(r.env, "REVEILLE_OJS=true") {
+		look(r.URL + "/ojs/v1/webhooks/subscriptions")
+		look(r.URL + "/ojs/v1/webhooks/deliveries")
+	}
 }
 
 // Ask runs an operator's command of the same program against this one, and returns its exit status and what it wrote.

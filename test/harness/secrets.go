@@ -2,6 +2,7 @@ package harness
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"regexp"
 	"slices"
@@ -101,9 +102,9 @@ func (s *Secrets) look(line string) {
 			report(what)
 		}
 	}
-	for _, query := range webhookQueries.all() {
-		if strings.Contains(line, query) {
-			report("the query of a webhook")
+	for _, canary := range canaries.all() {
+		if strings.Contains(line, canary.text) {
+			report(canary.what)
 		}
 	}
 }
@@ -119,25 +120,65 @@ func (s *Secrets) Found() []string {
 	return slices.Clone(s.found)
 }
 
-// webhookQueries are the queries of all webhooks that the tests of this process have subscribed with: they may hold
-// keys.
-var webhookQueries texts
+// canaries are what the tests of this process have subscribed with or appended that no Reveille may show: the queries
+// of webhooks, which may hold keys, the headers and credentials of subscriptions, and events.
+var canaries texts
+
+// maxCanaries bounds how many there are of each kind: each line is searched for all.
+const maxCanaries = 100
+
+type canary struct{ what, text string }
 
 type texts struct {
 	mu   sync.RWMutex
-	list []string
+	list []canary
 }
 
-func (t *texts) add(text string) {
+func (t *texts) add(what, text string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(text) >= leastSecret && !slices.Contains(t.list, text) {
-		t.list = append(t.list, text)
+	n := 0
+	for _, c := range t.list {
+		if c.text == text {
+			return
+		}
+		if c.what == what {
+			n++
+		}
+	}
+	if len(text) >= leastSecret && n < maxCanaries {
+		t.list = append(slices.Clip(t.list), canary{what, text})
 	}
 }
 
-func (t *texts) all() []string {
+func (t *texts) all() []canary {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	return t.list
+}
+
+// learn takes the canaries out of what is asked of a Reveille.
+func (t *texts) learn(body string) {
+	if !strings.Contains(body, `"webhook"`) && !strings.Contains(body, `"headers"`) &&
+		!strings.Contains(body, `"authorization"`) {
+		return
+	}
+	var asked struct {
+		Webhook       string            `json:"webhook"`
+		Headers       map[string]string `json:"headers"`
+		Authorization any               `json:"authorization"`
+	}
+	if json.Unmarshal([]byte(body), &asked) != nil {
+		return
+	}
+	if _, query, found := strings.Cut(asked.Webhook, "?"); found {
+		t.add("the query of a webhook", query)
+	}
+	for _, value := range asked.Headers {
+		t.add("a header of a subscription", value)
+	}
+	if text, ok := asked.Authorization.(string); ok {
+		_, credentials, _ := strings.Cut(text, " ")
+		t.add("an authorization of a subscription", credentials)
+	}
 }

@@ -17,7 +17,9 @@ var secretSettings = map[string]string{
 }
 
 func TestSecretsAreFoundInWhatAProgramWrites(t *testing.T) {
-	webhookQueries.add("planted=key-in-a-query")
+	canaries.learn(`{"webhook":"http://127.0.0.1/hook?planted=key-in-a-query","headers":{"X-Key":"planted-header"},` +
+		`"authorization":"Token planted-credentials"}`)
+	canaries.add("an event", `{"event":"planted in a stream"}`)
 	for _, c := range []struct{ name, line, want string }{
 		{"a token key", `{"msg":"` + TokenKey + `"}`, "a token key"},
 		{"an older token key", `the key is an older key of at least thirty-two bytes`, "a token key"},
@@ -33,6 +35,9 @@ func TestSecretsAreFoundInWhatAProgramWrites(t *testing.T) {
 		{"a URL with a user", `GET http://user:hunter2@example.com/hook`, "a user's URL"},
 		{"a URL with a password only", `redis://:hunter2@127.0.0.1:6379`, "a user's URL"},
 		{"the query of a webhook", `POST http://127.0.0.1/hook?planted=key-in-a-query`, "the query of a webhook"},
+		{"a header of a subscription", `X-Key: planted-header`, "a header of a subscription"},
+		{"an authorization", `got planted-credentials`, "an authorization of a subscription"},
+		{"an event", `starting with "{"event":"planted in a stream"}"`, "an event"},
 		{"a setting", `REVEILLE_REDIS_URL=redis://127.0.0.1`, "a setting with its key"},
 		{
 			"what is no secret",
