@@ -27,6 +27,7 @@ import (
 type Store interface {
 	fsm.DeliveryStore
 	fsm.EndpointStore
+	PartitionOf(home string) int
 	Ownership() *fsm.Ownership
 	Catalog() *fsm.Catalog
 	RefreshCatalog(ctx context.Context) error
@@ -266,6 +267,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	workers.Go(func() { d.runTimers(ctx) })
 	workers.Go(func() { d.runUnlisted(ctx) })
 	workers.Go(func() { d.runForget(ctx) })
+	workers.Go(func() { d.runProbes(ctx) })
 	workers.Go(func() { d.runAsker(ctx) })
 	workers.Go(func() { d.runBack(ctx) })
 	for range parkers {

@@ -3,6 +3,7 @@ package dispatcher
 import (
 	"context"
 	"fmt"
+	"math"
 	"sync"
 	"testing"
 	"time"
@@ -145,4 +146,14 @@ func (s *memStore) fails() []failCall {
 func (s *memStore) consumer(id string) fsm.Consumer {
 	c, _ := s.db.Consumer(id)
 	return c
+}
+
+// letters is how many dead letters there are.
+func (s *memStore) letters(t *testing.T) int {
+	t.Helper()
+	letters, err := s.other.DeadLetters(t.Context(), fsm.LetterSpan{Through: math.MaxInt64}, math.MaxInt)
+	if err != nil {
+		t.Error(err)
+	}
+	return len(letters)
 }

@@ -18,7 +18,8 @@ const (
 // Endpoint is how the endpoint of a subscription of ModePush does. It is one for each generation of a subscription: two
 // with the same URL have two. The zero Endpoint takes what it gets, and nothing is kept of it.
 //
-// One that is down gets one delivery at a time, a probe, until any delivery is answered with a 2xx.
+// One that is down gets one delivery at a time, a probe, until any delivery is answered with a 2xx. When the next one
+// may begin and no delivery is due, one is had carry it (Overdue, Consumer.Probe).
 type Endpoint struct {
 	// Until is when deliveries may begin again, as a Retry-After has asked; zero if none has.
 	Until time.Time
@@ -183,6 +184,18 @@ func (v *Endpoints) Get(generation string) (e Endpoint, now time.Time, ok bool) 
 
 // clock is the store's, as far as is known.
 func (k *knownEndpoint) clock() time.Time { return k.now.Add(time.Since(k.heard)) }
+
+// Overdue returns the generations of those that are down and whose next probe could have begun so long ago.
+func (v *Endpoints) Overdue(by time.Duration) (generations []string) {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	for generation, k := range v.known {
+		if now := k.clock(); k.Down() && !k.AskedToWait(now) && !k.Next.Add(by).After(now) {
+			generations = append(generations, generation)
+		}
+	}
+	return generations
+}
 
 // Hold counts a delivery that is held back, and returns how many of its kind were since there was news of the endpoint.
 // again says that it has failed before.

@@ -34,7 +34,7 @@ func (c *Consumer) wakeIfPending(env Env) *Wake {
 func (c *Consumer) begin(env Env) {
 	c.Epoch, c.WakeID, c.WokeAt = max(c.Epoch, env.Base)+1, env.WakeID, env.Now
 	c.Moved, c.Attempt, c.Handed, c.Sent, c.Span, c.Again = false, 0, 0, false, 0, false
-	c.Nudged, c.Holder = time.Time{}, Holder{}
+	c.Nudged, c.Probed, c.Holder = time.Time{}, false, Holder{}
 }
 
 // handOut begins the next delivery attempt. A wake of an earlier incarnation of the server may have been over, and
@@ -239,7 +239,7 @@ func (c Consumer) stepAside(env Env, f Failure) (Consumer, Effects) {
 	own := env
 	own.WakeID = env.AsideWakeID
 	aside.begin(own)
-	aside.Attempt, aside.Nudged = c.Attempt, c.Nudged
+	aside.Attempt, aside.Nudged, aside.Probed = c.Attempt, c.Nudged, c.Probed
 	aside, _ = aside.failed(own, f)
 	aside.Span = f.Span
 	c.Profile = f.Profile
@@ -264,14 +264,17 @@ func (c Consumer) failed(env Env, f Failure) (Consumer, Effects) {
 	if c.Attempt == 1 && !c.Profile.IsZero() {
 		c.Span = f.Span
 	}
-	nudged, wait := c.Nudged, min(f.RetryAfter, MaxRetryAfter)
-	c.Nudged = time.Time{}
+	nudged, probed, wait := c.Nudged, c.Probed, min(f.RetryAfter, MaxRetryAfter)
+	c.Nudged, c.Probed = time.Time{}, false
 	switch {
 	case f.Retired:
 		c.Retired, c.Deadline = true, time.Time{}
 		return c, Effects{}
 	case began.Before(nudged):
-		c.Attempt, c.Nudged, c.Deadline = c.Attempt-1, env.Now, env.Now.Add(max(nudged.Sub(env.Now), wait))
+		c.Attempt, c.Deadline = c.Attempt-1, env.Now.Add(max(nudged.Sub(env.Now), wait))
+		if !probed {
+			c.Nudged = env.Now
+		}
 		return c, Effects{}
 	case c.Profile.Lasting:
 	case c.Profile.Last(c.Attempt),

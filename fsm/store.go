@@ -182,6 +182,15 @@ type EndpointStore interface {
 	FailEndpoint(ctx context.Context, sub Subscription, f EndpointFailure) (changed bool, err error)
 	RecoverEndpoint(ctx context.Context, sub Subscription) (changed bool, err error)
 	ReturnProbe(ctx context.Context, sub Subscription, slot time.Time, sent bool) error
+	// LongestWaiting returns the wake of a subscription whose next attempt has waited for longest, of those that began
+	// to wait after a time, and since when it waits. Where it looks, one that has not failed yet comes before those
+	// that have. ok is false if none waits, or none was found among the many of other subscriptions.
+	LongestWaiting(
+		ctx context.Context, sub Subscription, after time.Time,
+	) (r WakeRef, since time.Time, ok bool, err error)
+	// ProbeWake is the transition Probe on Consumer, unless that is in another wake. It says whether an attempt has
+	// waited.
+	ProbeWake(ctx context.Context, r WakeRef) (waited bool, err error)
 	// ProbeEndpoint is the transition Probe on Endpoint.
 	ProbeEndpoint(ctx context.Context, sub Subscription, patience time.Duration) (Probe, error)
 }

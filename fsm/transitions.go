@@ -426,8 +426,25 @@ func (c Consumer) ReleaseHeld(env Env) Consumer {
 	case !c.Nudged.After(env.Now): // that attempt was made, or is due by itself
 		return c
 	}
-	c.Deadline = env.Now
+	c.Deadline, c.Probed = env.Now, false
 	return c
+}
+
+// Probe has the next attempt of the consumer's wake made at once, to find out whether its endpoint is up again. It does
+// not count if it fails, unless it is the first one or its time has come: its schedule stands. ok is false if none
+// waits.
+func (c Consumer) Probe(env Env) (_ Consumer, ok bool) {
+	switch {
+	case !c.waits(env):
+		return c, false
+	case c.Attempt == 0:
+	case c.Nudged.After(env.Now):
+		c.Probed = true
+	case c.ParkedAt.IsZero():
+		c.Nudged, c.Probed = c.Deadline, true
+	}
+	c.Deadline = env.Now
+	return c, true
 }
 
 // waits says whether the next attempt of the consumer's wake is to be made later.
@@ -441,7 +458,7 @@ func (c Consumer) Retry(env Env) (_ Consumer, ok bool) {
 	if !c.waits(env) {
 		return c, false
 	}
-	c.Deadline, c.Nudged = env.Now, time.Time{}
+	c.Deadline, c.Nudged, c.Probed = env.Now, time.Time{}, false
 	return c, true
 }
 

@@ -351,6 +351,43 @@ func TestFailures(t *testing.T) {
 			}
 		}
 	})
+	t.Run("a probe leaves the schedule alone, however often it fails", func(t *testing.T) {
+		failed, _ := c.Fail(at(0), first, Failure{RetryAfter: time.Hour})
+		for n := range 3 {
+			now := time.Duration(n+1) * time.Minute
+			probing, ok := failed.Probe(at(now))
+			if !ok || !probing.Deadline.Equal(at(now).Now) || !probing.Probed {
+				t.Fatalf("probe %d: %t, %+v", n, ok, probing)
+			}
+			out, e := probing.Due(at(now))
+			if e.Wake == nil || !e.Wake.Nudged {
+				t.Fatalf("probe %d is %+v", n, e.Wake)
+			}
+			after, _ := out.Fail(at(now), e.Wake.Ref(), Failure{})
+			if after.Attempt != failed.Attempt || !after.Deadline.Equal(failed.Deadline) || after.Probed ||
+				!after.Nudged.IsZero() {
+				t.Fatalf("after probe %d: %+v, want what was before: %+v", n, after, failed)
+			}
+			failed = after
+		}
+		released := failed.ReleaseHeld(at(10 * time.Minute))
+		if !released.Deadline.Equal(at(10*time.Minute).Now) || released.Probed {
+			t.Errorf("released after probes: %+v", released)
+		}
+		if probed, ok := released.Probe(at(10 * time.Minute)); ok {
+			t.Errorf("what is due is probed: %+v", probed)
+		}
+		out, e := failed.Due(at(2 * time.Hour))
+		parked, _ := out.Park(at(2*time.Hour), e.Wake.Ref(), time.Minute)
+		overdue, ok := parked.Probe(at(2*time.Hour + time.Second))
+		if !ok || overdue.Probed || !overdue.Nudged.IsZero() {
+			t.Errorf("what is overdue, and counts: %t, %+v", ok, overdue)
+		}
+		first, _ := c.Park(at(0), first, time.Hour)
+		if held, ok := first.Probe(at(time.Minute)); !ok || held.Probed || !held.Deadline.Equal(at(time.Minute).Now) {
+			t.Errorf("what was held back, and has not failed: %t, %+v", ok, held)
+		}
+	})
 	t.Run("a parked attempt counts for nothing", func(t *testing.T) {
 		parked, _ := c.Park(at(0), first, time.Minute)
 		if parked.Attempt != 0 || parked.Sent || !parked.FirstFailure.IsZero() ||

@@ -150,6 +150,7 @@ func decodeConsumer(id string, h map[string]string) (c fsm.Consumer, bad error) 
 		c.Span = n
 	}
 	if epoch, at, _ := strings.Cut(h["nudged"], " "); epoch == h["epoch"] {
+		at, c.Probed = strings.CutSuffix(at, " probed")
 		n, err := strconv.ParseInt(at, 10, 64)
 		if err != nil {
 			bad = fmt.Errorf("redis: consumer %s has nudged=%q", id, h["nudged"])

@@ -52,6 +52,53 @@ func (s *Store) ProbeEndpoint(
 	return fsm.Probe{Allowed: true, Slot: e.Next}, nil
 }
 
+// longestLook is how many consumers of any subscription are looked at in one call, and longestLooks how many calls are
+// made for a partition.
+const longestLook, longestLooks = 200, 25
+
+// LongestWaiting implements fsm.EndpointStore. Partitions that do not answer are left out, if another has one.
+func (s *Store) LongestWaiting(
+	ctx context.Context, sub fsm.Subscription, after time.Time,
+) (ref fsm.WakeRef, since time.Time, ok bool, err error) {
+	partitions, failed := fsm.AllPartitions(s.keys.partitions), false
+	for look := 0; look < longestLooks && len(partitions) > 0; look++ {
+		var left []int
+		for i, r := range s.pipeline(ctx, scriptLongest, len(partitions), func(i int) ([]string, []any) {
+			return s.keys.guard(partitions[i]), s.arguments(partitions[i], sub.ID, sub.Generation, millisOf(after),
+				longestLook, look*longestLook)
+		}) {
+			var at time.Time
+			var of fsm.WakeRef
+			var again, more bool
+			r.list(func(l *reply) {
+				at = moment(l.int())
+				of.Consumer.ID, of.Consumer.Home = l.text(), l.text()
+				of.Epoch, of.WakeID, again, more = l.int(), l.text(), l.yes(), l.yes()
+			})
+			switch {
+			case r.bad != nil:
+				err = r.bad
+			case of.Consumer.ID == "" && more:
+				left = append(left, partitions[i])
+			case of.Consumer.ID == "":
+			case !ok, failed && !again, failed == again && at.Before(since):
+				ref, since, failed, ok = of, at, again, true
+			}
+		}
+		partitions = left
+	}
+	if ok {
+		err = nil
+	}
+	return ref, since, ok, err
+}
+
+// ProbeWake implements fsm.EndpointStore.
+func (s *Store) ProbeWake(ctx context.Context, w fsm.WakeRef) (waited bool, err error) {
+	r := s.run(ctx, scriptProbeWake, s.PartitionOf(w.Consumer.Home), w.Consumer.ID, w.Epoch, w.WakeID)
+	return r.yes(), r.err()
+}
+
 // millisOf is the reverse of moment.
 func millisOf(t time.Time) int64 {
 	if t.IsZero() {

@@ -211,3 +211,54 @@ func TestReleaseHeldReachesAllThatWait(t *testing.T) {
 		t.Errorf("%d are due, want %d", due, consumers)
 	}
 }
+
+// TestTheLongestWaitingIsFoundAmongOthers holds which delivery carries a probe: over all partitions, among many of
+// another subscription, by when it began to wait, and one that has not failed before those that have.
+func TestTheLongestWaitingIsFoundAmongOthers(t *testing.T) {
+	t.Parallel()
+	w := open(t, redisstore.EmptyRedis(t).URL, 4)
+	ctx, sub, other := t.Context(), unordered("s"), unordered("another")
+	none := func(after time.Time) {
+		t.Helper()
+		if r, _, ok, err := w.LongestWaiting(ctx, sub, after); ok || err != nil {
+			t.Errorf("%+v waits, %v", r, err)
+		}
+	}
+	none(time.Time{})
+	fail := func(sub fsm.Subscription, path string) {
+		t.Helper()
+		wake := must[fsm.Outcome](t)(w.Link(ctx, sub, path, fsm.Start, "9")).Wakes[0]
+		must[fsm.Outcome](t)(w.Fail(ctx, wake.Ref(), fsm.Failure{Profile: sub.Profile(), Reason: "status 503"}))
+	}
+	for n := range 900 {
+		fail(other, fmt.Sprint("/other/", n))
+	}
+	none(time.Time{})
+	var since []time.Time
+	for n := range 8 {
+		w.later(time.Second)
+		since = append(since, w.now)
+		fail(sub, fmt.Sprint("/s/", n))
+	}
+	for n := range since {
+		after := time.Time{}
+		if n > 0 {
+			after = since[n-1]
+		}
+		r, at, ok, err := w.LongestWaiting(ctx, sub, after)
+		want := fsm.RefOf("s", fmt.Sprint("/s/", n))
+		if !ok || err != nil || r.Consumer != want || !at.Equal(since[n]) {
+			t.Fatalf("after %s: %+v since %s, %v, want %+v", after, r, at, err, want)
+		}
+	}
+	none(since[7])
+	wake := must[fsm.Outcome](t)(w.Link(ctx, sub, "/s/held", fsm.Start, "9")).Wakes[0]
+	must[fsm.Outcome](t)(w.Park(ctx, wake.Ref(), time.Hour))
+	r, _, ok, err := w.LongestWaiting(ctx, sub, time.Time{})
+	if !ok || err != nil || r.Consumer.ID != wake.Consumer {
+		t.Errorf("%+v carries the probe, %v, want the one that has not failed", r, err)
+	}
+	if waited := must[bool](t)(w.ProbeWake(ctx, r)); !waited {
+		t.Error("it did not wait")
+	}
+}

@@ -122,6 +122,14 @@ func callers() []caller {
 			_, _, err := s.Due(ctx, 0, 10)
 			return err
 		}, []any{[]any{int64(1), outcome, int64(7)}, []any{int64(1), tired, int64(0)}}},
+		{scriptLongest, func(ctx context.Context, s *Store) error {
+			_, _, _, err := s.LongestWaiting(ctx, sub, time.Time{})
+			return err
+		}, []any{[]any{int64(0), "", "", int64(0), "", int64(7), int64(0)}}},
+		{scriptProbeWake, func(ctx context.Context, s *Store) error {
+			_, err := s.ProbeWake(ctx, ref)
+			return err
+		}, []any{int64(7)}},
 		{scriptFail, func(ctx context.Context, s *Store) error {
 			_, err := s.Fail(ctx, ref, fsm.Failure{})
 			return err

@@ -105,6 +105,8 @@ var (
 	scriptTally         = partitionScript("tally")
 	scriptRetry         = partitionScript("retry")
 	scriptRetryWake     = partitionScript("retry_wake")
+	scriptProbeWake     = partitionScript("probe_wake")
+	scriptLongest       = partitionScript("longest_waiting")
 	scriptScanConsumers = partitionScript("scan_consumers")
 	scriptLease         = partitionScript("lease")
 	scriptCensus        = partitionScript("census")

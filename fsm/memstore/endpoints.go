@@ -72,6 +72,44 @@ func (s *Store) ProbeEndpoint(
 	return p, err
 }
 
+// LongestWaiting implements fsm.EndpointStore.
+func (s *Store) LongestWaiting(
+	ctx context.Context, sub fsm.Subscription, after time.Time,
+) (ref fsm.WakeRef, since time.Time, ok bool, err error) {
+	err = s.call(ctx, func(t *tx) error {
+		failed := false
+		for _, p := range t.partitions {
+			for _, c := range p.all() {
+				again := c.Attempt > 0
+				_, waits := c.Probe(t.env(p, c.ID))
+				if waits && c.Subscription == sub.ID && c.Generation == sub.Generation && c.WokeAt.After(after) &&
+					(!ok || failed && !again || failed == again && c.WokeAt.Before(since)) {
+					ref = fsm.WakeRef{Consumer: c.Ref(), Epoch: c.Epoch, WakeID: c.WakeID}
+					since, failed, ok = c.WokeAt, again, true
+				}
+			}
+		}
+		return nil
+	}, "LongestWaiting", sub.ID, after)
+	return ref, since, ok, err
+}
+
+// ProbeWake implements fsm.EndpointStore.
+func (s *Store) ProbeWake(ctx context.Context, r fsm.WakeRef) (waited bool, err error) {
+	err = s.call(ctx, func(t *tx) error {
+		p := t.home(r.Consumer.Home)
+		c, there := p.consumers[r.Consumer.ID]
+		if !there || !c.Current(r) {
+			return nil
+		}
+		if c, waited = c.Probe(t.env(p, c.ID)); waited {
+			t.put(p, c, fsm.Effects{}, &fsm.Outcome{})
+		}
+		return nil
+	}, "ProbeWake", r)
+	return waited, err
+}
+
 // ofEndpoint runs a transition of the endpoint of a subscription, unless that was deleted.
 func (s *Store) ofEndpoint(
 	ctx context.Context, sub fsm.Subscription, f func(fsm.Endpoint, time.Time) fsm.Endpoint,

@@ -26,7 +26,8 @@
 --                           born: the epoch that it was made with, if it was made with a profile;
 --                           span: an epoch, and how many events, or bytes, the first attempt has brought that failed in it
 --                           (fsm.Consumer.Span); holder: an epoch, and fsm.Consumer.Holder in it: its number, and by whom;
---                           nudged: an epoch, and fsm.Consumer.Nudged in it, ms; again: the epoch in which an attempt was last taken back that may have been sent;
+--                           nudged: an epoch, fsm.Consumer.Nudged in it, ms, and "probed" if it is Probed;
+--                           again: the epoch in which an attempt was last taken back that may have been sent;
 --                           past:<stream>: of one that was given up, the tail at that time;
 --                           ends: of an aside, the Tail of its link (fsm.Consumer.IsAside); replay: of one that replays something,
 --                           its number; replaying: of the consumer that such an aside is of, the same; replayed: how many replays of
@@ -664,15 +665,16 @@ local function take_back(c)
   redis.call('HSET', P .. 'c:' .. c.id, 'again', int(c.epoch))
 end
 
--- nudged_of returns fsm.Consumer.Nudged, 0 if it is zero.
+-- nudged_of returns fsm.Consumer.Nudged, 0 if it is zero, and whether the consumer is fsm.Consumer.Probed.
 local function nudged_of(c)
-  local epoch, at = string.match(redis.call('HGET', P .. 'c:' .. c.id, 'nudged') or '', '^(%d+) (%d+)$')
-  return tonumber(epoch) == c.epoch and tonumber(at) or 0
+  local epoch, at, by = string.match(redis.call('HGET', P .. 'c:' .. c.id, 'nudged') or '', '^(%d+) (%d+)(.*)$')
+  if tonumber(epoch) ~= c.epoch then return 0, false end
+  return tonumber(at), by ~= ''
 end
 
-local function set_nudged(c, at)
+local function set_nudged(c, at, probed)
   if at > 0 then
-    redis.call('HSET', P .. 'c:' .. c.id, 'nudged', int(c.epoch) .. ' ' .. int(at))
+    redis.call('HSET', P .. 'c:' .. c.id, 'nudged', int(c.epoch) .. ' ' .. int(at) .. (probed and ' probed' or ''))
   else
     redis.call('HDEL', P .. 'c:' .. c.id, 'nudged')
   end
@@ -684,7 +686,7 @@ local function waits(c)
 end
 
 local function ask_for_attempt(c)
-  local born, attempt, span, nudged, replay = 0, 0, 0, c.attempt > 1 and now < nudged_of(c) and 1 or 0, 0
+  local born, attempt, span, nudged, replay = 0, 0, 0, c.attempt > 1 and now < (nudged_of(c)) and 1 or 0, 0
   if c.profile then
     local kept = redis.call('HMGET', P .. 'c:' .. c.id, 'born', 'span', 'replay')
     born, attempt, replay = tonumber(kept[1] or '0'), profile_of(c), kept[3] and 1 or 0
@@ -1077,7 +1079,8 @@ end
 -- failed books a failed attempt. The consumer is given up if the attempt was the last that its profile has, or if it was made after
 -- failures had gone on for long enough. A nudged attempt does not count: the next one is due as it was before.
 local function failed(c, retry_after, retired, why, profile, span)
-  local began_at, nudged, wait = c.due - patience(c), nudged_of(c), math.min(retry_after, RETRY_AFTER_MAX)
+  local began_at, wait = c.due - patience(c), math.min(retry_after, RETRY_AFTER_MAX)
+  local nudged, probed = nudged_of(c)
   put_profile(c, profile)
   if nudged > 0 then set_nudged(c, 0) end
   local lasting, delays, last = false, nil, false
@@ -1099,7 +1102,7 @@ local function failed(c, retry_after, retired, why, profile, span)
     c.retired, c.due = 1, 0
   elseif began_at < nudged then
     c.attempt, c.due = c.attempt - 1, now + math.max(nudged - now, wait)
-    set_nudged(c, now)
+    if not probed then set_nudged(c, now) end
   elseif last and not lasting then
     give_up(c)
   else
@@ -1125,8 +1128,8 @@ local function step_aside(c, retry_after, why, profile, span, to, within)
   aside.state = 'waking'
   begin(aside)
   aside.attempt, aside.due, aside.failing, aside.uncounted = c.attempt, c.due, c.failing, c.uncounted
-  local nudged = nudged_of(c)
-  if nudged > 0 then set_nudged(aside, nudged) end
+  local nudged, probed = nudged_of(c)
+  if nudged > 0 then set_nudged(aside, nudged, probed) end
   failed(aside, retry_after, false, why, profile, span)
   redis.call('HSET', P .. 'c:' .. aside.id, 'span', int(aside.epoch) .. ' ' .. span)
   save(aside)

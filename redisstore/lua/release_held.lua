@@ -6,12 +6,13 @@ local next_cursor = visit(P .. 'b:' .. ARGV[A] .. ':' .. ARGV[A + 1], ARGV[A + 2
   local c = record(id)
   if not c or not waits(c) then return end
   if c.attempt > 0 then
-    local nudged = nudged_of(c)
+    local nudged, probed = nudged_of(c)
     if nudged == 0 then
       set_nudged(c, c.due)
     elseif nudged <= now then
       return
     end
+    if probed then set_nudged(c, nudged) end
   end
   c.due = now
   save(c)

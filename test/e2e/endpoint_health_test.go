@@ -62,6 +62,34 @@ func TestARetryAfterHoldsForAnEndpointOverReplicas(t *testing.T) {
 	f.known("reveille_endpoints_asked_to_wait", 0)
 }
 
+// TestAnEndpointThatIsDownIsAskedThoughNothingIsDue has all deliveries to an endpoint fail, so that each of them is due
+// in hours. A probe finds that it works again, and all come.
+func TestAnEndpointThatIsDownIsAskedThoughNothingIsDue(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, 2, nil)
+	f.share(0, 1)
+	p := f.pushes(t, map[string]any{"retry": map[string]any{"schedule": []string{"10h", "10h"}}})
+	path := func(i int) string { return fmt.Sprintf("%s/%d", p.folder, i) }
+	p.receiver.Answer(func(int, harness.Push) int { return http.StatusServiceUnavailable })
+	var events [][]string
+	for i := range fsm.DownAfter {
+		f.gateways[i%2].Create(path(i))
+		events = append(events, p.add(path(i), i, i+1))
+	}
+	harness.Eventually(t, harness.Wait, "probes are sent", func() error {
+		if n := len(p.receiver.Pushes()); n < fsm.DownAfter+2 {
+			return fmt.Errorf("%d requests came", n)
+		}
+		return nil
+	})
+	p.receiver.Answer(func(int, harness.Push) int { return http.StatusNoContent })
+	for i := range events {
+		p.want(path(i), events[i])
+	}
+	f.known("reveille_endpoints_down", 0)
+	p.letters(map[string]string{})
+}
+
 // TestAnEndpointThatIsDownIsProbedOverReplicas has an endpoint fail for the streams of two replicas. While it is down
 // it gets probes instead of a request for each stream, and once it takes one, all comes.
 func TestAnEndpointThatIsDownIsProbedOverReplicas(t *testing.T) {

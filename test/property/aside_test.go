@@ -40,7 +40,7 @@ var brokenAsides = []harness.BrokenScript{
 	},
 	{
 		Name: "a nudged attempt that steps aside counts", File: "redisstore/lua/lib.lua",
-		Old: "  if nudged > 0 then set_nudged(aside, nudged) end\n", New: "",
+		Old: "  if nudged > 0 then set_nudged(aside, nudged, probed) end\n", New: "",
 	},
 	{
 		Name: "an aside gives its events other ids", File: "redisstore/lua/lib.lua",

@@ -93,7 +93,7 @@ var brokenPushes = []harness.BrokenScript{
 	},
 	{
 		Name: "no attempt counts once there was a nudge", File: "redisstore/lua/lib.lua",
-		Old: "    set_nudged(c, now)\n", New: "    set_nudged(c, nudged)\n",
+		Old: "if not probed then set_nudged(c, now) end", New: "set_nudged(c, nudged)",
 	},
 	{
 		Name: "what was nudged once is never nudged again", File: "redisstore/lua/lib.lua",
@@ -101,11 +101,27 @@ var brokenPushes = []harness.BrokenScript{
 	},
 	{
 		Name: "a nudge is of the wakes that follow, too", File: "redisstore/lua/lib.lua",
-		Old: "return tonumber(epoch) == c.epoch and tonumber(at) or 0", New: "return tonumber(at) or 0",
+		Old: "if tonumber(epoch) ~= c.epoch then return", New: "if not epoch then return",
 	},
 	{
 		Name: "a nudged attempt passes for the last one", File: "redisstore/lua/lib.lua",
-		Old: "c.attempt > 1 and now < nudged_of(c) and 1 or 0", New: "0",
+		Old: "c.attempt > 1 and now < (nudged_of(c)) and 1 or 0", New: "0",
+	},
+	{
+		Name: "a probe counts", File: "redisstore/lua/probe_wake.lua",
+		Old: "set_nudged(c, c.due, true)", New: "",
+	},
+	{
+		Name: "a probe of what is overdue does not count", File: "redisstore/lua/probe_wake.lua",
+		Old: "elseif c.parked == 0 then", New: "else",
+	},
+	{
+		Name: "a probe that fails passes for a nudge", File: "redisstore/lua/lib.lua",
+		Old: "if not probed then set_nudged(c, now) end", New: "set_nudged(c, now)",
+	},
+	{
+		Name: "an attempt that is out is probed", File: "redisstore/lua/longest_waiting.lua",
+		Old: "c.gen == ARGV[A + 1] and waits(c)", New: "c.gen == ARGV[A + 1]",
 	},
 	{
 		Name: "an attempt that an operator asks for does not count", File: "redisstore/lua/retry.lua",

@@ -757,6 +757,23 @@ func (h *history) endpoints(sub fsm.Subscription) {
 	h.same("whether it is in trouble", trouble, wantTrouble)
 }
 
+// probeWake has a probe carried by what has waited for longest.
+func (h *history) probeWake(sub fsm.Subscription) {
+	r, _, got, err := h.store.LongestWaiting(h.ctx, sub, time.Time{})
+	h.must(err)
+	_, _, want, err := h.spec.LongestWaiting(h.ctx, sub, time.Time{})
+	h.must(err)
+	h.same("whether an attempt waits", got, want)
+	waited, err := h.store.ProbeWake(h.ctx, r)
+	h.must(err)
+	want, err = h.spec.ProbeWake(h.ctx, r)
+	h.must(err)
+	h.same("whether a probe is carried", waited, want)
+	if got != waited {
+		h.fail("of %s %+v has waited for longest, which does not wait", sub.ID, r)
+	}
+}
+
 // flaps is an endpoint that is down, and then up again and again: what was released fails, is held back or is taken.
 func (h *history) flaps() {
 	sub := rapid.SampledFrom(h.subs).Draw(h.t, "subscription")
@@ -776,11 +793,13 @@ func (h *history) flaps() {
 	}
 	for left := rapid.IntRange(1, 4).Draw(h.t, "times"); left > 0; left-- {
 		h.newNonce()
-		switch rapid.IntRange(0, 4).Draw(h.t, "an operator asks") {
+		switch rapid.IntRange(0, 6).Draw(h.t, "an operator asks") {
 		case 0:
 			h.retry(sub)
 		case 1:
 			h.retryWake()
+		case 2, 3:
+			h.probeWake(sub)
 		default:
 			h.releaseHeld(sub)
 		}

@@ -1,0 +1,26 @@
+-- Finds a consumer of a subscription whose next attempt waits: the one that has waited for longest of those that began to wait after a
+-- time, but one whose wake has not failed yet before one whose has. It looks at so many consumers of any subscription, and at as many
+-- asides, and at no more than FEW of the subscription.
+-- ARGV[9] subscription  ARGV[10] generation  ARGV[11] that time, ms  ARGV[12] how many to look at  ARGV[13] how many to pass over first
+-- Returns { since when it waits, ms, consumer, primary, epoch, wake id, 1 if it has failed, 1 if there are more to look at }; the consumer
+-- is "" if there is none. O(consumers that are looked at).
+local FEW = 20
+local prefix, most = ARGV[A] .. ':', tonumber(ARGV[A + 3])
+local found, since, more = nil, 0, 0
+for _, list in ipairs({ 'waiting', 'aside' }) do
+  local raw = redis.call('ZRANGEBYSCORE', P .. list, '(' .. ARGV[A + 2], '+inf', 'WITHSCORES', 'LIMIT', ARGV[A + 4], most)
+  if #raw >= 2 * most then more = 1 end
+  local few = 0
+  for i = 1, #raw, 2 do
+    if few == FEW then break end
+    if string.sub(raw[i], 1, #prefix) == prefix then
+      few = few + 1
+      local c, at = record(raw[i]), tonumber(raw[i + 1])
+      local waiting = c and c.gen == ARGV[A + 1] and waits(c)
+      if waiting and (not found or found.attempt > 0 and (c.attempt == 0 or at < since)) then found, since = c, at end
+      if waiting and c.attempt == 0 then break end
+    end
+  end
+end
+if not found or is_dead(found.gen) then return unchanged({ 0, '', '', 0, '', 0, more }) end
+return unchanged({ int(since), found.id, found.primary, found.epoch, found.wake, found.attempt > 0 and 1 or 0, more })

@@ -1,0 +1,16 @@
+-- The next attempt of a wake is made at once, to find out whether its endpoint is up again (fsm.Consumer.Probe).
+-- ARGV[9] consumer  ARGV[10] epoch  ARGV[11] wake id
+-- Returns 1 if an attempt has waited, 0 otherwise, as where the wake is over. O(1).
+local c = current(record, ARGV[A], ARGV[A + 1], ARGV[A + 2])
+if not c or not waits(c) then return unchanged(0) end
+if c.attempt > 0 then
+  local nudged = nudged_of(c)
+  if nudged > now then
+    set_nudged(c, nudged, true)
+  elseif c.parked == 0 then
+    set_nudged(c, c.due, true)
+  end
+end
+c.due = now
+save(c)
+return unchanged(1)
