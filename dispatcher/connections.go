@@ -47,6 +47,8 @@ type connections struct {
 	pool      *pool
 	key       poolKey
 	transport *http.Transport
+	// only1 is true if it speaks HTTP/1.1 only.
+	only1 bool
 	// until is when its host gets another set.
 	until time.Time
 	// usedAt is when an exchange began to use it last, users how many use it now.
@@ -95,20 +97,34 @@ func (p *pool) use(key poolKey) *connections {
 // add makes a set. p.mu is held.
 func (p *pool) add(key poolKey, now time.Time) *connections {
 	set := &connections{
-		pool: p, key: key, transport: p.transport(key, now.Before(p.only1[key])), open: map[*connection]struct{}{},
+		pool: p, key: key, only1: now.Before(p.only1[key]), open: map[*connection]struct{}{},
 		until: now.Add(p.age - rand.N(p.age/4+1)), // not all hosts get others at once
 	}
-	dial := set.transport.DialContext
-	set.transport.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+	set.transport = set.newTransport()
+	set.place = p.used.PushFront(set)
+	p.sets[key] = set
+	return set
+}
+
+// newTransport returns a transport whose connections are of the set.
+func (s *connections) newTransport() *http.Transport {
+	t := s.pool.transport(s.key, s.only1)
+	dial := t.DialContext
+	t.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)
 		if err != nil {
 			return nil, err
 		}
-		return set.opened(conn), nil
+		return s.opened(conn), nil
 	}
-	set.place = p.used.PushFront(set)
-	p.sets[key] = set
-	return set
+	return t
+}
+
+// once returns a transport that makes its request on a new connection, which is closed after it.
+func (s *connections) once() *http.Transport {
+	t := s.newTransport()
+	t.DisableKeepAlives = true
+	return t
 }
 
 // retire has the next exchange with a host use another set. It returns what is to be closed. p.mu is held.

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/net/http2"
+
 	"reveille/dispatcher/format"
 	"reveille/fsm"
 )
@@ -34,8 +36,12 @@ type exchange struct {
 	state exchangeState
 	// set is where its connection is from. It is released as soon as the exchange has ended or is overdue.
 	set *connections
-	// conn is the connection that net/http has chosen.
-	conn net.Conn
+	// conn is the connection that net/http has chosen. used is true if it has had an answer before, answered once the
+	// first byte of this one has come.
+	conn           net.Conn
+	used, answered bool
+	// repeated is true once the request was sent again on another.
+	repeated bool
 	// timer runs once the context has ended.
 	timer *time.Timer
 }
@@ -51,7 +57,7 @@ const (
 // newExchange returns an exchange and the request to make in it.
 func newExchange(req *http.Request, overdue func()) (*exchange, *http.Request) {
 	e := &exchange{overdue: overdue}
-	e.trace.GotConn = e.gotConn
+	e.trace.GotConn, e.trace.GotFirstResponseByte = e.gotConn, e.gotByte
 	return e, req.WithContext(httptrace.WithClientTrace(req.Context(), &e.trace))
 }
 
@@ -73,7 +79,39 @@ func (e *exchange) uses(set *connections) bool {
 func (e *exchange) gotConn(info httptrace.GotConnInfo) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.conn = info.Conn
+	e.conn, e.used, e.answered = info.Conn, info.Reused, false
+}
+
+func (e *exchange) gotByte() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.answered = true
+}
+
+// repeats says whether the request is to be sent again after an error: once, on a new connection. A connection that was
+// used before may have been closed by then, which is no failure of the endpoint. What has begun to be answered is not
+// sent again, nor what the endpoint refused by HTTP/2 without closing the connection.
+func (e *exchange) repeats(ctx context.Context, err error) bool {
+	var stream http2.StreamError
+	if ctx.Err() != nil || errors.As(err, &stream) && stream.Code != http2.ErrCodeRefusedStream {
+		return false
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.state != exchangeOpen || !e.used || e.answered || e.repeated {
+		return false
+	}
+	e.repeated = true
+	return true
+}
+
+func (e *exchange) wasRepeated() bool {
+	if e == nil {
+		return false
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.repeated
 }
 
 // expire gives the exchange the time that it still has once its context has ended.

@@ -102,6 +102,9 @@ func attemptFields(a fsm.Attempt) []zap.Field {
 		zap.String("consumer", a.Wake.Consumer), zap.Int64("epoch", a.Wake.Epoch), zap.String("wake_id", a.Wake.WakeID),
 		zap.Int("attempt", a.Wake.Attempt),
 	}
+	if a.Repeated {
+		fields = append(fields, zap.Bool("repeated", true))
+	}
 	if a.From != "" {
 		from, skip := a.From.Split()
 		fields = append(fields, zap.String("delivery_id", a.DeliveryID), zap.String("stream", a.Wake.Primary),

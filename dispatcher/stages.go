@@ -92,6 +92,7 @@ func (a *attempt) over() fsm.Attempt {
 		Wake: a.wake, Host: a.host, Began: a.began, Took: a.took, Sent: a.sent, Result: a.verdict.Result,
 		Status: a.status, Class: string(a.verdict.Class), Reason: a.verdict.Reason, DeliveryID: a.delivery.ID,
 		Events: len(b.Events), From: b.First(), EventType: a.eventType, Bytes: bytes,
+		Repeated: a.exchange.wasRepeated(),
 	}
 }
 

@@ -79,12 +79,28 @@ func (s *sender) send(ctx context.Context, e *exchange, req *http.Request) (*htt
 	if !e.uses(set) {
 		return nil, errOverdue
 	}
+	again := req.GetBody
+	if idempotent(req.Header) {
+		req.GetBody = nil
+	}
 	res, err := set.transport.RoundTrip(req)
+	if err != nil && e.repeats(req.Context(), err) {
+		if req.Body, err = again(); err != nil {
+			return nil, err
+		}
+		res, err = set.once().RoundTrip(req)
+	}
 	if err == nil && res.StatusCode < http.StatusOK {
 		_ = res.Body.Close()
 		res.Body = http.NoBody
 	}
 	return res, err
+}
+
+// idempotent says whether a request has a header for which net/http would send it again by itself, any number of times.
+// A subscription may have it among its headers.
+func idempotent(h http.Header) bool {
+	return len(h["Idempotency-Key"])+len(h["X-Idempotency-Key"]) > 0
 }
 
 // way returns which connections a request may use.

@@ -24,6 +24,8 @@ type Attempt struct {
 	Reason string
 	// Sent is true if the request was sent, or its sending was begun.
 	Sent bool
+	// Repeated is true if its request was sent once more, because the connection was closed that had been used before.
+	Repeated bool
 	// DeliveryID is what the receiver tells the delivery by; empty if there was nothing to deliver.
 	DeliveryID string
 	// Events is how many it brought, and From the position of the first of them; empty for a wake, and where nothing
