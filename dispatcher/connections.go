@@ -194,6 +194,15 @@ func (s *connections) fails() {
 	closeAll(over)
 }
 
+// endsUse has the next exchange with the host use new connections. Those of the set are closed when the exchanges are
+// over that use it now.
+func (s *connections) endsUse() {
+	s.pool.mu.Lock()
+	over := s.pool.retire(s)
+	s.pool.mu.Unlock()
+	closeAll(over)
+}
+
 // release ends a use of the set.
 func (s *connections) release() {
 	s.pool.mu.Lock()

@@ -105,6 +105,14 @@ func (e *exchange) repeats(ctx context.Context, err error) bool {
 	return true
 }
 
+// swallowed says whether a connection that was used before may take what it is sent and lead nowhere, for all that is
+// known: the time is up, and no byte of an answer has come.
+func (e *exchange) swallowed(ctx context.Context) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.used && !e.answered && errors.Is(ctx.Err(), context.DeadlineExceeded)
+}
+
 func (e *exchange) wasRepeated() bool {
 	if e == nil {
 		return false

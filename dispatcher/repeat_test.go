@@ -211,7 +211,8 @@ func TestAClosedHTTP2ConnectionIsNoFailure(t *testing.T) {
 					var block bytes.Buffer
 					_ = hpack.NewEncoder(&block).WriteField(hpack.HeaderField{Name: ":status", Value: "204"})
 					_ = f.WriteHeaders(http2.HeadersFrameParam{
-						StreamID: frame.Header().StreamID, BlockFragment: block.Bytes(), EndStream: true, EndHeaders: true,
+						StreamID: frame.Header().StreamID, BlockFragment: block.Bytes(), EndStream: true,
+						EndHeaders: true,
 					})
 				}
 			})

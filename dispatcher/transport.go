@@ -90,6 +90,9 @@ func (s *sender) send(ctx context.Context, e *exchange, req *http.Request) (*htt
 		}
 		res, err = set.once().RoundTrip(req)
 	}
+	if err != nil && e.swallowed(req.Context()) {
+		set.endsUse()
+	}
 	if err == nil && res.StatusCode < http.StatusOK {
 		_ = res.Body.Close()
 		res.Body = http.NoBody
