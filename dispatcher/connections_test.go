@@ -140,7 +140,8 @@ func TestAfterAnOverdueExchangeAHostIsAskedByHTTP1(t *testing.T) {
 	srv.EnableHTTP2 = true
 	srv.StartTLS()
 	defer srv.Close()
-	s := newSender(Config{MaxInFlight: 2, MaxInFlightPerSubscription: 1}, newGuard(true, nil, net.DefaultResolver))
+	s := newSender(Config{MaxInFlight: 2, MaxInFlightPerSubscription: 1, ConnectionAge: time.Minute},
+		newGuard(true, nil, net.DefaultResolver))
 	defer s.pool.close()
 	s.tls.RootCAs = srv.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
 	key := poolKey{scheme: "https", host: srv.Listener.Addr().String()}
@@ -169,5 +170,79 @@ func TestAfterAnOverdueExchangeAHostIsAskedByHTTP1(t *testing.T) {
 	}
 	if n := len(s.pool.only1); n > s.pool.most {
 		t.Errorf("%d hosts are remembered", n)
+	}
+}
+
+// TestANameThatPointsElsewhereIsFound holds that a host's name is resolved again when its connections have their age,
+// though events flow, and that what is under way on the former goes on.
+func TestANameThatPointsElsewhereIsFound(t *testing.T) {
+	for _, protocol := range []string{"HTTP/1.1", "HTTP/2.0"} {
+		t.Run(protocol, func(t *testing.T) {
+			got, held, answer := make(chan string, 10), make(chan struct{}), make(chan struct{})
+			at := func(address string) *httptest.Server {
+				srv := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+					if r.Header.Get("Reveille-Stream") == "/s/held" {
+						close(held)
+						<-answer
+					}
+					got <- address + " by " + r.Proto
+				}))
+				ln, err := net.Listen("tcp", address)
+				if err != nil {
+					t.Fatal(err)
+				}
+				_ = srv.Listener.Close()
+				srv.Listener = ln
+				if srv.EnableHTTP2 = protocol == "HTTP/2.0"; srv.EnableHTTP2 {
+					srv.StartTLS()
+				} else {
+					srv.Start()
+				}
+				t.Cleanup(srv.Close)
+				return srv
+			}
+			first := at("127.0.0.1:0")
+			_, port, _ := net.SplitHostPort(first.Listener.Addr().String())
+			second := at("127.0.0.2:" + port)
+			resolver := startDNS(t, map[string][][]string{"example.com": {{"127.0.0.1"}, {"127.0.0.2"}}})
+			hook := "http://example.com:" + port
+			f := start(t, newMemStore(), func(c *Config) {
+				c.ReadBatch, c.resolver, c.ConnectionAge = reads(oneEvent), resolver, time.Hour
+			}, func(d *Dispatcher) {
+				if first.TLS != nil {
+					hook = "https://example.com:" + port
+					d.sender.tls.RootCAs = second.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
+				}
+			})
+			sub := f.store.pushSub(hook, nil)
+			pushed := 0
+			push := func(stream, want string) {
+				t.Helper()
+				pushed++
+				f.Deliver(f.store.event(sub, stream, "0005"))
+				if g := <-got; g != want+" by "+protocol {
+					t.Errorf("%s went to %s, want %s", stream, g, want)
+				}
+				f.store.untilCalls(t, "Deliver", pushed) // its connection is free by then
+			}
+			push("/s/1", "127.0.0.1:0")
+			push("/s/2", "127.0.0.1:0")
+			f.Deliver(f.store.event(sub, "/s/held", "0005"))
+			<-held
+			f.sender.pool.mu.Lock()
+			for _, set := range f.sender.pool.sets { // they have their age
+				set.until = time.Now()
+			}
+			f.sender.pool.mu.Unlock()
+			push("/s/3", "127.0.0.2:"+port)
+			close(answer)
+			if g := <-got; g != "127.0.0.1:0 by "+protocol {
+				t.Errorf("what was under way went to %s", g)
+			}
+			f.store.untilCalls(t, "Deliver", 4)
+			if n := f.store.called("Fail"); n != 0 {
+				t.Errorf("%d attempts have failed", n)
+			}
+		})
 	}
 }

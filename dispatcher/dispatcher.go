@@ -67,6 +67,9 @@ type Config struct {
 	// RequestTimeout bounds one request, its answer's body included (webhook spec, Webhook Request
 	// Timeout); default 30 s.
 	RequestTimeout time.Duration
+	// ConnectionAge is how long a connection to a webhook is used; then the next one is made to what its host's name
+	// resolves to by then. Default 1 min; up to a quarter less, so that not all hosts get new ones at once.
+	ConnectionAge time.Duration
 	// WakingTimeout is the store's (fsm.Timing): the deadline that an attempt is handed out with. Default 10 s.
 	WakingTimeout time.Duration
 	// MaxInFlight bounds the requests in flight; default 1024.
@@ -131,6 +134,7 @@ func (c *Config) setDefaults() error {
 	c.PublicURL = strings.TrimRight(c.PublicURL, "/")
 	c.UserAgent = cmp.Or(c.UserAgent, "Reveille")
 	c.RequestTimeout = cmp.Or(c.RequestTimeout, 30*time.Second)
+	c.ConnectionAge = cmp.Or(c.ConnectionAge, time.Minute)
 	c.WakingTimeout = cmp.Or(c.WakingTimeout, 10*time.Second)
 	c.parkAfter = cmp.Or(c.parkAfter, min(parkAfter, c.WakingTimeout/4))
 	c.MaxInFlight = cmp.Or(c.MaxInFlight, 1024)
@@ -151,6 +155,7 @@ func (c *Config) setDefaults() error {
 		value int64
 	}{
 		{"RequestTimeout", int64(c.RequestTimeout)},
+		{"ConnectionAge", int64(c.ConnectionAge)},
 		{"WakingTimeout", int64(c.WakingTimeout)},
 		{"MaxInFlightPerSubscription", int64(c.MaxInFlightPerSubscription)},
 		{"MaxQueued", int64(c.MaxQueued)},

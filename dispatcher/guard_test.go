@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/net/dns/dnsmessage"
 )
@@ -372,7 +373,7 @@ func TestDNSRebindingIsRefusedByTheDial(t *testing.T) {
 	_, port, _ := net.SplitHostPort(srv.Listener.Addr().String())
 	resolver := startDNS(t, map[string][][]string{"rebind.test": {{"93.184.216.34"}, {"127.0.0.1"}}})
 	g := newGuard(false, nil, resolver)
-	s := newSender(Config{MaxInFlight: 2, MaxInFlightPerSubscription: 1}, g)
+	s := newSender(Config{MaxInFlight: 2, MaxInFlightPerSubscription: 1, ConnectionAge: time.Minute}, g)
 	defer s.pool.close()
 	hook := "https://rebind.test:" + port + "/"
 	if err := g.checkTarget(t.Context(), hook); err != nil {
@@ -414,8 +415,10 @@ func TestProxies(t *testing.T) {
 		return at, nil
 	}
 	send := func(use bool, hook string) error {
-		s := newSender(Config{MaxInFlight: 2, MaxInFlightPerSubscription: 1, ProxyFromEnvironment: use, proxy: fromEnv},
-			newGuard(true, nil, resolver))
+		s := newSender(Config{
+			MaxInFlight: 2, MaxInFlightPerSubscription: 1, ConnectionAge: time.Minute,
+			ProxyFromEnvironment: use, proxy: fromEnv,
+		}, newGuard(true, nil, resolver))
 		defer s.pool.close()
 		req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, hook, nil)
 		return s.sendOnce(req)
@@ -451,7 +454,10 @@ func TestProxyAddressIsTheOperatorsBusiness(t *testing.T) {
 	}))
 	defer proxy.Close()
 	at, _ := url.Parse(proxy.URL)
-	cfg := Config{MaxInFlight: 2, MaxInFlightPerSubscription: 1, ProxyFromEnvironment: true, proxy: http.ProxyURL(at)}
+	cfg := Config{
+		MaxInFlight: 2, MaxInFlightPerSubscription: 1, ConnectionAge: time.Minute,
+		ProxyFromEnvironment: true, proxy: http.ProxyURL(at),
+	}
 	s := newSender(cfg,
 		newGuard(false, nil, startDNS(t, map[string][][]string{"public.test": {{"93.184.216.34"}}})))
 	defer s.pool.close()

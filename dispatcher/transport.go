@@ -18,8 +18,6 @@ const (
 	// pingAfter is how long an HTTP/2 connection with requests on it may be silent before it is
 	// asked for a sign of life.
 	pingAfter = 15 * time.Second
-	// connectionAge is how long a connection is used at most.
-	connectionAge = time.Minute
 )
 
 // errTarget is the cause of an error about a stored webhook URL that the settings of today do not allow.
@@ -45,7 +43,7 @@ func newSender(cfg Config, g *guard) *sender {
 		s.proxy = cfg.proxy
 	}
 	// As many connections may be idle as are in use at most.
-	s.pool = newPool(2*cfg.MaxInFlight, connectionAge, func(key poolKey, only1 bool) *http.Transport {
+	s.pool = newPool(2*cfg.MaxInFlight, cfg.ConnectionAge, func(key poolKey, only1 bool) *http.Transport {
 		t := &http.Transport{
 			DialContext:            s.dial,
 			TLSClientConfig:        s.tls.Clone(),

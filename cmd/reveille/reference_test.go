@@ -43,7 +43,10 @@ var themes = []struct {
 	},
 	{
 		"Times",
-		[]string{"WEBHOOK_TIMEOUT", "WAKING_TIMEOUT", "LIVENESS_TIMEOUT", "GC_AFTER", "DEAD_LETTER_RETENTION"},
+		[]string{
+			"WEBHOOK_TIMEOUT", "WEBHOOK_CONNECTION_AGE", "WAKING_TIMEOUT", "LIVENESS_TIMEOUT", "GC_AFTER",
+			"DEAD_LETTER_RETENTION",
+		},
 		nil,
 	},
 	{"Limits", nil, []string{"MAX_"}},

@@ -119,7 +119,8 @@ func assemble(
 	p.dispatcher, err = dispatcher.New(dispatcher.Config{
 		Store: p.store, Outcomes: outcomes, Tokens: s.tokens, PublicURL: s.PublicURL,
 		UserAgent: "Reveille/" + programVersion(), Logger: log.Named("dispatcher"),
-		RequestTimeout: s.WebhookTimeout, WakingTimeout: s.WakingTimeout, MaxInFlight: s.MaxInFlight,
+		RequestTimeout: s.WebhookTimeout, ConnectionAge: s.WebhookConnectionAge, WakingTimeout: s.WakingTimeout,
+		MaxInFlight:                s.MaxInFlight,
 		MaxInFlightPerSubscription: s.MaxInFlightPerSubscription, MaxQueued: s.MaxQueuedWakes,
 		ShutdownGrace: deliveryGrace, Metrics: metrics, AllowInsecure: s.AllowInsecureWebhooks,
 		AllowCIDRs: s.WebhookAllowCIDRs, ProxyFromEnvironment: s.WebhookProxyFromEnv, Tracer: tracer,

@@ -64,6 +64,7 @@ type settings struct {
 	AllowInsecureWebhooks bool          `envconfig:"REVEILLE_ALLOW_INSECURE_WEBHOOKS" default:"false"`
 	WebhookAllowCIDRs     prefixes      `envconfig:"REVEILLE_WEBHOOK_ALLOW_CIDRS"`
 	WebhookProxyFromEnv   bool          `envconfig:"REVEILLE_WEBHOOK_PROXY_FROM_ENV" default:"false"`
+	WebhookConnectionAge  time.Duration `envconfig:"REVEILLE_WEBHOOK_CONNECTION_AGE" default:"1m"`
 	WebhookTimeout        time.Duration `envconfig:"REVEILLE_WEBHOOK_TIMEOUT" default:"30s"`
 	WakingTimeout         time.Duration `envconfig:"REVEILLE_WAKING_TIMEOUT" default:"10s"`
 	LivenessTimeout       time.Duration `envconfig:"REVEILLE_LIVENESS_TIMEOUT" default:"45s"`
@@ -305,6 +306,7 @@ func (s *settings) check() (err error) {
 		{"TAIL_CHECK", s.TailCheck, 10 * time.Millisecond},
 		{"CLOSED_CHECK", s.ClosedCheck, 10 * time.Millisecond},
 		{"STREAM_GONE_GRACE", s.StreamGoneGrace, 100 * time.Millisecond},
+		{"WEBHOOK_CONNECTION_AGE", s.WebhookConnectionAge, 10 * time.Millisecond},
 		{"WEBHOOK_TIMEOUT", s.WebhookTimeout, 10 * time.Millisecond},
 		{"WAKING_TIMEOUT", s.WakingTimeout, 10 * time.Millisecond},
 		{"LIVENESS_TIMEOUT", s.LivenessTimeout, 10 * time.Millisecond},

@@ -51,9 +51,11 @@ var meanings = map[string]string{
 	"ALLOW_INSECURE_WEBHOOKS": "allow webhooks over http, on this machine and in private networks",
 	"WEBHOOK_ALLOW_CIDRS":     "private address ranges that webhooks may use, e.g. 10.1.0.0/16,fd00:1::/64",
 	"WEBHOOK_PROXY_FROM_ENV":  "send webhooks through HTTP_PROXY / HTTPS_PROXY",
-	"WEBHOOK_TIMEOUT":         "how long a webhook request may stay open",
-	"WAKING_TIMEOUT":          "how long a wake may go without a 2xx or a claim before it is sent again",
-	"LIVENESS_TIMEOUT":        "how long a live consumer may go without a callback before it is woken again",
+	"WEBHOOK_CONNECTION_AGE": "how long a connection to a webhook is used; then its host's name is resolved again " +
+		"for a new one",
+	"WEBHOOK_TIMEOUT":  "how long a webhook request may stay open",
+	"WAKING_TIMEOUT":   "how long a wake may go without a 2xx or a claim before it is sent again",
+	"LIVENESS_TIMEOUT": "how long a live consumer may go without a callback before it is woken again",
 	"GC_AFTER": "how long deliveries may fail without a break before the consumer is given up; it keeps its " +
 		"offsets, and the next event wakes it again",
 	"DELIVERY_LOG": "which delivery attempts are kept for reveille deliveries, for a week and about the latest " +
