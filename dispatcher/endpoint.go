@@ -107,7 +107,7 @@ func (d *Dispatcher) tellEndpoint(ctx context.Context, a *attempt) error {
 			d.do(func() bool { d.releaseHeld(a.sub); return true })
 		}
 		return err
-	case a.failed && v.Class != format.ClassFiles: // a target that is not allowed is as good as one that is down
+	case a.failed && v.Class.OfEndpoint(): // whether or not it was sent
 		f := fsm.EndpointFailure{Probe: a.probe}
 		if v.RetryAfter > 0 {
 			// It counts from the answer on, however late the store takes it. The other deliveries of this replica go by

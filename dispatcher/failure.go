@@ -21,6 +21,8 @@ func judgeError(err error) format.Verdict {
 
 func classify(err error) (class format.Class, reason string) {
 	var (
+		proxy   *proxyError
+		op      *net.OpError
 		dns     *net.DNSError
 		cert    *tls.CertificateVerificationError
 		alert   tls.AlertError
@@ -31,6 +33,12 @@ func classify(err error) (class format.Class, reason string) {
 	switch {
 	case errors.As(err, &dns) && outOfFiles(dns):
 		return format.ClassFiles, syscall.EMFILE.Error()
+	case errors.As(err, &errno) && classOfErrno(errno) == format.ClassFiles:
+		return format.ClassFiles, errno.Error()
+	case errors.As(err, &proxy):
+		return format.ClassProxy, proxy.Error()
+	case errors.As(err, &op) && op.Op == "proxyconnect": // of net/http
+		return format.ClassProxy, "the proxy cannot be reached"
 	case errors.Is(err, errProhibited):
 		return format.ClassProhibited, "the host leads to a prohibited address"
 	case errors.Is(err, errTarget):

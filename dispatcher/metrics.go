@@ -96,6 +96,7 @@ func newMetrics(r prometheus.Registerer, most int) *metrics {
 				"410 and 429; gone: 410; rate_limited: 429; server_error: 5xx except 503; unavailable: 503; " +
 				"invalid_status: any other status. No answer: timeout; dns: the host name does not resolve; tls: the " +
 				"handshake failed or the certificate is not valid; connection: it was refused, reset or closed; " +
+				"proxy: the operator's proxy answered itself, or cannot be reached; " +
 				"prohibited: the settings do not allow the target; too_many_open_files: on this machine; other. Not " +
 				"made: unknown_format; upstream: the events could not be read; too_large or too_deep: the event is; " +
 				"not_kept: the stream server has dropped the events; not_built: no request can be made of them; " +

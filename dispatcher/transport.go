@@ -57,6 +57,7 @@ func newSender(cfg Config, g *guard) *sender {
 		}
 		if key.proxied {
 			t.DialContext, t.Proxy = s.dialProxy, s.proxy
+			t.OnProxyConnectResponse = onConnect
 		}
 		return t
 	})
@@ -91,11 +92,17 @@ func (s *sender) send(ctx context.Context, e *exchange, req *http.Request) (*htt
 	if err != nil && e.swallowed(req.Context()) {
 		set.endsUse()
 	}
-	if err == nil && res.StatusCode < http.StatusOK {
+	switch {
+	case err != nil:
+		return nil, err
+	case key.proxied && key.scheme == "http" && ofProxy(res):
+		_ = res.Body.Close()
+		return nil, &proxyError{res.StatusCode}
+	case res.StatusCode < http.StatusOK:
 		_ = res.Body.Close()
 		res.Body = http.NoBody
 	}
-	return res, err
+	return res, nil
 }
 
 // idempotent says whether a request has a header for which net/http would send it again by itself, any number of times.

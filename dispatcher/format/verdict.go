@@ -40,6 +40,8 @@ const (
 	ClassDNS        Class = "dns"
 	ClassTLS        Class = "tls"
 	ClassConnection Class = "connection"
+	// ClassProxy is of a proxy that the operator has requests sent through: it has no connection, or answered itself.
+	ClassProxy Class = "proxy"
 	// ClassProhibited is a target that the settings do not allow.
 	ClassProhibited Class = "prohibited"
 	// ClassFiles is a lack of open files on this machine.
@@ -57,6 +59,10 @@ const (
 	// ClassNotJSON is of a stream that a filter cannot look at.
 	ClassNotJSON Class = "not_json"
 )
+
+// OfEndpoint says whether a failure of a class is held against the endpoint: it is neither of this machine nor of a
+// proxy. A target that is not allowed is as good as one that is down.
+func (c Class) OfEndpoint() bool { return c != ClassFiles && c != ClassProxy }
 
 // ClassUnknownFormat is that of an attempt that was not made, because this version does not know how.
 const ClassUnknownFormat Class = "unknown_format"
