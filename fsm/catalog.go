@@ -178,7 +178,7 @@ func (c *Catalog) All() []Subscription {
 	return c.all
 }
 
-// Match returns the subscriptions whose pattern matches a canonical stream path, ordered by ID.
+// Match returns the subscriptions whose pattern matches a stream path, as Pattern.Matches says, ordered by ID.
 func (c *Catalog) Match(path string) []Subscription {
 	segments, ok := pathSegments(path)
 	if !ok {

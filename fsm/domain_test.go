@@ -228,7 +228,7 @@ func TestOffsetsOfTwoIncarnationsDoNotCompare(t *testing.T) {
 func TestCanonicalPath(t *testing.T) {
 	for _, tt := range []struct{ in, want string }{
 		{"/a/b", "/a/b"},
-		{"/a%2Fb/%c3%BC", "/a%2Fb/%c3%BC"},
+		{"/a%2Fb/%c3%BC", "/a%2Fb/%C3%BC"},
 		{"/a b", "/a%20b"},
 		{"/ü", "/%C3%BC"},
 		{`/a"<>{}`, "/a%22%3C%3E%7B%7D"},

@@ -19,8 +19,9 @@ type Pattern struct {
 // if it is not absolute, is too long, has an empty, "." or ".." segment, a "*" that is not a whole "*" or "**", or if
 // no path that it matches could be a stream's (see CanonicalPath).
 func ParsePattern(raw string) (Pattern, error) {
-	p, err := escaped(strings.ReplaceAll(strings.ReplaceAll(raw, "%2A", "*"), "%2a", "*"))
+	p, err := escaped(raw)
 	if err == nil {
+		p = strings.ReplaceAll(normalized(p), "%2A", "*")
 		err = reachable(p)
 	}
 	if err == nil && len(p) > MaxPathLen {
@@ -51,19 +52,19 @@ func (p Pattern) String() string { return p.text }
 // Literal says whether the pattern has no wildcard, and so names one stream.
 func (p Pattern) Literal() bool { return len(p.segments) > 0 && !strings.Contains(p.text, "*") }
 
-// Matches says whether the pattern matches a canonical stream path.
+// Matches says whether the pattern matches a stream path, which is canonical or as an earlier version has stored it.
 func (p Pattern) Matches(path string) bool {
 	segments, ok := pathSegments(path)
 	return ok && len(p.segments) > 0 && matchSegments(p.segments, segments)
 }
 
-// pathSegments splits a stream path; ok is false for the names that no pattern matches: literal "*" (webhook spec, Glob
-// Patterns) and what is not absolute.
+// pathSegments splits a stream path, which may be spelled as an earlier version has stored it. ok is false for names
+// that no pattern matches: literal "*" (webhook spec, Glob Patterns) and what is not absolute.
 func pathSegments(path string) ([]string, bool) {
 	if !strings.HasPrefix(path, "/") || hasWildcard(path) {
 		return nil, false
 	}
-	return strings.Split(path[1:], "/"), true
+	return strings.Split(normalized(path)[1:], "/"), true
 }
 
 // matchSegments is the classic two-pointer wildcard match: on a mismatch it returns to the last "**" and lets it take

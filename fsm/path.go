@@ -37,23 +37,56 @@ const decodings = 3
 
 const upperHex = "0123456789ABCDEF"
 
-// CanonicalPath returns the one form in which a stream path is compared and stored: as it stands in the URL of
-// a request, percent-encoding included. What a URL could not hold (spaces, quotes, characters beyond ASCII) is
-// percent-encoded, a backslash is a slash, and "." and ".." segments are resolved, as the URL standard has
-// every client and server do.
+// CanonicalPath returns the one form in which a stream path is requested, compared and stored: that of RFC 3986,
+// section 6. Percent-encoded characters that need no encoding (letters, digits, "-", ".", "_" and "~") are decoded, the
+// digits of the other encodings are upper case, and "." and ".." segments are resolved. An encoded slash stays one. As
+// in the URL standard, what a URL could not hold (spaces, quotes, characters beyond ASCII) is percent-encoded, and a
+// backslash is a slash.
 //
-// It is the one rule for which paths are streams: requests, names, callbacks, the registry and (by ParsePattern)
+// It is the one rule for which paths are streams: the gateway, names, callbacks, the registry and (by ParsePattern)
 // patterns all go by it. Its errors wrap ErrPath and one of the reasons above, or say that p is not absolute or holds a
 // query, a fragment or a NUL.
 func CanonicalPath(p string) (string, error) {
 	raw, err := escaped(p)
 	if err == nil {
+		raw = normalized(raw)
 		err = cmp.Or(reachable(raw), plain(raw))
 	}
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", ErrPath, err)
 	}
 	return finish(raw)
+}
+
+// StoredPath returns a path that is on record, as a stream server is to be asked for it. Earlier versions have stored
+// encodings as they were spelled, which names another stream to some servers. A path that CanonicalPath has returned
+// stays as it is. The errors are those of CanonicalPath.
+func StoredPath(p string) (string, error) {
+	if _, err := CanonicalPath(p); err != nil {
+		return "", err
+	}
+	raw, err := escaped(p)
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", ErrPath, err)
+	}
+	return finish(raw)
+}
+
+// ForwardedPath is CanonicalPath for a request that is for no stream, but may pass: a longer path, or one with a
+// literal "*". Other paths have the errors of CanonicalPath.
+func ForwardedPath(p string) (string, error) {
+	raw, err := escaped(p)
+	if err == nil {
+		raw = normalized(raw)
+		err = reachable(raw)
+	}
+	if err == nil && strings.Contains(raw, "//") {
+		err = ErrEmptySegment
+	}
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", ErrPath, err)
+	}
+	return resolveDots(raw), nil
 }
 
 // escaped turns backslashes into slashes and percent-encodes what a URL could not hold.
@@ -65,6 +98,53 @@ func escaped(p string) (string, error) {
 		return "", errors.New("it must not hold \"?\", \"#\" or NUL")
 	}
 	return escapeInvalid(strings.ReplaceAll(p, `\`, "/")), nil
+}
+
+// normalized decodes the percent-encoded characters that need no encoding, and has the digits of the others in upper
+// case. What it decodes may complete an encoding whose sign stood alone: that is one, too.
+func normalized(p string) string {
+	for {
+		next := normalizedOnce(p)
+		if next == p {
+			return p
+		}
+		p = next
+	}
+}
+
+func normalizedOnce(p string) string {
+	if !strings.Contains(p, "%") {
+		return p
+	}
+	b := make([]byte, 0, len(p))
+	for i := 0; i < len(p); i++ {
+		c, ok := encodedAt(p, i)
+		switch {
+		case !ok:
+			b = append(b, p[i])
+			continue
+		case isUnreserved(c):
+			b = append(b, c)
+		default:
+			b = append(b, '%', upperHex[c>>4], upperHex[c&15])
+		}
+		i += 2
+	}
+	return string(b)
+}
+
+// encodedAt returns the character that is percent-encoded at a position, if there is one.
+func encodedAt(p string, i int) (c byte, ok bool) {
+	if p[i] != '%' || i+2 >= len(p) {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(p[i+1:i+3], 16, 8)
+	return byte(n), err == nil
+}
+
+// isUnreserved says whether a character is one that RFC 3986, section 2.3, calls unreserved.
+func isUnreserved(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("-._~", c) >= 0
 }
 
 // finish resolves dot segments and bounds the length.
@@ -147,14 +227,13 @@ func decoded(p string) string {
 	}
 	b := make([]byte, 0, len(p))
 	for i := 0; i < len(p); i++ {
-		if p[i] == '%' && i+2 < len(p) {
-			if c, err := strconv.ParseUint(p[i+1:i+3], 16, 8); err == nil {
-				b = append(b, byte(c))
-				i += 2
-				continue
-			}
+		c, ok := encodedAt(p, i)
+		if !ok {
+			b = append(b, p[i])
+			continue
 		}
-		b = append(b, p[i])
+		b = append(b, c)
+		i += 2
 	}
 	return string(b)
 }

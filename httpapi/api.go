@@ -34,7 +34,7 @@ func (s *Service) route(c echo.Context) error {
 	if s.gateway == nil {
 		return refuse(fsm.CodeNotFound, "there is nothing at this path")
 	}
-	stream, err := s.gateway.admit(r.Method, path)
+	path, stream, err := s.gateway.admit(r.Method, path)
 	if err != nil {
 		s.limitBody(c)
 		return err

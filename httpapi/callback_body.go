@@ -20,7 +20,8 @@ const beyondAny fsm.Offset = "\x7f"
 const tooManyStreams = "subscribe: a consumer can be subscribed to at most %d streams " +
 	"(REVEILLE_MAX_STREAMS_PER_CONSUMER)"
 
-// callbackRequest is the body of a callback, well-formed (webhook spec, Fields). Paths are canonical.
+// callbackRequest is the body of a callback, well-formed (webhook spec, Fields). Paths are canonical. Those of acks and
+// unsubscribe come as they were spelled, too.
 type callbackRequest struct {
 	epoch  int64
 	wakeID string
@@ -82,6 +83,15 @@ func (s *Service) readCallback(c echo.Context) (req callbackRequest, err error) 
 	if req.unsubscribe, err = readPaths(o, "unsubscribe", anyPath, math.MaxInt); err != nil {
 		return req, err
 	}
+	spelled, err := readPaths(o, "unsubscribe", spelledPath, math.MaxInt)
+	if err != nil {
+		return req, err
+	}
+	for _, path := range spelled {
+		if canonical, err := fsm.CanonicalPath(path); err == nil && canonical != path {
+			req.unsubscribe = append(req.unsubscribe, path)
+		}
+	}
 	req.done, _, err = optional[bool](o, "done", "true or false")
 	return req, err
 }
@@ -111,6 +121,10 @@ func (s *Service) readAcks(o object) ([]ack, error) {
 			a.offset = beyondAny
 		}
 		acks = append(acks, a)
+		if stored, ok := storedPath(fields["path"], path); ok {
+			a.path = stored
+			acks = append(acks, a)
+		}
 	}
 	return acks, nil
 }
@@ -157,4 +171,19 @@ var notInPath = strings.NewReplacer("?", "%3F", "#", "%23", "\x00", "%00")
 // no place in a path is percent-encoded, and only what could be no stream's is refused.
 func anyPath(text string) (string, error) {
 	return fsm.CanonicalPath("/" + notInPath.Replace(strings.TrimPrefix(text, "/")))
+}
+
+// spelledPath is anyPath that keeps encodings as they are spelled: a consumer of an earlier version may be subscribed
+// to the stream by that name.
+func spelledPath(text string) (string, error) {
+	return fsm.StoredPath("/" + notInPath.Replace(strings.TrimPrefix(text, "/")))
+}
+
+// storedPath returns the name of a stream as a callback spells it. ok is false if that is the canonical one.
+func storedPath(raw json.RawMessage, canonical string) (path string, ok bool) {
+	text, err := value[string](raw, "path", "a stream path")
+	if err == nil {
+		path, err = spelledPath(text)
+	}
+	return path, err == nil && path != canonical
 }

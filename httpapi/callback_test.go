@@ -291,6 +291,36 @@ func TestCallbackSucceeds(t *testing.T) {
 	}
 }
 
+// A worker names a stream as its wake did, also if that is on record as an earlier version has stored it.
+func TestCallbackAcksAndUnsubscribesByTheNameThatIsOnRecord(t *testing.T) {
+	for name, linked := range map[string]string{
+		"as it is stored now": "/tools/~x", "as an earlier version stored it": "/tools/%7ex",
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := woken(t, nil)
+			link := func() {
+				c, _ := h.store.consumer(consumerID)
+				c.Links[linked] = fsm.Link{Acked: "10", Tail: "42"}
+				h.store.db.PutConsumer(c)
+			}
+			link()
+			token := h.token(consumerID, epoch, 0)
+			a := h.callback(token, `{"epoch":7,"wake_id":"w_current","acks":[{"path":"/tools/%7ex","offset":"42"}]}`)
+			if a.status != 200 || !strings.Contains(a.text, `{"path":"`+linked+`","offset":"42"}`) {
+				t.Errorf("ack: %d %s", a.status, a.text)
+			}
+			a = h.callback(token, `{"epoch":7,"unsubscribe":["/tools/%7ex"]}`)
+			if a.status != 200 || strings.Contains(a.text, linked) {
+				t.Errorf("unsubscribe: %d %s", a.status, a.text)
+			}
+			// The offset is judged by that name, too.
+			link()
+			a = h.callback(token, `{"epoch":7,"acks":[{"path":"/tools/%7ex","offset":"99"}]}`)
+			h.want(a, 409, fsm.CodeInvalidOffset, linked)
+		})
+	}
+}
+
 func TestCallbackSubscribesToAnyPath(t *testing.T) {
 	h := woken(t, nil)
 	a := h.callback(h.token(consumerID, epoch, 0),

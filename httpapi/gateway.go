@@ -22,8 +22,8 @@ const (
 	copyBuffer     = 32 << 10
 )
 
-// gateway passes requests to the stream server as they are and answers as they come, and tells discovery which streams
-// are written to and deleted.
+// gateway passes requests to the stream server as they are, but for canonical paths, and answers as they come. It tells
+// discovery which streams are written to and deleted.
 type gateway struct {
 	root *url.URL
 	// host is what upstream is asked by: its own, never the client's, because other virtual hosts may share its
@@ -58,7 +58,7 @@ func newGateway(cfg Config, m *metrics) *gateway {
 
 // exchange is one request on its way through the gateway.
 type exchange struct {
-	// target is where the request goes: the path as the client wrote it below the root's.
+	// target is where the request goes: the canonical path below the root's.
 	target string
 	// path of the stream; empty if discovery is not concerned.
 	path string
@@ -82,29 +82,31 @@ func reads(method string) bool {
 
 func isWrite(method string) bool { return method == http.MethodPut || method == http.MethodPost }
 
-// admit says whether a request may go upstream, and for which stream: the canonical path is empty if no subscription
-// can be for it.
-func (g *gateway) admit(method, raw string) (path string, err error) {
+// admit says whether a request may go upstream, at which path and for which stream. Both are canonical, so that all
+// spellings of a path are one stream there and here. The stream is empty if no subscription can be for it.
+func (g *gateway) admit(method, raw string) (path, stream string, err error) {
 	path, err = fsm.CanonicalPath(raw)
 	switch {
 	case err == nil:
 		if g.registry != "" && (path == g.registry || strings.HasPrefix(path, g.registry+"/")) {
-			return "", nil
+			return path, "", nil
 		}
-		return path, nil
+		return path, path, nil
 	case !strings.HasPrefix(raw, "/"), errors.Is(err, fsm.ErrOutsideRoot):
-		return "", refuse(fsm.CodeNotFound, "there is nothing at this path")
+		return "", "", refuse(fsm.CodeNotFound, "there is nothing at this path")
 	case errors.Is(err, fsm.ErrWildcard) && isWrite(method):
-		return "", refuse(fsm.CodeInvalidPath, "%v; for a subscription, add ?subscription=ID", err)
+		return "", "", refuse(fsm.CodeInvalidPath, "%v; for a subscription, add ?subscription=ID", err)
 	case errors.Is(err, fsm.ErrWildcard), errors.Is(err, fsm.ErrPathTooLong):
-		return "", nil
+		if path, err = fsm.ForwardedPath(raw); err == nil {
+			return path, "", nil
+		}
 	}
-	return "", refuse(fsm.CodeInvalidPath, "%v", err)
+	return "", "", refuse(fsm.CodeInvalidPath, "%v", err)
 }
 
-// serve passes one request, for the stream that admit returned. w must be the server's own writer: a wrapper may take
-// the informational answers (1xx) that pass through for the final one.
-func (g *gateway) serve(w http.ResponseWriter, r *http.Request, raw, stream string) {
+// serve passes one request, to the path and for the stream that admit returned. w must be the server's own writer: a
+// wrapper may take the informational answers (1xx) that pass through for the final one.
+func (g *gateway) serve(w http.ResponseWriter, r *http.Request, path, stream string) {
 	if !g.upstream.TakesWrites() && !reads(r.Method) {
 		w.Header().Set("Allow", "GET, HEAD, OPTIONS")
 		writeRefusal(w, &refusal{
@@ -114,7 +116,7 @@ func (g *gateway) serve(w http.ResponseWriter, r *http.Request, raw, stream stri
 		return
 	}
 	root := strings.TrimSuffix(g.root.EscapedPath(), "/")
-	ex := &exchange{target: root + raw, path: stream, kind: kindOf(r.Method, r.URL), began: time.Now()}
+	ex := &exchange{target: root + path, path: stream, kind: kindOf(r.Method, r.URL), began: time.Now()}
 	if ex.path != "" && isWrite(r.Method) {
 		ex.write = g.streams.BeforeWrite(r.Context(), ex.path, r.Method == http.MethodPut)
 		defer func() {
@@ -133,7 +135,7 @@ func (g *gateway) serve(w http.ResponseWriter, r *http.Request, raw, stream stri
 	g.proxy.ServeHTTP(w, r)
 }
 
-// rewrite aims the request at upstream. Path and query go out byte by byte as they came in.
+// rewrite aims the request at upstream. The query goes out byte by byte as it came in.
 func (g *gateway) rewrite(p *httputil.ProxyRequest) {
 	u, target := p.Out.URL, exchangeOf(p.In.Context()).target
 	u.Scheme, u.Host, u.User = g.root.Scheme, g.root.Host, nil

@@ -178,7 +178,7 @@ func (t *Tailer) owns(path string) bool { return t.store.Ownership().Owns(t.stor
 
 // Hinted acts on a hint of another replica. What is not this replica's to do is left to the one that it is for.
 func (t *Tailer) Hinted(h fsm.Hint) {
-	path, err := fsm.CanonicalPath(h.Path)
+	path, err := fsm.StoredPath(h.Path)
 	switch {
 	case err != nil || path != h.Path:
 	case h.Kind == fsm.HintRemoved:

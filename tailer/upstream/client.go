@@ -133,7 +133,7 @@ func (c *Client) Close() {
 // through it, so a path that no stream may have is never asked for, even if it is on record: it may lead out of the
 // root, where our credentials must not go.
 func (c *Client) target(path string, query url.Values) (string, error) {
-	canonical, err := fsm.CanonicalPath(path)
+	stored, err := fsm.StoredPath(path)
 	if err != nil {
 		if times, log := c.refused.Happened(time.Now()); log {
 			c.cfg.Logger.Warn("a stream on record is never asked for: its path is none that a stream may have",
@@ -146,9 +146,9 @@ func (c *Client) target(path string, query url.Values) (string, error) {
 	}
 	// As long as the dialect is not known, what is not signed would be refused.
 	if d := cmp.Or(c.dialect.Load(), &anyCable); d.signed != nil && c.cfg.SigningKey != "" {
-		query.Set(d.signed(c.cfg.SigningKey, canonical))
+		query.Set(d.signed(c.cfg.SigningKey, stored))
 	}
-	return c.root + canonical + "?" + query.Encode(), nil
+	return c.root + stored + "?" + query.Encode(), nil
 }
 
 // request makes a request for a target.

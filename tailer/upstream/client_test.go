@@ -306,6 +306,20 @@ func TestReadingBeyondATailGoesOnWhereAnAnswerEndsAtIt(t *testing.T) {
 	}
 }
 
+// What is on record is asked for as it stands there.
+func TestAStoredPathIsAskedForAsItIs(t *testing.T) {
+	asked := ""
+	c := testClient(t, func(w http.ResponseWriter, r *http.Request) {
+		asked = r.URL.EscapedPath()
+		w.Header().Set(HeaderNextOffset, "1")
+	}, "", nil)
+	for _, path := range []string{"/e/%7ebob", "/e/~bob", "/e/%61/%2f", "/%c3%bc"} {
+		if _, err := c.Head(t.Context(), path); err != nil || asked != path {
+			t.Errorf("%s: asked for %s, %v", path, asked, err)
+		}
+	}
+}
+
 func TestReadingOnThatDoesNotComeToItsEndSaysHowFarItCame(t *testing.T) {
 	offset := func(n int) fsm.Offset { return fsm.Offset(fmt.Sprintf("%04d", n)) }
 	broken := false
