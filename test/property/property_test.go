@@ -793,12 +793,22 @@ func (h *history) flaps() {
 	}
 	for left := rapid.IntRange(1, 4).Draw(h.t, "times"); left > 0; left-- {
 		h.newNonce()
-		switch rapid.IntRange(0, 6).Draw(h.t, "an operator asks") {
+		switch rapid.IntRange(0, 8).Draw(h.t, "an operator asks") {
 		case 0:
 			h.retry(sub)
 		case 1:
 			h.retryWake()
 		case 2, 3:
+			h.probeWake(sub)
+		case 4, 5: // what is due is held back
+			h.retry(sub)
+			from := len(h.refs)
+			h.newNonce()
+			h.dueAt(false)
+			for _, wake := range h.refs[from:] {
+				h.newNonce()
+				h.parked(wake.Ref(), time.Minute)
+			}
 			h.probeWake(sub)
 		default:
 			h.releaseHeld(sub)
