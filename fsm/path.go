@@ -101,37 +101,33 @@ func escaped(p string) (string, error) {
 }
 
 // normalized decodes the percent-encoded characters that need no encoding, and has the digits of the others in upper
-// case. What it decodes may complete an encoding whose sign stood alone: that is one, too.
+// case. What it decodes may complete an encoding whose sign stood alone: that is one, too. It looks at each byte once,
+// for a client chooses the path.
 func normalized(p string) string {
-	for {
-		next := normalizedOnce(p)
-		if next == p {
-			return p
-		}
-		p = next
-	}
-}
-
-func normalizedOnce(p string) string {
 	if !strings.Contains(p, "%") {
 		return p
 	}
 	b := make([]byte, 0, len(p))
-	for i := 0; i < len(p); i++ {
-		c, ok := encodedAt(p, i)
-		switch {
-		case !ok:
-			b = append(b, p[i])
-			continue
-		case isUnreserved(c):
-			b = append(b, c)
-		default:
-			b = append(b, '%', upperHex[c>>4], upperHex[c&15])
+	for i := range len(p) {
+		b = append(b, p[i])
+		for len(b) >= escapeLen {
+			at := len(b) - escapeLen
+			c, ok := encodedAt(string(b[at:]), 0)
+			if !ok {
+				break
+			}
+			if !isUnreserved(c) {
+				b = append(b[:at], '%', upperHex[c>>4], upperHex[c&15])
+				break
+			}
+			b = append(b[:at], c)
 		}
-		i += 2
 	}
 	return string(b)
 }
+
+// escapeLen is the length of a percent-encoded byte.
+const escapeLen = len("%2F")
 
 // encodedAt returns the character that is percent-encoded at a position, if there is one.
 func encodedAt(p string, i int) (c byte, ok bool) {

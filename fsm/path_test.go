@@ -143,3 +143,11 @@ func TestACanonicalPathIsItsOwn(t *testing.T) {
 		}
 	})
 }
+
+// TestALongPathCostsNoMoreThanItsBytes has each decoded character complete another encoding. Decoded from the start
+// again each time, it would take hours.
+func TestALongPathCostsNoMoreThanItsBytes(t *testing.T) {
+	if got, err := ForwardedPath("/" + strings.Repeat("%3", 1<<20) + "1"); err != nil || got != "/1" {
+		t.Errorf("got %.20s, %v", got, err)
+	}
+}
