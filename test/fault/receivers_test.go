@@ -21,12 +21,14 @@ const pushTimeout = 5 * time.Second
 const pushRetry = `{"max_attempts":100,"initial":"1s","factor":1}`
 
 // How often a receiver, whatever the scenario, answers 503, takes the events and breaks the connection instead of an
-// answer, lets its sender wait until the time is up, and is slow.
+// answer, lets its sender wait until the time is up, answers with a switch of protocols and keeps the connection, and
+// is slow.
 const (
-	pushRefused = 0.03
-	pushCut     = 0.02
-	pushSilent  = 0.003
-	pushSlow    = 0.03
+	pushRefused  = 0.03
+	pushCut      = 0.02
+	pushSilent   = 0.003
+	pushSwitched = 0.01
+	pushSlow     = 0.03
 )
 
 // pushSubscription is a pattern whose events are pushed, so many at a time.
@@ -139,6 +141,9 @@ func (r *receiver) ServeHTTP(rw http.ResponseWriter, req *http.Request) {
 	case r.w.chance(pushSilent):
 		r.w.pause(pushTimeout + time.Second)
 		panic(http.ErrAbortHandler)
+	case r.w.chance(pushSwitched):
+		switchProtocols(rw)
+		return
 	case r.w.chance(pushCut):
 		panic(http.ErrAbortHandler)
 	case r.w.chance(pushRefused + r.refused):
@@ -155,6 +160,17 @@ func (r *receiver) ServeHTTP(rw http.ResponseWriter, req *http.Request) {
 	}
 	answered(status)
 	rw.WriteHeader(status)
+}
+
+// switchProtocols answers with a 101, and keeps the connection as long as its client does.
+func switchProtocols(rw http.ResponseWriter) {
+	conn, _, err := http.NewResponseController(rw).Hijack()
+	if err != nil {
+		return
+	}
+	defer func() { _ = conn.Close() }()
+	_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
+	_, _ = io.Copy(io.Discard, conn)
 }
 
 // refuses says whether the receiver refuses a push for good.
