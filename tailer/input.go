@@ -59,8 +59,9 @@ type input struct {
 
 	info fsm.StreamInfo
 	err  error
-	// wavers is how often upstream has wavered by now.
+	// wavers is how often upstream has wavered by now, misses how often it has missed an append.
 	wavers   int64
+	misses   int64
 	tail     fsm.Offset
 	observed observed
 	// granted says whether there is a slot; if not, turn is how long it is until the stream's turn in the sweep.
@@ -148,6 +149,8 @@ type action struct {
 	check time.Duration
 	// run: the goroutine is to begin.
 	run bool
+	// missed: upstream has missed an append.
+	missed bool
 	// leave: no consumer is subscribed, and the watch is to leave the set; lost: its stream was absent until then.
 	leave, lost bool
 }

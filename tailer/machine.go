@@ -113,6 +113,8 @@ type machine struct {
 	closed time.Time
 	// quiet is since when it is silent.
 	quiet time.Time
+	// misses is how often upstream has missed an append, of whichever stream.
+	misses int64
 	// failed is true if the last live request failed.
 	failed bool
 	// The waits of a kind, each longer than the one before.
@@ -131,6 +133,8 @@ type request struct {
 	then then
 	// stopped is true if it was stopped; then says what for.
 	stopped bool
+	// owed is a tail that a HEAD has shown, and that it is to show.
+	owed fsm.Offset
 	// unchecked is true if a HEAD has failed that checked it.
 	unchecked bool
 }

@@ -32,6 +32,15 @@ func newWatched(r prometheus.Registerer) *prometheus.GaugeVec {
 	return watched
 }
 
+// newMissed returns the metric of the appends that upstream has missed.
+func newMissed(r prometheus.Registerer) prometheus.Counter {
+	return promauto.With(r).NewCounter(prometheus.CounterOpts{
+		Name: "reveille_upstream_missed_appends_total",
+		Help: "Live requests that the stream server did not answer although the stream had moved on, as a HEAD " +
+			"showed. From the second one on, live requests are looked at sooner.",
+	})
+}
+
 // show has the metric show a mode. Only the goroutine of the watch calls it.
 func (w *watch) show(m mode) {
 	if w.shown == m {

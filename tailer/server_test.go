@@ -26,7 +26,10 @@ type server struct {
 	fault func(w http.ResponseWriter, r *http.Request) bool
 	// deaf has the server miss appends for those who wait.
 	deaf bool
-	hold time.Duration
+	// setUp is called while a live request is set up: after the server has looked for events, and before the request
+	// waits for others. What is appended then is missed.
+	setUp func(path string)
+	hold  time.Duration
 	// bare leaves Stream-Next-Offset out of a 204.
 	bare bool
 }
@@ -172,6 +175,11 @@ func (u *server) wait(r *http.Request, path string, from fsm.Offset) (events []s
 			}
 			u.mu.Unlock()
 			return events, s
+		}
+		if setUp := u.setUp; first && setUp != nil {
+			u.mu.Unlock()
+			setUp(path)
+			u.mu.Lock()
 		}
 		first = false
 		changed := s.changed

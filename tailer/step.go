@@ -8,6 +8,7 @@ import (
 
 // step takes in one input and says what to do next.
 func (m *machine) step(in *input) action {
+	m.misses = in.misses
 	a := m.next(in)
 	if in.kind < inputChecked || a.run {
 		if m.phase.repeats() && m.deleted > m.looked {

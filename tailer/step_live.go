@@ -24,7 +24,7 @@ func (m *machine) live(now time.Time) action {
 	}
 	m.phase, m.mode, m.due = phaseLive, modeLive, false
 	m.request = request{began: now, from: m.offset, heard: m.offset}
-	return action{tail: m.offset, cursor: m.cursor, check: m.checkAfter(now)}
+	return action{tail: m.offset, cursor: m.cursor, check: m.soon(m.checkAfter(now))}
 }
 
 // stop ends the live request for a reason. The first one counts.
@@ -43,7 +43,7 @@ func (m *machine) show(in *input) action {
 	}
 	var check time.Duration
 	if in.shown.Offset.After(r.heard) {
-		r.heard, m.quiet, check = in.shown.Offset, in.now, m.rules.jitter(m.rules.Check)
+		r.heard, m.quiet, check = in.shown.Offset, in.now, m.soon(m.rules.jitter(m.rules.Check))
 	}
 	var a action
 	if in.shown.Offset.After(m.offset) {
@@ -128,7 +128,12 @@ func (m *machine) checked(in *input, a *action) {
 		m.request.unchecked, m.quiet = true, in.now
 	}
 	switch {
+	case in.err == nil && m.ahead(in.info) && !m.request.owed.After(m.request.heard):
+		m.request.owed, a.check = in.info.Tail, overdue
 	case in.err == nil && m.elsewhere(in.info):
+		a.missed = m.ahead(in.info) && !m.request.stopped
+		m.stop(thenLook, a)
+	case in.err != nil && m.request.owed.After(m.request.heard): // there is something to show, in any case
 		m.stop(thenLook, a)
 	case in.err == nil && unchecked:
 		// What made that HEAD fail may have cost this request its connection, although no error has shown it.
@@ -148,6 +153,29 @@ func (m *machine) checkAfter(now time.Time) time.Duration {
 		m.quiet = now
 	}
 	return m.rules.jitter(min(max(now.Sub(m.quiet)/2, m.rules.Check), calm*m.rules.Check))
+}
+
+const (
+	// overdue is how long an answer to a live request may take after a HEAD has shown what it is to be: no fact tells
+	// that it is not on its way. An append that was missed is seen later by that.
+	overdue = 50 * time.Millisecond
+	// missesMin is how often upstream must have missed an append until it is believed to miss some. A machine that
+	// stood still can make a single one.
+	missesMin = 2
+)
+
+// ahead says whether all that a HEAD shows is that the stream has moved on, which the live request should show.
+func (m *machine) ahead(info fsm.StreamInfo) bool {
+	return info.Exists && !info.TTL && !info.Closed && info.Tail.After(m.request.heard)
+}
+
+// soon is how long it is until a check of a live request that has just begun, or has just shown an event: where
+// upstream misses appends it is about then that it does.
+func (m *machine) soon(check time.Duration) time.Duration {
+	if m.misses < missesMin {
+		return check
+	}
+	return min(check, m.rules.jitter(m.rules.CheckSoon))
 }
 
 // elsewhere says whether a HEAD shows anything that the live request would not bring.

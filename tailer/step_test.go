@@ -36,6 +36,7 @@ func endsTTL(n int) input                   { in := ends(n); in.info.TTL = true;
 func nothing() input                        { return headSays(fsm.StreamInfo{}) }
 func wavered(n int64) input                 { in := nothing(); in.wavers = n; return in }
 func fails(kind inputKind, err error) input { return input{kind: kind, err: err} }
+func missing(n int64, in input) input       { in.misses = n; return in }
 func checks(in input) input                 { in.kind = inputChecked; return in }
 func led(n int) input                       { return input{kind: inputRead, tail: offsetOf(n)} }
 
@@ -153,8 +154,13 @@ var histories = map[string][]turn{
 		after(5*time.Second, checks(ends(1)), "check in 5s"), after(25*time.Second, checks(ends(1)), "check in 15s"),
 		after(time.Hour, checks(ends(1)), "check in 30s"), on(shows(2), "announce 1 of 2; check in 5s"),
 	}),
-	"a check that shows more stops the request": script(atLive, []turn{
-		on(checks(ends(2)), "interrupt"), on(fails(inputOver, errDown), "head"),
+	"a check that shows more stops the request, unless it shows that itself": script(atLive, []turn{
+		on(checks(ends(2)), "check in 50ms"), on(shows(2), "announce 1 of 2; check in 5s"),
+		on(knows(home, 2, 2), "continue, active"), on(checks(ends(3)), "check in 50ms"),
+		on(checks(ends(4)), "interrupt; missed"), on(fails(inputOver, errDown), "head"),
+	}),
+	"a check that shows more and cannot be repeated stops the request": script(atLive, []turn{
+		on(checks(ends(2)), "check in 50ms"), on(checks(fails(0, errDown)), "interrupt"),
 	}),
 	"a check that finds no stream stops the request": script(atLive, []turn{
 		on(checks(nothing()), "interrupt"),
@@ -169,6 +175,14 @@ var histories = map[string][]turn{
 	"a check that was refused says nothing of the request": script(atLive, []turn{
 		on(checks(fails(0, upstream.AnswerError{Status: 403})), "check in 5s"),
 		on(checks(ends(1)), "check in 5s"),
+	}),
+	"where upstream misses appends, a live request is checked soon": script(looked, []turn{
+		on(hintOf(inputGranted), ""), on(missing(2, slot(true)), "live from 1; check in 250ms"),
+		on(missing(2, checks(ends(1))), "check in 5s"),
+		on(missing(2, shows(2)), "announce 1 of 2; check in 250ms"),
+	}),
+	"a single append that was missed may have landed during the check": script(looked, []turn{
+		on(hintOf(inputGranted), ""), on(missing(1, slot(true)), "live from 1; check in 5s"),
 	}),
 	"an upstream that is back has silent streams checked soon": script(atLive, []turn{
 		after(time.Hour, checks(ends(1)), "check in 30s"), on(hintOf(inputSoon), "check in 5s"),
@@ -470,6 +484,7 @@ func describe(a action) string {
 		}
 	}
 	say(a.interrupt, "interrupt")
+	say(a.missed, "missed")
 	say(a.run, "run")
 	say(a.leave, "leave")
 	say(a.lost, "lost")

@@ -43,6 +43,9 @@ type Config struct {
 	SSE bool
 	// Check is how long a live request may be silent before the stream is first looked at with HEAD (5 s).
 	Check time.Duration
+	// CheckSoon is how soon a live request is looked at with HEAD after it has begun, and after each event, where
+	// upstream has missed appends (250 ms).
+	CheckSoon time.Duration
 	// MaxLive bounds the live requests (10,000); SweepRate is how many streams beyond them are
 	// looked at in a second (500).
 	MaxLive   int
@@ -75,6 +78,7 @@ type Config struct {
 
 func (c *Config) setDefaults() {
 	c.Check = cmp.Or(c.Check, 5*time.Second)
+	c.CheckSoon = cmp.Or(c.CheckSoon, 250*time.Millisecond)
 	c.GoneGrace = cmp.Or(c.GoneGrace, 30*time.Second)
 	c.Upstream.HeadTimeout = cmp.Or(c.Upstream.HeadTimeout, 3*time.Second)
 	c.Silence = cmp.Or(c.Silence, 70*time.Second)
@@ -99,6 +103,7 @@ type Tailer struct {
 	discovery *discovery.Discovery
 
 	watched *prometheus.GaugeVec
+	missed  prometheus.Counter
 	slots   slots
 	sweep   *upstream.Rate
 	watches *watches
@@ -114,7 +119,8 @@ func New(cfg Config) (*Tailer, error) {
 	t := &Tailer{
 		cfg: cfg, log: cfg.Logger, store: cfg.Store,
 		upstream: &asker{Client: upstream.New(cfg.Upstream), limiter: upstream.NewLimiter()},
-		watched:  newWatched(cfg.Metrics), slots: slots{max: cfg.MaxLive}, sweep: upstream.NewRate(cfg.SweepRate),
+		watched:  newWatched(cfg.Metrics), missed: newMissed(cfg.Metrics),
+		slots: slots{max: cfg.MaxLive}, sweep: upstream.NewRate(cfg.SweepRate),
 	}
 	t.watches, t.writes = &watches{t: t, byPath: map[string]*watch{}}, newWrites(t)
 	t.upstream.health = t.upstream.NewHealth(

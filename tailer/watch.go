@@ -66,8 +66,12 @@ func (w *watch) take(in *input) action {
 
 // apply steps the machine and carries out what needs no waiting; w.mu is held.
 func (w *watch) apply(in *input) action {
-	in.now = time.Now()
+	in.now, in.misses = time.Now(), w.t.upstream.health.Misses()
 	a := w.machine.step(in)
+	if a.missed {
+		w.t.upstream.health.Missed()
+		w.t.missed.Inc()
+	}
 	if a.wait > 0 {
 		select {
 		case <-w.cut: // a signal that is there was for another wait

@@ -31,6 +31,8 @@ type Health struct {
 	// outages counts the times that upstream has gone down, wavered those that it has shown a stream again that it had
 	// said was gone.
 	outages, wavered atomic.Int64
+	// missed counts the live requests that it did not answer although the stream had moved on.
+	missed atomic.Int64
 
 	mu      sync.Mutex
 	delay   Backoff // before the next probe
@@ -113,6 +115,12 @@ func (h *Health) Wavered() { h.wavered.Add(1) }
 // Wavers counts the times that upstream could not be believed when it said that streams were gone: Wavered, and
 // Outages.
 func (h *Health) Wavers() int64 { return h.wavered.Load() + h.outages.Load() }
+
+// Missed notes that upstream has left a live request waiting although the stream had moved on.
+func (h *Health) Missed() { h.missed.Add(1) }
+
+// Misses counts the appends that upstream has Missed.
+func (h *Health) Misses() int64 { return h.missed.Load() }
 
 // Outages counts the times that upstream has gone down.
 func (h *Health) Outages() int64 { return h.outages.Load() }
