@@ -120,7 +120,7 @@ func (d *Dispatcher) send(ctx context.Context, a *attempt) bool {
 	switch {
 	case err == nil:
 		return true
-	case errors.Is(err, errOverdue):
+	case errors.Is(err, errOverdue), !a.exchange.end(): // the attempt goes on without this goroutine
 		return false
 	case d.requests.Err() != nil:
 		return a.ends(format.Verdict{Result: fsm.AttemptAbandoned})

@@ -2,7 +2,6 @@ package dispatcher
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"reveille/fsm"
@@ -68,13 +67,8 @@ func (d *Dispatcher) carryProbes(ctx context.Context, down map[string]*probing) 
 		}
 		carried, err := d.carryProbe(ctx, sub, p)
 		d.noteStore(err)
-		switch {
-		case errors.Is(err, fsm.ErrUnavailable):
-			return
-		case carried:
+		if p.pause = min(max(2*p.pause, probeAgain), probeAgainMax); carried {
 			p.pause = probeAgain
-		default:
-			p.pause = min(max(2*p.pause, probeAgain), probeAgainMax)
 		}
 		p.next = time.Now().Add(p.pause)
 	}

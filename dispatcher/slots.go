@@ -262,8 +262,8 @@ func (s *slots) setAside(in *list.List, it *item) {
 	s.aside++
 }
 
-// comeBack queues an item of a list that was set aside, as the first of its lane, unless its wake was queued anew
-// meanwhile.
+// comeBack queues an item of a list that was set aside, as the last of its lane: the store may still not answer for it,
+// but does for others. It does nothing if the wake was queued anew meanwhile.
 func (s *slots) comeBack(in *list.List, e *list.Element) {
 	it := in.Remove(e).(*item)
 	s.aside--
@@ -278,7 +278,7 @@ func (s *slots) comeBack(in *list.List, e *list.Element) {
 	}
 	it.lane = l
 	s.queued[it.key] = it
-	it.place = it.queue.PushFront(it)
+	it.place = it.queue.PushBack(it)
 	if l.turn == nil {
 		l.turn = s.waiting[l.standing].PushBack(l)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"errors"
 	"slices"
 	"time"
 
@@ -101,10 +100,10 @@ func (d *Dispatcher) prepareTest(_ context.Context, a *attempt) bool {
 func (d *Dispatcher) sendTest(ctx context.Context, a *attempt) bool {
 	a.began = time.Now()
 	err := d.ask(ctx, a)
-	switch {
-	case errors.Is(err, errOverdue):
-		return false
-	case err != nil:
+	if err != nil {
+		if !a.exchange.end() {
+			return false
+		}
 		a.took = time.Since(a.began)
 		return a.ends(judgeError(err))
 	}

@@ -20,6 +20,8 @@ const (
 	maxUnanswered = 4096
 	// unansweredFor is how long a call is kept: longer than the deadline of an attempt is off.
 	unansweredFor = 2 * time.Minute
+	// observedFor is that for an observation of a stream, which may be another one later.
+	observedFor = 10 * time.Second
 	// unansweredPause is how long it takes until they are sent again.
 	unansweredPause = 500 * time.Millisecond
 )
@@ -94,7 +96,11 @@ func (u *unanswered) take() (calls []sentCall) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for _, c := range u.calls {
-		if time.Since(c.asked) < unansweredFor {
+		limit := unansweredFor
+		if c.script == scriptObserve {
+			limit = observedFor
+		}
+		if time.Since(c.asked) < limit {
 			calls = append(calls, c)
 		}
 	}

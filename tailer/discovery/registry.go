@@ -141,7 +141,10 @@ func (r *registry) tick(ctx context.Context) (again time.Duration, err error) {
 	case !info.Exists:
 		r.doubt = true
 		return upstream.Jitter(r.d.cfg.RetryMax), nil
-	case at.After(info.Tail):
+	case at.After(info.Tail): // it may be an old answer
+		if info, err = r.d.up.HeadAnew(ctx, r.d.cfg.Registry); err != nil || !info.Exists || !at.After(info.Tail) {
+			return upstream.Jitter(r.d.cfg.RetryMax), err
+		}
 		return 0, r.startAgain(ctx, info.Tail, true)
 	}
 	switch same, err := r.isSame(ctx, info.Tail); {
