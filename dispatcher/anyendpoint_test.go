@@ -285,7 +285,7 @@ func TestAnAttemptEndsWhateverItsEndpointSends(t *testing.T) {
 	roots.AddCert(certified.Certificate())
 	width := 100 // rapid checks a hundred times, and a fifth of it in the short form
 	if testing.Short() {
-		width = 20
+		width = 12
 	}
 	rapid.Check(t, func(rt *rapid.T) {
 		var endpoints []anyEndpoint
