@@ -30,20 +30,20 @@ type anyEndpoint struct {
 	reads int
 	// sends is what it answers, and sendsOn what it sends after that again and again.
 	sends, sendsOn []byte
-	ends           ending
+	ends           closing
 }
 
 const readsAll = -1
 
-type ending string
+type closing string
 
 // The endings of a connection.
 const (
-	closes      ending = "closes"
-	halfCloses  ending = "half-closes"
-	resets      ending = "resets"
-	staysOpen   ending = "stays open"
-	readsNoMore ending = "stays open and reads no more"
+	closes      closing = "closes"
+	halfCloses  closing = "half-closes"
+	resets      closing = "resets"
+	staysOpen   closing = "stays open"
+	readsNoMore closing = "stays open and reads no more"
 )
 
 func (e anyEndpoint) String() string {
@@ -59,7 +59,7 @@ func drawEndpoint(t *rapid.T) anyEndpoint {
 		mode:  rapid.SampledFrom([]string{"wake", "push", "test"}).Draw(t, "mode"),
 		h2:    rapid.IntRange(0, 3).Draw(t, "protocol") == 0,
 		reads: rapid.SampledFrom([]int{readsAll, readsAll, readsAll, 0, 1, 30, 200}).Draw(t, "reads"),
-		ends: rapid.SampledFrom([]ending{closes, halfCloses, resets, staysOpen, staysOpen, readsNoMore}).
+		ends: rapid.SampledFrom([]closing{closes, halfCloses, resets, staysOpen, staysOpen, readsNoMore}).
 			Draw(t, "ends"),
 	}
 	if e.h2 {

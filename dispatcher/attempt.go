@@ -31,7 +31,7 @@ const (
 // attempt was over before: then another worker does the rest in place of this one.
 func (d *Dispatcher) perform(sl slot, sub fsm.Subscription, w fsm.Wake) bool {
 	ctx := d.traces.begin(d.requests, w)
-	a := &attempt{sub: sub, wake: w}
+	a := &attempt{sub: sub, wake: w, slot: &sl}
 	a.overdue = func(late *attempt) {
 		d.worker(func() bool {
 			d.conclude(late)
@@ -47,7 +47,7 @@ func (d *Dispatcher) perform(sl slot, sub fsm.Subscription, w fsm.Wake) bool {
 }
 
 func (d *Dispatcher) finished(ctx context.Context, sl slot, a *attempt) {
-	out := d.record(ctx, sl.lane, a)
+	out := d.record(ctx, sl, a)
 	d.release(sl)
 	d.follow(out)
 }

@@ -23,6 +23,8 @@ const (
 	// pushSize is about what a push costs in memory while its request is in flight, in bytes: its events, as they were
 	// read and as they are sent.
 	pushSize = 2 * fsm.MaxDeliveryBytes
+	// eventSize is about what an event costs beside its own bytes.
+	eventSize = 1 << 10
 )
 
 // read reads the events that a push brings.
@@ -69,6 +71,7 @@ func (d *Dispatcher) read(ctx context.Context, a *attempt) bool {
 	if a.sub.Format == fsm.FormatOJS && batch.JSON && len(batch.Events) > 0 {
 		a.eventType = textOf(at(gjson.ParseBytes(batch.Events[0]), []string{fsm.DefaultTypePath}))
 	}
+	d.holds(a)
 	d.metrics.filtered.Add(float64(batch.Passed))
 	switch {
 	case unfit:
@@ -95,6 +98,21 @@ func (d *Dispatcher) read(ctx context.Context, a *attempt) bool {
 		return a.ends(format.Verdict{Result: fsm.AttemptEmpty})
 	}
 	return true
+}
+
+// holds counts what a push has read in place of what it may have read.
+func (d *Dispatcher) holds(a *attempt) {
+	if a.slot == nil {
+		return
+	}
+	size := sizeOf(a.wake)
+	for _, event := range a.delivery.Batch.Events {
+		size += pushSize/fsm.MaxDeliveryBytes*len(event) + eventSize
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.slots.resize(a.slot, size)
+	d.pump()
 }
 
 // filterHolds says whether the filter that has left out events is still that of the subscription, which is not paused.

@@ -3,6 +3,7 @@ package dispatcher
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -260,7 +261,17 @@ func TestPushesInFlightAreBoundedInMemory(t *testing.T) {
 	for now := store.now(); s.mayStart(l, 100, now); n++ {
 		s.take(l, 100, now)
 	}
-	if most := maxInFlightBytes / pushSize; n > most || n < most/2 {
+	most := maxInFlightBytes / pushSize
+	if n > most/2 || n < most/3 {
+		t.Errorf("%d pushes of a new subscription are in flight, want less than half of %d", n, most)
+	}
+	for k := range 2 * most { // many new ones
+		if l := s.lane(laneKey{fmt.Sprint(k), "g"}, pushSize); s.mayStart(l, 100, store.now()) {
+			s.take(l, 100, store.now())
+			n++
+		}
+	}
+	if n > most || n < most/2 {
 		t.Errorf("%d pushes are in flight, want about %d", n, most)
 	}
 	working := s.lane(laneKey{"works", "g"}, pushSize)

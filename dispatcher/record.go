@@ -18,10 +18,10 @@ const (
 )
 
 // record tells the observers and the store what an attempt came to, and returns what the store asks for.
-func (d *Dispatcher) record(ctx context.Context, l *lane, a *attempt) fsm.Outcome {
+func (d *Dispatcher) record(ctx context.Context, sl slot, a *attempt) fsm.Outcome {
 	over := a.over()
 	d.traces.end(ctx, over)
-	d.noteStanding(l, over)
+	d.noteStanding(sl, over)
 	if !a.passesOver() {
 		d.cfg.Outcomes.Attempted(over)
 	}
@@ -107,11 +107,11 @@ func (d *Dispatcher) noteStore(err error) {
 }
 
 // noteStanding remembers how the endpoint of a subscription does.
-func (d *Dispatcher) noteStanding(l *lane, a fsm.Attempt) {
+func (d *Dispatcher) noteStanding(sl slot, a fsm.Attempt) {
 	if a.Tells() {
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		d.slots.ended(l, a.Result.OK())
+		d.slots.ended(sl, ending{answered: a.Status != 0, ok: a.Result.OK()}, d.cfg.Clock())
 	}
 }
 

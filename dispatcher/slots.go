@@ -7,23 +7,35 @@ import (
 	"reveille/fsm"
 )
 
-// slowAfter is how long an attempt may be out before its subscription counts as one that hangs.
-const slowAfter = 5 * time.Second
+const (
+	// slowAfter is how long an attempt may be out before it counts as one that hangs.
+	slowAfter = 5 * time.Second
+	// newShare is how many slots a subscription may hold that has earned none by answers, once slots are scarce.
+	newShare = 2
+	// earnedFor is how long a subscription that holds none keeps what it has earned.
+	earnedFor = time.Second / 2
+	// sweepEvery is how often all subscriptions are looked at.
+	sweepEvery = time.Second
+)
 
 // slots hands out the right to have a request in flight, and keeps the wakes that wait for it. It does no I/O and is
 // guarded by its owner's mutex.
 //
 // A subscription that hangs or fails must take nothing from the others, so a slot is given by five rules:
 //
-//  1. in all there are no more than total, and no subscription holds more than perLane;
-//  2. while less than half of all slots are in use, nothing else is asked;
-//  3. from then on a subscription may hold at most its share of what is free: free slots divided by the subscriptions
-//     that hold any, itself included, and at least one. Each one that hangs leaves less for the next;
-//  4. the last eighth is only for subscriptions whose last attempt did not fail and that have none out for longer than
-//     slowAfter, and the last quarter of that only for those whose last attempt succeeded: new ones that hang, however
-//     many at once, cannot take it;
-//  5. what is in flight has no more than maxBytes, and the last parts of those are kept in the same way; the last
-//     quarter for deliveries that bring no events, which are small.
+//  1. in all there are no more than total, and no subscription holds more than its window. That is perLane at first. It
+//     shrinks by one with each attempt that is out for longer than slowAfter, down to one, and grows by one with each
+//     answer, and by one more with an answer that was slow: so what is slow and answers keeps its window;
+//  2. while less than half of all slots are in use, nothing else is asked. Beyond that they are scarce;
+//  3. then slots are earned by answers, as the congestion window of a connection is: a subscription that held none may
+//     hold newShare, and one more with each success, as long as it uses half of them. One that fails or hangs holds no
+//     more than its share of what is free, and at least one. The others take turns;
+//  4. the last quarter is not for those that fail or hang, the last eighth not for those of which nothing is known, but
+//     for the first slot of each; all of these leave one thirty-second. The last of all is only for the first slot of a
+//     subscription. So many that hang leave others what they need;
+//  5. what is in flight has no more than maxBytes, and rules 2 and 4 hold for these, too; the last quarter is for
+//     deliveries that bring no events, which are small. What a push may bring is reserved until it is known what it
+//     does.
 //
 // Wakes that get none are queued, first in first out within a subscription, and subscriptions take turns. What is
 // replayed has a queue of its own, which gets one of four turns while new events wait.
@@ -36,9 +48,11 @@ type slots struct {
 	inFlight int
 	// bytes is the sum of the sizes of what is in flight.
 	bytes int
-	// active counts the lanes that hold slots.
-	active int
-	lanes  map[laneKey]*lane
+	// active counts the lanes that hold slots, news the slots held by those of which nothing is known.
+	active, news int
+	lanes        map[laneKey]*lane
+	// swept is when all lanes were looked at last, seen the latest time that is known.
+	swept, seen time.Time
 	// waiting are the lanes with a queue, by their standing, in the order of their turns. The standings take turns as
 	// well, so that many that fail do not keep a new one waiting for long.
 	waiting [standings]list.List
@@ -57,8 +71,16 @@ type laneKey struct{ id, generation string }
 // lane is what slots knows of one subscription.
 type lane struct {
 	key laneKey
-	// started are the times at which the attempts that hold slots began, the oldest first.
-	started  list.List
+	// started are the times at which the attempts that hold slots began, the oldest first. quick is the first of them
+	// that is not known to hang.
+	started list.List
+	quick   *list.Element
+	// window is how many slots it may hold, earned how many of them once slots are scarce.
+	window, earned int
+	// most is how many it held at most since all lanes were looked at.
+	most int
+	// idle is when it gave a slot back last.
+	idle     time.Time
 	standing standing
 	// queue has what waits, replays what is replayed of it. passed counts how often replays were passed over.
 	queue, replays list.List
@@ -141,7 +163,7 @@ func newSlots(total, perLane, maxQueue, maxBytes int, m *metrics) *slots {
 func (s *slots) lane(k laneKey, size int) *lane {
 	l := s.lanes[k]
 	if l == nil {
-		l = &lane{key: k, size: size, metrics: s.metrics.of(k.id)}
+		l = &lane{key: k, size: size, window: s.perLane, earned: newShare, metrics: s.metrics.of(k.id)}
 		s.lanes[k] = l
 	}
 	return l
@@ -149,48 +171,81 @@ func (s *slots) lane(k laneKey, size int) *lane {
 
 // mayStart applies the rules above to an attempt of a size.
 func (s *slots) mayStart(l *lane, size int, now time.Time) bool {
+	s.seen = now
+	s.noteSlow(l, now)
 	held, free := l.started.Len(), s.total-s.inFlight
+	if held == 0 && now.Sub(l.idle) > earnedFor {
+		l.earned = newShare
+	}
 	bytes := s.maxBytes - s.bytes - s.counted(size+l.size)
 	standing := l.standing
-	if l.hangs(now) {
+	if l.hangs() {
 		standing = failing
 	}
-	spare := standing.kept(s.maxBytes)
+	spare, theirs := 0, s.maxBytes
 	if l.size > 0 {
-		theirs := s.maxBytes - s.maxBytes/4
-		spare = s.maxBytes/4 + standing.kept(theirs)
+		spare = s.maxBytes / 4
+		theirs -= spare
 	}
+	scarce := 2*s.inFlight >= s.total || l.size > 0 && 2*(s.bytes+s.counted(size+l.size)) > theirs
 	switch {
-	case free <= 0 || held >= s.perLane || bytes < spare:
+	case free <= 0 || held >= l.window || bytes < spare+standing.kept(theirs, held):
 		return false
-	case 2*s.inFlight < s.total:
+	case !scarce:
 		return true
-	case free <= standing.kept(s.total):
+	case free <= standing.kept(s.total, held), l.standing == unknown && s.news >= s.total-s.total/32:
 		return false
 	}
-	active := s.active
-	if held == 0 {
-		active++
+	if held >= l.earned {
+		return false
 	}
-	return held < max(1, free/active)
+	if standing != failing {
+		return true
+	}
+	lanes := s.active
+	if held == 0 {
+		lanes++
+	}
+	return held < max(1, free/lanes)
 }
 
-// kept returns how much of a whole is kept for lanes of a better standing.
-func (s standing) kept(whole int) int {
-	switch s {
-	case failing:
+// kept returns how much of a whole is kept for other lanes than one that holds so many slots.
+func (s standing) kept(whole, held int) int {
+	switch {
+	case s == failing:
+		return whole / 4
+	case s == unknown && held > 0:
 		return whole / 8
-	case unknown:
+	case s == unknown:
+		return whole / 64
+	case held > 0:
 		return whole / 32
 	default:
 		return 0
 	}
 }
 
-// hangs says whether a lane has had an attempt out for long.
-func (l *lane) hangs(now time.Time) bool {
-	oldest := l.started.Front()
-	return oldest != nil && now.Sub(oldest.Value.(time.Time)) > slowAfter
+// hangs says whether a lane has an attempt out that is known to hang.
+func (l *lane) hangs() bool { return l.started.Len() > 0 && l.started.Front() != l.quick }
+
+// noteSlow shrinks the window of a lane by the attempts that have come to hang.
+func (s *slots) noteSlow(l *lane, now time.Time) {
+	for l.quick != nil && now.Sub(l.quick.Value.(time.Time)) > slowAfter {
+		l.quick = l.quick.Next()
+		l.window = max(1, l.window-1)
+	}
+}
+
+// sweep looks for attempts that have come to hang, now and then, and for what was earned and is not used.
+func (s *slots) sweep(now time.Time) {
+	if now.Sub(s.swept) < sweepEvery {
+		return
+	}
+	s.swept = now
+	for _, l := range s.lanes {
+		s.noteSlow(l, now)
+		l.earned, l.most = max(newShare, min(l.earned, 2*l.most)), l.started.Len()
+	}
 }
 
 // counted returns what a size counts for: settings may allow wakes that would never fit otherwise.
@@ -203,33 +258,72 @@ func (s *slots) take(l *lane, size int, now time.Time) slot {
 	s.inFlight++
 	counted := s.counted(size + l.size)
 	s.bytes += counted
-	return slot{lane: l, at: l.started.PushBack(now), bytes: counted}
+	sl := slot{lane: l, at: l.started.PushBack(now), bytes: counted}
+	if l.quick == nil {
+		l.quick = sl.at
+	}
+	l.most = max(l.most, l.started.Len())
+	if l.standing == unknown {
+		s.news++
+	}
+	return sl
+}
+
+// resize counts a slot for another size than it was taken for: that of what it really holds.
+func (s *slots) resize(sl *slot, size int) {
+	s.bytes -= sl.bytes
+	sl.bytes = s.counted(size)
+	s.bytes += sl.bytes
 }
 
 func (s *slots) release(sl slot) {
-	sl.lane.started.Remove(sl.at)
+	l := sl.lane
+	if l.quick == sl.at {
+		l.quick = sl.at.Next()
+	}
+	l.started.Remove(sl.at)
+	l.idle = s.seen
+	if l.standing == unknown {
+		s.news--
+	}
 	s.inFlight--
 	s.bytes -= sl.bytes
-	if sl.lane.started.Len() == 0 {
+	if l.started.Len() == 0 {
 		s.active--
 	}
 }
 
-// ended notes how an attempt of a lane went.
-func (s *slots) ended(l *lane, ok bool) {
-	now := failing
-	if ok {
-		now = proven
+// ended notes how the attempt of a slot went.
+func (s *slots) ended(sl slot, end ending, now time.Time) {
+	l := sl.lane
+	s.seen = now
+	s.noteSlow(l, now)
+	standing := failing
+	if end.ok {
+		standing = proven
 	}
-	if l.standing == now {
-		return
+	if end.answered {
+		l.window++
+		if now.Sub(sl.at.Value.(time.Time)) > slowAfter {
+			l.window++
+		}
+		l.window = min(l.window, s.perLane)
 	}
-	if l.turn != nil {
+	if end.ok {
+		l.earned = min(max(l.earned, l.started.Len())+1, s.perLane)
+	}
+	if l.standing != standing && l.turn != nil {
 		s.waiting[l.standing].Remove(l.turn)
-		l.turn = s.waiting[now].PushBack(l)
+		l.turn = s.waiting[standing].PushBack(l)
 	}
-	l.standing = now
+	if l.standing == unknown {
+		s.news -= l.started.Len()
+	}
+	l.standing = standing
 }
+
+// ending is how an attempt went: whether it had an answer, and whether that was a success.
+type ending struct{ answered, ok bool }
 
 // enqueue puts a wake in its lane's queue, or renews what is there of it already. It returns nil if the queue is full.
 func (s *slots) enqueue(l *lane, w fsm.Wake) *item {
@@ -286,13 +380,14 @@ func (s *slots) comeBack(in *list.List, e *list.Element) {
 
 // next takes the wake whose turn it is, and a slot for it. ok is false if no waiting subscription may have one now.
 func (s *slots) next(now time.Time) (it *item, sl slot, ok bool) {
+	s.sweep(now)
 	s.first = (s.first + 1) % standings
 	for i := range standings {
 		standing := (s.first + i) % standings
 		ring := &s.waiting[standing]
 		for range ring.Len() {
 			// If lanes of this standing may have no slot, they are not looked through: there can be very many.
-			if free := s.total - s.inFlight; free <= 0 || 2*s.inFlight >= s.total && free <= standing.kept(s.total) {
+			if free := s.total - s.inFlight; free <= 0 || 2*s.inFlight >= s.total && free <= standing.kept(s.total, 0) {
 				break
 			}
 			turn := ring.Front()

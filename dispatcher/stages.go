@@ -39,6 +39,8 @@ func (d *Dispatcher) newStages() stages {
 type attempt struct {
 	sub  fsm.Subscription
 	wake fsm.Wake
+	// slot is what it holds; nil for a test delivery.
+	slot *slot
 	// test is true of a test delivery, which has no wake (testdelivery.go).
 	test bool
 	// prepare sets kind, format, delivery and host. Of the URL only the host is ever shown: the rest may be a secret.
