@@ -71,7 +71,7 @@ func listen(ctx context.Context, name, addr string) (net.Listener, error) {
 	ln, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return nil, fmt.Errorf("%s_%s=%q: another program listens there already", prefix, name, addr)
+		return nil, fmt.Errorf("%s_%s=%q: the address is in use by another program", prefix, name, addr)
 	case err != nil:
 		return nil, &settingError{
 			name: prefix + "_" + name, value: addr,

@@ -29,7 +29,7 @@ func TestAPortInUseIsSaidToBe(t *testing.T) {
 	defer func() { _ = ln.Close() }()
 	addr := ln.Addr().String()
 	_, err = listen(t.Context(), "LISTEN_ADDR", addr)
-	if want := "REVEILLE_LISTEN_ADDR=\"" + addr + "\": another program listens there already"; err == nil ||
+	if want := "REVEILLE_LISTEN_ADDR=\"" + addr + "\": the address is in use by another program"; err == nil ||
 		err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}

@@ -68,6 +68,9 @@ func (c *Client) Try(ctx context.Context, method, path, body string, header ...s
 	if err != nil {
 		return Response{}, err
 	}
+	if method == http.MethodPatch {
+		req.Header.Set(jsonType[0], jsonType[1])
+	}
 	for i := 0; i+1 < len(header); i += 2 {
 		req.Header.Set(header[i], header[i+1])
 	}
