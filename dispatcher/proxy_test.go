@@ -14,8 +14,8 @@ import (
 	"reveille/fsm"
 )
 
-// TestWhatAProxyAnswersIsTheProxys holds which answers are held against the endpoint, and which are final, of those that
-// come through a proxy: over plain HTTP, and to a CONNECT.
+// TestWhatAProxyAnswersIsTheProxys holds which answers are held against the endpoint, and which are final, of those
+// that come through a proxy: over plain HTTP, and to a CONNECT.
 func TestWhatAProxyAnswersIsTheProxys(t *testing.T) {
 	const says, squid = "Proxy-Status", "X-Squid-Error"
 	own := func(status int) string { return fmt.Sprintf("the proxy answered status %d", status) }

@@ -242,7 +242,10 @@ func slowAttack(n int) attack {
 					"callback whose body trickles", "POST " + callback + " HTTP/1.1\r\nHost: x\r\n" + authorized + body,
 					" ",
 				},
-				{"subscription whose body trickles", "PUT /live?subscription=slow HTTP/1.1\r\nHost: x\r\n" + body, " "},
+				{
+					"subscription whose body trickles",
+					"PUT /live?subscription=slow HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n" + body, " ",
+				},
 				{"append through the gateway whose body trickles", "POST /live HTTP/1.1\r\nHost: x\r\n" + body, " "},
 				{
 					"answers that are not read",

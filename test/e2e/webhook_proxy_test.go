@@ -15,8 +15,9 @@ import (
 	"reveille/test/harness"
 )
 
-// TestAProxyThatRefusesIsNoEndpointThatFails has a proxy refuse deliveries, over plain HTTP and as CONNECT, with statuses
-// that would be final if they were the endpoint's. Then it passes them on: nothing is dead, and no endpoint was down.
+// TestAProxyThatRefusesIsNoEndpointThatFails has a proxy refuse deliveries, over plain HTTP and as CONNECT, with
+// statuses that would be final if they were the endpoint's. Then it passes them on: nothing is dead, and no endpoint
+// was down.
 func TestAProxyThatRefusesIsNoEndpointThatFails(t *testing.T) {
 	t.Parallel()
 	var forward atomic.Pointer[httputil.ReverseProxy]
