@@ -28,7 +28,7 @@ func (d *Dispatcher) runTimers(ctx context.Context) {
 		case ctx.Err() != nil:
 			return
 		case err != nil:
-			d.outage.failed(err)
+			d.noteStore(err)
 			pause = min(max(2*pause, d.cfg.DueInterval), dueBackoffMax)
 		default:
 			d.outage.over()

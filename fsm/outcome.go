@@ -19,6 +19,16 @@ type Outcome struct {
 	Ended []WakeEnd
 	// Left are the dead letters that events have left whose stream is gone.
 	Left []Left
+	// Quarantined are the consumers that were put in quarantine.
+	Quarantined []Quarantined
+}
+
+// Quarantined is a consumer whose record cannot be read, or leads to an error. Nothing is done with it, so that it
+// stops no other, until its subscription is resumed and it can be read, or its subscription is deleted.
+type Quarantined struct {
+	Consumer string
+	// Reason is what is wrong with the record; it has at most 200 bytes.
+	Reason string
 }
 
 // Add merges another outcome into o.
@@ -30,6 +40,7 @@ func (o *Outcome) Add(p Outcome) {
 	o.Linked += p.Linked
 	o.Ended = append(o.Ended, p.Ended...)
 	o.Left = append(o.Left, p.Left...)
+	o.Quarantined = append(o.Quarantined, p.Quarantined...)
 }
 
 // Left counts the dead letters that a subscription has of a stream that is gone for a cause.

@@ -205,7 +205,7 @@ func (c *Consumer) show(env Env) {
 		c.Deadline = env.Now.Add(env.Timing.Liveness)
 	case GivenUp:
 		c.Deadline = time.Time{}
-	case Idle:
+	case Idle, InQuarantine:
 	}
 }
 

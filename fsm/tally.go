@@ -60,6 +60,7 @@ func (t *Tally) Count(c Consumer) {
 		one.Live = 1
 	case GivenUp:
 		one.GivenUp = 1
+	case InQuarantine: // the store counts none
 	}
 	if c.State == Live || c.State == Waking && !c.Retired {
 		one.Pending = 1

@@ -216,6 +216,8 @@ const (
 	// GivenUp is gone for workers: no callback, deadline or attempt is for it. It keeps its offsets, and the next event
 	// of one of its streams, or a resumption of its subscription, makes it idle again.
 	GivenUp State = "given_up"
+	// InQuarantine is only what an operator is shown of a consumer whose record the store cannot read (Quarantined).
+	InQuarantine State = "quarantined"
 )
 
 // Link is one stream that a consumer is subscribed to.

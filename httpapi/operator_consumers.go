@@ -31,6 +31,7 @@ const (
 // consumerStates are what a list of consumers can be narrowed to.
 var consumerStates = []string{
 	string(fsm.Idle), string(fsm.Waking), string(fsm.Live), string(fsm.GivenUp),
+	string(fsm.InQuarantine),
 	conditionFailing, conditionRetired, conditionHidden,
 }
 

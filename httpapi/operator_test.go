@@ -445,7 +445,7 @@ func TestOperatorsBadRequestsAreRefused(t *testing.T) {
 		{"streams?cursor=" + place{Partition: -1}.String(), 400, fsm.CodeInvalidRequest, "cursor"},
 		{
 			"consumers?state=asleep", 400, fsm.CodeInvalidRequest,
-			"state must be one of idle, waking, live, given_up, failing",
+			"state must be one of idle, waking, live, given_up, quarantined, failing",
 		},
 		{"consumers?stat=live", 400, fsm.CodeInvalidRequest, `"stat" is not a parameter`},
 		{"consumers?subscription=a:b", 400, fsm.CodeInvalidSubscriptionID, "':'"},

@@ -42,13 +42,16 @@ func (s *Store) Callback(ctx context.Context, cb fsm.Callback) (fsm.CallbackRepl
 			Outcome: l.outcome(), WakeID: l.text(),
 		}
 	})
+	if answer.Code == fsm.CodeInternal && r.bad == nil {
+		return answer, fmt.Errorf("redis: consumer %s is in quarantine: its record cannot be read", cb.Consumer.ID)
+	}
 	return answer, r.bad
 }
 
 // callbackCodes are what callback.lua answers with.
 var callbackCodes = []fsm.Code{
 	"", fsm.CodeConsumerGone, fsm.CodeTokenExpired, fsm.CodeStaleEpoch, fsm.CodeAlreadyClaimed, fsm.CodeInvalidOffset,
-	fsm.CodeInvalidRequest,
+	fsm.CodeInvalidRequest, fsm.CodeInternal,
 }
 
 // Consumer implements fsm.CallbackStore. A consumer whose subscription was deleted is not found, even while it is yet

@@ -17,12 +17,24 @@ import (
 // ErrIncompatible is the cause of an error about a Redis or a database that this program cannot work with.
 var ErrIncompatible = errors.New("redis cannot be used")
 
-// Check makes sure that Redis answers, is what its URL says and at least 6.2, and holds no data of another partition
-// count or another upstream. It writes both to a database that is used for the first time. Errors wrap
+// layout is that of the data: of keys, records and fields (lua/lib.lua). It changes when a version of this program can
+// no longer work with what another one has stored.
+const layout = "1"
+
+// Check makes sure that Redis answers, is what its URL says and at least 6.2, and holds no data of another layout,
+// partition count or upstream. It writes all three to a database that is used for the first time. Errors wrap
 // fsm.ErrUnavailable or ErrIncompatible.
 func (s *Store) Check(ctx context.Context) error {
 	if err := s.checkServer(ctx); err != nil {
 		return err
+	}
+	stored, err := s.setOnce(ctx, "layout", layout)
+	if err != nil {
+		return err
+	}
+	if stored != layout {
+		return fmt.Errorf("%w: its database has data of layout %.20q, this program works with layout %s; run the "+
+			"version of Reveille that wrote it, or use another database", ErrIncompatible, stored, layout)
 	}
 	partitions, err := s.setOnce(ctx, "partitions", strconv.Itoa(s.opts.Partitions))
 	if err != nil {

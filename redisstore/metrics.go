@@ -79,6 +79,7 @@ type figures struct {
 	waiting, aside, retired int64
 	live, givenUp, all      int64
 	known, dead             int64
+	quarantined             int64
 	// counted is false if there were too many subscriptions to count the consumers of.
 	counted bool
 	oldest  time.Duration
@@ -108,7 +109,8 @@ func newCensus(s *Store) *census {
 			"(waking: a wake is being delivered; aside: a failed push that is retried by itself, where the ordering "+
 			"is none; retired: either of these, but the endpoint answered 410 and the subscription was not resumed; "+
 			"live: its worker is working; given_up: deliveries failed "+
-			"for too long, the next event or a resumption wakes it; idle: none of these). The sum over the "+
+			"for too long, the next event or a resumption wakes it; quarantined: its record in Redis cannot be read; "+
+			"idle: none of these). The sum over the "+
 			"replicas is the total. Idle is left out if there are more than 200,000 pairs of a subscription and an "+
 			"owned partition.", "state"),
 		oldest: describe("reveille_oldest_pending_wake_seconds", "Age of the oldest wake among the consumers in "+
@@ -173,8 +175,9 @@ func (c *census) Collect(ch chan<- prometheus.Metric) {
 	gauge(c.consumers, float64(f.retired), "retired")
 	gauge(c.consumers, float64(f.live), "live")
 	gauge(c.consumers, float64(f.givenUp), "given_up")
+	gauge(c.consumers, float64(f.quarantined), "quarantined")
 	if f.counted {
-		gauge(c.consumers, float64(max(0, f.all-f.waiting-f.aside-f.retired-f.live-f.givenUp)), "idle")
+		gauge(c.consumers, float64(max(0, f.all-f.waiting-f.aside-f.retired-f.live-f.givenUp-f.quarantined)), "idle")
 	}
 	gauge(c.known, float64(f.known))
 	gauge(c.dead, float64(f.dead))
@@ -236,8 +239,8 @@ func (s *Store) count(partitions []int) figures {
 		return s.keys.guard(p), s.arguments(p, batches[i%n]...)
 	}) {
 		r.list(func(l *reply) {
-			waiting, aside, retired, live, givenUp, all, known, waited, dead :=
-				l.int(), l.int(), l.int(), l.int(), l.int(), l.int(), l.int(), l.int(), l.int()
+			waiting, aside, retired, live, givenUp, all, known, waited, dead, apart :=
+				l.int(), l.int(), l.int(), l.int(), l.int(), l.int(), l.int(), l.int(), l.int(), l.int()
 			if l.bad != nil {
 				return
 			}
@@ -246,7 +249,7 @@ func (s *Store) count(partitions []int) figures {
 				return
 			}
 			f.asked++
-			f.givenUp += givenUp
+			f.givenUp, f.quarantined = f.givenUp+givenUp, f.quarantined+apart
 			f.waiting, f.aside, f.retired = f.waiting+waiting, f.aside+aside, f.retired+retired
 			f.live, f.known, f.dead = f.live+live, f.known+known, f.dead+dead
 			f.oldest = max(f.oldest, time.Duration(waited)*time.Millisecond)

@@ -84,7 +84,10 @@ func TestTheFiguresOfTheOwnedPartitionsAreThoseOfTheDatabase(t *testing.T) {
 				w.later(time.Second)
 			}
 			want("seven wakes", consumers,
-				map[string]float64{"waking": 7, "aside": 0, "retired": 0, "live": 0, "given_up": 0, "idle": 0})
+				map[string]float64{
+					"waking": 7, "aside": 0, "retired": 0, "live": 0, "given_up": 0,
+					"quarantined": 0, "idle": 0,
+				})
 			want("seven wakes", oldest, one(7))
 			want("seven wakes", "reveille_streams_known", one(7))
 			want("seven wakes", "reveille_subscriptions", one(1))
@@ -107,13 +110,19 @@ func TestTheFiguresOfTheOwnedPartitionsAreThoseOfTheDatabase(t *testing.T) {
 			must[fsm.Outcome](t)(w.Fail(ctx, wakes[3].Ref(), fsm.Failure{}))
 			w.failOne(t, unordered("s"), wakes[4])
 			want("a 410, a done, a 2xx, a failure, and one of a push that steps aside", consumers,
-				map[string]float64{"waking": 4, "aside": 1, "retired": 1, "live": 1, "given_up": 0, "idle": 1})
+				map[string]float64{
+					"waking": 4, "aside": 1, "retired": 1, "live": 1, "given_up": 0,
+					"quarantined": 0, "idle": 1,
+				})
 			want("the first three wait no more", oldest, one(4))
 			if err := w.DeleteSubscription(ctx, "s"); err != nil {
 				t.Fatal(err)
 			}
 			want("the deletion", consumers,
-				map[string]float64{"waking": 0, "aside": 0, "retired": 0, "live": 0, "given_up": 0, "idle": 0})
+				map[string]float64{
+					"waking": 0, "aside": 0, "retired": 0, "live": 0, "given_up": 0,
+					"quarantined": 0, "idle": 0,
+				})
 			want("the deletion", oldest, one(0))
 			want("the deletion", "reveille_redis_up", one(1))
 		})

@@ -1,7 +1,9 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 
@@ -127,6 +129,15 @@ func (s *Store) ScanConsumers(
 	return list, next, r.bad
 }
 
+// quarantined is what is known of a consumer whose record cannot be read.
+func quarantined(id, why string) fsm.Consumer {
+	sub, primary, _ := fsm.ParseAnyConsumerID(id)
+	return fsm.Consumer{
+		ID: id, Subscription: sub, Primary: primary, State: fsm.InQuarantine,
+		LastError: why[:min(len(why), fsm.MaxReason)],
+	}
+}
+
 // consumer reads a consumer's record as scan_consumers.lua returns it.
 func (r *reply) consumer() (c fsm.Consumer) {
 	r.list(func(l *reply) {
@@ -134,8 +145,12 @@ func (r *reply) consumer() (c fsm.Consumer) {
 		for len(l.items) > 0 && l.bad == nil {
 			fields[l.text()] = l.text()
 		}
-		if l.bad == nil {
-			c, l.bad = decodeConsumer(id, fields)
+		if l.bad != nil {
+			return
+		}
+		var bad error
+		if c, bad = decodeConsumer(id, fields); bad != nil {
+			c = quarantined(id, cmp.Or(fields["quarantined"], strings.TrimPrefix(bad.Error(), "redis: ")))
 		}
 	})
 	return c

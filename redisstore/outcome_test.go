@@ -21,6 +21,7 @@ func TestAnOutcomeIsRead(t *testing.T) {
 		[]any{[]any{"s", "g", "s:%2Fa", "/a", "4", "given_up"}},
 		[]any{},
 		[]any{[]any{"s", "/a", "stream_deleted", int64(3)}},
+		[]any{[]any{"s:%2Fb", "its field handed is missing"}},
 	}}}
 	o := r.outcome()
 	if r.bad != nil || len(o.Wakes) != 1 || len(o.Gone) != 1 || o.Gone[0].Cause != fsm.GoneGivenUp {
@@ -29,6 +30,10 @@ func TestAnOutcomeIsRead(t *testing.T) {
 	left := fsm.Left{Subscription: "s", Stream: "/a", Cause: fsm.GoneStreamDeleted, Letters: 3}
 	if len(o.Left) != 1 || o.Left[0] != left {
 		t.Errorf("what is left is %+v", o.Left)
+	}
+	apart := fsm.Quarantined{Consumer: "s:%2Fb", Reason: "its field handed is missing"}
+	if len(o.Quarantined) != 1 || o.Quarantined[0] != apart {
+		t.Errorf("in quarantine are %+v", o.Quarantined)
 	}
 	if w := o.Wakes[0]; w.Epoch != 7 || w.Attempt != 2 || w.Handed != 4 || w.Born != 6 || len(w.Streams) != 1 ||
 		w.Patience != 45*time.Second || w.Span != 3 || !w.Nudged || !w.Replay ||

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"go.uber.org/zap"
+
 	"reveille/fsm"
 )
 
@@ -153,8 +155,14 @@ func (s *Store) ScanStreams(
 			if records.bad != nil {
 				return
 			}
-			var stream fsm.Stream
-			stream, records.bad = recordOf(path, text)
+			stream, err := recordOf(path, text)
+			if err != nil { // the others go on without it
+				if times, log := s.unreadableStream.Happened(time.Now()); log {
+					s.opts.Logger.Error("the record of a stream cannot be read and is ignored", zap.Int("times", times),
+						zap.String("stream", path), zap.Error(err))
+				}
+				return
+			}
 			stream.NotedTail = fsm.Offset(tail)
 			streams = append(streams, stream)
 		})

@@ -134,7 +134,7 @@ func moment(millis int64) time.Time {
 	return time.UnixMilli(millis)
 }
 
-// outcome reads { wakes, idle, hidden, gone, ended, left }.
+// outcome reads { wakes, idle, hidden, gone, ended, left, quarantined }.
 func (r *reply) outcome() (o fsm.Outcome) {
 	r.list(func(l *reply) {
 		l.eachOrNil(func(wakes *reply) { o.Wakes = append(o.Wakes, wakes.wake()) })
@@ -143,6 +143,11 @@ func (r *reply) outcome() (o fsm.Outcome) {
 		l.eachOrNil(func(gone *reply) { o.Gone = append(o.Gone, gone.gone()) })
 		l.eachOrNil(func(ends *reply) { o.Ended = append(o.Ended, ends.wakeEnd()) })
 		l.eachOrNil(func(left *reply) { o.Left = append(o.Left, left.left()) })
+		l.eachOrNil(func(of *reply) {
+			of.list(func(q *reply) {
+				o.Quarantined = append(o.Quarantined, fsm.Quarantined{Consumer: q.text(), Reason: q.text()})
+			})
+		})
 	})
 	return o
 }

@@ -91,7 +91,9 @@ type Store struct {
 	refreshBegun, refreshed atomic.Int64
 	// unreadable is what was logged of stored subscriptions that cannot be read.
 	unreadable fsm.Trouble
-	unanswered unanswered
+	// unreadableStream is the same of records of streams.
+	unreadableStream fsm.Trouble
+	unanswered       unanswered
 	// clearNow asks Run to remove what deleted subscriptions have left.
 	clearNow chan struct{}
 

@@ -314,11 +314,15 @@ func TestCheckRefusesAnOldRedis(t *testing.T) {
 				"INFO":   func(c *server.Peer) { c.WriteBulk("# Server\r\nredis_version:" + version + "\r\n") },
 				"CLIENT": func(c *server.Peer) { c.WriteOK() },
 				"HSETNX": func(c *server.Peer) { c.WriteInt(1) },
-				"HGET":   func(c *server.Peer) { c.WriteBulk("8") },
 			} {
 				if err := old.Register(cmd, func(c *server.Peer, _ string, _ []string) { answer(c) }); err != nil {
 					t.Fatal(err)
 				}
+			}
+			if err := old.Register("HGET", func(c *server.Peer, _ string, args []string) {
+				c.WriteBulk(map[string]string{"layout": "1", "partitions": "8", "born": "8"}[args[1]])
+			}); err != nil {
+				t.Fatal(err)
 			}
 			err = open(t, "redis://"+old.Addr().String(), 8).Check(t.Context())
 			if fit != (err == nil) || !fit &&

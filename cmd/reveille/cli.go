@@ -70,13 +70,14 @@ var commands = []command{
 	},
 	{
 		name: "consumers", does: "list consumers",
-		about: "STATE is idle, waking, live or given_up, and what is wrong: failing, retired or hidden " +
-			"(the primary stream is gone).",
+		about: "STATE is idle, waking, live, given_up or quarantined (its record cannot be read),\n" +
+			"and what is wrong: failing, retired or hidden (the primary stream is gone).",
 		flags: func(c *cli, f *flag.FlagSet) {
 			pages(c, f)
 			f.StringVar(&c.subscription, "subscription", "", "only those of this `ID`")
 			f.StringVar(&c.state, "state", "",
-				"only those that are idle, waking, live, given_up, failing, retired or hidden")
+				"only those that are idle, waking, live, given_up, quarantined, failing, "+
+					"retired or hidden")
 		},
 		run: (*cli).consumers,
 	},

@@ -22,6 +22,8 @@ type consumersGone struct {
 	// stream.
 	asked map[fsm.GoneCause]*fsm.Trouble
 	left  fsm.Trouble
+	// quarantined is what was logged of consumers in quarantine.
+	quarantined fsm.Trouble
 }
 
 func newConsumersGone(r prometheus.Registerer, log *zap.Logger) *consumersGone {
@@ -65,6 +67,12 @@ func (g *consumersGone) followed(o fsm.Outcome, _ fsm.Sighting) {
 			g.log.Warn("a consumer was given up: its deliveries have failed for too long", of...)
 		} else {
 			g.log.Info("a consumer is gone", of...)
+		}
+	}
+	for _, q := range o.Quarantined {
+		if consumers, log := g.quarantined.Happened(time.Now()); log {
+			g.log.Error("a consumer is in quarantine: what redis has of it cannot be used",
+				zap.String("consumer", q.Consumer), zap.String("reason", q.Reason), zap.Int("consumers", consumers))
 		}
 	}
 	for _, l := range o.Left {

@@ -25,6 +25,7 @@ local of = ''
 local function refuse(code, path) return { code, path or '', {}, outcome(), of } end
 
 local c = load(id)
+if not c and is_quarantined(id) then return reply(refuse('INTERNAL')) end
 -- No worker has a token of an aside, nor of a consumer that was never woken: the callback is of an earlier consumer of the same id.
 if not c or aside_of(c) or c.gen ~= gen or c.hidden > 0 or c.wake == '' or c.state == 'given_up' or is_dead(c.gen) then
   return reply(refuse('CONSUMER_GONE'))

@@ -5,10 +5,18 @@
 local LETTERS_DROPPED = 50
 local sub, gen = ARGV[A], ARGV[A + 1]
 local set = P .. 'b:' .. sub .. ':' .. gen
+local function drop(id)
+  local c = load(id)
+  if c and c.gen == gen then
+    remove(c, 'subscription_deleted')
+  elseif not is_quarantined(id) then
+    redis.call('SREM', set, id)
+  end
+end
 for _, id in ipairs(redis.call('SRANDMEMBER', set, 50)) do
   if not can_read(id) then break end
-  local c = load(id)
-  if c and c.gen == gen then remove(c, 'subscription_deleted') else redis.call('SREM', set, id) end
+  apart(drop, id)
+  if is_quarantined(id) then erase(id, set) end
 end
 local left = redis.call('SCARD', set)
 if left == 0 then
@@ -17,8 +25,12 @@ if left == 0 then
     local letter = letter_of(n)
     if letter and letter.g ~= gen then break end
     drop_letter(n)
+    redis.call('ZREM', P .. 'dead:' .. sub, n) -- also if the letter is lost, or cannot be read
     left = redis.call('ZCARD', P .. 'dead:' .. sub)
   end
 end
-if left == 0 then redis.call('HDEL', P .. 'dropping', gen) end
+if left == 0 then
+  redis.call('HDEL', P .. 'dropping', gen)
+  redis.call('HDEL', P .. 'asides', gen, gen .. ':replays') -- of those that could not be read
+end
 return reply({ left, outcome() })

@@ -16,19 +16,15 @@ local before = redis.call('GET', P .. 'n:' .. NONCE)
 if before then
   for id, handed in string.gmatch(before, '(%S+) (%d+)') do
     acted = acted + 1
-    local c = record(id)
-    if c and attempt_out(c, handed) and not is_dead(c.gen) then ask_for_attempt(c) end
+    apart(function()
+      local c = record(id)
+      if c and attempt_out(c, handed) and not is_dead(c.gen) then ask_for_attempt(c) end
+    end, id)
   end
   return reply({ acted, outcome(), 0 })
 end
 
-local ids = redis.call('ZRANGEBYSCORE', P .. 'due', '-inf', now, 'LIMIT', 0, ARGV[A])
-for _, id in ipairs(ids) do
-  if not can_read(id) then
-    stopped = 1
-    break
-  end
-  acted = acted + 1
+local function act(id)
   local c = load(id)
   if not c then
     redis.call('ZREM', P .. 'due', id)
@@ -63,6 +59,16 @@ for _, id in ipairs(ids) do
     c.due = 0
     save(c)
   end
+end
+
+local ids = redis.call('ZRANGEBYSCORE', P .. 'due', '-inf', now, 'LIMIT', 0, ARGV[A])
+for _, id in ipairs(ids) do
+  if not can_read(id) then
+    stopped = 1
+    break
+  end
+  acted = acted + 1
+  apart(act, id)
 end
 if #wakes > 0 then
   local out = {}

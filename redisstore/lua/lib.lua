@@ -49,6 +49,7 @@
 --   retired, live   zset    consumer that is waking and retired, or live -> since when, ms
 --   given_up        zset    consumer that was given up -> when, ms
 --   failing, hidden  zset   consumer whose field of that name is not 0 -> the field, ms
+--   quarantined     hash    consumer that is in quarantine -> why: what is stored of it is not as it should be (quarantine)
 --   dropping        hash    generation of a deleted subscription whose consumers are yet to be removed -> subscription
 --   a:<gen>         set     nonces of the links that have asked whether a generation is still on the list (link_stream.lua), until it
 --                           is deleted; for a while
@@ -91,7 +92,7 @@ local SEEN = tonumber(table.remove(ARGV))
 local UNTRACED = table.remove(ARGV) == '1'
 
 -- What the script's caller is to do, see fsm.Outcome.
-local wakes, idle, hidden, gone, ended, left = {}, {}, {}, {}, {}, {}
+local wakes, idle, hidden, gone, ended, left, quarantined = {}, {}, {}, {}, {}, {}, {}
 
 -- int writes a whole number: tostring() would write large ones as 1.79e+15. Redis takes numbers as they are, in calls and in replies, but
 -- in calls it spends more on each than int does. A script writes the same time or epoch several times, so the texts of large numbers are
@@ -402,16 +403,57 @@ local function is_former(path, seen) return tonumber(redis.call('HGET', P .. 's:
 local LINKS_READ = 1000
 local links_read = 0
 
--- can_read says whether a consumer is still for this call.
-local function can_read(id)
-  return links_read == 0 or links_read + redis.call('HLEN', P .. 'l:' .. id) <= LINKS_READ
+-- size_of is how many items a set or a hash has, 0 if it is of another type.
+local function size_of(command, key)
+  local n = redis.pcall(command, key)
+  return type(n) == 'number' and n or 0
 end
+
+-- can_read says whether a consumer is still for this call.
+local function can_read(id) return links_read == 0 or links_read + size_of('HLEN', P .. 'l:' .. id) <= LINKS_READ end
 
 -- members returns those of a set in their order: dead letters are numbered by it.
 local function members(set)
   local ids = redis.call('SMEMBERS', set)
   table.sort(ids)
   return ids
+end
+
+-- unlist takes consumers off all lists that they are on by what they wait for.
+local function unlist(...)
+  for _, list in ipairs({ 'due', 'waiting', 'aside', 'retired', 'live', 'given_up', 'failing', 'hidden' }) do
+    redis.call('ZREM', P .. list, ...)
+  end
+end
+
+-- quarantine takes a consumer off all lists whose record cannot be read, or leads to an error, so that it stops no other. It keeps its
+-- record, and why it is there, in 200 bytes: resume.lua looks at it again.
+local function quarantine(id, why)
+  why = string.sub(why, 1, 200)
+  unlist(id)
+  if redis.call('HSET', P .. 'quarantined', id, why) == 1 then quarantined[#quarantined + 1] = { id, why } end
+end
+
+local function is_quarantined(id) return redis.call('HEXISTS', P .. 'quarantined', id) == 1 end
+
+-- is_of_record says whether an error comes of what is stored. Any other is of the server, such as that it has no memory left.
+local function is_of_record(why)
+  for _, part in ipairs({ 'attempt to ', 'bad argument', 'WRONGTYPE', 'not an integer', 'not a valid float', 'no number in' }) do
+    if string.find(why, part, 1, true) then return true end
+  end
+  return false
+end
+
+-- apart calls f for one of several consumers, so that what is wrong with that one harms no other. What f has asked for before the error
+-- is not asked for: it is not stored.
+local function apart(f, id, ...)
+  local asked = #wakes
+  local ok, result = pcall(f, id, ...)
+  if ok then return result end
+  local why = type(result) == 'table' and result.err or tostring(result)
+  if not is_of_record(why) then error(result, 0) end
+  for i = #wakes, asked + 1, -1 do wakes[i] = nil end
+  quarantine(id, why)
 end
 
 -- visit calls f with a batch of the consumers in a set, and returns the cursor for the next call, "0" if there is none. If a call
@@ -426,7 +468,7 @@ local function visit(set, cursor, f, size)
   end
   for _, id in ipairs(scan[2]) do
     if not can_read(id) then return (string.match(cursor, '^%d+') or '0') .. '@' .. incarnation() end
-    f(id)
+    apart(f, id)
   end
   return scan[1]
 end
@@ -438,12 +480,37 @@ local RECORD = {
   'epoch', 'woke', 'attempt', 'handed', 'sent', 'failing', 'retired', 'stalled', 'moved', 'hidden', 'due', 'since',
 }
 
--- record returns a consumer's record, or nil if there is none. Field was has it as it is stored, in the order of RECORD.
--- The fields are named twice, in RECORD and here: a loop over RECORD takes 1 µs more.
+-- wrong names the field of a record that is not as it should be. Numbers are exact up to MOST, texts have at most LONGEST bytes.
+local MOST, LONGEST = 2 ^ 53, 8192
+local function wrong(r, known_state)
+  for i = 1, 7 do
+    local optional = i == 4 or i == 7 -- profile and by
+    if not r[i] and not optional or r[i] and #r[i] > LONGEST then return RECORD[i] end
+  end
+  if not known_state then return 'state' end
+  for i = 8, #RECORD - 1 do
+    if not r[i] or not (r[i] >= 0 and r[i] < MOST) then return RECORD[i] end
+  end
+  return 'since'
+end
+
+-- record returns a consumer's record, or nil if there is none, or it cannot be read: then the consumer is in quarantine. Field was has it
+-- as it is stored, in the order of RECORD. The fields are named twice, in RECORD and here: a loop over RECORD takes 1 µs more.
 local function record(id)
   local r = redis.call('HMGET', P .. 'c:' .. id, unpack(RECORD))
-  if not r[1] then return nil end
+  if not r[1] and not r[2] and not r[5] and not r[8] then return nil end
+  local since = r[19]
   for i = 8, #RECORD do r[i] = NUMBERS[r[i]] or tonumber(r[i]) end
+  local epoch, woke, attempt, handed, sent, failing = r[8], r[9], r[10], r[11], r[12], r[13]
+  local retired, stalled, moved, concealed, due = r[14], r[15], r[16], r[17], r[18]
+  local s = r[5]
+  local known = s == 'idle' or s == 'waking' or s == 'live' or s == 'given_up'
+  if not (r[1] and r[2] and r[3] and r[6] and known and epoch and woke and attempt and handed and sent and failing and retired and
+    stalled and moved and concealed and due) or since and not r[19] or #r[1] + #r[2] + #r[3] + #r[6] > LONGEST or
+    not (epoch + woke + attempt + handed + sent + failing + retired + stalled + moved + concealed + due < MOST) or
+    math.min(epoch, woke, attempt, handed, sent, failing, retired, stalled, moved, concealed, due) < 0 then
+    return quarantine(id, 'its field ' .. wrong(r, known) .. ' is missing, too long, or not of its type')
+  end
   local c = {
     id = id, was = r, sub = r[1], gen = r[2], primary = r[3], profile = r[4], state = r[5], wake = r[6], by = r[7], epoch = r[8],
     woke = r[9], attempt = r[10], handed = r[11], sent = r[12], failing = r[13], retired = r[14], stalled = r[15], moved = r[16],
@@ -452,6 +519,7 @@ local function record(id)
   if c.failing > 0 then
     local kept = redis.call('HMGET', P .. 'c:' .. id, 'uncounted', 'parked')
     c.uncounted, c.parked = tonumber(kept[1] or '0'), tonumber(kept[2] or '0')
+    if not c.uncounted or not c.parked then return quarantine(id, 'its field uncounted or parked is not a number') end
   end
   c.was_due, c.was_uncounted, c.was_parked, c.was_place = c.due, c.uncounted, c.parked, place_of(c)
   return c
@@ -582,7 +650,11 @@ local function remove(c, cause)
     redis.call('ZREM', P .. 'replays', c.id)
     for _, id in ipairs(redis.call('SMEMBERS', P .. 'x:' .. c.id)) do
       local r = redis.call('HMGET', P .. 'c:' .. id, 'state', 'epoch', 'wake', 'woke')
-      over({ id = id, sub = c.sub, primary = c.primary, state = r[1], epoch = r[2], wake = r[3], woke = r[4] }, 'removed')
+      if tonumber(r[2] or '') and r[3] and tonumber(r[4] or '') then
+        over({ id = id, sub = c.sub, primary = c.primary, state = r[1], epoch = r[2], wake = r[3], woke = r[4] }, 'removed')
+      else -- it cannot be read, and goes all the same
+        r[2] = '0'
+      end
       ids[#ids + 1], epoch = id, math.max(epoch, tonumber(r[2]))
     end
     links_read = links_read + #ids - 1
@@ -594,9 +666,8 @@ local function remove(c, cause)
   end
   in_chunks(keys, function(...) redis.call('DEL', ...) end)
   in_chunks(ids, function(...)
-    for _, list in ipairs({ 'due', 'waiting', 'aside', 'retired', 'live', 'given_up', 'failing', 'hidden' }) do
-      redis.call('ZREM', P .. list, ...)
-    end
+    unlist(...)
+    redis.call('HDEL', P .. 'quarantined', ...)
     redis.call('SREM', P .. 'b:' .. c.sub .. ':' .. c.gen, ...)
   end)
   count_asides(c.gen, replays - (of and 1 or #ids - 1), -replays)
@@ -646,6 +717,7 @@ end
 local function profile_of(c)
   local numbers = {}
   for n in string.gmatch(c.profile, '%d+') do numbers[#numbers + 1] = tonumber(n) end
+  if #numbers < 2 then error('no number in field profile', 0) end
   local attempt, lasting = table.remove(numbers, 1), table.remove(numbers, 1) > 0
   return attempt, lasting, numbers
 end
@@ -689,7 +761,7 @@ local function ask_for_attempt(c)
   local born, attempt, span, nudged, replay = 0, 0, 0, c.attempt > 1 and now < (nudged_of(c)) and 1 or 0, 0
   if c.profile then
     local kept = redis.call('HMGET', P .. 'c:' .. c.id, 'born', 'span', 'replay')
-    born, attempt, replay = tonumber(kept[1] or '0'), profile_of(c), kept[3] and 1 or 0
+    born, attempt, replay = tonumber(kept[1] or '0') or error('no number in field born', 0), profile_of(c), kept[3] and 1 or 0
     if c.attempt > 1 and kept[2] then
       local epoch, n = string.match(kept[2], '^(%d+) (%d+)$')
       if tonumber(epoch) == c.epoch then span = tonumber(n) end
@@ -1021,10 +1093,25 @@ local function drop_letter(n)
   local id = letter and receiver_of(letter)
   if not id or not redis.call('ZSCORE', P .. 'r:' .. id, n) then return end
   if redis.call('HGET', P .. 'c:' .. id, 'replaying') == n then
-    replay_ends(record(id), n)
+    local c = record(id)
+    if c then replay_ends(c, n) else unqueue(id, n) end
   else
     unqueue(id, n)
   end
+end
+
+-- erase takes a consumer off the store that cannot be read.
+local function erase(id, set)
+  local paths = redis.pcall('HKEYS', P .. 'l:' .. id)
+  if paths.err then paths = {} end
+  local primary = redis.pcall('HGET', P .. 'c:' .. id, 'primary')
+  if type(primary) == 'string' then paths[#paths + 1] = primary end
+  touched = true
+  unwatch(paths, id)
+  redis.call('UNLINK', P .. 'c:' .. id, P .. 'l:' .. id, P .. 'x:' .. id, P .. 'r:' .. id, P .. 'rs:' .. id)
+  redis.call('ZREM', P .. 'replays', id)
+  redis.call('SREM', set, id)
+  redis.call('HDEL', P .. 'quarantined', id)
 end
 
 -- revive makes a consumer that was given up again: the dead letter that it has left, which may be gone, is dropped. O(links).
@@ -1193,7 +1280,7 @@ end
 local function few(path)
   if redis.call('SCARD', P .. 'w:' .. path) > 50 then return nil end
   local ids, sum = members(P .. 'w:' .. path), 0
-  for _, id in ipairs(ids) do sum = sum + redis.call('HLEN', P .. 'l:' .. id) + redis.call('SCARD', P .. 'x:' .. id) end
+  for _, id in ipairs(ids) do sum = sum + size_of('HLEN', P .. 'l:' .. id) + size_of('SCARD', P .. 'x:' .. id) end
   return sum <= LINKS_READ and ids or nil
 end
 
@@ -1213,7 +1300,7 @@ local function all_start_over(path, cursor)
   if cursor == '0' then
     local ids = few(path)
     if ids then
-      for _, id in ipairs(ids) do see_to(id, function(p) return p == path end) end
+      for _, id in ipairs(ids) do apart(see_to, id, function(p) return p == path end) end
       return '0'
     end
     count_restart(path)
@@ -1237,6 +1324,7 @@ end
 -- replay_over follows the end of a replay: its letter is dropped, and the next one begins.
 local function replay_over(of, n)
   local c = record(of)
+  if not c then return unqueue(of, n) end
   redis.call('HINCRBY', P .. 'c:' .. of, 'replayed', 1)
   if redis.call('HEXISTS', P .. 'letters', n) == 1 then drop_letter(n) else replay_ends(c, n) end
 end
@@ -1252,7 +1340,7 @@ local function is_of(letter, id) return id == '' or letter and receiver_of(lette
 -- or_nil returns a list as it stands in a reply: false, which is nil there, if it has no items. That costs Redis less.
 local function or_nil(list) return #list > 0 and list end
 
-local function outcome() return { or_nil(wakes), or_nil(idle), or_nil(hidden), or_nil(gone), or_nil(ended), or_nil(left) } end
+local function outcome() return { or_nil(wakes), or_nil(idle), or_nil(hidden), or_nil(gone), or_nil(ended), or_nil(left), or_nil(quarantined) } end
 
 -- reply is what a script returns: its own reply and the watermark. unchanged is for scripts that change nothing that other replicas
 -- act on.

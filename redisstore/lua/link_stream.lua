@@ -15,13 +15,13 @@ local s = stream_of(path)
 local again = s and s.nonce == NONCE
 if not s or s.stamp ~= stamp and not again then
   -- The call may have been carried out before, and its reply lost.
-  for i = 0, n - 1 do repeated(load(ARGV[A + 10 + 5 * i])) end
+  for i = 0, n - 1 do apart(function(id) repeated(load(id)) end, ARGV[A + 10 + 5 * i]) end
   return reply({ 0, stream_reply(path), outcome(), made })
 end
 if not again then
   local sum = 0
   for i = 0, n - 1 do
-    sum = sum + redis.call('HLEN', P .. 'l:' .. ARGV[A + 10 + 5 * i])
+    sum = sum + size_of('HLEN', P .. 'l:' .. ARGV[A + 10 + 5 * i])
     if i > 0 and sum > LINKS_READ then return reply({ 2, stream_reply(path), outcome(), i }) end
   end
   -- Which subscription was deleted is not kept: clients that create and delete many would fill the partition. A caller first asks
@@ -40,27 +40,33 @@ if not again then
     end
   end
 end
+local function link(id, sub, gen, acked, profile)
+  local c = load(id)
+  if c and c.gen ~= gen then
+    remove(c, 'subscription_deleted') -- left over from an earlier subscription of the same id
+    c = nil
+  end
+  if not c and is_quarantined(id) then
+    local of = redis.pcall('HGET', P .. 'c:' .. id, 'gen')
+    if type(of) ~= 'string' or of == gen then return end
+    erase(id, P .. 'b:' .. sub .. ':' .. of)
+  end
+  if not c and not again then
+    made = made + 1
+    c = create(sub, gen, id, path, begin_at(path, acked), floor(), profile ~= '' and profile)
+  end
+  if c then
+    note_tail(path, tail)
+    if not repeated(c) then
+      observed(c, path)
+      save(c)
+    end
+  end
+end
 for i = 0, n - 1 do
   local at = A + 8 + 5 * i
   local sub, gen, id, acked, profile = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4]
-  if not is_dead(gen) then
-    local c = load(id)
-    if c and c.gen ~= gen then
-      remove(c, 'subscription_deleted') -- left over from an earlier subscription of the same id
-      c = nil
-    end
-    if not c and not again then
-      made = made + 1
-      c = create(sub, gen, id, path, begin_at(path, acked), floor(), profile ~= '' and profile)
-    end
-    if c then
-      note_tail(path, tail)
-      if not repeated(c) then
-        observed(c, path)
-        save(c)
-      end
-    end
-  end
+  if not is_dead(gen) then apart(link, id, sub, gen, acked, profile) end
 end
 if not again then
   if last then

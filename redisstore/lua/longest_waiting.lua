@@ -15,7 +15,7 @@ for _, list in ipairs({ 'waiting', 'aside' }) do
     if few == FEW then break end
     if string.sub(raw[i], 1, #prefix) == prefix then
       few = few + 1
-      local c, at = record(raw[i]), tonumber(raw[i + 1])
+      local c, at = apart(record, raw[i]), tonumber(raw[i + 1])
       local waiting = c and c.gen == ARGV[A + 1] and waits(c)
       if waiting and (not found or found.attempt > 0 and (c.attempt == 0 or at < since)) then found, since = c, at end
       if waiting and c.attempt == 0 then break end

@@ -5,8 +5,9 @@
 local sub, behind = ARGV[A], ARGV[A + 1]
 local from = behind ~= '' and '(' .. behind or sub ~= '' and '[' .. sub .. ':' or '-'
 local list = {}
-for _, id in ipairs(redis.call('ZRANGEBYLEX', P .. 'replays', from, sub ~= '' and '(' .. sub .. ';' or '+', 'LIMIT', 0, ARGV[A + 2])) do
+local function show(id)
   local c = redis.call('HMGET', P .. 'c:' .. id, 'sub', 'primary', 'replaying', 'replayed')
+  if not c[1] or not c[2] then return end
   local n = c[3] or '0'
   local aside = redis.call('HMGET', P .. 'c:' .. id .. ':' .. n, 'ends', 'attempt', 'failing', 'error')
   list[#list + 1] = {
@@ -14,5 +15,8 @@ for _, id in ipairs(redis.call('ZRANGEBYLEX', P .. 'replays', from, sub ~= '' an
     redis.call('HEXISTS', P .. 'rs:' .. id, n), redis.call('HGET', P .. 'l:' .. id .. ':' .. n, c[2]) or '', aside[1] or '',
     aside[2] or '0', aside[3] or '0', aside[3] and aside[3] ~= '0' and aside[4] or '',
   }
+end
+for _, id in ipairs(redis.call('ZRANGEBYLEX', P .. 'replays', from, sub ~= '' and '(' .. sub .. ';' or '+', 'LIMIT', 0, ARGV[A + 2])) do
+  apart(show, id)
 end
 return unchanged(list)

@@ -1,10 +1,31 @@
 -- Resumes deliveries to consumers of a subscription whose endpoint answered 410, that were given up, or whose next attempt was held back
 -- (fsm.Consumer.Resume). Batches: call again with the returned cursor until it is "0".
+-- Those in quarantine are looked at again: if they can be read by now, they go on.
 -- ARGV[9] subscription  ARGV[10] generation  ARGV[11] cursor
 -- Returns { next cursor, how many were resumed, outcome }. O(batch + links that one script may read).
-local resumed = 0
+local resumed, any = 0, redis.call('EXISTS', P .. 'quarantined') == 1
+
+-- restore puts a consumer back on its lists.
+local function restore(c)
+  redis.call('HDEL', P .. 'quarantined', c.id)
+  for _, field in ipairs({ 'failing', 'hidden' }) do
+    if c[field] > 0 then redis.call('ZADD', P .. field, int(c[field]), c.id) end
+  end
+  c.was_place, c.was_due = nil, -1
+  if c.state == 'waking' and c.retired == 0 then c.sent, c.due = 0, now end
+  if c.state == 'live' then c.due = now + LIVENESS end
+  wake_if_pending(c)
+  save(c)
+end
+
 local next_cursor = visit(P .. 'b:' .. ARGV[A] .. ':' .. ARGV[A + 1], ARGV[A + 2], function(id)
+  local was = any and is_quarantined(id)
   local c = load(id)
+  if was and c then
+    restore(c)
+    resumed = resumed + 1
+    return
+  end
   local waits = c and c.state == 'waking' and c.sent == 0 and c.handed > 0 and c.retired == 0 and c.hidden == 0
   if waits and (c.attempt == 0 or c.parked > 0) and c.due > now then
     c.due = now

@@ -1,13 +1,17 @@
 -- Goes through the consumers of a subscription. Batches: call again with the returned cursor until it is "0".
 -- ARGV[9] subscription  ARGV[10] generation  ARGV[11] cursor  ARGV[12] about how many
--- Returns { next cursor, { { consumer, field, value, … }, … } }. O(batch).
+-- Returns { next cursor, { { consumer, field, value, … }, … } }; of one in quarantine, why it is there, as the only field: quarantined. O(batch).
 local sub, gen = ARGV[A], ARGV[A + 1]
 if is_dead(gen) then return unchanged({ '0', {} }) end
 local scan = batch('SSCAN', P .. 'b:' .. sub .. ':' .. gen, ARGV[A + 2], ARGV[A + 3])
 local found = {}
+local any = redis.call('EXISTS', P .. 'quarantined') == 1
 for _, id in ipairs(scan[2]) do
-  local raw = redis.call('HGETALL', P .. 'c:' .. id)
-  if #raw > 0 then
+  local raw = redis.pcall('HGETALL', P .. 'c:' .. id)
+  local why = raw.err or any and redis.call('HGET', P .. 'quarantined', id)
+  if why then
+    found[#found + 1] = { id, 'quarantined', why }
+  elseif #raw > 0 then
     table.insert(raw, 1, id)
     found[#found + 1] = raw
   end

@@ -6,7 +6,7 @@
 -- Returns { next cursor, { { which subscription, from 1, consumers, asides, waking, live, given up, pending, failing, retired, hidden, since when
 -- the first has failed in ms, 0 if none has, its last error }, … } }. Subscriptions of which there is nothing to add are left out.
 -- O(subscriptions + consumers looked at).
-local LISTS = { 'waiting', 'aside', 'retired', 'live', 'given_up', 'hidden', 'failing' }
+local COUNTED_LISTS = { 'waiting', 'aside', 'retired', 'live', 'given_up', 'hidden', 'failing' }
 -- COUNTED is what a consumer on a list counts as. Those that are failing or retired may be hidden, which takes a look.
 local COUNTED = {
   waiting = { 'waking', 'pending' }, aside = { 'waking', 'pending' }, retired = { 'waking' }, live = { 'live', 'pending' },
@@ -61,8 +61,8 @@ local function count(list, id, since)
 end
 
 at = math.max(at, 1)
-while at <= #LISTS and left > 0 do
-  local list = P .. LISTS[at]
+while at <= #COUNTED_LISTS and left > 0 do
+  local list = P .. COUNTED_LISTS[at]
   if not to or to == '' then from, to = '-inf', redis.call('ZRANGE', list, -1, -1, 'WITHSCORES')[2] end
   local found = to and redis.call('ZRANGEBYSCORE', list, from, to, 'WITHSCORES', 'LIMIT', 0, left + 1) or {}
   local n = #found / 2
@@ -76,7 +76,10 @@ while at <= #LISTS and left > 0 do
     end
     from = '(' .. found[2 * n]
   end
-  for i = 1, n do count(LISTS[at], found[2 * i - 1], found[2 * i]) end
+  for i = 1, n do
+    local list, since = COUNTED_LISTS[at], found[2 * i]
+    apart(function(id) count(list, id, since) end, found[2 * i - 1])
+  end
   if more then break end
   at, from, to, left = at + 1, nil, nil, left - n
 end
@@ -89,4 +92,4 @@ for _, t in pairs(tallies) do
     }
   end
 end
-return unchanged({ at > #LISTS and '0' or to and at .. ' ' .. from .. ' ' .. to or tostring(at), counted })
+return unchanged({ at > #COUNTED_LISTS and '0' or to and at .. ' ' .. from .. ' ' .. to or tostring(at), counted })
