@@ -10,11 +10,10 @@ import (
 const (
 	// probeLook is how often endpoints that are down are looked at.
 	probeLook = time.Second
-	// probeLate is how late a probe is before a delivery is had carry it: what is held back comes by itself, and does
-	// not all come at once.
+	// probeLate is how long a due probe waits for an ordinary delivery before another one is sent in its place.
 	probeLate = time.Second
-	// probeAgain is after how long another delivery is to carry a probe that the one before has not. It doubles while
-	// no delivery waits, up to probeAgainMax.
+	// probeAgain is the pause until another delivery is tried, if the last one did not become the probe. While no
+	// delivery waits, the pause doubles, up to probeAgainMax.
 	probeAgain    = 5 * time.Second
 	probeAgainMax = 30 * time.Second
 )

@@ -289,7 +289,7 @@ type Consumer struct {
 	// before it does not count if it fails. Once one has failed so, it is the time of that: the next attempt counts,
 	// and there is no other nudge until that has failed.
 	Nudged time.Time
-	// Probed is true if Nudged is by the clock of the endpoint (Probe). That is no nudge of which there is only one.
+	// Probed is true if a probe has set Nudged (Probe). Unlike a nudge, there may be any number of them.
 	Probed bool
 	// FirstFailure is when the uninterrupted run of failed attempts began; zero without one.
 	FirstFailure time.Time
