@@ -61,7 +61,9 @@ func (r *rig) build(change ...func(*Config)) {
 	}
 	outcomes := fsm.NewRouter()
 	cfg := Config{
-		Upstream: upstream.Config{URL: root, HeadTimeout: 500 * time.Millisecond},
+		Upstream: upstream.Config{
+			URL: root, HeadTimeout: 500 * time.Millisecond, TailMode: upstream.TailLongPoll,
+		},
 		Discovery: discovery.Config{
 			AwaitMin: 20 * time.Millisecond, WriteFor: 300 * time.Millisecond, TailEvery: 20 * time.Millisecond,
 		},

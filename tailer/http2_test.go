@@ -50,12 +50,13 @@ func serve2(t *testing.T, u *server, secure bool) (
 
 func TestAnUpstreamOfHTTP2IsWatchedByFewConnections(t *testing.T) {
 	for name, secure := range map[string]bool{"h2": true, "h2c": false} {
-		for mode, sse := range watchedBy {
+		for _, mode := range watchedBy {
 			t.Run(name+" "+mode, func(t *testing.T) {
 				r := newRig(t)
 				root, trusted, connections, others := serve2(t, r.up, secure)
 				r.build(func(c *Config) {
-					c.Upstream.URL, c.Upstream.TLS, c.Upstream.H2C, c.SSE = root, trusted, !secure, sse
+					c.Upstream.URL, c.Upstream.TLS, c.Upstream.H2C = root, trusted, !secure
+					c.Upstream.TailMode = mode
 				})
 				r.start()
 				r.subscribe("s", "/**")

@@ -24,11 +24,7 @@ type live struct {
 // request makes one live request. What it shows reaches the machine while it goes on.
 func (w *watch) request(ctx context.Context) error {
 	l := w.begin(ctx, w.action.check)
-	read := w.t.upstream.Poll
-	if w.t.cfg.SSE {
-		read = w.t.upstream.SSE
-	}
-	err := read(l.ctx, &w.conn, w.path, w.action.tail, w.action.cursor, func(e upstream.Event) error {
+	err := w.t.upstream.Live(l.ctx, &w.conn, w.path, w.action.tail, w.action.cursor, func(e upstream.Event) error {
 		return l.heard(ctx, e)
 	})
 	if err != nil && l.ctx.Err() == nil {

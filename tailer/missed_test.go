@@ -21,18 +21,11 @@ func (r *rig) missing(path string, n int32) {
 	})
 }
 
-// inEachMode runs a test for streams that are watched by long-polls, and by SSE.
-func inEachMode(t *testing.T, f func(t *testing.T, mode func(*Config))) {
-	for name, sse := range map[string]bool{"long-poll": false, "sse": true} {
-		t.Run(name, func(t *testing.T) { f(t, func(c *Config) { c.SSE = sse }) })
-	}
-}
-
 func TestAHeadThatFindsAnAppendWhichWasMissedIsEvidence(t *testing.T) {
-	inEachMode(t, func(t *testing.T, mode func(*Config)) {
+	modes(t, func(t *testing.T, mode func(*Config)) {
 		r := newRig(t, mode).start()
 		r.subscribe("s", "/**")
-		r.missing("/a", missesMin)
+		r.missing("/a", 2*missesMin) // auto: as many by SSE, and as many by long-polls
 		r.put("/a")
 		n := 1
 		for r.upstream.health.Misses() < missesMin {
@@ -47,10 +40,11 @@ func TestAHeadThatFindsAnAppendWhichWasMissedIsEvidence(t *testing.T) {
 
 // The next regular check is an hour away.
 func TestAnAppendThatAnUpstreamMissesWhichIsKnownToIsSeenSoon(t *testing.T) {
-	inEachMode(t, func(t *testing.T, mode func(*Config)) {
+	modes(t, func(t *testing.T, mode func(*Config)) {
 		r := newRig(t, mode, func(c *Config) { c.Check, c.CheckSoon = time.Hour, 20*time.Millisecond }).start()
+		conn := r.upstream.NewConn()
 		for range missesMin {
-			r.upstream.health.Missed()
+			r.upstream.health.Missed(&conn)
 		}
 		r.subscribe("s", "/**")
 		r.missing("/a", 1)

@@ -4,6 +4,8 @@ import (
 	"io"
 	"net/http"
 	"testing"
+
+	"reveille/tailer/upstream"
 )
 
 func TestAnSSEFrameCutInTheMiddleIsReadAgain(t *testing.T) {
@@ -15,7 +17,7 @@ func TestAnSSEFrameCutInTheMiddleIsReadAgain(t *testing.T) {
 		"",
 	} {
 		t.Run(half, func(t *testing.T) {
-			r := newRig(t, func(c *Config) { c.SSE = true }).start()
+			r := newRig(t, func(c *Config) { c.Upstream.TailMode = upstream.TailSSE }).start()
 			r.idle("/a")
 			cut := 0
 			r.up.setFault(func(w http.ResponseWriter, req *http.Request) bool {

@@ -69,11 +69,11 @@ func (m *machine) announce() action {
 }
 
 // judge decides what follows the live request by what it showed last. A long-poll is over then; SSE goes on unless it
-// is stopped.
+// is stopped: a stream whose consumers are busy is paced.
 func (m *machine) judge(moved bool) action {
 	r := &m.request
 	a := action{active: moved}
-	if m.untold() || moved && m.busy() && m.rules.SSE {
+	if m.untold() || moved && m.busy() && r.shown.Goes {
 		m.stop(thenLook, &a)
 	}
 	switch {

@@ -39,8 +39,6 @@ type Config struct {
 	Logger   *zap.Logger
 	// Metrics is what the metrics are registered with; nil for nowhere.
 	Metrics prometheus.Registerer
-	// SSE is to watch streams by SSE in place of long-polls.
-	SSE bool
 	// Check is how long a live request may be silent before the stream is first looked at with HEAD (5 s).
 	Check time.Duration
 	// CheckSoon is how soon a live request is looked at with HEAD after it has begun, and after each event, where

@@ -69,7 +69,7 @@ func (w *watch) apply(in *input) action {
 	in.now, in.misses = time.Now(), w.t.upstream.health.Misses()
 	a := w.machine.step(in)
 	if a.missed {
-		w.t.upstream.health.Missed()
+		w.t.upstream.health.Missed(&w.conn)
 		w.t.missed.Inc()
 	}
 	if a.wait > 0 {

@@ -12,12 +12,12 @@ import (
 	"reveille/tailer/upstream"
 )
 
-// watchedBy has the two ways to watch a stream: whether it is by SSE.
-var watchedBy = map[string]bool{"long-poll": false, "sse": true}
+// watchedBy has the ways to watch streams.
+var watchedBy = []string{upstream.TailLongPoll, upstream.TailSSE, upstream.TailAuto}
 
 func modes(t *testing.T, f func(t *testing.T, mode func(*Config))) {
-	for m, sse := range watchedBy {
-		t.Run(m, func(t *testing.T) { f(t, func(c *Config) { c.SSE = sse }) })
+	for _, m := range watchedBy {
+		t.Run(m, func(t *testing.T) { f(t, func(c *Config) { c.Upstream.TailMode = m }) })
 	}
 }
 

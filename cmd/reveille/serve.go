@@ -137,11 +137,11 @@ func assemble(
 	p.tailer, err = tailer.New(tailer.Config{
 		Upstream: upstream.Config{
 			URL: s.upstream, H2C: s.UpstreamH2C, Headers: http.Header(s.UpstreamHeaders),
-			Dialect: s.UpstreamDialect, SigningKey: s.UpstreamSigningKey,
+			Dialect: s.UpstreamDialect, SigningKey: s.UpstreamSigningKey, TailMode: s.TailMode,
 		},
 		Discovery: discovery.Config{Registry: s.RegistryStream, Names: s.Streams},
 		Store:     p.store, Outcomes: outcomes, Logger: log.Named("tailer"), Metrics: metrics,
-		SSE: s.TailMode == "sse", Check: s.TailCheck, ClosedCheck: s.ClosedCheck, MaxLive: s.TailMaxLive,
+		Check: s.TailCheck, ClosedCheck: s.ClosedCheck, MaxLive: s.TailMaxLive,
 		SweepRate: s.TailSweepRate, GoneGrace: s.StreamGoneGrace,
 	})
 	if err != nil {

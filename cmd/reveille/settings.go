@@ -54,7 +54,7 @@ type settings struct {
 	EventsStream    string        `envconfig:"REVEILLE_EVENTS_STREAM"`
 	Streams         list          `envconfig:"REVEILLE_STREAMS"`
 	RegistryStream  string        `envconfig:"REVEILLE_REGISTRY_STREAM"`
-	TailMode        string        `envconfig:"REVEILLE_TAIL_MODE" default:"long-poll"`
+	TailMode        string        `envconfig:"REVEILLE_TAIL_MODE" default:"auto"`
 	TailCheck       time.Duration `envconfig:"REVEILLE_TAIL_CHECK" default:"5s"`
 	ClosedCheck     time.Duration `envconfig:"REVEILLE_CLOSED_CHECK" default:"1h"`
 	TailMaxLive     int           `envconfig:"REVEILLE_TAIL_MAX_LIVE" default:"10000"`
@@ -290,8 +290,8 @@ func (s *settings) check() (err error) {
 		return wrong("EVENTS_STREAM", s.EventsStream,
 			"another stream than REVEILLE_REGISTRY_STREAM, which the stream server itself writes")
 	}
-	if s.TailMode != "long-poll" && s.TailMode != "sse" {
-		return wrong("TAIL_MODE", s.TailMode, "long-poll or sse")
+	if !slices.Contains([]string{upstream.TailAuto, upstream.TailLongPoll, upstream.TailSSE}, s.TailMode) {
+		return wrong("TAIL_MODE", s.TailMode, "auto, long-poll or sse")
 	}
 	switch s.DeliveryLog {
 	case fsm.LogAll, fsm.LogFailures, fsm.LogOff:

@@ -38,7 +38,7 @@ var meanings = map[string]string{
 		"(webhook.delivered and so on), e.g. /ojs/webhooks; it is made if it is not there",
 	"STREAMS":         "paths of streams that exist or will exist",
 	"REGISTRY_STREAM": "path of the stream server's registry stream, e.g. /__registry__",
-	"TAIL_MODE":       "how streams are watched: long-poll or sse",
+	"TAIL_MODE":       "how streams are watched: sse, long-poll, or auto for SSE where the server does that well",
 	"TAIL_CHECK": "how long a stream may be silent before it is checked with HEAD; a stream that stays silent is " +
 		"checked less often, but at least every six times that",
 	"CLOSED_CHECK": "how often a closed stream is checked with HEAD, in case there is another one of its name; those " +

@@ -29,6 +29,9 @@ const (
 	HeaderUpToDate   = "Stream-Up-To-Date"
 	HeaderClosed     = "Stream-Closed"
 	HeaderTTL        = "Stream-TTL"
+
+	// headerDataEncoding says that the data events of SSE are not the data itself.
+	headerDataEncoding = "Stream-SSE-Data-Encoding"
 )
 
 // Config of a Client.
@@ -45,6 +48,8 @@ type Config struct {
 	// with, where the dialect has such a thing; empty if they are not to be.
 	Dialect    string
 	SigningKey string
+	// TailMode is TailAuto (default), TailLongPoll or TailSSE.
+	TailMode string
 	// Logger gets what upstream is found to be, and the streams and offsets that it cannot be asked for; nil to log
 	// nothing.
 	Logger *zap.Logger
@@ -67,6 +72,7 @@ type Client struct {
 	// readings are the answers that batches go on with, recent those that batches begin with.
 	readings readings
 	recent   recent
+	live     liveMode
 	// http2 is true while upstream answers by HTTP/2: live requests share connections then, too.
 	http2 atomic.Bool
 

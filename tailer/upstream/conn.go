@@ -22,6 +22,8 @@ const (
 	headerLimit = 64 << 10
 	drainLimit  = 256 << 10
 	drainTime   = 500 * time.Millisecond
+	// readBuffer is small, in bytes: each stream that is watched by SSE has one.
+	readBuffer = 1 << 10
 )
 
 // errStale says that a connection could not be used any more after it was idle: mostly, upstream has closed it.
@@ -33,7 +35,7 @@ var past = time.Unix(1, 0)
 // writers and readers are shared by all connections: one that waits for its answer needs neither.
 var (
 	writers = sync.Pool{New: func() any { return bufio.NewWriter(nil) }}
-	readers = sync.Pool{New: func() any { return bufio.NewReader(nil) }}
+	readers = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, readBuffer) }}
 )
 
 // Conn is a connection to an upstream that speaks HTTP/1.1, for requests without a body, one after the other: the live
@@ -43,12 +45,14 @@ var (
 type Conn struct {
 	client *Client
 	conn   net.Conn
+	// tailing is nil for HEADs.
+	tailing *tailing
 	// first is the first byte of an answer, which is waited for without a buffer.
 	first [1]byte
 }
 
 // NewConn returns a connection for the live requests of one stream.
-func (c *Client) NewConn() Conn { return Conn{client: c} }
+func (c *Client) NewConn() Conn { return Conn{client: c, tailing: &tailing{}} }
 
 // Close closes the connection. The next request dials another.
 func (c *Conn) Close() {

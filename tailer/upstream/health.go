@@ -116,8 +116,13 @@ func (h *Health) Wavered() { h.wavered.Add(1) }
 // Outages.
 func (h *Health) Wavers() int64 { return h.wavered.Load() + h.outages.Load() }
 
-// Missed notes that upstream has left a live request waiting although the stream had moved on.
-func (h *Health) Missed() { h.missed.Add(1) }
+// Missed notes that upstream has left the live request of a Conn waiting although the stream had moved on.
+func (h *Health) Missed(conn *Conn) {
+	h.missed.Add(1)
+	if c := h.client; c.chooses() && conn.tailing.bySSE.Load() && c.live.misses(c.cfg.Logger) {
+		h.missed.Store(0) // of long-polls nothing is known
+	}
+}
 
 // Misses counts the appends that upstream has Missed.
 func (h *Health) Misses() int64 { return h.missed.Load() }
@@ -166,6 +171,7 @@ func (h *Health) note(path string, err error) (back bool) {
 		h.client.cfg.Logger.Info("upstream answers again")
 		close(h.up)
 		h.up = nil
+		h.client.live.begin()
 	}
 	clear(h.failing)
 	h.refused = 0

@@ -38,7 +38,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 			Help: "Requests of Reveille's own to the stream server that have ended, by kind (head: including its " +
 				"retries; tail: a live read that watches a stream; read: a catch-up read; registry: a read of the " +
 				"registry stream; probe: a HEAD that finds out what the stream server is; push: a read of events to " +
-				"deliver, which is left out for those that a long-poll has just shown; write: an append to " +
+				"deliver, which is left out for those that a live request has just shown; write: an append to " +
 				"REVEILLE_EVENTS_STREAM) and outcome (ok; missing: 404 " +
 				"or 410; not_kept: an offset that is no longer kept; client_error: any other status below 500; " +
 				"server_error; invalid: the response breaks the protocol; unreachable: no response; timeout; " +

@@ -30,6 +30,8 @@ type Event struct {
 	Cursor   string
 	UpToDate bool
 	Closed   bool
+	// Goes is true if the answer goes on after that: it is by SSE.
+	Goes bool
 	// Cached is true if a cache gave the answer in upstream's place. It cannot know what is up to date.
 	Cached bool
 }

@@ -68,6 +68,9 @@ func (c *Client) open(ctx context.Context, path string, at fsm.Offset) (*reading
 		cancel(nil)
 		return nil, err
 	}
+	if r.status == http.StatusOK {
+		c.recent.reads(path, r.json)
+	}
 	return r, nil
 }
 

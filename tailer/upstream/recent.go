@@ -22,12 +22,15 @@ const (
 	recentPaths, recentReaders = 10_000, 32
 )
 
-// recent are the latest answers to long-polls: what is pushed has mostly just been shown to the watch of its stream,
+// recent are the latest answers to live requests: what is pushed has mostly just been shown to the watch of its stream,
 // and does not have to be read again. It keeps answers of streams that are read in batches, and nothing of others.
 //
 // A stream may be deleted, and another one be made under its name, with the same offsets. So an answer is only for
-// readers that had asked for a batch before the long-poll was sent: the stream that such a reader reads was there by
+// readers that had asked for a batch before the live request was sent: the stream that such a reader reads was there by
 // then, so the answer is not of an earlier one. The first batch of each reader is read.
+//
+// SSE does not say what a stream consists of; the reads before did. Only JSON is kept then, whose events have no bounds
+// but their own.
 type recent struct {
 	mu sync.Mutex
 	// clock is a logical clock: it advances with each new reader.
@@ -44,6 +47,8 @@ type recent struct {
 // followed is a stream of recent.
 type followed struct {
 	path string
+	// json is true if the latest read has shown a stream of JSON.
+	json bool
 	// readers has the one that came last at its end, answers the latest at theirs.
 	readers []follower
 	answers []*recentAnswer
@@ -55,16 +60,66 @@ type follower struct {
 	since  int64
 }
 
-// recentAnswer is an answer to a long-poll. It is not changed.
+// recentAnswer is an answer to a long-poll, or what SSE has shown between two control events. Once it is kept it is not
+// changed.
 type recentAnswer struct {
 	asked       int64
 	from, next  fsm.Offset
 	contentType string
 	body        []byte
 	at          time.Time
+	// unfit is true if SSE has shown something that cannot be kept.
+	unfit bool
 }
 
-// asks returns the moment in which a long-poll is sent, and whether its answer is worth keeping.
+// add takes in the data that SSE shows: an array of JSON, if it is to be kept. What was several lines is not: SSE does
+// not say how they ended.
+func (a *recentAnswer) add(e frame) {
+	n := len(e.data)
+	if e.incomplete || e.lines != 1 || len(a.body)+n > recentMax || n < 2 || e.data[0] != '[' || e.data[n-1] != ']' {
+		a.unfit, a.body = true, nil
+	}
+	if a.unfit {
+		return
+	}
+	if len(a.body) == 0 {
+		a.body = e.data
+	} else if events := bytes.TrimSpace(e.data[1 : n-1]); len(events) > 0 {
+		if last := len(a.body) - 1; len(bytes.TrimSpace(a.body[1:last])) > 0 {
+			a.body[last] = ','
+		} else {
+			a.body = a.body[:last]
+		}
+		a.body = append(append(a.body, events...), ']')
+	}
+}
+
+// keepShown keeps what SSE has shown up to an offset, if that can be.
+func (c *Client) keepShown(path string, a recentAnswer, next fsm.Offset) {
+	if a.unfit || len(a.body) == 0 || c.known().number != nil || !c.recent.isJSON(path) {
+		return
+	}
+	a.next, a.contentType = next, "application/json"
+	c.recent.keep(path, &a)
+}
+
+// reads takes in what a read has shown a stream to consist of.
+func (rs *recent) reads(path string, isJSON bool) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	if e := rs.paths[path]; e != nil {
+		e.Value.(*followed).json = isJSON
+	}
+}
+
+func (rs *recent) isJSON(path string) bool {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	e := rs.paths[path]
+	return e != nil && e.Value.(*followed).json
+}
+
+// asks returns the moment in which a live request is sent, and whether its answer is worth keeping.
 func (rs *recent) asks(path string) (asked int64, follows bool) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()

@@ -14,43 +14,62 @@ import (
 )
 
 const (
-	// controlEvent is the name of the events that are read.
+	// controlEvent and dataEvent are the names of the events that are read; the latter only if their data is kept.
 	controlEvent = "control"
-	// controlLimit bounds the data of one control event in bytes; of events that are known to be others, no more than
-	// fieldLimit is looked at.
-	controlLimit = 64 << 10
-	fieldLimit   = 64
+	dataEvent    = "data"
+	// eventLimit bounds the data of one event in bytes; of events that are not read, no more than fieldLimit is looked
+	// at.
+	eventLimit = recentMax
+	fieldLimit = 64
+	// frameBuffer is small, in bytes: each stream that is watched has one.
+	frameBuffer = 256
 	// lineKept is the greatest buffer, in bytes, that a connection keeps while it waits for the next line.
 	lineKept = 1 << 10
 
 	byteOrderMark = "\uFEFF"
 )
 
-// SSE reads a stream by SSE and calls take with what each control event says. The data between them is let go. It
-// returns nil when the server ends the answer in good order.
+var errNoSSE = AnswerError{What: "its content type is not text/event-stream"}
+
+// SSE reads a stream by SSE and calls take with what each control event says. The data between them is let go, unless
+// it is kept for ReadBatch. It returns nil when the server ends the answer in good order, or when it is cut after an
+// event: for many a proxy there is no other end.
 func (c *Client) SSE(
 	ctx context.Context, conn *Conn, path string, from fsm.Offset, cursor string, take func(Event) error,
 ) error {
+	asked, follows := c.recent.asks(path)
 	res, err := c.get(ctx, conn, kindTail, path, from, "sse", cursor)
 	if err != nil {
 		return err
 	}
 	defer res.Body.Close()
 	if kind, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type")); kind != "text/event-stream" {
-		return fmt.Errorf("GET: %w", AnswerError{What: "its content type is not text/event-stream"})
+		return fmt.Errorf("GET: %w", errNoSSE)
 	}
 	frames := newFrames(res.Body)
-	for {
-		data, err := frames.control()
-		switch {
-		case errors.Is(err, io.EOF):
+	frames.keepsData = follows && res.Header.Get(headerDataEncoding) == ""
+	shown := recentAnswer{asked: asked, from: from}
+	for heard := false; ; {
+		event, err := frames.next()
+		switch wrong := (AnswerError{}); {
+		case errors.Is(err, io.EOF), err != nil && heard && !errors.As(err, &wrong):
 			return nil
 		case err != nil:
 			return fmt.Errorf("GET: %w", err)
+		case event.name == dataEvent:
+			shown.add(event)
+			continue
 		}
-		e, err := c.readControl(data)
+		e, err := c.readControl(event.data)
 		if err != nil {
 			return fmt.Errorf("GET: %w", err)
+		}
+		if e.Offset.After(shown.from) {
+			c.keepShown(path, shown, e.Offset)
+			shown = recentAnswer{asked: asked, from: e.Offset}
+		}
+		if heard = true; !e.Closed {
+			e.Goes = true
 		}
 		if err := take(e); err != nil {
 			return err
@@ -79,10 +98,11 @@ func (c *Client) readControl(data []byte) (Event, error) {
 }
 
 // frames reads server-sent events (HTML standard, Server-sent events, section 9.2.6) and keeps nothing but the data of
-// those named "control". Ids, and the time that a server asks to wait before the next request, are for browsers: the
-// offset and the machine of the watch say where and when it goes on.
+// those named "control", and "data" if keepsData is set. Ids, and the time that a server asks to wait before the next
+// request, are for browsers: the offset and the machine of the watch say where and when it goes on.
 type frames struct {
-	in *bufio.Reader
+	in        *bufio.Reader
+	keepsData bool
 	// begun is true once the byte order mark was passed over, if there is one.
 	begun bool
 	// skipLF is true after a CR: an LF that follows belongs to it.
@@ -90,55 +110,65 @@ type frames struct {
 	line   []byte
 }
 
-func newFrames(r io.Reader) *frames { return &frames{in: bufio.NewReader(r)} }
+func newFrames(r io.Reader) *frames { return &frames{in: bufio.NewReaderSize(r, frameBuffer)} }
 
 // frame is an event that is being read.
 type frame struct {
 	name string
 	data []byte
-	// incomplete is true if some of its data was not kept.
+	// lines counts those of the data, of which incomplete says that some was not kept.
+	lines      int
 	incomplete bool
 }
 
-// control returns the data of the next control event. An event that the end of the input cuts short was never sent:
-// io.EOF.
-func (f *frames) control() ([]byte, error) {
+// next returns the next control event that has data, or, if keepsData is set, the next data event. An event that the
+// end of the input cuts short was never sent: io.EOF.
+func (f *frames) next() (frame, error) {
 	var e frame
 	for {
-		long, err := f.readLine(e.limit())
+		long, err := f.readLine(f.limit(&e))
 		switch {
 		case err != nil:
-			return nil, err
+			return frame{}, err
 		case len(f.line) > 0:
-			e.take(f.line, long)
+			e.take(f.line, long, f.limit(&e))
 			continue
+		case e.name == dataEvent && f.keepsData:
+			return e.whole(), nil
 		case e.name != controlEvent:
 		case e.incomplete:
-			return nil, AnswerError{What: "a control event is too long"}
+			return frame{}, AnswerError{What: "a control event is too long"}
 		case len(e.data) > 0:
-			return e.data[:len(e.data)-1], nil // but for the last end of a line
+			return e.whole(), nil
 		}
 		e = frame{}
 	}
 }
 
 // limit is how much of the next line is looked at, in bytes. The data may come before the name.
-func (e *frame) limit() int {
-	if e.name == "" || e.name == controlEvent {
-		return controlLimit
+func (f *frames) limit(e *frame) int {
+	if e.name == "" || e.name == controlEvent || e.name == dataEvent && f.keepsData {
+		return eventLimit
 	}
 	return fieldLimit
 }
 
+// whole is the event without the last end of a line.
+func (e *frame) whole() frame {
+	e.data = e.data[:max(len(e.data)-1, 0)]
+	return *e
+}
+
 // take takes in a line, of which there was more if it is long.
-func (e *frame) take(line []byte, long bool) {
+func (e *frame) take(line []byte, long bool, limit int) {
 	field, value, _ := bytes.Cut(line, []byte(":"))
 	value = bytes.TrimPrefix(value, []byte(" "))
 	switch string(field) {
 	case "event":
 		e.name = string(value[:min(len(value), fieldLimit)])
 	case "data":
-		if long || len(e.data)+len(value) >= e.limit() {
+		e.lines++
+		if long || len(e.data)+len(value) >= limit {
 			e.data, e.incomplete = nil, true
 		}
 		if !e.incomplete {

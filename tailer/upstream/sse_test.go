@@ -116,12 +116,12 @@ func TestOnlyControlEventsAreKept(t *testing.T) {
 			t.Run(name+", "+how, func(t *testing.T) {
 				f := newFrames(wrap(strings.NewReader(c.in)))
 				for _, want := range c.want {
-					if got, err := f.control(); err != nil || string(got) != want {
-						t.Fatalf("got %q, %v, want %q", got, err, want)
+					if got, err := f.next(); err != nil || string(got.data) != want {
+						t.Fatalf("got %q, %v, want %q", got.data, err, want)
 					}
 				}
-				if got, err := f.control(); !errors.Is(err, c.err) {
-					t.Errorf("got %q, %v, want %v", got, err, c.err)
+				if got, err := f.next(); !errors.Is(err, c.err) {
+					t.Errorf("got %q, %v, want %v", got.data, err, c.err)
 				}
 				if _, err := f.readLine(fieldLimit); cap(f.line) > lineKept {
 					t.Errorf("%d bytes were kept, %v", cap(f.line), err)

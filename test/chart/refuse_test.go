@@ -34,7 +34,7 @@ func TestWrongValuesAreRefusedWithALineThatNamesThem(t *testing.T) {
 		},
 		{
 			"a setting with another of its values", `{settings: {tailMode: poll}}`,
-			"at '/settings/tailMode': value must be one of 'long-poll', 'sse'",
+			"at '/settings/tailMode': value must be one of 'auto', 'long-poll', 'sse'",
 		},
 		{
 			"a duration without a unit", `{settings: {tailCheck: 5}}`,
