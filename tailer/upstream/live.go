@@ -38,7 +38,8 @@ type liveMode struct {
 	// polls is true if no stream is watched by SSE; told is what was logged of that.
 	polls bool
 	told  string
-	// refused are the streams that SSE has failed for since it last succeeded, missed counts the appends that it missed.
+	// refused are the streams that SSE has failed for since it last succeeded, missed counts the appends that it
+	// missed.
 	refused map[string]struct{}
 	missed  int
 }

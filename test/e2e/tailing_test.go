@@ -13,8 +13,8 @@ import (
 	"reveille/test/harness"
 )
 
-// tailModes are the values of REVEILLE_TAIL_MODE, with what a live request of each has in its query. "auto", the default,
-// is what all other tests have.
+// tailModes are the values of REVEILLE_TAIL_MODE, with what a live request of each has in its query. "auto", the
+// default, is what all other tests have.
 var tailModes = map[string]string{"long-poll": "live=long-poll", "sse": "live=sse", "auto": "live=sse"}
 
 // appendAll appends n events straight to the stream server, several at a time.
