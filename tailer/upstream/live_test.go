@@ -306,7 +306,7 @@ func TestWhatSSEHasShownIsWhatIsAskedFor(t *testing.T) {
 // TestSSEIsKeptForNobodyWhoCameAfterIt holds the rule of recent for an answer that goes on: the stream that a reader
 // reads must have been there before the answer.
 func TestSSEIsKeptForNobodyWhoCameAfterIt(t *testing.T) {
-	begun, more := make(chan struct{}), make(chan struct{})
+	begun, more, gone := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	c := testClient(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Get("live") == "" {
 			shown("application/json", "9", "[\"read\"]")(w, r)
@@ -317,6 +317,9 @@ func TestSSEIsKeptForNobodyWhoCameAfterIt(t *testing.T) {
 		close(begun)
 		<-more
 		events("event: data\ndata: [\"shown\"]\n\n"+news)(w, r)
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+		close(gone)
 	}, "", nil)
 	read := func(reader string) string {
 		t.Helper()
@@ -346,4 +349,5 @@ func TestSSEIsKeptForNobodyWhoCameAfterIt(t *testing.T) {
 	if got := read("after"); got != `"read"` {
 		t.Errorf("who came after it gets %s", got)
 	}
+	<-gone // the next answer is for both
 }

@@ -112,6 +112,14 @@ func (rs *recent) reads(path string, isJSON bool) {
 	}
 }
 
+// isForNewer says whether a stream has readers that have first asked for a batch after a live request was sent.
+func (rs *recent) isForNewer(path string, asked int64) bool {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	e := rs.paths[path]
+	return e != nil && slices.ContainsFunc(e.Value.(*followed).readers, func(r follower) bool { return r.since > asked })
+}
+
 func (rs *recent) isJSON(path string) bool {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()

@@ -33,11 +33,14 @@ var errNoSSE = AnswerError{What: "its content type is not text/event-stream"}
 
 // SSE reads a stream by SSE and calls take with what each control event says. The data between them is let go, unless
 // it is kept for ReadBatch. It returns nil when the server ends the answer in good order, or when it is cut after an
-// event: for many a proxy there is no other end.
+// event: for many a proxy there is no other end. It also ends with an event that cannot be kept for a reader who came
+// after the request: for the next request, it will have come before.
 func (c *Client) SSE(
 	ctx context.Context, conn *Conn, path string, from fsm.Offset, cursor string, take func(Event) error,
 ) error {
 	asked, follows := c.recent.asks(path)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	res, err := c.get(ctx, conn, kindTail, path, from, "sse", cursor)
 	if err != nil {
 		return err
@@ -64,15 +67,18 @@ func (c *Client) SSE(
 		if err != nil {
 			return fmt.Errorf("GET: %w", err)
 		}
+		heard, e.Goes = true, !e.Closed
 		if e.Offset.After(shown.from) {
 			c.keepShown(path, shown, e.Offset)
 			shown = recentAnswer{asked: asked, from: e.Offset}
-		}
-		if heard = true; !e.Closed {
-			e.Goes = true
+			e.Goes = e.Goes && !c.recent.isForNewer(path, asked)
 		}
 		if err := take(e); err != nil {
 			return err
+		}
+		if !e.Goes && !e.Closed {
+			cancel()
+			return nil
 		}
 	}
 }

@@ -224,7 +224,7 @@ func TestTailingAServerWhoseLongPollsAreShort(t *testing.T) {
 	e := start(t, options{
 		ref:      harness.RefOptions{LongPoll: 100 * time.Millisecond},
 		upstream: func(url string) string { p = newProxy(t, url); return p.URL },
-		settings: map[string]string{"REVEILLE_TAIL_CHECK": "10m"},
+		settings: map[string]string{"REVEILLE_TAIL_CHECK": "10m", "REVEILLE_TAIL_MODE": "long-poll"},
 	})
 	path := "/" + name(t) + "/a"
 	f := e.subscriber(path)
