@@ -80,7 +80,7 @@ func (d *Dispatcher) holdAgain(ctx context.Context, w fsm.Wake) (fsm.Outcome, er
 // noteEndpoint tells the store what an attempt says of its endpoint, if that is news. What became of the attempt is
 // told all the same: in a cluster, other nodes keep that, and a later attempt says how the endpoint does.
 func (d *Dispatcher) noteEndpoint(ctx context.Context, a *attempt) {
-	if !a.kind.spares || a.noted {
+	if a.noted {
 		return
 	}
 	err := d.tellEndpoint(ctx, a)
@@ -88,10 +88,20 @@ func (d *Dispatcher) noteEndpoint(ctx context.Context, a *attempt) {
 	a.noted = !errors.Is(err, fsm.ErrUnavailable)
 }
 
+// refused says whether the endpoint has refused for good what it was sent.
+func (a *attempt) refused() bool {
+	r := a.verdict.Result
+	return a.status != 0 && (r == fsm.AttemptRetired || r == fsm.AttemptDead && !a.failed)
+}
+
 func (d *Dispatcher) tellEndpoint(ctx context.Context, a *attempt) error {
 	store, v := d.cfg.Store, a.verdict
 	e, now, trouble := store.Endpoints().Get(a.wake.Generation)
-	if v.Result.OK() && (!trouble || e.Failures == 0 && e.AskedToWait(now)) {
+	f := fsm.EndpointFailure{Probe: a.probe, Refused: a.refused(), Shown: !a.kind.spares, Reason: v.Reason}
+	switch {
+	case v.Result.OK() && (!trouble || e.Since.IsZero() && e.AskedToWait(now)):
+		return nil
+	case !v.Result.OK() && (f.Refused || f.Shown) && f.Probe.IsZero() && e.Shows(f): // no news
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, reportTimeout/4) // the report of the attempt itself needs time, too
@@ -107,9 +117,8 @@ func (d *Dispatcher) tellEndpoint(ctx context.Context, a *attempt) error {
 			d.do(func() bool { d.releaseHeld(a.sub); return true })
 		}
 		return err
-	case a.failed && v.Class.OfEndpoint(): // whether or not it was sent
-		f := fsm.EndpointFailure{Probe: a.probe}
-		if v.RetryAfter > 0 {
+	case (a.failed || f.Refused) && v.Class.OfEndpoint(): // whether or not it was sent
+		if v.RetryAfter > 0 && a.kind.spares && !f.Refused {
 			// It counts from the answer on, however late the store takes it. The other deliveries of this replica go by
 			// it at once.
 			f.RetryAfter = max(time.Millisecond, v.RetryAfter-time.Since(a.began.Add(a.took)))

@@ -143,6 +143,9 @@ func newMetrics(r prometheus.Registerer, most int) *metrics {
 // watch has the numbers of requests and wakes shown.
 func (d *Dispatcher) watch(r prometheus.Registerer) {
 	f := promauto.With(r)
+	if r != nil {
+		r.MustRegister(newEndpointTroubles(d.cfg.Store, d.metrics.most))
+	}
 	endpoints := func(name, help string, value func(askedToWait, down int) int) {
 		f.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 {
 			return float64(value(d.cfg.Store.Endpoints().Count()))

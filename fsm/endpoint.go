@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// What holds for endpoints of ModePush.
+// What holds for endpoints that are down, which only those of ModePush are.
 const (
 	// DownAfter is how many deliveries in a row must fail, without a 2xx in between, for an endpoint to be down.
 	DownAfter = 5
@@ -15,8 +15,9 @@ const (
 	ProbePauseMax = time.Minute
 )
 
-// Endpoint is how the endpoint of a subscription of ModePush does. It is one for each generation of a subscription: two
-// with the same URL have two. The zero Endpoint takes what it gets, and nothing is kept of it.
+// Endpoint is how the endpoint of a subscription does. It is one for each generation of a subscription: two with the
+// same URL have two. The zero Endpoint takes what it gets, and nothing is kept of it. Of ModeWake only what is shown is
+// kept: Since, Refused and Reason.
 //
 // One that is down gets one delivery at a time, a probe, until any delivery is answered with a 2xx. When the next one
 // may begin and no delivery is due, one is had carry it (Overdue, Consumer.Probe).
@@ -31,6 +32,12 @@ type Endpoint struct {
 	Probing bool
 	// Probes counts those that failed since the endpoint is down, up to what matters for the pause.
 	Probes int
+	// Since is when the first delivery failed, or was refused, since the last 2xx; zero if none has.
+	Since time.Time
+	// Refused is true if the latest of these was refused for good: another attempt would be in vain. Reason says why it
+	// failed, in at most MaxReason bytes.
+	Refused bool
+	Reason  string
 }
 
 // EndpointFailure is a delivery attempt that failed, as its endpoint is concerned.
@@ -39,6 +46,10 @@ type EndpointFailure struct {
 	RetryAfter time.Duration
 	// Probe is the Slot of a probe; zero for another delivery.
 	Probe time.Time
+	// Refused is true if the delivery was refused for good, which does not make an endpoint that is down. Shown is true
+	// if nothing is to follow from the failure (ModeWake).
+	Refused, Shown bool
+	Reason         string
 }
 
 // Down says whether the endpoint is down.
@@ -50,8 +61,18 @@ func (e Endpoint) AskedToWait(now time.Time) bool { return e.Until.After(now) }
 // LeftAlone says whether deliveries do not simply begin: the endpoint has asked to wait, or is down and gets probes.
 func (e Endpoint) LeftAlone(now time.Time) bool { return e.Down() || e.AskedToWait(now) }
 
-// Fail takes in that a delivery failed that may be tried again.
+// Fail takes in that a delivery failed.
 func (e Endpoint) Fail(now time.Time, f EndpointFailure) Endpoint {
+	if e.Since.IsZero() {
+		e.Since = now
+	}
+	e.Refused, e.Reason = f.Refused, f.Reason[:min(len(f.Reason), MaxReason)]
+	switch {
+	case f.Shown:
+		return e
+	case f.Refused:
+		return e.Return(now, f.Probe, true)
+	}
 	if f.RetryAfter > 0 {
 		if until := now.Add(min(f.RetryAfter, MaxRetryAfter)); until.After(e.Until) {
 			e.Until = until
@@ -69,6 +90,11 @@ func (e Endpoint) Fail(now time.Time, f EndpointFailure) Endpoint {
 		e.Probing, e.Next = false, now.Add(probePause(e.Probes))
 	}
 	return e
+}
+
+// Shows says whether there is no news in what a failure shows of the endpoint.
+func (e Endpoint) Shows(f EndpointFailure) bool {
+	return !e.Since.IsZero() && e.Refused == f.Refused && e.Reason == f.Reason[:min(len(f.Reason), MaxReason)]
 }
 
 // probes says whether that probe is out.
@@ -147,6 +173,27 @@ type EndpointState struct {
 	Generation string
 	// Version of the list of endpoints in which it came on it as it is.
 	Version int64
+}
+
+// EndpointNow is an Endpoint, and the time by the store's clock.
+type EndpointNow struct {
+	Endpoint
+	Now time.Time
+}
+
+// Condition is what is wrong with the endpoint, the worst first; ConditionOK if nothing is.
+func (e EndpointNow) Condition() Condition {
+	switch {
+	case e.Down():
+		return ConditionDown
+	case e.Refused:
+		return ConditionRefusing
+	case e.AskedToWait(e.Now):
+		return ConditionAskedToWait
+	case !e.Since.IsZero():
+		return ConditionFailing
+	}
+	return ConditionOK
 }
 
 // Endpoints is what one replica knows of the endpoints in trouble: those that are not the zero Endpoint. It is safe for
@@ -293,6 +340,17 @@ func (v *Endpoints) Version() (version int64, ok bool) {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
 	return v.version, v.loaded
+}
+
+// All returns the endpoints in trouble, by generation, and the time by the store's clock at each.
+func (v *Endpoints) All() map[string]EndpointNow {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	all := make(map[string]EndpointNow, len(v.known))
+	for generation, k := range v.known {
+		all[generation] = EndpointNow{k.Endpoint, k.clock()}
+	}
+	return all
 }
 
 // Count returns how many endpoints are left alone because they have asked to wait, and how many are down.

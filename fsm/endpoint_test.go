@@ -8,6 +8,67 @@ import (
 // moment is one some seconds after another.
 func moment(seconds int) time.Time { return time.Unix(1_790_000_000+int64(seconds), 0) }
 
+// TestWhatAnEndpointShowsLast holds since when it has taken nothing, and what the latest failure says of it.
+func TestWhatAnEndpointShowsLast(t *testing.T) {
+	fails := EndpointFailure{Reason: "status 503"}
+	refuses := EndpointFailure{Refused: true, Reason: "status 404"}
+	shows := EndpointFailure{Shown: true, Reason: "status 500"}
+	var e Endpoint
+	condition := func(at int) Condition { return EndpointNow{e, moment(at)}.Condition() }
+	for at, step := range []struct {
+		failure *EndpointFailure // nil for a 2xx
+		since   int
+		want    Condition
+	}{
+		{&refuses, 0, ConditionRefusing},
+		{&fails, 0, ConditionFailing},
+		{&refuses, 0, ConditionRefusing},
+		{nil, 0, ConditionOK},
+		{&shows, 4, ConditionFailing},
+		{&shows, 4, ConditionFailing},
+		{nil, 0, ConditionOK},
+		{&fails, 7, ConditionFailing},
+		{&fails, 7, ConditionFailing},
+		{&fails, 7, ConditionFailing},
+		{&fails, 7, ConditionFailing},
+		{&fails, 7, ConditionDown},
+		{&refuses, 7, ConditionDown},
+		{nil, 0, ConditionOK},
+	} {
+		if step.failure == nil {
+			e = e.Recover(moment(at))
+			if e != (Endpoint{}) {
+				t.Errorf("at %d something is left: %+v", at, e)
+			}
+			continue
+		}
+		if news := !e.Shows(*step.failure); !news && at != 5 && at < 8 {
+			t.Errorf("at %d there is no news", at)
+		}
+		e = e.Fail(moment(at), *step.failure)
+		if !e.Since.Equal(moment(step.since)) || condition(at) != step.want || e.Reason != step.failure.Reason {
+			t.Errorf("at %d: %s, %+v", at, condition(at), e)
+		}
+	}
+	e = Endpoint{}
+	for range 2 * DownAfter {
+		e = e.Fail(moment(0), refuses).Fail(moment(0), shows)
+	}
+	if e.Down() || e.Failures > 0 {
+		t.Errorf("what is refused or only shown makes an endpoint down: %+v", e)
+	}
+	down := Endpoint{Failures: DownAfter, Next: moment(0), Since: moment(0), Probes: 3}
+	down, probe := down.Probe(moment(1), time.Minute)
+	refuses.Probe = probe.Slot
+	if got, want := down.Fail(moment(2), refuses), down.Return(moment(2), probe.Slot, true); got.Next != want.Next ||
+		got.Probing || got.Probes != want.Probes {
+		t.Errorf("a probe that is refused leaves %+v, want it returned: %+v", got, want)
+	}
+	if e = e.Fail(moment(0), EndpointFailure{Reason: string(make([]byte, 2*MaxReason))}); len(e.Reason) != MaxReason {
+		t.Errorf("a reason of %d bytes is kept", len(e.Reason))
+	}
+}
+
 // TestAnEndpointIsLeftAloneForAsLongAsItAsks holds what a Retry-After does for a whole endpoint.
 func TestAnEndpointIsLeftAloneForAsLongAsItAsks(t *testing.T) {
 	asks := func(d time.Duration) EndpointFailure { return EndpointFailure{RetryAfter: d} }
@@ -21,25 +82,25 @@ func TestAnEndpointIsLeftAloneForAsLongAsItAsks(t *testing.T) {
 			"it asks for a pause",
 			Endpoint{},
 			func(e Endpoint) Endpoint { return e.Fail(moment(0), asks(time.Minute)) },
-			Endpoint{Until: moment(60), Failures: 1},
+			Endpoint{Until: moment(60), Failures: 1, Since: moment(0)},
 		},
 		{
 			"a later answer asks for less",
 			Endpoint{Until: moment(60)},
 			func(e Endpoint) Endpoint { return e.Fail(moment(1), asks(time.Second)) },
-			Endpoint{Until: moment(60), Failures: 1},
+			Endpoint{Until: moment(60), Failures: 1, Since: moment(1)},
 		},
 		{
 			"a later answer asks for more",
 			Endpoint{Until: moment(60)},
 			func(e Endpoint) Endpoint { return e.Fail(moment(1), asks(time.Minute)) },
-			Endpoint{Until: moment(61), Failures: 1},
+			Endpoint{Until: moment(61), Failures: 1, Since: moment(1)},
 		},
 		{
 			"it asks for too much",
 			Endpoint{},
 			func(e Endpoint) Endpoint { return e.Fail(moment(0), asks(5*time.Hour)) },
-			Endpoint{Until: moment(3600), Failures: 1},
+			Endpoint{Until: moment(3600), Failures: 1, Since: moment(0)},
 		},
 		{
 			"a delivery that began before is taken",

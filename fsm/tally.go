@@ -2,12 +2,18 @@ package fsm
 
 import "time"
 
-// Condition is what is wrong with a consumer, beside its State.
+// Condition is what is wrong with a consumer, beside its State, or with an endpoint.
 type Condition string
 
-// The conditions of a consumer.
+// The conditions.
 const (
 	ConditionOK Condition = "ok"
+	// ConditionDown is that of an endpoint that gets one delivery at a time, ConditionAskedToWait of one that gets none
+	// for a while, as it has asked.
+	ConditionDown        Condition = "down"
+	ConditionAskedToWait Condition = "asked_to_wait"
+	// ConditionRefusing is that of an endpoint that has refused the latest delivery for good, and taken none since.
+	ConditionRefusing Condition = "refusing"
 	// ConditionFailing is that of a consumer whose deliveries fail, until one succeeds.
 	ConditionFailing Condition = "failing"
 	// ConditionRetired is that of one whose endpoint answered 410, until its subscription is resumed.
@@ -73,6 +79,7 @@ func (t *Tally) Count(c Consumer) {
 	case ConditionHidden:
 		one.Hidden = 1
 	case ConditionOK:
+	case ConditionDown, ConditionAskedToWait, ConditionRefusing: // of endpoints
 	}
 	if one.Failing+one.Retired > 0 {
 		one.FailingSince, one.LastError = c.FirstFailure, c.LastError

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"slices"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -15,10 +16,6 @@ import (
 const (
 	// maxCounted bounds how many sets of consumers one page counts.
 	maxCounted = 1 << 16
-	// conditionDown and conditionAskedToWait are those of a push subscription whose endpoint gets one delivery at a
-	// time, or none for a while (fsm.Endpoint).
-	conditionDown        = "down"
-	conditionAskedToWait = "asked_to_wait"
 )
 
 // operatorSubscription is a subscription as an operator sees it. It has neither the secret nor the webhook's path and
@@ -46,15 +43,16 @@ type operatorSubscription struct {
 	Pending int `json:"pending"`
 	// States counts them by state, and those in trouble once more by condition. What there is none of is left out.
 	States map[string]int `json:"states"`
-	// FailingSince is the earliest time since when one of them fails, and LastError is of that one.
+	// FailingSince is the earliest time since when one of them fails, or since when the endpoint takes nothing.
+	// LastError is of that one, or of the endpoint if that is what Condition says.
 	FailingSince *time.Time `json:"failing_since,omitempty"`
 	LastError    string     `json:"last_error,omitempty"`
 	// DeadLetters counts the deliveries that are not tried again.
 	DeadLetters int `json:"dead_letters,omitempty"`
-	// Condition is the worst of them: "retired", "failing", "ok". Unless one is retired, it is "down" or
-	// "asked_to_wait" if the endpoint is, or has.
-	Condition string `json:"condition"`
-	// Paused is true until an operator resumes the subscription, which is no part of Condition.
+	// Condition is the worst that happened last: "retired", "down", "refusing", "asked_to_wait", "failing", "ok".
+	// "paused" stands for "ok" while an operator has paused the subscription.
+	Condition fsm.Condition `json:"condition"`
+	// Paused is true until an operator resumes the subscription.
 	Paused bool `json:"paused,omitempty"`
 	// AsOf is only in the answer about one subscription.
 	AsOf *time.Time `json:"as_of,omitempty"`
@@ -115,8 +113,8 @@ func (s *Service) describe(ctx context.Context, subs []fsm.Subscription) ([]oper
 		for _, inPartition := range letters {
 			b.DeadLetters += inPartition.Of[sub.ID]
 		}
-		e, now, trouble := s.cfg.Store.Endpoints().Get(sub.Generation)
-		b.Condition = conditionOfAll(tallies[i], trouble && e.Down(), trouble && e.AskedToWait(now))
+		e, now, _ := s.cfg.Store.Endpoints().Get(sub.Generation)
+		b.judge(tallies[i], fsm.EndpointNow{Endpoint: e, Now: now})
 		bodies[i] = b
 	}
 	return bodies, nil
@@ -136,26 +134,37 @@ func (b *operatorSubscription) count(t fsm.Tally) {
 	b.FailingSince, b.LastError = shown(t.FailingSince), t.LastError
 }
 
-// conditionOfAll is the condition of a subscription, whose endpoint may be down or have asked to wait.
-func conditionOfAll(t fsm.Tally, down, askedToWait bool) string {
-	switch {
+// judge says what is wrong, by the consumers and the endpoint, and since when.
+func (b *operatorSubscription) judge(t fsm.Tally, e fsm.EndpointNow) {
+	switch b.Condition = e.Condition(); {
 	case t.Retired > 0:
-		return conditionRetired
-	case down:
-		return conditionDown
-	case askedToWait:
-		return conditionAskedToWait
-	case t.Failing > 0:
-		return conditionFailing
+		b.Condition = fsm.ConditionRetired
+	case b.Condition == fsm.ConditionOK && t.Failing > 0:
+		b.Condition = fsm.ConditionFailing
+	case b.Condition == fsm.ConditionOK && b.Paused:
+		b.Condition = conditionPaused
+	case b.Condition == fsm.ConditionOK:
+	case b.Condition == fsm.ConditionRefusing, b.LastError == "":
+		b.LastError = e.Reason
 	}
-	return conditionOK
+	if b.FailingSince == nil || !e.Since.IsZero() && e.Since.Before(*b.FailingSince) {
+		b.FailingSince = shown(e.Since)
+	}
 }
 
-// showSubscriptions lists subscriptions by ID.
+// conditionPaused is that of a subscription without trouble that an operator has paused.
+const conditionPaused fsm.Condition = "paused"
+
+// showSubscriptions lists subscriptions by ID: all of them, or those that are not well. A page may have fewer of these
+// than its limit.
 func (s *Service) showSubscriptions(c echo.Context) error {
-	p, err := s.readPage(c.QueryParams())
+	p, err := s.readPage(c.QueryParams(), "failing")
 	if err != nil {
 		return err
+	}
+	failing := c.QueryParam("failing")
+	if failing != "" && failing != "true" && failing != "false" {
+		return refuse(fsm.CodeInvalidRequest, "failing must be true or false")
 	}
 	ctx, cancel := context.WithTimeout(c.Request().Context(), pageTimeout)
 	defer cancel()
@@ -170,6 +179,11 @@ func (s *Service) showSubscriptions(c echo.Context) error {
 	body := operatorSubscriptions{AsOf: s.cfg.Clock().UTC()}
 	if body.Subscriptions, err = s.show(ctx, all[:n]); err != nil {
 		return err
+	}
+	if failing == "true" {
+		body.Subscriptions = slices.DeleteFunc(body.Subscriptions, func(b operatorSubscription) bool {
+			return b.Condition == fsm.ConditionOK || b.Condition == conditionPaused
+		})
 	}
 	if n < len(all) {
 		body.Next = place{After: all[n-1].ID}.String()

@@ -309,10 +309,11 @@ func TestOperatorSeesSubscriptionsWithoutTheirSecrets(t *testing.T) {
 // TestASubscriptionShowsTheWorstOfAllItsConsumers holds what is made of the counts, and of the endpoint.
 func TestASubscriptionShowsTheWorstOfAllItsConsumers(t *testing.T) {
 	for _, c := range []struct {
-		name        string
-		tally       fsm.Tally
-		down, waits bool
-		want        string
+		name                 string
+		tally                fsm.Tally
+		down, waits, refuses bool
+		fails, paused        bool
+		want                 fsm.Condition
 	}{
 		{name: "nobody", want: "ok"},
 		{name: "all are well", tally: fsm.Tally{Consumers: 9, Waking: 3, Live: 2}, want: "ok"},
@@ -324,9 +325,31 @@ func TestASubscriptionShowsTheWorstOfAllItsConsumers(t *testing.T) {
 		{name: "it has asked to wait", tally: fsm.Tally{Consumers: 9, Failing: 8}, waits: true, want: "asked_to_wait"},
 		{name: "it is down, too", tally: fsm.Tally{Consumers: 9}, down: true, waits: true, want: "down"},
 		{name: "it is down and retired", tally: fsm.Tally{Consumers: 9, Retired: 1}, down: true, want: "retired"},
+		{name: "it refuses", tally: fsm.Tally{Consumers: 9, Failing: 1}, refuses: true, want: "refusing"},
+		{name: "it refuses, and has asked to wait", refuses: true, waits: true, want: "refusing"},
+		{name: "it is down, and refuses", refuses: true, down: true, want: "down"},
+		{name: "it fails, of whatever consumer", fails: true, want: "failing"},
+		{name: "it is paused", paused: true, want: "paused"},
+		{name: "it is paused, and refuses", paused: true, refuses: true, want: "refusing"},
 	} {
-		if got := conditionOfAll(c.tally, c.down, c.waits); got != c.want {
-			t.Errorf("%s: %s, want %s", c.name, got, c.want)
+		now := time.Now()
+		e := fsm.EndpointNow{Endpoint: fsm.Endpoint{Refused: c.refuses}, Now: now}
+		if c.down {
+			e.Failures = fsm.DownAfter
+		}
+		if c.waits {
+			e.Until = now.Add(time.Second)
+		}
+		if c.fails || c.refuses || c.down || c.waits {
+			e.Since, e.Reason = now.Add(-time.Minute), "status 404"
+		}
+		b := operatorSubscription{Paused: c.paused}
+		b.judge(c.tally, e)
+		if b.Condition != c.want {
+			t.Errorf("%s: %s, want %s", c.name, b.Condition, c.want)
+		}
+		if (b.FailingSince != nil) != !e.Since.IsZero() || c.refuses && !c.down && b.LastError != "status 404" {
+			t.Errorf("%s: since %v, %q", c.name, b.FailingSince, b.LastError)
 		}
 	}
 }
@@ -380,6 +403,7 @@ func TestOperatorSeesEndpointsInTrouble(t *testing.T) {
 	fails(h.subscribe("failing", 1), fsm.DownAfter-1, fsm.EndpointFailure{})
 	h.change("failing:%2Ffailing%2F0", func(c *fsm.Consumer) { c.FirstFailure = h.clock() })
 	h.subscribe("ok", 1)
+	fails(h.subscribe("refusing", 1), 1, fsm.EndpointFailure{Refused: true, Reason: "status 404"})
 	fails(h.subscribe("asked_to_wait", 1), 1, fsm.EndpointFailure{RetryAfter: time.Minute})
 	fails(h.subscribe("retired", 1), fsm.DownAfter, fsm.EndpointFailure{})
 	h.change("retired:%2Fretired%2F0", func(c *fsm.Consumer) { c.State, c.Retired = fsm.Waking, true })
@@ -389,6 +413,14 @@ func TestOperatorSeesEndpointsInTrouble(t *testing.T) {
 		if row["condition"] != id || one.body["condition"] != id {
 			t.Errorf("%s is shown as %v in the list, and as %v by itself", id, row["condition"], one.body["condition"])
 		}
+	}
+	for query, want := range map[string]int{"": 6, "?failing=false": 6, "?failing=true": 5} {
+		if n := len(rowsOf(h.admin("GET", "/api/v1/subscriptions"+query, ""), "subscriptions")); n != want {
+			t.Errorf("%q lists %d, want %d", query, n, want)
+		}
+	}
+	if a := h.admin("GET", "/api/v1/subscriptions?failing=yes", ""); a.status != 400 {
+		t.Errorf("failing=yes: %d", a.status)
 	}
 }
 

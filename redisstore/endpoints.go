@@ -16,7 +16,8 @@ func (s *Store) Endpoints() *fsm.Endpoints { return s.endpoints }
 func (s *Store) FailEndpoint(
 	ctx context.Context, sub fsm.Subscription, f fsm.EndpointFailure,
 ) (changed bool, err error) {
-	_, _, changed, err = s.ofEndpoint(ctx, scriptFailEndpoint, sub, f.RetryAfter.Milliseconds(), millisOf(f.Probe))
+	_, _, changed, err = s.ofEndpoint(ctx, scriptFailEndpoint, sub, f.RetryAfter.Milliseconds(), millisOf(f.Probe),
+		flag(f.Refused), flag(f.Shown), f.Reason[:min(len(f.Reason), fsm.MaxReason)])
 	if changed || f.RetryAfter > 0 {
 		s.hints.tellEndpoints()
 	}
@@ -128,10 +129,11 @@ func (s *Store) ofEndpoint(
 	return e, now, yes, r.bad
 }
 
-// endpoint reads until, failures, next, probing and probes (lua/endpoint.lua).
+// endpoint reads until, failures, next, probing, probes, since, refused and reason (lua/endpoint.lua).
 func (r *reply) endpoint() fsm.Endpoint {
 	return fsm.Endpoint{
 		Until: moment(r.int()), Failures: int(r.int()), Next: moment(r.int()), Probing: r.yes(), Probes: int(r.int()),
+		Since: moment(r.int()), Refused: r.yes(), Reason: r.text(),
 	}
 }
 
@@ -171,6 +173,9 @@ func (s *Store) readEndpoints(ctx context.Context) error {
 	return nil
 }
 
+// endpointFields is how many fields lua/endpoint.lua keeps of an endpoint.
+const endpointFields = 9
+
 // listed reads a generation and what lua/endpoint.lua keeps of its endpoint, which is nothing if it is off the list.
 func (r *reply) listed() (s fsm.EndpointState) {
 	s.Generation = r.text()
@@ -179,8 +184,11 @@ func (r *reply) listed() (s fsm.EndpointState) {
 		return s
 	}
 	kept := &reply{script: r.script}
-	for field := range strings.FieldsSeq(text) {
+	for _, field := range strings.SplitN(text, " ", endpointFields) {
 		kept.items = append(kept.items, field)
+	}
+	for len(kept.items) < endpointFields { // of a version that kept less
+		kept.items = append(kept.items, []any{"0", ""}[len(kept.items)/(endpointFields-1)])
 	}
 	s.Version, s.Endpoint = kept.int(), kept.endpoint()
 	r.bad = kept.bad

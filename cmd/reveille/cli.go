@@ -32,7 +32,7 @@ type cli struct {
 	subscription, state, stream, cursor string
 	since, until, from, to              string
 	limit                               int
-	watched, wait, failed               bool
+	watched, wait, failed, failing      bool
 
 	secret, signature, id, timestamp string
 	tolerance                        time.Duration
@@ -64,9 +64,14 @@ var commands = []command{
 		about: "PENDING is how many consumers have a wake or a delivery under way. CONDITION is the worst: " +
 			"how many are retired (the\nendpoint answered 410, see resume) or failing, or ok. Down, or asked to " +
 			"wait, is the endpoint of a push subscription:\nit gets one delivery at a time until it takes one, or " +
-			"none for as long as it has asked. Paused by operator: see pause.\nFAILING SINCE is of the consumer " +
-			"that has failed for longest, and so is LAST ERROR.",
-		flags: pages, run: (*cli).subscriptions,
+			"none for as long as it has asked. Refusing: it has refused the\nlatest delivery for good, and taken " +
+			"none since; those events are dead letters. Paused by operator: see\npause. FAILING SINCE is of the " +
+			"consumer or endpoint that has failed for longest, LAST ERROR of the latest failure.",
+		flags: func(c *cli, f *flag.FlagSet) {
+			pages(c, f)
+			f.BoolVar(&c.failing, "failing", false, "list those that are not ok")
+		},
+		run: (*cli).subscriptions,
 	},
 	{
 		name: "consumers", does: "list consumers",

@@ -64,9 +64,9 @@ func TestCommands(t *testing.T) {
 			"as_of":"2026-11-21T15:20:00Z"}`,
 			`
 SUBSCRIPTION  PATTERN  MODE  WEBHOOK   CONSUMERS  PENDING  CONDITION  FAILING SINCE  LAST ERROR  DEAD LETTERS
+c             /*       push  [::1]:80  7                   7 retired                             3
 agents        /a/*     wake  a.test    1204       17       1 failing  16m0s ago      status 503
 b             /**      push  [::1]:80  0                   ok
-c             /*       push  [::1]:80  7                   7 retired                             3
 
 There is more: reveille subscriptions --cursor abc
 `,
@@ -78,6 +78,22 @@ There is more: reveille subscriptions --cursor abc
 			`
 SUBSCRIPTION  CONSUMERS  CONDITION  LAST ERROR
 a             1          1 failing  the TLS certificate is not valid, and this goes on for much…
+`,
+		},
+		{
+			"the worst come first", "subscriptions --failing", "GET /api/v1/subscriptions?failing=true&limit=100",
+			`{"subscriptions":[{"subscription_id":"a","condition":"asked_to_wait","paused":true},
+			{"subscription_id":"b","condition":"refusing","failing_since":"2026-11-21T15:04:00Z",
+			"last_error":"status 404","dead_letters":2614},
+			{"subscription_id":"c","condition":"retired","states":{"retired":2}},
+			{"subscription_id":"d","condition":"down"}],
+			"as_of":"2026-11-21T15:20:00Z"}`,
+			`
+SUBSCRIPTION  CONSUMERS  CONDITION                          FAILING SINCE  LAST ERROR  DEAD LETTERS
+c             0          2 retired
+d             0          down
+b             0          refusing                           16m0s ago      status 404  2614
+a             0          paused by operator, asked to wait
 `,
 		},
 		{"no subscriptions", "subscriptions --limit 5", "GET /api/v1/subscriptions?limit=5", `{"subscriptions":[]}`, `
@@ -383,15 +399,15 @@ orders is paused, with 7 consumers
 		},
 		{
 			"subscriptions that are paused", "subscriptions", "GET /api/v1/subscriptions?limit=100",
-			`{"subscriptions":[{"subscription_id":"a","condition":"ok","paused":true},
+			`{"subscriptions":[{"subscription_id":"a","condition":"paused","paused":true},
 			{"subscription_id":"b","condition":"down","paused":true},
 			{"subscription_id":"c","condition":"failing","paused":true},
 			{"subscription_id":"d","condition":"asked_to_wait"}]}`, `
 SUBSCRIPTION  CONSUMERS  CONDITION
-a             0          paused by operator
 b             0          paused by operator, down
 c             0          paused by operator, failing
 d             0          asked to wait
+a             0          paused by operator
 `,
 		},
 		{
@@ -659,6 +675,30 @@ func TestNoCommandShowsThePasswordOfTheAddress(t *testing.T) {
 				t.Errorf("%q --addr %s: status %d, %q, %q", args, addr, status, out, errs)
 			}
 		}
+	}
+}
+
+// TestARetryOfNothingSaysWhatWouldHelp holds that a command which finds nothing to do names the one that does.
+func TestARetryOfNothingSaysWhatWouldHelp(t *testing.T) {
+	const none = "orders is retried, with 0 consumers that waited for a later attempt\n"
+	for subscription, want := range map[string]string{
+		`"states":{}`:   none,
+		`"paused":true`: none + "it is paused: reveille resume orders delivers again\n",
+		`"states":{"retired":1}`: none + "the endpoint answered 410 to 1 consumer: " +
+			"reveille resume orders delivers again\n",
+		`"states":{"given_up":3}`:     none + "3 consumers were given up: reveille resume orders delivers again\n",
+		`"states":{"failing":3}`:      none,
+		`"states":{"waking":3,"x":1}`: none,
+	} {
+		port := &operatorPort{answers: map[string]string{
+			"POST /api/v1/subscriptions/orders/retry": `{"subscription_id":"orders","consumers":0}`,
+			"GET /api/v1/subscriptions/orders":        `{"subscription_id":"orders",` + subscription + `}`,
+		}}
+		server := httptest.NewServer(port)
+		if status, out, errs := call("", "retry", "orders", "--addr", server.URL); status != 0 || out != want {
+			t.Errorf("%s: status %d, %q, %q, want %q", subscription, status, out, errs, want)
+		}
+		server.Close()
 	}
 }
 

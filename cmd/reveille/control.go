@@ -11,33 +11,60 @@ import (
 )
 
 func (c *cli) pause(ctx context.Context, args []string) error {
-	return c.onConsumers(ctx, args[0], "pause", "is paused, with %s")
+	_, err := c.onConsumers(ctx, args[0], "pause", "is paused, with %s")
+	return err
 }
 
 func (c *cli) resume(ctx context.Context, args []string) error {
-	return c.onConsumers(ctx, args[0], "resume", "is resumed, with %s that waited for it")
+	_, err := c.onConsumers(ctx, args[0], "resume", "is resumed, with %s that waited for it")
+	return err
 }
 
 func (c *cli) retry(ctx context.Context, args []string) error {
-	return c.onConsumers(ctx, args[0], "retry", "is retried, with %s that waited for a later attempt")
+	n, err := c.onConsumers(ctx, args[0], "retry", "is retried, with %s that waited for a later attempt")
+	if err != nil || n > 0 || c.output != outputText {
+		return err
+	}
+	// What waits for something else is helped by another command.
+	var s shownSubscription
+	if _, err := c.ask(ctx, http.MethodGet, subscriptionsPath+"/"+url.PathEscape(args[0]), nil, &s); err != nil {
+		return err
+	}
+	waits := ""
+	switch given := s.States["given_up"]; {
+	case s.Paused:
+		waits = "it is paused"
+	case s.States["retired"] > 0:
+		waits = fmt.Sprintf("the endpoint answered 410 to %s", consumers(s.States["retired"]))
+	case given > 0:
+		waits = consumers(given) + " were given up"
+	default:
+		return nil
+	}
+	_, err = fmt.Fprintf(c.out, "%s: reveille resume %s delivers again\n", waits, printable(s.ID))
+	return err
+}
+
+// consumers says how many there are.
+func consumers(n int) string {
+	if n == 1 {
+		return "1 consumer"
+	}
+	return fmt.Sprintf("%d consumers", n)
 }
 
 // onConsumers asks for something to be done to the consumers of a subscription, and prints to how many it was done.
-func (c *cli) onConsumers(ctx context.Context, id, action, did string) error {
+func (c *cli) onConsumers(ctx context.Context, id, action, did string) (n int, err error) {
 	var body struct {
 		ID        string `json:"subscription_id"`
 		Consumers int    `json:"consumers"`
 	}
 	path := subscriptionsPath + "/" + url.PathEscape(id) + "/" + action
 	if printed, err := c.ask(ctx, http.MethodPost, path, nil, &body); printed || err != nil {
-		return err
+		return 0, err
 	}
-	consumers := fmt.Sprintf("%d consumers", body.Consumers)
-	if body.Consumers == 1 {
-		consumers = "1 consumer"
-	}
-	_, err := fmt.Fprintf(c.out, "%s %s\n", printable(body.ID), fmt.Sprintf(did, consumers))
-	return err
+	_, err = fmt.Fprintf(c.out, "%s %s\n", printable(body.ID), fmt.Sprintf(did, consumers(body.Consumers)))
+	return body.Consumers, err
 }
 
 func (c *cli) logLevel(ctx context.Context, args []string) error {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -55,13 +56,20 @@ func (c *cli) subscriptions(ctx context.Context, args []string) error {
 		Next          string              `json:"next"`
 		AsOf          time.Time           `json:"as_of"`
 	}
-	if printed, err := c.ask(ctx, http.MethodGet, c.list(subscriptionsPath), nil, &body); printed || err != nil {
+	only := [2]string{"failing", ""}
+	if c.failing {
+		only[1] = "true"
+	}
+	if printed, err := c.ask(ctx, http.MethodGet, c.list(subscriptionsPath, only), nil, &body); printed || err != nil {
 		return err
 	}
 	rows := [][]string{{
 		"SUBSCRIPTION", "PATTERN", "MODE", "WEBHOOK", "CONSUMERS", "PENDING", "CONDITION",
 		"FAILING SINCE", "LAST ERROR", "DEAD LETTERS",
 	}}
+	slices.SortStableFunc(body.Subscriptions, func(a, b shownSubscription) int {
+		return cmp.Compare(b.severity(), a.severity())
+	})
 	for _, s := range body.Subscriptions {
 		rows = append(rows, []string{
 			s.ID, s.Pattern, s.Mode, s.WebhookHost, fmt.Sprint(s.Consumers), some(s.Pending), conditionOf(s),
@@ -69,6 +77,11 @@ func (c *cli) subscriptions(ctx context.Context, args []string) error {
 		})
 	}
 	return c.rows(rows, "subscriptions", body.Next)
+}
+
+// severity orders subscriptions: what is worst comes first.
+func (s shownSubscription) severity() int {
+	return slices.Index([]string{"asked_to_wait", "failing", "refusing", "down", "retired"}, s.Condition)
 }
 
 // errorWidth is how many characters a table of subscriptions shows of an error.
@@ -81,7 +94,7 @@ func conditionOf(s shownSubscription) string {
 		condition = fmt.Sprint(n, " ", condition)
 	}
 	switch {
-	case s.Paused && s.Condition == "ok":
+	case s.Paused && (s.Condition == "ok" || s.Condition == "paused"):
 		return "paused by operator"
 	case s.Paused:
 		return "paused by operator, " + condition

@@ -1,9 +1,10 @@
 -- What scripts begin with that are about one endpoint, after changed.lua. The functions mirror fsm/endpoint.go.
 --
 -- An endpoint is kept by the generation of its subscription, unless it is not in trouble, as
---   version until failures next probing probes
+--   version until failures next probing probes since refused reason
 -- until: when deliveries may begin again, ms, 0 for none; next: when the next probe may begin, ms, 0 for none; probing: 1 while one is
--- out, 0 otherwise.
+-- out, 0 otherwise; since: when the first delivery failed since the last 2xx, ms, 0 if none has; refused: 1 if the latest was refused for
+-- good, 0 otherwise; reason: why it failed, which may have blanks in it.
 --
 -- KEYS[1] hash generation -> endpoint in trouble  KEYS[2] version of that hash  KEYS[3] zset of changes of that hash
 -- KEYS[4] hash id -> subscription as JSON
@@ -12,7 +13,7 @@
 -- ARGV[6…] the script's own
 --
 -- They return { version of the list in which the endpoint came on it as it is, or of the list now if it is not on it, until, failures,
--- next, probing, probes, now, 1 if the script says yes, otherwise 0 }.
+-- next, probing, probes, since, refused, reason, now, 1 if the script says yes, otherwise 0 }.
 local now = tonumber(ARGV[1])
 if now < 0 then
   local t = redis.call('TIME')
@@ -21,10 +22,16 @@ end
 
 -- endpoint returns what is kept.
 local function endpoint()
-  local f = {}
-  for n in string.gmatch(redis.call('HGET', KEYS[1], ARGV[3]) or '', '%d+') do f[#f + 1] = n end
+  local f, kept = {}, redis.call('HGET', KEYS[1], ARGV[3]) or ''
+  for n in string.gmatch(kept, '%d+') do
+    f[#f + 1] = n
+    if #f == 8 then break end
+  end
   local function number(i) return tonumber(f[i] or '0') end
-  return { version = f[1], pause = number(2), failures = number(3), next = number(4), probing = number(5), probes = number(6) }
+  return {
+    version = f[1], pause = number(2), failures = number(3), next = number(4), probing = number(5), probes = number(6),
+    since = number(7), refused = number(8), reason = string.match(kept, '^' .. string.rep('%d+ ', 8) .. '(.*)$') or '',
+  }
 end
 
 local function is_down(e) return e.failures >= DOWN_AFTER end
@@ -40,20 +47,28 @@ local function is_listed()
   return there and cjson.decode(there).generation == ARGV[3]
 end
 
+-- return_probe has a probe be over that did not fail: the next one follows at once, or after a pause if it was sent.
+local function return_probe(e, sent)
+  e.probing, e.next = 0, now
+  if sent then e.probes, e.next = 0, now + probe_pause(0) end
+end
+
 local function endpoint_reply(e, yes)
   return {
-    e.version or redis.call('GET', KEYS[2]) or '0', e.pause, e.failures, e.next, e.probing, e.probes, now, yes and 1 or 0,
+    e.version or redis.call('GET', KEYS[2]) or '0', e.pause, e.failures, e.next, e.probing, e.probes, e.since, e.refused, e.reason, now,
+    yes and 1 or 0,
   }
 end
 
 -- put_endpoint keeps an endpoint as it is now, if it is in trouble, and returns the reply.
 local function put_endpoint(e, yes)
   e.version = changed(KEYS[2], KEYS[3], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]))
-  if e.pause == 0 and e.failures == 0 then
+  if e.pause == 0 and e.failures == 0 and e.since == 0 then
     redis.call('HDEL', KEYS[1], ARGV[3])
   else
     redis.call('HSET', KEYS[1], ARGV[3],
-      string.format('%s %.0f %.0f %.0f %.0f %.0f', e.version, e.pause, e.failures, e.next, e.probing, e.probes))
+      string.format('%s %.0f %.0f %.0f %.0f %.0f %.0f %.0f %s', e.version, e.pause, e.failures, e.next, e.probing, e.probes, e.since,
+        e.refused, e.reason))
   end
   return endpoint_reply(e, yes)
 end

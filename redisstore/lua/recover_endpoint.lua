@@ -2,7 +2,7 @@
 -- A wait that the endpoint has asked for goes on. It says yes if the endpoint is not down any more since. O(log changes).
 local e = endpoint()
 local was_down = is_down(e)
-if not e.version or e.pause > now and e.failures == 0 then return endpoint_reply(e) end
+if not e.version or e.pause > now and e.failures == 0 and e.since == 0 then return endpoint_reply(e) end
 e.pause = e.pause > now and e.pause or 0
-e.failures, e.next, e.probing, e.probes = 0, 0, 0, 0
+e.failures, e.next, e.probing, e.probes, e.since, e.refused, e.reason = 0, 0, 0, 0, 0, 0, ''
 return put_endpoint(e, was_down)

@@ -3,6 +3,5 @@
 -- Nothing happens unless this very probe is out. O(log changes).
 local e = endpoint()
 if not is_out(e, tonumber(ARGV[6])) then return endpoint_reply(e) end
-e.probing, e.next = 0, now
-if ARGV[7] == '1' then e.probes, e.next = 0, now + probe_pause(0) end
+return_probe(e, ARGV[7] == '1')
 return put_endpoint(e)

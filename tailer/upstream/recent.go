@@ -117,7 +117,9 @@ func (rs *recent) isForNewer(path string, asked int64) bool {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	e := rs.paths[path]
-	return e != nil && slices.ContainsFunc(e.Value.(*followed).readers, func(r follower) bool { return r.since > asked })
+	return e != nil && slices.ContainsFunc(e.Value.(*followed).readers, func(r follower) bool {
+		return r.since > asked
+	})
 }
 
 func (rs *recent) isJSON(path string) bool {

@@ -695,12 +695,22 @@ func (h *history) endpoint() {
 		h.draw.Now = h.draw.Now.Add(fsm.ProbePauseMax)
 		slot = h.probe(sub, slot)
 	}
+	reason := func() string {
+		return rapid.SampledFrom([]string{"", "status 503", "8 1 words  and 9 numbers "}).Draw(h.t, "reason")
+	}
 	for range rapid.IntRange(1, 8).Draw(h.t, "shown") {
 		switch h.pick("shown", []string{
-			"fails", "fails", "a pause", "recovers", "probe", "probe", "returned", "later", "later", "retried",
+			"fails", "fails", "is not taken", "is not taken", "a pause",
+			"recovers", "probe", "probe", "returned", "later", "later", "retried",
 		}) {
 		case "fails":
-			h.failEndpoint(sub, fsm.EndpointFailure{Probe: slot})
+			h.failEndpoint(sub, fsm.EndpointFailure{Probe: slot, Reason: reason()})
+		case "is not taken":
+			h.failEndpoint(sub, fsm.EndpointFailure{
+				Probe: slot, Reason: reason(),
+				Refused: rapid.Bool().Draw(h.t, "for good"),
+				Shown:   rapid.Bool().Draw(h.t, "only shown"),
+			})
 		case "a pause":
 			h.failEndpoint(sub, fsm.EndpointFailure{Probe: slot, RetryAfter: rapid.SampledFrom(
 				[]time.Duration{time.Second, time.Minute, 5 * time.Hour}).Draw(h.t, "retry after")})

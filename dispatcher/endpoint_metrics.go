@@ -1,0 +1,55 @@
+package dispatcher
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"reveille/fsm"
+)
+
+// endpointTroubles shows, of each subscription whose endpoint takes nothing, for how long that has been so. It is a
+// collector: what it shows is the list of endpoints that the store keeps, and ages.
+type endpointTroubles struct {
+	store interface {
+		Endpoints() *fsm.Endpoints
+		Catalog() *fsm.Catalog
+	}
+	// most is how many subscriptions have series of their own.
+	most int
+	desc *prometheus.Desc
+}
+
+func newEndpointTroubles(store Store, most int) *endpointTroubles {
+	return &endpointTroubles{store: store, most: most, desc: prometheus.NewDesc("reveille_endpoint_trouble_seconds",
+		"For how long the endpoint of a subscription has taken no delivery, since the first that failed, by "+
+			"subscription (the first 1000) and condition (down: one delivery at a time finds out whether that "+
+			"goes on; "+
+			"refusing: it has refused the latest for good; asked_to_wait: it gets none for a while; failing: the "+
+			"latest is tried again). There is no series while it takes what it gets. The same on each replica.",
+		[]string{"subscription", "condition"}, nil)}
+}
+
+// Describe implements prometheus.Collector.
+func (t *endpointTroubles) Describe(ch chan<- *prometheus.Desc) { ch <- t.desc }
+
+// Collect implements prometheus.Collector.
+func (t *endpointTroubles) Collect(ch chan<- prometheus.Metric) {
+	all := t.store.Endpoints().All()
+	if len(all) == 0 {
+		return
+	}
+	shown := 0
+	for _, sub := range t.store.Catalog().All() {
+		e, trouble := all[sub.Generation]
+		if !trouble || sub.Paused || e.Since.IsZero() {
+			continue
+		}
+		if shown++; shown > t.most {
+			return
+		}
+		took := max(e.Now.Sub(e.Since), time.Millisecond)
+		ch <- prometheus.MustNewConstMetric(
+			t.desc, prometheus.GaugeValue, took.Seconds(), sub.ID, string(e.Condition()))
+	}
+}

@@ -1,0 +1,133 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"reveille/test/harness"
+)
+
+// TestTheConditionSaysWhatHappenedLast has endpoints fail in the ways in which endpoints do, each with one stream: the
+// list of subscriptions and the metric say what is wrong, since when and why. Once the endpoint takes a delivery, both
+// say that it is well.
+func TestTheConditionSaysWhatHappenedLast(t *testing.T) {
+	t.Parallel()
+	e := beside(t, options{})
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = closed.Close()
+	selfSigned := httptest.NewTLSServer(http.NotFoundHandler())
+	t.Cleanup(selfSigned.Close)
+	const redirect = "status 302 (redirects are not followed)"
+	for name, c := range map[string]struct {
+		mode, webhook     string
+		status            int
+		condition, reason string
+	}{
+		"302":          {status: 302, condition: "refusing", reason: redirect},
+		"401":          {status: 401, condition: "refusing", reason: "status 401"},
+		"404":          {status: 404, condition: "refusing", reason: "status 404"},
+		"410":          {status: 410, condition: "retired", reason: "status 410"},
+		"500":          {status: 500, condition: "failing", reason: "status 500"},
+		"503":          {status: 503, condition: "failing", reason: "status 503"},
+		"refused":      {webhook: "http://" + closed.Addr().String(), condition: "failing"},
+		"TLS":          {webhook: selfSigned.URL, condition: "failing"},
+		"302 to wakes": {mode: "wake", status: 302, condition: "failing", reason: redirect},
+		"500 to wakes": {mode: "wake", status: 500, condition: "failing", reason: "status 500"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := e.empty(t)
+			var works atomic.Bool
+			endpoint := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				_, _ = io.Copy(io.Discard, r.Body)
+				if works.Load() {
+					_, _ = io.WriteString(w, `{"done":true}`)
+					return
+				}
+				w.WriteHeader(c.status)
+			}))
+			t.Cleanup(endpoint.Close)
+			webhook := endpoint.URL
+			if c.webhook != "" {
+				webhook = c.webhook
+			}
+			mode := "push"
+			if c.mode != "" {
+				mode = c.mode
+			}
+			f.gateway.Create(f.path)
+			body := map[string]any{"mode": mode, "webhook": webhook}
+			if mode == "push" {
+				body["retry"] = map[string]any{"schedule": []string{"1s", "1s", "1s", "1s", "10h"}}
+			}
+			a := f.gateway.PutSubscription(f.folder+"/*", f.sub.ID, jsonOf(t, body))
+			if a.Status != http.StatusCreated {
+				t.Fatalf("PUT: %d %s", a.Status, a.Body)
+			}
+			f.gateway.Append(f.path, `{"n":1}`)
+			f.shows(c.condition, c.reason)
+			f.troubled(c.condition)
+			if c.webhook != "" {
+				f.patch(f.gateway, jsonOf(t, map[string]string{"webhook": endpoint.URL}))
+			}
+			works.Store(true)
+			if c.condition == "retired" {
+				f.admin().Do(http.MethodPost, "/api/v1/subscriptions/"+f.sub.ID+"/resume", "")
+			}
+			f.gateway.Append(f.path, `{"n":2}`)
+			f.shows("ok", "")
+			f.troubled("")
+		})
+	}
+}
+
+// shows waits until the operator's list says of the subscription that it is in a condition, and why.
+func (f *fixture) shows(condition, reason string) {
+	f.t.Helper()
+	harness.Eventually(f.t, harness.Wait, "the subscription is shown to be "+condition, func() error {
+		var s struct {
+			Condition string
+			LastError string    `json:"last_error"`
+			Since     time.Time `json:"failing_since"`
+		}
+		a := f.admin().Do(http.MethodGet, "/api/v1/subscriptions/"+f.sub.ID, "")
+		if err := json.Unmarshal([]byte(a.Body), &s); err != nil {
+			return err
+		}
+		if s.Condition != condition || reason != "" && s.LastError != reason ||
+			s.Since.IsZero() != (condition == "ok") {
+			return fmt.Errorf("it shows %+v", s)
+		}
+		return nil
+	})
+}
+
+// troubled waits until the metrics say that the endpoint of the subscription is in a condition; empty if they are to
+// say nothing of it.
+func (f *fixture) troubled(condition string) {
+	f.t.Helper()
+	if condition == "retired" { // of the endpoint: it has refused that
+		condition = "refusing"
+	}
+	harness.Eventually(f.t, harness.Wait, "the metrics show it to be "+condition, func() error {
+		found, _ := f.scrape(f.t)
+		for _, c := range []string{"down", "refusing", "asked_to_wait", "failing"} {
+			_, there := found[fmt.Sprintf(
+				`reveille_endpoint_trouble_seconds{condition=%q,subscription=%q}`, c, f.sub.ID)]
+			if there != (c == condition) {
+				return fmt.Errorf("%s: %t", c, there)
+			}
+		}
+		return nil
+	})
+}
