@@ -94,6 +94,32 @@ var brokenReplays = []harness.BrokenScript{
 	},
 }
 
+// brokenEndpoints are builds that take what is wrong with a proxy or an answer for something else.
+var brokenEndpoints = []harness.BrokenScript{
+	{
+		Name: "what a proxy answers is taken for the endpoint's", File: "dispatcher/transport.go",
+		Old: `case key.proxied && key.scheme == "http" && ofProxy(res):`,
+		New: `case key.proxied && key.scheme == "gopher" && ofProxy(res):`,
+	},
+	{
+		Name: "what a proxy answers to a CONNECT is final", File: "dispatcher/transport.go",
+		Old: "	case err != nil:\n		return nil, err\n	case key.proxied && key.scheme",
+		New: "	case err != nil && err.Error() != \"\" && key.proxied && key.scheme == \"https\":\n" +
+			"		return &http.Response{StatusCode: http.StatusForbidden, Body: http.NoBody}, nil\n" +
+			"	case err != nil:\n		return nil, err\n	case key.proxied && key.scheme",
+	},
+	{
+		Name: "a switch of protocols counts as taken", File: "dispatcher/format/status.go",
+		Old: "return status >= 200 && status <= 299", New: "return status >= 100 && status <= 299",
+	},
+	{
+		Name: "an answer whose body breaks off does not count", File: "dispatcher/exchange.go",
+		Old: "		a.response, a.status = response, response.StatusCode\n",
+		New: "		a.response, a.status = response, response.StatusCode\n" +
+			"		if response.ContentLength != 0 {\n			a.status = http.StatusBadGateway\n		}\n",
+	},
+}
+
 // caught is how each broken build is caught: what goes wrong meanwhile, and the rule that it breaks.
 var caught = map[string]struct {
 	faults func(*world, time.Duration)
@@ -145,6 +171,16 @@ var caught = map[string]struct {
 	brokenPushes[7].Name: {nothing, ruleFinal},
 	brokenPushes[8].Name: {nothing, ruleUndelivered},
 
+	// Few pushes go each of the two ways.
+	brokenEndpoints[0].Name: {
+		func(w *world, span time.Duration) { misbehave(behaviour{proxy: 0.5})(w, 4*span) }, ruleUndelivered,
+	},
+	brokenEndpoints[1].Name: {
+		func(w *world, span time.Duration) { misbehave(behaviour{proxy: 0.5})(w, 4*span) }, ruleUndelivered,
+	},
+	brokenEndpoints[2].Name: {misbehave(behaviour{broken: 0.3}), ruleUndelivered},
+	brokenEndpoints[3].Name: {misbehave(behaviour{broken: 0.3}), ruleAgain},
+
 	brokenReplays[0].Name: {nothing, ruleUndelivered},
 	brokenReplays[1].Name: {pileUp, ruleReplayOrder},
 	brokenReplays[2].Name: {nothing, ruleAgain},
@@ -153,7 +189,8 @@ var caught = map[string]struct {
 }
 
 func brokenBuilds() []harness.BrokenScript {
-	return slices.Concat(harness.BrokenScripts, []harness.BrokenScript{brokenSign}, brokenPushes, brokenReplays)
+	return slices.Concat(harness.BrokenScripts, []harness.BrokenScript{brokenSign}, brokenPushes, brokenEndpoints,
+		brokenReplays)
 }
 
 // TestEveryBrokenBuildCanBeMade holds that the code still has what is broken in each of them. They are built in the

@@ -22,6 +22,8 @@ func anything(w *world, span time.Duration) {
 		{"workers crash", short(misbehave(behaviour{crash: 0.3}))},
 		{"workers stall", short(misbehave(behaviour{stall: 0.3}))},
 		{"workers answer 500", short(misbehave(behaviour{status: 500}))},
+		{"receivers answer with what is no HTTP", short(misbehave(behaviour{broken: 0.2}))},
+		{"the proxy refuses", short(misbehave(behaviour{proxy: 0.2}))},
 		{"a clock jumps", func() { jumpClock(w, 6*time.Second) }},
 	}
 	if w.cluster != nil {

@@ -1,9 +1,11 @@
 package fault
 
 import (
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"strconv"
@@ -21,14 +23,12 @@ const pushTimeout = 5 * time.Second
 const pushRetry = `{"max_attempts":100,"initial":"1s","factor":1}`
 
 // How often a receiver, whatever the scenario, answers 503, takes the events and breaks the connection instead of an
-// answer, lets its sender wait until the time is up, answers with a switch of protocols and keeps the connection, and
-// is slow.
+// answer, lets its sender wait until the time is up, and is slow.
 const (
-	pushRefused  = 0.03
-	pushCut      = 0.02
-	pushSilent   = 0.003
-	pushSwitched = 0.01
-	pushSlow     = 0.03
+	pushRefused = 0.03
+	pushCut     = 0.02
+	pushSilent  = 0.003
+	pushSlow    = 0.03
 )
 
 // pushSubscription is a pattern whose events are pushed, so many at a time.
@@ -40,15 +40,24 @@ type pushSubscription struct {
 	refused float64
 	// picky has its receiver refuse some events for good.
 	picky bool
+	// host is the scheme and host of its webhook, from where the proxy leads to its receiver. Without a scheme it is
+	// the receiver's own machine, under a name that is kept from the proxy. If it is empty, no proxy is asked anyway.
+	host string
 }
 
 var pushSubscriptions = []pushSubscription{
 	{id: "feed", pattern: "/jobs/*", batch: 1, ordering: fsm.OrderingStream},
-	{id: "bulk", pattern: "/chat/**", batch: 20, ordering: fsm.OrderingStream},
+	{id: "bulk", pattern: "/chat/**", batch: 20, ordering: fsm.OrderingStream, host: "http://10.1.1.1"},
 	{id: "loose", pattern: "/jobs/*", batch: 1, ordering: fsm.OrderingNone, refused: 0.2},
-	{id: "heap", pattern: "/files/*", batch: 5, ordering: fsm.OrderingNone, refused: 0.2},
-	{id: "picky", pattern: "/jobs/*", batch: 1, ordering: fsm.OrderingStream, refused: 0.2, picky: true},
-	{id: "fussy", pattern: "/chat/*", batch: 5, ordering: fsm.OrderingNone, refused: 0.2, picky: true},
+	{id: "heap", pattern: "/files/*", batch: 5, ordering: fsm.OrderingNone, refused: 0.2, host: "https://10.1.1.3"},
+	{
+		id: "picky", pattern: "/jobs/*", batch: 1, ordering: fsm.OrderingStream, refused: 0.2, picky: true,
+		host: "http://10.1.1.2",
+	},
+	{
+		id: "fussy", pattern: "/chat/*", batch: 5, ordering: fsm.OrderingNone, refused: 0.2, picky: true,
+		host: unproxied,
+	},
 }
 
 // A picky receiver refuses one event in pickyEvery for good. It takes a replay of it; of one in stubbornEvery only the
@@ -87,9 +96,12 @@ func (w *world) startReceivers() {
 		if err != nil {
 			w.t.Fatal(err)
 		}
+		if strings.HasPrefix(s.host, "https") {
+			ln = tls.NewListener(ln, w.proxy.ca.ServerTLS())
+		}
 		a := api.PutSubscription(s.pattern, s.id, fmt.Sprintf(
 			`{"mode":"push","webhook":%q,"batch":%d,"ordering":%q,"timeout":%q,"retry":%s}`,
-			w.connect(linkWebhook, -1, addr).URL()+"/", s.batch, s.ordering, pushTimeout, pushRetry))
+			w.webhook(s, addr)+"/", s.batch, s.ordering, pushTimeout, pushRetry))
 		if a.Status != http.StatusCreated {
 			w.t.Fatalf("PUT %s: %d %s", s.id, a.Status, a.Body)
 		}
@@ -97,15 +109,33 @@ func (w *world) startReceivers() {
 		a.Decode(w.t, &sub)
 		r.secret = sub.Secret
 		// There is no stream yet, so nothing has come before the secret is known.
-		server := &http.Server{Handler: r, ReadHeaderTimeout: 10 * time.Second}
+		server := &http.Server{
+			Handler: r, ReadHeaderTimeout: 10 * time.Second, ConnContext: withUsed,
+			ErrorLog: log.New(io.Discard, "", 0), // of connections that are cut
+		}
 		go func() { _ = server.Serve(ln) }()
 		w.t.Cleanup(func() { _ = server.Close() })
 		w.receivers = append(w.receivers, r)
 	}
 }
 
+// webhook returns where a subscription has its events pushed to. Each way leads through a link to its receiver.
+func (w *world) webhook(s pushSubscription, addr string) string {
+	link := w.connect(linkWebhook, -1, addr)
+	switch {
+	case s.host == "":
+		return link.URL()
+	case strings.Contains(s.host, "://"):
+		w.proxy.leads(s.host, link.Addr)
+		return s.host
+	}
+	_, port, _ := net.SplitHostPort(link.Addr)
+	return "http://" + net.JoinHostPort(s.host, port)
+}
+
 // ServeHTTP takes a push, or does not.
 func (r *receiver) ServeHTTP(rw http.ResponseWriter, req *http.Request) {
+	r.ends(req)
 	body, err := io.ReadAll(req.Body)
 	if err != nil {
 		return // cut on the way
@@ -134,6 +164,7 @@ func (r *receiver) ServeHTTP(rw http.ResponseWriter, req *http.Request) {
 	answered := r.w.journal.pushed(got)
 	b := r.behaviour()
 	status := b.status
+	var broken *brokenAnswer
 	switch {
 	case harness.VerifySignature(r.secret, header, body, got.At) != nil:
 		status = http.StatusServiceUnavailable // by the sender's clock; any other refusal would be final
@@ -141,9 +172,9 @@ func (r *receiver) ServeHTTP(rw http.ResponseWriter, req *http.Request) {
 	case r.w.chance(pushSilent):
 		r.w.pause(pushTimeout + time.Second)
 		panic(http.ErrAbortHandler)
-	case r.w.chance(pushSwitched):
-		switchProtocols(rw)
-		return
+	case r.w.chance(pushBroken + b.broken):
+		broken = &brokenAnswers[r.w.random(len(brokenAnswers))]
+		status = broken.status
 	case r.w.chance(pushCut):
 		panic(http.ErrAbortHandler)
 	case r.w.chance(pushRefused + r.refused):
@@ -155,22 +186,20 @@ func (r *receiver) ServeHTTP(rw http.ResponseWriter, req *http.Request) {
 		r.w.pause(r.w.between(b.linger/2, b.linger))
 		status = http.StatusNoContent
 	}
-	if status == http.StatusNoContent && r.refuses(got) {
-		status = refusedForGood
+	if status/100 == 2 && r.refuses(got) {
+		status, broken = refusedForGood, nil
 	}
-	answered(status)
-	rw.WriteHeader(status)
-}
-
-// switchProtocols answers with a 101, and keeps the connection as long as its client does.
-func switchProtocols(rw http.ResponseWriter) {
-	conn, _, err := http.NewResponseController(rw).Hijack()
-	if err != nil {
+	if broken == nil {
+		answered(status)
+		r.drawEnd(req)
+		rw.WriteHeader(status)
 		return
 	}
-	defer func() { _ = conn.Close() }()
-	_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
-	_, _ = io.Copy(io.Discard, conn)
+	r.w.drew(broken.name)
+	if broken.status != 0 {
+		answered(broken.status)
+	}
+	broken.send(r.w, rw)
 }
 
 // refuses says whether the receiver refuses a push for good.

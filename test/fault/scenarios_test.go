@@ -55,6 +55,8 @@ var scenarios = []scenario{
 	{name: "workers crash after the claim", short: true, faults: misbehave(behaviour{crash: 0.5})},
 	{name: "workers stall and come back as zombies", faults: misbehave(behaviour{stall: 0.4})},
 	{name: "workers answer 500", faults: misbehave(behaviour{status: 500})},
+	{name: "receivers answer with what is no HTTP", faults: misbehave(behaviour{broken: 0.2})},
+	{name: "the proxy refuses, cuts and swallows", faults: misbehave(behaviour{proxy: 0.2})},
 	{name: "all replicas killed in the middle of replays", short: true, faults: inReplays(killAllReplicas)},
 	{name: "a replica frozen in the middle of replays", faults: inReplays(freezeOneReplica)},
 	{name: "Redis restarted in the middle of replays", faults: inReplays(restartRedisOnce)},
@@ -226,6 +228,7 @@ func misbehave(b behaviour) func(*world, time.Duration) {
 		for _, r := range w.receivers {
 			r.behave(b)
 		}
+		w.proxy.behave(b)
 		w.pause(span)
 	}
 }

@@ -19,6 +19,8 @@ type result struct {
 	// Err is set if the scenario could not be played to its end.
 	Err  string
 	Took time.Duration
+	// Drawn counts what receivers and the proxy did wrong, by the names of drawable.
+	Drawn map[string]int
 }
 
 func (r result) ok() bool { return r.Err == "" && len(r.Violations) == 0 }

@@ -30,6 +30,9 @@ type behaviour struct {
 	// crash and stall are the chances that a worker says nothing any more once it has claimed, and that it pauses for
 	// longer than the liveness timeout and then goes on as if nothing had happened.
 	crash, stall float64
+	// broken is the chance that a receiver answers with what is no proper HTTP, or ends a connection with its next
+	// request; proxy that the proxy does not pass a request on.
+	broken, proxy float64
 	// linger is how long a synchronous worker takes at most from what it has read to its answer, and a receiver from
 	// the arrival of a push.
 	linger time.Duration

@@ -3,6 +3,7 @@ package fault
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -64,8 +65,10 @@ type world struct {
 	reader   *connection
 	missing  *httptest.Server
 	workers  []*worker
-	// receivers are where events are pushed to.
+	// receivers are where events are pushed to, some by way of the proxy, to which a link leads.
 	receivers []*receiver
+	proxy     *forwardProxy
+	toProxy   *connection
 	operator  *operator
 	// direct speaks to the stream server past all links.
 	direct *harness.Client
@@ -78,6 +81,8 @@ type world struct {
 	mu      sync.Mutex
 	rnd     *rand.Rand
 	streams []*stream
+	// drawn counts what receivers and the proxy do wrong, by its name.
+	drawn map[string]int
 	// clocks is the folder of the replicas' clockFiles.
 	clocks string
 	// creating is held while a stream is created.
@@ -88,7 +93,7 @@ func newWorld(t testing.TB, seed uint64, o options) *world {
 	t.Helper()
 	w := &world{
 		t: t, journal: &journal{}, proxies: newProxyServer(), clocks: t.TempDir(),
-		rnd: rand.New(rand.NewPCG(seed, 1)),
+		rnd: rand.New(rand.NewPCG(seed, 1)), drawn: map[string]int{},
 	}
 	w.ctx, w.end = context.WithCancel(t.Context())
 	w.startRedis(o)
@@ -99,6 +104,7 @@ func newWorld(t testing.TB, seed uint64, o options) *world {
 	w.missing = httptest.NewServer(http.HandlerFunc(notFound))
 	t.Cleanup(w.missing.Close)
 	w.writer, w.reader = w.toStreams(linkWriter, -1), w.toStreams(linkReader, -1)
+	w.startProxy()
 	for i := range replicas {
 		w.startReplica(i, o)
 	}
@@ -172,9 +178,8 @@ func (w *world) startReplica(i int, o options) {
 	if o.registry {
 		settings["REVEILLE_REGISTRY_STREAM"] = "/__registry__"
 	}
-	for k, v := range o.settings {
-		settings[k] = v
-	}
+	maps.Copy(settings, w.proxy.settings())
+	maps.Copy(settings, o.settings)
 	binary := o.binary
 	if binary == "" {
 		var err error
@@ -256,6 +261,7 @@ func (w *world) revive() {
 	for _, r := range w.receivers {
 		r.behave(behaviour{})
 	}
+	w.proxy.behave(behaviour{})
 	for i := range w.replicas {
 		w.jump(i, 0)
 	}

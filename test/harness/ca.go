@@ -4,6 +4,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
@@ -15,17 +16,18 @@ import (
 	"time"
 )
 
-// CA is a certificate authority of a test's own, with one certificate for servers on 127.0.0.1.
+// CA is a certificate authority of a test's own, with one certificate for servers.
 type CA struct {
 	// File holds the authority's certificate, as REVEILLE_REDIS_CA_FILE takes it; Pool is the same.
 	File string
 	Pool *x509.CertPool
 
 	cert, key string
+	server    tls.Certificate
 }
 
-// NewCA makes an authority.
-func NewCA(t testing.TB) *CA {
+// NewCA makes an authority. The servers are on 127.0.0.1, and at addresses of the caller's.
+func NewCA(t testing.TB, also ...net.IP) *CA {
 	t.Helper()
 	dir := t.TempDir()
 	now := time.Now()
@@ -36,7 +38,8 @@ func NewCA(t testing.TB) *CA {
 	}
 	leaf := &x509.Certificate{
 		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "a server of a test"}, NotBefore: root.NotBefore,
-		NotAfter: root.NotAfter, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageDigitalSignature,
+		NotAfter: root.NotAfter, IPAddresses: append([]net.IP{net.IPv4(127, 0, 0, 1)}, also...),
+		KeyUsage: x509.KeyUsageDigitalSignature,
 		// nodes are each other's clients
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
@@ -59,8 +62,14 @@ func NewCA(t testing.TB) *CA {
 	if err != nil || !ca.Pool.AppendCertsFromPEM(text) {
 		t.Fatal(err)
 	}
+	if ca.server, err = tls.LoadX509KeyPair(ca.cert, ca.key); err != nil {
+		t.Fatal(err)
+	}
 	return ca
 }
+
+// ServerTLS is what a server with the certificate speaks TLS with.
+func (ca *CA) ServerTLS() *tls.Config { return &tls.Config{Certificates: []tls.Certificate{ca.server}} }
 
 func newKey(t testing.TB) *ecdsa.PrivateKey {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
