@@ -16,9 +16,11 @@ import (
 	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
+
+	"reveille/test/harness"
 )
 
-// collector is an OTLP/HTTP collector that keeps what it gets.
+// collector is an OTLP/HTTP collector that keeps what it gets, and searches it for secrets.
 type collector struct {
 	// URL is what OTEL_EXPORTER_OTLP_ENDPOINT is to be.
 	URL string
@@ -44,11 +46,14 @@ type span struct {
 
 func startCollector(t *testing.T) *collector {
 	c := &collector{}
+	// It is asked for what it has found when nothing comes any more.
+	secrets := harness.SearchFor(t, "an exported trace")
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
 			return // the exporter was ended on the way
 		}
+		_, _ = secrets.Write(append(slices.Clone(body), '\n')) // texts stand in it as they are
 		var request coltracepb.ExportTraceServiceRequest
 		if err := proto.Unmarshal(body, &request); err != nil || r.Method != http.MethodPost ||
 			r.URL.Path != "/v1/traces" {

@@ -6,9 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -247,6 +250,63 @@ func TestAWakeIsOneTrace(t *testing.T) {
 			s.links[0] != want {
 			t.Errorf("it hangs in %q and has the links %v, want %s and %s", s.parent, s.links, root.id, want)
 		}
+	})
+}
+
+// TestTracesOfPushesHoldNoSecrets has an endpoint repeat what it gets: in an answer that fails, in one that is no HTTP,
+// and after one that has no body. The collector searches the spans for events, and for what the subscription keeps
+// secret.
+func TestTracesOfPushesHoldNoSecrets(t *testing.T) {
+	t.Parallel()
+	c := startCollector(t)
+	e := beside(t, options{settings: map[string]string{
+		"OTEL_EXPORTER_OTLP_ENDPOINT": c.URL, "OTEL_BSP_SCHEDULE_DELAY": "20",
+	}})
+	var requests atomic.Int32
+	begins := []string{
+		"HTTP/1.1 500 Internal Server Error\r\nConnection: close\r\n\r\n", "",
+		"HTTP/1.1 307 Temporary Redirect\r\nLocation: ",
+		"HTTP/1.1 204 No Content\r\n\r\n",
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		request, err := httputil.DumpRequest(r, true)
+		if err != nil {
+			return // ended on the way
+		}
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer func() { _ = conn.Close() }()
+		n := min(int(requests.Add(1)), len(begins))
+		_, _ = fmt.Fprintf(conn, "%s%s%s\r\n\r\n", begins[n-1], r.URL, request)
+	}))
+	t.Cleanup(server.Close)
+	p := e.empty(t)
+	a := p.gateway.PutSubscription(p.folder+"/*", p.sub.ID, jsonOf(t, map[string]any{
+		"mode": "push", "webhook": server.URL + "/?planted=key-of-a-traced-webhook",
+		"headers":       map[string]string{"X-Key": "header-of-a-traced-webhook"},
+		"authorization": "Bearer credentials-of-a-traced-webhook",
+		"retry":         map[string]any{"max_attempts": 10, "initial": "1s", "factor": 1},
+	}))
+	if a.Status != http.StatusCreated {
+		t.Fatalf("PUT: %d %s", a.Status, a.Body)
+	}
+	for n := range len(begins) {
+		path := fmt.Sprintf("%s/%d", p.folder, n)
+		p.gateway.Create(path)
+		p.gateway.Append(path, fmt.Sprintf(`{"event":"planted in a traced stream","n":%d}`, n))
+	}
+	harness.Eventually(t, soon, "all attempts are exported", func() error {
+		outcomes := map[string]int{}
+		for _, s := range named(c.everything(), "deliver") {
+			outcomes[s.attributes["reveille.outcome"]]++
+		}
+		if len(outcomes) < 3 || outcomes["done"] == 0 {
+			return fmt.Errorf("their outcomes are %v", outcomes)
+		}
+		return nil
 	})
 }
 

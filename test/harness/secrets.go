@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"testing"
 )
 
 // secretPatterns are secrets that can be told by their looks, whoever made them. A line without one of the hints has
@@ -58,6 +59,19 @@ func NewSecrets(settings map[string]string) *Secrets {
 		_, password, _ := strings.Cut(before[strings.Index(before, "://")+len("://"):], ":")
 		s.learn("a password of Redis", password)
 	}
+	return s
+}
+
+// SearchFor returns Secrets that make a test fail at its end if there was one in what they were given: something that
+// a Reveille with the token key of tests has sent elsewhere.
+func SearchFor(t testing.TB, sent string) *Secrets {
+	t.Helper()
+	s := NewSecrets(map[string]string{"REVEILLE_TOKEN_KEY": TokenKey})
+	t.Cleanup(func() {
+		for _, line := range s.Found() {
+			t.Errorf("%s has a secret, %q", sent, line)
+		}
+	})
 	return s
 }
 

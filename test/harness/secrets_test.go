@@ -76,6 +76,24 @@ func TestSecretsAreFoundInWhatAProgramWrites(t *testing.T) {
 	})
 }
 
+// TestASecretThatIsSentElsewhereFailsTheTest has it within what is no text, as in a trace.
+func TestASecretThatIsSentElsewhereFailsTheTest(t *testing.T) {
+	canaries.add("an event", `{"event":"planted in a trace"}`)
+	for text, fails := range map[string]bool{
+		`{"event":"planted in a trace"}`: true, TokenKey: true, whole: true, "the name of a span": false,
+	} {
+		v := &verdict{TB: t}
+		s := SearchFor(v, "a trace")
+		_, _ = s.Write([]byte("\x0a\x92\x01\x0a" + text + "\x12\xff\n"))
+		for _, end := range v.cleanups {
+			end()
+		}
+		if failed := strings.HasPrefix(strings.Join(v.errors, ""), "a trace has a secret, "); failed != fails {
+			t.Errorf("with %q in it, errors are %q", text, v.errors)
+		}
+	}
+}
+
 // verdict is a test that is judged by another.
 type verdict struct {
 	testing.TB
