@@ -81,6 +81,8 @@ type Config struct {
 	MaxQueued int
 	// DueInterval is how often deadlines are looked at when none is known to be sooner; default 200 ms.
 	DueInterval time.Duration
+	// LogSummary is how often the log says how many deliveries were taken, if there were any; 0 for never.
+	LogSummary time.Duration
 	// ShutdownGrace is how long requests in flight may go on after Run's context ended; default 20 s. The results of
 	// those that end then are reported within another reportGrace.
 	ShutdownGrace time.Duration
@@ -273,6 +275,9 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	workers.Go(func() { d.runUnlisted(ctx) })
 	workers.Go(func() { d.runForget(ctx) })
 	workers.Go(func() { d.runProbes(ctx) })
+	if d.cfg.LogSummary > 0 {
+		workers.Go(func() { d.runSummary(ctx) })
+	}
 	workers.Go(func() { d.runAsker(ctx) })
 	workers.Go(func() { d.runBack(ctx) })
 	for range parkers {
@@ -287,6 +292,14 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	d.sender.pool.close()
 	d.losses.sum()
 	return nil
+}
+
+// runSummary logs now and then what the deliveries have come to, and at the end.
+func (d *Dispatcher) runSummary(ctx context.Context) {
+	for sleep(ctx, d.cfg.LogSummary) {
+		d.deliveries.sum()
+	}
+	d.deliveries.sum()
 }
 
 // stop has no new attempts begin, and returns those that wait.

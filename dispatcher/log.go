@@ -10,21 +10,29 @@ import (
 )
 
 // deliveryLog is the observer that logs delivery attempts: each one for debugging, and otherwise the first of what goes
-// wrong with a subscription, a summary now and then, and that it is over.
+// wrong with a subscription, a summary now and then, and that it is over. It also says of each subscription when the
+// first delivery is taken, and then how many were, summed over all.
 type deliveryLog struct {
 	log *zap.Logger
 	now func() time.Time
 
 	mu sync.Mutex
-	// troubles are those of subscriptions whose attempts have failed.
+	// troubles are those of subscriptions whose attempts have failed, taken are the subscriptions that have taken one.
 	troubles map[laneKey]*troubles
+	taken    map[laneKey]bool
+	// sums are what the attempts came to since the last summary.
+	sums struct{ taken, failed, dead int }
 }
 
-// troubles are what was logged of an endpoint that fails, and of one that answered 410.
-type troubles struct{ failing, retired fsm.Trouble }
+// troubles are what was logged of an endpoint that fails, of one that answered 410, and of events that are dead, by the
+// class of the failure.
+type troubles struct {
+	failing, retired fsm.Trouble
+	dead             map[string]*fsm.Trouble
+}
 
 func newDeliveryLog(log *zap.Logger, now func() time.Time) *deliveryLog {
-	return &deliveryLog{log: log, now: now, troubles: map[laneKey]*troubles{}}
+	return &deliveryLog{log: log, now: now, troubles: map[laneKey]*troubles{}, taken: map[laneKey]bool{}}
 }
 
 // attempted is fsm.Observer's Attempt. It logs without the lock: a log that is held up holds up no other attempt.
@@ -36,31 +44,53 @@ func (l *deliveryLog) attempted(a fsm.Attempt) {
 	switch a.Result {
 	case fsm.AttemptAbandoned, fsm.AttemptEmpty, fsm.AttemptUnread, fsm.AttemptHeld:
 	case fsm.AttemptAccepted, fsm.AttemptDone:
-		if l.over(a) {
+		switch over, first := l.took(a); {
+		case over:
 			l.log.Info("webhook takes deliveries again", zap.String("subscription", a.Wake.Subscription),
 				zap.String("host", a.Host))
+		case first:
+			l.log.Info("the first delivery of a subscription was taken",
+				zap.String("subscription", a.Wake.Subscription), zap.String("host", a.Host),
+				zap.String("stream", a.Wake.Primary), zap.Int("status", a.Status), zap.Duration("took", a.Took))
 		}
 	case fsm.AttemptRetired:
 		l.warn(a, "webhook answered 410: its consumers get nothing until the subscription is resumed")
 	case fsm.AttemptWaiting:
 		l.warn(a, "this version cannot deliver for a subscription: its wakes wait")
-	case fsm.AttemptDead: // each is told: what is kept of it is bounded
-		l.log.Warn("events are dead: they are not tried again", attemptFields(a)...)
+	case fsm.AttemptDead:
+		l.warn(a, "events are dead: they are not tried again")
 	case fsm.AttemptFailed:
 		l.warn(a, "webhook delivery failed")
 	}
 }
 
-// over notes that an endpoint works, and says whether that is news.
-func (l *deliveryLog) over(a fsm.Attempt) bool {
+// took notes that an endpoint works, and says whether that ends a trouble, and whether it is the first time for this
+// replica.
+func (l *deliveryLog) took(a fsm.Attempt) (over, first bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	t := l.troubles[laneKey{a.Wake.Subscription, a.Wake.Generation}]
-	if t == nil {
-		return false
+	l.sums.taken++
+	key := laneKey{a.Wake.Subscription, a.Wake.Generation}
+	if first = !l.taken[key]; first {
+		l.taken[key] = true
 	}
-	failed, retired := t.failing.Over(), t.retired.Over()
-	return failed || retired
+	if t := l.troubles[key]; t != nil {
+		failed, retired := t.failing.Over(), t.retired.Over()
+		over = failed || retired
+	}
+	return over, first
+}
+
+// sum logs what the attempts have come to since the last time, if there were any.
+func (l *deliveryLog) sum() {
+	l.mu.Lock()
+	sums := l.sums
+	l.sums = struct{ taken, failed, dead int }{}
+	l.mu.Unlock()
+	if sums.taken+sums.failed+sums.dead > 0 {
+		l.log.Info("deliveries", zap.Int("taken", sums.taken), zap.Int("failed", sums.failed),
+			zap.Int("dead", sums.dead))
+	}
 }
 
 func (l *deliveryLog) warn(a fsm.Attempt, says string) {
@@ -79,8 +109,23 @@ func (l *deliveryLog) happened(a fsm.Attempt) (times int, log bool) {
 		t = &troubles{}
 		l.troubles[key] = t
 	}
-	if a.Result == fsm.AttemptRetired {
+	switch a.Result {
+	case fsm.AttemptRetired:
+		l.sums.failed++
 		return t.retired.Happened(l.now())
+	case fsm.AttemptFailed:
+		l.sums.failed++
+	case fsm.AttemptDead: // other events may be taken meanwhile: that ends nothing
+		l.sums.dead++
+		dead := t.dead[a.Class]
+		if dead == nil {
+			dead = &fsm.Trouble{}
+			if t.dead == nil {
+				t.dead = map[string]*fsm.Trouble{}
+			}
+			t.dead[a.Class] = dead
+		}
+		return dead.Happened(l.now())
 	}
 	return t.failing.Happened(l.now())
 }
@@ -94,6 +139,11 @@ func (l *deliveryLog) forget(keep func(laneKey) bool) {
 			delete(l.troubles, key)
 		}
 	}
+	for key := range l.taken {
+		if !keep(key) {
+			delete(l.taken, key)
+		}
+	}
 }
 
 func attemptFields(a fsm.Attempt) []zap.Field {
@@ -101,6 +151,9 @@ func attemptFields(a fsm.Attempt) []zap.Field {
 		zap.String("subscription", a.Wake.Subscription), zap.String("host", a.Host), zap.String("reason", a.Reason),
 		zap.String("consumer", a.Wake.Consumer), zap.Int64("epoch", a.Wake.Epoch), zap.String("wake_id", a.Wake.WakeID),
 		zap.Int("attempt", a.Wake.Attempt),
+	}
+	if a.Class != "" {
+		fields = append(fields, zap.String("class", a.Class))
 	}
 	if a.Repeated {
 		fields = append(fields, zap.Bool("repeated", true))

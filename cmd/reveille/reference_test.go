@@ -138,7 +138,7 @@ func values(t *testing.T, f reflect.StructField) string {
 	wrong := "no such value"
 	switch {
 	case f.Type == reflect.TypeFor[time.Duration]():
-		wrong = "0s"
+		wrong = "-1s"
 	case f.Type.Kind() == reflect.Int:
 		wrong = "-1"
 	case shortName(f) == "REDIS_URL": // judged by whoever connects

@@ -122,7 +122,8 @@ func assemble(
 		RequestTimeout: s.WebhookTimeout, ConnectionAge: s.WebhookConnectionAge, WakingTimeout: s.WakingTimeout,
 		MaxInFlight:                s.MaxInFlight,
 		MaxInFlightPerSubscription: s.MaxInFlightPerSubscription, MaxQueued: s.MaxQueuedWakes,
-		ShutdownGrace: deliveryGrace, Metrics: metrics, AllowInsecure: s.AllowInsecureWebhooks,
+		ShutdownGrace: deliveryGrace, LogSummary: s.LogSummary, Metrics: metrics,
+		AllowInsecure: s.AllowInsecureWebhooks,
 		AllowCIDRs: s.WebhookAllowCIDRs, ProxyFromEnvironment: s.WebhookProxyFromEnv, Tracer: tracer,
 		ReadBatch: func(
 			ctx context.Context, reader, path string, at, end fsm.Offset, events int, span int64,

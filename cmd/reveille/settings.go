@@ -72,6 +72,7 @@ type settings struct {
 	DeadLetterRetention   time.Duration `envconfig:"REVEILLE_DEAD_LETTER_RETENTION" default:"720h"`
 
 	DeliveryLog fsm.DeliveryLog `envconfig:"REVEILLE_DELIVERY_LOG" default:"all"`
+	LogSummary  time.Duration   `envconfig:"REVEILLE_LOG_SUMMARY" default:"1m"`
 
 	MaxInFlight                int `envconfig:"REVEILLE_MAX_IN_FLIGHT" default:"1024"`
 	MaxInFlightPerSubscription int `envconfig:"REVEILLE_MAX_IN_FLIGHT_PER_SUBSCRIPTION" default:"64"`
@@ -312,6 +313,7 @@ func (s *settings) check() (err error) {
 		{"LIVENESS_TIMEOUT", s.LivenessTimeout, 10 * time.Millisecond},
 		{"GC_AFTER", s.GCAfter, time.Second},
 		{"DEAD_LETTER_RETENTION", s.DeadLetterRetention, time.Second},
+		{"LOG_SUMMARY", s.LogSummary, 0},
 	} {
 		if d.value < d.least {
 			return wrong(d.name, d.value.String(), "a duration of at least "+d.least.String())

@@ -78,6 +78,7 @@ func TestSettingsHaveTheDocumentedDefaults(t *testing.T) {
 		{"DEAD_LETTER_RETENTION", s.DeadLetterRetention, 720 * time.Hour},
 		{"DELIVERY_LOG", s.DeliveryLog, fsm.LogAll},
 		{"LOG_LEVEL", s.LogLevel, zapcore.InfoLevel},
+		{"LOG_SUMMARY", s.LogSummary, time.Minute},
 		{"PPROF", s.Pprof, false},
 	} {
 		if c.got != c.want {
@@ -244,6 +245,7 @@ func TestAWrongSettingIsOneLineThatNamesItItsValueAndWhatWasExpected(t *testing.
 		{"MAX_STREAMS_PER_CONSUMER", "0", "from 1"},
 		{"MAX_CONNECTIONS", "0", "from 1"},
 		{"LOG_LEVEL", "loud", "debug, info, warn or error"},
+		{"LOG_SUMMARY", "-1s", "at least"},
 		{"PPROF", "on", "true or false"},
 	} {
 		t.Run(c.setting+"="+c.value, func(t *testing.T) {

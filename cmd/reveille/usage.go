@@ -69,7 +69,8 @@ var meanings = map[string]string{
 	"MAX_STREAMS_PER_CONSUMER": "maximum number of streams of one consumer",
 	"MAX_CONNECTIONS": "maximum number of connections to the API port; a new one beyond it closes the one that " +
 		"has waited longest for a request",
-	"LOG_LEVEL": "debug, info, warn or error",
+	"LOG_LEVEL":   "debug, info, warn or error",
+	"LOG_SUMMARY": "how often the log says how many deliveries were taken, if any were; 0s for never",
 	"PPROF":     "serve profiles of the program at /debug/pprof/ on the operator port",
 }
 
