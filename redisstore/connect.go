@@ -64,6 +64,33 @@ func Encrypted(rawURL string) bool {
 	return transport == "rediss"
 }
 
+// WithPassword returns a Redis URL with a password in it, for the user that the URL names. The error says what was
+// expected instead, if the URL has a password or takes none. It never holds the URL.
+func WithPassword(rawURL, password string) (string, error) {
+	scheme, rest, found := strings.Cut(rawURL, "://")
+	if !found {
+		return "", errors.New("no value, because the Redis of REVEILLE_REDIS_URL takes no password")
+	}
+	_, kind, _ := strings.Cut(scheme, "+")
+	who, servers := splitUser(rest, kind == "")
+	user, given, _ := strings.Cut(who, ":")
+	if given != "" {
+		return "", errors.New("no value, because REVEILLE_REDIS_URL has a password too")
+	}
+	return scheme + "://" + user + ":" + strings.ReplaceAll(url.QueryEscape(password), "+", "%20") + "@" + servers, nil
+}
+
+// splitUser splits what follows "://" in a Redis URL at the "@" that ends user and password. net/url reads the URL of
+// one server: its "@" comes before the first slash.
+func splitUser(rest string, single bool) (user, servers string) {
+	authority := rest
+	if end := strings.IndexAny(rest, "/?#"); end >= 0 && single {
+		authority = rest[:end]
+	}
+	at := strings.LastIndexByte(authority, '@')
+	return rest[:max(at, 0)], rest[at+1:]
+}
+
 // Connect returns a client for a Redis URL (one server, a cluster, sentinels, or Embedded) and a function that closes
 // it. Certificates of encrypted connections are checked against ca, or the system's authorities if it is nil. It does
 // not wait for Redis to answer. Errors never hold the URL: it may have a password.
@@ -177,17 +204,15 @@ type members struct {
 
 // parseMembers gives hosts without a port the usual one.
 func parseMembers(text, usualPort string) (m members, err error) {
-	if at := strings.LastIndex(text, "@"); at >= 0 {
-		user, password, _ := strings.Cut(text[:at], ":")
-		if m.user, err = url.PathUnescape(user); err != nil {
-			return m, err
-		}
-		if m.password, err = url.PathUnescape(password); err != nil {
-			return m, err
-		}
-		text = text[at+1:]
+	who, servers := splitUser(text, false)
+	user, password, _ := strings.Cut(who, ":")
+	if m.user, err = url.PathUnescape(user); err != nil {
+		return m, err
 	}
-	hosts, name, _ := strings.Cut(text, "/")
+	if m.password, err = url.PathUnescape(password); err != nil {
+		return m, err
+	}
+	hosts, name, _ := strings.Cut(servers, "/")
 	m.name = name
 	for addr := range strings.SplitSeq(hosts, ",") {
 		if addr == "" || strings.ContainsAny(addr, "?# ") {

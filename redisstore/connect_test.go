@@ -105,6 +105,13 @@ func TestUserAndPassword(t *testing.T) {
 			if err := uses(t, as("re%3Aville:p%40ss%2Fw%3Ard"), nil); err != nil {
 				t.Errorf("the right ones: %v", err)
 			}
+			apart, err := redisstore.WithPassword(as("re%3Aville"), "p@ss/w:rd")
+			if err == nil {
+				err = uses(t, apart, nil)
+			}
+			if err != nil {
+				t.Errorf("the right ones, apart: %v", err)
+			}
 			for _, wrong := range []string{"re%3Aville:wrong", "nobody:p%40ss%2Fw%3Ard"} {
 				err := uses(t, as(wrong), nil)
 				if !errors.Is(err, redisstore.ErrIncompatible) ||
@@ -247,5 +254,28 @@ func TestADatabaseBelongsToOneUpstream(t *testing.T) {
 	}
 	if err := check("http://streams:4437/v1"); err == nil {
 		t.Error("the old name is still accepted")
+	}
+}
+
+func TestAPasswordGoesIntoAURLThatHasNone(t *testing.T) {
+	t.Parallel()
+	for url, want := range map[string]string{
+		"redis://redis":                "redis://:a%20%2Bb%40%2F%25@redis",
+		"redis://redis:6379/2?x=y@z":   "redis://:a%20%2Bb%40%2F%25@redis:6379/2?x=y@z",
+		"redis://me:@redis":            "redis://me:a%20%2Bb%40%2F%25@redis",
+		"rediss+cluster://me@a:1,b:2":  "rediss+cluster://me:a%20%2Bb%40%2F%25@a:1,b:2",
+		"redis+sentinel://@a:1,b/main": "redis+sentinel://:a%20%2Bb%40%2F%25@a:1,b/main",
+	} {
+		if got, err := redisstore.WithPassword(url, "a +b@/%"); err != nil || got != want {
+			t.Errorf("%s: got %s, %v", url, got, err)
+		}
+	}
+	for _, url := range []string{
+		"redis://:hunter2@redis", "redis+cluster://me:hunt/hunter2@a", "redis+sentinel://me:@hunter2@a/main",
+		redisstore.Embedded,
+	} {
+		if got, err := redisstore.WithPassword(url, "b"); err == nil || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: got %s, %v", url, got, err)
+		}
 	}
 }

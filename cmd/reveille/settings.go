@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/kelseyhightower/envconfig"
 	"go.uber.org/zap/zapcore"
@@ -41,6 +42,7 @@ type settings struct {
 
 	UpstreamName    string        `envconfig:"REVEILLE_UPSTREAM_NAME"`
 	RedisURL        string        `envconfig:"REVEILLE_REDIS_URL" secret:"true"`
+	RedisPassword   string        `envconfig:"REVEILLE_REDIS_PASSWORD" secret:"true"`
 	RedisCAFile     string        `envconfig:"REVEILLE_REDIS_CA_FILE"`
 	Partitions      int           `envconfig:"REVEILLE_PARTITIONS" default:"64"`
 	PublicURL       string        `envconfig:"REVEILLE_PUBLIC_URL" default:"http://localhost:8080"`
@@ -227,6 +229,17 @@ func (s *settings) check() (err error) {
 		return wrong("REDIS_URL", "",
 			"redis://[user:password@]host:port[/database], redis+cluster://…, redis+sentinel://…/name, "+
 				"rediss for TLS, or \"embedded\" to try it out")
+	}
+	if s.RedisPassword != "" {
+		if strings.ContainsFunc(s.RedisPassword, unicode.IsControl) { // a file's last line break, most likely
+			return wrong("REDIS_PASSWORD", s.RedisPassword,
+				"a text without line breaks, and no password in REVEILLE_REDIS_URL")
+		}
+		withPassword, err := redisstore.WithPassword(s.RedisURL, s.RedisPassword)
+		if err != nil {
+			return wrong("REDIS_PASSWORD", s.RedisPassword, err.Error())
+		}
+		s.RedisURL = withPassword
 	}
 	if s.RedisCAFile != "" {
 		var expected error

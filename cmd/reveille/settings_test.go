@@ -316,6 +316,36 @@ func TestTheValueOfASecretSettingIsNotShown(t *testing.T) {
 	}
 }
 
+// TestThePasswordOfRedisHasASettingOfItsOwn holds that the URL and the setting never both have one.
+func TestThePasswordOfRedisHasASettingOfItsOwn(t *testing.T) {
+	for _, c := range []struct{ url, password, want, refused string }{
+		{url: "redis://redis", password: "p@ss w:rd", want: "redis://:p%40ss%20w%3Ard@redis"},
+		{url: "rediss://me@redis:6380/2", password: "hunter2", want: "rediss://me:hunter2@redis:6380/2"},
+		{url: "redis+cluster://me@a,b:1", password: "hunter2", want: "redis+cluster://me:hunter2@a,b:1"},
+		{url: "redis+sentinel://a,b/main", password: "hunter2", want: "redis+sentinel://:hunter2@a,b/main"},
+		{url: "redis://me:hunter3@redis", want: "redis://me:hunter3@redis"},
+		{url: "redis://me:hunter3@redis", password: "hunter2", refused: "REVEILLE_REDIS_URL has a password too"},
+		{url: "redis+cluster://me:hun/ter3@a", password: "hunter2", refused: "REVEILLE_REDIS_URL has a password too"},
+		{url: "embedded", password: "hunter2", refused: "REVEILLE_REDIS_URL takes no password"},
+		{url: "redis://redis", password: "hunter2\n", refused: "a text without line breaks"},
+	} {
+		t.Run(c.url+" "+c.refused, func(t *testing.T) {
+			environ(t, enough("REDIS_URL", c.url, "REDIS_PASSWORD", c.password))
+			if c.refused == "" {
+				if s, _, err := load(); err != nil || s.RedisURL != c.want {
+					t.Errorf("got %s, %v", s.RedisURL, err)
+				}
+				return
+			}
+			line := problem(t)
+			if !strings.HasPrefix(line, "REVEILLE_REDIS_PASSWORD=(hidden): expected ") ||
+				!strings.Contains(line, c.refused) || strings.Contains(line, "hun") {
+				t.Errorf("the error is %q", line)
+			}
+		})
+	}
+}
+
 func TestVariablesThatLookLikeSettingsAreWarnedAbout(t *testing.T) {
 	environ(t, enough(
 		"UPSTREAM_ULR", "http://typo", "TAILMODE", "sse",

@@ -19,6 +19,7 @@ var meanings = map[string]string{
 		"when its URL has changed; its URL by default",
 	"REDIS_URL": "required; redis://…, redis+cluster://h1,h2, redis+sentinel://h1,h2/name (rediss for TLS), or " +
 		"embedded: runs in this process, for trying out; its data is gone when the process ends",
+	"REDIS_PASSWORD": "password of Redis, instead of one in REVEILLE_REDIS_URL, for the user that the URL names",
 	"REDIS_CA_FILE": "PEM file of the authorities that are trusted to sign the certificates of a rediss server; " +
 		"the system's by default",
 	"PARTITIONS": "number of partitions of the data, 1 to 4096; cannot change once the database is in use",

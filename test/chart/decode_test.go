@@ -43,6 +43,8 @@ type manifest struct {
 	text    string
 	kinds   []string // of every object, sorted
 	objects []meta.Object
+	// openShift is true if it was rendered for OpenShift, which then chooses the users.
+	openShift bool
 }
 
 // decode reads every document into the type of its kind. A field that the type does not have, or that is given twice,

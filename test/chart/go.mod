@@ -7,7 +7,7 @@ tool helm.sh/helm/v3/cmd/helm
 require (
 	github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring v0.87.0
 	gopkg.in/yaml.v3 v3.0.1
-	helm.sh/helm/v3 v3.22.0 // indirect
+	helm.sh/helm/v3 v3.22.0
 	k8s.io/api v0.37.0
 	sigs.k8s.io/gateway-api v1.4.1
 	sigs.k8s.io/yaml v1.6.0
@@ -16,6 +16,7 @@ require (
 require (
 	github.com/prometheus/prometheus v0.309.0
 	k8s.io/apimachinery v0.37.0
+	k8s.io/pod-security-admission v0.37.0
 	sigs.k8s.io/json v0.0.0-20250730193827-2d320260d730
 )
 

@@ -20,9 +20,18 @@ upstream:
   name: streams
   headers: {Authorization: Bearer hunter2, X-Tenant: a}
   signingKey: {existingSecret: streams-secret}
-redis: {url: "rediss://:hunter2@redis:6380/0", ca: {existingSecret: redis-ca}}
+redis:
+  url: ""
+  host: redis
+  port: 6380
+  database: 2
+  username: reveille
+  existingPasswordSecret: redis-auth
+  tls: true
+  ca: {existingSecret: redis-ca}
 settings: {gateway: true, streams: [/a, /b], webhookAllowCidrs: [10.1.0.0/16], allowInsecureWebhooks: true}
 otel: {endpoint: "http://collector:4318"}
+image: {registry: registry.example.com/mirror/}
 imagePullSecrets: [{name: registry}]
 service: {annotations: {a: b}}
 ingress:
@@ -38,6 +47,8 @@ httpRoute:
   annotations: {a: b}
 autoscaling:
   enabled: true
+  targetMemoryUtilizationPercentage: 80
+  behavior: {scaleUp: {stabilizationWindowSeconds: 60}}
   metrics:
     - type: Pods
       pods: {metric: {name: reveille_wakes_queued}, target: {type: AverageValue, averageValue: "100"}}
@@ -48,8 +59,21 @@ networkPolicy:
   redisTo: [{podSelector: {matchLabels: {app: redis}}}]
   upstreamTo: [{podSelector: {matchLabels: {app: streams}}}]
   extraEgress: [{to: [{ipBlock: {cidr: 203.0.113.0/24}}]}]
-serviceMonitor: {enabled: true, labels: {release: prometheus}, scrapeTimeout: 10s}
-prometheusRule: {enabled: true, labels: {release: prometheus}, alertLabels: {team: streams}}
+  extraIngress: [{from: [{podSelector: {matchLabels: {app: probe}}}]}]
+podDisruptionBudget: {minAvailable: 50%}
+serviceMonitor:
+  enabled: true
+  namespace: monitoring
+  labels: {release: prometheus}
+  scrapeTimeout: 10s
+  relabelings: [{action: labeldrop, regex: pod}]
+  metricRelabelings: [{action: drop, sourceLabels: [__name__], regex: go_.*}]
+prometheusRule:
+  enabled: true
+  namespace: monitoring
+  labels: {release: prometheus}
+  alertLabels: {team: streams}
+  extraRules: [{record: "reveille:up", expr: "sum(up)"}]
 dashboard: {enabled: true, annotations: {grafana_folder: Reveille}}
 serviceAccount: {annotations: {a: b}}
 extraEnv:
@@ -58,6 +82,26 @@ extraEnv:
 extraEnvFrom: [{secretRef: {name: more}}]
 extraVolumes: [{name: more, emptyDir: {}}]
 extraVolumeMounts: [{name: more, mountPath: /more}]
+commonLabels: {cost: "7"}
+commonAnnotations: {owner: streams}
+caBundle: {existingConfigMap: authorities}
+strategy: {type: Recreate}
+startupProbe: {failureThreshold: 30}
+lifecycle: {postStart: {exec: {command: [/reveille, version]}}}
+goMemLimitPercent: 80
+podSecurityContext: {supplementalGroups: [1000680000]}
+securityContext: {procMount: Default}
+initContainers: [{name: before, image: "registry.example.com/before:1"}]
+extraContainers: [{name: beside, image: "registry.example.com/beside:1"}]
+hostAliases: [{ip: 10.1.2.3, hostnames: [streams]}]
+dnsPolicy: None
+dnsConfig: {nameservers: [10.1.2.4]}
+extraObjects:
+  - {apiVersion: v1, kind: ConfigMap, metadata: {name: one, namespace: streams}}
+  - |
+    apiVersion: v1
+    kind: ConfigMap
+    metadata: {name: "{{ .Release.Name }}-two", namespace: "{{ .Release.Namespace }}"}
 podLabels: {team: streams}
 podAnnotations: {a: b}
 priorityClassName: high
@@ -65,6 +109,12 @@ nodeSelector: {kubernetes.io/arch: arm64}
 affinity: {nodeAffinity: {}}
 tolerations: [{key: a, operator: Exists}]
 `
+
+// everythingKinds are what it adds. Two ConfigMaps are extraObjects, the third is the dashboard.
+var everythingKinds = []string{
+	"Ingress", "HTTPRoute", "HorizontalPodAutoscaler", "NetworkPolicy", "ServiceMonitor", "PrometheusRule",
+	"ConfigMap", "ConfigMap", "ConfigMap",
+}
 
 // matrix are values that are right, and the kinds that come of them.
 var matrix = []struct {
@@ -77,14 +127,8 @@ var matrix = []struct {
 	{name: "what must be given"},
 	{name: "the oldest Kubernetes", kube: "1.30.0"},
 	{name: "a Kubernetes with a vendor's version", kube: "1.33.4-gke.1200"},
-	{name: "everything", values: everything, plus: []string{
-		"Ingress", "HTTPRoute", "HorizontalPodAutoscaler",
-		"NetworkPolicy", "ServiceMonitor", "PrometheusRule", "ConfigMap",
-	}},
-	{name: "everything on the oldest Kubernetes", kube: "1.30.0", values: everything, plus: []string{
-		"Ingress",
-		"HTTPRoute", "HorizontalPodAutoscaler", "NetworkPolicy", "ServiceMonitor", "PrometheusRule", "ConfigMap",
-	}},
+	{name: "everything", values: everything, plus: everythingKinds},
+	{name: "everything on the oldest Kubernetes", kube: "1.30.0", values: everything, plus: everythingKinds},
 	{
 		name: "Secrets of one's own", ours: []string{"my-redis", "my-key", "my-headers"},
 		minus: []string{"Secret", "Secret"},
@@ -124,6 +168,27 @@ networkPolicy: {enabled: true}`,
 	{
 		name: "a service account of one's own", values: `{serviceAccount: {create: false, name: mine}}`,
 		minus: []string{"ServiceAccount"},
+	},
+	{
+		name: "a disruption budget of those that stay", values: `{podDisruptionBudget: {minAvailable: 1}}`,
+	},
+	{
+		name: "a Redis by its host alone", values: `{redis: {url: "", host: redis}}`, minus: []string{"Secret"},
+	},
+	{
+		name: "a cluster with its password in a Secret",
+		values: `redis: {url: "redis+cluster://reveille@a,b", existingPasswordSecret: redis-auth, ` +
+			`existingPasswordSecretKey: password}`,
+	},
+	{
+		name: "OpenShift", values: `{openshift: true, networkPolicy: {enabled: true}}`,
+		plus: []string{"NetworkPolicy"},
+	},
+	{
+		name: "another registry for all charts",
+		values: `{global: {imageRegistry: mirror.example.com}, redis: {url: ""}, tryOutRedis: {enabled: true}, ` +
+			`caBundle: {existingSecret: authorities}}`,
+		plus: []string{"Deployment", "Service"}, minus: []string{"Secret"},
 	},
 	{name: "an Ingress for callbacks", values: `{ingress: {enabled: true}}`, plus: []string{"Ingress"}},
 	{
@@ -171,8 +236,10 @@ networkPolicy: {enabled: true}`,
 		minus: []string{"Deployment", "PodDisruptionBudget", "ServiceAccount"},
 	},
 	{
-		name:   "the parts around a sidecar, with everything",
-		plus:   []string{"Ingress", "HTTPRoute", "ServiceMonitor", "PrometheusRule", "ConfigMap"},
+		name: "the parts around a sidecar, with everything",
+		plus: []string{
+			"Ingress", "HTTPRoute", "ServiceMonitor", "PrometheusRule", "ConfigMap", "ConfigMap", "ConfigMap",
+		},
 		values: everything + "mode: sidecar\n",
 		minus:  []string{"Deployment", "PodDisruptionBudget", "ServiceAccount"},
 	},
@@ -184,7 +251,8 @@ networkPolicy: {enabled: true}`,
 }
 
 // sidecarOff takes back what is not for mode sidecar.
-const sidecarOff = `{autoscaling: {enabled: false}, networkPolicy: {enabled: false}}`
+const sidecarOff = `{autoscaling: {enabled: false}, networkPolicy: {enabled: false}, initContainers: [], ` +
+	`extraContainers: [], hostAliases: [], dnsPolicy: "", dnsConfig: null}`
 
 func TestRightValuesRenderWhatFitsTogether(t *testing.T) {
 	for _, c := range matrix {
@@ -209,11 +277,17 @@ func TestRightValuesRenderWhatFitsTogether(t *testing.T) {
 				t.Errorf("kinds %q, want %q", m.kinds, want)
 			}
 			for _, o := range m.objects {
-				if o.GetNamespace() != namespace {
-					t.Errorf("%T %s is in namespace %q", o, o.GetName(), o.GetNamespace())
+				want := namespace
+				if kind := kindOf(o); strings.Contains(c.values, "monitoring") &&
+					(kind == "ServiceMonitor" || kind == "PrometheusRule") {
+					want = "monitoring"
+				}
+				if o.GetNamespace() != want {
+					t.Errorf("%T %s is in namespace %q, want %q", o, o.GetName(), o.GetNamespace(), want)
 				}
 			}
-			checkWhole(t, m, append(c.ours, "redis-ca", "streams-secret")...)
+			m.openShift = c.name == "OpenShift"
+			checkWhole(t, m, append(c.ours, "redis-ca", "streams-secret", "redis-auth")...)
 		})
 	}
 }

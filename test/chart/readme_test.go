@@ -133,10 +133,14 @@ func TestTheSchemaKnowsEveryValue(t *testing.T) {
 		}
 		for name, x := range v {
 			if inner, ok := x.(map[string]any); ok && s.Properties[name] != nil &&
-				len(s.Properties[name].Properties) > 0 && name != "settings" {
+				len(s.Properties[name].Properties) > 0 && name != "settings" && parts[strings.TrimPrefix(
+				path+"."+name, "values.")] == nil {
 				unset := []string{}
 				if strings.HasSuffix(name, "Probe") || name == "resources" {
 					unset = []string{"initialDelaySeconds", "successThreshold", "claims"}
+				}
+				if name == "startupProbe" { // none by default
+					unset = append(unset, "failureThreshold", "periodSeconds", "timeoutSeconds")
 				}
 				compare(path+"."+name, inner, s.Properties[name], unset...)
 			}

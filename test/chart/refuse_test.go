@@ -24,6 +24,117 @@ func TestWrongValuesAreRefusedWithALineThatNamesThem(t *testing.T) {
 			"a CA without TLS", `{redis: {ca: {existingSecret: ca}}}`,
 			"redis.ca.existingSecret is set, but redis.url does not begin with rediss",
 		},
+		{"a host beside a URL", `{redis: {host: redis}}`, "redis.url and redis.host are set"},
+		{
+			"two passwords", `{redis: {url: "redis://:hunter2@redis", existingPasswordSecret: mine}}`,
+			"redis.url has a password, and redis.existingPasswordSecret is set",
+		},
+		{
+			"a password for a Redis in the process",
+			`{replicaCount: 1, redis: {url: embedded, existingPasswordSecret: mine}}`,
+			"redis.existingPasswordSecret is set, but that Redis takes no password",
+		},
+		{
+			"a password for a Redis for trying out",
+			`{tryOutRedis: {enabled: true}, redis: {url: "", existingPasswordSecret: mine}}`,
+			"redis.existingPasswordSecret is set, but that Redis takes no password",
+		},
+		{"TLS beside a URL", `{redis: {tls: true}}`, "redis.tls is for redis.host"},
+		{"a user beside a URL", `{redis: {username: me}}`, "redis.username is for redis.host"},
+		{"a host that is a URL", `{redis: {url: "", host: "redis://a"}}`, "at '/redis/host': 'redis://a' does not"},
+		{"a port out of range", `{redis: {url: "", host: a, port: 70000}}`, "at '/redis/port': maximum: got 70,000"},
+		{
+			"a label of the chart's own", `{commonLabels: {app.kubernetes.io/name: a}}`,
+			"commonLabels.app.kubernetes.io/name is",
+		},
+		{"a label that is none", `{commonLabels: {a: two words}}`, "at '/commonLabels/a': 'two words' does not match"},
+		{"an annotation that is a number", `{commonAnnotations: {a: 1}}`, "at '/commonAnnotations/a': got number"},
+		{"no DNS server", `{dnsPolicy: None}`, "dnsPolicy=None needs dnsConfig.nameservers"},
+		{"another DNS policy", `{dnsPolicy: Cluster}`, "at '/dnsPolicy': value must be one of"},
+		{"DNS in another form", `{dnsConfig: {servers: [a]}}`, "at '/dnsConfig': additional properties 'servers'"},
+		{
+			"an alias without a name", `{hostAliases: [{ip: 10.1.2.3}]}`,
+			"at '/hostAliases/0': missing property 'hostnames'",
+		},
+		{
+			"a container without an image", `{extraContainers: [{name: a}]}`,
+			"at '/extraContainers/0': missing property 'image'",
+		},
+		{
+			"a container without a name", `{initContainers: [{image: a}]}`,
+			"at '/initContainers/0': missing property 'name'",
+		},
+		{"a user in words", `{podSecurityContext: {runAsUser: me}}`, "at '/podSecurityContext/runAsUser': got string"},
+		{
+			"a field of a pod that there is not", `{podSecurityContext: {readOnlyRootFilesystem: true}}`,
+			"at '/podSecurityContext': additional properties 'readOnlyRootFilesystem'",
+		},
+		{
+			"a field of a container that there is not", `{securityContext: {fsGroup: 1}}`,
+			"at '/securityContext': additional properties 'fsGroup'",
+		},
+		{"OpenShift in words", `{openshift: auto}`, "at '/openshift': got string, want boolean"},
+		{"a strategy that there is not", `{strategy: {type: BlueGreen}}`, "at '/strategy/type': value must be one of"},
+		{"a hook that there is not", `{lifecycle: {prestop: {}}}`, "at '/lifecycle': additional properties 'prestop'"},
+		{
+			"a probe with a path of its own", `{startupProbe: {httpGet: {path: /}}}`,
+			"at '/startupProbe': additional properties 'httpGet'",
+		},
+		{"a share of memory in text", `{goMemLimitPercent: 90%}`, "at '/goMemLimitPercent': got string, want integer"},
+		{"more than all memory", `{goMemLimitPercent: 101}`, "at '/goMemLimitPercent': maximum: got 101, want 100"},
+		{
+			"a limit of memory that the chart cannot read", `{resources: {limits: {memory: "2e9"}}}`,
+			"resources.limits.memory is to be a number with a unit",
+		},
+		{
+			"a minimum in words", `{podDisruptionBudget: {minAvailable: half}}`,
+			"at '/podDisruptionBudget/minAvailable'",
+		},
+		{"a registry with a space", `{image: {registry: "a b"}}`, "at '/image/registry': 'a b' does not match"},
+		{"a registry for all that is none", `{global: {imageRegistry: [a]}}`, "at '/global/imageRegistry': got array"},
+		{
+			"authorities in the values", `{caBundle: {existingConfigMap: "-----BEGIN CERTIFICATE-----"}}`,
+			"at '/caBundle/existingConfigMap': '-----BEGIN CERTIFICATE-----' does not match",
+		},
+		{"an object without a kind", `{extraObjects: [{apiVersion: v1}]}`, "at '/extraObjects/0'"},
+		{
+			"a rule without an expression", `{prometheusRule: {extraRules: [{alert: a}]}}`,
+			"at '/prometheusRule/extraRules/0': missing property 'expr'",
+		},
+		{
+			"relabelings in another form", `{serviceMonitor: {relabelings: {}}}`,
+			"at '/serviceMonitor/relabelings': got object",
+		},
+		{
+			"a namespace that is none", `{serviceMonitor: {namespace: A_B}}`,
+			"at '/serviceMonitor/namespace': 'A_B' does not",
+		},
+		{
+			"a way in that there is not", `{networkPolicy: {extraIngress: [{to: []}]}}`,
+			"at '/networkPolicy/extraIngress/0': additional properties 'to'",
+		},
+		{
+			"another scaling", `{autoscaling: {behavior: {scaleup: {}}}}`,
+			"at '/autoscaling/behavior': additional properties 'scaleup'",
+		},
+		{
+			"autoscaling by a share of no memory",
+			`{autoscaling: {enabled: true, targetMemoryUtilizationPercentage: 80}, ` +
+				`resources: {requests: {memory: null}, limits: null}}`,
+			"autoscaling.enabled needs resources.requests.memory",
+		},
+		{
+			"autoscaling by nothing", `{autoscaling: {enabled: true, targetCPUUtilizationPercentage: null}}`,
+			"autoscaling.enabled needs a target",
+		},
+		{
+			"authorities twice", `{caBundle: {existingConfigMap: a, existingSecret: b}}`,
+			"caBundle.existingConfigMap and caBundle.existingSecret are set",
+		},
+		{
+			"containers beside a sidecar", `{mode: sidecar, extraContainers: [{name: a, image: b}]}`,
+			"extraContainers is for mode gateway",
+		},
 		{"an unknown mode", `{mode: daemonset}`, "at '/mode': value must be one of 'gateway', 'sidecar'"},
 		{"replicas in words", `{replicaCount: two}`, "at '/replicaCount': got string, want integer"},
 		{"no replicas", `{replicaCount: 0}`, "at '/replicaCount': minimum: got 0, want 1"},

@@ -58,6 +58,7 @@ var own = map[string]string{
 	"REVEILLE_UPSTREAM_NAME":        "upstream.name",
 	"REVEILLE_UPSTREAM_SIGNING_KEY": "upstream.signingKey.existingSecret",
 	"REVEILLE_REDIS_URL":            "redis.url",
+	"REVEILLE_REDIS_PASSWORD":       "redis.existingPasswordSecret",
 	"REVEILLE_REDIS_CA_FILE":        "redis.ca.existingSecret",
 	"REVEILLE_PUBLIC_URL":           "publicUrl",
 	"REVEILLE_TOKEN_KEY":            "tokenKey.existingSecret",

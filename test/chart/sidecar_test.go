@@ -39,8 +39,11 @@ func TestTheExampleOfASidecarRendersWhatFitsTogether(t *testing.T) {
 		{name: "as it is", ours: []string{"reveille-redis"}},
 		{name: "on the oldest Kubernetes", ours: []string{"reveille-redis"}},
 		{
-			name: "with everything", ours: []string{"redis-ca", "streams-secret"},
-			plus:   []string{"ConfigMap", "HTTPRoute", "Ingress", "PrometheusRule", "Secret", "ServiceMonitor"},
+			name: "with everything", ours: []string{"redis-ca", "streams-secret", "redis-auth"},
+			plus: []string{
+				"ConfigMap", "ConfigMap", "ConfigMap", "HTTPRoute", "Ingress", "PrometheusRule", "Secret",
+				"ServiceMonitor",
+			},
 			values: "reveille:\n" + indent(everything), more: `reveille: {redis: {existingSecret: ""}}`,
 		},
 		{

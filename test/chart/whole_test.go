@@ -44,33 +44,10 @@ func checkPod(t *testing.T, m *manifest, p pod, ours []string) {
 	if p.spec.AutomountServiceAccountToken == nil || *p.spec.AutomountServiceAccountToken {
 		wrong("it has a token for the cluster")
 	}
-	if p.spec.HostNetwork || p.spec.HostPID || p.spec.HostIPC {
-		wrong("it shares something with its node")
-	}
+	checkSecurity(t, m, p)
 	for _, c := range slices.Concat(p.spec.Containers, p.spec.InitContainers) {
-		if c.Name == "streams" { // the example's own
+		if slices.Contains(foreign, c.Name) {
 			continue
-		}
-		s := c.SecurityContext
-		switch {
-		case s == nil || s.RunAsNonRoot == nil || !*s.RunAsNonRoot:
-			wrong("container %s may run as root", c.Name)
-		case s.ReadOnlyRootFilesystem == nil || !*s.ReadOnlyRootFilesystem:
-			wrong("container %s may write into its root", c.Name)
-		case s.AllowPrivilegeEscalation == nil || *s.AllowPrivilegeEscalation || s.Privileged != nil && *s.Privileged:
-			wrong("container %s may gain privileges", c.Name)
-		case s.Capabilities == nil || !slices.Equal(s.Capabilities.Drop, []core.Capability{"ALL"}) ||
-			len(s.Capabilities.Add) > 0:
-			wrong("container %s keeps capabilities", c.Name)
-		case s.SeccompProfile == nil || s.SeccompProfile.Type != core.SeccompProfileTypeRuntimeDefault:
-			wrong("container %s has no seccomp profile", c.Name)
-		}
-		user := s.RunAsUser
-		if user == nil && p.spec.SecurityContext != nil {
-			user = p.spec.SecurityContext.RunAsUser
-		}
-		if user == nil || *user == 0 {
-			wrong("container %s has no number of a user, so a cluster cannot see that it is not root", c.Name)
 		}
 		if c.Resources.Requests.Cpu().IsZero() || c.Resources.Requests.Memory().IsZero() ||
 			c.Resources.Limits.Memory().IsZero() {

@@ -169,6 +169,11 @@ func TestTheProgramRefusesToStart(t *testing.T) {
 			[]string{"REVEILLE_REDIS_URL", "password"},
 		},
 		{
+			"with two passwords for Redis",
+			map[string]string{"REVEILLE_REDIS_URL": e.redis.as("a:hunter3"), "REVEILLE_REDIS_PASSWORD": "hunter2"},
+			[]string{"REVEILLE_REDIS_PASSWORD=(hidden): expected no value, because REVEILLE_REDIS_URL has a password"},
+		},
+		{
 			"with a URL for another kind of Redis",
 			map[string]string{"REVEILLE_REDIS_URL": "redis+sentinel://" + e.redis.servers[0].Addr + "/main"},
 			[]string{"REVEILLE_REDIS_URL", "not a sentinel"},

@@ -25,8 +25,8 @@ var secretPatterns = []struct {
 	{"a webhook's signature", []string{"sha256="}, regexp.MustCompile(`sha256=[0-9a-f]{64}`)},
 	{
 		"a setting with its key",
-		[]string{"_TOKEN_KEY=", "_REDIS_URL=", "_UPSTREAM_HEADERS="},
-		regexp.MustCompile(`(TOKEN_KEY|REDIS_URL|UPSTREAM_HEADERS)=[^\s"(\\]`),
+		[]string{"_TOKEN_KEY=", "_REDIS_URL=", "_REDIS_PASSWORD=", "_UPSTREAM_HEADERS="},
+		regexp.MustCompile(`(TOKEN_KEY|REDIS_URL|REDIS_PASSWORD|UPSTREAM_HEADERS)=[^\s"(\\]`),
 	},
 }
 
@@ -55,6 +55,7 @@ func NewSecrets(settings map[string]string) *Secrets {
 		_, value, _ := strings.Cut(pair, "=")
 		s.learn("a header for upstream", strings.TrimSpace(value))
 	}
+	s.learn("a password of Redis", settings["REVEILLE_REDIS_PASSWORD"])
 	if before, _, found := strings.Cut(settings["REVEILLE_REDIS_URL"], "@"); found {
 		_, password, _ := strings.Cut(before[strings.Index(before, "://")+len("://"):], ":")
 		s.learn("a password of Redis", password)

@@ -39,6 +39,7 @@ func TestSecretsAreFoundInWhatAProgramWrites(t *testing.T) {
 		{"an authorization", `got planted-credentials`, "an authorization of a subscription"},
 		{"an event", `starting with "{"event":"planted in a stream"}"`, "an event"},
 		{"a setting", `REVEILLE_REDIS_URL=redis://127.0.0.1`, "a setting with its key"},
+		{"a password in a setting", `REVEILLE_REDIS_PASSWORD=short`, "a setting with its key"},
 		{
 			"what is no secret",
 			`{"level":"info","time":"2026-01-02T03:04:05Z","msg":"webhook delivery failed","host":"127.0.0.1:80",` +

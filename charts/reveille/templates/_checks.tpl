@@ -7,9 +7,10 @@
 {{- $sources := list }}
 {{- if $v.redis.url }}{{ $sources = append $sources "redis.url" }}{{ end }}
 {{- if $v.redis.existingSecret }}{{ $sources = append $sources "redis.existingSecret" }}{{ end }}
+{{- if $v.redis.host }}{{ $sources = append $sources "redis.host" }}{{ end }}
 {{- if $v.tryOutRedis.enabled }}{{ $sources = append $sources "tryOutRedis.enabled" }}{{ end }}
 {{- if not $sources }}
-{{- fail "redis.url is missing: such as redis://user:password@redis:6379/0; or redis.existingSecret, a Secret that holds it; or, to try it out, tryOutRedis.enabled=true" }}
+{{- fail "redis.url is missing: such as redis://user:password@redis:6379/0; or redis.existingSecret, a Secret that holds it; or redis.host; or, to try it out, tryOutRedis.enabled=true" }}
 {{- else if gt (len $sources) 1 }}
 {{- fail (printf "%s are set: only one of them can be" (join " and " $sources)) }}
 {{- end }}
@@ -19,8 +20,32 @@
 {{- if and (eq $v.redis.url "embedded") (eq $v.mode "gateway") (or (gt (int $v.replicaCount) 1) $v.autoscaling.enabled) }}
 {{- fail "redis.url=embedded keeps the state in the process: it needs replicaCount=1 and no autoscaling" }}
 {{- end }}
-{{- if and $v.redis.ca.existingSecret (not $v.redis.existingSecret) (not (hasPrefix "rediss" $v.redis.url)) }}
-{{- fail "redis.ca.existingSecret is set, but redis.url does not begin with rediss" }}
+{{- if and $v.redis.ca.existingSecret (not (or $v.redis.existingSecret (hasPrefix "rediss" $v.redis.url) $v.redis.tls)) }}
+{{- fail "redis.ca.existingSecret is set, but redis.url does not begin with rediss, and redis.tls is not set" }}
+{{- end }}
+{{- range $name := list "username" "tls" }}
+{{- if and (get $v.redis $name) (not $v.redis.host) }}
+{{- fail (printf "redis.%s is for redis.host: a URL says it itself" $name) }}
+{{- end }}
+{{- end }}
+{{- if $v.redis.existingPasswordSecret }}
+{{- if or $v.tryOutRedis.enabled (eq $v.redis.url "embedded") }}
+{{- fail "redis.existingPasswordSecret is set, but that Redis takes no password" }}
+{{- end }}
+{{- if regexMatch "//[^@]*:[^@]+@" $v.redis.url }}
+{{- fail "redis.url has a password, and redis.existingPasswordSecret is set: only one of them can be" }}
+{{- end }}
+{{- end }}
+{{- if and $v.caBundle.existingConfigMap $v.caBundle.existingSecret }}
+{{- fail "caBundle.existingConfigMap and caBundle.existingSecret are set: only one of them can be" }}
+{{- end }}
+{{- range $name, $_ := $v.commonLabels }}
+{{- if regexMatch "^(app[.]kubernetes[.]io/(name|instance|version|managed-by|component)|helm[.]sh/chart)$" $name }}
+{{- fail (printf "commonLabels.%s is a label of the chart's own" $name) }}
+{{- end }}
+{{- end }}
+{{- if and (eq $v.dnsPolicy "None") (not (dig "nameservers" "" ($v.dnsConfig | default dict))) }}
+{{- fail "dnsPolicy=None needs dnsConfig.nameservers" }}
 {{- end }}
 {{- if not $v.publicUrl }}
 {{- fail "publicUrl is missing: where workers reach the API port, such as https://reveille.example.com" }}
@@ -67,6 +92,11 @@
 {{- fail "httpRoute.parentRefs is missing: the Gateway that the route is for, such as [{name: public, namespace: gateways}]" }}
 {{- end }}
 {{- if eq $v.mode "sidecar" }}
+{{- range $name := list "initContainers" "extraContainers" "hostAliases" "dnsConfig" "dnsPolicy" }}
+{{- if get $v $name }}
+{{- fail (printf "%s is for mode gateway: in mode sidecar the pods are yours" $name) }}
+{{- end }}
+{{- end }}
 {{- if $v.autoscaling.enabled }}
 {{- fail "autoscaling.enabled is for mode gateway: in mode sidecar the pods are yours to scale" }}
 {{- end }}
@@ -75,8 +105,16 @@
 {{- end }}
 {{- end }}
 {{- $resources := $v.resources | default dict }}
-{{- if and $v.autoscaling.enabled (not (or (dig "requests" "cpu" "" $resources) (dig "limits" "cpu" "" $resources))) }}
-{{- fail "autoscaling.enabled needs resources.requests.cpu: the autoscaler aims at a share of it" }}
+{{- $auto := $v.autoscaling }}
+{{- $cpu := $auto.targetCPUUtilizationPercentage }}
+{{- $memory := $auto.targetMemoryUtilizationPercentage }}
+{{- range $name, $target := dict "cpu" $cpu "memory" $memory }}
+{{- if and $auto.enabled $target (not (or (dig "requests" $name "" $resources) (dig "limits" $name "" $resources))) }}
+{{- fail (printf "autoscaling.enabled needs resources.requests.%s: the autoscaler aims at a share of it" $name) }}
+{{- end }}
+{{- end }}
+{{- if and $auto.enabled (not (or $cpu $memory $auto.metrics)) }}
+{{- fail "autoscaling.enabled needs a target: autoscaling.targetCPUUtilizationPercentage or another" }}
 {{- end }}
 {{- if and $v.autoscaling.enabled (lt (int $v.autoscaling.maxReplicas) (int $v.autoscaling.minReplicas)) }}
 {{- fail "autoscaling.maxReplicas is less than autoscaling.minReplicas" }}

@@ -30,18 +30,28 @@
       path: /readyz
       port: {{ include "reveille.portName" (list . "operator") }}
     {{- toYaml .Values.readinessProbe | nindent 4 }}
+  {{- with .Values.startupProbe }}
+  startupProbe:
+    httpGet:
+      path: /healthz
+      port: {{ include "reveille.portName" (list $ "operator") }}
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
   # A pod is taken out of its Services while it is being stopped, not before. Until every proxy has heard of it, requests still
   # come, so the program is told to stop only then.
   lifecycle:
+    {{- if not (dig "preStop" "" (.Values.lifecycle | default dict)) }}
     preStop:
       sleep:
         seconds: {{ .Values.preStopSeconds }}
+    {{- end }}
+    {{- with .Values.lifecycle }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
   resources:
     {{- toYaml .Values.resources | nindent 4 }}
   securityContext:
-    {{- include "reveille.containerSecurity" . | nindent 4 }}
-    runAsUser: 65532
-    runAsGroup: 65532
+    {{- include "reveille.containerSecurity" (list . 65532) | nindent 4 }}
   {{- with include "reveille.volumeMounts" . }}
   volumeMounts:
     {{- . | nindent 4 }}
@@ -60,6 +70,11 @@
   mountPath: /etc/reveille/redis-ca
   readOnly: true
 {{- end }}
+{{- if include "reveille.caBundle" . }}
+- name: reveille-ca-bundle
+  mountPath: /etc/reveille/ca-bundle
+  readOnly: true
+{{- end }}
 {{- with .Values.extraVolumeMounts }}
 {{ toYaml . }}
 {{- end }}
@@ -74,7 +89,23 @@
       - key: {{ .Values.redis.ca.key }}
         path: {{ .Values.redis.ca.key }}
 {{- end }}
+{{- with include "reveille.caBundle" . }}
+- name: reveille-ca-bundle
+  {{- . | nindent 2 }}
+{{- end }}
 {{- with .Values.extraVolumes }}
 {{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* Where the further certificate authorities are; empty without any. */}}
+{{- define "reveille.caBundle" -}}
+{{- with .Values.caBundle.existingConfigMap -}}
+configMap:
+  name: {{ . }}
+{{- end }}
+{{- with .Values.caBundle.existingSecret -}}
+secret:
+  secretName: {{ . }}
 {{- end }}
 {{- end }}

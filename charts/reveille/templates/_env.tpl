@@ -27,6 +27,8 @@
     secretKeyRef:
       name: {{ .Values.redis.existingSecret }}
       key: {{ .Values.redis.existingSecretKey }}
+{{- else if .Values.redis.host }}
+  value: {{ include "reveille.redisHostURL" . | quote }}
 {{- else if .Values.tryOutRedis.enabled }}
   value: redis://{{ include "reveille.tryOutRedis" . }}:6379
 {{- else if eq .Values.redis.url "embedded" }}
@@ -36,6 +38,13 @@
     secretKeyRef:
       name: {{ $fullname }}
       key: redis-url
+{{- end }}
+{{- with .Values.redis.existingPasswordSecret }}
+- name: REVEILLE_REDIS_PASSWORD
+  valueFrom:
+    secretKeyRef:
+      name: {{ . }}
+      key: {{ $.Values.redis.existingPasswordSecretKey }}
 {{- end }}
 {{- if .Values.redis.ca.existingSecret }}
 - name: REVEILLE_REDIS_CA_FILE
@@ -65,6 +74,14 @@
   {{- end }}
 {{- end }}
 {{- end }}
+{{- if include "reveille.caBundle" . }}
+- name: SSL_CERT_DIR
+  value: /etc/reveille/ca-bundle
+{{- end }}
+{{- with include "reveille.goMemLimit" . }}
+- name: GOMEMLIMIT
+  value: {{ . | quote }}
+{{- end }}
 {{- with .Values.otel.endpoint }}
 - name: OTEL_EXPORTER_OTLP_ENDPOINT
   value: {{ . | quote }}
@@ -79,5 +96,26 @@
 {{- end }}
 {{- with .Values.extraEnv }}
 {{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* The URL of redis.host, without the password. */}}
+{{- define "reveille.redisHostURL" -}}
+{{- $r := .Values.redis }}
+{{- $user := ternary (printf "%s@" (urlquery $r.username)) "" (ne $r.username "") }}
+{{- printf "%s://%s%s:%d/%d" (ternary "rediss" "redis" $r.tls) $user $r.host (int $r.port) (int $r.database) }}
+{{- end }}
+
+{{/* A share of the memory limit in bytes; empty without a limit, and if extraEnv sets it. */}}
+{{- define "reveille.goMemLimit" -}}
+{{- $limit := dig "limits" "memory" "" (.Values.resources | default dict) }}
+{{- $set := false }}
+{{- range .Values.extraEnv }}{{ if eq .name "GOMEMLIMIT" }}{{ $set = true }}{{ end }}{{ end }}
+{{- if and $limit .Values.goMemLimitPercent (not $set) }}
+{{- $bytes := include "reveille.bytes" $limit }}
+{{- if not $bytes }}
+{{- fail "resources.limits.memory is to be a number with a unit such as 2Gi, unless goMemLimitPercent is 0" }}
+{{- end }}
+{{- div (mul (int64 $bytes) .Values.goMemLimitPercent) 100 }}
 {{- end }}
 {{- end }}
