@@ -17,13 +17,26 @@ import (
 // ErrIncompatible is the cause of an error about a Redis or a database that this program cannot work with.
 var ErrIncompatible = errors.New("redis cannot be used")
 
+// SettingError is an error that another value of a setting cures. It wraps ErrIncompatible.
+type SettingError struct {
+	// Setting is its whole name, such as REVEILLE_TOKEN_KEY.
+	Setting string
+	// Reason never holds a secret.
+	Reason string
+}
+
+func (e *SettingError) Error() string { return e.Reason }
+
+// Unwrap implements the interface of errors.Is.
+func (e *SettingError) Unwrap() error { return ErrIncompatible }
+
 // layout is that of the data: of keys, records and fields (lua/lib.lua). It changes when a version of this program can
 // no longer work with what another one has stored.
 const layout = "1"
 
 // Check makes sure that Redis answers, is what its URL says and at least 6.2, and holds no data of another layout,
 // partition count or upstream. It writes all three to a database that is used for the first time. Errors wrap
-// fsm.ErrUnavailable or ErrIncompatible.
+// fsm.ErrUnavailable or ErrIncompatible; a SettingError names the setting at fault if it is not the URL.
 func (s *Store) Check(ctx context.Context) error {
 	if err := s.checkServer(ctx); err != nil {
 		return err
@@ -41,8 +54,9 @@ func (s *Store) Check(ctx context.Context) error {
 		return err
 	}
 	if partitions != strconv.Itoa(s.opts.Partitions) {
-		return fmt.Errorf("%w: its database has REVEILLE_PARTITIONS=%s, this program has %d; the number cannot change",
-			ErrIncompatible, partitions, s.opts.Partitions)
+		return &SettingError{"REVEILLE_PARTITIONS", fmt.Sprintf(
+			"the database has REVEILLE_PARTITIONS=%s, this program has %d; the number cannot change",
+			partitions, s.opts.Partitions)}
 	}
 	if err := s.readAge(ctx); err != nil {
 		return err
@@ -59,10 +73,11 @@ func (s *Store) Check(ctx context.Context) error {
 		return err
 	}
 	if upstream != s.opts.Upstream {
-		return fmt.Errorf("%w: its database belongs to the stream server %s, this program has %s "+
-			"(REVEILLE_UPSTREAM_NAME or REVEILLE_UPSTREAM_URL); use another database or, if it is the same server "+
-			"under a new name, run: redis-cli HSET '%s' upstream '%s'",
-			ErrIncompatible, upstream, s.opts.Upstream, s.keys.meta(), s.opts.Upstream)
+		return &SettingError{"REVEILLE_UPSTREAM_NAME", fmt.Sprintf(
+			"the database belongs to the stream server %s, this program has %s "+
+				"(REVEILLE_UPSTREAM_NAME or REVEILLE_UPSTREAM_URL); use another database or, if it is the same server "+
+				"under a new name, run: redis-cli HSET '%s' upstream '%s'",
+			upstream, s.opts.Upstream, s.keys.meta(), s.opts.Upstream)}
 	}
 	return nil
 }
@@ -150,11 +165,13 @@ func refused(err error) error {
 	var untrusted *tls.CertificateVerificationError
 	switch {
 	case errors.As(err, &untrusted):
-		return fmt.Errorf("%w: neither REVEILLE_REDIS_CA_FILE nor the system trusts its certificate: %s",
-			ErrIncompatible, oneLine(untrusted.Error()))
+		return &SettingError{
+			"REVEILLE_REDIS_CA_FILE", "neither REVEILLE_REDIS_CA_FILE nor the system trusts the certificate of " +
+				"Redis: " + oneLine(untrusted.Error()),
+		}
 	case err == nil, errors.As(err, &network), !errors.As(err, &reply):
 	case redis.IsAuthError(err):
-		return fmt.Errorf("%w: it rejects the user or the password", ErrIncompatible)
+		return &SettingError{"REVEILLE_REDIS_PASSWORD", "Redis rejects the user or the password"}
 	case redis.IsPermissionError(err):
 		return fmt.Errorf("%w: the user lacks permissions: %s", ErrIncompatible, oneLine(reply.Error()))
 	case strings.Contains(reply.Error(), "cluster support disabled"),

@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"context"
-	"fmt"
 	"time"
 )
 
@@ -24,8 +23,10 @@ func (s *Store) noteTokenKeys(ctx context.Context, ttl time.Duration) (shared bo
 func (s *Store) checkTokenKeys(ctx context.Context) error {
 	shared, err := s.noteTokenKeys(ctx, s.opts.Lease)
 	if err == nil && !shared {
-		return fmt.Errorf("%w: the other replicas have different token keys; REVEILLE_TOKEN_KEY must share a key "+
-			"with theirs (to change the key, first add the new one after a comma: old,new)", ErrIncompatible)
+		return &SettingError{
+			"REVEILLE_TOKEN_KEY", "the other replicas have different token keys; REVEILLE_TOKEN_KEY must share a key " +
+				"with theirs (to change the key, first add the new one after a comma: old,new)",
+		}
 	}
 	return err
 }

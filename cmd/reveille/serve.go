@@ -49,7 +49,7 @@ func serve(ctx context.Context, s settings, warnings []string, log *zap.Logger, 
 	redisstore.LogTo(log.Named("redis"))
 	rdb, closeRedis, err := redisstore.Connect(s.RedisURL, s.redisCA)
 	if err != nil {
-		return fmt.Errorf("%s_REDIS_URL=(hidden): %w", prefix, err)
+		return s.blame(err)
 	}
 	defer func() { _ = closeRedis() }()
 	p, err := assemble(s, rdb, log, level, newRegistry(), traces)
@@ -83,6 +83,7 @@ func listen(ctx context.Context, name, addr string) (net.Listener, error) {
 
 // program is the parts and what they tell each other through /readyz.
 type program struct {
+	settings   settings
 	log        *zap.Logger
 	store      *redisstore.Store
 	tailer     *tailer.Tailer
@@ -99,7 +100,7 @@ type program struct {
 func assemble(
 	s settings, rdb redis.UniversalClient, log *zap.Logger, level zap.AtomicLevel, metrics registry, traces *tracing,
 ) (*program, error) {
-	p := &program{log: log}
+	p := &program{settings: s, log: log}
 	tracer := traces.forParts()
 	outcomes := fsm.NewRouter(
 		fsm.Observer{Transition: newConsumersGone(metrics, log.Named("consumers")).followed},
@@ -294,7 +295,7 @@ func (p *program) check(ctx context.Context) error {
 		}
 		p.unfit.Store(&err)
 		if !errors.Is(err, fsm.ErrUnavailable) {
-			return fmt.Errorf("%s_REDIS_URL=(hidden): %w", prefix, err)
+			return p.settings.blame(err)
 		}
 		if !said {
 			said = true

@@ -123,6 +123,27 @@ func (e *settingError) Error() string {
 	return fmt.Sprintf("%s=%s: expected %s", e.name, value, e.expected)
 }
 
+// blame names the setting that an error about Redis is about: its URL, unless the error names another.
+func (s settings) blame(err error) error {
+	name := prefix + "_REDIS_URL"
+	if e := new(redisstore.SettingError); errors.As(err, &e) {
+		name = e.Setting
+	}
+	switch { // what the URLs stand in for
+	case name == prefix+"_REDIS_PASSWORD" && s.RedisPassword == "":
+		name = prefix + "_REDIS_URL"
+	case name == prefix+"_UPSTREAM_NAME" && s.UpstreamName == identity(s.upstream):
+		name = prefix + "_UPSTREAM_URL"
+	}
+	value := "(hidden)"
+	for _, f := range fields() {
+		if fullName(f) == name && !secret(name) {
+			value = fmt.Sprintf("%q", fmt.Sprint(reflect.ValueOf(s).FieldByIndex(f.Index)))
+		}
+	}
+	return fmt.Errorf("%s=%s: %w", name, value, err)
+}
+
 // load reads and checks the settings. warnings are about variables that look like settings and are none.
 func load() (s settings, warnings []string, err error) {
 	if err := envconfig.Process("", &s); err != nil {

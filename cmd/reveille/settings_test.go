@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"net/netip"
 	"os"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"reveille/fsm"
+	"reveille/redisstore"
 	"reveille/test/harness"
 )
 
@@ -341,6 +343,40 @@ func TestThePasswordOfRedisHasASettingOfItsOwn(t *testing.T) {
 			if !strings.HasPrefix(line, "REVEILLE_REDIS_PASSWORD=(hidden): expected ") ||
 				!strings.Contains(line, c.refused) || strings.Contains(line, "hun") {
 				t.Errorf("the error is %q", line)
+			}
+		})
+	}
+}
+
+// TestAnErrorAboutRedisNamesTheSettingAtFault holds which one, and that no secret is shown.
+func TestAnErrorAboutRedisNamesTheSettingAtFault(t *testing.T) {
+	at := func(setting string) error { return &redisstore.SettingError{Setting: setting, Reason: "a reason"} }
+	for _, c := range []struct {
+		err  error
+		more []string
+		want string
+	}{
+		{errors.New("a reason"), nil, "REVEILLE_REDIS_URL=(hidden): a reason"},
+		{at("REVEILLE_TOKEN_KEY"), nil, "REVEILLE_TOKEN_KEY=(hidden): a reason"},
+		{at("REVEILLE_PARTITIONS"), []string{"PARTITIONS", "32"}, `REVEILLE_PARTITIONS="32": a reason`},
+		{at("REVEILLE_REDIS_CA_FILE"), nil, `REVEILLE_REDIS_CA_FILE="": a reason`},
+		{at("REVEILLE_REDIS_PASSWORD"), nil, "REVEILLE_REDIS_URL=(hidden): a reason"},
+		{
+			at("REVEILLE_REDIS_PASSWORD"),
+			[]string{"REDIS_PASSWORD", "hunter2"},
+			"REVEILLE_REDIS_PASSWORD=(hidden): a reason",
+		},
+		{at("REVEILLE_UPSTREAM_NAME"), nil, `REVEILLE_UPSTREAM_URL="http://streams:4437": a reason`},
+		{at("REVEILLE_UPSTREAM_NAME"), []string{"UPSTREAM_NAME", "s"}, `REVEILLE_UPSTREAM_NAME="s": a reason`},
+	} {
+		t.Run(c.want, func(t *testing.T) {
+			environ(t, enough(c.more...))
+			s, _, err := load()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := s.blame(c.err); got.Error() != c.want || !errors.Is(got, c.err) {
+				t.Errorf("got %q", got)
 			}
 		})
 	}

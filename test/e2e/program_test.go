@@ -141,7 +141,7 @@ func TestTheProgramRefusesToStart(t *testing.T) {
 		{
 			"on a Redis with another number of partitions",
 			map[string]string{"REVEILLE_PARTITIONS": "32"},
-			[]string{"REVEILLE_PARTITIONS=64", "32"},
+			[]string{`REVEILLE_PARTITIONS="32": the database has REVEILLE_PARTITIONS=64`},
 		},
 		{
 			"when the API port is in use",
@@ -156,17 +156,25 @@ func TestTheProgramRefusesToStart(t *testing.T) {
 		{
 			"on a Redis that belongs to another stream server",
 			map[string]string{"REVEILLE_UPSTREAM_URL": "http://127.0.0.1:1/v1/stream"},
-			[]string{"REVEILLE_UPSTREAM_URL", "http://127.0.0.1:1/v1/stream", e.ref.StreamRoot, "redis-cli HSET"},
+			[]string{
+				`REVEILLE_UPSTREAM_URL="http://127.0.0.1:1/v1/stream": the database`,
+				e.ref.StreamRoot, "redis-cli HSET",
+			},
 		},
 		{
 			"on the Redis of a replica that has none of its token keys",
 			map[string]string{"REVEILLE_TOKEN_KEY": "another key of at least thirty-two bytes that nobody else has"},
-			[]string{"REVEILLE_TOKEN_KEY must share a key", "the other replicas have different token keys"},
+			[]string{"REVEILLE_TOKEN_KEY=(hidden): the other replicas have different token keys"},
 		},
 		{
 			"with a wrong password for Redis",
 			map[string]string{"REVEILLE_REDIS_URL": e.redis.as("nobody:hunter2")},
-			[]string{"REVEILLE_REDIS_URL", "password"},
+			[]string{"REVEILLE_REDIS_URL=(hidden): Redis rejects the user or the password"},
+		},
+		{
+			"with a wrong password for Redis in a setting of its own",
+			map[string]string{"REVEILLE_REDIS_URL": e.redis.as("nobody"), "REVEILLE_REDIS_PASSWORD": "hunter2"},
+			[]string{"REVEILLE_REDIS_PASSWORD=(hidden): Redis rejects the user or the password"},
 		},
 		{
 			"with two passwords for Redis",
