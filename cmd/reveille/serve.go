@@ -125,7 +125,7 @@ func assemble(
 		MaxInFlightPerSubscription: s.MaxInFlightPerSubscription, MaxQueued: s.MaxQueuedWakes,
 		ShutdownGrace: deliveryGrace, LogSummary: s.LogSummary, Metrics: metrics,
 		AllowInsecure: s.AllowInsecureWebhooks,
-		AllowCIDRs: s.WebhookAllowCIDRs, ProxyFromEnvironment: s.WebhookProxyFromEnv, Tracer: tracer,
+		AllowCIDRs:    s.WebhookAllowCIDRs, ProxyFromEnvironment: s.WebhookProxyFromEnv, Tracer: tracer,
 		ReadBatch: func(
 			ctx context.Context, reader, path string, at, end fsm.Offset, events int, span int64,
 			matches func([]byte) bool,

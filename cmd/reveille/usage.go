@@ -72,7 +72,7 @@ var meanings = map[string]string{
 		"has waited longest for a request",
 	"LOG_LEVEL":   "debug, info, warn or error",
 	"LOG_SUMMARY": "how often the log says how many deliveries were taken, if any were; 0s for never",
-	"PPROF":     "serve profiles of the program at /debug/pprof/ on the operator port",
+	"PPROF":       "serve profiles of the program at /debug/pprof/ on the operator port",
 }
 
 const about = "Reveille wakes workers: it watches the streams of a Durable Streams server and POSTs a signed webhook " +
