@@ -109,25 +109,24 @@ func (l *deliveryLog) happened(a fsm.Attempt) (times int, log bool) {
 		t = &troubles{}
 		l.troubles[key] = t
 	}
-	switch a.Result {
-	case fsm.AttemptRetired:
+	trouble := &t.failing
+	switch r := a.Result; {
+	case r == fsm.AttemptFailed:
 		l.sums.failed++
-		return t.retired.Happened(l.now())
-	case fsm.AttemptFailed:
+	case r == fsm.AttemptRetired:
 		l.sums.failed++
-	case fsm.AttemptDead: // other events may be taken meanwhile: that ends nothing
+		trouble = &t.retired
+	case r == fsm.AttemptDead: // other events may be taken meanwhile: that ends nothing
 		l.sums.dead++
-		dead := t.dead[a.Class]
-		if dead == nil {
-			dead = &fsm.Trouble{}
+		if trouble = t.dead[a.Class]; trouble == nil {
 			if t.dead == nil {
 				t.dead = map[string]*fsm.Trouble{}
 			}
-			t.dead[a.Class] = dead
+			trouble = &fsm.Trouble{}
+			t.dead[a.Class] = trouble
 		}
-		return dead.Happened(l.now())
 	}
-	return t.failing.Happened(l.now())
+	return trouble.Happened(l.now())
 }
 
 // forget drops what is known of the subscriptions that keep says no to.

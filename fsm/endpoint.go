@@ -156,11 +156,14 @@ func (e Endpoint) Recover(now time.Time) Endpoint {
 	return Endpoint{}
 }
 
-// Retry takes in that an operator asks for attempts now: what the endpoint has asked for is over, and if it is down,
-// the next probe may begin. One that is out goes on.
+// Retry takes in that an operator asks for attempts now: what the endpoint has asked for is over, and what it has shown
+// begins anew. If it is down, the next probe may begin; one that is out goes on.
 func (e Endpoint) Retry(now time.Time) Endpoint {
+	if !e.Down() {
+		return Endpoint{}
+	}
 	e.Until = time.Time{}
-	if e.Down() && !e.Probing {
+	if !e.Probing {
 		e.Next = now
 	}
 	return e

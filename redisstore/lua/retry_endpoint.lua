@@ -1,8 +1,10 @@
 -- An operator asks for deliveries now. Global; it begins with changed.lua and endpoint.lua, which says what it gets and returns.
--- A wait that the endpoint has asked for is over, and the next probe may begin unless one is out.
+-- A wait that the endpoint has asked for is over, and what it has shown begins anew. If it is down, the next probe may begin unless one is
+-- out.
 -- It says yes if the endpoint is in trouble. O(log changes).
 local e = endpoint()
 if not e.version then return endpoint_reply(e) end
 e.pause = 0
 if is_down(e) and e.probing == 0 then e.next = now end
+if not is_down(e) then e.failures, e.since, e.refused, e.reason = 0, 0, 0, '' end
 return put_endpoint(e, true)
