@@ -92,21 +92,21 @@ func TestTheConditionSaysWhatHappenedLast(t *testing.T) {
 }
 
 // shows waits until the operator's list says of the subscription that it is in a condition, and why.
-func (f *fixture) shows(condition, reason string) {
-	f.t.Helper()
-	harness.Eventually(f.t, harness.Wait, "the subscription is shown to be "+condition, func() error {
-		var s struct {
+func (s *fixture) shows(condition, reason string) {
+	s.t.Helper()
+	harness.Eventually(s.t, harness.Wait, "the subscription is shown to be "+condition, func() error {
+		var got struct {
 			Condition string
 			LastError string    `json:"last_error"`
 			Since     time.Time `json:"failing_since"`
 		}
-		a := f.admin().Do(http.MethodGet, "/api/v1/subscriptions/"+f.sub.ID, "")
-		if err := json.Unmarshal([]byte(a.Body), &s); err != nil {
+		a := s.admin().Do(http.MethodGet, "/api/v1/subscriptions/"+s.sub.ID, "")
+		if err := json.Unmarshal([]byte(a.Body), &got); err != nil {
 			return err
 		}
-		if s.Condition != condition || reason != "" && s.LastError != reason ||
-			s.Since.IsZero() != (condition == "ok") {
-			return fmt.Errorf("it shows %+v", s)
+		if got.Condition != condition || reason != "" && got.LastError != reason ||
+			got.Since.IsZero() != (condition == "ok") {
+			return fmt.Errorf("it shows %+v", got)
 		}
 		return nil
 	})
@@ -114,16 +114,16 @@ func (f *fixture) shows(condition, reason string) {
 
 // troubled waits until the metrics say that the endpoint of the subscription is in a condition; empty if they are to
 // say nothing of it.
-func (f *fixture) troubled(condition string) {
-	f.t.Helper()
+func (s *fixture) troubled(condition string) {
+	s.t.Helper()
 	if condition == "retired" { // of the endpoint: it has refused that
 		condition = "refusing"
 	}
-	harness.Eventually(f.t, harness.Wait, "the metrics show it to be "+condition, func() error {
-		found, _ := f.scrape(f.t)
+	harness.Eventually(s.t, harness.Wait, "the metrics show it to be "+condition, func() error {
+		found, _ := s.scrape(s.t)
 		for _, c := range []string{"down", "refusing", "asked_to_wait", "failing"} {
 			_, there := found[fmt.Sprintf(
-				`reveille_endpoint_trouble_seconds{condition=%q,subscription=%q}`, c, f.sub.ID)]
+				`reveille_endpoint_trouble_seconds{condition=%q,subscription=%q}`, c, s.sub.ID)]
 			if there != (c == condition) {
 				return fmt.Errorf("%s: %t", c, there)
 			}
