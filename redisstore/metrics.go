@@ -82,14 +82,15 @@ type figures struct {
 	quarantined             int64
 	// counted is false if there were too many subscriptions to count the consumers of.
 	counted bool
-	oldest  time.Duration
+	// oldest is how long the oldest wake has waited, overdue for how long the oldest deadline has passed.
+	oldest, overdue time.Duration
 }
 
 // census is the collector of what is counted in Redis for a scrape.
 type census struct {
 	s *Store
 
-	consumers, oldest, known, dead, up, subs, paused, partitions, owned, replicas *prometheus.Desc
+	consumers, oldest, overdue, known, dead, up, subs, paused, partitions, owned, replicas *prometheus.Desc
 
 	mu    sync.Mutex
 	last  figures
@@ -118,6 +119,10 @@ func newCensus(s *Store) *census {
 			"of the previous wake if the consumer was busy, or since it was resumed. 0 if there is none. Retired "+
 			"consumers and those aside do not count: they wait for an operator, or hold up nothing, and would hide "+
 			"the others. Alert on the maximum over the replicas."),
+		overdue: describe("reveille_overdue_seconds", "For how long the oldest deadline has passed that nothing has "+
+			"acted on, in the partitions that this replica owns: an attempt that is due, a wake without an answer, a "+
+			"worker that has fallen silent. 0 if there is none. What waits for an endpoint is not due. It grows if "+
+			"replicas or Redis do not keep up. Alert on the maximum over the replicas."),
 		known: describe("reveille_streams_known", "Streams that discovery has found in the partitions that this "+
 			"replica owns, including streams that do not exist yet. The sum over the replicas is the total."),
 		dead: describe("reveille_dead_letters", "Dead letters in the partitions that this replica owns: deliveries of "+
@@ -139,7 +144,7 @@ func newCensus(s *Store) *census {
 // Describe implements prometheus.Collector.
 func (c *census) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		c.consumers, c.oldest, c.known, c.dead, c.up, c.subs, c.paused, c.partitions, c.owned, c.replicas,
+		c.consumers, c.oldest, c.overdue, c.known, c.dead, c.up, c.subs, c.paused, c.partitions, c.owned, c.replicas,
 	} {
 		ch <- d
 	}
@@ -182,6 +187,7 @@ func (c *census) Collect(ch chan<- prometheus.Metric) {
 	gauge(c.known, float64(f.known))
 	gauge(c.dead, float64(f.dead))
 	gauge(c.oldest, f.oldest.Seconds())
+	gauge(c.overdue, f.overdue.Seconds())
 }
 
 // figures returns those of a moment ago, or counts anew. One scrape counts at a time; another waits for it.
@@ -239,8 +245,8 @@ func (s *Store) count(partitions []int) figures {
 		return s.keys.guard(p), s.arguments(p, batches[i%n]...)
 	}) {
 		r.list(func(l *reply) {
-			waiting, aside, retired, live, givenUp, all, known, waited, dead, apart :=
-				l.int(), l.int(), l.int(), l.int(), l.int(), l.int(), l.int(), l.int(), l.int(), l.int()
+			waiting, aside, retired, live, givenUp, all, known, waited, dead, apart, overdue :=
+				l.int(), l.int(), l.int(), l.int(), l.int(), l.int(), l.int(), l.int(), l.int(), l.int(), l.int()
 			if l.bad != nil {
 				return
 			}
@@ -253,6 +259,7 @@ func (s *Store) count(partitions []int) figures {
 			f.waiting, f.aside, f.retired = f.waiting+waiting, f.aside+aside, f.retired+retired
 			f.live, f.known, f.dead = f.live+live, f.known+known, f.dead+dead
 			f.oldest = max(f.oldest, time.Duration(waited)*time.Millisecond)
+			f.overdue = max(f.overdue, time.Duration(overdue)*time.Millisecond)
 		})
 		if r.bad != nil {
 			f.up = false

@@ -48,6 +48,45 @@ func owning(t *testing.T, url string, partitions int) (*world, *prometheus.Regis
 	return w, r
 }
 
+// TestWhatIsDueAndNotActedOnIsOverdue holds that a wake which waits for its deadline, or for its endpoint, is not late,
+// and that one whose deadline has passed is, until a replica acts on it.
+func TestWhatIsDueAndNotActedOnIsOverdue(t *testing.T) {
+	t.Parallel()
+	w, r := owning(t, redisstore.EmptyRedis(t).URL, 1)
+	ctx := t.Context()
+	want := func(step string, overdue float64) {
+		t.Helper()
+		w.Ownership().Replace(nil) // the figures are those of a moment ago, unless this has changed
+		figures(t, r, "reveille_redis_up")
+		w.Ownership().Replace(fsm.AllPartitions(1))
+		if got := figures(t, r, "reveille_overdue_seconds")[""]; got != overdue {
+			t.Errorf("%s: %v s overdue, want %v", step, got, overdue)
+		}
+	}
+	want("nothing is to be done", 0)
+	sub, _, err := w.CreateSubscription(ctx, subscription("s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	must[fsm.Outcome](t)(w.Link(ctx, sub, "/a", fsm.Start, "1"))
+	w.later(timing.Waking)
+	want("the deadline is now", 0)
+	w.later(5 * time.Second)
+	want("it has passed", 5)
+	if _, n, err := w.Due(ctx, 0, 10); n != 1 || err != nil {
+		t.Fatalf("%d were due: %v", n, err)
+	}
+	want("it was acted on", 0)
+	w.later(time.Minute) // the next attempt is due
+	out, _, err := w.Due(ctx, 0, 10)
+	if err != nil || len(out.Wakes) != 1 {
+		t.Fatalf("%+v, %v", out, err)
+	}
+	must[fsm.Outcome](t)(w.Fail(ctx, out.Wakes[0].Ref(), fsm.Failure{RetryAfter: time.Hour}))
+	w.later(time.Minute)
+	want("the endpoint is waited for", 0)
+}
+
 func TestTheFiguresOfTheOwnedPartitionsAreThoseOfTheDatabase(t *testing.T) {
 	t.Parallel()
 	for name, url := range map[string]func(*testing.T) string{

@@ -178,7 +178,7 @@ func TestAlertsAskForMetricsThatTheProgramHas(t *testing.T) {
 		if strings.Contains(r.Expr.String(), "job=") || !strings.Contains(r.Expr.String(), `cluster="a"`) {
 			t.Errorf("%s ignores prometheusRule.selector: %s", r.Alert, r.Expr.String())
 		}
-		if r.Alert == "ReveilleWakesLate" && !strings.HasSuffix(r.Expr.String(), "> 1000000") {
+		if r.Alert == "ReveilleWakesWaiting" && !strings.HasSuffix(r.Expr.String(), "> 1000000") {
 			t.Errorf("prometheusRule.oldestPendingWakeSeconds came out as %s", r.Expr.String())
 		}
 	}

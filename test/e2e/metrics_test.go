@@ -71,6 +71,7 @@ func TestMetricsSayWhatHasHappened(t *testing.T) {
 		"reveille_redis_up": 1, "reveille_upstream_up": 1, "reveille_partitions": 64, "reveille_partitions_owned": 64,
 		"reveille_replicas":      1,
 		"reveille_subscriptions": 0, consumers("idle"): 0, "reveille_oldest_pending_wake_seconds": 0,
+		"reveille_overdue_seconds": 0,
 	})
 
 	// One subscription works: each of its streams leads to a wake when it is made and to one more when it gets an
