@@ -62,6 +62,19 @@ func (c *Conn) Close() {
 	}
 }
 
+// reset closes a connection whose answer is not at its end. Closed in order, it would keep a port for a minute, and a
+// stream that is busy has one such answer after the other.
+func (c *Conn) reset() {
+	conn := c.conn
+	if secure, ok := conn.(*tls.Conn); ok {
+		conn = secure.NetConn()
+	}
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0)
+	}
+	c.Close()
+}
+
 // do sends a GET or HEAD for a target and returns the answer, whose body must be closed before the next request. A
 // connection that upstream closed while it was idle is replaced. When the context ends so does what is under way.
 func (c *Conn) do(ctx context.Context, method, target string) (*http.Response, error) {
@@ -183,7 +196,10 @@ func (b *connBody) Close() error {
 	if b.in == nil {
 		return nil
 	}
-	if !b.stop() || b.res.Close || !b.drained() || b.in.Buffered() > 0 {
+	switch goes := b.stop(); {
+	case !goes && !b.ended:
+		b.by.reset()
+	case !goes || b.res.Close || !b.drained() || b.in.Buffered() > 0:
 		b.by.Close()
 	}
 	readers.Put(b.in)
