@@ -63,6 +63,8 @@ type Subscription struct {
 	Told bool
 	// Paused is true while an operator has its deliveries wait: no attempt begins. It is no part of the configuration.
 	Paused bool
+	// PausedAt is since when it is Paused; zero if it is not, or nobody has noted it.
+	PausedAt time.Time
 }
 
 // Authorization proves to an endpoint that a delivery is allowed; the zero value does not.
@@ -199,7 +201,18 @@ func (s Subscription) Equal(o Subscription) bool {
 	return same && s.ID == o.ID && s.Generation == o.Generation && s.Secret == o.Secret &&
 		s.Previous.Secret == o.Previous.Secret && s.Previous.Until.Equal(o.Previous.Until) &&
 		s.CreatedAt.Equal(o.CreatedAt) && s.Version == o.Version && s.Revision == o.Revision && s.Told == o.Told &&
-		s.Paused == o.Paused
+		s.Paused == o.Paused && s.PausedAt.Equal(o.PausedAt)
+}
+
+// PausedAsOf notes since when the subscription is paused, which as it was before the change came it was or was not.
+func (s Subscription) PausedAsOf(now time.Time, was Subscription) Subscription {
+	switch {
+	case !s.Paused:
+		s.PausedAt = time.Time{}
+	case !was.Paused:
+		s.PausedAt = now
+	}
+	return s
 }
 
 // Backfill is the progress of creating the consumers of streams that were there before their subscription.

@@ -163,6 +163,8 @@ func TestOperatorPausesASubscription(t *testing.T) {
 		}
 		if rows := rowsOf(h.admin("GET", "/api/v1/subscriptions", ""), "subscriptions"); rows[0]["paused"] != paused {
 			t.Errorf("%s it is listed as %v", when, rows[0])
+		} else if since := rows[0]["paused_since"]; (since != nil) != (paused != nil) {
+			t.Errorf("%s it is paused since %v", when, since)
 		}
 		if a := h.admin("GET", "/api/v1/consumers/"+waiting, ""); a.body["waits_for"] != waitsFor {
 			t.Errorf("%s a consumer is %s", when, a.text)

@@ -53,7 +53,8 @@ type operatorSubscription struct {
 	// "paused" stands for "ok" while an operator has paused the subscription.
 	Condition fsm.Condition `json:"condition"`
 	// Paused is true until an operator resumes the subscription.
-	Paused bool `json:"paused,omitempty"`
+	Paused      bool       `json:"paused,omitempty"`
+	PausedSince *time.Time `json:"paused_since,omitempty"`
 	// AsOf is only in the answer about one subscription.
 	AsOf *time.Time `json:"as_of,omitempty"`
 }
@@ -70,7 +71,7 @@ func operatorSubscriptionOf(sub fsm.Subscription, backfills map[string]fsm.Backf
 		ID: sub.ID, Pattern: sub.Pattern, Mode: sub.Mode, Start: sub.Start.Value(), Ordering: sub.Ordering,
 		Description: sub.Description, filterBody: filterOf(sub),
 		CreatedAt: sub.CreatedAt.UTC(),
-		Paused:    sub.Paused,
+		Paused:    sub.Paused, PausedSince: shown(sub.PausedAt),
 	}
 	if sub.Mode == fsm.ModePush {
 		b.Format = sub.Format

@@ -27,12 +27,23 @@ func TestAPauseIsStoredAndEndsWithAResumption(t *testing.T) {
 		t.Fatal(err)
 	}
 	must[fsm.Outcome](t)(one.Park(ctx, w.Ref(), time.Hour))
+	since := one.now
+	one.later(time.Minute)
+	if _, err := one.ChangeSubscription(ctx, "s", func(now fsm.Subscription) (fsm.Subscription, error) {
+		now.Description = "changed"
+		return now, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
 	paused := func() bool {
 		t.Helper()
 		if err := two.RefreshCatalog(ctx); err != nil {
 			t.Fatal(err)
 		}
 		now, _ := two.Catalog().Get("s")
+		if now.Paused && !now.PausedAt.Equal(since) || !now.Paused && !now.PausedAt.IsZero() {
+			t.Errorf("paused: %t, since %s, want %s", now.Paused, now.PausedAt, since)
+		}
 		return now.Paused
 	}
 	if !paused() {

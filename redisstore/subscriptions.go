@@ -48,6 +48,7 @@ type record struct {
 	Revision int64 `json:"revision"`
 	Told     bool  `json:"told,omitempty"`
 	Paused   bool  `json:"paused"`
+	PausedAt int64 `json:"paused_at"` // milliseconds
 }
 
 // encodeSubscription returns the record of a subscription. What was there of it, if anything, stays where this version
@@ -62,7 +63,7 @@ func encodeSubscription(s fsm.Subscription, was string) (string, error) {
 		Previous: s.Previous.Secret, Until: untilMillis(s.Previous),
 		Auth: s.Authorization.Secret, AuthQuery: s.Authorization.Query,
 		Metadata: s.Metadata, CreatedAt: s.CreatedAt.UnixMicro(), Version: s.Version, Revision: s.Revision,
-		Told: s.Told, Paused: s.Paused,
+		Told: s.Told, Paused: s.Paused, PausedAt: millisOf(s.PausedAt),
 	})
 	if err == nil && was != "" {
 		fields := map[string]json.RawMessage{}
@@ -97,7 +98,7 @@ func decodeSubscription(s string) (fsm.Subscription, error) {
 		Retry:  ofMillis(r.Retry), Headers: r.Headers,
 		Authorization: fsm.Authorization{Query: r.AuthQuery, Secret: r.Auth},
 		Metadata:      r.Metadata, CreatedAt: time.UnixMicro(r.CreatedAt), Version: r.Version,
-		Revision: r.Revision, Told: r.Told, Paused: r.Paused,
+		Revision: r.Revision, Told: r.Told, Paused: r.Paused, PausedAt: moment(r.PausedAt),
 	}.WithDefaults(), nil // what a record lacks goes by its mode
 }
 
@@ -212,12 +213,13 @@ func (s *Store) changeAt(
 		if next.Told = true; next.Equal(was) {
 			return was, nil
 		}
-		if next.Previous.Secret != "" {
+		if next.Previous.Secret != "" || next.Paused != was.Paused {
 			now, err := clock()
 			if err != nil {
 				return fsm.Subscription{}, err
 			}
 			next.Previous = next.Previous.Unexpired(now)
+			next = next.PausedAsOf(now, was)
 		}
 		next.Revision++
 		if text, err = encodeSubscription(next, text); err != nil {

@@ -30,6 +30,7 @@ type shownSubscription struct {
 	Description string                       `json:"description"`
 	CreatedAt   time.Time                    `json:"created_at"`
 	Paused      bool                         `json:"paused"`
+	PausedSince time.Time                    `json:"paused_since"`
 	Backfill    *struct {
 		Done  int `json:"done"`
 		Total int `json:"total"`
@@ -166,6 +167,7 @@ func (c *cli) oneSubscription(ctx context.Context, id string) error {
 		{"pending", fmt.Sprint(s.Pending)},
 		{"states", strings.Join(states, ", ")},
 		{"condition", conditionOf(s)},
+		{"paused since", since(s.PausedSince, s.AsOf)},
 		{"failing since", since(s.FailingSince, s.AsOf)},
 		{"last error", s.LastError},
 		{"dead letters", some(s.DeadLetters)},

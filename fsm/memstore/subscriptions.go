@@ -94,6 +94,7 @@ func (s *Store) RotateSecret(ctx context.Context, id string, r fsm.Rotation) (st
 func (t *tx) change(was, next fsm.Subscription) fsm.Subscription {
 	if next.Told = true; !next.Equal(was) {
 		next.Previous = next.Previous.Unexpired(t.now())
+		next = next.PausedAsOf(t.now(), was)
 		next.Revision++
 		t.relist()
 		t.subs[next.ID] = next
