@@ -13,6 +13,8 @@ import (
 type live struct {
 	w   *watch
 	ctx context.Context
+	// asked is when it began: what it shows later is no sign that upstream can be asked again.
+	asked upstream.Spell
 	// cancel ends the request.
 	cancel context.CancelFunc
 	// silence says that the connection must be dead, check when the next HEAD is due.
@@ -28,14 +30,14 @@ func (w *watch) request(ctx context.Context) error {
 		return l.heard(ctx, e)
 	})
 	if err != nil && l.ctx.Err() == nil {
-		w.t.upstream.health.Report(w.path, err)
+		w.t.upstream.health.Report(w.path, l.asked, err)
 	}
 	l.end()
 	return err
 }
 
 func (w *watch) begin(ctx context.Context, check time.Duration) *live {
-	l := &live{w: w}
+	l := &live{w: w, asked: w.t.upstream.health.Spell()}
 	l.ctx, l.cancel = context.WithCancel(ctx)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -74,7 +76,7 @@ func (l *live) step(in *input) {
 // heard takes in what the request shows. The store is told before the request goes on.
 func (l *live) heard(ctx context.Context, e upstream.Event) error {
 	w := l.w
-	w.t.upstream.health.Report(w.path, nil)
+	w.t.upstream.health.Report(w.path, l.asked, nil)
 	l.silence.Reset(w.t.cfg.Silence)
 	a := w.step(&input{kind: inputShown, shown: e})
 	for a.phase == phaseAnnouncing {

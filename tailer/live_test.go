@@ -32,16 +32,17 @@ func TestAnAnswerThatWasLostWhileUpstreamWasDownIsFoundSoon(t *testing.T) {
 	r.up.set(func() { r.up.deaf = true })
 	r.up.append("/a", "1")
 	for i := range upstream.DownAfter {
-		r.upstream.health.Report(fmt.Sprintf("/other/%d", i), &net.OpError{Op: "read", Err: errors.New("broken")})
+		r.upstream.health.Report(fmt.Sprintf("/other/%d", i), 0,
+			&net.OpError{Op: "read", Err: errors.New("broken")})
 	}
-	r.upstream.health.Report("/other", nil)
+	r.upstream.health.Report("/other", 1, nil)
 	r.wake("/a", 2)
 }
 
 func TestAProcessWithoutFilesDoesNotTakeUpstreamForDown(t *testing.T) {
 	r := newRig(t)
 	for i := range 2 * upstream.DownAfter {
-		r.upstream.health.Report(fmt.Sprintf("/%d", i),
+		r.upstream.health.Report(fmt.Sprintf("/%d", i), 0,
 			fmt.Errorf("GET: %w", &net.OpError{Op: "dial", Err: os.NewSyscallError("socket", syscall.EMFILE)}))
 	}
 	if r.upstream.health.IsDown() {

@@ -11,6 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
 	"reveille/fsm"
 	"reveille/test/harness"
 )
@@ -49,6 +52,50 @@ func TestAnUpstreamThatNobodyCanConnectToIsDownForOneStreamToo(t *testing.T) {
 	r.up.append("/a", "1")
 	r.wake("/a", 2)
 	r.until("upstream counts as up", func() bool { return !r.upstream.health.IsDown() })
+}
+
+// A server that is shutting down takes no connections, and answers who waits: it stays down until another is there.
+func TestAnUpstreamThatShutsDownAnswersAgainOnlyOnceItTakesConnections(t *testing.T) {
+	core, logs := observer.New(zap.InfoLevel)
+	r := newRig(t)
+	root := &url.URL{Scheme: "http", Host: fmt.Sprint("127.0.0.1:", harness.FreePort(t))}
+	serve := func() *http.Server {
+		ln, err := new(net.ListenConfig).Listen(t.Context(), "tcp", root.Host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &http.Server{Handler: r.up, ReadHeaderTimeout: time.Minute}
+		go func() { _ = s.Serve(ln) }()
+		return s
+	}
+	first := serve()
+	r.build(func(c *Config) { c.Upstream.URL, c.Logger = root, zap.New(core) })
+	r.start()
+	r.subscribe("s", "/**")
+	paths := []string{"/a", "/b", "/c"}
+	for _, path := range paths {
+		r.created(path)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- first.Shutdown(t.Context()) }()
+	r.until("upstream counts as down", r.upstream.health.IsDown)
+	for _, path := range paths {
+		r.up.append(path, "1")
+		r.wake(path, 2)
+	}
+	if err := <-ended; err != nil { // all are answered
+		t.Fatal(err)
+	}
+	again := func() int { return logs.FilterMessage("upstream answers again").Len() }
+	if n := again(); n != 0 {
+		t.Errorf("while it takes no connections, it answered again %d times", n)
+	}
+	back := serve()
+	t.Cleanup(func() { r.stop(); _ = back.Close() })
+	r.until("upstream counts as up", func() bool { return !r.upstream.health.IsDown() })
+	if n := again(); n != 1 {
+		t.Errorf("it answered again %d times, want once", n)
+	}
 }
 
 func TestARefusedWriteIsForgottenOnceUpstreamCanBeAsked(t *testing.T) {

@@ -85,7 +85,7 @@ func TestWhatIsNoStreamsPathIsNeverAskedFor(t *testing.T) {
 			if !errors.Is(err, fsm.ErrPath) || IsDown(err) {
 				t.Errorf("%s of %s: %v", name, path, err)
 			}
-			health.Report(path, err)
+			health.Report(path, 0, err)
 			refused = err
 		}
 	}
@@ -96,9 +96,9 @@ func TestWhatIsNoStreamsPathIsNeverAskedFor(t *testing.T) {
 		t.Errorf("it was logged %d times", log.Len())
 	}
 	for _, path := range []string{"/a", "/b", "/c"} {
-		health.Report(path, AnswerError{Status: 503})
+		health.Report(path, 0, AnswerError{Status: 503})
 	}
-	if health.Report("//x", refused); !health.IsDown() {
+	if health.Report("//x", health.Spell(), refused); !health.IsDown() {
 		t.Error("it counts as an answer of upstream")
 	}
 	if _, _, err := health.Enter(t.Context(), "//x", true); !errors.Is(err, fsm.ErrPath) {

@@ -39,6 +39,18 @@ type Health struct {
 	failing map[string]struct{}
 	refused int           // connections that did not come about, with no success between
 	up      chan struct{} // closed at the end of a down time; nil while there is none
+	spell   Spell
+}
+
+// Spell numbers the times throughout which upstream is up, or down. What a request shows that was asked in an earlier
+// one says nothing of the present: a server that is shutting down may answer what it was asked before it went away.
+type Spell int64
+
+// Spell returns the present one.
+func (h *Health) Spell() Spell {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.spell
 }
 
 // NewHealth returns the Health of an upstream that was not asked yet. delay is the time between two probes. back is
@@ -68,10 +80,12 @@ var ErrDown = errors.New("upstream is down")
 // a function that must be called with the request's error, and whether the request is the probe that asks for an
 // upstream that is down.
 func (h *Health) Enter(ctx context.Context, path string, patient bool) (done func(error), probes bool, err error) {
-	// What a cancelled request says is about its caller, not about upstream.
-	report := func(err error) {
-		if ctx.Err() == nil {
-			h.Report(path, err)
+	report := func() func(error) {
+		asked := h.Spell()
+		return func(err error) {
+			if ctx.Err() == nil { // what a cancelled request says is about its caller, not about upstream
+				h.Report(path, asked, err)
+			}
 		}
 	}
 	h.mu.Lock()
@@ -79,7 +93,7 @@ func (h *Health) Enter(ctx context.Context, path string, patient bool) (done fun
 	h.mu.Unlock()
 	switch {
 	case up == nil:
-		return report, false, nil
+		return report(), false, nil
 	case !patient:
 		return nil, false, ErrDown
 	}
@@ -93,7 +107,7 @@ func (h *Health) Enter(ctx context.Context, path string, patient bool) (done fun
 		if !Sleep(ctx, rand.N(h.spread+1)) {
 			return nil, false, ctx.Err()
 		}
-		return report, false, nil
+		return report(), false, nil
 	case h.probing <- struct{}{}:
 	}
 	h.mu.Lock()
@@ -103,8 +117,9 @@ func (h *Health) Enter(ctx context.Context, path string, patient bool) (done fun
 		<-h.probing
 		return nil, false, ctx.Err()
 	}
+	tell := report()
 	return func(err error) {
-		report(err)
+		tell(err)
 		<-h.probing
 	}, true, nil
 }
@@ -137,20 +152,23 @@ func (h *Health) IsDown() bool {
 	return h.up != nil
 }
 
-// Report takes in how a request for a stream went.
-func (h *Health) Report(path string, err error) {
-	if h.note(path, err) {
+// Report takes in how a request for a stream went that was asked in a Spell.
+func (h *Health) Report(path string, asked Spell, err error) {
+	if h.note(path, asked, err) {
 		h.back()
 	}
 }
 
 // note says whether upstream answers again.
-func (h *Health) note(path string, err error) (back bool) {
+func (h *Health) note(path string, asked Spell, err error) (back bool) {
 	if isOurs(err) {
 		return false
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if asked != h.spell {
+		return false
+	}
 	down := h.up != nil
 	switch {
 	case IsDown(err) && down:
@@ -165,12 +183,14 @@ func (h *Health) note(path string, err error) (back bool) {
 		}
 		h.client.cfg.Logger.Warn("upstream is down: one probe at a time asks for it", zap.Error(err))
 		h.outages.Add(1)
+		h.spell++
 		h.up = make(chan struct{})
 		h.delay.Reset()
 	case down:
 		h.client.cfg.Logger.Info("upstream answers again")
 		close(h.up)
 		h.up = nil
+		h.spell++
 		h.client.live.begin()
 	}
 	clear(h.failing)

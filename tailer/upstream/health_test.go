@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 )
 
 func TestThoseWhoWaitedForAnUpstreamReturnSpreadOverAWhile(t *testing.T) {
@@ -19,7 +20,7 @@ func TestThoseWhoWaitedForAnUpstreamReturnSpreadOverAWhile(t *testing.T) {
 		pause := Backoff{Min: time.Minute, Max: time.Minute}
 		h := (&Client{cfg: Config{Logger: zap.NewNop()}}).NewHealth(pause, spread, func() {})
 		for i := range DownAfter {
-			h.Report(fmt.Sprint("/", i), &net.OpError{Op: "read", Err: errors.New("broken")})
+			h.Report(fmt.Sprint("/", i), h.Spell(), &net.OpError{Op: "read", Err: errors.New("broken")})
 		}
 		var mu sync.Mutex
 		var entered []time.Time
@@ -44,7 +45,7 @@ func TestThoseWhoWaitedForAnUpstreamReturnSpreadOverAWhile(t *testing.T) {
 			t.Errorf("%d asked while it was down", len(entered))
 		}
 		back := time.Now()
-		h.Report("/0", nil)
+		h.Report("/0", h.Spell(), nil)
 		all.Wait()
 		slices.SortFunc(entered, time.Time.Compare)
 		if len(entered) != streams-1 || entered[len(entered)-1].Sub(back) > spread {
@@ -57,4 +58,42 @@ func TestThoseWhoWaitedForAnUpstreamReturnSpreadOverAWhile(t *testing.T) {
 			}
 		}
 	})
+}
+
+// What was asked before an outage may be answered while no new connection is taken.
+func TestWhatWasAskedInAnotherSpellSaysNothingOfThePresent(t *testing.T) {
+	core, logs := observer.New(zap.InfoLevel)
+	var back int
+	h := (&Client{cfg: Config{Logger: zap.New(core)}}).NewHealth(Backoff{}, 0, func() { back++ })
+	refused := &net.OpError{Op: "dial", Err: errors.New("refused")}
+	fail := func(asked Spell) {
+		for range DownAfter {
+			h.Report("/a", asked, refused)
+		}
+	}
+	// Each asks before what the row says happens, and is answered after it.
+	for _, c := range []struct {
+		name   string
+		happen func()
+		answer error
+		down   bool
+	}{
+		{"an answer during an outage", func() { fail(h.Spell()) }, nil, true},
+		{"one that a probe was asked for in the outage", func() {}, nil, false},
+		{"a failure after an outage", func() { fail(h.Spell()); h.Report("/a", h.Spell(), nil) }, refused, false},
+		{"failures while it is up", func() {}, refused, true},
+	} {
+		asked := h.Spell()
+		c.happen()
+		for range DownAfter {
+			h.Report("/late", asked, c.answer)
+		}
+		if h.IsDown() != c.down {
+			t.Errorf("%s: it is down is %t", c.name, h.IsDown())
+		}
+	}
+	if a, b := logs.FilterMessageSnippet("is down").Len(), logs.FilterMessageSnippet("answers again").Len(); a != 3 ||
+		b != 2 || back != 2 {
+		t.Errorf("%d outages are logged, %d ends, and %d are acted on; want 3, 2, 2", a, b, back)
+	}
 }

@@ -171,9 +171,9 @@ func TestAnUpstreamWithoutSSEIsNotAskedForIt(t *testing.T) {
 				t.Errorf("another stream is watched by %q, want %q", got, want)
 			}
 			for _, path := range []string{"/a", "/b", "/c"} {
-				h.Report(path, AnswerError{Status: 503})
+				h.Report(path, h.Spell(), AnswerError{Status: 503})
 			}
-			h.Report("/a", nil)
+			h.Report("/a", h.Spell(), nil)
 			if got := another(); got != "sse" {
 				t.Errorf("after an outage it is watched by %q", got)
 			}
