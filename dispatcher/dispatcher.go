@@ -57,6 +57,9 @@ type Config struct {
 	// UserAgent of the requests; default "Reveille".
 	UserAgent string
 	Logger    *zap.Logger
+	// Outage is what the tasks of this process know together of a store that does not answer; nil for the dispatcher
+	// alone.
+	Outage *fsm.Outage
 	// Metrics is what the metrics are registered with; nil for nowhere.
 	Metrics prometheus.Registerer
 	// Tracer gets the spans of delivery attempts; nil to make none.
@@ -145,6 +148,7 @@ func (c *Config) setDefaults() error {
 	c.DueInterval = cmp.Or(c.DueInterval, 200*time.Millisecond)
 	c.ShutdownGrace = cmp.Or(c.ShutdownGrace, 20*time.Second)
 	c.Logger = cmp.Or(c.Logger, zap.NewNop())
+	c.Outage = cmp.Or(c.Outage, &fsm.Outage{})
 	c.resolver = cmp.Or(c.resolver, net.DefaultResolver)
 	if c.Clock == nil {
 		c.Clock = time.Now
@@ -241,7 +245,7 @@ func New(cfg Config) (*Dispatcher, error) {
 		deliveries:    newDeliveryLog(cfg.Logger, cfg.Clock),
 		losses:        &losses{log: cfg.Logger, now: cfg.Clock, counter: m.notKept},
 		guard:         newGuard(cfg.AllowInsecure, cfg.AllowCIDRs, cfg.resolver),
-		outage:        &outage{log: cfg.Logger, now: cfg.Clock},
+		outage:        &outage{cfg.Outage, cfg.Logger, cfg.Clock},
 		traces:        tracing{fsm.NewSpans(cfg.Tracer, "reveille/dispatcher")},
 		parkReady:     make(chan struct{}, parkers),
 		unlistedReady: make(chan struct{}, 1),

@@ -13,7 +13,7 @@ import (
 func TestAStoreThatAnswersEveryOtherCallDoesNotFillTheLog(t *testing.T) {
 	core, logs := observer.New(zap.InfoLevel)
 	now := time.Unix(1_700_000_000, 0)
-	o := &outage{log: zap.New(core), now: func() time.Time { return now }}
+	o := &outage{&fsm.Outage{}, zap.New(core), func() time.Time { return now }}
 	for range 5 * 60 {
 		o.failed(fsm.ErrUnavailable)
 		now = now.Add(100 * time.Millisecond)

@@ -28,21 +28,6 @@ type Trouble struct {
 func (t *Trouble) Happened(now time.Time) (times int, log bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.happened(now)
-}
-
-// Began says the same as Happened of what lasts until Over: that it goes on is not worth another line.
-func (t *Trouble) Began(now time.Time) (times int, log bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.logged {
-		t.silent++
-		return 0, false
-	}
-	return t.happened(now)
-}
-
-func (t *Trouble) happened(now time.Time) (times int, log bool) {
 	t.silent++
 	if now.Sub(t.latest) > summaryLast {
 		t.every = 0 // another trouble of the same kind

@@ -33,18 +33,6 @@ func TestTroubleDoesNotFloodTheLog(t *testing.T) {
 		"[0s:30 30s:30]"; got != want {
 		t.Errorf("after a long quiet: %s, want %s", got, want)
 	}
-	lasting := Trouble{}
-	for at := time.Duration(0); at < time.Hour; at += time.Second {
-		if times, log := lasting.Began(t0.Add(at)); log != (at == 0) {
-			t.Errorf("one that lasts has a line after %s, of %d times", at, times)
-		}
-	}
-	if times, log := lasting.Began(t0.Add(time.Hour)); log || !lasting.Over() {
-		t.Errorf("after an hour it has a line of %d times: %v", times, log)
-	}
-	if times, log := lasting.Began(t0.Add(time.Hour)); !log || times != 3601 {
-		t.Errorf("its next one has a line of %d times: %v, want 3601", times, log)
-	}
 	flapping, lines := Trouble{}, 0
 	for at := time.Duration(0); at < time.Hour; at += time.Second {
 		if _, log := flapping.Happened(t0.Add(at)); log {

@@ -63,7 +63,7 @@ func newReplicas(s *Store, id string) *replicas {
 
 // run beats until ctx is done.
 func (r *replicas) run(ctx context.Context) {
-	r.s.repeat(ctx, r.s.opts.Lease/beats, r.beatNow, r.beat, "partitions stay with the replicas that have them")
+	r.s.repeat(ctx, r.s.opts.Lease/beats, r.beatNow, r.beat, "heartbeat")
 }
 
 // soon has the next beat come at once.

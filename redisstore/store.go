@@ -61,6 +61,8 @@ type Options struct {
 	Outcomes *fsm.Router
 	// Untraced has outcomes leave out the wakes that ended with "done", of which only tracing makes use.
 	Untraced bool
+	// Outage is what the tasks of this process know together of a Redis that does not answer; nil for the store alone.
+	Outage *fsm.Outage
 	// Draw replaces chance and time, in tests; nil for real ones.
 	Draw func() Draw
 
@@ -126,6 +128,7 @@ func New(rdb redis.UniversalClient, opts Options) *Store {
 	opts.MaxLetters = cmp.Or(opts.MaxLetters, DefaultMaxLetters)
 	opts.ReplicaID = cmp.Or(opts.ReplicaID, randomDraw().Nonce)
 	opts.limits = cmp.Or(opts.limits, usual)
+	opts.Outage = cmp.Or(opts.Outage, &fsm.Outage{})
 	follows := opts.Outcomes != nil
 	opts.Outcomes = cmp.Or(opts.Outcomes, fsm.NewRouter())
 	s := &Store{
@@ -162,16 +165,16 @@ func (s *Store) Run(ctx context.Context) error {
 	var loops sync.WaitGroup
 	// Apart from each other: the consumers of a large subscription take a while to remove.
 	loops.Go(func() {
-		s.repeat(ctx, s.opts.Poll, s.clearNow, s.clear, "the removal of the consumers of deleted subscriptions waits")
+		s.repeat(ctx, s.opts.Poll, s.clearNow, s.clear, "removal of consumers")
 	})
 	loops.Go(func() {
-		s.repeat(ctx, s.opts.Poll, s.refreshNow, s.RefreshCatalog, "watching and delivering wait")
+		s.repeat(ctx, s.opts.Poll, s.refreshNow, s.RefreshCatalog, "list of subscriptions")
 	})
 	loops.Go(func() {
-		s.repeat(ctx, s.opts.Poll, s.lookNow, s.readEndpoints, "what other replicas know of endpoints is not heard of")
+		s.repeat(ctx, s.opts.Poll, s.lookNow, s.readEndpoints, "list of endpoints")
 	})
 	loops.Go(func() {
-		s.repeat(ctx, boundLettersEvery, nil, s.boundLetters, "dead letters are kept for longer than they should be")
+		s.repeat(ctx, boundLettersEvery, nil, s.boundLetters, "bounds of dead letters")
 	})
 	loops.Go(func() { s.repeatUnanswered(ctx) })
 	loops.Go(func() { s.replicas.run(ctx) })
@@ -194,31 +197,35 @@ func (s *Store) Resign(ctx context.Context) error { return s.replicas.resign(ctx
 // Ownership implements fsm.PartitionStore.
 func (s *Store) Ownership() *fsm.Ownership { return s.ownership }
 
-// repeat calls do at an interval, and when it is asked for, until ctx is done, and logs once when it begins to fail and
-// once when it works again.
+// repeat calls do at an interval, when it is asked for, and during an outage when another task works again, until ctx
+// is done. An outage is logged once when it begins and once when it is over, whichever task it is.
 func (s *Store) repeat(
-	ctx context.Context, interval time.Duration, now <-chan struct{}, do func(context.Context) error, meanwhile string,
+	ctx context.Context, interval time.Duration, now <-chan struct{}, do func(context.Context) error, task string,
 ) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
-	var outage fsm.Trouble
+	outage := s.opts.Outage
 	for {
 		err := do(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		if err == nil {
-			if outage.Over() {
-				s.opts.Logger.Info("redis answers again")
+		var mended <-chan struct{}
+		if err != nil {
+			if outages, log := outage.Failed(task, time.Now()); log {
+				s.opts.Logger.Error("redis does not answer; watching and delivering wait", zap.Int("times", outages),
+					zap.String("task", task), zap.Error(err))
 			}
-		} else if times, log := outage.Began(time.Now()); log {
-			s.opts.Logger.Warn("redis does not answer; "+meanwhile, zap.Int("times", times), zap.Error(err))
+			mended = outage.Mended()
+		} else if lasted, log := outage.Worked(task, time.Now()); log {
+			s.opts.Logger.Info("redis answers again", zap.Duration("outage", lasted))
 		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
 		case <-now:
+		case <-mended:
 		}
 	}
 }

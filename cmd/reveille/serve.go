@@ -106,10 +106,11 @@ func assemble(
 		fsm.Observer{Transition: newConsumersGone(metrics, log.Named("consumers")).followed},
 		fsm.Observer{Transition: newWakesEnded(metrics).followed}, traces.observer(),
 	)
+	outage := &fsm.Outage{}
 	p.store = redisstore.New(rdb, redisstore.Options{
 		Partitions: s.Partitions, Embedded: s.RedisURL == redisstore.Embedded, Upstream: s.UpstreamName,
 		Logger: log.Named("redis"), ReplicaID: replicaID(s.ListenAddr), TokenKeys: s.tokens.Fingerprints(),
-		Outcomes: outcomes, Metrics: metrics, Untraced: tracer == nil,
+		Outcomes: outcomes, Outage: outage, Metrics: metrics, Untraced: tracer == nil,
 		LetterRetention: s.DeadLetterRetention, MaxLetters: s.MaxDeadLetters, DeliveryLog: s.DeliveryLog,
 		Hinted: func(h fsm.Hint) { p.tailer.Hinted(h) }, // from when the store runs
 		Timing: fsm.Timing{
@@ -119,7 +120,7 @@ func assemble(
 	var err error
 	p.dispatcher, err = dispatcher.New(dispatcher.Config{
 		Store: p.store, Outcomes: outcomes, Tokens: s.tokens, PublicURL: s.PublicURL,
-		UserAgent: "Reveille/" + programVersion(), Logger: log.Named("dispatcher"),
+		UserAgent: "Reveille/" + programVersion(), Logger: log.Named("dispatcher"), Outage: outage,
 		RequestTimeout: s.WebhookTimeout, ConnectionAge: s.WebhookConnectionAge, WakingTimeout: s.WakingTimeout,
 		MaxInFlight:                s.MaxInFlight,
 		MaxInFlightPerSubscription: s.MaxInFlightPerSubscription, MaxQueued: s.MaxQueuedWakes,

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -120,6 +121,9 @@ func TestRedisThatIsAway(t *testing.T) {
 		return errors.Join(get(e.rev.Admin+"/healthz", 200, ""), get(e.rev.Admin+"/readyz", 503, ""))
 	})
 	e.streams.Append(root+"/idle", `{"straight":true}`)
+	harness.Eventually(t, soon, "it logs that Redis is away", harness.True(func() bool {
+		return strings.Contains(e.rev.Log(), `"redis does not answer`)
+	}, "it does not"))
 	// The stream server still has its writes, whatever Reveille can remember of them.
 	e.gateway.Append(root+"/idle", `{"through":"the gateway"}`)
 	redis.Restart()
@@ -136,6 +140,17 @@ func TestRedisThatIsAway(t *testing.T) {
 	if _, found := e.gateway.Subscription("meanwhile"); found {
 		t.Error("the subscription that was refused is there")
 	}
+	if kindOfRedis == "cluster" {
+		return // its nodes come back one by one
+	}
+	harness.Eventually(t, soon, "one line says that it is away, and one that it is back", func() error {
+		log := e.rev.Log()
+		away, back := strings.Count(log, `"redis does not answer`), strings.Count(log, `"redis answers again"`)
+		if away != 1 || back != 1 {
+			return fmt.Errorf("there are %d and %d", away, back)
+		}
+		return nil
+	})
 }
 
 // While Redis stands still, no replica can be told of a stream that is made through another one. What comes through it
