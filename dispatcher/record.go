@@ -89,7 +89,8 @@ func (d *Dispatcher) giveUp(w fsm.Wake, err error) {
 		d.log.Error("the result of a delivery attempt was not stored; its deadline decides what happens next",
 			zap.Int("times", times),
 			zap.String("subscription", w.Subscription), zap.String("consumer", w.Consumer),
-			zap.Int64("epoch", w.Epoch), zap.String("wake_id", w.WakeID), zap.Error(err))
+			zap.Int64("epoch", w.Epoch), zap.String("wake_id", w.WakeID), zap.Int("attempt", w.Attempt),
+			zap.Error(err))
 	}
 }
 

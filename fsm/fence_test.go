@@ -27,3 +27,36 @@ func TestEachIncarnationBeginsAboveWhatTheOneBeforeMayHaveHandedOut(t *testing.T
 		})
 	}
 }
+
+// TestAWakeThatMayBeLostIsMadeANewOne holds that the delivery of a push stays the same: its attempts count on.
+func TestAWakeThatMayBeLostIsMadeANewOne(t *testing.T) {
+	push := Profile{Attempt: 10 * time.Second, Delays: []time.Duration{time.Second, time.Second}}
+	for name, c := range map[string]struct {
+		profile  Profile
+		span     int64
+		reported bool
+		attempt  int
+	}{
+		"a push that has failed":                          {push, 3, true, 2},
+		"a push whose first attempt was not reported":     {push, 0, false, 1},
+		"a wake, which is told by another id from now on": {Profile{}, 0, true, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			was := waking("10", "11")
+			was.Profile = c.profile
+			if c.reported {
+				was, _ = was.Fail(at(0), ref(was), Failure{Reason: "status 500", Profile: c.profile, Span: c.span})
+			}
+			env := at(time.Hour)
+			env.Base = 1000
+			now, e := was.Due(env)
+			if e.Ended == nil || e.Ended.Cause != EndLost || e.Wake == nil || now.Epoch != 1001 ||
+				now.WakeID == was.WakeID {
+				t.Fatalf("it became %+v, with %+v", now, e)
+			}
+			if e.Wake.Attempt != c.attempt || e.Wake.Span != c.span {
+				t.Errorf("attempt %d of %d events, want %d of %d", e.Wake.Attempt, e.Wake.Span, c.attempt, c.span)
+			}
+		})
+	}
+}

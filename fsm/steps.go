@@ -37,13 +37,22 @@ func (c *Consumer) begin(env Env) {
 	c.Nudged, c.Probed, c.Holder = time.Time{}, false, Holder{}
 }
 
+// beginAnew makes a wake that may be lost a new one. The delivery of a push is still the same: its attempts count on.
+func (c *Consumer) beginAnew(env Env) {
+	attempt, span := c.Attempt, c.Span
+	c.begin(env)
+	if !c.Profile.IsZero() && attempt > 0 && span > 0 {
+		c.Attempt, c.Span = attempt, span
+	}
+}
+
 // handOut begins the next delivery attempt. A wake of an earlier incarnation of the server may have been over, and
 // followed by others that are lost: it becomes a new one.
 func (c *Consumer) handOut(env Env) (e Effects) {
 	c.uncountUnattempted(env)
 	if c.Epoch <= env.Base {
 		e.Ended = c.Ended(EndLost)
-		c.begin(env)
+		c.beginAnew(env)
 	}
 	c.Attempt, c.Handed, c.Sent = c.Attempt+1, c.Handed+1, true
 	c.Deadline = env.Now.Add(c.patience(env.Timing))

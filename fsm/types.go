@@ -285,7 +285,7 @@ type Consumer struct {
 	Links map[string]Link
 
 	// Attempt counts the delivery attempts begun in this wake. By a Profile with Delays it counts those whose failure
-	// was reported, and the one that is out.
+	// was reported, and the one that is out. A push goes on with those of the wake that it replaces after a loss.
 	Attempt int
 	// Span is Failure.Span of this wake's first failure.
 	Span int64

@@ -783,11 +783,21 @@ local function uncount_unattempted(c)
   c.parked = 0
 end
 
+-- begin_anew makes a wake that may be lost a new one. The delivery of a push is still the same: its attempts count on.
+local function begin_anew(c)
+  local was, attempt, kept = c.epoch, c.attempt, redis.call('HGET', P .. 'c:' .. c.id, 'span') or ''
+  begin(c)
+  local epoch, span = string.match(kept, '^(%d+) (%d+)$')
+  if not c.profile or attempt == 0 or tonumber(epoch) ~= was or tonumber(span) == 0 then return end
+  c.attempt = attempt
+  redis.call('HSET', P .. 'c:' .. c.id, 'span', int(c.epoch) .. ' ' .. span)
+end
+
 local function hand_out(c)
   uncount_unattempted(c)
   if c.epoch <= fence() then
     over(c, 'lost')
-    begin(c)
+    begin_anew(c)
   end
   c.attempt, c.handed, c.sent, c.due = c.attempt + 1, c.handed + 1, 1, now + patience(c)
   ask_for_attempt(c)

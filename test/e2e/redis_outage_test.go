@@ -1,9 +1,11 @@
 package e2e
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -151,6 +153,66 @@ func TestRedisThatIsAway(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// TestAttemptsCountOnAfterRedisWasRestarted has an endpoint refuse a push before and after it. Redis may have lost its
+// latest changes then, for all that Reveille knows.
+func TestAttemptsCountOnAfterRedisWasRestarted(t *testing.T) {
+	t.Parallel()
+	redis := durableRedis(t)
+	e := with(t, redis, nil)
+	const failures = 5
+	p := e.pushes(t, map[string]any{"retry": map[string]any{"schedule": slices.Repeat([]string{"1s"}, 30)}})
+	// From the second attempt on, the endpoint waits until Redis is back.
+	back, asked := make(chan struct{}), make(chan struct{}, 100)
+	letGo := sync.OnceFunc(func() { close(back) })
+	t.Cleanup(letGo)
+	p.receiver.Answer(func(n int, _ harness.Push) int {
+		if n > 2 {
+			asked <- struct{}{}
+			<-back
+		}
+		if n <= failures {
+			return http.StatusInternalServerError
+		}
+		return http.StatusNoContent
+	})
+	events := p.add(p.path, 0, 1)
+	<-asked
+	redis.Kill()
+	redis.Restart()
+	letGo()
+	p.want(p.path, events)
+
+	var attempts []int
+	harness.Eventually(t, harness.Wait, "all attempts are in the delivery log", func() error {
+		status, out, errs := e.rev.Ask("", "deliveries", p.sub.ID, "--output", "json")
+		var body struct {
+			Deliveries []struct {
+				DeliveryID string `json:"delivery_id"`
+				Attempt    int
+			}
+		}
+		if err := json.Unmarshal([]byte(out), &body); status != 0 || err != nil {
+			return fmt.Errorf("status %d, %w, %s", status, err, errs)
+		}
+		attempts = nil
+		for _, d := range body.Deliveries {
+			if d.DeliveryID != body.Deliveries[0].DeliveryID {
+				t.Fatalf("there are several deliveries: %+v", body.Deliveries)
+			}
+			attempts = append(attempts, d.Attempt)
+		}
+		if len(attempts) < failures+1 {
+			return fmt.Errorf("they are %v", attempts)
+		}
+		return nil
+	})
+	slices.Reverse(attempts) // the latest was the first
+	// One whose failure was not stored may come twice.
+	if last := attempts[len(attempts)-1]; !slices.IsSorted(attempts) || last < failures {
+		t.Errorf("the attempts are %v", attempts)
+	}
 }
 
 // While Redis stands still, no replica can be told of a stream that is made through another one. What comes through it
