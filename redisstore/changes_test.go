@@ -9,7 +9,10 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 	"golang.org/x/sync/errgroup"
 
 	"reveille/fsm"
@@ -272,5 +275,97 @@ func TestThoseWhoWaitForTheCatalogShareIt(t *testing.T) {
 	}
 	if n := h.n.Load(); n > 4 {
 		t.Errorf("it took %d commands, want a version and a list for each of two reads at most", n)
+	}
+}
+
+// TestSubscriptionsThatRedisHasLostAreNamed has a replica find that the list is not what it was.
+func TestSubscriptionsThatRedisHasLostAreNamed(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	for name, c := range map[string]struct {
+		happen func(t *testing.T, rdb redis.UniversalClient, other *world)
+		lost   []any
+	}{
+		"all is gone": {func(t *testing.T, rdb redis.UniversalClient, _ *world) {
+			t.Helper()
+			if err := rdb.FlushAll(ctx).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}, []any{"a", "b", "c"}},
+		"all is gone, and one was made since": {func(t *testing.T, rdb redis.UniversalClient, other *world) {
+			t.Helper()
+			if err := rdb.FlushAll(ctx).Err(); err != nil {
+				t.Fatal(err)
+			}
+			if _, _, err := other.CreateSubscription(ctx, subscription("d")); err != nil {
+				t.Fatal(err)
+			}
+		}, []any{"a", "b", "c"}},
+		"the latest changes are gone": {func(t *testing.T, rdb redis.UniversalClient, _ *world) {
+			t.Helper()
+			// As if the last one had never been made.
+			version := must[[]redis.Z](t)(rdb.ZRevRangeWithScores(ctx, "rv:{subs}:changes", 0, 1).Result())
+			for _, err := range []error{
+				rdb.HDel(ctx, "rv:{subs}:all", "c").Err(),
+				rdb.ZRemRangeByRank(ctx, "rv:{subs}:changes", -1, -1).Err(),
+				rdb.Set(ctx, "rv:{subs}:version", fmt.Sprintf("%.0f", version[1].Score), 0).Err(),
+			} {
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+		}, []any{"c"}},
+		"all were deleted": {func(t *testing.T, _ redis.UniversalClient, other *world) {
+			t.Helper()
+			for _, id := range []string{"a", "b", "c"} {
+				if err := other.DeleteSubscription(ctx, id); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}, nil},
+		"more has changed than is kept": {func(t *testing.T, rdb redis.UniversalClient, other *world) {
+			t.Helper()
+			if err := other.DeleteSubscription(ctx, "a"); err != nil {
+				t.Fatal(err)
+			}
+			if err := rdb.ZRemRangeByRank(ctx, "rv:{subs}:changes", 0, -2).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := redisstore.EmptyRedis(t)
+			core, logs := observer.New(zap.ErrorLevel)
+			metrics := prometheus.NewPedanticRegistry()
+			w := openWith(t, server.URL, nil,
+				redisstore.Options{Partitions: 1, Logger: zap.New(core), Metrics: metrics})
+			other := open(t, server.URL, 1)
+			for _, id := range []string{"a", "b", "c"} {
+				if _, _, err := w.CreateSubscription(ctx, subscription(id)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := other.RefreshCatalog(ctx); err != nil {
+				t.Fatal(err)
+			}
+			c.happen(t, w.rdb, other)
+			for range 2 { // it is said once
+				if err := w.RefreshCatalog(ctx); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var lost []any
+			for _, line := range logs.FilterMessageSnippet("lost subscriptions").All() {
+				lost = append(lost, line.ContextMap()["ids"].([]any)...)
+				if n := line.ContextMap()["subscriptions"]; n != int64(len(c.lost)) {
+					t.Errorf("it says that %v are lost", n)
+				}
+			}
+			if counted := figures(t, metrics, "reveille_subscriptions_lost_total")[""]; !slices.Equal(lost, c.lost) ||
+				int(counted) != len(c.lost) {
+				t.Errorf("lost: %v, counted %g, want %v", lost, counted, c.lost)
+			}
+		})
 	}
 }

@@ -15,7 +15,8 @@ import (
 
 // metrics are what the store tells of itself.
 type metrics struct {
-	calls map[string]*callMetrics
+	calls             map[string]*callMetrics
+	subscriptionsLost prometheus.Counter
 }
 
 // callMetrics are those of one script.
@@ -37,7 +38,14 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		Help: "Calls to Redis that failed, by script and kind (unavailable: Redis could not be reached or could not " +
 			"answer; refused: anything else).",
 	}, []string{"script", "kind"})
-	m := &metrics{calls: map[string]*callMetrics{}}
+	m := &metrics{
+		calls: map[string]*callMetrics{},
+		subscriptionsLost: f.NewCounter(prometheus.CounterOpts{
+			Name: "reveille_subscriptions_lost_total",
+			Help: "Subscriptions that Redis has lost, as this replica has found. Deleted ones are not counted. Each " +
+				"replica counts them: use the maximum over the replicas.",
+		}),
+	}
 	for _, s := range scripts {
 		m.calls[s.name] = &callMetrics{
 			duration:    duration.WithLabelValues(s.name),

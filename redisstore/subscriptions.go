@@ -349,13 +349,15 @@ func (s *Store) refreshCatalog(ctx context.Context) error {
 		since = strconv.FormatInt(s.catalog.Version(), 10)
 	}
 	var version int64
-	var whole bool
+	var whole, anew bool
 	var subs []fsm.Subscription
 	var gone []string
 	r := s.call(ctx, scriptListSubscriptions,
 		[]string{s.keys.subscriptions(), s.keys.version(), s.keys.changes()}, since)
 	r.list(func(l *reply) {
-		version, whole = l.int(), l.yes()
+		version = l.int()
+		what := l.code(0, 1, 2)
+		whole, anew = what > 0, what == 2
 		l.each(func(changed *reply) {
 			id := ""
 			if !whole {
@@ -376,12 +378,39 @@ func (s *Store) refreshCatalog(ctx context.Context) error {
 		return r.bad
 	}
 	raise(&s.versionSeen, version)
+	if whole && (anew || version < s.catalog.Version()) {
+		s.noteLostSubscriptions(subs)
+	}
 	if whole {
 		s.catalog.Replace(subs, version)
 	} else {
 		s.catalog.Change(subs, gone, version)
 	}
 	return nil
+}
+
+// lostNamed is how many of the subscriptions that were lost are named in the log.
+const lostNamed = 20
+
+// noteLostSubscriptions says which subscriptions were in the list before Redis lost it, or its latest changes, and are
+// not any more.
+func (s *Store) noteLostSubscriptions(there []fsm.Subscription) {
+	kept := map[string]bool{}
+	for i := range there {
+		kept[there[i].ID] = true
+	}
+	var lost []string
+	for _, sub := range s.catalog.All() {
+		if !kept[sub.ID] {
+			lost = append(lost, sub.ID)
+		}
+	}
+	if len(lost) == 0 {
+		return
+	}
+	s.metrics.subscriptionsLost.Add(float64(len(lost)))
+	s.opts.Logger.Error("redis has lost subscriptions: nothing is delivered for them until they are made again",
+		zap.Int("subscriptions", len(lost)), zap.Strings("ids", lost[:min(len(lost), lostNamed)]))
 }
 
 // readable decodes a stored subscription. One that is gone, or that cannot be read, is left out; the others go on

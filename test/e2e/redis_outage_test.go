@@ -215,6 +215,30 @@ func TestAttemptsCountOnAfterRedisWasRestarted(t *testing.T) {
 	}
 }
 
+func TestSubscriptionsThatRedisHasLostAreSaidToBeGone(t *testing.T) {
+	t.Parallel()
+	redis := ownRedis(t)
+	e := with(t, redis, nil)
+	path := "/" + name(t) + "/a"
+	f := e.subscriber(path)
+	f.wakesOnAppend(path, e.gateway.Create(path))
+	for _, server := range redis.servers {
+		err := server.Client().FlushAll(t.Context()).Err()
+		if err != nil && !strings.Contains(err.Error(), "READONLY") {
+			t.Fatal(err)
+		}
+	}
+	e.awaitMetrics(t, map[string]float64{"reveille_subscriptions_lost_total": 1})
+	harness.Eventually(t, soon, "the log names it", func() error {
+		for line := range strings.Lines(e.rev.Log()) {
+			if strings.Contains(line, "redis has lost subscriptions") && strings.Contains(line, f.sub.ID) {
+				return nil
+			}
+		}
+		return errors.New("it does not")
+	})
+}
+
 // While Redis stands still, no replica can be told of a stream that is made through another one. What comes through it
 // later must not make those events pass for ones from before.
 func TestEventsFromWhenRedisStoodStillAreNotTakenForOldOnes(t *testing.T) {
