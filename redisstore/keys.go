@@ -75,6 +75,7 @@ func (k keys) meta() string              { return k.global("meta") }
 func (k keys) tokenKeys() string         { return k.global("token_keys") }
 func (k keys) replicas() string          { return k.global("replicas") }
 func (k keys) unnoted() string           { return k.global("unnoted") }
+func (k keys) left() string              { return k.global("left") }
 
 // listOfEndpoints are the keys of the list of endpoints in trouble.
 func (k keys) listOfEndpoints() []string {

@@ -15,8 +15,8 @@ import (
 
 // metrics are what the store tells of itself.
 type metrics struct {
-	calls             map[string]*callMetrics
-	subscriptionsLost prometheus.Counter
+	calls                           map[string]*callMetrics
+	replicasLost, subscriptionsLost prometheus.Counter
 }
 
 // callMetrics are those of one script.
@@ -40,6 +40,12 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	}, []string{"script", "kind"})
 	m := &metrics{
 		calls: map[string]*callMetrics{},
+		replicasLost: f.NewCounter(prometheus.CounterOpts{
+			Name: "reveille_replicas_lost_total",
+			Help: "Replicas that have ended without saying so, or cannot reach Redis, as this replica has found. A " +
+				"stop is not counted, nor is an outage of Redis. Each of the other replicas counts it: use the " +
+				"maximum over the replicas.",
+		}),
 		subscriptionsLost: f.NewCounter(prometheus.CounterOpts{
 			Name: "reveille_subscriptions_lost_total",
 			Help: "Subscriptions that Redis has lost, as this replica has found. Deleted ones are not counted. Each " +

@@ -113,6 +113,8 @@ func (s *Store) leavePlace(ctx context.Context) error {
 // replicaSet is what its script returns.
 type replicaSet struct {
 	live []string
+	// left are those that have resigned within the last hour, in no order.
+	left []string
 	// now is the server's time; asked is when this replica asked for it.
 	now, asked time.Time
 	// unnotedThrough is what UnnotedThrough returns.
@@ -133,12 +135,13 @@ func (s *Store) replicaSet(
 	ctx, cancel := context.WithTimeout(ctx, s.opts.limits.all)
 	defer cancel()
 	set.asked = time.Now()
-	r := s.call(ctx, scriptReplicaSet, []string{s.keys.replicas(), s.keys.unnoted()},
+	r := s.call(ctx, scriptReplicaSet, []string{s.keys.replicas(), s.keys.unnoted(), s.keys.left()},
 		s.opts.ReplicaID, till, most.Milliseconds(), flag(unnoted))
 	r.list(func(l *reply) {
 		set.now = time.UnixMilli(l.int())
 		l.each(func(replicas *reply) { set.live = append(set.live, replicas.text()) })
 		set.unnotedThrough = l.int()
+		l.each(func(replicas *reply) { set.left = append(set.left, replicas.text()) })
 	})
 	if r.bad == nil {
 		p := &s.place

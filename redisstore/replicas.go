@@ -46,7 +46,11 @@ type replicas struct {
 	mu       sync.Mutex
 	resigned bool
 	live     []string
-	owned    map[int]bool
+	// silent are the replicas whose places have lapsed without a word, and since when by Redis's clock. One that stays
+	// so for a lease is lost. cutOff is true while Redis does not answer: meanwhile all places lapse.
+	silent map[string]time.Time
+	cutOff bool
+	owned  map[int]bool
 	// bases are those of the partitions' epochs: one that rises says that Redis may have lost its latest changes.
 	bases map[int]int64
 	// wrongTime is true while the clocks differ by more than clockTolerance.
@@ -56,7 +60,10 @@ type replicas struct {
 }
 
 func newReplicas(s *Store, id string) *replicas {
-	r := &replicas{s: s, id: id, beatNow: make(chan struct{}, 1), owned: map[int]bool{}, bases: map[int]int64{}}
+	r := &replicas{
+		s: s, id: id, beatNow: make(chan struct{}, 1), owned: map[int]bool{}, bases: map[int]int64{},
+		silent: map[string]time.Time{},
+	}
 	r.resigning, r.beginToResign = context.WithCancel(context.Background())
 	return r
 }
@@ -82,9 +89,9 @@ func (r *replicas) beat(ctx context.Context) error {
 	defer context.AfterFunc(r.resigning, cancel)()
 	set, err := r.s.keepPlace(ctx)
 	if err == nil {
-		r.noteLive(set.live)
+		r.noteSet(set)
 		r.noteTime(set.now, set.asked)
-	} else if r.live == nil {
+	} else if r.cutOff = true; r.live == nil {
 		return err
 	}
 	r.noteTokenKeys(ctx)
@@ -118,19 +125,62 @@ func (r *replicas) beat(ctx context.Context) error {
 	return err
 }
 
-func (r *replicas) noteLive(live []string) {
-	slices.Sort(live)
-	if slices.Equal(live, r.live) {
-		return
+// noteSet takes in the replica set as Redis has it, and logs how it has changed: a replica has joined, has left, is
+// silent, is back, or is lost.
+func (r *replicas) noteSet(set replicaSet) {
+	live := slices.Sorted(slices.Values(set.live))
+	if r.cutOff { // the others may have been cut off as well, and have a lease from now on
+		for id := range r.silent {
+			r.silent[id] = set.now
+		}
+		r.cutOff = false
 	}
+	var joined, left, silent, back []string
+	for _, id := range without(live, r.live) {
+		if _, was := r.silent[id]; was {
+			back = append(back, id)
+		} else {
+			joined = append(joined, id)
+		}
+		delete(r.silent, id)
+	}
+	for _, id := range without(r.live, live) {
+		silent = append(silent, id)
+		r.silent[id] = set.now
+	}
+	for _, id := range set.left {
+		if _, is := r.silent[id]; is {
+			left = append(left, id)
+			delete(r.silent, id)
+		}
+	}
+	silent = without(silent, left)
 	if r.live == nil {
 		r.s.hints.tellReplicas() // so that the others release its share
 	}
-	r.s.opts.Logger.Info("replica set changed", zap.String("this", r.id), zap.Strings("replicas", live),
-		zap.Strings("joined", without(live, r.live)), zap.Strings("left", without(r.live, live)))
+	if len(joined)+len(left)+len(silent)+len(back) > 0 {
+		slices.Sort(left)
+		r.s.opts.Logger.Info("replica set changed", zap.String("this", r.id), zap.Strings("replicas", live),
+			zap.Strings("joined", joined), zap.Strings("left", left), zap.Strings("silent", silent),
+			zap.Strings("back", back))
+	}
 	r.live = live
 	r.count.Store(int64(len(live)))
 	r.s.alone.Store(len(live) == 1)
+	r.noteLost(set.now)
+}
+
+// noteLost says which replicas have been silent for a lease although Redis answers.
+func (r *replicas) noteLost(now time.Time) {
+	for id, since := range r.silent {
+		if now.Sub(since) < r.s.opts.Lease {
+			continue
+		}
+		delete(r.silent, id)
+		r.s.metrics.replicasLost.Inc()
+		r.s.opts.Logger.Warn("a replica was lost: it did not say that it stops, and does not come back",
+			zap.String("replica", id), zap.Duration("silent_for", now.Sub(since)))
+	}
 }
 
 // without returns the members of a list that another one does not have.

@@ -290,9 +290,10 @@ func callers() []caller {
 		{scriptReplicaSet, func(ctx context.Context, s *Store) error {
 			return s.Join(ctx)
 		}, []any{
-			[]any{"boredom", none, int64(0)},
-			[]any{int64(1), []any{int64(1)}, int64(0)},
-			[]any{int64(1), none, "boredom"},
+			[]any{"boredom", none, int64(0), none},
+			[]any{int64(1), []any{int64(1)}, int64(0), none},
+			[]any{int64(1), none, "boredom", none},
+			[]any{int64(1), none, int64(0), "boredom"},
 		}},
 		{scriptTokenKeys, func(ctx context.Context, s *Store) error {
 			_, err := s.noteTokenKeys(ctx, time.Second)

@@ -1,8 +1,10 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 
 	"reveille/fsm"
@@ -95,6 +97,37 @@ func TestTwoReplicasOnOneRedis(t *testing.T) {
 		}
 		f.awaitIdle(path, e.streams.Append(path, `{"after":"the death"}`))
 		assertEpochs(t, f, path)
+	})
+
+	t.Run("one that was killed is lost, and one that is stopped has left", func(t *testing.T) {
+		third := harness.StartReveille(t, e.settings(waking))
+		if err := third.Stop(); err != nil {
+			t.Fatal(err)
+		}
+		said := func(what, field string, r *harness.Reveille) error {
+			host := strings.TrimPrefix(r.URL, "http://")
+			for line := range strings.Lines(e.rev.Log()) {
+				_, after, found := strings.Cut(line, `"`+field+`":`)
+				list, _, _ := strings.Cut(after, "]")
+				if found && strings.Contains(line, what) && strings.Contains(list, host) {
+					return nil
+				}
+			}
+			return fmt.Errorf("of %s there is no line %q with %s", host, what, field)
+		}
+		harness.Eventually(t, soon, "it says so", func() error {
+			return errors.Join(
+				said("a replica was lost", "replica", second), said("replica set changed", "left", third),
+			)
+		})
+		e.awaitMetrics(t, map[string]float64{"reveille_replicas_lost_total": 1})
+		for _, wrong := range []error{
+			said("a replica was lost", "replica", third), said("replica set changed", "left", second),
+		} {
+			if wrong == nil {
+				t.Error("it takes the one for the other")
+			}
+		}
 	})
 }
 
