@@ -123,9 +123,13 @@ func TestRedisThatIsAway(t *testing.T) {
 		return errors.Join(get(e.rev.Admin+"/healthz", 200, ""), get(e.rev.Admin+"/readyz", 503, ""))
 	})
 	e.streams.Append(root+"/idle", `{"straight":true}`)
-	harness.Eventually(t, soon, "it logs that Redis is away", harness.True(func() bool {
-		return strings.Contains(e.rev.Log(), `"redis does not answer`)
-	}, "it does not"))
+	harness.Eventually(t, soon, "several of its tasks have met with that", harness.True(func() bool {
+		found, _ := e.scrape(t)
+		failed := func(script string) bool {
+			return found[`reveille_redis_script_errors_total{kind="unavailable",script="`+script+`"}`] > 1
+		}
+		return failed("replica_set") && failed("next_due")
+	}, "they have not"))
 	// The stream server still has its writes, whatever Reveille can remember of them.
 	e.gateway.Append(root+"/idle", `{"through":"the gateway"}`)
 	redis.Restart()
