@@ -129,7 +129,7 @@ func (d *Dispatcher) send(ctx context.Context, a *attempt) bool {
 }
 
 func (d *Dispatcher) judge(_ context.Context, a *attempt) bool {
-	answer := format.Answer{Status: a.status, Header: a.response.Header, At: d.cfg.Clock()}
+	answer := d.answerTo(a)
 	begins := ""
 	if a.readsAnswer() {
 		early := d.acceptEarly(a.wake)

@@ -220,9 +220,7 @@ func (d *Dispatcher) withoutAnswer(a *attempt) {
 	late := *a // the goroutine of the exchange still holds the other
 	switch {
 	case late.response != nil:
-		late.verdict = late.format.Judge(format.Answer{
-			Status: late.status, Header: late.response.Header, At: d.cfg.Clock(),
-		})
+		late.verdict = late.format.Judge(d.answerTo(&late))
 	case d.requests.Err() != nil:
 		late.verdict = format.Verdict{Result: fsm.AttemptAbandoned}
 	default:

@@ -3,11 +3,14 @@ package dispatcher
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"io"
 	"net"
+	"reflect"
 	"strings"
 	"syscall"
+	"time"
 
 	"reveille/dispatcher/format"
 	"reveille/fsm"
@@ -25,7 +28,6 @@ func classify(err error) (class format.Class, reason string) {
 		op      *net.OpError
 		dns     *net.DNSError
 		cert    *tls.CertificateVerificationError
-		alert   tls.AlertError
 		record  tls.RecordHeaderError
 		errno   syscall.Errno
 		timeout net.Error
@@ -48,8 +50,10 @@ func classify(err error) (class format.Class, reason string) {
 	case errors.As(err, &dns):
 		return format.ClassDNS, "the host name does not resolve"
 	case errors.As(err, &cert):
-		return format.ClassTLS, "the TLS certificate is not valid"
-	case errors.As(err, &alert), errors.As(err, &record):
+		return format.ClassTLS, reasonOfCertificate(cert.Err)
+	case errors.As(err, &op) && op.Op == "remote error": // of crypto/tls
+		return format.ClassTLS, reasonOfAlert(op.Err)
+	case errors.As(err, &record):
 		return format.ClassTLS, "the TLS handshake failed"
 	case errors.As(err, &errno):
 		return classOfErrno(errno), errno.Error()
@@ -59,6 +63,39 @@ func classify(err error) (class format.Class, reason string) {
 		return format.ClassConnection, "the connection was closed without an answer"
 	}
 	return format.ClassOther, "the request failed"
+}
+
+// reasonOfCertificate says what is wrong with the certificate of an endpoint, without a text of the certificate's.
+func reasonOfCertificate(err error) string {
+	var (
+		name    x509.HostnameError
+		issuer  x509.UnknownAuthorityError
+		invalid x509.CertificateInvalidError
+	)
+	switch {
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired && invalid.Cert != nil:
+		if time.Now().Before(invalid.Cert.NotBefore) {
+			return "the TLS certificate is not valid yet"
+		}
+		return "the TLS certificate has expired"
+	case errors.As(err, &name):
+		return "the TLS certificate is not for this host name"
+	case errors.As(err, &issuer):
+		return "the TLS certificate is signed by an unknown authority"
+	}
+	return "the TLS certificate is not valid"
+}
+
+// alertCertificateRequired is the alert of an endpoint that wants a client certificate. TLS 1.2 has none of its own.
+const alertCertificateRequired = 116
+
+// reasonOfAlert says why an endpoint has ended TLS. crypto/tls does not export the type of its alerts: their kind is
+// that of tls.AlertError.
+func reasonOfAlert(err error) string {
+	if v := reflect.ValueOf(err); v.Kind() == reflect.Uint8 && v.Uint() == alertCertificateRequired {
+		return "the endpoint asks for a client certificate, which Reveille does not have"
+	}
+	return "the TLS handshake failed"
 }
 
 func classOfErrno(errno syscall.Errno) format.Class {

@@ -112,5 +112,5 @@ func (d *Dispatcher) sendTest(ctx context.Context, a *attempt) bool {
 		return false
 	}
 	a.answer = mask(a.sub, begins)
-	return a.ends(a.format.Judge(format.Answer{Status: a.status, Header: a.response.Header, At: d.cfg.Clock()}))
+	return a.ends(a.format.Judge(d.answerTo(a)))
 }

@@ -38,8 +38,10 @@ func TestWhatATestDeliveryShows(t *testing.T) {
 		"a refusal":                   {status: 401, body: "no", shown: "no", failure: "status 401"},
 		"a 410":                       {status: 410, failure: "status 410"},
 		"a 503":                       {status: 503, failure: "status 503"},
-		"a redirect":                  {status: 307, failure: "status 307 (redirects are not followed)"},
-		"no answer":                   {failure: "no answer in time"},
+		"a redirect": {
+			status: 307, failure: "status 307 to another path of the same host (redirects are not followed)",
+		},
+		"no answer": {failure: "no answer in time"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			hook := endpoint(t, func(w http.ResponseWriter, r *http.Request) {

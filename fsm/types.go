@@ -446,7 +446,7 @@ type Failure struct {
 	// To, Within and Tail are as in Delivered, of the primary stream; empty unless the Profile is Aside.
 	To, Within, Tail Offset
 	// Reason says it to an operator in at most MaxReason bytes, without a URL and without anything that the endpoint
-	// sent.
+	// sent, but for the scheme and host of a redirect.
 	Reason string
 }
 

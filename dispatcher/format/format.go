@@ -52,6 +52,8 @@ func (d Delivery) eventID(i int) string {
 type Answer struct {
 	Status int
 	Header http.Header
+	// RedirectsTo says in a few words where a redirect points, without its path; empty if that is not known.
+	RedirectsTo string
 	// Body of a 2xx; nil if it did not arrive completely or was too long to be read.
 	Body []byte
 	// At is when it arrived.

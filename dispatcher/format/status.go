@@ -26,6 +26,9 @@ func judgeFailure(a Answer) Verdict {
 		v.Class, v.RetryAfter = ClassUnavailable, parseRetryAfter(a.Header.Get("Retry-After"), a.At)
 	case a.Status >= 300 && a.Status <= 399:
 		v.Class = ClassRedirect
+		if a.RedirectsTo != "" {
+			v.Reason += " to " + a.RedirectsTo
+		}
 		v.Reason += " (redirects are not followed)"
 	case a.Status >= 400 && a.Status <= 499:
 		v.Class = ClassClientError

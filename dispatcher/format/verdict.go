@@ -11,8 +11,8 @@ type Verdict struct {
 	Result fsm.AttemptResult
 	// Class is the kind of a failure; empty if the attempt did not fail.
 	Class Class
-	// Reason of a failure in a few words. It never repeats anything that the endpoint sent: that may be an echo of the
-	// request with its token.
+	// Reason of a failure in a few words. It repeats nothing that the endpoint sent, but for Answer.RedirectsTo: that
+	// may be an echo of the request with its token.
 	Reason string
 	// RetryAfter is the least time that the endpoint wants to be left alone; 0 if it did not say.
 	RetryAfter time.Duration
