@@ -49,6 +49,8 @@ type Tally struct {
 	// is that of the consumer whose FirstFailure it is.
 	FailingSince time.Time
 	LastError    string
+	// WaitingSince is the earliest WokeAt of those that are waking, zero if none is.
+	WaitingSince time.Time
 }
 
 // Count counts a consumer in. Of several that fail since the same time, the first that is counted tells its error.
@@ -61,7 +63,7 @@ func (t *Tally) Count(c Consumer) {
 	case Idle:
 		one.Idle = 1
 	case Waking:
-		one.Waking = 1
+		one.Waking, one.WaitingSince = 1, c.WokeAt
 	case Live:
 		one.Live = 1
 	case GivenUp:
@@ -101,5 +103,8 @@ func (t *Tally) Add(o Tally) {
 	t.Hidden += o.Hidden
 	if !o.FailingSince.IsZero() && (t.FailingSince.IsZero() || o.FailingSince.Before(t.FailingSince)) {
 		t.FailingSince, t.LastError = o.FailingSince, o.LastError
+	}
+	if !o.WaitingSince.IsZero() && (t.WaitingSince.IsZero() || o.WaitingSince.Before(t.WaitingSince)) {
+		t.WaitingSince = o.WaitingSince
 	}
 }

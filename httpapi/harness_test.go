@@ -36,6 +36,7 @@ type harness struct {
 	rec    *recorder
 	tokens *fsm.Tokens
 	logs   *observer.ObservedLogs
+	health *health
 	// conns are those of the API port, once server has started it.
 	conns *conns
 
@@ -52,7 +53,8 @@ func newHarness(t *testing.T, change func(*Config)) *harness {
 		up: &upstream{
 			streams: map[string]fsm.StreamInfo{}, shared: map[string]fsm.StreamInfo{}, broken: map[string]bool{},
 		},
-		rec: &recorder{told: make(chan string, 64)},
+		rec:    &recorder{told: make(chan string, 64)},
+		health: &health{},
 	}
 	h.store = newMemory(h.clock)
 	h.rec.create = h.store.CreateSubscription
@@ -65,7 +67,7 @@ func newHarness(t *testing.T, change func(*Config)) *harness {
 	outcomes.Connect(h.rec, h.rec)
 	cfg := Config{
 		Store: h.store, Upstream: h.up, Streams: h.rec, Outcomes: outcomes, Targets: h.rec, Tokens: tokens,
-		Tester:            &tester{},
+		Tester: &tester{}, Health: h.health,
 		UpstreamTransport: &http.Transport{DisableCompression: true, ExpectContinueTimeout: time.Second},
 		Ready:             h.store.ready, Logger: zap.New(core), Clock: h.clock, HeadTimeout: 50 * time.Millisecond,
 	}

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"net/http"
+	"time"
 
 	"reveille/fsm"
 )
@@ -32,6 +33,7 @@ type Inventory interface {
 	Partitions() int
 	PartitionOf(path string) int
 	Endpoints() *fsm.Endpoints
+	Ownership() *fsm.Ownership
 	ResumeSubscription(ctx context.Context, id string) (consumers int, o fsm.Outcome, err error)
 	RetrySubscription(ctx context.Context, id string) (consumers int, err error)
 	RetryWake(ctx context.Context, sub fsm.Subscription, r fsm.WakeRef) (waited bool, err error)
@@ -117,6 +119,18 @@ type Targets interface {
 	// CheckTarget returns an error that says why wakes may not be sent to a URL, in a sentence that begins with
 	// "webhook" (webhook spec, SSRF Prevention).
 	CheckTarget(ctx context.Context, url string) error
+}
+
+// Health is how the parts of the whole do, for an operator.
+type Health interface {
+	// ReplicaID names the replica that is asked.
+	ReplicaID() string
+	// Replicas returns the replicas that are alive or have partitions leased, and how many partitions none has leased.
+	Replicas(ctx context.Context) (all []fsm.ReplicaStatus, unowned int, err error)
+	// Answers says whether Redis answers, as this replica last found, and since when it does or does not; zero if that
+	// is not known.
+	Answers() (up bool, since time.Time)
+	StreamServer() fsm.StreamServerStatus
 }
 
 // Tester makes test deliveries.

@@ -47,6 +47,8 @@ type operatorSubscription struct {
 	// LastError is of that one, or of the endpoint if that is what Condition says.
 	FailingSince *time.Time `json:"failing_since,omitempty"`
 	LastError    string     `json:"last_error,omitempty"`
+	// WaitingSince is since when the oldest wake or delivery waits that the endpoint has not taken.
+	WaitingSince *time.Time `json:"waiting_since,omitempty"`
 	// DeadLetters counts the deliveries that are not tried again.
 	DeadLetters int `json:"dead_letters,omitempty"`
 	// Condition is the worst that happened last: "retired", "down", "refusing", "asked_to_wait", "failing", "ok".
@@ -55,8 +57,11 @@ type operatorSubscription struct {
 	// Paused is true until an operator resumes the subscription.
 	Paused      bool       `json:"paused,omitempty"`
 	PausedSince *time.Time `json:"paused_since,omitempty"`
-	// AsOf is only in the answer about one subscription.
-	AsOf *time.Time `json:"as_of,omitempty"`
+	// What follows is only in the answer about one subscription. LastAttempt is the latest in the delivery log, if that
+	// takes all; LastFailedAttempt is if it takes failures alone.
+	LastAttempt       *deliveryBody `json:"last_attempt,omitempty"`
+	LastFailedAttempt *deliveryBody `json:"last_failed_attempt,omitempty"`
+	AsOf              *time.Time    `json:"as_of,omitempty"`
 }
 
 type operatorSubscriptions struct {
@@ -133,6 +138,7 @@ func (b *operatorSubscription) count(t fsm.Tally) {
 		}
 	}
 	b.FailingSince, b.LastError = shown(t.FailingSince), t.LastError
+	b.WaitingSince = shown(t.WaitingSince)
 }
 
 // judge says what is wrong, by the consumers and the endpoint, and since when.
@@ -211,6 +217,27 @@ func (s *Service) showSubscription(c echo.Context) error {
 	if previous := sub.Previous; previous.At(now) != "" {
 		b.PreviousSignsUntil = previous.Until.UTC()
 	}
+	if err := s.addLastAttempt(ctx, sub, &b); err != nil {
+		return err
+	}
 	writeJSON(c.Response(), http.StatusOK, b)
+	return nil
+}
+
+// addLastAttempt adds the latest attempt that the delivery log has.
+func (s *Service) addLastAttempt(ctx context.Context, sub fsm.Subscription, b *operatorSubscription) error {
+	if !s.cfg.DeliveryLog.Takes(fsm.AttemptFailed) {
+		return nil
+	}
+	latest, err := s.cfg.Store.LoggedAttempts(ctx, sub, "", 1)
+	if err != nil || len(latest) == 0 {
+		return err
+	}
+	last := deliveryBodyOf(latest[0])
+	if s.cfg.DeliveryLog == fsm.LogAll {
+		b.LastAttempt = &last
+	} else {
+		b.LastFailedAttempt = &last
+	}
 	return nil
 }

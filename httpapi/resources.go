@@ -78,6 +78,7 @@ func (s *Service) resources() []resource {
 		{port: operator, route: "/healthz", role: anyone, unguarded: true, methods: get(fixed("status", "ok"))},
 		{port: operator, route: "/readyz", role: anyone, unguarded: true, methods: get(s.ready)},
 		{port: operator, route: "/api/v1/version", role: anyone, methods: get(fixed("version", s.cfg.Version))},
+		{port: operator, route: "/api/v1/status", role: anyone, methods: get(s.showStatus)},
 		{port: operator, route: "/api/v1/streams", role: anyone, methods: methods{
 			{http.MethodGet, s.showStreams},
 			{http.MethodPost, s.nameStreams("streams named", s.cfg.Streams.Name)},

@@ -54,6 +54,7 @@ type Config struct {
 	Outcomes *fsm.Router
 	Targets  Targets
 	Tester   Tester
+	Health   Health
 	Tokens   *fsm.Tokens
 	// Ready returns nil once the program can do its work, or the reason why not. It is asked by /readyz.
 	Ready func(context.Context) error
@@ -144,8 +145,8 @@ func New(cfg Config) (*Service, error) {
 	missing := map[string]bool{
 		"Store": cfg.Store == nil, "Upstream": cfg.Upstream == nil, "Streams": cfg.Streams == nil,
 		"Outcomes": cfg.Outcomes == nil, "Targets": cfg.Targets == nil, "Tokens": cfg.Tokens == nil,
-		"Tester": cfg.Tester == nil,
-		"Ready":  cfg.Ready == nil, "Logger": cfg.Logger == nil, "UpstreamURL": cfg.Gateway && cfg.UpstreamURL == nil,
+		"Tester": cfg.Tester == nil, "Health": cfg.Health == nil,
+		"Ready": cfg.Ready == nil, "Logger": cfg.Logger == nil, "UpstreamURL": cfg.Gateway && cfg.UpstreamURL == nil,
 		"UpstreamTransport": cfg.Gateway && cfg.UpstreamTransport == nil,
 	}
 	for field, is := range missing {

@@ -53,6 +53,7 @@ func (k keys) deliveryLog(id, generation string) string {
 
 func (k keys) watched(p int) string { return k.partition(p) + "watched" }
 func (k keys) due(p int) string     { return k.partition(p) + "due" }
+func (k keys) lease(p int) string   { return k.partition(p) + "lease" }
 
 // droppingIn names the hash of what deleted subscriptions have left in a partition.
 func (k keys) droppingIn(p int) string { return k.partition(p) + "dropping" }
@@ -76,6 +77,7 @@ func (k keys) tokenKeys() string         { return k.global("token_keys") }
 func (k keys) replicas() string          { return k.global("replicas") }
 func (k keys) unnoted() string           { return k.global("unnoted") }
 func (k keys) left() string              { return k.global("left") }
+func (k keys) aliveSince() string        { return k.global("alive_since") }
 
 // listOfEndpoints are the keys of the list of endpoints in trouble.
 func (k keys) listOfEndpoints() []string {

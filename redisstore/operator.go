@@ -102,7 +102,7 @@ func (r *reply) tally(tallies []fsm.Tally) {
 		of := l.int() - 1
 		consumers, asides, waking, live, givenUp, pending, failing, retired, hidden :=
 			l.int(), l.int(), l.int(), l.int(), l.int(), l.int(), l.int(), l.int(), l.int()
-		since, why := moment(l.int()), l.text()
+		since, why, waiting := moment(l.int()), l.text(), moment(l.int())
 		if l.bad == nil && (of < 0 || of >= int64(len(tallies))) {
 			l.fail("a subscription that was not asked for")
 		}
@@ -113,6 +113,7 @@ func (r *reply) tally(tallies []fsm.Tally) {
 			Consumers: int(consumers), Asides: int(asides),
 			Waking: int(waking), Live: int(live), GivenUp: int(givenUp), Pending: int(pending),
 			Failing: int(failing), Retired: int(retired), Hidden: int(hidden), FailingSince: since, LastError: why,
+			WaitingSince: waiting,
 		})
 	})
 }

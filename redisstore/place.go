@@ -115,6 +115,8 @@ type replicaSet struct {
 	live []string
 	// left are those that have resigned within the last hour, in no order.
 	left []string
+	// since is since when each of them is alive without a break; zero if that is not known.
+	since []time.Time
 	// now is the server's time; asked is when this replica asked for it.
 	now, asked time.Time
 	// unnotedThrough is what UnnotedThrough returns.
@@ -132,19 +134,31 @@ const (
 func (s *Store) replicaSet(
 	ctx context.Context, till int64, most time.Duration, unnoted bool,
 ) (set replicaSet, err error) {
+	caller := ctx
 	ctx, cancel := context.WithTimeout(ctx, s.opts.limits.all)
 	defer cancel()
+	p := &s.place
+	p.mu.Lock()
+	started := !p.taken
+	p.mu.Unlock()
 	set.asked = time.Now()
-	r := s.call(ctx, scriptReplicaSet, []string{s.keys.replicas(), s.keys.unnoted(), s.keys.left()},
-		s.opts.ReplicaID, till, most.Milliseconds(), flag(unnoted))
+	r := s.call(ctx, scriptReplicaSet,
+		[]string{s.keys.replicas(), s.keys.unnoted(), s.keys.left(), s.keys.aliveSince()},
+		s.opts.ReplicaID, till, most.Milliseconds(), flag(unnoted), flag(started))
 	r.list(func(l *reply) {
 		set.now = time.UnixMilli(l.int())
 		l.each(func(replicas *reply) { set.live = append(set.live, replicas.text()) })
 		set.unnotedThrough = l.int()
 		l.each(func(replicas *reply) { set.left = append(set.left, replicas.text()) })
+		l.each(func(since *reply) { set.since = append(set.since, moment(since.int())) })
+		if len(set.since) != len(set.live) {
+			l.fail("times of other replicas")
+		}
 	})
+	if caller.Err() == nil { // otherwise it was the caller who ended it
+		s.answers.note(r.bad)
+	}
 	if r.bad == nil {
-		p := &s.place
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.clock, p.asked, p.took = set.now, set.asked, time.Since(set.asked)

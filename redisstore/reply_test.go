@@ -214,9 +214,10 @@ func callers() []caller {
 			return err
 		}, []any{
 			[]any{"0", []any{[]any{int64(1), int64(1)}}},
-			[]any{"0", []any{append([]any{int64(1)}, append(slices.Repeat([]any{int64(1)}, 9), "boredom", "")...)}},
-			[]any{"0", []any{append([]any{int64(0)}, append(slices.Repeat([]any{int64(1)}, 10), "")...)}},
-			[]any{"0", []any{append([]any{int64(2)}, append(slices.Repeat([]any{int64(1)}, 10), "")...)}},
+			[]any{"0", []any{append(slices.Repeat([]any{int64(1)}, 10), "boredom", "", int64(1))}},
+			[]any{"0", []any{append(slices.Repeat([]any{int64(1)}, 11), "", "boredom")}},
+			[]any{"0", []any{append([]any{int64(0)}, append(slices.Repeat([]any{int64(1)}, 10), "", int64(1))...)}},
+			[]any{"0", []any{append([]any{int64(2)}, append(slices.Repeat([]any{int64(1)}, 10), "", int64(1))...)}},
 		}},
 		{scriptLease, func(ctx context.Context, s *Store) error {
 			return s.leases(ctx, "r", []int{0}, time.Second)[0].err
@@ -291,9 +292,11 @@ func callers() []caller {
 			return s.Join(ctx)
 		}, []any{
 			[]any{"boredom", none, int64(0), none},
-			[]any{int64(1), []any{int64(1)}, int64(0), none},
-			[]any{int64(1), none, "boredom", none},
-			[]any{int64(1), none, int64(0), "boredom"},
+			[]any{int64(1), []any{int64(1)}, int64(0), none, []any{int64(1)}},
+			[]any{int64(1), none, "boredom", none, none},
+			[]any{int64(1), none, int64(0), "boredom", none},
+			[]any{int64(1), none, int64(0), none, []any{"boredom"}},
+			[]any{int64(1), none, int64(0), none, []any{int64(1)}},
 		}},
 		{scriptTokenKeys, func(ctx context.Context, s *Store) error {
 			_, err := s.noteTokenKeys(ctx, time.Second)

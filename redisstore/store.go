@@ -109,6 +109,7 @@ type Store struct {
 	ownership *fsm.Ownership
 	replicas  *replicas
 	place     place
+	answers   answers
 	hints     *hints
 	// lasting is from when the database counts as one that is not new; nil while that is not known.
 	lasting atomic.Pointer[time.Time]

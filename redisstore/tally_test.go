@@ -67,6 +67,7 @@ func TestConsumersAreTalliedByStateAndCondition(t *testing.T) {
 			for i := range 30 {
 				must[fsm.Outcome](t)(w.Link(ctx, one, fmt.Sprint("/one/idle/", i), "2", "2"))
 			}
+			oneAt := w.now
 			woken(one, "waking", 11)
 			for _, wake := range woken(one, "live", 9) {
 				must[fsm.Outcome](t)(w.Accept(ctx, wake.Ref()))
@@ -101,6 +102,7 @@ func TestConsumersAreTalliedByStateAndCondition(t *testing.T) {
 				t.Fatal(err)
 			}
 			next := create(subscription("former"))
+			nextAt := w.now
 			woken(next, "waking", 1)
 
 			subs := []fsm.Subscription{one, push, once, former, subscription("none"), retired, next}
@@ -108,18 +110,20 @@ func TestConsumersAreTalliedByStateAndCondition(t *testing.T) {
 				{
 					Consumers: 66, Idle: 30, Waking: 27, Live: 9, Pending: 31,
 					Failing: 8, Retired: 5, Hidden: 3, FailingSince: since, LastError: "status 503",
+					WaitingSince: oneAt,
 				},
 				{
 					Consumers: 1, Asides: 2, Waking: 3, Pending: 3, Failing: 2,
-					FailingSince: pushedAt, LastError: "status 500",
+					FailingSince: pushedAt, LastError: "status 500", WaitingSince: pushedAt,
 				},
 				{Consumers: 1, GivenUp: 1, Failing: 1, FailingSince: givenUpAt, LastError: "status 502"},
 				{},
 				{},
 				{
 					Consumers: 1, Asides: 1, Waking: 2, Retired: 2, FailingSince: retiredAt, LastError: "status 410",
+					WaitingSince: retiredAt,
 				},
-				{Consumers: 1, Waking: 1, Pending: 1},
+				{Consumers: 1, Waking: 1, Pending: 1, WaitingSince: nextAt},
 			}
 			for _, most := range []int{1, 2, 7, 10_000} {
 				// Each generation by itself: the list of subscriptions has an ID once.

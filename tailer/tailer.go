@@ -136,6 +136,9 @@ func New(cfg Config) (*Tailer, error) {
 // Upstream returns the client of the stream server, for other parts that ask it something.
 func (t *Tailer) Upstream() *upstream.Client { return t.upstream.Client }
 
+// Status is what an operator is shown of the stream server.
+func (t *Tailer) Status() fsm.StreamServerStatus { return t.upstream.health.Status() }
+
 // Discovery returns the part that knows which streams exist, for those that clients and operators tell of streams.
 func (t *Tailer) Discovery() *discovery.Discovery { return t.discovery }
 

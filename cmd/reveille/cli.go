@@ -59,14 +59,23 @@ type command struct {
 
 var commands = []command{
 	{
+		name: "status", does: "show the whole: replicas, Redis, the stream server and what fails",
+		about: "It is a view: the exit status is 0 also if something is wrong. While Redis is away it shows what one " +
+			"replica knows by\nitself. ALIVE SINCE is since when a replica has its place without a break, PARTITIONS " +
+			"how many it has leased. Below are\nthe subscriptions that are worst, at most 10; reveille subscriptions " +
+			"--failing lists all.",
+		flags: asks, run: (*cli).status,
+	},
+	{
 		name: "subscriptions", args: "[ID]",
 		does: "list subscriptions with how their consumers are doing, or show one", most: 1,
 		about: "PENDING is how many consumers have a wake or a delivery under way. CONDITION is the worst: " +
 			"how many are retired (the\nendpoint answered 410, see resume) or failing, or ok. Down, or asked to " +
 			"wait, is the endpoint of a push subscription:\nit gets one delivery at a time until it takes one, or " +
 			"none for as long as it has asked. Refusing: it has refused the\nlatest delivery for good, and taken " +
-			"none since; those events are dead letters. Paused by operator: see\npause. FAILING SINCE is of the " +
-			"consumer or endpoint that has failed for longest, LAST ERROR of the latest failure.",
+			"none since; those events are dead letters. Paused by operator: see\npause. WAITING is since when " +
+			"the oldest wake or delivery waits that the endpoint has not taken. FAILING SINCE\nis of the consumer or " +
+			"endpoint that has failed for longest, LAST ERROR of the latest failure.",
 		flags: func(c *cli, f *flag.FlagSet) {
 			pages(c, f)
 			f.BoolVar(&c.failing, "failing", false, "list those that are not ok")

@@ -53,9 +53,74 @@ func TestCommands(t *testing.T) {
 		name, args, request, answer, want string
 	}{
 		{
+			"status", "status", "GET /api/v1/status",
+			`{"version":"1.2","replica":"a/:8080","redis":{"up":true,"since":"2026-11-21T15:04:00Z"},
+			"stream_server":{"state":"up","since":"2026-11-21T15:19:55Z","dialect":"standard","watching":"sse"},
+			"partitions":64,"partitions_without_replica":3,"replicas_known":true,"replicas":[
+			{"id":"a/:8080","alive":true,"alive_since":"2026-11-21T15:04:00Z","partitions":31},
+			{"id":"b/:8080","alive":false,"partitions":30}],"subscriptions":13,"consumers_counted":true,
+			"conditions":{"ok":9,"retired":1,"asked_to_wait":2,"paused":1},"waiting_since":"2026-11-21T15:10:00Z",
+			"worst":[{"subscription_id":"c","condition":"retired","since":"2026-11-21T15:04:00Z",
+			"reason":"status 410"},{"subscription_id":"d","condition":"asked_to_wait"}],
+			"as_of":"2026-11-21T15:20:00Z"}`,
+			`
+version         1.2
+answered by     a/:8080
+redis           up since 2026-11-21T15:04:00Z, 16m0s ago
+stream server   up since 2026-11-21T15:19:55Z, 5s ago; dialect standard, watched by sse
+partitions      64, 3 of them without a replica
+subscriptions   13: 1 retired, 2 asked to wait, 1 paused, 9 ok
+oldest waiting  2026-11-21T15:10:00Z, 10m0s ago
+
+REPLICA  STATE  ALIVE SINCE                      PARTITIONS
+a/:8080  alive  2026-11-21T15:04:00Z, 16m0s ago  31
+b/:8080  gone                                    30
+
+SUBSCRIPTION  CONDITION      FAILING SINCE  LAST ERROR
+c             retired        16m0s ago      status 410
+d             asked to wait
+`,
+		},
+		{
+			"status while all is away", "status", "GET /api/v1/status",
+			`{"version":"1.2","replica":"a/:8080","redis":{"up":false,"error":"connection refused"},
+			"stream_server":{"state":"not_seen","dialect":"standard","watching":"sse"},"partitions":64,
+			"replicas":[{"id":"a/:8080","alive":true,"partitions":64}],"conditions":{"ok":1},"subscriptions":1,
+			"worst":[],"as_of":"2026-11-21T15:20:00Z"}`,
+			`
+version        1.2
+answered by    a/:8080
+redis          away: connection refused
+stream server  no stream server has answered yet
+partitions     64; the other replicas are not known while redis is away
+subscriptions  1: 1 ok (by their endpoints alone; consumers are not counted)
+
+REPLICA  STATE  PARTITIONS
+a/:8080  alive  64
+`,
+		},
+		{
+			"status before anything was read", "status", "GET /api/v1/status",
+			`{"version":"1.2","replica":"a","redis":{"up":false,"since":"2026-11-21T15:19:55Z","error":"no"},
+			"stream_server":{"state":"down","dialect":"anycable","watching":"long-poll"},"partitions":4,
+			"replicas":[{"id":"a","alive":true,"partitions":0}],"as_of":"2026-11-21T15:20:00Z"}`,
+			`
+version        1.2
+answered by    a
+redis          away since 2026-11-21T15:19:55Z, 5s ago: no
+stream server  down; dialect anycable, watched by long-poll
+partitions     4; the other replicas are not known while redis is away
+subscriptions  not read yet
+
+REPLICA  STATE  PARTITIONS
+a        alive  0
+`,
+		},
+		{
 			"subscriptions", "subscriptions", "GET /api/v1/subscriptions?limit=100",
 			`{"subscriptions":[{"subscription_id":"agents","pattern":"/a/*","mode":"wake","webhook_host":"a.test",
 			"consumers":1204,"pending":17,"condition":"failing","states":{"idle":1187,"waking":17,"failing":1},
+			"waiting_since":"2026-11-21T15:00:00Z",
 			"failing_since":"2026-11-21T15:04:00Z","last_error":"status 503"},
 			{"subscription_id":"b","pattern":"/**","mode":"push","webhook_host":"[::1]:80","consumers":0,
 			"pending":0,"condition":"ok","states":{}},
@@ -63,9 +128,9 @@ func TestCommands(t *testing.T) {
 			"condition":"retired","states":{"waking":7,"retired":7},"dead_letters":3}],"next":"abc",
 			"as_of":"2026-11-21T15:20:00Z"}`,
 			`
-SUBSCRIPTION  PATTERN  MODE  WEBHOOK   CONSUMERS  PENDING  CONDITION  FAILING SINCE  LAST ERROR  DEAD LETTERS
-c             /*       push  [::1]:80  7                   7 retired                             3
-agents        /a/*     wake  a.test    1204       17       1 failing  16m0s ago      status 503
+SUBSCRIPTION  PATTERN  MODE  WEBHOOK   CONSUMERS  PENDING  CONDITION  WAITING    FAILING SINCE  LAST ERROR  DEAD LETTERS
+c             /*       push  [::1]:80  7                   7 retired                                        3
+agents        /a/*     wake  a.test    1204       17       1 failing  20m0s ago  16m0s ago      status 503
 b             /**      push  [::1]:80  0                   ok
 
 There is more: reveille subscriptions --cursor abc
@@ -97,7 +162,7 @@ a             0          paused by operator, asked to wait
 `,
 		},
 		{"no subscriptions", "subscriptions --limit 5", "GET /api/v1/subscriptions?limit=5", `{"subscriptions":[]}`, `
-SUBSCRIPTION  PATTERN  MODE  WEBHOOK  CONSUMERS  PENDING  CONDITION  FAILING SINCE  LAST ERROR  DEAD LETTERS
+SUBSCRIPTION  PATTERN  MODE  WEBHOOK  CONSUMERS  PENDING  CONDITION  WAITING  FAILING SINCE  LAST ERROR  DEAD LETTERS
 `},
 		{
 			"dead letters", "dead-letters --subscription orders --stream /orders/17 --limit 1",
@@ -241,7 +306,8 @@ rp_23_1764167412345678: the events of /orders/17 are delivered again up to 0004
 			"previous_signs_until":"2026-11-27T10:00:00.5Z",
 			"consumers":30000,"asides":2,"pending":12,"condition":"retired","failing_since":"2026-11-21T15:04:00Z",
 			"last_error":"status 410","states":{"idle":29000,"live":10,"waking":992,"retired":990},
-			"as_of":"2026-11-21T15:20:00Z"}`,
+			"waiting_since":"2026-11-21T15:00:00Z","last_attempt":{"result":"retired","status_code":410,
+			"class":"gone","reason":"status 410","at":"2026-11-21T15:19:00Z"},"as_of":"2026-11-21T15:20:00Z"}`,
 			`
 subscription     agent-handler
 pattern          /agents/*
@@ -253,10 +319,12 @@ created          2026-11-20T10:00:00Z
 consumers        30000
 asides           2 failed deliveries or replays go on by themselves
 pending          12
+oldest waiting   2026-11-21T15:00:00Z, 20m0s ago
 states           29000 idle, 992 waking, 10 live, 990 retired
 condition        990 retired
 failing since    2026-11-21T15:04:00Z, 16m0s ago
 last error       status 410
+last attempt     retired (status 410; class gone), 2026-11-21T15:19:00Z, 1m0s ago
 backfill         3 of 9
 previous secret  signs until 2026-11-27T10:00:00Z
 `,
@@ -267,7 +335,8 @@ previous secret  signs until 2026-11-27T10:00:00Z
 			"ordering":"none","events":["job.failed","order.*"],"type_path":"kind",
 			"filter":{"data.queue":["a b",5],"x":[true]},
 			"webhook_host":"example.com","created_at":"2026-11-20T10:00:00Z","consumers":1,
-			"pending":0,"condition":"ok","states":{"idle":1}}`,
+			"pending":0,"condition":"ok","states":{"idle":1},"as_of":"2026-11-21T15:20:00Z",
+			"last_attempt":{"result":"accepted","status_code":204,"at":"2026-11-21T15:19:00Z"}}`,
 			`
 subscription  orders
 pattern       /orders/*
@@ -283,6 +352,7 @@ consumers     1
 pending       0
 states        1 idle
 condition     ok
+last attempt  accepted (status 204), 2026-11-21T15:19:00Z, 1m0s ago
 `,
 		},
 		{
@@ -632,6 +702,7 @@ func TestWrongCommandLines(t *testing.T) {
 		{"subscriptions a b", "usage:"},
 		{"streams name", "usage: reveille streams"},
 		{"streams rename /a", "usage: reveille streams"},
+		{"status x", "usage: reveille status"},
 		{"resume", "usage:"},
 		{"retry a b", "usage: reveille retry"},
 		{"deliveries", "usage: reveille deliveries [flags] SUBSCRIPTION"},

@@ -164,7 +164,8 @@ func assemble(
 	}
 	p.api, err = httpapi.New(httpapi.Config{
 		Store: p.store, Upstream: p.tailer.Upstream(), Streams: p.tailer.Discovery(), Outcomes: outcomes,
-		Targets: p.dispatcher, Tester: p.dispatcher, Tokens: s.tokens, UpstreamURL: s.upstream,
+		Targets: p.dispatcher, Tester: p.dispatcher, Health: health{p.store, p.tailer}, Tokens: s.tokens,
+		UpstreamURL:  s.upstream,
 		UpstreamHost: http.Header(s.UpstreamHeaders).Get("Host"), PublicURL: s.public,
 		UpstreamTransport: upstream.NewGatewayTransport(s.UpstreamH2C), Gateway: s.Gateway,
 		Origins: s.Origins, RegistryPath: s.RegistryStream, Metrics: metrics,
@@ -176,6 +177,15 @@ func assemble(
 	})
 	return p, err
 }
+
+// health is what the operator's status shows.
+type health struct {
+	*redisstore.Store
+	tailer *tailer.Tailer
+}
+
+// StreamServer implements httpapi.Health.
+func (h health) StreamServer() fsm.StreamServerStatus { return h.tailer.Status() }
 
 // ready answers /readyz.
 func (p *program) ready(ctx context.Context) error {

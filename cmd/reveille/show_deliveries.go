@@ -19,6 +19,7 @@ type shownDelivery struct {
 	Attempt    int       `json:"attempt"`
 	Result     string    `json:"result"`
 	StatusCode int       `json:"status_code"`
+	Class      string    `json:"class"`
 	Reason     string    `json:"reason"`
 	TookMS     float64   `json:"took_ms"`
 	Events     int       `json:"events"`

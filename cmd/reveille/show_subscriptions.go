@@ -41,11 +41,14 @@ type shownSubscription struct {
 	States       map[string]int `json:"states"`
 	FailingSince time.Time      `json:"failing_since"`
 	LastError    string         `json:"last_error"`
+	WaitingSince time.Time      `json:"waiting_since"`
 	DeadLetters  int            `json:"dead_letters"`
 	Condition    string         `json:"condition"`
 	AsOf         time.Time      `json:"as_of"`
 
-	PreviousSignsUntil time.Time `json:"previous_signs_until"`
+	PreviousSignsUntil time.Time      `json:"previous_signs_until"`
+	LastAttempt        *shownDelivery `json:"last_attempt"`
+	LastFailedAttempt  *shownDelivery `json:"last_failed_attempt"`
 }
 
 func (c *cli) subscriptions(ctx context.Context, args []string) error {
@@ -66,15 +69,16 @@ func (c *cli) subscriptions(ctx context.Context, args []string) error {
 	}
 	rows := [][]string{{
 		"SUBSCRIPTION", "PATTERN", "MODE", "WEBHOOK", "CONSUMERS", "PENDING", "CONDITION",
-		"FAILING SINCE", "LAST ERROR", "DEAD LETTERS",
+		"WAITING", "FAILING SINCE", "LAST ERROR", "DEAD LETTERS",
 	}}
 	slices.SortStableFunc(body.Subscriptions, func(a, b shownSubscription) int {
 		return cmp.Compare(b.severity(), a.severity())
 	})
 	for _, s := range body.Subscriptions {
 		rows = append(rows, []string{
-			s.ID, s.Pattern, s.Mode, s.WebhookHost, fmt.Sprint(s.Consumers), some(s.Pending), conditionOf(s),
-			relative(s.FailingSince, body.AsOf), cut(s.LastError, errorWidth), some(s.DeadLetters),
+			s.ID, s.Pattern, s.Mode, s.WebhookHost, fmt.Sprint(s.Consumers), some(s.Pending),
+			conditionOf(s), relative(s.WaitingSince, body.AsOf), relative(s.FailingSince, body.AsOf),
+			cut(s.LastError, errorWidth), some(s.DeadLetters),
 		})
 	}
 	return c.rows(rows, "subscriptions", body.Next)
@@ -132,6 +136,21 @@ func filterOf(s shownSubscription) string {
 	return strings.Join(paths, ", ")
 }
 
+// lastOf says what came of an attempt, and when it was made.
+func lastOf(d *shownDelivery, now time.Time) string {
+	if d == nil {
+		return ""
+	}
+	text := d.Result
+	if d.Reason == "" && d.StatusCode > 0 {
+		text += fmt.Sprintf(" (status %d)", d.StatusCode)
+	}
+	if d.Reason != "" {
+		text += " (" + d.Reason + "; class " + d.Class + ")"
+	}
+	return text + ", " + since(d.At, now)
+}
+
 func (c *cli) oneSubscription(ctx context.Context, id string) error {
 	var s shownSubscription
 	if printed, err := c.ask(
@@ -165,12 +184,15 @@ func (c *cli) oneSubscription(ctx context.Context, id string) error {
 		{"consumers", fmt.Sprint(s.Consumers)},
 		{"asides", asides},
 		{"pending", fmt.Sprint(s.Pending)},
+		{"oldest waiting", since(s.WaitingSince, s.AsOf)},
 		{"states", strings.Join(states, ", ")},
 		{"condition", conditionOf(s)},
 		{"paused since", since(s.PausedSince, s.AsOf)},
 		{"failing since", since(s.FailingSince, s.AsOf)},
 		{"last error", s.LastError},
 		{"dead letters", some(s.DeadLetters)},
+		{"last attempt", lastOf(s.LastAttempt, s.AsOf)},
+		{"last failed attempt", lastOf(s.LastFailedAttempt, s.AsOf)},
 	}
 	if s.Backfill != nil {
 		fields = append(fields, []string{"backfill", fmt.Sprintf("%d of %d", s.Backfill.Done, s.Backfill.Total)})

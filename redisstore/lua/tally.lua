@@ -4,7 +4,8 @@
 -- ARGV[9] cursor  ARGV[10] how many consumers to look at; a few more if they came to their list in the same millisecond
 -- ARGV[11…] subscription, generation, … of those whose consumers are counted
 -- Returns { next cursor, { { which subscription, from 1, consumers, asides, waking, live, given up, pending, failing, retired, hidden, since when
--- the first has failed in ms, 0 if none has, its last error }, … } }. Subscriptions of which there is nothing to add are left out.
+-- the first has failed in ms, 0 if none has, its last error, since when the oldest of those that are waking waits in ms, 0 if none does }, … } }.
+-- Subscriptions of which there is nothing to add are left out.
 -- O(subscriptions + consumers looked at).
 local COUNTED_LISTS = { 'waiting', 'aside', 'retired', 'live', 'given_up', 'hidden', 'failing' }
 -- COUNTED is what a consumer on a list counts as. Those that are failing or retired may be hidden, which takes a look.
@@ -23,7 +24,7 @@ for i = A + 2, #ARGV, 2 do
   if not dropping or not is_dead(gen) then
     local t = {
       which = (i - A) / 2, gen = gen, consumers = 0, asides = 0, waking = 0, live = 0, given_up = 0, pending = 0, failing = 0, retired = 0,
-      hidden = 0, since = '0', why = '',
+      hidden = 0, since = '0', why = '', woke = 0,
     }
     tallies[sub] = t
     if at == 0 then
@@ -54,8 +55,10 @@ local function count(list, id, since)
   local t, as = tallies[string.match(id, '^[^:]*')], COUNTED[list]
   if not t then return end
   if not as then return fails(t, id, since) end
-  local r = redis.call('HMGET', P .. 'c:' .. id, 'gen', 'hidden')
+  local r = redis.call('HMGET', P .. 'c:' .. id, 'gen', 'hidden', 'woke')
   if r[1] ~= t.gen then return end
+  local woke = tonumber(r[3]) or 0
+  if as[1] == 'waking' and woke > 0 and (t.woke == 0 or woke < t.woke) then t.woke = woke end
   for _, field in ipairs(as) do t[field], t.some = t[field] + 1, true end
   if list == 'retired' and r[2] == '0' then t.retired = t.retired + 1 end
 end
@@ -89,6 +92,7 @@ for _, t in pairs(tallies) do
   if t.some then
     counted[#counted + 1] = {
       t.which, t.consumers, t.asides, t.waking, t.live, t.given_up, t.pending, t.failing, t.retired, t.hidden, t.since, t.why,
+      int(t.woke),
     }
   end
 end

@@ -40,6 +40,11 @@ type Health struct {
 	refused int           // connections that did not come about, with no success between
 	up      chan struct{} // closed at the end of a down time; nil while there is none
 	spell   Spell
+
+	// since is since when upstream is up, or is down; zero until it has answered or is down.
+	sinceMu sync.Mutex
+	wasDown bool
+	since   time.Time
 }
 
 // Spell numbers the times throughout which upstream is up, or down. What a request shows that was asked in an earlier
@@ -154,9 +159,37 @@ func (h *Health) IsDown() bool {
 
 // Report takes in how a request for a stream went that was asked in a Spell.
 func (h *Health) Report(path string, asked Spell, err error) {
-	if h.note(path, asked, err) {
+	back := h.note(path, asked, err)
+	h.noteSince(err)
+	if back {
 		h.back()
 	}
+}
+
+// noteSince notes since when upstream is as it is, after a request that went like this.
+func (h *Health) noteSince(err error) {
+	h.sinceMu.Lock()
+	defer h.sinceMu.Unlock()
+	down := h.IsDown()
+	if known := !h.since.IsZero(); down != h.wasDown || !known && err == nil {
+		h.wasDown, h.since = down, time.Now()
+	}
+}
+
+// Status is what an operator is shown of upstream.
+func (h *Health) Status() fsm.StreamServerStatus {
+	h.sinceMu.Lock()
+	defer h.sinceMu.Unlock()
+	s := fsm.StreamServerStatus{
+		State: fsm.StreamServerUp, Since: h.since, Dialect: h.client.Dialect(), Watching: h.client.Watching(),
+	}
+	switch {
+	case h.wasDown:
+		s.State = fsm.StreamServerDown
+	case !h.client.Shown():
+		s.State, s.Since = fsm.StreamServerNotSeen, time.Time{}
+	}
+	return s
 }
 
 // note says whether upstream answers again.

@@ -12,6 +12,8 @@ import (
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
+
+	"reveille/fsm"
 )
 
 func TestThoseWhoWaitedForAnUpstreamReturnSpreadOverAWhile(t *testing.T) {
@@ -96,4 +98,40 @@ func TestWhatWasAskedInAnotherSpellSaysNothingOfThePresent(t *testing.T) {
 		b != 2 || back != 2 {
 		t.Errorf("%d outages are logged, %d ends, and %d are acted on; want 3, 2, 2", a, b, back)
 	}
+}
+
+// TestTheStatusOfTheStreamServerSaysSinceWhen holds that only what changes its state changes the time.
+func TestTheStatusOfTheStreamServerSaysSinceWhen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &Client{cfg: Config{Logger: zap.NewNop()}}
+		h := c.NewHealth(Backoff{Min: time.Minute, Max: time.Minute}, 0, func() {})
+		broken := &net.OpError{Op: "read", Err: errors.New("broken")}
+		expect := func(when string, state fsm.StreamServerState, since time.Time) {
+			t.Helper()
+			want := fsm.StreamServerStatus{State: state, Since: since, Dialect: DialectStandard, Watching: TailSSE}
+			if got := h.Status(); got != want {
+				t.Errorf("%s: %+v, want %+v", when, got, want)
+			}
+			time.Sleep(time.Second)
+		}
+		expect("before it was asked", fsm.StreamServerNotSeen, time.Time{})
+		h.Report("/0", h.Spell(), broken)
+		expect("one stream fails", fsm.StreamServerNotSeen, time.Time{})
+		c.shown.Store(true)
+		h.Report("/0", h.Spell(), nil)
+		up := time.Now()
+		expect("it has answered", fsm.StreamServerUp, up)
+		h.Report("/0", h.Spell(), nil)
+		h.Report("/1", h.Spell(), broken)
+		expect("one stream fails later", fsm.StreamServerUp, up)
+		for i := range DownAfter {
+			h.Report(fmt.Sprint("/", i), h.Spell(), broken)
+		}
+		down := time.Now()
+		expect("it fails", fsm.StreamServerDown, down)
+		h.Report("/0", h.Spell(), broken)
+		expect("it goes on", fsm.StreamServerDown, down)
+		h.Report("/0", h.Spell(), nil)
+		expect("it answers again", fsm.StreamServerUp, time.Now())
+	})
 }

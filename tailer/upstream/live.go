@@ -95,6 +95,14 @@ func (c *Client) Live(
 	return nil
 }
 
+// Watching is how streams are watched: TailSSE or TailLongPoll. Single streams that are not shown by SSE are polled.
+func (c *Client) Watching() string {
+	if c.cfg.TailMode == TailLongPoll || c.chooses() && c.live.isPolling() {
+		return TailLongPoll
+	}
+	return TailSSE
+}
+
 // chooses says whether it is not set how streams are watched.
 func (c *Client) chooses() bool { return c.cfg.TailMode == "" || c.cfg.TailMode == TailAuto }
 

@@ -1,0 +1,148 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// shownStatus is what the operator's API answers of the whole, as far as it is shown.
+type shownStatus struct {
+	Version string `json:"version"`
+	Replica string `json:"replica"`
+	Redis   struct {
+		Up    bool      `json:"up"`
+		Since time.Time `json:"since"`
+		Error string    `json:"error"`
+	} `json:"redis"`
+	StreamServer struct {
+		State    string    `json:"state"`
+		Since    time.Time `json:"since"`
+		Dialect  string    `json:"dialect"`
+		Watching string    `json:"watching"`
+	} `json:"stream_server"`
+	Partitions int  `json:"partitions"`
+	Unowned    *int `json:"partitions_without_replica"`
+	Replicas   []struct {
+		ID         string    `json:"id"`
+		Alive      bool      `json:"alive"`
+		Since      time.Time `json:"alive_since"`
+		Partitions int       `json:"partitions"`
+	} `json:"replicas"`
+	ReplicasKnown    bool           `json:"replicas_known"`
+	Subscriptions    *int           `json:"subscriptions"`
+	Conditions       map[string]int `json:"conditions"`
+	ConsumersCounted bool           `json:"consumers_counted"`
+	Worst            []struct {
+		ID        string    `json:"subscription_id"`
+		Condition string    `json:"condition"`
+		Since     time.Time `json:"since"`
+		Reason    string    `json:"reason"`
+	} `json:"worst"`
+	WaitingSince time.Time `json:"waiting_since"`
+	AsOf         time.Time `json:"as_of"`
+}
+
+// worstWidth is how many characters a status shows of an error.
+const worstWidth = 100
+
+func (c *cli) status(ctx context.Context, _ []string) error {
+	var s shownStatus
+	if printed, err := c.ask(ctx, http.MethodGet, "/api/v1/status", nil, &s); printed || err != nil {
+		return err
+	}
+	if err := c.fields([][]string{
+		{"version", s.Version},
+		{"answered by", s.Replica},
+		{"redis", s.redis()},
+		{"stream server", s.streamServer()},
+		{"partitions", s.partitions()},
+		{"subscriptions", s.subscriptions()},
+		{"oldest waiting", since(s.WaitingSince, s.AsOf)},
+	}); err != nil {
+		return err
+	}
+	rows := [][]string{{"REPLICA", "STATE", "ALIVE SINCE", "PARTITIONS"}}
+	for _, r := range s.Replicas {
+		state := "alive"
+		if !r.Alive {
+			state = "gone"
+		}
+		rows = append(rows, []string{r.ID, state, since(r.Since, s.AsOf), fmt.Sprint(r.Partitions)})
+	}
+	if err := c.below(rows); err != nil || len(s.Worst) == 0 {
+		return err
+	}
+	rows = [][]string{{"SUBSCRIPTION", "CONDITION", "FAILING SINCE", "LAST ERROR"}}
+	for _, w := range s.Worst {
+		rows = append(rows, []string{
+			w.ID, strings.ReplaceAll(w.Condition, "_", " "), relative(w.Since, s.AsOf), cut(w.Reason, worstWidth),
+		})
+	}
+	return c.below(rows)
+}
+
+// below prints a table below what was printed before.
+func (c *cli) below(rows [][]string) error {
+	if _, err := fmt.Fprintln(c.out); err != nil {
+		return err
+	}
+	return c.rows(rows, "status", "")
+}
+
+// lasting is a state, and since when it lasts if that is known.
+func lasting(state string, t, now time.Time) string {
+	if t.IsZero() {
+		return state
+	}
+	return state + " since " + since(t, now)
+}
+
+func (s shownStatus) redis() string {
+	if s.Redis.Up {
+		return lasting("up", s.Redis.Since, s.AsOf)
+	}
+	return lasting("away", s.Redis.Since, s.AsOf) + ": " + s.Redis.Error
+}
+
+func (s shownStatus) streamServer() string {
+	state := s.StreamServer.State
+	if state == "not_seen" {
+		return "no stream server has answered yet"
+	}
+	return lasting(state, s.StreamServer.Since, s.AsOf) + "; dialect " + s.StreamServer.Dialect + ", watched by " +
+		s.StreamServer.Watching
+}
+
+func (s shownStatus) partitions() string {
+	text := fmt.Sprint(s.Partitions)
+	switch {
+	case !s.ReplicasKnown:
+		text += "; the other replicas are not known while redis is away"
+	case s.Unowned != nil && *s.Unowned > 0:
+		text += fmt.Sprintf(", %d of them without a replica", *s.Unowned)
+	}
+	return text
+}
+
+func (s shownStatus) subscriptions() string {
+	if s.Subscriptions == nil {
+		return "not read yet"
+	}
+	text := fmt.Sprint(*s.Subscriptions)
+	var by []string
+	for _, condition := range []string{"retired", "down", "refusing", "failing", "asked_to_wait", "paused", "ok"} {
+		if n := s.Conditions[condition]; n > 0 {
+			by = append(by, fmt.Sprintf("%d %s", n, strings.ReplaceAll(condition, "_", " ")))
+		}
+	}
+	if len(by) > 0 {
+		text += ": " + strings.Join(by, ", ")
+	}
+	if !s.ConsumersCounted {
+		text += " (by their endpoints alone; consumers are not counted)"
+	}
+	return text
+}

@@ -1,0 +1,173 @@
+package httpapi
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"reveille/fsm"
+)
+
+const (
+	// statusTimeout is how long a status waits for Redis to tell of the replicas.
+	statusTimeout = 2 * time.Second
+	// maxWorst is how many subscriptions a status names.
+	maxWorst = 10
+)
+
+// statusBody is the whole as an operator sees it. What is not known is left out.
+type statusBody struct {
+	Version string `json:"version"`
+	// Replica is the one that answers.
+	Replica      string           `json:"replica"`
+	Redis        redisBody        `json:"redis"`
+	StreamServer streamServerBody `json:"stream_server"`
+	Partitions   int              `json:"partitions"`
+	// Unowned is how many partitions no replica has leased.
+	Unowned *int `json:"partitions_without_replica,omitempty"`
+	// Replicas are all of them. If ReplicasKnown is false, there is only the one that answers, with the partitions that
+	// it works for.
+	Replicas      []replicaBody `json:"replicas"`
+	ReplicasKnown bool          `json:"replicas_known"`
+	// Subscriptions is how many there are, Conditions how many by condition. If ConsumersCounted is false, the
+	// conditions are those of the endpoints alone.
+	Subscriptions    *int                  `json:"subscriptions,omitempty"`
+	Conditions       map[fsm.Condition]int `json:"conditions"`
+	ConsumersCounted bool                  `json:"consumers_counted"`
+	Worst            []worstBody           `json:"worst"`
+	// WaitingSince is since when the oldest wake or delivery waits that an endpoint has not taken.
+	WaitingSince *time.Time `json:"waiting_since,omitempty"`
+	AsOf         time.Time  `json:"as_of"`
+}
+
+type redisBody struct {
+	Up    bool       `json:"up"`
+	Since *time.Time `json:"since,omitempty"`
+	Error string     `json:"error,omitempty"`
+}
+
+type streamServerBody struct {
+	State    fsm.StreamServerState `json:"state"`
+	Since    *time.Time            `json:"since,omitempty"`
+	Dialect  string                `json:"dialect"`
+	Watching string                `json:"watching"`
+}
+
+type replicaBody struct {
+	ID         string     `json:"id"`
+	Alive      bool       `json:"alive"`
+	Since      *time.Time `json:"alive_since,omitempty"`
+	Partitions int        `json:"partitions"`
+}
+
+// worstBody is a subscription that is not well.
+type worstBody struct {
+	ID        string        `json:"subscription_id"`
+	Condition fsm.Condition `json:"condition"`
+	Since     *time.Time    `json:"since,omitempty"`
+	Reason    string        `json:"reason,omitempty"`
+}
+
+// severities order the conditions that need an operator, the worst first.
+var severities = []fsm.Condition{
+	fsm.ConditionRetired, fsm.ConditionDown, fsm.ConditionRefusing, fsm.ConditionFailing, fsm.ConditionAskedToWait,
+}
+
+// showStatus shows the whole. While Redis is away it shows what this replica knows.
+func (s *Service) showStatus(c echo.Context) error {
+	ctx, cancel := context.WithTimeout(c.Request().Context(), pageTimeout)
+	defer cancel()
+	server := s.cfg.Health.StreamServer()
+	b := statusBody{
+		Version: s.cfg.Version, Replica: s.cfg.Health.ReplicaID(), Partitions: s.cfg.Store.Partitions(),
+		StreamServer: streamServerBody{server.State, shown(server.Since), server.Dialect, server.Watching},
+		Conditions:   map[fsm.Condition]int{}, Worst: []worstBody{}, AsOf: s.cfg.Clock().UTC(),
+	}
+	b.addSubscriptions(s.statusOf(ctx, s.addReplicas(ctx, &b)))
+	writeJSON(c.Response(), http.StatusOK, b)
+	return nil
+}
+
+// addReplicas adds what Redis says of the replicas, and returns whether it answers.
+func (s *Service) addReplicas(ctx context.Context, b *statusBody) bool {
+	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
+	defer cancel()
+	replicas, unowned, err := s.cfg.Health.Replicas(ctx)
+	b.Redis.Up = err == nil
+	if up, since := s.cfg.Health.Answers(); up == b.Redis.Up {
+		b.Redis.Since = shown(since)
+	}
+	if err != nil {
+		b.Redis.Error = err.Error()
+		b.Replicas = []replicaBody{{ID: b.Replica, Alive: true, Partitions: len(s.cfg.Store.Ownership().Partitions())}}
+		return false
+	}
+	b.Unowned, b.ReplicasKnown = &unowned, true
+	b.Replicas = make([]replicaBody, len(replicas))
+	for i, r := range replicas {
+		b.Replicas[i] = replicaBody{r.ID, r.Alive, shown(r.Since), r.Partitions}
+	}
+	return true
+}
+
+// statusOf returns the subscriptions as far as they are known, and whether their consumers are counted in: they are not
+// while Redis is away, or where there are more of them than a page of a list counts.
+func (s *Service) statusOf(ctx context.Context, up bool) (bodies []operatorSubscription, known, counted bool) {
+	catalog := s.cfg.Store.Catalog()
+	if up {
+		all, err := s.subscriptionsOf(ctx, "")
+		if most := max(1, maxCounted/s.cfg.Store.Partitions()); err == nil && len(all) <= most {
+			if bodies, err = s.describe(ctx, all); err == nil {
+				return bodies, true, true
+			}
+		}
+	}
+	for _, sub := range catalog.All() {
+		b := operatorSubscriptionOf(sub, nil)
+		e, now, _ := s.cfg.Store.Endpoints().Get(sub.Generation)
+		b.judge(fsm.Tally{}, fsm.EndpointNow{Endpoint: e, Now: now})
+		bodies = append(bodies, b)
+	}
+	return bodies, catalog.Loaded(), false
+}
+
+func (b *statusBody) addSubscriptions(all []operatorSubscription, known, counted bool) {
+	if b.ConsumersCounted = counted; !known {
+		return
+	}
+	n := len(all)
+	b.Subscriptions = &n
+	for _, sub := range all {
+		b.Conditions[sub.Condition]++
+		if since := sub.WaitingSince; since != nil && (b.WaitingSince == nil || since.Before(*b.WaitingSince)) {
+			b.WaitingSince = since
+		}
+		if slices.Contains(severities, sub.Condition) {
+			b.Worst = append(b.Worst, worstBody{sub.ID, sub.Condition, sub.FailingSince, sub.LastError})
+		}
+	}
+	slices.SortFunc(b.Worst, func(x, y worstBody) int {
+		return cmp.Or(
+			cmp.Compare(slices.Index(severities, x.Condition), slices.Index(severities, y.Condition)),
+			compareTimes(x.Since, y.Since), cmp.Compare(x.ID, y.ID),
+		)
+	})
+	b.Worst = b.Worst[:min(len(b.Worst), maxWorst)]
+}
+
+// compareTimes orders times, those that are not known last.
+func compareTimes(a, b *time.Time) int {
+	switch {
+	case a == nil && b == nil:
+		return 0
+	case a == nil:
+		return 1
+	case b == nil:
+		return -1
+	}
+	return a.Compare(*b)
+}
