@@ -44,6 +44,7 @@ func TestTheStatusShowsWhichReplicasThereAre(t *testing.T) {
 				again := statusOf(t, one)["two"]
 				return again.Alive && again.Since.After(all["two"].Since)
 			}, "it is not"))
+			harness.Eventually(t, harness.Wait, "it has its leases again, to give back", shared(one, two))
 			if err := two.Resign(t.Context()); err != nil {
 				t.Fatal(err)
 			}
