@@ -70,7 +70,13 @@ func newReplicas(s *Store, id string) *replicas {
 
 // run beats until ctx is done.
 func (r *replicas) run(ctx context.Context) {
-	r.s.repeat(ctx, r.s.opts.Lease/beats, r.beatNow, r.beat, "heartbeat")
+	r.s.repeat(ctx, r.s.opts.Lease/beats, r.beatNow, func(ctx context.Context) error {
+		err := r.beat(ctx)
+		if r.resigning.Err() != nil { // which ended it: that is no outage
+			return nil
+		}
+		return err
+	}, "heartbeat")
 }
 
 // soon has the next beat come at once.

@@ -101,9 +101,6 @@ func TestTwoReplicasOnOneRedis(t *testing.T) {
 
 	t.Run("one that was killed is lost, and one that is stopped has left", func(t *testing.T) {
 		third := harness.StartReveille(t, e.settings(waking))
-		if err := third.Stop(); err != nil {
-			t.Fatal(err)
-		}
 		said := func(what, field string, r *harness.Reveille) error {
 			host := strings.TrimPrefix(r.URL, "http://")
 			for line := range strings.Lines(e.rev.Log()) {
@@ -114,6 +111,12 @@ func TestTwoReplicasOnOneRedis(t *testing.T) {
 				}
 			}
 			return fmt.Errorf("of %s there is no line %q with %s", host, what, field)
+		}
+		harness.Eventually(t, soon, "the third is heard of", func() error {
+			return said("replica set changed", "joined", third)
+		})
+		if err := third.Stop(); err != nil {
+			t.Fatal(err)
 		}
 		harness.Eventually(t, soon, "it says so", func() error {
 			return errors.Join(
