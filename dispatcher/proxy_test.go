@@ -124,12 +124,12 @@ func TestAnEndpointBehindNoProxyIsNotOne(t *testing.T) {
 			return
 		}
 		w.WriteHeader(http.StatusOK)
-		conn, _, err := http.NewResponseController(w).Hijack()
+		conn, in, err := http.NewResponseController(w).Hijack() // in may hold what came since the 200
 		if err != nil {
 			t.Error(err)
 			return
 		}
-		go func() { defer func() { _ = to.Close() }(); _, _ = io.Copy(to, conn) }()
+		go func() { defer func() { _ = to.Close() }(); _, _ = io.Copy(to, in) }()
 		defer func() { _ = conn.Close() }()
 		_, _ = io.Copy(conn, to)
 	}))
