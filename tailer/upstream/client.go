@@ -85,6 +85,8 @@ type Client struct {
 	turn atomic.Int64
 	// shown is true if upstream was a stream server when it was last asked; active is set by each answer that shows it.
 	shown, active atomic.Bool
+	// shownAt is since when shown is as it is, in nanoseconds since 1970.
+	shownAt atomic.Int64
 	// notKept is what was logged of reads from offsets that are not kept any more, refused of paths that are no
 	// stream's.
 	notKept, refused fsm.Trouble
@@ -260,8 +262,15 @@ func (c *Client) info(ctx context.Context, path string, res *http.Response) (fsm
 	}, nil
 }
 
+// noteShown notes whether upstream is a stream server, and since when.
+func (c *Client) noteShown(is bool) {
+	if c.shown.Swap(is) != is {
+		c.shownAt.Store(time.Now().UnixNano())
+	}
+}
+
 // shows notes that an answer about a stream has shown that upstream is a stream server.
 func (c *Client) shows() {
-	c.shown.Store(true)
+	c.noteShown(true)
 	c.active.Store(true)
 }

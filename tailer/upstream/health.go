@@ -188,6 +188,8 @@ func (h *Health) Status() fsm.StreamServerStatus {
 		s.State = fsm.StreamServerDown
 	case !h.client.Shown():
 		s.State, s.Since = fsm.StreamServerNotSeen, time.Time{}
+	case s.Since.IsZero(): // no stream was asked for yet
+		s.Since = time.Unix(0, h.client.shownAt.Load())
 	}
 	return s
 }

@@ -25,7 +25,7 @@ func (c *Client) Probe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.HeadTimeout)
 	defer cancel()
 	err := c.ask(ctx, kindProbe, "/reveille-probe-"+rand.Text(), c.judge)
-	c.shown.Store(err == nil)
+	c.noteShown(err == nil)
 	return err
 }
 
