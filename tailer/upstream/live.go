@@ -53,14 +53,15 @@ type tailing struct {
 	bySSE atomic.Bool
 }
 
-// Live makes a live request: by SSE or a long-poll as Config says, otherwise by SSE where upstream does that well. It
-// calls take with what the answer shows: once, or as long as it goes on (Event.Goes). What refuses SSE is asked by a
-// long-poll at once. The errors are those of get.
+// Live makes a live request: by SSE or a long-poll as Config says, otherwise by SSE where upstream does that well,
+// unless the stream is read in batches. It calls take with what the answer shows: once, or as long as it goes on
+// (Event.Goes). What refuses SSE is asked by a long-poll at once. The errors are those of get.
 func (c *Client) Live(
 	ctx context.Context, conn *Conn, path string, from fsm.Offset, cursor string, take func(Event) error,
 ) error {
 	t := conn.tailing
-	if bySSE := c.cfg.TailMode == TailSSE || c.chooses() && !t.polls && !c.live.isPolling(); !bySSE {
+	bySSE := c.cfg.TailMode == TailSSE || c.chooses() && !t.polls && !c.live.isPolling() && !c.isRead(path)
+	if !bySSE {
 		t.bySSE.Store(false)
 		return c.Poll(ctx, conn, path, from, cursor, take)
 	}
@@ -101,6 +102,13 @@ func (c *Client) Watching() string {
 		return TailLongPoll
 	}
 	return TailSSE
+}
+
+// isRead says whether a stream is read in batches. A long-poll shows what is new in one piece, as a read does; SSE
+// shows event by event, which costs both sides more.
+func (c *Client) isRead(path string) bool {
+	_, follows := c.recent.asks(path)
+	return follows
 }
 
 // chooses says whether it is not set how streams are watched.

@@ -242,6 +242,7 @@ func TestWhatSSEHasShownIsWhatIsAskedFor(t *testing.T) {
 		reads++
 		shown(contentType, "9", body)(w, r)
 	}, "", nil)
+	c.cfg.TailMode = TailSSE
 	readers, spared := 0, 0
 	rapid.Check(t, func(rt *rapid.T) {
 		readers++
@@ -321,6 +322,7 @@ func TestSSEIsKeptForNobodyWhoCameAfterIt(t *testing.T) {
 		<-r.Context().Done()
 		close(gone)
 	}, "", nil)
+	c.cfg.TailMode = TailSSE
 	read := func(reader string) string {
 		t.Helper()
 		b, err := c.ReadBatch(t.Context(), reader, "/a", "1", "", 1, 0, nil)
@@ -350,4 +352,17 @@ func TestSSEIsKeptForNobodyWhoCameAfterIt(t *testing.T) {
 		t.Errorf("who came after it gets %s", got)
 	}
 	<-gone // the next answer is for both
+}
+
+// TestAStreamThatIsReadInBatchesIsPolled holds it from the reader on, for that stream alone.
+func TestAStreamThatIsReadInBatchesIsPolled(t *testing.T) {
+	client, asked := liveClient(t, TailAuto, events(news))
+	for _, c := range []struct{ path, want string }{{"/a", "sse"}, {"/a", "long-poll"}, {"/b", "sse"}} {
+		conn := client.NewConn()
+		if _, err := live(client, &conn, c.path); err != nil || asked.take() != c.want {
+			t.Errorf("%s is not asked for by %s: %v", c.path, c.want, err)
+		}
+		conn.Close()
+		client.recent.find("r", "/a", "1")
+	}
 }
