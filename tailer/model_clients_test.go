@@ -66,15 +66,14 @@ func (m *model) subscribe(r *modelReplica, id, pattern string, start fsm.Offset)
 		return
 	}
 	m.generations++
-	s := &modelSub{Subscription: fsm.Subscription{
-		ID: id, Pattern: pattern, Start: start, Generation: fmt.Sprint("g", m.generations),
-	}}
+	sub := fsm.Subscription{ID: id, Pattern: pattern, Start: start, Generation: fmt.Sprint("g", m.generations)}
+	s := &modelSub{Subscription: sub} // m.mu guards s: another client may make the subscription meanwhile
 	m.subs[id] = s
 	m.mu.Unlock()
-	stored, _, err := r.d.Subscribe(r.ctx, s.Subscription)
+	stored, _, err := r.d.Subscribe(r.ctx, sub)
 	for tries := 0; errors.Is(err, fsm.ErrStreamsUnknown) && tries < 120 && r.ctx.Err() == nil; tries++ {
 		time.Sleep(time.Second)
-		stored, _, err = r.d.Subscribe(r.ctx, s.Subscription)
+		stored, _, err = r.d.Subscribe(r.ctx, sub)
 	}
 	m.answered(r, s, stored, err)
 }
