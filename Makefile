@@ -16,7 +16,7 @@ demo: ## see a worker being woken, on this machine (needs Go and Node 20; Ctrl-C
 
 # The chart's tests are a module of their own, so that Helm's dependencies are not ours. They go without the race detector, which
 # would have all the types of Kubernetes compiled once more.
-test: deps lint ## check the code and run every test in its short form (some 6 minutes; installs redis-server and a C compiler if need be)
+test: deps lint ## check the code and run every test in its short form (some 10 minutes; installs redis-server and a C compiler if need be)
 	@.ci/test short . ./... -short -race -parallel $(TEST_PARALLEL) -timeout $(TEST_TIMEOUT)
 	@.ci/test chart-short test/chart ./... -short -timeout $(TEST_TIMEOUT)
 

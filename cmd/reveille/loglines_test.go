@@ -11,28 +11,31 @@ import (
 	"testing"
 )
 
-// TestTheOperatingGuideExplainsEveryWarningAndError holds the messages in the code against the tables
-// of the guide, both ways.
-func TestTheOperatingGuideExplainsEveryWarningAndError(t *testing.T) {
-	guide := markdown(t, project())["cmd/reveille/OPERATING.md"]
-	_, section, _ := strings.Cut(guide, "\n## Log lines\n")
-	section, _, _ = strings.Cut(section, "\n## ")
+// logPages explain the lines of the log, each beside the code that logs them.
+var logPages = []string{"cmd/reveille/LOGS.md", "dispatcher/LOGS.md", "redisstore/LOGS.md", "tailer/LOGS.md"}
+
+// TestThePagesOfTheLogExplainEveryWarningAndError holds the messages in the code against the tables of the pages, both
+// ways.
+func TestThePagesOfTheLogExplainEveryWarningAndError(t *testing.T) {
 	var explained []string
-	for line := range strings.Lines(section) {
-		if cells := strings.Split(line, "|"); len(cells) > 3 && strings.HasPrefix(cells[1], " `") {
-			explained = append(explained, strings.Trim(cells[1], " `"))
+	pages := markdown(t, project())
+	for _, page := range logPages {
+		for line := range strings.Lines(pages[page]) {
+			if cells := strings.Split(line, "|"); len(cells) > 3 && strings.HasPrefix(cells[1], " `") {
+				explained = append(explained, strings.Trim(cells[1], " `"))
+			}
 		}
 	}
 	said, literals := messages(t)
 	for _, m := range said {
 		if !slices.Contains(explained, m) {
-			t.Errorf("OPERATING.md does not explain %q", m)
+			t.Errorf("no page of the log explains %q", m)
 		}
 	}
 	for _, m := range explained {
 		for part := range strings.SplitSeq(m, "…") {
 			if !slices.ContainsFunc(literals, func(l string) bool { return strings.Contains(l, part) }) {
-				t.Errorf("OPERATING.md explains %q, which is never said", m)
+				t.Errorf("a page of the log explains %q, which is never said", m)
 			}
 		}
 	}

@@ -170,17 +170,17 @@ func TestFailedExportsAreSummarisedWithoutCredentials(t *testing.T) {
 	}
 }
 
-func TestTheOperatingGuideListsTheVariablesOfOpenTelemetry(t *testing.T) {
-	guide := markdown(t, project())["cmd/reveille/OPERATING.md"]
+func TestThePageOfTracesListsTheVariablesOfOpenTelemetry(t *testing.T) {
+	page := markdown(t, project())["cmd/reveille/TRACES.md"]
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[otelSettings]()) {
 		if name := f.Tag.Get("envconfig"); f.IsExported() && f.Type.Kind() == reflect.String &&
-			!strings.Contains(guide, "`"+name+"`") {
+			!strings.Contains(page, "`"+name+"`") {
 			t.Errorf("%s is missing", name)
 		}
 	}
 	words := regexp.MustCompile("([a-z])([A-Z])")
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[otlpSettings]()) {
-		if name := strings.ToUpper(words.ReplaceAllString(f.Name, "${1}_$2")); !strings.Contains(guide, "_"+name+"`") {
+		if name := strings.ToUpper(words.ReplaceAllString(f.Name, "${1}_$2")); !strings.Contains(page, "_"+name+"`") {
 			t.Errorf("OTEL_EXPORTER_OTLP_%s is missing", name)
 		}
 	}

@@ -107,7 +107,7 @@ This file is generated from the program. To change a description, change it ther
 		}
 		left = rest
 	}
-	b.WriteString("\nTraces are configured by the [standard variables of OpenTelemetry](OPERATING.md#traces).\n")
+	b.WriteString("\nTraces are configured by the [standard variables of OpenTelemetry](TRACES.md).\n")
 	for _, f := range left {
 		t.Errorf("%s belongs to none of the themes: name one in reference_test.go", fullName(f))
 	}

@@ -255,26 +255,26 @@ func TestTheDashboardAsksForMetricsThatTheProgramHas(t *testing.T) {
 	}
 }
 
-func TestTheOperatingGuideExplainsEveryAlert(t *testing.T) {
+func TestThePageOfAlertsExplainsEveryAlert(t *testing.T) {
 	t.Parallel()
-	guide, err := os.ReadFile(root + "/cmd/reveille/OPERATING.md")
+	page, err := os.ReadFile(root + "/cmd/reveille/WATCH.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	explained := map[string]bool{}
-	for _, m := range regexp.MustCompile("`(Reveille[A-Z][A-Za-z]+)`").FindAllStringSubmatch(string(guide), -1) {
+	for _, m := range regexp.MustCompile("`(Reveille[A-Z][A-Za-z]+)`").FindAllStringSubmatch(string(page), -1) {
 		explained[m[1]] = true
 	}
 	for _, g := range named[*monitoring.PrometheusRule](t,
 		render(t, chartDir, newest, required, `prometheusRule: {enabled: true}`), "wake-reveille").Spec.Groups {
 		for _, r := range g.Rules {
 			if !explained[r.Alert] {
-				t.Errorf("OPERATING.md does not explain %s", r.Alert)
+				t.Errorf("WATCH.md does not explain %s", r.Alert)
 			}
 			delete(explained, r.Alert)
 		}
 	}
 	for name := range explained {
-		t.Errorf("OPERATING.md explains %s, which does not exist", name)
+		t.Errorf("WATCH.md explains %s, which does not exist", name)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -119,8 +120,7 @@ func TestPush(t *testing.T) {
 		events := append(p.add(p.path, 0, 7), p.add(p.path, 7, 9)...)
 		p.want(p.path, events)
 		for _, push := range p.receiver.Pushes() {
-			signature := push.Header.Get("Webhook-Signature")
-			if err := harness.VerifySignature(p.sub.Secret, signature, push.Body, push.At); err != nil {
+			if err := harness.VerifyStandard(p.sub.Secret, push.Header, push.Body, push.At); err != nil {
 				t.Errorf("push %s: %v", push.ID, err)
 			}
 			if kind := push.Header.Get("Content-Type"); kind != "application/json" {
@@ -261,31 +261,30 @@ func TestPush(t *testing.T) {
 	})
 }
 
-// The README's code for receivers takes what is pushed, and nothing else.
-func TestTheREADMEVerifiesAPush(t *testing.T) {
+// The code for receivers in SIGNATURES.md takes what is pushed with the signature hmac, and nothing else.
+func TestThePageOfSignaturesVerifiesAPush(t *testing.T) {
 	t.Parallel()
-	p := shared(t).pushes(t, nil)
+	p := shared(t).pushes(t, map[string]any{"signature": "hmac"})
 	p.want(p.path, p.add(p.path, 0, 1))
 	push := p.receiver.Pushes()[0]
 	root, err := harness.Root()
 	if err != nil {
 		t.Fatal(err)
 	}
-	readme, err := os.ReadFile(filepath.Join(root, "README.md"))
+	page, err := os.ReadFile(filepath.Join(root, "dispatcher/format/SIGNATURES.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, code, _ := strings.Cut(string(readme), "```js\n")
-	code, _, found := strings.Cut(code, "```")
-	if !found {
-		t.Fatal("the README has no code for receivers")
+	found := regexp.MustCompile("```js\n([^`]*export function verify\\([\\s\\S]*?)```").FindSubmatch(page)
+	if found == nil {
+		t.Fatal("the page has no code for receivers")
 	}
 	file := filepath.Join(t.TempDir(), "verify.mjs")
 	ask := `
 const [header, body, secret] = process.argv.slice(2);
 process.stdout.write(String(verify({ "webhook-signature": header }, Buffer.from(body), secret)));
 `
-	if err := os.WriteFile(file, []byte(code+ask), 0o600); err != nil {
+	if err := os.WriteFile(file, slices.Concat(found[1], []byte(ask)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	signature := push.Header.Get("Webhook-Signature")

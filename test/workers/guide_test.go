@@ -13,11 +13,16 @@ import (
 	"reveille/test/harness"
 )
 
-const guide = "GUIDE.md"
+// signatures is the page of how to verify a request.
+const signatures = "../../dispatcher/format/SIGNATURES.md"
 
-// block is a block of code of the guide. Before it stands a comment that says what it is to be held against: "file: "
+// guide is the pages for those who write workers.
+var guide = []string{"GUIDE.md", "CALLBACKS.md", signatures}
+
+// block is a block of code of a page. Before it stands a comment that says what it is to be held against: "file: "
 // and one of the examples, or "json: " and what it is the body of.
 type block struct {
+	page              string
 	line              int
 	kind, of          string
 	language, content string
@@ -29,8 +34,10 @@ func TestTheCodeInTheGuideIsThatOfTheExamples(t *testing.T) {
 		switch {
 		case b.language == "json":
 			continue // held against what the program sends and takes, below
+		case b.page == signatures && b.kind == "":
+			continue // run, in other tests
 		case b.kind != "file" || !strings.HasSuffix(b.of, "."+b.language):
-			t.Errorf("%s:%d: a block of %s without the example that it is from", guide, b.line, b.language)
+			t.Errorf("%s:%d: a block of %s without the example that it is from", b.page, b.line, b.language)
 			continue
 		}
 		text, err := os.ReadFile(b.of)
@@ -38,7 +45,7 @@ func TestTheCodeInTheGuideIsThatOfTheExamples(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !strings.Contains("\n"+string(text), "\n"+b.content) {
-			t.Errorf("%s:%d: %s has no such lines:\n%s", guide, b.line, b.of, b.content)
+			t.Errorf("%s:%d: %s has no such lines:\n%s", b.page, b.line, b.of, b.content)
 		}
 		quoted[b.of] = true
 	}
@@ -60,7 +67,7 @@ func TestTheBodiesInTheGuideHaveTheFieldsOfTheContract(t *testing.T) {
 		d := json.NewDecoder(strings.NewReader(b.content))
 		d.DisallowUnknownFields()
 		if err := d.Decode(body); err != nil {
-			t.Errorf("%s:%d: %v", guide, b.line, err)
+			t.Errorf("%s:%d: %v", b.page, b.line, err)
 			continue
 		}
 		// Every field has a value, so all that there are survive being left out when empty.
@@ -71,7 +78,7 @@ func TestTheBodiesInTheGuideHaveTheFieldsOfTheContract(t *testing.T) {
 		}
 		for name, value := range all {
 			if _, ok := shown[name]; !ok || bytes.Equal(value, []byte("null")) {
-				t.Errorf("%s:%d: the field %q is missing", guide, b.line, name)
+				t.Errorf("%s:%d: the field %q is missing", b.page, b.line, name)
 			}
 		}
 	}
@@ -95,11 +102,15 @@ func TestTheGuideListsEveryAnswerToACallbackWithItsStatus(t *testing.T) {
 
 func read(t *testing.T) string {
 	t.Helper()
-	text, err := os.ReadFile(guide)
-	if err != nil {
-		t.Fatal(err)
+	var all strings.Builder
+	for _, page := range guide {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all.Write(text)
 	}
-	return string(text)
+	return all.String()
 }
 
 var origin = regexp.MustCompile(`^<!-- (file|json): (\S+) -->$`)
@@ -107,29 +118,38 @@ var origin = regexp.MustCompile(`^<!-- (file|json): (\S+) -->$`)
 // blocks returns the fenced blocks of code of the guide.
 func blocks(t *testing.T) (list []block) {
 	t.Helper()
-	var b *block
-	before := ""
-	n := 0
-	for line := range strings.Lines(read(t)) {
-		n++
-		trimmed := strings.TrimRight(line, "\n")
-		language, fence := strings.CutPrefix(trimmed, "```")
-		switch {
-		case fence && b == nil:
-			b = &block{line: n, language: language}
-			if m := origin.FindStringSubmatch(before); m != nil {
-				b.kind, b.of = m[1], m[2]
-			}
-		case fence:
-			list = append(list, *b)
-			b = nil
-		case b != nil:
-			b.content += line
+	for _, page := range guide {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
 		}
-		before = trimmed
+		var b *block
+		before := ""
+		n := 0
+		for line := range strings.Lines(string(text)) {
+			n++
+			trimmed := strings.TrimRight(line, "\n")
+			language, fence := strings.CutPrefix(trimmed, "```")
+			switch {
+			case fence && b == nil:
+				b = &block{page: page, line: n, language: language}
+				if m := origin.FindStringSubmatch(before); m != nil {
+					b.kind, b.of = m[1], m[2]
+				}
+			case fence:
+				list = append(list, *b)
+				b = nil
+			case b != nil:
+				b.content += line
+			}
+			before = trimmed
+		}
+		if b != nil {
+			t.Fatalf("%s has a block of code that does not end", page)
+		}
 	}
-	if b != nil || len(list) == 0 {
-		t.Fatalf("%s has no block of code, or one that does not end", guide)
+	if len(list) == 0 {
+		t.Fatal("the guide has no block of code")
 	}
 	return list
 }

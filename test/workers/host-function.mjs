@@ -1,10 +1,10 @@
-// Answers 200 to requests that the function in README.md finds rightly signed, and 401 to others.
+// Answers 200 to requests that the function in SIGNATURES.md finds rightly signed, and 401 to others.
 import { readFileSync } from "node:fs"
 import { createServer } from "node:http"
 import { announce, endWithParent, settings } from "./host.mjs"
 
 settings()
-const page = readFileSync(new URL("../../README.md", import.meta.url), "utf8")
+const page = readFileSync(new URL("../../dispatcher/format/SIGNATURES.md", import.meta.url), "utf8")
 const [, code] = /```js\n([^`]*export function verify\([\s\S]*?)```/.exec(page)
 const { verify } = await import("data:text/javascript," + encodeURIComponent(code))
 const server = createServer(async (request, response) => {

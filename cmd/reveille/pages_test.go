@@ -1,0 +1,212 @@
+package main
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"maps"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"reveille/fsm"
+)
+
+// How many words a page may have, the code in it included.
+const (
+	frontPageWords = 1300
+	pageWords      = 1500
+	sentenceWords  = 25
+)
+
+// long are pages that are looked things up in rather than read: made from the code, or what a measurement printed.
+var long = []string{
+	"charts/reveille/README.md", metricsPage, "cmd/reveille/SETTINGS.md", "test/bench/RESULTS.md",
+	"test/fault/RESULTS.md",
+}
+
+// quoting are pages of which parts are written elsewhere, in the code or by a measurement.
+var quoting = append([]string{"test/conformance/OJS.md"}, long...)
+
+func TestEveryPageIsShortAndTwoClicksFromTheFrontPage(t *testing.T) {
+	pages := markdown(t, project())
+	for _, problem := range slices.Concat(longPages(pages), longSentences(pages), farPages(pages)) {
+		t.Error(problem)
+	}
+}
+
+func TestAPageThatIsLongOrFarIsFound(t *testing.T) {
+	words := func(n int) string { return strings.Repeat("word ", n) }
+	pages := map[string]string{
+		"README.md": "# Reveille\n\n[a](a/A.md)\n\n" + words(1300),
+		"a/A.md":    "See [b](../b/B.md), `[code](../d/D.md)`.\n\n" + strings.Repeat("Word word. ", 748),
+		"b/B.md":    "[c](C.md#c)\n\n```\n" + words(1500) + "\n```\n",
+		"b/C.md": "A " + words(24) + "**here.** Short `" + words(30) + "` one. [" + words(3) + "](x)\n\n" +
+			"    " + words(30),
+		"d/D.md":       "| cell " + words(24) + "| cell " + words(25) + "|\n- An item " + words(23) + "\n- Item",
+		"b/CHANGES.md": "",
+	}
+	want := []string{
+		"README.md has 1303 words, more than 1300", "b/B.md has 1503 words, more than 1500",
+		"b/C.md: a sentence of 26 words: A word word word word word word …",
+		"README.md: a sentence of 1300 words: word word word word word word word …",
+		"d/D.md: a sentence of 26 words: cell word word word word word word …",
+		"b/C.md is more than two clicks away from README.md", "d/D.md is more than two clicks away from README.md",
+		"b/CHANGES.md is more than two clicks away from README.md",
+	}
+	got := slices.Concat(longPages(pages), longSentences(pages), farPages(pages))
+	slices.Sort(want)
+	slices.Sort(got)
+	if !slices.Equal(got, want) {
+		t.Errorf("found\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+func longPages(pages map[string]string) (problems []string) {
+	for page, text := range pages {
+		most := pageWords
+		if page == "README.md" {
+			most = frontPageWords
+		}
+		if n := len(strings.Fields(text)); n > most && !slices.Contains(long, page) {
+			problems = append(problems, fmt.Sprintf("%s has %d words, more than %d", page, n, most))
+		}
+	}
+	return problems
+}
+
+var (
+	linkText    = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
+	listItem    = regexp.MustCompile(`^\s*([-*]|\d+\.)\s+`)
+	sentenceEnd = regexp.MustCompile("[.!?;:]\\s+[A-Z\"`(]")
+	tableBar    = regexp.MustCompile(`(?:^|[^\\])\|`)
+)
+
+// longSentences says which sentences have to be read twice. An item of a list and a cell of a table end one.
+func longSentences(pages map[string]string) (problems []string) {
+	for page, text := range pages {
+		if slices.Contains(quoting, page) {
+			continue
+		}
+		for _, block := range blocks(text) {
+			block = linkText.ReplaceAllString(inlineCode.ReplaceAllString(block, "Code"), "$1")
+			for block != "" {
+				sentence := block
+				if at := sentenceEnd.FindStringIndex(block); at != nil {
+					sentence = block[:at[0]+1]
+				}
+				block = strings.TrimSpace(strings.TrimPrefix(block, sentence))
+				if words := strings.Fields(sentence); len(words) > sentenceWords {
+					problems = append(problems, fmt.Sprintf("%s: a sentence of %d words: %s …", page, len(words),
+						strings.Join(words[:7], " ")))
+				}
+			}
+		}
+	}
+	return problems
+}
+
+// blocks are the paragraphs, items and cells of a page.
+func blocks(text string) (list []string) {
+	var block []string
+	end := func() {
+		if len(block) > 0 {
+			list = append(list, strings.Join(block, " "))
+		}
+		block = nil
+	}
+	for _, line := range prose(strings.ReplaceAll(text, "**", "")) {
+		switch {
+		case strings.TrimSpace(line) == "", strings.HasPrefix(line, "    "), strings.HasPrefix(line, "#"),
+			strings.HasPrefix(line, "<"):
+			end()
+		case strings.HasPrefix(line, "|"):
+			end()
+			list = append(list, tableBar.Split(line, -1)...)
+		case listItem.MatchString(line):
+			end()
+			block = append(block, listItem.ReplaceAllString(line, ""))
+		default:
+			block = append(block, line)
+		}
+	}
+	end()
+	return list
+}
+
+// farPages says which pages a reader of the front page does not find.
+func farPages(pages map[string]string) (problems []string) {
+	near := map[string]bool{"README.md": true}
+	for range 2 {
+		for _, page := range slices.Collect(maps.Keys(near)) {
+			for _, line := range prose(pages[page]) {
+				for _, m := range link.FindAllStringSubmatch(inlineCode.ReplaceAllString(line, ""), -1) {
+					if file, _, _ := strings.Cut(m[1]+m[2], "#"); file != "" {
+						near[path.Join(path.Dir(page), file)] = true
+					}
+				}
+			}
+		}
+	}
+	for page := range pages {
+		if !near[page] && !strings.HasPrefix(page, ".github/") {
+			problems = append(problems, page+" is more than two clicks away from README.md")
+		}
+	}
+	return problems
+}
+
+const errorsPage = "httpapi/ERRORS.md"
+
+var errorRow = regexp.MustCompile("(?m)^\\| `([A-Z_]+)` \\| (\\d{3}) \\|")
+
+func TestEveryErrorCodeIsExplainedWithItsStatus(t *testing.T) {
+	explained := map[fsm.Code]int{}
+	for _, m := range errorRow.FindAllStringSubmatch(markdown(t, project())[errorsPage], -1) {
+		if _, twice := explained[fsm.Code(m[1])]; twice {
+			t.Errorf("%s explains %s twice", errorsPage, m[1])
+		}
+		explained[fsm.Code(m[1])], _ = strconv.Atoi(m[2])
+	}
+	codes := errorCodes(t)
+	for _, c := range codes {
+		if explained[c] != c.Status() {
+			t.Errorf("%s says %d of %s, which is answered with %d", errorsPage, explained[c], c, c.Status())
+		}
+	}
+	for c := range explained {
+		if !slices.Contains(codes, c) {
+			t.Errorf("%s explains %s, which no answer has", errorsPage, c)
+		}
+	}
+}
+
+// errorCodes are the constants of fsm.Code.
+func errorCodes(t *testing.T) (codes []fsm.Code) {
+	t.Helper()
+	source, err := fs.ReadFile(project(), "fsm/errors.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := parser.ParseFile(token.NewFileSet(), "errors.go", source, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		if spec, ok := n.(*ast.ValueSpec); ok && len(spec.Values) == 1 {
+			if kind, ok := spec.Type.(*ast.Ident); ok && kind.Name == "Code" {
+				codes = append(codes, fsm.Code(written(spec.Values[0])))
+			}
+		}
+		return true
+	})
+	if len(codes) < 20 {
+		t.Fatalf("only %q: that cannot be all", codes)
+	}
+	return codes
+}
