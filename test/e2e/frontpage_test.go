@@ -68,29 +68,54 @@ func TestTheCommandsOfTheFrontPage(t *testing.T) {
 	}
 }
 
+// The commands by which the page of pushes has a reader begin do what it says.
+func TestTheFirstCommandsOfThePageOfPushes(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	receiver := harness.NewReceiver(t)
+	place := strings.NewReplacer("http://localhost:8080", e.gateway.Root, "http://localhost:3000/hook", receiver.URL)
+	blocks := commandsOf(t, "dispatcher/PUSH.md", "Start")
+	for _, commands := range blocks[:2] {
+		shell(t, place.Replace(commands), nil)
+	}
+	if _, events := receiver.Await("/orders/1007", 1); events[0] != `{"order":1007,"state":"paid"}` {
+		t.Errorf("the receiver got %s", events)
+	}
+	shell(t, "curl -X DELETE '"+e.gateway.Root+"/**?subscription=billing'", nil)
+}
+
 // frontPageCommands are the blocks of the section that is meant to be pasted, without what builds and starts the
 // program.
 func frontPageCommands(t *testing.T) []string {
+	t.Helper()
+	blocks := commandsOf(t, "README.md", "Put it beside your own server")
+	for i := range blocks {
+		for _, line := range []string{"    make build\n", "    ./reveille\n"} {
+			blocks[i] = strings.Replace(blocks[i], line, "", 1)
+		}
+	}
+	if len(blocks) != 5 {
+		t.Fatalf("%d blocks: %q", len(blocks), blocks)
+	}
+	return blocks
+}
+
+// commandsOf are the indented blocks of a section of a page.
+func commandsOf(t *testing.T, page, title string) []string {
 	t.Helper()
 	root, err := harness.Root()
 	if err != nil {
 		t.Fatal(err)
 	}
-	page, err := os.ReadFile(filepath.Join(root, "README.md"))
+	text, err := os.ReadFile(filepath.Join(root, page))
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, section, _ := strings.Cut(string(page), "\n## Put it beside your own server\n")
+	_, section, _ := strings.Cut(string(text), "\n## "+title+"\n")
 	section, _, _ = strings.Cut(section, "\n## ")
-	var blocks []string
-	for _, block := range regexp.MustCompile(`(?m)(?:^    .*\n)+`).FindAllString(section, -1) {
-		for _, line := range []string{"    make build\n", "    ./reveille\n"} {
-			block = strings.Replace(block, line, "", 1)
-		}
-		blocks = append(blocks, block)
-	}
-	if len(blocks) != 5 {
-		t.Fatalf("%d blocks: %q", len(blocks), blocks)
+	blocks := regexp.MustCompile(`(?m)(?:^    .*\n)+`).FindAllString(section, -1)
+	if len(blocks) < 2 {
+		t.Fatalf("%s has no commands below %q", page, title)
 	}
 	return blocks
 }
