@@ -17,8 +17,8 @@ import (
 // pushSub stores a subscription whose events are pushed, one failure of which is retried.
 func (s *memStore) pushSub(webhook string, change func(*fsm.Subscription)) fsm.Subscription {
 	sub := fsm.Subscription{
-		ID: "s", Generation: "g-s", Pattern: "/s/*", Webhook: webhook, Secret: "whsec_s_secret", Mode: fsm.ModePush,
-		Retry: []time.Duration{time.Millisecond},
+		ID: "s", Generation: "g-s", Pattern: "/s/*", Webhook: webhook, Secret: "whsec_c19zZWNyZXQ=",
+		Mode: fsm.ModePush, Retry: []time.Duration{time.Millisecond},
 	}
 	if change != nil {
 		change(&sub)

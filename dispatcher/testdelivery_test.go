@@ -89,7 +89,7 @@ func TestATestDeliveryIsSentAsDeliveriesAre(t *testing.T) {
 	for mode, sub := range modes(f.store, hook+"/hook?a=b") {
 		sub.Headers = map[string]string{"X-Team": "blue"}
 		sub.Authorization = fsm.Authorization{Query: "access_token", Secret: "hush"}
-		sub.Previous = fsm.PreviousSecret{Secret: "whsec_first", Until: now.Add(time.Hour)}
+		sub.Previous = fsm.PreviousSecret{Secret: "whsec_Zmlyc3Q=", Until: now.Add(time.Hour)}
 		if _, err := f.Test(t.Context(), sub); err != nil {
 			t.Fatal(err)
 		}
@@ -98,11 +98,21 @@ func TestATestDeliveryIsSentAsDeliveriesAre(t *testing.T) {
 		if err := json.Unmarshal(r.body, &event); err != nil || event.Type != format.TestType {
 			t.Errorf("%s: %s, %v", mode, r.body, err)
 		}
-		for header, want := range map[string]string{
-			format.SignatureHeader:    format.Sign("whsec_first", now, r.body),
-			format.NewSignatureHeader: format.Sign(sub.Secret, now, r.body),
-			format.IDHeader:           event.ID, "X-Team": "blue", "User-Agent": "Reveille/test",
-		} {
+		want := map[string]string{format.IDHeader: event.ID, "X-Team": "blue", "User-Agent": "Reveille/test"}
+		signature := r.Header.Get(format.SignatureHeader)
+		if mode == "wake" {
+			want[format.SignatureHeader] = format.Sign(sub.Previous.Secret, now, r.body)
+			want[format.NewSignatureHeader] = format.Sign(sub.Secret, now, r.body)
+		} else {
+			for _, secret := range []string{sub.Secret, sub.Previous.Secret} {
+				e := format.ExamineStandard(
+					secret, event.ID, r.Header.Get(format.TimestampHeader), signature, r.body, now, 0)
+				if !e.OK() {
+					t.Errorf("%s: the signature %s: %+v", mode, signature, e)
+				}
+			}
+		}
+		for header, want := range want {
 			if h := r.Header.Get(header); h != want || h == "" {
 				t.Errorf("%s: %s is %q, want %q", mode, header, h, want)
 			}

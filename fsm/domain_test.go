@@ -397,14 +397,27 @@ func TestASubscriptionIsTheSameOnlyIfItIsDeliveredInTheSameWay(t *testing.T) {
 func TestTheDefaultsOfASubscriptionGoByItsMode(t *testing.T) {
 	push := Subscription{ID: "s", Mode: ModePush}.WithDefaults()
 	want := Subscription{
-		ID: "s", Mode: ModePush, Format: FormatJSON, Signature: SignatureHMAC, Batch: 1, Ordering: OrderingStream,
-		Timeout: PushTimeout, Retry: PushRetry,
+		ID: "s", Mode: ModePush, Format: FormatJSON, Signature: SignatureStandardWebhooks, Batch: 1,
+		Ordering: OrderingStream, Timeout: PushTimeout, Retry: PushRetry,
 	}
 	if !push.Equal(want) {
 		t.Errorf("the defaults are %+v, want %+v", push, want)
 	}
+	for _, mode := range Modes {
+		for _, f := range Formats[mode] {
+			want := map[Mode]Signature{ModeWake: SignatureHMAC, ModePush: SignatureStandardWebhooks}[mode]
+			if got := (Subscription{Mode: mode, Format: f}).WithDefaults().Signature; got != want {
+				t.Errorf("a delivery of mode %s and format %s is signed by %s, want %s", mode, f, got, want)
+			}
+		}
+		for _, s := range Signatures {
+			if got := (Subscription{Mode: mode, Signature: s}).WithDefaults().Signature; got != s {
+				t.Errorf("a delivery of mode %s that asks for %s is signed by %s", mode, s, got)
+			}
+		}
+	}
 	set := Subscription{
-		ID: "s", Mode: ModePush, Format: "cloudevents", Signature: SignatureStandardWebhooks, Batch: 7,
+		ID: "s", Mode: ModePush, Format: "cloudevents", Signature: SignatureHMAC, Batch: 7,
 		Ordering: "key", Timeout: time.Second, Retry: []time.Duration{time.Minute},
 	}
 	if got := set.WithDefaults(); !got.Equal(set) {

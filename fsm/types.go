@@ -87,7 +87,7 @@ type Signature string
 // Ordering is what a failed delivery of ModePush holds up.
 type Ordering string
 
-// The known modes, formats, signature schemes and orderings. The first of each is the default.
+// The known modes, formats, signature schemes and orderings. WithDefaults says which are the defaults.
 const (
 	ModeWake Mode = "wake"
 	// ModePush brings the events themselves.
@@ -103,9 +103,10 @@ const (
 	// FormatOJS is one event as the webhooks of Open Job Spec have it, with their headers and signature.
 	FormatOJS Format = "ojs"
 
-	// SignatureHMAC is the scheme of the webhook spec (Webhook Signature Verification).
+	// SignatureHMAC is the scheme of the webhook spec (Webhook Signature Verification), and the default of ModeWake.
 	SignatureHMAC Signature = "hmac"
-	// SignatureStandardWebhooks is that of Standard Webhooks, https://www.standardwebhooks.com.
+	// SignatureStandardWebhooks is that of Standard Webhooks, https://www.standardwebhooks.com, and the default of
+	// ModePush in every format: there are libraries for it.
 	SignatureStandardWebhooks Signature = "standard-webhooks"
 
 	// OrderingStream is the order of the stream: nothing passes an event whose delivery fails.
@@ -114,7 +115,7 @@ const (
 	OrderingNone Ordering = "none"
 )
 
-// What is known of each; the first is the default. Formats go by the mode.
+// What is known of each; the first is the default, except of Signatures. Formats go by the mode.
 var (
 	Modes   = []Mode{ModeWake, ModePush}
 	Formats = map[Mode][]Format{
@@ -146,11 +147,12 @@ func (s Signature) NewSecret(random []byte) string {
 // store.
 func (s Subscription) WithDefaults() Subscription {
 	s.Mode = cmp.Or(s.Mode, ModeWake)
-	s.Signature = cmp.Or(s.Signature, SignatureHMAC)
 	if s.Mode != ModePush {
 		s.Format = cmp.Or(s.Format, FormatWake)
+		s.Signature = cmp.Or(s.Signature, SignatureHMAC)
 		return s
 	}
+	s.Signature = cmp.Or(s.Signature, SignatureStandardWebhooks)
 	s.Format = cmp.Or(s.Format, FormatJSON)
 	s.Batch = cmp.Or(s.Batch, 1)
 	s.Ordering = cmp.Or(s.Ordering, OrderingStream)

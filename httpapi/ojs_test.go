@@ -56,7 +56,7 @@ func TestASubscriptionOfOJS(t *testing.T) {
 	path, a := h.ojs(`,"metadata":{"owner":"platform-team"}`)
 	id, secret := a.body["id"].(string), a.body["secret"].(string)
 	shape := regexp.MustCompile(`^\{"id":"sub_[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}",` +
-		`"url":"https://w.example/hook","events":\["\*"\],"active":true,"secret":"whsec_[A-Za-z0-9_-]{43}",` +
+		`"url":"https://w.example/hook","events":\["\*"\],"active":true,"secret":"whsec_[A-Za-z0-9+/]{43}=",` +
 		`"metadata":\{"owner":"platform-team"\},"created_at":"2026-01-02T03:04:05Z"\}\n$`)
 	if !shape.MatchString(a.text) || a.header.Get("Cache-Control") != "no-store" {
 		t.Errorf("got %s", a.text)
@@ -64,8 +64,8 @@ func TestASubscriptionOfOJS(t *testing.T) {
 	sub := h.stored(path)
 	want := fsm.Subscription{
 		ID: id, Generation: sub.Generation, Pattern: "/jobs/**", Webhook: "https://w.example/hook", Secret: secret,
-		Mode: fsm.ModePush, Format: fsm.FormatOJS, Signature: fsm.SignatureHMAC, Batch: 1, Ordering: fsm.OrderingNone,
-		Timeout: 30 * time.Second, Metadata: map[string]string{"owner": "platform-team"},
+		Mode: fsm.ModePush, Format: fsm.FormatOJS, Signature: fsm.SignatureStandardWebhooks, Batch: 1,
+		Ordering: fsm.OrderingNone, Timeout: 30 * time.Second, Metadata: map[string]string{"owner": "platform-team"},
 		Retry: []time.Duration{
 			30 * time.Second, 2 * time.Minute, 10 * time.Minute, time.Hour, 4 * time.Hour, 12 * time.Hour,
 			24 * time.Hour,

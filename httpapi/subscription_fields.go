@@ -23,13 +23,14 @@ const (
 // once, and leaves the subscription's maps and lists as they are.
 type setting func(*fsm.Subscription) error
 
-// settings are the fields of a subscription beside its webhook, description and signature, in the order in which they
-// are set: the others go by the mode. null stands for the default.
+// settings are the fields of a subscription beside its webhook, description and start, in the order in which they are
+// set: the others go by the mode. null stands for the default.
 var settings = []struct {
 	name string
 	read func(object) (setting, error)
 }{
 	{"mode", readMode},
+	{"signature", readSignature},
 	{"format", readFormat},
 	{"batch", readBatch},
 	{"events", readEvents},
@@ -68,6 +69,7 @@ func readSettings(o object) (asked []setting, err error) {
 // settingsBody shows the settings. The webhook spec knows none of them, so a subscription of ModeWake shows only what
 // is not the default.
 type settingsBody struct {
+	Signature fsm.Signature `json:"signature,omitempty"`
 	// Start is left out for streams that begin at their end.
 	Start  string     `json:"start,omitempty"`
 	Mode   fsm.Mode   `json:"mode,omitempty"`
@@ -91,6 +93,9 @@ func settingsOf(sub fsm.Subscription) settingsBody {
 	b := settingsBody{Batch: sub.Batch, Headers: slices.Sorted(maps.Keys(sub.Headers)), Metadata: sub.Metadata}
 	b.filterBody = filterOf(sub)
 	b.Start, b.Ordering, b.Authorization = sub.Start.Value(), sub.Ordering, authorizationOf(sub)
+	if sub.Mode != fsm.ModeWake || sub.Signature != fsm.SignatureHMAC {
+		b.Signature = sub.Signature
+	}
 	if sub.Mode != fsm.ModeWake {
 		b.Mode = sub.Mode
 	}
@@ -142,6 +147,18 @@ func readMode(o object) (setting, error) {
 				"mode cannot be changed from %q: delete the subscription and create it anew", clipped(string(sub.Mode)))
 		}
 		sub.Mode = mode
+		return nil
+	}, err
+}
+
+// readSignature reads the signature scheme, whose default goes by the mode.
+func readSignature(o object) (setting, error) {
+	signature, err := oneOf(o, "signature", fsm.Signatures)
+	if isNull(o["signature"]) {
+		signature = ""
+	}
+	return func(sub *fsm.Subscription) error {
+		sub.Signature = signature
 		return nil
 	}, err
 }

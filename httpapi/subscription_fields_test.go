@@ -42,7 +42,8 @@ func allowed(n int) string {
 }
 
 func TestASubscriptionIsStoredAndShownWithItsSettings(t *testing.T) {
-	const push = `"mode":"push","format":"json",`
+	const standard = `"signature":"standard-webhooks",`
+	const push = standard + `"mode":"push","format":"json",`
 	const once = `"batch":1,"ordering":"stream","timeout":"30s",`
 	const patient = `"retry":{"schedule":["30s","2m","10m","1h","4h","12h","24h"]}`
 	for _, c := range []struct {
@@ -53,14 +54,14 @@ func TestASubscriptionIsStoredAndShownWithItsSettings(t *testing.T) {
 		{"a wake has none", ``, fsm.Subscription{}, ``},
 		{
 			"the defaults of a wake are not shown",
-			`,"start":"now","mode":"wake","format":"wake","retry":null,"headers":{},"metadata":{}`,
+			`,"start":"now","signature":"hmac","mode":"wake","format":"wake","retry":null,"headers":{},"metadata":{}`,
 			fsm.Subscription{},
 			``,
 		},
 		{
-			"null is the default", `,"start":null,"mode":null,"format":null,"batch":null,"ordering":null,` +
-				`"events":null,"type_path":null,"filter":null,"timeout":null,"retry":null,"headers":null,` +
-				`"metadata":null`, fsm.Subscription{}, ``,
+			"null is the default", `,"start":null,"mode":null,"signature":null,"format":null,"batch":null,` +
+				`"ordering":null,"events":null,"type_path":null,"filter":null,"timeout":null,"retry":null,` +
+				`"headers":null,"metadata":null`, fsm.Subscription{}, ``,
 		},
 		{
 			"a wake with delays, headers and metadata",
@@ -77,9 +78,24 @@ func TestASubscriptionIsStoredAndShownWithItsSettings(t *testing.T) {
 		{"a push has defaults", `,"mode":"push"`, fsm.Subscription{Mode: fsm.ModePush}, "," + push + once + patient},
 		{
 			"null is the default of a push",
-			`,"mode":"push","format":null,"batch":null,"ordering":null,"timeout":null,"retry":null`,
+			`,"signature":null,"mode":"push","format":null,"batch":null,"ordering":null,"timeout":null,"retry":null`,
 			fsm.Subscription{Mode: fsm.ModePush},
 			"," + push + once + patient,
+		},
+		{
+			"a push signed as wakes are", `,"signature":"hmac","mode":"push"`,
+			fsm.Subscription{Mode: fsm.ModePush, Signature: fsm.SignatureHMAC},
+			`,"signature":"hmac","mode":"push","format":"json",` + once + patient,
+		},
+		{
+			"a wake signed as pushes are", `,"signature":"standard-webhooks"`,
+			fsm.Subscription{Signature: fsm.SignatureStandardWebhooks},
+			`,"signature":"standard-webhooks"`,
+		},
+		{
+			"a push of Open Job Spec has the default of its mode", `,"mode":"push","format":"ojs"`,
+			fsm.Subscription{Mode: fsm.ModePush, Format: fsm.FormatOJS},
+			`,` + standard + `"mode":"push","format":"ojs",` + once + patient,
 		},
 		{
 			"the mode may come last", `,"batch":1000,"timeout":"60s","format":"json","mode":"push"`,
@@ -95,12 +111,13 @@ func TestASubscriptionIsStoredAndShownWithItsSettings(t *testing.T) {
 			"a format of CloudEvents with one event in a request",
 			`,"mode":"push","batch":1,"format":"cloudevents-binary"`,
 			fsm.Subscription{Mode: fsm.ModePush, Format: fsm.FormatCloudEventsBinary},
-			`,"mode":"push","format":"cloudevents-binary",` + once + patient,
+			`,` + standard + `"mode":"push","format":"cloudevents-binary",` + once + patient,
 		},
 		{
 			"a format of CloudEvents with several", `,"mode":"push","format":"cloudevents-batch","batch":1000`,
 			fsm.Subscription{Mode: fsm.ModePush, Format: fsm.FormatCloudEventsBatch, Batch: 1000},
-			`,"mode":"push","format":"cloudevents-batch","batch":1000,"ordering":"stream","timeout":"30s",` + patient,
+			`,` + standard + `"mode":"push","format":"cloudevents-batch","batch":1000,"ordering":"stream",` +
+				`"timeout":"30s",` + patient,
 		},
 		{
 			"a filter",
@@ -254,7 +271,8 @@ func TestTheLargestHeadersAndMetadata(t *testing.T) {
 func TestAPutWithOtherSettingsIsAnotherConfiguration(t *testing.T) {
 	const target, hook = "/agents/*?subscription=s", `{"webhook":"https://w.example/hook","mode":"push"`
 	for fields, names := range map[string]string{
-		`,"mode":"wake"`: "mode, format, batch, ordering, timeout, retry", `,"batch":2`: "batch",
+		`,"mode":"wake"`: "signature, mode, format, batch, ordering, timeout, retry", `,"batch":2`: "batch",
+		`,"signature":"hmac"`:           "signature",
 		`,"timeout":"5s"`:               "timeout",
 		`,"retry":{"schedule":["30s"]}`: "retry", `,"headers":{"X-A":"2"}`: "headers", `,"headers":null`: "headers",
 		`,"headers":{"X-A":"1","X-B":""}`: "headers", `,"metadata":{"k":"w"},"batch":2`: "batch, metadata",
@@ -267,8 +285,12 @@ func TestAPutWithOtherSettingsIsAnotherConfiguration(t *testing.T) {
 		// Of a name that comes twice the last counts.
 		h.want(h.api(http.MethodPut, target, base+fields+`}`), 409, fsm.CodeSubscriptionConflict,
 			"it has another "+names)
-		if a := h.api(http.MethodPut, target, base+`,"headers":{"x-a":"1"}}`); a.status != http.StatusOK {
-			t.Errorf("the same in another spelling: %d %s", a.status, a.text)
+		for _, same := range []string{
+			`,"headers":{"x-a":"1"}}`, `,"signature":"standard-webhooks"}`, `,"signature":null}`,
+		} {
+			if a := h.api(http.MethodPut, target, base+same); a.status != http.StatusOK {
+				t.Errorf("the same, said by %s: %d %s", same, a.status, a.text)
+			}
 		}
 	}
 }
@@ -285,7 +307,10 @@ func TestAPatchOfSettings(t *testing.T) {
 			`{"start":"now","mode":"push","format":"json","batch":1,"ordering":"stream","timeout":"30s","retry":null}`,
 			func(*fsm.Subscription) {},
 		},
-		{"with the mode that is the default", headers, `{"mode":null,"format":null}`, func(*fsm.Subscription) {}},
+		{
+			"with the mode that is the default", headers, `{"mode":null,"signature":null,"format":null}`,
+			func(*fsm.Subscription) {},
+		},
 		{
 			"that sets all", `"mode":"push"`,
 			`{"batch":3,"ordering":"none","timeout":"10s","retry":{"max_attempts":2},"events":["a.*"],` +

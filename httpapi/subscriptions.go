@@ -29,8 +29,6 @@ type subscriptionBody struct {
 	Webhook     string `json:"webhook"`
 	Secret      string `json:"webhook_secret,omitempty"`
 	Description string `json:"description,omitempty"`
-	// Signature is left out for the scheme of the webhook spec, which knows no such field.
-	Signature fsm.Signature `json:"signature,omitempty"`
 	settingsBody
 	// Paused is true while an operator has the deliveries wait.
 	Paused   bool          `json:"paused,omitempty"`
@@ -43,14 +41,10 @@ type backfillBody struct {
 }
 
 func bodyOf(sub fsm.Subscription) subscriptionBody {
-	b := subscriptionBody{
+	return subscriptionBody{
 		ID: sub.ID, Pattern: sub.Pattern, Webhook: sub.Webhook, Description: sub.Description,
 		settingsBody: settingsOf(sub), Paused: sub.Paused,
 	}
-	if sub.Signature != fsm.SignatureHMAC {
-		b.Signature = sub.Signature
-	}
-	return b
 }
 
 // createSubscription answers PUT /{pattern}?subscription=ID (webhook spec, Create).
@@ -128,7 +122,7 @@ func (s *Service) changeSubscription(c echo.Context) error {
 		return err
 	}
 	body := bodyOf(stored)
-	if stored.Secret == asked.secret {
+	if stored.Secret == stored.Signature.NewSecret(asked.random) {
 		body.Secret = stored.Secret
 	}
 	writeJSON(c.Response(), http.StatusOK, body)
@@ -164,9 +158,8 @@ func (s *Service) change(
 // configuration holds the fields that the body of a PUT or PATCH has; nil for those that it lacks.
 type configuration struct {
 	webhook, description *string
-	signature            *fsm.Signature
-	// secret is what the subscription gets in exchange for the one that it had for another signature scheme.
-	secret string
+	// random makes the new secret of a subscription whose signature scheme changes.
+	random []byte
 	// settings are those of the other fields.
 	settings []setting
 }
@@ -195,16 +188,18 @@ func (asked configuration) appliedTo(sub fsm.Subscription) (fsm.Subscription, er
 	if asked.description != nil {
 		sub.Description = *asked.description
 	}
-	if asked.signature != nil && *asked.signature != sub.Signature {
-		// A previous secret is one of the other scheme.
-		sub.Signature, sub.Secret, sub.Previous = *asked.signature, asked.secret, fsm.PreviousSecret{}
-	}
+	was := sub.Signature
 	for _, set := range asked.settings {
 		if err := set(&sub); err != nil {
 			return sub, err
 		}
 	}
-	return sub.WithDefaults(), nil
+	sub = sub.WithDefaults()
+	if was != "" && sub.Signature != was {
+		// A previous secret is one of the other scheme.
+		sub.Secret, sub.Previous = sub.Signature.NewSecret(asked.random), fsm.PreviousSecret{}
+	}
+	return sub, nil
 }
 
 // readSubscription reads the fields of a PUT (all), or of a PATCH, which may lack any of them. null stands for the
@@ -224,13 +219,7 @@ func (s *Service) readSubscription(ctx context.Context, o object, all bool) (ask
 		}
 		asked.description = &description
 	}
-	if _, said := o["signature"]; said {
-		signature, err := oneOf(o, "signature", fsm.Signatures)
-		if err != nil {
-			return asked, err
-		}
-		asked.signature, asked.secret = &signature, signature.NewSecret(random(32))
-	}
+	asked.random = random(32)
 	if asked.settings, err = readSettings(o); err != nil {
 		return asked, err
 	}
@@ -241,7 +230,7 @@ func (s *Service) readSubscription(ctx context.Context, o object, all bool) (ask
 	if start != nil {
 		asked.settings = append(asked.settings, start)
 	}
-	others := []string{"webhook", "description", "signature", "start"}
+	others := []string{"webhook", "description", "start"}
 	if err := o.only(append(others, settingNames()...)...); err != nil {
 		return asked, err
 	}

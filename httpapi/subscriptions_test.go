@@ -118,6 +118,56 @@ func TestASubscriptionChoosesHowItsWakesAreSigned(t *testing.T) {
 	}
 }
 
+// TestAPatchOfTheSignatureGivesASecretOfItsScheme holds for both modes that null is the mode's default, that the secret
+// changes with the scheme, and that it stays where the scheme stays.
+func TestAPatchOfTheSignatureGivesASecretOfItsScheme(t *testing.T) {
+	const standard, asIs = fsm.SignatureStandardWebhooks, fsm.SignatureHMAC
+	secrets := map[fsm.Signature]*regexp.Regexp{
+		standard: regexp.MustCompile(`^whsec_[A-Za-z0-9+/]{43}=$`),
+		asIs:     regexp.MustCompile(`^whsec_[A-Za-z0-9_-]{43}$`),
+	}
+	for _, c := range []struct {
+		fields, patch string
+		was, becomes  fsm.Signature
+	}{
+		{`"mode":"push"`, `{}`, standard, standard},
+		{`"mode":"push"`, `{"signature":null}`, standard, standard},
+		{`"mode":"push"`, `{"signature":"standard-webhooks"}`, standard, standard},
+		{`"mode":"push"`, `{"format":"ojs"}`, standard, standard},
+		{`"mode":"push"`, `{"signature":"hmac"}`, standard, asIs},
+		{`"mode":"push","signature":"hmac"`, `{"batch":2}`, asIs, asIs},
+		{`"mode":"push","signature":"hmac"`, `{"signature":null}`, asIs, standard},
+		{`"mode":"wake"`, `{"signature":null}`, asIs, asIs},
+		{`"mode":"wake"`, `{"signature":"standard-webhooks"}`, asIs, standard},
+		{`"signature":"standard-webhooks"`, `{"description":"d"}`, standard, standard},
+		{`"signature":"standard-webhooks"`, `{"signature":null}`, standard, asIs},
+	} {
+		t.Run(c.fields+" "+c.patch, func(t *testing.T) {
+			h := newHarness(t, nil)
+			const target = "/agents/*?subscription=s"
+			made := h.api(http.MethodPut, target, `{"webhook":"https://w.example/hook",`+c.fields+`}`)
+			first, _ := made.body["webhook_secret"].(string)
+			h.secret(first)
+			if sub := h.store.db.Subscriptions()["s"]; sub.Signature != c.was || !secrets[c.was].MatchString(first) {
+				t.Fatalf("it was created with %s and a secret of %d characters", sub.Signature, len(first))
+			}
+			a := h.api(http.MethodPatch, target, c.patch)
+			second, told := a.body["webhook_secret"].(string)
+			if told {
+				h.secret(second)
+			}
+			sub := h.store.db.Subscriptions()["s"]
+			if a.status != http.StatusOK || sub.Signature != c.becomes || told != (c.was != c.becomes) {
+				t.Errorf("status %d, a new secret: %t; it is signed by %s", a.status, told, sub.Signature)
+			}
+			if told && second != sub.Secret || !told && sub.Secret != first ||
+				!secrets[c.becomes].MatchString(sub.Secret) {
+				t.Error("the secret is not that of its scheme")
+			}
+		})
+	}
+}
+
 func TestAPatchChangesWhatItNamesAndNothingElse(t *testing.T) {
 	const target = "/agents/*?subscription=s"
 	for _, c := range []struct {
@@ -144,7 +194,7 @@ func TestAPatchChangesWhatItNamesAndNothingElse(t *testing.T) {
 		{patch: `{"webhook":"https://w.example/moved","signature":"md5"}`, refused: "signature must be"},
 		{
 			patch:   `{"pattern":"/other/*"}`,
-			refused: `unknown field "pattern"; known are webhook, description, signature`,
+			refused: `unknown field "pattern"; known are webhook, description, start, mode, signature`,
 		},
 		{patch: `[]`, refused: "not a JSON object"},
 	} {
@@ -360,7 +410,7 @@ func TestSubscriptionErrorsNameTheCauseAndChangeNothing(t *testing.T) {
 			"an unknown field", "PUT", "/a?subscription=a",
 			`{"webhook":"https://w.example/","descripton":"d","retries":3}`,
 			400, fsm.CodeInvalidRequest,
-			`unknown field "descripton", "retries"; known are webhook, description, signature`,
+			`unknown field "descripton", "retries"; known are webhook, description, start, mode, signature`,
 		},
 		{
 			"a pattern out of the root", "PUT", "/..%2ftenantB%2fx?subscription=a", hook, 400, fsm.CodeInvalidPattern,

@@ -46,6 +46,43 @@ func TestASubscriptionIsStoredWithHowItIsDelivered(t *testing.T) {
 	}
 }
 
+// TestEveryRecordSaysHowDeliveriesAreSigned holds that no record goes by a default that another version may not have.
+func TestEveryRecordSaysHowDeliveriesAreSigned(t *testing.T) {
+	t.Parallel()
+	server := redisstore.EmptyRedis(t)
+	w, other := open(t, server.URL, 4), open(t, server.URL, 4)
+	for _, mode := range fsm.Modes {
+		for _, signature := range append([]fsm.Signature{""}, fsm.Signatures...) {
+			sub := subscription(string(mode) + "-" + string(signature))
+			sub.Mode, sub.Signature = mode, signature
+			want := sub.WithDefaults().Signature
+			if _, _, err := w.CreateSubscription(t.Context(), sub); err != nil {
+				t.Fatal(err)
+			}
+			for _, when := range []string{"created", "changed"} {
+				var stored map[string]any
+				text := w.rdb.HGet(t.Context(), storedSubscriptions, sub.ID).Val()
+				if err := json.Unmarshal([]byte(text), &stored); err != nil || stored["signature"] != string(want) {
+					t.Errorf("%s, %s: the record says %v, %v; want %s", sub.ID, when, stored["signature"], err, want)
+				}
+				if err := other.RefreshCatalog(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if got, _ := other.Catalog().Get(sub.ID); got.Signature != want {
+					t.Errorf("%s, %s: another replica signs by %s, want %s", sub.ID, when, got.Signature, want)
+				}
+				_, err := w.ChangeSubscription(t.Context(), sub.ID, func(s fsm.Subscription) (fsm.Subscription, error) {
+					s.Description += "."
+					return s, nil
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+}
+
 // TestTheSettingsOfASubscriptionAreStored takes them from one replica to another: when it is created, and when a change
 // takes off what it can.
 func TestTheSettingsOfASubscriptionAreStored(t *testing.T) {

@@ -44,11 +44,11 @@ func delivers(t *testing.T, f fsm.Format, b fsm.Batch, path string) (http.Header
 	if err != nil {
 		t.Fatalf("%s: %v", f, err)
 	}
-	if e := Examine(exampleSecret, h.Get(SignatureHeader), body, d.At, SignatureTolerance); !e.OK() ||
-		h.Get(IDHeader) != d.ID || h.Get(StreamHeader) != path {
+	if e := ExamineStandard(exampleSecret, h.Get(IDHeader), h.Get(TimestampHeader), h.Get(SignatureHeader), body, d.At,
+		SignatureTolerance); !e.OK() || h.Get(IDHeader) != d.ID || h.Get(StreamHeader) != path {
 		t.Errorf("%s: the header is %v", f, h)
 	}
-	for _, name := range []string{SignatureHeader, IDHeader, StreamHeader} {
+	for _, name := range []string{SignatureHeader, TimestampHeader, IDHeader, StreamHeader} {
 		h.Del(name)
 	}
 	return h, string(body)
@@ -422,7 +422,7 @@ func TestEveryFormatOfAPushSaysHowManyEventsItTakes(t *testing.T) {
 		if f.Single() {
 			want = 1
 		}
-		d := Delivery{PublicURL: publicURL, Wake: fsm.Wake{Primary: stream}}
+		d := Delivery{PublicURL: publicURL, Wake: fsm.Wake{Primary: stream}, Secret: exampleSecret}
 		if n := format.Most(d); n != want {
 			t.Errorf("%s: %d events, want %d", f, n, want)
 		}

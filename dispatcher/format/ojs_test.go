@@ -32,8 +32,14 @@ const ojsExample = `{
 // ojsRequest is what a subscription with the format ojs gets of a delivery.
 func ojsRequest(t *testing.T, d Delivery) (http.Header, string) {
 	t.Helper()
-	sub := fsm.Subscription{ID: "sub_1", Mode: fsm.ModePush, Format: fsm.FormatOJS, Secret: d.Secret}.WithDefaults()
-	f, err := Of(sub)
+	return ojsSignedBy(t, d, "")
+}
+
+func ojsSignedBy(t *testing.T, d Delivery, s fsm.Signature) (http.Header, string) {
+	t.Helper()
+	f, err := Of(fsm.Subscription{
+		ID: "sub_1", Mode: fsm.ModePush, Format: fsm.FormatOJS, Signature: s, Secret: d.Secret,
+	}.WithDefaults())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,29 +57,36 @@ func ojsDelivery(b fsm.Batch) Delivery {
 		WokeAt: time.UnixMilli(1704067100250),
 	}
 	return Delivery{
-		Wake: wake, ID: b.DeliveryID(wake), Batch: b, PublicURL: publicURL, Secret: "whsec_new",
+		Wake: wake, ID: b.DeliveryID(wake), Batch: b, PublicURL: publicURL, Secret: "whsec_bmV3",
 		At: time.Unix(1704067200, 999_999_999),
 	}
 }
 
 // TestAnOJSEventGoesOnUnchanged holds the body and every header of the text's own example (5.3), and that the signature
-// is the one of 8.1: over the time and the body, by the secret as it stands.
+// is the one of 8.1: over the time and the body, by the secret as it stands. Beside it is that of either scheme.
 func TestAnOJSEventGoesOnUnchanged(t *testing.T) {
 	d := ojsDelivery(jsonBatch(ojsExample))
-	h, body := ojsRequest(t, d)
-	want := http.Header{
-		"Content-Type": {"application/json"}, "User-Agent": {"OJS-Webhook/1.0"},
-		"X-Ojs-Event-Type": {"job.completed"}, "X-Ojs-Delivery-Id": {d.ID}, "X-Ojs-Subscription-Id": {"sub_1"},
-		"X-Ojs-Timestamp": {"1704067200"}, "X-Ojs-Signature": h["X-Ojs-Signature"],
-		IDHeader: {d.ID}, StreamHeader: {stream}, SignatureHeader: {Sign("whsec_new", d.At, []byte(body))},
+	// { printf '1704067200.'; printf %s "$example"; } | openssl dgst -sha256 -hmac whsec_bmV3
+	const signature = "sha256=fb750b13f04b97b0182d3f81ba8a7f70347df520dba160db226b21a2f25d66c8"
+	standard := http.Header{}
+	if err := signStandardWebhooks(standard, d, []byte(ojsExample)); err != nil {
+		t.Fatal(err)
 	}
-	if body != ojsExample || !maps.EqualFunc(h, want, slices.Equal) {
-		t.Errorf("got %v %s", h, body)
-	}
-	// { printf '1704067200.'; printf %s "$example"; } | openssl dgst -sha256 -hmac whsec_new
-	const signature = "sha256=f6d564e22df5a0b398eade6580b8de28b2f1a3021828cefed230f6740dedcb2d"
-	if got := h.Get("X-OJS-Signature"); got != signature {
-		t.Errorf("the signature is %s, want %s", got, signature)
+	for s, beside := range map[fsm.Signature]http.Header{
+		"":                            standard,
+		fsm.SignatureStandardWebhooks: standard,
+		fsm.SignatureHMAC:             {IDHeader: {d.ID}, SignatureHeader: {Sign(d.Secret, d.At, []byte(ojsExample))}},
+	} {
+		h, body := ojsSignedBy(t, d, s)
+		want := http.Header{
+			"Content-Type": {"application/json"}, "User-Agent": {"OJS-Webhook/1.0"},
+			"X-Ojs-Event-Type": {"job.completed"}, "X-Ojs-Delivery-Id": {d.ID}, "X-Ojs-Subscription-Id": {"sub_1"},
+			"X-Ojs-Timestamp": {"1704067200"}, "X-Ojs-Signature": {signature}, StreamHeader: {stream},
+		}
+		maps.Copy(want, beside)
+		if body != ojsExample || !maps.EqualFunc(h, want, slices.Equal) {
+			t.Errorf("%q: got %v %s, want %v", s, h, body, want)
+		}
 	}
 }
 
@@ -192,7 +205,7 @@ func TestATestDeliveryIsAnOJSEvent(t *testing.T) {
 	at := time.Unix(1704067200, 500_600_000)
 	sub := fsm.Subscription{ID: "sub_1"}
 	h, body := ojsRequest(t, Delivery{
-		ID: "test_1", Batch: TestBatch(sub, "test_1", at), PublicURL: publicURL, Secret: "whsec_new", At: at,
+		ID: "test_1", Batch: TestBatch(sub, "test_1", at), PublicURL: publicURL, Secret: "whsec_bmV3", At: at,
 	})
 	const want = `{"specversion":"1.0","id":"test_1","source":"https://wake.example.com","type":"webhook.test",` +
 		`"datacontenttype":"application/json","time":"2024-01-01T00:00:00.5Z","data":{"type":"webhook.test",` +

@@ -30,7 +30,7 @@ type receiver struct {
 func (r *receiver) ServeHTTP(rw http.ResponseWriter, req *http.Request) {
 	body, err := io.ReadAll(io.LimitReader(req.Body, 2<<20))
 	if err == nil {
-		err = harness.VerifySignature(r.secret, req.Header.Get("Webhook-Signature"), body, time.Now())
+		err = harness.VerifyStandard(r.secret, req.Header, body, time.Now())
 	}
 	if err != nil && req.Context().Err() == nil {
 		select {

@@ -157,8 +157,8 @@ func (r *receiver) ServeHTTP(rw http.ResponseWriter, req *http.Request) {
 	if strings.HasPrefix(string(body), "[") != (r.batch > 1) || len(events) > r.batch {
 		got.Forged = fmt.Sprintf("%d events with a batch of %d: %.40s", len(events), r.batch, body)
 	}
-	header := req.Header.Get("Webhook-Signature")
-	if err := harness.VerifySignature(r.secret, header, body, signedAt(header)); err != nil {
+	seconds, _ := strconv.ParseInt(req.Header.Get("Webhook-Timestamp"), 10, 64)
+	if err := harness.VerifyStandard(r.secret, req.Header, body, time.Unix(seconds, 0)); err != nil {
 		got.Forged = err.Error()
 	}
 	answered := r.w.journal.pushed(got)
@@ -166,7 +166,7 @@ func (r *receiver) ServeHTTP(rw http.ResponseWriter, req *http.Request) {
 	status := b.status
 	var broken *brokenAnswer
 	switch {
-	case harness.VerifySignature(r.secret, header, body, got.At) != nil:
+	case harness.VerifyStandard(r.secret, req.Header, body, got.At) != nil:
 		status = http.StatusServiceUnavailable // by the sender's clock; any other refusal would be final
 	case status != 0:
 	case r.w.chance(pushSilent):

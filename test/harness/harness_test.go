@@ -2,6 +2,7 @@ package harness
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -159,6 +160,42 @@ func TestVerifySignature(t *testing.T) {
 				t.Errorf("error %v, want ok %t", err, c.ok)
 			}
 		})
+	}
+}
+
+// TestVerifyStandard holds it against the example of the specification of Standard Webhooks.
+func TestVerifyStandard(t *testing.T) {
+	const secret, right = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD", "v1,tZ1I4/hDygAJgO5TYxiSd6Sd0kDW6hPenDe+bTa3Kkw="
+	const body = `{"email":"test@example.com","username":"test_user"}`
+	at := time.Unix(1649367553, 0)
+	for _, c := range []struct {
+		name, secret, id, signature, body string
+		late                              time.Duration
+		ok                                bool
+	}{
+		{name: "a right one is accepted", ok: true},
+		{name: "five minutes late is accepted", late: 5 * time.Minute, ok: true},
+		{name: "a right one beside another is accepted", signature: "v1,AAAA " + right, ok: true},
+		{name: "more than five minutes late is refused", late: 301 * time.Second},
+		{name: "more than five minutes early is refused", late: -301 * time.Second},
+		{name: "another secret is refused", secret: "whsec_D2FVsBQIhrscChlQIMV+b5sSYspob7oD"},
+		{name: "a secret of the other scheme is refused", secret: "whsec_test_"},
+		{name: "another id is refused", id: "msg_2"},
+		{name: "another body is refused", body: "{}"},
+		{name: "another version is refused", signature: "v1a" + right[2:]},
+		{name: "a signature of the other scheme is refused", signature: "t=1649367553,sha256=00"},
+	} {
+		header := http.Header{}
+		header.Set("Webhook-Id", cmp.Or(c.id, "msg_27UH4WbU6Z5A5EzD8u03UvzRbpk"))
+		header.Set("Webhook-Timestamp", "1649367553")
+		header.Set("Webhook-Signature", cmp.Or(c.signature, right))
+		err := VerifyStandard(cmp.Or(c.secret, secret), header, []byte(cmp.Or(c.body, body)), at.Add(c.late))
+		if (err == nil) != c.ok {
+			t.Errorf("%s: error %v", c.name, err)
+		}
+	}
+	if err := VerifyStandard(secret, http.Header{}, []byte(body), at); err == nil {
+		t.Error("no headers are accepted")
 	}
 }
 

@@ -19,10 +19,14 @@ var secretPatterns = []struct {
 	pattern *regexp.Regexp
 }{
 	{"a token", []string{"eyJ"}, regexp.MustCompile(`eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]{8,}`)},
-	{"a webhook's secret", []string{"whsec_"}, regexp.MustCompile(`whsec_[\w-]{16,}`)},
+	{"a webhook's secret", []string{"whsec_"}, regexp.MustCompile(`whsec_[\w+/-]{16,}`)},
 	{"a user's URL", []string{"://"}, regexp.MustCompile(`://[^/\s"@\[]*:[^/\s"@]+@`)},
 	{"an Authorization", []string{"earer ", "asic "}, regexp.MustCompile(`\b([Bb]earer|[Bb]asic) [\w.~+/=-]{12,}`)},
-	{"a webhook's signature", []string{"sha256="}, regexp.MustCompile(`sha256=[0-9a-f]{64}`)},
+	{
+		"a webhook's signature",
+		[]string{"sha256=", "v1,"},
+		regexp.MustCompile(`sha256=[0-9a-f]{64}|v1,[A-Za-z0-9+/]{43}=`),
+	},
 	{
 		"a setting with its key",
 		[]string{"_TOKEN_KEY=", "_REDIS_URL=", "_REDIS_PASSWORD=", "_UPSTREAM_HEADERS="},

@@ -24,10 +24,17 @@ func TestSecretsAreFoundInWhatAProgramWrites(t *testing.T) {
 		{"a token key", `{"msg":"` + TokenKey + `"}`, "a token key"},
 		{"an older token key", `the key is an older key of at least thirty-two bytes`, "a token key"},
 		{"a webhook's secret", `{"secret":"` + whole + `"}`, "a webhook's secret"},
+		{
+			"the secret of a push", `{"secret":"whsec_C2FVsBQ/hrscChlQIMV+b5sSYspob7oD"}`, "a webhook's secret",
+		},
 		{"a callback's token", `{"token":"eyJhbGciOiJIUzI1NiIs.eyJjb25zdW1lciI6InMi.abcdefghijkl-_"}`, "a token"},
 		{"an Authorization", `Authorization: Bearer abcdefghijklmnop`, "an Authorization"},
 		{
 			"a signature", `"t=1,sha256=0111810328deec840138711f28bf06ec7865d5978292ad6729cfbc017056ab7a"`,
+			"a webhook's signature",
+		},
+		{
+			"a signature of Standard Webhooks", `"v1,tZ1I4/hDygAJgO5TYxiSd6Sd0kDW6hPenDe+bTa3Kkw="`,
 			"a webhook's signature",
 		},
 		{"a header for upstream", `{"headers":{"X-Api-Key":["upstream-key"]}}`, "a header for upstream"},

@@ -3,6 +3,7 @@ package harness
 import (
 	"crypto/hmac"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -184,16 +185,47 @@ func VerifySignature(secret, header string, body []byte, now time.Time) error {
 	if !found || !hasTime || !hasSum {
 		return fmt.Errorf("Webhook-Signature is %q, want t=…,sha256=…", header)
 	}
-	seconds, err := strconv.ParseInt(stamp, 10, 64)
-	if err != nil {
-		return fmt.Errorf("Webhook-Signature has the time %q", stamp)
-	}
-	if age := now.Sub(time.Unix(seconds, 0)); age.Abs() > 5*time.Minute {
-		return fmt.Errorf("the wake was signed %s ago, more than 5 minutes", age)
+	if err := inTime(stamp, now); err != nil {
+		return err
 	}
 	got, err := hex.DecodeString(signature)
-	if err != nil || !hmac.Equal(got, sum(secret, stamp, body)) {
+	if err != nil || !hmac.Equal(got, sum([]byte(secret), stamp, body)) {
 		return errors.New("the signature is wrong")
+	}
+	return nil
+}
+
+// VerifyStandard checks the headers of Standard Webhooks, which pushes have by default. One right signature among
+// several is enough, as while a secret is rotated.
+func VerifyStandard(secret string, header http.Header, body []byte, now time.Time) error {
+	id, stamp := header.Get("Webhook-Id"), header.Get("Webhook-Timestamp")
+	if id == "" {
+		return errors.New("there is no Webhook-Id")
+	}
+	if err := inTime(stamp, now); err != nil {
+		return err
+	}
+	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, "whsec_"))
+	if err != nil || len(key) == 0 {
+		return errors.New("the secret is not whsec_ and base64")
+	}
+	for s := range strings.FieldsSeq(header.Get("Webhook-Signature")) {
+		encoded, found := strings.CutPrefix(s, "v1,")
+		got, err := base64.StdEncoding.DecodeString(encoded)
+		if found && err == nil && hmac.Equal(got, sum(key, id+"."+stamp, body)) {
+			return nil
+		}
+	}
+	return errors.New("the signature is wrong")
+}
+
+func inTime(stamp string, now time.Time) error {
+	seconds, err := strconv.ParseInt(stamp, 10, 64)
+	if err != nil {
+		return fmt.Errorf("the time of the signature is %q", stamp)
+	}
+	if age := now.Sub(time.Unix(seconds, 0)); age.Abs() > 5*time.Minute {
+		return fmt.Errorf("the request was signed %s ago, more than 5 minutes", age)
 	}
 	return nil
 }
@@ -201,11 +233,11 @@ func VerifySignature(secret, header string, body []byte, now time.Time) error {
 // Sign returns the Webhook-Signature header for a body that is sent at a time.
 func Sign(secret string, at time.Time, body []byte) string {
 	stamp := strconv.FormatInt(at.Unix(), 10)
-	return "t=" + stamp + ",sha256=" + hex.EncodeToString(sum(secret, stamp, body))
+	return "t=" + stamp + ",sha256=" + hex.EncodeToString(sum([]byte(secret), stamp, body))
 }
 
-func sum(secret, stamp string, body []byte) []byte {
-	mac := hmac.New(sha256.New, []byte(secret))
-	_, _ = fmt.Fprintf(mac, "%s.%s", stamp, body)
+func sum(key []byte, head string, body []byte) []byte {
+	mac := hmac.New(sha256.New, key)
+	_, _ = fmt.Fprintf(mac, "%s.%s", head, body)
 	return mac.Sum(nil)
 }
