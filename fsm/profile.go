@@ -124,6 +124,15 @@ func (c *Consumer) takeBack() {
 	}
 }
 
+// requestEnds is when the request of the attempt that is out must have ended. Where the Profile says how long an
+// attempt may be out, that is at its deadline.
+func (c Consumer) requestEnds(t Timing) time.Time {
+	if c.Profile.Attempt > 0 {
+		return c.Deadline
+	}
+	return c.Deadline.Add(t.Open() - t.Waking)
+}
+
 // patience is how long an attempt of the consumer may be out.
 func (c Consumer) patience(t Timing) time.Duration {
 	if c.Profile.Attempt > 0 {

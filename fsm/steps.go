@@ -114,11 +114,16 @@ func (c *Consumer) revive() (letter int64) {
 	return letter
 }
 
-// uncount takes the time since a moment, in which no attempt could be made, out of the failure clock.
+// uncount takes the time since a moment, in which no attempt could be made, out of the failure clock. What lies before
+// the FirstFailure is not in it.
 func (c *Consumer) uncount(env Env, since time.Time) {
-	if !c.FirstFailure.IsZero() && !since.IsZero() && env.Now.After(since) {
-		c.Uncounted += env.Now.Sub(since)
+	if c.FirstFailure.IsZero() || since.IsZero() {
+		return
 	}
+	if since.Before(c.FirstFailure) {
+		since = c.FirstFailure
+	}
+	c.Uncounted += max(0, env.Now.Sub(since))
 }
 
 // uncountUnattempted takes the time out of the failure clock since the next attempt is due, or was parked.
@@ -162,7 +167,7 @@ func (c *Consumer) idle(env Env) {
 	if c.State == Waking && !c.FirstFailure.IsZero() {
 		c.uncount(env, c.ParkedAt)
 		c.ParkedAt = time.Time{}
-		c.Uncounted -= env.Now.Sub(c.FirstFailure)
+		c.Uncounted -= max(0, env.Now.Sub(c.FirstFailure))
 	}
 	c.State, c.Attempt, c.Sent = Idle, 0, false
 }
@@ -249,7 +254,7 @@ func (c Consumer) stepAside(env Env, f Failure) (Consumer, Effects) {
 	own.WakeID = env.AsideWakeID
 	aside.begin(own)
 	aside.Attempt, aside.Nudged, aside.Probed = c.Attempt, c.Nudged, c.Probed
-	aside, _ = aside.failed(own, f)
+	aside, _ = aside.failed(own, f, env.Now)
 	aside.Span = f.Span
 	c.Profile = f.Profile
 	c.delivered()
@@ -263,11 +268,11 @@ func (c Consumer) stepAside(env Env, f Failure) (Consumer, Effects) {
 // failed gives the consumer up if the attempt was the last that its profile has, or if it was made after failures had
 // gone on for long enough. Time in which nothing was attempted does not count (D9). An endpoint that answered 410 gets
 // nothing until it is resumed, however long that takes. A nudged attempt does not count: the next one is due as
-// it was before.
-func (c Consumer) failed(env Env, f Failure) (Consumer, Effects) {
+// it was before. The failure counts from a moment on, which may be yet to come.
+func (c Consumer) failed(env Env, f Failure, from time.Time) (Consumer, Effects) {
 	began := c.Deadline.Add(-c.patience(env.Timing))
-	if c.FirstFailure.IsZero() {
-		c.FirstFailure = env.Now
+	if c.FirstFailure.IsZero() || c.FirstFailure.After(from) {
+		c.FirstFailure = from
 	}
 	c.Sent, c.LastError, c.Profile = false, f.Reason, f.Profile
 	if c.Attempt == 1 && !c.Profile.IsZero() {

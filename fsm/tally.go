@@ -22,7 +22,16 @@ const (
 	ConditionHidden Condition = "hidden"
 )
 
-// Condition of the consumer. One that is hidden is nothing else: its endpoint gets no delivery meanwhile.
+// AsOf is the consumer as it is shown at a time: an attempt whose request may be open has not failed.
+func (c Consumer) AsOf(now time.Time) Consumer {
+	if c.FirstFailure.After(now) {
+		c.FirstFailure, c.LastError = time.Time{}, ""
+	}
+	return c
+}
+
+// Condition of the consumer, which is to be AsOf the present. One that is hidden is nothing else: its endpoint gets no
+// delivery meanwhile.
 func (c Consumer) Condition() Condition {
 	switch {
 	case !c.HiddenAt.IsZero():
@@ -53,7 +62,8 @@ type Tally struct {
 	WaitingSince time.Time
 }
 
-// Count counts a consumer in. Of several that fail since the same time, the first that is counted tells its error.
+// Count counts a consumer in, AsOf the present. Of several that fail since the same time, the first that is counted
+// tells its error.
 func (t *Tally) Count(c Consumer) {
 	one := Tally{Consumers: 1}
 	if c.IsAside() {

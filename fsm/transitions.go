@@ -11,6 +11,9 @@ import (
 type Timing struct {
 	// Waking is how long a delivery attempt may stay without a 2xx or a claim (webhook spec, WAKING Timeout).
 	Waking time.Duration
+	// Request is how long the request of an attempt may stay open, whether or not Waking has passed (webhook spec,
+	// Webhook Request Timeout).
+	Request time.Duration
 	// Liveness is how long a live consumer may stay without a callback (webhook spec, Liveness Timeout).
 	Liveness time.Duration
 	// GoneGrace is how long the primary stream must stay away before its consumers are removed.
@@ -19,6 +22,10 @@ type Timing struct {
 	// (webhook spec, Garbage Collection).
 	GCAfter time.Duration
 }
+
+// Open is how long after an attempt was handed out its request may be open, in whole milliseconds: it is begun within
+// half of Waking (Wake.GoodUntil).
+func (t Timing) Open() time.Duration { return (t.Waking/2 + t.Request).Truncate(time.Millisecond) }
 
 // Env is what a transition needs of the world.
 type Env struct {
@@ -255,7 +262,11 @@ func (c Consumer) Due(env Env) (Consumer, Effects) {
 		return c, Effects{Hidden: true}
 	case c.State == Waking && c.Sent:
 		c.uncount(env, c.Deadline)
-		return c.failed(env, Failure{Reason: ReasonTimeout, Profile: c.Profile})
+		fails := env.Now
+		if ends := c.requestEnds(env.Timing); ends.After(fails) {
+			fails = ends
+		}
+		return c.failed(env, Failure{Reason: ReasonTimeout, Profile: c.Profile}, fails)
 	case c.State == Waking && !c.Retired:
 		e := c.handOut(env)
 		return c, e
@@ -286,7 +297,7 @@ func (c Consumer) Fail(env Env, r WakeRef, f Failure) (Consumer, Effects) {
 	if c.stepsAside(env, f) {
 		return c.stepAside(env, f)
 	}
-	return c.failed(env, f)
+	return c.failed(env, f, env.Now)
 }
 
 // Park takes back the attempt that was handed out and not begun: it waits for this long, unless Begin hands it out.

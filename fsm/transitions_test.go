@@ -6,7 +6,8 @@ import (
 )
 
 var timing = Timing{
-	Waking: 10 * time.Second, Liveness: 45 * time.Second, GoneGrace: 30 * time.Second, GCAfter: 72 * time.Hour,
+	Waking: 10 * time.Second, Request: 30 * time.Second, Liveness: 45 * time.Second, GoneGrace: 30 * time.Second,
+	GCAfter: 72 * time.Hour,
 }
 
 var t0 = time.UnixMilli(1_790_000_000_000)

@@ -306,7 +306,9 @@ type Consumer struct {
 	Nudged time.Time
 	// Probed is true if a probe has set Nudged (Probe). Unlike a nudge, there may be any number of them.
 	Probed bool
-	// FirstFailure is when the uninterrupted run of failed attempts began; zero without one.
+	// FirstFailure is when the uninterrupted run of failed attempts began; zero without one. An attempt that was not
+	// answered in time fails when its request must have ended: then it lies ahead for a while, unless the failure of
+	// another one is reported. Until then nothing has failed in what is shown (AsOf).
 	FirstFailure time.Time
 	// Uncounted is how much of the time since FirstFailure does not count, because no attempt could be made: no replica
 	// acted on a deadline, the attempt was parked, or the consumer was hidden or idle. While it is idle it is less by

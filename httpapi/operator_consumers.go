@@ -80,7 +80,8 @@ type consumersBody struct {
 	AsOf time.Time `json:"as_of"`
 }
 
-func (s *Service) consumerBody(c fsm.Consumer) consumerBody {
+func (s *Service) consumerBody(c fsm.Consumer, now time.Time) consumerBody {
+	c = c.AsOf(now)
 	of, _ := fsm.AsideOf(c.ID)
 	waits := waitsFor(c)
 	if waits == "attempt" && s.paused(c) {
@@ -137,10 +138,10 @@ func (s *Service) showConsumers(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	w := walk{s: s, ctx: ctx, at: p.from, wants: func(b consumerBody) bool {
+	body := consumersBody{Consumers: []consumerBody{}, AsOf: s.cfg.Clock().UTC()}
+	w := walk{s: s, ctx: ctx, at: p.from, now: body.AsOf, wants: func(b consumerBody) bool {
 		return state == "" || state == string(b.State) || state == b.Condition
 	}, limit: p.limit}
-	body := consumersBody{Consumers: []consumerBody{}, AsOf: s.cfg.Clock().UTC()}
 	more, err := w.over(subs)
 	if err != nil {
 		return err
@@ -190,6 +191,7 @@ type walk struct {
 	s     *Service
 	ctx   context.Context // of the request
 	at    place
+	now   time.Time
 	limit int
 	wants func(consumerBody) bool
 
@@ -249,7 +251,7 @@ func (w *walk) partition(sub fsm.Subscription) (more bool, err error) {
 			}
 			w.looked++
 			w.at.After = c.ID
-			if b := w.s.consumerBody(c); w.wants(b) {
+			if b := w.s.consumerBody(c, w.now); w.wants(b) {
 				w.found = append(w.found, b)
 			}
 		}
@@ -274,8 +276,9 @@ func (s *Service) showConsumer(c echo.Context) error {
 	} else if err != nil {
 		return err
 	}
-	body := s.consumerBody(consumer)
-	body.AsOf, body.Asides = shown(s.cfg.Clock()), consumer.Asides
+	now := s.cfg.Clock()
+	body := s.consumerBody(consumer, now)
+	body.AsOf, body.Asides = shown(now), consumer.Asides
 	streams := make([]fsm.StreamTail, 0, len(consumer.Links))
 	for path, l := range consumer.Links {
 		streams = append(streams, fsm.StreamTail{Path: path, Acked: l.Acked, Tail: l.Tail})

@@ -14,7 +14,7 @@ import (
 func (s *Store) Due(ctx context.Context, partition, limit int) (o fsm.Outcome, n int, err error) {
 	for more := true; more && n < limit; {
 		var acted int64
-		r := s.run(ctx, scriptDue, partition, limit-n)
+		r := s.run(ctx, scriptDue, partition, limit-n, millis(s.opts.Timing.Open()))
 		r.list(func(l *reply) {
 			acted = l.int()
 			o.Add(l.outcome())

@@ -43,7 +43,8 @@ func (m sharing) Run() int {
 }
 
 var timing = fsm.Timing{
-	Waking: 10 * time.Second, Liveness: 45 * time.Second, GoneGrace: 30 * time.Second, GCAfter: 72 * time.Hour,
+	Waking: 10 * time.Second, Request: 30 * time.Second, Liveness: 45 * time.Second, GoneGrace: 30 * time.Second,
+	GCAfter: 72 * time.Hour,
 }
 
 // world is a store whose time is the test's.

@@ -114,7 +114,8 @@ func assemble(
 		LetterRetention: s.DeadLetterRetention, MaxLetters: s.MaxDeadLetters, DeliveryLog: s.DeliveryLog,
 		Hinted: func(h fsm.Hint) { p.tailer.Hinted(h) }, // from when the store runs
 		Timing: fsm.Timing{
-			Waking: s.WakingTimeout, Liveness: s.LivenessTimeout, GoneGrace: s.StreamGoneGrace, GCAfter: s.GCAfter,
+			Waking: s.WakingTimeout, Request: s.WebhookTimeout, Liveness: s.LivenessTimeout,
+			GoneGrace: s.StreamGoneGrace, GCAfter: s.GCAfter,
 		},
 	})
 	var err error

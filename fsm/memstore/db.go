@@ -32,7 +32,8 @@ type Options struct {
 
 // DefaultTiming is what the program runs with unless a setting says otherwise.
 var DefaultTiming = fsm.Timing{
-	Waking: 10 * time.Second, Liveness: 45 * time.Second, GoneGrace: 30 * time.Second, GCAfter: 72 * time.Hour,
+	Waking: 10 * time.Second, Request: 30 * time.Second, Liveness: 45 * time.Second, GoneGrace: 30 * time.Second,
+	GCAfter: 72 * time.Hour,
 }
 
 // Draw is what a call gets of chance and time.

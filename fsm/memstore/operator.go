@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"time"
 
 	"reveille/fsm"
 )
@@ -46,7 +47,7 @@ func (s *Store) TallyConsumers(ctx context.Context, subs []fsm.Subscription) (ta
 		for i, sub := range subs {
 			for _, p := range t.partitions {
 				if _, deleted := p.deleted[sub.Generation]; !deleted {
-					tallies[i].Add(p.tally(sub))
+					tallies[i].Add(p.tally(sub, t.now()))
 				}
 			}
 		}
@@ -56,12 +57,12 @@ func (s *Store) TallyConsumers(ctx context.Context, subs []fsm.Subscription) (ta
 }
 
 // tally counts the consumers of a subscription, those that have failed for longest first.
-func (p *partition) tally(sub fsm.Subscription) (tally fsm.Tally) {
+func (p *partition) tally(sub fsm.Subscription, now time.Time) (tally fsm.Tally) {
 	for _, c := range slices.SortedFunc(maps.Values(p.consumers), func(a, b fsm.Consumer) int {
 		return cmp.Or(a.FirstFailure.Compare(b.FirstFailure), cmp.Compare(a.ID, b.ID))
 	}) {
 		if c.Subscription == sub.ID && c.Generation == sub.Generation {
-			tally.Count(c)
+			tally.Count(c.AsOf(now))
 		}
 	}
 	return tally

@@ -1,5 +1,5 @@
 -- Acts on deadlines that have passed.
--- ARGV[9] how many consumers at most
+-- ARGV[9] how many consumers at most  ARGV[10] fsm.Timing.Open, ms
 -- Returns { how many were acted on, outcome, 1 if it stopped before the rest because it had read many links }. The same call again is
 -- answered with the same attempts.
 -- O(log n + consumers due + links that one script may read).
@@ -24,6 +24,12 @@ if before then
   return reply({ acted, outcome(), 0 })
 end
 
+-- request_ends is when the request of the attempt that is out must have ended (fsm.Consumer.requestEnds).
+local function request_ends(c)
+  local attempt = c.profile and profile_of(c) or 0
+  return attempt > 0 and c.due or c.due - WAKING + ARGV[A + 1]
+end
+
 local function act(id)
   local c = load(id)
   if not c then
@@ -44,7 +50,7 @@ local function act(id)
     take_back(c)
     if c.sent == 1 then
       uncount(c, c.due)
-      failed(c, 0, false, 'no answer in time', c.profile or '', '0')
+      failed(c, 0, false, 'no answer in time', c.profile or '', '0', math.max(now, request_ends(c)))
     else
       hand_out(c)
     end

@@ -22,6 +22,7 @@
 --                           is 0;
 --                           uncounted: how much of the time since failing does not count, ms, none is 0; parked: since when the next
 --                           attempt waits that was handed out and not begun, ms, none is 0; both only while failing is not 0;
+--                           failing: fsm.Consumer.FirstFailure, which may lie ahead;
 --                           profile: what it goes by that its subscription has set (fsm.Profile), none is that of the webhook spec;
 --                           born: the epoch that it was made with, if it was made with a profile;
 --                           span: an epoch, and how many events, or bytes, the first attempt has brought that failed in it
@@ -48,7 +49,7 @@
 --   waiting, aside  zset    consumer that is waking and not retired -> since when, ms; asides have a list of their own
 --   retired, live   zset    consumer that is waking and retired, or live -> since when, ms
 --   given_up        zset    consumer that was given up -> when, ms
---   failing, hidden  zset   consumer whose field of that name is not 0 -> the field, ms
+--   failing, hidden  zset   consumer whose field of that name is not 0 -> the field, ms. What lies ahead is not shown (fsm.Consumer.AsOf)
 --   quarantined     hash    consumer that is in quarantine -> why: what is stored of it is not as it should be (quarantine)
 --   dropping        hash    generation of a deleted subscription whose consumers are yet to be removed -> subscription
 --   a:<gen>         set     nonces of the links that have asked whether a generation is still on the list (link_stream.lua), until it
@@ -772,9 +773,10 @@ local function ask_for_attempt(c)
   }
 end
 
--- uncount takes the time since a moment, in which no attempt could be made, out of the failure clock.
+-- uncount takes the time since a moment, in which no attempt could be made, out of the failure clock. What lies before the first failure
+-- is not in it.
 local function uncount(c, since)
-  if c.failing > 0 and since > 0 and now > since then c.uncounted = c.uncounted + now - since end
+  if c.failing > 0 and since > 0 then c.uncounted = c.uncounted + math.max(0, now - math.max(since, c.failing)) end
 end
 
 -- uncount_unattempted takes the time out of the failure clock since the next attempt is due, or was parked.
@@ -843,7 +845,7 @@ local function rest_idle(c)
   if c.state == 'waking' and c.failing > 0 then
     uncount(c, c.parked)
     c.parked = 0
-    c.uncounted = c.uncounted - (now - c.failing)
+    c.uncounted = c.uncounted - math.max(0, now - c.failing)
   end
   c.state, c.attempt, c.sent = 'idle', 0, 0
 end
@@ -1174,8 +1176,9 @@ local function put_profile(c, profile)
 end
 
 -- failed books a failed attempt. The consumer is given up if the attempt was the last that its profile has, or if it was made after
--- failures had gone on for long enough. A nudged attempt does not count: the next one is due as it was before.
-local function failed(c, retry_after, retired, why, profile, span)
+-- failures had gone on for long enough. A nudged attempt does not count: the next one is due as it was before. The failure counts from a
+-- moment on, which may be yet to come; nil is now.
+local function failed(c, retry_after, retired, why, profile, span, from)
   local began_at, wait = c.due - patience(c), math.min(retry_after, RETRY_AFTER_MAX)
   local nudged, probed = nudged_of(c)
   put_profile(c, profile)
@@ -1186,7 +1189,8 @@ local function failed(c, retry_after, retired, why, profile, span)
     _, lasting, delays = profile_of(c)
     if #delays == 0 then delays = nil end
   end
-  if c.failing == 0 then c.failing = now end
+  from = from or now
+  if c.failing == 0 or c.failing > from then c.failing = from end
   c.sent = 0
   redis.call('HSET', P .. 'c:' .. c.id, 'error', why)
   if c.attempt == 1 and c.profile then redis.call('HSET', P .. 'c:' .. c.id, 'span', int(c.epoch) .. ' ' .. span) end

@@ -38,17 +38,18 @@ for i = A + 2, #ARGV, 2 do
 end
 
 -- fails counts a consumer that is on the list of those that fail since a time, unless the list of the retired has it, which has those
--- that are waking. The first one has failed for longest.
+-- that are waking. The first one has failed for longest. What is yet to fail has not failed (fsm.Consumer.AsOf).
 local function fails(t, id, since)
   local r = redis.call('HMGET', P .. 'c:' .. id, 'gen', 'hidden', 'retired', 'state')
   if r[1] ~= t.gen or r[2] ~= '0' then return end
   t.some = true
+  local has_failed = tonumber(since) <= now
   if r[3] ~= '1' then
-    t.failing = t.failing + 1
+    if has_failed then t.failing = t.failing + 1 end
   elseif r[4] ~= 'waking' then
     t.retired = t.retired + 1
   end
-  if t.since == '0' then t.since, t.why = int(tonumber(since)), redis.call('HGET', P .. 'c:' .. id, 'error') or '' end
+  if has_failed and t.since == '0' then t.since, t.why = int(tonumber(since)), redis.call('HGET', P .. 'c:' .. id, 'error') or '' end
 end
 
 local function count(list, id, since)

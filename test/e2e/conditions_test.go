@@ -7,10 +7,12 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"reveille/fsm"
 	"reveille/test/harness"
 )
 
@@ -88,6 +90,64 @@ func TestTheConditionSaysWhatHappenedLast(t *testing.T) {
 			f.shows("ok", "")
 			f.troubled("")
 		})
+	}
+}
+
+// TestAnOpenRequestWithinItsTimeIsNotShownToFail has a wake worker that takes longer than the waking timeout, and no
+// longer than its request may: it gets its wake again and again, and is shown to be well all the while.
+func TestAnOpenRequestWithinItsTimeIsNotShownToFail(t *testing.T) {
+	t.Parallel()
+	e := beside(t, options{settings: map[string]string{
+		"REVEILLE_WAKING_TIMEOUT": "250ms", "REVEILLE_WEBHOOK_TIMEOUT": "10m",
+	}})
+	s, g := e.subscribed(t), make(gate)
+	s.answers(func(rw http.ResponseWriter, r *http.Request) {
+		g.wait(r)
+		answerDone(rw)
+	})
+	tail := s.begin()
+	for n := range 3 {
+		s.sameCycle(s.worker.Wake(1), s.worker.Wake(n+1))
+		s.await("the attempt is made up for", func(c fsm.Consumer) bool { return c.Attempt > n && !c.Sent })
+		s.wellShown(fmt.Sprint("after attempt ", n+1))
+	}
+	close(g)
+	s.awaitIdle(s.path, tail)
+	s.wellShown("after the answer")
+}
+
+// wellShown checks that nothing shows the subscription, or the consumer of its stream, to be in trouble.
+func (s *fixture) wellShown(when string) {
+	s.t.Helper()
+	for path, list := range map[string]string{
+		"subscriptions/" + s.sub.ID:                             "",
+		"subscriptions?failing=true":                            "subscriptions",
+		"consumers/" + s.id():                                   "",
+		"consumers?subscription=" + s.sub.ID:                    "",
+		"consumers?subscription=" + s.sub.ID + "&state=failing": "consumers",
+	} {
+		a := s.admin().Do(http.MethodGet, "/api/v1/"+path, "")
+		var got map[string]any
+		if err := json.Unmarshal([]byte(a.Body), &got); err != nil || a.Status != http.StatusOK {
+			s.t.Fatalf("GET %s: %d %s", path, a.Status, a.Body)
+		}
+		if list != "" {
+			if found, _ := got[list].([]any); len(found) > 0 {
+				s.t.Errorf("%s, %s lists %v", when, path, found)
+			}
+			continue
+		}
+		for _, sign := range []string{`"failing`, `"last_error"`} {
+			if strings.Contains(a.Body, sign) {
+				s.t.Errorf("%s, %s shows %s", when, path, a.Body)
+			}
+		}
+	}
+	found, _ := s.scrape(s.t)
+	for series := range found {
+		if strings.HasPrefix(series, "reveille_endpoint_trouble_seconds") && strings.Contains(series, s.sub.ID) {
+			s.t.Errorf("%s, the metrics have %s", when, series)
+		}
 	}
 }
 

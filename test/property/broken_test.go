@@ -195,6 +195,26 @@ var brokenLink = harness.BrokenScript{
 	Old: "if not sure then", New: "if false then",
 }
 
+// brokenFailures are about when an attempt has failed whose request may be open.
+var brokenFailures = []harness.BrokenScript{
+	{
+		Name: "an attempt has failed while its request may be open", File: "redisstore/lua/due.lua",
+		Old: "math.max(now, request_ends(c))", New: "now",
+	},
+	{
+		Name: "a reported failure waits for the request of another attempt", File: "redisstore/lua/lib.lua",
+		Old: "if c.failing == 0 or c.failing > from then", New: "if c.failing == 0 then",
+	},
+	{
+		Name: "what is yet to fail is counted", File: "redisstore/lua/tally.lua",
+		Old: "if has_failed then t.failing", New: "if true then t.failing",
+	},
+	{
+		Name: "the time before the first failure is taken from the clock", File: "redisstore/lua/lib.lua",
+		Old: "math.max(since, c.failing)", New: "since",
+	},
+}
+
 // What ends a history in which something is looked for: what was looked for, or a call that failed.
 type (
 	disagreement string
@@ -209,7 +229,8 @@ func TestHistoriesFindABrokenScript(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	usual := slices.Concat([]harness.BrokenScript{{Name: "none"}, brokenLink}, brokenPushes, harness.BrokenScripts)
+	usual := slices.Concat([]harness.BrokenScript{{Name: "none"}, brokenLink}, brokenPushes, brokenFailures,
+		harness.BrokenScripts)
 	beside := []harness.BrokenScript{{Name: "none beside asides"}}
 	besides := slices.Concat(usual, beside, brokenAsides, brokenLetters)
 	for i, b := range slices.Concat(besides, []harness.BrokenScript{{Name: "none as much is lost"}}, brokenLost) {

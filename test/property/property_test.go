@@ -48,7 +48,7 @@ func TestMain(m *testing.M) {
 }
 
 var timing = fsm.Timing{
-	Waking: 10 * time.Second, Liveness: 45 * time.Second, GoneGrace: 30 * time.Second,
+	Waking: 10 * time.Second, Request: 30 * time.Second, Liveness: 45 * time.Second, GoneGrace: 30 * time.Second,
 	// Short, so that many consumers are given up: time in which nobody acts on a deadline does not count.
 	GCAfter: 500 * time.Millisecond,
 }
