@@ -803,7 +803,7 @@ func TestTheOperatorPortIsFoundByTheSettingOfTheOneThatRuns(t *testing.T) {
 		"https://ops.example.com/reveille/": "https://ops.example.com/reveille",
 	} {
 		t.Setenv("REVEILLE_ADMIN_ADDR", addr)
-		if got, err := operatorURL(adminAddr()); err != nil || got != want {
+		if got, err := (&cli{addr: adminAddr()}).operatorPort().url(); err != nil || got != want {
 			t.Errorf("REVEILLE_ADMIN_ADDR=%s leads to %s (%v), want %s", addr, got, err, want)
 		}
 	}

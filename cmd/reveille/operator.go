@@ -25,18 +25,29 @@ const (
 // errNoAnswer is the cause of an error about a replica that cannot be reached.
 var errNoAnswer = errors.New("no answer")
 
-// operatorURL returns the root of an operator port: of a URL, or of an address to listen on, as REVEILLE_ADMIN_ADDR is.
-func operatorURL(addr string) (string, error) {
-	if strings.Contains(addr, "://") {
-		u, err := url.Parse(addr)
+// A port is one of the two of a running Reveille, as a command reaches it.
+type port struct {
+	name, flag, variable string
+	addr                 string
+}
+
+func (c *cli) operatorPort() port {
+	return port{"operator port", "--addr", prefix + "_ADMIN_ADDR", c.addr}
+}
+
+// url returns the root of the port: its address is a URL, or an address to listen on, as REVEILLE_ADMIN_ADDR is.
+func (p port) url() (string, error) {
+	wrong := usageError{fmt.Sprintf("%s %q: expected host:port or http://host:port", p.flag, redact(p.addr))}
+	if strings.Contains(p.addr, "://") {
+		u, err := url.Parse(p.addr)
 		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-			return "", usageError{fmt.Sprintf("--addr %q: expected host:port or http://host:port", redact(addr))}
+			return "", wrong
 		}
-		return strings.TrimRight(addr, "/"), nil
+		return strings.TrimRight(p.addr, "/"), nil
 	}
-	host, port, err := net.SplitHostPort(addr)
+	host, port, err := net.SplitHostPort(p.addr)
 	if err != nil {
-		return "", usageError{fmt.Sprintf("--addr %q: expected host:port or http://host:port", redact(addr))}
+		return "", wrong
 	}
 	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
 		host = "localhost"
@@ -47,7 +58,14 @@ func operatorURL(addr string) (string, error) {
 // ask makes a request of the operator's API and reads the answer. With --output json it is printed as it is:
 // printed is then true.
 func (c *cli) ask(ctx context.Context, method, path string, body, answer any) (printed bool, err error) {
-	root, err := operatorURL(c.addr)
+	return c.askAt(ctx, c.operatorPort(), method, path, body, answer)
+}
+
+// askAt is ask of either port. answer is nil if the body of a success is not read.
+func (c *cli) askAt(
+	ctx context.Context, p port, method, path string, body, answer any,
+) (printed bool, err error) {
+	root, err := p.url()
 	if err != nil {
 		return false, err
 	}
@@ -70,7 +88,7 @@ func (c *cli) ask(ctx context.Context, method, path string, body, answer any) (p
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return false, fmt.Errorf(
-			"%w from %s (--addr or REVEILLE_ADMIN_ADDR): %w", errNoAnswer, redact(root), withoutURL(err),
+			"%w from %s (%s or %s): %w", errNoAnswer, redact(root), p.flag, p.variable, withoutURL(err),
 		)
 	}
 	defer res.Body.Close()
@@ -79,7 +97,10 @@ func (c *cli) ask(ctx context.Context, method, path string, body, answer any) (p
 		return false, fmt.Errorf("the response of %s ended early: %w", redact(root), err)
 	}
 	if res.StatusCode < 200 || res.StatusCode > 299 {
-		return false, refusalOf(res.StatusCode, text)
+		return false, refusalOf(p, res.StatusCode, text)
+	}
+	if answer == nil {
+		return false, nil
 	}
 	if c.output == outputJSON {
 		_ = json.Unmarshal(text, answer)
@@ -102,15 +123,20 @@ func withoutURL(err error) error {
 }
 
 // refusalOf returns the error of an answer that is no success.
-func refusalOf(status int, text []byte) error {
+func refusalOf(p port, status int, text []byte) error {
 	var body struct {
 		Error struct{ Code, Message string }
 	}
 	if json.Unmarshal(text, &body) != nil || body.Error.Code == "" {
-		return fmt.Errorf("the response has status %d and is not from Reveille: is this the operator port?", status)
+		return fmt.Errorf("the response has status %d and is not from Reveille: is this the %s?", status, p.name)
 	}
-	return fmt.Errorf("%s: %s", printable(body.Error.Code), printable(body.Error.Message))
+	return refusal{printable(body.Error.Code), printable(body.Error.Message)}
 }
+
+// refusal is an error that Reveille has answered.
+type refusal struct{ code, message string }
+
+func (r refusal) Error() string { return r.code + ": " + r.message }
 
 // list returns the query of a list.
 func (c *cli) list(path string, filters ...[2]string) string {
