@@ -88,7 +88,7 @@ func (d *Dispatcher) prepareTest(_ context.Context, a *attempt) bool {
 	}
 	var random [10]byte
 	_, _ = rand.Read(random[:]) // never fails: it would end the program
-	id := "test_" + hex.EncodeToString(random[:])
+	id := format.TestIDPrefix + hex.EncodeToString(random[:])
 	a.format = f
 	a.delivery = format.Delivery{
 		ID: id, Batch: format.TestBatch(a.sub, id, d.cfg.Clock()), PublicURL: d.cfg.PublicURL, Secret: a.sub.Secret,

@@ -40,6 +40,8 @@ type cli struct {
 	overlap      time.Duration
 	keepPrevious bool
 
+	listen listenFlags
+
 	// patience is how long an answer may take; askTimeout by default.
 	patience time.Duration
 }
@@ -58,6 +60,7 @@ type command struct {
 }
 
 var commands = []command{
+	listenCommand,
 	{
 		name: "status", does: "show the whole: replicas, Redis, the stream server and what fails",
 		about: "It is a view: the exit status is 0 also if something is wrong. While Redis is away it shows what one " +
@@ -240,6 +243,10 @@ var commands = []command{
 func asks(c *cli, f *flag.FlagSet) {
 	f.StringVar(&c.addr, "addr", adminAddr(),
 		"operator port of a running Reveille: `host:port` or URL; REVEILLE_ADMIN_ADDR by default")
+	outputs(c, f)
+}
+
+func outputs(c *cli, f *flag.FlagSet) {
 	c.output = outputText
 	f.Var(&c.output, "output", "`json|text`: json prints the answer as it is")
 }
@@ -348,7 +355,7 @@ func (c *cli) help(cmd command, f *flag.FlagSet) error {
 	t := c.table()
 	f.VisitAll(func(fl *flag.Flag) {
 		value, text := flag.UnquoteUsage(fl)
-		if fl.DefValue != "" && fl.DefValue != "false" && fl.Name != "addr" {
+		if fl.DefValue != "" && fl.DefValue != "false" && fl.DefValue != "0" && fl.Name != "addr" {
 			text += " (" + fl.DefValue + ")"
 		}
 		_, _ = fmt.Fprintf(t, "  --%s\t%s\n", strings.TrimSpace(fl.Name+" "+value), text)

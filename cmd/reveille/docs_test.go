@@ -191,7 +191,9 @@ func anchors(text string) (list []string) {
 }
 
 // noSettings are variables for tests and for commands.
-var noSettings = []string{"REVEILLE_TEST_REDIS", "REVEILLE_TEST_REGISTRY", "REVEILLE_WEBHOOK_SECRET"}
+var noSettings = []string{
+	"REVEILLE_TEST_REDIS", "REVEILLE_TEST_REGISTRY", webhookSecretName, listenSecretName,
+}
 
 // badSettings says which names of settings are none. One that ends in "*" stands for all that begin so.
 func badSettings(pages map[string]string) (problems []string) {

@@ -101,10 +101,22 @@ func adminAddr() string {
 	return "http://localhost:9090"
 }
 
-// webhookSecret returns the secret that reveille verify checks with. It is no setting of the program that runs.
+// The variables of commands. They are no settings of the program that runs.
+const (
+	webhookSecretName = prefix + "_WEBHOOK_SECRET"
+	listenSecretName  = prefix + "_LISTEN_SECRET"
+)
+
+// webhookSecret returns the secret that reveille verify checks with.
 func webhookSecret() string { return os.Getenv(webhookSecretName) }
 
-const webhookSecretName = prefix + "_WEBHOOK_SECRET"
+// listenSecrets returns those that reveille listen verifies with.
+func listenSecrets() []string {
+	return strings.FieldsFunc(os.Getenv(listenSecretName), func(r rune) bool { return r == ',' || r == ' ' })
+}
+
+// noColour says whether the user wants none (https://no-color.org).
+func noColour() bool { return os.Getenv("NO_COLOR") != "" }
 
 // settingError is what is wrong with one setting, on one line.
 type settingError struct {
@@ -204,6 +216,7 @@ func unknown() (warnings []string) {
 	for _, kv := range os.Environ() {
 		name, _, _ := strings.Cut(kv, "=")
 		known := slices.ContainsFunc(fields(), func(f reflect.StructField) bool { return fullName(f) == name })
+		known = known || slices.Contains([]string{webhookSecretName, listenSecretName}, name)
 		if rest, ok := strings.CutPrefix(name, prefix+"_"); ok && !known &&
 			!strings.HasPrefix(rest, "SERVICE_") && rest != "PORT" && !strings.HasPrefix(rest, "PORT_") {
 			warnings = append(warnings, name+" is not a setting; it has no effect (reveille --help lists them)")

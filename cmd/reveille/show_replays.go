@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"os"
@@ -123,7 +124,7 @@ const waitEvery = 500 * time.Millisecond
 func (c *cli) progress(text string, last bool) error {
 	const clearLine = "\r\x1b[K"
 	var err error
-	if f, ok := c.out.(*os.File); ok && isTerminal(f) {
+	if isTerminal(c.out) {
 		if _, err = fmt.Fprint(c.out, clearLine+printable(text)); err == nil && last {
 			_, err = fmt.Fprintln(c.out)
 		}
@@ -133,7 +134,11 @@ func (c *cli) progress(text string, last bool) error {
 	return err
 }
 
-func isTerminal(f *os.File) bool {
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
 	info, err := f.Stat()
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }

@@ -10,6 +10,9 @@ import (
 // TestType is the type of the event of a test delivery.
 const TestType = "webhook.test"
 
+// TestIDPrefix begins the ID of a test delivery.
+const TestIDPrefix = "test_"
+
 // OfTest returns the format of a test delivery. A subscription of fsm.ModeWake gets the event, too: a wake would name a
 // consumer and a token, which are not to be had for nothing.
 func OfTest(sub fsm.Subscription) (Format, error) {
