@@ -26,8 +26,8 @@ type cli struct {
 	out io.Writer
 	now func() time.Time
 
-	addr   string
-	output output
+	addr, api string
+	output    output
 
 	subscription, state, stream, cursor string
 	since, until, from, to              string
@@ -40,7 +40,8 @@ type cli struct {
 	overlap      time.Duration
 	keepPrevious bool
 
-	listen listenFlags
+	subscribe subscribeFlags
+	listen    listenFlags
 
 	// patience is how long an answer may take; askTimeout by default.
 	patience time.Duration
@@ -60,6 +61,8 @@ type command struct {
 }
 
 var commands = []command{
+	subscribeCommand,
+	unsubscribeCommand,
 	listenCommand,
 	{
 		name: "status", does: "show the whole: replicas, Redis, the stream server and what fails",
@@ -355,7 +358,7 @@ func (c *cli) help(cmd command, f *flag.FlagSet) error {
 	t := c.table()
 	f.VisitAll(func(fl *flag.Flag) {
 		value, text := flag.UnquoteUsage(fl)
-		if fl.DefValue != "" && fl.DefValue != "false" && fl.DefValue != "0" && fl.Name != "addr" {
+		if fl.DefValue != "" && fl.DefValue != "false" && fl.DefValue != "0" && fl.Name != "addr" && fl.Name != "api" {
 			text += " (" + fl.DefValue + ")"
 		}
 		_, _ = fmt.Fprintf(t, "  --%s\t%s\n", strings.TrimSpace(fl.Name+" "+value), text)

@@ -713,6 +713,7 @@ func TestWrongCommandLines(t *testing.T) {
 		{"rotate-secret a --overlap soon", "rotate-secret: invalid value"},
 		{"log-level a b", "usage:"},
 		{"version x", "usage:"},
+		{"unsubscribe", "usage:"},
 		{"listen x", "usage: reveille listen"},
 		{"listen --port x", "listen: invalid value"},
 		{"listen --forward localhost:4000", `listen: --forward "localhost:4000": expected a URL`},

@@ -192,7 +192,7 @@ func anchors(text string) (list []string) {
 
 // noSettings are variables for tests and for commands.
 var noSettings = []string{
-	"REVEILLE_TEST_REDIS", "REVEILLE_TEST_REGISTRY", webhookSecretName, listenSecretName,
+	"REVEILLE_TEST_REDIS", "REVEILLE_TEST_REGISTRY", webhookSecretName, listenSecretName, apiAddrName,
 }
 
 // badSettings says which names of settings are none. One that ends in "*" stands for all that begin so.

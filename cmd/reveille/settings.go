@@ -105,6 +105,7 @@ func adminAddr() string {
 const (
 	webhookSecretName = prefix + "_WEBHOOK_SECRET"
 	listenSecretName  = prefix + "_LISTEN_SECRET"
+	apiAddrName       = prefix + "_API_ADDR"
 )
 
 // webhookSecret returns the secret that reveille verify checks with.
@@ -113,6 +114,14 @@ func webhookSecret() string { return os.Getenv(webhookSecretName) }
 // listenSecrets returns those that reveille listen verifies with.
 func listenSecrets() []string {
 	return strings.FieldsFunc(os.Getenv(listenSecretName), func(r rune) bool { return r == ',' || r == ' ' })
+}
+
+// apiAddr returns where reveille subscribe looks for the API port of a running Reveille.
+func apiAddr() string {
+	if addr := os.Getenv(apiAddrName); addr != "" {
+		return addr
+	}
+	return defaultPublicURL
 }
 
 // noColour says whether the user wants none (https://no-color.org).
@@ -216,7 +225,7 @@ func unknown() (warnings []string) {
 	for _, kv := range os.Environ() {
 		name, _, _ := strings.Cut(kv, "=")
 		known := slices.ContainsFunc(fields(), func(f reflect.StructField) bool { return fullName(f) == name })
-		known = known || slices.Contains([]string{webhookSecretName, listenSecretName}, name)
+		known = known || slices.Contains([]string{webhookSecretName, listenSecretName, apiAddrName}, name)
 		if rest, ok := strings.CutPrefix(name, prefix+"_"); ok && !known &&
 			!strings.HasPrefix(rest, "SERVICE_") && rest != "PORT" && !strings.HasPrefix(rest, "PORT_") {
 			warnings = append(warnings, name+" is not a setting; it has no effect (reveille --help lists them)")

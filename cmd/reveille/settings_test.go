@@ -386,7 +386,7 @@ func TestVariablesThatLookLikeSettingsAreWarnedAbout(t *testing.T) {
 	environ(t, enough(
 		"UPSTREAM_ULR", "http://typo", "TAILMODE", "sse",
 		// What commands read.
-		"WEBHOOK_SECRET", "whsec_x", "LISTEN_SECRET", "whsec_x",
+		"WEBHOOK_SECRET", "whsec_x", "LISTEN_SECRET", "whsec_x", "API_ADDR", ":8080",
 		// What Kubernetes sets in every pod beside a Service that is called reveille.
 		"SERVICE_HOST", "10.0.0.1", "SERVICE_PORT", "8080", "SERVICE_PORT_HTTP", "8080", "PORT", "tcp://10.0.0.1:8080",
 		"PORT_8080_TCP", "tcp://10.0.0.1:8080", "PORT_8080_TCP_ADDR", "10.0.0.1", "PORT_8080_TCP_PORT", "8080",

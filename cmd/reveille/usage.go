@@ -79,7 +79,7 @@ const about = "Reveille wakes workers: it watches the streams of a Durable Strea
 	"when one of them\n" + `gets an event.
 
 Usage: reveille            run, set up by the environment
-       reveille COMMAND    try it out, ask one that runs
+       reveille COMMAND    subscribe, try it out, ask one that runs
        reveille --help     print this
        reveille --version  print the version
 
