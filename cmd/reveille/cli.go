@@ -43,6 +43,9 @@ type cli struct {
 	subscribe subscribeFlags
 	listen    listenFlags
 
+	// commands are all that there are.
+	commands []command
+
 	// patience is how long an answer may take; askTimeout by default.
 	patience time.Duration
 }
@@ -240,6 +243,7 @@ var commands = []command{
 			"of a wake\nsubscription. It changes nothing. The exit status is 1 if the endpoint did not take it.",
 		flags: asks, run: (*cli).testDelivery,
 	},
+	completionCommand,
 }
 
 // asks has the flags of every command that asks a running Reveille.
@@ -313,6 +317,7 @@ func (c *cli) run(ctx context.Context, args []string) error {
 		_, err := fmt.Fprintln(c.out, "reveille", programVersion())
 		return err
 	}
+	c.commands = commands
 	for _, cmd := range commands {
 		if cmd.name == args[0] {
 			return c.do(ctx, cmd, args[1:])

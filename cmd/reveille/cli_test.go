@@ -713,6 +713,8 @@ func TestWrongCommandLines(t *testing.T) {
 		{"rotate-secret a --overlap soon", "rotate-secret: invalid value"},
 		{"log-level a b", "usage:"},
 		{"version x", "usage:"},
+		{"completion", "usage: reveille completion [flags] bash|zsh|fish"},
+		{"completion csh", "usage: reveille completion bash|zsh|fish"},
 		{"unsubscribe", "usage:"},
 		{"listen x", "usage: reveille listen"},
 		{"listen --port x", "listen: invalid value"},
