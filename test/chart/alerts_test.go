@@ -2,6 +2,7 @@ package chart
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -29,11 +30,13 @@ import (
 	"github.com/prometheus/prometheus/util/annotations"
 )
 
-// failing is an endpoint that fails in one way, and the alert about its subscription; empty if there is none.
+// failing is an endpoint that fails in one way, and the alert about its subscription; empty if there is none. If it has
+// a reason, that is what is shown of it.
 type failing struct {
 	webhook string
 	alert   string
 	dead    bool
+	reason  string
 }
 
 // TestAlertsFireForTheirCauseAndForNothingElse starts the program with endpoints that fail in the ways in which
@@ -46,10 +49,14 @@ replicaCount: 1
 redis: {url: embedded}
 prometheusRule: {enabled: true}
 upstream: {url: "`+streamServer(t)+`"}
+caBundle: {existingConfigMap: authorities}
 settings: {allowInsecureWebhooks: true}`)
+	trusted := newAuthority(t)
+	m.mountAuthorities(t, trusted.cert)
 	r := startAsRendered(t, m)
 	r.await(t, "/readyz")
 	endpoints := failures(t)
+	maps.Copy(endpoints, tlsFailures(t, trusted))
 	at := map[string]int{} // streams by subscription
 	for name := range endpoints {
 		at[name], at[name+"-many"] = 1, 7
@@ -82,6 +89,7 @@ settings: {allowInsecureWebhooks: true}`)
 		}
 	}
 	after := r.settled(t, at, endpoints)
+	r.showsReasons(t, endpoints)
 
 	const minutes = 20
 	set := history(before, after, minutes)
@@ -118,11 +126,10 @@ func failures(t *testing.T) map[string]failing {
 	hangs := make(chan struct{})
 	t.Cleanup(func() { close(hangs) })
 	all := map[string]failing{
-		"works":     {webhook: answers(http.StatusNoContent)},
-		"refused":   {webhook: "http://" + nobody.Addr().String(), alert: fails},
-		"dns":       {webhook: "http://no-such-host.invalid/", alert: fails},
-		"authority": {webhook: serve(t, httptest.NewTLSServer, http.NotFound), alert: fails},
-		"plain":     {webhook: strings.Replace(answers(200), "http:", "https:", 1), alert: fails},
+		"works":   {webhook: answers(http.StatusNoContent)},
+		"refused": {webhook: "http://" + nobody.Addr().String(), alert: fails},
+		"dns":     {webhook: "http://no-such-host.invalid/", alert: fails},
+		"plain":   {webhook: strings.Replace(answers(200), "http:", "https:", 1), alert: fails},
 		"reset": {webhook: serve(t, httptest.NewServer, func(http.ResponseWriter, *http.Request) {
 			panic(http.ErrAbortHandler)
 		}), alert: fails},
@@ -288,6 +295,30 @@ func (r *running) settled(t *testing.T, streams map[string]int, endpoints map[st
 		}
 		if time.Now().After(deadline) {
 			t.Fatalf("%s does not settle", missing)
+		}
+	}
+}
+
+// showsReasons checks that each endpoint fails for its own reason, with one stream and with several.
+func (r *running) showsReasons(t *testing.T, endpoints map[string]failing) {
+	t.Helper()
+	var body struct {
+		Subscriptions []struct {
+			ID     string `json:"subscription_id"`
+			Reason string `json:"last_error"`
+		}
+	}
+	status, text, err := r.get(t, "operator", "/api/v1/subscriptions?limit=100")
+	if err == nil {
+		err = json.Unmarshal([]byte(text), &body)
+	}
+	if err != nil || len(body.Subscriptions) != 2*len(endpoints) {
+		t.Fatalf("GET subscriptions: %d %s %v", status, text, err)
+	}
+	for _, sub := range body.Subscriptions {
+		e := endpoints[strings.TrimSuffix(sub.ID, "-many")]
+		if e.reason != "" && sub.Reason != e.reason {
+			t.Errorf("%s is shown to fail because %q, want %q", sub.ID, sub.Reason, e.reason)
 		}
 	}
 }

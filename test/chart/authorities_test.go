@@ -1,6 +1,7 @@
 package chart
 
 import (
+	"crypto/x509"
 	"encoding/pem"
 	"net/http"
 	"net/http/httptest"
@@ -22,26 +23,33 @@ func TestTheProgramTrustsTheAuthoritiesOfTheBundle(t *testing.T) {
 	} {
 		m := render(t, chartDir, newest, required, `{replicaCount: 1, redis: {url: embedded}}`, onFreePorts(t),
 			`{upstream: {url: "`+upstream.URL+`"}}`, values)
-		c, p := m.program(t)
-		dir := filepath.Join(t.TempDir(), "ca-bundle")
-		for i, e := range c.Env {
-			if e.Name != "SSL_CERT_DIR" {
-				continue
-			}
-			for _, v := range p.spec.Volumes {
-				if v.Name == "reveille-ca-bundle" && (v.ConfigMap != nil && v.ConfigMap.Name == "authorities" ||
-					v.Secret != nil && v.Secret.SecretName == "authorities") {
-					mountBundle(t, dir, upstream.Certificate().Raw)
-				}
-			}
-			c.Env[i].Value = dir
-		}
+		m.mountAuthorities(t, upstream.Certificate())
 		r := startAsRendered(t, m)
 		r.await(t, "/readyz")
 		if status, body, err := r.get(t, "api", "/a"); status != want {
 			t.Errorf("%s: the stream server answers %d %s %v, want %d", values, status, body, err, want)
 		}
 		r.stop(t)
+	}
+}
+
+// mountAuthorities mounts the bundle "authorities", with one certificate, where the program looks for it if the chart
+// says so.
+func (m *manifest) mountAuthorities(t *testing.T, certificate *x509.Certificate) {
+	t.Helper()
+	c, p := m.program(t)
+	dir := filepath.Join(t.TempDir(), "ca-bundle")
+	for i, e := range c.Env {
+		if e.Name != "SSL_CERT_DIR" {
+			continue
+		}
+		for _, v := range p.spec.Volumes {
+			if v.Name == "reveille-ca-bundle" && (v.ConfigMap != nil && v.ConfigMap.Name == "authorities" ||
+				v.Secret != nil && v.Secret.SecretName == "authorities") {
+				mountBundle(t, dir, certificate.Raw)
+			}
+		}
+		c.Env[i].Value = dir
 	}
 }
 
