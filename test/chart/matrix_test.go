@@ -73,6 +73,7 @@ prometheusRule:
   namespace: monitoring
   labels: {release: prometheus}
   alertLabels: {team: streams}
+  runbookUrl: https://example.com/runbooks/
   extraRules: [{record: "reveille:up", expr: "sum(up)"}]
 dashboard: {enabled: true, annotations: {grafana_folder: Reveille}}
 serviceAccount: {annotations: {a: b}}

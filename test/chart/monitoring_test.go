@@ -151,6 +151,9 @@ func TestAlertsAskForMetricsThatTheProgramHas(t *testing.T) {
 			r.Annotations["summary"] == "" || r.Annotations["description"] == "" {
 			t.Errorf("%s: severity %q, summary %q", r.Alert, r.Labels["severity"], r.Annotations["summary"])
 		}
+		if runbook, there := r.Annotations["runbook_url"]; there {
+			t.Errorf("%s leads to %q, and nobody has said where the runbook is", r.Alert, runbook)
+		}
 		if !strings.Contains(r.Expr.String(), `job="wake-reveille-operator"`) ||
 			!strings.Contains(r.Expr.String(), `namespace="streams"`) {
 			t.Errorf("%s looks at the series of other releases too: %s", r.Alert, r.Expr.String())
@@ -167,6 +170,11 @@ func TestAlertsAskForMetricsThatTheProgramHas(t *testing.T) {
 			if !slices.ContainsFunc(list, func(r monitoring.Rule) bool { return r.Alert == name }) {
 				t.Errorf("%s or values.yaml names the alert %s, which does not exist", r.Alert, name)
 			}
+		}
+	}
+	for _, r := range rules(`prometheusRule: {enabled: true, runbookUrl: "https://example.com/guide#"}`) {
+		if want := "https://example.com/guide#" + strings.ToLower(r.Alert); r.Annotations["runbook_url"] != want {
+			t.Errorf("the runbook_url of %s is %q, want %q", r.Alert, r.Annotations["runbook_url"], want)
 		}
 	}
 	fewer := rules(`prometheusRule: {enabled: true, disabled: [ReveilleDown, ReveilleStreamsSwept]}`)

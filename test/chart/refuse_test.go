@@ -227,6 +227,10 @@ func TestWrongValuesAreRefusedWithALineThatNamesThem(t *testing.T) {
 			"prometheusRule.disabled names ReveileDown, which is none of the alerts ReveilleDown,",
 		},
 		{
+			"a runbook that is no URL", `{prometheusRule: {runbookUrl: runbooks}}`,
+			"at '/prometheusRule/runbookUrl': 'runbooks' does not match",
+		},
+		{
 			"an alert after no time", `{prometheusRule: {oldestPendingWakeSeconds: 0}}`,
 			"at '/prometheusRule/oldestPendingWakeSeconds': minimum",
 		},
