@@ -294,6 +294,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	d.attempts.Go(func() { d.handBack(waiting) })
 	d.drain()
 	d.sender.pool.close()
+	d.deliveries.flush(true)
 	d.losses.sum()
 	return nil
 }
@@ -352,6 +353,7 @@ func (d *Dispatcher) runForget(ctx context.Context) {
 		d.slots.forget(listed)
 		d.mu.Unlock()
 		d.deliveries.forget(listed)
+		d.deliveries.flush(false)
 		d.losses.sum()
 		d.sender.pool.sweep()
 		select {

@@ -1,6 +1,9 @@
 package dispatcher
 
 import (
+	"cmp"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -10,29 +13,89 @@ import (
 )
 
 // deliveryLog is the observer that logs delivery attempts: each one for debugging, and otherwise the first of what goes
-// wrong with a subscription, a summary now and then, and that it is over. It also says of each subscription when the
-// first delivery is taken, and then how many were, summed over all.
+// wrong with a subscription, and that it is over. What goes wrong again is summed over all subscriptions in one line
+// now and then. It also says of each subscription when the first delivery is taken, and then how many were, summed over
+// all.
 type deliveryLog struct {
 	log *zap.Logger
 	now func() time.Time
 
 	mu sync.Mutex
 	// troubles are those of subscriptions whose attempts have failed, taken are the subscriptions that have taken one.
-	troubles map[laneKey]*troubles
+	troubles map[laneKey]map[cause]*naming
 	taken    map[laneKey]bool
 	// sums are what the attempts came to since the last summary.
 	sums struct{ taken, failed, dead int }
+	// again is what has gone wrong again since the last line that says so, repeats thins out these lines, and latest is
+	// when anything went wrong last.
+	again   repeated
+	repeats fsm.Trouble
+	latest  time.Time
 }
 
-// troubles are what was logged of an endpoint that fails, of one that answered 410, and of events that are dead, by the
-// class of the failure.
-type troubles struct {
-	failing, retired fsm.Trouble
-	dead             map[string]*fsm.Trouble
+// cause is what goes wrong with a subscription: what follows of it, and the class of the failure.
+type cause struct {
+	result fsm.AttemptResult
+	class  string
+}
+
+// naming is what was logged of a cause by itself.
+type naming struct {
+	// told is true if a line has named it, and it goes on; begins thins out these lines where it comes and goes.
+	told   bool
+	begins fsm.Trouble
+	latest time.Time
+}
+
+const (
+	// namedAgain is how long a cause has not shown until it is named again.
+	namedAgain = time.Hour
+	// quiet is how long nothing goes wrong until what has gone wrong again is summed: nothing else would.
+	quiet = 10 * time.Minute
+)
+
+// happened says whether to name the cause in a line of its own.
+func (t *naming) happened(now time.Time) bool {
+	goesOn := t.told && now.Sub(t.latest) <= namedAgain
+	t.latest = now
+	if goesOn {
+		return false
+	}
+	_, t.told = t.begins.Happened(now)
+	return t.told
+}
+
+// repeated adds up what has gone wrong again.
+type repeated struct {
+	times         int
+	subscriptions map[string]int
+	classes       map[string]int
+}
+
+// worstMost is how many subscriptions a line names.
+const worstMost = 5
+
+func (r *repeated) add(a fsm.Attempt) {
+	if r.times++; r.times == 1 {
+		r.subscriptions, r.classes = map[string]int{}, map[string]int{}
+	}
+	r.subscriptions[a.Wake.Subscription]++
+	r.classes[a.Class]++
+}
+
+// fields are those of the line. The worst subscriptions are those in which most has gone wrong.
+func (r *repeated) fields() []zap.Field {
+	worst := slices.SortedFunc(maps.Keys(r.subscriptions), func(a, b string) int {
+		return cmp.Or(cmp.Compare(r.subscriptions[b], r.subscriptions[a]), cmp.Compare(a, b))
+	})
+	return []zap.Field{
+		zap.Int("times", r.times), zap.Int("subscriptions", len(worst)), zap.Any("classes", r.classes),
+		zap.Strings("worst", worst[:min(len(worst), worstMost)]),
+	}
 }
 
 func newDeliveryLog(log *zap.Logger, now func() time.Time) *deliveryLog {
-	return &deliveryLog{log: log, now: now, troubles: map[laneKey]*troubles{}, taken: map[laneKey]bool{}}
+	return &deliveryLog{log: log, now: now, troubles: map[laneKey]map[cause]*naming{}, taken: map[laneKey]bool{}}
 }
 
 // attempted is fsm.Observer's Attempt. It logs without the lock: a log that is held up holds up no other attempt.
@@ -74,9 +137,10 @@ func (l *deliveryLog) took(a fsm.Attempt) (over, first bool) {
 	if first = !l.taken[key]; first {
 		l.taken[key] = true
 	}
-	if t := l.troubles[key]; t != nil {
-		failed, retired := t.failing.Over(), t.retired.Over()
-		over = failed || retired
+	for c, t := range l.troubles[key] {
+		if c.result != fsm.AttemptDead { // other events may be taken meanwhile: that ends nothing
+			over, t.told = over || t.told, false
+		}
 	}
 	return over, first
 }
@@ -94,39 +158,59 @@ func (l *deliveryLog) sum() {
 }
 
 func (l *deliveryLog) warn(a fsm.Attempt, says string) {
-	if times, log := l.happened(a); log {
-		l.log.Warn(says, append(attemptFields(a), zap.Int("times", times))...)
+	named, again := l.happened(a)
+	if named {
+		l.log.Warn(says, attemptFields(a)...)
+	}
+	l.goOn(again)
+}
+
+// goOn logs what has gone wrong again, if anything has.
+func (l *deliveryLog) goOn(again repeated) {
+	if again.times > 0 {
+		l.log.Warn("deliveries go on failing", again.fields()...)
 	}
 }
 
-// happened notes a failure, and says how many there were and whether that is to be logged.
-func (l *deliveryLog) happened(a fsm.Attempt) (times int, log bool) {
+// happened notes what has gone wrong. It says whether that is to be logged by itself, and returns what has gone wrong
+// again and is to be logged now.
+func (l *deliveryLog) happened(a fsm.Attempt) (named bool, again repeated) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	key := laneKey{a.Wake.Subscription, a.Wake.Generation}
-	t := l.troubles[key]
-	if t == nil {
-		t = &troubles{}
-		l.troubles[key] = t
-	}
-	trouble := &t.failing
-	switch r := a.Result; {
-	case r == fsm.AttemptFailed:
+	switch a.Result {
+	case fsm.AttemptFailed, fsm.AttemptRetired:
 		l.sums.failed++
-	case r == fsm.AttemptRetired:
-		l.sums.failed++
-		trouble = &t.retired
-	case r == fsm.AttemptDead: // other events may be taken meanwhile: that ends nothing
+	case fsm.AttemptDead:
 		l.sums.dead++
-		if trouble = t.dead[a.Class]; trouble == nil {
-			if t.dead == nil {
-				t.dead = map[string]*fsm.Trouble{}
-			}
-			trouble = &fsm.Trouble{}
-			t.dead[a.Class] = trouble
-		}
 	}
-	return trouble.Happened(l.now())
+	key, of := laneKey{a.Wake.Subscription, a.Wake.Generation}, cause{a.Result, a.Class}
+	if l.troubles[key] == nil {
+		l.troubles[key] = map[cause]*naming{}
+	}
+	t := l.troubles[key][of]
+	if t == nil {
+		t = &naming{}
+		l.troubles[key][of] = t
+	}
+	l.latest = l.now()
+	if named = t.happened(l.latest); !named {
+		l.again.add(a)
+	}
+	if _, due := l.repeats.Happened(l.latest); due {
+		again, l.again = l.again, repeated{}
+	}
+	return named, again
+}
+
+// flush logs what has gone wrong again and is not logged yet, once nothing goes wrong any more, or at the end.
+func (l *deliveryLog) flush(end bool) {
+	l.mu.Lock()
+	var again repeated
+	if end || l.now().Sub(l.latest) > quiet {
+		again, l.again = l.again, repeated{}
+	}
+	l.mu.Unlock()
+	l.goOn(again)
 }
 
 // forget drops what is known of the subscriptions that keep says no to.

@@ -1,6 +1,8 @@
 package dispatcher
 
 import (
+	"fmt"
+	"reflect"
 	"testing"
 	"time"
 
@@ -47,28 +49,87 @@ func TestTheLogOfDeliveriesSaysTheFirstFailureThatItIsOverAndForgetsWhatIsDelete
 
 func keepNone(laneKey) bool { return false }
 
-// TestEventsThatAreDeadAreALineForEachClassAndThenCounted holds that an endpoint which refuses everything does not fill
-// the log, though it takes something now and then.
-func TestEventsThatAreDeadAreALineForEachClassAndThenCounted(t *testing.T) {
+// TestWhatGoesWrongAgainIsSummed holds that each cause has one line, and that the lines about what goes on add up to
+// the rest, over all subscriptions.
+func TestWhatGoesWrongAgainIsSummed(t *testing.T) {
 	core, logs := observer.New(zapcore.WarnLevel)
 	now := time.Now()
 	l := newDeliveryLog(zap.New(core), func() time.Time { return now })
-	attempt := func(class string, r fsm.AttemptResult) {
-		l.attempted(fsm.Attempt{Wake: fsm.Wake{Subscription: "s", Generation: "g"}, Class: class, Result: r})
+	attempt := func(sub, class string, r fsm.AttemptResult) {
+		l.attempted(fsm.Attempt{Wake: fsm.Wake{Subscription: sub, Generation: "g"}, Class: class, Result: r})
 	}
-	for range 500 {
-		attempt("client_error", fsm.AttemptDead)
-		attempt("", fsm.AttemptDone)
-		attempt("redirect", fsm.AttemptDead)
+	wrong := func() {
+		for i, sub := range []string{"a", "b", "c", "d", "e", "f", "g"} {
+			for range i + 1 {
+				attempt(sub, "server_error", fsm.AttemptFailed)
+			}
+		}
+		attempt("g", "redirect", fsm.AttemptDead)
+		attempt("g", "", fsm.AttemptDone) // which ends what has failed, but not what is dead
 	}
-	if n := len(logs.TakeAll()); n != 2 {
-		t.Errorf("%d lines, want one for each class", n)
+	wrong()
+	if n := len(logs.TakeAll()); n != 8 {
+		t.Fatalf("%d lines, want one for each subscription and cause", n)
+	}
+	for range 499 {
+		wrong()
+	}
+	if all := logs.TakeAll(); len(all) != 0 {
+		t.Fatalf("at once: %v", all)
+	}
+	sums := func(times int64, classes map[string]int) {
+		t.Helper()
+		all := logs.TakeAll()
+		if len(all) != 1 || all[0].Message != "deliveries go on failing" {
+			t.Fatalf("the lines are %v", all)
+		}
+		f := all[0].ContextMap()
+		if f["times"] != times || f["subscriptions"] != int64(7) || !reflect.DeepEqual(f["classes"], classes) ||
+			fmt.Sprint(f["worst"]) != "[g f e d c]" {
+			t.Errorf("it says %v", f)
+		}
 	}
 	now = now.Add(time.Minute)
-	attempt("redirect", fsm.AttemptDead)
-	all := logs.TakeAll()
-	if len(all) != 1 || all[0].ContextMap()["times"] != int64(500) || all[0].ContextMap()["class"] != "redirect" {
-		t.Errorf("a minute later: %v", all)
+	attempt("g", "redirect", fsm.AttemptDead)
+	sums(500*29-8+1, map[string]int{"server_error": 500*28 - 7, "redirect": 500})
+	now = now.Add(time.Second)
+	attempt("a", "server_error", fsm.AttemptFailed)
+	wrong()
+	logs.TakeAll() // g fails anew
+	if l.flush(false); len(logs.TakeAll()) > 0 {
+		t.Error("what goes on is summed too early")
+	}
+	now = now.Add(quiet + time.Second)
+	l.flush(false)
+	sums(29, map[string]int{"server_error": 28, "redirect": 1})
+	if l.flush(true); len(logs.TakeAll()) > 0 {
+		t.Error("it is summed twice")
+	}
+	now = now.Add(namedAgain + time.Second)
+	attempt("a", "server_error", fsm.AttemptFailed)
+	if all := logs.TakeAll(); len(all) != 1 || all[0].Message != "webhook delivery failed" {
+		t.Errorf("after an hour: %v", all)
+	}
+}
+
+// TestAnEndpointThatComesAndGoesIsNamedLessAndLessOften holds it for one that takes every other delivery.
+func TestAnEndpointThatComesAndGoesIsNamedLessAndLessOften(t *testing.T) {
+	core, logs := observer.New(zapcore.InfoLevel)
+	now := time.Now()
+	l := newDeliveryLog(zap.New(core), func() time.Time { return now })
+	for range 3600 {
+		for _, r := range []fsm.AttemptResult{fsm.AttemptFailed, fsm.AttemptDone} {
+			l.attempted(fsm.Attempt{Wake: fsm.Wake{Subscription: "s", Generation: "g"}, Class: "timeout", Result: r})
+		}
+		now = now.Add(time.Second)
+	}
+	lines := map[string]int{}
+	for _, e := range logs.TakeAll() {
+		lines[e.Message]++
+	}
+	failed, again := lines["webhook delivery failed"], lines["webhook takes deliveries again"]
+	if failed < 5 || failed > 12 || again != failed || lines["deliveries go on failing"] > 12 {
+		t.Errorf("in an hour it has %v", lines)
 	}
 }
 
