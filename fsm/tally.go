@@ -22,6 +22,11 @@ const (
 	ConditionHidden Condition = "hidden"
 )
 
+// Severities are the conditions of an endpoint, or of its consumers, that are trouble: the worst first.
+var Severities = []Condition{
+	ConditionRetired, ConditionDown, ConditionRefusing, ConditionFailing, ConditionAskedToWait,
+}
+
 // AsOf is the consumer as it is shown at a time: an attempt whose request may be open has not failed.
 func (c Consumer) AsOf(now time.Time) Consumer {
 	if c.FirstFailure.After(now) {

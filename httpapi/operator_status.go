@@ -72,11 +72,6 @@ type worstBody struct {
 	Reason    string        `json:"reason,omitempty"`
 }
 
-// severities order the conditions that need an operator, the worst first.
-var severities = []fsm.Condition{
-	fsm.ConditionRetired, fsm.ConditionDown, fsm.ConditionRefusing, fsm.ConditionFailing, fsm.ConditionAskedToWait,
-}
-
 // showStatus shows the whole. While Redis is away it shows what this replica knows.
 func (s *Service) showStatus(c echo.Context) error {
 	ctx, cancel := context.WithTimeout(c.Request().Context(), pageTimeout)
@@ -146,13 +141,13 @@ func (b *statusBody) addSubscriptions(all []operatorSubscription, known, counted
 		if since := sub.WaitingSince; since != nil && (b.WaitingSince == nil || since.Before(*b.WaitingSince)) {
 			b.WaitingSince = since
 		}
-		if slices.Contains(severities, sub.Condition) {
+		if slices.Contains(fsm.Severities, sub.Condition) {
 			b.Worst = append(b.Worst, worstBody{sub.ID, sub.Condition, sub.FailingSince, sub.LastError})
 		}
 	}
 	slices.SortFunc(b.Worst, func(x, y worstBody) int {
 		return cmp.Or(
-			cmp.Compare(slices.Index(severities, x.Condition), slices.Index(severities, y.Condition)),
+			cmp.Compare(slices.Index(fsm.Severities, x.Condition), slices.Index(fsm.Severities, y.Condition)),
 			compareTimes(x.Since, y.Since), cmp.Compare(x.ID, y.ID),
 		)
 	})

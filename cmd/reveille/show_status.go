@@ -4,8 +4,11 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
+
+	"reveille/fsm"
 )
 
 // shownStatus is what the operator's API answers of the whole, as far as it is shown.
@@ -133,9 +136,9 @@ func (s shownStatus) subscriptions() string {
 	}
 	text := fmt.Sprint(*s.Subscriptions)
 	var by []string
-	for _, condition := range []string{"retired", "down", "refusing", "failing", "asked_to_wait", "paused", "ok"} {
-		if n := s.Conditions[condition]; n > 0 {
-			by = append(by, fmt.Sprintf("%d %s", n, strings.ReplaceAll(condition, "_", " ")))
+	for _, condition := range slices.Concat(fsm.Severities, []fsm.Condition{"paused", fsm.ConditionOK}) {
+		if n := s.Conditions[string(condition)]; n > 0 {
+			by = append(by, fmt.Sprintf("%d %s", n, strings.ReplaceAll(string(condition), "_", " ")))
 		}
 	}
 	if len(by) > 0 {

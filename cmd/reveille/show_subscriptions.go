@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"reveille/fsm"
 )
 
 const subscriptionsPath = "/api/v1/subscriptions"
@@ -72,7 +74,7 @@ func (c *cli) subscriptions(ctx context.Context, args []string) error {
 		"WAITING", "FAILING SINCE", "LAST ERROR", "DEAD LETTERS",
 	}}
 	slices.SortStableFunc(body.Subscriptions, func(a, b shownSubscription) int {
-		return cmp.Compare(b.severity(), a.severity())
+		return cmp.Compare(a.severity(), b.severity())
 	})
 	for _, s := range body.Subscriptions {
 		rows = append(rows, []string{
@@ -86,7 +88,10 @@ func (c *cli) subscriptions(ctx context.Context, args []string) error {
 
 // severity orders subscriptions: what is worst comes first.
 func (s shownSubscription) severity() int {
-	return slices.Index([]string{"asked_to_wait", "failing", "refusing", "down", "retired"}, s.Condition)
+	if i := slices.Index(fsm.Severities, fsm.Condition(s.Condition)); i >= 0 {
+		return i
+	}
+	return len(fsm.Severities)
 }
 
 // errorWidth is how many characters a table of subscriptions shows of an error.
