@@ -48,14 +48,14 @@ func (s *Store) Callback(ctx context.Context, cb fsm.Callback) (fsm.CallbackRepl
 	return answer, r.bad
 }
 
-// callbackCodes are what callback.lua answers with.
+// callbackCodes are the codes that callback.lua may return.
 var callbackCodes = []fsm.Code{
 	"", fsm.CodeConsumerGone, fsm.CodeTokenExpired, fsm.CodeStaleEpoch, fsm.CodeAlreadyClaimed, fsm.CodeInvalidOffset,
 	fsm.CodeInvalidRequest, fsm.CodeInternal,
 }
 
-// Consumer implements fsm.CallbackStore. A consumer whose subscription was deleted is not found, even while it is yet
-// to be cleared away.
+// Consumer implements fsm.CallbackStore. It does not find a consumer whose subscription was deleted, even while the
+// consumer's removal is pending.
 func (s *Store) Consumer(ctx context.Context, r fsm.ConsumerRef) (fsm.Consumer, error) {
 	p := s.PartitionOf(r.Home)
 	prefix := s.keys.partition(p)
@@ -69,7 +69,7 @@ func (s *Store) Consumer(ctx context.Context, r fsm.ConsumerRef) (fsm.Consumer, 
 	if len(h) == 0 {
 		return fsm.Consumer{}, fsm.ErrNotFound
 	}
-	// Both are read at one moment: the note that a subscription was deleted goes with its last consumer.
+	// One transaction reads both: the note of a deleted subscription disappears together with its last consumer.
 	pipe = s.rdb.TxPipeline()
 	dead, still := pipe.HExists(ctx, s.keys.droppingIn(p), h["gen"]), pipe.HGet(ctx, prefix+"c:"+r.ID, "gen")
 	if _, err := pipe.Exec(ctx); wrap(err) != nil {
@@ -105,7 +105,7 @@ func (s *Store) Consumer(ctx context.Context, r fsm.ConsumerRef) (fsm.Consumer, 
 	return c, bad
 }
 
-// decodeConsumer reads a consumer's record, which has no links.
+// decodeConsumer reads a consumer's record. The record does not contain the links.
 func decodeConsumer(id string, h map[string]string) (c fsm.Consumer, bad error) {
 	number := func(name string) int64 {
 		n, err := strconv.ParseInt(h[name], 10, 64)

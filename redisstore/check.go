@@ -14,12 +14,12 @@ import (
 	"go.uber.org/zap"
 )
 
-// ErrIncompatible is the cause of an error about a Redis or a database that this program cannot work with.
+// ErrIncompatible is the cause of errors about a Redis or a database that this program cannot work with.
 var ErrIncompatible = errors.New("redis cannot be used")
 
-// SettingError is an error that another value of a setting cures. It wraps ErrIncompatible.
+// SettingError is an error that another value of a setting fixes. It wraps ErrIncompatible.
 type SettingError struct {
-	// Setting is its whole name, such as REVEILLE_TOKEN_KEY.
+	// Setting is the full name of the setting, such as REVEILLE_TOKEN_KEY.
 	Setting string
 	// Reason never holds a secret.
 	Reason string
@@ -30,13 +30,15 @@ func (e *SettingError) Error() string { return e.Reason }
 // Unwrap implements the interface of errors.Is.
 func (e *SettingError) Unwrap() error { return ErrIncompatible }
 
-// layout is that of the data: of keys, records and fields (lua/lib.lua). It changes when a version of this program can
-// no longer work with what another one has stored.
+// layout is the version of the data layout: keys, records and fields (lua/lib.lua). It changes when a version of this
+// program cannot work with the data that another version has stored.
 const layout = "1"
 
-// Check makes sure that Redis answers, is what its URL says and at least 6.2, and holds no data of another layout,
-// partition count or upstream. It writes all three to a database that is used for the first time. Errors wrap
-// fsm.ErrUnavailable or ErrIncompatible; a SettingError names the setting at fault if it is not the URL.
+// Check verifies the Redis server and the database. Redis must answer, be of the kind that its URL says, and have
+// version 6.2 or later. The database must hold no data of another layout, partition count or upstream. Check writes
+// these three to a database that is used for the first time. It also checks the token keys. Errors wrap
+// fsm.ErrUnavailable or ErrIncompatible. If a setting other than the URL is at fault, the error is a SettingError that
+// names it.
 func (s *Store) Check(ctx context.Context) error {
 	if err := s.checkServer(ctx); err != nil {
 		return err
@@ -82,8 +84,8 @@ func (s *Store) Check(ctx context.Context) error {
 	return nil
 }
 
-// warnOfEviction says once that Redis may throw consumers away. It trusts the operator of a Redis that may not be
-// asked.
+// warnOfEviction logs a warning if Redis may evict consumers. If Redis does not tell its policy, warnOfEviction trusts
+// the operator.
 func (s *Store) warnOfEviction(ctx context.Context) {
 	if s.opts.Embedded {
 		return
@@ -99,7 +101,8 @@ func (s *Store) warnOfEviction(ctx context.Context) {
 	}
 }
 
-// setOnce returns what a database was set up with; the first program that uses it decides.
+// setOnce stores a setting of the database unless one is stored already, and returns the stored value. The first
+// program that uses the database decides.
 func (s *Store) setOnce(ctx context.Context, field, value string) (string, error) {
 	if err := s.rdb.HSetNX(ctx, s.keys.meta(), field, value).Err(); err != nil {
 		return "", refused(err)
@@ -108,11 +111,11 @@ func (s *Store) setOnce(ctx context.Context, field, value string) (string, error
 	return there, refused(err)
 }
 
-// freshFor is how old a database is before all of its partitions have an incarnation on record for sure: lease.lua
-// notes it, within a few seconds. A partition that lost it cannot tell that it ever had one.
+// freshFor is the age at which every partition of a database has an incarnation on record for sure. In a new database,
+// lease.lua records it within a few seconds. A partition that lost its incarnation cannot tell that it ever had one.
 const freshFor = 15 * time.Second
 
-// readAge reads since when the database is in use.
+// readAge reads when the database was first used, and stores when it stops being new.
 func (s *Store) readAge(ctx context.Context) error {
 	now, err := s.now(ctx)
 	if err != nil {
@@ -131,7 +134,7 @@ func (s *Store) readAge(ctx context.Context) error {
 	return nil
 }
 
-// isLasting says whether the database is in use for long enough that it has no new partitions.
+// isLasting says whether the database is so old that none of its partitions is new.
 func (s *Store) isLasting() bool {
 	from := s.lasting.Load()
 	return from != nil && time.Now().After(*from)
@@ -158,7 +161,8 @@ func (s *Store) checkServer(ctx context.Context) error {
 	return nil
 }
 
-// refused wraps an error of a start. The program does not wait for what only another URL or other rights can cure.
+// refused wraps an error at the start of the program. The program does not wait if only another URL or other
+// permissions can fix the error.
 func refused(err error) error {
 	var network net.Error
 	var reply redis.Error

@@ -19,39 +19,40 @@ import (
 	"reveille/fsm"
 )
 
-// Embedded is the URL of a Redis that runs inside this process, forgets everything when it ends and serves no replica
-// but this one. It is for trying out.
+// Embedded is the URL of a Redis that runs inside this process. It forgets everything when the process ends, and serves
+// only this replica. Use it to try out Reveille.
 const Embedded = "embedded"
 
-// forms is what a Redis URL may look like.
+// forms describes the valid forms of a Redis URL.
 const forms = "expected redis://[user:password@]host:port[/database], " +
 	"redis+cluster://[user:password@]host:port,host:port,…, " +
 	"redis+sentinel://[user:password@]host:port,…/mastername, each with rediss for TLS, or \"embedded\""
 
-// limits are how long a Redis that does not answer keeps a caller waiting.
+// limits bound how long a Redis that does not answer keeps a caller waiting.
 type limits struct {
 	dial time.Duration
-	// read is also what a node that hangs costs a request for all of them.
+	// read also bounds how long one node that hangs delays a request to all nodes.
 	read time.Duration
-	// call bounds a whole call, with its redirections and repetitions.
+	// call bounds a whole call, including redirections and repetitions.
 	call time.Duration
-	// all bounds one call for all partitions: those whose Redis answers must not wait for one that does not.
+	// all bounds one call for all partitions. A node that does not answer must not delay the partitions of other nodes.
 	all time.Duration
-	// census bounds what a scrape waits for Redis.
+	// census bounds how long a scrape waits for Redis.
 	census time.Duration
 }
 
-// usual are the limits outside tests. Callers try again by rules of their own, so it is better to say soon that Redis
-// is away than to wait for it in here.
+// usual are the limits outside tests. Callers retry by rules of their own. So an early report that Redis is away is
+// better than a long wait in here.
 var usual = limits{
 	dial: 2 * time.Second, read: 3 * time.Second, call: 5 * time.Second, all: 2 * time.Second, census: 2 * time.Second,
 }
 
 const (
-	// topologyAge is how old the list of a cluster's nodes gets. The client renews it by itself only when a node that
-	// answers points to another: it would not hear that a dead node was replaced.
+	// topologyAge is the greatest age of the client's list of a cluster's nodes. Otherwise, the client would renew the
+	// list only when a node that answers points to another node. It would not notice that a dead node was replaced.
 	topologyAge = time.Second
-	// redirects, with pauses that grow from firstPause to longestPause, outlast the migration of a small slot.
+	// redirects is how many redirections a call follows. With pauses that grow from firstPause to longestPause, they
+	// outlast the migration of a small slot.
 	redirects    = 6
 	firstPause   = 10 * time.Millisecond
 	longestPause = 200 * time.Millisecond
@@ -64,8 +65,8 @@ func Encrypted(rawURL string) bool {
 	return transport == "rediss"
 }
 
-// WithPassword returns a Redis URL with a password in it, for the user that the URL names. The error says what was
-// expected instead, if the URL has a password or takes none. It never holds the URL.
+// WithPassword returns a Redis URL with a password in it, for the user that the URL names. If the URL has a password
+// already, or takes none, the error says what value was expected. The error never contains the URL.
 func WithPassword(rawURL, password string) (string, error) {
 	scheme, rest, found := strings.Cut(rawURL, "://")
 	if !found {
@@ -80,8 +81,8 @@ func WithPassword(rawURL, password string) (string, error) {
 	return scheme + "://" + user + ":" + strings.ReplaceAll(url.QueryEscape(password), "+", "%20") + "@" + servers, nil
 }
 
-// splitUser splits what follows "://" in a Redis URL at the "@" that ends user and password. net/url reads the URL of
-// one server: its "@" comes before the first slash.
+// splitUser splits a Redis URL, from behind its "://", at the "@" that ends user and password. If single is true, the
+// URL names one server and net/url parses it, so its "@" comes before the first slash.
 func splitUser(rest string, single bool) (user, servers string) {
 	authority := rest
 	if end := strings.IndexAny(rest, "/?#"); end >= 0 && single {
@@ -91,9 +92,10 @@ func splitUser(rest string, single bool) (user, servers string) {
 	return rest[:max(at, 0)], rest[at+1:]
 }
 
-// Connect returns a client for a Redis URL (one server, a cluster, sentinels, or Embedded) and a function that closes
-// it. Certificates of encrypted connections are checked against ca, or the system's authorities if it is nil. It does
-// not wait for Redis to answer. Errors never hold the URL: it may have a password.
+// Connect returns a client for a Redis URL, and a function that closes the client. The URL names one server, a cluster,
+// sentinels, or Embedded. Connect checks the certificates of encrypted connections against ca. If ca is nil, it checks
+// them against the system's authorities. It does not wait for Redis to answer. Errors never contain the URL, because it
+// may have a password.
 func Connect(rawURL string, ca *x509.CertPool) (redis.UniversalClient, func() error, error) {
 	return connectWithin(usual, rawURL, ca)
 }
@@ -170,7 +172,7 @@ func connectServer(l limits, rawURL string, ca *x509.CertPool) (redis.UniversalC
 	return client, client.Close, nil
 }
 
-// bounded ends each call after a time.
+// bounded is a client hook that limits how long each call takes.
 type bounded struct{ within time.Duration }
 
 // DialHook implements redis.Hook.
@@ -194,15 +196,16 @@ func (b bounded) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 	}
 }
 
-// members are the servers that a URL lists. net/url cannot read them: it knows one host.
+// members are the parts of a URL that lists several servers. Package net/url cannot parse such a URL: it expects one
+// host.
 type members struct {
 	user, password string
 	addrs          []string
-	// name is what stands behind the slash.
+	// name is the text behind the slash, which names the sentinels' master.
 	name string
 }
 
-// parseMembers gives hosts without a port the usual one.
+// parseMembers parses such a URL. A host without a port gets usualPort.
 func parseMembers(text, usualPort string) (m members, err error) {
 	who, servers := splitUser(text, false)
 	user, password, _ := strings.Cut(who, ":")
@@ -232,25 +235,25 @@ func options(l limits, o *redis.Options) *redis.Options {
 	o.ContextTimeoutEnabled = true
 	o.ClientName = clientName
 	o.DisableIdentity = true
-	// The client reports at once that Redis is away: callers wait and try again by rules of their own. The one retry is
-	// for a connection that broke while it was idle.
+	// The client reports at once that Redis is away, because callers wait and retry by rules of their own. The one
+	// retry is for a connection that broke while it was idle.
 	o.DialerRetries, o.MaxRetries = 1, 1
 	o.DialTimeout, o.ReadTimeout = l.dial, l.read
 	return o
 }
 
-// LogTo has the client's own remarks, which are about single connections, written to a log at debug level.
+// LogTo writes the messages of the Redis client, which are about single connections, to a log at debug level.
 func LogTo(log *zap.Logger) {
 	redis.SetLogger(&clientLog{log: log, troubles: map[string]*fsm.Trouble{}})
 }
 
-// maxRemark bounds what is logged of a remark, in bytes, and maxRemarks how many are told from each other.
+// maxRemark is how much of a message is logged, in bytes. maxRemarks is how many kinds of messages are logged.
 const maxRemark, maxRemarks = 300, 100
 
 type clientLog struct {
 	log *zap.Logger
 	mu  sync.Mutex
-	// troubles are what was logged of each remark.
+	// troubles has what was logged of each kind of message, by its format.
 	troubles map[string]*fsm.Trouble
 }
 
@@ -267,7 +270,7 @@ func (l *clientLog) Printf(_ context.Context, format string, v ...any) {
 		l.troubles[format] = t
 	}
 	l.mu.Unlock()
-	if t == nil { // the client has fewer, unless it makes them up
+	if t == nil { // more than maxRemarks kinds, which only happens if the client makes up formats
 		return
 	}
 	if times, log := t.Happened(time.Now()); log {

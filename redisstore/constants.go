@@ -9,7 +9,8 @@ import (
 	"reveille/fsm"
 )
 
-// constants are what the scripts share with package fsm, by what the scripts call them. Times are milliseconds.
+// constants are the values that the scripts share with package fsm, under their names in the scripts. Times are
+// milliseconds.
 var constants = []struct {
 	name  string
 	value int64
@@ -38,8 +39,8 @@ var constants = []struct {
 
 func millis(d time.Duration) int64 { return d.Milliseconds() }
 
-// WithConstants returns a script that begins with the constants that it uses, on its first line, so that errors name
-// the lines of its file.
+// WithConstants puts the constants that a script uses in front of it, on the script's first line. So errors still name
+// the lines of the script's file.
 func WithConstants(script string) string {
 	words := wordsOf(script)
 	var names, values []string

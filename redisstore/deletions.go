@@ -11,16 +11,17 @@ import (
 	"reveille/fsm"
 )
 
-// fewConsumers is how many consumers a subscription may have to be removed by the call that deletes it.
+// fewConsumers bounds how many consumers and dead letters DeleteSubscription removes itself.
 const fewConsumers = 200
 
-// DeleteSubscription implements fsm.SubscriptionStore. It takes the subscription off the list and then tells every
-// partition, in one round trip. From then on its consumers are gone for every script, and no script makes one. This
-// call removes them if they are few; else the replica that owns their partition does (clear).
+// DeleteSubscription implements fsm.SubscriptionStore. It takes the subscription off the list. Then it tells every
+// partition, in one round trip. From then on, the consumers are gone for every script, and no script makes a new one.
+// If few consumers and dead letters are left, this call removes them. Otherwise the replica that owns their partition
+// does (clear).
 //
-// Each step leaves a record of what is yet to be done, so a crash in between leaves no consumer behind: the list
-// remembers which generations the partitions were not told of, and a partition remembers of which generations it has
-// consumers to remove.
+// Each step records the work that is left, so a crash in between leaves no consumer behind. The list remembers which
+// generations the partitions were not told of. Each partition remembers the generations whose consumers it has to
+// remove.
 func (s *Store) DeleteSubscription(ctx context.Context, id string) error {
 	var version int64
 	var generations []string
@@ -59,15 +60,15 @@ func (s *Store) DeleteSubscription(ctx context.Context, id string) error {
 	return s.drop(ctx, left)
 }
 
-// dropping is a deleted subscription that has consumers left in a partition.
+// dropping is a deleted subscription that has consumers or dead letters left in a partition.
 type dropping struct {
 	partition      int
 	id, generation string
 	left           int64
 }
 
-// markDeleted tells all partitions of a generation that is not on a version of the list any more, and removes its
-// delivery log. It then notes that they were told, and returns where the generation has consumers left.
+// markDeleted tells all partitions that a generation is no longer on a version of the list, and removes its delivery
+// log. It then records that they were told. It returns where the generation has consumers or dead letters left.
 func (s *Store) markDeleted(
 	ctx context.Context, id, generation string, version int64,
 ) (left []dropping, err error) {
@@ -88,7 +89,7 @@ func (s *Store) markDeleted(
 	return left, wrap(s.rdb.HDel(ctx, s.keys.dropping(), generation).Err())
 }
 
-// drop removes the consumers that deleted subscriptions have left, some of each at a time, until there are none.
+// drop removes what deleted subscriptions have left in partitions, some of each at a time, until nothing is left.
 func (s *Store) drop(ctx context.Context, left []dropping) error {
 	for len(left) > 0 {
 		var failure error
@@ -111,7 +112,7 @@ func (s *Store) drop(ctx context.Context, left []dropping) error {
 	return nil
 }
 
-// dropped reads the reply of scriptDrop: how many consumers are left.
+// dropped reads the reply of scriptDrop and follows its outcome. It returns how much is left.
 func (s *Store) dropped(r *reply) (left int64) {
 	r.list(func(l *reply) {
 		left = l.int()
@@ -120,9 +121,9 @@ func (s *Store) dropped(r *reply) (left int64) {
 	return left
 }
 
-// clear removes what deleted subscriptions have left in the partitions that this replica owns. If it owns the first
-// partition, it also tells all partitions of the deletions that were cut short. While it removes, it leaves Redis as
-// much time for others as it takes.
+// clear removes what deleted subscriptions have left in the partitions that this replica owns. The owner of the first
+// partition also tells all partitions of deletions that were cut short. After each call clear pauses for as long as the
+// call took, so that Redis has time for others.
 func (s *Store) clear(ctx context.Context) error {
 	owned := s.ownership.Partitions()
 	if slices.Contains(owned, 0) {
@@ -131,7 +132,7 @@ func (s *Store) clear(ctx context.Context) error {
 			return err
 		}
 		version := int64(0)
-		if len(untold) > 0 { // they are off the list, as it is now
+		if len(untold) > 0 { // the list no longer has them
 			if version, err = s.Version(ctx); err != nil {
 				return err
 			}
@@ -147,7 +148,7 @@ func (s *Store) clear(ctx context.Context) error {
 	for i, p := range owned {
 		cmds[i] = pipe.HGetAll(ctx, s.keys.droppingIn(p))
 	}
-	_, _ = pipe.Exec(ctx) // each has its own error
+	_, _ = pipe.Exec(ctx) // each command has its own error
 	var failure error
 	for i, p := range owned {
 		if err := wrap(cmds[i].Err()); err != nil {
@@ -170,7 +171,7 @@ func (s *Store) clearSlowly(ctx context.Context, d dropping) error {
 		if left := s.dropped(r); r.bad != nil || left == 0 {
 			return r.bad
 		}
-		if !s.ownership.Owns(d.partition) { // its owner goes on
+		if !s.ownership.Owns(d.partition) { // the new owner continues
 			return nil
 		}
 		select {

@@ -9,8 +9,8 @@ import (
 	"reveille/fsm"
 )
 
-// Due implements fsm.DeliveryStore. What one script has acted on is for the caller to follow, even
-// if the next one fails.
+// Due implements fsm.DeliveryStore. The caller must follow the outcome of every script. So if a script fails after
+// others have acted on consumers, Due returns their outcome and no error.
 func (s *Store) Due(ctx context.Context, partition, limit int) (o fsm.Outcome, n int, err error) {
 	for more := true; more && n < limit; {
 		var acted int64
@@ -32,8 +32,8 @@ func (s *Store) Due(ctx context.Context, partition, limit int) (o fsm.Outcome, n
 	return o, n, nil
 }
 
-// NextDue implements fsm.DeliveryStore. A single server is asked once for all; one that refuses that, because something
-// is wrong with a partition, is asked for each, as nodes of a cluster are.
+// NextDue implements fsm.DeliveryStore. It asks a single server once for all partitions. If the server refuses because
+// the data of a partition is faulty, NextDue asks for each partition separately. On a cluster it always does that.
 func (s *Store) NextDue(ctx context.Context, partitions []int) ([]time.Duration, error) {
 	now := s.draw().millis()
 	if s.sharing != nil && len(partitions) > 0 {

@@ -21,38 +21,39 @@ import (
 
 // The bounds of the delivery log.
 const (
-	// logLength is how many entries a subscription has at least before the oldest go: Redis drops them a hundred or so
-	// at a time. Those older than logAge are not shown, and go with the next one that is written.
+	// logLength is how many of its latest entries a subscription keeps at least. Redis drops older entries about a
+	// hundred at a time. Entries older than logAge are not shown, and the next write removes them.
 	logLength = 1000
 	logAge    = 7 * 24 * time.Hour
-	// logWaiting is how many entries may wait to be written; more are dropped. Of those that Redis could not take, the
-	// latest logLeft wait on: what is for other nodes of a cluster has room, too.
+	// logWaiting is how many entries may wait for a write; further entries are dropped. If Redis could not take
+	// entries, the latest logLeft of them go on waiting. So there is space left for new entries, which may be for other
+	// nodes of a cluster.
 	logWaiting, logLeft = 10_000, logWaiting / 2
-	// Entries are written logPause after the first of them came.
+	// logPause is how long the first waiting entry waits, so that others go with it.
 	logPause = 100 * time.Millisecond
-	// logRetry is how long entries wait that Redis could not take, and logStop bounds the last write of a program that
+	// logRetry is how long entries wait that Redis could not take. logStop bounds the last write when the program
 	// stops.
 	logRetry = time.Second
 	logStop  = 2 * time.Second
 )
 
-// deliveryLog is the observer that keeps delivery attempts for operators, in a stream of Redis for each subscription.
-// It is written behind what it tells of, in batches: no delivery waits for it. It is no state, so that no script has to
-// do with it: plain commands write it, and nothing is wrong if some of them are not carried out, or twice.
+// deliveryLog is the observer that keeps delivery attempts for operators, in one Redis stream per subscription. It
+// writes them later, in batches: no delivery waits for it. The log is not part of the state, so plain commands write it
+// and no script uses it. A command that is lost or carried out twice does no harm.
 type deliveryLog struct {
 	s       *Store
 	dropped prometheus.Counter
-	// ready has word when something waits.
+	// ready receives a signal when entries wait.
 	ready chan struct{}
 
 	mu      sync.Mutex
 	waiting []*logEntry
 
-	// unsaid counts those that were dropped without a word in the log of the program.
+	// unsaid counts dropped entries that the program's own log does not mention yet.
 	unsaid atomic.Int64
 	said   fsm.Trouble
-	// written are the logs that this replica has written to, of subscriptions that are not deleted as far as it knows.
-	// Only run uses it.
+	// written are the logs that this replica has written to, of subscriptions that it does not know to be deleted. Only
+	// run uses it.
 	written map[logOf]struct{}
 }
 
@@ -75,8 +76,8 @@ func newDeliveryLog(s *Store) *deliveryLog {
 	}
 }
 
-// attempted is fsm.Observer's Attempt. It only puts the attempt aside. One that a stop has cut off before anything was
-// sent is none.
+// attempted is the Attempt of the fsm.Observer. It only queues the attempt. It ignores an attempt that a stop of the
+// program ended before anything was sent.
 func (l *deliveryLog) attempted(a fsm.Attempt) {
 	if !l.s.opts.DeliveryLog.Takes(a.Result) || a.Result == fsm.AttemptAbandoned && !a.Sent {
 		return
@@ -97,7 +98,7 @@ func (l *deliveryLog) drop(n int) {
 	l.unsaid.Add(int64(n))
 }
 
-// run writes what waits until ctx is done, and then what still waits.
+// run writes waiting entries until ctx is done. Then it writes the rest (stop).
 func (l *deliveryLog) run(ctx context.Context) {
 	catalog := l.s.catalog
 	for changed := catalog.Changed(); ; {
@@ -106,11 +107,11 @@ func (l *deliveryLog) run(ctx context.Context) {
 			l.stop(ctx)
 			return
 		case <-changed:
-			changed = catalog.Changed() // before sweep looks
+			changed = catalog.Changed() // before sweep reads the catalog
 		case <-l.ready:
 		}
 		pause(ctx, logPause)
-		err := l.write(context.WithoutCancel(ctx)) // one that is cut off may have been carried out, and comes again
+		err := l.write(context.WithoutCancel(ctx)) // a write that is cut off may have happened, and comes again
 		l.sweep(ctx)
 		l.say(err, false)
 		if errors.Is(err, fsm.ErrUnavailable) {
@@ -128,7 +129,7 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// stop writes what waits, and gives up on the rest.
+// stop writes the waiting entries, and drops the rest.
 func (l *deliveryLog) stop(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), logStop)
 	defer cancel()
@@ -142,7 +143,7 @@ func (l *deliveryLog) stop(ctx context.Context) {
 	l.say(err, true)
 }
 
-// say logs what was dropped, thinned out unless it is the last word.
+// say logs how many entries were dropped. Unless it is the last time, it skips some reports of a long trouble.
 func (l *deliveryLog) say(err error, last bool) {
 	if l.unsaid.Load() == 0 {
 		return
@@ -153,9 +154,9 @@ func (l *deliveryLog) say(err error, last bool) {
 	}
 }
 
-// write writes all that waits, in one go: on a cluster, what one node does not take must not hold up the others'. What
-// Redis could not take waits on, in its order, and the error is why. What it refuses is dropped, what is too much, and
-// what it did not answer for in time.
+// write writes all waiting entries in one pipeline. On a cluster, a node that takes no entries must not delay the
+// entries for other nodes. Entries that Redis could not take go on waiting, in their order, and the error says why.
+// Dropped are excess entries, and entries that Redis refused or did not answer for in time.
 func (l *deliveryLog) write(ctx context.Context) error {
 	l.mu.Lock()
 	batch := l.waiting
@@ -173,7 +174,7 @@ func (l *deliveryLog) write(ctx context.Context) error {
 	return err
 }
 
-// send writes entries, but for those of subscriptions that are deleted. It returns those that Redis could not take, how
+// send writes entries, except entries of deleted subscriptions. It returns the entries that Redis could not take, how
 // many it refused, and why.
 func (l *deliveryLog) send(ctx context.Context, batch []*logEntry) (left []*logEntry, refused int, failure error) {
 	ctx, cancel := context.WithTimeout(ctx, l.s.opts.limits.all)
@@ -201,10 +202,10 @@ func (l *deliveryLog) send(ctx context.Context, batch []*logEntry) (left []*logE
 	}
 	_, _ = pipe.Exec(ctx) // each command has its own error
 	for i, add := range adds {
-		if add == nil || add.Val() != "" { // which counts, as in together
+		if add == nil || add.Val() != "" { // the value counts, not the error, as in together
 			continue
 		}
-		// What Redis may have been too slow to answer for it may have written: again and again, that would fill a log.
+		// After a timeout, Redis may have written the entry. Retries without end would fill the log with copies.
 		var late net.Error
 		if err := wrap(add.Err()); errors.Is(err, fsm.ErrUnavailable) && !(errors.As(err, &late) && late.Timeout()) {
 			left, failure = append(left, batch[i]), err
@@ -216,8 +217,9 @@ func (l *deliveryLog) send(ctx context.Context, batch []*logEntry) (left []*logE
 	return left, refused, failure
 }
 
-// sweep removes the logs of subscriptions that are deleted: an entry may have been written after they were removed
-// (markDeleted), when this replica did not know of it yet. Those that it cannot remove now go the next time, or expire.
+// sweep removes the logs of deleted subscriptions. This replica may have written an entry after markDeleted removed the
+// log, before it knew of the deletion. If sweep cannot remove a log now, it tries again the next time, or the log
+// expires.
 func (l *deliveryLog) sweep(ctx context.Context) {
 	var gone []logOf
 	for of := range l.written {
@@ -248,7 +250,7 @@ func (l *deliveryLog) listed(of logOf) bool {
 	return there && sub.Generation == of.generation
 }
 
-// oldestLogged is below the IDs of the entries that are not too old.
+// oldestLogged is lower than the IDs of all entries that are not too old.
 func oldestLogged(now time.Time) string { return strconv.FormatInt(now.Add(-logAge).UnixMilli(), 10) }
 
 // LoggedAttempts implements fsm.LogStore.
@@ -275,7 +277,7 @@ func (s *Store) LoggedAttempts(
 	return list, nil
 }
 
-// writeLogged returns the fields of an entry. They are always the same ones: Redis then keeps their names once for a
+// writeLogged returns the fields of an entry. Every entry has the same fields, so Redis stores their names once for a
 // hundred entries.
 func writeLogged(sub string, a fsm.LoggedAttempt) []any {
 	consumer, delivery := a.Consumer, a.DeliveryID

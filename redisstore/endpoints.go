@@ -53,11 +53,12 @@ func (s *Store) ProbeEndpoint(
 	return fsm.Probe{Allowed: true, Slot: e.Next}, nil
 }
 
-// longestLook is how many consumers of any subscription are looked at in one call, and longestLooks how many calls are
-// made for a partition.
+// longestLook is how many consumers of any subscription one call looks at. longestLooks is how many calls are made for
+// a partition at most.
 const longestLook, longestLooks = 200, 25
 
-// LongestWaiting implements fsm.EndpointStore. Partitions that do not answer are left out, if another has one.
+// LongestWaiting implements fsm.EndpointStore. If a partition that answers has such a wake, it ignores partitions that
+// do not answer.
 func (s *Store) LongestWaiting(
 	ctx context.Context, sub fsm.Subscription, after time.Time,
 ) (ref fsm.WakeRef, since time.Time, ok bool, err error) {
@@ -100,7 +101,7 @@ func (s *Store) ProbeWake(ctx context.Context, w fsm.WakeRef) (waited bool, err 
 	return r.yes(), r.err()
 }
 
-// millisOf is the reverse of moment.
+// millisOf is the inverse of moment.
 func millisOf(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
@@ -108,8 +109,8 @@ func millisOf(t time.Time) int64 {
 	return t.UnixMilli()
 }
 
-// ofEndpoint calls a script about the endpoint of a subscription, notes what it is like then, and says whether the
-// script says yes.
+// ofEndpoint calls a script about the endpoint of a subscription, notes the endpoint's new state, and returns whether
+// the script says yes.
 func (s *Store) ofEndpoint(
 	ctx context.Context, sc *script, sub fsm.Subscription, args ...any,
 ) (e fsm.Endpoint, now time.Time, yes bool, err error) {
@@ -137,7 +138,7 @@ func (r *reply) endpoint() fsm.Endpoint {
 	}
 }
 
-// readEndpoints reads which endpoints are in trouble, if that has changed.
+// readEndpoints reads the list of endpoints in trouble, if it has changed.
 func (s *Store) readEndpoints(ctx context.Context) error {
 	since := ""
 	if known, loaded := s.endpoints.Version(); loaded {
@@ -176,7 +177,7 @@ func (s *Store) readEndpoints(ctx context.Context) error {
 // endpointFields is how many fields lua/endpoint.lua keeps of an endpoint.
 const endpointFields = 9
 
-// listed reads a generation and what lua/endpoint.lua keeps of its endpoint, which is nothing if it is off the list.
+// listed reads a generation and its endpoint as lua/endpoint.lua stores it. An endpoint that is off the list is empty.
 func (r *reply) listed() (s fsm.EndpointState) {
 	s.Generation = r.text()
 	text := r.text()
@@ -187,7 +188,7 @@ func (r *reply) listed() (s fsm.EndpointState) {
 	for _, field := range strings.SplitN(text, " ", endpointFields) {
 		kept.items = append(kept.items, field)
 	}
-	for len(kept.items) < endpointFields { // of a version that kept less
+	for len(kept.items) < endpointFields { // an older version stored fewer fields
 		kept.items = append(kept.items, []any{"0", ""}[len(kept.items)/(endpointFields-1)])
 	}
 	s.Version, s.Endpoint = kept.int(), kept.endpoint()

@@ -12,9 +12,9 @@ import (
 	"reveille/fsm"
 )
 
-// passing are the error codes that come from the state of a Redis and not from what it was asked.
+// passing are the error codes that come from the state of a Redis, not from the request.
 var passing = map[string]bool{
-	// it starts; a script runs on; no room; cannot save
+	// it starts; a script runs on; no memory; it cannot save; too few replicas
 	"LOADING": true, "BUSY": true, "OOM": true, "MISCONF": true, "NOREPLICAS": true,
 	"READONLY": true, "MASTERDOWN": true, // a failover
 	// a failover or a migration that outlasted the redirections
@@ -23,20 +23,21 @@ var passing = map[string]bool{
 	"EXECABORT": true, // any of these, of a transaction
 }
 
-// passingTexts are answers of that kind that have no code.
+// passingTexts are such answers without a code.
 var passingTexts = []string{
 	"max number of clients reached",
 	// A node lost its slots while a script was running. Only a script that runs for seconds gets this.
 	"Script attempted to access a non local key", "while the cluster is down",
 }
 
-// inScript finds the code of what a command was refused with in a script. Redis before 7 answers, for example,
+// inScript finds the error code of a command that failed inside a script. Redis before 7 answers, for example,
 // "ERR Error running script (call to f_…): @user_script:12: -READONLY You can't write against a read only replica."
 var inScript = regexp.MustCompile(`^ERR Error running script .*user_script: ?\d+: -([A-Z]+) `)
 
-// wrap tells errors of a Redis that cannot answer now from those of a broken invariant.
+// wrap makes errors of a Redis that cannot answer now wrap fsm.ErrUnavailable. All other errors mean a broken
+// invariant.
 func wrap(err error) error {
-	// A wrapped redis.Nil is from sentinels that know no such master.
+	// Sentinels that do not know the master return a wrapped redis.Nil.
 	if err == nil || errors.Is(err, redis.Nil) && errors.Unwrap(err) == nil {
 		return nil
 	}

@@ -12,9 +12,10 @@ import (
 )
 
 const (
-	// hintsMax is how many hints may wait to be sent; those beyond are dropped, and found out in other ways.
+	// hintsMax is how many hints may wait to be sent. Further hints are dropped: the replicas notice these changes in
+	// other ways.
 	hintsMax = 4096
-	// hintBatch is how many go in one message.
+	// hintBatch is how many hints a message has at most.
 	hintBatch = 256
 )
 
@@ -25,8 +26,8 @@ const (
 	hintEndpoints     fsm.HintKind = "endpoints"
 )
 
-// hints sends and receives what replicas tell each other, by Redis's pub/sub. A message is the sender's ID on the first
-// line and a hint on each of the others: kind, partition, path.
+// hints exchanges hints with other replicas through Redis pub/sub. A message has the sender's ID on the first line and
+// one hint on each further line: kind, partition, path.
 type hints struct {
 	s *Store
 	// id is unique among the senders.
@@ -67,7 +68,7 @@ func (h *hints) send(ctx context.Context) {
 	}
 }
 
-// publish sends a hint, and those that wait, in one message.
+// publish sends a hint, together with hints that wait, in one message.
 func (h *hints) publish(ctx context.Context, hint fsm.Hint) {
 	var message strings.Builder
 	message.WriteString(h.id)
@@ -91,9 +92,9 @@ func (h *hints) publish(ctx context.Context, hint fsm.Hint) {
 	}
 }
 
-// receive acts on the others' hints until ctx is done. The client subscribes again by itself when its connection
-// breaks; the replicas and the subscriptions are read at once then. Other hints that were missed only made things
-// quicker.
+// receive acts on the hints of other replicas until ctx is done. When its connection breaks, the client subscribes
+// again by itself. After each subscription, the store reads the replicas, the subscriptions and the endpoints at once.
+// Other missed hints would only have made things faster.
 func (h *hints) receive(ctx context.Context) {
 	sub := h.s.rdb.Subscribe(ctx, h.s.keys.hints())
 	defer func() { _ = sub.Close() }()
@@ -120,8 +121,8 @@ func (h *hints) receive(ctx context.Context) {
 	}
 }
 
-// parse returns the hints of another replica's message. It skips lines that it cannot read: a later version may have
-// sent them.
+// parse returns the hints of another replica's message. It skips lines that it cannot read, because a later version may
+// have sent them.
 func (h *hints) parse(message string) (list []fsm.Hint) {
 	sender, rest, _ := strings.Cut(message, "\n")
 	if sender == h.id {

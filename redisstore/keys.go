@@ -11,19 +11,19 @@ import (
 // keyPrefix begins every key.
 const keyPrefix = "rv"
 
-// keys builds every key that Go code names. Those within a partition are named in lua/lib.lua.
+// keys builds every key that Go code names. The file lua/lib.lua lists the keys within a partition.
 type keys struct{ partitions int }
 
 // partition returns the prefix that all keys of a partition share, hash tag included.
 func (k keys) partition(p int) string { return keyPrefix + ":{" + strconv.Itoa(p) + "}:" }
 
-// guard returns what every script of a partition declares as its keys: the prefix and a second name, neither of which
-// is ever stored. While the partition's slot moves to another node, the old one has neither and points to the
-// new one, which answers TRYAGAIN to a script with several keys of which it lacks some. So no script ever runs
-// on a half of a partition.
+// guard returns the keys that every script of a partition declares: the prefix and a second name. Neither is ever
+// stored. While the partition's slot moves, the old node has neither key and points to the new node. The new node
+// answers TRYAGAIN to a script with several keys if it lacks some of them. So no script ever runs on half of a
+// partition.
 func (k keys) guard(p int) []string { return []string{k.partition(p), k.partition(p) + "~"} }
 
-// partitionIn returns the partition whose prefix a key is.
+// partitionIn returns the partition that has this prefix.
 func (k keys) partitionIn(prefix string) int {
 	_, number, _ := strings.Cut(prefix, "{")
 	number, _, _ = strings.Cut(number, "}")
@@ -45,8 +45,8 @@ func (k keys) consumersOf(sub fsm.Subscription, p int) string {
 	return k.partition(p) + "b:" + sub.ID + ":" + sub.Generation
 }
 
-// deliveryLog names the stream of what is kept of a subscription's delivery attempts. The logs are spread over the
-// partitions, and so over the nodes of a cluster; no script has to do with them.
+// deliveryLog names the Redis stream with a subscription's delivery attempts. The logs are spread over the partitions,
+// and so over the nodes of a cluster. No script uses them.
 func (k keys) deliveryLog(id, generation string) string {
 	return k.partition(k.partitionOf(id)) + "log:" + id + ":" + generation
 }
@@ -55,10 +55,10 @@ func (k keys) watched(p int) string { return k.partition(p) + "watched" }
 func (k keys) due(p int) string     { return k.partition(p) + "due" }
 func (k keys) lease(p int) string   { return k.partition(p) + "lease" }
 
-// droppingIn names the hash of what deleted subscriptions have left in a partition.
+// droppingIn names the hash of deleted subscriptions that have data left in a partition.
 func (k keys) droppingIn(p int) string { return k.partition(p) + "dropping" }
 
-// The keys of what belongs to no partition share a hash tag of their own.
+// Keys that belong to no partition share a hash tag of their own.
 func (k keys) global(name string) string { return keyPrefix + ":{subs}:" + name }
 func (k keys) subscriptions() string     { return k.global("all") }
 func (k keys) version() string           { return k.global("version") }
@@ -84,5 +84,5 @@ func (k keys) listOfEndpoints() []string {
 	return []string{k.endpoints(), k.endpointsVersion(), k.endpointsChanges()}
 }
 
-// hints names the channel that replicas tell each other things on.
+// hints names the channel on which replicas exchange hints.
 func (k keys) hints() string { return k.global("hints") }

@@ -11,7 +11,7 @@ import (
 	"reveille/fsm"
 )
 
-// letter is what is kept of a dead letter, beside its number and what the script knows itself.
+// letter is what is stored of a dead letter, besides its number and what the script knows itself.
 type letter struct {
 	Generation string     `json:"g"`
 	Consumer   string     `json:"c"`
@@ -29,7 +29,7 @@ type letter struct {
 	Answer     string     `json:"b,omitempty"`
 }
 
-// writeLetter returns what deliver.lua is given of a dead letter; "" for none.
+// writeLetter returns the argument of deliver.lua for a dead letter, "" for none.
 func writeLetter(l *fsm.DeadLetter) string {
 	if l == nil {
 		return ""
@@ -44,10 +44,10 @@ func writeLetter(l *fsm.DeadLetter) string {
 	return string(text)
 }
 
-// reasonUnreadable stands in a letter that this version cannot read. It can be dropped.
+// reasonUnreadable is the reason of a letter that this version cannot read. An operator can still drop the letter.
 const reasonUnreadable = "this dead letter cannot be read"
 
-// readLetter is the reverse of what keep_letter keeps.
+// readLetter decodes what keep_letters in lua/lib.lua stores.
 func readLetter(id fsm.LetterID, kept string) fsm.DeadLetter {
 	failing, rest, _ := strings.Cut(kept, " ")
 	sub, text, _ := strings.Cut(rest, " ")
@@ -56,7 +56,7 @@ func readLetter(id fsm.LetterID, kept string) fsm.DeadLetter {
 	if err != nil || json.Unmarshal([]byte(text), &l) != nil {
 		l = letter{Reason: reasonUnreadable}
 	}
-	// What a stream leaves that is gone has a reason only if there was a failure.
+	// A letter of a stream that is gone has a reason of its own only if an attempt failed.
 	l.Reason = cmp.Or(l.Reason, fsm.GoneReasons[fsm.GoneCause(l.Class)])
 	return fsm.DeadLetter{
 		ID: id, Subscription: sub, Generation: l.Generation, Consumer: l.Consumer, Stream: l.Stream,

@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	// boundLettersEvery is how often dead letters are looked at that are too old or too many.
+	// boundLettersEvery is how often the store looks for dead letters that are too old or too many.
 	boundLettersEvery = 10 * time.Second
-	// droppedAtATime bounds the dead letters that one call drops, each with its replay; tooManyAtATime those that are
-	// dropped as too many before they are counted again.
+	// droppedAtATime is how many dead letters one call drops at most, each with its replay. If a subscription has too
+	// many letters, tooManyAtATime of them are dropped at most before a new count.
 	droppedAtATime, tooManyAtATime = 50, 10_000
 )
 
-// droppedLetters counts the dead letters that the bounds have cost.
+// droppedLetters counts the dead letters that were dropped because of the bounds.
 type droppedLetters struct{ old, tooMany prometheus.Counter }
 
 func newDroppedLetters(r prometheus.Registerer) droppedLetters {
@@ -32,8 +32,8 @@ func newDroppedLetters(r prometheus.Registerer) droppedLetters {
 	return droppedLetters{dropped.WithLabelValues("age"), dropped.WithLabelValues("number")}
 }
 
-// boundLetters drops dead letters that are too old, in the partitions of this replica, and those that are too many. One
-// replica sees to the number: it takes all partitions together.
+// boundLetters drops dead letters of this replica's partitions that are too old. The owner of the first partition also
+// drops letters that are too many, in all partitions together.
 func (s *Store) boundLetters(ctx context.Context) error {
 	now, err := s.now(ctx)
 	if err != nil {
@@ -70,11 +70,11 @@ func (s *Store) dropAll(ctx context.Context, span fsm.LetterSpan) (dropped int, 
 	return dropped, nil
 }
 
-// lettersOf is how many a subscription has in a partition.
+// lettersOf is how many letters a subscription has in a partition.
 type lettersOf struct{ partition, n int }
 
-// boundNumber drops the oldest dead letters of each subscription that has more than it may. Those of one that is
-// deleted go anyway.
+// boundNumber drops the oldest dead letters of each subscription that has more than the maximum. It ignores deleted
+// subscriptions: their letters are removed anyway.
 func (s *Store) boundNumber(ctx context.Context) error {
 	if err := s.RefreshCatalog(ctx); err != nil {
 		return err
@@ -109,8 +109,8 @@ func (s *Store) boundNumber(ctx context.Context) error {
 	return nil
 }
 
-// dropOldest drops so many letters, the oldest of a subscription, whichever partitions they are in. last is the number
-// of the latest letter of all.
+// dropOldest drops the oldest letters of a subscription, as many as excess says, in any partition. Parameter last is
+// the number of the latest letter of all.
 func (s *Store) dropOldest(ctx context.Context, sub string, letters []lettersOf, excess int, last int64) error {
 	through, err := s.oldest(ctx, sub, letters, excess, last)
 	dropped, n := 0, 0
@@ -126,7 +126,8 @@ func (s *Store) dropOldest(ctx context.Context, sub string, letters []lettersOf,
 	return err
 }
 
-// oldest returns the number of the letter up to which there are so many. Numbers are times, so it can be searched for.
+// oldest returns the letter number up to which a subscription has n letters. Numbers are times, so a binary search
+// finds it.
 func (s *Store) oldest(ctx context.Context, sub string, letters []lettersOf, n int, last int64) (int64, error) {
 	from, to := int64(0), last
 	for from < to {

@@ -5,28 +5,30 @@ import (
 	"strings"
 )
 
-// library is what scripts begin with what they use of: lua/lib.lua, taken apart.
+// library is lua/lib.lua in parts. Each script begins with the functions that it uses.
 type library []libraryPart
 
 var ownLibrary = readLibrary(source("lib"))
 
-// Link returns a script as Redis gets it, with what it uses of a library, the text of lua/lib.lua or one like it.
+// Link returns a script as Redis gets it, with what it uses of a library. The text lib is lua/lib.lua or a variant of
+// it.
 func Link(lib, script string) string { return WithConstants(readLibrary(lib).with(script)) }
 
-// libraryPart is a function of the library, or a line outside of functions, whose name is "".
+// libraryPart is a function of the library, or a line outside of functions. A line has no name.
 type libraryPart struct {
 	name, text string
-	// words are all that stand in it.
+	// words are all words of the part's code.
 	words []string
 }
 
 var (
 	functionHead = regexp.MustCompile(`^local function (\w+)`)
-	// A field, such as table.remove, is one word, and so is what a quote begins: neither is a function of the library.
+	// A field such as table.remove is one word. A quote belongs to the word behind it. Neither is a function of the
+	// library.
 	luaWord = regexp.MustCompile(`[\w.']*[A-Za-z_]\w*`)
 )
 
-// wordsOf returns the words of a text, but for those of its comments.
+// wordsOf returns the words of a text, except in comments.
 func wordsOf(text string) (words []string) {
 	for line := range strings.Lines(text) {
 		code, _, _ := strings.Cut(line, "--")
@@ -35,7 +37,8 @@ func wordsOf(text string) (words []string) {
 	return words
 }
 
-// readLibrary takes functions apart. They begin at the start of a line and end there, unless they are of one line.
+// readLibrary splits a text at its functions. A function begins and ends at the start of a line, unless it has one line
+// only.
 func readLibrary(text string) (parts library) {
 	var function *libraryPart
 	for line := range strings.Lines(text) {
@@ -60,11 +63,11 @@ func readLibrary(text string) (parts library) {
 	return parts
 }
 
-// rare is the function that few calls need, with much that nothing else uses.
+// rare is the function that few calls need. It uses much that nothing else uses.
 const rare = "start_over"
 
-// usedOf returns the names of the library's functions that a script uses, beside the words that are no functions. The
-// function named closed counts, but not what it uses.
+// usedOf returns the words of a script and of the library functions that it uses. A function counts as used if its name
+// is among them. The function named closed counts, but not what it uses.
 func (l library) usedOf(script, closed string) map[string]bool {
 	used := map[string]bool{}
 	words := wordsOf(script)
@@ -89,8 +92,8 @@ func (l library) usedOf(script, closed string) map[string]bool {
 	return used
 }
 
-// with returns a script that begins with what it uses of the library, as lib.lua says. What is left out or moved
-// leaves empty lines, so that errors name the lines of lib.lua; errors in moved functions name the first line of rare.
+// with returns a script that begins with the functions that it uses, as lib.lua says. Functions that are left out or
+// moved leave empty lines, so errors name the lines of lib.lua. Errors in moved functions name the first line of rare.
 func (l library) with(script string) string {
 	used, often := l.usedOf(script, ""), l.usedOf(script, rare)
 	var inner strings.Builder
@@ -119,7 +122,7 @@ func (l library) with(script string) string {
 	return text.String() + script + "\nend)()\n"
 }
 
-// inOneLine returns a function without its comments and line ends.
+// inOneLine returns a function without comments and line breaks.
 func inOneLine(function string) string {
 	var text strings.Builder
 	for line := range strings.Lines(function) {

@@ -13,13 +13,13 @@ import (
 	"reveille/fsm"
 )
 
-// metrics are what the store tells of itself.
+// metrics are the store's metrics of its own work.
 type metrics struct {
 	calls                           map[string]*callMetrics
 	replicasLost, subscriptionsLost prometheus.Counter
 }
 
-// callMetrics are those of one script.
+// callMetrics are the metrics of one script.
 type callMetrics struct {
 	duration             prometheus.Observer
 	unavailable, refused prometheus.Counter
@@ -76,17 +76,17 @@ func (m *metrics) called(s *script, began time.Time, err error) {
 }
 
 const (
-	// censusAge is how old the figures of a scrape may be. They get older if they cost more, so that counting takes no
-	// more than a hundredth of the time, but never older than censusOld: alerts are made of them.
+	// censusAge is how old the figures of a scrape may be. If counting is slow, they may get older, so that counting
+	// takes at most a hundredth of the time. They never get older than censusOld, because alerts are made of them.
 	censusAge = 3 * time.Second
 	censusOld = 30 * time.Second
-	// countMax is how many sets, one for each subscription in each owned partition, are counted at most.
+	// countMax is how many sets are counted at most. Each subscription has one set in each owned partition.
 	countMax = 200_000
-	// countAtATime is how many of them one call of census.lua counts.
+	// countAtATime is how many sets one call of census.lua counts.
 	countAtATime = 1000
 )
 
-// figures are what the metrics tell of the owned partitions.
+// figures are what the metrics say about the owned partitions.
 type figures struct {
 	up                      bool
 	asked                   int
@@ -94,13 +94,13 @@ type figures struct {
 	live, givenUp, all      int64
 	known, dead             int64
 	quarantined             int64
-	// counted is false if there were too many subscriptions to count the consumers of.
+	// counted is false if there were too many subscriptions to count their consumers.
 	counted bool
-	// oldest is how long the oldest wake has waited, overdue for how long the oldest deadline has passed.
+	// oldest is how long the oldest wake has waited. overdue is how long ago the oldest deadline passed.
 	oldest, overdue time.Duration
 }
 
-// census is the collector of what is counted in Redis for a scrape.
+// census is the collector of the figures that Redis counts for a scrape.
 type census struct {
 	s *Store
 
@@ -109,7 +109,7 @@ type census struct {
 	mu    sync.Mutex
 	last  figures
 	until time.Time
-	// of are the partitions and the version of the list of subscriptions that last is for.
+	// The figures in last are for the partitions in of, and for this version of the list of subscriptions.
 	of      string
 	version int64
 }
@@ -164,7 +164,7 @@ func (c *census) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect implements prometheus.Collector. What Redis did not answer is left out rather than guessed.
+// Collect implements prometheus.Collector. It leaves out what Redis did not answer, and guesses nothing.
 func (c *census) Collect(ch chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
@@ -204,7 +204,7 @@ func (c *census) Collect(ch chan<- prometheus.Metric) {
 	gauge(c.overdue, f.overdue.Seconds())
 }
 
-// figures returns those of a moment ago, or counts anew. One scrape counts at a time; another waits for it.
+// figures returns recent figures, or counts again. One scrape counts at a time, and other scrapes wait for it.
 func (c *census) figures() figures {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -217,8 +217,8 @@ func (c *census) figures() figures {
 	return c.last
 }
 
-// lasts is how long figures are good that took some time to count. Incomplete figures say nothing of what counting
-// costs, and must not outlast the outage.
+// lasts is how long figures are good, by how long it took to count them. Incomplete figures say nothing about the cost
+// of counting, and must not outlast the outage.
 func lasts(f figures, took time.Duration) time.Duration {
 	if !f.up {
 		return censusAge
@@ -265,7 +265,7 @@ func (s *Store) count(partitions []int) figures {
 				return
 			}
 			f.all += all
-			if i%n > 0 { // the rest is the partition's
+			if i%n > 0 { // the other items are of the whole partition: its first batch adds them
 				return
 			}
 			f.asked++

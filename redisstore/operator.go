@@ -11,10 +11,10 @@ import (
 )
 
 const (
-	// countBatch is how many sets are counted in one go.
+	// countBatch is how many commands one pipeline has at most.
 	countBatch = 1000
-	// tallyCalls is how many partitions are tallied in one go, tallyBatch how many consumers all of its calls look at,
-	// and tallySets how many sets they count: Redis may carry all of them out before it turns to another client.
+	// tallyCalls is how many partitions one pipeline tallies. Its calls together look at tallyBatch consumers, and
+	// count tallySets sets. Redis may carry out the whole pipeline before it turns to another client.
 	tallyCalls = 16
 	tallyBatch = 1600
 	tallySets  = 4096
@@ -49,13 +49,14 @@ func (s *Store) TallyConsumers(ctx context.Context, subs []fsm.Subscription) ([]
 	return s.tally(ctx, subs, tallyBatch)
 }
 
-// tally looks at about so many consumers at a time.
+// tally tallies subscriptions. The number most is about how many consumers one pipeline looks at.
 func (s *Store) tally(ctx context.Context, subs []fsm.Subscription, most int) ([]fsm.Tally, error) {
 	wanted := make([]any, 0, 2*len(subs))
 	for _, sub := range subs {
 		wanted = append(wanted, sub.ID, sub.Generation)
 	}
-	// parts are the tallies by partition: what is equal in them goes by their order, not by which is complete first.
+	// parts are the tallies by partition. If two are equal in something, the earlier one decides. So they are added in
+	// the order of the partitions, not as they become complete.
 	parts, cursors := make([][]fsm.Tally, s.keys.partitions), make([]string, s.keys.partitions)
 	left := make([]int, s.keys.partitions)
 	for p := range left {
@@ -96,7 +97,7 @@ func (s *Store) tally(ctx context.Context, subs []fsm.Subscription, most int) ([
 	return tallies, nil
 }
 
-// tally reads what tally.lua returns of one subscription and adds it to those of its partition.
+// tally reads what tally.lua returns for one subscription, and adds it to the tallies of the partition.
 func (r *reply) tally(tallies []fsm.Tally) {
 	r.list(func(l *reply) {
 		of := l.int() - 1
@@ -130,7 +131,7 @@ func (s *Store) ScanConsumers(
 	return list, next, r.bad
 }
 
-// quarantined is what is known of a consumer whose record cannot be read.
+// quarantined returns what is known of a consumer whose record cannot be read.
 func quarantined(id, why string) fsm.Consumer {
 	sub, primary, _ := fsm.ParseAnyConsumerID(id)
 	return fsm.Consumer{

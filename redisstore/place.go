@@ -9,21 +9,21 @@ import (
 	"reveille/fsm"
 )
 
-// place is this replica's place in the replica set, and whether the other replicas can tell by it that there may be
-// unnoted writes (fsm.ReplicaStore): those of a replica whose place has lapsed are never ruled out.
+// place is this replica's place in the replica set. It also shows the other replicas that there may be unnoted writes
+// (fsm.ReplicaStore). If a place has lapsed, they assume that its replica may still make such writes.
 type place struct {
 	mu sync.Mutex
-	// taken is true from the first heartbeat that succeeded until the replica resigns.
+	// taken is true from the first heartbeat that succeeds until the replica resigns.
 	taken bool
-	// lapses is when the place has lapsed for sure, if no heartbeat succeeds any more. A heartbeat that failed may have
-	// arrived, or may yet arrive. Heartbeats that tell of unnoted writes do not count.
+	// lapses is when the place lapses for sure if no further heartbeat succeeds. A heartbeat that failed may have
+	// arrived, or may arrive later. Heartbeats that report unnoted writes do not count.
 	lapses time.Time
-	// unnoted is true while this replica has such writes; changes counts how often that began or ended.
+	// unnoted is true while this replica has such writes. changes counts how often this began or ended.
 	unnoted bool
 	changes int
-	// announced is true once a heartbeat has told of them.
+	// announced is true once a heartbeat has reported them.
 	announced bool
-	// clock is the time by Redis's clock in its latest answer, which was asked for at asked and took this long.
+	// clock is the time in Redis's latest answer. This replica asked for it at asked, and the answer took this long.
 	clock, asked time.Time
 	took         time.Duration
 }
@@ -57,14 +57,14 @@ func (s *Store) UnnotedThrough(ctx context.Context) (int64, error) {
 	return set.unnotedThrough, err
 }
 
-// Join takes this replica's place in the replica set, which must come before the first write that passes through it.
-// An error wraps fsm.ErrUnavailable.
+// Join takes this replica's place in the replica set. It must come before the first write that passes through this
+// replica. If Redis does not answer, the error wraps fsm.ErrUnavailable.
 func (s *Store) Join(ctx context.Context) error {
 	_, err := s.keepPlace(ctx)
 	return err
 }
 
-// keepPlace makes one heartbeat of the replica set.
+// keepPlace sends one heartbeat to the replica set.
 func (s *Store) keepPlace(ctx context.Context) (set replicaSet, err error) {
 	p := &s.place
 	p.mu.Lock()
@@ -75,7 +75,7 @@ func (s *Store) keepPlace(ctx context.Context) (set replicaSet, err error) {
 			return set, err
 		}
 	}
-	for range 2 { // once more if the server's clock was set ahead, or is another server's
+	for range 2 { // a second time if the server's clock was set ahead, or is another server's
 		p.mu.Lock()
 		unnoted, changes := p.unnoted, p.changes
 		till := p.clock.Add(time.Since(p.asked) + s.opts.Lease)
@@ -98,8 +98,8 @@ func (s *Store) keepPlace(ctx context.Context) (set replicaSet, err error) {
 	return set, fsm.ErrUnavailable
 }
 
-// leavePlace gives the place up for good. From then on this replica may have no place that lapses, so none of its
-// unnoted writes may pass.
+// leavePlace gives the place up for good. From then on, the replica has no place that could lapse. So it must not pass
+// any unnoted write.
 func (s *Store) leavePlace(ctx context.Context) error {
 	p := &s.place
 	p.mu.Lock()
@@ -110,12 +110,13 @@ func (s *Store) leavePlace(ctx context.Context) error {
 	return err
 }
 
-// replicaSet is what its script returns.
+// replicaSet is the reply of replica_set.lua.
 type replicaSet struct {
 	live []string
-	// left are those that have resigned within the last hour, in no order.
+	// left are replicas that have resigned, in no order. It has the resignations of the last hour, at most 1,000, and
+	// maybe older ones.
 	left []string
-	// since is since when each of them is alive without a break; zero if that is not known.
+	// since is since when each live replica is alive without a break; zero if that is not known.
 	since []time.Time
 	// now is the server's time; asked is when this replica asked for it.
 	now, asked time.Time
@@ -123,14 +124,14 @@ type replicaSet struct {
 	unnotedThrough int64
 }
 
-// Values that replicaSet takes in place of a time.
+// These values take the place of a time in calls of replicaSet.
 const (
 	leave    = 0
 	lookOnly = -1
 )
 
-// replicaSet says until when this replica is alive, in ms by the server's clock, and for how long from now at most. It
-// also says whether this replica has unnoted writes.
+// replicaSet reports until when this replica is alive (till, in ms by the server's clock), and at most how long from
+// now. It also reports whether this replica has unnoted writes.
 func (s *Store) replicaSet(
 	ctx context.Context, till int64, most time.Duration, unnoted bool,
 ) (set replicaSet, err error) {
@@ -155,7 +156,7 @@ func (s *Store) replicaSet(
 			l.fail("times of other replicas")
 		}
 	})
-	if caller.Err() == nil { // otherwise it was the caller who ended it
+	if caller.Err() == nil { // otherwise the caller ended it
 		s.answers.note(r.bad)
 	}
 	if r.bad == nil {

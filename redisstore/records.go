@@ -13,7 +13,7 @@ import (
 	"reveille/fsm"
 )
 
-// linksAtATime is how many consumers one call of link_stream.lua makes, if those that are there have few links.
+// linksAtATime is how many consumers one call of link_stream.lua makes, if the existing ones have few links.
 const linksAtATime = 100
 
 // recordOf decodes a stream's record as lib.lua's stream_of stores it.
@@ -105,7 +105,7 @@ func (s *Store) LinkStream(ctx context.Context, path string, l fsm.Linking) (lin
 		case code == 2:
 			size = number
 			continue
-		case code == 3: // once more only if one of those that are left is deleted meanwhile
+		case code == 3: // repeats only if one of these is deleted meanwhile
 			left, err := s.listed(ctx, batch)
 			if err != nil {
 				return linked, err
@@ -121,7 +121,7 @@ func (s *Store) LinkStream(ctx context.Context, path string, l fsm.Linking) (lin
 	}
 }
 
-// listed returns those of some links whose subscriptions are on the list of subscriptions as it is now.
+// listed returns the links whose subscriptions are on the list of subscriptions now.
 func (s *Store) listed(ctx context.Context, links []fsm.NewLink) (left []fsm.NewLink, err error) {
 	if err := s.RefreshCatalog(ctx); err != nil {
 		return nil, err
@@ -140,7 +140,7 @@ func (s *Store) ForgetStream(ctx context.Context, path string, stamp int64, read
 	return r.yes(), r.err()
 }
 
-// scanBatch is about how many records are read at a time.
+// scanBatch is about how many records one call reads.
 const scanBatch = 500
 
 // ScanStreams implements fsm.RecordStore.
@@ -156,7 +156,7 @@ func (s *Store) ScanStreams(
 				return
 			}
 			stream, err := recordOf(path, text)
-			if err != nil { // the others go on without it
+			if err != nil { // the other streams go on
 				if times, log := s.unreadableStream.Happened(time.Now()); log {
 					s.opts.Logger.Error("the record of a stream cannot be read and is ignored", zap.Int("times", times),
 						zap.String("stream", path), zap.Error(err))

@@ -15,47 +15,48 @@ import (
 )
 
 const (
-	// DefaultLease is how long a replica counts as alive and owns its partitions after it last said so. A dead one is
-	// replaced after that and one more beat.
+	// DefaultLease is how long a replica counts as alive and owns its partitions after its last heartbeat. A dead
+	// replica is replaced after this time and one more beat.
 	DefaultLease = 6 * time.Second
-	// beats is how many heartbeats a lease lasts for.
+	// beats is how many heartbeats a lease lasts.
 	beats = 6
-	// clockTolerance is by how much the clocks of a replica and of Redis may differ before it logs a warning.
+	// clockTolerance is how far the clocks of a replica and of Redis may differ before the replica logs a warning.
 	clockTolerance = 30 * time.Second
 )
 
-// replicas keeps this replica in the replica set and its share of the partitions leased. The partitions are spread by
-// rendezvous hashing: when one replica comes or goes, only its own share moves.
+// replicas keeps this replica in the replica set and leases its share of the partitions. Rendezvous hashing spreads the
+// partitions: when a replica comes or goes, only its own share moves.
 //
-// A lease does not fence anything: each transition does that by itself. It only keeps two replicas from doing the same
-// work, so one that cannot reach Redis goes on with what it has.
+// A lease does not fence anything: each transition does that by itself. A lease only keeps two replicas from doing the
+// same work. So a replica that cannot reach Redis goes on with the partitions that it has.
 type replicas struct {
 	s  *Store
 	id string
 	// beatNow asks for a beat at once.
 	beatNow chan struct{}
 
-	// resigning is done once the replica resigns, which ends a beat that is under way.
+	// resigning is done once the replica resigns. That ends a beat that is under way.
 	resigning     context.Context
 	beginToResign context.CancelFunc
 
-	// count is how many replicas are alive.
+	// count is the number of live replicas.
 	count atomic.Int64
 
 	// mu is held during a beat and while the replica resigns.
 	mu       sync.Mutex
 	resigned bool
 	live     []string
-	// silent are the replicas whose places have lapsed without a word, and since when by Redis's clock. One that stays
-	// so for a lease is lost. cutOff is true while Redis does not answer: meanwhile all places lapse.
+	// silent are the replicas whose places lapsed without a resignation, and since when by Redis's clock. A replica
+	// that is silent for the length of a lease is lost. cutOff is true while Redis does not answer: meanwhile all
+	// places lapse.
 	silent map[string]time.Time
 	cutOff bool
 	owned  map[int]bool
-	// bases are those of the partitions' epochs: one that rises says that Redis may have lost its latest changes.
+	// bases are the bases of the partitions' epochs. If a base rises, Redis may have lost its latest changes.
 	bases map[int]int64
 	// wrongTime is true while the clocks differ by more than clockTolerance.
 	wrongTime bool
-	// otherKeys is true while the other replicas have none of this one's token keys.
+	// otherKeys is true while the other replicas have none of this replica's token keys.
 	otherKeys bool
 }
 
@@ -72,21 +73,21 @@ func newReplicas(s *Store, id string) *replicas {
 func (r *replicas) run(ctx context.Context) {
 	r.s.repeat(ctx, r.s.opts.Lease/beats, r.beatNow, func(ctx context.Context) error {
 		err := r.beat(ctx)
-		if r.resigning.Err() != nil { // which ended it: that is no outage
+		if r.resigning.Err() != nil { // the resignation ended the beat: that is no outage
 			return nil
 		}
 		return err
 	}, "heartbeat")
 }
 
-// soon has the next beat come at once.
+// soon makes the next beat come at once.
 func (r *replicas) soon() { signal(r.beatNow) }
 
 // beat makes one heartbeat.
 func (r *replicas) beat(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	// The beat that resigning ended may be followed by one more that gets the lock before the resignation does.
+	// After a resignation has ended a beat, one more beat may get the lock before the resignation does.
 	if r.resigned || r.resigning.Err() != nil {
 		return nil
 	}
@@ -101,8 +102,8 @@ func (r *replicas) beat(ctx context.Context) error {
 		return err
 	}
 	r.noteTokenKeys(ctx)
-	// This replica also asks for those of its partitions that another has not given back yet. The others are looked at:
-	// what this replica remembers of them may be what Redis has lost.
+	// This replica also asks for its partitions that another replica has not given back yet. It only looks at the rest:
+	// Redis may have lost what this replica remembers of them.
 	var ask, release, look []int
 	for p := range r.s.keys.partitions {
 		switch {
@@ -125,17 +126,17 @@ func (r *replicas) beat(ctx context.Context) error {
 	if leaseErr := r.lease(ctx, look, -1); err == nil {
 		err = leaseErr
 	}
-	if len(r.owned) < had { // not for partitions that could not be given back: replicas must not keep each other busy
+	if len(r.owned) < had { // not if none could be given back: replicas must not keep each other busy
 		r.s.hints.tellReplicas()
 	}
 	return err
 }
 
-// noteSet takes in the replica set as Redis has it, and logs how it has changed: a replica has joined, has left, is
-// silent, is back, or is lost.
+// noteSet stores the replica set that Redis returned. It logs the replicas that have joined, left, fallen silent, come
+// back, or are lost.
 func (r *replicas) noteSet(set replicaSet) {
 	live := slices.Sorted(slices.Values(set.live))
-	if r.cutOff { // the others may have been cut off as well, and have a lease from now on
+	if r.cutOff { // the others may have been cut off as well: they get another lease's time
 		for id := range r.silent {
 			r.silent[id] = set.now
 		}
@@ -176,7 +177,7 @@ func (r *replicas) noteSet(set replicaSet) {
 	r.noteLost(set.now)
 }
 
-// noteLost says which replicas have been silent for a lease although Redis answers.
+// noteLost reports replicas that were silent for the length of a lease although Redis answers.
 func (r *replicas) noteLost(now time.Time) {
 	for id, since := range r.silent {
 		if now.Sub(since) < r.s.opts.Lease {
@@ -189,12 +190,13 @@ func (r *replicas) noteLost(now time.Time) {
 	}
 }
 
-// without returns the members of a list that another one does not have.
+// without returns the members of a list that another list does not have.
 func without(list, other []string) []string {
 	return slices.DeleteFunc(slices.Clone(list), func(m string) bool { return slices.Contains(other, m) })
 }
 
-// noteTokenKeys says again which token keys this replica has, and logs when the others have none of them any more.
+// noteTokenKeys renews the note of this replica's token keys. It logs when the other replicas stop sharing them, or
+// share one again.
 func (r *replicas) noteTokenKeys(ctx context.Context) {
 	shared, err := r.s.noteTokenKeys(ctx, r.s.opts.Lease)
 	if err != nil || shared == !r.otherKeys {
@@ -209,11 +211,11 @@ func (r *replicas) noteTokenKeys(ctx context.Context) {
 	}
 }
 
-// noteTime compares the server's time with this replica's, at which it was asked for.
+// noteTime compares the server's time with this replica's time when it asked.
 func (r *replicas) noteTime(now, asked time.Time) {
 	off := now.Sub(asked)
 	if late := time.Since(asked); off > 0 {
-		off = max(0, off-late) // it took that long at most until the server looked at its clock
+		off = max(0, off-late) // the server read its clock at most this much later
 	}
 	if wrong := off.Abs() > clockTolerance; wrong != r.wrongTime {
 		r.wrongTime = wrong
@@ -226,8 +228,8 @@ func (r *replicas) noteTime(now, asked time.Time) {
 	}
 }
 
-// lease takes the leases of partitions, gives them back if ttl is 0, or only looks if it is negative. A partition that
-// could not be asked for stays as it is.
+// lease takes the leases of partitions. It gives them back if ttl is 0, and only looks if ttl is negative. A partition
+// whose call fails stays as it is.
 func (r *replicas) lease(ctx context.Context, partitions []int, ttl time.Duration) (failure error) {
 	var lossy []int
 	for i, res := range r.s.leases(ctx, r.id, partitions, ttl) {
@@ -267,7 +269,7 @@ func (r *replicas) publish() {
 	r.s.ownership.Replace(owned)
 }
 
-// resign gives everything back, for good: the others take over at once.
+// resign gives everything back, for good, so that the other replicas take over at once.
 func (r *replicas) resign(ctx context.Context) error {
 	r.beginToResign()
 	r.mu.Lock()
@@ -290,7 +292,7 @@ func (r *replicas) resign(ctx context.Context) error {
 	return err
 }
 
-// responsible returns the replica that a partition falls to.
+// responsible returns the replica that should own a partition.
 func responsible(live []string, partition int) (id string) {
 	var most uint64
 	for _, replica := range live {
@@ -307,7 +309,8 @@ type leaseResult struct {
 	err     error
 }
 
-// leases asks for the leases of partitions, gives them back if ttl is 0, or looks at them if it is negative.
+// leases calls lease.lua for partitions. It takes their leases, gives them back if ttl is 0, or only looks if ttl is
+// negative.
 func (s *Store) leases(ctx context.Context, id string, partitions []int, ttl time.Duration) []leaseResult {
 	replies := s.pipeline(ctx, scriptLease, len(partitions), func(i int) ([]string, []any) {
 		return s.keys.guard(partitions[i]), s.arguments(partitions[i], id, ttl.Milliseconds())

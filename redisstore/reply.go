@@ -9,8 +9,8 @@ import (
 	"reveille/fsm"
 )
 
-// reply reads what a script returned, item by item. An error of the call, or the first item that is not as the head of
-// the script's file says, makes it bad, and everything read after that is zero.
+// reply reads what a script returned, item by item. It is bad after an error of the call. It also becomes bad at the
+// first item that contradicts the head of the script's file. Everything read after that is zero.
 type reply struct {
 	script *script
 	items  []any
@@ -35,7 +35,7 @@ func (r *reply) next() any {
 	return v
 }
 
-// fail makes the reply bad for what it has, unless it was bad before.
+// fail makes the reply bad, unless it is bad already. The text has says what is wrong with it.
 func (r *reply) fail(has string) {
 	if r.bad == nil {
 		r.bad = fmt.Errorf("redis: the reply of script %s has %s", r.script.name, has)
@@ -63,7 +63,7 @@ func (r *reply) int() int64 {
 	return 0
 }
 
-// code reads one of the numbers that the script may answer with.
+// code reads a number, which must be one of the known ones.
 func (r *reply) code(known ...int64) int64 {
 	n := r.int()
 	if r.bad == nil && !slices.Contains(known, n) {
@@ -76,7 +76,7 @@ func (r *reply) code(known ...int64) int64 {
 // yes reads 1 or 0.
 func (r *reply) yes() bool { return r.code(0, 1) == 1 }
 
-// word reads one of the words that the script may answer with.
+// word reads a word, which must be one of the known ones.
 func word[T ~string](r *reply, known []T) T {
 	w := T(r.text())
 	if r.bad == nil && !slices.Contains(known, w) {
@@ -86,7 +86,7 @@ func word[T ~string](r *reply, known []T) T {
 	return w
 }
 
-// list reads a list with read, which is not called if there is none.
+// list reads a list with read. It does not call read if there is no list.
 func (r *reply) list(read func(*reply)) {
 	items, ok := r.next().([]any)
 	if !ok {
@@ -98,7 +98,7 @@ func (r *reply) list(read func(*reply)) {
 	r.bad = l.bad
 }
 
-// eachOrNil reads a list as each does, but takes nil for one without items (or_nil in lua/lib.lua).
+// eachOrNil reads a list as each does, but takes nil for an empty list (or_nil in lua/lib.lua).
 func (r *reply) eachOrNil(read func(*reply)) {
 	if r.bad == nil && len(r.items) > 0 && r.items[0] == nil {
 		r.items = r.items[1:]
@@ -126,7 +126,7 @@ func (r *reply) streams(primary string) []fsm.StreamTail {
 	return streams
 }
 
-// moment returns the time of a number of milliseconds; the zero time if that is 0 or less.
+// moment returns the time of a number of milliseconds. It is the zero time if the number is 0 or less.
 func moment(millis int64) time.Time {
 	if millis <= 0 {
 		return time.Time{}

@@ -25,15 +25,15 @@ func source(name string) string {
 	return string(b)
 }
 
-// script is a Lua script and the name of its file.
+// script is a Lua script with the name of its file.
 type script struct {
 	*redis.Script
 	name string
-	// partitioned is true for one that works within a partition.
+	// partitioned is true for a script that works within a partition.
 	partitioned bool
 }
 
-// scripts are all of them.
+// scripts has every script.
 var scripts []*script
 
 func newScript(name, text string) *script {
@@ -42,8 +42,7 @@ func newScript(name, text string) *script {
 	return s
 }
 
-// ScriptNames returns the names of the scripts by their hashes, which is how Redis tells of them
-// in MONITOR and SLOWLOG.
+// ScriptNames returns the names of the scripts by their hashes. Redis shows the hashes in MONITOR and SLOWLOG.
 func ScriptNames() map[string]string {
 	names := map[string]string{}
 	for _, s := range scripts {
@@ -52,21 +51,21 @@ func ScriptNames() map[string]string {
 	return names
 }
 
-// partitionScript is a script that works within a partition. They all begin with what they use of lib.lua, and return
-// the partition's watermark beside what they return themselves.
+// partitionScript makes a script that works within a partition. The script begins with the functions of lib.lua that it
+// uses. It returns the partition's watermark besides its own reply.
 func partitionScript(name string) *script {
 	s := newScript(name, ownLibrary.with(source(name)))
 	s.partitioned = true
 	return s
 }
 
-// globalScript is one that works on what belongs to no partition.
+// globalScript makes a script for data that belongs to no partition.
 func globalScript(name string) *script { return newScript(name, source(name)) }
 
-// listScript is a global one that reads or changes the list of subscriptions, or that of endpoints.
+// listScript makes a global script that reads or changes the list of subscriptions or the list of endpoints.
 func listScript(name string) *script { return newScript(name, source("changed")+source(name)) }
 
-// endpointScript is a global one that is about one endpoint.
+// endpointScript makes a global script about one endpoint.
 func endpointScript(name string) *script {
 	return newScript(name, source("changed")+source("endpoint")+source(name))
 }
@@ -128,15 +127,15 @@ var (
 	scriptMoveRegistry       = globalScript("move_registry")
 )
 
-// Draw is what a script gets of chance and time from its caller.
+// Draw is the chance and the time that a script gets from its caller.
 type Draw struct {
 	// Now is the time to act at; zero for Redis's own clock.
 	Now time.Time
-	// Nonce is what wake IDs are made from.
+	// Nonce is what wake IDs are made from. It also identifies the call, if that is sent again.
 	Nonce string
 	// Jitter of retry delays.
 	Jitter fsm.Jitter
-	// Incarnation of the server; empty to have the server asked.
+	// Incarnation of the server; if it is empty, the script asks the server.
 	Incarnation string
 }
 
@@ -149,7 +148,7 @@ func randomDraw() Draw {
 	}
 }
 
-// run calls a script of a partition. It is sent by its hash, and whole if Redis does not have it (any more). If it is
+// run calls a script of a partition by its hash. If Redis does not have the script, run sends its text. If the call is
 // not answered, Run may send it again.
 func (s *Store) run(ctx context.Context, sc *script, partition int, args ...any) *reply {
 	all := s.arguments(partition, args...)
@@ -181,10 +180,10 @@ func (s *Store) call(ctx context.Context, sc *script, keys []string, args ...any
 	return &reply{script: sc, items: []any{v}, bad: err, asked: began}
 }
 
-// commonArguments is how many arguments every script of a partition has beside its own.
+// commonArguments is how many arguments every script of a partition has besides its own.
 const commonArguments = 10
 
-// remember takes the watermark of a partition off a script's reply and keeps it.
+// remember takes the partition's watermark off a script's reply and keeps it.
 func (s *Store) remember(partition int, r *reply) *reply {
 	own := &reply{script: r.script, asked: r.asked}
 	r.list(func(l *reply) {
@@ -195,14 +194,14 @@ func (s *Store) remember(partition int, r *reply) *reply {
 	return own
 }
 
-// raise makes a number at least this.
+// raise sets a number to at least this.
 func raise(n *atomic.Int64, to int64) {
 	for was := n.Load(); to > was && !n.CompareAndSwap(was, to); {
 		was = n.Load()
 	}
 }
 
-// arguments are those that every script of a partition begins and ends with (lua/lib.lua), and its own.
+// arguments returns all arguments of a partition's script: its own, between the common ones (lua/lib.lua).
 func (s *Store) arguments(partition int, own ...any) []any {
 	d, t := s.draw(), s.opts.Timing
 	if s.opts.Embedded && d.Incarnation == "" {
@@ -219,7 +218,7 @@ func (s *Store) arguments(partition int, own ...any) []any {
 	return append(append(args, own...), flag(s.opts.Untraced), s.seen[partition].Load())
 }
 
-// millis returns what scripts take for the time to act at.
+// millis returns the time to act at, as scripts take it.
 func (d Draw) millis() int64 {
 	if d.Now.IsZero() {
 		return -1
@@ -227,8 +226,8 @@ func (d Draw) millis() int64 {
 	return d.Now.UnixMilli()
 }
 
-// pipeline calls a script n times in one go, with the keys and arguments that each call is for, and gives up on those
-// that were not answered in time. A call that failed has its error in its reply.
+// pipeline sends n calls of a script in one round trip. Its parameter call returns the keys and arguments of each. A
+// call that was not answered in time fails. The reply of a failed call has the error.
 func (s *Store) pipeline(
 	ctx context.Context, sc *script, n int, call func(i int) (keys []string, args []any),
 ) []*reply {
@@ -258,7 +257,7 @@ func (s *Store) pipeline(
 	return replies
 }
 
-// together makes some of the calls of a pipeline and returns those for which Redis did not have the script.
+// together makes some calls of a pipeline. It returns the calls for which Redis did not have the script.
 func (s *Store) together(
 	ctx context.Context, sc *script, eval func(context.Context, redis.Scripter, []string, ...any) *redis.Cmd,
 	calls []int, call func(i int) (keys []string, args []any), replies []*reply,
@@ -275,7 +274,7 @@ func (s *Store) together(
 	for at, i := range calls {
 		v, err := cmds[at].Result()
 		if v != nil {
-			err = nil // while one node of a cluster fails, the client sets its error on the others' answers, too
+			err = nil // if one node of a cluster fails, the client sets its error on the others' answers, too
 		}
 		if redis.HasErrorPrefix(err, "NOSCRIPT") {
 			missing = append(missing, i)

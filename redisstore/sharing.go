@@ -11,32 +11,32 @@ import (
 )
 
 const (
-	// sendersMax is how many requests are under way when further calls begin to wait, so as to go together.
+	// sendersMax is how many requests are under way before further calls wait, so that they go together.
 	sendersMax = 4
-	// shareMax is how many calls go together at most.
+	// shareMax is how many calls one request has at most.
 	shareMax = 64
-	// shareWait is how long calls wait at most for the requests before them, which hang if they take that long.
+	// shareWait is how long calls wait for earlier requests at most. Requests that take this long hang.
 	shareWait = 20 * time.Millisecond
 )
 
-// sharing has script calls of many callers go to a server together: each request costs a connection, two system calls
-// and changes of goroutines. A call is sent at once, by its caller, unless sendersMax requests are under way; those
-// that come then go with the next.
+// sharing sends the script calls of many callers to a server together. Each request costs a connection, two system
+// calls and switches between goroutines. A caller sends its call at once, unless sendersMax requests are under way.
+// Later calls then go together in the next request.
 //
-// Going together is a first try only. A call that was not answered then, or with an error that passes, is sent alone,
-// with the same arguments, as it would have been without others.
+// Going together is only a first try. If a call gets no answer, or an error that passes, its caller sends it alone,
+// with the same arguments, as without sharing.
 //
-// It earns its place: of 64 streams whose workers answer with done, 2,571 wakes a second came with it, 2,120 without,
-// for which Redis took a quarter more time; and with the client's own AutoPipeline (v9.23, experimental) it was two
-// thirds of what it was with this ("make bench", BENCH_BASE).
+// The benchmark ("make bench", BENCH_BASE) had 64 streams whose workers answer with done. It reached 2,571 wakes a
+// second with sharing and 2,120 without, where Redis also took a quarter more time. The client's own AutoPipeline
+// (v9.23, experimental) reached two thirds of the rate with sharing.
 type sharing struct {
 	client *redis.Client
 	// wait is shareWait, except in tests.
 	wait time.Duration
-	// call bounds a call.
+	// call bounds how long a call takes.
 	call time.Duration
 
-	// requests are those that no caller makes: stop waits for them.
+	// requests are the requests that no caller makes itself. The method stop waits for them.
 	requests sync.WaitGroup
 
 	mu      sync.Mutex
@@ -44,19 +44,19 @@ type sharing struct {
 	waiting []*sharedCall
 	// stopped is true once every call goes alone.
 	stopped bool
-	// late fires when those that wait have waited for too long.
+	// late fires when waiting calls have waited too long.
 	late *time.Timer
 }
 
-// sharedCall is one that goes with others.
+// sharedCall is a call that goes together with others.
 type sharedCall struct {
 	cmd *redis.Cmd
-	// answered is closed when cmd has its answer or its error; until then it is not the caller's.
+	// answered is closed when cmd has its answer or its error. Until then, the caller must not touch cmd.
 	answered chan struct{}
 }
 
-// newSharing returns nil for a client of several servers: calls for one that is slow or dead must not
-// hold up those for another.
+// newSharing returns nil for a client of several servers: a server that is slow or dead must not delay calls to
+// another.
 func newSharing(rdb redis.UniversalClient, call time.Duration) *sharing {
 	client, ok := rdb.(*redis.Client)
 	if !ok {
@@ -68,14 +68,14 @@ func newSharing(rdb redis.UniversalClient, call time.Duration) *sharing {
 	return h
 }
 
-// once is a command that the client does not send again by itself: those that went with it and were
-// answered would be, too.
+// once is a command that the client does not repeat by itself. It would also repeat the commands of the same request
+// that were answered.
 type once struct{ *redis.Cmd }
 
 // NoRetry implements redis.Cmder.
 func (once) NoRetry() bool { return true }
 
-// run calls a script.
+// run calls a script, alone or together with other calls.
 func (h *sharing) run(ctx context.Context, sc *redis.Script, keys []string, args []any) (any, error) {
 	began := time.Now()
 	h.mu.Lock()
@@ -96,7 +96,7 @@ func (h *sharing) run(ctx context.Context, sc *redis.Script, keys []string, args
 		if h.forget(c) || errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			return nil, ctx.Err()
 		}
-		// A call that goes alone is not broken off either: what it has changed is for its caller to follow.
+		// A call that goes alone is not cut off either: its caller must follow what it has changed.
 		<-c.answered
 	}
 	v, err := c.cmd.Result()
@@ -109,7 +109,7 @@ func (h *sharing) run(ctx context.Context, sc *redis.Script, keys []string, args
 	return sc.Run(ctx, h.client, keys, args...).Result()
 }
 
-// forget has a call not made for which nobody waits, unless it is under way.
+// forget drops a call whose caller no longer waits. It returns false if the call is under way.
 func (h *sharing) forget(c *sharedCall) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -130,7 +130,7 @@ func evalSha(ctx context.Context, sc *redis.Script, keys []string, args []any) *
 	return redis.NewCmd(ctx, append(words, args...)...)
 }
 
-// stop has each call go alone from now on. It returns when those that went together are answered.
+// stop makes each call go alone from now on. It returns when the calls that went together are answered.
 func (h *sharing) stop() {
 	h.mu.Lock()
 	h.stopped = true
@@ -139,7 +139,8 @@ func (h *sharing) stop() {
 	h.requests.Wait()
 }
 
-// sent ends a caller's request. If calls wait, the next one begins, apart from the caller, who does not wait for it.
+// sent ends a caller's request. If calls wait, the next request begins in a goroutine of its own: the caller does not
+// wait for it.
 func (h *sharing) sent() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -147,14 +148,14 @@ func (h *sharing) sent() {
 	h.begin()
 }
 
-// flush sends those that wait, whatever is under way.
+// flush sends the waiting calls, however many requests are under way.
 func (h *sharing) flush() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.begin()
 }
 
-// begin begins a request if calls wait. h.mu is held.
+// begin begins a request if calls wait. The caller holds h.mu.
 func (h *sharing) begin() {
 	if calls := h.take(); calls != nil {
 		h.senders++
@@ -162,7 +163,7 @@ func (h *sharing) begin() {
 	}
 }
 
-// next takes the calls for a request that follows on one that is over; nil if none wait.
+// next takes the calls for the request after a finished one; nil if none wait.
 func (h *sharing) next() []*sharedCall {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -173,7 +174,7 @@ func (h *sharing) next() []*sharedCall {
 	return calls
 }
 
-// take returns calls that go together. h.mu is held.
+// take returns calls that go together. The caller holds h.mu.
 func (h *sharing) take() []*sharedCall {
 	n := min(len(h.waiting), shareMax)
 	calls := h.waiting[:n:n]
@@ -189,7 +190,7 @@ func (h *sharing) take() []*sharedCall {
 	return calls
 }
 
-// send makes requests until no calls wait. No caller's context ends it: the client bounds each request (bounded).
+// send makes requests until no calls wait. No caller's context ends a request, but the client bounds it (bounded).
 func (h *sharing) send(calls []*sharedCall) {
 	for ctx := context.Background(); calls != nil; calls = h.next() {
 		pipe := h.client.Pipeline()

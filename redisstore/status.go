@@ -13,7 +13,7 @@ import (
 	"reveille/fsm"
 )
 
-// answers is whether Redis answers, as the heartbeats find.
+// answers says whether Redis answers, as the heartbeats find.
 type answers struct {
 	mu    sync.Mutex
 	asked bool
@@ -21,7 +21,7 @@ type answers struct {
 	since time.Time
 }
 
-// note takes in how a heartbeat went.
+// note stores how a heartbeat went.
 func (a *answers) note(err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -30,19 +30,20 @@ func (a *answers) note(err error) {
 	}
 }
 
-// Answers says whether Redis answered the latest heartbeat of this replica, and since when it does or does not, by the
-// replica's clock. since is zero before the first heartbeat.
+// Answers says whether Redis answered the latest heartbeat of this replica. It also returns since when that is so, by
+// the replica's clock, or zero before the first heartbeat.
 func (s *Store) Answers() (up bool, since time.Time) {
 	s.answers.mu.Lock()
 	defer s.answers.mu.Unlock()
 	return s.answers.asked && !s.answers.down, s.answers.since
 }
 
-// ReplicaID names this replica among those that share the database.
+// ReplicaID names this replica among the replicas that share the database.
 func (s *Store) ReplicaID() string { return s.opts.ReplicaID }
 
-// Replicas returns the replicas that are alive, or have partitions leased, in the order of their IDs, and how many
-// partitions none has leased. It reads one key of each partition. An error wraps fsm.ErrUnavailable.
+// Replicas returns the replicas that are alive or have partitions leased, in the order of their IDs. It also returns
+// how many partitions no replica has leased. It reads one key of each partition. If Redis does not answer, the error
+// wraps fsm.ErrUnavailable.
 func (s *Store) Replicas(ctx context.Context) (all []fsm.ReplicaStatus, unowned int, err error) {
 	set, err := s.replicaSet(ctx, lookOnly, 0, false)
 	if err != nil {

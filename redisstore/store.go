@@ -17,7 +17,7 @@ import (
 // DefaultPartitions is how many partitions a new database gets.
 const DefaultPartitions = 64
 
-// DefaultPoll is how often the list of subscriptions is checked for changes that no hint told of.
+// DefaultPoll is the default of Options.Poll.
 const DefaultPoll = time.Second
 
 // The bounds of dead letters.
@@ -26,44 +26,49 @@ const (
 	DefaultMaxLetters      = 100_000
 )
 
-// Options of a Store.
+// Options configures a Store.
 type Options struct {
-	// Partitions, from 1 to 4096; fixed by the first program that uses the database. DefaultPartitions by default.
+	// Partitions is how many there are, 1 to 4096. The first program that uses the database fixes it. DefaultPartitions
+	// by default.
 	Partitions int
-	// Embedded says that the Redis is the one inside this process, whose version is its own affair.
+	// Embedded says that the Redis is the one inside this process. Its version is not checked.
 	Embedded bool
-	// Upstream is a name of the stream server that is no secret; a database is used with one only. "" for any.
+	// Upstream is a name of the stream server that is no secret. A database works with one stream server only. An empty
+	// name allows any.
 	Upstream string
-	// TokenKeys are fingerprints of the token keys that this replica has; none to leave them out of account.
+	// TokenKeys are fingerprints of the token keys that this replica has. If there are none, token keys are not
+	// compared.
 	TokenKeys []string
 	Timing    fsm.Timing
 	Logger    *zap.Logger
-	// Metrics is what the metrics are registered with; nil for nowhere.
+	// Metrics is where the metrics are registered; nil for nowhere.
 	Metrics prometheus.Registerer
-	// Poll is how often the list of subscriptions is checked for changes of other replicas that no hint told of, and
-	// for deletions that somebody has left unfinished; DefaultPoll by default.
+	// Poll is how often the store looks for changes of subscriptions that no hint told of, and for unfinished
+	// deletions. DefaultPoll by default.
 	Poll time.Duration
-	// Lease is how long a replica that died keeps its partitions from the others; DefaultLease by default.
+	// Lease is how long a dead replica keeps its partitions from the others; DefaultLease by default.
 	Lease time.Duration
-	// ReplicaID names this replica among those that share the database. One that is started again under its name goes
-	// on with the leases it had; two that have the same by mistake do the same work twice. Drawn by chance by default.
+	// ReplicaID names this replica among the replicas that share the database. A replica that restarts under its name
+	// goes on with its leases. Two replicas with the same name by mistake do the same work twice. A random name by
+	// default.
 	ReplicaID string
-	// LetterRetention is how long dead letters are kept, and MaxLetters how many of a subscription, the latest;
+	// LetterRetention is how long dead letters are kept. MaxLetters is how many a subscription keeps, the latest ones.
 	// DefaultLetterRetention and DefaultMaxLetters by default.
 	LetterRetention time.Duration
 	MaxLetters      int
 	// DeliveryLog says which delivery attempts are kept for operators (deliverylog.go). Empty is fsm.LogOff.
 	DeliveryLog fsm.DeliveryLog
-	// Hinted is called with the hints of other replicas, from when Run is called. It must not block. May be nil.
+	// Hinted gets the hints of other replicas, once Run is called. It must not block. It may be nil.
 	Hinted func(fsm.Hint)
-	// Outcomes acts on what comes of clearing away the consumers of deleted subscriptions, and of calls that were
-	// answered late, and tells of the attempts that DeliveryLog keeps; nil for nobody.
+	// Outcomes follows the outcomes of the store's own work: removals of consumers and dead letters, and calls that
+	// were answered late. It also reports the attempts that DeliveryLog keeps. If it is nil, such outcomes are dropped.
 	Outcomes *fsm.Router
-	// Untraced has outcomes leave out the wakes that ended with "done", of which only tracing makes use.
+	// Untraced leaves the wakes that ended with "done" out of outcomes, because only tracing uses them.
 	Untraced bool
-	// Outage is what the tasks of this process know together of a Redis that does not answer; nil for the store alone.
+	// Outage is what all tasks of this process know of a Redis that does not answer. If it is nil, the store has its
+	// own.
 	Outage *fsm.Outage
-	// Draw replaces chance and time, in tests; nil for real ones.
+	// Draw replaces chance and time in tests; nil for the real ones.
 	Draw func() Draw
 
 	// limits are usual, except in tests.
@@ -73,37 +78,36 @@ type Options struct {
 // Store keeps the state in Redis. It is safe for concurrent use.
 type Store struct {
 	rdb redis.UniversalClient
-	// sharing is nil where each call goes alone.
+	// sharing is nil if each call goes alone.
 	sharing *sharing
 	keys    keys
 	opts    Options
 	draw    func() Draw
 	catalog *fsm.Catalog
-	// endpoints are those in trouble, as far as this replica knows; lookNow asks Run to read them.
+	// endpoints are the endpoints in trouble that this replica knows of. lookNow asks Run to read them.
 	endpoints      *fsm.Endpoints
 	lookNow        chan struct{}
 	metrics        *metrics
 	lettersDropped droppedLetters
 	// log is nil if no attempts are kept.
 	log *deliveryLog
-	// refreshing holds one item while the catalog is read anew; refreshNow asks Run for it.
+	// refreshing holds one item while the catalog is read. refreshNow asks Run to read it.
 	refreshing, refreshNow chan struct{}
-	// refreshBegun counts the times that the catalog was asked for, and refreshed is the last of them that has brought
-	// it.
+	// refreshBegun counts the reads of the catalog that have begun. refreshed is the latest read that succeeded.
 	refreshBegun, refreshed atomic.Int64
-	// unreadable is what was logged of stored subscriptions that cannot be read.
+	// unreadable has what was logged of stored subscriptions that cannot be read.
 	unreadable fsm.Trouble
-	// unreadableStream is the same of records of streams.
+	// unreadableStream is the same for records of streams.
 	unreadableStream fsm.Trouble
 	unanswered       unanswered
 	// clearNow asks Run to remove what deleted subscriptions have left.
 	clearNow chan struct{}
 
-	// seen are the highest watermarks of the partitions that any script has returned (lua/lib.lua, fence).
+	// seen are the highest watermarks of the partitions that scripts have returned (lua/lib.lua, fence).
 	seen []atomic.Int64
 	// versionSeen is the highest version of the list of subscriptions that was read.
 	versionSeen atomic.Int64
-	// endpointsSeen is that of the list of endpoints.
+	// endpointsSeen is the same for the list of endpoints.
 	endpointsSeen atomic.Int64
 
 	ownership *fsm.Ownership
@@ -111,15 +115,15 @@ type Store struct {
 	place     place
 	answers   answers
 	hints     *hints
-	// lasting is from when the database counts as one that is not new; nil while that is not known.
+	// lasting is when the database stops being new; nil while that is not known.
 	lasting atomic.Pointer[time.Time]
-	// alone is true while there is no other replica that hints could be for.
+	// alone is true while there is no other replica to get hints.
 	alone atomic.Bool
 }
 
 var _ fsm.Store = (*Store)(nil)
 
-// New returns a Store on a client that stays the caller's to close.
+// New returns a Store on a client. The caller closes the client.
 func New(rdb redis.UniversalClient, opts Options) *Store {
 	opts.Partitions = cmp.Or(opts.Partitions, DefaultPartitions)
 	opts.Logger = cmp.Or(opts.Logger, zap.NewNop())
@@ -159,12 +163,12 @@ func New(rdb redis.UniversalClient, opts Options) *Store {
 // Ping implements fsm.Store.
 func (s *Store) Ping(ctx context.Context) error { return wrap(s.rdb.Ping(ctx).Err()) }
 
-// Run takes part in sharing out the partitions, keeps the catalog up to date, finishes deletions that were cut short,
-// and writes the delivery log, until ctx is done. Resign and the last delivery attempt should come before that. Calls
-// may still be made after it.
+// Run does the store's own work until ctx is done. It takes a share of the partitions and keeps the catalog up to date.
+// It also finishes deletions that were cut short, bounds the dead letters, repeats unanswered calls, and writes the
+// delivery log. Resign and the last delivery attempt should come before ctx is done. Calls may still be made after Run.
 func (s *Store) Run(ctx context.Context) error {
 	var loops sync.WaitGroup
-	// Apart from each other: the consumers of a large subscription take a while to remove.
+	// Each loop has its own goroutine, because removing the consumers of a large subscription takes a while.
 	loops.Go(func() {
 		s.repeat(ctx, s.opts.Poll, s.clearNow, s.clear, "removal of consumers")
 	})
@@ -191,15 +195,16 @@ func (s *Store) Run(ctx context.Context) error {
 	return nil
 }
 
-// Resign gives this replica's partitions to the others at once, and for good. Without it they wait
-// until its leases run out.
+// Resign gives this replica's partitions to the others at once, and for good. Without it, the others wait until its
+// leases run out.
 func (s *Store) Resign(ctx context.Context) error { return s.replicas.resign(ctx) }
 
 // Ownership implements fsm.PartitionStore.
 func (s *Store) Ownership() *fsm.Ownership { return s.ownership }
 
-// repeat calls do at an interval, when it is asked for, and during an outage when another task works again, until ctx
-// is done. An outage is logged once when it begins and once when it is over, whichever task it is.
+// repeat calls do at an interval, and whenever now asks for it, until ctx is done. During an outage it also calls do
+// when another task works again. An outage is logged once when it begins and once when it ends, whichever task notices
+// it.
 func (s *Store) repeat(
 	ctx context.Context, interval time.Duration, now <-chan struct{}, do func(context.Context) error, task string,
 ) {
@@ -231,7 +236,7 @@ func (s *Store) repeat(
 	}
 }
 
-// signal leaves word on a channel that holds one; a word that is there already is enough.
+// signal puts a signal on a channel that holds one. If one is there already, that is enough.
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:

@@ -58,15 +58,15 @@ func (s *Store) Deleted(ctx context.Context, partition int, path string, d fsm.D
 	return s.batches(ctx, scriptDeleted, partition, path, of, flag(d.Anew), flag(d.Expect), flag(d.Doubt))
 }
 
-// batches calls a script that replies { next cursor, outcome } until it is through. After an error the outcome is that
-// of the calls before.
+// batches calls a script that replies { next cursor, outcome } until the cursor is "0". After an error, it returns the
+// outcome of the earlier calls.
 func (s *Store) batches(ctx context.Context, sc *script, partition int, args ...any) (o fsm.Outcome, err error) {
 	err = s.eachBatch(ctx, sc, partition, func(l *reply) { o.Add(l.outcome()) }, args...)
 	return o, err
 }
 
-// eachBatch calls a script that takes a cursor as its last argument, and replies the next one first, until it is
-// through. read reads what else is in each reply.
+// eachBatch calls a script until its cursor is "0". The script takes the cursor as its last argument and replies the
+// next one first. The function read reads the rest of each reply.
 func (s *Store) eachBatch(ctx context.Context, sc *script, partition int, read func(*reply), args ...any) error {
 	for cursor := "0"; ; {
 		r := s.run(ctx, sc, partition, append(args[:len(args):len(args)], cursor)...)
@@ -102,7 +102,7 @@ func (s *Store) WatchedIn(ctx context.Context, path string) (partitions []int, e
 	return partitions, wrap(err)
 }
 
-// watchedBatch is how many watched streams are read at a time.
+// watchedBatch is how many watched streams one call reads.
 const watchedBatch = 1000
 
 // WatchedSince implements fsm.TailStore.

@@ -15,8 +15,8 @@ import (
 	"reveille/fsm"
 )
 
-// record is a subscription as it is stored. What a change may empty is stored even if it is empty: a field that is left
-// out stays as it was in the former record.
+// record is a subscription as it is stored. A field that a change may empty is stored even if it is empty. If it were
+// left out, it would stay as it was in the former record.
 type record struct {
 	ID          string                 `json:"id"`
 	Generation  string                 `json:"generation"`
@@ -42,7 +42,7 @@ type record struct {
 	AuthQuery   string                 `json:"authorization_query"`
 	Metadata    map[string]string      `json:"metadata"`
 	CreatedAt   int64                  `json:"created_at"` // microseconds
-	// Version is added by create_subscription.lua.
+	// Version is set by create_subscription.lua.
 	Version int64 `json:"version,omitempty"`
 	// Revision is compared by change_subscription.lua.
 	Revision int64 `json:"revision"`
@@ -51,8 +51,8 @@ type record struct {
 	PausedAt int64 `json:"paused_at"` // milliseconds
 }
 
-// encodeSubscription returns the record of a subscription. What was there of it, if anything, stays where this version
-// of the program does not know it.
+// encodeSubscription returns the record of a subscription. From was, the former record if there is one, it keeps the
+// fields that this version of the program does not know.
 func encodeSubscription(s fsm.Subscription, was string) (string, error) {
 	text, err := json.Marshal(record{
 		ID: s.ID, Generation: s.Generation, Pattern: s.Pattern, Webhook: s.Webhook, Secret: s.Secret,
@@ -75,7 +75,7 @@ func encodeSubscription(s fsm.Subscription, was string) (string, error) {
 		}
 	}
 	if err != nil {
-		return "", fmt.Errorf("store subscription %s: its record is not valid", s.ID) // the error may have the secret
+		return "", fmt.Errorf("store subscription %s: its record is not valid", s.ID) // the error may hold the secret
 	}
 	return string(text), nil
 }
@@ -83,7 +83,8 @@ func encodeSubscription(s fsm.Subscription, was string) (string, error) {
 func decodeSubscription(s string) (fsm.Subscription, error) {
 	var r record
 	if err := json.Unmarshal([]byte(s), &r); err != nil {
-		// The text is not part of the error: it holds secrets. The ID is there if some other field is of a wrong type.
+		// The error must not contain the text, which holds secrets. The ID is known if only another field has a wrong
+		// type.
 		return fsm.Subscription{}, fmt.Errorf("redis: subscription %q cannot be read: its record is not valid", r.ID)
 	}
 	var previous fsm.PreviousSecret
@@ -99,7 +100,7 @@ func decodeSubscription(s string) (fsm.Subscription, error) {
 		Authorization: fsm.Authorization{Query: r.AuthQuery, Secret: r.Auth},
 		Metadata:      r.Metadata, CreatedAt: time.UnixMicro(r.CreatedAt), Version: r.Version,
 		Revision: r.Revision, Told: r.Told, Paused: r.Paused, PausedAt: moment(r.PausedAt),
-	}.WithDefaults(), nil // what a record lacks goes by its mode
+	}.WithDefaults(), nil // missing fields get the defaults of the mode
 }
 
 func untilMillis(p fsm.PreviousSecret) int64 {
@@ -151,8 +152,8 @@ func (s *Store) CreateSubscription(ctx context.Context, sub fsm.Subscription) (f
 	}
 	switch {
 	case stored.Generation == sub.Generation:
-		// It is new, even if it was there: the Redis client sends a script again if its reply got lost. A failed
-		// reading is no error: an error would cost the caller the secret for good, and Run reads the list again anyway.
+		// The subscription is new, even if the script found it: the Redis client repeats a script whose reply was lost.
+		// A failed refresh is no error, because the caller would never get the secret. Run reads the list again anyway.
 		_ = s.RefreshCatalog(ctx)
 		s.hints.tellSubscriptions()
 		return stored, true, nil
@@ -162,7 +163,7 @@ func (s *Store) CreateSubscription(ctx context.Context, sub fsm.Subscription) (f
 	return fsm.Subscription{}, false, stored.Conflict(sub)
 }
 
-// tell notes that a client is told of a subscription that was there, and returns it.
+// tell notes that a client was told of an existing subscription (fsm.Subscription.Told), and returns the subscription.
 func (s *Store) tell(ctx context.Context, sub fsm.Subscription) (stored fsm.Subscription, created bool, err error) {
 	if sub.Told {
 		return sub, false, nil
@@ -186,10 +187,10 @@ func (s *Store) ChangeSubscription(
 	return s.changeAt(ctx, id, func(sub fsm.Subscription, _ clock) (fsm.Subscription, error) { return change(sub) })
 }
 
-// clock asks Redis for the time, the first time.
+// clock returns the time. It asks Redis in the first call only.
 type clock = func() (time.Time, error)
 
-// changeAt is ChangeSubscription by a change that may need the time.
+// changeAt is ChangeSubscription with a change that may need the time.
 func (s *Store) changeAt(
 	ctx context.Context, id string, change func(fsm.Subscription, clock) (fsm.Subscription, error),
 ) (fsm.Subscription, error) {
@@ -247,8 +248,9 @@ func (s *Store) RotateSecret(ctx context.Context, id string, r fsm.Rotation) (fs
 	})
 }
 
-// ResumeSubscription implements fsm.SubscriptionStore. A replica that still takes the subscription for paused may hold
-// back an attempt of a consumer that was visited: it finds the change when it has done so.
+// ResumeSubscription implements fsm.SubscriptionStore. A replica that does not know of the change yet may hold back an
+// attempt of a consumer that was visited. After that, it looks again whether the subscription is paused
+// (dispatcher/pause.go).
 func (s *Store) ResumeSubscription(ctx context.Context, id string) (n int, o fsm.Outcome, err error) {
 	if err := s.RefreshCatalog(ctx); err != nil {
 		return 0, o, err
@@ -289,7 +291,8 @@ func (s *Store) RetrySubscription(ctx context.Context, id string) (n int, err er
 	return n, err
 }
 
-// retryEndpoint comes before its deliveries are retried: one that finds it as it was would wait again.
+// retryEndpoint comes before the deliveries are retried: otherwise they would find the endpoint unchanged and wait
+// again.
 func (s *Store) retryEndpoint(ctx context.Context, sub fsm.Subscription) error {
 	_, _, changed, err := s.ofEndpoint(ctx, scriptRetryEndpoint, sub)
 	if changed {
@@ -307,7 +310,7 @@ func (s *Store) RetryWake(ctx context.Context, sub fsm.Subscription, w fsm.WakeR
 	return r.yes(), r.err()
 }
 
-// ofSubscription calls a script for all consumers of a subscription; read is as that of eachBatch.
+// ofSubscription calls a script for all consumers of a subscription, and reads the replies as eachBatch does.
 func (s *Store) ofSubscription(ctx context.Context, sc *script, sub fsm.Subscription, read func(*reply)) error {
 	for p := range s.keys.partitions {
 		if err := s.eachBatch(ctx, sc, p, read, sub.ID, sub.Generation); err != nil {
@@ -319,8 +322,8 @@ func (s *Store) ofSubscription(ctx context.Context, sc *script, sub fsm.Subscrip
 
 // RefreshCatalog implements fsm.SubscriptionStore.
 func (s *Store) RefreshCatalog(ctx context.Context) error {
-	// One at a time, so that a list that was read earlier never replaces a later one. What was begun after this call
-	// came is good for it, too: those who wait share one.
+	// One refresh runs at a time, so an older list never replaces a newer one. A refresh that began after this call
+	// came is good for this call, too. So callers that wait share one.
 	came := s.refreshBegun.Load()
 	select {
 	case s.refreshing <- struct{}{}:
@@ -389,11 +392,11 @@ func (s *Store) refreshCatalog(ctx context.Context) error {
 	return nil
 }
 
-// lostNamed is how many of the subscriptions that were lost are named in the log.
+// lostNamed is how many of the lost subscriptions the log names.
 const lostNamed = 20
 
-// noteLostSubscriptions says which subscriptions were in the list before Redis lost it, or its latest changes, and are
-// not any more.
+// noteLostSubscriptions reports the subscriptions that are no longer on the list, because Redis lost the list or its
+// latest changes.
 func (s *Store) noteLostSubscriptions(there []fsm.Subscription) {
 	kept := map[string]bool{}
 	for i := range there {
@@ -413,8 +416,8 @@ func (s *Store) noteLostSubscriptions(there []fsm.Subscription) {
 		zap.Int("subscriptions", len(lost)), zap.Strings("ids", lost[:min(len(lost), lostNamed)]))
 }
 
-// readable decodes a stored subscription. One that is gone, or that cannot be read, is left out; the others go on
-// without it.
+// readable decodes a stored subscription. It returns false if the subscription is gone or cannot be read. The other
+// subscriptions go on without it.
 func (s *Store) readable(text string) (sub fsm.Subscription, ok bool) {
 	if text == "" {
 		return sub, false
@@ -441,7 +444,7 @@ func (s *Store) Version(ctx context.Context) (int64, error) {
 	return version, err
 }
 
-// versionDraw draws what tells two versions of the same moment apart (lua/changed.lua).
+// versionDraw draws the number that distinguishes two versions of the same millisecond (lua/changed.lua).
 func versionDraw() uint32 { return mrand.Uint32N(fsm.VersionsPerMilli) }
 
 // Backfills implements fsm.BackfillStore.

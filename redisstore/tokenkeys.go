@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// noteTokenKeys says which token keys this replica has, for as long as it counts as alive, and returns whether the
-// others have one of them, if there are others. A key that no live replica has is forgotten.
+// noteTokenKeys stores which token keys this replica has, for as long as it counts as alive. It returns true if another
+// replica has one of them, or if there is no other replica. Without keys it always returns true. A key that no live
+// replica has is forgotten.
 func (s *Store) noteTokenKeys(ctx context.Context, ttl time.Duration) (shared bool, err error) {
 	if len(s.opts.TokenKeys) == 0 {
 		return true, nil

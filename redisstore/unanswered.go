@@ -10,24 +10,23 @@ import (
 	"reveille/fsm"
 )
 
-// A call that hands out attempts may be carried out without its caller being answered: Redis stood still, or a
-// connection broke. The attempts are then out, and no replica has them. So such a call is sent again, as the same call,
-// until it is answered, and what it asks for is followed then. The scripts know a call that they have carried out by
-// its nonce.
+// Redis may carry out a call that hands out attempts although its caller gets no answer: Redis hung, or a connection
+// broke. Then the attempts are out, but no replica has them. So the store sends the same call again until it is
+// answered, and then follows the outcome. The scripts recognise a call that they have carried out by its nonce.
 
 const (
-	// maxUnanswered bounds the calls that are kept. Beyond it, the deadlines of their attempts bring them back.
+	// maxUnanswered bounds the calls that are kept. Beyond it, deadlines bring the attempts back.
 	maxUnanswered = 4096
-	// unansweredFor is how long a call is kept: longer than the deadline of an attempt is off.
+	// unansweredFor is how long a call is kept. By then, the deadlines of its attempts have passed.
 	unansweredFor = 2 * time.Minute
-	// observedFor is that for an observation of a stream, which may be another one later.
+	// observedFor is the same for an observation of a stream. Later, there may be another stream of that name.
 	observedFor = 10 * time.Second
-	// unansweredPause is how long it takes until they are sent again.
+	// unansweredPause is how long the store waits before it sends such calls again.
 	unansweredPause = 500 * time.Millisecond
 )
 
-// handsOut are the scripts that hand out attempts and know a call that they have carried out, and how to read what is
-// to be followed of their replies. Of Begin, the dispatcher repeats the call.
+// handsOut are the scripts that hand out attempts and recognise a call that they have carried out. Each has a function
+// that reads the outcome of its reply. Begin is not among them, because the dispatcher repeats that call itself.
 var handsOut = map[*script]func(*reply) fsm.Outcome{
 	scriptFail: (*reply).outcome, scriptFinish: (*reply).outcome, scriptDeliver: (*reply).outcome,
 	scriptDue: func(r *reply) (o fsm.Outcome) {
@@ -58,9 +57,10 @@ var handsOut = map[*script]func(*reply) fsm.Outcome{
 	},
 }
 
-// unanswered keeps such calls.
+// unanswered keeps calls that were not answered.
 type unanswered struct {
-	// kept is false if what they ask for is followed by no one. ready is signalled when some are kept.
+	// If kept is false, no calls are kept, because no part of the program follows their outcomes. A signal on ready
+	// says that some are kept.
 	kept  bool
 	ready chan struct{}
 
@@ -76,7 +76,7 @@ type sentCall struct {
 	asked     time.Time
 }
 
-// keep keeps a call that was not answered, if it hands out attempts and may have reached Redis.
+// keep keeps an unanswered call if it hands out attempts and may have reached Redis.
 func (u *unanswered) keep(c sentCall, err error) {
 	var network *net.OpError
 	if !u.kept || handsOut[c.script] == nil || !errors.Is(err, fsm.ErrUnavailable) ||
@@ -91,7 +91,7 @@ func (u *unanswered) keep(c sentCall, err error) {
 	}
 }
 
-// take takes all calls that are not too old.
+// take takes all calls, and returns the calls that are not too old.
 func (u *unanswered) take() (calls []sentCall) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -108,7 +108,7 @@ func (u *unanswered) take() (calls []sentCall) {
 	return calls
 }
 
-// repeatUnanswered sends the calls again that were not answered, until ctx is done.
+// repeatUnanswered sends unanswered calls again, until ctx is done.
 func (s *Store) repeatUnanswered(ctx context.Context) {
 	for {
 		select {
@@ -127,7 +127,7 @@ func (s *Store) repeatUnanswered(ctx context.Context) {
 	}
 }
 
-// repeatOnce sends all of them once. Those of a partition that does not answer are kept.
+// repeatOnce sends each call once. If a partition does not answer, its calls are kept.
 func (s *Store) repeatOnce(ctx context.Context) {
 	silent := map[int]bool{}
 	for _, c := range s.unanswered.take() {

@@ -8,7 +8,7 @@ import (
 	"reveille/tailer/upstream"
 )
 
-// asker asks the stream server. A look takes its turn among the others; while upstream is down, one at a time goes
+// asker asks the stream server. A look waits for a slot of the limiter. While upstream is down, one look at a time goes
 // there, as a probe.
 type asker struct {
 	*upstream.Client
@@ -16,7 +16,7 @@ type asker struct {
 	limiter *upstream.Limiter
 }
 
-// Look asks for a stream, in turn, with an answer from after the call.
+// Look asks for a stream, in turn. Its answer is newer than the call.
 func (a *asker) Look(ctx context.Context, path string) (fsm.StreamInfo, error) {
 	return a.look(ctx, path, true, a.HeadAnew)
 }
@@ -26,11 +26,11 @@ func (a *asker) LookNow(ctx context.Context, path string) (fsm.StreamInfo, error
 	return a.look(ctx, path, false, a.HeadAnew)
 }
 
-// Outages counts the times that upstream has gone down.
+// Outages counts how often upstream went down.
 func (a *asker) Outages() int64 { return a.health.Outages() }
 
-// look asks for a stream in turn with Reveille's other requests; while upstream is down it waits if it is patient, and
-// fails otherwise. head is the request.
+// look asks for a stream with head, in turn with Reveille's other requests. While upstream is down, it waits if it is
+// patient, and fails otherwise.
 func (a *asker) look(
 	ctx context.Context, path string, patient bool, head func(context.Context, string) (fsm.StreamInfo, error),
 ) (fsm.StreamInfo, error) {
@@ -44,7 +44,7 @@ func (a *asker) look(
 			done(err)
 			return fsm.StreamInfo{}, err
 		}
-		if !probes && a.health.IsDown() { // it came down while this one waited for its turn
+		if !probes && a.health.IsDown() { // upstream went down while this look waited for its turn
 			release(upstream.NoAnswer)
 			continue
 		}

@@ -7,8 +7,8 @@ import (
 	"reveille/tailer/discovery"
 )
 
-// wrote takes in a successful write. For a stream that is linked it is one call of the store in each partition that
-// watches it, mostly one in all.
+// wrote handles a successful write. For a linked stream, that is one store call for each partition that watches the
+// stream, usually one in all.
 func (t *Tailer) wrote(ctx context.Context, path string, write *discovery.Evidence) error {
 	seen := *write
 	subscribed, known := t.discovery.Current(path, seen)
@@ -18,12 +18,12 @@ func (t *Tailer) wrote(ctx context.Context, path string, write *discovery.Eviden
 			return err
 		}
 		seen.Made, seen.Stray = false, false
-		*write = seen // what is done is not done again
+		*write = seen // do not repeat what is done
 		t.watches.stir(path, inputActive)
 		subscribed, current = t.discovery.Current(path, seen)
 	}
 	if !current {
-		// The write may have been to a stream that was deleted since: upstream is asked where the present one ends.
+		// The stream of the write may have been deleted since. Upstream says where the present one ends.
 		info, err := t.upstream.HeadAnew(ctx, path)
 		if err != nil || !info.Exists {
 			return err
@@ -35,13 +35,14 @@ func (t *Tailer) wrote(ctx context.Context, path string, write *discovery.Eviden
 	if !runs {
 		w = newWatch(t, path) // for this write alone
 	}
-	if known && !subscribed { // otherwise the tail is on record by now
+	if known && !subscribed { // otherwise the tail is on record
 		t.discovery.Unsubscribed(path, seen)
 	}
 	return w.written(ctx, seen, subscribed)
 }
 
-// written tells the store a tail in the home partition and in those whose consumers are known to watch the stream.
+// written tells the store a tail in the home partition and in each partition whose consumers are known to watch the
+// stream.
 func (w *watch) written(ctx context.Context, seen discovery.Evidence, subscribed bool) error {
 	if w.looksAfterPause() {
 		return nil
@@ -56,12 +57,11 @@ func (w *watch) written(ctx context.Context, seen discovery.Evidence, subscribed
 			}
 			w.step(&input{kind: inputObserved, observed: o})
 			switch {
-			case o.noted.Closed: // a new stream, unless the answer is late: a watch at rest is to look
+			case o.noted.Closed: // a new stream, unless the answer is late: a watch at rest must look
 				w.t.watches.Watch(partition, w.path)
 			case partition != home:
 			case !o.watched:
-				// It was forgotten through another replica, the store has lost its latest changes, or no consumer is
-				// left.
+				// Another replica forgot the stream, the store lost its latest changes, or no consumer is left.
 				w.t.discovery.ConfirmWritten(w.path, seen)
 			case !watched && w.t.store.Ownership().Owns(home):
 				w.t.watches.Watch(home, w.path)

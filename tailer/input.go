@@ -7,7 +7,7 @@ import (
 	"reveille/tailer/upstream"
 )
 
-// phase is what a machine is doing: see machine.
+// phase is what a machine is doing. See machine.
 type phase uint8
 
 const (
@@ -33,15 +33,15 @@ const (
 	phaseEnding
 )
 
-// asks says whether anything is asked for, and an answer will come.
+// asks says whether a request or wait is under way, so that an answer will come.
 func (p phase) asks() bool { return p > phaseEnded }
 
-// repeats says whether the store is told, or is going to be told, what upstream said.
+// repeats says whether the machine tells the store, or is about to tell it, what upstream said.
 func (p phase) repeats() bool {
 	return p == phaseHiding || p >= phaseTelling && p <= phaseCorrecting || p == phaseAnnouncing
 }
 
-// waits says whether a hint ends what is under way.
+// waits says whether a hint ends the phase.
 func (p phase) waits() bool {
 	return p == phaseAbsent || p == phasePausing || p == phaseHeadOnly || p == phaseSweeping
 }
@@ -52,19 +52,19 @@ const everywhere = -1
 // moment is a point in the order of inputs.
 type moment int64
 
-// input is what a machine takes in. Each kind has fields of its own, besides now.
+// input is what a machine takes as input. Each kind has fields of its own. All kinds have now and misses.
 type input struct {
 	kind inputKind
 	now  time.Time
 
 	info fsm.StreamInfo
 	err  error
-	// wavers is how often upstream has wavered by now, misses how often it has missed an append.
+	// wavers is how often upstream has wavered so far, misses how often it has missed an append.
 	wavers   int64
 	misses   int64
 	tail     fsm.Offset
 	observed observed
-	// granted says whether there is a slot; if not, turn is how long it is until the stream's turn in the sweep.
+	// granted says whether there is a slot. If not, turn is the time until the stream's turn in the sweep.
 	granted   bool
 	turn      time.Duration
 	shown     upstream.Event
@@ -77,7 +77,7 @@ type inputKind uint8
 
 // Answers to what was asked.
 const (
-	inputDone  inputKind = iota // what has no other answer was done: the wait is over, say. err: the store refused it
+	inputDone  inputKind = iota // an action without its own answer is over, such as a wait. err: the store failed
 	inputHead                   // info, err, wavers
 	inputTold                   // err, or observed
 	inputRead                   // err, or tail: how far the read led
@@ -90,40 +90,39 @@ const (
 const (
 	inputChecked   inputKind = iota + 32 // info, err of a HEAD beside the live request
 	inputSilence                         // the live request has shown no sign of life for too long
-	inputVoid                            // discovery knows of the stream: a 404 from before hides no consumers
+	inputVoid                            // discovery knows of the stream: an earlier 404 hides no consumers
 	inputAdded                           // consumers of partition are subscribed to the stream
-	inputDropped                         // no consumer of partition is, unless it was added again after since
+	inputDropped                         // no consumer of partition is subscribed, unless it was added after since
 	inputDisowned                        // another replica watches for partition from now on
-	inputRefresh                         // look, and tell the store again, in partition or everywhere
-	inputLook                            // look
+	inputRefresh                         // ask with HEAD, and tell the store again, in partition or everywhere
+	inputLook                            // ask with HEAD
 	inputDeleted                         // the stream was deleted, and the store has dealt with that
 	inputRested                          // a consumer came to rest
-	inputActive                          // something has happened to the stream: it comes first where slots are few
+	inputActive                          // something has happened to the stream: it gets a slot first
 	inputWritten                         // the gateway saw a write
 	inputObserved                        // observed, by the gateway
 	inputGranted                         // the stream has a slot
 	inputDisplaced                       // the slot went to another stream
-	inputSoon                            // an answer may have got lost on its way
+	inputSoon                            // an answer to the live request may be lost
 )
 
-// observed is what the store made of a tail that it was told.
+// observed is the store's answer to a tail.
 type observed struct {
 	partition int
-	// since is the moment in which the call that told it began.
+	// since is the moment in which the call to the store began.
 	since moment
 	tail  fsm.Offset
-	// noted is what the store has noted by now; watched is whether any consumer is subscribed, busy whether further
-	// events would wake none.
+	// noted is the end of the stream as the store has noted it, this tail included. The flag watched says whether any
+	// consumer is subscribed, busy whether further events would wake none.
 	noted         fsm.Noted
 	watched, busy bool
 }
 
 // action is what a machine wants done.
 type action struct {
-	// phase says what is asked; each phase has fields of its own below. For a hint it is zero: nothing new is asked.
+	// phase says what to ask. The fields below belong to single phases. After a hint, phase is zero: ask nothing new.
 	phase phase
-	// partition, tail and closed are what the store is told; was, if it is set, is where another stream of that name
-	// ended.
+	// The store is told partition, tail and closed. was, if it is set, is where another stream of that name ended.
 	partition int
 	tail, was fsm.Offset
 	closed    bool
@@ -131,26 +130,25 @@ type action struct {
 	cursor  string
 	absence fsm.Absence
 	wait    time.Duration
-	// active says, of a slot or a live request, that something has just happened to the stream; turn, of a slot, that
-	// the stream needs a turn without one.
+	// active, for a slot or a live request, says that something has happened to the stream. For a slot, turn says that
+	// the stream needs a turn in the sweep if it gets no slot.
 	active, turn bool
 
-	// These come first. back: the stream was absent and is there again; wavered: it is the same one, although upstream
-	// had said that it was gone. release: the slot and the connection are given up.
+	// These come first. A stream is back if it was absent and exists again. It has wavered if it is the same stream,
+	// although upstream had said that it was gone. With release, the watch gives up the slot and the connection.
 	back, wavered, release bool
-	// failure is why something did not succeed, for the log; mode is how the stream is watched now, for the metrics.
+	// failure is why something did not succeed, for the log. mode is how the stream is watched now, for the metrics.
 	failure error
 	mode    mode
 
-	// interrupt: the wait or the live request under way is to end now.
+	// interrupt: end the wait or the live request under way.
 	interrupt bool
-	// check is how long it is until the live request is to be checked with HEAD, if that is not under way; 0 leaves
-	// that as it is.
+	// check is the time until a HEAD checks the live request, unless one is under way. 0 changes nothing.
 	check time.Duration
-	// run: the goroutine is to begin.
+	// run: start the goroutine.
 	run bool
 	// missed: upstream has missed an append.
 	missed bool
-	// leave: no consumer is subscribed, and the watch is to leave the set; lost: its stream was absent until then.
+	// leave: no consumer is subscribed, so remove the watch from the set. lost: until then the stream was absent.
 	leave, lost bool
 }

@@ -5,17 +5,16 @@ import (
 	"sync"
 )
 
-// slots bounds how many live requests there are. A stream that shows an event, or of which a consumer has come to rest,
-// takes the slot of the one that has been silent for longest; the streams without a slot are asked with HEAD, at a
-// bounded rate.
+// slots bounds the live requests. A stream that shows an event, or whose consumer came to rest, takes the slot of the
+// stream that has been silent longest. HEAD asks for the streams without a slot, at a bounded rate.
 type slots struct {
 	mu  sync.Mutex
 	max int
-	// taken holds the watches that have a slot, the longest silent one first. Each knows its place.
+	// taken holds the watches that have a slot. The longest silent one is first. Each watch knows its place.
 	taken list.List
 }
 
-// take asks for a slot; active says that something has just happened to the stream. A watch that has one keeps it.
+// take asks for a slot. active says that something happened to the stream just now. A watch that has a slot keeps it.
 func (s *slots) take(w *watch, active bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -37,7 +36,7 @@ func (s *slots) take(w *watch, active bool) bool {
 	return true
 }
 
-// touch notes that something has just happened to the stream of a watch that may have a slot.
+// touch notes that something happened to the stream of a watch just now. The watch may have no slot.
 func (s *slots) touch(w *watch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -46,7 +45,7 @@ func (s *slots) touch(w *watch) {
 	}
 }
 
-// give returns the slot of a watch that needs none any more.
+// give returns the slot of a watch that no longer needs one.
 func (s *slots) give(w *watch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

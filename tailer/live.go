@@ -8,22 +8,21 @@ import (
 	"reveille/tailer/upstream"
 )
 
-// live is a live request that is under way, and the HEADs that check it. The goroutine of the watch waits for the
-// answer.
+// live is a live request under way, with the HEADs that check it. The watch's goroutine waits for the answer.
 type live struct {
 	w   *watch
 	ctx context.Context
-	// asked is when it began: what it shows later is no sign that upstream can be asked again.
+	// asked is the spell in which the request began. In a later spell, its answers are no sign that upstream is up.
 	asked upstream.Spell
 	// cancel ends the request.
 	cancel context.CancelFunc
-	// silence says that the connection must be dead, check when the next HEAD is due.
+	// silence fires when the connection must be dead, check when the next HEAD is due.
 	silence, check *time.Timer
-	// checks are the HEAD under way and the timer that begins the next.
+	// checks waits for the HEAD under way and for the timer that begins the next.
 	checks sync.WaitGroup
 }
 
-// request makes one live request. What it shows reaches the machine while it goes on.
+// request makes one live request. The machine gets each event while the request goes on.
 func (w *watch) request(ctx context.Context) error {
 	l := w.begin(ctx, w.action.check)
 	err := w.t.upstream.Live(l.ctx, &w.conn, w.path, w.action.tail, w.action.cursor, func(e upstream.Event) error {
@@ -41,11 +40,11 @@ func (w *watch) begin(ctx context.Context, check time.Duration) *live {
 	l.ctx, l.cancel = context.WithCancel(ctx)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.machine.request.stopped { // a moment ago
+	if w.machine.request.stopped { // it was stopped a moment ago
 		l.cancel()
 	}
 	w.live = l
-	// Longer than any server waits: the connection is dead, although no error has shown it.
+	// No server waits longer than this. The connection is dead, although no error has shown it.
 	l.silence = time.AfterFunc(w.t.cfg.Silence, func() { l.step(&input{kind: inputSilence}) })
 	l.checks.Add(1)
 	l.check = time.AfterFunc(check, l.checkNow)
@@ -64,7 +63,7 @@ func (l *live) end() {
 	l.checks.Wait()
 }
 
-// step passes an input to the watch, as long as this is its live request.
+// step passes an input to the watch while this is its live request.
 func (l *live) step(in *input) {
 	l.w.mu.Lock()
 	defer l.w.mu.Unlock()
@@ -73,7 +72,7 @@ func (l *live) step(in *input) {
 	}
 }
 
-// heard takes in what the request shows. The store is told before the request goes on.
+// heard handles what the request shows. It tells the store before the request goes on.
 func (l *live) heard(ctx context.Context, e upstream.Event) error {
 	w := l.w
 	w.t.upstream.health.Report(w.path, l.asked, nil)
@@ -91,14 +90,14 @@ func (l *live) heard(ctx context.Context, e upstream.Event) error {
 	return l.ctx.Err()
 }
 
-// checkSooner puts the next check at a time from now, unless a HEAD is under way. w.mu is held.
+// checkSooner sets the time until the next check, unless a HEAD is under way. w.mu is held.
 func (l *live) checkSooner(after time.Duration) {
 	if l.check.Stop() {
 		l.check.Reset(after)
 	}
 }
 
-// checkNow checks the request with HEAD: an answer that got lost on the way must not cost a wake.
+// checkNow checks the request with HEAD, so that a lost answer does not cost a wake.
 func (l *live) checkNow() {
 	defer l.checks.Done()
 	info, err := l.w.t.upstream.look(l.ctx, l.w.path, true, l.w.t.upstream.Head)

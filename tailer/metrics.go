@@ -5,7 +5,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// mode is how a stream is watched; the zero one counts nowhere.
+// mode is how a stream is watched. The zero mode counts nowhere.
 type mode string
 
 const (
@@ -41,7 +41,7 @@ func newMissed(r prometheus.Registerer) prometheus.Counter {
 	})
 }
 
-// show has the metric show a mode. Only the goroutine of the watch calls it.
+// show makes the metric show a mode. Only the goroutine of the watch calls it.
 func (w *watch) show(m mode) {
 	if w.shown == m {
 		return

@@ -18,51 +18,51 @@ import (
 )
 
 const (
-	// MaxEventsWaiting is how many events may wait to be appended; more are dropped.
+	// MaxEventsWaiting bounds the events that wait to be appended. Newer ones are dropped.
 	MaxEventsWaiting = 10_000
-	// eventsAtATime bounds the events of one append. Each has less than 16 KiB, most of it the path of a stream; many
-	// proxies take no more than 1 MiB.
+	// eventsAtATime bounds the events of one append. An event has less than 16 KiB, most of it the path of a stream.
+	// Many proxies take no more than 1 MiB.
 	eventsAtATime = 64
-	// Events are appended eventsPause after the first of them came, and eventsRetry after the stream server has not
-	// taken them.
+	// Events are appended eventsPause after the first one came. After a failed append, the next one follows after
+	// eventsRetry.
 	eventsPause = 100 * time.Millisecond
 	eventsRetry = time.Second
-	// eventsTimeout bounds one append, eventsStopTimeout the last one of a program that stops.
+	// eventsTimeout bounds one append, eventsStopTimeout all appends at the stop of the program.
 	eventsTimeout     = 10 * time.Second
 	eventsStopTimeout = 2 * time.Second
 
 	eventsContentType = "application/json"
 )
 
-// EventServer is what takes the events (upstream.Client).
+// EventServer appends the events to a stream. upstream.Client implements it.
 type EventServer interface {
 	Append(ctx context.Context, path, contentType string, body []byte) (fsm.Offset, error)
 	Create(ctx context.Context, path, contentType string) (tail fsm.Offset, created bool, err error)
 }
 
-// EventWrites is what is told of each write, as of those of the gateway (discovery.Discovery).
+// EventWrites hears of each write, as it does of the gateway's. discovery.Discovery implements it.
 type EventWrites interface {
 	BeforeWrite(ctx context.Context, path string, create bool) fsm.Write
 	Written(w fsm.Write, tail fsm.Offset, created bool)
 	Refused(w fsm.Write)
 }
 
-// PublisherConfig is that of a Publisher. All of it is required, but for Metrics.
+// PublisherConfig configures a Publisher. All fields but Metrics are required.
 type PublisherConfig struct {
-	// Stream is the canonical path of the stream that the events go to. Source is that of the events, a URI.
+	// Stream is the canonical path of the stream that the events go to. Source is the source of the events, a URI.
 	Stream, Source string
 	// Catalog has the subscriptions.
 	Catalog *fsm.Catalog
 	Server  EventServer
 	Writes  EventWrites
 	Logger  *zap.Logger
-	// Metrics is what the metrics are registered with; nil for nowhere.
+	// Metrics registers the metrics; nil for no metrics.
 	Metrics prometheus.Registerer
 }
 
-// Publisher publishes what becomes of the webhooks of Open Job Spec: its events (OJS Webhook Delivery 11.1) are
-// appended to a stream, so that anybody can subscribe to them. It is an observer: no delivery waits for it, memory is
-// bounded, and what the stream server does not take in time is dropped and counted. It is safe for concurrent use.
+// Publisher publishes what becomes of the webhooks of Open Job Spec. It appends its events (OJS Webhook Delivery 11.1)
+// to a stream, so that clients can subscribe to them. It is an observer: no delivery waits for it, and its memory is
+// bounded. It drops and counts what the stream server does not take in time. It is safe for concurrent use.
 type Publisher struct {
 	cfg     PublisherConfig
 	dropped prometheus.Counter
@@ -70,14 +70,14 @@ type Publisher struct {
 
 	mu      sync.Mutex
 	waiting [][]byte
-	// ended is true once Run takes in no more.
+	// ended is true once Run accepts no more events.
 	ended bool
 
-	// untaken is what was logged of appends that have failed.
+	// untaken limits the log lines about appends that have failed.
 	untaken fsm.Trouble
 }
 
-// NewPublisher returns a Publisher. What its Observer hears is published while Run runs.
+// NewPublisher returns a Publisher. It publishes what its Observer hears while Run runs.
 func NewPublisher(cfg PublisherConfig) *Publisher {
 	return &Publisher{
 		cfg: cfg, ready: make(chan struct{}, 1),
@@ -89,7 +89,7 @@ func NewPublisher(cfg PublisherConfig) *Publisher {
 	}
 }
 
-// Observer returns what is to hear of deliveries and subscriptions.
+// Observer returns an observer of deliveries and subscriptions.
 func (p *Publisher) Observer() fsm.Observer {
 	return fsm.Observer{Attempt: p.attempted, Subscription: p.subscribed}
 }
@@ -105,7 +105,7 @@ type ojsEvent struct {
 	Data        ojsEventData `json:"data"`
 }
 
-// ojsEventData names a delivery as the deliveries of the HTTP binding do (10), or a subscription alone.
+// ojsEventData names a delivery as the HTTP binding does (10), or only a subscription.
 type ojsEventData struct {
 	Subscription   string `json:"subscription_id"`
 	Delivery       string `json:"delivery_id,omitempty"`
@@ -116,14 +116,14 @@ type ojsEventData struct {
 	Error          string `json:"error,omitempty"`
 }
 
-// ojsEventTypes are the events that results of attempts are; others are none.
+// ojsEventTypes maps results of attempts to event types. Other results make no event.
 var ojsEventTypes = map[fsm.AttemptResult]string{
 	fsm.AttemptDone: "webhook.delivered", fsm.AttemptAccepted: "webhook.delivered",
 	fsm.AttemptFailed: "webhook.failed", fsm.AttemptRetired: "webhook.failed",
 	fsm.AttemptDead: "webhook.dead",
 }
 
-// attempted leaves out the deliveries of such events: each would make another one, without end.
+// attempted leaves out the deliveries of these events. Each would make another event, without end.
 func (p *Publisher) attempted(a fsm.Attempt) {
 	w, kind := a.Wake, ojsEventTypes[a.Result]
 	sub, there := p.cfg.Catalog.Get(w.Subscription)
@@ -149,7 +149,7 @@ func (p *Publisher) subscribed(sub fsm.Subscription, there bool) {
 }
 
 func (p *Publisher) add(kind, subject string, at time.Time, d ojsEventData) {
-	text, _ := json.Marshal(ojsEvent{ // of texts and numbers, which cannot fail
+	text, _ := json.Marshal(ojsEvent{ // it has only texts and numbers, so it cannot fail
 		SpecVersion: "1.0", ID: "evt_" + uuid.NewString(), Type: kind, Source: p.cfg.Source,
 		Time: at.UTC().Format(time.RFC3339Nano), Subject: subject, Data: d,
 	})
@@ -166,7 +166,7 @@ func (p *Publisher) add(kind, subject string, at time.Time, d ojsEventData) {
 	}
 }
 
-// Run appends what waits until ctx is done, and then what still waits.
+// Run appends events until ctx is done, and then those that still wait.
 func (p *Publisher) Run(ctx context.Context) error {
 	for wait := eventsPause; ; wait = eventsPause {
 		select {
@@ -184,7 +184,7 @@ func (p *Publisher) Run(ctx context.Context) error {
 	}
 }
 
-// stop appends what waits, and gives up on the rest, and on what comes later.
+// stop appends the events that wait. After an error it drops the rest, and all later events.
 func (p *Publisher) stop(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), eventsStopTimeout)
 	defer cancel()
@@ -194,7 +194,7 @@ func (p *Publisher) stop(ctx context.Context) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if n := len(p.waiting); n > 0 { // the metric may not be scraped any more
+	if n := len(p.waiting); n > 0 { // the metric may not be scraped again
 		p.dropped.Add(float64(n))
 		p.cfg.Logger.Warn("events were dropped at the stop: the stream server did not take them in time",
 			zap.String("stream", p.cfg.Stream), zap.Int("events", n), zap.Error(err))
@@ -208,7 +208,8 @@ func (p *Publisher) left() int {
 	return len(p.waiting)
 }
 
-// publish appends the first of those that wait. They wait on if that fails: events may come twice, under one ID.
+// publish appends the oldest waiting events. After an error they stay in the queue, so an event may come twice, under
+// one ID.
 func (p *Publisher) publish(ctx context.Context, timeout time.Duration) error {
 	p.mu.Lock()
 	texts := p.waiting[:min(eventsAtATime, len(p.waiting))]
@@ -223,7 +224,7 @@ func (p *Publisher) publish(ctx context.Context, timeout time.Duration) error {
 		}
 	}
 	switch {
-	case err != nil && errors.Is(ctx.Err(), context.Canceled): // it is cut off by a stop, which tries again
+	case err != nil && errors.Is(ctx.Err(), context.Canceled): // a stop cut it off and tries again
 		return err
 	case err != nil:
 		if times, log := p.untaken.Happened(time.Now()); log {

@@ -6,7 +6,7 @@ import (
 	"reveille/fsm"
 )
 
-// step takes in one input and says what to do next.
+// step takes one input and returns what to do next.
 func (m *machine) step(in *input) action {
 	m.misses = in.misses
 	a := m.next(in)
@@ -41,8 +41,8 @@ func (m *machine) next(in *input) action {
 	}
 }
 
-// lookAgain drops what upstream said of a stream that was deleted since. The store is not told: there may be another
-// stream under that name by now.
+// lookAgain drops what upstream said of a stream that was deleted since. It does not tell the store, because another
+// stream may have that name now.
 func (m *machine) lookAgain(a *action) {
 	if m.phase == phaseAnnouncing {
 		m.phase, *a = phaseLive, action{check: a.check}
@@ -53,7 +53,7 @@ func (m *machine) lookAgain(a *action) {
 	m.look()
 }
 
-// done takes in the end of an action that has no other answer, or the error of the store.
+// done handles the end of an action without an answer of its own, or the store's error.
 func (m *machine) done(in *input) action {
 	switch m.phase {
 	case phaseHiding:
@@ -67,7 +67,7 @@ func (m *machine) done(in *input) action {
 			return m.untaken()
 		}
 		return m.correct(in.now)
-	case phaseAnnouncing: // by the gateway, unless it has failed: then it is still to be done
+	case phaseAnnouncing: // if the gateway told the store, announce goes on; if it failed, announce does it
 		m.last--
 		return m.announce()
 	case phaseDelaying:
@@ -79,13 +79,13 @@ func (m *machine) done(in *input) action {
 	}
 }
 
-// look asks for the stream with HEAD, which comes first whenever anything is unclear.
+// look asks for the stream with HEAD. It comes first whenever anything is unclear.
 func (m *machine) look() action {
 	m.phase, m.looked, m.due = phaseLooking, m.moment, false
 	return action{}
 }
 
-// wait waits, unless a hint would end the wait and one has come already: then it looks.
+// wait begins a wait. If a hint would end the wait, and one has come already, it looks instead.
 func (m *machine) wait(p phase, d time.Duration) action {
 	if p.waits() && m.due {
 		return m.look()
@@ -102,7 +102,7 @@ func (m *machine) release(a action) action {
 func (m *machine) answered(in *input) action {
 	was := m.phase
 	if in.err != nil || !in.info.Gone() {
-		// An upstream that cannot be asked may have the stream: if it says "gone" again, that counts from then on.
+		// An upstream that cannot be asked may have the stream. If it says "gone" again, that counts from then on.
 		m.absent, m.hid = false, false
 	}
 	switch {
@@ -122,8 +122,8 @@ func (m *machine) answered(in *input) action {
 	case was == phaseVerifying && m.info.TTL:
 		return m.correct(in.now)
 	case was == phaseVerifying:
-		// A server may have more to read than its HEAD says: one that was interrupted in an append, say. Its stream is
-		// the same one.
+		// A server may have more to read than its HEAD says, for example after an interrupted append. The stream is
+		// still the same one.
 		m.phase = phaseReading
 		return action{was: m.info.Tail, tail: m.info.Tail}
 	}
@@ -140,7 +140,7 @@ func (m *machine) fail(err error) action {
 	}
 	m.forgetBelied()
 	var a action
-	if len(m.parts) == 0 { // it may never be answered
+	if len(m.parts) == 0 { // the stream may fail for ever
 		a = m.leave()
 	} else {
 		a = m.wait(phaseFailing, m.rules.jitter(m.failures.Next()))
@@ -149,8 +149,8 @@ func (m *machine) fail(err error) action {
 	return a
 }
 
-// untaken drops what the store did not take, which may be out of date by the time that the store is back: upstream is
-// asked again, and the store is told that answer.
+// untaken drops what the store failed to take, because it may be out of date when the store is back. The machine asks
+// upstream again and tells the store that answer.
 func (m *machine) untaken() (a action) {
 	m.invalidate(m.last)
 	if m.phase == phaseAnnouncing {
@@ -161,7 +161,7 @@ func (m *machine) untaken() (a action) {
 	return m.fail(nil)
 }
 
-// forgetBelied has the partitions in belied told again, if the check did not come to an end.
+// forgetBelied gives up an unfinished check. The store is told the tail again in the partitions of belied.
 func (m *machine) forgetBelied() {
 	for _, b := range m.belied {
 		if p := m.part(b.partition); p != nil {
@@ -172,12 +172,12 @@ func (m *machine) forgetBelied() {
 }
 
 // missing hides the consumers of a stream after upstream has said twice, or once more, that it does not have it. It
-// hides none if the stream was added since the HEAD, or if discovery has learned of it since.
+// hides none if the stream was added, or discovery learned of it, since the HEAD began.
 func (m *machine) missing(in *input) action {
 	absence := fsm.MissingStill
 	if !m.hid || in.wavers != m.wavers || in.now.Sub(m.missed) > m.rules.GoneGrace/2 {
-		// Where upstream goes back and forth, or was not asked for long, this stream may have been there between two
-		// looks.
+		// If upstream goes back and forth, or was not asked for half of the grace, the stream may have existed between
+		// two looks.
 		absence, m.wavers, m.hid = fsm.MissingAnew, in.wavers, false
 	}
 	m.missed = in.now
@@ -215,7 +215,7 @@ func (m *machine) tellNext(now time.Time) action {
 		}
 	}
 	if len(m.belied) > 0 {
-		// The next HEAD is newer than all that belied holds, so it cannot be old news.
+		// The next HEAD is newer than everything in belied, so it cannot be old news.
 		m.phase = phaseVerifying
 		return action{}
 	}
@@ -227,7 +227,7 @@ func (m *machine) told(in *input) action {
 		return m.untaken()
 	}
 	o := &in.observed
-	if m.observed(o) && !o.noted.Closed { // whether a closed end holds is known at once
+	if m.observed(o) && !o.noted.Closed { // a closed end is checked at once
 		m.due = true
 	}
 	switch {
@@ -241,8 +241,8 @@ func (m *machine) told(in *input) action {
 	return m.tellNext(in.now)
 }
 
-// read takes in how far reading on led. Some servers show further events only to a reader that begins before the tail
-// of their HEAD, not to one that begins at it. A stream that is too long for one go is read on by the next look.
+// read handles how far the reading led. Some servers show further events only to a reader that begins before the tail
+// of their HEAD, not at it. The next look goes on with a stream that is too long for one reading.
 func (m *machine) read(in *input) action {
 	switch {
 	case in.err != nil:
@@ -263,12 +263,12 @@ func (m *machine) read(in *input) action {
 	return m.correct(in.now)
 }
 
-// correct deals with the partitions where HEAD belied what was noted. If that holds, the stream is a new one under an
-// old name, and its consumers start over; if not, the store is told the tail again.
+// correct goes through the partitions where HEAD belied the store's note. If HEAD still does, the stream is a new one
+// under an old name, and its consumers start over. If not, the store is told the tail again.
 func (m *machine) correct(now time.Time) action {
 	m.phase = phaseCorrecting
 	if len(m.belied) == 0 {
-		// The tail may differ by now from the one that the other partitions were told.
+		// The other partitions may have been told another tail.
 		m.belied = nil
 		return m.tell(now)
 	}
@@ -284,7 +284,7 @@ func (m *machine) correct(now time.Time) action {
 	return action{partition: b.partition, tail: m.info.Tail, closed: m.info.Closed}
 }
 
-// settled goes on from a look whose tail the store knows.
+// settled continues after a look whose tail the store knows.
 func (m *machine) settled(now time.Time) action {
 	if !m.failed {
 		m.failures.Reset()
@@ -323,21 +323,21 @@ func (m *machine) enter(in *input) action {
 	switch {
 	case !in.granted:
 		m.mode = modeSweep
-		// A turn that a hint has cut short is kept: a turn that is given up goes unused, and the other streams still
-		// wait for it.
+		// A hint can cut a turn short. The stream keeps that turn: a new one would leave it unused, while other streams
+		// wait for theirs.
 		if !m.turn.After(in.now) {
 			m.turn = in.now.Add(in.turn)
 		}
 		return m.release(m.wait(phaseSweeping, max(m.rules.jitter(m.rules.Check), m.turn.Sub(in.now))))
 	case m.failed:
-		// HEAD works: it bounds what a request that always fails can cost.
+		// HEAD works, but live requests fail. The wait bounds what they cost.
 		m.mode = modeFailing
 		return m.wait(phaseDelaying, m.rules.jitter(m.failures.Next()))
 	}
 	return m.open(in.now)
 }
 
-// leave gives up what a watch holds, and the watch itself unless a hint asks for the stream meanwhile.
+// leave gives up what a watch holds. It also gives up the watch, unless a hint asks for the stream meanwhile.
 func (m *machine) leave() action {
 	m.phase, m.mode = phaseEnding, modeNone
 	return m.release(action{})
@@ -349,7 +349,7 @@ func (m *machine) end(now time.Time) action {
 		m.phase = phaseEnded
 		return action{leave: true, lost: m.gone && !m.disowned}
 	case !m.absent && m.info.Closed && m.wanted <= m.looked && !m.due:
-		// It is at its end and has nothing to show any more.
+		// The stream has ended and has nothing new to show.
 		m.phase, m.closed = phaseResting, now
 		return action{}
 	}

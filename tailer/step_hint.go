@@ -7,8 +7,8 @@ import (
 	"reveille/fsm"
 )
 
-// hint takes in an input that comes while the loop is at something else. What it says of the action under way is done
-// at once.
+// hint handles an input that comes while the watch does something else. The watch carries out the returned action at
+// once.
 func (m *machine) hint(in *input) (a action) {
 	switch in.kind {
 	case inputChecked:
@@ -75,12 +75,12 @@ func (m *machine) hint(in *input) (a action) {
 		if m.observed(&in.observed) {
 			m.lookNow(&a)
 		}
-	default: // an answer, which is no hint
+	default: // an answer is no hint
 	}
 	return a
 }
 
-// lookNow ends a wait. A live request is stopped only if the store is to be told something.
+// lookNow ends a wait. It stops a live request only if the store must be told something.
 func (m *machine) lookNow(a *action) {
 	m.due = true
 	switch {
@@ -100,7 +100,7 @@ func (m *machine) add(partition int) {
 	m.parts[i].added = m.wanted
 }
 
-// resume begins again at a stream that was closed. The store is told its tail again.
+// resume starts again with a stream that was closed. The store is told its tail again.
 func (m *machine) resume() action {
 	m.invalidate(everywhere)
 	m.offset, m.moved, m.failed, m.gone, m.quiet = "", false, false, false, time.Time{}

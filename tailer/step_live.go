@@ -27,14 +27,14 @@ func (m *machine) live(now time.Time) action {
 	return action{tail: m.offset, cursor: m.cursor, check: m.soon(m.checkAfter(now))}
 }
 
-// stop ends the live request for a reason. The first one counts.
+// stop ends the live request for a reason. The first reason counts.
 func (m *machine) stop(why then, a *action) {
 	if (m.phase == phaseLive || m.phase == phaseAnnouncing) && !m.request.stopped {
 		m.request.stopped, m.request.then, a.interrupt = true, why, true
 	}
 }
 
-// show takes in what the live request shows. If the stream has moved on, the store is told first.
+// show handles what the live request shows. If the stream has moved on, the store is told first.
 func (m *machine) show(in *input) action {
 	r := &m.request
 	r.shown = in.shown
@@ -68,8 +68,8 @@ func (m *machine) announce() action {
 	return m.judge(true)
 }
 
-// judge decides what follows the live request by what it showed last. A long-poll is over then; SSE goes on unless it
-// is stopped: a stream whose consumers are busy is paced.
+// judge decides what follows the live request, from what it showed last. A long-poll is over then. SSE goes on unless
+// it is stopped, for example to pace a stream whose consumers are busy.
 func (m *machine) judge(moved bool) action {
 	r := &m.request
 	a := action{active: moved}
@@ -86,7 +86,7 @@ func (m *machine) judge(moved bool) action {
 	return a
 }
 
-// over takes in how the live request ended. The error of a request that was stopped is ignored.
+// over handles the end of the live request. It ignores the error of a request that was stopped.
 func (m *machine) over(in *input) action {
 	r := &m.request
 	took, err := in.now.Sub(r.began), in.err
@@ -118,7 +118,7 @@ func (m *machine) over(in *input) action {
 	return m.live(in.now)
 }
 
-// checked takes in a HEAD beside the live request, whose answer may have got lost on its way.
+// checked handles a HEAD beside the live request, whose answer may be lost.
 func (m *machine) checked(in *input, a *action) {
 	if m.phase != phaseLive && m.phase != phaseAnnouncing {
 		return
@@ -133,21 +133,21 @@ func (m *machine) checked(in *input, a *action) {
 	case in.err == nil && m.elsewhere(in.info):
 		a.missed = m.ahead(in.info) && !m.request.stopped
 		m.stop(thenLook, a)
-	case in.err != nil && m.request.owed.After(m.request.heard): // there is something to show, in any case
+	case in.err != nil && m.request.owed.After(m.request.heard): // an earlier HEAD has shown a tail that is owed
 		m.stop(thenLook, a)
 	case in.err == nil && unchecked:
-		// What made that HEAD fail may have cost this request its connection, although no error has shown it.
+		// What made that HEAD fail may also have cut this request's connection, although no error has shown it.
 		m.stop(thenAgain, a)
 	default:
 		a.check = m.checkAfter(in.now)
 	}
 }
 
-// calm is how much less often a stream is checked that has been silent for long.
+// calm is how much less often a stream is checked if it has been silent for long.
 const calm = 6
 
-// checkAfter is how long after a check that showed nothing new the next one is due: half of how long the stream has
-// been silent, between Check and calm times that.
+// checkAfter returns the time from a check that showed nothing new to the next one. It is half of the time that the
+// stream has been silent, between Check and calm times Check.
 func (m *machine) checkAfter(now time.Time) time.Duration {
 	if m.quiet.IsZero() {
 		m.quiet = now
@@ -156,21 +156,20 @@ func (m *machine) checkAfter(now time.Time) time.Duration {
 }
 
 const (
-	// overdue is how long an answer to a live request may take after a HEAD has shown what it is to be: no fact tells
-	// that it is not on its way. An append that was missed is seen later by that.
+	// overdue is how long a live request may take to show a tail after a HEAD has shown it. Until then the answer may
+	// still be on its way. A missed append is found later by as much.
 	overdue = 50 * time.Millisecond
-	// missesMin is how often upstream must have missed an append until it is believed to miss some. A machine that
-	// stood still can make a single one.
+	// missesMin is how many missed appends prove that upstream misses some. A host that stood still can cause one.
 	missesMin = 2
 )
 
-// ahead says whether all that a HEAD shows is that the stream has moved on, which the live request should show.
+// ahead says whether a HEAD shows only that the stream has moved on. The live request should show that, too.
 func (m *machine) ahead(info fsm.StreamInfo) bool {
 	return info.Exists && !info.TTL && !info.Closed && info.Tail.After(m.request.heard)
 }
 
-// soon is how long it is until a check of a live request that has just begun, or has just shown an event: where
-// upstream misses appends it is about then that it does.
+// soon returns the time until a check of a live request that has just begun, or has just shown an event. If upstream
+// misses appends, it misses them about then, so the check comes sooner.
 func (m *machine) soon(check time.Duration) time.Duration {
 	if m.misses < missesMin {
 		return check
@@ -178,7 +177,7 @@ func (m *machine) soon(check time.Duration) time.Duration {
 	return min(check, m.rules.jitter(m.rules.CheckSoon))
 }
 
-// elsewhere says whether a HEAD shows anything that the live request would not bring.
+// elsewhere says whether a HEAD shows anything that the live request would not show.
 func (m *machine) elsewhere(info fsm.StreamInfo) bool {
 	return info.Gone() || info.TTL || info.Closed || info.Tail != m.request.heard ||
 		slices.ContainsFunc(m.parts, func(p part) bool { return p.tail.Ahead(info.Tail) })

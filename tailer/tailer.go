@@ -14,13 +14,13 @@ import (
 	"reveille/tailer/upstream"
 )
 
-// Store is what a Tailer uses of fsm.Store, and what its Discovery does.
+// Store is the part of fsm.Store that a Tailer and its Discovery use.
 type Store interface {
 	watchStore
 	discovery.Store
 }
 
-// watchStore is what watching uses.
+// watchStore is the part of the store that watching uses.
 type watchStore interface {
 	fsm.PartitionStore
 	fsm.TailStore
@@ -30,26 +30,27 @@ type watchStore interface {
 
 // Config of a Tailer. A zero duration or number means its default.
 type Config struct {
-	// Upstream is the stream server, Discovery how streams are found. What both share with the Tailer is set by New.
+	// Upstream configures the client of the stream server, Discovery how streams are found. New sets the fields that
+	// both share with the Tailer.
 	Upstream  upstream.Config
 	Discovery discovery.Config
 	// Store, Outcomes and Logger are required.
 	Store    Store
 	Outcomes *fsm.Router
 	Logger   *zap.Logger
-	// Metrics is what the metrics are registered with; nil for nowhere.
+	// Metrics registers the metrics; nil for no metrics.
 	Metrics prometheus.Registerer
-	// Check is how long a live request may be silent before the stream is first looked at with HEAD (5 s).
+	// Check is how long a live request may be silent before the first HEAD checks it (5 s).
 	Check time.Duration
-	// CheckSoon is how soon a live request is looked at with HEAD after it has begun, and after each event, where
-	// upstream has missed appends (250 ms).
+	// CheckSoon replaces Check for the first HEAD after a live request has begun, and after each event (250 ms). It
+	// applies only where upstream has missed appends.
 	CheckSoon time.Duration
-	// MaxLive bounds the live requests (10,000); SweepRate is how many streams beyond them are
-	// looked at in a second (500).
+	// MaxLive bounds the live requests (10,000). SweepRate is how many of the other streams get a HEAD in a second
+	// (500).
 	MaxLive   int
 	SweepRate int
-	// GoneGrace is how long the store keeps the consumers of a stream that is gone (30 s); a thirtieth of it is how
-	// soon such a stream is first asked for again.
+	// GoneGrace is how long the store keeps the consumers of a stream that is gone (30 s). Reveille first asks for the
+	// stream again after a thirtieth of it.
 	GoneGrace time.Duration
 
 	// Silence bounds a live request without a sign of life (70 s).
@@ -60,17 +61,17 @@ type Config struct {
 	BackoffMin time.Duration
 	// TTLFast is how soon a stream with a time to live is looked at again after an event (250 ms).
 	TTLFast time.Duration
-	// Spread is how long the return of an upstream that was down is spread over (1 s).
+	// Spread is the time over which waiting requests go on, after an upstream that was down is back (1 s).
 	Spread time.Duration
-	// WatchEvery is how often the store is asked for newly watched streams (1 s), Resync how often for all of them, for
-	// all records, and for backfills that nobody works at (10 s, less often if that takes long).
+	// WatchEvery is how often the store is asked for newly watched streams (1 s). Resync is how often it is asked for
+	// all of them, for all records, and for backfills without progress (10 s). It is less often if that takes long.
 	WatchEvery time.Duration
 	Resync     time.Duration
-	// ClosedCheck is how often a closed stream is looked at, should it have been deleted, or have expired, past the
-	// gateway (1 h). One that a setting or a pattern names is looked at every six times Check, if that is more often.
+	// ClosedCheck is how often a closed stream is looked at (1 h): it may have been deleted past the gateway, or may
+	// have expired. If a setting or a pattern names the stream, that is every six times Check, if that is more often.
 	ClosedCheck time.Duration
 
-	// jitter spreads what would come at the same time.
+	// jitter spreads requests that would come at the same time.
 	jitter func(time.Duration) time.Duration
 }
 
@@ -106,7 +107,8 @@ type Tailer struct {
 	sweep   *upstream.Rate
 	watches *watches
 	writes  *writes
-	// untold is what was logged of a store that did not take what was seen, restarted of streams that were made anew.
+	// untold limits the log lines about tails that the store did not take, restarted those about streams that were
+	// created again.
 	untold, restarted fsm.Trouble
 }
 
@@ -133,21 +135,21 @@ func New(cfg Config) (*Tailer, error) {
 	return t, err
 }
 
-// Upstream returns the client of the stream server, for other parts that ask it something.
+// Upstream returns the client of the stream server, for other parts that send requests to it.
 func (t *Tailer) Upstream() *upstream.Client { return t.upstream.Client }
 
-// Status is what an operator is shown of the stream server.
+// Status returns what an operator sees of the stream server.
 func (t *Tailer) Status() fsm.StreamServerStatus { return t.upstream.health.Status() }
 
-// Discovery returns the part that knows which streams exist, for those that clients and operators tell of streams.
+// Discovery returns the part that knows which streams exist. Clients and operators report streams to it.
 func (t *Tailer) Discovery() *discovery.Discovery { return t.discovery }
 
-// Run discovers and watches until the context ends, which is no error.
+// Run discovers and watches streams until the context ends, which is no error.
 func (t *Tailer) Run(ctx context.Context) error {
 	defer t.upstream.Close()
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return t.upstream.KeepProbing(ctx, t.upstream.health.IsDown) })
-	// Without the subscriptions nothing that is discovered could be linked.
+	// Without the subscriptions, discovery could link nothing.
 	for catalog := t.store.Catalog(); !catalog.Loaded(); {
 		changed := catalog.Changed()
 		if !catalog.Loaded() && !upstream.SleepOr(ctx, t.cfg.WatchEvery, changed) {
@@ -160,7 +162,7 @@ func (t *Tailer) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// Idle takes in that consumers of these streams have come to rest: their next events wake them.
+// Idle handles consumers of these streams that came to rest. Their next events wake them.
 func (t *Tailer) Idle(paths []string) {
 	for _, path := range paths {
 		if !t.watches.stir(path, inputRested) || !t.owns(path) {
@@ -169,8 +171,8 @@ func (t *Tailer) Idle(paths []string) {
 	}
 }
 
-// Gone takes in that consumers of a stream were hidden. Its loop may have missed that it was away, and a closed one has
-// none: only a loop that tells the store the tail again shows the consumers.
+// Gone handles a stream whose consumers were hidden. Its watch may have missed the absence, and a closed stream's watch
+// rests. The consumers show again only when a watch tells the store the tail again.
 func (t *Tailer) Gone(path string) {
 	if !t.owns(path) {
 		t.store.Hint(fsm.Hint{Kind: fsm.HintGone, Path: path})
@@ -180,10 +182,10 @@ func (t *Tailer) Gone(path string) {
 	t.watches.refresh(path)
 }
 
-// owns says whether this replica works for the consumers that patterns have made of a stream.
+// owns says whether this replica works for the consumers that patterns made for a stream.
 func (t *Tailer) owns(path string) bool { return t.store.Ownership().Owns(t.store.PartitionOf(path)) }
 
-// Hinted acts on a hint of another replica. What is not this replica's to do is left to the one that it is for.
+// Hinted acts on a hint of another replica. It ignores a hint that is meant for a third one.
 func (t *Tailer) Hinted(h fsm.Hint) {
 	path, err := fsm.StoredPath(h.Path)
 	switch {

@@ -9,7 +9,7 @@ import (
 	"reveille/fsm"
 )
 
-// untaken logs that the store did not take what upstream said. what is for the log.
+// untaken logs that the store did not take what upstream said. The log line contains what.
 func (w *watch) untaken(ctx context.Context, what string, err error) {
 	if err == nil || ctx.Err() != nil {
 		return
@@ -24,7 +24,7 @@ func (w *watch) untaken(ctx context.Context, what string, err error) {
 func (w *watch) hide(ctx context.Context, a fsm.Absence) error {
 	told := time.Now()
 	o, err := w.t.store.Hide(ctx, w.path, a)
-	// An error may have come after some were removed.
+	// Before an error, the store may have removed some consumers.
 	w.t.cfg.Outcomes.Follow(o, fsm.Sighting{Path: w.path, Told: told})
 	if len(o.Gone) > 0 {
 		w.t.discovery.Forgotten(w.path) // the record went with the consumers
@@ -32,7 +32,7 @@ func (w *watch) hide(ctx context.Context, a fsm.Absence) error {
 	return err
 }
 
-// restart starts over the consumers of a new stream under an old name.
+// restart makes the consumers of a new stream under an old name start over.
 func (w *watch) restart(ctx context.Context, partition int, was, tail fsm.Offset) error {
 	if times, log := w.t.restarted.Happened(time.Now()); log {
 		w.t.log.Info("a new stream under an old name", zap.String("stream", w.path),
@@ -40,20 +40,20 @@ func (w *watch) restart(ctx context.Context, partition int, was, tail fsm.Offset
 	}
 	told := time.Now()
 	o, err := w.t.store.Restart(ctx, partition, w.path, was, tail)
-	// An error may have come after some were woken.
+	// Before an error, the store may have woken some consumers.
 	w.t.cfg.Outcomes.Follow(o, fsm.Sighting{Path: w.path, Tail: tail, Told: told})
 	return err
 }
 
-// observe tells the store a tail in a partition, and whether the stream is closed there. seen is when and how that was
-// seen.
+// observe tells the store a tail in a partition, and whether the stream is closed there. seen is when and how the tail
+// was seen.
 func (w *watch) observe(
 	ctx context.Context, partition int, tail fsm.Offset, closed bool, seen fsm.Sighting,
 ) (observed, error) {
 	since := w.moment()
 	seen.Path, seen.Tail, seen.Told = w.path, tail, time.Now()
 	obs, err := w.t.store.Observe(ctx, partition, w.path, tail, closed)
-	w.t.cfg.Outcomes.Follow(obs.Outcome, seen) // an error may have come after some were woken
+	w.t.cfg.Outcomes.Follow(obs.Outcome, seen) // before an error, the store may have woken some
 	return observed{
 		partition: partition, since: since, tail: tail,
 		noted: obs.Noted, watched: obs.Watched, busy: obs.Busy && len(obs.Wakes) == 0,
@@ -67,8 +67,8 @@ func (w *watch) tell(ctx context.Context, partition int, tail fsm.Offset, closed
 	return input{kind: inputTold, observed: o, err: err}
 }
 
-// announce tells the store of an event that a live request shows, unless the gateway, which sees the same event at the
-// same time, has done so. It returns what is next.
+// announce tells the store of an event that a live request shows. The gateway may see the same event at the same time:
+// if it has told the store, announce does not. It returns the next action.
 func (w *watch) announce(ctx context.Context, partition int, tail fsm.Offset) (next action, err error) {
 	mine := false
 	err = w.tellOnce(ctx, partition, tail, nil, func() error {
@@ -84,9 +84,9 @@ func (w *watch) announce(ctx context.Context, partition int, tail fsm.Offset) (n
 	return next, err
 }
 
-// tellOnce calls do, which tells the store, and then the machine, the tail that an event has led to, unless the store
-// was told that tail or a higher one. One goroutine at a time does so. A caller whose patience ends before its turn has
-// the stream looked at instead.
+// tellOnce calls do unless the store was told the tail or a higher one. The tail is from an event. do tells it to the
+// store, and then to the machine. One goroutine at a time calls do. If a caller's patience ends before its turn, the
+// watch looks at the stream instead.
 func (w *watch) tellOnce(
 	ctx context.Context, partition int, tail fsm.Offset, patience <-chan time.Time, do func() error,
 ) error {

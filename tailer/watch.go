@@ -12,24 +12,24 @@ import (
 	"reveille/tailer/upstream"
 )
 
-// watch watches one stream, for all the partitions whose consumers are subscribed to it. Its machine decides what is
-// asked, and when; watch carries that out and brings back the answers. A goroutine does so while there is anything to
-// ask (run); other goroutines pass to the machine what happens meanwhile (step).
+// watch watches one stream, for all the partitions whose consumers are subscribed to it. Its machine decides what to
+// ask, and when. The watch carries that out and brings back the answers. While there is anything to ask, a goroutine
+// does so (run). Other goroutines pass hints to the machine (step).
 type watch struct {
 	t    *Tailer
 	path string
-	// conn, action and shown are the goroutine's own: what live requests go by, what is to be done, and the mode that
-	// the metrics show.
+	// conn, action and shown belong to the goroutine. Live requests use conn. The next action is in action. The metrics
+	// count the watch under the mode shown.
 	conn   upstream.Conn
 	action action
 	shown  mode
-	// cut ends the wait under way; telling is held by the goroutine that tells the store of an event.
+	// cut ends the wait under way. A goroutine holds telling while it tells the store of an event.
 	cut, telling chan struct{}
-	// named says whether a setting or a literal pattern named the stream when the list of subscriptions had the version
-	// namedAt. The lock of the set guards both.
+	// named says whether a setting or a literal pattern named the stream at version namedAt of the list of
+	// subscriptions. The lock of the set guards both.
 	named   bool
 	namedAt int64
-	// slot is the place among the slots, whose lock guards it; nil without one.
+	// slot is the place among the slots; nil without one. The lock of the slots guards it.
 	slot *list.Element
 
 	mu      sync.Mutex
@@ -45,8 +45,8 @@ func newWatch(t *Tailer, path string) *watch {
 	}
 }
 
-// step has the machine take in an input, and does at once what concerns the wait or the live request under way. The
-// rest of the action is for the goroutine, which begins here if the stream was at rest.
+// step passes an input to the machine, and carries out at once what concerns the wait or the live request under way.
+// The goroutine does the rest of the action. It starts here if the stream was at rest.
 func (w *watch) step(in *input) action {
 	a := w.take(in)
 	if a.run {
@@ -57,14 +57,14 @@ func (w *watch) step(in *input) action {
 	return a
 }
 
-// take passes an input to the machine, as step does, for callers that hold the lock of the set: they run the watch.
+// take passes an input to the machine, as step does, for callers that hold the lock of the set. They run the watch.
 func (w *watch) take(in *input) action {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.apply(in)
 }
 
-// apply steps the machine and carries out what needs no waiting; w.mu is held.
+// apply steps the machine and carries out what needs no waiting. w.mu is held.
 func (w *watch) apply(in *input) action {
 	in.now, in.misses = time.Now(), w.t.upstream.health.Misses()
 	a := w.machine.step(in)
@@ -74,14 +74,14 @@ func (w *watch) apply(in *input) action {
 	}
 	if a.wait > 0 {
 		select {
-		case <-w.cut: // a signal that is there was for another wait
+		case <-w.cut: // an earlier signal was for another wait
 		default:
 		}
 	}
 	if a.interrupt {
 		select {
 		case w.cut <- struct{}{}:
-		default: // it is to end already
+		default: // a signal is there already
 		}
 		if w.live != nil {
 			w.live.cancel()
@@ -94,7 +94,7 @@ func (w *watch) apply(in *input) action {
 }
 
 // run carries out actions until there is nothing to ask or the context ends. Thousands of goroutines wait in a live
-// request: what needs more stack than that has returned by then.
+// request. Any call that needs more stack has returned by then.
 func (w *watch) run(ctx context.Context) {
 	for more := true; more; {
 		if w.action.phase == phaseLive {
@@ -111,8 +111,8 @@ func (w *watch) over(ctx context.Context, err error) (more bool) {
 	return w.answer(ctx, &input{kind: inputOver, err: err})
 }
 
-// answer has the machine take in an answer and begins what it makes of it. more is false if that is nothing, or the
-// context has ended.
+// answer passes an answer to the machine and begins the next action. more is false if there is none, or if the context
+// has ended.
 func (w *watch) answer(ctx context.Context, in *input) (more bool) {
 	if ctx.Err() != nil {
 		w.release()
@@ -123,7 +123,7 @@ func (w *watch) answer(ctx context.Context, in *input) (more bool) {
 	if a.failure != nil {
 		w.t.log.Debug("a request for a stream failed", zap.String("stream", w.path), zap.Error(a.failure))
 	}
-	if a.back { // if it was away for so long that its consumers were removed, it is a new one
+	if a.back { // if its consumers were removed meanwhile, it is a new stream
 		w.t.discovery.Confirm(w.path)
 	}
 	if a.wavered {
@@ -137,7 +137,7 @@ func (w *watch) answer(ctx context.Context, in *input) (more bool) {
 	return a.phase.asks()
 }
 
-// do carries out one action, but for a live request, and takes in its answer.
+// do carries out one action other than a live request, and passes its answer to the machine.
 func (w *watch) do(ctx context.Context) (more bool) {
 	in := input{kind: inputDone}
 	switch a := &w.action; a.phase {
@@ -183,9 +183,9 @@ func (w *watch) release() {
 	w.conn.Close()
 }
 
-// What other parts of the package ask of the machine's state.
+// Other parts of the package read the machine's state through these methods.
 
-// partitions returns those that watch the stream; with home, that one in any case.
+// partitions returns the partitions that watch the stream. With home, it always includes the home partition.
 func (w *watch) partitions(home bool) (numbers []int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -198,8 +198,8 @@ func (w *watch) partitions(home bool) (numbers []int) {
 	return numbers
 }
 
-// told returns the tail that the store was told in a partition; empty if it is to be told again. watched is false if
-// the stream is not watched for the partition, or if the watch is nil.
+// told returns the tail that the store was told in a partition; empty if the store must be told again. The result
+// watched is false without a watch, or if the stream is not watched for the partition.
 func (w *watch) told(partition int) (tail fsm.Offset, watched bool) {
 	if w == nil {
 		return "", false
@@ -212,7 +212,7 @@ func (w *watch) told(partition int) (tail fsm.Offset, watched bool) {
 	return "", false
 }
 
-// isDeleted says whether the stream was deleted and no consumer has been linked since: it is rightly not on the list of
+// isDeleted says whether the stream was deleted and no consumer was linked since. Then it rightly is not on the list of
 // watched streams.
 func (w *watch) isDeleted() bool {
 	w.mu.Lock()
@@ -220,15 +220,15 @@ func (w *watch) isDeleted() bool {
 	return w.machine.deleted > w.machine.wanted
 }
 
-// rests says whether there is nothing to ask: the stream is closed. since is when that was found.
+// rests says whether there is nothing to ask, because the stream is closed. since is when the watch found it closed.
 func (w *watch) rests() (since time.Time, rests bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.machine.closed, w.machine.phase == phaseResting
 }
 
-// looksAfterPause says whether the stream is in a pause, after which it is looked at. The write was over before this is
-// asked, so that look will see it. A stream that is believed absent is looked at now.
+// looksAfterPause says whether the stream is in a pause. A look follows the pause and will see the write, which was
+// over before the call. A stream that is believed absent is looked at now.
 func (w *watch) looksAfterPause() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

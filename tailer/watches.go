@@ -14,12 +14,12 @@ import (
 	"reveille/tailer/upstream"
 )
 
-// watches is the set of watches, one a stream, kept in step with what the store says is watched.
+// watches is the set of watches, one a stream. It follows the store's lists of watched streams.
 type watches struct {
 	t *Tailer
 
 	mu sync.Mutex
-	// ctx and wg are those of the running Tailer; ctx is nil before and after.
+	// ctx and wg belong to the running Tailer. ctx is nil before and after Run.
 	ctx    context.Context
 	wg     sync.WaitGroup
 	byPath map[string]*watch
@@ -53,8 +53,9 @@ func (ws *watches) Run(ctx context.Context) error {
 			ws.disown(lists)
 		default:
 		}
-		// Reading everything takes a hundredth of the time at most, or a tenth where there is reason for it: it ends
-		// the watches that a deleted subscription leaves behind.
+		// Reading all lists takes at most a hundredth of the time. It takes up to a tenth after a change of the
+		// subscriptions, or if watched streams were not on the lists. A deleted subscription may have left their
+		// watches behind, and a full reading ends them.
 		share, current := 100, store.Catalog().Version()
 		reason := current != version
 		for _, l := range lists {
@@ -87,18 +88,17 @@ func (ws *watches) Run(ctx context.Context) error {
 // reading is how far the list of a partition's watched streams was read.
 type reading struct {
 	seq int64
-	// losses is how often the store may have lost its latest changes when all of it was read; notRead before that.
+	// losses is how often the store may have lost its latest changes, as of the last full reading; notRead before that.
 	losses int64
-	// missing are the watches whose streams were not on the list when all of it was read last, with when they were
-	// added.
+	// missing are the watches whose streams were not on the list at the last full reading, with when they were added.
 	missing map[*watch]moment
 }
 
-// notRead stands for no number of losses.
+// notRead marks a list that was not read yet.
 const notRead = -1
 
-// disown ends the watching for partitions that are another replica's now. It goes by the watches, not by the lists: a
-// partition may have come and gone since the lists were read.
+// disown ends the watching for partitions that another replica owns now. It goes through the watches, not through the
+// lists: this replica may have gained and lost a partition since it read the lists.
 func (ws *watches) disown(lists map[int]*reading) {
 	owns := ws.t.store.Ownership().Owns
 	maps.DeleteFunc(lists, func(partition int, _ *reading) bool { return !owns(partition) })
@@ -117,9 +117,9 @@ func (ws *watches) disown(lists map[int]*reading) {
 	}
 }
 
-// readOwned reads the lists of the owned partitions: what is new in them, or all if that is asked for, if they were not
-// read yet, or if the store may have lost its latest changes. A partition that cannot be read does not hold up the
-// others.
+// readOwned reads the lists of the owned partitions. It reads a whole list if all is set, if it has not read the list
+// yet, or if the store may have lost changes. Otherwise it reads what is new. If it cannot read one partition, it still
+// reads the others.
 func (ws *watches) readOwned(ctx context.Context, lists map[int]*reading, all bool) (failure error) {
 	ownership := ws.t.store.Ownership()
 	for _, partition := range ownership.Partitions() {
@@ -141,11 +141,11 @@ func (ws *watches) readOwned(ctx context.Context, lists map[int]*reading, all bo
 	return failure
 }
 
-// closedBatch is how many closed streams are looked at at a time, besides those that are named by themselves.
+// closedBatch bounds the closed streams that get a look at a time, beside those that are named by themselves.
 const closedBatch = 1000
 
-// tendClosed removes the closed streams that no consumer is subscribed to any more, and has those looked at that were
-// not looked at for long. They rest again at once if nothing has changed.
+// tendClosed removes the closed streams without a consumer. It starts a look at those that had none for long. They rest
+// again at once if nothing has changed.
 func (ws *watches) tendClosed() {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -168,8 +168,8 @@ func (ws *watches) tendClosed() {
 	}
 }
 
-// isNamed says whether a closed stream is named by itself: its next incarnation is waited for, as the first one was.
-// The lock of the set is held.
+// isNamed says whether a setting or a literal pattern names a closed stream. Reveille waits for the next incarnation of
+// such a stream, as it did for the first one. The lock of the set is held.
 func (w *watch) isNamed() bool {
 	if version := w.t.store.Catalog().Version(); w.namedAt != version || version == 0 {
 		w.named, w.namedAt = w.t.discovery.Named(w.path), version
@@ -177,7 +177,7 @@ func (w *watch) isNamed() bool {
 	return w.named
 }
 
-// read calls f for each stream that came to be watched in a partition since the one it last was called for.
+// read calls f for each stream that came to be watched in a partition after the last one that it read.
 func (ws *watches) read(ctx context.Context, partition int, l *reading, f func(fsm.Watched)) error {
 	for {
 		entries, err := ws.t.store.WatchedSince(ctx, partition, l.seq)
@@ -200,10 +200,10 @@ func (ws *watches) readNew(ctx context.Context, partition int, l *reading) error
 	})
 }
 
-// readAll compares the watches with a partition's whole list. It begins what is missing, drops what no consumer is
-// subscribed to any more, and tells the store again what the store has forgotten. lost says that the store may have
-// lost its latest changes: then it is told everything, for a tail that it has may have been noted since, without all
-// the consumers that the tail concerns.
+// readAll compares the watches with a partition's whole list. It begins missing watches and drops those that no
+// consumer needs. It tells the store again what the store has forgotten. If lost is set, the store may have lost its
+// latest changes, and it is told everything. It may have noted a tail since, without all the consumers that the tail
+// concerns.
 func (ws *watches) readAll(ctx context.Context, partition int, l *reading, lost bool) error {
 	before := ws.watching(partition)
 	l.seq = 0
@@ -225,7 +225,7 @@ func (ws *watches) readAll(ctx context.Context, partition int, l *reading, lost 
 	for w, added := range before {
 		switch {
 		case !lost && l.missing[w] != added:
-			// A loss of the store may not have been noticed yet. It will have been by the next time.
+			// This replica may not have noticed yet that the store lost changes. At the next reading it will have.
 			missing[w] = added
 			continue
 		case lost && partition == w.machine.home && !w.isDeleted():
@@ -237,7 +237,7 @@ func (ws *watches) readAll(ctx context.Context, partition int, l *reading, lost 
 	return nil
 }
 
-// watching returns the watches for a partition, with when it was added to them.
+// watching returns the watches for a partition, with when the partition was added to them.
 func (ws *watches) watching(partition int) map[*watch]moment {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -252,13 +252,13 @@ func (ws *watches) watching(partition int) map[*watch]moment {
 	return m
 }
 
-// Watch has a stream watched in a partition, by the replica that owns the partition. Before and after Run it does
-// nothing: the store knows what is watched.
+// Watch makes the owner of a partition watch a stream there. Before and after Run it does nothing: the store knows what
+// is watched.
 func (ws *watches) Watch(partition int, path string) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	switch {
-	case !ws.t.store.Ownership().Owns(partition): // asked with the lock, so that disown finds what is added before
+	case !ws.t.store.Ownership().Owns(partition): // the lock is held, so disown finds what was added before
 		ws.t.store.Hint(fsm.Hint{Kind: fsm.HintWatch, Partition: partition, Path: path})
 		return
 	case ws.ctx == nil:
@@ -272,7 +272,7 @@ func (ws *watches) Watch(partition int, path string) {
 	ws.run(w, w.take(&input{kind: inputAdded, partition: partition}))
 }
 
-// run begins the goroutine of a watch in the set if an action says so. ws.mu is held.
+// run starts the goroutine of a watch in the set if an action says so. ws.mu is held.
 func (ws *watches) run(w *watch, a action) {
 	if a.run && ws.ctx != nil && ws.byPath[w.path] == w {
 		w.action = a
@@ -281,8 +281,8 @@ func (ws *watches) run(w *watch, a action) {
 	}
 }
 
-// end has a watch leave the set, or rest, if its machine says so. It says whether there is more to do; if not, the
-// watch may run again by the time that it returns.
+// end removes a watch from the set, or lets it rest, if its machine says so. more says whether there is more to do. If
+// not, the watch may run again before end returns.
 func (ws *watches) end(w *watch) (more bool) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -296,8 +296,8 @@ func (ws *watches) end(w *watch) (more bool) {
 	return w.action.phase.asks()
 }
 
-// remove takes a watch that watches for no partition any more out of the set. The consumers may be missing because the
-// store has lost them: a stream that a subscription matches is remembered. ws.mu is held.
+// remove removes a watch without partitions from the set. The store may have lost its consumers, so discovery remembers
+// a stream that a subscription matches. ws.mu is held.
 func (ws *watches) remove(w *watch) {
 	if !w.isDeleted() && len(ws.t.store.Catalog().Match(w.path)) > 0 {
 		ws.t.discovery.Remember(w.path)
@@ -305,7 +305,7 @@ func (ws *watches) remove(w *watch) {
 	delete(ws.byPath, w.path)
 }
 
-// get returns the watch of a stream, or nil; runs is false if it rests.
+// get returns the watch of a stream, or nil. runs is false if the watch rests.
 func (ws *watches) get(path string) (w *watch, runs bool) {
 	ws.mu.Lock()
 	w = ws.byPath[path]
@@ -317,8 +317,8 @@ func (ws *watches) get(path string) (w *watch, runs bool) {
 	return w, !rests
 }
 
-// Knew says whether the store has noted a tail of a stream that is watched, even by a watch that rests. Consumers may
-// be subscribed to a stream that is yet to be made: the first one of its name replaces none.
+// Knew says whether the store has noted a tail of a watched stream. The watch may rest. Consumers may be subscribed to
+// a stream that does not exist yet: the first stream of that name replaces nothing.
 func (ws *watches) Knew(path string) bool {
 	w, _ := ws.get(path)
 	if w == nil {
@@ -329,8 +329,8 @@ func (ws *watches) Knew(path string) bool {
 	return slices.ContainsFunc(w.machine.parts, func(p part) bool { return p.noted.Tail != "" })
 }
 
-// lookSoon has all streams looked at within Check: upstream was down, and answers to silent requests may have got lost
-// meanwhile.
+// lookSoon makes a HEAD check every live request within Check. Upstream was down, and answers to silent requests may be
+// lost.
 func (ws *watches) lookSoon() {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -339,8 +339,8 @@ func (ws *watches) lookSoon() {
 	}
 }
 
-// stir has the watch of a stream, if it runs, take in that something has happened to the stream: it comes first where
-// slots are few. It says whether the watch runs.
+// stir tells the running watch of a stream that something has happened to the stream. Where slots are few, it comes
+// first. It says whether there is such a watch.
 func (ws *watches) stir(path string, kind inputKind) bool {
 	w, runs := ws.get(path)
 	if runs {
@@ -350,15 +350,16 @@ func (ws *watches) stir(path string, kind inputKind) bool {
 	return runs
 }
 
-// Invalidate has the watch of a stream, if there is one, hide no consumers for a 404 from before the call.
+// Invalidate voids earlier 404s. The watch of the stream, if there is one, hides no consumers for a 404 from before the
+// call.
 func (ws *watches) Invalidate(path string) {
 	if w, _ := ws.get(path); w != nil {
 		w.step(&input{kind: inputVoid})
 	}
 }
 
-// Deleted takes in that the consumers of a stream were removed, and with them what the store had noted of it: a stream
-// of that name is a new one.
+// Deleted notes that the store has removed the consumers of a stream and what it had noted of the stream. The next
+// stream of that name is a new one.
 func (ws *watches) Deleted(path string) {
 	if w, _ := ws.get(path); w != nil {
 		w.step(&input{kind: inputDeleted})
@@ -366,11 +367,11 @@ func (ws *watches) Deleted(path string) {
 	ws.refresh(path)
 }
 
-// ReportWrite queues a write through the gateway: its tail is reported to the store.
+// ReportWrite queues a write through the gateway. The store is told its tail.
 func (ws *watches) ReportWrite(path string, e discovery.Evidence) { ws.t.writes.add(path, e) }
 
-// refresh has a stream looked at now and the store told its tail again, if it is watched here. A closed one is looked
-// at for its home partition, too, whichever replica owns it.
+// refresh makes the watch of a stream look now and tell the store the tail again. A closed stream is also looked at for
+// its home partition, whichever replica owns that.
 func (ws *watches) refresh(path string) {
 	w, runs := ws.get(path)
 	if w == nil {

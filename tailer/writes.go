@@ -13,27 +13,27 @@ import (
 )
 
 const (
-	// writeWorkers take in writes at the same time; writesMax is how many streams may wait for a worker.
+	// writeWorkers handle writes at the same time. writesMax bounds the streams that wait for a worker.
 	writeWorkers = 64
 	writesMax    = 16_384
-	// writeTries is how often the store is told of a write before the loops have to find it.
+	// writeTries is how often the store is told of a write. After that, the watches have to find it.
 	writeTries = 4
 )
 
-// writes is the queue between the gateway, which must not wait, and the store. Writes to one stream that wait together
-// become one: tails only go up.
+// writes is the queue between the gateway, which must not wait, and the store. Tails only go up, so waiting writes to
+// one stream become one.
 //
-// A write that cannot be queued, or that the store does not take, is not lost: the watch of a stream that has one sees
-// it, and a stream that was not known was put on record before its write went upstream.
+// A write is not lost if the queue is full or the store refuses it. If the stream has a watch, the watch sees the
+// write. If the stream was unknown, it was put on record before its write went upstream.
 type writes struct {
 	t     *Tailer
 	ready chan string
-	// unwritten is what was logged of writes that the store was not told of.
+	// unwritten limits the log lines about writes that the store was not told of.
 	unwritten fsm.Trouble
 
 	mu      sync.Mutex
 	waiting map[string]discovery.Evidence
-	// ended is true once Run takes in no more.
+	// ended is true once Run accepts no more writes.
 	ended bool
 }
 
@@ -60,7 +60,7 @@ func (ws *writes) add(path string, seen discovery.Evidence) {
 	}
 }
 
-// take takes out what waits for a stream.
+// take removes what waits for a stream and returns it.
 func (ws *writes) take(path string) discovery.Evidence {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -69,7 +69,7 @@ func (ws *writes) take(path string) discovery.Evidence {
 	return seen
 }
 
-// Run takes in writes until the context ends, and leaves those that wait then to the owners of their partitions.
+// Run handles writes until the context ends. It leaves the rest to the owners of their partitions.
 func (ws *writes) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for range writeWorkers {
@@ -117,14 +117,14 @@ func (ws *writes) do(ctx context.Context, path string, seen discovery.Evidence) 
 	ws.t.fallBack(path, seen)
 }
 
-// fallBack has a stream looked at whose write is not taken in.
+// fallBack makes the watch look at a stream, because its write was not stored.
 func (t *Tailer) fallBack(path string, seen discovery.Evidence) {
 	t.watches.refresh(path)
 	_, current := t.discovery.Current(path, seen)
 	switch _, runs := t.watches.get(path); {
 	case !current:
 		t.discovery.Enqueue(path, seen)
-	case !runs: // its record may have been dropped meanwhile
+	case !runs: // the store may have dropped its record meanwhile
 		t.discovery.ConfirmWritten(path, seen)
 	}
 }

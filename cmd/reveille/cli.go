@@ -50,14 +50,14 @@ type cli struct {
 	patience time.Duration
 }
 
-// defaultLimit is how many lines a page of a list has at most.
+// defaultLimit bounds the lines on a page of a list.
 const defaultLimit = 100
 
-// command is one of the operator's.
+// command is one of the operator's commands.
 type command struct {
-	// name, args and does are for the list of commands; about is what --help adds.
+	// name, args and does are for the list of commands. about is what --help adds.
 	name, args, does, about string
-	// least and most are how many arguments it takes beside the flags; most is negative if there is no bound.
+	// least and most bound the arguments beside the flags. If most is negative, there is no upper bound.
 	least, most int
 	flags       func(*cli, *flag.FlagSet)
 	run         func(*cli, context.Context, []string) error
@@ -246,7 +246,7 @@ var commands = []command{
 	completionCommand,
 }
 
-// asks has the flags of every command that asks a running Reveille.
+// asks defines the flags of every command that asks a running Reveille.
 func asks(c *cli, f *flag.FlagSet) {
 	f.StringVar(&c.addr, "addr", adminAddr(),
 		"operator port of a running Reveille: `host:port` or URL; REVEILLE_ADMIN_ADDR by default")
@@ -258,7 +258,7 @@ func outputs(c *cli, f *flag.FlagSet) {
 	f.Var(&c.output, "output", "`json|text`: json prints the answer as it is")
 }
 
-// output is what an answer is printed as.
+// output is the form in which an answer is printed.
 type output string
 
 const (
@@ -279,22 +279,22 @@ func (o *output) Set(text string) error {
 	return errors.New("expected json or text")
 }
 
-// pages has the flags of the lists.
+// pages defines the flags of the lists.
 func pages(c *cli, f *flag.FlagSet) {
 	asks(c, f)
 	f.IntVar(&c.limit, "limit", defaultLimit, "most lines of one page, up to 1000")
 	f.StringVar(&c.cursor, "cursor", "", "go on from where an earlier page ended")
 }
 
-// usageError is a command line that means nothing.
+// usageError is a command line that Reveille does not understand.
 type usageError struct{ text string }
 
 func (e usageError) Error() string { return e.text }
 
-// errRefused is the cause of a failure that was printed already.
+// errRefused says that a failure was printed already.
 var errRefused = errors.New("refused")
 
-// exit says what went wrong and returns the exit status.
+// exit prints the error and returns the exit status.
 func (c *cli) exit(err error, stderr io.Writer) int {
 	var wrong usageError
 	switch {
@@ -334,7 +334,7 @@ func (c *cli) do(ctx context.Context, cmd command, args []string) error {
 	f.SetOutput(io.Discard)
 	cmd.flags(c, f)
 	var rest []string
-	// Flags may stand behind arguments, too.
+	// Flags may also follow arguments.
 	for len(args) > 0 {
 		if err := f.Parse(args); errors.Is(err, flag.ErrHelp) {
 			return c.help(cmd, f)
@@ -378,7 +378,7 @@ func (c *cli) help(cmd command, f *flag.FlagSet) error {
 const exitStatuses = "0 if it went well, 1 if it failed, found nothing or the signature is wrong, " +
 	"2 if the command line is wrong."
 
-// commandList is for the program's --help.
+// commandList prints the commands for the program's --help.
 func commandList(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, cmd := range commands {

@@ -25,7 +25,7 @@ func (c *cli) retry(ctx context.Context, args []string) error {
 	if err != nil || n > 0 || c.output != outputText {
 		return err
 	}
-	// What waits for something else is helped by another command.
+	// Consumers that wait for something else need another command.
 	var s shownSubscription
 	if _, err := c.ask(ctx, http.MethodGet, subscriptionsPath+"/"+url.PathEscape(args[0]), nil, &s); err != nil {
 		return err
@@ -45,7 +45,7 @@ func (c *cli) retry(ctx context.Context, args []string) error {
 	return err
 }
 
-// consumers says how many there are.
+// consumers returns a count with its noun.
 func consumers(n int) string {
 	if n == 1 {
 		return "1 consumer"
@@ -53,7 +53,7 @@ func consumers(n int) string {
 	return fmt.Sprintf("%d consumers", n)
 }
 
-// onConsumers asks for something to be done to the consumers of a subscription, and prints to how many it was done.
+// onConsumers asks for an action on the consumers of a subscription, and prints how many consumers it concerned.
 func (c *cli) onConsumers(ctx context.Context, id, action, did string) (n int, err error) {
 	var body struct {
 		ID        string `json:"subscription_id"`
@@ -89,7 +89,7 @@ func (c *cli) versions(ctx context.Context, _ []string) error {
 	}
 	printed, err := c.ask(ctx, http.MethodGet, "/api/v1/version", nil, &body)
 	switch {
-	case errors.Is(err, errNoAnswer) && c.output == outputText && c.addr == adminAddr(): // it was not asked for
+	case errors.Is(err, errNoAnswer) && c.output == outputText && c.addr == adminAddr(): // no --addr was given
 		body.Version = err.Error()
 	case printed, err != nil:
 		return err
@@ -117,8 +117,8 @@ func (c *cli) rotateSecret(ctx context.Context, args []string) error {
 	return c.fields([][]string{{"webhook secret", body.Secret}, {"previous secret", previous}})
 }
 
-// testPatience bounds the wait for a test delivery: the operator port answers once the endpoint has, or its time is
-// over.
+// testPatience bounds the wait for a test delivery. The operator port answers after the endpoint has, or after its
+// time-out.
 const testPatience = 10 * time.Minute
 
 func (c *cli) testDelivery(ctx context.Context, args []string) error {

@@ -2,30 +2,30 @@ package main
 
 import "go.uber.org/zap"
 
-// otherFiles is a generous guess at what a replica has open besides what settings bound: connections to Redis and to
-// the operator port, HEAD requests, name look-ups.
+// otherFiles is a generous guess at the open files that no setting bounds: connections to Redis and to the operator
+// port, HEAD requests, name look-ups.
 const otherFiles = 1000
 
-// streamsPerConn is how many requests at a time a server allows, at the least, on a connection of
-// HTTP/2 (RFC 9113, 6.5.2).
+// streamsPerConn is the least number of requests at a time that a server should allow on an HTTP/2 connection (RFC
+// 9113, 6.5.2).
 const streamsPerConn = 100
 
-// filesNeeded returns how many files a replica can come to have open at a time. A connection is one.
+// filesNeeded returns how many files a replica may have open at a time. A connection is one.
 func filesNeeded(s settings) uint64 {
 	live := s.TailMaxLive
-	if s.UpstreamH2C { // over TLS it is not known before the stream server has answered
+	if s.UpstreamH2C { // over TLS, this is unknown until the stream server has answered
 		live = live/streamsPerConn + 1
 	}
-	// Webhook connections that are idle are kept, as many as may be in use.
+	// Idle webhook connections are kept, as many as may be in use.
 	n := live + s.MaxConnections + 2*s.MaxInFlight + otherFiles
-	if s.Gateway { // each request through it has a connection to the stream server
+	if s.Gateway { // each request through the gateway has a connection to the stream server
 		n += s.MaxConnections
 	}
 	return uint64(n)
 }
 
-// warnOfFiles says so if the process may not open as many files as it may need. Go has raised the soft limit
-// to the hard one already.
+// warnOfFiles warns if the process may not open as many files as it may need. Go raises the soft limit to the
+// hard one before that.
 func warnOfFiles(s settings, log *zap.Logger) {
 	limit, known := filesLimit()
 	if need := filesNeeded(s); known && limit < need {

@@ -2,5 +2,5 @@
 
 package main
 
-// filesLimit is not known here.
+// filesLimit is unknown on this system.
 func filesLimit() (n uint64, known bool) { return 0, false }

@@ -4,7 +4,7 @@ package main
 
 import "syscall"
 
-// filesLimit is how many files this process may have open.
+// filesLimit returns how many files this process may have open.
 func filesLimit() (n uint64, known bool) {
 	var l syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l); err != nil {

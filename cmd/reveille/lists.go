@@ -10,7 +10,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// members splits a setting that is a list. All lists are read by it: members are trimmed, and none may be empty.
+// members splits a setting that is a list. It trims the members. None may be empty.
 func members(text string) ([]string, error) {
 	if strings.TrimSpace(text) == "" {
 		return nil, nil

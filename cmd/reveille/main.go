@@ -24,7 +24,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	context.AfterFunc(ctx, stop)
 	defer stop()
 	if len(args) > 0 {
-		stdlog.SetOutput(io.Discard) // what libraries have to say of its requests is of no use to a human
+		stdlog.SetOutput(io.Discard) // what libraries log about the requests does not help an operator
 		c := &cli{in: stdin, out: stdout, now: time.Now}
 		return c.exit(c.run(ctx, args), stderr)
 	}
@@ -48,7 +48,7 @@ func start(ctx context.Context, log *zap.Logger, level zap.AtomicLevel) error {
 	return serve(ctx, s, warnings, log, level)
 }
 
-// newLogger returns the only logger of the program: what libraries log goes to it, too.
+// newLogger returns the only logger of the program. It also gets what libraries log.
 func newLogger(to io.Writer, level zap.AtomicLevel) *zap.Logger {
 	c := zap.NewProductionEncoderConfig()
 	c.EncodeTime, c.TimeKey = zapcore.RFC3339NanoTimeEncoder, "time"

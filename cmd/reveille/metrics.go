@@ -12,16 +12,16 @@ import (
 	"go.uber.org/zap"
 )
 
-// scrapesMax is how many requests for the metrics are answered at a time; more are answered 503.
+// scrapesMax is how many requests for the metrics are answered at a time. The others get 503.
 const scrapesMax = 8
 
-// registry is what the parts register their metrics with, and the metrics page is made from.
+// registry registers the metrics of the parts, and collects them for the metrics page.
 type registry interface {
 	prometheus.Registerer
 	prometheus.Gatherer
 }
 
-// newRegistry returns one that holds what is known of the process already.
+// newRegistry returns a registry with the metrics of the process.
 func newRegistry() *prometheus.Registry {
 	r := prometheus.NewRegistry()
 	describeProgram(r)
@@ -38,7 +38,7 @@ func describeProgram(r prometheus.Registerer) {
 		WithLabelValues(programVersion(), revision(), runtime.Version()).Set(1)
 }
 
-// revision is that of the source that the program was built from; empty if the build did not note it.
+// revision returns the revision of the program's source; empty if the build did not note it.
 func revision() string {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, s := range info.Settings {
@@ -50,7 +50,7 @@ func revision() string {
 	return ""
 }
 
-// scrapes answers requests for the metrics. What can be collected is answered even if something cannot.
+// scrapes answers requests for the metrics. It answers with what can be collected, even if something cannot.
 func scrapes(r registry, log *zap.Logger) http.Handler {
 	return promhttp.HandlerFor(r, promhttp.HandlerOpts{
 		ErrorLog: newRemarks(log).logger(), ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: scrapesMax,

@@ -16,13 +16,13 @@ import (
 )
 
 const (
-	// askTimeout bounds one request to the operator port, which itself takes no longer for a page.
+	// askTimeout bounds one request to the operator port, which takes no longer for a page.
 	askTimeout = 30 * time.Second
 	// maxOperatorAnswer bounds an answer in bytes.
 	maxOperatorAnswer = 64 << 20
 )
 
-// errNoAnswer is the cause of an error about a replica that cannot be reached.
+// errNoAnswer is the cause of an error if a replica cannot be reached.
 var errNoAnswer = errors.New("no answer")
 
 // A port is one of the two of a running Reveille, as a command reaches it.
@@ -55,8 +55,8 @@ func (p port) url() (string, error) {
 	return "http://" + net.JoinHostPort(host, port), nil
 }
 
-// ask makes a request of the operator's API and reads the answer. With --output json it is printed as it is:
-// printed is then true.
+// ask sends a request to the operator's API and reads the answer. With --output json, it prints the answer as it is,
+// and printed is true.
 func (c *cli) ask(ctx context.Context, method, path string, body, answer any) (printed bool, err error) {
 	return c.askAt(ctx, c.operatorPort(), method, path, body, answer)
 }
@@ -113,7 +113,7 @@ func (c *cli) askAt(
 	return false, nil
 }
 
-// withoutURL takes the URL out of an error: it may hold a password.
+// withoutURL removes the URL from an error, because it may hold a password.
 func withoutURL(err error) error {
 	var cause *url.Error
 	if errors.As(err, &cause) {

@@ -14,9 +14,9 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// otelSettings are the standard variables of OpenTelemetry that traces are set up by. The SDK reads most of them by
-// itself, and goes on without what it does not understand; they are read here as well so that a wrong one stops the
-// start. Each OTLP variable also exists for traces only, and that one wins.
+// otelSettings are the standard variables of OpenTelemetry for traces. The SDK reads most of them by itself, and
+// ignores what it does not understand. Reveille reads them, too, so that a wrong one stops the start. Each OTLP
+// variable also exists for traces only. That one wins.
 type otelSettings struct {
 	Disabled     string `envconfig:"OTEL_SDK_DISABLED"`
 	Exporter     string `envconfig:"OTEL_TRACES_EXPORTER"`
@@ -31,15 +31,15 @@ type otelSettings struct {
 	All    otlpSettings `envconfig:"OTEL_EXPORTER_OTLP"`
 	Traces otlpSettings `envconfig:"OTEL_EXPORTER_OTLP_TRACES"`
 
-	// on is true if traces are exported; the fields after it say how.
+	// on is true if traces are exported. The fields after it say how.
 	on      bool
 	grpc    bool
 	sampler sdktrace.Sampler
-	// secrets are what must never be logged: the headers' values.
+	// secrets must never be logged. They are the values of headers.
 	secrets []string
 }
 
-// otlpSettings have no envconfig tags: with them, a variable of that name without the prefix would count, too.
+// otlpSettings have no envconfig tags. With tags, a variable of that name without the prefix would count, too.
 type otlpSettings struct {
 	Endpoint          string
 	Protocol          string
@@ -52,8 +52,8 @@ type otlpSettings struct {
 	ClientKey         string `split_words:"true"`
 }
 
-// loadOTel reads and checks the variables. Without an endpoint, or if they say so, nothing is traced, and what else
-// they say does not matter.
+// loadOTel reads and checks the variables. Without an endpoint, or if the variables say so, nothing is traced. Then the
+// other variables do not matter.
 func loadOTel() (o otelSettings, err error) {
 	if err := envconfig.Process("", &o); err != nil {
 		return o, err
@@ -102,7 +102,7 @@ func loadOTel() (o otelSettings, err error) {
 				"name=value pairs, separated by commas, percent-encoded where need be")
 		}
 	}
-	// The SDK makes the queue as long as it is told to, at once.
+	// The SDK allocates the whole queue at once.
 	for _, n := range []struct {
 		name, value string
 		most        int
@@ -126,7 +126,7 @@ func (o otelSettings) protocol() string {
 	return o.All.Protocol
 }
 
-// wrong returns what is wrong with one of the variables, if any is; expected is then not empty.
+// wrong returns one of the variables that is wrong, with what was expected. If all are right, expected is empty.
 func (s otlpSettings) wrong() (name, value, expected string) {
 	if s.Endpoint != "" {
 		if expected := wrongEndpoint(s.Endpoint); expected != "" {
@@ -180,7 +180,7 @@ func wrongEndpoint(text string) (expected string) {
 	return ""
 }
 
-// secrets returns the values of the headers, and the parts of them that may turn up alone, such as a token after
+// secrets returns the values of the headers. It also returns parts of them that may appear alone, such as a token after
 // "Bearer".
 func (s otlpSettings) secrets() (found []string) {
 	for pair := range strings.SplitSeq(s.Headers, ",") {
@@ -196,8 +196,8 @@ func (s otlpSettings) secrets() (found []string) {
 	return found
 }
 
-// parseSampler returns the sampler for a wake's trace. A wake has no parent, so the parent-based ones are
-// what they are based on.
+// parseSampler returns the sampler for a wake's trace. A wake has no parent, so a parent-based sampler is the sampler
+// that it is based on.
 func (o otelSettings) parseSampler() (sdktrace.Sampler, error) {
 	switch strings.ToLower(o.Sampler) {
 	case "", "always_on", "parentbased_always_on":
@@ -228,7 +228,7 @@ func escaped(v string) bool {
 	return err == nil
 }
 
-// The most that the settings of the queue of spans may be: a day in milliseconds, and how many spans.
+// The bounds of the settings for the queue of spans: a day in milliseconds, and a number of spans.
 const maxSpanWait, maxSpanQueue = 86_400_000, 1_000_000
 
 func positive(text string) bool { return upTo(text, math.MaxInt) }
@@ -238,10 +238,10 @@ func upTo(text string, most int) bool {
 	return err == nil && n > 0 && n <= most
 }
 
-// errExporter is the cause of an error about an exporter that could not be made of the settings.
+// errExporter is the cause of an error if the settings make no exporter.
 var errExporter = errors.New("the OTLP exporter cannot be set up from the OTEL_EXPORTER_OTLP_… variables")
 
-// hide takes what must not be logged out of a text, and shortens it: a collector's answer may be a whole page.
+// hide removes secrets from a text and shortens it. A collector's answer may be a whole page.
 func (o otelSettings) hide(text string) string {
 	for _, s := range o.secrets {
 		text = strings.ReplaceAll(text, s, "(hidden)")

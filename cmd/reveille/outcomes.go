@@ -10,19 +10,20 @@ import (
 	"reveille/fsm"
 )
 
-// askedFor are the causes that a client, a worker or an operator has asked for: if many consumers are gone for one of
-// them, not each has a log line. Each consumer that is lost unasked has one, for an operator may want it back.
+// askedFor are the causes that a client, a worker or an operator asked for. If many consumers are gone for one of them,
+// not every one has a log line. A consumer that is lost for any other cause has one, because an operator may want it
+// back.
 var askedFor = []fsm.GoneCause{fsm.GoneSubscriptionDeleted, fsm.GoneStreamDeleted, fsm.GoneUnsubscribed}
 
-// consumersGone tells operators of consumers that are gone.
+// consumersGone tells operators which consumers are gone.
 type consumersGone struct {
 	log   *zap.Logger
 	count map[fsm.GoneCause]prometheus.Counter
-	// asked is what was logged of each cause in askedFor, left of consumers that have left dead letters with their
+	// asked limits the log lines about each cause in askedFor. left is for consumers that left dead letters with their
 	// stream.
 	asked map[fsm.GoneCause]*fsm.Trouble
 	left  fsm.Trouble
-	// quarantined is what was logged of consumers in quarantine.
+	// quarantined limits the log lines about consumers in quarantine.
 	quarantined fsm.Trouble
 }
 
@@ -46,8 +47,8 @@ func newConsumersGone(r prometheus.Registerer, log *zap.Logger) *consumersGone {
 	return g
 }
 
-// followed counts the consumers that an outcome says are gone, and logs them. Only those that were given up, and those
-// that have left dead letters with their stream, call for an operator.
+// followed counts the consumers that an outcome says are gone, and logs them. It warns of those that were given up, and
+// of those that left dead letters with their stream. A consumer in quarantine is an error.
 func (g *consumersGone) followed(o fsm.Outcome, _ fsm.Sighting) {
 	for _, c := range o.Gone {
 		g.count[c.Cause].Inc()

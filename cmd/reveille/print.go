@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// fields prints names and values, one a line, without those that have no value.
+// fields prints names and values, one pair a line. It leaves out names without a value.
 func (c *cli) fields(fields [][]string) error {
 	t := c.table()
 	for _, f := range fields {
@@ -20,14 +20,14 @@ func (c *cli) fields(fields [][]string) error {
 	return t.Flush()
 }
 
-// rows prints a table. A list that goes on ends with the command that shows more.
+// rows prints a table. If the list goes on, the last line is the command that shows more.
 func (c *cli) rows(rows [][]string, list, next string) error {
 	for _, row := range rows {
 		for i, cell := range row {
 			row[i] = printable(cell)
 		}
 	}
-	// What no row has a value for is left out.
+	// Leave out columns without any value.
 	for i := len(rows[0]) - 1; i >= 0; i-- {
 		if len(rows) > 1 && !slices.ContainsFunc(rows[1:], func(r []string) bool { return r[i] != "" }) {
 			for j, row := range rows {
@@ -57,7 +57,7 @@ func (c *cli) rows(rows [][]string, list, next string) error {
 	return err
 }
 
-// filters returns the flags that the next page needs as well.
+// filters returns the flags that the command for the next page repeats.
 func (c *cli) filters() (flags string) {
 	for _, f := range [][2]string{
 		{"subscription", c.subscription},
@@ -91,7 +91,7 @@ func since(t, now time.Time) string {
 	return stamp(t) + ", " + relative(t, now)
 }
 
-// relative is a time as seen from now.
+// relative returns a time as seen from now.
 func relative(t, now time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -107,7 +107,7 @@ func relative(t, now time.Time) string {
 	return "in " + d.Round(unit).String()
 }
 
-// printable keeps text that this program did not write from steering the terminal.
+// printable removes what could steer the terminal from text that this program did not write.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {

@@ -15,9 +15,9 @@ import (
 	"reveille/fsm"
 )
 
-// remarkKinds are what libraries are known to log, by how it begins, with what is logged of it. What follows in the
-// line may be of a stranger, be it an answer that repeats a request with its secrets. It is logged only where own says
-// that it comes from this program or its machine. The last kind is everything else.
+// remarkKinds are the known log lines of libraries, by how they begin, with what Reveille logs instead. The rest of a
+// line may come from outside, for example an answer that repeats a request with its secrets. Reveille logs it only if
+// own says that it comes from this program or its machine. The last kind is every other line.
 var remarkKinds = [...]remarkKind{
 	{begins: "Unsolicited response received", remark: "a server sent bytes that answer no request"},
 	{begins: "http: TLS handshake error", remark: "a client failed to complete a TLS handshake"},
@@ -43,24 +43,24 @@ type remarkKind struct {
 
 const (
 	panicBegins = "http: panic serving"
-	// maxRemark is how much is logged of a line that is of this program, maxStack how much of where it panicked.
+	// maxRemark bounds what is logged of a line of this program, maxStack the stack of a panic.
 	maxRemark, maxStack = 300, 4 << 10
 )
 
-// remarks logs what libraries can only write to a logger of their own, and each kind of it not too often.
+// remarks logs what libraries can only write to a logger of their own. It does not log each kind too often.
 type remarks struct {
 	log *zap.Logger
 	now func() time.Time
-	// troubles are what was logged of each kind.
+	// troubles limits the log lines of each kind.
 	troubles [len(remarkKinds)]fsm.Trouble
 }
 
 func newRemarks(l *zap.Logger) *remarks { return &remarks{log: l, now: time.Now} }
 
-// logger returns one that says where in its source a library has logged.
+// logger returns a logger that says where in its source a library has logged.
 func (r *remarks) logger() *log.Logger { return log.New(r, "", log.Lshortfile) }
 
-// takeOver has all libraries log here that have no logger of their own.
+// takeOver makes remarks the logger of all libraries that have none of their own.
 func (r *remarks) takeOver() {
 	log.SetFlags(log.Lshortfile)
 	log.SetPrefix("")
@@ -68,10 +68,10 @@ func (r *remarks) takeOver() {
 	grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, r))
 }
 
-// source is what a logger puts before a line. The name is of Go code that was compiled in.
+// source matches what a logger puts before a line. The name is of Go code in this program.
 var source = regexp.MustCompile(`^[\w.-]{1,64}\.go:[0-9]{1,9}: `)
 
-// stack begins what a panic's line ends with: functions, files and addresses of this program.
+// stack matches the beginning of a panic's stack: functions, files and addresses of this program.
 var stack = regexp.MustCompile(`(?m)^goroutine [0-9]+ \[running\]:$`)
 
 // Write implements io.Writer. Each call is one line of a log, which may be a long text.
@@ -91,7 +91,7 @@ func (r *remarks) Write(text []byte) (int, error) {
 	if k.own {
 		fields = append(fields, zap.String("error", string(bytes.TrimSpace(line[:min(len(line), maxRemark)]))))
 	}
-	// The panic's own text comes first, and may be of a stranger.
+	// The panic's own text comes first. It may come from outside.
 	if at := stack.FindAllIndex(line, -1); k.begins == panicBegins && at != nil {
 		frames := line[at[len(at)-1][0]:]
 		fields = append(fields, zap.String("stack", string(frames[:min(len(frames), maxStack)])))

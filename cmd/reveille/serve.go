@@ -25,14 +25,14 @@ import (
 	"reveille/tailer/upstream"
 )
 
-// The parts stop one after the other, all within 30 s: watching at once, deliveries in flight within deliveryGrace,
-// then the ports within portGrace, so that workers can call back until the end.
+// The parts stop one after the other, all within 30 s. Watching stops at once, deliveries in flight within
+// deliveryGrace, then the ports within portGrace. So workers can call back until the end.
 const (
 	deliveryGrace = 15 * time.Second
 	portGrace     = 5 * time.Second
-	// redisRetry is how often a start without Redis asks for it.
+	// redisRetry is the pause between two attempts to reach Redis at the start.
 	redisRetry = 500 * time.Millisecond
-	// resignTime bounds what a stop takes to give the partitions to the other replicas.
+	// resignTime bounds the call at a stop that gives the partitions to the other replicas.
 	resignTime = 2 * time.Second
 )
 
@@ -81,7 +81,7 @@ func listen(ctx context.Context, name, addr string) (net.Listener, error) {
 	return ln, nil
 }
 
-// program is the parts and what they tell each other through /readyz.
+// program holds the parts and what /readyz reports.
 type program struct {
 	settings   settings
 	log        *zap.Logger
@@ -89,11 +89,11 @@ type program struct {
 	tailer     *tailer.Tailer
 	dispatcher *dispatcher.Dispatcher
 	api        *httpapi.Service
-	// events is nil if none are published.
+	// events is nil if no events are published.
 	events *tailer.Publisher
-	// checked is true once Redis was found fit; stopping once the program was told to stop.
+	// checked is true once Redis was found fit. stopping is true once the program was told to stop.
 	checked, stopping atomic.Bool
-	// unfit is why Redis was not found fit when it was last asked.
+	// unfit is why Redis was not fit at the last check.
 	unfit atomic.Pointer[error]
 }
 
@@ -179,7 +179,7 @@ func assemble(
 	return p, err
 }
 
-// health is what the operator's status shows.
+// health has what the operator's status shows.
 type health struct {
 	*redisstore.Store
 	tailer *tailer.Tailer
@@ -207,8 +207,8 @@ func (p *program) ready(ctx context.Context) error {
 	return p.tailer.Discovery().Ready(ctx)
 }
 
-// gate answers 503 until Redis was found fit: a client must not wait for that, and a database that was set up otherwise
-// must not be written to.
+// gate answers 503 until Redis was found fit. A client must not wait for that. The program must not write to a database
+// that was set up otherwise.
 func (p *program) gate(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if p.checked.Load() {
@@ -228,7 +228,7 @@ func (p *program) gate(next http.Handler) http.Handler {
 func (p *program) run(ctx context.Context, apiPort, adminPort net.Listener) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
-	// What outlives ctx, because deliveries in flight still need it.
+	// Deliveries in flight need these parts after the end of ctx.
 	background := context.WithoutCancel(ctx)
 	ports, closePorts := context.WithCancel(background)
 	defer closePorts()
@@ -242,7 +242,7 @@ func (p *program) run(ctx context.Context, apiPort, adminPort net.Listener) erro
 			return part(ctx)
 		})
 	}
-	// The ports answer from the start, the API with 503; the other parts wait until Redis was found fit.
+	// The ports answer from the start, the API with 503. The other parts wait until Redis was found fit.
 	api := p.api.APIServer(apiPort.Addr().String())
 	api.Handler = p.gate(api.Handler)
 	start(&rest, ports, func(ctx context.Context) error { return servePort(ctx, api, p.api.Listen(apiPort)) })
@@ -253,7 +253,7 @@ func (p *program) run(ctx context.Context, apiPort, adminPort net.Listener) erro
 	if err == nil && ctx.Err() == nil {
 		p.checked.Store(true)
 		start(&rest, state, p.store.Run)
-		if p.events != nil { // until the last delivery is over
+		if p.events != nil { // events go on until the last delivery is over
 			start(&rest, state, p.events.Run)
 		}
 		start(&work, ctx, p.dispatcher.Run)
@@ -275,7 +275,7 @@ func (p *program) run(ctx context.Context, apiPort, adminPort net.Listener) erro
 	return err
 }
 
-// resign gives the partitions to the other replicas, which then take over at once.
+// resign gives the partitions to the other replicas, so that they take over at once.
 func (p *program) resign(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, resignTime)
 	defer cancel()
@@ -285,8 +285,8 @@ func (p *program) resign(ctx context.Context) {
 	}
 }
 
-// replicaID is the same after a crash and a restart, and no other running program's: the host's name, in Kubernetes
-// that of the pod, and the address of the API port.
+// replicaID stays the same after a crash and a restart. No other running program has it. It is the host's name (in
+// Kubernetes, the pod's name) and the address of the API port.
 func replicaID(listenAddr string) string {
 	host, err := os.Hostname()
 	if err != nil {
@@ -329,7 +329,7 @@ func servePort(ctx context.Context, server *http.Server, ln net.Listener) error 
 		defer cancel()
 		err := server.Shutdown(grace)
 		if errors.Is(err, context.DeadlineExceeded) {
-			// Long-polls and event streams through the gateway have no end of their own; their clients reconnect.
+			// Long-polls and event streams through the gateway do not end by themselves. Their clients reconnect.
 			err = server.Close()
 		}
 		stopped <- err

@@ -26,12 +26,12 @@ import (
 
 const prefix = "REVEILLE"
 
-// defaultPublicURL is the default of PublicURL. An operator whose clients come from elsewhere sets another.
+// defaultPublicURL is the default of PublicURL. It serves clients on the same machine only.
 const defaultPublicURL = "http://localhost:8080"
 
-// settings are read from the environment, by the names in their envconfig tags. These are whole: envconfig takes a
-// variable of the name in the tag even if it is to put a prefix before it, and REDIS_URL or STREAMS may be another
-// program's. Table meanings (usage.go) has what --help says of them.
+// settings are read from the environment, by the names in their envconfig tags. The tags have whole names. With a
+// prefix, envconfig would also read a variable of the name in the tag, and REDIS_URL or STREAMS may belong to another
+// program. Table meanings (usage.go) has the text of --help.
 type settings struct {
 	UpstreamURL     string  `envconfig:"REVEILLE_UPSTREAM_URL"`
 	UpstreamH2C     bool    `envconfig:"REVEILLE_UPSTREAM_H2C" default:"false"`
@@ -127,7 +127,7 @@ func apiAddr() string {
 // noColour says whether the user wants none (https://no-color.org).
 func noColour() bool { return os.Getenv("NO_COLOR") != "" }
 
-// settingError is what is wrong with one setting, on one line.
+// settingError says what is wrong with one setting, on one line.
 type settingError struct {
 	name, value, expected string
 	secret                bool
@@ -144,13 +144,13 @@ func (e *settingError) Error() string {
 	return fmt.Sprintf("%s=%s: expected %s", e.name, value, e.expected)
 }
 
-// blame names the setting that an error about Redis is about: its URL, unless the error names another.
+// blame names the setting that an error about Redis concerns: the URL, unless the error names another.
 func (s settings) blame(err error) error {
 	name := prefix + "_REDIS_URL"
 	if e := new(redisstore.SettingError); errors.As(err, &e) {
 		name = e.Setting
 	}
-	switch { // what the URLs stand in for
+	switch { // the URLs stand in for these
 	case name == prefix+"_REDIS_PASSWORD" && s.RedisPassword == "":
 		name = prefix + "_REDIS_URL"
 	case name == prefix+"_UPSTREAM_NAME" && s.UpstreamName == identity(s.upstream):
@@ -165,7 +165,7 @@ func (s settings) blame(err error) error {
 	return fmt.Errorf("%s=%s: %w", name, value, err)
 }
 
-// load reads and checks the settings. warnings are about variables that look like settings and are none.
+// load reads and checks the settings. warnings name variables that look like settings but are none.
 func load() (s settings, warnings []string, err error) {
 	if err := envconfig.Process("", &s); err != nil {
 		var parse *envconfig.ParseError
@@ -183,7 +183,7 @@ func load() (s settings, warnings []string, err error) {
 	return s, unknown(), s.check()
 }
 
-// expected puts the type of a setting in words.
+// expected describes the type of a setting in words.
 func expected(typeName string) string {
 	switch {
 	case strings.HasSuffix(typeName, "Duration"):
@@ -219,8 +219,8 @@ func secret(name string) bool {
 		func(f reflect.StructField) bool { return fullName(f) == name && f.Tag.Get("secret") == "true" })
 }
 
-// unknown lists variables that begin like settings. Kubernetes sets REVEILLE_SERVICE_… and REVEILLE_PORT… for
-// a Service of that name.
+// unknown lists variables that begin like settings but are none. Kubernetes sets REVEILLE_SERVICE_… and REVEILLE_PORT…
+// for a Service of that name.
 func unknown() (warnings []string) {
 	for _, kv := range os.Environ() {
 		name, _, _ := strings.Cut(kv, "=")
@@ -274,7 +274,7 @@ func (s *settings) check() (err error) {
 				"rediss for TLS, or \"embedded\" to try it out")
 	}
 	if s.RedisPassword != "" {
-		if strings.ContainsFunc(s.RedisPassword, unicode.IsControl) { // a file's last line break, most likely
+		if strings.ContainsFunc(s.RedisPassword, unicode.IsControl) { // probably a file's last line break
 			return wrong("REDIS_PASSWORD", s.RedisPassword,
 				"a text without line breaks, and no password in REVEILLE_REDIS_URL")
 		}
@@ -396,13 +396,13 @@ func (s *settings) check() (err error) {
 	return nil
 }
 
-// identity is a URL without what does not tell one server from another.
+// identity returns the part of a URL that tells one server from another.
 func identity(u *url.URL) string {
 	return u.Scheme + "://" + strings.ToLower(u.Host) +
 		strings.ReplaceAll(strings.TrimRight(u.EscapedPath(), "/"), "'", "%27")
 }
 
-// authorities reads certificates. The error says what was expected of the file.
+// authorities reads certificates. The error says what the file should contain.
 func authorities(file string) (*x509.CertPool, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -448,7 +448,7 @@ func webOrigin(text string) (string, error) {
 	return u.Scheme + "://" + host, nil
 }
 
-// redact is a URL as it may be shown: without user and password, and without a query, which may hold a key.
+// redact returns a URL without user and password, and without the query, which may hold a key.
 func redact(text string) string {
 	if at := strings.LastIndex(text, "@"); at >= 0 {
 		text = "…" + text[at:]

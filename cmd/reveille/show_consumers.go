@@ -11,7 +11,7 @@ import (
 
 const consumersPath = "/api/v1/consumers"
 
-// shownConsumer is what the operator's API answers of one, as far as it is shown.
+// shownConsumer is a consumer in the operator's API, with the fields that the commands show.
 type shownConsumer struct {
 	ID           string    `json:"consumer_id"`
 	Subscription string    `json:"subscription_id"`

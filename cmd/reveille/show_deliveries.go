@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// shownDelivery is what the operator's API answers of a delivery attempt, as far as it is shown.
+// shownDelivery is a delivery attempt in the operator's API, with the fields that the commands show.
 type shownDelivery struct {
 	At         time.Time `json:"at"`
 	Stream     string    `json:"stream"`
@@ -26,7 +26,7 @@ type shownDelivery struct {
 	Bytes      int       `json:"bytes"`
 }
 
-// failedResults are those of attempts that the endpoint has not taken.
+// failedResults are the results of attempts that failed.
 const failedResults = "failed,retired,dead"
 
 func (c *cli) deliveries(ctx context.Context, args []string) error {
@@ -70,7 +70,7 @@ func tookOf(ms float64) string {
 	return took.Round(10 * time.Millisecond).String()
 }
 
-// span has --since and --until be as the API takes them. They may be said as how long ago that is.
+// span converts --since and --until to what the API takes. Both may also say how long ago the time is.
 func (c *cli) span() (err error) {
 	if c.since, err = c.past("since", c.since); err == nil {
 		c.until, err = c.past("until", c.until)
@@ -81,7 +81,7 @@ func (c *cli) span() (err error) {
 func (c *cli) past(flag, text string) (string, error) {
 	length, err := duration(text)
 	switch {
-	case err != nil: // the API judges whether it is a time
+	case err != nil: // the API checks whether it is a time
 		return text, nil
 	case length < 0:
 		return "", usageError{fmt.Sprintf("--%s %q: expected how long ago, such as 1h or 2d, or a time", flag, text)}
@@ -89,7 +89,7 @@ func (c *cli) past(flag, text string) (string, error) {
 	return stamp(c.now().Add(-length)), nil
 }
 
-// duration reads a duration as Go writes it, with weeks and days before that, such as 2d12h.
+// duration reads a duration in Go's form, with weeks and days before it, such as 2d12h.
 func duration(text string) (time.Duration, error) {
 	const day = 24 * time.Hour
 	var sum time.Duration

@@ -87,7 +87,7 @@ func (c *cli) letter(ctx context.Context, id string) error {
 	})
 }
 
-// fromOf is where the events are: a read from that offset shows some others before them.
+// fromOf returns where the events are. A read from that offset shows some other events first.
 func fromOf(l shownLetter) string {
 	if l.Skip == 0 {
 		return l.From
@@ -95,7 +95,7 @@ func fromOf(l shownLetter) string {
 	return fmt.Sprintf("%s +%d", l.From, l.Skip)
 }
 
-// eventsOf is how many there are, if that is known.
+// eventsOf returns the number of events, if it is known.
 func eventsOf(l shownLetter) string {
 	if l.Events == 0 {
 		return "unknown"
@@ -103,8 +103,8 @@ func eventsOf(l shownLetter) string {
 	return fmt.Sprint(l.Events)
 }
 
-// which is what a command that changes dead letters is about: those that are named, or all that the filters leave of a
-// subscription.
+// which returns the filters of a command that changes dead letters. The command concerns either the dead letters in
+// ids, or all of a subscription that match the filters.
 func (c *cli) which(command string, ids []string) (map[string]string, error) {
 	filters := map[string]string{}
 	for name, value := range map[string]string{
@@ -126,14 +126,14 @@ func (c *cli) which(command string, ids []string) (map[string]string, error) {
 	return filters, nil
 }
 
-// letterWork is what came of a request that changes dead letters.
+// letterWork is the result of a request that changes dead letters.
 type letterWork struct {
 	Discarded, Queued, Refused int
 	Next                       string
 }
 
-// work sends a request for each dead letter that is named, or for all that the filters leave, until these are worked
-// through.
+// work sends a request for each dead letter in ids. Without ids, it sends requests for all that match the filters,
+// until these are done.
 func (c *cli) work(ctx context.Context, command string, ids []string, one func(id string) (method, path string)) (
 	sum letterWork, err error,
 ) {

@@ -25,7 +25,7 @@ type shownReplay struct {
 	LastError    string    `json:"last_error"`
 }
 
-// replay lists what is replayed, has a span of a stream replayed, or cancels.
+// replay lists the replays, starts to replay a span of a stream, or cancels replays.
 func (c *cli) replay(ctx context.Context, args []string) error {
 	switch {
 	case len(args) == 0 && c.wait:
@@ -68,7 +68,7 @@ func (c *cli) replays(ctx context.Context) error {
 	return c.rows(rows, "replay", body.Next)
 }
 
-// waitForReplays shows how many are done, of at least so many, until nothing is to be replayed any more.
+// waitForReplays shows how many replays are done, until none is left. most is the least number in total.
 func (c *cli) waitForReplays(ctx context.Context, most int) error {
 	if c.output == outputJSON {
 		return usageError{"replay: --wait shows progress, which --output json does not"}
@@ -117,10 +117,10 @@ func (c *cli) waitForReplays(ctx context.Context, most int) error {
 	}
 }
 
-// waitEvery is how often progress is asked for.
+// waitEvery is the pause between two requests for the progress.
 const waitEvery = 500 * time.Millisecond
 
-// progress prints a line that says how far something is: over the last one on a terminal.
+// progress prints a line of progress. On a terminal, it replaces the line before.
 func (c *cli) progress(text string, last bool) error {
 	const clearLine = "\r\x1b[K"
 	var err error

@@ -11,7 +11,7 @@ import (
 	"reveille/fsm"
 )
 
-// shownStatus is what the operator's API answers of the whole, as far as it is shown.
+// shownStatus is the status in the operator's API, with the fields that the commands show.
 type shownStatus struct {
 	Version string `json:"version"`
 	Replica string `json:"replica"`
@@ -48,7 +48,7 @@ type shownStatus struct {
 	AsOf         time.Time `json:"as_of"`
 }
 
-// worstWidth is how many characters a status shows of an error.
+// worstWidth bounds the characters of an error in a status.
 const worstWidth = 100
 
 func (c *cli) status(ctx context.Context, _ []string) error {
@@ -87,7 +87,7 @@ func (c *cli) status(ctx context.Context, _ []string) error {
 	return c.below(rows)
 }
 
-// below prints a table below what was printed before.
+// below prints a table below the earlier output.
 func (c *cli) below(rows [][]string) error {
 	if _, err := fmt.Fprintln(c.out); err != nil {
 		return err
@@ -95,7 +95,7 @@ func (c *cli) below(rows [][]string) error {
 	return c.rows(rows, "status", "")
 }
 
-// lasting is a state, and since when it lasts if that is known.
+// lasting returns a state, and since when it lasts if that is known.
 func lasting(state string, t, now time.Time) string {
 	if t.IsZero() {
 		return state

@@ -9,7 +9,7 @@ import (
 
 const streamsPath = "/api/v1/streams"
 
-// shownStream is what the operator's API answers of one, as far as it is shown.
+// shownStream is a stream in the operator's API, with the fields that the commands show.
 type shownStream struct {
 	Path      string    `json:"path"`
 	Since     time.Time `json:"known_since"`

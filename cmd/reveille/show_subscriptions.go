@@ -17,7 +17,7 @@ import (
 
 const subscriptionsPath = "/api/v1/subscriptions"
 
-// shownSubscription is what the operator's API answers of one, as far as it is shown.
+// shownSubscription is a subscription in the operator's API, with the fields that the commands show.
 type shownSubscription struct {
 	ID          string                       `json:"subscription_id"`
 	Pattern     string                       `json:"pattern"`
@@ -86,7 +86,7 @@ func (c *cli) subscriptions(ctx context.Context, args []string) error {
 	return c.rows(rows, "subscriptions", body.Next)
 }
 
-// severity orders subscriptions: what is worst comes first.
+// severity orders subscriptions: the worst comes first.
 func (s shownSubscription) severity() int {
 	if i := slices.Index(fsm.Severities, fsm.Condition(s.Condition)); i >= 0 {
 		return i
@@ -94,10 +94,11 @@ func (s shownSubscription) severity() int {
 	return len(fsm.Severities)
 }
 
-// errorWidth is how many characters a table of subscriptions shows of an error.
+// errorWidth bounds the characters of an error in a table of subscriptions.
 const errorWidth = 60
 
-// conditionOf says how many consumers are in the worst condition. The endpoint alone can have "asked to wait".
+// conditionOf returns the worst condition, with the number of consumers in it. Only the endpoint can have "asked to
+// wait".
 func conditionOf(s shownSubscription) string {
 	condition := strings.ReplaceAll(s.Condition, "_", " ")
 	if n := s.States[s.Condition]; n > 0 {
@@ -112,7 +113,7 @@ func conditionOf(s shownSubscription) string {
 	return condition
 }
 
-// some is a number that a table leaves out if it is 0.
+// some returns a number, or nothing for 0.
 func some(n int) string {
 	if n == 0 {
 		return ""
@@ -120,7 +121,7 @@ func some(n int) string {
 	return fmt.Sprint(n)
 }
 
-// cut shortens a text to so many characters.
+// cut shortens a text to this many characters.
 func cut(text string, width int) string {
 	if all := []rune(text); len(all) > width {
 		return string(all[:width-1]) + "…"
@@ -128,7 +129,7 @@ func cut(text string, width int) string {
 	return text
 }
 
-// filterOf writes the values that a subscription allows at each path.
+// filterOf returns the values that a subscription allows at each path.
 func filterOf(s shownSubscription) string {
 	var paths []string
 	for _, path := range slices.Sorted(maps.Keys(s.Filter)) {
@@ -141,7 +142,7 @@ func filterOf(s shownSubscription) string {
 	return strings.Join(paths, ", ")
 }
 
-// lastOf says what came of an attempt, and when it was made.
+// lastOf returns the result of an attempt, and when it was made.
 func lastOf(d *shownDelivery, now time.Time) string {
 	if d == nil {
 		return ""

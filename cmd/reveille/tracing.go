@@ -22,23 +22,22 @@ import (
 )
 
 const (
-	// flushTime bounds what a stop takes to export the spans that are left, and is what the other parts leave of the 30
-	// s.
+	// flushTime bounds the export of the remaining spans at a stop. The other parts leave that much of the 30 s.
 	flushTime = 2 * time.Second
-	// maxExportError is how much of a failed export's error is logged.
+	// maxExportError bounds what is logged of the error of a failed export.
 	maxExportError = 300
 )
 
-// tracing exports the spans of all parts, and makes those of whole wakes. The zero one is off.
+// tracing exports the spans of all parts, and makes the spans of whole wakes. The zero tracing is off.
 type tracing struct {
 	log      *zap.Logger
 	provider *sdktrace.TracerProvider
 	spans    *fsm.Spans
 }
 
-// newTracing sets up the export. No call of it waits for the collector, and neither does a span.
+// newTracing sets up the export. Neither its calls nor the spans wait for the collector.
 func newTracing(ctx context.Context, o otelSettings, replica string, log *zap.Logger) (*tracing, error) {
-	// The SDK's own log could show headers, and what it would say was checked before.
+	// The SDK's own log could show headers. Reveille checks the settings itself.
 	otel.SetLogger(logr.Discard())
 	if !o.on {
 		return &tracing{log: log}, nil
@@ -74,7 +73,7 @@ func newTracing(ctx context.Context, o otelSettings, replica string, log *zap.Lo
 	return t, nil
 }
 
-// forParts returns what the parts make their spans with; nil if nothing is traced.
+// forParts returns the provider of the parts' spans; nil if nothing is traced.
 func (t *tracing) forParts() trace.TracerProvider {
 	if t.provider == nil {
 		return nil
@@ -82,7 +81,7 @@ func (t *tracing) forParts() trace.TracerProvider {
 	return t.provider
 }
 
-// observer hears nothing where nothing is traced.
+// observer returns an observer that makes spans. If nothing is traced, it does nothing.
 func (t *tracing) observer() fsm.Observer {
 	if t.provider == nil {
 		return fsm.Observer{}
@@ -90,7 +89,7 @@ func (t *tracing) observer() fsm.Observer {
 	return fsm.Observer{Transition: t.followed}
 }
 
-// followed makes the spans that an outcome gives rise to.
+// followed makes the spans of an outcome.
 func (t *tracing) followed(o fsm.Outcome, seen fsm.Sighting) {
 	if seen.Path != "" {
 		for _, w := range o.Wakes {
@@ -102,7 +101,7 @@ func (t *tracing) followed(o fsm.Outcome, seen fsm.Sighting) {
 
 // observed makes the span of an observation that woke a consumer.
 func (t *tracing) observed(seen fsm.Sighting, w fsm.Wake) {
-	// The wake begins within the call that tells the store of the tail: its first part was before the wake.
+	// The wake begins within the call that tells the store of the tail. The first part of the call was before the wake.
 	began := seen.Told
 	if began.Before(w.WokeAt) {
 		began = w.WokeAt
@@ -123,7 +122,8 @@ func (t *tracing) observed(seen fsm.Sighting, w fsm.Wake) {
 	span.End(trace.WithTimestamp(end))
 }
 
-// wakesEnded makes the root spans of wakes that are over: from when they began, by the store's clock, until now.
+// wakesEnded makes the root spans of wakes that are over. A span goes from the beginning of the wake, by the store's
+// clock, until now.
 func (t *tracing) wakesEnded(ends []fsm.WakeEnd) {
 	now := time.Now()
 	for _, e := range ends {
@@ -147,7 +147,7 @@ func (t *tracing) wakesEnded(ends []fsm.WakeEnd) {
 	}
 }
 
-// stop exports what is left, for flushTime at most.
+// stop exports the remaining spans, for at most flushTime.
 func (t *tracing) stop(ctx context.Context) {
 	if t.provider == nil {
 		return
@@ -159,10 +159,10 @@ func (t *tracing) stop(ctx context.Context) {
 	}
 }
 
-// rootOf is the key of a context that a root span is made with; its value is the fsm.Trace.
+// rootOf is the context key for a root span. Its value is the fsm.Trace.
 type rootOf struct{}
 
-// wakeIDs gives the root span of a wake the IDs that every replica knows it by, and any other span random ones.
+// wakeIDs gives the root span of a wake the IDs that every replica computes. Any other span gets random IDs.
 type wakeIDs struct{}
 
 func (wakeIDs) NewIDs(ctx context.Context) (id trace.TraceID, root trace.SpanID) {
@@ -179,8 +179,7 @@ func (wakeIDs) NewSpanID(context.Context, trace.TraceID) (id trace.SpanID) {
 	return id
 }
 
-// wholeTraces has every span of a trace sampled or none, whichever replica makes it: the decision is the one for the
-// root.
+// wholeTraces samples every span of a trace or none, whichever replica makes it. It decides as for the root span.
 type wholeTraces struct{ root sdktrace.Sampler }
 
 func (s wholeTraces) ShouldSample(p sdktrace.SamplingParameters) sdktrace.SamplingResult {

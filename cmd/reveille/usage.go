@@ -6,7 +6,7 @@ import (
 	"text/tabwriter"
 )
 
-// meanings is what --help and SETTINGS.md say of each setting.
+// meanings is what --help and SETTINGS.md say about each setting.
 var meanings = map[string]string{
 	"UPSTREAM_URL": "required; root URL of the stream server: stream /a is at {root}/a",
 	"UPSTREAM_H2C": "use HTTP/2 over plain HTTP; HTTPS negotiates HTTP/2",
@@ -86,7 +86,7 @@ Usage: reveille            run, set up by the environment
 Traces are exported if the standard OTEL_EXPORTER_OTLP_ENDPOINT is set, as the other OTEL_* variables say.
 `
 
-// usage prints the settings as the struct has them, so that none can be missing.
+// usage prints the settings from the fields of the struct, so that none is missing.
 func usage(w io.Writer) error {
 	if _, err := io.WriteString(w, about); err != nil {
 		return err

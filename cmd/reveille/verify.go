@@ -13,11 +13,11 @@ import (
 
 const (
 	defaultTolerance = format.SignatureTolerance
-	// maxVerified bounds the body that a signature is checked of, in bytes.
+	// maxVerified bounds the body of a signature check, in bytes.
 	maxVerified = 64 << 20
 )
 
-// verify checks a signature, and says which of the checks fails.
+// verify checks a signature, and says which check fails.
 func (c *cli) verify(_ context.Context, _ []string) error {
 	if c.secret == "" {
 		c.secret = webhookSecret()
@@ -99,7 +99,7 @@ func (c *cli) conclude(e format.Examination, checks [][]string) error {
 	return err
 }
 
-// signatureHeader is the value of the header without its name, which may have been copied along.
+// signatureHeader returns the header's value without the name, which the user may have copied, too.
 func (c *cli) signatureHeader() string {
 	header := strings.TrimSpace(c.signature)
 	name, value, ok := strings.Cut(header, ":")
@@ -111,7 +111,7 @@ func (c *cli) signatureHeader() string {
 	return header
 }
 
-// hint tries what mostly goes wrong.
+// hint tries the usual mistakes.
 func (c *cli) hint(examine func(secret string, body []byte) format.Examination, body []byte) string {
 	fits := func(secret string, body []byte) bool { return examine(secret, body).Right }
 	shorter := bytes.TrimRight(body, "\r\n")

@@ -5,13 +5,13 @@ import (
 	"runtime/debug"
 )
 
-// version is set by the linker for releases.
+// The linker sets version for releases.
 var version = ""
 
-// pseudo is how Go names a version that is no release.
+// pseudo matches how Go names a version that is no release.
 var pseudo = regexp.MustCompile(`-(0\.)?\d{14}-[0-9a-f]{12}`)
 
-// programVersion returns the release, or else the revision that the program was built from.
+// programVersion returns the release. Without one, it returns the revision that the program was built from.
 func programVersion() string {
 	if version != "" {
 		return version

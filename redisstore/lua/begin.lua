@@ -1,7 +1,7 @@
--- A slot is free for an attempt that was parked, or was handed out and not begun.
--- ARGV[9] consumer  ARGV[10] epoch  ARGV[11] wake id  ARGV[12] handed  ARGV[13] attempt  ARGV[14] what the caller is known by
--- Returns the outcome, with the attempt's wake unless there is nothing to deliver any more or the attempt is another caller's. The same
--- call again is answered with the same attempt. O(links of the consumer).
+-- Hands out an attempt that was parked, or was handed out and not begun: a slot is free for it.
+-- ARGV[9] consumer  ARGV[10] epoch  ARGV[11] wake id  ARGV[12] handed  ARGV[13] attempt  ARGV[14] name of the caller.
+-- Returns the outcome. It has the attempt's wake, unless nothing is left to deliver or the attempt is another caller's.
+-- The same call again returns the same attempt. O(links of the consumer).
 local c = load(ARGV[A])
 if c and c.state == 'waking' and c.retired == 0 and c.hidden == 0 and not is_dead(c.gen) then
   local function held_by() return int(c.epoch) .. ' ' .. int(c.handed) .. ' ' .. ARGV[A + 5] end

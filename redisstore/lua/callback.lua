@@ -1,10 +1,12 @@
 -- Judges a callback and, if nothing is wrong with it, processes it: claim, acks, subscribe, unsubscribe, done.
--- ARGV[9] consumer  ARGV[10] generation  ARGV[11] epoch  ARGV[12] the token's epoch  ARGV[13] 1 if the token has expired
--- ARGV[14] wake id or ""  ARGV[15] 1 if done  ARGV[16] the most streams a consumer may have
--- then four lists, each a count and its items: tails (path, tail), acks (path, offset), subscribe (path, from),
+-- ARGV[9] consumer  ARGV[10] generation  ARGV[11] epoch  ARGV[12] the token's epoch.
+-- ARGV[13] 1 if the token has expired  ARGV[14] wake id or ""  ARGV[15] 1 if done.
+-- ARGV[16] the most streams a consumer may have.
+-- Then follow four lists, each a count and its items: tails (path, tail), acks (path, offset), subscribe (path, from),
 -- unsubscribe (path).
--- Returns { code, path, streams, outcome, wake id }; code is "" if it succeeded, and path names the stream of an ack that lies
--- beyond the tail. The wake id is that of the wake that the callback is of, "" if that is not known. A refused callback has changed nothing. O(links of the consumer + items).
+-- Returns { code, path, streams, outcome, wake id }. The code is "" if the callback succeeded. The path is the stream
+-- of an ack that lies beyond the tail. The wake id names the wake of the callback, "" if it is not known. A refused
+-- callback has changed nothing. O(links of the consumer + items).
 local id, gen, epoch, token_epoch = ARGV[A], ARGV[A + 1], tonumber(ARGV[A + 2]), tonumber(ARGV[A + 3])
 local token_expired, wake, done, most = ARGV[A + 4] == '1', ARGV[A + 5], ARGV[A + 6] == '1', tonumber(ARGV[A + 7])
 local at = A + 8
@@ -26,12 +28,13 @@ local function refuse(code, path) return { code, path or '', {}, outcome(), of }
 
 local c = load(id)
 if not c and is_quarantined(id) then return reply(refuse('INTERNAL')) end
--- No worker has a token of an aside, nor of a consumer that was never woken: the callback is of an earlier consumer of the same id.
+-- No worker has a token of an aside, or of a consumer that was never woken. Such callbacks are for an earlier consumer
+-- of the same id.
 if not c or aside_of(c) or c.gen ~= gen or c.hidden > 0 or c.wake == '' or c.state == 'given_up' or is_dead(c.gen) then
   return reply(refuse('CONSUMER_GONE'))
 end
 if token_expired then return reply(refuse('TOKEN_EXPIRED')) end
--- The Redis client may repeat a "done" whose reply was lost, when later wakes have begun already.
+-- The Redis client may repeat a "done" whose reply was lost, even after later wakes have begun.
 if repeated(c) or epoch ~= c.epoch and carried_out() then
   return reply({ '', '', streams(c), outcome(), '' })
 end
@@ -42,7 +45,7 @@ if wake ~= '' and wake ~= c.wake then return reply(refuse('ALREADY_CLAIMED')) en
 local asked = {}
 local count = 0
 for _, t in ipairs(tails) do
-  -- What lies beyond the end of a closed stream is of the one that came after (fsm.Noted.Raised).
+  -- A tail beyond the end of a closed stream is of the stream that came after it (fsm.Noted.Raised).
   if not ends_before(t[1], t[2]) then asked[t[1]] = t[2] end
 end
 for path, l in pairs(links(c)) do
@@ -76,7 +79,7 @@ local made, offsets = {}, {}
 for _, s in ipairs(subscribe) do
   local path = s[1]
   if fresh[path] then
-    fresh[path] = nil -- named twice, the first counts
+    fresh[path] = nil -- if a path is named twice, the first counts
     made[#made + 1] = path
     local from = begin_at(path, s[2])
     offsets[#offsets + 1], offsets[#offsets + 2] = path, from

@@ -1,6 +1,6 @@
 -- Empties the replay queue of a consumer, and ends the replay that is under way.
--- ARGV[9] consumer
--- Returns { how much was in the queue, outcome }. O(1): the queue is freed by a thread of its own.
+-- ARGV[9] consumer.
+-- Returns { how much was in the queue, outcome }. O(1): a background thread of Redis frees the queue.
 local c, n = load(ARGV[A]), 0
 if c then
   n = redis.call('ZCARD', P .. 'r:' .. c.id)

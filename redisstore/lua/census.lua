@@ -1,8 +1,8 @@
 -- Counts a partition's consumers by state, for the metrics.
--- ARGV[9…] subscription, generation, … of those whose consumers are counted
--- Returns { waiting, aside, retired, live, given up, all, streams known, how long the oldest of waiting has waited in ms, 0 if none has,
--- dead letters, consumers in quarantine, for how long the oldest deadline has passed in ms, 0 if none has }.
--- O(subscriptions).
+-- ARGV[9…] subscription, generation, … of the consumers to count.
+-- Returns { waiting, aside, retired, live, given up, all, known, waited, dead, quarantined, overdue }. `known` counts
+-- the streams on record, `dead` the dead letters. `waited` is how long the oldest consumer in waiting has waited, in
+-- ms, 0 if there is none. `overdue` is how long ago the oldest deadline passed, in ms, 0 if none has. O(subscriptions).
 local function count(list) return redis.call('ZCARD', P .. list) end
 local all = 0
 for i = A, #ARGV, 2 do all = all + redis.call('SCARD', P .. 'b:' .. ARGV[i] .. ':' .. ARGV[i + 1]) end

@@ -1,14 +1,13 @@
--- What scripts begin with that read or change the list of subscriptions, or that of endpoints in trouble.
+-- This file begins every script that reads or changes the list of subscriptions, or the list of endpoints in trouble.
 --
--- The changes are a zset of "version id" by version, so that a caller that has one of these versions reads what has changed since.
--- A version that is not among them is older than the oldest that is kept, or of a list that was lost. The id of an endpoint is the
--- generation of its subscription.
+-- The changes are a zset of "version id", sorted by version. A caller that has one of these versions reads what has
+-- changed since. Any other version is older than the oldest one in the zset, or is of a list that was lost. The id of
+-- an endpoint is the generation of its subscription.
 
--- changed gives the list a new version, in which what has an id has changed. No version comes twice, not even if the list has
--- lost its latest changes: it is the time in ms, VERSIONS times over, and a number drawn by chance, and lies above every version that the
--- caller has seen. Returns the version. O(log changes).
--- version_key: version of the list  changes_key: the changes  seen: the highest version that the caller has seen
--- drawn: from 0 to below VERSIONS, by chance
+-- changed gives the list a new version, in which the item with this id has changed. It returns the version. A version
+-- is the time in ms, times VERSIONS, plus a random number. It is higher than the last version and every version that
+-- the caller has seen. So no version comes twice, even if the list has lost its latest changes. O(log changes).
+-- `seen` is the highest version that the caller has seen. `drawn` is a random number, from 0 to below VERSIONS.
 local function changed(version_key, changes_key, id, seen, drawn)
   local was = tonumber(redis.call('GET', version_key) or '0')
   local t = redis.call('TIME')
@@ -22,9 +21,8 @@ local function changed(version_key, changes_key, id, seen, drawn)
   return version
 end
 
--- changes_since returns { id, item or "" if it is gone, … } of what has changed in a list since a version, or nil if that is not known.
--- O(changes).
--- list_key: hash id -> item
+-- changes_since returns { id, item, … } of what has changed in a list since a version. The item is "" if it is gone. It
+-- returns nil if the changes since that version are not known. `list_key` names the hash id -> item. O(changes).
 local function changes_since(list_key, changes_key, since)
   if since == '' or redis.call('ZCOUNT', changes_key, since, since) == 0 then return nil end
   local changes, told = {}, {}

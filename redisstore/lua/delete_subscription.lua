@@ -1,12 +1,14 @@
--- Takes a subscription off the list and remembers that no partition was told of it yet. Global; it begins with changed.lua.
--- KEYS[1] hash id -> subscription as JSON  KEYS[2] version of that hash  KEYS[3] hash of backfills under way
--- KEYS[4] zset of changes of the first hash
--- KEYS[5] hash generation -> id of deleted subscriptions that the partitions are yet to be told of
--- KEYS[6] hash generation -> endpoint in trouble  KEYS[7] version of that hash  KEYS[8] zset of changes of that hash
--- ARGV[1] id  ARGV[2] the list's highest version that the caller has seen  ARGV[3] a number from 0 to 2047, drawn by chance
--- ARGV[4] the highest version of KEYS[6] that the caller has seen
--- Returns { version of the list now, { generation, … } }: the generations of that id that the partitions are yet to be told of, one if it
--- was there, and those of calls that were cut short. O(log changes + subscriptions deleted at this moment).
+-- Takes a subscription off the list, and remembers that no partition was told of the deletion yet. Global; it begins
+-- with changed.lua.
+-- KEYS[1] hash id -> subscription as JSON  KEYS[2] version of that hash  KEYS[3] hash of backfills under way.
+-- KEYS[4] zset of changes of the first hash.
+-- KEYS[5] hash generation -> id of deleted subscriptions that some partitions were not told of.
+-- KEYS[6] hash generation -> endpoint in trouble  KEYS[7] version of that hash  KEYS[8] zset of changes of that hash.
+-- ARGV[1] id  ARGV[2] the list's highest version that the caller has seen  ARGV[3] a random number from 0 to 2047.
+-- ARGV[4] the highest version of KEYS[6] that the caller has seen.
+-- Returns { version of the list now, { generation, … } }. The caller must tell the partitions of these generations of
+-- the id. They are the deleted one, if there was one, and any from calls that were cut short.
+-- O(log changes + subscriptions deleted at this moment).
 local there = redis.call('HGET', KEYS[1], ARGV[1])
 if there then
   local generation = cjson.decode(there).generation

@@ -1,16 +1,18 @@
--- A stream is no more: it goes off the record, its own consumers are removed, those that subscribed to it start over should it be
--- made anew. Batches: call again with the returned cursor until it is "0".
--- ARGV[9] path  ARGV[10] first of the record that is no more, in microseconds, or "" for whichever there is
--- ARGV[11] 1 if there may be another stream of that name by now, which is then awaited
--- ARGV[12] 1 if the registry stream will tell of it, too  ARGV[13] 1 if that is awaited for the grace (fsm.Deletion)  ARGV[14] cursor
--- Returns { next cursor, outcome }; nothing happens if the record is another one by now. O(batch + links that one script may read).
+-- Takes in that a stream is gone. It goes off the record and its own consumers are removed. Consumers that subscribed
+-- to it start over if it is made anew. Batches: call again with the returned cursor until it is "0".
+-- ARGV[9] path  ARGV[10] first of the record that is gone, in microseconds, or "" for any record.
+-- ARGV[11] 1 if there may be another stream of that name now; the script then awaits it.
+-- ARGV[12] 1 if the registry stream will report the deletion, too.
+-- ARGV[13] 1 to await the other stream for the grace (fsm.Deletion)  ARGV[14] cursor.
+-- Returns { next cursor, outcome }. Nothing happens if there is another record now.
+-- O(batch + links that one script may read).
 local path, of, cursor = ARGV[A], ARGV[A + 1], ARGV[A + 5]
--- EXPECTED is for how long the registry stream may tell of it, ms. It tells sooner, or not at all: no fact ties what it tells to a
--- request.
+-- EXPECTED is how long the script waits for the registry stream's report, ms. The report comes sooner, or never: no
+-- fact ties it to a request.
 local EXPECTED = 60000
 if cursor == '0' then
-  -- Sent again because its reply was lost: there may be a new stream by now. Consumers that were not visited start over as they are
-  -- loaded.
+  -- The call is repeated because its reply was lost. There may be a new stream now. Consumers that were not visited
+  -- start over when they are loaded.
   if carried_out() then return reply({ '0', outcome() }) end
   if of ~= '' then
     local s = stream_of(path)
@@ -19,7 +21,8 @@ if cursor == '0' then
   note_call()
   drop_stream(path)
   if ARGV[A + 2] == '1' then
-    -- Its first is the stamp, which no record had before: within one microsecond, micros could be that of the old record.
+    -- The field first gets the stamp, which no record had before. Within one microsecond, micros could equal first of
+    -- the old record.
     local stamp, till = next_stamp(), ARGV[A + 4] == '1' and micros + GRACE * 1000 or micros
     put_stream(path, {
       awaited = true, first = stamp, till = till, noted = 0, linked = 0, stamp = stamp, lost = lost_version(), begin = '-1', tail = '',

@@ -1,15 +1,16 @@
--- The events of a stream that an attempt has brought were delivered, or are dead: the consumer goes on behind them.
--- ARGV[9] consumer  ARGV[10] epoch  ARGV[11] wake id  ARGV[12] path  ARGV[13] the position behind the last event
--- ARGV[14] how far the stream goes, as reading it has shown  ARGV[15] the profile to go by from now on  ARGV[16] fsm.Delivered.Within
--- ARGV[17] the dead letter that the events leave, "" if they were delivered  ARGV[18] if nothing was sent, how often the wake was
--- handed out: it counts only if this very attempt is out (fsm.Delivered.Unsent)
+-- Takes in that the events of an attempt were delivered, or are dead. The consumer goes on behind them.
+-- ARGV[9] consumer  ARGV[10] epoch  ARGV[11] wake id  ARGV[12] path  ARGV[13] the position behind the last event.
+-- ARGV[14] how far the stream goes, as reading has shown  ARGV[15] the profile from now on.
+-- ARGV[16] fsm.Delivered.Within  ARGV[17] the dead letter that the events leave, "" if they were delivered.
+-- ARGV[18] if nothing was sent, how often the wake was handed out; otherwise "". Such a report counts only if this
+-- attempt is out (fsm.Delivered.Unsent).
 -- Returns the outcome. O(links of the consumer).
 local c = current(load, ARGV[A], ARGV[A + 1], ARGV[A + 2])
 if not c then
   local again = load(ARGV[A])
   local of = not again and string.match(ARGV[A], '^([^:]*:[^:]*):')
   local next_replay = of and redis.call('HGET', P .. 'c:' .. of, 'replaying')
-  repeated(again or next_replay and load(of .. ':' .. next_replay)) -- that follows the one that the call has ended
+  repeated(again or next_replay and load(of .. ':' .. next_replay)) -- the replay after the one that the call has ended
 elseif ARGV[A + 9] == '' or attempt_out(c, ARGV[A + 9]) then
   local failing, letter = c.failing, ARGV[A + 8]
   delivered(c)

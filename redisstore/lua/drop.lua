@@ -1,6 +1,6 @@
--- Removes some consumers of a subscription that mark_deleted.lua was told of, and then some of its dead letters. Call again until nothing
--- is left.
--- ARGV[9] subscription  ARGV[10] generation
+-- Removes some consumers of a deleted subscription (mark_deleted.lua), and then some of its dead letters. Call again
+-- until nothing is left.
+-- ARGV[9] subscription  ARGV[10] generation.
 -- Returns { how much is left, outcome }. O(links that one script may read).
 local LETTERS_DROPPED = 50
 local sub, gen = ARGV[A], ARGV[A + 1]
@@ -20,7 +20,7 @@ for _, id in ipairs(redis.call('SRANDMEMBER', set, 50)) do
 end
 local left = redis.call('SCARD', set)
 if left == 0 then
-  -- Those of another subscription by the same name came later, so they lie behind.
+  -- Letters of a later subscription with the same id lie behind.
   for _, n in ipairs(letters_of(sub, '-inf', '+inf', LETTERS_DROPPED)) do
     local letter = letter_of(n)
     if letter and letter.g ~= gen then break end
@@ -31,6 +31,6 @@ if left == 0 then
 end
 if left == 0 then
   redis.call('HDEL', P .. 'dropping', gen)
-  redis.call('HDEL', P .. 'asides', gen, gen .. ':replays') -- of those that could not be read
+  redis.call('HDEL', P .. 'asides', gen, gen .. ':replays') -- the counts of asides that could not be read
 end
 return reply({ left, outcome() })

@@ -1,8 +1,8 @@
--- Drops dead letters, those that came last, and their replays with them. So no replay begins of one that is to be dropped, too.
--- ARGV[9] subscription, "" for all  ARGV[10] consumer, "" for all  ARGV[11] first number  ARGV[12] last number
--- ARGV[13] how many are looked at at most
--- Returns { how many it has dropped, 0, how many were looked at, the number of the last of these, 0 for none, outcome }.
--- O(letters looked at).
+-- Drops dead letters and their replays, the latest ones first. So no replay begins of a letter that goes next.
+-- ARGV[9] subscription, "" for all  ARGV[10] consumer, "" for all  ARGV[11] first number  ARGV[12] last number.
+-- ARGV[13] how many letters it looks at, at most.
+-- Returns { dropped, 0, looked at, last, outcome }. `last` is the number of the last letter that it looked at, 0 for
+-- none. O(letters looked at).
 local dropped, sub, id = 0, ARGV[A], ARGV[A + 1]
 local list = P .. (sub == '' and 'dead' or 'dead:' .. sub)
 local numbers = redis.call('ZREVRANGEBYSCORE', list, ARGV[A + 3], ARGV[A + 2], 'LIMIT', 0, ARGV[A + 4])

@@ -1,8 +1,7 @@
 -- Acts on deadlines that have passed.
--- ARGV[9] how many consumers at most  ARGV[10] fsm.Timing.Open, ms
--- Returns { how many were acted on, outcome, 1 if it stopped before the rest because it had read many links }. The same call again is
--- answered with the same attempts.
--- O(log n + consumers due + links that one script may read).
+-- ARGV[9] how many consumers at most  ARGV[10] fsm.Timing.Open, ms.
+-- Returns { how many were acted on, outcome, 1 if it stopped early because it had read many links }. The same call
+-- again returns the same attempts. O(log n + consumers due + links that one script may read).
 local acted, stopped = 0, 0
 
 -- is_away is fsm.Env.Away.
@@ -11,7 +10,8 @@ local function is_away(c)
   return of and (redis.call('HGET', P .. 'c:' .. of, 'hidden') or '0') ~= '0'
 end
 
--- What an earlier run of this call has handed out is handed out again, while its attempts are out: its reply was lost.
+-- If an earlier run of this call has handed out attempts, its reply was lost. They are handed out again while they are
+-- out.
 local before = redis.call('GET', P .. 'n:' .. NONCE)
 if before then
   for id, handed in string.gmatch(before, '(%S+) (%d+)') do
@@ -37,9 +37,9 @@ local function act(id)
   elseif is_dead(c.gen) then
     remove(c, 'subscription_deleted')
   elseif begun[id] then
-    -- load has begun this wake just now: the deadline that has passed was not this wake's.
+    -- The function load has begun this wake just now. The deadline that has passed was of another wake.
   elseif c.hidden > 0 then
-    -- Only upstream's answer ends it (hide.lua): the watcher may not have been able to ask.
+    -- Only an answer of upstream ends the hiding (hide.lua): the watcher may have been unable to ask.
     c.due = now + GRACE
     save(c)
     hidden[#hidden + 1] = c.primary

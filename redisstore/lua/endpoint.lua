@@ -1,26 +1,28 @@
--- What scripts begin with that are about one endpoint, after changed.lua. The functions mirror fsm/endpoint.go.
+-- This file begins every script about one endpoint, after changed.lua. The functions mirror fsm/endpoint.go.
 --
--- An endpoint is kept by the generation of its subscription, unless it is not in trouble, as
---   version until failures next probing probes since refused reason
--- until: when deliveries may begin again, ms, 0 for none; next: when the next probe may begin, ms, 0 for none; probing: 1 while one is
--- out, 0 otherwise; since: when the first delivery failed since the last 2xx, ms, 0 if none has; refused: 1 if the latest was refused for
--- good, 0 otherwise; reason: why it failed, which may have blanks in it.
+-- An endpoint in trouble is kept by the generation of its subscription, as this text:
+--   "version until failures next probing probes since refused reason".
+-- `until` is when deliveries may begin again, ms, 0 for none. `next` is when the next probe may begin, ms, 0 for none.
+-- `probing` is 1 while a probe is out, otherwise 0. `since` is when the first delivery after the last 2xx failed, ms, 0
+-- if none has. `refused` is 1 if the latest failure was a refusal for good, otherwise 0. `reason` says why it failed,
+-- and may have blanks in it.
 --
--- KEYS[1] hash generation -> endpoint in trouble  KEYS[2] version of that hash  KEYS[3] zset of changes of that hash
--- KEYS[4] hash id -> subscription as JSON
--- ARGV[1] now in ms, or -1 for Redis's own clock  ARGV[2] id of the subscription  ARGV[3] its generation
--- ARGV[4] the highest version of KEYS[1] that the caller has seen  ARGV[5] a number from 0 to 2047, drawn by chance
--- ARGV[6…] the script's own
+-- KEYS[1] hash generation -> endpoint in trouble  KEYS[2] version of that hash  KEYS[3] zset of changes of that hash.
+-- KEYS[4] hash id -> subscription as JSON.
+-- ARGV[1] now in ms, or -1 for Redis's own clock  ARGV[2] id of the subscription  ARGV[3] its generation.
+-- ARGV[4] the highest version of KEYS[1] that the caller has seen  ARGV[5] a random number from 0 to 2047.
+-- ARGV[6…] the script's own.
 --
--- They return { version of the list in which the endpoint came on it as it is, or of the list now if it is not on it, until, failures,
--- next, probing, probes, since, refused, reason, now, 1 if the script says yes, otherwise 0 }.
+-- The scripts return { version, until, failures, next, probing, probes, since, refused, reason, now, yes }. `version`
+-- is the version in which the endpoint came on the list as it is. If it is not on the list, `version` is the version of
+-- the list now. `yes` is 1 if the script says yes, otherwise 0.
 local now = tonumber(ARGV[1])
 if now < 0 then
   local t = redis.call('TIME')
   now = tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000)
 end
 
--- endpoint returns what is kept.
+-- endpoint returns the stored endpoint.
 local function endpoint()
   local f, kept = {}, redis.call('HGET', KEYS[1], ARGV[3]) or ''
   for n in string.gmatch(kept, '%d+') do
@@ -38,16 +40,16 @@ local function is_down(e) return e.failures >= DOWN_AFTER end
 
 local function probe_pause(failed) return math.min(PROBE_PAUSE * 2 ^ failed, PROBE_PAUSE_MAX) end
 
--- is_out says whether a probe is out, by its slot.
+-- is_out says whether the probe of this slot is out.
 local function is_out(e, slot) return e.probing == 1 and e.next == slot end
 
--- is_listed says whether the subscription is there: nothing is kept of one that was deleted.
+-- is_listed says whether the subscription is there. Nothing is kept of a deleted subscription.
 local function is_listed()
   local there = redis.call('HGET', KEYS[4], ARGV[2])
   return there and cjson.decode(there).generation == ARGV[3]
 end
 
--- return_probe has a probe be over that did not fail: the next one follows at once, or after a pause if it was sent.
+-- return_probe ends a probe that did not fail. The next one follows at once, or after a pause if this one was sent.
 local function return_probe(e, sent)
   e.probing, e.next = 0, now
   if sent then e.probes, e.next = 0, now + probe_pause(0) end
@@ -60,7 +62,7 @@ local function endpoint_reply(e, yes)
   }
 end
 
--- put_endpoint keeps an endpoint as it is now, if it is in trouble, and returns the reply.
+-- put_endpoint stores an endpoint as it is now if it is in trouble, or else removes it. It returns the reply.
 local function put_endpoint(e, yes)
   e.version = changed(KEYS[2], KEYS[3], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]))
   if e.pause == 0 and e.failures == 0 and e.since == 0 then

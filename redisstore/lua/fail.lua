@@ -1,9 +1,10 @@
--- A delivery attempt failed. What it has brought may step aside.
--- ARGV[9] consumer  ARGV[10] epoch  ARGV[11] wake id  ARGV[12] handed  ARGV[13] least wait asked for, ms
--- ARGV[14] 1 if the endpoint answered 410  ARGV[15] why it failed, in a few words  ARGV[16] the profile to go by from now on
--- ARGV[17] how many events, or bytes, the attempt has brought  ARGV[18] the position behind the last of them  ARGV[19]
--- fsm.Delivered.Within  ARGV[20] how far the stream goes, as reading it has shown; "" if none of it can step aside
--- Returns the outcome; nothing happens unless this very attempt is out. O(1), or O(links) when the consumer is given up or goes on.
+-- Books a failed delivery attempt. The events that it has brought may step aside.
+-- ARGV[9] consumer  ARGV[10] epoch  ARGV[11] wake id  ARGV[12] handed  ARGV[13] the least wait asked for, ms.
+-- ARGV[14] 1 if the endpoint answered 410  ARGV[15] why it failed, in a few words  ARGV[16] the profile from now on.
+-- ARGV[17] how many events, or bytes, the attempt has brought  ARGV[18] the position behind the last of them.
+-- ARGV[19] fsm.Delivered.Within  ARGV[20] how far the stream goes, as reading has shown; "" if nothing can step aside.
+-- Returns the outcome. Nothing happens unless this attempt is out. O(1), or O(links) if the consumer is given up or
+-- events step aside.
 local c = current(load, ARGV[A], ARGV[A + 1], ARGV[A + 2])
 if not c then
   repeated(load(ARGV[A]))

@@ -1,7 +1,9 @@
--- A delivery failed. Global; it begins with changed.lua and endpoint.lua, which says what it gets and returns.
--- ARGV[6] least wait asked for, ms  ARGV[7] slot of the probe that the delivery was, 0 if it was none
--- ARGV[8] 1 if it was refused for good  ARGV[9] 1 if nothing is to follow from it  ARGV[10] why it failed
--- It says yes if the endpoint is down since. Nothing happens if the subscription is gone, or if there is no news in it. O(log changes).
+-- Books a failed delivery. Global; it begins with changed.lua and endpoint.lua, which lists the common arguments and
+-- the reply.
+-- ARGV[6] the least wait asked for, ms  ARGV[7] slot of the probe that the delivery was, 0 if it was none.
+-- ARGV[8] 1 if it was refused for good  ARGV[9] 1 if nothing follows from the failure  ARGV[10] why it failed.
+-- It says yes if the endpoint is down since this failure. Nothing happens if the subscription is gone or the failure is
+-- no news. O(log changes).
 local e, pause, probed, refused = endpoint(), tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
 local till, was_down, out = pause > 0 and now + math.min(pause, RETRY_AFTER_MAX) or 0, is_down(e), is_out(e, probed)
 local counts = refused == 0 and ARGV[9] == '0'

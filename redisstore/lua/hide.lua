@@ -1,12 +1,12 @@
--- Hides the consumers whose primary stream upstream says is gone, until it is observed again, and removes those whose stream has
--- been gone for the grace. Batches: call again with the returned cursor until it is "0".
--- ARGV[9] path  ARGV[10] what is known: 0 once missing, 1 missing anew, 2 missing still (fsm.Absence)  ARGV[11] cursor
+-- Hides the consumers whose primary stream is gone, as upstream says, until the stream is observed again. Removes
+-- consumers whose stream has been gone for the grace. Batches: call again with the returned cursor until it is "0".
+-- ARGV[9] path  ARGV[10] what is known: 0 missing once, 1 missing anew, 2 missing still (fsm.Absence)  ARGV[11] cursor.
 -- Returns { next cursor, outcome }. O(batch + links that one script may read).
 local path, absence = ARGV[A], ARGV[A + 1]
 local next_cursor = visit(P .. 'w:' .. path, ARGV[A + 2], function(id)
   local c = load(id)
   if not c or c.primary ~= path then return end
-  -- A caller that asked once leaves it to the stream's watcher to ask again.
+  -- If the caller asked only once, the stream's watcher has to ask again.
   if absence == '0' then hidden[#hidden + 1] = path end
   if c.hidden == 0 or absence == '1' then
     if c.state == 'waking' then
@@ -15,7 +15,7 @@ local next_cursor = visit(P .. 'w:' .. path, ARGV[A + 2], function(id)
     c.hidden, c.due = now, now + GRACE
     save(c)
   elseif absence == '2' and now >= c.hidden + GRACE then
-    -- Should the stream come back, it is a new one: discovery must not take it for linked.
+    -- If the stream comes back, it is a new one. Discovery must not take it for linked.
     leave_letters(c, 'stream_gone', tail_of(path))
     drop_stream(path)
     remove(c, 'stream_gone')

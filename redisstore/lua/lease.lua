@@ -1,13 +1,13 @@
--- Takes, keeps or gives back the lease of a partition, or only looks at the partition. Every call also sets the partition's fence,
--- so that an incarnation is on record before its first wake, and every replica hears of it.
--- ARGV[9] replica  ARGV[10] how long the lease is for, ms; 0 to give it back, negative to look
--- Returns { 1 if the replica has it now, base of the epochs }. O(1).
+-- Takes, keeps or gives back the lease of a partition, or only looks at the partition. Every call also sets the
+-- partition's fence. So an incarnation is on record before its first wake, and every replica learns of it.
+-- ARGV[9] replica  ARGV[10] how long the lease is for, ms; 0 to give it back, negative to look.
+-- Returns { 1 if the replica has the lease now, base of the epochs }. O(1).
 local replica, ttl = ARGV[A], tonumber(ARGV[A + 1])
 local owner = redis.call('GET', P .. 'lease')
 local base = fence()
 if ttl < 0 then return reply({ owner == replica and 1 or 0, base }) end
 if owner and owner ~= replica then
-  -- A lease that lasts for longer than it can have been taken for is from a server whose clock was ahead.
+  -- If the lease lasts longer than ttl, a server whose clock was ahead has set it.
   if ttl > 0 and redis.call('PTTL', P .. 'lease') > ttl then redis.call('PEXPIRE', P .. 'lease', ttl) end
   return reply({ 0, base })
 end

@@ -1,81 +1,94 @@
--- What every script of a partition begins with (library.go): its arguments, the comparison of offsets, and a consumer's record with
--- the steps that transitions are made of. The functions mirror fsm/steps.go and transitions.go line by line where they share a name.
+-- This file begins every script of a partition (library.go). It has the arguments, the comparison of offsets, a
+-- consumer's record, and the steps that transitions are made of. A function with the same name as one in fsm/steps.go
+-- or transitions.go mirrors it line by line.
 --
--- KEYS[1]  the partition's prefix, e.g. "rv:{17}:". All keys of the partition begin with it, so all share its hash slot.
--- KEYS[2]  never stored either; with it a cluster keeps scripts from a partition that is being moved (keys.go)
--- ARGV[1]  now in ms, or -1 for Redis's own clock
--- ARGV[2]  waking timeout, ms      ARGV[3]  liveness timeout, ms    ARGV[4]  grace of a gone stream, ms
--- ARGV[5]  removal after failures, ms
--- ARGV[6]  the server's incarnation, or "" to ask the server itself; or "?" to ask it in a database that is not new, in which a
---          partition without an incarnation on record has lost it
--- ARGV[7]  nonce that wake ids are made from                        ARGV[8]  jitter, millionths
--- ARGV[9…] the script's own
--- and last, which are taken off: 1 if wakes are not traced, so that those that end with "done" need not be told of; the partition's
--- watermark as the caller has last seen it, 0 if it has not
+-- KEYS[1]  the partition's prefix, such as "rv:{17}:". All keys of the partition begin with it, so they share its hash
+-- slot.
+-- KEYS[2]  never stored, like KEYS[1]. With it, a cluster keeps scripts from a partition that is being moved (keys.go).
+-- ARGV[1]  now in ms, or -1 for Redis's own clock.
+-- ARGV[2]  waking timeout, ms      ARGV[3]  liveness timeout, ms    ARGV[4]  grace of a gone stream, ms.
+-- ARGV[5]  removal after failures, ms.
+-- ARGV[6]  the server's incarnation, or "" to ask the server itself. For "?", the script asks it, too. Then the
+-- database is not new: a partition without an incarnation on record has lost it.
+-- ARGV[7]  nonce that wake ids are made from. It also identifies the call if the call is sent again.
+-- ARGV[8]  jitter, millionths.
+-- ARGV[9…] the script's own.
+-- Two more arguments come last. The first one is 1 if wakes are not traced: outcomes then leave out the wakes that
+-- ended with "done". The second one is the highest watermark of the partition that the caller has seen, 0 if it has
+-- seen none.
 --
--- What a script returns is the first of two items; the other is the watermark now (scripts.go).
+-- A script returns two items: its own reply, and the watermark now (scripts.go).
 --
 -- Keys below the prefix:
---   c:<consumer>    hash    sub gen primary state epoch wake woke attempt handed sent failing retired stalled moved hidden due;
---                           by: the nonce of the last callback that succeeded; error: why the last attempt failed, while
---                           failing is not 0; restarts: the partition's count of restarts that it is up to date with (load), none
---                           is 0;
---                           uncounted: how much of the time since failing does not count, ms, none is 0; parked: since when the next
---                           attempt waits that was handed out and not begun, ms, none is 0; both only while failing is not 0;
---                           failing: fsm.Consumer.FirstFailure, which may lie ahead;
---                           profile: what it goes by that its subscription has set (fsm.Profile), none is that of the webhook spec;
---                           born: the epoch that it was made with, if it was made with a profile;
---                           span: an epoch, and how many events, or bytes, the first attempt has brought that failed in it
---                           (fsm.Consumer.Span); holder: an epoch, and fsm.Consumer.Holder in it: its number, and by whom;
---                           nudged: an epoch, fsm.Consumer.Nudged in it, ms, and "probed" if it is Probed;
---                           again: the epoch in which an attempt was last taken back that may have been sent;
---                           past:<stream>: of one that was given up, the tail at that time;
---                           ends: of an aside, the Tail of its link (fsm.Consumer.IsAside); replay: of one that replays something,
---                           its number; replaying: of the consumer that such an aside is of, the same; replayed: how many replays of
---                           the queue are over, none is 0; letter: the number of the dead letter that it has left as it was
---                           given up (fsm.Consumer.Letter);
---                           since:<stream>: the epoch it was in when a stream that it is linked to was last deleted or made anew
---                           (fsm.Link); since: the latest of these; none is 0
---   l:<consumer>    hash    stream path -> acked offset
---   s:<path>        hash    t: the highest tail noted; r: the partition's count of restarts at the stream's latest one; closed: the tail
---                           at which the stream was seen closed; was: the tail that it had before that latest restart
---   w:<path>        set     consumers that a stream concerns: linked to it, or it is their primary
---   x:<consumer>    set     its asides (fsm.Consumer.IsAside). They are no watchers of their stream
---   asides          hash    generation of a subscription -> how many asides it has, but for those that replay something, which are
---                           counted by the generation and ":replays"; none is 0
---   b:<sub>:<gen>   set     consumers of a subscription, its asides among them
---   watched         zset    stream path -> when it came to be watched (a counter)
---   due             zset    consumer -> deadline, ms
---   waiting, aside  zset    consumer that is waking and not retired -> since when, ms; asides have a list of their own
---   retired, live   zset    consumer that is waking and retired, or live -> since when, ms
---   given_up        zset    consumer that was given up -> when, ms
---   failing, hidden  zset   consumer whose field of that name is not 0 -> the field, ms. What lies ahead is not shown (fsm.Consumer.AsOf)
---   quarantined     hash    consumer that is in quarantine -> why: what is stored of it is not as it should be (quarantine)
---   dropping        hash    generation of a deleted subscription whose consumers are yet to be removed -> subscription
---   a:<gen>         set     nonces of the links that have asked whether a generation is still on the list (link_stream.lua), until it
---                           is deleted; for a while
---   known           hash    stream path -> its record, see stream_of
---   d:<path>        string  how many deletions were dealt with that the registry stream will tell of, less those that it has told of
---                           first; for a minute
---   meta            hash    seq: the counter of watched; floor: the highest epoch of any consumer removed;
---                           restarts: of streams; life (the incarnation), base, mark, at: see fence; stamp, removed: see next_stamp
---                           and drop_stream; deleted: a version of the list without any of the subscriptions whose deletion the
---                           partition was told of
---   letters         hash    number of a dead letter -> since when its endpoint had failed, in ms, 0 if it was the only failure, its
---                           subscription, and what it tells (redisstore.letter)
---   dead, dead:<sub>  zset  number of a dead letter, which is its score, too: of all, of those of one subscription
---   dead_counts     hash    subscription -> how many dead letters it has
---   r:<consumer>    zset    its replay queue (fsm.ReplayStore): numbers of dead letters and spans, which are their scores, too
---   rs:<consumer>   hash    number of a span in the queue -> its fsm.ReplaySpan: from, "," and to
---   replays         zset    consumers whose queue is not empty, all with score 0
---   lease           string  the replica that owns the partition
---   n:<nonce>       string  the nonce of a call, for as long as it may be sent again because its reply was lost (note_call); of due.lua
---                           what it has handed out: consumers, each with the number of its attempt
+--   `c:<consumer>`  hash  a consumer's record. Every record has these fields:
+--       "sub gen primary state epoch wake woke attempt handed sent failing retired stalled moved hidden due".
+--     `by` is the nonce of the last callback that succeeded.
+--     `error` is why the last attempt failed, while failing is not 0.
+--     `failing` is fsm.Consumer.FirstFailure, which may lie ahead.
+--     `restarts` is the partition's count of restarts up to which it is up to date (load), none is 0.
+--     `uncounted` is how much of the time since failing does not count, ms, none is 0.
+--     `parked` is since when an attempt waits that was handed out and not begun, ms, none is 0. It and uncounted are
+--     kept only while failing is not 0.
+--     `profile` is what its subscription has set (fsm.Profile), none is the profile of the webhook spec.
+--     `born` is the epoch that it was made with, if it was made with a profile.
+--     `span` is an epoch, and how many events or bytes the first attempt brought that failed in it (fsm.Consumer.Span).
+--     `holder` is an epoch, and fsm.Consumer.Holder in it: its number, and by whom.
+--     `nudged` is an epoch, fsm.Consumer.Nudged in it, ms, and "probed" if it is Probed.
+--     `again` is the epoch in which an attempt that may have been sent was last taken back.
+--     `past:<stream>` is the stream's tail when the consumer was given up.
+--     `ends` is the Tail of an aside's link (fsm.Consumer.IsAside).
+--     `replay` is the number of what an aside replays. `replaying` is the same number in the record of the aside's
+--     consumer.
+--     `replayed` is how many replays of the queue are over, none is 0.
+--     `letter` is the number of the dead letter that it left when it was given up (fsm.Consumer.Letter).
+--     `since:<stream>` is its epoch when a stream that it is linked to was last deleted or made anew (fsm.Link).
+--     `since` is the latest of these, none is 0.
+--   `l:<consumer>`  hash  stream path -> acked offset.
+--   `s:<path>`  hash  the tail of a stream.
+--     `t` is the highest tail noted. `closed` is the tail at which the stream was seen closed.
+--     `r` is the partition's count of restarts at the stream's latest one. `was` is the tail before that restart.
+--   `w:<path>`  set  consumers that a stream concerns: linked to it, or it is their primary.
+--   `x:<consumer>`  set  its asides (fsm.Consumer.IsAside). Asides do not watch their stream.
+--   `asides`  hash  generation of a subscription -> how many asides it has, none is 0. Asides that replay something
+--   count under the generation and ":replays" instead.
+--   `b:<sub>:<gen>`  set  consumers of a subscription, including its asides.
+--   `watched`  zset  stream path -> when it came to be watched (a counter).
+--   `due`  zset  consumer -> deadline, ms.
+--   `waiting`, `aside`  zset  consumer that is waking and not retired -> since when, ms. Asides are on the second list.
+--   `retired`, `live`  zset  consumer that is waking and retired, or live -> since when, ms.
+--   `given_up`  zset  consumer that was given up -> when, ms.
+--   `failing`, `hidden`  zset  consumer whose field of that name is not 0 -> the field, ms.
+--   What lies ahead is not shown (fsm.Consumer.AsOf).
+--   `quarantined`  hash  consumer in quarantine -> why. Its stored data is not as it should be (quarantine).
+--   `dropping`  hash  generation of a deleted subscription with consumers or dead letters left -> subscription.
+--   `a:<gen>`  set  nonces of links that have asked whether a generation is still on the list (link_stream.lua). It
+--   lasts for a while, or until the generation is deleted.
+--   `known`  hash  stream path -> its record (stream_of).
+--   `d:<path>`  string  how many deletions were dealt with that the registry stream will report. Each deletion that it
+--   reported first counts as -1. The key lasts for a minute.
+--   `meta`  hash  of the partition:
+--     `seq` is the counter of watched. `floor` is the highest epoch of any consumer removed. `restarts` counts restarts
+--     of streams.
+--     `life` (the incarnation), `base`, `mark` and `at`: see fence. `stamp` and `removed`: see next_stamp and
+--     drop_stream.
+--     `deleted` is a version of the list. It has none of the subscriptions whose deletion the partition was told of.
+--   `letters`  hash  number of a dead letter -> since when its endpoint had failed, its subscription, and what it tells
+--   (redisstore.letter). The time is in ms, 0 if it was the only failure.
+--   `dead`, `dead:<sub>`  zset  number of a dead letter, which is also its score: of all, or of one subscription.
+--   `dead_counts`  hash  subscription -> how many dead letters it has.
+--   `r:<consumer>`  zset  its replay queue (fsm.ReplayStore): numbers of dead letters and spans, which are also their
+--   scores.
+--   `rs:<consumer>`  hash  number of a span in the queue -> its fsm.ReplaySpan: from, "," and to.
+--   `replays`  zset  consumers whose queue is not empty, all with score 0.
+--   `lease`  string  the replica that owns the partition.
+--   `n:<nonce>`  string  note of a call, for as long as it may be sent again because its reply was lost (note_call).
+--   For due.lua, it has what the call has handed out: consumers, each with the number of its attempt.
 --
--- Redis makes every function anew for every call, which takes 4 to 11 µs of one by now; Redis Functions would not, but Redis has them
--- from 7.0 on only. So library.go leaves out what a script does not use; it puts the functions that only
--- start_over uses into it, which is rare; and it puts all of them, and the script, into one outer function: Lua looks for a local that a
--- new function uses by a search, but not for one of the outer function's own surroundings.
+-- Redis makes every function anew for every call. Today that takes 4 to 11 µs of a call. Redis Functions would avoid
+-- it, but Redis has them only from 7.0 on. So library.go leaves out functions that a script does not use. It puts
+-- functions that only start_over uses into start_over, which is rarely called. And it puts all functions, and the
+-- script, into one outer function. When Lua makes a function, it must search for each local of the enclosing function
+-- that it uses. It need not search for the locals around that one.
 local P = KEYS[1]
 local now = tonumber(ARGV[1])
 local micros = now * 1000
@@ -84,7 +97,7 @@ if now < 0 then
   micros = tonumber(t[1]) * 1000000 + tonumber(t[2])
   now = math.floor(micros / 1000)
 end
--- Arithmetic takes text for numbers; only few scripts need these.
+-- These stay texts: arithmetic takes them for numbers, and only few scripts need them.
 local WAKING, LIVENESS, GRACE = ARGV[2], ARGV[3], ARGV[4]
 local GC, INCARNATION, NONCE, JITTER = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
 local LASTING = INCARNATION == '?'
@@ -92,13 +105,13 @@ local A = 9
 local SEEN = tonumber(table.remove(ARGV))
 local UNTRACED = table.remove(ARGV) == '1'
 
--- What the script's caller is to do, see fsm.Outcome.
+-- What the caller of the script has to do (fsm.Outcome).
 local wakes, idle, hidden, gone, ended, left, quarantined = {}, {}, {}, {}, {}, {}, {}
 
--- int writes a whole number: tostring() would write large ones as 1.79e+15. Redis takes numbers as they are, in calls and in replies, but
--- in calls it spends more on each than int does. A script writes the same time or epoch several times, so the texts of large numbers are
--- kept. Those of small ones are not: the Lua of the embedded Redis makes a table as long as its largest small index. NUMBERS is the
--- reverse, for what is read.
+-- int writes a whole number as text: tostring() would write large ones as 1.79e+15. Redis takes numbers as they are, in
+-- calls and in replies. But in a call, a number costs Redis more than int does. A script writes the same time or epoch
+-- several times, so int keeps the texts of large numbers. It does not keep texts of small numbers: the Lua of the
+-- embedded Redis makes a table as long as its largest small index. NUMBERS is the reverse of TEXTS, for what is read.
 local TEXTS, NUMBERS = { [0] = '0', '1' }, { ['0'] = 0, ['1'] = 1 }
 local function int(n)
   local text = TEXTS[n]
@@ -116,8 +129,8 @@ local function other(a, b)
   return j and string.sub(a, 1, i) ~= string.sub(b, 1, j) or false
 end
 
--- differ_after is after for two offsets that differ and of which neither is empty or the start, byte by byte. Lua's own < follows the
--- server's locale. What they begin with is mostly the same, and long.
+-- differ_after is after for two offsets that differ. Neither is empty or the start. It compares byte by byte, because
+-- Lua's own < follows the server's locale. The offsets mostly have a long common beginning.
 local function differ_after(a, b)
   local i = 1
   while string.sub(a, i, i + 15) == string.sub(b, i, i + 15) do i = i + 16 end
@@ -134,7 +147,7 @@ local function differ_after(a, b)
   end
 end
 
--- after says whether offset a lies beyond b. Scripts ask it of the same two again and again.
+-- after says whether offset a lies beyond b. Scripts ask this about the same two offsets again and again.
 local last_a, last_b, last
 local function after(a, b)
   if a == '' or a == b or a == '-1' then return false end
@@ -150,7 +163,8 @@ local function retry_delay(n)
   return math.floor(base + span * JITTER / JITTER_SPAN)
 end
 
--- incarnation is the server's run_id: one that was restarted or promoted has another. It is "-" if the server does not tell.
+-- incarnation is the server's run_id, which changes with a restart or a promotion. It is "-" if the server does not
+-- tell.
 local function incarnation()
   if INCARNATION == '' or INCARNATION == '?' then
     local info = redis.call('INFO', 'server')
@@ -160,8 +174,8 @@ local function incarnation()
   return INCARNATION
 end
 
--- batch takes some more of a set or a hash, with SSCAN or HSCAN. Only the server that a cursor is from understands it, so it
--- carries the server's incarnation; on another server the walk begins again.
+-- batch takes some more items of a set or a hash, with SSCAN or HSCAN. A cursor is valid only on the server that made
+-- it, so it carries the server's incarnation. On another server the walk begins again.
 local function batch(scan, key, cursor, count)
   local at, from = string.match(cursor, '^(%d+)@(.+)$')
   if not from or from ~= incarnation() then at = '0' end
@@ -170,25 +184,25 @@ local function batch(scan, key, cursor, count)
   return found
 end
 
--- ABANDONED, ms: if no replica has taken a lease for this long, no replica that remembers the watermark is left. It is longer than
--- a lease and a restart take. A caller that remembers nothing has nothing else to go by.
+-- ABANDONED, ms: if no replica has taken a lease for this long, no replica is left that remembers the watermark. It is
+-- longer than a lease and a restart take. A caller that remembers nothing has no other sign.
 local ABANDONED = 60000
 
--- touched is true once this call has begun a wake, made or removed a consumer, or noted a tail: other replicas act on these. The
--- watermark then rises, so that a caller that has seen it knows when it is lost. The rest comes again by its deadline, or is
--- delivered again.
+-- touched is true once this call has begun a wake, made or removed a consumer, or noted a tail: other replicas act on
+-- these. The watermark then rises. So a caller that has seen the watermark knows when it is lost. Other changes come
+-- again with their deadline, or are delivered again.
 local touched, mark, lost = false, SEEN, false
 
--- meta reads of the partition what most calls need.
+-- meta reads the fields of the partition's meta that most calls need.
 local meta_read
 local function meta()
   if not meta_read then meta_read = redis.call('HMGET', P .. 'meta', 'life', 'base', 'mark', 'restarts') end
   return meta_read
 end
 
--- fence returns what new epochs lie above (fsm.Fence). It begins an incarnation if the partition may have lost its latest changes: the
--- server has another incarnation, its watermark lies below the one that the caller has seen, or no replica that has seen it is
--- left.
+-- fence returns the base that new epochs lie above (fsm.Fence). It begins an incarnation if the partition may have lost
+-- its latest changes. There are three signs. The server has another incarnation, or the watermark is lower than what
+-- the caller has seen. Or no replica is left that has seen the watermark.
 local fenced
 local function fence()
   if fenced then return fenced end
@@ -199,7 +213,7 @@ local function fence()
   lost = lost or SEEN > mark or at and now - at > ABANDONED
   if lost or incarnation() ~= recorded then
     if lost or recorded or LASTING then base = math.max(base + LEAST_EPOCHS, now * EPOCHS) end
-    -- The other callers have seen less than this one, or little more: they must not all find the same loss.
+    -- The other callers have seen less than this one, or little more. They must not all find the same loss.
     mark = lost and math.max(mark, seen) + 1000000 or math.max(mark, 1)
     redis.call('HSET', P .. 'meta', 'life', incarnation(), 'base', base, 'mark', mark, 'at', now)
   end
@@ -207,7 +221,7 @@ local function fence()
   return base
 end
 
--- watermark is what the caller is to remember. It rises with each call that has changed something.
+-- watermark returns what the caller must remember. It rises with each call that has touched something.
 local function watermark()
   if touched then
     mark = redis.call('HINCRBY', P .. 'meta', 'mark', '1')
@@ -219,7 +233,8 @@ local function watermark()
   return mark
 end
 
--- tails are those that were read or set, closed the tails at which streams were seen closed, of those that were read.
+-- tails are the tails that were read or set. For streams that were read, closed has the tail at which each was seen
+-- closed.
 local tails, closed = {}, {}
 local function tail_of(path)
   if not tails[path] then
@@ -229,7 +244,7 @@ local function tail_of(path)
   return tails[path]
 end
 
--- is_closed says whether a stream was seen closed at the tail noted.
+-- is_closed says whether a stream was seen closed at its noted tail.
 local function is_closed(path)
   local tail = tail_of(path)
   return tail ~= '' and closed[path] == tail
@@ -247,7 +262,7 @@ local function set_noted(path, tail, ends)
   tails[path], closed[path] = tail, ends and tail
 end
 
--- old_tails are the tails that streams had which this call has found to be no more.
+-- old_tails are the old tails of streams that this call has found to be gone.
 local old_tails
 local function note_old_tail(path) old_tails = { [path] = tail_of(path) } end
 
@@ -260,7 +275,7 @@ end
 -- ends_before says whether an offset lies beyond the end of a closed stream (fsm.Noted.EndsBefore).
 local function ends_before(path, offset) return is_closed(path) and after(offset, tail_of(path)) end
 
--- begin_at returns where a consumer begins that is to begin at an offset (fsm.Noted.Begin).
+-- begin_at returns where a consumer begins that asked for an offset (fsm.Noted.Begin).
 local function begin_at(path, offset) return ends_before(path, offset) and tail_of(path) or offset end
 
 -- note_tail notes a tail that a caller has shown, and whether the stream is closed there (fsm.Noted.Raised).
@@ -271,12 +286,13 @@ local function note_tail(path, tail, ends)
   end
 end
 
--- in_chunks calls f with the items of a list, so many of them at a time that unpack takes them.
+-- in_chunks calls f with the items of a list, in chunks that unpack can take.
 local function in_chunks(list, f)
   for i = 1, #list, 1000 do f(unpack(list, i, math.min(i + 999, #list))) end
 end
 
--- watch notes that streams concern a consumer. The numbers of those that were watched before are left out.
+-- watch notes that streams concern a consumer. Streams that were watched before keep their numbers; the new numbers are
+-- skipped.
 local function watch(paths, id)
   local seq = redis.call('HINCRBY', P .. 'meta', 'seq', #paths) - #paths
   local numbered = {}
@@ -287,7 +303,7 @@ local function watch(paths, id)
   in_chunks(numbered, function(...) redis.call('ZADD', P .. 'watched', 'NX', ...) end)
 end
 
--- unwatch is the reverse. Streams that concern no consumer any more are forgotten.
+-- unwatch is the reverse of watch. It forgets streams that no longer concern any consumer.
 local function unwatch(paths, id)
   local unwatched, keys = {}, {}
   for _, path in ipairs(paths) do
@@ -301,27 +317,28 @@ local function unwatch(paths, id)
   in_chunks(keys, function(...) redis.call('DEL', ...) end)
 end
 
--- next_stamp moves the partition's stamp. It is a time, in microseconds, so that a store that has lost its latest changes gives no
--- stamp a second time.
+-- next_stamp moves the partition's stamp. The stamp is a time, in microseconds. So a store that has lost its latest
+-- changes does not give a stamp twice.
 local function next_stamp()
   local stamp = math.max(micros, tonumber(redis.call('HGET', P .. 'meta', 'stamp') or '0') + 1)
   redis.call('HSET', P .. 'meta', 'stamp', int(stamp))
   return stamp
 end
 
--- removed_stamp is the stamp of what is not on record: that of the latest removal in the partition.
+-- removed_stamp is the stamp of streams that are not on record: the stamp of the partition's latest removal.
 local function removed_stamp() return tonumber(redis.call('HGET', P .. 'meta', 'removed') or '0') end
 
--- lost_version is the latest version of the list of subscriptions at which the partition may have lost its latest changes (fsm.Stream,
--- Lost). Versions are times (changed.lua), and so are the fences of the server's incarnations.
+-- lost_version is the latest version of the list of subscriptions at which the partition may have lost its latest
+-- changes (fsm.Stream.Lost). Versions are times (changed.lua), and so are the fences of the server's incarnations.
 local function lost_version()
   local base = fence()
   return base > 0 and (math.floor(base / EPOCHS) + CLOCK_SKEW) * VERSIONS or 0
 end
 
--- stream_of reads a stream's record (fsm.Stream), or returns nil if there is none. It is stored as
+-- stream_of reads a stream's record (fsm.Stream), or returns nil if there is none. The record is stored as
 --   first,noted,linked,stamp,till,lost,begin,tail,nonce
--- after a "?" while the stream is awaited: times in microseconds; nonce: that of the call that linked it last.
+-- with a "?" in front while the stream is awaited. Times are in microseconds. The nonce is the nonce of the call that
+-- linked the stream last.
 local function stream_of(path)
   local raw = redis.call('HGET', P .. 'known', path)
   if not raw then return nil end
@@ -342,16 +359,16 @@ local function put_stream(path, s)
   }, ','))
 end
 
--- drop_stream takes a stream off the record, if it is on it. An answer of upstream that was asked for before does not count any
--- more.
+-- drop_stream takes a stream off the record, if it is there. An answer of upstream that was asked for before does not
+-- count any more.
 local function drop_stream(path)
   touched = true
   redis.call('HDEL', P .. 'known', path)
   redis.call('HSET', P .. 'meta', 'removed', int(next_stamp()))
 end
 
--- renew_stream renews the record of a stream that was made anew: earlier answers of upstream, and earlier writes to it, do not
--- count any more.
+-- renew_stream renews the record of a stream that was made anew. Earlier answers of upstream, and earlier writes to the
+-- stream, do not count any more.
 local function renew_stream(path)
   local s = stream_of(path)
   if s then
@@ -361,24 +378,26 @@ local function renew_stream(path)
   end
 end
 
--- stream_reply is what scripts return of a record: { record or "", removed stamp, lost version }.
+-- stream_reply is what scripts return about a record: { record or "", removed stamp, lost version }.
 local function stream_reply(path)
   return { redis.call('HGET', P .. 'known', path) or '', int(removed_stamp()), int(lost_version()) }
 end
 
--- is_dead says of a consumer's generation whether its subscription was deleted: the consumer is gone, but is yet to be removed.
+-- is_dead says whether the subscription of a consumer's generation was deleted. The consumer is then gone, even if it
+-- is not removed yet.
 local function is_dead(gen) return redis.call('HEXISTS', P .. 'dropping', gen) == 1 end
 
--- aside_of returns the id of the consumer that an aside is of, or nil for any other consumer (fsm.AsideOf).
+-- aside_of returns the id of an aside's consumer, or nil for any other consumer (fsm.AsideOf).
 local function aside_of(c) return string.match(c.id, '^([^:]*:[^:]*):') end
 
--- place_of names the list that a consumer is on. Those that are idle are on none.
+-- place_of names the list that a consumer is on. An idle consumer is on none.
 local function place_of(c)
   if c.state == 'waking' then return c.retired == 1 and 'retired' or aside_of(c) and 'aside' or 'waiting' end
   return (c.state == 'live' or c.state == 'given_up') and c.state or nil
 end
 
--- restarts counts the streams of the partition that were made anew or deleted and had too many consumers for one script.
+-- restarts counts the partition's streams that were made anew or deleted while they had too many consumers for one
+-- script.
 local restarted
 local function restarts()
   if not restarted then
@@ -387,48 +406,50 @@ local function restarts()
   return restarted
 end
 
--- count_restart notes that a stream was restarted: until a consumer of it is visited, it counts as one of the old stream. A second
--- deletion finds no tail: then that of the first is still the one of those that were not visited.
+-- count_restart notes that a stream was restarted. Until a consumer of it is visited, it counts as a consumer of the
+-- old stream. A second deletion finds no tail. Then the old tail is still right for consumers that were not visited
+-- since the first one.
 local function count_restart(path)
   restarted = redis.call('HINCRBY', P .. 'meta', 'restarts', 1)
   redis.call('HSET', P .. 's:' .. path, 'r', restarted)
   if old_tails[path] ~= '' then redis.call('HSET', P .. 's:' .. path, 'was', old_tails[path]) end
 end
 
--- visited returns the restart that a consumer was last visited at, and is_former says whether a stream was made anew or deleted since.
+-- visited returns the restart at which a consumer was last visited. Function is_former says whether a stream was made
+-- anew or deleted since.
 local function visited(id) return tonumber(redis.call('HGET', P .. 'c:' .. id, 'restarts') or '0') end
 local function is_former(path, seen) return tonumber(redis.call('HGET', P .. 's:' .. path, 'r') or '0') > seen end
 
--- LINKS_READ is how many links a script reads before it leaves the rest of its consumers to the next call. One consumer has no more of
--- them than REVEILLE_MAX_STREAMS_PER_CONSUMER; reading that many and changing them takes some 3 ms.
+-- LINKS_READ is how many links a script reads before it leaves its other consumers to the next call. A consumer has at
+-- most REVEILLE_MAX_STREAMS_PER_CONSUMER links. To read and change that many takes some 3 ms.
 local LINKS_READ = 1000
 local links_read = 0
 
--- size_of is how many items a set or a hash has, 0 if it is of another type.
+-- size_of returns how many items a set or a hash has, 0 if it has another type.
 local function size_of(command, key)
   local n = redis.pcall(command, key)
   return type(n) == 'number' and n or 0
 end
 
--- can_read says whether a consumer is still for this call.
+-- can_read says whether this call may still read a consumer.
 local function can_read(id) return links_read == 0 or links_read + size_of('HLEN', P .. 'l:' .. id) <= LINKS_READ end
 
--- members returns those of a set in their order: dead letters are numbered by it.
+-- members returns the members of a set, sorted: dead letters are numbered in this order.
 local function members(set)
   local ids = redis.call('SMEMBERS', set)
   table.sort(ids)
   return ids
 end
 
--- unlist takes consumers off all lists that they are on by what they wait for.
+-- unlist takes consumers off the lists that depend on what a consumer waits for.
 local function unlist(...)
   for _, list in ipairs({ 'due', 'waiting', 'aside', 'retired', 'live', 'given_up', 'failing', 'hidden' }) do
     redis.call('ZREM', P .. list, ...)
   end
 end
 
--- quarantine takes a consumer off all lists whose record cannot be read, or leads to an error, so that it stops no other. It keeps its
--- record, and why it is there, in 200 bytes: resume.lua looks at it again.
+-- quarantine takes a consumer off all lists, because its record cannot be read or leads to an error. So the consumer
+-- stops no other. Its record stays, with the reason in up to 200 bytes: resume.lua looks at it again.
 local function quarantine(id, why)
   why = string.sub(why, 1, 200)
   unlist(id)
@@ -437,7 +458,8 @@ end
 
 local function is_quarantined(id) return redis.call('HEXISTS', P .. 'quarantined', id) == 1 end
 
--- is_of_record says whether an error comes of what is stored. Any other is of the server, such as that it has no memory left.
+-- is_of_record says whether an error comes from stored data. Any other error comes from the server, such as a lack of
+-- memory.
 local function is_of_record(why)
   for _, part in ipairs({ 'attempt to ', 'bad argument', 'WRONGTYPE', 'not an integer', 'not a valid float', 'no number in' }) do
     if string.find(why, part, 1, true) then return true end
@@ -445,8 +467,8 @@ local function is_of_record(why)
   return false
 end
 
--- apart calls f for one of several consumers, so that what is wrong with that one harms no other. What f has asked for before the error
--- is not asked for: it is not stored.
+-- apart calls f for one of several consumers, so that an error with this one harms no other. If f fails, the wakes that
+-- it has asked for are dropped, because they are not stored.
 local function apart(f, id, ...)
   local asked = #wakes
   local ok, result = pcall(f, id, ...)
@@ -457,9 +479,9 @@ local function apart(f, id, ...)
   quarantine(id, why)
 end
 
--- visit calls f with a batch of the consumers in a set, and returns the cursor for the next call, "0" if there is none. If a call
--- stops because of the links it has read, the next one begins with the same batch: f must then find little left to do for the
--- consumers that it has seen. Size is how many the set has, if that is known.
+-- visit calls f with a batch of the consumers in a set. It returns the cursor for the next call, "0" if there is none.
+-- If a call stops because of the links it has read, the next one begins with the same batch. So f must find little left
+-- to do for consumers that it has seen. The argument size is how many the set has, if that is known.
 local function visit(set, cursor, f, size)
   local scan
   if string.sub(cursor, 1, 1) == '0' and (size or redis.call('SCARD', set)) <= 50 then
@@ -474,14 +496,15 @@ local function visit(set, cursor, f, size)
   return scan[1]
 end
 
--- RECORD are the fields of a consumer's record that scripts read; save writes those from the fifth on. A script reads the fields
--- that few scripts need by itself: each field costs.
+-- RECORD are the fields of a consumer's record that scripts read. The function save writes the fields from the fifth
+-- on. Each field costs, so a script that needs a rare field reads it by itself.
 local RECORD = {
   'sub', 'gen', 'primary', 'profile', 'state', 'wake', 'by',
   'epoch', 'woke', 'attempt', 'handed', 'sent', 'failing', 'retired', 'stalled', 'moved', 'hidden', 'due', 'since',
 }
 
--- wrong names the field of a record that is not as it should be. Numbers are exact up to MOST, texts have at most LONGEST bytes.
+-- wrong names the field of a record that is not as it should be. Numbers are exact up to MOST, and texts have at most
+-- LONGEST bytes.
 local MOST, LONGEST = 2 ^ 53, 8192
 local function wrong(r, known_state)
   for i = 1, 7 do
@@ -495,8 +518,9 @@ local function wrong(r, known_state)
   return 'since'
 end
 
--- record returns a consumer's record, or nil if there is none, or it cannot be read: then the consumer is in quarantine. Field was has it
--- as it is stored, in the order of RECORD. The fields are named twice, in RECORD and here: a loop over RECORD takes 1 µs more.
+-- record returns a consumer's record, or nil if there is none. It also returns nil if the record cannot be read, and
+-- puts the consumer in quarantine. Field was has the record as it is stored, in the order of RECORD. The fields are
+-- named twice, in RECORD and here, because a loop over RECORD takes 1 µs more.
 local function record(id)
   local r = redis.call('HMGET', P .. 'c:' .. id, unpack(RECORD))
   if not r[1] and not r[2] and not r[5] and not r[8] then return nil end
@@ -526,7 +550,7 @@ local function record(id)
   return c
 end
 
--- links returns the consumer's links: path -> { acked, tail }. They are read once. The tail of an aside is its end.
+-- links returns the consumer's links: path -> { acked, tail }. It reads them once. The tail of an aside is its end.
 local function links(c)
   if not c.links then
     c.links = {}
@@ -578,15 +602,16 @@ local function save(c)
   end
 end
 
--- count_asides counts asides of a subscription in or out, and those that replay something by themselves.
+-- count_asides adds to the counts of a subscription's asides. Asides that replay something have a count of their own.
 local function count_asides(gen, asides, replays)
   for field, n in pairs({ [gen] = asides, [gen .. ':replays'] = replays }) do
     if n ~= 0 and redis.call('HINCRBY', P .. 'asides', field, n) == 0 then redis.call('HDEL', P .. 'asides', field) end
   end
 end
 
--- create makes a consumer. epoch is the highest that an earlier consumer of the same id may have had; profile is as in a record. What
--- aside has of a consumer that is one: of, its consumer's id, born, ends, and replay, the number of what it replays, if it does.
+-- create makes a consumer. The epoch is the highest that an earlier consumer of the same id may have had. The profile
+-- is as in a record. For an aside, the table aside has the id of its consumer (of), born and ends. If it replays
+-- something, the table also has its number (replay).
 local function create(sub, gen, id, primary, acked, epoch, profile, aside)
   touched = true
   local c = {
@@ -611,14 +636,15 @@ local function create(sub, gen, id, primary, acked, epoch, profile, aside)
   return c
 end
 
--- over notes that the wake that a consumer is in is over (fsm.WakeEnd).
+-- over notes that the wake of a consumer is over (fsm.WakeEnd).
 local function over(c, cause)
   if c.state == 'waking' or c.state == 'live' then
     ended[#ended + 1] = { c.id, c.sub, c.primary, c.epoch, c.wake, c.woke, cause }
   end
 end
 
--- is_gone notes that a consumer is gone for a cause (fsm.GoneCause), unless that was known. Of an aside only its wake is noted.
+-- is_gone notes that a consumer is gone for a cause (fsm.GoneCause), unless it was given up before. For an aside, it
+-- only notes that its wake is over.
 local function is_gone(c, cause)
   if c.state == 'given_up' then return end
   over(c, 'removed')
@@ -627,17 +653,17 @@ local function is_gone(c, cause)
   gone[#gone + 1] = { c.sub, c.gen, c.id, c.primary, l and l.acked or '', cause }
 end
 
--- floor is the highest epoch of any consumer removed.
+-- floor is the highest epoch of all removed consumers.
 local function floor() return tonumber(redis.call('HGET', P .. 'meta', 'floor') or '0') end
 
--- remove ends a consumer for a cause, and its asides with it. Should one of the same id come again, its epochs go on above those of
--- this one. O(links + asides), and an aside counts as a link: a script sees to little else beside a consumer that has many.
+-- remove ends a consumer for a cause, and its asides with it. If a consumer with the same id comes again, its epochs
+-- are higher. O(links + asides). An aside counts as a link: beside a consumer that has many, a script does little else.
 local function remove(c, cause)
   touched = true
   is_gone(c, cause)
   local ids, epoch, of = { c.id }, c.epoch, aside_of(c)
   local replays = of and redis.call('HEXISTS', P .. 'c:' .. c.id, 'replay')
-  if not of then -- what replays for a consumer may be gone before it, with its stream
+  if not of then -- the aside that replays for it may have gone first, with the stream
     local n = redis.call('HGET', P .. 'c:' .. c.id, 'replaying')
     replays = n and redis.call('SISMEMBER', P .. 'x:' .. c.id, c.id .. ':' .. n) or 0
   end
@@ -653,7 +679,7 @@ local function remove(c, cause)
       local r = redis.call('HMGET', P .. 'c:' .. id, 'state', 'epoch', 'wake', 'woke')
       if tonumber(r[2] or '') and r[3] and tonumber(r[4] or '') then
         over({ id = id, sub = c.sub, primary = c.primary, state = r[1], epoch = r[2], wake = r[3], woke = r[4] }, 'removed')
-      else -- it cannot be read, and goes all the same
+      else -- it cannot be read, and is removed all the same
         r[2] = '0'
       end
       ids[#ids + 1], epoch = id, math.max(epoch, tonumber(r[2]))
@@ -675,7 +701,7 @@ local function remove(c, cause)
   if epoch > floor() then redis.call('HSET', P .. 'meta', 'floor', epoch) end
 end
 
--- ahead is fsm.Offset.Ahead.
+-- ahead mirrors fsm.Offset.Ahead.
 local function ahead(offset, acked) return after(offset, acked) or other(offset, acked) end
 
 local function pending(c)
@@ -685,7 +711,7 @@ local function pending(c)
   return false
 end
 
--- streams is the flat list path, acked, tail, … of a consumer's links.
+-- streams returns the flat list path, acked, tail, … of a consumer's links.
 local function streams(c)
   local s = {}
   for path, l in pairs(links(c)) do
@@ -696,16 +722,16 @@ local function streams(c)
   return s
 end
 
--- new_wake_id is that of a wake that this call begins.
+-- new_wake_id returns the id of a wake that this call begins.
 local function new_wake_id(c) return 'w_' .. string.sub(redis.sha1hex(NONCE .. c.id), 1, 20) end
 
--- begun are the consumers whose wake this run of the call has begun.
+-- begun are the consumers whose wakes this run of the call has begun.
 local begun = {}
 local function begin(c)
   touched = true
   begun[c.id] = true
   local base = fence()
-  -- A server that does not tell its incarnation may have lost what another caller has seen: epochs follow its clock.
+  -- A server that does not tell its incarnation may have lost what another caller has seen. So epochs follow its clock.
   if incarnation() == '-' then base = math.max(base, now * EPOCHS) end
   c.epoch = math.max(c.epoch, base) + 1
   c.wake = new_wake_id(c)
@@ -713,8 +739,8 @@ local function begin(c)
   c.woke = now
 end
 
--- profile_of returns what the profile of a consumer says, if it has one: how long an attempt may be out, whether failures never give it
--- up, and the delays between attempts, all in ms (fsm.Profile).
+-- profile_of returns what a consumer's profile says. It is how long an attempt may be out, whether failures never give
+-- the consumer up, and the delays between attempts. Times are in ms (fsm.Profile).
 local function profile_of(c)
   local numbers = {}
   for n in string.gmatch(c.profile, '%d+') do numbers[#numbers + 1] = tonumber(n) end
@@ -723,13 +749,14 @@ local function profile_of(c)
   return attempt, lasting, numbers
 end
 
--- patience is how long an attempt of a consumer may be out.
+-- patience returns how long an attempt of a consumer may be out.
 local function patience(c)
   local attempt = c.profile and profile_of(c) or 0
   return attempt > 0 and attempt or tonumber(WAKING)
 end
 
--- take_back has an attempt that is out and was not reported be made again, where only reported failures count.
+-- take_back takes back an attempt that is out and was not reported, so that it is made again. It does so only if the
+-- profile counts only reported failures.
 local function take_back(c)
   if c.sent == 0 or not c.profile then return end
   local _, _, delays = profile_of(c)
@@ -738,7 +765,7 @@ local function take_back(c)
   redis.call('HSET', P .. 'c:' .. c.id, 'again', int(c.epoch))
 end
 
--- nudged_of returns fsm.Consumer.Nudged, 0 if it is zero, and whether the consumer is fsm.Consumer.Probed.
+-- nudged_of returns fsm.Consumer.Nudged, 0 if it is zero. It also returns whether the consumer is fsm.Consumer.Probed.
 local function nudged_of(c)
   local epoch, at, by = string.match(redis.call('HGET', P .. 'c:' .. c.id, 'nudged') or '', '^(%d+) (%d+)(.*)$')
   if tonumber(epoch) ~= c.epoch then return 0, false end
@@ -753,7 +780,7 @@ local function set_nudged(c, at, probed)
   end
 end
 
--- waits says whether the next attempt of a consumer's wake is to be made later.
+-- waits says whether the next attempt of a consumer's wake is due later.
 local function waits(c)
   return c.state == 'waking' and c.sent == 0 and c.retired == 0 and c.hidden == 0 and c.due > now
 end
@@ -773,19 +800,20 @@ local function ask_for_attempt(c)
   }
 end
 
--- uncount takes the time since a moment, in which no attempt could be made, out of the failure clock. What lies before the first failure
--- is not in it.
+-- uncount takes the time since a moment out of the failure clock, because no attempt could be made in it. The clock does
+-- not hold what lies before the first failure.
 local function uncount(c, since)
   if c.failing > 0 and since > 0 then c.uncounted = c.uncounted + math.max(0, now - math.max(since, c.failing)) end
 end
 
--- uncount_unattempted takes the time out of the failure clock since the next attempt is due, or was parked.
+-- uncount_unattempted takes the time since the next attempt was due, or was parked, out of the failure clock.
 local function uncount_unattempted(c)
   uncount(c, c.parked > 0 and c.parked or c.due)
   c.parked = 0
 end
 
--- begin_anew makes a wake that may be lost a new one. The delivery of a push is still the same: its attempts count on.
+-- begin_anew replaces a wake that may be lost by a new one. A push is still the same delivery, so its attempts count
+-- on.
 local function begin_anew(c)
   local was, attempt, kept = c.epoch, c.attempt, redis.call('HGET', P .. 'c:' .. c.id, 'span') or ''
   begin(c)
@@ -805,8 +833,9 @@ local function hand_out(c)
   ask_for_attempt(c)
 end
 
--- repeated says whether this very call was carried out before, by an earlier run: it began the consumer's wake, or was the last
--- callback to succeed. Its reply was lost, and the client has sent it again. What the reply asked for is asked for again.
+-- repeated says whether an earlier run carried out this very call. Then the call began the consumer's wake, or was the
+-- last callback to succeed. Its reply was lost, and the client has sent it again. So repeated asks again for what the
+-- reply asked for.
 local function repeated(c)
   if not c or begun[c.id] then return false end
   if c.wake ~= new_wake_id(c) then return c.by == NONCE end
@@ -814,13 +843,13 @@ local function repeated(c)
   return true
 end
 
--- carried_out says whether this very call was carried out before, by an earlier run that called note_call. REPEATED is how long clients
--- may repeat a call, ms: longer than one may take (connect.go).
+-- carried_out says whether an earlier run that called note_call carried out this very call. REPEATED is how long
+-- clients may repeat a call, ms. That is longer than a call may take (connect.go).
 local REPEATED = 15000
 local function carried_out() return redis.call('EXISTS', P .. 'n:' .. NONCE) == 1 end
 local function note_call() redis.call('SET', P .. 'n:' .. NONCE, '', 'PX', REPEATED) end
 
--- wake_if_pending wakes an idle consumer that has work. has_work spares it a look at all the links.
+-- wake_if_pending wakes an idle consumer that has work. If has_work is true, it need not look at all the links.
 local function wake_if_pending(c, has_work)
   if c.state ~= 'idle' then return end
   c.due = 0
@@ -832,7 +861,7 @@ local function wake_if_pending(c, has_work)
   c.state, c.begun = 'waking', true
   uncount(c, c.failing) -- rest_idle takes back what counted before
   begin(c)
-  if c.retired == 1 then return end -- nothing but a resumption ends that
+  if c.retired == 1 then return end -- only a resumption ends that
   if c.stalled >= STALL_LIMIT then
     c.due = now + retry_delay(c.stalled - STALL_LIMIT + 1)
   else
@@ -840,7 +869,7 @@ local function wake_if_pending(c, has_work)
   end
 end
 
--- rest_idle has a consumer rest, and the failure clock with it.
+-- rest_idle makes a consumer idle, and stops the failure clock.
 local function rest_idle(c)
   if c.state == 'waking' and c.failing > 0 then
     uncount(c, c.parked)
@@ -857,13 +886,13 @@ local function rest(c)
   wake_if_pending(c)
 end
 
--- came_idle notes the streams of a consumer that has come to rest.
+-- came_idle notes the streams of a consumer that has become idle.
 local function came_idle(c)
   for path in pairs(links(c)) do idle[#idle + 1] = path end
 end
 
--- finished ends the wake that a consumer is in, if it is in one, wakes it again if work is pending, and saves it. An aside without any is
--- removed.
+-- finished ends the wake of a consumer, if it is in one. It wakes the consumer again if work is pending, and saves it.
+-- An aside without pending work is removed.
 local function finished(c)
   if c.state == 'idle' then
     wake_if_pending(c)
@@ -881,7 +910,7 @@ end
 -- moves says whether an ack moves a link forward.
 local function moves(l, to) return ahead(to, l.acked) and not other(to, l.tail) end
 
--- ack counts only in a wake that began after the stream's present incarnation came to be (start_over).
+-- ack counts only in a wake that began after the stream's present incarnation came into being (start_over).
 local function ack(c, path, to)
   local l = links(c)[path]
   if l and moves(l, to) then
@@ -893,7 +922,7 @@ local function ack(c, path, to)
   end
 end
 
--- behind is the position behind what an attempt has brought (fsm.Consumer.behind).
+-- behind returns the position behind what an attempt has brought (fsm.Consumer.behind).
 local function behind(c, to, within)
   local ends = aside_of(c) and links(c)[c.primary].tail
   if ends and not after(to, ends) then return to end
@@ -901,7 +930,7 @@ local function behind(c, to, within)
   return redis.call('HGET', P .. 'c:' .. c.id, 'again') == int(c.epoch) and within or to
 end
 
--- note notes a tail that a consumer has come upon in its reading. That of an aside is its end.
+-- note notes a tail that a consumer has found by reading. The tail of an aside is its end, and does not change.
 local function note(c, path, tail)
   local l = links(c)[path]
   if l and not aside_of(c) then
@@ -935,8 +964,9 @@ local function show(c)
   end
 end
 
--- keep_letters keeps dead letters of a consumer's subscription: of each, since when deliveries had failed, a text, and what it tells
--- (redisstore.letter). Returns the number of the first. O(letters).
+-- keep_letters stores dead letters of a consumer's subscription. The list letters has two items for each: since when
+-- deliveries had failed, as a text, and what it tells (redisstore.letter). It returns the number of the first.
+-- O(letters).
 local function keep_letters(c, letters)
   local first, n = next_stamp(), #letters / 2
   if n > 1 then redis.call('HSET', P .. 'meta', 'stamp', int(first + n - 1)) end
@@ -955,15 +985,15 @@ local function keep_letters(c, letters)
   return int(first)
 end
 
--- letter_text is what a dead letter tells that no attempt has left (fsm.Consumer.letter). attempts and born are texts: cjson would round
--- large numbers.
+-- letter_text returns what a dead letter tells if no attempt has left it (fsm.Consumer.letter). The values attempts and
+-- born are texts, because cjson would round large numbers.
 local function letter_text(c, id, path, from, to, class, why, attempts, born)
   local texts = cjson.encode({ g = c.gen, c = id, s = path, f = from, t = to, w = to, k = class, r = why or '' })
   return string.sub(texts, 1, -2) .. ',"a":' .. attempts .. ',"o":' .. (born or '0') .. '}'
 end
 
--- leave_letters leaves the dead letters of a consumer, and of its asides, that goes with its stream for a cause, which had the tail
--- (fsm.Consumer.lost). O(asides).
+-- leave_letters leaves the dead letters of a consumer, and of its asides, if the consumer goes with its stream for a
+-- cause. The tail is the last one of that stream (fsm.Consumer.lost). O(asides).
 local function leave_letters(c, cause, tail)
   local letters, ids, numbers = {}, aside_of(c) and { c.id } or redis.call('SMEMBERS', P .. 'x:' .. c.id), {}
   for _, id in ipairs(ids) do numbers[id] = tonumber(string.match(id, '%d+$')) end
@@ -983,8 +1013,8 @@ local function leave_letters(c, cause, tail)
   left[#left + 1] = { c.sub, c.primary, cause, #letters / 2 }
 end
 
--- leave_letter leaves the dead letter of a consumer that is given up, and notes its number (fsm.Consumer.unwoken). Paths compare as
--- offsets do that are of one incarnation. O(links).
+-- leave_letter leaves the dead letter of a consumer that is given up, and notes its number (fsm.Consumer.unwoken).
+-- Paths compare as offsets of one incarnation do. O(links).
 local function leave_letter(c)
   local first
   for path, l in pairs(links(c)) do
@@ -997,7 +1027,7 @@ local function leave_letter(c)
   }))
 end
 
--- give_up keeps of a consumer what revive needs. O(links).
+-- give_up gives a consumer up, and keeps what revive needs. O(links).
 local function give_up(c)
   is_gone(c, 'given_up')
   leave_letter(c)
@@ -1005,7 +1035,8 @@ local function give_up(c)
   for path, l in pairs(links(c)) do redis.call('HSET', P .. 'c:' .. c.id, 'past:' .. path, l.tail) end
 end
 
--- news says whether a stream of a consumer that was given up has had an event since (fsm.Link), renewed whether any has, O(links).
+-- news says whether a stream has had an event since its consumer was given up (fsm.Link). Function renewed says whether
+-- any of its streams has, O(links).
 local function news(c, path) return ahead(tail_of(path), redis.call('HGET', P .. 'c:' .. c.id, 'past:' .. path) or '') end
 
 local function renewed(c)
@@ -1015,14 +1046,15 @@ local function renewed(c)
   return false
 end
 
--- letter_of returns what a dead letter tells (redisstore.letter); nil if it is not kept, or cannot be read.
+-- letter_of returns what a dead letter tells (redisstore.letter). It is nil if the letter is not kept, or cannot be
+-- read.
 local function letter_of(n)
   local text = string.match(redis.call('HGET', P .. 'letters', n) or '', '^%d+ %S+ (.+)$')
   local ok, letter = pcall(cjson.decode, text or '')
   return ok and type(letter) == 'table' and letter or nil
 end
 
--- receiver_of returns the id of the consumer that a dead letter's events are for. Those of an aside are its consumer's.
+-- receiver_of returns the id of the consumer that a dead letter's events are for. For an aside, that is its consumer.
 local function receiver_of(letter) return string.match(letter.c, '^([^:]*:[^:]*):') or letter.c end
 
 -- unqueue takes a number out of a consumer's replay queue, if it is in it.
@@ -1035,15 +1067,18 @@ local function unqueue(id, n)
   end
 end
 
--- replays says whether a consumer can replay a dead letter: its events are of the stream that the consumer is of now (fsm.Consumer.Replays).
--- A stream that is gone has left those whose class begins so; that of a consumer that was given up is not read again (replay_letters.lua).
+-- replays says whether a consumer can replay a dead letter. The events must be of the consumer's present stream
+-- (fsm.Consumer.Replays). It says no to two kinds of letters. A letter whose class begins with stream_ was left by a
+-- stream that is gone. The letter of a given-up consumer is not read again: its replay revives the consumer
+-- (replay_letters.lua).
 local function replays(c, letter)
   local class, born = letter and letter.k or '', redis.call('HGET', P .. 'c:' .. c.id, 'born') or '0'
   if class == 'given_up' or string.sub(class, 1, 7) == 'stream_' then return false end
   return letter and letter.g == c.gen and (letter.o or 0) == tonumber(born) and after(letter.w or '', letter.f or '')
 end
 
--- span_of returns from where to where a number in a consumer's queue replays; nil if its dead letter is lost.
+-- span_of returns from where to where a number in a consumer's queue replays. It is nil if the number's dead letter is
+-- lost.
 local function span_of(c, n)
   local span = redis.call('HGET', P .. 'rs:' .. c.id, n)
   if span then return string.match(span, '^(.*),(.*)$') end
@@ -1051,9 +1086,9 @@ local function span_of(c, n)
   if replays(c, letter) then return letter.f, letter.w end
 end
 
--- replay_next begins with the first number in a consumer's queue, unless a replay is under way: it makes an aside (fsm.Consumer.StartReplay).
--- What cannot be replayed, and is passed over, is what a store has lost. Of a stream that was made anew nothing is: as soon as the consumer
--- is loaded, its queue goes with it.
+-- replay_next begins the first replay in a consumer's queue, unless a replay is under way. For that, it makes an aside
+-- (fsm.Consumer.StartReplay). It passes over what cannot be replayed, because the store has lost it. It begins nothing
+-- of a stream that was made anew: once the consumer is loaded, its queue goes with it.
 local function replay_next(c)
   if redis.call('HEXISTS', P .. 'c:' .. c.id, 'replaying') == 1 then return end
   if restarts() > 0 and is_former(c.primary, visited(c.id)) then return end
@@ -1082,7 +1117,7 @@ local function queue(c, n)
   replay_next(c)
 end
 
--- replay_ends has the next replay begin once the one under way is over, or is to be no more. O(links of an aside).
+-- replay_ends ends the replay under way, whether or not it is complete, and begins the next one. O(links of an aside).
 local function replay_ends(c, n)
   local aside = record(c.id .. ':' .. n)
   if aside then remove(aside) end
@@ -1091,7 +1126,7 @@ local function replay_ends(c, n)
   if not is_dead(c.gen) then replay_next(c) end
 end
 
--- drop_letter drops a dead letter, whether or not it can be read, and its replay with it.
+-- drop_letter drops a dead letter, and its replay with it. The letter need not be readable.
 local function drop_letter(n)
   local text = redis.call('HGET', P .. 'letters', n)
   if not text then return end
@@ -1112,7 +1147,7 @@ local function drop_letter(n)
   end
 end
 
--- erase takes a consumer off the store that cannot be read.
+-- erase removes an unreadable consumer from the store.
 local function erase(id, set)
   local paths = redis.pcall('HKEYS', P .. 'l:' .. id)
   if paths.err then paths = {} end
@@ -1126,7 +1161,8 @@ local function erase(id, set)
   redis.call('HDEL', P .. 'quarantined', id)
 end
 
--- revive makes a consumer that was given up again: the dead letter that it has left, which may be gone, is dropped. O(links).
+-- revive makes a given-up consumer idle again. It drops the dead letter that the consumer has left, if that is still
+-- there. O(links).
 local function revive(c)
   local letter = redis.call('HGET', P .. 'c:' .. c.id, 'letter')
   if letter then
@@ -1138,8 +1174,9 @@ local function revive(c)
   for path in pairs(links(c)) do redis.call('HDEL', P .. 'c:' .. c.id, 'past:' .. path) end
 end
 
--- observed acts on a tail of a stream that was noted (fsm.Consumer.Observe), and says whether that changed the consumer.
--- Its other streams are looked at only if there is work on this one: the call that raises their tails wakes it.
+-- observed acts on a noted tail of a stream (fsm.Consumer.Observe), and says whether that changed the consumer. It
+-- looks at other streams only if there is work on this one: the call that raises their tails wakes the consumer for
+-- them.
 local function observed(c, path)
   local has_work = false
   if c.hidden == 0 then
@@ -1157,14 +1194,14 @@ local function observed(c, path)
   return true
 end
 
--- delay_of returns how long a consumer waits after failed attempt n by the delays of its profile.
+-- delay_of returns how long a consumer waits after failed attempt n, by the delays of its profile.
 local function delay_of(delays, n)
   local d = delays[math.min(math.max(n, 1), #delays)]
   local least, span = d * (100 - RETRY_VARIANCE) / 100, d * 2 * RETRY_VARIANCE / 100
   return math.floor(least + span * JITTER / JITTER_SPAN)
 end
 
--- put_profile gives a consumer the profile that its subscription has by now.
+-- put_profile gives a consumer the present profile of its subscription.
 local function put_profile(c, profile)
   if profile == (c.profile or '') then return end
   c.profile = profile ~= '' and profile
@@ -1175,9 +1212,10 @@ local function put_profile(c, profile)
   end
 end
 
--- failed books a failed attempt. The consumer is given up if the attempt was the last that its profile has, or if it was made after
--- failures had gone on for long enough. A nudged attempt does not count: the next one is due as it was before. The failure counts from a
--- moment on, which may be yet to come; nil is now.
+-- failed books a failed attempt. If it was the last attempt of the profile, the consumer is given up. Without delays in
+-- the profile, the consumer is given up if the attempt began after failures had gone on for long enough. A lasting
+-- profile never gives the consumer up. A nudged attempt does not count: the next one is due as it was before.
+-- from is when the failure begins to count, which may lie ahead; nil is now.
 local function failed(c, retry_after, retired, why, profile, span, from)
   local began_at, wait = c.due - patience(c), math.min(retry_after, RETRY_AFTER_MAX)
   local nudged, probed = nudged_of(c)
@@ -1211,7 +1249,7 @@ local function failed(c, retry_after, retired, why, profile, span, from)
   end
 end
 
--- steps_aside says whether what a failed attempt has brought steps aside (fsm.Consumer.stepsAside).
+-- steps_aside says whether the events of a failed attempt step aside (fsm.Consumer.stepsAside).
 local function steps_aside(c, profile, to, within)
   if not string.find(profile, '^%d+,2') or aside_of(c) then return false end
   local l = links(c)[c.primary]
@@ -1221,7 +1259,8 @@ local function steps_aside(c, profile, to, within)
     tonumber(redis.call('HGET', P .. 'asides', c.gen) or '0') < MAX_SUBSCRIPTION_ASIDES
 end
 
--- step_aside makes the aside that goes on with a failed attempt, and goes on behind what that has brought (fsm.Consumer.stepAside).
+-- step_aside makes the aside that goes on with a failed attempt. The consumer goes on behind its events
+-- (fsm.Consumer.stepAside).
 local function step_aside(c, retry_after, why, profile, span, to, within)
   local aside = create(c.sub, c.gen, c.id .. ':' .. int(c.epoch), c.primary, links(c)[c.primary].acked, c.epoch, c.profile, {
     of = c.id, born = redis.call('HGET', P .. 'c:' .. c.id, 'born') or '0', ends = within,
@@ -1240,9 +1279,10 @@ local function step_aside(c, retry_after, why, profile, span, to, within)
   finished(c)
 end
 
--- start_over has a consumer start over in streams that were made anew or deleted (fsm.Consumer.Restart). If its primary was made
--- anew, a new consumer replaces it and is returned. If its primary was deleted, it is removed and nil is returned. was is the tail that
--- its primary had, nil for the one that was noted as restarts were counted.
+-- start_over makes a consumer start over in streams that were made anew or deleted (fsm.Consumer.Restart). If its
+-- primary was made anew, start_over replaces it by a new consumer, and returns that one. If its primary was deleted,
+-- start_over removes it and returns nil. The argument was is the old tail of its primary. If it is nil, the tail counts
+-- that count_restart has noted.
 local function start_over(c, made_anew, was)
   if made_anew(c.primary) then
     local tail, ends = tail_of(c.primary), is_closed(c.primary)
@@ -1278,8 +1318,8 @@ local function start_over(c, made_anew, was)
   return c
 end
 
--- load returns a consumer as it is now, or nil if there is none. One that was not visited since a stream of the partition was made anew
--- or deleted starts over now, if that stream is among its own.
+-- load returns a consumer as it is now, or nil if there is none. If one of its streams was made anew or deleted since
+-- its last visit, it starts over now.
 local function load(id)
   local c = record(id)
   if not c or restarts() == 0 then return c end
@@ -1290,7 +1330,7 @@ local function load(id)
   return c
 end
 
--- few returns the consumers of a stream if one script can see to all of them.
+-- few returns the consumers of a stream, if one script can handle all of them.
 local function few(path)
   if redis.call('SCARD', P .. 'w:' .. path) > 50 then return nil end
   local ids, sum = members(P .. 'w:' .. path), 0
@@ -1298,9 +1338,9 @@ local function few(path)
   return sum <= LINKS_READ and ids or nil
 end
 
--- all_start_over has the consumers of a stream whose tail was changed start over. If they are many, the first call counts a
--- restart. Every script goes by that count from then on, so acks and tail change together; all calls visit some. It returns the
--- next cursor.
+-- all_start_over makes the consumers of a stream whose tail was changed start over. If they are many, the first call
+-- counts a restart. From then on every script follows that count, so acks and tail change together. Each call visits
+-- some of them, and returns the next cursor.
 local function all_start_over(path, cursor)
   local function see_to(id, made_anew)
     local c = load(id)
@@ -1322,20 +1362,20 @@ local function all_start_over(path, cursor)
   return visit(P .. 'w:' .. path, cursor, see_to)
 end
 
--- current gets the consumer that a reference names by load, or by record where neither offsets nor tails matter, and returns nil if it
--- is not in that wake or is gone.
+-- current gets the consumer of a reference, with load. If neither offsets nor tails matter, the caller passes record
+-- instead. It returns nil if the consumer is gone or is not in that wake.
 local function current(get, id, epoch, wake)
   local c = get(id)
   if not c or c.epoch ~= tonumber(epoch) or c.wake ~= wake or c.state == 'given_up' or is_dead(c.gen) then return nil end
   return c
 end
 
--- attempt_out says whether the attempt is out for which a wake was handed out so often (fsm.Consumer.Out).
+-- attempt_out says whether the attempt of this number, handed, is out (fsm.Consumer.Out).
 local function attempt_out(c, handed)
   return c.state == 'waking' and c.sent == 1 and c.handed == tonumber(handed) and c.hidden == 0
 end
 
--- replay_over follows the end of a replay: its letter is dropped, and the next one begins.
+-- replay_over follows a complete replay. It drops the replay's letter and begins the next replay.
 local function replay_over(of, n)
   local c = record(of)
   if not c then return unqueue(of, n) end
@@ -1343,20 +1383,20 @@ local function replay_over(of, n)
   if redis.call('HEXISTS', P .. 'letters', n) == 1 then drop_letter(n) else replay_ends(c, n) end
 end
 
--- letters_of returns the numbers of the first letters of a span (fsm.LetterSpan) of all streams, at most so many.
+-- letters_of returns the numbers of the first letters of a span (fsm.LetterSpan), of all streams, at most so many.
 local function letters_of(sub, from, through, most)
   return redis.call('ZRANGEBYSCORE', P .. (sub == '' and 'dead' or 'dead:' .. sub), from, through, 'LIMIT', 0, most)
 end
 
--- is_of says whether a dead letter is for a consumer, "" for any.
+-- is_of says whether a dead letter is for this consumer, or for any if the id is "".
 local function is_of(letter, id) return id == '' or letter and receiver_of(letter) == id end
 
--- or_nil returns a list as it stands in a reply: false, which is nil there, if it has no items. That costs Redis less.
+-- or_nil returns a list for a reply. An empty list becomes false, which is nil in the reply and costs Redis less.
 local function or_nil(list) return #list > 0 and list end
 
 local function outcome() return { or_nil(wakes), or_nil(idle), or_nil(hidden), or_nil(gone), or_nil(ended), or_nil(left), or_nil(quarantined) } end
 
--- reply is what a script returns: its own reply and the watermark. unchanged is for scripts that change nothing that other replicas
--- act on.
+-- reply returns the reply of a script: its own, and the watermark. Function unchanged is for scripts that change
+-- nothing on which other replicas act.
 local function reply(own) return { own, watermark() } end
 local function unchanged(own) return { own, mark } end

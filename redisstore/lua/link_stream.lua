@@ -1,20 +1,25 @@
--- Links a stream to subscriptions and, with the last batch of them, moves its record.
--- ARGV[9] path  ARGV[10] the stamp that was read before the tail was asked for  ARGV[11] the tail
--- ARGV[12] version of the list of subscriptions that was read after that  ARGV[13] how long from now the record is due for a look, ms
--- ARGV[14] 1 if no other batch follows  ARGV[15] what code 3 has returned, "" at first
--- ARGV[16] n  then n times subscription, generation, consumer, acked, profile
--- Returns { code, record, outcome, number }. Code 1: done; number is how many consumers were created. Code 0: nothing was changed, because
--- the record has another stamp or is gone. Code 2: nothing was changed, because the consumers that are there have more links than one
--- script may read; number is how many of the batch may go together. Code 3: nothing was linked, because some subscription was deleted after
--- that version of the list; read the list again and call with the number, which is a text, for those of the batch that are still on it.
--- A consumer that is there keeps its offsets; one of a deleted subscription is not made. O(n + links that one script may read).
+-- Links a stream to subscriptions. With the last batch of them, it also moves the stream's record.
+-- ARGV[9] path  ARGV[10] the stamp that was read before the tail was asked for  ARGV[11] the tail.
+-- ARGV[12] version of the list of subscriptions, read after that.
+-- ARGV[13] how long until the record is due for a look, ms  ARGV[14] 1 if no other batch follows.
+-- ARGV[15] the number that code 3 has returned, "" at first  ARGV[16] n  then n times subscription, generation,
+-- consumer, acked, profile.
+-- Returns { code, record, outcome, number }.
+-- Code 1: done. The number is how many consumers were created.
+-- Code 0: nothing was changed, because the record has another stamp or is gone.
+-- Code 2: nothing was changed, because the existing consumers have more links than one script may read. The number is
+-- how many of the batch may go together.
+-- Code 3: nothing was linked, because some subscription was deleted after that version of the list. Read the list
+-- again. Then call with the number, which is a text, for the part of the batch that is still on the list.
+-- An existing consumer keeps its offsets. A consumer of a deleted subscription is not made.
+-- O(n + links that one script may read).
 local path, stamp, tail, version = ARGV[A], tonumber(ARGV[A + 1]), ARGV[A + 2], tonumber(ARGV[A + 3])
 local span, last, asked, n = tonumber(ARGV[A + 4]), ARGV[A + 5] == '1', ARGV[A + 6], tonumber(ARGV[A + 7])
 local made = 0
 local s = stream_of(path)
 local again = s and s.nonce == NONCE
 if not s or s.stamp ~= stamp and not again then
-  -- The call may have been carried out before, and its reply lost.
+  -- An earlier run may have carried out the call, and its reply was lost.
   for i = 0, n - 1 do apart(function(id) repeated(load(id)) end, ARGV[A + 10 + 5 * i]) end
   return reply({ 0, stream_reply(path), outcome(), made })
 end
@@ -24,9 +29,10 @@ if not again then
     sum = sum + size_of('HLEN', P .. 'l:' .. ARGV[A + 10 + 5 * i])
     if i > 0 and sum > LINKS_READ then return reply({ 2, stream_reply(path), outcome(), i }) end
   end
-  -- Which subscription was deleted is not kept: clients that create and delete many would fill the partition. A caller first asks
-  -- here, then finds a generation on the list, and then finds here that its question still stands: so the subscription was not
-  -- deleted meanwhile. Deletions of others do not count, so the caller gets there however many there are.
+  -- The partition does not store which subscription was deleted: clients that create and delete many would fill it. A
+  -- caller first asks here, and then finds a generation on the list. If its question still stands here after that, the
+  -- subscription was not deleted meanwhile. Deletions of other subscriptions do not count, so the caller succeeds
+  -- however many there are.
   if version < tonumber(redis.call('HGET', P .. 'meta', 'deleted') or '0') then
     local sure = true
     for i = 0, n - 1 do sure = sure and redis.call('SISMEMBER', P .. 'a:' .. ARGV[A + 9 + 5 * i], asked) == 1 end

@@ -1,9 +1,10 @@
--- The list of endpoints in trouble and its version, of one moment: what has changed since another version if that is known
--- (changed.lua), otherwise all of it. Global; it begins with changed.lua.
--- KEYS[1] hash generation -> endpoint (endpoint.lua)  KEYS[2] version of that hash  KEYS[3] zset of changes of that hash
--- ARGV[1] the version since which, or "" for all  ARGV[2] now in ms, or -1 for Redis's own clock
--- Returns { version, 1 if it is all of the list, otherwise 0, { generation, endpoint or "" if it is off the list, … }, now in ms }.
--- O(endpoints in trouble), or O(changes).
+-- Reads the list of endpoints in trouble and its version at one moment. If the changes since another version are known
+-- (changed.lua), it returns only these. Global; it begins with changed.lua.
+-- KEYS[1] hash generation -> endpoint (endpoint.lua)  KEYS[2] version of that hash.
+-- KEYS[3] zset of changes of that hash.
+-- ARGV[1] the version since which, or "" for all  ARGV[2] now in ms, or -1 for Redis's own clock.
+-- Returns { version, whole, { generation, endpoint, … }, now in ms }. `whole` is 1 if it is all of the list, otherwise
+-- 0. The endpoint is "" if it is off the list. O(endpoints in trouble), or O(changes).
 local version, changes, now = redis.call('GET', KEYS[2]) or '0', changes_since(KEYS[1], KEYS[3], ARGV[1]), tonumber(ARGV[2])
 if now < 0 then
   local t = redis.call('TIME')

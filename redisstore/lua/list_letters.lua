@@ -1,6 +1,6 @@
 -- Lists dead letters, in the order in which they came.
--- ARGV[9] subscription, "" for all  ARGV[10] first number  ARGV[11] last number  ARGV[12] how many at most
--- Returns a number and what is kept of that letter, by turns. O(letters returned).
+-- ARGV[9] subscription, "" for all  ARGV[10] first number  ARGV[11] last number  ARGV[12] how many at most.
+-- Returns { number, what is kept of that letter, … }. O(letters returned).
 local list = {}
 in_chunks(letters_of(ARGV[A], ARGV[A + 1], ARGV[A + 2], ARGV[A + 3]), function(...)
   local kept = redis.call('HMGET', P .. 'letters', ...)

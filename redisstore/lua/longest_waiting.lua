@@ -1,9 +1,11 @@
--- Finds a consumer of a subscription whose next attempt waits: the one that has waited for longest of those that began to wait after a
--- time, but one whose wake has not failed yet before one whose has. It looks at so many consumers of any subscription, and at as many
--- asides, and at no more than FEW of the subscription.
--- ARGV[9] subscription  ARGV[10] generation  ARGV[11] that time, ms  ARGV[12] how many to look at  ARGV[13] how many to pass over first
--- Returns { since when it waits, ms, consumer, primary, epoch, wake id, 1 if it has failed, 1 if there are more to look at }; the consumer
--- is "" if there is none. O(consumers that are looked at).
+-- Finds the consumer of a subscription whose next attempt has waited longest. Only consumers count that began to wait
+-- after a given time. A consumer whose wake never failed comes before one whose wake failed. It looks at a number of
+-- consumers of any subscription, and at as many asides. In each list, it looks at no more than FEW of the subscription.
+-- ARGV[9] subscription  ARGV[10] generation  ARGV[11] that time, ms  ARGV[12] how many to look at.
+-- ARGV[13] how many to pass over first.
+-- Returns { since, consumer, primary, epoch, wake id, failed, more }. `since` is since when it waits, in ms. `failed`
+-- is 1 if its wake has failed. `more` is 1 if there are more consumers to look at. The consumer is "" if there is none.
+-- O(consumers that are looked at).
 local FEW = 20
 local prefix, most = ARGV[A] .. ':', tonumber(ARGV[A + 3])
 local found, since, more = nil, 0, 0

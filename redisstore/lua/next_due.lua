@@ -1,7 +1,8 @@
--- How long it is until the next deadline of partitions, by the clock that judges it. It does not begin with lib.lua.
--- KEYS[1…] zset consumer -> deadline, ms; several on a single server only
--- ARGV[1] now in ms, or -1 for Redis's own clock
--- Returns milliseconds for each, 0 if it has passed, -1 if there is none. O(keys * log n).
+-- Finds how long it is until the next deadline of partitions, by the clock that judges deadlines. It does not begin
+-- with lib.lua.
+-- KEYS[1…] zset consumer -> deadline, ms; several keys on a single server only.
+-- ARGV[1] now in ms, or -1 for Redis's own clock.
+-- Returns milliseconds for each key: 0 if the deadline has passed, -1 if there is none. O(keys * log n).
 local now = tonumber(ARGV[1])
 local next = {}
 for i, due in ipairs(KEYS) do

@@ -1,10 +1,10 @@
--- Puts a stream on record, or has one that is awaited waited for longer.
--- ARGV[9] path  ARGV[10] the stamp that was read before the tail was asked for, or "" if nothing was asked
--- ARGV[11] the tail that upstream showed, or "" if the stream is only awaited  ARGV[12] where subscriptions begin that are there now
--- ARGV[13] how long from now the record is due for a look, ms  ARGV[14] a version of the list of subscriptions: to subscriptions up to it,
--- what is in the stream may be news
--- Returns { code, record }: 1 it is on record now, 0 nothing was changed, because a record is there although a tail was shown, or because
--- what was asked is of before the stamp. O(1).
+-- Puts a stream on record, or awaits an awaited stream for longer.
+-- ARGV[9] path  ARGV[10] the stamp that was read before the tail was asked for, or "" if nothing was asked.
+-- ARGV[11] the tail that upstream showed, or "" if the stream is only awaited.
+-- ARGV[12] where existing subscriptions begin  ARGV[13] how long until the record is due for a look, ms.
+-- ARGV[14] a version of the list of subscriptions. To subscriptions up to it, what is in the stream may be news.
+-- Returns { code, record }. Code 1: it is on record now. Code 0: nothing was changed. Either a record is there although
+-- a tail was shown, or upstream was asked before the stamp moved. O(1).
 local path, stamp, tail, begin, span = ARGV[A], ARGV[A + 1], ARGV[A + 2], ARGV[A + 3], tonumber(ARGV[A + 4])
 local till = micros + span * 1000
 local s = stream_of(path)
@@ -15,7 +15,7 @@ if not s then
     lost = math.max(lost_version(), tonumber(ARGV[A + 5])), begin = begin, tail = tail,
   }
 elseif not s.awaited or tail ~= '' then
-  -- A stream that is present has been linked or will be. The tail of an awaited one may be news to a subscription.
+  -- A stream that is present is linked, or will be. The tail of an awaited stream may be news to a subscription.
   return reply({ tail == '' and 1 or 0, stream_reply(path) })
 elseif till > s.till then
   s.till = till

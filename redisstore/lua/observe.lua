@@ -1,12 +1,14 @@
--- Notes that a stream's tail is at least this, shows consumers that were hidden because it was gone, and wakes the idle
--- ones that have work on it now, and those that were given up if it is new. Consumers are taken in batches: call again with the returned cursor until it is "0".
--- ARGV[9] path  ARGV[10] tail  ARGV[11] 1 if the stream is closed there  ARGV[12] cursor
--- Returns { watched 0|1, busy 0|1, tail noted, 1 if the stream was seen closed there, next cursor, outcome }. O(batch + links that one script may read).
+-- Notes that a stream's tail is at least this. Shows consumers that were hidden because it was gone. Wakes idle
+-- consumers that have work on it now, and consumers that were given up if the work is new. Batches: call again with the
+-- returned cursor until it is "0".
+-- ARGV[9] path  ARGV[10] tail  ARGV[11] 1 if the stream is closed there  ARGV[12] cursor.
+-- Returns { watched 0|1, busy 0|1, tail noted, 1 if the stream was seen closed there, next cursor, outcome }.
+-- O(batch + links that one script may read).
 local path, tail, cursor = ARGV[A], ARGV[A + 1], ARGV[A + 3]
 local watchers = redis.call('SCARD', P .. 'w:' .. path)
 if watchers == 0 then return reply({ 0, 1, '', 0, '0', outcome() }) end
 note_tail(path, tail, ARGV[A + 2] == '1')
-meta() -- read at once what waking a consumer needs
+meta() -- reads in one command what waking a consumer needs
 local busy = 1
 local next_cursor = visit(P .. 'w:' .. path, cursor, function(id)
   local c = load(id)

@@ -1,7 +1,7 @@
--- The attempt handed out was not begun: it waits, unless begin.lua hands it out. If it is parked already, it waits from now on.
--- ARGV[9] consumer  ARGV[10] epoch  ARGV[11] wake id  ARGV[12] handed  ARGV[13] attempt
--- ARGV[14] how long, ms
--- Returns the outcome; nothing happens unless this very attempt is out or parked. O(1).
+-- The attempt was handed out and not begun. It waits for a time, unless begin.lua hands it out before. If it is parked
+-- already, the time begins anew.
+-- ARGV[9] consumer  ARGV[10] epoch  ARGV[11] wake id  ARGV[12] handed  ARGV[13] attempt  ARGV[14] how long, ms.
+-- Returns the outcome. Nothing happens unless this attempt is out or parked. O(1).
 local c = current(record, ARGV[A], ARGV[A + 1], ARGV[A + 2])
 if c and c.state == 'waking' and c.handed == tonumber(ARGV[A + 3]) and c.hidden == 0 then
   local out = c.sent == 1

@@ -1,6 +1,6 @@
--- The next attempt of a wake is made at once, to find out whether its endpoint is up again (fsm.Consumer.Probe).
--- ARGV[9] consumer  ARGV[10] epoch  ARGV[11] wake id
--- Returns 1 if an attempt has waited, 0 otherwise, as where the wake is over. O(1).
+-- Makes the next attempt of a wake due at once, to find out whether its endpoint is up again (fsm.Consumer.Probe).
+-- ARGV[9] consumer  ARGV[10] epoch  ARGV[11] wake id.
+-- Returns 1 if an attempt has waited, otherwise 0, for example if the wake is over. O(1).
 local c = current(record, ARGV[A], ARGV[A + 1], ARGV[A + 2])
 if not c or not waits(c) then return unchanged(0) end
 if c.attempt > 0 then

@@ -1,5 +1,6 @@
--- A delivery was answered with a 2xx. Global; it begins with changed.lua and endpoint.lua, which says what it gets and returns.
--- A wait that the endpoint has asked for goes on. It says yes if the endpoint is not down any more since. O(log changes).
+-- A delivery was answered with a 2xx. Global; it begins with changed.lua and endpoint.lua, which lists the common
+-- arguments and the reply. If the endpoint has asked to wait, that wait goes on. It says yes if the endpoint was down
+-- until now. O(log changes).
 local e = endpoint()
 local was_down = is_down(e)
 if not e.version or e.pause > now and e.failures == 0 and e.since == 0 then return endpoint_reply(e) end

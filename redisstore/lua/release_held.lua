@@ -1,6 +1,6 @@
--- What waits for its endpoint, which is up again, is due at once (fsm.Consumer.ReleaseHeld). Batches: call again with the returned cursor
--- until it is "0".
--- ARGV[9] subscription  ARGV[10] generation  ARGV[11] cursor
+-- Makes the attempts due at once that wait for their endpoint, which is up again (fsm.Consumer.ReleaseHeld). Batches:
+-- call again with the returned cursor until it is "0".
+-- ARGV[9] subscription  ARGV[10] generation  ARGV[11] cursor.
 -- Returns { next cursor, outcome }. O(batch).
 local next_cursor = visit(P .. 'b:' .. ARGV[A] .. ':' .. ARGV[A + 1], ARGV[A + 2], function(id)
   local c = record(id)

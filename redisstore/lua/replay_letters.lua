@@ -1,10 +1,11 @@
--- Has dead letters replayed, those that came first, unless they wait for that already. That of a consumer that was given up has it go on.
--- ARGV[9] subscription, "" for all  ARGV[10] consumer, "" for all  ARGV[11] first number  ARGV[12] last number
--- ARGV[13] how many are looked at at most
--- Returns { how many are to be replayed, how many cannot be, how many were looked at, the number of the last of these, 0 for none,
--- outcome }. O(letters looked at + links that one script may read).
+-- Queues dead letters for replay, the first ones first, unless they are in the queue already. If a letter was left by a
+-- consumer that was given up, that consumer goes on instead.
+-- ARGV[9] subscription, "" for all  ARGV[10] consumer, "" for all  ARGV[11] first number  ARGV[12] last number.
+-- ARGV[13] how many letters it looks at, at most.
+-- Returns { queued, refused, looked at, last, outcome }. `last` is the number of the last letter that it looked at, 0
+-- for none. O(letters looked at + links that one script may read).
 local queued, refused, looked, last = 0, 0, 0, 0
--- replay says whether a dead letter of a consumer is to be replayed.
+-- replay begins the replay of a consumer's dead letter. It returns true if that is possible.
 local function replay(id, n, letter)
   local c = load(id)
   if c and not is_dead(c.gen) and redis.call('HGET', P .. 'c:' .. id, 'letter') == n then

@@ -1,7 +1,9 @@
 -- Lists the consumers that have something to replay, by id.
--- ARGV[9] subscription, "" for all  ARGV[10] the id behind which the list begins, "" for its beginning  ARGV[11] how many at most
--- Returns a list of { consumer, subscription, stream, how many wait, how many are over, the number of the replay under way, 1 if it is of a span, how far it has
--- come, where it ends, attempt, since when it fails, in ms, its last error }, the last seven of them 0 and "" if none is. O(consumers returned).
+-- ARGV[9] subscription, "" for all  ARGV[10] the id behind which the list begins, "" for its beginning.
+-- ARGV[11] how many at most.
+-- Returns a list of { consumer, subscription, stream, waiting, done, number, span, at, to, attempt, failing, error }
+-- (fsm.ReplayQueue). `number` and the items behind it are of the replay under way, and are 0 or "" if there is none.
+-- `span` is 1 if it replays a span. `failing` is since when it fails, in ms. O(consumers returned).
 local sub, behind = ARGV[A], ARGV[A + 1]
 local from = behind ~= '' and '(' .. behind or sub ~= '' and '[' .. sub .. ':' or '-'
 local list = {}

@@ -1,6 +1,7 @@
--- Has a span of a consumer's stream replayed, unless it waits for that already.
--- ARGV[9] consumer  ARGV[10] the epoch that it was born with  ARGV[11] from  ARGV[12] to (fsm.ReplaySpan)
--- Returns { the number of the replay, 0 if the consumer is gone or another one, -1 if it has too many, outcome }. O(MAX_REPLAY_SPANS).
+-- Queues a span of a consumer's stream for replay, unless the span is in the queue already.
+-- ARGV[9] consumer  ARGV[10] the epoch that it was born with  ARGV[11] from  ARGV[12] to (fsm.ReplaySpan).
+-- Returns { number of the replay, outcome }. The number is 0 if the consumer is gone or another one, and -1 if it has
+-- too many spans. O(MAX_REPLAY_SPANS).
 local c, span = load(ARGV[A]), ARGV[A + 2] .. ',' .. ARGV[A + 3]
 if not c or is_dead(c.gen) or (redis.call('HGET', P .. 'c:' .. c.id, 'born') or '0') ~= ARGV[A + 1] then
   return reply({ 0, outcome() })

@@ -1,7 +1,8 @@
--- Resumes deliveries to consumers of a subscription whose endpoint answered 410, that were given up, or whose next attempt was held back
--- (fsm.Consumer.Resume). Batches: call again with the returned cursor until it is "0".
--- Those in quarantine are looked at again: if they can be read by now, they go on.
--- ARGV[9] subscription  ARGV[10] generation  ARGV[11] cursor
+-- Resumes deliveries to consumers of a subscription. They are consumers whose endpoint answered 410, that were given
+-- up, or whose next attempt was held back (fsm.Consumer.Resume). Batches: call again with the returned cursor until it
+-- is "0".
+-- A consumer in quarantine goes on if it can be read again.
+-- ARGV[9] subscription  ARGV[10] generation  ARGV[11] cursor.
 -- Returns { next cursor, how many were resumed, outcome }. O(batch + links that one script may read).
 local resumed, any = 0, redis.call('EXISTS', P .. 'quarantined') == 1
 

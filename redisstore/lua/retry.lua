@@ -1,7 +1,7 @@
--- The next attempts of a subscription's consumers are due at once (fsm.Consumer.Retry). Batches: call again with the returned cursor until
--- it is "0".
--- ARGV[9] subscription  ARGV[10] generation  ARGV[11] cursor
--- Returns { next cursor, of how many an attempt has waited }. O(batch).
+-- Makes the next attempts of a subscription's consumers due at once (fsm.Consumer.Retry). Batches: call again with the
+-- returned cursor until it is "0".
+-- ARGV[9] subscription  ARGV[10] generation  ARGV[11] cursor.
+-- Returns { next cursor, how many attempts have waited }. O(batch).
 local retried = 0
 local next_cursor = visit(P .. 'b:' .. ARGV[A] .. ':' .. ARGV[A + 1], ARGV[A + 2], function(id)
   local c = record(id)

@@ -1,7 +1,7 @@
--- An operator asks for deliveries now. Global; it begins with changed.lua and endpoint.lua, which says what it gets and returns.
--- A wait that the endpoint has asked for is over, and what it has shown begins anew. If it is down, the next probe may begin unless one is
--- out.
--- It says yes if the endpoint is in trouble. O(log changes).
+-- An operator asks for deliveries now. Global; it begins with changed.lua and endpoint.lua, which lists the common
+-- arguments and the reply. If the endpoint has asked to wait, that wait is over. If it is down, the next probe may
+-- begin, unless one is out. If it is not down, its failures no longer count. It says yes if the endpoint is in trouble.
+-- O(log changes).
 local e = endpoint()
 if not e.version then return endpoint_reply(e) end
 e.pause = 0

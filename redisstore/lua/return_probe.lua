@@ -1,6 +1,7 @@
--- A probe is over that was neither taken nor failed. Global; it begins with changed.lua and endpoint.lua, which says what it gets and returns.
--- ARGV[6] slot of the probe  ARGV[7] 1 if it was sent, otherwise 0
--- Nothing happens unless this very probe is out. O(log changes).
+-- A probe is over, and neither succeeded nor failed. Global; it begins with changed.lua and endpoint.lua, which lists
+-- the common arguments and the reply.
+-- ARGV[6] slot of the probe  ARGV[7] 1 if it was sent, otherwise 0.
+-- Nothing happens unless this probe is out. O(log changes).
 local e = endpoint()
 if not is_out(e, tonumber(ARGV[6])) then return endpoint_reply(e) end
 return_probe(e, ARGV[7] == '1')

@@ -1,6 +1,7 @@
 -- Goes through the consumers of a subscription. Batches: call again with the returned cursor until it is "0".
--- ARGV[9] subscription  ARGV[10] generation  ARGV[11] cursor  ARGV[12] about how many
--- Returns { next cursor, { { consumer, field, value, … }, … } }; of one in quarantine, why it is there, as the only field: quarantined. O(batch).
+-- ARGV[9] subscription  ARGV[10] generation  ARGV[11] cursor  ARGV[12] about how many.
+-- Returns { next cursor, { { consumer, field, value, … }, … } }. A consumer in quarantine has one field only,
+-- quarantined: why it is there. O(batch).
 local sub, gen = ARGV[A], ARGV[A + 1]
 if is_dead(gen) then return unchanged({ '0', {} }) end
 local scan = batch('SSCAN', P .. 'b:' .. sub .. ':' .. gen, ARGV[A + 2], ARGV[A + 3])

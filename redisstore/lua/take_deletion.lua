@@ -1,12 +1,12 @@
--- Takes in that the registry stream tells of a deletion.
--- ARGV[9] path
--- Returns 1 if it was dealt with when it was made (deleted.lua). O(1).
+-- Takes in that the registry stream reports a deletion.
+-- ARGV[9] path.
+-- Returns 1 if the deletion was dealt with when it was made (deleted.lua), otherwise 0. O(1).
 if carried_out() then return unchanged(1) end
 local key = P .. 'd:' .. ARGV[A]
 local expected = tonumber(redis.call('GET', key) or '0')
 if expected <= 0 then
-  -- A client may have deleted it through the gateway, which has yet to take that in (deleted.lua): the registry will not tell of it
-  -- again.
+  -- A client may have deleted the stream through the gateway, which has yet to take that in (deleted.lua). The registry
+  -- does not report it again.
   redis.call('DECR', key)
   redis.call('PEXPIRE', key, 60000)
   return unchanged(0)

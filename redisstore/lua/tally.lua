@@ -1,14 +1,17 @@
--- Counts the consumers of some subscriptions (fsm.Tally): those that are idle and well by the size of their set, the others one by one.
--- Batches: call again with the returned cursor until it is "0", and add up. A walk goes along each list by time, up to the last that was
--- on it when the walk of it began: who comes to it later, or comes back, is not counted twice. A cursor is good on any server.
--- ARGV[9] cursor  ARGV[10] how many consumers to look at; a few more if they came to their list in the same millisecond
--- ARGV[11…] subscription, generation, … of those whose consumers are counted
--- Returns { next cursor, { { which subscription, from 1, consumers, asides, waking, live, given up, pending, failing, retired, hidden, since when
--- the first has failed in ms, 0 if none has, its last error, since when the oldest of those that are waking waits in ms, 0 if none does }, … } }.
--- Subscriptions of which there is nothing to add are left out.
+-- Counts the consumers of some subscriptions (fsm.Tally). It counts idle consumers without trouble by the size of their
+-- set, the others one by one. Batches: call again with the returned cursor until it is "0", and add up. A walk goes
+-- along each list by time, up to the last consumer that was on the list when its walk began. So a consumer that comes
+-- later, or comes back, is not counted twice. A cursor is good on any server.
+-- ARGV[9] cursor  ARGV[10] how many consumers to look at; a few more if they came in the same millisecond.
+-- ARGV[11…] subscription, generation, … of the consumers to count.
+-- Returns { next cursor, { { which, consumers, asides, waking, live, given up, pending, failing, retired, hidden,
+-- since, error, woke }, … } }. `which` is the number of the subscription among the arguments, from 1. `since` is since
+-- when the consumer that has failed longest fails, in ms, and `error` is its last error; 0 and "" if none fails. `woke`
+-- is when the oldest wake began, in ms, 0 if there is none. Subscriptions with nothing to add are left out.
 -- O(subscriptions + consumers looked at).
 local COUNTED_LISTS = { 'waiting', 'aside', 'retired', 'live', 'given_up', 'hidden', 'failing' }
--- COUNTED is what a consumer on a list counts as. Those that are failing or retired may be hidden, which takes a look.
+-- COUNTED is what a consumer on a list counts as. Failing and retired consumers may be hidden: that takes a look at the
+-- record.
 local COUNTED = {
   waiting = { 'waking', 'pending' }, aside = { 'waking', 'pending' }, retired = { 'waking' }, live = { 'live', 'pending' },
   given_up = { 'given_up' }, hidden = { 'hidden' },
@@ -37,8 +40,9 @@ for i = A + 2, #ARGV, 2 do
   end
 end
 
--- fails counts a consumer that is on the list of those that fail since a time, unless the list of the retired has it, which has those
--- that are waking. The first one has failed for longest. What is yet to fail has not failed (fsm.Consumer.AsOf).
+-- fails counts a consumer that is on the list of failing consumers since a time. It leaves out retired consumers that
+-- are waking, because they are on the list of the retired. The first one has failed for longest. What
+-- lies ahead has not failed (fsm.Consumer.AsOf).
 local function fails(t, id, since)
   local r = redis.call('HMGET', P .. 'c:' .. id, 'gen', 'hidden', 'retired', 'state')
   if r[1] ~= t.gen or r[2] ~= '0' then return end

@@ -1,7 +1,8 @@
--- Notes which token keys a replica has, unless it has none of those that the other live replicas have. Global.
--- KEYS[1] zset "replica fingerprint" -> until when the replica counts as alive, ms
--- ARGV[1] replica  ARGV[2] how long it counts as alive from now on, ms; 0 to leave  ARGV[3…] fingerprints of its keys
--- Returns 1 if they were noted, 0 if there are other replicas and none of them has any of them. O(replicas * keys).
+-- Stores which token keys a replica has, unless other replicas are alive and have none of them. Global.
+-- KEYS[1] zset "replica fingerprint" -> until when the replica counts as alive, ms.
+-- ARGV[1] replica  ARGV[2] how long it counts as alive from now on, ms; 0 to leave  ARGV[3…] fingerprints of its keys.
+-- Returns 1 if they were stored, 0 if there are other replicas and none of them has any of the keys.
+-- O(replicas * keys).
 local replica, ttl = ARGV[1], tonumber(ARGV[2])
 local t = redis.call('TIME')
 local now = tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000)

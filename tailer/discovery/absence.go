@@ -9,28 +9,28 @@ import (
 	"reveille/tailer/upstream"
 )
 
-// errGone says that upstream does not have a stream that is on record. It is asked again before that is believed.
+// errGone says that upstream does not have a stream that is on record. Reveille asks again before it believes that.
 var errGone = errors.New("upstream has no such stream")
 
-// patience is for how many graces a stream that is gone is kept on record because consumers of other streams read it.
-// No fact tells that a stream which upstream does not have will never come back.
+// patience is how many graces a gone stream stays on record because consumers of other streams read it. No fact proves
+// that a missing stream will never come back.
 const patience = 3
 
-// await puts a stream on record that upstream has not shown, and extends the wait for one that is awaited already to at
-// least that long. It returns the record.
+// await puts a stream on record that upstream has not shown. If the stream is awaited already, await extends the wait
+// to at least span. It returns the record.
 func (d *Discovery) await(ctx context.Context, path string, span time.Duration) (fsm.Stream, error) {
 	s, _, err := d.store.NoteStream(ctx, fsm.NewStream(path, ""), span)
 	return s, err
 }
 
-// absent deals with a stream that upstream does not have. gone is false if every name is a stream to the server and
-// this one shows no event: then nothing is known of it but that it is awaited.
+// absent handles a stream that upstream does not have. If every name is a stream to the server, and this one shows no
+// event, gone is false. Then nothing is known of the stream but that it is awaited.
 func (d *Discovery) absent(
 	ctx context.Context, it *item, s fsm.Stream, e Evidence, gone bool,
 ) (again time.Duration, err error) {
 	path, await := it.path, e.Await
 	d.memory.remove(path)
-	if e.Tail != "" { // it had the stream when it took the write, so this may be no more than a proxy's word
+	if e.Tail != "" { // upstream took a write to it, so this may be only a proxy's answer
 		await = max(await, d.cfg.WriteFor)
 	}
 	switch {
@@ -41,7 +41,7 @@ func (d *Discovery) absent(
 		await = d.cfg.WriteFor
 	case await > 0:
 	case e.known && !it.absent.lasts(d.cfg.GoneGrace):
-		// It should be on record. A proxy in front of a server that is down says of every stream that there is none.
+		// The stream was on record. A proxy in front of a server that is down answers 404 for every stream.
 		return d.askAgain(it), errGone
 	default:
 		return 0, nil
@@ -71,15 +71,15 @@ func (d *Discovery) absent(
 	return 0, nil // the scan finds it when its time is up, or when a subscription matches it
 }
 
-// askAgain returns how long it is until the next look at a stream that upstream does not have.
+// askAgain returns the time until the next look at a stream that upstream does not have.
 func (d *Discovery) askAgain(it *item) time.Duration {
-	// Looks follow each other well within what counts as a gap.
+	// The looks follow each other well within the gap that would begin a new absence.
 	it.waits.Min, it.waits.Max = d.cfg.AwaitMin, min(d.cfg.RetryMax, d.cfg.GoneGrace/4)
 	return upstream.Jitter(it.waits.Next())
 }
 
-// forget takes a stream off the record that neither a write nor a name waits for, and that upstream has not had for all
-// of the grace, or that was deleted at such a time.
+// forget takes a stream off the record, unless a write or a name waits for it. Upstream must have lacked the stream for
+// all of the grace. For a deleted stream, it is enough that the time deleted has passed.
 func (d *Discovery) forget(ctx context.Context, it *item, s fsm.Stream, deleted time.Time) (bool, error) {
 	gone := it.absent.lasts(d.cfg.GoneGrace)
 	if !s.Present() && !deleted.IsZero() && !time.Now().Before(deleted) {
@@ -100,19 +100,19 @@ func (d *Discovery) forget(ctx context.Context, it *item, s fsm.Stream, deleted 
 	return err == nil, err
 }
 
-// absence is since when upstream has said of a stream that there is none. Since then it has not shown the stream to any
-// replica, has not failed, and was asked without a gap.
+// absence is since when upstream has said that there is no such stream. In that time no replica saw the stream, no
+// request for it failed, and it was asked for without a gap.
 type absence struct {
 	since, last time.Time
 	outages     int64
-	// stamp is that of the stream's record: the replica that is shown the stream moves it. It is 0 without a record,
-	// for then other streams move it.
+	// stamp is the stamp of the stream's record. A replica moves it when it sees the stream. Without a record it is 0,
+	// because other streams move the stamp then.
 	stamp int64
 }
 
-// say takes in what a look came to: that there is no such stream, or anything else. s is the record from before the
-// look. outages counts those of upstream, during which no replica asks for the stream; a look that comes later than gap
-// after the last one begins a new absence: no fact tells what upstream had while no replica asked.
+// say notes the result of a look: there is no such stream, or anything else. s is the record from before the look. The
+// outages of upstream count, because no replica asks for the stream during one. A look that comes later than gap after
+// the last one begins a new absence: no fact shows what upstream had in between.
 func (a *absence) say(gone bool, s fsm.Stream, outages int64, gap time.Duration) {
 	now := time.Now()
 	if !s.Found() {

@@ -14,11 +14,11 @@ import (
 )
 
 const (
-	// smallBackfill is a backfill of so few streams that Subscribed waits smallPatience times as long for it: it is a
-	// few looks, and what was there before the subscription is known best if they come first.
+	// smallBackfill bounds the streams of a small backfill. Subscribed waits smallPatience times as long for one. It
+	// needs only a few looks, and early looks show best what existed before the subscription.
 	smallBackfill, smallPatience = 2 * workers, 8
-	// flushPatience times BackfillWait is how long Subscribe waits, at most, for writes from before it. What takes
-	// longer costs no event: at worst the subscription begins earlier than it could.
+	// flushPatience times BackfillWait bounds how long Subscribe waits for earlier writes. A slower write costs no
+	// event: at worst the subscription begins earlier than it could.
 	flushPatience = 8
 	// backfillWidth is how many streams of a backfill are in the queue at a time.
 	backfillWidth = 2 * workers
@@ -26,8 +26,8 @@ const (
 	progressEvery = 200 * time.Millisecond
 )
 
-// backfills links new subscriptions to the streams that are on record (webhook spec, Existing Streams). A backfill has
-// each of them reconciled whose record is older than the subscription, until none is left.
+// backfills links new subscriptions to the streams that are on record (webhook spec, Existing Streams). A backfill
+// reconciles each stream whose record is older than the subscription, until none is left.
 type backfills struct {
 	d *Discovery
 
@@ -39,8 +39,8 @@ type backfills struct {
 	mu      sync.Mutex
 	running map[int64]*backfill
 
-	// unanswered has the generations of the subscriptions whose creators wait at this replica for the answer. What is
-	// seen of a stream by then was there before the subscription, unless a list that was read later has it as Told.
+	// unanswered has the generations of subscriptions whose creators wait at this replica for the answer. What is seen
+	// of a stream by then existed before the subscription, unless a later list shows the subscription as Told.
 	unanswered sync.Map
 }
 
@@ -48,10 +48,10 @@ type backfills struct {
 type backfill struct {
 	sub  fsm.Subscription
 	over chan struct{}
-	// total is how many streams there were to link, left how many still are.
+	// total is how many streams the backfill had to link, left how many remain.
 	total, left atomic.Int64
-	// watched are the records of streams that were watched when they were scanned, before any client was told of the
-	// subscription: their tails are from before it. It is guarded by the lock of backfills.
+	// watched are the records of streams that were watched when they were scanned. No client had been told of the
+	// subscription then, so their tails are from before it. The lock of backfills guards it.
 	watched map[string]fsm.Stream
 }
 
@@ -61,9 +61,9 @@ func newBackfills(d *Discovery) *backfills {
 	return bs
 }
 
-// Subscribe stores a subscription, once it is known where it may have to begin (knowEnds). For one that is new it
-// begins the backfill, whether or not the creator waits for it, and returns when that is over or has taken longer than
-// a creator can be kept waiting; the rest goes on in Run.
+// Subscribe stores a subscription, once Reveille knows where it may have to begin (knowEnds). For a new subscription it
+// begins the backfill, whether or not the creator waits. It returns when the backfill is over, or has taken longer than
+// a creator can wait. The rest goes on in Run.
 func (d *Discovery) Subscribe(ctx context.Context, sub fsm.Subscription) (fsm.Subscription, bool, error) {
 	if err := d.knowEnds(ctx, sub); err != nil {
 		return fsm.Subscription{}, false, err
@@ -77,9 +77,9 @@ func (d *Discovery) Subscribe(ctx context.Context, sub fsm.Subscription) (fsm.Su
 	return stored, created, err
 }
 
-// knowEnds finds out, before a subscription is there, which streams are and where they end: the registry stream is read
-// up to its present end, and writes through this replica are put on record. A subscription that begins at the start of
-// each stream does without.
+// knowEnds finds out which streams exist and where they end, before the subscription exists. It reads the registry
+// stream up to its present end, and puts writes through this replica on record. A subscription that begins at the start
+// of each stream does not need this.
 func (d *Discovery) knowEnds(ctx context.Context, sub fsm.Subscription) error {
 	if sub.Start == fsm.Start {
 		return nil
@@ -91,8 +91,8 @@ func (d *Discovery) knowEnds(ctx context.Context, sub fsm.Subscription) error {
 	return nil
 }
 
-// flush puts on record what writes through this replica have shown of streams that no consumer was subscribed to. A new
-// subscription begins there, and no earlier, although its backfill may come to them late.
+// flush puts on record what writes through this replica have shown of streams without consumers. A new subscription
+// begins there, and no earlier, although its backfill may come to them late.
 func (d *Discovery) flush(ctx context.Context, sub fsm.Subscription) {
 	pattern, err := fsm.ParsePattern(sub.Pattern)
 	if err != nil {
@@ -105,7 +105,7 @@ func (d *Discovery) flush(ctx context.Context, sub fsm.Subscription) {
 	for _, path := range d.queue.written() {
 		if pattern.Matches(path) {
 			g.Go(func() error {
-				_ = d.Do(ctx, path, Evidence{confirm: true}) // one that fails is tried again, and found by the backfill
+				_ = d.Do(ctx, path, Evidence{confirm: true}) // a failed one is tried again, and the backfill finds it
 				return nil
 			})
 		}
@@ -113,7 +113,7 @@ func (d *Discovery) flush(ctx context.Context, sub fsm.Subscription) {
 	_ = g.Wait()
 }
 
-// Subscribed begins the backfill of a subscription that is stored, and returns as Subscribe does.
+// Subscribed begins the backfill of a stored subscription, and returns as Subscribe does.
 func (d *Discovery) Subscribed(ctx context.Context, sub fsm.Subscription) {
 	b := d.backfills.begin(sub)
 	if b == nil {
@@ -133,8 +133,8 @@ func (d *Discovery) Subscribed(ctx context.Context, sub fsm.Subscription) {
 	}
 }
 
-// tailBefore returns a tail that a stream had before any client was told of a subscription, or nothing if none is
-// known. tail is the one that was seen before the list with the subscription was read.
+// tailBefore returns a tail that a stream had before any client was told of a subscription; empty if none is known. The
+// argument tail was seen before the list with the subscription was read.
 func (bs *backfills) tailBefore(sub fsm.Subscription, s fsm.Stream, tail fsm.Offset) fsm.Offset {
 	if _, unanswered := bs.unanswered.Load(sub.Generation); unanswered && !sub.Told {
 		return tail
@@ -147,7 +147,7 @@ func (bs *backfills) tailBefore(sub fsm.Subscription, s fsm.Stream, tail fsm.Off
 	return ""
 }
 
-// begin begins a backfill, or returns the one that runs; nil after Run.
+// begin begins a backfill, or returns a running one. After Run it returns nil.
 func (bs *backfills) begin(sub fsm.Subscription) *backfill {
 	bs.mu.Lock()
 	defer bs.mu.Unlock()
@@ -169,9 +169,9 @@ func (bs *backfills) begin(sub fsm.Subscription) *backfill {
 	return b
 }
 
-// run owns the backfills. It takes up those that were left unfinished, each replica its share: all of them at the
-// start, later those that have made no progress from one look to the next, because the replica that was at them has
-// died. Two replicas at one backfill do no harm.
+// run owns the backfills. It continues unfinished ones, each replica its share. At the start, these are all unfinished
+// ones. Later, they are those without progress from one look to the next, because their replica has died. Two replicas
+// at one backfill do no harm.
 func (bs *backfills) run(ctx context.Context) {
 	defer func() {
 		bs.mu.Lock()
@@ -202,7 +202,7 @@ func (bs *backfills) run(ctx context.Context) {
 	}
 }
 
-// do carries out one backfill, in rounds: what fails in one is left to the next.
+// do carries out one backfill, in rounds. What fails in one round is left to the next.
 func (bs *backfills) do(ctx context.Context, b *backfill) {
 	pause := upstream.Backoff{Min: bs.d.cfg.RetryMin, Max: bs.d.cfg.Resync}
 	for first := true; ctx.Err() == nil && !bs.isDeleted(ctx, b.sub); first = false {
@@ -216,9 +216,8 @@ func (bs *backfills) do(ctx context.Context, b *backfill) {
 	}
 }
 
-// behind returns the streams that a subscription is not linked to yet. Those that are only awaited are looked at once,
-// in the first round: should they come later, the scan sees to them. A partition that cannot be read does not hold up
-// the others.
+// behind returns the streams that a subscription is not linked to yet. It returns awaited streams only in the first
+// round: if they come later, the scan finds them. If it cannot read one partition, it still reads the others.
 func (bs *backfills) behind(ctx context.Context, b *backfill, first bool) (paths []string, err error) {
 	d := bs.d
 	if path := literal(b.sub); d.Tracked(path) {
@@ -248,12 +247,12 @@ func (bs *backfills) behind(ctx context.Context, b *backfill, first bool) (paths
 
 // isTold says whether another client may have been told of a subscription whose creator was not.
 func (bs *backfills) isTold(ctx context.Context, sub fsm.Subscription) bool {
-	_, err := bs.d.version(ctx) // the list is no older than that
+	_, err := bs.d.version(ctx) // the list is at least that new
 	now, _ := bs.d.store.Catalog().Get(sub.ID)
 	return err != nil || now.Told || now.Generation != sub.Generation
 }
 
-// link has streams reconciled, some at a time, while it reports the progress to the store.
+// link reconciles streams, some at a time, and reports the progress to the store meanwhile.
 func (bs *backfills) link(ctx context.Context, b *backfill, paths []string) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -289,7 +288,7 @@ func (bs *backfills) link(ctx context.Context, b *backfill, paths []string) {
 		}
 		left, total := int(b.left.Load()), int(b.total.Load())
 		now := fsm.Backfill{Done: total - left, Total: total}
-		// A backfill that waits for a stream for long costs the store nothing.
+		// A backfill that waits long for a stream costs the store nothing.
 		if left > 0 && now != set && bs.d.store.SetBackfill(ctx, b.sub, now) == nil {
 			set = now
 		}

@@ -10,11 +10,12 @@ import (
 	"reveille/tailer/upstream"
 )
 
-// catchUpPatience is for how many times BackfillWait the creator of a subscription waits for the registry to be read.
+// catchUpPatience times BackfillWait bounds how long the creator of a subscription waits for the reading of the
+// registry.
 const catchUpPatience = 8
 
-// Ready returns nil once the streams are known that the registry stream tells of, and fsm.ErrStreamsUnknown while it is
-// read for the first time.
+// Ready returns nil once the streams of the registry stream are known. During the first reading of the registry, it
+// returns fsm.ErrStreamsUnknown.
 func (d *Discovery) Ready(ctx context.Context) error {
 	if d.cfg.Registry == "" {
 		return nil
@@ -31,10 +32,10 @@ func (d *Discovery) Ready(ctx context.Context) error {
 	return err
 }
 
-// catchUp waits until the registry was read up to its present end and each stream in it was looked at: a subscription
-// that is created after that begins where they end. If that takes too long, the subscription begins earlier, which
-// costs no event. Only during the first reading catchUp fails instead, with fsm.ErrStreamsUnknown: the subscription
-// would begin at the start of each stream that is not known yet.
+// catchUp waits until the registry was read up to its present end, and each stream in it was looked at. A later
+// subscription begins where those streams end. If that takes too long, the subscription begins earlier, which costs no
+// event. Only during the first reading, catchUp fails instead, with fsm.ErrStreamsUnknown. The subscription would begin
+// at the start of each stream that is not known yet.
 func (r *registry) catchUp(ctx context.Context) error {
 	patience := catchUpPatience * r.d.cfg.BackfillWait
 	till := time.Now().Add(patience)
@@ -55,7 +56,7 @@ func (r *registry) catchUp(ctx context.Context) error {
 	}
 }
 
-// end returns where the registry ends now, or nothing if it cannot be asked. It says whether there is a registry.
+// end returns where the registry ends now; empty if it cannot be asked. exists is false if there is no registry.
 func (r *registry) end(ctx context.Context) (end fsm.Offset, exists bool) {
 	if r.d.cfg.Registry == "" {
 		return "", false
@@ -64,7 +65,7 @@ func (r *registry) end(ctx context.Context) (end fsm.Offset, exists bool) {
 	return info.Tail, err != nil || info.Exists
 }
 
-// isBehind says whether the registry is still to be read up to an offset.
+// isBehind says whether the registry must still be read up to an offset.
 func (r *registry) isBehind(ctx context.Context, end fsm.Offset) (bool, error) {
 	read, err := r.d.store.RegistryRead(ctx)
 	if err != nil {

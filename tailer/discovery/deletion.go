@@ -9,8 +9,8 @@ import (
 	"reveille/fsm"
 )
 
-// Deleted takes in that a client has deleted a stream through the gateway: its consumers are removed. The registry
-// stream will tell of it, too. Another client may have made it anew by now, and have its answer already.
+// Deleted handles a deletion by a client through the gateway: it removes the stream's consumers. The registry stream
+// will report the deletion, too. Another client may have made the stream anew already, and have its answer.
 func (d *Discovery) Deleted(ctx context.Context, path string) error {
 	if !d.Tracked(path) {
 		return nil
@@ -18,8 +18,8 @@ func (d *Discovery) Deleted(ctx context.Context, path string) error {
 	return d.renew(ctx, path, fsm.Deletion{Anew: true, Expect: d.cfg.Registry != "", Doubt: true})
 }
 
-// renew removes a stream that was deleted, and asks upstream whether it is there again. If there is doubt it asks once
-// more when the grace is over.
+// renew removes a deleted stream, and asks upstream whether it exists again. If there is doubt, it asks once more after
+// the grace.
 func (d *Discovery) renew(ctx context.Context, path string, deletion fsm.Deletion) error {
 	err := d.remove(ctx, path, deletion)
 	e := Evidence{deleted: time.Now()}
@@ -40,14 +40,14 @@ func (d *Discovery) Forget(ctx context.Context, paths []string) error {
 	return nil
 }
 
-// RemovedElsewhere takes in that another replica has taken a stream off the record and removed its consumers.
+// RemovedElsewhere notes that another replica took a stream off the record and removed its consumers.
 func (d *Discovery) RemovedElsewhere(path string) {
 	d.ForgottenElsewhere(path)
 	d.watcher.Deleted(path)
 }
 
-// ForgottenElsewhere takes in that another replica has taken a stream off the record. One that a write is on its way to
-// is put there again, as awaited.
+// ForgottenElsewhere notes that another replica took a stream off the record. If a write to it is on its way, the
+// stream is put on record again, as awaited.
 func (d *Discovery) ForgottenElsewhere(path string) {
 	d.memory.removed(path)
 	if d.writing.has(path) {
@@ -55,7 +55,7 @@ func (d *Discovery) ForgottenElsewhere(path string) {
 	}
 }
 
-// Forgotten takes in that this replica has taken a stream off the record that upstream did not have for long.
+// Forgotten notes that this replica took a stream off the record, because upstream did not have it for long.
 func (d *Discovery) Forgotten(path string) {
 	d.ForgottenElsewhere(path)
 	d.store.Hint(fsm.Hint{Kind: fsm.HintForgotten, Path: path})
@@ -63,8 +63,8 @@ func (d *Discovery) Forgotten(path string) {
 
 // remove takes a stream off the record and removes its consumers.
 //
-// Home first: the record goes with the consumers there. A partition that cannot be reached does not hold up the others;
-// the error says that consumers there may not have started over.
+// It begins with the home partition, where the record goes with the consumers. If it cannot reach one of the others, it
+// still handles the rest. The error says that consumers there may not have started over.
 func (d *Discovery) remove(ctx context.Context, path string, deletion fsm.Deletion) error {
 	defer d.memory.removed(path)
 	if err := d.removeIn(ctx, d.store.PartitionOf(path), path, deletion); err != nil {
@@ -76,7 +76,7 @@ func (d *Discovery) remove(ctx context.Context, path string, deletion fsm.Deleti
 	return err
 }
 
-// removeElsewhere has the consumers of other streams that are subscribed to this one start over, outside its home
+// removeElsewhere makes the consumers of other streams that are subscribed to this one start over, outside its home
 // partition.
 func (d *Discovery) removeElsewhere(ctx context.Context, path string) error {
 	partitions, err := d.store.WatchedIn(ctx, path)
@@ -92,6 +92,6 @@ func (d *Discovery) removeElsewhere(ctx context.Context, path string) error {
 func (d *Discovery) removeIn(ctx context.Context, partition int, path string, deletion fsm.Deletion) error {
 	told := time.Now()
 	o, err := d.store.Deleted(ctx, partition, path, deletion)
-	d.outcomes.Follow(o, fsm.Sighting{Path: path, Told: told}) // an error may have come after some were removed
+	d.outcomes.Follow(o, fsm.Sighting{Path: path, Told: told}) // before an error, the store may have removed some
 	return err
 }

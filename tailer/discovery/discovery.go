@@ -12,7 +12,7 @@ import (
 	"reveille/tailer/upstream"
 )
 
-// Store is what discovery uses of fsm.Store.
+// Store is the part of fsm.Store that discovery uses.
 type Store interface {
 	fsm.PartitionStore
 	fsm.RecordStore
@@ -27,34 +27,34 @@ type Store interface {
 
 // Upstream asks the stream server. Every answer is newer than the call.
 type Upstream interface {
-	// Look asks in turn with Reveille's other requests, and waits while upstream is down.
+	// Look asks in turn with Reveille's other requests. It waits while upstream is down.
 	Look(ctx context.Context, path string) (fsm.StreamInfo, error)
-	// LookNow is Look that fails while upstream is down.
+	// LookNow is Look, but fails while upstream is down.
 	LookNow(ctx context.Context, path string) (fsm.StreamInfo, error)
 	// HeadAnew asks at once.
 	HeadAnew(ctx context.Context, path string) (fsm.StreamInfo, error)
-	// Registry reads the registry stream from an offset: by a long-poll if live, otherwise what is there.
+	// Registry reads the registry stream from an offset: by a long-poll if live, otherwise what there is.
 	Registry(ctx context.Context, path string, from fsm.Offset, live bool, cursor string) (*upstream.Answer, error)
-	// Outages counts the times that upstream has gone down.
+	// Outages counts how often upstream went down.
 	Outages() int64
 }
 
-// Watcher watches streams that consumers are subscribed to, and reports to the store where they end. None of its
+// Watcher watches the streams that consumers are subscribed to, and reports to the store where they end. None of its
 // methods blocks for long.
 type Watcher interface {
-	// Watch has a stream watched for the consumers of a partition.
+	// Watch starts to watch a stream for the consumers of a partition.
 	Watch(partition int, path string)
-	// Invalidate has the watcher of a stream, if there is one, hide no consumers for a 404 from before the call.
+	// Invalidate voids earlier 404s: the watch of the stream hides no consumers for a 404 from before the call.
 	Invalidate(path string)
-	// Knew says whether a stream is watched and was there at some time, as far as is known here.
+	// Knew says whether a stream is watched and existed at some time, as far as this replica knows.
 	Knew(path string) bool
-	// Deleted says that the consumers of the stream were removed, because it was deleted or is to be forgotten.
+	// Deleted says that the store removed the consumers of a stream, because it was deleted or forgotten.
 	Deleted(path string)
-	// ReportWrite has the tail of a write through the gateway reported to the store.
+	// ReportWrite reports the tail of a write through the gateway to the store.
 	ReportWrite(path string, e Evidence)
 }
 
-// Config of a Discovery. Everything is required but Registry, Names and Max; a zero duration means its default.
+// Config of a Discovery. Only Registry, Names and Max are optional. A zero duration means its default.
 type Config struct {
 	Store    Store
 	Upstream Upstream
@@ -65,32 +65,31 @@ type Config struct {
 	Registry string
 	// Names are canonical paths of streams that are known from the start.
 	Names []string
-	// Max bounds how many streams wait, and are remembered as linked, if it is not 0.
+	// Max bounds the streams that wait, and the streams that are remembered as linked; 0 for the default bounds.
 	Max int
 
-	// GoneGrace is how long upstream must have said that a stream is gone, and nothing else, until
-	// that is believed (30 s).
+	// GoneGrace is how long upstream must keep saying that a stream is gone before Reveille believes it (30 s).
 	GoneGrace time.Duration
-	// RetryMin and RetryMax bound the delay until a path is tried again that could not be dealt with (100 ms, 5 s),
-	// AwaitMin how soon a stream is asked for again at first that does not exist yet (1 s).
+	// RetryMin and RetryMax bound the delay until a failed path is tried again (100 ms, 5 s). AwaitMin is the first
+	// delay until Reveille asks again for a stream that does not exist yet (1 s).
 	RetryMin, RetryMax, AwaitMin time.Duration
-	// WriteFor is how long a stream is awaited after a write to it went upstream (3 min). A write that takes longer is
-	// noted again. No fact tells that a replica will never end a write it has begun.
+	// WriteFor is how long a stream is awaited after a write to it went upstream (3 min). A longer write is noted
+	// again. No fact proves that a replica will never end a write that it began.
 	WriteFor time.Duration
-	// LookEvery is how often a stream on record that no client writes to is looked at (24 h), should it have gone
-	// unseen: nothing tells of a stream that is deleted past Reveille while no replica watches it.
+	// LookEvery is how often Reveille looks at a stream on record without writes (24 h). Such a stream may be deleted
+	// past Reveille while no replica watches it, and nothing reports that.
 	LookEvery time.Duration
 	// Resync is how often the records are scanned (10 s, less often if that takes long).
 	Resync time.Duration
 	// BackfillWait is how long the creator of a subscription waits for its backfill (250 ms).
 	BackfillWait time.Duration
-	// TailEvery is how often, at most, the tail of a stream that no consumer is subscribed to is put on record (5 s).
-	// It saves calls of the store; at worst a later subscription begins earlier than it could.
+	// TailEvery is how often, at most, the tail of a stream without consumers is put on record (5 s). That saves store
+	// calls. At worst a later subscription begins earlier than it could.
 	TailEvery time.Duration
 	// RegistryCheck is how long a read of the registry stream may be silent before the stream is looked at (5 s).
 	RegistryCheck time.Duration
-	// RegistryProof is how often it is proved that the registry stream is the one that was read, if nothing gives
-	// reason to (1 min). That bounds for how long a stream that took its place within a live request goes unseen.
+	// RegistryProof is how often Reveille proves that the registry stream is the one it read, without another reason to
+	// (1 min). Another stream may take its place within a live request. It goes unseen for no longer than that.
 	RegistryProof time.Duration
 }
 
@@ -122,8 +121,8 @@ type Discovery struct {
 	writing   *writing
 	backfills *backfills
 	registry  *registry
-	// unlinked is what was logged of streams that could not be linked, unnoted of writes that could not be noted
-	// before, unread of lists that could not be read.
+	// unlinked limits the log lines about streams that could not be linked. The same goes for unnoted (writes that
+	// could not be noted before) and unread (lists that could not be read).
 	unlinked, unnoted, unread fsm.Trouble
 }
 
@@ -159,36 +158,38 @@ func (d *Discovery) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// Tracked says whether a canonical path can be that of a stream of interest. The empty one is no stream's.
+// Tracked says whether a canonical path may name a stream of interest. The empty path names no stream.
 func (d *Discovery) Tracked(path string) bool { return path != "" && path != d.cfg.Registry }
 
-// Watch has streams watched for a consumer, which lives in the partition of its primary stream.
+// Watch starts to watch streams for a consumer. The consumer lives in the partition of its primary stream.
 func (d *Discovery) Watch(primary string, paths []string) {
 	for _, path := range paths {
 		d.watcher.Watch(d.store.PartitionOf(primary), path)
 	}
 }
 
-// Enqueue has a path reconciled soon. A queue that is full drops it: what is on record is found again by the scan.
+// Enqueue makes a worker reconcile a path soon. If the queue is full, it drops the path. The scan finds it again if it
+// is on record.
 func (d *Discovery) Enqueue(path string, e Evidence) {
 	if d.Tracked(path) {
 		d.queue.add(path, e, time.Now())
 	}
 }
 
-// Confirm has a stream reconciled unless it is on record and linked, as it should be.
+// Confirm reconciles a stream soon, unless it is on record and linked already.
 func (d *Discovery) Confirm(path string) { d.ConfirmWritten(path, Evidence{}) }
 
-// ConfirmWritten is Confirm for a stream to which there was a write.
+// ConfirmWritten is Confirm after a write to the stream.
 func (d *Discovery) ConfirmWritten(path string, e Evidence) {
 	e.confirm, e.known = true, true
 	d.Enqueue(path, e)
 }
 
-// Remember has a stream confirmed should the store ever have lost its latest changes to it, as long as there is room.
+// Remember remembers a stream, as long as there is room. If the store ever loses its latest changes, the stream is
+// confirmed.
 func (d *Discovery) Remember(path string) { d.memory.note(path) }
 
-// Do has a path reconciled and returns when that was tried once, with what went wrong.
+// Do reconciles a path and returns after the first try, with its error.
 func (d *Discovery) Do(ctx context.Context, path string, e Evidence) error {
 	if !d.Tracked(path) {
 		return nil
@@ -197,7 +198,7 @@ func (d *Discovery) Do(ctx context.Context, path string, e Evidence) error {
 	return d.queue.do(ctx, path, e)
 }
 
-// Held counts what is kept in memory that comes to an end by itself, by what it is.
+// Held counts, by kind, what memory holds until it comes to an end by itself.
 func (d *Discovery) Held() map[string]int {
 	d.backfills.mu.Lock()
 	defer d.backfills.mu.Unlock()

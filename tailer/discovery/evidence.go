@@ -8,37 +8,37 @@ import (
 
 // Evidence is what a source saw of a stream. The zero Evidence says that there is reason to look.
 type Evidence struct {
-	// Tail is where a write through the gateway ended that upstream has accepted; empty if its answer is lost. First is
-	// that of the record before the write, and Seen is how the event became known.
+	// Tail is the tail after a write through the gateway that upstream accepted; empty if its answer is lost. First is
+	// the First of the record before the write. Seen is how the event became known.
 	Tail  fsm.Offset
 	First time.Time
 	Seen  fsm.Sighting
-	// Made says that a write has made the stream: what was on record before it is no more. Of is the First of that
-	// record, zero if it is not known.
+	// Made says that a write made the stream. The record from before it is void. Of is the First of that record; zero
+	// if it is not known.
 	Made bool
 	Of   time.Time
-	// Stray says that a write was announced to another record than First's: it may have landed before that record's
-	// stream was first heard of.
+	// Stray says that a write was announced to another record than First's. It may have landed before the stream of
+	// First's record was first heard of.
 	Stray bool
-	// Await puts the stream on record for so long if upstream does not have it yet.
+	// Await puts the stream on record for this long if upstream does not have it yet.
 	Await time.Duration
 
-	// deleted says that it was deleted: from this time on it is believed at once that upstream does not have it.
+	// deleted says that the stream was deleted. From this time on, a 404 is believed at once.
 	deleted time.Time
-	// confirm says that there is nothing to do if the stream is on record and linked, known that it was: that upstream
-	// does not have it is not believed at once.
+	// confirm says that there is nothing to do if the stream is on record and linked. The flag known says that it was,
+	// so that a 404 is not believed at once.
 	confirm, known bool
-	// urgent is true if a caller waits for it.
+	// urgent is true if a caller waits.
 	urgent bool
 }
 
-// Merge returns the evidence with what another source saw. Seen keeps when the first of their events was seen.
+// Merge returns the evidence with what another source saw. Seen keeps the time of the earliest event.
 func (e Evidence) Merge(o Evidence) Evidence {
 	first := e.Seen.At
 	if first.IsZero() || !o.Seen.At.IsZero() && o.Seen.At.Before(first) {
 		first = o.Seen.At
 	}
-	// Of two records the later one counts; if either is not known, whatever is on record.
+	// Of the two records, the later one counts. If either is unknown, whatever is on record counts.
 	if o.Made && (!e.Made || !e.Of.IsZero() && (o.Of.IsZero() || o.Of.After(e.Of))) {
 		e.Made, e.Of = true, o.Of
 	}
@@ -58,8 +58,8 @@ func (e Evidence) Merge(o Evidence) Evidence {
 	return e
 }
 
-// strays says whether a write was announced to another record than a stream has, and that record's consumers begin
-// beyond where the write may have landed.
+// strays says whether a write was announced to another record than the present one. It is false if the consumers of the
+// present record begin at the start, where they miss nothing.
 func (e Evidence) strays(s fsm.Stream) bool {
 	other := e.Stray || !e.First.IsZero() && !e.First.Equal(s.First)
 	return other && s.Found() && s.Begin != fsm.Start

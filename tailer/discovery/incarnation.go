@@ -16,44 +16,45 @@ import (
 )
 
 const (
-	// pieceMax bounds the messages that identify an incarnation of the registry stream, pieceMin how few will do.
+	// pieceMax bounds the messages that identify an incarnation of the registry stream. pieceMin are enough.
 	pieceMax, pieceMin = 64, 16
 	// pieceReads bounds the answers that are read for them.
 	pieceReads = 100
-	// createdAhead is how far ahead of the replica's clock a creation may lie. Later ones count as of no known time.
+	// createdAhead is how far ahead of the replica's clock a creation may lie. Later times count as unknown.
 	createdAhead = 24 * time.Hour
 )
 
 // mark identifies the incarnation of the registry stream that was read, whatever its length. It is stored with the
 // position, as one record (fsm.RegistryPlace).
 type mark struct {
-	// Piece is of messages that were read; N is 0 if there were none yet.
+	// Piece covers messages that were read. N is 0 if there were none yet.
 	Piece piece `json:"piece"`
-	// Latest is when the latest stream was made that the registry had told of when it was last proved to be the same,
-	// in milliseconds by the stream server's clock; 0 if it told no time.
+	// Latest is when the latest stream was made, as far as the registry had told at its last proof. It is in
+	// milliseconds by the stream server's clock; 0 if the registry told no time.
 	Latest int64 `json:"latest,omitempty"`
-	// Again is how far the registry is read once more, from its start: what is on record stays. Empty if it is not.
+	// Again is how far the registry is read once more, from its start; empty if it is not. What is on record stays.
 	Again fsm.Offset `json:"again,omitempty"`
-	// Anew says that another incarnation was read before, Former is the Latest of that one.
+	// Anew says that another incarnation was read before. Former is the Latest of that one.
 	Anew   bool  `json:"anew,omitempty"`
 	Former int64 `json:"former,omitempty"`
 }
 
-// piece says what stands behind an offset: N messages with the digest Sum. In another incarnation there are others.
+// piece says what stands behind an offset: N messages with the digest Sum. Another incarnation has other messages
+// there.
 type piece struct {
 	From fsm.Offset `json:"from"`
 	N    int        `json:"n"`
 	Sum  string     `json:"sum,omitempty"`
 }
 
-// unproved is what was read since the registry was last proved to be the same. The next proof makes it part of the
+// unproved is what was read since the last proof that the registry is the same. The next proof makes it part of the
 // mark.
 type unproved struct {
 	piece  piece
 	latest int64
 }
 
-// add takes in the next message, unless there are enough.
+// add adds the next message, unless there are enough.
 func (p *piece) add(raw json.RawMessage) {
 	if p.N >= pieceMax {
 		return
@@ -69,12 +70,12 @@ func (p *piece) add(raw json.RawMessage) {
 func (m mark) String() string {
 	b, err := json.Marshal(m)
 	if err != nil {
-		panic(err) // it holds nothing that JSON lacks
+		panic(err) // a mark holds nothing that JSON lacks
 	}
 	return string(b)
 }
 
-// readMark returns the mark of a place. known is false if none was stored with it.
+// readMark returns the mark of a place. known is false if the place has no mark, unless the place is the start.
 func readMark(p fsm.RegistryPlace) (m mark, known bool) {
 	if p.Mark == "" || json.Unmarshal([]byte(p.Mark), &m) != nil {
 		return mark{}, p.Offset == fsm.Start
@@ -82,7 +83,7 @@ func readMark(p fsm.RegistryPlace) (m mark, known bool) {
 	return m, true
 }
 
-// made is when a stream was made, in milliseconds by the stream server's clock; 0 if the message does not say.
+// made returns when a stream was made, in milliseconds by the stream server's clock; 0 if the message does not say.
 func (c change) made() (at int64) {
 	if json.Unmarshal(c.Value.CreatedAt, &at) != nil {
 		return 0
@@ -90,22 +91,23 @@ func (c change) made() (at int64) {
 	return at
 }
 
-// tells takes in a message that the registry tells.
+// tells notes when the stream of a message was made.
 func (u *unproved) tells(c change) {
 	if t := c.made(); t < time.Now().Add(createdAhead).UnixMilli() {
 		u.latest = max(u.latest, t)
 	}
 }
 
-// begin goes on from a place that the store has, which may be of another incarnation than upstream has by now.
+// begin continues from the store's place. It may belong to another incarnation than upstream has now.
 func (r *registry) begin(place fsm.RegistryPlace) {
 	r.place, r.cursor, r.dealt, r.looks, r.goal, r.doubt = place, "", 0, nil, "", true
 	r.mark, r.known = readMark(place)
 	r.next = unproved{piece: piece{From: place.Offset}}
 }
 
-// isSame says whether the registry is the one that was read. That is in doubt after a 404, a failure and an outage,
-// after a while, and when it was just read for the first time. Then what was read is compared with what stands there.
+// isSame says whether the registry is the same as the one read before. That is in doubt after a 404, a failure or an
+// outage, and after RegistryProof. It is also in doubt when the registry was just read for the first time. Then isSame
+// compares what was read with what stands there.
 func (r *registry) isSame(ctx context.Context, tail fsm.Offset) (bool, error) {
 	if outages := r.d.up.Outages(); outages != r.outages {
 		r.outages, r.doubt = outages, true
@@ -123,7 +125,7 @@ func (r *registry) isSame(ctx context.Context, tail fsm.Offset) (bool, error) {
 			return false, err
 		case now != r.mark.Piece:
 			return false, nil
-		case r.next.piece.N >= pieceMin: // both were read of one incarnation, and the later one needs no long answer
+		case r.next.piece.N >= pieceMin: // both are from one incarnation, and the later one needs no long answer
 			r.mark.Piece, r.next.piece = r.next.piece, piece{From: r.place.Offset}
 		}
 	}
@@ -135,7 +137,7 @@ func (r *registry) isSame(ctx context.Context, tail fsm.Offset) (bool, error) {
 	return true, nil
 }
 
-// stands returns the piece of the registry that is in the place of an earlier one.
+// stands returns the piece that the registry has in the place of an earlier one.
 func (r *registry) stands(ctx context.Context, was piece) (piece, error) {
 	now := piece{From: was.From}
 	for at, n := was.From, 0; n < pieceReads && now.N < was.N; n++ {
@@ -148,7 +150,7 @@ func (r *registry) stands(ctx context.Context, was piece) (piece, error) {
 	return now, nil
 }
 
-// readPiece adds to a piece what one answer shows behind an offset, until it has n messages. It returns the next
+// readPiece adds what one answer shows behind an offset to a piece, until the piece has n messages. It returns the next
 // offset.
 func (r *registry) readPiece(ctx context.Context, at fsm.Offset, n int, p *piece) (next fsm.Offset, err error) {
 	ctx, cancel := context.WithTimeout(ctx, registryTime)
@@ -176,8 +178,8 @@ func (r *registry) readPiece(ctx context.Context, at fsm.Offset, n int, p *piece
 // errEnough ends the reading of an answer.
 var errEnough = errors.New("enough was read")
 
-// startAgain has the registry read from its start up to a tail that it has now. anew says that it is another one than
-// was read before; otherwise that cannot be known.
+// startAgain starts reading the registry again, from its start up to its present tail. anew says that it is another one
+// than was read before. Otherwise that is unknown.
 func (r *registry) startAgain(ctx context.Context, tail fsm.Offset, anew bool) error {
 	m := mark{Latest: r.mark.Latest, Again: tail, Anew: r.mark.Anew, Former: r.mark.Former}
 	if anew {
@@ -191,10 +193,9 @@ func (r *registry) startAgain(ctx context.Context, tail fsm.Offset, anew bool) e
 	return r.move(ctx, fsm.RegistryPlace{Offset: fsm.Start, Mark: m.String()}, anew)
 }
 
-// replaced returns the record of a stream that the registry says was made. If it is that of another stream of its name,
-// whose consumers go by another incarnation, it is replaced. It is another one if it was on record before this registry
-// was found, and the stream was made after all that the former registry told of. A registry that tells no times tells
-// of new streams.
+// replaced replaces the record of a stream that the registry says was made, if the record belongs to another stream of
+// that name. It does if it is from before this registry was found, and the stream was made after all that the former
+// registry told of. A registry that tells no times is taken to tell of new streams.
 func (r *registry) replaced(ctx context.Context, s fsm.Stream, made int64) error {
 	former := r.mark.Anew && s.Present() && s.First.Before(r.place.Since)
 	if !former || made != 0 && made <= r.mark.Former {

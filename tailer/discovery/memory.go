@@ -10,11 +10,11 @@ import (
 	"reveille/fsm"
 )
 
-// memoryMax is how many streams are remembered as linked.
+// memoryMax bounds the streams that are remembered as linked.
 const memoryMax = 100_000
 
-// memory remembers streams that are on record and linked, so that a write to one costs no call of the store. What it
-// remembers is void once the store may have lost its latest changes to the stream's partition.
+// memory remembers streams that are on record and linked, so that a write to one needs no store call. What it remembers
+// is void once the store may have lost its latest changes to the stream's partition.
 type memory struct {
 	store Store
 	lru   *lru.Cache[string, remembered]
@@ -22,19 +22,19 @@ type memory struct {
 	removals []atomic.Int64
 }
 
-// asked is when the store was asked for a stream: how often it had lost changes to the partition, as far as is known,
-// and how many of the partition's streams were removed.
+// asked is what was known when the store was asked for a stream: the losses of the partition's changes, and the count
+// of its removed streams.
 type asked struct{ losses, removals int64 }
 
 type remembered struct {
-	// first is the record's; linked is the version through which the stream is linked.
+	// first is the First of the record. linked is the version through which the stream is linked.
 	first  time.Time
 	linked int64
-	// checked is a version of this replica's list of subscriptions in which nothing above linked matches; 0 if none is
-	// known. subscribed says whether anything matches there.
+	// checked is a version of this replica's list of subscriptions, in which nothing above linked matches; 0 if none is
+	// known. The flag subscribed says whether anything matches there.
 	checked    int64
 	subscribed bool
-	// losses of the partition when the record was read; -1 if it was not.
+	// losses is the loss count of the partition when the record was read; -1 if it was not read.
 	losses int64
 }
 
@@ -43,18 +43,18 @@ func newMemory(s Store, most int) (*memory, error) {
 	return &memory{store: s, lru: c, removals: make([]atomic.Int64, s.Partitions())}, err
 }
 
-// asks returns what put is to be given once the store has answered.
+// asks returns what put needs once the store has answered.
 func (m *memory) asks(path string) asked { return asked{m.losses(path), m.removalsOf(path).Load()} }
 
 func (m *memory) removalsOf(path string) *atomic.Int64 { return &m.removals[m.store.PartitionOf(path)] }
 
-// put remembers what the store has returned, unless that may have been removed since the store was asked.
+// put remembers what the store has returned, unless the stream may have been removed since the store was asked.
 func (m *memory) put(s fsm.Stream, a asked) {
 	m.add(s.Path, remembered{first: s.First, linked: s.Linked, losses: a.losses}, a.removals)
 }
 
-// add adds an item unless there was a removal since there were so many. It adds first, so that a removal in between
-// finds it.
+// add adds an item unless the count of removals has changed. It adds first, so that a removal in between finds the
+// item.
 func (m *memory) add(path string, r remembered, removals int64) {
 	m.lru.Add(path, r)
 	if m.removalsOf(path).Load() != removals {
@@ -64,7 +64,7 @@ func (m *memory) add(path string, r remembered, removals int64) {
 
 func (m *memory) remove(path string) { m.lru.Remove(path) }
 
-// removed is remove for a stream that was removed from the store: what the store has returned by now is void.
+// removed is remove for a stream that was removed from the store. Answers that the store gave before are void.
 func (m *memory) removed(path string) {
 	m.removalsOf(path).Add(1)
 	m.remove(path)
@@ -74,7 +74,7 @@ func (m *memory) losses(path string) int64 {
 	return m.store.Ownership().Losses(m.store.PartitionOf(path))
 }
 
-// note remembers a path of which nothing else is known.
+// note remembers a path, and nothing else about its stream.
 func (m *memory) note(path string) { m.lru.ContainsOrAdd(path, remembered{losses: -1}) }
 
 // covers says whether a stream that is linked through a version is linked to all of the subscriptions.
@@ -82,8 +82,8 @@ func covers(linked int64, subs []fsm.Subscription) bool {
 	return !slices.ContainsFunc(subs, func(sub fsm.Subscription) bool { return sub.Version > linked })
 }
 
-// get returns what is remembered of a stream that is linked to all subscriptions that match it, as far as this replica
-// knows them.
+// get returns what is remembered of a stream. It does so only if, as far as this replica knows, the stream is linked to
+// all subscriptions that match it.
 func (m *memory) get(path string) (remembered, bool) {
 	removals := m.removalsOf(path).Load()
 	r, ok := m.lru.Get(path)
@@ -102,13 +102,13 @@ func (m *memory) get(path string) (remembered, bool) {
 	return r, true
 }
 
-// paths returns the streams of a partition that are remembered, though what is remembered of them may be void.
+// paths returns the remembered streams of a partition. What is remembered of them may be void.
 func (m *memory) paths(partition int) []string {
 	return slices.DeleteFunc(m.lru.Keys(), func(path string) bool { return m.store.PartitionOf(path) != partition })
 }
 
-// Current says whether what was seen is of the stream that is linked now under its name, as far as this process knows,
-// and says nothing of another one; and if so whether any subscription matches it.
+// Current says whether evidence is about the stream that is linked now under its name, and about no other, as far as
+// this process knows. If so, subscribed says whether any subscription matches the stream.
 func (d *Discovery) Current(path string, e Evidence) (subscribed, current bool) {
 	r, ok := d.memory.get(path)
 	current = ok && r.first.Equal(e.First) && !e.Made && !e.Stray

@@ -14,7 +14,7 @@ import (
 	"reveille/fsm"
 )
 
-// messages deals with a JSON array of messages, one by one. It returns what becomes of the mark and of next with them.
+// messages handles a JSON array of messages, one by one. It returns the mark and next as they are after them.
 func (r *registry) messages(ctx context.Context, body io.Reader) (m mark, next unproved, err error) {
 	m, next = r.mark, r.next
 	begins := m.Piece.N == 0
@@ -68,7 +68,7 @@ func eachMessage(body io.Reader, f func(json.RawMessage) error) error {
 	switch {
 	case err == nil:
 		return nil
-	case in.err != nil: // it could not be received, and is asked for again
+	case in.err != nil: // the body could not be received, and is asked for again
 		return fmt.Errorf("GET: %w", in.err)
 	}
 	return fmt.Errorf("%w: %w", errForeign, err)
@@ -86,7 +86,7 @@ func (t timedBody) Read(b []byte) (int, error) {
 	return t.in.Read(b)
 }
 
-// allowance is a reader that gives no more than left bytes until that is set anew.
+// allowance is a reader that gives no more than left bytes until left is set again.
 type allowance struct {
 	in   io.Reader
 	left int
@@ -107,7 +107,7 @@ func (a *allowance) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// message deals with one message, or with why it is none. An error means that it is to be dealt with again.
+// message handles one message, or the failure to read it. After an error it must be handled again.
 func (r *registry) message(ctx context.Context, c change, failure error) error {
 	if failure != nil {
 		if times, log := r.odd.Happened(time.Now()); log {
@@ -130,11 +130,11 @@ func (r *registry) message(ctx context.Context, c change, failure error) error {
 	return nil
 }
 
-// deleted is careful with old news: a replica that was slow, or stood still for a while, may read on although another
-// has taken over and has dealt with the deletion, and with the stream that was made anew after it.
+// deleted is careful with old news. A replica that was slow, or stood still, may read on after another one has taken
+// over. The other replica may have handled the deletion, and the stream that was made anew after it.
 func (r *registry) deleted(ctx context.Context, path string) error {
 	r.d.memory.remove(path)
-	// A deletion that a client made through the gateway was dealt with then; the stream may be there again by now.
+	// A deletion by a client through the gateway was handled then. The stream may exist again.
 	if taken, err := r.d.store.TakeDeletion(ctx, path); taken || err != nil {
 		return err
 	}
@@ -150,13 +150,13 @@ func (r *registry) deleted(ctx context.Context, path string) error {
 		return nil
 	}
 	if r.first || r.mark.Again != "" {
-		// There may be deletions from long ago: a stream that is there stays. Later its consumers begin at the start,
-		// once more if need be: an event too many, never one too few.
+		// There may be deletions from long ago: a stream that exists stays. A later deletion makes its consumers begin
+		// at the start, perhaps a second time: an event too many, never one too few.
 		info, err := r.d.up.Look(ctx, path)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if err != nil || !info.Gone() { // the queue looks again at one that cannot be asked for
+		if err != nil || !info.Gone() { // after an error, the queue asks again
 			r.d.Enqueue(path, Evidence{})
 			return nil
 		}
@@ -168,9 +168,9 @@ func (r *registry) deleted(ctx context.Context, path string) error {
 	return err
 }
 
-// created puts a stream on record, so that the registry need not be read again for it, and has it looked at. What it
-// holds by then may be news to every subscription that there is; one that is created later begins at the tail that the
-// look shows. made is when it was made, in milliseconds by the stream server's clock; 0 if that is not known.
+// created puts a stream on record, so that the registry need not be read again for it, and starts a look at it. What
+// the stream holds then may be news to every existing subscription. A later subscription begins at the tail that the
+// look shows. The stream was made at the time made, in milliseconds by the stream server's clock; 0 if that is unknown.
 func (r *registry) created(ctx context.Context, path string, made int64) error {
 	s, err := r.d.await(ctx, path, r.d.cfg.WriteFor)
 	if err == nil {

@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	// namesWidth is how many named streams are looked at at a time.
+	// namesWidth is how many named streams get a look at a time.
 	namesWidth = 32
-	// nameFor is how long a stream is awaited that an operator has named. No fact tells that a stream will never be
+	// nameFor is how long a stream that an operator has named is awaited. No fact proves that a stream will never be
 	// made.
 	nameFor = 7 * 24 * time.Hour
 )
 
-// Name puts streams on record and links those that exist from their start; the others are awaited. An upstream that
-// cannot be asked counts as one that does not have the streams yet.
+// Name puts streams on record and links those that exist from their start. The others are awaited. An upstream that
+// cannot be asked counts as one without the streams.
 func (d *Discovery) Name(ctx context.Context, paths []string) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(namesWidth)
@@ -32,21 +32,21 @@ func (d *Discovery) Name(ctx context.Context, paths []string) error {
 			if _, err := d.await(ctx, path, nameFor); err != nil {
 				return fmt.Errorf("stream %s could not be named: %w", path, err)
 			}
-			_ = d.Do(ctx, path, Evidence{}) // it is on record, and tried again
+			_ = d.Do(ctx, path, Evidence{}) // it is on record and tried again
 			return nil
 		})
 	}
 	return g.Wait()
 }
 
-// Named says whether a stream is waited for as long as a setting or a literal pattern names it.
+// Named says whether a setting or a literal pattern names a stream. Reveille waits for the stream while it is named.
 func (d *Discovery) Named(path string) bool {
 	return slices.Contains(d.cfg.Names, path) ||
 		slices.ContainsFunc(d.store.Catalog().Match(path), func(s fsm.Subscription) bool { return literal(s) == path })
 }
 
-// enqueueNamed enqueues the streams of some partitions that settings and literal patterns name, should the store not
-// have them on record.
+// enqueueNamed enqueues the streams of some partitions that settings and literal patterns name. The store may not have
+// them on record.
 func (d *Discovery) enqueueNamed(partitions []int) {
 	names := slices.Clone(d.cfg.Names)
 	for _, sub := range d.store.Catalog().All() {
@@ -59,7 +59,7 @@ func (d *Discovery) enqueueNamed(partitions []int) {
 	}
 }
 
-// literal is the path that a subscription's pattern names, or empty if it has a wildcard.
+// literal returns the path that a subscription's pattern names; empty if the pattern has a wildcard.
 func literal(s fsm.Subscription) string {
 	p, err := fsm.ParsePattern(s.Pattern)
 	if err != nil || !p.Literal() {

@@ -13,34 +13,34 @@ import (
 )
 
 const (
-	// queueMax bounds the paths that wait. What does not fit is on record, and found by the scan.
+	// queueMax bounds the paths that wait. A path that does not fit is on record, and the scan finds it.
 	queueMax = 100_000
-	// urgentWorkers reconcile what a caller waits for, which mostly needs no look; workers all the rest.
+	// urgentWorkers reconcile paths that callers wait for, mostly without a look. workers reconcile the others.
 	urgentWorkers, workers = 64, 32
 )
 
 var errNotQueued = errors.New("too many streams wait to be looked at, or discovery has ended")
 
-// item is a path in the queue. Only the worker that has it touches the first fields.
+// item is a path in the queue. Only its worker touches the first fields.
 type item struct {
 	path   string
 	absent absence
-	// failures delays what could not be dealt with, waits the next look at what is not there yet.
+	// failures delays the next try after a failure, waits the next look at a stream that does not exist yet.
 	failures, waits upstream.Backoff
 
-	// The rest is guarded by the queue's lock. evidence and waiters are for the next try, which is due then; due is
+	// The queue's lock guards the rest. evidence and waiters are for the next try, which is at due. The time due is
 	// zero while a worker has the item and nothing has come since.
 	evidence Evidence
 	waiters  []chan error
 	due      time.Time
 	// at is the place in the heap of its lane; -1 while a worker has it.
 	at int
-	// cancel ends the look of the worker that has it; patient says that the look waits while upstream is down.
+	// cancel ends the look of the item's worker. patient says that the look waits while upstream is down.
 	cancel  context.CancelFunc
 	patient bool
 }
 
-// want has an item tried once more, by due. The queue's lock is held.
+// want makes an item be tried once more, at due or before. The queue's lock is held.
 func (it *item) want(e Evidence, due time.Time, waiters []chan error) {
 	if it.due.IsZero() {
 		it.evidence, it.due = e, due
@@ -53,19 +53,19 @@ func (it *item) want(e Evidence, due time.Time, waiters []chan error) {
 	it.waiters = append(it.waiters, waiters...)
 }
 
-// queue holds the paths that are to be reconciled, each once, with all that was seen of it. Equal paths merge, one
-// worker a path at a time.
+// queue holds the paths to reconcile, each once, with everything that was seen of it. Equal paths merge. One worker at
+// a time has a path.
 type queue struct {
 	mu  sync.Mutex
 	max int
 	// items is nil once ended is closed.
 	items map[string]*item
 	ended chan struct{}
-	// urgent is the lane of what a caller waits for, so that a backfill of thousands of streams holds up no write.
+	// urgent is the lane of paths that callers wait for. So a backfill of thousands of streams does not delay a write.
 	urgent, other lane
 }
 
-// lane is a heap of items by due time. wake tells that the first one has changed.
+// lane is a heap of items by due time. wake signals that the first one has changed.
 type lane struct {
 	items []*item
 	wake  chan struct{}
@@ -101,7 +101,7 @@ func (l *lane) Pop() any {
 	return it
 }
 
-// laneOf is where an item waits. q.mu is held.
+// laneOf returns the lane where an item waits. q.mu is held.
 func (q *queue) laneOf(it *item) *lane {
 	if it.evidence.urgent {
 		return &q.urgent
@@ -109,7 +109,7 @@ func (q *queue) laneOf(it *item) *lane {
 	return &q.other
 }
 
-// push has an item wait. q.mu is held.
+// push puts an item into its lane. q.mu is held.
 func (q *queue) push(it *item) {
 	l := q.laneOf(it)
 	heap.Push(l, it)
@@ -121,7 +121,8 @@ func (q *queue) push(it *item) {
 	}
 }
 
-// add has a path reconciled once due has come, and the waiters told what came of it. It says whether there was room.
+// add makes a worker reconcile a path once due has come, and tell the waiters the result. It says whether there was
+// room.
 func (q *queue) add(path string, e Evidence, due time.Time, waiters ...chan error) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -134,7 +135,7 @@ func (q *queue) add(path string, e Evidence, due time.Time, waiters ...chan erro
 		q.items[path] = it
 	case it.at < 0:
 		it.want(e, due, waiters)
-		// A write that upstream accepted needs no look; a caller that waits here does not wait for an upstream that is
+		// A write that upstream accepted needs no look. A caller that waits here does not wait for an upstream that is
 		// down.
 		if it.cancel != nil && (e.Tail != "" || e.urgent && it.patient) {
 			it.cancel()
@@ -148,7 +149,7 @@ func (q *queue) add(path string, e Evidence, due time.Time, waiters ...chan erro
 	return true
 }
 
-// do has a path reconciled at once and returns what came of the next try.
+// do makes a worker reconcile a path at once, and returns the result of the next try.
 func (q *queue) do(ctx context.Context, path string, e Evidence) error {
 	done := make(chan error, 1)
 	if !q.add(path, e, time.Now(), done) {
@@ -176,7 +177,7 @@ func (q *queue) written() (paths []string) {
 	return paths
 }
 
-// work calls try for the items of a lane that are due, a number of them at a time, until the context ends.
+// work calls try for the items of a lane that are due, at most width at a time, until the context ends.
 func (q *queue) work(ctx context.Context, l *lane, width int64, try func(context.Context, *item)) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -190,7 +191,7 @@ func (q *queue) work(ctx context.Context, l *lane, width int64, try func(context
 	}
 }
 
-// next waits until an item of a lane is due and takes it out; it is nil if the context ends before.
+// next waits until an item of a lane is due and removes it. It returns nil if the context ends first.
 func (q *queue) next(ctx context.Context, l *lane) *item {
 	for wait := time.Duration(0); upstream.SleepOr(ctx, wait, l.wake); {
 		q.mu.Lock()
@@ -206,7 +207,7 @@ func (q *queue) next(ctx context.Context, l *lane) *item {
 	return nil
 }
 
-// take begins the work on an item: it returns what was seen of it, its waiters, and the context of its look.
+// take begins the work on an item. It returns what was seen of it, its waiters, and the context of its look.
 func (q *queue) take(ctx context.Context, it *item) (Evidence, []chan error, context.Context, context.CancelFunc) {
 	look, cancel := context.WithCancel(ctx)
 	q.mu.Lock()
@@ -217,7 +218,7 @@ func (q *queue) take(ctx context.Context, it *item) (Evidence, []chan error, con
 	return e, waiters, look, cancel
 }
 
-// done ends the work on an item. again is when its next try is due, for e and the waiters; 0 if it needs none.
+// done ends the work on an item. again is the time until its next try, for e and the waiters; 0 if it needs none.
 func (q *queue) done(it *item, again time.Duration, e Evidence, waiters ...chan error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -239,7 +240,7 @@ func (q *queue) len() int {
 	return len(q.items)
 }
 
-// close ends the waiting of all callers.
+// close ends the wait of all callers.
 func (q *queue) close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -13,24 +13,24 @@ import (
 
 var (
 	errStaleCatalog = errors.New("the list of subscriptions could not be brought up to date")
-	// errChanged says that the record has changed since it was read. Upstream is asked again.
+	// errChanged says that the record has changed since it was read. Upstream must be asked again.
 	errChanged = errors.New("the record of the stream has changed meanwhile")
 )
 
-// lookMin is how soon a new stream that no consumer is subscribed to is looked at again.
+// lookMin is the shortest time until the next look at a new stream without consumers.
 const lookMin = time.Minute
 
 // changedDelay is how long the next try waits after the record has changed.
 const changedDelay = 5 * time.Millisecond
 
-// tick reconciles one path and says when it is to be done again.
+// tick reconciles one path and decides when the next try is due.
 func (d *Discovery) tick(ctx context.Context, it *item) {
 	e, waiters, look, cancel := d.queue.take(ctx, it)
 	defer cancel()
 	again, err := d.reconcile(ctx, look, it, e)
 	superseded := err != nil && look.Err() != nil && ctx.Err() == nil
 	if superseded || errors.Is(err, errChanged) {
-		// The callers that wait for this try wait for the next one.
+		// Callers that wait for this try wait for the next one.
 		d.queue.done(it, changedDelay, e, waiters...)
 		return
 	}
@@ -45,7 +45,7 @@ func (d *Discovery) tick(ctx context.Context, it *item) {
 		}
 	} else {
 		it.failures.Reset()
-		e.Await, e.Tail, e.First, e.Made, e.Stray = 0, "", time.Time{}, false, false // it is on record by now
+		e.Await, e.Tail, e.First, e.Made, e.Stray = 0, "", time.Time{}, false, false // it is on record
 	}
 	for _, w := range waiters {
 		w <- err
@@ -53,9 +53,8 @@ func (d *Discovery) tick(ctx context.Context, it *item) {
 	d.queue.done(it, again, e)
 }
 
-// reconcile makes record and consumers of a stream agree with what upstream has and which subscriptions match it. It
-// returns after how long the stream is to be looked at again; 0 if nothing is left to do, or if an error says that it
-// is to be tried again soon.
+// reconcile makes the record and the consumers of a stream agree with upstream and with the matching subscriptions. It
+// returns the time until the next look. That is 0 if nothing is left to do, or if an error asks for another try soon.
 func (d *Discovery) reconcile(ctx, look context.Context, it *item, e Evidence) (again time.Duration, err error) {
 	path, asked := it.path, d.memory.asks(it.path)
 	s, err := d.store.Stream(ctx, path)
@@ -76,7 +75,7 @@ func (d *Discovery) reconcile(ctx, look context.Context, it *item, e Evidence) (
 	tail := e.Tail
 	if tail == "" || !s.Found() || !e.First.Equal(s.First) {
 		ask := d.up.Look
-		if e.urgent { // a caller waits: what fails is tried again in the other lane
+		if e.urgent { // a caller waits: the other lane repeats a failed try
 			ask = d.up.LookNow
 		}
 		info, err := ask(look, path)
@@ -91,7 +90,7 @@ func (d *Discovery) reconcile(ctx, look context.Context, it *item, e Evidence) (
 	}
 	if !s.Found() {
 		n := fsm.NewStream(path, tail)
-		// A replica that first hears of a stream by anything but a write cannot tell what in it is news.
+		// A replica that first hears of a stream by anything but a write cannot tell which of its events are news.
 		n.Begin, n.Stamp = fsm.Start, s.Stamp
 		var noted bool
 		if s, noted, err = d.store.NoteStream(ctx, n, d.cfg.LookEvery); err != nil {
@@ -119,9 +118,9 @@ func (d *Discovery) reconcile(ctx, look context.Context, it *item, e Evidence) (
 		seen.At = time.Now() // it has just appeared
 	}
 	seen.Path, seen.Tail, seen.Told = path, tail, time.Now()
-	asked = d.memory.asks(path) // this try itself may have removed the record before
+	asked = d.memory.asks(path) // this try may have removed the record before
 	reply, err := d.store.LinkStream(ctx, path, l)
-	d.outcomes.Follow(reply.Outcome, seen) // an error may have come after some were made
+	d.outcomes.Follow(reply.Outcome, seen) // before an error, the store may have made some
 	switch {
 	case err != nil:
 		return 0, err
@@ -136,9 +135,9 @@ func (d *Discovery) reconcile(ctx, look context.Context, it *item, e Evidence) (
 	return 0, nil
 }
 
-// lookAfter is how long a stream on record can go without a look at whether it is still there. A stream that no
-// subscription matches, and so no replica watches, can go for as long as it has been on record, within bounds: if it
-// was deleted unseen, it then stays on record for no longer than it was there.
+// lookAfter returns how long a stream on record can go without a look at whether it still exists. No replica watches a
+// stream without subscriptions. It can go for as long as it has been on record, within bounds. If it was deleted
+// unseen, it then stays on record for no longer than it existed.
 func (d *Discovery) lookAfter(s fsm.Stream, subscribed bool) time.Duration {
 	if subscribed {
 		return d.cfg.LookEvery
@@ -146,8 +145,8 @@ func (d *Discovery) lookAfter(s fsm.Stream, subscribed bool) time.Duration {
 	return min(max(time.Since(s.First), lookMin), d.cfg.LookEvery)
 }
 
-// replace removes the stream that was on record before a write has made another one of its name. first is that of its
-// record; if the store could not be asked for it before the write, whatever is on record may be older than the write.
+// replace removes the earlier record of a stream, after a write has made another stream of its name. first is the First
+// of that record. If the store could not be asked for it before the write, any record may be older than the write.
 func (d *Discovery) replace(ctx context.Context, s fsm.Stream, first time.Time) (fsm.Stream, error) {
 	if first.IsZero() {
 		first = s.First
@@ -155,7 +154,7 @@ func (d *Discovery) replace(ctx context.Context, s fsm.Stream, first time.Time) 
 	if !s.First.Equal(first) {
 		return s, nil
 	}
-	// The record tells that this is still to be done, so it goes last.
+	// The record says that this is still to do, so it goes last.
 	if err := d.removeElsewhere(ctx, s.Path); err != nil {
 		return s, err
 	}
@@ -165,8 +164,8 @@ func (d *Discovery) replace(ctx context.Context, s fsm.Stream, first time.Time) 
 	return d.store.Stream(ctx, s.Path)
 }
 
-// version returns a version of the list of subscriptions that was read now, and has this replica's list be no older.
-// That of an empty list is 1, for 0 stands for none.
+// version reads a version of the list of subscriptions, and makes this replica's list at least that new. For an empty
+// list it returns 1, because 0 means none.
 func (d *Discovery) version(ctx context.Context) (int64, error) {
 	version, err := d.store.Version(ctx)
 	if err != nil {
@@ -176,7 +175,8 @@ func (d *Discovery) version(ctx context.Context) (int64, error) {
 		if err := d.store.RefreshCatalog(ctx); err != nil {
 			return 0, err
 		}
-		// A list that has lost its latest changes has a version below what it had; its subscriptions are what there is.
+		// A list that has lost its latest changes has a lower version than before. Its subscriptions are all that
+		// exist.
 		if catalog.Version() < version {
 			return 0, errStaleCatalog
 		}

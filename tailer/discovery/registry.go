@@ -15,48 +15,49 @@ import (
 const (
 	// registryElementMax bounds one message of the registry stream in bytes.
 	registryElementMax = 64 << 10
-	// registryTime bounds how long an answer that is there already may take, and then each read of its body. Dealing
-	// with what was read may take longer: the first reading of a registry can find thousands of streams.
+	// registryTime bounds the wait for an answer that exists already, and then each read of its body. Handling the
+	// messages may take longer: the first reading of a registry can find thousands of streams.
 	registryTime = 30 * time.Second
 	// registryPace is the pause after an answer that shows nothing new.
 	registryPace = 50 * time.Millisecond
-	// renewedMax bounds the streams in renewed. Further deletions are dealt with once more.
+	// renewedMax bounds the streams in renewed. Further deletions are handled again.
 	renewedMax = 100_000
-	// registryLooks bounds the looks under way at streams that the registry tells of: the queue has room for others.
+	// registryLooks bounds the looks under way for the registry, so that the queue has room for others.
 	registryLooks = 1000
 )
 
-// registry reads the stream in which a server keeps which streams it has (protocol, Registry stream).
+// registry reads the stream in which a server lists the streams it has (protocol, Registry stream).
 type registry struct {
 	d *Discovery
-	// place is where the next read begins, as the store has it; zero before the first read. cursor is the last
-	// answer's.
+	// place is the store's place, where the next read begins; zero before the first read. cursor is from the last
+	// answer.
 	place  fsm.RegistryPlace
 	cursor string
-	// mark is that of place; known is false if none was stored with it, or upstream does not keep that part any more.
+	// mark is the mark of place. known is false if place has none, or if upstream no longer keeps that part.
 	mark  mark
 	known bool
-	// doubt is true if the registry may be another one than was read, proved is when it was last seen not to be, and
-	// outages how many of upstream there had been. next is what was read since.
+	// doubt is true if the registry may be another one than was read. It was last proved to be the same at the time
+	// proved, after this many outages of upstream. next is what was read since.
 	doubt   bool
 	proved  time.Time
 	outages int64
 	next    unproved
-	// goal is an end of the registry that a look has shown, until it is read up to there. A registry that grows all the
-	// time may never be read to its present end.
+	// goal is an end of the registry that a look has shown, until the registry is read up to it. A registry that grows
+	// all the time may never be read to its present end.
 	goal fsm.Offset
-	// renewed are the streams that were renewed after goal was shown, with the losses of their partitions before that:
-	// messages up to goal that tell of their deletion are older, unless the store may have lost the renewal. It is nil
-	// beyond goal, where nothing is known of a message's age.
+	// renewed are the streams that were renewed after goal was shown, with the losses of their partitions before that.
+	// A message up to goal about their deletion is older, unless the store may have lost the renewal. Beyond goal, the
+	// age of a message is unknown, and renewed is nil.
 	renewed map[string]int64
-	// first is true while the registry is read for the first time ever, by whichever replicas (catchUp).
+	// first is true while replicas read the registry for the first time ever (catchUp).
 	first bool
-	// dealt is how many messages behind place were dealt with: should the rest have to be read again, a deletion among
-	// them must not hit the stream that was made after it.
+	// dealt is how many messages behind place were handled. If the rest must be read again, a deletion among them must
+	// not hit the stream that was made after it.
 	dealt int
-	// looks are the looks under way at streams that the registry tells of behind place.
+	// looks are the looks under way at streams that messages behind place name.
 	looks []chan error
-	// unread is what was logged of reads that failed, foreign of what is no messages, odd of messages of another form.
+	// Each limits the log lines about one failure. unread: a read failed. foreign: a body has no messages. odd: a
+	// message has another form.
 	unread, foreign, odd fsm.Trouble
 }
 
@@ -80,7 +81,7 @@ var (
 	errForeign = errors.New("not an array of messages")
 )
 
-// run reads the registry until the context ends, while its partition is this replica's.
+// run reads the registry until the context ends, while this replica owns its partition.
 func (r *registry) run(ctx context.Context) {
 	if r.d.cfg.Registry == "" {
 		return
@@ -113,7 +114,7 @@ func (r *registry) run(ctx context.Context) {
 	}
 }
 
-// tick makes one read from where the store says, deals with its messages and returns after how long to go on.
+// tick makes one read from the store's place and handles its messages. It returns the time until the next read.
 func (r *registry) tick(ctx context.Context) (again time.Duration, err error) {
 	place, err := r.d.store.RegistryPlace(ctx)
 	if err != nil {
@@ -135,7 +136,7 @@ func (r *registry) tick(ctx context.Context) (again time.Duration, err error) {
 	case !info.Exists && !read:
 		r.doubt = true
 		if info, err = r.d.up.HeadAnew(ctx, r.d.cfg.Registry); err == nil && !info.Exists {
-			err = r.d.store.SetRegistryRead(ctx) // whatever it holds later was written after now
+			err = r.d.store.SetRegistryRead(ctx) // later messages were written after now
 		}
 		return upstream.Jitter(r.d.cfg.RetryMax), err
 	case !info.Exists:
@@ -150,7 +151,7 @@ func (r *registry) tick(ctx context.Context) (again time.Duration, err error) {
 	switch same, err := r.isSame(ctx, info.Tail); {
 	case err != nil:
 		return 0, err
-	case !same, !r.known && at == info.Tail: // to its end first: from there on, deletions are of whatever is there
+	case !same, !r.known && at == info.Tail: // first to its end: from there on, deletions concern present streams
 		return 0, r.startAgain(ctx, info.Tail, !same)
 	}
 	live := at == info.Tail
@@ -172,14 +173,14 @@ func (r *registry) tick(ctx context.Context) (again time.Duration, err error) {
 	return again, err
 }
 
-// read makes one request and deals with its messages. The registry counts as read once the streams that it tells of
-// were looked at: a subscription that is created after that begins at the tails that they had.
+// read makes one request and handles its messages. The registry counts as read once its streams were looked at. A
+// subscription that is created after that begins at the tails that they had.
 func (r *registry) read(running context.Context, live bool) (again time.Duration, err error) {
 	ctx, cancel := context.WithCancel(running)
 	defer cancel()
 	patience := registryTime
 	if live {
-		// Its answer may get lost, which the look before the next one shows.
+		// The answer may be lost. The look before the next read shows that.
 		patience = upstream.Jitter(r.d.cfg.RegistryCheck)
 	}
 	timer := time.AfterFunc(patience, cancel)
@@ -223,8 +224,8 @@ func (r *registry) read(running context.Context, live bool) (again time.Duration
 	return 0, err
 }
 
-// goOn moves the place to behind an answer that was dealt with. One that goes on beyond what is read again is read
-// from there once more: that part is news.
+// goOn moves the place behind an answer that was handled. If the answer goes beyond what is read again, the rest is
+// read once more from there: that part is news.
 func (r *registry) goOn(ctx context.Context, e upstream.Event, m mark, next unproved) error {
 	to := fsm.RegistryPlace{Offset: e.Offset}
 	if m.Again != "" && !m.Again.After(e.Offset) {
@@ -243,8 +244,8 @@ func (r *registry) goOn(ctx context.Context, e upstream.Event, m mark, next unpr
 	return err
 }
 
-// looked waits until each stream that the registry tells of was looked at once. One that cannot be asked for holds up
-// nothing: it is on record, and asked for again.
+// looked waits until each stream that the registry names was looked at once. A stream that cannot be asked for delays
+// nothing: it is on record and asked for again.
 func (r *registry) looked(ctx context.Context) error {
 	for ; len(r.looks) > 0; r.looks = r.looks[1:] {
 		select {

@@ -10,12 +10,12 @@ import (
 	"reveille/tailer/upstream"
 )
 
-// looksMax bounds the streams that one scan has looked at for no other reason than that their time has come, leftMax
-// those for which it would have come sooner (isLeft).
+// looksMax bounds the streams that one scan enqueues only because their time has come. leftMax bounds those that should
+// have been due sooner (isLeft).
 const looksMax, leftMax = 1000, 100
 
-// scanRecords calls f for each record of some partitions, at least once. One that cannot be read does not hold up the
-// others.
+// scanRecords calls f for each record of some partitions, at least once. If it cannot read one partition, it still
+// reads the others.
 func (d *Discovery) scanRecords(ctx context.Context, partitions []int, f func(fsm.Stream)) (failure error) {
 	for _, partition := range partitions {
 		for cursor, more := "0", true; more; more = cursor != "0" {
@@ -33,8 +33,8 @@ func (d *Discovery) scanRecords(ctx context.Context, partitions []int, f func(fs
 	return failure
 }
 
-// scan enqueues what the records of this replica's partitions say is left to do: what a crash, a full queue or a lost
-// hint has left behind. What it costs stays below a hundredth of the time; a new partition brings it forward, within
+// scan enqueues unfinished work from the records of this replica's partitions. A crash, a full queue or a lost hint may
+// have left it behind. It costs less than a hundredth of the time. A new partition brings the next scan forward, within
 // bounds.
 func (d *Discovery) scan(ctx context.Context) {
 	for ctx.Err() == nil {
@@ -47,7 +47,7 @@ func (d *Discovery) scan(ctx context.Context) {
 	}
 }
 
-// scanOnce is one scan.
+// scanOnce makes one scan.
 func (d *Discovery) scanOnce(ctx context.Context) error {
 	version := d.store.Catalog().Version()
 	under, err := d.store.Backfills(ctx)
@@ -71,9 +71,9 @@ func (d *Discovery) scanOnce(ctx context.Context) error {
 	})
 }
 
-// isBehind says whether a subscription is to be linked to a stream, or waits for it to be made. A backfill that is
-// under way links its subscription to the streams on record, and a subscription that came after the version may have
-// one, too.
+// isBehind says whether a stream lacks a link to a subscription, or a subscription waits for it to be made. A backfill
+// under way links its subscription to the streams on record. A subscription that came after version may have a
+// backfill, too.
 func isBehind(s fsm.Stream, subs []fsm.Subscription, version int64, under map[string]fsm.Backfill) bool {
 	for _, sub := range subs {
 		if !s.Present() {
@@ -86,14 +86,14 @@ func isBehind(s fsm.Stream, subs []fsm.Subscription, version int64, under map[st
 	return false
 }
 
-// isLeft says whether a stream has lost its last subscription since its next look was set: the look is far later than
-// that of a stream without one. Twice as late, because the clocks of replicas and store may differ.
+// isLeft says whether a stream has lost its last subscription since its next look was set. The look is then far later
+// than for a stream without one. Only twice as late counts, because the clocks of replicas and store may differ.
 func (d *Discovery) isLeft(s fsm.Stream, now time.Time) bool {
 	return s.Present() && d.store.Catalog().Loaded() && s.Until.Sub(now) > 2*d.lookAfter(s, false)
 }
 
-// watchLosses enqueues what this replica remembers of a partition, and the streams of it that are named, at the start
-// and whenever the store may have lost its latest changes to it: whatever is not on record is put there.
+// watchLosses enqueues what this replica remembers of a partition, and the named streams of the partition. It does so
+// at the start, and whenever the store may have lost its latest changes there. What is not on record is put there.
 func (d *Discovery) watchLosses(ctx context.Context) {
 	ownership, seen := d.store.Ownership(), map[int]int64{}
 	for ctx.Err() == nil {

@@ -14,16 +14,17 @@ import (
 )
 
 const (
-	// writesMax bounds the streams whose writes are kept in mind.
+	// writesMax bounds the streams whose writes are remembered.
 	writesMax = 100_000
-	// replaceTimeout bounds how long the answer to a write waits for the consumers of the stream that it has replaced.
+	// replaceTimeout bounds how long the answer to a write waits for the consumers of the stream that it replaced.
 	replaceTimeout = 5 * time.Second
 )
 
-// writing keeps in mind the writes that are on their way upstream to streams that they make, or that upstream has not
-// shown yet, so that these stay awaited as long as the writes take.
+// writing remembers the writes on their way upstream to streams that they make, or that upstream has not shown yet. So
+// these streams stay awaited as long as the writes take.
 type writing struct {
-	// setUnnoted is called when there come to be unnoted writes (fsm.ReplicaStore), and when there are none any more.
+	// setUnnoted is called when the number of streams with unnoted writes changes, and says whether there are any
+	// (fsm.ReplicaStore).
 	setUnnoted func(some bool)
 
 	mu     sync.Mutex
@@ -33,9 +34,9 @@ type writing struct {
 }
 
 type writes struct {
-	// n counts those that are on their way, held those that wait because the store cannot be told of them.
+	// n counts the writes on their way. held counts those that wait because the store cannot be told of them.
 	n, held int
-	// passed is true if one has passed that the store could not be told of, until the stream is on record.
+	// passed is true after a write that the store could not be told of, until the stream is on record.
 	passed bool
 }
 
@@ -45,8 +46,8 @@ func newWriting(setUnnoted func(bool)) *writing {
 	return &writing{setUnnoted: setUnnoted, byPath: map[string]writes{}}
 }
 
-// change changes what is kept of the writes to a stream, and says whether anything is. Unnoted writes that are too many
-// to be kept are never reported as noted: the replica then has some for good.
+// change changes what is kept of the writes to a stream, and says whether anything is kept. Unnoted writes beyond the
+// bound are never reported as noted: the replica then has some for good.
 func (w *writing) change(path string, f func(*writes)) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -77,12 +78,12 @@ func (w *writing) countUnnoted(more bool) {
 
 func (w *writing) end(path string) { w.change(path, func(s *writes) { s.n-- }) }
 
-// noted says that a stream is on record.
+// noted notes that a stream is on record.
 func (w *writing) noted(path string) { w.change(path, func(s *writes) { s.passed = false }) }
 
 func (w *writing) has(path string) bool { return w.change(path, func(*writes) {}) }
 
-// sent says whether a write to a stream has gone upstream whose outcome is not on record.
+// sent says whether a write to a stream has gone upstream, and its outcome is not on record.
 func (w *writing) sent(path string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -96,10 +97,10 @@ func (w *writing) paths() []string {
 	return slices.Collect(maps.Keys(w.byPath))
 }
 
-// BeforeWrite notes that a write is about to go upstream: when it returns, the stream is on record, so that no crash
-// loses its event. create says that the write makes the stream if it is not there. For a stream that is linked an
-// append costs no call of the store. A store that cannot be told holds a write up until the other replicas know what
-// that means, for as long as a lease lasts at most.
+// BeforeWrite notes that a write is about to go upstream. When it returns, the stream is on record, so no crash loses
+// its event. With create, the write makes the stream if it does not exist. An append to a linked stream needs no store
+// call. If the store cannot be told, the write waits until the other replicas know what that means. That takes at most
+// as long as a lease.
 func (d *Discovery) BeforeWrite(ctx context.Context, path string, create bool) fsm.Write {
 	if !d.Tracked(path) {
 		return fsm.Write{}
@@ -125,8 +126,8 @@ func (d *Discovery) BeforeWrite(ctx context.Context, path string, create bool) f
 	return w
 }
 
-// hold keeps a write that the store could not be told of. It returns the record once the store can be told, or an empty
-// one once the write may pass as an unnoted one.
+// hold holds a write that the store could not be told of. It returns the record once the store can be told. Or it
+// returns an empty one, once the write may pass unnoted.
 func (d *Discovery) hold(ctx context.Context, path string) fsm.Stream {
 	kept := d.writing.change(path, func(s *writes) { s.held++ })
 	end := func(passed bool) {
@@ -136,9 +137,9 @@ func (d *Discovery) hold(ctx context.Context, path string) fsm.Stream {
 	}
 	delay := upstream.Backoff{Min: 50 * time.Millisecond, Max: time.Second}
 	for {
-		// Once more in any case: the place of a replica that was frozen has lapsed, and the store can be told.
+		// Try once more in any case. The place of a replica that was frozen has lapsed, and the store can be told.
 		if !upstream.Sleep(ctx, upstream.Jitter(delay.Next())) {
-			end(true) // writes that come meanwhile are not to wait from the beginning
+			end(true) // later writes must not wait from the beginning
 			return fsm.Stream{}
 		}
 		s, err := d.announce(ctx, path)
@@ -157,9 +158,9 @@ func (d *Discovery) hold(ctx context.Context, path string) fsm.Stream {
 	}
 }
 
-// announce puts a stream on record that is about to be written to. A stream that upstream has already is first heard of
-// through this write, and no consumer gets what it holds (D12), unless another write is on its way or there may be one
-// that the store was not told of.
+// announce puts a stream on record before a write to it. If upstream already has the stream, Reveille first hears of it
+// through this write, and no consumer gets what it holds (D12). That does not apply if another write is on its way, or
+// if there may be one that the store was not told of.
 func (d *Discovery) announce(ctx context.Context, path string) (fsm.Stream, error) {
 	s, err := d.store.Stream(ctx, path)
 	if err != nil || s.Present() {
@@ -180,14 +181,14 @@ func (d *Discovery) announce(ctx context.Context, path string) (fsm.Stream, erro
 	return d.await(ctx, path, d.cfg.WriteFor)
 }
 
-// Written takes in a successful write through the gateway; created says that it has made the stream. It does not block,
-// unless the write has replaced a stream: then the client gets its answer once that is stored, if the store takes it
-// within replaceTimeout, so that no crash loses it.
+// Written handles a successful write through the gateway. created says that it made the stream. Written does not block,
+// unless the write has replaced a stream. Then the client gets its answer once the store has that, so that no crash
+// loses it. The wait is at most replaceTimeout.
 func (d *Discovery) Written(w fsm.Write, tail fsm.Offset, created bool) {
 	switch {
 	case w.Path == "":
 		return
-	case tail == "": // against the protocol; upstream is asked
+	case tail == "": // against the protocol: ask upstream
 		d.Refused(w)
 		return
 	case w.Kept:
@@ -207,7 +208,7 @@ func (d *Discovery) Written(w fsm.Write, tail fsm.Offset, created bool) {
 	d.watcher.ReportWrite(w.Path, seen)
 }
 
-// replaceBefore removes the stream that was there before a write that has made one of its name.
+// replaceBefore removes the earlier stream after a write has made one of its name.
 func (d *Discovery) replaceBefore(ctx context.Context, w fsm.Write) error {
 	s, err := d.store.Stream(ctx, w.Path)
 	if err == nil {
@@ -216,8 +217,8 @@ func (d *Discovery) replaceBefore(ctx context.Context, w fsm.Write) error {
 	return err
 }
 
-// Refused takes in that a write did not succeed, as far as is known: upstream may have taken it, and its answer is
-// lost. The stream that it was announced to is watched if it is linked; any other one is looked at now.
+// Refused notes that a write did not succeed, as far as is known. Upstream may have accepted it, and its answer is
+// lost. If the stream of the announcement is linked, its watch sees that. Any other stream is looked at now.
 func (d *Discovery) Refused(w fsm.Write) {
 	if w.Kept {
 		d.writing.end(w.Path)
@@ -227,13 +228,12 @@ func (d *Discovery) Refused(w fsm.Write) {
 	}
 }
 
-// Unsubscribed takes in the tail of a write to a stream that no consumer is subscribed to: a later subscription begins
-// there.
+// Unsubscribed handles the tail of a write to a stream without consumers. A later subscription begins there.
 func (d *Discovery) Unsubscribed(path string, e Evidence) {
 	d.queue.add(path, e, time.Now().Add(d.cfg.TailEvery))
 }
 
-// renewWrites has streams stay awaited as long as writes to them are on their way.
+// renewWrites keeps streams awaited as long as writes to them are on their way.
 func (d *Discovery) renewWrites(ctx context.Context) {
 	for upstream.Sleep(ctx, d.cfg.WriteFor/3) {
 		for _, path := range d.writing.paths() {

@@ -11,8 +11,8 @@ import (
 	"reveille/fsm"
 )
 
-// AnswerError is an answer of upstream that is of no use. What says how it breaks the protocol; if that is empty,
-// Status is neither success nor "no such stream".
+// AnswerError is an answer of upstream that is of no use. What says how it breaks the protocol. If What is empty,
+// Status means neither success nor "no such stream".
 type AnswerError struct {
 	Status int
 	What   string
@@ -25,17 +25,17 @@ func (e AnswerError) Error() string {
 	return fmt.Sprintf("upstream answered %d", e.Status)
 }
 
-// The causes of errors that say something of a stream.
+// Causes of errors that say something about a stream.
 var (
 	// ErrGone says that there is no such stream.
 	ErrGone = fsm.ErrNoStream
-	// ErrNotKept says that an offset is not kept any more, although the stream may be there.
+	// ErrNotKept says that upstream no longer keeps an offset, although the stream may exist.
 	ErrNotKept = errors.New("upstream does not keep the offset any more")
-	// errGoneThere is ErrGone by a 410 to a read. Some servers say so of an offset that they do not keep.
+	// errGoneThere is ErrGone after a 410 to a read. Some servers also answer 410 for an offset that they do not keep.
 	errGoneThere = fmt.Errorf("%w: 410", ErrGone)
 )
 
-// errNoAnswer is the cause of an error of a request without an answer.
+// errNoAnswer is the cause if a request gets no answer.
 var errNoAnswer = errors.New("nothing answers")
 
 // IsDown says whether an error is one that a server that is down would give: no answer at all, or 5xx.
@@ -47,13 +47,13 @@ func IsDown(err error) bool {
 	return err != nil && !errors.Is(err, ErrGone) && !errors.Is(err, ErrNotKept) && !errors.Is(err, fsm.ErrPath)
 }
 
-// isOurs says whether an error has its cause here and says nothing of upstream: the path must not be asked for, or
-// there was no file for the connection.
+// isOurs says whether the cause of an error is in Reveille, so that it says nothing about upstream. Either the path
+// must not be asked for, or there was no file for the connection.
 func isOurs(err error) bool {
 	return errors.Is(err, fsm.ErrPath) || errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
 }
 
-// unconnected says whether there was no connection to ask by: no server listens, the name leads nowhere, or the
+// unconnected says whether there was no connection for the request. No server listens, the name leads nowhere, or the
 // certificate is wrong.
 func unconnected(err error) bool {
 	var dial *net.OpError
@@ -61,7 +61,7 @@ func unconnected(err error) bool {
 	return errors.As(err, &certificate) || errors.As(err, &dial) && dial.Op == "dial"
 }
 
-// withoutURL takes the URL out of an error of the HTTP client: it may hold credentials.
+// withoutURL removes the URL from an error of the HTTP client. The URL may hold credentials.
 func withoutURL(err error) error {
 	var u *url.Error
 	if errors.As(err, &u) {

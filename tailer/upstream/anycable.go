@@ -15,9 +15,9 @@ import (
 	"reveille/fsm"
 )
 
-// anyCable is AnyCable's Durable Streams endpoint, which only reads. Its streams are named, not made, and it keeps the
-// last events of each for a while. Its offsets are a number and the epoch of its broker: a broker that is restarted,
-// and has kept nothing, counts anew in another epoch.
+// anyCable is AnyCable's Durable Streams endpoint, which only reads. Its streams are named, not made. It keeps the last
+// events of each stream for a while. An offset is a number and the epoch of the broker. A broker that restarted without
+// its events counts anew, in another epoch.
 var anyCable = dialect{
 	name: DialectAnyCable, offset: anyCableOffset, everyName: true, notKept: []int{http.StatusGone}, cacheable: true,
 	signed: anyCableSigned, number: anyCableNumber, numbered: numberedAnyCableOffset,
@@ -26,8 +26,8 @@ var anyCable = dialect{
 // headerAnyCable is in each of AnyCable's answers.
 const headerAnyCable = "X-AnyCable-Version"
 
-// isAnyCableStart says whether a text is what AnyCable calls the start of a stream, or the end of one without events,
-// or "now", which it says where it does not look for the tail.
+// isAnyCableStart says whether AnyCable uses a text for the start of a stream, or for the end of an empty one. It is
+// also true for "now", which AnyCable says where it does not look for the tail.
 func isAnyCableStart(s string) bool { return s == "0" || s == "now" || s == string(fsm.Start) }
 
 func isAnyCableOffset(s string) bool {
@@ -42,7 +42,7 @@ func splitAnyCableOffset(s string) (n uint64, epoch string, ok bool) {
 	return n, epoch, found && epoch != "" && err == nil && number[0] != '+'
 }
 
-// anyCableOffset sorts offsets by their number, each epoch by itself.
+// anyCableOffset sorts offsets by their number, within each epoch.
 func anyCableOffset(s string) (fsm.Offset, error) {
 	if s == "0" || s == string(fsm.Start) {
 		return fsm.Start, nil
@@ -64,17 +64,18 @@ func anyCableNumber(o fsm.Offset) int64 {
 }
 
 func numberedAnyCableOffset(epoch string, n int64) fsm.Offset {
-	o, _ := anyCableOffset(fmt.Sprintf("%d::%s", n, epoch)) // epoch is one of theirs
+	o, _ := anyCableOffset(fmt.Sprintf("%d::%s", n, epoch)) // epoch comes from an offset of AnyCable
 	return o
 }
 
-// anyCableSigned signs the name of a stream as AnyCable's clients do: its JSON in base64, and the HMAC of that in hex.
+// anyCableSigned signs the name of a stream as AnyCable's clients do. It returns the name's JSON in base64, and the
+// HMAC of that in hex.
 func anyCableSigned(key, path string) (parameter, value string) {
 	name := strings.TrimPrefix(path, "/")
 	if plain, err := url.PathUnescape(name); err == nil {
 		name = plain
 	}
-	quoted, _ := json.Marshal(name) // a string always has a form in JSON
+	quoted, _ := json.Marshal(name) // every string has a form in JSON
 	text := base64.StdEncoding.EncodeToString(quoted)
 	mac := hmac.New(sha256.New, []byte(key))
 	mac.Write([]byte(text))

@@ -16,15 +16,15 @@ import (
 
 var errReadOnly = errors.New("the stream server takes no writes by this protocol")
 
-// Append appends a body to a stream of its content type (protocol, Append to Stream), and returns where the stream ends
-// then. ErrGone says that there is no such stream. After any other error it may have been appended.
+// Append appends a body to a stream of its content type (protocol, Append to Stream), and returns the new tail. ErrGone
+// says that there is no such stream. After any other error, the server may have appended the body.
 func (c *Client) Append(ctx context.Context, path, contentType string, body []byte) (fsm.Offset, error) {
 	tail, _, err := c.write(ctx, http.MethodPost, path, contentType, body)
 	return tail, err
 }
 
-// Create makes a stream unless it is there (protocol, Create Stream), and returns where it ends, and whether the
-// request has made it.
+// Create makes a stream unless it exists (protocol, Create Stream). It returns the tail, and whether the request made
+// the stream.
 func (c *Client) Create(ctx context.Context, path, contentType string) (tail fsm.Offset, created bool, err error) {
 	return c.write(ctx, http.MethodPut, path, contentType, nil)
 }

@@ -9,28 +9,28 @@ import (
 	"reveille/fsm"
 )
 
-// errNotJSON is of an answer whose content type is JSON and whose data is none.
+// errNotJSON says that an answer's content type is JSON, but its data is not.
 var errNotJSON = AnswerError{What: "it is not an array of JSON"}
 
 const jsonSpace = " \t\r\n"
 
-// array splits a JSON array into its elements as they arrive. It finds where they end; whether they are valid is for
-// whoever takes them to check.
+// array splits a JSON array into its elements as they arrive. It finds where they end. The caller checks whether they
+// are valid.
 type array struct {
 	in    *bufio.Reader
 	begun bool
-	// open is true while the element is neither taken nor skipped, inside while there is more of it to read. held is
-	// what was read of one that was not taken, because it was too long.
+	// open is true while the element is neither taken nor skipped. inside is true while there is more of it to read.
+	// The part in held was read, but not taken, because the element was too long.
 	open, inside bool
 	held         []byte
-	// depth is how many arrays and objects of the element are open, and deepest how many have been at once. quoted is
-	// true in a string, and escaped after a backslash there.
+	// depth is how many arrays and objects of the element are open. deepest is the highest depth so far. The flag
+	// quoted is true in a string, and escaped is true after a backslash there.
 	depth, deepest  int
 	quoted, escaped bool
 }
 
-// more goes to the next element, unless the present one is neither taken nor skipped. It returns false at the end of
-// the array, which is the end of the answer, too.
+// more goes to the next element, unless the present one is neither taken nor skipped. At the end of the array it checks
+// that the answer ends, too, and returns false.
 func (a *array) more() (bool, error) {
 	if a.open {
 		return true, nil
@@ -59,7 +59,7 @@ func (a *array) more() (bool, error) {
 	return true, nil
 }
 
-// rest goes on to the end of the array, and returns how many elements there were from the present one on.
+// rest reads to the end of the array and counts the elements, from the present one on.
 func (a *array) rest() (n int64, err error) {
 	for more := true; more; n++ {
 		if err := a.skip(); err != nil {
@@ -72,7 +72,7 @@ func (a *array) rest() (n int64, err error) {
 	return n, nil
 }
 
-// end holds that nothing follows the array.
+// end checks that nothing follows the array.
 func (a *array) end() error {
 	switch _, err := a.after(); {
 	case errors.Is(err, io.EOF):
@@ -86,8 +86,8 @@ func (a *array) end() error {
 // deep says whether the element, as far as it was read, is nested deeper than an event may be.
 func (a *array) deep() bool { return a.deepest > fsm.MaxDepth }
 
-// take returns the element unless it is longer than limit, or too deep. In these cases whole is false, and it is there
-// to be taken by a higher limit, or skipped.
+// take returns the element unless it is longer than limit, or too deep. In these cases whole is false. The caller may
+// take it with a higher limit, or skip it.
 func (a *array) take(limit int) (element []byte, whole bool, err error) {
 	for a.inside && len(a.held) <= limit && !a.deep() {
 		window, err := a.window()
@@ -105,7 +105,7 @@ func (a *array) take(limit int) (element []byte, whole bool, err error) {
 	return element, true, nil
 }
 
-// skip reads the element to its end and keeps nothing.
+// skip reads the element to its end and keeps nothing of it.
 func (a *array) skip() error {
 	for a.held = nil; a.inside; {
 		window, err := a.window()
@@ -162,7 +162,7 @@ func (a *array) scan(b []byte) int {
 	return len(b)
 }
 
-// window returns what has arrived, at least one byte.
+// window returns what has arrived. It waits for at least one byte.
 func (a *array) window() ([]byte, error) {
 	if _, err := a.in.Peek(1); err != nil {
 		return nil, err
@@ -183,13 +183,13 @@ func (a *array) peek() (byte, error) {
 	}
 }
 
-// after lets the byte go that peek returned, and returns the next.
+// after discards the byte that peek returned, and returns the next one.
 func (a *array) after() (byte, error) {
 	_, _ = a.in.Discard(1)
 	return a.peek()
 }
 
-// cut is the error of an answer that is not over.
+// cut turns the end of the input into the error of an answer that was cut short.
 func cut(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF

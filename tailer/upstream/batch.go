@@ -12,40 +12,40 @@ import (
 	"reveille/fsm"
 )
 
-// batchBuffer is how much of an answer is looked at together, in bytes.
+// batchBuffer is the size of the buffer for an answer, in bytes.
 const batchBuffer = 32 << 10
 
-// ReadBatch returns the next events of a stream from a position: at most so many, none behind end unless that is empty,
-// and as far as they fit together into fsm.MaxDeliveryBytes. It keeps nothing else of what the server shows, and stops
-// to read once the batch is full.
+// ReadBatch returns the next events of a stream from a position. The parameter events bounds their number. None lies
+// behind end, unless end is empty. Together they have at most fsm.MaxDeliveryBytes. ReadBatch keeps nothing else that
+// the server shows, and stops reading once the batch is full.
 //
-// The answer of the server is kept open for a while: the reader's next batch goes on with it, if that is from where
-// this one has ended. It shows the stream as it was when it was asked for, so what is another stream, though under the
-// same name, needs another reader. Any other position is read up to from the offset before it. What does not come by
-// the end of ctx is asked for again by the next call, which may find that more has been read by then.
+// The server's answer stays open for a while. The reader's next batch continues it, if it starts where this one ended.
+// The answer shows the stream as it was at the request. So another stream under the same name needs another reader. To
+// reach any other position, ReadBatch reads from the offset before it. If ctx ends first, the next call asks again. It
+// may then find that more was read in the meantime.
 //
-// An end counts from an offset that a read has led to. The batch ends there, too, if the server shows more in one
-// answer by now: how much of it lies before that offset is found by other reads. And where it shows less in one answer
-// than it did, what follows that is read as a part of it.
+// An end counts from an offset that an earlier answer led to. The server may now show more in one answer. Then other
+// reads find how much of it lies before that offset, and the batch still ends there. The server may also show less in
+// one answer than before. Then the answer that follows is read as a part of it.
 //
-// If matches is not nil, only those events of JSON that it is true of are put into the batch. The others are passed
-// over, as many as passBytes and passTime allow: a batch may have none that matches, and then To is how far it has
-// come. What is too large or too deep is not passed over, for matches cannot tell. Bytes are not looked at.
+// If matches is not nil, the batch has only the JSON events that match. ReadBatch passes over the others, as passBytes
+// and passTime allow. If none matches, the batch has no event, and To is how far ReadBatch came. It does not pass over
+// an event that is too large or too deep, because matches cannot judge it. matches does not apply to bytes.
 //
-// If span is not 0, an attempt before had a batch from the same position with that Span. No more of the stream is
-// looked at, whatever matches takes by now: what lies behind has had no attempt.
+// If span is not 0, an earlier attempt had a batch from the same position with that Span. ReadBatch then looks at no
+// more of the stream, whatever matches accepts now. What lies behind had no attempt.
 //
-// What a watch of the stream has just been shown is not asked for once more (recent), unless the events are read again:
-// then an attempt may have brought more than that.
+// ReadBatch does not ask again for what a watch of the stream was just shown (recent). If it reads events again (span),
+// it does ask: the earlier attempt may have had more.
 //
-// Where the server numbers its events and does not keep those behind the position any more, the batch has no events and
-// leads to the first one that it keeps: that one was not tried before, whatever became of those that are gone.
+// A server that numbers its events may no longer keep those behind the position. Then the batch has no events and leads
+// to the first one that is kept. That one had no attempt, whatever became of the lost ones.
 //
-// What lies before an end was there. Where the server shows that it keeps nothing of it, or not the first of it, the
+// What lies before an end existed. The server may show that it keeps nothing of it, or not the first of it. Then the
 // batch says so (NotKept): those events do not come again.
 //
-// The errors are those of get; ErrNotKept also says that the stream has another incarnation now, or has nothing behind
-// the position. What is cut short is an error, not a shorter batch.
+// ReadBatch returns the errors of get. ErrNotKept also says that the stream has another incarnation now, or has nothing
+// behind the position. An answer that is cut short is an error, not a shorter batch.
 func (c *Client) ReadBatch(
 	ctx context.Context, reader, path string, at, end fsm.Offset, events int, span int64, matches func([]byte) bool,
 ) (fsm.Batch, error) {
@@ -56,8 +56,8 @@ func (c *Client) ReadBatch(
 	return b, err
 }
 
-// want is what a batch is to have: at most so many events, and only those that match, unless matches is nil. If span is
-// not 0, they are read again: then it is looked at exactly as many as were before, or bytes.
+// want is what a batch may have: at most so many events, and only matching ones, unless matches is nil. If span is not
+// 0, the events are read again, and exactly that many events, or bytes, are looked at.
 type want struct {
 	events  int
 	span    int64
@@ -72,11 +72,11 @@ func (c *Client) readBatch(
 			r.close()
 		} else if b, err = c.readOn(ctx, reader, r, at, end, w); err == nil || again(ctx, err) {
 			return b, err
-		} // it may have been cut while it was kept
+		} // otherwise ask again: it may have been cut while it was kept
 	}
 	if w.span == 0 {
 		if r := c.fromRecent(reader, path, at); r != nil {
-			// Otherwise something has come behind it by now, or the server is asked whether it is as wrong once more.
+			// Otherwise ask the server: newer events may lie behind it, or it is wrong.
 			if b, err = c.readOn(ctx, reader, r, at, end, w); err == nil && len(b.Events)+int(b.Passed) > 0 {
 				return b, nil
 			}
@@ -89,16 +89,16 @@ func (c *Client) readBatch(
 	return c.readOn(ctx, reader, r, at, end, w)
 }
 
-// errLost is of an answer that shows that nothing is kept of what lay behind a position.
+// errLost says that an answer keeps nothing of what lay behind a position.
 var errLost = fmt.Errorf("%w, nor what followed it", ErrNotKept)
 
-// has says whether upstream has shown that it has a stream.
+// has says whether a HEAD shows that the stream exists.
 func (c *Client) has(ctx context.Context, path string) bool {
 	info, err := c.Head(ctx, path)
 	return err == nil && info.Exists
 }
 
-// lost is the batch of what lay between a position and an end, none of which is kept any more.
+// lost returns the batch between a position and an end, if the server keeps nothing of that part.
 func (c *Client) lost(at, end fsm.Offset) fsm.Batch {
 	b := fsm.Batch{From: at, To: end, Within: end, NotKept: true}
 	if d := c.known(); d.number != nil {
@@ -108,10 +108,10 @@ func (c *Client) lost(at, end fsm.Offset) fsm.Batch {
 	return b
 }
 
-// again says whether it is for the next call to go on after an error.
+// again says whether the next call continues after an error.
 func again(ctx context.Context, err error) bool { return ctx.Err() != nil || errors.Is(err, errFar) }
 
-// readOn reads a batch from an answer, which it keeps if there is more to read.
+// readOn reads a batch from an answer. It keeps the answer if there is more to read.
 func (c *Client) readOn(
 	ctx context.Context, reader string, r *reading, at, end fsm.Offset, w want,
 ) (fsm.Batch, error) {
@@ -139,10 +139,10 @@ func (c *Client) readOn(
 	return b, nil
 }
 
-// errShrunk is of an answer that shows less than there was before: the stream is not what it was.
+// errShrunk says that an answer shows less than there was before. The stream is not what it was.
 var errShrunk = AnswerError{What: "it ends before the position that the events before were read up to"}
 
-// messages puts the next messages into a batch, up to how many of the answer lie behind then. last says that no other
+// messages puts the next messages into a batch, until upto messages of the answer are read. last says that no other
 // message follows.
 func (r *reading) messages(b *fsm.Batch, w want, upto int64, p passing) (last bool, err error) {
 	before := r.done
@@ -156,7 +156,7 @@ func (r *reading) messages(b *fsm.Batch, w want, upto int64, p passing) (last bo
 		switch {
 		case err != nil:
 			return false, err
-		case !whole && r.done > before: // it is for the next batch
+		case !whole && r.done > before: // leave it to the next batch
 			return false, nil
 		case !whole:
 			b.TooDeep = r.in.deep()
@@ -179,15 +179,14 @@ func (r *reading) messages(b *fsm.Batch, w want, upto int64, p passing) (last bo
 	}
 }
 
-// A batch passes over passBytes of events that do not match, and goes on to do so for passTime: what it has passed over
-// is then stored, and others have their turn. The time is less than an attempt may take until its subscription counts
-// as one that hangs.
+// A batch passes over up to passBytes of events that do not match, for up to passTime. Then the place is stored, and
+// others have their turn. passTime is less than an attempt may take before its subscription counts as hanging.
 const (
 	passBytes = 8 << 20
 	passTime  = 2 * time.Second
 )
 
-// passing is how much a batch has passed over, in bytes, and when it ends.
+// passing is how many bytes a batch has passed over, and when it must stop.
 type passing struct {
 	bytes int
 	until time.Time
@@ -195,7 +194,7 @@ type passing struct {
 
 func (p passing) over() bool { return p.bytes >= passBytes || time.Now().After(p.until) }
 
-// bytes puts the next bytes into a batch, as one event.
+// bytes puts the next bytes, at most this many, into a batch as one event.
 func (r *reading) bytes(b *fsm.Batch, most int64) (last bool, err error) {
 	event, err := io.ReadAll(io.LimitReader(r.in.in, most))
 	if err != nil {

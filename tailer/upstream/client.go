@@ -39,60 +39,60 @@ type Config struct {
 	// URL is the stream root; it may carry a path. Headers are sent with every request to it.
 	URL     *url.URL
 	Headers http.Header
-	// TLS is for an https: URL; nil to trust what the system does. HTTPS negotiates HTTP/2. For plain HTTP, set H2C.
+	// TLS is for an https: URL; nil to trust what the system trusts. HTTPS negotiates HTTP/2. For plain HTTP, set H2C.
 	TLS *tls.Config
 	H2C bool
-	// Dial replaces connections by TCP; nil for these.
+	// Dial replaces connections over TCP; nil for TCP.
 	Dial Dial
-	// Dialect is DialectAuto (default), DialectStandard or DialectAnyCable. SigningKey is what streams are signed
-	// with, where the dialect has such a thing; empty if they are not to be.
+	// Dialect is DialectAuto (default), DialectStandard or DialectAnyCable. SigningKey signs the streams, if the
+	// dialect has signatures; empty for no signatures.
 	Dialect    string
 	SigningKey string
 	// TailMode is TailAuto (default), TailLongPoll or TailSSE.
 	TailMode string
-	// Logger gets what upstream is found to be, and the streams and offsets that it cannot be asked for; nil to log
+	// Logger logs what upstream is found to be, and the streams and offsets that Reveille cannot ask for; nil to log
 	// nothing.
 	Logger *zap.Logger
 	// HeadTimeout bounds a HEAD with its retries.
 	HeadTimeout time.Duration
-	// Metrics is what the metrics are registered with; nil for nowhere.
+	// Metrics registers the metrics; nil for no metrics.
 	Metrics prometheus.Registerer
 }
 
 // Client asks the stream server.
 type Client struct {
 	cfg Config
-	// root is the path that those of all streams follow.
+	// root is the path of the stream root. The paths of streams follow it.
 	root    string
 	shared  *http.Client
 	heads   *retryablehttp.Client
 	conns   conns
 	flights flights
 	metrics *metrics
-	// readings are the answers that batches go on with, recent those that batches begin with.
+	// readings are answers that later batches continue. recent are answers that batches begin with.
 	readings readings
 	recent   recent
 	live     liveMode
-	// http2 is true while upstream answers by HTTP/2: live requests share connections then, too.
+	// http2 is true while upstream answers over HTTP/2. Then live requests share connections, too.
 	http2 atomic.Bool
 
-	// dialect is the one that was set, if it is fixed, or that upstream has shown; nil until it has.
+	// dialect is the fixed dialect, or what upstream has shown; nil before that.
 	dialect atomic.Pointer[dialect]
 	fixed   bool
-	// headTells is true once a HEAD has shown a tail: with some servers none ever does.
+	// headTells is true once a HEAD has shown a tail. With some servers none ever does.
 	headTells atomic.Bool
-	// turn makes the URLs of two requests differ, for caches.
+	// turn makes the URLs of requests differ, because of caches.
 	turn atomic.Int64
-	// shown is true if upstream was a stream server when it was last asked; active is set by each answer that shows it.
+	// shown is true if upstream was a stream server at the last request. Each answer that shows it sets active.
 	shown, active atomic.Bool
-	// shownAt is since when shown is as it is, in nanoseconds since 1970.
+	// shownAt is since when shown has its value, in nanoseconds since 1970.
 	shownAt atomic.Int64
-	// notKept is what was logged of reads from offsets that are not kept any more, refused of paths that are no
-	// stream's.
+	// notKept limits the log lines about offsets that are no longer kept, refused those about paths that no stream can
+	// have.
 	notKept, refused fsm.Trouble
 }
 
-// New returns a Client, which has no connection until it is used.
+// New returns a Client. It has no connection until it is used.
 func New(cfg Config) *Client {
 	if cfg.Dial == nil {
 		cfg.Dial = dialer.DialContext
@@ -108,7 +108,7 @@ func New(cfg Config) *Client {
 		shared: &http.Client{Transport: newTransport(cfg), CheckRedirect: noRedirects},
 		heads:  retryablehttp.NewClient(),
 	}
-	if strings.HasPrefix(c.root, "//") { // Go would take what follows for a host
+	if strings.HasPrefix(c.root, "//") { // Go would take the rest for a host
 		c.root = "//" + cfg.URL.Host + c.root
 	}
 	c.http2.Store(cfg.H2C)
@@ -122,7 +122,7 @@ func New(cfg Config) *Client {
 	c.heads.Logger = nil
 	c.heads.RetryMax = 3
 	c.heads.RetryWaitMin, c.heads.RetryWaitMax = 50*time.Millisecond, 100*time.Millisecond
-	// Not the default: it would wait for as long as a Retry-After says.
+	// The default would wait as long as a Retry-After says.
 	c.heads.Backoff = retryablehttp.LinearJitterBackoff
 	c.heads.ErrorHandler = retryablehttp.PassthroughErrorHandler
 	return c
@@ -130,16 +130,16 @@ func New(cfg Config) *Client {
 
 func noRedirects(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
-// Close lets go of the idle connections, and of the answers that are kept open.
+// Close closes the idle connections, and the answers that are kept open.
 func (c *Client) Close() {
 	c.readings.close()
 	c.recent.close()
 	c.conns.CloseIdleConnections()
 }
 
-// target returns what a request for a stream asks for, as it stands on the wire. Every request for a stream goes
-// through it, so a path that no stream may have is never asked for, even if it is on record: it may lead out of the
-// root, where our credentials must not go.
+// target returns what a request for a stream asks for, as it stands on the wire. Every request for a stream calls it.
+// It refuses a path that no stream may have, even if it is on record. Such a path may lead out of the root, where
+// Reveille's credentials must not go.
 func (c *Client) target(path string, query url.Values) (string, error) {
 	stored, err := fsm.StoredPath(path)
 	if err != nil {
@@ -152,7 +152,7 @@ func (c *Client) target(path string, query url.Values) (string, error) {
 	if c.known().cacheable {
 		query.Set("cursor", strconv.FormatInt(c.turn.Add(1), 10))
 	}
-	// As long as the dialect is not known, what is not signed would be refused.
+	// While the dialect is unknown, the server might refuse a request without a signature.
 	if d := cmp.Or(c.dialect.Load(), &anyCable); d.signed != nil && c.cfg.SigningKey != "" {
 		query.Set(d.signed(c.cfg.SigningKey, stored))
 	}
@@ -164,7 +164,8 @@ func (c *Client) request(ctx context.Context, method, target string) *http.Reque
 	path, query, _ := strings.Cut(target, "?")
 	req := &http.Request{
 		Method: method, Header: maps.Clone(c.cfg.Headers), Host: c.cfg.Headers.Get("Host"),
-		// Opaque, for Go's URL cannot hold each path as it stands: a "%" that encodes nothing, a "|" beside a "%2F".
+		// Opaque keeps the path. Go's URL cannot hold each path as it is: a "%" that encodes nothing, a "|" beside a
+		// "%2F".
 		URL: &url.URL{Scheme: c.cfg.URL.Scheme, Host: c.cfg.URL.Host, Opaque: path, RawQuery: query},
 	}
 	if c.known().cacheable {
@@ -173,16 +174,16 @@ func (c *Client) request(ctx context.Context, method, target string) *http.Reque
 	return req.WithContext(ctx)
 }
 
-// Head returns a stream's metadata, by a request that begins after the call. Callers share requests, so that of a path
-// one is under way at most, and one waits for its end. The request does not end with one caller's context: it runs on
-// its own time, at most HeadTimeout.
+// Head returns a stream's metadata, from a request that begins after the call. Callers share requests: for each path,
+// at most one is under way and one waits for its end. A request does not end with a caller's context. It takes at most
+// HeadTimeout.
 func (c *Client) Head(ctx context.Context, path string) (fsm.StreamInfo, error) {
 	return c.flights.join(ctx, path, func() (fsm.StreamInfo, error) {
 		return c.HeadAnew(context.WithoutCancel(ctx), path)
 	})
 }
 
-// HeadAnew is Head at once, by a request that no other caller shares.
+// HeadAnew is Head at once, with a request that no other caller shares.
 func (c *Client) HeadAnew(ctx context.Context, path string) (info fsm.StreamInfo, err error) {
 	bounded, cancel := context.WithTimeout(ctx, c.cfg.HeadTimeout)
 	defer cancel()
@@ -199,7 +200,7 @@ func (c *Client) HeadAnew(ctx context.Context, path string) (info fsm.StreamInfo
 	return fsm.StreamInfo{}, fmt.Errorf("HEAD: %w", err)
 }
 
-// ask sends a HEAD, with its retries, and counts it by what judge makes of the answer.
+// ask sends a HEAD, with its retries. judge evaluates the answer, and the metrics count the result.
 func (c *Client) ask(ctx context.Context, k kind, path string, judge func(*http.Response) error) (err error) {
 	target, err := c.target(path, url.Values{})
 	if err != nil {
@@ -217,11 +218,11 @@ func (c *Client) ask(ctx context.Context, k kind, path string, judge func(*http.
 	return judge(res)
 }
 
-// info reads what an answer to a HEAD says of a stream.
+// info reads what an answer to a HEAD says about a stream.
 func (c *Client) info(ctx context.Context, path string, res *http.Response) (fsm.StreamInfo, error) {
 	offset := res.Header.Get(HeaderNextOffset)
 	if c.dialect.Load() == nil && isSuccess(res.StatusCode) && isAnyCableStart(offset) {
-		// Whether the stream is empty or has this tail depends on whether every name is a stream to the server.
+		// Whether the stream is empty or has this tail depends on the dialect (everyName).
 		if err := c.Probe(ctx); err != nil && !errors.Is(err, errNoStreamServer) {
 			return fsm.StreamInfo{}, err
 		}

@@ -17,37 +17,37 @@ import (
 )
 
 const (
-	// headerLimit bounds the headers of an answer in bytes, drainLimit the body that is read only to keep its
-	// connection, and drainTime how long that may take.
+	// headerLimit bounds the headers of an answer, in bytes. If a body is read only to keep its connection, drainLimit
+	// bounds it in bytes, and drainTime bounds the time.
 	headerLimit = 64 << 10
 	drainLimit  = 256 << 10
 	drainTime   = 500 * time.Millisecond
-	// readBuffer is small, in bytes: each stream that is watched by SSE has one.
+	// readBuffer is small, in bytes, because each stream that is watched by SSE has one.
 	readBuffer = 1 << 10
 )
 
-// errStale says that a connection could not be used any more after it was idle: mostly, upstream has closed it.
+// errStale says that a connection was unusable after it was idle. Usually, upstream has closed it.
 var errStale = errors.New("the connection could not be used any more after it was idle")
 
 // past is a deadline that ends what is under way.
 var past = time.Unix(1, 0)
 
-// writers and readers are shared by all connections: one that waits for its answer needs neither.
+// All connections share writers and readers. A connection that waits for its answer needs neither.
 var (
 	writers = sync.Pool{New: func() any { return bufio.NewWriter(nil) }}
 	readers = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, readBuffer) }}
 )
 
-// Conn is a connection to an upstream that speaks HTTP/1.1, for requests without a body, one after the other: the live
-// ones of a stream, or HEADs, which share it (conns). It is dialled when it is needed. http.Transport keeps two
-// goroutines and two buffers for each connection; here the goroutine that asks waits for the answer itself, with
-// nothing but the connection, which is what makes a silent stream cheap. Only one goroutine uses a Conn at a time.
+// Conn is a connection to an upstream that speaks HTTP/1.1, for requests without a body, one after the other. These are
+// the live requests of a stream, or HEADs, which share it (conns). A request dials it when needed. http.Transport keeps
+// two goroutines and two buffers for each connection. With a Conn, the goroutine that asks waits for the answer itself,
+// with nothing but the connection. That makes a silent stream cheap. Only one goroutine uses a Conn at a time.
 type Conn struct {
 	client *Client
 	conn   net.Conn
 	// tailing is nil for HEADs.
 	tailing *tailing
-	// first is the first byte of an answer, which is waited for without a buffer.
+	// first is the first byte of an answer. The wait for it needs no buffer.
 	first [1]byte
 }
 
@@ -62,8 +62,8 @@ func (c *Conn) Close() {
 	}
 }
 
-// reset closes a connection whose answer is not at its end. Closed in order, it would keep a port for a minute, and a
-// stream that is busy has one such answer after the other.
+// reset closes a connection before the end of an answer. An orderly close would keep a port for a minute, and a busy
+// stream has many such answers.
 func (c *Conn) reset() {
 	conn := c.conn
 	if secure, ok := conn.(*tls.Conn); ok {
@@ -75,8 +75,8 @@ func (c *Conn) reset() {
 	c.Close()
 }
 
-// do sends a GET or HEAD for a target and returns the answer, whose body must be closed before the next request. A
-// connection that upstream closed while it was idle is replaced. When the context ends so does what is under way.
+// do sends a GET or HEAD for a target and returns the answer. The caller must close its body before the next request.
+// do replaces a connection that upstream closed while it was idle. The end of the context ends what is under way.
 func (c *Conn) do(ctx context.Context, method, target string) (*http.Response, error) {
 	res, err := c.try(ctx, method, target)
 	if errors.Is(err, errStale) && ctx.Err() == nil {
@@ -105,9 +105,9 @@ func (c *Conn) try(ctx context.Context, method, target string) (res *http.Respon
 	}
 	switch {
 	case !idle:
-	case err != nil: // what came may be the rest of an answer that was longer than it said
+	case err != nil: // the bytes may be the rest of an answer that was longer than it said
 		err = errStale
-	case res.StatusCode == http.StatusRequestTimeout: // some proxies say so
+	case res.StatusCode == http.StatusRequestTimeout: // some proxies answer so on an idle connection
 		_ = res.Body.Close()
 		err = errStale
 	}
@@ -119,7 +119,7 @@ func (c *Conn) try(ctx context.Context, method, target string) (res *http.Respon
 	return res, nil
 }
 
-// send makes the request and sends it. Nothing of it is kept while its answer is waited for.
+// send makes the request and sends it. It keeps nothing of the request for the wait.
 func (c *Conn) send(ctx context.Context, method, target string) error {
 	out := writers.Get().(*bufio.Writer)
 	defer writers.Put(out)
@@ -130,7 +130,7 @@ func (c *Conn) send(ctx context.Context, method, target string) error {
 	return out.Flush()
 }
 
-// receive reads the header of an answer that has begun, after those of informational ones (1xx).
+// receive reads the header of an answer that has begun. It passes over informational answers (1xx).
 func (c *Conn) receive(method string, stop func() bool) (res *http.Response, err error) {
 	limited := &io.LimitedReader{R: io.MultiReader(bytes.NewReader(c.first[:]), c.conn), N: headerLimit}
 	in := readers.Get().(*bufio.Reader)
@@ -155,7 +155,7 @@ func (c *Client) connect(ctx context.Context) (net.Conn, error) {
 	to := c.cfg.URL
 	ctx, cancel := context.WithTimeout(ctx, dialTime)
 	defer cancel()
-	// The name of a scheme is that of its port, too.
+	// The name of a scheme is also the name of its port.
 	conn, err := c.cfg.Dial(ctx, "tcp", net.JoinHostPort(to.Hostname(), cmp.Or(to.Port(), to.Scheme)))
 	if err != nil || to.Scheme != "https" {
 		return conn, err
@@ -173,13 +173,13 @@ func (c *Client) connect(ctx context.Context) (net.Conn, error) {
 	return secure, nil
 }
 
-// connBody is the body of an answer that came by a Conn.
+// connBody is the body of an answer that came over a Conn.
 type connBody struct {
 	body io.Reader
 	res  *http.Response
 	by   *Conn
 	in   *bufio.Reader
-	// stop lets go of the context, unless that has ended.
+	// stop releases the context, unless the context has ended.
 	stop func() bool
 	// ended is true if the body was read to its end.
 	ended bool
@@ -207,8 +207,8 @@ func (b *connBody) Close() error {
 	return nil
 }
 
-// drained reads the rest of the body, which is not needed, and says whether it came to its end: a body that does not
-// end in time or size costs its connection and nothing else.
+// drained reads the rest of the body and says whether it reached the end. A body that does not end in time or size
+// costs its connection and nothing else.
 func (b *connBody) drained() bool {
 	if !b.ended && b.res.ContentLength <= drainLimit {
 		_ = b.by.conn.SetReadDeadline(time.Now().Add(drainTime))

@@ -7,19 +7,19 @@ import (
 	"time"
 )
 
-// headsIdle is how many connections of HEADs are kept for further ones, and headsIdleTime for how long. If upstream has
-// closed one, this shows only when it is used next.
+// headsIdle bounds the idle connections that are kept for HEADs, headsIdleTime how long each is kept. If upstream has
+// closed one, the next request on it finds out.
 const headsIdle, headsIdleTime = 1024, 10 * time.Second
 
-// conns are connections that HEADs share. http.Transport hands each request over to two other goroutines and back. A
-// callback, and so a worker, waits for that.
+// conns are connections that HEADs share. http.Transport hands each request to two other goroutines and back. A
+// callback, and so a worker, would wait for that.
 type conns struct {
 	client *Client
 
 	mu sync.Mutex
-	// idle are those that wait for a request, the one that was used last at the end.
+	// idle are the connections that wait for a request. The last used one is at the end.
 	idle []idleConn
-	// expiry closes those that have waited for too long; nil if none waits.
+	// expiry closes connections that have waited too long; nil if none waits.
 	expiry *time.Timer
 }
 
@@ -28,14 +28,14 @@ type idleConn struct {
 	since time.Time
 }
 
-// RoundTrip implements http.RoundTripper for HEADs that [Client] has made. Each is made again from its target.
+// RoundTrip implements http.RoundTripper for the HEADs of [Client]. It makes each request again from its target.
 func (cs *conns) RoundTrip(req *http.Request) (*http.Response, error) {
 	c := cs.take()
 	res, err := c.do(req.Context(), req.Method, req.URL.Opaque+"?"+req.URL.RawQuery)
 	if err != nil {
 		return nil, err
 	}
-	_ = res.Body.Close() // it has none
+	_ = res.Body.Close() // an answer to a HEAD has none
 	res.Body, res.Request = http.NoBody, req
 	cs.give(c)
 	return res, nil
@@ -66,8 +66,8 @@ func (cs *conns) give(c *Conn) {
 	}
 }
 
-// CloseIdleConnections closes all that wait, those for other requests too: what failed on one of them may be wrong with
-// the others. [http.Client] finds it by its name.
+// CloseIdleConnections closes all idle connections, also those for other requests: a failure on one may affect the
+// others. [http.Client] finds the method by its name.
 func (cs *conns) CloseIdleConnections() {
 	cs.drop(0)
 	cs.client.shared.CloseIdleConnections()

@@ -15,28 +15,27 @@ const (
 	DialectAnyCable = "anycable"
 )
 
-// dialect is what differs between stream servers. The names of the protocol's headers do not.
+// dialect holds what differs between stream servers. The header names of the protocol are the same for all.
 type dialect struct {
 	name string
-	// offset makes an Offset of what the server or a worker calls one. Start is an offset, and nowhere an error.
+	// offset makes an Offset from what the server or a worker calls one. Start is an offset, and nowhere an error.
 	offset func(text string) (fsm.Offset, error)
-	// everyName is true if every name is a stream, which is there once it shows an event. Otherwise a stream that is
-	// not there has one of the statuses in gone.
+	// everyName is true if every name is a stream. Such a stream exists once it shows an event. Otherwise a missing
+	// stream has one of the statuses in gone.
 	everyName bool
 	gone      []int
-	// notKept are the statuses of a read from an offset that the server does not keep any more, which says nothing of
-	// the stream.
+	// notKept are the statuses of a read from an offset that the server no longer keeps. They say nothing about the
+	// stream.
 	notKept []int
-	// number is how many events a stream has had up to an offset, and numbered the offset behind that many; nil where
-	// offsets do not say. Such a server lets go of the first events of a stream.
+	// number is how many events a stream has had up to an offset. Its inverse, numbered, is the offset behind that many
+	// events. Both are nil if offsets do not say. A server with numbers drops the first events of a stream.
 	number   func(fsm.Offset) int64
 	numbered func(incarnation string, n int64) fsm.Offset
 	// writes is true if clients can write by this protocol.
 	writes bool
 	// cacheable is true if the server allows caches to answer reads in its place.
 	cacheable bool
-	// signed returns what a request for a stream carries in its query to prove that it is allowed; nil if there is no
-	// such thing.
+	// signed returns the query parameter that proves that a request for a stream is allowed; nil if there is none.
 	signed func(key, path string) (parameter, value string)
 }
 
@@ -46,7 +45,7 @@ var standard = dialect{
 
 var dialects = map[string]*dialect{DialectAuto: nil, DialectStandard: &standard, DialectAnyCable: &anyCable}
 
-// between returns how many events, or bytes, lie between two positions. ok is false if they do not say, or there is no
+// between returns how many events, or bytes, lie between two positions. ok is false if they do not say, or without an
 // end.
 func (d *dialect) between(at, end fsm.Offset) (n int64, ok bool) {
 	from, passed := at.Split()
@@ -62,7 +61,7 @@ func (d *dialect) between(at, end fsm.Offset) (n int64, ok bool) {
 	return 0, false
 }
 
-// next returns the next offset of an answer; empty if it names none that is a position.
+// next returns the next offset of an answer; empty if the answer names no position.
 func (d *dialect) next(text string) (fsm.Offset, error) {
 	if text == "" || text == "now" {
 		return "", nil
@@ -77,37 +76,37 @@ func (d *dialect) next(text string) (fsm.Offset, error) {
 	return o, nil
 }
 
-// learn takes in which dialect upstream has shown to speak, unless it was set.
+// learn notes the dialect that upstream has shown, unless the dialect is fixed.
 func (c *Client) learn(d *dialect) {
 	if !c.fixed {
 		c.dialect.Store(d)
 	}
 }
 
-// dialectOf returns the dialect of an answer, as far as is known. A dialect that was not set shows in the answers of a
-// server: in its version, and in the form of an offset.
+// dialectOf returns the dialect of an answer, as far as is known. Without a setting, the answers of a server show it:
+// by the version, and by the form of an offset.
 func (c *Client) dialectOf(h http.Header) *dialect {
 	switch offset := h.Get(HeaderNextOffset); {
 	case h.Get(headerAnyCable) != "" || isAnyCableOffset(offset):
 		c.learn(&anyCable)
-	case offset != "" && !isAnyCableStart(offset): // a standard server may say so, too
+	case offset != "" && !isAnyCableStart(offset): // a standard server may use these, too
 		c.learn(&standard)
 	}
 	return c.known()
 }
 
-// known is the dialect as far as it is known. Until it shows it is the standard one.
+// known returns the dialect as far as it is known. Until upstream shows it, that is the standard one.
 func (c *Client) known() *dialect {
 	return cmp.Or(c.dialect.Load(), &standard)
 }
 
-// Dialect is the name of the dialect that upstream speaks, as far as is known.
+// Dialect returns the name of the dialect that upstream speaks, as far as is known.
 func (c *Client) Dialect() string { return c.known().name }
 
 // TakesWrites says whether clients can write to streams by this protocol.
 func (c *Client) TakesWrites() bool { return c.known().writes }
 
-// ParseOffset makes an Offset of what a client or the server calls one; the error wraps fsm.ErrOffset.
+// ParseOffset makes an Offset from what a client or the server calls one. The error wraps fsm.ErrOffset.
 func (c *Client) ParseOffset(s string) (fsm.Offset, error) {
 	if c.dialect.Load() == nil && isAnyCableOffset(s) {
 		return anyCable.offset(s)

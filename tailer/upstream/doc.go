@@ -1,4 +1,4 @@
-// Package upstream is the stream server as seen from outside: what is asked of it (Client, which makes every request in
-// target and request), the connections that live requests go by (Conn), what differs between servers (dialect), whether
-// the server as a whole is down (Health), and how many requests it can take at a time (Limiter).
+// Package upstream is the stream server as seen from outside. Client makes every request (target and request). Conn is
+// the connection of live requests. The type dialect holds what differs between servers. Health knows whether the server
+// as a whole is down. Limiter bounds how many requests the server gets at a time.
 package upstream

@@ -6,19 +6,21 @@ import (
 	"reveille/fsm"
 )
 
-// edge is where a batch ends at the latest. An end counts from an offset that an answer has led to. The server may show
-// more in one answer by now, and lead beyond that offset, or less, and lead to another one before the end.
+// edge is the last place where a batch may end. An end counts from an offset that an earlier answer led to. The server
+// may now show more in one answer, and lead beyond that offset. Or it may show less, and lead to another one before the
+// end.
 type edge struct {
-	// n is how many messages, or bytes, lie before it, from the batch's position on; it counts if bounded is true.
+	// n is how many messages, or bytes, lie before the edge, from the batch's position on. It counts if bounded is
+	// true.
 	n       int64
 	bounded bool
-	// base is the offset that the end counts from, if the edge is there and the answer leads beyond it: the end lies
-	// there or behind it, and reading goes on from there. Otherwise it is empty.
+	// base is the offset that the end counts from, if the edge is at base and the answer leads beyond it. The end lies
+	// there or behind it, and reading continues from there. Otherwise base is empty.
 	base fsm.Offset
 }
 
-// edge returns where a batch from a position to an end has to end. It is found by reading once more, if the answer
-// leads beyond the end and does not say how far: what lies behind the end is not for the batch.
+// edge returns where a batch from a position to an end must end: what lies behind the end does not belong to it. If the
+// answer leads beyond the end and does not say how far, edge reads once more.
 func (r *reading) edge(ctx context.Context, at, end fsm.Offset) (edge, error) {
 	n, ok := r.d.between(at, end)
 	base, _ := end.Split()
@@ -36,8 +38,8 @@ func (r *reading) edge(ctx context.Context, at, end fsm.Offset) (edge, error) {
 	return edge{n: r.before - passed, bounded: true, base: base}, nil
 }
 
-// behind is the batch of a position at the edge, or behind it: it has no events, and leads to the same place as it
-// counts from where the end does.
+// behind is the batch of a position at the edge or behind it. It has no events. It leads to the same place, as a
+// position that counts from the base of the end.
 func (e edge) behind(b fsm.Batch, end fsm.Offset) fsm.Batch {
 	b.To = e.base.At(-e.n, e.base)
 	if !end.After(b.To) {
@@ -47,9 +49,9 @@ func (e edge) behind(b fsm.Batch, end fsm.Offset) fsm.Batch {
 	return b
 }
 
-// follow returns the answer that follows one which is over, as a part of it: positions go on to count from where that
-// one began, and the server may show less in one answer than it did. ok is false if nothing follows; then, and with an
-// error, the one that is over is still open.
+// follow returns the answer that follows one that is over, as a part of it. Positions still count from where the first
+// one began, because the server may now show less in one answer. ok is false if nothing follows. Then, and after an
+// error, the answer that is over is still open.
 func (r *reading) follow(ctx context.Context) (f *reading, ok bool, err error) {
 	if r.d.number != nil || !r.next.After(r.from) {
 		return nil, false, nil

@@ -9,14 +9,14 @@ import (
 	"reveille/fsm"
 )
 
-// flights are requests for streams that callers share. No caller gets the answer to a request that began before it
-// came: the stream may have been deleted or made in between.
+// flights are requests for streams that callers share. A caller never gets the answer to a request that began before
+// the call: the stream may have been deleted or made in between.
 type flights struct {
-	// waiting are those that have not begun, which callers join.
+	// waiting are requests that have not begun. Callers join them.
 	waiting singleflight.Group
 
 	mu sync.Mutex
-	// last has for each path the end of the latest request that has begun, or waits to.
+	// last has, for each path, the end of the latest request that has begun or waits to begin.
 	last map[string]chan struct{}
 }
 
@@ -27,7 +27,7 @@ func (f *flights) join(
 	flight := f.waiting.DoChan(path, func() (any, error) {
 		over := f.turn(path)
 		defer over()
-		f.waiting.Forget(path) // who comes from now on needs a later one
+		f.waiting.Forget(path) // a later caller needs a later request
 		return ask()
 	})
 	select {
@@ -41,7 +41,7 @@ func (f *flights) join(
 	}
 }
 
-// turn waits until the request before is over. The caller calls over at the end of its own.
+// turn waits for the end of the request before. The caller calls over at the end of its own request.
 func (f *flights) turn(path string) (over func()) {
 	mine := make(chan struct{})
 	f.mu.Lock()

@@ -15,51 +15,52 @@ import (
 	"reveille/fsm"
 )
 
-// DownAfter is on how many different streams upstream must fail, with no success between, to count as down. A broken
-// stream alone never does, but where no connection comes about, that is no stream's fault: as many attempts will do, so
-// that an operator with one stream is told, too.
+// DownAfter is on how many different streams upstream must fail, with no success between, to count as down. A single
+// broken stream is not enough. If no connection comes about, no stream is at fault. Then that many failed connections
+// are enough, so that an operator with one stream hears of it, too.
 const DownAfter = 3
 
-// Health knows whether the upstream as a whole is down. While it is, one probe at a time goes through and all other
-// requests wait; when it is back, the requests that waited go on spread over a while, so that their return is no storm.
+// Health knows whether the upstream as a whole is down. While it is down, one probe at a time goes through, and all
+// other requests wait. When it is back, the waiting requests go on, spread over a while, so that their return is no
+// storm.
 type Health struct {
 	client *Client
 	back   func()
 	spread time.Duration
 	// probing is full while a probe is under way.
 	probing chan struct{}
-	// outages counts the times that upstream has gone down, wavered those that it has shown a stream again that it had
-	// said was gone.
+	// outages counts how often upstream went down. wavered counts how often it showed a stream again after it had said
+	// that the stream was gone.
 	outages, wavered atomic.Int64
-	// missed counts the live requests that it did not answer although the stream had moved on.
+	// missed counts the live requests that upstream did not answer although the stream had moved on.
 	missed atomic.Int64
 
 	mu      sync.Mutex
 	delay   Backoff // before the next probe
 	failing map[string]struct{}
-	refused int           // connections that did not come about, with no success between
+	refused int           // failed connections, with no success between
 	up      chan struct{} // closed at the end of a down time; nil while there is none
 	spell   Spell
 
-	// since is since when upstream is up, or is down; zero until it has answered or is down.
+	// since is when upstream came up or went down. It is zero until upstream has answered or is down.
 	sinceMu sync.Mutex
 	wasDown bool
 	since   time.Time
 }
 
-// Spell numbers the times throughout which upstream is up, or down. What a request shows that was asked in an earlier
-// one says nothing of the present: a server that is shutting down may answer what it was asked before it went away.
+// Spell numbers the periods in which upstream is up, or down. The answer to a request of an earlier spell says nothing
+// about the present: a server that shuts down may still answer earlier requests.
 type Spell int64
 
-// Spell returns the present one.
+// Spell returns the present spell.
 func (h *Health) Spell() Spell {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.spell
 }
 
-// NewHealth returns the Health of an upstream that was not asked yet. delay is the time between two probes. back is
-// called when upstream answers again, and spread is the time over which the requests that waited go on.
+// NewHealth returns the Health of an upstream that was not asked yet. delay is the time between two probes. Health
+// calls back when upstream answers again. The waiting requests go on within the time spread.
 func (c *Client) NewHealth(delay Backoff, spread time.Duration, back func()) *Health {
 	h := &Health{
 		client: c, back: back, spread: spread, probing: make(chan struct{}, 1), delay: delay,
@@ -78,17 +79,17 @@ func (c *Client) NewHealth(delay Backoff, spread time.Duration, back func()) *He
 	return h
 }
 
-// ErrDown is what a caller gets that does not wait for an upstream that is down.
+// ErrDown is the error of a caller that does not wait for an upstream that is down.
 var ErrDown = errors.New("upstream is down")
 
-// Enter waits until a request may go upstream, or fails with ErrDown if it may not now and patient is false. It returns
-// a function that must be called with the request's error, and whether the request is the probe that asks for an
-// upstream that is down.
+// Enter waits until a request may go upstream. If it may not go now and patient is false, Enter fails with ErrDown. The
+// caller must call done with the request's error. probes says that the request is the probe for an upstream that is
+// down.
 func (h *Health) Enter(ctx context.Context, path string, patient bool) (done func(error), probes bool, err error) {
 	report := func() func(error) {
 		asked := h.Spell()
 		return func(err error) {
-			if ctx.Err() == nil { // what a cancelled request says is about its caller, not about upstream
+			if ctx.Err() == nil { // a cancelled request says something about its caller, not about upstream
 				h.Report(path, asked, err)
 			}
 		}
@@ -103,7 +104,7 @@ func (h *Health) Enter(ctx context.Context, path string, patient bool) (done fun
 		return nil, false, ErrDown
 	}
 	if _, err := fsm.CanonicalPath(path); err != nil {
-		return nil, false, err // it would be refused, and find out nothing
+		return nil, false, err // it would be refused and find out nothing
 	}
 	select {
 	case <-ctx.Done():
@@ -129,25 +130,24 @@ func (h *Health) Enter(ctx context.Context, path string, patient bool) (done fun
 	}, true, nil
 }
 
-// Wavered notes that upstream shows a stream again, the same one, that it had said was gone.
+// Wavered notes that upstream shows a stream again, the same one, after it had said that the stream was gone.
 func (h *Health) Wavered() { h.wavered.Add(1) }
 
-// Wavers counts the times that upstream could not be believed when it said that streams were gone: Wavered, and
-// Outages.
+// Wavers counts the reasons not to believe upstream when it says that streams are gone: calls of Wavered, and Outages.
 func (h *Health) Wavers() int64 { return h.wavered.Load() + h.outages.Load() }
 
-// Missed notes that upstream has left the live request of a Conn waiting although the stream had moved on.
+// Missed notes that upstream left the live request of a Conn waiting although the stream had moved on.
 func (h *Health) Missed(conn *Conn) {
 	h.missed.Add(1)
 	if c := h.client; c.chooses() && conn.tailing.bySSE.Load() && c.live.misses(c.cfg.Logger) {
-		h.missed.Store(0) // of long-polls nothing is known
+		h.missed.Store(0) // nothing is known about long-polls
 	}
 }
 
-// Misses counts the appends that upstream has Missed.
+// Misses counts the appends that upstream has Missed. It starts again when Reveille changes from SSE to long-polls.
 func (h *Health) Misses() int64 { return h.missed.Load() }
 
-// Outages counts the times that upstream has gone down.
+// Outages counts how often upstream went down.
 func (h *Health) Outages() int64 { return h.outages.Load() }
 
 // IsDown says whether upstream as a whole is down.
@@ -157,7 +157,7 @@ func (h *Health) IsDown() bool {
 	return h.up != nil
 }
 
-// Report takes in how a request for a stream went that was asked in a Spell.
+// Report handles the result of a request for a stream. asked is the Spell in which the request began.
 func (h *Health) Report(path string, asked Spell, err error) {
 	back := h.note(path, asked, err)
 	h.noteSince(err)
@@ -166,7 +166,7 @@ func (h *Health) Report(path string, asked Spell, err error) {
 	}
 }
 
-// noteSince notes since when upstream is as it is, after a request that went like this.
+// noteSince updates since when upstream is up or down, after a request with this result.
 func (h *Health) noteSince(err error) {
 	h.sinceMu.Lock()
 	defer h.sinceMu.Unlock()
@@ -176,7 +176,7 @@ func (h *Health) noteSince(err error) {
 	}
 }
 
-// Status is what an operator is shown of upstream.
+// Status returns what an operator sees of upstream.
 func (h *Health) Status() fsm.StreamServerStatus {
 	h.sinceMu.Lock()
 	defer h.sinceMu.Unlock()
@@ -194,7 +194,7 @@ func (h *Health) Status() fsm.StreamServerStatus {
 	return s
 }
 
-// note says whether upstream answers again.
+// note handles the result of a request. back says that upstream answers again.
 func (h *Health) note(path string, asked Spell, err error) (back bool) {
 	if isOurs(err) {
 		return false

@@ -10,59 +10,57 @@ import (
 )
 
 const (
-	// limitMin and limitMax bound how many HEADs the loops have under way at a time.
+	// limitMin and limitMax bound how many HEADs are under way at a time.
 	limitMin, limitMax = 2, 256
-	// slotTime is after how long a HEAD that is under way makes room for another: those of streams that are broken
-	// must not keep the others waiting.
+	// slotTime is how long a HEAD under way keeps its slot from others. HEADs for broken streams must not delay the
+	// rest.
 	slotTime = 100 * time.Millisecond
-	// limitSlack is what HEADs may take beyond twice the usual before they count as ones that had to wait.
+	// limitSlack is the time beyond twice the usual that HEADs may take before they count as delayed.
 	limitSlack = time.Millisecond
 	// limitRound is how many answers are judged together, at least.
 	limitRound = 16
-	// NoAnswer is for a HEAD that says nothing of how fast upstream is.
+	// NoAnswer stands for a HEAD that says nothing about upstream's speed.
 	NoAnswer = time.Duration(-1)
 )
 
-// Limiter bounds how many HEADs of the loops are under way to what upstream can answer without making other requests
-// wait. When tens of thousands of streams have to be looked at (a new subscription, the partitions of a replica that
-// died), that takes as long with few at a time as with many, but with few the streams that are read and written
-// meanwhile do not queue behind them.
+// Limiter bounds how many HEADs are under way, so that upstream can answer them without delaying other requests. A new
+// subscription, or the death of a replica, can make tens of thousands of HEADs due. That takes as long with few at a
+// time as with many. With few, the streams that clients read and write meanwhile do not queue behind them.
 //
-// The bound grows while answers come as fast as they ever do, and shrinks when they take longer than twice that. What
-// counts is the mean of a round of answers: some streams are answered quicker than others without a queue (from a
-// cache, because they are not there, by a request that was under way already), and the others must not be taken for
-// ones that wait.
+// The bound grows while answers come as fast as ever. It shrinks when they take longer than twice that. What counts is
+// the mean of a round of answers. Some answers come sooner, without a queue: from a cache, for a missing stream, or
+// from a request under way. The other answers must not count as delayed because of them.
 type Limiter struct {
-	// slots are limitMax, of which those that are not open are held back.
+	// slots has limitMax slots. Those that are not open are held back.
 	slots *semaphore.Weighted
 
 	mu    sync.Mutex
 	bound float64
-	// open is how many slots are free or taken: the bound, once enough have been given back.
+	// open is how many slots are free or taken. It is the bound, once enough slots are given back.
 	open, taken int
-	// usual is the mean of what HEADs take that do not wait; 0 before the first round.
+	// usual is the mean time of HEADs that do not wait; 0 before the first round.
 	usual time.Duration
-	// of is how many answers the present round has, n how many of them have come, and sum what those took.
+	// of is how many answers this round has. n of them have come, and sum is the time that those took.
 	of, n int
 	sum   time.Duration
 }
 
-// NewLimiter returns a Limiter that lets few through until it has learned.
+// NewLimiter returns a Limiter that lets few HEADs through until it has learned.
 func NewLimiter() *Limiter {
 	l := &Limiter{slots: semaphore.NewWeighted(limitMax), bound: limitMin, open: limitMin, of: limitRound}
 	l.slots.TryAcquire(limitMax - limitMin)
 	return l
 }
 
-// InUse is how many are under way.
+// InUse returns how many slots are taken.
 func (l *Limiter) InUse() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.taken
 }
 
-// Acquire waits for a slot, which its holder gives back, or the end of slotTime. release must be called with how long
-// the answer took, or NoAnswer.
+// Acquire waits for a slot. The slot is free again after release, or after slotTime. The caller must call release with
+// the time that the answer took, or with NoAnswer.
 func (l *Limiter) Acquire(ctx context.Context) (release func(took time.Duration), err error) {
 	if err := l.slots.Acquire(ctx, 1); err != nil {
 		return nil, err
@@ -81,7 +79,7 @@ func (l *Limiter) Acquire(ctx context.Context) (release func(took time.Duration)
 	}, nil
 }
 
-// giveBack gives a slot back, and opens as many as the bound allows. Beyond the bound the slot is held back.
+// giveBack gives a slot back, and opens as many as the bound allows. It holds back slots beyond the bound.
 func (l *Limiter) giveBack() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -93,12 +91,12 @@ func (l *Limiter) giveBack() {
 	}
 }
 
-// learn moves the bound by what an answer took.
+// learn adjusts the bound to the time that an answer took.
 func (l *Limiter) learn(took time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.usual > 0 {
-		took = min(took, 4*l.usual+2*limitSlack) // a few that hang say nothing of the others
+		took = min(took, 4*l.usual+2*limitSlack) // a few that hang say nothing about the others
 	}
 	l.sum += took
 	if l.n++; l.n < l.of {
@@ -114,9 +112,9 @@ func (l *Limiter) learn(took time.Duration) {
 		}
 	case l.bound > limitMin:
 		l.bound = max(limitMin, l.bound/2)
-	default: // our own HEADs are not the reason: upstream has become slower
+	default: // Reveille's HEADs are not the reason: upstream has become slower
 		l.usual = mean
 	}
-	// The HEADs that are under way have been part of the load that was judged now.
+	// The HEADs under way were part of the load that was just judged.
 	l.of, l.n, l.sum = max(limitRound, l.taken), 0, 0
 }

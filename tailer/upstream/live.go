@@ -21,24 +21,24 @@ const (
 )
 
 const (
-	// refusalsMax is on how many streams, with no success between, SSE must fail until no stream is watched by it.
+	// refusalsMax is on how many streams SSE must fail, with no success between, before no stream is watched by it.
 	refusalsMax = 3
-	// idleMax is how many answers by SSE in a row may end at once, with nothing new, until their stream is polled. At
-	// once is within idleTime.
+	// idleMax is how many SSE answers in a row may end at once, with nothing new, before their stream is polled. At
+	// once means within idleTime.
 	idleMax, idleTime = 3, 50 * time.Millisecond
-	// missesMax is how many appends may be missed by SSE until no stream is watched by it: a proxy may hold events
-	// back. A machine that stood still can make a single one.
+	// missesMax is how many appends SSE may miss before no stream is watched by it. A proxy may hold events back. A
+	// host that stood still can cause a single miss.
 	missesMax = 2
 )
 
-// liveMode is how streams are watched, where that is not set: by SSE, until upstream shows that it does not do that
-// well, and again after an outage, for another server may answer then.
+// liveMode is how streams are watched if no setting says so. That is SSE, until upstream shows that it does not do SSE
+// well. After an outage it is SSE again, because another server may answer then.
 type liveMode struct {
 	mu sync.Mutex
-	// polls is true if no stream is watched by SSE; told is what was logged of that.
+	// polls is true if no stream is watched by SSE. told is the last log line about that.
 	polls bool
 	told  string
-	// refused are the streams that SSE has failed for since it last succeeded, missed counts the appends that it
+	// refused are the streams that SSE has failed for since it last succeeded. missed counts the appends that SSE
 	// missed.
 	refused map[string]struct{}
 	missed  int
@@ -46,16 +46,17 @@ type liveMode struct {
 
 // tailing is how one stream is watched.
 type tailing struct {
-	// polls is true if it is not by SSE, where that is not set; idle counts the answers in a row that ended at once.
+	// polls is true if long-polls watch the stream although no setting says so. idle counts the answers in a row that
+	// ended at once.
 	polls bool
 	idle  int
 	// bySSE is true if the latest request was by SSE.
 	bySSE atomic.Bool
 }
 
-// Live makes a live request: by SSE or a long-poll as Config says, otherwise by SSE where upstream does that well,
-// unless the stream is read in batches. It calls take with what the answer shows: once, or as long as it goes on
-// (Event.Goes). What refuses SSE is asked by a long-poll at once. The errors are those of get.
+// Live makes a live request: by SSE or a long-poll, as Config says. With TailAuto, it uses SSE where upstream does that
+// well, unless the stream is read in batches. It calls take with what the answer shows: once, or as long as the answer
+// goes on (Event.Goes). After a refusal of SSE it makes a long-poll at once. It returns the errors of get.
 func (c *Client) Live(
 	ctx context.Context, conn *Conn, path string, from fsm.Offset, cursor string, take func(Event) error,
 ) error {
@@ -96,7 +97,7 @@ func (c *Client) Live(
 	return nil
 }
 
-// Watching is how streams are watched: TailSSE or TailLongPoll. Single streams that are not shown by SSE are polled.
+// Watching returns how streams are watched: TailSSE or TailLongPoll. Single streams that SSE does not show are polled.
 func (c *Client) Watching() string {
 	if c.cfg.TailMode == TailLongPoll || c.chooses() && c.live.isPolling() {
 		return TailLongPoll
@@ -104,17 +105,17 @@ func (c *Client) Watching() string {
 	return TailSSE
 }
 
-// isRead says whether a stream is read in batches. A long-poll shows what is new in one piece, as a read does; SSE
-// shows event by event, which costs both sides more.
+// isRead says whether a stream is read in batches. A long-poll shows new events in one piece, as a read does. SSE shows
+// event by event, which costs both sides more.
 func (c *Client) isRead(path string) bool {
 	_, follows := c.recent.asks(path)
 	return follows
 }
 
-// chooses says whether it is not set how streams are watched.
+// chooses says whether Reveille chooses how streams are watched, because no setting does.
 func (c *Client) chooses() bool { return c.cfg.TailMode == "" || c.cfg.TailMode == TailAuto }
 
-// isRefusal says whether an error means that a stream is not shown by SSE, though it may be by a long-poll.
+// isRefusal says whether an error means that SSE does not show a stream. A long-poll may still show it.
 func isRefusal(err error) bool {
 	var a AnswerError
 	switch {
@@ -137,7 +138,7 @@ func (l *liveMode) isPolling() bool {
 	return l.polls
 }
 
-// succeeds takes in that an answer by SSE has shown something new, or has waited for that.
+// succeeds notes that an SSE answer has shown something new, or has waited for it.
 func (l *liveMode) succeeds(log *zap.Logger) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -147,7 +148,7 @@ func (l *liveMode) succeeds(log *zap.Logger) {
 	}
 }
 
-// fails takes in that a stream is not shown by SSE.
+// fails notes that SSE does not show a stream.
 func (l *liveMode) fails(log *zap.Logger, path string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -160,7 +161,7 @@ func (l *liveMode) fails(log *zap.Logger, path string) {
 	}
 }
 
-// misses takes in that SSE has not shown an append, and says whether streams are polled because of that from now on.
+// misses notes that SSE has not shown an append. It says whether that makes Reveille poll all streams from now on.
 func (l *liveMode) misses(log *zap.Logger) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -172,7 +173,7 @@ func (l *liveMode) misses(log *zap.Logger) bool {
 	return true
 }
 
-// begin forgets what upstream was like.
+// begin forgets what upstream was like before.
 func (l *liveMode) begin() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -180,7 +181,7 @@ func (l *liveMode) begin() {
 	clear(l.refused)
 }
 
-// tell logs how streams are watched if that has changed. l.mu is held.
+// tell logs how streams are watched, if that has changed. l.mu is held.
 func (l *liveMode) tell(log *zap.Logger, what string) {
 	if l.told != what {
 		l.told = what

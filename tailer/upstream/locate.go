@@ -10,18 +10,18 @@ import (
 )
 
 const (
-	// locateMax bounds the requests that lead to a position, and countMax those that count what lies behind it.
+	// locateMax bounds the requests that lead to a position, countMax those that count what lies behind it.
 	locateMax, countMax = 1000, 100
 )
 
-// Locate returns where an offset of a stream lies, as a position that counts from where a read from another offset
-// shows it: ReadBatch goes from one to the other and stops there, however much the server shows in one answer by then.
-// It reads what lies between them, and some of what follows.
+// Locate returns where the offset to lies in a stream. It reads what lies between the offset from and there, and some
+// of what follows. The result is a position that counts from an offset of these reads. So ReadBatch can read from one
+// to the other and stop there, however much the server then shows in one answer.
 //
-// The errors are those of get, and those of an answer that is cut short or does not show where the offset lies.
-// fsm.ErrOffset says that the offset lies behind the end of the stream, or not behind the other one, or that the server
-// refuses or does not keep one of them. Where the server numbers its events, nothing is read: whether the offset is
-// there is for the caller to know.
+// Locate returns the errors of get. It also fails if an answer is cut short or does not show where the offset lies. The
+// error fsm.ErrOffset says that to lies behind the end of the stream, or not behind from. It also says that the server
+// refuses or does not keep one of them. If the server numbers its events, Locate reads nothing. The caller must know
+// whether the offset exists.
 func (c *Client) Locate(ctx context.Context, path string, from, to fsm.Offset) (fsm.Offset, error) {
 	switch {
 	case to.Other(from) || !to.After(from):
@@ -41,14 +41,14 @@ func (c *Client) Locate(ctx context.Context, path string, from, to fsm.Offset) (
 
 var errNothingBetween = fmt.Errorf("%w: no event lies between it and where the span begins", fsm.ErrOffset)
 
-// place is where an offset lies behind another one: n messages, or bytes, behind base, to which reading from the other
-// one has led by so many before.
+// place is where an offset lies behind another one: n messages, or bytes, behind base. Reading from the other offset
+// has led to base, after before messages or bytes.
 type place struct {
 	base      fsm.Offset
 	before, n int64
 }
 
-// place returns where an offset lies behind another one.
+// place finds where an offset lies behind another one.
 func (c *Client) place(ctx context.Context, path string, from, to fsm.Offset) (p place, err error) {
 	p.base = from
 	for range locateMax {
@@ -70,8 +70,9 @@ func (c *Client) place(ctx context.Context, path string, from, to fsm.Offset) (p
 	return place{}, AnswerError{What: "it does not come to the offset"}
 }
 
-// inside returns how much of what a read shows lies before an offset. What a read from there shows tells, if it fits
-// in one place only. Otherwise what lies behind the offset, and behind what is shown, is counted up to where both lead.
+// inside returns how much of what a read shows lies before an offset. A read from the offset tells that if its content
+// fits in one place only. Otherwise inside counts what lies behind the offset, and behind the shown part, up to where
+// both lead.
 func (c *Client) inside(ctx context.Context, path string, to fsm.Offset, shown stretch) (int64, error) {
 	s, err := c.look(ctx, path, to, to)
 	if err != nil {
@@ -108,7 +109,8 @@ func (c *Client) inside(ctx context.Context, path string, to fsm.Offset, shown s
 	return 0, AnswerError{What: "it does not show where the offset lies, for its events are alike and still come"}
 }
 
-// look returns what a read from an offset shows. It has the sums of it, if it leads beyond an offset that is not empty.
+// look returns what a read from an offset shows. It makes sums if the read leads beyond the offset beyond, unless that
+// is empty.
 func (c *Client) look(ctx context.Context, path string, from, beyond fsm.Offset) (s stretch, err error) {
 	r, err := c.open(ctx, path, from)
 	var answer AnswerError

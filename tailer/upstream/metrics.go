@@ -11,7 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// metrics are of the requests to upstream.
+// metrics counts the requests to upstream.
 type metrics struct {
 	requests *prometheus.CounterVec
 	duration *prometheus.HistogramVec
@@ -57,13 +57,14 @@ func newMetrics(r prometheus.Registerer) *metrics {
 			"ok", "missing", "not_kept", "client_error", "server_error", "invalid", "unreachable", "timeout",
 			"cancelled",
 		} {
-			m.requests.WithLabelValues(string(k), outcome) // it shows from the start
+			m.requests.WithLabelValues(string(k), outcome) // shown from the start
 		}
 	}
 	return m
 }
 
-// ended counts a request that was begun at a time. status is 0 without an answer; err is what is wrong otherwise.
+// ended counts a request that began at this time. Without an answer, status is 0. The error err is the request's, or
+// says what is wrong with the answer.
 func (m *metrics) ended(k kind, began time.Time, status int, err error) {
 	if status != 0 {
 		m.duration.WithLabelValues(string(k)).Observe(time.Since(began).Seconds())
@@ -71,7 +72,7 @@ func (m *metrics) ended(k kind, began time.Time, status int, err error) {
 	m.requests.WithLabelValues(string(k), outcomeOf(status, err)).Inc()
 }
 
-// outcomeOf says what became of a request.
+// outcomeOf returns the outcome of a request.
 func outcomeOf(status int, err error) string {
 	var network net.Error
 	switch {

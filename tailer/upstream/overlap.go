@@ -9,21 +9,22 @@ import (
 	"reveille/fsm"
 )
 
-// sumsMax bounds the sums of one answer: they take 8 MiB.
+// sumsMax bounds the sums of one answer. They take 8 MiB.
 const sumsMax = 1 << 20
 
-// seed is that of the sums, which leave the program nowhere.
+// seed is the seed of the sums. The sums never leave the program.
 var seed = maphash.MakeSeed()
 
-// stretch is what a read shows: n messages, or bytes, up to next. sums has one of each, as many as it may have, by
-// which two reads that show the same can be laid over each other. It is empty if they were not asked for.
+// stretch is what a read shows: n messages, or bytes, up to next. sums has one sum for each, at most sumsMax. They
+// align two reads that show the same. sums is empty if the caller did not ask for it.
 type stretch struct {
 	next fsm.Offset
 	n    int64
 	sums []uint64
 }
 
-// addMessages adds all messages of an array. Those that are too large or too deep for a delivery have one sum.
+// addMessages adds all messages of an array. All messages that are too large or too deep for a delivery get the same
+// sum.
 func (s *stretch) addMessages(in *array, sums bool) error {
 	for ; ; s.n++ {
 		more, err := in.more()
@@ -63,14 +64,15 @@ func (s *stretch) addBytes(in *bufio.Reader, sums bool) error {
 	return err
 }
 
-// overlap returns how much of a stretch lies before another one, which begins inside of it. ok is false if that cannot
-// be told: there are too few sums, or they fit in no place, or in several. Equal messages have equal sums, so the place
-// is always among those that fit.
+// overlap returns how much of a stretch lies before another one, which begins inside of it. The result ok is false if
+// that is unclear: there are too few sums, or they fit in no place, or in several. Equal messages have equal sums, so
+// the true place is always among those that fit.
 func (s stretch) overlap(other stretch) (n int64, ok bool) {
 	if int64(len(s.sums)) != s.n || s.n == 0 || len(other.sums) == 0 {
 		return 0, false
 	}
-	// Knuth, Morris and Pratt: of each beginning of the other one, the longest shorter beginning that it ends with.
+	// Knuth, Morris and Pratt: shorter holds, for each prefix of the other stretch, the longest shorter prefix that it
+	// ends with.
 	sums := other.sums[:min(len(other.sums), len(s.sums))]
 	shorter := make([]int, len(sums))
 	fits := func(at int, sum uint64) int {
@@ -92,7 +94,7 @@ func (s stretch) overlap(other stretch) (n int64, ok bool) {
 		}
 	}
 	if at == len(sums) {
-		at = shorter[at-1] // it was counted
+		at = shorter[at-1] // the full match was counted
 	}
 	for ; at > 0; at = shorter[at-1] {
 		places, n = places+1, int64(len(s.sums)-at)

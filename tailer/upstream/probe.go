@@ -16,11 +16,10 @@ import (
 // probeEvery is how often upstream is asked what it is, while no answer about a stream has shown it.
 const probeEvery = 30 * time.Second
 
-// errNoStreamServer is what is wrong with a server that answers, but not as a stream server does.
+// errNoStreamServer says that a server answers, but not as a stream server does.
 var errNoStreamServer = errors.New("it is no stream server")
 
-// Probe asks for a stream that no client has made, and returns an error that says why upstream is no stream server, if
-// it is none.
+// Probe asks for a stream that no client has made. Its error says why upstream is no stream server.
 func (c *Client) Probe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.HeadTimeout)
 	defer cancel()
@@ -35,7 +34,7 @@ func (c *Client) judge(res *http.Response) error {
 	c.dialectOf(res.Header)
 	switch status, missing := res.StatusCode, slices.Contains(standard.gone, res.StatusCode); {
 	case isSuccess(status) && offset != "":
-		c.learn(&anyCable) // only to AnyCable a name that no client has made is a stream
+		c.learn(&anyCable) // only to AnyCable, every name is a stream
 		_, err := c.known().next(offset)
 		return err
 	case isSuccess(status):
@@ -57,17 +56,17 @@ func (c *Client) judge(res *http.Response) error {
 	}
 }
 
-// speaks says whether an answer holds a trace of the protocol, in what browsers may read of it.
+// speaks says whether an answer shows the protocol in the headers that browsers may read.
 func speaks(h http.Header) bool {
 	return strings.Contains(strings.ToLower(h.Get("Access-Control-Expose-Headers")), strings.ToLower(HeaderNextOffset))
 }
 
-// Shown says whether upstream has shown itself as a stream server when it was last asked.
+// Shown says whether upstream was a stream server when it was last asked.
 func (c *Client) Shown() bool { return c.shown.Load() }
 
-// KeepProbing finds out whether upstream is a stream server, and logs what it found when that is news: at the start,
-// and whenever no answer about a stream has shown it for probeEvery, unless upstream is down: then other requests probe
-// it (Health). The end of the context is no error.
+// KeepProbing finds out whether upstream is a stream server, and logs what is new about that. It probes at the start,
+// and whenever no answer about a stream has shown it for probeEvery. While upstream is down, other requests probe it
+// instead (Health). The end of the context is no error.
 func (c *Client) KeepProbing(ctx context.Context, isDown func() bool) error {
 	delay, last := Backoff{Min: time.Second, Max: probeEvery}, "?"
 	for ctx.Err() == nil {

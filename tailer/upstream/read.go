@@ -17,26 +17,26 @@ import (
 )
 
 const (
-	// cursorLimit bounds the cursor that is echoed, in bytes.
+	// cursorLimit bounds the cursor that Reveille echoes, in bytes.
 	cursorLimit = 1 << 10
-	// chunksMax bounds the answers of one reading on.
+	// chunksMax bounds the answers that one call follows.
 	chunksMax = 100
 )
 
-// Event is what a read shows: a position in the stream, of which the last is the tail. Offset and Cursor are empty if
+// Event is what a read shows: a position in the stream. The last position is the tail. Offset and Cursor are empty if
 // the answer did not say.
 type Event struct {
 	Offset   fsm.Offset
 	Cursor   string
 	UpToDate bool
 	Closed   bool
-	// Goes is true if the answer goes on after that: it is by SSE.
+	// Goes is true if the answer goes on after this event: it is an SSE answer.
 	Goes bool
-	// Cached is true if a cache gave the answer in upstream's place. It cannot know what is up to date.
+	// Cached is true if a cache gave the answer in upstream's place. A cache cannot know what is up to date.
 	Cached bool
 }
 
-// Answer is what a read showed. The caller reads the data if it wants to, and closes the body.
+// Answer is what a read showed. The caller may read the data, and must close the body.
 type Answer struct {
 	Event
 	Body io.ReadCloser
@@ -45,8 +45,8 @@ type Answer struct {
 	res   *http.Response
 }
 
-// Poll makes one long-poll, calls take with what the answer's headers say, then lets the body go, unless it is kept for
-// ReadBatch.
+// Poll makes one long-poll and calls take with what the answer's headers say. It discards the body, unless it keeps the
+// body for ReadBatch.
 func (c *Client) Poll(
 	ctx context.Context, conn *Conn, path string, from fsm.Offset, cursor string, take func(Event) error,
 ) error {
@@ -61,8 +61,8 @@ func (c *Client) Poll(
 	return take(a.Event)
 }
 
-// Registry reads the registry stream from an offset: by a long-poll if live, otherwise what is there. The end of ctx
-// ends the reading of the data, too.
+// Registry reads the registry stream from an offset: by a long-poll if live, otherwise what there is. The end of ctx
+// also ends the reading of the data.
 func (c *Client) Registry(
 	ctx context.Context, path string, from fsm.Offset, live bool, cursor string,
 ) (*Answer, error) {
@@ -73,8 +73,8 @@ func (c *Client) Registry(
 	return c.read(ctx, nil, kindRegistry, path, from, mode, cursor)
 }
 
-// ReadBeyond returns where reading from an offset leads to, until that lies beyond a tail or nothing more comes. With
-// an error it returns how far it came.
+// ReadBeyond reads on from an offset until it is beyond a tail, or until nothing more comes. It returns the offset that
+// it reached, also with an error.
 func (c *Client) ReadBeyond(ctx context.Context, path string, from, tail fsm.Offset) (fsm.Offset, error) {
 	for range chunksMax {
 		e, err := c.readOnce(ctx, path, from)
@@ -91,7 +91,7 @@ func (c *Client) ReadBeyond(ctx context.Context, path string, from, tail fsm.Off
 	return from, AnswerError{What: "it does not come to its end"}
 }
 
-// readTail returns where a stream ends whose HEAD does not say: Start if it shows no event.
+// readTail returns where a stream ends if HEAD does not say; Start if the stream shows no event.
 func (c *Client) readTail(ctx context.Context, path string) (fsm.Offset, error) {
 	from := fsm.Start
 	for range chunksMax {
@@ -109,7 +109,7 @@ func (c *Client) readTail(ctx context.Context, path string) (fsm.Offset, error) 
 	return "", AnswerError{What: "it does not come to its end"}
 }
 
-// readOnce returns what a read from an offset shows: the offset itself if nothing lies beyond it.
+// readOnce returns what a read from an offset shows. The result has the same offset if nothing lies beyond it.
 func (c *Client) readOnce(ctx context.Context, path string, from fsm.Offset) (Event, error) {
 	ctx, done := context.WithTimeout(ctx, c.cfg.HeadTimeout)
 	defer done()
@@ -146,9 +146,9 @@ func (c *Client) read(
 	return a, nil
 }
 
-// get sends a read. live is "long-poll", "sse" or empty for a catch-up read. It goes by the connection, if that is not
-// nil and upstream does not speak HTTP/2. The caller closes the body. The error says that the path is no stream's, is
-// ErrGone, ErrNotKept or an AnswerError, or what the connection died of.
+// get sends a read. live is "long-poll", "sse" or empty for a catch-up read. It uses conn, unless conn is nil or
+// upstream speaks HTTP/2. The caller closes the body. The error is ErrGone, ErrNotKept or an AnswerError. Or it says
+// that the path is no stream's, or what ended the connection.
 func (c *Client) get(
 	ctx context.Context, conn *Conn, k kind, path string, from fsm.Offset, live, cursor string,
 ) (res *http.Response, err error) {

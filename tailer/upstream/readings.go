@@ -16,28 +16,28 @@ import (
 )
 
 const (
-	// readingsMax is how many answers are kept open for the next batch of their readers, and readingsIdle for how long.
-	// By HTTP/1.1 each has a connection.
+	// readingsMax bounds the answers that are kept open for the next batch of their readers, readingsIdle how long.
+	// Over HTTP/1.1, each has a connection.
 	readingsMax, readingsIdle = 64, 30 * time.Second
-	// heldMax is how much of an event that did not fit into a batch is kept for the next one, in bytes.
+	// heldMax bounds the part of an event that is kept for the next batch because it did not fit, in bytes.
 	heldMax = 256 << 10
 )
 
-// errFar is of a position that is not reached in time. What was read up to there does not have to be read again.
+// errFar says that a position was not reached in time. What was read up to there need not be read again.
 var errFar = errors.New("the position lies far into what the server shows: the next read goes on towards it")
 
-// reading is an answer to a read while it is taken in, batch by batch. One goroutine at a time uses it.
+// reading is an answer to a read that batches consume one after the other. One goroutine at a time uses it.
 type reading struct {
 	client *Client
 	status int
 	header http.Header
 	body   io.Closer
-	// cancel ends the request, and with it what waits for data.
+	// cancel ends the request, and with it any wait for data.
 	cancel context.CancelCauseFunc
 	d      *dialect
 	path   string
-	// from is the offset that was asked for, next the one that the answer leads to. Of an answer that follows another
-	// one (follow), from is that of the first.
+	// from is the offset that was asked for. next is the offset that the answer leads to. If answers follow each other
+	// (follow), from belongs to the first.
 	from, next fsm.Offset
 	// json is true if the answer is an array of messages. Otherwise it is bytes.
 	json bool
@@ -46,11 +46,11 @@ type reading struct {
 	// behind them.
 	done int64
 	over bool
-	// before is how many lie before base, an offset inside of what the answer shows (edge); base is empty if there is
-	// none that is known.
+	// before is how many messages, or bytes, lie before base. base is an offset inside the answer (edge); empty if none
+	// is known.
 	base   fsm.Offset
 	before int64
-	// reader is what it is kept for, and since when.
+	// reader is the reader that the answer is kept for. since is when it was kept.
 	reader string
 	since  time.Time
 }
@@ -74,7 +74,8 @@ func (c *Client) open(ctx context.Context, path string, at fsm.Offset) (*reading
 	return r, nil
 }
 
-// begin takes in the answer to a read from an offset, for what lies behind a position. With an error it is closed.
+// begin starts a reading with the answer to a read from an offset, for what lies behind a position. After an error the
+// answer is closed.
 func (r *reading) begin(res *http.Response, from, at fsm.Offset) (err error) {
 	r.status, r.header, r.body, r.from, r.d = res.StatusCode, res.Header, res.Body, from, r.client.dialectOf(res.Header)
 	size := int64(batchBuffer)
@@ -98,13 +99,14 @@ func (r *reading) begin(res *http.Response, from, at fsm.Offset) (err error) {
 	return err
 }
 
-// isJSON says whether an answer is of a stream of JSON.
+// isJSON says whether an answer is from a stream of JSON.
 func isJSON(h http.Header) bool {
 	mediaType, _, _ := mime.ParseMediaType(h.Get("Content-Type"))
 	return mediaType == "application/json"
 }
 
-// getKept sends a read from a position; from the start, if the server does not keep that and numbers its events.
+// getKept sends a read from a position. If the server does not keep that position and numbers its events, getKept reads
+// from the start.
 func (c *Client) getKept(
 	ctx context.Context, path string, at fsm.Offset,
 ) (res *http.Response, from fsm.Offset, err error) {
@@ -117,13 +119,13 @@ func (c *Client) getKept(
 	return res, from, err
 }
 
-// endless says whether the end of an answer cannot be told from a connection that was cut.
+// endless says whether the end of an answer cannot be told from a cut connection.
 func endless(res *http.Response) bool {
 	return res.StatusCode != http.StatusNoContent &&
 		res.ProtoMajor == 1 && res.ContentLength < 0 && len(res.TransferEncoding) == 0
 }
 
-// within has the request end with ctx, if that ends before the function that it returns is called.
+// within makes the end of ctx end the request, until the caller calls free.
 func (r *reading) within(ctx context.Context) (free func()) {
 	stop := context.AfterFunc(ctx, func() { r.cancel(context.Cause(ctx)) })
 	return func() { stop() }
@@ -144,8 +146,8 @@ func (r *reading) ahead(path string, at fsm.Offset) (n int64, ok bool) {
 	return n, ok && n >= 0 && path == r.path
 }
 
-// batch returns the next events from a position to an end, if there is one. last says that the answer has no others.
-// After errFar it can be asked again, after any other error it cannot.
+// batch returns the next events from a position, up to end unless that is empty. last says that the answer has no
+// others. The caller may call it again after errFar, but not after any other error.
 func (r *reading) batch(ctx context.Context, at, end fsm.Offset, w want) (b fsm.Batch, last bool, err error) {
 	defer r.within(ctx)()
 	p := passing{until: passUntil(ctx)}
@@ -159,7 +161,7 @@ func (r *reading) batch(ctx context.Context, at, end fsm.Offset, w want) (b fsm.
 	case e.base != "" && e.n <= 0:
 		return e.behind(b, end), true, nil
 	}
-	// From the start the position is found by what the whole answer shows.
+	// If a server with numbers answers from the start, the whole answer shows where the position is (number).
 	if n, ok := r.ahead(r.path, at); ok {
 		if err := r.skip(ctx, n); err != nil {
 			return b, false, err
@@ -186,7 +188,7 @@ func (r *reading) batch(ctx context.Context, at, end fsm.Offset, w want) (b fsm.
 		err = AnswerError{What: "it has data, and its next offset is not beyond it"}
 	case r.d.number != nil && r.json:
 		last, err = r.number(&b, end, before, last)
-		b.Within = b.To // a number is the event's own
+		b.Within = b.To // each event has a number of its own
 	case e.base != "" && r.done-before == e.n:
 		b.To, b.Within, last = e.base, e.base, true
 	case e.base != "" && last:
@@ -200,21 +202,21 @@ func (r *reading) batch(ctx context.Context, at, end fsm.Offset, w want) (b fsm.
 	if err == nil && end != "" {
 		err = r.missing(b, at, end)
 	}
-	if ctx.Err() != nil { // the request has ended with it, or is about to
+	if ctx.Err() != nil { // the request has ended, too, or is about to
 		err = context.Cause(ctx)
 	}
 	return b, last, err
 }
 
-// missing is the error of an answer that has nothing of what lay between a position and an end. A batch without events
-// may also lead to those that are kept.
+// missing returns the error of an answer that has nothing of what lay between a position and an end. A batch without
+// events may also lead to those that are kept.
 func (r *reading) missing(b fsm.Batch, at, end fsm.Offset) error {
 	switch {
 	case r.next.Other(end):
 		return r.lacks()
 	case len(b.Events) > 0 || b.Passed > 0 || b.TooLarge || b.TooDeep:
 		return nil
-	case !end.After(b.Within): // the first event that is kept lies behind it
+	case !end.After(b.Within): // the first event that is kept lies behind end
 		return errLost
 	case !b.Within.After(at):
 		r.over = true
@@ -223,8 +225,8 @@ func (r *reading) missing(b fsm.Batch, at, end fsm.Offset) error {
 	return nil
 }
 
-// lacks is the error of an answer that does not have what was there before. It proves that this is lost if it is not
-// kept by a cache, and shows all that there is; otherwise what is there may have come to it since, or is still to come.
+// lacks returns the error of an answer without the events that existed before. They are lost if no cache gave the
+// answer, and the answer shows all that there is. Otherwise a newer answer may show them.
 func (r *reading) lacks() error {
 	if isCached(r.header) || !isTrue(r.header.Get(HeaderUpToDate)) {
 		return ErrNotKept
@@ -232,7 +234,7 @@ func (r *reading) lacks() error {
 	return errLost
 }
 
-// skip passes over what lies before a position. It stops early enough for the next call to go on.
+// skip passes over what lies before a position. It stops early enough for the next call to continue.
 func (r *reading) skip(ctx context.Context, n int64) error {
 	if n > 0 && r.status == http.StatusNoContent {
 		r.over = true
@@ -252,13 +254,13 @@ func (r *reading) skip(ctx context.Context, n int64) error {
 	return nil
 }
 
-// early is a moment from which on enough time is left until the end of ctx for what is under way to be ended in order.
+// early returns a time that leaves enough time until the end of ctx for work under way to end in order.
 func early(ctx context.Context) (until time.Time, bounded bool) {
 	deadline, bounded := ctx.Deadline()
 	return time.Now().Add(time.Until(deadline) * 3 / 4), bounded
 }
 
-// passUntil is when a batch that is begun now stops to pass over events.
+// passUntil returns when a batch that begins now stops passing over events.
 func passUntil(ctx context.Context) time.Time {
 	until := time.Now().Add(passTime)
 	if soon, bounded := early(ctx); bounded && soon.Before(until) {
@@ -289,10 +291,10 @@ func (r *reading) pass(n int64) (passed int64, err error) {
 	return 1, r.in.skip()
 }
 
-// number gives the events of a batch their numbers, by which they are called from then on: the first events that a
-// server keeps are others each time, and positions that count from them mean nothing later. What was asked for from the
-// start, because the server keeps no more or because the reader begins there, is read to its end for that. before is
-// how many events of the answer lie before the batch.
+// number gives the events of a batch their numbers, which identify them from then on. The first events that a server
+// keeps change, so positions that count from them mean nothing later. An answer is from the start if the server keeps
+// no earlier position, or if the reader begins there. Only its end shows the numbers, so number reads up to the end.
+// before is how many events of the answer lie before the batch.
 func (r *reading) number(b *fsm.Batch, end fsm.Offset, before int64, last bool) (bool, error) {
 	at, first := b.From, r.d.number(r.from)+before
 	to := first + r.done - before
@@ -321,7 +323,7 @@ func (r *reading) number(b *fsm.Batch, end fsm.Offset, before int64, last bool) 
 		case lost > 0:
 			b.Events, b.Places, b.Passed, b.TooLarge, b.TooDeep = nil, nil, 0, false, false
 			b.To = r.d.numbered(r.next.Incarnation(), first)
-			// Behind the start a server may have dropped anything.
+			// A reader from the start has not lost the events that the server dropped before.
 			if at != fsm.Start && (end == "" || end.After(b.To)) {
 				b.NotKept, b.Lost = end != "", lost
 			}
@@ -330,19 +332,19 @@ func (r *reading) number(b *fsm.Batch, end fsm.Offset, before int64, last bool) 
 	return last || r.from == fsm.Start, nil
 }
 
-// readings are answers that are kept open, so that the next batch of a reader can go on where its last one has ended:
-// some servers show all of a stream in one answer, and a position in it can only be found by reading what lies before.
-// Of each, no more has arrived than the buffers hold.
+// readings are answers that are kept open, so that the next batch of a reader can continue where the last one ended.
+// Some servers show all of a stream in one answer, and a position in it can only be found by reading what lies before.
+// Of each answer, no more has arrived than the buffers hold.
 type readings struct {
 	mu sync.Mutex
-	// kept has the one that was used last at its end.
+	// kept has the most recently used answer at its end.
 	kept []*reading
-	// expiry closes those that were kept for too long; nil if none is kept. closed is true if none is to be.
+	// expiry closes answers that were kept too long; nil if none is kept. After closed is set, none is kept any more.
 	expiry *time.Timer
 	closed bool
 }
 
-// take returns the one that is kept for a reader; nil if there is none.
+// take returns the answer that is kept for a reader; nil if there is none.
 func (rs *readings) take(reader string) *reading {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -355,8 +357,8 @@ func (rs *readings) take(reader string) *reading {
 	return r
 }
 
-// keep keeps one for a reader, in the place of any other of that reader, and of the one that was idle for longest if
-// there are too many.
+// keep keeps an answer for a reader, in place of any other of that reader. If there are too many, it closes the answer
+// that was idle longest.
 func (rs *readings) keep(reader string, r *reading) {
 	if other := rs.take(reader); other != nil {
 		other.close()
@@ -378,7 +380,7 @@ func (rs *readings) keep(reader string, r *reading) {
 	}
 }
 
-// expire closes those that were kept for too long.
+// expire closes answers that were kept too long.
 func (rs *readings) expire() {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -388,7 +390,7 @@ func (rs *readings) expire() {
 	}
 }
 
-// close closes all that are kept, and each that is still in use when its user is done with it.
+// close closes all answers that are kept. An answer in use is closed when its user is done with it.
 func (rs *readings) close() {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -399,7 +401,7 @@ func (rs *readings) close() {
 	}
 }
 
-// drop closes those that have been idle for at least this long. rs.mu is held.
+// drop closes answers that have been idle for at least this long. rs.mu is held.
 func (rs *readings) drop(idle time.Duration) {
 	n := 0
 	for ; n < len(rs.kept) && time.Since(rs.kept[n].since) >= idle; n++ {

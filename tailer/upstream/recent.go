@@ -14,54 +14,54 @@ import (
 )
 
 const (
-	// recentMax bounds one answer that is kept, recentSize all of them, in bytes. recentIdle is how long one is kept,
-	// recentEach how many there are of a stream.
+	// recentMax bounds one kept answer, recentSize all of them, in bytes. An answer is kept for recentIdle. A stream
+	// has at most recentEach of them.
 	recentMax, recentSize  = 64 << 10, 16 << 20
 	recentIdle, recentEach = 10 * time.Second, 4
-	// recentPaths is how many streams are followed, recentReaders how many readers of each.
+	// recentPaths bounds the streams that are followed, recentReaders the readers of each.
 	recentPaths, recentReaders = 10_000, 32
 )
 
-// recent are the latest answers to live requests: what is pushed has mostly just been shown to the watch of its stream,
-// and does not have to be read again. It keeps answers of streams that are read in batches, and nothing of others.
+// recent are the latest answers to live requests. Mostly, the watch of a stream was just shown the events to push, and
+// they need not be read again. It keeps answers only for streams that are read in batches.
 //
-// A stream may be deleted, and another one be made under its name, with the same offsets. So an answer is only for
-// readers that had asked for a batch before the live request was sent: the stream that such a reader reads was there by
-// then, so the answer is not of an earlier one. The first batch of each reader is read.
+// A client may delete a stream and make another one under its name, with the same offsets. So an answer is only for
+// readers that had asked for a batch before the live request was sent. By then their stream existed, so the answer is
+// not from an earlier one. The first batch of each reader is read.
 //
-// SSE does not say what a stream consists of; the reads before did. Only JSON is kept then, whose events have no bounds
-// but their own.
+// SSE does not say what a stream consists of. Earlier reads did. From SSE, only JSON is kept: such events have no
+// bounds but their own.
 type recent struct {
 	mu sync.Mutex
 	// clock is a logical clock: it advances with each new reader.
 	clock int64
-	// paths has the streams that are followed, and used them by when they were last read or shown, the latest first.
+	// paths are the followed streams. used orders them by when they were last read or shown, the latest first.
 	paths map[string]*list.Element
 	used  list.List
 	size  int
-	// expiry drops answers that were kept for long enough; nil if none is kept. closed is true if none is to be.
+	// expiry drops answers that were kept long enough; nil if none is kept. After closed is set, none is kept any more.
 	expiry *time.Timer
 	closed bool
 }
 
-// followed is a stream of recent.
+// followed is a stream that recent follows.
 type followed struct {
 	path string
 	// json is true if the latest read has shown a stream of JSON.
 	json bool
-	// readers has the one that came last at its end, answers the latest at theirs.
+	// readers has the newest reader at its end, answers the newest answer.
 	readers []follower
 	answers []*recentAnswer
 }
 
-// follower is a reader, and when it first asked for a batch.
+// follower is a reader. since is when it first asked for a batch.
 type follower struct {
 	reader string
 	since  int64
 }
 
-// recentAnswer is an answer to a long-poll, or what SSE has shown between two control events. Once it is kept it is not
-// changed.
+// recentAnswer is an answer to a long-poll, or what SSE has shown between two control events. It does not change after
+// it is kept.
 type recentAnswer struct {
 	asked       int64
 	from, next  fsm.Offset
@@ -72,8 +72,8 @@ type recentAnswer struct {
 	unfit bool
 }
 
-// add takes in the data that SSE shows: an array of JSON, if it is to be kept. What was several lines is not: SSE does
-// not say how they ended.
+// add adds the data that an SSE event shows, if it can be kept: an array of JSON. Data of several lines cannot be kept,
+// because SSE does not say how the lines ended.
 func (a *recentAnswer) add(e frame) {
 	n := len(e.data)
 	if e.incomplete || e.lines != 1 || len(a.body)+n > recentMax || n < 2 || e.data[0] != '[' || e.data[n-1] != ']' {
@@ -94,7 +94,7 @@ func (a *recentAnswer) add(e frame) {
 	}
 }
 
-// keepShown keeps what SSE has shown up to an offset, if that can be.
+// keepShown keeps what SSE has shown up to an offset, if possible.
 func (c *Client) keepShown(path string, a recentAnswer, next fsm.Offset) {
 	if a.unfit || len(a.body) == 0 || c.known().number != nil || !c.recent.isJSON(path) {
 		return
@@ -103,7 +103,7 @@ func (c *Client) keepShown(path string, a recentAnswer, next fsm.Offset) {
 	c.recent.keep(path, &a)
 }
 
-// reads takes in what a read has shown a stream to consist of.
+// reads notes what a read has shown a stream to consist of: JSON, or bytes.
 func (rs *recent) reads(path string, isJSON bool) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -112,7 +112,7 @@ func (rs *recent) reads(path string, isJSON bool) {
 	}
 }
 
-// isForNewer says whether a stream has readers that have first asked for a batch after a live request was sent.
+// isForNewer says whether a stream has readers that first asked for a batch after a live request was sent.
 func (rs *recent) isForNewer(path string, asked int64) bool {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -137,7 +137,7 @@ func (rs *recent) asks(path string) (asked int64, follows bool) {
 	return rs.clock, follows
 }
 
-// keep keeps an answer.
+// keep keeps an answer, and drops others beyond the bounds.
 func (rs *recent) keep(path string, a *recentAnswer) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -162,8 +162,8 @@ func (rs *recent) keep(path string, a *recentAnswer) {
 	}
 }
 
-// find returns an answer that was asked for from an offset, after the reader had asked for its first batch. It is nil
-// if there is none.
+// find returns an answer to a live request from an offset, if it was sent after the reader had asked for its first
+// batch. Otherwise it returns nil.
 func (rs *recent) find(reader, path string, from fsm.Offset) *recentAnswer {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -185,7 +185,7 @@ func (rs *recent) find(reader, path string, from fsm.Offset) *recentAnswer {
 	return nil
 }
 
-// follow has a stream followed, in the place of another one if there are too many. rs.mu is held.
+// follow follows a stream, in place of another one if there are too many. rs.mu is held.
 func (rs *recent) follow(path string) *followed {
 	if e := rs.paths[path]; e != nil {
 		rs.used.MoveToFront(e)
@@ -240,8 +240,8 @@ func (rs *recent) close() {
 	}
 }
 
-// pollKept is a long-poll whose answer is kept for those who read its stream in batches. What has not come in
-// drainTime, or is too long, is not kept.
+// pollKept is a long-poll whose answer is kept for readers in batches. It keeps no body that takes longer than
+// drainTime, or that is too long.
 func (c *Client) pollKept(
 	ctx context.Context, conn *Conn, path string, from fsm.Offset, cursor string, asked int64, take func(Event) error,
 ) error {
@@ -271,7 +271,8 @@ func (a *Answer) keeps(from fsm.Offset) bool {
 		a.res.Header.Get("Content-Encoding") == ""
 }
 
-// fromRecent returns what a watch was shown from the offset before a position, if it is for the reader; otherwise nil.
+// fromRecent returns what a watch was shown from the offset before a position. It returns nil if the reader cannot use
+// it.
 func (c *Client) fromRecent(reader, path string, at fsm.Offset) *reading {
 	if c.known().number != nil {
 		return nil // nothing is kept

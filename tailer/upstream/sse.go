@@ -14,16 +14,16 @@ import (
 )
 
 const (
-	// controlEvent and dataEvent are the names of the events that are read; the latter only if their data is kept.
+	// controlEvent and dataEvent name the events that are read. Data events are read only if their data is kept.
 	controlEvent = "control"
 	dataEvent    = "data"
-	// eventLimit bounds the data of one event in bytes; of events that are not read, no more than fieldLimit is looked
-	// at.
+	// eventLimit bounds the data of one event, in bytes. In events that are not read, a line is looked at up to
+	// fieldLimit.
 	eventLimit = recentMax
 	fieldLimit = 64
-	// frameBuffer is small, in bytes: each stream that is watched has one.
+	// frameBuffer is small, in bytes, because each watched stream has one.
 	frameBuffer = 256
-	// lineKept is the greatest buffer, in bytes, that a connection keeps while it waits for the next line.
+	// lineKept is the largest buffer, in bytes, that a connection keeps during the wait for the next line.
 	lineKept = 1 << 10
 
 	byteOrderMark = "\uFEFF"
@@ -31,10 +31,10 @@ const (
 
 var errNoSSE = AnswerError{What: "its content type is not text/event-stream"}
 
-// SSE reads a stream by SSE and calls take with what each control event says. The data between them is let go, unless
-// it is kept for ReadBatch. It returns nil when the server ends the answer in good order, or when it is cut after an
-// event: for many a proxy there is no other end. It also ends with an event that cannot be kept for a reader who came
-// after the request: for the next request, it will have come before.
+// SSE reads a stream by SSE and calls take with what each control event says. It discards the data in between, unless
+// it keeps the data for ReadBatch. It returns nil when the server ends the answer in good order. A cut after an event
+// counts as that, because many proxies end answers so. It also ends with an event that cannot be kept for a reader who
+// came after the request. The answer to the next request can be kept for that reader.
 func (c *Client) SSE(
 	ctx context.Context, conn *Conn, path string, from fsm.Offset, cursor string, take func(Event) error,
 ) error {
@@ -103,15 +103,15 @@ func (c *Client) readControl(data []byte) (Event, error) {
 	return e, err
 }
 
-// frames reads server-sent events (HTML standard, Server-sent events, section 9.2.6) and keeps nothing but the data of
-// those named "control", and "data" if keepsData is set. Ids, and the time that a server asks to wait before the next
-// request, are for browsers: the offset and the machine of the watch say where and when it goes on.
+// frames reads server-sent events (HTML standard, Server-sent events, section 9.2.6). It keeps only the data of the
+// events "control", and of "data" if keepsData is set. Ids, and the server's time until the next request, are for
+// browsers. The offset says where the watch goes on, and its machine says when.
 type frames struct {
 	in        *bufio.Reader
 	keepsData bool
-	// begun is true once the byte order mark was passed over, if there is one.
+	// begun is true once a byte order mark was passed over, if there is one.
 	begun bool
-	// skipLF is true after a CR: an LF that follows belongs to it.
+	// skipLF is true after a CR. An LF that follows belongs to it.
 	skipLF bool
 	line   []byte
 }
@@ -122,13 +122,13 @@ func newFrames(r io.Reader) *frames { return &frames{in: bufio.NewReaderSize(r, 
 type frame struct {
 	name string
 	data []byte
-	// lines counts those of the data, of which incomplete says that some was not kept.
+	// lines counts the lines of data. incomplete says that some of the data was not kept.
 	lines      int
 	incomplete bool
 }
 
-// next returns the next control event that has data, or, if keepsData is set, the next data event. An event that the
-// end of the input cuts short was never sent: io.EOF.
+// next returns the next control event that has data, or, if keepsData is set, the next data event. If the input ends
+// within an event, that event was never sent: io.EOF.
 func (f *frames) next() (frame, error) {
 	var e frame
 	for {
@@ -159,13 +159,13 @@ func (f *frames) limit(e *frame) int {
 	return fieldLimit
 }
 
-// whole is the event without the last end of a line.
+// whole returns the event without its last line end.
 func (e *frame) whole() frame {
 	e.data = e.data[:max(len(e.data)-1, 0)]
 	return *e
 }
 
-// take takes in a line, of which there was more if it is long.
+// take adds a line to the event. long says that the line is cut.
 func (e *frame) take(line []byte, long bool, limit int) {
 	field, value, _ := bytes.Cut(line, []byte(":"))
 	value = bytes.TrimPrefix(value, []byte(" "))

@@ -9,17 +9,17 @@ import (
 
 const (
 	dialTime = 3 * time.Second
-	// pingAfter is how long a connection of HTTP/2 is silent before it is asked whether it is still there, pingTime
-	// how long it may take to say so: all that goes over it hangs if it is not.
+	// pingAfter is how long an HTTP/2 connection is silent before a ping. pingTime bounds the wait for the reply. If
+	// the connection is dead, all requests on it hang.
 	pingAfter, pingTime = 10 * time.Second, 5 * time.Second
-	// aheadLimit is how much of an answer by HTTP/2 is received, in bytes, before it is read: what it shows goes to the
-	// store, or to a client, first.
+	// aheadLimit is how much of an HTTP/2 answer arrives before it is read, in bytes. What was read goes to the store,
+	// or to a client, first.
 	aheadLimit = 64 << 10
-	// connsIdle is how many connections are kept for further requests, and connsIdleTime for how long.
+	// connsIdle bounds the connections that are kept for further requests, connsIdleTime how long.
 	connsIdle, connsIdleTime = 4096, 90 * time.Second
-	// passedIdle and passedIdleTime are those for clients' requests. The time is shorter than the 5 s after which Node
-	// servers close an idle connection: a write that is sent on a connection at the moment it is closed fails, and
-	// only the client can know whether to repeat it.
+	// passedIdle and passedIdleTime are these bounds for clients' requests. Node servers close an idle connection after
+	// 5 s, so the time is shorter. A write that is sent just as its connection closes fails. Only the client can know
+	// whether to repeat it.
 	passedIdle, passedIdleTime = 1024, 4 * time.Second
 )
 
@@ -28,7 +28,7 @@ var dialer = &net.Dialer{Timeout: dialTime, KeepAlive: 15 * time.Second}
 // Dial makes a connection.
 type Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
-// newTransport returns a transport without a limit of connections.
+// newTransport returns a transport that does not limit its connections.
 func newTransport(cfg Config) *http.Transport {
 	var protocols http.Protocols
 	protocols.SetHTTP1(!cfg.H2C)
@@ -49,12 +49,12 @@ func newTransport(cfg Config) *http.Transport {
 	}
 }
 
-// NewGatewayTransport returns a transport for requests of clients, which are passed on. Variables of the environment
-// do not lead it elsewhere. h2c says that upstream speaks HTTP/2 without TLS.
+// NewGatewayTransport returns a transport for requests that the gateway passes on. It ignores proxy variables of the
+// environment. h2c says that upstream speaks HTTP/2 without TLS.
 func NewGatewayTransport(h2c bool) *http.Transport {
 	t := newTransport(Config{H2C: h2c, Dial: dialer.DialContext})
 	t.MaxIdleConnsPerHost, t.IdleConnTimeout = passedIdle, passedIdleTime
 	t.ExpectContinueTimeout = time.Second
-	t.MaxResponseHeaderBytes = 0 // clients decide how long a header they take
+	t.MaxResponseHeaderBytes = 0 // clients decide how long a header they accept
 	return t
 }

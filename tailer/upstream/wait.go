@@ -19,7 +19,7 @@ func (b *Backoff) Next() time.Duration {
 	return b.now
 }
 
-// Reset begins again at Min.
+// Reset starts again at Min.
 func (b *Backoff) Reset() { b.now = 0 }
 
 // Rate spaces events evenly in time.
@@ -32,7 +32,7 @@ type Rate struct {
 // NewRate returns a Rate of so many events a second.
 func NewRate(perSecond int) *Rate { return &Rate{every: time.Second / time.Duration(perSecond)} }
 
-// Turn returns how long it is until the caller's turn.
+// Turn returns the time until the caller's turn.
 func (r *Rate) Turn() time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -45,7 +45,7 @@ func (r *Rate) Turn() time.Duration {
 	return d
 }
 
-// Jitter returns a duration between three quarters of d and d: what waits for it waits no longer than a setting says.
+// Jitter returns a duration between three quarters of d and d. So no wait is longer than its setting.
 func Jitter(d time.Duration) time.Duration {
 	if d <= 0 {
 		return 0
@@ -56,7 +56,7 @@ func Jitter(d time.Duration) time.Duration {
 // Sleep waits for d and says whether the context is still alive.
 func Sleep(ctx context.Context, d time.Duration) bool { return SleepOr(ctx, d, nil) }
 
-// SleepOr waits as Sleep does, until a signal on cut at the latest.
+// SleepOr waits as Sleep does, but a signal on cut ends the wait.
 func SleepOr(ctx context.Context, d time.Duration, cut <-chan struct{}) bool {
 	if d <= 0 {
 		return ctx.Err() == nil
