@@ -26,9 +26,9 @@ type anyEndpoint struct {
 	// mode is "wake", "push" or "test".
 	mode string
 	h2   bool
-	// reads is how many bytes of what it is sent it reads before it answers; readsAll for as many as there are.
+	// reads is how many bytes of the request it reads before it answers; readsAll for all of them.
 	reads int
-	// sends is what it answers, and sendsOn what it sends after that again and again.
+	// sends is its answer. After that, it sends sendsOn again and again.
 	sends, sendsOn []byte
 	ends           closing
 }
@@ -76,7 +76,7 @@ func drawEndpoint(t *rapid.T) anyEndpoint {
 	return e
 }
 
-// drawAnswer draws an answer of HTTP/1.1, or what a bad endpoint takes for one.
+// drawAnswer draws an answer of HTTP/1.1, or something that a bad endpoint takes for one.
 func drawAnswer(t *rapid.T) []byte {
 	var b bytes.Buffer
 	for range rapid.SampledFrom([]int{0, 0, 0, 1, 3, 5000}).Draw(t, "interim answers") {
@@ -169,7 +169,7 @@ func drawFrames(t *rapid.T) []byte {
 		case "goaway":
 			_ = f.WriteGoAway(stream, http2.ErrCode(rapid.Uint32Range(0, 14).Draw(t, "code")), []byte("bye"))
 		case "window":
-			// One that is too large costs goroutines for good (connections.fails): TestAWindowThatIsTooLarge.
+			// A window that is too large costs goroutines for good (connections.fails): TestAWindowThatIsTooLarge.
 			_ = f.WriteWindowUpdate(stream, rapid.SampledFrom([]uint32{0, 1, 1 << 20}).Draw(t, "window"))
 		case "ping":
 			_ = f.WritePing(end, [8]byte{1})
@@ -195,7 +195,7 @@ type anyServer struct {
 	listeners []net.Listener
 	// over is closed when the client has nothing more to do.
 	over chan struct{}
-	// connections are those that their client has not closed.
+	// connections counts the connections that are still open to their client.
 	connections sync.WaitGroup
 	mu          sync.Mutex
 	open        map[net.Conn]string
@@ -222,7 +222,7 @@ func (s *anyServer) serve(e anyEndpoint) (hook string) {
 	return "http://" + ln.Addr().String()
 }
 
-// answer is over when the client has closed the connection, or the endpoint has.
+// answer returns when the client or the endpoint has closed the connection.
 func (s *anyServer) answer(e anyEndpoint, raw *net.TCPConn) {
 	s.mu.Lock()
 	s.open[raw] = e.String()
@@ -275,8 +275,8 @@ func (s *anyServer) answer(e anyEndpoint, raw *net.TCPConn) {
 	<-gone
 }
 
-// TestAnAttemptEndsWhateverItsEndpointSends draws endpoints by their bytes. Each attempt has its result. Then no slot
-// is taken, another subscription has its event, and all connections are closed.
+// TestAnAttemptEndsWhateverItsEndpointSends draws endpoints by their bytes. Each attempt has its result. Afterwards, no
+// slot is taken, another subscription gets its event, and all connections are closed.
 func TestAnAttemptEndsWhateverItsEndpointSends(t *testing.T) {
 	certified := httptest.NewTLSServer(nil)
 	defer certified.Close()
@@ -301,7 +301,7 @@ func TestAnAttemptEndsWhateverItsEndpointSends(t *testing.T) {
 	})
 }
 
-// playEndpoints has each endpoint get one delivery.
+// playEndpoints sends each endpoint one delivery.
 func playEndpoints(
 	t *testing.T, rt *rapid.T, endpoints []anyEndpoint, serverTLS *tls.Config, roots *x509.CertPool,
 ) {

@@ -14,8 +14,8 @@ import (
 	"reveille/fsm"
 )
 
-// TestAPushThatStepsAside holds that what follows goes on without it, and that its retry reads and brings what the
-// first attempt did, under the same ids, and nothing else. The subscription's batch has become smaller meanwhile.
+// TestAPushThatStepsAside holds that later events go on without it. Its retry reads and brings what the first attempt
+// did, under the same ids, and nothing else. The subscription's batch has become smaller meanwhile.
 func TestAPushThatStepsAside(t *testing.T) {
 	const events, path = 6, "/s/1"
 	type reading struct {

@@ -18,17 +18,17 @@ import (
 )
 
 const (
-	// acceptAfter is how long a 2xx may be without its whole body before the store is told of the 2xx. The function
-	// that holds its answer open while it works is then not woken a second time by the waking timeout.
+	// acceptAfter is how long the body of a 2xx may be incomplete before the store is told of the 2xx. A function that
+	// holds its answer open while it works is then not woken again by the waking timeout.
 	acceptAfter = time.Second
-	// maxAnswer is how much of an answer's body is read, in bytes, and drainFor for how long if
-	// the body decides nothing.
+	// maxAnswer is how many bytes of an answer's body are read at most. A body that decides nothing is read for
+	// drainFor at most.
 	maxAnswer = 64 << 10
 	drainFor  = time.Second
 )
 
-// perform makes one delivery attempt, gives the slot back and does what the store asks for. It returns false if the
-// attempt was over before: then another worker does the rest in place of this one.
+// perform makes one delivery attempt, frees the slot, and does what the store asks for. It returns false if the
+// exchange of the attempt is overdue: then another worker does the rest in place of this one.
 func (d *Dispatcher) perform(sl slot, sub fsm.Subscription, w fsm.Wake) bool {
 	ctx := d.traces.begin(d.requests, w)
 	a := &attempt{sub: sub, wake: w, slot: &sl}
@@ -52,7 +52,7 @@ func (d *Dispatcher) finished(ctx context.Context, sl slot, a *attempt) {
 	d.follow(out)
 }
 
-// prepare finds out how a wake is to be delivered.
+// prepare finds how to deliver a wake.
 func (d *Dispatcher) prepare(_ context.Context, a *attempt) bool {
 	f, err := format.Of(a.sub)
 	if err != nil {
@@ -68,7 +68,7 @@ func (d *Dispatcher) prepare(_ context.Context, a *attempt) bool {
 	return true
 }
 
-// load finds out what is to be delivered.
+// load finds what to deliver.
 func (d *Dispatcher) load(ctx context.Context, a *attempt) bool { return a.kind.load(ctx, a) }
 
 // allowTarget judges the URL again: the settings may be stricter than when the subscription was created.
@@ -87,20 +87,20 @@ func (d *Dispatcher) build(ctx context.Context, a *attempt) bool {
 		v := format.Verdict{
 			Result: fsm.AttemptFailed, Class: format.ClassNotBuilt, Reason: "no request can be made of it",
 		}
-		if a.sub.Mode == fsm.ModePush { // nor could one the next time
+		if a.sub.Mode == fsm.ModePush { // the next request could not be made either
 			v.Result = fsm.AttemptDead
 		}
 		return a.ends(v)
 	}
 	limit := cmp.Or(a.sub.Timeout, d.cfg.RequestTimeout)
-	if a.wake.Patience > 0 { // it is not out for longer than its deadline, which a change of the subscription leaves
+	if a.wake.Patience > 0 { // the request ends before the deadline, which a change of the subscription does not move
 		limit = min(limit, a.wake.Patience-fsm.AttemptMargin)
 	}
 	ctx, a.cancel = context.WithTimeout(ctx, limit)
 	if a.request, err = http.NewRequestWithContext(
 		ctx, http.MethodPost, requestURL(a.sub.Webhook), bytes.NewReader(body),
 	); err != nil {
-		return a.ends(judgeError(errTarget)) // its own text holds the URL
+		return a.ends(judgeError(errTarget)) // the text of err holds the URL
 	}
 	header.Set("Accept-Encoding", "identity")
 	for name, value := range a.sub.Headers {
@@ -142,7 +142,8 @@ func (d *Dispatcher) judge(_ context.Context, a *attempt) bool {
 		return false
 	}
 	if !format.Success(a.status) {
-		// What legible takes out may stand within a secret, in the answer or in what was sent.
+		// What legible takes out may stand within a secret, either in the answer or in the request. So mask runs before
+		// and after it.
 		a.answer = mask(a.sub, legible(mask(a.sub, begins)))
 	}
 	return a.ends(a.format.Judge(answer))
@@ -151,7 +152,8 @@ func (d *Dispatcher) judge(_ context.Context, a *attempt) bool {
 // readsAnswer says whether the body of the answer decides anything.
 func (a *attempt) readsAnswer() bool { return a.kind.reads && format.Success(a.status) }
 
-// drain reads a body that decides nothing, so that its connection can be used again, and returns how it begins.
+// drain reads a body that decides nothing, so that its connection can be used again. It returns the decoded beginning
+// of the body.
 func drain(res *http.Response, cancel func()) string {
 	defer time.AfterFunc(drainFor, cancel).Stop()
 	body := io.LimitReader(res.Body, maxAnswer)
@@ -161,7 +163,8 @@ func drain(res *http.Response, cancel func()) string {
 	return begins.String()
 }
 
-// legible returns a text without what is none, or would do more than be read where it is shown.
+// legible takes invalid UTF-8 and unprintable characters out of a text: they could act on the place that shows the
+// text. Line feeds and tabs stay.
 func legible(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r == utf8.RuneError || !unicode.IsPrint(r) && r != '\n' && r != '\t' {
@@ -171,8 +174,8 @@ func legible(text string) string {
 	}, text)
 }
 
-// readAnswer returns a body that arrived completely and is not too long, neither as it came nor without its codings;
-// otherwise nil.
+// readAnswer returns a body without its codings. It returns nil if the body did not arrive completely, or is longer
+// than maxAnswer with or without its codings.
 func readAnswer(res *http.Response) []byte {
 	raw := &io.LimitedReader{R: res.Body, N: maxAnswer + 1}
 	body, err := io.ReadAll(io.LimitReader(decoded(res.Header, raw), maxAnswer+1))
@@ -195,13 +198,13 @@ func (d *Dispatcher) acceptEarly(w fsm.Wake) earlyAccept {
 		ctx, cancel := context.WithTimeout(d.reports, reportTimeout)
 		defer cancel()
 		out, err := d.cfg.Store.Accept(ctx, w.Ref())
-		d.noteStore(err) // the report of the whole answer comes again
+		d.noteStore(err) // the report of the whole answer follows
 		d.follow(out)
 	})
 	return e
 }
 
-// wait returns when no early report is under way, and none follows.
+// wait returns when no early report is under way and none can follow.
 func (e earlyAccept) wait() {
 	if !e.timer.Stop() {
 		<-e.done

@@ -13,8 +13,8 @@ import (
 	"reveille/fsm"
 )
 
-// TestEachAttemptIsMadeOfWhatIsKnownThen holds that an attempt has the offsets of its moment, a token and a signature
-// of its own, and the epoch and wake_id of the first, and that its done acks the tails of its moment.
+// TestEachAttemptIsMadeOfWhatIsKnownThen holds that an attempt has the offsets of its moment, and a token and a
+// signature of its own. It has the epoch and wake_id of the first attempt. Its done acks the tails of its moment.
 func TestEachAttemptIsMadeOfWhatIsKnownThen(t *testing.T) {
 	var mu sync.Mutex
 	now := time.Now()
@@ -99,15 +99,15 @@ func TestAnAnswerAfterItsSubscriptionWasDeletedChangesNothing(t *testing.T) {
 	}
 }
 
-// unbuildable is a format of which no request can be made.
+// unbuildable is a format that cannot make a request.
 type unbuildable struct{ format.Format }
 
 func (unbuildable) Request(format.Delivery) (http.Header, []byte, error) {
 	return nil, nil, errors.New("no type")
 }
 
-// TestARequestThatCannotBeMadeIsNotTriedAgain holds that events of which no request can be made hold up no stream: they
-// are dead at once. The worker of a wake reads them itself, so nothing of it is acked.
+// TestARequestThatCannotBeMadeIsNotTriedAgain holds that events block no stream if no request can be made of them: they
+// are dead at once. The worker of a wake reads events itself, so nothing of a wake is acked.
 func TestARequestThatCannotBeMadeIsNotTriedAgain(t *testing.T) {
 	d := &Dispatcher{cfg: Config{Clock: time.Now}}
 	for mode, want := range map[fsm.Mode]fsm.AttemptResult{

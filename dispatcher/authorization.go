@@ -8,8 +8,8 @@ import (
 	"reveille/fsm"
 )
 
-// authorize adds what proves to the endpoint that a request is allowed (CloudEvents webhook spec, Authorization). No
-// cache is to keep a URL with a secret in it, unless the subscription's own headers say otherwise.
+// authorize adds the proof that a request is allowed (CloudEvents webhook spec, Authorization). If the URL then has a
+// secret in it, caches must not keep it, unless the subscription's own headers say otherwise.
 func authorize(r *http.Request, by fsm.Authorization) {
 	switch {
 	case by.Secret == "":
@@ -27,5 +27,5 @@ func authorize(r *http.Request, by fsm.Authorization) {
 	}
 }
 
-// percentEncoded has a space as "%20", which a reader of any URL decodes, and not as the "+" of a form.
+// percentEncoded encodes a space as "%20", which every reader of URLs decodes, not as the "+" of a form.
 func percentEncoded(text string) string { return strings.ReplaceAll(url.QueryEscape(text), "+", "%20") }

@@ -11,7 +11,7 @@ import (
 	"reveille/fsm"
 )
 
-// firstHangs has the first attempt wait for a gate before it is answered, and the others fail.
+// firstHangs makes the first attempt wait for a gate before it is answered, and the others fail.
 func firstHangs(gate chan struct{}, answer func(http.ResponseWriter)) answering {
 	return func(n int, w http.ResponseWriter, r *http.Request) {
 		if n > 1 {
@@ -26,7 +26,7 @@ func firstHangs(gate chan struct{}, answer func(http.ResponseWriter)) answering 
 	}
 }
 
-// gated is a gate to be made within the time that is injected.
+// gated is a gate that is made within injected time.
 func gated(t *testing.T, timing fsm.Timing, answer func(http.ResponseWriter), test func(f *timed, gate chan struct{})) {
 	t.Helper()
 	var gate chan struct{}
@@ -38,7 +38,7 @@ func gated(t *testing.T, timing fsm.Timing, answer func(http.ResponseWriter), te
 }
 
 func TestAnAttemptThatIsNotAnswered(t *testing.T) {
-	// A worker that has the wake is left alone for longer than any test looks.
+	// A worker that has claimed the wake is left alone for longer than any test looks.
 	patient := timings(func(timing *fsm.Timing) { timing.Liveness = 24 * time.Hour })
 	accepts := func(w http.ResponseWriter) { w.WriteHeader(http.StatusNoContent) }
 
@@ -308,8 +308,8 @@ func TestRetryAfterOfA429Or503IsWaitedFor(t *testing.T) {
 	}
 }
 
-// TestEndpointsThatHangForHours holds that however often the waking timeout asks for more, an endpoint that hangs takes
-// no more than its share, and another endpoint does not notice.
+// TestEndpointsThatHangForHours holds that an endpoint that hangs takes no more than its share, however often the
+// waking timeout asks for more. Another endpoint does not notice.
 func TestEndpointsThatHangForHours(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const inAll, perSubscription, hooks, streams = 20, 4, 5, 10

@@ -11,24 +11,24 @@ import (
 	"time"
 )
 
-// pool keeps the connections to each host in a set, which is a transport of net/http of its own. A set is used for a
-// while; then its host gets another one. Once no exchange uses a former set, all its connections are closed: also those
-// that net/http neither uses nor closes any more, such as one over HTTP/2 on which there was a GOAWAY.
+// pool keeps the connections to each host in a set, which is a transport of net/http of its own. After a while, the
+// host gets another set. Once no exchange uses a former set, all its connections are closed. These include connections
+// that net/http neither uses nor closes any more, such as an HTTP/2 connection after a GOAWAY.
 type pool struct {
-	// transport makes that of a set; it speaks HTTP/1.1 only if it should.
+	// transport makes the transport of a set. With only1, it speaks HTTP/1.1 only.
 	transport func(key poolKey, only1 bool) *http.Transport
 	// age is how long connections are used at most.
 	age time.Duration
-	// most is how many connections may be open before sets are given up, the one that was not used for longest first.
-	// There are no more sets than that.
+	// most is how many connections may be open before sets are given up, the least recently used set first. There are
+	// no more sets than most.
 	most int
 
 	mu   sync.Mutex
 	sets map[poolKey]*connections
-	// used has them in the order of their last use, the latest first.
+	// used has the sets in the order of their last use, the latest first.
 	used list.List
 	open int
-	// only1 has the hosts that are asked by HTTP/1.1 only, and until when.
+	// only1 has the hosts that are asked by HTTP/1.1 only, and the end of that time.
 	only1 map[poolKey]time.Time
 }
 
@@ -42,25 +42,25 @@ type poolKey struct {
 	proxied bool
 }
 
-// connections are the set of connections to a host. The pool's mutex guards it.
+// connections is a set of connections to a host. The pool's mutex guards it.
 type connections struct {
 	pool      *pool
 	key       poolKey
 	transport *http.Transport
-	// only1 is true if it speaks HTTP/1.1 only.
+	// only1 is true if the set speaks HTTP/1.1 only.
 	only1 bool
-	// until is when its host gets another set.
+	// until is when the host gets another set.
 	until time.Time
-	// usedAt is when an exchange began to use it last, users how many use it now.
+	// usedAt is when an exchange last began to use the set, users how many exchanges use it now.
 	usedAt time.Time
 	users  int
 	place  *list.Element // in used
-	// former is true once no exchange may begin to use it.
+	// former is true once no exchange may begin to use the set.
 	former bool
 	open   map[*connection]struct{}
 }
 
-// connection is one of a set.
+// connection is one connection of a set.
 type connection struct {
 	net.Conn
 	set *connections
@@ -72,7 +72,7 @@ func newPool(most int, age time.Duration, transport func(key poolKey, only1 bool
 	}
 }
 
-// use returns the set of a host for one exchange. It is released after.
+// use returns the set of a host for one exchange, which releases the set at its end.
 func (p *pool) use(key poolKey) *connections {
 	now := time.Now()
 	p.mu.Lock()
@@ -98,7 +98,7 @@ func (p *pool) use(key poolKey) *connections {
 func (p *pool) add(key poolKey, now time.Time) *connections {
 	set := &connections{
 		pool: p, key: key, only1: now.Before(p.only1[key]), open: map[*connection]struct{}{},
-		until: now.Add(p.age - rand.N(p.age/4+1)), // not all hosts get others at once
+		until: now.Add(p.age - rand.N(p.age/4+1)), // not all hosts get another set at once
 	}
 	set.transport = set.newTransport()
 	set.place = p.used.PushFront(set)
@@ -106,7 +106,7 @@ func (p *pool) add(key poolKey, now time.Time) *connections {
 	return set
 }
 
-// newTransport returns a transport whose connections are of the set.
+// newTransport returns a transport whose connections belong to the set.
 func (s *connections) newTransport() *http.Transport {
 	t := s.pool.transport(s.key, s.only1)
 	dial := t.DialContext
@@ -120,14 +120,14 @@ func (s *connections) newTransport() *http.Transport {
 	return t
 }
 
-// once returns a transport that makes its request on a new connection, which is closed after it.
+// once returns a transport that makes its request on a new connection, and closes the connection after it.
 func (s *connections) once() *http.Transport {
 	t := s.newTransport()
 	t.DisableKeepAlives = true
 	return t
 }
 
-// retire has the next exchange with a host use another set. It returns what is to be closed. p.mu is held.
+// retire makes the next exchange with a host use another set. It returns the connections to close. p.mu is held.
 func (p *pool) retire(set *connections) []*connection {
 	if !set.former {
 		set.former = true
@@ -137,8 +137,8 @@ func (p *pool) retire(set *connections) []*connection {
 	return set.over()
 }
 
-// shed retires sets until there are no more than a number of them, and of connections no more than may be open. It
-// returns what is to be closed. p.mu is held.
+// shed retires sets until no more than a given number of them are left, and no more connections are open than p.most.
+// It returns the connections to close. p.mu is held.
 func (p *pool) shed(sets int) (over []*connection) {
 	for p.used.Len() > 0 && (p.used.Len() > sets || p.open-len(over) > p.most) {
 		over = append(over, p.retire(p.used.Back().Value.(*connections))...)
@@ -146,7 +146,7 @@ func (p *pool) shed(sets int) (over []*connection) {
 	return over
 }
 
-// sweep retires the sets that have not been used for longer than an idle connection is kept.
+// sweep retires the sets that were not used for idleConnTimeout: the time that an idle connection is kept.
 func (p *pool) sweep() {
 	now := time.Now()
 	since := now.Add(-idleConnTimeout)
@@ -160,7 +160,8 @@ func (p *pool) sweep() {
 	closeAll(over)
 }
 
-// close closes all connections that no exchange uses.
+// close retires all sets. It closes the connections that no exchange uses; the others are closed when they are
+// released.
 func (p *pool) close() {
 	p.mu.Lock()
 	over := p.shed(0)
@@ -175,8 +176,8 @@ func closeAll(over []*connection) {
 	}
 }
 
-// fails ends a use of the set by an exchange that is overdue. No other exchange may begin to use it. HTTP/2 of net/http
-// has states that it never leaves, such as after a window that the endpoint has made too large, and each keeps its
+// fails ends the use of the set by an overdue exchange. No other exchange may begin to use the set. HTTP/2 of net/http
+// has states that it never leaves, such as after an endpoint has made a window too large. Each such state keeps its
 // goroutines for good. So the next set of the host speaks HTTP/1.1.
 func (s *connections) fails() {
 	p := s.pool
@@ -194,8 +195,8 @@ func (s *connections) fails() {
 	closeAll(over)
 }
 
-// endsUse has the next exchange with the host use new connections. Those of the set are closed when the exchanges are
-// over that use it now.
+// endsUse makes the next exchange with the host use new connections. The connections of the set are closed when its
+// present exchanges are over.
 func (s *connections) endsUse() {
 	s.pool.mu.Lock()
 	over := s.pool.retire(s)
@@ -212,7 +213,7 @@ func (s *connections) release() {
 	closeAll(over)
 }
 
-// over returns the connections of a former set that nothing uses. The pool's mutex is held.
+// over returns the connections of a former set once no exchange uses the set. The pool's mutex is held.
 func (s *connections) over() (over []*connection) {
 	if s.former && s.users == 0 {
 		for c := range s.open {
@@ -222,7 +223,7 @@ func (s *connections) over() (over []*connection) {
 	return over
 }
 
-// opened takes a connection into the set. It may come when the exchange that it was for is over.
+// opened takes a connection into the set. The exchange that dialled it may be over already.
 func (s *connections) opened(conn net.Conn) net.Conn {
 	c := &connection{conn, s}
 	p := s.pool

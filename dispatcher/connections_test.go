@@ -131,8 +131,8 @@ func TestConnectionsAreFew(t *testing.T) {
 	})
 }
 
-// TestAfterAnOverdueExchangeAHostIsAskedByHTTP1 holds that a host gets another set then, which speaks HTTP/1.1, and
-// HTTP/2 again after a while.
+// TestAfterAnOverdueExchangeAHostIsAskedByHTTP1 holds that a host then gets another set, which speaks HTTP/1.1. After a
+// while, it gets HTTP/2 again.
 func TestAfterAnOverdueExchangeAHostIsAskedByHTTP1(t *testing.T) {
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, r.Proto)
@@ -174,7 +174,7 @@ func TestAfterAnOverdueExchangeAHostIsAskedByHTTP1(t *testing.T) {
 }
 
 // TestANameThatPointsElsewhereIsFound holds that a host's name is resolved again when its connections have their age,
-// though events flow, and that what is under way on the former goes on.
+// even while events flow. Requests under way on the former connections go on.
 func TestANameThatPointsElsewhereIsFound(t *testing.T) {
 	for _, protocol := range []string{"HTTP/1.1", "HTTP/2.0"} {
 		t.Run(protocol, func(t *testing.T) {

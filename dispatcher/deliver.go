@@ -11,8 +11,8 @@ import (
 	"reveille/fsm"
 )
 
-// Deliver makes delivery attempts: at once where a slot is free, otherwise when one is. It does not block. After a stop
-// it hands them back to the store, for another replica, and takes the time of that.
+// Deliver makes each delivery attempt as soon as a slot is free. It does not block. After a stop, it hands the attempts
+// back to the store for another replica; this may block for handBackTime.
 func (d *Dispatcher) Deliver(wakes []fsm.Wake) {
 	if len(wakes) == 0 {
 		return
@@ -26,7 +26,7 @@ func (d *Dispatcher) Deliver(wakes []fsm.Wake) {
 	}
 }
 
-// place has attempts made, unless the program stops.
+// place starts or queues the attempts. It returns false if the program stops.
 func (d *Dispatcher) place(wakes []fsm.Wake) bool {
 	catalog := d.cfg.Store.Catalog()
 	d.mu.Lock()
@@ -82,13 +82,13 @@ func (d *Dispatcher) placeOne(sub fsm.Subscription, w fsm.Wake) {
 	d.pump()
 }
 
-// isGood says whether a wake may go out as it was handed out. A process that was frozen does not notice that its
-// deadline has passed: the wake may be out once more by then, and only the store knows.
+// isGood says whether a wake may go out as the store handed it out. A process that was frozen does not notice that the
+// deadline has passed. The wake may be out again meanwhile, and only the store knows.
 func (d *Dispatcher) isGood(w fsm.Wake) bool {
 	return time.Now().Before(w.GoodUntil(d.cfg.WakingTimeout))
 }
 
-// drop gives a wake back that cannot be kept. d.mu is held.
+// drop gives back a wake that the full queue cannot keep. d.mu is held.
 func (d *Dispatcher) drop(w fsm.Wake) {
 	d.metrics.dropped.Inc()
 	if times, log := d.dropped.Happened(d.cfg.Clock()); log {
@@ -97,7 +97,7 @@ func (d *Dispatcher) drop(w fsm.Wake) {
 	d.giveBack(d.cfg.WakingTimeout, w.Ref())
 }
 
-// pump gives the free slots to the wakes whose turn it is. d.mu is held.
+// pump gives the free slots to queued wakes, in the order of their turns. d.mu is held.
 func (d *Dispatcher) pump() {
 	for {
 		it, sl, ok := d.slots.next(d.cfg.Clock())
@@ -114,7 +114,7 @@ func (d *Dispatcher) pump() {
 			continue
 		}
 		sub, ok := subscriptionOf(d.cfg.Store.Catalog(), *it.wake)
-		if !ok { // deleted while it waited, and its consumers with it
+		if !ok { // the subscription and its consumers were deleted while the wake waited
 			d.slots.release(sl)
 			continue
 		}
@@ -127,7 +127,7 @@ func (d *Dispatcher) start(sl slot, sub fsm.Subscription, w fsm.Wake) {
 	d.do(func() bool { return d.perform(sl, sub, w) })
 }
 
-// release gives a slot back and hands it on.
+// release frees a slot, for the next wake in turn.
 func (d *Dispatcher) release(sl slot) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -135,7 +135,7 @@ func (d *Dispatcher) release(sl slot) {
 	d.pump()
 }
 
-// begin asks the store what there is to deliver of a wake that waited, and delivers it, as perform does. If the store
+// begin asks the store what there is to deliver of a wake that waited, and delivers it as perform does. If the store
 // does not answer, the wake stays in memory: the store may have handed it out.
 func (d *Dispatcher) begin(sl slot, it *item) bool {
 	ctx, cancel := context.WithTimeout(d.reports, reportTimeout)
@@ -146,7 +146,7 @@ func (d *Dispatcher) begin(sl slot, it *item) bool {
 		d.askLater(sl, it)
 		return true
 	}
-	// One wake is what Begin hands out; anything else takes the common way.
+	// Begin hands out one wake. Any other outcome takes the common way.
 	if err == nil && len(out.Wakes) == 1 && d.requests.Err() == nil {
 		w := out.Wakes[0]
 		if sub, ok := subscriptionOf(d.cfg.Store.Catalog(), w); ok {
@@ -161,12 +161,12 @@ func (d *Dispatcher) begin(sl slot, it *item) bool {
 	return true
 }
 
-// follow carries out what a transition asks for. No sighting of a stream has caused it.
+// follow carries out what a transition asks for. No sighting of a stream caused the transition.
 func (d *Dispatcher) follow(out fsm.Outcome) { d.cfg.Outcomes.Follow(out, fsm.Sighting{}) }
 
-// runUnlisted looks again for the subscriptions of wakes that the catalog did not know. One that is still missing then
-// was deleted, and its consumers with it; or its record, or the list, cannot be read. No attempt can be made, so none
-// may count as failed: the store is told that the wake waits.
+// runUnlisted refreshes the catalog, and looks again for the subscriptions of wakes that it did not hold. A
+// subscription that is still missing was deleted with its consumers, or its record or the list cannot be read. No
+// attempt can be made, so none may count as failed: the store is told that the wake waits.
 func (d *Dispatcher) runUnlisted(ctx context.Context) {
 	for {
 		select {
@@ -186,7 +186,7 @@ func (d *Dispatcher) runUnlisted(ctx context.Context) {
 		}
 		wait := parkTime
 		if err != nil {
-			wait = d.cfg.WakingTimeout // the list may well have them
+			wait = d.cfg.WakingTimeout // the list was not read: the subscriptions may be in it
 		}
 		missing := d.placeListed(wakes)
 		d.mu.Lock()
@@ -195,7 +195,7 @@ func (d *Dispatcher) runUnlisted(ctx context.Context) {
 	}
 }
 
-// placeListed has attempts made of the wakes whose subscriptions are known now, and returns the others.
+// placeListed starts or queues the wakes whose subscriptions the catalog holds, and returns the others.
 func (d *Dispatcher) placeListed(wakes []fsm.Wake) (missing []fsm.WakeRef) {
 	catalog := d.cfg.Store.Catalog()
 	d.mu.Lock()

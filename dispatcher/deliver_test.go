@@ -41,7 +41,7 @@ type payload struct {
 	Token    string `json:"token"`
 }
 
-// idles collects which streams are said to be at rest, and which are to be looked at because they are gone.
+// idles collects the streams that are reported at rest, and the streams to look at because they are gone.
 type idles struct {
 	mu          sync.Mutex
 	paths, gone []string
@@ -201,7 +201,8 @@ func TestAttempt(t *testing.T) {
 	}
 }
 
-// Each way an endpoint can behave, over a real connection, and what the store is told of it.
+// TestEndpoints tries each way in which an endpoint can behave, over a real connection, and holds what the store is
+// told of it.
 func TestEndpoints(t *testing.T) {
 	away := endpoint(t, func(http.ResponseWriter, *http.Request) { t.Error("a redirect was followed") })
 	abort := func(http.ResponseWriter) { panic(http.ErrAbortHandler) }
@@ -367,7 +368,8 @@ func TestTwoHundredWithASlowBodyIsToldAtOnce(t *testing.T) {
 	}
 }
 
-// What lands while a worker is at it wakes it again at once (sync done acks what the attempt was sent with).
+// TestDoneAcksTheSnapshotAndWakesAgain holds that an event that arrives while a worker is at work wakes it again at
+// once. A synchronous done acks only the tails that the attempt was sent with.
 func TestDoneAcksTheSnapshotAndWakesAgain(t *testing.T) {
 	f := start(t, newMemStore(), nil)
 	var sub fsm.Subscription
@@ -393,7 +395,8 @@ func TestDoneAcksTheSnapshotAndWakesAgain(t *testing.T) {
 	}
 }
 
-// Thirty subscriptions hang and have more to deliver than there are slots; a healthy one notices nothing.
+// TestHangingEndpointsTakeNothingFromOthers lets thirty subscriptions hang, with more to deliver than there are slots.
+// A healthy one notices nothing.
 func TestHangingEndpointsTakeNothingFromOthers(t *testing.T) {
 	f := start(t, newMemStore(), func(c *Config) {
 		c.MaxInFlight, c.MaxInFlightPerSubscription = 128, 16
@@ -443,7 +446,7 @@ func TestWakesWaitForASlot(t *testing.T) {
 	f.store.untilCalls(t, "Park", 2)
 	f.Deliver(second) // its deadline brought it back
 	f.store.untilCalls(t, "Park", 3)
-	// While they wait, one gets more to do and the other is claimed by somebody else.
+	// While they wait, one gets more to do, and another callback claims the other one.
 	f.store.event(sub, "/s/1", "0007")
 	f.store.db.ChangeConsumer("s:%2Fs%2F2", func(c *fsm.Consumer) {
 		c.State, c.Sent, c.Deadline = fsm.Live, false, time.Time{}
@@ -466,7 +469,8 @@ func TestWakesWaitForASlot(t *testing.T) {
 	}
 }
 
-// While the store is slow to note that wakes wait, a slot that comes free is used for what is at hand.
+// TestWakesThatWaitAndAreNotParkedYetGoOutAsTheyAre holds that a free slot goes to a wake in memory while the store is
+// slow to note that wakes wait.
 func TestWakesThatWaitAndAreNotParkedYetGoOutAsTheyAre(t *testing.T) {
 	let, parking, unpark := make(chan struct{}), make(chan struct{}, 2*parkers), make(chan struct{})
 	var parks atomic.Int32
@@ -668,8 +672,8 @@ func TestCertificatesAreVerified(t *testing.T) {
 	f.store.untilCalls(t, "Finish", 1) // the endpoint says done over HTTP/2 only
 }
 
-// TestADeliveryThatThisVersionCannotMakeWaits holds that a subscription which a later version stored is said, loses
-// nothing, counts no failure and keeps nobody from its turn.
+// TestADeliveryThatThisVersionCannotMakeWaits holds that the log names a subscription that a later version stored. The
+// subscription loses nothing, counts no failure and delays no other one.
 func TestADeliveryThatThisVersionCannotMakeWaits(t *testing.T) {
 	r := prometheus.NewPedanticRegistry()
 	f := start(t, newMemStore(), func(c *Config) { c.Metrics = r })

@@ -13,9 +13,9 @@ import (
 // maxCodings bounds how many codings of one answer are undone.
 const maxCodings = 2
 
-// decoded returns the body of an answer without its content codings (RFC 9110, section 8.4). None is asked for, but
-// some servers and proxies compress all the same. A coding that is not known makes the body unreadable. The reader of
-// it sets the bound: a few bytes may stand for many.
+// decoded returns the body of an answer without its content codings (RFC 9110, section 8.4). Requests ask for none, but
+// some servers and proxies compress all the same. An unknown coding makes the body unreadable. The caller must bound
+// what it reads: a few bytes may stand for many.
 func decoded(header http.Header, body io.Reader) io.Reader {
 	var codings []string
 	for coding := range strings.SplitSeq(strings.Join(header.Values("Content-Encoding"), ","), ",") {
@@ -34,7 +34,7 @@ func decoded(header http.Header, body io.Reader) io.Reader {
 	return body
 }
 
-// undone returns a body without one coding, or nil if that is not known.
+// undone returns a body without one coding, or nil if the coding is unknown.
 func undone(coding string, body io.Reader) io.Reader {
 	switch coding {
 	case "gzip", "x-gzip":
@@ -60,7 +60,7 @@ func inflated(body io.Reader) (io.Reader, error) {
 	return flate.NewReader(body), nil
 }
 
-// lateReader is a reader that is opened by the first read: to open one reads what may not have come yet.
+// lateReader opens its reader at the first Read: opening reads bytes that may not have come yet.
 type lateReader struct {
 	body io.Reader
 	open func(io.Reader) (io.Reader, error)

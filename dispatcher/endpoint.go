@@ -13,21 +13,21 @@ import (
 	"reveille/fsm"
 )
 
-// Deliveries that wait for the same moment are spread from then on: heldPace for each that this replica has held back,
-// heldSpread at most. Those that have failed before come retryLag later, and are counted by themselves: the next probe
-// goes to one that has not failed yet, if there is any, however many wait for a retry.
+// Deliveries that wait for the same moment are spread at random over the time after it. That time is heldPace for each
+// delivery that this replica has held back, heldSpread at most. Retries come retryLag later and are counted apart. So
+// the next probe goes to a delivery without a failure, if there is any, however many retries wait.
 const (
 	heldPace   = 10 * time.Millisecond
 	heldSpread = 30 * time.Second
 	retryLag   = time.Second
 )
 
-// releaseTime bounds how long the consumers of an endpoint that is up again are told.
+// releaseTime bounds how long the release of deliveries takes after their endpoint is up again.
 const releaseTime = time.Minute
 
-// allowEndpoint has a delivery wait whose endpoint is to be left alone. That is no attempt. While the endpoint is in
-// trouble, the store says whether a delivery may begin: it knows what other replicas have seen a moment ago, and what
-// an operator has asked for.
+// allowEndpoint holds a delivery back while its endpoint is left alone. That is no attempt. While the endpoint is in
+// trouble, the store says whether a delivery may begin. The store knows what other replicas saw a moment ago, and what
+// an operator asked for.
 func (d *Dispatcher) allowEndpoint(ctx context.Context, a *attempt) bool {
 	if !a.kind.spares {
 		return true
@@ -55,7 +55,7 @@ func (d *Dispatcher) allowEndpoint(ctx context.Context, a *attempt) bool {
 	return true
 }
 
-// hold has a delivery wait.
+// hold ends an attempt because its delivery must wait.
 func (d *Dispatcher) hold(a *attempt, wait time.Duration) bool {
 	again := a.wake.Attempt > 1
 	spread := min(time.Duration(d.cfg.Store.Endpoints().Hold(a.wake.Generation, again))*heldPace, heldSpread)
@@ -67,9 +67,9 @@ func (d *Dispatcher) hold(a *attempt, wait time.Duration) bool {
 	})
 }
 
-// holdAgain looks whether the endpoint of a delivery that the store was told to hold back is still in trouble. What
-// ends that is stored before the consumers are released. So either this one is released later than the store was told,
-// or it is found here, as far as this replica has heard of it.
+// holdAgain looks at the endpoint again, after the store was told to hold a delivery back. The end of the trouble is
+// stored before the consumers are released. So either this delivery is held before that release, which then includes
+// it, or holdAgain sees the end of the trouble and releases it. This replica must have heard of that end.
 func (d *Dispatcher) holdAgain(ctx context.Context, w fsm.Wake) (fsm.Outcome, error) {
 	if e, now, trouble := d.cfg.Store.Endpoints().Get(w.Generation); trouble && e.LeftAlone(now) {
 		return fsm.Outcome{}, nil
@@ -77,8 +77,9 @@ func (d *Dispatcher) holdAgain(ctx context.Context, w fsm.Wake) (fsm.Outcome, er
 	return d.cfg.Store.Park(ctx, w.Ref(), 0)
 }
 
-// noteEndpoint tells the store what an attempt says of its endpoint, if that is news. What became of the attempt is
-// told all the same: in a cluster, other nodes keep that, and a later attempt says how the endpoint does.
+// noteEndpoint tells the store what an attempt says about its endpoint, if that is news. Even if this call fails, the
+// result of the attempt is reported: in a cluster, it goes to other nodes. A later attempt shows the state of the
+// endpoint again.
 func (d *Dispatcher) noteEndpoint(ctx context.Context, a *attempt) {
 	if a.noted {
 		return
@@ -88,7 +89,7 @@ func (d *Dispatcher) noteEndpoint(ctx context.Context, a *attempt) {
 	a.noted = !errors.Is(err, fsm.ErrUnavailable)
 }
 
-// refused says whether the endpoint has refused for good what it was sent.
+// refused says whether the endpoint has refused the request for good.
 func (a *attempt) refused() bool {
 	r := a.verdict.Result
 	return a.status != 0 && (r == fsm.AttemptRetired || r == fsm.AttemptDead && !a.failed)
@@ -113,14 +114,14 @@ func (d *Dispatcher) tellEndpoint(ctx context.Context, a *attempt) error {
 			d.log.Info("the endpoint of a subscription is up again", zap.String("subscription", a.sub.ID),
 				zap.String("host", a.host))
 		}
-		if up || err == nil && e.Down() { // the reply that said so may have been lost
+		if up || err == nil && e.Down() { // an earlier reply that said so may be lost
 			d.do(func() bool { d.releaseHeld(a.sub); return true })
 		}
 		return err
 	case (a.failed || f.Refused) && v.Class.OfEndpoint(): // whether or not it was sent
 		if v.RetryAfter > 0 && a.kind.spares && !f.Refused {
-			// It counts from the answer on, however late the store takes it. The other deliveries of this replica go by
-			// it at once.
+			// The pause counts from the answer, however late the store learns of it. The other deliveries of this
+			// replica obey it at once.
 			f.RetryAfter = max(time.Millisecond, v.RetryAfter-time.Since(a.began.Add(a.took)))
 			store.Endpoints().Pause(a.wake.Generation, f.RetryAfter)
 		}
@@ -136,7 +137,8 @@ func (d *Dispatcher) tellEndpoint(ctx context.Context, a *attempt) error {
 	return nil
 }
 
-// releaseHeld has what waits for an endpoint attempted at once. What it does not reach comes by its own deadline.
+// releaseHeld attempts at once the deliveries that wait for an endpoint. Deliveries that it does not reach come by
+// their own deadlines.
 func (d *Dispatcher) releaseHeld(sub fsm.Subscription) {
 	ctx, cancel := context.WithTimeout(d.reports, releaseTime)
 	defer cancel()

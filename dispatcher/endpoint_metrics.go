@@ -8,8 +8,8 @@ import (
 	"reveille/fsm"
 )
 
-// endpointTroubles shows, of each subscription whose endpoint takes nothing, for how long that has been so. It is a
-// collector: what it shows is the list of endpoints that the store keeps, and ages.
+// endpointTroubles shows for how long an endpoint has taken nothing, for each subscription in trouble. It is a
+// collector: it shows the list of endpoints that the store keeps, with their present age.
 type endpointTroubles struct {
 	store interface {
 		Endpoints() *fsm.Endpoints

@@ -63,10 +63,10 @@ type pushed struct {
 	*fixture
 	hook *pushHook
 	sub  fsm.Subscription
-	// breaks has the stream that is read next be unreadable for good: broken.
+	// breaks makes the stream that is read next unreadable for good. broken names it.
 	breaks atomic.Bool
 	broken atomic.Value
-	// pauses has the subscription be paused when a stream is read next.
+	// pauses makes the next read of a stream pause the subscription.
 	pauses atomic.Bool
 }
 
@@ -115,8 +115,8 @@ func (p *pushed) consumer(path string) fsm.Consumer {
 	return p.store.consumer(fsm.ConsumerID(p.sub.ID, path))
 }
 
-// TestARetryAfterHoldsForTheWholeEndpoint holds that no delivery begins before the time that an endpoint has asked for
-// in its answer to one of them, whichever replica got that, and that waiting is no attempt.
+// TestARetryAfterHoldsForTheWholeEndpoint holds that no delivery begins before the time that the endpoint asked for in
+// one answer, whichever replica got that answer. Waiting is no attempt.
 func TestARetryAfterHoldsForTheWholeEndpoint(t *testing.T) {
 	busy := answersWith(http.StatusTooManyRequests, "Retry-After", "20")
 	for name, ask := range map[string]func(*pushed){
@@ -181,7 +181,7 @@ func TestARetryAfterHoldsForTheWholeEndpoint(t *testing.T) {
 // lasting is a subscription whose retries come long after any probe.
 func lasting(s *fsm.Subscription) { s.Retry = []time.Duration{10 * time.Hour, 10 * time.Hour} }
 
-// down has as many deliveries fail as it takes, and then some events wait.
+// down makes deliveries fail until the endpoint is down; then some events wait.
 func (p *pushed) down(t *testing.T, waiting int) (failed, waits []string) {
 	t.Helper()
 	had := p.hook.requests()
@@ -205,8 +205,8 @@ func (p *pushed) down(t *testing.T, waiting int) (failed, waits []string) {
 // logged is how often something was logged.
 func (p *pushed) logged(line string) int { return p.logs.FilterMessageSnippet(line).Len() }
 
-// TestAnEndpointThatIsDownGetsOneRequestAtATime holds when probes are sent, that what is not sent is no attempt, and
-// that the first 2xx has all sent that waits, be it for its schedule.
+// TestAnEndpointThatIsDownGetsOneRequestAtATime holds when probes are sent. A delivery that is not sent is no attempt.
+// The first 2xx releases all deliveries that wait, even the ones that wait for their schedule.
 func TestAnEndpointThatIsDownGetsOneRequestAtATime(t *testing.T) {
 	const isDown, isUp = "the endpoint of a subscription is down", "the endpoint of a subscription is up again"
 	inPushTime(t, lasting, func(p *pushed) {
@@ -253,8 +253,9 @@ func TestAnEndpointThatIsDownGetsOneRequestAtATime(t *testing.T) {
 	})
 }
 
-// TestTheFirst2xxIsToldToAllThatIsHeldBack has the only delivery that is under way be taken: what was held back for a
-// probe is sent at once, also if the store is told of the 2xx twice, because its first reply was lost.
+// TestTheFirst2xxIsToldToAllThatIsHeldBack lets the endpoint take the only delivery under way. Then all deliveries that
+// were held back for a probe are sent at once. That is so even if the store is told of the 2xx twice, because its first
+// reply was lost.
 func TestTheFirst2xxIsToldToAllThatIsHeldBack(t *testing.T) {
 	for _, twice := range []bool{false, true} {
 		t.Run(fmt.Sprint("told twice: ", twice), func(t *testing.T) {
@@ -284,9 +285,9 @@ func TestTheFirst2xxIsToldToAllThatIsHeldBack(t *testing.T) {
 	}
 }
 
-// TestWhatFailsDoesNotRunThroughItsSchedule has an endpoint take some deliveries and fail others, so that it is down
-// and up again many times. What fails has one attempt that does not count, and is not dead; beside these there are only
-// the probes, which do not count either.
+// TestWhatFailsDoesNotRunThroughItsSchedule lets an endpoint take some deliveries and fail others, so that it is down
+// and up again many times. A failing delivery has one attempt that does not count, and is not dead. Beside these
+// attempts there are only the probes, which do not count either.
 func TestWhatFailsDoesNotRunThroughItsSchedule(t *testing.T) {
 	twice := func(s *fsm.Subscription) { s.Retry = []time.Duration{time.Hour} }
 	inPushTime(t, twice, func(p *pushed) {
@@ -328,7 +329,7 @@ func TestWhatFailsDoesNotRunThroughItsSchedule(t *testing.T) {
 	})
 }
 
-// TestAnOperatorHasDeliveriesMadeNow holds that what waits for an endpoint is sent when an operator asks for it, on a
+// TestAnOperatorHasDeliveriesMadeNow holds that waiting deliveries are sent when an operator asks for it, even on a
 // replica that has not heard of that.
 func TestAnOperatorHasDeliveriesMadeNow(t *testing.T) {
 	inPushTime(t, lasting, func(p *pushed) {
@@ -374,8 +375,8 @@ func TestAnOperatorHasDeliveriesMadeNow(t *testing.T) {
 	})
 }
 
-// TestWhatHasNotFailedGetsTheProbeBeforeRetries has an endpoint fail for many streams and work for one, which must not
-// wait until all of the others have had a probe.
+// TestWhatHasNotFailedGetsTheProbeBeforeRetries makes an endpoint fail for many streams and work for one. That one must
+// not wait until each of the others has had a probe.
 func TestWhatHasNotFailedGetsTheProbeBeforeRetries(t *testing.T) {
 	everySecond := func(s *fsm.Subscription) { s.Retry = slices.Repeat([]time.Duration{time.Second}, 100) }
 	inPushTime(t, everySecond, func(p *pushed) {
@@ -469,7 +470,7 @@ func TestWhatBringsAnEndpointDown(t *testing.T) {
 		})
 	}
 	t.Run("the last attempt of an event", func(t *testing.T) {
-		inPushTime(t, nil, func(p *pushed) { // one failure of which is retried
+		inPushTime(t, nil, func(p *pushed) { // each event is retried once
 			p.hook.answers(answersWith(500))
 			p.event("/s/1")
 			pass(time.Minute)
@@ -495,7 +496,7 @@ func TestAProbeThatHasNothingToBringIsFollowedAtOnce(t *testing.T) {
 	})
 }
 
-// TestAWakeGoesByItsOwnRetryAfter holds that the schedule of the webhook spec is each consumer's own.
+// TestAWakeGoesByItsOwnRetryAfter holds that each consumer has its own schedule of the webhook spec.
 func TestAWakeGoesByItsOwnRetryAfter(t *testing.T) {
 	inTime(t, timings(func(*fsm.Timing) {}), func(n int, w http.ResponseWriter, _ *http.Request) {
 		if n == 1 {
@@ -518,8 +519,8 @@ func TestAWakeGoesByItsOwnRetryAfter(t *testing.T) {
 	})
 }
 
-// TestWhatAPushCameToIsStoredThoughItsEndpointIsNot has the store take deliveries and nothing about endpoints, as in a
-// cluster whose node for these is away.
+// TestWhatAPushCameToIsStoredThoughItsEndpointIsNot uses a store that takes deliveries, but nothing about endpoints.
+// That is like a cluster whose node for these is away.
 func TestWhatAPushCameToIsStoredThoughItsEndpointIsNot(t *testing.T) {
 	inPushTime(t, lasting, func(p *pushed) {
 		away := func(ops ...string) {
@@ -555,7 +556,7 @@ func TestWhatAPushCameToIsStoredThoughItsEndpointIsNot(t *testing.T) {
 	})
 }
 
-// TestAHealthyEndpointCostsNoCall holds that the store is told of nothing but the deliveries themselves.
+// TestAHealthyEndpointCostsNoCall holds that the store is told only of the deliveries themselves.
 func TestAHealthyEndpointCostsNoCall(t *testing.T) {
 	inPushTime(t, nil, func(p *pushed) {
 		p.event("/s/1")

@@ -16,33 +16,33 @@ import (
 	"reveille/fsm"
 )
 
-// overdueAfter is how long an exchange may go on once its context has ended. It is well within fsm.AttemptMargin.
+// overdueAfter is how long an exchange may go on after its context has ended. It is well within fsm.AttemptMargin.
 const overdueAfter = time.Second
 
 // errOverdue is the error of an exchange that its attempt did not wait for.
 var errOverdue = errors.New("the attempt is over")
 
-// exchange is the part of an attempt that depends on the endpoint: the request and its answer. Mostly net/http ends
-// it when its context ends. Where it does not, the exchange is overdue: its connection is closed, and the attempt goes
-// on in another goroutine. The goroutine of the exchange then has no part in the attempt any more.
+// exchange is the part of an attempt that depends on the endpoint: the request and its answer. Usually, net/http ends
+// it when its context ends. Otherwise the exchange is overdue: its connection is closed, and the attempt goes on in
+// another goroutine. The goroutine of the exchange then has no part in the attempt any more.
 type exchange struct {
 	// overdue goes on with the attempt.
 	overdue func()
-	// stop has the end of the context no longer waited for.
+	// stop ends the wait for the end of the context.
 	stop  func() bool
 	trace httptrace.ClientTrace
 
 	mu    sync.Mutex
 	state exchangeState
-	// set is where its connection is from. It is released as soon as the exchange has ended or is overdue.
+	// set is the set of its connection. It is released as soon as the exchange has ended or is overdue.
 	set *connections
-	// conn is the connection that net/http has chosen. used is true if it has had an answer before, answered once the
-	// first byte of this one has come.
+	// conn is the connection that net/http has chosen. It is used if it had another request before, and answered once
+	// the first byte of the present answer has come.
 	conn           net.Conn
 	used, answered bool
-	// repeated is true once the request was sent again on another.
+	// repeated is true once the request was sent again, on another connection.
 	repeated bool
-	// timer runs once the context has ended.
+	// timer makes the exchange overdue. It runs once the context has ended.
 	timer *time.Timer
 }
 
@@ -61,10 +61,10 @@ func newExchange(req *http.Request, overdue func()) (*exchange, *http.Request) {
 	return e, req.WithContext(httptrace.WithClientTrace(req.Context(), &e.trace))
 }
 
-// begin has the exchange be overdue some time after the end of its context.
+// begin makes the exchange overdue if it still goes on overdueAfter the end of its context.
 func (e *exchange) begin(ctx context.Context) { e.stop = context.AfterFunc(ctx, e.expire) }
 
-// uses has the exchange use connections. It returns false if the exchange is overdue.
+// uses notes the set that the exchange uses. If the exchange is overdue, it releases the set and returns false.
 func (e *exchange) uses(set *connections) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -88,9 +88,9 @@ func (e *exchange) gotByte() {
 	e.answered = true
 }
 
-// repeats says whether the request is to be sent again after an error: once, on a new connection. A connection that was
-// used before may have been closed by then, which is no failure of the endpoint. What has begun to be answered is not
-// sent again, nor what the endpoint refused by HTTP/2 without closing the connection.
+// repeats says whether to send the request again after an error: once, on a new connection. The endpoint may have
+// closed a connection that was used before, which is no failure of the endpoint. A request is not sent again if its
+// answer has begun. Nor is it if the endpoint has reset its HTTP/2 stream, except with REFUSED_STREAM.
 func (e *exchange) repeats(ctx context.Context, err error) bool {
 	var stream http2.StreamError
 	if ctx.Err() != nil || errors.As(err, &stream) && stream.Code != http2.ErrCodeRefusedStream {
@@ -105,8 +105,8 @@ func (e *exchange) repeats(ctx context.Context, err error) bool {
 	return true
 }
 
-// swallowed says whether a connection that was used before may take what it is sent and lead nowhere, for all that is
-// known: the time is up, and no byte of an answer has come.
+// swallowed says whether a connection that was used before may lead nowhere, although it takes what it is sent. The
+// sign is that the time is up without a byte of an answer.
 func (e *exchange) swallowed(ctx context.Context) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -122,7 +122,7 @@ func (e *exchange) wasRepeated() bool {
 	return e.repeated
 }
 
-// expire gives the exchange the time that it still has once its context has ended.
+// expire gives the exchange overdueAfter more time, once its context has ended.
 func (e *exchange) expire() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -131,7 +131,7 @@ func (e *exchange) expire() {
 	}
 }
 
-// giveUp has the attempt go on without the exchange.
+// giveUp makes the exchange overdue: the attempt goes on without it.
 func (e *exchange) giveUp() {
 	e.mu.Lock()
 	open := e.state == exchangeOpen
@@ -152,7 +152,7 @@ func (e *exchange) giveUp() {
 	e.overdue()
 }
 
-// closeAtOnce closes a connection without a word to its peer: to say goodbye over TLS may take seconds.
+// closeAtOnce closes a connection without a TLS close_notify, which may take seconds.
 func closeAtOnce(conn net.Conn) {
 	if t, ok := conn.(*tls.Conn); ok {
 		conn = t.NetConn()
@@ -160,7 +160,8 @@ func closeAtOnce(conn net.Conn) {
 	_ = conn.Close()
 }
 
-// note changes the attempt by what has come of the exchange so far. It returns false if the exchange is overdue.
+// note changes the attempt by a result of the exchange. It returns false if the exchange is overdue; then it changes
+// nothing.
 func (e *exchange) note(change func()) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -171,7 +172,7 @@ func (e *exchange) note(change func()) bool {
 	return true
 }
 
-// end returns false if the exchange is overdue. It may be called again, and on nil.
+// end ends the exchange. It returns false if the exchange is overdue. It may be called again, and on nil.
 func (e *exchange) end() bool {
 	if e == nil {
 		return true
@@ -217,7 +218,7 @@ func (d *Dispatcher) ask(ctx context.Context, a *attempt) error {
 
 // withoutAnswer goes on with an attempt whose exchange is overdue. A status may have come all the same.
 func (d *Dispatcher) withoutAnswer(a *attempt) {
-	late := *a // the goroutine of the exchange still holds the other
+	late := *a // the goroutine of the exchange still uses a
 	switch {
 	case late.response != nil:
 		late.verdict = late.format.Judge(d.answerTo(&late))

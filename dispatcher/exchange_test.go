@@ -17,12 +17,12 @@ var oneEvent = fsm.Batch{
 	ContentType: "application/json", JSON: true, Events: [][]byte{[]byte(`{}`)}, To: "0005", Tail: "0005",
 }
 
-// stuckConn is a connection on which net/http is stuck whatever it does: to read or write returns only once the test
-// says so. Before that it gives an answer, if there is one, to what was written.
+// stuckConn is a connection on which net/http is stuck, whatever it does: Read and Write return only when the test says
+// so. Before that, it gives an answer to what was written, if there is one.
 type stuckConn struct {
 	net.Conn
 	answer string
-	// answers is closed once the request has come, if there is an answer to it.
+	// answers is closed once the request that gets an answer has come.
 	answers, closed, free chan struct{}
 	once                  sync.Once
 	given                 bool
@@ -61,14 +61,14 @@ func (c *stuckConn) Close() error {
 	return nil
 }
 
-// TestAnAttemptIsOverThoughNetHTTPIsStuck holds that an attempt has its result soon after its deadline, and gives back
-// all that it holds, where the exchange never ends; and that a stop does not wait for that.
+// TestAnAttemptIsOverThoughNetHTTPIsStuck holds that an attempt has its result soon after its deadline, even if the
+// exchange never ends. The attempt then gives back all that it holds. A stop does not wait for the exchange.
 func TestAnAttemptIsOverThoughNetHTTPIsStuck(t *testing.T) {
 	const timeout = 10 * time.Second
 	for _, tc := range []struct {
 		name   string
 		answer string
-		// result is of an attempt, and failure that of a test delivery.
+		// result is the result of an attempt, failure the failure of a test delivery.
 		result  map[fsm.Mode]fsm.AttemptResult
 		failure string
 	}{

@@ -16,7 +16,7 @@ import (
 	"reveille/fsm"
 )
 
-// judgeError returns the verdict on an attempt that got no status. It names the kind of the error without its text.
+// judgeError returns the verdict on an attempt that got no status. It names the kind of the error, not its text.
 func judgeError(err error) format.Verdict {
 	class, reason := classify(err)
 	return format.Verdict{Result: fsm.AttemptFailed, Class: class, Reason: reason}
@@ -65,7 +65,7 @@ func classify(err error) (class format.Class, reason string) {
 	return format.ClassOther, "the request failed"
 }
 
-// reasonOfCertificate says what is wrong with the certificate of an endpoint, without a text of the certificate's.
+// reasonOfCertificate says what is wrong with the certificate of an endpoint. It repeats no text of the certificate.
 func reasonOfCertificate(err error) string {
 	var (
 		name    x509.HostnameError
@@ -86,11 +86,11 @@ func reasonOfCertificate(err error) string {
 	return "the TLS certificate is not valid"
 }
 
-// alertCertificateRequired is the alert of an endpoint that wants a client certificate. TLS 1.2 has none of its own.
+// alertCertificateRequired is the alert of an endpoint that wants a client certificate. TLS 1.2 has no such alert.
 const alertCertificateRequired = 116
 
-// reasonOfAlert says why an endpoint has ended TLS. crypto/tls does not export the type of its alerts: their kind is
-// that of tls.AlertError.
+// reasonOfAlert says why an endpoint has ended TLS. crypto/tls does not export the type of its alerts; it has the same
+// kind as tls.AlertError.
 func reasonOfAlert(err error) string {
 	if v := reflect.ValueOf(err); v.Kind() == reflect.Uint8 && v.Uint() == alertCertificateRequired {
 		return "the endpoint asks for a client certificate, which Reveille does not have"
@@ -108,8 +108,7 @@ func classOfErrno(errno syscall.Errno) format.Class {
 	return format.ClassConnection
 }
 
-// outOfFiles says whether a name was not looked up for want of files. The resolver keeps nothing of its error but the
-// text.
+// outOfFiles says whether a lookup failed for lack of open files. The resolver keeps only the text of its error.
 func outOfFiles(err *net.DNSError) bool {
 	return strings.HasSuffix(err.Err, syscall.EMFILE.Error()) || strings.HasSuffix(err.Err, syscall.ENFILE.Error())
 }

@@ -9,14 +9,14 @@ import (
 	"reveille/fsm"
 )
 
-// gcAfter is how long a webhook fails in these tests until its consumers are given up.
+// gcAfter is how long a webhook fails in these tests before its consumers are given up.
 const gcAfter = 2 * time.Hour
 
 func givingUp() fsm.Timing {
 	return timings(func(timing *fsm.Timing) { timing.GCAfter = gcAfter })
 }
 
-// givenUp lets the time pass until the consumer is given up, and checks which attempt that was by.
+// givenUp lets the time pass until the consumer is given up, and checks which attempt caused that.
 func (f *timed) givenUp(first time.Time) {
 	f.t.Helper()
 	f.until("it is given up", 2*gcAfter, func() bool { return f.consumer().State == fsm.GivenUp })

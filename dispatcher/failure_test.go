@@ -73,7 +73,7 @@ func TestAnswersWithoutStatus(t *testing.T) {
 	}
 }
 
-// TestTheReasonOfATLSFailureSaysWhich has real handshakes fail in each of these ways.
+// TestTheReasonOfATLSFailureSaysWhich makes real handshakes fail in each of these ways.
 func TestTheReasonOfATLSFailureSaysWhich(t *testing.T) {
 	now := time.Now()
 	issuer, roots := authority(t), x509.NewCertPool()
@@ -187,7 +187,7 @@ func authority(t *testing.T) tls.Certificate {
 	}, tls.Certificate{})
 }
 
-// certificate signs one by an issuer, or by itself.
+// certificate returns a certificate, signed by an issuer or by itself.
 func certificate(t *testing.T, cert *x509.Certificate, issuer tls.Certificate) tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -12,31 +12,32 @@ import (
 	"reveille/fsm"
 )
 
-// filter says whether a subscription gets an event. What it costs is bounded by the length of the event, times the
-// number of paths and of names in them.
+// filter says whether a subscription gets an event. Its cost is bounded by the length of the event, times the number of
+// paths and of names in them.
 //
-// Of a name that an object has twice the last counts, as for most readers of JSON: a receiver does not find another
-// type than the one that the event was delivered for.
+// If an object has a name twice, the last one counts, as for most readers of JSON. So the receiver finds the same type
+// that the filter found.
 type filter struct {
-	// types are those of fsm.Filter; nil if all are taken. typePath is where an event has its own.
+	// types are the Events of fsm.Filter; nil if all types are taken. typePath is the path of an event's own type.
 	types      []string
 	typePath   []string
 	conditions []condition
 }
 
-// condition is that an event has one of some values at a path.
+// condition demands one of some values at a path of the event.
 type condition struct {
 	path   []string
 	values []value
 }
 
-// value is a string, a number or a boolean: two that are equal are the same. Of anything else only the type is told.
+// value is a string, a number or a boolean: equal values are the same by ==. For any other JSON value, it only has the
+// type.
 type value struct {
 	kind gjson.Type
 	text string
 }
 
-// newFilter returns the filter of a subscription. The error says what only a later version knows.
+// newFilter returns the filter of a subscription. The error names what only a later version knows.
 func newFilter(f fsm.Filter) (*filter, error) {
 	made := &filter{}
 	path := f.TypePath
@@ -81,12 +82,12 @@ func (f *filter) takesType(e gjson.Result) bool {
 	})
 }
 
-// holds says whether an event has an allowed value. null is none, and neither is an array or an object.
+// holds says whether an allowed value is at the path. A null, an array or an object is never allowed.
 func (c condition) holds(e gjson.Result) bool {
 	return slices.Contains(c.values, valueOf(at(e, c.path)))
 }
 
-// valueOf is called once for a path of an event, however many values are allowed: it may take as long as the event is.
+// valueOf is called once for each path of an event, however many values are allowed: its time may grow with the event.
 func valueOf(v gjson.Result) value {
 	switch v.Type {
 	case gjson.String:
@@ -98,7 +99,7 @@ func valueOf(v gjson.Result) value {
 	return value{kind: v.Type}
 }
 
-// at returns the value at a path of member names; one that does not exist, and so is of type null, if there is none.
+// at returns the value at a path of member names. Without one, it returns a value that does not exist, of type null.
 func at(v gjson.Result, path []string) gjson.Result {
 	for _, name := range path {
 		if !v.IsObject() {
@@ -116,8 +117,8 @@ func at(v gjson.Result, path []string) gjson.Result {
 	return v
 }
 
-// textOf returns a string as a receiver's reader of JSON does, also where it has half of a surrogate pair, or bytes
-// that are no UTF-8.
+// textOf returns a string as a receiver's JSON reader does. That includes strings with half of a surrogate pair, or
+// with invalid UTF-8.
 func textOf(v gjson.Result) (text string) {
 	if v.Type != gjson.String || strings.IndexByte(v.Raw, '\\') < 0 && utf8.ValidString(v.Str) {
 		return v.Str

@@ -16,8 +16,8 @@ import (
 	"reveille/fsm"
 )
 
-// chunks is a Config.ReadBatch of a stream of n events, of which each read shows so many. An event's offset is its
-// number, and its type says whether it is wanted.
+// chunks is a Config.ReadBatch of a stream of n events. Each read shows size events. An event's offset is its number,
+// and its type says whether it is wanted.
 func chunks(n, size int, wanted ...int) BatchReader {
 	return func(
 		_ context.Context, _, _ string, at, end fsm.Offset, most int, span int64, matches func([]byte) bool,
@@ -54,7 +54,7 @@ func wants(types ...string) func(*fsm.Subscription) {
 	return func(s *fsm.Subscription) { s.Filter.Events = types }
 }
 
-// change has another replica change subscription s.
+// change lets another replica change subscription s.
 func (s *memStore) change(t *testing.T, change func(*fsm.Subscription)) {
 	t.Helper()
 	_, err := s.other.ChangeSubscription(t.Context(), "s", func(sub fsm.Subscription) (fsm.Subscription, error) {
@@ -66,9 +66,9 @@ func (s *memStore) change(t *testing.T, change func(*fsm.Subscription)) {
 	}
 }
 
-// TestAFilterCostsNoAttempts holds that what does not match is passed over as far as a read goes, with one call to the
-// store and no attempt: neither a request, nor a word to the observers, nor one about the endpoint. The short form has
-// a tenth of the events.
+// TestAFilterCostsNoAttempts holds that events that do not match are skipped as far as a read goes, by one call to the
+// store. There is no attempt: no request, no word to the observers, and none about the endpoint. The short form has a
+// tenth of the events.
 func TestAFilterCostsNoAttempts(t *testing.T) {
 	events, chunk := 1_000_000, 5000
 	if testing.Short() {
@@ -160,7 +160,7 @@ func TestABatchOfWhatMatchesIsSentAgainUnderItsID(t *testing.T) {
 	}
 }
 
-// TestTheFilterThatHoldsDecides holds that what has failed ends without a request once the filter leaves it out.
+// TestTheFilterThatHoldsDecides holds that a failed delivery ends without a request once the filter leaves it out.
 func TestTheFilterThatHoldsDecides(t *testing.T) {
 	var requests atomic.Int32
 	store := newMemStore()
@@ -182,7 +182,7 @@ func TestTheFilterThatHoldsDecides(t *testing.T) {
 	}
 }
 
-// TestAFilterHoldsUpNobody holds that others have their turn while a consumer passes over a stream without an end.
+// TestAFilterHoldsUpNobody holds that others have their turn while a consumer skips a stream without an end.
 func TestAFilterHoldsUpNobody(t *testing.T) {
 	taken := make(chan struct{})
 	hook := endpoint(t, func(http.ResponseWriter, *http.Request) { close(taken) })
@@ -212,8 +212,8 @@ func TestAFilterHoldsUpNobody(t *testing.T) {
 	f.stop()
 }
 
-// TestAFormerFilterLeavesOutNothing holds that a replica which has not heard of the change of a filter passes over no
-// event that came after it.
+// TestAFormerFilterLeavesOutNothing holds that a replica that has not heard of a filter's change skips no event that
+// came after it.
 func TestAFormerFilterLeavesOutNothing(t *testing.T) {
 	taken := make(chan struct{})
 	hook := endpoint(t, func(http.ResponseWriter, *http.Request) { close(taken) })
@@ -227,8 +227,8 @@ func TestAFormerFilterLeavesOutNothing(t *testing.T) {
 	f.stop()
 }
 
-// TestARetryUnderAnotherFilterBringsNoLaterEvents holds that no event is dead for attempts that others have had: what
-// lies behind the events of the first attempt is not read by a retry.
+// TestARetryUnderAnotherFilterBringsNoLaterEvents holds that no event is dead for the attempts of other events. So a
+// retry does not read behind the events of the first attempt.
 func TestARetryUnderAnotherFilterBringsNoLaterEvents(t *testing.T) {
 	store := newMemStore()
 	got := make(chan string, 10)
@@ -259,9 +259,9 @@ func TestARetryUnderAnotherFilterBringsNoLaterEvents(t *testing.T) {
 	}
 }
 
-// TestALateReplicaPassesOverNothingThatHasFailedSince has a replica stand still between having asked whether its filter
-// holds and telling the store what it has passed over. Meanwhile the filter changes, and another replica's attempt to
-// deliver an event that matches now fails.
+// TestALateReplicaPassesOverNothingThatHasFailedSince makes a replica stand still after it asked whether its filter
+// holds, before it tells the store what it has skipped. Meanwhile the filter changes, and another replica fails to
+// deliver an event that matches now.
 func TestALateReplicaPassesOverNothingThatHasFailedSince(t *testing.T) {
 	store := newMemStore()
 	reached, goOn := make(chan struct{}), make(chan struct{})
@@ -299,8 +299,8 @@ func TestALateReplicaPassesOverNothingThatHasFailedSince(t *testing.T) {
 	}
 }
 
-// TestWhatTheFilterCannotBeAskedForWaits holds that a stream is not read over and over while it is not known whether
-// the filter has changed.
+// TestWhatTheFilterCannotBeAskedForWaits holds that a stream is not read over and over while a change of the filter is
+// possible.
 func TestWhatTheFilterCannotBeAskedForWaits(t *testing.T) {
 	store := newMemStore()
 	store.err = func(op string) error {
@@ -320,8 +320,8 @@ func TestWhatTheFilterCannotBeAskedForWaits(t *testing.T) {
 	f.stop()
 }
 
-// TestAFilterPassesOverNothingForOneThatIsPaused holds it though another replica has paused the subscription, and that
-// a stream of bytes is not dead by a filter that another replica has taken off.
+// TestAFilterPassesOverNothingForOneThatIsPaused holds that even if another replica has paused the subscription. It
+// also holds that a stream of bytes is not dead by a filter that another replica has removed.
 func TestAFilterPassesOverNothingForOneThatIsPaused(t *testing.T) {
 	for name, tc := range map[string]struct {
 		read   BatchReader
@@ -359,7 +359,7 @@ func (mute) RefreshCatalog(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", fsm.ErrUnavailable, ctx.Err())
 }
 
-// TestAStoreThatDoesNotSayWhetherAFilterHoldsHoldsUpNoSlot holds that a push gives its slot back, and waits.
+// TestAStoreThatDoesNotSayWhetherAFilterHoldsHoldsUpNoSlot holds that a push frees its slot, and waits.
 func TestAStoreThatDoesNotSayWhetherAFilterHoldsHoldsUpNoSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newMemStore()

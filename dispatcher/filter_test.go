@@ -125,7 +125,7 @@ func TestWhatAFilterTakes(t *testing.T) {
 	}
 }
 
-// TestAFilterReadsJSONAsOthersDo holds it against encoding/json, for whatever is valid.
+// TestAFilterReadsJSONAsOthersDo compares it with encoding/json, for any valid JSON.
 func TestAFilterReadsJSONAsOthersDo(t *testing.T) {
 	names := rapid.SampledFrom([]string{"a", "b", `\u0061`, "a.b", "", `é`, `\"`, `\ud83d\ude00`})
 	scalars := rapid.OneOf(
@@ -190,7 +190,7 @@ func read(t *rapid.T, event, path string) string {
 	return written(t, string(raw))
 }
 
-// written returns a scalar in one spelling; empty if it is none.
+// written returns a scalar in one spelling; empty for any other value.
 func written(t *rapid.T, raw string) string {
 	var v any
 	d := json.NewDecoder(strings.NewReader(raw))
@@ -237,7 +237,7 @@ func BenchmarkAFilter(b *testing.B) {
 	}
 }
 
-// TestAFilterReadsTextAsAReceiverDoes holds that a type is what encoding/json takes it for, also where its text is odd.
+// TestAFilterReadsTextAsAReceiverDoes holds that a type is read as encoding/json reads it, even if its text is odd.
 func TestAFilterReadsTextAsAReceiverDoes(t *testing.T) {
 	for _, event := range []string{
 		`{"type":"\ud800\u0061"}`, `{"type":"\ud800a"}`, "{\"type\":\"a\xff\"}", `{"type":"\ud83d\ude00"}`,
@@ -254,7 +254,7 @@ func TestAFilterReadsTextAsAReceiverDoes(t *testing.T) {
 	}
 }
 
-// TestAFilterReadsAValueOnce holds that a long value of an event costs no more where many are allowed.
+// TestAFilterReadsAValueOnce holds that a long value of an event costs no more if many values are allowed.
 func TestAFilterReadsAValueOnce(t *testing.T) {
 	for name, event := range map[string]string{"a string": `{"a":"\u0061bc"}`, "a number": `{"a":1.25e3}`} {
 		reads := func(allowed int) float64 {

@@ -15,18 +15,18 @@ import (
 	"reveille/fsm"
 )
 
-// eventStreams are the streams of a subscription of Open Job Spec in memory, the one of them that tells of deliveries
-// among them: an attempt that may be told of is an event there, which is delivered, too.
+// eventStreams are the streams of an Open Job Spec subscription, in memory. One of them has events that tell of
+// deliveries: each attempt that may be told of appends one there. These events are delivered, too.
 type eventStreams struct {
 	*fixture
 	sub fsm.Subscription
 
 	mu     sync.Mutex
 	events map[string][]string
-	// told are the streams whose deliveries there are events of.
+	// told counts the events that tell of deliveries, by the stream that was delivered.
 	told map[string]int
-	// largest is true if every event that does not tell of deliveries is too large to be read, lost if no event of any
-	// stream is kept.
+	// largest is true if every event that does not tell of deliveries is too large to be read. If lost is true, no
+	// event of any stream is kept.
 	largest, lost bool
 }
 
@@ -85,8 +85,8 @@ func (s *eventStreams) attempted(a fsm.Attempt) {
 	}
 }
 
-// TestWhatTellsOfADeliveryMakesNoDelivery has attempts end in each way at each stage, and as the settings, the stream
-// server and the endpoint can have them end. There is one event of a delivery for each attempt at a first-hand event.
+// TestWhatTellsOfADeliveryMakesNoDelivery lets attempts end in each way at each stage, by the settings, the stream
+// server or the endpoint. Each attempt at a first-hand event has one event that tells of it.
 func TestWhatTellsOfADeliveryMakesNoDelivery(t *testing.T) {
 	type way struct {
 		prepare func(*Dispatcher)
@@ -94,7 +94,7 @@ func TestWhatTellsOfADeliveryMakesNoDelivery(t *testing.T) {
 		change  func(*fsm.Subscription)
 		answer  http.HandlerFunc
 		streams func(*eventStreams)
-		// silent is true if there is nothing to tell of.
+		// silent is true if no event tells of it.
 		silent bool
 	}
 	ways := map[string]way{
@@ -202,8 +202,8 @@ func told(r fsm.AttemptResult) bool {
 	return false
 }
 
-// TestATargetThatIsRefusedCountsForItsEndpoint holds that the settings may be stricter than they were, and that what is
-// not even sent then does not run through its schedule one by one: the endpoint is down, and gets one probe at a time.
+// TestATargetThatIsRefusedCountsForItsEndpoint holds that the settings may become stricter. The deliveries are then not
+// even sent, but they do not fail one by one by their schedules. The endpoint is down, and gets one probe at a time.
 func TestATargetThatIsRefusedCountsForItsEndpoint(t *testing.T) {
 	for name, refuses := range map[string]func(*pushed){
 		"by its URL": func(p *pushed) { p.guard.allowInsecure = false },

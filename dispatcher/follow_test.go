@@ -11,8 +11,7 @@ import (
 	"reveille/fsm"
 )
 
-// asking is a store of which every transition of a wake asks for something: that the stream "/asked/<transition>" is
-// said to be at rest.
+// asking is a store whose transitions each report a stream at rest: "/asked/<transition>".
 type asking struct{ *memStore }
 
 func ask(by string, o fsm.Outcome, err error) (fsm.Outcome, error) {
@@ -37,11 +36,11 @@ func (s asking) Park(ctx context.Context, r fsm.WakeRef, wait time.Duration) (fs
 	return ask("Park", o, err)
 }
 
-// TestWhatATransitionAsksForIsDoneWhoeverCallsIt holds that wherever a transition is run from, its outcome reaches
-// those who act on it.
+// TestWhatATransitionAsksForIsDoneWhoeverCallsIt holds that the outcome of a transition reaches its observers, wherever
+// the transition is run from.
 func TestWhatATransitionAsksForIsDoneWhoeverCallsIt(t *testing.T) {
 	accepts := func(http.ResponseWriter, *http.Request) {}
-	// first has one wake sent, and second has another wait for it.
+	// first sends one wake, and second makes another one wait for it.
 	first := func(f *fixture, sub fsm.Subscription) { f.Deliver(f.store.event(sub, "/s/1", "0001")) }
 	second := func(f *fixture, sub fsm.Subscription) { f.Deliver(f.store.event(sub, "/s/2", "0001")) }
 	for _, tt := range []struct {

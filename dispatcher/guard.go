@@ -15,7 +15,7 @@ import (
 // errProhibited is the cause of an error about an address that wakes may not be sent to.
 var errProhibited = errors.New("prohibited address")
 
-// insecurePrefixes are what AllowInsecure opens: this machine and private networks, and nothing that is link-local.
+// insecurePrefixes are the ranges that AllowInsecure opens: this machine and private networks, but nothing link-local.
 var insecurePrefixes = []netip.Prefix{
 	netip.MustParsePrefix("127.0.0.0/8"),
 	netip.MustParsePrefix("10.0.0.0/8"),
@@ -26,8 +26,8 @@ var insecurePrefixes = []netip.Prefix{
 	netip.MustParsePrefix("fc00::/7"),
 }
 
-// metadataAddrs answer with the credentials of the machine. Some lie in ranges that are private or even public, so they
-// are refused one by one, whatever is allowed around them.
+// metadataAddrs answer with the credentials of the machine. Some lie in private or even public ranges. So each is
+// refused by itself, whatever is allowed around it.
 var metadataAddrs = []netip.Addr{
 	netip.MustParseAddr("169.254.169.254"), // AWS, Google, Azure, Oracle, OpenStack and others
 	netip.MustParseAddr("169.254.170.2"),   // AWS ECS task credentials
@@ -45,7 +45,7 @@ var metadataAddrs = []netip.Addr{
 // guard decides which addresses wakes may be sent to (webhook spec, SSRF Prevention). It is safe for concurrent use.
 type guard struct {
 	allowInsecure bool
-	// named are the single addresses among the allowed prefixes: only such a one opens a metadata address.
+	// named are the single addresses among the allowed prefixes. Only these open a metadata address.
 	named    []netip.Addr
 	guardian *ssrf.Guardian
 	resolver *net.Resolver
@@ -102,9 +102,9 @@ func (g *guard) judgeOne(ip netip.Addr) error {
 	return nil
 }
 
-// translated returns the IPv4 address that stands for an IPv6 one: it may be IPv4-mapped (RFC 4291), or go through
-// NAT64 (RFC 6052). Any other address is returned as it is. Whole ranges that carry IPv4 addresses, such as 6to4 and
-// Teredo, are not for public use, so the guardian refuses them.
+// translated returns the IPv4 address that an IPv6 address stands for: IPv4-mapped (RFC 4291), or through NAT64 (RFC
+// 6052). It returns any other address unchanged. Whole ranges that carry IPv4 addresses, such as 6to4 and Teredo, are
+// not for public use, so the guardian refuses them.
 func translated(ip netip.Addr) netip.Addr {
 	ip = ip.Unmap()
 	if ssrf.IPv6NAT64Prefix.Contains(ip) {
@@ -114,8 +114,8 @@ func translated(ip netip.Addr) netip.Addr {
 	return ip
 }
 
-// tunneled returns the IPv4 address to which ISATAP sends the packets of an IPv6 one. That can have any prefix, a
-// public one as well: the second half tells it (RFC 5214, section 6.1).
+// tunneled returns the IPv4 address to which ISATAP sends the packets of an IPv6 address. Such an IPv6 address can have
+// any prefix, even a public one. Its second half identifies it (RFC 5214, section 6.1).
 func tunneled(ip netip.Addr) (netip.Addr, bool) {
 	b := ip.As16()
 	const universal = 0x02 // a bit that may be set
@@ -141,7 +141,7 @@ func kindOf(ip netip.Addr) string {
 	return "in a range that is not for public use"
 }
 
-// control is for net.Dialer: it judges each address that is really dialled, whatever a name resolved to before.
+// control is for net.Dialer: it judges each address that is dialled, whatever a name resolved to before.
 func (g *guard) control(_ context.Context, _, address string, _ syscall.RawConn) error {
 	ap, err := netip.ParseAddrPort(address)
 	if err != nil {

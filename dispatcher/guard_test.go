@@ -26,7 +26,7 @@ func prefixes(ss ...string) []netip.Prefix {
 	return ps
 }
 
-// names is a DNS server on 127.0.0.1. A name's addresses are given by the number of the question for it, the last ones
+// names is a DNS server on 127.0.0.1. The number of the question decides the addresses of a name; the last ones stay
 // for good.
 type names struct {
 	answers map[string][][]string
@@ -116,8 +116,8 @@ func TestTargets(t *testing.T) {
 		"ranges":   newGuard(false, ranges, resolver),
 		"named":    newGuard(false, prefixes("169.254.169.254/32", "127.0.0.0/8"), resolver),
 	}
-	// Each guard's verdict is ok or the part of the refusal that says why; one that is not listed
-	// refuses as strict does.
+	// Each guard's verdict is ok, or the part of the refusal that says why. A guard that is not listed refuses as
+	// strict does.
 	const ok = "ok"
 	type verdicts map[string]string
 	all := func(v string) verdicts { return verdicts{"strict": v} }
@@ -290,14 +290,14 @@ func TestTargets(t *testing.T) {
 }
 
 // TestNoIPv6AddressCarriesAProhibitedOne holds that for each way in which an RFC puts an IPv4 address into an IPv6 one.
-// It leaves out what nothing in the address tells: the prefixes of an operator's own for NAT64 (RFC 6052) and 6rd (RFC
-// 5969), MAP (RFC 7597), and 6over4 (RFC 2529), whose second half may be any small number.
+// It leaves out ways that the address itself does not show. These are an operator's own prefixes for NAT64 (RFC 6052),
+// 6rd (RFC 5969) and MAP (RFC 7597). Another is 6over4 (RFC 2529), whose second half may be any small number.
 func TestNoIPv6AddressCarriesAProhibitedOne(t *testing.T) {
 	const public = "2606:2800:220:1"
 	// W, X, Y and Z are the bytes of the IPv4 address.
 	for name, way := range map[string]struct {
 		form string
-		// whole is true if the whole range is refused, whatever is in it.
+		// whole is true if the whole range is refused, whatever address is in it.
 		whole bool
 	}{
 		"IPv4-compatible (RFC 4291)":              {"::WX:YZ", true},
@@ -365,7 +365,8 @@ func TestDialJudgesEachAddress(t *testing.T) {
 	}
 }
 
-// A name that was public when the subscription was created and leads home when the wake is sent.
+// TestDNSRebindingIsRefusedByTheDial has a name that was public when the subscription was created, and leads home when
+// the wake is sent.
 func TestDNSRebindingIsRefusedByTheDial(t *testing.T) {
 	hit := false
 	srv := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { hit = true }))

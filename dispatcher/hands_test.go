@@ -14,19 +14,19 @@ import (
 	"reveille/fsm"
 )
 
-// trouble is what befalls a call of the store.
+// trouble is what happens to a call to the store.
 type trouble struct {
 	Kind string
-	// For is how long the call hangs, or after how long it is carried out.
+	// For is how long the call hangs, or how late it is carried out.
 	For time.Duration
 }
 
 // The kinds of trouble.
 const (
 	noTrouble = "none"
-	// refused calls are not carried out, and unanswered ones are, but their reply is lost.
+	// A refused call is not carried out. An unanswered one is, but its reply is lost.
 	refused, unanswered = "refused", "unanswered"
-	// slow calls are carried out late, and late ones after their caller has been told that they failed.
+	// A slow call is carried out late. A late one is carried out after its caller was told that it failed.
 	slow, late = "slow", "late"
 )
 
@@ -77,10 +77,10 @@ func (s *troubled) Park(ctx context.Context, r fsm.WakeRef, wait time.Duration) 
 	return s.meet(ctx, func(ctx context.Context) (fsm.Outcome, error) { return s.memStore.Park(ctx, r, wait) })
 }
 
-// crowd is a burst of wakes of one subscription for few slots, and the trouble that the store has meanwhile.
+// crowd is a burst of wakes of one subscription for few slots, and the trouble of the store meanwhile.
 type crowd struct {
 	Wakes, Slots int
-	// Takes is how long the endpoint takes for each.
+	// Takes is how long the endpoint takes for each wake.
 	Takes    []time.Duration
 	Patience time.Duration
 	Troubles []trouble
@@ -104,7 +104,8 @@ func drawCrowd(t *rapid.T) (c crowd) {
 	return c
 }
 
-// within is a time in which all is delivered, though one call after the other hangs. The deadlines are further off.
+// within is a time in which all wakes are delivered, even if one call after the other hangs. The deadlines are further
+// off.
 func (c crowd) within() (within time.Duration) {
 	for _, takes := range c.Takes {
 		within += takes
@@ -115,7 +116,7 @@ func (c crowd) within() (within time.Duration) {
 	return within + 5*time.Second
 }
 
-// deliver delivers them, and says what is wrong with it.
+// deliver delivers the wakes, and says what is wrong with that.
 func (c crowd) deliver(t *testing.T) (wrong string) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newMemStore()
@@ -158,8 +159,8 @@ func (c crowd) deliver(t *testing.T) (wrong string) {
 	return wrong
 }
 
-// TestAWakeInMemoryIsBegunOrGivenBack holds for calls that fail, hang, come late, and whose replies are lost: no wake
-// waits for a deadline that only a replica that died would leave it to.
+// TestAWakeInMemoryIsBegunOrGivenBack holds for calls that fail, hang or come late, and for calls whose replies are
+// lost. No wake waits for its deadline, unless its replica died.
 func TestAWakeInMemoryIsBegunOrGivenBack(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		if wrong := drawCrowd(rt).deliver(t); wrong != "" {

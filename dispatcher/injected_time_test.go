@@ -17,7 +17,7 @@ import (
 	"reveille/fsm/memstore"
 )
 
-// hook is a webhook on injected time: it is reached without a network, so that time passes while requests hang.
+// hook is a webhook on injected time. It is reached without a network, so that time passes while requests hang.
 type hook struct {
 	t      *testing.T
 	answer answering
@@ -35,7 +35,7 @@ type attempted struct {
 	at time.Time
 }
 
-// offset is where the wake says that the stream was acked up to.
+// offset is the acked offset of the stream, by the wake.
 func (a attempted) offset() string { return a.Streams[0].Offset }
 
 func (h *hook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -64,7 +64,7 @@ type timed struct {
 	sub  fsm.Subscription
 }
 
-// hookURL is what the hook of a timed Dispatcher is reached by: no address there is dialled.
+// hookURL is the URL of the hook of a timed Dispatcher: no address there is dialled.
 const hookURL = "http://10.0.0.1/hook"
 
 const (
@@ -94,7 +94,7 @@ func (f *timed) run() {
 		without(f.t, f.hook))
 }
 
-// without has a Dispatcher reach a handler without a network.
+// without makes a Dispatcher reach a handler without a network.
 func without(t *testing.T, handler http.Handler) func(*Dispatcher) {
 	dial := func(context.Context, string, string) (net.Conn, error) {
 		conn, peer := net.Pipe()
@@ -131,12 +131,12 @@ func (g given) Accept() (net.Conn, error) {
 func (given) Close() error   { return nil }
 func (given) Addr() net.Addr { return &net.TCPAddr{} }
 
-// event makes the stream longer, and has whatever wake comes of it delivered.
+// event makes the stream longer, and delivers the wakes that follow.
 func (f *timed) event(tail fsm.Offset) { f.Deliver(f.store.event(f.sub, timedStream, tail)) }
 
 func (f *timed) consumer() fsm.Consumer { return f.store.consumer(timedConsumer) }
 
-// callback makes one as another replica takes it.
+// callback makes a callback, which another replica takes.
 func (f *timed) callback(p payload, change func(*fsm.Callback)) {
 	f.t.Helper()
 	cb := fsm.Callback{
@@ -151,10 +151,10 @@ func (f *timed) callback(p payload, change func(*fsm.Callback)) {
 	f.follow(out.Outcome)
 }
 
-// told is how often the store was told what became of an attempt.
+// told is how often the store was told the result of an attempt.
 func (s *memStore) told() int { return s.called("Accept") + s.called("Finish") + s.called("Fail") }
 
-// pass lets time pass, and all that is due by then happen.
+// pass lets time pass, and waits for all that is due then.
 func pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
@@ -171,7 +171,7 @@ func (f *timed) until(what string, limit time.Duration, cond func() bool) {
 	}
 }
 
-// attempt returns the nth attempt of all, after as much time as it takes to come.
+// attempt returns the nth attempt of all. It lets as much time pass as the attempt needs to come.
 func (f *timed) attempt(n int) attempted {
 	f.t.Helper()
 	f.until("attempt "+strconv.Itoa(n), time.Hour, func() bool { return len(f.hook.attempts()) >= n })
@@ -191,14 +191,14 @@ func answersDone(w http.ResponseWriter) { _, _ = io.WriteString(w, `{"done":true
 
 func hangs(r *http.Request) { <-r.Context().Done() }
 
-// timings returns the default ones with a change.
+// timings returns the default timings with a change.
 func timings(change func(*fsm.Timing)) fsm.Timing {
 	timing := memstore.DefaultTiming
 	change(&timing)
 	return timing
 }
 
-// openRequests is a handler that hangs for the requests whose query says so, and counts them.
+// openRequests is a handler that hangs if the query of a request says so, and counts these requests.
 type openRequests struct {
 	mu   sync.Mutex
 	open map[string]int
@@ -222,7 +222,7 @@ func (o *openRequests) change(who string, by int) {
 	o.open[who] += by
 }
 
-// now returns how many are open, in all and of each.
+// now returns how many requests are open, in all and for each query.
 func (o *openRequests) now() (all int, each map[string]int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

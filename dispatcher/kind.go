@@ -6,18 +6,18 @@ import (
 	"reveille/fsm"
 )
 
-// kind is what the modes of subscriptions differ in, beside the formats of their requests.
+// kind is how the modes of subscriptions differ, apart from the formats of their requests.
 type kind struct {
-	// spares is true if all deliveries of a subscription leave an endpoint alone that is in trouble (endpoint.go). In
-	// ModeWake each consumer goes by the schedule of the webhook spec.
+	// spares is true if all deliveries of a subscription leave an endpoint in trouble alone (endpoint.go). In ModeWake,
+	// each consumer follows the schedule of the webhook spec.
 	spares bool
-	// load is the last step of prepare: it names the delivery, and finds out what it brings.
+	// load is the last step of prepare: it names the delivery, and finds what the delivery brings.
 	load step
 	// reads is true if the body of a 2xx says whether the work is done.
 	reads bool
-	// size is about what a delivery costs in memory on top of its wake, in bytes.
+	// size is about how much memory a delivery needs on top of its wake, in bytes.
 	size int
-	// ack tells the store that there is nothing left to do of what was delivered.
+	// ack tells the store that nothing of the delivery is left to do.
 	ack func(context.Context, *attempt) (fsm.Outcome, error)
 }
 
@@ -28,7 +28,7 @@ func (d *Dispatcher) newKinds() map[fsm.Mode]kind {
 	}
 }
 
-// mint makes the token of a wake.
+// mint names the delivery of a wake and makes its token.
 func (d *Dispatcher) mint(_ context.Context, a *attempt) bool {
 	w := a.wake
 	a.delivery.ID = w.WakeID
@@ -36,7 +36,7 @@ func (d *Dispatcher) mint(_ context.Context, a *attempt) bool {
 	return true
 }
 
-// finish acks what the worker of a wake could have seen.
+// finish acks what the worker of a wake could have seen (D1).
 func (d *Dispatcher) finish(ctx context.Context, a *attempt) (fsm.Outcome, error) {
 	return d.cfg.Store.Finish(ctx, a.wake.Ref(), a.wake.Streams)
 }

@@ -20,15 +20,15 @@ type losses struct {
 	counter prometheus.Counter
 
 	mu sync.Mutex
-	// said is when the last line was logged; events and times are what was lost since, stream and at where that was
-	// last.
+	// said is when the last line was logged. Since then, events and times count what was lost. stream and at are where
+	// the last loss was.
 	said          time.Time
 	events, times int64
 	stream        string
 	at            fsm.Offset
 }
 
-// note counts what an attempt has gone on behind, once the store knows that.
+// note counts the events that an attempt has skipped as lost, once the store knows that.
 func (l *losses) note(a *attempt) {
 	if a.verdict.Result != fsm.AttemptEmpty || a.delivery.Batch.Lost == 0 {
 		return

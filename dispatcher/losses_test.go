@@ -13,7 +13,7 @@ import (
 	"reveille/fsm"
 )
 
-// TestEachEventThatWasLostIsCountedOnce holds that the lines of the log, added up, have what the metric has.
+// TestEachEventThatWasLostIsCountedOnce holds that the lines of the log add up to the metric.
 func TestEachEventThatWasLostIsCountedOnce(t *testing.T) {
 	core, logs := observer.New(zap.WarnLevel)
 	now := time.Now()

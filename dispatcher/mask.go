@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	// leastSecret is the length in bytes from which on what a subscription sends along is masked wherever it stands. A
-	// shorter value stands in texts by chance, as "1" does: it is masked as a word of its own. A secret that a text
-	// ends within is masked if as much of it is there.
+	// leastSecret is the length in bytes from which a secret is masked wherever it stands. A shorter value, such as
+	// "1", stands in texts by chance: it is masked only as a word of its own. If a text ends within a secret, a part of
+	// this length is enough.
 	leastSecret = 4
 	masked      = "[masked]"
 )
 
-// mask takes the secrets of a subscription out of what its endpoint has answered: some endpoints repeat a request that
-// they do not understand, as it came or in the way of URLs, JSON or HTML. The text may end within a secret.
+// mask takes the secrets of a subscription out of the answer of its endpoint. Some endpoints repeat a request that they
+// do not understand: as it came, or in the way of URLs, JSON or HTML. The text may end within a secret.
 func mask(sub fsm.Subscription, text string) string {
 	values := []string{sub.Secret, sub.Previous.Secret, sub.Authorization.Secret}
 	for _, value := range sub.Headers {
@@ -60,7 +60,7 @@ func mask(sub fsm.Subscription, text string) string {
 	return b.String()
 }
 
-// isWord says whether what stands in a text from i to end has no letter and no digit beside it.
+// isWord says whether text[i:end] has no letter and no digit beside it.
 func isWord(text string, i, end int) bool {
 	return (i == 0 || !isWordByte(text[i-1])) && (end == len(text) || !isWordByte(text[end]))
 }
@@ -69,7 +69,8 @@ func isWordByte(c byte) bool {
 	return '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || c == '_' || c >= utf8.RuneSelf
 }
 
-// lengthOf returns how much of a text a secret takes at its beginning, however it is written, or 0 if it is not there.
+// lengthOf returns how many bytes of a text a secret takes at its beginning, in any encoding; 0 if the secret is not
+// there.
 func lengthOf(secret, text string) (longest int) {
 	for _, read := range []reader{asItIs, ofURL, ofForm, ofJSON, ofHTML} {
 		length, known := 0, 0
@@ -92,13 +93,13 @@ func lengthOf(secret, text string) (longest int) {
 	return longest
 }
 
-// A reader returns the first byte or character of a text, which is not empty, and how many bytes the text has for it: 0
-// if it ends too early.
+// A reader returns the first byte or character of a text that is not empty, and how many bytes it takes in the text. It
+// returns 0 if the text ends too early.
 type reader func(text string) (plain string, n int)
 
 func asItIs(text string) (string, int) { return text[:1], 1 }
 
-// escapeLength is how long an escape of ofURL is, longestEntity how long one of ofHTML may be.
+// escapeLength is the length of an escape of ofURL, longestEntity the greatest length of an entity of ofHTML.
 const escapeLength, longestEntity = len("%2B"), len("&quot;")
 
 func ofURL(text string) (string, int) {

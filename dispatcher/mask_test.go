@@ -6,8 +6,7 @@ import (
 	"reveille/fsm"
 )
 
-// TestWhatAnEndpointRepeatsOfItsSubscriptionIsMasked holds that nothing is kept of an answer that the subscription's
-// owner has trusted us with.
+// TestWhatAnEndpointRepeatsOfItsSubscriptionIsMasked holds that no secret of a subscription is kept from an answer.
 func TestWhatAnEndpointRepeatsOfItsSubscriptionIsMasked(t *testing.T) {
 	sub := fsm.Subscription{
 		Secret: "whsec_0123456789", Previous: fsm.PreviousSecret{Secret: "whsec_before_that"},

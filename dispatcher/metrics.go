@@ -11,19 +11,19 @@ import (
 )
 
 const (
-	// maxLabels is how many subscriptions have series of their own at a time. Those beyond share otherLabel, and go on
-	// doing so until they have nothing under way and are deleted, or the program ends.
+	// maxLabels is how many subscriptions have series of their own at a time. Later ones share otherLabel until the
+	// program ends, or until they have nothing under way and are deleted.
 	maxLabels  = 1000
 	otherLabel = "_other"
 )
 
-// metrics are what the dispatcher tells of itself. Of delivery attempts they are an observer.
+// metrics are what the dispatcher shows about itself. For delivery attempts, they are an observer.
 type metrics struct {
 	attempts *prometheus.CounterVec
 	failures *prometheus.CounterVec
 	duration *prometheus.HistogramVec
 	retries  prometheus.Histogram
-	// delay is by how the wake's event was seen: through the gateway, or by watching.
+	// delayGateway and delayTail are for the two ways to see a wake's event: through the gateway, or by watching.
 	delayGateway, delayTail          prometheus.Observer
 	dropped, lost, filtered, notKept prometheus.Counter
 
@@ -33,7 +33,7 @@ type metrics struct {
 	labels map[string]*laneMetrics
 }
 
-// laneMetrics are those of one subscription, or of all that share otherLabel.
+// laneMetrics are the metrics of one subscription, or of all subscriptions that share otherLabel.
 type laneMetrics struct {
 	label    string
 	lanes    int
@@ -58,7 +58,7 @@ func classOf(code int) status {
 	case code >= 200 && code <= 599:
 		return status(code/100) - 1
 	case code != 0:
-		return status5xx // no status of HTTP
+		return status5xx // not an HTTP status
 	}
 	return noStatus
 }
@@ -140,7 +140,7 @@ func newMetrics(r prometheus.Registerer, most int) *metrics {
 	}
 }
 
-// watch has the numbers of requests and wakes shown.
+// watch registers the gauges of requests, wakes and endpoints.
 func (d *Dispatcher) watch(r prometheus.Registerer) {
 	f := promauto.With(r)
 	if r != nil {
@@ -172,7 +172,7 @@ func (d *Dispatcher) watch(r prometheus.Registerer) {
 		func() int { return len(d.slots.queued) + len(d.unlisted) })
 }
 
-// of returns the metrics of a subscription for one more lane.
+// of returns the metrics of a subscription, for one more lane.
 func (m *metrics) of(subscription string) *laneMetrics {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -190,7 +190,7 @@ func (m *metrics) of(subscription string) *laneMetrics {
 	return l
 }
 
-// forget ends a lane. The series of a subscription end with its last one.
+// forget ends the use by a lane. The series of a subscription end with its last lane.
 func (m *metrics) forget(l *laneMetrics) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -199,7 +199,8 @@ func (m *metrics) forget(l *laneMetrics) {
 	}
 	delete(m.labels, l.label)
 	m.duration.DeleteLabelValues(l.label)
-	// One by one: to look for them among all would hold up every delivery when many subscriptions are deleted at once.
+	// Delete them one by one. A search among all series would delay every delivery when many subscriptions are deleted
+	// at once.
 	for r := range l.attempts {
 		for class, counter := range l.attempts[r] {
 			if counter != nil {
@@ -209,7 +210,7 @@ func (m *metrics) forget(l *laneMetrics) {
 	}
 }
 
-// attempted is fsm.Observer's Attempt. The subscription has a lane, which its attempt holds.
+// attempted is the Attempt of an fsm.Observer. The subscription has a lane, because the attempt holds a slot of it.
 func (m *metrics) attempted(a fsm.Attempt) {
 	if a.Class != "" {
 		m.failures.WithLabelValues(a.Class).Inc()
@@ -235,7 +236,7 @@ func (m *metrics) attempted(a fsm.Attempt) {
 	}
 }
 
-// sends notes that an attempt is sent now.
+// sends observes the delay from an event to the first attempt of its wake, which is sent now.
 func (m *metrics) sends(w fsm.Wake) {
 	if w.Attempt != 1 || w.Seen.At.IsZero() {
 		return

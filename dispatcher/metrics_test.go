@@ -121,7 +121,7 @@ reveille_wake_retries_count 5
 		t.Error(err)
 	}
 	delay := "reveille_append_to_wake_seconds"
-	// The one that was seen, at its first attempt.
+	// The event that was seen counts, at its first attempt.
 	awaitMetrics(t, r, []string{delay}, delay+"{gateway} 0", delay+"{tail} 1")
 	awaitMetrics(t, r, []string{"reveille_webhook_requests_in_flight"}, "reveille_webhook_requests_in_flight{} 0")
 

@@ -8,10 +8,10 @@ import (
 	"reveille/fsm"
 )
 
-// deliveries is what the dispatcher does, as a task of an outage.
+// deliveries names the work of the dispatcher among the tasks of an outage.
 const deliveries = "deliveries"
 
-// outage logs once when the store stops answering and once when it answers again, unless another task has done so.
+// outage logs once when the store stops answering and once when it answers again, unless another task has logged that.
 type outage struct {
 	*fsm.Outage
 	log *zap.Logger

@@ -28,7 +28,7 @@ func TestAStoreThatAnswersEveryOtherCallDoesNotFillTheLog(t *testing.T) {
 	if n := begun.All()[1].ContextMap()["times"]; n != int64(150) {
 		t.Errorf("the second line tells of %v outages, want 150", n)
 	}
-	// One that lasts is logged, though it begins within the pause.
+	// An outage that lasts is logged, even if it begins within the pause.
 	for range 40 {
 		o.failed(fsm.ErrUnavailable)
 		now = now.Add(time.Second)

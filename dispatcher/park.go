@@ -10,20 +10,21 @@ import (
 	"reveille/fsm"
 )
 
-// What this replica was handed out and has not begun is either begun here or given back to the store. A deadline brings
-// it back only if this process dies, or if the store refuses a call.
+// This replica begins each wake that the store handed out to it, or gives the wake back. In four cases, the wake's
+// deadline brings it back. This process dies, the store refuses a call or is silent during a stop, or more than maxBack
+// wakes wait to be given back.
 
 const (
-	// askPause is how long a wake waits for which the store did not answer, until it is asked again. askBatch is how
-	// many are asked for at a time while the store does not answer.
+	// askPause is how long a wake waits before the store, which did not answer for it, is asked again. While the store
+	// does not answer, askBatch is how many wakes it is asked for at a time.
 	askPause = 500 * time.Millisecond
 	askBatch = 500
 )
 
-// parkLater has the store told that a wake waits, if it waits for long: in a burst most do not, and go out without a
-// call to the store about their waiting. Until then the deadline that they were handed out with stands, so that they
-// come back should this process die. The store is told at once of a retry, because an answer to an earlier attempt may
-// end the wake at any time, and of a wake that is not kept in memory. d.mu is held.
+// parkLater tells the store that a wake waits, once it has waited for parkAfter. In a burst, most wakes go out sooner
+// and need no such call. Until then, the deadline from the hand-out stands, so the wake comes back if this process
+// dies. The store is told at once of a retry, because an answer to an earlier attempt may end the wake at any time. It
+// is also told at once of a wake that is not kept in memory. d.mu is held.
 func (d *Dispatcher) parkLater(it *item) {
 	if it.parking {
 		it.again = true
@@ -42,21 +43,21 @@ func (d *Dispatcher) parkLater(it *item) {
 	}
 	it.parkAt = at
 	it.park = list.PushBack(it)
-	if urgent || list.Len() == 1 { // otherwise a parker waits for the first one's time already
+	if urgent || list.Len() == 1 { // otherwise a parker already waits for the first one's time
 		signal(d.parkReady)
 	}
 }
 
-// parkNoMore takes a wake off the lists of those to be parked. d.mu is held.
+// parkNoMore takes a wake off toParkNow and toPark. d.mu is held.
 func (d *Dispatcher) parkNoMore(it *item) {
 	if it.park != nil {
-		d.toParkNow.Remove(it.park) // nothing happens in the list that it is not in
+		d.toParkNow.Remove(it.park) // it changes nothing in a list without the wake
 		d.toPark.Remove(it.park)
 		it.park = nil
 	}
 }
 
-// parkAgain has the store told once more of a wake that it may not have been told of. d.mu is held.
+// parkAgain plans another call for a wake that the store may not have been told of. d.mu is held.
 func (d *Dispatcher) parkAgain(it *item) {
 	it.parkAt = time.Now().Add(d.cfg.parkAfter)
 	it.park = d.toPark.PushBack(it)
@@ -97,7 +98,7 @@ func (d *Dispatcher) runParker(ctx context.Context) {
 	}
 }
 
-// nextToPark returns the item whose turn it is, or how long it is until the next item's turn; 0 if no item waits.
+// nextToPark returns the item whose turn it is, or the time until the next item's turn; 0 if no item waits.
 func (d *Dispatcher) nextToPark() (it *item, ref fsm.WakeRef, wait time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -120,8 +121,8 @@ func (d *Dispatcher) nextToPark() (it *item, ref fsm.WakeRef, wait time.Duration
 	return it, it.ref, 0
 }
 
-// parked notes that the store was told that a wake waits, or may have been. From then on the store says what there is
-// to deliver of it.
+// parked notes that the store was told, or may have been told, that a wake waits. From then on, the store says what
+// there is to deliver of it.
 func (d *Dispatcher) parked(it *item, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -139,7 +140,7 @@ func (d *Dispatcher) parked(it *item, err error) {
 	}
 }
 
-// askLater gives a slot back whose wake the store did not answer for, and keeps the wake, which is asked for again.
+// askLater frees the slot of a wake that the store did not answer for. It keeps the wake, to ask for it again.
 func (d *Dispatcher) askLater(sl slot, it *item) {
 	d.mu.Lock()
 	d.slots.release(sl)
@@ -156,7 +157,7 @@ func (d *Dispatcher) askLater(sl slot, it *item) {
 	}
 }
 
-// runAsker has the wakes wait for a slot again that the store did not answer for.
+// runAsker queues again the wakes that the store did not answer for.
 func (d *Dispatcher) runAsker(ctx context.Context) {
 	for {
 		var later <-chan time.Time
@@ -172,8 +173,7 @@ func (d *Dispatcher) runAsker(ctx context.Context) {
 	}
 }
 
-// askSome queues wakes whose time it is to be asked for again, and returns how long it is until the next one's; 0 if
-// none waits.
+// askSome queues the wakes whose askAt has passed. It returns how long to wait for more; 0 if no wake waits.
 func (d *Dispatcher) askSome() time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -195,17 +195,16 @@ func (d *Dispatcher) askSome() time.Duration {
 	return 0
 }
 
-// wakeBack is a wake that is not kept, and how long it may wait.
+// wakeBack is a wake that this replica does not keep, and how long the wake may wait.
 type wakeBack struct {
 	ref  fsm.WakeRef
 	wait time.Duration
 }
 
-// maxBack bounds the wakes of which the store is yet to be told that they are not kept; those beyond are left to their
-// deadlines.
+// maxBack bounds how many wakes wait for giveBack's call to the store. Wakes beyond it wait for their deadlines.
 const maxBack = 100_000
 
-// giveBack has the store told that wakes are not kept here. d.mu is held.
+// giveBack lets runBack tell the store that this replica does not keep some wakes. d.mu is held.
 func (d *Dispatcher) giveBack(wait time.Duration, refs ...fsm.WakeRef) {
 	for _, ref := range refs {
 		if len(d.back) < maxBack {
@@ -217,7 +216,7 @@ func (d *Dispatcher) giveBack(wait time.Duration, refs ...fsm.WakeRef) {
 	}
 }
 
-// takeBack returns the wakes that are to be given back, which no other goroutine does any more.
+// takeBack returns the wakes that runBack has not given back. It is called when runBack has ended.
 func (d *Dispatcher) takeBack() (refs []fsm.WakeRef) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -228,7 +227,7 @@ func (d *Dispatcher) takeBack() (refs []fsm.WakeRef) {
 	return refs
 }
 
-// runBack tells the store of the wakes that are not kept, until it has taken it.
+// runBack tells the store of the wakes that this replica does not keep, until the store has answered for each.
 func (d *Dispatcher) runBack(ctx context.Context) {
 	for {
 		select {
@@ -253,8 +252,8 @@ func (d *Dispatcher) runBack(ctx context.Context) {
 	}
 }
 
-// handBack tells the store that attempts will not be made here: the owners of their partitions make them at once. Those
-// that it could not be told of wait for their deadlines.
+// handBack tells the store that this replica will not make some attempts. The owners of their partitions then make them
+// at once. An attempt that the store could not be told of waits for its deadline.
 func (d *Dispatcher) handBack(waiting []fsm.WakeRef) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.reports), handBackTime)
 	defer cancel()
@@ -265,7 +264,7 @@ func (d *Dispatcher) handBack(waiting []fsm.WakeRef) {
 	d.park(ctx, backs)
 }
 
-// park tells the store that attempts are not made for a while, and returns those that it could not be told of.
+// park tells the store that attempts wait, and returns the ones that the store could not be told of.
 func (d *Dispatcher) park(ctx context.Context, backs []wakeBack) (left []wakeBack) {
 	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
 	defer cancel()

@@ -13,10 +13,10 @@ import (
 	"reveille/fsm"
 )
 
-// never is longer than any test: no wake waits for so long.
+// never is longer than any test: no wake waits for that long.
 const never = time.Hour
 
-// gate is an endpoint that answers "done" once it is opened, and collects what it got.
+// gate is an endpoint that answers "done" once it is opened. It collects the requests.
 type gate struct {
 	url    string
 	opened chan struct{}
@@ -134,7 +134,8 @@ func TestRetriesAndLargeWakesAreParkedAtOnce(t *testing.T) {
 	}
 }
 
-// A process that was frozen does not know that the deadline of what it has at hand has passed.
+// TestAWakeThatMayHavePassedItsDeadlineUnparkedIsAskedFor is about a frozen process, which does not know that the
+// deadlines of its wakes have passed.
 func TestAWakeThatMayHavePassedItsDeadlineUnparkedIsAskedFor(t *testing.T) {
 	store := newMemStore()
 	f := start(t, store, func(c *Config) {
@@ -151,7 +152,7 @@ func TestAWakeThatMayHavePassedItsDeadlineUnparkedIsAskedFor(t *testing.T) {
 		it.wake.Asked = it.wake.Asked.Add(-never)
 	}
 	f.mu.Unlock()
-	// Another replica has got the second one meanwhile: by its deadline, and by the schedule.
+	// Meanwhile, another replica has got the second wake: by its deadline, and by the schedule.
 	store.db.ChangeConsumer("s:%2Fs%2F1", func(c *fsm.Consumer) { c.Attempt, c.Handed = c.Attempt+1, c.Handed+1 })
 	close(g.opened)
 	store.untilCalls(t, "Begin", 2)

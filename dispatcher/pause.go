@@ -9,12 +9,12 @@ import (
 	"reveille/fsm"
 )
 
-// pauseStep is how long a delivery at least waits whose subscription is paused, until that is looked at again; half as
-// long on average goes on top. A resumption releases what waits, so nothing waits for this.
+// pauseStep is the least time before a delivery of a paused subscription is looked at again. On average, half of it
+// comes on top. A resumption releases the deliveries, so nothing waits for this.
 const pauseStep = 5 * time.Minute
 
-// allowSubscription has a delivery wait whose subscription is paused. That is no attempt. A test is sent all the same:
-// an operator has asked for it, maybe to find out whether the subscription can be resumed.
+// allowSubscription holds a delivery back while its subscription is paused. That is no attempt. A test delivery is sent
+// all the same: an operator has asked for it, maybe to find out whether the subscription can be resumed.
 func (d *Dispatcher) allowSubscription(_ context.Context, a *attempt) bool {
 	if a.test || !d.paused(a.wake) {
 		return true
@@ -30,9 +30,8 @@ func (d *Dispatcher) paused(w fsm.Wake) bool {
 	return ok && sub.Paused
 }
 
-// pauseAgain looks whether the subscription of a delivery that the store was told to hold back is still paused. A
-// resumption is stored before it visits the consumers. So either it visits this one later than the store was told, or
-// it is found here.
+// pauseAgain looks at the subscription again, after the store was told to hold a delivery back. A resumption is stored
+// before it visits the consumers. So either it visits this consumer after the hold, or pauseAgain sees it.
 func (d *Dispatcher) pauseAgain(ctx context.Context, w fsm.Wake) (fsm.Outcome, error) {
 	if err := d.cfg.Store.RefreshCatalog(ctx); err != nil || d.paused(w) {
 		return fsm.Outcome{}, err

@@ -9,7 +9,7 @@ import (
 	"reveille/fsm"
 )
 
-// pause has a subscription paused by another replica.
+// pause lets another replica pause a subscription.
 func (s *memStore) pause(t *testing.T, id string) {
 	t.Helper()
 	if _, err := s.other.ChangeSubscription(t.Context(), id, func(now fsm.Subscription) (fsm.Subscription, error) {
@@ -20,7 +20,7 @@ func (s *memStore) pause(t *testing.T, id string) {
 	}
 }
 
-// resume has another replica resume it.
+// resume lets another replica resume it.
 func (f *fixture) resume(t *testing.T, id string) {
 	t.Helper()
 	_, out, err := f.store.other.ResumeSubscription(t.Context(), id)
@@ -30,9 +30,9 @@ func (f *fixture) resume(t *testing.T, id string) {
 	f.follow(out)
 }
 
-// TestAPausedSubscriptionGetsNothing holds that no attempt is begun or counted, not even a probe, that waiting costs
-// the store little, and that a resumption sends what was held back at once; what had failed follows once the endpoint
-// has taken one.
+// TestAPausedSubscriptionGetsNothing holds that no attempt is begun or counted, not even a probe. Waiting costs the
+// store little. A resumption sends at once what was held back. Failed deliveries follow once the endpoint has taken one
+// delivery.
 func TestAPausedSubscriptionGetsNothing(t *testing.T) {
 	inPushTime(t, lasting, func(p *pushed) {
 		failed, waits := p.down(t, 20)
@@ -77,7 +77,8 @@ func TestAPausedSubscriptionGetsNothing(t *testing.T) {
 	})
 }
 
-// TestAPauseEndsForAReplicaThatHasNotHeardOfIt holds that it holds back nothing for long: it asks the store.
+// TestAPauseEndsForAReplicaThatHasNotHeardOfIt holds that such a replica holds nothing back for long: it asks the
+// store.
 func TestAPauseEndsForAReplicaThatHasNotHeardOfIt(t *testing.T) {
 	inPushTime(t, nil, func(p *pushed) {
 		p.store.pause(t, p.sub.ID)
@@ -95,8 +96,8 @@ func TestAPauseEndsForAReplicaThatHasNotHeardOfIt(t *testing.T) {
 	})
 }
 
-// TestAPauseHoldsForWhatIsBeingRead holds that nothing is sent whose events were read when the pause began, and that
-// the probe that it was goes to another delivery.
+// TestAPauseHoldsForWhatIsBeingRead holds that nothing is sent if a pause begins while its events are read. If it was a
+// probe, the probe goes to another delivery.
 func TestAPauseHoldsForWhatIsBeingRead(t *testing.T) {
 	inPushTime(t, lasting, func(p *pushed) {
 		_, waits := p.down(t, 1)

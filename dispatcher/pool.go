@@ -1,10 +1,10 @@
 package dispatcher
 
-// maxIdleWorkers is how many goroutines that have nothing to do are kept.
+// maxIdleWorkers is how many idle goroutines are kept.
 const maxIdleWorkers = 64
 
-// do has the pool do one piece of work. A goroutine that has made attempts before is preferred: its stack has grown to
-// the size that requests take, and growing it costs more than many an attempt's own code.
+// do gives the pool one piece of work. It prefers a goroutine that has made attempts before: the stack of that
+// goroutine already has the size that requests need. Growing a stack often costs more than the code of an attempt.
 func (d *Dispatcher) do(work func() bool) {
 	d.attempts.Add(1)
 	select {
@@ -15,8 +15,8 @@ func (d *Dispatcher) do(work func() bool) {
 	}
 }
 
-// worker does one piece of work, then others, until enough goroutines are idle or the program stops. Work that returns
-// false is done by another goroutine, which has called worker in place of this one: it stands in the counts for it.
+// worker does one piece of work, then others, until enough goroutines are idle or the program stops. If work returns
+// false, another goroutine has called worker to do the rest: it takes the place of this one in the counts.
 func (d *Dispatcher) worker(work func() bool) {
 	for {
 		if !work() {

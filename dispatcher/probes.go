@@ -8,26 +8,26 @@ import (
 )
 
 const (
-	// probeLook is how often endpoints that are down are looked at.
+	// probeLook is the time between two looks at the endpoints that are down.
 	probeLook = time.Second
-	// probeLate is how long a due probe waits for an ordinary delivery before another one is sent in its place.
+	// probeLate is how long a due probe waits for an ordinary delivery before a waiting delivery becomes the probe.
 	probeLate = time.Second
-	// probeAgain is the pause until another delivery is tried, if the last one did not become the probe. While no
+	// probeAgain is the pause before another delivery is tried, if the last one did not become the probe. While no
 	// delivery waits, the pause doubles, up to probeAgainMax.
 	probeAgain    = 5 * time.Second
 	probeAgainMax = 30 * time.Second
 )
 
-// probing is what is done about an endpoint that is down, as long as it is.
+// probing is the search for deliveries that probe one endpoint, while it is down.
 type probing struct {
-	// next is when a delivery may be looked for, pause how long that was put off last.
+	// next is when the next search may be, pause the time before it.
 	next  time.Time
 	pause time.Duration
-	// after is since when the delivery waits that has carried the last probe.
+	// after is since when the delivery that carried the last probe has waited.
 	after time.Time
 }
 
-// runProbes has an endpoint that is down probed when its own clock says so, though no delivery is due for hours.
+// runProbes probes an endpoint that is down at the time that its own clock says, even if no delivery is due for hours.
 func (d *Dispatcher) runProbes(ctx context.Context) {
 	down := map[string]*probing{}
 	for sleep(ctx, probeLook) {
@@ -35,9 +35,9 @@ func (d *Dispatcher) runProbes(ctx context.Context) {
 	}
 }
 
-// carryProbes has the delivery that has waited for longest carry the probe of each endpoint whose time it is. They take
-// turns, so that one whose events the endpoint cannot take does not hide that it takes others. The replica does it that
-// owns the partition of the subscription's ID.
+// carryProbes makes the delivery that has waited longest carry the probe, for each endpoint whose probe is overdue.
+// Deliveries take turns: the endpoint may refuse the events of one and take the events of another. Only the replica
+// that owns the partition of the subscription's ID does this.
 func (d *Dispatcher) carryProbes(ctx context.Context, down map[string]*probing) {
 	store := d.cfg.Store
 	for generation := range down {
@@ -73,7 +73,7 @@ func (d *Dispatcher) carryProbes(ctx context.Context, down map[string]*probing) 
 	}
 }
 
-// carryProbe says whether a delivery is to carry the probe of an endpoint.
+// carryProbe makes a waiting delivery carry the probe of an endpoint. It returns false if none does.
 func (d *Dispatcher) carryProbe(ctx context.Context, sub fsm.Subscription, p *probing) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
 	defer cancel()

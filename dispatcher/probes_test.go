@@ -13,11 +13,11 @@ import (
 	"reveille/fsm"
 )
 
-// probeGap is how long an endpoint that is down may go without a request: the longest pause, and what it takes to
-// notice that it is over.
+// probeGap is how long an endpoint that is down may go without a request. It is the longest pause, and the time to
+// notice its end.
 const probeGap = fsm.ProbePauseMax + probeLate + 2*probeLook
 
-// ailing is an endpoint that fails for a while, and what is to be delivered to it.
+// ailing is an endpoint that fails for a while, and its deliveries.
 type ailing struct {
 	Streams int
 	Retry   []time.Duration
@@ -28,8 +28,8 @@ func (a ailing) String() string {
 	return fmt.Sprintf("%d streams, retried after %s, to an endpoint that fails for %s", a.Streams, a.Retry, a.Fails)
 }
 
-// repaired has an endpoint fail and be repaired, and says what is wrong with how that was found out. look looks at the
-// consumers just before.
+// repaired lets an endpoint fail, then work again. It returns what was wrong with the way that this was noticed. Just
+// before the repair, it calls look, which looks at the consumers.
 func (a ailing) repaired(t *testing.T, look func(*pushed)) (wrong string) {
 	inPushTime(t, func(s *fsm.Subscription) { s.Retry = a.Retry }, func(p *pushed) {
 		p.hook.answers(answersWith(http.StatusServiceUnavailable))
@@ -95,8 +95,8 @@ func TestAnyEndpointThatIsDownIsAskedWithinAMinute(t *testing.T) {
 	})
 }
 
-// TestAProbeLeavesTheScheduleAlone holds that no probe is the last attempt of an event, however many there are, and
-// that the attempts of its schedule are made and count.
+// TestAProbeLeavesTheScheduleAlone holds that no probe is the last attempt of an event, however many probes there are.
+// The attempts of the schedule are made and count.
 func TestAProbeLeavesTheScheduleAlone(t *testing.T) {
 	retry := []time.Duration{time.Minute, 20 * time.Minute}
 	inPushTime(t, func(s *fsm.Subscription) { s.Retry = retry }, func(p *pushed) {
@@ -123,7 +123,7 @@ func TestAProbeLeavesTheScheduleAlone(t *testing.T) {
 	})
 }
 
-// TestNoProbeIsCarriedForAnEndpointThatAsksForAPauseOrIsPaused holds who is left alone.
+// TestNoProbeIsCarriedForAnEndpointThatAsksForAPauseOrIsPaused holds which endpoints are left alone.
 func TestNoProbeIsCarriedForAnEndpointThatAsksForAPauseOrIsPaused(t *testing.T) {
 	for name, leave := range map[string]func(*pushed){
 		"it has asked for a pause": func(p *pushed) {

@@ -22,7 +22,8 @@ func onConnect(_ context.Context, _ *url.URL, _ *http.Request, res *http.Respons
 }
 
 // ofProxy says whether an answer that came through a proxy over plain HTTP is the proxy's own. A 407 always is. Any
-// other failure is if it says so: by an error in Proxy-Status (RFC 9209, section 2.1.1), or as Squid does.
+// other failure is the proxy's if the answer says so: by an error in Proxy-Status (RFC 9209, section 2.1.1), or as
+// Squid does.
 func ofProxy(res *http.Response) bool {
 	switch {
 	case res.StatusCode == http.StatusProxyAuthRequired:

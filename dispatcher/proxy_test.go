@@ -14,8 +14,8 @@ import (
 	"reveille/fsm"
 )
 
-// TestWhatAProxyAnswersIsTheProxys holds which answers are held against the endpoint, and which are final, of those
-// that come through a proxy: over plain HTTP, and to a CONNECT.
+// TestWhatAProxyAnswersIsTheProxys holds which answers that come through a proxy count against the endpoint, and which
+// are final. They come over plain HTTP, and to a CONNECT.
 func TestWhatAProxyAnswersIsTheProxys(t *testing.T) {
 	const says, squid = "Proxy-Status", "X-Squid-Error"
 	own := func(status int) string { return fmt.Sprintf("the proxy answered status %d", status) }
@@ -23,7 +23,7 @@ func TestWhatAProxyAnswersIsTheProxys(t *testing.T) {
 		result fsm.AttemptResult
 		class  format.Class
 		reason string
-		// counts is true if it is held against the endpoint.
+		// counts is true if the failure counts against the endpoint.
 		counts bool
 	}
 	for _, tc := range []struct {
@@ -109,8 +109,8 @@ func TestWhatAProxyAnswersIsTheProxys(t *testing.T) {
 	}
 }
 
-// TestAnEndpointBehindNoProxyIsNotOne holds that an endpoint which is asked directly, or through a tunnel, cannot pass
-// its refusals off as a proxy's.
+// TestAnEndpointBehindNoProxyIsNotOne holds that an endpoint cannot pass its refusals off as a proxy's if it is asked
+// directly, or through a tunnel.
 func TestAnEndpointBehindNoProxyIsNotOne(t *testing.T) {
 	hook := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Proxy-Status", "p; error=destination_unavailable")

@@ -14,16 +14,16 @@ import (
 )
 
 const (
-	// readTimeout bounds how long a push waits for its events, and for a connection to read them by.
+	// readTimeout bounds how long a push waits for its events, including the wait for a connection to read them.
 	readTimeout = 10 * time.Second
-	// unreadWait is how long a push waits whose events could not be read.
+	// unreadWait is how long a push waits after its events could not be read.
 	unreadWait = 5 * time.Second
-	// filterWait is how long one waits whose filter is not known for sure.
+	// filterWait is how long a push waits if its filter has changed, or may have.
 	filterWait = time.Second
-	// pushSize is about what a push costs in memory while its request is in flight, in bytes: its events, as they were
-	// read and as they are sent.
+	// pushSize is about how much memory the events of a push need while its request is in flight, in bytes. They are
+	// there twice: as they were read, and as they are sent.
 	pushSize = 2 * fsm.MaxDeliveryBytes
-	// eventSize is about what an event costs beside its own bytes.
+	// eventSize is about how much memory an event needs beside its own bytes, in bytes.
 	eventSize = 1 << 10
 )
 
@@ -41,7 +41,7 @@ func (d *Dispatcher) read(ctx context.Context, a *attempt) bool {
 		}
 		matches = f.matches
 	}
-	// A stream that is made anew has another consumer, by its birth if not by its ID.
+	// A stream that is created again has another consumer: its Born differs, even if its ID does not.
 	reader := fmt.Sprintf("%s %s %d", w.Generation, w.Consumer, w.Born)
 	reading, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
@@ -100,7 +100,7 @@ func (d *Dispatcher) read(ctx context.Context, a *attempt) bool {
 	return true
 }
 
-// holds counts what a push has read in place of what it may have read.
+// holds counts the memory of the events that a push has read, instead of what it reserved.
 func (d *Dispatcher) holds(a *attempt) {
 	if a.slot == nil {
 		return
@@ -115,9 +115,9 @@ func (d *Dispatcher) holds(a *attempt) {
 	d.pump()
 }
 
-// filterHolds says whether the filter that has left out events is still that of the subscription, which is not paused.
-// This replica may not know yet that another one has changed it: an event that came after that must not be left out by
-// the former filter.
+// filterHolds says whether the filter that left out events is still the filter of the subscription, which must not be
+// paused. Another replica may have changed the filter without this one knowing. The former filter must not leave out an
+// event that came after the change.
 func (d *Dispatcher) filterHolds(ctx context.Context, a *attempt) bool {
 	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
 	defer cancel()
@@ -129,8 +129,8 @@ func (d *Dispatcher) filterHolds(ctx context.Context, a *attempt) bool {
 	return !there || !sub.Paused && sub.Filter.Equal(a.sub.Filter)
 }
 
-// passesOver says whether all that was read is left out by the filter: the consumer goes on behind it, and there was no
-// attempt.
+// passesOver says whether the filter left out all events that were read. Then the consumer moves on behind them, and
+// there was no attempt.
 func (a *attempt) passesOver() bool {
 	return a.verdict.Result == fsm.AttemptEmpty && a.delivery.Batch.Passed > 0
 }
@@ -139,8 +139,8 @@ func unread(why string) format.Verdict {
 	return format.Verdict{Result: fsm.AttemptUnread, Class: format.ClassUpstream, Reason: why, Wait: unreadWait}
 }
 
-// judgeLast has nothing retried whose last attempt has failed, where that does not give up the consumer. A nudged
-// attempt is not the last: it does not count.
+// judgeLast makes the failure of the last attempt final, if the profile does not give up the consumer. A nudged attempt
+// is not the last: it does not count.
 func (a *attempt) judgeLast() {
 	p := a.sub.Profile()
 	if a.verdict.Result == fsm.AttemptFailed && p.Lasting && p.Last(a.wake.Attempt) && !a.wake.Nudged {
@@ -148,7 +148,7 @@ func (a *attempt) judgeLast() {
 	}
 }
 
-// advance acks the events of a push that were taken, are dead, or are left out by the filter.
+// advance acks the events of a push that were taken, are dead, or were left out by the filter.
 func (d *Dispatcher) advance(ctx context.Context, a *attempt) (fsm.Outcome, error) {
 	b := a.delivery.Batch
 	delivered := fsm.Delivered{
@@ -160,7 +160,7 @@ func (d *Dispatcher) advance(ctx context.Context, a *attempt) (fsm.Outcome, erro
 	return d.cfg.Store.Deliver(ctx, a.wake.Ref(), delivered)
 }
 
-// letter is what is kept of a delivery that is not tried again.
+// letter returns the dead letter of a delivery that is not tried again.
 func (a *attempt) letter() *fsm.DeadLetter {
 	w, b := a.wake, a.delivery.Batch
 	l := &fsm.DeadLetter{
@@ -173,10 +173,10 @@ func (a *attempt) letter() *fsm.DeadLetter {
 	if b.TooLarge || b.TooDeep {
 		l.Events = 1
 	}
-	if l.From == b.From { // otherwise the server numbers its events, and may not keep those before
-		l.From = b.First() // which a filter may have gone on to
+	if l.From == b.From { // otherwise the server numbers its events, and may not keep earlier ones
+		l.From = b.First() // the filter may have left out events before it
 	}
-	if !a.sent { // it is not even tried
+	if !a.sent { // this attempt was not made
 		l.Attempts--
 	}
 	return l

@@ -14,7 +14,7 @@ import (
 	"reveille/fsm"
 )
 
-// pushSub stores a subscription whose events are pushed, one failure of which is retried.
+// pushSub stores a push subscription that retries one failure.
 func (s *memStore) pushSub(webhook string, change func(*fsm.Subscription)) fsm.Subscription {
 	sub := fsm.Subscription{
 		ID: "s", Generation: "g-s", Pattern: "/s/*", Webhook: webhook, Secret: "whsec_c19zZWNyZXQ=",
@@ -28,7 +28,7 @@ func (s *memStore) pushSub(webhook string, change func(*fsm.Subscription)) fsm.S
 	return sub
 }
 
-// reads is a Config.ReadBatch that gives the answers in turn, the last one for ever.
+// reads is a Config.ReadBatch that gives the answers in turn. It repeats the last one for ever.
 func reads(answers ...any) BatchReader {
 	var n atomic.Int32
 	return func(
@@ -45,7 +45,7 @@ func reads(answers ...any) BatchReader {
 	}
 }
 
-// TestAPush holds what becomes of the events of a stream, by what reading them shows and what the endpoint answers.
+// TestAPush holds what becomes of the events of a stream, by the result of reading them and the answer of the endpoint.
 func TestAPush(t *testing.T) {
 	event := fsm.Batch{
 		ContentType: "application/json", JSON: true, Events: [][]byte{[]byte(`{"n":1}`)}, To: "0005", Tail: "0005",
@@ -196,7 +196,7 @@ func TestAPush(t *testing.T) {
 	}
 }
 
-// letter holds what is kept of the delivery that is dead; nothing of one that says nothing.
+// letter holds which dead letter is kept; none if want is zero.
 func (f *fixture) letter(t *testing.T, want fsm.DeadLetter) {
 	t.Helper()
 	list, err := f.store.DeadLetters(t.Context(), fsm.LetterSpan{
@@ -225,7 +225,8 @@ func (f *fixture) letter(t *testing.T, want fsm.DeadLetter) {
 	}
 }
 
-// TestAPushSaysWhetherItsEventsHaveBeenRead holds that a retry is told from what brings events for the first time.
+// TestAPushSaysWhetherItsEventsHaveBeenRead holds that a retry differs from a push that brings events for the first
+// time.
 func TestAPushSaysWhetherItsEventsHaveBeenRead(t *testing.T) {
 	statuses := []int{http.StatusServiceUnavailable, http.StatusOK}
 	var requests atomic.Int32

@@ -11,13 +11,14 @@ import (
 	"reveille/fsm"
 )
 
-// reportRetry is the first pause before a result is offered to the store again; it doubles, up to reportRetryMax.
+// reportRetry is the first pause before a result is offered to the store again. The pause doubles, up to
+// reportRetryMax.
 const (
 	reportRetry    = 100 * time.Millisecond
 	reportRetryMax = 2 * time.Second
 )
 
-// record tells the observers and the store what an attempt came to, and returns what the store asks for.
+// record reports the result of an attempt to the observers and the store. It returns what the store asks for.
 func (d *Dispatcher) record(ctx context.Context, sl slot, a *attempt) fsm.Outcome {
 	over := a.over()
 	d.traces.end(ctx, over)
@@ -28,8 +29,8 @@ func (d *Dispatcher) record(ctx context.Context, sl slot, a *attempt) fsm.Outcom
 	return d.report(a)
 }
 
-// report tells the store what an attempt came to, and returns what it asks for. A store that is not available is asked
-// again for reportTimeout; then the attempt's deadline decides.
+// report tells the store the result of an attempt, and returns what the store asks for. While the store is unavailable,
+// it tries again for reportTimeout; then the attempt's deadline decides.
 func (d *Dispatcher) report(a *attempt) fsm.Outcome {
 	ctx, cancel := context.WithTimeout(d.reports, reportTimeout)
 	defer cancel()
@@ -94,7 +95,7 @@ func (d *Dispatcher) giveUp(w fsm.Wake, err error) {
 	}
 }
 
-// noteStore logs that the store did not do what it was asked for, unless this program is stopping.
+// noteStore logs that the store failed or refused a call, unless this program is stopping.
 func (d *Dispatcher) noteStore(err error) {
 	switch {
 	case err == nil || d.reports.Err() != nil:
@@ -107,7 +108,7 @@ func (d *Dispatcher) noteStore(err error) {
 	}
 }
 
-// noteStanding remembers how the endpoint of a subscription does.
+// noteStanding notes in the subscription's lane how its endpoint answered an attempt.
 func (d *Dispatcher) noteStanding(sl slot, a fsm.Attempt) {
 	if a.Tells() {
 		d.mu.Lock()

@@ -10,11 +10,11 @@ import (
 	"reveille/fsm"
 )
 
-// shownHost is a host of which a reason shows all: a name or an address, and maybe a port. No token of Reveille's is as
-// short.
+// shownHost matches a host that a reason may show in full: a name or an address, and maybe a port. Every token of
+// Reveille is longer.
 var shownHost = regexp.MustCompile(`^[A-Za-z0-9._:\[\]-]{1,100}$`)
 
-// answerTo is what the endpoint of an attempt has answered, without the body.
+// answerTo returns the answer of an attempt's endpoint, without the body.
 func (d *Dispatcher) answerTo(a *attempt) format.Answer {
 	answer := format.Answer{Status: a.status, Header: a.response.Header, At: d.cfg.Clock()}
 	if location := a.response.Header.Get("Location"); location != "" && a.status >= 300 && a.status <= 399 {
@@ -23,8 +23,8 @@ func (d *Dispatcher) answerTo(a *attempt) format.Answer {
 	return answer
 }
 
-// redirectsTo says where a Location points. It shows the scheme and the host at most: the rest may be an echo of the
-// request, or hold a key. A host that is no plain one, or holds a secret of the subscription, is not shown either.
+// redirectsTo says where a Location points. It shows the scheme and the host at most: the rest may echo the request, or
+// hold a key. It does not show a host that is not plain (shownHost), or that holds a secret of the subscription.
 func redirectsTo(sub fsm.Subscription, req *http.Request, location string) string {
 	u, err := req.URL.Parse(location)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
@@ -43,7 +43,7 @@ func redirectsTo(sub fsm.Subscription, req *http.Request, location string) strin
 	return u.Scheme + "://" + host
 }
 
-// hostAndPort is where a URL leads, in one form.
+// hostAndPort returns the host and the port of a URL in one form.
 func hostAndPort(u *url.URL) string {
 	port := u.Port()
 	if port == "" {

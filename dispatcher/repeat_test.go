@@ -24,15 +24,15 @@ import (
 
 // usedEndpoint is an endpoint that takes the first request of a connection, and ends the connection with its second.
 type usedEndpoint struct {
-	// dies ends a connection on which a request has come, of which it was read what reads says.
+	// dies ends a connection on which a request has come. The part of the request that reads names was read.
 	dies  func(conn net.Conn, raw *net.TCPConn)
 	reads string // "nothing", "header" or "all"
-	// fresh has it end each connection after the first as well, with its first request.
+	// fresh makes it end each connection after the first as well, with its first request.
 	fresh bool
 
 	mu          sync.Mutex
 	connections int
-	// requests are those that came, by the number of their connection.
+	// requests has the number of the connection of each request that came.
 	requests []int
 }
 
@@ -73,7 +73,7 @@ func (e *usedEndpoint) serve(raw *net.TCPConn, config *tls.Config) {
 }
 
 // TestAUsedConnectionThatIsClosedIsNoFailure holds that the request is sent once more, on a new connection, if no byte
-// of an answer has come; that this is said, and counts for no attempt.
+// of an answer has come. The repetition is reported, and is no attempt of its own.
 func TestAUsedConnectionThatIsClosedIsNoFailure(t *testing.T) {
 	closes := func(conn net.Conn, _ *net.TCPConn) { _ = conn.Close() }
 	resets := func(_ net.Conn, raw *net.TCPConn) { _ = raw.SetLinger(0) }
@@ -90,7 +90,7 @@ func TestAUsedConnectionThatIsClosedIsNoFailure(t *testing.T) {
 		endpoint *usedEndpoint
 		headers  map[string]string
 		batch    fsm.Batch
-		// requests are the connections of those that arrive; results are of the attempts.
+		// requests has the connection of each request that arrives, results the results of the attempts.
 		requests []int
 		results  []fsm.AttemptResult
 	}{

@@ -111,10 +111,10 @@ func TestStopCancelsRequestsAfterTheGrace(t *testing.T) {
 	}
 }
 
-// TestAStopIsOverWithTheGraceAndTheTimeForReports has one request hang, and another be answered at the last moment, by
-// which a store is away that is to be told of it.
+// TestAStopIsOverWithTheGraceAndTheTimeForReports lets one request hang. Another is answered at the last moment, when
+// the store that must be told of it is away.
 func TestAStopIsOverWithTheGraceAndTheTimeForReports(t *testing.T) {
-	// The program counts on it: what all its parts take to stop is less than it promises.
+	// The program relies on this: all its parts together stop in less time than it promises.
 	const reports = 5 * time.Second
 	var answer chan struct{}
 	inTime(t, timings(func(*fsm.Timing) {}), func(n int, w http.ResponseWriter, r *http.Request) {
@@ -182,7 +182,7 @@ func TestDeadlines(t *testing.T) {
 			store := newMemStore()
 			f := start(t, store, func(c *Config) { c.DueInterval = time.Minute })
 			time.Sleep(55 * time.Second)
-			// due in 10 s; nobody delivers it
+			// due in 10 s; no replica delivers it
 			store.event(fsm.Subscription{ID: "s", Generation: "deleted"}, "/s/1", "0001")
 			time.Sleep(memstore.DefaultTiming.Waking - time.Millisecond)
 			synctest.Wait()
@@ -287,7 +287,8 @@ func TestAThousandFailuresOfOneEndpointAreOneLine(t *testing.T) {
 	}
 }
 
-// Whatever happens to a wake, the log holds no secret, no token and nothing of the URL but the host.
+// TestSecretsStayOutOfTheLog holds that the log has no secret, no token, and only the host of the URL, whatever happens
+// to a wake.
 func TestSecretsStayOutOfTheLog(t *testing.T) {
 	echo := func(w http.ResponseWriter, r *http.Request) { // an answer that is not HTTP and repeats the request
 		body, _ := io.ReadAll(r.Body)

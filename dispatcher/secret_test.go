@@ -10,8 +10,8 @@ import (
 	"reveille/fsm"
 )
 
-// TestAPreviousSecretSignsUntilItsTime holds that each attempt goes by the time at which it is signed, whatever the
-// list of subscriptions still has.
+// TestAPreviousSecretSignsUntilItsTime holds that the time of each attempt's signature decides, whatever the list of
+// subscriptions still has.
 func TestAPreviousSecretSignsUntilItsTime(t *testing.T) {
 	begin := time.Now().Truncate(time.Second)
 	until := begin.Add(time.Hour)

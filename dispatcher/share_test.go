@@ -11,19 +11,20 @@ import (
 	"reveille/fsm"
 )
 
-// crowded are subscriptions that hang, beside one that works and, later, a new one. All are pushes.
+// crowded has subscriptions that hang, beside one that works and, later, a new one. All are pushes.
 type crowded struct {
-	// Hanging is how many hang, each with as many streams as it may have slots, for how long each attempt does.
+	// Hanging is how many subscriptions hang. Each has as many streams as it may have slots. Each attempt hangs for
+	// For.
 	Hanging int
 	For     time.Duration
-	// Once says that they worked before.
+	// Once says that the hanging subscriptions worked before.
 	Once bool
-	// Bytes is what one of their events has.
+	// Bytes is the size of each of their events.
 	Bytes int
-	// Streams is how many the one that works has, and Takes how long each of its attempts takes.
+	// Streams is how many streams the working subscription has, Takes how long each of its attempts takes.
 	Streams int
 	Takes   time.Duration
-	// New is when the new one has its first event.
+	// New is when the new subscription has its first event.
 	New time.Duration
 }
 
@@ -45,12 +46,12 @@ func (h *happenings) Pop() any {
 	return last
 }
 
-// simulation has slots given and taken on injected time.
+// simulation gives and takes slots on injected time.
 type simulation struct {
 	s    *slots
 	now  time.Time
 	next happenings
-	// begin is what begins with a slot, by its wake.
+	// begin has what begins with a slot, by its wake.
 	begin map[string]func(sl slot)
 }
 
@@ -65,7 +66,7 @@ func (m *simulation) after(d time.Duration, do func()) {
 	heap.Push(&m.next, happening{m.now.Add(d), do})
 }
 
-// wants has a wake of a subscription wait for a slot.
+// wants makes a wake of a subscription wait for a slot.
 func (m *simulation) wants(id, wake string, begin func(sl slot)) {
 	m.begin[wake] = begin
 	if m.s.enqueue(m.s.lane(laneKey{id: id}, pushSize), fsm.Wake{Consumer: wake}) == nil {
@@ -87,7 +88,7 @@ func (m *simulation) pump() {
 // reading is how long a push reads its events.
 const reading = 5 * time.Millisecond
 
-// attempt has one read its events, and end after a while.
+// attempt lets an attempt read its events, and end after a while.
 func (m *simulation) attempt(sl slot, bytes int, takes time.Duration, end ending, then func()) {
 	m.after(reading, func() {
 		m.s.resize(&sl, 2*bytes+eventSize)
@@ -111,7 +112,7 @@ func (m *simulation) run(until time.Time) {
 	m.now = until
 }
 
-// play returns how many of the attempts that work were made within a time, and how long the new one waited.
+// play returns how many attempts of the working subscription were made within a time, and how long the new one waited.
 func (c crowded) play(within time.Duration) (made int, waited time.Duration) {
 	m := newSimulation()
 	var looks func()
@@ -161,7 +162,7 @@ func (c crowded) play(within time.Duration) (made int, waited time.Duration) {
 	return made, waited
 }
 
-// wrong says what is wrong with what those that hang leave to the others.
+// wrong says what is wrong with the slots that the hanging subscriptions leave to the others.
 func (c crowded) wrong() string {
 	const within = 20 * time.Second
 	made, waited := c.play(within)
@@ -191,7 +192,7 @@ func TestThoseThatHangTakeNothingFromTheOthers(t *testing.T) {
 	}
 }
 
-// TestAnyThatHangTakeNothingFromTheOthers draws who hangs, and for how long.
+// TestAnyThatHangTakeNothingFromTheOthers draws which subscriptions hang, and for how long.
 func TestAnyThatHangTakeNothingFromTheOthers(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a minute of work")

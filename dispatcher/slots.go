@@ -8,37 +8,38 @@ import (
 )
 
 const (
-	// slowAfter is how long an attempt may be out before it counts as one that hangs.
+	// slowAfter is how long an attempt may be in flight before it counts as hanging.
 	slowAfter = 5 * time.Second
-	// newShare is how many slots a subscription may hold that has earned none by answers, once slots are scarce.
+	// newShare is how many slots a subscription may hold without earning them by answers, once slots are scarce.
 	newShare = 2
-	// earnedFor is how long a subscription that holds none keeps what it has earned.
+	// earnedFor is how long a subscription that holds no slot keeps what it has earned.
 	earnedFor = time.Second / 2
-	// sweepEvery is how often all subscriptions are looked at.
+	// sweepEvery is the time between two sweeps over all subscriptions.
 	sweepEvery = time.Second
 )
 
-// slots hands out the right to have a request in flight, and keeps the wakes that wait for it. It does no I/O and is
-// guarded by its owner's mutex.
+// slots hands out the right to have a request in flight, and keeps the wakes that wait for it. It does no I/O. Its
+// owner's mutex guards it.
 //
-// A subscription that hangs or fails must take nothing from the others, so a slot is given by five rules:
+// A subscription that hangs or fails must take nothing from the others. Five rules give the slots:
 //
-//  1. in all there are no more than total, and no subscription holds more than its window. That is perLane at first. It
-//     shrinks by one with each attempt that is out for longer than slowAfter, down to one, and grows by one with each
-//     answer, and by one more with an answer that was slow: so what is slow and answers keeps its window;
-//  2. while less than half of all slots are in use, nothing else is asked. Beyond that they are scarce;
-//  3. then slots are earned by answers, as the congestion window of a connection is: a subscription that held none may
-//     hold newShare, and one more with each success, as long as it uses half of them. One that fails or hangs holds no
-//     more than its share of what is free, and at least one. The others take turns;
-//  4. the last quarter is not for those that fail or hang, the last eighth not for those of which nothing is known, but
-//     for the first slot of each; all of these leave one thirty-second. The last of all is only for the first slot of a
-//     subscription. So many that hang leave others what they need;
-//  5. what is in flight has no more than maxBytes, and rules 2 and 4 hold for these, too; the last quarter is for
-//     deliveries that bring no events, which are small. What a push may bring is reserved until it is known what it
-//     does.
+//  1. In all, there are at most total slots. No subscription holds more than its window. The window is perLane at first
+//     and at most. It shrinks by one with each attempt that hangs (slowAfter), down to one. It grows by one with each
+//     answer, by two with a slow answer. So a subscription that is slow but answers keeps its window.
+//  2. While less than half of all slots are in use, only rules 1 and 5 limit a subscription. Beyond that, slots are
+//     scarce.
+//  3. Scarce slots are earned by answers, like the congestion window of a connection. A subscription that held no slot
+//     may hold newShare. Each success earns one more, as long as the subscription uses half of them. A subscription
+//     that fails or hangs holds no more than its share of the free slots, and at least one.
+//  4. A subscription that fails or hangs leaves the last quarter free. An unknown one has had no result yet: it leaves
+//     the last eighth free, but only 1/64 before its first slot. All unknown ones together leave 1/32 free. A proven
+//     one leaves the last 1/32 for the first slots of others. So many that hang leave the others what they need.
+//  5. What is in flight takes at most maxBytes. Rules 2 and 4 apply to these bytes, too. The last quarter of them is
+//     for deliveries without events, which are small. A push reserves what it may bring, until it is known what it
+//     brings.
 //
-// Wakes that get none are queued, first in first out within a subscription, and subscriptions take turns. What is
-// replayed has a queue of its own, which gets one of four turns while new events wait.
+// Wakes without a slot are queued: first in, first out within a subscription. Subscriptions take turns. Replays have a
+// queue of their own, which gets one of four turns while new events wait.
 type slots struct {
 	total    int
 	perLane  int
@@ -46,15 +47,15 @@ type slots struct {
 	maxBytes int
 
 	inFlight int
-	// bytes is the sum of the sizes of what is in flight.
+	// bytes is the sum of the sizes in flight.
 	bytes int
-	// active counts the lanes that hold slots, news the slots held by those of which nothing is known.
+	// active counts the lanes that hold slots, news the slots of lanes with unknown standing.
 	active, news int
 	lanes        map[laneKey]*lane
-	// swept is when all lanes were looked at last, seen the latest time that is known.
+	// swept is when the last sweep over all lanes was, seen the latest time that is known.
 	swept, seen time.Time
-	// waiting are the lanes with a queue, by their standing, in the order of their turns. The standings take turns as
-	// well, so that many that fail do not keep a new one waiting for long.
+	// waiting has the lanes with a queue, by their standing, in the order of their turns. The standings take turns as
+	// well, so that many failing lanes do not keep a new one waiting for long.
 	waiting [standings]list.List
 	// first is the standing whose turn it is.
 	first  standing
@@ -65,30 +66,31 @@ type slots struct {
 	metrics *metrics
 }
 
-// laneKey is a subscription of one generation: one that was deleted and made anew starts afresh.
+// laneKey is one generation of a subscription. A subscription that is deleted and created again starts afresh.
 type laneKey struct{ id, generation string }
 
 // lane is what slots knows of one subscription.
 type lane struct {
 	key laneKey
-	// started are the times at which the attempts that hold slots began, the oldest first. quick is the first of them
-	// that is not known to hang.
+	// started has the times at which the attempts that hold slots began, the oldest first. The first of them that is
+	// not known to hang is quick.
 	started list.List
 	quick   *list.Element
-	// window is how many slots it may hold, earned how many of them once slots are scarce.
+	// window is how many slots the lane may hold, earned how many of them once slots are scarce.
 	window, earned int
-	// most is how many it held at most since all lanes were looked at.
+	// most is the largest number of slots that the lane held since the last sweep.
 	most int
-	// idle is when it gave a slot back last.
+	// idle is when the lane last gave a slot back.
 	idle     time.Time
 	standing standing
-	// queue has what waits, replays what is replayed of it. passed counts how often replays were passed over.
+	// queue has the waiting wakes for new events, replays the ones for replays. passed counts the turns of queue since
+	// the last turn of replays.
 	queue, replays list.List
 	passed         int
 	// turn is the lane's place in waiting; nil without a queue.
 	turn    *list.Element
 	metrics *laneMetrics
-	// size is about what each of its deliveries costs in memory on top of its wake, in bytes (kind).
+	// size is about how much memory each delivery needs on top of its wake, in bytes (kind).
 	size int
 }
 
@@ -96,13 +98,13 @@ type lane struct {
 type standing int
 
 const (
-	unknown standing = iota // none has
+	unknown standing = iota // no result yet
 	failing
 	proven
 	standings
 )
 
-// wakeKey is a wake cycle, whichever attempt of it.
+// wakeKey names a wake, whichever attempt of it.
 type wakeKey struct {
 	consumer string
 	epoch    int64
@@ -117,34 +119,35 @@ type item struct {
 	lane *lane
 	ref  fsm.WakeRef
 	size int
-	// wake is set until the store was told that the attempt waits, or may have been: such a wake can go out as it is.
-	// Afterwards the store is asked for what there is to deliver, in the name of by.
+	// wake is nil if it is too large to be kept, and once the store was told, or may have been, that the attempt waits.
+	// Until then, the wake can go out as it is. Afterwards, the store is asked what there is to deliver, in the name of
+	// by.
 	wake *fsm.Wake
 	by   string
 	// parking is true while the store is being told; again is true if it must be told once more after that.
 	parking, again bool
-	// seen is that of the wake.
+	// seen is the Seen of the wake.
 	seen fsm.Sighting
-	// since is when the attempt was handed to this process; parkAt is when the store is to be told that it waits, askAt
-	// when it is to be asked again for what there is to deliver.
+	// since is when this process got the attempt. At parkAt, the store is told that the attempt waits. At askAt, the
+	// store is asked again what there is to deliver.
 	since, parkAt, askAt time.Time
 	place                *list.Element // in queue
 	queue                *list.List    // of the lane
-	park                 *list.Element // in one of the lists of those to be parked; nil if in none
+	park                 *list.Element // in toParkNow or toPark; nil if in neither
 }
 
 // slot is one right to a request in flight.
 type slot struct {
 	lane *lane
 	at   *list.Element
-	// bytes is what it counts for of those in flight.
+	// bytes is the slot's part of slots.bytes.
 	bytes int
 }
 
-// keptWake is the size, in bytes, beyond which a wake that waits is not kept in memory: the store has it.
+// keptWake is the size in bytes beyond which a waiting wake is not kept in memory: the store has it.
 const keptWake = 4 << 10
 
-// sizeOf is about what a wake costs in memory while its request is in flight, in bytes: itself and its payload.
+// sizeOf is about how much memory a wake needs while its request is in flight, in bytes: for itself and its payload.
 func sizeOf(w fsm.Wake) int {
 	size := 2 << 10
 	for _, s := range w.Streams {
@@ -209,7 +212,7 @@ func (s *slots) mayStart(l *lane, size int, now time.Time) bool {
 	return held < max(1, free/lanes)
 }
 
-// kept returns how much of a whole is kept for other lanes than one that holds so many slots.
+// kept returns how much of a whole a lane that holds so many slots must leave to other lanes.
 func (s standing) kept(whole, held int) int {
 	switch {
 	case s == failing:
@@ -225,10 +228,10 @@ func (s standing) kept(whole, held int) int {
 	}
 }
 
-// hangs says whether a lane has an attempt out that is known to hang.
+// hangs says whether an attempt of the lane is known to hang.
 func (l *lane) hangs() bool { return l.started.Len() > 0 && l.started.Front() != l.quick }
 
-// noteSlow shrinks the window of a lane by the attempts that have come to hang.
+// noteSlow shrinks the window of a lane by one for each attempt that has begun to hang.
 func (s *slots) noteSlow(l *lane, now time.Time) {
 	for l.quick != nil && now.Sub(l.quick.Value.(time.Time)) > slowAfter {
 		l.quick = l.quick.Next()
@@ -236,7 +239,7 @@ func (s *slots) noteSlow(l *lane, now time.Time) {
 	}
 }
 
-// sweep looks for attempts that have come to hang, now and then, and for what was earned and is not used.
+// sweep looks for attempts that have begun to hang, once per sweepEvery. It also takes back earned slots without use.
 func (s *slots) sweep(now time.Time) {
 	if now.Sub(s.swept) < sweepEvery {
 		return
@@ -248,7 +251,7 @@ func (s *slots) sweep(now time.Time) {
 	}
 }
 
-// counted returns what a size counts for: settings may allow wakes that would never fit otherwise.
+// counted returns what a size counts for. It has a limit: settings may allow wakes that would never fit otherwise.
 func (s *slots) counted(size int) int { return min(size, s.maxBytes/16) }
 
 func (s *slots) take(l *lane, size int, now time.Time) slot {
@@ -269,7 +272,7 @@ func (s *slots) take(l *lane, size int, now time.Time) slot {
 	return sl
 }
 
-// resize counts a slot for another size than it was taken for: that of what it really holds.
+// resize counts a slot at the size that its attempt really has.
 func (s *slots) resize(sl *slot, size int) {
 	s.bytes -= sl.bytes
 	sl.bytes = s.counted(size)
@@ -293,7 +296,7 @@ func (s *slots) release(sl slot) {
 	}
 }
 
-// ended notes how the attempt of a slot went.
+// ended notes how the attempt of a slot ended.
 func (s *slots) ended(sl slot, end ending, now time.Time) {
 	l := sl.lane
 	s.seen = now
@@ -322,14 +325,15 @@ func (s *slots) ended(sl slot, end ending, now time.Time) {
 	l.standing = standing
 }
 
-// ending is how an attempt went: whether it had an answer, and whether that was a success.
+// ending is how an attempt ended: whether it had an answer, and whether it was a success.
 type ending struct{ answered, ok bool }
 
-// enqueue puts a wake in its lane's queue, or renews what is there of it already. It returns nil if the queue is full.
+// enqueue puts a wake into its lane's queue, or renews the item that is there already. It returns nil if the queue is
+// full.
 func (s *slots) enqueue(l *lane, w fsm.Wake) *item {
 	it := s.queued[keyOf(w)]
 	if it == nil {
-		// One subscription's queue is no longer than what it leaves to others.
+		// A subscription's queue is no longer than the space that it leaves to others.
 		if free := s.maxQueue - len(s.queued) - s.aside; free <= 0 || l.waiting() > free {
 			return nil
 		}
@@ -350,14 +354,14 @@ func (s *slots) enqueue(l *lane, w fsm.Wake) *item {
 	return it
 }
 
-// setAside keeps an item that had its turn in a list.
+// setAside keeps an item in a list, after its turn.
 func (s *slots) setAside(in *list.List, it *item) {
 	in.PushBack(it)
 	s.aside++
 }
 
-// comeBack queues an item of a list that was set aside, as the last of its lane: the store may still not answer for it,
-// but does for others. It does nothing if the wake was queued anew meanwhile.
+// comeBack takes an item from a list and queues it at the end of its lane. The store may still not answer for it, but
+// may answer for others. If the wake was queued anew meanwhile, comeBack only drops the item.
 func (s *slots) comeBack(in *list.List, e *list.Element) {
 	it := in.Remove(e).(*item)
 	s.aside--
@@ -378,7 +382,8 @@ func (s *slots) comeBack(in *list.List, e *list.Element) {
 	}
 }
 
-// next takes the wake whose turn it is, and a slot for it. ok is false if no waiting subscription may have one now.
+// next takes the wake whose turn it is, and a slot for it. It returns false if no waiting subscription may have a slot
+// now.
 func (s *slots) next(now time.Time) (it *item, sl slot, ok bool) {
 	s.sweep(now)
 	s.first = (s.first + 1) % standings
@@ -386,7 +391,7 @@ func (s *slots) next(now time.Time) (it *item, sl slot, ok bool) {
 		standing := (s.first + i) % standings
 		ring := &s.waiting[standing]
 		for range ring.Len() {
-			// If lanes of this standing may have no slot, they are not looked through: there can be very many.
+			// Lanes of a standing that may have no slot are not looked through: there can be very many.
 			if free := s.total - s.inFlight; free <= 0 || 2*s.inFlight >= s.total && free <= standing.kept(s.total, 0) {
 				break
 			}
@@ -409,7 +414,7 @@ func (s *slots) next(now time.Time) (it *item, sl slot, ok bool) {
 	return nil, slot{}, false
 }
 
-// replayTurns is how many turns new events have while replays wait, before one of these has its own.
+// replayTurns is how many turns new events have before waiting replays have one.
 const replayTurns = 3
 
 func (l *lane) waiting() int { return l.queue.Len() + l.replays.Len() }
@@ -421,7 +426,7 @@ func (l *lane) queueOf(w fsm.Wake) *list.List {
 	return &l.queue
 }
 
-// isBehind says whether something waits that comes before a wake.
+// isBehind says whether another wake that waits comes before w.
 func (l *lane) isBehind(w fsm.Wake) bool { return l.queue.Len() > 0 || w.Replay && l.replays.Len() > 0 }
 
 // next returns the item whose turn it is.
@@ -444,7 +449,7 @@ func (l *lane) remove(it *item) {
 	}
 }
 
-// forget drops what is known of the lanes that hold nothing and for which keep returns false.
+// forget drops the lanes that hold nothing and for which keep returns false.
 func (s *slots) forget(keep func(laneKey) bool) {
 	for k, l := range s.lanes {
 		if l.started.Len() == 0 && l.waiting() == 0 && !keep(k) {
@@ -454,7 +459,7 @@ func (s *slots) forget(keep func(laneKey) bool) {
 	}
 }
 
-// clear empties the lanes and returns what was in them.
+// clear empties the lanes and returns the wakes that waited.
 func (s *slots) clear() (waiting []fsm.WakeRef) {
 	for i := range s.waiting {
 		for e := s.waiting[i].Front(); e != nil; e = e.Next() {

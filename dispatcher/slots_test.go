@@ -21,14 +21,14 @@ func fill(s *slots, l *lane, now time.Time) (taken []slot) {
 	return taken
 }
 
-// endOne has an attempt of a subscription end.
+// endOne ends an attempt of a subscription.
 func endOne(s *slots, l *lane, ok bool) {
 	sl := s.take(l, 0, noon)
 	s.ended(sl, ending{answered: true, ok: ok}, noon)
 	s.release(sl)
 }
 
-// earn has a subscription earn slots by answers.
+// earn makes a subscription earn slots by answers.
 func earn(s *slots, l *lane, n int) {
 	var held []slot
 	for range n {
@@ -136,8 +136,8 @@ func TestSlotsComeBack(t *testing.T) {
 	}
 }
 
-// TestTheWindowOfASubscriptionFollowsItsAnswers holds that what hangs loses its slots, also while others are free, and
-// that it has them back with the answers.
+// TestTheWindowOfASubscriptionFollowsItsAnswers holds that a subscription that hangs loses its slots, even while others
+// are free. It gets them back with the answers.
 func TestTheWindowOfASubscriptionFollowsItsAnswers(t *testing.T) {
 	s := newSlots(64, 16, 10, 1<<20, newMetrics(nil, 10))
 	l := named(s, "it")
@@ -165,7 +165,7 @@ func TestTheWindowOfASubscriptionFollowsItsAnswers(t *testing.T) {
 	}
 }
 
-// TestAPushCountsForWhatItHolds holds that what was reserved for its events is given back once they are read.
+// TestAPushCountsForWhatItHolds holds that a push gives back the memory reserved for its events once they are read.
 func TestAPushCountsForWhatItHolds(t *testing.T) {
 	s := newSlots(1024, 64, 10, 64<<20, newMetrics(nil, 10))
 	l := s.lane(laneKey{id: "it"}, pushSize)
@@ -311,8 +311,7 @@ func TestALongQueueLeavesOtherSubscriptionsTheirShare(t *testing.T) {
 	}
 }
 
-// TestReplaysLeaveNewEventsTheirTurns holds that three of four turns are of what is new, and that nobody waits for
-// nothing.
+// TestReplaysLeaveNewEventsTheirTurns holds that new events get three of four turns, and that no turn is left unused.
 func TestReplaysLeaveNewEventsTheirTurns(t *testing.T) {
 	s := newSlots(1, 1, 100, 1<<20, newMetrics(nil, 10))
 	l := named(s, "s")

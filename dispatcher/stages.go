@@ -12,11 +12,11 @@ import (
 
 // stages are what each attempt passes, in this order, before it is recorded. A stage has any number of steps.
 type stages struct {
-	// prepare finds out what is to be delivered, and how. Nothing is read for an endpoint that is left alone.
+	// prepare finds what to deliver, and how. It reads nothing for an endpoint that is left alone.
 	prepare []step
-	// allow says whether it may be sent now; to read may have taken a while.
+	// allow says whether the delivery may be sent now: prepare may have read for a while.
 	allow []step
-	// build makes the request anew for each attempt, with a token and a signature of this moment.
+	// build makes the request, anew for each attempt, with a fresh token and signature.
 	build []step
 	// send gets the answer.
 	send []step
@@ -24,7 +24,8 @@ type stages struct {
 	judge []step
 }
 
-// step is a step of a stage. It returns false to end the attempt: it has set the verdict, and no further step runs.
+// step is a step of a stage. If it returns false, no further step runs: either it has set the verdict, or the attempt
+// goes on in another goroutine.
 type step func(ctx context.Context, a *attempt) bool
 
 func (d *Dispatcher) newStages() stages {
@@ -39,19 +40,19 @@ func (d *Dispatcher) newStages() stages {
 type attempt struct {
 	sub  fsm.Subscription
 	wake fsm.Wake
-	// slot is what it holds; nil for a test delivery.
+	// slot is the slot that the attempt holds; nil for a test delivery.
 	slot *slot
-	// test is true of a test delivery, which has no wake (testdelivery.go).
+	// test is true for a test delivery, which has no wake (testdelivery.go).
 	test bool
-	// prepare sets kind, format, delivery and host. Of the URL only the host is ever shown: the rest may be a secret.
+	// prepare sets kind, format, delivery and host. Only the host of the URL is ever shown: the rest may be a secret.
 	kind     kind
 	format   format.Format
 	delivery format.Delivery
 	host     string
 	// eventType is fsm.Attempt.EventType; load sets it.
 	eventType string
-	// build sets request, the size of its body in bytes, and cancel, which ends it; send sets sent and exchange, then
-	// response and status, which is 0 without an answer.
+	// build sets request, the size of its body in bytes, and cancel, which ends it. Then send sets sent and exchange,
+	// and with the answer response and status. Without an answer, the status is 0.
 	request  *http.Request
 	size     int
 	cancel   func()
@@ -59,31 +60,32 @@ type attempt struct {
 	exchange *exchange
 	response *http.Response
 	status   int
-	// overdue goes on with what is left of the attempt, if its exchange is overdue.
+	// overdue does the rest of the attempt if its exchange is overdue.
 	overdue func(late *attempt)
-	// answer is how the body of an answer begins that is no success, as text.
+	// answer is the beginning of the answer's body as text, with secrets masked. Only a test delivery keeps it of a
+	// 2xx, too.
 	answer string
-	// began is when the attempt was begun, verdict what it came to, and took how long it was until that was known.
+	// began is when the attempt began, verdict its result, and took the time until the result was known.
 	began   time.Time
 	verdict format.Verdict
 	took    time.Duration
-	// probe is the slot of the probe that the attempt is; zero if it is none. allowEndpoint sets it.
+	// probe is the endpoint's probe slot that the attempt uses; zero if it is no probe. allowEndpoint sets it.
 	probe time.Time
-	// paused is true if it waits because its subscription is paused.
+	// paused is true if the attempt waits because its subscription is paused.
 	paused bool
-	// failed is true if it failed and may be tried again, be it the last or not.
+	// failed is true if the attempt failed in a way that allows another attempt, even if it was the last one.
 	failed bool
-	// noted is true once the store knows what the attempt says of its endpoint.
+	// noted is true once the store knows what the attempt says about its endpoint.
 	noted bool
 }
 
-// ends sets the verdict and returns false, for a step to return.
+// ends sets the verdict. It returns false, for a step to return.
 func (a *attempt) ends(v format.Verdict) bool {
 	a.verdict = v
 	return false
 }
 
-// over is what observers are told of the attempt.
+// over returns the attempt as observers see it.
 func (a *attempt) over() fsm.Attempt {
 	b := a.delivery.Batch
 	bytes := 0
@@ -98,11 +100,11 @@ func (a *attempt) over() fsm.Attempt {
 	}
 }
 
-// pass has an attempt pass the stages. A step that waits for something bounds that itself; the exchange with the
-// endpoint is bounded here (exchange.go). It returns false if the attempt went on without this goroutine.
+// pass runs the stages of an attempt. A step that waits bounds its own wait; exchange.go bounds the exchange with the
+// endpoint. It returns false if the attempt went on without this goroutine.
 func (d *Dispatcher) pass(ctx context.Context, a *attempt) bool {
 	a.began = time.Now()
-	ctx, cancel := context.WithCancel(ctx) // whatever a step makes of it ends with it
+	ctx, cancel := context.WithCancel(ctx) // contexts that a step derives from it end, too
 	defer cancel()
 	a.cancel = cancel
 pass:
@@ -122,7 +124,7 @@ pass:
 	return true
 }
 
-// conclude says what is to be told of an attempt that has its verdict.
+// conclude derives from the verdict of an attempt what the reports need.
 func (d *Dispatcher) conclude(a *attempt) {
 	a.failed = a.verdict.Result == fsm.AttemptFailed
 	a.judgeLast()

@@ -10,7 +10,7 @@ import (
 	"reveille/fsm"
 )
 
-// TestNothingIsLeftOfAnAttempt holds that the context of each of its steps ends with it: what is left of one for ever
+// TestNothingIsLeftOfAnAttempt holds that the contexts of an attempt's steps end with it: anything left of each attempt
 // would add up.
 func TestNothingIsLeftOfAnAttempt(t *testing.T) {
 	contexts := make(chan context.Context, 10)
@@ -39,8 +39,8 @@ func TestNothingIsLeftOfAnAttempt(t *testing.T) {
 	}
 }
 
-// TestEachStageTakesAnotherStep holds that a step can be put into any stage, what it can do there, and that an attempt
-// that it ends passes no further step and is recorded all the same.
+// TestEachStageTakesAnotherStep holds that a step can be put into any stage, and what it can do there. If the step ends
+// the attempt, no further step runs, and the attempt is recorded all the same.
 func TestEachStageTakesAnotherStep(t *testing.T) {
 	ends := func(r fsm.AttemptResult) step {
 		return func(_ context.Context, a *attempt) bool {

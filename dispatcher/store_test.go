@@ -19,8 +19,8 @@ type memStore struct {
 	// other is another replica.
 	other *memstore.Store
 	now   func() time.Time
-	// err, if set, is asked before each call of the replica under test, with the lock held; hold, if set, is called
-	// before that, without it.
+	// err, if set, is asked before each call of the replica under test, with the lock held. Before that, hold is called
+	// without the lock, if it is set.
 	err  func(op string) error
 	hold func(op string)
 
@@ -70,7 +70,7 @@ func (s *memStore) before(c memstore.Call) error {
 	return nil
 }
 
-// addSubscription stores one whose consumers have paths of its own: /<id>/<n>.
+// addSubscription stores a subscription whose consumers have paths of its own: /<id>/<n>.
 func (s *memStore) addSubscription(id, webhook string) fsm.Subscription {
 	sub := fsm.Subscription{
 		ID: id, Generation: "g-" + id, Pattern: "/" + id + "/*", Webhook: webhook, Secret: "whsec_" + id + "_secret",
@@ -86,7 +86,7 @@ func (s *memStore) deleteSubscription(t *testing.T, id string) {
 	}
 }
 
-// event makes a stream of a subscription longer, as another replica sees it, and returns the wakes that come of it.
+// event makes a stream of a subscription longer, as another replica sees it, and returns the wakes that follow.
 func (s *memStore) event(sub fsm.Subscription, path string, tail fsm.Offset) []fsm.Wake {
 	o, err := memstore.Link(context.Background(), s.other, sub, path, fsm.Start, tail)
 	if err != nil {
@@ -102,7 +102,7 @@ func (s *memStore) setWaking(d time.Duration) {
 	s.db.SetTiming(timing)
 }
 
-// until waits for a condition on the store, looking after every call to it.
+// until waits for a condition on the store. It looks after every call to the store.
 func (s *memStore) until(t *testing.T, what string, cond func() bool) {
 	t.Helper()
 	limit := time.After(20 * time.Second)

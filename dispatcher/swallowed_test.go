@@ -22,8 +22,8 @@ import (
 	"reveille/fsm"
 )
 
-// forgotten are connections to an endpoint that a network forgets: once it has, those that are open swallow all, and
-// new ones do not.
+// forgotten has the connections to an endpoint that a network forgets. After that, the open connections swallow
+// everything, and new ones do not.
 type forgotten struct {
 	certificates []tls.Certificate
 	// together is how many requests come before any is answered.
@@ -37,7 +37,8 @@ type forgotten struct {
 	swallowed int
 }
 
-// takes says whether a request on the connection of a number is answered, and waits until it may be.
+// takes says whether the endpoint answers a request on the connection of a number. Before an answer, it waits until the
+// answer may be sent.
 func (f *forgotten) takes(number int) bool {
 	f.mu.Lock()
 	if number < f.oldest {
@@ -114,8 +115,8 @@ func (f *forgotten) http2(number int, conn *tls.Conn) {
 	}
 }
 
-// TestForgottenConnectionsCostOneAttempt holds that after a time-out on a connection that was used before, neither it
-// nor another one of that time is used again.
+// TestForgottenConnectionsCostOneAttempt holds that a time-out on a used connection ends the use of this connection,
+// and of all others of that time.
 func TestForgottenConnectionsCostOneAttempt(t *testing.T) {
 	certified := httptest.NewTLSServer(nil)
 	defer certified.Close()

@@ -21,8 +21,8 @@ const (
 	resolveTimeout = 2 * time.Second
 )
 
-// metadataNames lead to metadata addresses where they resolve at all. A creator of subscriptions need not learn whether
-// they do.
+// metadataNames lead to metadata addresses where they resolve at all. The refusal must not tell the creator of a
+// subscription whether they do.
 var metadataNames = map[string]bool{
 	"metadata":                   true,
 	"metadata.google.internal":   true,
@@ -33,15 +33,15 @@ var metadataNames = map[string]bool{
 	"instance-data.ec2.internal": true,
 }
 
-// target is a webhook URL that reads as one. Either addr is valid or name is not empty.
+// target is a webhook URL that could be read. Either addr is valid or name is not empty.
 type target struct {
 	url  *url.URL
 	addr netip.Addr
 	name string
 }
 
-// checkTarget judges a webhook URL, and what its host's name resolves to at this moment. A name that does not resolve
-// is no error, since the address is judged when it is dialled, too.
+// checkTarget judges a webhook URL, and what its host resolves to at this moment. A name that does not resolve is no
+// error, since the dial judges the address again.
 func (g *guard) checkTarget(ctx context.Context, raw string) error {
 	t, err := g.parseTarget(raw)
 	if err != nil || t.addr.IsValid() {
@@ -55,15 +55,15 @@ func (g *guard) checkTarget(ctx context.Context, raw string) error {
 	}
 	for _, a := range addrs {
 		if g.judge(a) != nil {
-			// The address stays out of it: the answer must not tell what names mean inside this network.
+			// The error does not name the address: it must not tell what names mean inside this network.
 			return fmt.Errorf("webhook host %q resolves to an address to which wakes may not be sent", t.name)
 		}
 	}
 	return nil
 }
 
-// parseTarget judges all of a webhook URL that can be judged without asking the resolver. Its errors are one sentence
-// that begins with "webhook".
+// parseTarget judges a webhook URL as far as that needs no resolver. Each error is one sentence that begins with
+// "webhook".
 func (g *guard) parseTarget(raw string) (target, error) {
 	switch {
 	case raw == "":
@@ -73,7 +73,7 @@ func (g *guard) parseTarget(raw string) (target, error) {
 	}
 	u, err := url.Parse(raw)
 	if err != nil {
-		// The cause of url.Error, since the error itself repeats the URL with all that is in it.
+		// Take the cause of url.Error: the error itself repeats the URL with all that is in it.
 		var cause *url.Error
 		if errors.As(err, &cause) {
 			err = cause.Err
@@ -108,9 +108,9 @@ func (g *guard) parseTarget(raw string) (target, error) {
 	return t, nil
 }
 
-// requestURL returns a webhook URL as it goes into a request: what is not ASCII in its path or query is
-// percent-encoded, as a browser does (RFC 3987, section 3.1), and all else stays as it was written. net/http takes care
-// of the host.
+// requestURL returns a webhook URL as it goes into a request. In the path and the query, spaces, control characters and
+// bytes beyond ASCII are percent-encoded, as a browser does (RFC 3987, section 3.1). The rest stays as it was written.
+// net/http takes care of the host.
 func requestURL(webhook string) string {
 	_, host, _ := strings.Cut(webhook, "://")
 	rest := strings.IndexAny(host, "/?")
@@ -171,8 +171,8 @@ func (g *guard) judgeLiteral(ip netip.Addr) error {
 	return nil
 }
 
-// asciiName returns a host name as it goes to the resolver, in lower case and without the dot at its end. Names beyond
-// ASCII are mapped as net/http maps them, so digits and dots in disguise come out as what they are.
+// asciiName returns a host name as it goes to the resolver: in lower case, without a dot at its end. It maps names
+// beyond ASCII as net/http does, so digits and dots in disguise come out as plain ones.
 func asciiName(host string) (string, error) {
 	name := host
 	for i := range len(host) {
@@ -203,7 +203,7 @@ func asciiName(host string) (string, error) {
 	return name, nil
 }
 
-// endsInNumber is the URL standard's "ends in a number" check: such a host is an IPv4 address to some resolvers,
+// endsInNumber is the URL standard's "ends in a number" check. Some resolvers read such hosts as IPv4 addresses:
 // decimal (2130706433), hexadecimal (0x7f000001), octal (0177.0.0.1) or short (127.1).
 func endsInNumber(name string) bool {
 	last := name[strings.LastIndexByte(name, '.')+1:]

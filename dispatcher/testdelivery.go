@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	// maxTests bounds the test deliveries in flight, one of each subscription at most.
+	// maxTests bounds the test deliveries in flight. A subscription has at most one.
 	maxTests = 16
 
 	reasonStopping = "this replica is stopping"
 )
 
 // Test sends a synthetic event to a subscription's endpoint, as a delivery is sent. It is no attempt: no consumer, no
-// endpoint's state and no metric knows of it. It returns fsm.ErrTesting if as many are under way as may be. It is over
-// when the endpoint has answered, or its time is.
+// endpoint's state and no metric changes. It returns fsm.ErrTesting if too many are under way. It returns when the
+// endpoint has answered, or its time is up.
 func (d *Dispatcher) Test(ctx context.Context, sub fsm.Subscription) (fsm.TestDelivery, error) {
 	ends, err := d.beginTest(sub.ID)
 	if err != nil || ends == nil {
@@ -32,7 +32,7 @@ func (d *Dispatcher) Test(ctx context.Context, sub fsm.Subscription) (fsm.TestDe
 	defer context.AfterFunc(d.requests, cancel)()
 	over := make(chan *attempt, 1)
 	a := &attempt{sub: sub, test: true, cancel: cancel, overdue: func(late *attempt) { over <- late }}
-	go func() { // it is left behind where net/http does not return
+	go func() { // it stays behind if net/http does not return
 		if d.passTest(ctx, a) {
 			over <- a
 		}
@@ -60,7 +60,7 @@ func (d *Dispatcher) passTest(ctx context.Context, a *attempt) bool {
 	return a.closes()
 }
 
-// beginTest returns what ends a test delivery, or nil if the program stops.
+// beginTest returns the function that ends a test delivery, or nil if the program stops.
 func (d *Dispatcher) beginTest(id string) (ends func(), err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -96,7 +96,7 @@ func (d *Dispatcher) prepareTest(_ context.Context, a *attempt) bool {
 	return true
 }
 
-// sendTest is send and judge without what is for attempts only.
+// sendTest is send and judge, without the parts for attempts only.
 func (d *Dispatcher) sendTest(ctx context.Context, a *attempt) bool {
 	a.began = time.Now()
 	err := d.ask(ctx, a)

@@ -17,13 +17,13 @@ import (
 	"reveille/fsm"
 )
 
-// modes are subscriptions of each, to a webhook.
+// modes returns a subscription of each mode, to a webhook.
 func modes(s *memStore, webhook string) map[string]fsm.Subscription {
 	push := s.pushSub(webhook, func(sub *fsm.Subscription) { sub.ID, sub.Generation = "pushed", "g-pushed" })
 	return map[string]fsm.Subscription{"wake": s.addSubscription("woken", webhook), "push": push}
 }
 
-// TestWhatATestDeliveryShows holds of both modes what is shown of each answer.
+// TestWhatATestDeliveryShows holds for both modes what is shown of each answer.
 func TestWhatATestDeliveryShows(t *testing.T) {
 	long := strings.Repeat("é", fsm.MaxLetterAnswer)
 	for name, tc := range map[string]struct {
@@ -123,7 +123,7 @@ func TestATestDeliveryIsSentAsDeliveriesAre(t *testing.T) {
 	}
 }
 
-// TestATestDeliveryIsSentWhileTheSubscriptionIsPaused holds of both modes that a pause is not asked about.
+// TestATestDeliveryIsSentWhileTheSubscriptionIsPaused holds for both modes that a pause does not matter.
 func TestATestDeliveryIsSentWhileTheSubscriptionIsPaused(t *testing.T) {
 	hook := endpoint(t, func(http.ResponseWriter, *http.Request) {})
 	f := start(t, newMemStore(), nil)
@@ -139,8 +139,8 @@ func TestATestDeliveryIsSentWhileTheSubscriptionIsPaused(t *testing.T) {
 	}
 }
 
-// TestATestDeliveryGoesNowhereElseThanDeliveries holds that both parts of the guard judge it, and that a subscription
-// that this version cannot deliver for is not tested.
+// TestATestDeliveryGoesNowhereElseThanDeliveries holds that both parts of the guard judge it. A subscription that this
+// version cannot deliver for is not tested.
 func TestATestDeliveryGoesNowhereElseThanDeliveries(t *testing.T) {
 	hook := endpoint(t, func(http.ResponseWriter, *http.Request) { t.Error("it was sent") })
 	f := start(t, newMemStore(), func(c *Config) { c.AllowInsecure = false })
@@ -159,7 +159,8 @@ func TestATestDeliveryGoesNowhereElseThanDeliveries(t *testing.T) {
 	}
 }
 
-// TestATestDeliveryChangesNothing holds that no call of the store, no metric and no observer has anything of it.
+// TestATestDeliveryChangesNothing holds that it changes no metric, calls no method of the store and reaches no
+// observer.
 func TestATestDeliveryChangesNothing(t *testing.T) {
 	hook := endpoint(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusGone) })
 	metrics := prometheus.NewRegistry()
@@ -201,8 +202,8 @@ func TestATestDeliveryChangesNothing(t *testing.T) {
 	}
 }
 
-// TestTestDeliveriesInFlightAreFew holds that there is one of each subscription at most, and a bounded number of all.
-// Who asks for it may leave, and a stop ends it.
+// TestTestDeliveriesInFlightAreFew holds that there is one for each subscription at most, and a bounded number of all.
+// The caller may leave, and a stop ends it.
 func TestTestDeliveriesInFlightAreFew(t *testing.T) {
 	arrived := make(chan struct{}, maxTests+1)
 	hook := endpoint(t, func(_ http.ResponseWriter, r *http.Request) {

@@ -10,16 +10,16 @@ const (
 	dueBatch = 100
 	// dueFloor is the least time between two looks at the deadlines.
 	dueFloor = 5 * time.Millisecond
-	// dueRounds bounds how often one look goes round the partitions whose batches stay full, so that the other
-	// partitions get a look as well.
+	// dueRounds bounds how often one look goes round the partitions whose batches stay full. Then the other partitions
+	// get a look as well.
 	dueRounds = 100
-	// dueErrors is how many partitions may fail before one look gives up: the others would fail as well.
+	// dueErrors is how many calls may fail before one look gives up: the others would fail as well.
 	dueErrors = 3
 	// dueBackoffMax is the longest pause while the store is not available.
 	dueBackoffMax = time.Second
 )
 
-// runTimers acts on deadlines: retries, the waking timeout, the liveness timeout and removals are all of that kind.
+// runTimers acts on deadlines: retries, the waking timeout, the liveness timeout and removals.
 func (d *Dispatcher) runTimers(ctx context.Context) {
 	pause, first := d.cfg.DueInterval, 0
 	for sleep(ctx, pause) {
@@ -34,11 +34,11 @@ func (d *Dispatcher) runTimers(ctx context.Context) {
 			d.outage.over()
 			pause = next
 		}
-		first++ // another partition comes first each time, so that a broken one keeps none from its turn
+		first++ // another partition comes first each time, so that a broken one does not block the others
 	}
 }
 
-// tick acts on every deadline of the owned partitions that has passed and returns how long to wait until the next look.
+// tick acts on every passed deadline of the owned partitions, and returns the time until the next look.
 func (d *Dispatcher) tick(ctx context.Context, first int) (time.Duration, error) {
 	owned := d.cfg.Store.Ownership().Partitions()
 	next, failure := d.cfg.Store.NextDue(ctx, owned)

@@ -15,11 +15,11 @@ import (
 	"reveille/fsm"
 )
 
-// tracing makes the spans of delivery attempts. The zero one, for a program that is not traced, does nothing
-// and allocates nothing.
+// tracing makes the spans of delivery attempts. Its zero value is for a program without tracing: it does nothing and
+// allocates nothing.
 type tracing struct{ spans *fsm.Spans }
 
-// begin returns the context of an attempt: below the wake's root span.
+// begin returns the context of an attempt, with a span below the wake's root span.
 func (t tracing) begin(ctx context.Context, w fsm.Wake) context.Context {
 	if t.spans == nil {
 		return ctx
@@ -28,14 +28,14 @@ func (t tracing) begin(ctx context.Context, w fsm.Wake) context.Context {
 	return ctx
 }
 
-// send has a request carry the attempt's span, so that the spans of a worker hang in it.
+// send puts the attempt's span into the header of a request, so that the spans of a worker become its children.
 func (t tracing) send(ctx context.Context, h http.Header) {
 	if t.spans != nil {
 		propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(h))
 	}
 }
 
-// end is to be called once with the context of an attempt.
+// end ends the span of an attempt. It is called once, with the attempt's context.
 func (t tracing) end(ctx context.Context, a fsm.Attempt) {
 	if t.spans == nil {
 		return
@@ -55,7 +55,7 @@ func (t tracing) end(ctx context.Context, a fsm.Attempt) {
 		attribute.String("http.request.method", http.MethodPost),
 	)
 	if name, port, err := net.SplitHostPort(a.Host); err == nil {
-		n, _ := strconv.Atoi(port) // it was dialled
+		n, _ := strconv.Atoi(port) // the port was dialled, so it is a number
 		span.SetAttributes(attribute.String("server.address", name), attribute.Int("server.port", n))
 	} else {
 		span.SetAttributes(attribute.String("server.address", strings.Trim(a.Host, "[]")))

@@ -13,7 +13,7 @@ import (
 	"reveille/fsm"
 )
 
-// untraced is all that a delivery does for traces, in a program that is not traced.
+// untraced does all that a delivery does for traces, in a program without tracing.
 func untraced(h http.Header, w fsm.Wake) {
 	var t tracing
 	ctx := t.begin(context.Background(), w)

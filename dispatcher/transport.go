@@ -15,23 +15,23 @@ const (
 	handshakeTimeout = 10 * time.Second
 	idleConnTimeout  = 90 * time.Second
 	maxHeaderBytes   = 64 << 10
-	// pingAfter is how long an HTTP/2 connection with requests on it may be silent before it is
-	// asked for a sign of life.
+	// pingAfter is how long an HTTP/2 connection with requests on it may be silent before a ping asks for a sign of
+	// life.
 	pingAfter = 15 * time.Second
 )
 
-// errTarget is the cause of an error about a stored webhook URL that the settings of today do not allow.
+// errTarget is the cause of an error about a stored webhook URL that the present settings do not allow.
 var errTarget = errors.New("the webhook URL is not allowed")
 
 // sender makes requests to webhooks. It follows no redirects and keeps no cookies.
 type sender struct {
 	guard *guard
 	pool  *pool
-	// dial judges every address that it dials. dialProxy dials nothing but proxies of the environment, whose addresses
-	// are the operator's business.
+	// dial judges every address that it dials. dialProxy dials only proxies of the environment: their addresses are the
+	// operator's business.
 	dial, dialProxy func(ctx context.Context, network, addr string) (net.Conn, error)
 	tls             *tls.Config
-	// proxy returns the proxy on the way of a request. It is nil unless the operator wants proxies used.
+	// proxy returns the proxy for a request. The function is nil unless the operator wants proxies used.
 	proxy func(*http.Request) (*url.URL, error)
 }
 
@@ -42,7 +42,7 @@ func newSender(cfg Config, g *guard) *sender {
 	if cfg.ProxyFromEnvironment {
 		s.proxy = cfg.proxy
 	}
-	// As many connections may be idle as are in use at most.
+	// Beside the connections in use, as many may be idle.
 	s.pool = newPool(2*cfg.MaxInFlight, cfg.ConnectionAge, func(key poolKey, only1 bool) *http.Transport {
 		t := &http.Transport{
 			DialContext:            s.dial,
@@ -64,9 +64,9 @@ func newSender(cfg Config, g *guard) *sender {
 	return s
 }
 
-// send makes one request. It asks for no other protocol: an answer that changes to one has no body, and its connection
-// is closed, which no context would do. On the way through a proxy, what the host resolves to is judged first, since
-// the dial then says nothing of the target. The attempt closes the body of the answer (attempt.closes).
+// send makes one request. The request asks for no other protocol. If an answer changes to one, it gets no body, and its
+// connection is closed, which no context would do. For a request through a proxy, the dial says nothing about the
+// target. So send first judges what the host resolves to. The attempt closes the body of the answer (attempt.closes).
 //
 //bodyclose:handled
 func (s *sender) send(ctx context.Context, e *exchange, req *http.Request) (*http.Response, error) {
@@ -105,8 +105,8 @@ func (s *sender) send(ctx context.Context, e *exchange, req *http.Request) (*htt
 	return res, nil
 }
 
-// idempotent says whether a request has a header for which net/http would send it again by itself, any number of times.
-// A subscription may have it among its headers.
+// idempotent says whether a request has a header that makes net/http repeat it by itself, any number of times. A
+// subscription may have it among its headers.
 func idempotent(h http.Header) bool {
 	return len(h["Idempotency-Key"])+len(h["X-Idempotency-Key"]) > 0
 }
@@ -123,14 +123,14 @@ func (s *sender) way(ctx context.Context, req *http.Request) (poolKey, error) {
 		return key, err
 	case s.guard.checkTarget(ctx, withoutQuery(req.URL)) != nil:
 		return key, errTarget
-	case req.URL.Scheme == "http": // by the same connections, whatever the host
+	case req.URL.Scheme == "http": // the connections to the proxy serve every host
 		key.host = via.Host
 	}
 	key.proxied = true
 	return key, nil
 }
 
-// withoutQuery returns a URL for the guard: an authorization in its query may make it longer than a webhook may be.
+// withoutQuery returns a URL for the guard. An authorization in its query may make a URL longer than a webhook may be.
 func withoutQuery(u *url.URL) string {
 	bare := *u
 	bare.RawQuery = ""

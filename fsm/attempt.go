@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// Attempt is a delivery attempt that is over, as observers are told of it.
+// Attempt describes a finished delivery attempt to the observers.
 type Attempt struct {
 	// Wake is what was delivered; its Attempt says which attempt of it this was.
 	Wake Wake
-	// Host of the endpoint. It is all that is ever told of the URL: the rest may be a secret.
+	// Host of the endpoint. No other part of the URL is ever reported: it may hold a secret.
 	Host string
-	// Began is when the attempt began, by this process's clock, and Took how long it was until its result was known.
+	// Began is when the attempt began, by this process's clock. Took is the time until its result was known.
 	Began time.Time
 	Took  time.Duration
-	// Result is what follows from it.
+	// Result is the consequence of the attempt.
 	Result AttemptResult
 	// Status of the answer; 0 without one.
 	Status int
@@ -24,36 +24,37 @@ type Attempt struct {
 	Reason string
 	// Sent is true if the request was sent, or its sending was begun.
 	Sent bool
-	// Repeated is true if its request was sent once more, because the connection was closed that had been used before.
+	// Repeated is true if the request was sent a second time, because a reused connection had been closed.
 	Repeated bool
-	// DeliveryID is what the receiver tells the delivery by; empty if there was nothing to deliver.
+	// DeliveryID is the ID by which the receiver recognizes the delivery; empty if there was nothing to deliver.
 	DeliveryID string
-	// Events is how many it brought, and From the position of the first of them; empty for a wake, and where nothing
-	// could be read.
+	// Events is the number of events in the delivery, and From the position of the first. Both are empty for a wake,
+	// and if nothing could be read.
 	Events int
 	From   Offset
-	// EventType is the type of the event of a delivery by Open Job Spec. The event itself has it, so it is known once
-	// the event is read, however the attempt ends. It is empty for an event without a type, and for other formats.
+	// EventType is the type of the event of a delivery by Open Job Spec. The event itself holds the type, so it is
+	// known once the event is read, however the attempt ends. It is empty for an event without a type, and for other
+	// formats.
 	EventType string
 	// Bytes is the size of the request's body, if it was Sent; 0 otherwise.
 	Bytes int
 }
 
-// Tells says whether the attempt shows how the endpoint does.
+// Tells says whether the attempt shows how healthy the endpoint is.
 func (a Attempt) Tells() bool { return a.Sent && a.Result != AttemptAbandoned }
 
-// DeliveryEvents begins the types of the events that tell of deliveries (OJS Webhook Delivery 11.1).
+// DeliveryEvents is the prefix of the types of events that report deliveries (OJS Webhook Delivery 11.1).
 const DeliveryEvents = "webhook."
 
-// FirstHand says whether an event may tell of the attempt. It may not if what the attempt brings tells of a delivery
-// itself, for there would be no end. All of events does, the stream to which such events are appended. Elsewhere the
-// type says so: the event may be of another installation, or from before that setting was changed. Where nothing was
-// read there is nothing to tell of, and no DeliveryID.
+// FirstHand says whether an event may report the attempt. It may not if the attempt itself brings such a report,
+// because the reports would never end. All events of the stream named by events are such reports: Reveille appends its
+// reports there. In other streams the event's type decides: the event may come from another installation, or from
+// before the setting of that stream was changed. If nothing was read, there is nothing to report and no DeliveryID.
 func (a Attempt) FirstHand(events string) bool {
 	return a.DeliveryID != "" && a.Wake.Primary != events && !strings.HasPrefix(a.EventType, DeliveryEvents)
 }
 
-// AttemptResult is what follows from a delivery attempt.
+// AttemptResult is the consequence of a delivery attempt.
 type AttemptResult int
 
 // The results of an attempt.
@@ -68,21 +69,21 @@ const (
 	AttemptDone
 	// AttemptAbandoned means that this program stopped before there was an answer: nothing is known.
 	AttemptAbandoned
-	// AttemptWaiting means that nothing was sent: this version does not know how.
+	// AttemptWaiting means that nothing was sent: this version cannot make such a delivery.
 	AttemptWaiting
 	// AttemptEmpty means that there was no event to bring.
 	AttemptEmpty
 	// AttemptUnread means that the events could not be read from the stream server. It is made again.
 	AttemptUnread
-	// AttemptDead means that the events are not tried again: the endpoint will never take them, their last attempt has
-	// failed, or they are too large. What follows them goes on.
+	// AttemptDead means that the events are not tried again. Either the endpoint will never take them, or their last
+	// attempt has failed, or they are too large. The events behind them go on.
 	AttemptDead
-	// AttemptHeld means that nothing was sent, because the endpoint is to be left alone for a while, or because the
+	// AttemptHeld means that nothing was sent, because the endpoint is left alone for a while, or because the
 	// subscription is paused.
 	AttemptHeld
 )
 
-// AttemptResults is how many there are.
+// AttemptResults is the number of results.
 const AttemptResults = int(AttemptHeld) + 1
 
 // String returns the value of a metric label.

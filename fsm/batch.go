@@ -10,39 +10,40 @@ import (
 
 // Batch is what a delivery of ModePush brings: events of one stream, in their order.
 type Batch struct {
-	// ContentType of the stream, as the server says it. JSON is true if it is JSON: then each of Events is one JSON
-	// text. Of any other stream all that a delivery brings is one event.
+	// ContentType of the stream, as the server reports it. JSON is true if it is JSON: then each of Events is one JSON
+	// text. In a delivery of any other stream, all bytes together are one event.
 	ContentType string
 	JSON        bool
 	Events      [][]byte
-	// Places are how many events lie between From and each of Events, if a filter has looked at them: it may have
-	// passed over some. Otherwise they are nil, and Events follow each other.
+	// Places are the numbers of events between From and each of Events, if a filter has looked at the events. It may
+	// have passed over some. Otherwise Places is nil, and Events follow each other.
 	Places []int64
-	// Passed counts the events that a filter has passed over: those before, between and behind Events.
+	// Passed counts the events that a filter has passed over, before, between and behind Events.
 	Passed int64
-	// From names the first event (EventID). It is the position that the batch was read from, unless the server numbers
-	// its events: then it is the one behind as many from the start, whether or not those are kept. To is the position
-	// behind the last event, Tail how far the stream goes, as the read has shown.
+	// From names the first event (EventID). It is the position that the batch was read from. If the server numbers its
+	// events, From is instead the position behind that many from the start, whether or not they are kept. To is the
+	// position behind the last event. Tail is the end of the stream, as the read showed it.
 	From, To, Tail Offset
-	// Within is To as a position that counts from where From does, so that the events behind it have the same IDs.
+	// Within is To as a position that counts from the same offset as From, so that the events behind it have the same
+	// IDs.
 	Within Offset
 	// TooLarge is true if the event at From is larger than MaxDeliveryBytes, TooDeep if it is nested deeper than
-	// MaxDepth. Then there are no Events, and To lies behind it.
+	// MaxDepth. In both cases there are no Events, and To lies behind that event.
 	TooLarge, TooDeep bool
-	// Lost is how many events the server has dropped between the position and To, if it numbers its events. Then there
-	// are no Events.
+	// Lost is the number of events that the server has dropped between the position and To, if it numbers its events.
+	// Then there are no Events.
 	Lost int64
-	// NotKept is true if the server has dropped what lay between the position and To, the end that was read to or the
-	// first event before it that is kept. Then there are no Events.
+	// NotKept is true if the server has dropped the events between the position and To. To is then the end of the read,
+	// or the first event before that end which the server still keeps. There are no Events.
 	NotKept bool
 }
 
-// MaxDepth is how deep the arrays and objects of an event may be nested. Many readers of JSON, Go's among them, take no
+// MaxDepth is how deep the arrays and objects of an event may be nested. Many JSON readers, Go's among them, accept no
 // more.
 const MaxDepth = 10_000
 
-// Span is how many events of the stream lie from the position to the end of the last one that it has, those that a
-// filter has passed over among them; or bytes of a stream that is not JSON.
+// Span is the number of the stream's events from the position to the end of the batch's last event. It includes the
+// events that a filter has passed over. For a stream that is not JSON, it counts bytes.
 func (b Batch) Span() int64 {
 	switch {
 	case len(b.Places) > 0:
@@ -53,9 +54,10 @@ func (b Batch) Span() int64 {
 	return int64(len(b.Events[0]))
 }
 
-// DeliveryID names the delivery of a batch for its receiver: it is the EventID of the first event, followed by "-" and
-// the index of the last one if there are more. So the receiver knows the ID of each event, unless a filter has passed
-// over some in between: then "-" and a checksum of the indices follow, for another filter may have picked others.
+// DeliveryID names the delivery of a batch for its receiver. It is the EventID of the first event. If there are more
+// events, "-" and the index of the last one follow. So the receiver knows the ID of each event, unless a filter has
+// passed over some in between. Then "-" and a checksum of the indices follow, because another filter may have picked
+// other events.
 func (b Batch) DeliveryID(w Wake) string {
 	base, first := b.index(0)
 	id := eventID(w, base, first)
@@ -81,13 +83,13 @@ func (b Batch) EventID(w Wake, i int) string {
 	return eventID(w, base, n)
 }
 
-// First is the position of the first of its events.
+// First is the position of the batch's first event.
 func (b Batch) First() Offset {
 	base, n := b.index(0)
 	return base.At(n, b.Tail)
 }
 
-// index returns what eventID is called with for an event of the batch. It is From if there are no events.
+// index returns the arguments of eventID for an event of the batch. Without events, they stand for From.
 func (b Batch) index(i int) (base Offset, n int64) {
 	base, n = b.From.Split()
 	if i < len(b.Places) {
@@ -96,9 +98,9 @@ func (b Batch) index(i int) (base Offset, n int64) {
 	return base, n + int64(i)
 }
 
-// EventID names an event of a wake's primary stream for its receiver: the same over all attempts, by whichever replica,
-// and another one for whatever other event of the subscription. Wake.Born tells the incarnations of a stream apart:
-// what is read from the start has the same IDs before and after its incarnation is known.
+// EventID names an event of a wake's primary stream for its receiver. The name is the same in all attempts, by every
+// replica. No other event of the subscription has it. Wake.Born tells the incarnations of a stream apart: what is read
+// from the start has the same IDs before and after its incarnation is known.
 func EventID(w Wake, at Offset) string {
 	base, n := at.Split()
 	return eventID(w, base, n)

@@ -8,19 +8,19 @@ type Ack struct {
 	Offset Offset
 }
 
-// Subscribe is one stream that a callback subscribes to, and the offset that counts as acknowledged: the tail it has
-// now, or Start if it does not exist yet (webhook spec, Dynamic Subscribe).
+// Subscribe is one stream that a callback subscribes to. From is the offset that counts as acknowledged: the stream's
+// present tail, or Start if the stream does not exist yet (webhook spec, Dynamic Subscribe).
 type Subscribe struct {
 	Path string
 	From Offset
 }
 
-// Callback is a callback whose token and body were found well-formed (webhook spec, Callback API).
+// Callback is a callback with a well-formed token and body (webhook spec, Callback API).
 type Callback struct {
-	// Consumer is what the token and the URL name, Primary its primary stream.
+	// Consumer is the consumer that the token and the URL name. Primary is its primary stream.
 	Consumer ConsumerRef
 	Primary  string
-	// Generation and TokenEpoch are the token's; TokenExpired is true if its time is up.
+	// Generation and TokenEpoch are the token's; TokenExpired is true if the token has expired.
 	Generation   string
 	TokenEpoch   int64
 	TokenExpired bool
@@ -33,35 +33,35 @@ type Callback struct {
 	Unsubscribe []string
 	Done        bool
 
-	// Tails are tails that upstream was asked for because of this callback.
+	// Tails are the tails that upstream reported because of this callback.
 	Tails map[string]Offset
 	// MaxStreams bounds how many streams one consumer may be subscribed to.
 	MaxStreams int
 }
 
-// CallbackResult is what became of a callback. Nothing of a refused one has taken effect.
+// CallbackResult is the result of a callback. A refused callback has no effect.
 type CallbackResult struct {
 	// Code is empty if the callback succeeded.
 	Code Code
-	// Path is the stream whose ack lies beyond the tail, with CodeInvalidOffset, and empty with CodeInvalidRequest,
+	// Path is the stream whose ack lies beyond the tail, with CodeInvalidOffset. It is empty with CodeInvalidRequest,
 	// which means that MaxStreams would be exceeded.
 	Path string
-	// Streams are the subscribed ones with their acked offsets, ordered as in Wake.
+	// Streams are the subscribed streams with their acked offsets, ordered as in Wake.
 	Streams []StreamTail
-	// WakeID is that of the wake that the callback is of, if its epoch is the current one.
+	// WakeID is the WakeID of the callback's wake, if the callback's epoch is the current one; otherwise it is empty.
 	WakeID string
 	Effects
 }
 
-// Callback judges and processes a callback. exists is false if the store has no such consumer. The order of judgement
-// is fixed, the first failure answers; the order of processing is claim, acks, subscribe, unsubscribe, done.
+// Callback judges and processes a callback. exists is false if the store has no such consumer. The order of the checks
+// is fixed, and the first failure answers. The order of processing is claim, acks, subscribe, unsubscribe, done.
 func (c Consumer) Callback(env Env, exists bool, cb Callback) (Consumer, CallbackResult) {
 	wakeID := ""
 	refuse := func(code Code, path string) (Consumer, CallbackResult) {
 		return c, CallbackResult{Code: code, Path: path, WakeID: wakeID}
 	}
-	// No worker has a token of an aside, nor of a consumer that was never woken: the callback is of an earlier consumer
-	// of the same ID.
+	// No worker has a token for an aside, or for a consumer that was never woken. Such a callback comes from the worker
+	// of an earlier consumer with the same ID.
 	if !exists || c.IsAside() || c.Generation != cb.Generation || !c.HiddenAt.IsZero() || c.WakeID == "" ||
 		c.State == GivenUp {
 		return refuse(CodeConsumerGone, "")

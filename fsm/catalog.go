@@ -7,19 +7,20 @@ import (
 	"time"
 )
 
-// VersionsPerMilli is how many versions of the list of subscriptions a millisecond has: a version is a time in
-// milliseconds, times this, and what tells it from others of that time.
+// VersionsPerMilli is the number of versions that the list of subscriptions can have in one millisecond. A version is a
+// time in milliseconds, times this number, plus a number that tells it from others of that time.
 const VersionsPerMilli = 2048
 
-// MaxClockSkew is by how much the clocks of two servers may differ. No stored fact tells.
+// MaxClockSkew is the largest expected difference between the clocks of two servers. No stored fact shows the real one.
 const MaxClockSkew = 30 * time.Second
 
-// VersionsThrough returns the latest version that may be of a time, in milliseconds, by whichever server's clock.
+// VersionsThrough returns the latest version that can belong to a time in milliseconds, whichever server's clock was
+// used.
 func VersionsThrough(millis int64) int64 {
 	return (millis + MaxClockSkew.Milliseconds()) * VersionsPerMilli
 }
 
-// Catalog is the set of subscriptions as one replica knows it, with an index by pattern: the cost of Match depends on
+// Catalog is the set of subscriptions as one replica knows it, with an index by pattern. The cost of Match depends on
 // the length of the path and on how many patterns match, not on how many there are. It is safe for concurrent use.
 type Catalog struct {
 	mu      sync.RWMutex
@@ -45,8 +46,9 @@ type node struct {
 	here    []*entry
 }
 
-// newEntry keeps a subscription even if a later version of the program took its pattern and this one does not: it
-// matches nothing, and can be seen and deleted. The index holds it at its root, which no path ends at.
+// newEntry keeps a subscription even if this version of the program refuses its pattern, which a later version
+// accepted. Such a subscription matches nothing, but clients can see and delete it. The index holds it at its root,
+// where no path ends.
 func newEntry(s Subscription) *entry {
 	p, _ := ParsePattern(s.Pattern)
 	return &entry{sub: s, pattern: p}
@@ -57,9 +59,8 @@ func NewCatalog() *Catalog {
 	return &Catalog{byID: map[string]*entry{}, changed: make(chan struct{})}
 }
 
-// Replace makes the catalog hold just these subscriptions, as of a version of the store's list. Versions go
-// up, unless the store has lost its latest changes: the caller makes sure that lists come in the order in which they
-// were read.
+// Replace makes the catalog hold just these subscriptions, as of a version of the store's list. Versions go up, unless
+// the store has lost its latest changes. The caller makes sure that lists come in the order in which they were read.
 func (c *Catalog) Replace(subs []Subscription, version int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -79,8 +80,8 @@ func (c *Catalog) Replace(subs []Subscription, version int64) {
 	c.became(version)
 }
 
-// Change brings the catalog to a later version of the store's list, in which just these subscriptions are new or others
-// than before, and those of some IDs are gone. It costs what they are, however many there are besides.
+// Change brings the catalog to a later version of the store's list. The new and the changed subscriptions are in subs;
+// the IDs of deleted ones are in gone. The cost depends on these alone, not on the size of the catalog.
 func (c *Catalog) Change(subs []Subscription, gone []string, version int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -227,7 +228,7 @@ func (n *node) insert(segments []string, e *entry) {
 	n.here = append(n.here, e)
 }
 
-// remove takes an entry out, and the nodes that nothing needs any more. It returns whether the node is one of them.
+// remove takes an entry out, with the nodes that become useless. It returns whether this node is one of them.
 func (n *node) remove(segments []string, e *entry) (empty bool) {
 	if len(segments) == 0 {
 		n.here = slices.DeleteFunc(n.here, func(there *entry) bool { return there == e })
@@ -250,12 +251,12 @@ func (n *node) remove(segments []string, e *entry) (empty bool) {
 	return len(n.here) == 0 && len(n.literal) == 0 && n.one == nil && n.many == nil
 }
 
-// matching is one walk of a path through the index. Nodes below a "**" are visited once per rest of the path, so
-// patterns with many of them cost no more than the product of the lengths.
+// matching is one walk of a path through the index. It visits each node below a "**" once per rest of the path. So a
+// pattern with many "**" costs no more than the product of the lengths.
 type matching struct {
 	found   map[*entry]struct{}
 	visited map[visit]struct{}
-	// steps counts what that cost.
+	// steps counts the cost of the walk.
 	steps int
 }
 

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// DeliveryLog says which delivery attempts are kept in the log of their subscription. The log is no state: nothing
-// follows from it, and it may have gaps.
+// DeliveryLog says which delivery attempts the log of their subscription keeps. The log is not state: no decision
+// depends on it, and it may have gaps.
 type DeliveryLog string
 
 // The values of DeliveryLog.
@@ -19,8 +19,8 @@ const (
 	LogOff      DeliveryLog = "off"
 )
 
-// Takes says whether an attempt with this result is kept. One that was put off before anything was sent is none: there
-// may be many of them while an endpoint is left alone, and they would drive out the others.
+// Takes says whether the log keeps an attempt with this result. It keeps no attempt that was put off before anything
+// was sent. While an endpoint is left alone, there may be many of them, and they would displace the others.
 func (l DeliveryLog) Takes(r AttemptResult) bool {
 	switch r {
 	case AttemptWaiting, AttemptEmpty, AttemptUnread, AttemptHeld:
@@ -35,21 +35,22 @@ func (l DeliveryLog) Takes(r AttemptResult) bool {
 // LogStore keeps the delivery logs, each until its subscription is deleted.
 type LogStore interface {
 	// LoggedAttempts returns the latest entries of a subscription's log that are older than the entry with the ID
-	// before, at most so many, the latest first. An empty before begins with the latest of all.
+	// before. The latest comes first, and most is the largest number of entries. An empty before begins with the latest
+	// entry.
 	LoggedAttempts(ctx context.Context, sub Subscription, before string, most int) ([]LoggedAttempt, error)
 }
 
 // LoggedAttempt is an entry of a delivery log.
 type LoggedAttempt struct {
-	// ID orders the entries of a subscription by when they were stored, which several replicas do at their own pace.
+	// ID orders the entries of a subscription by the time at which they were stored. Each replica stores them at its
+	// own pace.
 	ID string
 	// At is when the attempt began, by the clock of the replica that made it; Took is as in Attempt.
 	At   time.Time
 	Took time.Duration
-	// Stream is the primary one of the Consumer.
+	// Stream is the primary stream of the Consumer.
 	Stream, Consumer string
-	// WakeID, Epoch and DeliveryID are those of the Attempt; for a wake the two IDs are the same. Attempt counts from
-	// 1.
+	// WakeID, Epoch and DeliveryID are as in the Attempt; for a wake the two IDs are the same. Attempt counts from 1.
 	WakeID, DeliveryID string
 	Epoch              int64
 	Attempt            int
@@ -62,7 +63,7 @@ type LoggedAttempt struct {
 	From          Offset
 }
 
-// LoggedAttemptOf is what is kept of an attempt. It has nothing of any body.
+// LoggedAttemptOf returns the log entry of an attempt. It contains no part of any body.
 func LoggedAttemptOf(a Attempt) LoggedAttempt {
 	return LoggedAttempt{
 		At: a.Began, Took: a.Took, Stream: a.Wake.Primary, Consumer: a.Wake.Consumer, WakeID: a.Wake.WakeID,
@@ -73,7 +74,7 @@ func LoggedAttemptOf(a Attempt) LoggedAttempt {
 	}
 }
 
-// logID does not take 0-0, which no entry has: Redis refuses to read what comes before it.
+// logID does not match 0-0. No entry has this ID, and Redis refuses to read what comes before it.
 var logID = regexp.MustCompile(`^[1-9][0-9]{0,17}-[0-9]{1,18}$`)
 
 // ValidLogID says whether a text can be the ID of a LoggedAttempt.

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// What holds for endpoints that are down, which only those of ModePush are.
+// The constants for endpoints that are down. Only endpoints of ModePush can be down.
 const (
 	// DownAfter is how many deliveries in a row must fail, without a 2xx in between, for an endpoint to be down.
 	DownAfter = 5
@@ -15,39 +15,39 @@ const (
 	ProbePauseMax = time.Minute
 )
 
-// Endpoint is how the endpoint of a subscription does. It is one for each generation of a subscription: two with the
-// same URL have two. The zero Endpoint takes what it gets, and nothing is kept of it. Of ModeWake only what is shown is
-// kept: Since, Refused and Reason.
+// Endpoint is the health of a subscription's endpoint. Each generation of a subscription has its own: two subscriptions
+// with the same URL have two. The zero Endpoint accepts every delivery, and the store keeps nothing of it. In ModeWake
+// the store keeps only the fields that are shown: Since, Refused and Reason.
 //
-// One that is down gets one delivery at a time, a probe, until any delivery is answered with a 2xx. When the next one
-// may begin and no delivery is due, one is had carry it (Overdue, Consumer.Probe).
+// An endpoint that is down gets one delivery at a time, a probe, until it answers any delivery with a 2xx. If the next
+// probe may begin and no delivery is due, a waiting delivery is made due as the probe (Overdue, Consumer.Probe).
 type Endpoint struct {
-	// Until is when deliveries may begin again, as a Retry-After has asked; zero if none has.
+	// Until is when deliveries may begin again, as a Retry-After has asked; zero without one.
 	Until time.Time
 	// Failures counts the deliveries that failed since the last 2xx, up to DownAfter.
 	Failures int
-	// Next is when the next probe may begin; zero unless it is down. While a probe is out (Probing), that is when it
-	// counts as lost.
+	// Next is when the next probe may begin; zero unless the endpoint is down. While a probe is out (Probing), Next is
+	// when it counts as lost.
 	Next    time.Time
 	Probing bool
-	// Probes counts those that failed since the endpoint is down, up to what matters for the pause.
+	// Probes counts the failed probes since the endpoint went down, up to the number at which the pause stops growing.
 	Probes int
-	// Since is when the first delivery failed, or was refused, since the last 2xx; zero if none has.
+	// Since is when the first delivery since the last 2xx failed or was refused; zero if none was.
 	Since time.Time
-	// Refused is true if the latest of these was refused for good: another attempt would be in vain. Reason says why it
-	// failed, in at most MaxReason bytes.
+	// Refused is true if the endpoint refused the latest of these deliveries for good: another attempt would be in
+	// vain. Reason says why that delivery failed, in at most MaxReason bytes.
 	Refused bool
 	Reason  string
 }
 
-// EndpointFailure is a delivery attempt that failed, as its endpoint is concerned.
+// EndpointFailure is a failed delivery attempt, as far as it concerns the endpoint.
 type EndpointFailure struct {
 	// RetryAfter is the least time that the endpoint asked for; at most MaxRetryAfter counts.
 	RetryAfter time.Duration
 	// Probe is the Slot of a probe; zero for another delivery.
 	Probe time.Time
-	// Refused is true if the delivery was refused for good, which does not make an endpoint that is down. Shown is true
-	// if nothing is to follow from the failure (ModeWake).
+	// Refused is true if the endpoint refused the delivery for good. Such a failure does not make the endpoint down.
+	// Shown is true if the failure is only shown, and nothing else follows from it (ModeWake).
 	Refused, Shown bool
 	Reason         string
 }
@@ -58,10 +58,11 @@ func (e Endpoint) Down() bool { return e.Failures >= DownAfter }
 // AskedToWait says whether the endpoint has asked to be left alone until later than now.
 func (e Endpoint) AskedToWait(now time.Time) bool { return e.Until.After(now) }
 
-// LeftAlone says whether deliveries do not simply begin: the endpoint has asked to wait, or is down and gets probes.
+// LeftAlone says whether deliveries do not simply begin: the endpoint has asked to wait, or is down and gets only
+// probes.
 func (e Endpoint) LeftAlone(now time.Time) bool { return e.Down() || e.AskedToWait(now) }
 
-// Fail takes in that a delivery failed.
+// Fail records a failed delivery.
 func (e Endpoint) Fail(now time.Time, f EndpointFailure) Endpoint {
 	if e.Since.IsZero() {
 		e.Since = now
@@ -92,28 +93,28 @@ func (e Endpoint) Fail(now time.Time, f EndpointFailure) Endpoint {
 	return e
 }
 
-// Shows says whether there is no news in what a failure shows of the endpoint.
+// Shows says whether the endpoint already shows what the failure would show, so that the failure is no news.
 func (e Endpoint) Shows(f EndpointFailure) bool {
 	return !e.Since.IsZero() && e.Refused == f.Refused && e.Reason == f.Reason[:min(len(f.Reason), MaxReason)]
 }
 
-// probes says whether that probe is out.
+// probes says whether the probe of this slot is out.
 func (e Endpoint) probes(slot time.Time) bool { return e.Probing && e.Next.Equal(slot) }
 
-// probePause is how long an endpoint that is down is left alone after so many probes have failed.
+// probePause is how long an endpoint that is down is left alone after a number of failed probes.
 func probePause(failed int) time.Duration { return min(ProbePause<<failed, ProbePauseMax) }
 
-// Probe is whether a delivery may begin.
+// Probe says whether a delivery may begin.
 type Probe struct {
 	Allowed bool
-	// Slot names the probe that the delivery is; zero if the endpoint is not down.
+	// Slot names the probe if the delivery is one; zero if the endpoint is not down.
 	Slot time.Time
-	// Wait is after how long to ask again if it may not.
+	// Wait is the time after which the caller asks again, if the delivery may not begin.
 	Wait time.Duration
 }
 
-// Probe asks whether a delivery may begin. If the endpoint is down, it is then the only one for its patience, which it
-// may be out for at most, until it is reported or returned.
+// Probe asks whether a delivery may begin. If the endpoint is down, that delivery is the only one until it is reported
+// or returned. This lasts for patience at most: the longest time that the delivery may be out.
 func (e Endpoint) Probe(now time.Time, patience time.Duration) (Endpoint, Probe) {
 	switch {
 	case e.AskedToWait(now), e.Down() && e.Next.After(now):
@@ -125,7 +126,8 @@ func (e Endpoint) Probe(now time.Time, patience time.Duration) (Endpoint, Probe)
 	return e, Probe{Allowed: true, Slot: e.Next}
 }
 
-// Wait is after how long it is worth to ask again. A probe that is out mostly fails long before it counts as lost.
+// Wait is the time after which asking again is worthwhile. A probe that is out mostly fails long before it counts as
+// lost.
 func (e Endpoint) Wait(now time.Time) time.Duration {
 	next := e.Next.Sub(now)
 	if e.Probing {
@@ -134,9 +136,9 @@ func (e Endpoint) Wait(now time.Time) time.Duration {
 	return max(next, e.Until.Sub(now))
 }
 
-// Return takes in that a probe is over, and was neither taken nor failed. The next one follows at once if it was not
-// sent. If it was, the endpoint has mostly refused those events for good. One that answers need not be left alone for
-// long: the pauses begin anew.
+// Return records that a probe is over without success or failure. If it was not sent, the next one follows at once. If
+// it was sent, the endpoint most often refused its events for good. An endpoint that answers need not be left alone for
+// long, so the pauses begin anew.
 func (e Endpoint) Return(now time.Time, slot time.Time, sent bool) Endpoint {
 	if !e.probes(slot) {
 		return e
@@ -147,8 +149,8 @@ func (e Endpoint) Return(now time.Time, slot time.Time, sent bool) Endpoint {
 	return e
 }
 
-// Recover takes in that a delivery was answered with a 2xx. It may have begun before the endpoint asked to wait:
-// that goes on.
+// Recover records that a delivery was answered with a 2xx. It may have begun before the endpoint asked to wait, so the
+// wait goes on.
 func (e Endpoint) Recover(now time.Time) Endpoint {
 	if e.AskedToWait(now) {
 		return Endpoint{Until: e.Until}
@@ -156,8 +158,8 @@ func (e Endpoint) Recover(now time.Time) Endpoint {
 	return Endpoint{}
 }
 
-// Retry takes in that an operator asks for attempts now: what the endpoint has asked for is over, and what it has shown
-// begins anew. If it is down, the next probe may begin; one that is out goes on.
+// Retry records that an operator asks for attempts now. Unless the endpoint is down, its record begins anew. If it is
+// down, the wait that it has asked for is over. The next probe may begin; a probe that is out goes on.
 func (e Endpoint) Retry(now time.Time) Endpoint {
 	if !e.Down() {
 		return Endpoint{}
@@ -172,9 +174,9 @@ func (e Endpoint) Retry(now time.Time) Endpoint {
 // EndpointState is what the store keeps of an endpoint.
 type EndpointState struct {
 	Endpoint
-	// Generation is that of the subscription.
+	// Generation of the subscription.
 	Generation string
-	// Version of the list of endpoints in which it came on it as it is.
+	// Version of the list of endpoints in which the endpoint first had this state.
 	Version int64
 }
 
@@ -199,7 +201,7 @@ func (e EndpointNow) Condition() Condition {
 	return ConditionOK
 }
 
-// Endpoints is what one replica knows of the endpoints in trouble: those that are not the zero Endpoint. It is safe for
+// Endpoints is what one replica knows of the endpoints in trouble, which differ from the zero Endpoint. It is safe for
 // concurrent use.
 type Endpoints struct {
 	mu      sync.RWMutex
@@ -210,11 +212,11 @@ type Endpoints struct {
 
 type knownEndpoint struct {
 	EndpointState
-	// now is what the store's clock said when this was heard of, at heard.
+	// now is the store's clock at the time heard, when this replica learned of the state.
 	now, heard time.Time
-	// held counts the deliveries that were held back since and had not failed before, heldAgain those that had.
+	// held counts the deliveries that were held back since then and had not failed before. heldAgain counts the others.
 	held, heldAgain int
-	// ahead is the end of a pause that this replica knows of and the store may not.
+	// ahead is the end of a pause that this replica knows of and the store may not know.
 	ahead time.Time
 }
 
@@ -232,10 +234,10 @@ func (v *Endpoints) Get(generation string) (e Endpoint, now time.Time, ok bool) 
 	return k.Endpoint, k.clock(), true
 }
 
-// clock is the store's, as far as is known.
+// clock is the store's clock, as far as this replica knows it.
 func (k *knownEndpoint) clock() time.Time { return k.now.Add(time.Since(k.heard)) }
 
-// Overdue returns the generations of those that are down and whose next probe could have begun so long ago.
+// Overdue returns the generations of the endpoints that are down and whose next probe could have begun at least by ago.
 func (v *Endpoints) Overdue(by time.Duration) (generations []string) {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
@@ -247,8 +249,8 @@ func (v *Endpoints) Overdue(by time.Duration) (generations []string) {
 	return generations
 }
 
-// Hold counts a delivery that is held back, and returns how many of its kind were since there was news of the endpoint.
-// again says that it has failed before.
+// Hold counts a delivery that is held back. It returns how many of its kind were held back since the latest news of the
+// endpoint. The argument again says that the delivery has failed before.
 func (v *Endpoints) Hold(generation string, again bool) int {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -264,7 +266,7 @@ func (v *Endpoints) Hold(generation string, again bool) int {
 	return k.held
 }
 
-// Pause has an endpoint left alone from now on, before the store is told.
+// Pause leaves an endpoint alone from now on, before the store knows of it.
 func (v *Endpoints) Pause(generation string, d time.Duration) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -279,7 +281,7 @@ func (v *Endpoints) Pause(generation string, d time.Duration) {
 	}
 }
 
-// Ahead returns how much is left of a Pause that the store has not answered for yet.
+// Ahead returns the rest of a Pause that is not confirmed by the store yet.
 func (v *Endpoints) Ahead(generation string) time.Duration {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
@@ -289,8 +291,8 @@ func (v *Endpoints) Ahead(generation string) time.Duration {
 	return 0
 }
 
-// Note takes in what the store has answered about an endpoint, at a time by its clock, unless there is later news. Of
-// one that is not in trouble, the Version is that of the list.
+// Note records what the store has answered about an endpoint, at a time by its clock, unless there is later news. For
+// an endpoint that is not in trouble, Version is the version of the list.
 func (v *Endpoints) Note(s EndpointState, now time.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -311,7 +313,7 @@ func (v *Endpoints) note(s EndpointState, now time.Time) {
 	}
 }
 
-// Replace takes in all of the list as it is in a version, at a time by the store's clock.
+// Replace records the whole list in a version, at a time by the store's clock.
 func (v *Endpoints) Replace(all []EndpointState, version int64, now time.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -327,8 +329,8 @@ func (v *Endpoints) Replace(all []EndpointState, version int64, now time.Time) {
 	v.version, v.loaded = version, true
 }
 
-// Change takes in what has changed up to a version of the list, at a time by the store's clock. Those that are off the
-// list are the zero Endpoint.
+// Change records what has changed up to a version of the list, at a time by the store's clock. Endpoints that left the
+// list come as the zero Endpoint.
 func (v *Endpoints) Change(changed []EndpointState, version int64, now time.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -338,14 +340,14 @@ func (v *Endpoints) Change(changed []EndpointState, version int64, now time.Time
 	v.version = version
 }
 
-// Version of the list that was read last. ok is false if none was.
+// Version of the list that was read last. ok is false if no list was read.
 func (v *Endpoints) Version() (version int64, ok bool) {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
 	return v.version, v.loaded
 }
 
-// All returns the endpoints in trouble, by generation, and the time by the store's clock at each.
+// All returns the endpoints in trouble, by generation, each with the time by the store's clock.
 func (v *Endpoints) All() map[string]EndpointNow {
 	v.mu.RLock()
 	defer v.mu.RUnlock()

@@ -11,11 +11,11 @@ import (
 	"strings"
 )
 
-// Filter says which events of its streams a subscription of ModePush gets: those of one of the types that also have an
-// allowed value at each path. The zero Filter takes all. It is immutable, and so are its maps and lists.
+// Filter says which events of its streams a subscription of ModePush gets. An event must have one of the types, and an
+// allowed value at each path. The zero Filter takes all events. It is immutable, and so are its maps and lists.
 type Filter struct {
-	// Events are types of events: a type as it stands, or what it begins with and "*" (AnyType, "job.*"). Without any,
-	// all are taken.
+	// Events are types of events: a whole type, or the beginning of a type and "*" (AnyType, "job.*"). If there are
+	// none, all types are taken.
 	Events []string
 	// TypePath is where an event has its type; empty for DefaultTypePath.
 	TypePath string
@@ -24,9 +24,9 @@ type Filter struct {
 }
 
 const (
-	// AnyType is what all events are of, those without a type among them.
+	// AnyType matches all events, also events without a type.
 	AnyType = "*"
-	// DefaultTypePath is Filter.TypePath where it is empty.
+	// DefaultTypePath is used if Filter.TypePath is empty.
 	DefaultTypePath = "type"
 )
 
@@ -42,7 +42,7 @@ const (
 	MaxFilterBytes = 16 << 10
 )
 
-// IsZero says whether the filter takes all events, so that none has to be looked at.
+// IsZero says whether the filter takes all events, so that no event needs a look.
 func (f Filter) IsZero() bool {
 	return len(f.Values) == 0 && (len(f.Events) == 0 || slices.Contains(f.Events, AnyType))
 }
@@ -65,7 +65,7 @@ func (f Filter) differs(o Filter) (fields []string) {
 	return fields
 }
 
-// Size is how many bytes its texts have.
+// Size is the number of bytes of the filter's texts.
 func (f Filter) Size() int {
 	n := len(f.TypePath)
 	for _, t := range f.Events {
@@ -92,11 +92,11 @@ func CheckEventType(text string) error {
 	return nil
 }
 
-// SplitFilterPath returns the names of members that a path is made of. Dots are between them; a dot or a backslash that
+// SplitFilterPath returns the names of members that a path is made of, with dots between them. A dot or backslash that
 // is part of a name has a backslash before it. The error continues a sentence that began with the path.
 //
-// It is what a path of github.com/tidwall/gjson is without wildcards, queries, modifiers and positions in arrays: a
-// filter is data, and what it costs has a bound.
+// The syntax is a path of github.com/tidwall/gjson without wildcards, queries, modifiers and positions in arrays. A
+// filter is data, and its cost has a bound.
 func SplitFilterPath(path string) (names []string, err error) {
 	if path == "" || len(path) > MaxFilterText {
 		return nil, fmt.Errorf("must have 1 to %d bytes", MaxFilterText)
@@ -131,7 +131,8 @@ func SplitFilterPath(path string) (names []string, err error) {
 	return names, nil
 }
 
-// Value is a string, a number or a boolean as its JSON: a string in one spelling only, a number as the client wrote it.
+// Value is a string, a number or a boolean as its JSON. A string has only one spelling; a number is as the client wrote
+// it.
 type Value string
 
 // errValue is the error of NewValue.
@@ -186,21 +187,21 @@ func (v *Value) UnmarshalJSON(raw []byte) (err error) {
 	return err
 }
 
-// maxExponent bounds what Decimal reckons with.
+// maxExponent is the largest exponent that Decimal calculates with.
 const maxExponent = 1 << 40
 
-// Decimal returns a number of JSON in one spelling: 1, 1.0 and 10e-1 are the same, and so are none that differ in any
-// digit, as they would once they are floats.
+// Decimal returns a JSON number in one spelling: 1, 1.0 and 10e-1 are the same. Numbers that differ in any digit stay
+// different, which floats would not guarantee.
 func Decimal(text string) string {
 	digits, negative := strings.CutPrefix(text, "-")
 	exponent := 0
 	if i := strings.IndexAny(digits, "eE"); i >= 0 {
 		var err error
-		// One that is out of range becomes the largest or the smallest.
+		// An exponent that is out of range becomes the largest or the smallest int.
 		exponent, err = strconv.Atoi(strings.TrimPrefix(digits[i+1:], "+"))
 		digits = digits[:i]
 		if err != nil || max(exponent, -exponent) > maxExponent {
-			exponent = maxExponent // of a zero it says nothing
+			exponent = maxExponent // the exponent of a zero has no meaning
 		}
 	}
 	whole, fraction, _ := strings.Cut(digits, ".")

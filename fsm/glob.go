@@ -16,8 +16,8 @@ type Pattern struct {
 }
 
 // ParsePattern reads a pattern as it stands in the raw path of a URL. "%2A" is the same as "*". It returns ErrPattern
-// if it is not absolute, is too long, has an empty, "." or ".." segment, a "*" that is not a whole "*" or "**", or if
-// no path that it matches could be a stream's (see CanonicalPath).
+// if the pattern is not absolute, is too long, or has an empty, "." or ".." segment. A segment that contains "*" must
+// be "*" or "**". At least one path that the pattern matches must be a possible stream path (see CanonicalPath).
 func ParsePattern(raw string) (Pattern, error) {
 	p, err := escaped(raw)
 	if err == nil {
@@ -52,14 +52,15 @@ func (p Pattern) String() string { return p.text }
 // Literal says whether the pattern has no wildcard, and so names one stream.
 func (p Pattern) Literal() bool { return len(p.segments) > 0 && !strings.Contains(p.text, "*") }
 
-// Matches says whether the pattern matches a stream path, which is canonical or as an earlier version has stored it.
+// Matches says whether the pattern matches a stream path. The path is canonical, or spelled as an earlier version has
+// stored it.
 func (p Pattern) Matches(path string) bool {
 	segments, ok := pathSegments(path)
 	return ok && len(p.segments) > 0 && matchSegments(p.segments, segments)
 }
 
 // pathSegments splits a stream path, which may be spelled as an earlier version has stored it. ok is false for names
-// that no pattern matches: literal "*" (webhook spec, Glob Patterns) and what is not absolute.
+// that no pattern matches. These have a literal "*" (webhook spec, Glob Patterns), or are not absolute.
 func pathSegments(path string) ([]string, bool) {
 	if !strings.HasPrefix(path, "/") || hasWildcard(path) {
 		return nil, false
@@ -67,8 +68,8 @@ func pathSegments(path string) ([]string, bool) {
 	return strings.Split(normalized(path)[1:], "/"), true
 }
 
-// matchSegments is the classic two-pointer wildcard match: on a mismatch it returns to the last "**" and lets it take
-// one segment more, so its cost is bounded by the product of the two lengths.
+// matchSegments is the classic two-pointer wildcard match. On a mismatch it returns to the last "**" and lets it take
+// one segment more. So its cost is bounded by the product of the two lengths.
 func matchSegments(pattern, path []string) bool {
 	pi, si := 0, 0
 	star, mark := -1, 0

@@ -7,32 +7,32 @@ import (
 	"time"
 )
 
-// DeadLetter is a delivery that is not tried again: a pointer to its events, and why. The stream is the archive:
-// nothing of the events is kept here. Most are of an attempt of ModePush. What a stream leaves that is gone, and a
-// consumer that is given up, has a letter, too (lost, unwoken).
+// DeadLetter is a delivery that is not tried again: a pointer to its events, and why. The stream is the archive: the
+// letter holds no part of the events. An attempt of ModePush leaves most letters. A stream that is gone and a consumer
+// that is given up leave letters, too (lost, unwoken).
 type DeadLetter struct {
 	ID LetterID
-	// Subscription, Generation and Consumer say for whom the events were, Stream whose they are.
+	// Subscription, Generation and Consumer say for whom the events were. Stream is the stream of the events.
 	Subscription, Generation, Consumer, Stream string
-	// Born is Wake.Born of the delivery: it tells the stream from later ones of its name.
+	// Born is Wake.Born of the delivery: it tells the stream from later ones of the same name.
 	Born int64
-	// DeliveryID is what the receiver tells the delivery by. It names the events, too (Batch.DeliveryID). It is empty
-	// if no attempt has left the letter.
+	// DeliveryID is the ID by which the receiver recognizes the delivery. It also names the events (Batch.DeliveryID).
+	// It is empty if no attempt has left the letter.
 	DeliveryID string
-	// From is the position that they are read from, To the one behind the last of them, Within the same as
-	// Batch.Within. Events is how many there are; 0 if that is not known.
+	// From is the position that the events are read from, and To the position behind the last one. Within is as in
+	// Batch. Events is the number of events; 0 if it is not known.
 	From, To, Within Offset
 	Events           int64
-	// Attempts counts those that were made.
+	// Attempts counts the attempts that were made.
 	Attempts int
 	// Class and Reason of the last failure are as in Attempt. If no attempt has left the letter, Class is a GoneCause.
-	// Status is that of the answer and Answer how the answer's body began, at most MaxLetterAnswer bytes of text; zero
-	// without an answer.
+	// Status is the status of the answer. Answer is the beginning of its body, at most MaxLetterAnswer bytes of text.
+	// Both are zero without an answer.
 	Class, Reason string
 	Status        int
 	Answer        string
-	// FirstFailure is when the endpoint first failed without a break; zero if this was the only failure. DeadAt is when
-	// the letter came. Both are by the store's clock.
+	// FirstFailure is when the unbroken run of failures began; zero if this was the only failure. DeadAt is when the
+	// letter came. Both are by the store's clock.
 	FirstFailure, DeadAt time.Time
 }
 
@@ -42,8 +42,8 @@ const MaxLetterAnswer = 1 << 10
 // LetterID names a dead letter. In a partition, a later letter has a higher Number.
 type LetterID struct {
 	Partition int
-	// Number is the time at which the letter came, in microseconds, or a little above: no other letter of the partition
-	// has it.
+	// Number is the time at which the letter came, in microseconds, or a little above, so that no other letter of the
+	// partition has it.
 	Number int64
 }
 
@@ -72,37 +72,39 @@ func ParseLetterID(text string, partitions int) (id LetterID, err error) {
 	return id, nil
 }
 
-// LetterSpan is a stretch of the dead letters of one partition, from a number through another: those of a subscription,
-// or of all if it is empty. If there is a Stream, only those of the consumer that the subscription has of it.
+// LetterSpan is a range of the dead letters of one partition, from a number through another. It has the letters of one
+// Subscription, or all letters if that is empty. If there is a Stream, it has only the letters of the subscription's
+// consumer for that stream.
 type LetterSpan struct {
 	Partition            int
 	Subscription, Stream string
 	From, Through        int64
 }
 
-// LetterWork is what came of one call for some dead letters.
+// LetterWork is the result of one call on some dead letters.
 type LetterWork struct {
-	// Done counts those that were dropped, or are to be replayed. Refused counts those that cannot be replayed: their
-	// stream or their subscription is gone, or is another one of its name; or their consumer is not given up any more.
+	// Done counts the letters that were dropped or queued for a replay. Refused counts the letters that cannot be
+	// replayed. Their stream or subscription is gone, or is another one of the same name, or their consumer is not
+	// given up any more.
 	Done, Refused int
-	// Looked counts those that were looked at, of whatever stream. Last is the number of the one that was looked at
-	// last; 0 if there was none.
+	// Looked counts the letters that were looked at, of any stream. Last is the number of the last of them; 0 if there
+	// was none.
 	Looked int
 	Last   int64
 }
 
-// LetterCounts says how many dead letters a partition has.
+// LetterCounts is the number of dead letters in a partition.
 type LetterCounts struct {
-	// Of has those of each subscription that has some, by ID.
+	// Of is the number of letters by the ID of the subscription. A subscription without letters is not in it.
 	Of map[string]int
-	// Last is the number of the last letter; 0 if there is none. What comes later has a higher one.
+	// Last is the number of the last letter; 0 if there is none. Later letters have higher numbers.
 	Last int64
 }
 
-// MaxLetterNumber is beyond that of every letter; Lua keeps it exact.
+// MaxLetterNumber is higher than the number of every letter; Lua keeps it exact.
 const MaxLetterNumber = 1<<53 - 1
 
-// Only is the span of one letter.
+// Only returns the span of one letter.
 func (id LetterID) Only() LetterSpan {
 	return LetterSpan{Partition: id.Partition, From: id.Number, Through: id.Number}
 }

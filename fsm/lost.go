@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// What is lost without an attempt that says so leaves a dead letter, too.
+// Events that are lost without an attempt leave a dead letter, too.
 
 // GoneReasons are the reasons of letters whose stream is gone, by their Class.
 var GoneReasons = map[GoneCause]string{
@@ -21,7 +21,7 @@ func (l DeadLetter) streamIsGone() bool { return GoneReasons[GoneCause(l.Class)]
 // GivenUp says whether the letter was left by a consumer that was given up.
 func (l DeadLetter) GivenUp() bool { return GoneCause(l.Class) == GoneGivenUp }
 
-// letter tells of what is pending on one of the consumer's streams.
+// letter returns a dead letter for what is pending on one of the consumer's streams.
 func (c Consumer) letter(path string, cause GoneCause, reason string) *DeadLetter {
 	l := c.Links[path]
 	return &DeadLetter{
@@ -31,9 +31,10 @@ func (c Consumer) letter(path string, cause GoneCause, reason string) *DeadLette
 	}
 }
 
-// lost is the dead letter that the consumer leaves as it goes with its stream: that of what an aside, or a consumer of
-// ModePush, had yet to deliver. Nil if there is nothing, or if there is a letter of it: an aside that replays one
-// leaves that, and a consumer that was given up has left one then. The worker of a wake is to read its streams itself.
+// lost returns the dead letter that the consumer leaves as it goes with its stream. The letter covers what an aside, or
+// a consumer of ModePush, had yet to deliver. It is nil if nothing is pending. It is also nil if there is such a letter
+// already. An aside that replays a letter leaves that one, and a consumer that was given up has left one then. A wake
+// consumer leaves none: its worker reads the streams itself.
 func (c Consumer) lost(cause GoneCause) *DeadLetter {
 	switch {
 	case GoneReasons[cause] == "", c.Replay != 0, !c.Links[c.Primary].Pending():
@@ -46,10 +47,10 @@ func (c Consumer) lost(cause GoneCause) *DeadLetter {
 	return c.letter(c.Primary, cause, GoneReasons[cause])
 }
 
-// unwoken is the dead letter that the consumer leaves as it is given up. It tells of the primary stream or, if nothing
-// is pending there, of the first one by path. Nil if nothing is pending at all.
+// unwoken returns the dead letter that the consumer leaves as it is given up. The letter covers the primary stream or,
+// if nothing is pending there, the first pending stream by path. It is nil if nothing is pending.
 func (c Consumer) unwoken() *DeadLetter {
-	if c.IsAside() { // the subscription is of ModePush no more, which no client can bring about
+	if c.IsAside() { // only if the subscription is not of ModePush any more, which no client can cause
 		return nil
 	}
 	for _, path := range append([]string{c.Primary}, slices.Sorted(maps.Keys(c.Links))...) {

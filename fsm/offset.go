@@ -7,18 +7,19 @@ import (
 	"strings"
 )
 
-// Offset is a position in a stream as Reveille keeps it: the upstream's opaque offset to the letter, if that sorts byte
-// by byte, as the protocol demands.
+// Offset is a position in a stream as Reveille keeps it. It is the upstream's opaque offset, unchanged, if offsets sort
+// byte by byte, as the protocol demands.
 //
-// Other streams may come to be numbered anew under the same name (a broker restarted), and their offsets do not sort.
-// An Offset of theirs is the incarnation of the stream, "/", a sort key, one space, and the upstream's offset. Neither
-// "/" nor a space is in an offset, and a space sorts before all that a key may hold, so two Offsets of one incarnation
-// compare as plain strings. Those of two incarnations do not compare: only Restart leads from one to the other.
+// Other streams may be numbered anew under the same name, for example after a broker restart. Their offsets do not
+// sort. An Offset of theirs is the incarnation of the stream, "/", a sort key, one space, and the upstream's offset. An
+// upstream's offset contains neither "/" nor a space, and a space sorts before all characters of a key. So two Offsets
+// of one incarnation compare as plain strings. Offsets of two incarnations do not compare: only Restart leads from one
+// to the other.
 //
-// A position inside of what one read shows has no offset of upstream's. It is the Offset that the read is from, two
-// spaces, and how much of it lies before the position (At): so it sorts between that Offset and the next.
+// A position inside of what one read shows has no upstream offset. It is the Offset that the read is from, two spaces,
+// and how much of the read lies before the position (At). So it sorts between that Offset and the next.
 //
-// The empty Offset is "not known yet": the tail of a stream whose tail no replica has seen.
+// The empty Offset means "not known yet": the tail of a stream whose tail no replica has seen.
 type Offset string
 
 // Start is the offset before everything, "-1" (protocol, Offsets). It sorts before every other offset.
@@ -30,8 +31,9 @@ const MaxOffsetLen = 256
 // ErrOffset is the cause of every error that ParseOffset returns.
 var ErrOffset = errors.New("not an offset")
 
-// ParseOffset checks that s is an offset of a standard server and can be stored as a position: printable ASCII
-// without ",&=?/" and spaces, at most MaxOffsetLen bytes, and not "now", which names a place that moves.
+// ParseOffset checks that s is an offset of a standard server and can be stored as a position. It must be printable
+// ASCII without ",&=?/" and spaces, and at most MaxOffsetLen bytes long. It must not be "now", which names a place that
+// moves.
 func ParseOffset(s string) (Offset, error) {
 	switch {
 	case s == "":
@@ -49,12 +51,14 @@ func ParseOffset(s string) (Offset, error) {
 	return Offset(s), nil
 }
 
-// IncarnateOffset returns the Offset of an upstream's value in an incarnation of the stream, in whose place key sorts.
+// IncarnateOffset returns the Offset for an upstream's value in an incarnation of the stream. key sorts in place of
+// value.
 func IncarnateOffset(incarnation, key, value string) Offset {
 	return Offset(incarnation + "/" + key + " " + value)
 }
 
-// Incarnation returns that of the stream that o is of; empty where the offsets of a stream compare for ever.
+// Incarnation returns the incarnation of the stream that o belongs to. It is empty if the stream's offsets always
+// compare.
 func (o Offset) Incarnation() string {
 	incarnation, _, ok := strings.Cut(string(o), "/")
 	if !ok {
@@ -63,7 +67,7 @@ func (o Offset) Incarnation() string {
 	return incarnation
 }
 
-// Other says whether o and p are of two incarnations of their stream.
+// Other says whether o and p belong to two incarnations of their stream.
 func (o Offset) Other(p Offset) bool {
 	a := o.Incarnation()
 	if a == "" {
@@ -73,12 +77,12 @@ func (o Offset) Other(p Offset) bool {
 	return b != "" && a != b
 }
 
-// indexDigits is how many digits a position has that lies inside of what a read shows.
+// indexDigits is the number of digits of the index in a position that lies inside of what a read shows.
 const indexDigits = 12
 
-// At returns the position behind the first n messages (bytes, in a stream without messages) of what a read from o
-// shows, if that ends before next, the offset that the read leads to. n is less than 10^12, and o is no such position
-// itself.
+// At returns the position behind the first n messages of what a read from o shows; in a stream without messages, n
+// counts bytes. The position must lie before next, the offset that the read leads to. The count n is less than 10^12,
+// and o is not itself a position inside of a read.
 func (o Offset) At(n int64, next Offset) Offset {
 	switch incarnation := next.Incarnation(); {
 	case n == 0:
@@ -92,8 +96,8 @@ func (o Offset) At(n int64, next Offset) Offset {
 	return Offset(fmt.Sprintf("%s  %0*d", o, indexDigits, n))
 }
 
-// Split returns the offset that a read has to be from to show what follows a position, and how many of its messages
-// (bytes) lie before it.
+// Split returns the offset from which a read shows what follows a position. The count n is the number of messages
+// (bytes) that this read shows before the position.
 func (o Offset) Split() (from Offset, n int64) {
 	at := strings.LastIndex(string(o), "  ")
 	if at < 0 {
@@ -115,8 +119,8 @@ func (o Offset) Value() string {
 	return string(o)
 }
 
-// After says whether o lies beyond p, byte by byte (webhook spec, Pending Work). An unknown offset lies beyond none,
-// and so does one of another incarnation.
+// After says whether o lies beyond p, byte by byte (webhook spec, Pending Work). An unknown offset lies beyond no
+// other, and neither does an offset of another incarnation.
 func (o Offset) After(p Offset) bool {
 	switch {
 	case o == "" || o == p || o == Start:

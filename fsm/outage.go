@@ -5,23 +5,23 @@ import (
 	"time"
 )
 
-// Outage is a time in which the store does not answer, as all tasks of a replica see it together: it lasts from the
-// first task that fails until no task fails any more. It is safe for concurrent use, and ready as it is.
+// Outage is a time in which the store does not answer, as all tasks of a replica see it together. It lasts from the
+// first task that fails until no task fails any more. It is safe for concurrent use, and the zero value is ready.
 type Outage struct {
 	mu      sync.Mutex
 	failing map[string]struct{}
 	since   time.Time
-	// last is when the beginning of an outage was logged, logged whether that was of the present one, and unlogged how
-	// many have begun since.
+	// last is when the beginning of an outage was last logged. logged says whether the present one was. unlogged counts
+	// the outages since last.
 	last     time.Time
 	logged   bool
 	unlogged int
-	// mended is closed when a task does not fail any more; nil if no other task waits for that.
+	// mended is closed when a task does not fail any more; nil while no task fails.
 	mended chan struct{}
 }
 
-// Failed notes that a task failed, and says whether the outage is worth a line: once, and at most one in half a minute,
-// which is for all outages since the one before.
+// Failed notes that a task failed, and says whether the outage is worth a log line. An outage gets one line at most,
+// and there is at most one line in half a minute. The line is for all outages since the line before.
 func (o *Outage) Failed(task string, now time.Time) (outages int, log bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -38,8 +38,8 @@ func (o *Outage) Failed(task string, now time.Time) (outages int, log bool) {
 	return outages, true
 }
 
-// Worked notes that a task did not fail. If that ends the outage, it returns how long that has lasted, and whether its
-// beginning was logged.
+// Worked notes that a task did not fail. If that ends the outage, it returns how long the outage has lasted, and
+// whether its beginning was logged.
 func (o *Outage) Worked(task string, now time.Time) (lasted time.Duration, log bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -63,8 +63,8 @@ func (o *Outage) Fails(task string) bool {
 	return failed
 }
 
-// Mended returns a channel that is closed when another task works that has failed: the time for a task that failed to
-// try again. It is nil while there is no outage.
+// Mended returns a channel that is closed when another failed task works again. A task that failed then tries again. It
+// is nil while there is no outage.
 func (o *Outage) Mended() <-chan struct{} {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -6,10 +6,10 @@ import "time"
 type Outcome struct {
 	// Wakes are delivery attempts to make now. Their deadlines bring them back if the caller dies.
 	Wakes []Wake
-	// Idle are the streams of consumers that have come to rest.
+	// Idle are the streams of consumers that have become idle.
 	Idle []string
-	// Hidden are the primary streams of consumers that have been hidden for a while: the Router has them looked for
-	// again.
+	// Hidden are the primary streams of consumers that have been hidden for a while. The Router asks its StreamWatcher
+	// to look for them again.
 	Hidden []string
 	// Gone are the consumers that are gone from now on.
 	Gone []Gone
@@ -17,14 +17,15 @@ type Outcome struct {
 	Linked int
 	// Ended are wakes that are over.
 	Ended []WakeEnd
-	// Left are the dead letters that events have left whose stream is gone.
+	// Left counts the dead letters that the events of gone streams have left.
 	Left []Left
 	// Quarantined are the consumers that were put in quarantine.
 	Quarantined []Quarantined
 }
 
-// Quarantined is a consumer whose record cannot be read, or leads to an error. Nothing is done with it, so that it
-// stops no other, until its subscription is resumed and it can be read, or its subscription is deleted.
+// Quarantined is a consumer whose record cannot be read, or leads to an error. The store leaves it alone, so that it
+// stops no other consumer. This ends when its subscription is resumed and the record can be read, or when the
+// subscription is deleted.
 type Quarantined struct {
 	Consumer string
 	// Reason is what is wrong with the record; it has at most 200 bytes.
@@ -43,7 +44,7 @@ func (o *Outcome) Add(p Outcome) {
 	o.Quarantined = append(o.Quarantined, p.Quarantined...)
 }
 
-// Left counts the dead letters that a subscription has of a stream that is gone for a cause.
+// Left counts the dead letters that a subscription has for a stream that is gone, by Cause.
 type Left struct {
 	Subscription, Stream string
 	Cause                GoneCause
@@ -70,7 +71,7 @@ const (
 	GoneUnsubscribed GoneCause = "unsubscribed"
 	// GoneGivenUp: its deliveries have failed for too long.
 	GoneGivenUp GoneCause = "given_up"
-	// GoneStreamDeleted: its primary stream was deleted, or is to be forgotten.
+	// GoneStreamDeleted: its primary stream was deleted, or an operator asked to forget it.
 	GoneStreamDeleted GoneCause = "stream_deleted"
 	// GoneStreamGone: upstream has said for all of the grace that there is no such primary stream.
 	GoneStreamGone GoneCause = "stream_gone"
@@ -80,7 +81,7 @@ const (
 	GoneSubscriptionDeleted GoneCause = "subscription_deleted"
 )
 
-// GoneCauses are all of them.
+// GoneCauses are all causes.
 var GoneCauses = []GoneCause{
 	GoneUnsubscribed, GoneGivenUp, GoneStreamDeleted, GoneStreamGone, GoneStreamRecreated, GoneSubscriptionDeleted,
 }
@@ -93,27 +94,26 @@ type Sighting struct {
 	Told time.Time
 	// Gateway is true if the event passed through the gateway.
 	Gateway bool
-	// Path and Tail are the stream and how far it goes.
+	// Path is the stream, and Tail its end.
 	Path string
 	Tail Offset
 }
 
-// Observer is told of what happens: metrics, logs and traces are observers. A nil field hears nothing, and costs
+// Observer receives what happens: metrics, logs and traces are observers. A nil field receives nothing, and costs
 // nothing. No function may block.
 type Observer struct {
-	// Transition is told of what a transition in the store asks for, before that is done, and of what this process saw
-	// that led to it.
+	// Transition receives what a transition in the store asks for, before the Router does it. It also receives what
+	// this process saw of the stream before the transition.
 	Transition func(Outcome, Sighting)
-	// Attempt is told of a delivery attempt that is over, before the store is.
+	// Attempt receives a finished delivery attempt, before the store learns of it.
 	Attempt func(Attempt)
-	// Subscription is told of one that this process was asked to make (there) or to delete, after the store has done
-	// it.
+	// Subscription receives a subscription that this process was asked to make (there) or to delete, after the store
+	// has done it.
 	Subscription func(sub Subscription, there bool)
 }
 
-// Router is the one place that acts on outcomes, and that observers hear from. A caller that runs a transition in the
-// store passes its outcome on to Follow and does nothing else with it. It is ready once it is connected, which is
-// before anything runs.
+// Router is the one place that acts on outcomes and calls observers. A caller that runs a transition in the store
+// passes its outcome on to Follow and does nothing else with it. A Router must be connected before anything runs.
 type Router struct {
 	transitions   []func(Outcome, Sighting)
 	attempts      []func(Attempt)
@@ -124,10 +124,10 @@ type Router struct {
 
 // StreamWatcher is what a Router needs of Streams.
 type StreamWatcher interface {
-	// Idle says that consumers of these streams have come to rest. It does not block.
+	// Idle says that consumers of these streams have become idle. It does not block.
 	Idle(paths []string)
-	// Gone says that consumers were hidden because upstream had no such stream a moment ago. The stream is looked at,
-	// and they are shown again should it be there. It does not block.
+	// Gone says that consumers were hidden because upstream had no such stream a moment ago. The watcher looks at the
+	// stream, and shows the consumers again if it is there. It does not block.
 	Gone(path string)
 }
 
@@ -140,7 +140,7 @@ func NewRouter(observers ...Observer) *Router {
 	return r
 }
 
-// Observe adds an observer. It is called before anything runs.
+// Observe adds an observer. It must be called before anything runs.
 func (r *Router) Observe(o Observer) {
 	if o.Transition != nil {
 		r.transitions = append(r.transitions, o.Transition)
@@ -153,14 +153,14 @@ func (r *Router) Observe(o Observer) {
 	}
 }
 
-// Attempted tells the observers of a delivery attempt that is over.
+// Attempted passes a finished delivery attempt to the observers.
 func (r *Router) Attempted(a Attempt) {
 	for _, tell := range r.attempts {
 		tell(a)
 	}
 }
 
-// Subscribed tells the observers of a subscription that was made (there) or deleted.
+// Subscribed passes a subscription that was made (there) or deleted to the observers.
 func (r *Router) Subscribed(sub Subscription, there bool) {
 	for _, tell := range r.subscriptions {
 		tell(sub, there)
@@ -170,7 +170,8 @@ func (r *Router) Subscribed(sub Subscription, there bool) {
 // Connect sets the parts that act on what outcomes ask for.
 func (r *Router) Connect(d Deliverer, s StreamWatcher) { r.deliverer, r.streams = d, s }
 
-// Follow does what an outcome asks for. seen is what the transition was told of, if it was of a stream.
+// Follow does what an outcome asks for. If the transition was about a stream, seen is what the process saw of it
+// before.
 func (r *Router) Follow(o Outcome, seen Sighting) {
 	if !seen.At.IsZero() {
 		for i := range o.Wakes {

@@ -33,7 +33,7 @@ func AllPartitions(n int) []int {
 	return all
 }
 
-// Replace makes it just these partitions, in ascending order.
+// Replace sets the partitions that the replica owns, in ascending order.
 func (o *Ownership) Replace(partitions []int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -53,8 +53,8 @@ func (o *Ownership) change() {
 	o.changed = make(chan struct{})
 }
 
-// CountLoss says that the store may have lost its latest changes to a partition: this replica must tell it again what
-// it had told it.
+// CountLoss says that the store may have lost its latest changes to a partition. This replica must then tell the
+// partition again what it had told it.
 func (o *Ownership) CountLoss(partition int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

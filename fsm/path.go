@@ -16,7 +16,7 @@ var ErrPath = errors.New("not a stream path")
 
 // Why a path is not a stream's. CanonicalPath wraps them together with ErrPath, ParsePattern together with ErrPattern.
 var (
-	// ErrOutsideRoot: ".." segments lead out of the stream root. What else is on its host is not for our clients.
+	// ErrOutsideRoot: ".." segments lead out of the stream root. Other resources on that host are not for our clients.
 	ErrOutsideRoot = errors.New("it leads out of the stream root")
 	// ErrReservedPath: control resources of the stream server live there (ds spec, Addressing).
 	ErrReservedPath = errors.New("the segment \"" + ReservedSegment + "\" is reserved")
@@ -28,7 +28,7 @@ var (
 	ErrPathTooLong = fmt.Errorf("it is longer than %d bytes when percent-encoded", MaxPathLen)
 )
 
-// ReservedSegment is no segment of a stream path.
+// ReservedSegment cannot be a segment of a stream path.
 const ReservedSegment = "__ds"
 
 // decodings is how often an encoded path is decoded in search of ".." and reserved segments. A server decodes once, and
@@ -37,15 +37,15 @@ const decodings = 3
 
 const upperHex = "0123456789ABCDEF"
 
-// CanonicalPath returns the one form in which a stream path is requested, compared and stored: that of RFC 3986,
-// section 6. Percent-encoded characters that need no encoding (letters, digits, "-", ".", "_" and "~") are decoded, the
-// digits of the other encodings are upper case, and "." and ".." segments are resolved. An encoded slash stays one. As
-// in the URL standard, what a URL could not hold (spaces, quotes, characters beyond ASCII) is percent-encoded, and a
-// backslash is a slash.
+// CanonicalPath returns the one form in which a stream path is requested, compared and stored: the normal form of RFC
+// 3986, section 6. It decodes percent-encoded characters that need no encoding: letters, digits, "-", ".", "_" and "~".
+// The digits of the other encodings become upper case, and "." and ".." segments are resolved. An encoded slash stays
+// encoded. As in the URL standard, what a URL cannot hold (spaces, quotes, characters beyond ASCII) is percent-encoded,
+// and a backslash becomes a slash.
 //
-// It is the one rule for which paths are streams: the gateway, names, callbacks, the registry and (by ParsePattern)
-// patterns all go by it. Its errors wrap ErrPath and one of the reasons above, or say that p is not absolute or holds a
-// query, a fragment or a NUL.
+// It is the one rule for which paths are streams. The gateway, names, callbacks, the registry and (by ParsePattern)
+// patterns all follow it. Its errors wrap ErrPath and one of the reasons above. An error may also say that p is not
+// absolute, or holds a query, a fragment or a NUL.
 func CanonicalPath(p string) (string, error) {
 	raw, err := escaped(p)
 	if err == nil {
@@ -58,9 +58,9 @@ func CanonicalPath(p string) (string, error) {
 	return finish(raw)
 }
 
-// StoredPath returns a path that is on record, as a stream server is to be asked for it. Earlier versions have stored
+// StoredPath returns a path on record in the form in which a stream server is asked for it. Earlier versions stored
 // encodings as they were spelled, which names another stream to some servers. A path that CanonicalPath has returned
-// stays as it is. The errors are those of CanonicalPath.
+// stays as it is. The errors are the same as in CanonicalPath.
 func StoredPath(p string) (string, error) {
 	if _, err := CanonicalPath(p); err != nil {
 		return "", err
@@ -72,8 +72,8 @@ func StoredPath(p string) (string, error) {
 	return finish(raw)
 }
 
-// ForwardedPath is CanonicalPath for a request that is for no stream, but may pass: a longer path, or one with a
-// literal "*". Other paths have the errors of CanonicalPath.
+// ForwardedPath is CanonicalPath for a request that is not for a stream but may pass: a longer path, or a path with a
+// literal "*". For all other paths it returns the errors of CanonicalPath.
 func ForwardedPath(p string) (string, error) {
 	raw, err := escaped(p)
 	if err == nil {
@@ -89,7 +89,7 @@ func ForwardedPath(p string) (string, error) {
 	return resolveDots(raw), nil
 }
 
-// escaped turns backslashes into slashes and percent-encodes what a URL could not hold.
+// escaped turns backslashes into slashes and percent-encodes what a URL cannot hold.
 func escaped(p string) (string, error) {
 	switch {
 	case !strings.HasPrefix(p, "/"):
@@ -100,9 +100,9 @@ func escaped(p string) (string, error) {
 	return escapeInvalid(strings.ReplaceAll(p, `\`, "/")), nil
 }
 
-// normalized decodes the percent-encoded characters that need no encoding, and has the digits of the others in upper
-// case. What it decodes may complete an encoding whose sign stood alone: that is one, too. It looks at each byte once,
-// for a client chooses the path.
+// normalized decodes the percent-encoded characters that need no encoding, and writes the digits of the others in upper
+// case. A decoded character may complete an encoding whose "%" stood alone: the result is an encoding, too. Each byte
+// is looked at once, because a client chooses the path.
 func normalized(p string) string {
 	if !strings.Contains(p, "%") {
 		return p
@@ -154,7 +154,8 @@ func finish(p string) (string, error) {
 	return p, nil
 }
 
-// reachable returns why a path may not be requested from a stream server, however the server reads encoded characters.
+// reachable returns why a path must not be requested from a stream server, whichever way the server reads encoded
+// characters.
 func reachable(p string) error {
 	for range decodings {
 		if err := segmentsOf(p); err != nil {
@@ -191,7 +192,7 @@ func segmentsOf(p string) error {
 	return nil
 }
 
-// plain returns why an escaped path cannot be a stream's name although a server could be asked for it.
+// plain returns why an escaped path cannot be a stream's name, although a server could be asked for it.
 func plain(p string) error {
 	switch {
 	case strings.Contains(p, "//"):
@@ -276,7 +277,7 @@ func resolveDots(p string) string {
 	return "/" + strings.Join(out, "/")
 }
 
-// ConsumerID is the identity of the consumer that a subscription has for a stream: the path is encoded as JavaScript's
+// ConsumerID is the ID of the consumer that a subscription has for a stream. The path is encoded as JavaScript's
 // encodeURIComponent does (webhook spec, Consumer Instance).
 func ConsumerID(subscription, path string) string {
 	var b strings.Builder
@@ -296,7 +297,7 @@ func ConsumerID(subscription, path string) string {
 }
 
 // ParseConsumerID splits a consumer ID, as it stands in the raw path of a callback URL, into the subscription's ID and
-// the stream path. ok is false if it is not one that ConsumerID could have made.
+// the stream path. The result ok is false if ConsumerID could not have made the ID.
 func ParseConsumerID(id string) (subscription, path string, ok bool) {
 	subscription, enc, found := strings.Cut(id, ":")
 	if !found || ValidateSubscriptionID(subscription) != nil {
@@ -322,13 +323,13 @@ func ParseConsumerID(id string) (subscription, path string, ok bool) {
 	return subscription, path, ConsumerID(subscription, path) == id && strings.HasPrefix(path, "/")
 }
 
-// AsideID is the identity of the aside that a consumer gets for the delivery of an epoch. It is no ConsumerID: those
-// have one colon.
+// AsideID is the ID of the aside that a consumer gets for the delivery of an epoch. It is no ConsumerID: a ConsumerID
+// has one colon.
 func AsideID(consumer string, epoch int64) string {
 	return consumer + ":" + strconv.FormatInt(epoch, 10)
 }
 
-// AsideOf returns the ID of the consumer that an aside is of. ok is false for any other consumer.
+// AsideOf returns the ID of the consumer that an aside belongs to. ok is false for any other consumer.
 func AsideOf(id string) (consumer string, ok bool) {
 	last := strings.LastIndexByte(id, ':')
 	if last < 0 || strings.IndexByte(id, ':') == last {
@@ -337,7 +338,7 @@ func AsideOf(id string) (consumer string, ok bool) {
 	return id[:last], true
 }
 
-// ParseAnyConsumerID is ParseConsumerID of a consumer or of an aside.
+// ParseAnyConsumerID is ParseConsumerID for the ID of a consumer or of an aside.
 func ParseAnyConsumerID(id string) (subscription, path string, ok bool) {
 	of, aside := AsideOf(id)
 	if !aside {

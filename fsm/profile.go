@@ -10,36 +10,37 @@ import (
 	"time"
 )
 
-// Profile is what a consumer goes by that its subscription has set. It is kept with the consumer, so that a deadline
-// can be acted on without the subscription; a change of the subscription reaches it with the report of its next
-// attempt. The zero Profile is that of the webhook spec.
+// Profile is what a consumer follows of its subscription's settings. The consumer keeps it, so that the store can act
+// on a deadline without the subscription. A change of the subscription reaches the consumer with the report of its next
+// attempt. The zero Profile is the profile of the webhook spec.
 type Profile struct {
 	// Attempt is how long a delivery attempt may be out; 0 for Timing.Waking.
 	Attempt time.Duration
-	// Delays after the first failed attempt, the second and so on (Subscription.Retry). Only failures that are reported
-	// count: an attempt of which nothing was heard by its deadline is made again. The attempt after the last delay is
-	// the last, unless the profile is Lasting: then the last delay goes on. Without any, RetryDelay holds, and
-	// failures give the consumer up by Timing.GCAfter.
+	// Delays after the first failed attempt, the second and so on (Subscription.Retry). Only reported failures count:
+	// an attempt without a report by its deadline is made again. The attempt after the last delay is the last one. If
+	// the profile is Lasting, the last delay repeats instead. Without Delays, RetryDelay applies, and failures give the
+	// consumer up by Timing.GCAfter.
 	Delays []time.Duration
-	// Lasting says that failures never give the consumer up: whoever reports the last one acks the events as dead.
+	// Lasting says that failures never give the consumer up: the replica that reports the last failure acks the events
+	// as dead.
 	Lasting bool
-	// Aside says that what an attempt has brought steps aside when the attempt fails: it is retried as a consumer of
-	// its own (Consumer.IsAside) while this one goes on behind it. Such a profile is Lasting.
+	// Aside says that the events of a failed attempt step aside. A consumer of their own retries them
+	// (Consumer.IsAside) while this one goes on behind them. A profile with Aside is Lasting.
 	Aside bool
 }
 
-// MaxAsides is how many asides a consumer may have, MaxSubscriptionAsides how many its subscription may have in one
-// partition. With so many, it waits for its failed delivery.
+// MaxAsides is how many asides a consumer may have. MaxSubscriptionAsides is how many its subscription may have in one
+// partition. With so many, the consumer waits for its failed delivery.
 const (
 	MaxAsides             = 1000
 	MaxSubscriptionAsides = 2000
 )
 
-// AttemptMargin is how much longer than the endpoint may take an attempt may be out (Profile.Attempt): it waits for a
-// slot, its events are read, and it is reported.
+// AttemptMargin is how much longer an attempt may be out than the endpoint may take (Profile.Attempt). In this time the
+// attempt waits for a slot, reads its events, and is reported.
 const AttemptMargin = 15 * time.Second
 
-// Profile is what the consumers of the subscription are to go by.
+// Profile is what the consumers of the subscription follow.
 func (s Subscription) Profile() Profile {
 	if s.Mode != ModePush && len(s.Retry) == 0 {
 		return Profile{}
@@ -58,8 +59,9 @@ func (p Profile) Equal(o Profile) bool {
 	return p.Attempt == o.Attempt && p.Lasting == o.Lasting && p.Aside == o.Aside && slices.Equal(p.Delays, o.Delays)
 }
 
-// String returns the profile as stores keep it: the milliseconds of Attempt, 1 if it is Lasting, 2 if it is Aside as
-// well, otherwise 0, and the milliseconds of the Delays, with commas between them. The zero Profile is empty.
+// String returns the profile as stores keep it, with commas between the numbers. The first is the milliseconds of
+// Attempt. The second is 2 if the profile is Aside, 1 if it is only Lasting, otherwise 0. The milliseconds of the
+// Delays follow. The zero Profile is empty.
 func (p Profile) String() string {
 	if p.IsZero() {
 		return ""
@@ -111,21 +113,22 @@ func (p Profile) delay(n int, j Jitter) time.Duration {
 	if len(p.Delays) == 0 {
 		return RetryDelay(n, j)
 	}
-	// As Lua reckons, which has no integers.
+	// Lua has no integers, so this calculates as Lua does.
 	ms := float64(p.Delays[min(max(n, 1), len(p.Delays))-1].Milliseconds())
 	least, span := ms*(100-RetryVariance)/100, ms*2*RetryVariance/100
 	return time.Duration(math.Floor(least+span*float64(j)/JitterSpan)) * time.Millisecond
 }
 
-// takeBack has an attempt that is out and was not reported be made again, where only reported failures count.
+// takeBack takes back an attempt that is out and was not reported, if only reported failures count. The attempt is then
+// made again.
 func (c *Consumer) takeBack() {
 	if c.Sent && len(c.Profile.Delays) > 0 {
 		c.Attempt, c.Sent, c.Again = c.Attempt-1, false, true
 	}
 }
 
-// requestEnds is when the request of the attempt that is out must have ended. Where the Profile says how long an
-// attempt may be out, that is at its deadline.
+// requestEnds is when the request of the attempt that is out must have ended. If the Profile says how long an attempt
+// may be out, that is the deadline.
 func (c Consumer) requestEnds(t Timing) time.Time {
 	if c.Profile.Attempt > 0 {
 		return c.Deadline

@@ -2,7 +2,7 @@ package fsm
 
 import "time"
 
-// Jitter is a random draw that a transition may need, in millionths of whatever span it is applied to: 0 to 999,999.
+// Jitter is a random number that a transition may need, in millionths of the span that it is applied to: 0 to 999,999.
 type Jitter uint32
 
 // JitterSpan is the exclusive upper end of a Jitter.
@@ -18,13 +18,14 @@ const (
 	RetrySlowJitter = 5 * time.Second
 	// MaxRetryAfter bounds what a Retry-After header can ask for.
 	MaxRetryAfter = time.Hour
-	// StallLimit is how many wakes in a row may end in "done" with work pending and no acked offset moved before
-	// the next one waits for the retry schedule.
+	// StallLimit is a number of wakes in a row that end in "done" with work pending and no acked offset moved. After so
+	// many, the next wake waits for the retry schedule.
 	StallLimit = 3
 )
 
-// RetryDelay returns how long to wait before retry n (from 1) of a delivery: min(2^n × 100 ms, 30 s) and up to 1 s for
-// the first ten, 60 s and up to 5 s from the eleventh on (webhook spec, Retry Schedule). Whole milliseconds.
+// RetryDelay returns how long to wait before retry n (from 1) of a delivery, in whole milliseconds (webhook spec, Retry
+// Schedule). For the first ten retries it is min(2^n × 100 ms, 30 s) and up to 1 s. From the eleventh on it is 60 s and
+// up to 5 s.
 func RetryDelay(n int, j Jitter) time.Duration {
 	n = max(n, 1)
 	base, span := RetrySlow, RetrySlowJitter
@@ -34,18 +35,18 @@ func RetryDelay(n int, j Jitter) time.Duration {
 	return (base + span*time.Duration(j)/JitterSpan).Truncate(time.Millisecond)
 }
 
-// PushRetry has the delays of a subscription of ModePush that names none.
+// PushRetry has the delays of a subscription of ModePush that sets none.
 var PushRetry = []time.Duration{
 	30 * time.Second, 2 * time.Minute, 10 * time.Minute, time.Hour, 4 * time.Hour, 12 * time.Hour, 24 * time.Hour,
 }
 
-// What holds for deliveries of ModePush.
+// The limits and defaults of deliveries of ModePush.
 const (
-	// PushTimeout is how long an endpoint may take if its subscription does not say.
+	// PushTimeout is how long an endpoint may take if its subscription does not set a time.
 	PushTimeout = 30 * time.Second
-	// RetryVariance is by how many percent at most a delay of Subscription.Retry is varied, either way.
+	// RetryVariance is the largest variation of a delay of Subscription.Retry, in percent, either way.
 	RetryVariance = 20
-	// MaxBatch is how many events one delivery may bring, and MaxDeliveryBytes how many bytes of them.
+	// MaxBatch is the largest number of events in one delivery, and MaxDeliveryBytes the largest number of their bytes.
 	MaxBatch         = 1000
 	MaxDeliveryBytes = 1 << 20
 )

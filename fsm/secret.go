@@ -17,7 +17,7 @@ func (p PreviousSecret) At(now time.Time) string {
 	return p.Secret
 }
 
-// Unexpired returns what there is to keep of it.
+// Unexpired returns p while it still signs, otherwise the zero value.
 func (p PreviousSecret) Unexpired(now time.Time) PreviousSecret {
 	if p.At(now) == "" {
 		return PreviousSecret{}
@@ -30,17 +30,17 @@ const RotationOverlap = 24 * time.Hour
 
 // Rotation gives a subscription a new secret.
 type Rotation struct {
-	// Random is what the new secret is made of.
+	// Random has the random bytes that the new secret is made from.
 	Random []byte
 	// Overlap is how long the present secret goes on signing beside the new one.
 	Overlap time.Duration
-	// KeepPrevious has the previous secret go on instead, if it still signs. It is for a caller who has lost the answer
-	// with the present one: no receiver knows that.
+	// KeepPrevious keeps the previous secret instead, if it still signs. A caller needs it after losing the answer with
+	// the present secret, which no receiver knows.
 	KeepPrevious bool
 }
 
-// Rotate returns a subscription with a new secret. The same Rotation again changes nothing: a store may have done it
-// without knowing.
+// Rotate returns a subscription with a new secret. The same Rotation again changes nothing, because a store may have
+// done it without knowing.
 func (s Subscription) Rotate(r Rotation, now time.Time) Subscription {
 	secret := s.Signature.NewSecret(r.Random)
 	if secret == s.Secret {

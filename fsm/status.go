@@ -5,9 +5,9 @@ import "time"
 // ReplicaStatus is what the store knows of a replica.
 type ReplicaStatus struct {
 	ID string
-	// Alive is false of one that has died or left while it still had leases.
+	// Alive is false for a replica that has died or left while it still had leases.
 	Alive bool
-	// Since is since when it is alive without a break, by the store's clock; zero if that is not known.
+	// Since is when the replica's present unbroken life began, by the store's clock; zero if that is not known.
 	Since time.Time
 	// Partitions is how many it has leased.
 	Partitions int
@@ -16,9 +16,9 @@ type ReplicaStatus struct {
 // StreamServerStatus is what a replica knows of the stream server.
 type StreamServerStatus struct {
 	State StreamServerState
-	// Since is since when it is up or down; zero if that is not known.
+	// Since is when the server went up or down; zero if that is not known.
 	Since time.Time
-	// Dialect is the one that it speaks, as far as is known, and Watching how streams are watched: "sse" or
+	// Dialect is the dialect of the server, as far as it is known. Watching is how streams are watched: "sse" or
 	// "long-poll".
 	Dialect, Watching string
 }
@@ -30,6 +30,6 @@ type StreamServerState string
 const (
 	StreamServerUp   StreamServerState = "up"
 	StreamServerDown StreamServerState = "down"
-	// StreamServerNotSeen is that of one that has not shown yet that it is a stream server.
+	// StreamServerNotSeen: the server has not shown yet that it is a stream server.
 	StreamServerNotSeen StreamServerState = "not_seen"
 )

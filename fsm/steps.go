@@ -184,7 +184,7 @@ func (c *Consumer) ack(path string, to Offset) bool {
 	return true
 }
 
-// note notes a tail. That of an aside is its end.
+// note notes a tail. The tail of an aside never moves: it is the aside's end.
 func (c *Consumer) note(path string, tail Offset) {
 	if l, ok := c.Links[path]; ok && !c.IsAside() && tail.After(l.Tail) {
 		l.Tail = tail
@@ -223,8 +223,8 @@ func (c *Consumer) show(env Env) {
 	}
 }
 
-// behind is the position behind what an attempt has brought (Delivered). What an aside brings may end inside of what a
-// read shows; it may also be led behind its end, where the server has dropped what it had.
+// behind is the position behind the events of an attempt (Delivered). The events of an aside may end inside of what a
+// read shows. An aside may also be led behind its end, where the server has dropped its events.
 func (c Consumer) behind(to, within Offset) Offset {
 	switch end := c.Links[c.Primary].Tail; {
 	case c.IsAside() && !to.After(end):
@@ -265,10 +265,10 @@ func (c Consumer) stepAside(env Env, f Failure) (Consumer, Effects) {
 	return c, e
 }
 
-// failed gives the consumer up if the attempt was the last that its profile has, or if it was made after failures had
-// gone on for long enough. Time in which nothing was attempted does not count (D9). An endpoint that answered 410 gets
-// nothing until it is resumed, however long that takes. A nudged attempt does not count: the next one is due as
-// it was before. The failure counts from a moment on, which may be yet to come.
+// failed gives the consumer up if the attempt was the last one of its profile, or began after failures had gone on for
+// long enough. Time in which nothing was attempted does not count (D9). An endpoint that answered 410 gets nothing
+// until it is resumed, however long that takes. A nudged attempt does not count: the next one is due as it was before.
+// The failure counts from a moment that may lie ahead.
 func (c Consumer) failed(env Env, f Failure, from time.Time) (Consumer, Effects) {
 	began := c.Deadline.Add(-c.patience(env.Timing))
 	if c.FirstFailure.IsZero() || c.FirstFailure.After(from) {

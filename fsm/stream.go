@@ -13,35 +13,35 @@ const (
 	StreamPresent StreamState = "present"
 )
 
-// Stream is the record of a stream that discovery came upon. It lies in the partition of its path, with the consumers
-// whose primary stream it is, so a store that loses its latest changes takes both back to the same moment.
+// Stream is the record of a stream that discovery has found. It lies in the partition of its path, with the consumers
+// whose primary stream it is. So a store that loses its latest changes takes both back to the same moment.
 //
-// Subscriptions are told apart by the versions of their list: a subscription has the version that the list got when it
-// was created (Subscription.Version), versions only go up and never repeat.
+// The versions of their list tell subscriptions apart. A subscription has the version that the list got when it was
+// created (Subscription.Version). Versions only go up and never repeat.
 type Stream struct {
 	Path  string
 	State StreamState
-	// Stamp moves with every link, deletion and restart of the stream; without a record it is that of the
-	// latest deletion in the partition, of whatever stream. An answer of upstream counts only if the stamp is still the
-	// one from before the question.
+	// Stamp moves with every link, deletion and restart of the stream. Without a record, it is the stamp of the latest
+	// deletion of any stream in the partition. An answer of upstream counts only if the stamp is still the same as
+	// before the question.
 	Stamp int64
 	// First is when the store first heard of the stream, by the store's clock. A stream that was deleted or made anew
-	// is another one, so First identifies the stream that a write is of.
+	// is another one. So First identifies the stream that a write belongs to.
 	First time.Time
 	// Until is when the record is due for a look: an awaited stream that upstream does not have by then is forgotten.
 	Until time.Time
-	// Noted is a version of the list that was read after the stream was first noted; 0 if none was yet. Subscriptions
-	// above it came later than the stream.
+	// Noted is a version of the list that was read after the stream was first noted; 0 if none was read yet.
+	// Subscriptions above it came later than the stream.
 	Noted int64
-	// Linked is the version through which the stream is linked: every matching subscription up to it has had its
-	// consumer, and none of those is given one again.
+	// Linked is the version through which the stream is linked. Every matching subscription up to it has had its
+	// consumer, and gets no second one.
 	Linked int64
-	// Lost is a version of the list: to subscriptions up to it, what the stream held when it was noted may be news. The
-	// store may have lost that it knew the stream, or was not told of a write to it. 0 for none.
+	// Lost is a version of the list; 0 for none. To subscriptions up to it, what the stream held when it was noted may
+	// be news. The store may have lost its record of the stream, or was not told of a write to it.
 	Lost int64
-	// Begin is where subscriptions begin that came earlier than the stream was noted.
+	// Begin is where a subscription begins that came earlier than the stream was noted.
 	Begin Offset
-	// Tail is a tail that was seen before any subscription above Linked was created; empty if none was.
+	// Tail is a tail that was seen before any subscription above Linked was created; empty if no tail was seen.
 	Tail Offset
 	// NotedTail is the tail that the store has noted for the consumers that watch the stream; empty if there are none.
 	// It is filled in where records are scanned.
@@ -57,10 +57,11 @@ func (s Stream) Present() bool { return s.State == StreamPresent }
 // LinkedTo says whether a subscription has had its consumer of the stream.
 func (s Stream) LinkedTo(sub Subscription) bool { return s.Present() && sub.Version <= s.Linked }
 
-// NewStream is the record of a stream that was not on record, before it is stored.
+// NewStream returns the record of a stream that was not on record, before it is stored.
 //
-// seen is the tail that upstream showed; empty if it did not show the stream, or was not asked. Existing subscriptions
-// begin at it (D12), unless the caller cannot tell what is news to them: it then sets Begin to Start.
+// The argument seen is the tail that upstream showed. It is empty if upstream did not show the stream, or was not
+// asked. Existing subscriptions begin at it (D12). If the caller cannot tell what is news to them, it then sets Begin
+// to Start.
 func NewStream(path string, seen Offset) Stream {
 	if seen == "" {
 		return Stream{Path: path, State: StreamAwaited, Begin: Start}
@@ -68,20 +69,20 @@ func NewStream(path string, seen Offset) Stream {
 	return Stream{Path: path, State: StreamPresent, Begin: seen, Tail: seen}
 }
 
-// NewLink is a consumer that a stream is to be linked to, and where it begins.
+// NewLink is a consumer that a stream gets, and where it begins.
 type NewLink struct {
 	Subscription Subscription
 	Acked        Offset
 }
 
-// Linking is what LinkStream is to do. Links and record change together.
+// Linking is the input of LinkStream. Links and record change together.
 type Linking struct {
 	// Stamp of the record that was read before Tail was asked for.
 	Stamp int64
 	// Tail of the stream.
 	Tail Offset
 	// Version of the list of subscriptions, read after Tail was known. Links has all matching subscriptions above
-	// Stream.Linked up to it.
+	// Stream.Linked and up to Version.
 	Version int64
 	Links   []NewLink
 	// Look is how long after now the record is due for a look.
@@ -97,15 +98,15 @@ func (s Stream) Link(l Linking, stamp int64, now time.Time) Stream {
 	return s
 }
 
-// Write is a write that is on its way upstream. The zero Write is of a stream that is of no interest.
+// Write is a write that is on its way upstream. The zero Write is for a stream that does not matter.
 type Write struct {
 	Path string
-	// First is that of the stream's record before the write; zero if it is not known.
+	// First is the First of the stream's record before the write; zero if it is not known.
 	First time.Time
-	// Present says whether upstream had shown a stream of the name before: if the write makes the stream, that one is
-	// no more.
+	// Present says whether upstream had shown a stream of the name before. If the write makes the stream, the earlier
+	// one no longer exists.
 	Present bool
-	// Kept is true if the write is kept in mind until it has ended.
+	// Kept is true if the write is remembered until it has ended.
 	Kept bool
 }
 
@@ -114,7 +115,6 @@ type RegistryPlace struct {
 	Offset Offset
 	// Mark identifies what was read up to there, in the words of the reader; empty if that is not known.
 	Mark string
-	// Since is when the store was told that another incarnation is read than before, by the store's clock; zero for
-	// the first one.
+	// Since is when the store was told that another incarnation is read, by the store's clock; zero for the first one.
 	Since time.Time
 }

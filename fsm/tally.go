@@ -8,17 +8,17 @@ type Condition string
 // The conditions.
 const (
 	ConditionOK Condition = "ok"
-	// ConditionDown is that of an endpoint that gets one delivery at a time, ConditionAskedToWait of one that gets none
-	// for a while, as it has asked.
+	// ConditionDown: the endpoint gets one delivery at a time. ConditionAskedToWait: the endpoint gets none for a
+	// while, as it has asked.
 	ConditionDown        Condition = "down"
 	ConditionAskedToWait Condition = "asked_to_wait"
-	// ConditionRefusing is that of an endpoint that has refused the latest delivery for good, and taken none since.
+	// ConditionRefusing: the endpoint has refused the latest delivery for good, and has taken none since.
 	ConditionRefusing Condition = "refusing"
-	// ConditionFailing is that of a consumer whose deliveries fail, until one succeeds.
+	// ConditionFailing: the consumer's deliveries fail, until one succeeds.
 	ConditionFailing Condition = "failing"
-	// ConditionRetired is that of one whose endpoint answered 410, until its subscription is resumed.
+	// ConditionRetired: the consumer's endpoint answered 410. It ends when the subscription is resumed.
 	ConditionRetired Condition = "retired"
-	// ConditionHidden is that of one whose primary stream is gone upstream.
+	// ConditionHidden: the consumer's primary stream is gone upstream.
 	ConditionHidden Condition = "hidden"
 )
 
@@ -59,8 +59,8 @@ type Tally struct {
 	Pending int
 	// Failing, Retired and Hidden count them by Condition.
 	Failing, Retired, Hidden int
-	// FailingSince is the earliest FirstFailure of those that are failing or retired, zero if none has one. LastError
-	// is that of the consumer whose FirstFailure it is.
+	// FailingSince is the earliest FirstFailure of the consumers that are failing or retired, zero if none has one.
+	// LastError is the error of the consumer with that FirstFailure.
 	FailingSince time.Time
 	LastError    string
 	// WaitingSince is the earliest WokeAt of those that are waking, zero if none is.

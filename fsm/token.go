@@ -12,8 +12,8 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// TokenTTL is how long a callback token is valid; one with less than TokenRefresh left is replaced in the answer to a
-// callback (webhook spec, Callback Tokens).
+// TokenTTL is how long a callback token is valid. The answer to a callback replaces a token with less than TokenRefresh
+// left (webhook spec, Callback Tokens).
 const (
 	TokenTTL     = time.Hour
 	TokenRefresh = 15 * time.Minute
@@ -51,7 +51,7 @@ func NewTokens(keys ...string) (*Tokens, error) {
 		return nil, errors.New("no token key")
 	}
 	t := &Tokens{
-		// Claims are judged by the caller: an expired token of a consumer that is gone is answered with "gone".
+		// The caller judges the claims: an expired token of a consumer that is gone is answered with "gone".
 		parser: jwt.NewParser(jwt.WithValidMethods([]string{jwt.SigningMethodHS256.Alg()}),
 			jwt.WithoutClaimsValidation()),
 	}
@@ -59,7 +59,7 @@ func NewTokens(keys ...string) (*Tokens, error) {
 		if len(k) < MinTokenKey {
 			return nil, fmt.Errorf("token key %d has %d bytes, at least %d are needed", i+1, len(k), MinTokenKey)
 		}
-		// A key of any length is brought to one block's, and the callback tokens' key is not the setting itself.
+		// A key of any length becomes as long as one block, and the callback tokens' key is not the setting itself.
 		sum := sha256.Sum256([]byte("reveille callback token\x00" + k))
 		t.verify.Keys = append(t.verify.Keys, sum[:])
 		if i == 0 {
@@ -69,8 +69,9 @@ func NewTokens(keys ...string) (*Tokens, error) {
 	return t, nil
 }
 
-// Fingerprints tell keys from one another, in the order of the keys. Each is slow to compute and so short that many
-// keys have the same one: a reader of it can neither find the key nor be sure of a guess. Each call computes them.
+// Fingerprints tell keys from one another, in the order of the keys. Each is slow to compute, and so short that many
+// keys have the same one. So a reader of a fingerprint can neither find the key nor be sure of a guess. Each call
+// computes them.
 func (t *Tokens) Fingerprints() []string {
 	prints := make([]string, len(t.verify.Keys))
 	for i, key := range t.verify.Keys {

@@ -8,8 +8,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Trace ties the spans of one wake together. Every replica computes it by itself, so a trace goes on over replicas and
-// restarts without a record of it anywhere.
+// Trace ties the spans of one wake together. Every replica computes it by itself. So a trace goes on over replicas and
+// restarts without a stored record.
 type Trace struct {
 	// ID of the trace.
 	ID [16]byte
@@ -24,16 +24,15 @@ func TraceOf(consumer, wakeID string) (t Trace) {
 	return t
 }
 
-// RootSpan returns the context of the span that stands for the whole wake. It is exported when the wake is over.
+// RootSpan returns the context of the span that stands for the whole wake. That span is exported when the wake is over.
 func (t Trace) RootSpan() trace.SpanContext {
 	return trace.NewSpanContext(trace.SpanContextConfig{TraceID: t.ID, SpanID: t.Root, TraceFlags: trace.FlagsSampled})
 }
 
-// Spans makes spans below those of wakes. A nil one, for a program that is not traced, does nothing: its holder asks
-// first.
+// Spans makes spans below the spans of wakes. In a program that is not traced it is nil: its holder checks that first.
 type Spans struct{ tracer trace.Tracer }
 
-// NewSpans returns what a part of the program makes its spans with; nil if nothing is traced.
+// NewSpans returns the Spans of a part of the program; nil if nothing is traced.
 func NewSpans(p trace.TracerProvider, part string) *Spans {
 	if p == nil {
 		return nil
@@ -41,14 +40,14 @@ func NewSpans(p trace.TracerProvider, part string) *Spans {
 	return &Spans{p.Tracer(part)}
 }
 
-// Start begins a span of a wake: right below the wake's own.
+// Start begins a span directly below the root span of a wake.
 func (s *Spans) Start(
 	ctx context.Context, of Trace, name string, options ...trace.SpanStartOption,
 ) (context.Context, trace.Span) {
 	return s.Below(trace.ContextWithRemoteSpanContext(ctx, of.RootSpan()), name, options...)
 }
 
-// Below begins a span below the one of the context.
+// Below begins a span below the current span of the context.
 func (s *Spans) Below(
 	ctx context.Context, name string, options ...trace.SpanStartOption,
 ) (context.Context, trace.Span) {
@@ -80,11 +79,11 @@ const (
 	EndRestarted EndCause = "restarted"
 	// EndRemoved: the consumer is gone.
 	EndRemoved EndCause = "removed"
-	// EndLost: the store may have lost what came of the wake, and another takes its place.
+	// EndLost: the store may have lost the result of the wake, and another wake takes its place.
 	EndLost EndCause = "lost"
 )
 
-// EndCauses are all of them.
+// EndCauses are all causes.
 var EndCauses = []EndCause{EndDone, EndSilent, EndRestarted, EndRemoved, EndLost}
 
 // Ended returns the end of the wake that the consumer is in; nil if it is in none.

@@ -23,8 +23,8 @@ type Timing struct {
 	GCAfter time.Duration
 }
 
-// Open is how long after an attempt was handed out its request may be open, in whole milliseconds: it is begun within
-// half of Waking (Wake.GoodUntil).
+// Open is how long after an attempt was handed out its request may be open, in whole milliseconds. The request begins
+// within half of Waking (Wake.GoodUntil).
 func (t Timing) Open() time.Duration { return (t.Waking/2 + t.Request).Truncate(time.Millisecond) }
 
 // Env is what a transition needs of the world.
@@ -63,14 +63,14 @@ type Effects struct {
 	// Aside is a consumer that is made (IsAside).
 	Aside *Consumer
 	// Dead is a dead letter to keep. It lacks ID and DeadAt. If the consumer is given up, Consumer.Letter is its
-	// number. That of a consumer which is Removed comes after those of its asides.
+	// number. The letter of a consumer that is Removed comes after the letters of its asides.
 	Dead *DeadLetter
 	// Revived is the number of a dead letter to drop, if it is still there: what it tells of is delivered after all.
 	Revived int64
 }
 
-// NewConsumer is the consumer that a subscription gets for a stream, before anything happened to it. epoch is the
-// highest that an earlier consumer of the same ID may have had.
+// NewConsumer is the consumer that a subscription gets for a stream, before anything happened to it. An earlier
+// consumer of the same ID may have had epochs up to epoch.
 func NewConsumer(sub Subscription, primary string, acked Offset, epoch int64) Consumer {
 	c := Consumer{
 		ID: ConsumerID(sub.ID, primary), Subscription: sub.ID, Generation: sub.Generation, Primary: primary,
@@ -98,10 +98,10 @@ func (c Consumer) clone() Consumer {
 	return c
 }
 
-// IsAside says whether the consumer is an aside: one that goes on with a delivery of another one, which has stepped
+// IsAside says whether the consumer is an aside: it goes on with a delivery of another consumer, which has stepped
 // aside (Profile.Aside). Its only stream ends for it where that delivery did, whatever follows: the Tail of its Link
-// never changes. It is removed once all is delivered or dead. It is never hidden, but waits while that other one is
-// (Env.Away); it is removed with it, and nobody is told that it is gone.
+// never changes. It is removed once everything is delivered or dead. It is never hidden, but waits while the other
+// consumer is hidden (Env.Away). It is removed with the other consumer, and no Gone reports it.
 func (c Consumer) IsAside() bool {
 	_, aside := AsideOf(c.ID)
 	return aside
@@ -202,8 +202,9 @@ const (
 	MissingStill
 )
 
-// Hide takes in that upstream says that the primary stream is gone. The consumer keeps its offsets until upstream has
-// said so for all of the grace, without a time in between when it could not be asked and may well have had the stream.
+// Hide records that upstream reports the primary stream as gone. The consumer keeps its offsets until upstream has
+// reported it for all of the grace. A time in which upstream could not be asked and may well have had the stream
+// interrupts the grace.
 func (c Consumer) Hide(env Env, a Absence) (Consumer, Effects) {
 	switch {
 	case c.HiddenAt.IsZero(), a == MissingAnew:
@@ -222,10 +223,10 @@ func (c Consumer) Hide(env Env, a Absence) (Consumer, Effects) {
 	return c, Effects{Hidden: a == Missing}
 }
 
-// Restart has the consumer start over at Start in a stream that was deleted and made anew, or only deleted (tail is
-// then empty): its acks were of the old stream. The stream is not the primary. A new wake fences off a worker that is
-// at work on the old stream; what it acks until then does not count. A primary stream that is made anew gets a new
-// consumer instead.
+// Restart makes the consumer start over at Start in a stream that was deleted and made anew: its acks were for the old
+// stream. If the stream was only deleted, tail is empty. The stream is not the primary. A new wake fences off a worker
+// that is at work on the old stream; what it acks until then does not count. A primary stream that is made anew gets a
+// new consumer instead.
 func (c Consumer) Restart(env Env, path string, tail Offset) (Consumer, Effects) {
 	c = c.clone()
 	if _, ok := c.Links[path]; !ok {
@@ -319,10 +320,10 @@ func (c Consumer) Park(env Env, r WakeRef, wait time.Duration) (Consumer, Effect
 	return c, Effects{}
 }
 
-// Begin hands out the attempt of a reference anew, as a slot is free for it: the one that was parked, or the one that
-// is out and was not begun. It gets another number, so that a call of Park that comes late does nothing. The same call
-// again gets the same attempt: by is what the caller is known by. Without a Wake there is nothing to deliver any more,
-// or the attempt is another caller's.
+// Begin hands out the attempt of a reference anew, as a slot is free for it. The attempt was parked, or is out and was
+// not begun. It gets another number, so that a late call of Park does nothing. The same call again gets the same
+// attempt: by identifies the caller. Without a Wake there is nothing to deliver any more, or the attempt belongs to
+// another caller.
 func (c Consumer) Begin(env Env, r WakeRef, by string) (Consumer, Effects) {
 	if c.State != Waking || c.Retired || !c.HiddenAt.IsZero() {
 		return c, Effects{}
@@ -357,9 +358,9 @@ func (c Consumer) Accept(env Env, r WakeRef) (Consumer, Effects) {
 	return c, Effects{}
 }
 
-// Finish takes in that an attempt was answered 2xx with "done" (webhook spec, Synchronous Done). Everything up to the
-// tails that the attempt was sent with is acked, and no more: what landed later has not been seen. A tail beyond the
-// one noted is that of a stream that was deleted since.
+// Finish records that an attempt was answered 2xx with "done" (webhook spec, Synchronous Done). It acks everything up
+// to the tails that the attempt was sent with, and no more: the worker has not seen what landed later. A tail beyond
+// the noted one belongs to a stream that was deleted since.
 func (c Consumer) Finish(env Env, r WakeRef, seen []StreamTail) (Consumer, Effects) {
 	if !c.Current(r) {
 		return c, Effects{}
@@ -374,9 +375,9 @@ func (c Consumer) Finish(env Env, r WakeRef, seen []StreamTail) (Consumer, Effec
 	return c.finished(env)
 }
 
-// Deliver takes in that the events which an attempt has brought were delivered, or are dead: the consumer
-// goes on behind them. Those that are dead leave a letter, once. Reading them has shown how far the stream goes, which
-// nobody may have told of before.
+// Deliver records that the events of an attempt were delivered, or are dead: the consumer goes on behind them. Dead
+// events leave a letter, once. The read of the events has shown how far the stream goes, which may be news to the
+// store.
 func (c Consumer) Deliver(env Env, r WakeRef, d Delivered) (Consumer, Effects) {
 	if !c.Counts(r, d) {
 		return c, Effects{}
@@ -424,9 +425,10 @@ func (c Consumer) Revive(env Env) (Consumer, Effects) {
 	return c, Effects{Wake: c.wakeIfPending(env), Revived: revived}
 }
 
-// ReleaseHeld has the next attempt of the consumer's wake made at once, as its endpoint is up again. What was held back
-// just comes sooner. What has failed before is nudged: its schedule stands (Consumer.Nudged), because an endpoint that
-// takes some deliveries and fails others is up again every other second.
+// ReleaseHeld makes the next attempt of the consumer's wake due at once, as its endpoint is up again. A delivery that
+// was held back just comes sooner. A delivery that has failed before is nudged: its schedule stands (Consumer.Nudged).
+// Otherwise an endpoint that takes some deliveries and fails others, and so is up again every other second, would use
+// up the attempts.
 func (c Consumer) ReleaseHeld(env Env) Consumer {
 	switch {
 	case !c.waits(env):
@@ -441,9 +443,9 @@ func (c Consumer) ReleaseHeld(env Env) Consumer {
 	return c
 }
 
-// Probe has the next attempt of the consumer's wake made at once, to find out whether its endpoint is up again. It does
-// not count if it fails, unless it is the first one or its time has come: its schedule stands. ok is false if none
-// waits.
+// Probe makes the next attempt of the consumer's wake due at once, to find out whether its endpoint is up again. If it
+// fails, it does not count and its schedule stands, unless it is the first attempt or its time has come. The result ok
+// is false if no attempt waits.
 func (c Consumer) Probe(env Env) (_ Consumer, ok bool) {
 	switch {
 	case !c.waits(env):

@@ -5,22 +5,24 @@ import (
 	"time"
 )
 
-// How often, at most, one Trouble is worth a line: at first, and when it has gone on for long.
+// The least time between two log lines of one Trouble: at first, and after it has gone on for long.
 const (
 	summaryFirst = 30 * time.Second
 	summaryLast  = 10 * time.Minute
 )
 
-// Trouble thins out what is logged of something that goes wrong again and again: its beginning, then a summary now and
-// then, ever less often up to every ten minutes, and its end. It is safe for concurrent use, and ready as it is.
+// Trouble limits the log lines about something that goes wrong again and again. It allows a line at the beginning,
+// summaries, and a line at the end. Summaries come less and less often, down to one in ten minutes. It is safe for
+// concurrent use, and the zero value is ready.
 type Trouble struct {
 	mu sync.Mutex
-	// last is when something was logged, latest when it happened; every is the time until it is worth another line.
+	// last is when something was logged, and latest when it last happened; every is the time until another line is
+	// allowed.
 	last, latest time.Time
 	every        time.Duration
 	// silent counts what was not logged since last.
 	silent int
-	// logged is true if something was logged that no recovery has followed yet.
+	// logged is true if a line was logged and no recovery has followed yet.
 	logged bool
 }
 

@@ -13,7 +13,7 @@ import (
 type Subscription struct {
 	// ID is the client's name for it: 1 to 128 characters of A-Za-z0-9._~-.
 	ID string
-	// Generation tells this subscription from an earlier one of the same ID; consumers and callback tokens carry it.
+	// Generation tells this subscription from an earlier one of the same ID. Consumers and callback tokens carry it.
 	Generation string
 	// Pattern in canonical form, see ParsePattern.
 	Pattern string
@@ -25,52 +25,55 @@ type Subscription struct {
 	Previous PreviousSecret
 	// Description is free text, may be empty.
 	Description string
-	// Mode, Format and Signature say how it is delivered. A store may hold values that only a later version knows: such
-	// a subscription is linked to streams like any other, and its deliveries wait for a version that can make them.
+	// Mode, Format and Signature say how the subscription is delivered. A store may hold values that only a later
+	// version knows. Streams are linked to such subscriptions as to any other, and their deliveries wait for a version
+	// that can make them.
 	Mode      Mode
 	Format    Format
 	Signature Signature
-	// Start is where the subscription begins in streams that were there before it: at Start, at an offset of the one
-	// stream that the pattern names, or, if it is empty, at their end.
+	// Start is where the subscription begins in streams that were there before it. It is Start, or an offset of the one
+	// stream that the pattern names. If it is empty, the subscription begins at the end of the streams.
 	Start Offset
-	// Batch is how many events a delivery of ModePush brings at most, 1 to MaxBatch; 0 in ModeWake.
+	// Batch is the largest number of events in a delivery of ModePush, 1 to MaxBatch; 0 in ModeWake.
 	Batch int
 	// Filter says which events ModePush delivers; zero in ModeWake.
 	Filter Filter
 	// Ordering says what a delivery of ModePush that failed holds up; empty in ModeWake.
 	Ordering Ordering
-	// Timeout is how long the endpoint may take to answer a delivery of ModePush; 0 in ModeWake, which goes by the
-	// settings of the program.
+	// Timeout is how long the endpoint may take to answer a delivery of ModePush. It is 0 in ModeWake, where the
+	// settings of the program apply.
 	Timeout time.Duration
-	// Retry has the delays after the first failed attempt, the second and so on; the attempt after the last one is the
-	// last. Each is varied by up to RetryVariance either way. In ModeWake it may be empty: then the schedule of the
-	// webhook spec holds, and failures are given up after a time.
+	// Retry has the delays after the first failed attempt, the second and so on. The attempt after the last delay is
+	// the last one. Each delay varies by up to RetryVariance either way. In ModeWake it may be empty. Then the schedule
+	// of the webhook spec applies, and failures are given up after a time.
 	Retry []time.Duration
-	// Headers are sent along with each delivery. Their values may be secrets: they are shown to nobody.
+	// Headers are sent with each delivery. Their values may be secrets, so they are never shown.
 	Headers map[string]string
-	// Authorization goes with each delivery. It is shown to nobody either.
+	// Authorization goes with each delivery. Its secret is never shown either.
 	Authorization Authorization
-	// Metadata is the client's own.
+	// Metadata belongs to the client.
 	Metadata map[string]string
 	// CreatedAt by the store's clock.
 	CreatedAt time.Time
-	// Version that the list of subscriptions got when this one was created; what came before and after is told by it.
+	// Version that the list of subscriptions got when this one was created. It tells what came before and what came
+	// after.
 	Version int64
-	// Revision counts the changes that the store has made of it; 0 when it is created.
+	// Revision counts the changes that the store has made to it; 0 when it is created.
 	Revision int64
-	// Told is true once a client other than its creator is told that it is there, because it has asked for the same
-	// again or has changed it: the creator may still wait for an answer.
+	// Told is true once a client other than the creator knows that the subscription exists. That client has asked for
+	// the same again or has changed it, while the creator may still wait for an answer.
 	Told bool
-	// Paused is true while an operator has its deliveries wait: no attempt begins. It is no part of the configuration.
+	// Paused is true while an operator has paused its deliveries: no attempt begins. It is no part of the
+	// configuration.
 	Paused bool
-	// PausedAt is since when it is Paused; zero if it is not, or nobody has noted it.
+	// PausedAt is when it was Paused; zero if it is not Paused, or if that time was not noted.
 	PausedAt time.Time
 }
 
-// Authorization proves to an endpoint that a delivery is allowed; the zero value does not.
+// Authorization proves to an endpoint that a delivery is allowed. The zero value proves nothing.
 type Authorization struct {
-	// Query is the parameter of the webhook's query that the secret is added as. If it is empty, the secret is the
-	// value of the Authorization header.
+	// Query is the parameter that carries the secret in the webhook's query. If it is empty, the secret is the value of
+	// the Authorization header.
 	Query  string
 	Secret string
 }
@@ -100,22 +103,22 @@ const (
 	FormatCloudEvents       Format = "cloudevents"
 	FormatCloudEventsBinary Format = "cloudevents-binary"
 	FormatCloudEventsBatch  Format = "cloudevents-batch"
-	// FormatOJS is one event as the webhooks of Open Job Spec have it, with their headers and signature.
+	// FormatOJS is one event in the form of the webhooks of Open Job Spec, with their headers and signature.
 	FormatOJS Format = "ojs"
 
 	// SignatureHMAC is the scheme of the webhook spec (Webhook Signature Verification), and the default of ModeWake.
 	SignatureHMAC Signature = "hmac"
-	// SignatureStandardWebhooks is that of Standard Webhooks, https://www.standardwebhooks.com, and the default of
-	// ModePush in every format: there are libraries for it.
+	// SignatureStandardWebhooks is the scheme of Standard Webhooks, https://www.standardwebhooks.com. It is the default
+	// of ModePush in every format, because there are libraries for it.
 	SignatureStandardWebhooks Signature = "standard-webhooks"
 
 	// OrderingStream is the order of the stream: nothing passes an event whose delivery fails.
 	OrderingStream Ordering = "stream"
-	// OrderingNone has a delivery that failed step aside: it is retried by itself while the stream goes on.
+	// OrderingNone lets a delivery that failed step aside: it is retried by itself while the stream goes on.
 	OrderingNone Ordering = "none"
 )
 
-// What is known of each; the first is the default, except of Signatures. Formats go by the mode.
+// The known values of each. The first is the default, except in Signatures. The mode decides which Formats apply.
 var (
 	Modes   = []Mode{ModeWake, ModePush}
 	Formats = map[Mode][]Format{
@@ -126,7 +129,7 @@ var (
 	Orderings  = []Ordering{OrderingStream, OrderingNone}
 )
 
-// Single says whether a request in this format has room for one event alone.
+// Single says whether a request in this format carries only one event.
 func (f Format) Single() bool {
 	return f == FormatCloudEvents || f == FormatCloudEventsBinary || f == FormatOJS
 }
@@ -134,8 +137,8 @@ func (f Format) Single() bool {
 // SecretPrefix begins every secret.
 const SecretPrefix = "whsec_"
 
-// NewSecret makes the secret of a new subscription of random bytes. Standard Webhooks decodes what follows the prefix;
-// the scheme of the webhook spec takes all of it for the key as it stands.
+// NewSecret makes the secret of a new subscription from random bytes. Standard Webhooks decodes what follows the
+// prefix. The scheme of the webhook spec uses the whole text as the key.
 func (s Signature) NewSecret(random []byte) string {
 	if s == SignatureStandardWebhooks {
 		return SecretPrefix + base64.StdEncoding.EncodeToString(random)
@@ -143,7 +146,7 @@ func (s Signature) NewSecret(random []byte) string {
 	return SecretPrefix + base64.RawURLEncoding.EncodeToString(random)
 }
 
-// WithDefaults fills in what says how the subscription is delivered, where it is empty. Stores call it for what they
+// WithDefaults fills in the empty fields that say how the subscription is delivered. Stores call it for what they
 // store.
 func (s Subscription) WithDefaults() Subscription {
 	s.Mode = cmp.Or(s.Mode, ModeWake)
@@ -163,7 +166,7 @@ func (s Subscription) WithDefaults() Subscription {
 	return s
 }
 
-// SameConfig says whether a PUT of o under s's ID asks for what is there.
+// SameConfig says whether a PUT of o under s's ID asks for what is stored.
 func (s Subscription) SameConfig(o Subscription) bool { return len(s.differs(o)) == 0 }
 
 // differs names what a PUT of o under s's ID would change, as the API names it.
@@ -197,7 +200,7 @@ func (s Subscription) differs(o Subscription) (fields []string) {
 // Conflict is the error of a PUT of o under s's ID that asks for something else: a *ConflictError.
 func (s Subscription) Conflict(o Subscription) error { return &ConflictError{Fields: s.differs(o)} }
 
-// Equal says whether s and o are the same in all.
+// Equal says whether s and o are the same in all fields.
 func (s Subscription) Equal(o Subscription) bool {
 	same := s.SameConfig(o)
 	return same && s.ID == o.ID && s.Generation == o.Generation && s.Secret == o.Secret &&
@@ -206,7 +209,7 @@ func (s Subscription) Equal(o Subscription) bool {
 		s.Paused == o.Paused && s.PausedAt.Equal(o.PausedAt)
 }
 
-// PausedAsOf notes since when the subscription is paused, which as it was before the change came it was or was not.
+// PausedAsOf notes since when the subscription is paused. The argument was is the subscription before the change.
 func (s Subscription) PausedAsOf(now time.Time, was Subscription) Subscription {
 	switch {
 	case !s.Paused:
@@ -228,10 +231,10 @@ const (
 	Idle   State = "idle"
 	Waking State = "waking"
 	Live   State = "live"
-	// GivenUp is gone for workers: no callback, deadline or attempt is for it. It keeps its offsets, and the next event
-	// of one of its streams, or a resumption of its subscription, makes it idle again.
+	// GivenUp is gone for workers: it gets no callback, deadline or attempt. It keeps its offsets. The next event of
+	// one of its streams, or a resumption of its subscription, makes it idle again.
 	GivenUp State = "given_up"
-	// InQuarantine is only what an operator is shown of a consumer whose record the store cannot read (Quarantined).
+	// InQuarantine is only shown to operators, for a consumer whose record the store cannot read (Quarantined).
 	InQuarantine State = "quarantined"
 )
 
@@ -241,16 +244,17 @@ type Link struct {
 	Acked Offset
 	// Tail is the stream's end as last noted; empty if no tail is noted yet.
 	Tail Offset
-	// Past is the tail that the consumer was given up at: what lies beyond is news. Empty unless it is given up.
+	// Past is the tail at which the consumer was given up: what lies beyond is news. It is empty unless the consumer is
+	// given up.
 	Past Offset
-	// Since is the epoch that the consumer was in when the stream was last deleted or made anew: a worker of that
-	// epoch, or of an earlier one, may have read the stream before, so its acks do not count. 0 if that never happened
-	// to the link.
+	// Since is the epoch of the consumer when the stream was last deleted or made anew. A worker of that epoch, or of
+	// an earlier one, may have read the stream before, so its acks do not count. It is 0 if that never happened to the
+	// link.
 	Since int64
 }
 
 // Pending says whether the stream has unprocessed events (webhook spec, Pending Work). An ack of another incarnation
-// acks nothing of this one.
+// acknowledges nothing in this one.
 func (l Link) Pending() bool { return l.Tail.Ahead(l.Acked) }
 
 // moves says whether an ack moves the link forward.
@@ -263,17 +267,18 @@ type Consumer struct {
 	Subscription string
 	Generation   string
 	Primary      string
-	// Born is the epoch that it was made with, if it was made with a Profile: it tells it from an earlier consumer of
-	// the same ID, whose stream was another.
+	// Born is the epoch that the consumer was made with, if it was made with a Profile. It tells the consumer from an
+	// earlier one of the same ID, which had another stream.
 	Born    int64
 	Profile Profile
 	// Asides counts the asides of the consumer. They go with it.
 	Asides int
-	// Replay is the number of the dead letter, or of the span, that an aside replays, Replaying that of what an aside
-	// of the consumer replays; 0 for none. Replayed is ReplayQueue.Done.
+	// Replay is the number of the dead letter, or of the span, that an aside replays; 0 for none. Replaying is the
+	// number of what an aside of the consumer replays; 0 for none. Replayed is ReplayQueue.Done.
 	Replay, Replaying, Replayed int64
-	// Letter is the number of the dead letter that the consumer has left as it was given up; 0 if it has left none, and
-	// while it is not given up. The letter may be gone: letters are discarded, and dropped by age and number.
+	// Letter is the number of the dead letter that the consumer has left as it was given up. It is 0 if there is no
+	// letter, and while the consumer is not given up. The letter may be gone: letters are discarded, and dropped by age
+	// and number.
 	Letter int64
 
 	State State
@@ -281,41 +286,42 @@ type Consumer struct {
 	Epoch int64
 	// WakeID of the current wake; kept while idle so that a repeated final callback still matches.
 	WakeID string
-	// WokeAt is when that wake began; zero if none has.
+	// WokeAt is when that wake began; zero if there was no wake.
 	WokeAt time.Time
 	// Links by stream path.
 	Links map[string]Link
 
-	// Attempt counts the delivery attempts begun in this wake. By a Profile with Delays it counts those whose failure
-	// was reported, and the one that is out. A push goes on with those of the wake that it replaces after a loss.
+	// Attempt counts the delivery attempts begun in this wake. If the Profile has Delays, it counts the attempts whose
+	// failure was reported, and the attempt that is out. If the wake of a push replaces one after a loss, the count
+	// goes on.
 	Attempt int
 	// Span is Failure.Span of this wake's first failure.
 	Span int64
 	// Again is true once an attempt of this wake was taken back that may have been sent.
 	Again bool
-	// Handed counts how often an attempt of this wake was handed out. Attempts that were taken back are among them, so
+	// Handed counts how often an attempt of this wake was handed out. It includes the attempts that were taken back, so
 	// that no two have the same number.
 	Handed int
-	// Holder is who has asked for an attempt of this wake by Begin, last.
+	// Holder is the last caller that got an attempt of this wake by Begin.
 	Holder Holder
-	// Sent is true while the last attempt begun has neither failed nor succeeded.
+	// Sent is true from the beginning of an attempt until it fails, succeeds or is taken back.
 	Sent bool
 	// Nudged is the deadline that a nudge has put forward (ReleaseHeld); zero without one. An attempt that begins
-	// before it does not count if it fails. Once one has failed so, it is the time of that: the next attempt counts,
-	// and there is no other nudge until that has failed.
+	// before it does not count if it fails. After such a failure, Nudged is the time of the failure. The next attempt
+	// then counts, and there is no other nudge until that attempt has failed.
 	Nudged time.Time
-	// Probed is true if a probe has set Nudged (Probe). Unlike a nudge, there may be any number of them.
+	// Probed is true if Nudged was set by a probe (Probe). Unlike a nudge, a probe may come any number of times.
 	Probed bool
 	// FirstFailure is when the uninterrupted run of failed attempts began; zero without one. An attempt that was not
-	// answered in time fails when its request must have ended: then it lies ahead for a while, unless the failure of
-	// another one is reported. Until then nothing has failed in what is shown (AsOf).
+	// answered in time fails when its request must have ended. So FirstFailure may lie ahead for a while, unless the
+	// failure of another attempt is reported. Until then the consumer is shown without a failure (AsOf).
 	FirstFailure time.Time
-	// Uncounted is how much of the time since FirstFailure does not count, because no attempt could be made: no replica
-	// acted on a deadline, the attempt was parked, or the consumer was hidden or idle. While it is idle it is less by
-	// the time that did count.
+	// Uncounted is the part of the time since FirstFailure that does not count, because no attempt could be made. In
+	// that time no replica acted on a deadline, the attempt was parked, or the consumer was hidden or idle. While the
+	// consumer is idle, the counted time is subtracted; Uncounted may be negative.
 	Uncounted time.Duration
-	// ParkedAt is since when the next attempt waits that was handed out and not begun (Park), which is time that does
-	// not count either; zero if none does, and without a FirstFailure.
+	// ParkedAt is when the next attempt was parked: it was handed out and not begun (Park). The time since then does
+	// not count either. It is zero if no attempt is parked, and without a FirstFailure.
 	ParkedAt time.Time
 	// LastError is why the last attempt failed, in a few words; empty without an uninterrupted run of failed attempts.
 	LastError string
@@ -331,7 +337,8 @@ type Consumer struct {
 	Deadline time.Time
 }
 
-// Holder is who has got an attempt by Begin: By is what the caller is known by, Handed the number of that attempt.
+// Holder is the caller that got an attempt by Begin. By identifies the caller, and Handed is the number of that
+// attempt.
 type Holder struct {
 	Handed int
 	By     string
@@ -344,8 +351,8 @@ type StreamTail struct {
 	Tail  Offset
 }
 
-// Wake is one delivery attempt that its receiver is to make now. Every attempt of a wake cycle has the same Epoch and
-// WakeID; offsets and tails are those of the moment the attempt was handed out.
+// Wake is one delivery attempt that its receiver makes now. Every attempt of a wake cycle has the same Epoch and
+// WakeID. Offsets and tails are as they were when the attempt was handed out.
 type Wake struct {
 	Consumer     string
 	Subscription string
@@ -357,28 +364,29 @@ type Wake struct {
 	WokeAt time.Time
 	// Attempt counts from 1 within the wake cycle, Handed is Consumer.Handed.
 	Attempt, Handed int
-	// Born tells the consumer from an earlier one of its ID, whose stream was another (EventID); 0 without a Profile.
+	// Born tells the consumer from an earlier one of its ID, which had another stream (EventID); 0 without a Profile.
 	Born int64
-	// Patience is how long the attempt may be out; 0 without a Profile that says so.
+	// Patience is how long the attempt may be out; 0 without a Profile that sets it.
 	Patience time.Duration
-	// Nudged is true if the attempt does not count should it fail (Consumer.Nudged).
+	// Nudged is true if a failure of the attempt does not count (Consumer.Nudged).
 	Nudged bool
 	// Replay is true if the wake replays a dead letter, or a span of its stream.
 	Replay bool
-	// Span is how many events the attempts before have brought, or bytes of a stream that is not JSON; 0 if none has
-	// brought any. A further attempt brings no more, so that none is the last for events that it alone has brought.
+	// Span is the number of events that the attempts before have brought, or of bytes in a stream that is not JSON. It
+	// is 0 if no attempt has brought any. A further attempt brings no more, so that no event has only the last attempt.
 	Span int64
 	// Streams has the primary first if the consumer is still subscribed to it, then the others by path.
 	Streams []StreamTail
-	// Seen is how this process came to know of the event that set the wake off. The store keeps nothing of it.
+	// Seen is how this process learned of the event that caused the wake. The store does not keep it.
 	Seen Sighting
 	// Asked is when this process called the store, by its own clock: the attempt was handed out no earlier. The store
-	// keeps nothing of it.
+	// does not keep it.
 	Asked time.Time
 }
 
-// GoodUntil is until when the attempt may be begun as it was handed out, by the clock of Asked: its deadline is then so
-// far off that the endpoint has its time. Later the store is asked anew (Begin). waking is Timing.Waking.
+// GoodUntil is until when the attempt may begin as it was handed out, by the clock of Asked. Until then its deadline is
+// far enough away that the endpoint has its time. Later the store is asked anew (Begin). The argument waking is
+// Timing.Waking.
 func (w Wake) GoodUntil(waking time.Duration) time.Time {
 	if w.Patience > 0 {
 		return w.Asked.Add(min(AttemptMargin, w.Patience) / 2)
@@ -395,7 +403,7 @@ func (w Wake) Ref() WakeRef {
 	}
 }
 
-// End is what a delivery of the wake brings nothing behind; empty if that is open.
+// End is the position behind which a delivery of the wake brings nothing; empty if there is no end.
 func (w Wake) End() Offset {
 	if _, aside := AsideOf(w.Consumer); !aside {
 		return ""
@@ -416,7 +424,7 @@ func (w Wake) At(path string) Offset {
 // ConsumerRef names a consumer, and says where the store keeps it.
 type ConsumerRef struct {
 	ID string
-	// Home is what decides on the partition (PartitionStore.PartitionOf): the primary stream.
+	// Home decides on the partition (PartitionStore.PartitionOf): it is the primary stream.
 	Home string
 }
 
@@ -428,8 +436,8 @@ func RefOf(subscription, stream string) ConsumerRef {
 	return ConsumerRef{ID: ConsumerID(subscription, stream), Home: stream}
 }
 
-// WakeRef names one delivery attempt of one wake cycle. Handed tells it from one that was taken back, whose Attempt is
-// the same.
+// WakeRef names one delivery attempt of one wake cycle. Handed tells it from an attempt with the same Attempt that was
+// taken back.
 type WakeRef struct {
 	Consumer        ConsumerRef
 	Epoch           int64
@@ -443,31 +451,32 @@ type Failure struct {
 	RetryAfter time.Duration
 	// Retired is true if the endpoint answered 410.
 	Retired bool
-	// Profile is that of the subscription by now: the consumer goes by it from then on.
+	// Profile is the present profile of the subscription: the consumer follows it from then on.
 	Profile Profile
-	// Span is how many events the attempt has brought, or bytes of a stream that is not JSON; 0 for a wake.
+	// Span is the number of events that the attempt has brought, or of bytes in a stream that is not JSON; 0 for a
+	// wake.
 	Span int64
 	// To, Within and Tail are as in Delivered, of the primary stream; empty unless the Profile is Aside.
 	To, Within, Tail Offset
-	// Reason says it to an operator in at most MaxReason bytes, without a URL and without anything that the endpoint
-	// sent, but for the scheme and host of a redirect.
+	// Reason explains the failure to an operator in at most MaxReason bytes. It holds no URL and nothing that the
+	// endpoint sent, except the scheme and host of a redirect.
 	Reason string
 }
 
-// Delivered is what came of the events of a stream that an attempt of ModePush has brought.
+// Delivered is the result for the events of a stream that an attempt of ModePush has brought.
 type Delivered struct {
 	Path string
-	// To is the position behind the last event, Tail how far the stream goes, as reading it has shown.
+	// To is the position behind the last event. Tail is the end of the stream, as the read has shown it.
 	To, Tail Offset
-	// Within is Batch.Within. It counts if an attempt of the wake may have been sent twice: the other time may have
-	// brought more. It also counts for an aside, whose end is one.
+	// Within is Batch.Within. It counts if an attempt of the wake may have been sent twice, because the other request
+	// may have brought more. It also counts for an aside, whose end is such a position.
 	Within Offset
 	// Profile is as in Failure.
 	Profile Profile
 	// Dead is the dead letter that the events leave, without ID and times; nil if they were delivered.
 	Dead *DeadLetter
-	// Unsent is true if none were sent: a filter leaves them out, or they cannot be. That counts only of the attempt
-	// that is out: the next one, by another filter, may have failed to deliver them.
+	// Unsent is true if no event was sent: a filter leaves them out, or they cannot be sent. It counts only for the
+	// attempt that is out. The next attempt, with another filter, may have failed to deliver them.
 	Unsent bool
 }
 
@@ -479,10 +488,10 @@ const ReasonTimeout = "no answer in time"
 
 // StreamInfo is what a HEAD of a stream says.
 type StreamInfo struct {
-	// Exists is true if the server has the stream. If it is false, the other fields are zero, but for Empty and its
-	// tail.
+	// Exists is true if the server has the stream. If it is false, the other fields are zero, except Empty and its
+	// Tail.
 	Exists bool
-	// Empty is true if every name is a stream to the server and this one shows no event, or none any more. Tail is
+	// Empty is true if every name is a stream to the server, and this one shows no event, or none any more. Tail is
 	// then Start.
 	Empty bool
 	Tail  Offset

@@ -14,7 +14,7 @@ import (
 const readyTimeout = 2 * time.Second
 
 // newAdmin has a route for each resource of the operator port. There is no authentication: the port is not for the
-// public, nor for web pages.
+// public or for web pages.
 func (s *Service) newAdmin() *echo.Echo {
 	e := s.newEcho()
 	e.HTTPErrorHandler = func(err error, c echo.Context) {

@@ -27,8 +27,8 @@ func refuse(code fsm.Code, format string, args ...any) error {
 	return &refusal{code: code, message: fmt.Sprintf(format, args...)}
 }
 
-// refusalFor finds the answer to any error that a handler came upon. An error that it does not know is logged and
-// answered without its text, which is not for clients.
+// refusalFor finds the answer to any error that a handler returns. An unknown error is logged and answered without its
+// text, which is not for clients.
 func (s *Service) refusalFor(err error) *refusal {
 	var r *refusal
 	var he *echo.HTTPError
@@ -82,7 +82,7 @@ func markRefused(w http.ResponseWriter, code fsm.Code) {
 	}
 }
 
-// writeJSON answers. An answer of Reveille's own is true for the moment only, so none may be kept.
+// writeJSON answers. Reveille's own answers are true for the moment only, so no cache may keep them.
 func writeJSON(w http.ResponseWriter, status int, body any) {
 	answerHeader(w, status)
 	_ = encode(w, body) // fails only if the client is gone
@@ -100,7 +100,7 @@ func encode(w io.Writer, body any) error {
 	return enc.Encode(body)
 }
 
-// listed are the bodies of the subscriptions that are shown.
+// listed returns the bodies of the subscriptions for which shown is true.
 func listed[T any](
 	c *fsm.Catalog, body func(fsm.Subscription) T, shown func(fsm.Subscription) bool,
 ) iter.Seq[T] {
@@ -113,8 +113,7 @@ func listed[T any](
 	}
 }
 
-// writeList answers with a list of any length, of which only one entry at a time is in memory: a client may be slow to
-// read it.
+// writeList answers with a list of any length. Only one entry at a time is in memory, because a client may read slowly.
 func writeList[T any](w http.ResponseWriter, list iter.Seq[T]) {
 	answerHeader(w, http.StatusOK)
 	between := `{"subscriptions":[`

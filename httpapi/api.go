@@ -60,8 +60,8 @@ func reserved(c echo.Context) error {
 	return refuse(fsm.CodeNotImplemented, "%v; it is not forwarded, and Reveille does not support it yet", err)
 }
 
-// rawPath is the path as the client wrote it. url.URL cannot be asked for that: it encodes the whole path anew if there
-// is a byte in it that should have been encoded, and a "%2F" elsewhere is then a slash.
+// rawPath is the path as the client wrote it. The type url.URL cannot give it: if one byte should have been encoded, it
+// encodes the whole path anew. A "%2F" elsewhere then becomes a slash.
 func rawPath(r *http.Request) string {
 	if strings.HasPrefix(r.RequestURI, "/") {
 		path, _, _ := strings.Cut(r.RequestURI, "?")
@@ -75,8 +75,8 @@ func queryHas(query, key string) bool {
 	return len(queryValues(query, key)) > 0
 }
 
-// queryValues returns the values of a key, not decoded. A pair that url.ParseQuery would drop as malformed counts: a
-// request with a misspelt subscription must not turn into one for the stream server.
+// queryValues returns the values of a key, not decoded. A pair that url.ParseQuery would drop as malformed also counts.
+// Otherwise a request with a misspelt subscription would go to the stream server.
 func queryValues(query, key string) []string {
 	var values []string
 	for pair := range strings.SplitSeq(query, "&") {

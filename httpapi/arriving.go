@@ -33,8 +33,8 @@ func (b *arrivingBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// over has the end of the body say nothing any more. The transport may still be reading when upstream has answered, and
-// by then the connection may wait for its next request.
+// over makes the end of the body report nothing any more. When upstream has answered, the transport may still read the
+// body while the connection already waits for its next request.
 func (b *arrivingBody) over() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

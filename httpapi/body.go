@@ -23,10 +23,10 @@ import (
 // maxNamedFields bounds how many unknown fields a refusal names.
 const maxNamedFields = 5
 
-// limitBody starts the time that a request's body has. It is called before anything is judged, because the server reads
-// what is left of the body of a refused request too. The deadline is the kernel's, so it goes by the real clock.
+// limitBody starts the time that a request's body has. It is called before any check, because the server also reads the
+// rest of a refused request's body. The deadline is the kernel's, so it goes by the real clock.
 func (s *Service) limitBody(c echo.Context) {
-	// The error says that the writer is no connection, and then there is nothing that could trickle.
+	// An error says that the writer is no connection; then no body can trickle in.
 	_ = http.NewResponseController(c.Response().Writer).SetReadDeadline(time.Now().Add(s.cfg.BodyTimeout))
 }
 
@@ -54,7 +54,7 @@ func (s *Service) readObject(c echo.Context) (object, error) {
 	return parseObject(body)
 }
 
-// readJSON is readObject for a body that must say that it is JSON.
+// readJSON is readObject for a body that must declare itself JSON.
 func (s *Service) readJSON(c echo.Context) (object, error) {
 	if err := checkJSON(c.Request()); err != nil {
 		return nil, err
@@ -62,8 +62,8 @@ func (s *Service) readJSON(c echo.Context) (object, error) {
 	return s.readObject(c)
 }
 
-// checkJSON refuses a body that does not say that it is JSON. A web page can send one of another type to a server of
-// another origin without a question (Fetch standard, CORS-safelisted request-header).
+// checkJSON refuses a body that does not declare itself JSON. A web page can send a body of another type to a server of
+// another origin without a preflight (Fetch standard, CORS-safelisted request-header).
 func checkJSON(r *http.Request) error {
 	if r.ContentLength != 0 && !isJSON(r.Header.Get("Content-Type")) {
 		return refuse(fsm.CodeUnsupportedMediaType, "the body must be JSON with Content-Type: application/json")
@@ -78,8 +78,8 @@ func isJSON(contentType string) bool {
 		(kind == "application/json" || strings.HasPrefix(kind, "application/") && strings.HasSuffix(kind, "+json"))
 }
 
-// object is a JSON object, field by field. Names match to the letter, unlike those of a Go struct; of a name that comes
-// twice the last counts.
+// object is a JSON object, field by field. Names match exactly, unlike in a Go struct. If a name comes twice, the last
+// one counts.
 type object map[string]json.RawMessage
 
 func parseObject(body []byte) (object, error) {
@@ -96,7 +96,7 @@ func parseObject(body []byte) (object, error) {
 	return o, nil
 }
 
-// value decodes one JSON value of a body. null is of no type.
+// value decodes one JSON value of a body. It refuses null for every type.
 func value[T any](raw json.RawMessage, name, want string) (T, error) {
 	var v T
 	if isNull(raw) || json.Unmarshal(raw, &v) != nil {
@@ -105,7 +105,7 @@ func value[T any](raw json.RawMessage, name, want string) (T, error) {
 	return v, nil
 }
 
-// optional decodes a field that may be absent or null: ok is then false.
+// optional decodes a field. If the field is absent or null, ok is false.
 func optional[T any](o object, name, want string) (v T, ok bool, err error) {
 	raw, found := o[name]
 	if !found || isNull(raw) {
@@ -124,8 +124,8 @@ func required[T any](o object, name, want string) (T, error) {
 	return v, err
 }
 
-// under names the fields of an object by where they stand in the body, such as retry.max. null stands for the default,
-// as if the field were not there.
+// under names the fields of an object by their place in the body, such as retry.max. A null field stands for the
+// default and is left out.
 func (o object) under(name string) object {
 	named := make(object, len(o))
 	for field, raw := range o {
@@ -136,7 +136,7 @@ func (o object) under(name string) object {
 	return named
 }
 
-// only refuses an object with other fields than those known: a misspelt one would be ignored without a word.
+// only refuses an object with unknown fields. Otherwise a misspelt field would be ignored silently.
 func (o object) only(known ...string) error {
 	var unknown []string
 	for name := range o {

@@ -13,7 +13,7 @@ import (
 	"reveille/fsm"
 )
 
-// callbackTimeout bounds the work on one callback once its body is there.
+// callbackTimeout bounds the work on one callback after its body has arrived.
 const callbackTimeout = 20 * time.Second
 
 // callbackBody is the answer to a callback (webhook spec, Success Response and Error Responses).
@@ -36,9 +36,9 @@ type bearer struct {
 	text string
 }
 
-// callback answers POST /callback/{consumer_id} (webhook spec, Callback API). A callback is judged in a fixed order and
-// the first failure answers: token, body, consumer gone, token expired, epoch, wake ID, offsets. The store judges the
-// last five, in one step with what follows from them.
+// callback answers POST /callback/{consumer_id} (webhook spec, Callback API). The checks have a fixed order, and the
+// first failure answers: token, body, consumer gone, token expired, epoch, wake ID, offsets. The store makes the last
+// five checks, in one step with their effects.
 func (s *Service) callback(c echo.Context) error {
 	began, id := time.Now(), strings.TrimPrefix(rawPath(c.Request()), callbackPrefix)
 	b, primary, err := s.authorize(c.Request(), id)
@@ -49,7 +49,7 @@ func (s *Service) callback(c echo.Context) error {
 	if err != nil {
 		return s.refuseCallback(c, began, id, bearer{}, err)
 	}
-	// A callback that has arrived is processed, even if its sender hangs up: wakes that come of it must be delivered.
+	// A callback that has arrived is processed, even if its sender hangs up: its wakes must be delivered.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Request().Context()), callbackTimeout)
 	defer cancel()
 	reply, err := s.process(ctx, b, primary, req)
@@ -61,7 +61,7 @@ func (s *Service) callback(c echo.Context) error {
 		e.Write(zap.String("consumer", id), zap.Int64("epoch", req.epoch), zap.String("wake_id", req.wakeID),
 			zap.Bool("done", req.done))
 	}
-	s.traces.answered(c, began, b, req, reply, nil) // before its wake is over: the wake's span is to hold it
+	s.traces.answered(c, began, b, req, reply, nil) // before its wake is over, so that the wake's span holds it
 	s.cfg.Outcomes.Follow(reply.Outcome, fsm.Sighting{})
 	if linked := req.linked(); len(linked) > 0 {
 		s.cfg.Streams.Watch(primary, linked)
@@ -75,7 +75,7 @@ func (s *Service) callback(c echo.Context) error {
 	return nil
 }
 
-// authorize reads the bearer token and checks that it is for the consumer of the path.
+// authorize reads the bearer token and checks that it belongs to the consumer of the path.
 func (s *Service) authorize(r *http.Request, id string) (b bearer, primary string, err error) {
 	header := r.Header.Values("Authorization")
 	if len(header) != 1 {
@@ -97,8 +97,8 @@ func (s *Service) authorize(r *http.Request, id string) (b bearer, primary strin
 	return b, primary, nil
 }
 
-// process adds what upstream says to the callback and has the store judge it. It follows the outcomes of a callback
-// that was refused, too.
+// process adds what upstream says to the callback and lets the store judge it. It follows the outcomes of a refused
+// callback, too.
 func (s *Service) process(
 	ctx context.Context, b bearer, primary string, req callbackRequest,
 ) (fsm.CallbackReply, error) {
@@ -122,7 +122,7 @@ func (s *Service) process(
 		if err == nil && reply.Code == "" {
 			return reply, nil
 		}
-		// The store may have begun wakes before it judged: for a stream that was made anew, say.
+		// The store may have begun wakes before it judged, for example for a stream that was made anew.
 		s.cfg.Outcomes.Follow(reply.Outcome, fsm.Sighting{})
 		switch {
 		case err != nil:
@@ -137,8 +137,8 @@ func (s *Service) process(
 	}
 }
 
-// young says whether a HEAD that was asked for at a time still tells where a stream ends. After longer than the HEAD
-// and the store may take, as in a process that was frozen meanwhile, the stream may well have got longer.
+// young says whether a HEAD that was sent at a time still tells where a stream ends. If more time has passed than the
+// HEAD and the store may take, the stream may well have grown. That happens if the process was frozen meanwhile.
 func (s *Service) young(asked time.Time) bool { return s.cfg.Clock().Sub(asked) <= 2*s.cfg.HeadTimeout }
 
 // refusalOf puts the store's judgement into words.
@@ -173,7 +173,7 @@ func gone(consumer string) error {
 	return refuse(fsm.CodeConsumerGone, "consumer %q no longer exists", consumer)
 }
 
-// nextToken is the presented token, or a fresh one of the same wake if its time is nearly up (webhook spec, Callback
+// nextToken is the presented token, or a fresh one for the same wake if its time is nearly up (webhook spec, Callback
 // Tokens). It is never for a newer epoch, so a worker of an earlier wake cannot trade up.
 func (s *Service) nextToken(b bearer) string {
 	if now := s.cfg.Clock(); b.Expires.Sub(now) < fsm.TokenRefresh {
@@ -182,8 +182,8 @@ func (s *Service) nextToken(b bearer) string {
 	return b.text
 }
 
-// refuseCallback answers a callback that failed. Of a token that is the consumer's own, the refusals that a worker can
-// go on after carry a fresh one.
+// refuseCallback answers a callback that failed. If the token is the consumer's own, the refusals after which a worker
+// can go on carry a fresh token.
 func (s *Service) refuseCallback(c echo.Context, began time.Time, consumer string, b bearer, err error) error {
 	r := s.refusalFor(err)
 	body := callbackBody{Error: &errorBody{r.code, r.message}}

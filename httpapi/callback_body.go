@@ -12,16 +12,16 @@ import (
 	"reveille/fsm"
 )
 
-// beyondAny stands for an ack that is no offset: it sorts after every offset, so that the store refuses it like one
-// beyond the tail, and in the same place of the order of judgement.
+// beyondAny stands for an ack that is not an offset. It sorts after every offset. So the store refuses it like an ack
+// beyond the tail, in the same place of the order of checks.
 const beyondAny fsm.Offset = "\x7f"
 
-// tooManyStreams says what the bound is and where it comes from.
+// tooManyStreams names the bound and its setting.
 const tooManyStreams = "subscribe: a consumer can be subscribed to at most %d streams " +
 	"(REVEILLE_MAX_STREAMS_PER_CONSUMER)"
 
-// callbackRequest is the body of a callback, well-formed (webhook spec, Fields). Paths are canonical. Those of acks and
-// unsubscribe come as they were spelled, too.
+// callbackRequest is the well-formed body of a callback (webhook spec, Fields). Paths are canonical. The paths of acks
+// and unsubscribe are also there as they were spelled.
 type callbackRequest struct {
 	epoch  int64
 	wakeID string
@@ -32,14 +32,14 @@ type callbackRequest struct {
 	done        bool
 }
 
-// ack is one of "acks". If the offset is none, err says why, and offset is beyondAny.
+// ack is one of "acks". If its offset is malformed, err says why, and offset is beyondAny.
 type ack struct {
 	path   string
 	offset fsm.Offset
 	err    error
 }
 
-// malformed returns why an ack for a stream is no offset, or nil.
+// malformed returns why the offset of an ack for a stream is malformed, or nil.
 func (req callbackRequest) malformed(path string) error {
 	for _, a := range req.acks {
 		if a.path == path && a.err != nil {
@@ -129,8 +129,8 @@ func (s *Service) readAcks(o object) ([]ack, error) {
 	return acks, nil
 }
 
-// readPaths reads an array of stream paths, each of them once, and no more than most. canonical brings a path to the
-// form it is compared in.
+// readPaths reads an array of stream paths, each path once. It refuses more paths than most says. The function
+// canonical brings a path to the form in which it is compared.
 func readPaths(o object, name string, canonical func(string) (string, error), most int) ([]string, error) {
 	list, _, err := optional[[]json.RawMessage](o, name, "an array of stream paths")
 	if err != nil {
@@ -167,19 +167,19 @@ func readPath(raw json.RawMessage, name string, canonical func(string) (string, 
 
 var notInPath = strings.NewReplacer("?", "%3F", "#", "%23", "\x00", "%00")
 
-// anyPath takes a text for a stream path (webhook spec, Dynamic Subscribe: "No validation of stream paths"): what has
-// no place in a path is percent-encoded, and only what could be no stream's is refused.
+// anyPath takes a text for a stream path (webhook spec, Dynamic Subscribe: "No validation of stream paths"). It
+// percent-encodes what has no place in a path, and refuses only what cannot be a stream's path.
 func anyPath(text string) (string, error) {
 	return fsm.CanonicalPath("/" + notInPath.Replace(strings.TrimPrefix(text, "/")))
 }
 
-// spelledPath is anyPath that keeps encodings as they are spelled: a consumer of an earlier version may be subscribed
+// spelledPath is anyPath that keeps encodings as they are spelled. A consumer of an earlier version may be subscribed
 // to the stream by that name.
 func spelledPath(text string) (string, error) {
 	return fsm.StoredPath("/" + notInPath.Replace(strings.TrimPrefix(text, "/")))
 }
 
-// storedPath returns the name of a stream as a callback spells it. ok is false if that is the canonical one.
+// storedPath returns the name of a stream as a callback spells it. ok is false if that is the canonical name.
 func storedPath(raw json.RawMessage, canonical string) (path string, ok bool) {
 	text, err := value[string](raw, "path", "a stream path")
 	if err == nil {

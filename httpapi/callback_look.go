@@ -28,12 +28,12 @@ func (s *Service) look(ctx context.Context, ask ask, path string) (info fsm.Stre
 }
 
 // lookAtPrimary notices that a consumer's primary stream was deleted although no source has reported it (webhook spec,
-// S7), and returns CodeConsumerGone then. One "gone" alone may be a server's that is about to go itself, and is asked
-// for once more. If upstream cannot be asked the callback proceeds.
+// S7). It then returns CodeConsumerGone. A single "gone" may come from a server that is about to stop, so it asks once
+// more. If upstream cannot be asked, the callback proceeds.
 //
-// Every callback asks, a claim and a sign of life as well: each has to find the consumer gone once the stream is, and
-// an answer from before this callback does not tell whether the stream was deleted since. A done also has to see what
-// is pending (L2, L3), and an ack reaches beyond the tail that the store knows wherever the worker has read on.
+// Every callback asks, also a claim or a sign of life: each must find the consumer gone once the stream is gone. An
+// answer from before this callback does not tell whether the stream was deleted since. A done must also see what is
+// pending (L2, L3). An ack reaches beyond the tail that the store knows if the worker has read on.
 func (s *Service) lookAtPrimary(ctx context.Context, cb *fsm.Callback) error {
 	info, ok := s.look(ctx, s.cfg.Upstream.Head, cb.Primary)
 	if ok && info.Gone() {
@@ -57,9 +57,9 @@ func (s *Service) hide(ctx context.Context, cb *fsm.Callback) error {
 	return gone(cb.Consumer.ID)
 }
 
-// lookAtSubscribed finds where the streams that a callback subscribes to end: they are subscribed to from there on
-// (webhook spec, Dynamic Subscribe). One that upstream cannot be asked for counts from its start, so that no event is
-// lost.
+// lookAtSubscribed finds where the streams that a callback subscribes to end: the subscriptions begin there (webhook
+// spec, Dynamic Subscribe). If upstream cannot be asked for a stream, its subscription begins at its start, so that no
+// event is lost.
 func (s *Service) lookAtSubscribed(ctx context.Context, cb *fsm.Callback, req callbackRequest) {
 	wanted := map[string]bool{}
 	for _, path := range req.linked() {
@@ -95,8 +95,8 @@ func (s *Service) lookAtSubscribed(ctx context.Context, cb *fsm.Callback, req ca
 	}
 }
 
-// lookAgain asks for the tail of a stream that an ack lies beyond, as far as was known. It returns CodeUnavailable if
-// upstream cannot be asked, because the ack may well be right.
+// lookAgain asks for a stream's tail because an ack lies beyond the known tail. It returns CodeUnavailable if upstream
+// cannot be asked, because the ack may well be right.
 func (s *Service) lookAgain(ctx context.Context, cb *fsm.Callback, path string) error {
 	info, ok := s.look(ctx, s.cfg.Upstream.HeadAnew, path)
 	switch {

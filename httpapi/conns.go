@@ -23,28 +23,29 @@ const (
 	acceptTries = 8
 )
 
-// conns are the connections of the API port. Each costs memory and a file, so there are no more than max: one beyond
-// takes the place of the one that has waited longest for a request to be complete, so that slow clients, however many,
-// keep out no client that is not slow. Only if every connection has a complete request, the oldest of those goes.
+// conns are the connections of the API port. Each costs memory and a file, so there are no more than max. A connection
+// beyond max takes the place of another: the connection that has waited longest for a complete request. So slow
+// clients, however many, keep out no client that is not slow. Only if every connection has a complete request, the
+// oldest of these connections is closed.
 type conns struct {
 	max          int
 	writeTimeout time.Duration
 	log          *zap.Logger
 
 	mu sync.Mutex
-	// waiting are those that are idle, or whose request is on its way; working those whose request is there. The first
-	// of each has been so for longest.
+	// waiting has the connections that are idle, or whose request is on its way; working has those with a complete
+	// request. The first connection of each list has been in it for longest.
 	waiting, working list.List
 
-	// crowded is what was logged of connections beyond max, filesOut of those for which no file was left.
+	// crowded is what was logged about connections beyond max, and filesOut about connections without a file.
 	crowded, filesOut fsm.Trouble
 }
 
-// conn is one of them.
+// conn is one of these connections.
 type conn struct {
 	net.Conn
 	all *conns
-	// in is the list that it is in, at its place there; nil once it is closed.
+	// in is the list of the connection, and at its place there; in is nil once the connection is closed.
 	in *list.List
 	at *list.Element
 }
@@ -62,8 +63,8 @@ func (s *Service) Listen(ln net.Listener) net.Listener {
 	return &listener{ln, &conns{max: s.cfg.MaxConnections, writeTimeout: writeTimeout, log: s.log}}
 }
 
-// Accept takes a connection, and closes another if there are too many, or if the process has no file left for it.
-// Another part of the process may take the file that has become free, so it tries a few times; after that the server
+// Accept takes a connection. It closes another if there are too many, or if the process has no file left for it.
+// Another part of the process may take the file that has become free, so it tries a few times. After that the server
 // waits and tries again.
 func (l *listener) Accept() (net.Conn, error) {
 	for tries := 1; ; tries++ {
@@ -126,7 +127,7 @@ func (cs *conns) closeLongestWaiting(because error) bool {
 // enter puts the connection at the end of a list. all.mu is held.
 func (c *conn) enter(l *list.List) { c.in, c.at = l, l.PushBack(c) }
 
-// leave takes it out of its list. all.mu is held.
+// leave takes the connection out of its list. all.mu is held.
 func (c *conn) leave() {
 	if c.in != nil {
 		c.in.Remove(c.at)
@@ -134,7 +135,7 @@ func (c *conn) leave() {
 	}
 }
 
-// move puts it in another list, unless it is closed.
+// move puts the connection in another list, unless it is closed.
 func (c *conn) move(l *list.List) {
 	c.all.mu.Lock()
 	defer c.all.mu.Unlock()
@@ -160,8 +161,8 @@ func (c *conn) CloseWrite() error {
 	return errors.ErrUnsupported
 }
 
-// Write writes in pieces, each of which has its own time: a client that does not read is let go, one that reads for
-// long is not.
+// Write writes in pieces, and each piece has its own time. A client that does not read is disconnected; a client that
+// reads for long is not.
 func (c *conn) Write(p []byte) (written int, err error) {
 	for {
 		piece := p[written:min(len(p), written+writeChunk)]

@@ -22,14 +22,14 @@ const (
 	copyBuffer     = 32 << 10
 )
 
-// gateway passes requests to the stream server as they are, but for canonical paths, and answers as they come. It tells
-// discovery which streams are written to and deleted.
+// gateway passes requests to the stream server as they are, except for canonical paths, and answers as they come. It
+// reports to discovery which streams are written to and deleted.
 type gateway struct {
 	root *url.URL
-	// host is what upstream is asked by: its own, never the client's, because other virtual hosts may share its
-	// address.
+	// host is the host by which upstream is asked. It is upstream's own, never the client's, because other virtual
+	// hosts may share its address.
 	host string
-	// public is where clients find the gateway; nil for the address that each client came by.
+	// public is where clients find the gateway; nil for the address that each client used.
 	public    *url.URL
 	registry  string
 	streams   Writes
@@ -38,7 +38,7 @@ type gateway struct {
 	metrics   *metrics
 	transport http.RoundTripper
 	proxy     *httputil.ReverseProxy
-	// unanswered is what was logged of requests that upstream gave no answer to, unnoted of deletions.
+	// unanswered is what was logged about requests without an answer from upstream, and unnoted about deletions.
 	unanswered, unnoted fsm.Trouble
 }
 
@@ -60,9 +60,9 @@ func newGateway(cfg Config, m *metrics) *gateway {
 type exchange struct {
 	// target is where the request goes: the canonical path below the root's.
 	target string
-	// path of the stream; empty if discovery is not concerned.
+	// path of the stream; empty if the request does not concern discovery.
 	path string
-	// write is what discovery knows of a write; reported is true once it knows what became of it.
+	// write is what discovery knows of a write; reported is true once it knows the outcome.
 	write    fsm.Write
 	reported bool
 	// kind and began are for the metrics.
@@ -104,8 +104,8 @@ func (g *gateway) admit(method, raw string) (path, stream string, err error) {
 	return "", "", refuse(fsm.CodeInvalidPath, "%v", err)
 }
 
-// serve passes one request, to the path and for the stream that admit returned. w must be the server's own writer: a
-// wrapper may take the informational answers (1xx) that pass through for the final one.
+// serve passes one request, to the path and for the stream that admit returned. The writer w must be the server's own:
+// a wrapper may take an informational answer (1xx) that passes through for the final one.
 func (g *gateway) serve(w http.ResponseWriter, r *http.Request, path, stream string) {
 	if !g.upstream.TakesWrites() && !reads(r.Method) {
 		w.Header().Set("Allow", "GET, HEAD, OPTIONS")
@@ -163,7 +163,7 @@ func (g *gateway) rewrite(p *httputil.ProxyRequest) {
 	}
 }
 
-// unescaped decodes a path. One that is malformed was refused by the server already.
+// unescaped decodes a path. A malformed one was refused by the server before.
 func unescaped(path string) string {
 	if decoded, err := url.PathUnescape(path); err == nil {
 		return decoded
@@ -171,7 +171,7 @@ func unescaped(path string) string {
 	return path
 }
 
-// answered tells discovery what upstream's answer means, before the client gets it.
+// answered reports to discovery what upstream's answer means, before the client gets it.
 func (g *gateway) answered(res *http.Response) error {
 	r := res.Request
 	ex := exchangeOf(r.Context())
@@ -205,7 +205,7 @@ func (g *gateway) answered(res *http.Response) error {
 	return nil
 }
 
-// failed answers a request that upstream gave no answer to.
+// failed answers a request to which upstream gave no answer.
 func (g *gateway) failed(w http.ResponseWriter, r *http.Request, err error) {
 	ex := exchangeOf(r.Context())
 	if r.Context().Err() != nil {
@@ -220,7 +220,7 @@ func (g *gateway) failed(w http.ResponseWriter, r *http.Request, err error) {
 	writeRefusal(w, &refusal{fsm.CodeUpstreamUnavailable, "the stream server cannot be reached"})
 }
 
-// bufferPool is what bodies are copied through.
+// bufferPool has the buffers through which bodies are copied.
 type bufferPool struct{ pool sync.Pool }
 
 func (p *bufferPool) Get() []byte {

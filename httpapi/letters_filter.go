@@ -9,29 +9,29 @@ import (
 	"reveille/fsm"
 )
 
-// workTimeout bounds the time of one request that works through many dead letters. The next one goes on.
+// workTimeout bounds the time of one request that works through many dead letters. The next request goes on.
 const workTimeout = 10 * time.Second
 
-// whichLetters says which dead letters a request is about: those of a subscription, of a stream, and that came at some
-// time; of all where one is empty.
+// whichLetters says which dead letters a request is about, by subscription, stream and time. An empty filter matches
+// all.
 type whichLetters struct {
 	subscription, stream string
-	// from and through are the numbers that they have, first and last the partitions that they are in.
+	// from and through bound the numbers of the letters; first and last bound their partitions.
 	from, through int64
 	first, last   int
 	// at is where an earlier request has ended.
 	at place
 }
 
-// letterWork is what a call of the store does with dead letters: so many at a time, from the first of a partition on,
-// or from the last.
+// letterWork is what a call of the store does with dead letters, and to how many at a time. It begins with the first
+// letters of a partition, or with the last.
 type letterWork struct {
 	do         func(context.Context, fsm.LetterSpan, int) (fsm.LetterWork, fsm.Outcome, error)
 	atATime    int
 	fromTheEnd bool
 }
 
-// letterFields are what a request that is about many dead letters may say.
+// letterFields are the fields of a request that is about many dead letters.
 var letterFields = []string{"subscription", "stream", "since", "until", "cursor"}
 
 // whichLetters reads the filters of a request.
@@ -67,8 +67,8 @@ func (s *Service) whichLetters(get func(string) string) (w whichLetters, err err
 	return w, nil
 }
 
-// readWhichLetters reads the body of a request that changes dead letters: it must name a subscription that there is, or
-// that has left some.
+// readWhichLetters reads the body of a request that changes dead letters. The body must name a subscription that
+// exists, or that has left some.
 func (s *Service) readWhichLetters(c echo.Context) (w whichLetters, err error) {
 	s.limitBody(c)
 	o, err := s.readObject(c)
@@ -105,8 +105,8 @@ func (w whichLetters) span(at place, through int64) fsm.LetterSpan {
 	}
 }
 
-// workLetters works through the dead letters that there are now. next is where the same request goes on, if there was
-// no time for all of them; empty otherwise.
+// workLetters works through the dead letters that there are now. If there was no time for all of them, next is where
+// the same request goes on; otherwise it is empty.
 func (s *Service) workLetters(
 	ctx context.Context, which whichLetters, work letterWork,
 ) (sum fsm.LetterWork, next string, err error) {
@@ -119,7 +119,7 @@ func (s *Service) workLetters(
 		return sum, "", err
 	}
 	for at := which.at; at.Partition <= which.last; at = (place{Partition: at.Partition + 1}) {
-		// What dies meanwhile is not among them.
+		// Letters that come meanwhile are not among them.
 		through := counts[at.Partition].Last
 		for looked := 1; looked > 0 && counts[at.Partition].Of[which.subscription] > 0; {
 			if s.cfg.Clock().Sub(began) > workTimeout {
@@ -143,7 +143,7 @@ func (s *Service) workLetters(
 	return sum, "", nil
 }
 
-// hasLetters refuses a subscription that is not there and has left no dead letters: its name is misspelt.
+// hasLetters refuses a subscription that does not exist and has left no dead letters: its name is misspelt.
 func (s *Service) hasLetters(ctx context.Context, subscription string, counts []fsm.LetterCounts) error {
 	for _, c := range counts {
 		if c.Of[subscription] > 0 {

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// location returns the Location of an answer as its client can use it: what lies below the stream root is at the public
-// address. What leads elsewhere stays as it is. sent is the request as it went upstream.
+// location returns the Location of an answer as its client can use it. What lies below the stream root gets the public
+// address. What leads elsewhere stays as it is. The argument sent is the request as it went upstream.
 func (g *gateway) location(sent *http.Request, location string) string {
 	u, err := url.Parse(location)
 	if err != nil || u.Opaque != "" || u.Host != "" && !g.isUpstream(sent, u) {
@@ -34,8 +34,8 @@ func (g *gateway) location(sent *http.Request, location string) string {
 	return to
 }
 
-// publicBase is where clients find the gateway: the public URL, if one is set, and otherwise the address that this
-// client came by, which a proxy before us knows better.
+// publicBase is where clients find the gateway. It is the public URL, if one is set. Otherwise it is the address that
+// this client used, which a proxy before us knows better.
 func (g *gateway) publicBase(sent *http.Request) *url.URL {
 	if g.public != nil {
 		return g.public
@@ -47,8 +47,8 @@ func (g *gateway) publicBase(sent *http.Request) *url.URL {
 	return &url.URL{Scheme: first("X-Forwarded-Proto"), Host: first("X-Forwarded-Host")}
 }
 
-// isUpstream says whether a URL is the stream server's own, by its address, by the name it is asked by, or by the one
-// that it was told the client uses.
+// isUpstream says whether a URL is the stream server's own. The URL may have the server's address, the name by which it
+// is asked, or the name in X-Forwarded-Host.
 func (g *gateway) isUpstream(sent *http.Request, u *url.URL) bool {
 	if u.Scheme != "http" && u.Scheme != "https" && u.Scheme != "" {
 		return false

@@ -11,7 +11,7 @@ import (
 	"reveille/fsm"
 )
 
-// logLevels are those that an operator may choose.
+// logLevels are the levels that an operator may choose.
 var logLevels = map[string]zapcore.Level{
 	"debug": zap.DebugLevel, "info": zap.InfoLevel, "warn": zap.WarnLevel, "error": zap.ErrorLevel,
 }
@@ -45,7 +45,7 @@ func (s *Service) setLogLevel(c echo.Context) error {
 		return refuse(fsm.CodeInvalidRequest, "level must be %s", want)
 	}
 	was := s.cfg.LogLevel.Level()
-	// The level that shows more, the old or the new one, has the line: a log that ends without a word is no help.
+	// This line appears at the more verbose of the old and the new level: a log that ends without a word is no help.
 	s.cfg.LogLevel.SetLevel(min(was, level, zap.InfoLevel))
 	s.log.Info("log level changed", zap.Stringer("was", was), zap.Stringer("level", level))
 	s.cfg.LogLevel.SetLevel(level)

@@ -11,8 +11,8 @@ import (
 	"reveille/fsm"
 )
 
-// mangled refuses what is below "/callback/" and names no consumer, and says so of a callback whose path lost its "%2F"
-// on the way. The token says whether it is one: it must be for the consumer that the path would name.
+// mangled refuses paths below "/callback/" that name no consumer. If a callback's path lost its "%2F" on the way, the
+// refusal says so. The token shows whether it is such a callback: it must be for the consumer that the path would name.
 func (s *Service) mangled(c echo.Context) error {
 	r := c.Request()
 	nothing := refuse(fsm.CodeNotFound,

@@ -11,10 +11,10 @@ import (
 	"reveille/fsm"
 )
 
-// codeOK is what a callback that succeeded counts as.
+// codeOK is the code that a successful callback counts as.
 const codeOK fsm.Code = "OK"
 
-// metrics are what the ports tell of themselves.
+// metrics are the metrics of the ports.
 type metrics struct {
 	callbacks        *prometheus.CounterVec
 	callbackDuration prometheus.Histogram
@@ -78,7 +78,7 @@ func (m *metrics) passed(ex *exchange, status int, reason string) {
 
 var classes = [6]string{1: "1xx", 2: "2xx", 3: "3xx", 4: "4xx", 5: "5xx"}
 
-// kindOf returns what a request through the gateway counts as.
+// kindOf returns the kind that a request through the gateway counts as.
 func kindOf(method string, u *url.URL) string {
 	switch method {
 	case http.MethodGet, http.MethodHead:

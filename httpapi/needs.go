@@ -57,10 +57,10 @@ type Store interface {
 	Inventory
 }
 
-// Writes is what the gateway tells of the writes and deletions that pass through it.
+// Writes receives the writes and deletions that pass through the gateway.
 type Writes interface {
 	// BeforeWrite is called before a PUT (create) or a POST goes upstream. When it returns, a stream that was not known
-	// is on record, so that no crash can lose its event. What it returns goes to Written or Refused.
+	// before is on record, so that no crash can lose its event. Its result goes to Written or Refused.
 	BeforeWrite(ctx context.Context, path string, create bool) fsm.Write
 	// Written is called after a successful PUT or POST; created says that it has made the stream. It does not block,
 	// unless the write has replaced a stream: then it waits a few seconds at most until that is stored.
@@ -79,8 +79,8 @@ type Streams interface {
 	Name(ctx context.Context, paths []string) error
 	// Forget removes streams and their consumers from what is known.
 	Forget(ctx context.Context, paths []string) error
-	// Subscribe stores a subscription (fsm.SubscriptionStore, CreateSubscription). For one that is created it begins
-	// the backfill and returns when that is over or has taken longer than a caller can be kept waiting.
+	// Subscribe stores a subscription (fsm.SubscriptionStore, CreateSubscription). If it creates one, it begins the
+	// backfill. It then returns when the backfill is over, or has taken longer than a caller can wait.
 	Subscribe(ctx context.Context, sub fsm.Subscription) (stored fsm.Subscription, created bool, err error)
 	// Watch makes sure that streams are watched in the partition of a consumer's primary stream.
 	Watch(primary string, paths []string)
@@ -88,13 +88,14 @@ type Streams interface {
 
 // Upstream asks the stream server for what callbacks and the gateway want to know.
 type Upstream interface {
-	// Head returns a stream's metadata, from after the call. Callers that wait at the same time may share one answer.
+	// Head returns a stream's metadata, newer than the call. Callers that wait at the same time may share one answer.
 	Head(ctx context.Context, path string) (fsm.StreamInfo, error)
 	// HeadAnew is Head that waits for no other request, and shares none.
 	HeadAnew(ctx context.Context, path string) (fsm.StreamInfo, error)
 	// Locate returns where an offset lies, as a position that counts from where a read from another one shows it. It
-	// may read what lies between them, and need not look whether the offset lies behind the end of the stream.
-	// fsm.ErrOffset says that they are no such offsets of the stream, fsm.ErrNoStream that it is not there.
+	// may read what lies between them. It need not check whether the offset lies behind the end of the stream. The
+	// error fsm.ErrOffset says that they are not such offsets of the stream, and fsm.ErrNoStream that there is no
+	// stream.
 	Locate(ctx context.Context, path string, from, to fsm.Offset) (fsm.Offset, error)
 	Offsets
 	Passed
@@ -116,16 +117,17 @@ type Offsets interface {
 
 // Targets judges webhook URLs.
 type Targets interface {
-	// CheckTarget returns an error that says why wakes may not be sent to a URL, in a sentence that begins with
-	// "webhook" (webhook spec, SSRF Prevention).
+	// CheckTarget returns an error that says why wakes may not be sent to a URL. Its text is a sentence that begins
+	// with "webhook" (webhook spec, SSRF Prevention).
 	CheckTarget(ctx context.Context, url string) error
 }
 
-// Health is how the parts of the whole do, for an operator.
+// Health is the health of the program's parts, for an operator.
 type Health interface {
 	// ReplicaID names the replica that is asked.
 	ReplicaID() string
-	// Replicas returns the replicas that are alive or have partitions leased, and how many partitions none has leased.
+	// Replicas returns the replicas that are alive or have partitions leased, and how many partitions no replica has
+	// leased.
 	Replicas(ctx context.Context) (all []fsm.ReplicaStatus, unowned int, err error)
 	// Answers says whether Redis answers, as this replica last found, and since when it does or does not; zero if that
 	// is not known.
@@ -136,6 +138,6 @@ type Health interface {
 // Tester makes test deliveries.
 type Tester interface {
 	// Test sends a synthetic event to a subscription's endpoint, as a delivery is sent, and changes nothing. It returns
-	// fsm.ErrTesting if as many are under way as may be.
+	// fsm.ErrTesting if the largest number of test deliveries is under way.
 	Test(ctx context.Context, sub fsm.Subscription) (fsm.TestDelivery, error)
 }

@@ -23,8 +23,8 @@ const (
 	ojsIDPrefix = "sub_"
 )
 
-// ojsResources are the subscriptions of Open Job Spec and their deliveries, if they are to be served: the former are
-// push subscriptions with the format of that spec, made and shown as it says. Nothing else is at their root.
+// ojsResources are the subscriptions of Open Job Spec and their deliveries, if these are enabled. The subscriptions are
+// push subscriptions with the format of that spec, made and shown as it says. Their root has no other resource.
 func (s *Service) ojsResources() []resource {
 	if s.cfg.OJSStreams == "" {
 		return nil
@@ -64,7 +64,7 @@ func (s *Service) ojsResources() []resource {
 	}
 }
 
-// ojsTarget returns the ID of what a path of a list is of, and what follows it. Of other paths the ID is empty.
+// ojsTarget returns the ID that a path below a list names, and what follows it. For other paths the ID is empty.
 func ojsTarget(raw, list string) (id, action string) {
 	id, ok := strings.CutPrefix(raw, list+"/")
 	if i := strings.IndexByte(id, '/'); ok && i >= 0 {
@@ -84,8 +84,8 @@ func isBelowOJS(raw string) bool {
 
 func nothing(echo.Context) error { return refuse(fsm.CodeNotFound, "there is nothing at this path") }
 
-// fromNoPage keeps web pages away that may not use the API port: unlike a PUT, a PATCH and a DELETE, a browser sends
-// their POST without asking first.
+// fromNoPage refuses web pages that may not use the API port. For a PUT, a PATCH and a DELETE, a browser asks first. It
+// sends these POSTs without asking.
 func (s *Service) fromNoPage(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		r := c.Request()
@@ -97,7 +97,7 @@ func (s *Service) fromNoPage(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-// isOJS says whether a subscription is one of those of Open Job Spec, by its ID and its format.
+// isOJS says whether a subscription belongs to Open Job Spec, by its ID and its format.
 func isOJS(sub fsm.Subscription) bool { return sub.Format == fsm.FormatOJS && isOJSID(sub.ID) }
 
 func isOJSID(id string) bool {
@@ -159,7 +159,7 @@ func (s *Service) createOJS(c echo.Context) error {
 	return nil
 }
 
-// listOJS answers GET …/subscriptions (6.2). The text has no shape for it.
+// listOJS answers GET …/subscriptions (6.2). The spec defines no body for it.
 func (s *Service) listOJS(c echo.Context) error {
 	if err := s.cfg.Store.RefreshCatalog(c.Request().Context()); err != nil {
 		return err
@@ -178,8 +178,8 @@ func (s *Service) getOJS(c echo.Context) error {
 	return nil
 }
 
-// changeOJS answers PATCH …/subscriptions/{id} (6.4). To set it active is what an operator's resumption is, so it also
-// delivers again to an endpoint that has answered 410.
+// changeOJS answers PATCH …/subscriptions/{id} (6.4). To set it active is the same as an operator's resumption, so it
+// also delivers again to an endpoint that has answered 410.
 func (s *Service) changeOJS(c echo.Context) error {
 	named, err := s.findOJS(c)
 	if err != nil {
@@ -206,8 +206,8 @@ func (s *Service) changeOJS(c echo.Context) error {
 	return nil
 }
 
-// deleteOJS answers DELETE …/subscriptions/{id} (6.5). As by the other API, one that is not there is what the client
-// wants; one that was made otherwise is not for these resources.
+// deleteOJS answers DELETE …/subscriptions/{id} (6.5). As in the other API, a missing subscription is what the client
+// wants. A subscription that was made otherwise does not belong to these resources.
 func (s *Service) deleteOJS(c echo.Context) error {
 	id, _ := ojsTarget(rawPath(c.Request()), ojsSubscriptions)
 	if err := s.cfg.Store.RefreshCatalog(c.Request().Context()); err != nil {
@@ -221,7 +221,7 @@ func (s *Service) deleteOJS(c echo.Context) error {
 	return s.delete(c, sub, found)
 }
 
-// rotatedOJS is the answer to a rotation of the secret, for which the text has no shape.
+// rotatedOJS is the answer to a rotation of the secret. The spec defines no body for it.
 type rotatedOJS struct {
 	ID                 string    `json:"id"`
 	Secret             string    `json:"secret"`

@@ -13,13 +13,13 @@ import (
 )
 
 const (
-	// ojsLooks bounds how many entries of delivery logs one request looks at, ojsMost of how many subscriptions; each
-	// has an equal share of the entries.
+	// ojsLooks bounds how many entries of delivery logs one request looks at, and ojsMost how many subscriptions. Each
+	// subscription has an equal share of the entries.
 	ojsLooks = 10_000
 	ojsMost  = 1000
 )
 
-// ojsStatus is what has become of a delivery, by the names that the text has for it (11.2).
+// ojsStatus is the outcome of a delivery, by the names of the spec (11.2).
 type ojsStatus string
 
 const (
@@ -39,19 +39,19 @@ func ojsStatusOf(result string) ojsStatus {
 	return ojsFailed
 }
 
-// ojsDeliveryBody is a delivery: all attempts to bring an event to a subscription. The text has no shape for it. The
-// names are those that it has for what a test has shown (6.6), and for the parts of a request (5.3).
+// ojsDeliveryBody is a delivery: all attempts to bring an event to a subscription. The spec defines no body for it. The
+// names are the spec's names for the result of a test (6.6), and for the parts of a request (5.3).
 type ojsDeliveryBody struct {
 	ID           string    `json:"id"`
 	Subscription string    `json:"subscription_id"`
 	Status       ojsStatus `json:"status"`
 	Stream       string    `json:"stream"`
-	// Attempts is how many there were; a replay counts anew. What follows is about the last of them.
+	// Attempts is the number of attempts; a replay counts anew. The fields below are about the last attempt.
 	Attempts       int        `json:"attempts"`
 	LastAttemptAt  *time.Time `json:"last_attempt_at,omitempty"`
 	StatusCode     int        `json:"status_code,omitempty"`
 	ResponseTimeMS *int64     `json:"response_time_ms,omitempty"`
-	// ResponseBody is how the body of the answer began. It is kept of what is dead.
+	// ResponseBody is the beginning of the answer's body. It is kept only for dead deliveries.
 	ResponseBody string     `json:"response_body,omitempty"`
 	Error        string     `json:"error,omitempty"`
 	DeadAt       *time.Time `json:"dead_at,omitempty"`
@@ -102,7 +102,7 @@ func ojsBodyOfLetter(l fsm.DeadLetter) ojsDeliveryBody {
 	}
 }
 
-// ojsDeliverers returns the subscriptions whose deliveries a request is about: the one that it names, or all.
+// ojsDeliverers returns the subscriptions whose deliveries a request is about: the named one, or all.
 func (s *Service) ojsDeliverers(ctx context.Context, named string) ([]fsm.Subscription, error) {
 	if named != "" {
 		sub, err := s.ojsSubscription(ctx, named)
@@ -124,8 +124,8 @@ func (s *Service) ojsDeliverers(ctx context.Context, named string) ([]fsm.Subscr
 	return subs, nil
 }
 
-// listOJSDeliveries answers GET …/deliveries (10): those of which the log has attempts, the latest attempt first, or,
-// if it is asked for these, those that are dead.
+// listOJSDeliveries answers GET …/deliveries (10). It lists the deliveries with attempts in the log, the latest attempt
+// first. If the request asks for dead deliveries, it lists these instead.
 func (s *Service) listOJSDeliveries(c echo.Context) error {
 	query := c.QueryParams()
 	p, err := s.readPage(query, "subscription_id", "status")
@@ -163,7 +163,7 @@ func (s *Service) listOJSDeliveries(c echo.Context) error {
 	return nil
 }
 
-// recentOJS lists the deliveries that have a status, or all, by their latest attempts.
+// recentOJS lists the deliveries with a status, or all, by their latest attempts.
 func (s *Service) recentOJS(
 	ctx context.Context, subs []fsm.Subscription, status ojsStatus, p page,
 ) (ojsDeliveriesBody, error) {
@@ -171,7 +171,7 @@ func (s *Service) recentOJS(
 		id string // of the log
 		ojsDeliveryBody
 	}
-	// order is that of the list: an entry of another subscription may have the same ID.
+	// order is the order of the list: an entry of another subscription may have the same ID.
 	order := func(a, b row) int {
 		return cmp.Or(fsm.CompareLogIDs(b.id, a.id), cmp.Compare(a.Subscription, b.Subscription))
 	}
@@ -181,7 +181,7 @@ func (s *Service) recentOJS(
 		seen := map[string]bool{}
 		err := s.logged(ctx, sub, "", ojsLooks/len(subs), func(a fsm.LoggedAttempt) bool {
 			r := row{a.ID, ojsBodyOfLogged(sub, a)}
-			later := seen[a.DeliveryID] // of which the status goes by a later attempt
+			later := seen[a.DeliveryID] // the status goes by that later attempt
 			seen[a.DeliveryID] = true
 			if fsm.ValidDeliveryID(a.DeliveryID) && // a stop may have come before it had one
 				!later && (status == "" || status == r.Status) && (last.id == "" || order(last, r) < 0) {
@@ -205,7 +205,7 @@ func (s *Service) recentOJS(
 	return body, nil
 }
 
-// deadOJS lists the deliveries that have left a dead letter, in the order of those.
+// deadOJS lists the deliveries that have left a dead letter, in the order of the letters.
 func (s *Service) deadOJS(ctx context.Context, named string, p page) (body ojsDeliveriesBody, err error) {
 	body.Deliveries = []ojsDeliveryBody{}
 	body.Next, err = s.letters(ctx, s.anyLetters(named), p.from, func(l fsm.DeadLetter) bool {
@@ -220,14 +220,14 @@ func (s *Service) deadOJS(ctx context.Context, named string, p page) (body ojsDe
 	return body, err
 }
 
-// anyLetters are those of a subscription, or all.
+// anyLetters selects the letters of a subscription, or all.
 func (s *Service) anyLetters(subscription string) whichLetters {
 	return whichLetters{
 		subscription: subscription, through: fsm.MaxLetterNumber, last: s.cfg.Store.Partitions() - 1,
 	}
 }
 
-// leftByOJS says whether a dead letter is that of a delivery of one of these subscriptions, as it is now.
+// leftByOJS says whether a dead letter was left by a delivery of one of these subscriptions, as it is now.
 func (s *Service) leftByOJS(l fsm.DeadLetter) bool {
 	sub, there := s.cfg.Store.Catalog().Get(l.Subscription)
 	return l.DeliveryID != "" && there && isOJS(sub) && sub.Generation == l.Generation

@@ -13,16 +13,16 @@ import (
 	"reveille/fsm"
 )
 
-// letterSlack is by how much a dead letter may seem older than the attempt that has left it: the clocks of the replicas
+// letterSlack is how much older a dead letter may seem than the attempt that has left it. The clocks of the replicas
 // and of the store may differ.
 const letterSlack = 5 * time.Minute
 
 // ojsDelivery is what is known of a delivery.
 type ojsDelivery struct {
 	sub fsm.Subscription
-	// attempts are those that the log has, the latest first.
+	// attempts are the attempts that the log has, the latest first.
 	attempts []fsm.LoggedAttempt
-	// consumer is at it, if that is not nil. If the delivery is dead, it has left the letter.
+	// consumer, unless it is nil, works on the delivery. If the delivery is dead, letter is what it has left.
 	consumer *fsm.Consumer
 	letter   *fsm.DeadLetter
 }
@@ -46,7 +46,7 @@ func (d ojsDelivery) body() ojsDeliveryBody {
 	return b
 }
 
-// findOJSDelivery returns the delivery that a request names, by the ID that the endpoint was told (5.3).
+// findOJSDelivery returns the delivery that a request names, by the ID that the endpoint got (5.3).
 func (s *Service) findOJSDelivery(c echo.Context) (d ojsDelivery, err error) {
 	ctx, cancel := context.WithTimeout(c.Request().Context(), pageTimeout)
 	defer cancel()
@@ -98,14 +98,14 @@ func (s *Service) findOJSDelivery(c echo.Context) (d ojsDelivery, err error) {
 	return d, refuse(fsm.CodeNotFound, "there is no delivery with this id (any more)")
 }
 
-// whereItStands finds the consumer that is at a delivery of which the log has attempts, or its dead letter, unless it
-// was taken.
+// whereItStands finds the consumer that works on a delivery with attempts in the log, or the delivery's dead letter. A
+// delivery that was taken has neither.
 func (s *Service) whereItStands(ctx context.Context, d *ojsDelivery) error {
 	latest := d.attempts[0]
 	if ojsStatusOf(latest.Result) == ojsSuccess {
 		return nil
 	}
-	// It has stepped aside since, or its consumer waits with it.
+	// The delivery has stepped aside since, or its consumer waits with it.
 	for _, id := range []string{fsm.AsideID(latest.Consumer, latest.Epoch), latest.Consumer} {
 		c, err := s.cfg.Store.Consumer(ctx, fsm.ConsumerRef{ID: id, Home: latest.Stream})
 		if err != nil && !errors.Is(err, fsm.ErrNotFound) {
@@ -129,8 +129,8 @@ func (s *Service) whereItStands(ctx context.Context, d *ojsDelivery) error {
 	return err
 }
 
-// findLetter finds the dead letter of a delivery, among as many as one request may look at. all says whether these were
-// all.
+// findLetter finds the dead letter of a delivery, among as many letters as one request may look at. The result all says
+// whether it looked at all letters.
 func (s *Service) findLetter(
 	ctx context.Context, which whichLetters, id string, d *ojsDelivery,
 ) (all bool, err error) {
@@ -153,8 +153,8 @@ func (s *Service) getOJSDelivery(c echo.Context) error {
 	return nil
 }
 
-// retryOJS answers POST …/deliveries/{id}/retry (10): what is dead is replayed, and what waits for its next attempt is
-// tried now.
+// retryOJS answers POST …/deliveries/{id}/retry (10). A dead delivery is replayed, and a delivery that waits for its
+// next attempt is tried now.
 func (s *Service) retryOJS(c echo.Context) error {
 	if err := s.readNothing(c); err != nil {
 		return err
@@ -197,12 +197,12 @@ func (s *Service) retryDelivery(ctx context.Context, d ojsDelivery) error {
 	case away:
 		return refused("the stream server does not have its stream now")
 	}
-	// If it does not wait any more, it has been tried since.
+	// If the delivery does not wait any more, an attempt was made since.
 	_, err := s.cfg.Store.RetryWake(ctx, d.sub, fsm.WakeRef{Consumer: w.Ref(), Epoch: w.Epoch, WakeID: w.WakeID})
 	return err
 }
 
-// away says whether a consumer is hidden. An aside is where the one is that it is of (fsm.Env.Away).
+// away says whether a consumer is hidden. An aside is hidden while its consumer is (fsm.Env.Away).
 func (s *Service) away(ctx context.Context, c fsm.Consumer) (bool, error) {
 	if of, aside := fsm.AsideOf(c.ID); aside {
 		var err error

@@ -33,12 +33,12 @@ func ojsBodyOf(sub fsm.Subscription) ojsBody {
 // ojsAsked is what the body of a POST or a PATCH asks for.
 type ojsAsked struct {
 	configuration
-	// resume is true if the subscription is to be active.
+	// resume is true if the subscription should be active.
 	resume bool
 }
 
-// readOJS reads the body of a POST (all), or of a PATCH, which may lack any field. What the fields mean, and which of
-// them are refused, is as for a PUT: they are the same under other names.
+// readOJS reads the body of a POST (all), or of a PATCH, which may lack any field. The fields have the same meaning and
+// the same checks as in a PUT, under other names.
 func (s *Service) readOJS(c echo.Context, all bool) (asked ojsAsked, err error) {
 	o, err := s.readJSON(c)
 	if err != nil {
@@ -78,10 +78,10 @@ func (s *Service) readOJS(c echo.Context, all bool) (asked ojsAsked, err error) 
 	return asked, err
 }
 
-// ojsNames are the fields of Open Job Spec that are those of a PUT, and their names there.
+// ojsNames are the fields of Open Job Spec that a PUT has as well, and their names there.
 var ojsNames = map[string]string{"url": "webhook", "metadata": "metadata", "events": "events", "filter": "filter"}
 
-// byOJSName has a refusal name the URL as the client does.
+// byOJSName makes a refusal name the URL as the client does.
 func byOJSName(err error) error {
 	var r *refusal
 	if !errors.As(err, &r) {

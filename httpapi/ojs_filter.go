@@ -8,7 +8,7 @@ type ojsFilterBody struct {
 	Filter map[string][]fsm.Value `json:"filter,omitempty"`
 }
 
-// ojsFilterOf shows a filter by the names of the text. What it has no name for, the other API has set.
+// ojsFilterOf shows a filter by the names of the spec. Paths without such a name were set by the other API.
 func ojsFilterOf(sub fsm.Subscription) ojsFilterBody {
 	b := ojsFilterBody{Events: sub.Filter.Events}
 	if len(b.Events) == 0 {
@@ -30,7 +30,7 @@ func ojsFilterOf(sub fsm.Subscription) ojsFilterBody {
 	return b
 }
 
-// onlyOJSFilter refuses names that the text does not have: a misspelt one would be a path that no event has.
+// onlyOJSFilter refuses names that the spec does not have: a misspelt name would be a path that no event has.
 func onlyOJSFilter(o object) error {
 	const name = "filter"
 	fields, _, err := optional[object](o, name, "an object of lists")

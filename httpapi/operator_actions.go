@@ -11,8 +11,8 @@ import (
 	"reveille/fsm"
 )
 
-// onSubscription handles an operator's request that does something to one subscription. do reads the body, and returns
-// what to answer and the fields of the log line; fsm.ErrNotFound if there is no such subscription.
+// onSubscription handles an operator's request that does something to one subscription. The function do reads the body,
+// and returns the answer and the fields of the log line. It returns fsm.ErrNotFound if there is no such subscription.
 func (s *Service) onSubscription(
 	did string, do func(c echo.Context, id string) (body any, fields []zap.Field, err error),
 ) echo.HandlerFunc {
@@ -39,8 +39,8 @@ type doneToConsumers struct {
 	Consumers int    `json:"consumers"`
 }
 
-// onConsumers handles a request without fields that does something to the consumers of a subscription. do returns to
-// how many.
+// onConsumers handles a request without fields that does something to the consumers of a subscription. The function do
+// returns their number.
 func (s *Service) onConsumers(did string, do func(ctx context.Context, id string) (int, error)) echo.HandlerFunc {
 	return s.onSubscription(did, func(c echo.Context, id string) (any, []zap.Field, error) {
 		if err := s.readNothing(c); err != nil {
@@ -64,7 +64,7 @@ func (s *Service) readNothing(c echo.Context) error {
 	return o.only()
 }
 
-// pause has no delivery attempt of a subscription begin until it is resumed. It returns how many consumers it has.
+// pause stops new delivery attempts of a subscription until it is resumed. It returns how many consumers it has.
 func (s *Service) pause(ctx context.Context, id string) (consumers int, err error) {
 	sub, err := s.cfg.Store.ChangeSubscription(ctx, id, func(now fsm.Subscription) (fsm.Subscription, error) {
 		now.Paused = true
@@ -83,8 +83,8 @@ func (s *Service) pause(ctx context.Context, id string) (consumers int, err erro
 	return consumers, nil
 }
 
-// resume ends a pause, and delivers again to a subscription's endpoint that answered 410, and to consumers that were
-// given up. It returns how many consumers waited for that.
+// resume ends a pause. It also delivers again to an endpoint that answered 410, and to consumers that were given up. It
+// returns how many consumers waited for that.
 func (s *Service) resume(ctx context.Context, id string) (consumers int, err error) {
 	n, out, err := s.cfg.Store.ResumeSubscription(ctx, id)
 	s.cfg.Outcomes.Follow(out, fsm.Sighting{}) // an error may have come after some were resumed

@@ -14,13 +14,13 @@ import (
 	"reveille/fsm"
 )
 
-// consumerPrefix is before the ID in the path of one consumer, which stands there as in a callback's URL.
+// consumerPrefix is before the ID in the path of one consumer. The ID is written as in a callback's URL.
 const consumerPrefix = "/api/v1/consumers/"
 
 // scanBatch is about how many consumers are looked at in one call of the store.
 const scanBatch = 200
 
-// What a consumer's endpoint or stream is like, beside its state.
+// The conditions of a consumer's endpoint or stream, beside its state.
 const (
 	conditionOK      = string(fsm.ConditionOK)
 	conditionFailing = string(fsm.ConditionFailing)
@@ -28,7 +28,7 @@ const (
 	conditionHidden  = string(fsm.ConditionHidden)
 )
 
-// consumerStates are what a list of consumers can be narrowed to.
+// consumerStates are the values that can filter a list of consumers.
 var consumerStates = []string{
 	string(fsm.Idle), string(fsm.Waking), string(fsm.Live), string(fsm.GivenUp),
 	string(fsm.InQuarantine),
@@ -52,15 +52,15 @@ type consumerBody struct {
 	// WokenAt is when that wake began.
 	WokenAt *time.Time `json:"woken_at,omitempty"`
 	Attempt int        `json:"attempt,omitempty"`
-	// WaitsFor is what happens at the deadline if nothing comes before: "answer" (the attempt counts as failed),
-	// "attempt" (the next one is made), "resumption" (its subscription is paused, so it waits on), "callback" (it
-	// counts as asleep), "stream" (it is looked for again).
+	// WaitsFor is what happens at the deadline if nothing comes before: "answer" (the attempt counts as failed), or
+	// "attempt" (the next one is made). It may also be "resumption" (the subscription is paused, so the attempt waits
+	// on). The others are "callback" (the consumer counts as asleep) and "stream" (the stream is looked for again).
 	WaitsFor     string     `json:"waits_for,omitempty"`
 	Deadline     *time.Time `json:"deadline,omitempty"`
 	FailingSince *time.Time `json:"failing_since,omitempty"`
 	LastError    string     `json:"last_error,omitempty"`
 	HiddenSince  *time.Time `json:"hidden_since,omitempty"`
-	// Streams are only in the answer about one consumer, and so is Asides, which counts those that are AsideOf it.
+	// Streams and Asides are only in the answer about one consumer. Asides counts the consumers that are AsideOf it.
 	Streams []consumerStream `json:"streams,omitempty"`
 	Asides  int              `json:"asides,omitempty"`
 	AsOf    *time.Time       `json:"as_of,omitempty"`
@@ -200,8 +200,8 @@ type walk struct {
 	cost   int
 }
 
-// over walks until it has found as many as it may, or has cost too much. more says that it was not at the end, and at
-// is where to go on.
+// over walks until it has found as many consumers as it may, or has cost too much. The result more says that it was not
+// at the end. The place at is where to go on.
 func (w *walk) over(subs []fsm.Subscription) (more bool, err error) {
 	for _, sub := range subs {
 		switch {

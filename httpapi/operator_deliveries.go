@@ -19,13 +19,13 @@ const loggedAtATime = 200
 
 // deliveryBody is a delivery attempt as an operator sees it.
 type deliveryBody struct {
-	// ID names the attempt among those of its subscription.
+	// ID names the attempt among the attempts of its subscription.
 	ID       string    `json:"id"`
 	At       time.Time `json:"at"`
 	Stream   string    `json:"stream"`
 	Consumer string    `json:"consumer_id"`
 	WakeID   string    `json:"wake_id"`
-	// DeliveryID is what the receiver of events tells the delivery by; empty of a wake.
+	// DeliveryID is the ID by which the receiver of events recognizes the delivery; empty for a wake.
 	DeliveryID string `json:"delivery_id,omitempty"`
 	Attempt    int    `json:"attempt"`
 	Result     string `json:"result"`
@@ -34,7 +34,7 @@ type deliveryBody struct {
 	Reason     string `json:"reason,omitempty"`
 	// TookMS is in milliseconds, to the microsecond.
 	TookMS float64 `json:"took_ms"`
-	// Events and Bytes are how many events were sent, and how long the body was. The first event is read from the
+	// Events is the number of events that were sent, and Bytes the length of the body. The first event is read from the
 	// offset From, behind Skip others.
 	Events int    `json:"events,omitempty"`
 	Bytes  int    `json:"bytes,omitempty"`
@@ -61,7 +61,7 @@ func deliveryBodyOf(a fsm.LoggedAttempt) deliveryBody {
 	return b
 }
 
-// loggedResults are those of which a delivery log has attempts.
+// loggedResults are the results that attempts in a delivery log can have.
 var loggedResults = func() map[string]bool {
 	results := map[string]bool{}
 	for i := range fsm.AttemptResults {
@@ -72,7 +72,7 @@ var loggedResults = func() map[string]bool {
 	return results
 }()
 
-// whichDeliveries are the filters of a request for delivery attempts; what is empty leaves out nothing.
+// whichDeliveries are the filters of a request for delivery attempts. An empty filter matches all.
 type whichDeliveries struct {
 	stream       string
 	results      map[string]bool
@@ -146,8 +146,8 @@ func (s *Service) showDeliveries(c echo.Context) error {
 	return nil
 }
 
-// logged calls a function with the entries of a subscription's delivery log that are older than one, the latest first,
-// until that returns false or there were as many as are wanted at most.
+// logged calls a function with the entries of a subscription's delivery log that are older than before, the latest
+// first. It ends when the function returns false, or after as many entries as most says.
 func (s *Service) logged(
 	ctx context.Context, sub fsm.Subscription, before string, most int, f func(fsm.LoggedAttempt) bool,
 ) error {

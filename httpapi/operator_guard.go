@@ -12,8 +12,9 @@ import (
 	"reveille/fsm"
 )
 
-// guardOperator keeps web pages from the operator port, which has no authentication: a browser on the operator's
-// machine would send the pages' requests along. res is what the request is for, and the zero value if that is nothing.
+// guardOperator keeps web pages from the operator port, which has no authentication. A browser on the operator's
+// machine would otherwise send the pages' requests along. The argument res is the resource of the request, or the zero
+// value if there is none.
 func (s *Service) guardOperator(c echo.Context, res resource, next echo.HandlerFunc) error {
 	r := c.Request()
 	if res.unguarded {
@@ -51,7 +52,7 @@ func (s *Service) isOperatorHost(host string) bool {
 		s.operatorName != "" && hostname(host) == s.operatorName
 }
 
-// foreign says whether a page of another origin sent a request. A link that is followed is fine: it only reads.
+// foreign says whether a page of another origin sent a request. A link that a user follows is fine: it only reads.
 func foreign(r *http.Request, origin string) bool {
 	if origin != "" {
 		u, err := url.Parse(origin)
@@ -62,8 +63,7 @@ func foreign(r *http.Request, origin string) bool {
 	return (site == "cross-site" || site == "same-site") && !followed
 }
 
-// private says whether a Host is one that no foreign page can have: an address, or a name that public DNS does not
-// hold.
+// private says whether no foreign page can have a Host. It is an address, or a name that public DNS does not hold.
 func private(host string) bool {
 	name := hostname(host)
 	if _, err := netip.ParseAddr(name); err == nil || !strings.Contains(name, ".") {

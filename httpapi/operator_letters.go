@@ -12,7 +12,8 @@ import (
 )
 
 const (
-	// lettersAtATime bounds the dead letters that one call of the store lists, discardedAtATime those that one drops.
+	// lettersAtATime bounds the dead letters that one call of the store lists, discardedAtATime the ones that a call
+	// drops.
 	lettersAtATime, discardedAtATime = 200, 50
 )
 
@@ -22,22 +23,21 @@ type letterBody struct {
 	Subscription string `json:"subscription_id"`
 	Stream       string `json:"stream"`
 	Consumer     string `json:"consumer_id"`
-	// DeliveryID is what the receiver tells the delivery by; it names the events, too. Empty if no attempt has left the
-	// letter.
+	// DeliveryID is the ID by which the receiver recognizes the delivery; it names the events, too. It is empty if no
+	// attempt has left the letter.
 	DeliveryID string `json:"delivery_id,omitempty"`
-	// From is the offset that the events are read from, Skip how many others a read from there shows before them (of a
-	// stream that is not JSON, bytes), and Events how many there are. If it is 0, that is not known: they go up to the
-	// offset To.
+	// From is the offset that the events are read from. A read from there shows Skip others before them (bytes, if the
+	// stream is not JSON). Events is their number. If it is 0, the number is not known: they go up to the offset To.
 	From   string `json:"from"`
 	Skip   int64  `json:"skip,omitempty"`
 	Events int64  `json:"events"`
 	To     string `json:"to,omitempty"`
-	// Attempts counts those that were made. The other fields are about the last one.
+	// Attempts counts the attempts that were made. The other fields are about the last one.
 	Attempts   int    `json:"attempts"`
 	Class      string `json:"class,omitempty"`
 	Reason     string `json:"reason"`
 	StatusCode int    `json:"status_code,omitempty"`
-	// ResponseBody is how the body of the answer began.
+	// ResponseBody is the beginning of the answer's body.
 	ResponseBody string     `json:"response_body,omitempty"`
 	FailingSince *time.Time `json:"failing_since,omitempty"`
 	DeadAt       time.Time  `json:"dead_at"`
@@ -63,8 +63,8 @@ func letterBodyOf(l fsm.DeadLetter) letterBody {
 	}
 }
 
-// showLetters lists dead letters, partition by partition, so that those of a stream are in the order in which they
-// came.
+// showLetters lists dead letters, partition by partition, so that the letters of a stream are in the order in which
+// they came.
 func (s *Service) showLetters(c echo.Context) error {
 	query := c.QueryParams()
 	p, err := s.readPage(query, "subscription", "stream", "since", "until")
@@ -95,8 +95,8 @@ func (s *Service) showLetters(c echo.Context) error {
 	return nil
 }
 
-// letters calls a function with each dead letter behind a place, until that returns false or it was called as often as
-// one page may cost. next is where it goes on then.
+// letters calls a function with each dead letter behind a place. It ends when the function returns false, or after as
+// many calls as one page may cost. The result next is where it then goes on.
 func (s *Service) letters(
 	ctx context.Context, which whichLetters, at place, f func(fsm.DeadLetter) bool,
 ) (next string, err error) {
@@ -119,8 +119,8 @@ func (s *Service) letters(
 	return "", nil
 }
 
-// primaryOf is the primary stream of a letter's consumer, in whose partition it is: that of a consumer that was given
-// up may tell of another one of its streams.
+// primaryOf is the primary stream of a letter's consumer, in whose partition the letter is. A consumer that was given
+// up may have left a letter about another of its streams.
 func primaryOf(l fsm.DeadLetter) string {
 	_, path, _ := fsm.ParseAnyConsumerID(l.Consumer)
 	return path
@@ -169,7 +169,7 @@ func (s *Service) discardLetter(c echo.Context) error {
 
 type discardedBody struct {
 	Discarded int `json:"discarded"`
-	// Next is where the same request goes on, if there was no time for all of them.
+	// Next is where the same request goes on, if there was no time for all letters.
 	Next string `json:"next,omitempty"`
 }
 

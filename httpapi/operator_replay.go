@@ -12,20 +12,20 @@ import (
 	"reveille/fsm"
 )
 
-// replaysAtATime bounds the dead letters that one call of the store looks at to have them replayed.
+// replaysAtATime bounds the dead letters that one call of the store looks at for a replay.
 const replaysAtATime = 50
 
-// replayBody says of how many dead letters the events are to be delivered again, and of how many they cannot be.
+// replayBody says how many dead letters are queued for a replay, and how many cannot be replayed.
 type replayBody struct {
 	Queued  int `json:"queued"`
 	Refused int `json:"refused,omitempty"`
-	// Next is where the same request goes on, if there was no time for all of them.
+	// Next is where the same request goes on, if there was no time for all letters.
 	Next string `json:"next,omitempty"`
 }
 
 const refusedReplay = "its stream or its subscription is gone, or is another one of its name by now"
 
-// replayLetter has one dead letter replayed.
+// replayLetter replays one dead letter.
 func (s *Service) replayLetter(c echo.Context) error {
 	if err := s.readNothing(c); err != nil {
 		return err
@@ -54,7 +54,7 @@ func (s *Service) replayOne(ctx context.Context, id fsm.LetterID) error {
 	return nil
 }
 
-// replayLetters has the dead letters replayed that a subscription has now.
+// replayLetters replays the dead letters that a subscription has now.
 func (s *Service) replayLetters(c echo.Context) error {
 	which, err := s.readWhichLetters(c)
 	if err != nil {
@@ -75,7 +75,7 @@ func (s *Service) answerReplay(c echo.Context, subscription string, body replayB
 	return nil
 }
 
-// replayPrefix begins what a span is known by.
+// replayPrefix begins the ID of a span that is replayed.
 const replayPrefix = "rp_"
 
 // spanBody is a span of a stream that is replayed.
@@ -87,7 +87,7 @@ type spanBody struct {
 	To           string `json:"to"`
 }
 
-// replaySpan has the events of a stream delivered again that lie between two offsets.
+// replaySpan delivers the events of a stream again that lie between two offsets.
 func (s *Service) replaySpan(c echo.Context) error {
 	ctx, cancel := context.WithTimeout(c.Request().Context(), pageTimeout)
 	defer cancel()
@@ -129,7 +129,7 @@ func (s *Service) replaySpan(c echo.Context) error {
 	switch tail := consumer.Links[path].Tail; {
 	case to == "":
 		to = tail
-	case to.Ahead(tail): // a span has events that were there, and are dead if they are no more
+	case to.Ahead(tail): // a span has events of the past; they are dead if the stream has lost them
 		return refuse(fsm.CodeInvalidRequest,
 			"to: it lies behind the end of the stream, which is %q as far as is known", tail.Value())
 	}
@@ -188,7 +188,7 @@ func noConsumerOf(path string) error {
 	return refuse(fsm.CodeNotFound, "the subscription has no consumer of the stream %s", path)
 }
 
-// replayID is what a replay is known by: a span by an ID of its own, a dead letter by its own.
+// replayID is the ID of a replay. A dead letter has its own ID; a span gets one.
 func (s *Service) replayID(q fsm.ReplayQueue) string {
 	id := fsm.LetterID{Partition: s.cfg.Store.PartitionOf(q.Stream), Number: q.Number}.String()
 	if q.Span {
@@ -197,18 +197,18 @@ func (s *Service) replayID(q fsm.ReplayQueue) string {
 	return id
 }
 
-// queueBody is what a consumer has to replay.
+// queueBody is the replay queue of a consumer.
 type queueBody struct {
 	Subscription string `json:"subscription_id"`
 	Stream       string `json:"stream"`
 	Consumer     string `json:"consumer_id"`
-	// Waiting counts what is not over. Done counts what is, since there was nothing to replay.
+	// Waiting counts the replays that are not over. Done counts the finished ones since the queue was last empty.
 	Waiting int `json:"waiting"`
 	Done    int `json:"done"`
 	// UnderWay is the dead letter, or the span, that is replayed now.
 	UnderWay string `json:"under_way,omitempty"`
-	// At is the offset that its events are read from now, and Skip how many others a read from there shows before them.
-	// It ends behind the first ToSkip that a read from To shows.
+	// At is the offset that its events are read from now. A read from there shows Skip others before them. The replay
+	// ends behind the first ToSkip events that a read from To shows.
 	At           string     `json:"at,omitempty"`
 	Skip         int64      `json:"skip,omitempty"`
 	To           string     `json:"to,omitempty"`
@@ -224,7 +224,7 @@ type queuesBody struct {
 	Next string `json:"next,omitempty"`
 }
 
-// showReplays lists what is to be replayed, by partition and consumer.
+// showReplays lists the replay queues, by partition and consumer.
 func (s *Service) showReplays(c echo.Context) error {
 	query := c.QueryParams()
 	p, err := s.readPage(query, "subscription", "stream")
@@ -266,8 +266,8 @@ func (s *Service) showReplays(c echo.Context) error {
 // queuesAtATime bounds the replay queues that one call of the store lists.
 const queuesAtATime = 100
 
-// queues calls a function with each replay queue behind a place, until that returns false. next is where it goes on
-// then.
+// queues calls a function with each replay queue behind a place, until the function returns false. The result next is
+// where it then goes on.
 func (s *Service) queues(
 	ctx context.Context, which whichLetters, at place, f func(fsm.ReplayQueue) (bool, error),
 ) (next string, err error) {
@@ -296,7 +296,8 @@ type cancelledBody struct {
 	Cancelled int `json:"cancelled"`
 }
 
-// cancelReplays ends what a subscription has to replay; of one stream, if one is named. Dead letters stay.
+// cancelReplays ends the replays of a subscription, or of one of its streams if the request names one. Dead letters
+// stay.
 func (s *Service) cancelReplays(c echo.Context) error {
 	ctx, cancel := context.WithTimeout(c.Request().Context(), pageTimeout)
 	defer cancel()

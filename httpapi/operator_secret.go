@@ -10,12 +10,12 @@ import (
 	"reveille/fsm"
 )
 
-// maxOverlap is how long the secret before a rotation goes on signing at most.
+// maxOverlap is the longest time that the previous secret goes on signing after a rotation.
 const maxOverlap = 7 * 24 * time.Hour
 
 type rotatedSecret struct {
 	Secret string `json:"webhook_secret"`
-	// PreviousSignsUntil is left out if there was to be no overlap.
+	// PreviousSignsUntil is left out without an overlap.
 	PreviousSignsUntil time.Time `json:"previous_signs_until,omitzero"`
 }
 

@@ -22,19 +22,19 @@ const (
 // statusBody is the whole as an operator sees it. What is not known is left out.
 type statusBody struct {
 	Version string `json:"version"`
-	// Replica is the one that answers.
+	// Replica is the replica that answers.
 	Replica      string           `json:"replica"`
 	Redis        redisBody        `json:"redis"`
 	StreamServer streamServerBody `json:"stream_server"`
 	Partitions   int              `json:"partitions"`
 	// Unowned is how many partitions no replica has leased.
 	Unowned *int `json:"partitions_without_replica,omitempty"`
-	// Replicas are all of them. If ReplicasKnown is false, there is only the one that answers, with the partitions that
-	// it works for.
+	// Replicas are all replicas. If ReplicasKnown is false, there is only the answering replica, with the partitions
+	// that it works for.
 	Replicas      []replicaBody `json:"replicas"`
 	ReplicasKnown bool          `json:"replicas_known"`
 	// Subscriptions is how many there are, Conditions how many by condition. If ConsumersCounted is false, the
-	// conditions are those of the endpoints alone.
+	// conditions come from the endpoints alone.
 	Subscriptions    *int                  `json:"subscriptions,omitempty"`
 	Conditions       map[fsm.Condition]int `json:"conditions"`
 	ConsumersCounted bool                  `json:"consumers_counted"`
@@ -109,8 +109,8 @@ func (s *Service) addReplicas(ctx context.Context, b *statusBody) bool {
 	return true
 }
 
-// statusOf returns the subscriptions as far as they are known, and whether their consumers are counted in: they are not
-// while Redis is away, or where there are more of them than a page of a list counts.
+// statusOf returns the subscriptions as far as they are known, and whether their consumers are included. They are not
+// while Redis is away, or if there are more subscriptions than a page of a list counts.
 func (s *Service) statusOf(ctx context.Context, up bool) (bodies []operatorSubscription, known, counted bool) {
 	catalog := s.cfg.Store.Catalog()
 	if up {

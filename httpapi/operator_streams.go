@@ -19,7 +19,7 @@ import (
 // MaxNamed bounds how many streams one operator's request may name.
 const MaxNamed = 10_000
 
-// knownStream is a stream that discovery came upon.
+// knownStream is a stream that discovery has found.
 type knownStream struct {
 	Path  string    `json:"path"`
 	Since time.Time `json:"known_since"`
@@ -27,8 +27,8 @@ type knownStream struct {
 	Awaited bool `json:"awaited,omitempty"`
 }
 
-// watchedStream is a stream that consumers of a partition are subscribed to. One that concerns several partitions is
-// shown for each.
+// watchedStream is a stream that consumers of a partition are subscribed to. A stream that concerns several partitions
+// is shown for each.
 type watchedStream struct {
 	Path      string `json:"path"`
 	Partition int    `json:"partition"`
@@ -41,8 +41,8 @@ type streamsBody[T any] struct {
 	Next string `json:"next,omitempty"`
 }
 
-// showStreams lists the streams that are known or, with watched=true, those that consumers are subscribed to. The order
-// is Redis's own.
+// showStreams lists the known streams or, with watched=true, the streams that consumers are subscribed to. The order is
+// Redis's own.
 func (s *Service) showStreams(c echo.Context) error {
 	p, err := s.readPage(c.QueryParams(), "watched")
 	if err != nil {
@@ -62,8 +62,8 @@ func (s *Service) showStreams(c echo.Context) error {
 	return answerStreams(ctx, c, s, p, s.someKnown)
 }
 
-// answerStreams fills a page, partition by partition. some adds what one call of the store yields, and says whether the
-// partition has more.
+// answerStreams fills a page, partition by partition. The function some adds the result of one call of the store, and
+// says whether the partition has more.
 func answerStreams[T any](
 	ctx context.Context, c echo.Context, s *Service, p page,
 	some func(context.Context, *place, *[]T, int) (bool, error),
@@ -122,8 +122,8 @@ func (s *Service) someWatched(ctx context.Context, at *place, list *[]watchedStr
 	return len(watched) > 0, nil
 }
 
-// nameStreams reads {"streams":["/a",…]} and does the same to all of them, or nothing if one of them is wrong. done is
-// how the log says it.
+// nameStreams reads {"streams":["/a",…]} and does the same to all of these streams. If one of them is wrong, it does
+// nothing. The argument done is the text of the log line.
 func (s *Service) nameStreams(done string, do func(context.Context, []string) error) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		s.limitBody(c)

@@ -36,29 +36,31 @@ type operatorSubscription struct {
 	// subscription.
 	PreviousSignsUntil time.Time `json:"previous_signs_until,omitzero"`
 
-	// The counts are exact (fsm.Tally). Asides are deliveries that go on by themselves, beside the consumers.
+	// The counts are exact (fsm.Tally). Asides are deliveries that are retried by themselves, beside the consumers.
 	Consumers int `json:"consumers"`
 	Asides    int `json:"asides,omitempty"`
-	// Pending counts those that have a wake or a delivery under way, unless they wait for a resumption.
+	// Pending counts the consumers and asides with a wake or a delivery under way, unless they wait for a resumption.
 	Pending int `json:"pending"`
-	// States counts them by state, and those in trouble once more by condition. What there is none of is left out.
+	// States counts them by state, and the ones in trouble once more by condition. States without consumers are left
+	// out.
 	States map[string]int `json:"states"`
 	// FailingSince is the earliest time since when one of them fails, or since when the endpoint takes nothing.
-	// LastError is of that one, or of the endpoint if that is what Condition says.
+	// LastError is the error of that consumer. If Condition is "refusing", or if no consumer has an error, it is the
+	// endpoint's.
 	FailingSince *time.Time `json:"failing_since,omitempty"`
 	LastError    string     `json:"last_error,omitempty"`
-	// WaitingSince is since when the oldest wake or delivery waits that the endpoint has not taken.
+	// WaitingSince is when the oldest wake or delivery began that the endpoint has not taken.
 	WaitingSince *time.Time `json:"waiting_since,omitempty"`
 	// DeadLetters counts the deliveries that are not tried again.
 	DeadLetters int `json:"dead_letters,omitempty"`
-	// Condition is the worst that happened last: "retired", "down", "refusing", "asked_to_wait", "failing", "ok".
-	// "paused" stands for "ok" while an operator has paused the subscription.
+	// Condition is the worst of the consumers and the endpoint: "retired", "down", "refusing", "asked_to_wait",
+	// "failing", "ok". "paused" stands for "ok" while an operator has paused the subscription.
 	Condition fsm.Condition `json:"condition"`
 	// Paused is true until an operator resumes the subscription.
 	Paused      bool       `json:"paused,omitempty"`
 	PausedSince *time.Time `json:"paused_since,omitempty"`
-	// What follows is only in the answer about one subscription. LastAttempt is the latest in the delivery log, if that
-	// takes all; LastFailedAttempt is if it takes failures alone.
+	// The fields below are only in the answer about one subscription. LastAttempt is the latest attempt in the delivery
+	// log, if the log has all attempts. If it has only failures, LastFailedAttempt is set instead.
 	LastAttempt       *deliveryBody `json:"last_attempt,omitempty"`
 	LastFailedAttempt *deliveryBody `json:"last_failed_attempt,omitempty"`
 	AsOf              *time.Time    `json:"as_of,omitempty"`
@@ -90,7 +92,7 @@ func operatorSubscriptionOf(sub fsm.Subscription, backfills map[string]fsm.Backf
 	return b
 }
 
-// show describes some subscriptions. Unless all of their consumers were counted, it returns an error.
+// show describes some subscriptions. It returns an error unless all of their consumers were counted.
 func (s *Service) show(ctx context.Context, subs []fsm.Subscription) ([]operatorSubscription, error) {
 	bodies, err := s.describe(ctx, subs)
 	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
@@ -141,7 +143,7 @@ func (b *operatorSubscription) count(t fsm.Tally) {
 	b.WaitingSince = shown(t.WaitingSince)
 }
 
-// judge says what is wrong, by the consumers and the endpoint, and since when.
+// judge says what is wrong with the consumers and the endpoint, and since when.
 func (b *operatorSubscription) judge(t fsm.Tally, e fsm.EndpointNow) {
 	switch b.Condition = e.Condition(); {
 	case t.Retired > 0:
@@ -159,10 +161,10 @@ func (b *operatorSubscription) judge(t fsm.Tally, e fsm.EndpointNow) {
 	}
 }
 
-// conditionPaused is that of a subscription without trouble that an operator has paused.
+// conditionPaused is the condition of a subscription without trouble that an operator has paused.
 const conditionPaused fsm.Condition = "paused"
 
-// showSubscriptions lists subscriptions by ID: all of them, or those that are not well. A page may have fewer of these
+// showSubscriptions lists subscriptions by ID: all of them, or only the unhealthy ones. A page of these may have fewer
 // than its limit.
 func (s *Service) showSubscriptions(c echo.Context) error {
 	p, err := s.readPage(c.QueryParams(), "failing")

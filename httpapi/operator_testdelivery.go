@@ -11,17 +11,17 @@ import (
 	"reveille/fsm"
 )
 
-// testedBody is what came of a test delivery.
+// testedBody is the result of a test delivery.
 type testedBody struct {
 	Success bool `json:"success"`
-	// StatusCode is 0 if the endpoint has not answered.
+	// StatusCode is 0 without an answer of the endpoint.
 	StatusCode     int    `json:"status_code"`
 	ResponseTimeMS int64  `json:"response_time_ms"`
 	ResponseBody   string `json:"response_body"`
 	Error          string `json:"error,omitempty"`
 }
 
-// testDelivery sends a synthetic event to a subscription's endpoint, and shows what came of it.
+// testDelivery sends a synthetic event to a subscription's endpoint, and shows the result.
 func (s *Service) testDelivery(c echo.Context, id string) (any, []zap.Field, error) {
 	ctx := c.Request().Context()
 	if err := s.readNothing(c); err != nil {
@@ -35,7 +35,7 @@ func (s *Service) testDelivery(c echo.Context, id string) (any, []zap.Field, err
 		return nil, nil, fsm.ErrNotFound
 	}
 	t, err := s.cfg.Tester.Test(ctx, sub)
-	// The endpoint may have taken longer than an answer of the operator port; as in limitBody.
+	// The endpoint may have taken longer than the operator port's answer may take; as in limitBody.
 	_ = http.NewResponseController(c.Response()).SetWriteDeadline(time.Now().Add(adminWriteTimeout))
 	if errors.Is(err, fsm.ErrTesting) {
 		return nil, nil, refuse(fsm.CodeTooManyRequests, "this replica has a test delivery of this subscription under "+

@@ -32,7 +32,7 @@ func newOrigins(list []string) origins {
 	return o
 }
 
-// mark tells the browser that a page may read an answer, if it may.
+// mark tells the browser whether a page may read the answer.
 func (o origins) mark(header http.Header, r *http.Request) {
 	if o.any {
 		header.Set("Access-Control-Allow-Origin", AnyOrigin)

@@ -10,11 +10,11 @@ import (
 	"reveille/fsm"
 )
 
-// The length of a page that an operator gets.
+// The bounds of a page that an operator gets.
 const (
 	defaultPage = 100
 	maxPage     = 1000
-	// maxPageCost bounds the keys that one page may look at, so that a rare state cannot keep Redis busy: a page that
+	// maxPageCost bounds the keys that one page may look at, so that a rare state cannot keep Redis busy. A page that
 	// has looked at so many ends, short or empty, with a cursor to go on from.
 	maxPageCost = 20_000
 	// maxPageCalls bounds the calls of the store for a page of streams, likewise.
@@ -23,14 +23,15 @@ const (
 	pageTimeout = 20 * time.Second
 )
 
-// place is where a page begins: the last one's cursor says it.
+// place is where a page begins, as the cursor of the page before says.
 type place struct {
-	// Subscription and Generation of the consumers that are walked; a further one of the same ID is walked from its
-	// start.
+	// Subscription and Generation belong to the consumers that are walked. If the same ID has another generation later,
+	// its consumers are walked from the start.
 	Subscription string `json:"s,omitempty"`
 	Generation   string `json:"g,omitempty"`
 	Partition    int    `json:"p,omitempty"`
-	// Scan is the store's cursor of the batch, and After the last of the batch that was shown: they are in order.
+	// Scan is the store's cursor of the batch. After is the last entry of the batch that was shown: the entries are in
+	// order.
 	Scan  string `json:"c,omitempty"`
 	After string `json:"a,omitempty"`
 	// Seq is the last watched stream that was shown.
@@ -48,8 +49,7 @@ type page struct {
 	from  place
 }
 
-// readPage reads limit and cursor. Other keys of the query must be among those known: a misspelt filter must not show
-// everything.
+// readPage reads limit and cursor. Other keys of the query must be known: a misspelt filter must not show everything.
 func (s *Service) readPage(query url.Values, known ...string) (p page, err error) {
 	allowed := map[string]bool{"limit": true, "cursor": true}
 	for _, k := range known {

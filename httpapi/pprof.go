@@ -8,7 +8,7 @@ import (
 	"github.com/labstack/echo/v4"
 )
 
-// pprofPrefix is before the names of profiles of the running program, which are those of net/http/pprof.
+// pprofPrefix is before the names of profiles of the running program, as in net/http/pprof.
 const pprofPrefix = "/debug/pprof/"
 
 // symbol answers a POST, which has the addresses in its body.
@@ -18,9 +18,9 @@ func (s *Service) symbol(c echo.Context) error {
 	return nil
 }
 
-// unhurried is for requests without a body that take as long as they ask for. net/http/pprof puts off the deadline for
-// the answer by itself; that for the request would end the request's context, and with it the profile, though there is
-// nothing left to read.
+// unhurried is for requests without a body that take as long as they ask for. The package net/http/pprof itself puts
+// off the deadline for the answer. The deadline for the request would end the request's context, and with it the
+// profile, though there is nothing left to read.
 func unhurried(h http.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		_ = http.NewResponseController(c.Response()).SetReadDeadline(time.Time{}) // as in limitBody

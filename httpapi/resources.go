@@ -13,20 +13,20 @@ import (
 	"reveille/fsm"
 )
 
-// resource is one of Reveille's own: where it is, what it answers, and to whom.
+// resource is one of Reveille's own resources: where it is, what it answers, and to whom.
 type resource struct {
 	port port
 	// route is the path on the operator port, in echo's notation.
 	route string
-	// query and path say which requests on the API port are for it: those with this key in the query and with such a
-	// raw path. Either may be unset. The first resource of the table that matches is the one.
+	// query and path say which requests on the API port are for it: with this key in the query, and with such a raw
+	// path. Either may be unset. The first resource of the table that matches answers.
 	query string
 	path  func(raw string) bool
 	// role is who may use it; on the operator port, unguarded resources answer web pages too, and at any host.
 	role      role
 	unguarded bool
 	methods   methods
-	// usage is what other methods are answered.
+	// usage is the answer to other methods.
 	usage string
 }
 
@@ -56,7 +56,7 @@ const every = "*"
 func get(h echo.HandlerFunc) methods  { return methods{{http.MethodGet, h}} }
 func post(h echo.HandlerFunc) methods { return methods{{http.MethodPost, h}} }
 
-// resources is the table of both ports. All else on the API port is for the gateway, if there is one.
+// resources is the table of both ports. The gateway, if there is one, gets all other requests on the API port.
 func (s *Service) resources() []resource {
 	table := append(s.ojsResources(), []resource{
 		{port: api, query: "subscription", role: anyone, methods: methods{
@@ -147,7 +147,7 @@ func (s *Service) resources() []resource {
 	return table
 }
 
-// isCallback says whether a path is that of a callback: a consumer ID, which holds no slash, below the prefix.
+// isCallback says whether a path belongs to a callback: it has a consumer ID, which holds no slash, below the prefix.
 func isCallback(raw string) bool {
 	id, ok := strings.CutPrefix(raw, callbackPrefix)
 	return ok && id != "" && !strings.Contains(id, "/")
@@ -163,7 +163,7 @@ func isReserved(raw string) bool {
 	return errors.Is(err, fsm.ErrReservedPath)
 }
 
-// permit says who has a role: it returns why a request may not use what needs it, or nil.
+// permit says who has a role. It returns why a request may not use what needs the role, or nil.
 func permit(_ *http.Request, needed role) error {
 	if needed == anyone {
 		return nil

@@ -1,9 +1,9 @@
-// Package httpapi is what Reveille answers over HTTP. The API port has the subscription API, the callbacks of woken
-// workers and, if it is wanted, a gateway to the stream server; the operator port has health, readiness and the
-// operator's requests. What the two ports have of their own is one table, Service.resources.
+// Package httpapi is what Reveille answers over HTTP. The API port has the subscription API and the callbacks of woken
+// workers. If it is enabled, the API port also has a gateway to the stream server. The operator port has health,
+// readiness and the operator's requests. The resources of both ports are in one table, Service.resources.
 //
-// Requests are told apart by the raw path, percent-encoding included, because a consumer ID holds "%2F" and a stream
-// path is what stands in the URL (webhook spec, Consumer Instance).
+// Requests are told apart by the raw path, percent-encoding included. The reason is that a consumer ID holds "%2F" and
+// a stream path is what stands in the URL (webhook spec, Consumer Instance).
 package httpapi
 
 import (
@@ -60,33 +60,33 @@ type Config struct {
 	Ready func(context.Context) error
 	// Logger gets no token, no secret and no URL of a webhook.
 	Logger *zap.Logger
-	// ErrorLog gets what the libraries of HTTP have to say of connections. Its texts may be of strangers. nil drops
-	// them.
+	// ErrorLog gets what the HTTP libraries report about connections. Its texts may come from unknown clients. nil
+	// drops them.
 	ErrorLog *log.Logger
-	// Metrics is what the metrics are registered with; nil for nowhere. MetricsPage, if set, is what the operator port
-	// answers at /metrics.
+	// Metrics is the registry for the metrics; nil for none. MetricsPage, if set, answers at /metrics of the operator
+	// port.
 	Metrics     prometheus.Registerer
 	MetricsPage http.Handler
 	// Tracer gets the spans of callbacks; nil to make none.
 	Tracer trace.TracerProvider
 
-	// Gateway has requests that are not for Reveille go to the stream server; without it they are answered 404.
+	// Gateway sends requests that are not for Reveille to the stream server. Without it they are answered 404.
 	Gateway bool
 	// UpstreamURL is the stream root: the gateway's path "/a" is "{root}/a" there. Its user, query and fragment are not
 	// used. Required with Gateway.
 	UpstreamURL *url.URL
-	// UpstreamHost is the Host that the gateway asks upstream by. Empty is that of UpstreamURL.
+	// UpstreamHost is the Host by which the gateway asks upstream. If it is empty, the host of UpstreamURL applies.
 	UpstreamHost string
-	// PublicURL is where clients find the gateway: a Location of upstream's comes back below it. nil is the address
-	// that the client used.
+	// PublicURL is where clients find the gateway: a Location from upstream comes back below it. If it is nil, the
+	// address that the client used applies.
 	PublicURL *url.URL
-	// UpstreamTransport is what the gateway's requests go by. Required with Gateway.
+	// UpstreamTransport sends the gateway's requests. Required with Gateway.
 	UpstreamTransport http.RoundTripper
-	// RegistryPath is the canonical path of the registry stream. Writes to it and below it are not writes of a stream
-	// that a subscription could be for. May be empty.
+	// RegistryPath is the canonical path of the registry stream. Writes to it and below it concern no subscription. May
+	// be empty.
 	RegistryPath string
 
-	// OJSStreams has the API port serve the webhooks of Open Job Spec, for the streams of this pattern, in its
+	// OJSStreams makes the API port serve the webhooks of Open Job Spec, for the streams of this pattern, in its
 	// canonical form. Empty serves none.
 	OJSStreams string
 	// DeliveryLog is which attempts the delivery log has: the deliveries of Open Job Spec are read from it. Empty is
@@ -113,9 +113,9 @@ type Config struct {
 	Clock func() time.Time
 	// Version of the program, for /api/v1/version.
 	Version string
-	// LogLevel is what an operator may change at run time. The zero value is one that nothing follows.
+	// LogLevel is the level that an operator may change at run time. The zero value is a level that nothing follows.
 	LogLevel zap.AtomicLevel
-	// Pprof has the operator port answer with profiles of the program at /debug/pprof/.
+	// Pprof makes the operator port answer with profiles of the program at /debug/pprof/.
 	Pprof bool
 }
 
@@ -131,12 +131,12 @@ type Service struct {
 	traces       tracing
 	api          *echo.Echo
 	admin        *echo.Echo
-	// table is what both ports answer by, and permit judges whether a request has the role that a resource needs.
+	// table has the resources of both ports, and permit judges whether a request has the role that a resource needs.
 	table  []resource
 	permit func(r *http.Request, needed role) error
-	// unavailable and broken are what was logged of requests that were answered with 503 and 500.
+	// unavailable and broken are what was logged about requests that were answered with 503 and 500.
 	unavailable, broken fsm.Trouble
-	// decoded is what was logged of callbacks with a decoded path.
+	// decoded is what was logged about callbacks with a decoded path.
 	decoded fsm.Trouble
 }
 
@@ -186,9 +186,9 @@ func (s *Service) API() http.Handler { return s.api }
 // Admin returns the handler of the operator port.
 func (s *Service) Admin() http.Handler { return s.admin }
 
-// APIServer returns the server of the API port, not started; it is to serve a listener of Listen. It has no
-// WriteTimeout and no ReadTimeout, because reads that wait for events and long uploads pass through it; the bodies that
-// Reveille itself reads have Config.BodyTimeout, and each piece of an answer has writeTimeout.
+// APIServer returns the server of the API port, not started. It must serve a listener of Listen. It has no WriteTimeout
+// and no ReadTimeout, because reads that wait for events and long uploads pass through it. The bodies that Reveille
+// itself reads have Config.BodyTimeout, and each piece of an answer has writeTimeout.
 func (s *Service) APIServer(addr string) *http.Server {
 	return &http.Server{
 		Addr: addr, Handler: s.API(), ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout,
@@ -204,7 +204,7 @@ func (s *Service) AdminServer(addr string) *http.Server {
 	}
 }
 
-// Close lets go of the idle connections to upstream. It is called after the servers were shut down.
+// Close closes the idle connections to upstream. It is called after the servers were shut down.
 func (s *Service) Close() {
 	if s.gateway != nil {
 		(&http.Client{Transport: s.gateway.transport}).CloseIdleConnections()

@@ -15,8 +15,8 @@ const (
 	maxParameter = 64
 )
 
-// authorizationBody shows where an authorization goes. The secret itself is shown to nobody, and a PUT refuses this
-// form of it.
+// authorizationBody shows where an authorization goes. It never shows the secret itself, and a PUT refuses this form of
+// it.
 type authorizationBody struct {
 	Header string `json:"header,omitempty"`
 	Query  string `json:"query,omitempty"`
@@ -81,7 +81,7 @@ func checkSecret(name, secret string) error {
 	return checkHeaderValue(name, secret)
 }
 
-// checkAuthorization refuses an authorization beside which there is another, or for which there is no room.
+// checkAuthorization refuses an authorization beside another one, or one that makes the headers too large.
 func checkAuthorization(sub fsm.Subscription) error {
 	a := sub.Authorization
 	_, header := sub.Headers[headerAuthorization]
@@ -114,8 +114,8 @@ func hasParameter(webhook, name string) bool {
 	return false
 }
 
-// checkMove refuses a change that would send the secrets of a subscription to another party: bare is what it would make
-// of the subscription without them.
+// checkMove refuses a change that would send the secrets of a subscription to another party. The argument bare is what
+// the change makes of the subscription without them.
 func checkMove(was, bare, sub fsm.Subscription) error {
 	if party(was.Webhook) == party(sub.Webhook) {
 		return nil
@@ -134,7 +134,7 @@ func checkMove(was, bare, sub fsm.Subscription) error {
 		"the old one: give it anew in the same request, or take it away with null", strings.Join(kept, " and "))
 }
 
-// party is who gets what is sent to a URL.
+// party identifies the receiver of a URL's requests: scheme, host and port.
 func party(webhook string) string {
 	u, err := url.Parse(webhook)
 	if err != nil {

@@ -19,12 +19,12 @@ const (
 	maxTimeout = 60 * time.Second
 )
 
-// setting is what one field of a PUT or PATCH makes of a subscription, or refuses of it. It may be called more than
-// once, and leaves the subscription's maps and lists as they are.
+// setting applies one field of a PUT or PATCH to a subscription, or refuses it. It may be called more than once, and
+// leaves the subscription's maps and lists as they are.
 type setting func(*fsm.Subscription) error
 
 // settings are the fields of a subscription beside its webhook, description and start, in the order in which they are
-// set: the others go by the mode. null stands for the default.
+// set. The mode comes first, because others depend on it. A null field stands for the default.
 var settings = []struct {
 	name string
 	read func(object) (setting, error)
@@ -51,7 +51,7 @@ func settingNames() (names []string) {
 	return names
 }
 
-// readSettings reads those of the fields that a body has.
+// readSettings reads the settings that a body has.
 func readSettings(o object) (asked []setting, err error) {
 	for _, s := range settings {
 		if _, said := o[s.name]; !said {
@@ -66,11 +66,11 @@ func readSettings(o object) (asked []setting, err error) {
 	return asked, nil
 }
 
-// settingsBody shows the settings. The webhook spec knows none of them, so a subscription of ModeWake shows only what
-// is not the default.
+// settingsBody shows the settings. The webhook spec knows none of them, so a subscription of ModeWake shows only values
+// that are not the default.
 type settingsBody struct {
 	Signature fsm.Signature `json:"signature,omitempty"`
-	// Start is left out for streams that begin at their end.
+	// Start is left out if streams begin at their end.
 	Start  string     `json:"start,omitempty"`
 	Mode   fsm.Mode   `json:"mode,omitempty"`
 	Format fsm.Format `json:"format,omitempty"`
@@ -79,7 +79,7 @@ type settingsBody struct {
 	Ordering fsm.Ordering `json:"ordering,omitempty"`
 	Timeout  string       `json:"timeout,omitempty"`
 	Retry    *retryBody   `json:"retry,omitempty"`
-	// Headers has their names alone: the values may be secrets.
+	// Headers has only the names: the values may be secrets.
 	Headers       []string           `json:"headers,omitempty"`
 	Authorization *authorizationBody `json:"authorization,omitempty"`
 	Metadata      map[string]string  `json:"metadata,omitempty"`
@@ -137,8 +137,8 @@ func quotedList[T ~string](words []T) string {
 	return strings.Join(quoted, " or ")
 }
 
-// readMode reads the mode, which a subscription gets when it is created and keeps: its consumers are in the middle of
-// deliveries that the other mode does not have.
+// readMode reads the mode. A subscription gets its mode when it is created, and keeps it. Its consumers may be in the
+// middle of deliveries that the other mode does not have.
 func readMode(o object) (setting, error) {
 	mode, err := oneOf(o, "mode", fsm.Modes)
 	return func(sub *fsm.Subscription) error {
@@ -151,7 +151,7 @@ func readMode(o object) (setting, error) {
 	}, err
 }
 
-// readSignature reads the signature scheme, whose default goes by the mode.
+// readSignature reads the signature scheme, whose default depends on the mode.
 func readSignature(o object) (setting, error) {
 	signature, err := oneOf(o, "signature", fsm.Signatures)
 	if isNull(o["signature"]) {
@@ -184,7 +184,7 @@ func readBatch(o object) (setting, error) {
 	return forPush("batch", named, func(sub *fsm.Subscription) { sub.Batch = batch }), err
 }
 
-// checkBatch refuses batches in a format that has no room for them: either field can be the one that was changed.
+// checkBatch refuses batches in a format that carries one event. Either field can be the changed one.
 func checkBatch(sub fsm.Subscription) error {
 	if sub.Format.Single() && sub.Batch > 1 {
 		return refuse(fsm.CodeInvalidRequest,
@@ -203,7 +203,7 @@ func readTimeout(o object) (setting, error) {
 	return forPush("timeout", named, func(sub *fsm.Subscription) { sub.Timeout = timeout }), err
 }
 
-// forPush is a setting that only push subscriptions have. The default of the others is that they have none.
+// forPush is a setting that only push subscriptions have. Other subscriptions accept only its default, which is none.
 func forPush(name string, named bool, set func(*fsm.Subscription)) setting {
 	return func(sub *fsm.Subscription) error {
 		switch {
@@ -226,7 +226,7 @@ func readDuration(o object, name string, least, most time.Duration) (d time.Dura
 	return d, err == nil, err
 }
 
-// duration decodes a text such as "30s". What is finer than a millisecond is cut off.
+// duration decodes a text such as "30s". It cuts off what is finer than a millisecond.
 func duration(raw json.RawMessage, name string, least, most time.Duration) (time.Duration, error) {
 	want := fmt.Sprintf(`a duration from %q to %q, as a text such as "30s"`, durationText(least), durationText(most))
 	text, err := value[string](raw, name, want)

@@ -11,13 +11,13 @@ import (
 	"reveille/fsm"
 )
 
-// filterPaths are what paths of a filter can be written as (OJS webhook delivery, 5.2).
+// filterPaths are the short names of some filter paths (OJS webhook delivery, 5.2).
 var filterPaths = map[string]string{"queues": "data.queue", "job_types": "data.job_type"}
 
-// streamTimeout bounds how long the creation or the change of a subscription waits for what the stream is.
+// streamTimeout bounds how long the creation or the change of a subscription waits for the metadata of the stream.
 const streamTimeout = 2 * time.Second
 
-// filterBody shows a filter, which is left out where it takes all events.
+// filterBody shows a filter. Fields that are not set are left out.
 type filterBody struct {
 	Events   []string               `json:"events,omitempty"`
 	TypePath string                 `json:"type_path,omitempty"`
@@ -70,7 +70,7 @@ func readTypePath(o object) (setting, error) {
 	return forPush(name, named, func(sub *fsm.Subscription) { sub.Filter.TypePath = path }), nil
 }
 
-// readFilter reads a merge patch (RFC 7396) of the allowed values by path: null takes a path off.
+// readFilter reads a merge patch (RFC 7396) of the allowed values by path: null removes a path.
 func readFilter(o object) (setting, error) {
 	const name = "filter"
 	fields, named, err := optional[object](o, name, "an object of lists")
@@ -143,8 +143,8 @@ func checkFilter(sub fsm.Subscription) error {
 	return nil
 }
 
-// checkStream refuses a filter for a stream that is not JSON, if it is the only one of the pattern and is there. Of all
-// others the deliveries show it.
+// checkStream refuses a filter for a stream that is not JSON, if the pattern names only this stream and it exists. For
+// all other streams the deliveries show it.
 func (s *Service) checkStream(ctx context.Context, sub fsm.Subscription) error {
 	if pattern, _ := fsm.ParsePattern(sub.Pattern); sub.Filter.IsZero() || !pattern.Literal() {
 		return nil

@@ -18,14 +18,14 @@ const (
 	maxFactor   = 10
 )
 
-// What a retry with max_attempts has if it names nothing else.
+// The defaults of a retry with max_attempts.
 const (
 	defaultInitial = time.Second
 	defaultFactor  = 2
 	defaultMax     = time.Hour
 )
 
-// readRetry reads the delays between attempts, or what they are computed from. The default is that of the mode.
+// readRetry reads the delays between attempts, or what they are computed from. The default depends on the mode.
 func readRetry(o object) (setting, error) {
 	const want = "an object with either schedule or max_attempts"
 	fields, named, err := optional[object](o, "retry", want)
@@ -78,7 +78,7 @@ func readSchedule(r object) ([]time.Duration, error) {
 	return delays, nil
 }
 
-// readBackoff reads how delays grow, and returns them.
+// readBackoff reads how delays grow, and returns the delays.
 func readBackoff(r object) ([]time.Duration, error) {
 	want := fmt.Sprintf("an integer from %d to %d", minAttempts, maxAttempts)
 	attempts, err := required[int](r, "retry.max_attempts", want)

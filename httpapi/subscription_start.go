@@ -2,10 +2,10 @@ package httpapi
 
 import "reveille/fsm"
 
-// startNow is how the default is written: streams that were there before the subscription begin at their end.
+// startNow is the text of the default: streams that were there before the subscription begin at their end.
 const startNow = "now"
 
-// readStart reads where streams begin that were there before the subscription. It is nil if the body does not say.
+// readStart reads where streams begin that were there before the subscription. It returns nil if the body does not say.
 func (s *Service) readStart(o object) (setting, error) {
 	if _, said := o["start"]; !said {
 		return nil, nil
@@ -36,7 +36,7 @@ func (s *Service) readStart(o object) (setting, error) {
 	}, nil
 }
 
-// startText is where a subscription begins as a client would write it.
+// startText is the start of a subscription as a client would write it.
 func startText(sub fsm.Subscription) string {
 	if sub.Start == "" {
 		return startNow

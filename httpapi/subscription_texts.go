@@ -13,8 +13,8 @@ import (
 const (
 	maxHeaders     = 20
 	maxHeaderValue = 4096
-	// maxHeaderBytes bounds the names and values of all headers together: some servers take no more than 8 KiB, and
-	// others' headers come on top.
+	// maxHeaderBytes bounds the names and values of all headers together. Some servers accept no more than 8 KiB, and
+	// other headers come on top.
 	maxHeaderBytes = 8192
 
 	maxMetadata      = 50
@@ -22,18 +22,18 @@ const (
 	maxMetadataValue = 1024
 )
 
-// reservedHeaders are those that a subscription cannot have: Reveille or its HTTP client sets them, or they say how the
-// request is to be read or answered. A name that ends in "-" is a prefix.
+// reservedHeaders are the headers that a subscription cannot have. Reveille or its HTTP client sets them, or they say
+// how to read or answer the request. A name that ends in "-" is a prefix.
 var reservedHeaders = []string{
 	"Accept-Encoding", "Ce-", "Connection", "Content-Encoding", "Content-Length", "Content-Type", "Expect", "Host",
 	"Keep-Alive", "Proxy-", "Reveille-", "Te", "Traceparent", "Tracestate", "Trailer", "Transfer-Encoding", "Upgrade",
 	"User-Agent", "Webhook-", "X-Forwarded-", "X-Ojs-",
 }
 
-// texts is a merge patch (RFC 7396) of a map of strings: nil takes a key off, and no map at all takes off all.
+// texts is a merge patch (RFC 7396) of a map of strings: nil removes a key, and a nil map removes all keys.
 type texts map[string]*string
 
-// readTexts reads a field that is such a patch. Its errors have no value of it.
+// readTexts reads a field that is such a patch. Its errors hold no value of it.
 func readTexts(o object, name string) (texts, error) {
 	fields, named, err := optional[object](o, name, "an object of strings")
 	if !named || err != nil {
@@ -54,7 +54,7 @@ func readTexts(o object, name string) (texts, error) {
 	return patch, nil
 }
 
-// of returns what the patch makes of a map, which stays as it is.
+// of returns the result of the patch on a map, which stays as it is.
 func (patch texts) of(was map[string]string) map[string]string {
 	if patch == nil {
 		return nil
@@ -124,7 +124,7 @@ func (patch texts) canonical() (texts, error) {
 	return canonical, nil
 }
 
-// checkHeaderValue refuses what cannot be the value of a header. name is that of the field.
+// checkHeaderValue refuses what cannot be the value of a header. The argument name is the name of the field.
 func checkHeaderValue(name, text string) error {
 	switch {
 	case len(text) > maxHeaderValue:

@@ -22,7 +22,7 @@ const (
 	allPattern = "/**"
 )
 
-// subscriptionBody is a subscription as it is answered (webhook spec, Subscription HTTP API).
+// subscriptionBody is a subscription in an answer (webhook spec, Subscription HTTP API).
 type subscriptionBody struct {
 	ID          string `json:"subscription_id"`
 	Pattern     string `json:"pattern"`
@@ -30,7 +30,7 @@ type subscriptionBody struct {
 	Secret      string `json:"webhook_secret,omitempty"`
 	Description string `json:"description,omitempty"`
 	settingsBody
-	// Paused is true while an operator has the deliveries wait.
+	// Paused is true while an operator has paused the deliveries.
 	Paused   bool          `json:"paused,omitempty"`
 	Backfill *backfillBody `json:"backfill,omitempty"`
 }
@@ -80,7 +80,7 @@ func (s *Service) createSubscription(c echo.Context) error {
 	return nil
 }
 
-// subscribe stores a subscription that may be new, with a secret of its own.
+// subscribe stores a subscription that may be new, with its own secret.
 func (s *Service) subscribe(
 	ctx context.Context, sub fsm.Subscription,
 ) (stored fsm.Subscription, created bool, err error) {
@@ -99,8 +99,9 @@ func (s *Service) subscribe(
 	return stored, created, err
 }
 
-// changeSubscription answers PATCH /{pattern}?subscription=ID: a JSON merge patch (RFC 7396) of what a PUT has. The
-// subscription keeps its consumers, and they their leases, epochs and offsets. The next attempt goes by the change.
+// changeSubscription answers PATCH /{pattern}?subscription=ID: a JSON merge patch (RFC 7396) of the fields of a PUT.
+// The subscription keeps its consumers, and they keep their leases, epochs and offsets. The change applies from the
+// next attempt on.
 func (s *Service) changeSubscription(c echo.Context) error {
 	named, found, err := s.find(c.Request())
 	if err != nil {
@@ -129,7 +130,7 @@ func (s *Service) changeSubscription(c echo.Context) error {
 	return nil
 }
 
-// change stores what was asked of a subscription that was found.
+// change stores a change of a subscription that was found.
 func (s *Service) change(
 	ctx context.Context, named fsm.Subscription, asked configuration,
 ) (fsm.Subscription, error) {
@@ -155,12 +156,12 @@ func (s *Service) change(
 	return stored, nil
 }
 
-// configuration holds the fields that the body of a PUT or PATCH has; nil for those that it lacks.
+// configuration holds the fields in the body of a PUT or PATCH; nil for missing fields.
 type configuration struct {
 	webhook, description *string
 	// random makes the new secret of a subscription whose signature scheme changes.
 	random []byte
-	// settings are those of the other fields.
+	// settings has the other fields.
 	settings []setting
 }
 
@@ -196,14 +197,14 @@ func (asked configuration) appliedTo(sub fsm.Subscription) (fsm.Subscription, er
 	}
 	sub = sub.WithDefaults()
 	if was != "" && sub.Signature != was {
-		// A previous secret is one of the other scheme.
+		// A previous secret belongs to the other scheme.
 		sub.Secret, sub.Previous = sub.Signature.NewSecret(asked.random), fsm.PreviousSecret{}
 	}
 	return sub, nil
 }
 
-// readSubscription reads the fields of a PUT (all), or of a PATCH, which may lack any of them. null stands for the
-// default.
+// readSubscription reads the fields of a PUT (all), or of a PATCH, which may lack any of them. A null field stands for
+// the default.
 func (s *Service) readSubscription(ctx context.Context, o object, all bool) (asked configuration, err error) {
 	if _, said := o["webhook"]; said || all {
 		webhook, err := required[string](o, "webhook", "a URL")
@@ -287,9 +288,9 @@ func (s *Service) listSubscriptions(c echo.Context) error {
 	return nil
 }
 
-// deleteSubscription answers DELETE /{pattern}?subscription=ID (webhook spec, Delete). A subscription that is not there
-// is what the client wants, but the store is asked all the same: an earlier request may have been cut short before all
-// of the consumers were gone.
+// deleteSubscription answers DELETE /{pattern}?subscription=ID (webhook spec, Delete). A missing subscription is what
+// the client wants, but the store is asked all the same. An earlier request may have been cut short before all of the
+// consumers were gone.
 func (s *Service) deleteSubscription(c echo.Context) error {
 	sub, found, err := s.find(c.Request())
 	if err != nil {
@@ -298,7 +299,7 @@ func (s *Service) deleteSubscription(c echo.Context) error {
 	return s.delete(c, sub, found)
 }
 
-// delete deletes a subscription, of which nothing but the ID is known unless it was found.
+// delete deletes a subscription. Unless it was found, only its ID is known.
 func (s *Service) delete(c echo.Context, sub fsm.Subscription, found bool) error {
 	if err := s.cfg.Store.DeleteSubscription(c.Request().Context(), sub.ID); err != nil {
 		return err
@@ -311,8 +312,8 @@ func (s *Service) delete(c echo.Context, sub fsm.Subscription, found bool) error
 	return c.NoContent(http.StatusNoContent)
 }
 
-// find returns the subscription that a request names by ID, whichever replica created it, or nothing but the ID if
-// there is none. Under a pattern that is neither its own nor "/**" the request is refused.
+// find returns the subscription that a request names by ID, whichever replica created it. If there is none, it returns
+// only the ID. It refuses a request under a pattern that is neither the subscription's own nor "/**".
 func (s *Service) find(r *http.Request) (sub fsm.Subscription, found bool, err error) {
 	id, pattern, err := target(r)
 	if err != nil {

@@ -15,17 +15,17 @@ import (
 	"reveille/fsm"
 )
 
-// maxTracedWake is how long a wake ID may be, in bytes, for a span to tell of it: far more than those that Reveille
-// makes are, and far less than a body may hold. Spans wait in memory until they are exported.
+// maxTracedWake is how long a wake ID may be, in bytes, to appear in a span. It is far longer than Reveille's own wake
+// IDs, and far shorter than what a body may hold. Spans wait in memory until they are exported.
 const maxTracedWake = 100
 
-// tracing makes the spans of callbacks. The zero one, for a program that is not traced, does nothing and allocates
+// tracing makes the spans of callbacks. The zero value, for a program that is not traced, does nothing and allocates
 // nothing.
 type tracing struct{ spans *fsm.Spans }
 
-// answered makes the span of a callback once the answer to it stands, since its wake, and so its trace, is known only
-// then. A callback whose wake is not known has no span: it is of an earlier epoch, or the consumer's gone, and it does
-// not name a wake.
+// answered makes the span of a callback after its answer is decided: only then its wake, and so its trace, is known. A
+// callback without a known wake has no span. It belongs to an earlier epoch, or its consumer is gone, and it does not
+// name a wake.
 func (t tracing) answered(
 	c echo.Context, begun time.Time, b bearer, req callbackRequest, reply fsm.CallbackReply, err error,
 ) {
@@ -83,9 +83,9 @@ func (t tracing) span(c echo.Context, begun time.Time, b bearer, req callbackReq
 	}
 }
 
-// parent is the worker's span if the callback carries one of the wake's own trace, and otherwise the wake's root; a
-// span of another trace that the worker is in is linked to. Its tracestate is left out: nothing is done with it, and it
-// can be long.
+// parent is the worker's span if the callback carries one of the wake's own trace, and otherwise the wake's root. If
+// the worker's span is in another trace, the span of the callback links to it. Its tracestate is left out: nothing uses
+// it, and it can be long.
 func parent(r *http.Request, of fsm.Trace) (context.Context, trace.Link) {
 	ctx := propagation.TraceContext{}.Extract(context.Background(), propagation.HeaderCarrier(r.Header))
 	worker := trace.SpanContextFromContext(ctx).WithTraceState(trace.TraceState{})

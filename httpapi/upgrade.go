@@ -10,8 +10,8 @@ import (
 // The gateway lets neither side switch to another protocol: what follows would pass unseen, also writes to streams.
 
 // withoutUpgrade returns a request's header without its offer of other protocols. That offer is for this server alone,
-// which may ignore it (RFC 9110, section 7.8), but the proxy would repeat it upstream, where HTTP/2 does not allow it.
-// The proxy does remove Connection itself, with all that it lists.
+// which may ignore it (RFC 9110, section 7.8). The proxy would repeat it upstream, where HTTP/2 does not allow it. The
+// proxy itself removes Connection, with all that it lists.
 func withoutUpgrade(header http.Header) http.Header {
 	if header["Upgrade"] == nil && header["Http2-Settings"] == nil {
 		return header
@@ -24,13 +24,13 @@ func withoutUpgrade(header http.Header) http.Header {
 
 var errSwitched = errors.New("the stream server switched to another protocol without being asked to")
 
-// oneProtocol is a transport without answers that switch to another protocol.
+// oneProtocol is a transport that refuses answers that switch to another protocol.
 type oneProtocol struct{ http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
 func (t oneProtocol) RoundTrip(r *http.Request) (*http.Response, error) {
-	// By HTTP/2, which does not allow it, a 101 comes as an informational answer. The proxy would pass it on, and for
-	// the client it is the final one. The proxy has made the trace for this request alone.
+	// By HTTP/2, which does not allow it, a 101 comes as an informational answer. The proxy would pass it on, and the
+	// client would take it for the final answer. The proxy has made the trace for this request alone.
 	if trace := httptrace.ContextClientTrace(r.Context()); trace != nil && trace.Got1xxResponse != nil {
 		pass := trace.Got1xxResponse
 		trace.Got1xxResponse = func(code int, header textproto.MIMEHeader) error {

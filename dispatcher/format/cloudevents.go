@@ -47,8 +47,8 @@ func (cloudEventBinary) lay(h http.Header, d Delivery) ([]byte, error) {
 // cloudEventBatch is the layout of several CloudEvents in batched mode (HTTP binding 3.3, JSON format 4).
 type cloudEventBatch struct{ batch int }
 
-// Most implements layout. Each event repeats the URL and the path of its stream, which may be long: with them, the
-// events take half as much again of the memory as without, at most.
+// Most implements layout. Each event repeats the URL and the path of its stream, which may be long. The limit keeps all
+// these repetitions within half of fsm.MaxDeliveryBytes.
 func (l cloudEventBatch) Most(d Delivery) int {
 	each := 256 + len(d.PublicURL) + 2*len(d.Wake.Primary)
 	return min(l.batch, max(1, fsm.MaxDeliveryBytes/2/each))
@@ -69,7 +69,7 @@ func (cloudEventBatch) lay(h http.Header, d Delivery) ([]byte, error) {
 	return array(texts), nil
 }
 
-// attributeHeader begins the names of headers that are attributes (HTTP binding 3.1.3.1).
+// attributeHeader begins the names of headers that carry attributes (HTTP binding 3.1.3.1).
 const attributeHeader = "ce-"
 
 // percentEncoded returns the value of an attribute as a header has it (HTTP binding 3.1.3.2).

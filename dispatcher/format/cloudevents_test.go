@@ -12,7 +12,8 @@ import (
 	"reveille/fsm"
 )
 
-// layouts of CloudEvents are tried with the events of this stream; ourID names the event that is read first.
+// The layouts of CloudEvents are tested with events of this stream. ourID names its event i, counted from the first
+// that is read.
 const (
 	publicURL = "https://wake.example.com"
 	stream    = "/orders/7"
@@ -22,7 +23,7 @@ func ourID(i int) string {
 	return fsm.Batch{From: "1002"}.EventID(fsm.Wake{Generation: "g", Primary: stream, Born: 7}, i)
 }
 
-// delivers builds the request of a delivery, and returns its header without what the layouts do not differ in.
+// delivers builds the request of a delivery. It returns its header without the parts that all layouts share.
 func delivers(t *testing.T, f fsm.Format, b fsm.Batch, path string) (http.Header, string) {
 	t.Helper()
 	b.From = "1002"
@@ -58,8 +59,8 @@ func jsonBatch(events ...string) fsm.Batch {
 	return fsm.Batch{ContentType: "application/json", JSON: true, Events: eventsOf(events...)}
 }
 
-// The examples of the JSON format (3.2), A to D, with base64 where they have an ellipsis. attributesOf are the headers
-// that the text re-encodes them with.
+// The examples A to D of the JSON format (3.2), with base64 in place of an ellipsis. For the headers by which the text
+// encodes them again, see attributesOfExample.
 const (
 	exampleA = `{
     "specversion" : "1.0",
@@ -136,8 +137,8 @@ func leastHeader(more ...string) http.Header {
 	return header(append(more, "ce-specversion", "1.0", "ce-id", "1", "ce-source", "/s", "ce-type", "t")...)
 }
 
-// TestACloudEventGoesOnUnchanged holds that what is a CloudEvent in its stream is one to the receiver, with its own id
-// and attributes: to the letter in structured and batched mode, and by the HTTP binding in binary mode.
+// TestACloudEventGoesOnUnchanged holds that a CloudEvent in a stream stays one for the receiver, with its own id and
+// attributes. In structured and batched mode, it stays the same to the letter; binary mode follows the HTTP binding.
 func TestACloudEventGoesOnUnchanged(t *testing.T) {
 	for _, tc := range []struct {
 		name, event string
@@ -311,8 +312,8 @@ func TestACloudEventIsMadeOfWhatIsNone(t *testing.T) {
 	}
 }
 
-// TestWhatIsNoCloudEvent holds that a CloudEvent is made of what only resembles one, under an id of ours: a receiver
-// could refuse it otherwise, or take it for something else.
+// TestWhatIsNoCloudEvent holds that an event that only resembles a CloudEvent is wrapped in one, under an id of ours.
+// Otherwise a receiver could refuse it, or take it for something else.
 func TestWhatIsNoCloudEvent(t *testing.T) {
 	for _, tc := range []struct{ name, event string }{
 		{"no id", `{"specversion":"1.0","source":"/s","type":"t"}`},
@@ -372,7 +373,8 @@ func TestWhatIsNoCloudEvent(t *testing.T) {
 	}
 }
 
-// TestTheSourceIsTheURLOfTheStream holds that it is a URI whatever the name of the stream, and the same in each mode.
+// TestTheSourceIsTheURLOfTheStream holds that it is a URI whatever the name of the stream is, and the same in each
+// mode.
 func TestTheSourceIsTheURLOfTheStream(t *testing.T) {
 	for _, tc := range []struct{ path, source string }{
 		{"/a%2Fb/c%20d/%e2%82%ac", "/a%2Fb/c%20d/%e2%82%ac"},
@@ -394,7 +396,7 @@ func TestTheSourceIsTheURLOfTheStream(t *testing.T) {
 	}
 }
 
-// TestTheEventsOfABatchHaveTheirOwnIDs holds that an event has the same id by itself and in whatever batch.
+// TestTheEventsOfABatchHaveTheirOwnIDs holds that an event has the same id by itself and in any batch.
 func TestTheEventsOfABatchHaveTheirOwnIDs(t *testing.T) {
 	_, body := delivers(t, fsm.FormatCloudEventsBatch, jsonBatch(`1`, exampleC, `3`), stream)
 	var made []struct{ ID string }
@@ -408,8 +410,8 @@ func TestTheEventsOfABatchHaveTheirOwnIDs(t *testing.T) {
 	}
 }
 
-// TestEveryFormatOfAPushSaysHowManyEventsItTakes holds that those with room for one event never get two, whatever is
-// stored, and that long names do not make a batch much larger than its events.
+// TestEveryFormatOfAPushSaysHowManyEventsItTakes holds that formats for one event never get two, whatever is stored.
+// Long names do not make a batch much larger than its events.
 func TestEveryFormatOfAPushSaysHowManyEventsItTakes(t *testing.T) {
 	for _, f := range fsm.Formats[fsm.ModePush] {
 		format, err := Of(fsm.Subscription{

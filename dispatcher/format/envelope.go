@@ -15,7 +15,7 @@ import (
 	"github.com/cloudevents/sdk-go/v2/types"
 )
 
-// DefaultType is the type of a CloudEvent that is made for an event without a type of its own.
+// DefaultType is the type of a CloudEvent around an event that has no type of its own.
 const DefaultType = "durable-streams.event"
 
 const (
@@ -24,26 +24,28 @@ const (
 	base64Member         = "data_base64"
 )
 
-// attributesOfSpec are texts; whatever else an event has are extensions.
+// attributesOfSpec are the attributes of the specification, which are texts. Any other attribute of an event is an
+// extension.
 var attributesOfSpec = []string{
 	"specversion", "id", "source", "type", "subject", "time", contentTypeAttribute, "dataschema",
 }
 
 // envelope is an event as a CloudEvent.
 //
-// The SDK builds and checks its attributes. Its reader of JSON is not for what others write: it panics at a data_base64
-// that is a number, cuts numbers off and takes any name.
+// The SDK builds and checks its attributes. The SDK's reader of JSON does not suit the events of other programs. It
+// panics at a data_base64 that is a number, cuts numbers off and takes any name.
 type envelope struct {
-	// attributes are those that it has, in their canonical string representation (CloudEvents, Type System).
+	// attributes are the event's own, in their canonical string representation (CloudEvents, Type System).
 	attributes map[string]string
-	// data is nil if there is none. If base64 is false it is JSON, or a text that stands in asItStands.
+	// data is nil if there is none. Without base64, it is JSON; it may also be a text if asItStands is set.
 	data   []byte
 	base64 bool
-	// asItStands is the JSON of an event that is a CloudEvent in its stream; nil of others.
+	// asItStands is the JSON of an event that is a CloudEvent in its stream; otherwise nil.
 	asItStands []byte
 }
 
-// envelopeOf returns an event of a delivery as a CloudEvent: itself if it is one, otherwise one that is made for it.
+// envelopeOf returns an event of a delivery as a CloudEvent: the event itself if it is one, otherwise a new one around
+// it.
 func envelopeOf(d Delivery, i int) (envelope, error) {
 	members := d.members(i)
 	if e, ok := readEnvelope(members); ok {
@@ -55,15 +57,15 @@ func envelopeOf(d Delivery, i int) (envelope, error) {
 	return e, err
 }
 
-// members are those of an event that is a JSON object.
+// members returns the members of an event that is a JSON object.
 func (d Delivery) members(i int) (members map[string]json.RawMessage) {
 	if d.Batch.JSON {
-		_ = json.Unmarshal(d.Batch.Events[i], &members) // what is no object has none
+		_ = json.Unmarshal(d.Batch.Events[i], &members) // an event that is no object has no members
 	}
 	return members
 }
 
-// envelopeFor makes a CloudEvent of an event that is none. It has the event's type and time, if that has them.
+// envelopeFor makes a CloudEvent around an event that is none. It takes over the type and the time of the event.
 func envelopeFor(d Delivery, i int, members map[string]json.RawMessage) envelope {
 	e := envelope{data: d.Batch.Events[i], base64: !d.Batch.JSON, attributes: map[string]string{
 		"specversion": event.CloudEventsVersionV1, "id": d.eventID(i), "source": d.PublicURL + uriPath(d.Wake.Primary),
@@ -75,14 +77,14 @@ func envelopeFor(d Delivery, i int, members map[string]json.RawMessage) envelope
 			e.attributes[contentTypeAttribute] = d.Batch.ContentType
 		}
 	}
-	if d.Wake.Primary != "" { // a test delivery is of no stream
+	if d.Wake.Primary != "" { // a test delivery has no stream
 		e.attributes["subject"] = d.Wake.Primary
 	}
 	if text, ok := attribute("type", members["type"]); ok && text == strings.TrimSpace(text) { // the SDK trims it
 		e.attributes["type"] = text
 	}
 	if text, ok := attribute("time", members["time"]); ok {
-		// UTC can have it in a year that no text has.
+		// In UTC, the time may be in a year that the text form does not have.
 		if at, err := types.ParseTime(text); err == nil && at.UTC().Year() >= 0 && at.UTC().Year() <= 9999 {
 			e.attributes["time"] = types.FormatTime(at)
 		}
@@ -103,7 +105,7 @@ func (e envelope) text() ([]byte, error) {
 	return built.MarshalJSON()
 }
 
-// checked builds the SDK's event of attributes. The error names those that are wrong.
+// checked builds the SDK's event from attributes. The error names the wrong ones.
 func checked(attributes map[string]string) (event.Event, error) {
 	e := event.New(event.CloudEventsVersionV1)
 	for name, text := range attributes {
@@ -135,7 +137,8 @@ func checked(attributes map[string]string) (event.Event, error) {
 	return e, e.Validate()
 }
 
-// readEnvelope returns what stands in a stream if it is a CloudEvent of version 1.0, by the members of its JSON.
+// readEnvelope returns the event of a stream if it is a CloudEvent of version 1.0. It takes the members of the event's
+// JSON.
 func readEnvelope(members map[string]json.RawMessage) (e envelope, ok bool) {
 	if version, _ := attribute("specversion", members["specversion"]); version != event.CloudEventsVersionV1 {
 		return e, false
@@ -155,8 +158,8 @@ func readEnvelope(members map[string]json.RawMessage) (e envelope, ok bool) {
 	return e, e.readData(members)
 }
 
-// readData reads the data (JSON format 3.1.2). Without a content type, what is JSON gets its own, and bytes get that of
-// bytes: a request with a body has one (CloudEvents webhook spec 2.1).
+// readData reads the data (JSON format 3.1.2). Without a content type, JSON gets application/json, and bytes get
+// application/octet-stream. A request with a body has a content type (CloudEvents webhook spec 2.1).
 func (e *envelope) readData(members map[string]json.RawMessage) bool {
 	data, found := members[dataMember]
 	encoded, binary := members[base64Member]
@@ -182,14 +185,14 @@ func (e *envelope) readData(members map[string]json.RawMessage) bool {
 	return true
 }
 
-// isJSON says whether a content type is that of JSON (JSON format 3.1.1).
+// isJSON says whether a content type means JSON (JSON format 3.1.1).
 func isJSON(contentType string) bool {
 	kind, _, _ := mime.ParseMediaType(contentType)
 	return strings.HasSuffix(kind, "/json") || strings.HasSuffix(kind, "+json")
 }
 
-// attribute returns the value of an attribute in its canonical string representation. It is false of a name or a value
-// that an attribute cannot have (CloudEvents, Naming Conventions and Type System; JSON format 2.2).
+// attribute returns the value of an attribute in its canonical string representation. It returns false for a name or a
+// value that an attribute cannot have (CloudEvents, Naming Conventions and Type System; JSON format 2.2).
 func attribute(name string, value json.RawMessage) (text string, ok bool) {
 	switch ofSpec := slices.Contains(attributesOfSpec, name); {
 	case !isAttributeName(name) || len(value) == 0:
@@ -214,10 +217,10 @@ func isAttributeName(name string) bool {
 	return name != "" && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789") == ""
 }
 
-// isForbidden says whether no text of an attribute has a character.
+// isForbidden says whether no text of an attribute may have a character.
 func isForbidden(r rune) bool { return unicode.In(r, unicode.Cc, unicode.Noncharacter_Code_Point) }
 
-// uriPath percent-encodes what the path of a stream may have and the path of a URI may not (RFC 3986, Path).
+// uriPath percent-encodes characters that a stream's path may have and a URI's path may not (RFC 3986, Path).
 func uriPath(path string) string {
 	var b strings.Builder
 	for i := range len(path) {

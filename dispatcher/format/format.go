@@ -1,8 +1,8 @@
-// Package format holds what the requests of deliveries look like and what their answers mean: for each format its
-// payload, header and signature, and what it reads in an answer. It does no I/O and knows no clock.
+// Package format builds the requests of deliveries and judges their answers. Each format has its payload, header and
+// signature, and decides what it reads in an answer. The package does no I/O and knows no clock.
 //
-// A new format of events is a type with the two methods of layout and a line in formats, beside its name in fsm; a new
-// signature scheme is a function and a line in schemes. The policy of status codes is in status.go and nowhere else.
+// A new format of events is a type with the two methods of layout, a line in formats, and a name in fsm. A new
+// signature scheme is a function and a line in schemes. Only status.go has the policy of status codes.
 package format
 
 import (
@@ -15,7 +15,7 @@ import (
 
 // Format builds the requests of one subscription and reads their answers.
 type Format interface {
-	// Most is how many events of a delivery, of which only the stream counts, one request brings at most.
+	// Most is how many events of a delivery one request brings at most. It depends on the stream, not on the events.
 	Most(d Delivery) int
 	// Request returns the header and the body of one attempt, signed.
 	Request(d Delivery) (http.Header, []byte, error)
@@ -23,24 +23,24 @@ type Format interface {
 	Judge(a Answer) Verdict
 }
 
-// Delivery is what one attempt is built from. Attempts may go on for days, so each is built anew.
+// Delivery is what one attempt is built from. Attempts may go on for days, so each request is built anew.
 type Delivery struct {
 	Wake fsm.Wake
-	// ID is what receivers tell the delivery by: the same over all attempts.
+	// ID is how receivers recognize the delivery. It is the same for all attempts.
 	ID string
 	// Batch is what a delivery of fsm.ModePush brings.
 	Batch fsm.Batch
-	// PublicURL is what the callback URL begins with; it has no slash at its end.
+	// PublicURL is the beginning of the callback URL, without a slash at its end.
 	PublicURL string
 	// Token is the bearer token of the callbacks.
 	Token string
-	// Secret signs the request, and so does Previous; that is empty if only Secret does.
+	// Secret signs the request. So does Previous, unless it is empty.
 	Secret, Previous string
 	// At dates the signature.
 	At time.Time
 }
 
-// eventID names an event of the delivery, counted from 0. A test delivery is of no stream and has one event.
+// eventID names an event of the delivery, counted from 0. A test delivery has one event and no stream.
 func (d Delivery) eventID(i int) string {
 	if d.Wake.Primary == "" {
 		return d.ID
@@ -52,11 +52,11 @@ func (d Delivery) eventID(i int) string {
 type Answer struct {
 	Status int
 	Header http.Header
-	// RedirectsTo says in a few words where a redirect points, without its path; empty if that is not known.
+	// RedirectsTo says in a few words where a redirect points, without its path; empty if unknown.
 	RedirectsTo string
-	// Body of a 2xx; nil if it did not arrive completely or was too long to be read.
+	// Body is the body of a 2xx. It is nil if it did not arrive completely, or was too long to be read.
 	Body []byte
-	// At is when it arrived.
+	// At is when the answer arrived.
 	At time.Time
 }
 
@@ -80,7 +80,7 @@ var (
 	}
 )
 
-// Of returns the format of a subscription. The error names the subscription and the value that is not known.
+// Of returns the format of a subscription. The error names the subscription and the unknown value.
 func Of(sub fsm.Subscription) (Format, error) {
 	unknown := func(field, value string) error {
 		return fmt.Errorf("subscription %s has the %s %.100q, which this version does not know", sub.ID, field, value)

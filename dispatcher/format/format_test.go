@@ -7,8 +7,8 @@ import (
 	"reveille/fsm"
 )
 
-// TestWhatALaterVersionStoredIsAnErrorThatNamesIt holds that each value which this version does not know is named,
-// with its subscription.
+// TestWhatALaterVersionStoredIsAnErrorThatNamesIt holds that the error names each value that this version does not
+// know, and its subscription.
 func TestWhatALaterVersionStoredIsAnErrorThatNamesIt(t *testing.T) {
 	for _, tc := range []struct {
 		name   string

@@ -16,8 +16,8 @@ import (
 	"github.com/cloudevents/sdk-go/v2/types"
 )
 
-// The headers of the webhooks of Open Job Spec that say who has sent a request, and when (OJS Webhook Delivery 8.1),
-// and of what type its event is (5.3).
+// The headers of an Open Job Spec webhook: its signature, the time of it (OJS Webhook Delivery 8.1), and the type of
+// its event (5.3).
 const (
 	OJSSignatureHeader = "X-OJS-Signature"
 	OJSTimestampHeader = "X-OJS-Timestamp"
@@ -27,8 +27,8 @@ const (
 // OJSPrefix begins each signature of OJSSignatureHeader.
 const OJSPrefix = "sha256="
 
-// ojs is the layout of one event as the webhooks of Open Job Spec have it (OJS Webhook Delivery 5.3). Their signature
-// is a part of it: it comes beside that of the scheme which the subscription asks for.
+// ojs is the layout of one event as an Open Job Spec webhook (OJS Webhook Delivery 5.3). It includes the signature of
+// Open Job Spec. The scheme of the subscription adds its own signature.
 type ojs struct{ subscription string }
 
 // Most implements layout.
@@ -54,14 +54,15 @@ func (l ojs) lay(h http.Header, d Delivery) ([]byte, error) {
 	return body, nil
 }
 
-// ojsSignature signs with the characters of the secret as they stand, its "whsec_" included (8.1, and the code of 14.4
-// and 14.5).
+// ojsSignature signs with the characters of the secret as they stand, "whsec_" included (8.1, and the code in 14.4 and
+// 14.5).
 func ojsSignature(secret, unix string, body []byte) string {
 	return OJSPrefix + hex.EncodeToString(signature([]byte(secret), unix, body))
 }
 
-// ojsEvent returns the event of a delivery and its type: the event itself if it is one of Open Job Spec, otherwise one
-// that is made for it, as a CloudEvent is made. That spec wants a time, so one without gets that of its delivery.
+// ojsEvent returns the event of a delivery and its type. An event of Open Job Spec stays as it is. Around any other
+// event, it makes a new one, like a CloudEvent. Open Job Spec demands a time: an event without one gets the time of its
+// wake, or of its request if there is no wake.
 func ojsEvent(d Delivery) (text []byte, kind string, err error) {
 	members := d.members(0)
 	if kind, ok := readOJS(members); ok {
@@ -79,8 +80,8 @@ func ojsEvent(d Delivery) (text []byte, kind string, err error) {
 	return text, e.attributes["type"], err
 }
 
-// readOJS returns the type of what stands in a stream if it is an event of Open Job Spec, by the members of its JSON:
-// it has all that the spec demands of every event (OJS Events 2.2), and what it may have is what it should be.
+// readOJS returns the type of an event from the members of its JSON, if it is an event of Open Job Spec. Then all
+// members are there that the spec demands of every event (OJS Events 2.2), and the optional ones are valid.
 func readOJS(members map[string]json.RawMessage) (kind string, ok bool) {
 	attributes := map[string]string{}
 	for _, name := range []string{"specversion", "id", "type", "source", "time"} {
@@ -102,8 +103,8 @@ func readOJS(members map[string]json.RawMessage) (kind string, ok bool) {
 		isJSON(cmp.Or(attributes[contentTypeAttribute], typeJSON))
 }
 
-// ExamineOJS is Examine for the two headers of Open Job Spec. One right signature among several is enough, as while a
-// secret is changed.
+// ExamineOJS is Examine for the two headers of Open Job Spec. One right signature among several is enough: during a
+// rotation, two secrets sign.
 func ExamineOJS(
 	secret, timestamp, header string, body []byte, now time.Time, tolerance time.Duration,
 ) (e Examination) {

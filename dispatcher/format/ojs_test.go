@@ -29,7 +29,7 @@ const ojsExample = `{
   }
 }`
 
-// ojsRequest is what a subscription with the format ojs gets of a delivery.
+// ojsRequest returns the request that a subscription with the format ojs gets for a delivery.
 func ojsRequest(t *testing.T, d Delivery) (http.Header, string) {
 	t.Helper()
 	return ojsSignedBy(t, d, "")
@@ -62,8 +62,8 @@ func ojsDelivery(b fsm.Batch) Delivery {
 	}
 }
 
-// TestAnOJSEventGoesOnUnchanged holds the body and every header of the text's own example (5.3), and that the signature
-// is the one of 8.1: over the time and the body, by the secret as it stands. Beside it is that of either scheme.
+// TestAnOJSEventGoesOnUnchanged holds the body and every header of the text's own example (5.3). The signature is by
+// 8.1: over the time and the body, by the secret as it stands. Beside it is the signature of either scheme.
 func TestAnOJSEventGoesOnUnchanged(t *testing.T) {
 	d := ojsDelivery(jsonBatch(ojsExample))
 	// { printf '1704067200.'; printf %s "$example"; } | openssl dgst -sha256 -hmac whsec_bmV3
@@ -90,8 +90,8 @@ func TestAnOJSEventGoesOnUnchanged(t *testing.T) {
 	}
 }
 
-// TestTheDeliveryIDOfOJSIsTheSameForAllAttempts holds 7.5, and that the time is that of the attempt: receivers refuse
-// an old one (8.2).
+// TestTheDeliveryIDOfOJSIsTheSameForAllAttempts holds 7.5. The time is the attempt's own: receivers refuse an old one
+// (8.2).
 func TestTheDeliveryIDOfOJSIsTheSameForAllAttempts(t *testing.T) {
 	d := ojsDelivery(jsonBatch(`{"n":1}`))
 	first, body := ojsRequest(t, d)
@@ -106,7 +106,7 @@ func TestTheDeliveryIDOfOJSIsTheSameForAllAttempts(t *testing.T) {
 	}
 }
 
-// TestAnOJSEventIsMadeOfWhatIsNone holds the envelope, whose time is that of the event, or else of its delivery.
+// TestAnOJSEventIsMadeOfWhatIsNone holds the envelope. Its time is the event's own, or else the time of the wake.
 func TestAnOJSEventIsMadeOfWhatIsNone(t *testing.T) {
 	const delivered = `"2023-12-31T23:58:20.25Z"`
 	ours := func(kind, contentType, time, data string) string {
@@ -155,8 +155,8 @@ func TestAnOJSEventIsMadeOfWhatIsNone(t *testing.T) {
 	}
 }
 
-// TestWhatIsNoOJSEvent holds that an envelope is made around what lacks something that every event of OJS has, and that
-// what is more than that goes on as it is.
+// TestWhatIsNoOJSEvent holds that an event is wrapped if it lacks anything that every event of OJS has. An event with
+// more than that stays as it is.
 func TestWhatIsNoOJSEvent(t *testing.T) {
 	const all = `"specversion":"1.0","id":"1","type":"t","source":"ojs://s","time":"2026-02-15T22:00:00Z"`
 	without := func(member string) string { return `{` + strings.Replace(all, member, `"a":1`, 1) + `}` }

@@ -9,15 +9,15 @@ import (
 	"reveille/fsm"
 )
 
-// StreamHeader names the stream that the events of a delivery are of: its path, percent-encoded as it stands.
+// StreamHeader names the stream of a delivery's events: its path, percent-encoded as it stands.
 const StreamHeader = "Reveille-Stream"
 
-// ReplayHeader is "true" if a dead letter is replayed: the receiver may have taken the events before.
+// ReplayHeader is "true" for the replay of a dead letter: the receiver may have taken the events before.
 const ReplayHeader = "Reveille-Replay"
 
 const (
 	typeJSON = "application/json"
-	// typeOctets is that of bytes of which nothing else is known.
+	// typeOctets is the content type of bytes, if nothing else is known of them.
 	typeOctets = "application/octet-stream"
 )
 
@@ -27,15 +27,15 @@ type push struct {
 	sign scheme
 }
 
-// layout is how events stand in a request: all that the formats of fsm.ModePush differ in.
+// layout is how events stand in a request. The formats of fsm.ModePush differ only in this.
 type layout interface {
-	// Most is how many events of a delivery one request brings at most. It goes by the stream alone.
+	// Most is how many events of a delivery one request brings at most. It depends on the stream, not on the events.
 	Most(d Delivery) int
-	// lay returns the body, and adds to the header what says how to read it. There are no more events than Most.
+	// lay returns the body, and adds to the header how to read it. There are no more events than Most.
 	lay(h http.Header, d Delivery) ([]byte, error)
 }
 
-// pushes makes the format of the layout that a subscription asks for.
+// pushes makes the constructor of a format from the constructor of its layout.
 func pushes(l func(fsm.Subscription) layout) func(fsm.Subscription, scheme) Format {
 	return func(sub fsm.Subscription, s scheme) Format { return push{l(sub), s} }
 }
@@ -48,7 +48,7 @@ func (f push) Request(d Delivery) (http.Header, []byte, error) {
 		return nil, nil, err
 	}
 	h.Set(IDHeader, d.ID)
-	if d.Wake.Primary != "" { // a test delivery is of no stream
+	if d.Wake.Primary != "" { // a test delivery has no stream
 		h.Set(StreamHeader, d.Wake.Primary)
 	}
 	if d.Wake.Replay {
@@ -65,8 +65,8 @@ func (push) Judge(a Answer) Verdict {
 	return judgePushFailure(a)
 }
 
-// plainJSON is the layout of events as they stand in their stream: one message, a JSON array of messages if the
-// subscription takes several at a time, or the bytes of a stream that is not JSON.
+// plainJSON is the layout of events as they stand in their stream. The body is one message, or a JSON array of messages
+// if the subscription takes several at a time. If the stream is not JSON, the body is its bytes.
 type plainJSON struct{ batch int }
 
 // Most implements layout.

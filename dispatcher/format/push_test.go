@@ -117,7 +117,7 @@ func TestTheRequestOfEvents(t *testing.T) {
 	}
 }
 
-// TestADeliveryHasOneIDOverAllAttempts holds that neither the time nor what counts attempts is part of it, and that it
+// TestADeliveryHasOneIDOverAllAttempts holds that the id has neither the time nor the number of the attempt in it. It
 // can stand in a signature of Standard Webhooks.
 func TestADeliveryHasOneIDOverAllAttempts(t *testing.T) {
 	var ids []string

@@ -16,14 +16,14 @@ import (
 // SignatureHeader carries the signature of a wake (webhook spec, Webhook Signature Verification).
 const SignatureHeader = "Webhook-Signature"
 
-// NewSignatureHeader carries a second one while the previous secret signs as well.
+// NewSignatureHeader carries the signature by the new secret, while the previous secret signs as well.
 const NewSignatureHeader = "Webhook-Signature-New"
 
 // SignatureTolerance is how far the time of a signature may be from a receiver's clock, in either direction.
 const SignatureTolerance = 5 * time.Minute
 
-// signHMAC signs by the scheme of the webhook spec. That knows one signature in its header, and readers of it refuse
-// more. So the header stays as it was for those who only know the previous secret, as long as that signs.
+// signHMAC signs as the webhook spec says. The spec knows one signature in its header, and readers of it refuse more.
+// So while the previous secret signs, the header has its signature, for receivers that know no other secret.
 func signHMAC(h http.Header, d Delivery, body []byte) error {
 	h.Set(SignatureHeader, Sign(cmp.Or(d.Previous, d.Secret), d.At, body))
 	if d.Previous != "" {
@@ -39,19 +39,19 @@ func Sign(secret string, t time.Time, body []byte) string {
 	return "t=" + unix + ",sha256=" + hex.EncodeToString(signature([]byte(secret), unix, body))
 }
 
-// Examination says which of the checks a signature passes, for developers who look for the reason why one is refused. A
-// receiver of wakes does not disclose it.
+// Examination says which checks a signature passes, for developers who look for the reason of a refusal. A receiver of
+// wakes does not disclose it.
 type Examination struct {
-	// Form is what is wrong with the header's form; nil if nothing is. The other fields mean something only then.
+	// Form is the fault in the header's form; nil if there is none. The other fields mean something only if it is nil.
 	Form error
-	// Time is the header's, as it stands there, and Age how long ago that was; negative if it is yet to come.
+	// Time is the header's time, as it stands there. Age is how long ago that was; negative if it is yet to come.
 	Time string
 	Age  time.Duration
-	// InTime says whether Age is within the tolerance, Right whether the HMAC is that of the body.
+	// InTime says whether Age is within the tolerance, Right whether the HMAC fits the body.
 	InTime, Right bool
 }
 
-// OK says whether all checks are passed.
+// OK says whether all checks passed.
 func (e Examination) OK() bool { return e.Form == nil && e.InTime && e.Right }
 
 // Examine checks a Webhook-Signature header against the raw bytes of a body, in constant time. The header's time may be

@@ -61,8 +61,8 @@ func TestSignature(t *testing.T) {
 	}
 }
 
-// TestBothSecretsSignWhileThereIsAPreviousOne holds that who reads the header of the webhook spec as ever goes on with
-// the secret that he knows, and who knows the new one finds its signature beside that.
+// TestBothSecretsSignWhileThereIsAPreviousOne holds that a receiver with the previous secret still finds its signature
+// in the header of the webhook spec. A receiver with the new secret finds the new signature beside it.
 func TestBothSecretsSignWhileThereIsAPreviousOne(t *testing.T) {
 	at, body := time.Unix(1704067200, 0), []byte(`{"epoch":7}`)
 	// Keys that both schemes take.

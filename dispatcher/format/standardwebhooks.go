@@ -14,8 +14,8 @@ import (
 	"reveille/fsm"
 )
 
-// The headers of Standard Webhooks (its specification, Webhook Headers). The signature's has the name of
-// SignatureHeader, and another form: one or more of "v1,<base64>", with a space between them.
+// The headers of Standard Webhooks (its specification, Webhook Headers). The signature is in SignatureHeader, in
+// another form: one or more of "v1,<base64>", with a space between them.
 const (
 	IDHeader        = "Webhook-Id"
 	TimestampHeader = "Webhook-Timestamp"
@@ -26,7 +26,7 @@ const StandardPrefix = "v1,"
 
 var errSecret = errors.New("the secret is not " + fsm.SecretPrefix + "<base64>, as Standard Webhooks has it")
 
-// standardKey is the key that a secret stands for.
+// standardKey returns the key that a secret stands for.
 func standardKey(secret string) ([]byte, error) {
 	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, fsm.SecretPrefix))
 	if err != nil || len(key) == 0 {
@@ -35,8 +35,8 @@ func standardKey(secret string) ([]byte, error) {
 	return key, nil
 }
 
-// signStandardWebhooks signs by Standard Webhooks. The id is the same over all attempts: receivers tell by it what they
-// have had before.
+// signStandardWebhooks signs as Standard Webhooks says. The id is the same for all attempts: by it, receivers recognize
+// a delivery that they had before.
 func signStandardWebhooks(h http.Header, d Delivery, body []byte) error {
 	id, unix := d.ID, strconv.FormatInt(d.At.Unix(), 10)
 	secrets := []string{d.Secret}
@@ -57,8 +57,8 @@ func signStandardWebhooks(h http.Header, d Delivery, body []byte) error {
 	return nil
 }
 
-// ExamineStandard is Examine for the three headers of Standard Webhooks. One right signature among several is enough,
-// as while a secret is changed.
+// ExamineStandard is Examine for the three headers of Standard Webhooks. One right signature among several is enough:
+// during a rotation, two secrets sign.
 func ExamineStandard(
 	secret, id, timestamp, header string, body []byte, now time.Time, tolerance time.Duration,
 ) (e Examination) {

@@ -9,7 +9,7 @@ import (
 	"reveille/fsm"
 )
 
-// judgeFailure is the policy for answers to wakes other than a 2xx, by status:
+// judgeFailure is the policy for answers to wakes that are no 2xx. By status:
 //
 //	410               retired
 //	429, 503          failed, not before Retry-After
@@ -40,8 +40,8 @@ func judgeFailure(a Answer) Verdict {
 	return v
 }
 
-// judgePushFailure is judgeFailure for deliveries that bring events. What an endpoint refuses of them it would refuse
-// again:
+// judgePushFailure is judgeFailure for deliveries that bring events. An endpoint that refuses events once would refuse
+// them again:
 //
 //	408, 425, 429      failed: the same may be taken later
 //	3xx, other 4xx     dead
@@ -55,11 +55,11 @@ func judgePushFailure(a Answer) Verdict {
 	return v
 }
 
-// Success says whether a status is a 2xx: only the body of such an answer is judged.
+// Success says whether a status is a 2xx. Only the body of a 2xx is judged.
 func Success(status int) bool { return status >= 200 && status <= 299 }
 
-// parseRetryAfter reads seconds or an HTTP date. What cannot be read, is negative or past is 0; the result is at most
-// fsm.MaxRetryAfter.
+// parseRetryAfter reads seconds or an HTTP date. A value that cannot be read, is negative or past gives 0. The result
+// is at most fsm.MaxRetryAfter.
 func parseRetryAfter(v string, now time.Time) time.Duration {
 	v = strings.TrimSpace(v)
 	if v == "" {

@@ -7,14 +7,14 @@ import (
 	"reveille/fsm"
 )
 
-// TestType is the type of the event of a test delivery.
+// TestType is the type of a test delivery's event.
 const TestType = "webhook.test"
 
 // TestIDPrefix begins the ID of a test delivery.
 const TestIDPrefix = "test_"
 
 // OfTest returns the format of a test delivery. A subscription of fsm.ModeWake gets the event, too: a wake would name a
-// consumer and a token, which are not to be had for nothing.
+// consumer and a token, which a test does not have.
 func OfTest(sub fsm.Subscription) (Format, error) {
 	f, err := Of(sub)
 	if w, ok := f.(wake); ok {
@@ -23,7 +23,7 @@ func OfTest(sub fsm.Subscription) (Format, error) {
 	return f, err
 }
 
-// TestBatch has the event of a test delivery. It is of no stream.
+// TestBatch returns the event of a test delivery. It has no stream.
 func TestBatch(sub fsm.Subscription, id string, at time.Time) fsm.Batch {
 	event, err := json.Marshal(struct {
 		Type         string    `json:"type"`

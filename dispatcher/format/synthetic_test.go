@@ -8,8 +8,8 @@ import (
 	"reveille/fsm"
 )
 
-// TestTheRequestOfATestDelivery holds what the endpoint of each mode gets, by both signature schemes: the same event,
-// in the subscription's own format if it has events pushed.
+// TestTheRequestOfATestDelivery holds what the endpoint of each mode gets, by both signature schemes. It is the same
+// event; a push subscription gets it in its own format.
 func TestTheRequestOfATestDelivery(t *testing.T) {
 	at := time.Unix(1704067200, 500_600_000)
 	const event = `{"type":"webhook.test","id":"test_1","subscription_id":"s","time":"2024-01-01T00:00:00.5Z"}`

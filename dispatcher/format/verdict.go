@@ -6,17 +6,17 @@ import (
 	"reveille/fsm"
 )
 
-// Verdict is what a delivery attempt came to.
+// Verdict is the result of a delivery attempt.
 type Verdict struct {
 	Result fsm.AttemptResult
 	// Class is the kind of a failure; empty if the attempt did not fail.
 	Class Class
-	// Reason of a failure in a few words. It repeats nothing that the endpoint sent, but for Answer.RedirectsTo: that
-	// may be an echo of the request with its token.
+	// Reason says in a few words why the attempt failed. It repeats nothing that the endpoint sent, except
+	// Answer.RedirectsTo: an answer may echo the request with its token.
 	Reason string
-	// RetryAfter is the least time that the endpoint wants to be left alone; 0 if it did not say.
+	// RetryAfter is how long, at least, the endpoint wants to be left alone; 0 if it did not say.
 	RetryAfter time.Duration
-	// Wait is how long it is until an attempt that was not made is made again; 0 for as long as one waits for a slot.
+	// Wait is the time until an attempt that was not made is made. If it is 0, the wait is the usual one for a slot.
 	Wait time.Duration
 }
 
@@ -40,7 +40,7 @@ const (
 	ClassDNS        Class = "dns"
 	ClassTLS        Class = "tls"
 	ClassConnection Class = "connection"
-	// ClassProxy is of a proxy that the operator has requests sent through: it has no connection, or answered itself.
+	// ClassProxy is a failure of the operator's proxy: it cannot be reached, or answered itself.
 	ClassProxy Class = "proxy"
 	// ClassProhibited is a target that the settings do not allow.
 	ClassProhibited Class = "prohibited"
@@ -49,20 +49,20 @@ const (
 	ClassOther Class = "other"
 )
 
-// The classes of attempts that were not made, because the events could not be read, or not be sent.
+// The classes of attempts that were not made, because the events could not be read or sent.
 const (
 	ClassUpstream Class = "upstream"
 	ClassTooLarge Class = "too_large"
 	ClassTooDeep  Class = "too_deep"
 	ClassNotKept  Class = "not_kept"
 	ClassNotBuilt Class = "not_built"
-	// ClassNotJSON is of a stream that a filter cannot look at.
+	// ClassNotJSON is a stream that is not JSON, so a filter cannot read it.
 	ClassNotJSON Class = "not_json"
 )
 
-// OfEndpoint says whether a failure of a class is held against the endpoint: it is neither of this machine nor of a
-// proxy. A target that is not allowed is as good as one that is down.
+// OfEndpoint says whether a failure counts against the endpoint. A failure of this machine or of a proxy does not. A
+// target that is not allowed counts like an endpoint that is down.
 func (c Class) OfEndpoint() bool { return c != ClassFiles && c != ClassProxy }
 
-// ClassUnknownFormat is that of an attempt that was not made, because this version does not know how.
+// ClassUnknownFormat is an attempt that was not made, because this version does not know how to make it.
 const ClassUnknownFormat Class = "unknown_format"

@@ -54,7 +54,8 @@ func (wake) Judge(a Answer) Verdict {
 	return Verdict{Result: fsm.AttemptAccepted}
 }
 
-// encodeWake returns the payload. A consumer ID is percent-encoded already and goes into the callback URL as it stands.
+// encodeWake returns the payload. A consumer ID is percent-encoded already, so it goes into the callback URL as it
+// stands.
 func encodeWake(w fsm.Wake, publicURL, token string) ([]byte, error) {
 	p := payload{
 		ConsumerID:    w.Consumer,
@@ -78,7 +79,7 @@ func encodeWake(w fsm.Wake, publicURL, token string) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
-// saysDone wants the boolean true under the very name "done", and nothing that merely resembles it.
+// saysDone says whether the body has the boolean true under the exact name "done".
 func saysDone(body []byte) bool {
 	var fields map[string]json.RawMessage
 	return json.Unmarshal(body, &fields) == nil && string(fields["done"]) == "true"

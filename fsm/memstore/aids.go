@@ -18,7 +18,7 @@ func (db *DB) PutSubscription(sub fsm.Subscription) {
 	})
 }
 
-// SetBackfill says how far the backfill of a subscription has come; nil ends it.
+// SetBackfill sets how far the backfill of a subscription has come; nil ends it.
 func (db *DB) SetBackfill(sub fsm.Subscription, b *fsm.Backfill) {
 	db.edit(func(t *tx) {
 		delete(t.backfills, sub.ID)
@@ -59,12 +59,12 @@ func (db *DB) LoseConsumer(id string) {
 	})
 }
 
-// SetTail sets the tail that is noted of a watched stream in the partition of a primary stream.
+// SetTail sets the noted tail of a watched stream in the partition of a primary stream.
 func (db *DB) SetTail(primary, path string, tail fsm.Offset) {
 	db.edit(func(t *tx) { t.home(primary).note(path, fsm.Noted{Tail: tail}) })
 }
 
-// LoseStream removes whatever is kept of a stream and its consumers, without a trace.
+// LoseStream removes all that is kept of a stream and its consumers, without a trace.
 func (db *DB) LoseStream(path string) {
 	db.edit(func(t *tx) {
 		p := t.home(path)
@@ -156,13 +156,13 @@ func (db *DB) Subscriptions() (subs map[string]fsm.Subscription) {
 	return subs
 }
 
-// Endpoints returns those in trouble, by the generation of their subscription.
+// Endpoints returns the endpoints in trouble, by the generation of their subscription.
 func (db *DB) Endpoints() (endpoints map[string]fsm.EndpointState) {
 	db.edit(func(t *tx) { endpoints = maps.Clone(t.endpoints) })
 	return endpoints
 }
 
-// Backfills returns those under way, by the generation of their subscription.
+// Backfills returns the backfills under way, by the generation of their subscription.
 func (db *DB) Backfills() map[string]fsm.Backfill {
 	under := map[string]fsm.Backfill{}
 	db.edit(func(t *tx) {
@@ -190,7 +190,7 @@ func (db *DB) RegistryOffset() (at fsm.Offset) {
 	return at
 }
 
-// RegistrySince is since when another registry stream is read than before; zero if it is the first one.
+// RegistrySince returns since when another registry stream is read; zero for the first one.
 func (db *DB) RegistrySince() (at time.Time) {
 	db.edit(func(t *tx) { at = t.registry.Since })
 	return at
@@ -202,13 +202,13 @@ func (db *DB) RegistryWasRead() (read bool) {
 	return read
 }
 
-// Expected returns how many deletions of a stream the registry stream will tell of that were dealt with.
+// Expected returns how many deletions of a stream were dealt with that the registry stream will still report.
 func (db *DB) Expected(path string) (n int) {
 	db.edit(func(t *tx) { n = t.home(path).expected[path] })
 	return n
 }
 
-// Tail returns the tail that is noted of a stream in the partition of a primary stream.
+// Tail returns the noted tail of a stream in the partition of a primary stream.
 func (db *DB) Tail(primary, path string) (tail fsm.Offset) {
 	db.edit(func(t *tx) { tail = t.home(primary).streams[path].noted.Tail })
 	return tail

@@ -21,25 +21,26 @@ type Options struct {
 	Partitions int
 	// Timing is DefaultTiming by default.
 	Timing fsm.Timing
-	// Batch bounds how many items one call returns where a list is read in batches; 0 for no bound but the caller's.
+	// Batch bounds how many items one call returns where a list is read in batches. If it is 0, only the caller's bound
+	// applies.
 	Batch int
-	// Draw gives each call its chance and time. What it leaves zero is taken from the clock, a counter, and the
+	// Draw gives each call its randomness and time. Zero fields are filled from the clock, a counter, and the
 	// incarnation that the DB is in.
 	Draw func() Draw
 	// Outcomes gets the outcomes of removing the consumers of deleted subscriptions; nil if they are dropped.
 	Outcomes *fsm.Router
 }
 
-// DefaultTiming is what the program runs with unless a setting says otherwise.
+// DefaultTiming is the default timing of the program.
 var DefaultTiming = fsm.Timing{
 	Waking: 10 * time.Second, Request: 30 * time.Second, Liveness: 45 * time.Second, GoneGrace: 30 * time.Second,
 	GCAfter: 72 * time.Hour,
 }
 
-// Draw is what a call gets of chance and time.
+// Draw is the randomness and the time of a call.
 type Draw struct {
 	Now time.Time
-	// Nonce is what wake IDs are made from.
+	// Nonce is the source of wake IDs.
 	Nonce string
 	// Jitter of retry delays.
 	Jitter fsm.Jitter
@@ -55,8 +56,8 @@ type Call struct {
 	Args    []any
 }
 
-// Hooks are called around each call, without a lock. The caller gets their error: that of Before keeps the call
-// from taking effect, that of After loses its reply.
+// Hooks are called around each call, without a lock. The caller gets their error. An error of Before keeps the call
+// from taking effect, and an error of After loses its reply.
 type Hooks struct {
 	Before, After func(Call) error
 }
@@ -72,27 +73,29 @@ type DB struct {
 	down     bool
 	calls    map[string]int
 	nonces   int
-	// stamp and listed are the latest of records and of the list of subscriptions: no loss takes them back.
+	// stamp is the latest stamp of records, and listed the latest version of the list of subscriptions. No loss takes
+	// them back.
 	stamp, listed int64
 	incarnations  int
 	changed       chan struct{}
 }
 
-// state is what the database holds, and may lose.
+// state is the content of the database, which it may lose.
 type state struct {
 	partitions []*partition
 	subs       map[string]fsm.Subscription
 	version    int64
 	backfills  map[string]backfill
-	// dropping are the IDs, by generation, of subscriptions whose consumers are yet to be removed.
+	// dropping has the IDs, by generation, of deleted subscriptions whose consumers are not removed yet.
 	dropping map[string]string
 	registry fsm.RegistryPlace
 	// registryRead is true once the registry was read to its end.
 	registryRead bool
-	// endpoints are those in trouble, by the generation of their subscription; the version is that of the list of them.
+	// endpoints are the endpoints in trouble, by the generation of their subscription. Their list has the version
+	// endpointsVersion.
 	endpoints        map[string]fsm.EndpointState
 	endpointsVersion int64
-	// places are the replica set: until when each of those counts as alive that Run.
+	// places are the replica set: until when each replica that Runs counts as alive.
 	places map[string]time.Time
 	// logs are the delivery logs, by the generation of their subscription, the oldest entry first.
 	logs map[string][]fsm.LoggedAttempt
@@ -176,7 +179,8 @@ func (db *DB) Snapshot() Snapshot {
 	return Snapshot{db.state.clone()}
 }
 
-// Restore has the database lose what has changed since a snapshot, begin another incarnation, and tell the replicas.
+// Restore makes the database lose what has changed since a snapshot, begins another incarnation, and tells the
+// replicas.
 func (db *DB) Restore(s Snapshot) {
 	db.Lose(s)
 	db.CountLoss()
@@ -193,7 +197,7 @@ func (db *DB) Lose(s Snapshot) {
 // Restart begins another incarnation of the database. It loses nothing, but no replica can know that.
 func (db *DB) Restart() { db.Lose(db.Snapshot()) }
 
-// CountLoss tells all replicas of the partitions that began another incarnation, as their next heartbeats do.
+// CountLoss tells all replicas of the partitions that began another incarnation, as their next heartbeats would.
 func (db *DB) CountLoss() {
 	db.mu.Lock()
 	defer db.mu.Unlock()

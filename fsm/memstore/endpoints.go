@@ -110,7 +110,7 @@ func (s *Store) ProbeWake(ctx context.Context, r fsm.WakeRef) (waited bool, err 
 	return waited, err
 }
 
-// ofEndpoint runs a transition of the endpoint of a subscription, unless that was deleted.
+// ofEndpoint runs a transition of the endpoint of a subscription, unless the subscription was deleted.
 func (s *Store) ofEndpoint(
 	ctx context.Context, sub fsm.Subscription, f func(fsm.Endpoint, time.Time) fsm.Endpoint,
 	method string, args ...any,

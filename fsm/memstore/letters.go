@@ -17,8 +17,8 @@ func (t *tx) keep(p *partition, l fsm.DeadLetter) int64 {
 	return l.ID.Number
 }
 
-// leave keeps the dead letter of a consumer. It returns what the consumer is to remember of it: its number, if the
-// consumer is given up.
+// leave keeps the dead letter of a consumer. It returns the letter's number if the consumer is given up and so must
+// remember it, otherwise 0.
 func (t *tx) leave(p *partition, c fsm.Consumer, e fsm.Effects, o *fsm.Outcome) int64 {
 	n, last := t.keep(p, *e.Dead), len(o.Left)-1
 	left := fsm.Left{Subscription: c.Subscription, Stream: c.Primary, Cause: e.Cause, Letters: 1}
@@ -76,7 +76,7 @@ func (s *Store) DropDeadLetters(
 	return w, o, err
 }
 
-// looked is how many letters were looked at, and the number of the last one.
+// looked returns how many letters were looked at, and the number of the last one.
 func looked(list []fsm.DeadLetter) (n int, last int64) {
 	if n = len(list); n > 0 {
 		last = list[n-1].ID.Number
@@ -102,7 +102,8 @@ func (t *tx) dropLetter(p *partition, l fsm.DeadLetter, o *fsm.Outcome) {
 	}
 }
 
-// receiverOf returns the ID of the consumer that a letter's events are for. Those of an aside are its consumer's.
+// receiverOf returns the ID of the consumer that a letter's events are for. The events of an aside are for its
+// consumer.
 func receiverOf(l fsm.DeadLetter) string {
 	if of, aside := fsm.AsideOf(l.Consumer); aside {
 		return of

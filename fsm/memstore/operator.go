@@ -56,7 +56,7 @@ func (s *Store) TallyConsumers(ctx context.Context, subs []fsm.Subscription) (ta
 	return tallies, err
 }
 
-// tally counts the consumers of a subscription, those that have failed for longest first.
+// tally counts the consumers of a subscription in the order of their FirstFailure.
 func (p *partition) tally(sub fsm.Subscription, now time.Time) (tally fsm.Tally) {
 	for _, c := range slices.SortedFunc(maps.Values(p.consumers), func(a, b fsm.Consumer) int {
 		return cmp.Or(a.FirstFailure.Compare(b.FirstFailure), cmp.Compare(a.ID, b.ID))

@@ -14,9 +14,9 @@ type generation struct{ id, generation string }
 // partition is what a partition holds. A consumer in it is never changed in place, nor are its links.
 type partition struct {
 	consumers map[string]fsm.Consumer
-	// order is what the consumers of each subscription are listed in; nil after one came or went.
+	// order is the order in which the consumers of each subscription are listed; nil after one came or went.
 	order map[generation][]string
-	// streams are those that concern a consumer: linked to it, or its primary.
+	// streams are the streams that concern a consumer: linked to it, or its primary.
 	streams map[string]stream
 	seq     int64
 	// floor is the highest epoch of any consumer that was removed.
@@ -24,10 +24,11 @@ type partition struct {
 	// deleted are the generations of deleted subscriptions: they get no consumers any more.
 	deleted map[string]struct{}
 	fence   fsm.Fence
-	// records are those of streams, removed is the stamp of the latest removal of one.
+	// records are the records of streams, and removed is the stamp of the latest removal of a record.
 	records map[string]fsm.Stream
 	removed int64
-	// expected counts deletions that the registry stream will tell of, less those that it has told of first.
+	// expected counts the deletions that the registry stream will report, minus the deletions that it has reported
+	// first.
 	expected map[string]int
 	// letters are in the order in which they came.
 	letters []fsm.DeadLetter
@@ -83,7 +84,7 @@ func (p *partition) store(c fsm.Consumer) {
 		p.order = nil
 	}
 	p.consumers[c.ID] = c
-	if c.IsAside() { // its streams are its consumer's affair
+	if c.IsAside() { // its consumer watches the streams
 		return
 	}
 	p.watch(c.Primary, c.ID)
@@ -114,7 +115,7 @@ func (p *partition) unwatch(path, id string) {
 	}
 }
 
-// take takes a consumer out. Should one of the same ID come again, its epochs go on above those of this one.
+// take takes a consumer out. A later consumer with the same ID has higher epochs.
 func (p *partition) take(c fsm.Consumer) {
 	was := p.consumers[c.ID]
 	delete(p.consumers, c.ID)
@@ -148,7 +149,7 @@ func (p *partition) asidesOf(c fsm.Consumer) (list []fsm.Consumer) {
 	return list
 }
 
-// asides counts those of a subscription, but for those that replay something.
+// asides counts the asides of a subscription, without the asides that replay something.
 func (p *partition) asides(generation string) (n int) {
 	for _, c := range p.consumers {
 		if c.Generation == generation && c.IsAside() && c.Replay == 0 {
@@ -236,7 +237,7 @@ func (t *tx) put(p *partition, c fsm.Consumer, e fsm.Effects, o *fsm.Outcome) {
 	p.store(c)
 }
 
-// expect adds to how many deletions of a stream the registry stream will tell of.
+// expect changes how many deletions of a stream the registry stream will report.
 func (p *partition) expect(path string, n int) {
 	if p.expected[path] += n; p.expected[path] == 0 {
 		delete(p.expected, path)

@@ -8,18 +8,18 @@ import (
 )
 
 const (
-	// lease is how long a replica counts as alive after it last said so; away is for how long one that said nothing
-	// more may go on with unnoted writes.
+	// lease is how long a replica counts as alive after its last heartbeat. After that, it may go on with unnoted
+	// writes for as long as away.
 	lease = 6 * time.Second
 	away  = time.Hour
 )
 
-// place is a replica's place in the replica set. A replica that does not Run has none, and passes unnoted writes at
+// place is a replica's place in the replica set. A replica that does not Run has none, and lets unnoted writes pass at
 // once.
 type place struct {
 	runs, left bool
 	unnoted    bool
-	// told is true once a heartbeat has told of unnoted writes. The place lapses at lapses if none does.
+	// announced is true once a heartbeat has told the store of unnoted writes. The place lapses at lapses if none does.
 	announced bool
 	lapses    time.Time
 }
@@ -67,7 +67,7 @@ func (t *tx) lapse() {
 	}
 }
 
-// older has subscriptions count as older than unnoted writes until a time.
+// older makes subscriptions count as older than unnoted writes until a time.
 func (t *tx) older(till time.Time) {
 	if till.After(t.unnoted) {
 		t.unnoted = till

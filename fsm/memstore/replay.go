@@ -9,7 +9,7 @@ import (
 	"reveille/fsm"
 )
 
-// queued is one thing that a consumer is to replay: a dead letter with its number, or else a span.
+// queued is one replay of a consumer: a dead letter with its number, or else a span.
 type queued struct {
 	number int64
 	span   fsm.ReplaySpan
@@ -110,7 +110,7 @@ func (s *Store) CancelReplays(ctx context.Context, r fsm.ConsumerRef) (n int, o 
 		}
 		n = len(p.replays[c.ID])
 		if aside, there := p.consumers[fsm.AsideID(c.ID, c.Replaying)]; there && c.Replaying != 0 {
-			t.put(p, aside, aside.Remove(fsm.GoneStreamDeleted), &o) // whatever the cause, nobody is told
+			t.put(p, aside, aside.Remove(fsm.GoneStreamDeleted), &o) // the cause of an aside is not reported
 		}
 		delete(p.replays, c.ID)
 		c = p.consumers[c.ID]
@@ -128,7 +128,7 @@ func (p *partition) replayer(id string) (fsm.Consumer, bool) {
 	return c, there && !deleted
 }
 
-// queue puts something into a consumer's replay queue, unless it is in it.
+// queue puts a replay into a consumer's queue, unless it is there already.
 func (t *tx) queue(p *partition, id string, q queued, o *fsm.Outcome) {
 	at, there := slices.BinarySearchFunc(p.replays[id], q, byNumber)
 	if !there {
@@ -139,7 +139,7 @@ func (t *tx) queue(p *partition, id string, q queued, o *fsm.Outcome) {
 
 func byNumber(a, b queued) int { return cmp.Compare(a.number, b.number) }
 
-// replayNext begins with the first in a consumer's queue, unless a replay is under way.
+// replayNext begins the first replay in a consumer's queue, unless one is under way.
 func (t *tx) replayNext(p *partition, id string, o *fsm.Outcome) {
 	c, there := p.replayer(id)
 	if !there || c.Replaying != 0 || len(p.replays[id]) == 0 {
@@ -157,7 +157,7 @@ func (t *tx) replayNext(p *partition, id string, o *fsm.Outcome) {
 	t.put(p, aside, e, o)
 }
 
-// unqueue takes a number out of a consumer's replay queue, if it is in it.
+// unqueue takes a number out of a consumer's replay queue, if it is there.
 func (p *partition) unqueue(id string, number int64) {
 	left := slices.DeleteFunc(slices.Clone(p.replays[id]), func(q queued) bool { return q.number == number })
 	if len(left) > 0 {
@@ -171,11 +171,11 @@ func (p *partition) unqueue(id string, number int64) {
 	}
 }
 
-// replayEnds has the next replay begin once the one under way is over, or is to be no more.
+// replayEnds ends or cancels the replay under way, and begins the next one.
 func (t *tx) replayEnds(p *partition, c fsm.Consumer, o *fsm.Outcome) {
 	n := c.Replaying
 	if aside, there := p.consumers[fsm.AsideID(c.ID, n)]; there {
-		t.put(p, aside, aside.Remove(fsm.GoneStreamDeleted), o) // whatever the cause, nobody is told
+		t.put(p, aside, aside.Remove(fsm.GoneStreamDeleted), o) // the cause of an aside is not reported
 		c = p.consumers[c.ID]
 	}
 	c.Replaying = 0
@@ -184,7 +184,7 @@ func (t *tx) replayEnds(p *partition, c fsm.Consumer, o *fsm.Outcome) {
 	t.replayNext(p, c.ID, o)
 }
 
-// replayOver follows the end of a replay: its letter is dropped, and the next one begins.
+// replayOver follows the end of a replay: it drops the letter, and begins the next replay.
 func (t *tx) replayOver(p *partition, aside fsm.Consumer, o *fsm.Outcome) {
 	of, _ := fsm.AsideOf(aside.ID)
 	c := p.consumers[of]
@@ -198,7 +198,7 @@ func (t *tx) replayOver(p *partition, aside fsm.Consumer, o *fsm.Outcome) {
 	}
 }
 
-// Replays returns the numbers of what is to be replayed, by consumer.
+// Replays returns the numbers in the replay queues, by consumer.
 func (db *DB) Replays() (replays map[string][]int64) {
 	db.edit(func(t *tx) {
 		replays = map[string][]int64{}

@@ -8,7 +8,7 @@ import (
 	"reveille/fsm"
 )
 
-// poll is how often Run looks for what no hint told of.
+// poll is how often Run looks for changes that no hint reported.
 const poll = time.Second
 
 // Store is one replica's way to a DB: an fsm.Store with a catalog and an ownership of its own.
@@ -18,9 +18,9 @@ type Store struct {
 	catalog   *fsm.Catalog
 	endpoints *fsm.Endpoints
 	ownership *fsm.Ownership
-	// bases are those of the partitions' fences, as of the last look at them; guarded by db.mu.
+	// bases are the Base values of the partitions' fences, as of the last look at them; guarded by db.mu.
 	bases []int64
-	// hinted asks Run to deliver hints, beat for a heartbeat.
+	// hinted asks Run to deliver hints, and beat asks it for a heartbeat.
 	hinted, beat chan struct{}
 
 	// dead and stale are guarded by db.mu.
@@ -53,7 +53,7 @@ func (db *DB) Replica(id string, partitions ...int) *Store {
 	return s
 }
 
-// Own makes it the owner of just these partitions.
+// Own makes the replica the owner of just these partitions.
 func (s *Store) Own(partitions ...int) {
 	s.db.mu.Lock()
 	defer s.db.mu.Unlock()
@@ -77,7 +77,7 @@ func (s *Store) SetStale(stale bool) {
 	s.stale = stale
 }
 
-// Kill ends the replica: whatever it tries from now on fails and has no effect.
+// Kill ends the replica: all that it tries from now on fails and has no effect.
 func (s *Store) Kill() {
 	s.db.mu.Lock()
 	defer s.db.mu.Unlock()
@@ -125,15 +125,15 @@ func (s *Store) receive(h fsm.Hint) {
 	}
 }
 
-// Hints returns those that this replica has sent.
+// Hints returns the hints that this replica has sent.
 func (s *Store) Hints() []fsm.Hint {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]fsm.Hint(nil), s.sent...)
 }
 
-// Run keeps this replica's place in the replica set, hands the other replicas' hints to hinted, follows the list of
-// subscriptions and finishes deletions that were cut short, until the context ends, which is no error.
+// Run keeps this replica's place in the replica set, and hands the other replicas' hints to hinted. It follows the list
+// of subscriptions, and finishes deletions that were cut short. It runs until the context ends, which is no error.
 func (s *Store) Run(ctx context.Context, hinted func(fsm.Hint)) error {
 	ticker := time.NewTicker(poll)
 	defer ticker.Stop()

@@ -15,7 +15,7 @@ func (t *tx) nextStamp() int64 {
 	return t.db.stamp
 }
 
-// record returns a stream's record, or what stands for one that is not there.
+// record returns a stream's record, or a substitute if there is none.
 func (t *tx) record(path string) fsm.Stream {
 	p := t.home(path)
 	t.fence(p)
@@ -29,8 +29,8 @@ func (t *tx) record(path string) fsm.Stream {
 	return s
 }
 
-// dropRecord takes a stream off the record, if it is on it. An answer of upstream that was asked for before does not
-// count any more.
+// dropRecord takes a stream off the record, if it is on it. If upstream was asked before, its answer does not count any
+// more.
 func (t *tx) dropRecord(p *partition, path string) {
 	delete(p.records, path)
 	p.removed = t.nextStamp()

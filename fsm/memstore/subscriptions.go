@@ -9,7 +9,7 @@ import (
 	"reveille/fsm"
 )
 
-// backfill is one under way, and the generation of the subscription that it is for.
+// backfill is a backfill under way, and the generation of its subscription.
 type backfill struct {
 	generation string
 	progress   fsm.Backfill
@@ -26,8 +26,8 @@ func (s *Store) readSubscriptions() {
 	}
 }
 
-// relist gives the list of subscriptions a new version. A list that was lost and the one that came instead must not
-// share one, so it is a time, as the scripts' are.
+// relist gives the list of subscriptions a new version. A lost list and the list that replaces it must not share a
+// version. So the version is a time, as in the scripts.
 func (t *tx) relist() {
 	t.db.listed = max(t.now().UnixMilli()*fsm.VersionsPerMilli, t.db.listed+1)
 	t.version = t.db.listed
@@ -90,7 +90,7 @@ func (s *Store) RotateSecret(ctx context.Context, id string, r fsm.Rotation) (st
 	return stored, err
 }
 
-// change stores another form of a subscription, unless it is as it was and told already, and returns what is stored.
+// change stores another form of a subscription, unless it is unchanged and was told already. It returns what is stored.
 func (t *tx) change(was, next fsm.Subscription) fsm.Subscription {
 	if next.Told = true; !next.Equal(was) {
 		next.Previous = next.Previous.Unexpired(t.now())
@@ -102,8 +102,8 @@ func (t *tx) change(was, next fsm.Subscription) fsm.Subscription {
 	return next
 }
 
-// DeleteSubscription implements fsm.SubscriptionStore. It is in two steps, so that a replica that dies in between
-// leaves no consumer behind: the list remembers what is to be removed until all is.
+// DeleteSubscription implements fsm.SubscriptionStore. It takes two steps, so that a replica that dies in between
+// leaves no consumer behind. The list remembers the subscription until all of its consumers are removed.
 func (s *Store) DeleteSubscription(ctx context.Context, id string) error {
 	err := s.call(ctx, func(t *tx) error {
 		if sub, there := t.subs[id]; there {
@@ -144,8 +144,7 @@ func (s *Store) finishDeletions(ctx context.Context) error {
 	return nil
 }
 
-// drop has a generation get no consumers in a partition any more, and removes those that it has there, and its dead
-// letters.
+// drop bars a generation from new consumers in a partition, and removes its consumers and dead letters there.
 func (s *Store) drop(ctx context.Context, n int, id, generation string) error {
 	var o fsm.Outcome
 	err := s.call(ctx, func(t *tx) error {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// colours by who speaks, as the codes of a terminal.
+// colours has the terminal code of the colour of each speaker.
 var colours = map[string]string{
 	"writer": "33", "reveille": "36", "worker": "32", "receiver": "34", "server": "35", "demo": "2",
 }

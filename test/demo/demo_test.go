@@ -18,7 +18,7 @@ import (
 	"reveille/test/harness"
 )
 
-// mark is in the environment of the demo and so in that of everything it starts.
+// mark is in the environment of the demo, and so of everything that the demo starts.
 const mark = "DEMO_TEST_RUN"
 
 func TestDemoEndsByItselfAfterTheWakesAskedFor(t *testing.T) {
@@ -89,7 +89,7 @@ func TestDemoNamesASettingThatItCannotRead(t *testing.T) {
 	}
 }
 
-// start runs the demo as a program of its own and returns its output, shown if the test fails, and the mark of its
+// start runs the demo as a program of its own. It returns its output, shown if the test fails, and the mark of its
 // processes.
 func start(t *testing.T, settings ...string) (out *harness.Output, cmd *exec.Cmd, run string) {
 	t.Helper()
@@ -113,8 +113,8 @@ func start(t *testing.T, settings ...string) (out *harness.Output, cmd *exec.Cmd
 	return out, cmd, run
 }
 
-// assertNothingLeft fails the test if anything that the demo started still listens or, where the system shows the
-// environments of processes, still runs.
+// assertNothingLeft fails the test if anything that the demo started still listens. Where the system shows the
+// environments of processes, it also fails if any process still runs.
 func assertNothingLeft(t *testing.T, output, run string) {
 	t.Helper()
 	urls := regexp.MustCompile(`listens on http://([\d.]+:\d+)`).FindAllStringSubmatch(output, -1)

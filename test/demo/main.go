@@ -1,8 +1,8 @@
-// Demo shows what Reveille does, on this machine and with nothing set up before: a stream server, Reveille beside it, a
-// writer that appends an event every second, a worker that is woken for each of them, and a receiver that each of them
-// is pushed to. The receiver refuses one of them, which leaves a dead letter and is replayed.
+// Demo shows what Reveille does, on this machine and with nothing set up before. It starts a stream server, Reveille
+// beside it, and a writer that appends an event every second. Reveille wakes a worker for each event, and pushes each
+// event to a receiver. The receiver refuses one event, which leaves a dead letter. The demo then replays the letter.
 //
-// It runs until Ctrl-C. With DEMO_WAKES=N in the environment it ends by itself after N wakes, with exit status 0.
+// It runs until Ctrl-C. With DEMO_WAKES=N in the environment, it ends by itself after N wakes, with exit status 0.
 package main
 
 import (
@@ -29,12 +29,12 @@ const (
 	stream  = "/agents/task-1"
 
 	appendEvery = time.Second
-	// startWithin bounds how long each server may take to start, wakeWithin how long the demo waits for a wake.
+	// startWithin bounds how long each server may take to start. The demo waits for each wake at most wakeWithin.
 	startWithin = 2 * time.Minute
 	wakeWithin  = 2 * time.Minute
 )
 
-// errEnough ends the demo after the number of wakes that was asked for.
+// errEnough ends the demo after DEMO_WAKES wakes.
 var errEnough = errors.New("enough wakes seen")
 
 func main() {
@@ -53,7 +53,7 @@ func main() {
 	}
 }
 
-// run is the whole demo. What it started has ended when it returns.
+// run is the whole demo. When it returns, everything that it started has ended.
 func run(ctx context.Context, say *console) (err error) {
 	enough, err := wakesWanted()
 	if err != nil {
@@ -124,7 +124,7 @@ func run(ctx context.Context, say *console) (err error) {
 	group.Go(func() error { return repair(ctx, reveille.admin, say) })
 	group.Go(func() error {
 		err := w.watch(ctx)
-		if errors.Is(err, errEnough) { // it is not over before the replay is
+		if errors.Is(err, errEnough) { // the demo ends after the replay
 			select {
 			case <-r.replayed:
 			case <-ctx.Done():
@@ -191,7 +191,7 @@ type reveilleProcess struct {
 	release         func()
 }
 
-// Stop ends it and gives its ports and its log file back.
+// Stop ends it, and gives back its ports and its log file.
 func (r *reveilleProcess) Stop() error {
 	defer r.release()
 	return r.Process.Stop()

@@ -13,16 +13,15 @@ import (
 	"reveille/test/harness"
 )
 
-// refused is the event that the receiver does not take at first.
+// refused is the event that the receiver does not take before its replay.
 const refused = `{"n":2}`
 
-// receiver is the endpoint that the events themselves are pushed to. All that it does is answer. It refuses one event,
-// until that is replayed.
+// receiver is the endpoint that gets the events themselves. It only answers. It refuses one event until the replay.
 type receiver struct {
 	secret string // of its subscription
 	say    *console
-	result chan error // how the demo ends
-	// replayed is closed once the event that was refused has come again.
+	result chan error // errEnough, or the fault that ends the demo
+	// replayed is closed once the refused event has come again.
 	replayed chan struct{}
 	once     sync.Once
 }
@@ -35,7 +34,7 @@ func (r *receiver) ServeHTTP(rw http.ResponseWriter, req *http.Request) {
 	if err != nil && req.Context().Err() == nil {
 		select {
 		case r.result <- fmt.Errorf("the receiver got a push and %w", err):
-		default: // it is ending already
+		default: // the demo is ending already
 		}
 		rw.WriteHeader(http.StatusBadRequest)
 		return
@@ -58,8 +57,7 @@ func (r *receiver) ServeHTTP(rw http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// repair waits for the dead letter of the event that the receiver has refused, and has it replayed, as an operator
-// does.
+// repair waits for the dead letter of the refused event, and replays it, as an operator does.
 func repair(ctx context.Context, admin string, say *console) error {
 	var body struct {
 		Letters []struct{ ID, Stream, From, Reason string } `json:"dead_letters"`

@@ -16,7 +16,7 @@ import (
 // client ignores the proxies of the environment: everything is on this machine.
 var client = &http.Client{Transport: &http.Transport{}, Timeout: time.Minute}
 
-// request sends JSON, or nothing if body is nil, and reads the answer, which must have one of the statuses.
+// request sends JSON, or nothing if body is nil. It reads the answer, which must have one of the statuses.
 func request(ctx context.Context, method, url, token string, body any, want ...int) (http.Header, []byte, error) {
 	var reader io.Reader
 	if body != nil {
@@ -62,8 +62,8 @@ func subscribe(ctx context.Context, api, id string, body map[string]string) (sec
 	return created.Secret, nil
 }
 
-// write creates the stream through the gateway and then appends an event every second straight at the server, until ctx
-// ends.
+// write creates the stream through the gateway. Then it appends an event every second, directly to the server, until
+// ctx ends.
 func write(ctx context.Context, gateway, server string, say *console) error {
 	tick := time.NewTicker(appendEvery)
 	defer tick.Stop()
@@ -115,8 +115,8 @@ func read(ctx context.Context, url, offset string) (messages []json.RawMessage, 
 	}
 }
 
-// callback reports to Reveille and returns the streams with their offsets. A demo is shorter than the hour that a token
-// is good for.
+// callback reports to Reveille and returns the streams with their offsets. It uses the token of the wake for each
+// callback: a token is good for an hour, longer than a wake of the demo takes.
 func callback(ctx context.Context, wake harness.Payload, cb harness.Callback) ([]harness.StreamOffset, error) {
 	_, answer, err := request(ctx, http.MethodPost, wake.Callback, wake.Token, cb, http.StatusOK)
 	if err != nil {

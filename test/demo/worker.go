@@ -24,10 +24,10 @@ type worker struct {
 	wakes int
 
 	woken  chan struct{} // a wake came
-	result chan error    // how the demo ends
+	result chan error    // errEnough, or the fault that ends the demo
 }
 
-// watch ends the demo when the worker has had enough or something is wrong.
+// watch ends the demo when the worker has had enough wakes, gets none for wakeWithin, or reports a fault.
 func (w *worker) watch(ctx context.Context) error {
 	patience := time.NewTimer(wakeWithin)
 	defer patience.Stop()
@@ -58,7 +58,7 @@ func (w *worker) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	if err != nil && r.Context().Err() == nil {
 		select {
 		case w.result <- err:
-		default: // it is ending already
+		default: // the demo is ending already
 		}
 	}
 	select {

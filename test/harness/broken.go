@@ -1,14 +1,14 @@
 package harness
 
-// BrokenScript is a change of one place in a Lua script of the store that makes it wrong.
+// BrokenScript makes a Lua script of the store wrong by a change in one place.
 type BrokenScript struct {
 	Name string
-	// File is its path in the project. Old stands in it once, and New is what takes its place.
+	// File is the script's path in the project. Old stands in it once, and New takes its place.
 	File, Old, New string
 }
 
-// BrokenScripts are what tests must find out that are to find such things: the comparison with the transitions, and the
-// checker of the fault tests.
+// BrokenScripts are faults that two kinds of tests must find: the comparison with the transitions, and the checker of
+// the fault tests.
 var BrokenScripts = []BrokenScript{
 	{
 		Name: "a synchronous done acks the tail at the time of the answer", File: "redisstore/lua/finish.lua",

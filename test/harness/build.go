@@ -32,14 +32,15 @@ func Root() (string, error) {
 	}
 }
 
-// toolsDir is where built things live that are not for keeping.
+// toolsDir returns the folder for built things that are not kept in the project.
 func toolsDir(root string) (string, error) {
 	dir := filepath.Join(root, ".tools", "test")
 	return dir, os.MkdirAll(dir, 0o750)
 }
 
-// NodeModules installs what the lock file in a folder below the project's top names, unless that has been done. Test
-// binaries that need it at the same time wait for each other. installing is called before anything is downloaded.
+// NodeModules installs the packages in the lock file of a folder below the project's top, unless they are installed.
+// Test binaries that need the folder at the same time wait for each other. It calls installing before it downloads
+// anything.
 func NodeModules(ctx context.Context, folder string, installing func()) error {
 	root, err := Root()
 	if err != nil {
@@ -89,21 +90,21 @@ func nodeModules(t testing.TB, folder string) string {
 	return filepath.Join(root, folder)
 }
 
-// BuildReveille builds ./cmd/reveille and returns the path of the binary. It is built with the race detector if the
-// caller was, but not in the short form, for which the programs of a hundred tests would be too slow with it. It is
-// built once for all tests of a process.
+// BuildReveille builds ./cmd/reveille and returns the path of the binary. It builds with the race detector if the
+// caller was built with it. The short form never does: the programs of a hundred tests would be too slow. All tests of
+// a process share one build.
 func BuildReveille(ctx context.Context) (string, error) {
 	short := testing.Testing() && testing.Short() // the demo builds one, too
 	return buildReveille(ctx, builtWithRace() && !short)
 }
 
-// BuildRaceReveille is BuildReveille with the race detector in the short form, too.
+// BuildRaceReveille is BuildReveille, but the short form builds with the race detector, too, if the caller was.
 func BuildRaceReveille(ctx context.Context) (string, error) {
 	return buildReveille(ctx, builtWithRace())
 }
 
-// BuildPlainReveille is BuildReveille without the race detector, which multiplies memory and time: for tests that
-// measure them.
+// BuildPlainReveille is BuildReveille without the race detector, which multiplies memory and time. Use it to measure
+// them.
 func BuildPlainReveille(ctx context.Context) (string, error) { return buildReveille(ctx, false) }
 
 func buildReveille(ctx context.Context, race bool) (string, error) {
@@ -113,8 +114,8 @@ func buildReveille(ctx context.Context, race bool) (string, error) {
 // BuildPlain builds another program of the project, such as ./test/bench/floor, as BuildPlainReveille does.
 func BuildPlain(ctx context.Context, folder string) (string, error) { return build(ctx, folder, false) }
 
-// built are the programs that this process has built, by what they were built from: what is built once stays as it is
-// for all of its tests.
+// built has the programs that this process has built, by folder and race detector. All tests of the process use the
+// same build.
 var built struct {
 	sync.Mutex
 	programs map[string]string
@@ -151,8 +152,8 @@ func buildProgram(ctx context.Context, folder string, race bool) (string, error)
 		return "", err
 	}
 	defer func() { _ = lock.Close() }()
-	// Without version control's state and this folder's name in it, the binary changes only if the code does, and
-	// another clone finds it built.
+	// Leave the state of version control and this folder's name out of the binary. Then it changes only if the code
+	// does, and another clone finds it built.
 	bin, args := filepath.Join(tools, filepath.Base(folder)), []string{"build", "-buildvcs=false", "-trimpath"}
 	if race {
 		bin, args = bin+"-race", append(args, "-race")

@@ -18,7 +18,7 @@ import (
 
 // CA is a certificate authority of a test's own, with one certificate for servers.
 type CA struct {
-	// File holds the authority's certificate, as REVEILLE_REDIS_CA_FILE takes it; Pool is the same.
+	// File holds the authority's certificate, as REVEILLE_REDIS_CA_FILE takes it. Pool holds the same certificate.
 	File string
 	Pool *x509.CertPool
 
@@ -26,7 +26,7 @@ type CA struct {
 	server    tls.Certificate
 }
 
-// NewCA makes an authority. The servers are on 127.0.0.1, and at addresses of the caller's.
+// NewCA makes an authority. Its servers are on 127.0.0.1, and at the caller's addresses.
 func NewCA(t testing.TB, also ...net.IP) *CA {
 	t.Helper()
 	dir := t.TempDir()
@@ -68,7 +68,7 @@ func NewCA(t testing.TB, also ...net.IP) *CA {
 	return ca
 }
 
-// ServerTLS is what a server with the certificate speaks TLS with.
+// ServerTLS returns the TLS settings of a server with the certificate.
 func (ca *CA) ServerTLS() *tls.Config { return &tls.Config{Certificates: []tls.Certificate{ca.server}} }
 
 func newKey(t testing.TB) *ecdsa.PrivateKey {
@@ -86,7 +86,7 @@ func writePEM(t testing.TB, file, kind string, der []byte) string {
 	return file
 }
 
-// RedisArgs has a redis-server, a cluster or sentinels speak TLS, among each other as well.
+// RedisArgs returns the arguments that make a redis-server, a cluster or sentinels speak TLS, also among each other.
 func (ca *CA) RedisArgs() []string {
 	return []string{
 		"--tls-cert-file", ca.cert, "--tls-key-file", ca.key, "--tls-ca-cert-file", ca.File, "--tls-auth-clients", "no",

@@ -13,12 +13,12 @@ import (
 	"time"
 )
 
-// requestTimeout bounds every request of a Client: longer than any server here waits before it answers.
+// requestTimeout bounds every request of a Client. It is longer than any server here waits before it answers.
 const requestTimeout = 3 * time.Minute
 
-// Client speaks to a stream server, or to a Reveille as a gateway in front of one, and to Reveille's own API. Its
-// methods fail the test if there is no answer at all; those that are named for what they do also if the answer is not a
-// success.
+// Client speaks to a stream server, to a Reveille as a gateway in front of one, and to Reveille's own API. Its methods
+// fail the test if there is no answer at all. Methods with the name of what they do, such as Append, also fail it if
+// the answer is no success.
 type Client struct {
 	// Root is the stream root: the stream /a is at {Root}/a.
 	Root string
@@ -29,7 +29,7 @@ type Client struct {
 
 // NewClient returns a client for a stream root. It closes its connections at the end of the test.
 func NewClient(t testing.TB, root string) *Client {
-	// Node closes a connection that was idle for 5 s, and a POST that is sent at that moment fails.
+	// Node closes a connection after 5 s without use, and a POST at that moment fails.
 	transport := &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 100, IdleConnTimeout: 2 * time.Second}
 	t.Cleanup(transport.CloseIdleConnections)
 	return &Client{
@@ -56,8 +56,8 @@ func (r Response) Decode(t testing.TB, into any) {
 	}
 }
 
-// Try makes a request and returns what became of it. path is as it stands in the URL, with the query. header holds
-// alternately names and values.
+// Try makes a request and returns the answer or the error. path is as it stands in the URL, with the query. Names and
+// values take turns in header.
 func (c *Client) Try(ctx context.Context, method, path, body string, header ...string) (Response, error) {
 	var reader io.Reader
 	if body != "" {
@@ -87,7 +87,7 @@ func (c *Client) do(req *http.Request) (Response, error) {
 	return Response{Status: res.StatusCode, Header: res.Header, Body: string(body)}, err
 }
 
-// Do is Try that fails the test if there is no answer.
+// Do is Try, but fails the test if there is no answer.
 func (c *Client) Do(method, path, body string, header ...string) Response {
 	c.t.Helper()
 	res, err := c.Try(context.Background(), method, path, body, header...)
@@ -97,8 +97,8 @@ func (c *Client) Do(method, path, body string, header ...string) Response {
 	return res
 }
 
-// must is Do that fails the test unless the status is one of those wanted. Where any process may pause for seconds, a
-// Reveille answers 502 or 503 for a server that does; it is asked again, as it says.
+// must is Do, but fails the test unless the status is one of want. A Reveille answers 502 or 503 while the server
+// behind it pauses; it is then asked again, for Wait at most.
 func (c *Client) must(method, path, body string, want []int, header ...string) Response {
 	c.t.Helper()
 	var res Response
@@ -130,7 +130,8 @@ func (c *Client) Create(path string, header ...string) string {
 		append(jsonType[:2:2], header...)...).Header.Get("Stream-Next-Offset")
 }
 
-// leastEvent is how long an event is that no Reveille may show: shorter ones stand elsewhere by chance.
+// leastEvent is the least length, in bytes, of an event that no Reveille may show: shorter ones stand elsewhere by
+// chance.
 const leastEvent = 32
 
 // Append appends one JSON message and returns the new tail.
@@ -221,7 +222,7 @@ func (c *Client) SubscribeURL(pattern, id, webhook string) Subscription {
 	_ = Poll(Wait, func() error {
 		again := awayForNow(res)
 		if res = c.PutSubscription(pattern, id, string(body)); again && res.Status == http.StatusOK {
-			// It was made, and the answer that had its secret was lost.
+			// The subscription was created, but the answer with its secret was lost.
 			c.DeleteSubscription(pattern, id)
 			res = c.PutSubscription(pattern, id, string(body))
 		}
@@ -238,7 +239,7 @@ func (c *Client) SubscribeURL(pattern, id, webhook string) Subscription {
 	return sub
 }
 
-// Subscription returns a subscription, and false if there is none of that ID.
+// Subscription returns a subscription, or false if there is none with that ID.
 func (c *Client) Subscription(id string) (Subscription, bool) {
 	c.t.Helper()
 	res := c.must(http.MethodGet, "/**?subscription="+id, "", []int{200, 404})
@@ -288,8 +289,8 @@ func (c *Client) Callback(w Wake, cb Callback) CallbackAnswer {
 	return c.RawCallback(w.Callback, w.Token, string(body))
 }
 
-// RawCallback sends whatever body to a callback URL. Without a token there is no Authorization header. It may be called
-// from any goroutine: if there is no answer it marks the test as failed and returns a zero CallbackAnswer.
+// RawCallback sends any body to a callback URL. Without a token there is no Authorization header. It may be called from
+// any goroutine. If there is no answer, it marks the test as failed and returns a zero CallbackAnswer.
 func (c *Client) RawCallback(url, token, body string) CallbackAnswer {
 	c.t.Helper()
 	var a CallbackAnswer

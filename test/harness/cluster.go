@@ -24,7 +24,8 @@ const slots = 16384
 type RedisCluster struct {
 	// URL is what REVEILLE_REDIS_URL takes.
 	URL string
-	// Nodes are all of them, first those that began as masters. Each can be killed, paused and started again by itself.
+	// Nodes are all nodes, first the ones that began as masters. Each can be killed, paused and started again by
+	// itself.
 	Nodes []*Redis
 
 	t        testing.TB
@@ -49,7 +50,7 @@ func StartRedisCluster(t testing.TB, masters, replicas int, args ...string) *Red
 		c.Nodes = append(c.Nodes, n)
 		addrs = append(addrs, n.clusterAddr())
 	}
-	// Each node begins with the finished table, which is quicker than having them meet.
+	// Each node begins with the finished table: this is quicker than to let them meet.
 	for _, n := range c.Nodes {
 		if err := os.WriteFile(filepath.Join(n.dir, "nodes.conf"), c.table(n, masters), 0o600); err != nil {
 			t.Fatal(err)
@@ -68,7 +69,7 @@ func StartRedisCluster(t testing.TB, masters, replicas int, args ...string) *Red
 	return c
 }
 
-// clusterAddr is where the cluster says that a node is.
+// clusterAddr returns the address of a node that the cluster announces.
 func (r *Redis) clusterAddr() string {
 	if r.TLSAddr != "" {
 		return r.TLSAddr
@@ -76,7 +77,7 @@ func (r *Redis) clusterAddr() string {
 	return r.Addr
 }
 
-// table is the nodes.conf that a node begins with.
+// table returns the nodes.conf that a node begins with.
 func (c *RedisCluster) table(of *Redis, masters int) []byte {
 	var b strings.Builder
 	for i, n := range c.Nodes {
@@ -134,8 +135,8 @@ func (c *RedisCluster) AwaitWhole() {
 	})
 }
 
-// clusterView is what a node takes for the masters and their slots. It is an error if the node does not take the
-// cluster for working, if complete also without any node that is amiss.
+// clusterView returns the masters and their slots, as a node sees them. It is an error if the node does not see the
+// cluster as working. With complete, it is also an error if any node is amiss.
 func (r *Redis) clusterView(complete bool) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
@@ -210,7 +211,7 @@ func (c *RedisCluster) Master(slot int) *Redis {
 	return master
 }
 
-// Replica is a node that stands in for the master of a slot. It waits until there is one.
+// Replica returns a replica of the master of a slot. It waits until there is one.
 func (c *RedisCluster) Replica(slot int) (replica *Redis) {
 	c.t.Helper()
 	Eventually(c.t, startTimeout, "there is a replica", True(func() bool {
@@ -256,7 +257,8 @@ func (c *RedisCluster) serving(slot int) (master, replica *Redis) {
 	return master, replica
 }
 
-// Failover has a replica take over from the master of a slot, which loses nothing, and waits until all have noticed.
+// Failover makes a replica take over from the master of a slot, and waits until all have noticed. The master loses
+// nothing.
 func (c *RedisCluster) Failover(slot int) {
 	c.t.Helper()
 	replica := c.Replica(slot)
@@ -268,7 +270,7 @@ func (c *RedisCluster) Failover(slot int) {
 		if err := admin.ClusterFailover(c.t.Context()).Err(); err != nil {
 			return err
 		}
-		// The others may not vote yet, after an election that they have just held. It gives up after 5 s then.
+		// The other masters may not vote yet if they have just held an election. Then it gives up after 5 s.
 		return Poll(6*time.Second, True(func() bool { return c.Master(slot) == replica }, "it is not"))
 	})
 	c.AwaitWhole()
@@ -281,7 +283,7 @@ func (c *RedisCluster) BeginMigration(slot int, from, to *Redis) {
 	c.setSlot(from, slot, "MIGRATING", to.id)
 }
 
-// MigrateKey moves one key of an open slot; false if there was none left.
+// MigrateKey moves one key of an open slot. It returns false if no key is left.
 func (c *RedisCluster) MigrateKey(slot int, from, to *Redis) bool {
 	c.t.Helper()
 	ctx := c.t.Context()

@@ -8,9 +8,9 @@ import (
 	"syscall"
 )
 
-// guardScript reads "+ PID" and "- PID" lines and, when its input ends, kills what is left. Its input ends when the
-// test binary does, even if that was killed or ran into its time limit and did no cleanup of its own. A signal to all
-// processes of a group passes it by.
+// guardScript reads "+ PID" and "- PID" lines and, when its input ends, kills what is left. Its input ends with the
+// test binary. That holds even if the binary was killed or ran into its time limit, without a cleanup of its own. A
+// signal to all processes of the binary's group does not reach the script.
 const guardScript = `
 pids=
 while read -r op pid; do
@@ -24,7 +24,7 @@ for p in $pids; do kill -9 "$p" 2>/dev/null; done
 
 var guard orphanGuard
 
-// orphanGuard is a small shell process that outlives this one for just long enough to end its children.
+// orphanGuard is a small shell process. It outlives this process just long enough to end its children.
 type orphanGuard struct {
 	once sync.Once
 	mu   sync.Mutex
@@ -49,6 +49,6 @@ func (g *orphanGuard) tell(op string, pid int) {
 	})
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	// A guard that is gone costs nothing but the guarding.
+	// If the guard is gone, only its protection is lost.
 	_, _ = fmt.Fprintln(g.in, op, pid)
 }

@@ -163,7 +163,7 @@ func TestVerifySignature(t *testing.T) {
 	}
 }
 
-// TestVerifyStandard holds it against the example of the specification of Standard Webhooks.
+// TestVerifyStandard tries it on the example in the specification of Standard Webhooks.
 func TestVerifyStandard(t *testing.T) {
 	const secret, right = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD", "v1,tZ1I4/hDygAJgO5TYxiSd6Sd0kDW6hPenDe+bTa3Kkw="
 	const body = `{"email":"test@example.com","username":"test_user"}`
@@ -239,7 +239,8 @@ func TestNoProcessOutlivesAKilledTestBinary(t *testing.T) {
 	})
 }
 
-// isZombie says whether a process has ended and nobody has taken note: there may be no init process to do so here.
+// isZombie says whether a process has ended while no parent has waited for it: there may be no init process here to do
+// so.
 func isZombie(pid int) bool {
 	state, err := exec.Command("ps", "-o", "stat=", "-p", fmt.Sprint(pid)).Output()
 	return err == nil && strings.HasPrefix(strings.TrimSpace(string(state)), "Z")

@@ -16,12 +16,11 @@ type Lifetime struct {
 	faults   []string
 }
 
-// Of returns what a function that starts a server takes for its test. If the start fails, so does t, but what is to be
-// cleaned up is cleaned up by End. What is found wrong later, without an end to the test that finds it, is what End
-// returns.
+// Of returns the testing.TB for a function that starts such a server. If the start fails, t fails, but End does the
+// cleanup. A fault that is found later does not end the test that finds it: End returns it.
 func (l *Lifetime) Of(t testing.TB) testing.TB { return &lasting{TB: t, l: l} }
 
-// End cleans up, last things first, and returns what was found wrong since the start.
+// End cleans up, last things first, and returns the faults found since the start.
 func (l *Lifetime) End() []string {
 	l.mu.Lock()
 	cleanups := l.cleanups
@@ -58,7 +57,7 @@ func (t *lasting) fault(what string) {
 	t.l.faults = append(t.l.faults, what)
 }
 
-// Failed is asked by cleanups, which run when no test does.
+// Failed is called by cleanups, which run when no test does.
 func (*lasting) Failed() bool { return false }
 
 func (*lasting) Context() context.Context { return context.Background() }

@@ -13,16 +13,16 @@ import (
 	"testing"
 )
 
-// The ports that FreePort draws from lie below the range from which kernels take the ports of outgoing connections, so
-// nothing takes one between its being drawn and its being listened on. A node of a Redis Cluster listens on the port
-// that is 10,000 above its own, too: those lie below that range as well, and apart from the ports that are drawn.
+// FreePort draws ports below the range that kernels use for outgoing connections. So no connection takes a port before
+// the server listens on it. A Redis in cluster mode also listens on its own port plus 10,000, unless it is told another
+// one. These ports lie below that range as well, and apart from the drawn ones.
 const (
 	firstPort = 11000
 	lastPort  = 19999
 )
 
-// FreePort returns a TCP port on 127.0.0.1 that nothing listens on and that no other test, of this or of another test
-// binary, is given before this one ends. So a server can be told its port, and be started on it again.
+// FreePort returns a TCP port on 127.0.0.1 that nothing listens on. No other test gets it before this one ends, not
+// even in another test binary. So a server can be told its port, and be started on it again.
 func FreePort(t testing.TB) int {
 	t.Helper()
 	port, release, err := ReservePort()
@@ -33,7 +33,7 @@ func FreePort(t testing.TB) int {
 	return port
 }
 
-// ReservePort is FreePort for a port that is kept until it is released.
+// ReservePort is FreePort, but keeps the port until release is called.
 func ReservePort() (port int, release func(), err error) {
 	dir := filepath.Join(os.TempDir(), fmt.Sprintf("reveille-test-ports-%d", os.Getuid()))
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -66,13 +66,13 @@ func canListen(port int) bool {
 
 func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
-// tryLock takes an exclusive lock on a file that is made if need be; nil if somebody else has it. Closing the file, or
-// the end of this process, gives it back.
+// tryLock takes an exclusive lock on a file, and makes the file if necessary. It returns nil if the lock is taken. The
+// lock ends when the file is closed or this process ends.
 func tryLock(path string) (*os.File, error) {
 	return flock(path, syscall.LOCK_EX|syscall.LOCK_NB)
 }
 
-// waitLock is tryLock that waits for its turn.
+// waitLock is tryLock, but waits for its turn.
 func waitLock(path string) (*os.File, error) {
 	return flock(path, syscall.LOCK_EX)
 }

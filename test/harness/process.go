@@ -16,12 +16,12 @@ import (
 )
 
 const (
-	// startTimeout bounds how long a process may take until it is ready, on a machine that is busy with other tests.
+	// startTimeout bounds how long a process may take to become ready, on a machine that is busy with other tests.
 	startTimeout = 5 * time.Minute
-	// stopTimeout is how long a process may take to end after SIGTERM. Reveille promises 30 s, on a machine that has
-	// time for it.
+	// stopTimeout is how long a process may take to end after SIGTERM. Reveille promises 30 s, but on a machine that
+	// has time for it.
 	stopTimeout = 5 * time.Minute
-	// maxLog bounds what is kept of a process's output in bytes.
+	// maxLog bounds how much of a process's output is kept, in bytes.
 	maxLog = 1 << 20
 )
 
@@ -35,8 +35,8 @@ type Process struct {
 	err    error // of Wait; set before done is closed
 }
 
-// Start runs a command; name is what messages call it. Its output goes to out. Signals that a terminal sends to all
-// processes at once pass it by: it is for its owner to end it.
+// Start runs a command; messages call it name. Its output goes to out. Signals from a terminal to all its processes do
+// not reach it: its owner ends it.
 func Start(name string, out *Output, cmd *exec.Cmd) (*Process, error) {
 	cmd.Stdout, cmd.Stderr = out, out
 	if cmd.SysProcAttr == nil {
@@ -72,8 +72,8 @@ func (p *Process) Err() error {
 	return p.err
 }
 
-// Log returns what the process wrote to standard output and standard error, and what earlier runs of the same server
-// did.
+// Log returns what the process wrote to standard output and standard error, after the output of earlier runs of the
+// same server.
 func (p *Process) Log() string { return p.output.String() }
 
 // Signal sends a signal. A process that has ended is no error.
@@ -91,8 +91,7 @@ func (p *Process) Kill() {
 	<-p.done
 }
 
-// Stop asks the process to end (SIGTERM) and waits for it. The error is the process's own, or says that it had to be
-// killed.
+// Stop asks the process to end (SIGTERM) and waits for it. The error is the process's own, or says that Stop killed it.
 func (p *Process) Stop() error {
 	p.Signal(syscall.SIGTERM)
 	p.Resume()
@@ -114,14 +113,14 @@ type Output struct {
 	buf bytes.Buffer
 }
 
-// testOutput returns an Output that is kept in a file when the test fails. The test names the file.
+// testOutput returns an Output. If the test fails, it keeps the output in a file and names the file.
 func testOutput(t testing.TB, name string) *Output {
 	o := &Output{}
 	KeepOnFailure(t, name, o.String)
 	return o
 }
 
-// KeepOnFailure keeps in a file what a server wrote, if the test fails, and has the test name the file.
+// KeepOnFailure writes the output of a server to a file if the test fails. The test names the file.
 func KeepOnFailure(t testing.TB, name string, written func() string) {
 	t.Cleanup(func() {
 		if !t.Failed() {

@@ -16,16 +16,16 @@ import (
 
 // Push is one request that a Receiver got.
 type Push struct {
-	// ID of the delivery, and Stream that its events are from.
+	// ID is the ID of the delivery, Stream the stream of its events.
 	ID, Stream string
 	Header     http.Header
 	Body       []byte
 	At         time.Time
-	// Status it was answered with.
+	// Status is the status of the answer.
 	Status int
 }
 
-// Events returns what the request brought, each event as it stood, by its id.
+// Events returns the ids and the events of the request, each event as it stood there.
 func (p Push) Events() (ids []string, events []string, err error) {
 	events = []string{string(p.Body)}
 	if strings.HasPrefix(string(p.Body), "[") {
@@ -71,7 +71,7 @@ type Receiver struct {
 	pushes []Push
 }
 
-// NewReceiver starts one that answers 204 until it is told otherwise.
+// NewReceiver starts a receiver that answers 204 until Answer changes that.
 func NewReceiver(t testing.TB) *Receiver {
 	r := &Receiver{t: t, answer: func(int, Push) int { return http.StatusNoContent }}
 	r.server = httptest.NewServer(http.HandlerFunc(r.serve))
@@ -90,7 +90,7 @@ func (r *Receiver) Answer(status func(n int, p Push) int) {
 	r.answer = status
 }
 
-// AskForPause has the answers 429 and 503 ask for a pause, in whole seconds, from now on.
+// AskForPause makes the answers 429 and 503 ask for a pause, in whole seconds, from now on.
 func (r *Receiver) AskForPause(d time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -100,7 +100,7 @@ func (r *Receiver) AskForPause(d time.Duration) {
 func (r *Receiver) serve(w http.ResponseWriter, req *http.Request) {
 	body, err := io.ReadAll(req.Body)
 	if err != nil {
-		return // Reveille died on the way, as tests have it do
+		return // Reveille died on the way: some tests kill it
 	}
 	p := Push{
 		ID: req.Header.Get("Webhook-Id"), Stream: req.Header.Get("Reveille-Stream"), Header: req.Header, Body: body,
@@ -144,7 +144,8 @@ func (r *Receiver) Taken(stream string) (ids, events []string) {
 	return ids, events
 }
 
-// Await waits until n events of a stream were taken, as long as some go on coming, and returns them.
+// Await waits until n events of a stream were taken, and returns them. It fails the test if no further event comes for
+// Wait.
 func (r *Receiver) Await(stream string, n int) (ids, events []string) {
 	r.t.Helper()
 	Progress(r.t, fmt.Sprintf("%d events of %s are taken", n, stream), func() (int, error) {

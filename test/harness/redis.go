@@ -33,7 +33,7 @@ type Redis struct {
 	bus int
 }
 
-// StartRedis starts redis-server with the arguments that a test adds to the usual ones.
+// StartRedis starts redis-server with the usual arguments and the ones of the test.
 func StartRedis(t testing.TB, args ...string) *Redis {
 	t.Helper()
 	r := newRedis(t, args...)
@@ -61,7 +61,7 @@ func newRedis(t testing.TB, args ...string) *Redis {
 	return r
 }
 
-// Dir is where the server keeps its files.
+// Dir returns the folder where the server keeps its files.
 func (r *Redis) Dir() string {
 	for i := len(r.args) - 2; i >= 0; i-- {
 		if r.args[i] == "--dir" {
@@ -79,7 +79,7 @@ func (r *Redis) Restart() {
 	r.await()
 }
 
-// LoseSince has a server that was killed lose what it appended to its file after WrittenSoFar returned this. It must
+// LoseSince takes away what a killed server appended to its file after WrittenSoFar returned written. The server must
 // not rewrite that file.
 func (r *Redis) LoseSince(written int64) {
 	r.t.Helper()
@@ -88,7 +88,7 @@ func (r *Redis) LoseSince(written int64) {
 	}
 }
 
-// WrittenSoFar is how long the file is that the server appends its changes to.
+// WrittenSoFar returns the length of the file to which the server appends its changes, in bytes.
 func (r *Redis) WrittenSoFar() int64 {
 	r.t.Helper()
 	info, err := os.Stat(r.appendedTo())

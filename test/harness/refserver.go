@@ -14,7 +14,7 @@ import (
 
 // RefOptions are the options of the reference server; the zero value is a server in memory, as it comes.
 type RefOptions struct {
-	// LongPoll is how long the server lets a long-poll wait until it answers 204; 30 s if zero.
+	// LongPoll is how long a long-poll waits before the server answers 204; 30 s if zero.
 	LongPoll time.Duration
 	// DataDir keeps the streams over restarts; in memory if empty.
 	DataDir string
@@ -27,8 +27,8 @@ type RefServer struct {
 	*Process
 	// URL is the server's origin.
 	URL string
-	// StreamRoot is what REVEILLE_UPSTREAM_URL takes: the origin, and with a registry the folder of streams that the
-	// reference server's registry hook assumes.
+	// StreamRoot is what REVEILLE_UPSTREAM_URL takes. It is the origin; with a registry, the folder of streams follows
+	// that the reference server's registry hook assumes.
 	StreamRoot string
 
 	t    testing.TB
@@ -85,12 +85,12 @@ func (s *RefServer) start(out *Output) {
 // NodeScript is a running Node script of a test's own.
 type NodeScript struct {
 	*Process
-	// URL that the script said it listens on.
+	// URL is where the script said that it listens.
 	URL string
 }
 
-// StartNodeScript installs what a folder's lock file names, runs a script of it with settings on top of the
-// environment, and waits until it has an [AnnouncedURL].
+// StartNodeScript installs the packages in a folder's lock file. Then it runs a script of the folder with settings on
+// top of the environment, and waits until it has an [AnnouncedURL].
 func StartNodeScript(t testing.TB, folder, script string, settings map[string]string) *NodeScript {
 	t.Helper()
 	out := testOutput(t, script)
@@ -109,7 +109,7 @@ func StartNodeScript(t testing.TB, folder, script string, settings map[string]st
 	return s
 }
 
-// AnnouncedURL returns the URL of the first line of JSON in what a server wrote: {"url": "..."} is how those written
+// AnnouncedURL returns the URL of the first line of JSON in the output of a server. By {"url": "..."}, servers written
 // for these tests say that they listen, and where.
 func AnnouncedURL(output string) (string, error) {
 	for line := range strings.Lines(output) {

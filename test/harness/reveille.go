@@ -16,19 +16,19 @@ import (
 	"time"
 )
 
-// TokenKey is the REVEILLE_TOKEN_KEY of every Reveille that a test starts, so that several are replicas of one.
+// TokenKey is the REVEILLE_TOKEN_KEY of every Reveille that a test starts. So several of them are replicas of one.
 const TokenKey = "a key for tests of at least thirty-two bytes"
 
-// pagesTimeout bounds how long the pages of a Reveille are looked at, once its test is over.
+// pagesTimeout bounds the search through the pages of a Reveille, once its test is over.
 const pagesTimeout = 2 * time.Second
 
-// pagesOf is of how many subscriptions they are.
+// pagesOf is how many subscriptions are searched.
 const pagesOf = 3
 
 // Reveille is a running Reveille of a test's own.
 type Reveille struct {
 	*Process
-	// URL is the origin of the API port, Admin that of the operator port.
+	// URL is the origin of the API port, Admin the origin of the operator port.
 	URL   string
 	Admin string
 
@@ -38,10 +38,10 @@ type Reveille struct {
 	secrets *Secrets
 }
 
-// StartReveille starts Reveille and waits until it is ready. settings are environment variables; they go on top of
-// those that every test needs (ports, public URL, token key, webhooks to this machine allowed). REVEILLE_UPSTREAM_URL
-// and REVEILLE_REDIS_URL are the caller's to set. The test fails if the race detector finds something in the process,
-// or if the process writes a secret, be it at debug level.
+// StartReveille starts Reveille and waits until it is ready. The environment variables in settings go on top of the
+// ones that every test needs. These are the ports, the public URL, the token key, and leave for webhooks to this
+// machine. The caller sets REVEILLE_UPSTREAM_URL and REVEILLE_REDIS_URL. The test fails if the race detector finds
+// something in the process, or if the process writes a secret, even at debug level.
 func StartReveille(t testing.TB, settings map[string]string) *Reveille {
 	t.Helper()
 	r := NewReveille(t, settings)
@@ -49,14 +49,13 @@ func StartReveille(t testing.TB, settings map[string]string) *Reveille {
 	return r
 }
 
-// NewReveille prepares a Reveille and does not start it, for tests that start it under conditions of their own.
+// NewReveille prepares a Reveille and does not start it, for tests with their own conditions for the start.
 func NewReveille(t testing.TB, settings map[string]string) *Reveille {
 	t.Helper()
 	return newReveille(t, BuildReveille, settings)
 }
 
-// NewPlainReveille is NewReveille with a binary that was built without the race detector whatever the caller was built
-// with.
+// NewPlainReveille is NewReveille with a binary that is built without the race detector, however the caller was built.
 func NewPlainReveille(t testing.TB, settings map[string]string) *Reveille {
 	t.Helper()
 	return newReveille(t, BuildPlainReveille, settings)
@@ -71,7 +70,7 @@ func newReveille(t testing.TB, build func(context.Context) (string, error), sett
 	return NewReveilleOf(t, bin, settings)
 }
 
-// NewReveilleOf is NewReveille for a binary that was built otherwise.
+// NewReveilleOf is NewReveille for a binary that the caller has built.
 func NewReveilleOf(t testing.TB, bin string, settings map[string]string) *Reveille {
 	t.Helper()
 	api, admin := loopback(FreePort(t)), loopback(FreePort(t))
@@ -89,8 +88,8 @@ func NewReveilleOf(t testing.TB, bin string, settings map[string]string) *Reveil
 	return r
 }
 
-// Environ returns this process's environment with all settings of Reveille and of OpenTelemetry replaced by the given
-// ones.
+// Environ returns the environment of this process, but replaces all settings of Reveille and of OpenTelemetry by the
+// given ones.
 func Environ(settings map[string]string) []string {
 	env := slices.DeleteFunc(os.Environ(),
 		func(kv string) bool { return strings.HasPrefix(kv, "REVEILLE_") || strings.HasPrefix(kv, "OTEL_") })
@@ -121,7 +120,7 @@ func (r *Reveille) Launch() {
 				r.t.Errorf("Reveille wrote a secret, %s", line)
 			}
 			if strings.Contains(r.Log(), "DATA RACE") {
-				// Tests that had a data race are not run again; these words are how they are known.
+				// .ci/test knows a data race by these words, and does not run the test again.
 				r.t.Error("WARNING: DATA RACE in Reveille, see its output")
 			}
 		})
@@ -138,8 +137,8 @@ func (r *Reveille) Launch() {
 	r.Process = p
 }
 
-// lookAtPages looks for secrets in what the process shows, its metrics and lists, if it still runs. Nothing waits for
-// one that does not answer.
+// lookAtPages looks for secrets in what the process shows, its metrics and lists, if it still runs. It waits
+// pagesTimeout at most.
 func (r *Reveille) lookAtPages() {
 	ctx, cancel := context.WithTimeout(context.Background(), pagesTimeout)
 	defer cancel()
@@ -176,14 +175,14 @@ func (r *Reveille) lookAtPages() {
 	}
 }
 
-// Ask runs an operator's command of the same program against this one, and returns its exit status and what it wrote.
+// Ask runs an operator's command of the same program against this one. It returns the exit status and the output.
 func (r *Reveille) Ask(stdin string, args ...string) (status int, stdout, stderr string) {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, r.bin, args...)
 	cmd.Env, cmd.Stdin = Environ(map[string]string{"REVEILLE_ADMIN_ADDR": r.Admin}), strings.NewReader(stdin)
-	// the race detector has a program wait for a second as it ends
+	// with the race detector, a program waits for a second at its end
 	cmd.Env = append(cmd.Env, "GORACE=atexit_sleep_ms=0")
 	var out, errs strings.Builder
 	cmd.Stdout, cmd.Stderr = io.MultiWriter(&out, r.secrets), io.MultiWriter(&errs, r.secrets)

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// secretPatterns are secrets that can be told by their looks, whoever made them. A line without one of the hints has
-// none, which is much quicker to see.
+// secretPatterns match secrets that have a form of their own. A line without any of the hints has none, and the hints
+// are much quicker to check.
 var secretPatterns = []struct {
 	what    string
 	hints   []string
@@ -34,7 +34,8 @@ var secretPatterns = []struct {
 	},
 }
 
-// leastSecret is how long a text is that is searched for as it stands: a test's password may be a common word.
+// leastSecret is the least length, in bytes, of a text that is searched for as it stands: a test's password may be a
+// common word.
 const leastSecret = 8
 
 // Secrets finds secrets in what a Reveille writes. It is an io.Writer that never fails, safe for concurrent use.
@@ -49,7 +50,7 @@ type Secrets struct {
 // maxFound bounds how many secrets are reported, maxLine a line in bytes.
 const maxFound, maxLine = 5, 1 << 20
 
-// NewSecrets returns Secrets that know those in a program's settings, and all that have a form of their own.
+// NewSecrets returns Secrets that know the secrets in a program's settings, and all secrets with a form of their own.
 func NewSecrets(settings map[string]string) *Secrets {
 	s := &Secrets{known: map[string]string{}}
 	for key := range strings.SplitSeq(settings["REVEILLE_TOKEN_KEY"], ",") {
@@ -67,8 +68,8 @@ func NewSecrets(settings map[string]string) *Secrets {
 	return s
 }
 
-// SearchFor returns Secrets that make a test fail at its end if there was one in what they were given: something that
-// a Reveille with the token key of tests has sent elsewhere.
+// SearchFor returns Secrets for something that a Reveille has sent elsewhere, with the token key of tests. The test
+// fails at its end if they found a secret.
 func SearchFor(t testing.TB, sent string) *Secrets {
 	t.Helper()
 	s := NewSecrets(map[string]string{"REVEILLE_TOKEN_KEY": TokenKey})
@@ -139,11 +140,11 @@ func (s *Secrets) Found() []string {
 	return slices.Clone(s.found)
 }
 
-// canaries are what the tests of this process have subscribed with or appended that no Reveille may show: the queries
-// of webhooks, which may hold keys, the headers and credentials of subscriptions, and events.
+// canaries are texts of this process's tests that no Reveille may show. They are the queries of webhooks, which may
+// hold keys, the headers and credentials of subscriptions, and events.
 var canaries texts
 
-// maxCanaries bounds how many there are of each kind: each line is searched for all.
+// maxCanaries bounds the canaries of each kind: each line is searched for all of them.
 const maxCanaries = 100
 
 type canary struct{ what, text string }
@@ -176,7 +177,7 @@ func (t *texts) all() []canary {
 	return t.list
 }
 
-// learn takes the canaries out of what is asked of a Reveille.
+// learn adds the canaries in a request to a Reveille.
 func (t *texts) learn(body string) {
 	if !strings.Contains(body, `"webhook"`) && !strings.Contains(body, `"headers"`) &&
 		!strings.Contains(body, `"authorization"`) {

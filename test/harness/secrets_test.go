@@ -60,7 +60,7 @@ func TestSecretsAreFoundInWhatAProgramWrites(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := NewSecrets(secretSettings)
-			// It comes in pieces, between other lines.
+			// The secret comes in pieces, between other lines.
 			text := "first\n" + c.line + "\nlast"
 			for i := 0; i < len(text); i += 7 {
 				_, _ = s.Write([]byte(text[i:min(i+7, len(text))]))
@@ -84,7 +84,7 @@ func TestSecretsAreFoundInWhatAProgramWrites(t *testing.T) {
 	})
 }
 
-// TestASecretThatIsSentElsewhereFailsTheTest has it within what is no text, as in a trace.
+// TestASecretThatIsSentElsewhereFailsTheTest has the secret within bytes that are no text, as in a trace.
 func TestASecretThatIsSentElsewhereFailsTheTest(t *testing.T) {
 	canaries.add("an event", `{"event":"planted in a trace"}`)
 	for text, fails := range map[string]bool{
@@ -102,7 +102,7 @@ func TestASecretThatIsSentElsewhereFailsTheTest(t *testing.T) {
 	}
 }
 
-// verdict is a test that is judged by another.
+// verdict is a test that another test judges.
 type verdict struct {
 	testing.TB
 	errors   []string
@@ -117,7 +117,7 @@ func (v *verdict) Cleanup(f func())  { v.cleanups = append(v.cleanups, f) }
 func (v *verdict) Failed() bool      { return false }
 func (*verdict) Helper()             {}
 
-// TestASecretInTheLogFailsTheTest plants one in a program that stands for Reveille.
+// TestASecretInTheLogFailsTheTest puts a secret into a program that stands for Reveille.
 func TestASecretInTheLogFailsTheTest(t *testing.T) {
 	for what, c := range map[string]struct {
 		script string

@@ -25,7 +25,7 @@ type RedisSentinel struct {
 	admins []*redis.SentinelClient
 }
 
-// sentinelMaster is what the sentinels call the master.
+// sentinelMaster is the sentinels' name for the master.
 const sentinelMaster = "main"
 
 // StartRedisSentinel starts a master with a replica and three sentinels, and waits until all know each other. A master
@@ -52,7 +52,7 @@ func StartRedisSentinel(t testing.TB, args ...string) *RedisSentinel {
 		if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		// Sentinels find each other by the one port that they announce, which is the encrypted one if there is one.
+		// Sentinels find each other by the one port that they announce: the encrypted one, if there is one.
 		plain := FreePort(t)
 		listen := []string{conf, "--port", strconv.Itoa(plain), "--bind", "127.0.0.1"}
 		addr := loopback(plain)
@@ -76,7 +76,7 @@ func StartRedisSentinel(t testing.TB, args ...string) *RedisSentinel {
 	return s
 }
 
-// Master is the node that the sentinels take for it.
+// Master returns the node that the sentinels take for the master.
 func (s *RedisSentinel) Master() *Redis {
 	s.t.Helper()
 	master, err := s.master(s.admins[0])
@@ -130,7 +130,7 @@ func (s *RedisSentinel) AwaitWhole() {
 	})
 }
 
-// Failover has the sentinels promote the replica, and waits until they have.
+// Failover makes the sentinels promote the replica, and waits until they have.
 func (s *RedisSentinel) Failover() {
 	s.t.Helper()
 	was := s.Master()

@@ -7,11 +7,12 @@ import (
 	"time"
 )
 
-// pollEvery is how often a condition is looked at. It costs little and adds nothing that matters to a test's time.
+// pollEvery is the time between two looks at a condition. A look costs little, and the pause adds little to a test's
+// time.
 const pollEvery = 5 * time.Millisecond
 
-// Wait is the time that Eventually allows where a test has no reason to name another: far more than anything takes, so
-// that a slow machine fails no test. It costs nothing where what is waited for happens.
+// Wait is the time that Eventually allows where a test has no reason to name another. It is far more than anything
+// takes, so that a slow machine fails no test. If the condition comes true, it costs nothing.
 const Wait = 2 * time.Minute
 
 // Eventually waits until cond returns nil and fails the test if that takes longer than within. cond's last error says
@@ -42,7 +43,8 @@ func Progress(t testing.TB, what string, left func() (int, error)) {
 	}
 }
 
-// Never fails the test if cond returns nil at any moment of a span: for what must not happen, which no signal can tell.
+// Never fails the test if cond returns nil at any moment of a span. Use it for what must not happen, which no signal
+// can tell.
 func Never(t testing.TB, during time.Duration, what string, cond func() error) {
 	t.Helper()
 	if Poll(during, cond) == nil {
@@ -69,7 +71,7 @@ func Poll(within time.Duration, cond func() error) error {
 	}
 }
 
-// True turns a condition into one for Eventually; the message is that of a condition that is not met.
+// True turns a condition into one for Eventually. The message is the error while the condition is not met.
 func True(cond func() bool, format string, args ...any) func() error {
 	return func() error {
 		if cond() {

@@ -55,7 +55,7 @@ func (p Payload) Offset(path string) string {
 // Wake is one request that a worker got.
 type Wake struct {
 	Payload
-	// Path of the request, as it stood in its URL.
+	// Path is the path of the request, as it stood in its URL.
 	Path   string
 	Header http.Header
 	Body   []byte
@@ -63,9 +63,10 @@ type Wake struct {
 }
 
 // Worker is a webhook endpoint that records the wakes it gets and answers them as the test says. Every wake must be
-// well formed and, for subscriptions whose secret it was told, rightly signed; if not, the test fails at its end.
+// well formed. If the worker knows the secret of the subscription, the signature must be right. Otherwise the test
+// fails at its end.
 type Worker struct {
-	// URL is what a subscription takes as its webhook. Whatever stands behind it reaches the worker too.
+	// URL is what a subscription takes as its webhook. Requests to any path behind it reach the worker, too.
 	URL string
 
 	t      testing.TB
@@ -77,14 +78,14 @@ type Worker struct {
 	wakes   []Wake
 }
 
-// NewWorker starts a worker that answers 200 with an empty body until it is told otherwise.
+// NewWorker starts a worker that answers 200 with an empty body until the test changes that.
 func NewWorker(t testing.TB) *Worker {
 	w := &Worker{t: t, secrets: map[string][]string{}}
 	w.answer = func(http.ResponseWriter, *http.Request, Wake) {}
 	w.server = httptest.NewServer(http.HandlerFunc(w.serve))
 	w.URL = w.server.URL
 	t.Cleanup(func() {
-		// Requests that hang because the test wants them to are cut, then waited for.
+		// Requests that a test lets hang are cut, then waited for.
 		w.server.CloseClientConnections()
 		w.server.Close()
 		w.checkSignatures()
@@ -100,7 +101,7 @@ func (w *Worker) Answer(f func(w http.ResponseWriter, r *http.Request, wake Wake
 	w.answer = f
 }
 
-// AnswerDone has the worker answer that it is done.
+// AnswerDone makes the worker answer that it is done.
 func (w *Worker) AnswerDone() {
 	w.Answer(func(rw http.ResponseWriter, _ *http.Request, _ Wake) {
 		rw.Header().Set("Content-Type", "application/json")
@@ -108,12 +109,13 @@ func (w *Worker) AnswerDone() {
 	})
 }
 
-// AnswerStatus has the worker answer with a status and an empty body.
+// AnswerStatus makes the worker answer with a status and an empty body.
 func (w *Worker) AnswerStatus(status int) {
 	w.Answer(func(rw http.ResponseWriter, _ *http.Request, _ Wake) { rw.WriteHeader(status) })
 }
 
-// Trust tells the worker the secret of a subscription. A subscription that was made anew under its old ID has several.
+// Trust tells the worker the secret of a subscription. A subscription that was created again under its old ID has
+// several.
 func (w *Worker) Trust(subscription, secret string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -142,7 +144,7 @@ func (w *Worker) Wake(n int) Wake {
 func (w *Worker) serve(rw http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
-		return // Reveille died on the way, as tests have it do
+		return // Reveille died on the way: some tests kill it
 	}
 	wake := Wake{Path: r.URL.EscapedPath(), Header: r.Header, Body: body, At: time.Now()}
 	if err := json.Unmarshal(body, &wake.Payload); err != nil {
@@ -196,7 +198,7 @@ func VerifySignature(secret, header string, body []byte, now time.Time) error {
 }
 
 // VerifyStandard checks the headers of Standard Webhooks, which pushes have by default. One right signature among
-// several is enough, as while a secret is rotated.
+// several is enough: during a rotation, two secrets sign.
 func VerifyStandard(secret string, header http.Header, body []byte, now time.Time) error {
 	id, stamp := header.Get("Webhook-Id"), header.Get("Webhook-Timestamp")
 	if id == "" {

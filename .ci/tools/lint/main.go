@@ -1,5 +1,5 @@
-// Command lint is a tool for go vet, which runs it a package at a time and remembers what it said: the analyzers that
-// find mistakes of this project's kind and that vet itself has not.
+// Command lint is a tool for go vet, which runs it for one package at a time and caches what it says. It has analyzers
+// that vet itself lacks, for the kinds of mistakes that this project could make.
 package main
 
 import (
@@ -18,21 +18,21 @@ import (
 )
 
 func main() {
-	// Bodies of answers: what counts was read before.
+	// The bodies of answers: everything that counts was read before.
 	errcheck.DefaultExcludedSymbols = append(errcheck.DefaultExcludedSymbols, "(io.Closer).Close")
 	lintErrors := errorlint.NewAnalyzer()
 	set(lintErrors, "errorf", "true")
-	// A default covers what is not named.
+	// A default covers the cases that are not named.
 	set(exhaustive.Analyzer, "d", "true")
 	// A switch over codes picks out a few of many.
 	set(exhaustive.Analyzer, "typeignore", `^reveille/fsm\.Code$`)
 	unitchecker.Main(
-		errcheck.Analyzer,                // errors nobody looks at
+		errcheck.Analyzer,                // errors that the code ignores
 		lintErrors,                       // errors compared in ways that wrapping breaks
 		exhaustive.Analyzer,              // a switch over states that forgets one
 		inProduction(bodyclose.Analyzer), // answers whose body is not closed
 		inProduction(noctx.Analyzer),     // requests and processes that nothing can cancel
-		nilness.Analyzer,                 // what is nil for certain
+		nilness.Analyzer,                 // values that are always nil
 		unusedwrite.Analyzer,             // fields that are set and never read
 	)
 }
@@ -43,7 +43,7 @@ func set(a *analysis.Analyzer, flag, value string) {
 	}
 }
 
-// inProduction leaves out the tests: they may start what they like, and what they leak ends with them.
+// inProduction leaves out the tests: they may start anything, and what they leak ends with them.
 func inProduction(a *analysis.Analyzer) *analysis.Analyzer {
 	run := a.Run
 	a.Run = func(pass *analysis.Pass) (any, error) {

@@ -1,7 +1,7 @@
-// Command floor is the least that turns an append into a webhook: it long-polls each stream that is created through it
-// and POSTs at once. It keeps no state, signs nothing and repeats nothing, so whatever Reveille takes beyond it is the
-// price of durability. It knows one webhook, that of the subscription that was made last, and takes every stream for
-// one of its.
+// Command floor is the least that turns an append into a webhook. It long-polls each stream that is created through it,
+// and POSTs at once. It keeps no state, signs nothing and repeats nothing. So the time that Reveille takes beyond it is
+// the price of durability. It knows one webhook, from the latest subscription, and takes every stream for a stream of
+// that subscription.
 package main
 
 import (
@@ -52,7 +52,7 @@ func newFloor(root *url.URL) *floor {
 		proxy:  httputil.NewSingleHostReverseProxy(root),
 	}
 	f.webhook.Store(new(string))
-	// A stream is watched from the end that it had as it was created: an append that follows at once is not missed.
+	// A stream is watched from its tail at the creation, so no append after it is missed.
 	f.proxy.ModifyResponse = func(res *http.Response) error {
 		if res.Request.Method == http.MethodPut && res.StatusCode == http.StatusCreated {
 			go f.watch(res.Request.URL.Path, res.Header.Get(offsetHeader))
@@ -75,7 +75,7 @@ func (f *floor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusCreated)
 }
 
-// watch POSTs each time that a stream has grown, until the stream is gone.
+// watch POSTs each time a stream has grown, until the stream is gone.
 func (f *floor) watch(path, offset string) {
 	wake, err := json.Marshal(map[string]string{"primary_stream": path})
 	if err != nil {
