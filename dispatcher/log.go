@@ -177,10 +177,10 @@ func (l *deliveryLog) goOn(again repeated) {
 func (l *deliveryLog) happened(a fsm.Attempt) (named bool, again repeated) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	switch a.Result {
-	case fsm.AttemptFailed, fsm.AttemptRetired:
+	if a.Result == fsm.AttemptFailed || a.Result == fsm.AttemptRetired {
 		l.sums.failed++
-	case fsm.AttemptDead:
+	}
+	if a.Result == fsm.AttemptDead {
 		l.sums.dead++
 	}
 	key, of := laneKey{a.Wake.Subscription, a.Wake.Generation}, cause{a.Result, a.Class}
