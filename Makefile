@@ -37,8 +37,9 @@ fault: deps ## kill, freeze and cut off replicas, Redis and the stream server, a
 idle: deps ## measure what an idle replica needs, with 0, 1,000 and 10,000 watched streams (some 8 minutes; 20,000 open files must be allowed)
 	IDLE_STREAMS="0 1000 10000" go test -count=1 -v -timeout 40m -run IdleReplica ./test/image
 
+# Without symbols for a debugger, as the image has it: stack traces and profiles do not need them.
 build: ## build ./reveille
-	go build -buildvcs=auto -o reveille ./cmd/reveille
+	go build -buildvcs=auto -ldflags='-s -w' -o reveille ./cmd/reveille
 
 attack: deps ## hold it against attacks with the full numbers and print what it cost (some 15 minutes; 20,000 open files must be allowed)
 	ATTACK=full go test -count=1 -v -timeout 40m ./test/attack
