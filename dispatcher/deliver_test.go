@@ -47,8 +47,8 @@ type idles struct {
 	paths, gone []string
 }
 
-// Gone implements fsm.StreamWatcher.
-func (i *idles) Gone(path string) {
+// Hidden implements fsm.StreamWatcher.
+func (i *idles) Hidden(path string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.gone = append(i.gone, path)

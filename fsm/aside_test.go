@@ -31,7 +31,7 @@ func TestAFailedDeliveryStepsAside(t *testing.T) {
 	c := attempted(unordered, 1)
 	c.Stalled = 1
 	got, e := c.Fail(beside(time.Second), ref(c), failure(unordered.Profile()))
-	if e.Aside == nil || e.Gone != nil || e.Removed || e.Ended == nil || e.Ended.Cause != EndDone {
+	if e.Aside == nil || e.Removal != nil || e.Removed || e.Ended == nil || e.Ended.Cause != EndDone {
 		t.Fatalf("it asks for %+v", e)
 	}
 	if e.Wake == nil || e.Wake.Attempt != 1 || e.Wake.At("/a") != Offset("10").At(2, "12") || e.Wake.End() != "" ||
@@ -148,11 +148,11 @@ func TestAnAsideIsGoneWhenItIsDone(t *testing.T) {
 			return a.Finish(at(time.Minute), ref(a), e.Wake.Streams)
 		},
 	} {
-		if c, e := got(); !e.Removed || e.Gone != nil || e.Wake != nil || e.Ended == nil || e.Idled {
+		if c, e := got(); !e.Removed || e.Removal != nil || e.Wake != nil || e.Ended == nil || e.Idled {
 			t.Errorf("%s: %+v, %+v", name, c, e)
 		}
 	}
-	if e := a.Remove(GoneStreamDeleted); !e.Removed || e.Gone != nil || e.Ended == nil {
+	if e := a.Remove(RemovedStreamDeleted); !e.Removed || e.Removal != nil || e.Ended == nil {
 		t.Errorf("deleted: %+v", e)
 	}
 	cb := callback(a, func(cb *Callback) { cb.Done = true })

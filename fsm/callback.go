@@ -117,7 +117,7 @@ func (c Consumer) Callback(env Env, exists bool, cb Callback) (Consumer, Callbac
 		delete(c.Links, p)
 	}
 	if len(c.Links) == 0 {
-		return c, CallbackResult{WakeID: wakeID, Effects: c.Remove(GoneUnsubscribed)}
+		return c, CallbackResult{WakeID: wakeID, Effects: c.Remove(RemovedUnsubscribed)}
 	}
 	res := CallbackResult{Streams: c.wakeNow().Streams, WakeID: wakeID}
 	switch {

@@ -55,7 +55,7 @@ func TestCallbackOrder(t *testing.T) {
 			if r.Code != tt.want {
 				t.Errorf("answered %q, want %q", r.Code, tt.want)
 			}
-			if !reflect.DeepEqual(after, c) || r.Wake != nil || r.Gone != nil {
+			if !reflect.DeepEqual(after, c) || r.Wake != nil || r.Removal != nil {
 				t.Errorf("a refused callback changed the consumer: %+v", after)
 			}
 		})
@@ -65,7 +65,7 @@ func TestCallbackOrder(t *testing.T) {
 		sub := Subscription{ID: c.Subscription, Generation: c.Generation}
 		anew := NewConsumer(sub, "/a", "12", c.Epoch)
 		after, r := anew.Callback(at(0), true, callback(c, func(cb *Callback) { cb.Unsubscribe = []string{"/a"} }))
-		if r.Code != CodeConsumerGone || r.Gone != nil || len(after.Links) != 1 {
+		if r.Code != CodeConsumerGone || r.Removal != nil || len(after.Links) != 1 {
 			t.Errorf("%q, %+v", r.Code, after)
 		}
 	})

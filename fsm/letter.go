@@ -25,9 +25,9 @@ type DeadLetter struct {
 	Events           int64
 	// Attempts counts the attempts that were made.
 	Attempts int
-	// Class and Reason of the last failure are as in Attempt. If no attempt has left the letter, Class is a GoneCause.
-	// Status is the status of the answer. Answer is the beginning of its body, at most MaxLetterAnswer bytes of text.
-	// Both are zero without an answer.
+	// Class and Reason of the last failure are as in Attempt. If no attempt has left the letter, Class is a
+	// RemovalCause. Status is the status of the answer. Answer is the beginning of its body, at most MaxLetterAnswer
+	// bytes of text. Both are zero without an answer.
 	Class, Reason string
 	Status        int
 	Answer        string

@@ -29,31 +29,31 @@ func TestWhatGoesWithAStreamLeavesALetter(t *testing.T) {
 	missing := letter
 	missing.Class, missing.Reason = "stream_gone", "the stream server has no such stream any more"
 	for name, tt := range map[string]struct {
-		cause  GoneCause
+		cause  RemovalCause
 		change func(*Consumer)
 		want   *DeadLetter
 	}{
-		"what is yet to be pushed":                               {GoneStreamDeleted, func(*Consumer) {}, &letter},
-		"what is yet to be pushed of a stream that is made anew": {GoneStreamRecreated, func(*Consumer) {}, &anew},
-		"what is yet to be pushed of a stream that is missing":   {GoneStreamGone, func(*Consumer) {}, &missing},
-		"what is aside": {GoneStreamDeleted, func(c *Consumer) { c.ID = "s:%2Fa:7" }, &aside},
+		"what is yet to be pushed":                               {RemovedStreamDeleted, func(*Consumer) {}, &letter},
+		"what is yet to be pushed of a stream that is made anew": {RemovedStreamRecreated, func(*Consumer) {}, &anew},
+		"what is yet to be pushed of a stream that is missing":   {RemovedStreamGone, func(*Consumer) {}, &missing},
+		"what is aside": {RemovedStreamDeleted, func(c *Consumer) { c.ID = "s:%2Fa:7" }, &aside},
 		"what is aside of a letter leaves none, for that stays": {
-			GoneStreamDeleted, func(c *Consumer) { c.ID, c.Replay = "s:%2Fa:7", 17 }, nil,
+			RemovedStreamDeleted, func(c *Consumer) { c.ID, c.Replay = "s:%2Fa:7", 17 }, nil,
 		},
 		"nor does what is delivered": {
-			GoneStreamDeleted, func(c *Consumer) { c.Links = map[string]Link{"/a": {Acked: "5", Tail: "5"}} }, nil,
+			RemovedStreamDeleted, func(c *Consumer) { c.Links = map[string]Link{"/a": {Acked: "5", Tail: "5"}} }, nil,
 		},
 		"nor a stream that the consumer has left": {
-			GoneStreamDeleted, func(c *Consumer) { c.Links = map[string]Link{"/b": {Acked: "3", Tail: "5"}} }, nil,
+			RemovedStreamDeleted, func(c *Consumer) { c.Links = map[string]Link{"/b": {Acked: "3", Tail: "5"}} }, nil,
 		},
 		"nor a wake, whose worker reads the stream itself": {
-			GoneStreamDeleted, func(c *Consumer) { c.Profile = Profile{} }, nil,
+			RemovedStreamDeleted, func(c *Consumer) { c.Profile = Profile{} }, nil,
 		},
 		"nor a consumer that has left one as it was given up": {
-			GoneStreamDeleted, func(c *Consumer) { c.State, c.Letter = GivenUp, 17 }, nil,
+			RemovedStreamDeleted, func(c *Consumer) { c.State, c.Letter = GivenUp, 17 }, nil,
 		},
-		"nor a subscription that is deleted": {GoneSubscriptionDeleted, func(*Consumer) {}, nil},
-		"nor a worker that unsubscribes":     {GoneUnsubscribed, func(*Consumer) {}, nil},
+		"nor a subscription that is deleted": {RemovedSubscriptionDeleted, func(*Consumer) {}, nil},
+		"nor a worker that unsubscribes":     {RemovedUnsubscribed, func(*Consumer) {}, nil},
 	} {
 		c := pending()
 		tt.change(&c)
@@ -96,7 +96,7 @@ func TestAConsumerThatIsGivenUpLeavesALetter(t *testing.T) {
 			Sent: true, Attempt: 4, FirstFailure: since, Deadline: t0.Add(timing.Waking), Links: tt.links,
 		}
 		c, e := c.Fail(at(0), ref(c), Failure{Reason: "status 500"})
-		if c.State != GivenUp || e.Gone == nil || !reflect.DeepEqual(e.Dead, tt.want) {
+		if c.State != GivenUp || e.Removal == nil || !reflect.DeepEqual(e.Dead, tt.want) {
 			t.Errorf("%s: %+v, want %+v", name, e.Dead, tt.want)
 		}
 	}
@@ -126,7 +126,7 @@ func TestALetterStandsAsLongAsNobodyIsWoken(t *testing.T) {
 			func(c Consumer) (Consumer, Effects) { return c.Restart(at(0), "/b", "") }, 0,
 		},
 		"the stream is deleted": {
-			func(c Consumer) (Consumer, Effects) { return c, c.Remove(GoneStreamDeleted) }, 0,
+			func(c Consumer) (Consumer, Effects) { return c, c.Remove(RemovedStreamDeleted) }, 0,
 		},
 	} {
 		c := idle("3", "5")

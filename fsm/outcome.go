@@ -11,8 +11,8 @@ type Outcome struct {
 	// Hidden are the primary streams of consumers that have been hidden for a while. The Router asks its StreamWatcher
 	// to look for them again.
 	Hidden []string
-	// Gone are the consumers that are gone from now on.
-	Gone []Gone
+	// Removed are the consumers that are gone from now on.
+	Removed []Removal
 	// Linked counts consumers that were made.
 	Linked int
 	// Ended are wakes that are over.
@@ -37,7 +37,7 @@ func (o *Outcome) Add(p Outcome) {
 	o.Wakes = append(o.Wakes, p.Wakes...)
 	o.Idle = append(o.Idle, p.Idle...)
 	o.Hidden = append(o.Hidden, p.Hidden...)
-	o.Gone = append(o.Gone, p.Gone...)
+	o.Removed = append(o.Removed, p.Removed...)
 	o.Linked += p.Linked
 	o.Ended = append(o.Ended, p.Ended...)
 	o.Left = append(o.Left, p.Left...)
@@ -47,43 +47,44 @@ func (o *Outcome) Add(p Outcome) {
 // Left counts the dead letters that a subscription has for a stream that is gone, by Cause.
 type Left struct {
 	Subscription, Stream string
-	Cause                GoneCause
+	Cause                RemovalCause
 	Letters              int
 }
 
-// Gone is a consumer that is gone.
-type Gone struct {
+// Removal is a consumer that is gone, and why.
+type Removal struct {
 	Subscription string
 	Generation   string
 	Consumer     string
 	Primary      string
 	// Acked is the last acknowledged offset of the primary stream; empty if the consumer had unsubscribed from it.
 	Acked Offset
-	Cause GoneCause
+	Cause RemovalCause
 }
 
-// GoneCause is why a consumer is gone.
-type GoneCause string
+// RemovalCause is why a consumer is gone.
+type RemovalCause string
 
 // The causes.
 const (
-	// GoneUnsubscribed: the worker has unsubscribed it from its last stream.
-	GoneUnsubscribed GoneCause = "unsubscribed"
-	// GoneGivenUp: its deliveries have failed for too long.
-	GoneGivenUp GoneCause = "given_up"
-	// GoneStreamDeleted: its primary stream was deleted, or an operator asked to forget it.
-	GoneStreamDeleted GoneCause = "stream_deleted"
-	// GoneStreamGone: upstream has said for all of the grace that there is no such primary stream.
-	GoneStreamGone GoneCause = "stream_gone"
-	// GoneStreamRecreated: its primary stream was made anew under its name. A new consumer takes its place.
-	GoneStreamRecreated GoneCause = "stream_recreated"
-	// GoneSubscriptionDeleted: its subscription was deleted.
-	GoneSubscriptionDeleted GoneCause = "subscription_deleted"
+	// RemovedUnsubscribed: the worker has unsubscribed it from its last stream.
+	RemovedUnsubscribed RemovalCause = "unsubscribed"
+	// RemovedGivenUp: its deliveries have failed for too long.
+	RemovedGivenUp RemovalCause = "given_up"
+	// RemovedStreamDeleted: its primary stream was deleted, or an operator asked to forget it.
+	RemovedStreamDeleted RemovalCause = "stream_deleted"
+	// RemovedStreamGone: upstream has said for all of the grace that there is no such primary stream.
+	RemovedStreamGone RemovalCause = "stream_gone"
+	// RemovedStreamRecreated: its primary stream was made anew under its name. A new consumer takes its place.
+	RemovedStreamRecreated RemovalCause = "stream_recreated"
+	// RemovedSubscriptionDeleted: its subscription was deleted.
+	RemovedSubscriptionDeleted RemovalCause = "subscription_deleted"
 )
 
-// GoneCauses are all causes.
-var GoneCauses = []GoneCause{
-	GoneUnsubscribed, GoneGivenUp, GoneStreamDeleted, GoneStreamGone, GoneStreamRecreated, GoneSubscriptionDeleted,
+// RemovalCauses are all causes.
+var RemovalCauses = []RemovalCause{
+	RemovedUnsubscribed, RemovedGivenUp, RemovedStreamDeleted, RemovedStreamGone, RemovedStreamRecreated,
+	RemovedSubscriptionDeleted,
 }
 
 // Sighting is what a process saw of a stream before a transition, and how; zero if it saw nothing.
@@ -126,9 +127,9 @@ type Router struct {
 type StreamWatcher interface {
 	// Idle says that consumers of these streams have become idle. It does not block.
 	Idle(paths []string)
-	// Gone says that consumers were hidden because upstream had no such stream a moment ago. The watcher looks at the
+	// Hidden says that consumers were hidden because upstream had no such stream a moment ago. The watcher looks at the
 	// stream, and shows the consumers again if it is there. It does not block.
-	Gone(path string)
+	Hidden(path string)
 }
 
 // NewRouter returns a Router with these observers.
@@ -189,7 +190,7 @@ func (r *Router) Follow(o Outcome, seen Sighting) {
 	}
 	for i, path := range o.Hidden {
 		if i == 0 || path != o.Hidden[i-1] { // each of a stream's consumers names it
-			r.streams.Gone(path)
+			r.streams.Hidden(path)
 		}
 	}
 }

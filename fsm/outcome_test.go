@@ -16,18 +16,18 @@ func (a *acts) Deliver(wakes []Wake) {
 	}
 }
 func (a *acts) Idle(paths []string) { a.list = append(a.list, fmt.Sprint("idle ", paths)) }
-func (a *acts) Gone(path string)    { a.list = append(a.list, "look at "+path) }
+func (a *acts) Hidden(path string)  { a.list = append(a.list, "look at "+path) }
 
 func TestARouterActsOnAllThatAnOutcomeAsksFor(t *testing.T) {
 	t.Parallel()
 	a := &acts{}
 	r := NewRouter(Observer{Transition: func(o Outcome, seen Sighting) {
-		a.list = append(a.list, fmt.Sprintf("tell of %d gone, %d over, %s", len(o.Gone), len(o.Ended), seen.Path))
+		a.list = append(a.list, fmt.Sprintf("tell of %d gone, %d over, %s", len(o.Removed), len(o.Ended), seen.Path))
 	}}, Observer{}, Observer{Attempt: func(t Attempt) { a.list = append(a.list, "tell of an attempt, "+t.Host) }})
 	r.Connect(a, a)
 	r.Follow(Outcome{
 		Wakes: []Wake{{Consumer: "s:%2Fa"}}, Idle: []string{"/b"}, Hidden: []string{"/c", "/c", "/d"},
-		Gone: []Gone{{}}, Ended: []WakeEnd{{}, {}},
+		Removed: []Removal{{}}, Ended: []WakeEnd{{}, {}},
 	}, Sighting{At: time.Now(), Path: "/a"})
 	r.Follow(Outcome{Wakes: []Wake{{Consumer: "s:%2Fe"}}}, Sighting{})
 	r.Follow(Outcome{}, Sighting{})

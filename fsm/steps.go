@@ -61,7 +61,7 @@ func (c *Consumer) handOut(env Env) (e Effects) {
 	return e
 }
 
-func (c Consumer) gone(cause GoneCause) Effects {
+func (c Consumer) gone(cause RemovalCause) Effects {
 	switch {
 	case c.State == GivenUp:
 		return Effects{}
@@ -69,7 +69,7 @@ func (c Consumer) gone(cause GoneCause) Effects {
 		return Effects{Ended: c.Ended(EndRemoved)}
 	}
 	return Effects{
-		Gone: &Gone{
+		Removal: &Removal{
 			Subscription: c.Subscription, Generation: c.Generation, Consumer: c.ID, Primary: c.Primary,
 			Acked: c.Links[c.Primary].Acked, Cause: cause,
 		},
@@ -79,7 +79,7 @@ func (c Consumer) gone(cause GoneCause) Effects {
 
 // giveUp keeps of a consumer what revive needs. Unless nothing is pending, it leaves a dead letter.
 func (c Consumer) giveUp() (Consumer, Effects) {
-	e := c.gone(GoneGivenUp)
+	e := c.gone(RemovedGivenUp)
 	e.Dead = c.unwoken()
 	c.State, c.Attempt, c.Stalled, c.Moved, c.Deadline = GivenUp, 0, 0, false, time.Time{}
 	for path, l := range c.Links {

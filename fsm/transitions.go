@@ -48,11 +48,11 @@ type Env struct {
 type Effects struct {
 	// Wake is a delivery attempt to make now.
 	Wake *Wake
-	// Gone is the consumer, if it is gone for workers from now on.
-	Gone *Gone
+	// Removal is the consumer, if it is gone for workers from now on.
+	Removal *Removal
 	// Removed is true if nothing of it is to be kept. Cause is why; empty for an aside that is done.
 	Removed bool
-	Cause   GoneCause
+	Cause   RemovalCause
 	// Idled is true if the consumer has come to rest: its streams are of interest again.
 	Idled bool
 	// Hidden is true if the consumer has been hidden for a while: the caller must look whether its primary stream is
@@ -101,7 +101,7 @@ func (c Consumer) clone() Consumer {
 // IsAside says whether the consumer is an aside: it goes on with a delivery of another consumer, which has stepped
 // aside (Profile.Aside). Its only stream ends for it where that delivery did, whatever follows: the Tail of its Link
 // never changes. It is removed once everything is delivered or dead. It is never hidden, but waits while the other
-// consumer is hidden (Env.Away). It is removed with the other consumer, and no Gone reports it.
+// consumer is hidden (Env.Away). It is removed with the other consumer, and no Removal reports it.
 func (c Consumer) IsAside() bool {
 	_, aside := AsideOf(c.ID)
 	return aside
@@ -160,7 +160,7 @@ func SortStreams(primary string, streams []StreamTail) {
 
 // Remove ends the consumer, whatever its state. A consumer that was given up was already reported as gone. One that
 // goes with its stream may leave a dead letter.
-func (c Consumer) Remove(cause GoneCause) Effects {
+func (c Consumer) Remove(cause RemovalCause) Effects {
 	e := c.gone(cause)
 	e.Removed, e.Cause, e.Dead = true, cause, c.lost(cause)
 	return e
@@ -218,7 +218,7 @@ func (c Consumer) Hide(env Env, a Absence) (Consumer, Effects) {
 		c.HiddenAt = env.Now
 		c.Deadline = env.Now.Add(env.Timing.GoneGrace)
 	case a == MissingStill && !env.Now.Before(c.HiddenAt.Add(env.Timing.GoneGrace)):
-		return c, c.Remove(GoneStreamGone)
+		return c, c.Remove(RemovedStreamGone)
 	}
 	return c, Effects{Hidden: a == Missing}
 }

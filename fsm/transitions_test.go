@@ -243,14 +243,14 @@ func TestTransitionTable(t *testing.T) {
 		}, result{GivenUp, 7, "w_7", "10", 0, false, false}},
 		{"given up → Removed, without being told of again", func() (Consumer, Effects) {
 			c := givenUp()
-			return c, c.Remove(GoneStreamDeleted)
+			return c, c.Remove(RemovedStreamDeleted)
 		}, result{GivenUp, 7, "w_7", "10", 0, false, false}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c, e := tt.run()
 			got := result{
 				state: c.State, epoch: c.Epoch, wakeID: c.WakeID, acked: c.Links["/a"].Acked,
-				wake: e.Wake != nil, removed: e.Gone != nil,
+				wake: e.Wake != nil, removed: e.Removal != nil,
 			}
 			if !c.Deadline.IsZero() {
 				got.deadline = c.Deadline.Sub(t0)
@@ -321,7 +321,7 @@ func TestFailures(t *testing.T) {
 	t.Run("410 ends deliveries until the subscription is resumed", func(t *testing.T) {
 		c, _ := c.Fail(at(0), first, Failure{Retired: true})
 		after, e := c.Due(at(2 * timing.GCAfter))
-		if e.Wake != nil || e.Gone != nil || !after.Retired || !after.Deadline.IsZero() {
+		if e.Wake != nil || e.Removal != nil || !after.Retired || !after.Deadline.IsZero() {
 			t.Errorf("it was delivered to, or waits for something else than its resumption: %+v", after)
 		}
 		c, _, ok := c.Resume(at(time.Hour))

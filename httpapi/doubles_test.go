@@ -172,7 +172,7 @@ func (r *recorder) Subscribe(ctx context.Context, sub fsm.Subscription) (fsm.Sub
 }
 func (r *recorder) Watch(primary string, paths []string) { r.note("watch %s %v", primary, paths) }
 func (r *recorder) Idle(paths []string)                  { r.note("idle %v", paths) }
-func (r *recorder) Gone(path string)                     { r.note("gone %s", path) }
+func (r *recorder) Hidden(path string)                   { r.note("gone %s", path) }
 func (r *recorder) Deliver(wakes []fsm.Wake) {
 	for _, w := range wakes {
 		r.note("deliver %s %d", w.Consumer, w.Epoch)

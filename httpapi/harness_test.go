@@ -151,9 +151,9 @@ func (h *harness) api(method, target, body string, header ...string) answer {
 	return h.send(h.svc.API(), method, target, body, header...)
 }
 
-func (h *harness) admin(method, target, body string, header ...string) answer {
+func (h *harness) operator(method, target, body string, header ...string) answer {
 	h.t.Helper()
-	return h.send(h.svc.Admin(), method, "http://localhost:9090"+target, body,
+	return h.send(h.svc.Operator(), method, "http://localhost:9090"+target, body,
 		append([]string{"Content-Type", "application/json"}, header...)...)
 }
 

@@ -130,13 +130,13 @@ func TestGatewayRequestsAreCountedByKindAndStatus(t *testing.T) {
 func TestTheOperatorPortAnswersScrapesIfThereIsAPage(t *testing.T) {
 	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "figures") })
 	h := newHarness(t, func(c *Config) { c.MetricsPage = page })
-	if a := h.admin(http.MethodGet, "/metrics", ""); a.status != 200 || a.text != "figures" {
+	if a := h.operator(http.MethodGet, "/metrics", ""); a.status != 200 || a.text != "figures" {
 		t.Errorf("got %d %q", a.status, a.text)
 	}
-	if a := h.admin(http.MethodPost, "/metrics", ""); a.status != 405 {
+	if a := h.operator(http.MethodPost, "/metrics", ""); a.status != 405 {
 		t.Errorf("a POST got %d", a.status)
 	}
-	if a := newHarness(t, nil).admin(http.MethodGet, "/metrics", ""); a.status != 404 {
+	if a := newHarness(t, nil).operator(http.MethodGet, "/metrics", ""); a.status != 404 {
 		t.Errorf("without a page it got %d", a.status)
 	}
 }

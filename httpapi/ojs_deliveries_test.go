@@ -302,7 +302,7 @@ func TestAnOJSDeliveryIsShownAndRetried(t *testing.T) {
 			if now.Deadline.Equal(h.clock()) != due || !due && !now.Deadline.Equal(c.Deadline) {
 				t.Errorf("after the retry the consumer is %+v, and was %+v", now, c)
 			}
-			if n := len(rowsOf(h.admin("GET", "/api/v1/replays", ""), "replays")); (n == 1) != tc.letter {
+			if n := len(rowsOf(h.operator("GET", "/api/v1/replays", ""), "replays")); (n == 1) != tc.letter {
 				t.Errorf("%d are replayed", n)
 			}
 		})

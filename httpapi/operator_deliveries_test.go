@@ -61,7 +61,7 @@ func TestOperatorListsDeliveries(t *testing.T) {
 		}
 	}
 	last := n - n%3 - 1 // that has failed
-	row := rowsOf(h.admin("GET", list+"?limit=1&result=failed", ""), "deliveries")[0]
+	row := rowsOf(h.operator("GET", list+"?limit=1&result=failed", ""), "deliveries")[0]
 	delete(row, "id")
 	if !maps.Equal(row, map[string]any{
 		"at":     h.clock().Add(-time.Duration(n-1-last) * time.Minute).Format(time.RFC3339),
@@ -74,7 +74,7 @@ func TestOperatorListsDeliveries(t *testing.T) {
 	}
 	wakes := h.subscribe("wakes", 1)
 	h.store.db.PutLogged(wakes, fsm.LoggedAttempt{At: h.clock(), WakeID: "w_1", DeliveryID: "w_1", Result: "accepted"})
-	row = rowsOf(h.admin("GET", "/api/v1/subscriptions/wakes/deliveries", ""), "deliveries")[0]
+	row = rowsOf(h.operator("GET", "/api/v1/subscriptions/wakes/deliveries", ""), "deliveries")[0]
 	if row["wake_id"] != "w_1" || row["delivery_id"] != nil || row["events"] != nil || row["from"] != nil {
 		t.Errorf("one of a wake is shown as %v", row)
 	}
@@ -109,14 +109,14 @@ func TestOperatorsRequestsForDeliveriesThatMeanNothingAreRefused(t *testing.T) {
 		"cursor=nope":                           "cursor must be the next of an earlier answer",
 		"cursor=" + place{After: "(+"}.String(): "cursor must be the next of an earlier answer",
 	} {
-		a := h.admin("GET", "/api/v1/subscriptions/s/deliveries?"+query, "")
+		a := h.operator("GET", "/api/v1/subscriptions/s/deliveries?"+query, "")
 		code := fsm.CodeInvalidRequest
 		if query == "stream=s" {
 			code = fsm.CodeInvalidPath
 		}
 		h.want(a, 400, code, want)
 	}
-	h.want(h.admin("GET", "/api/v1/subscriptions/nobody/deliveries", ""), 404, fsm.CodeSubscriptionNotFound, "")
+	h.want(h.operator("GET", "/api/v1/subscriptions/nobody/deliveries", ""), 404, fsm.CodeSubscriptionNotFound, "")
 	h.store.fail(fsm.ErrUnavailable)
-	h.want(h.admin("GET", "/api/v1/subscriptions/s/deliveries", ""), 503, fsm.CodeUnavailable, "")
+	h.want(h.operator("GET", "/api/v1/subscriptions/s/deliveries", ""), 503, fsm.CodeUnavailable, "")
 }

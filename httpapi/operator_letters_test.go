@@ -62,16 +62,16 @@ func TestOperatorListsDeadLetters(t *testing.T) {
 		"stream=/s/0": 5, "stream=/s/0&subscription=s": 3, "stream=/none": 0,
 		"subscription=none": 0,
 	} {
-		if got := len(rowsOf(h.admin("GET", "/api/v1/dead-letters?"+query, ""), "dead_letters")); got != n {
+		if got := len(rowsOf(h.operator("GET", "/api/v1/dead-letters?"+query, ""), "dead_letters")); got != n {
 			t.Errorf("?%s lists %d, want %d", query, got, n)
 		}
 	}
-	row := rowsOf(h.admin("GET", "/api/v1/dead-letters?subscription=gone&limit=1", ""), "dead_letters")[0]
-	one := h.admin("GET", "/api/v1/dead-letters/"+fmt.Sprint(row["id"]), "").body
+	row := rowsOf(h.operator("GET", "/api/v1/dead-letters?subscription=gone&limit=1", ""), "dead_letters")[0]
+	one := h.operator("GET", "/api/v1/dead-letters/"+fmt.Sprint(row["id"]), "").body
 	if fmt.Sprint(one) != fmt.Sprint(row) {
 		t.Errorf("one is shown as %v, and in the list as %v", one, row)
 	}
-	second := rowsOf(h.admin("GET", "/api/v1/dead-letters?subscription=gone", ""), "dead_letters")[1]
+	second := rowsOf(h.operator("GET", "/api/v1/dead-letters?subscription=gone", ""), "dead_letters")[1]
 	if second["from"] != "-1" || second["skip"] != 1.0 {
 		t.Errorf("the second event of a read is at %v, behind %v others", second["from"], second["skip"])
 	}
@@ -84,12 +84,12 @@ func TestOperatorListsDeadLetters(t *testing.T) {
 			t.Errorf("%s is %v, want %v", field, one[field], want)
 		}
 	}
-	wide := rowsOf(h.admin("GET", "/api/v1/dead-letters?subscription=wakes", ""), "dead_letters")[0]
+	wide := rowsOf(h.operator("GET", "/api/v1/dead-letters?subscription=wakes", ""), "dead_letters")[0]
 	if one["to"] != nil || wide["events"] != 0.0 || wide["to"] != "0009" || wide["stream"] != "/other" {
 		t.Errorf("one whose events nobody has counted is shown as %v", wide)
 	}
 	for _, path := range []string{"/api/v1/subscriptions/s", "/api/v1/subscriptions"} {
-		a := h.admin("GET", path, "")
+		a := h.operator("GET", path, "")
 		body := a.body
 		if rows := rowsOf(a, "subscriptions"); len(rows) > 0 {
 			body = rows[0]
@@ -104,30 +104,30 @@ func TestOperatorDiscardsDeadLetters(t *testing.T) {
 	h := newHarness(t, nil)
 	h.letters("s", 3, "/s/0", "/s/1")
 	h.letters("other", 1, "/s/0")
-	left := func() int { return len(rowsOf(h.admin("GET", "/api/v1/dead-letters", ""), "dead_letters")) }
-	id := fmt.Sprint(rowsOf(h.admin("GET", "/api/v1/dead-letters?stream=/s/1", ""), "dead_letters")[1]["id"])
-	if a := h.admin("DELETE", "/api/v1/dead-letters/"+id, ""); a.body["discarded"] != 1.0 || left() != 6 {
+	left := func() int { return len(rowsOf(h.operator("GET", "/api/v1/dead-letters", ""), "dead_letters")) }
+	id := fmt.Sprint(rowsOf(h.operator("GET", "/api/v1/dead-letters?stream=/s/1", ""), "dead_letters")[1]["id"])
+	if a := h.operator("DELETE", "/api/v1/dead-letters/"+id, ""); a.body["discarded"] != 1.0 || left() != 6 {
 		t.Errorf("one was discarded: %s, and %d are left", a.text, left())
 	}
-	h.want(h.admin("DELETE", "/api/v1/dead-letters/"+id, ""), 404, fsm.CodeNotFound, "no dead letter")
-	h.want(h.admin("GET", "/api/v1/dead-letters/"+id, ""), 404, fsm.CodeNotFound, "no dead letter")
-	h.want(h.admin("GET", "/api/v1/dead-letters/17", ""), 400, fsm.CodeInvalidRequest, "no id of a dead letter")
-	h.want(h.admin("GET", "/api/v1/dead-letters?stream=a", ""), 400, fsm.CodeInvalidPath, "stream")
-	h.want(h.admin("GET", "/api/v1/dead-letters?subscription=a:b", ""), 400, fsm.CodeInvalidSubscriptionID,
+	h.want(h.operator("DELETE", "/api/v1/dead-letters/"+id, ""), 404, fsm.CodeNotFound, "no dead letter")
+	h.want(h.operator("GET", "/api/v1/dead-letters/"+id, ""), 404, fsm.CodeNotFound, "no dead letter")
+	h.want(h.operator("GET", "/api/v1/dead-letters/17", ""), 400, fsm.CodeInvalidRequest, "no id of a dead letter")
+	h.want(h.operator("GET", "/api/v1/dead-letters?stream=a", ""), 400, fsm.CodeInvalidPath, "stream")
+	h.want(h.operator("GET", "/api/v1/dead-letters?subscription=a:b", ""), 400, fsm.CodeInvalidSubscriptionID,
 		"subscription")
 	for body, says := range map[string]string{
 		`{}`: "subscription", `{"subscription":7}`: "subscription", `{"subscription":"s","since":"noon"}`: "since",
 		`{"subscription":"s","which":"all"}`: "which", `{"subscription":"s","cursor":"x"}`: "cursor",
 	} {
-		h.want(h.admin("POST", "/api/v1/dead-letters/discard", body), 400, fsm.CodeInvalidRequest, says)
+		h.want(h.operator("POST", "/api/v1/dead-letters/discard", body), 400, fsm.CodeInvalidRequest, says)
 	}
-	h.want(h.admin("POST", "/api/v1/dead-letters/discard", `{"subscription":"misspelt"}`), 404,
+	h.want(h.operator("POST", "/api/v1/dead-letters/discard", `{"subscription":"misspelt"}`), 404,
 		fsm.CodeSubscriptionNotFound, "")
-	a := h.admin("POST", "/api/v1/dead-letters/discard", `{"subscription":"s","stream":"/s/1"}`)
+	a := h.operator("POST", "/api/v1/dead-letters/discard", `{"subscription":"s","stream":"/s/1"}`)
 	if a.body["discarded"] != 2.0 || left() != 4 {
 		t.Errorf("those of a stream: %s, and %d are left", a.text, left())
 	}
-	a = h.admin("POST", "/api/v1/dead-letters/discard", `{"subscription":"s"}`)
+	a = h.operator("POST", "/api/v1/dead-letters/discard", `{"subscription":"s"}`)
 	if a.body["discarded"] != 3.0 || left() != 1 {
 		t.Errorf("all of a subscription: %s, and %d are left", a.text, left())
 	}
@@ -153,11 +153,11 @@ func TestWhatIsDiscardedIsNotReplayedMeanwhile(t *testing.T) {
 	h.subscribe("s", 1)
 	const letters = 2*discardedAtATime + 1
 	h.replayable("s", letters, "/s/0")
-	if a := h.admin("POST", "/api/v1/dead-letters/replay", `{"subscription":"s"}`); a.body["queued"] != letters+0.0 {
+	if a := h.operator("POST", "/api/v1/dead-letters/replay", `{"subscription":"s"}`); a.body["queued"] != letters+0.0 {
 		t.Fatalf("to be replayed: %s", a.text)
 	}
 	h.rec.forget()
-	a := h.admin("POST", "/api/v1/dead-letters/discard", `{"subscription":"s"}`)
+	a := h.operator("POST", "/api/v1/dead-letters/discard", `{"subscription":"s"}`)
 	if noted := h.rec.noted(); a.body["discarded"] != letters+0.0 || len(noted) > 0 {
 		t.Errorf("discarded: %s; meanwhile: %q", a.text, noted)
 	}
@@ -168,29 +168,30 @@ func TestOperatorReplaysDeadLetters(t *testing.T) {
 	h.subscribe("s", 2)
 	h.replayable("s", 2, "/s/0", "/s/1", "/s/9") // the last has no consumer
 	ids := func(stream string) (ids []string) {
-		for _, row := range rowsOf(h.admin("GET", "/api/v1/dead-letters?stream="+stream, ""), "dead_letters") {
+		for _, row := range rowsOf(h.operator("GET", "/api/v1/dead-letters?stream="+stream, ""), "dead_letters") {
 			ids = append(ids, fmt.Sprint(row["id"]))
 		}
 		return ids
 	}
-	if a := h.admin("POST", "/api/v1/dead-letters/"+ids("/s/0")[0]+"/replay", ""); a.status != 202 ||
+	if a := h.operator("POST", "/api/v1/dead-letters/"+ids("/s/0")[0]+"/replay", ""); a.status != 202 ||
 		a.body["queued"] != 1.0 {
 		t.Errorf("one: %d %s", a.status, a.text)
 	}
-	h.want(h.admin("POST", "/api/v1/dead-letters/"+ids("/s/9")[0]+"/replay", ""), 409, fsm.CodeReplayRefused, "is gone")
-	h.want(h.admin("POST", "/api/v1/dead-letters/dl_0_1/replay", ""), 404, fsm.CodeNotFound, "no dead letter")
+	h.want(h.operator("POST", "/api/v1/dead-letters/"+ids("/s/9")[0]+"/replay", ""), 409, fsm.CodeReplayRefused,
+		"is gone")
+	h.want(h.operator("POST", "/api/v1/dead-letters/dl_0_1/replay", ""), 404, fsm.CodeNotFound, "no dead letter")
 	for body, says := range map[string]string{
 		`{}`: "subscription", `{"subscription":"s","cursor":"x"}`: "cursor",
 		`{"subscription":"s","which":"all"}`: "which",
 	} {
-		h.want(h.admin("POST", "/api/v1/dead-letters/replay", body), 400, fsm.CodeInvalidRequest, says)
+		h.want(h.operator("POST", "/api/v1/dead-letters/replay", body), 400, fsm.CodeInvalidRequest, says)
 	}
-	a := h.admin("POST", "/api/v1/dead-letters/replay", `{"subscription":"s"}`)
+	a := h.operator("POST", "/api/v1/dead-letters/replay", `{"subscription":"s"}`)
 	if a.status != 202 || a.body["queued"] != 4.0 || a.body["refused"] != 2.0 || a.body["next"] != nil {
 		t.Errorf("all: %d %s", a.status, a.text)
 	}
 	h.subscribe("none", 0)
-	if a := h.admin("POST", "/api/v1/dead-letters/replay", `{"subscription":"none"}`); a.body["queued"] != 0.0 {
+	if a := h.operator("POST", "/api/v1/dead-letters/replay", `{"subscription":"none"}`); a.body["queued"] != 0.0 {
 		t.Errorf("of a subscription without any: %s", a.text)
 	}
 }
@@ -200,10 +201,10 @@ func TestOperatorReplaysDeadLetters(t *testing.T) {
 func TestOperatorFiltersDeadLettersByTime(t *testing.T) {
 	h := newHarness(t, nil)
 	h.letters("s", 3, "/s/0")
-	rows := rowsOf(h.admin("GET", "/api/v1/dead-letters", ""), "dead_letters")
+	rows := rowsOf(h.operator("GET", "/api/v1/dead-letters", ""), "dead_letters")
 	second := fmt.Sprint(rows[1]["dead_at"])
 	listed := func(query string) (ids []string) {
-		for _, row := range rowsOf(h.admin("GET", "/api/v1/dead-letters?"+query, ""), "dead_letters") {
+		for _, row := range rowsOf(h.operator("GET", "/api/v1/dead-letters?"+query, ""), "dead_letters") {
 			ids = append(ids, fmt.Sprint(row["id"]))
 		}
 		return ids
@@ -217,8 +218,8 @@ func TestOperatorFiltersDeadLettersByTime(t *testing.T) {
 			t.Errorf("?%s lists %q, want %q", query, got, want)
 		}
 	}
-	h.want(h.admin("GET", "/api/v1/dead-letters?since=17", ""), 400, fsm.CodeInvalidRequest, "since")
-	a := h.admin("POST", "/api/v1/dead-letters/discard", `{"subscription":"s","until":"`+second+`"}`)
+	h.want(h.operator("GET", "/api/v1/dead-letters?since=17", ""), 400, fsm.CodeInvalidRequest, "since")
+	a := h.operator("POST", "/api/v1/dead-letters/discard", `{"subscription":"s","until":"`+second+`"}`)
 	if left := listed(""); a.body["discarded"] != 1.0 || len(left) != 2 || left[0] != fmt.Sprint(rows[1]["id"]) {
 		t.Errorf("discarded: %s, left are %q", a.text, left)
 	}

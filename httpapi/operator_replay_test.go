@@ -42,28 +42,28 @@ func TestOperatorReplaysSpans(t *testing.T) {
 		`{"stream":"/s/2","from":"0005","to":"0008"}`: "from and to: not an offset: it lies behind the end",
 		`{"stream":"/s/0","from":"-1","upto":"0003"}`: "upto",
 	} {
-		h.want(h.admin("POST", path, body), 400, fsm.CodeInvalidRequest, says)
+		h.want(h.operator("POST", path, body), 400, fsm.CodeInvalidRequest, says)
 	}
 	all := `{"stream":"/s/0","from":"-1"}`
-	h.want(h.admin("POST", "/api/v1/subscriptions/none/replay", all), 404, fsm.CodeSubscriptionNotFound, "")
-	h.want(h.admin("POST", path, `{"stream":"/s/7","from":"-1"}`), 404, fsm.CodeNotFound, "no consumer")
-	h.want(h.admin("POST", "/api/v1/subscriptions/wakes/replay", `{"stream":"/wakes/0","from":"-1"}`), 409,
+	h.want(h.operator("POST", "/api/v1/subscriptions/none/replay", all), 404, fsm.CodeSubscriptionNotFound, "")
+	h.want(h.operator("POST", path, `{"stream":"/s/7","from":"-1"}`), 404, fsm.CodeNotFound, "no consumer")
+	h.want(h.operator("POST", "/api/v1/subscriptions/wakes/replay", `{"stream":"/wakes/0","from":"-1"}`), 409,
 		fsm.CodeReplayRefused, "workers")
 
-	first := h.admin("POST", path, all)
+	first := h.operator("POST", path, all)
 	if first.status != 202 || first.body["to"] != "0009" || first.body["from"] != "-1" {
 		t.Fatalf("the whole stream: %d %s", first.status, first.text)
 	}
-	if again := h.admin("POST", path, all); again.body["replay_id"] != first.body["replay_id"] {
+	if again := h.operator("POST", path, all); again.body["replay_id"] != first.body["replay_id"] {
 		t.Errorf("the same once more: %s, and was %s", again.text, first.text)
 	}
-	h.admin("POST", path, `{"stream":"/s/0","from":"0003","to":"0005"}`)
-	h.admin("POST", path, `{"stream":"/s/1","from":"0003","to":"0005"}`)
+	h.operator("POST", path, `{"stream":"/s/0","from":"0003","to":"0005"}`)
+	h.operator("POST", path, `{"stream":"/s/1","from":"0003","to":"0005"}`)
 	got, lengths := h.pages("/api/v1/replays?subscription=s&limit=1", "replays", "stream")
 	if slices.Sort(got); !slices.Equal(got, []string{"/s/0", "/s/1"}) || slices.Max(lengths) > 1 {
 		t.Errorf("listed are %q in pages of %v", got, lengths)
 	}
-	row := rowsOf(h.admin("GET", "/api/v1/replays?stream=/s/0", ""), "replays")[0]
+	row := rowsOf(h.operator("GET", "/api/v1/replays?stream=/s/0", ""), "replays")[0]
 	for field, want := range map[string]any{
 		"subscription_id": "s", "stream": "/s/0", "consumer_id": "s:%2Fs%2F0", "waiting": 2.0, "done": 0.0,
 		"under_way": first.body["replay_id"], "at": "-1", "to": "-1", "to_skip": 9.0,
@@ -73,14 +73,16 @@ func TestOperatorReplaysSpans(t *testing.T) {
 			t.Errorf("%s is %v, want %v", field, row[field], want)
 		}
 	}
-	h.want(h.admin("POST", "/api/v1/replays/cancel", `{}`), 400, fsm.CodeInvalidRequest, "subscription")
-	h.want(h.admin("POST", "/api/v1/replays/cancel", `{"subscription":"none"}`), 404, fsm.CodeSubscriptionNotFound, "")
+	h.want(h.operator("POST", "/api/v1/replays/cancel", `{}`), 400, fsm.CodeInvalidRequest, "subscription")
+	h.want(h.operator("POST", "/api/v1/replays/cancel", `{"subscription":"none"}`), 404,
+		fsm.CodeSubscriptionNotFound, "")
 	for body, want := range map[string]float64{`{"subscription":"s","stream":"/s/0"}`: 2} {
-		if a := h.admin("POST", "/api/v1/replays/cancel", body); a.status != 200 || a.body["cancelled"] != want {
+		if a := h.operator("POST", "/api/v1/replays/cancel", body); a.status != 200 || a.body["cancelled"] != want {
 			t.Errorf("cancel %s: %d %s", body, a.status, a.text)
 		}
 	}
-	if left := rowsOf(h.admin("GET", "/api/v1/replays", ""), "replays"); len(left) != 1 || left[0]["stream"] != "/s/1" {
+	left := rowsOf(h.operator("GET", "/api/v1/replays", ""), "replays")
+	if len(left) != 1 || left[0]["stream"] != "/s/1" {
 		t.Errorf("after one stream is cancelled, %v is left", left)
 	}
 }
@@ -90,7 +92,8 @@ func TestOperatorAsksForTooManySpans(t *testing.T) {
 	h := newHarness(t, nil)
 	h.pushed("s", 1)
 	ask := func(i int) answer {
-		return h.admin("POST", "/api/v1/subscriptions/s/replay", fmt.Sprintf(`{"stream":"/s/0","from":"000%03d"}`, i))
+		return h.operator("POST", "/api/v1/subscriptions/s/replay",
+			fmt.Sprintf(`{"stream":"/s/0","from":"000%03d"}`, i))
 	}
 	for i := range fsm.MaxReplaySpans {
 		if a := ask(i); a.status != 202 {

@@ -11,7 +11,7 @@ import (
 func TestOperatorRotatesASecret(t *testing.T) {
 	h := newHarness(t, nil)
 	const path = "/api/v1/subscriptions/a/rotate-secret"
-	h.want(h.admin("POST", path, ""), 404, fsm.CodeSubscriptionNotFound, "")
+	h.want(h.operator("POST", path, ""), 404, fsm.CodeSubscriptionNotFound, "")
 	was := h.subscribe("a", 0)
 	stored := func() fsm.Subscription {
 		t.Helper()
@@ -23,7 +23,7 @@ func TestOperatorRotatesASecret(t *testing.T) {
 	}
 	rotate := func(body string) (secret, until string) {
 		t.Helper()
-		a := h.admin("POST", path, body)
+		a := h.operator("POST", path, body)
 		secret, _ = a.body["webhook_secret"].(string)
 		until, _ = a.body["previous_signs_until"].(string)
 		if a.status != 200 || len(secret) < 20 || a.header.Get("Cache-Control") != "no-store" {
@@ -65,14 +65,14 @@ func TestOperatorRotatesASecret(t *testing.T) {
 
 	// What is shown of it later has no secret.
 	for _, a := range []answer{
-		h.admin("GET", "/api/v1/subscriptions/a", ""), h.admin("GET", "/api/v1/subscriptions", ""),
+		h.operator("GET", "/api/v1/subscriptions/a", ""), h.operator("GET", "/api/v1/subscriptions", ""),
 		h.api("GET", "/a/*?subscription=a", ""),
 	} {
 		if a.status != 200 || strings.Contains(a.text, "secret") || strings.Contains(a.text, "whsec") {
 			t.Errorf("%d %s", a.status, a.text)
 		}
 	}
-	if until := h.admin("GET", "/api/v1/subscriptions/a", "").body["previous_signs_until"]; until != in(time.Hour) {
+	if until := h.operator("GET", "/api/v1/subscriptions/a", "").body["previous_signs_until"]; until != in(time.Hour) {
 		t.Errorf("the previous secret is shown to sign until %v, want %s", until, in(time.Hour))
 	}
 
@@ -84,10 +84,10 @@ func TestOperatorRotatesASecret(t *testing.T) {
 		`{"keep_previous":"yes"}`: "keep_previous must be true or false", `{"overlaps":"1h"}`: `"overlaps"`,
 		`[]`: "not a JSON object", `{`: "not JSON",
 	} {
-		h.want(h.admin("POST", path, body), 400, fsm.CodeInvalidRequest, says)
+		h.want(h.operator("POST", path, body), 400, fsm.CodeInvalidRequest, says)
 	}
-	h.want(h.admin("POST", "/api/v1/subscriptions/a:b/rotate-secret", ""), 400, fsm.CodeInvalidSubscriptionID, "':'")
-	h.want(h.admin("GET", path, ""), 405, fsm.CodeMethodNotAllowed, "")
+	h.want(h.operator("POST", "/api/v1/subscriptions/a:b/rotate-secret", ""), 400, fsm.CodeInvalidSubscriptionID, "':'")
+	h.want(h.operator("GET", path, ""), 405, fsm.CodeMethodNotAllowed, "")
 	if now := stored(); !now.Equal(before) {
 		t.Error("a refusal has changed the subscription")
 	}
@@ -113,7 +113,7 @@ func TestOperatorRotatesASecret(t *testing.T) {
 	later := h.subscribe("later", 0)
 	later.Signature = "ed25519"
 	h.store.db.PutSubscription(later.WithDefaults())
-	h.want(h.admin("POST", "/api/v1/subscriptions/later/rotate-secret", ""), 501, fsm.CodeNotImplemented, "ed25519")
+	h.want(h.operator("POST", "/api/v1/subscriptions/later/rotate-secret", ""), 501, fsm.CodeNotImplemented, "ed25519")
 	h.store.fail(fsm.ErrUnavailable)
-	h.want(h.admin("POST", path, ""), 503, fsm.CodeUnavailable, "")
+	h.want(h.operator("POST", path, ""), 503, fsm.CodeUnavailable, "")
 }

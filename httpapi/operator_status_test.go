@@ -70,7 +70,7 @@ func TestTheStatusShowsTheWhole(t *testing.T) {
 	h.health.server = fsm.StreamServerStatus{
 		State: fsm.StreamServerDown, Since: began, Dialect: "standard", Watching: "sse",
 	}
-	a := h.admin("GET", "/api/v1/status", "")
+	a := h.operator("GET", "/api/v1/status", "")
 	at := began.Format(time.RFC3339)
 	for field, want := range map[string]string{
 		"version": "1.2", "replica": "one", "partitions": "4", "partitions_without_replica": "1",
@@ -101,12 +101,12 @@ func TestTheStatusShowsTheWhole(t *testing.T) {
 func TestTheStatusAnswersWhileRedisIsAway(t *testing.T) {
 	h := newHarness(t, nil)
 	h.inTrouble(0)
-	if a := h.admin("GET", "/api/v1/subscriptions", ""); a.status != 200 { // which reads the subscriptions
+	if a := h.operator("GET", "/api/v1/subscriptions", ""); a.status != 200 { // which reads the subscriptions
 		t.Fatal(a.text)
 	}
 	h.health.err, h.health.since = fmt.Errorf("%w: connection refused", fsm.ErrUnavailable), h.clock()
 	h.store.fail(h.health.err)
-	a := h.admin("GET", "/api/v1/status", "")
+	a := h.operator("GET", "/api/v1/status", "")
 	redis, _ := a.body["redis"].(map[string]any)
 	if a.status != 200 || redis["up"] != false || redis["since"] != h.clock().Format(time.RFC3339) ||
 		!strings.Contains(fmt.Sprint(redis["error"]), "connection refused") {
@@ -141,7 +141,7 @@ func TestOneSubscriptionShowsWhatItWaitsForAndItsLastAttempt(t *testing.T) {
 				c.State, c.WokeAt = fsm.Waking, h.clock().Add(-time.Duration(i)*time.Minute)
 			})
 		}
-		a := h.admin("GET", "/api/v1/subscriptions/a", "")
+		a := h.operator("GET", "/api/v1/subscriptions/a", "")
 		if got, want := a.body["waiting_since"], h.clock().Add(-time.Minute).Format(time.RFC3339); got != want {
 			t.Errorf("it has waited since %v, want %s", got, want)
 		}

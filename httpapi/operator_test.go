@@ -52,7 +52,7 @@ func (h *harness) pages(path, key, field string) (values []string, lengths []int
 		if next != "" {
 			at += "&cursor=" + url.QueryEscape(next)
 		}
-		a := h.admin("GET", at, "")
+		a := h.operator("GET", at, "")
 		if a.status != 200 {
 			h.t.Fatalf("GET %s: %s", at, a.text)
 		}
@@ -100,7 +100,7 @@ func TestAPageOfConsumersThatFindsNothingIsBounded(t *testing.T) {
 	h := newHarness(t, nil)
 	h.store.db.SetBatch(scanBatch)
 	h.subscribe("a", maxPageCost+maxPageCost/5)
-	a := h.admin("GET", "/api/v1/consumers?state=live", "")
+	a := h.operator("GET", "/api/v1/consumers?state=live", "")
 	if h.store.db.Calls("ScanConsumers") > maxPageCost/scanBatch+memoryPartitions || a.body["next"] == nil ||
 		len(rowsOf(a, "consumers")) != 0 {
 		t.Errorf("%d calls of the store, and the answer is %s", h.store.db.Calls("ScanConsumers"), a.text)
@@ -145,7 +145,7 @@ func TestOperatorSeesTheFormatOfAPush(t *testing.T) {
 		`{"webhook":"https://w.example/hook","mode":"push","format":"cloudevents"}`)
 	h.secret(a.body["webhook_secret"].(string))
 	for id, want := range map[string]any{"wakes": nil, "pushes": "cloudevents"} {
-		if a := h.admin("GET", "/api/v1/subscriptions/"+id, ""); a.status != 200 || a.body["format"] != want {
+		if a := h.operator("GET", "/api/v1/subscriptions/"+id, ""); a.status != 200 || a.body["format"] != want {
 			t.Errorf("%s is shown as %s", id, a.text)
 		}
 	}
@@ -164,16 +164,16 @@ func TestOperatorSeesWhatStepsAside(t *testing.T) {
 	h.store.db.PutConsumer(c)
 	h.store.db.PutConsumer(*e.Aside)
 	const id = "a:%2Fa%2F0"
-	if a := h.admin("GET", "/api/v1/consumers/"+id, ""); a.body["asides"] != 1.0 || a.body["aside_of"] != nil {
+	if a := h.operator("GET", "/api/v1/consumers/"+id, ""); a.body["asides"] != 1.0 || a.body["aside_of"] != nil {
 		t.Errorf("its consumer is shown as %s", a.text)
 	}
-	a := h.admin("GET", "/api/v1/consumers/"+e.Aside.ID, "")
+	a := h.operator("GET", "/api/v1/consumers/"+e.Aside.ID, "")
 	if s := rowsOf(a, "streams"); a.body["aside_of"] != id || a.body["condition"] != "failing" || len(s) != 1 ||
 		s[0]["tail"] != "0006" {
 		t.Errorf("it is shown as %s", a.text)
 	}
 	found := 0
-	for _, row := range rowsOf(h.admin("GET", "/api/v1/consumers?state=failing", ""), "consumers") {
+	for _, row := range rowsOf(h.operator("GET", "/api/v1/consumers?state=failing", ""), "consumers") {
 		if found++; row["consumer_id"] != e.Aside.ID || row["aside_of"] != id {
 			t.Errorf("the list has %v", row)
 		}
@@ -182,9 +182,9 @@ func TestOperatorSeesWhatStepsAside(t *testing.T) {
 		t.Errorf("the list has %d", found)
 	}
 	for _, bad := range []string{id + ":", id + ":x", id + ":01"} {
-		h.want(h.admin("GET", "/api/v1/consumers/"+bad, ""), 400, fsm.CodeInvalidRequest, "consumer id")
+		h.want(h.operator("GET", "/api/v1/consumers/"+bad, ""), 400, fsm.CodeInvalidRequest, "consumer id")
 	}
-	h.want(h.admin("GET", "/api/v1/consumers/"+id+":77", ""), 404, fsm.CodeNotFound, "no consumer")
+	h.want(h.operator("GET", "/api/v1/consumers/"+id+":77", ""), 404, fsm.CodeNotFound, "no consumer")
 }
 
 func TestOperatorSeesWhatConsumersAreLike(t *testing.T) {
@@ -217,7 +217,7 @@ func TestOperatorSeesWhatConsumersAreLike(t *testing.T) {
 			"deadline": at(30 * time.Second),
 		}},
 	} {
-		a := h.admin("GET", fmt.Sprintf("/api/v1/consumers/a:%%2Fa%%2F%d", c.n), "")
+		a := h.operator("GET", fmt.Sprintf("/api/v1/consumers/a:%%2Fa%%2F%d", c.n), "")
 		c.want["consumer_id"], c.want["primary_stream"], c.want["subscription_id"] = fmt.Sprintf("a:%%2Fa%%2F%d", c.n),
 			fmt.Sprintf("/a/%d", c.n), "a"
 		c.want["as_of"] = at(0)
@@ -238,7 +238,7 @@ func TestOperatorSeesWhatConsumersAreLike(t *testing.T) {
 		"retired": "4", "hidden": "5",
 	} {
 		got := ""
-		for _, row := range rowsOf(h.admin("GET", "/api/v1/consumers?state="+state, ""), "consumers") {
+		for _, row := range rowsOf(h.operator("GET", "/api/v1/consumers?state="+state, ""), "consumers") {
 			path, _ := row["primary_stream"].(string)
 			got += strings.TrimPrefix(path, "/a/")
 		}
@@ -262,7 +262,7 @@ func TestOperatorSeesSubscriptionsWithoutTheirSecrets(t *testing.T) {
 	h.subscribe("many", 1000)
 	h.change("many:%2Fmany%2F731", func(c *fsm.Consumer) { c.FirstFailure = h.clock() })
 	h.store.db.SetBackfill(fsm.Subscription{ID: "b"}, &fsm.Backfill{Done: 3, Total: 9})
-	a := h.admin("GET", "/api/v1/subscriptions", "")
+	a := h.operator("GET", "/api/v1/subscriptions", "")
 	for _, secret := range []string{"whsec_", "key-of-the-webhook", "/hook", "g-a"} {
 		if strings.Contains(a.text, secret) {
 			t.Errorf("the list shows %q", secret)
@@ -290,14 +290,14 @@ func TestOperatorSeesSubscriptionsWithoutTheirSecrets(t *testing.T) {
 	); strings.Join(ids, " ") != "a b c d many" || fmt.Sprint(lengths) != "[2 2 1]" {
 		t.Errorf("by pages: %q, %v", ids, lengths)
 	}
-	one := h.admin("GET", "/api/v1/subscriptions/a", "")
+	one := h.operator("GET", "/api/v1/subscriptions/a", "")
 	if states := fmt.Sprint(one.body["states"]); states != "map[failing:1 hidden:1 idle:2 live:1 retired:1 waking:3]" ||
 		one.body["condition"] != "retired" || one.body["failing_since"] != h.clock().Format(time.RFC3339) ||
 		one.body["as_of"] != h.clock().Format(time.RFC3339) {
 		t.Errorf("one of them: %s", one.text)
 	}
 	for i, row := range rowsOf(a, "subscriptions") {
-		one := h.admin("GET", fmt.Sprint("/api/v1/subscriptions/", row["subscription_id"]), "")
+		one := h.operator("GET", fmt.Sprint("/api/v1/subscriptions/", row["subscription_id"]), "")
 		for field, value := range row {
 			if fmt.Sprint(one.body[field]) != fmt.Sprint(value) {
 				t.Errorf("row %d: %s is %v, by itself %v", i, field, value, one.body[field])
@@ -366,7 +366,7 @@ func TestAFailureIsToldOfTheConsumerThatHasFailedForLongest(t *testing.T) {
 	h.change("a:%2Fa%2F39", func(c *fsm.Consumer) { // which fails for longer, but is not delivered to
 		c.FirstFailure, c.LastError, c.HiddenAt = h.clock().Add(-2*time.Hour), "hidden", h.clock()
 	})
-	row := rowsOf(h.admin("GET", "/api/v1/subscriptions", ""), "subscriptions")[0]
+	row := rowsOf(h.operator("GET", "/api/v1/subscriptions", ""), "subscriptions")[0]
 	if row["failing_since"] != h.clock().Add(-time.Hour).Format(time.RFC3339) ||
 		row["last_error"] != "failing for 1h0m0s" ||
 		fmt.Sprint(row["states"]) != "map[failing:3 hidden:1 idle:40]" {
@@ -407,19 +407,19 @@ func TestOperatorSeesEndpointsInTrouble(t *testing.T) {
 	fails(h.subscribe("asked_to_wait", 1), 1, fsm.EndpointFailure{RetryAfter: time.Minute})
 	fails(h.subscribe("retired", 1), fsm.DownAfter, fsm.EndpointFailure{})
 	h.change("retired:%2Fretired%2F0", func(c *fsm.Consumer) { c.State, c.Retired = fsm.Waking, true })
-	for _, row := range rowsOf(h.admin("GET", "/api/v1/subscriptions", ""), "subscriptions") {
+	for _, row := range rowsOf(h.operator("GET", "/api/v1/subscriptions", ""), "subscriptions") {
 		id := fmt.Sprint(row["subscription_id"])
-		one := h.admin("GET", "/api/v1/subscriptions/"+id, "")
+		one := h.operator("GET", "/api/v1/subscriptions/"+id, "")
 		if row["condition"] != id || one.body["condition"] != id {
 			t.Errorf("%s is shown as %v in the list, and as %v by itself", id, row["condition"], one.body["condition"])
 		}
 	}
 	for query, want := range map[string]int{"": 6, "?failing=false": 6, "?failing=true": 5} {
-		if n := len(rowsOf(h.admin("GET", "/api/v1/subscriptions"+query, ""), "subscriptions")); n != want {
+		if n := len(rowsOf(h.operator("GET", "/api/v1/subscriptions"+query, ""), "subscriptions")); n != want {
 			t.Errorf("%q lists %d, want %d", query, n, want)
 		}
 	}
-	if a := h.admin("GET", "/api/v1/subscriptions?failing=yes", ""); a.status != 400 {
+	if a := h.operator("GET", "/api/v1/subscriptions?failing=yes", ""); a.status != 400 {
 		t.Errorf("failing=yes: %d", a.status)
 	}
 }
@@ -449,12 +449,12 @@ func TestOperatorListsStreams(t *testing.T) {
 			}
 		}
 	}
-	a := h.admin("GET", "/api/v1/streams", "")
+	a := h.operator("GET", "/api/v1/streams", "")
 	if n := strings.Count(a.text, `"awaited":true`); n != 1 ||
 		!strings.Contains(a.text, `"known_since":"2026-01-02T03:04:05Z"`) {
 		t.Errorf("%d are awaited: %s", n, a.text)
 	}
-	if a := h.admin("GET", "/api/v1/streams?watched=1&limit=1", ""); !strings.Contains(a.text, `"tail":"0001"`) {
+	if a := h.operator("GET", "/api/v1/streams?watched=1&limit=1", ""); !strings.Contains(a.text, `"tail":"0001"`) {
 		t.Errorf("watched: %s", a.text)
 	}
 }
@@ -489,10 +489,10 @@ func TestOperatorsBadRequestsAreRefused(t *testing.T) {
 		{"consumers/a:/a/0", 400, fsm.CodeInvalidRequest, "consumer id"},
 		{"consumers/a:%2Fother", 404, fsm.CodeNotFound, "no consumer"},
 	} {
-		h.want(h.admin("GET", "/api/v1/"+c.path, ""), c.status, c.code, c.says)
+		h.want(h.operator("GET", "/api/v1/"+c.path, ""), c.status, c.code, c.says)
 	}
 	h.store.fail(fmt.Errorf("%w: %w", fsm.ErrUnavailable, context.Canceled))
-	h.want(h.admin("GET", "/api/v1/streams", ""), 503, fsm.CodeUnavailable, "")
+	h.want(h.operator("GET", "/api/v1/streams", ""), 503, fsm.CodeUnavailable, "")
 	if n := h.logs.FilterMessageSnippet("answered with 503").Len(); n != 0 {
 		t.Error("a client that did not wait for its answer is logged as an outage")
 	}
@@ -501,7 +501,7 @@ func TestOperatorsBadRequestsAreRefused(t *testing.T) {
 		"consumers", "consumers/a:%2Fa%2F0", "subscriptions", "subscriptions/a", "streams",
 		"streams?watched=true",
 	} {
-		h.want(h.admin("GET", "/api/v1/"+path, ""), 503, fsm.CodeUnavailable, "redis is not available")
+		h.want(h.operator("GET", "/api/v1/"+path, ""), 503, fsm.CodeUnavailable, "redis is not available")
 	}
 	if n := h.logs.FilterMessageSnippet("answered with 503").Len(); n != 1 {
 		t.Errorf("%d lines about the same outage, want one", n)
@@ -513,14 +513,14 @@ func TestLogLevelChangesAtRunTime(t *testing.T) {
 	h := newHarness(t, func(c *Config) { c.LogLevel = level })
 	shows := func(want string) {
 		t.Helper()
-		if a := h.admin("GET", "/api/v1/log-level", ""); strings.TrimSpace(a.text) != `{"level":"`+want+`"}` ||
+		if a := h.operator("GET", "/api/v1/log-level", ""); strings.TrimSpace(a.text) != `{"level":"`+want+`"}` ||
 			level.String() != want {
 			t.Errorf("the level is %s, shown as %s, want %s", level, a.text, want)
 		}
 	}
 	shows("warn")
 	for _, to := range []string{"debug", "error", "info", "warn"} {
-		if a := h.admin("PUT", "/api/v1/log-level", `{"level":"`+to+`"}`); a.status != 200 || a.body["level"] != to {
+		if a := h.operator("PUT", "/api/v1/log-level", `{"level":"`+to+`"}`); a.status != 200 || a.body["level"] != to {
 			t.Errorf("to %s: %s", to, a.text)
 		}
 		shows(to)
@@ -533,7 +533,7 @@ func TestLogLevelChangesAtRunTime(t *testing.T) {
 		`{"level":"loud"}`:  "level must be debug, info, warn or error",
 		`{"level":"panic"}`: "level must be", `{"level":""}`: "level must be",
 	} {
-		h.want(h.admin("PUT", "/api/v1/log-level", body), 400, fsm.CodeInvalidRequest, says)
+		h.want(h.operator("PUT", "/api/v1/log-level", body), 400, fsm.CodeInvalidRequest, says)
 	}
 	shows("warn")
 }

@@ -36,7 +36,7 @@ func (s *Service) testDelivery(c echo.Context, id string) (any, []zap.Field, err
 	}
 	t, err := s.cfg.Tester.Test(ctx, sub)
 	// The endpoint may have taken longer than the operator port's answer may take; as in limitBody.
-	_ = http.NewResponseController(c.Response()).SetWriteDeadline(time.Now().Add(adminWriteTimeout))
+	_ = http.NewResponseController(c.Response()).SetWriteDeadline(time.Now().Add(operatorWriteTimeout))
 	if errors.Is(err, fsm.ErrTesting) {
 		return nil, nil, refuse(fsm.CodeTooManyRequests, "this replica has a test delivery of this subscription under "+
 			"way, or many of others; try again")

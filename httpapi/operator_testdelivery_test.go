@@ -36,15 +36,15 @@ func TestOperatorTestsAnEndpoint(t *testing.T) {
 	p := &tester{}
 	h := newHarness(t, func(c *Config) { c.Tester = p })
 	const path = "/api/v1/subscriptions/a/test"
-	h.want(h.admin("POST", path, ""), 404, fsm.CodeSubscriptionNotFound, "")
-	h.want(h.admin("POST", "/api/v1/subscriptions/a:b/test", ""), 400, fsm.CodeInvalidSubscriptionID, "':'")
+	h.want(h.operator("POST", path, ""), 404, fsm.CodeSubscriptionNotFound, "")
+	h.want(h.operator("POST", "/api/v1/subscriptions/a:b/test", ""), 400, fsm.CodeInvalidSubscriptionID, "':'")
 	h.subscribe("a", 1)
 	if err := h.store.RefreshCatalog(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	sub, _ := h.store.Catalog().Get("a")
-	h.want(h.admin("POST", path, `{"type":"x"}`), 400, fsm.CodeInvalidRequest, `"type"`)
-	h.want(h.admin("GET", path, ""), 405, fsm.CodeMethodNotAllowed, "")
+	h.want(h.operator("POST", path, `{"type":"x"}`), 400, fsm.CodeInvalidRequest, `"type"`)
+	h.want(h.operator("GET", path, ""), 405, fsm.CodeMethodNotAllowed, "")
 	if len(p.tested) != 0 {
 		t.Fatalf("%d were tested", len(p.tested))
 	}
@@ -67,7 +67,7 @@ func TestOperatorTestsAnEndpoint(t *testing.T) {
 		},
 	} {
 		p.result, p.tested = c.result, nil
-		a := h.admin("POST", path, "{}")
+		a := h.operator("POST", path, "{}")
 		if a.status != 200 || a.text != c.want+"\n" || a.header.Get("Cache-Control") != "no-store" {
 			t.Errorf("got %d %s, want %s", a.status, a.text, c.want)
 		}
@@ -79,11 +79,11 @@ func TestOperatorTestsAnEndpoint(t *testing.T) {
 		t.Errorf("%d are logged, want 3", n)
 	}
 	p.err = fsm.ErrTesting
-	h.want(h.admin("POST", path, ""), 429, fsm.CodeTooManyRequests, "try again")
+	h.want(h.operator("POST", path, ""), 429, fsm.CodeTooManyRequests, "try again")
 	p.err = errors.New("boom")
-	h.want(h.admin("POST", path, ""), 500, fsm.CodeInternal, "")
+	h.want(h.operator("POST", path, ""), 500, fsm.CodeInternal, "")
 	h.store.fail(fsm.ErrUnavailable)
-	h.want(h.admin("POST", path, ""), 503, fsm.CodeUnavailable, "")
+	h.want(h.operator("POST", path, ""), 503, fsm.CodeUnavailable, "")
 }
 
 func TestATestDeliveryMayTakeLongerThanTheTimeOutsOfTheOperatorPort(t *testing.T) {
@@ -92,7 +92,7 @@ func TestATestDeliveryMayTakeLongerThanTheTimeOutsOfTheOperatorPort(t *testing.T
 	})
 	h.subscribe("a", 0)
 	srv := httptest.NewUnstartedServer(nil)
-	srv.Config = h.svc.AdminServer("")
+	srv.Config = h.svc.OperatorServer("")
 	srv.Config.ReadTimeout, srv.Config.WriteTimeout = 500*time.Millisecond, 500*time.Millisecond
 	srv.Start()
 	defer srv.Close()

@@ -79,7 +79,7 @@ func (h *harness) askOperator(at, host, method, target string, header ...string)
 	}
 	local := net.Addr(net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(at), 9090)))
 	w := httptest.NewRecorder()
-	h.svc.Admin().ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, local)))
+	h.svc.Operator().ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, local)))
 	return h.read(w.Result())
 }
 
@@ -247,20 +247,20 @@ func TestTheOperatorPortTakesNothingButJSON(t *testing.T) {
 		for method, target := range map[string]string{
 			"POST": "/api/v1/streams", "DELETE": "/api/v1/streams", "PUT": "/api/v1/log-level",
 		} {
-			h.want(h.admin(method, target, `{"streams":["/a"],"level":"debug"}`, "Content-Type", kind), 415,
+			h.want(h.operator(method, target, `{"streams":["/a"],"level":"debug"}`, "Content-Type", kind), 415,
 				fsm.CodeUnsupportedMediaType, "application/json")
 		}
-		h.want(h.admin("POST", "/api/v1/subscriptions/a/resume", `{}`, "Content-Type", kind), 415,
+		h.want(h.operator("POST", "/api/v1/subscriptions/a/resume", `{}`, "Content-Type", kind), 415,
 			fsm.CodeUnsupportedMediaType, "")
 	}
 	h.wantCalls()
-	if a := h.admin(
+	if a := h.operator(
 		"POST", "/api/v1/streams", `{"streams":["/a"]}`, "Content-Type", "application/json; charset=utf-8",
 	); a.status != 200 {
 		t.Fatal(a.text)
 	}
-	h.want(h.admin("POST", "/api/v1/subscriptions/a/resume", `{"all":true}`), 400, fsm.CodeInvalidRequest,
+	h.want(h.operator("POST", "/api/v1/subscriptions/a/resume", `{"all":true}`), 400, fsm.CodeInvalidRequest,
 		`unknown field "all"; this request has none`)
-	h.want(h.admin("PUT", "/api/v1/log-level", `{"level":"info","for":"1h"}`), 400, fsm.CodeInvalidRequest,
+	h.want(h.operator("PUT", "/api/v1/log-level", `{"level":"info","for":"1h"}`), 400, fsm.CodeInvalidRequest,
 		`unknown field "for"; known are level`)
 }

@@ -18,7 +18,7 @@ import (
 func TestThereAreNoProfilesUnlessTheyAreAskedFor(t *testing.T) {
 	off := newHarness(t, nil)
 	for _, name := range []string{"", "heap", "profile", "cmdline", "symbol", "trace"} {
-		off.want(off.admin("GET", pprofPrefix+name, ""), 404, fsm.CodeNotFound, "")
+		off.want(off.operator("GET", pprofPrefix+name, ""), 404, fsm.CodeNotFound, "")
 	}
 	on := newHarness(t, func(c *Config) { c.Pprof = true })
 	on.want(on.api("GET", pprofPrefix+"heap", ""), 404, fsm.CodeNotFound, "")
@@ -26,15 +26,15 @@ func TestThereAreNoProfilesUnlessTheyAreAskedFor(t *testing.T) {
 		"": "Types of profiles available", "goroutine?debug=1": "goroutine profile:", "heap?debug=1": "heap profile:",
 		"cmdline": os.Args[0], "symbol": "num_symbols: 1",
 	} {
-		if a := on.admin("GET", pprofPrefix+name, ""); a.status != 200 || !strings.Contains(a.text, says) {
+		if a := on.operator("GET", pprofPrefix+name, ""); a.status != 200 || !strings.Contains(a.text, says) {
 			t.Errorf("%q: %d %.200s, want %q in it", name, a.status, a.text, says)
 		}
 	}
-	if a := on.admin("POST", pprofPrefix+"symbol", "0x1"); a.status != 200 ||
+	if a := on.operator("POST", pprofPrefix+"symbol", "0x1"); a.status != 200 ||
 		!strings.Contains(a.text, "num_symbols: 1") {
 		t.Errorf("symbol by POST: %d %s", a.status, a.text)
 	}
-	if a := on.admin("GET", pprofPrefix+"nonsense", ""); a.status != 404 {
+	if a := on.operator("GET", pprofPrefix+"nonsense", ""); a.status != 404 {
 		t.Errorf("an unknown profile: %d", a.status)
 	}
 }
@@ -42,7 +42,7 @@ func TestThereAreNoProfilesUnlessTheyAreAskedFor(t *testing.T) {
 func TestAProfileMayTakeLongerThanTheTimeOutsOfTheOperatorPort(t *testing.T) {
 	h := newHarness(t, func(c *Config) { c.Pprof = true })
 	srv := httptest.NewUnstartedServer(nil)
-	srv.Config = h.svc.AdminServer("")
+	srv.Config = h.svc.OperatorServer("")
 	srv.Config.ReadTimeout, srv.Config.WriteTimeout = 500*time.Millisecond, 500*time.Millisecond
 	srv.Start()
 	defer srv.Close()

@@ -23,7 +23,7 @@ var ownTargets = []string{
 // serve has both ports answer by another table.
 func (h *harness) serve(table []resource) {
 	h.svc.table = table
-	h.svc.api, h.svc.admin = h.svc.newAPI(), h.svc.newAdmin()
+	h.svc.api, h.svc.operator = h.svc.newAPI(), h.svc.newOperator()
 }
 
 func TestEachResourceAnswersTheMethodsThatItNamesAndNoOther(t *testing.T) {
@@ -41,7 +41,7 @@ func TestEachResourceAnswersTheMethodsThatItNamesAndNoOther(t *testing.T) {
 	h.serve(table)
 	left, example := ownTargets, strings.NewReplacer(":id", "s", "*", "s:%2Fa")
 	for i, res := range table {
-		ask, target := h.admin, example.Replace(res.route)
+		ask, target := h.operator, example.Replace(res.route)
 		if res.port == api {
 			if len(left) == 0 {
 				t.Fatalf("ownTargets has no request for resource %d of the table", i)
@@ -94,7 +94,7 @@ func TestAResourceIsForItsRole(t *testing.T) {
 		resource{port: api, path: at("/forgotten"), methods: report},
 		resource{port: operator, route: "/forgotten", methods: report},
 	))
-	for _, ask := range []func(method, target, body string, header ...string) answer{h.api, h.admin} {
+	for _, ask := range []func(method, target, body string, header ...string) answer{h.api, h.operator} {
 		for _, name := range []string{"GET", "POST"} {
 			h.want(ask(name, "/report", ""), 403, fsm.CodeForbidden, `the role "reader"`)
 			h.want(ask(name, "/forgotten", "", "Authorization", "Bearer of-a-reader"), 403, fsm.CodeForbidden, "")
@@ -114,7 +114,7 @@ func TestAPreflightOfTheOperatorsPageNamesTheMethodsOfTheResource(t *testing.T) 
 	for target, want := range map[string]string{
 		"/api/v1/streams": "GET, POST, DELETE", "/api/v1/log-level": "GET, PUT",
 	} {
-		a := h.admin("OPTIONS", target, "", "Origin", app, "Access-Control-Request-Method", "PUT")
+		a := h.operator("OPTIONS", target, "", "Origin", app, "Access-Control-Request-Method", "PUT")
 		if a.status != 204 || a.header.Get("Access-Control-Allow-Methods") != want {
 			t.Errorf("%s: %d %v", target, a.status, a.header)
 		}

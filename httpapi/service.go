@@ -40,10 +40,10 @@ const (
 	DefaultMaxConns    = 10_000
 	DefaultHeadTimeout = time.Second
 
-	readHeaderTimeout = 10 * time.Second
-	idleTimeout       = 2 * time.Minute
-	adminReadTimeout  = 30 * time.Second
-	adminWriteTimeout = 2 * time.Minute
+	readHeaderTimeout    = 10 * time.Second
+	idleTimeout          = 2 * time.Minute
+	operatorReadTimeout  = 30 * time.Second
+	operatorWriteTimeout = 2 * time.Minute
 )
 
 // Config is what a Service needs of the rest of the program.
@@ -130,7 +130,7 @@ type Service struct {
 	operatorName string
 	traces       tracing
 	api          *echo.Echo
-	admin        *echo.Echo
+	operator     *echo.Echo
 	// table has the resources of both ports, and permit judges whether a request has the role that a resource needs.
 	table  []resource
 	permit func(r *http.Request, needed role) error
@@ -176,15 +176,15 @@ func New(cfg Config) (*Service, error) {
 		s.gateway = newGateway(cfg, s.metrics)
 	}
 	s.table = s.resources()
-	s.api, s.admin = s.newAPI(), s.newAdmin()
+	s.api, s.operator = s.newAPI(), s.newOperator()
 	return s, nil
 }
 
 // API returns the handler of the API port. It must see requests as they came: no prefix stripped, no path cleaned.
 func (s *Service) API() http.Handler { return s.api }
 
-// Admin returns the handler of the operator port.
-func (s *Service) Admin() http.Handler { return s.admin }
+// Operator returns the handler of the operator port.
+func (s *Service) Operator() http.Handler { return s.operator }
 
 // APIServer returns the server of the API port, not started. It must serve a listener of Listen. It has no WriteTimeout
 // and no ReadTimeout, because reads that wait for events and long uploads pass through it. The bodies that Reveille
@@ -196,11 +196,12 @@ func (s *Service) APIServer(addr string) *http.Server {
 	}
 }
 
-// AdminServer returns the server of the operator port, not started.
-func (s *Service) AdminServer(addr string) *http.Server {
+// OperatorServer returns the server of the operator port, not started.
+func (s *Service) OperatorServer(addr string) *http.Server {
 	return &http.Server{
-		Addr: addr, Handler: s.Admin(), ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: adminReadTimeout,
-		WriteTimeout: adminWriteTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: MaxHeader, ErrorLog: s.cfg.ErrorLog,
+		Addr: addr, Handler: s.Operator(), ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: operatorReadTimeout,
+		WriteTimeout: operatorWriteTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: MaxHeader,
+		ErrorLog: s.cfg.ErrorLog,
 	}
 }
 

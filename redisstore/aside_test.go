@@ -78,7 +78,7 @@ func TestOnlySoManyDeliveriesStepAside(t *testing.T) {
 	}
 	w.failOne(t, sub, waits)
 	d := fsm.Delivered{Path: "/a", To: aside.End(), Within: aside.End(), Tail: "9", Profile: sub.Profile()}
-	if o := must[fsm.Outcome](t)(w.Deliver(ctx, aside.Ref(), d)); len(o.Gone)+len(o.Wakes)+len(o.Idle) != 0 {
+	if o := must[fsm.Outcome](t)(w.Deliver(ctx, aside.Ref(), d)); len(o.Removed)+len(o.Wakes)+len(o.Idle) != 0 {
 		t.Errorf("one that is done asks for %+v", o)
 	}
 	if _, err := w.Consumer(ctx, aside.Ref().Consumer); !errors.Is(err, fsm.ErrNotFound) {
@@ -157,8 +157,8 @@ func TestNothingIsLeftOfWhatStepsAside(t *testing.T) {
 			h := measured(w.rdb)
 			wake := w.fillAside(t, sub, "/a", tc.asides)
 			o := tc.goes(t, w)
-			if len(o.Gone) > 1 {
-				t.Errorf("%d consumers are told of as gone", len(o.Gone))
+			if len(o.Removed) > 1 {
+				t.Errorf("%d consumers are told of as gone", len(o.Removed))
 			}
 			left := 0
 			for _, l := range o.Left {
@@ -275,8 +275,8 @@ func TestAsidesCountForWhatOneScriptSeesTo(t *testing.T) {
 		w.fillAside(t, unordered(fmt.Sprint("s", i)), "/a", asides)
 	}
 	h := measured(w.rdb)
-	if o := must[fsm.Outcome](t)(w.Deleted(t.Context(), 0, "/a", fsm.Deletion{})); len(o.Gone) != subscriptions {
-		t.Errorf("%d consumers are gone", len(o.Gone))
+	if o := must[fsm.Outcome](t)(w.Deleted(t.Context(), 0, "/a", fsm.Deletion{})); len(o.Removed) != subscriptions {
+		t.Errorf("%d consumers are gone", len(o.Removed))
 	}
 	h.bounded(t, 3*(subscriptions-1)*asides, "deleted") // three for each aside, at least
 	if n := w.dropLetters(t); n != subscriptions*(asides+1) {

@@ -64,9 +64,9 @@ func TestTheWorkOfLinkingIsBoundedByLinks(t *testing.T) {
 	for i := range anew {
 		anew[i].Generation += "-anew"
 	}
-	if r := w.linkAll(t, path, tail(2), anew); r.Linked != consumers || len(r.Gone) != consumers ||
+	if r := w.linkAll(t, path, tail(2), anew); r.Linked != consumers || len(r.Removed) != consumers ||
 		len(r.Wakes) != consumers {
-		t.Errorf("%d consumers were made, %d removed and %d woken, want %d", r.Linked, len(r.Gone), len(r.Wakes),
+		t.Errorf("%d consumers were made, %d removed and %d woken, want %d", r.Linked, len(r.Removed), len(r.Wakes),
 			consumers)
 	}
 	h.bounded(t, commandsMost, "link_stream")

@@ -95,8 +95,8 @@ func TestTheWorkOfAScriptIsBoundedByLinks(t *testing.T) {
 	}
 	removed := func(what string, o fsm.Outcome) {
 		t.Helper()
-		if len(o.Gone) != consumers {
-			t.Fatalf("%s removed %d consumers, want %d", what, len(o.Gone), consumers)
+		if len(o.Removed) != consumers {
+			t.Fatalf("%s removed %d consumers, want %d", what, len(o.Removed), consumers)
 		}
 	}
 	due := func(what string) {

@@ -258,8 +258,8 @@ func TestConsumersThatAreYetToBeRemovedAreGone(t *testing.T) {
 		t.Errorf("an event has woken %+v", o.Wakes)
 	}
 	w.later(timing.Waking)
-	if o, n, err := w.Due(ctx, 0, 10); err != nil || n != 10 || len(o.Wakes) > 0 || len(o.Gone) != 10 {
-		t.Errorf("%d were due, %d woken, %d removed, %v", n, len(o.Wakes), len(o.Gone), err)
+	if o, n, err := w.Due(ctx, 0, 10); err != nil || n != 10 || len(o.Wakes) > 0 || len(o.Removed) != 10 {
+		t.Errorf("%d were due, %d woken, %d removed, %v", n, len(o.Wakes), len(o.Removed), err)
 	}
 	if woken := w.make(t, late); len(woken) > 0 {
 		t.Errorf("a link has woken %v", woken)

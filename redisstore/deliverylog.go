@@ -37,10 +37,10 @@ const (
 	logStop  = 2 * time.Second
 )
 
-// deliveryLog is the observer that keeps delivery attempts for operators, in one Redis stream per subscription. It
+// logWriter is the observer that keeps delivery attempts for operators, in one Redis stream per subscription. It
 // writes them later, in batches: no delivery waits for it. The log is not part of the state, so plain commands write it
 // and no script uses it. A command that is lost or carried out twice does no harm.
-type deliveryLog struct {
+type logWriter struct {
 	s       *Store
 	dropped prometheus.Counter
 	// ready receives a signal when entries wait.
@@ -65,8 +65,8 @@ type logEntry struct {
 	fsm.LoggedAttempt
 }
 
-func newDeliveryLog(s *Store) *deliveryLog {
-	return &deliveryLog{
+func newLogWriter(s *Store) *logWriter {
+	return &logWriter{
 		s: s, ready: make(chan struct{}, 1), written: map[logOf]struct{}{},
 		dropped: promauto.With(s.opts.Metrics).NewCounter(prometheus.CounterOpts{
 			Name: "reveille_delivery_log_dropped_total",
@@ -78,7 +78,7 @@ func newDeliveryLog(s *Store) *deliveryLog {
 
 // attempted is the Attempt of the fsm.Observer. It only queues the attempt. It ignores an attempt that a stop of the
 // program ended before anything was sent.
-func (l *deliveryLog) attempted(a fsm.Attempt) {
+func (l *logWriter) attempted(a fsm.Attempt) {
 	if !l.s.opts.DeliveryLog.Takes(a.Result) || a.Result == fsm.AttemptAbandoned && !a.Sent {
 		return
 	}
@@ -93,13 +93,13 @@ func (l *deliveryLog) attempted(a fsm.Attempt) {
 	signal(l.ready)
 }
 
-func (l *deliveryLog) drop(n int) {
+func (l *logWriter) drop(n int) {
 	l.dropped.Add(float64(n))
 	l.unsaid.Add(int64(n))
 }
 
 // run writes waiting entries until ctx is done. Then it writes the rest (stop).
-func (l *deliveryLog) run(ctx context.Context) {
+func (l *logWriter) run(ctx context.Context) {
 	catalog := l.s.catalog
 	for changed := catalog.Changed(); ; {
 		select {
@@ -130,7 +130,7 @@ func pause(ctx context.Context, d time.Duration) {
 }
 
 // stop writes the waiting entries, and drops the rest.
-func (l *deliveryLog) stop(ctx context.Context) {
+func (l *logWriter) stop(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), logStop)
 	defer cancel()
 	err := l.write(ctx)
@@ -144,7 +144,7 @@ func (l *deliveryLog) stop(ctx context.Context) {
 }
 
 // say logs how many entries were dropped. Unless it is the last time, it skips some reports of a long trouble.
-func (l *deliveryLog) say(err error, last bool) {
+func (l *logWriter) say(err error, last bool) {
 	if l.unsaid.Load() == 0 {
 		return
 	}
@@ -157,7 +157,7 @@ func (l *deliveryLog) say(err error, last bool) {
 // write writes all waiting entries in one pipeline. On a cluster, a node that takes no entries must not delay the
 // entries for other nodes. Entries that Redis could not take go on waiting, in their order, and the error says why.
 // Dropped are excess entries, and entries that Redis refused or did not answer for in time.
-func (l *deliveryLog) write(ctx context.Context) error {
+func (l *logWriter) write(ctx context.Context) error {
 	l.mu.Lock()
 	batch := l.waiting
 	l.mu.Unlock()
@@ -176,7 +176,7 @@ func (l *deliveryLog) write(ctx context.Context) error {
 
 // send writes entries, except entries of deleted subscriptions. It returns the entries that Redis could not take, how
 // many it refused, and why.
-func (l *deliveryLog) send(ctx context.Context, batch []*logEntry) (left []*logEntry, refused int, failure error) {
+func (l *logWriter) send(ctx context.Context, batch []*logEntry) (left []*logEntry, refused int, failure error) {
 	ctx, cancel := context.WithTimeout(ctx, l.s.opts.limits.all)
 	defer cancel()
 	now, err := l.s.now(ctx)
@@ -220,7 +220,7 @@ func (l *deliveryLog) send(ctx context.Context, batch []*logEntry) (left []*logE
 // sweep removes the logs of deleted subscriptions. This replica may have written an entry after markDeleted removed the
 // log, before it knew of the deletion. If sweep cannot remove a log now, it tries again the next time, or the log
 // expires.
-func (l *deliveryLog) sweep(ctx context.Context) {
+func (l *logWriter) sweep(ctx context.Context) {
 	var gone []logOf
 	for of := range l.written {
 		if !l.listed(of) {
@@ -245,7 +245,7 @@ func (l *deliveryLog) sweep(ctx context.Context) {
 	}
 }
 
-func (l *deliveryLog) listed(of logOf) bool {
+func (l *logWriter) listed(of logOf) bool {
 	sub, there := l.s.catalog.Get(of.id)
 	return there && sub.Generation == of.generation
 }

@@ -62,19 +62,20 @@ func TestEachConsumerThatIsGoneIsToldOfWithItsCauseAndWhereItStood(t *testing.T)
 	if err := w.DeleteSubscription(ctx, "s"); err != nil {
 		t.Fatal(err)
 	}
-	want := map[fsm.GoneCause]int{
-		fsm.GoneStreamDeleted: 1, fsm.GoneStreamRecreated: 1, fsm.GoneStreamGone: 1, fsm.GoneUnsubscribed: 1,
-		fsm.GoneGivenUp:             2,
-		fsm.GoneSubscriptionDeleted: 2, // the one that took the place of the recreated, and the last
+	want := map[fsm.RemovalCause]int{
+		fsm.RemovedStreamDeleted: 1, fsm.RemovedStreamRecreated: 1, fsm.RemovedStreamGone: 1,
+		fsm.RemovedUnsubscribed:        1,
+		fsm.RemovedGivenUp:             2,
+		fsm.RemovedSubscriptionDeleted: 2, // the one that took the place of the recreated, and the last
 	}
-	got := map[fsm.GoneCause]int{}
-	for _, g := range told.Gone {
+	got := map[fsm.RemovalCause]int{}
+	for _, g := range told.Removed {
 		got[g.Cause]++
 		acked := fsm.Offset("3")
 		switch {
-		case g.Cause == fsm.GoneUnsubscribed:
+		case g.Cause == fsm.RemovedUnsubscribed:
 			acked = ""
-		case g.Cause == fsm.GoneSubscriptionDeleted && g.Primary == "/2":
+		case g.Cause == fsm.RemovedSubscriptionDeleted && g.Primary == "/2":
 			acked = "2"
 		}
 		id := fsm.ConsumerID("s", g.Primary)

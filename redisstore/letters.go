@@ -57,7 +57,7 @@ func readLetter(id fsm.LetterID, kept string) fsm.DeadLetter {
 		l = letter{Reason: reasonUnreadable}
 	}
 	// A letter of a stream that is gone has a reason of its own only if an attempt failed.
-	l.Reason = cmp.Or(l.Reason, fsm.GoneReasons[fsm.GoneCause(l.Class)])
+	l.Reason = cmp.Or(l.Reason, fsm.RemovalReasons[fsm.RemovalCause(l.Class)])
 	return fsm.DeadLetter{
 		ID: id, Subscription: sub, Generation: l.Generation, Consumer: l.Consumer, Stream: l.Stream,
 		Born: l.Born, DeliveryID: l.Delivery, From: l.From, To: l.To, Within: l.Within, Events: l.Events,

@@ -24,10 +24,10 @@ func TestAnOutcomeIsRead(t *testing.T) {
 		[]any{[]any{"s:%2Fb", "its field handed is missing"}},
 	}}}
 	o := r.outcome()
-	if r.bad != nil || len(o.Wakes) != 1 || len(o.Gone) != 1 || o.Gone[0].Cause != fsm.GoneGivenUp {
+	if r.bad != nil || len(o.Wakes) != 1 || len(o.Removed) != 1 || o.Removed[0].Cause != fsm.RemovedGivenUp {
 		t.Fatalf("%+v, %v", o, r.bad)
 	}
-	left := fsm.Left{Subscription: "s", Stream: "/a", Cause: fsm.GoneStreamDeleted, Letters: 3}
+	left := fsm.Left{Subscription: "s", Stream: "/a", Cause: fsm.RemovedStreamDeleted, Letters: 3}
 	if len(o.Left) != 1 || o.Left[0] != left {
 		t.Errorf("what is left is %+v", o.Left)
 	}

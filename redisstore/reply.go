@@ -140,7 +140,7 @@ func (r *reply) outcome() (o fsm.Outcome) {
 		l.eachOrNil(func(wakes *reply) { o.Wakes = append(o.Wakes, wakes.wake()) })
 		l.eachOrNil(func(paths *reply) { o.Idle = append(o.Idle, paths.text()) })
 		l.eachOrNil(func(paths *reply) { o.Hidden = append(o.Hidden, paths.text()) })
-		l.eachOrNil(func(gone *reply) { o.Gone = append(o.Gone, gone.gone()) })
+		l.eachOrNil(func(gone *reply) { o.Removed = append(o.Removed, gone.gone()) })
 		l.eachOrNil(func(ends *reply) { o.Ended = append(o.Ended, ends.wakeEnd()) })
 		l.eachOrNil(func(left *reply) { o.Left = append(o.Left, left.left()) })
 		l.eachOrNil(func(of *reply) {
@@ -166,11 +166,11 @@ func (r *reply) wake() (w fsm.Wake) {
 	return w
 }
 
-func (r *reply) gone() (g fsm.Gone) {
+func (r *reply) gone() (g fsm.Removal) {
 	r.list(func(l *reply) {
-		g = fsm.Gone{
+		g = fsm.Removal{
 			Subscription: l.text(), Generation: l.text(), Consumer: l.text(), Primary: l.text(),
-			Acked: fsm.Offset(l.text()), Cause: word(l, fsm.GoneCauses),
+			Acked: fsm.Offset(l.text()), Cause: word(l, fsm.RemovalCauses),
 		}
 	})
 	return g
@@ -189,7 +189,7 @@ func (r *reply) wakeEnd() (e fsm.WakeEnd) {
 func (r *reply) left() (left fsm.Left) {
 	r.list(func(l *reply) {
 		left = fsm.Left{
-			Subscription: l.text(), Stream: l.text(), Cause: word(l, fsm.GoneCauses), Letters: int(l.int()),
+			Subscription: l.text(), Stream: l.text(), Cause: word(l, fsm.RemovalCauses), Letters: int(l.int()),
 		}
 	})
 	return left

@@ -90,7 +90,7 @@ type Store struct {
 	metrics        *metrics
 	lettersDropped droppedLetters
 	// log is nil if no attempts are kept.
-	log *deliveryLog
+	log *logWriter
 	// refreshing holds one item while the catalog is read. refreshNow asks Run to read it.
 	refreshing, refreshNow chan struct{}
 	// refreshBegun counts the reads of the catalog that have begun. refreshed is the latest read that succeeded.
@@ -151,7 +151,7 @@ func New(rdb redis.UniversalClient, opts Options) *Store {
 		s.draw = randomDraw
 	}
 	if opts.DeliveryLog.Takes(fsm.AttemptFailed) {
-		s.log = newDeliveryLog(s)
+		s.log = newLogWriter(s)
 		opts.Outcomes.Observe(fsm.Observer{Attempt: s.log.attempted})
 	}
 	if opts.Metrics != nil {

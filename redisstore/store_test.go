@@ -509,12 +509,12 @@ func TestAStreamWithManyConsumers(t *testing.T) {
 	w.later(timing.GoneGrace)
 	for total := 0; total < n; {
 		o, due, err := w.Due(ctx, 0, 100)
-		if err != nil || due == 0 || len(o.Gone) > 0 {
-			t.Fatalf("after %d: %d due, %d removed without upstream's word, %v", total, due, len(o.Gone), err)
+		if err != nil || due == 0 || len(o.Removed) > 0 {
+			t.Fatalf("after %d: %d due, %d removed without upstream's word, %v", total, due, len(o.Removed), err)
 		}
 		total += due
 	}
-	if o := must[fsm.Outcome](t)(w.Hide(ctx, "/a", fsm.MissingStill)); len(o.Gone) == 0 {
+	if o := must[fsm.Outcome](t)(w.Hide(ctx, "/a", fsm.MissingStill)); len(o.Removed) == 0 {
 		t.Error("none to remove")
 	}
 	if left := must[[]fsm.Watched](t)(w.WatchedSince(ctx, 0, 0)); len(left) > 0 {

@@ -42,7 +42,7 @@ type (
 
 func (noDeliverer) Deliver([]fsm.Wake) {}
 func (noStreams) Idle([]string)        {}
-func (noStreams) Gone(string)          {}
+func (noStreams) Hidden(string)        {}
 
 // TestWhatAnUnansweredCallHandedOutIsHandedOut holds that no attempt is out without a replica that makes it because
 // Redis could not tell.

@@ -57,11 +57,11 @@ func (m *model) tellTruth() {
 }
 
 // gone judges that a consumer was removed because its stream is gone: it is, or the server said so for long.
-func (m *model) gone(g fsm.Gone) {
+func (m *model) gone(g fsm.Removal) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	lied := m.lying || time.Since(m.lied) < modelTold
-	if g.Cause == fsm.GoneStreamGone && !lied && m.up.age(g.Primary) > modelTold {
+	if g.Cause == fsm.RemovedStreamGone && !lied && m.up.age(g.Primary) > modelTold {
 		m.faults = append(m.faults,
 			fmt.Sprintf("removed although its stream is there: %s at %s", g.Consumer, clock(time.Now())))
 	}

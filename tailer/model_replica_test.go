@@ -207,7 +207,7 @@ func (r *modelReplica) settle(o fsm.Outcome) { r.outcomes.Follow(o, fsm.Sighting
 
 // countGone is fsm.Observer's Transition.
 func (m *model) countGone(o fsm.Outcome, _ fsm.Sighting) {
-	for _, g := range o.Gone {
+	for _, g := range o.Removed {
 		m.gone(g)
 	}
 }

@@ -171,9 +171,9 @@ func (t *Tailer) Idle(paths []string) {
 	}
 }
 
-// Gone handles a stream whose consumers were hidden. Its watch may have missed the absence, and a closed stream's watch
-// rests. The consumers show again only when a watch tells the store the tail again.
-func (t *Tailer) Gone(path string) {
+// Hidden handles a stream whose consumers were hidden. Its watch may have missed the absence, and a closed stream's
+// watch rests. The consumers show again only when a watch tells the store the tail again.
+func (t *Tailer) Hidden(path string) {
 	if !t.owns(path) {
 		t.store.Hint(fsm.Hint{Kind: fsm.HintGone, Path: path})
 		return
@@ -199,7 +199,7 @@ func (t *Tailer) Hinted(h fsm.Hint) {
 	case h.Kind == fsm.HintWatch && t.store.Ownership().Owns(h.Partition):
 		t.watches.Watch(h.Partition, path)
 	case h.Kind == fsm.HintGone && t.owns(path):
-		t.Gone(path)
+		t.Hidden(path)
 	case h.Kind == fsm.HintLook && t.owns(path):
 		t.watches.refresh(path)
 		t.discovery.Enqueue(path, discovery.Evidence{})

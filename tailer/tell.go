@@ -26,7 +26,7 @@ func (w *watch) hide(ctx context.Context, a fsm.Absence) error {
 	o, err := w.t.store.Hide(ctx, w.path, a)
 	// Before an error, the store may have removed some consumers.
 	w.t.cfg.Outcomes.Follow(o, fsm.Sighting{Path: w.path, Told: told})
-	if len(o.Gone) > 0 {
+	if len(o.Removed) > 0 {
 		w.t.discovery.Forgotten(w.path) // the record went with the consumers
 	}
 	return err

@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	// writeWorkers handle writes at the same time. writesMax bounds the streams that wait for a worker.
-	writeWorkers = 64
-	writesMax    = 16_384
+	// writeWorkers handle writes at the same time. queuedWritesMax bounds the streams that wait for a worker.
+	writeWorkers    = 64
+	queuedWritesMax = 16_384
 	// writeTries is how often the store is told of a write. After that, the watches have to find it.
 	writeTries = 4
 )
@@ -38,7 +38,7 @@ type writes struct {
 }
 
 func newWrites(t *Tailer) *writes {
-	return &writes{t: t, ready: make(chan string, writesMax), waiting: map[string]discovery.Evidence{}}
+	return &writes{t: t, ready: make(chan string, queuedWritesMax), waiting: map[string]discovery.Evidence{}}
 }
 
 // add queues a write. It does not block.

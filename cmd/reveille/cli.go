@@ -248,8 +248,8 @@ var commands = []command{
 
 // asks defines the flags of every command that asks a running Reveille.
 func asks(c *cli, f *flag.FlagSet) {
-	f.StringVar(&c.addr, "addr", adminAddr(),
-		"operator port of a running Reveille: `host:port` or URL; REVEILLE_ADMIN_ADDR by default")
+	f.StringVar(&c.addr, "addr", operatorAddr(),
+		"operator port of a running Reveille: `host:port` or URL; REVEILLE_OPERATOR_ADDR by default")
 	outputs(c, f)
 }
 

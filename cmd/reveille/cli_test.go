@@ -597,7 +597,7 @@ func TestACommandWithoutAnAnswerFails(t *testing.T) {
 	}))
 	for _, c := range []struct{ addr, says string }{
 		{server.URL, "status 403 and is not from Reveille"},
-		{"127.0.0.1:1", "no answer from http://127.0.0.1:1 (--addr or REVEILLE_ADMIN_ADDR)"},
+		{"127.0.0.1:1", "no answer from http://127.0.0.1:1 (--addr or REVEILLE_OPERATOR_ADDR)"},
 	} {
 		status, out, errs := call("", "consumers", "--addr", c.addr)
 		if status != 1 || out != "" || !strings.Contains(errs, c.says) || strings.Count(errs, "\n") != 1 {
@@ -665,7 +665,7 @@ func TestADurationMayHaveDaysAndWeeks(t *testing.T) {
 func TestTheVersionOfThisProgramIsShownWhetherOrNotOneRuns(t *testing.T) {
 	server := httptest.NewServer(nil)
 	server.Close()
-	t.Setenv("REVEILLE_ADMIN_ADDR", server.Listener.Addr().String())
+	t.Setenv("REVEILLE_OPERATOR_ADDR", server.Listener.Addr().String())
 	status, out, errs := call("", "version")
 	if status != 0 || errs != "" || !strings.Contains(out, "this program       "+programVersion()) ||
 		!strings.Contains(out, "no answer from") {
@@ -809,9 +809,9 @@ func TestTheOperatorPortIsFoundByTheSettingOfTheOneThatRuns(t *testing.T) {
 		"10.0.0.1:9090":                     "http://10.0.0.1:9090",
 		"https://ops.example.com/reveille/": "https://ops.example.com/reveille",
 	} {
-		t.Setenv("REVEILLE_ADMIN_ADDR", addr)
-		if got, err := (&cli{addr: adminAddr()}).operatorPort().url(); err != nil || got != want {
-			t.Errorf("REVEILLE_ADMIN_ADDR=%s leads to %s (%v), want %s", addr, got, err, want)
+		t.Setenv("REVEILLE_OPERATOR_ADDR", addr)
+		if got, err := (&cli{addr: operatorAddr()}).operatorPort().url(); err != nil || got != want {
+			t.Errorf("REVEILLE_OPERATOR_ADDR=%s leads to %s (%v), want %s", addr, got, err, want)
 		}
 	}
 }

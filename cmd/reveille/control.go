@@ -89,7 +89,7 @@ func (c *cli) versions(ctx context.Context, _ []string) error {
 	}
 	printed, err := c.ask(ctx, http.MethodGet, "/api/v1/version", nil, &body)
 	switch {
-	case errors.Is(err, errNoAnswer) && c.output == outputText && c.addr == adminAddr(): // no --addr was given
+	case errors.Is(err, errNoAnswer) && c.output == outputText && c.addr == operatorAddr(): // no --addr was given
 		body.Version = err.Error()
 	case printed, err != nil:
 		return err

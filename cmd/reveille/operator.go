@@ -32,10 +32,10 @@ type port struct {
 }
 
 func (c *cli) operatorPort() port {
-	return port{"operator port", "--addr", prefix + "_ADMIN_ADDR", c.addr}
+	return port{"operator port", "--addr", prefix + "_OPERATOR_ADDR", c.addr}
 }
 
-// url returns the root of the port: its address is a URL, or an address to listen on, as REVEILLE_ADMIN_ADDR is.
+// url returns the root of the port: its address is a URL, or an address to listen on, as REVEILLE_OPERATOR_ADDR is.
 func (p port) url() (string, error) {
 	wrong := usageError{fmt.Sprintf("%s %q: expected host:port or http://host:port", p.flag, redact(p.addr))}
 	if strings.Contains(p.addr, "://") {

@@ -13,15 +13,15 @@ import (
 // askedFor are the causes that a client, a worker or an operator asked for. If many consumers are gone for one of them,
 // not every one has a log line. A consumer that is lost for any other cause has one, because an operator may want it
 // back.
-var askedFor = []fsm.GoneCause{fsm.GoneSubscriptionDeleted, fsm.GoneStreamDeleted, fsm.GoneUnsubscribed}
+var askedFor = []fsm.RemovalCause{fsm.RemovedSubscriptionDeleted, fsm.RemovedStreamDeleted, fsm.RemovedUnsubscribed}
 
 // consumersGone tells operators which consumers are gone.
 type consumersGone struct {
 	log   *zap.Logger
-	count map[fsm.GoneCause]prometheus.Counter
+	count map[fsm.RemovalCause]prometheus.Counter
 	// asked limits the log lines about each cause in askedFor. left is for consumers that left dead letters with their
 	// stream.
-	asked map[fsm.GoneCause]*fsm.Trouble
+	asked map[fsm.RemovalCause]*fsm.Trouble
 	left  fsm.Trouble
 	// quarantined limits the log lines about consumers in quarantine.
 	quarantined fsm.Trouble
@@ -36,9 +36,9 @@ func newConsumersGone(r prometheus.Registerer, log *zap.Logger) *consumersGone {
 			"worker unsubscribed from its last stream).",
 	}, []string{"cause"})
 	g := &consumersGone{
-		log: log, count: map[fsm.GoneCause]prometheus.Counter{}, asked: map[fsm.GoneCause]*fsm.Trouble{},
+		log: log, count: map[fsm.RemovalCause]prometheus.Counter{}, asked: map[fsm.RemovalCause]*fsm.Trouble{},
 	}
-	for _, cause := range fsm.GoneCauses {
+	for _, cause := range fsm.RemovalCauses {
 		g.count[cause] = removed.WithLabelValues(string(cause))
 	}
 	for _, cause := range askedFor {
@@ -50,7 +50,7 @@ func newConsumersGone(r prometheus.Registerer, log *zap.Logger) *consumersGone {
 // followed counts the consumers that an outcome says are gone, and logs them. It warns of those that were given up, and
 // of those that left dead letters with their stream. A consumer in quarantine is an error.
 func (g *consumersGone) followed(o fsm.Outcome, _ fsm.Sighting) {
-	for _, c := range o.Gone {
+	for _, c := range o.Removed {
 		g.count[c.Cause].Inc()
 		of := []zap.Field{
 			zap.String("cause", string(c.Cause)), zap.String("subscription", c.Subscription),
@@ -64,7 +64,7 @@ func (g *consumersGone) followed(o fsm.Outcome, _ fsm.Sighting) {
 			}
 			of = append(of, zap.Int("consumers", consumers))
 		}
-		if c.Cause == fsm.GoneGivenUp {
+		if c.Cause == fsm.RemovedGivenUp {
 			g.log.Warn("a consumer was given up: its deliveries have failed for too long", of...)
 		} else {
 			g.log.Info("a consumer is gone", of...)

@@ -17,16 +17,16 @@ func TestConsumersThatAreGoneAreCountedAndLogged(t *testing.T) {
 	core, logs := observer.New(zap.InfoLevel)
 	g := newConsumersGone(prometheus.NewRegistry(), zap.New(core))
 	// What is lost unasked has a line for each consumer.
-	lines := map[fsm.GoneCause]int{
-		fsm.GoneUnsubscribed: 1, fsm.GoneGivenUp: 2, fsm.GoneStreamDeleted: 1, fsm.GoneStreamGone: 2,
-		fsm.GoneStreamRecreated: 2, fsm.GoneSubscriptionDeleted: 1,
+	lines := map[fsm.RemovalCause]int{
+		fsm.RemovedUnsubscribed: 1, fsm.RemovedGivenUp: 2, fsm.RemovedStreamDeleted: 1, fsm.RemovedStreamGone: 2,
+		fsm.RemovedStreamRecreated: 2, fsm.RemovedSubscriptionDeleted: 1,
 	}
-	for _, cause := range fsm.GoneCauses {
-		one := fsm.Gone{
+	for _, cause := range fsm.RemovalCauses {
+		one := fsm.Removal{
 			Subscription: "s", Generation: "g", Consumer: "s:%2Fa", Primary: "/a",
 			Acked: fsm.IncarnateOffset("x", "0004", "4"), Cause: cause,
 		}
-		g.followed(fsm.Outcome{Gone: []fsm.Gone{one, one}}, fsm.Sighting{})
+		g.followed(fsm.Outcome{Removed: []fsm.Removal{one, one}}, fsm.Sighting{})
 		if n := testutil.ToFloat64(g.count[cause]); n != 2 {
 			t.Errorf("%s is counted %g times", cause, n)
 		}
@@ -43,7 +43,7 @@ func TestConsumersThatAreGoneAreCountedAndLogged(t *testing.T) {
 		if got := lines[0].ContextMap(); !maps.Equal(got, fields) {
 			t.Errorf("%s: %v, want %v", cause, got, fields)
 		}
-		if alarming := lines[0].Level > zap.InfoLevel; alarming != (cause == fsm.GoneGivenUp) {
+		if alarming := lines[0].Level > zap.InfoLevel; alarming != (cause == fsm.RemovedGivenUp) {
 			t.Errorf("%s is logged as %s", cause, lines[0].Level)
 		}
 	}
@@ -54,7 +54,7 @@ func TestWhatAStreamLeavesIsLogged(t *testing.T) {
 	t.Parallel()
 	core, logs := observer.New(zap.InfoLevel)
 	g := newConsumersGone(prometheus.NewRegistry(), zap.New(core))
-	left := fsm.Left{Subscription: "s", Stream: "/a", Cause: fsm.GoneStreamDeleted, Letters: 3}
+	left := fsm.Left{Subscription: "s", Stream: "/a", Cause: fsm.RemovedStreamDeleted, Letters: 3}
 	for range 1000 {
 		g.followed(fsm.Outcome{Left: []fsm.Left{left, left}}, fsm.Sighting{})
 	}

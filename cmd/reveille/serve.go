@@ -60,11 +60,11 @@ func serve(ctx context.Context, s settings, warnings []string, log *zap.Logger, 
 	if err != nil {
 		return err
 	}
-	adminPort, err := listen(ctx, "ADMIN_ADDR", s.AdminAddr)
+	operatorPort, err := listen(ctx, "OPERATOR_ADDR", s.OperatorAddr)
 	if err != nil {
 		return errors.Join(err, apiPort.Close())
 	}
-	return p.run(ctx, apiPort, adminPort)
+	return p.run(ctx, apiPort, operatorPort)
 }
 
 func listen(ctx context.Context, name, addr string) (net.Listener, error) {
@@ -173,7 +173,7 @@ func assemble(
 		MetricsPage: scrapes(metrics, log.Named("metrics")), MaxStreamsPerConsumer: s.MaxStreamsPerConsumer,
 		MaxConnections: s.MaxConnections, Logger: log.Named("api"), ErrorLog: newRemarks(log.Named("api")).logger(),
 		Version: programVersion(), Ready: p.ready,
-		LogLevel: level, Pprof: s.Pprof, Tracer: tracer, OperatorAddr: s.AdminAddr,
+		LogLevel: level, Pprof: s.Pprof, Tracer: tracer, OperatorAddr: s.OperatorAddr,
 		OJSStreams: ojsStreams, DeliveryLog: s.DeliveryLog,
 	})
 	return p, err
@@ -225,7 +225,7 @@ func (p *program) gate(next http.Handler) http.Handler {
 }
 
 // run starts the parts and stops them in order once ctx is done or one of them has failed.
-func (p *program) run(ctx context.Context, apiPort, adminPort net.Listener) error {
+func (p *program) run(ctx context.Context, apiPort, operatorPort net.Listener) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	// Deliveries in flight need these parts after the end of ctx.
@@ -247,7 +247,7 @@ func (p *program) run(ctx context.Context, apiPort, adminPort net.Listener) erro
 	api.Handler = p.gate(api.Handler)
 	start(&rest, ports, func(ctx context.Context) error { return servePort(ctx, api, p.api.Listen(apiPort)) })
 	start(&rest, ports, func(ctx context.Context) error {
-		return servePort(ctx, p.api.AdminServer(adminPort.Addr().String()), adminPort)
+		return servePort(ctx, p.api.OperatorServer(operatorPort.Addr().String()), operatorPort)
 	})
 	err := p.check(ctx)
 	if err == nil && ctx.Err() == nil {
@@ -259,7 +259,7 @@ func (p *program) run(ctx context.Context, apiPort, adminPort net.Listener) erro
 		start(&work, ctx, p.dispatcher.Run)
 		start(&work, ctx, p.tailer.Run)
 		p.log.Info("started", zap.String("version", programVersion()), zap.String("api", apiPort.Addr().String()),
-			zap.String("operator", adminPort.Addr().String()))
+			zap.String("operator", operatorPort.Addr().String()))
 		<-ctx.Done()
 		p.log.Info("stopping: no new work; waiting for requests in flight")
 		p.resign(background)

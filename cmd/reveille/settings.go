@@ -48,7 +48,7 @@ type settings struct {
 	PublicURL       string        `envconfig:"REVEILLE_PUBLIC_URL" default:"http://localhost:8080"`
 	TokenKey        list          `envconfig:"REVEILLE_TOKEN_KEY" secret:"true"`
 	ListenAddr      string        `envconfig:"REVEILLE_LISTEN_ADDR" default:":8080"`
-	AdminAddr       string        `envconfig:"REVEILLE_ADMIN_ADDR" default:":9090"`
+	OperatorAddr    string        `envconfig:"REVEILLE_OPERATOR_ADDR" default:":9090"`
 	Gateway         bool          `envconfig:"REVEILLE_GATEWAY" default:"true"`
 	Origins         list          `envconfig:"REVEILLE_CORS_ORIGINS"`
 	OJS             bool          `envconfig:"REVEILLE_OJS" default:"false"`
@@ -93,9 +93,9 @@ type settings struct {
 	otel     otelSettings
 }
 
-// adminAddr returns where the operator's commands look for a running Reveille.
-func adminAddr() string {
-	if addr := os.Getenv(prefix + "_ADMIN_ADDR"); addr != "" {
+// operatorAddr returns where the operator's commands look for a running Reveille.
+func operatorAddr() string {
+	if addr := os.Getenv(prefix + "_OPERATOR_ADDR"); addr != "" {
 		return addr
 	}
 	return "http://localhost:9090"
@@ -310,7 +310,7 @@ func (s *settings) check() (err error) {
 		return wrong("TOKEN_KEY", strings.Join(s.TokenKey, ","),
 			"a random text of at least 32 bytes, the same for all replicas; an older key may follow a comma")
 	}
-	for name, addr := range map[string]string{"LISTEN_ADDR": s.ListenAddr, "ADMIN_ADDR": s.AdminAddr} {
+	for name, addr := range map[string]string{"LISTEN_ADDR": s.ListenAddr, "OPERATOR_ADDR": s.OperatorAddr} {
 		if _, _, err := net.SplitHostPort(addr); err != nil {
 			return wrong(name, addr, "host:port or :port")
 		}

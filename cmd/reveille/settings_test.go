@@ -58,7 +58,7 @@ func TestSettingsHaveTheDocumentedDefaults(t *testing.T) {
 	}{
 		{"PUBLIC_URL", s.PublicURL, "http://localhost:8080"},
 		{"LISTEN_ADDR", s.ListenAddr, ":8080"},
-		{"ADMIN_ADDR", s.AdminAddr, ":9090"},
+		{"OPERATOR_ADDR", s.OperatorAddr, ":9090"},
 		{"GATEWAY", s.Gateway, true},
 		{"OJS", s.OJS, false},
 		{"OJS_STREAMS", s.OJSStreams, "/ojs/**"},
@@ -199,7 +199,7 @@ func TestAWrongSettingIsOneLineThatNamesItItsValueAndWhatWasExpected(t *testing.
 		{"PUBLIC_URL", "https://wake.example.com/?…", "without a query"},
 		{"TOKEN_KEY", "", "at least 32 bytes"},
 		{"LISTEN_ADDR", "8080", "host:port"},
-		{"ADMIN_ADDR", "localhost", "host:port"},
+		{"OPERATOR_ADDR", "localhost", "host:port"},
 		{"GATEWAY", "maybe", "true or false"},
 		{"ALLOW_INSECURE_WEBHOOKS", "si", "true or false"},
 		{"WEBHOOK_PROXY_FROM_ENV", "2", "true or false"},

@@ -27,9 +27,9 @@ var meanings = map[string]string{
 		"begin with it; if set, the gateway also uses it in a Location of the stream server",
 	"TOKEN_KEY": "required unless Redis is embedded; the key that signs callback tokens, at least 32 bytes; after " +
 		"a comma, an older key that is still accepted",
-	"LISTEN_ADDR": "address of the API port: subscriptions, callbacks, gateway",
-	"ADMIN_ADDR":  "address of the operator port: health, readiness, /api/v1",
-	"GATEWAY":     "forward all other requests on the API port to the stream server",
+	"LISTEN_ADDR":   "address of the API port: subscriptions, callbacks, gateway",
+	"OPERATOR_ADDR": "address of the operator port: health, readiness, /api/v1",
+	"GATEWAY":       "forward all other requests on the API port to the stream server",
 	"CORS_ORIGINS": "origins of web pages that may use Reveille's own resources from a browser; * allows all " +
 		"pages to use those of the API port; the operator port also answers at the hosts of the listed origins",
 	"OJS": "serve the webhooks of Open Job Spec on the API port, at /ojs/v1/webhooks/subscriptions and " +

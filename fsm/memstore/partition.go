@@ -209,8 +209,8 @@ func (t *tx) put(p *partition, c fsm.Consumer, e fsm.Effects, o *fsm.Outcome) {
 	if e.Ended != nil {
 		o.Ended = append(o.Ended, *e.Ended)
 	}
-	if e.Gone != nil {
-		o.Gone = append(o.Gone, *e.Gone)
+	if e.Removal != nil {
+		o.Removed = append(o.Removed, *e.Removal)
 	}
 	if e.Revived != 0 {
 		t.dropNumbered(p, e.Revived, o)

@@ -110,7 +110,7 @@ func (s *Store) CancelReplays(ctx context.Context, r fsm.ConsumerRef) (n int, o 
 		}
 		n = len(p.replays[c.ID])
 		if aside, there := p.consumers[fsm.AsideID(c.ID, c.Replaying)]; there && c.Replaying != 0 {
-			t.put(p, aside, aside.Remove(fsm.GoneStreamDeleted), &o) // the cause of an aside is not reported
+			t.put(p, aside, aside.Remove(fsm.RemovedStreamDeleted), &o) // the cause of an aside is not reported
 		}
 		delete(p.replays, c.ID)
 		c = p.consumers[c.ID]
@@ -175,7 +175,7 @@ func (p *partition) unqueue(id string, number int64) {
 func (t *tx) replayEnds(p *partition, c fsm.Consumer, o *fsm.Outcome) {
 	n := c.Replaying
 	if aside, there := p.consumers[fsm.AsideID(c.ID, n)]; there {
-		t.put(p, aside, aside.Remove(fsm.GoneStreamDeleted), o) // the cause of an aside is not reported
+		t.put(p, aside, aside.Remove(fsm.RemovedStreamDeleted), o) // the cause of an aside is not reported
 		c = p.consumers[c.ID]
 	}
 	c.Replaying = 0

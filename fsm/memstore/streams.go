@@ -102,7 +102,8 @@ func (t *tx) link(p *partition, n fsm.NewLink, path string, tail fsm.Offset, o *
 	}
 	c, there := p.consumers[id]
 	if there && c.Generation != sub.Generation {
-		t.put(p, c, c.Remove(fsm.GoneSubscriptionDeleted), o) // left over from an earlier subscription of the same ID
+		// left over from an earlier subscription of the same ID
+		t.put(p, c, c.Remove(fsm.RemovedSubscriptionDeleted), o)
 		there = false
 	}
 	if !there {

@@ -152,7 +152,7 @@ func (s *Store) drop(ctx context.Context, n int, id, generation string) error {
 		p.deleted[generation] = struct{}{}
 		for _, c := range p.all() {
 			if _, still := p.consumers[c.ID]; still && c.Subscription == id && c.Generation == generation {
-				t.put(p, c, c.Remove(fsm.GoneSubscriptionDeleted), &o)
+				t.put(p, c, c.Remove(fsm.RemovedSubscriptionDeleted), &o)
 			}
 		}
 		p.letters = slices.DeleteFunc(slices.Clone(p.letters), func(l fsm.DeadLetter) bool {

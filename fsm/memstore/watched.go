@@ -85,7 +85,7 @@ func (s *Store) Restart(
 				t.put(p, c, e, &o)
 				continue
 			}
-			t.put(p, c, c.Remove(fsm.GoneStreamRecreated), &o)
+			t.put(p, c, c.Remove(fsm.RemovedStreamRecreated), &o)
 			p.store(c.Anew())
 			fresh, e := p.consumers[c.ID].Observe(t.env(p, c.ID), path, tail)
 			t.put(p, fresh, e, &o)
@@ -120,7 +120,7 @@ func (s *Store) Deleted(
 		}
 		for _, c := range p.of(path) {
 			if c.Primary == path {
-				t.put(p, c, c.Remove(fsm.GoneStreamDeleted), &o)
+				t.put(p, c, c.Remove(fsm.RemovedStreamDeleted), &o)
 				continue
 			}
 			c, e := c.Restart(t.env(p, c.ID), path, "")

@@ -643,7 +643,7 @@ local function over(c, cause)
   end
 end
 
--- is_gone notes that a consumer is gone for a cause (fsm.GoneCause), unless it was given up before. For an aside, it
+-- is_gone notes that a consumer is gone for a cause (fsm.RemovalCause), unless it was given up before. For an aside, it
 -- only notes that its wake is over.
 local function is_gone(c, cause)
   if c.state == 'given_up' then return end

@@ -58,7 +58,7 @@ func (nobody) Deleted(string)               {}
 func (nobody) ReportWrite(string, Evidence) {}
 func (nobody) Deliver([]fsm.Wake)           {}
 func (nobody) Idle([]string)                {}
-func (nobody) Gone(string)                  {}
+func (nobody) Hidden(string)                {}
 
 // noOutcomes acts on none.
 func noOutcomes() *fsm.Router {

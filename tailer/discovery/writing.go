@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// writesMax bounds the streams whose writes are remembered.
-	writesMax = 100_000
+	// pendingWritesMax bounds the streams whose writes are remembered.
+	pendingWritesMax = 100_000
 	// replaceTimeout bounds how long the answer to a write waits for the consumers of the stream that it replaced.
 	replaceTimeout = 5 * time.Second
 )
@@ -28,27 +28,27 @@ type writing struct {
 	setUnnoted func(some bool)
 
 	mu     sync.Mutex
-	byPath map[string]writes
+	byPath map[string]pendingWrites
 	// unnoted counts the streams with unnoted writes.
 	unnoted int
 }
 
-type writes struct {
+type pendingWrites struct {
 	// n counts the writes on their way. held counts those that wait because the store cannot be told of them.
 	n, held int
 	// passed is true after a write that the store could not be told of, until the stream is on record.
 	passed bool
 }
 
-func (s writes) unnoted() bool { return s.held > 0 || s.passed }
+func (s pendingWrites) unnoted() bool { return s.held > 0 || s.passed }
 
 func newWriting(setUnnoted func(bool)) *writing {
-	return &writing{setUnnoted: setUnnoted, byPath: map[string]writes{}}
+	return &writing{setUnnoted: setUnnoted, byPath: map[string]pendingWrites{}}
 }
 
 // change changes what is kept of the writes to a stream, and says whether anything is kept. Unnoted writes beyond the
 // bound are never reported as noted: the replica then has some for good.
-func (w *writing) change(path string, f func(*writes)) bool {
+func (w *writing) change(path string, f func(*pendingWrites)) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	was, there := w.byPath[path]
@@ -58,9 +58,9 @@ func (w *writing) change(path string, f func(*writes)) bool {
 		w.countUnnoted(s.unnoted())
 	}
 	switch {
-	case s == writes{}:
+	case s == pendingWrites{}:
 		delete(w.byPath, path)
-	case there || len(w.byPath) < writesMax:
+	case there || len(w.byPath) < pendingWritesMax:
 		w.byPath[path] = s
 		return true
 	}
@@ -76,12 +76,12 @@ func (w *writing) countUnnoted(more bool) {
 	w.setUnnoted(w.unnoted > 0)
 }
 
-func (w *writing) end(path string) { w.change(path, func(s *writes) { s.n-- }) }
+func (w *writing) end(path string) { w.change(path, func(s *pendingWrites) { s.n-- }) }
 
 // noted notes that a stream is on record.
-func (w *writing) noted(path string) { w.change(path, func(s *writes) { s.passed = false }) }
+func (w *writing) noted(path string) { w.change(path, func(s *pendingWrites) { s.passed = false }) }
 
-func (w *writing) has(path string) bool { return w.change(path, func(*writes) {}) }
+func (w *writing) has(path string) bool { return w.change(path, func(*pendingWrites) {}) }
 
 // sent says whether a write to a stream has gone upstream, and its outcome is not on record.
 func (w *writing) sent(path string) bool {
@@ -121,7 +121,7 @@ func (d *Discovery) BeforeWrite(ctx context.Context, path string, create bool) f
 	w.First, w.Present = s.First, s.Present() || d.watcher.Knew(path)
 	// A replica that drops the record meanwhile does not know of a write that makes the stream. An append makes none.
 	if create || !s.Present() {
-		w.Kept = d.writing.change(path, func(s *writes) { s.n++ })
+		w.Kept = d.writing.change(path, func(s *pendingWrites) { s.n++ })
 	}
 	return w
 }
@@ -129,10 +129,10 @@ func (d *Discovery) BeforeWrite(ctx context.Context, path string, create bool) f
 // hold holds a write that the store could not be told of. It returns the record once the store can be told. Or it
 // returns an empty one, once the write may pass unnoted.
 func (d *Discovery) hold(ctx context.Context, path string) fsm.Stream {
-	kept := d.writing.change(path, func(s *writes) { s.held++ })
+	kept := d.writing.change(path, func(s *pendingWrites) { s.held++ })
 	end := func(passed bool) {
 		if kept {
-			d.writing.change(path, func(s *writes) { s.held, s.passed = s.held-1, s.passed || passed })
+			d.writing.change(path, func(s *pendingWrites) { s.held, s.passed = s.held-1, s.passed || passed })
 		}
 	}
 	delay := upstream.Backoff{Min: 50 * time.Millisecond, Max: time.Second}

@@ -88,7 +88,7 @@ type deadOnes struct {
 // control does what an operator can do to a subscription.
 func (w *world) control(id, what string) {
 	w.t.Helper()
-	_, err := w.ask(http.MethodPost, w.revs[0].Admin+"/api/v1/subscriptions/"+id+"/"+what, "", "")
+	_, err := w.ask(http.MethodPost, w.revs[0].Operator+"/api/v1/subscriptions/"+id+"/"+what, "", "")
 	w.check(err)
 }
 
@@ -197,7 +197,7 @@ func (k *deadOnes) count() (n int) {
 
 // operate asks the operator port, and decodes the answer.
 func (k *deadOnes) operate(method, path, body string, into any) error {
-	a, err := k.ask(method, k.revs[0].Admin+"/api/v1/"+path, body, "")
+	a, err := k.ask(method, k.revs[0].Operator+"/api/v1/"+path, body, "")
 	if err == nil && into != nil {
 		err = json.Unmarshal(a.body, into)
 	}

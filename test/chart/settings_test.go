@@ -63,7 +63,7 @@ var own = map[string]string{
 	"REVEILLE_PUBLIC_URL":           "publicUrl",
 	"REVEILLE_TOKEN_KEY":            "tokenKey.existingSecret",
 	"REVEILLE_LISTEN_ADDR":          "ports.api",
-	"REVEILLE_ADMIN_ADDR":           "ports.operator",
+	"REVEILLE_OPERATOR_ADDR":        "ports.operator",
 }
 
 // inValues returns the name of a setting in the map settings: REVEILLE_TAIL_MODE is tailMode.

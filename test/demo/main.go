@@ -121,7 +121,7 @@ func run(ctx context.Context, say *console) (err error) {
 
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return write(ctx, reveille.url, serverURL, say) })
-	group.Go(func() error { return repair(ctx, reveille.admin, say) })
+	group.Go(func() error { return repair(ctx, reveille.operator, say) })
 	group.Go(func() error {
 		err := w.watch(ctx)
 		if errors.Is(err, errEnough) { // the demo ends after the replay
@@ -187,8 +187,8 @@ func startStreamServer(ctx context.Context, root string) (*harness.Process, stri
 // reveilleProcess is the Reveille of this demo.
 type reveilleProcess struct {
 	*harness.Process
-	url, admin, log string
-	release         func()
+	url, operator, log string
+	release            func()
 }
 
 // Stop ends it, and gives back its ports and its log file.
@@ -210,14 +210,14 @@ func startReveille(ctx context.Context, binary, upstream string) (*reveilleProce
 	if err != nil {
 		return nil, err
 	}
-	adminPort, releaseAdmin, err := harness.ReservePort()
+	operatorPort, releaseOperator, err := harness.ReservePort()
 	if err != nil {
 		return nil, err
 	}
-	api, admin := fmt.Sprintf("127.0.0.1:%d", apiPort), fmt.Sprintf("127.0.0.1:%d", adminPort)
-	r := &reveilleProcess{url: "http://" + api, admin: "http://" + admin, log: logFile.Name(), release: func() {
+	api, operator := fmt.Sprintf("127.0.0.1:%d", apiPort), fmt.Sprintf("127.0.0.1:%d", operatorPort)
+	r := &reveilleProcess{url: "http://" + api, operator: "http://" + operator, log: logFile.Name(), release: func() {
 		releaseAPI()
-		releaseAdmin()
+		releaseOperator()
 		_ = logFile.Close()
 	}}
 	cmd := exec.Command(binary)
@@ -225,7 +225,7 @@ func startReveille(ctx context.Context, binary, upstream string) (*reveilleProce
 		"REVEILLE_UPSTREAM_URL":            upstream,
 		"REVEILLE_REDIS_URL":               "embedded",
 		"REVEILLE_LISTEN_ADDR":             api,
-		"REVEILLE_ADMIN_ADDR":              admin,
+		"REVEILLE_OPERATOR_ADDR":           operator,
 		"REVEILLE_PUBLIC_URL":              r.url,
 		"REVEILLE_ALLOW_INSECURE_WEBHOOKS": "true",
 	})
@@ -233,7 +233,7 @@ func startReveille(ctx context.Context, binary, upstream string) (*reveilleProce
 	if err != nil {
 		return nil, err
 	}
-	return r, started(ctx, r.Process, func() error { return harness.CheckReady(ctx, "http://"+admin) })
+	return r, started(ctx, r.Process, func() error { return harness.CheckReady(ctx, "http://"+operator) })
 }
 
 // started waits until a server is ready, and ends it if that takes too long.

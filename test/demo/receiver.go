@@ -58,12 +58,12 @@ func (r *receiver) ServeHTTP(rw http.ResponseWriter, req *http.Request) {
 }
 
 // repair waits for the dead letter of the refused event, and replays it, as an operator does.
-func repair(ctx context.Context, admin string, say *console) error {
+func repair(ctx context.Context, operator string, say *console) error {
 	var body struct {
 		Letters []struct{ ID, Stream, From, Reason string } `json:"dead_letters"`
 	}
 	err := harness.Poll(wakeWithin, func() error {
-		_, answer, err := request(ctx, http.MethodGet, admin+"/api/v1/dead-letters?subscription=pushed", "", nil,
+		_, answer, err := request(ctx, http.MethodGet, operator+"/api/v1/dead-letters?subscription=pushed", "", nil,
 			http.StatusOK)
 		if ctx.Err() != nil {
 			return nil
@@ -82,7 +82,7 @@ func repair(ctx context.Context, admin string, say *console) error {
 	l := body.Letters[0]
 	say.line("reveille", "keeps dead letter %s: %s, the event behind offset %s of %s", l.ID, l.Reason, l.From, l.Stream)
 	say.line("demo", "reveille dead-letters replay %s", l.ID)
-	replay := admin + "/api/v1/dead-letters/" + l.ID + "/replay"
+	replay := operator + "/api/v1/dead-letters/" + l.ID + "/replay"
 	_, _, err = request(ctx, http.MethodPost, replay, "", nil, http.StatusAccepted)
 	if ctx.Err() != nil {
 		return nil

@@ -81,7 +81,7 @@ func TestDecisionsOnAnswers(t *testing.T) {
 		if c := s.consumer(); !c.Retired || !c.Deadline.IsZero() || len(s.worker.Wakes()) > 1 {
 			t.Errorf("after %d wakes another is due: %+v", len(s.worker.Wakes()), c)
 		}
-		res := s.admin().Do(http.MethodPost, "/api/v1/subscriptions/"+s.sub.ID+"/resume", "")
+		res := s.operator().Do(http.MethodPost, "/api/v1/subscriptions/"+s.sub.ID+"/resume", "")
 		if res.Status != http.StatusOK {
 			t.Fatalf("resume: status %d: %s", res.Status, res.Body)
 		}
@@ -89,7 +89,7 @@ func TestDecisionsOnAnswers(t *testing.T) {
 		s.sameCycle(first, again)
 		s.woken(again, 1, tail)
 		s.awaitState(fsm.Live)
-		res = s.admin().Do(http.MethodPost, "/api/v1/subscriptions/no-such/resume", "")
+		res = s.operator().Do(http.MethodPost, "/api/v1/subscriptions/no-such/resume", "")
 		if res.Status != http.StatusNotFound {
 			t.Errorf("resume of an unknown subscription: status %d: %s", res.Status, res.Body)
 		}

@@ -107,7 +107,7 @@ func TestAuthorization(t *testing.T) {
 			})
 		}
 	}
-	metrics := string(e.admin().Do(http.MethodGet, "/metrics", "").Body)
+	metrics := string(e.operator().Do(http.MethodGet, "/metrics", "").Body)
 	if err := e.rev.Stop(); err != nil {
 		t.Fatal(err)
 	}

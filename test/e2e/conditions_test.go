@@ -84,7 +84,7 @@ func TestTheConditionSaysWhatHappenedLast(t *testing.T) {
 			}
 			works.Store(true)
 			if c.condition == "retired" {
-				f.admin().Do(http.MethodPost, "/api/v1/subscriptions/"+f.sub.ID+"/resume", "")
+				f.operator().Do(http.MethodPost, "/api/v1/subscriptions/"+f.sub.ID+"/resume", "")
 			}
 			f.gateway.Append(f.path, `{"n":2}`)
 			f.shows("ok", "")
@@ -126,7 +126,7 @@ func (s *fixture) wellShown(when string) {
 		"consumers?subscription=" + s.sub.ID:                    "",
 		"consumers?subscription=" + s.sub.ID + "&state=failing": "consumers",
 	} {
-		a := s.admin().Do(http.MethodGet, "/api/v1/"+path, "")
+		a := s.operator().Do(http.MethodGet, "/api/v1/"+path, "")
 		var got map[string]any
 		if err := json.Unmarshal([]byte(a.Body), &got); err != nil || a.Status != http.StatusOK {
 			s.t.Fatalf("GET %s: %d %s", path, a.Status, a.Body)
@@ -160,7 +160,7 @@ func (s *fixture) shows(condition, reason string) {
 			LastError string    `json:"last_error"`
 			Since     time.Time `json:"failing_since"`
 		}
-		a := s.admin().Do(http.MethodGet, "/api/v1/subscriptions/"+s.sub.ID, "")
+		a := s.operator().Do(http.MethodGet, "/api/v1/subscriptions/"+s.sub.ID, "")
 		if err := json.Unmarshal([]byte(a.Body), &got); err != nil {
 			return err
 		}

@@ -108,7 +108,7 @@ func TestDiscoveryByTheOperator(t *testing.T) {
 		e.streams.Create(root + "/a")
 		at := e.streams.Append(root+"/a", `{"old":true}`)
 		f := e.subscriber(root + "/*")
-		e.mustOperator(http.MethodPost, root+"/a")
+		e.mustNameStreams(http.MethodPost, root+"/a")
 		f.wakesOnAppend(root+"/a", at)
 		f.wantWakes(root+"/a", 2) // the first is for what was there
 	})
@@ -117,7 +117,7 @@ func TestDiscoveryByTheOperator(t *testing.T) {
 		root := "/" + name(t)
 		e.streams.Create(root + "/a")
 		at := e.streams.Append(root+"/a", `{"old":true}`)
-		e.mustOperator(http.MethodPost, root+"/a")
+		e.mustNameStreams(http.MethodPost, root+"/a")
 		f := e.subscriber(root + "/*")
 		f.awaitIdle(root+"/a", at)
 		f.wakesOnAppend(root+"/a", at)
@@ -127,7 +127,7 @@ func TestDiscoveryByTheOperator(t *testing.T) {
 	t.Run("POST has streams waited for that do not exist yet", func(t *testing.T) {
 		root := "/" + name(t)
 		f := e.subscriber(root + "/*")
-		e.mustOperator(http.MethodPost, root+"/a", root+"/b")
+		e.mustNameStreams(http.MethodPost, root+"/a", root+"/b")
 		e.streams.Create(root + "/a")
 		at := e.streams.Append(root+"/a", `{"first":true}`)
 		w := f.wake(root+"/a", 1)
@@ -143,7 +143,7 @@ func TestDiscoveryByTheOperator(t *testing.T) {
 		f := e.subscriber(root + "/*")
 		at := f.wakesOnAppend(root+"/a", e.gateway.Create(root+"/a"))
 		before := len(f.wakes(root + "/a"))
-		e.mustOperator(http.MethodPost, root+"/a")
+		e.mustNameStreams(http.MethodPost, root+"/a")
 		f.wakesOnAppend(root+"/a", at)
 		f.wantWakes(root+"/a", before+1)
 	})
@@ -153,14 +153,14 @@ func TestDiscoveryByTheOperator(t *testing.T) {
 		f := e.subscriber(root + "/*")
 		f.wakesOnAppend(root+"/a", e.gateway.Create(root+"/a"))
 		before := f.wakes(root + "/a")
-		e.mustOperator(http.MethodDelete, root+"/a")
+		e.mustNameStreams(http.MethodDelete, root+"/a")
 		last := before[len(before)-1]
 		if a := e.gateway.Callback(last, last.Claim(true)); a.Status != http.StatusGone {
 			t.Errorf("callback after the DELETE: %d, want 410", a.Status)
 		}
 		at := e.streams.Append(root+"/a", `{"nobody":"cares"}`)
 		// Named again, it is a new stream, and the next wake is its first.
-		e.mustOperator(http.MethodPost, root+"/a")
+		e.mustNameStreams(http.MethodPost, root+"/a")
 		if w := f.wake(root+"/a", len(before)+1); w.Offset(root+"/a") != "-1" {
 			t.Errorf("the wake after the DELETE is %s at %s, want the start", w, w.Offset(root+"/a"))
 		}
@@ -172,14 +172,14 @@ func TestDiscoveryByTheOperator(t *testing.T) {
 		root := "/" + name(t)
 		at := e.streams.Create(root + "/a")
 		f := e.subscriber(root + "/*")
-		res := e.operator(http.MethodPost, root+"/a", "no-slash")
+		res := e.nameStreams(http.MethodPost, root+"/a", "no-slash")
 		if res.Status != http.StatusBadRequest || !strings.Contains(res.Body, "streams[1]") {
 			t.Errorf("answer %d %s, want a 400 that names streams[1]", res.Status, res.Body)
 		}
 		if s, err := f.store.Stream(t.Context(), root+"/a"); err != nil || s.Found() {
 			t.Errorf("the right path is on record: %+v (%v)", s, err)
 		}
-		e.mustOperator(http.MethodPost, root+"/a")
+		e.mustNameStreams(http.MethodPost, root+"/a")
 		f.awaitIdle(root+"/a", at)
 	})
 }

@@ -136,7 +136,7 @@ func (s *fixture) begin() string {
 	s.t.Helper()
 	s.streams.Create(s.path)
 	tail := s.streams.Append(s.path, `"first"`)
-	s.mustOperator(http.MethodPost, s.path)
+	s.mustNameStreams(http.MethodPost, s.path)
 	return tail
 }
 

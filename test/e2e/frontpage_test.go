@@ -62,7 +62,7 @@ func TestTheCommandsOfTheFrontPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	seen := shell(t, "cd '"+dir+"'\n"+commands[4], []string{"REVEILLE_ADMIN_ADDR=" + reveille.Admin})
+	seen := shell(t, "cd '"+dir+"'\n"+commands[4], []string{"REVEILLE_OPERATOR_ADDR=" + reveille.Operator})
 	if !strings.Contains(seen, "stream server") {
 		t.Errorf("%s\n%s", commands[4], seen)
 	}

@@ -39,7 +39,7 @@ func TestAConsumerThatWasGivenUp(t *testing.T) {
 	t.Run("is gone for callbacks, and woken by nothing old, but by the next event", func(t *testing.T) {
 		s, wake, n := givenUp(t)
 		s.refused(wake, wake.Claim(false), fsm.CodeConsumerGone)
-		s.mustOperator(http.MethodPost, s.path)
+		s.mustNameStreams(http.MethodPost, s.path)
 		s.append()
 		goesOn(s, wake, n)
 	})
@@ -50,7 +50,7 @@ func TestAConsumerThatWasGivenUp(t *testing.T) {
 	})
 	t.Run("goes on when its subscription is resumed", func(t *testing.T) {
 		s, wake, n := givenUp(t)
-		s.admin().Do(http.MethodPost, "/api/v1/subscriptions/"+s.sub.ID+"/resume", "")
+		s.operator().Do(http.MethodPost, "/api/v1/subscriptions/"+s.sub.ID+"/resume", "")
 		goesOn(s, wake, n)
 	})
 	t.Run("leaves a dead letter, and goes on when that is replayed", func(t *testing.T) {

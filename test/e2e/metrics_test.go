@@ -17,7 +17,7 @@ import (
 // scrape returns the metrics by their names with their labels, as Prometheus would read them, and the text.
 func (e *env) scrape(t *testing.T) (map[string]float64, string) {
 	t.Helper()
-	res := harness.NewClient(t, e.rev.Admin).Do(http.MethodGet, "/metrics", "")
+	res := harness.NewClient(t, e.rev.Operator).Do(http.MethodGet, "/metrics", "")
 	if res.Status != http.StatusOK {
 		t.Fatalf("GET /metrics: status %d: %s", res.Status, res.Body)
 	}

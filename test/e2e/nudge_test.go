@@ -99,7 +99,7 @@ func TestAnOperatorRetriesASubscription(t *testing.T) {
 	e := beside(t, options{})
 	retry := func(id string) (consumers int) {
 		var body struct{ Consumers int }
-		e.admin().Do(http.MethodPost, "/api/v1/subscriptions/"+id+"/retry", "").Decode(t, &body)
+		e.operator().Do(http.MethodPost, "/api/v1/subscriptions/"+id+"/retry", "").Decode(t, &body)
 		return body.Consumers
 	}
 	hourly := map[string]any{"retry": map[string]any{"schedule": []string{"1h", "1h"}}}
@@ -185,7 +185,7 @@ func TestWhatAlwaysFailsDoesNotRunThroughItsSchedule(t *testing.T) {
 				WaitsFor       string `json:"waits_for"`
 			}
 			id := fsm.ConsumerID(f.sub.ID, path)
-			f.admin().Do(http.MethodGet, "/api/v1/consumers/"+id, "").Decode(t, &c)
+			f.operator().Do(http.MethodGet, "/api/v1/consumers/"+id, "").Decode(t, &c)
 			if n := f.requests(path); n != 2 || c.State != "waking" || c.WaitsFor != "attempt" || c.Attempt != 1.0 {
 				return fmt.Errorf("%s got %d requests, and is %+v", path, n, c)
 			}

@@ -147,7 +147,7 @@ func TestAStreamServerThatIsStartedAgainWithoutItsData(t *testing.T) {
 		case "named":
 			e.streams.Create(path)
 			e.streams.Append(path, `{"new":1}`)
-			e.mustOperator(http.MethodPost, path)
+			e.mustNameStreams(http.MethodPost, path)
 		}
 		harness.Eventually(t, soon, path+" is woken from its start", func() error {
 			for _, w := range f.wakes(path)[n:] {

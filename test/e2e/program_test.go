@@ -90,7 +90,7 @@ func TestTheProgramsArguments(t *testing.T) {
 		}
 		for _, want := range []string{
 			"UPSTREAM_URL", "UPSTREAM_HEADERS", "UPSTREAM_NAME", "REDIS_URL", "REDIS_CA_FILE", "PARTITIONS",
-			"PUBLIC_URL", "TOKEN_KEY", "LISTEN_ADDR", "ADMIN_ADDR", "GATEWAY",
+			"PUBLIC_URL", "TOKEN_KEY", "LISTEN_ADDR", "OPERATOR_ADDR", "GATEWAY",
 			"STREAMS", "REGISTRY_STREAM", "TAIL_MODE", "TAIL_CHECK", "CLOSED_CHECK", "TAIL_MAX_LIVE", "TAIL_SWEEP_RATE",
 			"STREAM_GONE_GRACE",
 			"ALLOW_INSECURE_WEBHOOKS", "WEBHOOK_ALLOW_CIDRS", "WEBHOOK_PROXY_FROM_ENV",
@@ -126,7 +126,7 @@ func TestTheProgramRefusesToStart(t *testing.T) {
 	settings := func(more map[string]string) map[string]string {
 		s := e.settings(map[string]string{
 			"REVEILLE_TOKEN_KEY": harness.TokenKey, "REVEILLE_LISTEN_ADDR": "127.0.0.1:0",
-			"REVEILLE_ADMIN_ADDR": "127.0.0.1:0",
+			"REVEILLE_OPERATOR_ADDR": "127.0.0.1:0",
 		})
 		for k, v := range more {
 			s[k] = v
@@ -150,8 +150,8 @@ func TestTheProgramRefusesToStart(t *testing.T) {
 		},
 		{
 			"when the operator port is in use",
-			map[string]string{"REVEILLE_ADMIN_ADDR": strings.TrimPrefix(e.rev.Admin, "http://")},
-			[]string{"REVEILLE_ADMIN_ADDR", strings.TrimPrefix(e.rev.Admin, "http://"), "in use"},
+			map[string]string{"REVEILLE_OPERATOR_ADDR": strings.TrimPrefix(e.rev.Operator, "http://")},
+			[]string{"REVEILLE_OPERATOR_ADDR", strings.TrimPrefix(e.rev.Operator, "http://"), "in use"},
 		},
 		{
 			"on a Redis that belongs to another stream server",
@@ -216,7 +216,7 @@ func TestTheProgramRefusesToStart(t *testing.T) {
 			}
 		})
 	}
-	if err := get(e.rev.Admin+"/readyz", 200, ""); err != nil {
+	if err := get(e.rev.Operator+"/readyz", 200, ""); err != nil {
 		t.Errorf("the one that runs: %v", err)
 	}
 }

@@ -185,7 +185,7 @@ func (p *pushed) awaitAsides(n int) {
 				LastError string `json:"last_error"`
 			} `json:"consumers"`
 		}
-		p.admin().Do(http.MethodGet, "/api/v1/consumers?subscription="+p.sub.ID, "").Decode(p.t, &list)
+		p.operator().Do(http.MethodGet, "/api/v1/consumers?subscription="+p.sub.ID, "").Decode(p.t, &list)
 		found := 0
 		for _, c := range list.Consumers {
 			if c.AsideOf == "" {
@@ -194,7 +194,7 @@ func (p *pushed) awaitAsides(n int) {
 			var one struct {
 				Streams []struct{ Path string }
 			}
-			a := p.admin().Do(http.MethodGet, "/api/v1/consumers/"+c.ID, "")
+			a := p.operator().Do(http.MethodGet, "/api/v1/consumers/"+c.ID, "")
 			if a.Status == http.StatusNotFound {
 				continue // it is done
 			}

@@ -253,7 +253,7 @@ func TestPush(t *testing.T) {
 		events := p.add(p.path, 0, 2)
 		p.await("left alone", func(c fsm.Consumer) bool { return c.Retired })
 		p.receiver.Answer(func(int, harness.Push) int { return http.StatusOK })
-		a := p.admin().Do(http.MethodPost, "/api/v1/subscriptions/"+p.sub.ID+"/resume", "")
+		a := p.operator().Do(http.MethodPost, "/api/v1/subscriptions/"+p.sub.ID+"/resume", "")
 		if a.Status != http.StatusOK {
 			t.Fatalf("resume: %d %s", a.Status, a.Body)
 		}

@@ -53,7 +53,7 @@ func TestARecordThatCannotBeReadStopsNoOther(t *testing.T) {
 		t.Errorf("listed are %s, %d %s", out, status, errs)
 	}
 	harness.Eventually(t, soon, "the metrics count it", harness.True(func() bool {
-		return strings.Contains(e.admin().Do(http.MethodGet, "/metrics", "").Body,
+		return strings.Contains(e.operator().Do(http.MethodGet, "/metrics", "").Body,
 			`reveille_consumers{state="quarantined"} 1`)
 	}, "they do not"))
 }

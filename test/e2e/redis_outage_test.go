@@ -35,15 +35,15 @@ func TestTheProgramStartsWithoutRedis(t *testing.T) {
 	}
 	e.rev.Launch()
 	harness.Eventually(t, soon, "it says that it lives and is not ready", func() error {
-		return errors.Join(get(e.rev.Admin+"/healthz", 200, ""),
-			get(e.rev.Admin+"/readyz", 503, "waiting for redis: "))
+		return errors.Join(get(e.rev.Operator+"/healthz", 200, ""),
+			get(e.rev.Operator+"/readyz", 503, "waiting for redis: "))
 	})
 	harness.Eventually(t, soon, "the API says so", func() error {
 		return get(e.rev.URL+"/**?subscriptions", 503, "UNAVAILABLE")
 	})
 	e.streams.Append(path, `{"while":"Redis is away"}`)
 	redis.Restart()
-	harness.Eventually(t, soon, "it is ready", func() error { return get(e.rev.Admin+"/readyz", 200, "ready") })
+	harness.Eventually(t, soon, "it is ready", func() error { return get(e.rev.Operator+"/readyz", 200, "ready") })
 	f.wake(path, 3)
 	f.wakesOnAppend(path, e.streams.Tail(path))
 	if at == e.streams.Tail(path) {
@@ -77,10 +77,10 @@ func TestAPasswordThatChangesWhileTheProgramRuns(t *testing.T) {
 		}
 	}
 	harness.Eventually(t, soon, "it says why it is not ready",
-		func() error { return get(e.rev.Admin+"/readyz", 503, "WRONGPASS") })
+		func() error { return get(e.rev.Operator+"/readyz", 503, "WRONGPASS") })
 	tail := e.streams.Append(path, `{"while":"locked out"}`)
 	allow("first")
-	harness.Eventually(t, soon, "it is ready", func() error { return get(e.rev.Admin+"/readyz", 200, "") })
+	harness.Eventually(t, soon, "it is ready", func() error { return get(e.rev.Operator+"/readyz", 200, "") })
 	f.awaitIdle(path, tail)
 	if n := len(f.wakes(path)); n < 3 || at == tail {
 		t.Errorf("%d wakes, want one for the event while it was locked out", n)
@@ -112,7 +112,7 @@ func TestRedisThatIsAway(t *testing.T) {
 		"a subscription": e.gateway.PutSubscription(root+"/*", "meanwhile",
 			fmt.Sprintf(`{"webhook":%q}`, f.worker.URL)),
 		"a callback":   e.gateway.Callback(live, live.Claim(false)).Response,
-		"the operator": e.operator(http.MethodPost, root+"/named"),
+		"the operator": e.nameStreams(http.MethodPost, root+"/named"),
 	} {
 		if res.Status != http.StatusServiceUnavailable || res.Header.Get("Retry-After") == "" {
 			t.Errorf("%s is answered %d %s with Retry-After %q, want 503 and a time", what, res.Status, res.Body,
@@ -120,7 +120,7 @@ func TestRedisThatIsAway(t *testing.T) {
 		}
 	}
 	harness.Eventually(t, soon, "it says that it lives and is not ready", func() error {
-		return errors.Join(get(e.rev.Admin+"/healthz", 200, ""), get(e.rev.Admin+"/readyz", 503, ""))
+		return errors.Join(get(e.rev.Operator+"/healthz", 200, ""), get(e.rev.Operator+"/readyz", 503, ""))
 	})
 	e.streams.Append(root+"/idle", `{"straight":true}`)
 	harness.Eventually(t, soon, "several of its tasks have met with that", harness.True(func() bool {
@@ -134,7 +134,7 @@ func TestRedisThatIsAway(t *testing.T) {
 	e.gateway.Append(root+"/idle", `{"through":"the gateway"}`)
 	redis.Restart()
 
-	harness.Eventually(t, soon, "it is ready", func() error { return get(e.rev.Admin+"/readyz", 200, "ready") })
+	harness.Eventually(t, soon, "it is ready", func() error { return get(e.rev.Operator+"/readyz", 200, "ready") })
 	if w := f.wake(root+"/idle", n+1); w.Offset(root+"/idle") != at {
 		t.Errorf("woken at %s, want %s", w.Offset(root+"/idle"), at)
 	}

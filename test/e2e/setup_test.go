@@ -125,22 +125,22 @@ func storeOf(r *database) *redisstore.Store {
 	return redisstore.New(r.Client(), redisstore.Options{})
 }
 
-// admin returns a client of the operator port.
-func (e *env) admin() *harness.Client {
+// operator returns a client of the operator port.
+func (e *env) operator() *harness.Client {
 	e.t.Helper()
-	return harness.NewClient(e.t, e.rev.Admin)
+	return harness.NewClient(e.t, e.rev.Operator)
 }
 
-// operator asks the operator port to do something with streams.
-func (e *env) operator(method string, paths ...string) harness.Response {
+// nameStreams asks the operator port to do something with streams.
+func (e *env) nameStreams(method string, paths ...string) harness.Response {
 	e.t.Helper()
 	body := `{"streams":["` + strings.Join(paths, `","`) + `"]}`
-	return e.admin().Do(method, "/api/v1/streams", body, "Content-Type", "application/json")
+	return e.operator().Do(method, "/api/v1/streams", body, "Content-Type", "application/json")
 }
 
-func (e *env) mustOperator(method string, paths ...string) {
+func (e *env) mustNameStreams(method string, paths ...string) {
 	e.t.Helper()
-	if res := e.operator(method, paths...); res.Status != http.StatusOK {
+	if res := e.nameStreams(method, paths...); res.Status != http.StatusOK {
 		e.t.Fatalf("%s /api/v1/streams: status %d: %s", method, res.Status, res.Body)
 	}
 }

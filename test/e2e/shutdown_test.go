@@ -42,7 +42,7 @@ func stopsWithin(t *testing.T, e *env, grace time.Duration) bool {
 		case <-e.rev.Done():
 			return nil
 		default:
-			return get(e.rev.Admin+"/readyz", 503, "stopping")
+			return get(e.rev.Operator+"/readyz", 503, "stopping")
 		}
 	})
 	// While it stops, workers can still call back, and their deliveries are not cut.

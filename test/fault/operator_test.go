@@ -99,7 +99,7 @@ func (o *operator) twice(do func()) {
 
 // call asks any replica. It decodes the answer if that has the status wanted, which it returns.
 func (o *operator) call(method, path string, body any, want int, into any) bool {
-	at := o.w.replicas[o.w.random(replicas)].Admin
+	at := o.w.replicas[o.w.random(replicas)].Operator
 	_, answer, status, err := o.w.request(o.client, method, at+"/api/v1/"+path, "", body)
 	return err == nil && status == want && json.Unmarshal(answer, into) == nil
 }

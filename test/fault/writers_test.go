@@ -166,8 +166,8 @@ func (w *world) create(client *http.Client, path string, named bool) bool {
 	}
 	if named {
 		return insist(func() string { return w.writer.URL() + path }, http.MethodPut, nil) &&
-			insist(func() string { return w.replicas[w.random(replicas)].Admin + "/api/v1/streams" }, http.MethodPost,
-				map[string][]string{"streams": {path}})
+			insist(func() string { return w.replicas[w.random(replicas)].Operator + "/api/v1/streams" },
+				http.MethodPost, map[string][]string{"streams": {path}})
 	}
 	return insist(func() string { return w.api[w.random(replicas)].URL() + path }, http.MethodPut, nil)
 }

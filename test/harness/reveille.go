@@ -29,8 +29,8 @@ const pagesOf = 3
 type Reveille struct {
 	*Process
 	// URL is the origin of the API port, Admin the origin of the operator port.
-	URL   string
-	Admin string
+	URL      string
+	Operator string
 
 	t       testing.TB
 	bin     string
@@ -73,11 +73,11 @@ func newReveille(t testing.TB, build func(context.Context) (string, error), sett
 // NewReveilleOf is NewReveille for a binary that the caller has built.
 func NewReveilleOf(t testing.TB, bin string, settings map[string]string) *Reveille {
 	t.Helper()
-	api, admin := loopback(FreePort(t)), loopback(FreePort(t))
-	r := &Reveille{URL: "http://" + api, Admin: "http://" + admin, t: t, bin: bin}
+	api, operator := loopback(FreePort(t)), loopback(FreePort(t))
+	r := &Reveille{URL: "http://" + api, Operator: "http://" + operator, t: t, bin: bin}
 	env := map[string]string{
 		"REVEILLE_LISTEN_ADDR":             api,
-		"REVEILLE_ADMIN_ADDR":              admin,
+		"REVEILLE_OPERATOR_ADDR":           operator,
 		"REVEILLE_PUBLIC_URL":              r.URL,
 		"REVEILLE_TOKEN_KEY":               TokenKey,
 		"REVEILLE_ALLOW_INSECURE_WEBHOOKS": "true",
@@ -161,12 +161,12 @@ func (r *Reveille) lookAtPages() {
 		_, _ = r.secrets.Write(append(body, '\n'))
 		return body
 	}
-	look(r.Admin + "/metrics")
-	look(r.Admin + "/api/v1/dead-letters")
+	look(r.Operator + "/metrics")
+	look(r.Operator + "/api/v1/dead-letters")
 	var list struct{ Subscriptions []struct{ ID string } }
-	if json.Unmarshal(look(r.Admin+"/api/v1/subscriptions"), &list) == nil {
+	if json.Unmarshal(look(r.Operator+"/api/v1/subscriptions"), &list) == nil {
 		for _, sub := range list.Subscriptions[:min(len(list.Subscriptions), pagesOf)] {
-			look(r.Admin + "/api/v1/subscriptions/" + sub.ID + "/deliveries")
+			look(r.Operator + "/api/v1/subscriptions/" + sub.ID + "/deliveries")
 		}
 	}
 	if slices.Contains(r.env, "REVEILLE_OJS=true") {
@@ -181,7 +181,7 @@ func (r *Reveille) Ask(stdin string, args ...string) (status int, stdout, stderr
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, r.bin, args...)
-	cmd.Env, cmd.Stdin = Environ(map[string]string{"REVEILLE_ADMIN_ADDR": r.Admin}), strings.NewReader(stdin)
+	cmd.Env, cmd.Stdin = Environ(map[string]string{"REVEILLE_OPERATOR_ADDR": r.Operator}), strings.NewReader(stdin)
 	// with the race detector, a program waits for a second at its end
 	cmd.Env = append(cmd.Env, "GORACE=atexit_sleep_ms=0")
 	var out, errs strings.Builder
@@ -198,11 +198,11 @@ func (r *Reveille) Ask(stdin string, args ...string) (status int, stdout, stderr
 }
 
 // Ready returns nil if the process says that it is ready.
-func (r *Reveille) Ready(ctx context.Context) error { return CheckReady(ctx, r.Admin) }
+func (r *Reveille) Ready(ctx context.Context) error { return CheckReady(ctx, r.Operator) }
 
 // CheckReady asks the operator port of a Reveille whether it is ready.
-func CheckReady(ctx context.Context, admin string) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, admin+"/readyz", nil)
+func CheckReady(ctx context.Context, operator string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, operator+"/readyz", nil)
 	if err != nil {
 		return err
 	}

@@ -53,18 +53,18 @@ func emptyRoot(t *testing.T, bin string) string {
 // running is the program in its root.
 type running struct {
 	*harness.Process
-	api, admin string
+	api, operator string
 }
 
 func start(t *testing.T, root, upstream string) running {
 	t.Helper()
 	r := running{}
-	api, admin := fmt.Sprintf("127.0.0.1:%d", harness.FreePort(t)), fmt.Sprintf("127.0.0.1:%d", harness.FreePort(t))
-	r.api, r.admin = "http://"+api, "http://"+admin
+	api, operator := fmt.Sprintf("127.0.0.1:%d", harness.FreePort(t)), fmt.Sprintf("127.0.0.1:%d", harness.FreePort(t))
+	r.api, r.operator = "http://"+api, "http://"+operator
 	cmd := inside(root)
 	cmd.Env = []string{
 		"REVEILLE_UPSTREAM_URL=" + upstream, "REVEILLE_REDIS_URL=embedded", "REVEILLE_LISTEN_ADDR=" + api,
-		"REVEILLE_ADMIN_ADDR=" + admin,
+		"REVEILLE_OPERATOR_ADDR=" + operator,
 	}
 	out := &harness.Output{}
 	t.Cleanup(func() {
@@ -79,7 +79,7 @@ func start(t *testing.T, root, upstream string) running {
 	t.Cleanup(p.Kill)
 	r.Process = p
 	harness.Eventually(t, harness.Wait, "the program is ready",
-		func() error { return harness.CheckReady(t.Context(), r.admin) })
+		func() error { return harness.CheckReady(t.Context(), r.operator) })
 	return r
 }
 
@@ -117,7 +117,7 @@ func TestTheProgramRunsInARootWithoutFiles(t *testing.T) {
 	upstream.Config.ErrorLog = log.New(io.Discard, "", 0)
 	defer upstream.Close()
 	r := start(t, root, upstream.URL)
-	if status, body := get(t, r.admin+"/healthz"); status != http.StatusOK {
+	if status, body := get(t, r.operator+"/healthz"); status != http.StatusOK {
 		t.Errorf("GET /healthz: %d %s", status, body)
 	}
 	if status, body := get(t, r.api+"/a"); status != http.StatusBadGateway {

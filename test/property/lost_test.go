@@ -92,7 +92,7 @@ func (h *history) goes() {
 func (h *history) goesOn() {
 	for _, l := range h.letters(allLetters) {
 		c, there := h.db.Consumer(l.Consumer)
-		if there && (c.Letter == l.ID.Number || l.Class == string(fsm.GoneGivenUp)) {
+		if there && (c.Letter == l.ID.Number || l.Class == string(fsm.RemovedGivenUp)) {
 			h.replays(l.ID.Only(), rapid.IntRange(1, 2).Draw(h.t, "most"))
 			return
 		}

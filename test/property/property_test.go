@@ -297,14 +297,14 @@ func (h *history) outcome(what string, got, want fsm.Outcome) {
 		slices.SortFunc(o.Wakes, func(a, b fsm.Wake) int { return strings.Compare(a.Consumer, b.Consumer) })
 		slices.Sort(o.Idle)
 		slices.Sort(o.Hidden)
-		slices.SortFunc(o.Gone, func(a, b fsm.Gone) int { return strings.Compare(a.Consumer, b.Consumer) })
+		slices.SortFunc(o.Removed, func(a, b fsm.Removal) int { return strings.Compare(a.Consumer, b.Consumer) })
 		slices.SortFunc(o.Left, func(a, b fsm.Left) int { return strings.Compare(a.Subscription, b.Subscription) })
 		slices.SortFunc(o.Ended, func(a, b fsm.WakeEnd) int { return strings.Compare(a.Consumer, b.Consumer) })
 	}
 	h.same(what, got, want)
 	h.ended(what, got.Ended)
-	for _, g := range got.Gone {
-		if g.Cause == fsm.GoneGivenUp {
+	for _, g := range got.Removed {
+		if g.Cause == fsm.RemovedGivenUp {
 			h.givenUp(what, g)
 		}
 	}
@@ -353,7 +353,7 @@ var counted struct{ givenUp, madeAgain, lastOnes, delivered, asides int }
 
 // givenUp holds that no consumer is given up but by the failure of its last attempt (fsm.Profile), or of one that was
 // made past the limit (D9).
-func (h *history) givenUp(what string, g fsm.Gone) {
+func (h *history) givenUp(what string, g fsm.Removal) {
 	counted.givenUp++
 	h.away[g.Consumer] = true
 	c, there := h.db.Consumer(g.Consumer)

@@ -46,7 +46,7 @@ func TestThePageOfSignaturesVerifiesStandardWebhooksByHand(t *testing.T) {
 	reveille := harness.StartReveille(t, map[string]string{
 		"REVEILLE_UPSTREAM_URL": server.StreamRoot, "REVEILLE_REDIS_URL": redis.URL,
 	})
-	api, operator := harness.NewClient(t, reveille.URL), harness.NewClient(t, reveille.Admin)
+	api, operator := harness.NewClient(t, reveille.URL), harness.NewClient(t, reveille.Operator)
 	receiver := harness.NewReceiver(t)
 	var first, second struct {
 		Secret string `json:"webhook_secret"`

@@ -29,7 +29,7 @@ func TestOJSWebhooksVerifyByTheCodeOfTheirText(t *testing.T) {
 	reveille := harness.StartReveille(t, map[string]string{
 		"REVEILLE_UPSTREAM_URL": server.StreamRoot, "REVEILLE_REDIS_URL": redis.URL,
 	})
-	api, operator := harness.NewClient(t, reveille.URL), harness.NewClient(t, reveille.Admin)
+	api, operator := harness.NewClient(t, reveille.URL), harness.NewClient(t, reveille.Operator)
 	receiver := harness.NewReceiver(t)
 	receiver.Answer(func(_ int, p harness.Push) int {
 		if strings.Contains(string(p.Body), "refuse") && p.Header.Get("Reveille-Replay") == "" {

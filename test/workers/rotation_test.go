@@ -15,7 +15,7 @@ func TestWhoKnowsEitherSecretVerifiesWhileItIsRotated(t *testing.T) {
 	reveille := harness.StartReveille(t, map[string]string{
 		"REVEILLE_UPSTREAM_URL": server.StreamRoot, "REVEILLE_REDIS_URL": redis.URL,
 	})
-	api, operator := harness.NewClient(t, reveille.URL), harness.NewClient(t, reveille.Admin)
+	api, operator := harness.NewClient(t, reveille.URL), harness.NewClient(t, reveille.Operator)
 	for scheme, verifier := range map[string]string{
 		"hmac": "host-function.mjs", "standard-webhooks": "host-standardwebhooks.mjs",
 		"default": "host-standardwebhooks.mjs",

@@ -59,7 +59,7 @@
       key: {{ .Values.tokenKey.existingSecretKey }}
 - name: REVEILLE_LISTEN_ADDR
   value: ":{{ .Values.ports.api }}"
-- name: REVEILLE_ADMIN_ADDR
+- name: REVEILLE_OPERATOR_ADDR
   value: ":{{ .Values.ports.operator }}"
 {{- range $name, $value := .Values.settings }}
 {{- if not (kindIs "invalid" $value) }}

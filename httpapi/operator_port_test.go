@@ -16,19 +16,19 @@ import (
 func TestHealthAndReadiness(t *testing.T) {
 	h := newHarness(t, func(c *Config) { c.Version = "1.2.3" })
 	h.store.fail(fsm.ErrUnavailable)
-	if a := h.admin("GET", "/healthz", ""); a.status != 200 {
+	if a := h.operator("GET", "/healthz", ""); a.status != 200 {
 		t.Fatal(a.text)
 	}
-	h.want(h.admin("GET", "/readyz", ""), 503, fsm.CodeUnavailable, "not ready: redis: redis is not available")
+	h.want(h.operator("GET", "/readyz", ""), 503, fsm.CodeUnavailable, "not ready: redis: redis is not available")
 	h.store.fail(nil)
-	if a := h.admin("GET", "/readyz", ""); a.status != 200 {
+	if a := h.operator("GET", "/readyz", ""); a.status != 200 {
 		t.Fatal(a.text)
 	}
-	if a := h.admin("GET", "/api/v1/version", ""); strings.TrimSpace(a.text) != `{"version":"1.2.3"}` {
+	if a := h.operator("GET", "/api/v1/version", ""); strings.TrimSpace(a.text) != `{"version":"1.2.3"}` {
 		t.Fatal(a.text)
 	}
-	h.want(h.admin("GET", "/nothing", ""), 404, fsm.CodeNotFound, "")
-	h.want(h.admin("PATCH", "/api/v1/streams", ""), 405, fsm.CodeMethodNotAllowed, "")
+	h.want(h.operator("GET", "/nothing", ""), 404, fsm.CodeNotFound, "")
+	h.want(h.operator("PATCH", "/api/v1/streams", ""), 405, fsm.CodeMethodNotAllowed, "")
 }
 
 func TestOperatorNamesStreams(t *testing.T) {
@@ -49,21 +49,21 @@ func TestOperatorNamesStreams(t *testing.T) {
 			`{"streams":["/a","b"]}`:               "streams[1]: not a stream path",
 			`{"streams":["/a","/b?c"]}`:            "streams[1]", many(MaxNamed + 1): "at most 10000",
 		} {
-			h.want(h.admin(method, "/api/v1/streams", body), 400, fsm.CodeInvalidRequest, says)
+			h.want(h.operator(method, "/api/v1/streams", body), 400, fsm.CodeInvalidRequest, says)
 		}
-		h.want(h.admin(method, "/api/v1/streams", strings.Repeat(" ", MaxBody+1)), 413, fsm.CodeBodyTooLarge, "")
+		h.want(h.operator(method, "/api/v1/streams", strings.Repeat(" ", MaxBody+1)), 413, fsm.CodeBodyTooLarge, "")
 		h.wantCalls()
-		if a := h.admin(
+		if a := h.operator(
 			method, "/api/v1/streams", `{"streams":["/a","/b c","/b%20c"]}`,
 		); strings.TrimSpace(a.text) != `{"streams":2}` {
 			t.Fatal(a.text)
 		}
 		h.wantCalls(map[string]string{"POST": "name [/a /b%20c]", "DELETE": "forget [/a /b%20c]"}[method])
-		if a := h.admin(method, "/api/v1/streams", many(MaxNamed)); a.status != 200 {
+		if a := h.operator(method, "/api/v1/streams", many(MaxNamed)); a.status != 200 {
 			t.Fatal(a.text)
 		}
 		h.rec.err = fmt.Errorf("name: %w", fsm.ErrUnavailable)
-		h.want(h.admin(method, "/api/v1/streams", `{"streams":["/a"]}`), 503, fsm.CodeUnavailable, "")
+		h.want(h.operator(method, "/api/v1/streams", `{"streams":["/a"]}`), 503, fsm.CodeUnavailable, "")
 	}
 }
 
@@ -74,9 +74,9 @@ func TestOperatorNamesAndForgetsOnlyStreams(t *testing.T) {
 		"/a/*": "wildcard", "/a#b": "\"#\"",
 	} {
 		for _, method := range []string{"POST", "DELETE"} {
-			h.want(h.admin(method, "/api/v1/streams", `{"streams":["/a","`+path+`"]}`), 400, fsm.CodeInvalidRequest,
+			h.want(h.operator(method, "/api/v1/streams", `{"streams":["/a","`+path+`"]}`), 400, fsm.CodeInvalidRequest,
 				"streams[1]: not a stream path: ")
-			h.want(h.admin(method, "/api/v1/streams", `{"streams":["`+path+`"]}`), 400, fsm.CodeInvalidRequest, says)
+			h.want(h.operator(method, "/api/v1/streams", `{"streams":["`+path+`"]}`), 400, fsm.CodeInvalidRequest, says)
 		}
 	}
 	h.wantCalls()
@@ -84,8 +84,8 @@ func TestOperatorNamesAndForgetsOnlyStreams(t *testing.T) {
 
 func TestOperatorResumesASubscription(t *testing.T) {
 	h := newHarness(t, nil)
-	h.want(h.admin("POST", "/api/v1/subscriptions/a/resume", ""), 404, fsm.CodeSubscriptionNotFound, "")
-	h.want(h.admin("POST", "/api/v1/subscriptions/a:b/resume", ""), 400, fsm.CodeInvalidSubscriptionID, "':'")
+	h.want(h.operator("POST", "/api/v1/subscriptions/a/resume", ""), 404, fsm.CodeSubscriptionNotFound, "")
+	h.want(h.operator("POST", "/api/v1/subscriptions/a:b/resume", ""), 400, fsm.CodeInvalidSubscriptionID, "':'")
 	sub := fsm.Subscription{ID: "a", Pattern: "/*"}
 	h.store.db.PutSubscription(sub)
 	for i := range 3 {
@@ -96,20 +96,20 @@ func TestOperatorResumesASubscription(t *testing.T) {
 	for _, want := range []string{
 		`{"subscription_id":"a","consumers":2}`, `{"subscription_id":"a","consumers":0}`,
 	} {
-		if a := h.admin("POST", "/api/v1/subscriptions/a/resume", ""); a.status != 200 ||
+		if a := h.operator("POST", "/api/v1/subscriptions/a/resume", ""); a.status != 200 ||
 			strings.TrimSpace(a.text) != want {
 			t.Errorf("%d %s, want %s", a.status, a.text, want)
 		}
 	}
 	h.store.fail(fsm.ErrUnavailable)
-	h.want(h.admin("POST", "/api/v1/subscriptions/a/resume", ""), 503, fsm.CodeUnavailable, "")
+	h.want(h.operator("POST", "/api/v1/subscriptions/a/resume", ""), 503, fsm.CodeUnavailable, "")
 }
 
 func TestOperatorRetriesASubscription(t *testing.T) {
 	h := newHarness(t, nil)
-	h.want(h.admin("POST", "/api/v1/subscriptions/a/retry", ""), 404, fsm.CodeSubscriptionNotFound, "")
-	h.want(h.admin("POST", "/api/v1/subscriptions/a:b/retry", ""), 400, fsm.CodeInvalidSubscriptionID, "':'")
-	h.want(h.admin("POST", "/api/v1/subscriptions/a/retry", `{"all":true}`), 400, fsm.CodeInvalidRequest, "all")
+	h.want(h.operator("POST", "/api/v1/subscriptions/a/retry", ""), 404, fsm.CodeSubscriptionNotFound, "")
+	h.want(h.operator("POST", "/api/v1/subscriptions/a:b/retry", ""), 400, fsm.CodeInvalidSubscriptionID, "':'")
+	h.want(h.operator("POST", "/api/v1/subscriptions/a/retry", `{"all":true}`), 400, fsm.CodeInvalidRequest, "all")
 	sub := fsm.Subscription{ID: "a", Generation: "g", Pattern: "/*"}
 	h.store.db.PutSubscription(sub)
 	store := h.store.db.Replica("other")
@@ -127,13 +127,13 @@ func TestOperatorRetriesASubscription(t *testing.T) {
 	for _, want := range []string{
 		`{"subscription_id":"a","consumers":2}`, `{"subscription_id":"a","consumers":0}`,
 	} {
-		if a := h.admin("POST", "/api/v1/subscriptions/a/retry", ""); a.status != 200 ||
+		if a := h.operator("POST", "/api/v1/subscriptions/a/retry", ""); a.status != 200 ||
 			strings.TrimSpace(a.text) != want {
 			t.Errorf("%d %s, want %s", a.status, a.text, want)
 		}
 	}
 	h.store.fail(fsm.ErrUnavailable)
-	h.want(h.admin("POST", "/api/v1/subscriptions/a/retry", ""), 503, fsm.CodeUnavailable, "")
+	h.want(h.operator("POST", "/api/v1/subscriptions/a/retry", ""), 503, fsm.CodeUnavailable, "")
 }
 
 // TestOperatorPausesASubscription holds what a pause is answered and where it shows, and that neither a PATCH nor the
@@ -141,10 +141,10 @@ func TestOperatorRetriesASubscription(t *testing.T) {
 func TestOperatorPausesASubscription(t *testing.T) {
 	h := newHarness(t, nil)
 	const target, pause = "/a/*?subscription=a", "/api/v1/subscriptions/a/pause"
-	h.want(h.admin("POST", pause, ""), 404, fsm.CodeSubscriptionNotFound, "")
-	h.want(h.admin("POST", "/api/v1/subscriptions/a:b/pause", ""), 400, fsm.CodeInvalidSubscriptionID, "':'")
+	h.want(h.operator("POST", pause, ""), 404, fsm.CodeSubscriptionNotFound, "")
+	h.want(h.operator("POST", "/api/v1/subscriptions/a:b/pause", ""), 400, fsm.CodeInvalidSubscriptionID, "':'")
 	h.secret(fmt.Sprint(h.api("PUT", target, hook).body["webhook_secret"]))
-	h.want(h.admin("POST", pause, `{"all":true}`), 400, fsm.CodeInvalidRequest, "all")
+	h.want(h.operator("POST", pause, `{"all":true}`), 400, fsm.CodeInvalidRequest, "all")
 	sub := h.store.db.Subscriptions()["a"]
 	for i := range 3 {
 		h.store.db.PutConsumer(fsm.NewConsumer(sub, fmt.Sprint("/a/", i), fsm.Start, 0))
@@ -155,35 +155,36 @@ func TestOperatorPausesASubscription(t *testing.T) {
 		t.Helper()
 		for _, a := range []answer{
 			h.api("GET", target, ""), h.api("PUT", target, hook), h.api("PATCH", target, `{"description":"d"}`),
-			h.admin("GET", "/api/v1/subscriptions/a", ""),
+			h.operator("GET", "/api/v1/subscriptions/a", ""),
 		} {
 			if a.status != 200 || a.body["paused"] != paused {
 				t.Errorf("%s: %d %s", when, a.status, a.text)
 			}
 		}
-		if rows := rowsOf(h.admin("GET", "/api/v1/subscriptions", ""), "subscriptions"); rows[0]["paused"] != paused {
+		rows := rowsOf(h.operator("GET", "/api/v1/subscriptions", ""), "subscriptions")
+		if rows[0]["paused"] != paused {
 			t.Errorf("%s it is listed as %v", when, rows[0])
 		} else if since := rows[0]["paused_since"]; (since != nil) != (paused != nil) {
 			t.Errorf("%s it is paused since %v", when, since)
 		}
-		if a := h.admin("GET", "/api/v1/consumers/"+waiting, ""); a.body["waits_for"] != waitsFor {
+		if a := h.operator("GET", "/api/v1/consumers/"+waiting, ""); a.body["waits_for"] != waitsFor {
 			t.Errorf("%s a consumer is %s", when, a.text)
 		}
 	}
 	shows("before", nil, "attempt")
 	for _, again := range []string{"", "{}"} {
-		if a := h.admin("POST", pause, again); a.status != 200 || a.body["subscription_id"] != "a" ||
+		if a := h.operator("POST", pause, again); a.status != 200 || a.body["subscription_id"] != "a" ||
 			a.body["consumers"] != 3.0 {
 			t.Errorf("paused: %d %s", a.status, a.text)
 		}
 		shows("paused", true, "resumption")
 	}
-	if a := h.admin("POST", "/api/v1/subscriptions/a/resume", ""); a.status != 200 {
+	if a := h.operator("POST", "/api/v1/subscriptions/a/resume", ""); a.status != 200 {
 		t.Errorf("resumed: %d %s", a.status, a.text)
 	}
 	shows("resumed", nil, "attempt")
 	h.store.fail(fsm.ErrUnavailable)
-	h.want(h.admin("POST", pause, ""), 503, fsm.CodeUnavailable, "")
+	h.want(h.operator("POST", pause, ""), 503, fsm.CodeUnavailable, "")
 }
 
 func TestConfigIsChecked(t *testing.T) {

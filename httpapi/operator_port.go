@@ -13,9 +13,9 @@ import (
 
 const readyTimeout = 2 * time.Second
 
-// newAdmin has a route for each resource of the operator port. There is no authentication: the port is not for the
+// newOperator has a route for each resource of the operator port. There is no authentication: the port is not for the
 // public or for web pages.
-func (s *Service) newAdmin() *echo.Echo {
+func (s *Service) newOperator() *echo.Echo {
 	e := s.newEcho()
 	e.HTTPErrorHandler = func(err error, c echo.Context) {
 		if c.Response().Committed {
