@@ -95,6 +95,12 @@ func (c *cli) listenHere(ctx context.Context, _ []string) error {
 			l.forward = u
 		}
 	}
+	// A wake has this program make requests. From another machine, only who knows the secret may send one.
+	if ip := net.ParseIP(c.listen.host); len(c.listen.secrets) == 0 && c.listen.host != "localhost" &&
+		(ip == nil || !ip.IsLoopback()) {
+		return usageError{fmt.Sprintf("listen: --host %s lets other machines send requests: give --secret or %s",
+			c.listen.host, listenSecretName)}
+	}
 	at := net.JoinHostPort(c.listen.host, strconv.Itoa(c.listen.port))
 	socket, err := (&net.ListenConfig{}).Listen(ctx, "tcp", at)
 	switch {
@@ -174,11 +180,11 @@ func (l *listener) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	l.verify(got, r.Header, body)
 	var answer []byte
 	switch {
-	case l.forward != nil:
-		answer = l.pass(r, got, body, w.Header())
 	case got.Verified != nil && !*got.Verified:
 		got.Status = http.StatusUnauthorized
 		answer = []byte("reveille listen: " + got.NotVerified + "\n")
+	case l.forward != nil:
+		answer = l.pass(r, got, body, w.Header())
 	case got.Kind == kindWake:
 		l.work(r.Context(), got)
 	case got.Kind == kindOther:

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -371,6 +372,7 @@ type wakeServer struct {
 	*httptest.Server
 	callbacks []string
 	refuse    string // what it answers to callbacks instead
+	path      string // of the first stream; "/a/1" if it is empty
 	reads     []string
 }
 
@@ -383,8 +385,8 @@ func (s *wakeServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.WriteString(w, s.refuse)
 			return
 		}
-		_, _ = fmt.Fprintf(w, `{"ok":true,"token":"token-%d","streams":[{"path":"/a/1","offset":"3"},`+
-			`{"path":"/b%%20c","offset":"-1"}]}`, len(s.callbacks)+1)
+		_, _ = fmt.Fprintf(w, `{"ok":true,"token":"token-%d","streams":[{"path":%q,"offset":"3"},`+
+			`{"path":"/b%%20c","offset":"-1"}]}`, len(s.callbacks)+1, cmp.Or(s.path, "/a/1"))
 		return
 	}
 	s.reads = append(s.reads, r.RequestURI)
@@ -487,6 +489,12 @@ func TestListenSaysWhatIsWrongWithAWake(t *testing.T) {
 			}
 		})
 	}
+	// A path that is none must not lead to another host.
+	server.refuse, server.path = "", "@"+strings.TrimPrefix(gone.URL, "http://")
+	if status, _, printed := startListen(t).post(nil, server.wake()); status != 500 ||
+		!strings.Contains(printed, "its path makes no URL") {
+		t.Errorf("a path that makes another host: status %d, printed %s", status, printed)
+	}
 	// Without the right signature nothing is done.
 	server.callbacks = nil
 	l := startListen(t, "--secret", otherSecret)
@@ -523,10 +531,25 @@ func TestListenPassesRequestsOn(t *testing.T) {
 	if server.callbacks != nil || server.reads != nil {
 		t.Error("it has worked on the wake itself")
 	}
+	header.Set("Webhook-Signature", format.Sign(otherSecret, l.at, []byte(server.wake())))
+	if status, _, _ = l.post(header, server.wake()); status != http.StatusUnauthorized || len(got) != 1 {
+		t.Errorf("what another has signed: status %d, the worker got %q", status, got[1:])
+	}
+	header = l.signedWake(server)
 	worker.Close()
 	if status, answer, printed = l.post(header, server.wake()); status != http.StatusBadGateway ||
 		!strings.Contains(printed, "no answer from "+worker.URL) || strings.Contains(printed+answer, "hunter2") {
 		t.Errorf("without a worker: status %d, %s, printed %s", status, answer, printed)
+	}
+}
+
+// TestListenTakesRequestsOfOtherMachinesOnlyWithASecret holds that no stranger has it make requests.
+func TestListenTakesRequestsOfOtherMachinesOnlyWithASecret(t *testing.T) {
+	for _, host := range []string{"0.0.0.0", "::", "192.0.2.1", "host.example"} {
+		status, out, errs := call("", "listen", "--host", host, "--port", "0")
+		if status != 2 || out != "" || !strings.Contains(errs, "give --secret or "+listenSecretName) {
+			t.Errorf("%s: status %d, %q, %q", host, status, out, errs)
+		}
 	}
 }
 

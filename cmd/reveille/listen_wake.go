@@ -9,6 +9,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"net/url"
 	"strings"
 
 	"reveille/tailer/upstream"
@@ -107,8 +108,8 @@ func (l *listener) readStream(ctx context.Context, root string, from streamOffse
 }
 
 func (l *listener) readOnce(ctx context.Context, root string, s *shownEvents) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, root+s.Path+"?offset="+s.To, nil)
-	if err != nil {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, root+s.Path+"?offset="+url.QueryEscape(s.To), nil)
+	if err != nil || !strings.HasPrefix(s.Path, "/") { // without it, the path could make another host
 		return errors.New("its path makes no URL")
 	}
 	res, err := l.client.Do(req)

@@ -28,7 +28,7 @@ const pagesOf = 3
 // Reveille is a running Reveille of a test's own.
 type Reveille struct {
 	*Process
-	// URL is the origin of the API port, Admin the origin of the operator port.
+	// URL is the origin of the API port, Operator the origin of the operator port.
 	URL      string
 	Operator string
 
