@@ -169,8 +169,7 @@ func drawFrames(t *rapid.T) []byte {
 		case "goaway":
 			_ = f.WriteGoAway(stream, http2.ErrCode(rapid.Uint32Range(0, 14).Draw(t, "code")), []byte("bye"))
 		case "window":
-			// A window that is too large costs goroutines for good (connections.fails): TestAWindowThatIsTooLarge.
-			_ = f.WriteWindowUpdate(stream, rapid.SampledFrom([]uint32{0, 1, 1 << 20}).Draw(t, "window"))
+			_ = f.WriteWindowUpdate(stream, rapid.SampledFrom([]uint32{0, 1, 1 << 20, 1<<31 - 1}).Draw(t, "window"))
 		case "ping":
 			_ = f.WritePing(end, [8]byte{1})
 		case "promise":

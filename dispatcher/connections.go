@@ -3,7 +3,6 @@ package dispatcher
 import (
 	"container/list"
 	"context"
-	"maps"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -15,8 +14,8 @@ import (
 // host gets another set. Once no exchange uses a former set, all its connections are closed. These include connections
 // that net/http neither uses nor closes any more, such as an HTTP/2 connection after a GOAWAY.
 type pool struct {
-	// transport makes the transport of a set. With only1, it speaks HTTP/1.1 only.
-	transport func(key poolKey, only1 bool) *http.Transport
+	// transport makes the transport of a set.
+	transport func(key poolKey) *http.Transport
 	// age is how long connections are used at most.
 	age time.Duration
 	// most is how many connections may be open before sets are given up, the least recently used set first. There are
@@ -28,12 +27,7 @@ type pool struct {
 	// used has the sets in the order of their last use, the latest first.
 	used list.List
 	open int
-	// only1 has the hosts that are asked by HTTP/1.1 only, and the end of that time.
-	only1 map[poolKey]time.Time
 }
-
-// only1For is how long a host is asked by HTTP/1.1 only after an exchange with it was overdue.
-const only1For = 10 * time.Minute
 
 // poolKey is a way to a host, or to a proxy that knows the way.
 type poolKey struct {
@@ -47,8 +41,6 @@ type connections struct {
 	pool      *pool
 	key       poolKey
 	transport *http.Transport
-	// only1 is true if the set speaks HTTP/1.1 only.
-	only1 bool
 	// until is when the host gets another set.
 	until time.Time
 	// usedAt is when an exchange last began to use the set, users how many exchanges use it now.
@@ -66,10 +58,8 @@ type connection struct {
 	set *connections
 }
 
-func newPool(most int, age time.Duration, transport func(key poolKey, only1 bool) *http.Transport) *pool {
-	return &pool{
-		transport: transport, age: age, most: most, sets: map[poolKey]*connections{}, only1: map[poolKey]time.Time{},
-	}
+func newPool(most int, age time.Duration, transport func(key poolKey) *http.Transport) *pool {
+	return &pool{transport: transport, age: age, most: most, sets: map[poolKey]*connections{}}
 }
 
 // use returns the set of a host for one exchange, which releases the set at its end.
@@ -97,7 +87,7 @@ func (p *pool) use(key poolKey) *connections {
 // add makes a set. p.mu is held.
 func (p *pool) add(key poolKey, now time.Time) *connections {
 	set := &connections{
-		pool: p, key: key, only1: now.Before(p.only1[key]), open: map[*connection]struct{}{},
+		pool: p, key: key, open: map[*connection]struct{}{},
 		until: now.Add(p.age - rand.N(p.age/4+1)), // not all hosts get another set at once
 	}
 	set.transport = set.newTransport()
@@ -108,7 +98,7 @@ func (p *pool) add(key poolKey, now time.Time) *connections {
 
 // newTransport returns a transport whose connections belong to the set.
 func (s *connections) newTransport() *http.Transport {
-	t := s.pool.transport(s.key, s.only1)
+	t := s.pool.transport(s.key)
 	dial := t.DialContext
 	t.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)
@@ -148,14 +138,12 @@ func (p *pool) shed(sets int) (over []*connection) {
 
 // sweep retires the sets that were not used for idleConnTimeout: the time that an idle connection is kept.
 func (p *pool) sweep() {
-	now := time.Now()
-	since := now.Add(-idleConnTimeout)
+	since := time.Now().Add(-idleConnTimeout)
 	p.mu.Lock()
 	var over []*connection
 	for last := p.used.Back(); last != nil && last.Value.(*connections).usedAt.Before(since); last = p.used.Back() {
 		over = append(over, p.retire(last.Value.(*connections))...)
 	}
-	maps.DeleteFunc(p.only1, func(_ poolKey, until time.Time) bool { return !now.Before(until) })
 	p.mu.Unlock()
 	closeAll(over)
 }
@@ -174,25 +162,6 @@ func closeAll(over []*connection) {
 	for _, c := range over {
 		_ = c.Close()
 	}
-}
-
-// fails ends the use of the set by an overdue exchange. No other exchange may begin to use the set. HTTP/2 of net/http
-// has states that it never leaves, such as after an endpoint has made a window too large. Each such state keeps its
-// goroutines for good. So the next set of the host speaks HTTP/1.1.
-func (s *connections) fails() {
-	p := s.pool
-	p.mu.Lock()
-	for key := range p.only1 {
-		if len(p.only1) < p.most {
-			break
-		}
-		delete(p.only1, key)
-	}
-	p.only1[s.key] = time.Now().Add(only1For)
-	s.users--
-	over := p.retire(s)
-	p.mu.Unlock()
-	closeAll(over)
 }
 
 // endsUse makes the next exchange with the host use new connections. The connections of the set are closed when its

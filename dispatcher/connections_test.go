@@ -24,7 +24,7 @@ func inPool(t *testing.T, most int, test func(p *pooled)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		p := &pooled{t: t}
-		p.pool = newPool(most, time.Minute, func(poolKey, bool) *http.Transport {
+		p.pool = newPool(most, time.Minute, func(poolKey) *http.Transport {
 			return &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
 				p.dialed++
 				conn, peer := net.Pipe()
@@ -129,48 +129,6 @@ func TestConnectionsAreFew(t *testing.T) {
 			t.Errorf("there are %d sets", n)
 		}
 	})
-}
-
-// TestAfterAnOverdueExchangeAHostIsAskedByHTTP1 holds that a host then gets another set, which speaks HTTP/1.1. After a
-// while, it gets HTTP/2 again.
-func TestAfterAnOverdueExchangeAHostIsAskedByHTTP1(t *testing.T) {
-	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.WriteString(w, r.Proto)
-	}))
-	srv.EnableHTTP2 = true
-	srv.StartTLS()
-	defer srv.Close()
-	s := newSender(Config{MaxInFlight: 2, MaxInFlightPerSubscription: 1, ConnectionAge: time.Minute},
-		newGuard(true, nil, net.DefaultResolver))
-	defer s.pool.close()
-	s.tls.RootCAs = srv.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
-	key := poolKey{scheme: "https", host: srv.Listener.Addr().String()}
-	protocol := func() string {
-		set := s.pool.use(key)
-		defer set.release()
-		req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, srv.URL, nil)
-		res, err := set.transport.RoundTrip(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = res.Body.Close() }()
-		body, _ := io.ReadAll(res.Body)
-		return string(body)
-	}
-	before := protocol()
-	s.pool.use(key).fails()
-	failed := protocol()
-	s.pool.only1[key] = time.Now() // its time is over
-	s.pool.sets[key].until = time.Now()
-	if after := protocol(); before != "HTTP/2.0" || failed != "HTTP/1.1" || after != "HTTP/2.0" {
-		t.Errorf("it was asked by %s, %s and %s", before, failed, after)
-	}
-	for n := range 10 {
-		s.pool.use(host(n)).fails()
-	}
-	if n := len(s.pool.only1); n > s.pool.most {
-		t.Errorf("%d hosts are remembered", n)
-	}
 }
 
 // TestANameThatPointsElsewhereIsFound holds that a host's name is resolved again when its connections have their age,

@@ -147,7 +147,8 @@ func (e *exchange) giveUp() {
 		closeAtOnce(conn)
 	}
 	if set != nil {
-		set.fails()
+		set.endsUse()
+		set.release()
 	}
 	e.overdue()
 }

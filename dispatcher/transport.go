@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"net/url"
 	"time"
+
+	"golang.org/x/net/http2"
 )
 
 const (
@@ -43,12 +45,11 @@ func newSender(cfg Config, g *guard) *sender {
 		s.proxy = cfg.proxy
 	}
 	// Beside the connections in use, as many may be idle.
-	s.pool = newPool(2*cfg.MaxInFlight, cfg.ConnectionAge, func(key poolKey, only1 bool) *http.Transport {
+	s.pool = newPool(2*cfg.MaxInFlight, cfg.ConnectionAge, func(key poolKey) *http.Transport {
 		t := &http.Transport{
 			DialContext:            s.dial,
 			TLSClientConfig:        s.tls.Clone(),
 			TLSHandshakeTimeout:    handshakeTimeout,
-			ForceAttemptHTTP2:      !only1,
 			HTTP2:                  &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingAfter},
 			DisableCompression:     true,
 			MaxIdleConnsPerHost:    cfg.MaxInFlightPerSubscription,
@@ -58,6 +59,10 @@ func newSender(cfg Config, g *guard) *sender {
 		if key.proxied {
 			t.DialContext, t.Proxy = s.dialProxy, s.proxy
 			t.OnProxyConnectResponse = onConnect
+		}
+		//lint:ignore SA1019 HTTP/2 of Go 1.26 hangs for good if an endpoint makes a window too large. This does not.
+		if _, err := http2.ConfigureTransports(t); err != nil {
+			panic(err) // only for a transport that has HTTP/2 already
 		}
 		return t
 	})

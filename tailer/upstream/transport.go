@@ -5,6 +5,8 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"golang.org/x/net/http2"
 )
 
 const (
@@ -34,7 +36,7 @@ func newTransport(cfg Config) *http.Transport {
 	protocols.SetHTTP1(!cfg.H2C)
 	protocols.SetHTTP2(true)
 	protocols.SetUnencryptedHTTP2(cfg.H2C)
-	return &http.Transport{
+	t := &http.Transport{
 		Protocols: &protocols,
 		HTTP2: &http.HTTP2Config{
 			SendPingTimeout: pingAfter, PingTimeout: pingTime, MaxReceiveBufferPerStream: aheadLimit,
@@ -47,6 +49,11 @@ func newTransport(cfg Config) *http.Transport {
 		DisableCompression:     true,
 		MaxResponseHeaderBytes: headerLimit,
 	}
+	//lint:ignore SA1019 HTTP/2 of Go 1.26 hangs for good if the other side makes a window too large. This does not.
+	if _, err := http2.ConfigureTransports(t); err != nil {
+		panic(err) // only for a transport that has HTTP/2 already
+	}
+	return t
 }
 
 // NewGatewayTransport returns a transport for requests that the gateway passes on. It ignores proxy variables of the
