@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -31,26 +32,52 @@ func TestB(t *testing.T) {
 func TestC(t *testing.T) {}
 `
 
+// leakyModule has a test that passes. Then the package fails, as it does if a goroutine is left.
+const leakyModule = `package leaky
+
+import (
+	"os"
+	"testing"
+)
+
+func TestMain(m *testing.M) {
+	m.Run()
+	if _, err := os.Stat("ran"); err != nil && os.WriteFile("ran", nil, 0o600) == nil {
+		os.Exit(1)
+	}
+}
+
+func TestD(t *testing.T) {}
+`
+
 // A package that goes down in the middle of a test has not run the others: running that one again proves nothing of
 // them.
 func TestTheGateTakesNoCrashForATestThatMayRunAgain(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		part, first string
+		leaks       bool
 		green       bool
 		says        string
 	}{
-		{"gate-failed", `t.Fatal("once")`, true, "Run again"},
-		{"gate-crashed", `os.Exit(3)`, false, "flaky TestB"},
+		{"gate-failed", `t.Fatal("once")`, false, true, "Run again"},
+		{"gate-crashed", `os.Exit(3)`, false, false, "flaky TestB"},
+		{"gate-leaked", `t.Fatal("once")`, true, false, "flaky/leaky"},
 	} {
 		t.Run(c.part, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
-			for file, text := range map[string]string{
+			files := map[string]string{
 				"go.mod":        "module flaky\n\ngo 1.26\n",
 				"flaky_test.go": strings.Replace(flakyModule, "FIRST", c.first, 1),
-			} {
-				if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
+			}
+			if c.leaks {
+				files["leaky/leaky_test.go"] = leakyModule
+			}
+			for file, text := range files {
+				file = filepath.Join(dir, file)
+				err := os.MkdirAll(filepath.Dir(file), 0o700)
+				if err = errors.Join(err, os.WriteFile(file, []byte(text), 0o600)); err != nil {
 					t.Fatal(err)
 				}
 			}
