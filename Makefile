@@ -4,6 +4,9 @@ TEST_TIMEOUT ?= 30m
 # The end-to-end tests mostly wait for one another's servers, so more of them than there are cores go on at once.
 TEST_PARALLEL ?= 6
 
+# One way to build for everything: what is compiled once serves the tests, the checks and the demo, in another clone, too.
+export GOFLAGS := $(GOFLAGS) -trimpath
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all chart fault attack bench idle build lint deps
 

@@ -18,7 +18,7 @@ var programBinary = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	cmd := exec.Command("go", "build", "-buildvcs=false", "-o", bin, "./cmd/reveille")
+	cmd := exec.Command("go", "build", "-buildvcs=false", "-trimpath", "-o", bin, "./cmd/reveille")
 	cmd.Dir, cmd.Stderr = root, os.Stderr
 	return bin, cmd.Run()
 })

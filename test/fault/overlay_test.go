@@ -68,8 +68,8 @@ func buildPatched(t *testing.T, name string, patches ...patch) string {
 	if err := os.WriteFile(file, overlay, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-overlay", file, "-o", binary,
-		"./cmd/reveille")
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-trimpath", "-overlay", file,
+		"-o", binary, "./cmd/reveille")
 	cmd.Dir = root
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%s: go build: %v\n%s", name, err, out)

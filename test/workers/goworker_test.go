@@ -26,7 +26,7 @@ var buildGoWorker = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	bin := filepath.Join(root, ".tools", "test", "goworker")
-	out, err := exec.Command("go", "build", "-buildvcs=false", "-o", bin, "./goworker").CombinedOutput()
+	out, err := exec.Command("go", "build", "-buildvcs=false", "-trimpath", "-o", bin, "./goworker").CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("%w\n%s", err, out)
 	}
