@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -31,13 +30,11 @@ redis: {url: "redis://:hunter2@redis:6379/0"}
 publicUrl: https://reveille.example.com
 `
 
-// quick leaves a case out of the short form unless it is among those that the short form has.
-func quick(t testing.TB, has ...string) {
+// longForm leaves a test out of the short form: it needs Helm itself.
+func longForm(t testing.TB) {
 	t.Helper()
-	_, name, _ := strings.Cut(t.Name(), "/")
-	is := func(h string) bool { return strings.ReplaceAll(h, " ", "_") == name }
-	if testing.Short() && !slices.ContainsFunc(has, is) {
-		t.Skip("the long form runs it: make test-all")
+	if testing.Short() {
+		t.Skip("the long form runs it, with Helm: make test-all")
 	}
 }
 
@@ -80,31 +77,43 @@ func valuesFiles(t testing.TB, values []string) (args []string) {
 	return args
 }
 
-// template renders a chart; later values go over earlier ones.
-func template(t testing.TB, dir, kubeVersion string, values ...string) (string, error) {
+// rendering renders a chart; later values go over earlier ones. The long form has Helm do it, and holds the engine of
+// the short form against it.
+func rendering(t testing.TB, dir, kubeVersion string, values ...string) (string, error) {
 	t.Helper()
+	here, hereErr := templateHere(dir, kubeVersion, values...)
+	if testing.Short() {
+		return here, hereErr
+	}
 	args := append([]string{"template", release, dir, "--namespace", namespace, "--kube-version", kubeVersion},
 		valuesFiles(t, values)...)
 	out, diag, err := helm(t, nil, args...)
+	if (err == nil) != (hereErr == nil) {
+		t.Errorf("Helm ends with %v, the engine of the short form with %v", err, hereErr)
+	}
 	if err != nil {
 		return "", fmt.Errorf("helm template: %w\n%s", err, diag)
 	}
+	sameAsHelm(t, here, out)
 	return out, nil
 }
 
-// render is template for values that are right, decoded.
+// render is rendering for values that are right, decoded.
 func render(t testing.TB, dir, kubeVersion string, values ...string) *manifest {
 	t.Helper()
-	text, err := template(t, dir, kubeVersion, values...)
+	text, err := rendering(t, dir, kubeVersion, values...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return decode(t, text)
 }
 
-// lint fails the test if helm lint --strict finds anything.
+// lint fails the test if helm lint --strict finds anything, in the long form.
 func lint(t testing.TB, dir, kubeVersion string, values ...string) {
 	t.Helper()
+	if testing.Short() {
+		return
+	}
 	args := append([]string{"lint", dir, "--strict", "--namespace", namespace, "--kube-version", kubeVersion},
 		valuesFiles(t, values)...)
 	if out, diag, err := helm(t, nil, args...); err != nil {

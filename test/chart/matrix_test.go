@@ -258,7 +258,6 @@ const sidecarOff = `{autoscaling: {enabled: false}, networkPolicy: {enabled: fal
 func TestRightValuesRenderWhatFitsTogether(t *testing.T) {
 	for _, c := range matrix {
 		t.Run(c.name, func(t *testing.T) {
-			quick(t, "what must be given", "everything", "a Redis for trying out", "the parts around a sidecar")
 			t.Parallel()
 			kube, values := c.kube, []string{required, c.values}
 			if kube == "" {

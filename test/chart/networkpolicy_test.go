@@ -23,7 +23,6 @@ func TestTheNetworkPolicyOpensThePortsOfRedisThatTheProgramConnectsTo(t *testing
 		{"rediss+sentinel://u:hunter2@a:5000,[::1]:5001/main", []int{5000, 5001, 6379}},
 	} {
 		t.Run(c.url, func(t *testing.T) {
-			quick(t, "redis://redis", "rediss+sentinel://u:hunter2@a:5000,[::1]:5001/main")
 			t.Parallel()
 			m := render(t, chartDir, newest, required, `{networkPolicy: {enabled: true}, redis: {url: "`+c.url+`"}}`)
 			// After that for names, before that for the stream server.
@@ -45,7 +44,6 @@ func TestTheNetworkPolicyLetsTheHelmTestReachTheOperatorPort(t *testing.T) {
 			`{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: monitoring}}}]}}`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			quick(t, "by default")
 			t.Parallel()
 			m := render(t, chartDir, newest, required, values)
 			asking := labels.Set(named[*core.Pod](t, m, "wake-reveille-test").Labels)

@@ -9,6 +9,7 @@ import (
 )
 
 func TestTheNotesNameWhatIsThere(t *testing.T) {
+	longForm(t)
 	t.Parallel()
 	for _, c := range []struct {
 		name, values string
@@ -33,7 +34,6 @@ func TestTheNotesNameWhatIsThere(t *testing.T) {
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			quick(t, "gateway")
 			t.Parallel()
 			out, err := againstCluster(t, cluster(t, nil), []string{
 				"install", release, chartDir, "--dry-run=server",

@@ -100,6 +100,7 @@ func againstCluster(t testing.TB, s *httptest.Server, args []string, values ...s
 }
 
 func TestTheTokenKeyIsMadeOnceAndKept(t *testing.T) {
+	longForm(t)
 	t.Parallel()
 	const name = "wake-reveille-token-key"
 	ask := []string{"template", release, chartDir, "--kube-version", newest, "--dry-run=server"}
