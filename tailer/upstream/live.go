@@ -85,7 +85,7 @@ func (c *Client) Live(
 		return c.Poll(ctx, conn, path, from, cursor, take)
 	case err != nil:
 		return err
-	case news || time.Since(began) >= idleTime:
+	case news || time.Since(began) >= c.atOnce:
 		t.idle = 0
 		c.live.succeeds(c.cfg.Logger)
 	default:
