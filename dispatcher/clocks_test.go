@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"reveille/fsm"
+	"reveille/fsm/spec"
 )
 
 // firstHangs makes the first attempt wait for a gate before it is answered, and the others fail.
@@ -48,7 +49,7 @@ func TestAnAttemptThatIsNotAnswered(t *testing.T) {
 			first, second := f.attempt(1), f.attempt(2)
 			f.sameWake(first, second)
 			after := second.at.Sub(first.at)
-			if want := patient.Waking; after < want || after > want+fsm.RetryDelay(1, 0)+2*f.cfg.DueInterval {
+			if want := patient.Waking; after < want || after > want+spec.RetryDelay(1, 0)+2*f.cfg.DueInterval {
 				t.Errorf("the second attempt came %s after the first, want %s", after, want)
 			}
 			close(gate)
@@ -285,7 +286,7 @@ func TestRetryAfterOfA429Or503IsWaitedFor(t *testing.T) {
 		{"429 as a date", 429, date, wait, wait},
 		{"503 as a date", 503, date, wait, wait},
 		{"503 that asks for a day is waited for an hour", 503, func() string { return "86400" }, time.Hour, time.Hour},
-		{"500 has none", 500, func() string { return "86400" }, 0, fsm.RetryDelay(1, 0)},
+		{"500 has none", 500, func() string { return "86400" }, 0, spec.RetryDelay(1, 0)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			inTime(t, timings(func(*fsm.Timing) {}), func(n int, w http.ResponseWriter, _ *http.Request) {

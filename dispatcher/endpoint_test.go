@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"reveille/fsm"
-	"reveille/fsm/memstore"
+	"reveille/fsm/spec/memstore"
 )
 
 // pushHook is an endpoint for pushes on injected time.

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"reveille/fsm"
-	"reveille/fsm/memstore"
+	"reveille/fsm/spec/memstore"
 )
 
 // hook is a webhook on injected time. It is reached without a network, so that time passes while requests hang.

@@ -15,7 +15,7 @@ import (
 
 	"reveille/dispatcher/format"
 	"reveille/fsm"
-	"reveille/fsm/memstore"
+	"reveille/fsm/spec/memstore"
 )
 
 func TestConfig(t *testing.T) {

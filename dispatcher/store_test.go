@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"reveille/fsm"
-	"reveille/fsm/memstore"
+	"reveille/fsm/spec/memstore"
 )
 
 // memStore is the store of the replica under test, which owns the only partition, and the database behind it.

@@ -14,12 +14,6 @@ const VersionsPerMilli = 2048
 // MaxClockSkew is the largest expected difference between the clocks of two servers. No stored fact shows the real one.
 const MaxClockSkew = 30 * time.Second
 
-// VersionsThrough returns the latest version that can belong to a time in milliseconds, whichever server's clock was
-// used.
-func VersionsThrough(millis int64) int64 {
-	return (millis + MaxClockSkew.Milliseconds()) * VersionsPerMilli
-}
-
 // Catalog is the set of subscriptions as one replica knows it, with an index by pattern. The cost of Match depends on
 // the length of the path and on how many patterns match, not on how many there are. It is safe for concurrent use.
 type Catalog struct {

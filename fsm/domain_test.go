@@ -13,29 +13,6 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestRetrySchedule(t *testing.T) {
-	for _, tt := range []struct {
-		retry  int
-		jitter Jitter
-		want   time.Duration
-	}{
-		{1, 0, 200 * time.Millisecond},
-		{2, 0, 400 * time.Millisecond},
-		{8, 0, 25600 * time.Millisecond},
-		{9, 0, 30 * time.Second},
-		{10, 0, 30 * time.Second},
-		{10, 999_999, 30*time.Second + 999*time.Millisecond},
-		{1, 500_000, 700 * time.Millisecond},
-		{11, 0, 60 * time.Second},
-		{11, 999_999, 64*time.Second + 999*time.Millisecond},
-		{100_000, 0, 60 * time.Second},
-	} {
-		if got := RetryDelay(tt.retry, tt.jitter); got != tt.want {
-			t.Errorf("retry %d with jitter %d: %v, want %v", tt.retry, tt.jitter, got, tt.want)
-		}
-	}
-}
-
 // TestCatalogFindsWhatThePatternsMatch holds the index against the patterns one by one.
 func TestCatalogFindsWhatThePatternsMatch(t *testing.T) {
 	segment := rapid.SampledFrom([]string{"a", "b", "c", "*", "**"})
@@ -211,17 +188,6 @@ func TestOffsetsOfTwoIncarnationsDoNotCompare(t *testing.T) {
 		if tt.link.Pending() != tt.want {
 			t.Errorf("%s: pending is %v", tt.name, !tt.want)
 		}
-	}
-	c := Consumer{Epoch: 1, Links: map[string]Link{"/a": {Acked: Start, Tail: anew}}}
-	if c.note("/a", later); c.Links["/a"].Tail != anew {
-		t.Error("a late answer of the old incarnation moves the tail")
-	}
-	if c.ack("/a", later); c.Links["/a"].Acked != Start {
-		t.Error("a late ack of the old incarnation moves what was acked")
-	}
-	c.Links["/a"] = Link{Acked: old, Tail: anew}
-	if c.ack("/a", anew); c.Links["/a"].Acked != anew {
-		t.Error("an ack of the new incarnation does not take the place of one of the old")
 	}
 }
 

@@ -20,7 +20,7 @@ const (
 // the store keeps only the fields that are shown: Since, Refused and Reason.
 //
 // An endpoint that is down gets one delivery at a time, a probe, until it answers any delivery with a 2xx. If the next
-// probe may begin and no delivery is due, a waiting delivery is made due as the probe (Overdue, Consumer.Probe).
+// probe may begin and no delivery is due, a waiting delivery is made due as the probe (Overdue, spec.Probe).
 type Endpoint struct {
 	// Until is when deliveries may begin again, as a Retry-After has asked; zero without one.
 	Until time.Time
@@ -62,47 +62,13 @@ func (e Endpoint) AskedToWait(now time.Time) bool { return e.Until.After(now) }
 // probes.
 func (e Endpoint) LeftAlone(now time.Time) bool { return e.Down() || e.AskedToWait(now) }
 
-// Fail records a failed delivery.
-func (e Endpoint) Fail(now time.Time, f EndpointFailure) Endpoint {
-	if e.Since.IsZero() {
-		e.Since = now
-	}
-	e.Refused, e.Reason = f.Refused, f.Reason[:min(len(f.Reason), MaxReason)]
-	switch {
-	case f.Shown:
-		return e
-	case f.Refused:
-		return e.Return(now, f.Probe, true)
-	}
-	if f.RetryAfter > 0 {
-		if until := now.Add(min(f.RetryAfter, MaxRetryAfter)); until.After(e.Until) {
-			e.Until = until
-		}
-	}
-	if !e.Down() {
-		if e.Failures++; e.Down() {
-			e.Next = now.Add(probePause(0))
-		}
-	}
-	if e.probes(f.Probe) {
-		if probePause(e.Probes) < ProbePauseMax {
-			e.Probes++
-		}
-		e.Probing, e.Next = false, now.Add(probePause(e.Probes))
-	}
-	return e
-}
-
 // Shows says whether the endpoint already shows what the failure would show, so that the failure is no news.
 func (e Endpoint) Shows(f EndpointFailure) bool {
 	return !e.Since.IsZero() && e.Refused == f.Refused && e.Reason == f.Reason[:min(len(f.Reason), MaxReason)]
 }
 
-// probes says whether the probe of this slot is out.
-func (e Endpoint) probes(slot time.Time) bool { return e.Probing && e.Next.Equal(slot) }
-
 // probePause is how long an endpoint that is down is left alone after a number of failed probes.
-func probePause(failed int) time.Duration { return min(ProbePause<<failed, ProbePauseMax) }
+func ProbePauseAfter(failed int) time.Duration { return min(ProbePause<<failed, ProbePauseMax) }
 
 // Probe says whether a delivery may begin.
 type Probe struct {
@@ -113,62 +79,14 @@ type Probe struct {
 	Wait time.Duration
 }
 
-// Probe asks whether a delivery may begin. If the endpoint is down, that delivery is the only one until it is reported
-// or returned. This lasts for patience at most: the longest time that the delivery may be out.
-func (e Endpoint) Probe(now time.Time, patience time.Duration) (Endpoint, Probe) {
-	switch {
-	case e.AskedToWait(now), e.Down() && e.Next.After(now):
-		return e, Probe{Wait: e.Wait(now)}
-	case !e.Down():
-		return e, Probe{Allowed: true}
-	}
-	e.Probing, e.Next = true, now.Add(patience)
-	return e, Probe{Allowed: true, Slot: e.Next}
-}
-
 // Wait is the time after which asking again is worthwhile. A probe that is out mostly fails long before it counts as
 // lost.
 func (e Endpoint) Wait(now time.Time) time.Duration {
 	next := e.Next.Sub(now)
 	if e.Probing {
-		next = min(next, probePause(e.Probes+1))
+		next = min(next, ProbePauseAfter(e.Probes+1))
 	}
 	return max(next, e.Until.Sub(now))
-}
-
-// Return records that a probe is over without success or failure. If it was not sent, the next one follows at once. If
-// it was sent, the endpoint most often refused its events for good. An endpoint that answers need not be left alone for
-// long, so the pauses begin anew.
-func (e Endpoint) Return(now time.Time, slot time.Time, sent bool) Endpoint {
-	if !e.probes(slot) {
-		return e
-	}
-	if e.Probing, e.Next = false, now; sent {
-		e.Probes, e.Next = 0, now.Add(probePause(0))
-	}
-	return e
-}
-
-// Recover records that a delivery was answered with a 2xx. It may have begun before the endpoint asked to wait, so the
-// wait goes on.
-func (e Endpoint) Recover(now time.Time) Endpoint {
-	if e.AskedToWait(now) {
-		return Endpoint{Until: e.Until}
-	}
-	return Endpoint{}
-}
-
-// Retry records that an operator asks for attempts now. Unless the endpoint is down, its record begins anew. If it is
-// down, the wait that it has asked for is over. The next probe may begin; a probe that is out goes on.
-func (e Endpoint) Retry(now time.Time) Endpoint {
-	if !e.Down() {
-		return Endpoint{}
-	}
-	e.Until = time.Time{}
-	if !e.Probing {
-		e.Next = now
-	}
-	return e
 }
 
 // EndpointState is what the store keeps of an endpoint.

@@ -21,7 +21,7 @@ import "time"
 //	a HEAD belies the noted end, and so does the
 //	answer to a second one (Noted.BeliedBy)           another
 //	a tail, from any source                           how far it goes, if that is further than noted, and whether it
-//	                                                  is closed there; nothing beyond a closed end (Noted.Raised)
+//	                                                  is closed there; nothing beyond a closed end (spec.Raised)
 //	a write that was announced to another record:
 //	  the consumers of the present one begin at Start nothing: upstream is asked where it ends
 //	  else, for it may be before where they begin     another
@@ -40,25 +40,6 @@ type Noted struct {
 
 // EndsBefore says whether an offset lies beyond the end of a closed stream, and so belongs to another stream.
 func (n Noted) EndsBefore(o Offset) bool { return n.Closed && o.After(n.Tail) }
-
-// Begin returns where a consumer begins that asks for o: there, but never beyond the end of a closed stream. If o
-// belongs to another stream, all consumers will start over.
-func (n Noted) Begin(o Offset) Offset {
-	if n.EndsBefore(o) {
-		return n.Tail
-	}
-	return o
-}
-
-// Raised returns the noted end after a caller has shown a tail, and whether the stream is closed there. The tail may be
-// old news, or may belong to a later stream of the name.
-func (n Noted) Raised(tail Offset, closed bool) Noted {
-	if tail.After(n.Tail) && !n.EndsBefore(tail) {
-		n.Tail = tail
-	}
-	n.Closed = n.Closed || closed && tail == n.Tail && tail != ""
-	return n
-}
 
 // BeliedBy says whether a HEAD shows another stream. That stream ends before this one, is of another incarnation, or
 // goes on where this one was closed. The HEAD must show a stream, and must have been sent after this end was noted.

@@ -9,7 +9,7 @@ import (
 
 // DeadLetter is a delivery that is not tried again: a pointer to its events, and why. The stream is the archive: the
 // letter holds no part of the events. An attempt of ModePush leaves most letters. A stream that is gone and a consumer
-// that is given up leave letters, too (lost, unwoken).
+// that is given up leave letters, too (fsm/spec/lost.go).
 type DeadLetter struct {
 	ID LetterID
 	// Subscription, Generation and Consumer say for whom the events were. Stream is the stream of the events.
@@ -107,4 +107,11 @@ const MaxLetterNumber = 1<<53 - 1
 // Only returns the span of one letter.
 func (id LetterID) Only() LetterSpan {
 	return LetterSpan{Partition: id.Partition, From: id.Number, Through: id.Number}
+}
+
+// RemovalReasons are the reasons of letters whose stream is gone, by their Class.
+var RemovalReasons = map[RemovalCause]string{
+	RemovedStreamDeleted:   "the stream was deleted",
+	RemovedStreamGone:      "the stream server has no such stream any more",
+	RemovedStreamRecreated: "the stream was made anew under its name",
 }

@@ -5,6 +5,8 @@ import (
 	"time"
 )
 
+var t0 = time.UnixMilli(1_790_000_000_000)
+
 // outageStep is a task that fails, or works, at a time, and what is logged then.
 type outageStep struct {
 	at      time.Duration

@@ -3,7 +3,6 @@ package fsm
 import (
 	"cmp"
 	"errors"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,8 +17,8 @@ type Profile struct {
 	Attempt time.Duration
 	// Delays after the first failed attempt, the second and so on (Subscription.Retry). Only reported failures count:
 	// an attempt without a report by its deadline is made again. The attempt after the last delay is the last one. If
-	// the profile is Lasting, the last delay repeats instead. Without Delays, RetryDelay applies, and failures give the
-	// consumer up by Timing.GCAfter.
+	// the profile is Lasting, the last delay repeats instead. Without Delays, spec.RetryDelay applies, and failures
+	// give the consumer up by Timing.GCAfter.
 	Delays []time.Duration
 	// Lasting says that failures never give the consumer up: the replica that reports the last failure acks the events
 	// as dead.
@@ -107,39 +106,3 @@ func ParseProfile(text string) (Profile, error) {
 
 // Last says whether a failed attempt is the last: nothing is retried after it.
 func (p Profile) Last(attempt int) bool { return len(p.Delays) > 0 && attempt > len(p.Delays) }
-
-// delay returns how long to wait after failed attempt n (from 1), in whole milliseconds.
-func (p Profile) delay(n int, j Jitter) time.Duration {
-	if len(p.Delays) == 0 {
-		return RetryDelay(n, j)
-	}
-	// Lua has no integers, so this calculates as Lua does.
-	ms := float64(p.Delays[min(max(n, 1), len(p.Delays))-1].Milliseconds())
-	least, span := ms*(100-RetryVariance)/100, ms*2*RetryVariance/100
-	return time.Duration(math.Floor(least+span*float64(j)/JitterSpan)) * time.Millisecond
-}
-
-// takeBack takes back an attempt that is out and was not reported, if only reported failures count. The attempt is then
-// made again.
-func (c *Consumer) takeBack() {
-	if c.Sent && len(c.Profile.Delays) > 0 {
-		c.Attempt, c.Sent, c.Again = c.Attempt-1, false, true
-	}
-}
-
-// requestEnds is when the request of the attempt that is out must have ended. If the Profile says how long an attempt
-// may be out, that is the deadline.
-func (c Consumer) requestEnds(t Timing) time.Time {
-	if c.Profile.Attempt > 0 {
-		return c.Deadline
-	}
-	return c.Deadline.Add(t.Open() - t.Waking)
-}
-
-// patience is how long an attempt of the consumer may be out.
-func (c Consumer) patience(t Timing) time.Duration {
-	if c.Profile.Attempt > 0 {
-		return c.Profile.Attempt
-	}
-	return t.Waking
-}

@@ -30,33 +30,3 @@ type ReplayQueue struct {
 	FirstFailure time.Time
 	LastError    string
 }
-
-// Replays says whether the consumer can replay a dead letter: its events are in the stream that the consumer has now.
-// The letter of a consumer that was given up can be replayed only by that consumer (Revive).
-func (c Consumer) Replays(l DeadLetter) bool {
-	switch {
-	case l.GivenUp():
-		return c.Letter == l.ID.Number
-	case l.streamIsGone():
-		return false
-	}
-	return l.Generation == c.Generation && l.Born == c.Born && l.Within.After(l.From)
-}
-
-// StartReplay makes the aside that delivers a span again, with its first attempt. If the consumer is retired, there is
-// no attempt, because its endpoint gets nothing. The argument number is the number of the dead letter, or the number
-// that names the span. An earlier aside of the same ID may have had epochs up to epoch: its replay may have been
-// cancelled.
-func (c Consumer) StartReplay(env Env, number int64, span ReplaySpan, epoch int64) (Consumer, Effects) {
-	aside := Consumer{
-		ID: AsideID(c.ID, number), Subscription: c.Subscription, Generation: c.Generation, Primary: c.Primary,
-		State: Waking, Profile: c.Profile, Born: c.Born, Epoch: max(c.Epoch, epoch), Replay: number, Retired: c.Retired,
-		Links: map[string]Link{c.Primary: {Acked: span.From, Tail: span.To}},
-	}
-	aside.begin(env)
-	if aside.Retired {
-		return aside, Effects{}
-	}
-	e := aside.handOut(env)
-	return aside, e
-}

@@ -23,18 +23,6 @@ const (
 	StallLimit = 3
 )
 
-// RetryDelay returns how long to wait before retry n (from 1) of a delivery, in whole milliseconds (webhook spec, Retry
-// Schedule). For the first ten retries it is min(2^n × 100 ms, 30 s) and up to 1 s. From the eleventh on it is 60 s and
-// up to 5 s.
-func RetryDelay(n int, j Jitter) time.Duration {
-	n = max(n, 1)
-	base, span := RetrySlow, RetrySlowJitter
-	if n <= RetrySlowAfter {
-		base, span = min(RetryBase<<n, RetryCap), RetryJitter
-	}
-	return (base + span*time.Duration(j)/JitterSpan).Truncate(time.Millisecond)
-}
-
 // PushRetry has the delays of a subscription of ModePush that sets none.
 var PushRetry = []time.Duration{
 	30 * time.Second, 2 * time.Minute, 10 * time.Minute, time.Hour, 4 * time.Hour, 12 * time.Hour, 24 * time.Hour,

@@ -61,12 +61,12 @@ type SubscriptionStore interface {
 	// the subscription. It returns how many consumers this changed, and ErrNotFound for an unknown ID. An error may
 	// come after some were resumed.
 	ResumeSubscription(ctx context.Context, id string) (consumers int, o Outcome, err error)
-	// RetrySubscription makes the transition Retry on the endpoint of a subscription, then on all of its consumers. It
-	// returns how many consumers had a waiting attempt, and ErrNotFound for an unknown ID. An error may come after some
+	// RetrySubscription makes the transition RetryEndpoint, then Retry on all consumers of the subscription. It returns
+	// how many consumers had a waiting attempt, and ErrNotFound for an unknown ID. An error may come after some
 	// transitions were made.
 	RetrySubscription(ctx context.Context, id string) (consumers int, err error)
-	// RetryWake makes the transition Retry on the endpoint of a subscription, then on one of its consumers, unless that
-	// consumer is in another wake. It says whether an attempt has waited.
+	// RetryWake makes the transition RetryEndpoint, then Retry on one consumer of the subscription. It makes neither if
+	// that consumer is in another wake. It says whether an attempt has waited.
 	RetryWake(ctx context.Context, sub Subscription, r WakeRef) (waited bool, err error)
 	// Version of the list of subscriptions as it is now.
 	Version(ctx context.Context) (int64, error)
@@ -161,7 +161,7 @@ type DeliveryStore interface {
 	// no deadline, or if the partition could not be asked. The error comes from one such partition; the deadlines of
 	// the others are good.
 	NextDue(ctx context.Context, partitions []int) ([]time.Duration, error)
-	// Fail, Park, Begin, Accept, Finish and Deliver are the transitions of the same name on Consumer.
+	// Fail, Park, Begin, Accept, Finish and Deliver are the transitions of the same name (fsm/spec).
 	Fail(ctx context.Context, r WakeRef, f Failure) (Outcome, error)
 	Park(ctx context.Context, r WakeRef, wait time.Duration) (Outcome, error)
 	Begin(ctx context.Context, r WakeRef, by string) (Outcome, error)
@@ -178,8 +178,8 @@ type EndpointStore interface {
 	// Endpoints is this replica's view of them. The store updates it with the answers to its own calls at once, and
 	// with the changes of other replicas within about a second.
 	Endpoints() *Endpoints
-	// FailEndpoint, RecoverEndpoint and ReturnProbe are the transitions Fail, Recover and Return on Endpoint. The
-	// result changed says whether the endpoint went down by this call, or is not down any more since.
+	// FailEndpoint, RecoverEndpoint and ReturnProbe are the transitions of the same name. The result changed says
+	// whether the endpoint went down by this call, or is not down any more since.
 	FailEndpoint(ctx context.Context, sub Subscription, f EndpointFailure) (changed bool, err error)
 	RecoverEndpoint(ctx context.Context, sub Subscription) (changed bool, err error)
 	ReturnProbe(ctx context.Context, sub Subscription, slot time.Time, sent bool) error
@@ -189,10 +189,10 @@ type EndpointStore interface {
 	LongestWaiting(
 		ctx context.Context, sub Subscription, after time.Time,
 	) (r WakeRef, since time.Time, ok bool, err error)
-	// ProbeWake is the transition Probe on Consumer, unless the consumer is in another wake. It says whether an attempt
+	// ProbeWake is the transition Probe, unless the consumer is in another wake. It says whether an attempt
 	// has waited.
 	ProbeWake(ctx context.Context, r WakeRef) (waited bool, err error)
-	// ProbeEndpoint is the transition Probe on Endpoint.
+	// ProbeEndpoint is the transition of the same name.
 	ProbeEndpoint(ctx context.Context, sub Subscription, patience time.Duration) (Probe, error)
 }
 
@@ -232,7 +232,7 @@ type ReplayStore interface {
 
 // CallbackStore judges and processes callbacks.
 type CallbackStore interface {
-	// Callback is the transition of the same name on Consumer.
+	// Callback is the transition of the same name.
 	Callback(ctx context.Context, cb Callback) (CallbackReply, error)
 	// Consumer returns one consumer, or ErrNotFound.
 	Consumer(ctx context.Context, r ConsumerRef) (Consumer, error)
@@ -255,12 +255,12 @@ type OperatorStore interface {
 	) ([]Consumer, string, error)
 }
 
-// CallbackReply is a CallbackResult as the store returns it.
+// CallbackReply is the result of a callback (spec.CallbackResult) as the store returns it.
 type CallbackReply struct {
 	Code    Code
 	Path    string
 	Streams []StreamTail
-	// WakeID is as in CallbackResult.
+	// WakeID is as in spec.CallbackResult.
 	WakeID string
 	Outcome
 }

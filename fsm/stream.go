@@ -89,15 +89,6 @@ type Linking struct {
 	Look time.Duration
 }
 
-// Link returns the record as it is after a Linking, at its new stamp.
-func (s Stream) Link(l Linking, stamp int64, now time.Time) Stream {
-	if s.Noted == 0 {
-		s.Noted = l.Version
-	}
-	s.State, s.Linked, s.Tail, s.Stamp, s.Until = StreamPresent, l.Version, l.Tail, stamp, now.Add(l.Look)
-	return s
-}
-
 // Write is a write that is on its way upstream. The zero Write is for a stream that does not matter.
 type Write struct {
 	Path string
@@ -118,3 +109,16 @@ type RegistryPlace struct {
 	// Since is when the store was told that another incarnation is read, by the store's clock; zero for the first one.
 	Since time.Time
 }
+
+// Absence is what is known of a stream that upstream said is gone.
+type Absence int
+
+const (
+	// Missing is the answer to a caller that asked once.
+	Missing Absence = iota
+	// MissingAnew is the first such answer to a watcher that goes on asking; what upstream had before is not known.
+	MissingAnew
+	// MissingStill is a later answer to a watcher that has asked without a gap since MissingAnew and had no other
+	// answer.
+	MissingStill
+)

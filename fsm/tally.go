@@ -67,43 +67,6 @@ type Tally struct {
 	WaitingSince time.Time
 }
 
-// Count counts a consumer in, AsOf the present. Of several that fail since the same time, the first that is counted
-// tells its error.
-func (t *Tally) Count(c Consumer) {
-	one := Tally{Consumers: 1}
-	if c.IsAside() {
-		one = Tally{Asides: 1}
-	}
-	switch c.State {
-	case Idle:
-		one.Idle = 1
-	case Waking:
-		one.Waking, one.WaitingSince = 1, c.WokeAt
-	case Live:
-		one.Live = 1
-	case GivenUp:
-		one.GivenUp = 1
-	case InQuarantine: // the store counts none
-	}
-	if c.State == Live || c.State == Waking && !c.Retired {
-		one.Pending = 1
-	}
-	switch c.Condition() {
-	case ConditionFailing:
-		one.Failing = 1
-	case ConditionRetired:
-		one.Retired = 1
-	case ConditionHidden:
-		one.Hidden = 1
-	case ConditionOK:
-	case ConditionDown, ConditionAskedToWait, ConditionRefusing: // of endpoints
-	}
-	if one.Failing+one.Retired > 0 {
-		one.FailingSince, one.LastError = c.FirstFailure, c.LastError
-	}
-	t.Add(one)
-}
-
 // Add adds what other consumers of the same subscription count. On a tie of FailingSince it keeps its own error.
 func (t *Tally) Add(o Tally) {
 	t.Consumers += o.Consumers

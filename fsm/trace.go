@@ -85,14 +85,3 @@ const (
 
 // EndCauses are all causes.
 var EndCauses = []EndCause{EndDone, EndSilent, EndRestarted, EndRemoved, EndLost}
-
-// Ended returns the end of the wake that the consumer is in; nil if it is in none.
-func (c Consumer) Ended(cause EndCause) *WakeEnd {
-	if c.State != Waking && c.State != Live {
-		return nil
-	}
-	return &WakeEnd{
-		Consumer: c.ID, Subscription: c.Subscription, Primary: c.Primary, Epoch: c.Epoch, WakeID: c.WakeID,
-		WokeAt: c.WokeAt, Cause: cause,
-	}
-}

@@ -257,9 +257,6 @@ type Link struct {
 // acknowledges nothing in this one.
 func (l Link) Pending() bool { return l.Tail.Ahead(l.Acked) }
 
-// moves says whether an ack moves the link forward.
-func (l Link) moves(to Offset) bool { return to.Ahead(l.Acked) && !to.Other(l.Tail) }
-
 // Consumer is one consumer instance. All times have the precision of a millisecond.
 type Consumer struct {
 	// ID, Subscription, Generation, Primary and Born never change.
@@ -306,11 +303,11 @@ type Consumer struct {
 	Holder Holder
 	// Sent is true from the beginning of an attempt until it fails, succeeds or is taken back.
 	Sent bool
-	// Nudged is the deadline that a nudge has put forward (ReleaseHeld); zero without one. An attempt that begins
+	// Nudged is the deadline that a nudge has put forward (spec.ReleaseHeld); zero without one. An attempt that begins
 	// before it does not count if it fails. After such a failure, Nudged is the time of the failure. The next attempt
 	// then counts, and there is no other nudge until that attempt has failed.
 	Nudged time.Time
-	// Probed is true if Nudged was set by a probe (Probe). Unlike a nudge, a probe may come any number of times.
+	// Probed is true if Nudged was set by a probe (spec.Probe). Unlike a nudge, a probe may come any number of times.
 	Probed bool
 	// FirstFailure is when the uninterrupted run of failed attempts began; zero without one. An attempt that was not
 	// answered in time fails when its request must have ended. So FirstFailure may lie ahead for a while, unless the
@@ -320,8 +317,8 @@ type Consumer struct {
 	// that time no replica acted on a deadline, the attempt was parked, or the consumer was hidden or idle. While the
 	// consumer is idle, the counted time is subtracted; Uncounted may be negative.
 	Uncounted time.Duration
-	// ParkedAt is when the next attempt was parked: it was handed out and not begun (Park). The time since then does
-	// not count either. It is zero if no attempt is parked, and without a FirstFailure.
+	// ParkedAt is when the next attempt was parked: it was handed out and not begun (spec.Park). The time since then
+	// does not count either. It is zero if no attempt is parked, and without a FirstFailure.
 	ParkedAt time.Time
 	// LastError is why the last attempt failed, in a few words; empty without an uninterrupted run of failed attempts.
 	LastError string
@@ -385,7 +382,7 @@ type Wake struct {
 }
 
 // GoodUntil is until when the attempt may begin as it was handed out, by the clock of Asked. Until then its deadline is
-// far enough away that the endpoint has its time. Later the store is asked anew (Begin). The argument waking is
+// far enough away that the endpoint has its time. Later the store is asked anew (spec.Begin). The argument waking is
 // Timing.Waking.
 func (w Wake) GoodUntil(waking time.Duration) time.Time {
 	if w.Patience > 0 {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"reveille/fsm"
+	"reveille/fsm/spec"
 )
 
 const (
@@ -25,7 +26,7 @@ const (
 // woken puts a consumer into the store that is in its seventh wake: acked 100, tail 200.
 func woken(t *testing.T, change func(*Config)) *harness {
 	h := newHarness(t, change)
-	c := fsm.NewConsumer(fsm.Subscription{ID: "my-sub", Generation: generation}, primary, "100", epoch)
+	c := spec.NewConsumer(fsm.Subscription{ID: "my-sub", Generation: generation}, primary, "100", epoch)
 	c.State, c.WakeID, c.Attempt, c.Sent = fsm.Waking, wakeID, 1, true
 	c.Links[primary] = fsm.Link{Acked: "100", Tail: "200"}
 	h.store.db.PutConsumer(c)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"reveille/fsm"
+	"reveille/fsm/spec"
 )
 
 // evt is the ID of a delivery.
@@ -53,7 +54,7 @@ func (h *harness) dead(sub fsm.Subscription, n int) {
 
 // waits puts a consumer in the store that is at a delivery; its next attempt waits for a minute.
 func (h *harness) waits(sub fsm.Subscription, id string, n int, change func(*fsm.Consumer)) fsm.Consumer {
-	c := fsm.NewConsumer(sub, "/jobs/a", "0003", int64(n))
+	c := spec.NewConsumer(sub, "/jobs/a", "0003", int64(n))
 	c.ID, c.State, c.WakeID, c.Attempt, c.Handed = id, fsm.Waking, fmt.Sprint("w_", n), 1, 1
 	c.Deadline = h.clock().Add(time.Minute)
 	c.Links["/jobs/a"] = fsm.Link{Acked: "0003", Tail: "0009"}
@@ -271,7 +272,7 @@ func TestAnOJSDeliveryIsShownAndRetried(t *testing.T) {
 			if tc.letter {
 				h.dead(sub, 7)
 			}
-			c := fsm.NewConsumer(sub, "/jobs/a", "0009", 0)
+			c := spec.NewConsumer(sub, "/jobs/a", "0009", 0)
 			if tc.away { // which an aside does not show
 				c.HiddenAt = h.clock()
 			}

@@ -202,7 +202,7 @@ func (s *Service) retryDelivery(ctx context.Context, d ojsDelivery) error {
 	return err
 }
 
-// away says whether a consumer is hidden. An aside is hidden while its consumer is (fsm.Env.Away).
+// away says whether a consumer is hidden. An aside is hidden while its consumer is (spec.Env.Away).
 func (s *Service) away(ctx context.Context, c fsm.Consumer) (bool, error) {
 	if of, aside := fsm.AsideOf(c.ID); aside {
 		var err error

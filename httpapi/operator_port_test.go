@@ -10,7 +10,8 @@ import (
 	"time"
 
 	"reveille/fsm"
-	"reveille/fsm/memstore"
+	"reveille/fsm/spec"
+	"reveille/fsm/spec/memstore"
 )
 
 func TestHealthAndReadiness(t *testing.T) {
@@ -89,7 +90,7 @@ func TestOperatorResumesASubscription(t *testing.T) {
 	sub := fsm.Subscription{ID: "a", Pattern: "/*"}
 	h.store.db.PutSubscription(sub)
 	for i := range 3 {
-		c := fsm.NewConsumer(sub, fmt.Sprint("/", i), fsm.Start, 0)
+		c := spec.NewConsumer(sub, fmt.Sprint("/", i), fsm.Start, 0)
 		c.Retired = i < 2
 		h.store.db.PutConsumer(c)
 	}
@@ -147,7 +148,7 @@ func TestOperatorPausesASubscription(t *testing.T) {
 	h.want(h.operator("POST", pause, `{"all":true}`), 400, fsm.CodeInvalidRequest, "all")
 	sub := h.store.db.Subscriptions()["a"]
 	for i := range 3 {
-		h.store.db.PutConsumer(fsm.NewConsumer(sub, fmt.Sprint("/a/", i), fsm.Start, 0))
+		h.store.db.PutConsumer(spec.NewConsumer(sub, fmt.Sprint("/a/", i), fsm.Start, 0))
 	}
 	waiting := fsm.ConsumerID("a", "/a/0")
 	h.change(waiting, func(c *fsm.Consumer) { c.State, c.Deadline = fsm.Waking, h.clock().Add(time.Minute) })

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"reveille/fsm"
+	"reveille/fsm/spec"
 )
 
 // pushed makes a push subscription with consumers of n streams, /s/0 and so on, which end at 0009.
@@ -18,7 +19,7 @@ func (h *harness) pushed(id string, n int) {
 	for i := range n {
 		path := fmt.Sprintf("/%s/%d", id, i)
 		h.up.streams[path] = fsm.StreamInfo{Exists: true, Tail: "0009"}
-		c := fsm.NewConsumer(sub, path, "0009", 0)
+		c := spec.NewConsumer(sub, path, "0009", 0)
 		c.Links[path] = fsm.Link{Acked: "0009", Tail: "0009"}
 		h.store.db.PutConsumer(c)
 	}

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"reveille/fsm"
+	"reveille/fsm/spec"
 )
 
 // subscribe stores a subscription with consumers of streams /<id>/0 to /<id>/<n-1>.
@@ -24,7 +25,7 @@ func (h *harness) subscribe(id string, n int) fsm.Subscription {
 	}
 	h.store.db.PutSubscription(sub.WithDefaults())
 	for i := range n {
-		c := fsm.NewConsumer(sub, fmt.Sprintf("/%s/%d", id, i), fsm.Start, 0)
+		c := spec.NewConsumer(sub, fmt.Sprintf("/%s/%d", id, i), fsm.Start, 0)
 		h.store.db.PutConsumer(c)
 	}
 	return sub
@@ -78,7 +79,7 @@ func TestOperatorListsConsumersPageByPage(t *testing.T) {
 		}
 	}
 	// One of an earlier subscription of the same ID is nobody's any more.
-	h.store.db.PutConsumer(fsm.NewConsumer(fsm.Subscription{ID: "a", Generation: "old"}, "/old", fsm.Start, 0))
+	h.store.db.PutConsumer(spec.NewConsumer(fsm.Subscription{ID: "a", Generation: "old"}, "/old", fsm.Start, 0))
 	slices.Sort(want)
 	for _, limit := range []int{1, 2, 7, 38, 1000} {
 		got, lengths := h.pages(fmt.Sprintf("/api/v1/consumers?limit=%d", limit), "consumers", "consumer_id")
@@ -117,25 +118,25 @@ func (h *harness) states() {
 		Waking: 10 * time.Second, Liveness: 45 * time.Second,
 		GoneGrace: 30 * time.Second, GCAfter: 72 * time.Hour,
 	}
-	env := fsm.Env{Now: now, WakeID: "w_1", Timing: timing}
+	env := spec.Env{Now: now, WakeID: "w_1", Timing: timing}
 	wake := func(i int) (fsm.Consumer, fsm.WakeRef) {
 		id := fsm.ConsumerID(sub.ID, fmt.Sprintf("/a/%d", i))
 		c, _ := h.store.consumer(id)
-		c, e := c.Observe(env, fmt.Sprintf("/a/%d", i), "0007")
+		c, e := spec.Observe(c, env, fmt.Sprintf("/a/%d", i), "0007")
 		return c, e.Wake.Ref()
 	}
 	c, _ := wake(1)
 	h.store.db.PutConsumer(c)
 	c, r := wake(2)
-	c, _ = c.Accept(env, r)
+	c, _ = spec.Accept(c, env, r)
 	h.store.db.PutConsumer(c)
 	c, r = wake(3)
-	c, _ = c.Fail(env, r, fsm.Failure{Reason: "status 503"})
+	c, _ = spec.Fail(c, env, r, fsm.Failure{Reason: "status 503"})
 	h.store.db.PutConsumer(c)
 	c, r = wake(4)
-	c, _ = c.Fail(env, r, fsm.Failure{Reason: "status 410", Retired: true})
+	c, _ = spec.Fail(c, env, r, fsm.Failure{Reason: "status 410", Retired: true})
 	h.store.db.PutConsumer(c)
-	h.change("a:%2Fa%2F5", func(c *fsm.Consumer) { *c, _ = c.Hide(env, fsm.MissingAnew) })
+	h.change("a:%2Fa%2F5", func(c *fsm.Consumer) { *c, _ = spec.Hide(*c, env, fsm.MissingAnew) })
 }
 
 func TestOperatorSeesTheFormatOfAPush(t *testing.T) {
@@ -154,10 +155,10 @@ func TestOperatorSeesTheFormatOfAPush(t *testing.T) {
 func TestOperatorSeesWhatStepsAside(t *testing.T) {
 	h := newHarness(t, nil)
 	sub := h.subscribe("a", 1)
-	env := fsm.Env{Now: h.clock(), WakeID: "w_1", AsideWakeID: "w_2", Timing: fsm.Timing{Waking: time.Minute}}
+	env := spec.Env{Now: h.clock(), WakeID: "w_1", AsideWakeID: "w_2", Timing: fsm.Timing{Waking: time.Minute}}
 	c, _ := h.store.consumer(fsm.ConsumerID(sub.ID, "/a/0"))
-	c, e := c.Observe(env, "/a/0", "0007")
-	c, e = c.Fail(env, e.Wake.Ref(), fsm.Failure{
+	c, e := spec.Observe(c, env, "/a/0", "0007")
+	c, e = spec.Fail(c, env, e.Wake.Ref(), fsm.Failure{
 		Reason: "status 503", To: "0007", Within: "0006", Tail: "0007",
 		Profile: fsm.Subscription{Mode: fsm.ModePush, Ordering: fsm.OrderingNone}.WithDefaults().Profile(),
 	})
@@ -435,7 +436,7 @@ func TestOperatorListsStreams(t *testing.T) {
 		}
 		k.First = h.clock()
 		h.store.db.PutRecord(k)
-		c := fsm.NewConsumer(sub, k.Path, "0001", 0)
+		c := spec.NewConsumer(sub, k.Path, "0001", 0)
 		c.Links[k.Path] = fsm.Link{Acked: "0001", Tail: "0001"}
 		h.store.db.PutConsumer(c)
 		want = append(want, k.Path)

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"reveille/fsm"
-	"reveille/fsm/memstore"
+	"reveille/fsm/spec/memstore"
 )
 
 // memoryPartitions is how many partitions a memory has.

@@ -15,7 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"reveille/fsm"
-	"reveille/fsm/memstore"
+	"reveille/fsm/spec/memstore"
 	"reveille/redisstore"
 	"reveille/test/harness"
 )

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"reveille/fsm"
-	"reveille/fsm/memstore"
+	"reveille/fsm/spec/memstore"
 	"reveille/redisstore"
 )
 

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"reveille/fsm"
-	"reveille/fsm/memstore"
+	"reveille/fsm/spec/memstore"
 	"reveille/redisstore"
 )
 

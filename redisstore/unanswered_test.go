@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"reveille/fsm"
+	"reveille/fsm/spec"
 	"reveille/redisstore"
 )
 
@@ -127,7 +128,7 @@ func TestWhatAnUnansweredCallHandedOutIsHandedOut(t *testing.T) {
 				t.Fatalf("handed out %+v, want one that was asked for before %s", handed, before)
 			}
 			c := must[fsm.Consumer](t)(w.Consumer(ctx, handed[0].Ref().Consumer))
-			if !c.Out(handed[0].Ref()) {
+			if !spec.Out(c, handed[0].Ref()) {
 				t.Errorf("%+v is handed out of %+v", handed[0], c)
 			}
 			must[fsm.Outcome](t)(w.Accept(ctx, handed[0].Ref())) // and is not due again

@@ -11,7 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"reveille/fsm"
-	"reveille/fsm/memstore"
+	"reveille/fsm/spec/memstore"
 	"reveille/tailer/discovery"
 	"reveille/tailer/upstream"
 )

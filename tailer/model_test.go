@@ -17,7 +17,7 @@ import (
 	"pgregory.net/rapid"
 
 	"reveille/fsm"
-	"reveille/fsm/memstore"
+	"reveille/fsm/spec/memstore"
 )
 
 const (

@@ -7,6 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"reveille/fsm"
+	"reveille/fsm/spec"
 	"reveille/tailer/upstream"
 )
 
@@ -150,7 +151,7 @@ func (s *stage) answer(fails, late bool) {
 		}
 		o := observed{partition: a.partition, since: s.m.moment, tail: a.tail}
 		if noted, watched := s.noted[a.partition]; watched {
-			noted = noted.Raised(a.tail, a.closed)
+			noted = spec.Raised(noted, a.tail, a.closed)
 			if a.partition == home {
 				s.hidden, s.hiddenAt = false, time.Time{}
 			}

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"reveille/fsm"
-	"reveille/fsm/memstore"
+	"reveille/fsm/spec/memstore"
 )
 
 func TestTheWakesOfARestartWhoseReplyIsLostAreDelivered(t *testing.T) {

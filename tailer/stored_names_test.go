@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"reveille/fsm"
+	"reveille/fsm/spec"
 )
 
 // A stream that an earlier version has stored as its clients spelled it goes on, under that name.
@@ -18,7 +19,7 @@ func TestAStreamThatIsStoredUnderAnotherSpellingKeepsItsConsumers(t *testing.T) 
 				Path: path, State: fsm.StreamPresent, First: time.Now(), Until: time.Now().Add(time.Hour), Stamp: 1,
 				Noted: sub.Version, Linked: sub.Version, Begin: fsm.Start, Tail: offsetOf(1),
 			})
-			r.store.db.PutConsumer(fsm.NewConsumer(sub, path, offsetOf(1), 1))
+			r.store.db.PutConsumer(spec.NewConsumer(sub, path, offsetOf(1), 1))
 			r.start()
 			r.watchedLive(path)
 			r.up.append(path, "2")

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"reveille/fsm"
-	"reveille/fsm/memstore"
+	"reveille/fsm/spec/memstore"
 )
 
 // TestWhatLandsAfterTheFirstAnswerForASubscriptionWakes holds that of two clients who make the same subscription at the

@@ -74,8 +74,10 @@ func TestWhatBreaksARuleOfTheLayoutIsFound(t *testing.T) {
 	long := "//" + strings.Repeat("x", 118)
 	tree := fstest.MapFS{}
 	for name, text := range map[string]string{
-		"fsm/a.go":           "// Package fsm is.\npackage fsm\n" + `import _ "reveille/fsm/memstore"`,
+		"fsm/a.go":           "// Package fsm is.\npackage fsm\n" + `import _ "reveille/fsm/spec/memstore"`,
+		"fsm/spec/a.go":      "// Package spec is.\npackage spec\n" + `import _ "reveille/redisstore"`,
 		"tailer/a.go":        "// Package tailer is.\npackage tailer\n" + `import _ "reveille/fsm"`,
+		"tailer/c/c.go":      "// Package c is.\npackage c\n" + `import _ "reveille/fsm/spec"`,
 		"tailer/b/a_test.go": "package b\n" + `import _ "reveille/dispatcher/format"`,
 		"dispatcher/format/a.go": `// Package format is.
 package format
@@ -128,12 +130,14 @@ type H struct { I int }
 		"cmd/reveille/a.go:6: print: log with zap",
 		"cmd/reveille/main.go:4: os.Getenv: settings are read in one place, cmd/reveille/settings.go",
 		"dispatcher/format/a.go:4: imports reveille/dispatcher: a format imports nothing of ours but the domain",
-		"fsm/a.go:3: imports reveille/fsm/memstore: the domain imports nothing of ours",
+		"fsm/a.go:3: imports reveille/fsm/spec/memstore: the domain imports nothing of ours",
+		"fsm/spec/a.go:3: imports reveille/redisstore: what stands below the domain imports nothing else of ours",
 		"httpapi/a_test.go:5: 121 columns, more than 120", "httpapi/a_test.go:6: 124 columns, more than 120",
 		"httpapi/none.go:1: package httpapi has no comment",
 		"redisstore/a.go:3: A has no comment", "redisstore/a.go:4: B has no comment",
 		"redisstore/a.go:8: D has no comment", "redisstore/a.go:14: F has no comment",
 		"tailer/b/a_test.go:2: imports reveille/dispatcher/format: the packages of the ring meet in fsm",
+		"tailer/c/c.go:3: imports reveille/fsm/spec: production never runs the specification",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
@@ -187,6 +191,12 @@ func badImports(f goFile) (found []string) {
 		case !within(imported, "reveille"):
 		case pkg == "reveille/fsm":
 			why = "the domain imports nothing of ours"
+		case f.production() && within(imported, "reveille/fsm/spec") && !within(pkg, "reveille/fsm/spec"):
+			why = "production never runs the specification"
+		case within(pkg, "reveille/fsm"):
+			if !within(imported, "reveille/fsm") {
+				why = "what stands below the domain imports nothing else of ours"
+			}
 		case within(pkg, "reveille/dispatcher/format"):
 			if imported != "reveille/fsm" && !within(imported, "reveille/dispatcher/format") {
 				why = "a format imports nothing of ours but the domain"

@@ -45,7 +45,7 @@ if wake ~= '' and wake ~= c.wake then return reply(refuse('ALREADY_CLAIMED')) en
 local asked = {}
 local count = 0
 for _, t in ipairs(tails) do
-  -- A tail beyond the end of a closed stream is of the stream that came after it (fsm.Noted.Raised).
+  -- A tail beyond the end of a closed stream is of the stream that came after it (spec.Raised).
   if not ends_before(t[1], t[2]) then asked[t[1]] = t[2] end
 end
 for path, l in pairs(links(c)) do

@@ -4,7 +4,7 @@
 -- again returns the same attempts. O(log n + consumers due + links that one script may read).
 local acted, stopped = 0, 0
 
--- is_away is fsm.Env.Away.
+-- is_away is spec.Env.Away.
 local function is_away(c)
   local of = aside_of(c)
   return of and (redis.call('HGET', P .. 'c:' .. of, 'hidden') or '0') ~= '0'
@@ -24,7 +24,7 @@ if before then
   return reply({ acted, outcome(), 0 })
 end
 
--- request_ends is when the request of the attempt that is out must have ended (fsm.Consumer.requestEnds).
+-- request_ends is when the request of the attempt that is out must have ended (spec.requestEnds).
 local function request_ends(c)
   local attempt = c.profile and profile_of(c) or 0
   return attempt > 0 and c.due or c.due - WAKING + ARGV[A + 1]

@@ -1,4 +1,4 @@
--- This file begins every script about one endpoint, after changed.lua. The functions mirror fsm/endpoint.go.
+-- This file begins every script about one endpoint, after changed.lua. The functions mirror fsm/spec/endpoint.go.
 --
 -- An endpoint in trouble is kept by the generation of its subscription, as this text:
 --   "version until failures next probing probes since refused reason".

@@ -1,6 +1,6 @@
 -- This file begins every script of a partition (library.go). It has the arguments, the comparison of offsets, a
--- consumer's record, and the steps that transitions are made of. A function with the same name as one in fsm/steps.go
--- or transitions.go mirrors it line by line.
+-- consumer's record, and the steps that transitions are made of. A function with the same name as one in fsm/spec
+-- mirrors it line by line. fsm/spec/doc.go lists the twins.
 --
 -- KEYS[1]  the partition's prefix, such as "rv:{17}:". All keys of the partition begin with it, so they share its hash
 -- slot.
@@ -200,7 +200,7 @@ local function meta()
   return meta_read
 end
 
--- fence returns the base that new epochs lie above (fsm.Fence). It begins an incarnation if the partition may have lost
+-- fence returns the base that new epochs lie above (spec.Fence). It begins an incarnation if the partition may have lost
 -- its latest changes. There are three signs. The server has another incarnation, or the watermark is lower than what
 -- the caller has seen. Or no replica is left that has seen the watermark.
 local fenced
@@ -275,10 +275,10 @@ end
 -- ends_before says whether an offset lies beyond the end of a closed stream (fsm.Noted.EndsBefore).
 local function ends_before(path, offset) return is_closed(path) and after(offset, tail_of(path)) end
 
--- begin_at returns where a consumer begins that asked for an offset (fsm.Noted.Begin).
+-- begin_at returns where a consumer begins that asked for an offset (spec.Beginning).
 local function begin_at(path, offset) return ends_before(path, offset) and tail_of(path) or offset end
 
--- note_tail notes a tail that a caller has shown, and whether the stream is closed there (fsm.Noted.Raised).
+-- note_tail notes a tail that a caller has shown, and whether the stream is closed there (spec.Raised).
 local function note_tail(path, tail, ends)
   local noted = tail_of(path)
   if after(tail, noted) and not ends_before(path, tail) or ends and tail ~= '' and tail == noted and not is_closed(path) then
@@ -922,7 +922,7 @@ local function ack(c, path, to)
   end
 end
 
--- behind returns the position behind what an attempt has brought (fsm.Consumer.behind).
+-- behind returns the position behind what an attempt has brought (spec.behind).
 local function behind(c, to, within)
   local ends = aside_of(c) and links(c)[c.primary].tail
   if ends and not after(to, ends) then return to end
@@ -985,7 +985,7 @@ local function keep_letters(c, letters)
   return int(first)
 end
 
--- letter_text returns what a dead letter tells if no attempt has left it (fsm.Consumer.letter). The values attempts and
+-- letter_text returns what a dead letter tells if no attempt has left it (spec.letter). The values attempts and
 -- born are texts, because cjson would round large numbers.
 local function letter_text(c, id, path, from, to, class, why, attempts, born)
   local texts = cjson.encode({ g = c.gen, c = id, s = path, f = from, t = to, w = to, k = class, r = why or '' })
@@ -993,7 +993,7 @@ local function letter_text(c, id, path, from, to, class, why, attempts, born)
 end
 
 -- leave_letters leaves the dead letters of a consumer, and of its asides, if the consumer goes with its stream for a
--- cause. The tail is the last one of that stream (fsm.Consumer.lost). O(asides).
+-- cause. The tail is the last one of that stream (spec.lost). O(asides).
 local function leave_letters(c, cause, tail)
   local letters, ids, numbers = {}, aside_of(c) and { c.id } or redis.call('SMEMBERS', P .. 'x:' .. c.id), {}
   for _, id in ipairs(ids) do numbers[id] = tonumber(string.match(id, '%d+$')) end
@@ -1013,7 +1013,7 @@ local function leave_letters(c, cause, tail)
   left[#left + 1] = { c.sub, c.primary, cause, #letters / 2 }
 end
 
--- leave_letter leaves the dead letter of a consumer that is given up, and notes its number (fsm.Consumer.unwoken).
+-- leave_letter leaves the dead letter of a consumer that is given up, and notes its number (spec.unwoken).
 -- Paths compare as offsets of one incarnation do. O(links).
 local function leave_letter(c)
   local first
@@ -1068,7 +1068,7 @@ local function unqueue(id, n)
 end
 
 -- replays says whether a consumer can replay a dead letter. The events must be of the consumer's present stream
--- (fsm.Consumer.Replays). It says no to two kinds of letters. A letter whose class begins with stream_ was left by a
+-- (spec.Replays). It says no to two kinds of letters. A letter whose class begins with stream_ was left by a
 -- stream that is gone. The letter of a given-up consumer is not read again: its replay revives the consumer
 -- (replay_letters.lua).
 local function replays(c, letter)
@@ -1087,7 +1087,7 @@ local function span_of(c, n)
 end
 
 -- replay_next begins the first replay in a consumer's queue, unless a replay is under way. For that, it makes an aside
--- (fsm.Consumer.StartReplay). It passes over what cannot be replayed, because the store has lost it. It begins nothing
+-- (spec.StartReplay). It passes over what cannot be replayed, because the store has lost it. It begins nothing
 -- of a stream that was made anew: once the consumer is loaded, its queue goes with it.
 local function replay_next(c)
   if redis.call('HEXISTS', P .. 'c:' .. c.id, 'replaying') == 1 then return end
@@ -1174,7 +1174,7 @@ local function revive(c)
   for path in pairs(links(c)) do redis.call('HDEL', P .. 'c:' .. c.id, 'past:' .. path) end
 end
 
--- observed acts on a noted tail of a stream (fsm.Consumer.Observe), and says whether that changed the consumer. It
+-- observed acts on a noted tail of a stream (spec.Observe), and says whether that changed the consumer. It
 -- looks at other streams only if there is work on this one: the call that raises their tails wakes the consumer for
 -- them.
 local function observed(c, path)
@@ -1249,7 +1249,7 @@ local function failed(c, retry_after, retired, why, profile, span, from)
   end
 end
 
--- steps_aside says whether the events of a failed attempt step aside (fsm.Consumer.stepsAside).
+-- steps_aside says whether the events of a failed attempt step aside (spec.stepsAside).
 local function steps_aside(c, profile, to, within)
   if not string.find(profile, '^%d+,2') or aside_of(c) then return false end
   local l = links(c)[c.primary]
@@ -1260,7 +1260,7 @@ local function steps_aside(c, profile, to, within)
 end
 
 -- step_aside makes the aside that goes on with a failed attempt. The consumer goes on behind its events
--- (fsm.Consumer.stepAside).
+-- (spec.stepAside).
 local function step_aside(c, retry_after, why, profile, span, to, within)
   local aside = create(c.sub, c.gen, c.id .. ':' .. int(c.epoch), c.primary, links(c)[c.primary].acked, c.epoch, c.profile, {
     of = c.id, born = redis.call('HGET', P .. 'c:' .. c.id, 'born') or '0', ends = within,
@@ -1279,7 +1279,7 @@ local function step_aside(c, retry_after, why, profile, span, to, within)
   finished(c)
 end
 
--- start_over makes a consumer start over in streams that were made anew or deleted (fsm.Consumer.Restart). If its
+-- start_over makes a consumer start over in streams that were made anew or deleted (spec.Restart). If its
 -- primary was made anew, start_over replaces it by a new consumer, and returns that one. If its primary was deleted,
 -- start_over removes it and returns nil. The argument was is the old tail of its primary. If it is nil, the tail counts
 -- that count_restart has noted.
@@ -1370,7 +1370,7 @@ local function current(get, id, epoch, wake)
   return c
 end
 
--- attempt_out says whether the attempt of this number, handed, is out (fsm.Consumer.Out).
+-- attempt_out says whether the attempt of this number, handed, is out (spec.Out).
 local function attempt_out(c, handed)
   return c.state == 'waking' and c.sent == 1 and c.handed == tonumber(handed) and c.hidden == 0
 end

@@ -1,4 +1,4 @@
--- Makes the attempts due at once that wait for their endpoint, which is up again (fsm.Consumer.ReleaseHeld). Batches:
+-- Makes the attempts due at once that wait for their endpoint, which is up again (spec.ReleaseHeld). Batches:
 -- call again with the returned cursor until it is "0".
 -- ARGV[9] subscription  ARGV[10] generation  ARGV[11] cursor.
 -- Returns { next cursor, outcome }. O(batch).

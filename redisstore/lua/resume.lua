@@ -1,5 +1,5 @@
 -- Resumes deliveries to consumers of a subscription. They are consumers whose endpoint answered 410, that were given
--- up, or whose next attempt was held back (fsm.Consumer.Resume). Batches: call again with the returned cursor until it
+-- up, or whose next attempt was held back (spec.Resume). Batches: call again with the returned cursor until it
 -- is "0".
 -- A consumer in quarantine goes on if it can be read again.
 -- ARGV[9] subscription  ARGV[10] generation  ARGV[11] cursor.

@@ -1,4 +1,4 @@
--- Makes the next attempts of a subscription's consumers due at once (fsm.Consumer.Retry). Batches: call again with the
+-- Makes the next attempts of a subscription's consumers due at once (spec.Retry). Batches: call again with the
 -- returned cursor until it is "0".
 -- ARGV[9] subscription  ARGV[10] generation  ARGV[11] cursor.
 -- Returns { next cursor, how many attempts have waited }. O(batch).

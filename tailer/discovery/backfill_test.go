@@ -9,7 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"reveille/fsm"
-	"reveille/fsm/memstore"
+	"reveille/fsm/spec/memstore"
 )
 
 func TestABackfillLeavesTheQueueToOthersAndIsTakenUpAfterACrash(t *testing.T) {

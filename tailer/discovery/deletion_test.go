@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"reveille/fsm"
-	"reveille/fsm/memstore"
+	"reveille/fsm/spec/memstore"
 )
 
 const goneStream = "/gone"

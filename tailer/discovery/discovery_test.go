@@ -13,7 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"reveille/fsm"
-	"reveille/fsm/memstore"
+	"reveille/fsm/spec/memstore"
 	"reveille/tailer/upstream"
 )
 

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"reveille/fsm"
-	"reveille/fsm/memstore"
+	"reveille/fsm/spec/memstore"
 )
 
 // one is a stream server whose streams are all there, until they are all gone.

@@ -100,7 +100,7 @@ func span(t *testing.T, c *Client, at, end fsm.Offset) (got string) {
 			t.Fatalf("from %q to %q, read %d: %+v, %v", at, end, reads, b, err)
 		}
 		got += strings.Join(texts(b.Events), "")
-		switch { // fsm.Consumer.Deliver
+		switch { // spec.Deliver
 		case !b.To.After(end):
 			at = b.To
 		case b.Within.After(end):

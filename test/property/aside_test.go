@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"reveille/fsm"
+	"reveille/fsm/spec"
 	"reveille/test/harness"
 )
 
@@ -68,7 +69,7 @@ var brokenAsides = []harness.BrokenScript{
 func (h *history) push() {
 	for _, wake := range slices.Backward(h.refs) {
 		c, there := h.db.Consumer(wake.Consumer)
-		if !there || !c.Out(wake.Ref()) || !c.Profile.Aside {
+		if !there || !spec.Out(c, wake.Ref()) || !c.Profile.Aside {
 			continue
 		}
 		end := rapid.IntRange(0, 7).Draw(h.t, "how it ends")
@@ -116,7 +117,7 @@ func (h *history) nudgedPush() {
 	for _, wake := range slices.Backward(h.refs) {
 		c, there := h.db.Consumer(wake.Consumer)
 		i := slices.IndexFunc(h.subs, func(s fsm.Subscription) bool { return s.Generation == wake.Generation })
-		if !there || i < 0 || !c.Out(wake.Ref()) || !c.Profile.Aside || c.IsAside() {
+		if !there || i < 0 || !spec.Out(c, wake.Ref()) || !c.Profile.Aside || c.IsAside() {
 			continue
 		}
 		h.failed(wake, fsm.Failure{Reason: "status 503", Profile: c.Profile, RetryAfter: 2 * time.Minute})

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"reveille/fsm"
+	"reveille/fsm/spec"
 	"reveille/test/harness"
 )
 
@@ -58,7 +59,7 @@ func (h *history) leaveLetter() {
 	for tries := 3; tries > 0 && left < 2; tries-- {
 		out := slices.IndexFunc(h.refs, func(wake fsm.Wake) bool {
 			c, there := h.db.Consumer(wake.Consumer)
-			return there && c.Out(wake.Ref())
+			return there && spec.Out(c, wake.Ref())
 		})
 		if out >= 0 {
 			h.delivers(h.refs[out], true)

@@ -1,5 +1,5 @@
-// Package property runs the pure transitions of fsm (in fsm/memstore) and the Lua scripts of redisstore side by
-// side on random histories, and checks on each that they agree after every step and that the webhook spec's
+// Package property runs the pure transitions of fsm/spec (in fsm/spec/memstore) and the Lua scripts of redisstore side
+// by side on random histories, and checks on each that they agree after every step and that the webhook spec's
 // invariants hold.
 package property
 
@@ -22,7 +22,8 @@ import (
 
 	"reveille/dispatcher/format"
 	"reveille/fsm"
-	"reveille/fsm/memstore"
+	"reveille/fsm/spec"
+	"reveille/fsm/spec/memstore"
 	"reveille/redisstore"
 	"reveille/test/harness"
 )
@@ -979,7 +980,7 @@ func (h *history) answer() {
 				if c.Deadline.After(h.draw.Now) {
 					h.draw.Now = c.Deadline
 				}
-				was := slices.IndexFunc(h.refs, func(w fsm.Wake) bool { return c.Out(w.Ref()) })
+				was := slices.IndexFunc(h.refs, func(w fsm.Wake) bool { return spec.Out(c, w.Ref()) })
 				h.dueAt(false)
 				h.newNonce()
 				by := h.refs[len(h.refs)-1]

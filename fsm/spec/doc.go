@@ -1,0 +1,63 @@
+// Package spec is the specification of the scripts in redisstore/lua: production runs the scripts, and never this
+// package. It has every transition as a pure function (state + event → state + effects). It does no I/O and has no
+// clock and no randomness of its own: a transition gets them in an [Env].
+//
+// Tests run the functions. They are the whole logic of the store in memory (fsm/spec/memstore). The tests in
+// test/property run that store beside the scripts, with the same histories. They demand the same result after every
+// step.
+//
+// Each function has a twin in redisstore/lua. A second name is the twin's function in that file.
+//
+// A consumer comes, goes, and is woken:
+//
+//	NewConsumer      lib.lua create
+//	Anew             lib.lua start_over
+//	Remove           lib.lua remove
+//	Observe          lib.lua observed
+//	Wakeable         observe.lua
+//	Hide             hide.lua
+//	Restart          lib.lua start_over
+//	Due              due.lua
+//
+// A delivery attempt, and what follows from it:
+//
+//	Begin            begin.lua
+//	Park             park.lua
+//	Current          lib.lua current
+//	Out              lib.lua attempt_out
+//	Counts           deliver.lua
+//	Accept           accept.lua
+//	Finish           finish.lua
+//	Deliver          deliver.lua
+//	Fail             fail.lua
+//	RetryDelay       lib.lua retry_delay
+//	Callback         callback.lua
+//
+// What an operator or a probe asks for:
+//
+//	Resume           resume.lua
+//	Revive           lib.lua revive
+//	Retry            retry.lua, and retry_wake.lua for one wake
+//	Probe            probe_wake.lua
+//	ReleaseHeld      release_held.lua
+//	Replays          lib.lua replays
+//	OfGivenUp        lib.lua replays
+//	StartReplay      lib.lua replay_next
+//	Count            tally.lua count
+//
+// An endpoint:
+//
+//	FailEndpoint     fail_endpoint.lua
+//	RecoverEndpoint  recover_endpoint.lua
+//	ProbeEndpoint    probe_endpoint.lua
+//	ReturnProbe      endpoint.lua return_probe
+//	RetryEndpoint    retry_endpoint.lua
+//
+// A stream, and the order of things:
+//
+//	LinkStream       link_stream.lua
+//	Beginning        lib.lua begin_at
+//	Raised           lib.lua note_tail
+//	Fence            lib.lua fence
+//	VersionsThrough  lib.lua lost_version
+package spec

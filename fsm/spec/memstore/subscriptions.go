@@ -1,0 +1,285 @@
+package memstore
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"reveille/fsm"
+	"reveille/fsm/spec"
+)
+
+// backfill is a backfill under way, and the generation of its subscription.
+type backfill struct {
+	generation string
+	progress   fsm.Backfill
+}
+
+// Catalog implements fsm.SubscriptionStore.
+func (s *Store) Catalog() *fsm.Catalog { return s.catalog }
+
+// readSubscriptions reads the subscriptions anew if they have changed; db.mu is held.
+func (s *Store) readSubscriptions() {
+	st := &s.db.state
+	if !s.catalog.Loaded() || s.catalog.Version() != st.version {
+		s.catalog.Replace(slices.Collect(maps.Values(st.subs)), st.version)
+	}
+}
+
+// relist gives the list of subscriptions a new version. A lost list and the list that replaces it must not share a
+// version. So the version is a time, as in the scripts.
+func (t *tx) relist() {
+	t.db.listed = max(t.now().UnixMilli()*fsm.VersionsPerMilli, t.db.listed+1)
+	t.version = t.db.listed
+	t.refresh = true
+}
+
+// CreateSubscription implements fsm.SubscriptionStore.
+func (s *Store) CreateSubscription(
+	ctx context.Context, sub fsm.Subscription,
+) (stored fsm.Subscription, created bool, err error) {
+	sub = sub.WithDefaults()
+	err = s.call(ctx, func(t *tx) error {
+		there, taken := t.subs[sub.ID]
+		switch {
+		case taken && !there.SameConfig(sub):
+			return there.Conflict(sub)
+		case taken:
+			stored = t.change(there, there)
+			return nil
+		}
+		sub.CreatedAt = time.UnixMicro(t.draw.Now.UnixMicro())
+		t.relist()
+		sub.Version = t.version
+		stored, created = sub, true
+		t.subs[sub.ID] = sub
+		t.backfills[sub.ID] = backfill{generation: sub.Generation}
+		return nil
+	}, "CreateSubscription", sub)
+	return stored, created, err
+}
+
+// ChangeSubscription implements fsm.SubscriptionStore.
+func (s *Store) ChangeSubscription(
+	ctx context.Context, id string, change func(fsm.Subscription) (fsm.Subscription, error),
+) (stored fsm.Subscription, err error) {
+	err = s.call(ctx, func(t *tx) error {
+		there, known := t.subs[id]
+		if !known {
+			return fsm.ErrNotFound
+		}
+		next, err := change(there)
+		if err == nil {
+			stored = t.change(there, next)
+		}
+		return err
+	}, "ChangeSubscription", id)
+	return stored, err
+}
+
+// RotateSecret implements fsm.SubscriptionStore.
+func (s *Store) RotateSecret(ctx context.Context, id string, r fsm.Rotation) (stored fsm.Subscription, err error) {
+	err = s.call(ctx, func(t *tx) error {
+		there, known := t.subs[id]
+		if !known {
+			return fsm.ErrNotFound
+		}
+		stored = t.change(there, there.Rotate(r, t.now()))
+		return nil
+	}, "RotateSecret", id)
+	return stored, err
+}
+
+// change stores another form of a subscription, unless it is unchanged and was told already. It returns what is stored.
+func (t *tx) change(was, next fsm.Subscription) fsm.Subscription {
+	if next.Told = true; !next.Equal(was) {
+		next.Previous = next.Previous.Unexpired(t.now())
+		next = next.PausedAsOf(t.now(), was)
+		next.Revision++
+		t.relist()
+		t.subs[next.ID] = next
+	}
+	return next
+}
+
+// DeleteSubscription implements fsm.SubscriptionStore. It takes two steps, so that a replica that dies in between
+// leaves no consumer behind. The list remembers the subscription until all of its consumers are removed.
+func (s *Store) DeleteSubscription(ctx context.Context, id string) error {
+	err := s.call(ctx, func(t *tx) error {
+		if sub, there := t.subs[id]; there {
+			t.dropping[sub.Generation] = id
+			delete(t.subs, id)
+			delete(t.backfills, id)
+			delete(t.logs, sub.Generation)
+			if _, kept := t.endpoints[sub.Generation]; kept {
+				t.putEndpoint(fsm.EndpointState{Generation: sub.Generation})
+			}
+			t.relist()
+		}
+		return nil
+	}, "DeleteSubscription", id)
+	if err != nil {
+		return err
+	}
+	return s.finishDeletions(ctx)
+}
+
+// finishDeletions removes the consumers of subscriptions that are no longer on the list.
+func (s *Store) finishDeletions(ctx context.Context) error {
+	s.db.mu.Lock()
+	dropping := maps.Clone(s.db.state.dropping)
+	s.db.mu.Unlock()
+	for _, generation := range slices.Sorted(maps.Keys(dropping)) {
+		for n := range s.db.opts.Partitions {
+			if err := s.drop(ctx, n, dropping[generation], generation); err != nil {
+				return err
+			}
+		}
+		s.db.mu.Lock()
+		if !s.dead {
+			delete(s.db.state.dropping, generation)
+		}
+		s.db.mu.Unlock()
+	}
+	return nil
+}
+
+// drop bars a generation from new consumers in a partition, and removes its consumers and dead letters there.
+func (s *Store) drop(ctx context.Context, n int, id, generation string) error {
+	var o fsm.Outcome
+	err := s.call(ctx, func(t *tx) error {
+		p := t.partitions[n]
+		p.deleted[generation] = struct{}{}
+		for _, c := range p.all() {
+			if _, still := p.consumers[c.ID]; still && c.Subscription == id && c.Generation == generation {
+				t.put(p, c, spec.Remove(c, fsm.RemovedSubscriptionDeleted), &o)
+			}
+		}
+		p.letters = slices.DeleteFunc(slices.Clone(p.letters), func(l fsm.DeadLetter) bool {
+			return l.Generation == generation
+		})
+		return nil
+	}, "Drop", n, id, generation)
+	if s.db.opts.Outcomes != nil {
+		s.db.opts.Outcomes.Follow(o, fsm.Sighting{})
+	}
+	return err
+}
+
+// ResumeSubscription implements fsm.SubscriptionStore.
+func (s *Store) ResumeSubscription(ctx context.Context, id string) (n int, o fsm.Outcome, err error) {
+	err = s.call(ctx, func(t *tx) error {
+		s.readSubscriptions()
+		sub, there := t.subs[id]
+		if !there {
+			return fsm.ErrNotFound
+		}
+		if resumed := sub; sub.Paused {
+			resumed.Paused = false
+			t.change(sub, resumed)
+		}
+		for _, p := range t.partitions {
+			for _, c := range p.all() {
+				if c.Subscription != id || c.Generation != sub.Generation {
+					continue
+				}
+				if c, e, ok := spec.Resume(c, t.env(p, c.ID)); ok {
+					n++
+					t.put(p, c, e, &o)
+				}
+			}
+		}
+		return nil
+	}, "ResumeSubscription", id)
+	return n, o, err
+}
+
+// RetrySubscription implements fsm.SubscriptionStore.
+func (s *Store) RetrySubscription(ctx context.Context, id string) (n int, err error) {
+	err = s.call(ctx, func(t *tx) error {
+		s.readSubscriptions()
+		sub, there := t.subs[id]
+		if !there {
+			return fsm.ErrNotFound
+		}
+		t.retryEndpoint(sub)
+		for _, p := range t.partitions {
+			for _, c := range p.all() {
+				if c.Subscription != id || c.Generation != sub.Generation {
+					continue
+				}
+				if c, waited := spec.Retry(c, t.env(p, c.ID)); waited {
+					n++
+					t.put(p, c, spec.Effects{}, &fsm.Outcome{})
+				}
+			}
+		}
+		return nil
+	}, "RetrySubscription", id)
+	return n, err
+}
+
+// RetryWake implements fsm.SubscriptionStore.
+func (s *Store) RetryWake(ctx context.Context, sub fsm.Subscription, r fsm.WakeRef) (waited bool, err error) {
+	err = s.call(ctx, func(t *tx) error {
+		t.retryEndpoint(sub)
+		p := t.home(r.Consumer.Home)
+		c, there := p.consumers[r.Consumer.ID]
+		if !there || !spec.Current(c, r) {
+			return nil
+		}
+		if c, waited = spec.Retry(c, t.env(p, c.ID)); waited {
+			t.put(p, c, spec.Effects{}, &fsm.Outcome{})
+		}
+		return nil
+	}, "RetryWake", sub.ID, r)
+	return waited, err
+}
+
+func (t *tx) retryEndpoint(sub fsm.Subscription) {
+	e := t.endpoints[sub.Generation]
+	if next := spec.RetryEndpoint(e.Endpoint, t.now()); next != e.Endpoint {
+		t.putEndpoint(fsm.EndpointState{Endpoint: next, Generation: sub.Generation})
+	}
+}
+
+// RefreshCatalog implements fsm.SubscriptionStore.
+func (s *Store) RefreshCatalog(ctx context.Context) error {
+	return s.call(ctx, func(*tx) error {
+		s.readSubscriptions()
+		return nil
+	}, "RefreshCatalog")
+}
+
+// Backfills implements fsm.BackfillStore.
+func (s *Store) Backfills(ctx context.Context) (under map[string]fsm.Backfill, err error) {
+	err = s.call(ctx, func(t *tx) error {
+		under = make(map[string]fsm.Backfill, len(t.backfills))
+		for id, b := range t.backfills {
+			under[id] = b.progress
+		}
+		return nil
+	}, "Backfills")
+	return under, err
+}
+
+// SetBackfill implements fsm.BackfillStore.
+func (s *Store) SetBackfill(ctx context.Context, sub fsm.Subscription, b fsm.Backfill) error {
+	return s.call(ctx, func(t *tx) error {
+		if there, under := t.backfills[sub.ID]; under && there.generation == sub.Generation {
+			t.backfills[sub.ID] = backfill{sub.Generation, b}
+		}
+		return nil
+	}, "SetBackfill", sub, b)
+}
+
+// EndBackfill implements fsm.BackfillStore.
+func (s *Store) EndBackfill(ctx context.Context, sub fsm.Subscription) error {
+	return s.call(ctx, func(t *tx) error {
+		if there, under := t.backfills[sub.ID]; under && there.generation == sub.Generation {
+			delete(t.backfills, sub.ID)
+		}
+		return nil
+	}, "EndBackfill", sub)
+}
