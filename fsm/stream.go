@@ -122,3 +122,23 @@ const (
 	// answer.
 	MissingStill
 )
+
+// StreamInfo is what a HEAD of a stream says.
+type StreamInfo struct {
+	// Exists is true if the server has the stream. If it is false, the other fields are zero, except Empty and its
+	// Tail.
+	Exists bool
+	// Empty is true if every name is a stream to the server, and this one shows no event, or none any more. Tail is
+	// then Start.
+	Empty bool
+	Tail  Offset
+	// TTL is true if the stream has a sliding time to live, which any read would extend.
+	TTL bool
+	// Closed is true if no append can follow.
+	Closed bool
+	// NotJSON is true if the server has said that the stream is of another content type.
+	NotJSON bool
+}
+
+// Gone says whether the server has said that there is no such stream.
+func (i StreamInfo) Gone() bool { return !i.Exists && !i.Empty }

@@ -3,7 +3,6 @@ package fsm
 import (
 	"context"
 	"crypto/sha256"
-	"time"
 
 	"go.opentelemetry.io/otel/trace"
 )
@@ -53,35 +52,3 @@ func (s *Spans) Below(
 ) (context.Context, trace.Span) {
 	return s.tracer.Start(ctx, name, options...)
 }
-
-// WakeEnd is a wake that is over.
-type WakeEnd struct {
-	Consumer     string
-	Subscription string
-	Primary      string
-	Epoch        int64
-	WakeID       string
-	// WokeAt is when it began, by the store's clock.
-	WokeAt time.Time
-	Cause  EndCause
-}
-
-// EndCause is why a wake is over.
-type EndCause string
-
-// The causes.
-const (
-	// EndDone: the worker has said that it is done.
-	EndDone EndCause = "done"
-	// EndSilent: the worker was not heard of for the liveness timeout.
-	EndSilent EndCause = "silent"
-	// EndRestarted: a stream of the consumer was made anew, and it starts over with another wake.
-	EndRestarted EndCause = "restarted"
-	// EndRemoved: the consumer is gone.
-	EndRemoved EndCause = "removed"
-	// EndLost: the store may have lost the result of the wake, and another wake takes its place.
-	EndLost EndCause = "lost"
-)
-
-// EndCauses are all causes.
-var EndCauses = []EndCause{EndDone, EndSilent, EndRestarted, EndRemoved, EndLost}
