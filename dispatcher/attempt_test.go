@@ -11,6 +11,7 @@ import (
 
 	"reveille/dispatcher/format"
 	"reveille/fsm"
+	"reveille/fsm/token"
 )
 
 // TestEachAttemptIsMadeOfWhatIsKnownThen holds that an attempt has the offsets of its moment, and a token and a
@@ -69,9 +70,9 @@ func TestEachAttemptIsMadeOfWhatIsKnownThen(t *testing.T) {
 		t.Errorf("the offsets are %+v, then %+v", first.Streams, second.Streams)
 	}
 	for n, a := range []attempt{first, second} {
-		token, err := f.cfg.Tokens.Parse(a.Token)
-		if want := a.at.Add(fsm.TokenTTL).Truncate(time.Second); err != nil || !token.Expires.Equal(want) {
-			t.Errorf("the token of attempt %d expires at %s, want %s (%v)", n+1, token.Expires, want, err)
+		said, err := f.cfg.Tokens.Parse(a.Token)
+		if want := a.at.Add(token.TTL).Truncate(time.Second); err != nil || !said.Expires.Equal(want) {
+			t.Errorf("the token of attempt %d expires at %s, want %s (%v)", n+1, said.Expires, want, err)
 		}
 		if e := format.Examine(sub.Secret, a.signature, a.body, a.at, time.Second); !e.OK() {
 			t.Errorf("the signature of attempt %d: %+v", n+1, e)

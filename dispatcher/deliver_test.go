@@ -25,6 +25,7 @@ import (
 
 	"reveille/dispatcher/format"
 	"reveille/fsm"
+	"reveille/fsm/token"
 )
 
 const tokenKey = "a key for tests, at least thirty-two bytes long"
@@ -84,7 +85,7 @@ type fixture struct {
 func start(t *testing.T, store *memStore, change func(*Config), prepare ...func(*Dispatcher)) *fixture {
 	t.Helper()
 	core, logs := observer.New(zapcore.DebugLevel)
-	tokens, err := fsm.NewTokens(tokenKey)
+	tokens, err := token.New(tokenKey)
 	if err != nil {
 		t.Fatal(err)
 	}

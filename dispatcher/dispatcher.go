@@ -21,6 +21,7 @@ import (
 	"go.uber.org/zap"
 
 	"reveille/fsm"
+	"reveille/fsm/token"
 )
 
 // Store is what the dispatcher uses of fsm.Store.
@@ -49,7 +50,7 @@ type BatchReader func(
 type Config struct {
 	Store    Store
 	Outcomes *fsm.Router
-	Tokens   *fsm.Tokens
+	Tokens   *token.Tokens
 	// PublicURL is what callback URLs begin with.
 	PublicURL string
 	// ReadBatch is nil if no subscription has fsm.ModePush.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"reveille/fsm"
+	"reveille/fsm/token"
 )
 
 // never is longer than any test: no wake waits for that long.
@@ -82,7 +83,7 @@ func TestAWakeIsParkedOnceItHasWaitedForAQuarterOfItsDeadlineOrASecond(t *testin
 		0: time.Second, time.Minute: time.Second, 2 * time.Second: 500 * time.Millisecond,
 	} {
 		c := Config{
-			Store: newMemStore(), Outcomes: fsm.NewRouter(), Tokens: &fsm.Tokens{}, PublicURL: "http://x",
+			Store: newMemStore(), Outcomes: fsm.NewRouter(), Tokens: &token.Tokens{}, PublicURL: "http://x",
 			WakingTimeout: waking,
 		}
 		if err := c.setDefaults(); err != nil || c.parkAfter != want {

@@ -16,10 +16,11 @@ import (
 	"reveille/dispatcher/format"
 	"reveille/fsm"
 	"reveille/fsm/spec/memstore"
+	"reveille/fsm/token"
 )
 
 func TestConfig(t *testing.T) {
-	tokens, err := fsm.NewTokens(tokenKey)
+	tokens, err := token.New(tokenKey)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -334,7 +335,7 @@ func TestSecretsStayOutOfTheLog(t *testing.T) {
 }
 
 func TestRunEndsWithItsContext(t *testing.T) {
-	tokens, err := fsm.NewTokens(tokenKey)
+	tokens, err := token.New(tokenKey)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,9 +2,7 @@ package fsm
 
 import (
 	"fmt"
-	"strings"
 	"testing"
-	"time"
 )
 
 // BenchmarkCatalogMatch is what each newly heard of stream costs, among subscriptions with distinct
@@ -58,32 +56,5 @@ func BenchmarkCatalogReplace(b *testing.B) {
 				c.Replace(subs, 1)
 			}
 		})
-	}
-}
-
-func benchTokens(b *testing.B) *Tokens {
-	t, err := NewTokens(strings.Repeat("k", MinTokenKey))
-	if err != nil {
-		b.Fatal(err)
-	}
-	return t
-}
-
-const benchConsumer = "agent-handler:%2Fagents%2Ftask-123"
-
-func BenchmarkTokenMint(b *testing.B) {
-	t, now := benchTokens(b), time.Now()
-	for b.Loop() {
-		t.Mint(benchConsumer, "5f3d9a0b1c2e4f60", 7, now)
-	}
-}
-
-func BenchmarkTokenParse(b *testing.B) {
-	t := benchTokens(b)
-	token := t.Mint(benchConsumer, "5f3d9a0b1c2e4f60", 7, time.Now())
-	for b.Loop() {
-		if _, err := t.Parse(token); err != nil {
-			b.Fatal(err)
-		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"reveille/fsm"
+	"reveille/fsm/token"
 )
 
 // callbackTimeout bounds the work on one callback after its body has arrived.
@@ -32,7 +33,7 @@ type streamBody struct {
 
 // bearer is a callback's token and what it says.
 type bearer struct {
-	fsm.Token
+	token.Token
 	text string
 }
 
@@ -88,7 +89,7 @@ func (s *Service) authorize(r *http.Request, id string) (b bearer, primary strin
 	}
 	b.text = strings.TrimSpace(text)
 	if b.Token, err = s.cfg.Tokens.Parse(b.text); err != nil {
-		return b, "", refuse(fsm.CodeTokenInvalid, "%v", fsm.ErrToken)
+		return b, "", refuse(fsm.CodeTokenInvalid, "%v", token.ErrInvalid)
 	}
 	_, primary, ok := fsm.ParseConsumerID(id)
 	if !ok || subtle.ConstantTimeCompare([]byte(b.Consumer), []byte(id)) != 1 {
@@ -176,7 +177,7 @@ func gone(consumer string) error {
 // nextToken is the presented token, or a fresh one for the same wake if its time is nearly up (webhook spec, Callback
 // Tokens). It is never for a newer epoch, so a worker of an earlier wake cannot trade up.
 func (s *Service) nextToken(b bearer) string {
-	if now := s.cfg.Clock(); b.Expires.Sub(now) < fsm.TokenRefresh {
+	if now := s.cfg.Clock(); b.Expires.Sub(now) < token.Refresh {
 		return s.cfg.Tokens.Mint(b.Consumer, b.Generation, b.Epoch, now)
 	}
 	return b.text

@@ -12,6 +12,7 @@ import (
 
 	"reveille/fsm"
 	"reveille/fsm/spec"
+	"reveille/fsm/token"
 )
 
 const (
@@ -60,7 +61,7 @@ func (a attempt) send(h *harness) answer {
 		id = strangerID
 	}
 	if a.expired {
-		age = fsm.TokenTTL + time.Second
+		age = token.TTL + time.Second
 	}
 	token := h.token(id, epoch, age)
 	if a.forged {
@@ -192,7 +193,7 @@ func judge(t *testing.T, first, second func(*attempt), status int, code fsm.Code
 
 func TestCallbackTokenErrors(t *testing.T) {
 	h := woken(t, nil)
-	other, err := fsm.NewTokens(otherKey)
+	other, err := token.New(otherKey)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -420,24 +421,24 @@ func TestCallbackTokenIsRefreshedNearItsEndAndNeverForANewerEpoch(t *testing.T) 
 		body  string
 		fresh bool
 	}{
-		{"a young token stays", fsm.TokenTTL - fsm.TokenRefresh, `{"epoch":7}`, false},
-		{"an old one is replaced", fsm.TokenTTL - fsm.TokenRefresh + time.Second, `{"epoch":7}`, true},
+		{"a young token stays", token.TTL - token.Refresh, `{"epoch":7}`, false},
+		{"an old one is replaced", token.TTL - token.Refresh + time.Second, `{"epoch":7}`, true},
 		{
-			"an old one is replaced when a new wake begins", fsm.TokenTTL - time.Second,
+			"an old one is replaced when a new wake begins", token.TTL - time.Second,
 			`{"epoch":7,"wake_id":"w_current","done":true}`, true,
 		},
-		{"an old one is replaced in a refusal", fsm.TokenTTL - time.Second, `{"epoch":6}`, true},
+		{"an old one is replaced in a refusal", token.TTL - time.Second, `{"epoch":6}`, true},
 		{"a young one stays in a refusal", 0, `{"epoch":6}`, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := woken(t, nil)
-			token := h.token(consumerID, epoch, c.age)
-			got := h.callback(token, c.body).body["token"].(string)
+			old := h.token(consumerID, epoch, c.age)
+			got := h.callback(old, c.body).body["token"].(string)
 			parsed, err := h.tokens.Parse(got)
-			if err != nil || parsed.Epoch != epoch || (got != token) != c.fresh {
-				t.Fatalf("got %+v, %v, fresh %v", parsed, err, got != token)
+			if err != nil || parsed.Epoch != epoch || (got != old) != c.fresh {
+				t.Fatalf("got %+v, %v, fresh %v", parsed, err, got != old)
 			}
-			if c.fresh && !parsed.Expires.Equal(h.clock().Add(fsm.TokenTTL)) {
+			if c.fresh && !parsed.Expires.Equal(h.clock().Add(token.TTL)) {
 				t.Fatalf("expires %v", parsed.Expires)
 			}
 		})

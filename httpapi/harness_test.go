@@ -18,6 +18,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"reveille/fsm"
+	"reveille/fsm/token"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -34,7 +35,7 @@ type harness struct {
 	store  *memory
 	up     *upstream
 	rec    *recorder
-	tokens *fsm.Tokens
+	tokens *token.Tokens
 	logs   *observer.ObservedLogs
 	health *health
 	// conns are those of the API port, once server has started it.
@@ -58,7 +59,7 @@ func newHarness(t *testing.T, change func(*Config)) *harness {
 	}
 	h.store = newMemory(h.clock)
 	h.rec.create = h.store.CreateSubscription
-	tokens, err := fsm.NewTokens(tokenKey)
+	tokens, err := token.New(tokenKey)
 	if err != nil {
 		t.Fatal(err)
 	}

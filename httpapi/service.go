@@ -23,6 +23,7 @@ import (
 	"go.uber.org/zap"
 
 	"reveille/fsm"
+	"reveille/fsm/token"
 )
 
 // Bounds on what a client may send.
@@ -55,7 +56,7 @@ type Config struct {
 	Targets  Targets
 	Tester   Tester
 	Health   Health
-	Tokens   *fsm.Tokens
+	Tokens   *token.Tokens
 	// Ready returns nil once the program can do its work, or the reason why not. It is asked by /readyz.
 	Ready func(context.Context) error
 	// Logger gets no token, no secret and no URL of a webhook.

@@ -19,6 +19,7 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"reveille/fsm"
+	"reveille/fsm/token"
 	"reveille/httpapi"
 	"reveille/redisstore"
 	"reveille/tailer/upstream"
@@ -89,7 +90,7 @@ type settings struct {
 	upstream *url.URL
 	public   *url.URL // nil unless PublicURL was set
 	redisCA  *x509.CertPool
-	tokens   *fsm.Tokens
+	tokens   *token.Tokens
 	otel     otelSettings
 }
 
@@ -302,11 +303,11 @@ func (s *settings) check() (err error) {
 	}
 	s.PublicURL = strings.TrimRight(s.PublicURL, "/")
 	if len(s.TokenKey) == 0 && s.RedisURL == redisstore.Embedded {
-		var key [fsm.MinTokenKey]byte
+		var key [token.MinKey]byte
 		_, _ = rand.Read(key[:])
 		s.TokenKey = list{hex.EncodeToString(key[:])}
 	}
-	if s.tokens, err = fsm.NewTokens(s.TokenKey...); err != nil {
+	if s.tokens, err = token.New(s.TokenKey...); err != nil {
 		return wrong("TOKEN_KEY", strings.Join(s.TokenKey, ","),
 			"a random text of at least 32 bytes, the same for all replicas; an older key may follow a comma")
 	}

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"reveille/fsm"
+	"reveille/fsm/token"
 	"reveille/redisstore"
 	"reveille/test/harness"
 )
@@ -124,7 +125,7 @@ func TestSettingsAreRead(t *testing.T) {
 		t.Errorf("settings %+v", s)
 	}
 	t.Run("a token of the older key is still accepted", func(t *testing.T) {
-		older, err := fsm.NewTokens(testKey + " older")
+		older, err := token.New(testKey + " older")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -174,7 +175,7 @@ func TestTheTokenKeyIsDrawnForAnEmbeddedRedisAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	two, _, err := load()
-	if err != nil || one.TokenKey[0] == two.TokenKey[0] || len(one.TokenKey[0]) < fsm.MinTokenKey {
+	if err != nil || one.TokenKey[0] == two.TokenKey[0] || len(one.TokenKey[0]) < token.MinKey {
 		t.Errorf("%v: the keys drawn are not fit", err)
 	}
 }

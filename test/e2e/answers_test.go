@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"reveille/fsm"
+	"reveille/fsm/token"
 	"reveille/test/harness"
 )
 
@@ -156,7 +157,7 @@ func TestDecisionsOnAnswers(t *testing.T) {
 	t.Run("D13: each attempt has the current offsets, a fresh token and a fresh signature, "+
 		"and the same epoch and wake_id", func(t *testing.T) {
 		s := e.subscribed(t)
-		tokens, err := fsm.NewTokens(harness.TokenKey)
+		tokens, err := token.New(harness.TokenKey)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -186,7 +187,7 @@ func TestDecisionsOnAnswers(t *testing.T) {
 		// it says is whole seconds.
 		for w, since := range map[*harness.Wake]time.Time{&first: began, &second: first.At} {
 			said, err := tokens.Parse(w.Token)
-			made := said.Expires.Add(-fsm.TokenTTL)
+			made := said.Expires.Add(-token.TTL)
 			if err != nil || made.Before(since.Add(-time.Second)) || made.After(w.At.Add(time.Second)) {
 				t.Errorf("the token of %s was made at %s (%v), want one between %s and %s", w, made, err, since, w.At)
 			}

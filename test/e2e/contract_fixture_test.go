@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"reveille/fsm"
+	"reveille/fsm/token"
 	"reveille/test/harness"
 )
 
@@ -60,7 +61,7 @@ func pastTail(path string) harness.StreamOffset { return at(path, beyond) }
 func (s *fixture) expired(w harness.Wake) string {
 	s.t.Helper()
 	own := s.parseToken(w.Token)
-	return tokens(s.t, harness.TokenKey).Mint(own.Consumer, own.Generation, own.Epoch, time.Now().Add(-2*fsm.TokenTTL))
+	return tokens(s.t, harness.TokenKey).Mint(own.Consumer, own.Generation, own.Epoch, time.Now().Add(-2*token.TTL))
 }
 
 // carriesToken says whether the answer to a refused callback has a token to go on with: the consumer is there and the

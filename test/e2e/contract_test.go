@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"reveille/fsm"
+	"reveille/fsm/token"
 	"reveille/test/harness"
 )
 
@@ -157,7 +158,7 @@ func TestCallbacks(t *testing.T) {
 		{"each success is answered with a token that the next callback can use", func(t *testing.T, e *env) {
 			s, wake := e.waking(t)
 			own := s.parseToken(wake.Token)
-			old := time.Now().Add(fsm.TokenRefresh/2 - fsm.TokenTTL)
+			old := time.Now().Add(token.Refresh/2 - token.TTL)
 			wake.Token = tokens(t, harness.TokenKey).Mint(own.Consumer, own.Generation, own.Epoch, old)
 			other := s.folder + "-other/stream"
 			for i, cb := range []harness.Callback{
@@ -171,7 +172,7 @@ func TestCallbacks(t *testing.T) {
 				{Epoch: wake.Epoch, Unsubscribe: []string{s.path}},
 			} {
 				wake.Token = s.callback(wake, cb).Token
-				if left := time.Until(s.parseToken(wake.Token).Expires); i == 0 && left < fsm.TokenRefresh {
+				if left := time.Until(s.parseToken(wake.Token).Expires); i == 0 && left < token.Refresh {
 					t.Errorf("a token near its end was answered with one that has %s left", left)
 				}
 			}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"reveille/fsm"
+	"reveille/fsm/token"
 	"reveille/test/harness"
 )
 
@@ -199,16 +200,16 @@ func (s *fixture) wantPayload(w harness.Wake, epoch int64, streams []harness.Str
 }
 
 // tokens mints and reads tokens as Reveille does.
-func tokens(t *testing.T, key string) *fsm.Tokens {
+func tokens(t *testing.T, key string) *token.Tokens {
 	t.Helper()
-	ts, err := fsm.NewTokens(key)
+	ts, err := token.New(key)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return ts
 }
 
-func (s *fixture) parseToken(text string) fsm.Token {
+func (s *fixture) parseToken(text string) token.Token {
 	s.t.Helper()
 	token, err := tokens(s.t, harness.TokenKey).Parse(text)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
 
-	"reveille/fsm"
+	"reveille/fsm/token"
 	"reveille/redisstore"
 	"reveille/test/harness"
 )
@@ -225,7 +225,7 @@ type (
 // thing is wrong, some history shows it. Of the scripts as they are, put together in the same way, none shows anything.
 func TestHistoriesFindABrokenScript(t *testing.T) {
 	server := harness.StartRedis(t)
-	tokens, err := fsm.NewTokens(strings.Repeat("k", fsm.MinTokenKey))
+	tokens, err := token.New(strings.Repeat("k", token.MinKey))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -267,7 +267,7 @@ func TestHistoriesFindABrokenScript(t *testing.T) {
 // hunt plays histories, with or without asides, and with or without what is lost, until one finds something, and
 // returns which and what.
 func hunt(
-	t *testing.T, rdb *redis.Client, tokens *fsm.Tokens, histories int, aside, lost bool,
+	t *testing.T, rdb *redis.Client, tokens *token.Tokens, histories int, aside, lost bool,
 ) (number int, found string) {
 	t.Helper()
 	var failed error

@@ -24,6 +24,7 @@ import (
 	"reveille/fsm"
 	"reveille/fsm/spec"
 	"reveille/fsm/spec/memstore"
+	"reveille/fsm/token"
 	"reveille/redisstore"
 	"reveille/test/harness"
 )
@@ -99,7 +100,7 @@ type history struct {
 	read map[string]int64
 	// unsettled are streams whose tail was raised by something that wakes only one consumer.
 	unsettled map[string]bool
-	tokens    *fsm.Tokens
+	tokens    *token.Tokens
 	// told is what the store has done by itself, over are the wakes that are known to be over.
 	told fsm.Outcome
 	over map[string]bool
@@ -121,7 +122,7 @@ type history struct {
 func TestScriptsDoWhatTheTransitionsSay(t *testing.T) {
 	rdb := harness.StartRedis(t).Client()
 	t.Logf("-rapid.seed=%s repeats the histories", flag.Lookup("rapid.seed").Value)
-	tokens, err := fsm.NewTokens(strings.Repeat("k", fsm.MinTokenKey))
+	tokens, err := token.New(strings.Repeat("k", token.MinKey))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +142,7 @@ func TestScriptsDoWhatTheTransitionsSay(t *testing.T) {
 
 // newHistory prepares both sides for a history.
 func newHistory(
-	ctx context.Context, rt *rapid.T, rdb *redis.Client, tokens *fsm.Tokens, aside bool,
+	ctx context.Context, rt *rapid.T, rdb *redis.Client, tokens *token.Tokens, aside bool,
 ) *history {
 	if err := rdb.FlushDB(ctx).Err(); err != nil {
 		rt.Fatal(err)

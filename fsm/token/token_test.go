@@ -1,4 +1,4 @@
-package fsm
+package token
 
 import (
 	"bytes"
@@ -15,9 +15,9 @@ import (
 // TestFingerprintsTellKeysApart holds that equal keys have equal ones, in the order of the keys, and
 // that none holds its key.
 func TestFingerprintsTellKeysApart(t *testing.T) {
-	one, two := strings.Repeat("a", MinTokenKey), strings.Repeat("b", MinTokenKey)
+	one, two := strings.Repeat("a", MinKey), strings.Repeat("b", MinKey)
 	prints := func(keys ...string) []string {
-		tokens, err := NewTokens(keys...)
+		tokens, err := New(keys...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -36,24 +36,24 @@ func TestFingerprintsTellKeysApart(t *testing.T) {
 }
 
 func TestTokens(t *testing.T) {
-	key, old := strings.Repeat("k", MinTokenKey), strings.Repeat("o", MinTokenKey)
-	tokens, err := NewTokens(key, old)
+	key, old := strings.Repeat("k", MinKey), strings.Repeat("o", MinKey)
+	tokens, err := New(key, old)
 	if err != nil {
 		t.Fatal(err)
 	}
 	now := time.Now().Truncate(time.Second)
 	minted := tokens.Mint("s:%2Fa", "g1", 7, now)
-	if got, err := tokens.Parse(minted); err != nil || got != (Token{"s:%2Fa", "g1", 7, now.Add(TokenTTL)}) {
+	if got, err := tokens.Parse(minted); err != nil || got != (Token{"s:%2Fa", "g1", 7, now.Add(TTL)}) {
 		t.Errorf("parsed %+v, %v", got, err)
 	}
-	before, _ := NewTokens(old)
+	before, _ := New(old)
 	if _, err := tokens.Parse(before.Mint("s:%2Fa", "g1", 7, now)); err != nil {
 		t.Errorf("a token of the older key was refused: %v", err)
 	}
-	if _, err := before.Parse(minted); !errors.Is(err, ErrToken) {
+	if _, err := before.Parse(minted); !errors.Is(err, ErrInvalid) {
 		t.Error("a token of another key was accepted")
 	}
-	if got, err := tokens.Parse(tokens.Mint("s:%2Fa", "g1", 7, now.Add(-2*TokenTTL))); err != nil ||
+	if got, err := tokens.Parse(tokens.Mint("s:%2Fa", "g1", 7, now.Add(-2*TTL))); err != nil ||
 		got.Expires.After(now) {
 		t.Errorf("an expired token: %+v, %v; its expiry is the caller's to judge", got, err)
 	}
@@ -84,12 +84,12 @@ func TestTokens(t *testing.T) {
 		"of another algorithm": none + "." + claims + "." + signature, "with more at the end": minted + "x",
 		"unsigned": unsigned, "huge": strings.Repeat("a", 1<<20), "with a line break": minted[:10] + "\n" + minted[10:],
 	} {
-		if _, err := tokens.Parse(bad); !errors.Is(err, ErrToken) {
+		if _, err := tokens.Parse(bad); !errors.Is(err, ErrInvalid) {
 			t.Errorf("a token that is %s was accepted", name)
 		}
 	}
 	for _, short := range []string{"", strings.Repeat("secret", 5)} {
-		if _, err := NewTokens(key, short); err == nil || (short != "" && strings.Contains(err.Error(), short)) {
+		if _, err := New(key, short); err == nil || (short != "" && strings.Contains(err.Error(), short)) {
 			t.Errorf("a key of %d bytes: %v", len(short), err)
 		}
 	}

@@ -1,4 +1,5 @@
-package fsm
+// Package token has the callback tokens: what they say, and how they are signed and checked.
+package token
 
 import (
 	"crypto/pbkdf2"
@@ -10,19 +11,21 @@ import (
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
+
+	"reveille/fsm"
 )
 
-// TokenTTL is how long a callback token is valid. The answer to a callback replaces a token with less than TokenRefresh
-// left (webhook spec, Callback Tokens).
+// TTL is how long a callback token is valid. The answer to a callback replaces a token with less than Refresh left
+// (webhook spec, Callback Tokens).
 const (
-	TokenTTL     = time.Hour
-	TokenRefresh = 15 * time.Minute
-	// MinTokenKey is the least length of a key in bytes.
-	MinTokenKey = 32
+	TTL     = time.Hour
+	Refresh = 15 * time.Minute
+	// MinKey is the least length of a key in bytes.
+	MinKey = 32
 )
 
-// ErrToken is the cause of an error about a token that is malformed or forged.
-var ErrToken = errors.New("the callback token is malformed or its signature is wrong")
+// ErrInvalid is the cause of an error about a token that is malformed or forged.
+var ErrInvalid = errors.New("the callback token is malformed or its signature is wrong")
 
 // Token is what a callback token says.
 type Token struct {
@@ -45,8 +48,8 @@ type claims struct {
 	jwt.RegisteredClaims
 }
 
-// NewTokens returns a Tokens that signs with the first key and accepts any of them. The error never holds a key.
-func NewTokens(keys ...string) (*Tokens, error) {
+// New returns a Tokens that signs with the first key and accepts any of them. The error never holds a key.
+func New(keys ...string) (*Tokens, error) {
 	if len(keys) == 0 {
 		return nil, errors.New("no token key")
 	}
@@ -56,8 +59,8 @@ func NewTokens(keys ...string) (*Tokens, error) {
 			jwt.WithoutClaimsValidation()),
 	}
 	for i, k := range keys {
-		if len(k) < MinTokenKey {
-			return nil, fmt.Errorf("token key %d has %d bytes, at least %d are needed", i+1, len(k), MinTokenKey)
+		if len(k) < MinKey {
+			return nil, fmt.Errorf("token key %d has %d bytes, at least %d are needed", i+1, len(k), MinKey)
 		}
 		// A key of any length becomes as long as one block, and the callback tokens' key is not the setting itself.
 		sum := sha256.Sum256([]byte("reveille callback token\x00" + k))
@@ -98,7 +101,7 @@ func fingerprint(key []byte) string {
 func (t *Tokens) Mint(consumer, generation string, epoch int64, now time.Time) string {
 	s, err := jwt.NewWithClaims(jwt.SigningMethodHS256, claims{
 		Generation: generation, Epoch: epoch,
-		RegisteredClaims: jwt.RegisteredClaims{Subject: consumer, ExpiresAt: jwt.NewNumericDate(now.Add(TokenTTL))},
+		RegisteredClaims: jwt.RegisteredClaims{Subject: consumer, ExpiresAt: jwt.NewNumericDate(now.Add(TTL))},
 	}).SignedString(t.mint)
 	if err != nil {
 		panic("reveille: signing with HMAC failed: " + err.Error()) // cannot happen: the key is a []byte
@@ -106,15 +109,15 @@ func (t *Tokens) Mint(consumer, generation string, epoch int64, now time.Time) s
 	return s
 }
 
-// Parse returns what a token says, expired or not, or ErrToken.
+// Parse returns what a token says, expired or not, or ErrInvalid.
 func (t *Tokens) Parse(token string) (Token, error) {
-	if len(token) > 8*MaxPathLen || strings.ContainsAny(token, "\r\n") {
-		return Token{}, ErrToken
+	if len(token) > 8*fsm.MaxPathLen || strings.ContainsAny(token, "\r\n") {
+		return Token{}, ErrInvalid
 	}
 	var c claims
 	_, err := t.parser.ParseWithClaims(token, &c, func(*jwt.Token) (any, error) { return t.verify, nil })
 	if err != nil || c.ExpiresAt == nil || c.Subject == "" {
-		return Token{}, ErrToken
+		return Token{}, ErrInvalid
 	}
 	return Token{Consumer: c.Subject, Generation: c.Generation, Epoch: c.Epoch, Expires: c.ExpiresAt.Time}, nil
 }
