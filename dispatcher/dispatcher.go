@@ -21,6 +21,7 @@ import (
 	"go.uber.org/zap"
 
 	"reveille/fsm"
+	"reveille/fsm/span"
 	"reveille/fsm/token"
 )
 
@@ -247,7 +248,7 @@ func New(cfg Config) (*Dispatcher, error) {
 		losses:        &losses{log: cfg.Logger, now: cfg.Clock, counter: m.notKept},
 		guard:         newGuard(cfg.AllowInsecure, cfg.AllowCIDRs, cfg.resolver),
 		outage:        &outage{cfg.Outage, cfg.Logger, cfg.Clock},
-		traces:        tracing{fsm.NewSpans(cfg.Tracer, "reveille/dispatcher")},
+		traces:        tracing{span.New(cfg.Tracer, "reveille/dispatcher")},
 		parkReady:     make(chan struct{}, parkers),
 		unlistedReady: make(chan struct{}, 1),
 		askReady:      make(chan struct{}, 1),

@@ -13,18 +13,19 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"reveille/fsm"
+	"reveille/fsm/span"
 )
 
 // tracing makes the spans of delivery attempts. Its zero value is for a program without tracing: it does nothing and
 // allocates nothing.
-type tracing struct{ spans *fsm.Spans }
+type tracing struct{ spans *span.Spans }
 
 // begin returns the context of an attempt, with a span below the wake's root span.
 func (t tracing) begin(ctx context.Context, w fsm.Wake) context.Context {
 	if t.spans == nil {
 		return ctx
 	}
-	ctx, _ = t.spans.Start(ctx, fsm.TraceOf(w.Consumer, w.WakeID), "deliver", trace.WithSpanKind(trace.SpanKindClient))
+	ctx, _ = t.spans.Start(ctx, span.TraceOf(w.Consumer, w.WakeID), "deliver", trace.WithSpanKind(trace.SpanKindClient))
 	return ctx
 }
 

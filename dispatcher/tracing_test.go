@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"reveille/fsm"
+	"reveille/fsm/span"
 )
 
 // untraced does all that a delivery does for traces, in a program without tracing.
@@ -97,7 +98,7 @@ func TestTheSpanOfAnAttemptSaysWhatCameOfIt(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			spans := tracetest.NewSpanRecorder()
-			tr := tracing{fsm.NewSpans(sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)),
+			tr := tracing{span.New(sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)),
 				"reveille/dispatcher")}
 			w, h := fsm.Wake{Consumer: "s:%2Fa", Subscription: "s", WakeID: "w_1", Epoch: 3, Attempt: 2}, http.Header{}
 			c.a.Wake = w
@@ -107,7 +108,7 @@ func TestTheSpanOfAnAttemptSaysWhatCameOfIt(t *testing.T) {
 			if len(spans.Ended()) != 1 {
 				t.Fatalf("there are %d spans", len(spans.Ended()))
 			}
-			s, of := spans.Ended()[0], fsm.TraceOf(w.Consumer, w.WakeID)
+			s, of := spans.Ended()[0], span.TraceOf(w.Consumer, w.WakeID)
 			if s.SpanContext().TraceID() != of.ID || s.Parent().SpanID() != of.Root {
 				t.Errorf("it is %v below %v", s.SpanContext(), s.Parent())
 			}

@@ -23,6 +23,7 @@ import (
 	"go.uber.org/zap"
 
 	"reveille/fsm"
+	"reveille/fsm/span"
 	"reveille/fsm/token"
 )
 
@@ -170,7 +171,7 @@ func New(cfg Config) (*Service, error) {
 	}
 	s := &Service{
 		cfg: cfg, log: cfg.Logger, metrics: newMetrics(cfg.Metrics),
-		traces:  tracing{fsm.NewSpans(cfg.Tracer, "reveille/httpapi")},
+		traces:  tracing{span.New(cfg.Tracer, "reveille/httpapi")},
 		origins: newOrigins(cfg.Origins), operatorName: hostname(cfg.OperatorAddr), permit: permit,
 	}
 	if cfg.Gateway {

@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"reveille/fsm"
+	"reveille/fsm/span"
 )
 
 // maxTracedWake is how long a wake ID may be, in bytes, to appear in a span. It is far longer than Reveille's own wake
@@ -21,7 +22,7 @@ const maxTracedWake = 100
 
 // tracing makes the spans of callbacks. The zero value, for a program that is not traced, does nothing and allocates
 // nothing.
-type tracing struct{ spans *fsm.Spans }
+type tracing struct{ spans *span.Spans }
 
 // answered makes the span of a callback after its answer is decided: only then its wake, and so its trace, is known. A
 // callback without a known wake has no span. It belongs to an earlier epoch, or its consumer is gone, and it does not
@@ -59,7 +60,7 @@ func (t tracing) span(c echo.Context, begun time.Time, b bearer, req callbackReq
 			attribute.Int("http.response.status_code", status),
 		),
 	}
-	ctx, link := parent(c.Request(), fsm.TraceOf(b.Consumer, wake))
+	ctx, link := parent(c.Request(), span.TraceOf(b.Consumer, wake))
 	if link.SpanContext.IsValid() {
 		options = append(options, trace.WithLinks(link))
 	}
@@ -86,7 +87,7 @@ func (t tracing) span(c echo.Context, begun time.Time, b bearer, req callbackReq
 // parent is the worker's span if the callback carries one of the wake's own trace, and otherwise the wake's root. If
 // the worker's span is in another trace, the span of the callback links to it. Its tracestate is left out: nothing uses
 // it, and it can be long.
-func parent(r *http.Request, of fsm.Trace) (context.Context, trace.Link) {
+func parent(r *http.Request, of span.Trace) (context.Context, trace.Link) {
 	ctx := propagation.TraceContext{}.Extract(context.Background(), propagation.HeaderCarrier(r.Header))
 	worker := trace.SpanContextFromContext(ctx).WithTraceState(trace.TraceState{})
 	if worker.IsValid() && worker.TraceID() == of.ID {

@@ -14,11 +14,12 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"reveille/fsm"
+	"reveille/fsm/span"
 )
 
 func TestACallbacksSpanHangsInTheWorkersIfThatIsOfTheSameTrace(t *testing.T) {
 	t.Parallel()
-	of := fsm.TraceOf("s:%2Fa", "w_1")
+	of := span.TraceOf("s:%2Fa", "w_1")
 	own, root := trace.TraceID(of.ID).String(), trace.SpanID(of.Root).String()
 	const other, span = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 	for _, c := range []struct {
@@ -55,12 +56,12 @@ func TestASpanIsSmallWhateverAWorkerSends(t *testing.T) {
 	t.Parallel()
 	const most = 8 << 10
 	spans := tracetest.NewSpanRecorder()
-	traces := tracing{fsm.NewSpans(sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)), "reveille/httpapi")}
+	traces := tracing{span.New(sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)), "reveille/httpapi")}
 	var state []string
 	for i := range 32 {
 		state = append(state, fmt.Sprintf("k%d=%s", i, strings.Repeat("x", 256)))
 	}
-	of := fsm.TraceOf("s:%2Fa", "w_1")
+	of := span.TraceOf("s:%2Fa", "w_1")
 	for name, c := range map[string]struct {
 		wakeID, trace string
 		reply         fsm.CallbackReply

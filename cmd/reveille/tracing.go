@@ -19,6 +19,7 @@ import (
 	"go.uber.org/zap"
 
 	"reveille/fsm"
+	"reveille/fsm/span"
 )
 
 const (
@@ -32,7 +33,7 @@ const (
 type tracing struct {
 	log      *zap.Logger
 	provider *sdktrace.TracerProvider
-	spans    *fsm.Spans
+	spans    *span.Spans
 }
 
 // newTracing sets up the export. Neither its calls nor the spans wait for the collector.
@@ -69,7 +70,7 @@ func newTracing(ctx context.Context, o otelSettings, replica string, log *zap.Lo
 		sdktrace.WithBatcher(exporter), sdktrace.WithResource(res), sdktrace.WithIDGenerator(wakeIDs{}),
 		sdktrace.WithSampler(wholeTraces{o.sampler}),
 	)}
-	t.spans = fsm.NewSpans(t.provider, "reveille")
+	t.spans = span.New(t.provider, "reveille")
 	return t, nil
 }
 
@@ -106,7 +107,7 @@ func (t *tracing) observed(seen fsm.Sighting, w fsm.Wake) {
 	if began.Before(w.WokeAt) {
 		began = w.WokeAt
 	}
-	of := fsm.TraceOf(w.Consumer, w.WakeID)
+	of := span.TraceOf(w.Consumer, w.WakeID)
 	_, span := t.spans.Start(context.Background(), of, "observe", trace.WithTimestamp(began), trace.WithAttributes(
 		attribute.String("reveille.subscription", w.Subscription),
 		attribute.String("reveille.consumer", w.Consumer),
@@ -131,7 +132,7 @@ func (t *tracing) wakesEnded(ends []fsm.WakeEnd) {
 		if began.After(now) { // the store's clock is ahead
 			began = now
 		}
-		ctx := context.WithValue(context.Background(), rootOf{}, fsm.TraceOf(e.Consumer, e.WakeID))
+		ctx := context.WithValue(context.Background(), rootOf{}, span.TraceOf(e.Consumer, e.WakeID))
 		_, span := t.spans.Below(ctx, "wake", trace.WithTimestamp(began), trace.WithAttributes(
 			attribute.String("reveille.subscription", e.Subscription),
 			attribute.String("reveille.consumer", e.Consumer),
@@ -159,14 +160,14 @@ func (t *tracing) stop(ctx context.Context) {
 	}
 }
 
-// rootOf is the context key for a root span. Its value is the fsm.Trace.
+// rootOf is the context key for a root span. Its value is the span.Trace.
 type rootOf struct{}
 
 // wakeIDs gives the root span of a wake the IDs that every replica computes. Any other span gets random IDs.
 type wakeIDs struct{}
 
 func (wakeIDs) NewIDs(ctx context.Context) (id trace.TraceID, root trace.SpanID) {
-	if t, ok := ctx.Value(rootOf{}).(fsm.Trace); ok {
+	if t, ok := ctx.Value(rootOf{}).(span.Trace); ok {
 		return t.ID, t.Root
 	}
 	_, _ = rand.Read(id[:])

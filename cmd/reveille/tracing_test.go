@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap"
 
 	"reveille/fsm"
+	"reveille/fsm/span"
 )
 
 // replica returns what one replica makes spans with, and where they go.
@@ -22,7 +23,7 @@ func replica(s sdktrace.Sampler) (*tracing, *tracetest.SpanRecorder) {
 	spans := tracetest.NewSpanRecorder()
 	p := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans), sdktrace.WithIDGenerator(wakeIDs{}),
 		sdktrace.WithSampler(wholeTraces{s}))
-	return &tracing{log: zap.NewNop(), provider: p, spans: fsm.NewSpans(p, "test")}, spans
+	return &tracing{log: zap.NewNop(), provider: p, spans: span.New(p, "test")}, spans
 }
 
 func TestEveryReplicaMakesTheSameRootAndTheSameSamplingDecision(t *testing.T) {
@@ -35,7 +36,7 @@ func TestEveryReplicaMakesTheSameRootAndTheSameSamplingDecision(t *testing.T) {
 			Consumer: "s:%2Fa", WakeID: fmt.Sprintf("w_%d", i), WokeAt: time.Now().Add(-time.Second),
 			Cause: fsm.EndDone,
 		}
-		of := fsm.TraceOf(end.Consumer, end.WakeID)
+		of := span.TraceOf(end.Consumer, end.WakeID)
 		spansOfOne.Reset()
 		spansOfTwo.Reset()
 		one.wakesEnded([]fsm.WakeEnd{end})
@@ -141,15 +142,15 @@ func TestAnObservationHasASpanForEachWakeAndNoneWithout(t *testing.T) {
 	if len(spans.Ended()) != 2 {
 		t.Fatalf("two wakes have %d spans", len(spans.Ended()))
 	}
-	for i, span := range spans.Ended() {
-		of := fsm.TraceOf(wakes[i].Consumer, wakes[i].WakeID)
-		if span.SpanContext().TraceID() != of.ID || span.Parent().SpanID() != of.Root {
-			t.Errorf("it is %v below %v", span.SpanContext(), span.Parent())
+	for i, s := range spans.Ended() {
+		of := span.TraceOf(wakes[i].Consumer, wakes[i].WakeID)
+		if s.SpanContext().TraceID() != of.ID || s.Parent().SpanID() != of.Root {
+			t.Errorf("it is %v below %v", s.SpanContext(), s.Parent())
 		}
-		if span.StartTime().Before(wakes[i].WokeAt) || span.EndTime().Before(span.StartTime()) {
-			t.Errorf("it lasts from %s to %s, the wake began at %s", span.StartTime(), span.EndTime(), wakes[i].WokeAt)
+		if s.StartTime().Before(wakes[i].WokeAt) || s.EndTime().Before(s.StartTime()) {
+			t.Errorf("it lasts from %s to %s, the wake began at %s", s.StartTime(), s.EndTime(), wakes[i].WokeAt)
 		}
-		attributes := attribute.NewSet(span.Attributes()...)
+		attributes := attribute.NewSet(s.Attributes()...)
 		for k, want := range map[attribute.Key]string{
 			"reveille.stream": "/a", "reveille.tail": "1",
 			"reveille.wake_id": wakes[i].WakeID,

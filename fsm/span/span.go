@@ -1,4 +1,5 @@
-package fsm
+// Package span ties the spans of one wake together, and makes spans below them.
+package span
 
 import (
 	"context"
@@ -31,8 +32,8 @@ func (t Trace) RootSpan() trace.SpanContext {
 // Spans makes spans below the spans of wakes. In a program that is not traced it is nil: its holder checks that first.
 type Spans struct{ tracer trace.Tracer }
 
-// NewSpans returns the Spans of a part of the program; nil if nothing is traced.
-func NewSpans(p trace.TracerProvider, part string) *Spans {
+// New returns the Spans of a part of the program; nil if nothing is traced.
+func New(p trace.TracerProvider, part string) *Spans {
 	if p == nil {
 		return nil
 	}
