@@ -22,6 +22,7 @@ import (
 
 	"reveille/fsm"
 	"reveille/fsm/span"
+	"reveille/fsm/throttle"
 	"reveille/fsm/token"
 )
 
@@ -61,7 +62,7 @@ type Config struct {
 	Logger    *zap.Logger
 	// Outage is what the tasks of this process know together of a store that does not answer; nil for the dispatcher
 	// alone.
-	Outage *fsm.Outage
+	Outage *throttle.Outage
 	// Metrics is what the metrics are registered with; nil for nowhere.
 	Metrics prometheus.Registerer
 	// Tracer gets the spans of delivery attempts; nil to make none.
@@ -150,7 +151,7 @@ func (c *Config) setDefaults() error {
 	c.DueInterval = cmp.Or(c.DueInterval, 200*time.Millisecond)
 	c.ShutdownGrace = cmp.Or(c.ShutdownGrace, 20*time.Second)
 	c.Logger = cmp.Or(c.Logger, zap.NewNop())
-	c.Outage = cmp.Or(c.Outage, &fsm.Outage{})
+	c.Outage = cmp.Or(c.Outage, &throttle.Outage{})
 	c.resolver = cmp.Or(c.resolver, net.DefaultResolver)
 	if c.Clock == nil {
 		c.Clock = time.Now
@@ -229,7 +230,7 @@ type Dispatcher struct {
 	tests map[string]struct{}
 	// dropped is what was logged of wakes beyond MaxQueued, unreported of results that the store did not take, broken
 	// of errors of the store other than an outage, unreadable of events that could not be read.
-	dropped, unreported, broken, unreadable fsm.Trouble
+	dropped, unreported, broken, unreadable throttle.Trouble
 }
 
 var _ fsm.Deliverer = (*Dispatcher)(nil)

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"reveille/fsm"
+	"reveille/fsm/throttle"
 )
 
 // deliveryLog is the observer that logs delivery attempts: each one for debugging, and otherwise the first of what goes
@@ -29,7 +30,7 @@ type deliveryLog struct {
 	// again is what has gone wrong again since the last line that says so, repeats thins out these lines, and latest is
 	// when anything went wrong last.
 	again   repeated
-	repeats fsm.Trouble
+	repeats throttle.Trouble
 	latest  time.Time
 }
 
@@ -43,7 +44,7 @@ type cause struct {
 type naming struct {
 	// told is true if a line has named it, and it goes on; begins thins out these lines where it comes and goes.
 	told   bool
-	begins fsm.Trouble
+	begins throttle.Trouble
 	latest time.Time
 }
 

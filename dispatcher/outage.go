@@ -5,7 +5,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"reveille/fsm"
+	"reveille/fsm/throttle"
 )
 
 // deliveries names the work of the dispatcher among the tasks of an outage.
@@ -13,7 +13,7 @@ const deliveries = "deliveries"
 
 // outage logs once when the store stops answering and once when it answers again, unless another task has logged that.
 type outage struct {
-	*fsm.Outage
+	*throttle.Outage
 	log *zap.Logger
 	now func() time.Time
 }

@@ -8,12 +8,13 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"reveille/fsm"
+	"reveille/fsm/throttle"
 )
 
 func TestAStoreThatAnswersEveryOtherCallDoesNotFillTheLog(t *testing.T) {
 	core, logs := observer.New(zap.InfoLevel)
 	now := time.Unix(1_700_000_000, 0)
-	o := &outage{&fsm.Outage{}, zap.New(core), func() time.Time { return now }}
+	o := &outage{&throttle.Outage{}, zap.New(core), func() time.Time { return now }}
 	for range 5 * 60 {
 		o.failed(fsm.ErrUnavailable)
 		now = now.Add(100 * time.Millisecond)

@@ -12,7 +12,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"reveille/fsm"
+	"reveille/fsm/throttle"
 )
 
 const (
@@ -38,7 +38,7 @@ type conns struct {
 	waiting, working list.List
 
 	// crowded is what was logged about connections beyond max, and filesOut about connections without a file.
-	crowded, filesOut fsm.Trouble
+	crowded, filesOut throttle.Trouble
 }
 
 // conn is one of these connections.

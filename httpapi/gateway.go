@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"reveille/fsm"
+	"reveille/fsm/throttle"
 )
 
 const (
@@ -39,7 +40,7 @@ type gateway struct {
 	transport http.RoundTripper
 	proxy     *httputil.ReverseProxy
 	// unanswered is what was logged about requests without an answer from upstream, and unnoted about deletions.
-	unanswered, unnoted fsm.Trouble
+	unanswered, unnoted throttle.Trouble
 }
 
 func newGateway(cfg Config, m *metrics) *gateway {

@@ -24,6 +24,7 @@ import (
 
 	"reveille/fsm"
 	"reveille/fsm/span"
+	"reveille/fsm/throttle"
 	"reveille/fsm/token"
 )
 
@@ -137,9 +138,9 @@ type Service struct {
 	table  []resource
 	permit func(r *http.Request, needed role) error
 	// unavailable and broken are what was logged about requests that were answered with 503 and 500.
-	unavailable, broken fsm.Trouble
+	unavailable, broken throttle.Trouble
 	// decoded is what was logged about callbacks with a decoded path.
-	decoded fsm.Trouble
+	decoded throttle.Trouble
 }
 
 // New returns a Service, or an error that names the field of the Config that is missing or out of bounds.

@@ -16,7 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/zap"
 
-	"reveille/fsm"
+	"reveille/fsm/throttle"
 )
 
 // Embedded is the URL of a Redis that runs inside this process. It forgets everything when the process ends, and serves
@@ -244,7 +244,7 @@ func options(l limits, o *redis.Options) *redis.Options {
 
 // LogTo writes the messages of the Redis client, which are about single connections, to a log at debug level.
 func LogTo(log *zap.Logger) {
-	redis.SetLogger(&clientLog{log: log, troubles: map[string]*fsm.Trouble{}})
+	redis.SetLogger(&clientLog{log: log, troubles: map[string]*throttle.Trouble{}})
 }
 
 // maxRemark is how much of a message is logged, in bytes. maxRemarks is how many kinds of messages are logged.
@@ -254,7 +254,7 @@ type clientLog struct {
 	log *zap.Logger
 	mu  sync.Mutex
 	// troubles has what was logged of each kind of message, by its format.
-	troubles map[string]*fsm.Trouble
+	troubles map[string]*throttle.Trouble
 }
 
 // Printf implements the client's logging interface.
@@ -266,7 +266,7 @@ func (l *clientLog) Printf(_ context.Context, format string, v ...any) {
 	l.mu.Lock()
 	t := l.troubles[format]
 	if t == nil && len(l.troubles) < maxRemarks {
-		t = &fsm.Trouble{}
+		t = &throttle.Trouble{}
 		l.troubles[format] = t
 	}
 	l.mu.Unlock()

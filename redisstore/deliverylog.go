@@ -17,6 +17,7 @@ import (
 	"go.uber.org/zap"
 
 	"reveille/fsm"
+	"reveille/fsm/throttle"
 )
 
 // The bounds of the delivery log.
@@ -51,7 +52,7 @@ type logWriter struct {
 
 	// unsaid counts dropped entries that the program's own log does not mention yet.
 	unsaid atomic.Int64
-	said   fsm.Trouble
+	said   throttle.Trouble
 	// written are the logs that this replica has written to, of subscriptions that it does not know to be deleted. Only
 	// run uses it.
 	written map[logOf]struct{}

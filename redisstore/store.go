@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"reveille/fsm"
+	"reveille/fsm/throttle"
 )
 
 // DefaultPartitions is how many partitions a new database gets.
@@ -67,7 +68,7 @@ type Options struct {
 	Untraced bool
 	// Outage is what all tasks of this process know of a Redis that does not answer. If it is nil, the store has its
 	// own.
-	Outage *fsm.Outage
+	Outage *throttle.Outage
 	// Draw replaces chance and time in tests; nil for the real ones.
 	Draw func() Draw
 
@@ -96,9 +97,9 @@ type Store struct {
 	// refreshBegun counts the reads of the catalog that have begun. refreshed is the latest read that succeeded.
 	refreshBegun, refreshed atomic.Int64
 	// unreadable has what was logged of stored subscriptions that cannot be read.
-	unreadable fsm.Trouble
+	unreadable throttle.Trouble
 	// unreadableStream is the same for records of streams.
-	unreadableStream fsm.Trouble
+	unreadableStream throttle.Trouble
 	unanswered       unanswered
 	// clearNow asks Run to remove what deleted subscriptions have left.
 	clearNow chan struct{}
@@ -133,7 +134,7 @@ func New(rdb redis.UniversalClient, opts Options) *Store {
 	opts.MaxLetters = cmp.Or(opts.MaxLetters, DefaultMaxLetters)
 	opts.ReplicaID = cmp.Or(opts.ReplicaID, randomDraw().Nonce)
 	opts.limits = cmp.Or(opts.limits, usual)
-	opts.Outage = cmp.Or(opts.Outage, &fsm.Outage{})
+	opts.Outage = cmp.Or(opts.Outage, &throttle.Outage{})
 	follows := opts.Outcomes != nil
 	opts.Outcomes = cmp.Or(opts.Outcomes, fsm.NewRouter())
 	s := &Store{

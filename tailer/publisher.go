@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"reveille/fsm"
+	"reveille/fsm/throttle"
 	"reveille/tailer/upstream"
 )
 
@@ -74,7 +75,7 @@ type Publisher struct {
 	ended bool
 
 	// untaken limits the log lines about appends that have failed.
-	untaken fsm.Trouble
+	untaken throttle.Trouble
 }
 
 // NewPublisher returns a Publisher. It publishes what its Observer hears while Run runs.

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"reveille/fsm"
+	"reveille/fsm/throttle"
 	"reveille/tailer/discovery"
 	"reveille/tailer/upstream"
 )
@@ -109,7 +110,7 @@ type Tailer struct {
 	writes  *writes
 	// untold limits the log lines about tails that the store did not take, restarted those about streams that were
 	// created again.
-	untold, restarted fsm.Trouble
+	untold, restarted throttle.Trouble
 }
 
 // New returns a Tailer that does nothing until Run; Upstream works at once.

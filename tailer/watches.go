@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"reveille/fsm"
+	"reveille/fsm/throttle"
 	"reveille/tailer/discovery"
 	"reveille/tailer/upstream"
 )
@@ -44,7 +45,7 @@ func (ws *watches) Run(ctx context.Context) error {
 	var ended time.Time
 	var took time.Duration
 	var version int64
-	var unread fsm.Trouble
+	var unread throttle.Trouble
 	for ctx.Err() == nil {
 		began := time.Now()
 		select {

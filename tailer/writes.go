@@ -8,6 +8,7 @@ import (
 	"go.uber.org/zap"
 
 	"reveille/fsm"
+	"reveille/fsm/throttle"
 	"reveille/tailer/discovery"
 	"reveille/tailer/upstream"
 )
@@ -29,7 +30,7 @@ type writes struct {
 	t     *Tailer
 	ready chan string
 	// unwritten limits the log lines about writes that the store was not told of.
-	unwritten fsm.Trouble
+	unwritten throttle.Trouble
 
 	mu      sync.Mutex
 	waiting map[string]discovery.Evidence

@@ -8,6 +8,7 @@ import (
 	"go.uber.org/zap"
 
 	"reveille/fsm"
+	"reveille/fsm/throttle"
 )
 
 // askedFor are the causes that a client, a worker or an operator asked for. If many consumers are gone for one of them,
@@ -21,10 +22,10 @@ type consumersGone struct {
 	count map[fsm.RemovalCause]prometheus.Counter
 	// asked limits the log lines about each cause in askedFor. left is for consumers that left dead letters with their
 	// stream.
-	asked map[fsm.RemovalCause]*fsm.Trouble
-	left  fsm.Trouble
+	asked map[fsm.RemovalCause]*throttle.Trouble
+	left  throttle.Trouble
 	// quarantined limits the log lines about consumers in quarantine.
-	quarantined fsm.Trouble
+	quarantined throttle.Trouble
 }
 
 func newConsumersGone(r prometheus.Registerer, log *zap.Logger) *consumersGone {
@@ -36,13 +37,13 @@ func newConsumersGone(r prometheus.Registerer, log *zap.Logger) *consumersGone {
 			"worker unsubscribed from its last stream).",
 	}, []string{"cause"})
 	g := &consumersGone{
-		log: log, count: map[fsm.RemovalCause]prometheus.Counter{}, asked: map[fsm.RemovalCause]*fsm.Trouble{},
+		log: log, count: map[fsm.RemovalCause]prometheus.Counter{}, asked: map[fsm.RemovalCause]*throttle.Trouble{},
 	}
 	for _, cause := range fsm.RemovalCauses {
 		g.count[cause] = removed.WithLabelValues(string(cause))
 	}
 	for _, cause := range askedFor {
-		g.asked[cause] = &fsm.Trouble{}
+		g.asked[cause] = &throttle.Trouble{}
 	}
 	return g
 }

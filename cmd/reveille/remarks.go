@@ -12,7 +12,7 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc/grpclog"
 
-	"reveille/fsm"
+	"reveille/fsm/throttle"
 )
 
 // remarkKinds are the known log lines of libraries, by how they begin, with what Reveille logs instead. The rest of a
@@ -52,7 +52,7 @@ type remarks struct {
 	log *zap.Logger
 	now func() time.Time
 	// troubles limits the log lines of each kind.
-	troubles [len(remarkKinds)]fsm.Trouble
+	troubles [len(remarkKinds)]throttle.Trouble
 }
 
 func newRemarks(l *zap.Logger) *remarks { return &remarks{log: l, now: time.Now} }

@@ -18,6 +18,7 @@ import (
 
 	"reveille/dispatcher"
 	"reveille/fsm"
+	"reveille/fsm/throttle"
 	"reveille/httpapi"
 	"reveille/redisstore"
 	"reveille/tailer"
@@ -106,7 +107,7 @@ func assemble(
 		fsm.Observer{Transition: newConsumersGone(metrics, log.Named("consumers")).followed},
 		fsm.Observer{Transition: newWakesEnded(metrics).followed}, traces.observer(),
 	)
-	outage := &fsm.Outage{}
+	outage := &throttle.Outage{}
 	p.store = redisstore.New(rdb, redisstore.Options{
 		Partitions: s.Partitions, Embedded: s.RedisURL == redisstore.Embedded, Upstream: s.UpstreamName,
 		Logger: log.Named("redis"), ReplicaID: replicaID(s.ListenAddr), TokenKeys: s.tokens.Fingerprints(),

@@ -20,6 +20,7 @@ import (
 
 	"reveille/fsm"
 	"reveille/fsm/span"
+	"reveille/fsm/throttle"
 )
 
 const (
@@ -198,7 +199,7 @@ type exportErrors struct {
 	log     *zap.Logger
 	hide    func(string) string
 	now     func() time.Time
-	trouble fsm.Trouble
+	trouble throttle.Trouble
 }
 
 // Handle implements otel.ErrorHandler.

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"reveille/fsm"
+	"reveille/fsm/throttle"
 	"reveille/tailer/upstream"
 )
 
@@ -123,7 +124,7 @@ type Discovery struct {
 	registry  *registry
 	// unlinked limits the log lines about streams that could not be linked. The same goes for unnoted (writes that
 	// could not be noted before) and unread (lists that could not be read).
-	unlinked, unnoted, unread fsm.Trouble
+	unlinked, unnoted, unread throttle.Trouble
 }
 
 // New returns a Discovery that does nothing until Run.

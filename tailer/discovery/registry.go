@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"reveille/fsm"
+	"reveille/fsm/throttle"
 	"reveille/tailer/upstream"
 )
 
@@ -58,7 +59,7 @@ type registry struct {
 	looks []chan error
 	// Each limits the log lines about one failure. unread: a read failed. foreign: a body has no messages. odd: a
 	// message has another form.
-	unread, foreign, odd fsm.Trouble
+	unread, foreign, odd throttle.Trouble
 }
 
 // change is one message of the registry stream.

@@ -20,6 +20,7 @@ import (
 	"go.uber.org/zap"
 
 	"reveille/fsm"
+	"reveille/fsm/throttle"
 )
 
 // The protocol's header names (protocol, Headers).
@@ -91,7 +92,7 @@ type Client struct {
 	shownAt atomic.Int64
 	// notKept limits the log lines about offsets that are no longer kept, refused those about paths that no stream can
 	// have.
-	notKept, refused fsm.Trouble
+	notKept, refused throttle.Trouble
 }
 
 // New returns a Client. It has no connection until it is used.

@@ -1,4 +1,5 @@
-package fsm
+// Package throttle limits the log lines about what goes wrong again and again.
+package throttle
 
 import (
 	"sync"
