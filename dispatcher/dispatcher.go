@@ -26,16 +26,6 @@ import (
 	"reveille/fsm/token"
 )
 
-// Store is what the dispatcher uses of fsm.Store.
-type Store interface {
-	fsm.DeliveryStore
-	fsm.EndpointStore
-	PartitionOf(home string) int
-	Ownership() *fsm.Ownership
-	Catalog() *fsm.Catalog
-	RefreshCatalog(ctx context.Context) error
-}
-
 // BatchReader reads at most so many events of a stream from a position on, and none behind an end unless that is empty.
 // span is the Span of the batch that an attempt before has had, 0 without one: no more of the stream is looked at. If
 // matches is not nil, the batch has only events of JSON that it is true of, and may have none though the stream goes on

@@ -36,3 +36,13 @@ type Callback struct {
 	// MaxStreams bounds how many streams one consumer may be subscribed to.
 	MaxStreams int
 }
+
+// CallbackReply is the result of a callback (spec.CallbackResult) as the store returns it.
+type CallbackReply struct {
+	Code    Code
+	Path    string
+	Streams []StreamTail
+	// WakeID is as in spec.CallbackResult.
+	WakeID string
+	Outcome
+}

@@ -142,3 +142,33 @@ type StreamInfo struct {
 
 // Gone says whether the server has said that there is no such stream.
 func (i StreamInfo) Gone() bool { return !i.Exists && !i.Empty }
+
+// Observation is a partition's reply to an observed tail.
+type Observation struct {
+	Outcome
+	// Watched is false if no consumer of the partition is subscribed to the stream.
+	Watched bool
+	// Busy is true if all subscribed consumers are awake or cannot be woken, so further events would wake no consumer.
+	Busy bool
+	// Noted is the noted end, with this tail included. It lies beyond the observed tail if that tail is old news, or if
+	// the stream was made anew under the same name. It lies before the observed tail only if the stream was seen closed
+	// there.
+	Noted Noted
+}
+
+// LinkReply is the reply to a Linking.
+type LinkReply struct {
+	Outcome
+	// Done is false if nothing was changed, because the record has another stamp or is gone.
+	Done bool
+	// Stream is the record as it is now.
+	Stream Stream
+}
+
+// Watched is one stream that consumers of a partition are subscribed to.
+type Watched struct {
+	Path string
+	Tail Offset
+	// Seq orders the streams of a partition by when they were first watched.
+	Seq int64
+}

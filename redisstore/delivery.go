@@ -9,8 +9,8 @@ import (
 	"reveille/fsm"
 )
 
-// Due implements fsm.DeliveryStore. The caller must follow the outcome of every script. So if a script fails after
-// others have acted on consumers, Due returns their outcome and no error.
+// Due implements dispatcher.DeliveryStore. The caller must follow the outcome of every script. So if a script fails
+// after others have acted on consumers, Due returns their outcome and no error.
 func (s *Store) Due(ctx context.Context, partition, limit int) (o fsm.Outcome, n int, err error) {
 	for more := true; more && n < limit; {
 		var acted int64
@@ -32,8 +32,9 @@ func (s *Store) Due(ctx context.Context, partition, limit int) (o fsm.Outcome, n
 	return o, n, nil
 }
 
-// NextDue implements fsm.DeliveryStore. It asks a single server once for all partitions. If the server refuses because
-// the data of a partition is faulty, NextDue asks for each partition separately. On a cluster it always does that.
+// NextDue implements dispatcher.DeliveryStore. It asks a single server once for all partitions. If the server refuses
+// because the data of a partition is faulty, NextDue asks for each partition separately. On a cluster it always does
+// that.
 func (s *Store) NextDue(ctx context.Context, partitions []int) ([]time.Duration, error) {
 	now := s.draw().millis()
 	if s.sharing != nil && len(partitions) > 0 {
@@ -85,31 +86,31 @@ func untilDue(r *reply) time.Duration {
 	return time.Duration(millis) * time.Millisecond
 }
 
-// Fail implements fsm.DeliveryStore.
+// Fail implements dispatcher.DeliveryStore.
 func (s *Store) Fail(ctx context.Context, r fsm.WakeRef, f fsm.Failure) (fsm.Outcome, error) {
 	return s.runOutcome(ctx, scriptFail, s.PartitionOf(r.Consumer.Home), r.Consumer.ID, r.Epoch, r.WakeID, r.Handed,
 		f.RetryAfter.Milliseconds(), flag(f.Retired), f.Reason[:min(len(f.Reason), fsm.MaxReason)],
 		f.Profile.String(), f.Span, string(f.To), string(f.Within), string(f.Tail))
 }
 
-// Park implements fsm.DeliveryStore.
+// Park implements dispatcher.DeliveryStore.
 func (s *Store) Park(ctx context.Context, r fsm.WakeRef, wait time.Duration) (fsm.Outcome, error) {
 	return s.runOutcome(ctx, scriptPark, s.PartitionOf(r.Consumer.Home), r.Consumer.ID, r.Epoch, r.WakeID, r.Handed,
 		r.Attempt, wait.Milliseconds())
 }
 
-// Begin implements fsm.DeliveryStore.
+// Begin implements dispatcher.DeliveryStore.
 func (s *Store) Begin(ctx context.Context, r fsm.WakeRef, by string) (fsm.Outcome, error) {
 	return s.runOutcome(ctx, scriptBegin, s.PartitionOf(r.Consumer.Home), r.Consumer.ID, r.Epoch, r.WakeID, r.Handed,
 		r.Attempt, by)
 }
 
-// Accept implements fsm.DeliveryStore.
+// Accept implements dispatcher.DeliveryStore.
 func (s *Store) Accept(ctx context.Context, r fsm.WakeRef) (fsm.Outcome, error) {
 	return s.runOutcome(ctx, scriptAccept, s.PartitionOf(r.Consumer.Home), r.Consumer.ID, r.Epoch, r.WakeID)
 }
 
-// Finish implements fsm.DeliveryStore.
+// Finish implements dispatcher.DeliveryStore.
 func (s *Store) Finish(ctx context.Context, r fsm.WakeRef, seen []fsm.StreamTail) (fsm.Outcome, error) {
 	args := []any{r.Consumer.ID, r.Epoch, r.WakeID, len(seen)}
 	for _, t := range seen {
@@ -118,7 +119,7 @@ func (s *Store) Finish(ctx context.Context, r fsm.WakeRef, seen []fsm.StreamTail
 	return s.runOutcome(ctx, scriptFinish, s.PartitionOf(r.Consumer.Home), args...)
 }
 
-// Deliver implements fsm.DeliveryStore.
+// Deliver implements dispatcher.DeliveryStore.
 func (s *Store) Deliver(ctx context.Context, r fsm.WakeRef, d fsm.Delivered) (fsm.Outcome, error) {
 	out := ""
 	if d.Unsent {
@@ -128,7 +129,7 @@ func (s *Store) Deliver(ctx context.Context, r fsm.WakeRef, d fsm.Delivered) (fs
 		d.Path, string(d.To), string(d.Tail), d.Profile.String(), string(d.Within), writeLetter(d.Dead), out)
 }
 
-// ReleaseHeld implements fsm.DeliveryStore.
+// ReleaseHeld implements dispatcher.DeliveryStore.
 func (s *Store) ReleaseHeld(ctx context.Context, sub fsm.Subscription) (o fsm.Outcome, err error) {
 	err = s.ofSubscription(ctx, scriptReleaseHeld, sub, func(l *reply) { o.Add(l.outcome()) })
 	return o, err

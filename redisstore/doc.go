@@ -1,4 +1,4 @@
-// Package redisstore implements fsm.Store on Redis. Every transition is one Lua script (lua/*.lua). The head of each
+// Package redisstore is the store on Redis. Every transition is one Lua script (lua/*.lua). The head of each
 // file documents arguments, replies and cost. One script changes one consumer or a bounded batch of consumers. So any
 // replica may do anything at any time, and a crash between two calls loses nothing.
 //

@@ -9,10 +9,10 @@ import (
 	"reveille/fsm"
 )
 
-// Endpoints implements fsm.EndpointStore.
+// Endpoints implements dispatcher.EndpointStore.
 func (s *Store) Endpoints() *fsm.Endpoints { return s.endpoints }
 
-// FailEndpoint implements fsm.EndpointStore.
+// FailEndpoint implements dispatcher.EndpointStore.
 func (s *Store) FailEndpoint(
 	ctx context.Context, sub fsm.Subscription, f fsm.EndpointFailure,
 ) (changed bool, err error) {
@@ -24,7 +24,7 @@ func (s *Store) FailEndpoint(
 	return changed, err
 }
 
-// RecoverEndpoint implements fsm.EndpointStore.
+// RecoverEndpoint implements dispatcher.EndpointStore.
 func (s *Store) RecoverEndpoint(ctx context.Context, sub fsm.Subscription) (changed bool, err error) {
 	_, _, changed, err = s.ofEndpoint(ctx, scriptRecoverEndpoint, sub)
 	if changed {
@@ -33,13 +33,13 @@ func (s *Store) RecoverEndpoint(ctx context.Context, sub fsm.Subscription) (chan
 	return changed, err
 }
 
-// ReturnProbe implements fsm.EndpointStore.
+// ReturnProbe implements dispatcher.EndpointStore.
 func (s *Store) ReturnProbe(ctx context.Context, sub fsm.Subscription, slot time.Time, sent bool) error {
 	_, _, _, err := s.ofEndpoint(ctx, scriptReturnProbe, sub, millisOf(slot), flag(sent))
 	return err
 }
 
-// ProbeEndpoint implements fsm.EndpointStore.
+// ProbeEndpoint implements dispatcher.EndpointStore.
 func (s *Store) ProbeEndpoint(
 	ctx context.Context, sub fsm.Subscription, patience time.Duration,
 ) (fsm.Probe, error) {
@@ -57,8 +57,8 @@ func (s *Store) ProbeEndpoint(
 // a partition at most.
 const longestLook, longestLooks = 200, 25
 
-// LongestWaiting implements fsm.EndpointStore. If a partition that answers has such a wake, it ignores partitions that
-// do not answer.
+// LongestWaiting implements dispatcher.EndpointStore. If a partition that answers has such a wake, it ignores
+// partitions that do not answer.
 func (s *Store) LongestWaiting(
 	ctx context.Context, sub fsm.Subscription, after time.Time,
 ) (ref fsm.WakeRef, since time.Time, ok bool, err error) {
@@ -95,7 +95,7 @@ func (s *Store) LongestWaiting(
 	return ref, since, ok, err
 }
 
-// ProbeWake implements fsm.EndpointStore.
+// ProbeWake implements dispatcher.EndpointStore.
 func (s *Store) ProbeWake(ctx context.Context, w fsm.WakeRef) (waited bool, err error) {
 	r := s.run(ctx, scriptProbeWake, s.PartitionOf(w.Consumer.Home), w.Consumer.ID, w.Epoch, w.WakeID)
 	return r.yes(), r.err()

@@ -39,7 +39,7 @@ func newHints(s *Store, id string) *hints {
 	return &hints{s: s, id: id, waiting: make(chan fsm.Hint, hintsMax)}
 }
 
-// Hint implements fsm.ReplicaStore.
+// Hint implements discovery.ReplicaStore.
 func (s *Store) Hint(h fsm.Hint) { s.hints.tell(h) }
 
 func (h *hints) tell(hint fsm.Hint) {

@@ -10,7 +10,7 @@ import (
 )
 
 // place is this replica's place in the replica set. It also shows the other replicas that there may be unnoted writes
-// (fsm.ReplicaStore). If a place has lapsed, they assume that its replica may still make such writes.
+// (discovery.ReplicaStore). If a place has lapsed, they assume that its replica may still make such writes.
 type place struct {
 	mu sync.Mutex
 	// taken is true from the first heartbeat that succeeds until the replica resigns.
@@ -28,7 +28,7 @@ type place struct {
 	took         time.Duration
 }
 
-// SetUnnoted implements fsm.ReplicaStore.
+// SetUnnoted implements discovery.ReplicaStore.
 func (s *Store) SetUnnoted(some bool) {
 	p := &s.place
 	p.mu.Lock()
@@ -43,7 +43,7 @@ func (s *Store) SetUnnoted(some bool) {
 	}
 }
 
-// MayWriteUnnoted implements fsm.ReplicaStore.
+// MayWriteUnnoted implements discovery.ReplicaStore.
 func (s *Store) MayWriteUnnoted() bool {
 	p := &s.place
 	p.mu.Lock()
@@ -51,7 +51,7 @@ func (s *Store) MayWriteUnnoted() bool {
 	return p.announced || p.taken && time.Now().After(p.lapses)
 }
 
-// UnnotedThrough implements fsm.ReplicaStore.
+// UnnotedThrough implements discovery.ReplicaStore.
 func (s *Store) UnnotedThrough(ctx context.Context) (int64, error) {
 	set, err := s.replicaSet(ctx, lookOnly, 0, false)
 	return set.unnotedThrough, err

@@ -52,13 +52,13 @@ func (r *reply) stream(path string) (s fsm.Stream) {
 	return s
 }
 
-// Stream implements fsm.RecordStore.
+// Stream implements discovery.RecordStore.
 func (s *Store) Stream(ctx context.Context, path string) (fsm.Stream, error) {
 	r := s.run(ctx, scriptStream, s.PartitionOf(path), path)
 	return r.stream(path), r.err()
 }
 
-// NoteStream implements fsm.RecordStore.
+// NoteStream implements discovery.RecordStore.
 func (s *Store) NoteStream(ctx context.Context, n fsm.Stream, span time.Duration) (fsm.Stream, bool, error) {
 	stamp := ""
 	if n.Present() {
@@ -72,7 +72,7 @@ func (s *Store) NoteStream(ctx context.Context, n fsm.Stream, span time.Duration
 	return stream, done, r.bad
 }
 
-// LinkStream implements fsm.RecordStore.
+// LinkStream implements discovery.RecordStore.
 func (s *Store) LinkStream(ctx context.Context, path string, l fsm.Linking) (linked fsm.LinkReply, err error) {
 	links, size, asked := l.Links, linksAtATime, ""
 	for {
@@ -134,7 +134,7 @@ func (s *Store) listed(ctx context.Context, links []fsm.NewLink) (left []fsm.New
 	return left, nil
 }
 
-// ForgetStream implements fsm.RecordStore.
+// ForgetStream implements discovery.RecordStore.
 func (s *Store) ForgetStream(ctx context.Context, path string, stamp int64, readByOthers bool) (bool, error) {
 	r := s.run(ctx, scriptForgetStream, s.PartitionOf(path), path, stamp, flag(readByOthers))
 	return r.yes(), r.err()
@@ -143,7 +143,7 @@ func (s *Store) ForgetStream(ctx context.Context, path string, stamp int64, read
 // scanBatch is about how many records one call reads.
 const scanBatch = 500
 
-// ScanStreams implements fsm.RecordStore.
+// ScanStreams implements discovery.RecordStore.
 func (s *Store) ScanStreams(
 	ctx context.Context, partition int, cursor string,
 ) (streams []fsm.Stream, next string, err error) {

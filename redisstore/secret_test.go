@@ -20,7 +20,7 @@ func TestASecretIsRotatedByTheStoresClock(t *testing.T) {
 	now := a.now
 	db := memstore.New(memstore.Options{Draw: func() memstore.Draw { return memstore.Draw{Now: now} }})
 	for name, tc := range map[string]struct {
-		one, two fsm.Store
+		one, two eitherStore
 		set      func(time.Time)
 	}{
 		"redis":  {a, b, func(at time.Time) { a.now, b.now = at, at }},

@@ -200,7 +200,7 @@ func (s *Store) Run(ctx context.Context) error {
 // leases run out.
 func (s *Store) Resign(ctx context.Context) error { return s.replicas.resign(ctx) }
 
-// Ownership implements fsm.PartitionStore.
+// Ownership is what this replica works for.
 func (s *Store) Ownership() *fsm.Ownership { return s.ownership }
 
 // repeat calls do at an interval, and whenever now asks for it, until ctx is done. During an outage it also calls do

@@ -18,7 +18,7 @@ func (s *Store) Partitions() int { return s.keys.partitions }
 // PartitionOf implements fsm.PartitionStore.
 func (s *Store) PartitionOf(path string) int { return s.keys.partitionOf(path) }
 
-// Observe implements fsm.TailStore.
+// Observe implements tailer.TailStore.
 func (s *Store) Observe(
 	ctx context.Context, partition int, path string, tail fsm.Offset, closed bool,
 ) (fsm.Observation, error) {
@@ -39,17 +39,17 @@ func (s *Store) Observe(
 	}
 }
 
-// Hide implements fsm.TailStore.
+// Hide implements tailer.TailStore.
 func (s *Store) Hide(ctx context.Context, path string, a fsm.Absence) (fsm.Outcome, error) {
 	return s.batches(ctx, scriptHide, s.PartitionOf(path), path, int(a))
 }
 
-// Restart implements fsm.TailStore.
+// Restart implements tailer.TailStore.
 func (s *Store) Restart(ctx context.Context, partition int, path string, was, tail fsm.Offset) (fsm.Outcome, error) {
 	return s.batches(ctx, scriptRestart, partition, path, string(was), string(tail))
 }
 
-// Deleted implements fsm.RecordStore.
+// Deleted implements discovery.RecordStore.
 func (s *Store) Deleted(ctx context.Context, partition int, path string, d fsm.Deletion) (fsm.Outcome, error) {
 	of := ""
 	if !d.Of.IsZero() {
@@ -80,13 +80,13 @@ func (s *Store) eachBatch(ctx context.Context, sc *script, partition int, read f
 	}
 }
 
-// TakeDeletion implements fsm.RegistryStore.
+// TakeDeletion implements discovery.RegistryStore.
 func (s *Store) TakeDeletion(ctx context.Context, path string) (bool, error) {
 	r := s.run(ctx, scriptTakeDeletion, s.PartitionOf(path), path)
 	return r.yes(), r.err()
 }
 
-// WatchedIn implements fsm.RecordStore.
+// WatchedIn implements discovery.RecordStore.
 func (s *Store) WatchedIn(ctx context.Context, path string) (partitions []int, err error) {
 	watched := make([]*redis.IntCmd, s.keys.partitions)
 	pipe := s.rdb.Pipeline()
@@ -105,7 +105,7 @@ func (s *Store) WatchedIn(ctx context.Context, path string) (partitions []int, e
 // watchedBatch is how many watched streams one call reads.
 const watchedBatch = 1000
 
-// WatchedSince implements fsm.TailStore.
+// WatchedSince implements tailer.TailStore.
 func (s *Store) WatchedSince(ctx context.Context, partition int, seq int64) ([]fsm.Watched, error) {
 	found, err := s.rdb.ZRangeByScoreWithScores(ctx, s.keys.watched(partition), &redis.ZRangeBy{
 		Min: "(" + strconv.FormatInt(seq, 10), Max: "+inf", Count: watchedBatch,
@@ -137,7 +137,7 @@ func flag(b bool) int {
 	return 0
 }
 
-// RegistryPlace implements fsm.RegistryStore.
+// RegistryPlace implements discovery.RegistryStore.
 func (s *Store) RegistryPlace(ctx context.Context) (fsm.RegistryPlace, error) {
 	values, err := s.rdb.MGet(ctx, s.registryKeys()...).Result()
 	if err = wrap(err); err != nil {
@@ -162,18 +162,18 @@ func (s *Store) registryKeys() []string {
 	return []string{s.keys.registry(), s.keys.registryMark(), s.keys.registrySince()}
 }
 
-// RegistryRead implements fsm.RegistryStore.
+// RegistryRead implements discovery.RegistryStore.
 func (s *Store) RegistryRead(ctx context.Context) (bool, error) {
 	n, err := s.rdb.Exists(ctx, s.keys.registryRead()).Result()
 	return n > 0, wrap(err)
 }
 
-// SetRegistryRead implements fsm.RegistryStore.
+// SetRegistryRead implements discovery.RegistryStore.
 func (s *Store) SetRegistryRead(ctx context.Context) error {
 	return wrap(s.rdb.Set(ctx, s.keys.registryRead(), "", 0).Err())
 }
 
-// MoveRegistry implements fsm.RegistryStore.
+// MoveRegistry implements discovery.RegistryStore.
 func (s *Store) MoveRegistry(ctx context.Context, from, to fsm.RegistryPlace, anew bool) (moved bool, err error) {
 	r := s.call(ctx, scriptMoveRegistry, s.registryKeys(),
 		string(from.Offset), from.Mark, string(to.Offset), to.Mark, flag(anew))

@@ -124,7 +124,7 @@ func ofMillis(millis []int64) (delays []time.Duration) {
 	return delays
 }
 
-// Catalog implements fsm.SubscriptionStore.
+// Catalog is this replica's view of the subscriptions.
 func (s *Store) Catalog() *fsm.Catalog { return s.catalog }
 
 // CreateSubscription implements fsm.SubscriptionStore.
@@ -447,7 +447,7 @@ func (s *Store) Version(ctx context.Context) (int64, error) {
 // versionDraw draws the number that distinguishes two versions of the same millisecond (lua/changed.lua).
 func versionDraw() uint32 { return mrand.Uint32N(fsm.VersionsPerMilli) }
 
-// Backfills implements fsm.BackfillStore.
+// Backfills implements discovery.BackfillStore.
 func (s *Store) Backfills(ctx context.Context) (map[string]fsm.Backfill, error) {
 	all, err := s.rdb.HGetAll(ctx, s.keys.backfills()).Result()
 	if err = wrap(err); err != nil {
@@ -465,12 +465,12 @@ func (s *Store) Backfills(ctx context.Context) (map[string]fsm.Backfill, error) 
 	return under, nil
 }
 
-// SetBackfill implements fsm.BackfillStore.
+// SetBackfill implements discovery.BackfillStore.
 func (s *Store) SetBackfill(ctx context.Context, sub fsm.Subscription, b fsm.Backfill) error {
 	return s.setBackfill(ctx, sub, fmt.Sprintf("%d %d", b.Done, b.Total))
 }
 
-// EndBackfill implements fsm.BackfillStore.
+// EndBackfill implements discovery.BackfillStore.
 func (s *Store) EndBackfill(ctx context.Context, sub fsm.Subscription) error {
 	return s.setBackfill(ctx, sub, "")
 }

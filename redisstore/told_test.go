@@ -10,13 +10,19 @@ import (
 	"reveille/redisstore"
 )
 
+// eitherStore is what both stores have for subscriptions.
+type eitherStore interface {
+	fsm.SubscriptionStore
+	Catalog() *fsm.Catalog
+}
+
 // TestASubscriptionIsToldFromTheFirstRepetitionOn holds of both stores that whoever reads a version of the list after
 // somebody was told of a subscription that he has not created finds that in it.
 func TestASubscriptionIsToldFromTheFirstRepetitionOn(t *testing.T) {
 	t.Parallel()
 	db := memstore.New(memstore.Options{})
 	server := redisstore.EmptyRedis(t)
-	for name, replicas := range map[string][2]fsm.Store{
+	for name, replicas := range map[string][2]eitherStore{
 		"redis":  {open(t, server.URL, 4), open(t, server.URL, 4)},
 		"memory": {db.Replica("a"), db.Replica("b")},
 	} {
@@ -82,7 +88,7 @@ func TestAChangedSubscriptionIsMadeOfTheLatestForm(t *testing.T) {
 	}
 	db := memstore.New(memstore.Options{})
 	server := redisstore.EmptyRedis(t)
-	for name, replicas := range map[string][2]fsm.Store{
+	for name, replicas := range map[string][2]eitherStore{
 		"redis":  {open(t, server.URL, 4), open(t, server.URL, 4)},
 		"memory": {db.Replica("a"), db.Replica("b")},
 	} {

@@ -15,20 +15,6 @@ import (
 	"reveille/tailer/upstream"
 )
 
-// Store is the part of fsm.Store that a Tailer and its Discovery use.
-type Store interface {
-	watchStore
-	discovery.Store
-}
-
-// watchStore is the part of the store that watching uses.
-type watchStore interface {
-	fsm.PartitionStore
-	fsm.TailStore
-	Catalog() *fsm.Catalog
-	Hint(h fsm.Hint)
-}
-
 // Config of a Tailer. A zero duration or number means its default.
 type Config struct {
 	// Upstream configures the client of the stream server, Discovery how streams are found. New sets the fields that

@@ -168,7 +168,7 @@ func layoutProblems(files []goFile) (found []string) {
 	return found
 }
 
-// The four meet in the interfaces of fsm and never import each other; only cmd ties them together.
+// The four meet in the types of fsm and never import each other; only cmd ties them together.
 var ring = []string{"reveille/dispatcher", "reveille/httpapi", "reveille/redisstore", "reveille/tailer"}
 
 func within(pkg, root string) bool { return pkg == root || strings.HasPrefix(pkg, root+"/") }

@@ -13,19 +13,6 @@ import (
 	"reveille/tailer/upstream"
 )
 
-// Store is the part of fsm.Store that discovery uses.
-type Store interface {
-	fsm.PartitionStore
-	fsm.RecordStore
-	fsm.RegistryStore
-	fsm.BackfillStore
-	fsm.ReplicaStore
-	Catalog() *fsm.Catalog
-	RefreshCatalog(ctx context.Context) error
-	Version(ctx context.Context) (int64, error)
-	CreateSubscription(ctx context.Context, sub fsm.Subscription) (stored fsm.Subscription, created bool, err error)
-}
-
 // Upstream asks the stream server. Every answer is newer than the call.
 type Upstream interface {
 	// Look asks in turn with Reveille's other requests. It waits while upstream is down.

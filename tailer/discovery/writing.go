@@ -24,7 +24,7 @@ const (
 // these streams stay awaited as long as the writes take.
 type writing struct {
 	// setUnnoted is called when the number of streams with unnoted writes changes, and says whether there are any
-	// (fsm.ReplicaStore).
+	// (ReplicaStore).
 	setUnnoted func(some bool)
 
 	mu     sync.Mutex

@@ -214,9 +214,16 @@ func (db *DB) Tail(primary, path string) (tail fsm.Offset) {
 	return tail
 }
 
+// Records is what Link needs of a store.
+type Records interface {
+	Stream(ctx context.Context, path string) (fsm.Stream, error)
+	NoteStream(ctx context.Context, s fsm.Stream, look time.Duration) (fsm.Stream, bool, error)
+	LinkStream(ctx context.Context, path string, l fsm.Linking) (fsm.LinkReply, error)
+}
+
 // Link links a stream to one subscription in any store, as discovery does: it is put on record, then linked.
 func Link(
-	ctx context.Context, s fsm.RecordStore, sub fsm.Subscription, path string, acked, tail fsm.Offset,
+	ctx context.Context, s Records, sub fsm.Subscription, path string, acked, tail fsm.Offset,
 ) (fsm.Outcome, error) {
 	stream, err := s.Stream(ctx, path)
 	if err == nil && !stream.Found() {

@@ -11,7 +11,7 @@ import (
 	"reveille/fsm/spec"
 )
 
-// Due implements fsm.DeliveryStore.
+// Due implements dispatcher.DeliveryStore.
 func (s *Store) Due(ctx context.Context, partition, limit int) (o fsm.Outcome, n int, err error) {
 	err = s.call(ctx, func(t *tx) error {
 		p := t.partitions[partition]
@@ -39,7 +39,7 @@ func (s *Store) Due(ctx context.Context, partition, limit int) (o fsm.Outcome, n
 	return o, n, err
 }
 
-// NextDue implements fsm.DeliveryStore.
+// NextDue implements dispatcher.DeliveryStore.
 func (s *Store) NextDue(ctx context.Context, partitions []int) (next []time.Duration, err error) {
 	err = s.call(ctx, func(t *tx) error {
 		for _, n := range partitions {
@@ -76,7 +76,7 @@ func (s *Store) transit(
 	return o, err
 }
 
-// Fail implements fsm.DeliveryStore.
+// Fail implements dispatcher.DeliveryStore.
 func (s *Store) Fail(ctx context.Context, r fsm.WakeRef, f fsm.Failure) (o fsm.Outcome, err error) {
 	err = s.call(ctx, func(t *tx) error {
 		p := t.home(r.Consumer.Home)
@@ -97,35 +97,35 @@ func (s *Store) Fail(ctx context.Context, r fsm.WakeRef, f fsm.Failure) (o fsm.O
 	return o, err
 }
 
-// Park implements fsm.DeliveryStore.
+// Park implements dispatcher.DeliveryStore.
 func (s *Store) Park(ctx context.Context, r fsm.WakeRef, wait time.Duration) (fsm.Outcome, error) {
 	return s.transit(ctx, r, func(c fsm.Consumer, env spec.Env) (fsm.Consumer, spec.Effects) {
 		return spec.Park(c, env, r, wait)
 	}, "Park", r, wait)
 }
 
-// Begin implements fsm.DeliveryStore.
+// Begin implements dispatcher.DeliveryStore.
 func (s *Store) Begin(ctx context.Context, r fsm.WakeRef, by string) (fsm.Outcome, error) {
 	return s.transit(ctx, r, func(c fsm.Consumer, env spec.Env) (fsm.Consumer, spec.Effects) {
 		return spec.Begin(c, env, r, by)
 	}, "Begin", r, by)
 }
 
-// Accept implements fsm.DeliveryStore.
+// Accept implements dispatcher.DeliveryStore.
 func (s *Store) Accept(ctx context.Context, r fsm.WakeRef) (fsm.Outcome, error) {
 	return s.transit(ctx, r, func(c fsm.Consumer, env spec.Env) (fsm.Consumer, spec.Effects) {
 		return spec.Accept(c, env, r)
 	}, "Accept", r)
 }
 
-// Finish implements fsm.DeliveryStore.
+// Finish implements dispatcher.DeliveryStore.
 func (s *Store) Finish(ctx context.Context, r fsm.WakeRef, seen []fsm.StreamTail) (fsm.Outcome, error) {
 	return s.transit(ctx, r, func(c fsm.Consumer, env spec.Env) (fsm.Consumer, spec.Effects) {
 		return spec.Finish(c, env, r, seen)
 	}, "Finish", r, seen)
 }
 
-// Deliver implements fsm.DeliveryStore.
+// Deliver implements dispatcher.DeliveryStore.
 func (s *Store) Deliver(ctx context.Context, r fsm.WakeRef, d fsm.Delivered) (o fsm.Outcome, err error) {
 	err = s.call(ctx, func(t *tx) error {
 		p := t.home(r.Consumer.Home)
@@ -146,7 +146,7 @@ func (s *Store) Deliver(ctx context.Context, r fsm.WakeRef, d fsm.Delivered) (o 
 	return o, err
 }
 
-// ReleaseHeld implements fsm.DeliveryStore.
+// ReleaseHeld implements dispatcher.DeliveryStore.
 func (s *Store) ReleaseHeld(ctx context.Context, sub fsm.Subscription) (o fsm.Outcome, err error) {
 	err = s.call(ctx, func(t *tx) error {
 		for _, p := range t.partitions {

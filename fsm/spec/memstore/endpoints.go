@@ -10,7 +10,7 @@ import (
 	"reveille/fsm/spec"
 )
 
-// Endpoints implements fsm.EndpointStore.
+// Endpoints implements dispatcher.EndpointStore.
 func (s *Store) Endpoints() *fsm.Endpoints { return s.endpoints }
 
 // readEndpoints reads which endpoints are in trouble, if that has changed; db.mu is held.
@@ -33,7 +33,7 @@ func (t *tx) putEndpoint(e fsm.EndpointState) {
 	t.refresh = true
 }
 
-// FailEndpoint implements fsm.EndpointStore.
+// FailEndpoint implements dispatcher.EndpointStore.
 func (s *Store) FailEndpoint(
 	ctx context.Context, sub fsm.Subscription, f fsm.EndpointFailure,
 ) (changed bool, err error) {
@@ -45,7 +45,7 @@ func (s *Store) FailEndpoint(
 	return changed, err
 }
 
-// RecoverEndpoint implements fsm.EndpointStore.
+// RecoverEndpoint implements dispatcher.EndpointStore.
 func (s *Store) RecoverEndpoint(ctx context.Context, sub fsm.Subscription) (changed bool, err error) {
 	err = s.ofEndpoint(ctx, sub, func(e fsm.Endpoint, now time.Time) fsm.Endpoint {
 		changed = e.Down()
@@ -54,14 +54,14 @@ func (s *Store) RecoverEndpoint(ctx context.Context, sub fsm.Subscription) (chan
 	return changed, err
 }
 
-// ReturnProbe implements fsm.EndpointStore.
+// ReturnProbe implements dispatcher.EndpointStore.
 func (s *Store) ReturnProbe(ctx context.Context, sub fsm.Subscription, slot time.Time, sent bool) error {
 	return s.ofEndpoint(ctx, sub, func(e fsm.Endpoint, now time.Time) fsm.Endpoint {
 		return spec.ReturnProbe(e, now, slot, sent)
 	}, "ReturnProbe", sub, slot, sent)
 }
 
-// ProbeEndpoint implements fsm.EndpointStore.
+// ProbeEndpoint implements dispatcher.EndpointStore.
 func (s *Store) ProbeEndpoint(
 	ctx context.Context, sub fsm.Subscription, patience time.Duration,
 ) (p fsm.Probe, err error) {
@@ -73,7 +73,7 @@ func (s *Store) ProbeEndpoint(
 	return p, err
 }
 
-// LongestWaiting implements fsm.EndpointStore.
+// LongestWaiting implements dispatcher.EndpointStore.
 func (s *Store) LongestWaiting(
 	ctx context.Context, sub fsm.Subscription, after time.Time,
 ) (ref fsm.WakeRef, since time.Time, ok bool, err error) {
@@ -95,7 +95,7 @@ func (s *Store) LongestWaiting(
 	return ref, since, ok, err
 }
 
-// ProbeWake implements fsm.EndpointStore.
+// ProbeWake implements dispatcher.EndpointStore.
 func (s *Store) ProbeWake(ctx context.Context, r fsm.WakeRef) (waited bool, err error) {
 	err = s.call(ctx, func(t *tx) error {
 		p := t.home(r.Consumer.Home)

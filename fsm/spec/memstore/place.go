@@ -24,7 +24,7 @@ type place struct {
 	lapses    time.Time
 }
 
-// SetUnnoted implements fsm.ReplicaStore.
+// SetUnnoted implements discovery.ReplicaStore.
 func (s *Store) SetUnnoted(some bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -38,14 +38,14 @@ func (s *Store) SetUnnoted(some bool) {
 	}
 }
 
-// MayWriteUnnoted implements fsm.ReplicaStore.
+// MayWriteUnnoted implements discovery.ReplicaStore.
 func (s *Store) MayWriteUnnoted() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return !s.place.left && (!s.place.runs || s.place.announced || time.Now().After(s.place.lapses))
 }
 
-// UnnotedThrough implements fsm.ReplicaStore.
+// UnnotedThrough implements discovery.ReplicaStore.
 func (s *Store) UnnotedThrough(ctx context.Context) (version int64, err error) {
 	err = s.call(ctx, func(t *tx) error {
 		t.lapse()

@@ -11,7 +11,7 @@ import (
 // poll is how often Run looks for changes that no hint reported.
 const poll = time.Second
 
-// Store is one replica's way to a DB: an fsm.Store with a catalog and an ownership of its own.
+// Store is one replica's way to a DB: a store with a catalog and an ownership of its own.
 type Store struct {
 	db        *DB
 	id        string
@@ -95,10 +95,10 @@ func without(list []*Store, s *Store) []*Store {
 	return rest
 }
 
-// Ownership implements fsm.PartitionStore.
+// Ownership is what this replica works for.
 func (s *Store) Ownership() *fsm.Ownership { return s.ownership }
 
-// Hint implements fsm.ReplicaStore. The other replicas get it when they Run.
+// Hint implements discovery.ReplicaStore. The other replicas get it when they Run.
 func (s *Store) Hint(h fsm.Hint) {
 	s.mu.Lock()
 	s.sent = append(s.sent, h)

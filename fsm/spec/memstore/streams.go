@@ -37,7 +37,7 @@ func (t *tx) dropRecord(p *partition, path string) {
 	p.removed = t.nextStamp()
 }
 
-// Stream implements fsm.RecordStore.
+// Stream implements discovery.RecordStore.
 func (s *Store) Stream(ctx context.Context, path string) (stream fsm.Stream, err error) {
 	err = s.call(ctx, func(t *tx) error {
 		stream = t.record(path)
@@ -46,7 +46,7 @@ func (s *Store) Stream(ctx context.Context, path string) (stream fsm.Stream, err
 	return stream, err
 }
 
-// NoteStream implements fsm.RecordStore.
+// NoteStream implements discovery.RecordStore.
 func (s *Store) NoteStream(
 	ctx context.Context, n fsm.Stream, look time.Duration,
 ) (stream fsm.Stream, done bool, err error) {
@@ -76,7 +76,7 @@ func (s *Store) NoteStream(
 	return stream, done, err
 }
 
-// LinkStream implements fsm.RecordStore.
+// LinkStream implements discovery.RecordStore.
 func (s *Store) LinkStream(ctx context.Context, path string, l fsm.Linking) (reply fsm.LinkReply, err error) {
 	err = s.call(ctx, func(t *tx) error {
 		p := t.home(path)
@@ -118,7 +118,7 @@ func (t *tx) link(p *partition, n fsm.NewLink, path string, tail fsm.Offset, o *
 	t.put(p, c, e, o)
 }
 
-// ForgetStream implements fsm.RecordStore.
+// ForgetStream implements discovery.RecordStore.
 func (s *Store) ForgetStream(
 	ctx context.Context, path string, stamp int64, readByOthers bool,
 ) (forgotten bool, err error) {
@@ -137,7 +137,7 @@ func (s *Store) ForgetStream(
 	return forgotten, err
 }
 
-// ScanStreams implements fsm.RecordStore.
+// ScanStreams implements discovery.RecordStore.
 func (s *Store) ScanStreams(
 	ctx context.Context, partition int, cursor string,
 ) (list []fsm.Stream, next string, err error) {
@@ -155,7 +155,7 @@ func (s *Store) ScanStreams(
 	return list, next, err
 }
 
-// TakeDeletion implements fsm.RegistryStore.
+// TakeDeletion implements discovery.RegistryStore.
 func (s *Store) TakeDeletion(ctx context.Context, path string) (taken bool, err error) {
 	err = s.call(ctx, func(t *tx) error {
 		p := t.home(path)

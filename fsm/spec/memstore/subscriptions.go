@@ -16,7 +16,7 @@ type backfill struct {
 	progress   fsm.Backfill
 }
 
-// Catalog implements fsm.SubscriptionStore.
+// Catalog is this replica's view of the subscriptions.
 func (s *Store) Catalog() *fsm.Catalog { return s.catalog }
 
 // readSubscriptions reads the subscriptions anew if they have changed; db.mu is held.
@@ -252,7 +252,7 @@ func (s *Store) RefreshCatalog(ctx context.Context) error {
 	}, "RefreshCatalog")
 }
 
-// Backfills implements fsm.BackfillStore.
+// Backfills implements discovery.BackfillStore.
 func (s *Store) Backfills(ctx context.Context) (under map[string]fsm.Backfill, err error) {
 	err = s.call(ctx, func(t *tx) error {
 		under = make(map[string]fsm.Backfill, len(t.backfills))
@@ -264,7 +264,7 @@ func (s *Store) Backfills(ctx context.Context) (under map[string]fsm.Backfill, e
 	return under, err
 }
 
-// SetBackfill implements fsm.BackfillStore.
+// SetBackfill implements discovery.BackfillStore.
 func (s *Store) SetBackfill(ctx context.Context, sub fsm.Subscription, b fsm.Backfill) error {
 	return s.call(ctx, func(t *tx) error {
 		if there, under := t.backfills[sub.ID]; under && there.generation == sub.Generation {
@@ -274,7 +274,7 @@ func (s *Store) SetBackfill(ctx context.Context, sub fsm.Subscription, b fsm.Bac
 	}, "SetBackfill", sub, b)
 }
 
-// EndBackfill implements fsm.BackfillStore.
+// EndBackfill implements discovery.BackfillStore.
 func (s *Store) EndBackfill(ctx context.Context, sub fsm.Subscription) error {
 	return s.call(ctx, func(t *tx) error {
 		if there, under := t.backfills[sub.ID]; under && there.generation == sub.Generation {

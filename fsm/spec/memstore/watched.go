@@ -23,7 +23,7 @@ func (db *DB) partitionOf(path string) int {
 // home returns the partition of a primary stream.
 func (t *tx) home(path string) *partition { return t.partitions[t.db.partitionOf(path)] }
 
-// Observe implements fsm.TailStore.
+// Observe implements tailer.TailStore.
 func (s *Store) Observe(
 	ctx context.Context, partition int, path string, tail fsm.Offset, closed bool,
 ) (o fsm.Observation, err error) {
@@ -47,7 +47,7 @@ func (s *Store) Observe(
 	return o, err
 }
 
-// Hide implements fsm.TailStore.
+// Hide implements tailer.TailStore.
 func (s *Store) Hide(ctx context.Context, path string, a fsm.Absence) (o fsm.Outcome, err error) {
 	err = s.call(ctx, func(t *tx) error {
 		p := t.home(path)
@@ -65,7 +65,7 @@ func (s *Store) Hide(ctx context.Context, path string, a fsm.Absence) (o fsm.Out
 	return o, err
 }
 
-// Restart implements fsm.TailStore.
+// Restart implements tailer.TailStore.
 func (s *Store) Restart(
 	ctx context.Context, partition int, path string, was, tail fsm.Offset,
 ) (o fsm.Outcome, err error) {
@@ -97,7 +97,7 @@ func (s *Store) Restart(
 	return o, err
 }
 
-// Deleted implements fsm.RecordStore.
+// Deleted implements discovery.RecordStore.
 func (s *Store) Deleted(
 	ctx context.Context, partition int, path string, d fsm.Deletion,
 ) (o fsm.Outcome, err error) {
@@ -133,7 +133,7 @@ func (s *Store) Deleted(
 	return o, err
 }
 
-// WatchedIn implements fsm.RecordStore.
+// WatchedIn implements discovery.RecordStore.
 func (s *Store) WatchedIn(ctx context.Context, path string) (partitions []int, err error) {
 	err = s.call(ctx, func(t *tx) error {
 		for n, p := range t.partitions {
@@ -149,7 +149,7 @@ func (s *Store) WatchedIn(ctx context.Context, path string) (partitions []int, e
 // watchedBatch is how many watched streams are read at a time.
 const watchedBatch = 1000
 
-// WatchedSince implements fsm.TailStore.
+// WatchedSince implements tailer.TailStore.
 func (s *Store) WatchedSince(ctx context.Context, partition int, seq int64) (list []fsm.Watched, err error) {
 	err = s.call(ctx, func(t *tx) error {
 		for path, st := range t.partitions[partition].streams {
@@ -164,7 +164,7 @@ func (s *Store) WatchedSince(ctx context.Context, partition int, seq int64) (lis
 	return list, err
 }
 
-// RegistryPlace implements fsm.RegistryStore.
+// RegistryPlace implements discovery.RegistryStore.
 func (s *Store) RegistryPlace(ctx context.Context) (at fsm.RegistryPlace, err error) {
 	err = s.call(ctx, func(t *tx) error {
 		at = t.registry
@@ -173,7 +173,7 @@ func (s *Store) RegistryPlace(ctx context.Context) (at fsm.RegistryPlace, err er
 	return at, err
 }
 
-// RegistryRead implements fsm.RegistryStore.
+// RegistryRead implements discovery.RegistryStore.
 func (s *Store) RegistryRead(ctx context.Context) (read bool, err error) {
 	err = s.call(ctx, func(t *tx) error {
 		read = t.registryRead
@@ -182,7 +182,7 @@ func (s *Store) RegistryRead(ctx context.Context) (read bool, err error) {
 	return read, err
 }
 
-// SetRegistryRead implements fsm.RegistryStore.
+// SetRegistryRead implements discovery.RegistryStore.
 func (s *Store) SetRegistryRead(ctx context.Context) error {
 	return s.call(ctx, func(t *tx) error {
 		t.registryRead = true
@@ -190,7 +190,7 @@ func (s *Store) SetRegistryRead(ctx context.Context) error {
 	}, "SetRegistryRead")
 }
 
-// MoveRegistry implements fsm.RegistryStore.
+// MoveRegistry implements discovery.RegistryStore.
 func (s *Store) MoveRegistry(ctx context.Context, from, to fsm.RegistryPlace, anew bool) (moved bool, err error) {
 	err = s.call(ctx, func(t *tx) error {
 		if moved = t.registry.Offset == from.Offset && t.registry.Mark == from.Mark; moved {

@@ -1,0 +1,63 @@
+package dispatcher
+
+import (
+	"context"
+	"time"
+
+	"reveille/fsm"
+)
+
+// Store is what the dispatcher uses of the state.
+type Store interface {
+	DeliveryStore
+	EndpointStore
+	PartitionOf(home string) int
+	// Ownership is what this replica works for.
+	Ownership() *fsm.Ownership
+	// Catalog is this replica's view of the subscriptions; the store keeps it up to date.
+	Catalog() *fsm.Catalog
+	RefreshCatalog(ctx context.Context) error
+}
+
+// DeliveryStore drives the deliveries.
+type DeliveryStore interface {
+	// Due acts on the deadlines of a partition that have passed, at most limit of them, and returns their number.
+	Due(ctx context.Context, partition, limit int) (o fsm.Outcome, n int, err error)
+	// NextDue returns, for each of the partitions, the time until its next deadline. The time is negative if there is
+	// no deadline, or if the partition could not be asked. The error comes from one such partition; the deadlines of
+	// the others are good.
+	NextDue(ctx context.Context, partitions []int) ([]time.Duration, error)
+	// Fail, Park, Begin, Accept, Finish and Deliver are the transitions of the same name (fsm/spec).
+	Fail(ctx context.Context, r fsm.WakeRef, f fsm.Failure) (fsm.Outcome, error)
+	Park(ctx context.Context, r fsm.WakeRef, wait time.Duration) (fsm.Outcome, error)
+	Begin(ctx context.Context, r fsm.WakeRef, by string) (fsm.Outcome, error)
+	Accept(ctx context.Context, r fsm.WakeRef) (fsm.Outcome, error)
+	Finish(ctx context.Context, r fsm.WakeRef, seen []fsm.StreamTail) (fsm.Outcome, error)
+	Deliver(ctx context.Context, r fsm.WakeRef, d fsm.Delivered) (fsm.Outcome, error)
+	// ReleaseHeld makes the transition of the same name on all consumers of a subscription. An error may come after
+	// some transitions were made.
+	ReleaseHeld(ctx context.Context, sub fsm.Subscription) (fsm.Outcome, error)
+}
+
+// EndpointStore keeps which endpoints are in trouble, until their subscription is deleted.
+type EndpointStore interface {
+	// Endpoints is this replica's view of them. The store updates it with the answers to its own calls at once, and
+	// with the changes of other replicas within about a second.
+	Endpoints() *fsm.Endpoints
+	// FailEndpoint, RecoverEndpoint and ReturnProbe are the transitions of the same name. The result changed says
+	// whether the endpoint went down by this call, or is not down any more since.
+	FailEndpoint(ctx context.Context, sub fsm.Subscription, f fsm.EndpointFailure) (changed bool, err error)
+	RecoverEndpoint(ctx context.Context, sub fsm.Subscription) (changed bool, err error)
+	ReturnProbe(ctx context.Context, sub fsm.Subscription, slot time.Time, sent bool) error
+	// LongestWaiting returns the wake of a subscription whose next attempt has waited for longest, and since when it
+	// waits. It considers only waits that began after a time. Where it looks, a wake without a failure comes before the
+	// others. The result ok is false if no wake waits, or if none was found among the many of other subscriptions.
+	LongestWaiting(
+		ctx context.Context, sub fsm.Subscription, after time.Time,
+	) (r fsm.WakeRef, since time.Time, ok bool, err error)
+	// ProbeWake is the transition Probe, unless the consumer is in another wake. It says whether an attempt
+	// has waited.
+	ProbeWake(ctx context.Context, r fsm.WakeRef) (waited bool, err error)
+	// ProbeEndpoint is the transition of the same name.
+	ProbeEndpoint(ctx context.Context, sub fsm.Subscription, patience time.Duration) (fsm.Probe, error)
+}
