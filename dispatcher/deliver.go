@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"reveille/fsm"
+	"reveille/fsm/cache"
 )
 
 // Deliver makes each delivery attempt as soon as a slot is free. It does not block. After a stop, it hands the attempts
@@ -49,7 +50,7 @@ func (d *Dispatcher) place(wakes []fsm.Wake) bool {
 	return true
 }
 
-func subscriptionOf(c *fsm.Catalog, w fsm.Wake) (fsm.Subscription, bool) {
+func subscriptionOf(c *cache.Catalog, w fsm.Wake) (fsm.Subscription, bool) {
 	sub, ok := c.Get(w.Subscription)
 	return sub, ok && sub.Generation == w.Generation
 }

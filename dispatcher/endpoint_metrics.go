@@ -5,15 +5,15 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"reveille/fsm"
+	"reveille/fsm/cache"
 )
 
 // endpointTroubles shows for how long an endpoint has taken nothing, for each subscription in trouble. It is a
 // collector: it shows the list of endpoints that the store keeps, with their present age.
 type endpointTroubles struct {
 	store interface {
-		Endpoints() *fsm.Endpoints
-		Catalog() *fsm.Catalog
+		Endpoints() *cache.Endpoints
+		Catalog() *cache.Catalog
 	}
 	// most is how many subscriptions have series of their own.
 	most int

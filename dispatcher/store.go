@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"reveille/fsm"
+	"reveille/fsm/cache"
 )
 
 // Store is what the dispatcher uses of the state.
@@ -13,9 +14,9 @@ type Store interface {
 	EndpointStore
 	PartitionOf(home string) int
 	// Ownership is what this replica works for.
-	Ownership() *fsm.Ownership
+	Ownership() *cache.Ownership
 	// Catalog is this replica's view of the subscriptions; the store keeps it up to date.
-	Catalog() *fsm.Catalog
+	Catalog() *cache.Catalog
 	RefreshCatalog(ctx context.Context) error
 }
 
@@ -43,7 +44,7 @@ type DeliveryStore interface {
 type EndpointStore interface {
 	// Endpoints is this replica's view of them. The store updates it with the answers to its own calls at once, and
 	// with the changes of other replicas within about a second.
-	Endpoints() *fsm.Endpoints
+	Endpoints() *cache.Endpoints
 	// FailEndpoint, RecoverEndpoint and ReturnProbe are the transitions of the same name. The result changed says
 	// whether the endpoint went down by this call, or is not down any more since.
 	FailEndpoint(ctx context.Context, sub fsm.Subscription, f fsm.EndpointFailure) (changed bool, err error)

@@ -49,19 +49,22 @@ func ParsePattern(raw string) (Pattern, error) {
 // String returns the canonical form.
 func (p Pattern) String() string { return p.text }
 
+// Segments are what the pattern has between its slashes. The caller must not change them.
+func (p Pattern) Segments() []string { return p.segments }
+
 // Literal says whether the pattern has no wildcard, and so names one stream.
 func (p Pattern) Literal() bool { return len(p.segments) > 0 && !strings.Contains(p.text, "*") }
 
 // Matches says whether the pattern matches a stream path. The path is canonical, or spelled as an earlier version has
 // stored it.
 func (p Pattern) Matches(path string) bool {
-	segments, ok := pathSegments(path)
+	segments, ok := PathSegments(path)
 	return ok && len(p.segments) > 0 && matchSegments(p.segments, segments)
 }
 
 // pathSegments splits a stream path, which may be spelled as an earlier version has stored it. ok is false for names
 // that no pattern matches. These have a literal "*" (webhook spec, Glob Patterns), or are not absolute.
-func pathSegments(path string) ([]string, bool) {
+func PathSegments(path string) ([]string, bool) {
 	if !strings.HasPrefix(path, "/") || hasWildcard(path) {
 		return nil, false
 	}

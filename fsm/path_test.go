@@ -50,11 +50,9 @@ func TestAPatternMatchesAStreamHoweverBothAreSpelled(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c := NewCatalog()
-		c.Replace([]Subscription{{ID: "s", Pattern: pattern}}, 1)
 		// The last ones are on record as an earlier version has stored them.
 		for _, path := range []string{"/e/~bob/x", "/e/~bob/%C3%BC", "/e/%7Ebob/x", "/%65/~bob/%c3%bc"} {
-			if !p.Matches(path) || len(c.Match(path)) != 1 {
+			if !p.Matches(path) {
 				t.Errorf("%s does not match %s", pattern, path)
 			}
 		}

@@ -124,3 +124,12 @@ type Store interface {
 type Deliverer interface {
 	Deliver(wakes []Wake)
 }
+
+// AllPartitions returns the numbers of n partitions.
+func AllPartitions(n int) []int {
+	all := make([]int, n)
+	for i := range all {
+		all[i] = i
+	}
+	return all
+}

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"reveille/fsm"
+	"reveille/fsm/cache"
 )
 
 // refusal is the error of a request that is answered with a code.
@@ -102,7 +103,7 @@ func encode(w io.Writer, body any) error {
 
 // listed returns the bodies of the subscriptions for which shown is true.
 func listed[T any](
-	c *fsm.Catalog, body func(fsm.Subscription) T, shown func(fsm.Subscription) bool,
+	c *cache.Catalog, body func(fsm.Subscription) T, shown func(fsm.Subscription) bool,
 ) iter.Seq[T] {
 	return func(yield func(T) bool) {
 		for _, sub := range c.All() {

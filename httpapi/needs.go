@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"reveille/fsm"
+	"reveille/fsm/cache"
 )
 
 // What each resource needs of the rest of the program. fsm.Store says what the methods of the store do.
 
 // Subscriptions is what the subscription API uses of the store.
 type Subscriptions interface {
-	Catalog() *fsm.Catalog
+	Catalog() *cache.Catalog
 	RefreshCatalog(ctx context.Context) error
 	ChangeSubscription(
 		ctx context.Context, id string, change func(fsm.Subscription) (fsm.Subscription, error),
@@ -32,8 +33,8 @@ type Callbacks interface {
 type Inventory interface {
 	Partitions() int
 	PartitionOf(path string) int
-	Endpoints() *fsm.Endpoints
-	Ownership() *fsm.Ownership
+	Endpoints() *cache.Endpoints
+	Ownership() *cache.Ownership
 	ResumeSubscription(ctx context.Context, id string) (consumers int, o fsm.Outcome, err error)
 	RetrySubscription(ctx context.Context, id string) (consumers int, err error)
 	RetryWake(ctx context.Context, sub fsm.Subscription, r fsm.WakeRef) (waited bool, err error)

@@ -7,10 +7,11 @@ import (
 	"time"
 
 	"reveille/fsm"
+	"reveille/fsm/cache"
 )
 
 // Endpoints implements dispatcher.EndpointStore.
-func (s *Store) Endpoints() *fsm.Endpoints { return s.endpoints }
+func (s *Store) Endpoints() *cache.Endpoints { return s.endpoints }
 
 // FailEndpoint implements dispatcher.EndpointStore.
 func (s *Store) FailEndpoint(

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"reveille/fsm"
+	"reveille/fsm/cache"
 	"reveille/fsm/throttle"
 )
 
@@ -84,9 +85,9 @@ type Store struct {
 	keys    keys
 	opts    Options
 	draw    func() Draw
-	catalog *fsm.Catalog
+	catalog *cache.Catalog
 	// endpoints are the endpoints in trouble that this replica knows of. lookNow asks Run to read them.
-	endpoints      *fsm.Endpoints
+	endpoints      *cache.Endpoints
 	lookNow        chan struct{}
 	metrics        *metrics
 	lettersDropped droppedLetters
@@ -111,7 +112,7 @@ type Store struct {
 	// endpointsSeen is the same for the list of endpoints.
 	endpointsSeen atomic.Int64
 
-	ownership *fsm.Ownership
+	ownership *cache.Ownership
 	replicas  *replicas
 	place     place
 	answers   answers
@@ -138,11 +139,11 @@ func New(rdb redis.UniversalClient, opts Options) *Store {
 	follows := opts.Outcomes != nil
 	opts.Outcomes = cmp.Or(opts.Outcomes, fsm.NewRouter())
 	s := &Store{
-		rdb: rdb, sharing: newSharing(rdb, opts.limits.call), opts: opts, draw: opts.Draw, catalog: fsm.NewCatalog(),
+		rdb: rdb, sharing: newSharing(rdb, opts.limits.call), opts: opts, draw: opts.Draw, catalog: cache.NewCatalog(),
 		keys: keys{partitions: opts.Partitions}, refreshing: make(chan struct{}, 1), refreshNow: make(chan struct{}, 1),
-		endpoints: fsm.NewEndpoints(), lookNow: make(chan struct{}, 1),
+		endpoints: cache.NewEndpoints(), lookNow: make(chan struct{}, 1),
 		clearNow: make(chan struct{}, 1), seen: make([]atomic.Int64, opts.Partitions),
-		ownership: fsm.NewOwnership(opts.Partitions), metrics: newMetrics(opts.Metrics),
+		ownership: cache.NewOwnership(opts.Partitions), metrics: newMetrics(opts.Metrics),
 		lettersDropped: newDroppedLetters(opts.Metrics),
 		unanswered:     unanswered{kept: follows, ready: make(chan struct{}, 1)},
 	}
@@ -201,7 +202,7 @@ func (s *Store) Run(ctx context.Context) error {
 func (s *Store) Resign(ctx context.Context) error { return s.replicas.resign(ctx) }
 
 // Ownership is what this replica works for.
-func (s *Store) Ownership() *fsm.Ownership { return s.ownership }
+func (s *Store) Ownership() *cache.Ownership { return s.ownership }
 
 // repeat calls do at an interval, and whenever now asks for it, until ctx is done. During an outage it also calls do
 // when another task works again. An outage is logged once when it begins and once when it ends, whichever task notices

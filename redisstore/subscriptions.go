@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"reveille/fsm"
+	"reveille/fsm/cache"
 )
 
 // record is a subscription as it is stored. A field that a change may empty is stored even if it is empty. If it were
@@ -125,7 +126,7 @@ func ofMillis(millis []int64) (delays []time.Duration) {
 }
 
 // Catalog is this replica's view of the subscriptions.
-func (s *Store) Catalog() *fsm.Catalog { return s.catalog }
+func (s *Store) Catalog() *cache.Catalog { return s.catalog }
 
 // CreateSubscription implements fsm.SubscriptionStore.
 func (s *Store) CreateSubscription(ctx context.Context, sub fsm.Subscription) (fsm.Subscription, bool, error) {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"reveille/fsm"
+	"reveille/fsm/cache"
 	"reveille/fsm/spec/memstore"
 	"reveille/redisstore"
 )
@@ -13,7 +14,7 @@ import (
 // eitherStore is what both stores have for subscriptions.
 type eitherStore interface {
 	fsm.SubscriptionStore
-	Catalog() *fsm.Catalog
+	Catalog() *cache.Catalog
 }
 
 // TestASubscriptionIsToldFromTheFirstRepetitionOn holds of both stores that whoever reads a version of the list after

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"reveille/fsm"
+	"reveille/fsm/cache"
 	"reveille/fsm/throttle"
 	"reveille/tailer/upstream"
 )
@@ -53,7 +54,7 @@ type PublisherConfig struct {
 	// Stream is the canonical path of the stream that the events go to. Source is the source of the events, a URI.
 	Stream, Source string
 	// Catalog has the subscriptions.
-	Catalog *fsm.Catalog
+	Catalog *cache.Catalog
 	Server  EventServer
 	Writes  EventWrites
 	Logger  *zap.Logger

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"reveille/fsm"
+	"reveille/fsm/cache"
 )
 
 // eventServer is EventServer and EventWrites: it takes what is appended, once the stream is there, unless err says why
@@ -106,7 +107,7 @@ var (
 
 func publisher() (*Publisher, *fsm.Router, *eventServer, *observer.ObservedLogs) {
 	core, logs := observer.New(zapcore.DebugLevel)
-	s, catalog := &eventServer{there: true}, fsm.NewCatalog()
+	s, catalog := &eventServer{there: true}, cache.NewCatalog()
 	catalog.Replace([]fsm.Subscription{ofOJS, ofJSON}, 1)
 	p := NewPublisher(PublisherConfig{
 		Stream: "/ojs/webhooks", Source: "http://localhost:8080", Catalog: catalog, Server: s, Writes: s,

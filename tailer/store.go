@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"reveille/fsm"
+	"reveille/fsm/cache"
 	"reveille/tailer/discovery"
 )
 
@@ -18,9 +19,9 @@ type watchStore interface {
 	fsm.PartitionStore
 	TailStore
 	// Ownership is what this replica works for.
-	Ownership() *fsm.Ownership
+	Ownership() *cache.Ownership
 	// Catalog is this replica's view of the subscriptions; the store keeps it up to date.
-	Catalog() *fsm.Catalog
+	Catalog() *cache.Catalog
 	Hint(h fsm.Hint)
 }
 

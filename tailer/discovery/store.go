@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"reveille/fsm"
+	"reveille/fsm/cache"
 )
 
 // Store is the part of the state that discovery uses. fsm.SubscriptionStore says what the methods for subscriptions do.
@@ -15,9 +16,9 @@ type Store interface {
 	BackfillStore
 	ReplicaStore
 	// Ownership is what this replica works for.
-	Ownership() *fsm.Ownership
+	Ownership() *cache.Ownership
 	// Catalog is this replica's view of the subscriptions; the store keeps it up to date.
-	Catalog() *fsm.Catalog
+	Catalog() *cache.Catalog
 	RefreshCatalog(ctx context.Context) error
 	Version(ctx context.Context) (int64, error)
 	CreateSubscription(ctx context.Context, sub fsm.Subscription) (stored fsm.Subscription, created bool, err error)

@@ -7,11 +7,12 @@ import (
 	"time"
 
 	"reveille/fsm"
+	"reveille/fsm/cache"
 	"reveille/fsm/spec"
 )
 
 // Endpoints implements dispatcher.EndpointStore.
-func (s *Store) Endpoints() *fsm.Endpoints { return s.endpoints }
+func (s *Store) Endpoints() *cache.Endpoints { return s.endpoints }
 
 // readEndpoints reads which endpoints are in trouble, if that has changed; db.mu is held.
 func (s *Store) readEndpoints(now time.Time) {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"reveille/fsm"
+	"reveille/fsm/cache"
 )
 
 // poll is how often Run looks for changes that no hint reported.
@@ -15,9 +16,9 @@ const poll = time.Second
 type Store struct {
 	db        *DB
 	id        string
-	catalog   *fsm.Catalog
-	endpoints *fsm.Endpoints
-	ownership *fsm.Ownership
+	catalog   *cache.Catalog
+	endpoints *cache.Endpoints
+	ownership *cache.Ownership
 	// bases are the Base values of the partitions' fences, as of the last look at them; guarded by db.mu.
 	bases []int64
 	// hinted asks Run to deliver hints, and beat asks it for a heartbeat.
@@ -39,8 +40,8 @@ func (db *DB) Replica(id string, partitions ...int) *Store {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	s := &Store{
-		db: db, id: id, catalog: fsm.NewCatalog(), endpoints: fsm.NewEndpoints(),
-		ownership: fsm.NewOwnership(db.opts.Partitions), bases: make([]int64, db.opts.Partitions),
+		db: db, id: id, catalog: cache.NewCatalog(), endpoints: cache.NewEndpoints(),
+		ownership: cache.NewOwnership(db.opts.Partitions), bases: make([]int64, db.opts.Partitions),
 		hinted: make(chan struct{}, 1), beat: make(chan struct{}, 1),
 	}
 	db.replicas = append(db.replicas, s)
@@ -96,7 +97,7 @@ func without(list []*Store, s *Store) []*Store {
 }
 
 // Ownership is what this replica works for.
-func (s *Store) Ownership() *fsm.Ownership { return s.ownership }
+func (s *Store) Ownership() *cache.Ownership { return s.ownership }
 
 // Hint implements discovery.ReplicaStore. The other replicas get it when they Run.
 func (s *Store) Hint(h fsm.Hint) {

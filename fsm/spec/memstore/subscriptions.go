@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"reveille/fsm"
+	"reveille/fsm/cache"
 	"reveille/fsm/spec"
 )
 
@@ -17,7 +18,7 @@ type backfill struct {
 }
 
 // Catalog is this replica's view of the subscriptions.
-func (s *Store) Catalog() *fsm.Catalog { return s.catalog }
+func (s *Store) Catalog() *cache.Catalog { return s.catalog }
 
 // readSubscriptions reads the subscriptions anew if they have changed; db.mu is held.
 func (s *Store) readSubscriptions() {

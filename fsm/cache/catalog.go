@@ -1,25 +1,22 @@
-package fsm
+// Package cache has what one replica knows of the store's state: the subscriptions, the endpoints in trouble, and the
+// partitions that the replica works for. The store keeps all three up to date. Endpoints count on with the replica's
+// own clock from what the store's clock showed.
+package cache
 
 import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
+
+	"reveille/fsm"
 )
-
-// VersionsPerMilli is the number of versions that the list of subscriptions can have in one millisecond. A version is a
-// time in milliseconds, times this number, plus a number that tells it from others of that time.
-const VersionsPerMilli = 2048
-
-// MaxClockSkew is the largest expected difference between the clocks of two servers. No stored fact shows the real one.
-const MaxClockSkew = 30 * time.Second
 
 // Catalog is the set of subscriptions as one replica knows it, with an index by pattern. The cost of Match depends on
 // the length of the path and on how many patterns match, not on how many there are. It is safe for concurrent use.
 type Catalog struct {
 	mu      sync.RWMutex
 	byID    map[string]*entry
-	all     []Subscription      // by ID; never changed in place
+	all     []fsm.Subscription  // by ID; never changed in place
 	stale   map[string]struct{} // the IDs that have changed since all was made
 	root    node
 	version int64
@@ -28,8 +25,8 @@ type Catalog struct {
 }
 
 type entry struct {
-	sub     Subscription
-	pattern Pattern
+	sub     fsm.Subscription
+	pattern fsm.Pattern
 }
 
 // node of the index: literal segments by name, and the wildcards apart.
@@ -43,8 +40,8 @@ type node struct {
 // newEntry keeps a subscription even if this version of the program refuses its pattern, which a later version
 // accepted. Such a subscription matches nothing, but clients can see and delete it. The index holds it at its root,
 // where no path ends.
-func newEntry(s Subscription) *entry {
-	p, _ := ParsePattern(s.Pattern)
+func newEntry(s fsm.Subscription) *entry {
+	p, _ := fsm.ParsePattern(s.Pattern)
 	return &entry{sub: s, pattern: p}
 }
 
@@ -55,7 +52,7 @@ func NewCatalog() *Catalog {
 
 // Replace makes the catalog hold just these subscriptions, as of a version of the store's list. Versions go up, unless
 // the store has lost its latest changes. The caller makes sure that lists come in the order in which they were read.
-func (c *Catalog) Replace(subs []Subscription, version int64) {
+func (c *Catalog) Replace(subs []fsm.Subscription, version int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	entries := make(map[string]*entry, len(subs))
@@ -63,9 +60,9 @@ func (c *Catalog) Replace(subs []Subscription, version int64) {
 	for _, s := range subs {
 		e := newEntry(s)
 		entries[s.ID] = e
-		root.insert(e.pattern.segments, e)
+		root.insert(e.pattern.Segments(), e)
 	}
-	all := make([]Subscription, 0, len(entries))
+	all := make([]fsm.Subscription, 0, len(entries))
 	for _, e := range entries {
 		all = append(all, e.sub)
 	}
@@ -76,7 +73,7 @@ func (c *Catalog) Replace(subs []Subscription, version int64) {
 
 // Change brings the catalog to a later version of the store's list. The new and the changed subscriptions are in subs;
 // the IDs of deleted ones are in gone. The cost depends on these alone, not on the size of the catalog.
-func (c *Catalog) Change(subs []Subscription, gone []string, version int64) {
+func (c *Catalog) Change(subs []fsm.Subscription, gone []string, version int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.stale == nil {
@@ -89,7 +86,7 @@ func (c *Catalog) Change(subs []Subscription, gone []string, version int64) {
 		c.take(s.ID)
 		e := newEntry(s)
 		c.byID[s.ID] = e
-		c.root.insert(e.pattern.segments, e)
+		c.root.insert(e.pattern.Segments(), e)
 	}
 	c.became(version)
 }
@@ -99,7 +96,7 @@ func (c *Catalog) take(id string) {
 	c.stale[id] = struct{}{}
 	if e, there := c.byID[id]; there {
 		delete(c.byID, id)
-		c.root.remove(e.pattern.segments, e)
+		c.root.remove(e.pattern.Segments(), e)
 	}
 }
 
@@ -109,7 +106,7 @@ func (c *Catalog) became(version int64) {
 	c.changed = make(chan struct{})
 }
 
-func byID(a, b Subscription) int { return strings.Compare(a.ID, b.ID) }
+func byID(a, b fsm.Subscription) int { return strings.Compare(a.ID, b.ID) }
 
 // Loaded says whether the subscriptions were read at least once.
 func (c *Catalog) Loaded() bool {
@@ -133,17 +130,17 @@ func (c *Catalog) Changed() <-chan struct{} {
 }
 
 // Get returns the subscription of that ID.
-func (c *Catalog) Get(id string) (Subscription, bool) {
+func (c *Catalog) Get(id string) (fsm.Subscription, bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	if e, ok := c.byID[id]; ok {
 		return e.sub, true
 	}
-	return Subscription{}, false
+	return fsm.Subscription{}, false
 }
 
 // All returns every subscription, ordered by ID. The caller must not change the list.
-func (c *Catalog) All() []Subscription {
+func (c *Catalog) All() []fsm.Subscription {
 	c.mu.RLock()
 	all, stale := c.all, len(c.stale)
 	c.mu.RUnlock()
@@ -152,14 +149,14 @@ func (c *Catalog) All() []Subscription {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	changed := make([]Subscription, 0, len(c.stale))
+	changed := make([]fsm.Subscription, 0, len(c.stale))
 	for id := range c.stale {
 		if e, there := c.byID[id]; there {
 			changed = append(changed, e.sub)
 		}
 	}
 	slices.SortFunc(changed, byID)
-	all = make([]Subscription, 0, len(c.byID))
+	all = make([]fsm.Subscription, 0, len(c.byID))
 	for _, s := range c.all {
 		if _, stale := c.stale[s.ID]; stale {
 			continue
@@ -174,8 +171,8 @@ func (c *Catalog) All() []Subscription {
 }
 
 // Match returns the subscriptions whose pattern matches a stream path, as Pattern.Matches says, ordered by ID.
-func (c *Catalog) Match(path string) []Subscription {
-	segments, ok := pathSegments(path)
+func (c *Catalog) Match(path string) []fsm.Subscription {
+	segments, ok := fsm.PathSegments(path)
 	if !ok {
 		return nil
 	}
@@ -186,7 +183,7 @@ func (c *Catalog) Match(path string) []Subscription {
 	if len(m.found) == 0 {
 		return nil
 	}
-	subs := make([]Subscription, 0, len(m.found))
+	subs := make([]fsm.Subscription, 0, len(m.found))
 	for e := range m.found {
 		subs = append(subs, e.sub)
 	}

@@ -1,4 +1,4 @@
-package fsm
+package cache
 
 import (
 	"slices"
@@ -22,15 +22,6 @@ func NewOwnership(n int, partitions ...int) *Ownership {
 	o := &Ownership{owns: make([]bool, n), losses: make([]int64, n), changed: make(chan struct{})}
 	o.Replace(partitions)
 	return o
-}
-
-// AllPartitions returns the numbers of n partitions.
-func AllPartitions(n int) []int {
-	all := make([]int, n)
-	for i := range all {
-		all[i] = i
-	}
-	return all
 }
 
 // Replace sets the partitions that the replica owns, in ascending order.

@@ -1,8 +1,10 @@
-package fsm
+package cache
 
 import (
 	"fmt"
 	"testing"
+
+	"reveille/fsm"
 )
 
 // BenchmarkCatalogMatch is what each newly heard of stream costs, among subscriptions with distinct
@@ -10,10 +12,10 @@ import (
 func BenchmarkCatalogMatch(b *testing.B) {
 	for _, n := range []int{1, 100, 10_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			subs := make([]Subscription, n)
+			subs := make([]fsm.Subscription, n)
 			for i := range subs {
 				pattern := [...]string{"/x%d/*", "/*/x%d", "/**/x%d"}[i%3]
-				subs[i] = Subscription{ID: fmt.Sprint(i), Pattern: fmt.Sprintf(pattern, i)}
+				subs[i] = fsm.Subscription{ID: fmt.Sprint(i), Pattern: fmt.Sprintf(pattern, i)}
 			}
 			c := NewCatalog()
 			c.Replace(subs, 1)
@@ -30,9 +32,9 @@ func BenchmarkCatalogMatch(b *testing.B) {
 func BenchmarkCatalogChange(b *testing.B) {
 	for _, n := range []int{1, 100, 10_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			subs := make([]Subscription, n)
+			subs := make([]fsm.Subscription, n)
 			for i := range subs {
-				subs[i] = Subscription{ID: fmt.Sprint(i), Pattern: fmt.Sprintf("/x%d/*", i)}
+				subs[i] = fsm.Subscription{ID: fmt.Sprint(i), Pattern: fmt.Sprintf("/x%d/*", i)}
 			}
 			c := NewCatalog()
 			c.Replace(subs, 1)
@@ -47,9 +49,9 @@ func BenchmarkCatalogChange(b *testing.B) {
 func BenchmarkCatalogReplace(b *testing.B) {
 	for _, n := range []int{1, 100, 10_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			subs := make([]Subscription, n)
+			subs := make([]fsm.Subscription, n)
 			for i := range subs {
-				subs[i] = Subscription{ID: fmt.Sprint(i), Pattern: fmt.Sprintf("/x%d/*", i)}
+				subs[i] = fsm.Subscription{ID: fmt.Sprint(i), Pattern: fmt.Sprintf("/x%d/*", i)}
 			}
 			c := NewCatalog()
 			for b.Loop() {
