@@ -19,6 +19,7 @@ import (
 	"pgregory.net/rapid"
 
 	"reveille/fsm"
+	"reveille/fsm/router"
 )
 
 // anyEndpoint is an endpoint by the bytes that it sends.
@@ -309,7 +310,7 @@ func playEndpoints(
 	results := make(chan string, 2*len(endpoints)+1)
 	f := start(t, newMemStore(), func(c *Config) { c.ReadBatch = reads(oneEvent) }, func(d *Dispatcher) {
 		d.sender.tls.RootCAs = roots
-		d.cfg.Outcomes.Observe(fsm.Observer{Attempt: func(a fsm.Attempt) {
+		d.cfg.Outcomes.Observe(router.Observer{Attempt: func(a fsm.Attempt) {
 			if a.Wake.Attempt == 1 {
 				results <- a.Wake.Subscription
 			}

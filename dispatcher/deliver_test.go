@@ -25,6 +25,7 @@ import (
 
 	"reveille/dispatcher/format"
 	"reveille/fsm"
+	"reveille/fsm/router"
 	"reveille/fsm/token"
 )
 
@@ -48,7 +49,7 @@ type idles struct {
 	paths, gone []string
 }
 
-// Hidden implements fsm.StreamWatcher.
+// Hidden implements router.StreamWatcher.
 func (i *idles) Hidden(path string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -90,7 +91,7 @@ func start(t *testing.T, store *memStore, change func(*Config), prepare ...func(
 		t.Fatal(err)
 	}
 	f := &fixture{store: store, idle: &idles{}, logs: logs}
-	outcomes := fsm.NewRouter()
+	outcomes := router.New()
 	cfg := Config{
 		Store: store, Outcomes: outcomes, Tokens: tokens, PublicURL: "http://reveille.test/", Logger: zap.New(core),
 		AllowInsecure: true, UserAgent: "Reveille/test", DueInterval: 20 * time.Millisecond, parkAfter: 1, // at once

@@ -21,6 +21,7 @@ import (
 	"go.uber.org/zap"
 
 	"reveille/fsm"
+	"reveille/fsm/router"
 	"reveille/fsm/span"
 	"reveille/fsm/throttle"
 	"reveille/fsm/token"
@@ -41,7 +42,7 @@ type BatchReader func(
 // Config of a Dispatcher. Store, Outcomes, Tokens and PublicURL are required; a zero in any other field is its default.
 type Config struct {
 	Store    Store
-	Outcomes *fsm.Router
+	Outcomes *router.Router
 	Tokens   *token.Tokens
 	// PublicURL is what callback URLs begin with.
 	PublicURL string
@@ -223,7 +224,7 @@ type Dispatcher struct {
 	dropped, unreported, broken, unreadable throttle.Trouble
 }
 
-var _ fsm.Deliverer = (*Dispatcher)(nil)
+var _ router.Deliverer = (*Dispatcher)(nil)
 
 // New returns a Dispatcher, or an error that names the field of the Config that is wrong. Its Run must be called.
 func New(cfg Config) (*Dispatcher, error) {
@@ -250,8 +251,8 @@ func New(cfg Config) (*Dispatcher, error) {
 		slots:         newSlots(cfg.MaxInFlight, cfg.MaxInFlightPerSubscription, cfg.MaxQueued, maxInFlightBytes, m),
 	}
 	d.watch(cfg.Metrics)
-	cfg.Outcomes.Observe(fsm.Observer{Attempt: m.attempted})
-	cfg.Outcomes.Observe(fsm.Observer{Attempt: d.deliveries.attempted})
+	cfg.Outcomes.Observe(router.Observer{Attempt: m.attempted})
+	cfg.Outcomes.Observe(router.Observer{Attempt: d.deliveries.attempted})
 	d.sender, d.stages, d.kinds = newSender(cfg, d.guard), d.newStages(), d.newKinds()
 	d.requests, d.cancelRequests = context.WithCancel(context.Background())
 	d.reports, d.cancelReports = context.WithCancel(context.Background())

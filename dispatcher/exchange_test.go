@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"reveille/fsm"
+	"reveille/fsm/router"
 )
 
 // oneEvent is a batch of one event.
@@ -100,7 +101,7 @@ func TestAnAttemptIsOverThoughNetHTTPIsStuck(t *testing.T) {
 						c.ReadBatch = reads(oneEvent)
 					}, func(d *Dispatcher) {
 						d.sender.dial = func(context.Context, string, string) (net.Conn, error) { return conn, nil }
-						d.cfg.Outcomes.Observe(fsm.Observer{Attempt: func(a fsm.Attempt) { results <- a.Result }})
+						d.cfg.Outcomes.Observe(router.Observer{Attempt: func(a fsm.Attempt) { results <- a.Result }})
 					})
 					sub := f.store.pushSub(hookURL, func(s *fsm.Subscription) {
 						s.Timeout, s.Retry = timeout, []time.Duration{time.Hour}
@@ -159,7 +160,7 @@ func TestASwitchOfProtocolsIsAFailure(t *testing.T) {
 	f := start(t, newMemStore(), func(c *Config) {
 		c.ReadBatch, c.RequestTimeout = reads(oneEvent), time.Hour
 	}, func(d *Dispatcher) {
-		d.cfg.Outcomes.Observe(fsm.Observer{Attempt: func(a fsm.Attempt) { attempts <- a }})
+		d.cfg.Outcomes.Observe(router.Observer{Attempt: func(a fsm.Attempt) { attempts <- a }})
 	})
 	for mode, sub := range modes(f.store, hook) {
 		sub.Timeout = time.Hour

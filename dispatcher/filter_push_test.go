@@ -14,6 +14,7 @@ import (
 
 	"reveille/dispatcher/format"
 	"reveille/fsm"
+	"reveille/fsm/router"
 )
 
 // chunks is a Config.ReadBatch of a stream of n events. Each read shows size events. An event's offset is its number,
@@ -84,7 +85,7 @@ func TestAFilterCostsNoAttempts(t *testing.T) {
 	})
 	store := newMemStore()
 	f := start(t, store, func(c *Config) { c.ReadBatch = chunks(events, chunk, 70_001) }, func(d *Dispatcher) {
-		d.cfg.Outcomes.Observe(fsm.Observer{Attempt: func(a fsm.Attempt) {
+		d.cfg.Outcomes.Observe(router.Observer{Attempt: func(a fsm.Attempt) {
 			mu.Lock()
 			defer mu.Unlock()
 			results = append(results, fmt.Sprint(a.Result, " ", a.Events, " from ", a.From))

@@ -13,6 +13,7 @@ import (
 
 	"reveille/dispatcher/format"
 	"reveille/fsm"
+	"reveille/fsm/router"
 )
 
 // eventStreams are the streams of an Open Job Spec subscription, in memory. One of them has events that tell of
@@ -170,7 +171,7 @@ func TestWhatTellsOfADeliveryMakesNoDelivery(t *testing.T) {
 					if w.prepare != nil {
 						w.prepare(d)
 					}
-					d.cfg.Outcomes.Observe(fsm.Observer{Attempt: s.attempted})
+					d.cfg.Outcomes.Observe(router.Observer{Attempt: s.attempted})
 				})
 				for range 2 {
 					s.append(jobStream, `{"type":"job.done"}`)
@@ -218,7 +219,7 @@ func TestATargetThatIsRefusedCountsForItsEndpoint(t *testing.T) {
 			inPushTime(t, lasting, func(p *pushed) {
 				refuses(p)
 				var results sync.Map
-				p.cfg.Outcomes.Observe(fsm.Observer{Attempt: func(a fsm.Attempt) {
+				p.cfg.Outcomes.Observe(router.Observer{Attempt: func(a fsm.Attempt) {
 					if a.Class == string(format.ClassProhibited) {
 						results.Store(fmt.Sprint(a.Wake.Primary, a.Began.UnixNano()), true)
 					}

@@ -99,7 +99,7 @@ func newDeliveryLog(log *zap.Logger, now func() time.Time) *deliveryLog {
 	return &deliveryLog{log: log, now: now, troubles: map[laneKey]map[cause]*naming{}, taken: map[laneKey]bool{}}
 }
 
-// attempted is fsm.Observer's Attempt. It logs without the lock: a log that is held up holds up no other attempt.
+// attempted is router.Observer's Attempt. It logs without the lock: a log that is held up holds up no other attempt.
 func (l *deliveryLog) attempted(a fsm.Attempt) {
 	if c := l.log.Check(zap.DebugLevel, "delivery attempt"); c != nil {
 		c.Write(append(attemptFields(a), zap.Stringer("result", a.Result), zap.Int("status", a.Status),

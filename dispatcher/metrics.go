@@ -210,7 +210,7 @@ func (m *metrics) forget(l *laneMetrics) {
 	}
 }
 
-// attempted is the Attempt of an fsm.Observer. The subscription has a lane, because the attempt holds a slot of it.
+// attempted is the Attempt of an router.Observer. The subscription has a lane, because the attempt holds a slot of it.
 func (m *metrics) attempted(a fsm.Attempt) {
 	if a.Class != "" {
 		m.failures.WithLabelValues(a.Class).Inc()

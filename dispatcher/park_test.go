@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"reveille/fsm"
+	"reveille/fsm/router"
 	"reveille/fsm/token"
 )
 
@@ -83,7 +84,7 @@ func TestAWakeIsParkedOnceItHasWaitedForAQuarterOfItsDeadlineOrASecond(t *testin
 		0: time.Second, time.Minute: time.Second, 2 * time.Second: 500 * time.Millisecond,
 	} {
 		c := Config{
-			Store: newMemStore(), Outcomes: fsm.NewRouter(), Tokens: &token.Tokens{}, PublicURL: "http://x",
+			Store: newMemStore(), Outcomes: router.New(), Tokens: &token.Tokens{}, PublicURL: "http://x",
 			WakingTimeout: waking,
 		}
 		if err := c.setDefaults(); err != nil || c.parkAfter != want {

@@ -12,6 +12,7 @@ import (
 
 	"reveille/dispatcher/format"
 	"reveille/fsm"
+	"reveille/fsm/router"
 )
 
 // TestWhatAProxyAnswersIsTheProxys holds which answers that come through a proxy count against the endpoint, and which
@@ -92,7 +93,7 @@ func TestWhatAProxyAnswersIsTheProxys(t *testing.T) {
 				c.ProxyFromEnvironment, c.proxy, c.ReadBatch = true, http.ProxyURL(at), reads(oneEvent)
 				c.resolver = startDNS(t, map[string][][]string{"public.test": {{"93.184.216.34"}}})
 			}, func(d *Dispatcher) {
-				d.cfg.Outcomes.Observe(fsm.Observer{Attempt: func(a fsm.Attempt) { results <- a }})
+				d.cfg.Outcomes.Observe(router.Observer{Attempt: func(a fsm.Attempt) { results <- a }})
 			})
 			sub := f.store.pushSub(tc.scheme+"://public.test/hook", func(s *fsm.Subscription) {
 				s.Retry = []time.Duration{time.Hour, time.Hour}
@@ -142,7 +143,7 @@ func TestAnEndpointBehindNoProxyIsNotOne(t *testing.T) {
 				c.ProxyFromEnvironment, c.proxy, c.ReadBatch = true, http.ProxyURL(via), reads(oneEvent)
 			}, func(d *Dispatcher) {
 				d.sender.tls.RootCAs = hook.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
-				d.cfg.Outcomes.Observe(fsm.Observer{Attempt: func(a fsm.Attempt) { results <- a }})
+				d.cfg.Outcomes.Observe(router.Observer{Attempt: func(a fsm.Attempt) { results <- a }})
 			})
 			f.Deliver(f.store.event(f.store.pushSub(hook.URL, nil), "/s/1", "0005"))
 			if a := <-results; a.Result != fsm.AttemptDead || a.Reason != "status 407" {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"reveille/fsm"
+	"reveille/fsm/router"
 )
 
 // pushSub stores a push subscription that retries one failure.
@@ -172,7 +173,7 @@ func TestAPush(t *testing.T) {
 			})
 			results := make(chan string, 10)
 			f := start(t, newMemStore(), func(c *Config) { c.ReadBatch = reads(tc.reads...) }, func(d *Dispatcher) {
-				d.cfg.Outcomes.Observe(fsm.Observer{Attempt: func(a fsm.Attempt) { results <- a.Result.String() }})
+				d.cfg.Outcomes.Observe(router.Observer{Attempt: func(a fsm.Attempt) { results <- a.Result.String() }})
 			})
 			f.Deliver(f.store.event(f.store.pushSub(hook, tc.change), "/s/1", "0005"))
 			for _, want := range tc.results {

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"reveille/fsm"
+	"reveille/fsm/router"
 )
 
 // usedEndpoint is an endpoint that takes the first request of a connection, and ends the connection with its second.
@@ -134,7 +135,7 @@ func TestAUsedConnectionThatIsClosedIsNoFailure(t *testing.T) {
 			attempts := make(chan fsm.Attempt, 2)
 			f := start(t, newMemStore(), func(c *Config) { c.ReadBatch = reads(tc.batch) }, func(d *Dispatcher) {
 				d.sender.tls.RootCAs = certified.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
-				d.cfg.Outcomes.Observe(fsm.Observer{Attempt: func(a fsm.Attempt) { attempts <- a }})
+				d.cfg.Outcomes.Observe(router.Observer{Attempt: func(a fsm.Attempt) { attempts <- a }})
 			})
 			sub := f.store.pushSub(hook, func(s *fsm.Subscription) {
 				s.Retry, s.Headers = []time.Duration{time.Hour}, tc.headers
@@ -219,7 +220,7 @@ func TestAClosedHTTP2ConnectionIsNoFailure(t *testing.T) {
 			attempts := make(chan fsm.Attempt, 2)
 			f := start(t, newMemStore(), func(c *Config) { c.ReadBatch = reads(oneEvent) }, func(d *Dispatcher) {
 				d.sender.tls.RootCAs = certified.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
-				d.cfg.Outcomes.Observe(fsm.Observer{Attempt: func(a fsm.Attempt) { attempts <- a }})
+				d.cfg.Outcomes.Observe(router.Observer{Attempt: func(a fsm.Attempt) { attempts <- a }})
 			})
 			sub := f.store.pushSub(hook, func(s *fsm.Subscription) { s.Retry = []time.Duration{time.Hour} })
 			for n, want := range []fsm.AttemptResult{fsm.AttemptDone, tc.result} {

@@ -15,6 +15,7 @@ import (
 
 	"reveille/dispatcher/format"
 	"reveille/fsm"
+	"reveille/fsm/router"
 	"reveille/fsm/spec/memstore"
 	"reveille/fsm/token"
 )
@@ -24,7 +25,7 @@ func TestConfig(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	good := Config{Store: newMemStore(), Outcomes: fsm.NewRouter(), Tokens: tokens, PublicURL: "https://reveille.test"}
+	good := Config{Store: newMemStore(), Outcomes: router.New(), Tokens: tokens, PublicURL: "https://reveille.test"}
 	if _, err := New(good); err != nil {
 		t.Fatalf("the defaults are refused: %v", err)
 	}
@@ -340,7 +341,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 		t.Fatal(err)
 	}
 	d, err := New(Config{
-		Store: newMemStore(), Outcomes: fsm.NewRouter(), Tokens: tokens, PublicURL: "https://r.test",
+		Store: newMemStore(), Outcomes: router.New(), Tokens: tokens, PublicURL: "https://r.test",
 		Logger: zap.NewNop(),
 	})
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"reveille/dispatcher/format"
 	"reveille/fsm"
+	"reveille/fsm/router"
 )
 
 // TestNothingIsLeftOfAnAttempt holds that the contexts of an attempt's steps end with it: anything left of each attempt
@@ -90,7 +91,7 @@ func TestEachStageTakesAnotherStep(t *testing.T) {
 			var attempts []fsm.Attempt // read after the store was told
 			f := start(t, newMemStore(), nil, func(d *Dispatcher) {
 				test.add(&d.stages)
-				d.cfg.Outcomes.Observe(fsm.Observer{Attempt: func(a fsm.Attempt) { attempts = append(attempts, a) }})
+				d.cfg.Outcomes.Observe(router.Observer{Attempt: func(a fsm.Attempt) { attempts = append(attempts, a) }})
 			})
 			f.Deliver(f.store.event(f.store.addSubscription("s", hook), "/s/1", "0005"))
 			f.store.untilCalls(t, test.recorded, 1)

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"reveille/fsm"
+	"reveille/fsm/router"
 )
 
 // forgotten has the connections to an endpoint that a network forgets. After that, the open connections swallow
@@ -134,7 +135,7 @@ func TestForgottenConnectionsCostOneAttempt(t *testing.T) {
 				f := start(t, newMemStore(), func(c *Config) { c.ReadBatch = reads(oneEvent) }, func(d *Dispatcher) {
 					d.sender.dial = tc.endpoint.dial
 					d.sender.tls.RootCAs = certified.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
-					d.cfg.Outcomes.Observe(fsm.Observer{Attempt: func(a fsm.Attempt) { results <- a.Result }})
+					d.cfg.Outcomes.Observe(router.Observer{Attempt: func(a fsm.Attempt) { results <- a.Result }})
 				})
 				sub := f.store.pushSub(tc.hook, func(s *fsm.Subscription) {
 					s.Timeout, s.Retry = 10*time.Second, slices.Repeat([]time.Duration{time.Second}, 5)

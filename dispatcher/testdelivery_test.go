@@ -15,6 +15,7 @@ import (
 
 	"reveille/dispatcher/format"
 	"reveille/fsm"
+	"reveille/fsm/router"
 )
 
 // modes returns a subscription of each mode, to a webhook.
@@ -167,7 +168,9 @@ func TestATestDeliveryChangesNothing(t *testing.T) {
 	store := newMemStore()
 	subs := modes(store, hook)
 	f := start(t, store, func(c *Config) { c.Metrics = metrics }, func(d *Dispatcher) {
-		d.cfg.Outcomes.Observe(fsm.Observer{Attempt: func(a fsm.Attempt) { t.Errorf("an observer is told: %+v", a) }})
+		d.cfg.Outcomes.Observe(router.Observer{
+			Attempt: func(a fsm.Attempt) { t.Errorf("an observer is told: %+v", a) },
+		})
 	})
 	attempted := func() string {
 		families, err := metrics.Gather()

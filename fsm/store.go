@@ -120,11 +120,6 @@ type Store interface {
 	Ping(ctx context.Context) error
 }
 
-// Deliverer makes delivery attempts. Deliver does not block.
-type Deliverer interface {
-	Deliver(wakes []Wake)
-}
-
 // AllPartitions returns the numbers of n partitions.
 func AllPartitions(n int) []int {
 	all := make([]int, n)

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"reveille/fsm"
+	"reveille/fsm/router"
 	"reveille/fsm/token"
 )
 
@@ -64,7 +65,7 @@ func newHarness(t *testing.T, change func(*Config)) *harness {
 		t.Fatal(err)
 	}
 	h.tokens = tokens
-	outcomes := fsm.NewRouter()
+	outcomes := router.New()
 	outcomes.Connect(h.rec, h.rec)
 	cfg := Config{
 		Store: h.store, Upstream: h.up, Streams: h.rec, Outcomes: outcomes, Targets: h.rec, Tokens: tokens,

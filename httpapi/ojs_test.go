@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"reveille/fsm"
+	"reveille/fsm/router"
 )
 
 const ojsHook = `"url":"https://w.example/hook","events":["*"]`
@@ -420,7 +421,7 @@ func TestTheFilterOfAnOJSSubscription(t *testing.T) {
 func TestObserversHearOfSubscriptions(t *testing.T) {
 	var heard []string
 	h := newOJS(t, func(c *Config) {
-		c.Outcomes.Observe(fsm.Observer{Subscription: func(sub fsm.Subscription, there bool) {
+		c.Outcomes.Observe(router.Observer{Subscription: func(sub fsm.Subscription, there bool) {
 			heard = append(heard, fmt.Sprint(sub.ID, " ", sub.Format, " ", there))
 		}})
 	})

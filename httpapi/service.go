@@ -23,6 +23,7 @@ import (
 	"go.uber.org/zap"
 
 	"reveille/fsm"
+	"reveille/fsm/router"
 	"reveille/fsm/span"
 	"reveille/fsm/throttle"
 	"reveille/fsm/token"
@@ -54,7 +55,7 @@ type Config struct {
 	Store    Store
 	Upstream Upstream
 	Streams  Streams
-	Outcomes *fsm.Router
+	Outcomes *router.Router
 	Targets  Targets
 	Tester   Tester
 	Health   Health

@@ -77,7 +77,7 @@ func newLogWriter(s *Store) *logWriter {
 	}
 }
 
-// attempted is the Attempt of the fsm.Observer. It only queues the attempt. It ignores an attempt that a stop of the
+// attempted is the Attempt of the router.Observer. It only queues the attempt. It ignores an attempt that a stop of the
 // program ended before anything was sent.
 func (l *logWriter) attempted(a fsm.Attempt) {
 	if !l.s.opts.DeliveryLog.Takes(a.Result) || a.Result == fsm.AttemptAbandoned && !a.Sent {

@@ -17,6 +17,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"reveille/fsm"
+	"reveille/fsm/router"
 	"reveille/redisstore"
 	"reveille/test/harness"
 )
@@ -24,7 +25,7 @@ import (
 // logging is a replica that keeps delivery attempts.
 type logging struct {
 	*world
-	outcomes *fsm.Router
+	outcomes *router.Router
 	metrics  *prometheus.Registry
 	lines    *observer.ObservedLogs
 }
@@ -33,7 +34,7 @@ type logging struct {
 func openLogging(t *testing.T, url string, mode fsm.DeliveryLog) *logging {
 	t.Helper()
 	core, lines := observer.New(zap.WarnLevel)
-	l := &logging{outcomes: fsm.NewRouter(), metrics: prometheus.NewPedanticRegistry(), lines: lines}
+	l := &logging{outcomes: router.New(), metrics: prometheus.NewPedanticRegistry(), lines: lines}
 	l.world = openWith(t, url, nil, redisstore.Options{
 		Partitions: 8, Embedded: url == redisstore.Embedded, DeliveryLog: mode, Outcomes: l.outcomes,
 		Metrics: l.metrics, Logger: zap.New(core),

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"reveille/fsm"
+	"reveille/fsm/router"
 	"reveille/redisstore"
 )
 
@@ -15,7 +16,7 @@ func TestEachConsumerThatIsGoneIsToldOfWithItsCauseAndWhereItStood(t *testing.T)
 	var told fsm.Outcome
 	w := openWith(t, redisstore.EmptyRedis(t).URL, nil, redisstore.Options{
 		Partitions: 1,
-		Outcomes: fsm.NewRouter(fsm.Observer{
+		Outcomes: router.New(router.Observer{
 			Transition: func(o fsm.Outcome, _ fsm.Sighting) { told.Add(o) },
 		}),
 	})

@@ -13,6 +13,7 @@ import (
 
 	"reveille/fsm"
 	"reveille/fsm/cache"
+	"reveille/fsm/router"
 	"reveille/fsm/throttle"
 )
 
@@ -64,7 +65,7 @@ type Options struct {
 	Hinted func(fsm.Hint)
 	// Outcomes follows the outcomes of the store's own work: removals of consumers and dead letters, and calls that
 	// were answered late. It also reports the attempts that DeliveryLog keeps. If it is nil, such outcomes are dropped.
-	Outcomes *fsm.Router
+	Outcomes *router.Router
 	// Untraced leaves the wakes that ended with "done" out of outcomes, because only tracing uses them.
 	Untraced bool
 	// Outage is what all tasks of this process know of a Redis that does not answer. If it is nil, the store has its
@@ -137,7 +138,7 @@ func New(rdb redis.UniversalClient, opts Options) *Store {
 	opts.limits = cmp.Or(opts.limits, usual)
 	opts.Outage = cmp.Or(opts.Outage, &throttle.Outage{})
 	follows := opts.Outcomes != nil
-	opts.Outcomes = cmp.Or(opts.Outcomes, fsm.NewRouter())
+	opts.Outcomes = cmp.Or(opts.Outcomes, router.New())
 	s := &Store{
 		rdb: rdb, sharing: newSharing(rdb, opts.limits.call), opts: opts, draw: opts.Draw, catalog: cache.NewCatalog(),
 		keys: keys{partitions: opts.Partitions}, refreshing: make(chan struct{}, 1), refreshNow: make(chan struct{}, 1),
@@ -154,7 +155,7 @@ func New(rdb redis.UniversalClient, opts Options) *Store {
 	}
 	if opts.DeliveryLog.Takes(fsm.AttemptFailed) {
 		s.log = newLogWriter(s)
-		opts.Outcomes.Observe(fsm.Observer{Attempt: s.log.attempted})
+		opts.Outcomes.Observe(router.Observer{Attempt: s.log.attempted})
 	}
 	if opts.Metrics != nil {
 		opts.Metrics.MustRegister(newCensus(s))

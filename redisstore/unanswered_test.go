@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"reveille/fsm"
+	"reveille/fsm/router"
 	"reveille/fsm/spec"
 	"reveille/redisstore"
 )
@@ -50,7 +51,7 @@ func (noStreams) Hidden(string)        {}
 func TestWhatAnUnansweredCallHandedOutIsHandedOut(t *testing.T) {
 	t.Parallel()
 	var handed []fsm.Wake
-	outcomes := fsm.NewRouter(fsm.Observer{Transition: func(o fsm.Outcome, _ fsm.Sighting) {
+	outcomes := router.New(router.Observer{Transition: func(o fsm.Outcome, _ fsm.Sighting) {
 		handed = append(handed, o.Wakes...)
 	}})
 	w := openWith(t, redisstore.EmptyRedis(t).URL, nil, redisstore.Options{Partitions: 1, Outcomes: outcomes})

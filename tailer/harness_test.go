@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap/zaptest"
 
 	"reveille/fsm"
+	"reveille/fsm/router"
 	"reveille/tailer/discovery"
 	"reveille/tailer/upstream"
 )
@@ -26,7 +27,7 @@ type rig struct {
 	stop  func()
 }
 
-// Deliver is fsm.Deliverer's.
+// Deliver is router.Deliverer's.
 func (r *rig) Deliver(wakes []fsm.Wake) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -59,7 +60,7 @@ func (r *rig) build(change ...func(*Config)) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	outcomes := fsm.NewRouter()
+	outcomes := router.New()
 	cfg := Config{
 		Upstream: upstream.Config{
 			URL: root, HeadTimeout: 500 * time.Millisecond, TailMode: upstream.TailLongPoll,

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"reveille/fsm"
+	"reveille/fsm/router"
 	"reveille/fsm/spec/memstore"
 	"reveille/tailer/discovery"
 	"reveille/tailer/upstream"
@@ -18,7 +19,7 @@ import (
 
 // discoverer is what the model is of: discovery and watching, as one replica runs them.
 type discoverer interface {
-	fsm.StreamWatcher
+	router.StreamWatcher
 	modelStreams
 	modelHeads
 	Run(ctx context.Context) error
@@ -55,7 +56,7 @@ var modelBackfillWaits = [modelReplicas]time.Duration{250 * time.Millisecond, 10
 // has room; 0 for as many as there are. wait is how long the creators of subscriptions wait. registry says that it
 // reads the registry stream.
 func newDiscoverer(
-	store *memstore.Store, up *modelUpstream, outcomes *fsm.Router, room int, wait time.Duration,
+	store *memstore.Store, up *modelUpstream, outcomes *router.Router, room int, wait time.Duration,
 	registry bool,
 ) (discoverer, error) {
 	cfg := Config{
@@ -111,7 +112,7 @@ type modelReplica struct {
 	m        *model
 	id       int
 	store    *memstore.Store
-	outcomes *fsm.Router
+	outcomes *router.Router
 	d        discoverer
 	ctx      context.Context
 	cancel   context.CancelFunc
@@ -122,7 +123,7 @@ type modelReplica struct {
 func (m *model) start(id int) error {
 	r := &modelReplica{
 		m: m, id: id, store: m.db.Replica(string(rune('A' + id))),
-		outcomes: fsm.NewRouter(fsm.Observer{Transition: m.countGone}),
+		outcomes: router.New(router.Observer{Transition: m.countGone}),
 	}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	var err error
@@ -205,14 +206,14 @@ func (r *modelReplica) timers() {
 
 func (r *modelReplica) settle(o fsm.Outcome) { r.outcomes.Follow(o, fsm.Sighting{}) }
 
-// countGone is fsm.Observer's Transition.
+// countGone is router.Observer's Transition.
 func (m *model) countGone(o fsm.Outcome, _ fsm.Sighting) {
 	for _, g := range o.Removed {
 		m.gone(g)
 	}
 }
 
-// Deliver is fsm.Deliverer's.
+// Deliver is router.Deliverer's.
 func (r *modelReplica) Deliver(wakes []fsm.Wake) {
 	for _, w := range wakes {
 		r.m.note(w)

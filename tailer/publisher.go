@@ -15,6 +15,7 @@ import (
 
 	"reveille/fsm"
 	"reveille/fsm/cache"
+	"reveille/fsm/router"
 	"reveille/fsm/throttle"
 	"reveille/tailer/upstream"
 )
@@ -92,8 +93,8 @@ func NewPublisher(cfg PublisherConfig) *Publisher {
 }
 
 // Observer returns an observer of deliveries and subscriptions.
-func (p *Publisher) Observer() fsm.Observer {
-	return fsm.Observer{Attempt: p.attempted, Subscription: p.subscribed}
+func (p *Publisher) Observer() router.Observer {
+	return router.Observer{Attempt: p.attempted, Subscription: p.subscribed}
 }
 
 // ojsEvent is the envelope (OJS Events 2.2).

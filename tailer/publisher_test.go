@@ -19,6 +19,7 @@ import (
 
 	"reveille/fsm"
 	"reveille/fsm/cache"
+	"reveille/fsm/router"
 )
 
 // eventServer is EventServer and EventWrites: it takes what is appended, once the stream is there, unless err says why
@@ -105,7 +106,7 @@ var (
 	ofJSON = fsm.Subscription{ID: "other", Generation: "g", Format: fsm.FormatJSON, Mode: fsm.ModePush}
 )
 
-func publisher() (*Publisher, *fsm.Router, *eventServer, *observer.ObservedLogs) {
+func publisher() (*Publisher, *router.Router, *eventServer, *observer.ObservedLogs) {
 	core, logs := observer.New(zapcore.DebugLevel)
 	s, catalog := &eventServer{there: true}, cache.NewCatalog()
 	catalog.Replace([]fsm.Subscription{ofOJS, ofJSON}, 1)
@@ -113,7 +114,7 @@ func publisher() (*Publisher, *fsm.Router, *eventServer, *observer.ObservedLogs)
 		Stream: "/ojs/webhooks", Source: "http://localhost:8080", Catalog: catalog, Server: s, Writes: s,
 		Logger: zap.New(core),
 	})
-	return p, fsm.NewRouter(p.Observer()), s, logs
+	return p, router.New(p.Observer()), s, logs
 }
 
 func attempt(r fsm.AttemptResult) fsm.Attempt {

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"reveille/fsm"
+	"reveille/fsm/router"
 	"reveille/fsm/throttle"
 	"reveille/tailer/discovery"
 	"reveille/tailer/upstream"
@@ -23,7 +24,7 @@ type Config struct {
 	Discovery discovery.Config
 	// Store, Outcomes and Logger are required.
 	Store    Store
-	Outcomes *fsm.Router
+	Outcomes *router.Router
 	Logger   *zap.Logger
 	// Metrics registers the metrics; nil for no metrics.
 	Metrics prometheus.Registerer

@@ -18,6 +18,7 @@ import (
 
 	"reveille/dispatcher"
 	"reveille/fsm"
+	"reveille/fsm/router"
 	"reveille/fsm/throttle"
 	"reveille/httpapi"
 	"reveille/redisstore"
@@ -103,9 +104,9 @@ func assemble(
 ) (*program, error) {
 	p := &program{settings: s, log: log}
 	tracer := traces.forParts()
-	outcomes := fsm.NewRouter(
-		fsm.Observer{Transition: newConsumersGone(metrics, log.Named("consumers")).followed},
-		fsm.Observer{Transition: newWakesEnded(metrics).followed}, traces.observer(),
+	outcomes := router.New(
+		router.Observer{Transition: newConsumersGone(metrics, log.Named("consumers")).followed},
+		router.Observer{Transition: newWakesEnded(metrics).followed}, traces.observer(),
 	)
 	outage := &throttle.Outage{}
 	p.store = redisstore.New(rdb, redisstore.Options{

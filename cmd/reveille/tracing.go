@@ -19,6 +19,7 @@ import (
 	"go.uber.org/zap"
 
 	"reveille/fsm"
+	"reveille/fsm/router"
 	"reveille/fsm/span"
 	"reveille/fsm/throttle"
 )
@@ -84,11 +85,11 @@ func (t *tracing) forParts() trace.TracerProvider {
 }
 
 // observer returns an observer that makes spans. If nothing is traced, it does nothing.
-func (t *tracing) observer() fsm.Observer {
+func (t *tracing) observer() router.Observer {
 	if t.provider == nil {
-		return fsm.Observer{}
+		return router.Observer{}
 	}
-	return fsm.Observer{Transition: t.followed}
+	return router.Observer{Transition: t.followed}
 }
 
 // followed makes the spans of an outcome.

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"reveille/fsm"
+	"reveille/fsm/router"
 	"reveille/fsm/throttle"
 	"reveille/tailer/upstream"
 )
@@ -47,7 +48,7 @@ type Config struct {
 	Store    Store
 	Upstream Upstream
 	Watcher  Watcher
-	Outcomes *fsm.Router
+	Outcomes *router.Router
 	Logger   *zap.Logger
 	// Registry is the canonical path of the registry stream; empty if upstream has none.
 	Registry string
@@ -102,7 +103,7 @@ type Discovery struct {
 	store    Store
 	up       Upstream
 	watcher  Watcher
-	outcomes *fsm.Router
+	outcomes *router.Router
 
 	queue     *queue
 	memory    *memory

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"reveille/fsm"
+	"reveille/fsm/router"
 	"reveille/fsm/spec/memstore"
 	"reveille/tailer/upstream"
 )
@@ -61,8 +62,8 @@ func (nobody) Idle([]string)                {}
 func (nobody) Hidden(string)                {}
 
 // noOutcomes acts on none.
-func noOutcomes() *fsm.Router {
-	r := fsm.NewRouter()
+func noOutcomes() *router.Router {
+	r := router.New()
 	r.Connect(nobody{}, nobody{})
 	return r
 }

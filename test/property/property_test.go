@@ -22,6 +22,7 @@ import (
 
 	"reveille/dispatcher/format"
 	"reveille/fsm"
+	"reveille/fsm/router"
 	"reveille/fsm/spec"
 	"reveille/fsm/spec/memstore"
 	"reveille/fsm/token"
@@ -155,8 +156,8 @@ func newHistory(
 		over: map[string]bool{}, sent: map[string]time.Time{}, attempts: map[string]int{}, away: map[string]bool{},
 		former: map[string]fsm.Subscription{},
 	}
-	collect := func(in *fsm.Outcome) *fsm.Router {
-		return fsm.NewRouter(fsm.Observer{Transition: func(o fsm.Outcome, _ fsm.Sighting) { in.Add(o) }})
+	collect := func(in *fsm.Outcome) *router.Router {
+		return router.New(router.Observer{Transition: func(o fsm.Outcome, _ fsm.Sighting) { in.Add(o) }})
 	}
 	h.store = redisstore.New(rdb, redisstore.Options{
 		Partitions: 1, Timing: timing, Outcomes: collect(&h.told),

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"reveille/fsm"
+	"reveille/fsm/router"
 	"reveille/fsm/spec"
 )
 
@@ -29,7 +30,7 @@ type Options struct {
 	// incarnation that the DB is in.
 	Draw func() Draw
 	// Outcomes gets the outcomes of removing the consumers of deleted subscriptions; nil if they are dropped.
-	Outcomes *fsm.Router
+	Outcomes *router.Router
 }
 
 // DefaultTiming is the default timing of the program.
