@@ -11,6 +11,8 @@ import (
 	"go.uber.org/zap"
 
 	"reveille/fsm"
+	"reveille/httpapi/refusal"
+	"reveille/httpapi/web"
 )
 
 // callbackTimeout bounds the work on one callback after its body has arrived.
@@ -18,9 +20,9 @@ const callbackTimeout = 20 * time.Second
 
 // callbackBody is the answer to a callback (webhook spec, Success Response and Error Responses).
 type callbackBody struct {
-	OK    bool       `json:"ok"`
-	Error *errorBody `json:"error,omitempty"`
-	Token string     `json:"token,omitempty"`
+	OK    bool           `json:"ok"`
+	Error *web.ErrorBody `json:"error,omitempty"`
+	Token string         `json:"token,omitempty"`
 	// Streams is nil in an error, and never in a success.
 	Streams []streamBody `json:"streams,omitzero"`
 }
@@ -40,7 +42,7 @@ type bearer struct {
 // first failure answers: token, body, consumer gone, token expired, epoch, wake ID, offsets. The store makes the last
 // five checks, in one step with their effects.
 func (s *Service) callback(c echo.Context) error {
-	began, id := time.Now(), strings.TrimPrefix(rawPath(c.Request()), callbackPrefix)
+	began, id := time.Now(), strings.TrimPrefix(web.RawPath(c.Request()), callbackPrefix)
 	b, primary, err := s.authorize(c.Request(), id)
 	if err != nil {
 		return s.refuseCallback(c, began, id, bearer{}, err)
@@ -71,7 +73,7 @@ func (s *Service) callback(c echo.Context) error {
 		streams = append(streams, streamBody{Path: st.Path, Offset: st.Acked.Value()})
 	}
 	s.metrics.calledBack(began, codeOK)
-	writeJSON(c.Response(), http.StatusOK, callbackBody{OK: true, Token: s.nextToken(b), Streams: streams})
+	web.WriteJSON(c.Response(), http.StatusOK, callbackBody{OK: true, Token: s.nextToken(b), Streams: streams})
 	return nil
 }
 
@@ -79,20 +81,20 @@ func (s *Service) callback(c echo.Context) error {
 func (s *Service) authorize(r *http.Request, id string) (b bearer, primary string, err error) {
 	header := r.Header.Values("Authorization")
 	if len(header) != 1 {
-		return b, "", refuse(fsm.CodeTokenInvalid,
+		return b, "", refusal.New(fsm.CodeTokenInvalid,
 			"one Authorization header is needed, with the bearer token of the last answer")
 	}
 	scheme, text, _ := strings.Cut(header[0], " ")
 	if !strings.EqualFold(scheme, "Bearer") {
-		return b, "", refuse(fsm.CodeTokenInvalid, "the Authorization header has no bearer token")
+		return b, "", refusal.New(fsm.CodeTokenInvalid, "the Authorization header has no bearer token")
 	}
 	b.text = strings.TrimSpace(text)
 	if b.Token, err = s.cfg.Tokens.Parse(b.text); err != nil {
-		return b, "", refuse(fsm.CodeTokenInvalid, "%v", fsm.ErrToken)
+		return b, "", refusal.New(fsm.CodeTokenInvalid, "%v", fsm.ErrToken)
 	}
 	_, primary, ok := fsm.ParseConsumerID(id)
 	if !ok || subtle.ConstantTimeCompare([]byte(b.Consumer), []byte(id)) != 1 {
-		return b, "", refuse(fsm.CodeTokenInvalid, "the token is not for the consumer in the path")
+		return b, "", refusal.New(fsm.CodeTokenInvalid, "the token is not for the consumer in the path")
 	}
 	return b, primary, nil
 }
@@ -147,30 +149,31 @@ func (s *Service) refusalOf(cb fsm.Callback, req callbackRequest, reply fsm.Call
 	case fsm.CodeConsumerGone:
 		return gone(cb.Consumer.ID)
 	case fsm.CodeTokenExpired:
-		return refuse(reply.Code, "the token has expired: repeat the callback with the token in this answer")
+		return refusal.New(reply.Code, "the token has expired: repeat the callback with the token in this answer")
 	case fsm.CodeStaleEpoch:
-		return refuse(reply.Code, "epoch %d is not the consumer's current epoch: stop, another wake has begun",
+		return refusal.New(reply.Code, "epoch %d is not the consumer's current epoch: stop, another wake has begun",
 			cb.Epoch)
 	case fsm.CodeAlreadyClaimed:
-		return refuse(reply.Code, "wake_id %q does not belong to the consumer's current wake: stop", cb.WakeID)
+		return refusal.New(reply.Code, "wake_id %q does not belong to the consumer's current wake: stop", cb.WakeID)
 	case fsm.CodeInvalidRequest:
-		return refuse(reply.Code, tooManyStreams, cb.MaxStreams)
+		return refusal.New(reply.Code, tooManyStreams, cb.MaxStreams)
 	case fsm.CodeInvalidOffset:
 		if err := req.malformed(reply.Path); err != nil {
-			return refuse(reply.Code, "acks: the offset for %q: %v", reply.Path, err)
+			return refusal.New(reply.Code, "acks: the offset for %q: %v", reply.Path, err)
 		}
 		tail, ok := cb.Tails[reply.Path]
 		if !ok {
-			return refuse(reply.Code, "acks: the offset for %q lies beyond its end: there is no such stream",
+			return refusal.New(reply.Code, "acks: the offset for %q lies beyond its end: there is no such stream",
 				reply.Path)
 		}
-		return refuse(reply.Code, "acks: the offset for %q lies beyond the stream's tail %q", reply.Path, tail.Value())
+		return refusal.New(reply.Code,
+			"acks: the offset for %q lies beyond the stream's tail %q", reply.Path, tail.Value())
 	}
-	return refuse(reply.Code, "the callback was refused")
+	return refusal.New(reply.Code, "the callback was refused")
 }
 
 func gone(consumer string) error {
-	return refuse(fsm.CodeConsumerGone, "consumer %q no longer exists", consumer)
+	return refusal.New(fsm.CodeConsumerGone, "consumer %q no longer exists", consumer)
 }
 
 // nextToken is the presented token, or a fresh one for the same wake if its time is nearly up (webhook spec, Callback
@@ -186,15 +189,15 @@ func (s *Service) nextToken(b bearer) string {
 // can go on carry a fresh token.
 func (s *Service) refuseCallback(c echo.Context, began time.Time, consumer string, b bearer, err error) error {
 	r := s.refusalFor(err)
-	body := callbackBody{Error: &errorBody{r.code, r.message}}
-	switch r.code {
+	body := callbackBody{Error: &web.ErrorBody{Code: r.Code, Message: r.Message}}
+	switch r.Code {
 	case fsm.CodeTokenExpired, fsm.CodeStaleEpoch, fsm.CodeAlreadyClaimed, fsm.CodeInvalidOffset:
 		body.Token = s.nextToken(b)
 	}
 	s.log.Debug("callback refused", zap.String("consumer", consumer), zap.Int64("epoch", b.Epoch),
-		zap.String("code", string(r.code)))
-	s.metrics.calledBack(began, r.code)
-	markRefused(c.Response(), r.code)
-	writeJSON(c.Response(), r.code.Status(), body)
+		zap.String("code", string(r.Code)))
+	s.metrics.calledBack(began, r.Code)
+	web.MarkRefused(c.Response(), r.Code)
+	web.WriteJSON(c.Response(), r.Code.Status(), body)
 	return nil
 }

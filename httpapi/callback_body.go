@@ -10,6 +10,8 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"reveille/fsm"
+	"reveille/httpapi/refusal"
+	"reveille/httpapi/web"
 )
 
 // beyondAny stands for an ack that is not an offset. It sorts after every offset. So the store refuses it like an ack
@@ -60,19 +62,19 @@ func (req callbackRequest) linked() []string {
 
 // readCallback reads a callback's body. Its error is CodeBodyTooLarge or CodeInvalidRequest and names the field.
 func (s *Service) readCallback(c echo.Context) (req callbackRequest, err error) {
-	o, err := s.readObject(c)
+	o, err := s.bodies.Object(c)
 	if err != nil {
 		return req, err
 	}
-	if req.epoch, err = required[int64](o, "epoch", "an integer"); err != nil {
+	if req.epoch, err = web.Required[int64](o, "epoch", "an integer"); err != nil {
 		return req, err
 	}
 	var claims bool
-	if req.wakeID, claims, err = optional[string](o, "wake_id", "a string"); err != nil {
+	if req.wakeID, claims, err = web.Optional[string](o, "wake_id", "a string"); err != nil {
 		return req, err
 	}
 	if claims && req.wakeID == "" {
-		return req, refuse(fsm.CodeInvalidRequest, "wake_id is empty: omit it or send the wake's")
+		return req, refusal.New(fsm.CodeInvalidRequest, "wake_id is empty: omit it or send the wake's")
 	}
 	if req.acks, err = s.readAcks(o); err != nil {
 		return req, err
@@ -92,19 +94,19 @@ func (s *Service) readCallback(c echo.Context) (req callbackRequest, err error) 
 			req.unsubscribe = append(req.unsubscribe, path)
 		}
 	}
-	req.done, _, err = optional[bool](o, "done", "true or false")
+	req.done, _, err = web.Optional[bool](o, "done", "true or false")
 	return req, err
 }
 
-func (s *Service) readAcks(o object) ([]ack, error) {
-	list, _, err := optional[[]json.RawMessage](o, "acks", "an array")
+func (s *Service) readAcks(o web.Object) ([]ack, error) {
+	list, _, err := web.Optional[[]json.RawMessage](o, "acks", "an array")
 	if err != nil {
 		return nil, err
 	}
 	acks := make([]ack, 0, len(list))
 	for i, raw := range list {
 		name := fmt.Sprintf("acks[%d]", i)
-		fields, err := value[object](raw, name, `an object with "path" and "offset"`)
+		fields, err := web.Value[web.Object](raw, name, `an object with "path" and "offset"`)
 		if err != nil {
 			return nil, err
 		}
@@ -112,7 +114,7 @@ func (s *Service) readAcks(o object) ([]ack, error) {
 		if err != nil {
 			return nil, err
 		}
-		text, err := value[string](fields["offset"], name+".offset", "a string")
+		text, err := web.Value[string](fields["offset"], name+".offset", "a string")
 		if err != nil {
 			return nil, err
 		}
@@ -131,8 +133,8 @@ func (s *Service) readAcks(o object) ([]ack, error) {
 
 // readPaths reads an array of stream paths, each path once. It refuses more paths than most says. The function
 // canonical brings a path to the form in which it is compared.
-func readPaths(o object, name string, canonical func(string) (string, error), most int) ([]string, error) {
-	list, _, err := optional[[]json.RawMessage](o, name, "an array of stream paths")
+func readPaths(o web.Object, name string, canonical func(string) (string, error), most int) ([]string, error) {
+	list, _, err := web.Optional[[]json.RawMessage](o, name, "an array of stream paths")
 	if err != nil {
 		return nil, err
 	}
@@ -144,7 +146,7 @@ func readPaths(o object, name string, canonical func(string) (string, error), mo
 		}
 		if !seen[path] {
 			if len(paths) == most {
-				return nil, refuse(fsm.CodeInvalidRequest, tooManyStreams, most)
+				return nil, refusal.New(fsm.CodeInvalidRequest, tooManyStreams, most)
 			}
 			seen[path] = true
 			paths = append(paths, path)
@@ -154,13 +156,13 @@ func readPaths(o object, name string, canonical func(string) (string, error), mo
 }
 
 func readPath(raw json.RawMessage, name string, canonical func(string) (string, error)) (string, error) {
-	text, err := value[string](raw, name, "a stream path")
+	text, err := web.Value[string](raw, name, "a stream path")
 	if err != nil {
 		return "", err
 	}
 	path, err := canonical(text)
 	if err != nil {
-		return "", refuse(fsm.CodeInvalidRequest, "%s: %v", name, err)
+		return "", refusal.New(fsm.CodeInvalidRequest, "%s: %v", name, err)
 	}
 	return path, nil
 }
@@ -181,7 +183,7 @@ func spelledPath(text string) (string, error) {
 
 // storedPath returns the name of a stream as a callback spells it. ok is false if that is the canonical name.
 func storedPath(raw json.RawMessage, canonical string) (path string, ok bool) {
-	text, err := value[string](raw, "path", "a stream path")
+	text, err := web.Value[string](raw, "path", "a stream path")
 	if err == nil {
 		path, err = spelledPath(text)
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"reveille/fsm"
+	"reveille/httpapi/web"
 )
 
 func TestCallbackBodyErrorsNameTheField(t *testing.T) {
@@ -70,10 +71,10 @@ func TestCallbackBodyHasAMostSize(t *testing.T) {
 	token := h.token(consumerID, epoch, 0)
 	const head, foot = `{"epoch":7,"x":"`, `"}`
 	padded := func(size int) string { return head + strings.Repeat("x", size-len(head)-len(foot)) + foot }
-	if a := h.callback(token, padded(MaxBody)); a.status != http.StatusOK {
-		t.Errorf("%d bytes: %d", MaxBody, a.status)
+	if a := h.callback(token, padded(web.MaxBody)); a.status != http.StatusOK {
+		t.Errorf("%d bytes: %d", web.MaxBody, a.status)
 	}
-	h.want(h.callback(token, padded(MaxBody+1)), 413, fsm.CodeBodyTooLarge, "1048576")
+	h.want(h.callback(token, padded(web.MaxBody+1)), 413, fsm.CodeBodyTooLarge, "1048576")
 }
 
 func TestCallbackFieldsThatNobodyKnowsAreIgnoredAndNullIsAbsent(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"reveille/fsm"
+	"reveille/httpapi/refusal"
 )
 
 const (
@@ -101,7 +102,7 @@ func (s *Service) lookAgain(ctx context.Context, cb *fsm.Callback, path string) 
 	info, ok := s.look(ctx, s.cfg.Upstream.HeadAnew, path)
 	switch {
 	case !ok:
-		return refuse(fsm.CodeUnavailable, "acks: the offset for %q lies beyond the known tail, and the stream "+
+		return refusal.New(fsm.CodeUnavailable, "acks: the offset for %q lies beyond the known tail, and the stream "+
 			"server cannot be asked now", path)
 	case !info.Gone():
 		cb.Tails[path] = info.Tail

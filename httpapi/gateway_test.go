@@ -22,6 +22,7 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"reveille/fsm"
+	"reveille/httpapi/web"
 )
 
 // behind puts the gateway of a harness in front of a handler and starts both.
@@ -524,7 +525,7 @@ func TestABodyWithoutALengthIsLimitedToo(t *testing.T) {
 				b[i] = 'x'
 			}
 			return len(b), nil
-		}), MaxBody))
+		}), web.MaxBody))
 	r, _ := http.NewRequest(http.MethodPost, root+"/callback/"+consumerID, body)
 	r.Header.Set("Authorization", "Bearer "+h.token(consumerID, epoch, 0))
 	res, err := client.Do(r)

@@ -7,6 +7,9 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"reveille/fsm"
+	"reveille/httpapi/paging"
+	"reveille/httpapi/refusal"
+	"reveille/httpapi/web"
 )
 
 // workTimeout bounds the time of one request that works through many dead letters. The next request goes on.
@@ -20,7 +23,7 @@ type whichLetters struct {
 	from, through int64
 	first, last   int
 	// at is where an earlier request has ended.
-	at place
+	at paging.Place
 }
 
 // letterWork is what a call of the store does with dead letters, and to how many at a time. It begins with the first
@@ -41,12 +44,12 @@ func (s *Service) whichLetters(get func(string) string) (w whichLetters, err err
 	}
 	if w.subscription != "" {
 		if err := fsm.ValidateSubscriptionID(w.subscription); err != nil {
-			return w, refuse(fsm.CodeInvalidSubscriptionID, "subscription: %v", err)
+			return w, refusal.New(fsm.CodeInvalidSubscriptionID, "subscription: %v", err)
 		}
 	}
 	if stream := get("stream"); stream != "" {
 		if w.stream, err = fsm.CanonicalPath(stream); err != nil {
-			return w, refuse(fsm.CodeInvalidPath, "stream: %v", err)
+			return w, refusal.New(fsm.CodeInvalidPath, "stream: %v", err)
 		}
 		w.last = s.cfg.Store.PartitionOf(w.stream)
 		w.first = w.last
@@ -70,35 +73,35 @@ func (s *Service) whichLetters(get func(string) string) (w whichLetters, err err
 // readWhichLetters reads the body of a request that changes dead letters. The body must name a subscription that
 // exists, or that has left some.
 func (s *Service) readWhichLetters(c echo.Context) (w whichLetters, err error) {
-	s.limitBody(c)
-	o, err := s.readObject(c)
+	s.bodies.Limit(c)
+	o, err := s.bodies.Object(c)
 	if err != nil {
 		return w, err
 	}
-	if err := o.only(letterFields...); err != nil {
+	if err := o.Only(letterFields...); err != nil {
 		return w, err
 	}
 	said := map[string]string{}
 	for _, name := range letterFields {
-		if said[name], _, err = optional[string](o, name, "a text"); err != nil {
+		if said[name], _, err = web.Optional[string](o, name, "a text"); err != nil {
 			return w, err
 		}
 	}
-	if _, err := required[string](o, "subscription", "a subscription id"); err != nil {
+	if _, err := web.Required[string](o, "subscription", "a subscription id"); err != nil {
 		return w, err
 	}
 	if w, err = s.whichLetters(func(name string) string { return said[name] }); err != nil {
 		return w, err
 	}
 	if cursor := said["cursor"]; cursor != "" {
-		w.at, err = s.readPlace(cursor)
+		w.at, err = paging.ReadPlace(cursor, s.cfg.Store.Partitions())
 	}
 	w.at.Partition = max(w.at.Partition, w.first)
 	return w, err
 }
 
 // span is what lies behind a place in a partition, through a number.
-func (w whichLetters) span(at place, through int64) fsm.LetterSpan {
+func (w whichLetters) span(at paging.Place, through int64) fsm.LetterSpan {
 	return fsm.LetterSpan{
 		Partition: at.Partition, Subscription: w.subscription, Stream: w.stream,
 		From: max(w.from, at.Seq+1), Through: min(w.through, through),
@@ -118,7 +121,7 @@ func (s *Service) workLetters(
 	if err := s.hasLetters(ctx, which.subscription, counts); err != nil {
 		return sum, "", err
 	}
-	for at := which.at; at.Partition <= which.last; at = (place{Partition: at.Partition + 1}) {
+	for at := which.at; at.Partition <= which.last; at = (paging.Place{Partition: at.Partition + 1}) {
 		// Letters that come meanwhile are not among them.
 		through := counts[at.Partition].Last
 		for looked := 1; looked > 0 && counts[at.Partition].Of[which.subscription] > 0; {
@@ -127,7 +130,7 @@ func (s *Service) workLetters(
 			}
 			span := which.span(at, through)
 			if work.fromTheEnd && at.Seq > 0 {
-				span = which.span(place{Partition: at.Partition}, min(through, at.Seq-1))
+				span = which.span(paging.Place{Partition: at.Partition}, min(through, at.Seq-1))
 			}
 			w, out, err := work.do(ctx, span, work.atATime)
 			s.cfg.Outcomes.Follow(out, fsm.Sighting{}) // an error may have come after some were worked on

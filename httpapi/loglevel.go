@@ -9,6 +9,8 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"reveille/fsm"
+	"reveille/httpapi/refusal"
+	"reveille/httpapi/web"
 )
 
 // logLevels are the levels that an operator may choose.
@@ -21,34 +23,34 @@ type logLevelBody struct {
 }
 
 func (s *Service) getLogLevel(c echo.Context) error {
-	writeJSON(c.Response(), http.StatusOK, logLevelBody{s.cfg.LogLevel.String()})
+	web.WriteJSON(c.Response(), http.StatusOK, logLevelBody{s.cfg.LogLevel.String()})
 	return nil
 }
 
 // setLogLevel changes the level of this replica, until it ends.
 func (s *Service) setLogLevel(c echo.Context) error {
-	s.limitBody(c)
-	o, err := s.readObject(c)
+	s.bodies.Limit(c)
+	o, err := s.bodies.Object(c)
 	if err != nil {
 		return err
 	}
-	if err := o.only("level"); err != nil {
+	if err := o.Only("level"); err != nil {
 		return err
 	}
 	const want = "debug, info, warn or error"
-	text, err := required[string](o, "level", want)
+	text, err := web.Required[string](o, "level", want)
 	if err != nil {
 		return err
 	}
 	level, ok := logLevels[strings.ToLower(text)]
 	if !ok {
-		return refuse(fsm.CodeInvalidRequest, "level must be %s", want)
+		return refusal.New(fsm.CodeInvalidRequest, "level must be %s", want)
 	}
 	was := s.cfg.LogLevel.Level()
 	// This line appears at the more verbose of the old and the new level: a log that ends without a word is no help.
 	s.cfg.LogLevel.SetLevel(min(was, level, zap.InfoLevel))
 	s.log.Info("log level changed", zap.Stringer("was", was), zap.Stringer("level", level))
 	s.cfg.LogLevel.SetLevel(level)
-	writeJSON(c.Response(), http.StatusOK, logLevelBody{level.String()})
+	web.WriteJSON(c.Response(), http.StatusOK, logLevelBody{level.String()})
 	return nil
 }

@@ -9,15 +9,17 @@ import (
 	"go.uber.org/zap"
 
 	"reveille/fsm"
+	"reveille/httpapi/refusal"
+	"reveille/httpapi/web"
 )
 
 // mangled refuses paths below "/callback/" that name no consumer. If a callback's path lost its "%2F" on the way, the
 // refusal says so. The token shows whether it is such a callback: it must be for the consumer that the path would name.
 func (s *Service) mangled(c echo.Context) error {
 	r := c.Request()
-	nothing := refuse(fsm.CodeNotFound,
+	nothing := refusal.New(fsm.CodeNotFound,
 		"there is no callback at this path; use callback URLs unchanged, including %%2F")
-	id, ok := strings.CutPrefix(rawPath(r), callbackPrefix)
+	id, ok := strings.CutPrefix(web.RawPath(r), callbackPrefix)
 	if !ok || r.Method != http.MethodPost {
 		return nothing
 	}
@@ -39,6 +41,7 @@ func (s *Service) mangled(c echo.Context) error {
 			"a proxy between the workers and Reveille turns %2F into a slash",
 			zap.String("consumer", token.Consumer), zap.Int("times", times))
 	}
-	return refuse(fsm.CodeNotFound, "the path of this callback was decoded on the way: a proxy in between must not "+
-		"turn %%2F into a slash")
+	return refusal.New(fsm.CodeNotFound,
+		"the path of this callback was decoded on the way: a proxy in between must not "+
+			"turn %%2F into a slash")
 }

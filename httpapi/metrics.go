@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"reveille/fsm"
+	"reveille/httpapi/web"
 )
 
 // codeOK is the code that a successful callback counts as.
@@ -82,7 +83,7 @@ var classes = [6]string{1: "1xx", 2: "2xx", 3: "3xx", 4: "4xx", 5: "5xx"}
 func kindOf(method string, u *url.URL) string {
 	switch method {
 	case http.MethodGet, http.MethodHead:
-		if method == http.MethodGet && queryHas(u.RawQuery, "live") {
+		if method == http.MethodGet && web.QueryHas(u.RawQuery, "live") {
 			return "live"
 		}
 		return "read"

@@ -12,6 +12,8 @@ import (
 	"go.uber.org/zap"
 
 	"reveille/fsm"
+	"reveille/httpapi/refusal"
+	"reveille/httpapi/web"
 )
 
 const (
@@ -25,7 +27,7 @@ const (
 
 // ojsResources are the subscriptions of Open Job Spec and their deliveries, if these are enabled. The subscriptions are
 // push subscriptions with the format of that spec, made and shown as it says. Their root has no other resource.
-func (s *Service) ojsResources() []resource {
+func (s *Service) ojsResources() []web.Resource {
 	if s.cfg.OJSStreams == "" {
 		return nil
 	}
@@ -35,32 +37,30 @@ func (s *Service) ojsResources() []resource {
 			return id != "" && does == action
 		}
 	}
-	return []resource{
-		{port: api, path: func(raw string) bool { return raw == ojsSubscriptions }, role: anyone, methods: methods{
-			{http.MethodGet, s.listOJS},
-			{http.MethodHead, s.listOJS},
-			{http.MethodPost, s.fromNoPage(s.createOJS)},
-		}},
-		{port: api, path: of(ojsSubscriptions, ""), role: anyone, methods: methods{
-			{http.MethodGet, s.getOJS},
-			{http.MethodHead, s.getOJS},
-			{http.MethodPatch, s.changeOJS},
-			{http.MethodDelete, s.deleteOJS},
-		}},
-		{port: api, path: of(ojsSubscriptions, "/test"), role: anyone, methods: post(s.fromNoPage(
-			s.onOJS(s.onSubscription("test delivery", s.testDelivery))))},
-		{port: api, path: of(ojsSubscriptions, "/rotate-secret"), role: anyone, methods: post(s.fromNoPage(
-			s.onOJS(s.onSubscription("secret rotated", s.rotateOJS))))},
-		{port: api, path: func(raw string) bool { return raw == ojsDeliveries }, role: anyone, methods: methods{
-			{http.MethodGet, s.listOJSDeliveries},
-			{http.MethodHead, s.listOJSDeliveries},
-		}},
-		{port: api, path: of(ojsDeliveries, ""), role: anyone, methods: methods{
-			{http.MethodGet, s.getOJSDelivery},
-			{http.MethodHead, s.getOJSDelivery},
-		}},
-		{port: api, path: of(ojsDeliveries, "/retry"), role: anyone, methods: post(s.fromNoPage(s.retryOJS))},
-		{port: api, path: isBelowOJS, role: anyone, methods: methods{{every, nothing}}},
+	is := func(path string) func(string) bool {
+		return func(raw string) bool { return raw == path }
+	}
+	return []web.Resource{
+		{
+			Path: is(ojsSubscriptions), Role: web.Anyone,
+			Methods: web.Read(s.listOJS).And(http.MethodPost, s.fromNoPage(s.createOJS)),
+		},
+		{
+			Path: of(ojsSubscriptions, ""), Role: web.Anyone,
+			Methods: web.Read(s.getOJS).And(http.MethodPatch, s.changeOJS).And(http.MethodDelete, s.deleteOJS),
+		},
+		{
+			Path: of(ojsSubscriptions, "/test"), Role: web.Anyone,
+			Methods: web.Post(s.fromNoPage(s.onOJS(s.onSubscription("test delivery", s.testDelivery)))),
+		},
+		{
+			Path: of(ojsSubscriptions, "/rotate-secret"), Role: web.Anyone,
+			Methods: web.Post(s.fromNoPage(s.onOJS(s.onSubscription("secret rotated", s.rotateOJS)))),
+		},
+		{Path: is(ojsDeliveries), Role: web.Anyone, Methods: web.Read(s.listOJSDeliveries)},
+		{Path: of(ojsDeliveries, ""), Role: web.Anyone, Methods: web.Read(s.getOJSDelivery)},
+		{Path: of(ojsDeliveries, "/retry"), Role: web.Anyone, Methods: web.Post(s.fromNoPage(s.retryOJS))},
+		{Path: isBelowOJS, Role: web.Anyone, Methods: web.All(nothing)},
 	}
 }
 
@@ -82,7 +82,9 @@ func isBelowOJS(raw string) bool {
 	return below(raw) || below(canonical)
 }
 
-func nothing(echo.Context) error { return refuse(fsm.CodeNotFound, "there is nothing at this path") }
+func nothing(echo.Context) error {
+	return refusal.New(fsm.CodeNotFound, "there is nothing at this path")
+}
 
 // fromNoPage refuses web pages that may not use the API port. For a PUT, a PATCH and a DELETE, a browser asks first. It
 // sends these POSTs without asking.
@@ -90,8 +92,9 @@ func (s *Service) fromNoPage(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		r := c.Request()
 		if origin := r.Header.Get("Origin"); !s.origins.any && !s.origins.listed[origin] && foreign(r, origin) {
-			return refuse(fsm.CodeForbidden, "requests of web pages are refused here; to allow your own page, add "+
-				"its origin to REVEILLE_CORS_ORIGINS")
+			return refusal.New(fsm.CodeForbidden,
+				"requests of web pages are refused here; to allow your own page, add "+
+					"its origin to REVEILLE_CORS_ORIGINS")
 		}
 		return next(c)
 	}
@@ -107,7 +110,7 @@ func isOJSID(id string) bool {
 
 // findOJS returns the subscription that a request names, whichever replica created it.
 func (s *Service) findOJS(c echo.Context) (fsm.Subscription, error) {
-	id, _ := ojsTarget(rawPath(c.Request()), ojsSubscriptions)
+	id, _ := ojsTarget(web.RawPath(c.Request()), ojsSubscriptions)
 	return s.ojsSubscription(c.Request().Context(), id)
 }
 
@@ -155,7 +158,7 @@ func (s *Service) createOJS(c echo.Context) error {
 	}
 	body := ojsBodyOf(stored)
 	body.Secret = stored.Secret
-	writeJSON(c.Response(), http.StatusCreated, body)
+	web.WriteJSON(c.Response(), http.StatusCreated, body)
 	return nil
 }
 
@@ -164,7 +167,7 @@ func (s *Service) listOJS(c echo.Context) error {
 	if err := s.cfg.Store.RefreshCatalog(c.Request().Context()); err != nil {
 		return err
 	}
-	writeList(c.Response(), listed(s.cfg.Store.Catalog(), ojsBodyOf, isOJS))
+	web.WriteList(c.Response(), web.Listed(s.cfg.Store.Catalog(), ojsBodyOf, isOJS))
 	return nil
 }
 
@@ -174,7 +177,7 @@ func (s *Service) getOJS(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	writeJSON(c.Response(), http.StatusOK, ojsBodyOf(sub))
+	web.WriteJSON(c.Response(), http.StatusOK, ojsBodyOf(sub))
 	return nil
 }
 
@@ -202,14 +205,14 @@ func (s *Service) changeOJS(c echo.Context) error {
 		}
 		stored.Paused = false
 	}
-	writeJSON(c.Response(), http.StatusOK, ojsBodyOf(stored))
+	web.WriteJSON(c.Response(), http.StatusOK, ojsBodyOf(stored))
 	return nil
 }
 
 // deleteOJS answers DELETE …/subscriptions/{id} (6.5). As in the other API, a missing subscription is what the client
 // wants. A subscription that was made otherwise does not belong to these resources.
 func (s *Service) deleteOJS(c echo.Context) error {
-	id, _ := ojsTarget(rawPath(c.Request()), ojsSubscriptions)
+	id, _ := ojsTarget(web.RawPath(c.Request()), ojsSubscriptions)
 	if err := s.cfg.Store.RefreshCatalog(c.Request().Context()); err != nil {
 		return err
 	}

@@ -10,6 +10,9 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"reveille/fsm"
+	"reveille/httpapi/paging"
+	"reveille/httpapi/refusal"
+	"reveille/httpapi/web"
 )
 
 const (
@@ -98,7 +101,7 @@ func ojsBodyOfLogged(sub fsm.Subscription, latest fsm.LoggedAttempt) ojsDelivery
 func ojsBodyOfLetter(l fsm.DeadLetter) ojsDeliveryBody {
 	return ojsDeliveryBody{
 		ID: l.DeliveryID, Subscription: l.Subscription, Status: ojsDead, Stream: l.Stream, Attempts: l.Attempts,
-		StatusCode: l.Status, ResponseBody: l.Answer, Error: l.Reason, DeadAt: shown(l.DeadAt),
+		StatusCode: l.Status, ResponseBody: l.Answer, Error: l.Reason, DeadAt: web.Time(l.DeadAt),
 	}
 }
 
@@ -118,7 +121,7 @@ func (s *Service) ojsDeliverers(ctx context.Context, named string) ([]fsm.Subscr
 		}
 	}
 	if len(subs) > ojsMost {
-		return nil, refuse(fsm.CodeInvalidRequest,
+		return nil, refusal.New(fsm.CodeInvalidRequest,
 			"there are more than %d subscriptions: name the one by ?subscription_id=sub_…", ojsMost)
 	}
 	return subs, nil
@@ -128,23 +131,24 @@ func (s *Service) ojsDeliverers(ctx context.Context, named string) ([]fsm.Subscr
 // first. If the request asks for dead deliveries, it lists these instead.
 func (s *Service) listOJSDeliveries(c echo.Context) error {
 	query := c.QueryParams()
-	p, err := s.readPage(query, "subscription_id", "status")
+	p, err := paging.Read(query, s.cfg.Store.Partitions(), "subscription_id", "status")
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(c.Request().Context(), pageTimeout)
+	ctx, cancel := context.WithTimeout(c.Request().Context(), paging.Timeout)
 	defer cancel()
 	status := ojsStatus(query.Get("status"))
 	switch {
 	case !slices.Contains([]ojsStatus{"", ojsSuccess, ojsFailed, ojsDead}, status):
-		return refuse(fsm.CodeInvalidRequest, "status must be %s, %s or %s", ojsSuccess, ojsFailed, ojsDead)
-	case p.from.After != "" && (status == ojsDead || !fsm.ValidLogID(p.from.After)):
-		return refuse(fsm.CodeInvalidRequest, "cursor must be the next of an earlier answer")
+		return refusal.New(fsm.CodeInvalidRequest, "status must be %s, %s or %s", ojsSuccess, ojsFailed, ojsDead)
+	case p.From.After != "" && (status == ojsDead || !fsm.ValidLogID(p.From.After)):
+		return refusal.New(fsm.CodeInvalidRequest, "cursor must be the next of an earlier answer")
 	case status == ojsDead:
 	case !s.cfg.DeliveryLog.Takes(fsm.AttemptFailed):
-		return refuse(fsm.CodeNotFound, "REVEILLE_DELIVERY_LOG is off: only what is dead is listed, by ?status=dead")
+		return refusal.New(fsm.CodeNotFound,
+			"REVEILLE_DELIVERY_LOG is off: only what is dead is listed, by ?status=dead")
 	case status == ojsSuccess && !s.cfg.DeliveryLog.Takes(fsm.AttemptDone):
-		return refuse(fsm.CodeNotFound, "REVEILLE_DELIVERY_LOG is failures: what was delivered is not listed")
+		return refusal.New(fsm.CodeNotFound, "REVEILLE_DELIVERY_LOG is failures: what was delivered is not listed")
 	}
 	subs, err := s.ojsDeliverers(ctx, query.Get("subscription_id"))
 	if err != nil {
@@ -159,13 +163,13 @@ func (s *Service) listOJSDeliveries(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	writeJSON(c.Response(), http.StatusOK, body)
+	web.WriteJSON(c.Response(), http.StatusOK, body)
 	return nil
 }
 
 // recentOJS lists the deliveries with a status, or all, by their latest attempts.
 func (s *Service) recentOJS(
-	ctx context.Context, subs []fsm.Subscription, status ojsStatus, p page,
+	ctx context.Context, subs []fsm.Subscription, status ojsStatus, p paging.Page,
 ) (ojsDeliveriesBody, error) {
 	type row struct {
 		id string // of the log
@@ -175,7 +179,7 @@ func (s *Service) recentOJS(
 	order := func(a, b row) int {
 		return cmp.Or(fsm.CompareLogIDs(b.id, a.id), cmp.Compare(a.Subscription, b.Subscription))
 	}
-	last := row{id: p.from.After, ojsDeliveryBody: ojsDeliveryBody{Subscription: p.from.Subscription}}
+	last := row{id: p.From.After, ojsDeliveryBody: ojsDeliveryBody{Subscription: p.From.Subscription}}
 	var rows []row
 	for _, sub := range subs {
 		seen := map[string]bool{}
@@ -196,8 +200,8 @@ func (s *Service) recentOJS(
 	slices.SortFunc(rows, order)
 	body := ojsDeliveriesBody{Deliveries: []ojsDeliveryBody{}}
 	for i, r := range rows {
-		if i == p.limit {
-			body.Next = place{After: rows[i-1].id, Subscription: rows[i-1].Subscription}.String()
+		if i == p.Limit {
+			body.Next = paging.Place{After: rows[i-1].id, Subscription: rows[i-1].Subscription}.String()
 			break
 		}
 		body.Deliveries = append(body.Deliveries, r.ojsDeliveryBody)
@@ -206,11 +210,11 @@ func (s *Service) recentOJS(
 }
 
 // deadOJS lists the deliveries that have left a dead letter, in the order of the letters.
-func (s *Service) deadOJS(ctx context.Context, named string, p page) (body ojsDeliveriesBody, err error) {
+func (s *Service) deadOJS(ctx context.Context, named string, p paging.Page) (body ojsDeliveriesBody, err error) {
 	body.Deliveries = []ojsDeliveryBody{}
-	body.Next, err = s.letters(ctx, s.anyLetters(named), p.from, func(l fsm.DeadLetter) bool {
+	body.Next, err = s.letters(ctx, s.anyLetters(named), p.From, func(l fsm.DeadLetter) bool {
 		switch {
-		case len(body.Deliveries) == p.limit:
+		case len(body.Deliveries) == p.Limit:
 			return false
 		case s.leftByOJS(l):
 			body.Deliveries = append(body.Deliveries, ojsBodyOfLetter(l))

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"reveille/fsm"
+	"reveille/httpapi/paging"
 )
 
 // evt is the ID of a delivery.
@@ -339,8 +340,8 @@ func TestWhatNobodyKnowsOfOJSDeliveries(t *testing.T) {
 	for query, says := range map[string]string{
 		"status=good": "status must be success, failed or dead", "state=failed": `"state" is not a parameter`,
 		"limit=0": "limit must be", "cursor=nope": "cursor must be",
-		"cursor=" + place{After: "(+"}.String():              "cursor must be",
-		"status=dead&cursor=" + place{After: "1-0"}.String(): "cursor must be",
+		"cursor=" + paging.Place{After: "(+"}.String():              "cursor must be",
+		"status=dead&cursor=" + paging.Place{After: "1-0"}.String(): "cursor must be",
 	} {
 		h.want(h.api("GET", ojsDeliveries+"?"+query, ""), 400, fsm.CodeInvalidRequest, says)
 	}

@@ -11,6 +11,9 @@ import (
 	"go.uber.org/zap"
 
 	"reveille/fsm"
+	"reveille/httpapi/paging"
+	"reveille/httpapi/refusal"
+	"reveille/httpapi/web"
 )
 
 // letterSlack is how much older a dead letter may seem than the attempt that has left it. The clocks of the replicas
@@ -38,7 +41,7 @@ func (d ojsDelivery) body() ojsDeliveryBody {
 		b = dead
 	}
 	if d.consumer != nil && !d.consumer.Sent {
-		b.NextAttemptAt = shown(d.consumer.Deadline)
+		b.NextAttemptAt = web.Time(d.consumer.Deadline)
 	}
 	for _, a := range slices.Backward(d.attempts) {
 		b.History = append(b.History, ojsAttemptOf(a))
@@ -48,17 +51,17 @@ func (d ojsDelivery) body() ojsDeliveryBody {
 
 // findOJSDelivery returns the delivery that a request names, by the ID that the endpoint got (5.3).
 func (s *Service) findOJSDelivery(c echo.Context) (d ojsDelivery, err error) {
-	ctx, cancel := context.WithTimeout(c.Request().Context(), pageTimeout)
+	ctx, cancel := context.WithTimeout(c.Request().Context(), paging.Timeout)
 	defer cancel()
 	query := c.QueryParams()
 	for name := range query {
 		if name != "subscription_id" {
-			return d, refuse(fsm.CodeInvalidRequest, "%q is not a parameter of this request", name)
+			return d, refusal.New(fsm.CodeInvalidRequest, "%q is not a parameter of this request", name)
 		}
 	}
-	id, _ := ojsTarget(rawPath(c.Request()), ojsDeliveries)
+	id, _ := ojsTarget(web.RawPath(c.Request()), ojsDeliveries)
 	if !fsm.ValidDeliveryID(id) {
-		return d, refuse(fsm.CodeNotFound, "there is no delivery with this id")
+		return d, refusal.New(fsm.CodeNotFound, "there is no delivery with this id")
 	}
 	named := query.Get("subscription_id")
 	subs, err := s.ojsDeliverers(ctx, named)
@@ -89,13 +92,15 @@ func (s *Service) findOJSDelivery(c echo.Context) (d ojsDelivery, err error) {
 	case err != nil || d.letter != nil:
 		return d, err
 	case !all || !whole:
-		return d, refuse(fsm.CodeNotFound, "no delivery with this id is among those that one request can look at; "+
-			"?subscription_id=sub_… has it look at those of one subscription only")
+		return d, refusal.New(fsm.CodeNotFound,
+			"no delivery with this id is among those that one request can look at; "+
+				"?subscription_id=sub_… has it look at those of one subscription only")
 	case !s.cfg.DeliveryLog.Takes(fsm.AttemptFailed):
-		return d, refuse(fsm.CodeNotFound, "no delivery with this id is dead, and REVEILLE_DELIVERY_LOG is off: no "+
-			"others are known")
+		return d, refusal.New(fsm.CodeNotFound,
+			"no delivery with this id is dead, and REVEILLE_DELIVERY_LOG is off: no "+
+				"others are known")
 	}
-	return d, refuse(fsm.CodeNotFound, "there is no delivery with this id (any more)")
+	return d, refusal.New(fsm.CodeNotFound, "there is no delivery with this id (any more)")
 }
 
 // whereItStands finds the consumer that works on a delivery with attempts in the log, or the delivery's dead letter. A
@@ -134,7 +139,7 @@ func (s *Service) whereItStands(ctx context.Context, d *ojsDelivery) error {
 func (s *Service) findLetter(
 	ctx context.Context, which whichLetters, id string, d *ojsDelivery,
 ) (all bool, err error) {
-	next, err := s.letters(ctx, which, place{Partition: which.first}, func(l fsm.DeadLetter) bool {
+	next, err := s.letters(ctx, which, paging.Place{Partition: which.first}, func(l fsm.DeadLetter) bool {
 		if l.DeliveryID == id && s.leftByOJS(l) {
 			d.letter = &l
 		}
@@ -149,14 +154,14 @@ func (s *Service) getOJSDelivery(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	writeJSON(c.Response(), http.StatusOK, d.body())
+	web.WriteJSON(c.Response(), http.StatusOK, d.body())
 	return nil
 }
 
 // retryOJS answers POST …/deliveries/{id}/retry (10). A dead delivery is replayed, and a delivery that waits for its
 // next attempt is tried now.
 func (s *Service) retryOJS(c echo.Context) error {
-	if err := s.readNothing(c); err != nil {
+	if err := s.bodies.Nothing(c); err != nil {
 		return err
 	}
 	d, err := s.findOJSDelivery(c)
@@ -170,12 +175,14 @@ func (s *Service) retryOJS(c echo.Context) error {
 	b.NextAttemptAt, b.History = nil, nil
 	s.log.Info("a delivery is retried", zap.String("subscription", b.Subscription), zap.String("delivery", b.ID),
 		zap.Bool("dead", d.letter != nil))
-	writeJSON(c.Response(), http.StatusAccepted, b)
+	web.WriteJSON(c.Response(), http.StatusAccepted, b)
 	return nil
 }
 
 func (s *Service) retryDelivery(ctx context.Context, d ojsDelivery) error {
-	refused := func(why string) error { return refuse(fsm.CodeRetryRefused, "the delivery cannot be retried: %s", why) }
+	refused := func(why string) error {
+		return refusal.New(fsm.CodeRetryRefused, "the delivery cannot be retried: %s", why)
+	}
 	w := d.consumer
 	switch {
 	case d.letter != nil:

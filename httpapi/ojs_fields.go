@@ -9,6 +9,8 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"reveille/fsm"
+	"reveille/httpapi/refusal"
+	"reveille/httpapi/web"
 )
 
 // ojsBody is a subscription as Open Job Spec shows it (OJS Webhook Delivery 5.1).
@@ -40,24 +42,24 @@ type ojsAsked struct {
 // readOJS reads the body of a POST (all), or of a PATCH, which may lack any field. The fields have the same meaning and
 // the same checks as in a PUT, under other names.
 func (s *Service) readOJS(c echo.Context, all bool) (asked ojsAsked, err error) {
-	o, err := s.readJSON(c)
+	o, err := s.bodies.JSON(c)
 	if err != nil {
 		return asked, err
 	}
-	if err := o.only("url", "events", "filter", "active", "metadata"); err != nil {
+	if err := o.Only("url", "events", "filter", "active", "metadata"); err != nil {
 		return asked, err
 	}
 	if _, said := o["events"]; said || all {
-		if _, err := required[[]json.RawMessage](o, "events", "a list of types of events"); err != nil {
+		if _, err := web.Required[[]json.RawMessage](o, "events", "a list of types of events"); err != nil {
 			return asked, err
 		}
 	}
 	if err := onlyOJSFilter(o); err != nil {
 		return asked, err
 	}
-	fields := object{}
+	fields := web.Object{}
 	if all { // the delays between attempts, and the time that each has, are the defaults (7.2, 7.3)
-		fields = object{"mode": []byte(`"push"`), "format": []byte(`"ojs"`), "ordering": []byte(`"none"`)}
+		fields = web.Object{"mode": []byte(`"push"`), "format": []byte(`"ojs"`), "ordering": []byte(`"none"`)}
 	}
 	for name, raw := range o {
 		if ours, known := ojsNames[name]; known {
@@ -67,7 +69,7 @@ func (s *Service) readOJS(c echo.Context, all bool) (asked ojsAsked, err error) 
 	if asked.configuration, err = s.readSubscription(c.Request().Context(), fields, all); err != nil {
 		return asked, byOJSName(err)
 	}
-	active, named, err := optional[bool](o, "active", "true or false")
+	active, named, err := web.Optional[bool](o, "active", "true or false")
 	if _, said := o["active"]; said && err == nil {
 		asked.resume = active || !named
 		asked.settings = append(asked.settings, func(sub *fsm.Subscription) error {
@@ -83,12 +85,12 @@ var ojsNames = map[string]string{"url": "webhook", "metadata": "metadata", "even
 
 // byOJSName makes a refusal name the URL as the client does.
 func byOJSName(err error) error {
-	var r *refusal
+	var r *refusal.Error
 	if !errors.As(err, &r) {
 		return err
 	}
-	if rest, about := strings.CutPrefix(r.message, "webhook "); about {
-		return &refusal{r.code, "url " + rest}
+	if rest, about := strings.CutPrefix(r.Message, "webhook "); about {
+		return refusal.New(r.Code, "url %s", rest)
 	}
 	return err
 }

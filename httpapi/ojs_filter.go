@@ -1,6 +1,9 @@
 package httpapi
 
-import "reveille/fsm"
+import (
+	"reveille/fsm"
+	"reveille/httpapi/web"
+)
 
 // ojsFilterBody says which events a subscription gets (OJS Webhook Delivery 5.2).
 type ojsFilterBody struct {
@@ -31,15 +34,15 @@ func ojsFilterOf(sub fsm.Subscription) ojsFilterBody {
 }
 
 // onlyOJSFilter refuses names that the spec does not have: a misspelt name would be a path that no event has.
-func onlyOJSFilter(o object) error {
+func onlyOJSFilter(o web.Object) error {
 	const name = "filter"
-	fields, _, err := optional[object](o, name, "an object of lists")
+	fields, _, err := web.Optional[web.Object](o, name, "an object of lists")
 	if err != nil {
 		return err
 	}
-	named := object{}
+	named := web.Object{}
 	for field, raw := range fields {
 		named[name+"."+field] = raw
 	}
-	return named.only("filter.queues", "filter.job_types")
+	return named.Only("filter.queues", "filter.job_types")
 }

@@ -9,6 +9,8 @@ import (
 	"go.uber.org/zap"
 
 	"reveille/fsm"
+	"reveille/httpapi/refusal"
+	"reveille/httpapi/web"
 )
 
 // onSubscription handles an operator's request that does something to one subscription. The function do reads the body,
@@ -19,7 +21,7 @@ func (s *Service) onSubscription(
 	return func(c echo.Context) error {
 		id := c.Param("id")
 		if err := fsm.ValidateSubscriptionID(id); err != nil {
-			return refuse(fsm.CodeInvalidSubscriptionID, "%v", err)
+			return refusal.New(fsm.CodeInvalidSubscriptionID, "%v", err)
 		}
 		body, fields, err := do(c, id)
 		if errors.Is(err, fsm.ErrNotFound) {
@@ -28,7 +30,7 @@ func (s *Service) onSubscription(
 			return err
 		}
 		s.log.Info(did, append([]zap.Field{zap.String("subscription", id)}, fields...)...)
-		writeJSON(c.Response(), http.StatusOK, body)
+		web.WriteJSON(c.Response(), http.StatusOK, body)
 		return nil
 	}
 }
@@ -43,25 +45,12 @@ type doneToConsumers struct {
 // returns their number.
 func (s *Service) onConsumers(did string, do func(ctx context.Context, id string) (int, error)) echo.HandlerFunc {
 	return s.onSubscription(did, func(c echo.Context, id string) (any, []zap.Field, error) {
-		if err := s.readNothing(c); err != nil {
+		if err := s.bodies.Nothing(c); err != nil {
 			return nil, nil, err
 		}
 		n, err := do(c.Request().Context(), id)
 		return doneToConsumers{id, n}, []zap.Field{zap.Int("consumers", n)}, err
 	})
-}
-
-// readNothing reads the body of a request that has no fields: none, or an empty object.
-func (s *Service) readNothing(c echo.Context) error {
-	if c.Request().ContentLength == 0 {
-		return nil
-	}
-	s.limitBody(c)
-	o, err := s.readObject(c)
-	if err != nil {
-		return err
-	}
-	return o.only()
 }
 
 // pause stops new delivery attempts of a subscription until it is resumed. It returns how many consumers it has.

@@ -12,6 +12,9 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"reveille/fsm"
+	"reveille/httpapi/paging"
+	"reveille/httpapi/refusal"
+	"reveille/httpapi/web"
 )
 
 // consumerPrefix is before the ID in the path of one consumer. The ID is written as in a callback's URL.
@@ -90,19 +93,11 @@ func (s *Service) consumerBody(c fsm.Consumer, now time.Time) consumerBody {
 	return consumerBody{
 		ID: c.ID, Subscription: c.Subscription, Primary: c.Primary, AsideOf: of,
 		Partition: s.cfg.Store.PartitionOf(c.Primary), State: c.State,
-		Condition: string(c.Condition()), Epoch: c.Epoch, WakeID: c.WakeID, WokenAt: shown(c.WokeAt),
+		Condition: string(c.Condition()), Epoch: c.Epoch, WakeID: c.WakeID, WokenAt: web.Time(c.WokeAt),
 		Attempt:  c.Attempt,
-		WaitsFor: waits, Deadline: shown(c.Deadline),
-		FailingSince: shown(c.FirstFailure), LastError: c.LastError, HiddenSince: shown(c.HiddenAt),
+		WaitsFor: waits, Deadline: web.Time(c.Deadline),
+		FailingSince: web.Time(c.FirstFailure), LastError: c.LastError, HiddenSince: web.Time(c.HiddenAt),
 	}
-}
-
-func shown(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
-	}
-	t = t.UTC()
-	return &t
 }
 
 func waitsFor(c fsm.Consumer) string {
@@ -124,24 +119,24 @@ func waitsFor(c fsm.Consumer) string {
 // showConsumers lists consumers, by subscription.
 func (s *Service) showConsumers(c echo.Context) error {
 	query := c.QueryParams()
-	p, err := s.readPage(query, "subscription", "state")
+	p, err := paging.Read(query, s.cfg.Store.Partitions(), "subscription", "state")
 	if err != nil {
 		return err
 	}
 	state := query.Get("state")
 	if state != "" && !slices.Contains(consumerStates, state) {
-		return refuse(fsm.CodeInvalidRequest, "state must be one of %s", strings.Join(consumerStates, ", "))
+		return refusal.New(fsm.CodeInvalidRequest, "state must be one of %s", strings.Join(consumerStates, ", "))
 	}
-	ctx, cancel := context.WithTimeout(c.Request().Context(), pageTimeout)
+	ctx, cancel := context.WithTimeout(c.Request().Context(), paging.Timeout)
 	defer cancel()
 	subs, err := s.subscriptionsOf(ctx, query.Get("subscription"))
 	if err != nil {
 		return err
 	}
 	body := consumersBody{Consumers: []consumerBody{}, AsOf: s.cfg.Clock().UTC()}
-	w := walk{s: s, ctx: ctx, at: p.from, now: body.AsOf, wants: func(b consumerBody) bool {
+	w := walk{s: s, ctx: ctx, at: p.From, now: body.AsOf, wants: func(b consumerBody) bool {
 		return state == "" || state == string(b.State) || state == b.Condition
-	}, limit: p.limit}
+	}, limit: p.Limit}
 	more, err := w.over(subs)
 	if err != nil {
 		return err
@@ -150,7 +145,7 @@ func (s *Service) showConsumers(c echo.Context) error {
 	if more {
 		body.Next = w.at.String()
 	}
-	writeJSON(c.Response(), http.StatusOK, body)
+	web.WriteJSON(c.Response(), http.StatusOK, body)
 	return nil
 }
 
@@ -158,7 +153,7 @@ func (s *Service) showConsumers(c echo.Context) error {
 func (s *Service) subscriptionsOf(ctx context.Context, id string) ([]fsm.Subscription, error) {
 	if id != "" {
 		if err := fsm.ValidateSubscriptionID(id); err != nil {
-			return nil, refuse(fsm.CodeInvalidSubscriptionID, "subscription: %v", err)
+			return nil, refusal.New(fsm.CodeInvalidSubscriptionID, "subscription: %v", err)
 		}
 	}
 	if err := s.cfg.Store.RefreshCatalog(ctx); err != nil {
@@ -177,7 +172,8 @@ func (s *Service) subscriptionsOf(ctx context.Context, id string) ([]fsm.Subscri
 // subscriptionOf returns the subscription that a path names.
 func (s *Service) subscriptionOf(ctx context.Context, id string) (fsm.Subscription, error) {
 	if id == "" {
-		return fsm.Subscription{}, refuse(fsm.CodeInvalidSubscriptionID, "a subscription id has 1 to 128 characters")
+		return fsm.Subscription{}, refusal.New(fsm.CodeInvalidSubscriptionID,
+			"a subscription id has 1 to 128 characters")
 	}
 	subs, err := s.subscriptionsOf(ctx, id)
 	if err != nil {
@@ -190,7 +186,7 @@ func (s *Service) subscriptionOf(ctx context.Context, id string) (fsm.Subscripti
 type walk struct {
 	s     *Service
 	ctx   context.Context // of the request
-	at    place
+	at    paging.Place
 	now   time.Time
 	limit int
 	wants func(consumerBody) bool
@@ -208,9 +204,9 @@ func (w *walk) over(subs []fsm.Subscription) (more bool, err error) {
 		case sub.ID < w.at.Subscription:
 			continue
 		case sub.ID != w.at.Subscription || sub.Generation != w.at.Generation:
-			w.at = place{Subscription: sub.ID, Generation: sub.Generation, Scan: "0"}
+			w.at = paging.Place{Subscription: sub.ID, Generation: sub.Generation, Scan: "0"}
 		}
-		if w.cost >= maxPageCost {
+		if w.cost >= paging.MaxCost {
 			return true, nil
 		}
 		counts, err := w.s.cfg.Store.CountConsumers(w.ctx, []fsm.Subscription{sub})
@@ -233,7 +229,7 @@ func (w *walk) over(subs []fsm.Subscription) (more bool, err error) {
 
 func (w *walk) partition(sub fsm.Subscription) (more bool, err error) {
 	for {
-		if w.cost >= maxPageCost {
+		if w.cost >= paging.MaxCost {
 			return true, nil
 		}
 		batch, next, err := w.s.cfg.Store.ScanConsumers(w.ctx, sub, w.at.Partition, w.at.Scan, scanBatch)
@@ -264,21 +260,21 @@ func (w *walk) partition(sub fsm.Subscription) (more bool, err error) {
 
 // showConsumer shows one consumer.
 func (s *Service) showConsumer(c echo.Context) error {
-	id := strings.TrimPrefix(rawPath(c.Request()), consumerPrefix)
+	id := strings.TrimPrefix(web.RawPath(c.Request()), consumerPrefix)
 	_, primary, ok := fsm.ParseAnyConsumerID(id)
 	if !ok {
-		return refuse(fsm.CodeInvalidRequest,
+		return refusal.New(fsm.CodeInvalidRequest,
 			"the path does not end in a consumer id, such as agent-handler:%%2Fagents%%2Ftask-1")
 	}
 	consumer, err := s.cfg.Store.Consumer(c.Request().Context(), fsm.ConsumerRef{ID: id, Home: primary})
 	if errors.Is(err, fsm.ErrNotFound) {
-		return refuse(fsm.CodeNotFound, "there is no consumer with this id")
+		return refusal.New(fsm.CodeNotFound, "there is no consumer with this id")
 	} else if err != nil {
 		return err
 	}
 	now := s.cfg.Clock()
 	body := s.consumerBody(consumer, now)
-	body.AsOf, body.Asides = shown(now), consumer.Asides
+	body.AsOf, body.Asides = web.Time(now), consumer.Asides
 	streams := make([]fsm.StreamTail, 0, len(consumer.Links))
 	for path, l := range consumer.Links {
 		streams = append(streams, fsm.StreamTail{Path: path, Acked: l.Acked, Tail: l.Tail})
@@ -290,6 +286,6 @@ func (s *Service) showConsumer(c echo.Context) error {
 			Pending: fsm.Link{Acked: st.Acked, Tail: st.Tail}.Pending(),
 		})
 	}
-	writeJSON(c.Response(), http.StatusOK, body)
+	web.WriteJSON(c.Response(), http.StatusOK, body)
 	return nil
 }

@@ -12,6 +12,9 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"reveille/fsm"
+	"reveille/httpapi/paging"
+	"reveille/httpapi/refusal"
+	"reveille/httpapi/web"
 )
 
 // loggedAtATime bounds the entries of a delivery log that one call of the store returns.
@@ -87,14 +90,14 @@ func (w whichDeliveries) shows(a fsm.LoggedAttempt) bool {
 func readWhichDeliveries(get func(string) string) (w whichDeliveries, err error) {
 	if stream := get("stream"); stream != "" {
 		if w.stream, err = fsm.CanonicalPath(stream); err != nil {
-			return w, refuse(fsm.CodeInvalidPath, "stream: %v", err)
+			return w, refusal.New(fsm.CodeInvalidPath, "stream: %v", err)
 		}
 	}
 	if list := get("result"); list != "" {
 		w.results = map[string]bool{}
 		for result := range strings.SplitSeq(list, ",") {
 			if !loggedResults[result] {
-				return w, refuse(fsm.CodeInvalidRequest, "result must be one or more, separated by commas, of %s",
+				return w, refusal.New(fsm.CodeInvalidRequest, "result must be one or more, separated by commas, of %s",
 					strings.Join(slices.Sorted(maps.Keys(loggedResults)), ", "))
 			}
 			w.results[result] = true
@@ -106,22 +109,33 @@ func readWhichDeliveries(get func(string) string) (w whichDeliveries, err error)
 	return w, err
 }
 
+// readTime reads a parameter that is a time; zero if it is empty.
+func readTime(name, text string) (at time.Time, err error) {
+	if text == "" {
+		return at, nil
+	}
+	if at, err = time.Parse(time.RFC3339, text); err != nil {
+		return at, refusal.New(fsm.CodeInvalidRequest, "%s must be a time such as 2026-11-26T17:00:00Z", name)
+	}
+	return at, nil
+}
+
 // showDeliveries lists the entries of a subscription's delivery log, the latest first.
 func (s *Service) showDeliveries(c echo.Context) error {
 	query := c.QueryParams()
-	p, err := s.readPage(query, "stream", "result", "since", "until")
+	p, err := paging.Read(query, s.cfg.Store.Partitions(), "stream", "result", "since", "until")
 	if err != nil {
 		return err
 	}
-	before := p.from.After
+	before := p.From.After
 	if before != "" && !fsm.ValidLogID(before) {
-		return refuse(fsm.CodeInvalidRequest, "cursor must be the next of an earlier answer")
+		return refusal.New(fsm.CodeInvalidRequest, "cursor must be the next of an earlier answer")
 	}
 	which, err := readWhichDeliveries(query.Get)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(c.Request().Context(), pageTimeout)
+	ctx, cancel := context.WithTimeout(c.Request().Context(), paging.Timeout)
 	defer cancel()
 	sub, err := s.subscriptionOf(ctx, c.Param("id"))
 	if err != nil {
@@ -131,10 +145,10 @@ func (s *Service) showDeliveries(c echo.Context) error {
 	err = s.logged(ctx, sub, before, math.MaxInt, func(a fsm.LoggedAttempt) bool {
 		switch {
 		case !which.shows(a):
-		case len(body.Deliveries) < p.limit:
+		case len(body.Deliveries) < p.Limit:
 			body.Deliveries = append(body.Deliveries, deliveryBodyOf(a))
 		default:
-			body.Next = place{After: body.Deliveries[p.limit-1].ID}.String()
+			body.Next = paging.Place{After: body.Deliveries[p.Limit-1].ID}.String()
 			return false
 		}
 		return true
@@ -142,7 +156,7 @@ func (s *Service) showDeliveries(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	writeJSON(c.Response(), http.StatusOK, body)
+	web.WriteJSON(c.Response(), http.StatusOK, body)
 	return nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"reveille/fsm"
+	"reveille/httpapi/paging"
 )
 
 // logged puts n attempts in the delivery log of a subscription, a minute after each other, up to now. Every third one
@@ -100,14 +101,14 @@ func TestOperatorsRequestsForDeliveriesThatMeanNothingAreRefused(t *testing.T) {
 	for query, want := range map[string]string{
 		"result=good": "result must be one or more, separated by commas, of abandoned, accepted, dead, done, failed, " +
 			"retired",
-		"result=done,":                          "result must be",
-		"result=held":                           "result must be",
-		"stream=s":                              "stream:",
-		"since=1h":                              "since must be a time",
-		"until=today":                           "until must be a time",
-		"status=failed":                         `"status" is not a parameter`,
-		"cursor=nope":                           "cursor must be the next of an earlier answer",
-		"cursor=" + place{After: "(+"}.String(): "cursor must be the next of an earlier answer",
+		"result=done,":  "result must be",
+		"result=held":   "result must be",
+		"stream=s":      "stream:",
+		"since=1h":      "since must be a time",
+		"until=today":   "until must be a time",
+		"status=failed": `"status" is not a parameter`,
+		"cursor=nope":   "cursor must be the next of an earlier answer",
+		"cursor=" + paging.Place{After: "(+"}.String(): "cursor must be the next of an earlier answer",
 	} {
 		a := h.operator("GET", "/api/v1/subscriptions/s/deliveries?"+query, "")
 		code := fsm.CodeInvalidRequest

@@ -9,6 +9,9 @@ import (
 	"go.uber.org/zap"
 
 	"reveille/fsm"
+	"reveille/httpapi/paging"
+	"reveille/httpapi/refusal"
+	"reveille/httpapi/web"
 )
 
 const (
@@ -59,7 +62,7 @@ func letterBodyOf(l fsm.DeadLetter) letterBody {
 		ID: l.ID.String(), Subscription: l.Subscription, Stream: l.Stream, Consumer: l.Consumer,
 		DeliveryID: l.DeliveryID, From: from.Value(), Skip: skip, Events: l.Events, To: to,
 		Attempts: l.Attempts, Class: l.Class, Reason: l.Reason, StatusCode: l.Status, ResponseBody: l.Answer,
-		FailingSince: shown(l.FirstFailure), DeadAt: l.DeadAt.UTC(),
+		FailingSince: web.Time(l.FirstFailure), DeadAt: l.DeadAt.UTC(),
 	}
 }
 
@@ -67,7 +70,7 @@ func letterBodyOf(l fsm.DeadLetter) letterBody {
 // they came.
 func (s *Service) showLetters(c echo.Context) error {
 	query := c.QueryParams()
-	p, err := s.readPage(query, "subscription", "stream", "since", "until")
+	p, err := paging.Read(query, s.cfg.Store.Partitions(), "subscription", "stream", "since", "until")
 	if err != nil {
 		return err
 	}
@@ -75,13 +78,13 @@ func (s *Service) showLetters(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	p.from.Partition = max(p.from.Partition, which.first)
-	ctx, cancel := context.WithTimeout(c.Request().Context(), pageTimeout)
+	p.From.Partition = max(p.From.Partition, which.first)
+	ctx, cancel := context.WithTimeout(c.Request().Context(), paging.Timeout)
 	defer cancel()
 	body := lettersBody{DeadLetters: []letterBody{}}
-	body.Next, err = s.letters(ctx, which, p.from, func(l fsm.DeadLetter) bool {
+	body.Next, err = s.letters(ctx, which, p.From, func(l fsm.DeadLetter) bool {
 		switch {
-		case len(body.DeadLetters) == p.limit:
+		case len(body.DeadLetters) == p.Limit:
 			return false
 		case which.stream == "" || which.stream == l.Stream || which.stream == primaryOf(l):
 			body.DeadLetters = append(body.DeadLetters, letterBodyOf(l))
@@ -91,23 +94,23 @@ func (s *Service) showLetters(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	writeJSON(c.Response(), http.StatusOK, body)
+	web.WriteJSON(c.Response(), http.StatusOK, body)
 	return nil
 }
 
 // letters calls a function with each dead letter behind a place. It ends when the function returns false, or after as
 // many calls as one page may cost. The result next is where it then goes on.
 func (s *Service) letters(
-	ctx context.Context, which whichLetters, at place, f func(fsm.DeadLetter) bool,
+	ctx context.Context, which whichLetters, at paging.Place, f func(fsm.DeadLetter) bool,
 ) (next string, err error) {
-	for looked := 0; at.Partition <= which.last; at = (place{Partition: at.Partition + 1}) {
+	for looked := 0; at.Partition <= which.last; at = (paging.Place{Partition: at.Partition + 1}) {
 		for more := true; more; {
 			list, err := s.cfg.Store.DeadLetters(ctx, which.span(at, fsm.MaxLetterNumber), lettersAtATime)
 			if err != nil {
 				return "", err
 			}
 			for _, l := range list {
-				if looked == maxPageCost || !f(l) {
+				if looked == paging.MaxCost || !f(l) {
 					return at.String(), nil
 				}
 				looked++
@@ -130,11 +133,11 @@ func primaryOf(l fsm.DeadLetter) string {
 func (s *Service) letter(c echo.Context) (fsm.DeadLetter, error) {
 	id, err := fsm.ParseLetterID(c.Param("id"), s.cfg.Store.Partitions())
 	if err != nil {
-		return fsm.DeadLetter{}, refuse(fsm.CodeInvalidRequest, "%v", err)
+		return fsm.DeadLetter{}, refusal.New(fsm.CodeInvalidRequest, "%v", err)
 	}
 	list, err := s.cfg.Store.DeadLetters(c.Request().Context(), id.Only(), 1)
 	if err == nil && len(list) == 0 {
-		err = refuse(fsm.CodeNotFound, "there is no dead letter with this id (any more)")
+		err = refusal.New(fsm.CodeNotFound, "there is no dead letter with this id (any more)")
 	}
 	if err != nil {
 		return fsm.DeadLetter{}, err
@@ -147,7 +150,7 @@ func (s *Service) showLetter(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	writeJSON(c.Response(), http.StatusOK, letterBodyOf(l))
+	web.WriteJSON(c.Response(), http.StatusOK, letterBodyOf(l))
 	return nil
 }
 
@@ -163,7 +166,7 @@ func (s *Service) discardLetter(c echo.Context) error {
 		return err
 	}
 	s.log.Info("dead letters discarded", zap.String("subscription", l.Subscription), zap.Int("dead_letters", 1))
-	writeJSON(c.Response(), http.StatusOK, discardedBody{Discarded: 1})
+	web.WriteJSON(c.Response(), http.StatusOK, discardedBody{Discarded: 1})
 	return nil
 }
 
@@ -186,6 +189,6 @@ func (s *Service) discardLetters(c echo.Context) error {
 	}
 	s.log.Info("dead letters discarded", zap.String("subscription", which.subscription),
 		zap.Int("dead_letters", work.Done))
-	writeJSON(c.Response(), http.StatusOK, discardedBody{Discarded: work.Done, Next: next})
+	web.WriteJSON(c.Response(), http.StatusOK, discardedBody{Discarded: work.Done, Next: next})
 	return nil
 }

@@ -9,6 +9,8 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"reveille/fsm"
+	"reveille/httpapi/refusal"
+	"reveille/httpapi/web"
 )
 
 const readyTimeout = 2 * time.Second
@@ -23,16 +25,16 @@ func (s *Service) newOperator() *echo.Echo {
 		}
 		r := s.refusalFor(err)
 		if errors.Is(err, fsm.ErrUnavailable) { // an operator may know why
-			r = &refusal{fsm.CodeUnavailable, err.Error()}
+			r = refusal.New(fsm.CodeUnavailable, "%v", err)
 		}
-		writeRefusal(c.Response(), r)
+		web.WriteRefusal(c.Response(), r)
 	}
-	routes := map[string]resource{}
+	routes := map[string]web.Resource{}
 	for _, res := range s.table {
-		if res.port == operator {
-			routes[res.route] = res
+		if res.Route != "" {
+			routes[res.Route] = res
 			// Not a route for each method: echo knows only some methods, and the resource answers all.
-			e.RouteNotFound(res.route, func(c echo.Context) error { return s.answer(c, res) })
+			e.RouteNotFound(res.Route, func(c echo.Context) error { return s.answer(c, res) })
 		}
 	}
 	e.Use(func(next echo.HandlerFunc) echo.HandlerFunc {
@@ -46,16 +48,16 @@ func (s *Service) ready(c echo.Context) error {
 	ctx, cancel := context.WithTimeout(c.Request().Context(), readyTimeout)
 	defer cancel()
 	if err := s.cfg.Ready(ctx); err != nil {
-		return refuse(fsm.CodeUnavailable, "not ready: %v", err)
+		return refusal.New(fsm.CodeUnavailable, "not ready: %v", err)
 	}
-	writeJSON(c.Response(), http.StatusOK, map[string]string{"status": "ready"})
+	web.WriteJSON(c.Response(), http.StatusOK, map[string]string{"status": "ready"})
 	return nil
 }
 
 // fixed is a handler whose answer is always the same.
 func fixed(name, value string) echo.HandlerFunc {
 	return func(c echo.Context) error {
-		writeJSON(c.Response(), http.StatusOK, map[string]string{name: value})
+		web.WriteJSON(c.Response(), http.StatusOK, map[string]string{name: value})
 		return nil
 	}
 }

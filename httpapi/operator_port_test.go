@@ -11,6 +11,7 @@ import (
 
 	"reveille/fsm"
 	"reveille/fsm/memstore"
+	"reveille/httpapi/web"
 )
 
 func TestHealthAndReadiness(t *testing.T) {
@@ -51,7 +52,7 @@ func TestOperatorNamesStreams(t *testing.T) {
 		} {
 			h.want(h.operator(method, "/api/v1/streams", body), 400, fsm.CodeInvalidRequest, says)
 		}
-		h.want(h.operator(method, "/api/v1/streams", strings.Repeat(" ", MaxBody+1)), 413, fsm.CodeBodyTooLarge, "")
+		h.want(h.operator(method, "/api/v1/streams", strings.Repeat(" ", web.MaxBody+1)), 413, fsm.CodeBodyTooLarge, "")
 		h.wantCalls()
 		if a := h.operator(
 			method, "/api/v1/streams", `{"streams":["/a","/b c","/b%20c"]}`,
@@ -211,7 +212,7 @@ func TestErrorsAreAnswered(t *testing.T) {
 		fsm.CodeUnavailable: context.DeadlineExceeded, fsm.CodeSubscriptionConflict: &fsm.ConflictError{},
 		fsm.CodeInternal: errors.New("boom"),
 	} {
-		if got := h.svc.refusalFor(err).code; got != want {
+		if got := h.svc.refusalFor(err).Code; got != want {
 			t.Fatalf("%v: got %s, want %s", err, got, want)
 		}
 	}

@@ -10,6 +10,9 @@ import (
 	"go.uber.org/zap"
 
 	"reveille/fsm"
+	"reveille/httpapi/paging"
+	"reveille/httpapi/refusal"
+	"reveille/httpapi/web"
 )
 
 // replaysAtATime bounds the dead letters that one call of the store looks at for a replay.
@@ -27,7 +30,7 @@ const refusedReplay = "its stream or its subscription is gone, or is another one
 
 // replayLetter replays one dead letter.
 func (s *Service) replayLetter(c echo.Context) error {
-	if err := s.readNothing(c); err != nil {
+	if err := s.bodies.Nothing(c); err != nil {
 		return err
 	}
 	l, err := s.letter(c)
@@ -47,9 +50,9 @@ func (s *Service) replayOne(ctx context.Context, id fsm.LetterID) error {
 	case err != nil:
 		return err
 	case work.Refused > 0:
-		return refuse(fsm.CodeReplayRefused, "the dead letter cannot be replayed: %s", refusedReplay)
+		return refusal.New(fsm.CodeReplayRefused, "the dead letter cannot be replayed: %s", refusedReplay)
 	case work.Done == 0:
-		return refuse(fsm.CodeNotFound, "there is no dead letter with this id (any more)")
+		return refusal.New(fsm.CodeNotFound, "there is no dead letter with this id (any more)")
 	}
 	return nil
 }
@@ -71,7 +74,7 @@ func (s *Service) replayLetters(c echo.Context) error {
 func (s *Service) answerReplay(c echo.Context, subscription string, body replayBody) error {
 	s.log.Info("dead letters are replayed", zap.String("subscription", subscription),
 		zap.Int("dead_letters", body.Queued), zap.Int("refused", body.Refused))
-	writeJSON(c.Response(), http.StatusAccepted, body)
+	web.WriteJSON(c.Response(), http.StatusAccepted, body)
 	return nil
 }
 
@@ -89,36 +92,36 @@ type spanBody struct {
 
 // replaySpan delivers the events of a stream again that lie between two offsets.
 func (s *Service) replaySpan(c echo.Context) error {
-	ctx, cancel := context.WithTimeout(c.Request().Context(), pageTimeout)
+	ctx, cancel := context.WithTimeout(c.Request().Context(), paging.Timeout)
 	defer cancel()
-	s.limitBody(c)
-	o, err := s.readObject(c)
+	s.bodies.Limit(c)
+	o, err := s.bodies.Object(c)
 	if err != nil {
 		return err
 	}
-	if err := o.only("stream", "from", "to"); err != nil {
+	if err := o.Only("stream", "from", "to"); err != nil {
 		return err
 	}
-	path, err := required[string](o, "stream", "the path of a stream")
+	path, err := web.Required[string](o, "stream", "the path of a stream")
 	if err != nil {
 		return err
 	}
 	if path, err = fsm.CanonicalPath(path); err != nil {
-		return refuse(fsm.CodeInvalidPath, "stream: %v", err)
+		return refusal.New(fsm.CodeInvalidPath, "stream: %v", err)
 	}
 	var bounds [2]fsm.Offset
 	for i, name := range []string{"from", "to"} {
-		text, named, err := optional[string](o, name, `"-1" or an offset of the stream`)
+		text, named, err := web.Optional[string](o, name, `"-1" or an offset of the stream`)
 		switch {
 		case err != nil:
 			return err
 		case !named && name == "from":
-			return refuse(fsm.CodeInvalidRequest, `from is missing: it must be "-1" or an offset of the stream`)
+			return refusal.New(fsm.CodeInvalidRequest, `from is missing: it must be "-1" or an offset of the stream`)
 		case !named:
 			continue
 		}
 		if bounds[i], err = s.cfg.Upstream.ParseOffset(text); err != nil {
-			return refuse(fsm.CodeInvalidRequest, "%s: %v", name, err)
+			return refusal.New(fsm.CodeInvalidRequest, "%s: %v", name, err)
 		}
 	}
 	from, to := bounds[0], bounds[1]
@@ -130,20 +133,21 @@ func (s *Service) replaySpan(c echo.Context) error {
 	case to == "":
 		to = tail
 	case to.Ahead(tail): // a span has events of the past; they are dead if the stream has lost them
-		return refuse(fsm.CodeInvalidRequest,
+		return refusal.New(fsm.CodeInvalidRequest,
 			"to: it lies behind the end of the stream, which is %q as far as is known", tail.Value())
 	}
 	if !to.After(from) {
-		return refuse(fsm.CodeInvalidRequest, "to: no event lies between these offsets")
+		return refusal.New(fsm.CodeInvalidRequest, "to: no event lies between these offsets")
 	}
 	end, err := s.cfg.Upstream.Locate(ctx, path, from, to)
 	switch {
 	case errors.Is(err, fsm.ErrOffset):
-		return refuse(fsm.CodeInvalidRequest, "from and to: %v", err)
+		return refusal.New(fsm.CodeInvalidRequest, "from and to: %v", err)
 	case errors.Is(err, fsm.ErrNoStream):
-		return refuse(fsm.CodeReplayRefused, "the stream server has no such stream (any more)")
+		return refusal.New(fsm.CodeReplayRefused, "the stream server has no such stream (any more)")
 	case err != nil:
-		return refuse(fsm.CodeUpstreamUnavailable, "the stream server does not show where the offsets lie: %v", err)
+		return refusal.New(fsm.CodeUpstreamUnavailable,
+			"the stream server does not show where the offsets lie: %v", err)
 	}
 	span := fsm.ReplaySpan{From: from, To: end}
 	number, out, err := s.cfg.Store.ReplaySpan(ctx, consumer.Ref(), consumer.Born, span)
@@ -152,7 +156,7 @@ func (s *Service) replaySpan(c echo.Context) error {
 	case errors.Is(err, fsm.ErrNotFound):
 		return noConsumerOf(path)
 	case errors.Is(err, fsm.ErrTooManyReplays):
-		return refuse(fsm.CodeTooManyRequests,
+		return refusal.New(fsm.CodeTooManyRequests,
 			"%d spans of this stream wait for their replay, which is as many as may be", fsm.MaxReplaySpans)
 	case err != nil:
 		return err
@@ -163,7 +167,7 @@ func (s *Service) replaySpan(c echo.Context) error {
 	}
 	s.log.Info("a span of a stream is replayed", zap.String("subscription", body.Subscription),
 		zap.String("stream", path), zap.String("from", body.From), zap.String("to", body.To))
-	writeJSON(c.Response(), http.StatusAccepted, body)
+	web.WriteJSON(c.Response(), http.StatusAccepted, body)
 	return nil
 }
 
@@ -174,7 +178,7 @@ func (s *Service) replayer(ctx context.Context, id, path string) (fsm.Consumer, 
 	case err != nil:
 		return fsm.Consumer{}, err
 	case subs[0].Mode != fsm.ModePush:
-		return fsm.Consumer{}, refuse(fsm.CodeReplayRefused,
+		return fsm.Consumer{}, refusal.New(fsm.CodeReplayRefused,
 			"the workers of this subscription read the stream themselves: only events that are pushed are replayed")
 	}
 	consumer, err := s.cfg.Store.Consumer(ctx, fsm.ConsumerRef{ID: fsm.ConsumerID(id, path), Home: path})
@@ -185,7 +189,7 @@ func (s *Service) replayer(ctx context.Context, id, path string) (fsm.Consumer, 
 }
 
 func noConsumerOf(path string) error {
-	return refuse(fsm.CodeNotFound, "the subscription has no consumer of the stream %s", path)
+	return refusal.New(fsm.CodeNotFound, "the subscription has no consumer of the stream %s", path)
 }
 
 // replayID is the ID of a replay. A dead letter has its own ID; a span gets one.
@@ -227,7 +231,7 @@ type queuesBody struct {
 // showReplays lists the replay queues, by partition and consumer.
 func (s *Service) showReplays(c echo.Context) error {
 	query := c.QueryParams()
-	p, err := s.readPage(query, "subscription", "stream")
+	p, err := paging.Read(query, s.cfg.Store.Partitions(), "subscription", "stream")
 	if err != nil {
 		return err
 	}
@@ -235,12 +239,12 @@ func (s *Service) showReplays(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(c.Request().Context(), pageTimeout)
+	ctx, cancel := context.WithTimeout(c.Request().Context(), paging.Timeout)
 	defer cancel()
-	p.from.Partition = max(p.from.Partition, which.first)
+	p.From.Partition = max(p.From.Partition, which.first)
 	body := queuesBody{Replays: []queueBody{}}
-	body.Next, err = s.queues(ctx, which, p.from, func(q fsm.ReplayQueue) (bool, error) {
-		if len(body.Replays) == p.limit {
+	body.Next, err = s.queues(ctx, which, p.From, func(q fsm.ReplayQueue) (bool, error) {
+		if len(body.Replays) == p.Limit {
 			return false, nil
 		}
 		at, skip := q.At.Split()
@@ -248,7 +252,7 @@ func (s *Service) showReplays(c echo.Context) error {
 		b := queueBody{
 			Subscription: q.Subscription, Stream: q.Stream, Consumer: q.Consumer, Waiting: q.Waiting, Done: q.Done,
 			At: at.Value(), Skip: skip, To: to.Value(), ToSkip: toSkip, Attempt: q.Attempt,
-			FailingSince: shown(q.FirstFailure), LastError: q.LastError,
+			FailingSince: web.Time(q.FirstFailure), LastError: q.LastError,
 		}
 		if q.Number != 0 {
 			b.UnderWay = s.replayID(q)
@@ -259,7 +263,7 @@ func (s *Service) showReplays(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	writeJSON(c.Response(), http.StatusOK, body)
+	web.WriteJSON(c.Response(), http.StatusOK, body)
 	return nil
 }
 
@@ -269,9 +273,9 @@ const queuesAtATime = 100
 // queues calls a function with each replay queue behind a place, until the function returns false. The result next is
 // where it then goes on.
 func (s *Service) queues(
-	ctx context.Context, which whichLetters, at place, f func(fsm.ReplayQueue) (bool, error),
+	ctx context.Context, which whichLetters, at paging.Place, f func(fsm.ReplayQueue) (bool, error),
 ) (next string, err error) {
-	for ; at.Partition <= which.last; at = (place{Partition: at.Partition + 1}) {
+	for ; at.Partition <= which.last; at = (paging.Place{Partition: at.Partition + 1}) {
 		for more := true; more; {
 			list, err := s.cfg.Store.ReplayQueues(ctx, at.Partition, which.subscription, at.After, queuesAtATime)
 			if err != nil {
@@ -299,21 +303,21 @@ type cancelledBody struct {
 // cancelReplays ends the replays of a subscription, or of one of its streams if the request names one. Dead letters
 // stay.
 func (s *Service) cancelReplays(c echo.Context) error {
-	ctx, cancel := context.WithTimeout(c.Request().Context(), pageTimeout)
+	ctx, cancel := context.WithTimeout(c.Request().Context(), paging.Timeout)
 	defer cancel()
-	s.limitBody(c)
-	o, err := s.readObject(c)
+	s.bodies.Limit(c)
+	o, err := s.bodies.Object(c)
 	if err != nil {
 		return err
 	}
-	if err := o.only("subscription", "stream"); err != nil {
+	if err := o.Only("subscription", "stream"); err != nil {
 		return err
 	}
-	subscription, err := required[string](o, "subscription", "a subscription id")
+	subscription, err := web.Required[string](o, "subscription", "a subscription id")
 	if err != nil {
 		return err
 	}
-	stream, _, err := optional[string](o, "stream", "the path of a stream")
+	stream, _, err := web.Optional[string](o, "stream", "the path of a stream")
 	if err != nil {
 		return err
 	}
@@ -326,7 +330,7 @@ func (s *Service) cancelReplays(c echo.Context) error {
 		return err
 	}
 	var body cancelledBody
-	_, err = s.queues(ctx, which, place{Partition: which.first}, func(q fsm.ReplayQueue) (bool, error) {
+	_, err = s.queues(ctx, which, paging.Place{Partition: which.first}, func(q fsm.ReplayQueue) (bool, error) {
 		n, out, err := s.cfg.Store.CancelReplays(ctx, fsm.ConsumerRef{ID: q.Consumer, Home: q.Stream})
 		s.cfg.Outcomes.Follow(out, fsm.Sighting{})
 		body.Cancelled += n
@@ -336,6 +340,6 @@ func (s *Service) cancelReplays(c echo.Context) error {
 		return err
 	}
 	s.log.Info("replays cancelled", zap.String("subscription", subscription), zap.Int("replays", body.Cancelled))
-	writeJSON(c.Response(), http.StatusOK, body)
+	web.WriteJSON(c.Response(), http.StatusOK, body)
 	return nil
 }

@@ -8,6 +8,8 @@ import (
 	"go.uber.org/zap"
 
 	"reveille/fsm"
+	"reveille/httpapi/refusal"
+	"reveille/httpapi/web"
 )
 
 // maxOverlap is the longest time that the previous secret goes on signing after a rotation.
@@ -35,8 +37,9 @@ func (s *Service) rotate(c echo.Context, id string) (rotated fsm.Subscription, f
 		return rotated, nil, err
 	}
 	if sub, ok := s.cfg.Store.Catalog().Get(id); ok && !slices.Contains(fsm.Signatures, sub.Signature) {
-		return rotated, nil, refuse(fsm.CodeNotImplemented,
-			"this version does not know the signature scheme %q of the subscription", clipped(string(sub.Signature)))
+		return rotated, nil, refusal.New(fsm.CodeNotImplemented,
+			"this version does not know the signature scheme %q of the subscription",
+			web.Clipped(string(sub.Signature)))
 	}
 	rotated, err = s.cfg.Store.RotateSecret(ctx, id, r)
 	return rotated, []zap.Field{zap.Duration("overlap", r.Overlap)}, err
@@ -48,8 +51,8 @@ func (s *Service) readRotation(c echo.Context) (r fsm.Rotation, err error) {
 	if c.Request().ContentLength == 0 {
 		return r, nil
 	}
-	s.limitBody(c)
-	o, err := s.readObject(c)
+	s.bodies.Limit(c)
+	o, err := s.bodies.Object(c)
 	if err != nil {
 		return r, err
 	}
@@ -60,8 +63,8 @@ func (s *Service) readRotation(c echo.Context) (r fsm.Rotation, err error) {
 	if named {
 		r.Overlap = overlap
 	}
-	if r.KeepPrevious, _, err = optional[bool](o, "keep_previous", "true or false"); err != nil {
+	if r.KeepPrevious, _, err = web.Optional[bool](o, "keep_previous", "true or false"); err != nil {
 		return r, err
 	}
-	return r, o.only("overlap", "keep_previous")
+	return r, o.Only("overlap", "keep_previous")
 }

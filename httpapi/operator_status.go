@@ -10,6 +10,8 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"reveille/fsm"
+	"reveille/httpapi/paging"
+	"reveille/httpapi/web"
 )
 
 const (
@@ -74,16 +76,16 @@ type worstBody struct {
 
 // showStatus shows the whole. While Redis is away it shows what this replica knows.
 func (s *Service) showStatus(c echo.Context) error {
-	ctx, cancel := context.WithTimeout(c.Request().Context(), pageTimeout)
+	ctx, cancel := context.WithTimeout(c.Request().Context(), paging.Timeout)
 	defer cancel()
 	server := s.cfg.Health.StreamServer()
 	b := statusBody{
 		Version: s.cfg.Version, Replica: s.cfg.Health.ReplicaID(), Partitions: s.cfg.Store.Partitions(),
-		StreamServer: streamServerBody{server.State, shown(server.Since), server.Dialect, server.Watching},
+		StreamServer: streamServerBody{server.State, web.Time(server.Since), server.Dialect, server.Watching},
 		Conditions:   map[fsm.Condition]int{}, Worst: []worstBody{}, AsOf: s.cfg.Clock().UTC(),
 	}
 	b.addSubscriptions(s.statusOf(ctx, s.addReplicas(ctx, &b)))
-	writeJSON(c.Response(), http.StatusOK, b)
+	web.WriteJSON(c.Response(), http.StatusOK, b)
 	return nil
 }
 
@@ -94,7 +96,7 @@ func (s *Service) addReplicas(ctx context.Context, b *statusBody) bool {
 	replicas, unowned, err := s.cfg.Health.Replicas(ctx)
 	b.Redis.Up = err == nil
 	if up, since := s.cfg.Health.Answers(); up == b.Redis.Up {
-		b.Redis.Since = shown(since)
+		b.Redis.Since = web.Time(since)
 	}
 	if err != nil {
 		b.Redis.Error = err.Error()
@@ -104,7 +106,7 @@ func (s *Service) addReplicas(ctx context.Context, b *statusBody) bool {
 	b.Unowned, b.ReplicasKnown = &unowned, true
 	b.Replicas = make([]replicaBody, len(replicas))
 	for i, r := range replicas {
-		b.Replicas[i] = replicaBody{r.ID, r.Alive, shown(r.Since), r.Partitions}
+		b.Replicas[i] = replicaBody{r.ID, r.Alive, web.Time(r.Since), r.Partitions}
 	}
 	return true
 }

@@ -14,6 +14,9 @@ import (
 	"go.uber.org/zap"
 
 	"reveille/fsm"
+	"reveille/httpapi/paging"
+	"reveille/httpapi/refusal"
+	"reveille/httpapi/web"
 )
 
 // MaxNamed bounds how many streams one operator's request may name.
@@ -44,17 +47,17 @@ type streamsBody[T any] struct {
 // showStreams lists the known streams or, with watched=true, the streams that consumers are subscribed to. The order is
 // Redis's own.
 func (s *Service) showStreams(c echo.Context) error {
-	p, err := s.readPage(c.QueryParams(), "watched")
+	p, err := paging.Read(c.QueryParams(), s.cfg.Store.Partitions(), "watched")
 	if err != nil {
 		return err
 	}
 	watched := false
 	if text := c.QueryParam("watched"); text != "" {
 		if watched, err = strconv.ParseBool(text); err != nil {
-			return refuse(fsm.CodeInvalidRequest, "watched must be true or false")
+			return refusal.New(fsm.CodeInvalidRequest, "watched must be true or false")
 		}
 	}
-	ctx, cancel := context.WithTimeout(c.Request().Context(), pageTimeout)
+	ctx, cancel := context.WithTimeout(c.Request().Context(), paging.Timeout)
 	defer cancel()
 	if watched {
 		return answerStreams(ctx, c, s, p, s.someWatched)
@@ -65,29 +68,31 @@ func (s *Service) showStreams(c echo.Context) error {
 // answerStreams fills a page, partition by partition. The function some adds the result of one call of the store, and
 // says whether the partition has more.
 func answerStreams[T any](
-	ctx context.Context, c echo.Context, s *Service, p page,
-	some func(context.Context, *place, *[]T, int) (bool, error),
+	ctx context.Context, c echo.Context, s *Service, p paging.Page,
+	some func(context.Context, *paging.Place, *[]T, int) (bool, error),
 ) error {
 	body := streamsBody[T]{Streams: []T{}}
-	at := p.from
+	at := p.From
 	for calls := 0; at.Partition < s.cfg.Store.Partitions(); calls++ {
-		if len(body.Streams) >= p.limit || calls >= maxPageCalls {
+		if len(body.Streams) >= p.Limit || calls >= paging.MaxCalls {
 			body.Next = at.String()
 			break
 		}
-		more, err := some(ctx, &at, &body.Streams, p.limit)
+		more, err := some(ctx, &at, &body.Streams, p.Limit)
 		if err != nil {
 			return err
 		}
 		if !more {
-			at = place{Partition: at.Partition + 1, Scan: "0"}
+			at = paging.Place{Partition: at.Partition + 1, Scan: "0"}
 		}
 	}
-	writeJSON(c.Response(), http.StatusOK, body)
+	web.WriteJSON(c.Response(), http.StatusOK, body)
 	return nil
 }
 
-func (s *Service) someKnown(ctx context.Context, at *place, list *[]knownStream, limit int) (more bool, err error) {
+func (s *Service) someKnown(
+	ctx context.Context, at *paging.Place, list *[]knownStream, limit int,
+) (more bool, err error) {
 	known, next, err := s.cfg.Store.ScanStreams(ctx, at.Partition, at.Scan)
 	if err != nil {
 		return false, err
@@ -107,7 +112,9 @@ func (s *Service) someKnown(ctx context.Context, at *place, list *[]knownStream,
 	return next != "0", nil
 }
 
-func (s *Service) someWatched(ctx context.Context, at *place, list *[]watchedStream, limit int) (more bool, err error) {
+func (s *Service) someWatched(
+	ctx context.Context, at *paging.Place, list *[]watchedStream, limit int,
+) (more bool, err error) {
 	watched, err := s.cfg.Store.WatchedSince(ctx, at.Partition, at.Seq)
 	if err != nil {
 		return false, err
@@ -126,20 +133,20 @@ func (s *Service) someWatched(ctx context.Context, at *place, list *[]watchedStr
 // nothing. The argument done is the text of the log line.
 func (s *Service) nameStreams(done string, do func(context.Context, []string) error) echo.HandlerFunc {
 	return func(c echo.Context) error {
-		s.limitBody(c)
-		o, err := s.readObject(c)
+		s.bodies.Limit(c)
+		o, err := s.bodies.Object(c)
 		if err != nil {
 			return err
 		}
-		if err := o.only("streams"); err != nil {
+		if err := o.Only("streams"); err != nil {
 			return err
 		}
-		list, err := required[[]json.RawMessage](o, "streams", "an array of stream paths")
+		list, err := web.Required[[]json.RawMessage](o, "streams", "an array of stream paths")
 		if err != nil {
 			return err
 		}
 		if len(list) > MaxNamed {
-			return refuse(fsm.CodeInvalidRequest, "streams: at most %d can be named in one request", MaxNamed)
+			return refusal.New(fsm.CodeInvalidRequest, "streams: at most %d can be named in one request", MaxNamed)
 		}
 		paths, err := readPaths(o, "streams", fsm.CanonicalPath, math.MaxInt)
 		if err != nil {
@@ -151,7 +158,7 @@ func (s *Service) nameStreams(done string, do func(context.Context, []string) er
 		if len(paths) > 0 {
 			s.log.Info(done, zap.Int("streams", len(paths)), zap.String("first", paths[0]))
 		}
-		writeJSON(c.Response(), http.StatusOK, map[string]int{"streams": len(paths)})
+		web.WriteJSON(c.Response(), http.StatusOK, map[string]int{"streams": len(paths)})
 		return nil
 	}
 }

@@ -11,6 +11,9 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"reveille/fsm"
+	"reveille/httpapi/paging"
+	"reveille/httpapi/refusal"
+	"reveille/httpapi/web"
 )
 
 const (
@@ -78,7 +81,7 @@ func operatorSubscriptionOf(sub fsm.Subscription, backfills map[string]fsm.Backf
 		ID: sub.ID, Pattern: sub.Pattern, Mode: sub.Mode, Start: sub.Start.Value(), Ordering: sub.Ordering,
 		Description: sub.Description, filterBody: filterOf(sub),
 		CreatedAt: sub.CreatedAt.UTC(),
-		Paused:    sub.Paused, PausedSince: shown(sub.PausedAt),
+		Paused:    sub.Paused, PausedSince: web.Time(sub.PausedAt),
 	}
 	if sub.Mode == fsm.ModePush {
 		b.Format = sub.Format
@@ -96,7 +99,8 @@ func operatorSubscriptionOf(sub fsm.Subscription, backfills map[string]fsm.Backf
 func (s *Service) show(ctx context.Context, subs []fsm.Subscription) ([]operatorSubscription, error) {
 	bodies, err := s.describe(ctx, subs)
 	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return nil, refuse(fsm.CodeUnavailable, "the consumers could not be counted within %s; try again", pageTimeout)
+		return nil, refusal.New(fsm.CodeUnavailable,
+			"the consumers could not be counted within %s; try again", paging.Timeout)
 	}
 	return bodies, err
 }
@@ -139,8 +143,8 @@ func (b *operatorSubscription) count(t fsm.Tally) {
 			b.States[state] = n
 		}
 	}
-	b.FailingSince, b.LastError = shown(t.FailingSince), t.LastError
-	b.WaitingSince = shown(t.WaitingSince)
+	b.FailingSince, b.LastError = web.Time(t.FailingSince), t.LastError
+	b.WaitingSince = web.Time(t.WaitingSince)
 }
 
 // judge says what is wrong with the consumers and the endpoint, and since when.
@@ -157,7 +161,7 @@ func (b *operatorSubscription) judge(t fsm.Tally, e fsm.EndpointNow) {
 		b.LastError = e.Reason
 	}
 	if b.FailingSince == nil || !e.Since.IsZero() && e.Since.Before(*b.FailingSince) {
-		b.FailingSince = shown(e.Since)
+		b.FailingSince = web.Time(e.Since)
 	}
 }
 
@@ -167,24 +171,24 @@ const conditionPaused fsm.Condition = "paused"
 // showSubscriptions lists subscriptions by ID: all of them, or only the unhealthy ones. A page of these may have fewer
 // than its limit.
 func (s *Service) showSubscriptions(c echo.Context) error {
-	p, err := s.readPage(c.QueryParams(), "failing")
+	p, err := paging.Read(c.QueryParams(), s.cfg.Store.Partitions(), "failing")
 	if err != nil {
 		return err
 	}
 	failing := c.QueryParam("failing")
 	if failing != "" && failing != "true" && failing != "false" {
-		return refuse(fsm.CodeInvalidRequest, "failing must be true or false")
+		return refusal.New(fsm.CodeInvalidRequest, "failing must be true or false")
 	}
-	ctx, cancel := context.WithTimeout(c.Request().Context(), pageTimeout)
+	ctx, cancel := context.WithTimeout(c.Request().Context(), paging.Timeout)
 	defer cancel()
 	all, err := s.subscriptionsOf(ctx, "")
 	if err != nil {
 		return err
 	}
-	for len(all) > 0 && all[0].ID <= p.from.After {
+	for len(all) > 0 && all[0].ID <= p.From.After {
 		all = all[1:]
 	}
-	n := min(p.limit, max(1, maxCounted/s.cfg.Store.Partitions()), len(all))
+	n := min(p.Limit, max(1, maxCounted/s.cfg.Store.Partitions()), len(all))
 	body := operatorSubscriptions{AsOf: s.cfg.Clock().UTC()}
 	if body.Subscriptions, err = s.show(ctx, all[:n]); err != nil {
 		return err
@@ -195,15 +199,15 @@ func (s *Service) showSubscriptions(c echo.Context) error {
 		})
 	}
 	if n < len(all) {
-		body.Next = place{After: all[n-1].ID}.String()
+		body.Next = paging.Place{After: all[n-1].ID}.String()
 	}
-	writeJSON(c.Response(), http.StatusOK, body)
+	web.WriteJSON(c.Response(), http.StatusOK, body)
 	return nil
 }
 
 // showSubscription shows one subscription.
 func (s *Service) showSubscription(c echo.Context) error {
-	ctx, cancel := context.WithTimeout(c.Request().Context(), pageTimeout)
+	ctx, cancel := context.WithTimeout(c.Request().Context(), paging.Timeout)
 	defer cancel()
 	sub, err := s.subscriptionOf(ctx, c.Param("id"))
 	if err != nil {
@@ -215,14 +219,14 @@ func (s *Service) showSubscription(c echo.Context) error {
 		return err
 	}
 	b := bodies[0]
-	b.AsOf = shown(now)
+	b.AsOf = web.Time(now)
 	if previous := sub.Previous; previous.At(now) != "" {
 		b.PreviousSignsUntil = previous.Until.UTC()
 	}
 	if err := s.addLastAttempt(ctx, sub, &b); err != nil {
 		return err
 	}
-	writeJSON(c.Response(), http.StatusOK, b)
+	web.WriteJSON(c.Response(), http.StatusOK, b)
 	return nil
 }
 

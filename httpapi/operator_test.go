@@ -13,6 +13,8 @@ import (
 	"go.uber.org/zap"
 
 	"reveille/fsm"
+	"reveille/httpapi/paging"
+	"reveille/httpapi/refusal"
 )
 
 // subscribe stores a subscription with consumers of streams /<id>/0 to /<id>/<n-1>.
@@ -99,9 +101,9 @@ func TestOperatorListsConsumersPageByPage(t *testing.T) {
 func TestAPageOfConsumersThatFindsNothingIsBounded(t *testing.T) {
 	h := newHarness(t, nil)
 	h.store.db.SetBatch(scanBatch)
-	h.subscribe("a", maxPageCost+maxPageCost/5)
+	h.subscribe("a", paging.MaxCost+paging.MaxCost/5)
 	a := h.operator("GET", "/api/v1/consumers?state=live", "")
-	if h.store.db.Calls("ScanConsumers") > maxPageCost/scanBatch+memoryPartitions || a.body["next"] == nil ||
+	if h.store.db.Calls("ScanConsumers") > paging.MaxCost/scanBatch+memoryPartitions || a.body["next"] == nil ||
 		len(rowsOf(a, "consumers")) != 0 {
 		t.Errorf("%d calls of the store, and the answer is %s", h.store.db.Calls("ScanConsumers"), a.text)
 	}
@@ -382,8 +384,8 @@ func TestCountsThatAreNotCompleteAreAnError(t *testing.T) {
 	ctx, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
 	defer cancel()
 	_, err := h.svc.show(ctx, subs)
-	var r *refusal
-	if !errors.As(err, &r) || r.code != fsm.CodeUnavailable || !strings.Contains(r.message, "counted within 20s") {
+	var r *refusal.Error
+	if !errors.As(err, &r) || r.Code != fsm.CodeUnavailable || !strings.Contains(r.Message, "counted within 20s") {
 		t.Errorf("late, it answers %v", err)
 	}
 }
@@ -473,8 +475,8 @@ func TestOperatorsBadRequestsAreRefused(t *testing.T) {
 		{"streams?limit=x", 400, fsm.CodeInvalidRequest, "limit"},
 		{"subscriptions?cursor=!", 400, fsm.CodeInvalidRequest, "cursor must be the next"},
 		{"consumers?cursor=e30x", 400, fsm.CodeInvalidRequest, "cursor"},
-		{"streams?cursor=" + place{Partition: memoryPartitions}.String(), 400, fsm.CodeInvalidRequest, "cursor"},
-		{"streams?cursor=" + place{Partition: -1}.String(), 400, fsm.CodeInvalidRequest, "cursor"},
+		{"streams?cursor=" + paging.Place{Partition: memoryPartitions}.String(), 400, fsm.CodeInvalidRequest, "cursor"},
+		{"streams?cursor=" + paging.Place{Partition: -1}.String(), 400, fsm.CodeInvalidRequest, "cursor"},
 		{
 			"consumers?state=asleep", 400, fsm.CodeInvalidRequest,
 			"state must be one of idle, waking, live, given_up, quarantined, failing",

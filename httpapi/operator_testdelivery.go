@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"reveille/fsm"
+	"reveille/httpapi/refusal"
 )
 
 // testedBody is the result of a test delivery.
@@ -24,7 +25,7 @@ type testedBody struct {
 // testDelivery sends a synthetic event to a subscription's endpoint, and shows the result.
 func (s *Service) testDelivery(c echo.Context, id string) (any, []zap.Field, error) {
 	ctx := c.Request().Context()
-	if err := s.readNothing(c); err != nil {
+	if err := s.bodies.Nothing(c); err != nil {
 		return nil, nil, err
 	}
 	if err := s.cfg.Store.RefreshCatalog(ctx); err != nil {
@@ -38,8 +39,9 @@ func (s *Service) testDelivery(c echo.Context, id string) (any, []zap.Field, err
 	// The endpoint may have taken longer than the operator port's answer may take; as in limitBody.
 	_ = http.NewResponseController(c.Response()).SetWriteDeadline(time.Now().Add(operatorWriteTimeout))
 	if errors.Is(err, fsm.ErrTesting) {
-		return nil, nil, refuse(fsm.CodeTooManyRequests, "this replica has a test delivery of this subscription under "+
-			"way, or many of others; try again")
+		return nil, nil, refusal.New(fsm.CodeTooManyRequests,
+			"this replica has a test delivery of this subscription under "+
+				"way, or many of others; try again")
 	}
 	return testedBody{
 		Success: t.Failure == "", StatusCode: t.Status, ResponseTimeMS: t.Took.Milliseconds(),

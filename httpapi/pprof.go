@@ -13,7 +13,7 @@ const pprofPrefix = "/debug/pprof/"
 
 // symbol answers a POST, which has the addresses in its body.
 func (s *Service) symbol(c echo.Context) error {
-	s.limitBody(c)
+	s.bodies.Limit(c)
 	pprof.Symbol(c.Response(), c.Request())
 	return nil
 }

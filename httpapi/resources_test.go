@@ -10,6 +10,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"reveille/fsm"
+	"reveille/httpapi/web"
 )
 
 // ownTargets has a request for each resource of the API port, in the order of the table.
@@ -21,7 +22,7 @@ var ownTargets = []string{
 }
 
 // serve has both ports answer by another table.
-func (h *harness) serve(table []resource) {
+func (h *harness) serve(table []web.Resource) {
 	h.svc.table = table
 	h.svc.api, h.svc.operator = h.svc.newAPI(), h.svc.newOperator()
 }
@@ -32,17 +33,17 @@ func TestEachResourceAnswersTheMethodsThatItNamesAndNoOther(t *testing.T) {
 	})
 	table := h.svc.resources()
 	for i := range table {
-		for j, m := range table[i].methods {
-			table[i].methods[j].handle = func(c echo.Context) error {
-				return c.String(http.StatusOK, fmt.Sprint(i, " by ", m.name))
+		for j, m := range table[i].Methods {
+			table[i].Methods[j].Handle = func(c echo.Context) error {
+				return c.String(http.StatusOK, fmt.Sprint(i, " by ", m.Name))
 			}
 		}
 	}
 	h.serve(table)
 	left, example := ownTargets, strings.NewReplacer(":id", "s", "*", "s:%2Fa")
 	for i, res := range table {
-		ask, target := h.operator, example.Replace(res.route)
-		if res.port == api {
+		ask, target := h.operator, example.Replace(res.Route)
+		if res.Route == "" {
 			if len(left) == 0 {
 				t.Fatalf("ownTargets has no request for resource %d of the table", i)
 			}
@@ -50,23 +51,23 @@ func TestEachResourceAnswersTheMethodsThatItNamesAndNoOther(t *testing.T) {
 		}
 		for _, name := range []string{"GET", "HEAD", "PUT", "POST", "PATCH", "DELETE", "OPTIONS", "PURGE"} {
 			a := ask(name, target, "")
-			named := slices.ContainsFunc(res.methods, func(m method) bool { return m.name == name })
+			named := slices.ContainsFunc(res.Methods, func(m web.Method) bool { return m.Name == name })
 			switch {
-			case named || res.methods[0].name == every:
+			case named || res.Methods[0].Name == web.Every:
 				by := name
 				if !named {
-					by = every
+					by = web.Every
 				}
 				if want := fmt.Sprint(i, " by ", by); a.status != http.StatusOK || a.text != want {
 					t.Errorf("%s %s: %d %s, want %q", name, target, a.status, a.text, want)
 				}
 			case name == http.MethodOptions:
-				if a.status != http.StatusNoContent || a.header.Get("Allow") != res.allow() {
+				if a.status != http.StatusNoContent || a.header.Get("Allow") != res.Allow() {
 					t.Errorf("%s %s: %d, Allow %q", name, target, a.status, a.header.Get("Allow"))
 				}
 			default:
-				h.want(a, http.StatusMethodNotAllowed, fsm.CodeMethodNotAllowed, res.usage)
-				if a.header.Get("Allow") != res.allow() {
+				h.want(a, http.StatusMethodNotAllowed, fsm.CodeMethodNotAllowed, res.Usage)
+				if a.header.Get("Allow") != res.Allow() {
 					t.Errorf("%s %s: Allow %q", name, target, a.header.Get("Allow"))
 				}
 			}
@@ -78,21 +79,21 @@ func TestEachResourceAnswersTheMethodsThatItNamesAndNoOther(t *testing.T) {
 }
 
 func TestAResourceIsForItsRole(t *testing.T) {
-	const reader role = "reader"
+	const reader web.Role = "reader"
 	h := newHarness(t, nil)
-	h.svc.permit = func(r *http.Request, needed role) error {
+	h.svc.permit = func(r *http.Request, needed web.Role) error {
 		if needed == reader && r.Header.Get("Authorization") == "Bearer of-a-reader" {
 			return nil
 		}
 		return permit(r, needed)
 	}
-	report := get(fixed("report", "1"))
+	report := web.Get(fixed("report", "1"))
 	at := func(path string) func(string) bool { return func(raw string) bool { return raw == path } }
 	h.serve(append(h.svc.resources(),
-		resource{port: api, path: at("/report"), role: reader, methods: report},
-		resource{port: operator, route: "/report", role: reader, methods: report},
-		resource{port: api, path: at("/forgotten"), methods: report},
-		resource{port: operator, route: "/forgotten", methods: report},
+		web.Resource{Path: at("/report"), Role: reader, Methods: report},
+		web.Resource{Route: "/report", Role: reader, Methods: report},
+		web.Resource{Path: at("/forgotten"), Methods: report},
+		web.Resource{Route: "/forgotten", Methods: report},
 	))
 	for _, ask := range []func(method, target, body string, header ...string) answer{h.api, h.operator} {
 		for _, name := range []string{"GET", "POST"} {

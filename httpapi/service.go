@@ -23,15 +23,11 @@ import (
 	"go.uber.org/zap"
 
 	"reveille/fsm"
+	"reveille/httpapi/web"
 )
 
-// Bounds on what a client may send.
-const (
-	// MaxBody is the size of a body of a subscription, a callback or an operator's request, in bytes.
-	MaxBody = 1 << 20
-	// MaxHeader is the size of a request's header, in bytes.
-	MaxHeader = 64 << 10
-)
+// MaxHeader is the size of a request's header, in bytes.
+const MaxHeader = 64 << 10
 
 // The defaults of Config, and the time-outs of the servers.
 const (
@@ -126,14 +122,15 @@ type Service struct {
 	metrics *metrics
 	gateway *gateway
 	origins origins
+	bodies  web.Bodies
 	// operatorName is the host name of Config.OperatorAddr; empty for none.
 	operatorName string
 	traces       tracing
 	api          *echo.Echo
 	operator     *echo.Echo
 	// table has the resources of both ports, and permit judges whether a request has the role that a resource needs.
-	table  []resource
-	permit func(r *http.Request, needed role) error
+	table  []web.Resource
+	permit func(r *http.Request, needed web.Role) error
 	// unavailable and broken are what was logged about requests that were answered with 503 and 500.
 	unavailable, broken fsm.Trouble
 	// decoded is what was logged about callbacks with a decoded path.
@@ -170,6 +167,7 @@ func New(cfg Config) (*Service, error) {
 	s := &Service{
 		cfg: cfg, log: cfg.Logger, metrics: newMetrics(cfg.Metrics),
 		traces:  tracing{fsm.NewSpans(cfg.Tracer, "reveille/httpapi")},
+		bodies:  web.Bodies{Timeout: cfg.BodyTimeout, Arrived: arrived},
 		origins: newOrigins(cfg.Origins), operatorName: hostname(cfg.OperatorAddr), permit: permit,
 	}
 	if cfg.Gateway {

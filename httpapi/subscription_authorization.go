@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"reveille/fsm"
+	"reveille/httpapi/refusal"
+	"reveille/httpapi/web"
 )
 
 const (
@@ -33,15 +35,15 @@ func authorizationOf(sub fsm.Subscription) *authorizationBody {
 }
 
 // readAuthorization reads what proves to the endpoint that a delivery is allowed. Its errors have no secret.
-func readAuthorization(o object) (setting, error) {
+func readAuthorization(o web.Object) (setting, error) {
 	const name = "authorization"
 	a, err := fsm.Authorization{}, error(nil)
 	switch raw := o[name]; {
-	case isNull(raw):
+	case web.IsNull(raw):
 	case raw[0] == '{':
 		a, err = readParameter(o)
 	default:
-		if a.Secret, err = value[string](raw, name, "a string, or an object with query and token"); err == nil {
+		if a.Secret, err = web.Value[string](raw, name, "a string, or an object with query and token"); err == nil {
 			err = checkSecret(name, a.Secret)
 		}
 	}
@@ -51,24 +53,24 @@ func readAuthorization(o object) (setting, error) {
 	}, err
 }
 
-func readParameter(o object) (a fsm.Authorization, err error) {
+func readParameter(o web.Object) (a fsm.Authorization, err error) {
 	const query, token = "authorization.query", "authorization.token"
-	fields, err := required[object](o, "authorization", "an object with query and token")
+	fields, err := web.Required[web.Object](o, "authorization", "an object with query and token")
 	if err != nil {
 		return a, err
 	}
-	fields = fields.under("authorization")
-	if err = fields.only(query, token); err != nil {
+	fields = fields.Under("authorization")
+	if err = fields.Only(query, token); err != nil {
 		return a, err
 	}
-	if a.Query, err = required[string](fields, query, "the name of a parameter"); err != nil {
+	if a.Query, err = web.Required[string](fields, query, "the name of a parameter"); err != nil {
 		return a, err
 	}
 	if !isToken(a.Query) || len(a.Query) > maxParameter {
-		return a, refuse(fsm.CodeInvalidRequest,
+		return a, refusal.New(fsm.CodeInvalidRequest,
 			"%s must have 1 to %d characters, of those that the name of a header has", query, maxParameter)
 	}
-	if a.Secret, err = required[string](fields, token, "a string"); err != nil {
+	if a.Secret, err = web.Required[string](fields, token, "a string"); err != nil {
 		return a, err
 	}
 	return a, checkSecret(token, a.Secret)
@@ -76,7 +78,7 @@ func readParameter(o object) (a fsm.Authorization, err error) {
 
 func checkSecret(name, secret string) error {
 	if strings.TrimSpace(secret) == "" {
-		return refuse(fsm.CodeInvalidRequest, "%s is empty", name)
+		return refusal.New(fsm.CodeInvalidRequest, "%s is empty", name)
 	}
 	return checkHeaderValue(name, secret)
 }
@@ -88,12 +90,13 @@ func checkAuthorization(sub fsm.Subscription) error {
 	switch {
 	case a.Secret == "":
 	case header:
-		return refuse(fsm.CodeInvalidRequest, "headers has Authorization, and authorization is set: one of them only")
+		return refusal.New(fsm.CodeInvalidRequest,
+			"headers has Authorization, and authorization is set: one of them only")
 	case a.Query == "" && headerBytes(sub.Headers)+len(headerAuthorization)+len(a.Secret) > maxHeaderBytes:
-		return refuse(fsm.CodeInvalidRequest, "headers and authorization must have at most %d bytes together",
+		return refusal.New(fsm.CodeInvalidRequest, "headers and authorization must have at most %d bytes together",
 			maxHeaderBytes)
 	case a.Query != "" && hasParameter(sub.Webhook, a.Query):
-		return refuse(fsm.CodeInvalidRequest, "authorization.query is %q, which the query of webhook has already",
+		return refusal.New(fsm.CodeInvalidRequest, "authorization.query is %q, which the query of webhook has already",
 			a.Query)
 	}
 	return nil
@@ -130,8 +133,9 @@ func checkMove(was, bare, sub fsm.Subscription) error {
 	if len(kept) == 0 {
 		return nil
 	}
-	return refuse(fsm.CodeInvalidRequest, "webhook has another scheme, host or port, which would get what %s has for "+
-		"the old one: give it anew in the same request, or take it away with null", strings.Join(kept, " and "))
+	return refusal.New(fsm.CodeInvalidRequest,
+		"webhook has another scheme, host or port, which would get what %s has for "+
+			"the old one: give it anew in the same request, or take it away with null", strings.Join(kept, " and "))
 }
 
 // party identifies the receiver of a URL's requests: scheme, host and port.

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"reveille/fsm"
+	"reveille/httpapi/refusal"
+	"reveille/httpapi/web"
 )
 
 // The bounds of a push subscription's timeout.
@@ -27,7 +29,7 @@ type setting func(*fsm.Subscription) error
 // set. The mode comes first, because others depend on it. A null field stands for the default.
 var settings = []struct {
 	name string
-	read func(object) (setting, error)
+	read func(web.Object) (setting, error)
 }{
 	{"mode", readMode},
 	{"signature", readSignature},
@@ -52,7 +54,7 @@ func settingNames() (names []string) {
 }
 
 // readSettings reads the settings that a body has.
-func readSettings(o object) (asked []setting, err error) {
+func readSettings(o web.Object) (asked []setting, err error) {
 	for _, s := range settings {
 		if _, said := o[s.name]; !said {
 			continue
@@ -115,16 +117,16 @@ func settingsOf(sub fsm.Subscription) settingsBody {
 }
 
 // oneOf reads a field that is one of several words; the first is the default.
-func oneOf[T ~string](o object, name string, known []T) (T, error) {
+func oneOf[T ~string](o web.Object, name string, known []T) (T, error) {
 	want := quotedList(known)
-	word, ok, err := optional[T](o, name, want)
+	word, ok, err := web.Optional[T](o, name, want)
 	switch {
 	case err != nil:
 		return "", err
 	case !ok:
 		return known[0], nil
 	case !slices.Contains(known, word):
-		return "", refuse(fsm.CodeInvalidRequest, "%s must be %s", name, want)
+		return "", refusal.New(fsm.CodeInvalidRequest, "%s must be %s", name, want)
 	}
 	return word, nil
 }
@@ -139,12 +141,13 @@ func quotedList[T ~string](words []T) string {
 
 // readMode reads the mode. A subscription gets its mode when it is created, and keeps it. Its consumers may be in the
 // middle of deliveries that the other mode does not have.
-func readMode(o object) (setting, error) {
+func readMode(o web.Object) (setting, error) {
 	mode, err := oneOf(o, "mode", fsm.Modes)
 	return func(sub *fsm.Subscription) error {
 		if sub.Mode != "" && sub.Mode != mode {
-			return refuse(fsm.CodeInvalidRequest,
-				"mode cannot be changed from %q: delete the subscription and create it anew", clipped(string(sub.Mode)))
+			return refusal.New(fsm.CodeInvalidRequest,
+				"mode cannot be changed from %q: delete the subscription and create it anew",
+				web.Clipped(string(sub.Mode)))
 		}
 		sub.Mode = mode
 		return nil
@@ -152,9 +155,9 @@ func readMode(o object) (setting, error) {
 }
 
 // readSignature reads the signature scheme, whose default depends on the mode.
-func readSignature(o object) (setting, error) {
+func readSignature(o web.Object) (setting, error) {
 	signature, err := oneOf(o, "signature", fsm.Signatures)
-	if isNull(o["signature"]) {
+	if web.IsNull(o["signature"]) {
 		signature = ""
 	}
 	return func(sub *fsm.Subscription) error {
@@ -163,23 +166,23 @@ func readSignature(o object) (setting, error) {
 	}, err
 }
 
-func readFormat(o object) (setting, error) {
-	format, named, err := optional[fsm.Format](o, "format", "a string")
+func readFormat(o web.Object) (setting, error) {
+	format, named, err := web.Optional[fsm.Format](o, "format", "a string")
 	return func(sub *fsm.Subscription) error {
 		mode := cmp.Or(sub.Mode, fsm.ModeWake)
 		if known := fsm.Formats[mode]; named && !slices.Contains(known, format) {
-			return refuse(fsm.CodeInvalidRequest, `format must be %s for "mode":%q`, quotedList(known), mode)
+			return refusal.New(fsm.CodeInvalidRequest, `format must be %s for "mode":%q`, quotedList(known), mode)
 		}
 		sub.Format = format
 		return nil
 	}, err
 }
 
-func readBatch(o object) (setting, error) {
+func readBatch(o web.Object) (setting, error) {
 	want := fmt.Sprintf("an integer from 1 to %d", fsm.MaxBatch)
-	batch, named, err := optional[int](o, "batch", want)
+	batch, named, err := web.Optional[int](o, "batch", want)
 	if named && (batch < 1 || batch > fsm.MaxBatch) {
-		err = refuse(fsm.CodeInvalidRequest, "batch must be %s", want)
+		err = refusal.New(fsm.CodeInvalidRequest, "batch must be %s", want)
 	}
 	return forPush("batch", named, func(sub *fsm.Subscription) { sub.Batch = batch }), err
 }
@@ -187,18 +190,18 @@ func readBatch(o object) (setting, error) {
 // checkBatch refuses batches in a format that carries one event. Either field can be the changed one.
 func checkBatch(sub fsm.Subscription) error {
 	if sub.Format.Single() && sub.Batch > 1 {
-		return refuse(fsm.CodeInvalidRequest,
+		return refusal.New(fsm.CodeInvalidRequest,
 			`batch must be 1 for "format":%q, which has one event in a request, and is %d`, sub.Format, sub.Batch)
 	}
 	return nil
 }
 
-func readOrdering(o object) (setting, error) {
+func readOrdering(o web.Object) (setting, error) {
 	ordering, err := oneOf(o, "ordering", fsm.Orderings)
-	return forPush("ordering", !isNull(o["ordering"]), func(sub *fsm.Subscription) { sub.Ordering = ordering }), err
+	return forPush("ordering", !web.IsNull(o["ordering"]), func(sub *fsm.Subscription) { sub.Ordering = ordering }), err
 }
 
-func readTimeout(o object) (setting, error) {
+func readTimeout(o web.Object) (setting, error) {
 	timeout, named, err := readDuration(o, "timeout", minTimeout, maxTimeout)
 	return forPush("timeout", named, func(sub *fsm.Subscription) { sub.Timeout = timeout }), err
 }
@@ -210,16 +213,16 @@ func forPush(name string, named bool, set func(*fsm.Subscription)) setting {
 		case sub.Mode == fsm.ModePush:
 			set(sub)
 		case named:
-			return refuse(fsm.CodeInvalidRequest, `%s is only for "mode":"push"`, name)
+			return refusal.New(fsm.CodeInvalidRequest, `%s is only for "mode":"push"`, name)
 		}
 		return nil
 	}
 }
 
 // readDuration reads a field that may be absent or null: named is then false.
-func readDuration(o object, name string, least, most time.Duration) (d time.Duration, named bool, err error) {
+func readDuration(o web.Object, name string, least, most time.Duration) (d time.Duration, named bool, err error) {
 	raw, found := o[name]
-	if !found || isNull(raw) {
+	if !found || web.IsNull(raw) {
 		return 0, false, nil
 	}
 	d, err = duration(raw, name, least, most)
@@ -229,13 +232,13 @@ func readDuration(o object, name string, least, most time.Duration) (d time.Dura
 // duration decodes a text such as "30s". It cuts off what is finer than a millisecond.
 func duration(raw json.RawMessage, name string, least, most time.Duration) (time.Duration, error) {
 	want := fmt.Sprintf(`a duration from %q to %q, as a text such as "30s"`, durationText(least), durationText(most))
-	text, err := value[string](raw, name, want)
+	text, err := web.Value[string](raw, name, want)
 	if err != nil {
 		return 0, err
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil || d < least || d > most {
-		return 0, refuse(fsm.CodeInvalidRequest, "%s must be %s", name, want)
+		return 0, refusal.New(fsm.CodeInvalidRequest, "%s must be %s", name, want)
 	}
 	return d.Truncate(time.Millisecond), nil
 }

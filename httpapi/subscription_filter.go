@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"reveille/fsm"
+	"reveille/httpapi/refusal"
+	"reveille/httpapi/web"
 )
 
 // filterPaths are the short names of some filter paths (OJS webhook delivery, 5.2).
@@ -28,12 +30,12 @@ func filterOf(sub fsm.Subscription) filterBody {
 	return filterBody{Events: sub.Filter.Events, TypePath: sub.Filter.TypePath, Filter: sub.Filter.Values}
 }
 
-func readEvents(o object) (setting, error) {
+func readEvents(o web.Object) (setting, error) {
 	const name = "events"
 	want := fmt.Sprintf("a list of 1 to %d types of events", fsm.MaxFilterTypes)
-	list, named, err := optional[[]json.RawMessage](o, name, want)
+	list, named, err := web.Optional[[]json.RawMessage](o, name, want)
 	if named && (len(list) < 1 || len(list) > fsm.MaxFilterTypes) {
-		err = refuse(fsm.CodeInvalidRequest, "%s must be %s", name, want)
+		err = refusal.New(fsm.CodeInvalidRequest, "%s must be %s", name, want)
 	}
 	if err != nil {
 		return nil, err
@@ -41,27 +43,27 @@ func readEvents(o object) (setting, error) {
 	var types []string
 	for i, raw := range list {
 		of := fmt.Sprintf("%s[%d]", name, i)
-		text, err := value[string](raw, of, "a string")
+		text, err := web.Value[string](raw, of, "a string")
 		if err != nil {
 			return nil, err
 		}
 		if err := fsm.CheckEventType(text); err != nil {
-			return nil, refuse(fsm.CodeInvalidRequest, "%s %v", of, err)
+			return nil, refusal.New(fsm.CodeInvalidRequest, "%s %v", of, err)
 		}
 		types = append(types, text)
 	}
 	return forPush(name, named, func(sub *fsm.Subscription) { sub.Filter.Events = types }), nil
 }
 
-func readTypePath(o object) (setting, error) {
+func readTypePath(o web.Object) (setting, error) {
 	const name = "type_path"
-	path, named, err := optional[string](o, name, "a path such as data.kind")
+	path, named, err := web.Optional[string](o, name, "a path such as data.kind")
 	if err != nil {
 		return nil, err
 	}
 	if named {
 		if _, err := fsm.SplitFilterPath(path); err != nil {
-			return nil, refuse(fsm.CodeInvalidRequest, "%s %v", name, err)
+			return nil, refusal.New(fsm.CodeInvalidRequest, "%s %v", name, err)
 		}
 	}
 	if path == fsm.DefaultTypePath {
@@ -71,9 +73,9 @@ func readTypePath(o object) (setting, error) {
 }
 
 // readFilter reads a merge patch (RFC 7396) of the allowed values by path: null removes a path.
-func readFilter(o object) (setting, error) {
+func readFilter(o web.Object) (setting, error) {
 	const name = "filter"
-	fields, named, err := optional[object](o, name, "an object of lists")
+	fields, named, err := web.Optional[web.Object](o, name, "an object of lists")
 	if err != nil {
 		return nil, err
 	}
@@ -84,12 +86,13 @@ func readFilter(o object) (setting, error) {
 			path = long
 		}
 		if _, err := fsm.SplitFilterPath(path); err != nil {
-			return nil, refuse(fsm.CodeInvalidRequest, "%s has the path %q, which %v", name, clipped(written), err)
+			return nil, refusal.New(fsm.CodeInvalidRequest,
+				"%s has the path %q, which %v", name, web.Clipped(written), err)
 		}
 		if _, twice := patch[path]; twice {
-			return nil, refuse(fsm.CodeInvalidRequest, "%s has %s in two spellings", name, path)
+			return nil, refusal.New(fsm.CodeInvalidRequest, "%s has %s in two spellings", name, path)
 		}
-		if patch[path], err = readValues(fields[written], name+"."+clipped(written)); err != nil {
+		if patch[path], err = readValues(fields[written], name+"."+web.Clipped(written)); err != nil {
 			return nil, err
 		}
 	}
@@ -105,7 +108,7 @@ func readFilter(o object) (setting, error) {
 			maps.DeleteFunc(merged, func(_ string, values []fsm.Value) bool { return values == nil })
 		}
 		if len(merged) > fsm.MaxFilterPaths {
-			return refuse(fsm.CodeInvalidRequest, "%s must have at most %d paths", name, fsm.MaxFilterPaths)
+			return refusal.New(fsm.CodeInvalidRequest, "%s must have at most %d paths", name, fsm.MaxFilterPaths)
 		}
 		return forPush(name, named, func(sub *fsm.Subscription) { sub.Filter.Values = merged })(sub)
 	}, nil
@@ -113,21 +116,21 @@ func readFilter(o object) (setting, error) {
 
 // readValues reads the allowed values of a path; nil for null.
 func readValues(raw json.RawMessage, name string) (values []fsm.Value, err error) {
-	if isNull(raw) {
+	if web.IsNull(raw) {
 		return nil, nil
 	}
 	want := fmt.Sprintf("a list of 1 to %d strings, numbers or booleans", fsm.MaxFilterValues)
-	list, err := value[[]json.RawMessage](raw, name, want)
+	list, err := web.Value[[]json.RawMessage](raw, name, want)
 	if err != nil {
 		return nil, err
 	}
 	if len(list) < 1 || len(list) > fsm.MaxFilterValues {
-		return nil, refuse(fsm.CodeInvalidRequest, "%s must be %s", name, want)
+		return nil, refusal.New(fsm.CodeInvalidRequest, "%s must be %s", name, want)
 	}
 	for i, raw := range list {
 		v, err := fsm.NewValue(raw)
 		if err != nil {
-			return nil, refuse(fsm.CodeInvalidRequest, "%s[%d] %v", name, i, err)
+			return nil, refusal.New(fsm.CodeInvalidRequest, "%s[%d] %v", name, i, err)
 		}
 		values = append(values, v)
 	}
@@ -137,7 +140,7 @@ func readValues(raw json.RawMessage, name string) (values []fsm.Value, err error
 // checkFilter refuses a filter that is too large as a whole.
 func checkFilter(sub fsm.Subscription) error {
 	if sub.Filter.Size() > fsm.MaxFilterBytes {
-		return refuse(fsm.CodeInvalidRequest, "events, type_path and filter must have at most %d bytes together",
+		return refusal.New(fsm.CodeInvalidRequest, "events, type_path and filter must have at most %d bytes together",
 			fsm.MaxFilterBytes)
 	}
 	return nil
@@ -152,7 +155,7 @@ func (s *Service) checkStream(ctx context.Context, sub fsm.Subscription) error {
 	ctx, cancel := context.WithTimeout(ctx, streamTimeout)
 	defer cancel()
 	if info, err := s.cfg.Upstream.Head(ctx, sub.Pattern); err == nil && info.NotJSON {
-		return refuse(fsm.CodeStreamNotJSON,
+		return refusal.New(fsm.CodeStreamNotJSON,
 			"the stream is not JSON: events and filter, which look into its events, must be left out")
 	}
 	return nil

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"reveille/fsm"
+	"reveille/httpapi/refusal"
+	"reveille/httpapi/web"
 )
 
 const (
@@ -26,29 +28,29 @@ const (
 )
 
 // readRetry reads the delays between attempts, or what they are computed from. The default depends on the mode.
-func readRetry(o object) (setting, error) {
+func readRetry(o web.Object) (setting, error) {
 	const want = "an object with either schedule or max_attempts"
-	fields, named, err := optional[object](o, "retry", want)
+	fields, named, err := web.Optional[web.Object](o, "retry", want)
 	if err != nil {
 		return nil, err
 	}
 	var delays []time.Duration
 	if named {
-		r := fields.under("retry")
+		r := fields.Under("retry")
 		_, scheduled := r["retry.schedule"]
 		_, counted := r["retry.max_attempts"]
-		if err := r.only(
+		if err := r.Only(
 			"retry.schedule", "retry.max_attempts", "retry.initial", "retry.factor", "retry.max",
 		); err != nil {
 			return nil, err
 		}
 		switch {
 		case scheduled == counted:
-			return nil, refuse(fsm.CodeInvalidRequest, "retry must be %s", want)
+			return nil, refusal.New(fsm.CodeInvalidRequest, "retry must be %s", want)
 		case !scheduled:
 			delays, err = readBackoff(r)
 		case len(r) > 1:
-			err = refuse(fsm.CodeInvalidRequest, "retry.schedule excludes the other fields of retry")
+			err = refusal.New(fsm.CodeInvalidRequest, "retry.schedule excludes the other fields of retry")
 		default:
 			delays, err = readSchedule(r)
 		}
@@ -59,15 +61,15 @@ func readRetry(o object) (setting, error) {
 	}, err
 }
 
-func readSchedule(r object) ([]time.Duration, error) {
+func readSchedule(r web.Object) ([]time.Duration, error) {
 	const name = "retry.schedule"
 	want := fmt.Sprintf(`a list of 1 to %d delays such as "30s"`, maxDelays)
-	list, err := required[[]json.RawMessage](r, name, want)
+	list, err := web.Required[[]json.RawMessage](r, name, want)
 	if err != nil {
 		return nil, err
 	}
 	if len(list) < 1 || len(list) > maxDelays {
-		return nil, refuse(fsm.CodeInvalidRequest, "%s must be %s", name, want)
+		return nil, refusal.New(fsm.CodeInvalidRequest, "%s must be %s", name, want)
 	}
 	delays := make([]time.Duration, len(list))
 	for i, raw := range list {
@@ -79,14 +81,14 @@ func readSchedule(r object) ([]time.Duration, error) {
 }
 
 // readBackoff reads how delays grow, and returns the delays.
-func readBackoff(r object) ([]time.Duration, error) {
+func readBackoff(r web.Object) ([]time.Duration, error) {
 	want := fmt.Sprintf("an integer from %d to %d", minAttempts, maxAttempts)
-	attempts, err := required[int](r, "retry.max_attempts", want)
+	attempts, err := web.Required[int](r, "retry.max_attempts", want)
 	if err != nil {
 		return nil, err
 	}
 	if attempts < minAttempts || attempts > maxAttempts {
-		return nil, refuse(fsm.CodeInvalidRequest, "retry.max_attempts must be %s", want)
+		return nil, refusal.New(fsm.CodeInvalidRequest, "retry.max_attempts must be %s", want)
 	}
 	initial, named, err := readDuration(r, "retry.initial", minDelay, maxDelay)
 	if err != nil {
@@ -96,14 +98,14 @@ func readBackoff(r object) ([]time.Duration, error) {
 		initial = defaultInitial
 	}
 	want = fmt.Sprintf("a number from 1 to %d", maxFactor)
-	factor, named, err := optional[float64](r, "retry.factor", want)
+	factor, named, err := web.Optional[float64](r, "retry.factor", want)
 	switch {
 	case err != nil:
 		return nil, err
 	case !named:
 		factor = defaultFactor
 	case factor < 1 || factor > maxFactor:
-		return nil, refuse(fsm.CodeInvalidRequest, "retry.factor must be %s", want)
+		return nil, refusal.New(fsm.CodeInvalidRequest, "retry.factor must be %s", want)
 	}
 	most, named, err := readDuration(r, "retry.max", minDelay, maxDelay)
 	if err != nil {
@@ -113,7 +115,7 @@ func readBackoff(r object) ([]time.Duration, error) {
 		most = defaultMax
 	}
 	if most < initial {
-		return nil, refuse(fsm.CodeInvalidRequest, "retry.max is %s, which is less than retry.initial, %s",
+		return nil, refusal.New(fsm.CodeInvalidRequest, "retry.max is %s, which is less than retry.initial, %s",
 			durationText(most), durationText(initial))
 	}
 	delays := make([]time.Duration, attempts-1)

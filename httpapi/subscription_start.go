@@ -1,34 +1,39 @@
 package httpapi
 
-import "reveille/fsm"
+import (
+	"reveille/fsm"
+	"reveille/httpapi/refusal"
+	"reveille/httpapi/web"
+)
 
 // startNow is the text of the default: streams that were there before the subscription begin at their end.
 const startNow = "now"
 
 // readStart reads where streams begin that were there before the subscription. It returns nil if the body does not say.
-func (s *Service) readStart(o object) (setting, error) {
+func (s *Service) readStart(o web.Object) (setting, error) {
 	if _, said := o["start"]; !said {
 		return nil, nil
 	}
 	const want = `"now", "-1" or an offset of the stream`
-	text, named, err := optional[string](o, "start", want)
+	text, named, err := web.Optional[string](o, "start", want)
 	if err != nil {
 		return nil, err
 	}
 	start := fsm.Offset("")
 	if named && text != startNow {
 		if start, err = s.cfg.Upstream.ParseOffset(text); err != nil {
-			return nil, refuse(fsm.CodeInvalidRequest, "start must be %s: %v", want, err)
+			return nil, refusal.New(fsm.CodeInvalidRequest, "start must be %s: %v", want, err)
 		}
 	}
 	return func(sub *fsm.Subscription) error {
 		pattern, _ := fsm.ParsePattern(sub.Pattern)
 		switch {
 		case sub.Generation != "" && sub.Start != start:
-			return refuse(fsm.CodeInvalidRequest, "start cannot be changed from %q, for consumers have begun there: "+
-				"delete the subscription and create it anew", startText(*sub))
+			return refusal.New(fsm.CodeInvalidRequest,
+				"start cannot be changed from %q, for consumers have begun there: "+
+					"delete the subscription and create it anew", startText(*sub))
 		case start != "" && start != fsm.Start && !pattern.Literal():
-			return refuse(fsm.CodeInvalidRequest, `start must be "now" or "-1" for a pattern with a wildcard: `+
+			return refusal.New(fsm.CodeInvalidRequest, `start must be "now" or "-1" for a pattern with a wildcard: `+
 				"an offset is a position in one stream")
 		}
 		sub.Start = start

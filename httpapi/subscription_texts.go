@@ -8,6 +8,8 @@ import (
 	"unicode"
 
 	"reveille/fsm"
+	"reveille/httpapi/refusal"
+	"reveille/httpapi/web"
 )
 
 const (
@@ -34,18 +36,18 @@ var reservedHeaders = []string{
 type texts map[string]*string
 
 // readTexts reads a field that is such a patch. Its errors hold no value of it.
-func readTexts(o object, name string) (texts, error) {
-	fields, named, err := optional[object](o, name, "an object of strings")
+func readTexts(o web.Object, name string) (texts, error) {
+	fields, named, err := web.Optional[web.Object](o, name, "an object of strings")
 	if !named || err != nil {
 		return nil, err
 	}
 	patch := make(texts, len(fields))
 	for _, key := range slices.Sorted(maps.Keys(fields)) {
-		if isNull(fields[key]) {
+		if web.IsNull(fields[key]) {
 			patch[key] = nil
 			continue
 		}
-		text, err := value[string](fields[key], name+"."+clipped(key), "a string")
+		text, err := web.Value[string](fields[key], name+"."+web.Clipped(key), "a string")
 		if err != nil {
 			return nil, err
 		}
@@ -73,7 +75,7 @@ func (patch texts) of(was map[string]string) map[string]string {
 	return merged
 }
 
-func readHeaders(o object) (setting, error) {
+func readHeaders(o web.Object) (setting, error) {
 	asked, err := readTexts(o, "headers")
 	if err != nil {
 		return nil, err
@@ -86,9 +88,9 @@ func readHeaders(o object) (setting, error) {
 		merged := patch.of(sub.Headers)
 		switch {
 		case len(merged) > maxHeaders:
-			return refuse(fsm.CodeInvalidRequest, "headers must have at most %d names", maxHeaders)
+			return refusal.New(fsm.CodeInvalidRequest, "headers must have at most %d names", maxHeaders)
 		case headerBytes(merged) > maxHeaderBytes:
-			return refuse(fsm.CodeInvalidRequest, "headers must have at most %d bytes of names and values",
+			return refusal.New(fsm.CodeInvalidRequest, "headers must have at most %d bytes of names and values",
 				maxHeaderBytes)
 		}
 		sub.Headers = merged
@@ -104,18 +106,19 @@ func (patch texts) canonical() (texts, error) {
 	canonical := make(texts, len(patch))
 	for _, name := range slices.Sorted(maps.Keys(patch)) {
 		if !isToken(name) {
-			return nil, refuse(fsm.CodeInvalidRequest, "headers has %q, which is not the name of a header",
-				clipped(name))
+			return nil, refusal.New(fsm.CodeInvalidRequest, "headers has %q, which is not the name of a header",
+				web.Clipped(name))
 		}
 		sent := http.CanonicalHeaderKey(name)
 		if !settable(sent) {
-			return nil, refuse(fsm.CodeInvalidRequest, "headers has %s, which a subscription cannot set", clipped(sent))
+			return nil, refusal.New(fsm.CodeInvalidRequest,
+				"headers has %s, which a subscription cannot set", web.Clipped(sent))
 		}
 		if _, twice := canonical[sent]; twice {
-			return nil, refuse(fsm.CodeInvalidRequest, "headers has %s in two spellings", clipped(sent))
+			return nil, refusal.New(fsm.CodeInvalidRequest, "headers has %s in two spellings", web.Clipped(sent))
 		}
 		if text := patch[name]; text != nil {
-			if err := checkHeaderValue("headers."+clipped(name), *text); err != nil {
+			if err := checkHeaderValue("headers."+web.Clipped(name), *text); err != nil {
 				return nil, err
 			}
 		}
@@ -128,9 +131,9 @@ func (patch texts) canonical() (texts, error) {
 func checkHeaderValue(name, text string) error {
 	switch {
 	case len(text) > maxHeaderValue:
-		return refuse(fsm.CodeInvalidRequest, "%s is longer than %d bytes", name, maxHeaderValue)
+		return refusal.New(fsm.CodeInvalidRequest, "%s is longer than %d bytes", name, maxHeaderValue)
 	case strings.ContainsFunc(text, unicode.IsControl):
-		return refuse(fsm.CodeInvalidRequest, "%s has a control character", name)
+		return refusal.New(fsm.CodeInvalidRequest, "%s has a control character", name)
 	}
 	return nil
 }
@@ -157,7 +160,7 @@ func isToken(name string) bool {
 	})
 }
 
-func readMetadata(o object) (setting, error) {
+func readMetadata(o web.Object) (setting, error) {
 	patch, err := readTexts(o, "metadata")
 	if err != nil {
 		return nil, err
@@ -165,19 +168,19 @@ func readMetadata(o object) (setting, error) {
 	for _, key := range slices.Sorted(maps.Keys(patch)) {
 		switch text := patch[key]; {
 		case key == "":
-			return nil, refuse(fsm.CodeInvalidRequest, "metadata has an empty key")
+			return nil, refusal.New(fsm.CodeInvalidRequest, "metadata has an empty key")
 		case len(key) > maxMetadataKey:
-			return nil, refuse(fsm.CodeInvalidRequest, "metadata has the key %q, which is longer than %d bytes",
-				clipped(key), maxMetadataKey)
+			return nil, refusal.New(fsm.CodeInvalidRequest, "metadata has the key %q, which is longer than %d bytes",
+				web.Clipped(key), maxMetadataKey)
 		case text != nil && len(*text) > maxMetadataValue:
-			return nil, refuse(fsm.CodeInvalidRequest, "metadata.%s is longer than %d bytes", clipped(key),
+			return nil, refusal.New(fsm.CodeInvalidRequest, "metadata.%s is longer than %d bytes", web.Clipped(key),
 				maxMetadataValue)
 		}
 	}
 	return func(sub *fsm.Subscription) error {
 		merged := patch.of(sub.Metadata)
 		if len(merged) > maxMetadata {
-			return refuse(fsm.CodeInvalidRequest, "metadata must have at most %d keys", maxMetadata)
+			return refusal.New(fsm.CodeInvalidRequest, "metadata must have at most %d keys", maxMetadata)
 		}
 		sub.Metadata = merged
 		return nil

@@ -13,6 +13,8 @@ import (
 	"go.uber.org/zap"
 
 	"reveille/fsm"
+	"reveille/httpapi/refusal"
+	"reveille/httpapi/web"
 )
 
 const (
@@ -54,7 +56,7 @@ func (s *Service) createSubscription(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	o, err := s.readJSON(c)
+	o, err := s.bodies.JSON(c)
 	if err != nil {
 		return err
 	}
@@ -72,11 +74,11 @@ func (s *Service) createSubscription(c echo.Context) error {
 	}
 	body := bodyOf(stored)
 	if !created {
-		writeJSON(c.Response(), http.StatusOK, body)
+		web.WriteJSON(c.Response(), http.StatusOK, body)
 		return nil
 	}
 	body.Secret = stored.Secret
-	writeJSON(c.Response(), http.StatusCreated, body)
+	web.WriteJSON(c.Response(), http.StatusCreated, body)
 	return nil
 }
 
@@ -110,7 +112,7 @@ func (s *Service) changeSubscription(c echo.Context) error {
 	if !found {
 		return noSubscription()
 	}
-	o, err := s.readJSON(c)
+	o, err := s.bodies.JSON(c)
 	if err != nil {
 		return err
 	}
@@ -126,7 +128,7 @@ func (s *Service) changeSubscription(c echo.Context) error {
 	if stored.Secret == stored.Signature.NewSecret(asked.random) {
 		body.Secret = stored.Secret
 	}
-	writeJSON(c.Response(), http.StatusOK, body)
+	web.WriteJSON(c.Response(), http.StatusOK, body)
 	return nil
 }
 
@@ -205,16 +207,16 @@ func (asked configuration) appliedTo(sub fsm.Subscription) (fsm.Subscription, er
 
 // readSubscription reads the fields of a PUT (all), or of a PATCH, which may lack any of them. A null field stands for
 // the default.
-func (s *Service) readSubscription(ctx context.Context, o object, all bool) (asked configuration, err error) {
+func (s *Service) readSubscription(ctx context.Context, o web.Object, all bool) (asked configuration, err error) {
 	if _, said := o["webhook"]; said || all {
-		webhook, err := required[string](o, "webhook", "a URL")
+		webhook, err := web.Required[string](o, "webhook", "a URL")
 		if err != nil {
 			return asked, err
 		}
 		asked.webhook = &webhook
 	}
 	if _, said := o["description"]; said {
-		description, _, err := optional[string](o, "description", "a string")
+		description, _, err := web.Optional[string](o, "description", "a string")
 		if err != nil {
 			return asked, err
 		}
@@ -232,21 +234,21 @@ func (s *Service) readSubscription(ctx context.Context, o object, all bool) (ask
 		asked.settings = append(asked.settings, start)
 	}
 	others := []string{"webhook", "description", "start"}
-	if err := o.only(append(others, settingNames()...)...); err != nil {
+	if err := o.Only(append(others, settingNames()...)...); err != nil {
 		return asked, err
 	}
 	switch {
 	case asked.description != nil && len(*asked.description) > maxDescription:
-		return asked, refuse(fsm.CodeInvalidRequest, "description is longer than %d bytes", maxDescription)
+		return asked, refusal.New(fsm.CodeInvalidRequest, "description is longer than %d bytes", maxDescription)
 	case asked.webhook == nil:
 		return asked, nil
 	case *asked.webhook == "":
-		return asked, refuse(fsm.CodeInvalidRequest, "webhook is empty: it must be a URL")
+		return asked, refusal.New(fsm.CodeInvalidRequest, "webhook is empty: it must be a URL")
 	case len(*asked.webhook) > maxWebhook:
-		return asked, refuse(fsm.CodeInvalidRequest, "webhook is longer than %d bytes", maxWebhook)
+		return asked, refusal.New(fsm.CodeInvalidRequest, "webhook is longer than %d bytes", maxWebhook)
 	}
 	if err := s.cfg.Targets.CheckTarget(ctx, *asked.webhook); err != nil {
-		return asked, refuse(fsm.CodeInvalidWebhook, "%v", err) // it names the field
+		return asked, refusal.New(fsm.CodeInvalidWebhook, "%v", err) // it names the field
 	}
 	return asked, nil
 }
@@ -269,20 +271,20 @@ func (s *Service) getSubscription(c echo.Context) error {
 	if b, ok := backfills[sub.ID]; ok {
 		body.Backfill = &backfillBody{Done: b.Done, Total: b.Total}
 	}
-	writeJSON(c.Response(), http.StatusOK, body)
+	web.WriteJSON(c.Response(), http.StatusOK, body)
 	return nil
 }
 
 // listSubscriptions answers GET /{pattern}?subscriptions (webhook spec, List by Pattern and List All).
 func (s *Service) listSubscriptions(c echo.Context) error {
-	pattern, err := parsePattern(rawPath(c.Request()))
+	pattern, err := parsePattern(web.RawPath(c.Request()))
 	if err != nil {
 		return err
 	}
 	if err := s.cfg.Store.RefreshCatalog(c.Request().Context()); err != nil {
 		return err
 	}
-	writeList(c.Response(), listed(s.cfg.Store.Catalog(), bodyOf, func(sub fsm.Subscription) bool {
+	web.WriteList(c.Response(), web.Listed(s.cfg.Store.Catalog(), bodyOf, func(sub fsm.Subscription) bool {
 		return pattern == allPattern || pattern == sub.Pattern
 	}))
 	return nil
@@ -326,35 +328,37 @@ func (s *Service) find(r *http.Request) (sub fsm.Subscription, found bool, err e
 		return fsm.Subscription{ID: id}, false, nil
 	}
 	if pattern != allPattern && pattern != sub.Pattern {
-		return sub, false, refuse(fsm.CodeSubscriptionNotFound, "the subscription with this id has another pattern")
+		return sub, false, refusal.New(fsm.CodeSubscriptionNotFound,
+			"the subscription with this id has another pattern")
 	}
 	return sub, true, nil
 }
 
 func noSubscription() error {
-	return refuse(fsm.CodeSubscriptionNotFound, "there is no subscription with this id")
+	return refusal.New(fsm.CodeSubscriptionNotFound, "there is no subscription with this id")
 }
 
 // target returns the subscription ID and the canonical pattern that a request names.
 func target(r *http.Request) (id, pattern string, err error) {
-	values := queryValues(r.URL.RawQuery, "subscription")
+	values := web.QueryValues(r.URL.RawQuery, "subscription")
 	if len(values) != 1 {
-		return "", "", refuse(fsm.CodeInvalidSubscriptionID, "subscription is given %d times in the query", len(values))
+		return "", "", refusal.New(fsm.CodeInvalidSubscriptionID,
+			"subscription is given %d times in the query", len(values))
 	}
 	if id, err = url.QueryUnescape(values[0]); err != nil {
-		return "", "", refuse(fsm.CodeInvalidSubscriptionID, "subscription is malformed in the query")
+		return "", "", refusal.New(fsm.CodeInvalidSubscriptionID, "subscription is malformed in the query")
 	}
 	if err := fsm.ValidateSubscriptionID(id); err != nil {
-		return "", "", refuse(fsm.CodeInvalidSubscriptionID, "subscription: %v", err)
+		return "", "", refusal.New(fsm.CodeInvalidSubscriptionID, "subscription: %v", err)
 	}
-	pattern, err = parsePattern(rawPath(r))
+	pattern, err = parsePattern(web.RawPath(r))
 	return id, pattern, err
 }
 
 func parsePattern(path string) (string, error) {
 	p, err := fsm.ParsePattern(path)
 	if err != nil {
-		return "", refuse(fsm.CodeInvalidPattern, "%v", err)
+		return "", refusal.New(fsm.CodeInvalidPattern, "%v", err)
 	}
 	return p.String(), nil
 }

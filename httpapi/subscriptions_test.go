@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"reveille/fsm"
+	"reveille/httpapi/web"
 )
 
 const hook = `{"webhook":"https://w.example/hook","description":"d"}`
@@ -455,7 +456,7 @@ func TestSubscriptionErrorsNameTheCauseAndChangeNothing(t *testing.T) {
 		},
 		{
 			"a large body", "PUT", "/a?subscription=a",
-			`{"webhook":"https://w.example/","x":"` + strings.Repeat("x", MaxBody) + `"}`,
+			`{"webhook":"https://w.example/","x":"` + strings.Repeat("x", web.MaxBody) + `"}`,
 			413, fsm.CodeBodyTooLarge, "1048576",
 		},
 	} {
@@ -483,7 +484,7 @@ func TestSubscriptionErrorsNameTheCauseAndChangeNothing(t *testing.T) {
 	t.Run("the largest body that is allowed", func(t *testing.T) {
 		h := newHarness(t, nil)
 		body := `{"webhook":"https://w.example/"}`
-		body += strings.Repeat(" ", MaxBody-len(body))
+		body += strings.Repeat(" ", web.MaxBody-len(body))
 		if a := h.api("PUT", "/a?subscription=a", body); a.status != 201 {
 			t.Fatal(a.text)
 		}

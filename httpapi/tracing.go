@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"reveille/fsm"
+	"reveille/httpapi/refusal"
 )
 
 // maxTracedWake is how long a wake ID may be, in bytes, to appear in a span. It is far longer than Reveille's own wake
@@ -72,9 +73,9 @@ func (t tracing) span(c echo.Context, begun time.Time, b bearer, req callbackReq
 	if errors.Is(err, fsm.ErrUnavailable) || status == fsm.CodeUnavailable.Status() {
 		code = fsm.CodeUnavailable
 	}
-	var r *refusal
+	var r *refusal.Error
 	if errors.As(err, &r) {
-		code = r.code
+		code = r.Code
 	}
 	span.SetAttributes(
 		attribute.String("reveille.callback.code", string(code)), attribute.String("error.type", string(code)))

@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"reveille/fsm"
+	"reveille/httpapi/web"
 )
 
 func TestACallbacksSpanHangsInTheWorkersIfThatIsOfTheSameTrace(t *testing.T) {
@@ -66,11 +67,11 @@ func TestASpanIsSmallWhateverAWorkerSends(t *testing.T) {
 		reply         fsm.CallbackReply
 	}{
 		"a long wake id": {
-			wakeID: strings.Repeat("w", MaxBody/2),
+			wakeID: strings.Repeat("w", web.MaxBody/2),
 			trace:  "0af7651916cd43dd8448eb211c80319c",
 		},
 		"a long wake id beside the right one": {
-			wakeID: strings.Repeat("w", MaxBody/2),
+			wakeID: strings.Repeat("w", web.MaxBody/2),
 			trace:  "0af7651916cd43dd8448eb211c80319c", reply: fsm.CallbackReply{WakeID: "w_1"},
 		},
 		"a long tracestate":                  {wakeID: "w_1", trace: trace.TraceID(of.ID).String()},

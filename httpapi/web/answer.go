@@ -1,0 +1,87 @@
+package web
+
+import (
+	"encoding/json"
+	"io"
+	"iter"
+	"net/http"
+	"time"
+
+	"reveille/fsm"
+	"reveille/httpapi/refusal"
+)
+
+// ErrorBody is the "error" of an answer (webhook spec, Error Responses).
+type ErrorBody struct {
+	Code    fsm.Code `json:"code"`
+	Message string   `json:"message"`
+}
+
+// WriteRefusal answers with a refusal.
+func WriteRefusal(w http.ResponseWriter, r *refusal.Error) {
+	MarkRefused(w, r.Code)
+	WriteJSON(w, r.Code.Status(), map[string]ErrorBody{"error": {Code: r.Code, Message: r.Message}})
+}
+
+// MarkRefused sets the headers that go with a code.
+func MarkRefused(w http.ResponseWriter, code fsm.Code) {
+	if code == fsm.CodeUnavailable {
+		w.Header().Set("Retry-After", "1")
+	}
+}
+
+// WriteJSON answers. Reveille's own answers are true for the moment only, so no cache may keep them.
+func WriteJSON(w http.ResponseWriter, status int, body any) {
+	answerHeader(w, status)
+	_ = encode(w, body) // fails only if the client is gone
+}
+
+func answerHeader(w http.ResponseWriter, status int) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+}
+
+func encode(w io.Writer, body any) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(body)
+}
+
+// Listed returns the bodies of the subscriptions for which shown is true.
+func Listed[T any](
+	c *fsm.Catalog, body func(fsm.Subscription) T, shown func(fsm.Subscription) bool,
+) iter.Seq[T] {
+	return func(yield func(T) bool) {
+		for _, sub := range c.All() {
+			if shown(sub) && !yield(body(sub)) {
+				return
+			}
+		}
+	}
+}
+
+// WriteList answers with a list of any length. Only one entry at a time is in memory, because a client may read slowly.
+func WriteList[T any](w http.ResponseWriter, list iter.Seq[T]) {
+	answerHeader(w, http.StatusOK)
+	between := `{"subscriptions":[`
+	for body := range list {
+		if _, err := io.WriteString(w, between); err != nil || encode(w, body) != nil {
+			return // the client is gone
+		}
+		between = ","
+	}
+	if between != "," {
+		_, _ = io.WriteString(w, between)
+	}
+	_, _ = io.WriteString(w, "]}\n")
+}
+
+// Time is a time in an answer; nil, which is left out, if it is not known.
+func Time(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
+}
