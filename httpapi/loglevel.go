@@ -29,12 +29,8 @@ func (s *Service) getLogLevel(c echo.Context) error {
 
 // setLogLevel changes the level of this replica, until it ends.
 func (s *Service) setLogLevel(c echo.Context) error {
-	s.bodies.Limit(c)
-	o, err := s.bodies.Object(c)
+	o, err := s.bodies.Fields(c, "level")
 	if err != nil {
-		return err
-	}
-	if err := o.Only("level"); err != nil {
 		return err
 	}
 	const want = "debug, info, warn or error"

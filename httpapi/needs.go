@@ -6,21 +6,10 @@ import (
 	"time"
 
 	"reveille/fsm"
+	"reveille/httpapi/control"
 )
 
 // What each resource needs of the rest of the program. fsm.Store says what the methods of the store do.
-
-// Subscriptions is what the subscription API uses of the store.
-type Subscriptions interface {
-	Catalog() *fsm.Catalog
-	RefreshCatalog(ctx context.Context) error
-	ChangeSubscription(
-		ctx context.Context, id string, change func(fsm.Subscription) (fsm.Subscription, error),
-	) (fsm.Subscription, error)
-	DeleteSubscription(ctx context.Context, id string) error
-	RotateSecret(ctx context.Context, id string, r fsm.Rotation) (fsm.Subscription, error)
-	Backfills(ctx context.Context) (map[string]fsm.Backfill, error)
-}
 
 // Callbacks is what the callbacks use of the store.
 type Callbacks interface {
@@ -28,31 +17,23 @@ type Callbacks interface {
 	Hide(ctx context.Context, path string, a fsm.Absence) (fsm.Outcome, error)
 }
 
-// Inventory is what the operator's requests use of the store.
+// Inventory is what the operator's requests, and the resources of Open Job Spec, show of the store.
 type Inventory interface {
-	Partitions() int
-	PartitionOf(path string) int
 	Endpoints() *fsm.Endpoints
 	Ownership() *fsm.Ownership
-	ResumeSubscription(ctx context.Context, id string) (consumers int, o fsm.Outcome, err error)
-	RetrySubscription(ctx context.Context, id string) (consumers int, err error)
+	Backfills(ctx context.Context) (map[string]fsm.Backfill, error)
 	RetryWake(ctx context.Context, sub fsm.Subscription, r fsm.WakeRef) (waited bool, err error)
-	Consumer(ctx context.Context, r fsm.ConsumerRef) (fsm.Consumer, error)
-	CountConsumers(ctx context.Context, subs []fsm.Subscription) (byPartition [][]int, err error)
 	TallyConsumers(ctx context.Context, subs []fsm.Subscription) ([]fsm.Tally, error)
 	ScanConsumers(
 		ctx context.Context, sub fsm.Subscription, partition int, cursor string, count int,
 	) ([]fsm.Consumer, string, error)
 	ScanStreams(ctx context.Context, partition int, cursor string) ([]fsm.Stream, string, error)
 	WatchedSince(ctx context.Context, partition int, seq int64) ([]fsm.Watched, error)
-	fsm.LetterStore
-	fsm.ReplayStore
-	fsm.LogStore
 }
 
 // Store is the part of the state that the ports use.
 type Store interface {
-	Subscriptions
+	control.Store
 	Callbacks
 	Inventory
 }
@@ -75,28 +56,20 @@ type Writes interface {
 // longer than a few requests take.
 type Streams interface {
 	Writes
+	control.Subscriber
 	// Name makes streams known; those that exist upstream are linked from fsm.Start, the others are awaited.
 	Name(ctx context.Context, paths []string) error
 	// Forget removes streams and their consumers from what is known.
 	Forget(ctx context.Context, paths []string) error
-	// Subscribe stores a subscription (fsm.SubscriptionStore, CreateSubscription). If it creates one, it begins the
-	// backfill. It then returns when the backfill is over, or has taken longer than a caller can wait.
-	Subscribe(ctx context.Context, sub fsm.Subscription) (stored fsm.Subscription, created bool, err error)
 	// Watch makes sure that streams are watched in the partition of a consumer's primary stream.
 	Watch(primary string, paths []string)
 }
 
 // Upstream asks the stream server for what callbacks and the gateway want to know.
 type Upstream interface {
-	// Head returns a stream's metadata, newer than the call. Callers that wait at the same time may share one answer.
-	Head(ctx context.Context, path string) (fsm.StreamInfo, error)
+	control.Upstream
 	// HeadAnew is Head that waits for no other request, and shares none.
 	HeadAnew(ctx context.Context, path string) (fsm.StreamInfo, error)
-	// Locate returns where an offset lies, as a position that counts from where a read from another one shows it. It
-	// may read what lies between them. It need not check whether the offset lies behind the end of the stream. The
-	// error fsm.ErrOffset says that they are not such offsets of the stream, and fsm.ErrNoStream that there is no
-	// stream.
-	Locate(ctx context.Context, path string, from, to fsm.Offset) (fsm.Offset, error)
 	Offsets
 	Passed
 }
@@ -133,11 +106,4 @@ type Health interface {
 	// is not known.
 	Answers() (up bool, since time.Time)
 	StreamServer() fsm.StreamServerStatus
-}
-
-// Tester makes test deliveries.
-type Tester interface {
-	// Test sends a synthetic event to a subscription's endpoint, as a delivery is sent, and changes nothing. It returns
-	// fsm.ErrTesting if the largest number of test deliveries is under way.
-	Test(ctx context.Context, sub fsm.Subscription) (fsm.TestDelivery, error)
 }

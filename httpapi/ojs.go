@@ -2,16 +2,15 @@ package httpapi
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"strings"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/labstack/echo/v4"
-	"go.uber.org/zap"
 
 	"reveille/fsm"
+	"reveille/httpapi/control"
 	"reveille/httpapi/refusal"
 	"reveille/httpapi/web"
 )
@@ -51,11 +50,11 @@ func (s *Service) ojsResources() []web.Resource {
 		},
 		{
 			Path: of(ojsSubscriptions, "/test"), Role: web.Anyone,
-			Methods: web.Post(s.fromNoPage(s.onOJS(s.onSubscription("test delivery", s.testDelivery)))),
+			Methods: web.Post(s.fromNoPage(s.onOJS(onSubscription(s.testDelivery)))),
 		},
 		{
 			Path: of(ojsSubscriptions, "/rotate-secret"), Role: web.Anyone,
-			Methods: web.Post(s.fromNoPage(s.onOJS(s.onSubscription("secret rotated", s.rotateOJS)))),
+			Methods: web.Post(s.fromNoPage(s.onOJS(onSubscription(s.rotateOJS)))),
 		},
 		{Path: is(ojsDeliveries), Role: web.Anyone, Methods: web.Read(s.listOJSDeliveries)},
 		{Path: of(ojsDeliveries, ""), Role: web.Anyone, Methods: web.Read(s.getOJSDelivery)},
@@ -115,14 +114,11 @@ func (s *Service) findOJS(c echo.Context) (fsm.Subscription, error) {
 }
 
 func (s *Service) ojsSubscription(ctx context.Context, id string) (fsm.Subscription, error) {
-	if err := s.cfg.Store.RefreshCatalog(ctx); err != nil {
-		return fsm.Subscription{}, err
+	sub, found, err := s.control.Find(ctx, id)
+	if err == nil && (!found || !isOJS(sub)) {
+		err = control.NoSubscription()
 	}
-	sub, found := s.cfg.Store.Catalog().Get(id)
-	if !found || !isOJS(sub) {
-		return sub, noSubscription()
-	}
-	return sub, nil
+	return sub, err
 }
 
 // onOJS gives a handler the subscription's ID as on the operator port.
@@ -152,7 +148,7 @@ func (s *Service) createOJS(c echo.Context) error {
 	if err != nil {
 		return byOJSName(err)
 	}
-	stored, _, err := s.subscribe(c.Request().Context(), sub)
+	stored, _, err := s.control.Subscribe(c.Request().Context(), sub)
 	if err != nil {
 		return err
 	}
@@ -192,15 +188,12 @@ func (s *Service) changeOJS(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	stored, err := s.change(c.Request().Context(), named, asked.configuration)
+	stored, err := s.control.Change(c.Request().Context(), named, asked.of)
 	if err != nil {
 		return byOJSName(err)
 	}
 	if asked.resume {
-		_, err := s.resume(c.Request().Context(), stored.ID)
-		if errors.Is(err, fsm.ErrNotFound) { // deleted since
-			return noSubscription()
-		} else if err != nil {
+		if _, err := s.control.Resume(c.Request().Context(), stored.ID); err != nil {
 			return err
 		}
 		stored.Paused = false
@@ -213,15 +206,18 @@ func (s *Service) changeOJS(c echo.Context) error {
 // wants. A subscription that was made otherwise does not belong to these resources.
 func (s *Service) deleteOJS(c echo.Context) error {
 	id, _ := ojsTarget(web.RawPath(c.Request()), ojsSubscriptions)
-	if err := s.cfg.Store.RefreshCatalog(c.Request().Context()); err != nil {
+	sub, found, err := s.control.Find(c.Request().Context(), id)
+	switch {
+	case err != nil:
 		return err
-	}
-	sub, found := s.cfg.Store.Catalog().Get(id)
-	if !isOJSID(id) || found && !isOJS(sub) {
-		return noSubscription()
+	case !isOJSID(id) || found && !isOJS(sub):
+		return control.NoSubscription()
 	}
 	sub.ID = id
-	return s.delete(c, sub, found)
+	if err := s.control.Delete(c.Request().Context(), sub, found); err != nil {
+		return err
+	}
+	return web.NoContent(c)
 }
 
 // rotatedOJS is the answer to a rotation of the secret. The spec defines no body for it.
@@ -232,7 +228,7 @@ type rotatedOJS struct {
 }
 
 // rotateOJS answers POST …/subscriptions/{id}/rotate-secret (8.3).
-func (s *Service) rotateOJS(c echo.Context, id string) (any, []zap.Field, error) {
-	sub, fields, err := s.rotate(c, id)
-	return rotatedOJS{id, sub.Secret, sub.Previous.Until.UTC()}, fields, err
+func (s *Service) rotateOJS(c echo.Context, id string) (any, error) {
+	sub, err := s.rotate(c, id)
+	return rotatedOJS{id, sub.Secret, sub.Previous.Until.UTC()}, err
 }

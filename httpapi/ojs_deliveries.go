@@ -183,7 +183,7 @@ func (s *Service) recentOJS(
 	var rows []row
 	for _, sub := range subs {
 		seen := map[string]bool{}
-		err := s.logged(ctx, sub, "", ojsLooks/len(subs), func(a fsm.LoggedAttempt) bool {
+		err := s.control.ListAttempts(ctx, sub, "", ojsLooks/len(subs), func(a fsm.LoggedAttempt) bool {
 			r := row{a.ID, ojsBodyOfLogged(sub, a)}
 			later := seen[a.DeliveryID] // the status goes by that later attempt
 			seen[a.DeliveryID] = true
@@ -212,7 +212,7 @@ func (s *Service) recentOJS(
 // deadOJS lists the deliveries that have left a dead letter, in the order of the letters.
 func (s *Service) deadOJS(ctx context.Context, named string, p paging.Page) (body ojsDeliveriesBody, err error) {
 	body.Deliveries = []ojsDeliveryBody{}
-	body.Next, err = s.letters(ctx, s.anyLetters(named), p.From, func(l fsm.DeadLetter) bool {
+	body.Next, err = s.control.ListLetters(ctx, s.control.LettersOf(named), p.From, func(l fsm.DeadLetter) bool {
 		switch {
 		case len(body.Deliveries) == p.Limit:
 			return false
@@ -222,13 +222,6 @@ func (s *Service) deadOJS(ctx context.Context, named string, p paging.Page) (bod
 		return true
 	})
 	return body, err
-}
-
-// anyLetters selects the letters of a subscription, or all.
-func (s *Service) anyLetters(subscription string) whichLetters {
-	return whichLetters{
-		subscription: subscription, through: fsm.MaxLetterNumber, last: s.cfg.Store.Partitions() - 1,
-	}
 }
 
 // leftByOJS says whether a dead letter was left by a delivery of one of these subscriptions, as it is now.

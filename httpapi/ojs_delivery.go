@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"reveille/fsm"
+	"reveille/httpapi/control"
 	"reveille/httpapi/paging"
 	"reveille/httpapi/refusal"
 	"reveille/httpapi/web"
@@ -72,7 +73,7 @@ func (s *Service) findOJSDelivery(c echo.Context) (d ojsDelivery, err error) {
 	for i := 0; i < len(subs) && len(d.attempts) == 0; i++ {
 		d.sub = subs[i]
 		left := ojsLooks / len(subs)
-		err := s.logged(ctx, d.sub, "", left, func(a fsm.LoggedAttempt) bool {
+		err := s.control.ListAttempts(ctx, d.sub, "", left, func(a fsm.LoggedAttempt) bool {
 			if a.DeliveryID == id {
 				d.attempts = append(d.attempts, a)
 			}
@@ -87,7 +88,7 @@ func (s *Service) findOJSDelivery(c echo.Context) (d ojsDelivery, err error) {
 	if len(d.attempts) > 0 {
 		return d, s.whereItStands(ctx, &d)
 	}
-	all, err := s.findLetter(ctx, s.anyLetters(named), id, &d)
+	all, err := s.findLetter(ctx, s.control.LettersOf(named), id, &d)
 	switch {
 	case err != nil || d.letter != nil:
 		return d, err
@@ -122,13 +123,11 @@ func (s *Service) whereItStands(ctx context.Context, d *ojsDelivery) error {
 			return nil
 		}
 	}
-	which := s.anyLetters(d.sub.ID)
-	which.first = s.cfg.Store.PartitionOf(latest.Stream)
-	which.last = which.first
+	which := s.control.InPartitionOf(s.control.LettersOf(d.sub.ID), latest.Stream)
 	if i := slices.IndexFunc(d.attempts, func(a fsm.LoggedAttempt) bool {
 		return ojsStatusOf(a.Result) == ojsDead
 	}); i >= 0 {
-		which.from = d.attempts[i].At.Add(d.attempts[i].Took - letterSlack).UnixMicro()
+		which.From = d.attempts[i].At.Add(d.attempts[i].Took - letterSlack).UnixMicro()
 	}
 	_, err := s.findLetter(ctx, which, latest.DeliveryID, d)
 	return err
@@ -137,9 +136,9 @@ func (s *Service) whereItStands(ctx context.Context, d *ojsDelivery) error {
 // findLetter finds the dead letter of a delivery, among as many letters as one request may look at. The result all says
 // whether it looked at all letters.
 func (s *Service) findLetter(
-	ctx context.Context, which whichLetters, id string, d *ojsDelivery,
+	ctx context.Context, which control.Letters, id string, d *ojsDelivery,
 ) (all bool, err error) {
-	next, err := s.letters(ctx, which, paging.Place{Partition: which.first}, func(l fsm.DeadLetter) bool {
+	next, err := s.control.ListLetters(ctx, which, paging.Place{Partition: which.First}, func(l fsm.DeadLetter) bool {
 		if l.DeliveryID == id && s.leftByOJS(l) {
 			d.letter = &l
 		}
@@ -186,14 +185,14 @@ func (s *Service) retryDelivery(ctx context.Context, d ojsDelivery) error {
 	w := d.consumer
 	switch {
 	case d.letter != nil:
-		return s.replayOne(ctx, d.letter.ID)
+		return s.control.ReplayLetter(ctx, d.letter.ID)
 	case w == nil && ojsStatusOf(d.attempts[0].Result) == ojsSuccess:
 		return refused("it was taken")
 	case w == nil:
 		return refused("it is over, and has left no dead letter, or none that is still kept")
 	case w.Retired:
 		return refused("its endpoint has answered 410; a PATCH with \"active\":true delivers to it again")
-	case s.paused(*w):
+	case s.control.Paused(*w):
 		return refused("its subscription is not active")
 	case w.Sent: // it is being tried
 		return nil

@@ -87,7 +87,7 @@ func (s *Service) consumerBody(c fsm.Consumer, now time.Time) consumerBody {
 	c = c.AsOf(now)
 	of, _ := fsm.AsideOf(c.ID)
 	waits := waitsFor(c)
-	if waits == "attempt" && s.paused(c) {
+	if waits == "attempt" && s.control.Paused(c) {
 		waits = "resumption"
 	}
 	return consumerBody{
@@ -129,7 +129,7 @@ func (s *Service) showConsumers(c echo.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(c.Request().Context(), paging.Timeout)
 	defer cancel()
-	subs, err := s.subscriptionsOf(ctx, query.Get("subscription"))
+	subs, err := s.control.Subscriptions(ctx, query.Get("subscription"))
 	if err != nil {
 		return err
 	}
@@ -147,39 +147,6 @@ func (s *Service) showConsumers(c echo.Context) error {
 	}
 	web.WriteJSON(c.Response(), http.StatusOK, body)
 	return nil
-}
-
-// subscriptionsOf returns the subscription of an ID, or all if it is empty.
-func (s *Service) subscriptionsOf(ctx context.Context, id string) ([]fsm.Subscription, error) {
-	if id != "" {
-		if err := fsm.ValidateSubscriptionID(id); err != nil {
-			return nil, refusal.New(fsm.CodeInvalidSubscriptionID, "subscription: %v", err)
-		}
-	}
-	if err := s.cfg.Store.RefreshCatalog(ctx); err != nil {
-		return nil, err
-	}
-	if id == "" {
-		return s.cfg.Store.Catalog().All(), nil
-	}
-	sub, ok := s.cfg.Store.Catalog().Get(id)
-	if !ok {
-		return nil, noSubscription()
-	}
-	return []fsm.Subscription{sub}, nil
-}
-
-// subscriptionOf returns the subscription that a path names.
-func (s *Service) subscriptionOf(ctx context.Context, id string) (fsm.Subscription, error) {
-	if id == "" {
-		return fsm.Subscription{}, refusal.New(fsm.CodeInvalidSubscriptionID,
-			"a subscription id has 1 to 128 characters")
-	}
-	subs, err := s.subscriptionsOf(ctx, id)
-	if err != nil {
-		return fsm.Subscription{}, err
-	}
-	return subs[0], nil
 }
 
 // walk goes through consumers in the order of their subscriptions' IDs, from a place on.

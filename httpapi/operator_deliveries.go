@@ -17,9 +17,6 @@ import (
 	"reveille/httpapi/web"
 )
 
-// loggedAtATime bounds the entries of a delivery log that one call of the store returns.
-const loggedAtATime = 200
-
 // deliveryBody is a delivery attempt as an operator sees it.
 type deliveryBody struct {
 	// ID names the attempt among the attempts of its subscription.
@@ -137,12 +134,12 @@ func (s *Service) showDeliveries(c echo.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(c.Request().Context(), paging.Timeout)
 	defer cancel()
-	sub, err := s.subscriptionOf(ctx, c.Param("id"))
+	sub, err := s.control.Subscription(ctx, c.Param("id"))
 	if err != nil {
 		return err
 	}
 	body := deliveriesBody{Deliveries: []deliveryBody{}}
-	err = s.logged(ctx, sub, before, math.MaxInt, func(a fsm.LoggedAttempt) bool {
+	err = s.control.ListAttempts(ctx, sub, before, math.MaxInt, func(a fsm.LoggedAttempt) bool {
 		switch {
 		case !which.shows(a):
 		case len(body.Deliveries) < p.Limit:
@@ -157,26 +154,5 @@ func (s *Service) showDeliveries(c echo.Context) error {
 		return err
 	}
 	web.WriteJSON(c.Response(), http.StatusOK, body)
-	return nil
-}
-
-// logged calls a function with the entries of a subscription's delivery log that are older than before, the latest
-// first. It ends when the function returns false, or after as many entries as most says.
-func (s *Service) logged(
-	ctx context.Context, sub fsm.Subscription, before string, most int, f func(fsm.LoggedAttempt) bool,
-) error {
-	for more := true; more && most > 0; {
-		n := min(loggedAtATime, most)
-		list, err := s.cfg.Store.LoggedAttempts(ctx, sub, before, n)
-		if err != nil {
-			return err
-		}
-		for _, a := range list {
-			if before = a.ID; !f(a) {
-				return nil
-			}
-		}
-		more, most = len(list) == n, most-n
-	}
 	return nil
 }

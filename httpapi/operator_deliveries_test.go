@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"reveille/fsm"
+	"reveille/httpapi/control"
 	"reveille/httpapi/paging"
 )
 
@@ -33,7 +34,7 @@ func TestOperatorListsDeliveries(t *testing.T) {
 	h := newHarness(t, nil)
 	sub := h.subscribe("s", 1)
 	h.logged(h.subscribe("other", 1), 3)
-	n := 3*loggedAtATime + 5 // more than the store returns at a time
+	n := 3*control.AttemptsAtATime + 5 // more than the store returns at a time
 	h.logged(sub, n)
 	const list = "/api/v1/subscriptions/s/deliveries"
 	var want, failed []string

@@ -31,7 +31,7 @@ func (s *Service) guardOperator(c echo.Context, res web.Resource, next echo.Hand
 		s.bodies.Limit(c)
 		return refusal.New(fsm.CodeForbidden, "%s is not a host of the operator port: a web page could have pointed "+
 			"that name here (DNS rebinding); use an IP address or an internal name, or add http://%[1]s to "+
-			"REVEILLE_CORS_ORIGINS", web.Clipped(r.Host))
+			"REVEILLE_CORS_ORIGINS", refusal.Clipped(r.Host))
 	case foreign(r, origin):
 		s.bodies.Limit(c)
 		return refusal.New(fsm.CodeForbidden, "requests of web pages are refused here; to allow your own page, add "+

@@ -6,18 +6,10 @@ import (
 	"time"
 
 	"github.com/labstack/echo/v4"
-	"go.uber.org/zap"
 
 	"reveille/fsm"
 	"reveille/httpapi/paging"
-	"reveille/httpapi/refusal"
 	"reveille/httpapi/web"
-)
-
-const (
-	// lettersAtATime bounds the dead letters that one call of the store lists, discardedAtATime the ones that a call
-	// drops.
-	lettersAtATime, discardedAtATime = 200, 50
 )
 
 // letterBody is a dead letter as an operator sees it.
@@ -66,8 +58,7 @@ func letterBodyOf(l fsm.DeadLetter) letterBody {
 	}
 }
 
-// showLetters lists dead letters, partition by partition, so that the letters of a stream are in the order in which
-// they came.
+// showLetters lists dead letters.
 func (s *Service) showLetters(c echo.Context) error {
 	query := c.QueryParams()
 	p, err := paging.Read(query, s.cfg.Store.Partitions(), "subscription", "stream", "since", "until")
@@ -78,15 +69,15 @@ func (s *Service) showLetters(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	p.From.Partition = max(p.From.Partition, which.first)
+	p.From.Partition = max(p.From.Partition, which.First)
 	ctx, cancel := context.WithTimeout(c.Request().Context(), paging.Timeout)
 	defer cancel()
 	body := lettersBody{DeadLetters: []letterBody{}}
-	body.Next, err = s.letters(ctx, which, p.From, func(l fsm.DeadLetter) bool {
+	body.Next, err = s.control.ListLetters(ctx, which, p.From, func(l fsm.DeadLetter) bool {
 		switch {
 		case len(body.DeadLetters) == p.Limit:
 			return false
-		case which.stream == "" || which.stream == l.Stream || which.stream == primaryOf(l):
+		case which.Stream == "" || which.Stream == l.Stream || which.Stream == primaryOf(l):
 			body.DeadLetters = append(body.DeadLetters, letterBodyOf(l))
 		}
 		return true
@@ -98,30 +89,6 @@ func (s *Service) showLetters(c echo.Context) error {
 	return nil
 }
 
-// letters calls a function with each dead letter behind a place. It ends when the function returns false, or after as
-// many calls as one page may cost. The result next is where it then goes on.
-func (s *Service) letters(
-	ctx context.Context, which whichLetters, at paging.Place, f func(fsm.DeadLetter) bool,
-) (next string, err error) {
-	for looked := 0; at.Partition <= which.last; at = (paging.Place{Partition: at.Partition + 1}) {
-		for more := true; more; {
-			list, err := s.cfg.Store.DeadLetters(ctx, which.span(at, fsm.MaxLetterNumber), lettersAtATime)
-			if err != nil {
-				return "", err
-			}
-			for _, l := range list {
-				if looked == paging.MaxCost || !f(l) {
-					return at.String(), nil
-				}
-				looked++
-				at.Seq = l.ID.Number
-			}
-			more = len(list) == lettersAtATime
-		}
-	}
-	return "", nil
-}
-
 // primaryOf is the primary stream of a letter's consumer, in whose partition the letter is. A consumer that was given
 // up may have left a letter about another of its streams.
 func primaryOf(l fsm.DeadLetter) string {
@@ -129,24 +96,8 @@ func primaryOf(l fsm.DeadLetter) string {
 	return path
 }
 
-// letter returns the dead letter that a path names.
-func (s *Service) letter(c echo.Context) (fsm.DeadLetter, error) {
-	id, err := fsm.ParseLetterID(c.Param("id"), s.cfg.Store.Partitions())
-	if err != nil {
-		return fsm.DeadLetter{}, refusal.New(fsm.CodeInvalidRequest, "%v", err)
-	}
-	list, err := s.cfg.Store.DeadLetters(c.Request().Context(), id.Only(), 1)
-	if err == nil && len(list) == 0 {
-		err = refusal.New(fsm.CodeNotFound, "there is no dead letter with this id (any more)")
-	}
-	if err != nil {
-		return fsm.DeadLetter{}, err
-	}
-	return list[0], nil
-}
-
 func (s *Service) showLetter(c echo.Context) error {
-	l, err := s.letter(c)
+	l, err := s.control.Letter(c.Request().Context(), c.Param("id"))
 	if err != nil {
 		return err
 	}
@@ -156,16 +107,13 @@ func (s *Service) showLetter(c echo.Context) error {
 
 // discardLetter drops one dead letter.
 func (s *Service) discardLetter(c echo.Context) error {
-	l, err := s.letter(c)
+	l, err := s.control.Letter(c.Request().Context(), c.Param("id"))
 	if err != nil {
 		return err
 	}
-	_, out, err := s.cfg.Store.DropDeadLetters(c.Request().Context(), l.ID.Only(), 1)
-	s.cfg.Outcomes.Follow(out, fsm.Sighting{})
-	if err != nil {
+	if err := s.control.DiscardLetter(c.Request().Context(), l); err != nil {
 		return err
 	}
-	s.log.Info("dead letters discarded", zap.String("subscription", l.Subscription), zap.Int("dead_letters", 1))
 	web.WriteJSON(c.Response(), http.StatusOK, discardedBody{Discarded: 1})
 	return nil
 }
@@ -182,13 +130,10 @@ func (s *Service) discardLetters(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	work, next, err := s.workLetters(c.Request().Context(), which,
-		letterWork{do: s.cfg.Store.DropDeadLetters, atATime: discardedAtATime, fromTheEnd: true})
+	n, next, err := s.control.DiscardLetters(c.Request().Context(), which)
 	if err != nil {
 		return err
 	}
-	s.log.Info("dead letters discarded", zap.String("subscription", which.subscription),
-		zap.Int("dead_letters", work.Done))
-	web.WriteJSON(c.Response(), http.StatusOK, discardedBody{Discarded: work.Done, Next: next})
+	web.WriteJSON(c.Response(), http.StatusOK, discardedBody{Discarded: n, Next: next})
 	return nil
 }

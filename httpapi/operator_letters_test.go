@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"reveille/fsm"
+	"reveille/httpapi/control"
 )
 
 // letters puts n dead letters of each of some streams in the store.
@@ -151,7 +152,7 @@ func (h *harness) replayable(subscription string, n int, streams ...string) {
 func TestWhatIsDiscardedIsNotReplayedMeanwhile(t *testing.T) {
 	h := newHarness(t, nil)
 	h.subscribe("s", 1)
-	const letters = 2*discardedAtATime + 1
+	const letters = 2*control.DiscardedAtATime + 1
 	h.replayable("s", letters, "/s/0")
 	if a := h.operator("POST", "/api/v1/dead-letters/replay", `{"subscription":"s"}`); a.body["queued"] != letters+0.0 {
 		t.Fatalf("to be replayed: %s", a.text)

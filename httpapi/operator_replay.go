@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"time"
 
@@ -15,9 +14,6 @@ import (
 	"reveille/httpapi/web"
 )
 
-// replaysAtATime bounds the dead letters that one call of the store looks at for a replay.
-const replaysAtATime = 50
-
 // replayBody says how many dead letters are queued for a replay, and how many cannot be replayed.
 type replayBody struct {
 	Queued  int `json:"queued"`
@@ -26,35 +22,19 @@ type replayBody struct {
 	Next string `json:"next,omitempty"`
 }
 
-const refusedReplay = "its stream or its subscription is gone, or is another one of its name by now"
-
 // replayLetter replays one dead letter.
 func (s *Service) replayLetter(c echo.Context) error {
 	if err := s.bodies.Nothing(c); err != nil {
 		return err
 	}
-	l, err := s.letter(c)
+	l, err := s.control.Letter(c.Request().Context(), c.Param("id"))
 	if err != nil {
 		return err
 	}
-	if err := s.replayOne(c.Request().Context(), l.ID); err != nil {
+	if err := s.control.ReplayLetter(c.Request().Context(), l.ID); err != nil {
 		return err
 	}
 	return s.answerReplay(c, l.Subscription, replayBody{Queued: 1})
-}
-
-func (s *Service) replayOne(ctx context.Context, id fsm.LetterID) error {
-	work, out, err := s.cfg.Store.ReplayDeadLetters(ctx, id.Only(), 1)
-	s.cfg.Outcomes.Follow(out, fsm.Sighting{})
-	switch {
-	case err != nil:
-		return err
-	case work.Refused > 0:
-		return refusal.New(fsm.CodeReplayRefused, "the dead letter cannot be replayed: %s", refusedReplay)
-	case work.Done == 0:
-		return refusal.New(fsm.CodeNotFound, "there is no dead letter with this id (any more)")
-	}
-	return nil
 }
 
 // replayLetters replays the dead letters that a subscription has now.
@@ -63,12 +43,11 @@ func (s *Service) replayLetters(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	work, next, err := s.workLetters(c.Request().Context(), which,
-		letterWork{do: s.cfg.Store.ReplayDeadLetters, atATime: replaysAtATime})
+	work, next, err := s.control.ReplayLetters(c.Request().Context(), which)
 	if err != nil {
 		return err
 	}
-	return s.answerReplay(c, which.subscription, replayBody{Queued: work.Done, Refused: work.Refused, Next: next})
+	return s.answerReplay(c, which.Subscription, replayBody{Queued: work.Done, Refused: work.Refused, Next: next})
 }
 
 func (s *Service) answerReplay(c echo.Context, subscription string, body replayBody) error {
@@ -77,9 +56,6 @@ func (s *Service) answerReplay(c echo.Context, subscription string, body replayB
 	web.WriteJSON(c.Response(), http.StatusAccepted, body)
 	return nil
 }
-
-// replayPrefix begins the ID of a span that is replayed.
-const replayPrefix = "rp_"
 
 // spanBody is a span of a stream that is replayed.
 type spanBody struct {
@@ -94,12 +70,8 @@ type spanBody struct {
 func (s *Service) replaySpan(c echo.Context) error {
 	ctx, cancel := context.WithTimeout(c.Request().Context(), paging.Timeout)
 	defer cancel()
-	s.bodies.Limit(c)
-	o, err := s.bodies.Object(c)
+	o, err := s.bodies.Fields(c, "stream", "from", "to")
 	if err != nil {
-		return err
-	}
-	if err := o.Only("stream", "from", "to"); err != nil {
 		return err
 	}
 	path, err := web.Required[string](o, "stream", "the path of a stream")
@@ -124,81 +96,14 @@ func (s *Service) replaySpan(c echo.Context) error {
 			return refusal.New(fsm.CodeInvalidRequest, "%s: %v", name, err)
 		}
 	}
-	from, to := bounds[0], bounds[1]
-	consumer, err := s.replayer(ctx, c.Param("id"), path)
+	r, err := s.control.ReplaySpan(ctx, c.Param("id"), path, bounds[0], bounds[1])
 	if err != nil {
 		return err
 	}
-	switch tail := consumer.Links[path].Tail; {
-	case to == "":
-		to = tail
-	case to.Ahead(tail): // a span has events of the past; they are dead if the stream has lost them
-		return refusal.New(fsm.CodeInvalidRequest,
-			"to: it lies behind the end of the stream, which is %q as far as is known", tail.Value())
-	}
-	if !to.After(from) {
-		return refusal.New(fsm.CodeInvalidRequest, "to: no event lies between these offsets")
-	}
-	end, err := s.cfg.Upstream.Locate(ctx, path, from, to)
-	switch {
-	case errors.Is(err, fsm.ErrOffset):
-		return refusal.New(fsm.CodeInvalidRequest, "from and to: %v", err)
-	case errors.Is(err, fsm.ErrNoStream):
-		return refusal.New(fsm.CodeReplayRefused, "the stream server has no such stream (any more)")
-	case err != nil:
-		return refusal.New(fsm.CodeUpstreamUnavailable,
-			"the stream server does not show where the offsets lie: %v", err)
-	}
-	span := fsm.ReplaySpan{From: from, To: end}
-	number, out, err := s.cfg.Store.ReplaySpan(ctx, consumer.Ref(), consumer.Born, span)
-	s.cfg.Outcomes.Follow(out, fsm.Sighting{})
-	switch {
-	case errors.Is(err, fsm.ErrNotFound):
-		return noConsumerOf(path)
-	case errors.Is(err, fsm.ErrTooManyReplays):
-		return refusal.New(fsm.CodeTooManyRequests,
-			"%d spans of this stream wait for their replay, which is as many as may be", fsm.MaxReplaySpans)
-	case err != nil:
-		return err
-	}
-	body := spanBody{
-		ID:           s.replayID(fsm.ReplayQueue{Stream: path, Number: number, Span: true}),
-		Subscription: consumer.Subscription, Stream: path, From: from.Value(), To: to.Value(),
-	}
-	s.log.Info("a span of a stream is replayed", zap.String("subscription", body.Subscription),
-		zap.String("stream", path), zap.String("from", body.From), zap.String("to", body.To))
-	web.WriteJSON(c.Response(), http.StatusAccepted, body)
+	web.WriteJSON(c.Response(), http.StatusAccepted, spanBody{
+		ID: r.ID, Subscription: r.Subscription, Stream: r.Stream, From: r.From.Value(), To: r.To.Value(),
+	})
 	return nil
-}
-
-// replayer returns the consumer of a stream whose events a subscription gets pushed.
-func (s *Service) replayer(ctx context.Context, id, path string) (fsm.Consumer, error) {
-	subs, err := s.subscriptionsOf(ctx, id)
-	switch {
-	case err != nil:
-		return fsm.Consumer{}, err
-	case subs[0].Mode != fsm.ModePush:
-		return fsm.Consumer{}, refusal.New(fsm.CodeReplayRefused,
-			"the workers of this subscription read the stream themselves: only events that are pushed are replayed")
-	}
-	consumer, err := s.cfg.Store.Consumer(ctx, fsm.ConsumerRef{ID: fsm.ConsumerID(id, path), Home: path})
-	if errors.Is(err, fsm.ErrNotFound) {
-		err = noConsumerOf(path)
-	}
-	return consumer, err
-}
-
-func noConsumerOf(path string) error {
-	return refusal.New(fsm.CodeNotFound, "the subscription has no consumer of the stream %s", path)
-}
-
-// replayID is the ID of a replay. A dead letter has its own ID; a span gets one.
-func (s *Service) replayID(q fsm.ReplayQueue) string {
-	id := fsm.LetterID{Partition: s.cfg.Store.PartitionOf(q.Stream), Number: q.Number}.String()
-	if q.Span {
-		return replayPrefix + id[len(fsm.LetterPrefix):]
-	}
-	return id
 }
 
 // queueBody is the replay queue of a consumer.
@@ -241,9 +146,9 @@ func (s *Service) showReplays(c echo.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(c.Request().Context(), paging.Timeout)
 	defer cancel()
-	p.From.Partition = max(p.From.Partition, which.first)
+	p.From.Partition = max(p.From.Partition, which.First)
 	body := queuesBody{Replays: []queueBody{}}
-	body.Next, err = s.queues(ctx, which, p.From, func(q fsm.ReplayQueue) (bool, error) {
+	body.Next, err = s.control.ListReplays(ctx, which, p.From, func(q fsm.ReplayQueue) (bool, error) {
 		if len(body.Replays) == p.Limit {
 			return false, nil
 		}
@@ -255,7 +160,7 @@ func (s *Service) showReplays(c echo.Context) error {
 			FailingSince: web.Time(q.FirstFailure), LastError: q.LastError,
 		}
 		if q.Number != 0 {
-			b.UnderWay = s.replayID(q)
+			b.UnderWay = s.control.ReplayID(q)
 		}
 		body.Replays = append(body.Replays, b)
 		return true, nil
@@ -265,34 +170,6 @@ func (s *Service) showReplays(c echo.Context) error {
 	}
 	web.WriteJSON(c.Response(), http.StatusOK, body)
 	return nil
-}
-
-// queuesAtATime bounds the replay queues that one call of the store lists.
-const queuesAtATime = 100
-
-// queues calls a function with each replay queue behind a place, until the function returns false. The result next is
-// where it then goes on.
-func (s *Service) queues(
-	ctx context.Context, which whichLetters, at paging.Place, f func(fsm.ReplayQueue) (bool, error),
-) (next string, err error) {
-	for ; at.Partition <= which.last; at = (paging.Place{Partition: at.Partition + 1}) {
-		for more := true; more; {
-			list, err := s.cfg.Store.ReplayQueues(ctx, at.Partition, which.subscription, at.After, queuesAtATime)
-			if err != nil {
-				return "", err
-			}
-			for _, q := range list {
-				if which.stream == "" || which.stream == q.Stream {
-					if goOn, err := f(q); err != nil || !goOn {
-						return at.String(), err
-					}
-				}
-				at.After = q.Consumer
-			}
-			more = len(list) == queuesAtATime
-		}
-	}
-	return "", nil
 }
 
 type cancelledBody struct {
@@ -305,12 +182,8 @@ type cancelledBody struct {
 func (s *Service) cancelReplays(c echo.Context) error {
 	ctx, cancel := context.WithTimeout(c.Request().Context(), paging.Timeout)
 	defer cancel()
-	s.bodies.Limit(c)
-	o, err := s.bodies.Object(c)
+	o, err := s.bodies.Fields(c, "subscription", "stream")
 	if err != nil {
-		return err
-	}
-	if err := o.Only("subscription", "stream"); err != nil {
 		return err
 	}
 	subscription, err := web.Required[string](o, "subscription", "a subscription id")
@@ -326,20 +199,10 @@ func (s *Service) cancelReplays(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := s.subscriptionsOf(ctx, subscription); err != nil {
-		return err
-	}
 	var body cancelledBody
-	_, err = s.queues(ctx, which, paging.Place{Partition: which.first}, func(q fsm.ReplayQueue) (bool, error) {
-		n, out, err := s.cfg.Store.CancelReplays(ctx, fsm.ConsumerRef{ID: q.Consumer, Home: q.Stream})
-		s.cfg.Outcomes.Follow(out, fsm.Sighting{})
-		body.Cancelled += n
-		return true, err
-	})
-	if err != nil {
+	if body.Cancelled, err = s.control.CancelReplays(ctx, which); err != nil {
 		return err
 	}
-	s.log.Info("replays cancelled", zap.String("subscription", subscription), zap.Int("replays", body.Cancelled))
 	web.WriteJSON(c.Response(), http.StatusOK, body)
 	return nil
 }

@@ -1,14 +1,12 @@
 package httpapi
 
 import (
-	"slices"
 	"time"
 
 	"github.com/labstack/echo/v4"
-	"go.uber.org/zap"
 
 	"reveille/fsm"
-	"reveille/httpapi/refusal"
+	"reveille/httpapi/control"
 	"reveille/httpapi/web"
 )
 
@@ -22,32 +20,22 @@ type rotatedSecret struct {
 }
 
 // rotateSecret gives a subscription a new secret, and shows it this once.
-func (s *Service) rotateSecret(c echo.Context, id string) (any, []zap.Field, error) {
-	sub, fields, err := s.rotate(c, id)
-	return rotatedSecret{sub.Secret, sub.Previous.Until.UTC()}, fields, err
+func (s *Service) rotateSecret(c echo.Context, id string) (any, error) {
+	sub, err := s.rotate(c, id)
+	return rotatedSecret{sub.Secret, sub.Previous.Until.UTC()}, err
 }
 
-func (s *Service) rotate(c echo.Context, id string) (rotated fsm.Subscription, fields []zap.Field, err error) {
-	ctx := c.Request().Context()
+func (s *Service) rotate(c echo.Context, id string) (fsm.Subscription, error) {
 	r, err := s.readRotation(c)
 	if err != nil {
-		return rotated, nil, err
+		return fsm.Subscription{}, err
 	}
-	if err := s.cfg.Store.RefreshCatalog(ctx); err != nil {
-		return rotated, nil, err
-	}
-	if sub, ok := s.cfg.Store.Catalog().Get(id); ok && !slices.Contains(fsm.Signatures, sub.Signature) {
-		return rotated, nil, refusal.New(fsm.CodeNotImplemented,
-			"this version does not know the signature scheme %q of the subscription",
-			web.Clipped(string(sub.Signature)))
-	}
-	rotated, err = s.cfg.Store.RotateSecret(ctx, id, r)
-	return rotated, []zap.Field{zap.Duration("overlap", r.Overlap)}, err
+	return s.control.Rotate(c.Request().Context(), id, r)
 }
 
 // readRotation reads the body, which may be missing.
 func (s *Service) readRotation(c echo.Context) (r fsm.Rotation, err error) {
-	r = fsm.Rotation{Random: random(32), Overlap: fsm.RotationOverlap}
+	r = fsm.Rotation{Random: control.Random(32), Overlap: fsm.RotationOverlap}
 	if c.Request().ContentLength == 0 {
 		return r, nil
 	}

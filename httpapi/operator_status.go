@@ -116,7 +116,7 @@ func (s *Service) addReplicas(ctx context.Context, b *statusBody) bool {
 func (s *Service) statusOf(ctx context.Context, up bool) (bodies []operatorSubscription, known, counted bool) {
 	catalog := s.cfg.Store.Catalog()
 	if up {
-		all, err := s.subscriptionsOf(ctx, "")
+		all, err := s.control.Subscriptions(ctx, "")
 		if most := max(1, maxCounted/s.cfg.Store.Partitions()); err == nil && len(all) <= most {
 			if bodies, err = s.describe(ctx, all); err == nil {
 				return bodies, true, true

@@ -133,12 +133,8 @@ func (s *Service) someWatched(
 // nothing. The argument done is the text of the log line.
 func (s *Service) nameStreams(done string, do func(context.Context, []string) error) echo.HandlerFunc {
 	return func(c echo.Context) error {
-		s.bodies.Limit(c)
-		o, err := s.bodies.Object(c)
+		o, err := s.bodies.Fields(c, "streams")
 		if err != nil {
-			return err
-		}
-		if err := o.Only("streams"); err != nil {
 			return err
 		}
 		list, err := web.Required[[]json.RawMessage](o, "streams", "an array of stream paths")

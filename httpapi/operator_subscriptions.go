@@ -181,7 +181,7 @@ func (s *Service) showSubscriptions(c echo.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(c.Request().Context(), paging.Timeout)
 	defer cancel()
-	all, err := s.subscriptionsOf(ctx, "")
+	all, err := s.control.Subscriptions(ctx, "")
 	if err != nil {
 		return err
 	}
@@ -209,7 +209,7 @@ func (s *Service) showSubscriptions(c echo.Context) error {
 func (s *Service) showSubscription(c echo.Context) error {
 	ctx, cancel := context.WithTimeout(c.Request().Context(), paging.Timeout)
 	defer cancel()
-	sub, err := s.subscriptionOf(ctx, c.Param("id"))
+	sub, err := s.control.Subscription(ctx, c.Param("id"))
 	if err != nil {
 		return err
 	}

@@ -48,23 +48,23 @@ func (s *Service) resources() []web.Resource {
 		},
 		{
 			Route: "/api/v1/subscriptions/:id/pause", Role: web.Anyone,
-			Methods: web.Post(s.onConsumers("subscription paused", s.pause)),
+			Methods: web.Post(s.onConsumers("subscription paused", s.control.Pause)),
 		},
 		{
 			Route: "/api/v1/subscriptions/:id/resume", Role: web.Anyone,
-			Methods: web.Post(s.onConsumers("subscription resumed", s.resume)),
+			Methods: web.Post(s.onConsumers("subscription resumed", s.control.Resume)),
 		},
 		{
 			Route: "/api/v1/subscriptions/:id/retry", Role: web.Anyone,
-			Methods: web.Post(s.onConsumers("subscription retried", s.cfg.Store.RetrySubscription)),
+			Methods: web.Post(s.onConsumers("subscription retried", s.control.Retry)),
 		},
 		{
 			Route: "/api/v1/subscriptions/:id/rotate-secret", Role: web.Anyone,
-			Methods: web.Post(s.onSubscription("secret rotated", s.rotateSecret)),
+			Methods: web.Post(onSubscription(s.rotateSecret)),
 		},
 		{
 			Route: "/api/v1/subscriptions/:id/test", Role: web.Anyone,
-			Methods: web.Post(s.onSubscription("test delivery", s.testDelivery)),
+			Methods: web.Post(onSubscription(s.testDelivery)),
 		},
 		{Route: "/api/v1/subscriptions/:id/replay", Role: web.Anyone, Methods: web.Post(s.replaySpan)},
 		{Route: "/api/v1/replays", Role: web.Anyone, Methods: web.Get(s.showReplays)},

@@ -23,6 +23,7 @@ import (
 	"go.uber.org/zap"
 
 	"reveille/fsm"
+	"reveille/httpapi/control"
 	"reveille/httpapi/web"
 )
 
@@ -49,7 +50,7 @@ type Config struct {
 	Streams  Streams
 	Outcomes *fsm.Router
 	Targets  Targets
-	Tester   Tester
+	Tester   control.Tester
 	Health   Health
 	Tokens   *fsm.Tokens
 	// Ready returns nil once the program can do its work, or the reason why not. It is asked by /readyz.
@@ -123,6 +124,7 @@ type Service struct {
 	gateway *gateway
 	origins origins
 	bodies  web.Bodies
+	control *control.Service
 	// operatorName is the host name of Config.OperatorAddr; empty for none.
 	operatorName string
 	traces       tracing
@@ -169,6 +171,10 @@ func New(cfg Config) (*Service, error) {
 		traces:  tracing{fsm.NewSpans(cfg.Tracer, "reveille/httpapi")},
 		bodies:  web.Bodies{Timeout: cfg.BodyTimeout, Arrived: arrived},
 		origins: newOrigins(cfg.Origins), operatorName: hostname(cfg.OperatorAddr), permit: permit,
+	}
+	s.control = &control.Service{
+		Store: cfg.Store, Streams: cfg.Streams, Upstream: cfg.Upstream, Tester: cfg.Tester, Outcomes: cfg.Outcomes,
+		Clock: cfg.Clock, Log: cfg.Logger,
 	}
 	if cfg.Gateway {
 		s.gateway = newGateway(cfg, s.metrics)

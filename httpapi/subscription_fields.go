@@ -147,7 +147,7 @@ func readMode(o web.Object) (setting, error) {
 		if sub.Mode != "" && sub.Mode != mode {
 			return refusal.New(fsm.CodeInvalidRequest,
 				"mode cannot be changed from %q: delete the subscription and create it anew",
-				web.Clipped(string(sub.Mode)))
+				refusal.Clipped(string(sub.Mode)))
 		}
 		sub.Mode = mode
 		return nil

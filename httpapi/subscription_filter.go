@@ -1,12 +1,10 @@
 package httpapi
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	"reveille/fsm"
 	"reveille/httpapi/refusal"
@@ -15,9 +13,6 @@ import (
 
 // filterPaths are the short names of some filter paths (OJS webhook delivery, 5.2).
 var filterPaths = map[string]string{"queues": "data.queue", "job_types": "data.job_type"}
-
-// streamTimeout bounds how long the creation or the change of a subscription waits for the metadata of the stream.
-const streamTimeout = 2 * time.Second
 
 // filterBody shows a filter. Fields that are not set are left out.
 type filterBody struct {
@@ -87,12 +82,12 @@ func readFilter(o web.Object) (setting, error) {
 		}
 		if _, err := fsm.SplitFilterPath(path); err != nil {
 			return nil, refusal.New(fsm.CodeInvalidRequest,
-				"%s has the path %q, which %v", name, web.Clipped(written), err)
+				"%s has the path %q, which %v", name, refusal.Clipped(written), err)
 		}
 		if _, twice := patch[path]; twice {
 			return nil, refusal.New(fsm.CodeInvalidRequest, "%s has %s in two spellings", name, path)
 		}
-		if patch[path], err = readValues(fields[written], name+"."+web.Clipped(written)); err != nil {
+		if patch[path], err = readValues(fields[written], name+"."+refusal.Clipped(written)); err != nil {
 			return nil, err
 		}
 	}
@@ -142,21 +137,6 @@ func checkFilter(sub fsm.Subscription) error {
 	if sub.Filter.Size() > fsm.MaxFilterBytes {
 		return refusal.New(fsm.CodeInvalidRequest, "events, type_path and filter must have at most %d bytes together",
 			fsm.MaxFilterBytes)
-	}
-	return nil
-}
-
-// checkStream refuses a filter for a stream that is not JSON, if the pattern names only this stream and it exists. For
-// all other streams the deliveries show it.
-func (s *Service) checkStream(ctx context.Context, sub fsm.Subscription) error {
-	if pattern, _ := fsm.ParsePattern(sub.Pattern); sub.Filter.IsZero() || !pattern.Literal() {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, streamTimeout)
-	defer cancel()
-	if info, err := s.cfg.Upstream.Head(ctx, sub.Pattern); err == nil && info.NotJSON {
-		return refusal.New(fsm.CodeStreamNotJSON,
-			"the stream is not JSON: events and filter, which look into its events, must be left out")
 	}
 	return nil
 }

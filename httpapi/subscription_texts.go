@@ -47,7 +47,7 @@ func readTexts(o web.Object, name string) (texts, error) {
 			patch[key] = nil
 			continue
 		}
-		text, err := web.Value[string](fields[key], name+"."+web.Clipped(key), "a string")
+		text, err := web.Value[string](fields[key], name+"."+refusal.Clipped(key), "a string")
 		if err != nil {
 			return nil, err
 		}
@@ -107,18 +107,18 @@ func (patch texts) canonical() (texts, error) {
 	for _, name := range slices.Sorted(maps.Keys(patch)) {
 		if !isToken(name) {
 			return nil, refusal.New(fsm.CodeInvalidRequest, "headers has %q, which is not the name of a header",
-				web.Clipped(name))
+				refusal.Clipped(name))
 		}
 		sent := http.CanonicalHeaderKey(name)
 		if !settable(sent) {
 			return nil, refusal.New(fsm.CodeInvalidRequest,
-				"headers has %s, which a subscription cannot set", web.Clipped(sent))
+				"headers has %s, which a subscription cannot set", refusal.Clipped(sent))
 		}
 		if _, twice := canonical[sent]; twice {
-			return nil, refusal.New(fsm.CodeInvalidRequest, "headers has %s in two spellings", web.Clipped(sent))
+			return nil, refusal.New(fsm.CodeInvalidRequest, "headers has %s in two spellings", refusal.Clipped(sent))
 		}
 		if text := patch[name]; text != nil {
-			if err := checkHeaderValue("headers."+web.Clipped(name), *text); err != nil {
+			if err := checkHeaderValue("headers."+refusal.Clipped(name), *text); err != nil {
 				return nil, err
 			}
 		}
@@ -171,9 +171,9 @@ func readMetadata(o web.Object) (setting, error) {
 			return nil, refusal.New(fsm.CodeInvalidRequest, "metadata has an empty key")
 		case len(key) > maxMetadataKey:
 			return nil, refusal.New(fsm.CodeInvalidRequest, "metadata has the key %q, which is longer than %d bytes",
-				web.Clipped(key), maxMetadataKey)
+				refusal.Clipped(key), maxMetadataKey)
 		case text != nil && len(*text) > maxMetadataValue:
-			return nil, refusal.New(fsm.CodeInvalidRequest, "metadata.%s is longer than %d bytes", web.Clipped(key),
+			return nil, refusal.New(fsm.CodeInvalidRequest, "metadata.%s is longer than %d bytes", refusal.Clipped(key),
 				maxMetadataValue)
 		}
 	}

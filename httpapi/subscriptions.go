@@ -3,16 +3,13 @@ package httpapi
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
-	"encoding/hex"
-	"errors"
 	"net/http"
 	"net/url"
 
 	"github.com/labstack/echo/v4"
-	"go.uber.org/zap"
 
 	"reveille/fsm"
+	"reveille/httpapi/control"
 	"reveille/httpapi/refusal"
 	"reveille/httpapi/web"
 )
@@ -68,7 +65,7 @@ func (s *Service) createSubscription(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	stored, created, err := s.subscribe(ctx, sub)
+	stored, created, err := s.control.Subscribe(ctx, sub)
 	if err != nil {
 		return err
 	}
@@ -82,25 +79,6 @@ func (s *Service) createSubscription(c echo.Context) error {
 	return nil
 }
 
-// subscribe stores a subscription that may be new, with its own secret.
-func (s *Service) subscribe(
-	ctx context.Context, sub fsm.Subscription,
-) (stored fsm.Subscription, created bool, err error) {
-	if _, there := s.cfg.Store.Catalog().Get(sub.ID); !there {
-		if err := s.checkStream(ctx, sub); err != nil {
-			return sub, false, err
-		}
-	}
-	sub.Secret = sub.Signature.NewSecret(random(32))
-	sub.Generation = hex.EncodeToString(random(16))
-	stored, created, err = s.cfg.Streams.Subscribe(ctx, sub)
-	if created {
-		s.log.Info("subscription created", zap.String("subscription", sub.ID), zap.String("pattern", sub.Pattern))
-		s.cfg.Outcomes.Subscribed(stored, true)
-	}
-	return stored, created, err
-}
-
 // changeSubscription answers PATCH /{pattern}?subscription=ID: a JSON merge patch (RFC 7396) of the fields of a PUT.
 // The subscription keeps its consumers, and they keep their leases, epochs and offsets. The change applies from the
 // next attempt on.
@@ -110,7 +88,7 @@ func (s *Service) changeSubscription(c echo.Context) error {
 		return err
 	}
 	if !found {
-		return noSubscription()
+		return control.NoSubscription()
 	}
 	o, err := s.bodies.JSON(c)
 	if err != nil {
@@ -120,7 +98,7 @@ func (s *Service) changeSubscription(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	stored, err := s.change(c.Request().Context(), named, asked)
+	stored, err := s.control.Change(c.Request().Context(), named, asked.of)
 	if err != nil {
 		return err
 	}
@@ -130,32 +108,6 @@ func (s *Service) changeSubscription(c echo.Context) error {
 	}
 	web.WriteJSON(c.Response(), http.StatusOK, body)
 	return nil
-}
-
-// change stores a change of a subscription that was found.
-func (s *Service) change(
-	ctx context.Context, named fsm.Subscription, asked configuration,
-) (fsm.Subscription, error) {
-	if changed, err := asked.of(named); err == nil && !changed.Filter.Equal(named.Filter) {
-		if err := s.checkStream(ctx, changed); err != nil {
-			return changed, err
-		}
-	}
-	stored, err := s.cfg.Store.ChangeSubscription(ctx, named.ID,
-		func(now fsm.Subscription) (fsm.Subscription, error) {
-			if now.Pattern != named.Pattern { // deleted since, and made anew with this one
-				return now, fsm.ErrNotFound
-			}
-			return asked.of(now)
-		})
-	switch {
-	case errors.Is(err, fsm.ErrNotFound):
-		return stored, noSubscription()
-	case err != nil:
-		return stored, err
-	}
-	s.log.Info("subscription changed", zap.String("subscription", stored.ID))
-	return stored, nil
 }
 
 // configuration holds the fields in the body of a PUT or PATCH; nil for missing fields.
@@ -222,7 +174,7 @@ func (s *Service) readSubscription(ctx context.Context, o web.Object, all bool) 
 		}
 		asked.description = &description
 	}
-	asked.random = random(32)
+	asked.random = control.Random(32)
 	if asked.settings, err = readSettings(o); err != nil {
 		return asked, err
 	}
@@ -261,7 +213,7 @@ func (s *Service) getSubscription(c echo.Context) error {
 		return err
 	}
 	if !found {
-		return noSubscription()
+		return control.NoSubscription()
 	}
 	body := bodyOf(sub)
 	backfills, err := s.cfg.Store.Backfills(ctx)
@@ -290,28 +242,16 @@ func (s *Service) listSubscriptions(c echo.Context) error {
 	return nil
 }
 
-// deleteSubscription answers DELETE /{pattern}?subscription=ID (webhook spec, Delete). A missing subscription is what
-// the client wants, but the store is asked all the same. An earlier request may have been cut short before all of the
-// consumers were gone.
+// deleteSubscription answers DELETE /{pattern}?subscription=ID (webhook spec, Delete).
 func (s *Service) deleteSubscription(c echo.Context) error {
 	sub, found, err := s.find(c.Request())
 	if err != nil {
 		return err
 	}
-	return s.delete(c, sub, found)
-}
-
-// delete deletes a subscription. Unless it was found, only its ID is known.
-func (s *Service) delete(c echo.Context, sub fsm.Subscription, found bool) error {
-	if err := s.cfg.Store.DeleteSubscription(c.Request().Context(), sub.ID); err != nil {
+	if err := s.control.Delete(c.Request().Context(), sub, found); err != nil {
 		return err
 	}
-	if found {
-		s.log.Info("subscription deleted", zap.String("subscription", sub.ID))
-		s.cfg.Outcomes.Subscribed(sub, false)
-	}
-	c.Response().Header().Set("Cache-Control", "no-store")
-	return c.NoContent(http.StatusNoContent)
+	return web.NoContent(c)
 }
 
 // find returns the subscription that a request names by ID, whichever replica created it. If there is none, it returns
@@ -321,21 +261,14 @@ func (s *Service) find(r *http.Request) (sub fsm.Subscription, found bool, err e
 	if err != nil {
 		return sub, false, err
 	}
-	if err := s.cfg.Store.RefreshCatalog(r.Context()); err != nil {
-		return sub, false, err
-	}
-	if sub, found = s.cfg.Store.Catalog().Get(id); !found {
-		return fsm.Subscription{ID: id}, false, nil
+	if sub, found, err = s.control.Find(r.Context(), id); err != nil || !found {
+		return fsm.Subscription{ID: id}, false, err
 	}
 	if pattern != allPattern && pattern != sub.Pattern {
 		return sub, false, refusal.New(fsm.CodeSubscriptionNotFound,
 			"the subscription with this id has another pattern")
 	}
 	return sub, true, nil
-}
-
-func noSubscription() error {
-	return refusal.New(fsm.CodeSubscriptionNotFound, "there is no subscription with this id")
 }
 
 // target returns the subscription ID and the canonical pattern that a request names.
@@ -361,10 +294,4 @@ func parsePattern(path string) (string, error) {
 		return "", refusal.New(fsm.CodeInvalidPattern, "%v", err)
 	}
 	return p.String(), nil
-}
-
-func random(n int) []byte {
-	b := make([]byte, n)
-	_, _ = rand.Read(b) // never fails: it would end the program
-	return b
 }

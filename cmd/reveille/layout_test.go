@@ -196,12 +196,13 @@ const ports = "reveille/httpapi"
 var below = map[string][]string{
 	"refusal": nil,
 	"paging":  {"refusal"},
+	"control": {"paging", "refusal"},
 	"web":     {"refusal"},
 }
 
 // The packages of httpapi that know no HTTP, and what they do not import.
 var (
-	withoutHTTP = []string{"paging", "refusal"}
+	withoutHTTP = []string{"control", "paging", "refusal"}
 	ofHTTP      = []string{"net/http", "github.com/labstack/echo/v4"}
 )
 

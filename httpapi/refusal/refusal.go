@@ -3,6 +3,7 @@ package refusal
 
 import (
 	"fmt"
+	"strings"
 
 	"reveille/fsm"
 )
@@ -18,4 +19,13 @@ func (r *Error) Error() string { return string(r.Code) + ": " + r.Message }
 // New returns a refusal. Its message is for the client.
 func New(code fsm.Code, format string, args ...any) *Error {
 	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
+}
+
+// Clipped bounds a name that an answer repeats.
+func Clipped(name string) string {
+	const most = 64
+	if len(name) > most {
+		return strings.ToValidUTF8(name[:most], "") + "…"
+	}
+	return name
 }

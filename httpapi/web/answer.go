@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/labstack/echo/v4"
+
 	"reveille/fsm"
 	"reveille/httpapi/refusal"
 )
@@ -34,6 +36,12 @@ func MarkRefused(w http.ResponseWriter, code fsm.Code) {
 func WriteJSON(w http.ResponseWriter, status int, body any) {
 	answerHeader(w, status)
 	_ = encode(w, body) // fails only if the client is gone
+}
+
+// NoContent answers 204.
+func NoContent(c echo.Context) error {
+	c.Response().Header().Set("Cache-Control", "no-store")
+	return c.NoContent(http.StatusNoContent)
 }
 
 func answerHeader(w http.ResponseWriter, status int) {

@@ -82,15 +82,21 @@ func isJSON(contentType string) bool {
 		(kind == "application/json" || strings.HasPrefix(kind, "application/") && strings.HasSuffix(kind, "+json"))
 }
 
+// Fields is Object with a time for the body to arrive, for a request that has only the known fields.
+func (b Bodies) Fields(c echo.Context, known ...string) (Object, error) {
+	b.Limit(c)
+	o, err := b.Object(c)
+	if err != nil {
+		return nil, err
+	}
+	return o, o.Only(known...)
+}
+
 // Nothing reads the body of a request that has no fields: none, or an empty object.
 func (b Bodies) Nothing(c echo.Context) error {
 	if c.Request().ContentLength == 0 {
 		return nil
 	}
-	b.Limit(c)
-	o, err := b.Object(c)
-	if err != nil {
-		return err
-	}
-	return o.Only()
+	_, err := b.Fields(c)
+	return err
 }

@@ -79,7 +79,7 @@ func (o Object) Only(known ...string) error {
 	var unknown []string
 	for name := range o {
 		if !slices.Contains(known, name) {
-			unknown = append(unknown, strconv.Quote(Clipped(name)))
+			unknown = append(unknown, strconv.Quote(refusal.Clipped(name)))
 		}
 	}
 	if len(unknown) == 0 {
@@ -94,15 +94,6 @@ func (o Object) Only(known ...string) error {
 		allowed = "this request has none"
 	}
 	return refusal.New(fsm.CodeInvalidRequest, "unknown field %s; %s", strings.Join(unknown, ", "), allowed)
-}
-
-// Clipped bounds a name that an answer repeats.
-func Clipped(name string) string {
-	const most = 64
-	if len(name) > most {
-		return strings.ToValidUTF8(name[:most], "") + "…"
-	}
-	return name
 }
 
 // IsNull says whether a value is null.
