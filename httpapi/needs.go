@@ -7,6 +7,7 @@ import (
 
 	"reveille/fsm"
 	"reveille/httpapi/control"
+	"reveille/httpapi/fields"
 )
 
 // What each resource needs of the rest of the program. fsm.Store says what the methods of the store do.
@@ -70,7 +71,7 @@ type Upstream interface {
 	control.Upstream
 	// HeadAnew is Head that waits for no other request, and shares none.
 	HeadAnew(ctx context.Context, path string) (fsm.StreamInfo, error)
-	Offsets
+	fields.Offsets
 	Passed
 }
 
@@ -80,19 +81,6 @@ type Passed interface {
 	TakesWrites() bool
 	// NextOffset is the tail that an answer to a write shows; empty if it shows none.
 	NextOffset(header http.Header) fsm.Offset
-}
-
-// Offsets reads what clients and the stream server call an offset.
-type Offsets interface {
-	// ParseOffset makes an Offset of what a client or the server calls one; the error wraps fsm.ErrOffset.
-	ParseOffset(s string) (fsm.Offset, error)
-}
-
-// Targets judges webhook URLs.
-type Targets interface {
-	// CheckTarget returns an error that says why wakes may not be sent to a URL. Its text is a sentence that begins
-	// with "webhook" (webhook spec, SSRF Prevention).
-	CheckTarget(ctx context.Context, url string) error
 }
 
 // Health is the health of the program's parts, for an operator.

@@ -144,7 +144,7 @@ func (s *Service) createOJS(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	sub, err := asked.of(fsm.Subscription{ID: ojsIDPrefix + id.String(), Pattern: s.cfg.OJSStreams})
+	sub, err := asked.Of(fsm.Subscription{ID: ojsIDPrefix + id.String(), Pattern: s.cfg.OJSStreams})
 	if err != nil {
 		return byOJSName(err)
 	}
@@ -188,7 +188,7 @@ func (s *Service) changeOJS(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	stored, err := s.control.Change(c.Request().Context(), named, asked.of)
+	stored, err := s.control.Change(c.Request().Context(), named, asked.Of)
 	if err != nil {
 		return byOJSName(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"reveille/fsm"
+	"reveille/httpapi/fields"
 	"reveille/httpapi/refusal"
 	"reveille/httpapi/web"
 )
@@ -34,7 +35,7 @@ func ojsBodyOf(sub fsm.Subscription) ojsBody {
 
 // ojsAsked is what the body of a POST or a PATCH asks for.
 type ojsAsked struct {
-	configuration
+	fields.Asked
 	// resume is true if the subscription should be active.
 	resume bool
 }
@@ -66,14 +67,15 @@ func (s *Service) readOJS(c echo.Context, all bool) (asked ojsAsked, err error) 
 			fields[ours] = raw
 		}
 	}
-	if asked.configuration, err = s.readSubscription(c.Request().Context(), fields, all); err != nil {
+	if asked.Asked, err = s.fields.Read(c.Request().Context(), fields, all); err != nil {
 		return asked, byOJSName(err)
 	}
 	active, named, err := web.Optional[bool](o, "active", "true or false")
 	if _, said := o["active"]; said && err == nil {
 		asked.resume = active || !named
-		asked.settings = append(asked.settings, func(sub *fsm.Subscription) error {
-			sub.Paused = sub.Paused || !asked.resume
+		resume := asked.resume
+		asked.Add(func(sub *fsm.Subscription) error {
+			sub.Paused = sub.Paused || !resume
 			return nil
 		})
 	}

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"reveille/fsm"
+	"reveille/httpapi/fields"
 	"reveille/httpapi/web"
 )
 
@@ -24,7 +25,7 @@ func ojsFilterOf(sub fsm.Subscription) ojsFilterBody {
 	for path, values := range sub.Filter.Values {
 		b.Filter[path] = values
 	}
-	for name, path := range filterPaths {
+	for name, path := range fields.ShortPaths {
 		if values, set := b.Filter[path]; set {
 			delete(b.Filter, path)
 			b.Filter[name] = values

@@ -6,12 +6,8 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"reveille/fsm"
-	"reveille/httpapi/control"
-	"reveille/httpapi/web"
+	"reveille/httpapi/fields"
 )
-
-// maxOverlap is the longest time that the previous secret goes on signing after a rotation.
-const maxOverlap = 7 * 24 * time.Hour
 
 type rotatedSecret struct {
 	Secret string `json:"webhook_secret"`
@@ -26,33 +22,13 @@ func (s *Service) rotateSecret(c echo.Context, id string) (any, error) {
 }
 
 func (s *Service) rotate(c echo.Context, id string) (fsm.Subscription, error) {
-	r, err := s.readRotation(c)
+	o, err := s.bodies.Maybe(c)
+	if err != nil {
+		return fsm.Subscription{}, err
+	}
+	r, err := fields.ReadRotation(o)
 	if err != nil {
 		return fsm.Subscription{}, err
 	}
 	return s.control.Rotate(c.Request().Context(), id, r)
-}
-
-// readRotation reads the body, which may be missing.
-func (s *Service) readRotation(c echo.Context) (r fsm.Rotation, err error) {
-	r = fsm.Rotation{Random: control.Random(32), Overlap: fsm.RotationOverlap}
-	if c.Request().ContentLength == 0 {
-		return r, nil
-	}
-	s.bodies.Limit(c)
-	o, err := s.bodies.Object(c)
-	if err != nil {
-		return r, err
-	}
-	overlap, named, err := readDuration(o, "overlap", 0, maxOverlap)
-	if err != nil {
-		return r, err
-	}
-	if named {
-		r.Overlap = overlap
-	}
-	if r.KeepPrevious, _, err = web.Optional[bool](o, "keep_previous", "true or false"); err != nil {
-		return r, err
-	}
-	return r, o.Only("overlap", "keep_previous")
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"reveille/fsm"
+	"reveille/httpapi/fields"
 	"reveille/httpapi/paging"
 	"reveille/httpapi/refusal"
 	"reveille/httpapi/web"
@@ -30,7 +31,7 @@ type operatorSubscription struct {
 	Start    string       `json:"start,omitempty"`  // as in the answers to clients
 	Format   fsm.Format   `json:"format,omitempty"` // of a push
 	Ordering fsm.Ordering `json:"ordering,omitempty"`
-	filterBody
+	fields.Filter
 	WebhookHost string        `json:"webhook_host"`
 	Description string        `json:"description,omitempty"`
 	CreatedAt   time.Time     `json:"created_at"`
@@ -79,7 +80,7 @@ type operatorSubscriptions struct {
 func operatorSubscriptionOf(sub fsm.Subscription, backfills map[string]fsm.Backfill) operatorSubscription {
 	b := operatorSubscription{
 		ID: sub.ID, Pattern: sub.Pattern, Mode: sub.Mode, Start: sub.Start.Value(), Ordering: sub.Ordering,
-		Description: sub.Description, filterBody: filterOf(sub),
+		Description: sub.Description, Filter: fields.FilterOf(sub),
 		CreatedAt: sub.CreatedAt.UTC(),
 		Paused:    sub.Paused, PausedSince: web.Time(sub.PausedAt),
 	}

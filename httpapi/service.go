@@ -24,6 +24,7 @@ import (
 
 	"reveille/fsm"
 	"reveille/httpapi/control"
+	"reveille/httpapi/fields"
 	"reveille/httpapi/web"
 )
 
@@ -49,7 +50,7 @@ type Config struct {
 	Upstream Upstream
 	Streams  Streams
 	Outcomes *fsm.Router
-	Targets  Targets
+	Targets  fields.Targets
 	Tester   control.Tester
 	Health   Health
 	Tokens   *fsm.Tokens
@@ -125,6 +126,7 @@ type Service struct {
 	origins origins
 	bodies  web.Bodies
 	control *control.Service
+	fields  fields.Reader
 	// operatorName is the host name of Config.OperatorAddr; empty for none.
 	operatorName string
 	traces       tracing
@@ -170,6 +172,7 @@ func New(cfg Config) (*Service, error) {
 		cfg: cfg, log: cfg.Logger, metrics: newMetrics(cfg.Metrics),
 		traces:  tracing{fsm.NewSpans(cfg.Tracer, "reveille/httpapi")},
 		bodies:  web.Bodies{Timeout: cfg.BodyTimeout, Arrived: arrived},
+		fields:  fields.Reader{Targets: cfg.Targets, Offsets: cfg.Upstream},
 		origins: newOrigins(cfg.Origins), operatorName: hostname(cfg.OperatorAddr), permit: permit,
 	}
 	s.control = &control.Service{

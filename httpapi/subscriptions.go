@@ -1,8 +1,6 @@
 package httpapi
 
 import (
-	"cmp"
-	"context"
 	"net/http"
 	"net/url"
 
@@ -10,13 +8,12 @@ import (
 
 	"reveille/fsm"
 	"reveille/httpapi/control"
+	"reveille/httpapi/fields"
 	"reveille/httpapi/refusal"
 	"reveille/httpapi/web"
 )
 
 const (
-	maxDescription = 4096
-	maxWebhook     = 2048
 	// allPattern stands for every subscription (webhook spec, List All and Get by ID).
 	allPattern = "/**"
 )
@@ -28,7 +25,7 @@ type subscriptionBody struct {
 	Webhook     string `json:"webhook"`
 	Secret      string `json:"webhook_secret,omitempty"`
 	Description string `json:"description,omitempty"`
-	settingsBody
+	fields.Settings
 	// Paused is true while an operator has paused the deliveries.
 	Paused   bool          `json:"paused,omitempty"`
 	Backfill *backfillBody `json:"backfill,omitempty"`
@@ -42,7 +39,7 @@ type backfillBody struct {
 func bodyOf(sub fsm.Subscription) subscriptionBody {
 	return subscriptionBody{
 		ID: sub.ID, Pattern: sub.Pattern, Webhook: sub.Webhook, Description: sub.Description,
-		settingsBody: settingsOf(sub), Paused: sub.Paused,
+		Settings: fields.SettingsOf(sub), Paused: sub.Paused,
 	}
 }
 
@@ -57,11 +54,11 @@ func (s *Service) createSubscription(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	asked, err := s.readSubscription(ctx, o, true)
+	asked, err := s.fields.Read(ctx, o, true)
 	if err != nil {
 		return err
 	}
-	sub, err := asked.of(fsm.Subscription{ID: id, Pattern: pattern})
+	sub, err := asked.Of(fsm.Subscription{ID: id, Pattern: pattern})
 	if err != nil {
 		return err
 	}
@@ -94,115 +91,20 @@ func (s *Service) changeSubscription(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	asked, err := s.readSubscription(c.Request().Context(), o, false)
+	asked, err := s.fields.Read(c.Request().Context(), o, false)
 	if err != nil {
 		return err
 	}
-	stored, err := s.control.Change(c.Request().Context(), named, asked.of)
+	stored, err := s.control.Change(c.Request().Context(), named, asked.Of)
 	if err != nil {
 		return err
 	}
 	body := bodyOf(stored)
-	if stored.Secret == stored.Signature.NewSecret(asked.random) {
+	if asked.MadeSecret(stored) {
 		body.Secret = stored.Secret
 	}
 	web.WriteJSON(c.Response(), http.StatusOK, body)
 	return nil
-}
-
-// configuration holds the fields in the body of a PUT or PATCH; nil for missing fields.
-type configuration struct {
-	webhook, description *string
-	// random makes the new secret of a subscription whose signature scheme changes.
-	random []byte
-	// settings has the other fields.
-	settings []setting
-}
-
-// of returns a subscription with these fields; the error refuses them.
-func (asked configuration) of(was fsm.Subscription) (fsm.Subscription, error) {
-	sub, err := asked.appliedTo(was)
-	if err == nil {
-		err = cmp.Or(checkAuthorization(sub), checkBatch(sub), checkFilter(sub))
-	}
-	if err != nil {
-		return sub, err
-	}
-	bare := was
-	bare.Headers, bare.Authorization = nil, fsm.Authorization{}
-	if bare, err = asked.appliedTo(bare); err != nil {
-		return sub, err
-	}
-	return sub, checkMove(was, bare, sub)
-}
-
-func (asked configuration) appliedTo(sub fsm.Subscription) (fsm.Subscription, error) {
-	if asked.webhook != nil {
-		sub.Webhook = *asked.webhook
-	}
-	if asked.description != nil {
-		sub.Description = *asked.description
-	}
-	was := sub.Signature
-	for _, set := range asked.settings {
-		if err := set(&sub); err != nil {
-			return sub, err
-		}
-	}
-	sub = sub.WithDefaults()
-	if was != "" && sub.Signature != was {
-		// A previous secret belongs to the other scheme.
-		sub.Secret, sub.Previous = sub.Signature.NewSecret(asked.random), fsm.PreviousSecret{}
-	}
-	return sub, nil
-}
-
-// readSubscription reads the fields of a PUT (all), or of a PATCH, which may lack any of them. A null field stands for
-// the default.
-func (s *Service) readSubscription(ctx context.Context, o web.Object, all bool) (asked configuration, err error) {
-	if _, said := o["webhook"]; said || all {
-		webhook, err := web.Required[string](o, "webhook", "a URL")
-		if err != nil {
-			return asked, err
-		}
-		asked.webhook = &webhook
-	}
-	if _, said := o["description"]; said {
-		description, _, err := web.Optional[string](o, "description", "a string")
-		if err != nil {
-			return asked, err
-		}
-		asked.description = &description
-	}
-	asked.random = control.Random(32)
-	if asked.settings, err = readSettings(o); err != nil {
-		return asked, err
-	}
-	start, err := s.readStart(o)
-	if err != nil {
-		return asked, err
-	}
-	if start != nil {
-		asked.settings = append(asked.settings, start)
-	}
-	others := []string{"webhook", "description", "start"}
-	if err := o.Only(append(others, settingNames()...)...); err != nil {
-		return asked, err
-	}
-	switch {
-	case asked.description != nil && len(*asked.description) > maxDescription:
-		return asked, refusal.New(fsm.CodeInvalidRequest, "description is longer than %d bytes", maxDescription)
-	case asked.webhook == nil:
-		return asked, nil
-	case *asked.webhook == "":
-		return asked, refusal.New(fsm.CodeInvalidRequest, "webhook is empty: it must be a URL")
-	case len(*asked.webhook) > maxWebhook:
-		return asked, refusal.New(fsm.CodeInvalidRequest, "webhook is longer than %d bytes", maxWebhook)
-	}
-	if err := s.cfg.Targets.CheckTarget(ctx, *asked.webhook); err != nil {
-		return asked, refusal.New(fsm.CodeInvalidWebhook, "%v", err) // it names the field
-	}
-	return asked, nil
 }
 
 // getSubscription answers GET /{pattern}?subscription=ID (webhook spec, Get by ID).

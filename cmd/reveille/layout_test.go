@@ -198,6 +198,7 @@ var below = map[string][]string{
 	"paging":  {"refusal"},
 	"control": {"paging", "refusal"},
 	"web":     {"refusal"},
+	"fields":  {"control", "refusal", "web"},
 }
 
 // The packages of httpapi that know no HTTP, and what they do not import.

@@ -92,11 +92,20 @@ func (b Bodies) Fields(c echo.Context, known ...string) (Object, error) {
 	return o, o.Only(known...)
 }
 
+// Maybe is Object with a time for the body to arrive, for a request that needs none: nil if there is none.
+func (b Bodies) Maybe(c echo.Context) (Object, error) {
+	if c.Request().ContentLength == 0 {
+		return nil, nil
+	}
+	b.Limit(c)
+	return b.Object(c)
+}
+
 // Nothing reads the body of a request that has no fields: none, or an empty object.
 func (b Bodies) Nothing(c echo.Context) error {
-	if c.Request().ContentLength == 0 {
-		return nil
+	o, err := b.Maybe(c)
+	if err != nil {
+		return err
 	}
-	_, err := b.Fields(c)
-	return err
+	return o.Only()
 }

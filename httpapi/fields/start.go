@@ -1,4 +1,4 @@
-package httpapi
+package fields
 
 import (
 	"reveille/fsm"
@@ -10,7 +10,7 @@ import (
 const startNow = "now"
 
 // readStart reads where streams begin that were there before the subscription. It returns nil if the body does not say.
-func (s *Service) readStart(o web.Object) (setting, error) {
+func (r Reader) readStart(o web.Object) (setting, error) {
 	if _, said := o["start"]; !said {
 		return nil, nil
 	}
@@ -21,7 +21,7 @@ func (s *Service) readStart(o web.Object) (setting, error) {
 	}
 	start := fsm.Offset("")
 	if named && text != startNow {
-		if start, err = s.cfg.Upstream.ParseOffset(text); err != nil {
+		if start, err = r.Offsets.ParseOffset(text); err != nil {
 			return nil, refusal.New(fsm.CodeInvalidRequest, "start must be %s: %v", want, err)
 		}
 	}

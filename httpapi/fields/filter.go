@@ -1,4 +1,4 @@
-package httpapi
+package fields
 
 import (
 	"encoding/json"
@@ -11,18 +11,19 @@ import (
 	"reveille/httpapi/web"
 )
 
-// filterPaths are the short names of some filter paths (OJS webhook delivery, 5.2).
-var filterPaths = map[string]string{"queues": "data.queue", "job_types": "data.job_type"}
+// ShortPaths are the short names of some filter paths (OJS webhook delivery, 5.2).
+var ShortPaths = map[string]string{"queues": "data.queue", "job_types": "data.job_type"}
 
-// filterBody shows a filter. Fields that are not set are left out.
-type filterBody struct {
+// Filter shows a filter. Fields that are not set are left out.
+type Filter struct {
 	Events   []string               `json:"events,omitempty"`
 	TypePath string                 `json:"type_path,omitempty"`
 	Filter   map[string][]fsm.Value `json:"filter,omitempty"`
 }
 
-func filterOf(sub fsm.Subscription) filterBody {
-	return filterBody{Events: sub.Filter.Events, TypePath: sub.Filter.TypePath, Filter: sub.Filter.Values}
+// FilterOf shows the filter of a subscription.
+func FilterOf(sub fsm.Subscription) Filter {
+	return Filter{Events: sub.Filter.Events, TypePath: sub.Filter.TypePath, Filter: sub.Filter.Values}
 }
 
 func readEvents(o web.Object) (setting, error) {
@@ -77,7 +78,7 @@ func readFilter(o web.Object) (setting, error) {
 	patch := map[string][]fsm.Value{}
 	for _, written := range slices.Sorted(maps.Keys(fields)) {
 		path := written
-		if long, short := filterPaths[written]; short {
+		if long, short := ShortPaths[written]; short {
 			path = long
 		}
 		if _, err := fsm.SplitFilterPath(path); err != nil {

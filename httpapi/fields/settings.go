@@ -1,4 +1,4 @@
-package httpapi
+package fields
 
 import (
 	"cmp"
@@ -68,16 +68,16 @@ func readSettings(o web.Object) (asked []setting, err error) {
 	return asked, nil
 }
 
-// settingsBody shows the settings. The webhook spec knows none of them, so a subscription of ModeWake shows only values
+// Settings shows the settings. The webhook spec knows none of them, so a subscription of ModeWake shows only values
 // that are not the default.
-type settingsBody struct {
+type Settings struct {
 	Signature fsm.Signature `json:"signature,omitempty"`
 	// Start is left out if streams begin at their end.
 	Start  string     `json:"start,omitempty"`
 	Mode   fsm.Mode   `json:"mode,omitempty"`
 	Format fsm.Format `json:"format,omitempty"`
 	Batch  int        `json:"batch,omitempty"`
-	filterBody
+	Filter
 	Ordering fsm.Ordering `json:"ordering,omitempty"`
 	Timeout  string       `json:"timeout,omitempty"`
 	Retry    *retryBody   `json:"retry,omitempty"`
@@ -91,9 +91,10 @@ type retryBody struct {
 	Schedule []string `json:"schedule"`
 }
 
-func settingsOf(sub fsm.Subscription) settingsBody {
-	b := settingsBody{Batch: sub.Batch, Headers: slices.Sorted(maps.Keys(sub.Headers)), Metadata: sub.Metadata}
-	b.filterBody = filterOf(sub)
+// SettingsOf shows the settings of a subscription.
+func SettingsOf(sub fsm.Subscription) Settings {
+	b := Settings{Batch: sub.Batch, Headers: slices.Sorted(maps.Keys(sub.Headers)), Metadata: sub.Metadata}
+	b.Filter = FilterOf(sub)
 	b.Start, b.Ordering, b.Authorization = sub.Start.Value(), sub.Ordering, authorizationOf(sub)
 	if sub.Mode != fsm.ModeWake || sub.Signature != fsm.SignatureHMAC {
 		b.Signature = sub.Signature
