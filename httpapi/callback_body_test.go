@@ -52,17 +52,17 @@ func TestCallbackBodyErrorsNameTheField(t *testing.T) {
 	} {
 		for _, body := range bodies {
 			a := h.callback(token, body)
-			h.want(a, 400, fsm.CodeInvalidRequest, says)
-			if _, has := a.body["token"]; has {
+			h.Want(a, 400, fsm.CodeInvalidRequest, says)
+			if _, has := a.Body["token"]; has {
 				t.Fatalf("%s: the refusal has a token", body)
 			}
 		}
 	}
-	if len(h.up.asked()) > 0 || h.store.db.Calls("Callback") > 0 {
+	if len(h.Up.Asked()) > 0 || h.Store.DB.Calls("Callback") > 0 {
 		t.Fatal("a malformed body got further than reading it")
 	}
 	// Three new ones and the primary are four: the store counts.
-	h.want(h.callback(token, `{"epoch":7,"subscribe":["/a","/b","/c"]}`), 400, fsm.CodeInvalidRequest,
+	h.Want(h.callback(token, `{"epoch":7,"subscribe":["/a","/b","/c"]}`), 400, fsm.CodeInvalidRequest,
 		"subscribe: a consumer")
 }
 
@@ -71,10 +71,10 @@ func TestCallbackBodyHasAMostSize(t *testing.T) {
 	token := h.token(consumerID, epoch, 0)
 	const head, foot = `{"epoch":7,"x":"`, `"}`
 	padded := func(size int) string { return head + strings.Repeat("x", size-len(head)-len(foot)) + foot }
-	if a := h.callback(token, padded(web.MaxBody)); a.status != http.StatusOK {
-		t.Errorf("%d bytes: %d", web.MaxBody, a.status)
+	if a := h.callback(token, padded(web.MaxBody)); a.Status != http.StatusOK {
+		t.Errorf("%d bytes: %d", web.MaxBody, a.Status)
 	}
-	h.want(h.callback(token, padded(web.MaxBody+1)), 413, fsm.CodeBodyTooLarge, "1048576")
+	h.Want(h.callback(token, padded(web.MaxBody+1)), 413, fsm.CodeBodyTooLarge, "1048576")
 }
 
 func TestCallbackFieldsThatNobodyKnowsAreIgnoredAndNullIsAbsent(t *testing.T) {
@@ -86,9 +86,9 @@ func TestCallbackFieldsThatNobodyKnowsAreIgnoredAndNullIsAbsent(t *testing.T) {
 	} {
 		h := woken(t, nil)
 		a := h.callback(h.token(consumerID, epoch, 0), body)
-		if c, _ := h.store.consumer(consumerID); a.status != http.StatusOK || c.State != fsm.Waking ||
-			!strings.Contains(a.text, `"streams":[{"path":"/agents/task-1","offset":"100"}]`) {
-			t.Errorf("%s: %d %s, the consumer is %s", body, a.status, a.text, c.State)
+		if c, _ := h.Store.Lookup(consumerID); a.Status != http.StatusOK || c.State != fsm.Waking ||
+			!strings.Contains(a.Text, `"streams":[{"path":"/agents/task-1","offset":"100"}]`) {
+			t.Errorf("%s: %d %s, the consumer is %s", body, a.Status, a.Text, c.State)
 		}
 	}
 }

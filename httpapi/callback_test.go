@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"reveille/fsm"
+	"reveille/test/ports"
 )
 
 const (
@@ -28,20 +29,20 @@ func woken(t *testing.T, change func(*Config)) *harness {
 	c := fsm.NewConsumer(fsm.Subscription{ID: "my-sub", Generation: generation}, primary, "100", epoch)
 	c.State, c.WakeID, c.Attempt, c.Sent = fsm.Waking, wakeID, 1, true
 	c.Links[primary] = fsm.Link{Acked: "100", Tail: "200"}
-	h.store.db.PutConsumer(c)
-	h.up.streams[primary] = fsm.StreamInfo{Exists: true, Tail: "200"}
+	h.Store.DB.PutConsumer(c)
+	h.Up.Streams[primary] = fsm.StreamInfo{Exists: true, Tail: "200"}
 	return h
 }
 
 func (h *harness) token(consumer string, epoch int64, age time.Duration) string {
-	return h.secret(h.tokens.Mint(consumer, generation, epoch, h.clock().Add(-age)))
+	return h.Secret(h.Tokens.Mint(consumer, generation, epoch, h.Clock().Add(-age)))
 }
 
-func (h *harness) callback(token, body string) answer {
-	h.t.Helper()
-	a := h.api(http.MethodPost, "/callback/"+consumerID, body, "Authorization", "Bearer "+token)
-	if token, ok := a.body["token"].(string); ok {
-		h.secret(token)
+func (h *harness) callback(token, body string) ports.Answer {
+	h.T.Helper()
+	a := h.API(http.MethodPost, "/callback/"+consumerID, body, "Authorization", "Bearer "+token)
+	if token, ok := a.Body["token"].(string); ok {
+		h.Secret(token)
 	}
 	return a
 }
@@ -53,7 +54,7 @@ type attempt struct {
 	offset                                                                                  string
 }
 
-func (a attempt) send(h *harness) answer {
+func (a attempt) send(h *harness) ports.Answer {
 	id, age := consumerID, time.Duration(0)
 	if a.foreign {
 		id = strangerID
@@ -85,14 +86,14 @@ func (a attempt) send(h *harness) answer {
 		body["done"] = "yes"
 	}
 	if a.gone {
-		h.store.db.LoseConsumer(consumerID)
+		h.Store.DB.LoseConsumer(consumerID)
 	}
 	text, _ := json.Marshal(body)
 	if a.notJSON {
 		text = text[1:]
 	}
 	if a.unsigned {
-		return h.api(http.MethodPost, "/callback/"+consumerID, string(text))
+		return h.API(http.MethodPost, "/callback/"+consumerID, string(text))
 	}
 	return h.callback(token, string(text))
 }
@@ -162,36 +163,36 @@ func judge(t *testing.T, first, second func(*attempt), status int, code fsm.Code
 	if second != nil {
 		second(&a)
 	}
-	before, _ := h.store.consumer(consumerID)
+	before, _ := h.Store.Lookup(consumerID)
 	got := a.send(h)
-	h.want(got, status, code, says)
-	if got.body["ok"] != false {
-		t.Fatalf("ok is %v", got.body["ok"])
+	h.Want(got, status, code, says)
+	if got.Body["ok"] != false {
+		t.Fatalf("ok is %v", got.Body["ok"])
 	}
 	fields := []string{"error", "ok"}
 	if token {
 		fields = append(fields, "token")
 	}
-	if has := slices.Sorted(maps.Keys(got.body)); !slices.Equal(has, fields) {
+	if has := slices.Sorted(maps.Keys(got.Body)); !slices.Equal(has, fields) {
 		t.Fatalf("the answer has the fields %q, want %q", has, fields)
 	}
-	text, has := got.body["token"].(string)
+	text, has := got.Body["token"].(string)
 	if has {
-		parsed, err := h.tokens.Parse(text)
+		parsed, err := h.Tokens.Parse(text)
 		if err != nil || parsed.Epoch != epoch || parsed.Consumer != consumerID ||
-			parsed.Generation != generation || !parsed.Expires.After(h.clock()) {
+			parsed.Generation != generation || !parsed.Expires.After(h.Clock()) {
 			t.Fatalf("the answer's token says %+v, %v", parsed, err)
 		}
 	}
-	if after, ok := h.store.consumer(consumerID); ok && fmt.Sprint(after) != fmt.Sprint(before) {
+	if after, ok := h.Store.Lookup(consumerID); ok && fmt.Sprint(after) != fmt.Sprint(before) {
 		t.Fatalf("a refused callback changed the consumer from %+v to %+v", before, after)
 	}
-	h.wantCalls()
+	h.WantCalls()
 }
 
 func TestCallbackTokenErrors(t *testing.T) {
 	h := woken(t, nil)
-	other, err := fsm.NewTokens(otherKey)
+	other, err := fsm.NewTokens(ports.OtherKey)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,31 +203,31 @@ func TestCallbackTokenErrors(t *testing.T) {
 		"no scheme":                good,
 		"no token":                 "Bearer",
 		"a token cut short":        "Bearer " + good[:len(good)-9],
-		"a token of another key":   "Bearer " + h.secret(other.Mint(consumerID, generation, epoch, h.clock())),
+		"a token of another key":   "Bearer " + h.Secret(other.Mint(consumerID, generation, epoch, h.Clock())),
 		"a token that is no token": "Bearer abc",
 		"a very long token":        "Bearer " + strings.Repeat("a", 40_000),
 		"a token without signing":  "Bearer eyJhbGciOiJub25lIn0.eyJzdWIiOiJteS1zdWI6JTJGYWdlbnRzJTJGdGFzay0xIn0.",
 	} {
 		t.Run(name, func(t *testing.T) {
-			h.want(h.api(http.MethodPost, target, `{"epoch":7}`, "Authorization", header), 401, fsm.CodeTokenInvalid,
+			h.Want(h.API(http.MethodPost, target, `{"epoch":7}`, "Authorization", header), 401, fsm.CodeTokenInvalid,
 				"token")
 		})
 	}
-	h.want(h.api(http.MethodPost, target, `{"epoch":7}`), 401, fsm.CodeTokenInvalid, "Authorization")
-	if a := h.api(http.MethodPost, target, `{"epoch":7}`, "Authorization", "bEARER "+good); a.status != 200 {
-		t.Fatalf("the scheme is case-insensitive, got %s", a.text)
+	h.Want(h.API(http.MethodPost, target, `{"epoch":7}`), 401, fsm.CodeTokenInvalid, "Authorization")
+	if a := h.API(http.MethodPost, target, `{"epoch":7}`, "Authorization", "bEARER "+good); a.Status != 200 {
+		t.Fatalf("the scheme is case-insensitive, got %s", a.Text)
 	}
-	h.want(h.api(http.MethodPost, target+"?token="+good, `{"epoch":7}`), 401, fsm.CodeTokenInvalid, "Authorization")
+	h.Want(h.API(http.MethodPost, target+"?token="+good, `{"epoch":7}`), 401, fsm.CodeTokenInvalid, "Authorization")
 	for _, id := range []string{
 		"nobody", "my-sub:%2fagents%2ftask-1", "my-sub:agents", "my-sub%3A%2Fagents%2Ftask-1", "my-sub", "my-sub:",
 		":" + consumerID, strings.Replace(consumerID, "%2F", "%252F", 1), consumerID + "x", strangerID,
 		"my-subx:%2Fagents%2Ftask-1",
 	} {
-		h.want(h.api(http.MethodPost, "/callback/"+id, `{"epoch":7}`, "Authorization", "Bearer "+good), 401,
+		h.Want(h.API(http.MethodPost, "/callback/"+id, `{"epoch":7}`, "Authorization", "Bearer "+good), 401,
 			fsm.CodeTokenInvalid, "")
 	}
 	odd := h.token("nobody", epoch, 0)
-	h.want(h.api(http.MethodPost, "/callback/nobody", `{"epoch":7}`, "Authorization", "Bearer "+odd), 401,
+	h.Want(h.API(http.MethodPost, "/callback/nobody", `{"epoch":7}`, "Authorization", "Bearer "+odd), 401,
 		fsm.CodeTokenInvalid, "path")
 }
 
@@ -247,7 +248,7 @@ func TestACallbackWhosePathWasDecodedDoesNotGoToTheStreamServer(t *testing.T) {
 			t.Errorf("%s: %d, %d requests at the stream server", path, status, len(reached))
 		}
 	}
-	if n := h.logs.FilterMessageSnippet("callbacks arrive with a decoded path").Len(); n != 1 {
+	if n := h.Logs.FilterMessageSnippet("callbacks arrive with a decoded path").Len(); n != 1 {
 		t.Errorf("%d lines in the log, want 1", n)
 	}
 	// Whoever sends it: nothing below /callback/ is a stream's.
@@ -266,26 +267,26 @@ func TestACallbackWhosePathWasDecodedDoesNotGoToTheStreamServer(t *testing.T) {
 
 func TestCallbackSucceeds(t *testing.T) {
 	h := woken(t, nil)
-	h.up.streams["/tools/x"] = fsm.StreamInfo{Exists: true, Tail: "42"}
+	h.Up.Streams["/tools/x"] = fsm.StreamInfo{Exists: true, Tail: "42"}
 	token := h.token(consumerID, epoch, 0)
 	a := h.callback(token, `{"epoch":7,"wake_id":"w_current","acks":[{"path":"/agents/./task-1","offset":"150"},`+
 		`{"path":"/not/mine","offset":"9"},{"path":"/not/mine","offset":"a,b"}],`+
 		`"subscribe":["/tools/x","/lazy","/tools/x"]}`)
 	want := `{"ok":true,"token":"` + token + `","streams":[{"path":"/agents/task-1","offset":"150"},` +
 		`{"path":"/lazy","offset":"-1"},{"path":"/tools/x","offset":"42"}]}`
-	if a.status != 200 || strings.TrimSpace(a.text) != want {
-		t.Fatalf("got %d %s, want %s", a.status, a.text, want)
+	if a.Status != 200 || strings.TrimSpace(a.Text) != want {
+		t.Fatalf("got %d %s, want %s", a.Status, a.Text, want)
 	}
-	if a.header.Get("Cache-Control") != "no-store" {
+	if a.Header.Get("Cache-Control") != "no-store" {
 		t.Fatal("the answer may be kept")
 	}
-	c, _ := h.store.consumer(consumerID)
+	c, _ := h.Store.Lookup(consumerID)
 	if c.State != fsm.Live || c.Links["/tools/x"] != (fsm.Link{Acked: "42", Tail: "42"}) ||
 		c.Links["/lazy"] != (fsm.Link{Acked: fsm.Start}) {
 		t.Fatalf("consumer is %+v", c)
 	}
-	h.wantCalls("watch /agents/task-1 [/tools/x /lazy]")
-	if got := h.up.asked(); got[0] != primary || len(got) != 3 || !slices.Contains(got, "/lazy") ||
+	h.WantCalls("watch /agents/task-1 [/tools/x /lazy]")
+	if got := h.Up.Asked(); got[0] != primary || len(got) != 3 || !slices.Contains(got, "/lazy") ||
 		!slices.Contains(got, "/tools/x") {
 		t.Fatalf("asked upstream %q", got)
 	}
@@ -299,24 +300,24 @@ func TestCallbackAcksAndUnsubscribesByTheNameThatIsOnRecord(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := woken(t, nil)
 			link := func() {
-				c, _ := h.store.consumer(consumerID)
+				c, _ := h.Store.Lookup(consumerID)
 				c.Links[linked] = fsm.Link{Acked: "10", Tail: "42"}
-				h.store.db.PutConsumer(c)
+				h.Store.DB.PutConsumer(c)
 			}
 			link()
 			token := h.token(consumerID, epoch, 0)
 			a := h.callback(token, `{"epoch":7,"wake_id":"w_current","acks":[{"path":"/tools/%7ex","offset":"42"}]}`)
-			if a.status != 200 || !strings.Contains(a.text, `{"path":"`+linked+`","offset":"42"}`) {
-				t.Errorf("ack: %d %s", a.status, a.text)
+			if a.Status != 200 || !strings.Contains(a.Text, `{"path":"`+linked+`","offset":"42"}`) {
+				t.Errorf("ack: %d %s", a.Status, a.Text)
 			}
 			a = h.callback(token, `{"epoch":7,"unsubscribe":["/tools/%7ex"]}`)
-			if a.status != 200 || strings.Contains(a.text, linked) {
-				t.Errorf("unsubscribe: %d %s", a.status, a.text)
+			if a.Status != 200 || strings.Contains(a.Text, linked) {
+				t.Errorf("unsubscribe: %d %s", a.Status, a.Text)
 			}
 			// The offset is judged by that name, too.
 			link()
 			a = h.callback(token, `{"epoch":7,"acks":[{"path":"/tools/%7ex","offset":"99"}]}`)
-			h.want(a, 409, fsm.CodeInvalidOffset, linked)
+			h.Want(a, 409, fsm.CodeInvalidOffset, linked)
 		})
 	}
 }
@@ -326,8 +327,8 @@ func TestCallbackSubscribesToAnyPath(t *testing.T) {
 	a := h.callback(h.token(consumerID, epoch, 0),
 		`{"epoch":7,"subscribe":["tools/x","/q?offset=1#y","/ü v","/a/../b"]}`)
 	for _, path := range []string{"/tools/x", "/q%3Foffset=1%23y", "/%C3%BC%20v", "/b"} {
-		if a.status != 200 || !strings.Contains(a.text, `{"path":"`+path+`","offset":"-1"}`) {
-			t.Errorf("%s is not among the streams: %d %s", path, a.status, a.text)
+		if a.Status != 200 || !strings.Contains(a.Text, `{"path":"`+path+`","offset":"-1"}`) {
+			t.Errorf("%s is not among the streams: %d %s", path, a.Status, a.Text)
 		}
 	}
 }
@@ -344,10 +345,10 @@ func TestACallbackCannotNameWhatIsNoStream(t *testing.T) {
 			"unsubscribe[0]": `"unsubscribe":["` + path + `"]`,
 			"acks[0].path":   `"acks":[{"path":"` + path + `","offset":"1"}]`,
 		} {
-			h.want(h.callback(token, `{"epoch":7,`+body+`}`), 400, fsm.CodeInvalidRequest, field+": not a stream path")
+			h.Want(h.callback(token, `{"epoch":7,`+body+`}`), 400, fsm.CodeInvalidRequest, field+": not a stream path")
 		}
 	}
-	for _, head := range h.up.heads {
+	for _, head := range h.Up.Heads {
 		if !strings.HasSuffix(head, primary) {
 			t.Errorf("upstream was asked: %s", head)
 		}
@@ -359,56 +360,56 @@ func TestCallbackDone(t *testing.T) {
 		h := woken(t, nil)
 		if a := h.callback(
 			h.token(consumerID, epoch, 0), `{"epoch":7,"wake_id":"w_current","done":true}`,
-		); a.status != 200 {
-			t.Fatal(a.text)
+		); a.Status != 200 {
+			t.Fatal(a.Text)
 		}
-		h.wantCalls("deliver "+consumerID+" 8", "idle [/agents/task-1]")
+		h.WantCalls("deliver "+consumerID+" 8", "idle [/agents/task-1]")
 	})
 	t.Run("without work pending comes to rest", func(t *testing.T) {
 		h := woken(t, nil)
 		body := `{"epoch":7,"wake_id":"w_current","acks":[{"path":"/agents/task-1","offset":"200"}],"done":true}`
 		for range 2 { // a lost answer is repeated
-			if a := h.callback(h.token(consumerID, epoch, 0), body); a.status != 200 {
-				t.Fatal(a.text)
+			if a := h.callback(h.token(consumerID, epoch, 0), body); a.Status != 200 {
+				t.Fatal(a.Text)
 			}
 		}
-		h.wantCalls("idle [/agents/task-1]")
+		h.WantCalls("idle [/agents/task-1]")
 	})
 	t.Run("a late callback of what came to rest acks what upstream shows, and wakes nothing", func(t *testing.T) {
 		h := woken(t, nil)
-		h.change(consumerID, func(c *fsm.Consumer) {
+		h.Change(consumerID, func(c *fsm.Consumer) {
 			c.State, c.Links[primary] = fsm.Idle, fsm.Link{Acked: "200", Tail: "200"}
 		})
-		h.up.streams[primary] = fsm.StreamInfo{Exists: true, Tail: "300"}
+		h.Up.Streams[primary] = fsm.StreamInfo{Exists: true, Tail: "300"}
 		body := `{"epoch":7,"acks":[{"path":"/agents/task-1","offset":"300"}]}`
 		a := h.callback(h.token(consumerID, epoch, 0), body)
-		if c, _ := h.store.consumer(consumerID); a.status != 200 || c.State != fsm.Idle ||
+		if c, _ := h.Store.Lookup(consumerID); a.Status != 200 || c.State != fsm.Idle ||
 			c.Links[primary] != (fsm.Link{Acked: "300", Tail: "300"}) {
-			t.Fatalf("%d %s: %+v", a.status, a.text, c)
+			t.Fatalf("%d %s: %+v", a.Status, a.Text, c)
 		}
-		h.wantCalls()
+		h.WantCalls()
 	})
 	t.Run("a tail that upstream shows counts as pending", func(t *testing.T) {
 		h := woken(t, nil)
-		h.up.streams[primary] = fsm.StreamInfo{Exists: true, Tail: "300"}
+		h.Up.Streams[primary] = fsm.StreamInfo{Exists: true, Tail: "300"}
 		body := `{"epoch":7,"wake_id":"w_current","acks":[{"path":"/agents/task-1","offset":"200"}],"done":true}`
-		if a := h.callback(h.token(consumerID, epoch, 0), body); a.status != 200 {
-			t.Fatal(a.text)
+		if a := h.callback(h.token(consumerID, epoch, 0), body); a.Status != 200 {
+			t.Fatal(a.Text)
 		}
-		h.wantCalls("deliver "+consumerID+" 8", "idle [/agents/task-1]")
+		h.WantCalls("deliver "+consumerID+" 8", "idle [/agents/task-1]")
 	})
 	t.Run("unsubscribing from all answers 200 with no streams, and the consumer is gone", func(t *testing.T) {
 		h := woken(t, nil)
 		token := h.token(consumerID, epoch, 0)
 		a := h.callback(token, `{"epoch":7,"subscribe":["/x"],"unsubscribe":["/agents/task-1","/x"]}`)
-		if a.status != 200 || !strings.Contains(a.text, `"streams":[]`) {
-			t.Fatal(a.text)
+		if a.Status != 200 || !strings.Contains(a.Text, `"streams":[]`) {
+			t.Fatal(a.Text)
 		}
-		if got := h.up.asked(); !slices.Equal(got, []string{primary}) {
+		if got := h.Up.Asked(); !slices.Equal(got, []string{primary}) {
 			t.Fatalf("a stream that is dropped at once was asked for: %q", got)
 		}
-		h.wantCalls()
-		h.want(h.callback(token, `{"epoch":7}`), 410, fsm.CodeConsumerGone, "")
+		h.WantCalls()
+		h.Want(h.callback(token, `{"epoch":7}`), 410, fsm.CodeConsumerGone, "")
 	})
 }
 
@@ -431,12 +432,12 @@ func TestCallbackTokenIsRefreshedNearItsEndAndNeverForANewerEpoch(t *testing.T) 
 		t.Run(c.name, func(t *testing.T) {
 			h := woken(t, nil)
 			token := h.token(consumerID, epoch, c.age)
-			got := h.callback(token, c.body).body["token"].(string)
-			parsed, err := h.tokens.Parse(got)
+			got := h.callback(token, c.body).Body["token"].(string)
+			parsed, err := h.Tokens.Parse(got)
 			if err != nil || parsed.Epoch != epoch || (got != token) != c.fresh {
 				t.Fatalf("got %+v, %v, fresh %v", parsed, err, got != token)
 			}
-			if c.fresh && !parsed.Expires.Equal(h.clock().Add(fsm.TokenTTL)) {
+			if c.fresh && !parsed.Expires.Equal(h.Clock().Add(fsm.TokenTTL)) {
 				t.Fatalf("expires %v", parsed.Expires)
 			}
 		})
@@ -447,114 +448,112 @@ func TestCallbackLooksAtThePrimaryStream(t *testing.T) {
 	body := `{"epoch":7,"wake_id":"w_current"}`
 	t.Run("gone, confirmed by a second HEAD, is gone", func(t *testing.T) {
 		h := woken(t, nil)
-		delete(h.up.streams, primary)
-		h.want(h.callback(h.token(consumerID, epoch, 0), body), 410, fsm.CodeConsumerGone, "")
-		if !slices.Equal(h.store.hidden, []string{primary}) ||
-			!slices.Equal(h.up.asked(), []string{primary, "anew " + primary}) {
-			t.Fatalf("hidden %q, asked %q", h.store.hidden, h.up.asked())
+		delete(h.Up.Streams, primary)
+		h.Want(h.callback(h.token(consumerID, epoch, 0), body), 410, fsm.CodeConsumerGone, "")
+		if !slices.Equal(h.Store.HiddenStreams, []string{primary}) ||
+			!slices.Equal(h.Up.Asked(), []string{primary, "anew " + primary}) {
+			t.Fatalf("hidden %q, asked %q", h.Store.HiddenStreams, h.Up.Asked())
 		}
-		if got := h.rec.noted(); !slices.Equal(got, []string{"gone " + primary}) {
+		if got := h.Rec.Noted(); !slices.Equal(got, []string{"gone " + primary}) {
 			t.Fatalf("told %q, want that the stream is looked at until it is back", got)
 		}
 	})
 	t.Run("gone comes before an expired token", func(t *testing.T) {
 		h := woken(t, nil)
-		delete(h.up.streams, primary)
-		h.want(h.callback(h.token(consumerID, epoch, 2*time.Hour), body), 410, fsm.CodeConsumerGone, "")
+		delete(h.Up.Streams, primary)
+		h.Want(h.callback(h.token(consumerID, epoch, 2*time.Hour), body), 410, fsm.CodeConsumerGone, "")
 	})
 	t.Run("one answer alone that lacks the stream is not trusted", func(t *testing.T) {
 		h := woken(t, nil)
-		h.up.shared[primary] = fsm.StreamInfo{}
-		if a := h.callback(h.token(consumerID, epoch, 0), body); a.status != 200 || len(h.store.hidden) > 0 {
-			t.Fatal(a.text)
+		h.Up.Shared[primary] = fsm.StreamInfo{}
+		if a := h.callback(h.token(consumerID, epoch, 0), body); a.Status != 200 || len(h.Store.HiddenStreams) > 0 {
+			t.Fatal(a.Text)
 		}
 	})
 	t.Run("upstream that cannot be asked does not stop the callback", func(t *testing.T) {
 		h := woken(t, nil)
-		h.up.broken[primary] = true
-		if a := h.callback(h.token(consumerID, epoch, 0), body); a.status != 200 {
-			t.Fatal(a.text)
+		h.Up.Broken[primary] = true
+		if a := h.callback(h.token(consumerID, epoch, 0), body); a.Status != 200 {
+			t.Fatal(a.Text)
 		}
 	})
 	t.Run("a store that cannot hide it is unavailable", func(t *testing.T) {
 		h := woken(t, nil)
-		delete(h.up.streams, primary)
-		h.store.fail(fsm.ErrUnavailable)
-		h.want(h.callback(h.token(consumerID, epoch, 0), body), 503, fsm.CodeUnavailable, "")
+		delete(h.Up.Streams, primary)
+		h.Store.Fail(fsm.ErrUnavailable)
+		h.Want(h.callback(h.token(consumerID, epoch, 0), body), 503, fsm.CodeUnavailable, "")
 	})
 }
 
 func TestCallbackAsksForATailThatAnAckLiesBeyond(t *testing.T) {
 	second := func(t *testing.T) *harness {
 		h := woken(t, nil)
-		h.change(consumerID, func(c *fsm.Consumer) { c.Links["/b"] = fsm.Link{Acked: "1", Tail: "5"} })
-		h.store.db.SetTail(primary, "/b", "5")
+		h.Change(consumerID, func(c *fsm.Consumer) { c.Links["/b"] = fsm.Link{Acked: "1", Tail: "5"} })
+		h.Store.DB.SetTail(primary, "/b", "5")
 		return h
 	}
 	body := `{"epoch":7,"acks":[{"path":"/b","offset":"9"}]}`
 	t.Run("and takes the ack if it is there by now", func(t *testing.T) {
 		h := second(t)
-		h.up.streams["/b"] = fsm.StreamInfo{Exists: true, Tail: "9"}
-		if a := h.callback(h.token(consumerID, epoch, 0), body); a.status != 200 ||
-			!strings.Contains(a.text, `{"path":"/b","offset":"9"}`) {
-			t.Fatal(a.text)
+		h.Up.Streams["/b"] = fsm.StreamInfo{Exists: true, Tail: "9"}
+		if a := h.callback(h.token(consumerID, epoch, 0), body); a.Status != 200 ||
+			!strings.Contains(a.Text, `{"path":"/b","offset":"9"}`) {
+			t.Fatal(a.Text)
 		}
-		if got := h.up.asked(); !slices.Equal(got, []string{primary, "anew /b"}) {
+		if got := h.Up.Asked(); !slices.Equal(got, []string{primary, "anew /b"}) {
 			t.Fatalf("asked %q", got)
 		}
 	})
 	t.Run("and once more if the answer is from long ago, as in a process that was frozen", func(t *testing.T) {
 		h := second(t)
-		h.up.streams["/b"] = fsm.StreamInfo{Exists: true, Tail: "8"}
-		h.up.answered = func(head string) {
+		h.Up.Streams["/b"] = fsm.StreamInfo{Exists: true, Tail: "8"}
+		h.Up.Answered = func(head string) {
 			if head == "anew /b" {
-				h.mu.Lock()
-				h.now = h.now.Add(time.Minute)
-				h.mu.Unlock()
-				h.up.mu.Lock()
-				h.up.streams["/b"], h.up.answered = fsm.StreamInfo{Exists: true, Tail: "9"}, nil
-				h.up.mu.Unlock()
+				h.Pass(time.Minute)
+				h.Up.Mu.Lock()
+				h.Up.Streams["/b"], h.Up.Answered = fsm.StreamInfo{Exists: true, Tail: "9"}, nil
+				h.Up.Mu.Unlock()
 			}
 		}
-		if a := h.callback(h.token(consumerID, epoch, 0), body); a.status != 200 {
-			t.Fatal(a.text)
+		if a := h.callback(h.token(consumerID, epoch, 0), body); a.Status != 200 {
+			t.Fatal(a.Text)
 		}
-		if got := h.up.asked(); !slices.Equal(got, []string{primary, "anew /b", "anew /b"}) {
+		if got := h.Up.Asked(); !slices.Equal(got, []string{primary, "anew /b", "anew /b"}) {
 			t.Fatalf("asked %q", got)
 		}
 	})
 	t.Run("and refuses it if not, asking once", func(t *testing.T) {
 		h := second(t)
-		h.up.streams["/b"] = fsm.StreamInfo{Exists: true, Tail: "8"}
-		h.want(h.callback(h.token(consumerID, epoch, 0), body), 409, fsm.CodeInvalidOffset,
+		h.Up.Streams["/b"] = fsm.StreamInfo{Exists: true, Tail: "8"}
+		h.Want(h.callback(h.token(consumerID, epoch, 0), body), 409, fsm.CodeInvalidOffset,
 			`"/b" lies beyond the stream's tail "8"`)
-		if got := h.up.asked(); !slices.Equal(got, []string{primary, "anew /b"}) {
+		if got := h.Up.Asked(); !slices.Equal(got, []string{primary, "anew /b"}) {
 			t.Fatalf("asked %q", got)
 		}
 	})
 	t.Run("and refuses it if there is no such stream", func(t *testing.T) {
 		h := second(t)
-		h.want(h.callback(h.token(consumerID, epoch, 0), body), 409, fsm.CodeInvalidOffset, `"/b"`)
+		h.Want(h.callback(h.token(consumerID, epoch, 0), body), 409, fsm.CodeInvalidOffset, `"/b"`)
 	})
 	t.Run("and has the worker try again if upstream cannot be asked", func(t *testing.T) {
 		h := second(t)
-		h.up.broken["/b"] = true
+		h.Up.Broken["/b"] = true
 		a := h.callback(h.token(consumerID, epoch, 0), body)
-		h.want(a, 503, fsm.CodeUnavailable, `"/b"`)
+		h.Want(a, 503, fsm.CodeUnavailable, `"/b"`)
 	})
 	t.Run("but not for one that is no offset", func(t *testing.T) {
 		h := second(t)
-		h.want(h.callback(h.token(consumerID, epoch, 0), `{"epoch":7,"acks":[{"path":"/b","offset":"now"}]}`),
+		h.Want(h.callback(h.token(consumerID, epoch, 0), `{"epoch":7,"acks":[{"path":"/b","offset":"now"}]}`),
 			409, fsm.CodeInvalidOffset, "now")
-		if got := h.up.asked(); !slices.Equal(got, []string{primary}) {
+		if got := h.Up.Asked(); !slices.Equal(got, []string{primary}) {
 			t.Fatalf("asked %q", got)
 		}
 	})
 	t.Run("and learns that the primary is gone", func(t *testing.T) {
 		h := woken(t, nil)
-		h.up.shared[primary] = fsm.StreamInfo{Exists: true, Tail: "200"}
-		delete(h.up.streams, primary)
-		h.want(h.callback(h.token(consumerID, epoch, 0),
+		h.Up.Shared[primary] = fsm.StreamInfo{Exists: true, Tail: "200"}
+		delete(h.Up.Streams, primary)
+		h.Want(h.callback(h.token(consumerID, epoch, 0),
 			`{"epoch":7,"acks":[{"path":"/agents/task-1","offset":"300"}]}`),
 			410, fsm.CodeConsumerGone, "")
 	})
@@ -566,15 +565,15 @@ func TestCallbackSubscribesManyStreams(t *testing.T) {
 	for i := range 100 {
 		path := fmt.Sprintf("/many/%d", i)
 		paths = append(paths, path)
-		h.up.streams[path] = fsm.StreamInfo{Exists: true, Tail: fsm.Offset(fmt.Sprint(1000 + i))}
+		h.Up.Streams[path] = fsm.StreamInfo{Exists: true, Tail: fsm.Offset(fmt.Sprint(1000 + i))}
 	}
-	h.up.broken["/many/7"] = true
+	h.Up.Broken["/many/7"] = true
 	list, _ := json.Marshal(paths)
 	a := h.callback(h.token(consumerID, epoch, 0), `{"epoch":7,"subscribe":`+string(list)+`}`)
-	if a.status != 200 {
-		t.Fatal(a.text)
+	if a.Status != 200 {
+		t.Fatal(a.Text)
 	}
-	c, _ := h.store.consumer(consumerID)
+	c, _ := h.Store.Lookup(consumerID)
 	for i, path := range paths {
 		want := fsm.Offset(fmt.Sprint(1000 + i))
 		if i == 7 {
@@ -584,8 +583,8 @@ func TestCallbackSubscribesManyStreams(t *testing.T) {
 			t.Fatalf("%s begins at %q, want %q", path, c.Links[path].Acked, want)
 		}
 	}
-	if h.up.most > lookLimit {
-		t.Fatalf("%d HEADs at a time", h.up.most)
+	if h.Up.Most > lookLimit {
+		t.Fatalf("%d HEADs at a time", h.Up.Most)
 	}
 }
 
@@ -596,33 +595,33 @@ func TestCallbackPathIsRaw(t *testing.T) {
 		"/callback/my-sub:/agents/task-1", "/callback/", "/callback", "/callback/a/b",
 		"/callback%2F" + consumerID,
 	} {
-		h.want(h.api(http.MethodPost, target, `{"epoch":7}`, "Authorization", "Bearer "+token), 404, fsm.CodeNotFound,
+		h.Want(h.API(http.MethodPost, target, `{"epoch":7}`, "Authorization", "Bearer "+token), 404, fsm.CodeNotFound,
 			"")
 	}
-	h.want(h.api(http.MethodPost, "/callback/my-sub:/agents/task-1", `{"epoch":7}`, "Authorization", "Bearer "+token),
+	h.Want(h.API(http.MethodPost, "/callback/my-sub:/agents/task-1", `{"epoch":7}`, "Authorization", "Bearer "+token),
 		404, fsm.CodeNotFound, "decoded")
 	for _, method := range []string{"GET", "PUT", "DELETE", "PATCH", "HEAD", "PURGE"} {
-		a := h.api(method, "/callback/"+consumerID, "")
-		if a.status != 405 || a.header.Get("Allow") != "POST" {
-			t.Fatalf("%s: %d, Allow %q", method, a.status, a.header.Get("Allow"))
+		a := h.API(method, "/callback/"+consumerID, "")
+		if a.Status != 405 || a.Header.Get("Allow") != "POST" {
+			t.Fatalf("%s: %d, Allow %q", method, a.Status, a.Header.Get("Allow"))
 		}
 	}
-	if a := h.api(
+	if a := h.API(
 		http.MethodPost, "/callback/"+consumerID+"?x=1", `{"epoch":7}`, "Authorization", "Bearer "+token,
-	); a.status != 200 {
-		t.Fatal(a.text)
+	); a.Status != 200 {
+		t.Fatal(a.Text)
 	}
 }
 
 func TestCallbackStoreErrors(t *testing.T) {
 	h := woken(t, nil)
 	token := h.token(consumerID, epoch, 0)
-	h.store.fail(fmt.Errorf("callback: %w", fsm.ErrUnavailable))
-	h.want(h.callback(token, `{"epoch":7}`), 503, fsm.CodeUnavailable, "try again")
-	h.store.fail(fmt.Errorf("script broken"))
+	h.Store.Fail(fmt.Errorf("callback: %w", fsm.ErrUnavailable))
+	h.Want(h.callback(token, `{"epoch":7}`), 503, fsm.CodeUnavailable, "try again")
+	h.Store.Fail(fmt.Errorf("script broken"))
 	a := h.callback(token, `{"epoch":7}`)
-	h.want(a, 500, fsm.CodeInternal, "")
-	if strings.Contains(a.text, "script") {
+	h.Want(a, 500, fsm.CodeInternal, "")
+	if strings.Contains(a.Text, "script") {
 		t.Fatal("the cause of a failure is nobody's business outside")
 	}
 }
@@ -642,14 +641,14 @@ func TestWhatARefusedCallbackHasBegunIsDone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := woken(t, nil)
 			if name == "judged again" {
-				h.store.db.SetTail(primary, primary, "120")
-				h.up.shared[primary] = fsm.StreamInfo{Exists: true, Tail: "120"}
+				h.Store.DB.SetTail(primary, primary, "120")
+				h.Up.Shared[primary] = fsm.StreamInfo{Exists: true, Tail: "120"}
 			}
-			h.store.begun = []fsm.Wake{{Consumer: strangerID, Epoch: 9}}
-			if a := tt.attempt.send(h); a.status != tt.status {
-				t.Fatalf("answered %d %s", a.status, a.text)
+			h.Store.Begun = []fsm.Wake{{Consumer: strangerID, Epoch: 9}}
+			if a := tt.attempt.send(h); a.Status != tt.status {
+				t.Fatalf("answered %d %s", a.Status, a.Text)
 			}
-			if got := h.rec.noted(); !slices.Contains(got, "deliver "+strangerID+" 9") {
+			if got := h.Rec.Noted(); !slices.Contains(got, "deliver "+strangerID+" 9") {
 				t.Errorf("told %q", got)
 			}
 		})

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"reveille/fsm"
+	"reveille/test/ports"
 )
 
 // counted returns the counters, and of histograms how many were observed, that are not zero, by the values of their
@@ -83,7 +84,7 @@ func TestGatewayRequestsAreCountedByKindAndStatus(t *testing.T) {
 		}
 	}))
 	t.Cleanup(srv.Close)
-	h := newHarness(t, func(c *Config) { c.Metrics, c.Gateway, c.UpstreamURL = r, true, mustURL(t, srv.URL) })
+	h := newHarness(t, func(c *Config) { c.Metrics, c.Gateway, c.UpstreamURL = r, true, ports.MustURL(t, srv.URL) })
 	root, client := h.server()
 	send := func(ctx context.Context, method, path string) {
 		t.Helper()
@@ -130,13 +131,13 @@ func TestGatewayRequestsAreCountedByKindAndStatus(t *testing.T) {
 func TestTheOperatorPortAnswersScrapesIfThereIsAPage(t *testing.T) {
 	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "figures") })
 	h := newHarness(t, func(c *Config) { c.MetricsPage = page })
-	if a := h.operator(http.MethodGet, "/metrics", ""); a.status != 200 || a.text != "figures" {
-		t.Errorf("got %d %q", a.status, a.text)
+	if a := h.Operator(http.MethodGet, "/metrics", ""); a.Status != 200 || a.Text != "figures" {
+		t.Errorf("got %d %q", a.Status, a.Text)
 	}
-	if a := h.operator(http.MethodPost, "/metrics", ""); a.status != 405 {
-		t.Errorf("a POST got %d", a.status)
+	if a := h.Operator(http.MethodPost, "/metrics", ""); a.Status != 405 {
+		t.Errorf("a POST got %d", a.Status)
 	}
-	if a := newHarness(t, nil).operator(http.MethodGet, "/metrics", ""); a.status != 404 {
-		t.Errorf("without a page it got %d", a.status)
+	if a := newHarness(t, nil).Operator(http.MethodGet, "/metrics", ""); a.Status != 404 {
+		t.Errorf("without a page it got %d", a.Status)
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"reveille/fsm"
 	"reveille/httpapi/paging"
+	"reveille/test/ports"
 )
 
 // evt is the ID of a delivery.
@@ -19,10 +20,10 @@ func evt(n int) string { return fmt.Sprintf("evt_0f9a5c1b7d3e2a4c6b80_%d", n) }
 // attempted puts attempts at a delivery in the delivery log, a second after each other, the last one now. What they
 // came to is done, or the status of a failure; 400 and 410 are final.
 func (h *harness) attempted(sub fsm.Subscription, n int, statuses ...int) {
-	h.t.Helper()
+	h.T.Helper()
 	for i, status := range statuses {
 		a := fsm.LoggedAttempt{
-			At: h.clock().Add(time.Duration(i-len(statuses)+1) * time.Second), Took: 145 * time.Millisecond,
+			At: h.Clock().Add(time.Duration(i-len(statuses)+1) * time.Second), Took: 145 * time.Millisecond,
 			Stream: "/jobs/a", Consumer: fsm.ConsumerID(sub.ID, "/jobs/a"), WakeID: fmt.Sprint("w_", n),
 			Epoch:      int64(n),
 			DeliveryID: evt(n), Attempt: i + 1, Result: "failed", Status: status, Reason: fmt.Sprint("status ", status),
@@ -38,13 +39,13 @@ func (h *harness) attempted(sub fsm.Subscription, n int, statuses ...int) {
 		case 0:
 			a.Result, a.Reason, a.Class = "abandoned", "", ""
 		}
-		h.store.db.PutLogged(sub, a)
+		h.Store.DB.PutLogged(sub, a)
 	}
 }
 
 // dead puts the dead letter of a delivery in the store.
 func (h *harness) dead(sub fsm.Subscription, n int) {
-	h.store.db.PutLetter(fsm.DeadLetter{
+	h.Store.DB.PutLetter(fsm.DeadLetter{
 		Subscription: sub.ID, Generation: sub.Generation, Consumer: fsm.ConsumerID(sub.ID, "/jobs/a"),
 		Stream: "/jobs/a", DeliveryID: evt(n), From: fsm.Start.At(int64(n), "0009"),
 		To: fsm.Start.At(int64(n+1), "0009"), Within: fsm.Start.At(int64(n+1), "0009"), Events: 1, Attempts: 2,
@@ -56,17 +57,17 @@ func (h *harness) dead(sub fsm.Subscription, n int) {
 func (h *harness) waits(sub fsm.Subscription, id string, n int, change func(*fsm.Consumer)) fsm.Consumer {
 	c := fsm.NewConsumer(sub, "/jobs/a", "0003", int64(n))
 	c.ID, c.State, c.WakeID, c.Attempt, c.Handed = id, fsm.Waking, fmt.Sprint("w_", n), 1, 1
-	c.Deadline = h.clock().Add(time.Minute)
+	c.Deadline = h.Clock().Add(time.Minute)
 	c.Links["/jobs/a"] = fsm.Link{Acked: "0003", Tail: "0009"}
 	if change != nil {
 		change(&c)
 	}
-	h.store.db.PutConsumer(c)
+	h.Store.DB.PutConsumer(c)
 	return c
 }
 
 func (h *harness) ojsSub() fsm.Subscription {
-	h.t.Helper()
+	h.T.Helper()
 	path, _ := h.ojs("")
 	return h.stored(path)
 }
@@ -77,7 +78,7 @@ func logging(mode fsm.DeliveryLog) func(*Config) { return func(c *Config) { c.De
 // OJS and no other, page by page, and what narrows the list down.
 func TestOJSDeliveriesAreListed(t *testing.T) {
 	h := newOJS(t, logging(fsm.LogAll))
-	one, two, other := h.ojsSub(), h.ojsSub(), h.subscribe("other", 1)
+	one, two, other := h.ojsSub(), h.ojsSub(), h.Subscribe("other", 1)
 	other.Format = fsm.FormatOJS
 	h.attempted(other, 99, 500)
 	h.dead(other, 99)
@@ -85,9 +86,7 @@ func TestOJSDeliveriesAreListed(t *testing.T) {
 	names := []string{"success", "success", "failed", "failed", "dead", "failed"}
 	want, of := []string{}, map[string][]string{}
 	for i := range 60 {
-		h.mu.Lock()
-		h.now = h.now.Add(time.Minute)
-		h.mu.Unlock()
+		h.Pass(time.Minute)
 		sub := []fsm.Subscription{one, two}[i%2]
 		h.attempted(sub, i, statuses[i%6]...)
 		want = append([]string{evt(i)}, want...)
@@ -98,7 +97,7 @@ func TestOJSDeliveriesAreListed(t *testing.T) {
 		}
 	}
 	h.dead(two, 100) // which the log does not have any more
-	h.store.db.PutLetter(fsm.DeadLetter{Subscription: one.ID, Generation: one.Generation, Stream: "/jobs/b"})
+	h.Store.DB.PutLetter(fsm.DeadLetter{Subscription: one.ID, Generation: one.Generation, Stream: "/jobs/b"})
 	of["dead"] = append(of["dead"], evt(100))
 	for query, want := range map[string][]string{
 		"": want, "status=success": of["success"], "status=failed": of["failed"], "status=dead": of["dead"],
@@ -113,15 +112,15 @@ func TestOJSDeliveriesAreListed(t *testing.T) {
 		for _, limit := range []int{1, 7, 100} {
 			var got []string
 			for cursor := ""; ; {
-				a := h.api("GET", fmt.Sprintf("%s?limit=%d&cursor=%s&%s", ojsDeliveries, limit, cursor, query), "")
-				page := rowsOf(a, "deliveries")
-				if a.status != 200 || len(page) > limit {
-					t.Fatalf("?%s: %d %s", query, a.status, a.text)
+				a := h.API("GET", fmt.Sprintf("%s?limit=%d&cursor=%s&%s", ojsDeliveries, limit, cursor, query), "")
+				page := ports.RowsOf(a, "deliveries")
+				if a.Status != 200 || len(page) > limit {
+					t.Fatalf("?%s: %d %s", query, a.Status, a.Text)
 				}
 				for _, row := range page {
 					got = append(got, row["id"].(string))
 				}
-				if cursor, _ = a.body["next"].(string); cursor == "" {
+				if cursor, _ = a.Body["next"].(string); cursor == "" {
 					break
 				}
 			}
@@ -134,22 +133,22 @@ func TestOJSDeliveriesAreListed(t *testing.T) {
 			}
 		}
 	}
-	row := rowsOf(h.api("GET", ojsDeliveries+"?limit=1&status=failed", ""), "deliveries")[0]
+	row := ports.RowsOf(h.API("GET", ojsDeliveries+"?limit=1&status=failed", ""), "deliveries")[0]
 	if !maps.Equal(row, map[string]any{
 		"id": evt(59), "subscription_id": two.ID, "status": "failed", "stream": "/jobs/a", "attempts": 1.0,
-		"last_attempt_at": h.clock().Format(time.RFC3339), "status_code": 410.0, "response_time_ms": 145.0,
+		"last_attempt_at": h.Clock().Format(time.RFC3339), "status_code": 410.0, "response_time_ms": 145.0,
 		"error": "status 410",
 	}) {
 		t.Errorf("one is shown as %v", row)
 	}
-	a := h.api("GET", ojsDeliveries+"?limit=1&status=dead", "")
-	row = rowsOf(a, "deliveries")[0]
+	a := h.API("GET", ojsDeliveries+"?limit=1&status=dead", "")
+	row = ports.RowsOf(a, "deliveries")[0]
 	if row["response_body"] != "it <broke>" || row["dead_at"] == nil || row["attempts"] != 2.0 ||
 		row["error"] != "status 400" || row["status_code"] != 400.0 {
-		t.Errorf("one that is dead is shown as %s", a.text)
+		t.Errorf("one that is dead is shown as %s", a.Text)
 	}
-	if a := h.api("HEAD", ojsDeliveries, ""); a.status != 200 {
-		t.Errorf("HEAD: %d", a.status)
+	if a := h.API("HEAD", ojsDeliveries, ""); a.Status != 200 {
+		t.Errorf("HEAD: %d", a.Status)
 	}
 }
 
@@ -159,14 +158,14 @@ func TestAnAttemptThatNamedNoDeliveryIsNotListed(t *testing.T) {
 	h := newOJS(t, logging(fsm.LogAll))
 	sub := h.ojsSub()
 	h.attempted(sub, 1, 500)
-	h.store.db.PutLogged(sub, fsm.LoggedAttemptOf(fsm.Attempt{
+	h.Store.DB.PutLogged(sub, fsm.LoggedAttemptOf(fsm.Attempt{
 		Wake: fsm.Wake{
 			Consumer: fsm.ConsumerID(sub.ID, "/jobs/a"), Primary: "/jobs/a", WakeID: "w_2", Epoch: 2, Attempt: 1,
 		},
-		Began: h.clock(), Result: fsm.AttemptAbandoned,
+		Began: h.Clock(), Result: fsm.AttemptAbandoned,
 	}))
 	for _, query := range []string{"", "?status=failed"} {
-		rows := rowsOf(h.api("GET", ojsDeliveries+query, ""), "deliveries")
+		rows := ports.RowsOf(h.API("GET", ojsDeliveries+query, ""), "deliveries")
 		if len(rows) != 1 || rows[0]["id"] != evt(1) {
 			t.Errorf("%s: listed are %v", query, rows)
 		}
@@ -267,43 +266,43 @@ func TestAnOJSDeliveryIsShownAndRetried(t *testing.T) {
 			h.attempted(other, 8, 500)
 			h.dead(other, 8)
 			sub.Paused = tc.paused
-			h.store.db.PutSubscription(sub)
+			h.Store.DB.PutSubscription(sub)
 			h.attempted(sub, 7, tc.statuses...)
 			if tc.letter {
 				h.dead(sub, 7)
 			}
 			c := fsm.NewConsumer(sub, "/jobs/a", "0009", 0)
 			if tc.away { // which an aside does not show
-				c.HiddenAt = h.clock()
+				c.HiddenAt = h.Clock()
 			}
-			h.store.db.PutConsumer(c)
+			h.Store.DB.PutConsumer(c)
 			if tc.at != nil {
 				c = h.waits(sub, tc.at(sub), 7, tc.change)
 			}
 			path := ojsDeliveries + "/" + evt(7)
 			for _, query := range []string{"", "?subscription_id=" + sub.ID} {
-				a := h.api("GET", path+query, "")
+				a := h.API("GET", path+query, "")
 				for _, want := range append(tc.shown, `{"id":"`+evt(7)+`","subscription_id":"`+sub.ID+`"`) {
-					if a.status != 200 || !strings.Contains(a.text, want) {
-						t.Errorf("got %d %s, want %s", a.status, a.text, want)
+					if a.Status != 200 || !strings.Contains(a.Text, want) {
+						t.Errorf("got %d %s, want %s", a.Status, a.Text, want)
 					}
 				}
 			}
-			h.want(h.api("GET", path+"?subscription_id="+other.ID, ""), 404, fsm.CodeNotFound, "with this id")
+			h.Want(h.API("GET", path+"?subscription_id="+other.ID, ""), 404, fsm.CodeNotFound, "with this id")
 
-			retried := h.api("POST", path+"/retry", "")
+			retried := h.API("POST", path+"/retry", "")
 			if tc.refused != "" {
-				h.want(retried, 409, fsm.CodeRetryRefused, tc.refused)
-			} else if retried.status != http.StatusAccepted || strings.Contains(retried.text, "history") ||
-				!strings.Contains(retried.text, `"id":"`+evt(7)+`"`) {
-				t.Errorf("the retry: %d %s", retried.status, retried.text)
+				h.Want(retried, 409, fsm.CodeRetryRefused, tc.refused)
+			} else if retried.Status != http.StatusAccepted || strings.Contains(retried.Text, "history") ||
+				!strings.Contains(retried.Text, `"id":"`+evt(7)+`"`) {
+				t.Errorf("the retry: %d %s", retried.Status, retried.Text)
 			}
-			now, _ := h.store.consumer(c.ID)
+			now, _ := h.Store.Lookup(c.ID)
 			due := tc.at != nil && tc.refused == "" && !c.Sent
-			if now.Deadline.Equal(h.clock()) != due || !due && !now.Deadline.Equal(c.Deadline) {
+			if now.Deadline.Equal(h.Clock()) != due || !due && !now.Deadline.Equal(c.Deadline) {
 				t.Errorf("after the retry the consumer is %+v, and was %+v", now, c)
 			}
-			if n := len(rowsOf(h.operator("GET", "/api/v1/replays", ""), "replays")); (n == 1) != tc.letter {
+			if n := len(ports.RowsOf(h.Operator("GET", "/api/v1/replays", ""), "replays")); (n == 1) != tc.letter {
 				t.Errorf("%d are replayed", n)
 			}
 		})
@@ -317,13 +316,13 @@ func TestARetryOfWhatIsOutLeavesTheEndpointAlone(t *testing.T) {
 	sub := h.ojsSub()
 	h.attempted(sub, 7, 500)
 	h.waits(sub, fsm.ConsumerID(sub.ID, "/jobs/a"), 7, func(c *fsm.Consumer) { c.Sent = true })
-	if _, err := h.store.FailEndpoint(t.Context(), sub, fsm.EndpointFailure{RetryAfter: time.Hour}); err != nil {
+	if _, err := h.Store.FailEndpoint(t.Context(), sub, fsm.EndpointFailure{RetryAfter: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
-	if a := h.api("POST", ojsDeliveries+"/"+evt(7)+"/retry", ""); a.status != http.StatusAccepted {
-		t.Errorf("the retry: %d %s", a.status, a.text)
+	if a := h.API("POST", ojsDeliveries+"/"+evt(7)+"/retry", ""); a.Status != http.StatusAccepted {
+		t.Errorf("the retry: %d %s", a.Status, a.Text)
 	}
-	if e, now, _ := h.store.Endpoints().Get(sub.Generation); !e.AskedToWait(now) {
+	if e, now, _ := h.Store.Endpoints().Get(sub.Generation); !e.AskedToWait(now) {
 		t.Errorf("the endpoint is %+v", e)
 	}
 }
@@ -334,8 +333,8 @@ func TestWhatNobodyKnowsOfOJSDeliveries(t *testing.T) {
 	sub := h.ojsSub()
 	h.attempted(sub, 1, 500)
 	for _, id := range []string{evt(2), "del_1", "evt_", "%65vt_0f9a5c1b7d3e2a4c6b80_1", sub.ID} {
-		h.want(h.api("GET", ojsDeliveries+"/"+id, ""), 404, fsm.CodeNotFound, "no delivery with this id")
-		h.want(h.api("POST", ojsDeliveries+"/"+id+"/retry", ""), 404, fsm.CodeNotFound, "no delivery with this id")
+		h.Want(h.API("GET", ojsDeliveries+"/"+id, ""), 404, fsm.CodeNotFound, "no delivery with this id")
+		h.Want(h.API("POST", ojsDeliveries+"/"+id+"/retry", ""), 404, fsm.CodeNotFound, "no delivery with this id")
 	}
 	for query, says := range map[string]string{
 		"status=good": "status must be success, failed or dead", "state=failed": `"state" is not a parameter`,
@@ -343,18 +342,18 @@ func TestWhatNobodyKnowsOfOJSDeliveries(t *testing.T) {
 		"cursor=" + paging.Place{After: "(+"}.String():              "cursor must be",
 		"status=dead&cursor=" + paging.Place{After: "1-0"}.String(): "cursor must be",
 	} {
-		h.want(h.api("GET", ojsDeliveries+"?"+query, ""), 400, fsm.CodeInvalidRequest, says)
+		h.Want(h.API("GET", ojsDeliveries+"?"+query, ""), 400, fsm.CodeInvalidRequest, says)
 	}
-	h.want(h.api("GET", ojsDeliveries+"/"+evt(1)+"?status=dead", ""), 400, fsm.CodeInvalidRequest, "not a parameter")
-	h.want(h.api("POST", ojsDeliveries+"/"+evt(1)+"/retry", `{"now":true}`), 400, fsm.CodeInvalidRequest, `"now"`)
-	h.want(h.api("POST", ojsDeliveries+"/"+evt(1)+"/retry", "", "Origin", app), 403, fsm.CodeForbidden, "")
-	h.want(h.api("DELETE", ojsDeliveries+"/"+evt(1), ""), 405, fsm.CodeMethodNotAllowed, "")
+	h.Want(h.API("GET", ojsDeliveries+"/"+evt(1)+"?status=dead", ""), 400, fsm.CodeInvalidRequest, "not a parameter")
+	h.Want(h.API("POST", ojsDeliveries+"/"+evt(1)+"/retry", `{"now":true}`), 400, fsm.CodeInvalidRequest, `"now"`)
+	h.Want(h.API("POST", ojsDeliveries+"/"+evt(1)+"/retry", "", "Origin", app), 403, fsm.CodeForbidden, "")
+	h.Want(h.API("DELETE", ojsDeliveries+"/"+evt(1), ""), 405, fsm.CodeMethodNotAllowed, "")
 	for _, path := range []string{"", "/" + evt(1)} {
-		h.want(h.api("GET", ojsDeliveries+path+"?subscription_id=sub_1", ""), 404, fsm.CodeSubscriptionNotFound, "")
+		h.Want(h.API("GET", ojsDeliveries+path+"?subscription_id=sub_1", ""), 404, fsm.CodeSubscriptionNotFound, "")
 	}
-	h.store.fail(fsm.ErrUnavailable)
+	h.Store.Fail(fsm.ErrUnavailable)
 	for _, path := range []string{"", "/" + evt(1)} {
-		h.want(h.api("GET", ojsDeliveries+path, ""), 503, fsm.CodeUnavailable, "")
+		h.Want(h.API("GET", ojsDeliveries+path, ""), 503, fsm.CodeUnavailable, "")
 	}
 
 	for mode, says := range map[fsm.DeliveryLog]map[string]string{
@@ -363,15 +362,15 @@ func TestWhatNobodyKnowsOfOJSDeliveries(t *testing.T) {
 	} {
 		h := newOJS(t, logging(mode))
 		for query, says := range says {
-			a := h.api("GET", ojsDeliveries+"?"+query, "")
+			a := h.API("GET", ojsDeliveries+"?"+query, "")
 			if says != "" {
-				h.want(a, 404, fsm.CodeNotFound, says)
-			} else if a.text != `{"deliveries":[]}`+"\n" {
-				t.Errorf("with the log %s, ?%s: %d %s", mode, query, a.status, a.text)
+				h.Want(a, 404, fsm.CodeNotFound, says)
+			} else if a.Text != `{"deliveries":[]}`+"\n" {
+				t.Errorf("with the log %s, ?%s: %d %s", mode, query, a.Status, a.Text)
 			}
 		}
 		if mode == fsm.LogOff {
-			h.want(h.api("GET", ojsDeliveries+"/"+evt(1), ""), 404, fsm.CodeNotFound, "REVEILLE_DELIVERY_LOG is off")
+			h.Want(h.API("GET", ojsDeliveries+"/"+evt(1), ""), 404, fsm.CodeNotFound, "REVEILLE_DELIVERY_LOG is off")
 		}
 	}
 }
@@ -387,19 +386,19 @@ func TestARequestForOJSDeliveriesIsBounded(t *testing.T) {
 	more := first
 	for i := range ojsMost {
 		if i == ojsMost-1 {
-			a := h.api("GET", ojsDeliveries, "")
-			if n := len(rowsOf(a, "deliveries")); n != ojsLooks/ojsMost {
-				t.Errorf("of %d subscriptions %d deliveries are listed: %s", ojsMost, n, a.text)
+			a := h.API("GET", ojsDeliveries, "")
+			if n := len(ports.RowsOf(a, "deliveries")); n != ojsLooks/ojsMost {
+				t.Errorf("of %d subscriptions %d deliveries are listed: %s", ojsMost, n, a.Text)
 			}
-			h.want(h.api("GET", ojsDeliveries+"/"+evt(0), ""), 404, fsm.CodeNotFound, "?subscription_id=")
+			h.Want(h.API("GET", ojsDeliveries+"/"+evt(0), ""), 404, fsm.CodeNotFound, "?subscription_id=")
 		}
 		more.ID = fmt.Sprintf("sub_00000000-0000-7000-8000-%012d", i)
 		more.Generation = more.ID
-		h.store.db.PutSubscription(more)
+		h.Store.DB.PutSubscription(more)
 	}
-	h.want(h.api("GET", ojsDeliveries, ""), 400, fsm.CodeInvalidRequest, "?subscription_id=")
-	h.want(h.api("GET", ojsDeliveries+"/"+evt(1), ""), 400, fsm.CodeInvalidRequest, "?subscription_id=")
-	if a := h.api("GET", ojsDeliveries+"/"+evt(1)+"?subscription_id="+first.ID, ""); a.status != 200 {
-		t.Errorf("of the one that is named: %d %s", a.status, a.text)
+	h.Want(h.API("GET", ojsDeliveries, ""), 400, fsm.CodeInvalidRequest, "?subscription_id=")
+	h.Want(h.API("GET", ojsDeliveries+"/"+evt(1), ""), 400, fsm.CodeInvalidRequest, "?subscription_id=")
+	if a := h.API("GET", ojsDeliveries+"/"+evt(1)+"?subscription_id="+first.ID, ""); a.Status != 200 {
+		t.Errorf("of the one that is named: %d %s", a.Status, a.Text)
 	}
 }

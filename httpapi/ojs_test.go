@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"reveille/fsm"
+	"reveille/test/ports"
 )
 
 const ojsHook = `"url":"https://w.example/hook","events":["*"]`
@@ -26,25 +27,25 @@ func newOJS(t *testing.T, change func(*Config)) *harness {
 }
 
 // ojs creates a subscription by the resources of OJS, and returns its path, and its body as it was answered.
-func (h *harness) ojs(fields string) (path string, a answer) {
-	h.t.Helper()
-	a = h.api("POST", ojsSubscriptions, "{"+ojsHook+fields+"}", "Content-Type", "application/json")
-	if a.status != http.StatusCreated {
-		h.t.Fatalf("POST: %d %s", a.status, a.text)
+func (h *harness) ojs(fields string) (path string, a ports.Answer) {
+	h.T.Helper()
+	a = h.API("POST", ojsSubscriptions, "{"+ojsHook+fields+"}", "Content-Type", "application/json")
+	if a.Status != http.StatusCreated {
+		h.T.Fatalf("POST: %d %s", a.Status, a.Text)
 	}
-	h.secret(a.body["secret"].(string))
-	return ojsSubscriptions + "/" + a.body["id"].(string), a
+	h.Secret(a.Body["secret"].(string))
+	return ojsSubscriptions + "/" + a.Body["id"].(string), a
 }
 
 // stored is the subscription as the store has it.
 func (h *harness) stored(path string) fsm.Subscription {
-	h.t.Helper()
-	if err := h.store.RefreshCatalog(h.t.Context()); err != nil {
-		h.t.Fatal(err)
+	h.T.Helper()
+	if err := h.Store.RefreshCatalog(h.T.Context()); err != nil {
+		h.T.Fatal(err)
 	}
-	sub, found := h.store.Catalog().Get(path[strings.LastIndexByte(path, '/')+1:])
+	sub, found := h.Store.Catalog().Get(path[strings.LastIndexByte(path, '/')+1:])
 	if !found {
-		h.t.Fatalf("there is no %s", path)
+		h.T.Fatalf("there is no %s", path)
 	}
 	return sub
 }
@@ -54,12 +55,12 @@ func (h *harness) stored(path string) fsm.Subscription {
 func TestASubscriptionOfOJS(t *testing.T) {
 	h := newOJS(t, nil)
 	path, a := h.ojs(`,"metadata":{"owner":"platform-team"}`)
-	id, secret := a.body["id"].(string), a.body["secret"].(string)
+	id, secret := a.Body["id"].(string), a.Body["secret"].(string)
 	shape := regexp.MustCompile(`^\{"id":"sub_[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}",` +
 		`"url":"https://w.example/hook","events":\["\*"\],"active":true,"secret":"whsec_[A-Za-z0-9+/]{43}=",` +
 		`"metadata":\{"owner":"platform-team"\},"created_at":"2026-01-02T03:04:05Z"\}\n$`)
-	if !shape.MatchString(a.text) || a.header.Get("Cache-Control") != "no-store" {
-		t.Errorf("got %s", a.text)
+	if !shape.MatchString(a.Text) || a.Header.Get("Cache-Control") != "no-store" {
+		t.Errorf("got %s", a.Text)
 	}
 	sub := h.stored(path)
 	want := fsm.Subscription{
@@ -76,31 +77,31 @@ func TestASubscriptionOfOJS(t *testing.T) {
 		t.Errorf("stored is %+v, want %+v", sub, want)
 	}
 
-	shown := strings.Replace(a.text, `"secret":"`+secret+`",`, "", 1)
-	if got := h.api("GET", path, ""); got.status != 200 || got.text != shown {
-		t.Errorf("GET: %d %s, want %s", got.status, got.text, shown)
+	shown := strings.Replace(a.Text, `"secret":"`+secret+`",`, "", 1)
+	if got := h.API("GET", path, ""); got.Status != 200 || got.Text != shown {
+		t.Errorf("GET: %d %s, want %s", got.Status, got.Text, shown)
 	}
 	list := `{"subscriptions":[` + shown + "]}\n"
-	if got := h.api("GET", ojsSubscriptions, ""); got.status != 200 || got.text != list {
-		t.Errorf("the list: %d %s, want %s", got.status, got.text, list)
+	if got := h.API("GET", ojsSubscriptions, ""); got.Status != 200 || got.Text != list {
+		t.Errorf("the list: %d %s, want %s", got.Status, got.Text, list)
 	}
-	if got := h.api("GET", "/**?subscription="+id, ""); got.status != 200 ||
-		!strings.Contains(got.text, `"format":"ojs"`) {
-		t.Errorf("by the other API: %d %s", got.status, got.text)
+	if got := h.API("GET", "/**?subscription="+id, ""); got.Status != 200 ||
+		!strings.Contains(got.Text, `"format":"ojs"`) {
+		t.Errorf("by the other API: %d %s", got.Status, got.Text)
 	}
 
 	for _, again := range []string{"found", "gone"} {
-		if got := h.api("DELETE", path, ""); got.status != 204 || got.text != "" {
-			t.Errorf("DELETE of one that is %s: %d %s", again, got.status, got.text)
+		if got := h.API("DELETE", path, ""); got.Status != 204 || got.Text != "" {
+			t.Errorf("DELETE of one that is %s: %d %s", again, got.Status, got.Text)
 		}
 	}
 	for _, request := range [][2]string{
 		{"GET", ""}, {"HEAD", ""}, {"PATCH", ""}, {"POST", "/test"}, {"POST", "/rotate-secret"},
 	} {
-		h.want(h.api(request[0], path+request[1], "{}"), 404, fsm.CodeSubscriptionNotFound, "")
+		h.Want(h.API(request[0], path+request[1], "{}"), 404, fsm.CodeSubscriptionNotFound, "")
 	}
-	if got := h.api("GET", ojsSubscriptions, ""); got.text != `{"subscriptions":[]}`+"\n" {
-		t.Errorf("the list: %s", got.text)
+	if got := h.API("GET", ojsSubscriptions, ""); got.Text != `{"subscriptions":[]}`+"\n" {
+		t.Errorf("the list: %s", got.Text)
 	}
 }
 
@@ -155,21 +156,21 @@ func TestAnOJSSubscriptionIsChanged(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			before := h.stored(path)
-			a := h.api("PATCH", path, tc.patch)
-			if a.status != 200 || strings.Contains(a.text, "secret") {
-				t.Fatalf("got %d %s", a.status, a.text)
+			a := h.API("PATCH", path, tc.patch)
+			if a.Status != 200 || strings.Contains(a.Text, "secret") {
+				t.Fatalf("got %d %s", a.Status, a.Text)
 			}
 			for _, want := range tc.want {
-				if !strings.Contains(a.text, want) {
-					t.Errorf("got %s, want %s", a.text, want)
+				if !strings.Contains(a.Text, want) {
+					t.Errorf("got %s, want %s", a.Text, want)
 				}
 			}
 			after := h.stored(path)
 			if !tc.is(after) || after.Secret != before.Secret || after.Format != fsm.FormatOJS {
 				t.Errorf("stored is %+v", after)
 			}
-			if got := h.api("GET", path, ""); got.text != a.text {
-				t.Errorf("GET: %s, want %s", got.text, a.text)
+			if got := h.API("GET", path, ""); got.Text != a.Text {
+				t.Errorf("GET: %s, want %s", got.Text, a.Text)
 			}
 		})
 	}
@@ -224,17 +225,17 @@ func TestARefusedOJSSubscriptionIsNotMade(t *testing.T) {
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			h.want(h.api("POST", ojsSubscriptions, tc.body), 400, tc.code, tc.says)
+			h.Want(h.API("POST", ojsSubscriptions, tc.body), 400, tc.code, tc.says)
 			if tc.patch {
-				h.want(h.api("PATCH", path, tc.body), 400, tc.code, tc.says)
+				h.Want(h.API("PATCH", path, tc.body), 400, tc.code, tc.says)
 			}
 		})
 	}
-	h.rec.refuse = fmt.Errorf("webhook must use https, not http")
-	h.want(h.api("POST", ojsSubscriptions, "{"+ojsHook+"}"), 400, fsm.CodeInvalidWebhook, "url must use https")
-	h.want(h.api("PATCH", path, "{"+ojsHook+"}"), 400, fsm.CodeInvalidWebhook, "url must use https")
-	if after := h.stored(path); !after.Equal(before) || len(h.store.Catalog().All()) != 1 {
-		t.Errorf("it is %+v, of %d", after, len(h.store.Catalog().All()))
+	h.Rec.Refuse = fmt.Errorf("webhook must use https, not http")
+	h.Want(h.API("POST", ojsSubscriptions, "{"+ojsHook+"}"), 400, fsm.CodeInvalidWebhook, "url must use https")
+	h.Want(h.API("PATCH", path, "{"+ojsHook+"}"), 400, fsm.CodeInvalidWebhook, "url must use https")
+	if after := h.stored(path); !after.Equal(before) || len(h.Store.Catalog().All()) != 1 {
+		t.Errorf("it is %+v, of %d", after, len(h.Store.Catalog().All()))
 	}
 }
 
@@ -243,21 +244,21 @@ func TestARefusedOJSSubscriptionIsNotMade(t *testing.T) {
 func TestOnlySubscriptionsOfOJSAreShownByOJS(t *testing.T) {
 	const id = "sub_019539a4-b68c-7def-8000-aabbccddeeff"
 	h := newOJS(t, nil)
-	h.want(h.api("PUT", "/jobs/**?subscription=mine", `{"webhook":"https://w.example/","mode":"push","format":"ojs"}`),
+	h.Want(h.API("PUT", "/jobs/**?subscription=mine", `{"webhook":"https://w.example/","mode":"push","format":"ojs"}`),
 		201, "", "")
-	h.want(h.api("PUT", "/jobs/**?subscription="+id, `{"webhook":"https://w.example/","mode":"push"}`), 201, "", "")
+	h.Want(h.API("PUT", "/jobs/**?subscription="+id, `{"webhook":"https://w.example/","mode":"push"}`), 201, "", "")
 	for _, id := range []string{id, "mine", "none", "sub_1", "sub_", "sub_{019539a4-b68c-7def-8000-aabbccddeeff}"} {
 		for _, request := range [][2]string{
 			{"GET", ""}, {"PATCH", ""}, {"DELETE", ""}, {"POST", "/test"}, {"POST", "/rotate-secret"},
 		} {
-			a := h.api(request[0], ojsSubscriptions+"/"+id+request[1], "{}")
-			h.want(a, 404, fsm.CodeSubscriptionNotFound, "")
+			a := h.API(request[0], ojsSubscriptions+"/"+id+request[1], "{}")
+			h.Want(a, 404, fsm.CodeSubscriptionNotFound, "")
 		}
 	}
-	if a := h.api("GET", ojsSubscriptions, ""); a.text != `{"subscriptions":[]}`+"\n" {
-		t.Errorf("the list: %s", a.text)
+	if a := h.API("GET", ojsSubscriptions, ""); a.Text != `{"subscriptions":[]}`+"\n" {
+		t.Errorf("the list: %s", a.Text)
 	}
-	if n := len(h.store.Catalog().All()); n != 2 {
+	if n := len(h.Store.Catalog().All()); n != 2 {
 		t.Errorf("%d are left", n)
 	}
 }
@@ -266,35 +267,35 @@ func TestOnlySubscriptionsOfOJSAreShownByOJS(t *testing.T) {
 func TestTheSecretOfAnOJSSubscriptionIsRotated(t *testing.T) {
 	h := newOJS(t, nil)
 	path, created := h.ojs("")
-	a := h.api("POST", path+"/rotate-secret", "")
-	secret, _ := a.body["secret"].(string)
-	h.secret(secret)
-	want := fmt.Sprintf(`{"id":%q,"secret":%q,"previous_signs_until":"2026-01-03T03:04:05Z"}`+"\n", created.body["id"],
+	a := h.API("POST", path+"/rotate-secret", "")
+	secret, _ := a.Body["secret"].(string)
+	h.Secret(secret)
+	want := fmt.Sprintf(`{"id":%q,"secret":%q,"previous_signs_until":"2026-01-03T03:04:05Z"}`+"\n", created.Body["id"],
 		secret)
 	sub := h.stored(path)
-	if a.status != 200 || a.text != want || sub.Secret != secret || sub.Previous.Secret != created.body["secret"] {
-		t.Errorf("got %d %s of %+v, want %s", a.status, a.text, sub, want)
+	if a.Status != 200 || a.Text != want || sub.Secret != secret || sub.Previous.Secret != created.Body["secret"] {
+		t.Errorf("got %d %s of %+v, want %s", a.Status, a.Text, sub, want)
 	}
-	a = h.api("POST", path+"/rotate-secret", `{"overlap":"0s"}`)
-	h.secret(a.body["secret"].(string))
-	if sub := h.stored(path); a.status != 200 || len(a.body) != 2 || sub.Previous.Secret != "" {
-		t.Errorf("without an overlap: %d %s of %+v", a.status, a.text, sub)
+	a = h.API("POST", path+"/rotate-secret", `{"overlap":"0s"}`)
+	h.Secret(a.Body["secret"].(string))
+	if sub := h.stored(path); a.Status != 200 || len(a.Body) != 2 || sub.Previous.Secret != "" {
+		t.Errorf("without an overlap: %d %s of %+v", a.Status, a.Text, sub)
 	}
-	h.want(h.api("POST", path+"/rotate-secret", `{"for":"1h"}`), 400, fsm.CodeInvalidRequest, `unknown field "for"`)
+	h.Want(h.API("POST", path+"/rotate-secret", `{"for":"1h"}`), 400, fsm.CodeInvalidRequest, `unknown field "for"`)
 }
 
 // TestAnOJSSubscriptionIsTested holds the shape of 6.6.
 func TestAnOJSSubscriptionIsTested(t *testing.T) {
-	p := &tester{result: fsm.TestDelivery{Status: 200, Took: 145 * time.Millisecond, Body: []byte("OK")}}
+	p := &ports.Tester{Result: fsm.TestDelivery{Status: 200, Took: 145 * time.Millisecond, Body: []byte("OK")}}
 	h := newOJS(t, func(c *Config) { c.Tester = p })
 	path, created := h.ojs("")
-	a := h.api("POST", path+"/test", "")
+	a := h.API("POST", path+"/test", "")
 	const want = `{"success":true,"status_code":200,"response_time_ms":145,"response_body":"OK"}` + "\n"
-	if a.status != 200 || a.text != want || len(p.tested) != 1 || p.tested[0].ID != created.body["id"] {
-		t.Errorf("got %d %s of %+v", a.status, a.text, p.tested)
+	if a.Status != 200 || a.Text != want || len(p.Tested) != 1 || p.Tested[0].ID != created.Body["id"] {
+		t.Errorf("got %d %s of %+v", a.Status, a.Text, p.Tested)
 	}
-	p.err = fsm.ErrTesting
-	h.want(h.api("POST", path+"/test", ""), 429, fsm.CodeTooManyRequests, "")
+	p.Err = fsm.ErrTesting
+	h.Want(h.API("POST", path+"/test", ""), 429, fsm.CodeTooManyRequests, "")
 }
 
 // TestPagesMayNotPostToOJS holds that a page that was not allowed to use the API port cannot make a subscription with
@@ -320,13 +321,13 @@ func TestPagesMayNotPostToOJS(t *testing.T) {
 			for target, body := range map[string]string{
 				ojsSubscriptions: "{" + ojsHook + "}", path + "/test": "", path + "/rotate-secret": "",
 			} {
-				a := h.api("POST", target, body, tc.header...)
+				a := h.API("POST", target, body, tc.header...)
 				want := tc.status
 				if want == 201 && target != ojsSubscriptions {
 					want = 200
 				}
-				if a.status != want {
-					t.Errorf("%s: %d %s", target, a.status, a.text)
+				if a.Status != want {
+					t.Errorf("%s: %d %s", target, a.Status, a.Text)
 				}
 			}
 		})
@@ -350,14 +351,14 @@ func TestNothingElseIsAtTheRootOfOJS(t *testing.T) {
 	}
 	for _, pattern := range []string{"", "/ojs/**"} {
 		h := newHarness(t, func(c *Config) {
-			c.Gateway, c.UpstreamURL, c.OJSStreams = true, mustURL(t, srv.URL), pattern
+			c.Gateway, c.UpstreamURL, c.OJSStreams = true, ports.MustURL(t, srv.URL), pattern
 		})
 		for _, target := range append(targets, "/ojs/v1/webhooksome", "/ojs/v1", "/ojs/jobs") {
 			reached = nil
-			a := h.api("POST", target, "")
+			a := h.API("POST", target, "")
 			own := pattern != "" && slices.Contains(targets, target)
 			if own {
-				h.want(a, 404, fsm.CodeNotFound, "")
+				h.Want(a, 404, fsm.CodeNotFound, "")
 			}
 			if own == (len(reached) > 0) {
 				t.Errorf("with the pattern %q, %s reached %q", pattern, target, reached)
@@ -405,9 +406,9 @@ func TestTheFilterOfAnOJSSubscription(t *testing.T) {
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			h.want(h.api("PATCH", tc.target, tc.patch), 200, "", "")
-			if a := h.api("GET", path, ""); !strings.Contains(a.text, tc.shown) {
-				t.Errorf("got %s, want %s", a.text, tc.shown)
+			h.Want(h.API("PATCH", tc.target, tc.patch), 200, "", "")
+			if a := h.API("GET", path, ""); !strings.Contains(a.Text, tc.shown) {
+				t.Errorf("got %s, want %s", a.Text, tc.shown)
 			}
 			if got := h.stored(path).Filter; !got.Equal(tc.want) {
 				t.Errorf("stored is %+v, want %+v", got, tc.want)
@@ -426,14 +427,14 @@ func TestObserversHearOfSubscriptions(t *testing.T) {
 	})
 	path, a := h.ojs("")
 	for range 2 {
-		h.api("PUT", "/**?subscription=s", `{"webhook":"https://w.example/"}`)
+		h.API("PUT", "/**?subscription=s", `{"webhook":"https://w.example/"}`)
 	}
-	h.api("PATCH", path, `{"active":false}`)
+	h.API("PATCH", path, `{"active":false}`)
 	for range 2 {
-		h.api("DELETE", path, "")
-		h.api("DELETE", "/**?subscription=s", "")
+		h.API("DELETE", path, "")
+		h.API("DELETE", "/**?subscription=s", "")
 	}
-	id := a.body["id"].(string)
+	id := a.Body["id"].(string)
 	want := []string{id + " ojs true", "s wake true", id + " ojs false", "s wake false"}
 	if !slices.Equal(heard, want) {
 		t.Errorf("heard is %q, want %q", heard, want)

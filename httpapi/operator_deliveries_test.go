@@ -11,6 +11,7 @@ import (
 	"reveille/fsm"
 	"reveille/httpapi/control"
 	"reveille/httpapi/paging"
+	"reveille/test/ports"
 )
 
 // logged puts n attempts in the delivery log of a subscription, a minute after each other, up to now. Every third one
@@ -18,7 +19,7 @@ import (
 func (h *harness) logged(sub fsm.Subscription, n int) {
 	for i := range n {
 		a := fsm.LoggedAttempt{
-			At: h.clock().Add(time.Duration(i-n+1) * time.Minute), Took: 1234567 * time.Nanosecond,
+			At: h.Clock().Add(time.Duration(i-n+1) * time.Minute), Took: 1234567 * time.Nanosecond,
 			Stream: fmt.Sprintf("/%s/%d", sub.ID, i%5), WakeID: fmt.Sprint("w_", i), DeliveryID: fmt.Sprint("evt_", i),
 			Attempt: i%3 + 1, Result: "done", Status: 204, Events: 1, Bytes: 99, From: fsm.Start.At(2, "0009"),
 		}
@@ -26,14 +27,14 @@ func (h *harness) logged(sub fsm.Subscription, n int) {
 		if i%3 == 2 {
 			a.Result, a.Status, a.Class, a.Reason = "failed", 503, "unavailable", "status 503"
 		}
-		h.store.db.PutLogged(sub, a)
+		h.Store.DB.PutLogged(sub, a)
 	}
 }
 
 func TestOperatorListsDeliveries(t *testing.T) {
 	h := newHarness(t, nil)
-	sub := h.subscribe("s", 1)
-	h.logged(h.subscribe("other", 1), 3)
+	sub := h.Subscribe("s", 1)
+	h.logged(h.Subscribe("other", 1), 3)
 	n := 3*control.AttemptsAtATime + 5 // more than the store returns at a time
 	h.logged(sub, n)
 	const list = "/api/v1/subscriptions/s/deliveries"
@@ -53,7 +54,7 @@ func TestOperatorListsDeliveries(t *testing.T) {
 		"since=" + h.ago(4) + "&stream=/s/0": slices.DeleteFunc(slices.Clone(want[:5]), notOf(0)),
 	} {
 		for _, limit := range []int{7, 100, 1000} {
-			got, lengths := h.pages(fmt.Sprintf("%s?limit=%d&%s", list, limit, query), "deliveries", "delivery_id")
+			got, lengths := h.Pages(fmt.Sprintf("%s?limit=%d&%s", list, limit, query), "deliveries", "delivery_id")
 			if !slices.Equal(got, want) || slices.Max(lengths) > limit {
 				t.Errorf("?%s, %d at a time: pages of %v, with %q", query, limit, lengths, got)
 			}
@@ -63,10 +64,10 @@ func TestOperatorListsDeliveries(t *testing.T) {
 		}
 	}
 	last := n - n%3 - 1 // that has failed
-	row := rowsOf(h.operator("GET", list+"?limit=1&result=failed", ""), "deliveries")[0]
+	row := ports.RowsOf(h.Operator("GET", list+"?limit=1&result=failed", ""), "deliveries")[0]
 	delete(row, "id")
 	if !maps.Equal(row, map[string]any{
-		"at":     h.clock().Add(-time.Duration(n-1-last) * time.Minute).Format(time.RFC3339),
+		"at":     h.Clock().Add(-time.Duration(n-1-last) * time.Minute).Format(time.RFC3339),
 		"stream": fmt.Sprintf("/s/%d", last%5), "consumer_id": fmt.Sprintf("s:%%2Fs%%2F%d", last%5),
 		"wake_id": fmt.Sprint("w_", last), "delivery_id": fmt.Sprint("evt_", last), "attempt": 3.0,
 		"result": "failed", "status_code": 503.0, "class": "unavailable", "reason": "status 503", "took_ms": 1.234,
@@ -74,9 +75,9 @@ func TestOperatorListsDeliveries(t *testing.T) {
 	}) {
 		t.Errorf("one is shown as %v", row)
 	}
-	wakes := h.subscribe("wakes", 1)
-	h.store.db.PutLogged(wakes, fsm.LoggedAttempt{At: h.clock(), WakeID: "w_1", DeliveryID: "w_1", Result: "accepted"})
-	row = rowsOf(h.operator("GET", "/api/v1/subscriptions/wakes/deliveries", ""), "deliveries")[0]
+	wakes := h.Subscribe("wakes", 1)
+	h.Store.DB.PutLogged(wakes, fsm.LoggedAttempt{At: h.Clock(), WakeID: "w_1", DeliveryID: "w_1", Result: "accepted"})
+	row = ports.RowsOf(h.Operator("GET", "/api/v1/subscriptions/wakes/deliveries", ""), "deliveries")[0]
 	if row["wake_id"] != "w_1" || row["delivery_id"] != nil || row["events"] != nil || row["from"] != nil {
 		t.Errorf("one of a wake is shown as %v", row)
 	}
@@ -93,12 +94,12 @@ func notOf(stream int) func(string) bool {
 
 // ago is a time so many minutes ago, as a parameter.
 func (h *harness) ago(minutes int) string {
-	return url.QueryEscape(h.clock().Add(-time.Duration(minutes) * time.Minute).Format(time.RFC3339))
+	return url.QueryEscape(h.Clock().Add(-time.Duration(minutes) * time.Minute).Format(time.RFC3339))
 }
 
 func TestOperatorsRequestsForDeliveriesThatMeanNothingAreRefused(t *testing.T) {
 	h := newHarness(t, nil)
-	h.subscribe("s", 1)
+	h.Subscribe("s", 1)
 	for query, want := range map[string]string{
 		"result=good": "result must be one or more, separated by commas, of abandoned, accepted, dead, done, failed, " +
 			"retired",
@@ -111,14 +112,14 @@ func TestOperatorsRequestsForDeliveriesThatMeanNothingAreRefused(t *testing.T) {
 		"cursor=nope":   "cursor must be the next of an earlier answer",
 		"cursor=" + paging.Place{After: "(+"}.String(): "cursor must be the next of an earlier answer",
 	} {
-		a := h.operator("GET", "/api/v1/subscriptions/s/deliveries?"+query, "")
+		a := h.Operator("GET", "/api/v1/subscriptions/s/deliveries?"+query, "")
 		code := fsm.CodeInvalidRequest
 		if query == "stream=s" {
 			code = fsm.CodeInvalidPath
 		}
-		h.want(a, 400, code, want)
+		h.Want(a, 400, code, want)
 	}
-	h.want(h.operator("GET", "/api/v1/subscriptions/nobody/deliveries", ""), 404, fsm.CodeSubscriptionNotFound, "")
-	h.store.fail(fsm.ErrUnavailable)
-	h.want(h.operator("GET", "/api/v1/subscriptions/s/deliveries", ""), 503, fsm.CodeUnavailable, "")
+	h.Want(h.Operator("GET", "/api/v1/subscriptions/nobody/deliveries", ""), 404, fsm.CodeSubscriptionNotFound, "")
+	h.Store.Fail(fsm.ErrUnavailable)
+	h.Want(h.Operator("GET", "/api/v1/subscriptions/s/deliveries", ""), 503, fsm.CodeUnavailable, "")
 }

@@ -12,24 +12,25 @@ import (
 	"reveille/fsm"
 	"reveille/fsm/memstore"
 	"reveille/httpapi/web"
+	"reveille/test/ports"
 )
 
 func TestHealthAndReadiness(t *testing.T) {
 	h := newHarness(t, func(c *Config) { c.Version = "1.2.3" })
-	h.store.fail(fsm.ErrUnavailable)
-	if a := h.operator("GET", "/healthz", ""); a.status != 200 {
-		t.Fatal(a.text)
+	h.Store.Fail(fsm.ErrUnavailable)
+	if a := h.Operator("GET", "/healthz", ""); a.Status != 200 {
+		t.Fatal(a.Text)
 	}
-	h.want(h.operator("GET", "/readyz", ""), 503, fsm.CodeUnavailable, "not ready: redis: redis is not available")
-	h.store.fail(nil)
-	if a := h.operator("GET", "/readyz", ""); a.status != 200 {
-		t.Fatal(a.text)
+	h.Want(h.Operator("GET", "/readyz", ""), 503, fsm.CodeUnavailable, "not ready: redis: redis is not available")
+	h.Store.Fail(nil)
+	if a := h.Operator("GET", "/readyz", ""); a.Status != 200 {
+		t.Fatal(a.Text)
 	}
-	if a := h.operator("GET", "/api/v1/version", ""); strings.TrimSpace(a.text) != `{"version":"1.2.3"}` {
-		t.Fatal(a.text)
+	if a := h.Operator("GET", "/api/v1/version", ""); strings.TrimSpace(a.Text) != `{"version":"1.2.3"}` {
+		t.Fatal(a.Text)
 	}
-	h.want(h.operator("GET", "/nothing", ""), 404, fsm.CodeNotFound, "")
-	h.want(h.operator("PATCH", "/api/v1/streams", ""), 405, fsm.CodeMethodNotAllowed, "")
+	h.Want(h.Operator("GET", "/nothing", ""), 404, fsm.CodeNotFound, "")
+	h.Want(h.Operator("PATCH", "/api/v1/streams", ""), 405, fsm.CodeMethodNotAllowed, "")
 }
 
 func TestOperatorNamesStreams(t *testing.T) {
@@ -50,21 +51,21 @@ func TestOperatorNamesStreams(t *testing.T) {
 			`{"streams":["/a","b"]}`:               "streams[1]: not a stream path",
 			`{"streams":["/a","/b?c"]}`:            "streams[1]", many(MaxNamed + 1): "at most 10000",
 		} {
-			h.want(h.operator(method, "/api/v1/streams", body), 400, fsm.CodeInvalidRequest, says)
+			h.Want(h.Operator(method, "/api/v1/streams", body), 400, fsm.CodeInvalidRequest, says)
 		}
-		h.want(h.operator(method, "/api/v1/streams", strings.Repeat(" ", web.MaxBody+1)), 413, fsm.CodeBodyTooLarge, "")
-		h.wantCalls()
-		if a := h.operator(
+		h.Want(h.Operator(method, "/api/v1/streams", strings.Repeat(" ", web.MaxBody+1)), 413, fsm.CodeBodyTooLarge, "")
+		h.WantCalls()
+		if a := h.Operator(
 			method, "/api/v1/streams", `{"streams":["/a","/b c","/b%20c"]}`,
-		); strings.TrimSpace(a.text) != `{"streams":2}` {
-			t.Fatal(a.text)
+		); strings.TrimSpace(a.Text) != `{"streams":2}` {
+			t.Fatal(a.Text)
 		}
-		h.wantCalls(map[string]string{"POST": "name [/a /b%20c]", "DELETE": "forget [/a /b%20c]"}[method])
-		if a := h.operator(method, "/api/v1/streams", many(MaxNamed)); a.status != 200 {
-			t.Fatal(a.text)
+		h.WantCalls(map[string]string{"POST": "name [/a /b%20c]", "DELETE": "forget [/a /b%20c]"}[method])
+		if a := h.Operator(method, "/api/v1/streams", many(MaxNamed)); a.Status != 200 {
+			t.Fatal(a.Text)
 		}
-		h.rec.err = fmt.Errorf("name: %w", fsm.ErrUnavailable)
-		h.want(h.operator(method, "/api/v1/streams", `{"streams":["/a"]}`), 503, fsm.CodeUnavailable, "")
+		h.Rec.Err = fmt.Errorf("name: %w", fsm.ErrUnavailable)
+		h.Want(h.Operator(method, "/api/v1/streams", `{"streams":["/a"]}`), 503, fsm.CodeUnavailable, "")
 	}
 }
 
@@ -75,45 +76,45 @@ func TestOperatorNamesAndForgetsOnlyStreams(t *testing.T) {
 		"/a/*": "wildcard", "/a#b": "\"#\"",
 	} {
 		for _, method := range []string{"POST", "DELETE"} {
-			h.want(h.operator(method, "/api/v1/streams", `{"streams":["/a","`+path+`"]}`), 400, fsm.CodeInvalidRequest,
+			h.Want(h.Operator(method, "/api/v1/streams", `{"streams":["/a","`+path+`"]}`), 400, fsm.CodeInvalidRequest,
 				"streams[1]: not a stream path: ")
-			h.want(h.operator(method, "/api/v1/streams", `{"streams":["`+path+`"]}`), 400, fsm.CodeInvalidRequest, says)
+			h.Want(h.Operator(method, "/api/v1/streams", `{"streams":["`+path+`"]}`), 400, fsm.CodeInvalidRequest, says)
 		}
 	}
-	h.wantCalls()
+	h.WantCalls()
 }
 
 func TestOperatorResumesASubscription(t *testing.T) {
 	h := newHarness(t, nil)
-	h.want(h.operator("POST", "/api/v1/subscriptions/a/resume", ""), 404, fsm.CodeSubscriptionNotFound, "")
-	h.want(h.operator("POST", "/api/v1/subscriptions/a:b/resume", ""), 400, fsm.CodeInvalidSubscriptionID, "':'")
+	h.Want(h.Operator("POST", "/api/v1/subscriptions/a/resume", ""), 404, fsm.CodeSubscriptionNotFound, "")
+	h.Want(h.Operator("POST", "/api/v1/subscriptions/a:b/resume", ""), 400, fsm.CodeInvalidSubscriptionID, "':'")
 	sub := fsm.Subscription{ID: "a", Pattern: "/*"}
-	h.store.db.PutSubscription(sub)
+	h.Store.DB.PutSubscription(sub)
 	for i := range 3 {
 		c := fsm.NewConsumer(sub, fmt.Sprint("/", i), fsm.Start, 0)
 		c.Retired = i < 2
-		h.store.db.PutConsumer(c)
+		h.Store.DB.PutConsumer(c)
 	}
 	for _, want := range []string{
 		`{"subscription_id":"a","consumers":2}`, `{"subscription_id":"a","consumers":0}`,
 	} {
-		if a := h.operator("POST", "/api/v1/subscriptions/a/resume", ""); a.status != 200 ||
-			strings.TrimSpace(a.text) != want {
-			t.Errorf("%d %s, want %s", a.status, a.text, want)
+		if a := h.Operator("POST", "/api/v1/subscriptions/a/resume", ""); a.Status != 200 ||
+			strings.TrimSpace(a.Text) != want {
+			t.Errorf("%d %s, want %s", a.Status, a.Text, want)
 		}
 	}
-	h.store.fail(fsm.ErrUnavailable)
-	h.want(h.operator("POST", "/api/v1/subscriptions/a/resume", ""), 503, fsm.CodeUnavailable, "")
+	h.Store.Fail(fsm.ErrUnavailable)
+	h.Want(h.Operator("POST", "/api/v1/subscriptions/a/resume", ""), 503, fsm.CodeUnavailable, "")
 }
 
 func TestOperatorRetriesASubscription(t *testing.T) {
 	h := newHarness(t, nil)
-	h.want(h.operator("POST", "/api/v1/subscriptions/a/retry", ""), 404, fsm.CodeSubscriptionNotFound, "")
-	h.want(h.operator("POST", "/api/v1/subscriptions/a:b/retry", ""), 400, fsm.CodeInvalidSubscriptionID, "':'")
-	h.want(h.operator("POST", "/api/v1/subscriptions/a/retry", `{"all":true}`), 400, fsm.CodeInvalidRequest, "all")
+	h.Want(h.Operator("POST", "/api/v1/subscriptions/a/retry", ""), 404, fsm.CodeSubscriptionNotFound, "")
+	h.Want(h.Operator("POST", "/api/v1/subscriptions/a:b/retry", ""), 400, fsm.CodeInvalidSubscriptionID, "':'")
+	h.Want(h.Operator("POST", "/api/v1/subscriptions/a/retry", `{"all":true}`), 400, fsm.CodeInvalidRequest, "all")
 	sub := fsm.Subscription{ID: "a", Generation: "g", Pattern: "/*"}
-	h.store.db.PutSubscription(sub)
-	store := h.store.db.Replica("other")
+	h.Store.DB.PutSubscription(sub)
+	store := h.Store.DB.Replica("other")
 	for i, path := range []string{"/a", "/b", "/c"} {
 		out, err := memstore.Link(t.Context(), store, sub, path, fsm.Start, "5")
 		if err != nil || len(out.Wakes) != 1 {
@@ -128,13 +129,13 @@ func TestOperatorRetriesASubscription(t *testing.T) {
 	for _, want := range []string{
 		`{"subscription_id":"a","consumers":2}`, `{"subscription_id":"a","consumers":0}`,
 	} {
-		if a := h.operator("POST", "/api/v1/subscriptions/a/retry", ""); a.status != 200 ||
-			strings.TrimSpace(a.text) != want {
-			t.Errorf("%d %s, want %s", a.status, a.text, want)
+		if a := h.Operator("POST", "/api/v1/subscriptions/a/retry", ""); a.Status != 200 ||
+			strings.TrimSpace(a.Text) != want {
+			t.Errorf("%d %s, want %s", a.Status, a.Text, want)
 		}
 	}
-	h.store.fail(fsm.ErrUnavailable)
-	h.want(h.operator("POST", "/api/v1/subscriptions/a/retry", ""), 503, fsm.CodeUnavailable, "")
+	h.Store.Fail(fsm.ErrUnavailable)
+	h.Want(h.Operator("POST", "/api/v1/subscriptions/a/retry", ""), 503, fsm.CodeUnavailable, "")
 }
 
 // TestOperatorPausesASubscription holds what a pause is answered and where it shows, and that neither a PATCH nor the
@@ -142,50 +143,50 @@ func TestOperatorRetriesASubscription(t *testing.T) {
 func TestOperatorPausesASubscription(t *testing.T) {
 	h := newHarness(t, nil)
 	const target, pause = "/a/*?subscription=a", "/api/v1/subscriptions/a/pause"
-	h.want(h.operator("POST", pause, ""), 404, fsm.CodeSubscriptionNotFound, "")
-	h.want(h.operator("POST", "/api/v1/subscriptions/a:b/pause", ""), 400, fsm.CodeInvalidSubscriptionID, "':'")
-	h.secret(fmt.Sprint(h.api("PUT", target, hook).body["webhook_secret"]))
-	h.want(h.operator("POST", pause, `{"all":true}`), 400, fsm.CodeInvalidRequest, "all")
-	sub := h.store.db.Subscriptions()["a"]
+	h.Want(h.Operator("POST", pause, ""), 404, fsm.CodeSubscriptionNotFound, "")
+	h.Want(h.Operator("POST", "/api/v1/subscriptions/a:b/pause", ""), 400, fsm.CodeInvalidSubscriptionID, "':'")
+	h.Secret(fmt.Sprint(h.API("PUT", target, hook).Body["webhook_secret"]))
+	h.Want(h.Operator("POST", pause, `{"all":true}`), 400, fsm.CodeInvalidRequest, "all")
+	sub := h.Store.DB.Subscriptions()["a"]
 	for i := range 3 {
-		h.store.db.PutConsumer(fsm.NewConsumer(sub, fmt.Sprint("/a/", i), fsm.Start, 0))
+		h.Store.DB.PutConsumer(fsm.NewConsumer(sub, fmt.Sprint("/a/", i), fsm.Start, 0))
 	}
 	waiting := fsm.ConsumerID("a", "/a/0")
-	h.change(waiting, func(c *fsm.Consumer) { c.State, c.Deadline = fsm.Waking, h.clock().Add(time.Minute) })
+	h.Change(waiting, func(c *fsm.Consumer) { c.State, c.Deadline = fsm.Waking, h.Clock().Add(time.Minute) })
 	shows := func(when string, paused any, waitsFor string) {
 		t.Helper()
-		for _, a := range []answer{
-			h.api("GET", target, ""), h.api("PUT", target, hook), h.api("PATCH", target, `{"description":"d"}`),
-			h.operator("GET", "/api/v1/subscriptions/a", ""),
+		for _, a := range []ports.Answer{
+			h.API("GET", target, ""), h.API("PUT", target, hook), h.API("PATCH", target, `{"description":"d"}`),
+			h.Operator("GET", "/api/v1/subscriptions/a", ""),
 		} {
-			if a.status != 200 || a.body["paused"] != paused {
-				t.Errorf("%s: %d %s", when, a.status, a.text)
+			if a.Status != 200 || a.Body["paused"] != paused {
+				t.Errorf("%s: %d %s", when, a.Status, a.Text)
 			}
 		}
-		rows := rowsOf(h.operator("GET", "/api/v1/subscriptions", ""), "subscriptions")
+		rows := ports.RowsOf(h.Operator("GET", "/api/v1/subscriptions", ""), "subscriptions")
 		if rows[0]["paused"] != paused {
 			t.Errorf("%s it is listed as %v", when, rows[0])
 		} else if since := rows[0]["paused_since"]; (since != nil) != (paused != nil) {
 			t.Errorf("%s it is paused since %v", when, since)
 		}
-		if a := h.operator("GET", "/api/v1/consumers/"+waiting, ""); a.body["waits_for"] != waitsFor {
-			t.Errorf("%s a consumer is %s", when, a.text)
+		if a := h.Operator("GET", "/api/v1/consumers/"+waiting, ""); a.Body["waits_for"] != waitsFor {
+			t.Errorf("%s a consumer is %s", when, a.Text)
 		}
 	}
 	shows("before", nil, "attempt")
 	for _, again := range []string{"", "{}"} {
-		if a := h.operator("POST", pause, again); a.status != 200 || a.body["subscription_id"] != "a" ||
-			a.body["consumers"] != 3.0 {
-			t.Errorf("paused: %d %s", a.status, a.text)
+		if a := h.Operator("POST", pause, again); a.Status != 200 || a.Body["subscription_id"] != "a" ||
+			a.Body["consumers"] != 3.0 {
+			t.Errorf("paused: %d %s", a.Status, a.Text)
 		}
 		shows("paused", true, "resumption")
 	}
-	if a := h.operator("POST", "/api/v1/subscriptions/a/resume", ""); a.status != 200 {
-		t.Errorf("resumed: %d %s", a.status, a.text)
+	if a := h.Operator("POST", "/api/v1/subscriptions/a/resume", ""); a.Status != 200 {
+		t.Errorf("resumed: %d %s", a.Status, a.Text)
 	}
 	shows("resumed", nil, "attempt")
-	h.store.fail(fsm.ErrUnavailable)
-	h.want(h.operator("POST", pause, ""), 503, fsm.CodeUnavailable, "")
+	h.Store.Fail(fsm.ErrUnavailable)
+	h.Want(h.Operator("POST", pause, ""), 503, fsm.CodeUnavailable, "")
 }
 
 func TestConfigIsChecked(t *testing.T) {

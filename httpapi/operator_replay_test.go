@@ -6,21 +6,22 @@ import (
 	"testing"
 
 	"reveille/fsm"
+	"reveille/test/ports"
 )
 
 // pushed makes a push subscription with consumers of n streams, /s/0 and so on, which end at 0009.
 func (h *harness) pushed(id string, n int) {
 	sub := fsm.Subscription{
 		ID: id, Generation: "g-" + id, Pattern: "/" + id + "/*", Webhook: "https://user.example.com/hook",
-		Secret: h.secret("whsec_" + id), Mode: fsm.ModePush, CreatedAt: h.clock(),
+		Secret: h.Secret("whsec_" + id), Mode: fsm.ModePush, CreatedAt: h.Clock(),
 	}.WithDefaults()
-	h.store.db.PutSubscription(sub)
+	h.Store.DB.PutSubscription(sub)
 	for i := range n {
 		path := fmt.Sprintf("/%s/%d", id, i)
-		h.up.streams[path] = fsm.StreamInfo{Exists: true, Tail: "0009"}
+		h.Up.Streams[path] = fsm.StreamInfo{Exists: true, Tail: "0009"}
 		c := fsm.NewConsumer(sub, path, "0009", 0)
 		c.Links[path] = fsm.Link{Acked: "0009", Tail: "0009"}
-		h.store.db.PutConsumer(c)
+		h.Store.DB.PutConsumer(c)
 	}
 }
 
@@ -28,8 +29,8 @@ func (h *harness) pushed(id string, n int) {
 func TestOperatorReplaysSpans(t *testing.T) {
 	h := newHarness(t, nil)
 	h.pushed("s", 3)
-	h.up.streams["/s/2"] = fsm.StreamInfo{Exists: true, Tail: "0007"} // it has fewer events than it had
-	h.subscribe("wakes", 1)
+	h.Up.Streams["/s/2"] = fsm.StreamInfo{Exists: true, Tail: "0007"} // it has fewer events than it had
+	h.Subscribe("wakes", 1)
 	const path = "/api/v1/subscriptions/s/replay"
 	for body, says := range map[string]string{
 		`{"from":"-1"}`:                               "stream",
@@ -42,46 +43,46 @@ func TestOperatorReplaysSpans(t *testing.T) {
 		`{"stream":"/s/2","from":"0005","to":"0008"}`: "from and to: not an offset: it lies behind the end",
 		`{"stream":"/s/0","from":"-1","upto":"0003"}`: "upto",
 	} {
-		h.want(h.operator("POST", path, body), 400, fsm.CodeInvalidRequest, says)
+		h.Want(h.Operator("POST", path, body), 400, fsm.CodeInvalidRequest, says)
 	}
 	all := `{"stream":"/s/0","from":"-1"}`
-	h.want(h.operator("POST", "/api/v1/subscriptions/none/replay", all), 404, fsm.CodeSubscriptionNotFound, "")
-	h.want(h.operator("POST", path, `{"stream":"/s/7","from":"-1"}`), 404, fsm.CodeNotFound, "no consumer")
-	h.want(h.operator("POST", "/api/v1/subscriptions/wakes/replay", `{"stream":"/wakes/0","from":"-1"}`), 409,
+	h.Want(h.Operator("POST", "/api/v1/subscriptions/none/replay", all), 404, fsm.CodeSubscriptionNotFound, "")
+	h.Want(h.Operator("POST", path, `{"stream":"/s/7","from":"-1"}`), 404, fsm.CodeNotFound, "no consumer")
+	h.Want(h.Operator("POST", "/api/v1/subscriptions/wakes/replay", `{"stream":"/wakes/0","from":"-1"}`), 409,
 		fsm.CodeReplayRefused, "workers")
 
-	first := h.operator("POST", path, all)
-	if first.status != 202 || first.body["to"] != "0009" || first.body["from"] != "-1" {
-		t.Fatalf("the whole stream: %d %s", first.status, first.text)
+	first := h.Operator("POST", path, all)
+	if first.Status != 202 || first.Body["to"] != "0009" || first.Body["from"] != "-1" {
+		t.Fatalf("the whole stream: %d %s", first.Status, first.Text)
 	}
-	if again := h.operator("POST", path, all); again.body["replay_id"] != first.body["replay_id"] {
-		t.Errorf("the same once more: %s, and was %s", again.text, first.text)
+	if again := h.Operator("POST", path, all); again.Body["replay_id"] != first.Body["replay_id"] {
+		t.Errorf("the same once more: %s, and was %s", again.Text, first.Text)
 	}
-	h.operator("POST", path, `{"stream":"/s/0","from":"0003","to":"0005"}`)
-	h.operator("POST", path, `{"stream":"/s/1","from":"0003","to":"0005"}`)
-	got, lengths := h.pages("/api/v1/replays?subscription=s&limit=1", "replays", "stream")
+	h.Operator("POST", path, `{"stream":"/s/0","from":"0003","to":"0005"}`)
+	h.Operator("POST", path, `{"stream":"/s/1","from":"0003","to":"0005"}`)
+	got, lengths := h.Pages("/api/v1/replays?subscription=s&limit=1", "replays", "stream")
 	if slices.Sort(got); !slices.Equal(got, []string{"/s/0", "/s/1"}) || slices.Max(lengths) > 1 {
 		t.Errorf("listed are %q in pages of %v", got, lengths)
 	}
-	row := rowsOf(h.operator("GET", "/api/v1/replays?stream=/s/0", ""), "replays")[0]
+	row := ports.RowsOf(h.Operator("GET", "/api/v1/replays?stream=/s/0", ""), "replays")[0]
 	for field, want := range map[string]any{
 		"subscription_id": "s", "stream": "/s/0", "consumer_id": "s:%2Fs%2F0", "waiting": 2.0, "done": 0.0,
-		"under_way": first.body["replay_id"], "at": "-1", "to": "-1", "to_skip": 9.0,
+		"under_way": first.Body["replay_id"], "at": "-1", "to": "-1", "to_skip": 9.0,
 		"attempt": 1.0,
 	} {
 		if row[field] != want {
 			t.Errorf("%s is %v, want %v", field, row[field], want)
 		}
 	}
-	h.want(h.operator("POST", "/api/v1/replays/cancel", `{}`), 400, fsm.CodeInvalidRequest, "subscription")
-	h.want(h.operator("POST", "/api/v1/replays/cancel", `{"subscription":"none"}`), 404,
+	h.Want(h.Operator("POST", "/api/v1/replays/cancel", `{}`), 400, fsm.CodeInvalidRequest, "subscription")
+	h.Want(h.Operator("POST", "/api/v1/replays/cancel", `{"subscription":"none"}`), 404,
 		fsm.CodeSubscriptionNotFound, "")
 	for body, want := range map[string]float64{`{"subscription":"s","stream":"/s/0"}`: 2} {
-		if a := h.operator("POST", "/api/v1/replays/cancel", body); a.status != 200 || a.body["cancelled"] != want {
-			t.Errorf("cancel %s: %d %s", body, a.status, a.text)
+		if a := h.Operator("POST", "/api/v1/replays/cancel", body); a.Status != 200 || a.Body["cancelled"] != want {
+			t.Errorf("cancel %s: %d %s", body, a.Status, a.Text)
 		}
 	}
-	left := rowsOf(h.operator("GET", "/api/v1/replays", ""), "replays")
+	left := ports.RowsOf(h.Operator("GET", "/api/v1/replays", ""), "replays")
 	if len(left) != 1 || left[0]["stream"] != "/s/1" {
 		t.Errorf("after one stream is cancelled, %v is left", left)
 	}
@@ -91,14 +92,14 @@ func TestOperatorReplaysSpans(t *testing.T) {
 func TestOperatorAsksForTooManySpans(t *testing.T) {
 	h := newHarness(t, nil)
 	h.pushed("s", 1)
-	ask := func(i int) answer {
-		return h.operator("POST", "/api/v1/subscriptions/s/replay",
+	ask := func(i int) ports.Answer {
+		return h.Operator("POST", "/api/v1/subscriptions/s/replay",
 			fmt.Sprintf(`{"stream":"/s/0","from":"000%03d"}`, i))
 	}
 	for i := range fsm.MaxReplaySpans {
-		if a := ask(i); a.status != 202 {
-			t.Fatalf("span %d: %d %s", i, a.status, a.text)
+		if a := ask(i); a.Status != 202 {
+			t.Fatalf("span %d: %d %s", i, a.Status, a.Text)
 		}
 	}
-	h.want(ask(fsm.MaxReplaySpans), 429, fsm.CodeTooManyRequests, "100 spans")
+	h.Want(ask(fsm.MaxReplaySpans), 429, fsm.CodeTooManyRequests, "100 spans")
 }

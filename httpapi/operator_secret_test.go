@@ -6,35 +6,36 @@ import (
 	"time"
 
 	"reveille/fsm"
+	"reveille/test/ports"
 )
 
 func TestOperatorRotatesASecret(t *testing.T) {
 	h := newHarness(t, nil)
 	const path = "/api/v1/subscriptions/a/rotate-secret"
-	h.want(h.operator("POST", path, ""), 404, fsm.CodeSubscriptionNotFound, "")
-	was := h.subscribe("a", 0)
+	h.Want(h.Operator("POST", path, ""), 404, fsm.CodeSubscriptionNotFound, "")
+	was := h.Subscribe("a", 0)
 	stored := func() fsm.Subscription {
 		t.Helper()
-		if err := h.store.RefreshCatalog(t.Context()); err != nil {
+		if err := h.Store.RefreshCatalog(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		sub, _ := h.store.Catalog().Get("a")
+		sub, _ := h.Store.Catalog().Get("a")
 		return sub
 	}
 	rotate := func(body string) (secret, until string) {
 		t.Helper()
-		a := h.operator("POST", path, body)
-		secret, _ = a.body["webhook_secret"].(string)
-		until, _ = a.body["previous_signs_until"].(string)
-		if a.status != 200 || len(secret) < 20 || a.header.Get("Cache-Control") != "no-store" {
-			t.Fatalf("%s: %d %s", body, a.status, a.text)
+		a := h.Operator("POST", path, body)
+		secret, _ = a.Body["webhook_secret"].(string)
+		until, _ = a.Body["previous_signs_until"].(string)
+		if a.Status != 200 || len(secret) < 20 || a.Header.Get("Cache-Control") != "no-store" {
+			t.Fatalf("%s: %d %s", body, a.Status, a.Text)
 		}
-		if now := stored(); now.Secret != h.secret(secret) {
+		if now := stored(); now.Secret != h.Secret(secret) {
 			t.Fatalf("%s: it has another secret than was shown", body)
 		}
 		return secret, until
 	}
-	in := func(d time.Duration) string { return h.clock().Add(d).Format(time.RFC3339Nano) }
+	in := func(d time.Duration) string { return h.Clock().Add(d).Format(time.RFC3339Nano) }
 
 	// Only the two latest sign, the one before for 24 hours unless another time is asked for.
 	first, until := rotate("")
@@ -64,15 +65,15 @@ func TestOperatorRotatesASecret(t *testing.T) {
 	}
 
 	// What is shown of it later has no secret.
-	for _, a := range []answer{
-		h.operator("GET", "/api/v1/subscriptions/a", ""), h.operator("GET", "/api/v1/subscriptions", ""),
-		h.api("GET", "/a/*?subscription=a", ""),
+	for _, a := range []ports.Answer{
+		h.Operator("GET", "/api/v1/subscriptions/a", ""), h.Operator("GET", "/api/v1/subscriptions", ""),
+		h.API("GET", "/a/*?subscription=a", ""),
 	} {
-		if a.status != 200 || strings.Contains(a.text, "secret") || strings.Contains(a.text, "whsec") {
-			t.Errorf("%d %s", a.status, a.text)
+		if a.Status != 200 || strings.Contains(a.Text, "secret") || strings.Contains(a.Text, "whsec") {
+			t.Errorf("%d %s", a.Status, a.Text)
 		}
 	}
-	if until := h.operator("GET", "/api/v1/subscriptions/a", "").body["previous_signs_until"]; until != in(time.Hour) {
+	if until := h.Operator("GET", "/api/v1/subscriptions/a", "").Body["previous_signs_until"]; until != in(time.Hour) {
 		t.Errorf("the previous secret is shown to sign until %v, want %s", until, in(time.Hour))
 	}
 
@@ -84,19 +85,19 @@ func TestOperatorRotatesASecret(t *testing.T) {
 		`{"keep_previous":"yes"}`: "keep_previous must be true or false", `{"overlaps":"1h"}`: `"overlaps"`,
 		`[]`: "not a JSON object", `{`: "not JSON",
 	} {
-		h.want(h.operator("POST", path, body), 400, fsm.CodeInvalidRequest, says)
+		h.Want(h.Operator("POST", path, body), 400, fsm.CodeInvalidRequest, says)
 	}
-	h.want(h.operator("POST", "/api/v1/subscriptions/a:b/rotate-secret", ""), 400, fsm.CodeInvalidSubscriptionID, "':'")
-	h.want(h.operator("GET", path, ""), 405, fsm.CodeMethodNotAllowed, "")
+	h.Want(h.Operator("POST", "/api/v1/subscriptions/a:b/rotate-secret", ""), 400, fsm.CodeInvalidSubscriptionID, "':'")
+	h.Want(h.Operator("GET", path, ""), 405, fsm.CodeMethodNotAllowed, "")
 	if now := stored(); !now.Equal(before) {
 		t.Error("a refusal has changed the subscription")
 	}
 
 	// The other scheme's secret has no previous one, which would be of another form.
-	if a := h.api("PATCH", "/**?subscription=a", `{"signature":"standard-webhooks"}`); a.status != 200 {
-		t.Fatal(a.text)
+	if a := h.API("PATCH", "/**?subscription=a", `{"signature":"standard-webhooks"}`); a.Status != 200 {
+		t.Fatal(a.Text)
 	} else {
-		h.secret(a.body["webhook_secret"].(string))
+		h.Secret(a.Body["webhook_secret"].(string))
 	}
 	if now := stored(); now.Previous != (fsm.PreviousSecret{}) {
 		t.Error("another scheme has the previous secret of the one before")
@@ -105,15 +106,15 @@ func TestOperatorRotatesASecret(t *testing.T) {
 	if _, until := rotate(`{"overlap":"0s"}`); until != "" || stored().Previous != (fsm.PreviousSecret{}) {
 		t.Errorf("without an overlap, the previous secret signs until %q", until)
 	}
-	if n := h.logs.FilterMessage("secret rotated").Len(); n != 8 {
+	if n := h.Logs.FilterMessage("secret rotated").Len(); n != 8 {
 		t.Errorf("%d rotations are logged, want 8", n)
 	}
 
 	// This version would make a secret that another scheme may not take.
-	later := h.subscribe("later", 0)
+	later := h.Subscribe("later", 0)
 	later.Signature = "ed25519"
-	h.store.db.PutSubscription(later.WithDefaults())
-	h.want(h.operator("POST", "/api/v1/subscriptions/later/rotate-secret", ""), 501, fsm.CodeNotImplemented, "ed25519")
-	h.store.fail(fsm.ErrUnavailable)
-	h.want(h.operator("POST", path, ""), 503, fsm.CodeUnavailable, "")
+	h.Store.DB.PutSubscription(later.WithDefaults())
+	h.Want(h.Operator("POST", "/api/v1/subscriptions/later/rotate-secret", ""), 501, fsm.CodeNotImplemented, "ed25519")
+	h.Store.Fail(fsm.ErrUnavailable)
+	h.Want(h.Operator("POST", path, ""), 503, fsm.CodeUnavailable, "")
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -15,75 +14,23 @@ import (
 	"reveille/fsm"
 	"reveille/httpapi/paging"
 	"reveille/httpapi/refusal"
+	"reveille/test/ports"
 )
-
-// subscribe stores a subscription with consumers of streams /<id>/0 to /<id>/<n-1>.
-func (h *harness) subscribe(id string, n int) fsm.Subscription {
-	sub := fsm.Subscription{
-		ID: id, Generation: "g-" + id, Pattern: "/" + id + "/*",
-		Webhook: "https://user.example.com:8443/hook?key=" + h.secret("key-of-the-webhook"),
-		Secret:  h.secret("whsec_" + id), Description: "of " + id, CreatedAt: h.clock(),
-	}
-	h.store.db.PutSubscription(sub.WithDefaults())
-	for i := range n {
-		c := fsm.NewConsumer(sub, fmt.Sprintf("/%s/%d", id, i), fsm.Start, 0)
-		h.store.db.PutConsumer(c)
-	}
-	return sub
-}
-
-// change alters a consumer.
-func (h *harness) change(id string, f func(*fsm.Consumer)) {
-	h.store.db.ChangeConsumer(id, f)
-}
-
-func rowsOf(a answer, key string) (rows []map[string]any) {
-	all, _ := a.body[key].([]any)
-	for _, r := range all {
-		row, _ := r.(map[string]any)
-		rows = append(rows, row)
-	}
-	return rows
-}
-
-// pages reads a list to its end and returns the values of a field, and how long the pages were.
-func (h *harness) pages(path, key, field string) (values []string, lengths []int) {
-	h.t.Helper()
-	for next := ""; len(lengths) < 100; {
-		at := path
-		if next != "" {
-			at += "&cursor=" + url.QueryEscape(next)
-		}
-		a := h.operator("GET", at, "")
-		if a.status != 200 {
-			h.t.Fatalf("GET %s: %s", at, a.text)
-		}
-		for _, row := range rowsOf(a, key) {
-			values = append(values, fmt.Sprint(row[field]))
-		}
-		lengths = append(lengths, len(rowsOf(a, key)))
-		if next, _ = a.body["next"].(string); next == "" {
-			return values, lengths
-		}
-	}
-	h.t.Fatalf("%s has no end", path)
-	return nil, nil
-}
 
 func TestOperatorListsConsumersPageByPage(t *testing.T) {
 	h := newHarness(t, nil)
 	var want []string
 	for id, n := range map[string]int{"a": 25, "b": 0, "c": 13} {
-		h.subscribe(id, n)
+		h.Subscribe(id, n)
 		for i := range n {
 			want = append(want, fsm.ConsumerID(id, fmt.Sprintf("/%s/%d", id, i)))
 		}
 	}
 	// One of an earlier subscription of the same ID is nobody's any more.
-	h.store.db.PutConsumer(fsm.NewConsumer(fsm.Subscription{ID: "a", Generation: "old"}, "/old", fsm.Start, 0))
+	h.Store.DB.PutConsumer(fsm.NewConsumer(fsm.Subscription{ID: "a", Generation: "old"}, "/old", fsm.Start, 0))
 	slices.Sort(want)
 	for _, limit := range []int{1, 2, 7, 38, 1000} {
-		got, lengths := h.pages(fmt.Sprintf("/api/v1/consumers?limit=%d", limit), "consumers", "consumer_id")
+		got, lengths := h.Pages(fmt.Sprintf("/api/v1/consumers?limit=%d", limit), "consumers", "consumer_id")
 		slices.Sort(got)
 		if !slices.Equal(got, want) {
 			t.Errorf("limit %d: got %q, want %q", limit, got, want)
@@ -92,7 +39,7 @@ func TestOperatorListsConsumersPageByPage(t *testing.T) {
 			t.Errorf("limit %d: pages of %v", limit, lengths)
 		}
 	}
-	got, _ := h.pages("/api/v1/consumers?limit=5&subscription=c", "consumers", "subscription_id")
+	got, _ := h.Pages("/api/v1/consumers?limit=5&subscription=c", "consumers", "subscription_id")
 	if len(got) != 13 || slices.ContainsFunc(got, func(s string) bool { return s != "c" }) {
 		t.Errorf("those of one subscription: %q", got)
 	}
@@ -100,82 +47,82 @@ func TestOperatorListsConsumersPageByPage(t *testing.T) {
 
 func TestAPageOfConsumersThatFindsNothingIsBounded(t *testing.T) {
 	h := newHarness(t, nil)
-	h.store.db.SetBatch(scanBatch)
-	h.subscribe("a", paging.MaxCost+paging.MaxCost/5)
-	a := h.operator("GET", "/api/v1/consumers?state=live", "")
-	if h.store.db.Calls("ScanConsumers") > paging.MaxCost/scanBatch+memoryPartitions || a.body["next"] == nil ||
-		len(rowsOf(a, "consumers")) != 0 {
-		t.Errorf("%d calls of the store, and the answer is %s", h.store.db.Calls("ScanConsumers"), a.text)
+	h.Store.DB.SetBatch(scanBatch)
+	h.Subscribe("a", paging.MaxCost+paging.MaxCost/5)
+	a := h.Operator("GET", "/api/v1/consumers?state=live", "")
+	if h.Store.DB.Calls("ScanConsumers") > paging.MaxCost/scanBatch+ports.Partitions || a.Body["next"] == nil ||
+		len(ports.RowsOf(a, "consumers")) != 0 {
+		t.Errorf("%d calls of the store, and the answer is %s", h.Store.DB.Calls("ScanConsumers"), a.Text)
 	}
-	if got, _ := h.pages("/api/v1/consumers?state=live", "consumers", "consumer_id"); len(got) != 0 {
+	if got, _ := h.Pages("/api/v1/consumers?state=live", "consumers", "consumer_id"); len(got) != 0 {
 		t.Errorf("got %q", got)
 	}
 }
 
 // states sets up one consumer of each kind.
 func (h *harness) states() {
-	sub := h.subscribe("a", 6)
-	now, timing := h.clock(), fsm.Timing{
+	sub := h.Subscribe("a", 6)
+	now, timing := h.Clock(), fsm.Timing{
 		Waking: 10 * time.Second, Liveness: 45 * time.Second,
 		GoneGrace: 30 * time.Second, GCAfter: 72 * time.Hour,
 	}
 	env := fsm.Env{Now: now, WakeID: "w_1", Timing: timing}
 	wake := func(i int) (fsm.Consumer, fsm.WakeRef) {
 		id := fsm.ConsumerID(sub.ID, fmt.Sprintf("/a/%d", i))
-		c, _ := h.store.consumer(id)
+		c, _ := h.Store.Lookup(id)
 		c, e := c.Observe(env, fmt.Sprintf("/a/%d", i), "0007")
 		return c, e.Wake.Ref()
 	}
 	c, _ := wake(1)
-	h.store.db.PutConsumer(c)
+	h.Store.DB.PutConsumer(c)
 	c, r := wake(2)
 	c, _ = c.Accept(env, r)
-	h.store.db.PutConsumer(c)
+	h.Store.DB.PutConsumer(c)
 	c, r = wake(3)
 	c, _ = c.Fail(env, r, fsm.Failure{Reason: "status 503"})
-	h.store.db.PutConsumer(c)
+	h.Store.DB.PutConsumer(c)
 	c, r = wake(4)
 	c, _ = c.Fail(env, r, fsm.Failure{Reason: "status 410", Retired: true})
-	h.store.db.PutConsumer(c)
-	h.change("a:%2Fa%2F5", func(c *fsm.Consumer) { *c, _ = c.Hide(env, fsm.MissingAnew) })
+	h.Store.DB.PutConsumer(c)
+	h.Change("a:%2Fa%2F5", func(c *fsm.Consumer) { *c, _ = c.Hide(env, fsm.MissingAnew) })
 }
 
 func TestOperatorSeesTheFormatOfAPush(t *testing.T) {
 	h := newHarness(t, nil)
-	h.subscribe("wakes", 0)
-	a := h.api("PUT", "/a/*?subscription=pushes",
+	h.Subscribe("wakes", 0)
+	a := h.API("PUT", "/a/*?subscription=pushes",
 		`{"webhook":"https://w.example/hook","mode":"push","format":"cloudevents"}`)
-	h.secret(a.body["webhook_secret"].(string))
+	h.Secret(a.Body["webhook_secret"].(string))
 	for id, want := range map[string]any{"wakes": nil, "pushes": "cloudevents"} {
-		if a := h.operator("GET", "/api/v1/subscriptions/"+id, ""); a.status != 200 || a.body["format"] != want {
-			t.Errorf("%s is shown as %s", id, a.text)
+		if a := h.Operator("GET", "/api/v1/subscriptions/"+id, ""); a.Status != 200 || a.Body["format"] != want {
+			t.Errorf("%s is shown as %s", id, a.Text)
 		}
 	}
 }
 
 func TestOperatorSeesWhatStepsAside(t *testing.T) {
 	h := newHarness(t, nil)
-	sub := h.subscribe("a", 1)
-	env := fsm.Env{Now: h.clock(), WakeID: "w_1", AsideWakeID: "w_2", Timing: fsm.Timing{Waking: time.Minute}}
-	c, _ := h.store.consumer(fsm.ConsumerID(sub.ID, "/a/0"))
+	sub := h.Subscribe("a", 1)
+	env := fsm.Env{Now: h.Clock(), WakeID: "w_1", AsideWakeID: "w_2", Timing: fsm.Timing{Waking: time.Minute}}
+	c, _ := h.Store.Lookup(fsm.ConsumerID(sub.ID, "/a/0"))
 	c, e := c.Observe(env, "/a/0", "0007")
 	c, e = c.Fail(env, e.Wake.Ref(), fsm.Failure{
 		Reason: "status 503", To: "0007", Within: "0006", Tail: "0007",
 		Profile: fsm.Subscription{Mode: fsm.ModePush, Ordering: fsm.OrderingNone}.WithDefaults().Profile(),
 	})
-	h.store.db.PutConsumer(c)
-	h.store.db.PutConsumer(*e.Aside)
+	h.Store.DB.PutConsumer(c)
+	h.Store.DB.PutConsumer(*e.Aside)
 	const id = "a:%2Fa%2F0"
-	if a := h.operator("GET", "/api/v1/consumers/"+id, ""); a.body["asides"] != 1.0 || a.body["aside_of"] != nil {
-		t.Errorf("its consumer is shown as %s", a.text)
+	if a := h.Operator("GET", "/api/v1/consumers/"+id, ""); a.Body["asides"] != 1.0 || a.Body["aside_of"] != nil {
+		t.Errorf("its consumer is shown as %s", a.Text)
 	}
-	a := h.operator("GET", "/api/v1/consumers/"+e.Aside.ID, "")
-	if s := rowsOf(a, "streams"); a.body["aside_of"] != id || a.body["condition"] != "failing" || len(s) != 1 ||
+	a := h.Operator("GET", "/api/v1/consumers/"+e.Aside.ID, "")
+	if s := ports.RowsOf(a, "streams"); a.Body["aside_of"] != id || a.Body["condition"] != "failing" || len(s) != 1 ||
 		s[0]["tail"] != "0006" {
-		t.Errorf("it is shown as %s", a.text)
+		t.Errorf("it is shown as %s", a.Text)
 	}
 	found := 0
-	for _, row := range rowsOf(h.operator("GET", "/api/v1/consumers?state=failing", ""), "consumers") {
+	for _, row := range ports.RowsOf(h.Operator("GET", "/api/v1/consumers?state=failing", ""), "consumers") {
 		if found++; row["consumer_id"] != e.Aside.ID || row["aside_of"] != id {
 			t.Errorf("the list has %v", row)
 		}
@@ -184,15 +131,15 @@ func TestOperatorSeesWhatStepsAside(t *testing.T) {
 		t.Errorf("the list has %d", found)
 	}
 	for _, bad := range []string{id + ":", id + ":x", id + ":01"} {
-		h.want(h.operator("GET", "/api/v1/consumers/"+bad, ""), 400, fsm.CodeInvalidRequest, "consumer id")
+		h.Want(h.Operator("GET", "/api/v1/consumers/"+bad, ""), 400, fsm.CodeInvalidRequest, "consumer id")
 	}
-	h.want(h.operator("GET", "/api/v1/consumers/"+id+":77", ""), 404, fsm.CodeNotFound, "no consumer")
+	h.Want(h.Operator("GET", "/api/v1/consumers/"+id+":77", ""), 404, fsm.CodeNotFound, "no consumer")
 }
 
 func TestOperatorSeesWhatConsumersAreLike(t *testing.T) {
 	h := newHarness(t, nil)
 	h.states()
-	at := func(d time.Duration) string { return h.clock().Add(d).Format(time.RFC3339) }
+	at := func(d time.Duration) string { return h.Clock().Add(d).Format(time.RFC3339) }
 	for _, c := range []struct {
 		n    int
 		want map[string]any
@@ -219,17 +166,17 @@ func TestOperatorSeesWhatConsumersAreLike(t *testing.T) {
 			"deadline": at(30 * time.Second),
 		}},
 	} {
-		a := h.operator("GET", fmt.Sprintf("/api/v1/consumers/a:%%2Fa%%2F%d", c.n), "")
+		a := h.Operator("GET", fmt.Sprintf("/api/v1/consumers/a:%%2Fa%%2F%d", c.n), "")
 		c.want["consumer_id"], c.want["primary_stream"], c.want["subscription_id"] = fmt.Sprintf("a:%%2Fa%%2F%d", c.n),
 			fmt.Sprintf("/a/%d", c.n), "a"
 		c.want["as_of"] = at(0)
 		for field, want := range c.want {
-			if a.body[field] != want {
-				t.Errorf("consumer %d: %s is %v, want %v: %s", c.n, field, a.body[field], want, a.text)
+			if a.Body[field] != want {
+				t.Errorf("consumer %d: %s is %v, want %v: %s", c.n, field, a.Body[field], want, a.Text)
 			}
 		}
 		pending := c.n != 0 && c.n != 5
-		s := rowsOf(a, "streams")
+		s := ports.RowsOf(a, "streams")
 		if len(s) != 1 || s[0]["path"] != fmt.Sprintf("/a/%d", c.n) || s[0]["acked"] != "-1" ||
 			s[0]["pending"] != pending {
 			t.Errorf("consumer %d: streams %v", c.n, s)
@@ -240,7 +187,7 @@ func TestOperatorSeesWhatConsumersAreLike(t *testing.T) {
 		"retired": "4", "hidden": "5",
 	} {
 		got := ""
-		for _, row := range rowsOf(h.operator("GET", "/api/v1/consumers?state="+state, ""), "consumers") {
+		for _, row := range ports.RowsOf(h.Operator("GET", "/api/v1/consumers?state="+state, ""), "consumers") {
 			path, _ := row["primary_stream"].(string)
 			got += strings.TrimPrefix(path, "/a/")
 		}
@@ -255,23 +202,23 @@ func TestOperatorSeesWhatConsumersAreLike(t *testing.T) {
 func TestOperatorSeesSubscriptionsWithoutTheirSecrets(t *testing.T) {
 	h := newHarness(t, nil)
 	h.states()
-	h.subscribe("b", 5)
-	c := h.subscribe("c", 0)
+	h.Subscribe("b", 5)
+	c := h.Subscribe("c", 0)
 	c.Start = fsm.Start
-	h.store.db.PutSubscription(c.WithDefaults())
-	h.subscribe("d", 2)
-	h.change("d:%2Fd%2F1", func(c *fsm.Consumer) { c.FirstFailure = h.clock() })
-	h.subscribe("many", 1000)
-	h.change("many:%2Fmany%2F731", func(c *fsm.Consumer) { c.FirstFailure = h.clock() })
-	h.store.db.SetBackfill(fsm.Subscription{ID: "b"}, &fsm.Backfill{Done: 3, Total: 9})
-	a := h.operator("GET", "/api/v1/subscriptions", "")
+	h.Store.DB.PutSubscription(c.WithDefaults())
+	h.Subscribe("d", 2)
+	h.Change("d:%2Fd%2F1", func(c *fsm.Consumer) { c.FirstFailure = h.Clock() })
+	h.Subscribe("many", 1000)
+	h.Change("many:%2Fmany%2F731", func(c *fsm.Consumer) { c.FirstFailure = h.Clock() })
+	h.Store.DB.SetBackfill(fsm.Subscription{ID: "b"}, &fsm.Backfill{Done: 3, Total: 9})
+	a := h.Operator("GET", "/api/v1/subscriptions", "")
 	for _, secret := range []string{"whsec_", "key-of-the-webhook", "/hook", "g-a"} {
-		if strings.Contains(a.text, secret) {
+		if strings.Contains(a.Text, secret) {
 			t.Errorf("the list shows %q", secret)
 		}
 	}
 	var got []string
-	for _, row := range rowsOf(a, "subscriptions") {
+	for _, row := range ports.RowsOf(a, "subscriptions") {
 		got = append(got, fmt.Sprintln(row["subscription_id"], row["pattern"], row["mode"], row["start"],
 			row["webhook_host"], row["consumers"], row["pending"], row["condition"]))
 	}
@@ -284,25 +231,25 @@ func TestOperatorSeesSubscriptionsWithoutTheirSecrets(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if b, _ := rowsOf(a, "subscriptions")[1]["backfill"].(map[string]any); b["done"] != 3.0 || b["total"] != 9.0 {
+	if b, _ := ports.RowsOf(a, "subscriptions")[1]["backfill"].(map[string]any); b["done"] != 3.0 || b["total"] != 9.0 {
 		t.Errorf("backfill %v", b)
 	}
-	if ids, lengths := h.pages(
+	if ids, lengths := h.Pages(
 		"/api/v1/subscriptions?limit=2", "subscriptions", "subscription_id",
 	); strings.Join(ids, " ") != "a b c d many" || fmt.Sprint(lengths) != "[2 2 1]" {
 		t.Errorf("by pages: %q, %v", ids, lengths)
 	}
-	one := h.operator("GET", "/api/v1/subscriptions/a", "")
-	if states := fmt.Sprint(one.body["states"]); states != "map[failing:1 hidden:1 idle:2 live:1 retired:1 waking:3]" ||
-		one.body["condition"] != "retired" || one.body["failing_since"] != h.clock().Format(time.RFC3339) ||
-		one.body["as_of"] != h.clock().Format(time.RFC3339) {
-		t.Errorf("one of them: %s", one.text)
+	one := h.Operator("GET", "/api/v1/subscriptions/a", "")
+	if states := fmt.Sprint(one.Body["states"]); states != "map[failing:1 hidden:1 idle:2 live:1 retired:1 waking:3]" ||
+		one.Body["condition"] != "retired" || one.Body["failing_since"] != h.Clock().Format(time.RFC3339) ||
+		one.Body["as_of"] != h.Clock().Format(time.RFC3339) {
+		t.Errorf("one of them: %s", one.Text)
 	}
-	for i, row := range rowsOf(a, "subscriptions") {
-		one := h.operator("GET", fmt.Sprint("/api/v1/subscriptions/", row["subscription_id"]), "")
+	for i, row := range ports.RowsOf(a, "subscriptions") {
+		one := h.Operator("GET", fmt.Sprint("/api/v1/subscriptions/", row["subscription_id"]), "")
 		for field, value := range row {
-			if fmt.Sprint(one.body[field]) != fmt.Sprint(value) {
-				t.Errorf("row %d: %s is %v, by itself %v", i, field, value, one.body[field])
+			if fmt.Sprint(one.Body[field]) != fmt.Sprint(value) {
+				t.Errorf("row %d: %s is %v, by itself %v", i, field, value, one.Body[field])
 			}
 		}
 	}
@@ -359,17 +306,17 @@ func TestASubscriptionShowsTheWorstOfAllItsConsumers(t *testing.T) {
 // TestAFailureIsToldOfTheConsumerThatHasFailedForLongest holds which time and error a subscription shows.
 func TestAFailureIsToldOfTheConsumerThatHasFailedForLongest(t *testing.T) {
 	h := newHarness(t, nil)
-	h.subscribe("a", 40)
+	h.Subscribe("a", 40)
 	for i, ago := range []time.Duration{time.Minute, time.Hour, time.Second} {
-		h.change(fmt.Sprintf("a:%%2Fa%%2F%d", 7*i), func(c *fsm.Consumer) {
-			c.FirstFailure, c.LastError = h.clock().Add(-ago), "failing for "+ago.String()
+		h.Change(fmt.Sprintf("a:%%2Fa%%2F%d", 7*i), func(c *fsm.Consumer) {
+			c.FirstFailure, c.LastError = h.Clock().Add(-ago), "failing for "+ago.String()
 		})
 	}
-	h.change("a:%2Fa%2F39", func(c *fsm.Consumer) { // which fails for longer, but is not delivered to
-		c.FirstFailure, c.LastError, c.HiddenAt = h.clock().Add(-2*time.Hour), "hidden", h.clock()
+	h.Change("a:%2Fa%2F39", func(c *fsm.Consumer) { // which fails for longer, but is not delivered to
+		c.FirstFailure, c.LastError, c.HiddenAt = h.Clock().Add(-2*time.Hour), "hidden", h.Clock()
 	})
-	row := rowsOf(h.operator("GET", "/api/v1/subscriptions", ""), "subscriptions")[0]
-	if row["failing_since"] != h.clock().Add(-time.Hour).Format(time.RFC3339) ||
+	row := ports.RowsOf(h.Operator("GET", "/api/v1/subscriptions", ""), "subscriptions")[0]
+	if row["failing_since"] != h.Clock().Add(-time.Hour).Format(time.RFC3339) ||
 		row["last_error"] != "failing for 1h0m0s" ||
 		fmt.Sprint(row["states"]) != "map[failing:3 hidden:1 idle:40]" {
 		t.Errorf("it is shown as %v", row)
@@ -379,8 +326,8 @@ func TestAFailureIsToldOfTheConsumerThatHasFailedForLongest(t *testing.T) {
 // TestCountsThatAreNotCompleteAreAnError holds that a page whose time is over shows no count.
 func TestCountsThatAreNotCompleteAreAnError(t *testing.T) {
 	h := newHarness(t, nil)
-	h.subscribe("a", 1)
-	subs := h.store.Catalog().All()
+	h.Subscribe("a", 1)
+	subs := h.Store.Catalog().All()
 	ctx, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
 	defer cancel()
 	_, err := h.svc.show(ctx, subs)
@@ -396,74 +343,74 @@ func TestOperatorSeesEndpointsInTrouble(t *testing.T) {
 	h := newHarness(t, nil)
 	fails := func(sub fsm.Subscription, times int, f fsm.EndpointFailure) {
 		for range times {
-			if _, err := h.store.FailEndpoint(t.Context(), sub, f); err != nil {
+			if _, err := h.Store.FailEndpoint(t.Context(), sub, f); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	fails(h.subscribe("down", 1), fsm.DownAfter, fsm.EndpointFailure{})
-	fails(h.subscribe("failing", 1), fsm.DownAfter-1, fsm.EndpointFailure{})
-	h.change("failing:%2Ffailing%2F0", func(c *fsm.Consumer) { c.FirstFailure = h.clock() })
-	h.subscribe("ok", 1)
-	fails(h.subscribe("refusing", 1), 1, fsm.EndpointFailure{Refused: true, Reason: "status 404"})
-	fails(h.subscribe("asked_to_wait", 1), 1, fsm.EndpointFailure{RetryAfter: time.Minute})
-	fails(h.subscribe("retired", 1), fsm.DownAfter, fsm.EndpointFailure{})
-	h.change("retired:%2Fretired%2F0", func(c *fsm.Consumer) { c.State, c.Retired = fsm.Waking, true })
-	for _, row := range rowsOf(h.operator("GET", "/api/v1/subscriptions", ""), "subscriptions") {
+	fails(h.Subscribe("down", 1), fsm.DownAfter, fsm.EndpointFailure{})
+	fails(h.Subscribe("failing", 1), fsm.DownAfter-1, fsm.EndpointFailure{})
+	h.Change("failing:%2Ffailing%2F0", func(c *fsm.Consumer) { c.FirstFailure = h.Clock() })
+	h.Subscribe("ok", 1)
+	fails(h.Subscribe("refusing", 1), 1, fsm.EndpointFailure{Refused: true, Reason: "status 404"})
+	fails(h.Subscribe("asked_to_wait", 1), 1, fsm.EndpointFailure{RetryAfter: time.Minute})
+	fails(h.Subscribe("retired", 1), fsm.DownAfter, fsm.EndpointFailure{})
+	h.Change("retired:%2Fretired%2F0", func(c *fsm.Consumer) { c.State, c.Retired = fsm.Waking, true })
+	for _, row := range ports.RowsOf(h.Operator("GET", "/api/v1/subscriptions", ""), "subscriptions") {
 		id := fmt.Sprint(row["subscription_id"])
-		one := h.operator("GET", "/api/v1/subscriptions/"+id, "")
-		if row["condition"] != id || one.body["condition"] != id {
-			t.Errorf("%s is shown as %v in the list, and as %v by itself", id, row["condition"], one.body["condition"])
+		one := h.Operator("GET", "/api/v1/subscriptions/"+id, "")
+		if row["condition"] != id || one.Body["condition"] != id {
+			t.Errorf("%s is shown as %v in the list, and as %v by itself", id, row["condition"], one.Body["condition"])
 		}
 	}
 	for query, want := range map[string]int{"": 6, "?failing=false": 6, "?failing=true": 5} {
-		if n := len(rowsOf(h.operator("GET", "/api/v1/subscriptions"+query, ""), "subscriptions")); n != want {
+		if n := len(ports.RowsOf(h.Operator("GET", "/api/v1/subscriptions"+query, ""), "subscriptions")); n != want {
 			t.Errorf("%q lists %d, want %d", query, n, want)
 		}
 	}
-	if a := h.operator("GET", "/api/v1/subscriptions?failing=yes", ""); a.status != 400 {
-		t.Errorf("failing=yes: %d", a.status)
+	if a := h.Operator("GET", "/api/v1/subscriptions?failing=yes", ""); a.Status != 400 {
+		t.Errorf("failing=yes: %d", a.Status)
 	}
 }
 
 func TestOperatorListsStreams(t *testing.T) {
 	h := newHarness(t, nil)
-	sub := h.subscribe("s", 0)
+	sub := h.Subscribe("s", 0)
 	var want []string
 	for i := range 40 {
 		k := fsm.NewStream(fmt.Sprintf("/s/%02d", i), "0001")
 		if i == 7 {
 			k.State = fsm.StreamAwaited
 		}
-		k.First = h.clock()
-		h.store.db.PutRecord(k)
+		k.First = h.Clock()
+		h.Store.DB.PutRecord(k)
 		c := fsm.NewConsumer(sub, k.Path, "0001", 0)
 		c.Links[k.Path] = fsm.Link{Acked: "0001", Tail: "0001"}
-		h.store.db.PutConsumer(c)
+		h.Store.DB.PutConsumer(c)
 		want = append(want, k.Path)
 	}
 	for _, kind := range []string{"", "&watched=true"} {
 		for _, limit := range []int{1, 5, 40} {
-			got, lengths := h.pages(fmt.Sprintf("/api/v1/streams?limit=%d%s", limit, kind), "streams", "path")
+			got, lengths := h.Pages(fmt.Sprintf("/api/v1/streams?limit=%d%s", limit, kind), "streams", "path")
 			slices.Sort(got)
 			if !slices.Equal(got, want) || slices.Max(lengths) > limit {
 				t.Errorf("limit %d%s: got %q in pages of %v", limit, kind, got, lengths)
 			}
 		}
 	}
-	a := h.operator("GET", "/api/v1/streams", "")
-	if n := strings.Count(a.text, `"awaited":true`); n != 1 ||
-		!strings.Contains(a.text, `"known_since":"2026-01-02T03:04:05Z"`) {
-		t.Errorf("%d are awaited: %s", n, a.text)
+	a := h.Operator("GET", "/api/v1/streams", "")
+	if n := strings.Count(a.Text, `"awaited":true`); n != 1 ||
+		!strings.Contains(a.Text, `"known_since":"2026-01-02T03:04:05Z"`) {
+		t.Errorf("%d are awaited: %s", n, a.Text)
 	}
-	if a := h.operator("GET", "/api/v1/streams?watched=1&limit=1", ""); !strings.Contains(a.text, `"tail":"0001"`) {
-		t.Errorf("watched: %s", a.text)
+	if a := h.Operator("GET", "/api/v1/streams?watched=1&limit=1", ""); !strings.Contains(a.Text, `"tail":"0001"`) {
+		t.Errorf("watched: %s", a.Text)
 	}
 }
 
 func TestOperatorsBadRequestsAreRefused(t *testing.T) {
 	h := newHarness(t, nil)
-	h.subscribe("a", 1)
+	h.Subscribe("a", 1)
 	for _, c := range []struct {
 		path   string
 		status int
@@ -475,7 +422,7 @@ func TestOperatorsBadRequestsAreRefused(t *testing.T) {
 		{"streams?limit=x", 400, fsm.CodeInvalidRequest, "limit"},
 		{"subscriptions?cursor=!", 400, fsm.CodeInvalidRequest, "cursor must be the next"},
 		{"consumers?cursor=e30x", 400, fsm.CodeInvalidRequest, "cursor"},
-		{"streams?cursor=" + paging.Place{Partition: memoryPartitions}.String(), 400, fsm.CodeInvalidRequest, "cursor"},
+		{"streams?cursor=" + paging.Place{Partition: ports.Partitions}.String(), 400, fsm.CodeInvalidRequest, "cursor"},
 		{"streams?cursor=" + paging.Place{Partition: -1}.String(), 400, fsm.CodeInvalidRequest, "cursor"},
 		{
 			"consumers?state=asleep", 400, fsm.CodeInvalidRequest,
@@ -491,21 +438,21 @@ func TestOperatorsBadRequestsAreRefused(t *testing.T) {
 		{"consumers/a:/a/0", 400, fsm.CodeInvalidRequest, "consumer id"},
 		{"consumers/a:%2Fother", 404, fsm.CodeNotFound, "no consumer"},
 	} {
-		h.want(h.operator("GET", "/api/v1/"+c.path, ""), c.status, c.code, c.says)
+		h.Want(h.Operator("GET", "/api/v1/"+c.path, ""), c.status, c.code, c.says)
 	}
-	h.store.fail(fmt.Errorf("%w: %w", fsm.ErrUnavailable, context.Canceled))
-	h.want(h.operator("GET", "/api/v1/streams", ""), 503, fsm.CodeUnavailable, "")
-	if n := h.logs.FilterMessageSnippet("answered with 503").Len(); n != 0 {
+	h.Store.Fail(fmt.Errorf("%w: %w", fsm.ErrUnavailable, context.Canceled))
+	h.Want(h.Operator("GET", "/api/v1/streams", ""), 503, fsm.CodeUnavailable, "")
+	if n := h.Logs.FilterMessageSnippet("answered with 503").Len(); n != 0 {
 		t.Error("a client that did not wait for its answer is logged as an outage")
 	}
-	h.store.fail(fsm.ErrUnavailable)
+	h.Store.Fail(fsm.ErrUnavailable)
 	for _, path := range []string{
 		"consumers", "consumers/a:%2Fa%2F0", "subscriptions", "subscriptions/a", "streams",
 		"streams?watched=true",
 	} {
-		h.want(h.operator("GET", "/api/v1/"+path, ""), 503, fsm.CodeUnavailable, "redis is not available")
+		h.Want(h.Operator("GET", "/api/v1/"+path, ""), 503, fsm.CodeUnavailable, "redis is not available")
 	}
-	if n := h.logs.FilterMessageSnippet("answered with 503").Len(); n != 1 {
+	if n := h.Logs.FilterMessageSnippet("answered with 503").Len(); n != 1 {
 		t.Errorf("%d lines about the same outage, want one", n)
 	}
 }
@@ -515,19 +462,19 @@ func TestLogLevelChangesAtRunTime(t *testing.T) {
 	h := newHarness(t, func(c *Config) { c.LogLevel = level })
 	shows := func(want string) {
 		t.Helper()
-		if a := h.operator("GET", "/api/v1/log-level", ""); strings.TrimSpace(a.text) != `{"level":"`+want+`"}` ||
+		if a := h.Operator("GET", "/api/v1/log-level", ""); strings.TrimSpace(a.Text) != `{"level":"`+want+`"}` ||
 			level.String() != want {
-			t.Errorf("the level is %s, shown as %s, want %s", level, a.text, want)
+			t.Errorf("the level is %s, shown as %s, want %s", level, a.Text, want)
 		}
 	}
 	shows("warn")
 	for _, to := range []string{"debug", "error", "info", "warn"} {
-		if a := h.operator("PUT", "/api/v1/log-level", `{"level":"`+to+`"}`); a.status != 200 || a.body["level"] != to {
-			t.Errorf("to %s: %s", to, a.text)
+		if a := h.Operator("PUT", "/api/v1/log-level", `{"level":"`+to+`"}`); a.Status != 200 || a.Body["level"] != to {
+			t.Errorf("to %s: %s", to, a.Text)
 		}
 		shows(to)
 	}
-	if n := h.logs.FilterMessage("log level changed").Len(); n != 4 {
+	if n := h.Logs.FilterMessage("log level changed").Len(); n != 4 {
 		t.Errorf("%d changes are logged, want 4", n)
 	}
 	for body, says := range map[string]string{
@@ -535,7 +482,7 @@ func TestLogLevelChangesAtRunTime(t *testing.T) {
 		`{"level":"loud"}`:  "level must be debug, info, warn or error",
 		`{"level":"panic"}`: "level must be", `{"level":""}`: "level must be",
 	} {
-		h.want(h.operator("PUT", "/api/v1/log-level", body), 400, fsm.CodeInvalidRequest, says)
+		h.Want(h.Operator("PUT", "/api/v1/log-level", body), 400, fsm.CodeInvalidRequest, says)
 	}
 	shows("warn")
 }

@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"context"
 	"errors"
 	"net/http/httptest"
 	"strings"
@@ -9,44 +8,24 @@ import (
 	"time"
 
 	"reveille/fsm"
+	"reveille/test/ports"
 )
 
-// tester is a Tester that notes whose endpoint it is to test.
-type tester struct {
-	// takes is how long a test takes.
-	takes  time.Duration
-	result fsm.TestDelivery
-	err    error
-	tested []fsm.Subscription
-}
-
-func (p *tester) Test(ctx context.Context, sub fsm.Subscription) (fsm.TestDelivery, error) {
-	p.tested = append(p.tested, sub)
-	if p.takes > 0 {
-		select {
-		case <-ctx.Done():
-			return fsm.TestDelivery{}, ctx.Err()
-		case <-time.After(p.takes):
-		}
-	}
-	return p.result, p.err
-}
-
 func TestOperatorTestsAnEndpoint(t *testing.T) {
-	p := &tester{}
+	p := &ports.Tester{}
 	h := newHarness(t, func(c *Config) { c.Tester = p })
 	const path = "/api/v1/subscriptions/a/test"
-	h.want(h.operator("POST", path, ""), 404, fsm.CodeSubscriptionNotFound, "")
-	h.want(h.operator("POST", "/api/v1/subscriptions/a:b/test", ""), 400, fsm.CodeInvalidSubscriptionID, "':'")
-	h.subscribe("a", 1)
-	if err := h.store.RefreshCatalog(t.Context()); err != nil {
+	h.Want(h.Operator("POST", path, ""), 404, fsm.CodeSubscriptionNotFound, "")
+	h.Want(h.Operator("POST", "/api/v1/subscriptions/a:b/test", ""), 400, fsm.CodeInvalidSubscriptionID, "':'")
+	h.Subscribe("a", 1)
+	if err := h.Store.RefreshCatalog(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	sub, _ := h.store.Catalog().Get("a")
-	h.want(h.operator("POST", path, `{"type":"x"}`), 400, fsm.CodeInvalidRequest, `"type"`)
-	h.want(h.operator("GET", path, ""), 405, fsm.CodeMethodNotAllowed, "")
-	if len(p.tested) != 0 {
-		t.Fatalf("%d were tested", len(p.tested))
+	sub, _ := h.Store.Catalog().Get("a")
+	h.Want(h.Operator("POST", path, `{"type":"x"}`), 400, fsm.CodeInvalidRequest, `"type"`)
+	h.Want(h.Operator("GET", path, ""), 405, fsm.CodeMethodNotAllowed, "")
+	if len(p.Tested) != 0 {
+		t.Fatalf("%d were tested", len(p.Tested))
 	}
 	for _, c := range []struct {
 		result fsm.TestDelivery
@@ -66,31 +45,31 @@ func TestOperatorTestsAnEndpoint(t *testing.T) {
 			`{"success":false,"status_code":0,"response_time_ms":0,"response_body":"","error":"connection refused"}`,
 		},
 	} {
-		p.result, p.tested = c.result, nil
-		a := h.operator("POST", path, "{}")
-		if a.status != 200 || a.text != c.want+"\n" || a.header.Get("Cache-Control") != "no-store" {
-			t.Errorf("got %d %s, want %s", a.status, a.text, c.want)
+		p.Result, p.Tested = c.result, nil
+		a := h.Operator("POST", path, "{}")
+		if a.Status != 200 || a.Text != c.want+"\n" || a.Header.Get("Cache-Control") != "no-store" {
+			t.Errorf("got %d %s, want %s", a.Status, a.Text, c.want)
 		}
-		if len(p.tested) != 1 || !p.tested[0].Equal(sub) {
-			t.Errorf("%+v was tested, want %+v", p.tested, sub)
+		if len(p.Tested) != 1 || !p.Tested[0].Equal(sub) {
+			t.Errorf("%+v was tested, want %+v", p.Tested, sub)
 		}
 	}
-	if n := h.logs.FilterMessage("test delivery").Len(); n != 3 {
+	if n := h.Logs.FilterMessage("test delivery").Len(); n != 3 {
 		t.Errorf("%d are logged, want 3", n)
 	}
-	p.err = fsm.ErrTesting
-	h.want(h.operator("POST", path, ""), 429, fsm.CodeTooManyRequests, "try again")
-	p.err = errors.New("boom")
-	h.want(h.operator("POST", path, ""), 500, fsm.CodeInternal, "")
-	h.store.fail(fsm.ErrUnavailable)
-	h.want(h.operator("POST", path, ""), 503, fsm.CodeUnavailable, "")
+	p.Err = fsm.ErrTesting
+	h.Want(h.Operator("POST", path, ""), 429, fsm.CodeTooManyRequests, "try again")
+	p.Err = errors.New("boom")
+	h.Want(h.Operator("POST", path, ""), 500, fsm.CodeInternal, "")
+	h.Store.Fail(fsm.ErrUnavailable)
+	h.Want(h.Operator("POST", path, ""), 503, fsm.CodeUnavailable, "")
 }
 
 func TestATestDeliveryMayTakeLongerThanTheTimeOutsOfTheOperatorPort(t *testing.T) {
 	h := newHarness(t, func(c *Config) {
-		c.Tester = &tester{takes: 1500 * time.Millisecond, result: fsm.TestDelivery{Status: 204}}
+		c.Tester = &ports.Tester{Takes: 1500 * time.Millisecond, Result: fsm.TestDelivery{Status: 204}}
 	})
-	h.subscribe("a", 0)
+	h.Subscribe("a", 0)
 	srv := httptest.NewUnstartedServer(nil)
 	srv.Config = h.svc.OperatorServer("")
 	srv.Config.ReadTimeout, srv.Config.WriteTimeout = 500*time.Millisecond, 500*time.Millisecond
@@ -102,8 +81,8 @@ func TestATestDeliveryMayTakeLongerThanTheTimeOutsOfTheOperatorPort(t *testing.T
 		if err != nil {
 			t.Fatal(err)
 		}
-		if a := h.read(res); a.status != 200 || a.body["success"] != true {
-			t.Errorf("with the body %q: %d %s", body, a.status, a.text)
+		if a := h.Read(res); a.Status != 200 || a.Body["success"] != true {
+			t.Errorf("with the body %q: %d %s", body, a.Status, a.Text)
 		}
 		_ = res.Body.Close()
 	}

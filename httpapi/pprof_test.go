@@ -18,24 +18,24 @@ import (
 func TestThereAreNoProfilesUnlessTheyAreAskedFor(t *testing.T) {
 	off := newHarness(t, nil)
 	for _, name := range []string{"", "heap", "profile", "cmdline", "symbol", "trace"} {
-		off.want(off.operator("GET", pprofPrefix+name, ""), 404, fsm.CodeNotFound, "")
+		off.Want(off.Operator("GET", pprofPrefix+name, ""), 404, fsm.CodeNotFound, "")
 	}
 	on := newHarness(t, func(c *Config) { c.Pprof = true })
-	on.want(on.api("GET", pprofPrefix+"heap", ""), 404, fsm.CodeNotFound, "")
+	on.Want(on.API("GET", pprofPrefix+"heap", ""), 404, fsm.CodeNotFound, "")
 	for name, says := range map[string]string{
 		"": "Types of profiles available", "goroutine?debug=1": "goroutine profile:", "heap?debug=1": "heap profile:",
 		"cmdline": os.Args[0], "symbol": "num_symbols: 1",
 	} {
-		if a := on.operator("GET", pprofPrefix+name, ""); a.status != 200 || !strings.Contains(a.text, says) {
-			t.Errorf("%q: %d %.200s, want %q in it", name, a.status, a.text, says)
+		if a := on.Operator("GET", pprofPrefix+name, ""); a.Status != 200 || !strings.Contains(a.Text, says) {
+			t.Errorf("%q: %d %.200s, want %q in it", name, a.Status, a.Text, says)
 		}
 	}
-	if a := on.operator("POST", pprofPrefix+"symbol", "0x1"); a.status != 200 ||
-		!strings.Contains(a.text, "num_symbols: 1") {
-		t.Errorf("symbol by POST: %d %s", a.status, a.text)
+	if a := on.Operator("POST", pprofPrefix+"symbol", "0x1"); a.Status != 200 ||
+		!strings.Contains(a.Text, "num_symbols: 1") {
+		t.Errorf("symbol by POST: %d %s", a.Status, a.Text)
 	}
-	if a := on.operator("GET", pprofPrefix+"nonsense", ""); a.status != 404 {
-		t.Errorf("an unknown profile: %d", a.status)
+	if a := on.Operator("GET", pprofPrefix+"nonsense", ""); a.Status != 404 {
+		t.Errorf("an unknown profile: %d", a.Status)
 	}
 }
 

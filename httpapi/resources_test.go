@@ -11,6 +11,7 @@ import (
 
 	"reveille/fsm"
 	"reveille/httpapi/web"
+	"reveille/test/ports"
 )
 
 // ownTargets has a request for each resource of the API port, in the order of the table.
@@ -25,6 +26,7 @@ var ownTargets = []string{
 func (h *harness) serve(table []web.Resource) {
 	h.svc.table = table
 	h.svc.api, h.svc.operator = h.svc.newAPI(), h.svc.newOperator()
+	h.Harness.Serve(h.svc.API(), h.svc.Operator())
 }
 
 func TestEachResourceAnswersTheMethodsThatItNamesAndNoOther(t *testing.T) {
@@ -42,12 +44,12 @@ func TestEachResourceAnswersTheMethodsThatItNamesAndNoOther(t *testing.T) {
 	h.serve(table)
 	left, example := ownTargets, strings.NewReplacer(":id", "s", "*", "s:%2Fa")
 	for i, res := range table {
-		ask, target := h.operator, example.Replace(res.Route)
+		ask, target := h.Operator, example.Replace(res.Route)
 		if res.Route == "" {
 			if len(left) == 0 {
 				t.Fatalf("ownTargets has no request for resource %d of the table", i)
 			}
-			ask, target, left = h.api, left[0], left[1:]
+			ask, target, left = h.API, left[0], left[1:]
 		}
 		for _, name := range []string{"GET", "HEAD", "PUT", "POST", "PATCH", "DELETE", "OPTIONS", "PURGE"} {
 			a := ask(name, target, "")
@@ -58,17 +60,17 @@ func TestEachResourceAnswersTheMethodsThatItNamesAndNoOther(t *testing.T) {
 				if !named {
 					by = web.Every
 				}
-				if want := fmt.Sprint(i, " by ", by); a.status != http.StatusOK || a.text != want {
-					t.Errorf("%s %s: %d %s, want %q", name, target, a.status, a.text, want)
+				if want := fmt.Sprint(i, " by ", by); a.Status != http.StatusOK || a.Text != want {
+					t.Errorf("%s %s: %d %s, want %q", name, target, a.Status, a.Text, want)
 				}
 			case name == http.MethodOptions:
-				if a.status != http.StatusNoContent || a.header.Get("Allow") != res.Allow() {
-					t.Errorf("%s %s: %d, Allow %q", name, target, a.status, a.header.Get("Allow"))
+				if a.Status != http.StatusNoContent || a.Header.Get("Allow") != res.Allow() {
+					t.Errorf("%s %s: %d, Allow %q", name, target, a.Status, a.Header.Get("Allow"))
 				}
 			default:
-				h.want(a, http.StatusMethodNotAllowed, fsm.CodeMethodNotAllowed, res.Usage)
-				if a.header.Get("Allow") != res.Allow() {
-					t.Errorf("%s %s: Allow %q", name, target, a.header.Get("Allow"))
+				h.Want(a, http.StatusMethodNotAllowed, fsm.CodeMethodNotAllowed, res.Usage)
+				if a.Header.Get("Allow") != res.Allow() {
+					t.Errorf("%s %s: Allow %q", name, target, a.Header.Get("Allow"))
 				}
 			}
 		}
@@ -95,17 +97,17 @@ func TestAResourceIsForItsRole(t *testing.T) {
 		web.Resource{Path: at("/forgotten"), Methods: report},
 		web.Resource{Route: "/forgotten", Methods: report},
 	))
-	for _, ask := range []func(method, target, body string, header ...string) answer{h.api, h.operator} {
+	for _, ask := range []func(method, target, body string, header ...string) ports.Answer{h.API, h.Operator} {
 		for _, name := range []string{"GET", "POST"} {
-			h.want(ask(name, "/report", ""), 403, fsm.CodeForbidden, `the role "reader"`)
-			h.want(ask(name, "/forgotten", "", "Authorization", "Bearer of-a-reader"), 403, fsm.CodeForbidden, "")
+			h.Want(ask(name, "/report", ""), 403, fsm.CodeForbidden, `the role "reader"`)
+			h.Want(ask(name, "/forgotten", "", "Authorization", "Bearer of-a-reader"), 403, fsm.CodeForbidden, "")
 		}
-		if a := ask("GET", "/report", "", "Authorization", "Bearer of-a-reader"); a.status != 200 {
-			t.Errorf("a reader: %d %s", a.status, a.text)
+		if a := ask("GET", "/report", "", "Authorization", "Bearer of-a-reader"); a.Status != 200 {
+			t.Errorf("a reader: %d %s", a.Status, a.Text)
 		}
-		h.want(ask("POST", "/report", "", "Authorization", "Bearer of-a-reader"), 405, fsm.CodeMethodNotAllowed, "")
-		if a := ask("OPTIONS", "/report", ""); a.status != 204 {
-			t.Errorf("a preflight, which carries no token: %d %s", a.status, a.text)
+		h.Want(ask("POST", "/report", "", "Authorization", "Bearer of-a-reader"), 405, fsm.CodeMethodNotAllowed, "")
+		if a := ask("OPTIONS", "/report", ""); a.Status != 204 {
+			t.Errorf("a preflight, which carries no token: %d %s", a.Status, a.Text)
 		}
 	}
 }
@@ -115,9 +117,9 @@ func TestAPreflightOfTheOperatorsPageNamesTheMethodsOfTheResource(t *testing.T) 
 	for target, want := range map[string]string{
 		"/api/v1/streams": "GET, POST, DELETE", "/api/v1/log-level": "GET, PUT",
 	} {
-		a := h.operator("OPTIONS", target, "", "Origin", app, "Access-Control-Request-Method", "PUT")
-		if a.status != 204 || a.header.Get("Access-Control-Allow-Methods") != want {
-			t.Errorf("%s: %d %v", target, a.status, a.header)
+		a := h.Operator("OPTIONS", target, "", "Origin", app, "Access-Control-Request-Method", "PUT")
+		if a.Status != 204 || a.Header.Get("Access-Control-Allow-Methods") != want {
+			t.Errorf("%s: %d %v", target, a.Status, a.Header)
 		}
 	}
 }

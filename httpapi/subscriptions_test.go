@@ -17,104 +17,104 @@ const hook = `{"webhook":"https://w.example/hook","description":"d"}`
 
 func TestSubscriptionLifeCycle(t *testing.T) {
 	h := newHarness(t, nil)
-	h.rec.onSubscribed = func(sub fsm.Subscription) {
-		h.secret(sub.Secret)
-		h.store.db.SetBackfill(sub, nil) // it is over at once
+	h.Rec.OnSubscribed = func(sub fsm.Subscription) {
+		h.Secret(sub.Secret)
+		h.Store.DB.SetBackfill(sub, nil) // it is over at once
 	}
 	target := "/agents/*?subscription=agent-handler"
 
-	a := h.api(http.MethodPut, target, hook)
-	secret, _ := a.body["webhook_secret"].(string)
-	if a.status != 201 || !regexp.MustCompile(`^whsec_[A-Za-z0-9_-]{43}$`).MatchString(secret) {
-		t.Fatalf("got %d %s", a.status, a.text)
+	a := h.API(http.MethodPut, target, hook)
+	secret, _ := a.Body["webhook_secret"].(string)
+	if a.Status != 201 || !regexp.MustCompile(`^whsec_[A-Za-z0-9_-]{43}$`).MatchString(secret) {
+		t.Fatalf("got %d %s", a.Status, a.Text)
 	}
 	shown := `{"subscription_id":"agent-handler","pattern":"/agents/*","webhook":"https://w.example/hook",`
-	if want := shown + `"webhook_secret":"` + secret + `","description":"d"}`; strings.TrimSpace(a.text) != want {
-		t.Fatalf("got %s, want %s", a.text, want)
+	if want := shown + `"webhook_secret":"` + secret + `","description":"d"}`; strings.TrimSpace(a.Text) != want {
+		t.Fatalf("got %s, want %s", a.Text, want)
 	}
 	hex := regexp.MustCompile(`^[0-9a-f]{32}$`)
-	if g := h.store.db.Subscriptions()["agent-handler"].Generation; !hex.MatchString(g) {
+	if g := h.Store.DB.Subscriptions()["agent-handler"].Generation; !hex.MatchString(g) {
 		t.Fatalf("generation %q", g)
 	}
-	h.wantCalls("subscribed agent-handler /agents/*") // before the answer
+	h.WantCalls("subscribed agent-handler /agents/*") // before the answer
 
 	shown += `"description":"d"}`
-	if a = h.api(http.MethodPut, "/agents/%2A?subscription=agent-handler", hook); a.status != 200 ||
-		strings.TrimSpace(a.text) != shown {
-		t.Fatalf("the same again: got %d %s", a.status, a.text)
+	if a = h.API(http.MethodPut, "/agents/%2A?subscription=agent-handler", hook); a.Status != 200 ||
+		strings.TrimSpace(a.Text) != shown {
+		t.Fatalf("the same again: got %d %s", a.Status, a.Text)
 	}
-	h.wantCalls("subscribed agent-handler /agents/*")
+	h.WantCalls("subscribed agent-handler /agents/*")
 	for _, c := range []struct{ target, body string }{
 		{"/other/*?subscription=agent-handler", hook},
 		{target, `{"webhook":"https://w.example/other","description":"d"}`},
 		{target, `{"webhook":"https://w.example/hook"}`},
 	} {
-		h.want(h.api(http.MethodPut, c.target, c.body), 409, fsm.CodeSubscriptionConflict, "another configuration")
+		h.Want(h.API(http.MethodPut, c.target, c.body), 409, fsm.CodeSubscriptionConflict, "another configuration")
 	}
 
 	for _, pattern := range []string{"/agents/*", "/agents/%2a", "/**", "/%2A%2A"} {
-		if a = h.api(http.MethodGet, pattern+"?subscription=agent-handler", ""); a.status != 200 ||
-			strings.TrimSpace(a.text) != shown {
-			t.Fatalf("GET under %s: %d %s", pattern, a.status, a.text)
+		if a = h.API(http.MethodGet, pattern+"?subscription=agent-handler", ""); a.Status != 200 ||
+			strings.TrimSpace(a.Text) != shown {
+			t.Fatalf("GET under %s: %d %s", pattern, a.Status, a.Text)
 		}
 	}
 	for _, method := range []string{http.MethodGet, http.MethodPatch, http.MethodDelete} {
 		for _, other := range []string{"/other/*", "/agents/**", "/agents/one"} {
-			h.want(h.api(method, other+"?subscription=agent-handler", ""), 404, fsm.CodeSubscriptionNotFound,
+			h.Want(h.API(method, other+"?subscription=agent-handler", ""), 404, fsm.CodeSubscriptionNotFound,
 				"another pattern")
 		}
 	}
 	for _, method := range []string{http.MethodGet, http.MethodPatch} {
-		h.want(h.api(method, "/**?subscription=nobody", ""), 404, fsm.CodeSubscriptionNotFound, "")
+		h.Want(h.API(method, "/**?subscription=nobody", ""), 404, fsm.CodeSubscriptionNotFound, "")
 	}
 
 	for range 2 { // the second finds nothing, which is what was wanted
-		if a = h.api(http.MethodDelete, target, ""); a.status != 204 || a.text != "" ||
-			a.header.Get("Cache-Control") != "no-store" {
-			t.Fatalf("got %d %s", a.status, a.text)
+		if a = h.API(http.MethodDelete, target, ""); a.Status != 204 || a.Text != "" ||
+			a.Header.Get("Cache-Control") != "no-store" {
+			t.Fatalf("got %d %s", a.Status, a.Text)
 		}
 	}
-	h.want(h.api(http.MethodGet, target, ""), 404, fsm.CodeSubscriptionNotFound, "")
-	a = h.api(http.MethodPut, target, `{"webhook":"https://w.example/hook","description":null}`)
-	if a.status != 201 || strings.Contains(a.text, "description") {
-		t.Fatalf("without a description: %d %s", a.status, a.text)
+	h.Want(h.API(http.MethodGet, target, ""), 404, fsm.CodeSubscriptionNotFound, "")
+	a = h.API(http.MethodPut, target, `{"webhook":"https://w.example/hook","description":null}`)
+	if a.Status != 201 || strings.Contains(a.Text, "description") {
+		t.Fatalf("without a description: %d %s", a.Status, a.Text)
 	}
-	if a.body["webhook_secret"] == secret {
+	if a.Body["webhook_secret"] == secret {
 		t.Fatal("a secret was handed out twice")
 	}
-	if a = h.api(http.MethodDelete, "/**?subscription=agent-handler", ""); a.status != 204 {
-		t.Fatalf("DELETE under /**: %d", a.status)
+	if a = h.API(http.MethodDelete, "/**?subscription=agent-handler", ""); a.Status != 204 {
+		t.Fatalf("DELETE under /**: %d", a.Status)
 	}
 }
 
 func TestASubscriptionChoosesHowItsWakesAreSigned(t *testing.T) {
 	h := newHarness(t, nil)
 	const target, webhook = "/agents/*?subscription=", `{"webhook":"https://w.example/hook","signature":`
-	a := h.api(http.MethodPut, target+"standard", webhook+`"standard-webhooks"}`)
-	secret, _ := a.body["webhook_secret"].(string)
-	h.secret(secret)
+	a := h.API(http.MethodPut, target+"standard", webhook+`"standard-webhooks"}`)
+	secret, _ := a.Body["webhook_secret"].(string)
+	h.Secret(secret)
 	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, "whsec_"))
-	if a.status != 201 || err != nil || len(key) != 32 || a.body["signature"] != "standard-webhooks" {
-		t.Fatalf("got %d %s, %v", a.status, a.text, err)
+	if a.Status != 201 || err != nil || len(key) != 32 || a.Body["signature"] != "standard-webhooks" {
+		t.Fatalf("got %d %s, %v", a.Status, a.Text, err)
 	}
-	if a = h.api(http.MethodGet, target+"standard", ""); a.body["signature"] != "standard-webhooks" {
-		t.Errorf("GET: %s", a.text)
+	if a = h.API(http.MethodGet, target+"standard", ""); a.Body["signature"] != "standard-webhooks" {
+		t.Errorf("GET: %s", a.Text)
 	}
-	a = h.api(http.MethodGet, "/**?subscriptions", "")
-	if !strings.Contains(a.text, `"signature":"standard-webhooks"`) {
-		t.Errorf("the list: %s", a.text)
+	a = h.API(http.MethodGet, "/**?subscriptions", "")
+	if !strings.Contains(a.Text, `"signature":"standard-webhooks"`) {
+		t.Errorf("the list: %s", a.Text)
 	}
 	for _, other := range []string{`"hmac"}`, `null}`} {
-		h.want(h.api(http.MethodPut, target+"standard", webhook+other), 409, fsm.CodeSubscriptionConflict, "")
+		h.Want(h.API(http.MethodPut, target+"standard", webhook+other), 409, fsm.CodeSubscriptionConflict, "")
 	}
 	// The scheme of the webhook spec is the default, and its answers have no field that the spec does not have.
 	for i, body := range []string{`"hmac"}`, `null}`, `"hmac"}`} {
-		a = h.api(http.MethodPut, target+"hmac", webhook+body)
-		if want := []int{201, 200, 200}[i]; a.status != want || strings.Contains(a.text, "signature") {
-			t.Errorf("PUT %s: %d %s", body, a.status, a.text)
+		a = h.API(http.MethodPut, target+"hmac", webhook+body)
+		if want := []int{201, 200, 200}[i]; a.Status != want || strings.Contains(a.Text, "signature") {
+			t.Errorf("PUT %s: %d %s", body, a.Status, a.Text)
 		}
 		if i == 0 {
-			h.secret(a.body["webhook_secret"].(string))
+			h.Secret(a.Body["webhook_secret"].(string))
 		}
 	}
 }
@@ -146,20 +146,20 @@ func TestAPatchOfTheSignatureGivesASecretOfItsScheme(t *testing.T) {
 		t.Run(c.fields+" "+c.patch, func(t *testing.T) {
 			h := newHarness(t, nil)
 			const target = "/agents/*?subscription=s"
-			made := h.api(http.MethodPut, target, `{"webhook":"https://w.example/hook",`+c.fields+`}`)
-			first, _ := made.body["webhook_secret"].(string)
-			h.secret(first)
-			if sub := h.store.db.Subscriptions()["s"]; sub.Signature != c.was || !secrets[c.was].MatchString(first) {
+			made := h.API(http.MethodPut, target, `{"webhook":"https://w.example/hook",`+c.fields+`}`)
+			first, _ := made.Body["webhook_secret"].(string)
+			h.Secret(first)
+			if sub := h.Store.DB.Subscriptions()["s"]; sub.Signature != c.was || !secrets[c.was].MatchString(first) {
 				t.Fatalf("it was created with %s and a secret of %d characters", sub.Signature, len(first))
 			}
-			a := h.api(http.MethodPatch, target, c.patch)
-			second, told := a.body["webhook_secret"].(string)
+			a := h.API(http.MethodPatch, target, c.patch)
+			second, told := a.Body["webhook_secret"].(string)
 			if told {
-				h.secret(second)
+				h.Secret(second)
 			}
-			sub := h.store.db.Subscriptions()["s"]
-			if a.status != http.StatusOK || sub.Signature != c.becomes || told != (c.was != c.becomes) {
-				t.Errorf("status %d, a new secret: %t; it is signed by %s", a.status, told, sub.Signature)
+			sub := h.Store.DB.Subscriptions()["s"]
+			if a.Status != http.StatusOK || sub.Signature != c.becomes || told != (c.was != c.becomes) {
+				t.Errorf("status %d, a new secret: %t; it is signed by %s", a.Status, told, sub.Signature)
 			}
 			if told && second != sub.Secret || !told && sub.Secret != first ||
 				!secrets[c.becomes].MatchString(sub.Secret) {
@@ -201,71 +201,71 @@ func TestAPatchChangesWhatItNamesAndNothingElse(t *testing.T) {
 	} {
 		t.Run(c.patch, func(t *testing.T) {
 			h := newHarness(t, nil)
-			h.rec.onSubscribed = func(sub fsm.Subscription) { h.store.db.SetBackfill(sub, nil) }
-			made := h.api(http.MethodPut, target, hook)
-			h.secret(made.body["webhook_secret"].(string))
-			before := h.store.db.Subscriptions()["s"]
-			a := h.api(http.MethodPatch, target, c.patch)
-			after := h.store.db.Subscriptions()["s"]
+			h.Rec.OnSubscribed = func(sub fsm.Subscription) { h.Store.DB.SetBackfill(sub, nil) }
+			made := h.API(http.MethodPut, target, hook)
+			h.Secret(made.Body["webhook_secret"].(string))
+			before := h.Store.DB.Subscriptions()["s"]
+			a := h.API(http.MethodPatch, target, c.patch)
+			after := h.Store.DB.Subscriptions()["s"]
 			if c.refused != "" {
-				h.want(a, 400, fsm.CodeInvalidRequest, c.refused)
+				h.Want(a, 400, fsm.CodeInvalidRequest, c.refused)
 				if !after.Equal(before) {
 					t.Errorf("a refused request made %+v of %+v", after, before)
 				}
 				return
 			}
 			shown := `{"subscription_id":"s","pattern":"/agents/*",` + c.shown + `}`
-			secret, told := a.body["webhook_secret"].(string)
+			secret, told := a.Body["webhook_secret"].(string)
 			if told {
-				h.secret(secret)
+				h.Secret(secret)
 			}
 			if told != (c.secret != nil) || told && !c.secret.MatchString(secret) || told && after.Secret != secret {
 				t.Errorf("it shows the secret %q; stored is %q", secret, after.Secret)
 			}
-			text := strings.Replace(strings.TrimSpace(a.text), `"webhook_secret":"`+secret+`",`, "", 1)
-			if a.status != http.StatusOK || text != shown {
-				t.Errorf("got %d %s, want %s", a.status, text, shown)
+			text := strings.Replace(strings.TrimSpace(a.Text), `"webhook_secret":"`+secret+`",`, "", 1)
+			if a.Status != http.StatusOK || text != shown {
+				t.Errorf("got %d %s, want %s", a.Status, text, shown)
 			}
 			if !told && after.Secret != before.Secret || after.Generation != before.Generation {
 				t.Error("it has another secret or generation")
 			}
-			if a := h.api(http.MethodGet, target, ""); strings.TrimSpace(a.text) != shown {
-				t.Errorf("GET: %s, want %s", a.text, shown)
+			if a := h.API(http.MethodGet, target, ""); strings.TrimSpace(a.Text) != shown {
+				t.Errorf("GET: %s, want %s", a.Text, shown)
 			}
 			// A repetition of the PUT asks for what was there before.
-			if a := h.api(http.MethodPut, target, hook); (a.status == http.StatusOK) != after.SameConfig(before) {
-				t.Errorf("the PUT once more: %d %s", a.status, a.text)
+			if a := h.API(http.MethodPut, target, hook); (a.Status == http.StatusOK) != after.SameConfig(before) {
+				t.Errorf("the PUT once more: %d %s", a.Status, a.Text)
 			}
 		})
 	}
 	t.Run("a webhook that is not allowed", func(t *testing.T) {
 		h := newHarness(t, nil)
-		h.secret(h.api(http.MethodPut, target, hook).body["webhook_secret"].(string))
-		before := h.store.db.Subscriptions()["s"]
-		h.rec.refuse = errors.New("webhook host \"10.0.0.1\" is a private address")
-		h.want(h.api(http.MethodPatch, target, `{"webhook":"https://10.0.0.1/"}`), 400, fsm.CodeInvalidWebhook,
+		h.Secret(h.API(http.MethodPut, target, hook).Body["webhook_secret"].(string))
+		before := h.Store.DB.Subscriptions()["s"]
+		h.Rec.Refuse = errors.New("webhook host \"10.0.0.1\" is a private address")
+		h.Want(h.API(http.MethodPatch, target, `{"webhook":"https://10.0.0.1/"}`), 400, fsm.CodeInvalidWebhook,
 			`webhook host "10.0.0.1" is a private address`)
-		if after := h.store.db.Subscriptions()["s"]; !after.Equal(before) {
+		if after := h.Store.DB.Subscriptions()["s"]; !after.Equal(before) {
 			t.Errorf("a refused request made %+v of %+v", after, before)
 		}
 		// What the patch does not name is not judged again.
-		if a := h.api(http.MethodPatch, target, `{"description":"other"}`); a.status != http.StatusOK {
-			t.Errorf("got %d %s", a.status, a.text)
+		if a := h.API(http.MethodPatch, target, `{"description":"other"}`); a.Status != http.StatusOK {
+			t.Errorf("got %d %s", a.Status, a.Text)
 		}
 	})
 }
 
 func TestSubscriptionDeletedAgainLeavesNoConsumerOfACutShortDeletion(t *testing.T) {
 	h := newHarness(t, nil)
-	h.subscribe("cut", 1)
-	h.store.cut = true
-	if a := h.api(http.MethodDelete, "/cut/*?subscription=cut", ""); a.status != 503 {
-		t.Fatalf("cut short: got %d %s", a.status, a.text)
+	h.Subscribe("cut", 1)
+	h.Store.Cut = true
+	if a := h.API(http.MethodDelete, "/cut/*?subscription=cut", ""); a.Status != 503 {
+		t.Fatalf("cut short: got %d %s", a.Status, a.Text)
 	}
-	if a := h.api(http.MethodDelete, "/agents/*?subscription=cut", ""); a.status != 204 {
-		t.Fatalf("got %d %s", a.status, a.text)
+	if a := h.API(http.MethodDelete, "/agents/*?subscription=cut", ""); a.Status != 204 {
+		t.Fatalf("got %d %s", a.Status, a.Text)
 	}
-	if len(h.store.db.Consumers()) > 0 {
+	if len(h.Store.DB.Consumers()) > 0 {
 		t.Error("the answer says deleted, and a consumer is left")
 	}
 }
@@ -276,25 +276,25 @@ func TestSubscriptionPatternIsTheRawPath(t *testing.T) {
 		`/a"%2F`: "/a%22%2F",
 	} {
 		h := newHarness(t, nil)
-		a := h.api(http.MethodPut, target+"?subscription=a", hook)
-		if secret, ok := a.body["webhook_secret"].(string); ok {
-			h.secret(secret)
+		a := h.API(http.MethodPut, target+"?subscription=a", hook)
+		if secret, ok := a.Body["webhook_secret"].(string); ok {
+			h.Secret(secret)
 		}
-		if a.status != 201 || a.body["pattern"] != want {
-			t.Fatalf("%s: got %d %s, want the pattern %s", target, a.status, a.text, want)
+		if a.Status != 201 || a.Body["pattern"] != want {
+			t.Fatalf("%s: got %d %s, want the pattern %s", target, a.Status, a.Text, want)
 		}
 	}
 }
 
 func TestSubscriptionLists(t *testing.T) {
 	h := newHarness(t, nil)
-	if a := h.api(http.MethodGet, "/**?subscriptions", ""); strings.TrimSpace(a.text) != `{"subscriptions":[]}` {
-		t.Fatal(a.text)
+	if a := h.API(http.MethodGet, "/**?subscriptions", ""); strings.TrimSpace(a.Text) != `{"subscriptions":[]}` {
+		t.Fatal(a.Text)
 	}
 	for id, pattern := range map[string]string{"a": "/a/*", "b": "/a/*", "c": "/**", "d": "/a/x", "e": "/a%20b/*"} {
-		h.store.db.PutSubscription(fsm.Subscription{
+		h.Store.DB.PutSubscription(fsm.Subscription{
 			ID: id, Pattern: pattern, Webhook: "https://w.example/" + id,
-			Secret: h.secret("whsec_of_" + id),
+			Secret: h.Secret("whsec_of_" + id),
 		})
 	}
 	for target, want := range map[string]string{
@@ -302,29 +302,29 @@ func TestSubscriptionLists(t *testing.T) {
 		"/a/x?subscriptions":         "d",
 		"/a%20b/*?x&subscriptions=1": "e", "/nothing/**?subscriptions": "",
 	} {
-		a := h.api(http.MethodGet, target, "")
+		a := h.API(http.MethodGet, target, "")
 		var ids []string
-		for _, s := range a.body["subscriptions"].([]any) {
+		for _, s := range a.Body["subscriptions"].([]any) {
 			ids = append(ids, s.(map[string]any)["subscription_id"].(string))
 		}
-		if a.status != 200 || strings.Join(ids, " ") != want || strings.Contains(a.text, "whsec") {
-			t.Fatalf("%s: got %d %s, want %s", target, a.status, a.text, want)
+		if a.Status != 200 || strings.Join(ids, " ") != want || strings.Contains(a.Text, "whsec") {
+			t.Fatalf("%s: got %d %s, want %s", target, a.Status, a.Text, want)
 		}
 	}
 }
 
 func TestSubscriptionShowsItsBackfillWhileItIsUnderWay(t *testing.T) {
 	h := newHarness(t, nil)
-	h.store.db.PutSubscription(fsm.Subscription{ID: "a", Pattern: "/a/*", Webhook: "https://w.example/"})
-	h.store.db.SetBackfill(fsm.Subscription{ID: "a"}, &fsm.Backfill{Done: 3, Total: 10})
-	if a := h.api(
+	h.Store.DB.PutSubscription(fsm.Subscription{ID: "a", Pattern: "/a/*", Webhook: "https://w.example/"})
+	h.Store.DB.SetBackfill(fsm.Subscription{ID: "a"}, &fsm.Backfill{Done: 3, Total: 10})
+	if a := h.API(
 		http.MethodGet, "/**?subscription=a", "",
-	); !strings.Contains(a.text, `"backfill":{"done":3,"total":10}`) {
-		t.Fatal(a.text)
+	); !strings.Contains(a.Text, `"backfill":{"done":3,"total":10}`) {
+		t.Fatal(a.Text)
 	}
-	h.store.db.SetBackfill(fsm.Subscription{ID: "a"}, nil)
-	if a := h.api(http.MethodGet, "/**?subscription=a", ""); strings.Contains(a.text, "backfill") {
-		t.Fatal(a.text)
+	h.Store.DB.SetBackfill(fsm.Subscription{ID: "a"}, nil)
+	if a := h.API(http.MethodGet, "/**?subscription=a", ""); strings.Contains(a.Text, "backfill") {
+		t.Fatal(a.Text)
 	}
 }
 
@@ -462,22 +462,22 @@ func TestSubscriptionErrorsNameTheCauseAndChangeNothing(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := newHarness(t, nil)
-			h.want(h.api(c.method, c.target, c.body), c.status, c.code, c.says)
-			if len(h.store.db.Subscriptions()) > 0 {
+			h.Want(h.API(c.method, c.target, c.body), c.status, c.code, c.says)
+			if len(h.Store.DB.Subscriptions()) > 0 {
 				t.Fatal("a refused request created a subscription")
 			}
-			h.wantCalls()
+			h.WantCalls()
 		})
 	}
 	t.Run("a webhook that is not allowed", func(t *testing.T) {
 		h := newHarness(t, nil)
-		h.rec.refuse = errors.New("webhook host \"10.0.0.1\" is a private address")
-		a := h.api("PUT", "/a?subscription=a", hook)
-		h.want(a, 400, fsm.CodeInvalidWebhook, `webhook host "10.0.0.1" is a private address`)
-		if strings.Contains(a.text, "webhook: webhook") {
-			t.Errorf("the field is named twice: %s", a.text)
+		h.Rec.Refuse = errors.New("webhook host \"10.0.0.1\" is a private address")
+		a := h.API("PUT", "/a?subscription=a", hook)
+		h.Want(a, 400, fsm.CodeInvalidWebhook, `webhook host "10.0.0.1" is a private address`)
+		if strings.Contains(a.Text, "webhook: webhook") {
+			t.Errorf("the field is named twice: %s", a.Text)
 		}
-		if len(h.store.db.Subscriptions()) > 0 {
+		if len(h.Store.DB.Subscriptions()) > 0 {
 			t.Fatal("a refused request created a subscription")
 		}
 	})
@@ -485,8 +485,8 @@ func TestSubscriptionErrorsNameTheCauseAndChangeNothing(t *testing.T) {
 		h := newHarness(t, nil)
 		body := `{"webhook":"https://w.example/"}`
 		body += strings.Repeat(" ", web.MaxBody-len(body))
-		if a := h.api("PUT", "/a?subscription=a", body); a.status != 201 {
-			t.Fatal(a.text)
+		if a := h.API("PUT", "/a?subscription=a", body); a.Status != 201 {
+			t.Fatal(a.Text)
 		}
 	})
 	for _, r := range []struct{ method, target, body string }{
@@ -498,16 +498,16 @@ func TestSubscriptionErrorsNameTheCauseAndChangeNothing(t *testing.T) {
 	} {
 		t.Run("a store that is away: "+r.method+" "+r.target, func(t *testing.T) {
 			h := newHarness(t, nil)
-			h.store.fail(fmt.Errorf("dial: %w", fsm.ErrUnavailable))
-			h.want(h.api(r.method, r.target, r.body), 503, fsm.CodeUnavailable, "try again")
+			h.Store.Fail(fmt.Errorf("dial: %w", fsm.ErrUnavailable))
+			h.Want(h.API(r.method, r.target, r.body), 503, fsm.CodeUnavailable, "try again")
 		})
 	}
 }
 
 func TestASubscriptionWaitsUntilItIsKnownWhichStreamsThereAre(t *testing.T) {
 	h := newHarness(t, nil)
-	h.rec.err = fmt.Errorf("%w: the registry stream was read up to 7 of 9", fsm.ErrStreamsUnknown)
-	h.want(h.api(http.MethodPut, "/a/*?subscription=s", hook), 503, fsm.CodeUnavailable, "7 of 9")
+	h.Rec.Err = fmt.Errorf("%w: the registry stream was read up to 7 of 9", fsm.ErrStreamsUnknown)
+	h.Want(h.API(http.MethodPut, "/a/*?subscription=s", hook), 503, fsm.CodeUnavailable, "7 of 9")
 }
 
 func TestWithoutAGatewayTheRestIsNotFound(t *testing.T) {
@@ -521,9 +521,9 @@ func TestWithoutAGatewayTheRestIsNotFound(t *testing.T) {
 		{"GET", "/a?Subscription=a"},
 		{"GET", "/a?x=subscription"},
 	} {
-		if a := h.api(r[0], r[1], ""); a.status != 404 {
-			t.Fatalf("%v: got %d %s", r, a.status, a.text)
+		if a := h.API(r[0], r[1], ""); a.Status != 404 {
+			t.Fatalf("%v: got %d %s", r, a.Status, a.Text)
 		}
 	}
-	h.want(h.api("GET", "/a", ""), 404, fsm.CodeNotFound, "")
+	h.Want(h.API("GET", "/a", ""), 404, fsm.CodeNotFound, "")
 }

@@ -1,4 +1,4 @@
-package httpapi
+package fields_test
 
 import (
 	"fmt"
@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"reveille/fsm"
+	"reveille/test/ports"
 )
 
 const (
@@ -18,14 +19,14 @@ const (
 
 // authorized makes a subscription "s" with these fields beside its webhook, https://w.example/hook?a=b.
 func (h *harness) authorized(fields string) (target string) {
-	h.t.Helper()
-	h.secret(hush)
+	h.T.Helper()
+	h.Secret(hush)
 	target = "/agents/*?subscription=s"
-	a := h.api(http.MethodPut, target, `{"webhook":"https://w.example/hook?a=b",`+fields+`}`)
-	if a.status != http.StatusCreated {
-		h.t.Fatalf("got %d %s", a.status, a.text)
+	a := h.API(http.MethodPut, target, `{"webhook":"https://w.example/hook?a=b",`+fields+`}`)
+	if a.Status != http.StatusCreated {
+		h.T.Fatalf("got %d %s", a.Status, a.Text)
 	}
-	h.secret(a.body["webhook_secret"].(string))
+	h.Secret(a.Body["webhook_secret"].(string))
 	return target
 }
 
@@ -49,21 +50,21 @@ func TestAnAuthorizationIsStoredAndShownWithoutItsSecret(t *testing.T) {
 			h := newHarness(t, nil)
 			fields += fmt.Sprintf(`,"mode":%q`, mode)
 			target := h.authorized(fields)
-			if got := h.store.db.Subscriptions()["s"].Authorization; got != c.want {
+			if got := h.Store.DB.Subscriptions()["s"].Authorization; got != c.want {
 				t.Errorf("%s: stored is %+v, want %+v", fields, got, c.want)
 			}
-			for name, a := range map[string]answer{
-				"PUT again": h.api(http.MethodPut, target, `{"webhook":"https://w.example/hook?a=b",`+fields+`}`),
-				"GET":       h.api(http.MethodGet, target, ""),
-				"the list":  h.api(http.MethodGet, "/**?subscriptions", ""),
-				"PATCH":     h.api(http.MethodPatch, target, `{}`),
+			for name, a := range map[string]ports.Answer{
+				"PUT again": h.API(http.MethodPut, target, `{"webhook":"https://w.example/hook?a=b",`+fields+`}`),
+				"GET":       h.API(http.MethodGet, target, ""),
+				"the list":  h.API(http.MethodGet, "/**?subscriptions", ""),
+				"PATCH":     h.API(http.MethodPatch, target, `{}`),
 			} {
-				shown := strings.Contains(a.text, `"authorization":`+c.shown)
+				shown := strings.Contains(a.Text, `"authorization":`+c.shown)
 				if c.shown == "" {
-					shown = !strings.Contains(a.text, "authorization")
+					shown = !strings.Contains(a.Text, "authorization")
 				}
-				if a.status != http.StatusOK || !shown || strings.Contains(a.text, hush) {
-					t.Errorf("%s of %s: %d %s, want %s", name, fields, a.status, a.text, c.shown)
+				if a.Status != http.StatusOK || !shown || strings.Contains(a.Text, hush) {
+					t.Errorf("%s of %s: %d %s, want %s", name, fields, a.Status, a.Text, c.shown)
 				}
 			}
 		}
@@ -76,7 +77,7 @@ func TestAPutWithAnotherAuthorizationIsAnotherConfiguration(t *testing.T) {
 	} {
 		h := newHarness(t, nil)
 		target := h.authorized(inHeader)
-		h.want(h.api(http.MethodPut, target, `{"webhook":"https://w.example/hook?a=b",`+fields+`}`), 409,
+		h.Want(h.API(http.MethodPut, target, `{"webhook":"https://w.example/hook?a=b",`+fields+`}`), 409,
 			fsm.CodeSubscriptionConflict, "it has another authorization")
 	}
 }
@@ -98,9 +99,9 @@ func TestAPatchOfAnAuthorization(t *testing.T) {
 	} {
 		h := newHarness(t, nil)
 		target := h.authorized(c.fields)
-		a := h.api(http.MethodPatch, target, c.patch)
-		if got := h.store.db.Subscriptions()["s"].Authorization; a.status != http.StatusOK || got != c.want {
-			t.Errorf("%s of %s: %d %s; stored is %+v, want %+v", c.patch, c.fields, a.status, a.text, got, c.want)
+		a := h.API(http.MethodPatch, target, c.patch)
+		if got := h.Store.DB.Subscriptions()["s"].Authorization; a.Status != http.StatusOK || got != c.want {
+			t.Errorf("%s of %s: %d %s; stored is %+v, want %+v", c.patch, c.fields, a.Status, a.Text, got, c.want)
 		}
 	}
 }
@@ -146,18 +147,18 @@ func TestARefusedAuthorizationIsNamedAndChangesNothing(t *testing.T) {
 	} {
 		h := newHarness(t, nil)
 		target := h.authorized(inQuery)
-		before := h.store.db.Subscriptions()["s"]
+		before := h.Store.DB.Subscriptions()["s"]
 		// Of a name that comes twice the last counts.
 		body := `{"webhook":"https://w.example/hook?a=b",` + c.fields + `}`
-		put := h.api(http.MethodPut, "/agents/*?subscription=new", body)
-		patch := h.api(http.MethodPatch, target, `{"description":"d",`+c.fields+`}`)
-		for _, a := range []answer{put, patch} {
-			h.want(a, 400, fsm.CodeInvalidRequest, c.says)
-			if strings.Contains(a.text, hush) {
-				t.Errorf("the answer has the secret: %s", a.text)
+		put := h.API(http.MethodPut, "/agents/*?subscription=new", body)
+		patch := h.API(http.MethodPatch, target, `{"description":"d",`+c.fields+`}`)
+		for _, a := range []ports.Answer{put, patch} {
+			h.Want(a, 400, fsm.CodeInvalidRequest, c.says)
+			if strings.Contains(a.Text, hush) {
+				t.Errorf("the answer has the secret: %s", a.Text)
 			}
 		}
-		if subs := h.store.db.Subscriptions(); len(subs) != 1 || !subs["s"].Equal(before) {
+		if subs := h.Store.DB.Subscriptions(); len(subs) != 1 || !subs["s"].Equal(before) {
 			t.Errorf("%s made %+v of %+v", c.fields, subs, before)
 		}
 	}
@@ -172,9 +173,9 @@ func TestAPatchOfOneFieldIsJudgedBesideTheOthers(t *testing.T) {
 	} {
 		h := newHarness(t, nil)
 		target := h.authorized(c.fields)
-		before := h.store.db.Subscriptions()["s"]
-		h.want(h.api(http.MethodPatch, target, c.patch), 400, fsm.CodeInvalidRequest, c.says)
-		if after := h.store.db.Subscriptions()["s"]; !after.Equal(before) {
+		before := h.Store.DB.Subscriptions()["s"]
+		h.Want(h.API(http.MethodPatch, target, c.patch), 400, fsm.CodeInvalidRequest, c.says)
+		if after := h.Store.DB.Subscriptions()["s"]; !after.Equal(before) {
 			t.Errorf("%s made %+v of %+v", c.patch, after, before)
 		}
 	}
@@ -217,19 +218,19 @@ func TestNoSecretMovesToAnotherParty(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			h := newHarness(t, nil)
 			target := h.authorized(c.fields)
-			before := h.store.db.Subscriptions()["s"]
-			a := h.api(http.MethodPatch, target, `{`+c.patch+`}`)
-			after := h.store.db.Subscriptions()["s"]
+			before := h.Store.DB.Subscriptions()["s"]
+			a := h.API(http.MethodPatch, target, `{`+c.patch+`}`)
+			after := h.Store.DB.Subscriptions()["s"]
 			if c.kept == "" {
-				if a.status != http.StatusOK || after.Webhook == before.Webhook {
-					t.Errorf("got %d %s; stored is %+v", a.status, a.text, after)
+				if a.Status != http.StatusOK || after.Webhook == before.Webhook {
+					t.Errorf("got %d %s; stored is %+v", a.Status, a.Text, after)
 				}
 				return
 			}
-			h.want(a, 400, fsm.CodeInvalidRequest, "webhook has another scheme, host or port, which would get what "+
+			h.Want(a, 400, fsm.CodeInvalidRequest, "webhook has another scheme, host or port, which would get what "+
 				c.kept+" has for the old one")
-			if strings.Contains(a.text, hush) || !after.Equal(before) {
-				t.Errorf("it made %+v, and answered %s", after, a.text)
+			if strings.Contains(a.Text, hush) || !after.Equal(before) {
+				t.Errorf("it made %+v, and answered %s", after, a.Text)
 			}
 		})
 	}

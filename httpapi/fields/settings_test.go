@@ -1,4 +1,4 @@
-package httpapi
+package fields_test
 
 import (
 	"encoding/json"
@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"reveille/fsm"
+	"reveille/test/ports"
 )
 
 // seconds lists delays.
@@ -176,26 +177,26 @@ func TestASubscriptionIsStoredAndShownWithItsSettings(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := newHarness(t, nil)
-			h.secret("tell-no-one")
-			h.rec.onSubscribed = func(sub fsm.Subscription) { h.store.db.SetBackfill(sub, nil) }
+			h.Secret("tell-no-one")
+			h.Rec.OnSubscribed = func(sub fsm.Subscription) { h.Store.DB.SetBackfill(sub, nil) }
 			const target = "/agents/*?subscription=s"
 			body := `{"webhook":"https://w.example/hook"` + c.fields + `}`
-			made := h.api(http.MethodPut, target, body)
-			secret, _ := made.body["webhook_secret"].(string)
-			h.secret(secret)
-			stored := h.store.db.Subscriptions()["s"]
+			made := h.API(http.MethodPut, target, body)
+			secret, _ := made.Body["webhook_secret"].(string)
+			h.Secret(secret)
+			stored := h.Store.DB.Subscriptions()["s"]
 			want := c.want
 			want.Pattern, want.Webhook = "/agents/*", "https://w.example/hook"
-			if made.status != http.StatusCreated || !stored.SameConfig(want.WithDefaults()) {
-				t.Fatalf("got %d %s; stored is %+v, want %+v", made.status, made.text, stored, want.WithDefaults())
+			if made.Status != http.StatusCreated || !stored.SameConfig(want.WithDefaults()) {
+				t.Fatalf("got %d %s; stored is %+v, want %+v", made.Status, made.Text, stored, want.WithDefaults())
 			}
 			shown := `{"subscription_id":"s","pattern":"/agents/*","webhook":"https://w.example/hook"` + c.shown + `}`
-			list := strings.TrimSpace(h.api(http.MethodGet, "/**?subscriptions", "").text)
+			list := strings.TrimSpace(h.API(http.MethodGet, "/**?subscriptions", "").Text)
 			for name, text := range map[string]string{
-				"PUT":       strings.Replace(made.text, `,"webhook_secret":"`+secret+`"`, "", 1),
-				"PUT again": h.api(http.MethodPut, target, body).text,
-				"PATCH":     h.api(http.MethodPatch, target, `{}`).text,
-				"GET":       h.api(http.MethodGet, target, "").text,
+				"PUT":       strings.Replace(made.Text, `,"webhook_secret":"`+secret+`"`, "", 1),
+				"PUT again": h.API(http.MethodPut, target, body).Text,
+				"PATCH":     h.API(http.MethodPatch, target, `{}`).Text,
+				"GET":       h.API(http.MethodGet, target, "").Text,
 				"the list":  strings.TrimSuffix(strings.TrimPrefix(list, `{"subscriptions":[`), "]}"),
 			} {
 				if text = strings.TrimSpace(text); text != shown {
@@ -214,8 +215,8 @@ func TestASubscriptionIsStoredAndShownWithItsSettings(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if a := h.api(http.MethodPut, target, string(again)); a.status != http.StatusOK {
-				t.Errorf("PUT of %s: %d %s", again, a.status, a.text)
+			if a := h.API(http.MethodPut, target, string(again)); a.Status != http.StatusOK {
+				t.Errorf("PUT of %s: %d %s", again, a.Status, a.Text)
 			}
 		})
 	}
@@ -227,28 +228,28 @@ func TestASubscriptionToOneStreamBeginsAtAnOffset(t *testing.T) {
 	body := func(start string) string {
 		return fmt.Sprintf(`{"webhook":"https://w.example/hook","start":%q}`, start)
 	}
-	made := h.api(http.MethodPut, target, body(offset))
-	if made.status != http.StatusCreated {
-		t.Fatalf("got %d %s", made.status, made.text)
+	made := h.API(http.MethodPut, target, body(offset))
+	if made.Status != http.StatusCreated {
+		t.Fatalf("got %d %s", made.Status, made.Text)
 	}
-	h.secret(made.body["webhook_secret"].(string))
-	if start := h.store.db.Subscriptions()["s"].Start; start != offset {
+	h.Secret(made.Body["webhook_secret"].(string))
+	if start := h.Store.DB.Subscriptions()["s"].Start; start != offset {
 		t.Errorf("stored is %q", start)
 	}
-	for name, a := range map[string]answer{
-		"PUT": made, "PUT again": h.api(http.MethodPut, target, body(offset)), "GET": h.api(http.MethodGet, target, ""),
-		"PATCH": h.api(http.MethodPatch, target, `{"start":"`+offset+`"}`),
+	for name, a := range map[string]ports.Answer{
+		"PUT": made, "PUT again": h.API(http.MethodPut, target, body(offset)), "GET": h.API(http.MethodGet, target, ""),
+		"PATCH": h.API(http.MethodPatch, target, `{"start":"`+offset+`"}`),
 	} {
-		if a.status/100 != 2 || a.body["start"] != offset {
-			t.Errorf("%s: %d %s", name, a.status, a.text)
+		if a.Status/100 != 2 || a.Body["start"] != offset {
+			t.Errorf("%s: %d %s", name, a.Status, a.Text)
 		}
 	}
-	h.want(h.api(http.MethodPut, target, body("now")), 409, fsm.CodeSubscriptionConflict, "it has another start")
+	h.Want(h.API(http.MethodPut, target, body("now")), 409, fsm.CodeSubscriptionConflict, "it has another start")
 	for _, start := range []string{`"now"`, `"-1"`, `null`, `"13"`} {
-		h.want(h.api(http.MethodPatch, target, `{"description":"d","start":`+start+`}`), 400, fsm.CodeInvalidRequest,
+		h.Want(h.API(http.MethodPatch, target, `{"description":"d","start":`+start+`}`), 400, fsm.CodeInvalidRequest,
 			`start cannot be changed from "`+offset+`"`)
 	}
-	if sub := h.store.db.Subscriptions()["s"]; sub.Start != offset || sub.Description != "" {
+	if sub := h.Store.DB.Subscriptions()["s"]; sub.Start != offset || sub.Description != "" {
 		t.Errorf("refused requests made %+v", sub)
 	}
 }
@@ -260,11 +261,11 @@ func TestTheLargestHeadersAndMetadata(t *testing.T) {
 		`"metadata":` + members(50, "%128d", 1024),
 	} {
 		h := newHarness(t, nil)
-		a := h.api(http.MethodPut, "/a?subscription=s", `{"webhook":"https://w.example/hook",`+fields+`}`)
-		if a.status != http.StatusCreated {
-			t.Fatalf("%.80s: got %d %s", fields, a.status, a.text)
+		a := h.API(http.MethodPut, "/a?subscription=s", `{"webhook":"https://w.example/hook",`+fields+`}`)
+		if a.Status != http.StatusCreated {
+			t.Fatalf("%.80s: got %d %s", fields, a.Status, a.Text)
 		}
-		h.secret(a.body["webhook_secret"].(string))
+		h.Secret(a.Body["webhook_secret"].(string))
 	}
 }
 
@@ -281,15 +282,15 @@ func TestAPutWithOtherSettingsIsAnotherConfiguration(t *testing.T) {
 	} {
 		h := newHarness(t, nil)
 		base := hook + `,"headers":{"X-A":"1"},"metadata":{"k":"v"}`
-		h.secret(h.api(http.MethodPut, target, base+`}`).body["webhook_secret"].(string))
+		h.Secret(h.API(http.MethodPut, target, base+`}`).Body["webhook_secret"].(string))
 		// Of a name that comes twice the last counts.
-		h.want(h.api(http.MethodPut, target, base+fields+`}`), 409, fsm.CodeSubscriptionConflict,
+		h.Want(h.API(http.MethodPut, target, base+fields+`}`), 409, fsm.CodeSubscriptionConflict,
 			"it has another "+names)
 		for _, same := range []string{
 			`,"headers":{"x-a":"1"}}`, `,"signature":"standard-webhooks"}`, `,"signature":null}`,
 		} {
-			if a := h.api(http.MethodPut, target, base+same); a.status != http.StatusOK {
-				t.Errorf("the same, said by %s: %d %s", same, a.status, a.text)
+			if a := h.API(http.MethodPut, target, base+same); a.Status != http.StatusOK {
+				t.Errorf("the same, said by %s: %d %s", same, a.Status, a.Text)
 			}
 		}
 	}
@@ -391,15 +392,15 @@ func TestAPatchOfSettings(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			h := newHarness(t, nil)
 			const target = "/agents/*?subscription=s"
-			made := h.api(http.MethodPut, target, `{"webhook":"https://w.example/hook",`+c.fields+`}`)
-			h.secret(made.body["webhook_secret"].(string))
-			before := h.store.db.Subscriptions()["s"]
+			made := h.API(http.MethodPut, target, `{"webhook":"https://w.example/hook",`+c.fields+`}`)
+			h.Secret(made.Body["webhook_secret"].(string))
+			before := h.Store.DB.Subscriptions()["s"]
 			headers, metadata := maps.Clone(before.Headers), maps.Clone(before.Metadata)
 			want := before
 			c.change(&want)
-			a := h.api(http.MethodPatch, target, c.patch)
-			if after := h.store.db.Subscriptions()["s"]; a.status != http.StatusOK || !after.SameConfig(want) {
-				t.Errorf("got %d %s; stored is %+v, want %+v", a.status, a.text, after, want)
+			a := h.API(http.MethodPatch, target, c.patch)
+			if after := h.Store.DB.Subscriptions()["s"]; a.Status != http.StatusOK || !after.SameConfig(want) {
+				t.Errorf("got %d %s; stored is %+v, want %+v", a.Status, a.Text, after, want)
 			}
 			if !maps.Equal(before.Headers, headers) || !maps.Equal(before.Metadata, metadata) {
 				t.Error("the maps of the former subscription have changed")
@@ -413,16 +414,16 @@ func TestABatchAndItsFormatAreChangedTogether(t *testing.T) {
 	h := newHarness(t, nil)
 	const target, hook = "/agents/*?subscription=", `{"webhook":"https://w.example/hook","mode":"push",`
 	for id, fields := range map[string]string{"batches": `"batch":3`, "single": `"format":"cloudevents"`} {
-		h.secret(h.api(http.MethodPut, target+id, hook+fields+"}").body["webhook_secret"].(string))
+		h.Secret(h.API(http.MethodPut, target+id, hook+fields+"}").Body["webhook_secret"].(string))
 	}
 	const says = `batch must be 1 for "format":"cloudevents", which has one event in a request, and is 3`
-	h.want(h.api(http.MethodPatch, target+"batches", `{"format":"cloudevents"}`), 400, fsm.CodeInvalidRequest, says)
-	h.want(h.api(http.MethodPatch, target+"single", `{"batch":3}`), 400, fsm.CodeInvalidRequest, says)
+	h.Want(h.API(http.MethodPatch, target+"batches", `{"format":"cloudevents"}`), 400, fsm.CodeInvalidRequest, says)
+	h.Want(h.API(http.MethodPatch, target+"single", `{"batch":3}`), 400, fsm.CodeInvalidRequest, says)
 	for id, patch := range map[string]string{
 		"batches": `{"format":"cloudevents-batch"}`, "single": `{"batch":3,"format":"json"}`,
 	} {
-		if a := h.api(http.MethodPatch, target+id, patch); a.status != http.StatusOK {
-			t.Errorf("%s: %d %s", id, a.status, a.text)
+		if a := h.API(http.MethodPatch, target+id, patch); a.Status != http.StatusOK {
+			t.Errorf("%s: %d %s", id, a.Status, a.Text)
 		}
 	}
 }
@@ -615,26 +616,26 @@ func TestARefusedSettingIsNamedAndChangesNothing(t *testing.T) {
 		const target = "/agents/*?subscription="
 		body := fmt.Sprintf(`{"webhook":"https://w.example/hook","mode":%q`, mode)
 		h := newHarness(t, nil)
-		h.secret("hush")
+		h.Secret("hush")
 		full := body + `,"headers":{"X-A":"1"},"metadata":{"a":"1"},"retry":{"schedule":["5s"]}}`
-		h.secret(h.api(http.MethodPut, target+"there", full).body["webhook_secret"].(string))
-		before := h.store.db.Subscriptions()["there"]
-		refuses := func(c refused, method string, a answer) {
+		h.Secret(h.API(http.MethodPut, target+"there", full).Body["webhook_secret"].(string))
+		before := h.Store.DB.Subscriptions()["there"]
+		refuses := func(c refused, method string, a ports.Answer) {
 			t.Helper()
-			if a.status != http.StatusBadRequest || a.code() != string(fsm.CodeInvalidRequest) ||
-				!strings.Contains(a.message(), c.says) || strings.Contains(a.text, "hush") {
-				t.Errorf("%s %s %.80s: got %d %s, want %s", mode, method, c.field, a.status, a.text, c.says)
+			if a.Status != http.StatusBadRequest || a.Code() != string(fsm.CodeInvalidRequest) ||
+				!strings.Contains(a.Message(), c.says) || strings.Contains(a.Text, "hush") {
+				t.Errorf("%s %s %.80s: got %d %s, want %s", mode, method, c.field, a.Status, a.Text, c.says)
 			}
 		}
 		for _, c := range slices.Concat(both, more[mode]) {
-			refuses(c, http.MethodPut, h.api(http.MethodPut, target+"new", body+","+c.field+"}"))
+			refuses(c, http.MethodPut, h.API(http.MethodPut, target+"new", body+","+c.field+"}"))
 		}
-		refuses(offset, http.MethodPut, h.api(http.MethodPut, target+"new", body+","+offset.field+"}"))
+		refuses(offset, http.MethodPut, h.API(http.MethodPut, target+"new", body+","+offset.field+"}"))
 		for _, c := range slices.Concat(both, more[mode], changes[mode]) {
 			patch := `{"description":"changed",` + c.field + "}"
-			refuses(c, http.MethodPatch, h.api(http.MethodPatch, target+"there", patch))
+			refuses(c, http.MethodPatch, h.API(http.MethodPatch, target+"there", patch))
 		}
-		subs := h.store.db.Subscriptions()
+		subs := h.Store.DB.Subscriptions()
 		if len(subs) != 1 || !subs["there"].Equal(before) {
 			t.Errorf("refused requests made %+v of %+v", subs, before)
 		}

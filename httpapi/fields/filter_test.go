@@ -1,4 +1,4 @@
-package httpapi
+package fields_test
 
 import (
 	"net/http"
@@ -31,25 +31,25 @@ func TestAFilterNeedsJSON(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h := newHarness(t, nil)
-			h.up.streams = map[string]fsm.StreamInfo{
+			h.Up.Streams = map[string]fsm.StreamInfo{
 				"/bytes": {Exists: true, Tail: "1", NotJSON: true}, "/json": {Exists: true, Tail: "1"},
 			}
-			h.up.broken = map[string]bool{"/broken": true}
+			h.Up.Broken = map[string]bool{"/broken": true}
 			target := tc.pattern + "?subscription=s"
-			a := h.api(http.MethodPut, target, tc.body)
-			if a.status == http.StatusCreated {
-				h.secret(a.body["webhook_secret"].(string))
+			a := h.API(http.MethodPut, target, tc.body)
+			if a.Status == http.StatusCreated {
+				h.Secret(a.Body["webhook_secret"].(string))
 			}
-			before := h.store.db.Subscriptions()["s"]
+			before := h.Store.DB.Subscriptions()["s"]
 			if tc.patch != "" {
-				a = h.api(http.MethodPatch, target, tc.patch)
+				a = h.API(http.MethodPatch, target, tc.patch)
 			}
-			after := h.store.db.Subscriptions()["s"]
+			after := h.Store.DB.Subscriptions()["s"]
 			switch {
-			case !tc.refused && a.status/100 != 2:
-				t.Errorf("got %d %s", a.status, a.text)
+			case !tc.refused && a.Status/100 != 2:
+				t.Errorf("got %d %s", a.Status, a.Text)
 			case tc.refused:
-				h.want(a, http.StatusConflict, fsm.CodeStreamNotJSON, "the stream is not JSON")
+				h.Want(a, http.StatusConflict, fsm.CodeStreamNotJSON, "the stream is not JSON")
 				if !after.Equal(before) {
 					t.Errorf("stored is %+v", after)
 				}
@@ -58,17 +58,17 @@ func TestAFilterNeedsJSON(t *testing.T) {
 	}
 	// What is there already is not asked for again.
 	h := newHarness(t, nil)
-	h.secret(h.api(http.MethodPut, "/bytes?subscription=s", filter).body["webhook_secret"].(string))
-	asked := h.up.asked()
-	h.up.streams = map[string]fsm.StreamInfo{"/bytes": {Exists: true, Tail: "1", NotJSON: true}}
+	h.Secret(h.API(http.MethodPut, "/bytes?subscription=s", filter).Body["webhook_secret"].(string))
+	asked := h.Up.Asked()
+	h.Up.Streams = map[string]fsm.StreamInfo{"/bytes": {Exists: true, Tail: "1", NotJSON: true}}
 	for method, body := range map[string]string{
 		http.MethodPut: filter, http.MethodPatch: `{"batch":1,"events":["a.*"]}`,
 	} {
-		if a := h.api(method, "/bytes?subscription=s", body); a.status != http.StatusOK {
-			t.Errorf("%s: %d %s", method, a.status, a.text)
+		if a := h.API(method, "/bytes?subscription=s", body); a.Status != http.StatusOK {
+			t.Errorf("%s: %d %s", method, a.Status, a.Text)
 		}
 	}
-	if again := h.up.asked(); !slices.Equal(again, asked) {
+	if again := h.Up.Asked(); !slices.Equal(again, asked) {
 		t.Errorf("the stream server was asked %q, and %q before", again, asked)
 	}
 }
@@ -77,19 +77,19 @@ func TestAPutWithAnotherFilterIsAnotherConfiguration(t *testing.T) {
 	const target, hook = "/agents/*?subscription=s", `{"webhook":"https://w.example/hook","mode":"push"`
 	const filter = `,"events":["a","b"],"filter":{"queues":["a",1.5]}`
 	h := newHarness(t, nil)
-	h.secret(h.api(http.MethodPut, target, hook+filter+"}").body["webhook_secret"].(string))
+	h.Secret(h.API(http.MethodPut, target, hook+filter+"}").Body["webhook_secret"].(string))
 	for fields, names := range map[string]string{ // of a name that comes twice the last counts
 		`,"events":["b","a"]`: "events", `,"events":null,"filter":null`: "events, filter",
 		`,"type_path":"k"`:               "type_path",
 		`,"filter":{"data.queue":["a"]}`: "filter", `,"filter":{"queues":["a",1.5],"b":[2]}`: "filter",
 		`,"filter":{"queues":["a","1.5"]}`: "filter", `,"filter":{"queues":["a",1.50001]}`: "filter",
 	} {
-		h.want(h.api(http.MethodPut, target, hook+filter+fields+"}"), 409, fsm.CodeSubscriptionConflict,
+		h.Want(h.API(http.MethodPut, target, hook+filter+fields+"}"), 409, fsm.CodeSubscriptionConflict,
 			"it has another "+names)
 	}
 	for _, fields := range []string{"", `,"type_path":"type"`, `,"filter":{"data.queue":["\u0061",15e-1]}`} {
-		if a := h.api(http.MethodPut, target, hook+filter+fields+"}"); a.status != http.StatusOK {
-			t.Errorf("the same in another spelling: %d %s", a.status, a.text)
+		if a := h.API(http.MethodPut, target, hook+filter+fields+"}"); a.Status != http.StatusOK {
+			t.Errorf("the same in another spelling: %d %s", a.Status, a.Text)
 		}
 	}
 }
