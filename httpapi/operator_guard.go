@@ -46,6 +46,20 @@ func (s *Service) guardOperator(c echo.Context, res web.Resource, next echo.Hand
 	return next(c)
 }
 
+// fromNoPage refuses web pages that may not use the API port. For a PUT, a PATCH and a DELETE, a browser asks first. It
+// sends these POSTs without asking.
+func (s *Service) fromNoPage(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		r := c.Request()
+		if origin := r.Header.Get("Origin"); !s.origins.any && !s.origins.listed[origin] && foreign(r, origin) {
+			return refusal.New(fsm.CodeForbidden,
+				"requests of web pages are refused here; to allow your own page, add "+
+					"its origin to REVEILLE_CORS_ORIGINS")
+		}
+		return next(c)
+	}
+}
+
 // isOperatorHost says whether the operator port answers requests for a host. A foreign page can point its own name at
 // any address that the browser reaches, not just at the browser's own machine. To the browser, the port is then part of
 // that page's origin, and the page reads every answer.

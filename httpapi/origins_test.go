@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"reveille/fsm"
+	"reveille/httpapi/ojs"
 	"reveille/test/ports"
 )
 
@@ -219,14 +220,16 @@ func TestTheOperatorPortAnswersAtNoNameThatAStrangerCanHave(t *testing.T) {
 }
 
 func TestSubscriptionsAreMadeOfNothingButJSON(t *testing.T) {
-	h := newOJS(t, nil)
-	path, _ := h.ojs("")
+	h := newHarness(t, func(c *Config) { c.OJSStreams = "/jobs/**" })
+	made := h.API("POST", ojs.Subscriptions, `{"url":"https://w.example/hook","events":["*"]}`)
+	h.Secret(made.Body["secret"].(string))
+	path := ojs.Subscriptions + "/" + made.Body["id"].(string)
 	for _, kind := range []string{
 		"text/plain", "application/x-www-form-urlencoded", "", "application/jsonx", "+json",
 		"multipart/form-data; boundary=x",
 	} {
 		for _, request := range []string{
-			"PUT /a?subscription=a", "PATCH /a?subscription=a", "POST " + ojsSubscriptions, "PATCH " + path,
+			"PUT /a?subscription=a", "PATCH /a?subscription=a", "POST " + ojs.Subscriptions, "PATCH " + path,
 		} {
 			method, target, _ := strings.Cut(request, " ")
 			h.API("PUT", "/a?subscription=a", `{"webhook":"https://example.com/a"}`)

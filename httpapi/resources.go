@@ -11,13 +11,21 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"reveille/fsm"
+	"reveille/httpapi/ojs"
 	"reveille/httpapi/refusal"
 	"reveille/httpapi/web"
 )
 
 // resources is the table of both ports. The gateway, if there is one, gets all other requests on the API port.
 func (s *Service) resources() []web.Resource {
-	table := append(s.ojsResources(), []web.Resource{
+	var table []web.Resource
+	if s.cfg.OJSStreams != "" {
+		table = (&ojs.Face{
+			Control: s.control, Store: s.cfg.Store, Bodies: s.bodies, Fields: s.fields, Streams: s.cfg.OJSStreams,
+			DeliveryLog: s.cfg.DeliveryLog, FromNoPage: s.fromNoPage, Log: s.log,
+		}).Resources()
+	}
+	table = append(table, []web.Resource{
 		{
 			Query: "subscription", Role: web.Anyone,
 			Methods: web.Read(s.getSubscription).And(http.MethodPut, s.createSubscription).

@@ -10,15 +10,16 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"reveille/fsm"
+	"reveille/httpapi/ojs"
 	"reveille/httpapi/web"
 	"reveille/test/ports"
 )
 
 // ownTargets has a request for each resource of the API port, in the order of the table.
 var ownTargets = []string{
-	ojsSubscriptions, ojsSubscriptions + "/sub_1", ojsSubscriptions + "/sub_1/test",
-	ojsSubscriptions + "/sub_1/rotate-secret",
-	ojsDeliveries, ojsDeliveries + "/evt_1", ojsDeliveries + "/evt_1/retry", ojsRoot + "/events",
+	ojs.Subscriptions, ojs.Subscriptions + "/sub_1", ojs.Subscriptions + "/sub_1/test",
+	ojs.Subscriptions + "/sub_1/rotate-secret",
+	ojs.Deliveries, ojs.Deliveries + "/evt_1", ojs.Deliveries + "/evt_1/retry", ojs.Root + "/events",
 	"/a/*?subscription=s", "/**?subscriptions", "/callback/s:%2Fa", "/callback/s:/a", "/a/__ds/b",
 }
 

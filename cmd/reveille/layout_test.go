@@ -199,6 +199,7 @@ var below = map[string][]string{
 	"control": {"paging", "refusal"},
 	"web":     {"refusal"},
 	"fields":  {"control", "refusal", "web"},
+	"ojs":     {"control", "fields", "paging", "refusal", "web"},
 }
 
 // The packages of httpapi that know no HTTP, and what they do not import.

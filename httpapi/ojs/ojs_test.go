@@ -1,4 +1,4 @@
-package httpapi
+package ojs_test
 
 import (
 	"fmt"
@@ -11,14 +11,16 @@ import (
 	"time"
 
 	"reveille/fsm"
+	"reveille/httpapi"
+	"reveille/httpapi/ojs"
 	"reveille/test/ports"
 )
 
 const ojsHook = `"url":"https://w.example/hook","events":["*"]`
 
-func newOJS(t *testing.T, change func(*Config)) *harness {
+func newOJS(t *testing.T, change func(*httpapi.Config)) *harness {
 	t.Helper()
-	return newHarness(t, func(c *Config) {
+	return newHarness(t, func(c *httpapi.Config) {
 		c.OJSStreams = "/jobs/**"
 		if change != nil {
 			change(c)
@@ -29,12 +31,12 @@ func newOJS(t *testing.T, change func(*Config)) *harness {
 // ojs creates a subscription by the resources of OJS, and returns its path, and its body as it was answered.
 func (h *harness) ojs(fields string) (path string, a ports.Answer) {
 	h.T.Helper()
-	a = h.API("POST", ojsSubscriptions, "{"+ojsHook+fields+"}", "Content-Type", "application/json")
+	a = h.API("POST", ojs.Subscriptions, "{"+ojsHook+fields+"}", "Content-Type", "application/json")
 	if a.Status != http.StatusCreated {
 		h.T.Fatalf("POST: %d %s", a.Status, a.Text)
 	}
 	h.Secret(a.Body["secret"].(string))
-	return ojsSubscriptions + "/" + a.Body["id"].(string), a
+	return ojs.Subscriptions + "/" + a.Body["id"].(string), a
 }
 
 // stored is the subscription as the store has it.
@@ -82,7 +84,7 @@ func TestASubscriptionOfOJS(t *testing.T) {
 		t.Errorf("GET: %d %s, want %s", got.Status, got.Text, shown)
 	}
 	list := `{"subscriptions":[` + shown + "]}\n"
-	if got := h.API("GET", ojsSubscriptions, ""); got.Status != 200 || got.Text != list {
+	if got := h.API("GET", ojs.Subscriptions, ""); got.Status != 200 || got.Text != list {
 		t.Errorf("the list: %d %s, want %s", got.Status, got.Text, list)
 	}
 	if got := h.API("GET", "/**?subscription="+id, ""); got.Status != 200 ||
@@ -100,7 +102,7 @@ func TestASubscriptionOfOJS(t *testing.T) {
 	} {
 		h.Want(h.API(request[0], path+request[1], "{}"), 404, fsm.CodeSubscriptionNotFound, "")
 	}
-	if got := h.API("GET", ojsSubscriptions, ""); got.Text != `{"subscriptions":[]}`+"\n" {
+	if got := h.API("GET", ojs.Subscriptions, ""); got.Text != `{"subscriptions":[]}`+"\n" {
 		t.Errorf("the list: %s", got.Text)
 	}
 }
@@ -225,14 +227,14 @@ func TestARefusedOJSSubscriptionIsNotMade(t *testing.T) {
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			h.Want(h.API("POST", ojsSubscriptions, tc.body), 400, tc.code, tc.says)
+			h.Want(h.API("POST", ojs.Subscriptions, tc.body), 400, tc.code, tc.says)
 			if tc.patch {
 				h.Want(h.API("PATCH", path, tc.body), 400, tc.code, tc.says)
 			}
 		})
 	}
 	h.Rec.Refuse = fmt.Errorf("webhook must use https, not http")
-	h.Want(h.API("POST", ojsSubscriptions, "{"+ojsHook+"}"), 400, fsm.CodeInvalidWebhook, "url must use https")
+	h.Want(h.API("POST", ojs.Subscriptions, "{"+ojsHook+"}"), 400, fsm.CodeInvalidWebhook, "url must use https")
 	h.Want(h.API("PATCH", path, "{"+ojsHook+"}"), 400, fsm.CodeInvalidWebhook, "url must use https")
 	if after := h.stored(path); !after.Equal(before) || len(h.Store.Catalog().All()) != 1 {
 		t.Errorf("it is %+v, of %d", after, len(h.Store.Catalog().All()))
@@ -251,11 +253,11 @@ func TestOnlySubscriptionsOfOJSAreShownByOJS(t *testing.T) {
 		for _, request := range [][2]string{
 			{"GET", ""}, {"PATCH", ""}, {"DELETE", ""}, {"POST", "/test"}, {"POST", "/rotate-secret"},
 		} {
-			a := h.API(request[0], ojsSubscriptions+"/"+id+request[1], "{}")
+			a := h.API(request[0], ojs.Subscriptions+"/"+id+request[1], "{}")
 			h.Want(a, 404, fsm.CodeSubscriptionNotFound, "")
 		}
 	}
-	if a := h.API("GET", ojsSubscriptions, ""); a.Text != `{"subscriptions":[]}`+"\n" {
+	if a := h.API("GET", ojs.Subscriptions, ""); a.Text != `{"subscriptions":[]}`+"\n" {
 		t.Errorf("the list: %s", a.Text)
 	}
 	if n := len(h.Store.Catalog().All()); n != 2 {
@@ -287,7 +289,7 @@ func TestTheSecretOfAnOJSSubscriptionIsRotated(t *testing.T) {
 // TestAnOJSSubscriptionIsTested holds the shape of 6.6.
 func TestAnOJSSubscriptionIsTested(t *testing.T) {
 	p := &ports.Tester{Result: fsm.TestDelivery{Status: 200, Took: 145 * time.Millisecond, Body: []byte("OK")}}
-	h := newOJS(t, func(c *Config) { c.Tester = p })
+	h := newOJS(t, func(c *httpapi.Config) { c.Tester = p })
 	path, created := h.ojs("")
 	a := h.API("POST", path+"/test", "")
 	const want = `{"success":true,"status_code":200,"response_time_ms":145,"response_body":"OK"}` + "\n"
@@ -316,14 +318,14 @@ func TestPagesMayNotPostToOJS(t *testing.T) {
 		{"any page", []string{"*"}, []string{"Origin", app}, 201},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			h := newOJS(t, func(c *Config) { c.Origins = tc.origins })
+			h := newOJS(t, func(c *httpapi.Config) { c.Origins = tc.origins })
 			path, _ := h.ojs("")
 			for target, body := range map[string]string{
-				ojsSubscriptions: "{" + ojsHook + "}", path + "/test": "", path + "/rotate-secret": "",
+				ojs.Subscriptions: "{" + ojsHook + "}", path + "/test": "", path + "/rotate-secret": "",
 			} {
 				a := h.API("POST", target, body, tc.header...)
 				want := tc.status
-				if want == 201 && target != ojsSubscriptions {
+				if want == 201 && target != ojs.Subscriptions {
 					want = 200
 				}
 				if a.Status != want {
@@ -350,7 +352,7 @@ func TestNothingElseIsAtTheRootOfOJS(t *testing.T) {
 		"/ojs/v1/a/../webhooks/subscriptions", `/ojs/v1\webhooks/subscriptions`,
 	}
 	for _, pattern := range []string{"", "/ojs/**"} {
-		h := newHarness(t, func(c *Config) {
+		h := newHarness(t, func(c *httpapi.Config) {
 			c.Gateway, c.UpstreamURL, c.OJSStreams = true, ports.MustURL(t, srv.URL), pattern
 		})
 		for _, target := range append(targets, "/ojs/v1/webhooksome", "/ojs/v1", "/ojs/jobs") {
@@ -372,7 +374,7 @@ func TestNothingElseIsAtTheRootOfOJS(t *testing.T) {
 func TestTheFilterOfAnOJSSubscription(t *testing.T) {
 	h := newOJS(t, nil)
 	path, _ := h.ojs("")
-	other := "/**?subscription=" + path[len(ojsSubscriptions)+1:]
+	other := "/**?subscription=" + path[len(ojs.Subscriptions)+1:]
 	queues := func(names ...fsm.Value) map[string][]fsm.Value { return map[string][]fsm.Value{"data.queue": names} }
 	for _, tc := range []struct {
 		name, target, patch, shown string
@@ -420,7 +422,7 @@ func TestTheFilterOfAnOJSSubscription(t *testing.T) {
 // TestObserversHearOfSubscriptions holds that they are told of each that is made or deleted, by whichever API, once.
 func TestObserversHearOfSubscriptions(t *testing.T) {
 	var heard []string
-	h := newOJS(t, func(c *Config) {
+	h := newOJS(t, func(c *httpapi.Config) {
 		c.Outcomes.Observe(fsm.Observer{Subscription: func(sub fsm.Subscription, there bool) {
 			heard = append(heard, fmt.Sprint(sub.ID, " ", sub.Format, " ", there))
 		}})

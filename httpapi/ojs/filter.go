@@ -1,4 +1,4 @@
-package httpapi
+package ojs
 
 import (
 	"reveille/fsm"
@@ -6,15 +6,15 @@ import (
 	"reveille/httpapi/web"
 )
 
-// ojsFilterBody says which events a subscription gets (OJS Webhook Delivery 5.2).
-type ojsFilterBody struct {
+// filterBody says which events a subscription gets (OJS Webhook Delivery 5.2).
+type filterBody struct {
 	Events []string               `json:"events"`
 	Filter map[string][]fsm.Value `json:"filter,omitempty"`
 }
 
-// ojsFilterOf shows a filter by the names of the spec. Paths without such a name were set by the other API.
-func ojsFilterOf(sub fsm.Subscription) ojsFilterBody {
-	b := ojsFilterBody{Events: sub.Filter.Events}
+// filterOf shows a filter by the names of the spec. Paths without such a name were set by the other API.
+func filterOf(sub fsm.Subscription) filterBody {
+	b := filterBody{Events: sub.Filter.Events}
 	if len(b.Events) == 0 {
 		b.Events = []string{fsm.AnyType}
 	}
@@ -34,8 +34,8 @@ func ojsFilterOf(sub fsm.Subscription) ojsFilterBody {
 	return b
 }
 
-// onlyOJSFilter refuses names that the spec does not have: a misspelt name would be a path that no event has.
-func onlyOJSFilter(o web.Object) error {
+// onlyKnownFilter refuses names that the spec does not have: a misspelt name would be a path that no event has.
+func onlyKnownFilter(o web.Object) error {
 	const name = "filter"
 	fields, _, err := web.Optional[web.Object](o, name, "an object of lists")
 	if err != nil {

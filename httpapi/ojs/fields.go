@@ -1,4 +1,4 @@
-package httpapi
+package ojs
 
 import (
 	"encoding/json"
@@ -14,11 +14,11 @@ import (
 	"reveille/httpapi/web"
 )
 
-// ojsBody is a subscription as Open Job Spec shows it (OJS Webhook Delivery 5.1).
-type ojsBody struct {
+// subscriptionBody is a subscription as Open Job Spec shows it (OJS Webhook Delivery 5.1).
+type subscriptionBody struct {
 	ID  string `json:"id"`
 	URL string `json:"url"`
-	ojsFilterBody
+	filterBody
 	Active bool `json:"active"`
 	// Secret is only in the answer to the request that has made it (6.1).
 	Secret    string            `json:"secret,omitempty"`
@@ -26,24 +26,24 @@ type ojsBody struct {
 	CreatedAt time.Time         `json:"created_at"`
 }
 
-func ojsBodyOf(sub fsm.Subscription) ojsBody {
-	return ojsBody{
-		ID: sub.ID, URL: sub.Webhook, ojsFilterBody: ojsFilterOf(sub), Active: !sub.Paused, Metadata: sub.Metadata,
+func bodyOf(sub fsm.Subscription) subscriptionBody {
+	return subscriptionBody{
+		ID: sub.ID, URL: sub.Webhook, filterBody: filterOf(sub), Active: !sub.Paused, Metadata: sub.Metadata,
 		CreatedAt: sub.CreatedAt.UTC(),
 	}
 }
 
-// ojsAsked is what the body of a POST or a PATCH asks for.
-type ojsAsked struct {
+// request is what the body of a POST or a PATCH asks for.
+type request struct {
 	fields.Asked
 	// resume is true if the subscription should be active.
 	resume bool
 }
 
-// readOJS reads the body of a POST (all), or of a PATCH, which may lack any field. The fields have the same meaning and
+// read reads the body of a POST (all), or of a PATCH, which may lack any field. The fields have the same meaning and
 // the same checks as in a PUT, under other names.
-func (s *Service) readOJS(c echo.Context, all bool) (asked ojsAsked, err error) {
-	o, err := s.bodies.JSON(c)
+func (f *Face) read(c echo.Context, all bool) (asked request, err error) {
+	o, err := f.Bodies.JSON(c)
 	if err != nil {
 		return asked, err
 	}
@@ -55,7 +55,7 @@ func (s *Service) readOJS(c echo.Context, all bool) (asked ojsAsked, err error) 
 			return asked, err
 		}
 	}
-	if err := onlyOJSFilter(o); err != nil {
+	if err := onlyKnownFilter(o); err != nil {
 		return asked, err
 	}
 	fields := web.Object{}
@@ -63,12 +63,12 @@ func (s *Service) readOJS(c echo.Context, all bool) (asked ojsAsked, err error) 
 		fields = web.Object{"mode": []byte(`"push"`), "format": []byte(`"ojs"`), "ordering": []byte(`"none"`)}
 	}
 	for name, raw := range o {
-		if ours, known := ojsNames[name]; known {
+		if ours, known := fieldNames[name]; known {
 			fields[ours] = raw
 		}
 	}
-	if asked.Asked, err = s.fields.Read(c.Request().Context(), fields, all); err != nil {
-		return asked, byOJSName(err)
+	if asked.Asked, err = f.Fields.Read(c.Request().Context(), fields, all); err != nil {
+		return asked, byName(err)
 	}
 	active, named, err := web.Optional[bool](o, "active", "true or false")
 	if _, said := o["active"]; said && err == nil {
@@ -82,11 +82,11 @@ func (s *Service) readOJS(c echo.Context, all bool) (asked ojsAsked, err error) 
 	return asked, err
 }
 
-// ojsNames are the fields of Open Job Spec that a PUT has as well, and their names there.
-var ojsNames = map[string]string{"url": "webhook", "metadata": "metadata", "events": "events", "filter": "filter"}
+// fieldNames are the fields of Open Job Spec that a PUT has as well, and their names there.
+var fieldNames = map[string]string{"url": "webhook", "metadata": "metadata", "events": "events", "filter": "filter"}
 
-// byOJSName makes a refusal name the URL as the client does.
-func byOJSName(err error) error {
+// byName makes a refusal name the URL as the client does.
+func byName(err error) error {
 	var r *refusal.Error
 	if !errors.As(err, &r) {
 		return err

@@ -1,4 +1,4 @@
-package httpapi
+package ojs
 
 import (
 	"context"
@@ -21,8 +21,8 @@ import (
 // and of the store may differ.
 const letterSlack = 5 * time.Minute
 
-// ojsDelivery is what is known of a delivery.
-type ojsDelivery struct {
+// delivery is what is known of a delivery.
+type delivery struct {
 	sub fsm.Subscription
 	// attempts are the attempts that the log has, the latest first.
 	attempts []fsm.LoggedAttempt
@@ -31,13 +31,13 @@ type ojsDelivery struct {
 	letter   *fsm.DeadLetter
 }
 
-func (d ojsDelivery) body() ojsDeliveryBody {
-	var b ojsDeliveryBody
+func (d delivery) body() deliveryBody {
+	var b deliveryBody
 	if len(d.attempts) > 0 {
-		b = ojsBodyOfLogged(d.sub, d.attempts[0])
+		b = bodyOfLogged(d.sub, d.attempts[0])
 	}
 	if d.letter != nil {
-		dead := ojsBodyOfLetter(*d.letter)
+		dead := bodyOfLetter(*d.letter)
 		dead.LastAttemptAt, dead.ResponseTimeMS = b.LastAttemptAt, b.ResponseTimeMS
 		b = dead
 	}
@@ -45,13 +45,13 @@ func (d ojsDelivery) body() ojsDeliveryBody {
 		b.NextAttemptAt = web.Time(d.consumer.Deadline)
 	}
 	for _, a := range slices.Backward(d.attempts) {
-		b.History = append(b.History, ojsAttemptOf(a))
+		b.History = append(b.History, attemptOf(a))
 	}
 	return b
 }
 
-// findOJSDelivery returns the delivery that a request names, by the ID that the endpoint got (5.3).
-func (s *Service) findOJSDelivery(c echo.Context) (d ojsDelivery, err error) {
+// findDelivery returns the delivery that a request names, by the ID that the endpoint got (5.3).
+func (f *Face) findDelivery(c echo.Context) (d delivery, err error) {
 	ctx, cancel := context.WithTimeout(c.Request().Context(), paging.Timeout)
 	defer cancel()
 	query := c.QueryParams()
@@ -60,20 +60,20 @@ func (s *Service) findOJSDelivery(c echo.Context) (d ojsDelivery, err error) {
 			return d, refusal.New(fsm.CodeInvalidRequest, "%q is not a parameter of this request", name)
 		}
 	}
-	id, _ := ojsTarget(web.RawPath(c.Request()), ojsDeliveries)
+	id, _ := target(web.RawPath(c.Request()), Deliveries)
 	if !fsm.ValidDeliveryID(id) {
 		return d, refusal.New(fsm.CodeNotFound, "there is no delivery with this id")
 	}
 	named := query.Get("subscription_id")
-	subs, err := s.ojsDeliverers(ctx, named)
+	subs, err := f.deliverers(ctx, named)
 	if err != nil {
 		return d, err
 	}
 	whole := true
 	for i := 0; i < len(subs) && len(d.attempts) == 0; i++ {
 		d.sub = subs[i]
-		left := ojsLooks / len(subs)
-		err := s.control.ListAttempts(ctx, d.sub, "", left, func(a fsm.LoggedAttempt) bool {
+		left := maxLooks / len(subs)
+		err := f.Control.ListAttempts(ctx, d.sub, "", left, func(a fsm.LoggedAttempt) bool {
 			if a.DeliveryID == id {
 				d.attempts = append(d.attempts, a)
 			}
@@ -86,9 +86,9 @@ func (s *Service) findOJSDelivery(c echo.Context) (d ojsDelivery, err error) {
 		whole = whole && left > 0
 	}
 	if len(d.attempts) > 0 {
-		return d, s.whereItStands(ctx, &d)
+		return d, f.whereItStands(ctx, &d)
 	}
-	all, err := s.findLetter(ctx, s.control.LettersOf(named), id, &d)
+	all, err := f.findLetter(ctx, f.Control.LettersOf(named), id, &d)
 	switch {
 	case err != nil || d.letter != nil:
 		return d, err
@@ -96,7 +96,7 @@ func (s *Service) findOJSDelivery(c echo.Context) (d ojsDelivery, err error) {
 		return d, refusal.New(fsm.CodeNotFound,
 			"no delivery with this id is among those that one request can look at; "+
 				"?subscription_id=sub_… has it look at those of one subscription only")
-	case !s.cfg.DeliveryLog.Takes(fsm.AttemptFailed):
+	case !f.DeliveryLog.Takes(fsm.AttemptFailed):
 		return d, refusal.New(fsm.CodeNotFound,
 			"no delivery with this id is dead, and REVEILLE_DELIVERY_LOG is off: no "+
 				"others are known")
@@ -106,14 +106,14 @@ func (s *Service) findOJSDelivery(c echo.Context) (d ojsDelivery, err error) {
 
 // whereItStands finds the consumer that works on a delivery with attempts in the log, or the delivery's dead letter. A
 // delivery that was taken has neither.
-func (s *Service) whereItStands(ctx context.Context, d *ojsDelivery) error {
+func (f *Face) whereItStands(ctx context.Context, d *delivery) error {
 	latest := d.attempts[0]
-	if ojsStatusOf(latest.Result) == ojsSuccess {
+	if outcomeOf(latest.Result) == success {
 		return nil
 	}
 	// The delivery has stepped aside since, or its consumer waits with it.
 	for _, id := range []string{fsm.AsideID(latest.Consumer, latest.Epoch), latest.Consumer} {
-		c, err := s.cfg.Store.Consumer(ctx, fsm.ConsumerRef{ID: id, Home: latest.Stream})
+		c, err := f.Store.Consumer(ctx, fsm.ConsumerRef{ID: id, Home: latest.Stream})
 		if err != nil && !errors.Is(err, fsm.ErrNotFound) {
 			return err
 		}
@@ -123,23 +123,23 @@ func (s *Service) whereItStands(ctx context.Context, d *ojsDelivery) error {
 			return nil
 		}
 	}
-	which := s.control.InPartitionOf(s.control.LettersOf(d.sub.ID), latest.Stream)
+	which := f.Control.InPartitionOf(f.Control.LettersOf(d.sub.ID), latest.Stream)
 	if i := slices.IndexFunc(d.attempts, func(a fsm.LoggedAttempt) bool {
-		return ojsStatusOf(a.Result) == ojsDead
+		return outcomeOf(a.Result) == dead
 	}); i >= 0 {
 		which.From = d.attempts[i].At.Add(d.attempts[i].Took - letterSlack).UnixMicro()
 	}
-	_, err := s.findLetter(ctx, which, latest.DeliveryID, d)
+	_, err := f.findLetter(ctx, which, latest.DeliveryID, d)
 	return err
 }
 
 // findLetter finds the dead letter of a delivery, among as many letters as one request may look at. The result all says
 // whether it looked at all letters.
-func (s *Service) findLetter(
-	ctx context.Context, which control.Letters, id string, d *ojsDelivery,
+func (f *Face) findLetter(
+	ctx context.Context, which control.Letters, id string, d *delivery,
 ) (all bool, err error) {
-	next, err := s.control.ListLetters(ctx, which, paging.Place{Partition: which.First}, func(l fsm.DeadLetter) bool {
-		if l.DeliveryID == id && s.leftByOJS(l) {
+	next, err := f.Control.ListLetters(ctx, which, paging.Place{Partition: which.First}, func(l fsm.DeadLetter) bool {
+		if l.DeliveryID == id && f.leftByOurs(l) {
 			d.letter = &l
 		}
 		return d.letter == nil
@@ -147,9 +147,9 @@ func (s *Service) findLetter(
 	return next == "", err
 }
 
-// getOJSDelivery answers GET …/deliveries/{id} (10).
-func (s *Service) getOJSDelivery(c echo.Context) error {
-	d, err := s.findOJSDelivery(c)
+// getDelivery answers GET …/deliveries/{id} (10).
+func (f *Face) getDelivery(c echo.Context) error {
+	d, err := f.findDelivery(c)
 	if err != nil {
 		return err
 	}
@@ -157,62 +157,62 @@ func (s *Service) getOJSDelivery(c echo.Context) error {
 	return nil
 }
 
-// retryOJS answers POST …/deliveries/{id}/retry (10). A dead delivery is replayed, and a delivery that waits for its
+// retry answers POST …/deliveries/{id}/retry (10). A dead delivery is replayed, and a delivery that waits for its
 // next attempt is tried now.
-func (s *Service) retryOJS(c echo.Context) error {
-	if err := s.bodies.Nothing(c); err != nil {
+func (f *Face) retry(c echo.Context) error {
+	if err := f.Bodies.Nothing(c); err != nil {
 		return err
 	}
-	d, err := s.findOJSDelivery(c)
+	d, err := f.findDelivery(c)
 	if err != nil {
 		return err
 	}
-	if err := s.retryDelivery(c.Request().Context(), d); err != nil {
+	if err := f.retryDelivery(c.Request().Context(), d); err != nil {
 		return err
 	}
 	b := d.body()
 	b.NextAttemptAt, b.History = nil, nil
-	s.log.Info("a delivery is retried", zap.String("subscription", b.Subscription), zap.String("delivery", b.ID),
+	f.Log.Info("a delivery is retried", zap.String("subscription", b.Subscription), zap.String("delivery", b.ID),
 		zap.Bool("dead", d.letter != nil))
 	web.WriteJSON(c.Response(), http.StatusAccepted, b)
 	return nil
 }
 
-func (s *Service) retryDelivery(ctx context.Context, d ojsDelivery) error {
+func (f *Face) retryDelivery(ctx context.Context, d delivery) error {
 	refused := func(why string) error {
 		return refusal.New(fsm.CodeRetryRefused, "the delivery cannot be retried: %s", why)
 	}
 	w := d.consumer
 	switch {
 	case d.letter != nil:
-		return s.control.ReplayLetter(ctx, d.letter.ID)
-	case w == nil && ojsStatusOf(d.attempts[0].Result) == ojsSuccess:
+		return f.Control.ReplayLetter(ctx, d.letter.ID)
+	case w == nil && outcomeOf(d.attempts[0].Result) == success:
 		return refused("it was taken")
 	case w == nil:
 		return refused("it is over, and has left no dead letter, or none that is still kept")
 	case w.Retired:
 		return refused("its endpoint has answered 410; a PATCH with \"active\":true delivers to it again")
-	case s.control.Paused(*w):
+	case f.Control.Paused(*w):
 		return refused("its subscription is not active")
 	case w.Sent: // it is being tried
 		return nil
 	}
-	switch away, err := s.away(ctx, *w); {
+	switch away, err := f.away(ctx, *w); {
 	case err != nil:
 		return err
 	case away:
 		return refused("the stream server does not have its stream now")
 	}
 	// If the delivery does not wait any more, an attempt was made since.
-	_, err := s.cfg.Store.RetryWake(ctx, d.sub, fsm.WakeRef{Consumer: w.Ref(), Epoch: w.Epoch, WakeID: w.WakeID})
+	_, err := f.Store.RetryWake(ctx, d.sub, fsm.WakeRef{Consumer: w.Ref(), Epoch: w.Epoch, WakeID: w.WakeID})
 	return err
 }
 
 // away says whether a consumer is hidden. An aside is hidden while its consumer is (fsm.Env.Away).
-func (s *Service) away(ctx context.Context, c fsm.Consumer) (bool, error) {
+func (f *Face) away(ctx context.Context, c fsm.Consumer) (bool, error) {
 	if of, aside := fsm.AsideOf(c.ID); aside {
 		var err error
-		c, err = s.cfg.Store.Consumer(ctx, fsm.ConsumerRef{ID: of, Home: c.Primary})
+		c, err = f.Store.Consumer(ctx, fsm.ConsumerRef{ID: of, Home: c.Primary})
 		if err != nil && !errors.Is(err, fsm.ErrNotFound) {
 			return false, err
 		}

@@ -1,4 +1,4 @@
-package httpapi
+package ojs_test
 
 import (
 	"fmt"
@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"reveille/fsm"
+	"reveille/httpapi"
+	"reveille/httpapi/ojs"
 	"reveille/httpapi/paging"
 	"reveille/test/ports"
 )
@@ -72,7 +74,9 @@ func (h *harness) ojsSub() fsm.Subscription {
 	return h.stored(path)
 }
 
-func logging(mode fsm.DeliveryLog) func(*Config) { return func(c *Config) { c.DeliveryLog = mode } }
+func logging(mode fsm.DeliveryLog) func(*httpapi.Config) {
+	return func(c *httpapi.Config) { c.DeliveryLog = mode }
+}
 
 // TestOJSDeliveriesAreListed holds that each delivery is listed once, by its latest attempt, over all subscriptions of
 // OJS and no other, page by page, and what narrows the list down.
@@ -112,7 +116,7 @@ func TestOJSDeliveriesAreListed(t *testing.T) {
 		for _, limit := range []int{1, 7, 100} {
 			var got []string
 			for cursor := ""; ; {
-				a := h.API("GET", fmt.Sprintf("%s?limit=%d&cursor=%s&%s", ojsDeliveries, limit, cursor, query), "")
+				a := h.API("GET", fmt.Sprintf("%s?limit=%d&cursor=%s&%s", ojs.Deliveries, limit, cursor, query), "")
 				page := ports.RowsOf(a, "deliveries")
 				if a.Status != 200 || len(page) > limit {
 					t.Fatalf("?%s: %d %s", query, a.Status, a.Text)
@@ -133,7 +137,7 @@ func TestOJSDeliveriesAreListed(t *testing.T) {
 			}
 		}
 	}
-	row := ports.RowsOf(h.API("GET", ojsDeliveries+"?limit=1&status=failed", ""), "deliveries")[0]
+	row := ports.RowsOf(h.API("GET", ojs.Deliveries+"?limit=1&status=failed", ""), "deliveries")[0]
 	if !maps.Equal(row, map[string]any{
 		"id": evt(59), "subscription_id": two.ID, "status": "failed", "stream": "/jobs/a", "attempts": 1.0,
 		"last_attempt_at": h.Clock().Format(time.RFC3339), "status_code": 410.0, "response_time_ms": 145.0,
@@ -141,13 +145,13 @@ func TestOJSDeliveriesAreListed(t *testing.T) {
 	}) {
 		t.Errorf("one is shown as %v", row)
 	}
-	a := h.API("GET", ojsDeliveries+"?limit=1&status=dead", "")
+	a := h.API("GET", ojs.Deliveries+"?limit=1&status=dead", "")
 	row = ports.RowsOf(a, "deliveries")[0]
 	if row["response_body"] != "it <broke>" || row["dead_at"] == nil || row["attempts"] != 2.0 ||
 		row["error"] != "status 400" || row["status_code"] != 400.0 {
 		t.Errorf("one that is dead is shown as %s", a.Text)
 	}
-	if a := h.API("HEAD", ojsDeliveries, ""); a.Status != 200 {
+	if a := h.API("HEAD", ojs.Deliveries, ""); a.Status != 200 {
 		t.Errorf("HEAD: %d", a.Status)
 	}
 }
@@ -165,7 +169,7 @@ func TestAnAttemptThatNamedNoDeliveryIsNotListed(t *testing.T) {
 		Began: h.Clock(), Result: fsm.AttemptAbandoned,
 	}))
 	for _, query := range []string{"", "?status=failed"} {
-		rows := ports.RowsOf(h.API("GET", ojsDeliveries+query, ""), "deliveries")
+		rows := ports.RowsOf(h.API("GET", ojs.Deliveries+query, ""), "deliveries")
 		if len(rows) != 1 || rows[0]["id"] != evt(1) {
 			t.Errorf("%s: listed are %v", query, rows)
 		}
@@ -279,7 +283,7 @@ func TestAnOJSDeliveryIsShownAndRetried(t *testing.T) {
 			if tc.at != nil {
 				c = h.waits(sub, tc.at(sub), 7, tc.change)
 			}
-			path := ojsDeliveries + "/" + evt(7)
+			path := ojs.Deliveries + "/" + evt(7)
 			for _, query := range []string{"", "?subscription_id=" + sub.ID} {
 				a := h.API("GET", path+query, "")
 				for _, want := range append(tc.shown, `{"id":"`+evt(7)+`","subscription_id":"`+sub.ID+`"`) {
@@ -319,7 +323,7 @@ func TestARetryOfWhatIsOutLeavesTheEndpointAlone(t *testing.T) {
 	if _, err := h.Store.FailEndpoint(t.Context(), sub, fsm.EndpointFailure{RetryAfter: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
-	if a := h.API("POST", ojsDeliveries+"/"+evt(7)+"/retry", ""); a.Status != http.StatusAccepted {
+	if a := h.API("POST", ojs.Deliveries+"/"+evt(7)+"/retry", ""); a.Status != http.StatusAccepted {
 		t.Errorf("the retry: %d %s", a.Status, a.Text)
 	}
 	if e, now, _ := h.Store.Endpoints().Get(sub.Generation); !e.AskedToWait(now) {
@@ -333,8 +337,8 @@ func TestWhatNobodyKnowsOfOJSDeliveries(t *testing.T) {
 	sub := h.ojsSub()
 	h.attempted(sub, 1, 500)
 	for _, id := range []string{evt(2), "del_1", "evt_", "%65vt_0f9a5c1b7d3e2a4c6b80_1", sub.ID} {
-		h.Want(h.API("GET", ojsDeliveries+"/"+id, ""), 404, fsm.CodeNotFound, "no delivery with this id")
-		h.Want(h.API("POST", ojsDeliveries+"/"+id+"/retry", ""), 404, fsm.CodeNotFound, "no delivery with this id")
+		h.Want(h.API("GET", ojs.Deliveries+"/"+id, ""), 404, fsm.CodeNotFound, "no delivery with this id")
+		h.Want(h.API("POST", ojs.Deliveries+"/"+id+"/retry", ""), 404, fsm.CodeNotFound, "no delivery with this id")
 	}
 	for query, says := range map[string]string{
 		"status=good": "status must be success, failed or dead", "state=failed": `"state" is not a parameter`,
@@ -342,18 +346,18 @@ func TestWhatNobodyKnowsOfOJSDeliveries(t *testing.T) {
 		"cursor=" + paging.Place{After: "(+"}.String():              "cursor must be",
 		"status=dead&cursor=" + paging.Place{After: "1-0"}.String(): "cursor must be",
 	} {
-		h.Want(h.API("GET", ojsDeliveries+"?"+query, ""), 400, fsm.CodeInvalidRequest, says)
+		h.Want(h.API("GET", ojs.Deliveries+"?"+query, ""), 400, fsm.CodeInvalidRequest, says)
 	}
-	h.Want(h.API("GET", ojsDeliveries+"/"+evt(1)+"?status=dead", ""), 400, fsm.CodeInvalidRequest, "not a parameter")
-	h.Want(h.API("POST", ojsDeliveries+"/"+evt(1)+"/retry", `{"now":true}`), 400, fsm.CodeInvalidRequest, `"now"`)
-	h.Want(h.API("POST", ojsDeliveries+"/"+evt(1)+"/retry", "", "Origin", app), 403, fsm.CodeForbidden, "")
-	h.Want(h.API("DELETE", ojsDeliveries+"/"+evt(1), ""), 405, fsm.CodeMethodNotAllowed, "")
+	h.Want(h.API("GET", ojs.Deliveries+"/"+evt(1)+"?status=dead", ""), 400, fsm.CodeInvalidRequest, "not a parameter")
+	h.Want(h.API("POST", ojs.Deliveries+"/"+evt(1)+"/retry", `{"now":true}`), 400, fsm.CodeInvalidRequest, `"now"`)
+	h.Want(h.API("POST", ojs.Deliveries+"/"+evt(1)+"/retry", "", "Origin", app), 403, fsm.CodeForbidden, "")
+	h.Want(h.API("DELETE", ojs.Deliveries+"/"+evt(1), ""), 405, fsm.CodeMethodNotAllowed, "")
 	for _, path := range []string{"", "/" + evt(1)} {
-		h.Want(h.API("GET", ojsDeliveries+path+"?subscription_id=sub_1", ""), 404, fsm.CodeSubscriptionNotFound, "")
+		h.Want(h.API("GET", ojs.Deliveries+path+"?subscription_id=sub_1", ""), 404, fsm.CodeSubscriptionNotFound, "")
 	}
 	h.Store.Fail(fsm.ErrUnavailable)
 	for _, path := range []string{"", "/" + evt(1)} {
-		h.Want(h.API("GET", ojsDeliveries+path, ""), 503, fsm.CodeUnavailable, "")
+		h.Want(h.API("GET", ojs.Deliveries+path, ""), 503, fsm.CodeUnavailable, "")
 	}
 
 	for mode, says := range map[fsm.DeliveryLog]map[string]string{
@@ -362,7 +366,7 @@ func TestWhatNobodyKnowsOfOJSDeliveries(t *testing.T) {
 	} {
 		h := newOJS(t, logging(mode))
 		for query, says := range says {
-			a := h.API("GET", ojsDeliveries+"?"+query, "")
+			a := h.API("GET", ojs.Deliveries+"?"+query, "")
 			if says != "" {
 				h.Want(a, 404, fsm.CodeNotFound, says)
 			} else if a.Text != `{"deliveries":[]}`+"\n" {
@@ -370,7 +374,7 @@ func TestWhatNobodyKnowsOfOJSDeliveries(t *testing.T) {
 			}
 		}
 		if mode == fsm.LogOff {
-			h.Want(h.API("GET", ojsDeliveries+"/"+evt(1), ""), 404, fsm.CodeNotFound, "REVEILLE_DELIVERY_LOG is off")
+			h.Want(h.API("GET", ojs.Deliveries+"/"+evt(1), ""), 404, fsm.CodeNotFound, "REVEILLE_DELIVERY_LOG is off")
 		}
 	}
 }
@@ -380,25 +384,25 @@ func TestWhatNobodyKnowsOfOJSDeliveries(t *testing.T) {
 func TestARequestForOJSDeliveriesIsBounded(t *testing.T) {
 	h := newOJS(t, logging(fsm.LogAll))
 	first := h.ojsSub()
-	for i := range ojsLooks/ojsMost + 5 {
+	for i := range ojs.MaxLooks/ojs.MaxSubscriptions + 5 {
 		h.attempted(first, i, 200)
 	}
 	more := first
-	for i := range ojsMost {
-		if i == ojsMost-1 {
-			a := h.API("GET", ojsDeliveries, "")
-			if n := len(ports.RowsOf(a, "deliveries")); n != ojsLooks/ojsMost {
-				t.Errorf("of %d subscriptions %d deliveries are listed: %s", ojsMost, n, a.Text)
+	for i := range ojs.MaxSubscriptions {
+		if i == ojs.MaxSubscriptions-1 {
+			a := h.API("GET", ojs.Deliveries, "")
+			if n := len(ports.RowsOf(a, "deliveries")); n != ojs.MaxLooks/ojs.MaxSubscriptions {
+				t.Errorf("of %d subscriptions %d deliveries are listed: %s", ojs.MaxSubscriptions, n, a.Text)
 			}
-			h.Want(h.API("GET", ojsDeliveries+"/"+evt(0), ""), 404, fsm.CodeNotFound, "?subscription_id=")
+			h.Want(h.API("GET", ojs.Deliveries+"/"+evt(0), ""), 404, fsm.CodeNotFound, "?subscription_id=")
 		}
 		more.ID = fmt.Sprintf("sub_00000000-0000-7000-8000-%012d", i)
 		more.Generation = more.ID
 		h.Store.DB.PutSubscription(more)
 	}
-	h.Want(h.API("GET", ojsDeliveries, ""), 400, fsm.CodeInvalidRequest, "?subscription_id=")
-	h.Want(h.API("GET", ojsDeliveries+"/"+evt(1), ""), 400, fsm.CodeInvalidRequest, "?subscription_id=")
-	if a := h.API("GET", ojsDeliveries+"/"+evt(1)+"?subscription_id="+first.ID, ""); a.Status != 200 {
+	h.Want(h.API("GET", ojs.Deliveries, ""), 400, fsm.CodeInvalidRequest, "?subscription_id=")
+	h.Want(h.API("GET", ojs.Deliveries+"/"+evt(1), ""), 400, fsm.CodeInvalidRequest, "?subscription_id=")
+	if a := h.API("GET", ojs.Deliveries+"/"+evt(1)+"?subscription_id="+first.ID, ""); a.Status != 200 {
 		t.Errorf("of the one that is named: %d %s", a.Status, a.Text)
 	}
 }
