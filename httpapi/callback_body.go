@@ -79,13 +79,14 @@ func (s *Service) readCallback(c echo.Context) (req callbackRequest, err error) 
 	if req.acks, err = s.readAcks(o); err != nil {
 		return req, err
 	}
-	if req.subscribe, err = readPaths(o, "subscribe", anyPath, s.cfg.MaxStreamsPerConsumer); err != nil {
+	most := s.cfg.MaxStreamsPerConsumer
+	if req.subscribe, err = web.Paths(o, "subscribe", anyPath, most, tooManyStreams); err != nil {
 		return req, err
 	}
-	if req.unsubscribe, err = readPaths(o, "unsubscribe", anyPath, math.MaxInt); err != nil {
+	if req.unsubscribe, err = web.Paths(o, "unsubscribe", anyPath, math.MaxInt, ""); err != nil {
 		return req, err
 	}
-	spelled, err := readPaths(o, "unsubscribe", spelledPath, math.MaxInt)
+	spelled, err := web.Paths(o, "unsubscribe", spelledPath, math.MaxInt, "")
 	if err != nil {
 		return req, err
 	}
@@ -110,7 +111,7 @@ func (s *Service) readAcks(o web.Object) ([]ack, error) {
 		if err != nil {
 			return nil, err
 		}
-		path, err := readPath(fields["path"], name+".path", anyPath)
+		path, err := web.StreamPath(fields["path"], name+".path", anyPath)
 		if err != nil {
 			return nil, err
 		}
@@ -129,42 +130,6 @@ func (s *Service) readAcks(o web.Object) ([]ack, error) {
 		}
 	}
 	return acks, nil
-}
-
-// readPaths reads an array of stream paths, each path once. It refuses more paths than most says. The function
-// canonical brings a path to the form in which it is compared.
-func readPaths(o web.Object, name string, canonical func(string) (string, error), most int) ([]string, error) {
-	list, _, err := web.Optional[[]json.RawMessage](o, name, "an array of stream paths")
-	if err != nil {
-		return nil, err
-	}
-	paths, seen := make([]string, 0, min(len(list), most)), make(map[string]bool, min(len(list), most))
-	for i, raw := range list {
-		path, err := readPath(raw, fmt.Sprintf("%s[%d]", name, i), canonical)
-		if err != nil {
-			return nil, err
-		}
-		if !seen[path] {
-			if len(paths) == most {
-				return nil, refusal.New(fsm.CodeInvalidRequest, tooManyStreams, most)
-			}
-			seen[path] = true
-			paths = append(paths, path)
-		}
-	}
-	return paths, nil
-}
-
-func readPath(raw json.RawMessage, name string, canonical func(string) (string, error)) (string, error) {
-	text, err := web.Value[string](raw, name, "a stream path")
-	if err != nil {
-		return "", err
-	}
-	path, err := canonical(text)
-	if err != nil {
-		return "", refusal.New(fsm.CodeInvalidRequest, "%s: %v", name, err)
-	}
-	return path, nil
 }
 
 var notInPath = strings.NewReplacer("?", "%3F", "#", "%23", "\x00", "%00")

@@ -3,11 +3,12 @@ package httpapi
 import (
 	"context"
 	"net/http"
-	"time"
 
 	"reveille/fsm"
 	"reveille/httpapi/control"
 	"reveille/httpapi/fields"
+	"reveille/httpapi/ojs"
+	"reveille/httpapi/operator"
 )
 
 // What each resource needs of the rest of the program. fsm.Store says what the methods of the store do.
@@ -18,25 +19,12 @@ type Callbacks interface {
 	Hide(ctx context.Context, path string, a fsm.Absence) (fsm.Outcome, error)
 }
 
-// Inventory is what the operator's requests, and the resources of Open Job Spec, show of the store.
-type Inventory interface {
-	Endpoints() *fsm.Endpoints
-	Ownership() *fsm.Ownership
-	Backfills(ctx context.Context) (map[string]fsm.Backfill, error)
-	RetryWake(ctx context.Context, sub fsm.Subscription, r fsm.WakeRef) (waited bool, err error)
-	TallyConsumers(ctx context.Context, subs []fsm.Subscription) ([]fsm.Tally, error)
-	ScanConsumers(
-		ctx context.Context, sub fsm.Subscription, partition int, cursor string, count int,
-	) ([]fsm.Consumer, string, error)
-	ScanStreams(ctx context.Context, partition int, cursor string) ([]fsm.Stream, string, error)
-	WatchedSince(ctx context.Context, partition int, seq int64) ([]fsm.Watched, error)
-}
-
 // Store is the part of the state that the ports use.
 type Store interface {
 	control.Store
+	operator.Store
+	ojs.Store
 	Callbacks
-	Inventory
 }
 
 // Writes receives the writes and deletions that pass through the gateway.
@@ -58,10 +46,7 @@ type Writes interface {
 type Streams interface {
 	Writes
 	control.Subscriber
-	// Name makes streams known; those that exist upstream are linked from fsm.Start, the others are awaited.
-	Name(ctx context.Context, paths []string) error
-	// Forget removes streams and their consumers from what is known.
-	Forget(ctx context.Context, paths []string) error
+	operator.Streams
 	// Watch makes sure that streams are watched in the partition of a consumer's primary stream.
 	Watch(primary string, paths []string)
 }
@@ -81,17 +66,4 @@ type Passed interface {
 	TakesWrites() bool
 	// NextOffset is the tail that an answer to a write shows; empty if it shows none.
 	NextOffset(header http.Header) fsm.Offset
-}
-
-// Health is the health of the program's parts, for an operator.
-type Health interface {
-	// ReplicaID names the replica that is asked.
-	ReplicaID() string
-	// Replicas returns the replicas that are alive or have partitions leased, and how many partitions no replica has
-	// leased.
-	Replicas(ctx context.Context) (all []fsm.ReplicaStatus, unowned int, err error)
-	// Answers says whether Redis answers, as this replica last found, and since when it does or does not; zero if that
-	// is not known.
-	Answers() (up bool, since time.Time)
-	StreamServer() fsm.StreamServerStatus
 }

@@ -1,10 +1,7 @@
 package httpapi
 
 import (
-	"context"
 	"errors"
-	"net/http"
-	"time"
 
 	"github.com/labstack/echo/v4"
 
@@ -12,8 +9,6 @@ import (
 	"reveille/httpapi/refusal"
 	"reveille/httpapi/web"
 )
-
-const readyTimeout = 2 * time.Second
 
 // newOperator has a route for each resource of the operator port. There is no authentication: the port is not for the
 // public or for web pages.
@@ -41,23 +36,4 @@ func (s *Service) newOperator() *echo.Echo {
 		return func(c echo.Context) error { return s.guardOperator(c, routes[c.Path()], next) }
 	})
 	return e
-}
-
-// ready answers whether requests should be sent to this replica.
-func (s *Service) ready(c echo.Context) error {
-	ctx, cancel := context.WithTimeout(c.Request().Context(), readyTimeout)
-	defer cancel()
-	if err := s.cfg.Ready(ctx); err != nil {
-		return refusal.New(fsm.CodeUnavailable, "not ready: %v", err)
-	}
-	web.WriteJSON(c.Response(), http.StatusOK, map[string]string{"status": "ready"})
-	return nil
-}
-
-// fixed is a handler whose answer is always the same.
-func fixed(name, value string) echo.HandlerFunc {
-	return func(c echo.Context) error {
-		web.WriteJSON(c.Response(), http.StatusOK, map[string]string{name: value})
-		return nil
-	}
 }

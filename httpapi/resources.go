@@ -3,8 +3,7 @@ package httpapi
 import (
 	"cmp"
 	"errors"
-	"net/http"
-	"net/http/pprof" // adds itself to http.DefaultServeMux, which nothing here serves
+	"net/http" // adds itself to http.DefaultServeMux, which nothing here serves
 	"slices"
 	"strings"
 
@@ -12,6 +11,7 @@ import (
 
 	"reveille/fsm"
 	"reveille/httpapi/ojs"
+	"reveille/httpapi/operator"
 	"reveille/httpapi/refusal"
 	"reveille/httpapi/web"
 )
@@ -40,69 +40,8 @@ func (s *Service) resources() []web.Resource {
 		{Path: isCallback, Role: web.Anyone, Methods: web.Post(s.callback), Usage: "a callback is a POST"},
 		{Path: isBelowCallbacks, Role: web.Anyone, Methods: web.All(s.mangled)},
 		{Path: isReserved, Role: web.Anyone, Methods: web.All(reserved)},
-
-		{Route: "/healthz", Role: web.Anyone, Unguarded: true, Methods: web.Get(fixed("status", "ok"))},
-		{Route: "/readyz", Role: web.Anyone, Unguarded: true, Methods: web.Get(s.ready)},
-		{Route: "/api/v1/version", Role: web.Anyone, Methods: web.Get(fixed("version", s.cfg.Version))},
-		{Route: "/api/v1/status", Role: web.Anyone, Methods: web.Get(s.showStatus)},
-		{Route: "/api/v1/streams", Role: web.Anyone, Methods: web.Get(s.showStreams).
-			And(http.MethodPost, s.nameStreams("streams named", s.cfg.Streams.Name)).
-			And(http.MethodDelete, s.nameStreams("streams forgotten", s.cfg.Streams.Forget))},
-		{Route: "/api/v1/subscriptions", Role: web.Anyone, Methods: web.Get(s.showSubscriptions)},
-		{Route: "/api/v1/subscriptions/:id", Role: web.Anyone, Methods: web.Get(s.showSubscription)},
-		{
-			Route: "/api/v1/subscriptions/:id/deliveries", Role: web.Anyone,
-			Methods: web.Get(s.showDeliveries),
-		},
-		{
-			Route: "/api/v1/subscriptions/:id/pause", Role: web.Anyone,
-			Methods: web.Post(s.onConsumers("subscription paused", s.control.Pause)),
-		},
-		{
-			Route: "/api/v1/subscriptions/:id/resume", Role: web.Anyone,
-			Methods: web.Post(s.onConsumers("subscription resumed", s.control.Resume)),
-		},
-		{
-			Route: "/api/v1/subscriptions/:id/retry", Role: web.Anyone,
-			Methods: web.Post(s.onConsumers("subscription retried", s.control.Retry)),
-		},
-		{
-			Route: "/api/v1/subscriptions/:id/rotate-secret", Role: web.Anyone,
-			Methods: web.Post(onSubscription(s.rotateSecret)),
-		},
-		{
-			Route: "/api/v1/subscriptions/:id/test", Role: web.Anyone,
-			Methods: web.Post(onSubscription(s.testDelivery)),
-		},
-		{Route: "/api/v1/subscriptions/:id/replay", Role: web.Anyone, Methods: web.Post(s.replaySpan)},
-		{Route: "/api/v1/replays", Role: web.Anyone, Methods: web.Get(s.showReplays)},
-		{Route: "/api/v1/replays/cancel", Role: web.Anyone, Methods: web.Post(s.cancelReplays)},
-		{Route: "/api/v1/consumers", Role: web.Anyone, Methods: web.Get(s.showConsumers)},
-		{Route: consumerPrefix + "*", Role: web.Anyone, Methods: web.Get(s.showConsumer)},
-		{Route: "/api/v1/dead-letters", Role: web.Anyone, Methods: web.Get(s.showLetters)},
-		{Route: "/api/v1/dead-letters/discard", Role: web.Anyone, Methods: web.Post(s.discardLetters)},
-		{Route: "/api/v1/dead-letters/replay", Role: web.Anyone, Methods: web.Post(s.replayLetters)},
-		{Route: "/api/v1/dead-letters/:id/replay", Role: web.Anyone, Methods: web.Post(s.replayLetter)},
-		{Route: "/api/v1/dead-letters/:id", Role: web.Anyone, Methods: web.Get(s.showLetter).
-			And(http.MethodDelete, s.discardLetter)},
-		{Route: "/api/v1/log-level", Role: web.Anyone, Methods: web.Get(s.getLogLevel).
-			And(http.MethodPut, s.setLogLevel)},
 	}...)
-	if page := s.cfg.MetricsPage; page != nil {
-		table = append(table,
-			web.Resource{Route: "/metrics", Role: web.Anyone, Methods: web.Get(echo.WrapHandler(page))})
-	}
-	if s.cfg.Pprof {
-		table = append(table, []web.Resource{
-			{Route: pprofPrefix + "*", Role: web.Anyone, Methods: web.Get(unhurried(pprof.Index))},
-			{Route: pprofPrefix + "cmdline", Role: web.Anyone, Methods: web.Get(unhurried(pprof.Cmdline))},
-			{Route: pprofPrefix + "profile", Role: web.Anyone, Methods: web.Get(unhurried(pprof.Profile))},
-			{Route: pprofPrefix + "trace", Role: web.Anyone, Methods: web.Get(unhurried(pprof.Trace))},
-			{Route: pprofPrefix + "symbol", Role: web.Anyone, Methods: web.Get(unhurried(pprof.Symbol)).
-				And(http.MethodPost, s.symbol)},
-		}...)
-	}
-	return table
+	return append(table, s.operatorFace().Resources()...)
 }
 
 // isCallback says whether a path belongs to a callback: it has a consumer ID, which holds no slash, below the prefix.
@@ -147,4 +86,13 @@ func (s *Service) answer(c echo.Context, res web.Resource) error {
 		return refusal.New(fsm.CodeMethodNotAllowed, "%s", cmp.Or(res.Usage, "this path does not support this method"))
 	}
 	return res.Methods[i].Handle(c)
+}
+
+func (s *Service) operatorFace() *operator.Face {
+	return &operator.Face{
+		Control: s.control, Store: s.cfg.Store, Streams: s.cfg.Streams, Offsets: s.cfg.Upstream, Health: s.cfg.Health,
+		Bodies: s.bodies, WriteTimeout: operatorWriteTimeout, Ready: s.cfg.Ready, MetricsPage: s.cfg.MetricsPage,
+		DeliveryLog: s.cfg.DeliveryLog, Version: s.cfg.Version, LogLevel: s.cfg.LogLevel, Pprof: s.cfg.Pprof,
+		Clock: s.cfg.Clock, Log: s.log,
+	}
 }

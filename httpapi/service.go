@@ -25,6 +25,7 @@ import (
 	"reveille/fsm"
 	"reveille/httpapi/control"
 	"reveille/httpapi/fields"
+	"reveille/httpapi/operator"
 	"reveille/httpapi/web"
 )
 
@@ -52,7 +53,7 @@ type Config struct {
 	Outcomes *fsm.Router
 	Targets  fields.Targets
 	Tester   control.Tester
-	Health   Health
+	Health   operator.Health
 	Tokens   *fsm.Tokens
 	// Ready returns nil once the program can do its work, or the reason why not. It is asked by /readyz.
 	Ready func(context.Context) error

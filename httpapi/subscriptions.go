@@ -27,13 +27,8 @@ type subscriptionBody struct {
 	Description string `json:"description,omitempty"`
 	fields.Settings
 	// Paused is true while an operator has paused the deliveries.
-	Paused   bool          `json:"paused,omitempty"`
-	Backfill *backfillBody `json:"backfill,omitempty"`
-}
-
-type backfillBody struct {
-	Done  int `json:"done"`
-	Total int `json:"total"`
+	Paused   bool             `json:"paused,omitempty"`
+	Backfill *fields.Backfill `json:"backfill,omitempty"`
 }
 
 func bodyOf(sub fsm.Subscription) subscriptionBody {
@@ -123,7 +118,7 @@ func (s *Service) getSubscription(c echo.Context) error {
 		return err
 	}
 	if b, ok := backfills[sub.ID]; ok {
-		body.Backfill = &backfillBody{Done: b.Done, Total: b.Total}
+		body.Backfill = &fields.Backfill{Done: b.Done, Total: b.Total}
 	}
 	web.WriteJSON(c.Response(), http.StatusOK, body)
 	return nil

@@ -194,12 +194,13 @@ func part(pkg string) string {
 const ports = "reveille/httpapi"
 
 var below = map[string][]string{
-	"refusal": nil,
-	"paging":  {"refusal"},
-	"control": {"paging", "refusal"},
-	"web":     {"refusal"},
-	"fields":  {"control", "refusal", "web"},
-	"ojs":     {"control", "fields", "paging", "refusal", "web"},
+	"refusal":  nil,
+	"paging":   {"refusal"},
+	"control":  {"paging", "refusal"},
+	"web":      {"refusal"},
+	"fields":   {"control", "refusal", "web"},
+	"operator": {"control", "fields", "paging", "refusal", "web"},
+	"ojs":      {"control", "fields", "paging", "refusal", "web"},
 }
 
 // The packages of httpapi that know no HTTP, and what they do not import.

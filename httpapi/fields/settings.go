@@ -91,6 +91,12 @@ type retryBody struct {
 	Schedule []string `json:"schedule"`
 }
 
+// Backfill shows how many streams a backfill has dealt with.
+type Backfill struct {
+	Done  int `json:"done"`
+	Total int `json:"total"`
+}
+
 // SettingsOf shows the settings of a subscription.
 func SettingsOf(sub fsm.Subscription) Settings {
 	b := Settings{Batch: sub.Batch, Headers: slices.Sorted(maps.Keys(sub.Headers)), Metadata: sub.Metadata}

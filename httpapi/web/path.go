@@ -1,9 +1,14 @@
 package web
 
 import (
+	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
+
+	"reveille/fsm"
+	"reveille/httpapi/refusal"
 )
 
 // RawPath is the path as the client wrote it. The type url.URL cannot give it: if one byte should have been encoded, it
@@ -32,4 +37,43 @@ func QueryValues(query, key string) []string {
 		}
 	}
 	return values
+}
+
+// Paths reads an array of stream paths, each path once. It refuses more paths than most says, in the words of tooMany.
+// The function canonical brings a path to the form in which it is compared.
+func Paths(
+	o Object, name string, canonical func(string) (string, error), most int, tooMany string,
+) ([]string, error) {
+	list, _, err := Optional[[]json.RawMessage](o, name, "an array of stream paths")
+	if err != nil {
+		return nil, err
+	}
+	paths, seen := make([]string, 0, min(len(list), most)), make(map[string]bool, min(len(list), most))
+	for i, raw := range list {
+		path, err := StreamPath(raw, fmt.Sprintf("%s[%d]", name, i), canonical)
+		if err != nil {
+			return nil, err
+		}
+		if !seen[path] {
+			if len(paths) == most {
+				return nil, refusal.New(fsm.CodeInvalidRequest, tooMany, most)
+			}
+			seen[path] = true
+			paths = append(paths, path)
+		}
+	}
+	return paths, nil
+}
+
+// StreamPath reads a stream path.
+func StreamPath(raw json.RawMessage, name string, canonical func(string) (string, error)) (string, error) {
+	text, err := Value[string](raw, name, "a stream path")
+	if err != nil {
+		return "", err
+	}
+	path, err := canonical(text)
+	if err != nil {
+		return "", refusal.New(fsm.CodeInvalidRequest, "%s: %v", name, err)
+	}
+	return path, nil
 }

@@ -1,8 +1,7 @@
-package httpapi
+package operator_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,8 +11,9 @@ import (
 	"go.uber.org/zap"
 
 	"reveille/fsm"
+	"reveille/httpapi"
+	"reveille/httpapi/operator"
 	"reveille/httpapi/paging"
-	"reveille/httpapi/refusal"
 	"reveille/test/ports"
 )
 
@@ -47,10 +47,11 @@ func TestOperatorListsConsumersPageByPage(t *testing.T) {
 
 func TestAPageOfConsumersThatFindsNothingIsBounded(t *testing.T) {
 	h := newHarness(t, nil)
-	h.Store.DB.SetBatch(scanBatch)
+	h.Store.DB.SetBatch(operator.ScanBatch)
 	h.Subscribe("a", paging.MaxCost+paging.MaxCost/5)
 	a := h.Operator("GET", "/api/v1/consumers?state=live", "")
-	if h.Store.DB.Calls("ScanConsumers") > paging.MaxCost/scanBatch+ports.Partitions || a.Body["next"] == nil ||
+	most := paging.MaxCost/operator.ScanBatch + ports.Partitions
+	if h.Store.DB.Calls("ScanConsumers") > most || a.Body["next"] == nil ||
 		len(ports.RowsOf(a, "consumers")) != 0 {
 		t.Errorf("%d calls of the store, and the answer is %s", h.Store.DB.Calls("ScanConsumers"), a.Text)
 	}
@@ -255,54 +256,6 @@ func TestOperatorSeesSubscriptionsWithoutTheirSecrets(t *testing.T) {
 	}
 }
 
-// TestASubscriptionShowsTheWorstOfAllItsConsumers holds what is made of the counts, and of the endpoint.
-func TestASubscriptionShowsTheWorstOfAllItsConsumers(t *testing.T) {
-	for _, c := range []struct {
-		name                 string
-		tally                fsm.Tally
-		down, waits, refuses bool
-		fails, paused        bool
-		want                 fsm.Condition
-	}{
-		{name: "nobody", want: "ok"},
-		{name: "all are well", tally: fsm.Tally{Consumers: 9, Waking: 3, Live: 2}, want: "ok"},
-		{name: "a stream is gone", tally: fsm.Tally{Consumers: 9, Hidden: 1}, want: "ok"},
-		{name: "one of many fails", tally: fsm.Tally{Consumers: 1e6, Failing: 1}, want: "failing"},
-		{name: "only an aside fails", tally: fsm.Tally{Consumers: 9, Asides: 1, Failing: 1}, want: "failing"},
-		{name: "one is retired, others fail", tally: fsm.Tally{Consumers: 9, Failing: 8, Retired: 1}, want: "retired"},
-		{name: "the endpoint is down", tally: fsm.Tally{Consumers: 9, Failing: 8}, down: true, want: "down"},
-		{name: "it has asked to wait", tally: fsm.Tally{Consumers: 9, Failing: 8}, waits: true, want: "asked_to_wait"},
-		{name: "it is down, too", tally: fsm.Tally{Consumers: 9}, down: true, waits: true, want: "down"},
-		{name: "it is down and retired", tally: fsm.Tally{Consumers: 9, Retired: 1}, down: true, want: "retired"},
-		{name: "it refuses", tally: fsm.Tally{Consumers: 9, Failing: 1}, refuses: true, want: "refusing"},
-		{name: "it refuses, and has asked to wait", refuses: true, waits: true, want: "refusing"},
-		{name: "it is down, and refuses", refuses: true, down: true, want: "down"},
-		{name: "it fails, of whatever consumer", fails: true, want: "failing"},
-		{name: "it is paused", paused: true, want: "paused"},
-		{name: "it is paused, and refuses", paused: true, refuses: true, want: "refusing"},
-	} {
-		now := time.Now()
-		e := fsm.EndpointNow{Endpoint: fsm.Endpoint{Refused: c.refuses}, Now: now}
-		if c.down {
-			e.Failures = fsm.DownAfter
-		}
-		if c.waits {
-			e.Until = now.Add(time.Second)
-		}
-		if c.fails || c.refuses || c.down || c.waits {
-			e.Since, e.Reason = now.Add(-time.Minute), "status 404"
-		}
-		b := operatorSubscription{Paused: c.paused}
-		b.judge(c.tally, e)
-		if b.Condition != c.want {
-			t.Errorf("%s: %s, want %s", c.name, b.Condition, c.want)
-		}
-		if (b.FailingSince != nil) != !e.Since.IsZero() || c.refuses && !c.down && b.LastError != "status 404" {
-			t.Errorf("%s: since %v, %q", c.name, b.FailingSince, b.LastError)
-		}
-	}
-}
-
 // TestAFailureIsToldOfTheConsumerThatHasFailedForLongest holds which time and error a subscription shows.
 func TestAFailureIsToldOfTheConsumerThatHasFailedForLongest(t *testing.T) {
 	h := newHarness(t, nil)
@@ -320,20 +273,6 @@ func TestAFailureIsToldOfTheConsumerThatHasFailedForLongest(t *testing.T) {
 		row["last_error"] != "failing for 1h0m0s" ||
 		fmt.Sprint(row["states"]) != "map[failing:3 hidden:1 idle:40]" {
 		t.Errorf("it is shown as %v", row)
-	}
-}
-
-// TestCountsThatAreNotCompleteAreAnError holds that a page whose time is over shows no count.
-func TestCountsThatAreNotCompleteAreAnError(t *testing.T) {
-	h := newHarness(t, nil)
-	h.Subscribe("a", 1)
-	subs := h.Store.Catalog().All()
-	ctx, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
-	defer cancel()
-	_, err := h.svc.show(ctx, subs)
-	var r *refusal.Error
-	if !errors.As(err, &r) || r.Code != fsm.CodeUnavailable || !strings.Contains(r.Message, "counted within 20s") {
-		t.Errorf("late, it answers %v", err)
 	}
 }
 
@@ -459,7 +398,7 @@ func TestOperatorsBadRequestsAreRefused(t *testing.T) {
 
 func TestLogLevelChangesAtRunTime(t *testing.T) {
 	level := zap.NewAtomicLevelAt(zap.WarnLevel)
-	h := newHarness(t, func(c *Config) { c.LogLevel = level })
+	h := newHarness(t, func(c *httpapi.Config) { c.LogLevel = level })
 	shows := func(want string) {
 		t.Helper()
 		if a := h.Operator("GET", "/api/v1/log-level", ""); strings.TrimSpace(a.Text) != `{"level":"`+want+`"}` ||

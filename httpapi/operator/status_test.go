@@ -1,4 +1,4 @@
-package httpapi
+package operator_test
 
 import (
 	"fmt"
@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"reveille/fsm"
+	"reveille/httpapi"
 	"reveille/test/ports"
 )
 
@@ -41,7 +42,7 @@ func (h *harness) inTrouble(more int) {
 
 // TestTheStatusShowsTheWhole holds the numbers of all conditions, and that the worst come first, up to a bound.
 func TestTheStatusShowsTheWhole(t *testing.T) {
-	h := newHarness(t, func(c *Config) { c.Version = "1.2" })
+	h := newHarness(t, func(c *httpapi.Config) { c.Version = "1.2" })
 	h.inTrouble(20)
 	began := h.Clock().Add(-time.Hour)
 	h.Health.Others = []fsm.ReplicaStatus{
@@ -115,7 +116,7 @@ func TestOneSubscriptionShowsWhatItWaitsForAndItsLastAttempt(t *testing.T) {
 		{fsm.LogOff, "", "last_attempt"},
 		{"", "", "last_failed_attempt"},
 	} {
-		h := newHarness(t, func(cfg *Config) { cfg.DeliveryLog = c.log })
+		h := newHarness(t, func(cfg *httpapi.Config) { cfg.DeliveryLog = c.log })
 		h.logged(h.Subscribe("a", 3), 3)
 		for i := range 2 {
 			h.Change(fmt.Sprintf("a:%%2Fa%%2F%d", i), func(c *fsm.Consumer) {

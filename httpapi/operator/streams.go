@@ -1,4 +1,4 @@
-package httpapi
+package operator
 
 import (
 	"cmp"
@@ -46,8 +46,8 @@ type streamsBody[T any] struct {
 
 // showStreams lists the known streams or, with watched=true, the streams that consumers are subscribed to. The order is
 // Redis's own.
-func (s *Service) showStreams(c echo.Context) error {
-	p, err := paging.Read(c.QueryParams(), s.cfg.Store.Partitions(), "watched")
+func (f *Face) showStreams(c echo.Context) error {
+	p, err := paging.Read(c.QueryParams(), f.Store.Partitions(), "watched")
 	if err != nil {
 		return err
 	}
@@ -60,20 +60,20 @@ func (s *Service) showStreams(c echo.Context) error {
 	ctx, cancel := context.WithTimeout(c.Request().Context(), paging.Timeout)
 	defer cancel()
 	if watched {
-		return answerStreams(ctx, c, s, p, s.someWatched)
+		return answerStreams(ctx, c, f, p, f.someWatched)
 	}
-	return answerStreams(ctx, c, s, p, s.someKnown)
+	return answerStreams(ctx, c, f, p, f.someKnown)
 }
 
 // answerStreams fills a page, partition by partition. The function some adds the result of one call of the store, and
 // says whether the partition has more.
 func answerStreams[T any](
-	ctx context.Context, c echo.Context, s *Service, p paging.Page,
+	ctx context.Context, c echo.Context, f *Face, p paging.Page,
 	some func(context.Context, *paging.Place, *[]T, int) (bool, error),
 ) error {
 	body := streamsBody[T]{Streams: []T{}}
 	at := p.From
-	for calls := 0; at.Partition < s.cfg.Store.Partitions(); calls++ {
+	for calls := 0; at.Partition < f.Store.Partitions(); calls++ {
 		if len(body.Streams) >= p.Limit || calls >= paging.MaxCalls {
 			body.Next = at.String()
 			break
@@ -90,10 +90,10 @@ func answerStreams[T any](
 	return nil
 }
 
-func (s *Service) someKnown(
+func (f *Face) someKnown(
 	ctx context.Context, at *paging.Place, list *[]knownStream, limit int,
 ) (more bool, err error) {
-	known, next, err := s.cfg.Store.ScanStreams(ctx, at.Partition, at.Scan)
+	known, next, err := f.Store.ScanStreams(ctx, at.Partition, at.Scan)
 	if err != nil {
 		return false, err
 	}
@@ -112,10 +112,10 @@ func (s *Service) someKnown(
 	return next != "0", nil
 }
 
-func (s *Service) someWatched(
+func (f *Face) someWatched(
 	ctx context.Context, at *paging.Place, list *[]watchedStream, limit int,
 ) (more bool, err error) {
-	watched, err := s.cfg.Store.WatchedSince(ctx, at.Partition, at.Seq)
+	watched, err := f.Store.WatchedSince(ctx, at.Partition, at.Seq)
 	if err != nil {
 		return false, err
 	}
@@ -131,9 +131,9 @@ func (s *Service) someWatched(
 
 // nameStreams reads {"streams":["/a",…]} and does the same to all of these streams. If one of them is wrong, it does
 // nothing. The argument done is the text of the log line.
-func (s *Service) nameStreams(done string, do func(context.Context, []string) error) echo.HandlerFunc {
+func (f *Face) nameStreams(done string, do func(context.Context, []string) error) echo.HandlerFunc {
 	return func(c echo.Context) error {
-		o, err := s.bodies.Fields(c, "streams")
+		o, err := f.Bodies.Fields(c, "streams")
 		if err != nil {
 			return err
 		}
@@ -144,7 +144,7 @@ func (s *Service) nameStreams(done string, do func(context.Context, []string) er
 		if len(list) > MaxNamed {
 			return refusal.New(fsm.CodeInvalidRequest, "streams: at most %d can be named in one request", MaxNamed)
 		}
-		paths, err := readPaths(o, "streams", fsm.CanonicalPath, math.MaxInt)
+		paths, err := web.Paths(o, "streams", fsm.CanonicalPath, math.MaxInt, "")
 		if err != nil {
 			return err
 		}
@@ -152,7 +152,7 @@ func (s *Service) nameStreams(done string, do func(context.Context, []string) er
 			return err
 		}
 		if len(paths) > 0 {
-			s.log.Info(done, zap.Int("streams", len(paths)), zap.String("first", paths[0]))
+			f.Log.Info(done, zap.Int("streams", len(paths)), zap.String("first", paths[0]))
 		}
 		web.WriteJSON(c.Response(), http.StatusOK, map[string]int{"streams": len(paths)})
 		return nil

@@ -1,9 +1,7 @@
-package httpapi
+package operator_test
 
 import (
-	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -11,12 +9,14 @@ import (
 
 	"reveille/fsm"
 	"reveille/fsm/memstore"
+	"reveille/httpapi"
+	"reveille/httpapi/operator"
 	"reveille/httpapi/web"
 	"reveille/test/ports"
 )
 
 func TestHealthAndReadiness(t *testing.T) {
-	h := newHarness(t, func(c *Config) { c.Version = "1.2.3" })
+	h := newHarness(t, func(c *httpapi.Config) { c.Version = "1.2.3" })
 	h.Store.Fail(fsm.ErrUnavailable)
 	if a := h.Operator("GET", "/healthz", ""); a.Status != 200 {
 		t.Fatal(a.Text)
@@ -49,7 +49,7 @@ func TestOperatorNamesStreams(t *testing.T) {
 			`{"streams":["/a"],"stream":[],"x":1}`: `unknown field "stream", "x"; known are streams`,
 			`{"streams":["/a",1]}`:                 "streams[1] must",
 			`{"streams":["/a","b"]}`:               "streams[1]: not a stream path",
-			`{"streams":["/a","/b?c"]}`:            "streams[1]", many(MaxNamed + 1): "at most 10000",
+			`{"streams":["/a","/b?c"]}`:            "streams[1]", many(operator.MaxNamed + 1): "at most 10000",
 		} {
 			h.Want(h.Operator(method, "/api/v1/streams", body), 400, fsm.CodeInvalidRequest, says)
 		}
@@ -61,7 +61,7 @@ func TestOperatorNamesStreams(t *testing.T) {
 			t.Fatal(a.Text)
 		}
 		h.WantCalls(map[string]string{"POST": "name [/a /b%20c]", "DELETE": "forget [/a /b%20c]"}[method])
-		if a := h.Operator(method, "/api/v1/streams", many(MaxNamed)); a.Status != 200 {
+		if a := h.Operator(method, "/api/v1/streams", many(operator.MaxNamed)); a.Status != 200 {
 			t.Fatal(a.Text)
 		}
 		h.Rec.Err = fmt.Errorf("name: %w", fsm.ErrUnavailable)
@@ -187,34 +187,4 @@ func TestOperatorPausesASubscription(t *testing.T) {
 	shows("resumed", nil, "attempt")
 	h.Store.Fail(fsm.ErrUnavailable)
 	h.Want(h.Operator("POST", pause, ""), 503, fsm.CodeUnavailable, "")
-}
-
-func TestConfigIsChecked(t *testing.T) {
-	whole := newHarness(t, nil).svc.cfg
-	for field, spoil := range map[string]func(*Config){
-		"Store": func(c *Config) { c.Store = nil }, "Upstream": func(c *Config) { c.Upstream = nil },
-		"Streams": func(c *Config) { c.Streams = nil }, "Outcomes": func(c *Config) { c.Outcomes = nil },
-		"Targets": func(c *Config) { c.Targets = nil }, "Tester": func(c *Config) { c.Tester = nil },
-		"Tokens": func(c *Config) { c.Tokens = nil },
-		"Ready":  func(c *Config) { c.Ready = nil }, "Logger": func(c *Config) { c.Logger = nil },
-		"UpstreamURL": func(c *Config) { c.Gateway = true }, "BodyTimeout": func(c *Config) { c.BodyTimeout = -1 },
-	} {
-		cfg := whole
-		spoil(&cfg)
-		if _, err := New(cfg); err == nil || !strings.Contains(err.Error(), field) {
-			t.Fatalf("%s: %v", field, err)
-		}
-	}
-}
-
-func TestErrorsAreAnswered(t *testing.T) {
-	h := newHarness(t, nil)
-	for want, err := range map[fsm.Code]error{
-		fsm.CodeUnavailable: context.DeadlineExceeded, fsm.CodeSubscriptionConflict: &fsm.ConflictError{},
-		fsm.CodeInternal: errors.New("boom"),
-	} {
-		if got := h.svc.refusalFor(err).Code; got != want {
-			t.Fatalf("%v: got %s, want %s", err, got, want)
-		}
-	}
 }

@@ -1,4 +1,4 @@
-package httpapi
+package operator_test
 
 import (
 	"io"
@@ -13,34 +13,36 @@ import (
 	"time"
 
 	"reveille/fsm"
+	"reveille/httpapi"
+	"reveille/httpapi/operator"
 )
 
 func TestThereAreNoProfilesUnlessTheyAreAskedFor(t *testing.T) {
 	off := newHarness(t, nil)
 	for _, name := range []string{"", "heap", "profile", "cmdline", "symbol", "trace"} {
-		off.Want(off.Operator("GET", pprofPrefix+name, ""), 404, fsm.CodeNotFound, "")
+		off.Want(off.Operator("GET", operator.PprofPrefix+name, ""), 404, fsm.CodeNotFound, "")
 	}
-	on := newHarness(t, func(c *Config) { c.Pprof = true })
-	on.Want(on.API("GET", pprofPrefix+"heap", ""), 404, fsm.CodeNotFound, "")
+	on := newHarness(t, func(c *httpapi.Config) { c.Pprof = true })
+	on.Want(on.API("GET", operator.PprofPrefix+"heap", ""), 404, fsm.CodeNotFound, "")
 	for name, says := range map[string]string{
 		"": "Types of profiles available", "goroutine?debug=1": "goroutine profile:", "heap?debug=1": "heap profile:",
 		"cmdline": os.Args[0], "symbol": "num_symbols: 1",
 	} {
-		if a := on.Operator("GET", pprofPrefix+name, ""); a.Status != 200 || !strings.Contains(a.Text, says) {
+		if a := on.Operator("GET", operator.PprofPrefix+name, ""); a.Status != 200 || !strings.Contains(a.Text, says) {
 			t.Errorf("%q: %d %.200s, want %q in it", name, a.Status, a.Text, says)
 		}
 	}
-	if a := on.Operator("POST", pprofPrefix+"symbol", "0x1"); a.Status != 200 ||
+	if a := on.Operator("POST", operator.PprofPrefix+"symbol", "0x1"); a.Status != 200 ||
 		!strings.Contains(a.Text, "num_symbols: 1") {
 		t.Errorf("symbol by POST: %d %s", a.Status, a.Text)
 	}
-	if a := on.Operator("GET", pprofPrefix+"nonsense", ""); a.Status != 404 {
+	if a := on.Operator("GET", operator.PprofPrefix+"nonsense", ""); a.Status != 404 {
 		t.Errorf("an unknown profile: %d", a.Status)
 	}
 }
 
 func TestAProfileMayTakeLongerThanTheTimeOutsOfTheOperatorPort(t *testing.T) {
-	h := newHarness(t, func(c *Config) { c.Pprof = true })
+	h := newHarness(t, func(c *httpapi.Config) { c.Pprof = true })
 	srv := httptest.NewUnstartedServer(nil)
 	srv.Config = h.svc.OperatorServer("")
 	srv.Config.ReadTimeout, srv.Config.WriteTimeout = 500*time.Millisecond, 500*time.Millisecond
@@ -50,7 +52,7 @@ func TestAProfileMayTakeLongerThanTheTimeOutsOfTheOperatorPort(t *testing.T) {
 		{"heap", "Type: inuse_space"},
 		{"profile?seconds=2", `Duration: ([2-9]|\d\d)[.\d]*s`}, // it goes on until the end, or later on a slow machine
 	} {
-		res, err := srv.Client().Get(srv.URL + pprofPrefix + c.name)
+		res, err := srv.Client().Get(srv.URL + operator.PprofPrefix + c.name)
 		if err != nil {
 			t.Fatal(err)
 		}

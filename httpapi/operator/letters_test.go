@@ -1,4 +1,4 @@
-package httpapi
+package operator_test
 
 import (
 	"fmt"

@@ -1,4 +1,4 @@
-package httpapi
+package operator
 
 import (
 	"cmp"
@@ -83,16 +83,16 @@ type consumersBody struct {
 	AsOf time.Time `json:"as_of"`
 }
 
-func (s *Service) consumerBody(c fsm.Consumer, now time.Time) consumerBody {
+func (f *Face) consumerBody(c fsm.Consumer, now time.Time) consumerBody {
 	c = c.AsOf(now)
 	of, _ := fsm.AsideOf(c.ID)
 	waits := waitsFor(c)
-	if waits == "attempt" && s.control.Paused(c) {
+	if waits == "attempt" && f.Control.Paused(c) {
 		waits = "resumption"
 	}
 	return consumerBody{
 		ID: c.ID, Subscription: c.Subscription, Primary: c.Primary, AsideOf: of,
-		Partition: s.cfg.Store.PartitionOf(c.Primary), State: c.State,
+		Partition: f.Store.PartitionOf(c.Primary), State: c.State,
 		Condition: string(c.Condition()), Epoch: c.Epoch, WakeID: c.WakeID, WokenAt: web.Time(c.WokeAt),
 		Attempt:  c.Attempt,
 		WaitsFor: waits, Deadline: web.Time(c.Deadline),
@@ -117,9 +117,9 @@ func waitsFor(c fsm.Consumer) string {
 }
 
 // showConsumers lists consumers, by subscription.
-func (s *Service) showConsumers(c echo.Context) error {
+func (f *Face) showConsumers(c echo.Context) error {
 	query := c.QueryParams()
-	p, err := paging.Read(query, s.cfg.Store.Partitions(), "subscription", "state")
+	p, err := paging.Read(query, f.Store.Partitions(), "subscription", "state")
 	if err != nil {
 		return err
 	}
@@ -129,12 +129,12 @@ func (s *Service) showConsumers(c echo.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(c.Request().Context(), paging.Timeout)
 	defer cancel()
-	subs, err := s.control.Subscriptions(ctx, query.Get("subscription"))
+	subs, err := f.Control.Subscriptions(ctx, query.Get("subscription"))
 	if err != nil {
 		return err
 	}
-	body := consumersBody{Consumers: []consumerBody{}, AsOf: s.cfg.Clock().UTC()}
-	w := walk{s: s, ctx: ctx, at: p.From, now: body.AsOf, wants: func(b consumerBody) bool {
+	body := consumersBody{Consumers: []consumerBody{}, AsOf: f.Clock().UTC()}
+	w := walk{f: f, ctx: ctx, at: p.From, now: body.AsOf, wants: func(b consumerBody) bool {
 		return state == "" || state == string(b.State) || state == b.Condition
 	}, limit: p.Limit}
 	more, err := w.over(subs)
@@ -151,7 +151,7 @@ func (s *Service) showConsumers(c echo.Context) error {
 
 // walk goes through consumers in the order of their subscriptions' IDs, from a place on.
 type walk struct {
-	s     *Service
+	f     *Face
 	ctx   context.Context // of the request
 	at    paging.Place
 	now   time.Time
@@ -176,7 +176,7 @@ func (w *walk) over(subs []fsm.Subscription) (more bool, err error) {
 		if w.cost >= paging.MaxCost {
 			return true, nil
 		}
-		counts, err := w.s.cfg.Store.CountConsumers(w.ctx, []fsm.Subscription{sub})
+		counts, err := w.f.Store.CountConsumers(w.ctx, []fsm.Subscription{sub})
 		if err != nil {
 			return false, err
 		}
@@ -199,7 +199,7 @@ func (w *walk) partition(sub fsm.Subscription) (more bool, err error) {
 		if w.cost >= paging.MaxCost {
 			return true, nil
 		}
-		batch, next, err := w.s.cfg.Store.ScanConsumers(w.ctx, sub, w.at.Partition, w.at.Scan, scanBatch)
+		batch, next, err := w.f.Store.ScanConsumers(w.ctx, sub, w.at.Partition, w.at.Scan, scanBatch)
 		if err != nil {
 			return false, err
 		}
@@ -214,7 +214,7 @@ func (w *walk) partition(sub fsm.Subscription) (more bool, err error) {
 			}
 			w.looked++
 			w.at.After = c.ID
-			if b := w.s.consumerBody(c, w.now); w.wants(b) {
+			if b := w.f.consumerBody(c, w.now); w.wants(b) {
 				w.found = append(w.found, b)
 			}
 		}
@@ -226,21 +226,21 @@ func (w *walk) partition(sub fsm.Subscription) (more bool, err error) {
 }
 
 // showConsumer shows one consumer.
-func (s *Service) showConsumer(c echo.Context) error {
+func (f *Face) showConsumer(c echo.Context) error {
 	id := strings.TrimPrefix(web.RawPath(c.Request()), consumerPrefix)
 	_, primary, ok := fsm.ParseAnyConsumerID(id)
 	if !ok {
 		return refusal.New(fsm.CodeInvalidRequest,
 			"the path does not end in a consumer id, such as agent-handler:%%2Fagents%%2Ftask-1")
 	}
-	consumer, err := s.cfg.Store.Consumer(c.Request().Context(), fsm.ConsumerRef{ID: id, Home: primary})
+	consumer, err := f.Store.Consumer(c.Request().Context(), fsm.ConsumerRef{ID: id, Home: primary})
 	if errors.Is(err, fsm.ErrNotFound) {
 		return refusal.New(fsm.CodeNotFound, "there is no consumer with this id")
 	} else if err != nil {
 		return err
 	}
-	now := s.cfg.Clock()
-	body := s.consumerBody(consumer, now)
+	now := f.Clock()
+	body := f.consumerBody(consumer, now)
 	body.AsOf, body.Asides = web.Time(now), consumer.Asides
 	streams := make([]fsm.StreamTail, 0, len(consumer.Links))
 	for path, l := range consumer.Links {

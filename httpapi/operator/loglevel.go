@@ -1,4 +1,4 @@
-package httpapi
+package operator
 
 import (
 	"net/http"
@@ -22,14 +22,14 @@ type logLevelBody struct {
 	Level string `json:"level"`
 }
 
-func (s *Service) getLogLevel(c echo.Context) error {
-	web.WriteJSON(c.Response(), http.StatusOK, logLevelBody{s.cfg.LogLevel.String()})
+func (f *Face) getLogLevel(c echo.Context) error {
+	web.WriteJSON(c.Response(), http.StatusOK, logLevelBody{f.LogLevel.String()})
 	return nil
 }
 
 // setLogLevel changes the level of this replica, until it ends.
-func (s *Service) setLogLevel(c echo.Context) error {
-	o, err := s.bodies.Fields(c, "level")
+func (f *Face) setLogLevel(c echo.Context) error {
+	o, err := f.Bodies.Fields(c, "level")
 	if err != nil {
 		return err
 	}
@@ -42,11 +42,11 @@ func (s *Service) setLogLevel(c echo.Context) error {
 	if !ok {
 		return refusal.New(fsm.CodeInvalidRequest, "level must be %s", want)
 	}
-	was := s.cfg.LogLevel.Level()
+	was := f.LogLevel.Level()
 	// This line appears at the more verbose of the old and the new level: a log that ends without a word is no help.
-	s.cfg.LogLevel.SetLevel(min(was, level, zap.InfoLevel))
-	s.log.Info("log level changed", zap.Stringer("was", was), zap.Stringer("level", level))
-	s.cfg.LogLevel.SetLevel(level)
+	f.LogLevel.SetLevel(min(was, level, zap.InfoLevel))
+	f.Log.Info("log level changed", zap.Stringer("was", was), zap.Stringer("level", level))
+	f.LogLevel.SetLevel(level)
 	web.WriteJSON(c.Response(), http.StatusOK, logLevelBody{level.String()})
 	return nil
 }

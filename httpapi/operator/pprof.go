@@ -1,4 +1,4 @@
-package httpapi
+package operator
 
 import (
 	"net/http"
@@ -12,8 +12,8 @@ import (
 const pprofPrefix = "/debug/pprof/"
 
 // symbol answers a POST, which has the addresses in its body.
-func (s *Service) symbol(c echo.Context) error {
-	s.bodies.Limit(c)
+func (f *Face) symbol(c echo.Context) error {
+	f.Bodies.Limit(c)
 	pprof.Symbol(c.Response(), c.Request())
 	return nil
 }

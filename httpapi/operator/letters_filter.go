@@ -1,4 +1,4 @@
-package httpapi
+package operator
 
 import (
 	"github.com/labstack/echo/v4"
@@ -14,8 +14,8 @@ import (
 var letterFields = []string{"subscription", "stream", "since", "until", "cursor"}
 
 // whichLetters reads the filters of a request.
-func (s *Service) whichLetters(get func(string) string) (w control.Letters, err error) {
-	w = s.control.LettersOf(get("subscription"))
+func (f *Face) whichLetters(get func(string) string) (w control.Letters, err error) {
+	w = f.Control.LettersOf(get("subscription"))
 	if w.Subscription != "" {
 		if err := fsm.ValidateSubscriptionID(w.Subscription); err != nil {
 			return w, refusal.New(fsm.CodeInvalidSubscriptionID, "subscription: %v", err)
@@ -25,7 +25,7 @@ func (s *Service) whichLetters(get func(string) string) (w control.Letters, err 
 		if w.Stream, err = fsm.CanonicalPath(stream); err != nil {
 			return w, refusal.New(fsm.CodeInvalidPath, "stream: %v", err)
 		}
-		w = s.control.InPartitionOf(w, w.Stream)
+		w = f.Control.InPartitionOf(w, w.Stream)
 	}
 	for _, bound := range []struct {
 		name   string
@@ -45,8 +45,8 @@ func (s *Service) whichLetters(get func(string) string) (w control.Letters, err 
 
 // readWhichLetters reads the body of a request that changes dead letters. The body must name a subscription that
 // exists, or that has left some.
-func (s *Service) readWhichLetters(c echo.Context) (w control.Letters, err error) {
-	o, err := s.bodies.Fields(c, letterFields...)
+func (f *Face) readWhichLetters(c echo.Context) (w control.Letters, err error) {
+	o, err := f.Bodies.Fields(c, letterFields...)
 	if err != nil {
 		return w, err
 	}
@@ -59,11 +59,11 @@ func (s *Service) readWhichLetters(c echo.Context) (w control.Letters, err error
 	if _, err := web.Required[string](o, "subscription", "a subscription id"); err != nil {
 		return w, err
 	}
-	if w, err = s.whichLetters(func(name string) string { return said[name] }); err != nil {
+	if w, err = f.whichLetters(func(name string) string { return said[name] }); err != nil {
 		return w, err
 	}
 	if cursor := said["cursor"]; cursor != "" {
-		w.At, err = paging.ReadPlace(cursor, s.cfg.Store.Partitions())
+		w.At, err = paging.ReadPlace(cursor, f.Store.Partitions())
 	}
 	w.At.Partition = max(w.At.Partition, w.First)
 	return w, err

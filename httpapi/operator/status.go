@@ -1,4 +1,4 @@
-package httpapi
+package operator
 
 import (
 	"cmp"
@@ -75,32 +75,32 @@ type worstBody struct {
 }
 
 // showStatus shows the whole. While Redis is away it shows what this replica knows.
-func (s *Service) showStatus(c echo.Context) error {
+func (f *Face) showStatus(c echo.Context) error {
 	ctx, cancel := context.WithTimeout(c.Request().Context(), paging.Timeout)
 	defer cancel()
-	server := s.cfg.Health.StreamServer()
+	server := f.Health.StreamServer()
 	b := statusBody{
-		Version: s.cfg.Version, Replica: s.cfg.Health.ReplicaID(), Partitions: s.cfg.Store.Partitions(),
+		Version: f.Version, Replica: f.Health.ReplicaID(), Partitions: f.Store.Partitions(),
 		StreamServer: streamServerBody{server.State, web.Time(server.Since), server.Dialect, server.Watching},
-		Conditions:   map[fsm.Condition]int{}, Worst: []worstBody{}, AsOf: s.cfg.Clock().UTC(),
+		Conditions:   map[fsm.Condition]int{}, Worst: []worstBody{}, AsOf: f.Clock().UTC(),
 	}
-	b.addSubscriptions(s.statusOf(ctx, s.addReplicas(ctx, &b)))
+	b.addSubscriptions(f.statusOf(ctx, f.addReplicas(ctx, &b)))
 	web.WriteJSON(c.Response(), http.StatusOK, b)
 	return nil
 }
 
 // addReplicas adds what Redis says of the replicas, and returns whether it answers.
-func (s *Service) addReplicas(ctx context.Context, b *statusBody) bool {
+func (f *Face) addReplicas(ctx context.Context, b *statusBody) bool {
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
-	replicas, unowned, err := s.cfg.Health.Replicas(ctx)
+	replicas, unowned, err := f.Health.Replicas(ctx)
 	b.Redis.Up = err == nil
-	if up, since := s.cfg.Health.Answers(); up == b.Redis.Up {
+	if up, since := f.Health.Answers(); up == b.Redis.Up {
 		b.Redis.Since = web.Time(since)
 	}
 	if err != nil {
 		b.Redis.Error = err.Error()
-		b.Replicas = []replicaBody{{ID: b.Replica, Alive: true, Partitions: len(s.cfg.Store.Ownership().Partitions())}}
+		b.Replicas = []replicaBody{{ID: b.Replica, Alive: true, Partitions: len(f.Store.Ownership().Partitions())}}
 		return false
 	}
 	b.Unowned, b.ReplicasKnown = &unowned, true
@@ -113,26 +113,26 @@ func (s *Service) addReplicas(ctx context.Context, b *statusBody) bool {
 
 // statusOf returns the subscriptions as far as they are known, and whether their consumers are included. They are not
 // while Redis is away, or if there are more subscriptions than a page of a list counts.
-func (s *Service) statusOf(ctx context.Context, up bool) (bodies []operatorSubscription, known, counted bool) {
-	catalog := s.cfg.Store.Catalog()
+func (f *Face) statusOf(ctx context.Context, up bool) (bodies []subscriptionBody, known, counted bool) {
+	catalog := f.Store.Catalog()
 	if up {
-		all, err := s.control.Subscriptions(ctx, "")
-		if most := max(1, maxCounted/s.cfg.Store.Partitions()); err == nil && len(all) <= most {
-			if bodies, err = s.describe(ctx, all); err == nil {
+		all, err := f.Control.Subscriptions(ctx, "")
+		if most := max(1, maxCounted/f.Store.Partitions()); err == nil && len(all) <= most {
+			if bodies, err = f.describe(ctx, all); err == nil {
 				return bodies, true, true
 			}
 		}
 	}
 	for _, sub := range catalog.All() {
-		b := operatorSubscriptionOf(sub, nil)
-		e, now, _ := s.cfg.Store.Endpoints().Get(sub.Generation)
+		b := subscriptionBodyOf(sub, nil)
+		e, now, _ := f.Store.Endpoints().Get(sub.Generation)
 		b.judge(fsm.Tally{}, fsm.EndpointNow{Endpoint: e, Now: now})
 		bodies = append(bodies, b)
 	}
 	return bodies, catalog.Loaded(), false
 }
 
-func (b *statusBody) addSubscriptions(all []operatorSubscription, known, counted bool) {
+func (b *statusBody) addSubscriptions(all []subscriptionBody, known, counted bool) {
 	if b.ConsumersCounted = counted; !known {
 		return
 	}

@@ -1,4 +1,4 @@
-package httpapi
+package operator
 
 import (
 	"context"
@@ -118,9 +118,9 @@ func readTime(name, text string) (at time.Time, err error) {
 }
 
 // showDeliveries lists the entries of a subscription's delivery log, the latest first.
-func (s *Service) showDeliveries(c echo.Context) error {
+func (f *Face) showDeliveries(c echo.Context) error {
 	query := c.QueryParams()
-	p, err := paging.Read(query, s.cfg.Store.Partitions(), "stream", "result", "since", "until")
+	p, err := paging.Read(query, f.Store.Partitions(), "stream", "result", "since", "until")
 	if err != nil {
 		return err
 	}
@@ -134,12 +134,12 @@ func (s *Service) showDeliveries(c echo.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(c.Request().Context(), paging.Timeout)
 	defer cancel()
-	sub, err := s.control.Subscription(ctx, c.Param("id"))
+	sub, err := f.Control.Subscription(ctx, c.Param("id"))
 	if err != nil {
 		return err
 	}
 	body := deliveriesBody{Deliveries: []deliveryBody{}}
-	err = s.control.ListAttempts(ctx, sub, before, math.MaxInt, func(a fsm.LoggedAttempt) bool {
+	err = f.Control.ListAttempts(ctx, sub, before, math.MaxInt, func(a fsm.LoggedAttempt) bool {
 		switch {
 		case !which.shows(a):
 		case len(body.Deliveries) < p.Limit:

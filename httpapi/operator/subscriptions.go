@@ -1,4 +1,4 @@
-package httpapi
+package operator
 
 import (
 	"context"
@@ -22,9 +22,9 @@ const (
 	maxCounted = 1 << 16
 )
 
-// operatorSubscription is a subscription as an operator sees it. It has neither the secret nor the webhook's path and
+// subscriptionBody is a subscription as an operator sees it. It has neither the secret nor the webhook's path and
 // query, which may hold a key.
-type operatorSubscription struct {
+type subscriptionBody struct {
 	ID       string       `json:"subscription_id"`
 	Pattern  string       `json:"pattern"`
 	Mode     fsm.Mode     `json:"mode"`
@@ -32,10 +32,10 @@ type operatorSubscription struct {
 	Format   fsm.Format   `json:"format,omitempty"` // of a push
 	Ordering fsm.Ordering `json:"ordering,omitempty"`
 	fields.Filter
-	WebhookHost string        `json:"webhook_host"`
-	Description string        `json:"description,omitempty"`
-	CreatedAt   time.Time     `json:"created_at"`
-	Backfill    *backfillBody `json:"backfill,omitempty"`
+	WebhookHost string           `json:"webhook_host"`
+	Description string           `json:"description,omitempty"`
+	CreatedAt   time.Time        `json:"created_at"`
+	Backfill    *fields.Backfill `json:"backfill,omitempty"`
 	// PreviousSignsUntil is when the secret before the present one stops signing; only in the answer about one
 	// subscription.
 	PreviousSignsUntil time.Time `json:"previous_signs_until,omitzero"`
@@ -70,15 +70,15 @@ type operatorSubscription struct {
 	AsOf              *time.Time    `json:"as_of,omitempty"`
 }
 
-type operatorSubscriptions struct {
-	Subscriptions []operatorSubscription `json:"subscriptions"`
+type subscriptionsBody struct {
+	Subscriptions []subscriptionBody `json:"subscriptions"`
 	// Next is the cursor of the next page; empty at the end.
 	Next string    `json:"next,omitempty"`
 	AsOf time.Time `json:"as_of"`
 }
 
-func operatorSubscriptionOf(sub fsm.Subscription, backfills map[string]fsm.Backfill) operatorSubscription {
-	b := operatorSubscription{
+func subscriptionBodyOf(sub fsm.Subscription, backfills map[string]fsm.Backfill) subscriptionBody {
+	b := subscriptionBody{
 		ID: sub.ID, Pattern: sub.Pattern, Mode: sub.Mode, Start: sub.Start.Value(), Ordering: sub.Ordering,
 		Description: sub.Description, Filter: fields.FilterOf(sub),
 		CreatedAt: sub.CreatedAt.UTC(),
@@ -91,14 +91,14 @@ func operatorSubscriptionOf(sub fsm.Subscription, backfills map[string]fsm.Backf
 		b.WebhookHost = u.Host
 	}
 	if under, ok := backfills[sub.ID]; ok {
-		b.Backfill = &backfillBody{Done: under.Done, Total: under.Total}
+		b.Backfill = &fields.Backfill{Done: under.Done, Total: under.Total}
 	}
 	return b
 }
 
 // show describes some subscriptions. It returns an error unless all of their consumers were counted.
-func (s *Service) show(ctx context.Context, subs []fsm.Subscription) ([]operatorSubscription, error) {
-	bodies, err := s.describe(ctx, subs)
+func (f *Face) show(ctx context.Context, subs []fsm.Subscription) ([]subscriptionBody, error) {
+	bodies, err := f.describe(ctx, subs)
 	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return nil, refusal.New(fsm.CodeUnavailable,
 			"the consumers could not be counted within %s; try again", paging.Timeout)
@@ -106,34 +106,34 @@ func (s *Service) show(ctx context.Context, subs []fsm.Subscription) ([]operator
 	return bodies, err
 }
 
-func (s *Service) describe(ctx context.Context, subs []fsm.Subscription) ([]operatorSubscription, error) {
-	backfills, err := s.cfg.Store.Backfills(ctx)
+func (f *Face) describe(ctx context.Context, subs []fsm.Subscription) ([]subscriptionBody, error) {
+	backfills, err := f.Store.Backfills(ctx)
 	if err != nil {
 		return nil, err
 	}
-	letters, err := s.cfg.Store.CountDeadLetters(ctx)
+	letters, err := f.Store.CountDeadLetters(ctx)
 	if err != nil {
 		return nil, err
 	}
-	tallies, err := s.cfg.Store.TallyConsumers(ctx, subs)
+	tallies, err := f.Store.TallyConsumers(ctx, subs)
 	if err != nil {
 		return nil, err
 	}
-	bodies := make([]operatorSubscription, len(subs))
+	bodies := make([]subscriptionBody, len(subs))
 	for i, sub := range subs {
-		b := operatorSubscriptionOf(sub, backfills)
+		b := subscriptionBodyOf(sub, backfills)
 		b.count(tallies[i])
 		for _, inPartition := range letters {
 			b.DeadLetters += inPartition.Of[sub.ID]
 		}
-		e, now, _ := s.cfg.Store.Endpoints().Get(sub.Generation)
+		e, now, _ := f.Store.Endpoints().Get(sub.Generation)
 		b.judge(tallies[i], fsm.EndpointNow{Endpoint: e, Now: now})
 		bodies[i] = b
 	}
 	return bodies, nil
 }
 
-func (b *operatorSubscription) count(t fsm.Tally) {
+func (b *subscriptionBody) count(t fsm.Tally) {
 	b.Consumers, b.Asides, b.Pending, b.States = t.Consumers, t.Asides, t.Pending, map[string]int{}
 	for state, n := range map[string]int{
 		string(fsm.Idle): t.Idle, string(fsm.Waking): t.Waking, string(fsm.Live): t.Live,
@@ -149,7 +149,7 @@ func (b *operatorSubscription) count(t fsm.Tally) {
 }
 
 // judge says what is wrong with the consumers and the endpoint, and since when.
-func (b *operatorSubscription) judge(t fsm.Tally, e fsm.EndpointNow) {
+func (b *subscriptionBody) judge(t fsm.Tally, e fsm.EndpointNow) {
 	switch b.Condition = e.Condition(); {
 	case t.Retired > 0:
 		b.Condition = fsm.ConditionRetired
@@ -171,8 +171,8 @@ const conditionPaused fsm.Condition = "paused"
 
 // showSubscriptions lists subscriptions by ID: all of them, or only the unhealthy ones. A page of these may have fewer
 // than its limit.
-func (s *Service) showSubscriptions(c echo.Context) error {
-	p, err := paging.Read(c.QueryParams(), s.cfg.Store.Partitions(), "failing")
+func (f *Face) showSubscriptions(c echo.Context) error {
+	p, err := paging.Read(c.QueryParams(), f.Store.Partitions(), "failing")
 	if err != nil {
 		return err
 	}
@@ -182,20 +182,20 @@ func (s *Service) showSubscriptions(c echo.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(c.Request().Context(), paging.Timeout)
 	defer cancel()
-	all, err := s.control.Subscriptions(ctx, "")
+	all, err := f.Control.Subscriptions(ctx, "")
 	if err != nil {
 		return err
 	}
 	for len(all) > 0 && all[0].ID <= p.From.After {
 		all = all[1:]
 	}
-	n := min(p.Limit, max(1, maxCounted/s.cfg.Store.Partitions()), len(all))
-	body := operatorSubscriptions{AsOf: s.cfg.Clock().UTC()}
-	if body.Subscriptions, err = s.show(ctx, all[:n]); err != nil {
+	n := min(p.Limit, max(1, maxCounted/f.Store.Partitions()), len(all))
+	body := subscriptionsBody{AsOf: f.Clock().UTC()}
+	if body.Subscriptions, err = f.show(ctx, all[:n]); err != nil {
 		return err
 	}
 	if failing == "true" {
-		body.Subscriptions = slices.DeleteFunc(body.Subscriptions, func(b operatorSubscription) bool {
+		body.Subscriptions = slices.DeleteFunc(body.Subscriptions, func(b subscriptionBody) bool {
 			return b.Condition == fsm.ConditionOK || b.Condition == conditionPaused
 		})
 	}
@@ -207,15 +207,15 @@ func (s *Service) showSubscriptions(c echo.Context) error {
 }
 
 // showSubscription shows one subscription.
-func (s *Service) showSubscription(c echo.Context) error {
+func (f *Face) showSubscription(c echo.Context) error {
 	ctx, cancel := context.WithTimeout(c.Request().Context(), paging.Timeout)
 	defer cancel()
-	sub, err := s.control.Subscription(ctx, c.Param("id"))
+	sub, err := f.Control.Subscription(ctx, c.Param("id"))
 	if err != nil {
 		return err
 	}
-	now := s.cfg.Clock()
-	bodies, err := s.show(ctx, []fsm.Subscription{sub})
+	now := f.Clock()
+	bodies, err := f.show(ctx, []fsm.Subscription{sub})
 	if err != nil {
 		return err
 	}
@@ -224,7 +224,7 @@ func (s *Service) showSubscription(c echo.Context) error {
 	if previous := sub.Previous; previous.At(now) != "" {
 		b.PreviousSignsUntil = previous.Until.UTC()
 	}
-	if err := s.addLastAttempt(ctx, sub, &b); err != nil {
+	if err := f.addLastAttempt(ctx, sub, &b); err != nil {
 		return err
 	}
 	web.WriteJSON(c.Response(), http.StatusOK, b)
@@ -232,16 +232,16 @@ func (s *Service) showSubscription(c echo.Context) error {
 }
 
 // addLastAttempt adds the latest attempt that the delivery log has.
-func (s *Service) addLastAttempt(ctx context.Context, sub fsm.Subscription, b *operatorSubscription) error {
-	if !s.cfg.DeliveryLog.Takes(fsm.AttemptFailed) {
+func (f *Face) addLastAttempt(ctx context.Context, sub fsm.Subscription, b *subscriptionBody) error {
+	if !f.DeliveryLog.Takes(fsm.AttemptFailed) {
 		return nil
 	}
-	latest, err := s.cfg.Store.LoggedAttempts(ctx, sub, "", 1)
+	latest, err := f.Store.LoggedAttempts(ctx, sub, "", 1)
 	if err != nil || len(latest) == 0 {
 		return err
 	}
 	last := deliveryBodyOf(latest[0])
-	if s.cfg.DeliveryLog == fsm.LogAll {
+	if f.DeliveryLog == fsm.LogAll {
 		b.LastAttempt = &last
 	} else {
 		b.LastFailedAttempt = &last

@@ -1,4 +1,4 @@
-package httpapi
+package operator
 
 import (
 	"context"
@@ -59,13 +59,13 @@ func letterBodyOf(l fsm.DeadLetter) letterBody {
 }
 
 // showLetters lists dead letters.
-func (s *Service) showLetters(c echo.Context) error {
+func (f *Face) showLetters(c echo.Context) error {
 	query := c.QueryParams()
-	p, err := paging.Read(query, s.cfg.Store.Partitions(), "subscription", "stream", "since", "until")
+	p, err := paging.Read(query, f.Store.Partitions(), "subscription", "stream", "since", "until")
 	if err != nil {
 		return err
 	}
-	which, err := s.whichLetters(query.Get)
+	which, err := f.whichLetters(query.Get)
 	if err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func (s *Service) showLetters(c echo.Context) error {
 	ctx, cancel := context.WithTimeout(c.Request().Context(), paging.Timeout)
 	defer cancel()
 	body := lettersBody{DeadLetters: []letterBody{}}
-	body.Next, err = s.control.ListLetters(ctx, which, p.From, func(l fsm.DeadLetter) bool {
+	body.Next, err = f.Control.ListLetters(ctx, which, p.From, func(l fsm.DeadLetter) bool {
 		switch {
 		case len(body.DeadLetters) == p.Limit:
 			return false
@@ -96,8 +96,8 @@ func primaryOf(l fsm.DeadLetter) string {
 	return path
 }
 
-func (s *Service) showLetter(c echo.Context) error {
-	l, err := s.control.Letter(c.Request().Context(), c.Param("id"))
+func (f *Face) showLetter(c echo.Context) error {
+	l, err := f.Control.Letter(c.Request().Context(), c.Param("id"))
 	if err != nil {
 		return err
 	}
@@ -106,12 +106,12 @@ func (s *Service) showLetter(c echo.Context) error {
 }
 
 // discardLetter drops one dead letter.
-func (s *Service) discardLetter(c echo.Context) error {
-	l, err := s.control.Letter(c.Request().Context(), c.Param("id"))
+func (f *Face) discardLetter(c echo.Context) error {
+	l, err := f.Control.Letter(c.Request().Context(), c.Param("id"))
 	if err != nil {
 		return err
 	}
-	if err := s.control.DiscardLetter(c.Request().Context(), l); err != nil {
+	if err := f.Control.DiscardLetter(c.Request().Context(), l); err != nil {
 		return err
 	}
 	web.WriteJSON(c.Response(), http.StatusOK, discardedBody{Discarded: 1})
@@ -125,12 +125,12 @@ type discardedBody struct {
 }
 
 // discardLetters drops the dead letters that a subscription has now.
-func (s *Service) discardLetters(c echo.Context) error {
-	which, err := s.readWhichLetters(c)
+func (f *Face) discardLetters(c echo.Context) error {
+	which, err := f.readWhichLetters(c)
 	if err != nil {
 		return err
 	}
-	n, next, err := s.control.DiscardLetters(c.Request().Context(), which)
+	n, next, err := f.Control.DiscardLetters(c.Request().Context(), which)
 	if err != nil {
 		return err
 	}

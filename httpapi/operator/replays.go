@@ -1,4 +1,4 @@
-package httpapi
+package operator
 
 import (
 	"context"
@@ -23,35 +23,35 @@ type replayBody struct {
 }
 
 // replayLetter replays one dead letter.
-func (s *Service) replayLetter(c echo.Context) error {
-	if err := s.bodies.Nothing(c); err != nil {
+func (f *Face) replayLetter(c echo.Context) error {
+	if err := f.Bodies.Nothing(c); err != nil {
 		return err
 	}
-	l, err := s.control.Letter(c.Request().Context(), c.Param("id"))
+	l, err := f.Control.Letter(c.Request().Context(), c.Param("id"))
 	if err != nil {
 		return err
 	}
-	if err := s.control.ReplayLetter(c.Request().Context(), l.ID); err != nil {
+	if err := f.Control.ReplayLetter(c.Request().Context(), l.ID); err != nil {
 		return err
 	}
-	return s.answerReplay(c, l.Subscription, replayBody{Queued: 1})
+	return f.answerReplay(c, l.Subscription, replayBody{Queued: 1})
 }
 
 // replayLetters replays the dead letters that a subscription has now.
-func (s *Service) replayLetters(c echo.Context) error {
-	which, err := s.readWhichLetters(c)
+func (f *Face) replayLetters(c echo.Context) error {
+	which, err := f.readWhichLetters(c)
 	if err != nil {
 		return err
 	}
-	work, next, err := s.control.ReplayLetters(c.Request().Context(), which)
+	work, next, err := f.Control.ReplayLetters(c.Request().Context(), which)
 	if err != nil {
 		return err
 	}
-	return s.answerReplay(c, which.Subscription, replayBody{Queued: work.Done, Refused: work.Refused, Next: next})
+	return f.answerReplay(c, which.Subscription, replayBody{Queued: work.Done, Refused: work.Refused, Next: next})
 }
 
-func (s *Service) answerReplay(c echo.Context, subscription string, body replayBody) error {
-	s.log.Info("dead letters are replayed", zap.String("subscription", subscription),
+func (f *Face) answerReplay(c echo.Context, subscription string, body replayBody) error {
+	f.Log.Info("dead letters are replayed", zap.String("subscription", subscription),
 		zap.Int("dead_letters", body.Queued), zap.Int("refused", body.Refused))
 	web.WriteJSON(c.Response(), http.StatusAccepted, body)
 	return nil
@@ -67,10 +67,10 @@ type spanBody struct {
 }
 
 // replaySpan delivers the events of a stream again that lie between two offsets.
-func (s *Service) replaySpan(c echo.Context) error {
+func (f *Face) replaySpan(c echo.Context) error {
 	ctx, cancel := context.WithTimeout(c.Request().Context(), paging.Timeout)
 	defer cancel()
-	o, err := s.bodies.Fields(c, "stream", "from", "to")
+	o, err := f.Bodies.Fields(c, "stream", "from", "to")
 	if err != nil {
 		return err
 	}
@@ -92,11 +92,11 @@ func (s *Service) replaySpan(c echo.Context) error {
 		case !named:
 			continue
 		}
-		if bounds[i], err = s.cfg.Upstream.ParseOffset(text); err != nil {
+		if bounds[i], err = f.Offsets.ParseOffset(text); err != nil {
 			return refusal.New(fsm.CodeInvalidRequest, "%s: %v", name, err)
 		}
 	}
-	r, err := s.control.ReplaySpan(ctx, c.Param("id"), path, bounds[0], bounds[1])
+	r, err := f.Control.ReplaySpan(ctx, c.Param("id"), path, bounds[0], bounds[1])
 	if err != nil {
 		return err
 	}
@@ -134,13 +134,13 @@ type queuesBody struct {
 }
 
 // showReplays lists the replay queues, by partition and consumer.
-func (s *Service) showReplays(c echo.Context) error {
+func (f *Face) showReplays(c echo.Context) error {
 	query := c.QueryParams()
-	p, err := paging.Read(query, s.cfg.Store.Partitions(), "subscription", "stream")
+	p, err := paging.Read(query, f.Store.Partitions(), "subscription", "stream")
 	if err != nil {
 		return err
 	}
-	which, err := s.whichLetters(query.Get)
+	which, err := f.whichLetters(query.Get)
 	if err != nil {
 		return err
 	}
@@ -148,7 +148,7 @@ func (s *Service) showReplays(c echo.Context) error {
 	defer cancel()
 	p.From.Partition = max(p.From.Partition, which.First)
 	body := queuesBody{Replays: []queueBody{}}
-	body.Next, err = s.control.ListReplays(ctx, which, p.From, func(q fsm.ReplayQueue) (bool, error) {
+	body.Next, err = f.Control.ListReplays(ctx, which, p.From, func(q fsm.ReplayQueue) (bool, error) {
 		if len(body.Replays) == p.Limit {
 			return false, nil
 		}
@@ -160,7 +160,7 @@ func (s *Service) showReplays(c echo.Context) error {
 			FailingSince: web.Time(q.FirstFailure), LastError: q.LastError,
 		}
 		if q.Number != 0 {
-			b.UnderWay = s.control.ReplayID(q)
+			b.UnderWay = f.Control.ReplayID(q)
 		}
 		body.Replays = append(body.Replays, b)
 		return true, nil
@@ -179,10 +179,10 @@ type cancelledBody struct {
 
 // cancelReplays ends the replays of a subscription, or of one of its streams if the request names one. Dead letters
 // stay.
-func (s *Service) cancelReplays(c echo.Context) error {
+func (f *Face) cancelReplays(c echo.Context) error {
 	ctx, cancel := context.WithTimeout(c.Request().Context(), paging.Timeout)
 	defer cancel()
-	o, err := s.bodies.Fields(c, "subscription", "stream")
+	o, err := f.Bodies.Fields(c, "subscription", "stream")
 	if err != nil {
 		return err
 	}
@@ -195,12 +195,12 @@ func (s *Service) cancelReplays(c echo.Context) error {
 		return err
 	}
 	said := map[string]string{"subscription": subscription, "stream": stream}
-	which, err := s.whichLetters(func(name string) string { return said[name] })
+	which, err := f.whichLetters(func(name string) string { return said[name] })
 	if err != nil {
 		return err
 	}
 	var body cancelledBody
-	if body.Cancelled, err = s.control.CancelReplays(ctx, which); err != nil {
+	if body.Cancelled, err = f.Control.CancelReplays(ctx, which); err != nil {
 		return err
 	}
 	web.WriteJSON(c.Response(), http.StatusOK, body)

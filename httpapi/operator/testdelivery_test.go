@@ -1,4 +1,4 @@
-package httpapi
+package operator_test
 
 import (
 	"errors"
@@ -8,12 +8,13 @@ import (
 	"time"
 
 	"reveille/fsm"
+	"reveille/httpapi"
 	"reveille/test/ports"
 )
 
 func TestOperatorTestsAnEndpoint(t *testing.T) {
 	p := &ports.Tester{}
-	h := newHarness(t, func(c *Config) { c.Tester = p })
+	h := newHarness(t, func(c *httpapi.Config) { c.Tester = p })
 	const path = "/api/v1/subscriptions/a/test"
 	h.Want(h.Operator("POST", path, ""), 404, fsm.CodeSubscriptionNotFound, "")
 	h.Want(h.Operator("POST", "/api/v1/subscriptions/a:b/test", ""), 400, fsm.CodeInvalidSubscriptionID, "':'")
@@ -66,7 +67,7 @@ func TestOperatorTestsAnEndpoint(t *testing.T) {
 }
 
 func TestATestDeliveryMayTakeLongerThanTheTimeOutsOfTheOperatorPort(t *testing.T) {
-	h := newHarness(t, func(c *Config) {
+	h := newHarness(t, func(c *httpapi.Config) {
 		c.Tester = &ports.Tester{Takes: 1500 * time.Millisecond, Result: fsm.TestDelivery{Status: 204}}
 	})
 	h.Subscribe("a", 0)
