@@ -10,8 +10,6 @@ import (
 	"reveille/httpapi/web"
 )
 
-const callbackPrefix = "/callback/"
-
 // newAPI has one route: echo's own matching would see decoded paths, and only methods that it knows.
 func (s *Service) newAPI() *echo.Echo {
 	e := s.newEcho()

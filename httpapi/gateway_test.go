@@ -482,16 +482,17 @@ func TestGatewayClientThatGoesAwayFromAWriteIsNoError(t *testing.T) {
 }
 
 func TestABodyThatTricklesInIsEnded(t *testing.T) {
-	h := woken(t, func(c *Config) { c.BodyTimeout = 200 * time.Millisecond })
+	h := newHarness(t, func(c *Config) { c.BodyTimeout = 200 * time.Millisecond })
+	h.Wake()
 	root, client := h.server()
-	token := h.token(consumerID, epoch, 0)
+	token := h.Token(ports.ConsumerID, ports.Epoch, 0)
 	trickle := func(method, target, auth string) *http.Response {
 		return raw(t, root,
 			method+" "+target+" HTTP/1.1\r\nHost: x\r\nAuthorization: "+auth+
 				"\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{\"epoch\"")
 	}
 	for _, c := range []struct{ method, target string }{
-		{"POST", "/callback/" + consumerID},
+		{"POST", "/callback/" + ports.ConsumerID},
 		{"PUT", "/a?subscription=a"},
 	} {
 		res := trickle(c.method, c.target, "Bearer "+token)
@@ -501,12 +502,12 @@ func TestABodyThatTricklesInIsEnded(t *testing.T) {
 		h.Want(h.Read(res), 400, "INVALID_REQUEST", "did not arrive within 200ms")
 	}
 	// One that is refused before its body is read is ended as well.
-	h.Want(h.Read(trickle("POST", "/callback/"+consumerID, "none")), 401, "TOKEN_INVALID", "")
+	h.Want(h.Read(trickle("POST", "/callback/"+ports.ConsumerID, "none")), 401, "TOKEN_INVALID", "")
 
 	// The limit is for the body only: what comes after it may take longer.
-	h.svc.cfg.HeadTimeout = 500 * time.Millisecond
-	h.Up.Broken[primary] = true
-	r, _ := http.NewRequest(http.MethodPost, root+"/callback/"+consumerID, strings.NewReader(`{"epoch":7}`))
+	h.svc.native.HeadTimeout = 500 * time.Millisecond
+	h.Up.Broken[ports.Primary] = true
+	r, _ := http.NewRequest(http.MethodPost, root+"/callback/"+ports.ConsumerID, strings.NewReader(`{"epoch":7}`))
 	r.Header.Set("Authorization", "Bearer "+token)
 	res, err := client.Do(r)
 	if err != nil {
@@ -518,7 +519,8 @@ func TestABodyThatTricklesInIsEnded(t *testing.T) {
 }
 
 func TestABodyWithoutALengthIsLimitedToo(t *testing.T) {
-	h := woken(t, nil)
+	h := newHarness(t, nil)
+	h.Wake()
 	root, client := h.server()
 	body := io.MultiReader(strings.NewReader(`{"epoch":7,"x":"`),
 		io.LimitReader(readerFunc(func(b []byte) (int, error) {
@@ -527,8 +529,8 @@ func TestABodyWithoutALengthIsLimitedToo(t *testing.T) {
 			}
 			return len(b), nil
 		}), web.MaxBody))
-	r, _ := http.NewRequest(http.MethodPost, root+"/callback/"+consumerID, body)
-	r.Header.Set("Authorization", "Bearer "+h.token(consumerID, epoch, 0))
+	r, _ := http.NewRequest(http.MethodPost, root+"/callback/"+ports.ConsumerID, body)
+	r.Header.Set("Authorization", "Bearer "+h.Token(ports.ConsumerID, ports.Epoch, 0))
 	res, err := client.Do(r)
 	if err != nil {
 		t.Fatal(err)
@@ -612,7 +614,7 @@ func TestWhatCarriesSubscriptionsInItsQueryNeverGoesUpstream(t *testing.T) {
 			t.Errorf("%s %s: Allow %q, %s", c.method, c.target, a.Header.Get("Allow"), a.Text)
 		}
 	}
-	for _, target := range []string{"/a?subscription=a", "/a?subscriptions", "/callback/" + consumerID} {
+	for _, target := range []string{"/a?subscription=a", "/a?subscriptions", "/callback/" + ports.ConsumerID} {
 		res := raw(t, root, "OPTIONS "+target+" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
 		_ = res.Body.Close()
 		if res.StatusCode != 204 || res.Header.Get("Allow") == "" {
@@ -646,5 +648,39 @@ func TestWritesToAnUpstreamThatTakesNoneAreRefused(t *testing.T) {
 			(!strings.Contains(string(body), `"code":"METHOD_NOT_ALLOWED"`) || res.Header.Get("Allow") == "") {
 			t.Errorf("%s: %s %v", method, body, res.Header)
 		}
+	}
+}
+
+func TestACallbackWhosePathWasDecodedDoesNotGoToTheStreamServer(t *testing.T) {
+	reached := make(chan string, 9)
+	h, root, _ := behind(t, "", func(_ http.ResponseWriter, r *http.Request) { reached <- r.RequestURI })
+	post := func(path, token string) int {
+		res := raw(t, root,
+			"POST "+path+
+				" HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nConnection: close\r\nAuthorization: Bearer "+token+
+				"\r\n\r\n")
+		_ = res.Body.Close()
+		return res.StatusCode
+	}
+	token := h.Token(ports.ConsumerID, ports.Epoch, 0)
+	for _, path := range []string{"/callback/my-sub:/agents/task-1", "/callback/my-sub:%2Fagents/task-1"} {
+		if status := post(path, token); status != 404 || len(reached) > 0 {
+			t.Errorf("%s: %d, %d requests at the stream server", path, status, len(reached))
+		}
+	}
+	if n := h.Logs.FilterMessageSnippet("callbacks arrive with a decoded path").Len(); n != 1 {
+		t.Errorf("%d lines in the log, want 1", n)
+	}
+	// Whoever sends it: nothing below /callback/ is a stream's.
+	for path, bearer := range map[string]string{
+		"/callback/my-sub:/agents/task-1": "theirs", "/callback/my-sub:/agents/task-2": token,
+		"/x/../callback/a": token, "/callback/": token,
+	} {
+		if status := post(path, bearer); status != 404 || len(reached) > 0 {
+			t.Errorf("%s: %d, %d requests at the stream server", path, status, len(reached))
+		}
+	}
+	if status := post("/callback", token); status != 200 || <-reached != "/callback" {
+		t.Errorf("a stream named /callback got %d", status)
 	}
 }

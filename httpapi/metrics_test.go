@@ -6,67 +6,13 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"reveille/fsm"
 	"reveille/test/ports"
 )
-
-// counted returns the counters, and of histograms how many were observed, that are not zero, by the values of their
-// labels.
-func counted(t *testing.T, r prometheus.Gatherer, name string) map[string]int {
-	t.Helper()
-	families, err := r.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	found := map[string]int{}
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			n := int(m.GetCounter().GetValue()) + int(m.GetHistogram().GetSampleCount())
-			if f.GetName() != name || n == 0 {
-				continue
-			}
-			var labels []string
-			for _, l := range m.GetLabel() {
-				labels = append(labels, l.GetValue())
-			}
-			found[strings.Join(labels, " ")] = n
-		}
-	}
-	return found
-}
-
-func TestCallbacksAreCountedByCode(t *testing.T) {
-	r := prometheus.NewPedanticRegistry()
-	h := woken(t, func(c *Config) { c.Metrics = r })
-	for _, a := range []attempt{
-		{forged: true},
-		{foreign: true},
-		{malformed: true},
-		{stale: true},
-		{offset: "201"},
-		{offset: "150"},
-		{},
-		{gone: true},
-	} {
-		a.send(h)
-	}
-	want := map[string]int{
-		"OK": 2, string(fsm.CodeTokenInvalid): 2, string(fsm.CodeInvalidRequest): 1, string(fsm.CodeStaleEpoch): 1,
-		string(fsm.CodeInvalidOffset): 1, string(fsm.CodeConsumerGone): 1,
-	}
-	if got := counted(t, r, "reveille_callbacks_total"); fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("counted %v, want %v", got, want)
-	}
-	if got := counted(t, r, "reveille_callback_duration_seconds"); got[""] != 8 {
-		t.Errorf("the time of %d callbacks was taken, want 8", got[""])
-	}
-}
 
 func TestGatewayRequestsAreCountedByKindAndStatus(t *testing.T) {
 	r := prometheus.NewPedanticRegistry()
@@ -116,13 +62,13 @@ func TestGatewayRequestsAreCountedByKindAndStatus(t *testing.T) {
 		"live cancelled": 1,
 	}
 	deadline := time.Now().Add(10 * time.Second)
-	for fmt.Sprint(counted(t, r, "reveille_gateway_requests_total")) != fmt.Sprint(want) {
+	for fmt.Sprint(ports.Counted(t, r, "reveille_gateway_requests_total")) != fmt.Sprint(want) {
 		if time.Now().After(deadline) {
-			t.Fatalf("counted %v, want %v", counted(t, r, "reveille_gateway_requests_total"), want)
+			t.Fatalf("counted %v, want %v", ports.Counted(t, r, "reveille_gateway_requests_total"), want)
 		}
 		time.Sleep(time.Millisecond)
 	}
-	if got := counted(t, r, "reveille_gateway_duration_seconds"); got["read"] != 2 || got["live"] != 1 ||
+	if got := ports.Counted(t, r, "reveille_gateway_duration_seconds"); got["read"] != 2 || got["live"] != 1 ||
 		got["delete"] != 1 {
 		t.Errorf("the time of these was taken: %v", got)
 	}

@@ -6,25 +6,19 @@ import (
 
 	"reveille/fsm"
 	"reveille/httpapi/control"
-	"reveille/httpapi/fields"
+	"reveille/httpapi/native"
 	"reveille/httpapi/ojs"
 	"reveille/httpapi/operator"
 )
 
 // What each resource needs of the rest of the program. fsm.Store says what the methods of the store do.
 
-// Callbacks is what the callbacks use of the store.
-type Callbacks interface {
-	Callback(ctx context.Context, cb fsm.Callback) (fsm.CallbackReply, error)
-	Hide(ctx context.Context, path string, a fsm.Absence) (fsm.Outcome, error)
-}
-
 // Store is the part of the state that the ports use.
 type Store interface {
 	control.Store
 	operator.Store
 	ojs.Store
-	Callbacks
+	native.Store
 }
 
 // Writes receives the writes and deletions that pass through the gateway.
@@ -47,16 +41,13 @@ type Streams interface {
 	Writes
 	control.Subscriber
 	operator.Streams
-	// Watch makes sure that streams are watched in the partition of a consumer's primary stream.
-	Watch(primary string, paths []string)
+	native.Streams
 }
 
 // Upstream asks the stream server for what callbacks and the gateway want to know.
 type Upstream interface {
 	control.Upstream
-	// HeadAnew is Head that waits for no other request, and shares none.
-	HeadAnew(ctx context.Context, path string) (fsm.StreamInfo, error)
-	fields.Offsets
+	native.Upstream
 	Passed
 }
 

@@ -43,7 +43,7 @@ func TestOwnResourcesHaveTheirOwnRuleOfCORS(t *testing.T) {
 				})
 			for target, methods := range map[string]string{
 				"/a/*?subscription=a": "GET, HEAD, PUT, PATCH, DELETE", "/**?subscriptions": "GET, HEAD",
-				"/callback/" + consumerID: "POST",
+				"/callback/" + ports.ConsumerID: "POST",
 			} {
 				a := h.API("OPTIONS", target, "", "Origin", c.origin, "Access-Control-Request-Method", "PUT")
 				if a.Status != 204 || a.Header.Get("Allow") != methods || a.Header.Get(allow) != c.want {

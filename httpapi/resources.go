@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/http" // adds itself to http.DefaultServeMux, which nothing here serves
 	"slices"
-	"strings"
 
 	"github.com/labstack/echo/v4"
 
@@ -25,34 +24,9 @@ func (s *Service) resources() []web.Resource {
 			DeliveryLog: s.cfg.DeliveryLog, FromNoPage: s.fromNoPage, Log: s.log,
 		}).Resources()
 	}
-	table = append(table, []web.Resource{
-		{
-			Query: "subscription", Role: web.Anyone,
-			Methods: web.Read(s.getSubscription).And(http.MethodPut, s.createSubscription).
-				And(http.MethodPatch, s.changeSubscription).And(http.MethodDelete, s.deleteSubscription),
-			Usage: "?subscription=ID names a subscription: PUT creates it, GET reads it, PATCH changes it, " +
-				"DELETE deletes it; a write to a stream has no such query",
-		},
-		{
-			Query: "subscriptions", Role: web.Anyone, Methods: web.Read(s.listSubscriptions),
-			Usage: "GET with ?subscriptions lists subscriptions; ?subscription=ID names one of them",
-		},
-		{Path: isCallback, Role: web.Anyone, Methods: web.Post(s.callback), Usage: "a callback is a POST"},
-		{Path: isBelowCallbacks, Role: web.Anyone, Methods: web.All(s.mangled)},
-		{Path: isReserved, Role: web.Anyone, Methods: web.All(reserved)},
-	}...)
+	table = append(table, s.native.Resources()...)
+	table = append(table, web.Resource{Path: isReserved, Role: web.Anyone, Methods: web.All(reserved)})
 	return append(table, s.operatorFace().Resources()...)
-}
-
-// isCallback says whether a path belongs to a callback: it has a consumer ID, which holds no slash, below the prefix.
-func isCallback(raw string) bool {
-	id, ok := strings.CutPrefix(raw, callbackPrefix)
-	return ok && id != "" && !strings.Contains(id, "/")
-}
-
-func isBelowCallbacks(raw string) bool {
-	canonical, _ := fsm.CanonicalPath(raw) // empty for a path that no stream can have
-	return strings.HasPrefix(raw, callbackPrefix) || strings.HasPrefix(canonical, callbackPrefix)
 }
 
 func isReserved(raw string) bool {

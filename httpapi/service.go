@@ -25,6 +25,7 @@ import (
 	"reveille/fsm"
 	"reveille/httpapi/control"
 	"reveille/httpapi/fields"
+	"reveille/httpapi/native"
 	"reveille/httpapi/operator"
 	"reveille/httpapi/web"
 )
@@ -128,9 +129,9 @@ type Service struct {
 	bodies  web.Bodies
 	control *control.Service
 	fields  fields.Reader
+	native  *native.Face
 	// operatorName is the host name of Config.OperatorAddr; empty for none.
 	operatorName string
-	traces       tracing
 	api          *echo.Echo
 	operator     *echo.Echo
 	// table has the resources of both ports, and permit judges whether a request has the role that a resource needs.
@@ -138,8 +139,6 @@ type Service struct {
 	permit func(r *http.Request, needed web.Role) error
 	// unavailable and broken are what was logged about requests that were answered with 503 and 500.
 	unavailable, broken fsm.Trouble
-	// decoded is what was logged about callbacks with a decoded path.
-	decoded fsm.Trouble
 }
 
 // New returns a Service, or an error that names the field of the Config that is missing or out of bounds.
@@ -171,7 +170,6 @@ func New(cfg Config) (*Service, error) {
 	}
 	s := &Service{
 		cfg: cfg, log: cfg.Logger, metrics: newMetrics(cfg.Metrics),
-		traces:  tracing{fsm.NewSpans(cfg.Tracer, "reveille/httpapi")},
 		bodies:  web.Bodies{Timeout: cfg.BodyTimeout, Arrived: arrived},
 		fields:  fields.Reader{Targets: cfg.Targets, Offsets: cfg.Upstream},
 		origins: newOrigins(cfg.Origins), operatorName: hostname(cfg.OperatorAddr), permit: permit,
@@ -180,6 +178,12 @@ func New(cfg Config) (*Service, error) {
 		Store: cfg.Store, Streams: cfg.Streams, Upstream: cfg.Upstream, Tester: cfg.Tester, Outcomes: cfg.Outcomes,
 		Clock: cfg.Clock, Log: cfg.Logger,
 	}
+	s.native = native.New(native.Config{
+		Control: s.control, Store: cfg.Store, Streams: cfg.Streams, Upstream: cfg.Upstream, Outcomes: cfg.Outcomes,
+		Tokens: cfg.Tokens, Bodies: s.bodies, Fields: s.fields, MaxStreams: cfg.MaxStreamsPerConsumer,
+		HeadTimeout: cfg.HeadTimeout, Refusal: s.refusalFor, Clock: cfg.Clock, Log: cfg.Logger, Metrics: cfg.Metrics,
+		Tracer: cfg.Tracer,
+	})
 	if cfg.Gateway {
 		s.gateway = newGateway(cfg, s.metrics)
 	}

@@ -140,7 +140,7 @@ func TestTheGatewayRefusesAnAnswerThatSwitchesProtocols(t *testing.T) {
 					h.WantCalls(calls...)
 				}
 				want := map[string]int{"read none": 1, "write none": 2}
-				if got := counted(t, r, "reveille_gateway_requests_total"); fmt.Sprint(got) != fmt.Sprint(want) {
+				if got := ports.Counted(t, r, "reveille_gateway_requests_total"); fmt.Sprint(got) != fmt.Sprint(want) {
 					t.Errorf("counted %v, want %v", got, want)
 				}
 			})

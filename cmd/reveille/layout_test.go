@@ -200,6 +200,7 @@ var below = map[string][]string{
 	"web":      {"refusal"},
 	"fields":   {"control", "refusal", "web"},
 	"operator": {"control", "fields", "paging", "refusal", "web"},
+	"native":   {"control", "fields", "refusal", "web"},
 	"ojs":      {"control", "fields", "paging", "refusal", "web"},
 }
 

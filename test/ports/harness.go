@@ -280,3 +280,26 @@ func MustURL(t *testing.T, text string) *url.URL {
 	}
 	return u
 }
+
+// What Wake puts into the store.
+const (
+	Primary    = "/agents/task-1"
+	ConsumerID = "my-sub:%2Fagents%2Ftask-1"
+	Generation = "gen-1"
+	Epoch      = 7
+	WakeID     = "w_current"
+)
+
+// Wake puts a consumer into the store that is in its seventh wake: acked 100, tail 200.
+func (h *Harness) Wake() {
+	c := fsm.NewConsumer(fsm.Subscription{ID: "my-sub", Generation: Generation}, Primary, "100", Epoch)
+	c.State, c.WakeID, c.Attempt, c.Sent = fsm.Waking, WakeID, 1, true
+	c.Links[Primary] = fsm.Link{Acked: "100", Tail: "200"}
+	h.Store.DB.PutConsumer(c)
+	h.Up.Streams[Primary] = fsm.StreamInfo{Exists: true, Tail: "200"}
+}
+
+// Token is a callback token of a consumer.
+func (h *Harness) Token(consumer string, epoch int64, age time.Duration) string {
+	return h.Secret(h.Tokens.Mint(consumer, Generation, epoch, h.Clock().Add(-age)))
+}

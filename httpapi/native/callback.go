@@ -1,4 +1,4 @@
-package httpapi
+package native
 
 import (
 	"context"
@@ -41,44 +41,44 @@ type bearer struct {
 // callback answers POST /callback/{consumer_id} (webhook spec, Callback API). The checks have a fixed order, and the
 // first failure answers: token, body, consumer gone, token expired, epoch, wake ID, offsets. The store makes the last
 // five checks, in one step with their effects.
-func (s *Service) callback(c echo.Context) error {
+func (f *Face) callback(c echo.Context) error {
 	began, id := time.Now(), strings.TrimPrefix(web.RawPath(c.Request()), callbackPrefix)
-	b, primary, err := s.authorize(c.Request(), id)
+	b, primary, err := f.authorize(c.Request(), id)
 	if err != nil {
-		return s.refuseCallback(c, began, id, bearer{}, err)
+		return f.refuseCallback(c, began, id, bearer{}, err)
 	}
-	req, err := s.readCallback(c)
+	req, err := f.readCallback(c)
 	if err != nil {
-		return s.refuseCallback(c, began, id, bearer{}, err)
+		return f.refuseCallback(c, began, id, bearer{}, err)
 	}
 	// A callback that has arrived is processed, even if its sender hangs up: its wakes must be delivered.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Request().Context()), callbackTimeout)
 	defer cancel()
-	reply, err := s.process(ctx, b, primary, req)
+	reply, err := f.process(ctx, b, primary, req)
 	if err != nil {
-		defer s.traces.answered(c, began, b, req, reply, err)
-		return s.refuseCallback(c, began, id, b, err)
+		defer f.traces.answered(c, began, b, req, reply, err)
+		return f.refuseCallback(c, began, id, b, err)
 	}
-	if e := s.log.Check(zap.DebugLevel, "callback processed"); e != nil {
+	if e := f.Log.Check(zap.DebugLevel, "callback processed"); e != nil {
 		e.Write(zap.String("consumer", id), zap.Int64("epoch", req.epoch), zap.String("wake_id", req.wakeID),
 			zap.Bool("done", req.done))
 	}
-	s.traces.answered(c, began, b, req, reply, nil) // before its wake is over, so that the wake's span holds it
-	s.cfg.Outcomes.Follow(reply.Outcome, fsm.Sighting{})
+	f.traces.answered(c, began, b, req, reply, nil) // before its wake is over, so that the wake's span holds it
+	f.Outcomes.Follow(reply.Outcome, fsm.Sighting{})
 	if linked := req.linked(); len(linked) > 0 {
-		s.cfg.Streams.Watch(primary, linked)
+		f.Streams.Watch(primary, linked)
 	}
 	streams := make([]streamBody, 0, len(reply.Streams))
 	for _, st := range reply.Streams {
 		streams = append(streams, streamBody{Path: st.Path, Offset: st.Acked.Value()})
 	}
-	s.metrics.calledBack(began, codeOK)
-	web.WriteJSON(c.Response(), http.StatusOK, callbackBody{OK: true, Token: s.nextToken(b), Streams: streams})
+	f.metrics.calledBack(began, codeOK)
+	web.WriteJSON(c.Response(), http.StatusOK, callbackBody{OK: true, Token: f.nextToken(b), Streams: streams})
 	return nil
 }
 
 // authorize reads the bearer token and checks that it belongs to the consumer of the path.
-func (s *Service) authorize(r *http.Request, id string) (b bearer, primary string, err error) {
+func (f *Face) authorize(r *http.Request, id string) (b bearer, primary string, err error) {
 	header := r.Header.Values("Authorization")
 	if len(header) != 1 {
 		return b, "", refusal.New(fsm.CodeTokenInvalid,
@@ -89,7 +89,7 @@ func (s *Service) authorize(r *http.Request, id string) (b bearer, primary strin
 		return b, "", refusal.New(fsm.CodeTokenInvalid, "the Authorization header has no bearer token")
 	}
 	b.text = strings.TrimSpace(text)
-	if b.Token, err = s.cfg.Tokens.Parse(b.text); err != nil {
+	if b.Token, err = f.Tokens.Parse(b.text); err != nil {
 		return b, "", refusal.New(fsm.CodeTokenInvalid, "%v", fsm.ErrToken)
 	}
 	_, primary, ok := fsm.ParseConsumerID(id)
@@ -101,39 +101,39 @@ func (s *Service) authorize(r *http.Request, id string) (b bearer, primary strin
 
 // process adds what upstream says to the callback and lets the store judge it. It follows the outcomes of a refused
 // callback, too.
-func (s *Service) process(
+func (f *Face) process(
 	ctx context.Context, b bearer, primary string, req callbackRequest,
 ) (fsm.CallbackReply, error) {
 	cb := fsm.Callback{
 		Consumer: fsm.ConsumerRef{ID: b.Consumer, Home: primary}, Primary: primary,
-		Generation: b.Generation, TokenEpoch: b.Epoch, TokenExpired: !s.cfg.Clock().Before(b.Expires),
+		Generation: b.Generation, TokenEpoch: b.Epoch, TokenExpired: !f.Clock().Before(b.Expires),
 		Epoch: req.epoch, WakeID: req.wakeID, Unsubscribe: req.unsubscribe, Done: req.done,
-		Tails: map[string]fsm.Offset{}, MaxStreams: s.cfg.MaxStreamsPerConsumer,
+		Tails: map[string]fsm.Offset{}, MaxStreams: f.MaxStreams,
 	}
 	for _, a := range req.acks {
 		cb.Acks = append(cb.Acks, fsm.Ack{Path: a.path, Offset: a.offset})
 	}
-	if err := s.lookAtPrimary(ctx, &cb); err != nil {
+	if err := f.lookAtPrimary(ctx, &cb); err != nil {
 		return fsm.CallbackReply{}, err
 	}
-	s.lookAtSubscribed(ctx, &cb, req)
+	f.lookAtSubscribed(ctx, &cb, req)
 
 	asked := map[string]time.Time{}
 	for {
-		reply, err := s.cfg.Store.Callback(ctx, cb)
+		reply, err := f.Store.Callback(ctx, cb)
 		if err == nil && reply.Code == "" {
 			return reply, nil
 		}
 		// The store may have begun wakes before it judged, for example for a stream that was made anew.
-		s.cfg.Outcomes.Follow(reply.Outcome, fsm.Sighting{})
+		f.Outcomes.Follow(reply.Outcome, fsm.Sighting{})
 		switch {
 		case err != nil:
 			return reply, err
-		case reply.Code != fsm.CodeInvalidOffset || req.malformed(reply.Path) != nil || s.young(asked[reply.Path]):
-			return reply, s.refusalOf(cb, req, reply)
+		case reply.Code != fsm.CodeInvalidOffset || req.malformed(reply.Path) != nil || f.young(asked[reply.Path]):
+			return reply, f.refusalOf(cb, req, reply)
 		}
-		asked[reply.Path] = s.cfg.Clock()
-		if err := s.lookAgain(ctx, &cb, reply.Path); err != nil {
+		asked[reply.Path] = f.Clock()
+		if err := f.lookAgain(ctx, &cb, reply.Path); err != nil {
 			return reply, err
 		}
 	}
@@ -141,10 +141,10 @@ func (s *Service) process(
 
 // young says whether a HEAD that was sent at a time still tells where a stream ends. If more time has passed than the
 // HEAD and the store may take, the stream may well have grown. That happens if the process was frozen meanwhile.
-func (s *Service) young(asked time.Time) bool { return s.cfg.Clock().Sub(asked) <= 2*s.cfg.HeadTimeout }
+func (f *Face) young(asked time.Time) bool { return f.Clock().Sub(asked) <= 2*f.HeadTimeout }
 
 // refusalOf puts the store's judgement into words.
-func (s *Service) refusalOf(cb fsm.Callback, req callbackRequest, reply fsm.CallbackReply) error {
+func (f *Face) refusalOf(cb fsm.Callback, req callbackRequest, reply fsm.CallbackReply) error {
 	switch reply.Code {
 	case fsm.CodeConsumerGone:
 		return gone(cb.Consumer.ID)
@@ -178,25 +178,25 @@ func gone(consumer string) error {
 
 // nextToken is the presented token, or a fresh one for the same wake if its time is nearly up (webhook spec, Callback
 // Tokens). It is never for a newer epoch, so a worker of an earlier wake cannot trade up.
-func (s *Service) nextToken(b bearer) string {
-	if now := s.cfg.Clock(); b.Expires.Sub(now) < fsm.TokenRefresh {
-		return s.cfg.Tokens.Mint(b.Consumer, b.Generation, b.Epoch, now)
+func (f *Face) nextToken(b bearer) string {
+	if now := f.Clock(); b.Expires.Sub(now) < fsm.TokenRefresh {
+		return f.Tokens.Mint(b.Consumer, b.Generation, b.Epoch, now)
 	}
 	return b.text
 }
 
 // refuseCallback answers a callback that failed. If the token is the consumer's own, the refusals after which a worker
 // can go on carry a fresh token.
-func (s *Service) refuseCallback(c echo.Context, began time.Time, consumer string, b bearer, err error) error {
-	r := s.refusalFor(err)
+func (f *Face) refuseCallback(c echo.Context, began time.Time, consumer string, b bearer, err error) error {
+	r := f.Refusal(err)
 	body := callbackBody{Error: &web.ErrorBody{Code: r.Code, Message: r.Message}}
 	switch r.Code {
 	case fsm.CodeTokenExpired, fsm.CodeStaleEpoch, fsm.CodeAlreadyClaimed, fsm.CodeInvalidOffset:
-		body.Token = s.nextToken(b)
+		body.Token = f.nextToken(b)
 	}
-	s.log.Debug("callback refused", zap.String("consumer", consumer), zap.Int64("epoch", b.Epoch),
+	f.Log.Debug("callback refused", zap.String("consumer", consumer), zap.Int64("epoch", b.Epoch),
 		zap.String("code", string(r.Code)))
-	s.metrics.calledBack(began, r.Code)
+	f.metrics.calledBack(began, r.Code)
 	web.MarkRefused(c.Response(), r.Code)
 	web.WriteJSON(c.Response(), r.Code.Status(), body)
 	return nil

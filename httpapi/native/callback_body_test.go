@@ -1,4 +1,4 @@
-package httpapi
+package native_test
 
 import (
 	"net/http"
@@ -6,12 +6,13 @@ import (
 	"testing"
 
 	"reveille/fsm"
+	"reveille/httpapi"
 	"reveille/httpapi/web"
 )
 
 func TestCallbackBodyErrorsNameTheField(t *testing.T) {
-	h := woken(t, func(c *Config) { c.MaxStreamsPerConsumer = 3 })
-	token := h.token(consumerID, epoch, 0)
+	h := woken(t, func(c *httpapi.Config) { c.MaxStreamsPerConsumer = 3 })
+	token := h.Token(consumerID, epoch, 0)
 	for says, bodies := range map[string][]string{
 		"not JSON": {
 			``, ` `, `{"epoch":7`, `}`, `{"epoch":7} x`, `epoch=7`, `{"epoch":7}{"epoch":7}`, `{"epoch":7,}`,
@@ -68,7 +69,7 @@ func TestCallbackBodyErrorsNameTheField(t *testing.T) {
 
 func TestCallbackBodyHasAMostSize(t *testing.T) {
 	h := woken(t, nil)
-	token := h.token(consumerID, epoch, 0)
+	token := h.Token(consumerID, epoch, 0)
 	const head, foot = `{"epoch":7,"x":"`, `"}`
 	padded := func(size int) string { return head + strings.Repeat("x", size-len(head)-len(foot)) + foot }
 	if a := h.callback(token, padded(web.MaxBody)); a.Status != http.StatusOK {
@@ -85,7 +86,7 @@ func TestCallbackFieldsThatNobodyKnowsAreIgnoredAndNullIsAbsent(t *testing.T) {
 		`{"epoch":7,"acks":[{"path":"/agents/task-1","offset":"-1","note":"hello"}]}`,
 	} {
 		h := woken(t, nil)
-		a := h.callback(h.token(consumerID, epoch, 0), body)
+		a := h.callback(h.Token(consumerID, epoch, 0), body)
 		if c, _ := h.Store.Lookup(consumerID); a.Status != http.StatusOK || c.State != fsm.Waking ||
 			!strings.Contains(a.Text, `"streams":[{"path":"/agents/task-1","offset":"100"}]`) {
 			t.Errorf("%s: %d %s, the consumer is %s", body, a.Status, a.Text, c.State)

@@ -1,4 +1,4 @@
-package httpapi
+package native_test
 
 import (
 	"encoding/base64"

@@ -1,4 +1,4 @@
-package httpapi
+package native
 
 import (
 	"context"
@@ -21,8 +21,8 @@ const (
 type ask = func(ctx context.Context, path string) (fsm.StreamInfo, error)
 
 // look asks upstream for a stream. ok is false if upstream could not be asked.
-func (s *Service) look(ctx context.Context, ask ask, path string) (info fsm.StreamInfo, ok bool) {
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.HeadTimeout)
+func (f *Face) look(ctx context.Context, ask ask, path string) (info fsm.StreamInfo, ok bool) {
+	ctx, cancel := context.WithTimeout(ctx, f.HeadTimeout)
 	defer cancel()
 	info, err := ask(ctx, path)
 	return info, err == nil
@@ -35,11 +35,11 @@ func (s *Service) look(ctx context.Context, ask ask, path string) (info fsm.Stre
 // Every callback asks, also a claim or a sign of life: each must find the consumer gone once the stream is gone. An
 // answer from before this callback does not tell whether the stream was deleted since. A done must also see what is
 // pending (L2, L3). An ack reaches beyond the tail that the store knows if the worker has read on.
-func (s *Service) lookAtPrimary(ctx context.Context, cb *fsm.Callback) error {
-	info, ok := s.look(ctx, s.cfg.Upstream.Head, cb.Primary)
+func (f *Face) lookAtPrimary(ctx context.Context, cb *fsm.Callback) error {
+	info, ok := f.look(ctx, f.Upstream.Head, cb.Primary)
 	if ok && info.Gone() {
-		if info, ok = s.look(ctx, s.cfg.Upstream.HeadAnew, cb.Primary); ok && info.Gone() {
-			return s.hide(ctx, cb)
+		if info, ok = f.look(ctx, f.Upstream.HeadAnew, cb.Primary); ok && info.Gone() {
+			return f.hide(ctx, cb)
 		}
 	}
 	if ok {
@@ -49,9 +49,9 @@ func (s *Service) lookAtPrimary(ctx context.Context, cb *fsm.Callback) error {
 }
 
 // hide hides the consumers of a primary stream that is gone, and returns CodeConsumerGone.
-func (s *Service) hide(ctx context.Context, cb *fsm.Callback) error {
-	out, err := s.cfg.Store.Hide(ctx, cb.Primary, fsm.Missing)
-	s.cfg.Outcomes.Follow(out, fsm.Sighting{}) // an error may have come after some were hidden
+func (f *Face) hide(ctx context.Context, cb *fsm.Callback) error {
+	out, err := f.Store.Hide(ctx, cb.Primary, fsm.Missing)
+	f.Outcomes.Follow(out, fsm.Sighting{}) // an error may have come after some were hidden
 	if err != nil {
 		return err
 	}
@@ -61,7 +61,7 @@ func (s *Service) hide(ctx context.Context, cb *fsm.Callback) error {
 // lookAtSubscribed finds where the streams that a callback subscribes to end: the subscriptions begin there (webhook
 // spec, Dynamic Subscribe). If upstream cannot be asked for a stream, its subscription begins at its start, so that no
 // event is lost.
-func (s *Service) lookAtSubscribed(ctx context.Context, cb *fsm.Callback, req callbackRequest) {
+func (f *Face) lookAtSubscribed(ctx context.Context, cb *fsm.Callback, req callbackRequest) {
 	wanted := map[string]bool{}
 	for _, path := range req.linked() {
 		wanted[path] = true
@@ -80,7 +80,7 @@ func (s *Service) lookAtSubscribed(ctx context.Context, cb *fsm.Callback, req ca
 			continue // unsubscribed from in the same callback
 		}
 		g.Go(func() error {
-			if info, ok := s.look(ctx, s.cfg.Upstream.Head, path); ok && info.Exists {
+			if info, ok := f.look(ctx, f.Upstream.Head, path); ok && info.Exists {
 				tails[i] = info.Tail
 			}
 			return nil
@@ -98,8 +98,8 @@ func (s *Service) lookAtSubscribed(ctx context.Context, cb *fsm.Callback, req ca
 
 // lookAgain asks for a stream's tail because an ack lies beyond the known tail. It returns CodeUnavailable if upstream
 // cannot be asked, because the ack may well be right.
-func (s *Service) lookAgain(ctx context.Context, cb *fsm.Callback, path string) error {
-	info, ok := s.look(ctx, s.cfg.Upstream.HeadAnew, path)
+func (f *Face) lookAgain(ctx context.Context, cb *fsm.Callback, path string) error {
+	info, ok := f.look(ctx, f.Upstream.HeadAnew, path)
 	switch {
 	case !ok:
 		return refusal.New(fsm.CodeUnavailable, "acks: the offset for %q lies beyond the known tail, and the stream "+
@@ -107,7 +107,7 @@ func (s *Service) lookAgain(ctx context.Context, cb *fsm.Callback, path string) 
 	case !info.Gone():
 		cb.Tails[path] = info.Tail
 	case path == cb.Primary:
-		return s.hide(ctx, cb)
+		return f.hide(ctx, cb)
 	}
 	return nil
 }

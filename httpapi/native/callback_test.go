@@ -1,4 +1,4 @@
-package httpapi
+package native_test
 
 import (
 	"encoding/json"
@@ -11,31 +11,25 @@ import (
 	"time"
 
 	"reveille/fsm"
+	"reveille/httpapi"
+	"reveille/httpapi/native"
 	"reveille/test/ports"
 )
 
 const (
-	primary    = "/agents/task-1"
-	consumerID = "my-sub:%2Fagents%2Ftask-1"
+	primary    = ports.Primary
+	consumerID = ports.ConsumerID
+	generation = ports.Generation
+	epoch      = ports.Epoch
+	wakeID     = ports.WakeID
 	strangerID = "my-sub:%2Fagents%2Ftask-2"
-	generation = "gen-1"
-	epoch      = 7
-	wakeID     = "w_current"
 )
 
-// woken puts a consumer into the store that is in its seventh wake: acked 100, tail 200.
-func woken(t *testing.T, change func(*Config)) *harness {
+// woken is a harness whose consumer is in its seventh wake.
+func woken(t *testing.T, change func(*httpapi.Config)) *harness {
 	h := newHarness(t, change)
-	c := fsm.NewConsumer(fsm.Subscription{ID: "my-sub", Generation: generation}, primary, "100", epoch)
-	c.State, c.WakeID, c.Attempt, c.Sent = fsm.Waking, wakeID, 1, true
-	c.Links[primary] = fsm.Link{Acked: "100", Tail: "200"}
-	h.Store.DB.PutConsumer(c)
-	h.Up.Streams[primary] = fsm.StreamInfo{Exists: true, Tail: "200"}
+	h.Wake()
 	return h
-}
-
-func (h *harness) token(consumer string, epoch int64, age time.Duration) string {
-	return h.Secret(h.Tokens.Mint(consumer, generation, epoch, h.Clock().Add(-age)))
 }
 
 func (h *harness) callback(token, body string) ports.Answer {
@@ -62,7 +56,7 @@ func (a attempt) send(h *harness) ports.Answer {
 	if a.expired {
 		age = fsm.TokenTTL + time.Second
 	}
-	token := h.token(id, epoch, age)
+	token := h.Token(id, epoch, age)
 	if a.forged {
 		token = token[:len(token)-4] + "AAAA"
 	}
@@ -196,7 +190,7 @@ func TestCallbackTokenErrors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	good := h.token(consumerID, epoch, 0)
+	good := h.Token(consumerID, epoch, 0)
 	target := "/callback/" + consumerID
 	for name, header := range map[string]string{
 		"another scheme":           "Basic " + good,
@@ -226,49 +220,15 @@ func TestCallbackTokenErrors(t *testing.T) {
 		h.Want(h.API(http.MethodPost, "/callback/"+id, `{"epoch":7}`, "Authorization", "Bearer "+good), 401,
 			fsm.CodeTokenInvalid, "")
 	}
-	odd := h.token("nobody", epoch, 0)
+	odd := h.Token("nobody", epoch, 0)
 	h.Want(h.API(http.MethodPost, "/callback/nobody", `{"epoch":7}`, "Authorization", "Bearer "+odd), 401,
 		fsm.CodeTokenInvalid, "path")
-}
-
-func TestACallbackWhosePathWasDecodedDoesNotGoToTheStreamServer(t *testing.T) {
-	reached := make(chan string, 9)
-	h, root, _ := behind(t, "", func(_ http.ResponseWriter, r *http.Request) { reached <- r.RequestURI })
-	post := func(path, token string) int {
-		res := raw(t, root,
-			"POST "+path+
-				" HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nConnection: close\r\nAuthorization: Bearer "+token+
-				"\r\n\r\n")
-		_ = res.Body.Close()
-		return res.StatusCode
-	}
-	token := h.token(consumerID, epoch, 0)
-	for _, path := range []string{"/callback/my-sub:/agents/task-1", "/callback/my-sub:%2Fagents/task-1"} {
-		if status := post(path, token); status != 404 || len(reached) > 0 {
-			t.Errorf("%s: %d, %d requests at the stream server", path, status, len(reached))
-		}
-	}
-	if n := h.Logs.FilterMessageSnippet("callbacks arrive with a decoded path").Len(); n != 1 {
-		t.Errorf("%d lines in the log, want 1", n)
-	}
-	// Whoever sends it: nothing below /callback/ is a stream's.
-	for path, bearer := range map[string]string{
-		"/callback/my-sub:/agents/task-1": "theirs", "/callback/my-sub:/agents/task-2": token,
-		"/x/../callback/a": token, "/callback/": token,
-	} {
-		if status := post(path, bearer); status != 404 || len(reached) > 0 {
-			t.Errorf("%s: %d, %d requests at the stream server", path, status, len(reached))
-		}
-	}
-	if status := post("/callback", token); status != 200 || <-reached != "/callback" {
-		t.Errorf("a stream named /callback got %d", status)
-	}
 }
 
 func TestCallbackSucceeds(t *testing.T) {
 	h := woken(t, nil)
 	h.Up.Streams["/tools/x"] = fsm.StreamInfo{Exists: true, Tail: "42"}
-	token := h.token(consumerID, epoch, 0)
+	token := h.Token(consumerID, epoch, 0)
 	a := h.callback(token, `{"epoch":7,"wake_id":"w_current","acks":[{"path":"/agents/./task-1","offset":"150"},`+
 		`{"path":"/not/mine","offset":"9"},{"path":"/not/mine","offset":"a,b"}],`+
 		`"subscribe":["/tools/x","/lazy","/tools/x"]}`)
@@ -305,7 +265,7 @@ func TestCallbackAcksAndUnsubscribesByTheNameThatIsOnRecord(t *testing.T) {
 				h.Store.DB.PutConsumer(c)
 			}
 			link()
-			token := h.token(consumerID, epoch, 0)
+			token := h.Token(consumerID, epoch, 0)
 			a := h.callback(token, `{"epoch":7,"wake_id":"w_current","acks":[{"path":"/tools/%7ex","offset":"42"}]}`)
 			if a.Status != 200 || !strings.Contains(a.Text, `{"path":"`+linked+`","offset":"42"}`) {
 				t.Errorf("ack: %d %s", a.Status, a.Text)
@@ -324,7 +284,7 @@ func TestCallbackAcksAndUnsubscribesByTheNameThatIsOnRecord(t *testing.T) {
 
 func TestCallbackSubscribesToAnyPath(t *testing.T) {
 	h := woken(t, nil)
-	a := h.callback(h.token(consumerID, epoch, 0),
+	a := h.callback(h.Token(consumerID, epoch, 0),
 		`{"epoch":7,"subscribe":["tools/x","/q?offset=1#y","/ü v","/a/../b"]}`)
 	for _, path := range []string{"/tools/x", "/q%3Foffset=1%23y", "/%C3%BC%20v", "/b"} {
 		if a.Status != 200 || !strings.Contains(a.Text, `{"path":"`+path+`","offset":"-1"}`) {
@@ -335,7 +295,7 @@ func TestCallbackSubscribesToAnyPath(t *testing.T) {
 
 func TestACallbackCannotNameWhatIsNoStream(t *testing.T) {
 	h := woken(t, nil)
-	token := h.token(consumerID, epoch, 0)
+	token := h.Token(consumerID, epoch, 0)
 	for _, path := range []string{
 		"/..%2ftenantB%2fx", "../x", "//x", "/a//b", "/__ds/x", "/a/%5F_ds", "/agents/*",
 		"/a%2Ab",
@@ -359,7 +319,7 @@ func TestCallbackDone(t *testing.T) {
 	t.Run("with work pending wakes again at once", func(t *testing.T) {
 		h := woken(t, nil)
 		if a := h.callback(
-			h.token(consumerID, epoch, 0), `{"epoch":7,"wake_id":"w_current","done":true}`,
+			h.Token(consumerID, epoch, 0), `{"epoch":7,"wake_id":"w_current","done":true}`,
 		); a.Status != 200 {
 			t.Fatal(a.Text)
 		}
@@ -369,7 +329,7 @@ func TestCallbackDone(t *testing.T) {
 		h := woken(t, nil)
 		body := `{"epoch":7,"wake_id":"w_current","acks":[{"path":"/agents/task-1","offset":"200"}],"done":true}`
 		for range 2 { // a lost answer is repeated
-			if a := h.callback(h.token(consumerID, epoch, 0), body); a.Status != 200 {
+			if a := h.callback(h.Token(consumerID, epoch, 0), body); a.Status != 200 {
 				t.Fatal(a.Text)
 			}
 		}
@@ -382,7 +342,7 @@ func TestCallbackDone(t *testing.T) {
 		})
 		h.Up.Streams[primary] = fsm.StreamInfo{Exists: true, Tail: "300"}
 		body := `{"epoch":7,"acks":[{"path":"/agents/task-1","offset":"300"}]}`
-		a := h.callback(h.token(consumerID, epoch, 0), body)
+		a := h.callback(h.Token(consumerID, epoch, 0), body)
 		if c, _ := h.Store.Lookup(consumerID); a.Status != 200 || c.State != fsm.Idle ||
 			c.Links[primary] != (fsm.Link{Acked: "300", Tail: "300"}) {
 			t.Fatalf("%d %s: %+v", a.Status, a.Text, c)
@@ -393,14 +353,14 @@ func TestCallbackDone(t *testing.T) {
 		h := woken(t, nil)
 		h.Up.Streams[primary] = fsm.StreamInfo{Exists: true, Tail: "300"}
 		body := `{"epoch":7,"wake_id":"w_current","acks":[{"path":"/agents/task-1","offset":"200"}],"done":true}`
-		if a := h.callback(h.token(consumerID, epoch, 0), body); a.Status != 200 {
+		if a := h.callback(h.Token(consumerID, epoch, 0), body); a.Status != 200 {
 			t.Fatal(a.Text)
 		}
 		h.WantCalls("deliver "+consumerID+" 8", "idle [/agents/task-1]")
 	})
 	t.Run("unsubscribing from all answers 200 with no streams, and the consumer is gone", func(t *testing.T) {
 		h := woken(t, nil)
-		token := h.token(consumerID, epoch, 0)
+		token := h.Token(consumerID, epoch, 0)
 		a := h.callback(token, `{"epoch":7,"subscribe":["/x"],"unsubscribe":["/agents/task-1","/x"]}`)
 		if a.Status != 200 || !strings.Contains(a.Text, `"streams":[]`) {
 			t.Fatal(a.Text)
@@ -431,7 +391,7 @@ func TestCallbackTokenIsRefreshedNearItsEndAndNeverForANewerEpoch(t *testing.T) 
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := woken(t, nil)
-			token := h.token(consumerID, epoch, c.age)
+			token := h.Token(consumerID, epoch, c.age)
 			got := h.callback(token, c.body).Body["token"].(string)
 			parsed, err := h.Tokens.Parse(got)
 			if err != nil || parsed.Epoch != epoch || (got != token) != c.fresh {
@@ -449,7 +409,7 @@ func TestCallbackLooksAtThePrimaryStream(t *testing.T) {
 	t.Run("gone, confirmed by a second HEAD, is gone", func(t *testing.T) {
 		h := woken(t, nil)
 		delete(h.Up.Streams, primary)
-		h.Want(h.callback(h.token(consumerID, epoch, 0), body), 410, fsm.CodeConsumerGone, "")
+		h.Want(h.callback(h.Token(consumerID, epoch, 0), body), 410, fsm.CodeConsumerGone, "")
 		if !slices.Equal(h.Store.HiddenStreams, []string{primary}) ||
 			!slices.Equal(h.Up.Asked(), []string{primary, "anew " + primary}) {
 			t.Fatalf("hidden %q, asked %q", h.Store.HiddenStreams, h.Up.Asked())
@@ -461,19 +421,19 @@ func TestCallbackLooksAtThePrimaryStream(t *testing.T) {
 	t.Run("gone comes before an expired token", func(t *testing.T) {
 		h := woken(t, nil)
 		delete(h.Up.Streams, primary)
-		h.Want(h.callback(h.token(consumerID, epoch, 2*time.Hour), body), 410, fsm.CodeConsumerGone, "")
+		h.Want(h.callback(h.Token(consumerID, epoch, 2*time.Hour), body), 410, fsm.CodeConsumerGone, "")
 	})
 	t.Run("one answer alone that lacks the stream is not trusted", func(t *testing.T) {
 		h := woken(t, nil)
 		h.Up.Shared[primary] = fsm.StreamInfo{}
-		if a := h.callback(h.token(consumerID, epoch, 0), body); a.Status != 200 || len(h.Store.HiddenStreams) > 0 {
+		if a := h.callback(h.Token(consumerID, epoch, 0), body); a.Status != 200 || len(h.Store.HiddenStreams) > 0 {
 			t.Fatal(a.Text)
 		}
 	})
 	t.Run("upstream that cannot be asked does not stop the callback", func(t *testing.T) {
 		h := woken(t, nil)
 		h.Up.Broken[primary] = true
-		if a := h.callback(h.token(consumerID, epoch, 0), body); a.Status != 200 {
+		if a := h.callback(h.Token(consumerID, epoch, 0), body); a.Status != 200 {
 			t.Fatal(a.Text)
 		}
 	})
@@ -481,7 +441,7 @@ func TestCallbackLooksAtThePrimaryStream(t *testing.T) {
 		h := woken(t, nil)
 		delete(h.Up.Streams, primary)
 		h.Store.Fail(fsm.ErrUnavailable)
-		h.Want(h.callback(h.token(consumerID, epoch, 0), body), 503, fsm.CodeUnavailable, "")
+		h.Want(h.callback(h.Token(consumerID, epoch, 0), body), 503, fsm.CodeUnavailable, "")
 	})
 }
 
@@ -496,7 +456,7 @@ func TestCallbackAsksForATailThatAnAckLiesBeyond(t *testing.T) {
 	t.Run("and takes the ack if it is there by now", func(t *testing.T) {
 		h := second(t)
 		h.Up.Streams["/b"] = fsm.StreamInfo{Exists: true, Tail: "9"}
-		if a := h.callback(h.token(consumerID, epoch, 0), body); a.Status != 200 ||
+		if a := h.callback(h.Token(consumerID, epoch, 0), body); a.Status != 200 ||
 			!strings.Contains(a.Text, `{"path":"/b","offset":"9"}`) {
 			t.Fatal(a.Text)
 		}
@@ -515,7 +475,7 @@ func TestCallbackAsksForATailThatAnAckLiesBeyond(t *testing.T) {
 				h.Up.Mu.Unlock()
 			}
 		}
-		if a := h.callback(h.token(consumerID, epoch, 0), body); a.Status != 200 {
+		if a := h.callback(h.Token(consumerID, epoch, 0), body); a.Status != 200 {
 			t.Fatal(a.Text)
 		}
 		if got := h.Up.Asked(); !slices.Equal(got, []string{primary, "anew /b", "anew /b"}) {
@@ -525,7 +485,7 @@ func TestCallbackAsksForATailThatAnAckLiesBeyond(t *testing.T) {
 	t.Run("and refuses it if not, asking once", func(t *testing.T) {
 		h := second(t)
 		h.Up.Streams["/b"] = fsm.StreamInfo{Exists: true, Tail: "8"}
-		h.Want(h.callback(h.token(consumerID, epoch, 0), body), 409, fsm.CodeInvalidOffset,
+		h.Want(h.callback(h.Token(consumerID, epoch, 0), body), 409, fsm.CodeInvalidOffset,
 			`"/b" lies beyond the stream's tail "8"`)
 		if got := h.Up.Asked(); !slices.Equal(got, []string{primary, "anew /b"}) {
 			t.Fatalf("asked %q", got)
@@ -533,17 +493,17 @@ func TestCallbackAsksForATailThatAnAckLiesBeyond(t *testing.T) {
 	})
 	t.Run("and refuses it if there is no such stream", func(t *testing.T) {
 		h := second(t)
-		h.Want(h.callback(h.token(consumerID, epoch, 0), body), 409, fsm.CodeInvalidOffset, `"/b"`)
+		h.Want(h.callback(h.Token(consumerID, epoch, 0), body), 409, fsm.CodeInvalidOffset, `"/b"`)
 	})
 	t.Run("and has the worker try again if upstream cannot be asked", func(t *testing.T) {
 		h := second(t)
 		h.Up.Broken["/b"] = true
-		a := h.callback(h.token(consumerID, epoch, 0), body)
+		a := h.callback(h.Token(consumerID, epoch, 0), body)
 		h.Want(a, 503, fsm.CodeUnavailable, `"/b"`)
 	})
 	t.Run("but not for one that is no offset", func(t *testing.T) {
 		h := second(t)
-		h.Want(h.callback(h.token(consumerID, epoch, 0), `{"epoch":7,"acks":[{"path":"/b","offset":"now"}]}`),
+		h.Want(h.callback(h.Token(consumerID, epoch, 0), `{"epoch":7,"acks":[{"path":"/b","offset":"now"}]}`),
 			409, fsm.CodeInvalidOffset, "now")
 		if got := h.Up.Asked(); !slices.Equal(got, []string{primary}) {
 			t.Fatalf("asked %q", got)
@@ -553,7 +513,7 @@ func TestCallbackAsksForATailThatAnAckLiesBeyond(t *testing.T) {
 		h := woken(t, nil)
 		h.Up.Shared[primary] = fsm.StreamInfo{Exists: true, Tail: "200"}
 		delete(h.Up.Streams, primary)
-		h.Want(h.callback(h.token(consumerID, epoch, 0),
+		h.Want(h.callback(h.Token(consumerID, epoch, 0),
 			`{"epoch":7,"acks":[{"path":"/agents/task-1","offset":"300"}]}`),
 			410, fsm.CodeConsumerGone, "")
 	})
@@ -569,7 +529,7 @@ func TestCallbackSubscribesManyStreams(t *testing.T) {
 	}
 	h.Up.Broken["/many/7"] = true
 	list, _ := json.Marshal(paths)
-	a := h.callback(h.token(consumerID, epoch, 0), `{"epoch":7,"subscribe":`+string(list)+`}`)
+	a := h.callback(h.Token(consumerID, epoch, 0), `{"epoch":7,"subscribe":`+string(list)+`}`)
 	if a.Status != 200 {
 		t.Fatal(a.Text)
 	}
@@ -583,14 +543,14 @@ func TestCallbackSubscribesManyStreams(t *testing.T) {
 			t.Fatalf("%s begins at %q, want %q", path, c.Links[path].Acked, want)
 		}
 	}
-	if h.Up.Most > lookLimit {
+	if h.Up.Most > native.LookLimit {
 		t.Fatalf("%d HEADs at a time", h.Up.Most)
 	}
 }
 
 func TestCallbackPathIsRaw(t *testing.T) {
 	h := woken(t, nil)
-	token := h.token(consumerID, epoch, 0)
+	token := h.Token(consumerID, epoch, 0)
 	for _, target := range []string{
 		"/callback/my-sub:/agents/task-1", "/callback/", "/callback", "/callback/a/b",
 		"/callback%2F" + consumerID,
@@ -615,7 +575,7 @@ func TestCallbackPathIsRaw(t *testing.T) {
 
 func TestCallbackStoreErrors(t *testing.T) {
 	h := woken(t, nil)
-	token := h.token(consumerID, epoch, 0)
+	token := h.Token(consumerID, epoch, 0)
 	h.Store.Fail(fmt.Errorf("callback: %w", fsm.ErrUnavailable))
 	h.Want(h.callback(token, `{"epoch":7}`), 503, fsm.CodeUnavailable, "try again")
 	h.Store.Fail(fmt.Errorf("script broken"))

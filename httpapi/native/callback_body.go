@@ -1,4 +1,4 @@
-package httpapi
+package native
 
 import (
 	"encoding/json"
@@ -61,8 +61,8 @@ func (req callbackRequest) linked() []string {
 }
 
 // readCallback reads a callback's body. Its error is CodeBodyTooLarge or CodeInvalidRequest and names the field.
-func (s *Service) readCallback(c echo.Context) (req callbackRequest, err error) {
-	o, err := s.bodies.Object(c)
+func (f *Face) readCallback(c echo.Context) (req callbackRequest, err error) {
+	o, err := f.Bodies.Object(c)
 	if err != nil {
 		return req, err
 	}
@@ -76,10 +76,10 @@ func (s *Service) readCallback(c echo.Context) (req callbackRequest, err error) 
 	if claims && req.wakeID == "" {
 		return req, refusal.New(fsm.CodeInvalidRequest, "wake_id is empty: omit it or send the wake's")
 	}
-	if req.acks, err = s.readAcks(o); err != nil {
+	if req.acks, err = f.readAcks(o); err != nil {
 		return req, err
 	}
-	most := s.cfg.MaxStreamsPerConsumer
+	most := f.MaxStreams
 	if req.subscribe, err = web.Paths(o, "subscribe", anyPath, most, tooManyStreams); err != nil {
 		return req, err
 	}
@@ -99,7 +99,7 @@ func (s *Service) readCallback(c echo.Context) (req callbackRequest, err error) 
 	return req, err
 }
 
-func (s *Service) readAcks(o web.Object) ([]ack, error) {
+func (f *Face) readAcks(o web.Object) ([]ack, error) {
 	list, _, err := web.Optional[[]json.RawMessage](o, "acks", "an array")
 	if err != nil {
 		return nil, err
@@ -120,7 +120,7 @@ func (s *Service) readAcks(o web.Object) ([]ack, error) {
 			return nil, err
 		}
 		a := ack{path: path}
-		if a.offset, a.err = s.cfg.Upstream.ParseOffset(text); a.err != nil {
+		if a.offset, a.err = f.Upstream.ParseOffset(text); a.err != nil {
 			a.offset = beyondAny
 		}
 		acks = append(acks, a)

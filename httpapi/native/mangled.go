@@ -1,4 +1,4 @@
-package httpapi
+package native
 
 import (
 	"net/http"
@@ -15,7 +15,7 @@ import (
 
 // mangled refuses paths below "/callback/" that name no consumer. If a callback's path lost its "%2F" on the way, the
 // refusal says so. The token shows whether it is such a callback: it must be for the consumer that the path would name.
-func (s *Service) mangled(c echo.Context) error {
+func (f *Face) mangled(c echo.Context) error {
 	r := c.Request()
 	nothing := refusal.New(fsm.CodeNotFound,
 		"there is no callback at this path; use callback URLs unchanged, including %%2F")
@@ -27,7 +27,7 @@ func (s *Service) mangled(c echo.Context) error {
 	if !strings.EqualFold(scheme, "Bearer") {
 		return nothing
 	}
-	token, err := s.cfg.Tokens.Parse(strings.TrimSpace(text))
+	token, err := f.Tokens.Parse(strings.TrimSpace(text))
 	if err != nil {
 		return nothing
 	}
@@ -36,8 +36,8 @@ func (s *Service) mangled(c echo.Context) error {
 	if badPath != nil || badID != nil || came != meant {
 		return nothing
 	}
-	if times, log := s.decoded.Happened(s.cfg.Clock()); log {
-		s.log.Warn("callbacks arrive with a decoded path; "+
+	if times, log := f.decoded.Happened(f.Clock()); log {
+		f.Log.Warn("callbacks arrive with a decoded path; "+
 			"a proxy between the workers and Reveille turns %2F into a slash",
 			zap.String("consumer", token.Consumer), zap.Int("times", times))
 	}

@@ -1,4 +1,4 @@
-package httpapi
+package native
 
 import (
 	"net/http"
@@ -39,17 +39,17 @@ func bodyOf(sub fsm.Subscription) subscriptionBody {
 }
 
 // createSubscription answers PUT /{pattern}?subscription=ID (webhook spec, Create).
-func (s *Service) createSubscription(c echo.Context) error {
+func (f *Face) createSubscription(c echo.Context) error {
 	ctx := c.Request().Context()
 	id, pattern, err := target(c.Request())
 	if err != nil {
 		return err
 	}
-	o, err := s.bodies.JSON(c)
+	o, err := f.Bodies.JSON(c)
 	if err != nil {
 		return err
 	}
-	asked, err := s.fields.Read(ctx, o, true)
+	asked, err := f.Fields.Read(ctx, o, true)
 	if err != nil {
 		return err
 	}
@@ -57,7 +57,7 @@ func (s *Service) createSubscription(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	stored, created, err := s.control.Subscribe(ctx, sub)
+	stored, created, err := f.Control.Subscribe(ctx, sub)
 	if err != nil {
 		return err
 	}
@@ -74,23 +74,23 @@ func (s *Service) createSubscription(c echo.Context) error {
 // changeSubscription answers PATCH /{pattern}?subscription=ID: a JSON merge patch (RFC 7396) of the fields of a PUT.
 // The subscription keeps its consumers, and they keep their leases, epochs and offsets. The change applies from the
 // next attempt on.
-func (s *Service) changeSubscription(c echo.Context) error {
-	named, found, err := s.find(c.Request())
+func (f *Face) changeSubscription(c echo.Context) error {
+	named, found, err := f.find(c.Request())
 	if err != nil {
 		return err
 	}
 	if !found {
 		return control.NoSubscription()
 	}
-	o, err := s.bodies.JSON(c)
+	o, err := f.Bodies.JSON(c)
 	if err != nil {
 		return err
 	}
-	asked, err := s.fields.Read(c.Request().Context(), o, false)
+	asked, err := f.Fields.Read(c.Request().Context(), o, false)
 	if err != nil {
 		return err
 	}
-	stored, err := s.control.Change(c.Request().Context(), named, asked.Of)
+	stored, err := f.Control.Change(c.Request().Context(), named, asked.Of)
 	if err != nil {
 		return err
 	}
@@ -103,9 +103,9 @@ func (s *Service) changeSubscription(c echo.Context) error {
 }
 
 // getSubscription answers GET /{pattern}?subscription=ID (webhook spec, Get by ID).
-func (s *Service) getSubscription(c echo.Context) error {
+func (f *Face) getSubscription(c echo.Context) error {
 	ctx := c.Request().Context()
-	sub, found, err := s.find(c.Request())
+	sub, found, err := f.find(c.Request())
 	if err != nil {
 		return err
 	}
@@ -113,7 +113,7 @@ func (s *Service) getSubscription(c echo.Context) error {
 		return control.NoSubscription()
 	}
 	body := bodyOf(sub)
-	backfills, err := s.cfg.Store.Backfills(ctx)
+	backfills, err := f.Store.Backfills(ctx)
 	if err != nil {
 		return err
 	}
@@ -125,27 +125,27 @@ func (s *Service) getSubscription(c echo.Context) error {
 }
 
 // listSubscriptions answers GET /{pattern}?subscriptions (webhook spec, List by Pattern and List All).
-func (s *Service) listSubscriptions(c echo.Context) error {
+func (f *Face) listSubscriptions(c echo.Context) error {
 	pattern, err := parsePattern(web.RawPath(c.Request()))
 	if err != nil {
 		return err
 	}
-	if err := s.cfg.Store.RefreshCatalog(c.Request().Context()); err != nil {
+	if err := f.Store.RefreshCatalog(c.Request().Context()); err != nil {
 		return err
 	}
-	web.WriteList(c.Response(), web.Listed(s.cfg.Store.Catalog(), bodyOf, func(sub fsm.Subscription) bool {
+	web.WriteList(c.Response(), web.Listed(f.Store.Catalog(), bodyOf, func(sub fsm.Subscription) bool {
 		return pattern == allPattern || pattern == sub.Pattern
 	}))
 	return nil
 }
 
 // deleteSubscription answers DELETE /{pattern}?subscription=ID (webhook spec, Delete).
-func (s *Service) deleteSubscription(c echo.Context) error {
-	sub, found, err := s.find(c.Request())
+func (f *Face) deleteSubscription(c echo.Context) error {
+	sub, found, err := f.find(c.Request())
 	if err != nil {
 		return err
 	}
-	if err := s.control.Delete(c.Request().Context(), sub, found); err != nil {
+	if err := f.Control.Delete(c.Request().Context(), sub, found); err != nil {
 		return err
 	}
 	return web.NoContent(c)
@@ -153,12 +153,12 @@ func (s *Service) deleteSubscription(c echo.Context) error {
 
 // find returns the subscription that a request names by ID, whichever replica created it. If there is none, it returns
 // only the ID. It refuses a request under a pattern that is neither the subscription's own nor "/**".
-func (s *Service) find(r *http.Request) (sub fsm.Subscription, found bool, err error) {
+func (f *Face) find(r *http.Request) (sub fsm.Subscription, found bool, err error) {
 	id, pattern, err := target(r)
 	if err != nil {
 		return sub, false, err
 	}
-	if sub, found, err = s.control.Find(r.Context(), id); err != nil || !found {
+	if sub, found, err = f.Control.Find(r.Context(), id); err != nil || !found {
 		return fsm.Subscription{ID: id}, false, err
 	}
 	if pattern != allPattern && pattern != sub.Pattern {
