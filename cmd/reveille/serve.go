@@ -19,6 +19,7 @@ import (
 	"reveille/dispatcher"
 	"reveille/fsm"
 	"reveille/httpapi"
+	"reveille/httpapi/ojs"
 	"reveille/redisstore"
 	"reveille/tailer"
 	"reveille/tailer/discovery"
@@ -90,7 +91,7 @@ type program struct {
 	dispatcher *dispatcher.Dispatcher
 	api        *httpapi.Service
 	// events is nil if no events are published.
-	events *tailer.Publisher
+	events *ojs.Publisher
 	// checked is true once Redis was found fit. stopping is true once the program was told to stop.
 	checked, stopping atomic.Bool
 	// unfit is why Redis was not fit at the last check.
@@ -153,7 +154,7 @@ func assemble(
 	}
 	outcomes.Connect(p.dispatcher, p.tailer)
 	if s.EventsStream != "" {
-		p.events = tailer.NewPublisher(tailer.PublisherConfig{
+		p.events = ojs.NewPublisher(ojs.PublisherConfig{
 			Stream: s.EventsStream, Source: s.PublicURL, Catalog: p.store.Catalog(), Server: p.tailer.Upstream(),
 			Writes: p.tailer.Discovery(), Logger: log.Named("events"), Metrics: metrics,
 		})

@@ -1,4 +1,4 @@
-package tailer
+package ojs
 
 import (
 	"context"
@@ -29,7 +29,7 @@ type eventServer struct {
 	// hangs has the next append wait until its caller gives up.
 	hangs bool
 	// took are the events by append, calls what was called, and largest is the size of the largest append.
-	took    [][]ojsEvent
+	took    [][]event
 	calls   []string
 	largest int
 }
@@ -48,7 +48,7 @@ func (s *eventServer) Append(ctx context.Context, path, contentType string, body
 	case !s.there:
 		return "", fsm.ErrNoStream
 	}
-	var events []ojsEvent
+	var events []event
 	if err := json.Unmarshal(body, &events); err != nil {
 		return "", err
 	}
@@ -89,7 +89,7 @@ func (s *eventServer) fail(err error) {
 }
 
 // taken are the events that were taken, without their IDs.
-func (s *eventServer) taken() (events []ojsEvent) {
+func (s *eventServer) taken() (events []event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, e := range slices.Concat(s.took...) {
@@ -177,15 +177,15 @@ func TestWhatIsPublished(t *testing.T) {
 				continue
 			}
 			took := int64(145)
-			whole := ojsEvent{
+			whole := event{
 				SpecVersion: "1.0", Type: want[r], Source: "http://localhost:8080", Subject: "evt_1",
-				Time: "2026-01-02T03:04:05.145Z", Data: ojsEventData{
+				Time: "2026-01-02T03:04:05.145Z", Data: eventData{
 					Subscription: ofOJS.ID, Delivery: "evt_1", Stream: "/ojs/jobs", Attempt: 2, StatusCode: 503,
 					ResponseTimeMS: &took, Error: "status 503",
 				},
 			}
-			if text(got) != text([]ojsEvent{whole}) {
-				t.Errorf("%v: %s, want %s", r, text(got), text([]ojsEvent{whole}))
+			if text(got) != text([]event{whole}) {
+				t.Errorf("%v: %s, want %s", r, text(got), text([]event{whole}))
 			}
 			s.took = nil
 		}
@@ -205,7 +205,7 @@ func TestWhatIsPublished(t *testing.T) {
 	})
 }
 
-func text(events []ojsEvent) string {
+func text(events []event) string {
 	b, _ := json.Marshal(events)
 	return string(b)
 }

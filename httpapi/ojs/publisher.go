@@ -1,10 +1,11 @@
-package tailer
+package ojs
 
 import (
 	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"strings"
 	"sync"
 	"time"
 
@@ -14,7 +15,6 @@ import (
 	"go.uber.org/zap"
 
 	"reveille/fsm"
-	"reveille/tailer/upstream"
 )
 
 const (
@@ -94,19 +94,19 @@ func (p *Publisher) Observer() fsm.Observer {
 	return fsm.Observer{Attempt: p.attempted, Subscription: p.subscribed}
 }
 
-// ojsEvent is the envelope (OJS Events 2.2).
-type ojsEvent struct {
-	SpecVersion string       `json:"specversion"`
-	ID          string       `json:"id"`
-	Type        string       `json:"type"`
-	Source      string       `json:"source"`
-	Time        string       `json:"time"`
-	Subject     string       `json:"subject"`
-	Data        ojsEventData `json:"data"`
+// event is the envelope (OJS Events 2.2).
+type event struct {
+	SpecVersion string    `json:"specversion"`
+	ID          string    `json:"id"`
+	Type        string    `json:"type"`
+	Source      string    `json:"source"`
+	Time        string    `json:"time"`
+	Subject     string    `json:"subject"`
+	Data        eventData `json:"data"`
 }
 
-// ojsEventData names a delivery as the HTTP binding does (10), or only a subscription.
-type ojsEventData struct {
+// eventData names a delivery as the HTTP binding does (10), or only a subscription.
+type eventData struct {
 	Subscription   string `json:"subscription_id"`
 	Delivery       string `json:"delivery_id,omitempty"`
 	Stream         string `json:"stream,omitempty"`
@@ -116,26 +116,37 @@ type ojsEventData struct {
 	Error          string `json:"error,omitempty"`
 }
 
-// ojsEventTypes maps results of attempts to event types. Other results make no event.
-var ojsEventTypes = map[fsm.AttemptResult]string{
+// eventTypes maps results of attempts to event types. Other results make no event.
+var eventTypes = map[fsm.AttemptResult]string{
 	fsm.AttemptDone: "webhook.delivered", fsm.AttemptAccepted: "webhook.delivered",
 	fsm.AttemptFailed: "webhook.failed", fsm.AttemptRetired: "webhook.failed",
 	fsm.AttemptDead: "webhook.dead",
 }
 
+// reports is the prefix of the types of these events.
+const reports = "webhook."
+
 // attempted leaves out the deliveries of these events. Each would make another event, without end.
 func (p *Publisher) attempted(a fsm.Attempt) {
-	w, kind := a.Wake, ojsEventTypes[a.Result]
+	w, kind := a.Wake, eventTypes[a.Result]
 	sub, there := p.cfg.Catalog.Get(w.Subscription)
-	if kind == "" || !a.FirstHand(p.cfg.Stream) || !there || sub.Generation != w.Generation ||
+	if kind == "" || !firstHand(a, p.cfg.Stream) || !there || sub.Generation != w.Generation ||
 		sub.Format != fsm.FormatOJS {
 		return
 	}
 	took := a.Took.Milliseconds()
-	p.add(kind, a.DeliveryID, a.Began.Add(a.Took), ojsEventData{
+	p.add(kind, a.DeliveryID, a.Began.Add(a.Took), eventData{
 		Subscription: w.Subscription, Delivery: a.DeliveryID, Stream: w.Primary, Attempt: w.Attempt,
 		StatusCode: a.Status, ResponseTimeMS: &took, Error: a.Reason,
 	})
+}
+
+// firstHand says whether an event may report an attempt. It may not if the attempt itself brings such a report, because
+// the reports would never end. All events of the Publisher's own stream are such reports. In other streams the event's
+// type decides: the event may come from another installation, or from before the setting of that stream was changed. If
+// nothing was read, there is nothing to report and no DeliveryID.
+func firstHand(a fsm.Attempt, stream string) bool {
+	return a.DeliveryID != "" && a.Wake.Primary != stream && !strings.HasPrefix(a.EventType, reports)
 }
 
 func (p *Publisher) subscribed(sub fsm.Subscription, there bool) {
@@ -144,12 +155,12 @@ func (p *Publisher) subscribed(sub fsm.Subscription, there bool) {
 		kind = "webhook.subscription.created"
 	}
 	if sub.Format == fsm.FormatOJS {
-		p.add(kind, sub.ID, time.Now(), ojsEventData{Subscription: sub.ID})
+		p.add(kind, sub.ID, time.Now(), eventData{Subscription: sub.ID})
 	}
 }
 
-func (p *Publisher) add(kind, subject string, at time.Time, d ojsEventData) {
-	text, _ := json.Marshal(ojsEvent{ // it has only texts and numbers, so it cannot fail
+func (p *Publisher) add(kind, subject string, at time.Time, d eventData) {
+	text, _ := json.Marshal(event{ // it has only texts and numbers, so it cannot fail
 		SpecVersion: "1.0", ID: "evt_" + uuid.NewString(), Type: kind, Source: p.cfg.Source,
 		Time: at.UTC().Format(time.RFC3339Nano), Subject: subject, Data: d,
 	})
@@ -175,13 +186,24 @@ func (p *Publisher) Run(ctx context.Context) error {
 			return nil
 		case <-p.ready:
 		}
-		for upstream.Sleep(ctx, wait) && p.left() > 0 {
+		for sleep(ctx, wait) && p.left() > 0 {
 			wait = 0
 			if err := p.publish(ctx, eventsTimeout); err != nil {
 				wait = eventsRetry
 			}
 		}
 	}
+}
+
+// sleep returns false once ctx is done.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+	return ctx.Err() == nil
 }
 
 // stop appends the events that wait. After an error it drops the rest, and all later events.
